@@ -22,7 +22,7 @@ typedef struct timed_device {
     const ndp_kernel *table[NDP_OP_COUNT];
     const ndp_step_costs *costs;
     const ndp_engine *engine; /* NULL: kernels take no time */
-    int last;                 /* the instruction that has slept */
+    int64_t last;             /* the executed instruction that has slept */
 } timed_device;
 
 static inline void timed_sleep(double seconds) {
@@ -37,13 +37,14 @@ static inline void timed_sleep(double seconds) {
 static inline ndp_status timed_run(const ndp_op_call *call) {
     timed_device *t = (timed_device *)call->exec->device->user;
     const ndp_engine *e = t->engine;
-    if (!e || e->at == t->last)
+    if (!e || e->at.executed == t->last)
         return NDP_OK;
-    t->last = e->at;
-    const ndp_instr *in = &e->program.instrs[e->at];
+    t->last = e->at.executed;
+    const ndp_instr *in = &e->program.instrs[e->at.at];
     double seconds = 0;
     int n;
-    const ndp_call *calls = ndp_instr_calls(&e->program, in, &n);
+    ndp_repeats repeats;
+    const ndp_call *calls = ndp_instr_calls(&e->program, in, &n, &repeats);
     for (int i = 0; i < n; i++)
         if (calls[i].kind == NDP_CALL_KERNEL)
             seconds += t->costs->seconds(t->costs->user, &e->program, in, &calls[i]);

@@ -10,8 +10,8 @@ static size_t aligned(size_t n) { return (n + 63) & ~(size_t)63; }
 /* Total orders all of them: the plan is the same on every rank. */
 static int by_start(const void *a, const void *b) {
     const ndp_interval *x = *(ndp_interval *const *)a, *y = *(ndp_interval *const *)b;
-    if (x->first != y->first)
-        return x->first < y->first ? -1 : 1;
+    if (x->life.first != y->life.first)
+        return x->life.first < y->life.first ? -1 : 1;
     return x < y ? -1 : x > y;
 }
 
@@ -20,17 +20,28 @@ static int by_size(const void *a, const void *b) {
     return x->bytes != y->bytes ? (x->bytes < y->bytes ? 1 : -1) : by_start(a, b);
 }
 
+static int by_end(const void *a, const void *b) {
+    const ndp_interval *x = *(ndp_interval *const *)a, *y = *(ndp_interval *const *)b;
+    return x->life.last != y->life.last ? (x->life.last > y->life.last ? -1 : 1) : by_start(a, b);
+}
+
+static int by_size_and_end(const void *a, const void *b) {
+    const ndp_interval *x = *(ndp_interval *const *)a, *y = *(ndp_interval *const *)b;
+    return x->bytes != y->bytes ? (x->bytes < y->bytes ? 1 : -1) : by_end(a, b);
+}
+
+static int steps_of(const ndp_interval *x) { return x->life.last - x->life.first + 1 - x->life.gap_n; }
+
 static int by_life(const void *a, const void *b) {
     const ndp_interval *x = *(ndp_interval *const *)a, *y = *(ndp_interval *const *)b;
-    int lx = x->last - x->first, ly = y->last - y->first;
+    int lx = steps_of(x), ly = steps_of(y);
     return lx != ly ? (lx < ly ? 1 : -1) : by_size(a, b);
 }
 
 /* Bytes times the time they are held. */
 static int by_area(const void *a, const void *b) {
     const ndp_interval *x = *(ndp_interval *const *)a, *y = *(ndp_interval *const *)b;
-    double ax = (double)x->bytes * (double)(x->last - x->first + 1);
-    double ay = (double)y->bytes * (double)(y->last - y->first + 1);
+    double ax = (double)x->bytes * steps_of(x), ay = (double)y->bytes * steps_of(y);
     return ax != ay ? (ax < ay ? 1 : -1) : by_start(a, b);
 }
 
@@ -38,9 +49,9 @@ static int by_area(const void *a, const void *b) {
 typedef struct planning {
     ndp_interval *items;
     int n;
-    ndp_interval **order;  /* in which they are placed */
-    ndp_interval **placed; /* those with an offset, the lowest first */
-    int (*lives)[2];       /* first and last of those, side by side: nearly all time goes into looking through them */
+    ndp_interval **order;      /* in which they are placed */
+    ndp_interval **placed;     /* those with an offset, the lowest first */
+    ndp_life *lives;           /* of those, side by side: nearly all time goes into looking through them */
     ndp_interval **kept_order; /* of the search: the order to go back to, and its offsets by item */
     size_t *kept;
     size_t *offsets; /* of the best plan so far, by item */
@@ -51,7 +62,7 @@ typedef struct planning {
 static void place_one(planning *p, ndp_interval *item, int n) {
     size_t at = 0, need = aligned(item->bytes);
     for (int i = 0; i < n; i++) {
-        if (p->lives[i][0] > item->last || item->first > p->lives[i][1])
+        if (!ndp_lives_meet(&p->lives[i], &item->life))
             continue;
         if (p->placed[i]->offset >= at + need)
             break;
@@ -62,10 +73,10 @@ static void place_one(planning *p, ndp_interval *item, int n) {
     int i = n;
     for (; i > 0 && p->placed[i - 1]->offset > at; i--) {
         p->placed[i] = p->placed[i - 1];
-        p->lives[i][0] = p->lives[i - 1][0], p->lives[i][1] = p->lives[i - 1][1];
+        p->lives[i] = p->lives[i - 1];
     }
     p->placed[i] = item;
-    p->lives[i][0] = item->first, p->lives[i][1] = item->last;
+    p->lives[i] = item->life;
 }
 
 static size_t end_of(const ndp_interval *item) { return item->offset + aligned(item->bytes); }
@@ -110,9 +121,9 @@ static int highest(const planning *p) {
 }
 
 /* The block that reaches highest is placed first in the next try. */
-static void lift_the_highest(planning *p) {
+static void lift_the_highest(planning *p, size_t peak) {
     enum { TRIES = 12 };
-    for (int k = 0; k < TRIES; k++) {
+    for (int k = 0; k < TRIES && p->least > peak; k++) {
         move(p, highest(p), 0);
         place_all(p);
     }
@@ -157,46 +168,58 @@ static void search(planning *p, size_t enough) {
     }
 }
 
-static int by_first(const void *a, const void *b) {
-    const ndp_interval *x = *(ndp_interval *const *)a, *y = *(ndp_interval *const *)b;
-    return x->first < y->first ? -1 : x->first > y->first;
+/* Bytes that are taken, or freed, at a step. */
+typedef struct change {
+    int step;
+    bool taken;
+    size_t bytes;
+} change;
+
+/* What is freed at a step goes before what is taken there. */
+static int by_step(const void *a, const void *b) {
+    const change *x = a, *y = b;
+    return x->step != y->step ? (x->step < y->step ? -1 : 1) : (int)x->taken - (int)y->taken;
 }
 
-static int by_last(const void *a, const void *b) {
-    const ndp_interval *x = *(ndp_interval *const *)a, *y = *(ndp_interval *const *)b;
-    return x->last < y->last ? -1 : x->last > y->last;
-}
-
-/* The most that lives at once: no plan takes less. */
-static size_t live_peak(planning *p) {
-    size_t size = (size_t)p->n, now = 0, most = 0;
-    for (int i = 0; i < p->n; i++)
-        p->order[i] = p->placed[i] = &p->items[i];
-    qsort(p->order, size, sizeof *p->order, by_first);
-    qsort(p->placed, size, sizeof *p->placed, by_last);
-    for (int i = 0, over = 0; i < p->n; i++) {
-        for (; p->placed[over]->last < p->order[i]->first; over++)
-            now -= aligned(p->placed[over]->bytes);
-        now += aligned(p->order[i]->bytes);
+size_t ndp_intervals_peak(const ndp_interval *items, int n) {
+    change *changes = malloc((4 * (size_t)n + 1) * sizeof *changes);
+    size_t now = 0, most = 0;
+    int m = 0;
+    if (!changes)
+        return 0;
+    for (int i = 0; i < n; i++) {
+        const ndp_life *l = &items[i].life;
+        size_t bytes = aligned(items[i].bytes);
+        changes[m++] = (change){l->first, true, bytes};
+        changes[m++] = (change){l->last + 1, false, bytes};
+        if (l->gap_n > 0) {
+            changes[m++] = (change){l->gap, false, bytes};
+            changes[m++] = (change){l->gap + l->gap_n, true, bytes};
+        }
+    }
+    qsort(changes, (size_t)m, sizeof *changes, by_step);
+    for (int i = 0; i < m; i++) {
+        now += changes[i].taken ? changes[i].bytes : 0;
+        now -= changes[i].taken ? 0 : changes[i].bytes;
         most = now > most ? now : most;
     }
+    free(changes);
     return most;
 }
 
 /* Small sets are planned with more care: each try costs n^2. */
 static void plan(planning *p) {
     enum { MOST = 300, WORTH = 64 << 10 };
-    static int (*const orders[])(const void *, const void *) = {by_size, by_life, by_start, by_area};
-    for (int k = 0; k < NDP_COUNT(orders); k++) {
+    static int (*const orders[])(const void *, const void *) = {by_size, by_life,         by_start,
+                                                                by_area, by_size_and_end, by_end};
+    size_t peak = ndp_intervals_peak(p->items, p->n);
+    for (int k = 0; k < NDP_COUNT(orders) && p->least > peak; k++) {
         place_sorted(p, orders[k]);
         if (p->n > 1 && p->n <= MOST)
-            lift_the_highest(p);
+            lift_the_highest(p, peak);
     }
-    if (p->n <= MOST) {
-        size_t enough = live_peak(p);
-        enough += enough / 25 > WORTH ? enough / 25 : WORTH;
-        search(p, enough);
-    }
+    if (p->n <= MOST)
+        search(p, peak + (peak / 25 > WORTH ? peak / 25 : WORTH));
     for (int i = 0; i < p->n; i++)
         p->items[i].offset = p->offsets[i];
 }

@@ -174,9 +174,9 @@ typedef struct work {
 static void live(work *w, int root, size_t bytes, int at) {
     if (w->of_root[root] < 0) {
         w->of_root[root] = w->n;
-        w->items[w->n++] = (ndp_interval){bytes, at, at, 0};
+        w->items[w->n++] = (ndp_interval){bytes, {at, at, 0, 0}, 0};
     }
-    w->items[w->of_root[root]].last = at;
+    w->items[w->of_root[root]].life.last = at;
 }
 
 /* Enough for both ways of a call that may add to a parameter gradient. */
@@ -225,7 +225,7 @@ static ndp_status place_work(const lowering *l, ndp_list *list) {
             }
         }
         w.of_call[i] = w.n;
-        w.items[w.n++] = (ndp_interval){scratch_bytes(l, c), i, i, 0};
+        w.items[w.n++] = (ndp_interval){scratch_bytes(l, c), {i, i, 0, 0}, 0};
     }
     if (st == NDP_OK)
         st = ndp_intervals_place(w.items, w.n, &list->work_bytes);

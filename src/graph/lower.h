@@ -9,6 +9,8 @@
 #define NDP_GRAPH_LOWER_H
 
 #include "graph/call.h"
+#include "graph/intervals.h"
+#include "graph/repeat.h"
 #include "mesh/mesh.h"
 
 typedef enum ndp_phase {
@@ -48,6 +50,7 @@ typedef struct ndp_list {
     ndp_call *calls;
     ndp_arena arena; /* of their operands */
     int n;
+    ndp_repeats repeats; /* in the arena */
     size_t work_bytes;
     uint64_t bases; /* bit by ndp_base: a call names it */
     ndp_pgrad pgrads[NDP_MAX_PGRADS];

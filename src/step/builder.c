@@ -5,6 +5,9 @@
  *         complete | release
  *     loss scale before all runs; norm, clipping and updates after them; then the memory plan
  *
+ * A step of many micro-batches is built as one of fewer, with two copies of its middle (ndp_schedule_find_body), and
+ * folded: the copies become a range that repeats (repeats.c). If they differ, every micro-batch is listed.
+ *
  * A slot holds the blocks of one unit and micro-batch, so runs of several micro-batches may interleave. */
 #include "step/program_parts.h"
 
@@ -52,36 +55,33 @@ static void list_runs(ndp_builder *b, const ndp_schedule *s) {
 
 /* ---- a run's memory ---- */
 
-static ndp_status want(ndp_builder *b, int *block, ndp_memory_class class, size_t bytes) {
-    return *block != NDP_NONE || bytes == 0 ? NDP_OK : ndp_block_add(b->p, class, bytes, block);
-}
-
-/* The block that a run of `r` has as `base`; *bytes: its size. Boundary values are in the slots of both their units. */
-static int *block_of(const ndp_builder *b, const ndp_unit_run *r, ndp_base base, size_t *bytes) {
+/* The block that a run of `r` has as `base`; *bytes: its size, *role: its role. Boundary values are in the slots of
+ * both their units. */
+static int *block_of(const ndp_builder *b, const ndp_unit_run *r, ndp_base base, size_t *bytes, int *role) {
     const ndp_unit_program *u = program_of(b, r->unit);
     int number = b->m->units[r->unit].number;
     ndp_slot *s = ndp_slot_of(b, number, r->micro_batch);
     switch (base) {
     case NDP_BASE_INPUT:
-        *bytes = u->input_bytes;
+        *bytes = u->input_bytes, *role = ndp_block_role(number - 1, NDP_SLOT_OUTPUT);
         return &ndp_slot_of(b, number - 1, r->micro_batch)->output;
     case NDP_BASE_OUTPUT:
-        *bytes = u->output_bytes;
+        *bytes = u->output_bytes, *role = ndp_block_role(number, NDP_SLOT_OUTPUT);
         return &s->output;
     case NDP_BASE_GRAD_OUTPUT:
-        *bytes = u->output_bytes;
+        *bytes = u->output_bytes, *role = ndp_block_role(number + 1, NDP_SLOT_GRAD_INPUT);
         return &ndp_slot_of(b, number + 1, r->micro_batch)->grad_input;
     case NDP_BASE_GRAD_INPUT:
-        *bytes = u->grad_input_bytes;
+        *bytes = u->grad_input_bytes, *role = ndp_block_role(number, NDP_SLOT_GRAD_INPUT);
         return &s->grad_input;
     case NDP_BASE_SAVED:
-        *bytes = u->saved_bytes;
+        *bytes = u->saved_bytes, *role = ndp_block_role(number, NDP_SLOT_SAVED);
         return &s->saved;
     case NDP_BASE_SAVED_INPUT:
-        *bytes = u->saved_input_bytes;
+        *bytes = u->saved_input_bytes, *role = ndp_block_role(number, NDP_SLOT_SAVED_INPUT);
         return &s->saved_input;
     default:
-        *bytes = u->between_bytes;
+        *bytes = u->between_bytes, *role = ndp_block_role(number, NDP_SLOT_BETWEEN);
         return &s->between;
     }
 }
@@ -94,14 +94,17 @@ static ndp_status bind_activations(ndp_builder *b, int index, ndp_instr *in) {
     int work = NDP_NONE;
     for (int base = NDP_BASE_INPUT; base < NDP_BASE_WORK; base++) {
         size_t bytes;
+        int role;
         bool again = r->phase == NDP_RECOMPUTE && base == NDP_BASE_OUTPUT;
         if (!ndp_list_names(list, base) || again)
             continue;
-        int *block = block_of(b, r, (ndp_base)base, &bytes);
-        NDP_TRY(want(b, block, NDP_MEM_ACTIVATIONS, bytes));
+        int *block = block_of(b, r, (ndp_base)base, &bytes, &role);
+        if (*block == NDP_NONE && bytes > 0)
+            NDP_TRY(ndp_block_of_role(b->p, bytes, role, r->micro_batch, block));
         in->bases[base] = *block;
     }
-    NDP_TRY(want(b, &work, NDP_MEM_WORK, list->work_bytes));
+    if (list->work_bytes > 0)
+        NDP_TRY(ndp_block_add(b->p, NDP_MEM_WORK, list->work_bytes, &work));
     in->bases[NDP_BASE_WORK] = work;
     return NDP_OK;
 }
@@ -115,6 +118,7 @@ static ndp_status emit_run(ndp_builder *b, int index) {
                     .micro_batch = r->micro_batch,
                     .phase = r->phase,
                     .entry = r->entry,
+                    .role = NDP_NONE,
                     .what = unit->name};
     for (int i = 0; i < NDP_BASE_DATA; i++)
         in.bases[i] = NDP_NONE;
@@ -130,7 +134,9 @@ static ndp_status emit_run(ndp_builder *b, int index) {
 
 static ndp_status emit_runs(ndp_builder *b) {
     ndp_reduce_plan(b);
-    for (int r = 0; r < b->n_runs; r++) {
+    for (int r = 0, entry = 0; r < b->n_runs; r++) {
+        while (entry <= b->runs[r].entry)
+            b->first_of[entry++] = b->p->n;
         NDP_TRY(ndp_gather_before(b, r));
         NDP_TRY(ndp_messages_before(b, r));
         NDP_TRY(emit_run(b, r));
@@ -153,8 +159,8 @@ static ndp_status emit_all(ndp_builder *b) {
 }
 
 /* There are at most four runs per unit and micro-batch. */
-static ndp_status take_tables(ndp_builder *b) {
-    size_t accumulation = (size_t)b->p->opts.step.accumulation, buffers = (size_t)b->m->n_buffers;
+static ndp_status take_tables(ndp_builder *b, const ndp_schedule *s) {
+    size_t accumulation = (size_t)b->micro_batches, buffers = (size_t)b->m->n_buffers;
     size_t units = (size_t)b->m->n_units, slots = ((size_t)b->m->units[units - 1].number + 2) * accumulation;
     size_t peers = (size_t)b->p->opts.step.mesh.layout.size[NDP_PP];
     b->runs = calloc(4 * units * accumulation + 1, sizeof *b->runs);
@@ -163,7 +169,8 @@ static ndp_status take_tables(ndp_builder *b) {
     ndp_gradient_writes *writes = calloc(buffers * accumulation + 1, sizeof *writes);
     b->gathered = malloc(2 * buffers * sizeof *b->gathered);
     b->sends = calloc(peers, sizeof *b->sends);
-    if (!b->runs || !b->slots || !b->gradients || !writes || !b->gathered || !b->sends) {
+    b->first_of = calloc((size_t)s->n + 1, sizeof *b->first_of);
+    if (!b->first_of || !b->runs || !b->slots || !b->gradients || !writes || !b->gathered || !b->sends) {
         free(writes);
         return NDP_FAIL(NDP_ENOMEM, "no memory to build the step program");
     }
@@ -187,30 +194,95 @@ static void builder_release(ndp_builder *b) {
     free(b->sends);
 }
 
-static ndp_status build(ndp_builder *b, const ndp_schedule *given) {
-    ndp_schedule own = {0};
-    ndp_status st = ndp_own_all(b->p);
+/* Everything but the memory plan, for `micro_batches` micro-batches. first_of: by entry of the schedule, its first
+ * instruction; the caller's to free. */
+static ndp_status build(ndp_program *p, const ndp_schedule *s, int micro_batches, int **first_of) {
+    ndp_builder b = {.p = p,
+                     .m = p->opts.model,
+                     .micro_batches = micro_batches,
+                     .pending_scatter = NDP_NONE,
+                     .pending_replicas = NDP_NONE};
+    ndp_status st = ndp_own_all(p);
     if (st == NDP_OK)
-        st = take_tables(b);
-    if (st == NDP_OK && !given)
-        st = ndp_schedule_in_order(b->m, b->p->opts.step.accumulation, &own);
+        st = take_tables(&b, s);
+    if (st == NDP_OK) {
+        list_runs(&b, s);
+        st = emit_all(&b);
+    }
+    *first_of = b.first_of;
+    builder_release(&b);
+    return st;
+}
+
+/* The program that lists every micro-batch, planned. */
+static ndp_status build_listed(const ndp_program_opts *opts, const ndp_schedule *s, ndp_program *p) {
+    int *first_of = NULL;
+    *p = (ndp_program){.opts = *opts};
+    ndp_status st = build(p, s, opts->step.accumulation, &first_of);
+    free(first_of);
+    return st == NDP_OK ? ndp_memory_plan(p) : st;
+}
+
+/* Builds a short schedule, which has two copies of the body, folds it, and plans the result. *done false: the copies
+ * differ. *tight: the list that was folded needs no less memory, however it is planned, nor does one of more copies. */
+static ndp_status build_short(const ndp_schedule *few, int micro_batches, const ndp_schedule_body *body, ndp_program *p,
+                              bool *done, bool *tight) {
+    int *first_of = NULL;
+    size_t least = 0;
+    ndp_status st = build(p, few, micro_batches, &first_of);
     if (st == NDP_OK)
-        st = ndp_schedule_check(given ? given : &own, b->m, b->p->opts.step.accumulation);
-    if (st == NDP_OK)
-        list_runs(b, given ? given : &own);
-    ndp_schedule_release(&own);
-    NDP_TRY(st);
-    NDP_TRY(emit_all(b));
-    NDP_TRY(ndp_memory_plan(b->p));
-    return ndp_staging_plan(b->p);
+        st = ndp_memory_least(p, &least);
+    if (st == NDP_OK) {
+        int first = first_of[body->first], n = first_of[body->first + body->n] - first;
+        st = ndp_program_fold(p, first, n, body->times, body->micro_batches, done);
+    }
+    free(first_of);
+    if (st == NDP_OK && *done)
+        st = ndp_memory_plan(p);
+    *tight = st == NDP_OK && *done && p->bytes[NDP_REGION_ARENA] <= least;
+    return st;
+}
+
+/* Folds the middle of the step, if it is long enough and its micro-batches are alike. Release *p in any case. */
+static ndp_status build_folded(const ndp_program_opts *opts, const ndp_schedule *s, ndp_program *p, bool *done,
+                               bool *tight) {
+    enum { COPIES = 2 };
+    ndp_schedule_body body = ndp_schedule_find_body(s, opts->model);
+    ndp_schedule few = {0};
+    *done = *tight = false;
+    if (body.times == 0 || opts->step.unrolled)
+        return NDP_OK;
+    NDP_TRY(ndp_schedule_shorten(s, &body, COPIES, &few));
+    *p = (ndp_program){.opts = *opts};
+    int left = opts->step.accumulation - (body.times - COPIES) * body.micro_batches;
+    ndp_status st = build_short(&few, left, &body, p, done, tight);
+    ndp_schedule_release(&few);
+    return st;
+}
+
+/* A folded program is taken if it needs no more memory. A slot of a rotation is taken all the time: where micro-batches
+ * come in bursts, lists may need less. */
+static ndp_status build_scheduled(const ndp_program_opts *opts, const ndp_schedule *s, ndp_program *p) {
+    bool done, tight;
+    ndp_program listed = {0};
+    NDP_TRY(ndp_schedule_check(s, opts->model, opts->step.accumulation));
+    NDP_TRY(build_folded(opts, s, p, &done, &tight));
+    ndp_status st = tight ? NDP_OK : build_listed(opts, s, &listed);
+    bool folded = done && (tight || p->bytes[NDP_REGION_ARENA] <= listed.bytes[NDP_REGION_ARENA]);
+    ndp_program_release(folded ? &listed : p);
+    if (!folded)
+        *p = listed;
+    p->opts.step.schedule = NULL; /* the caller's */
+    return st == NDP_OK ? ndp_staging_plan(p) : st;
 }
 
 ndp_status ndp_program_build(const ndp_program_opts *opts, ndp_program *out) {
-    ndp_program p = {.opts = *opts};
-    ndp_builder b = {.p = &p, .m = opts->model, .pending_scatter = NDP_NONE, .pending_replicas = NDP_NONE};
-    ndp_status st = build(&b, opts->step.schedule);
-    builder_release(&b);
-    p.opts.step.schedule = NULL; /* the caller's */
+    ndp_program p = {0};
+    ndp_schedule own = {0};
+    ndp_status st = opts->step.schedule ? NDP_OK : ndp_schedule_in_order(opts->model, opts->step.accumulation, &own);
+    if (st == NDP_OK)
+        st = build_scheduled(opts, opts->step.schedule ? opts->step.schedule : &own, &p);
+    ndp_schedule_release(&own);
     if (st != NDP_OK) {
         ndp_trail_add(__FILE__, __LINE__);
         ndp_program_release(&p);
@@ -222,6 +294,7 @@ ndp_status ndp_program_build(const ndp_program_opts *opts, ndp_program *out) {
 
 void ndp_program_release(ndp_program *p) {
     free(p->instrs);
+    free(p->repeats.items);
     ndp_arena_release(&p->arena);
     free(p->blocks);
     free(p->owned);

@@ -13,14 +13,26 @@ const ndp_list *ndp_list_of_run(const ndp_builder *b, int r) {
 static ndp_status add(ndp_program *p, ndp_memory_class class, ndp_region region, bool persistent, size_t bytes,
                       int *out) {
     NDP_TRY(ndp_array_reserve(&p->blocks, &p->block_capacity, p->n_blocks + 1, sizeof *p->blocks));
-    p->blocks[p->n_blocks] = (ndp_block){
-        .class = class, .region = region, .persistent = persistent, .bytes = bytes, .first = -1, .last = -1};
+    p->blocks[p->n_blocks] = (ndp_block){.class = class,
+                                         .region = region,
+                                         .persistent = persistent,
+                                         .bytes = bytes,
+                                         .life = {-1, -1, 0, 0},
+                                         .slots = 1,
+                                         .role = NDP_NONE};
     *out = p->n_blocks++;
     return NDP_OK;
 }
 
 ndp_status ndp_block_add(ndp_program *p, ndp_memory_class class, size_t bytes, int *out) {
     return add(p, class, NDP_REGION_ARENA, false, bytes, out);
+}
+
+ndp_status ndp_block_of_role(ndp_program *p, size_t bytes, int role, int micro_batch, int *out) {
+    NDP_TRY(ndp_block_add(p, NDP_MEM_ACTIVATIONS, bytes, out));
+    p->blocks[*out].role = role;
+    p->blocks[*out].micro_batch = micro_batch;
+    return NDP_OK;
 }
 
 ndp_status ndp_block_keep(ndp_program *p, ndp_memory_class class, ndp_region region, size_t bytes, ndp_address *out) {
@@ -32,9 +44,9 @@ static void touch(ndp_program *p, int block) {
     if (block == NDP_NONE)
         return;
     ndp_block *b = &p->blocks[block];
-    if (b->first < 0)
-        b->first = p->n;
-    b->last = p->n;
+    if (b->life.first < 0)
+        b->life.first = p->n;
+    b->life.last = p->n;
 }
 
 ndp_status ndp_emit(ndp_program *p, ndp_instr in) {
@@ -50,6 +62,7 @@ ndp_status ndp_emit(ndp_program *p, ndp_instr in) {
         touch(p, in.call.scratch);
     }
     p->instrs[p->n++] = in;
+    p->n_works = p->n;
     return NDP_OK;
 }
 
@@ -77,7 +90,7 @@ static ndp_status take_scratch(ndp_program *p, ndp_call *c) {
 
 ndp_status ndp_emit_kernel(ndp_program *p, const ndp_op *op, const ndp_op_attr *attr, const ndp_operand *in, int n_in,
                            const ndp_operand *out, int n_out, const char *what) {
-    ndp_instr instr = {.code = NDP_DO_CALL, .what = what, .buffer = NDP_NONE};
+    ndp_instr instr = {.code = NDP_DO_CALL, .what = what, .buffer = NDP_NONE, .role = NDP_NONE};
     NDP_TRY(ndp_call_init(&instr.call, &p->arena, op, attr, in, n_in, out, n_out));
     NDP_TRY(ndp_call_find_kernel(&instr.call, p->opts.step.exec->device));
     NDP_TRY(take_scratch(p, &instr.call));
@@ -99,7 +112,9 @@ ndp_status ndp_emit_begin(ndp_program *p, const ndp_collective_call *c, int *ind
                                            : (c->backward ? NDP_CHANNEL_BACKWARD : NDP_CHANNEL_FORWARD);
     instr.call.what = c->what;
     instr.call.in_place = c->in_place;
-    *index = p->n;
+    instr.work = *index = p->n;
+    instr.works = 1;
+    instr.role = message ? c->role : NDP_NONE;
     return ndp_emit(p, instr);
 }
 

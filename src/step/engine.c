@@ -46,7 +46,8 @@ static ndp_status connect(ndp_engine *e) {
     ndp_comm_event m;
     for (int kind = 0; kind < NDP_GROUPS; kind++)
         named[NDP_CHANNEL_GATHERS + kind] = e->program.bytes[NDP_REGION_SHARED + kind] > 0;
-    for (ndp_comm_event_cursor c = {0}; ndp_program_comm_event(&e->program, &c, &m);)
+    for (ndp_comm_event_cursor c = NDP_COMM_EVENTS(NDP_FIRST_ITERATIONS(1));
+         ndp_program_comm_event(&e->program, &c, &m);)
         named[ndp_comm_event_channel(&m)] = true;
     NDP_TRY(ndp_comm_create(t, all, "world", &e->world));
     for (int i = 0; i < NDP_CHANNELS; i++) {
@@ -144,7 +145,7 @@ static ndp_status ready(ndp_engine *e) {
     NDP_TRY(connect(e));
     NDP_TRY(take_memory(e));
     NDP_TRY(agree(e));
-    size_t most = (size_t)(e->program.n + longest_list(e)) + 1;
+    size_t most = (size_t)(e->program.n_works + longest_list(e)) + 1;
     e->works = calloc(most, sizeof *e->works);
     e->begun = calloc(most, sizeof *e->begun);
     e->addresses = calloc((size_t)e->program.n_blocks + 1, sizeof *e->addresses);

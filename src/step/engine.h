@@ -115,8 +115,9 @@ void ndp_engine_profile_reset(ndp_engine *e, bool by_op);
 
 /* Records, from the next step on, when each instruction runs. Allocates; steps do not. NDP_ENOMEM. */
 NDP_API ndp_status ndp_engine_record(ndp_engine *e);
-/* The times of the newest step, for the first *n instructions of the program. *n 0: no step was recorded. Borrowed. */
-const ndp_instr_time *ndp_engine_recorded(const ndp_engine *e, int *n);
+/* The times of the newest step's first *n instructions, in the order of execution. *n 0: no step was recorded.
+ * Borrowed. */
+const ndp_instr_time *ndp_engine_recorded(const ndp_engine *e, int64_t *n);
 
 /* ---- inference (one rank, modes SCORE and CACHED) ---- */
 

@@ -41,16 +41,17 @@ struct ndp_engine {
     } * mapped; /* by ndp_engine_map */
     int n_mapped;
     int64_t mapped_capacity;
-    /* Collectives under way. Entry i < program.n: begun by instruction i; entry program.n + k: by call k of the unit
-     * that runs. */
+    /* Collectives under way. Entry i < program.n_works: work i of the program; entry n_works + k: begun by call k of the
+     * unit that runs. */
     ndp_work *works;
     double *begun; /* when */
     void **lent;   /* by unit, then by input */
-    int at;        /* the instruction that runs, for messages */
+    ndp_walk at;   /* the instruction that runs */
+    char message[96]; /* the name of the latest message */
     ndp_profile profile;
     bool profile_ops;
-    ndp_instr_time *recorded; /* by instruction; NULL: not recorded */
-    int n_recorded;           /* of the newest step */
+    ndp_instr_time *recorded; /* in the order of execution; NULL: not recorded */
+    int64_t n_recorded;       /* of the newest step */
 };
 
 /* The address on the device; NULL if `at` has no block. */

@@ -9,9 +9,10 @@
 #include "step/staged.h"
 
 #include "base/clock.h"
+#include <stdio.h>
 #include <stdlib.h>
 
-static ndp_status begin(ndp_comm *comm, const ndp_call *c, const ndp_op_call *operands, ndp_work *work) {
+static ndp_status begin(ndp_comm *comm, const ndp_call *c, const ndp_op_call *operands, int tag, ndp_work *work) {
     const ndp_view *in = &operands->in[0];
     void *out = operands->out[0].data;
     int64_t count = ndp_call_elements(c), bytes = count * (int64_t)ndp_dtype_size(in->dtype);
@@ -25,34 +26,51 @@ static ndp_status begin(ndp_comm *comm, const ndp_call *c, const ndp_op_call *op
     case NDP_ALL_TO_ALL:
         return ndp_all_to_all_begin(comm, in->data, out, bytes, work);
     case NDP_SEND:
-        return ndp_send_begin(comm, in->data, bytes, c->attr.peer, c->attr.tag, work);
+        return ndp_send_begin(comm, in->data, bytes, c->attr.peer, tag, work);
     case NDP_RECV:
-        return ndp_recv_begin(comm, out, bytes, c->attr.peer, c->attr.tag, work);
+        return ndp_recv_begin(comm, out, bytes, c->attr.peer, tag, work);
     default:
         return ndp_shift_begin(comm, in->data, out, bytes, work);
     }
 }
 
+/* The entry of e->works of a begin or wait. */
+static int work_of(const ndp_engine *e, const ndp_instr *in, const ndp_call *c, int index) {
+    if (index == NDP_NONE)
+        return ndp_work_at(in, &e->at);
+    return e->program.n_works + (c->kind == NDP_CALL_BEGIN ? index : c->partner);
+}
+
+/* Names the call to the communicator, for its messages about hangs. */
+static void name_call(ndp_engine *e, const ndp_instr *in, const ndp_call *c, int index) {
+    const char *what = in->what;
+    if (c->op->collective == NDP_SEND || c->op->collective == NDP_RECV) {
+        snprintf(e->message, sizeof e->message, "%s, micro-batch %d", what, ndp_micro_batch_at(in, &e->at));
+        what = e->message;
+    }
+    ndp_comm_at(e->comms[c->channel], what, e->at.at, index);
+}
+
 /* Begins or waits for a collective of the program (`index` NDP_NONE) or of the unit that runs. */
 static ndp_status collective(void *user, int index, const ndp_call *c, const ndp_op_call *operands) {
     ndp_engine *e = user;
-    const ndp_instr *in = &e->program.instrs[e->at];
-    int first = index == NDP_NONE ? 0 : e->program.n, own = index == NDP_NONE ? e->at : index;
+    const ndp_instr *in = &e->program.instrs[e->at.at];
+    int work = work_of(e, in, c, index);
     double start = ndp_now();
-    ndp_comm_at(e->comms[c->channel], in->what, e->at, index);
+    name_call(e, in, c, index);
     if (c->kind == NDP_CALL_BEGIN) {
-        e->begun[first + own] = start;
+        e->begun[work] = start;
         ndp_op_call at = *operands;
         NDP_TRY(ndp_staged_begin(e, c, index, &at));
-        NDP_TRY(begin(e->comms[c->channel], c, &at, &e->works[first + own]));
+        NDP_TRY(begin(e->comms[c->channel], c, &at, ndp_tag_at(c, &e->at), &e->works[work]));
         e->profile.begin += ndp_now() - start;
         return NDP_OK;
     }
-    NDP_TRY(ndp_wait(&e->works[first + c->partner]));
+    NDP_TRY(ndp_wait(&e->works[work]));
     NDP_TRY(ndp_staged_wait(e, c, index, operands));
     double now = ndp_now();
     e->profile.wait += now - start;
-    e->profile.under_way += now - e->begun[first + c->partner];
+    e->profile.under_way += now - e->begun[work];
     if (index != NDP_NONE)
         e->profile.in_units += now - start;
     return NDP_OK;
@@ -67,24 +85,34 @@ static ndp_call_opts call_opts(ndp_engine *e, void *const *bases) {
                            .user = e};
 }
 
+static void *block_at(const ndp_engine *e, int block, int micro_batch) {
+    return e->addresses[ndp_block_of(e->program.blocks, block, micro_batch)];
+}
+
 static ndp_status do_run(ndp_engine *e, const ndp_instr *in) {
+    int micro_batch = ndp_micro_batch_at(in, &e->at);
     void *bases[NDP_BASES] = {0};
     for (int i = 0; i < e->model.inputs->n; i++)
-        bases[NDP_BASE_DATA + i] = ndp_engine_input_at(e, i, in->unit, in->micro_batch);
+        bases[NDP_BASE_DATA + i] = ndp_engine_input_at(e, i, in->unit, micro_batch);
     for (int i = 0; i < NDP_BASE_DATA; i++)
-        bases[i] = in->bases[i] == NDP_NONE ? NULL : e->addresses[in->bases[i]];
+        bases[i] = in->bases[i] == NDP_NONE ? NULL : block_at(e, in->bases[i], micro_batch);
     ndp_call_opts opts = call_opts(e, bases);
     opts.accumulate = in->accumulate;
     return ndp_list_run(ndp_program_list(&e->program, in), &opts);
 }
 
-static ndp_status execute(ndp_engine *e, int index) {
-    const ndp_instr *in = &e->program.instrs[index];
-    e->at = index;
+static ndp_status execute(ndp_engine *e) {
+    const ndp_instr *in = &e->program.instrs[e->at.at];
     if (in->code == NDP_DO_RUN)
         return do_run(e, in);
     ndp_call_opts opts = call_opts(e, e->addresses);
-    return ndp_call_run(&in->call, NDP_NONE, &opts);
+    if (in->role == NDP_NONE)
+        return ndp_call_run(&in->call, NDP_NONE, &opts);
+    void **at = &e->addresses[in->call.in[0].base], *start = *at; /* of a message's block, which may rotate */
+    *at = block_at(e, in->call.in[0].base, ndp_micro_batch_at(in, &e->at));
+    ndp_status st = ndp_call_run(&in->call, NDP_NONE, &opts);
+    *at = start;
+    return st;
 }
 
 /* ---- steps ---- */
@@ -114,16 +142,16 @@ ndp_status ndp_engine_submit(ndp_engine *e, const ndp_step_input *in) {
         return NDP_FAIL(NDP_EBUG, "%d steps are pending: take a result before submitting another step",
                         NDP_STEPS_PENDING);
     NDP_TRY(upload_constants(e, in));
-    for (int i = 0; i < n; i++) {
+    for (e->at = NDP_WALK_START; ndp_walk_next(&e->program.repeats, n, NDP_ALL_ITERATIONS, &e->at);) {
         double in_units = e->profile.in_units;
-        NDP_TRY(execute(e, i));
+        NDP_TRY(execute(e));
         double now = ndp_now();
-        add_time(&e->profile, &e->program.instrs[i], now - last);
+        add_time(&e->profile, &e->program.instrs[e->at.at], now - last);
         if (e->recorded)
-            e->recorded[i] = (ndp_instr_time){last, now, e->profile.in_units - in_units};
+            e->recorded[e->at.executed] = (ndp_instr_time){last, now, e->profile.in_units - in_units};
         last = now;
     }
-    e->n_recorded = e->recorded ? n : 0;
+    e->n_recorded = e->recorded ? e->at.executed : 0;
     ndp_pending_step *step = &e->host.steps[e->host.submitted % NDP_STEPS_PENDING];
     NDP_TRY(ndp_engine_copy(e, &step->result, ndp_engine_at(e, e->program.scalars), sizeof step->result, false));
     NDP_TRY(e->opts.step.exec->device->mark(e->queue, &step->end));
@@ -160,12 +188,13 @@ void ndp_engine_profile_reset(ndp_engine *e, bool by_op) {
 }
 
 ndp_status ndp_engine_record(ndp_engine *e) {
+    int64_t n = ndp_repeats_executed(&e->program.repeats, e->program.n);
     if (!e->recorded)
-        e->recorded = calloc((size_t)e->program.n + 1, sizeof *e->recorded);
-    return e->recorded ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "no memory to record %d instructions", e->program.n);
+        e->recorded = calloc((size_t)n + 1, sizeof *e->recorded);
+    return e->recorded ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "no memory to record %lld instructions", (long long)n);
 }
 
-const ndp_instr_time *ndp_engine_recorded(const ndp_engine *e, int *n) {
+const ndp_instr_time *ndp_engine_recorded(const ndp_engine *e, int64_t *n) {
     *n = e->n_recorded;
     return e->recorded;
 }

@@ -25,36 +25,30 @@ const char *ndp_region_name(ndp_region r) {
 /* 256 bytes: two cache lines for prefetching pairs, and a whole number of vectors of any width. */
 static size_t aligned(size_t n) { return (n + 255) & ~(size_t)255; }
 
-static ndp_status place_intervals(ndp_program *p) {
-    ndp_interval *items = calloc((size_t)p->n_blocks + 1, sizeof *items);
-    if (!items)
+/* The blocks that share memory, in their order; the caller's to free. */
+static ndp_status list_intervals(const ndp_program *p, ndp_interval **items, int *n) {
+    *items = calloc((size_t)p->n_blocks + 1, sizeof **items);
+    *n = 0;
+    if (!*items)
         return NDP_FAIL(NDP_ENOMEM, "no memory to plan %d blocks", p->n_blocks);
-    int n = 0;
     for (int i = 0; i < p->n_blocks; i++)
-        if (!p->blocks[i].persistent && p->blocks[i].first >= 0)
-            items[n++] = (ndp_interval){aligned(p->blocks[i].bytes), p->blocks[i].first, p->blocks[i].last, 0};
+        if (!p->blocks[i].persistent && p->blocks[i].life.first >= 0)
+            (*items)[(*n)++] = (ndp_interval){aligned(p->blocks[i].bytes), p->blocks[i].life, 0};
+    return NDP_OK;
+}
+
+static ndp_status place_intervals(ndp_program *p) {
+    ndp_interval *items;
+    int n;
     size_t total = 0;
+    NDP_TRY(list_intervals(p, &items, &n));
     ndp_status st = ndp_intervals_place(items, n, &total);
     for (int i = 0, k = 0; st == NDP_OK && i < p->n_blocks; i++)
-        if (!p->blocks[i].persistent && p->blocks[i].first >= 0)
+        if (!p->blocks[i].persistent && p->blocks[i].life.first >= 0)
             p->blocks[i].offset = p->bytes[NDP_REGION_ARENA] + items[k++].offset;
     free(items);
     p->bytes[NDP_REGION_ARENA] += total;
     return st;
-}
-
-ndp_status ndp_memory_plan(ndp_program *p) {
-    for (int i = 0; i < p->n_blocks; i++) {
-        ndp_block *b = &p->blocks[i];
-        if (!b->persistent)
-            continue;
-        b->first = 0, b->last = p->n - 1;
-        if (ndp_region_is_lent(b->region))
-            continue; /* placed by its owner's plan */
-        b->offset = p->bytes[b->region];
-        p->bytes[b->region] += aligned(b->bytes);
-    }
-    return place_intervals(p);
 }
 
 /* Ranks that map a region. */
@@ -67,22 +61,62 @@ static size_t own_bytes(const ndp_program *p, const ndp_block *b) {
     return ndp_region_is_lent(b->region) ? 0 : b->bytes / sharers(p, b->region);
 }
 
+/* Sets p->peak: the first instruction at which this rank's blocks take the most. */
+static ndp_status find_peak(ndp_program *p) {
+    int64_t *change = calloc((size_t)p->n + 1, sizeof *change), now = 0, most = -1; /* of bytes, at an instruction */
+    if (!change)
+        return NDP_FAIL(NDP_ENOMEM, "no memory to plan %d instructions", p->n);
+    for (int i = 0; i < p->n_blocks; i++) {
+        const ndp_life *l = &p->blocks[i].life;
+        int64_t bytes = (int64_t)own_bytes(p, &p->blocks[i]);
+        if (l->first < 0)
+            continue;
+        change[l->first] += bytes;
+        change[l->last + 1] -= bytes;
+        change[l->gap] -= l->gap_n > 0 ? bytes : 0;
+        change[l->gap + l->gap_n] += l->gap_n > 0 ? bytes : 0;
+    }
+    for (int i = 0; i < p->n; i++) {
+        now += change[i];
+        if (now > most)
+            most = now, p->peak = i;
+    }
+    free(change);
+    return NDP_OK;
+}
+
+ndp_status ndp_memory_plan(ndp_program *p) {
+    for (int i = 0; i < p->n_blocks; i++) {
+        ndp_block *b = &p->blocks[i];
+        if (!b->persistent)
+            continue;
+        b->life = (ndp_life){0, p->n - 1, 0, 0};
+        if (ndp_region_is_lent(b->region))
+            continue; /* placed by its owner's plan */
+        b->offset = p->bytes[b->region];
+        p->bytes[b->region] += aligned(b->bytes);
+    }
+    NDP_TRY(find_peak(p));
+    return place_intervals(p);
+}
+
+ndp_status ndp_memory_least(const ndp_program *p, size_t *bytes) {
+    ndp_interval *items;
+    int n;
+    NDP_TRY(list_intervals(p, &items, &n));
+    *bytes = ndp_intervals_peak(items, n);
+    free(items);
+    for (int i = 0; i < p->n_blocks; i++)
+        *bytes += p->blocks[i].persistent && p->blocks[i].region == NDP_REGION_ARENA ? aligned(p->blocks[i].bytes) : 0;
+    return NDP_OK;
+}
+
 void ndp_program_budget(const ndp_program *p, ndp_budget *out) {
     *out = (ndp_budget){.staging = p->staging.bytes};
     for (int r = 0; r < NDP_REGIONS; r++)
         out->total += p->bytes[r] / sharers(p, (ndp_region)r);
-    size_t most = 0;
-    int peak = 0;
-    for (int at = 0; at < p->n; at++) {
-        size_t sum = 0;
-        for (int i = 0; i < p->n_blocks; i++)
-            if (p->blocks[i].first <= at && at <= p->blocks[i].last)
-                sum += own_bytes(p, &p->blocks[i]);
-        if (sum > most)
-            most = sum, peak = at;
-    }
     for (int i = 0; i < p->n_blocks; i++)
-        if (p->blocks[i].first <= peak && peak <= p->blocks[i].last)
+        if (ndp_lives_at(&p->blocks[i].life, p->peak))
             out->class_bytes[p->blocks[i].class] += own_bytes(p, &p->blocks[i]);
 }
 
@@ -94,7 +128,8 @@ void ndp_program_traffic(const ndp_program *p, double out[NDP_GROUPS]) {
     for (int g = 0; g < NDP_GROUPS; g++)
         out[g] = 0;
     ndp_comm_event m;
-    for (ndp_comm_event_cursor c = {0}; ndp_program_comm_event(p, &c, &m);)
+    for (ndp_comm_event_cursor c = NDP_COMM_EVENTS(NDP_FIRST_ITERATIONS(1)); ndp_program_comm_event(p, &c, &m);)
         if (m.begin && ndp_comm_event_kind(&m) != NDP_RECV)
-            out[ndp_comm_event_group(&m)] += ndp_comm_event_moved(p, &m);
+            out[ndp_comm_event_group(&m)] +=
+                (double)ndp_repeats_times(&p->repeats, m.instr) * ndp_comm_event_moved(p, &m);
 }

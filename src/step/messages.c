@@ -2,8 +2,8 @@
  *
  * An activation goes from the last unit of a stage to the first of the next, a gradient the other way, unless one rank
  * has both. A receive begins one entry of the schedule ahead, so that it is under way while the rank computes; a send
- * begins with its run's end and is waited for before the second next send of its direction to the same peer, or a later
- * one (most_pending), and only after the peer receives it in a replay of the table (ndp_planned_run.taken):
+ * begins with its run's end and is waited for before the run of the second next send of its direction to the same peer,
+ * or a later one (most_pending), and only after the peer receives it in a replay of the table (ndp_planned_run.taken):
  *
  *     rank 0 | F0 | F1 | F2 | ...       begin send 0 | begin send 1 | wait 0, begin send 2 | ...
  *     rank 1      | F0 | F1 | ...       begin receive 1, wait for 0 | F0 | begin receive 2, wait for 1 | F1 | ...
@@ -27,8 +27,6 @@ typedef struct border {
     size_t bytes;
 } border;
 
-enum { TAGS = 32767 };
-
 /* True if the unit before (step -1) or after (1) unit `unit` of this rank exists, on another rank. */
 static bool is_border(const ndp_builder *b, int unit, int step) {
     int i = unit + step, stage = b->m->units[unit].stage + step;
@@ -40,25 +38,26 @@ static ndp_status emit_begin(ndp_builder *b, const border *v, bool send, int *in
     ndp_program *p = b->p;
     ndp_slot *s = ndp_slot_of(b, v->number, v->micro_batch);
     ndp_dtype type = b->m->opts.compute;
-    char *what = ndp_arena_format(&p->arena, "%s stage %d, micro-batch %d", v->gradient ? "gradient from" : "output of",
-                                  v->stage, v->micro_batch);
+    char *what = ndp_arena_format(&p->arena, "%s stage %d", v->gradient ? "gradient from" : "output of", v->stage);
     if (!what)
         return NDP_FAIL(NDP_ENOMEM, "no memory for the step program");
     ndp_address at = {v->gradient ? s->grad_input : s->output, 0};
-    return ndp_emit_begin(p,
-                          &(ndp_collective_call){.op = send ? &ndp_op_send : &ndp_op_recv,
-                                                 .group = NDP_GROUP_PP,
-                                                 .in = at,
-                                                 .out = at,
-                                                 .count = (int64_t)(v->bytes / ndp_dtype_size(type)),
-                                                 .type = type,
-                                                 .what = what,
-                                                 .buffer = NDP_NONE,
-                                                 .backward = v->gradient,
-                                                 .peer = v->peer,
-                                                 .tag = (v->stage * p->opts.step.accumulation + v->micro_batch) % TAGS,
-                                                 .micro_batch = v->micro_batch},
-                          index);
+    return ndp_emit_begin(
+        p,
+        &(ndp_collective_call){.op = send ? &ndp_op_send : &ndp_op_recv,
+                               .group = NDP_GROUP_PP,
+                               .in = at,
+                               .out = at,
+                               .count = (int64_t)(v->bytes / ndp_dtype_size(type)),
+                               .type = type,
+                               .what = what,
+                               .buffer = NDP_NONE,
+                               .backward = v->gradient,
+                               .peer = v->peer,
+                               .tag = (v->stage * p->opts.step.accumulation + v->micro_batch) % NDP_MESSAGE_TAGS,
+                               .micro_batch = v->micro_batch,
+                               .role = 4 * v->stage + 2 * v->gradient + send},
+        index);
 }
 
 /* ---- receives ---- */
@@ -87,7 +86,8 @@ static ndp_status begin_receive(ndp_builder *b, const border *v) {
     int *block = v->gradient ? &s->grad_input : &s->output;
     if (s->receive[v->gradient] != NDP_NONE)
         return NDP_OK;
-    NDP_TRY(ndp_block_add(b->p, NDP_MEM_ACTIVATIONS, v->bytes, block));
+    int role = ndp_block_role(v->number, v->gradient ? NDP_SLOT_GRAD_INPUT : NDP_SLOT_OUTPUT);
+    NDP_TRY(ndp_block_of_role(b->p, v->bytes, role, v->micro_batch, block));
     return emit_begin(b, v, false, &s->receive[v->gradient]);
 }
 
@@ -101,20 +101,6 @@ static ndp_status begin_ahead(ndp_builder *b, int r) {
         if (reads_border(b, e, &v))
             return begin_receive(b, &v);
     return NDP_OK;
-}
-
-ndp_status ndp_messages_before(ndp_builder *b, int r) {
-    border v;
-    bool reads = reads_border(b, r, &v);
-    if (reads)
-        NDP_TRY(begin_receive(b, &v));
-    if (r == 0 || b->runs[r].entry != b->runs[r - 1].entry)
-        NDP_TRY(begin_ahead(b, r));
-    if (!reads)
-        return NDP_OK;
-    ndp_slot *s = ndp_slot_of(b, v.number, v.micro_batch);
-    s->arrived[v.gradient] = true;
-    return ndp_emit_wait(b->p, s->receive[v.gradient]);
 }
 
 /* ---- sends ---- */
@@ -134,7 +120,8 @@ static int most_pending(const ndp_builder *b, const border *v) {
     return !round || pp < 2 ? 2 : pp < NDP_MOST_SENDS ? pp : NDP_MOST_SENDS;
 }
 
-ndp_status ndp_messages_after(ndp_builder *b, int r) {
+/* What run r makes for another stage; false: nothing. */
+static bool makes_border(const ndp_builder *b, int r, border *out) {
     const ndp_unit_run *run = &b->runs[r];
     const ndp_unit *u = &b->m->units[run->unit];
     const ndp_unit_program *program = &b->p->opts.units[u->graph];
@@ -142,26 +129,60 @@ ndp_status ndp_messages_after(ndp_builder *b, int r) {
     size_t bytes = gradient ? program->grad_input_bytes : program->output_bytes;
     int step = gradient ? -1 : 1;
     if ((!gradient && !forward) || bytes == 0 || !is_border(b, run->unit, step))
+        return false;
+    *out = (border){.gradient = gradient,
+                    .stage = u->stage,
+                    .number = u->number,
+                    .peer = b->p->opts.step.stages.rank_of[u->stage + step],
+                    .micro_batch = run->micro_batch,
+                    .bytes = bytes};
+    return true;
+}
+
+/* Waits for the oldest sends, so that as many as may be are pending with that of run r: before the run, whose output
+ * may then have the memory of theirs. */
+static ndp_status wait_for_sends(ndp_builder *b, int r) {
+    border v;
+    if (!makes_border(b, r, &v))
         return NDP_OK;
-    border v = {.gradient = gradient,
-                .stage = u->stage,
-                .number = u->number,
-                .peer = b->p->opts.step.stages.rank_of[u->stage + step],
-                .micro_batch = run->micro_batch,
-                .bytes = bytes};
-    ndp_sends *pending = &b->sends[v.peer][gradient];
-    while (pending->n >= most_pending(b, &v) && pending->of[0].taken <= run->entry) {
+    ndp_sends *pending = &b->sends[v.peer][v.gradient];
+    while (pending->n >= most_pending(b, &v) && pending->of[0].taken <= b->runs[r].entry) {
         NDP_TRY(ndp_emit_wait(b->p, pending->of[0].begin));
         memmove(pending->of, pending->of + 1, (size_t)--pending->n * sizeof *pending->of);
     }
+    return NDP_OK;
+}
+
+ndp_status ndp_messages_after(ndp_builder *b, int r) {
+    border v;
+    if (!makes_border(b, r, &v))
+        return NDP_OK;
+    ndp_sends *pending = &b->sends[v.peer][v.gradient];
     NDP_CHECK(
         pending->n < NDP_MOST_SENDS,
         "the pipeline's table: rank %d of pp makes %s stage %d, micro-batch %d while rank %d has not begun to read "
         "the %d before it; at most %d may be on their way",
-        b->p->opts.step.mesh.coord[NDP_PP], gradient ? "the gradient from" : "the output of", v.stage, v.micro_batch,
+        b->p->opts.step.mesh.coord[NDP_PP], v.gradient ? "the gradient from" : "the output of", v.stage, v.micro_batch,
         v.peer, pending->n, NDP_MOST_SENDS);
-    pending->of[pending->n].taken = run->taken;
+    pending->of[pending->n].taken = b->runs[r].taken;
     return emit_begin(b, &v, true, &pending->of[pending->n++].begin);
+}
+
+/* ---- both ---- */
+
+ndp_status ndp_messages_before(ndp_builder *b, int r) {
+    border v;
+    bool reads = reads_border(b, r, &v);
+    if (reads)
+        NDP_TRY(begin_receive(b, &v));
+    if (r == 0 || b->runs[r].entry != b->runs[r - 1].entry)
+        NDP_TRY(begin_ahead(b, r));
+    if (reads) {
+        ndp_slot *s = ndp_slot_of(b, v.number, v.micro_batch);
+        s->arrived[v.gradient] = true;
+        NDP_TRY(ndp_emit_wait(b->p, s->receive[v.gradient]));
+    }
+    return wait_for_sends(b, r);
 }
 
 ndp_status ndp_messages_finish(ndp_builder *b) {

@@ -8,6 +8,8 @@
  * the communications that are pending. Every call is compared with them, byte range by byte range. Memory that the
  * plan gives to several blocks is covered like any other: what counts are the bytes in the arena, not the blocks.
  *
+ * Of a repeated range two iterations are walked (graph/repeat.h).
+ *
  * Scratch memory of kernels is not covered; it is never an operand of a communication. written.c has the second rule of
  * ndp_program_order. */
 #include "step/program_parts.h"
@@ -28,13 +30,14 @@ enum { MOST_RANGES = NDP_OP_MAX_IN + NDP_OP_MAX_OUT };
 
 typedef struct pending_op {
     ndp_comm_event event;
+    int work;             /* of the program's own; NDP_NONE: of the unit that runs */
     byte_range ranges[2]; /* what a communication reads, and what it writes */
 } pending_op;
 
 typedef struct order_check {
     const ndp_program *program;
     const ndp_instr *instr;
-    int at; /* its number */
+    ndp_walk at;
     pending_op *pending;
     int n;
     int64_t capacity;
@@ -42,17 +45,17 @@ typedef struct order_check {
 
 /* ---- ranges ---- */
 
-ndp_address ndp_base_address(const ndp_program *p, const ndp_instr *in, int base) {
-    if (in->code == NDP_DO_CALL)
-        return (ndp_address){base, 0};
-    return base >= NDP_BASE_DATA ? ndp_program_input(p, base - NDP_BASE_DATA, in->micro_batch)
-                                 : (ndp_address){in->bases[base], 0};
+ndp_address ndp_base_address(const ndp_program *p, const ndp_instr *in, int micro_batch, int base) {
+    if (in->code == NDP_DO_RUN && base >= NDP_BASE_DATA)
+        return ndp_program_input(p, base - NDP_BASE_DATA, micro_batch);
+    int block = in->code == NDP_DO_RUN ? in->bases[base] : base;
+    return (ndp_address){block == NDP_NONE ? block : ndp_block_of(p->blocks, block, micro_batch), 0};
 }
 
 static byte_range range_of(const order_check *o, const ndp_operand *x, bool written) {
     if (x->base == NDP_NONE || x->view.rows == 0 || x->view.cols == 0)
         return (byte_range){0};
-    ndp_address at = ndp_base_address(o->program, o->instr, x->base);
+    ndp_address at = ndp_base_address(o->program, o->instr, ndp_micro_batch_at(o->instr, &o->at), x->base);
     if (at.block == NDP_NONE) /* lent to the engine */
         return (byte_range){0};
     const ndp_block *b = &o->program->blocks[at.block];
@@ -83,7 +86,7 @@ static bool overlap(const byte_range *a, const byte_range *b) {
 
 static ndp_status report(const order_check *o, const ndp_call *c, int index, const pending_op *p, bool writes) {
     char begun[192], at[32];
-    snprintf(at, sizeof at, index == NDP_NONE ? "#%d" : "#%d.%d", o->at, index);
+    snprintf(at, sizeof at, index == NDP_NONE ? "#%d" : "#%d.%d", o->at.at, index);
     return NDP_FAIL(NDP_EBUG, "%s %s%s%s %s memory of %s, which has begun and is not waited for", at, c->op->name,
                     o->instr->what ? " " : "", o->instr->what ? o->instr->what : "", writes ? "writes" : "reads",
                     ndp_comm_event_text(&p->event, begun, sizeof begun));
@@ -102,10 +105,10 @@ static ndp_status compare(const order_check *o, const ndp_call *c, int index, co
     return NDP_OK;
 }
 
-/* Ends the communication that began as call `index` of instruction `instr`. */
-static void end_pending(order_check *o, int instr, int index) {
+/* Ends the program's work `work`, or what began as call `index` of the unit that runs. */
+static void end_pending(order_check *o, int work, int index) {
     int i = 0;
-    while (i < o->n && !(o->pending[i].event.instr == instr && o->pending[i].event.call_index == index))
+    while (i < o->n && !(o->pending[i].work == work && o->pending[i].event.call_index == index))
         i++;
     for (; i + 1 < o->n; i++)
         o->pending[i] = o->pending[i + 1];
@@ -116,7 +119,8 @@ static ndp_status visit(order_check *o, const ndp_call *c, int index) {
     byte_range ranges[MOST_RANGES];
     int n = 0;
     if (c->kind == NDP_CALL_WAIT) {
-        end_pending(o, index == NDP_NONE ? c->partner : o->at, index == NDP_NONE ? NDP_NONE : c->partner);
+        end_pending(o, index == NDP_NONE ? ndp_work_at(o->instr, &o->at) : NDP_NONE,
+                    index == NDP_NONE ? NDP_NONE : c->partner);
         return NDP_OK;
     }
     for (int i = 0; i < c->n_in; i++)
@@ -127,21 +131,23 @@ static ndp_status visit(order_check *o, const ndp_call *c, int index) {
     if (c->kind != NDP_CALL_BEGIN)
         return NDP_OK;
     NDP_TRY(ndp_array_reserve(&o->pending, &o->capacity, o->n + 1, sizeof *o->pending));
-    o->pending[o->n++] = (pending_op){ndp_comm_event_at(o->program, o->at, index), {ranges[0], ranges[c->n_in]}};
+    o->pending[o->n++] = (pending_op){ndp_comm_event_at(o->program, &o->at, index),
+                                      index == NDP_NONE ? ndp_work_at(o->instr, &o->at) : NDP_NONE,
+                                      {ranges[0], ranges[c->n_in]}};
     return NDP_OK;
 }
 
 static ndp_status walk(order_check *o) {
     char text[192];
-    for (o->at = 0; o->at < o->program->n; o->at++) {
-        o->instr = &o->program->instrs[o->at];
+    for (o->at = NDP_WALK_START; ndp_program_next(o->program, NDP_FIRST_ITERATIONS(2), &o->at);) {
+        o->instr = &o->program->instrs[o->at.at];
         if (o->instr->code == NDP_DO_CALL) {
             NDP_TRY(visit(o, &o->instr->call, NDP_NONE));
             continue;
         }
         const ndp_list *list = ndp_program_list(o->program, o->instr);
-        for (int i = 0; i < list->n; i++)
-            NDP_TRY(visit(o, &list->calls[i], i));
+        for (ndp_walk w = NDP_WALK_START; ndp_walk_next(&list->repeats, list->n, NDP_FIRST_ITERATIONS(2), &w);)
+            NDP_TRY(visit(o, &list->calls[w.at], w.at));
     }
     return o->n == 0 ? NDP_OK
                      : NDP_FAIL(NDP_EBUG, "%s is never waited for",

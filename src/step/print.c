@@ -11,6 +11,8 @@ static void print_place(const ndp_program *p, const char *label, ndp_address at,
         return;
     const ndp_block *b = &p->blocks[at.block];
     ndp_str_addf(out, " %s=%s+%zu", label, ndp_region_name(b->region), b->offset + at.offset);
+    if (b->slots > 1)
+        ndp_str_addf(out, "(1 of %d)", b->slots);
 }
 
 static void print_run(const ndp_program *p, const ndp_instr *in, ndp_str *out) {
@@ -33,7 +35,8 @@ static void print_call(const ndp_program *p, const ndp_instr *in, ndp_str *out) 
     char bytes[16];
     ndp_str_addf(out, "%s%s %s", kinds[c->kind], c->op->name, in->what);
     if (c->op->collective == NDP_SEND || c->op->collective == NDP_RECV)
-        ndp_str_addf(out, " %s %d", c->op->collective == NDP_SEND ? "to" : "from", c->attr.peer);
+        ndp_str_addf(out, ", micro-batch %d %s %d", in->micro_batch, c->op->collective == NDP_SEND ? "to" : "from",
+                     c->attr.peer);
     if (c->kind != NDP_CALL_KERNEL)
         print_group(p, c, out);
     if (c->kind == NDP_CALL_WAIT) {
@@ -52,12 +55,23 @@ static void print_call(const ndp_program *p, const ndp_instr *in, ndp_str *out) 
         print_place(p, "out", (ndp_address){c->out[k].base, c->out[k].offset}, out);
 }
 
+/* Before the first instruction of a range, and after its last one. */
+static void print_repeat(const ndp_repeat *r, int instr, ndp_str *out) {
+    if (instr == r->first)
+        ndp_str_addf(out, "#%d to #%d x %lld, micro-batches + %d each time {\n", r->first, r->first + r->n - 1,
+                     (long long)r->times, r->micro_batches);
+    if (instr == r->first + r->n)
+        ndp_str_add(out, "}\n");
+}
+
 void ndp_program_print(const ndp_program *p, bool units, ndp_str *out) {
     char layout[128];
     ndp_str_addf(out, "step program of rank %d of %d (%s): %d instructions\n", p->opts.step.mesh.rank,
                  p->opts.step.mesh.world, ndp_layout_text(&p->opts.step.mesh.layout, layout, sizeof layout), p->n);
     for (int i = 0; i < p->n; i++) {
         const ndp_instr *in = &p->instrs[i];
+        for (int k = 0; k < p->repeats.n; k++)
+            print_repeat(&p->repeats.items[k], i, out);
         ndp_str_addf(out, "#%d ", i);
         if (in->code == NDP_DO_RUN)
             print_run(p, in, out);
@@ -100,7 +114,7 @@ static bool are_alike(const alike *a, const ndp_comm_event *e, const char *graph
 
 static ndp_status count_alike(const ndp_program *p, traffic *t) {
     ndp_comm_event e;
-    for (ndp_comm_event_cursor c = {0}; ndp_program_comm_event(p, &c, &e);) {
+    for (ndp_comm_event_cursor c = NDP_COMM_EVENTS(NDP_FIRST_ITERATIONS(1)); ndp_program_comm_event(p, &c, &e);) {
         const char *graph = graph_of(p, &e);
         int i = 0;
         if (!e.begin)
@@ -110,8 +124,11 @@ static ndp_status count_alike(const ndp_program *p, traffic *t) {
         NDP_TRY(ndp_array_reserve(&t->items, &t->capacity, i + 1, sizeof *t->items));
         if (i == t->n)
             t->items[t->n++] = (alike){.first = e, .graph = graph};
-        t->items[i].times++;
-        t->items[i].others |= strcmp(t->items[i].first.call->what, e.call->what) != 0;
+        const ndp_comm_event *first = &t->items[i].first;
+        int64_t times = ndp_repeats_times(&p->repeats, e.instr);
+        t->items[i].others |= strcmp(first->call->what, e.call->what) != 0 ||
+                              (ndp_comm_event_is_message(&e) && (times > 1 || first->micro_batch != e.micro_batch));
+        t->items[i].times += times;
     }
     return NDP_OK;
 }
@@ -121,6 +138,8 @@ static void print_alike(const alike *a, ndp_str *out) {
     const ndp_comm_event *e = &a->first;
     ndp_str_addf(out, "    %6lld x %10s  %-14s %s%s%s", (long long)a->times, ndp_human_bytes((double)e->bytes, bytes),
                  e->call->op->name, a->graph, *a->graph ? ": " : "", e->call->what);
+    if (ndp_comm_event_is_message(e))
+        ndp_str_addf(out, ", micro-batch %d", e->micro_batch);
     ndp_str_addf(out, "%s%s\n", a->others ? ", ..." : "", e->call->in_place ? "; in place" : "");
 }
 

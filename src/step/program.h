@@ -4,6 +4,8 @@
  * wait of a collective, or a kernel on scalars or owned slices). Memory is named by blocks. The memory plan gives each
  * block an offset, from the interval of instructions over which it lives, so nothing allocates in a step.
  *
+ * A long step repeats a range (repeats.c): the micro-batches in its middle are alike.
+ *
  * The same list is executed, printed, checked against the other ranks' lists, and summed into a memory budget. */
 #ifndef NDP_STEP_PROGRAM_H
 #define NDP_STEP_PROGRAM_H
@@ -52,8 +54,17 @@ typedef struct ndp_block {
     ndp_region region;
     bool persistent;
     size_t bytes, offset;
-    int first, last; /* instructions */
+    ndp_life life; /* instructions */
+    int slots; /* above 1: activations in rotation; of as many blocks from this one on, micro-batch m has m % slots */
+    /* Activations of one micro-batch, while the program is built: alike blocks of others have the same role. NDP_NONE:
+     * another block. */
+    int role, micro_batch;
 } ndp_block;
+
+/* Which block an instruction for a micro-batch means where it names `block`. */
+static inline int ndp_block_of(const ndp_block *blocks, int block, int micro_batch) {
+    return block + (blocks[block].slots > 1 ? micro_batch % blocks[block].slots : 0);
+}
 
 /* Memory in a block. */
 typedef struct ndp_address {
@@ -84,6 +95,10 @@ typedef struct ndp_instr {
     uint32_t accumulate;
     /* CALL: its bases are blocks, its partner is an instruction */
     ndp_call call;
+    /* A communication: its begins and waits have the same number, which at most one under way has. `works` above 1: as
+     * many numbers from `work` on, in rotation by micro-batch. */
+    int work, works;
+    int role; /* of a message: alike messages of other micro-batches have the same; NDP_NONE: another instruction */
 } ndp_instr;
 
 /* True for a call of that kind at the level of the program. */
@@ -121,6 +136,7 @@ typedef struct ndp_step_opts {
     int accumulation;
     bool reshard, recompute;
     bool reduce_once;             /* gradients are reduced at the end of the update, not of each micro-batch */
+    bool unrolled;                /* the program lists every micro-batch and repeats nothing: for comparisons */
     const ndp_schedule *schedule; /* borrowed while the program is built; NULL: one stage, micro-batches in order */
     ndp_optimizer_opts optimizer;
 } ndp_step_opts;
@@ -137,14 +153,15 @@ typedef struct ndp_program_opts {
 /* The places of collectives in the host's memory, where it cannot access that of the device (staged.h). */
 typedef struct ndp_staging {
     size_t bytes;   /* of pinned memory; 0: nothing is staged */
-    size_t *places; /* bytes from its start: by instruction; from of_list on, by call of a unit's list */
+    size_t *places; /* bytes from its start: by work; from of_list on, by the begin in a unit's list */
     size_t of_list[NDP_MAX_GRAPHS][NDP_PHASES];
 } ndp_staging;
 
 typedef struct ndp_program {
     ndp_program_opts opts;
     ndp_instr *instrs;
-    int n;
+    int n, n_works; /* n_works: the numbers of communications (ndp_instr.work) */
+    ndp_repeats repeats;
     int first_update; /* the updates of buffers are the program's end; n: there are none */
     int64_t capacity;
     ndp_arena arena; /* of the calls' operands */
@@ -156,6 +173,7 @@ typedef struct ndp_program {
     size_t batch_stride;                           /* bytes of a micro-batch's inputs */
     size_t input_at[NDP_MAX_INPUTS];               /* bytes from the start of `batch`, or of `tables` */
     size_t bytes[NDP_REGIONS];
+    int peak; /* the instruction at which blocks take the most bytes */
     ndp_staging staging;
 } ndp_program;
 
@@ -165,21 +183,11 @@ ndp_address ndp_program_input(const ndp_program *p, int input, int micro_batch);
 /* Bytes of a buffer's table of pieces. */
 size_t ndp_table_bytes(const ndp_program *p, int buffer);
 
-/* The instructions of a step in the order in which a rank executes them: start with {0}. */
-typedef struct ndp_instr_cursor {
-    int ordinal; /* of the next one: how many were executed before it; times are arrays by it */
-    int next;
-} ndp_instr_cursor;
-/* The next one; NULL at the end. */
-static inline const ndp_instr *ndp_program_next(const ndp_program *p, ndp_instr_cursor *c) {
-    c->ordinal += c->next < p->n;
-    return c->next < p->n ? &p->instrs[c->next++] : NULL;
-}
-/* How many a whole step executes. */
-static inline int ndp_program_executed(const ndp_program *p) { return p->n; }
+/* How many instructions a whole step executes. */
+static inline int64_t ndp_program_executed(const ndp_program *p) { return ndp_repeats_executed(&p->repeats, p->n); }
 
 /* The calls of an instruction: its unit's list, or its own. */
-const ndp_call *ndp_instr_calls(const ndp_program *p, const ndp_instr *in, int *n);
+const ndp_call *ndp_instr_calls(const ndp_program *p, const ndp_instr *in, int *n, ndp_repeats *repeats);
 
 /* The unit program's list that a RUN instruction runs. */
 const ndp_list *ndp_program_list(const ndp_program *p, const ndp_instr *run);
@@ -202,23 +210,45 @@ static inline ndp_group_kind ndp_channel_group(int channel) {
 /* "shard", "pp forward": names a communicator in messages. */
 const char *ndp_channel_name(int channel);
 
+/* The next instruction to execute (repeat.h): start with NDP_WALK_START; false at the end. */
+static inline bool ndp_program_next(const ndp_program *p, ndp_visits visits, ndp_walk *w) {
+    return ndp_walk_next(&p->repeats, p->n, visits, w);
+}
+
+/* The micro-batch of an instruction, and the tag of a message, where a walk is. */
+static inline int ndp_micro_batch_at(const ndp_instr *in, const ndp_walk *w) {
+    return in->micro_batch + (int)w->micro_batch;
+}
+/* The number of a begin or wait at the level of the program. */
+static inline int ndp_work_at(const ndp_instr *in, const ndp_walk *w) {
+    return in->work + (in->works > 1 ? ndp_micro_batch_at(in, w) % in->works : 0);
+}
+enum { NDP_MESSAGE_TAGS = 32767 };
+static inline int ndp_tag_at(const ndp_call *c, const ndp_walk *w) {
+    return (int)((c->attr.tag + w->micro_batch % NDP_MESSAGE_TAGS + NDP_MESSAGE_TAGS) % NDP_MESSAGE_TAGS);
+}
+
 /* Every communication of a program, including those inside units, in the order of execution. */
 typedef struct ndp_comm_event {
     int instr, call_index; /* call_index: in the unit's list; NDP_NONE: the instruction itself */
     const ndp_call *call;
-    bool begin;       /* or wait */
-    int micro_batch;  /* of a message */
-    int64_t bytes;    /* of the operand that a rank hands in */
-    const char *unit; /* "" at the level of the program */
+    bool begin;           /* or wait */
+    int micro_batch, tag; /* of a message */
+    int work;             /* at the level of the program: its number (ndp_work_at) */
+    int64_t bytes;        /* of the operand that a rank hands in */
+    const char *unit;     /* "" at the level of the program */
 } ndp_comm_event;
-/* Iterates: start with {0}; false at the end. */
+/* Iterates: start with NDP_COMM_EVENTS(visits); false at the end. */
 typedef struct ndp_comm_event_cursor {
-    int instr, call;
+    ndp_visits visits;
+    ndp_walk walk; /* the instruction */
+    ndp_walk call; /* the latest one of its list */
 } ndp_comm_event_cursor;
+#define NDP_COMM_EVENTS(iterations) ((ndp_comm_event_cursor){.visits = (iterations), .walk = NDP_WALK_START})
 bool ndp_program_comm_event(const ndp_program *p, ndp_comm_event_cursor *cursor, ndp_comm_event *out);
 
-/* The one that instruction `instr` is, or that is call `call_index` of its list. */
-ndp_comm_event ndp_comm_event_at(const ndp_program *p, int instr, int call_index);
+/* The one that the instruction of a walk is, or that is call `call_index` of its list. */
+ndp_comm_event ndp_comm_event_at(const ndp_program *p, const ndp_walk *at, int call_index);
 
 static inline int ndp_comm_event_channel(const ndp_comm_event *m) { return m->call->channel; }
 static inline ndp_group_kind ndp_comm_event_group(const ndp_comm_event *m) {
@@ -262,7 +292,7 @@ void ndp_program_print(const ndp_program *p, bool units, ndp_str *out);
 void ndp_program_print_traffic(const ndp_program *p, ndp_str *out);
 
 /* When an instruction ran, in seconds: simulated (simulate.h) from the start of the step, measured (engine.h) on the
- * host's monotonic clock. */
+ * host's monotonic clock. Times of a program are in the order of execution (ndp_walk.executed). */
 typedef struct ndp_instr_time {
     double start, end;
     double waited; /* of that, in the waits of a unit's list */

@@ -16,17 +16,30 @@ typedef char event_text[TEXT];
 /* The text without the number of the instruction, which may differ: ranks own different slices. */
 static const char *operation(const char *text) { return strchr(text, ' ') ? strchr(text, ' ') : text; }
 
-/* The texts of a channel's begins, in order. */
-static ndp_status list_texts(const ndp_program *p, int channel, event_text **out, int64_t *n) {
+/* How many operations a channel has, and a hash of their texts in order. */
+static uint64_t hash_of(const ndp_program *p, int channel, int64_t *n) {
     ndp_comm_event e;
+    event_text text;
+    uint64_t hash = 0;
     *n = 0;
-    for (ndp_comm_event_cursor c = {0}; ndp_program_comm_event(p, &c, &e);)
-        *n += e.begin && ndp_comm_event_channel(&e) == channel;
-    *out = calloc((size_t)*n + 1, sizeof **out);
+    for (ndp_comm_event_cursor c = NDP_COMM_EVENTS(NDP_ALL_ITERATIONS); ndp_program_comm_event(p, &c, &e);) {
+        if (!e.begin || ndp_comm_event_channel(&e) != channel)
+            continue;
+        ndp_comm_event_text(&e, text, TEXT);
+        hash = (hash * 0x9E3779B97F4A7C15u) ^ ndp_rng_stream(operation(text));
+        ++*n;
+    }
+    return hash ^ (uint64_t)*n;
+}
+
+/* The texts of a channel's n operations, in order. */
+static ndp_status list_texts(const ndp_program *p, int channel, int64_t n, event_text **out) {
+    ndp_comm_event e;
+    *out = calloc((size_t)n + 1, sizeof **out);
     if (!*out)
         return NDP_FAIL(NDP_ENOMEM, "no memory to compare programs");
     int64_t i = 0;
-    for (ndp_comm_event_cursor c = {0}; ndp_program_comm_event(p, &c, &e);)
+    for (ndp_comm_event_cursor c = NDP_COMM_EVENTS(NDP_ALL_ITERATIONS); ndp_program_comm_event(p, &c, &e);)
         if (e.begin && ndp_comm_event_channel(&e) == channel)
             ndp_comm_event_text(&e, (*out)[i++], TEXT);
     return NDP_OK;
@@ -82,8 +95,8 @@ static ndp_status compare_lists(ndp_comm *c, event_text *mine, int64_t n) {
 static void message_text(const ndp_comm_event *m, int me, event_text out) {
     bool send = m->call->op->collective == NDP_SEND;
     int peer = m->call->attr.peer;
-    snprintf(out, TEXT, "from %d to %d: %s, %lld bytes", send ? me : peer, send ? peer : me, m->call->what,
-             (long long)m->bytes);
+    snprintf(out, TEXT, "from %d to %d: %s, micro-batch %d, %lld bytes", send ? me : peer, send ? peer : me,
+             m->call->what, m->micro_batch, (long long)m->bytes);
 }
 
 /* The sum over the ranks of a hash of each send, less one of each receive, is 0 where every message has both sides.
@@ -95,7 +108,7 @@ static ndp_status agree_on_messages(const ndp_program *p, int channel, ndp_comm 
         return NDP_FAIL(NDP_ENOMEM, "no memory to compare programs");
     ndp_comm_event e;
     event_text text;
-    for (ndp_comm_event_cursor at = {0}; ndp_program_comm_event(p, &at, &e);) {
+    for (ndp_comm_event_cursor at = NDP_COMM_EVENTS(NDP_ALL_ITERATIONS); ndp_program_comm_event(p, &at, &e);) {
         if (!e.begin || ndp_comm_event_channel(&e) != channel)
             continue;
         bool send = e.call->op->collective == NDP_SEND;
@@ -123,16 +136,13 @@ ndp_status ndp_program_agree(const ndp_program *p, int channel, ndp_comm *c) {
         return NDP_OK;
     if (channel == NDP_CHANNEL_FORWARD || channel == NDP_CHANNEL_BACKWARD)
         return agree_on_messages(p, channel, c);
+    int64_t n, number = (int64_t)(hash_of(p, channel, &n) >> 2), range[2] = {number, -number}; /* largest, smallest */
+    NDP_TRY(reduce(c, range));
+    if ((uint64_t)range[0] + (uint64_t)range[1] == 0)
+        return NDP_OK;
     event_text *texts;
-    int64_t n;
-    NDP_TRY(list_texts(p, channel, &texts, &n));
-    uint64_t hash = (uint64_t)n;
-    for (int64_t i = 0; i < n; i++)
-        hash = (hash * 0x9E3779B97F4A7C15u) ^ ndp_rng_stream(operation(texts[i]));
-    int64_t number = (int64_t)(hash >> 2), range[2] = {number, -number}; /* largest, smallest */
-    ndp_status st = reduce(c, range);
-    if (st == NDP_OK && (uint64_t)range[0] + (uint64_t)range[1] != 0)
-        st = compare_lists(c, texts, n);
+    NDP_TRY(list_texts(p, channel, n, &texts));
+    ndp_status st = compare_lists(c, texts, n);
     free(texts);
     return st;
 }

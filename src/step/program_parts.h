@@ -3,7 +3,8 @@
  * own.c allocates what a rank keeps between steps, emit.c appends instructions, builder.c turns the schedule into runs,
  * gather.c and reduce.c add the gathers that the runs need and the reductions of their gradients, messages.c adds what
  * pipeline stages send each other, step_update.c the loss scale, norm and updates, with projections.c for what is
- * updated as whole matrices; memory_plan.c places all blocks. */
+ * updated as whole matrices; repeats.c folds a long step into one with a repeated range; memory_plan.c places all
+ * blocks. */
 #ifndef NDP_STEP_PROGRAM_PARTS_H
 #define NDP_STEP_PROGRAM_PARTS_H
 
@@ -23,6 +24,11 @@ typedef struct ndp_slot {
     int receive[2];  /* begin of the receive of `output`, of `grad_input`, if they come from another stage */
     bool arrived[2]; /* it was waited for */
 } ndp_slot;
+
+/* The role of a block of a unit's slots: of `output`, `grad_input`, `saved`, `saved_input`, `between`, in this order.
+ */
+enum { NDP_SLOT_OUTPUT, NDP_SLOT_GRAD_INPUT, NDP_SLOT_SAVED, NDP_SLOT_SAVED_INPUT, NDP_SLOT_BETWEEN, NDP_SLOT_BLOCKS };
+static inline int ndp_block_role(int unit_number, int slot_block) { return unit_number * NDP_SLOT_BLOCKS + slot_block; }
 
 /* Pending sends to one rank in one direction, oldest first. */
 typedef struct ndp_sends {
@@ -53,6 +59,8 @@ typedef struct ndp_builder {
     const ndp_model *m;
     ndp_unit_run *runs;
     int n_runs, entry, taken;              /* entry, taken: of the schedule, whose runs are being listed */
+    int micro_batches;                     /* of the schedule: fewer than the step's where a range is to repeat */
+    int *first_of;                         /* by entry: its first instruction */
     ndp_slot *slots;                       /* by unit of the whole model, then micro-batch */
     ndp_gradient *gradients;               /* by buffer */
     int *gathered;                         /* by buffer: block with the whole buffer, NDP_NONE */
@@ -64,7 +72,7 @@ typedef struct ndp_builder {
 
 /* `number`: of a unit in the whole model. Neighbours of this rank's units have slots for what they send. */
 static inline ndp_slot *ndp_slot_of(const ndp_builder *b, int number, int micro_batch) {
-    return &b->slots[number * b->p->opts.step.accumulation + micro_batch];
+    return &b->slots[number * b->micro_batches + micro_batch];
 }
 
 /* ---- emit.c ---- */
@@ -73,6 +81,8 @@ static inline ndp_slot *ndp_slot_of(const ndp_builder *b, int number, int micro_
 const ndp_list *ndp_list_of_run(const ndp_builder *b, int r);
 /* A block that lives as long as the instructions that name it. */
 ndp_status ndp_block_add(ndp_program *p, ndp_memory_class class, size_t bytes, int *out);
+/* Activations of a micro-batch in that role. */
+ndp_status ndp_block_of_role(ndp_program *p, size_t bytes, int role, int micro_batch, int *out);
 /* One that lives as long as the program. */
 ndp_status ndp_block_keep(ndp_program *p, ndp_memory_class class, ndp_region region, size_t bytes, ndp_address *out);
 /* Appends an instruction; its blocks live at least here. */
@@ -90,8 +100,8 @@ typedef struct ndp_collective_call {
     bool add, in_place; /* reduce_scatter: out += ; all_gather: in memory that the group shares */
     const char *what;   /* of the buffer; borrowed */
     int buffer;
-    bool backward;              /* send, recv: of a gradient */
-    int peer, tag, micro_batch; /* send, recv */
+    bool backward;                    /* send, recv: of a gradient */
+    int peer, tag, micro_batch, role; /* send, recv */
 } ndp_collective_call;
 ndp_status ndp_emit_begin(ndp_program *p, const ndp_collective_call *c, int *index);
 ndp_status ndp_emit_wait(ndp_program *p, int begin);
@@ -150,13 +160,23 @@ ndp_status ndp_transform_projections(ndp_builder *b, int buffer, ndp_address *sl
 
 /* ---- order.c, written.c ---- */
 
-/* The address of a base of a call of instruction `in`: in its unit's list, or of the instruction itself. */
-ndp_address ndp_base_address(const ndp_program *p, const ndp_instr *in, int base);
+/* The address of a base of a call of instruction `in`, run for a micro-batch: in its unit's list, or of the instruction
+ * itself. */
+ndp_address ndp_base_address(const ndp_program *p, const ndp_instr *in, int micro_batch, int base);
 /* Refuses reads of a gradient's segment that nothing in the step has written before; see ndp_program_order. */
 ndp_status ndp_gradients_written(const ndp_program *p);
 
+/* ---- repeats.c ---- */
+
+/* Where the instructions [first, first + n) and the n after them are two of `times` alike bodies: removes the second
+ * copy and makes the first one a repeated range. *folded false, and nothing changed: they are not alike, or a block of
+ * one lives on into the same block of the next. NDP_ENOMEM. */
+ndp_status ndp_program_fold(ndp_program *p, int first, int n, int times, int micro_batches, bool *folded);
+
 /* ---- memory_plan.c ---- */
 
+/* The bytes of the arena that blocks take at once at the peak: no plan needs fewer. NDP_ENOMEM. */
+ndp_status ndp_memory_least(const ndp_program *p, size_t *bytes);
 /* Gives every block its region's offset and sets program->bytes. */
 NDP_API ndp_status ndp_memory_plan(ndp_program *p);
 

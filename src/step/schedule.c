@@ -113,6 +113,102 @@ void ndp_schedule_release(ndp_schedule *s) {
     *s = (ndp_schedule){0};
 }
 
+/* ---- repetition ---- */
+
+/* True if entries i and k are the same action, k for a micro-batch `apart` later. */
+static bool alike(const ndp_schedule *s, int i, int k, int apart) {
+    const ndp_planned_run *a = &s->runs[i], *b = &s->runs[k];
+    bool same_taken = a->taken == 0 || b->taken == 0 ? a->taken == b->taken : a->taken - i == b->taken - k;
+    return a->action == b->action && a->first_unit == b->first_unit && a->end_unit == b->end_unit && same_taken &&
+           b->micro_batch - a->micro_batch == apart;
+}
+
+static bool has_weight_gradient(const ndp_planned_run *r) {
+    return r->action == NDP_ACTION_BACKWARD || r->action == NDP_ACTION_WEIGHT_GRADIENT;
+}
+
+/* True if the entries do all of a step for `micro_batches` micro-batches of each unit. */
+static bool is_whole(const ndp_schedule *s, const ndp_model *m, int first, int n, int micro_batches) {
+    for (int u = 0; u < m->n_units; u++) {
+        int forwards = 0, inputs = 0, weights = 0;
+        for (int i = first; i < first + n; i++) {
+            const ndp_planned_run *r = &s->runs[i];
+            if (u < r->first_unit || u >= r->end_unit)
+                continue;
+            forwards += r->action == NDP_ACTION_FORWARD;
+            inputs += r->action == NDP_ACTION_INPUT_GRADIENT || r->action == NDP_ACTION_BACKWARD;
+            weights += has_weight_gradient(r);
+        }
+        int gradients = m->opts.mode == NDP_MODEL_TRAIN ? micro_batches : 0;
+        if (forwards != micro_batches || inputs != gradients || weights != gradients)
+            return false;
+    }
+    return true;
+}
+
+/* The shortest period around the middle of the schedule that is whole; 0: none. *apart: of micro-batches. */
+static int find_period(const ndp_schedule *s, const ndp_model *m, int *apart) {
+    int middle = s->n / 2;
+    for (int n = 1; n <= s->n / 4; n++) {
+        int same = 0;
+        *apart = s->runs[middle + n].micro_batch - s->runs[middle].micro_batch;
+        while (*apart > 0 && same < n && alike(s, middle + same, middle + same + n, *apart))
+            same++;
+        if (*apart > 0 && same == n && is_whole(s, m, middle, n, *apart))
+            return n;
+    }
+    return 0;
+}
+
+/* Narrows entries [*first, *end) to those after every unit's first weight gradient and before every unit's last one. */
+static void leave_ends(const ndp_schedule *s, int units, int *first, int *end) {
+    for (int u = 0; u < units; u++) {
+        int i = 0, k = s->n - 1;
+        while (i < s->n && !(has_weight_gradient(&s->runs[i]) && s->runs[i].first_unit <= u && u < s->runs[i].end_unit))
+            i++;
+        while (k > i && !(has_weight_gradient(&s->runs[k]) && s->runs[k].first_unit <= u && u < s->runs[k].end_unit))
+            k--;
+        *first = i < s->n && i >= *first ? i + 1 : *first;
+        *end = i < s->n && k < *end ? k : *end;
+    }
+}
+
+ndp_schedule_body ndp_schedule_find_body(const ndp_schedule *s, const ndp_model *m) {
+    /* Entries that the builder looks ahead; micro-batches until as many sends are pending as later (a period has as
+     * many as there may be where stages go round the ranks); bodies that are worth it. */
+    enum { AHEAD = 3, SETTLE = 2, LEAST = 3 };
+    int apart, period = s->n >= 8 ? find_period(s, m, &apart) : 0;
+    if (period == 0)
+        return (ndp_schedule_body){0};
+    int first = s->n / 2, end = first + period;
+    while (first > 0 && alike(s, first - 1, first - 1 + period, apart))
+        first--;
+    while (end < s->n && alike(s, end - period, end, apart))
+        end++;
+    first = first > 0 ? first : 1; /* the first run of a step has nothing before it */
+    end -= AHEAD;
+    leave_ends(s, m->n_units, &first, &end);
+    first += (SETTLE + apart - 1) / apart * period;
+    ndp_schedule_body body = {first, period, (end - first) / period, apart};
+    return end - first >= LEAST * period ? body : (ndp_schedule_body){0};
+}
+
+ndp_status ndp_schedule_shorten(const ndp_schedule *s, const ndp_schedule_body *body, int kept, ndp_schedule *out) {
+    int removed = (body->times - kept) * body->n, from = body->first + kept * body->n;
+    *out = (ndp_schedule){.runs = calloc((size_t)(s->n - removed) + 1, sizeof *out->runs), .n = s->n - removed};
+    if (!out->runs)
+        return NDP_FAIL(NDP_ENOMEM, "no memory for a schedule of %d entries", out->n);
+    for (int i = 0; i < out->n; i++) {
+        int of = i < from ? i : i + removed;
+        out->runs[i] = s->runs[of];
+        out->runs[i].taken = s->runs[of].taken ? s->runs[of].taken - of + i : 0;
+        out->runs[i].micro_batch -= i < from ? 0 : (body->times - kept) * body->micro_batches;
+    }
+    return NDP_OK;
+}
+
+/* ---- the check ---- */
+
 /* Bits: what has been done for a unit and a micro-batch. */
 enum { FORWARD = 1, INPUT = 2, WEIGHT = 4 };
 

@@ -1,8 +1,8 @@
 /* Schedules: what a rank computes in one update, and in which order, as a list that a generator writes.
  *
- * An entry is an action on a range of units for one micro-batch. The builder (program_parts.h) turns the list into runs of
- * units and adds the communication. Each pair of unit and micro-batch has a slot for its blocks, and the first and last
- * write of a gradient are found over the whole list, so micro-batches may interleave. */
+ * An entry is an action on a range of units for one micro-batch. The builder (program_parts.h) turns the list into runs
+ * of units and adds the communication. Each pair of unit and micro-batch has a slot for its blocks, and the first and
+ * last write of a gradient are found over the whole list, so micro-batches may interleave. */
 #ifndef NDP_STEP_SCHEDULE_H
 #define NDP_STEP_SCHEDULE_H
 
@@ -20,6 +20,21 @@ typedef struct ndp_schedule {
     ndp_planned_run *runs;
     int n;
 } ndp_schedule;
+
+/* The middle of a long schedule: a range of entries that comes again and again, each time for later micro-batches. */
+typedef struct ndp_schedule_body {
+    int first, n;      /* entries of one body */
+    int times;         /* bodies, one after the other; 0: there is no such range */
+    int micro_batches; /* from one body to the next */
+} ndp_schedule_body;
+
+/* Finds the range, of at least three bodies. It begins after the first
+ * weight gradient of every unit and ends before the last one, since those write a gradient in another way; the runs
+ * beside it are like those inside, as far as the builder looks ahead. */
+ndp_schedule_body ndp_schedule_find_body(const ndp_schedule *s, const ndp_model *m);
+
+/* A copy with `kept` of the bodies, whose micro-batches are numbered without gaps. NDP_ENOMEM. */
+ndp_status ndp_schedule_shorten(const ndp_schedule *s, const ndp_schedule_body *body, int kept, ndp_schedule *out);
 
 /* One stage: each micro-batch forward and back, one after the other; forward alone where the model does not train.
  * NDP_ENOMEM. */

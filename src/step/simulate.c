@@ -24,9 +24,9 @@ typedef struct operation {
 } operation;
 
 typedef struct rank {
-    ndp_instr_cursor cursor;
+    ndp_walk at;
     const ndp_instr *in; /* the instruction that it executes; NULL: it has executed all */
-    int call;            /* of the instruction's, the next one */
+    ndp_walk call;       /* of the instruction's, the one to execute */
     int event;           /* its next event; while it is blocked, that of its wait */
     double now;
     double copied; /* when the send in whose wait it is blocked is copied, if copy_earliest found it; else negative */
@@ -210,21 +210,29 @@ static bool run_call(simulation *s, int i, const ndp_call *call, double *waited)
     return true;
 }
 
+/* Takes a rank's next instruction. */
+static void next_instr(simulation *s, int i) {
+    rank *r = &s->ranks[i];
+    const ndp_program *p = track(s, i)->program;
+    r->in = ndp_program_next(p, NDP_ALL_ITERATIONS, &r->at) ? &p->instrs[r->at.at] : NULL;
+    r->call = (ndp_walk){0};
+    if (r->in)
+        s->times[i][r->at.executed].start = r->now;
+}
+
 /* Runs one rank until it blocks. */
 static void advance(simulation *s, int i) {
     rank *r = &s->ranks[i];
-    const ndp_program *p = track(s, i)->program;
-    for (; r->in; r->in = ndp_program_next(p, &r->cursor)) {
-        ndp_instr_time *time = &s->times[i][r->cursor.ordinal - 1];
+    for (; r->in; next_instr(s, i)) {
+        ndp_instr_time *time = &s->times[i][r->at.executed];
         double waited = 0; /* of an instruction that is one call, its own time says it */
         int n;
-        const ndp_call *calls = ndp_instr_calls(p, r->in, &n);
-        if (r->call == 0)
-            time->start = r->now;
-        for (; r->call < n; r->call++)
-            if (!run_call(s, i, &calls[r->call], r->in->code == NDP_DO_RUN ? &time->waited : &waited))
+        ndp_repeats repeats;
+        const ndp_call *calls = ndp_instr_calls(track(s, i)->program, r->in, &n, &repeats);
+        do
+            if (!run_call(s, i, &calls[r->call.at], r->in->code == NDP_DO_RUN ? &time->waited : &waited))
                 return;
-        r->call = 0;
+        while (ndp_walk_next(&repeats, n, NDP_ALL_ITERATIONS, &r->call));
         time->end = r->now;
     }
 }
@@ -232,7 +240,8 @@ static void advance(simulation *s, int i) {
 static ndp_status run_all(simulation *s) {
     for (int i = s->tracks.n - 1; i >= 0; i--) {
         s->ranks[i].copied = -1;
-        s->ranks[i].in = ndp_program_next(track(s, i)->program, &s->ranks[i].cursor);
+        s->ranks[i].at = NDP_WALK_START;
+        next_instr(s, i);
         put(s, &s->ready, i);
     }
     do
@@ -284,7 +293,7 @@ static void release(simulation *s) {
 ndp_status ndp_simulate(const ndp_program *const *programs, int n, const ndp_step_costs *costs, ndp_simulation *out) {
     simulation s = {.costs = costs};
     *out = (ndp_simulation){0};
-    ndp_status st = ndp_tracks_match(programs, n, &s.tracks);
+    ndp_status st = ndp_tracks_match(programs, n, NDP_ALL_ITERATIONS, &s.tracks);
     if (st == NDP_OK)
         st = take_memory(&s, out);
     if (st == NDP_OK)

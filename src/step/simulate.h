@@ -32,7 +32,7 @@ typedef struct ndp_step_costs {
 double ndp_price_seconds(const void *price, const ndp_program *p, const ndp_instr *in, const ndp_call *call);
 
 typedef struct ndp_simulation {
-    ndp_instr_time **times;     /* by program, by instruction in the order of execution (ndp_instr_cursor) */
+    ndp_instr_time **times;     /* by program, by instruction in the order of execution (ndp_walk.executed) */
     double (*parts)[NDP_PARTS]; /* by program: what it does from 0 to `makespan` */
     double makespan;            /* the end of the last instruction of all */
     int n;                      /* programs */

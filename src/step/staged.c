@@ -31,29 +31,60 @@ typedef struct staged_calls {
     const ndp_list *list;
 } staged_calls;
 
-/* Call i if it begins a collective, else NULL. */
-static const ndp_call *begin_at(const staged_calls *s, int i) {
+/* Call i if it is a communication, else NULL; *number: of its place. */
+static const ndp_call *comm_at(const staged_calls *s, int i, int *number) {
     const ndp_instr *in = s->list ? NULL : &s->program->instrs[i];
     const ndp_call *c = s->list ? &s->list->calls[i] : in->code == NDP_DO_CALL ? &in->call : NULL;
-    return c && c->kind == NDP_CALL_BEGIN ? c : NULL;
+    if (!c || c->kind == NDP_CALL_KERNEL)
+        return NULL;
+    *number = !s->list ? in->work : c->kind == NDP_CALL_BEGIN ? i : c->partner;
+    return c;
 }
 
-/* Sets places[i] of every begin and wait among n calls; they lie at `from` and later. *end: where the last one ends. */
-static ndp_status place_calls(const staged_calls *s, int n, size_t from, size_t *places, size_t *end) {
-    ndp_interval *items = calloc((size_t)n + 1, sizeof *items);
-    if (!items)
-        return NDP_FAIL(NDP_ENOMEM, "no memory to place the collectives of %d calls", n);
-    int found = 0;
-    for (int i = 0; i < n; i++) {
-        const ndp_call *c = begin_at(s, i);
-        if (c)
-            items[found++] = (ndp_interval){aligned(result_bytes(c)) + (hands_in_apart(c) ? view_bytes(&c->in[0]) : 0),
-                                            i, c->partner, 0};
+/* How many places the communications of call i rotate through. */
+static int places_of(const staged_calls *s, int i) { return s->list ? 1 : s->program->instrs[i].works; }
+
+/* Extends the life of a place by a begin or wait at `at`; one in rotation (`works` above 1) is taken all the time. A
+ * repeated range waits for what was begun before it, and begins again what is waited for after it: a gap lies between.
+ */
+static void extend(ndp_interval *item, const ndp_call *c, int at, int works) {
+    if (c->kind == NDP_CALL_WAIT || (works > 1 && item->bytes > 0)) {
+        item->life.last = at;
+        return;
     }
+    if (item->bytes > 0) {
+        item->life.gap = item->life.last + 1;
+        item->life.gap_n = at - item->life.gap;
+        return;
+    }
+    item->bytes = aligned(result_bytes(c)) + (hands_in_apart(c) ? view_bytes(&c->in[0]) : 0);
+    item->life = (ndp_life){at, at, 0, 0};
+}
+
+/* Sets places[k] of place k, of n, for the communications among the calls; they lie at `from` and later. *end: where
+ * the last one ends. */
+static ndp_status place_calls(const staged_calls *s, int calls, int n, size_t from, size_t *places, size_t *end) {
+    ndp_interval *items = calloc((size_t)n + 1, sizeof *items); /* by number; calls without one take nothing */
+    if (!items)
+        return NDP_FAIL(NDP_ENOMEM, "no memory to place the collectives of %d calls", calls);
+    int number;
+    for (int i = 0; i < calls; i++) {
+        const ndp_call *c = comm_at(s, i, &number);
+        for (int k = 0; c && k < places_of(s, i); k++)
+            extend(&items[number + k], c, i, places_of(s, i));
+    }
+    int found = 0;
+    for (int i = 0; i < n; i++)
+        if (items[i].bytes > 0) {
+            places[i] = (size_t)found;
+            items[found++] = items[i];
+        } else {
+            places[i] = (size_t)n;
+        }
     size_t total = 0;
     ndp_status st = ndp_intervals_place(items, found, &total);
-    for (int k = 0; k < found; k++)
-        places[items[k].first] = places[items[k].last] = from + items[k].offset;
+    for (int i = 0; i < n; i++)
+        places[i] = places[i] < (size_t)n ? from + items[places[i]].offset : 0;
     free(items);
     *end = from + total;
     return st;
@@ -61,7 +92,7 @@ static ndp_status place_calls(const staged_calls *s, int n, size_t from, size_t 
 
 ndp_status ndp_staging_plan(ndp_program *p) {
     ndp_staging *s = &p->staging;
-    size_t n = (size_t)p->n, units = 0;
+    size_t n = (size_t)p->n_works, units = 0;
     if (p->opts.step.exec->device->host_memory)
         return NDP_OK;
     for (int g = 0; g < p->opts.model->n_graphs; g++)
@@ -76,10 +107,10 @@ ndp_status ndp_staging_plan(ndp_program *p) {
         for (int phase = 0; phase < NDP_PHASES; phase++) {
             const ndp_list *list = &p->opts.units[g].lists[phase];
             size_t end;
-            NDP_TRY(place_calls(&(staged_calls){p, list}, list->n, 0, s->places + s->of_list[g][phase], &end));
+            NDP_TRY(place_calls(&(staged_calls){p, list}, list->n, list->n, 0, s->places + s->of_list[g][phase], &end));
             units = end > units ? end : units;
         }
-    return place_calls(&(staged_calls){p, NULL}, p->n, units, s->places, &s->bytes);
+    return place_calls(&(staged_calls){p, NULL}, p->n, p->n_works, units, s->places, &s->bytes);
 }
 
 void ndp_staging_release(ndp_staging *s) { free(s->places); }
@@ -88,9 +119,11 @@ void ndp_staging_release(ndp_staging *s) { free(s->places); }
 
 static char *place_of(const ndp_engine *e, int index) {
     const ndp_program *p = &e->program;
-    const ndp_instr *in = &p->instrs[e->at];
+    const ndp_instr *in = &p->instrs[e->at.at];
     size_t first = index == NDP_NONE ? 0 : p->staging.of_list[p->opts.model->units[in->unit].graph][in->phase];
-    return (char *)e->host.staging + p->staging.places[first + (size_t)(index == NDP_NONE ? e->at : index)];
+    const ndp_call *c = index == NDP_NONE ? &in->call : &ndp_program_list(p, in)->calls[index];
+    int own = index == NDP_NONE ? ndp_work_at(in, &e->at) : c->kind == NDP_CALL_BEGIN ? index : c->partner;
+    return (char *)e->host.staging + p->staging.places[first + (size_t)own];
 }
 
 ndp_status ndp_staged_begin(ndp_engine *e, const ndp_call *c, int index, ndp_op_call *operands) {

@@ -19,12 +19,11 @@ ndp_step_part ndp_step_part_of(const ndp_instr *in) {
                                                  : NDP_PART_COLLECTIVE;
 }
 
-void ndp_step_parts(const ndp_program *p, const ndp_instr_time *times, int n, double seconds[NDP_PARTS]) {
+void ndp_step_parts(const ndp_program *p, const ndp_instr_time *times, int64_t n, double seconds[NDP_PARTS]) {
     memset(seconds, 0, NDP_PARTS * sizeof *seconds);
-    ndp_instr_cursor c = {0};
-    for (int i = 0; i < n; i++) {
-        const ndp_instr_time *t = &times[i];
-        seconds[ndp_step_part_of(ndp_program_next(p, &c))] += fmax(t->end - t->start - t->waited, 0); /* rounding */
+    for (ndp_walk w = NDP_WALK_START; ndp_program_next(p, NDP_ALL_ITERATIONS, &w) && w.executed < n;) {
+        const ndp_instr_time *t = &times[w.executed];
+        seconds[ndp_step_part_of(&p->instrs[w.at])] += fmax(t->end - t->start - t->waited, 0); /* rounding */
         seconds[NDP_PART_COLLECTIVE] += t->waited;
     }
 }

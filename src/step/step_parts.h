@@ -28,6 +28,6 @@ ndp_step_part ndp_step_part_of(const ndp_instr *in);
 /* Seconds of the first `n` instructions that a rank executed, at `times`. They sum to the time from the start of the
  * first to the end of the last, if each instruction starts when the one before it ends; how long the rank is idle, only
  * its caller knows. */
-void ndp_step_parts(const ndp_program *p, const ndp_instr_time *times, int n, double seconds[NDP_PARTS]);
+void ndp_step_parts(const ndp_program *p, const ndp_instr_time *times, int64_t n, double seconds[NDP_PARTS]);
 
 #endif

@@ -20,14 +20,14 @@ static ndp_status append(ndp_timeline *t, const ndp_timeline_event *e) {
 
 /* Adds a run to the action whose event is number *action, or begins the event of another action. */
 static ndp_status add_run(ndp_timeline *t, const ndp_program *p, const ndp_instr *in, const ndp_instr_time *time,
-                          int *action, int *entry) {
+                          int micro_batch, int *action, int *entry) {
     int kind = (int)ndp_step_part_of(in);
-    if (*action == NDP_NONE || *entry != in->entry || t->events[*action].micro_batch != in->micro_batch) {
+    if (*action == NDP_NONE || *entry != in->entry || t->events[*action].micro_batch != micro_batch) {
         *action = t->n, *entry = in->entry;
         NDP_TRY(append(t, &(ndp_timeline_event){.kind = kind,
                                                 .rank = p->opts.step.mesh.rank,
                                                 .stage = p->opts.model->units[in->unit].stage,
-                                                .micro_batch = in->micro_batch,
+                                                .micro_batch = micro_batch,
                                                 .start = time->start}));
     }
     ndp_timeline_event *e = &t->events[*action];
@@ -41,27 +41,33 @@ static ndp_status add_run(ndp_timeline *t, const ndp_program *p, const ndp_instr
 }
 
 /* A wait that took time, or a kernel. */
-static ndp_status add_call(ndp_timeline *t, const ndp_program *p, const ndp_instr *in, const ndp_instr_time *time) {
+static ndp_status add_call(ndp_timeline *t, const ndp_program *p, const ndp_instr *in, const ndp_instr_time *time,
+                           int micro_batch) {
     ndp_step_part part = ndp_step_part_of(in);
     bool message = part == NDP_PART_RECEIVE || part == NDP_PART_SEND;
     ndp_timeline_event e = {.kind = (int)part,
                             .rank = p->opts.step.mesh.rank,
                             .stage = NDP_NONE,
-                            .micro_batch = message ? in->micro_batch : NDP_NONE,
+                            .micro_batch = message ? micro_batch : NDP_NONE,
                             .start = time->start,
                             .end = time->end};
     if (in->call.kind == NDP_CALL_BEGIN || !(time->end > time->start))
         return NDP_OK;
-    snprintf(e.name, sizeof e.name, "%s %s", message ? names[part] : in->call.op->name, in->what);
+    if (message)
+        snprintf(e.name, sizeof e.name, "%s %s, micro-batch %d", names[part], in->what, micro_batch);
+    else
+        snprintf(e.name, sizeof e.name, "%s %s", in->call.op->name, in->what);
     return append(t, &e);
 }
 
-ndp_status ndp_timeline_add(ndp_timeline *t, const ndp_program *p, const ndp_instr_time *times, int n) {
+ndp_status ndp_timeline_add(ndp_timeline *t, const ndp_program *p, const ndp_instr_time *times, int64_t n) {
     int action = NDP_NONE, entry = NDP_NONE;
-    ndp_instr_cursor c = {0};
-    for (int i = 0; i < n; i++) {
-        const ndp_instr *in = ndp_program_next(p, &c);
-        NDP_TRY(in->code == NDP_DO_RUN ? add_run(t, p, in, &times[i], &action, &entry) : add_call(t, p, in, &times[i]));
+    for (ndp_walk w = NDP_WALK_START; ndp_program_next(p, NDP_ALL_ITERATIONS, &w) && w.executed < n;) {
+        const ndp_instr *in = &p->instrs[w.at];
+        const ndp_instr_time *time = &times[w.executed];
+        int micro_batch = ndp_micro_batch_at(in, &w);
+        NDP_TRY(in->code == NDP_DO_RUN ? add_run(t, p, in, time, micro_batch, &action, &entry)
+                                       : add_call(t, p, in, time, micro_batch));
     }
     NDP_TRY(ndp_array_reserve(&t->ranks, &t->rank_capacity, t->n_ranks + 1, sizeof *t->ranks));
     ndp_rank_time *r = &t->ranks[t->n_ranks++];

@@ -37,7 +37,7 @@ typedef struct ndp_timeline {
 
 /* Adds one rank, of whose program the first n instructions ran at `times`. All runs of a schedule's entry are one
  * event; program's waits inside it are events of their own, those inside units are not. NDP_ENOMEM. */
-NDP_API ndp_status ndp_timeline_add(ndp_timeline *t, const ndp_program *p, const ndp_instr_time *times, int n);
+NDP_API ndp_status ndp_timeline_add(ndp_timeline *t, const ndp_program *p, const ndp_instr_time *times, int64_t n);
 /* Replaces the events of each rank of `c` by those of all. Collective over it. Ranks of one node share a clock; those
  * of other nodes are aligned by a barrier, to some 0.1 ms. NDP_ENOMEM. */
 NDP_API ndp_status ndp_timeline_gather(ndp_timeline *t, ndp_comm *c, bool one_clock);

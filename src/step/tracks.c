@@ -15,21 +15,24 @@ static bool same(const ndp_comm_event *a, const ndp_comm_event *b) {
            strcmp(a->unit, b->unit) == 0;
 }
 
-static ndp_status take_track(const ndp_program *p, ndp_track *t) {
+static ndp_status take_track(const ndp_program *p, ndp_visits visits, ndp_track *t) {
     ndp_comm_event e;
-    size_t on[NDP_CHANNELS] = {0};
+    size_t on[NDP_CHANNELS] = {0}, messages = 1;
     t->program = p;
     t->rank = p->opts.step.mesh.rank;
-    for (ndp_comm_event_cursor c = {0}; ndp_program_comm_event(p, &c, &e); t->n++)
-        on[ndp_comm_event_channel(&e)]++;
+    for (ndp_comm_event_cursor c = NDP_COMM_EVENTS(visits); ndp_program_comm_event(p, &c, &e); t->n++) {
+        on[ndp_comm_event_channel(&e)] += e.begin;
+        messages += e.begin && ndp_comm_event_is_message(&e);
+    }
     size_t n = (size_t)t->n + 1;
     t->events = calloc(n, sizeof *t->events);
     t->begin = calloc(n, sizeof *t->begin);
     t->place = calloc(n, sizeof *t->place);
     t->other = calloc(n, sizeof *t->other);
     t->match = calloc(n, sizeof *t->match);
-    t->messages = calloc(n, sizeof *t->messages);
-    bool ok = t->events && t->begin && t->place && t->other && t->match && t->messages;
+    t->messages = calloc(messages, sizeof *t->messages);
+    t->begun = calloc((size_t)p->n_works + 1, sizeof *t->begun);
+    bool ok = t->events && t->begin && t->place && t->other && t->match && t->messages && t->begun;
     for (int k = 0; ok && k < NDP_CHANNELS; k++)
         ok = (t->nth[k] = calloc(on[k] + 1, sizeof *t->nth[k])) != NULL;
     return ok ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "no memory to match a program of %d communications", t->n);
@@ -37,18 +40,10 @@ static ndp_status take_track(const ndp_program *p, ndp_track *t) {
 
 /* ---- one rank ---- */
 
-/* The begin of event i, the wait of a message: shortly before it. */
-static int begin_of_message(const ndp_track *t, int i) {
-    int begin = i - 1;
-    while (begin > 0 && t->events[begin].instr != t->events[i].call->partner)
-        begin--;
-    return begin;
-}
-
 static ndp_status note_wait(ndp_track *t, int i, int waited) {
     const ndp_comm_event *e = &t->events[i];
     char text[256];
-    t->begin[i] = ndp_comm_event_is_message(e) ? begin_of_message(t, i) : t->nth[ndp_comm_event_channel(e)][waited];
+    t->begin[i] = ndp_comm_event_is_message(e) ? t->begun[e->work] : t->nth[ndp_comm_event_channel(e)][waited];
     if (!same(e, &t->events[t->begin[i]]))
         return NDP_FAIL(NDP_EBUG, "rank %d waits at %s out of the order of begins", t->rank,
                         ndp_comm_event_text(e, text, sizeof text));
@@ -57,14 +52,15 @@ static ndp_status note_wait(ndp_track *t, int i, int waited) {
 
 static void note_begin(ndp_track *t, int i, int nth) {
     const ndp_comm_event *e = &t->events[i];
-    const ndp_op_attr *a = &e->call->attr;
     int channel = ndp_comm_event_channel(e);
     t->begin[i] = i;
     t->place[i] = nth;
     t->nth[channel][nth] = i;
-    if (ndp_comm_event_is_message(e))
-        t->messages[t->n_messages++] =
-            (ndp_track_message){e->call->op->collective == NDP_SEND, channel, a->peer, a->tag, i};
+    if (!ndp_comm_event_is_message(e))
+        return;
+    t->begun[e->work] = i;
+    t->messages[t->n_messages++] =
+        (ndp_track_message){e->call->op->collective == NDP_SEND, channel, e->call->attr.peer, e->tag, i};
 }
 
 /* Counts event e among the collectives, sends and receives of its channel that are pending, and checks the limits. */
@@ -81,15 +77,26 @@ static ndp_status check_pending(const ndp_track *t, const ndp_comm_event *e, int
     return NDP_OK;
 }
 
+/* A program without a range is all prologue. */
+static int part_of(const ndp_program *p, const ndp_walk *at) {
+    const ndp_repeat *r = p->repeats.n ? &p->repeats.items[0] : NULL;
+    bool inside = r && at->at < r->first + r->n;
+    return !r || at->at < r->first ? 0 : inside && at->iteration < 2 ? 1 + (int)at->iteration : 3;
+}
+
 /* Lists a rank's events. The waits of a channel's collectives have the order of its begins. */
-static ndp_status list_events(const ndp_program *p, ndp_track *t) {
+static ndp_status list_events(const ndp_program *p, ndp_visits visits, ndp_track *t) {
     ndp_comm_event e;
     int waited[NDP_CHANNELS] = {0}, pending[NDP_CHANNELS][3] = {0}, *begun = t->total;
-    NDP_TRY(take_track(p, t));
+    NDP_TRY(take_track(p, visits, t));
     int i = 0;
-    for (ndp_comm_event_cursor c = {0}; ndp_program_comm_event(p, &c, &e); i++) {
+    for (ndp_comm_event_cursor c = NDP_COMM_EVENTS(visits); ndp_program_comm_event(p, &c, &e); i++) {
         int k = ndp_comm_event_channel(&e);
         t->events[i] = e;
+        int part = part_of(p, &c.walk);
+        t->on[part][k] += e.begin;
+        for (int later = part; later < NDP_TRACK_PARTS; later++)
+            t->end[later] = i + 1;
         begun[k] += e.begin;
         waited[k] += !e.begin;
         NDP_TRY(check_pending(t, &e, pending[k]));
@@ -202,12 +209,12 @@ static ndp_status compare(const ndp_tracks *ts, int i, int channel) {
 
 /* ---- all ---- */
 
-ndp_status ndp_tracks_match(const ndp_program *const *programs, int n, ndp_tracks *out) {
+ndp_status ndp_tracks_match(const ndp_program *const *programs, int n, ndp_visits visits, ndp_tracks *out) {
     *out = (ndp_tracks){calloc((size_t)n + 1, sizeof *out->items), n};
     if (!out->items)
         return NDP_FAIL(NDP_ENOMEM, "no memory to match %d programs", n);
     for (int i = 0; i < n; i++)
-        NDP_TRY(list_events(programs[i], &out->items[i]));
+        NDP_TRY(list_events(programs[i], visits, &out->items[i]));
     for (int i = 0; i < n; i++)
         qsort(out->items[i].messages, (size_t)out->items[i].n_messages, sizeof(ndp_track_message), by_message);
     for (int i = 0; i < n; i++)
@@ -231,19 +238,10 @@ void ndp_tracks_release(ndp_tracks *ts) {
         free(t->other);
         free(t->match);
         free(t->messages);
+        free(t->begun);
     }
     free(ts->items);
     *ts = (ndp_tracks){0};
-}
-
-int ndp_tracks_begin(const ndp_tracks *ts, int i, int begin, int k) {
-    const ndp_track *mine = &ts->items[i];
-    const ndp_comm_event *e = &mine->events[begin];
-    if (ndp_comm_event_is_message(e))
-        return mine->other[begin] == k ? mine->match[begin] : NDP_NONE;
-    ndp_group g = ndp_mesh_group(&mine->program->opts.step.mesh, ndp_comm_event_group(e));
-    return is_member(&g, ts->items[k].rank) ? ts->items[k].nth[ndp_comm_event_channel(e)][mine->place[begin]]
-                                            : NDP_NONE;
 }
 
 ndp_status ndp_track_deadlock(const ndp_track *t, int e) {

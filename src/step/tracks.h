@@ -15,6 +15,9 @@ typedef struct ndp_track_message {
     int event;
 } ndp_track_message;
 
+/* The first two iterations of a repeated range divide a program. */
+enum { NDP_TRACK_PARTS = 4 };
+
 typedef struct ndp_track {
     const ndp_program *program;
     int rank, n;
@@ -24,11 +27,14 @@ typedef struct ndp_track {
     int *other; /* of a message's begin: the track of its other side, NDP_NONE if that is not given, */
     int *match; /* and the event there */
     int total[NDP_CHANNELS];
-    int *nth[NDP_CHANNELS]; /* the event that is the channel's k-th begin */
+    int end[NDP_TRACK_PARTS]; /* events before the end of: the prologue, an iteration, the next, the rest */
+    int on[NDP_TRACK_PARTS][NDP_CHANNELS]; /* begins in it */
+    int *nth[NDP_CHANNELS];                /* the event that is the channel's k-th begin */
     /* Of the channel's group: its first track, and how many it has. */
     int first[NDP_CHANNELS], members[NDP_CHANNELS];
     ndp_track_message *messages;
     int n_messages;
+    int *begun; /* by work of the program (ndp_instr.work): the latest begin, while events are listed */
 } ndp_track;
 
 typedef struct ndp_tracks {
@@ -36,14 +42,11 @@ typedef struct ndp_tracks {
     int n;
 } ndp_tracks;
 
-/* Matches the programs of `n` ranks of one world, all or some; borrows them. Release in any case. NDP_ENOMEM; NDP_EBUG
+/* Matches the programs of `n` ranks of one world, all or some; borrows them. Of repeated ranges, the iterations
+ * that `visits` says. Release in any case. NDP_ENOMEM; NDP_EBUG
  * names both sides of what differs: kind, bytes, buffer, order. */
-NDP_API ndp_status ndp_tracks_match(const ndp_program *const *programs, int n, ndp_tracks *out);
+NDP_API ndp_status ndp_tracks_match(const ndp_program *const *programs, int n, ndp_visits visits, ndp_tracks *out);
 void ndp_tracks_release(ndp_tracks *t);
-
-/* The event of track k that begins the same operation as event `begin` of track i, k != i. NDP_NONE: its rank has no
- * part in it. */
-int ndp_tracks_begin(const ndp_tracks *t, int i, int begin, int k);
 
 /* NDP_EBUG: event `e` is the wait in which a rank is blocked for ever. */
 ndp_status ndp_track_deadlock(const ndp_track *t, int e);

@@ -28,7 +28,7 @@ typedef struct spans {
 typedef struct written {
     const ndp_program *program;
     const ndp_instr *instr;
-    int at;
+    ndp_walk at;
     spans *of; /* by block */
 } written;
 
@@ -61,7 +61,7 @@ static size_t first_unwritten(const spans *s, span wanted) {
 static bool is_gradient(const written *w, const ndp_operand *x, ndp_address *out) {
     if (x->base == NDP_NONE || x->view.rows == 0 || x->view.cols == 0)
         return false;
-    *out = ndp_base_address(w->program, w->instr, x->base);
+    *out = ndp_base_address(w->program, w->instr, ndp_micro_batch_at(w->instr, &w->at), x->base);
     out->offset += x->offset;
     return out->block != NDP_NONE && w->program->blocks[out->block].class == NDP_MEM_GRADIENTS;
 }
@@ -93,7 +93,7 @@ static int buffer_of(const written *w, int block, bool *slice) {
 
 static ndp_status fail(const written *w, const ndp_call *c, int index, const ndp_segment *s, size_t byte) {
     char at[32];
-    snprintf(at, sizeof at, index == NDP_NONE ? "#%d" : "#%d.%d", w->at, index);
+    snprintf(at, sizeof at, index == NDP_NONE ? "#%d" : "#%d.%d", w->at.at, index);
     return NDP_FAIL(NDP_EBUG,
                     "%s %s%s%s reads the gradient of %s, which nothing in this step has written from byte %zu on", at,
                     c->op->name, w->instr->what ? " " : "", w->instr->what ? w->instr->what : "", s->name, byte);
@@ -104,7 +104,7 @@ static ndp_status check_span(const written *w, const ndp_call *c, int index, int
     bool slice;
     int buffer = buffer_of(w, block, &slice), cursor = 0;
     if (buffer == NDP_NONE)
-        return NDP_FAIL(NDP_EBUG, "#%d %s reads a gradient of no buffer", w->at, c->op->name);
+        return NDP_FAIL(NDP_EBUG, "#%d %s reads a gradient of no buffer", w->at.at, c->op->name);
     const ndp_buffer *b = &w->program->opts.model->buffers[buffer];
     const ndp_shard *shard = &w->program->owned[buffer].shard;
     size_t size = ndp_dtype_size(b->storage.gradient), base = slice ? w->program->owned[buffer].grad.offset : 0;
@@ -162,15 +162,15 @@ static ndp_status visit(const written *w, const ndp_call *c, int index) {
 }
 
 static ndp_status walk(written *w) {
-    for (w->at = 0; w->at < w->program->n; w->at++) {
-        w->instr = &w->program->instrs[w->at];
+    for (w->at = NDP_WALK_START; ndp_program_next(w->program, NDP_FIRST_ITERATIONS(2), &w->at);) {
+        w->instr = &w->program->instrs[w->at.at];
         if (w->instr->code == NDP_DO_CALL) {
             NDP_TRY(visit(w, &w->instr->call, NDP_NONE));
             continue;
         }
         const ndp_list *list = ndp_program_list(w->program, w->instr);
-        for (int i = 0; i < list->n; i++)
-            NDP_TRY(visit(w, &list->calls[i], i));
+        for (ndp_walk c = NDP_WALK_START; ndp_walk_next(&list->repeats, list->n, NDP_FIRST_ITERATIONS(2), &c);)
+            NDP_TRY(visit(w, &list->calls[c.at], c.at));
     }
     return NDP_OK;
 }

@@ -17,7 +17,7 @@ static ndp_status write_all(const ndp_trainer *t, const ndp_timeline *line, cons
 
 ndp_status ndp_trainer_trace(ndp_trainer *t, const char *path, char **text) {
     ndp_timeline line = {0};
-    int n;
+    int64_t n;
     const ndp_instr_time *times = ndp_engine_recorded(t->engine, &n);
     bool one_clock = ndp_transport_node_ranks(t->rank.transport) == ndp_transport_world(t->rank.transport);
     *text = NULL;

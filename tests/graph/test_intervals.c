@@ -9,12 +9,17 @@ enum { MOST = 60, STEPS = 40 };
 static size_t aligned(size_t n) { return (n + 63) / 64 * 64; }
 
 static uint64_t draw(uint64_t set, int item, int what, uint64_t below) {
-    return ndp_rng_below(5, set, (uint64_t)(item * 4 + what), below);
+    return ndp_rng_below(5, set, (uint64_t)(item * 8 + what), below);
+}
+
+static bool lives_at(const ndp_interval *a, int step) {
+    const ndp_life *l = &a->life;
+    return step >= l->first && step <= l->last && (l->gap_n == 0 || step < l->gap || step >= l->gap + l->gap_n);
 }
 
 static bool share_a_step(const ndp_interval *a, const ndp_interval *b) {
-    for (int step = a->first; step <= a->last; step++)
-        if (step >= b->first && step <= b->last)
+    for (int step = 0; step < STEPS; step++)
+        if (lives_at(a, step) && lives_at(b, step))
             return true;
     return false;
 }
@@ -31,14 +36,15 @@ static double check_set(const ndp_interval *items, int n, size_t total) {
             const ndp_interval *b = &items[k];
             bool apart = a->offset + a->bytes <= b->offset || b->offset + b->bytes <= a->offset;
             if (share_a_step(a, b) && a->bytes > 0 && b->bytes > 0 && !apart)
-                fail_msg("steps %d to %d, bytes %zu to %zu, and steps %d to %d, bytes %zu to %zu overlap", a->first,
-                         a->last, a->offset, a->offset + a->bytes, b->first, b->last, b->offset, b->offset + b->bytes);
+                fail_msg("steps %d to %d, bytes %zu to %zu, and steps %d to %d, bytes %zu to %zu overlap",
+                         a->life.first, a->life.last, a->offset, a->offset + a->bytes, b->life.first, b->life.last,
+                         b->offset, b->offset + b->bytes);
         }
     }
     for (int step = 0; step < STEPS; step++) {
         size_t alive = 0;
         for (int i = 0; i < n; i++)
-            alive += items[i].first <= step && step <= items[i].last ? aligned(items[i].bytes) : 0;
+            alive += lives_at(&items[i], step) ? aligned(items[i].bytes) : 0;
         fullest = alive > fullest ? alive : fullest;
     }
     assert_int_equal(total, end);
@@ -56,10 +62,15 @@ static void random_sets(void **state) {
         for (int i = 0; i < n; i++) {
             int first = 1 + (int)draw(set, i, 0, STEPS - 1);
             int last = first + (int)draw(set, i, 1, (uint64_t)(STEPS - first));
-            items[i] = (ndp_interval){scale * (size_t)draw(set, i, 2, draw(set, i, 3, 2) ? 5000 : 200), first, last, 0};
+            bool gapped = scale == 1 && last - first > 1 && draw(set, i, 5, 2);
+            int inside = gapped ? last - first - 1 : 0; /* steps that may be a gap */
+            int gap_n = inside ? (int)draw(set, i, 6, (uint64_t)inside + 1) : 0;
+            int gap = gap_n ? first + 1 + (int)draw(set, i, 7, (uint64_t)(inside - gap_n + 1)) : 0;
+            items[i] = (ndp_interval){
+                scale * (size_t)draw(set, i, 2, draw(set, i, 3, 2) ? 5000 : 200), {first, last, gap, gap_n}, 0};
         }
         if (scale > 1) /* larger than what lives when it has ended */
-            items[0] = (ndp_interval){3 << 20, 0, 0, 0};
+            items[0] = (ndp_interval){3 << 20, {0, 0, 0, 0}, 0};
         CHECK_OK(ndp_intervals_place(items, n, &total));
         double ratio = check_set(items, n, total);
         if (scale > 1 && ratio > worst)
@@ -72,8 +83,10 @@ static void random_sets(void **state) {
 /* Where lives only touch, or nest without sharing a step, the total is the fullest step: nothing is wasted. */
 static void known_sets_are_tight(void **state) {
     (void)state;
-    ndp_interval chain[] = {{64, 0, 1, 0}, {128, 2, 3, 0}, {192, 4, 5, 0}}, meet[] = {{64, 0, 1, 0}, {64, 1, 2, 0}},
-                 stairs[] = {{64, 0, 9, 0}, {64, 0, 2, 0}, {64, 3, 5, 0}, {64, 6, 9, 0}};
+    ndp_interval chain[] = {{64, {0, 1, 0, 0}, 0}, {128, {2, 3, 0, 0}, 0}, {192, {4, 5, 0, 0}, 0}},
+                 meet[] = {{64, {0, 1, 0, 0}, 0}, {64, {1, 2, 0, 0}, 0}},
+                 stairs[] = {
+                     {64, {0, 9, 0, 0}, 0}, {64, {0, 2, 0, 0}, 0}, {64, {3, 5, 0, 0}, 0}, {64, {6, 9, 0, 0}, 0}};
     size_t total;
     CHECK_OK(ndp_intervals_place(chain, NDP_COUNT(chain), &total));
     assert_int_equal(total, 192);
@@ -89,7 +102,7 @@ static void plans_repeat(void **state) {
     ndp_interval a[MOST], b[MOST];
     size_t total_a, total_b;
     for (int i = 0; i < MOST; i++)
-        a[i] = b[i] = (ndp_interval){64 * (size_t)(i % 3), i % 7, i % 7 + i % 2, 0};
+        a[i] = b[i] = (ndp_interval){64 * (size_t)(i % 3), {i % 7, i % 7 + i % 2, 0, 0}, 0};
     CHECK_OK(ndp_intervals_place(a, MOST, &total_a));
     CHECK_OK(ndp_intervals_place(b, MOST, &total_b));
     assert_int_equal(total_a, total_b);

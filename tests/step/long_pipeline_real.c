@@ -35,10 +35,10 @@ static double measured_seconds(const void *user, const ndp_program *p, const ndp
 static void keep_means(measured *m, int rank, const ndp_program *p, const ndp_instr_time *times) {
     int runs[MOST_UNITS][NDP_PHASES] = {{0}};
     memset(m->units[rank], 0, sizeof m->units[rank]);
-    for (int i = 0; i < p->n; i++) {
-        const ndp_instr *in = &p->instrs[i];
-        double seconds = times[i].end - times[i].start;
-        m->kernels[rank][i] = seconds;
+    for (ndp_walk w = NDP_WALK_START; ndp_program_next(p, NDP_ALL_ITERATIONS, &w);) {
+        const ndp_instr *in = &p->instrs[w.at];
+        double seconds = times[w.executed].end - times[w.executed].start;
+        m->kernels[rank][w.at] = seconds;
         if (in->code != NDP_DO_RUN)
             continue;
         int number = p->opts.model->units[in->unit].number;
@@ -51,7 +51,8 @@ static void keep_means(measured *m, int rank, const ndp_program *p, const ndp_in
 }
 
 static ndp_status run_steps(measured *m, ndp_engine *e, ndp_comm *world) {
-    int rank = ndp_comm_rank(world), n;
+    int rank = ndp_comm_rank(world);
+    int64_t n;
     NDP_TRY(ndp_engine_record(e));
     for (int step = 0; step < STEPS; step++) {
         ndp_step_result r;

@@ -19,7 +19,7 @@ typedef struct timed_job {
 /* Rank 0 keeps the timeline of the shortest step: on a machine that does other things too, others are longer. */
 static ndp_status keep_shortest(timed_job *j, const ndp_engine *e, ndp_comm *world) {
     ndp_timeline line = {0};
-    int n;
+    int64_t n;
     const ndp_instr_time *times = ndp_engine_recorded(e, &n);
     NDP_TRY(ndp_timeline_add(&line, ndp_engine_program(e), times, n));
     NDP_TRY(ndp_timeline_gather(&line, world, true));

@@ -25,8 +25,8 @@ typedef struct naive_operation {
 
 typedef struct naive_event {
     const ndp_call *call;
-    int instr, operation;
-    double kernels; /* seconds of kernels since the event before it */
+    int work, tag, operation; /* work: of the program's own (ndp_instr.work) */
+    double kernels;           /* seconds of kernels since the event before it */
     double start, end;
 } naive_event;
 
@@ -45,7 +45,7 @@ typedef struct naive {
 } naive;
 
 /* The operation that the begin `c` of rank r is a part of; `nth`: of those alike. */
-static inline int naive_operation_of(naive *s, const ndp_program *p, int rank, const ndp_call *c, int nth) {
+static inline int naive_operation_of(naive *s, const ndp_program *p, int rank, const ndp_call *c, int tag, int nth) {
     ndp_group g = ndp_mesh_group(&p->opts.step.mesh, ndp_channel_group(c->channel));
     int peer = g.base + c->attr.peer * g.stride, previous = NDP_NONE;
     naive_operation o = {c->channel, g.base, g.base, 0, nth, NDP_NONE, 0, 0, 0, s->price->comm(s->price->user, c, &g),
@@ -53,7 +53,7 @@ static inline int naive_operation_of(naive *s, const ndp_program *p, int rank, c
     if (is_message(c)) {
         o.from = c->op->collective == NDP_SEND ? rank : peer;
         o.to = c->op->collective == NDP_SEND ? peer : rank;
-        o.tag = c->attr.tag;
+        o.tag = tag;
     }
     for (int i = 0; i < s->n_operations; i++) {
         const naive_operation *x = &s->operations[i];
@@ -70,12 +70,12 @@ static inline int naive_operation_of(naive *s, const ndp_program *p, int rank, c
 }
 
 /* How many begins before event `end` are of the same channel, and of a message with the same other side and tag. */
-static inline int naive_count_alike(const naive_rank *r, int end, const ndp_call *c, ndp_call_kind kind) {
+static inline int naive_count_alike(const naive_rank *r, int end, const ndp_call *c, int tag, ndp_call_kind kind) {
     int n = 0;
     for (int i = 0; i < end; i++) {
         const ndp_call *x = r->events[i].call;
         bool same = x->kind == kind && x->channel == c->channel;
-        n += same && (!is_message(c) || (x->op == c->op && x->attr.peer == c->attr.peer && x->attr.tag == c->attr.tag));
+        n += same && (!is_message(c) || (x->op == c->op && x->attr.peer == c->attr.peer && r->events[i].tag == tag));
     }
     return n;
 }
@@ -83,9 +83,9 @@ static inline int naive_count_alike(const naive_rank *r, int end, const ndp_call
 /* The event that begins what event `i` waits for: of a message, the newest of its instruction. */
 static inline int naive_begin_of(const naive_rank *r, int i) {
     const ndp_call *c = r->events[i].call;
-    int waited = naive_count_alike(r, i, c, NDP_CALL_WAIT), begin = i;
+    int waited = naive_count_alike(r, i, c, r->events[i].tag, NDP_CALL_WAIT), begin = i;
     if (is_message(c)) {
-        while (r->events[begin].instr != c->partner)
+        while (r->events[begin].work != r->events[i].work || r->events[begin].call->kind != NDP_CALL_BEGIN)
             begin--;
         return begin;
     }
@@ -97,10 +97,11 @@ static inline int naive_begin_of(const naive_rank *r, int i) {
 
 static inline void naive_list_events(naive *s, int rank, const ndp_program *p) {
     naive_rank *r = &s->ranks[rank];
-    const ndp_instr *in;
-    for (ndp_instr_cursor c = {0}; (in = ndp_program_next(p, &c)) != NULL;) {
+    for (ndp_walk w = NDP_WALK_START; ndp_program_next(p, NDP_ALL_ITERATIONS, &w);) {
+        const ndp_instr *in = &p->instrs[w.at];
         int n;
-        const ndp_call *calls = ndp_instr_calls(p, in, &n);
+        ndp_repeats repeats;
+        const ndp_call *calls = ndp_instr_calls(p, in, &n, &repeats);
         for (int i = 0; i < n; i++) {
             double seconds = calls[i].kind == NDP_CALL_KERNEL ? s->price->kernel(s->price->user, &calls[i]) : 0;
             r->last += seconds;
@@ -109,11 +110,17 @@ static inline void naive_list_events(naive *s, int rank, const ndp_program *p) {
                 continue;
             assert_true(r->n < MOST_EVENTS);
             naive_event *e = &r->events[r->n];
-            *e = (naive_event){&calls[i], (int)(in - p->instrs), NDP_NONE, r->last, 0, 0};
-            e->operation =
-                calls[i].kind == NDP_CALL_BEGIN
-                    ? naive_operation_of(s, p, rank, &calls[i], naive_count_alike(r, r->n, &calls[i], NDP_CALL_BEGIN))
-                    : r->events[naive_begin_of(r, r->n)].operation;
+            *e = (naive_event){&calls[i],
+                               in->code == NDP_DO_CALL ? ndp_work_at(in, &w) : NDP_NONE,
+                               ndp_tag_at(&calls[i], &w),
+                               NDP_NONE,
+                               r->last,
+                               0,
+                               0};
+            e->operation = calls[i].kind == NDP_CALL_BEGIN
+                               ? naive_operation_of(s, p, rank, &calls[i], e->tag,
+                                                    naive_count_alike(r, r->n, &calls[i], e->tag, NDP_CALL_BEGIN))
+                               : r->events[naive_begin_of(r, r->n)].operation;
             if (calls[i].kind == NDP_CALL_BEGIN && calls[i].op->collective == NDP_RECV)
                 s->operations[e->operation].receive = r->n;
             r->n++;

@@ -19,6 +19,7 @@ typedef struct pipeline_setup {
     ndp_engine_opts opts;
     ndp_engine *engines[PIPELINE_RANKS];
     const ndp_program *programs[PIPELINE_RANKS];
+    bool unrolled; /* see ndp_step_opts */
 } pipeline_setup;
 
 /* Options of one rank: the setup's with its mesh. */
@@ -45,6 +46,7 @@ static inline void pipeline_take(pipeline_setup *s, double max_norm) {
                  .accumulation = s->table.micro_batches,
                  .reduce_once = true,
                  .recompute = s->recompute,
+                 .unrolled = s->unrolled,
                  .optimizer = {.name = NDP_ADAMW, .betas = {0.9, 0.95}, .eps = 1e-8, .max_norm = max_norm}},
         .pipeline = &s->table};
 }
@@ -123,7 +125,7 @@ static inline double stage_seconds(const void *user, const ndp_program *p, const
     if (in->code == NDP_DO_CALL || call != ndp_program_list(p, in)->calls)
         return 0;
     int number = p->opts.model->units[in->unit].number; /* 0: the embedding, then the layers, then the head */
-    if (number == 0 || number >= p->opts.model->n_units - 1)
+    if (number == 0 || number >= p->opts.whole->n_units - 1)
         return 0;
     if (in->phase == NDP_BACKWARD_INPUT)
         return c->input_gradient + (c->whole && action_has(p, in, NDP_BACKWARD_WEIGHT) ? c->weight_gradient : 0);

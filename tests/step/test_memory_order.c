@@ -28,7 +28,7 @@ static void remove_wait(const ndp_program *p, const ndp_comm_event *w, removal *
 static void remove_each_wait(const ndp_program *p, removal *r) {
     ndp_comm_event m;
     CHECK_OK(ndp_program_order(p));
-    for (ndp_comm_event_cursor c = {0}; ndp_program_comm_event(p, &c, &m);)
+    for (ndp_comm_event_cursor c = NDP_COMM_EVENTS(NDP_ALL_ITERATIONS); ndp_program_comm_event(p, &c, &m);)
         if (!m.begin)
             remove_wait(p, &m, r);
     CHECK_OK(ndp_program_order(p));
@@ -91,7 +91,7 @@ static void the_message_names_both(void **state) {
     pipeline_setup s;
     ndp_comm_event m;
     pipeline_begin(&s, NDP_PIPELINE_1F1B, 2, 1, 2);
-    ndp_comm_event_cursor c = {0};
+    ndp_comm_event_cursor c = NDP_COMM_EVENTS(NDP_ALL_ITERATIONS);
     while (ndp_program_comm_event(s.programs[1], &c, &m) && (m.begin || m.call->op != &ndp_op_recv))
         continue;
     ndp_call *call = call_of(s.programs[1], &m), was = *call;

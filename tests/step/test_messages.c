@@ -82,12 +82,12 @@ static void shorten(staged *s) {
 static void renumber(staged *s) {
     ndp_instr *in = message(s, 1, &ndp_op_recv, NDP_CHANNEL_FORWARD, 1);
     wait_of(s, 1, in)->micro_batch = in->micro_batch = 2;
-    wait_of(s, 1, in)->call.what = in->call.what = "output of stage 0, micro-batch 2";
+    wait_of(s, 1, in)->call.what = in->call.what = "output of stage 0";
 }
 
 static void rename_value(staged *s) {
     ndp_instr *in = message(s, 0, &ndp_op_recv, NDP_CHANNEL_BACKWARD, 0);
-    wait_of(s, 0, in)->call.what = in->call.what = "gradient from stage 7, micro-batch 0";
+    wait_of(s, 0, in)->call.what = in->call.what = "gradient from stage 7";
 }
 
 /* The gradient travels where activations do. */

@@ -8,12 +8,12 @@ enum { RANKS = 4, MICRO_BATCHES = 12, ROWS = 256 };
 
 static bool is_layer(const ndp_program *p, const ndp_instr *in) {
     int number = in->code == NDP_DO_RUN ? p->opts.model->units[in->unit].number : 0;
-    return number > 0 && number < p->opts.model->n_units - 1;
+    return number > 0 && number < p->opts.whole->n_units - 1;
 }
 
 /* Adds the bytes of a block that run `at` is the first to name to those that live until its last. */
 static void add_block(const ndp_program *p, int block, int at, double *live) {
-    for (int i = at; block != NDP_NONE && p->blocks[block].first == at && i <= p->blocks[block].last; i++)
+    for (int i = at; block != NDP_NONE && p->blocks[block].life.first == at && i <= p->blocks[block].life.last; i++)
         live[i] += (double)p->blocks[block].bytes;
 }
 
@@ -43,7 +43,7 @@ static double live_peak(const ndp_program *p) {
     for (int i = 0; i < p->n; i++) {
         double sum = 0;
         for (int b = 0; b < p->n_blocks; b++)
-            if (p->blocks[b].region == NDP_REGION_ARENA && p->blocks[b].first <= i && i <= p->blocks[b].last)
+            if (p->blocks[b].region == NDP_REGION_ARENA && ndp_lives_at(&p->blocks[b].life, i))
                 sum += (double)p->blocks[b].bytes;
         most = fmax(most, sum);
     }
@@ -58,7 +58,7 @@ typedef struct memory_case {
 } memory_case;
 
 static void check_case(const memory_case *c) {
-    pipeline_setup s = {0};
+    pipeline_setup s = {.unrolled = true}; /* what lives is counted block by block */
     CHECK_OK(ndp_pipeline_make(c->kind, RANKS, c->v, MICRO_BATCHES, &s.table));
     pipeline_build(&s, ROWS, 1.0);
     for (int r = 0; r < RANKS; r++) {

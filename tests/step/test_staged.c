@@ -143,11 +143,12 @@ static int check_places(const ndp_program *p) {
     under_way open[MOST];
     int n = 0, begun = 0;
     ndp_comm_event m;
-    for (ndp_comm_event_cursor c = {0}; ndp_program_comm_event(p, &c, &m);) {
+    for (ndp_comm_event_cursor c = NDP_COMM_EVENTS(NDP_ALL_ITERATIONS); ndp_program_comm_event(p, &c, &m);) {
         const ndp_instr *in = &p->instrs[m.instr];
         size_t row = m.call_index == NDP_NONE
-                         ? (size_t)m.instr
-                         : p->staging.of_list[p->opts.model->units[in->unit].graph][in->phase] + (size_t)m.call_index;
+                         ? (size_t)m.work
+                         : p->staging.of_list[p->opts.model->units[in->unit].graph][in->phase] +
+                               (size_t)(m.begin ? m.call_index : m.call->partner);
         size_t at = p->staging.places[row], end = at + bytes_of(m.call);
         int k = 0;
         while (k < n && (open[k].at != at || m.begin))

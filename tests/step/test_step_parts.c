@@ -209,7 +209,7 @@ static void parts_of_random_tables_are_those_of_the_rules(void **state) {
 /* ---- measured ---- */
 
 /* The timeline of all ranks, by a clock that starts at a barrier: every event is in the time of its rank. */
-static ndp_status check_gathered(const ndp_engine *e, const ndp_instr_time *times, int n, ndp_comm *world) {
+static ndp_status check_gathered(const ndp_engine *e, const ndp_instr_time *times, int64_t n, ndp_comm *world) {
     ndp_timeline line = {0};
     int outside = 0;
     NDP_TRY(ndp_timeline_add(&line, ndp_engine_program(e), times, n));
@@ -233,7 +233,7 @@ static ndp_status measured_rank(ndp_transport *t, void *arg) {
     ndp_comm *world;
     ndp_step_result result;
     double seconds[NDP_PARTS], waited = 0, sum = 0, least = INFINITY;
-    int n;
+    int64_t n;
     o.transport = t;
     o.step.exec = &exec;
     NDP_TRY(ndp_engine_create(&o, &e));
@@ -244,7 +244,7 @@ static ndp_status measured_rank(ndp_transport *t, void *arg) {
     const ndp_instr_time *times = ndp_engine_recorded(e, &n);
     double step = times[n - 1].end - times[0].start, in_units = ndp_engine_profile(e)->in_units;
     ndp_step_parts(ndp_engine_program(e), times, n, seconds);
-    for (int i = 0; i < n; i++)
+    for (int64_t i = 0; i < n; i++)
         waited += times[i].waited;
     for (int k = 0; k < NDP_PARTS; k++)
         sum += seconds[k], least = fmin(least, seconds[k]);

@@ -1,0 +1,295 @@
+/* Programs that repeat a range against those that list every micro-batch: the same instructions on the same data, no
+ * more memory, the same bits. */
+#include "step/stages.h"
+
+/* One way to plan a step: everything that changes its list. */
+typedef struct repeat_way {
+    staged_way staged;
+    bool reshard, recompute, reduce_once;
+} repeat_way;
+
+typedef struct planned {
+    staged stages;
+    bool folded; /* on every rank */
+} planned;
+
+static void plan(const repeat_way *w, bool unrolled, planned *out) {
+    staged *s = &out->stages;
+    staged_init(s, &w->staged);
+    out->folded = true;
+    for (int r = 0; r < s->ranks; r++) {
+        ndp_engine_opts o = s->opts;
+        o.step.reshard = w->reshard, o.step.recompute = w->recompute, o.step.reduce_once = w->reduce_once;
+        o.step.unrolled = unrolled;
+        if (w->staged.pp == 1)
+            o.pipeline = NULL, o.step.stages = (ndp_stages){0};
+        staged_mesh(s, &w->staged, r, &o.step.mesh);
+        CHECK_OK(ndp_engine_create(&o, &s->engines[r]));
+        s->programs[r] = ndp_engine_program(s->engines[r]);
+        out->folded = out->folded && s->programs[r]->repeats.n == 1;
+    }
+}
+
+/* ---- the same instructions ---- */
+
+/* Which block of the list a block of the folded program stands for now: the list has a new one for every micro-batch.
+ */
+typedef struct naming {
+    int *block;
+} naming;
+
+static void check_block(naming *names, const ndp_program *folded, int block, const ndp_program *listed, int other,
+                        int at) {
+    assert_int_equal(block == NDP_NONE, other == NDP_NONE);
+    if (block == NDP_NONE)
+        return;
+    const ndp_block *x = &folded->blocks[block], *y = &listed->blocks[other];
+    assert_int_equal(x->bytes, y->bytes);
+    assert_int_equal(x->class, y->class);
+    assert_int_equal(x->persistent, y->persistent);
+    if (!y->persistent && y->life.first == at)
+        names->block[block] = other;
+    if (y->persistent)
+        assert_int_equal(block, other);
+    else
+        assert_int_equal(names->block[block], other);
+}
+
+static void check_operands(naming *names, const ndp_program *folded, const ndp_operand *a, int micro_batch,
+                           const ndp_program *listed, const ndp_operand *b, int n, int at) {
+    for (int k = 0; k < n; k++) {
+        int block = a[k].base == NDP_NONE ? NDP_NONE : ndp_block_of(folded->blocks, a[k].base, micro_batch);
+        check_block(names, folded, block, listed, b[k].base, at);
+        assert_int_equal(a[k].offset, b[k].offset);
+        assert_memory_equal(&a[k].view, &b[k].view, sizeof a[k].view);
+    }
+}
+
+static void check_instr(naming *names, const ndp_program *folded, const ndp_walk *w, const ndp_program *listed,
+                        int at) {
+    const ndp_instr *a = &folded->instrs[w->at], *b = &listed->instrs[at];
+    int micro_batch = ndp_micro_batch_at(a, w);
+    assert_int_equal(a->code, b->code);
+    assert_string_equal(a->what, b->what);
+    assert_int_equal(a->buffer, b->buffer);
+    assert_int_equal(a->role, b->role);
+    if (a->code == NDP_DO_RUN) {
+        assert_int_equal(micro_batch, b->micro_batch);
+        assert_int_equal(a->unit, b->unit);
+        assert_int_equal(a->phase, b->phase);
+        assert_int_equal(a->accumulate, b->accumulate);
+        for (int i = 0; i < NDP_BASE_DATA; i++)
+            check_block(names, folded,
+                        a->bases[i] == NDP_NONE ? NDP_NONE : ndp_block_of(folded->blocks, a->bases[i], micro_batch),
+                        listed, b->bases[i], at);
+        return;
+    }
+    assert_ptr_equal(a->call.op, b->call.op);
+    assert_int_equal(a->call.kind, b->call.kind);
+    assert_int_equal(a->call.channel, b->call.channel);
+    assert_int_equal(a->call.attr.accumulate, b->call.attr.accumulate);
+    assert_int_equal(a->call.attr.peer, b->call.attr.peer);
+    if (a->role != NDP_NONE) {
+        assert_int_equal(micro_batch, b->micro_batch);
+        assert_int_equal(ndp_tag_at(&a->call, w), b->call.attr.tag);
+    }
+    if (a->call.kind != NDP_CALL_WAIT) { /* a wait has the operands of its begin, whose blocks may have ended */
+        check_operands(names, folded, a->call.in, micro_batch, listed, b->call.in, a->call.n_in, at);
+        check_operands(names, folded, a->call.out, micro_batch, listed, b->call.out, a->call.n_out, at);
+    }
+}
+
+/* A wait is for what the list waits for: `begun` has the begin of each number under way. */
+static void check_work(int *begun, const ndp_program *folded, const ndp_walk *w, const ndp_program *listed, int at) {
+    const ndp_instr *a = &folded->instrs[w->at];
+    if (a->code != NDP_DO_CALL || a->call.kind == NDP_CALL_KERNEL)
+        return;
+    int work = ndp_work_at(a, w);
+    assert_in_range(work, 0, folded->n_works - 1);
+    if (a->call.kind == NDP_CALL_BEGIN) {
+        assert_int_equal(begun[work], NDP_NONE);
+        begun[work] = at;
+    } else {
+        assert_int_equal(begun[work], listed->instrs[at].call.partner);
+        begun[work] = NDP_NONE;
+    }
+}
+
+static void check_same(const ndp_program *folded, const ndp_program *listed) {
+    naming names = {calloc((size_t)folded->n_blocks + 1, sizeof(int))};
+    int *begun = calloc((size_t)folded->n_works + 1, sizeof *begun), at = 0;
+    for (int i = 0; i < folded->n_works; i++)
+        begun[i] = NDP_NONE;
+    for (ndp_walk w = NDP_WALK_START; ndp_program_next(folded, NDP_ALL_ITERATIONS, &w); at++) {
+        assert_in_range(at, 0, listed->n - 1);
+        check_instr(&names, folded, &w, listed, at);
+        check_work(begun, folded, &w, listed, at);
+    }
+    assert_int_equal(at, listed->n);
+    assert_int_equal(ndp_program_executed(folded), listed->n);
+    free(names.block);
+    free(begun);
+}
+
+static void check_sums(const ndp_program *folded, const ndp_program *listed) {
+    ndp_budget a, b;
+    double sent[2][NDP_GROUPS];
+    ndp_program_budget(folded, &a);
+    ndp_program_budget(listed, &b);
+    ndp_program_traffic(folded, sent[0]);
+    ndp_program_traffic(listed, sent[1]);
+    if (a.total > b.total)
+        fail_msg("%zu bytes, %zu where every micro-batch is listed", a.total, b.total);
+    for (int g = 0; g < NDP_GROUPS; g++)
+        assert_true(sent[0][g] == sent[1][g]);
+}
+
+/* All pipelines, sizes and choices that change a list. */
+static bool next_way(int number, repeat_way *out) {
+    static const int sizes[][3] = {{1, 1, 1}, {1, 2, 1}, {2, 1, 1}, {2, 2, 1}, {4, 1, 1}, {2, 1, 2}, {4, 1, 2}};
+    static const int counts[] = {5, 8, 13, 30};
+    int kinds = NDP_PIPELINE_KINDS - 1, n = NDP_COUNT(sizes), m = NDP_COUNT(counts);
+    int size = number % n, count = number / n % m, kind = number / n / m % kinds, flags = number / n / m / kinds;
+    const ndp_pipeline_info *info = &ndp_pipeline_table[kind];
+    int chunks = sizes[size][2] < info->fewest ? info->fewest : sizes[size][2];
+    *out = (repeat_way){.staged = {.kind = (ndp_pipeline_kind)kind,
+                                   .pp = sizes[size][0],
+                                   .chunks = chunks > info->most ? info->most : chunks,
+                                   .shard = sizes[size][1],
+                                   .micro_batches = counts[count],
+                                   .tied = flags & 8},
+                        .reshard = flags & 1,
+                        .recompute = flags & 2,
+                        .reduce_once = flags & 4};
+    return flags < 16;
+}
+
+static void a_step_is_the_same_list(void **state) {
+    (void)state;
+    int folded[NDP_PIPELINE_KINDS + 1] = {0}, planned_ways = 0;
+    repeat_way w;
+    for (int number = 0; next_way(number, &w); number++) {
+        bool alone = w.staged.pp == 1; /* in order: no pipeline */
+        ndp_pipeline probe;
+        if (alone && (w.staged.kind != NDP_PIPELINE_1F1B || w.staged.chunks > 1))
+            continue;
+        if (ndp_pipeline_make(w.staged.kind, w.staged.pp, w.staged.chunks, w.staged.micro_batches, &probe) != NDP_OK)
+            continue;
+        ndp_pipeline_release(&probe);
+        planned a, b;
+        plan(&w, false, &a);
+        plan(&w, true, &b);
+        for (int r = 0; r < a.stages.ranks; r++) {
+            assert_int_equal(b.stages.programs[r]->repeats.n, 0);
+            check_same(a.stages.programs[r], b.stages.programs[r]);
+            check_sums(a.stages.programs[r], b.stages.programs[r]);
+            CHECK_OK(ndp_program_order(a.stages.programs[r]));
+        }
+        CHECK_OK(ndp_program_check(a.stages.programs, a.stages.ranks));
+        folded[alone ? NDP_PIPELINE_KINDS : w.staged.kind] += a.folded;
+        planned_ways++;
+        staged_release(&a.stages);
+        staged_release(&b.stages);
+    }
+    print_message("%d ways; folded on all ranks: in order %d", planned_ways, folded[NDP_PIPELINE_KINDS]);
+    for (int k = 0; k + 1 < NDP_PIPELINE_KINDS; k++)
+        print_message(", %s %d", ndp_pipeline_table[k].name, folded[k]);
+    print_message("\n");
+    assert_true(folded[NDP_PIPELINE_KINDS] >= 64 && folded[NDP_PIPELINE_1F1B] >= 64);
+}
+
+/* ---- the same bits ---- */
+
+enum { STEPS = 3 };
+
+typedef struct steps_job {
+    const repeat_way *way;
+    bool unrolled;
+    double results[STAGES_RANKS][STEPS][2]; /* loss, norm */
+    uint64_t weights[STAGES_RANKS];         /* a hash of what each rank owns */
+    bool folded[STAGES_RANKS];
+} steps_job;
+
+static uint64_t hash_weights(const ndp_engine *e) {
+    const ndp_model *m = ndp_engine_model(e);
+    uint64_t hash = 1;
+    for (int i = 0; i < m->n_buffers; i++) {
+        int64_t n = ndp_engine_shard(e, i)->slice;
+        uint32_t *values = calloc((size_t)n + 1, sizeof *values);
+        CHECK_OK(ndp_engine_read(e, NDP_OWNED_MASTER, i, 0, n, 1, values));
+        for (int64_t k = 0; k < n; k++)
+            hash = (hash ^ values[k]) * 0x100000001B3u;
+        free(values);
+    }
+    return hash;
+}
+
+static ndp_status run_steps(ndp_transport *t, void *arg) {
+    steps_job *j = arg;
+    const repeat_way *w = j->way;
+    int rank = ndp_transport_rank(t);
+    const ndp_exec exec = {.device = &ndp_device_cpu, .threads = 1};
+    staged s;
+    ndp_engine *e;
+    ndp_step_result result;
+    staged_init(&s, &w->staged);
+    ndp_engine_opts o = s.opts;
+    o.transport = t;
+    o.step.exec = &exec;
+    o.step.reshard = w->reshard, o.step.recompute = w->recompute, o.step.reduce_once = w->reduce_once;
+    o.step.unrolled = j->unrolled;
+    if (w->staged.pp == 1)
+        o.pipeline = NULL, o.step.stages = (ndp_stages){0};
+    staged_mesh(&s, &w->staged, rank, &o.step.mesh);
+    NDP_TRY(ndp_engine_create(&o, &e));
+    j->folded[rank] = ndp_engine_program(e)->repeats.n == 1;
+    tiny_fill(e);
+    for (int step = 0; step < STEPS; step++) {
+        int shard = o.step.mesh.coord[NDP_DP_SHARD];
+        for (int i = 0; i < w->staged.micro_batches; i++)
+            tiny_batch(e, i, (step * w->staged.micro_batches + i) * w->staged.shard + shard);
+        NDP_TRY(ndp_engine_step(e, 1e-2, step, true, &result));
+        j->results[rank][step][0] = result.loss, j->results[rank][step][1] = result.grad_norm;
+    }
+    j->weights[rank] = hash_weights(e);
+    ndp_engine_destroy(e);
+    ndp_pipeline_release(&s.pipeline);
+    ndp_model_release(&s.model);
+    return NDP_OK;
+}
+
+static void steps_have_the_same_bits(void **state) {
+    (void)state;
+    static const repeat_way ways[] = {
+        {.staged = {.kind = NDP_PIPELINE_1F1B, .pp = 1, .chunks = 1, .shard = 1, .micro_batches = 9}},
+        {.staged = {.kind = NDP_PIPELINE_1F1B, .pp = 1, .chunks = 1, .shard = 2, .micro_batches = 7}, .reshard = true},
+        {.staged = {.kind = NDP_PIPELINE_1F1B, .pp = 2, .chunks = 1, .shard = 1, .micro_batches = 17},
+         .recompute = true,
+         .reduce_once = true},
+        {.staged = {.kind = NDP_PIPELINE_1F1B, .pp = 4, .chunks = 1, .shard = 2, .micro_batches = 21, .tied = true},
+         .reduce_once = true},
+        {.staged = {.kind = NDP_PIPELINE_ZBV, .pp = 2, .chunks = 2, .shard = 1, .micro_batches = 30}}};
+    int folded = 0;
+    for (int i = 0; i < NDP_COUNT(ways); i++) {
+        static steps_job jobs[2];
+        int ranks = ways[i].staged.pp * ways[i].staged.shard;
+        for (int k = 0; k < 2; k++) {
+            jobs[k] = (steps_job){.way = &ways[i], .unrolled = k};
+            CHECK_OK(ndp_local_world(ranks, run_steps, &jobs[k]));
+        }
+        assert_memory_equal(jobs[0].results, jobs[1].results, sizeof jobs[0].results);
+        assert_memory_equal(jobs[0].weights, jobs[1].weights, sizeof jobs[0].weights);
+        assert_true(jobs[0].results[0][0][0] > 0);
+        assert_false(jobs[1].folded[0]);
+        print_message("%d ranks, %d micro-batches: %s\n", ranks, ways[i].staged.micro_batches,
+                      jobs[0].folded[0] ? "folded" : "listed");
+        folded += jobs[0].folded[0];
+    }
+    assert_true(folded >= 3);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_step_is_the_same_list),
+                                       cmocka_unit_test(steps_have_the_same_bits)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
