@@ -203,6 +203,22 @@ void ndp_graph_append(ndp_graph *g, ndp_node_list list, const ndp_op *op, const 
     add_node(g, list, op, attr, name, ins, n_in, outs, n_out);
 }
 
+void ndp_graph_repeat(ndp_graph *g, ndp_node_list list, int first, int64_t times, int count) {
+    ndp_nodes *nodes = &g->nodes[list];
+    const ndp_node_repeat *last = nodes->n_repeats > 0 ? &nodes->repeats[nodes->n_repeats - 1] : NULL;
+    const ndp_view *v = count == NDP_NONE ? NULL : &g->values[count].view;
+    bool fits = first >= 0 && first < nodes->n && times >= 0 && (!last || last->first + last->n <= first);
+    bool counts = !v || (v->dtype == NDP_I64 && v->rows == 1 && v->cols == 1);
+    if (g->status == NDP_OK && (!fits || !counts || nodes->n_repeats == NDP_MAX_REPEATS))
+        g->status = NDP_FAIL(NDP_EBUG, "graph %s: nodes %d to %d of %d cannot repeat: %s", g->name, first, nodes->n - 1,
+                             nodes->n,
+                             !fits     ? "no nodes, or another range has them"
+                             : !counts ? "their count is not one i64"
+                                       : "too many ranges");
+    if (g->status == NDP_OK)
+        nodes->repeats[nodes->n_repeats++] = (ndp_node_repeat){first, nodes->n - first, times, count};
+}
+
 void ndp_graph_op(ndp_graph *g, const ndp_op *op, const ndp_op_attr *attr, const char *name, const int *ins, int n_in,
                   int *outs, int n_out) {
     add_node(g, NDP_NODES_FORWARD, op, attr, name, ins, n_in, outs, n_out);
@@ -366,6 +382,8 @@ static ndp_status derive_nodes(derivation *d) {
 
 ndp_status ndp_graph_derive(ndp_graph *g) {
     NDP_TRY(g->status);
+    if (g->nodes[NDP_NODES_FORWARD].n_repeats > 0)
+        return NDP_FAIL(NDP_EBUG, "graph %s: there is no rule for the backward of nodes that repeat", g->name);
     derivation d = {.bwd = {.grad_out = rule_grad_out,
                             .wants = rule_wants,
                             .input_grad = rule_input_grad,

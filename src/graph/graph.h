@@ -51,10 +51,21 @@ typedef enum ndp_node_list {
     NDP_NODE_LISTS
 } ndp_node_list;
 
+/* Nodes [first, first + n) are executed `times` times, or as often as the value `count` says (i64 [1,1], made before
+ * them), which is at most `times`. What they read and did not make lives until the last time. */
+typedef struct ndp_node_repeat {
+    int first, n;
+    int64_t times;
+    int count; /* NDP_NONE: `times` */
+} ndp_node_repeat;
+enum { NDP_MAX_REPEATS = 8 };
+
 typedef struct ndp_nodes {
     ndp_node *items;
     int n;
     int64_t capacity;
+    ndp_node_repeat repeats[NDP_MAX_REPEATS]; /* ascending and apart */
+    int n_repeats;
 } ndp_nodes;
 
 typedef struct ndp_graph {
@@ -101,6 +112,11 @@ void ndp_graph_output(ndp_graph *g, int value);
 /* The same as ndp_graph_op at the end of any list: for passes over derived graphs. */
 void ndp_graph_append(ndp_graph *g, ndp_node_list list, const ndp_op *op, const ndp_op_attr *attr, const char *name,
                       const int *ins, int n_in, int *outs, int n_out);
+
+/* Repeats the nodes of a list from `first` on, up to its latest one. Ranks that communicate in them have equal counts: it
+ * is made by an op that sees to it, as a maximum over their group. NDP_EBUG, sticky: too many ranges, or ranges that
+ * overlap; ndp_graph_derive refuses a forward that repeats. */
+void ndp_graph_repeat(ndp_graph *g, ndp_node_list list, int first, int64_t times, int count);
 
 /* Writes the two backward lists. NDP_EBUG: an op without a backward rule, an output used by its own backward, ... */
 NDP_API ndp_status ndp_graph_derive(ndp_graph *g);

@@ -34,6 +34,20 @@ static void print_group(const ndp_call *c, const ndp_mesh *mesh, ndp_str *out) {
                  ndp_human_bytes((double)(v->rows * v->cols) * (double)ndp_dtype_size(v->dtype), bytes));
 }
 
+/* Before the first call of a range. */
+static void print_repeat(const ndp_graph *g, const ndp_list *list, int call, ndp_str *out) {
+    for (int k = 0; k < list->repeats.n; k++) {
+        const ndp_repeat *r = &list->repeats.items[k];
+        if (r->first != call)
+            continue;
+        ndp_str_addf(out, "  .%d to .%d x %s%lld", r->first, r->first + r->n - 1,
+                     list->counts[k].base == NDP_NONE ? "" : "at most ", (long long)r->times);
+        if (list->counts[k].base != NDP_NONE)
+            print_operand(g, &list->counts[k], out);
+        ndp_str_add(out, "\n");
+    }
+}
+
 void ndp_list_print(const ndp_unit_program *u, ndp_phase phase, const ndp_mesh *mesh, ndp_str *out) {
     const ndp_list *list = &u->lists[phase];
     if (list->n == 0)
@@ -42,6 +56,7 @@ void ndp_list_print(const ndp_unit_program *u, ndp_phase phase, const ndp_mesh *
                  ndp_phase_name(phase), list->n, list->flops * 1e-9, list->work_bytes);
     for (int i = 0; i < list->n; i++) {
         const ndp_call *c = &list->calls[i];
+        print_repeat(u->graph, list, i, out);
         ndp_str_addf(out, "  .%d ", i);
         if (c->kind == NDP_CALL_WAIT) {
             ndp_str_addf(out, "wait %s of .%d\n", c->op->name, c->partner);

@@ -205,6 +205,18 @@ static ndp_status prepare_call(const lowering *l, ndp_call *c) {
     return NDP_OK;
 }
 
+/* What a range reads and did not make is read again in the next iteration: it lives to the range's end. */
+static void live_through(work *w, const ndp_repeats *r) {
+    for (int k = 0; k < r->n; k++) {
+        int first = r->items[k].first, last = first + r->items[k].n - 1;
+        for (int i = 0; i < w->n; i++) {
+            ndp_life *x = &w->items[i].life;
+            if (x->first < first && x->last >= first && x->last < last)
+                x->last = last;
+        }
+    }
+}
+
 static ndp_status place_work(const lowering *l, ndp_list *list) {
     const ndp_graph *g = l->g;
     int most = g->n_values + list->n;
@@ -227,8 +239,13 @@ static ndp_status place_work(const lowering *l, ndp_list *list) {
         w.of_call[i] = w.n;
         w.items[w.n++] = (ndp_interval){scratch_bytes(l, c), {i, i, 0, 0}, 0};
     }
-    if (st == NDP_OK)
+    for (int k = 0; st == NDP_OK && k < list->repeats.n; k++) /* a count is read where its range begins */
+        if (list->counts[k].base == NDP_BASE_WORK)
+            w.items[w.of_root[root_of(g, list->counts[k].value)]].life.last = list->repeats.items[k].first;
+    if (st == NDP_OK) {
+        live_through(&w, &list->repeats);
         st = ndp_intervals_place(w.items, w.n, &list->work_bytes);
+    }
     for (int i = 0; st == NDP_OK && i < list->n; i++) {
         ndp_call *c = &list->calls[i];
         c->scratch = NDP_BASE_WORK;
@@ -239,6 +256,9 @@ static ndp_status place_work(const lowering *l, ndp_list *list) {
                 o->offset += w.items[w.of_root[root_of(g, o->value)]].offset;
         }
     }
+    for (int k = 0; st == NDP_OK && k < list->repeats.n; k++)
+        if (list->counts[k].base == NDP_BASE_WORK)
+            list->counts[k].offset += w.items[w.of_root[root_of(g, list->counts[k].value)]].offset;
     free(w.items);
     free(w.of_root);
     free(w.of_call);
@@ -290,13 +310,41 @@ static ndp_status finish_call(const lowering *l, ndp_list *list, ndp_call *c) {
     return prepare_call(l, c);
 }
 
+static ndp_status take_repeats(const ndp_nodes *nodes, ndp_list *list) {
+    size_t n = (size_t)nodes->n_repeats + 1;
+    list->repeats.items = ndp_arena_alloc(&list->arena, n * sizeof *list->repeats.items);
+    list->counts = ndp_arena_alloc(&list->arena, n * sizeof *list->counts);
+    return list->repeats.items && list->counts ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "no memory for the ranges of a list");
+}
+
+/* Begins or ends the range that has its border before node `i`. What communicates in a range is waited for in it. */
+static void border(const lowering *l, const ndp_nodes *nodes, int i, bool drop, ndp_list *list) {
+    for (int k = 0; k < nodes->n_repeats; k++) {
+        const ndp_node_repeat *r = &nodes->repeats[k];
+        if (i == r->first || i == r->first + r->n)
+            wait_through(list, list->n - 1, NULL);
+        if (i == r->first) {
+            list->counts[list->repeats.n] = make_operand(l, r->count, drop);
+            list->repeats.items[list->repeats.n++] = (ndp_repeat){list->n, 0, r->times, 0};
+        }
+        if (i == r->first + r->n) {
+            ndp_repeat *made = &list->repeats.items[k];
+            made->n = list->n - made->first;
+            for (int c = made->first; c < list->n; c++)
+                list->flops += (double)(made->times - 1) * list->calls[c].flops;
+        }
+    }
+}
+
 static ndp_status lower_list(const lowering *l, ndp_node_list from, const bool *run, bool drop, ndp_list *list) {
     const ndp_nodes *nodes = &l->g->nodes[from];
     list->calls = calloc(2 * (size_t)nodes->n + 1, sizeof *list->calls); /* a collective is two calls */
     if (!list->calls)
         return NDP_FAIL(NDP_ENOMEM, "unit %s: no memory for its program", l->g->name);
+    NDP_TRY(take_repeats(nodes, list));
     for (int i = 0; i < nodes->n; i++) {
         const ndp_node *n = &nodes->items[i];
+        border(l, nodes, i, drop, list);
         if ((run && !run[i]) || ndp_op_kinds[n->op->id] == NDP_KIND_MARK)
             continue;
         wait_for_operands(l, list, n);
@@ -309,6 +357,7 @@ static ndp_status lower_list(const lowering *l, ndp_node_list from, const bool *
         NDP_TRY(ndp_call_init(c, &list->arena, n->op, &n->attr, in, n->n_in, out, n->n_out));
         NDP_TRY(finish_call(l, list, c));
     }
+    border(l, nodes, nodes->n, drop, list);
     wait_through(list, list->n - 1, NULL);
     return place_work(l, list);
 }
@@ -356,8 +405,42 @@ void ndp_unit_program_release(ndp_unit_program *p) {
     *p = (ndp_unit_program){0};
 }
 
+/* How often a range is executed this time. */
+static ndp_status read_count(const ndp_list *list, int range, const ndp_call_opts *opts, int64_t *times) {
+    const ndp_operand *o = &list->counts[range];
+    const ndp_device *d = opts->exec->device;
+    int64_t most = list->repeats.items[range].times, count;
+    if (o->base == NDP_NONE)
+        return NDP_OK;
+    const void *at = (const char *)opts->bases[o->base] + o->offset;
+    if (d->host_memory) {
+        count = *(const int64_t *)at;
+    } else {
+        NDP_TRY(d->copy(opts->queue, &count, sizeof count, at, sizeof count, sizeof count, 1));
+        NDP_TRY(d->drain(opts->queue));
+    }
+    NDP_CHECK(count >= 0 && count <= most, "calls %d to %d are to run %lld times; a count from 0 to %lld was planned",
+              list->repeats.items[range].first, list->repeats.items[range].first + list->repeats.items[range].n - 1,
+              (long long)count, (long long)most);
+    *times = count;
+    return NDP_OK;
+}
+
 ndp_status ndp_list_run(const ndp_list *list, const ndp_call_opts *opts) {
-    for (int i = 0; i < list->n; i++)
-        NDP_TRY(ndp_call_run(&list->calls[i], i, opts));
+    ndp_repeat now[NDP_MAX_REPEATS] = {{0}};
+    ndp_repeats repeats = {now, list->repeats.n};
+    for (int i = 0; i < repeats.n; i++)
+        now[i] = list->repeats.items[i];
+    for (ndp_walk w = NDP_WALK_START; ndp_walk_next(&repeats, list->n, NDP_ALL_ITERATIONS, &w);) {
+        ndp_repeat *r = w.range < repeats.n ? &now[w.range] : NULL;
+        if (r && w.at == r->first && w.iteration == 0) {
+            NDP_TRY(read_count(list, w.range, opts, &r->times));
+            if (r->times == 0) { /* to its end */
+                r->times = 1, w.at = r->first + r->n - 1;
+                continue;
+            }
+        }
+        NDP_TRY(ndp_call_run(&list->calls[w.at], w.at, opts));
+    }
     return NDP_OK;
 }

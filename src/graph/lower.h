@@ -50,7 +50,8 @@ typedef struct ndp_list {
     ndp_call *calls;
     ndp_arena arena; /* of their operands */
     int n;
-    ndp_repeats repeats; /* in the arena */
+    ndp_repeats repeats; /* in the arena; in order, as are their counts: base NDP_NONE: `times` is not for the data */
+    ndp_operand *counts;
     size_t work_bytes;
     uint64_t bases; /* bit by ndp_base: a call names it */
     ndp_pgrad pgrads[NDP_MAX_PGRADS];
@@ -80,7 +81,8 @@ void ndp_unit_program_release(ndp_unit_program *p);
 /* The calls of a phase as text, a line each; nothing for an empty list. `mesh`: whose groups collectives run over. */
 void ndp_list_print(const ndp_unit_program *u, ndp_phase phase, const ndp_mesh *mesh, ndp_str *out);
 
-/* Runs the calls of a list in order; opts->bases has NDP_BASES addresses. */
+/* Runs the calls of a list in order; opts->bases has NDP_BASES addresses. The count of a range is read when it begins,
+ * which drains the queue. NDP_EINVAL: a count below 0 or above the range's `times`. */
 NDP_API ndp_status ndp_list_run(const ndp_list *list, const ndp_call_opts *opts);
 
 #endif

@@ -40,11 +40,12 @@ double ndp_list_price(const ndp_list *list, const ndp_price *price, const ndp_me
     double sum = 0;
     for (int i = 0; i < list->n; i++) {
         const ndp_call *c = &list->calls[i];
+        double times = (double)ndp_repeats_times(&list->repeats, i);
         if (c->kind == NDP_CALL_KERNEL)
-            sum += price->kernel(price->user, c);
+            sum += times * price->kernel(price->user, c);
         if (c->kind == NDP_CALL_BEGIN) {
             ndp_group group = ndp_mesh_group(mesh, (ndp_group_kind)c->channel);
-            sum += price->comm(price->user, c, &group);
+            sum += times * price->comm(price->user, c, &group);
         }
     }
     return sum;

@@ -14,7 +14,7 @@
 
 typedef struct ndp_repeat {
     int first, n;      /* entries of the list */
-    int64_t times;     /* >= 0; where the data decide (ndp_list_repeat), the most */
+    int64_t times;     /* >= 0; where the data decide (ndp_graph_repeat), the most */
     int micro_batches; /* from an iteration to the next; 0 in a unit's list */
 } ndp_repeat;
 

@@ -240,6 +240,10 @@ ndp_status ndp_parallel_apply(const ndp_model *whole, const ndp_mesh *mesh, cons
                               const ndp_stages *stages, ndp_model *out) {
     ndp_model m;
     NDP_TRY(ndp_tensor_check_mesh(whole, mesh));
+    for (int g = 0; g < whole->n_graphs; g++)
+        if (whole->graphs[g].nodes[NDP_NODES_FORWARD].n_repeats > 0)
+            return NDP_FAIL(NDP_ENOTSUP, "unit %s repeats nodes: a rank's part of such a graph is not built yet",
+                            whole->graphs[g].name);
     NDP_TRY(ndp_model_init(whole->architecture, whole->facts, &whole->opts, &m));
     m.n_graphs = whole->n_graphs;
     ndp_pass p = {
