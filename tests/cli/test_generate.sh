@@ -85,7 +85,9 @@ code_is 0
 # Ctrl-C stops an answer, and the next message is answered.
 mkfifo pipe
 case_of "an interrupted answer"
-"$NDP_PROGRAM" generate --model "$stories" --chat --chat-template plain --max-tokens 400 --threads 1 <pipe >out 2>err &
+# A model whose answer takes long enough to be interrupted.
+"$NDP_PROGRAM" generate --model "$(dirname "$stories")/stories15M" --chat --chat-template plain --max-tokens 400 --threads 1 \
+    <pipe >out 2>err &
 pid=$!
 exec 3>pipe
 echo 'Tom had a dog.' >&3
