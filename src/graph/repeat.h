@@ -2,8 +2,8 @@
  * (step/program.h) say it in the same way, and everything that reads a list walks it with ndp_walk_next.
  *
  * What differs between iterations of a program's range is its micro-batch, and with it the inputs and message tags:
- * `micro_batches` says how far apart they are. Everything else, memory included, is the same, so a body is as long as
- * the rotation of its activations.
+ * `micro_batches` says how far apart they are. Blocks of activations may rotate with it (ndp_block.slots). Everything
+ * else is the same.
  *
  * Two iterations show all that any number of them does: the state at the end of one is that at its start. Checks visit
  * two. */

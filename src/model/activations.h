@@ -16,7 +16,7 @@ extern const ndp_activation_row ndp_activations[NDP_ACTIVATIONS];
 
 /* The op; NULL: not built. */
 const ndp_op *ndp_activation_op(ndp_activation a, bool gated);
-/* Finds the activation that config.json calls `word`. False: there is none, or not in this form. */
+/* Finds the activation that config.json calls `word`. False: unknown, or not built in this form. */
 bool ndp_activation_find(const char *word, bool gated, ndp_activation *out);
 /* "silu, swish, ...": the words of the form, into `out`; returns it. */
 const char *ndp_activation_list(bool gated, char *out, size_t size);

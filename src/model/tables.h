@@ -61,7 +61,7 @@ typedef struct ndp_place {
     int slot, segment; /* segment NDP_NONE: the unit lacks it */
 } ndp_place;
 
-/* By kind of unit: all units of a kind have the same tables, but for names. */
+/* Where each parameter is. Units of one kind have the same tables; only names differ. */
 typedef struct ndp_unit_places {
     ndp_place at[NDP_UNIT_KINDS][NDP_PARAMS];
 } ndp_unit_places;

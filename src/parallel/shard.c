@@ -13,7 +13,7 @@ static bool is_free(ndp_group_kind kind) {
     return !used;
 }
 
-/* The first such group over which all segments are summed; NDP_GROUPS: there is none. */
+/* The first group over which all segments are summed; NDP_GROUPS if they share no group. */
 static ndp_group_kind common_group(const ndp_segments *s) {
     ndp_groups common = s->n > 0 ? s->items[0].sums : 0;
     int kind = 0;

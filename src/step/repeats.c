@@ -6,9 +6,9 @@
  * Items are blocks, and communications under way, which live from their begin to their wait.
  *
  * Rotation: the activations of one role live from a micro-batch's forward to its gradients, first in, first out. If R
- * of them live at once in the bodies, R slots are enough: micro-batch m has the slot m % R. They become one block,
- * which an instruction names for its own micro-batch, so the body names the same block in every iteration. Messages
- * under way rotate in the same way. Before and after the bodies more may live at once, in blocks of their own.
+ * of them live at once in the bodies, R slots are enough: micro-batch m has the slot m % R, a block. An
+ * instruction names the first slot and means that of its own micro-batch, so the body is the same in every iteration.
+ * Messages under way rotate in the same way. Before and after the bodies more may live at once, in blocks of their own.
  *
  * Comparison: the copies are the same where body' names, in place of an item x of the body, an item next(x), and all
  * else is equal but micro-batches and message tags, which are later by the same number. What enters the body at its
@@ -140,7 +140,7 @@ static bool pair(folding *f, int x, int y, int m) {
     if (x == NDP_NONE || y == NDP_NONE)
         return x == y;
     folded_item *a = &f->items[x], *b = &f->items[y];
-    if (a->ring != NDP_NONE)
+    if (a->ring != NDP_NONE || b->ring != NDP_NONE)
         return a->ring == b->ring && a->micro_batch == m && b->micro_batch == m + f->micro_batches;
     if (a->next == NDP_NONE && b->before == NDP_NONE)
         a->next = y, b->before = x;

@@ -146,15 +146,20 @@ static bool is_whole(const ndp_schedule *s, const ndp_model *m, int first, int n
     return true;
 }
 
-/* The shortest period around the middle of the schedule that is whole; 0: none. *apart: of micro-batches. */
+/* The shortest period around the middle of the schedule that is whole; 0: none. *apart: of micro-batches. Lengths whose
+ * forwards do not match are skipped without a look at their entries, so this is linear for schedules without a period. */
 static int find_period(const ndp_schedule *s, const ndp_model *m, int *apart) {
-    int middle = s->n / 2;
+    int middle = s->n / 2, forwards = 0; /* of units, in the first n entries */
     for (int n = 1; n <= s->n / 4; n++) {
+        const ndp_planned_run *last = &s->runs[middle + n - 1];
         int same = 0;
+        forwards += last->action == NDP_ACTION_FORWARD ? last->end_unit - last->first_unit : 0;
         *apart = s->runs[middle + n].micro_batch - s->runs[middle].micro_batch;
-        while (*apart > 0 && same < n && alike(s, middle + same, middle + same + n, *apart))
+        if (*apart <= 0 || forwards != *apart * m->n_units)
+            continue;
+        while (same < n && alike(s, middle + same, middle + same + n, *apart))
             same++;
-        if (*apart > 0 && same == n && is_whole(s, m, middle, n, *apart))
+        if (same == n && is_whole(s, m, middle, n, *apart))
             return n;
     }
     return 0;

@@ -28,9 +28,9 @@ typedef struct ndp_schedule_body {
     int micro_batches; /* from one body to the next */
 } ndp_schedule_body;
 
-/* Finds the range, of at least three bodies. It begins after the first
- * weight gradient of every unit and ends before the last one, since those write a gradient in another way; the runs
- * beside it are like those inside, as far as the builder looks ahead. */
+/* Finds the range, of at least three bodies. It begins after the first weight gradient of every unit and ends before
+ * the last one, since those write a gradient in another way; the runs beside it are like those inside, as far as the
+ * builder looks ahead. */
 ndp_schedule_body ndp_schedule_find_body(const ndp_schedule *s, const ndp_model *m);
 
 /* A copy with `kept` of the bodies, whose micro-batches are numbered without gaps. NDP_ENOMEM. */

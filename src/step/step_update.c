@@ -56,7 +56,7 @@ static ndp_operand pieces_of(const ndp_program *p, const ndp_owned *o, int64_t f
     return at.block == NDP_NONE || first == end ? absent : ndp_operand_at(at, end - first, columns, NDP_I64);
 }
 
-/* The groups are the axes of one replica: whoever owns its buffers, each of their elements counts once
+/* Sums over the axes of one replica, so each element of its buffers counts once, on any of its owners
  * (segment.copies). Adds buffers in their order, and pieces in the order of their buffer, so the sum has the same bits
  * every time. The factor is NaN where the norm or the loss is not finite. All updates get it, and then write nothing:
  * such a step leaves the weights as they were, even if the next step was already submitted. */

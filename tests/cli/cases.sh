@@ -6,7 +6,7 @@ trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 1
 export XDG_CACHE_HOME="$work/cache"
 # Seconds after which something is called hung: enough where twenty other processes share two cores.
-patience=1200
+patience=600
 cases=0
 failures=0
 

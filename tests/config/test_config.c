@@ -659,7 +659,7 @@ static void values_by_key(void **state) {
 
 #define CONFIG_TEST(name) cmocka_unit_test_setup_teardown(name, init, release)
 
-/* Each key has a number, by which its name and value are found; there is none beyond the last. A limit is met. */
+/* A number finds each key's name and value; a number beyond the last finds nothing. The limit on their lengths is kept. */
 static void keys_have_numbers(void **state) {
     (void)state;
     char name[NDP_KEY_NAME], *value;

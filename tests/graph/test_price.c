@@ -57,7 +57,7 @@ static void seconds_by_rates(void **state) {
     ndp_arena_release(&arena);
 }
 
-/* A call has the attributes that its op reads, and no others: not those of another op that whoever made it had. */
+/* A call keeps the attributes that its op reads; all others are 0, even if its maker set them. */
 static void attributes_of_its_op(void **state) {
     (void)state;
     ndp_arena arena = {0};

@@ -195,4 +195,12 @@ static inline void compare(const ndp_model *m, const result *r, const result *on
                  text_of(w, text, sizeof text), d.gradient, name, d.gradients, d.weights, d.loss, d.norm);
 }
 
+/* Runs the model in that way and compares it with one rank. */
+static inline void check_against(const ndp_model *m, const ndp_device *device, const way *w, const result *one,
+                                 const bounds *most) {
+    result r = run(m, device, w);
+    compare(m, &r, one, w, most);
+    release(&r);
+}
+
 #endif

@@ -21,9 +21,7 @@ static inline void check_model(const ndp_facts *f, ndp_dtype compute, const ndp_
             way w = {.reshard = bits & 1, .recompute = bits & 2, .gathered = bits & 4};
             w.parallel = (ndp_parallel){!(bits & 1), bits & 2 ? NDP_CP_ALL_GATHER : NDP_CP_RING, !(bits & 4)};
             memcpy(w.size, sizes[i], sizeof w.size);
-            result r = run(&m, device, &w);
-            compare(&m, &r, &one, &w, bound);
-            release(&r);
+            check_against(&m, device, &w, &one, bound);
         }
     release(&one);
     ndp_model_release(&m);

@@ -14,6 +14,7 @@ typedef struct staged_way {
     bool tied;
     const char *table;  /* a CSV instead of `kind` and `chunks`; NULL: none */
     const char *config; /* config.json of another model than the tiny Llama; NULL: none */
+    ndp_dtype compute;  /* NDP_F32 is 0 */
 } staged_way;
 
 static const ndp_exec staged_exec = {.device = &ndp_device_null, .threads = 1};
@@ -34,7 +35,7 @@ static inline void staged_init(staged *s, const staged_way *w) {
     ndp_facts f = tiny_facts(w->tied);
     if (w->config)
         CHECK_OK(ndp_facts_parse_text(w->config, "config", &f));
-    ndp_model_opts mo = tiny_opts(NDP_F32, 12);
+    ndp_model_opts mo = tiny_opts(w->compute, 12);
     *s = (staged){.ranks = w->pp * w->shard};
     if (w->table)
         CHECK_OK(ndp_pipeline_parse(w->table, strlen(w->table), "table", w->micro_batches, &s->pipeline));

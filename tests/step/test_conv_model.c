@@ -122,9 +122,7 @@ static void layouts(ndp_dtype compute, const ndp_device *device, const bounds *b
         way w = {.reshard = i % 2, .recompute = i % 3 == 0, .gathered = i > 1, .parallel = NDP_PARALLEL_INIT};
         w.parallel.tp_sequence_parallel = !of[i].whole_rows;
         memcpy(w.size, of[i].size, sizeof w.size);
-        result r = run(&m, device, &w);
-        compare(&m, &r, &one, &w, bound);
-        release(&r);
+        check_against(&m, device, &w, &one, bound);
     }
     release(&one);
     ndp_model_release(&m);

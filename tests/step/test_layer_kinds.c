@@ -66,9 +66,7 @@ static void on_layouts(ndp_dtype compute, const ndp_device *device, ndp_optimize
                  .parallel = NDP_PARALLEL_INIT,
                  .optimizer = optimizer};
         memcpy(w.size, sizes[i], sizeof w.size);
-        result r = run(&m, device, &w);
-        compare(&m, &r, &one, &w, bound);
-        release(&r);
+        check_against(&m, device, &w, &one, bound);
     }
     release(&one);
     ndp_model_release(&m);

@@ -12,8 +12,7 @@ static const char *const families[] = {
     TINY("gemma3_text", "\"head_dim\": 6, \"sliding_window\": 4, \"sliding_window_pattern\": 2"),
     TINY("smollm3", "\"head_dim\": 6, \"no_rope_layers\": [1, 0]"),
     TINY("stablelm", "\"partial_rotary_factor\": 0.7, \"use_qkv_bias\": true, \"use_parallel_residual\": true"),
-    ("{\"model_type\": \"gpt2\", \"vocab_size\": 37, \"n_layer\": 2, \"n_embd\": 12, \"n_head\": 4, \"n_inner\": 17, "
-     "\"n_positions\": 20}")};
+    TINY_GPT2};
 
 /* On the layouts from number `first` on (5: those that are more than data parallel; 12: products of two axes). */
 static void check_families(ndp_dtype compute, const ndp_device *device, const bounds *bound, int first) {

@@ -23,24 +23,30 @@ static void check_text(const char *name, const staged_way *w) {
  * gradients are summed. */
 static void as_1f1b(void **state) {
     (void)state;
-    check_text("pp_1f1b", &(staged_way){NDP_PIPELINE_1F1B, 2, 1, 1, 3, true, NULL, NULL});
+    check_text(
+        "pp_1f1b",
+        &(staged_way){.kind = NDP_PIPELINE_1F1B, .pp = 2, .chunks = 1, .shard = 1, .micro_batches = 3, .tied = true});
 }
 
 /* Weight gradients apart; the reduction of a gradient waits for the last of them. */
 static void as_zero_bubble(void **state) {
     (void)state;
-    check_text("pp_zero_bubble", &(staged_way){NDP_PIPELINE_ZERO_BUBBLE, 2, 1, 2, 3, false, NULL, NULL});
+    check_text("pp_zero_bubble",
+               &(staged_way){.kind = NDP_PIPELINE_ZERO_BUBBLE, .pp = 2, .chunks = 1, .shard = 2, .micro_batches = 3});
 }
 
 /* Stages in a V: between the two of rank 1 nothing is sent. */
 static void as_zbv(void **state) {
     (void)state;
-    check_text("pp_zbv", &(staged_way){NDP_PIPELINE_ZBV, 2, 2, 1, 2, true, NULL, NULL});
+    check_text(
+        "pp_zbv",
+        &(staged_way){.kind = NDP_PIPELINE_ZBV, .pp = 2, .chunks = 2, .shard = 1, .micro_batches = 2, .tied = true});
 }
 
 /* ---- programs that do not fit ---- */
 
-static const staged_way small = {NDP_PIPELINE_1F1B, 2, 1, 1, 3, true, NULL, NULL};
+static const staged_way small = {
+    .kind = NDP_PIPELINE_1F1B, .pp = 2, .chunks = 1, .shard = 1, .micro_batches = 3, .tied = true};
 
 /* The begin of a message of a rank, the n-th of its kind and direction. */
 static ndp_instr *message(const staged *s, int rank, const ndp_op *op, int channel, int n) {
@@ -158,7 +164,10 @@ static void a_deadlock_is_named(void **state) {
     ndp_planned_run orders[2][4] = {{{0, 2, 0, F, 0}, {0, 2, 0, B, 0}, {0, 2, 1, F, 0}, {0, 2, 1, B, 0}},
                                     {{0, 2, 1, F, 0}, {0, 2, 1, B, 0}, {0, 2, 0, F, 0}, {0, 2, 0, B, 0}}};
     const ndp_schedule own[] = {{orders[0], 4}, {orders[1], 4}};
-    staged_plan(&s, &(staged_way){NDP_PIPELINE_1F1B, 2, 1, 1, 2, true, NULL, NULL}, own);
+    staged_plan(
+        &s,
+        &(staged_way){.kind = NDP_PIPELINE_1F1B, .pp = 2, .chunks = 1, .shard = 1, .micro_batches = 2, .tied = true},
+        own);
     CHECK_FAILS(ndp_program_check(s.programs, s.ranks), NDP_EBUG, "deadlock: rank 0 is blocked at #");
     check_words("recv gradient from stage 1, micro-batch 0 from rank 1 of pp");
     staged_release(&s);

@@ -40,9 +40,7 @@ static void check(ndp_dtype compute, const ndp_device *device, const bounds *bou
                     way w = alone;
                     w.gathered = gathered, w.reshard = i % 2;
                     memcpy(w.size, sizes[i], sizeof w.size);
-                    result r = run(&m, device, &w);
-                    compare(&m, &r, &one, &w, bound);
-                    release(&r);
+                    check_against(&m, device, &w, &one, bound);
                 }
             release(&one);
             ndp_model_release(&m);

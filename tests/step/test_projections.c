@@ -47,8 +47,7 @@ static void families(void **state) {
     static const char *const of[] = {
         TINY("phi3", "\"head_dim\": 6, \"partial_rotary_factor\": 0.7, \"sliding_window\": 5"),
         TINY("stablelm", "\"partial_rotary_factor\": 0.7, \"use_qkv_bias\": true, \"use_parallel_residual\": true"),
-        ("{\"model_type\": \"gpt2\", \"vocab_size\": 37, \"n_layer\": 2, \"n_embd\": 12, \"n_head\": 4, \"n_inner\": "
-         "17, \"n_positions\": 20}")};
+        TINY_GPT2};
     static const int sizes[][5] = {{1, 2, 1, 1, 1}, {1, 1, 1, 1, 4}, {1, 3, 1, 1, 2}, {2, 1, 2, 1, 2}};
     static ndp_facts f;
     for (int i = 0; i < NDP_COUNT(of); i++) {

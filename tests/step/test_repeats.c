@@ -6,8 +6,32 @@
 /* One way to plan a step: everything that changes its list. */
 typedef struct repeat_way {
     staged_way staged;
+    int replicate, cp, sp, tp; /* 0: 1 */
     bool reshard, recompute, reduce_once;
+    const ndp_device *device; /* of runs; NULL: cpu */
 } repeat_way;
+
+static int at_least_one(int size) { return size ? size : 1; }
+
+static int ranks_of(const repeat_way *w) {
+    return w->staged.pp * w->staged.shard * at_least_one(w->replicate) * at_least_one(w->cp) * at_least_one(w->sp) *
+           at_least_one(w->tp);
+}
+
+/* Options of one rank, but for its transport and device. */
+static ndp_engine_opts opts_of(const staged *s, const repeat_way *w, bool unrolled, int rank) {
+    ndp_engine_opts o = s->opts;
+    ndp_layout layout = {{w->staged.pp, at_least_one(w->replicate), w->staged.shard, at_least_one(w->cp),
+                          at_least_one(w->sp), at_least_one(w->tp), 1}};
+    ndp_mesh_facts facts = {.kv_heads = ndp_model_kv_heads(&s->model)};
+    CHECK_OK(ndp_stages_ties(&s->model, &s->stages, &facts.ties));
+    CHECK_OK(ndp_mesh_init(&layout, rank, &facts, &o.step.mesh));
+    o.step.reshard = w->reshard, o.step.recompute = w->recompute, o.step.reduce_once = w->reduce_once;
+    o.step.unrolled = unrolled;
+    if (w->staged.pp == 1)
+        o.pipeline = NULL, o.step.stages = (ndp_stages){0};
+    return o;
+}
 
 typedef struct planned {
     staged stages;
@@ -17,14 +41,10 @@ typedef struct planned {
 static void plan(const repeat_way *w, bool unrolled, planned *out) {
     staged *s = &out->stages;
     staged_init(s, &w->staged);
+    s->ranks = ranks_of(w);
     out->folded = true;
     for (int r = 0; r < s->ranks; r++) {
-        ndp_engine_opts o = s->opts;
-        o.step.reshard = w->reshard, o.step.recompute = w->recompute, o.step.reduce_once = w->reduce_once;
-        o.step.unrolled = unrolled;
-        if (w->staged.pp == 1)
-            o.pipeline = NULL, o.step.stages = (ndp_stages){0};
-        staged_mesh(s, &w->staged, r, &o.step.mesh);
+        ndp_engine_opts o = opts_of(s, w, unrolled, r);
         CHECK_OK(ndp_engine_create(&o, &s->engines[r]));
         s->programs[r] = ndp_engine_program(s->engines[r]);
         out->folded = out->folded && s->programs[r]->repeats.n == 1;
@@ -145,6 +165,23 @@ static void check_sums(const ndp_program *folded, const ndp_program *listed) {
         assert_true(sent[0][g] == sent[1][g]);
 }
 
+/* Plans the step twice and compares; true if all ranks repeat a range. */
+static bool check_way_of(const repeat_way *w) {
+    planned a, b;
+    plan(w, false, &a);
+    plan(w, true, &b);
+    for (int r = 0; r < a.stages.ranks; r++) {
+        assert_int_equal(b.stages.programs[r]->repeats.n, 0);
+        check_same(a.stages.programs[r], b.stages.programs[r]);
+        check_sums(a.stages.programs[r], b.stages.programs[r]);
+        CHECK_OK(ndp_program_order(a.stages.programs[r]));
+    }
+    CHECK_OK(ndp_program_check(a.stages.programs, a.stages.ranks));
+    staged_release(&a.stages);
+    staged_release(&b.stages);
+    return a.folded;
+}
+
 /* All pipelines, sizes and choices that change a list. */
 static bool next_way(int number, repeat_way *out) {
     static const int sizes[][3] = {{1, 1, 1}, {1, 2, 1}, {2, 1, 1}, {2, 2, 1}, {4, 1, 1}, {2, 1, 2}, {4, 1, 2}};
@@ -177,20 +214,9 @@ static void a_step_is_the_same_list(void **state) {
         if (ndp_pipeline_make(w.staged.kind, w.staged.pp, w.staged.chunks, w.staged.micro_batches, &probe) != NDP_OK)
             continue;
         ndp_pipeline_release(&probe);
-        planned a, b;
-        plan(&w, false, &a);
-        plan(&w, true, &b);
-        for (int r = 0; r < a.stages.ranks; r++) {
-            assert_int_equal(b.stages.programs[r]->repeats.n, 0);
-            check_same(a.stages.programs[r], b.stages.programs[r]);
-            check_sums(a.stages.programs[r], b.stages.programs[r]);
-            CHECK_OK(ndp_program_order(a.stages.programs[r]));
-        }
-        CHECK_OK(ndp_program_check(a.stages.programs, a.stages.ranks));
-        folded[alone ? NDP_PIPELINE_KINDS : w.staged.kind] += a.folded;
+        bool repeats = check_way_of(&w);
+        folded[alone ? NDP_PIPELINE_KINDS : w.staged.kind] += repeats;
         planned_ways++;
-        staged_release(&a.stages);
-        staged_release(&b.stages);
     }
     print_message("%d ways; folded on all ranks: in order %d", planned_ways, folded[NDP_PIPELINE_KINDS]);
     for (int k = 0; k + 1 < NDP_PIPELINE_KINDS; k++)
@@ -217,9 +243,10 @@ static uint64_t hash_weights(const ndp_engine *e) {
     uint64_t hash = 1;
     for (int i = 0; i < m->n_buffers; i++) {
         int64_t n = ndp_engine_shard(e, i)->slice;
-        uint32_t *values = calloc((size_t)n + 1, sizeof *values);
+        size_t bytes = (size_t)n * ndp_dtype_size(ndp_engine_type(e, NDP_OWNED_MASTER, i));
+        unsigned char *values = calloc(bytes + 1, 1);
         CHECK_OK(ndp_engine_read(e, NDP_OWNED_MASTER, i, 0, n, 1, values));
-        for (int64_t k = 0; k < n; k++)
+        for (size_t k = 0; k < bytes; k++)
             hash = (hash ^ values[k]) * 0x100000001B3u;
         free(values);
     }
@@ -235,21 +262,16 @@ static ndp_status run_steps(ndp_transport *t, void *arg) {
     ndp_engine *e;
     ndp_step_result result;
     staged_init(&s, &w->staged);
-    ndp_engine_opts o = s.opts;
+    ndp_engine_opts o = opts_of(&s, w, j->unrolled, rank);
     o.transport = t;
     o.step.exec = &exec;
-    o.step.reshard = w->reshard, o.step.recompute = w->recompute, o.step.reduce_once = w->reduce_once;
-    o.step.unrolled = j->unrolled;
-    if (w->staged.pp == 1)
-        o.pipeline = NULL, o.step.stages = (ndp_stages){0};
-    staged_mesh(&s, &w->staged, rank, &o.step.mesh);
     NDP_TRY(ndp_engine_create(&o, &e));
     j->folded[rank] = ndp_engine_program(e)->repeats.n == 1;
     tiny_fill(e);
     for (int step = 0; step < STEPS; step++) {
-        int shard = o.step.mesh.coord[NDP_DP_SHARD];
+        ndp_group data = ndp_mesh_group(&o.step.mesh, NDP_GROUP_DATA);
         for (int i = 0; i < w->staged.micro_batches; i++)
-            tiny_batch(e, i, (step * w->staged.micro_batches + i) * w->staged.shard + shard);
+            tiny_batch(e, i, (step * w->staged.micro_batches + i) * data.count + data.rank);
         NDP_TRY(ndp_engine_step(e, 1e-2, step, true, &result));
         j->results[rank][step][0] = result.loss, j->results[rank][step][1] = result.grad_norm;
     }
@@ -258,6 +280,23 @@ static ndp_status run_steps(ndp_transport *t, void *arg) {
     ndp_pipeline_release(&s.pipeline);
     ndp_model_release(&s.model);
     return NDP_OK;
+}
+
+/* Runs folded, listed, and folded where communication is staged; true if rank 0 repeats a range. */
+static bool check_bits(const repeat_way *w) {
+    static steps_job jobs[3];
+    const ndp_device *plain = w->device ? w->device : &ndp_device_cpu;
+    for (int k = 0; k < 3; k++) {
+        const ndp_device *device = k == 2 ? guarded(plain) : plain;
+        jobs[k] = (steps_job){.way = w, .device = device, .unrolled = k == 1};
+        CHECK_OK(ndp_local_world(ranks_of(w), run_steps, &jobs[k]));
+        unguard(device);
+        assert_memory_equal(jobs[k].results, jobs[0].results, sizeof jobs[0].results);
+        assert_memory_equal(jobs[k].weights, jobs[0].weights, sizeof jobs[0].weights);
+    }
+    assert_true(jobs[0].results[0][0][0] > 0);
+    assert_false(jobs[1].folded[0]);
+    return jobs[0].folded[0];
 }
 
 static void steps_have_the_same_bits(void **state) {
@@ -272,28 +311,57 @@ static void steps_have_the_same_bits(void **state) {
          .reduce_once = true},
         {.staged = {.kind = NDP_PIPELINE_ZBV, .pp = 2, .chunks = 2, .shard = 1, .micro_batches = 30}}};
     int folded = 0;
-    for (int i = 0; i < NDP_COUNT(ways); i++) {
-        static steps_job jobs[3]; /* folded, listed, folded where communication is staged */
-        int ranks = ways[i].staged.pp * ways[i].staged.shard;
-        for (int k = 0; k < 3; k++) {
-            const ndp_device *device = k == 2 ? guarded(&ndp_device_cpu) : &ndp_device_cpu;
-            jobs[k] = (steps_job){.way = &ways[i], .device = device, .unrolled = k == 1};
-            CHECK_OK(ndp_local_world(ranks, run_steps, &jobs[k]));
-            unguard(device);
-            assert_memory_equal(jobs[k].results, jobs[0].results, sizeof jobs[0].results);
-            assert_memory_equal(jobs[k].weights, jobs[0].weights, sizeof jobs[0].weights);
-        }
-        assert_true(jobs[0].results[0][0][0] > 0);
-        assert_false(jobs[1].folded[0]);
-        print_message("%d ranks, %d micro-batches: %s\n", ranks, ways[i].staged.micro_batches,
-                      jobs[0].folded[0] ? "folded" : "listed");
-        folded += jobs[0].folded[0];
-    }
+    for (int i = 0; i < NDP_COUNT(ways); i++)
+        folded += check_bits(&ways[i]);
     assert_true(folded >= 3);
+}
+
+/* ---- every axis, family and precision ---- */
+
+/* Products of all axes up to 8 ranks, with pp 1 and 2; the other choices go round. *runs: one of the three ways that a
+ * product is planned in. */
+static bool next_product(int number, repeat_way *out, bool *runs) {
+    static const char *const families[] = {NULL, TINY_GPT2, TINY("qwen3", "\"head_dim\": 6"),
+                                           TINY("gemma2", "\"head_dim\": 6, \"query_pre_attn_scalar\": 6")};
+    int bits = number & 63, round = number >> 6;
+    *out = (repeat_way){.staged = {.kind = NDP_PIPELINE_1F1B,
+                                   .pp = bits & 1 ? 2 : 1,
+                                   .chunks = 1,
+                                   .shard = bits & 2 ? 2 : 1,
+                                   .micro_batches = 14,
+                                   .config = families[(number + round) % NDP_COUNT(families)],
+                                   .compute = (ndp_dtype[]){NDP_F32, NDP_BF16, NDP_F64}[(number + round) % 3]},
+                        .replicate = bits & 4 ? 2 : 1,
+                        .cp = bits & 8 ? 2 : 1,
+                        .sp = bits & 16 ? 2 : 1,
+                        .tp = bits & 32 ? 2 : 1,
+                        .reshard = number % 3 == 0,
+                        .recompute = number % 5 < 2,
+                        .reduce_once = number % 2};
+    out->device = out->staged.compute == NDP_F64 ? &ndp_device_ref : NULL;
+    *runs = bits / 2 % 3 == round;
+    return round < 3;
+}
+
+static void products_of_axes(void **state) {
+    (void)state;
+    int planned_ways = 0, folded = 0, run_ways = 0, ran = 0;
+    bool runs;
+    repeat_way w;
+    for (int number = 0; next_product(number, &w, &runs); number++) {
+        if (ranks_of(&w) > STAGES_RANKS)
+            continue;
+        folded += check_way_of(&w), planned_ways++;
+        if (runs)
+            ran += check_bits(&w), run_ways++;
+    }
+    print_message("%d ways, %d folded on all ranks; %d ran, %d folded on rank 0\n", planned_ways, folded, run_ways,
+                  ran);
+    assert_true(folded > planned_ways / 2 && ran > run_ways / 2);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(a_step_is_the_same_list),
-                                       cmocka_unit_test(steps_have_the_same_bits)};
+                                       cmocka_unit_test(steps_have_the_same_bits), cmocka_unit_test(products_of_axes)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -106,9 +106,7 @@ static void every_segment_is_summed_over_its_groups(void **state) {
         TINY("qwen3", "\"head_dim\": 6"),
         TINY("olmo2", "\"head_dim\": 6, \"attention_bias\": true"),
         TINY("stablelm", "\"partial_rotary_factor\": 0.7, \"use_qkv_bias\": true, \"use_parallel_residual\": true"),
-        ("{\"model_type\": \"gpt2\", \"vocab_size\": 37, \"n_layer\": 2, \"n_embd\": 12, \"n_head\": 4, \"n_inner\": "
-         "17, "
-         "\"n_positions\": 20}")};
+        TINY_GPT2};
     static const int sizes[][6] = {{1, 1, 1, 1, 1, 2}, {1, 2, 3, 1, 1, 4}, {2, 1, 2, 1, 1, 4},
                                    {2, 1, 1, 1, 1, 1}, {1, 2, 2, 2, 1, 1}, {2, 2, 1, 1, 1, 2}};
     (void)state;

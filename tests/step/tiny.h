@@ -14,6 +14,10 @@
      "\"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"intermediate_size\": 17, "                             \
      "\"max_position_embeddings\": 64, \"rope_theta\": 100.0, " keys "}")
 
+#define TINY_GPT2                                                                                                      \
+    ("{\"model_type\": \"gpt2\", \"vocab_size\": 37, \"n_layer\": 2, \"n_embd\": 12, \"n_head\": 4, \"n_inner\": 17, " \
+     "\"n_positions\": 20}")
+
 static inline ndp_facts tiny_facts(bool tied) {
     static const char config[] =
         "{\"model_type\": \"llama\", \"vocab_size\": 37, \"num_hidden_layers\": 2, \"hidden_size\": 12, "
