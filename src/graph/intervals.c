@@ -45,48 +45,78 @@ static int by_area(const void *a, const void *b) {
     return ax != ay ? (ax < ay ? 1 : -1) : by_start(a, b);
 }
 
+typedef struct placed_item {
+    size_t offset, end;
+    ndp_life life;
+} placed_item;
+
+/* The placed items that live in a range of steps, the lowest first. */
+typedef struct cell {
+    placed_item *items; /* room for all that live there */
+    int n;
+    int passed; /* how many of them the item that is being placed is compared with already */
+} cell;
+
 /* Room for one plan. */
 typedef struct planning {
     ndp_interval *items;
     int n;
-    ndp_interval **order;      /* in which they are placed */
-    ndp_interval **placed;     /* those with an offset, the lowest first */
-    ndp_life *lives;           /* of those, side by side: nearly all time goes into looking through them */
+    ndp_interval **order; /* in which they are placed */
+    cell *cells;          /* of `width` steps each: an item is compared with those in its own cells alone */
+    int n_cells, width;
+    placed_item *placed;       /* of all cells */
     ndp_interval **kept_order; /* of the search: the order to go back to, and its offsets by item */
     size_t *kept;
     size_t *offsets; /* of the best plan so far, by item */
     size_t least;    /* its size */
 } planning;
 
-/* Gives `item` the lowest gap between the first n placed ones that live at the same time. */
-static void place_one(planning *p, ndp_interval *item, int n) {
-    size_t at = 0, need = aligned(item->bytes);
-    for (int i = 0; i < n; i++) {
-        if (!ndp_lives_meet(&p->lives[i], &item->life))
-            continue;
-        if (p->placed[i]->offset >= at + need)
-            break;
-        size_t end = p->placed[i]->offset + aligned(p->placed[i]->bytes);
-        at = end > at ? end : at;
+/* Moves `at` up past the items of a cell that live at the same time and leave no gap of `need` bytes. */
+static size_t pass(cell *c, const ndp_life *life, size_t at, size_t need) {
+    for (; c->passed < c->n && c->items[c->passed].offset < at + need; c->passed++) {
+        const placed_item *x = &c->items[c->passed];
+        if (x->end > at && ndp_lives_meet(&x->life, life))
+            at = x->end;
     }
+    return at;
+}
+
+static void insert(cell *c, placed_item x) {
+    int i = c->n++;
+    for (; i > 0 && c->items[i - 1].offset > x.offset; i--)
+        c->items[i] = c->items[i - 1];
+    c->items[i] = x;
+}
+
+/* Gives `item` the lowest gap between the placed ones that live at the same time. */
+static void place_one(planning *p, ndp_interval *item) {
+    size_t at = 0, need = aligned(item->bytes), before;
+    cell *first = &p->cells[item->life.first / p->width], *last = &p->cells[item->life.last / p->width];
+    for (cell *c = first; c <= last; c++)
+        c->passed = 0;
+    do {
+        before = at;
+        for (cell *c = first; c <= last; c++)
+            at = pass(c, &item->life, at, need);
+    } while (at > before);
     item->offset = at;
-    int i = n;
-    for (; i > 0 && p->placed[i - 1]->offset > at; i--) {
-        p->placed[i] = p->placed[i - 1];
-        p->lives[i] = p->lives[i - 1];
-    }
-    p->placed[i] = item;
-    p->lives[i] = item->life;
+    for (cell *c = first; c <= last; c++)
+        insert(c, (placed_item){at, at + need, item->life});
 }
 
 static size_t end_of(const ndp_interval *item) { return item->offset + aligned(item->bytes); }
 
-/* Places all in their current order, and notes the plan if it takes the least memory. Returns its size. */
-static size_t place_all(planning *p) {
+/* Places all in their current order, and notes the plan if it takes the least memory. Returns its size; above `most`,
+ * that of the part which was placed by then. */
+static size_t place_all(planning *p, size_t most) {
     size_t end = 0;
+    for (int i = 0; i < p->n_cells; i++)
+        p->cells[i].n = 0;
     for (int i = 0; i < p->n; i++) {
-        place_one(p, p->order[i], i);
+        place_one(p, p->order[i]);
         end = end_of(p->order[i]) > end ? end_of(p->order[i]) : end;
+        if (end > most)
+            return end;
     }
     for (int i = 0; end < p->least && i < p->n; i++)
         p->offsets[i] = p->items[i].offset;
@@ -94,11 +124,11 @@ static size_t place_all(planning *p) {
     return end;
 }
 
-static size_t place_sorted(planning *p, int (*by)(const void *, const void *)) {
+static size_t place_sorted(planning *p, int (*by)(const void *, const void *), size_t most) {
     for (int i = 0; i < p->n; i++)
         p->order[i] = &p->items[i];
     qsort(p->order, (size_t)p->n, sizeof *p->order, by);
-    return place_all(p);
+    return place_all(p, most);
 }
 
 /* Moves entry `from` of the order to place `to`. */
@@ -125,7 +155,7 @@ static void lift_the_highest(planning *p, size_t peak) {
     enum { TRIES = 12 };
     for (int k = 0; k < TRIES && p->least > peak; k++) {
         move(p, highest(p), 0);
-        place_all(p);
+        place_all(p, SIZE_MAX);
     }
 }
 
@@ -147,7 +177,7 @@ static size_t try_another(planning *p, uint64_t *random, size_t now) {
     } else {
         move(p, (int)(next_random(random) % n), (int)(next_random(random) % n));
     }
-    size_t end = place_all(p);
+    size_t end = place_all(p, now);
     if (end <= now)
         return end;
     memcpy(p->order, p->kept_order, n * sizeof *p->order);
@@ -162,7 +192,7 @@ static void search(planning *p, size_t enough) {
     static int (*const orders[])(const void *, const void *) = {by_size, by_start};
     for (int k = 0; k < STARTS && p->least > enough; k++) {
         uint64_t random = 0x9E3779B97F4A7C15u * (uint64_t)(k + 1);
-        size_t now = place_sorted(p, orders[k % NDP_COUNT(orders)]);
+        size_t now = place_sorted(p, orders[k % NDP_COUNT(orders)], SIZE_MAX);
         for (int i = 0; i < TRIES && p->least > enough; i++)
             now = try_another(p, &random, now);
     }
@@ -207,27 +237,52 @@ size_t ndp_intervals_peak(const ndp_interval *items, int n) {
     return most;
 }
 
-/* Small sets are planned with more care: each try costs n^2. */
+/* Small sets are planned with more care, and in one cell. */
+enum { SMALL = 300 };
+
 static void plan(planning *p) {
-    enum { MOST = 300, WORTH = 64 << 10 };
+    enum { WORTH = 64 << 10 };
     static int (*const orders[])(const void *, const void *) = {by_size, by_life,         by_start,
                                                                 by_area, by_size_and_end, by_end};
     size_t peak = ndp_intervals_peak(p->items, p->n);
     for (int k = 0; k < NDP_COUNT(orders) && p->least > peak; k++) {
-        place_sorted(p, orders[k]);
-        if (p->n > 1 && p->n <= MOST)
+        place_sorted(p, orders[k], p->n <= SMALL ? SIZE_MAX : p->least - 1);
+        if (p->n > 1 && p->n <= SMALL)
             lift_the_highest(p, peak);
     }
-    if (p->n <= MOST)
+    if (p->n <= SMALL)
         search(p, peak + (peak / 25 > WORTH ? peak / 25 : WORTH));
     for (int i = 0; i < p->n; i++)
         p->items[i].offset = p->offsets[i];
 }
 
+/* Divides the steps into cells, with room in each for all that live there. Cells are wide enough for many items to
+ * begin in each, so most items are in few. */
+static bool make_cells(planning *p) {
+    enum { BEGIN = 64 };
+    int steps = 1;
+    size_t room = 0;
+    for (int i = 0; i < p->n; i++)
+        steps = p->items[i].life.last >= steps ? p->items[i].life.last + 1 : steps;
+    p->n_cells = p->n <= SMALL ? 1 : p->n / BEGIN;
+    p->width = (steps + p->n_cells - 1) / p->n_cells;
+    p->cells = calloc((size_t)p->n_cells, sizeof *p->cells);
+    for (int i = 0; p->cells && i < p->n; i++)
+        for (int c = p->items[i].life.first / p->width; c <= p->items[i].life.last / p->width; c++, room++)
+            p->cells[c].n++;
+    p->placed = malloc((room + 1) * sizeof *p->placed);
+    placed_item *next = p->placed;
+    for (int c = 0; p->cells && p->placed && c < p->n_cells; c++) {
+        p->cells[c].items = next;
+        next += p->cells[c].n;
+    }
+    return p->cells && p->placed;
+}
+
 static void release(planning *p) {
     free(p->order);
+    free(p->cells);
     free(p->placed);
-    free(p->lives);
     free(p->kept_order);
     free(p->kept);
     free(p->offsets);
@@ -238,14 +293,12 @@ ndp_status ndp_intervals_place(ndp_interval *items, int n, size_t *total) {
     planning p = {.items = items,
                   .n = n,
                   .order = malloc(room * sizeof *p.order),
-                  .placed = malloc(room * sizeof *p.placed),
-                  .lives = malloc(room * sizeof *p.lives),
                   .kept_order = malloc(room * sizeof *p.kept_order),
                   .kept = malloc(room * sizeof *p.kept),
                   .offsets = malloc(room * sizeof *p.offsets),
                   .least = SIZE_MAX};
     ndp_status st = NDP_OK;
-    if (!p.order || !p.placed || !p.lives || !p.kept_order || !p.kept || !p.offsets)
+    if (!p.order || !p.kept_order || !p.kept || !p.offsets || !make_cells(&p))
         st = NDP_FAIL(NDP_ENOMEM, "no memory to plan %d blocks", n);
     else
         plan(&p);
