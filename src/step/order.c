@@ -31,16 +31,23 @@ enum { MOST_RANGES = NDP_OP_MAX_IN + NDP_OP_MAX_OUT };
 typedef struct pending_op {
     ndp_comm_event event;
     int work;             /* of the program's own; NDP_NONE: of the unit that runs */
+    bool near;            /* what it reads or writes meets a block of the instruction */
     byte_range ranges[2]; /* what a communication reads, and what it writes */
 } pending_op;
+
+/* The bytes of a base from the first to the last that a list names. */
+typedef struct extent {
+    size_t start, end;
+} extent;
 
 typedef struct order_check {
     const ndp_program *program;
     const ndp_instr *instr;
     ndp_walk at;
     pending_op *pending;
-    int n;
+    int n, n_near;
     int64_t capacity;
+    extent *extents[NDP_MAX_GRAPHS][NDP_PHASES]; /* by base; NULL: not looked at yet */
 } order_check;
 
 /* ---- ranges ---- */
@@ -96,7 +103,7 @@ static ndp_status report(const order_check *o, const ndp_call *c, int index, con
 static ndp_status compare(const order_check *o, const ndp_call *c, int index, const byte_range *ranges, int n) {
     for (int i = 0; i < o->n; i++) {
         const pending_op *p = &o->pending[i];
-        for (int k = 0; k < 2 * n; k++) {
+        for (int k = 0; p->near && k < 2 * n; k++) {
             const byte_range *mine = &ranges[k / 2], *theirs = &p->ranges[k % 2];
             if ((mine->written || theirs->written) && overlap(mine, theirs))
                 return report(o, c, index, p, mine->written);
@@ -110,6 +117,7 @@ static void end_pending(order_check *o, int work, int index) {
     int i = 0;
     while (i < o->n && !(o->pending[i].work == work && o->pending[i].event.call_index == index))
         i++;
+    o->n_near -= i < o->n && o->pending[i].near;
     for (; i + 1 < o->n; i++)
         o->pending[i] = o->pending[i + 1];
     o->n = i < o->n ? o->n - 1 : o->n;
@@ -123,6 +131,8 @@ static ndp_status visit(order_check *o, const ndp_call *c, int index) {
                     index == NDP_NONE ? NDP_NONE : c->partner);
         return NDP_OK;
     }
+    if (c->kind == NDP_CALL_KERNEL && o->n_near == 0)
+        return NDP_OK;
     for (int i = 0; i < c->n_in; i++)
         ranges[n++] = range_of(o, &c->in[i], false);
     for (int i = 0; i < c->n_out; i++)
@@ -133,8 +143,72 @@ static ndp_status visit(order_check *o, const ndp_call *c, int index) {
     NDP_TRY(ndp_array_reserve(&o->pending, &o->capacity, o->n + 1, sizeof *o->pending));
     o->pending[o->n++] = (pending_op){ndp_comm_event_at(o->program, &o->at, index),
                                       index == NDP_NONE ? ndp_work_at(o->instr, &o->at) : NDP_NONE,
+                                      true,
                                       {ranges[0], ranges[c->n_in]}};
+    o->n_near++;
     return NDP_OK;
+}
+
+static void widen(extent *of, const ndp_operand *x, int n) {
+    for (int k = 0; k < n; k++) {
+        const ndp_view *v = &x[k].view;
+        if (x[k].base == NDP_NONE || v->rows == 0 || v->cols == 0)
+            continue;
+        extent *e = &of[x[k].base];
+        size_t end = x[k].offset + (size_t)((v->rows - 1) * v->ld + v->cols) * ndp_dtype_size(v->dtype);
+        e->start = e->end == 0 || x[k].offset < e->start ? x[k].offset : e->start;
+        e->end = end > e->end ? end : e->end;
+    }
+}
+
+/* The extents of the list of the RUN instruction. */
+static ndp_status find_extents(order_check *o, const ndp_list *list, const extent **out) {
+    extent **of = &o->extents[o->program->opts.model->units[o->instr->unit].graph][o->instr->phase];
+    *out = *of;
+    if (*of)
+        return NDP_OK;
+    *out = *of = calloc(NDP_BASES, sizeof **of);
+    if (!*of)
+        return NDP_FAIL(NDP_ENOMEM, "no memory to check the order of a program");
+    for (int i = 0; i < list->n; i++) {
+        widen(*of, list->calls[i].in, list->calls[i].n_in);
+        widen(*of, list->calls[i].out, list->calls[i].n_out);
+    }
+    return NDP_OK;
+}
+
+/* Finds the pending communications that any call of the list may meet: few do, and the others need not be compared with
+ * each of its calls. */
+static ndp_status mark_near(order_check *o, const ndp_list *list) {
+    const extent *extents;
+    if (o->n == 0)
+        return NDP_OK;
+    NDP_TRY(find_extents(o, list, &extents));
+    for (int i = 0; i < o->n; i++)
+        o->pending[i].near = false;
+    for (int base = 0; base < NDP_BASES; base++) {
+        const extent *e = &extents[base];
+        ndp_address at = {NDP_NONE, 0};
+        if (e->end > e->start)
+            at = ndp_base_address(o->program, o->instr, ndp_micro_batch_at(o->instr, &o->at), base);
+        if (at.block == NDP_NONE)
+            continue;
+        const ndp_block *b = &o->program->blocks[at.block];
+        const byte_range all = {
+            .region = b->region, .start = b->offset + at.offset + e->start, .width = e->end - e->start, .rows = 1};
+        for (int i = 0; i < o->n; i++)
+            o->pending[i].near |= overlap(&all, &o->pending[i].ranges[0]) || overlap(&all, &o->pending[i].ranges[1]);
+    }
+    o->n_near = 0;
+    for (int i = 0; i < o->n; i++)
+        o->n_near += o->pending[i].near;
+    return NDP_OK;
+}
+
+static void mark_all(order_check *o) {
+    for (int i = 0; i < o->n; i++)
+        o->pending[i].near = true;
+    o->n_near = o->n;
 }
 
 static ndp_status walk(order_check *o) {
@@ -142,10 +216,12 @@ static ndp_status walk(order_check *o) {
     for (o->at = NDP_WALK_START; ndp_program_next(o->program, NDP_FIRST_ITERATIONS(2), &o->at);) {
         o->instr = &o->program->instrs[o->at.at];
         if (o->instr->code == NDP_DO_CALL) {
+            mark_all(o);
             NDP_TRY(visit(o, &o->instr->call, NDP_NONE));
             continue;
         }
         const ndp_list *list = ndp_program_list(o->program, o->instr);
+        NDP_TRY(mark_near(o, list));
         for (ndp_walk w = NDP_WALK_START; ndp_walk_next(&list->repeats, list->n, NDP_FIRST_ITERATIONS(2), &w);)
             NDP_TRY(visit(o, &list->calls[w.at], w.at));
     }
@@ -158,5 +234,7 @@ ndp_status ndp_program_order(const ndp_program *p) {
     order_check o = {.program = p};
     ndp_status st = walk(&o);
     free(o.pending);
+    for (int i = 0; i < NDP_MAX_GRAPHS * NDP_PHASES; i++)
+        free(o.extents[i / NDP_PHASES][i % NDP_PHASES]);
     return st == NDP_OK ? ndp_gradients_written(p) : st;
 }
