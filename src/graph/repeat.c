@@ -15,6 +15,8 @@ static int64_t visited_from(const ndp_repeat *x, ndp_visits v, int64_t i) {
 bool ndp_walk_next(const ndp_repeats *r, int n, ndp_visits visits, ndp_walk *w) {
     for (int i = 0; w->executed < 0 && i < r->n; i++)
         w->micro_batch = w->after += left_out(&r->items[i], visits) * r->items[i].micro_batches;
+    if (w->executed < 0 && r->n > 0)
+        w->turn = left_out(&r->items[0], visits);
     w->at++;
     w->executed++;
     while (w->range < r->n && w->at <= r->items[w->range].first + r->items[w->range].n) {
@@ -25,6 +27,7 @@ bool ndp_walk_next(const ndp_repeats *r, int n, ndp_visits visits, ndp_walk *w) 
             w->at = x->first;
             w->iteration = next;
             w->micro_batch += x->micro_batches;
+            w->turn++;
             break;
         }
         if (!ends && !skipped)
@@ -34,6 +37,7 @@ bool ndp_walk_next(const ndp_repeats *r, int n, ndp_visits visits, ndp_walk *w) 
         w->after -= left_out(x, visits) * x->micro_batches;
         w->micro_batch = w->after;
         w->range++;
+        w->turn = w->range < r->n ? left_out(&r->items[w->range], visits) : 0;
     }
     return w->at < n;
 }

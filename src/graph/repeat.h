@@ -2,8 +2,7 @@
  * (step/program.h) say it in the same way, and everything that reads a list walks it with ndp_walk_next.
  *
  * What differs between iterations of a program's range is its micro-batch, and with it the inputs and message tags:
- * `micro_batches` says how far apart they are. Blocks of activations may rotate with it (ndp_block.slots). Everything
- * else is the same.
+ * `micro_batches` says how far apart they are. Blocks and messages may rotate (ndp_ring). Everything else is the same.
  *
  * Two iterations show all that any number of them does: the state at the end of one is that at its start. Checks visit
  * two. */
@@ -39,12 +38,23 @@ typedef struct ndp_walk {
     int64_t executed;    /* entries before it in this walk */
     int64_t iteration;   /* of the range that `at` is in, 0 outside */
     int64_t micro_batch; /* add it to that of the entry */
+    int64_t turn;        /* add it to places of a rotation */
     int64_t after;       /* `micro_batch` outside of ranges */
 } ndp_walk;
 #define NDP_WALK_START ((ndp_walk){.at = -1, .executed = -1})
 
 /* The next entry to execute of a list of n; false at the end. */
 NDP_API bool ndp_walk_next(const ndp_repeats *r, int n, ndp_visits visits, ndp_walk *w);
+
+/* A rotation: numbers `first` to `first` + n - 1. An entry in a range names one for the first iteration, and means the
+ * k-th after it in iteration k. Entries outside of the range mean what they name. */
+typedef struct ndp_ring {
+    int first, n; /* n 1: it does not rotate */
+} ndp_ring;
+
+static inline int ndp_ring_at(ndp_ring r, int number, int64_t turn) {
+    return r.n > 1 ? r.first + (int)((number - r.first + turn) % r.n) : number;
+}
 
 /* How many entries a walk over all iterations of the first n entries visits. */
 int64_t ndp_repeats_executed(const ndp_repeats *r, int n);

@@ -239,7 +239,8 @@ static ndp_status build_short(const ndp_schedule *few, int micro_batches, const 
     free(first_of);
     if (st == NDP_OK && *done)
         st = ndp_memory_plan(p);
-    *tight = st == NDP_OK && *done && p->bytes[NDP_REGION_ARENA] <= least;
+    *tight = st == NDP_OK && *done &&
+             (p->bytes[NDP_REGION_ARENA] <= least || p->opts.step.fold == NDP_FOLD_ALWAYS);
     return st;
 }
 
@@ -250,7 +251,7 @@ static ndp_status build_folded(const ndp_program_opts *opts, const ndp_schedule 
     ndp_schedule_body body = ndp_schedule_find_body(s, opts->model);
     ndp_schedule few = {0};
     *done = *tight = false;
-    if (body.times == 0 || opts->step.unrolled)
+    if (body.times == 0 || opts->step.fold == NDP_FOLD_NEVER)
         return NDP_OK;
     NDP_TRY(ndp_schedule_shorten(s, &body, COPIES, &few));
     *p = (ndp_program){.opts = *opts};
@@ -260,8 +261,8 @@ static ndp_status build_folded(const ndp_program_opts *opts, const ndp_schedule 
     return st;
 }
 
-/* A folded program is taken if it needs no more memory. A slot of a rotation is taken all the time: where micro-batches
- * come in bursts, lists may need less. */
+/* A folded program is taken if it needs no more memory. Slots that rotate are held over the whole body: where other
+ * memory is at its peak while some are free, a list needs less. */
 static ndp_status build_scheduled(const ndp_program_opts *opts, const ndp_schedule *s, ndp_program *p) {
     bool done, tight;
     ndp_program listed = {0};
@@ -276,6 +277,16 @@ static ndp_status build_scheduled(const ndp_program_opts *opts, const ndp_schedu
     return st == NDP_OK ? ndp_staging_plan(p) : st;
 }
 
+/* Gives back what growing lists took ahead: a plan has the programs of many ranks. */
+static void trim(ndp_program *p) {
+    ndp_instr *instrs = p->n > 0 ? realloc(p->instrs, (size_t)p->n * sizeof *instrs) : NULL;
+    ndp_block *blocks = p->n_blocks > 0 ? realloc(p->blocks, (size_t)p->n_blocks * sizeof *blocks) : NULL;
+    p->instrs = instrs ? instrs : p->instrs;
+    p->blocks = blocks ? blocks : p->blocks;
+    p->capacity = instrs ? p->n : p->capacity;
+    p->block_capacity = blocks ? p->n_blocks : p->block_capacity;
+}
+
 ndp_status ndp_program_build(const ndp_program_opts *opts, ndp_program *out) {
     ndp_program p = {0};
     ndp_schedule own = {0};
@@ -283,6 +294,7 @@ ndp_status ndp_program_build(const ndp_program_opts *opts, ndp_program *out) {
     if (st == NDP_OK)
         st = build_scheduled(opts, opts->step.schedule ? opts->step.schedule : &own, &p);
     ndp_schedule_release(&own);
+    trim(&p);
     if (st != NDP_OK) {
         ndp_trail_add(__FILE__, __LINE__);
         ndp_program_release(&p);

@@ -18,7 +18,7 @@ static ndp_status add(ndp_program *p, ndp_memory_class class, ndp_region region,
                                          .persistent = persistent,
                                          .bytes = bytes,
                                          .life = {-1, -1, 0, 0},
-                                         .slots = 1,
+                                         .ring = {p->n_blocks, 1},
                                          .role = NDP_NONE};
     *out = p->n_blocks++;
     return NDP_OK;
@@ -113,7 +113,7 @@ ndp_status ndp_emit_begin(ndp_program *p, const ndp_collective_call *c, int *ind
     instr.call.what = c->what;
     instr.call.in_place = c->in_place;
     instr.work = *index = p->n;
-    instr.works = 1;
+    instr.works = (ndp_ring){instr.work, 1};
     instr.role = message ? c->role : NDP_NONE;
     return ndp_emit(p, instr);
 }

@@ -85,8 +85,8 @@ static ndp_call_opts call_opts(ndp_engine *e, void *const *bases) {
                            .user = e};
 }
 
-static void *block_at(const ndp_engine *e, int block, int micro_batch) {
-    return e->addresses[ndp_block_of(e->program.blocks, block, micro_batch)];
+static void *block_at(const ndp_engine *e, int block) {
+    return e->addresses[ndp_block_at(e->program.blocks, block, &e->at)];
 }
 
 static ndp_status do_run(ndp_engine *e, const ndp_instr *in) {
@@ -95,7 +95,7 @@ static ndp_status do_run(ndp_engine *e, const ndp_instr *in) {
     for (int i = 0; i < e->model.inputs->n; i++)
         bases[NDP_BASE_DATA + i] = ndp_engine_input_at(e, i, in->unit, micro_batch);
     for (int i = 0; i < NDP_BASE_DATA; i++)
-        bases[i] = in->bases[i] == NDP_NONE ? NULL : block_at(e, in->bases[i], micro_batch);
+        bases[i] = in->bases[i] == NDP_NONE ? NULL : block_at(e, in->bases[i]);
     ndp_call_opts opts = call_opts(e, bases);
     opts.accumulate = in->accumulate;
     return ndp_list_run(ndp_program_list(&e->program, in), &opts);
@@ -109,7 +109,7 @@ static ndp_status execute(ndp_engine *e) {
     if (in->role == NDP_NONE)
         return ndp_call_run(&in->call, NDP_NONE, &opts);
     void **at = &e->addresses[in->call.in[0].base], *start = *at; /* of a message's block, which may rotate */
-    *at = block_at(e, in->call.in[0].base, ndp_micro_batch_at(in, &e->at));
+    *at = block_at(e, in->call.in[0].base);
     ndp_status st = ndp_call_run(&in->call, NDP_NONE, &opts);
     *at = start;
     return st;

@@ -52,17 +52,17 @@ typedef struct order_check {
 
 /* ---- ranges ---- */
 
-ndp_address ndp_base_address(const ndp_program *p, const ndp_instr *in, int micro_batch, int base) {
+ndp_address ndp_base_address(const ndp_program *p, const ndp_instr *in, const ndp_walk *w, int base) {
     if (in->code == NDP_DO_RUN && base >= NDP_BASE_DATA)
-        return ndp_program_input(p, base - NDP_BASE_DATA, micro_batch);
+        return ndp_program_input(p, base - NDP_BASE_DATA, ndp_micro_batch_at(in, w));
     int block = in->code == NDP_DO_RUN ? in->bases[base] : base;
-    return (ndp_address){block == NDP_NONE ? block : ndp_block_of(p->blocks, block, micro_batch), 0};
+    return (ndp_address){block == NDP_NONE ? block : ndp_block_at(p->blocks, block, w), 0};
 }
 
 static byte_range range_of(const order_check *o, const ndp_operand *x, bool written) {
     if (x->base == NDP_NONE || x->view.rows == 0 || x->view.cols == 0)
         return (byte_range){0};
-    ndp_address at = ndp_base_address(o->program, o->instr, ndp_micro_batch_at(o->instr, &o->at), x->base);
+    ndp_address at = ndp_base_address(o->program, o->instr, &o->at, x->base);
     if (at.block == NDP_NONE) /* lent to the engine */
         return (byte_range){0};
     const ndp_block *b = &o->program->blocks[at.block];
@@ -190,7 +190,7 @@ static ndp_status mark_near(order_check *o, const ndp_list *list) {
         const extent *e = &extents[base];
         ndp_address at = {NDP_NONE, 0};
         if (e->end > e->start)
-            at = ndp_base_address(o->program, o->instr, ndp_micro_batch_at(o->instr, &o->at), base);
+            at = ndp_base_address(o->program, o->instr, &o->at, base);
         if (at.block == NDP_NONE)
             continue;
         const ndp_block *b = &o->program->blocks[at.block];

@@ -11,8 +11,8 @@ static void print_place(const ndp_program *p, const char *label, ndp_address at,
         return;
     const ndp_block *b = &p->blocks[at.block];
     ndp_str_addf(out, " %s=%s+%zu", label, ndp_region_name(b->region), b->offset + at.offset);
-    if (b->slots > 1)
-        ndp_str_addf(out, "(1 of %d)", b->slots);
+    if (b->ring.n > 1)
+        ndp_str_addf(out, "(%d of %d)", at.block - b->ring.first + 1, b->ring.n);
 }
 
 static void print_run(const ndp_program *p, const ndp_instr *in, ndp_str *out) {

@@ -55,15 +55,15 @@ typedef struct ndp_block {
     bool persistent;
     size_t bytes, offset;
     ndp_life life; /* instructions */
-    int slots; /* above 1: activations in rotation; of as many blocks from this one on, micro-batch m has m % slots */
+    ndp_ring ring; /* of blocks: activations that rotate in a repeated range */
     /* Activations of one micro-batch, while the program is built: alike blocks of others have the same role. NDP_NONE:
      * another block. */
     int role, micro_batch;
 } ndp_block;
 
-/* Which block an instruction for a micro-batch means where it names `block`. */
-static inline int ndp_block_of(const ndp_block *blocks, int block, int micro_batch) {
-    return block + (blocks[block].slots > 1 ? micro_batch % blocks[block].slots : 0);
+/* The block that an instruction means which names `block`, where a walk is. */
+static inline int ndp_block_at(const ndp_block *blocks, int block, const ndp_walk *w) {
+    return ndp_ring_at(blocks[block].ring, block, w->turn);
 }
 
 /* Memory in a block. */
@@ -87,18 +87,22 @@ typedef struct ndp_instr {
     const char *what; /* the unit or buffer; borrowed */
     int buffer;       /* CALL: NDP_NONE: none */
     int micro_batch;  /* of a RUN, and of what a message has */
-    /* RUN */
-    int unit;
-    ndp_phase phase;
-    int entry;                /* of the schedule: those of one action are alike */
-    int bases[NDP_BASE_DATA]; /* blocks */
-    uint32_t accumulate;
-    /* CALL: its bases are blocks, its partner is an instruction */
-    ndp_call call;
-    /* A communication: its begins and waits have the same number, which at most one under way has. `works` above 1: as
-     * many numbers from `work` on, in rotation by micro-batch. */
-    int work, works;
     int role; /* of a message: alike messages of other micro-batches have the same; NDP_NONE: another instruction */
+    union {
+        struct { /* RUN */
+            int unit;
+            ndp_phase phase;
+            int entry;                /* of the schedule: those of one action are alike */
+            int bases[NDP_BASE_DATA]; /* blocks */
+            uint32_t accumulate;
+        };
+        struct {           /* CALL */
+            ndp_call call; /* its bases are blocks, its partner is an instruction */
+            /* A communication: its begins and waits have the same number, which at most one under way has. */
+            int work;
+            ndp_ring works; /* of such numbers: messages that rotate in a repeated range */
+        };
+    };
 } ndp_instr;
 
 /* True for a call of that kind at the level of the program. */
@@ -126,6 +130,9 @@ typedef struct ndp_scalars {
     double loss, squares, scale, norm, clip;
 } ndp_scalars;
 
+/* When a step repeats a range, if its micro-batches are alike; else it lists every one. */
+typedef enum ndp_folding_rule { NDP_FOLD_IF_NO_LARGER, NDP_FOLD_ALWAYS, NDP_FOLD_NEVER } ndp_folding_rule;
+
 /* How a rank does a step: what an engine and its program are told alike. */
 typedef struct ndp_step_opts {
     ndp_mesh mesh;
@@ -136,7 +143,7 @@ typedef struct ndp_step_opts {
     int accumulation;
     bool reshard, recompute;
     bool reduce_once;             /* gradients are reduced at the end of the update, not of each micro-batch */
-    bool unrolled;                /* the program lists every micro-batch and repeats nothing: for comparisons */
+    ndp_folding_rule fold;        /* other than 0: for comparisons */
     const ndp_schedule *schedule; /* borrowed while the program is built; NULL: one stage, micro-batches in order */
     ndp_optimizer_opts optimizer;
 } ndp_step_opts;
@@ -221,7 +228,7 @@ static inline int ndp_micro_batch_at(const ndp_instr *in, const ndp_walk *w) {
 }
 /* The number of a begin or wait at the level of the program. */
 static inline int ndp_work_at(const ndp_instr *in, const ndp_walk *w) {
-    return in->work + (in->works > 1 ? ndp_micro_batch_at(in, w) % in->works : 0);
+    return ndp_ring_at(in->works, in->work, w->turn);
 }
 enum { NDP_MESSAGE_TAGS = 32767 };
 static inline int ndp_tag_at(const ndp_call *c, const ndp_walk *w) {

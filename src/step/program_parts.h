@@ -3,7 +3,7 @@
  * own.c allocates what a rank keeps between steps, emit.c appends instructions, builder.c turns the schedule into runs,
  * gather.c and reduce.c add the gathers that the runs need and the reductions of their gradients, messages.c adds what
  * pipeline stages send each other, step_update.c the loss scale, norm and updates, with projections.c for what is
- * updated as whole matrices; repeats.c folds a long step into one with a repeated range; memory_plan.c places all
+ * updated as whole matrices; repeats.c and rotation.c fold a long step into one with a repeated range; memory_plan.c places all
  * blocks. */
 #ifndef NDP_STEP_PROGRAM_PARTS_H
 #define NDP_STEP_PROGRAM_PARTS_H
@@ -160,9 +160,9 @@ ndp_status ndp_transform_projections(ndp_builder *b, int buffer, ndp_address *sl
 
 /* ---- order.c, written.c ---- */
 
-/* The address of a base of a call of instruction `in`, run for a micro-batch: in its unit's list, or of the instruction
+/* The address of a base of a call of instruction `in`, where a walk is: in its unit's list, or of the instruction
  * itself. */
-ndp_address ndp_base_address(const ndp_program *p, const ndp_instr *in, int micro_batch, int base);
+ndp_address ndp_base_address(const ndp_program *p, const ndp_instr *in, const ndp_walk *w, int base);
 /* Refuses reads of a gradient's segment that nothing in the step has written before; see ndp_program_order. */
 ndp_status ndp_gradients_written(const ndp_program *p);
 

@@ -3,43 +3,17 @@
  *     before   prologue | body | body' | rest           what the builder wrote, for few micro-batches
  *     after    prologue | body x times | rest           what the step runs
  *
- * Items are blocks, and communications under way, which live from their begin to their wait.
- *
- * Rotation: the activations of one role live from a micro-batch's forward to its gradients, first in, first out. If R
- * of them live at once in the bodies, R slots are enough: micro-batch m has the slot m % R, a block. An
- * instruction names the first slot and means that of its own micro-batch, so the body is the same in every iteration.
- * Messages under way rotate in the same way. Before and after the bodies more may live at once, in blocks of their own.
- *
  * Comparison: the copies are the same where body' names, in place of an item x of the body, an item next(x), and all
  * else is equal but micro-batches and message tags, which are later by the same number. What enters the body at its
  * start must enter body' as next(x): then the state after an iteration is that before it, and any number of iterations
  * runs as two do. x and next(x) become one item, which may not live on when next(x) begins to: its life has a gap
- * between. */
-#include "step/program_parts.h"
+ * between. Items that do live on rotate (rotation.c). */
+#include "step/folding.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct folded_item {
-    ndp_life life;
-    int next, before;      /* of body' for one of the body, and back; NDP_NONE */
-    int role, micro_batch; /* NDP_NONE: it does not rotate */
-    int ring, slots;       /* the first item of its rotation; NDP_NONE */
-    int becomes;           /* a block, or the number of a communication */
-} folded_item;
-
-typedef struct folding {
-    ndp_program *p;
-    int first, n, micro_batches; /* the body; body' follows, for micro-batches that much later */
-    int n_items, n_blocks;       /* n_blocks: those that remain */
-    folded_item *items;          /* the blocks, then by instruction the communications that begin there */
-    int *order;                  /* those with a role, by role and micro-batch */
-    int n_order;
-} folding;
-
 static int item_of(const folding *f, int begin) { return f->p->n_blocks + begin; }
-
-static bool is_block(const folding *f, int i) { return i < f->p->n_blocks; }
 
 /* ---- items ---- */
 
@@ -52,9 +26,9 @@ static void list_items(folding *f) {
                                     .next = NDP_NONE,
                                     .before = NDP_NONE,
                                     .role = NDP_NONE,
-                                    .ring = NDP_NONE,
-                                    .slots = 1};
-        if (!is_block(f, i))
+                                    .slot = NDP_NONE,
+                                    .last_slot = NDP_NONE};
+        if (!ndp_fold_is_block(f, i))
             continue;
         f->items[i].life = p->blocks[i].life;
         f->items[i].role = p->blocks[i].role;
@@ -70,88 +44,23 @@ static void list_items(folding *f) {
         }
 }
 
-static int by_role(const void *a, const void *b, void *user) {
-    const folding *f = user;
-    const folded_item *x = &f->items[*(const int *)a], *y = &f->items[*(const int *)b];
-    return x->role != y->role ? (x->role < y->role ? -1 : 1) : x->micro_batch - y->micro_batch;
-}
-
-static const ndp_life *life_of(const folding *f, int place) { return &f->items[f->order[place]].life; }
-
-/* How many of order[first, end), which have one role, live at once in the bodies; 0: they are not first in, first out.
- * *low, *high: those that live there. */
-static int count_slots(const folding *f, int first, int end, int *low, int *high) {
-    int slots = 1, oldest = first;
-    *low = *high = first;
-    for (int i = first; i < end; i++) {
-        const ndp_life *x = life_of(f, i);
-        if (i > first && (x->first < life_of(f, i - 1)->first || x->last < life_of(f, i - 1)->last ||
-                          f->items[f->order[i]].micro_batch != f->items[f->order[i - 1]].micro_batch + 1))
-            return 0;
-        if (x->last < f->first || x->first >= f->first + 2 * f->n)
-            continue;
-        *low = *high == first ? i : *low;
-        *high = i + 1;
-        oldest = oldest > *low ? oldest : *low;
-        while (life_of(f, oldest)->last < (x->first > f->first ? x->first : f->first))
-            oldest++;
-        slots = i - oldest + 1 > slots ? i - oldest + 1 : slots;
-    }
-    return slots;
-}
-
-/* Makes a ring of the items order[first, end) if several live at once in the bodies. Those before and after belong to
- * it as far as its slots are free for them. */
-static bool make_ring(folding *f, int first, int end) {
-    int low, high, slots = count_slots(f, first, end, &low, &high);
-    while (slots > 1 && low > first &&
-           (low - 1 + slots >= high || life_of(f, low - 1)->last < life_of(f, low - 1 + slots)->first))
-        low--;
-    while (slots > 1 && high < end && (high - slots < low || life_of(f, high)->first > life_of(f, high - slots)->last))
-        high++;
-    for (int i = low; i < high && slots > 1; i++) {
-        folded_item *x = &f->items[f->order[i]], *ring = &f->items[f->order[low]];
-        x->ring = f->order[low];
-        ring->slots = slots;
-    }
-    return slots > 0;
-}
-
-static bool make_rings(folding *f) {
-    bool ok = true;
-    for (int i = 0; i < f->n_items; i++) {
-        const folded_item *x = &f->items[i];
-        if (x->role != NDP_NONE && x->life.first >= 0)
-            f->order[f->n_order++] = i;
-    }
-    qsort_r(f->order, (size_t)f->n_order, sizeof *f->order, by_role, f);
-    for (int first = 0, end; ok && first < f->n_order; first = end) {
-        for (end = first; end < f->n_order && f->items[f->order[end]].role == f->items[f->order[first]].role;)
-            end++;
-        ok = make_ring(f, first, end);
-    }
-    return ok;
-}
-
 /* ---- comparing ---- */
 
-/* Items x and y, which instructions for micro-batches m and m + f->micro_batches name. */
-static bool pair(folding *f, int x, int y, int m) {
+/* True if y is next(x). Items that rotate are linked already, others where they are first named. */
+static bool pair(folding *f, int x, int y) {
     if (x == NDP_NONE || y == NDP_NONE)
         return x == y;
     folded_item *a = &f->items[x], *b = &f->items[y];
-    if (a->ring != NDP_NONE || b->ring != NDP_NONE)
-        return a->ring == b->ring && a->micro_batch == m && b->micro_batch == m + f->micro_batches;
     if (a->next == NDP_NONE && b->before == NDP_NONE)
         a->next = y, b->before = x;
     return a->next == y && b->before == x;
 }
 
-static bool same_operands(folding *f, const ndp_operand *a, const ndp_operand *b, int n, int m) {
+static bool same_operands(folding *f, const ndp_operand *a, const ndp_operand *b, int n) {
     for (int k = 0; k < n; k++) {
         const ndp_view *x = &a[k].view, *y = &b[k].view;
         if (a[k].offset != b[k].offset || x->dtype != y->dtype || x->rows != y->rows || x->cols != y->cols ||
-            x->ld != y->ld || !pair(f, a[k].base, b[k].base, m))
+            x->ld != y->ld || !pair(f, a[k].base, b[k].base))
             return false;
     }
     return true;
@@ -167,7 +76,6 @@ static bool same_attr(const ndp_op_attr *a, const ndp_op_attr *b) {
 
 static bool same_call(folding *f, const ndp_instr *a, const ndp_instr *b) {
     const ndp_call *x = &a->call, *y = &b->call;
-    int m = a->micro_batch;
     ndp_op_attr attr = y->attr;
     if (is_message(a)) {
         ndp_walk later = {.micro_batch = f->micro_batches};
@@ -177,16 +85,16 @@ static bool same_call(folding *f, const ndp_instr *a, const ndp_instr *b) {
     }
     bool same = x->kind == y->kind && x->op == y->op && same_attr(&x->attr, &attr) && x->n_in == y->n_in &&
                 x->n_out == y->n_out && x->channel == y->channel && x->in_place == y->in_place &&
-                x->scratch_offset == y->scratch_offset && pair(f, x->scratch, y->scratch, m);
+                x->scratch_offset == y->scratch_offset && pair(f, x->scratch, y->scratch);
     if (same && x->kind != NDP_CALL_KERNEL)
-        same = pair(f, item_of(f, a->work), item_of(f, b->work), m);
-    return same && same_operands(f, x->in, y->in, x->n_in, m) && same_operands(f, x->out, y->out, x->n_out, m);
+        same = pair(f, item_of(f, a->work), item_of(f, b->work));
+    return same && same_operands(f, x->in, y->in, x->n_in) && same_operands(f, x->out, y->out, x->n_out);
 }
 
 static bool same_run(folding *f, const ndp_instr *a, const ndp_instr *b) {
     bool same = a->unit == b->unit && a->phase == b->phase && a->accumulate == b->accumulate;
     for (int i = 0; same && i < NDP_BASE_DATA; i++)
-        same = pair(f, a->bases[i], b->bases[i], a->micro_batch);
+        same = pair(f, a->bases[i], b->bases[i]);
     return same;
 }
 
@@ -209,29 +117,23 @@ static bool same_bodies(folding *f) {
     return true;
 }
 
-static bool crosses(const folding *f, int i, int border) {
-    return f->items[i].life.first < border && f->items[i].life.last >= border;
-}
-
 /* True if what enters the body enters body' in its place, and nothing else does, and what leaves body' left the body in
  * its place. Items that neither names stay. */
 static bool same_borders(const folding *f) {
-    int body = f->first, copy = f->first + f->n, rest = copy + f->n;
+    int body = ndp_fold_body(f), copy = ndp_fold_copy(f), rest = ndp_fold_rest(f);
     for (int i = 0; i < f->n_items; i++) {
         const folded_item *x = &f->items[i];
-        bool stays = x->next == NDP_NONE && x->before == NDP_NONE;
+        bool stays = x->next == NDP_NONE && x->before == NDP_NONE && !x->rotates;
         int later = stays ? i : x->next, earlier = stays ? i : x->before;
-        if (x->ring != NDP_NONE)
-            continue;
-        if (is_block(f, i) && f->p->blocks[i].persistent) {
+        if (ndp_fold_is_block(f, i) && f->p->blocks[i].persistent) {
             if (!stays && x->next != i)
                 return false;
             continue;
         }
-        bool in = !crosses(f, i, body) || (later != NDP_NONE && crosses(f, later, copy));
-        bool out = !crosses(f, i, copy) || (earlier != NDP_NONE && crosses(f, earlier, body));
-        bool left = !crosses(f, i, rest) || earlier == NDP_NONE || crosses(f, earlier, copy);
-        bool apart = x->next == NDP_NONE || x->next == i || x->life.last < f->items[x->next].life.first;
+        bool in = !ndp_fold_crosses(f, i, body) || (later != NDP_NONE && ndp_fold_crosses(f, later, copy));
+        bool out = !ndp_fold_crosses(f, i, copy) || (earlier != NDP_NONE && ndp_fold_crosses(f, earlier, body));
+        bool left = !ndp_fold_crosses(f, i, rest) || earlier == NDP_NONE || ndp_fold_crosses(f, earlier, copy);
+        bool apart = x->rotates || x->next == NDP_NONE || x->next == i || x->life.last < f->items[x->next].life.first;
         if (!in || !out || !left || !apart)
             return false;
     }
@@ -241,14 +143,16 @@ static bool same_borders(const folding *f) {
 /* ---- the folded program ---- */
 
 /* The number of an instruction after body' was removed. */
-static int folded_at(const folding *f, int at) { return at < f->first + f->n ? at : at - f->n; }
+static int folded_at(const folding *f, int at) { return at < ndp_fold_copy(f) ? at : at - f->n; }
 
 /* What item `i` lives over, the first of those that become one. */
 static ndp_life folded_life(const folding *f, int i) {
     const folded_item *x = &f->items[i];
-    int end = f->first + f->n - 1;
+    int end = ndp_fold_copy(f) - 1;
     ndp_life life = {folded_at(f, x->life.first), folded_at(f, x->life.last), 0, 0};
-    if (x->next == NDP_NONE || x->next == i || !crosses(f, i, f->first))
+    if (ndp_fold_crosses(f, i, ndp_fold_copy(f)) && life.last < end)
+        life.last = end; /* the next iteration has it too */
+    if (x->next == NDP_NONE || x->next == i || !ndp_fold_crosses(f, i, ndp_fold_body(f)))
         return life;
     const folded_item *next = &f->items[x->next];
     life.gap = x->life.last + 1;
@@ -258,126 +162,215 @@ static ndp_life folded_life(const folding *f, int i) {
     return life;
 }
 
-/* The first of the items that become one: of a ring, or of a chain x, next(x), ... */
+/* The first of the items that become one: of a chain x, next(x), ... of those that do not rotate, in the bodies. */
 static int first_of(const folding *f, int i) {
-    if (f->items[i].ring != NDP_NONE)
-        return f->items[i].ring;
-    while (f->items[i].before != NDP_NONE && f->items[i].before != i)
+    while (!f->items[i].rotates && f->items[i].before != NDP_NONE && f->items[i].before != i)
         i = f->items[i].before;
     return i;
 }
 
-/* The life of slot `slot` of a ring: from the first use of any slot (checks number the micro-batches before the bodies
- * in another way, ndp_visits) to its own last use after the bodies, or their end. Micro-batches there are `later` than
- * the builder numbered them. */
-static ndp_life slot_life(const folding *f, int ring, int slot, int later) {
-    int slots = f->items[ring].slots, rest = f->first + 2 * f->n;
-    ndp_life life = {f->first, f->first + f->n - 1, 0, 0};
-    for (int i = 0; i < f->n_order; i++) {
-        const folded_item *x = &f->items[f->order[i]];
-        if (x->ring != ring)
-            continue;
-        life.first = x->life.first < life.first ? x->life.first : life.first;
-        if ((x->micro_batch + later) % slots == slot && x->life.last >= rest && folded_at(f, x->life.last) > life.last)
-            life.last = folded_at(f, x->life.last);
+/* ---- numbers ---- */
+
+static void add_block(folding *f, int item, ndp_life life, ndp_ring ring, ndp_block *blocks) {
+    blocks[f->n_blocks] = f->p->blocks[item];
+    blocks[f->n_blocks].life = life;
+    blocks[f->n_blocks++].ring = ring;
+}
+
+/* Numbers the slots of a cycle, those of an item, if they have none yet. */
+static void number_cycle(folding *f, int item, int slot, ndp_block *blocks) {
+    bool block = ndp_fold_is_block(f, item);
+    int *n = block ? &f->n_blocks : &f->n_works, s = f->slots[slot].cycle;
+    const ndp_ring ring = {*n, f->slots[s].turns};
+    if (f->slots[s].number != NDP_NONE)
+        return;
+    for (int k = 0; k < ring.n; k++, s = f->slots[s].next) {
+        ndp_life life = f->slots[s].life;
+        f->slots[s].number = ring.first + k;
+        f->slots[s].ring = ring;
+        if (block)
+            add_block(f, item, (ndp_life){life.first, folded_at(f, life.last), 0, 0}, ring, blocks);
+        else
+            ++*n;
     }
-    return life;
+}
+
+static void number_item(folding *f, int i, ndp_block *blocks) {
+    folded_item *x = &f->items[i];
+    if (ndp_fold_is_block(f, i)) {
+        x->becomes = f->n_blocks;
+        add_block(f, i, folded_life(f, i), (ndp_ring){f->n_blocks, 1}, blocks);
+    } else {
+        x->becomes = f->n_works++;
+    }
 }
 
 /* Numbers what remains, without gaps, and makes the list of blocks again. */
-static void number_items(folding *f, int later, ndp_block *blocks) {
-    ndp_program *p = f->p;
-    int n = 0;
-    p->n_works = 0;
+static void number_items(folding *f, ndp_block *blocks) {
+    f->n_blocks = f->n_works = 0;
+    for (int i = 0; i < f->n_slots; i++)
+        f->slots[i].number = NDP_NONE;
     for (int i = 0; i < f->n_items; i++) {
-        folded_item *x = &f->items[i];
-        if (first_of(f, i) != i || (!is_block(f, i) && x->life.first < 0))
-            continue;
-        x->becomes = is_block(f, i) ? n : p->n_works;
-        if (!is_block(f, i))
-            p->n_works += x->slots;
-        for (int slot = 0; is_block(f, i) && slot < x->slots; slot++) {
-            blocks[n] = p->blocks[i];
-            blocks[n].slots = slot == 0 ? x->slots : 1;
-            blocks[n++].life = x->slots > 1 ? slot_life(f, i, slot, later) : folded_life(f, i);
-        }
+        const folded_item *x = &f->items[i];
+        bool removed = x->rotates && x->life.first >= ndp_fold_copy(f) && x->life.last < ndp_fold_rest(f);
+        if (x->slot != NDP_NONE)
+            number_cycle(f, i, x->slot, blocks);
+        if (x->last_slot != NDP_NONE)
+            number_cycle(f, i, x->last_slot, blocks);
+        if (x->slot == NDP_NONE && x->last_slot == NDP_NONE && first_of(f, i) == i && !removed &&
+            (ndp_fold_is_block(f, i) || x->life.first >= 0))
+            number_item(f, i, blocks);
     }
-    free(p->blocks);
-    p->blocks = blocks;
-    p->block_capacity = p->n_blocks;
-    f->n_blocks = n;
 }
 
-static void rename_block(const folding *f, int *block) {
+/* What an instruction that names the item is to name: after the bodies, `rest`, it has the slot of its place there. */
+static int renamed(const folding *f, int item, bool rest, ndp_ring *ring) {
+    const folded_item *x = &f->items[item];
+    int slot = rest ? x->last_slot : x->slot, number = f->items[first_of(f, item)].becomes;
+    *ring = slot == NDP_NONE ? (ndp_ring){number, 1} : f->slots[slot].ring;
+    return slot == NDP_NONE ? number : f->slots[slot].number;
+}
+
+static void rename_block(const folding *f, int *block, bool rest) {
+    ndp_ring ring;
     if (*block != NDP_NONE)
-        *block = f->items[first_of(f, *block)].becomes;
+        *block = renamed(f, *block, rest, &ring);
 }
 
-static void rename_blocks(const folding *f, ndp_instr *in) {
+static void rename_blocks(const folding *f, ndp_instr *in, bool rest) {
     for (int i = 0; in->code == NDP_DO_RUN && i < NDP_BASE_DATA; i++)
-        rename_block(f, &in->bases[i]);
+        rename_block(f, &in->bases[i], rest);
     if (in->code != NDP_DO_CALL)
         return;
-    rename_block(f, &in->call.scratch);
-    if (in->call.kind == NDP_CALL_WAIT) /* shares the operands of its begin */
-        return;
+    rename_block(f, &in->call.scratch, rest);
     for (int k = 0; k < in->call.n_in; k++)
-        rename_block(f, &in->call.in[k].base);
+        rename_block(f, &in->call.in[k].base, rest);
     for (int k = 0; k < in->call.n_out; k++)
-        rename_block(f, &in->call.out[k].base);
+        rename_block(f, &in->call.out[k].base, rest);
 }
 
-static void rename_work(const folding *f, ndp_instr *in) {
-    const folded_item *x = &f->items[first_of(f, item_of(f, in->work))];
-    in->work = x->becomes;
-    in->works = x->slots;
-    in->call.partner = folded_at(f, in->call.partner);
+/* A wait shares the operands of its begin. After the bodies, one for a begin in them gets its own: it names places
+ * after all iterations. */
+static ndp_status own_operands(const folding *f, ndp_instr *in) {
+    ndp_call *c = &in->call;
+    size_t n = (size_t)c->n_in + (size_t)c->n_out;
+    ndp_operand *own = ndp_arena_alloc(&f->p->arena, n * sizeof *own);
+    if (!own)
+        return NDP_FAIL(NDP_ENOMEM, "no memory to fold a program of %d instructions", f->p->n);
+    memcpy(own, c->in, (size_t)c->n_in * sizeof *own);
+    memcpy(own + c->n_in, c->out, (size_t)c->n_out * sizeof *own);
+    c->in = own;
+    c->out = own + c->n_in;
+    return NDP_OK;
 }
 
-static void rewrite(folding *f, int times) {
+static ndp_status part_waits(const folding *f) {
+    for (int i = ndp_fold_rest(f); i < f->p->n; i++)
+        if (ndp_instr_is(&f->p->instrs[i], NDP_CALL_WAIT) && f->p->instrs[i].call.partner < ndp_fold_rest(f))
+            NDP_TRY(own_operands(f, &f->p->instrs[i]));
+    return NDP_OK;
+}
+
+static void rename_all(folding *f) {
     ndp_program *p = f->p;
-    int rest = f->first + 2 * f->n, later = (times - 2) * f->micro_batches;
     for (int i = 0; i < p->n; i++) {
         ndp_instr *in = &p->instrs[i];
-        rename_blocks(f, in);
-        if (ndp_instr_is(in, NDP_CALL_BEGIN) || ndp_instr_is(in, NDP_CALL_WAIT))
-            rename_work(f, in);
-        if (i >= rest && is_message(in)) {
+        bool rest = i >= ndp_fold_rest(f), wait = ndp_instr_is(in, NDP_CALL_WAIT);
+        if (!wait || (rest && in->call.partner < ndp_fold_rest(f)))
+            rename_blocks(f, in, rest);
+        if (!wait && !ndp_instr_is(in, NDP_CALL_BEGIN))
+            continue;
+        in->work = renamed(f, item_of(f, in->work), rest, &in->works);
+        in->call.partner = folded_at(f, in->call.partner);
+    }
+}
+
+static void rewrite(folding *f) {
+    ndp_program *p = f->p;
+    int rest = ndp_fold_rest(f), later = (f->times - 2) * f->micro_batches;
+    for (int i = rest; i < p->n; i++) {
+        ndp_instr *in = &p->instrs[i];
+        if (is_message(in)) {
             ndp_walk w = {.micro_batch = later};
             in->call.attr.tag = ndp_tag_at(&in->call, &w);
         }
-        if (i >= rest && has_micro_batch(in))
-            in->micro_batch += later;
+        in->micro_batch += has_micro_batch(in) ? later : 0;
     }
-    memmove(p->instrs + f->first + f->n, p->instrs + rest, (size_t)(p->n - rest) * sizeof *p->instrs);
+    memmove(p->instrs + ndp_fold_copy(f), p->instrs + rest, (size_t)(p->n - rest) * sizeof *p->instrs);
     p->n -= f->n;
     p->first_update = folded_at(f, p->first_update);
-    p->repeats.items[0] = (ndp_repeat){f->first, f->n, times, f->micro_batches};
+    p->repeats.items[0] = (ndp_repeat){f->first, f->n, f->times, f->micro_batches};
     p->repeats.n = 1;
 }
 
-ndp_status ndp_program_fold(ndp_program *p, int first, int n, int times, int micro_batches, bool *folded) {
-    folding f = {.p = p, .first = first, .n = n, .micro_batches = micro_batches, .n_items = p->n_blocks + p->n};
-    f.items = malloc(((size_t)f.n_items + 1) * sizeof *f.items);
-    f.order = malloc(((size_t)f.n_items + 1) * sizeof *f.order);
-    p->repeats.items = calloc(1, sizeof *p->repeats.items);
-    ndp_block *blocks = malloc(((size_t)p->n_blocks + 1) * sizeof *blocks);
-    ndp_status st = f.items && f.order && blocks && p->repeats.items
-                        ? NDP_OK
-                        : NDP_FAIL(NDP_ENOMEM, "no memory to fold a program of %d instructions", p->n);
+/* Links and numbers all items, with slots for each role or for all of a size. False: the copies differ. */
+static bool try_to_fold(folding *f, bool by_role, ndp_block *blocks) {
+    f->by_role = by_role;
+    f->n_slots = 0;
+    list_items(f);
+    bool same = ndp_fold_rotate(f) && same_bodies(f) && same_borders(f);
+    if (same)
+        number_items(f, blocks);
+    return same;
+}
+
+/* Folds in the way that takes less memory; NULL: in none. Where several roles of one size rotate in turns, slots for
+ * all are fewer; but while they are free, nothing else has their memory. */
+static ndp_status choose_way(folding *f, ndp_block *blocks, bool *folded) {
+    size_t least = SIZE_MAX, bytes;
+    bool best = false;
     *folded = false;
-    if (st == NDP_OK) {
-        list_items(&f);
-        *folded = n > 0 && make_rings(&f) && same_bodies(&f) && same_borders(&f);
+    for (int by_role = 0; by_role < 2; by_role++) {
+        if (!try_to_fold(f, by_role, blocks))
+            continue;
+        ndp_program with = *f->p;
+        with.blocks = blocks;
+        with.n_blocks = f->n_blocks;
+        NDP_TRY(ndp_memory_least(&with, &bytes));
+        best = bytes < least ? by_role : best;
+        least = bytes < least ? bytes : least;
+        *folded = true;
     }
-    if (*folded) {
-        number_items(&f, (times - 2) * micro_batches, blocks);
-        rewrite(&f, times);
+    if (*folded)
+        try_to_fold(f, best, blocks);
+    return NDP_OK;
+}
+
+/* Everything that folding works with; the caller's to release in any case. */
+static ndp_status take_tables(folding *f, ndp_block **blocks) {
+    size_t n = (size_t)f->n_items + 1;
+    f->items = malloc(n * sizeof *f->items);
+    f->slots = malloc(n * sizeof *f->slots);
+    f->order = malloc(n * sizeof *f->order);
+    *blocks = malloc(n * sizeof **blocks);
+    f->p->repeats.items = calloc(1, sizeof *f->p->repeats.items);
+    return f->items && f->slots && f->order && *blocks && f->p->repeats.items
+               ? NDP_OK
+               : NDP_FAIL(NDP_ENOMEM, "no memory to fold a program of %d instructions", f->p->n);
+}
+
+ndp_status ndp_program_fold(ndp_program *p, int first, int n, int times, int micro_batches, bool *folded) {
+    folding f = {
+        .p = p, .first = first, .n = n, .times = times, .micro_batches = micro_batches, .n_items = p->n_blocks + p->n};
+    ndp_block *blocks, *old = p->blocks;
+    ndp_status st = take_tables(&f, &blocks);
+    *folded = false;
+    if (st == NDP_OK && n > 0)
+        st = choose_way(&f, blocks, folded);
+    if (st == NDP_OK && *folded)
+        st = part_waits(&f);
+    if (st == NDP_OK && *folded) {
+        rename_all(&f);
+        rewrite(&f);
+        p->blocks = blocks;
         p->n_blocks = f.n_blocks;
-    } else {
-        free(blocks);
+        p->n_works = f.n_works;
+        p->block_capacity = f.n_items + 1;
+        blocks = old;
     }
+    free(blocks);
     free(f.items);
+    free(f.slots);
     free(f.order);
     return st;
 }

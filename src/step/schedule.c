@@ -6,6 +6,7 @@
  */
 #include "step/schedule.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 ndp_status ndp_schedule_in_order(const ndp_model *m, int accumulation, ndp_schedule *out) {
@@ -69,7 +70,33 @@ static void set_taken(const ndp_pipeline *p, int rank, const ndp_action_time *ti
     }
 }
 
-static ndp_status find_taken(const ndp_pipeline *p, int rank, ndp_schedule *s) {
+static bool has_weight_gradient(ndp_action action) {
+    return action == NDP_ACTION_BACKWARD || action == NDP_ACTION_WEIGHT_GRADIENT;
+}
+
+/* Sets s->from and s->to. `ends`, of 2 x stages: room. */
+static void set_window(const ndp_pipeline *p, const ndp_pipeline_times *t, double *ends, ndp_schedule *s) {
+    double *first = ends, *last = ends + p->stages;
+    for (int i = 0; i < p->stages; i++)
+        first[i] = t->makespan, last[i] = 0;
+    for (int rank = 0; rank < p->ranks; rank++)
+        for (int i = 0; i < p->rows[rank].n; i++) {
+            const ndp_stage_action *a = &p->rows[rank].actions[i];
+            double start = t->rows[rank][i].start;
+            if (!has_weight_gradient(a->action))
+                continue;
+            first[a->stage] = start < first[a->stage] ? start : first[a->stage];
+            last[a->stage] = start > last[a->stage] ? start : last[a->stage];
+        }
+    s->from = 0, s->to = t->makespan;
+    for (int i = 0; i < p->stages; i++) {
+        s->from = first[i] > s->from ? first[i] : s->from;
+        s->to = last[i] < s->to ? last[i] : s->to;
+    }
+}
+
+/* Replays the table, for what the entries know of other ranks. */
+static ndp_status find_times(const ndp_pipeline *p, int rank, ndp_schedule *s) {
     size_t stages = (size_t)p->stages, n = stages * (size_t)p->micro_batches;
     double *ones = malloc((stages + 2 * n) * sizeof *ones), *reads = ones + stages;
     ndp_pipeline_times times;
@@ -81,6 +108,9 @@ static ndp_status find_taken(const ndp_pipeline *p, int rank, ndp_schedule *s) {
     if (st == NDP_OK) {
         note_reads(p, &times, reads);
         set_taken(p, rank, times.rows[rank], reads, s);
+        for (int i = 0; i < s->n; i++)
+            s->starts[i] = times.rows[rank][i].start;
+        set_window(p, &times, reads, s);
         ndp_pipeline_times_release(&times);
     }
     free(ones);
@@ -89,9 +119,12 @@ static ndp_status find_taken(const ndp_pipeline *p, int rank, ndp_schedule *s) {
 
 ndp_status ndp_schedule_of_rank(const ndp_pipeline *p, int rank, const ndp_model *m, ndp_schedule *out) {
     const ndp_pipeline_row *row = &p->rows[rank];
-    ndp_schedule s = {.runs = calloc((size_t)row->n + 1, sizeof *s.runs)};
-    if (!s.runs)
+    ndp_schedule s = {.runs = calloc((size_t)row->n + 1, sizeof *s.runs),
+                      .starts = calloc((size_t)row->n + 1, sizeof *s.starts)};
+    if (!s.runs || !s.starts) {
+        ndp_schedule_release(&s);
         return NDP_FAIL(NDP_ENOMEM, "no memory for a schedule of %d entries", row->n);
+    }
     for (; s.n < row->n; s.n++) {
         const ndp_stage_action *a = &row->actions[s.n];
         s.runs[s.n] = (ndp_planned_run){.micro_batch = a->micro_batch, .action = a->action};
@@ -100,7 +133,7 @@ ndp_status ndp_schedule_of_rank(const ndp_pipeline *p, int rank, const ndp_model
             return NDP_FAIL(NDP_EBUG, "rank %d of pp has no units of stage %d", rank, a->stage);
         }
     }
-    ndp_status st = find_taken(p, rank, &s);
+    ndp_status st = find_times(p, rank, &s);
     if (st == NDP_OK)
         *out = s;
     else
@@ -110,6 +143,7 @@ ndp_status ndp_schedule_of_rank(const ndp_pipeline *p, int rank, const ndp_model
 
 void ndp_schedule_release(ndp_schedule *s) {
     free(s->runs);
+    free(s->starts);
     *s = (ndp_schedule){0};
 }
 
@@ -123,10 +157,6 @@ static bool alike(const ndp_schedule *s, int i, int k, int apart) {
            b->micro_batch - a->micro_batch == apart;
 }
 
-static bool has_weight_gradient(const ndp_planned_run *r) {
-    return r->action == NDP_ACTION_BACKWARD || r->action == NDP_ACTION_WEIGHT_GRADIENT;
-}
-
 /* True if the entries do all of a step for `micro_batches` micro-batches of each unit. */
 static bool is_whole(const ndp_schedule *s, const ndp_model *m, int first, int n, int micro_batches) {
     for (int u = 0; u < m->n_units; u++) {
@@ -137,7 +167,7 @@ static bool is_whole(const ndp_schedule *s, const ndp_model *m, int first, int n
                 continue;
             forwards += r->action == NDP_ACTION_FORWARD;
             inputs += r->action == NDP_ACTION_INPUT_GRADIENT || r->action == NDP_ACTION_BACKWARD;
-            weights += has_weight_gradient(r);
+            weights += has_weight_gradient(r->action);
         }
         int gradients = m->opts.mode == NDP_MODEL_TRAIN ? micro_batches : 0;
         if (forwards != micro_batches || inputs != gradients || weights != gradients)
@@ -147,7 +177,8 @@ static bool is_whole(const ndp_schedule *s, const ndp_model *m, int first, int n
 }
 
 /* The shortest period around the middle of the schedule that is whole; 0: none. *apart: of micro-batches. Lengths whose
- * forwards do not match are skipped without a look at their entries, so this is linear for schedules without a period. */
+ * forwards do not match are skipped without a look at their entries, so this is linear for schedules without a period.
+ */
 static int find_period(const ndp_schedule *s, const ndp_model *m, int *apart) {
     int middle = s->n / 2, forwards = 0; /* of units, in the first n entries */
     for (int n = 1; n <= s->n / 4; n++) {
@@ -169,13 +200,28 @@ static int find_period(const ndp_schedule *s, const ndp_model *m, int *apart) {
 static void leave_ends(const ndp_schedule *s, int units, int *first, int *end) {
     for (int u = 0; u < units; u++) {
         int i = 0, k = s->n - 1;
-        while (i < s->n && !(has_weight_gradient(&s->runs[i]) && s->runs[i].first_unit <= u && u < s->runs[i].end_unit))
+        while (i < s->n &&
+               !(has_weight_gradient(s->runs[i].action) && s->runs[i].first_unit <= u && u < s->runs[i].end_unit))
             i++;
-        while (k > i && !(has_weight_gradient(&s->runs[k]) && s->runs[k].first_unit <= u && u < s->runs[k].end_unit))
+        while (k > i &&
+               !(has_weight_gradient(s->runs[k].action) && s->runs[k].first_unit <= u && u < s->runs[k].end_unit))
             k--;
         *first = i < s->n && i >= *first ? i + 1 : *first;
         *end = i < s->n && k < *end ? k : *end;
     }
+}
+
+/* Narrows entries [*first, *end) so that they begin a whole number of periods after the start of the replay, and lie in
+ * the time that all stages share: other ranks do the same. */
+static void begin_together(const ndp_schedule *s, int period, int settle, int *first, int *end) {
+    int middle = s->n / 2, i = *first;
+    double length = s->starts[middle + period] - s->starts[middle], common = s->from + settle * length;
+    double from = ceil((common > s->starts[i] ? common : s->starts[i]) / length) * length;
+    while (i < *end && s->starts[i] < from)
+        i++;
+    while (*end > i && s->starts[*end] > s->to)
+        --*end;
+    *first = i;
 }
 
 ndp_schedule_body ndp_schedule_find_body(const ndp_schedule *s, const ndp_model *m) {
@@ -193,7 +239,10 @@ ndp_schedule_body ndp_schedule_find_body(const ndp_schedule *s, const ndp_model 
     first = first > 0 ? first : 1; /* the first run of a step has nothing before it */
     end -= AHEAD;
     leave_ends(s, m->n_units, &first, &end);
-    first += (SETTLE + apart - 1) / apart * period;
+    int settle = (SETTLE + apart - 1) / apart; /* periods */
+    first += settle * period;
+    if (s->starts)
+        begin_together(s, period, settle, &first, &end);
     ndp_schedule_body body = {first, period, (end - first) / period, apart};
     return end - first >= LEAST * period ? body : (ndp_schedule_body){0};
 }

@@ -19,6 +19,9 @@ typedef struct ndp_planned_run {
 typedef struct ndp_schedule {
     ndp_planned_run *runs;
     int n;
+    /* Of a row of a pipeline's table, by its replay: when each entry starts, and from when to when every stage is
+     * between its first and its last weight gradient. starts NULL: another schedule. */
+    double *starts, from, to;
 } ndp_schedule;
 
 /* The middle of a long schedule: a range of entries that comes again and again, each time for later micro-batches. */
@@ -30,7 +33,8 @@ typedef struct ndp_schedule_body {
 
 /* Finds the range, of at least three bodies. It begins after the first weight gradient of every unit and ends before
  * the last one, since those write a gradient in another way; the runs beside it are like those inside, as far as the
- * builder looks ahead. */
+ * builder looks ahead. Ranks of a pipeline begin it at one time of the replay, so that all can be at its start together
+ * (check.c). */
 ndp_schedule_body ndp_schedule_find_body(const ndp_schedule *s, const ndp_model *m);
 
 /* A copy with `kept` of the bodies, whose micro-batches are numbered without gaps. NDP_ENOMEM. */

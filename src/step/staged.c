@@ -37,12 +37,12 @@ static const ndp_call *comm_at(const staged_calls *s, int i, int *number) {
     const ndp_call *c = s->list ? &s->list->calls[i] : in->code == NDP_DO_CALL ? &in->call : NULL;
     if (!c || c->kind == NDP_CALL_KERNEL)
         return NULL;
-    *number = !s->list ? in->work : c->kind == NDP_CALL_BEGIN ? i : c->partner;
+    *number = !s->list ? in->works.first : c->kind == NDP_CALL_BEGIN ? i : c->partner;
     return c;
 }
 
 /* How many places the communications of call i rotate through. */
-static int places_of(const staged_calls *s, int i) { return s->list ? 1 : s->program->instrs[i].works; }
+static int places_of(const staged_calls *s, int i) { return s->list ? 1 : s->program->instrs[i].works.n; }
 
 /* Extends the life of a place by a begin or wait at `at`; one in rotation (`works` above 1) is taken all the time. A
  * repeated range waits for what was begun before it, and begins again what is waited for after it: a gap lies between.

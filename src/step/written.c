@@ -61,7 +61,7 @@ static size_t first_unwritten(const spans *s, span wanted) {
 static bool is_gradient(const written *w, const ndp_operand *x, ndp_address *out) {
     if (x->base == NDP_NONE || x->view.rows == 0 || x->view.cols == 0)
         return false;
-    *out = ndp_base_address(w->program, w->instr, ndp_micro_batch_at(w->instr, &w->at), x->base);
+    *out = ndp_base_address(w->program, w->instr, &w->at, x->base);
     out->offset += x->offset;
     return out->block != NDP_NONE && w->program->blocks[out->block].class == NDP_MEM_GRADIENTS;
 }

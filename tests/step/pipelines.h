@@ -19,7 +19,7 @@ typedef struct pipeline_setup {
     ndp_engine_opts opts;
     ndp_engine *engines[PIPELINE_RANKS];
     const ndp_program *programs[PIPELINE_RANKS];
-    bool unrolled; /* see ndp_step_opts */
+    ndp_folding_rule fold;
 } pipeline_setup;
 
 /* Options of one rank: the setup's with its mesh. */
@@ -46,7 +46,7 @@ static inline void pipeline_take(pipeline_setup *s, double max_norm) {
                  .accumulation = s->table.micro_batches,
                  .reduce_once = true,
                  .recompute = s->recompute,
-                 .unrolled = s->unrolled,
+                 .fold = s->fold,
                  .optimizer = {.name = NDP_ADAMW, .betas = {0.9, 0.95}, .eps = 1e-8, .max_norm = max_norm}},
         .pipeline = &s->table};
 }

@@ -163,7 +163,7 @@ static void a_deadlock_is_named(void **state) {
     const ndp_action F = NDP_ACTION_FORWARD, B = NDP_ACTION_BACKWARD;
     ndp_planned_run orders[2][4] = {{{0, 2, 0, F, 0}, {0, 2, 0, B, 0}, {0, 2, 1, F, 0}, {0, 2, 1, B, 0}},
                                     {{0, 2, 1, F, 0}, {0, 2, 1, B, 0}, {0, 2, 0, F, 0}, {0, 2, 0, B, 0}}};
-    const ndp_schedule own[] = {{orders[0], 4}, {orders[1], 4}};
+    const ndp_schedule own[] = {{.runs = orders[0], .n = 4}, {.runs = orders[1], .n = 4}};
     staged_plan(
         &s,
         &(staged_way){.kind = NDP_PIPELINE_1F1B, .pp = 2, .chunks = 1, .shard = 1, .micro_batches = 2, .tied = true},

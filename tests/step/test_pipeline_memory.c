@@ -58,7 +58,7 @@ typedef struct memory_case {
 } memory_case;
 
 static void check_case(const memory_case *c) {
-    pipeline_setup s = {.unrolled = true}; /* what lives is counted block by block */
+    pipeline_setup s = {.fold = NDP_FOLD_NEVER}; /* what lives is counted block by block */
     CHECK_OK(ndp_pipeline_make(c->kind, RANKS, c->v, MICRO_BATCHES, &s.table));
     pipeline_build(&s, ROWS, 1.0);
     for (int r = 0; r < RANKS; r++) {

@@ -20,7 +20,7 @@ typedef struct job {
     outcome *out;
 } job;
 
-static ndp_schedule list_of(ndp_planned_run *runs, int n) { return (ndp_schedule){runs, n}; }
+static ndp_schedule list_of(ndp_planned_run *runs, int n) { return (ndp_schedule){.runs = runs, .n = n}; }
 
 /* 1F1B of the first of three stages: three micro-batches run ahead. */
 static ndp_schedule one_forward_one_backward(const ndp_model *m, ndp_planned_run *runs) {
