@@ -34,13 +34,16 @@ typedef struct ndp_call {
     void *plan[2];            /* [1]: with attr.accumulate, for calls that write a parameter gradient */
     int scratch;              /* base of the scratch memory, and where in it */
     size_t scratch_offset;
-    int pgrad; /* which parameter gradient of the phase it writes (bit of the accumulate mask); NDP_NONE */
+    int pgrad;           /* which parameter gradient of the phase it writes (bit of the accumulate mask); NDP_NONE */
     double flops, bytes; /* operations; bytes read and written, of a communication those handed in (ndp_op_cost) */
 } ndp_call;
 
 /* Fills `c` with a call of `op` and its cost; operands are copied into `arena`. NDP_ENOMEM. */
 NDP_API ndp_status ndp_call_init(ndp_call *c, ndp_arena *arena, const ndp_op *op, const ndp_op_attr *attr,
                                  const ndp_operand *in, int n_in, const ndp_operand *out, int n_out);
+
+/* True if both calls do the same: op, attributes, shapes, offsets and channel. Bases and tags may differ. */
+bool ndp_calls_alike(const ndp_call *a, const ndp_call *b);
 
 /* Takes the call's kernel from those of the device; a collective has none. NDP_ENOTSUP: nor has the device. */
 ndp_status ndp_call_find_kernel(ndp_call *c, const ndp_device *device);

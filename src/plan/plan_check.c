@@ -6,10 +6,11 @@
 
 #include <stdlib.h>
 
-/* The programs that are checked. */
+/* The programs that are checked. Ranks whose programs are the same share one, in which each has its own groups. */
 typedef struct checked_world {
     int *ranks;
-    ndp_engine **engines;
+    ndp_engine **engines; /* NULL: shares that of an earlier rank */
+    ndp_program *shared;  /* of those, with the rank's own mesh; the rest is borrowed */
     const ndp_program **programs;
     int n;
 } checked_world;
@@ -39,8 +40,9 @@ static ndp_status choose_ranks(const ndp_job *j, checked_world *w) {
     size_t most = WHOLE_WORLD + ((size_t)j->layout.size[NDP_PP] << (NDP_AXES - 1));
     w->ranks = calloc(most, sizeof *w->ranks);
     w->engines = calloc(most, sizeof *w->engines);
+    w->shared = calloc(most, sizeof *w->shared);
     w->programs = calloc(most, sizeof *w->programs);
-    if (!w->ranks || !w->engines || !w->programs)
+    if (!w->ranks || !w->engines || !w->shared || !w->programs)
         return NDP_FAIL(NDP_ENOMEM, "no memory to check %zu programs", most);
     for (int r = 0; r < j->world && j->world <= WHOLE_WORLD; r++)
         w->ranks[w->n++] = r;
@@ -91,14 +93,37 @@ static void add_stages(const ndp_job *j, const checked_world *w, ndp_str *out) {
     }
 }
 
+/* The first rank before rank i of the list that has the same program; i: none. */
+static int find_same(const checked_world *w, int i, const ndp_program *p) {
+    int k = 0;
+    while (k < i && !(w->engines[k] && ndp_program_same(w->programs[k], p)))
+        k++;
+    return k;
+}
+
+/* Builds the program of rank i of the list. */
+static ndp_status add_program(const ndp_dry_run *d, const ndp_model *m, checked_world *w, int i) {
+    ndp_engine *e;
+    NDP_TRY(ndp_plan_engine(d, m, w->ranks[i], &e));
+    const ndp_program *p = ndp_engine_program(e);
+    int same = find_same(w, i, p);
+    if (same < i) {
+        w->shared[i] = *w->programs[same];
+        w->shared[i].opts.step.mesh = p->opts.step.mesh;
+        w->programs[i] = &w->shared[i];
+        ndp_engine_destroy(e);
+        return NDP_OK;
+    }
+    w->engines[i] = e;
+    w->programs[i] = p;
+    return ndp_program_order(p);
+}
+
 static ndp_status check(const ndp_dry_run *d, const ndp_model *m, checked_world *w, ndp_str *out) {
     const ndp_job *j = d->job;
     NDP_TRY(choose_ranks(j, w));
-    for (int i = 0; i < w->n; i++) {
-        NDP_TRY(ndp_plan_engine(d, m, w->ranks[i], &w->engines[i]));
-        w->programs[i] = ndp_engine_program(w->engines[i]);
-        NDP_TRY(ndp_program_order(w->programs[i]));
-    }
+    for (int i = 0; i < w->n; i++)
+        NDP_TRY(add_program(d, m, w, i));
     if (w->n == 1)
         return NDP_OK;
     NDP_TRY(ndp_program_check(w->programs, w->n));
@@ -147,6 +172,7 @@ ndp_status ndp_plan_check(const ndp_dry_run *d, const ndp_model *m, const char *
         ndp_engine_destroy(w.engines[i]);
     free(w.ranks);
     free(w.engines);
+    free(w.shared);
     free(w.programs);
     return st;
 }

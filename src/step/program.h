@@ -280,6 +280,10 @@ NDP_API ndp_status ndp_program_agree(const ndp_program *p, int channel, ndp_comm
 NDP_API ndp_status ndp_program_build(const ndp_program_opts *opts, ndp_program *out);
 void ndp_program_release(ndp_program *p);
 
+/* True if two ranks do the same calls on the same memory: their programs differ in the ranks of their groups and in the
+ * contents of tables alone. */
+NDP_API bool ndp_program_same(const ndp_program *a, const ndp_program *b);
+
 /* Replays the programs of `n` ranks of one world, all or some, against each other (check.c): in every group, members
  * begin the same collectives in the same order with the same kind, bytes and buffer, and no timing leads to a deadlock.
  * NDP_EBUG names both sides. */

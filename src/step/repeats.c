@@ -56,39 +56,21 @@ static bool pair(folding *f, int x, int y) {
     return a->next == y && b->before == x;
 }
 
-static bool same_operands(folding *f, const ndp_operand *a, const ndp_operand *b, int n) {
-    for (int k = 0; k < n; k++) {
-        const ndp_view *x = &a[k].view, *y = &b[k].view;
-        if (a[k].offset != b[k].offset || x->dtype != y->dtype || x->rows != y->rows || x->cols != y->cols ||
-            x->ld != y->ld || !pair(f, a[k].base, b[k].base))
-            return false;
-    }
-    return true;
+static bool pair_bases(folding *f, const ndp_operand *a, const ndp_operand *b, int n) {
+    bool same = true;
+    for (int k = 0; k < n; k++)
+        same = same && pair(f, a[k].base, b[k].base);
+    return same;
 }
 
 static bool is_message(const ndp_instr *in) { return in->role != NDP_NONE; }
 
-static bool same_attr(const ndp_op_attr *a, const ndp_op_attr *b) {
-#define SAME(type, name) &&a->name == b->name
-    return a->accumulate == b->accumulate NDP_OP_ATTRS(SAME);
-#undef SAME
-}
-
 static bool same_call(folding *f, const ndp_instr *a, const ndp_instr *b) {
     const ndp_call *x = &a->call, *y = &b->call;
-    ndp_op_attr attr = y->attr;
-    if (is_message(a)) {
-        ndp_walk later = {.micro_batch = f->micro_batches};
-        if (ndp_tag_at(x, &later) != y->attr.tag)
-            return false;
-        attr.tag = x->attr.tag;
-    }
-    bool same = x->kind == y->kind && x->op == y->op && same_attr(&x->attr, &attr) && x->n_in == y->n_in &&
-                x->n_out == y->n_out && x->channel == y->channel && x->in_place == y->in_place &&
-                x->scratch_offset == y->scratch_offset && pair(f, x->scratch, y->scratch);
-    if (same && x->kind != NDP_CALL_KERNEL)
-        same = pair(f, item_of(f, a->work), item_of(f, b->work));
-    return same && same_operands(f, x->in, y->in, x->n_in) && same_operands(f, x->out, y->out, x->n_out);
+    const ndp_walk later = {.micro_batch = is_message(a) ? f->micro_batches : 0};
+    return ndp_calls_alike(x, y) && ndp_tag_at(x, &later) == y->attr.tag && pair(f, x->scratch, y->scratch) &&
+           (x->kind == NDP_CALL_KERNEL || pair(f, item_of(f, a->work), item_of(f, b->work))) &&
+           pair_bases(f, x->in, y->in, x->n_in) && pair_bases(f, x->out, y->out, x->n_out);
 }
 
 static bool same_run(folding *f, const ndp_instr *a, const ndp_instr *b) {
