@@ -1,5 +1,5 @@
 /* The `mpi` transport: processes. Ranks of one node use each other's memory (node_memory.h) if this could be set up:
- * for messages, and for collectives of groups that lie inside a node. All else goes by MPI (mpi_plain.c).
+ * for messages, and for collectives of groups that lie inside a node. Everything else uses MPI (mpi_plain.c).
  *
  * NDP_SHM=off takes MPI for everything. NDP_NODE_RANKS=N takes every N ranks for a node of their own: several nodes
  * rehearsed on one. */

@@ -5,7 +5,7 @@
  * folder; every rank that can see it joins. From then on the crew exchanges no messages: progress is recorded as files
  * in the work folder, and a rank that waits polls for a file. So an idle rank costs nothing and no wait can time out.
  *
- *   go      work continues; a rank that fails removes it (possible on a full disk, too), and all others stop
+ *   go      work continues; a rank that fails removes it (also possible on a full disk), and all others stop
  *   others  see cache_build.h
  *
  * The leader locks the work folder for as long as it lives. A work folder without a lock was abandoned by a killed run;

@@ -44,7 +44,7 @@ class Marks:
     """Conversations with words, the marks, instead of texts. A mark occurs nowhere else."""
 
     def __init__(self, messages, text, kept, empty):
-        """`kept`: roles whose texts stay; `empty`: whether empty texts get a mark, too."""
+        """`kept`: roles whose texts stay; `empty`: whether empty texts also get a mark."""
         taken, n = json.dumps(messages, ensure_ascii=False) + text, 0
         while "zq%dx" % n in taken:
             n += 1

@@ -1,4 +1,4 @@
-/* The library, as the plugin reaches it: base/status.h works in the plugin, too. */
+/* The library, as the plugin reaches it: base/status.h also works in the plugin. */
 #ifndef NDP_DEVICE_CUDA_CUDA_HOST_HPP
 #define NDP_DEVICE_CUDA_CUDA_HOST_HPP
 

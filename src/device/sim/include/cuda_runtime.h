@@ -184,7 +184,7 @@ typedef struct cudaLaunchConfig_t {
     void *attrs;
     unsigned numAttrs;
 } cudaLaunchConfig_t;
-/* Submits a kernel; `body` calls it for the thread at hand. */
+/* Submits a kernel; `body` calls it for the current thread. */
 cudaError_t ndp_sim_launch(const cudaLaunchConfig_t *c, const void *kernel, std::function<void()> body);
 cudaError_t ndp_sim_set_shared(const void *kernel, int bytes);
 template <typename... P, typename... A>
