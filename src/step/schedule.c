@@ -82,11 +82,12 @@ static void set_window(const ndp_pipeline *p, const ndp_pipeline_times *t, doubl
     for (int rank = 0; rank < p->ranks; rank++)
         for (int i = 0; i < p->rows[rank].n; i++) {
             const ndp_stage_action *a = &p->rows[rank].actions[i];
-            double start = t->rows[rank][i].start;
+            const ndp_action_time *at = &t->rows[rank][i];
+            double next = i + 1 < p->rows[rank].n ? at[1].start : at->end;
             if (!has_weight_gradient(a->action))
                 continue;
-            first[a->stage] = start < first[a->stage] ? start : first[a->stage];
-            last[a->stage] = start > last[a->stage] ? start : last[a->stage];
+            first[a->stage] = next < first[a->stage] ? next : first[a->stage];
+            last[a->stage] = at->start > last[a->stage] ? at->start : last[a->stage];
         }
     s->from = 0, s->to = t->makespan;
     for (int i = 0; i < p->stages; i++) {

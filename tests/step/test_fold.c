@@ -83,6 +83,22 @@ static void alike_copies_fold(void **state) {
     pipeline_end(&l.s);
 }
 
+/* Blocks after the bodies have other numbers then, wherever they are named. */
+static void scratch_is_renamed(void **state) {
+    (void)state;
+    listed l;
+    begin(&l);
+    ndp_instr *in = &l.p->instrs[l.first + 2 * l.n];
+    while (!ndp_instr_is(in, NDP_CALL_BEGIN) || l.p->blocks[in->call.in[0].base].persistent)
+        in++;
+    int was = in->call.scratch = in->call.in[0].base, at = (int)(in - l.p->instrs);
+    assert_true(folds(&l));
+    in = &l.p->instrs[at - l.n];
+    assert_int_equal(in->call.scratch, in->call.in[0].base);
+    assert_int_not_equal(in->call.scratch, was);
+    pipeline_end(&l.s);
+}
+
 static void runs_that_differ(void **state) {
     (void)state;
     REFUSED(RUN, in->unit++);
@@ -128,7 +144,7 @@ static void calls_that_differ(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(alike_copies_fold), cmocka_unit_test(runs_that_differ),
-                                       cmocka_unit_test(calls_that_differ)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(alike_copies_fold), cmocka_unit_test(scratch_is_renamed),
+                                       cmocka_unit_test(runs_that_differ), cmocka_unit_test(calls_that_differ)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,6 +11,10 @@ typedef struct repeat_way {
     const ndp_device *device; /* of runs; NULL: cpu */
 } repeat_way;
 
+/* Plans are for a device whose kernels have scratch memory. */
+static const ndp_exec on_cpu = {.device = &ndp_device_cpu, .threads = 1};
+static const ndp_exec on_ref = {.device = &ndp_device_ref, .threads = 1};
+
 static int at_least_one(int size) { return size ? size : 1; }
 
 static int ranks_of(const repeat_way *w) {
@@ -28,6 +32,7 @@ static ndp_engine_opts opts_of(const staged *s, const repeat_way *w, ndp_folding
     CHECK_OK(ndp_mesh_init(&layout, rank, &facts, &o.step.mesh));
     o.step.reshard = w->reshard, o.step.recompute = w->recompute, o.step.reduce_once = w->reduce_once;
     o.step.fold = fold;
+    o.step.exec = w->device == &ndp_device_ref ? &on_ref : &on_cpu;
     if (w->staged.pp == 1)
         o.pipeline = NULL, o.step.stages = (ndp_stages){0};
     return o;
@@ -111,6 +116,7 @@ static void check_instr(naming *names, const ndp_program *folded, const ndp_walk
     assert_int_equal(a->call.channel, b->call.channel);
     assert_int_equal(a->call.attr.accumulate, b->call.attr.accumulate);
     assert_int_equal(a->call.attr.peer, b->call.attr.peer);
+    check_block(names, folded, a->call.scratch, listed, b->call.scratch, at);
     if (a->role != NDP_NONE) {
         assert_int_equal(micro_batch, b->micro_batch);
         assert_int_equal(ndp_tag_at(&a->call, w), b->call.attr.tag);
