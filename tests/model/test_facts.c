@@ -145,7 +145,8 @@ static const struct {
     {MORE("\"architectures\": [\"LlamaForSequenceClassification\"]"), NDP_ENOTSUP, "LlamaForSequenceClassific"},
     {MORE("\"architectures\": \"LlamaForCausalLM\""), NDP_ENOTSUP, "architectures"},
     {MORE("\"hidden_act\": \"gelu\""), NDP_ENOTSUP, "\"hidden_act\": \"gelu\""},
-    {MORE("\"hidden_act\": \"no_such\""), NDP_ENOTSUP, "\"no_such\" is not built yet; built: silu, swish, gelu_pytorch_tanh, gelu_new, gelu_fast"},
+    {MORE("\"hidden_act\": \"no_such\""), NDP_ENOTSUP,
+     "\"no_such\" is not built yet; built: silu, swish, gelu_pytorch_tanh, gelu_new, gelu_fast"},
     {MORE("\"hidden_act\": 3"), NDP_EFORMAT, "hidden_act"},
     {MORE("\"quantization_config\": {\"quant_method\": \"fp8\", \"weight_block_size\": [128, 128]}"), NDP_ENOTSUP,
      "\"quantization_config\": {\"quant_method\":\"fp8\""},
@@ -321,6 +322,60 @@ static void what_is_not_used_is_not_refused(void **state) {
                    &f));
 }
 
+/* A feature that no family here has, off and on; the value that turns it on is refused by its key. */
+static void other_features_are_refused(void **state) {
+    (void)state;
+    static ndp_facts f;
+    static const struct {
+        const char *key, *off, *on;
+    } features[] = {{"attention_chunk_size", "null", "64"},
+                    {"clip_qkv", "null", "8.0"},
+                    {"num_experts", "0", "8"},
+                    {"num_local_experts", "null", "8"},
+                    {"n_routed_experts", "null", "64"},
+                    {"q_lora_rank", "null", "16"},
+                    {"kv_lora_rank", "null", "16"},
+                    {"qk_norm", "false", "true"},
+                    {"use_qk_norm", "false", "true"},
+                    {"qk_layernorm", "false", "true"},
+                    {"use_bidirectional_attention", "false", "true"},
+                    {"attention_multiplier", "null", "0.5"},
+                    {"embedding_multiplier", "1.0", "12.0"},
+                    {"residual_multiplier", "1.0", "0.22"},
+                    {"logits_scaling", "1.0", "8.0"},
+                    {"scale_attn_weights", "true", "false"},
+                    {"scale_attn_by_inverse_layer_idx", "false", "true"},
+                    {"reorder_and_upcast_attn", "false", "true"},
+                    {"add_cross_attention", "false", "true"}};
+    static const char *const families[] = {SMALL, "{\"model_type\": \"gpt2\", \"vocab_size\": 100, \"n_embd\": 64, "
+                                                  "\"n_head\": 4, \"n_layer\": 3, \"n_positions\": 32"};
+    for (int i = 0; i < NDP_COUNT(features) * NDP_COUNT(families); i++) {
+        const char *form = families[i % NDP_COUNT(families)], *key = features[i / NDP_COUNT(families)].key;
+        char *off = ndp_format("%s, \"%s\": %s}", form, key, features[i / NDP_COUNT(families)].off);
+        char *on = ndp_format("%s, \"%s\": %s}", form, key, features[i / NDP_COUNT(families)].on);
+        CHECK_OK(parse(off, &f));
+        CHECK_FAILS(parse(on, &f), NDP_ENOTSUP, key);
+        free(off);
+        free(on);
+    }
+}
+
+/* Families whose number of kv heads is not that of the heads where it is left out: transformers has one for its model
+ * of that name. */
+static void kv_heads_are_not_guessed(void **state) {
+    (void)state;
+    static ndp_facts f;
+    static const char *const families[] = {"mistral", "qwen2",       "qwen3",    "smollm3",
+                                           "gemma2",  "gemma3_text", "stablelm", "starcoder2"};
+    for (int i = 0; i < NDP_COUNT(families); i++) {
+        char *text = ndp_format("{\"model_type\": \"%s\", \"num_attention_heads\": 8, " SHAPE "}", families[i]);
+        CHECK_FAILS(parse(text, &f), NDP_EFORMAT, "num_key_value_heads");
+        free(text);
+    }
+    CHECK_OK(parse(SMALL "}", &f));
+    assert_int_equal(f.kv_heads, 8);
+}
+
 static void windows_are_read(void **state) {
     (void)state;
     static ndp_facts f;
@@ -338,6 +393,12 @@ static void windows_are_read(void **state) {
     CHECK_OK(
         parse(FAMILY("qwen2", "\"sliding_window\": 9, \"max_window_layers\": 2, \"use_sliding_window\": true"), &f));
     assert_true(f.n_kinds == 2 && f.kinds[0].window == 0 && f.kinds[1].window == 9);
+    CHECK_OK(parse(FAMILY("qwen2", "\"max_window_layers\": 2, \"use_sliding_window\": true"), &f));
+    assert_true(f.n_kinds == 2 && f.kinds[1].window == 4096);
+    CHECK_OK(parse(FAMILY("qwen3", "\"max_window_layers\": 2, \"use_sliding_window\": true"), &f));
+    assert_true(f.n_kinds == 2 && f.kinds[1].window == 4096);
+    CHECK_OK(
+        parse(FAMILY("qwen2", "\"sliding_window\": 9, \"max_window_layers\": 2, \"use_sliding_window\": true"), &f));
     assert_true(f.kind_of[1] == 0 && f.kind_of[2] == 1 && f.kind_of[4] == 1);
     CHECK_OK(parse(FAMILY("qwen3", "\"sliding_window\": 9, \"use_sliding_window\": true, \"layer_types\": "
                                    "[\"sliding_attention\", \"full_attention\", \"full_attention\", "
@@ -457,7 +518,8 @@ static void other_families_are_read(void **state) {
     CHECK_FAILS(parse(FAMILY("stablelm", "\"qk_layernorm\": true"), &f), NDP_ENOTSUP, "qk_layernorm");
     CHECK_OK(parse(FAMILY("starcoder2", "\"hidden_act\": \"gelu_pytorch_tanh\", \"residual_dropout\": 0.1"), &f));
     assert_true(!f.kinds[0].mlp->gated && f.mlp_bias && f.o_bias && f.tied && f.dropout == 0.1);
-    CHECK_FAILS(parse(FAMILY("starcoder2", "\"hidden_act\": \"silu\""), &f), NDP_ENOTSUP, "is not built yet; built: gelu_pytorch_tanh, gelu_new, gelu_fast");
+    CHECK_FAILS(parse(FAMILY("starcoder2", "\"hidden_act\": \"silu\""), &f), NDP_ENOTSUP,
+                "is not built yet; built: gelu_pytorch_tanh, gelu_new, gelu_fast");
     CHECK_OK(parse("{\"model_type\": \"gpt2\", \"vocab_size\": 100, \"n_embd\": 64, \"n_head\": 4, \"n_layer\": 3, "
                    "\"n_positions\": 32, \"n_inner\": null, \"attn_pdrop\": 0}",
                    &f));
@@ -553,6 +615,8 @@ int main(void) {
                                        cmocka_unit_test(missing_file_is_named),
                                        cmocka_unit_test(degenerate_values_are_refused),
                                        cmocka_unit_test(what_is_not_used_is_not_refused),
+                                       cmocka_unit_test(other_features_are_refused),
+                                       cmocka_unit_test(kv_heads_are_not_guessed),
                                        cmocka_unit_test(windows_are_read),
                                        cmocka_unit_test(gemmas_are_read),
                                        cmocka_unit_test(both_forms_are_read),

@@ -112,6 +112,24 @@ static void a_built_model_lists_its_own_window(void **state) {
     ndp_model_spec_release(&s);
 }
 
+static void keep_activation(void *user, const ndp_fact *fact) {
+    if (strcmp(fact->key, "hidden_act") == 0)
+        strcpy(user, fact->value);
+}
+
+static void the_activation_is_a_word(void **state) {
+    static const char *const texts[] = {llama, gpt2}, *const words[] = {"silu", "gelu_tanh"};
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        char activation[32] = "";
+        ndp_model_spec s;
+        CHECK_OK(read_text(texts[i], &s));
+        s.architecture->list(s.facts, keep_activation, activation);
+        assert_string_equal(activation, words[i]);
+        ndp_model_spec_release(&s);
+    }
+}
+
 static void what_is_refused(void **state) {
     ndp_model_spec s;
     const ndp_facts *f;
@@ -133,8 +151,8 @@ static void what_is_refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(describes_decoders), cmocka_unit_test(a_tie_is_undone_and_done_again),
+        cmocka_unit_test(describes_decoders),       cmocka_unit_test(a_tie_is_undone_and_done_again),
         cmocka_unit_test(positions_may_be_a_shape), cmocka_unit_test(a_built_model_lists_its_own_window),
-        cmocka_unit_test(what_is_refused)};
+        cmocka_unit_test(the_activation_is_a_word), cmocka_unit_test(what_is_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
