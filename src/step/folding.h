@@ -16,13 +16,12 @@ typedef struct folded_item {
 
 /* A place that items of one size take turns in. */
 typedef struct folded_slot {
-    int next;        /* the slot whose item of the next iteration is like the one here */
-    bool held;       /* over the whole body; else an item of the body has it for a time */
-    ndp_life life;   /* in the program with both copies */
-    int cycle, turn; /* the first slot of its cycle, and how many times `next` leads from there to this one */
-    int turns;       /* of the cycle */
-    int number;      /* of the block, or communication */
-    ndp_ring ring;   /* of the cycle's numbers */
+    int next;         /* the slot whose item of the next iteration is like the one here */
+    bool held;        /* over the whole body; else an item of the body has it for a time */
+    ndp_life life;    /* in the program with both copies */
+    int cycle, turns; /* the first slot of its cycle, and how many the cycle has */
+    int number;       /* of the block, or communication */
+    ndp_ring ring;    /* of the cycle's numbers */
 } folded_slot;
 
 typedef struct folding {

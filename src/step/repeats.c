@@ -313,8 +313,8 @@ static ndp_status choose_way(folding *f, ndp_block *blocks, bool *folded) {
         least = bytes < least ? bytes : least;
         *folded = true;
     }
-    if (*folded)
-        try_to_fold(f, best, blocks);
+    if (*folded && !best) /* the other way was tried last */
+        try_to_fold(f, false, blocks);
     return NDP_OK;
 }
 

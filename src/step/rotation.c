@@ -164,7 +164,7 @@ static void find_cycles(const pool *p) {
             continue;
         do {
             slots[at].cycle = s;
-            slots[at].turn = turns++;
+            turns++;
             at = slots[at].next;
         } while (at != s);
         do {

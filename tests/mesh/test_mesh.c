@@ -42,8 +42,8 @@ static void ranks_and_coordinates_round_trip(void **state) {
 }
 
 /* Each rank lies where its group says, all members see the same group, and the members differ in the group's axes only:
- * together with the counts, the groups of a kind partition the world. All groups of a kind that is a part of its
- * axes (0 below) have the same size. */
+ * together with the counts, the groups of a kind partition the world. A kind that takes part of its axes
+ * (0 below) has groups of equal size. */
 static void groups_partition_the_world(void **state) {
     (void)state;
     static const unsigned axes_of[NDP_GROUPS] = {
