@@ -344,6 +344,53 @@ typedef struct ndp_verify_opts {
  * error. */
 NDP_API ndp_status ndp_verify(const ndp_config *c, const ndp_verify_opts *o, ndp_verdict *verdicts);
 
+/* ---- judging other trainers: does a step of theirs compute what ours computes? ---- */
+
+typedef struct ndp_dump_opts {
+    const char *folder;                        /* must not exist, or be empty */
+    void (*say)(void *user, const char *line); /* status messages; may be NULL */
+    void *user;
+} ndp_dump_opts;
+/* Runs the job's first step on its layout, with ranks as threads of this process, and writes rows, loss, gradients and
+ * new weights as a dump (docs/DUMPS.md). The last column of a row predicts nothing there. The folder appears complete
+ * or not at all. NDP_EINVAL: it is not empty. */
+NDP_API ndp_status ndp_verify_dump(const ndp_config *c, const ndp_dump_opts *o);
+
+typedef struct ndp_against_tensor {
+    char *name;
+    double off, bound; /* |dump - ours| / |ours|, and its bound */
+    bool agrees;
+} ndp_against_tensor;
+
+typedef struct ndp_against {
+    bool agrees;
+    double seconds;
+    int64_t rows, length;          /* of the dump */
+    int64_t tokens[2];             /* of the dump, ours */
+    double loss[2], loss_bound;    /* the same; of their relative distance */
+    int n;                         /* trained tensors */
+    ndp_against_tensor *gradients; /* in the order of the model */
+    bool has_weights;              /* the dump has updated weights: */
+    double weights_off, weights_bound;
+    char weights_most[96]; /* the tensor with the largest part of it */
+    int n_causes;
+    char **causes; /* lines that say of all that differs what it is like */
+} ndp_against;
+
+typedef struct ndp_against_opts {
+    const char *folder;                        /* the dump */
+    void (*say)(void *user, const char *line); /* status messages; may be NULL */
+    void *user;
+} ndp_against_opts;
+/* Computes the step of a dump on one rank, from the rows of the dump and the job's model, in fp32 (fp64 where
+ * precision.compute is), and compares loss, number of tokens, gradients and updated weights; says of what differs
+ * which known fault it is like. precision.compute is that of the dump: with bf16 the bounds are measured. The job's
+ * data, layout and batch are not used. Everything in the dump is checked before anything large is allocated:
+ * NDP_EINVAL, NDP_EIO, NDP_EFORMAT. A dump that differs is not an error. The caller releases *out. */
+NDP_API ndp_status ndp_verify_against(const ndp_config *c, const ndp_against_opts *o, ndp_against *out);
+/* Accepts {0}. */
+void ndp_against_release(ndp_against *a);
+
 /* ---- using a model ---- */
 
 typedef struct ndp_evaluate_opts {

@@ -121,15 +121,20 @@ static ndp_status open_index(ndp_weights *w, const char *path) {
     return st;
 }
 
-static ndp_status open_single(ndp_weights *w, const char *stem) {
+/* All tensors of a file. */
+static ndp_status add_file(ndp_weights *w, const char *name) {
     ndp_safetensors *file = NULL;
-    const char *name = ndp_arena_format(&w->arena, "%s.safetensors", stem);
-    if (!name)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory to open %s", w->folder);
     NDP_TRY(open_file(w, name, &file));
     for (int i = 0; i < ndp_safetensors_count(file); i++)
         NDP_TRY(add_tensor(w, file, ndp_safetensors_at(file, i)));
     return NDP_OK;
+}
+
+static ndp_status open_single(ndp_weights *w, const char *stem) {
+    const char *name = ndp_arena_format(&w->arena, "%s.safetensors", stem);
+    if (!name)
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory to open %s", w->folder);
+    return add_file(w, name);
 }
 
 /* Whether there is a file NAME + ENDING. */
@@ -166,27 +171,63 @@ static ndp_status open_files(ndp_weights *w, const char *folder, const char *ste
     const char *index = ndp_arena_format(&w->arena, "%s/%s.safetensors.index.json", folder, stem);
     if (!w->folder || !index)
         return NDP_FAIL(NDP_ENOMEM, "not enough memory to open %s", folder);
-    NDP_TRY(single ? open_single(w, stem) : open_index(w, index));
+    return single ? open_single(w, stem) : open_index(w, index);
+}
+
+typedef struct matching {
+    ndp_weights *weights;
+    const char *stem;
+} matching;
+
+static ndp_status add_matching(void *user, const char *folder, const char *name) {
+    const matching *m = user;
+    (void)folder;
+    bool wanted = strncmp(name, m->stem, strlen(m->stem)) == 0 && ndp_ends_with(name, ".safetensors");
+    return wanted ? add_file(m->weights, name) : NDP_OK;
+}
+
+static ndp_status open_matching(ndp_weights *w, const char *folder, const char *stem) {
+    if (!ndp_path_is_folder(folder))
+        return NDP_FAIL(NDP_EIO, "'%s' is not a folder (%s)", folder, ndp_path_why_no_folder(folder));
+    w->folder = ndp_arena_strdup(&w->arena, folder);
+    if (!w->folder)
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory to open %s", folder);
+    NDP_TRY(ndp_folder_visit(folder, add_matching, &(matching){w, stem}));
+    return w->n_files ? NDP_OK : NDP_FAIL(NDP_EIO, "'%s' holds no %s.safetensors", folder, stem);
+}
+
+static ndp_status sort_tensors(ndp_weights *w) {
     if (w->n)
         qsort(w->tensors, (size_t)w->n, sizeof *w->tensors, compare_named);
     for (int64_t i = 1; i < w->n; i++)
         if (compare_named(&w->tensors[i - 1], &w->tensors[i]) == 0)
-            return NDP_FAIL(NDP_EFORMAT, "'%s': tensor %s is in two shards, and the index names neither", folder,
-                            w->tensors[i].entry->spec.name);
+            return NDP_FAIL(NDP_EFORMAT, "'%s': tensor %s is in two files, and it is unclear which one counts",
+                            w->folder, w->tensors[i].entry->spec.name);
     return NDP_OK;
 }
 
-ndp_status ndp_weights_open_stem(const char *folder, const char *stem, ndp_weights **out) {
+typedef ndp_status weights_opener(ndp_weights *w, const char *folder, const char *stem);
+
+static ndp_status open_sorted(const char *folder, const char *stem, weights_opener *open, ndp_weights **out) {
     ndp_weights *w = calloc(1, sizeof *w);
     if (!w)
         return NDP_FAIL(NDP_ENOMEM, "not enough memory to open %s", folder);
-    ndp_status st;
-    NDP_TRY_GOTO(open_files(w, folder, stem), close);
-    *out = w;
-    return NDP_OK;
-close:
-    ndp_weights_close(w);
+    ndp_status st = open(w, folder, stem);
+    if (st == NDP_OK)
+        st = sort_tensors(w);
+    if (st == NDP_OK)
+        *out = w;
+    else
+        ndp_weights_close(w);
     return st;
+}
+
+ndp_status ndp_weights_open_stem(const char *folder, const char *stem, ndp_weights **out) {
+    return open_sorted(folder, stem, open_files, out);
+}
+
+ndp_status ndp_weights_open_all(const char *folder, const char *stem, ndp_weights **out) {
+    return open_sorted(folder, stem, open_matching, out);
 }
 
 ndp_status ndp_weights_open(const char *folder, ndp_weights **out) {

@@ -19,6 +19,8 @@ bool ndp_weights_exist(const char *folder);
 NDP_API ndp_status ndp_weights_check_files(const char *folder);
 /* The same for files named STEM instead of model. */
 NDP_API ndp_status ndp_weights_open_stem(const char *folder, const char *stem, ndp_weights **out);
+/* The same for all files STEM*.safetensors, without an index. NDP_EFORMAT: a tensor is in two of them. */
+NDP_API ndp_status ndp_weights_open_all(const char *folder, const char *stem, ndp_weights **out);
 void ndp_weights_close(ndp_weights *w);
 
 /* The files of a bare model omit `prefix` in all names: if no name starts with it, it is put before all names but

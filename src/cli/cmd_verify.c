@@ -1,5 +1,8 @@
-/* ndparallel verify: compares layouts with one rank, and prints a table or JSON. */
+/* ndparallel verify: compares layouts with one rank, or a step of another trainer with ours, and prints a table or
+ * JSON.
+ */
 #include "cli/cli.h"
+#include "cli/print_against.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -11,6 +14,7 @@
 typedef struct verify_arguments {
     cli_job job;
     cli_list layouts;
+    const char *against, *dump;
     int steps;
     bool json;
 } verify_arguments;
@@ -22,14 +26,23 @@ static const cli_option options[] = {
      CLI_LIST(verify_arguments, layouts)},
     {"steps", 0, "N", "Training steps per run, 1 to 20; default: 20",
      CLI_INT(verify_arguments, steps, 1, NDP_VERIFY_STEPS)},
+    {"against", 0, "DUMP",
+     "Compare a step of any trainer, in the folder DUMP, with the same step here on one rank, and say what it is like "
+     "where it differs",
+     CLI_TEXT(verify_arguments, against)},
+    {"dump", 0, "DIR", "Write the job's first step to the new folder DIR, for --against",
+     CLI_TEXT(verify_arguments, dump)},
     CLI_JOB_DEVICE,
     {"json", 0, NULL, "Print the result as one line of JSON", CLI_FLAG(verify_arguments, json)},
     {0},
 };
 
 static void check_arguments(void *arguments, struct argp_state *state) {
-    if (((const verify_arguments *)arguments)->layouts.n == 0)
-        argp_error(state, "no layout; give at least one, such as --layout dp_shard=4,tp=2");
+    const verify_arguments *a = arguments;
+    if ((a->layouts.n > 0) + !!a->against + !!a->dump > 1)
+        argp_error(state, "--layout, --against and --dump are three different checks; give one of them");
+    if (a->layouts.n == 0 && !a->against && !a->dump)
+        argp_error(state, "no layout; give at least one, such as --layout dp_shard=4,tp=2, or --against a dump");
 }
 
 /* On stderr, since stdout contains only the result. */
@@ -46,14 +59,6 @@ static const ndp_measure shown[] = {NDP_MEASURE_FIRST_GRADIENT, NDP_MEASURE_LAST
 enum { SHOWN = sizeof shown / sizeof shown[0] };
 
 static double share_of(const ndp_deviation *d) { return d->worst.off == 0 ? 0 : d->worst.off / d->worst.bound; }
-
-/* A deviation as a share of its bound: "0.3%", "20%", "28x". */
-static void share_text(double share, char out[16]) {
-    if (share < 9.995)
-        snprintf(out, 16, share < 0.0995 ? "%.1f%%" : "%.0f%%", 100 * share);
-    else
-        snprintf(out, 16, "%.3gx", share);
-}
 
 static int longest(const verify_arguments *a, const ndp_verdict *v, bool tensors) {
     size_t most = tensors ? strlen("of tensor") : strlen("layout");
@@ -75,7 +80,7 @@ static void print_table(const verify_arguments *a, const ndp_verdict *v) {
         printf("%-*s", layouts, a->layouts.items[i]);
         for (int m = 0; m < SHOWN; m++) {
             const ndp_deviation *d = &v[i].of[shown[m]];
-            share_text(share_of(d), share);
+            cli_share_text(share_of(d), share);
             printf("  %.1e %*s", d->worst.off, widths[m], share);
             if (shown[m] == NDP_MEASURE_FIRST_GRADIENT)
                 printf("  %-*s", tensors, d->worst.where);
@@ -99,7 +104,7 @@ static void print_agreement(const verify_arguments *a, const ndp_verdict *v) {
                 measure = shown[m];
             }
         }
-    share_text(most, text);
+    cli_share_text(most, text);
     printf("\n%s with one rank; the closest to its bound, at %s, is the %s of %s\n",
            a->layouts.n > 1 ? "All agree" : "It agrees", text, ndp_measure_name(measure), a->layouts.items[layout]);
 }
@@ -118,20 +123,12 @@ static void print_words(const verify_arguments *a, const ndp_verdict *v) {
 
 /* ---- JSON ---- */
 
-/* Texts need no JSON escapes: layouts have been parsed, and the names are those of parameters. NaN is written as null.
- */
-static void put_number(const char *key, double x) {
-    if (isfinite(x))
-        printf("\"%s\": %.9g", key, x);
-    else
-        printf("\"%s\": null", key);
-}
-
+/* Texts need no JSON escapes: layouts have been parsed, and the names are those of parameters. */
 static void put_deviation(const char *key, const ndp_deviation *d) {
     printf(", \"%s\": {", key);
-    put_number("off", d->worst.off);
+    cli_put_number("off", d->worst.off);
     printf(", ");
-    put_number("bound", d->worst.bound);
+    cli_put_number("bound", d->worst.bound);
     printf(", \"where\": \"%s\", \"beyond\": %d, \"first\": \"%s\", \"unit\": \"%s\"}", d->worst.where, d->beyond,
            d->first.where, d->first.unit);
 }
@@ -145,7 +142,7 @@ static void print_json(const verify_arguments *a, const ndp_verdict *v) {
     for (int i = 0; i < a->layouts.n; i++) {
         printf("%s{\"layout\": \"%s\", \"ranks\": %d, \"agrees\": %s, ", i ? ", " : "", a->layouts.items[i], v[i].ranks,
                v[i].agrees ? "true" : "false");
-        put_number("seconds", v[i].seconds);
+        cli_put_number("seconds", v[i].seconds);
         for (int m = 0; m < NDP_MEASURES; m++)
             put_deviation(keys[m], &v[i].of[m]);
         printf(", \"words\": \"%s\"}", v[i].words);
@@ -155,7 +152,23 @@ static void print_json(const verify_arguments *a, const ndp_verdict *v) {
 
 /* ---- the command ---- */
 
-static int verify(const verify_arguments *a) {
+static int verify_against(const verify_arguments *a) {
+    ndp_against result;
+    ndp_status st = ndp_verify_against(a->job.config, &(ndp_against_opts){.folder = a->against, .say = say}, &result);
+    if (st != NDP_OK)
+        return cli_fail(st, a->job.debug);
+    (a->json ? cli_print_against_json : cli_print_against)(&result, a->against);
+    bool agrees = result.agrees;
+    ndp_against_release(&result);
+    return cli_end_output(!agrees);
+}
+
+static int dump(const verify_arguments *a) {
+    ndp_status st = ndp_verify_dump(a->job.config, &(ndp_dump_opts){.folder = a->dump, .say = say});
+    return st == NDP_OK ? 0 : cli_fail(st, a->job.debug);
+}
+
+static int verify_layouts(const verify_arguments *a) {
     ndp_verdict *verdicts = calloc((size_t)a->layouts.n, sizeof *verdicts);
     if (!verdicts) {
         fprintf(stderr, "ndparallel: not enough memory for %d layouts\n", a->layouts.n);
@@ -182,14 +195,25 @@ int cmd_verify(int argc, char **argv) {
         .usage = "JOB.YAML",
         .help = "Check layouts: train a job for a few steps on one rank and on every --layout, and compare all "
                 "gradients, gradient norms and losses. Ranks are threads of this process. Exit code 0: all layouts "
-                "agree; 1: at least one does not.",
+                "agree; 1: at least one does not."
+                "\v"
+                "--against judges any trainer by one step: the folder DUMP has batch.safetensors (input_ids and labels "
+                "of all rows, not shifted; position_ids or document_starts; loss, the mean over all tokens that are "
+                "predicted, and their number as tokens), gradients*.safetensors (names of Hugging Face, summed over "
+                "ranks, before clipping) and, optionally, weights*.safetensors (after the update by the job's "
+                "optimizer). The job names the model; precision.compute is what the trainer computed in: our step is "
+                "in fp32 (or fp64), and with bf16 the bounds are twice what our own bf16 is off by. Exit code 0: it "
+                "agrees; 1: it does not.",
         .options = options,
         .takes_job = true,
         .check = check_arguments};
     verify_arguments a = {.steps = NDP_VERIFY_STEPS};
     cli_parse(&command, argc, argv, &a);
     ndp_status st = cli_job_load(&a.job);
-    int code = st == NDP_OK ? verify(&a) : cli_fail(st, a.job.debug);
+    int code = st != NDP_OK ? cli_fail(st, a.job.debug)
+               : a.against  ? verify_against(&a)
+               : a.dump     ? dump(&a)
+                            : verify_layouts(&a);
     cli_job_release(&a.job);
     free(a.layouts.items);
     return code;

@@ -178,8 +178,8 @@ ndp_status ndp_tensor_list_add(ndp_tensor_list *list, const ndp_engine *e, ndp_o
     return NDP_OK;
 }
 
-ndp_status ndp_tensor_list_of(ndp_tensor_list *list, const ndp_model *whole, ndp_dtype stored) {
-    return add_specs(list, whole, NULL, NDP_OWNED_MASTER, "", stored);
+ndp_status ndp_tensor_list_of(ndp_tensor_list *list, const ndp_model *whole, ndp_owned_kind kind, ndp_dtype stored) {
+    return add_specs(list, whole, NULL, kind, "", stored);
 }
 
 void ndp_tensor_list_release(ndp_tensor_list *list) {

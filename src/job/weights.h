@@ -19,8 +19,9 @@ typedef struct ndp_tensor_list {
 /* Appends the tensors of one kind, with `prefix` before their names. Borrows the engine. */
 NDP_API ndp_status ndp_tensor_list_add(ndp_tensor_list *list, const ndp_engine *e, ndp_owned_kind kind,
                                        const char *prefix, ndp_dtype stored);
-/* The tensors of a whole model, without pieces. */
-NDP_API ndp_status ndp_tensor_list_of(ndp_tensor_list *list, const ndp_model *whole, ndp_dtype stored);
+/* The tensors of a whole model, without pieces; of other kinds than NDP_OWNED_MASTER only those that are trained. */
+NDP_API ndp_status ndp_tensor_list_of(ndp_tensor_list *list, const ndp_model *whole, ndp_owned_kind kind,
+                                      ndp_dtype stored);
 void ndp_tensor_list_release(ndp_tensor_list *list);
 
 /* The type of exported weights: bf16 if that is what the model computes in, else that of the master weights. */

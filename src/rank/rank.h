@@ -12,6 +12,7 @@ typedef struct ndp_rank {
     ndp_job job;
     const ndp_train_opts *opts; /* of a whole run, borrowed; else NULL */
     bool forward_only;          /* only evaluates */
+    bool no_data;               /* its caller loads the batches */
     ndp_transport *transport;   /* borrowed */
     ndp_exec exec;              /* of all engines */
     ndp_comm *world;
@@ -32,7 +33,8 @@ typedef struct ndp_rank {
 typedef struct ndp_rank_opts {
     const ndp_train_opts *run; /* of the whole run that it is part of; NULL: none. Borrowed */
     bool forward_only;         /* only evaluates: opens only the held-out rows, in the memory of a forward pass */
-    const ndp_device *device;  /* NULL: that of the configuration; tests give others. Borrowed */
+    bool no_data;              /* opens no data: the caller loads the batches of a trainer (ndp_engine_load) */
+    const ndp_device *device;  /* NULL: that of the configuration. Borrowed */
     int split_place;           /* of sums (device/device.h); 0: fast ones */
     const char *weights_of;    /* forward_only: a run folder, whose checkpoint of `step` has the weights, hash-checked;
                                 * NULL: those of model.path */
@@ -45,7 +47,7 @@ NDP_API ndp_status ndp_rank_open(const ndp_config *c, ndp_world *w, const ndp_ra
 /* Accepts {0}. */
 void ndp_rank_close(ndp_rank *r);
 
-/* rows.c: opens r->data, or only its held-out rows if r->forward_only. Collective. */
+/* rows.c: opens r->data, or only its held-out rows if r->forward_only, or nothing if r->no_data. Collective. */
 NDP_API ndp_status ndp_rank_open_data(ndp_rank *r);
 /* Fills r->whole with a micro-batch of rows of the data set; rows[j] < 0 stands for an empty row, nothing to predict.
  */

@@ -68,6 +68,10 @@ static ndp_status prepare_tokens(void *user, const ndp_strings *files, ndp_token
 
 ndp_status ndp_rank_open_data(ndp_rank *r) {
     r->shape = (ndp_batch_shape){r->job.batch.global_batch, r->job.batch.micro_batch, r->job.batch.data_ranks};
+    if (r->no_data) {
+        r->data.steps = r->job.config->train.steps;
+        return NDP_OK;
+    }
     NDP_TRY(ndp_agree(r->world, ndp_job_data_open(&r->job, &r->data)));
     NDP_TRY(ndp_rank_check_memory(r)); /* before tokenizing, which may take long */
     return ndp_job_data_rows(&r->data, r->forward_only, prepare_tokens, r);

@@ -45,7 +45,7 @@ static ndp_status add_pieces(const ndp_run_model *m, ndp_tensor_list *list) {
 static ndp_status list_tensors(const ndp_run_model *m, ndp_tensor_list *list) {
     ndp_model model;
     NDP_TRY(ndp_model_build(&m->job.spec, &m->job.model, &model));
-    ndp_status st = ndp_tensor_list_of(list, &model, m->type);
+    ndp_status st = ndp_tensor_list_of(list, &model, NDP_OWNED_MASTER, m->type);
     ndp_model_release(&model);
     if (st == NDP_OK)
         st = ndp_weights_check(ndp_run_model_weights(m), list->specs, list->n, NULL, NULL);

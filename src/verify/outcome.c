@@ -306,8 +306,7 @@ static void measure_pair(ndp_bounds *b, double times, const ndp_outcome *x, cons
         raise_to(&b->of[NDP_MEASURE_WEIGHTS], times * weights_distance(x, y, &(int){0}));
 }
 
-/* Whether two names are equal except for numbers. */
-static bool is_of_one_kind(const char *a, const char *b) {
+bool ndp_names_of_one_kind(const char *a, const char *b) {
     static const char digits[] = "0123456789";
     for (; *a || *b; a++, b++) {
         a += strspn(a, digits);
@@ -325,7 +324,7 @@ static bool is_of_one_kind(const char *a, const char *b) {
 static void share_between_layers(double *bounds, const ndp_outcome *o) {
     for (int i = 0; i < o->n; i++)
         for (int j = 0; j < o->n; j++)
-            if (is_of_one_kind(o->names[i], o->names[j]))
+            if (ndp_names_of_one_kind(o->names[i], o->names[j]))
                 raise_to(&bounds[i], bounds[j]);
 }
 

@@ -73,6 +73,8 @@ int ndp_spread_runs(const ndp_bounds *b, int global_batch, ndp_spread_run runs[N
  * step of a gradient near 0, of either sign, and in a tensor that starts as zeros (a norm's offset, a bias) a few such
  * elements would decide. */
 NDP_API ndp_status ndp_bounds_measure(ndp_bounds *b, const ndp_outcome *runs, int n);
+/* Whether the names of two tensors are equal except for numbers: of the same tensor in all layers. */
+bool ndp_names_of_one_kind(const char *a, const char *b);
 /* Frees the measured bounds. Accepts {0}. */
 void ndp_bounds_release(ndp_bounds *b);
 

@@ -320,6 +320,13 @@ static ndp_status verify_layouts(verification *v, ndp_verdict *verdicts) {
     return st;
 }
 
+ndp_status ndp_verify_check_threads(const ndp_config *c) {
+    const char *transport = c->train.transport;
+    NDP_CHECK(strcmp(transport, "auto") == 0 || strcmp(transport, "local") == 0,
+              "train.transport %s: verify runs its ranks as threads of one process; use local or auto", transport);
+    return NDP_OK;
+}
+
 /* Overrides settings of the job that verify cannot use. */
 static void override_settings(verification *v) {
     ndp_config *c = &v->config;
@@ -336,12 +343,10 @@ static void override_settings(verification *v) {
 ndp_status ndp_verify_altered(const ndp_config *c, const ndp_verify_opts *o, ndp_verify_hook *alter, void *user,
                               ndp_verdict *verdicts) {
     verification v = {.opts = o, .alter = alter, .user = user, .bounds = ndp_bounds_of(c)};
-    const char *transport = c->train.transport;
     NDP_CHECK(o->n >= 1, "no layout to verify; name one, such as dp_shard=4,tp=2");
     NDP_CHECK(o->steps >= 1 && o->steps <= NDP_VERIFY_STEPS, "%d steps; give 1 to %d, for which the bounds hold",
               o->steps, NDP_VERIFY_STEPS);
-    NDP_CHECK(strcmp(transport, "auto") == 0 || strcmp(transport, "local") == 0,
-              "train.transport %s: verify runs its ranks as threads of one process; use local or auto", transport);
+    NDP_TRY(ndp_verify_check_threads(c));
     NDP_TRY(ndp_device_check(c));
     NDP_TRY(ndp_config_copy(c, &v.config));
     override_settings(&v);

@@ -55,7 +55,7 @@ static void damaged_indices(void **state) {
         {"{\"weight_map\":{\"a\":\"s2\"}}", NDP_EFORMAT, "tensor a should be in"},
         {"{\"weight_map\":{\"a\":\"s1\",\"a\":\"s2\"}}", NDP_EFORMAT, "same key twice"},
         {"{\"weight_map\":{\"b\":\"s2\",\"a\":\"broken\"}}", NDP_EFORMAT, "broken"},
-        {"{\"weight_map\":{\"b\":\"s2\",\"c\":\"s4\",\"d\":\"s5\"}}", NDP_EFORMAT, "tensor x is in two shards"},
+        {"{\"weight_map\":{\"b\":\"s2\",\"c\":\"s4\",\"d\":\"s5\"}}", NDP_EFORMAT, "tensor x is in two files"},
         {"{\"weight_map\":{\"a\":\"s1\",\"e\":\"s6\"}}", NDP_EFORMAT, "tensor a is in 2 shards"},
     };
     ndp_weights *w = NULL;

@@ -1,0 +1,263 @@
+/* ndp_verify_against: a dump is checked by its headers, then by its values, and compared with the same step on one
+ * rank. The updated weights come from a second rank, which has all rows in one update. */
+#include "verify/against.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "host/memory_need.h"
+#include "plan/job_memory.h"
+#include "verify/outcome.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* fp32 and fp64: of gradients and loss, as proof 3 has them (docs/ARCHITECTURE.md). bf16: so many times the distance
+ * from fp32 of our own step in bf16. */
+static const double fp32_gradient = 2e-5, fp32_loss = 2e-6, fp64_gradient = 1e-9, fp64_loss = 1e-11, bf16_times = 2;
+
+/* The largest relative error of storing a number as `t`. */
+static double rounding_of(ndp_dtype t) {
+    return t == NDP_BF16 ? 0x1p-8 : t == NDP_F16 ? 0x1p-11 : t == NDP_F32 ? 0x1p-24 : 0x1p-53;
+}
+
+/* ---- distances ---- */
+
+enum { BLOCK = 8192 };
+
+static const char *name_of(const ndp_comparison *c, int tensor) { return c->judge->list.specs[tensor].name; }
+
+/* Calls `each` with the elements of a tensor of the dump, block by block, and those of a sum. */
+typedef void block_visitor(void *user, int64_t n, const double *dump, const double *sum);
+static ndp_status visit_blocks(const ndp_comparison *c, int tensor, const ndp_judged *sum, block_visitor *each,
+                               void *user) {
+    double block[BLOCK];
+    const double *own = sum->gradient + c->judge->first[tensor];
+    int64_t all = c->judge->first[tensor + 1] - c->judge->first[tensor];
+    for (int64_t at = 0; at < all; at += BLOCK) {
+        int64_t n = all - at < BLOCK ? all - at : BLOCK;
+        NDP_TRY(ndp_weights_read(c->dump->gradients, name_of(c, tensor), at, n, block, NDP_F64, true));
+        each(user, n, block, own + at);
+    }
+    return NDP_OK;
+}
+
+static void add_products(void *user, int64_t n, const double *d, const double *s) {
+    ndp_products *p = user;
+    for (int64_t i = 0; i < n; i++)
+        p->dd += d[i] * d[i], p->dc += d[i] * s[i], p->cc += s[i] * s[i];
+}
+
+ndp_status ndp_compare_products(const ndp_comparison *c, int tensor, const ndp_judged *sum, ndp_products *out) {
+    *out = (ndp_products){0};
+    return visit_blocks(c, tensor, sum, add_products, out);
+}
+
+typedef struct apart {
+    double k, apart, d, s; /* squares */
+} apart;
+
+static void add_apart(void *user, int64_t n, const double *d, const double *s) {
+    apart *a = user;
+    for (int64_t i = 0; i < n; i++) {
+        double own = a->k * s[i];
+        a->apart += (d[i] - own) * (d[i] - own), a->d += d[i] * d[i], a->s += own * own;
+    }
+}
+
+ndp_status ndp_compare_distance(const ndp_comparison *c, int tensor, const ndp_judged *sum, double k, double *out) {
+    apart a = {.k = k};
+    NDP_TRY(visit_blocks(c, tensor, sum, add_apart, &a));
+    double nothing = c->nothing * c->nothing;
+    *out = a.apart == 0 || (a.d <= nothing && a.s <= nothing) ? 0 : sqrt(a.apart / a.s);
+    return NDP_OK;
+}
+
+/* ---- bounds ---- */
+
+/* |a - b| / |b| of a tensor of two sums. */
+static double distance_of(const ndp_judge *j, int tensor, const ndp_judged *a, const ndp_judged *b) {
+    apart sum = {.k = 1};
+    int64_t first = j->first[tensor];
+    add_apart(&sum, j->first[tensor + 1] - first, a->gradient + first, b->gradient + first);
+    return sum.apart == 0 ? 0 : sqrt(sum.apart / sum.s);
+}
+
+/* Raises the bounds to bf16_times the distance of our own step in bf16, the largest of all layers for each tensor. */
+static ndp_status measure_half(ndp_comparison *c) {
+    ndp_judge half;
+    ndp_judged sum = {0};
+    NDP_TRY(ndp_judge_open(c->config, c->dump, NDP_BF16, &half));
+    ndp_status st = ndp_judged_init(&sum, &half);
+    if (st == NDP_OK)
+        st = ndp_judge_mean(&half, c->rows, &sum);
+    for (int i = 0; st == NDP_OK && i < half.list.n; i++) {
+        double bound = bf16_times * distance_of(&half, i, &sum, &c->ours);
+        for (int k = 0; k < half.list.n; k++)
+            if (ndp_names_of_one_kind(half.list.specs[i].name, half.list.specs[k].name) && c->bounds[k] < bound)
+                c->bounds[k] = bound;
+    }
+    double loss = bf16_times * fabs(sum.loss / c->ours.loss - 1);
+    c->loss_bound = loss > c->loss_bound ? loss : c->loss_bound;
+    ndp_judged_release(&sum);
+    ndp_judge_close(&half);
+    return st;
+}
+
+static ndp_status find_bounds(ndp_comparison *c) {
+    const ndp_judge *j = c->judge;
+    bool exact = j->config.precision.compute == NDP_F64;
+    double squares = 0;
+    c->bounds = calloc((size_t)j->list.n, sizeof *c->bounds);
+    if (!c->bounds)
+        return NDP_FAIL(NDP_ENOMEM, "no memory for the bounds of %d tensors", j->list.n);
+    for (int64_t i = 0; i < j->first[j->list.n]; i++)
+        squares += c->ours.gradient[i] * c->ours.gradient[i];
+    c->nothing = sqrt(squares) * (exact ? 1e-15 : 1e-7);
+    for (int i = 0; i < j->list.n; i++) {
+        ndp_dtype stored = ndp_weights_find(c->dump->gradients, name_of(c, i))->spec.dtype;
+        c->bounds[i] = (exact && stored == NDP_F64 ? fp64_gradient : fp32_gradient) + rounding_of(stored);
+    }
+    ndp_dtype stored = ndp_safetensors_find(c->dump->batch, "loss")->spec.dtype;
+    c->loss_bound = (exact && stored == NDP_F64 ? fp64_loss : fp32_loss) + rounding_of(stored);
+    return c->config->precision.compute == NDP_BF16 ? measure_half(c) : NDP_OK;
+}
+
+/* ---- the verdict ---- */
+
+static ndp_status compare_gradients(const ndp_comparison *c, ndp_against *out) {
+    const ndp_tensor_list *list = &c->judge->list;
+    out->gradients = calloc((size_t)list->n, sizeof *out->gradients);
+    if (!out->gradients)
+        return NDP_FAIL(NDP_ENOMEM, "no memory for the distances of %d tensors", list->n);
+    for (; out->n < list->n; out->n++) {
+        ndp_against_tensor *t = &out->gradients[out->n];
+        t->bound = c->bounds[out->n];
+        NDP_TRY(ndp_compare_distance(c, out->n, &c->ours, 1, &t->off));
+        t->agrees = t->off <= t->bound;
+        t->name = strdup(name_of(c, out->n));
+        if (!t->name)
+            return NDP_FAIL(NDP_ENOMEM, "no memory for the name of a tensor");
+    }
+    return ndp_weights_intact(c->dump->gradients);
+}
+
+static void set_verdict(ndp_against *a) {
+    a->agrees = a->tokens[0] == a->tokens[1] && fabs(a->loss[0] / a->loss[1] - 1) <= a->loss_bound;
+    for (int i = 0; i < a->n; i++)
+        a->agrees &= a->gradients[i].agrees;
+    a->agrees &= !a->has_weights || a->weights_off <= a->weights_bound;
+}
+
+static ndp_status compare(ndp_comparison *c, ndp_against *out) {
+    NDP_TRY(ndp_judged_init(&c->ours, c->judge));
+    NDP_TRY(ndp_judge_mean(c->judge, c->rows, &c->ours));
+    NDP_TRY(find_bounds(c));
+    out->tokens[0] = c->dump->tokens, out->tokens[1] = c->ours.tokens;
+    out->loss[0] = c->dump->loss, out->loss[1] = c->ours.loss;
+    out->loss_bound = c->loss_bound;
+    NDP_TRY(compare_gradients(c, out));
+    set_verdict(out);
+    return NDP_OK;
+}
+
+/* What our own step is computed in. */
+static ndp_dtype compute_of(const ndp_config *c) { return c->precision.compute == NDP_F64 ? NDP_F64 : NDP_F32; }
+
+static ndp_status judge(const ndp_config *c, const ndp_dump *d, const ndp_dump_rows *rows, ndp_against *out) {
+    ndp_judge j;
+    NDP_TRY(ndp_judge_open(c, d, compute_of(c), &j));
+    ndp_comparison of = {.config = c, .dump = d, .rows = rows, .judge = &j};
+    ndp_status st = compare(&of, out);
+    ndp_judged_release(&of.ours);
+    free(of.bounds);
+    ndp_judge_close(&j);
+    return st;
+}
+
+/* ---- before anything runs ---- */
+
+/* Sums that are in memory at once: ours, one that is tried, and one in bf16. */
+enum { SUMS = 3 };
+
+static ndp_status check_memory(const ndp_config *c, const ndp_dump *d, const ndp_job *j) {
+    static const ndp_log log = {NDP_LOG_INFO, 0};
+    int64_t bytes, sums = SUMS * j->spec.parameters * (int64_t)sizeof(double);
+    NDP_TRY(ndp_job_memory(j, 0, &bytes));
+    const ndp_memory_need n = {.rank = bytes,
+                               .ranks = 1,
+                               .mapped = 1,
+                               .besides = sums + 4 * d->rows * d->length * (int64_t)sizeof(int32_t),
+                               .what = "the comparison with a dump",
+                               .less = "It computes the step on one rank. Dump a smaller model of the same kind, or "
+                                       "shorter or fewer rows"};
+    return ndp_memory_check(&n, c->train.force_memory, &log);
+}
+
+static ndp_status check_fits(const ndp_config *c, const ndp_dump *d, const ndp_job *j) {
+    ndp_model m;
+    NDP_TRY(ndp_model_build(&j->spec, &j->model, &m));
+    ndp_status st = ndp_dump_check_model(d, &m);
+    ndp_model_release(&m);
+    return st == NDP_OK ? check_memory(c, d, j) : st;
+}
+
+/* The job of one rank for the dump's rows; *vocab: of its model. */
+static ndp_status check_dump(const ndp_config *c, const ndp_dump *d, int64_t *vocab) {
+    ndp_config one;
+    ndp_job j;
+    NDP_TRY(ndp_judge_config(c, d, 1, compute_of(c), &one));
+    ndp_status st = ndp_job_init(&one, 1, &j);
+    if (st != NDP_OK) {
+        char why[1024];
+        snprintf(why, sizeof why, "%s", ndp_error_message());
+        st = NDP_FAIL(st, "the job for the dump %s, whose rows have %lld tokens: %s", d->folder, (long long)d->length,
+                      why);
+    } else {
+        *vocab = j.spec.vocab;
+        st = check_fits(c, d, &j);
+        ndp_job_release(&j);
+    }
+    ndp_config_release(&one);
+    return st;
+}
+
+static ndp_status against_dump(const ndp_config *c, const ndp_against_opts *o, const ndp_dump *d, ndp_against *out) {
+    int64_t vocab;
+    ndp_dump_rows rows;
+    double start = ndp_now();
+    NDP_TRY(check_dump(c, d, &vocab));
+    NDP_TRY(ndp_dump_read_rows(d, vocab, &rows));
+    ndp_status st = ndp_dump_check_values(d);
+    if (st == NDP_OK)
+        st = judge(c, d, &rows, out);
+    ndp_dump_rows_release(&rows);
+    NDP_TRY(st);
+    out->rows = d->rows, out->length = d->length;
+    out->seconds = ndp_now() - start;
+    ndp_say(o->say, o->user, "one rank, %lld row%s of %lld tokens: %.1f s", (long long)d->rows, d->rows == 1 ? "" : "s",
+            (long long)d->length, out->seconds);
+    return NDP_OK;
+}
+
+ndp_status ndp_verify_against(const ndp_config *c, const ndp_against_opts *o, ndp_against *out) {
+    ndp_dump d;
+    *out = (ndp_against){0};
+    NDP_TRY(ndp_device_check(c));
+    NDP_TRY(ndp_dump_open(o->folder, &d));
+    ndp_status st = against_dump(c, o, &d, out);
+    ndp_dump_close(&d);
+    if (st != NDP_OK)
+        ndp_against_release(out);
+    return st;
+}
+
+void ndp_against_release(ndp_against *a) {
+    for (int i = 0; i < a->n; i++)
+        free(a->gradients[i].name);
+    for (int i = 0; i < a->n_causes; i++)
+        free(a->causes[i]);
+    free(a->gradients);
+    free(a->causes);
+    *a = (ndp_against){0};
+}
