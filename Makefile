@@ -26,6 +26,7 @@ test: ## installs, builds, tests
 
 test-all: test ## the long tests, the sanitizer builds, a minute of every fuzzer
 	@tools/install-deps build test analysis
+	@tools/test-python dump
 	@tools/run-tests build --label-regex long
 	@tools/test-sanitized asan ubsan tsan
 	@tools/fuzz $(SECONDS_PER_FUZZER)

@@ -1,0 +1,81 @@
+#!/bin/sh
+# Steps of other trainers, dumped by the scripts of tools/dump: transformers in one process and on 2 ranks in every layout agrees with
+# our step; each mistake made in these scripts (dump_cases.py) is found. $NDP_DUMP_PYTHON has torch (tools/test-python dump).
+. "$(dirname "$0")/cases.sh"
+python=${NDP_DUMP_PYTHON:-python3}
+tools=$NDP_SOURCE_DIR/tools/dump
+if ! "$python" -c 'import accelerate, safetensors, torch, transformers' 2>import.log; then
+    echo "$python: $(tail -n 1 import.log): trainers in Python are skipped (tools/test-python dump installs what they need)"
+    exit 77
+fi
+export OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 HF_HUB_DISABLE_PROGRESS_BARS=1 PYTHONDONTWRITEBYTECODE=1
+
+# trains NAME COMMAND...: a script that writes the dump NAME.
+trains() {
+    case_of "$@"
+    shift
+    timeout $patience "$@" >out 2>err || fail "exit code $?"
+}
+
+# agrees MODEL DUMP
+agrees() {
+    run verify job.yaml --set model.path="$1" --against "$2"
+    code_is 0
+    says out "^$2 agrees with our step on its [0-9]+ rows of [0-9]+ tokens"
+}
+
+# differs MODEL DUMP
+differs() {
+    run verify job.yaml --set model.path="$1" --against "$2"
+    code_is 1
+    says out "^$2 differs from our step on its [0-9]+ rows of [0-9]+ tokens"
+}
+
+cat >job.yaml <<'EOF2'
+model: {path: tied}
+data: {files: [text.txt], tokenizer: bytes, sequence_length: 32}
+batch: {global_batch_size: 4, micro_batch_size: 2}
+optimizer: {name: adamw, lr: 1.0e-3, betas: [0.9, 0.95], eps: 1.0e-8, weight_decay: 0.1, max_grad_norm: 1.0}
+schedule: {name: constant}
+train: {steps: 1, threads: 1, force_memory: true, output_dir: run}
+EOF2
+cp "$NDP_SOURCE_DIR/README.md" text.txt
+trains models "$python" "$NDP_SOURCE_DIR/tests/cli/dump_cases.py" "$tools" models .
+
+# Every script as a user runs it; on the rows of a job, too, which `verify --dump` writes.
+models=tied
+stories=${NDP_TEST_DATA:+$NDP_TEST_DATA/models/stories260K}
+if [ -n "$stories" ] && [ -d "$stories" ]; then
+    ln -s "$stories" stories260K
+    models="$models stories260K"
+else
+    echo "no NDP_TEST_DATA: stories260K is skipped" >&2
+fi
+run verify job.yaml --dump ours
+code_is 0
+agrees tied ours
+for model in $models; do
+    trains one "$python" "$tools/one_process.py" $model one-$model
+    agrees $model one-$model
+    for script in ddp fsdp2 tensor_parallel context_parallel accelerate_step; do
+        trains $script "$python" -m torch.distributed.run --standalone --nproc-per-node 2 "$tools/$script.py" $model $script-$model
+        agrees $model $script-$model
+    done
+done
+trains theirs "$python" "$tools/one_process.py" tied theirs ours/batch.safetensors
+agrees tied theirs
+
+trains right "$python" "$NDP_SOURCE_DIR/tests/cli/dump_cases.py" "$tools" right .
+for name in accelerate_fsdp2 accelerate_tp accelerate_cp; do
+    agrees tied $name
+done
+
+trains wrong "$python" "$NDP_SOURCE_DIR/tests/cli/dump_cases.py" "$tools" wrong .
+for name in mean_of_each_rank norms_not_summed labels_lost_at_the_cut tied_head_not_summed no_document_mask gradient_doubled \
+    accumulation_not_divided divided_by_ranks_twice samples_of_one_rank weight_decay_inside clipped \
+    noise transposed row_of_zeros other_theta other_eps; do
+    differs tied $name
+done
+differs one-kv kv_gradient_of_one_rank
+
+end_of_cases
