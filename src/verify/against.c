@@ -1,6 +1,6 @@
 /* ndp_verify_against: a dump is checked by its headers, then by its values, and compared with the same step on one
  * rank. The updated weights come from a second rank, which has all rows in one update. */
-#include "verify/against.h"
+#include "verify/causes.h"
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -158,7 +158,7 @@ static ndp_status compare(ndp_comparison *c, ndp_against *out) {
     out->loss_bound = c->loss_bound;
     NDP_TRY(compare_gradients(c, out));
     set_verdict(out);
-    return NDP_OK;
+    return ndp_find_causes(c, out);
 }
 
 /* What our own step is computed in. */

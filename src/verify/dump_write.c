@@ -13,6 +13,8 @@
 typedef struct dump_writing {
     const ndp_config *config;
     const char *folder; /* where the files are written */
+    ndp_verify_hook *alter;
+    void *user;
     ndp_metrics *result;
 } dump_writing;
 
@@ -167,6 +169,8 @@ static ndp_status write_step(const dump_writing *d, ndp_trainer *t) {
     ndp_metrics m;
     ndp_dump_rows rows = {0};
     ndp_status st = NDP_OK;
+    if (d->alter)
+        NDP_TRY(d->alter(d->user, t));
     NDP_TRY(run_step(t, &m));
     NDP_CHECK(isfinite(m.loss) && isfinite(m.grad_norm), "the loss of the step is %g and the gradient norm %g: no dump",
               m.loss, m.grad_norm);
@@ -191,7 +195,7 @@ static ndp_status dump_rank(ndp_world *w, void *arg) {
     return st;
 }
 
-ndp_status ndp_verify_dump(const ndp_config *c, const ndp_dump_opts *o) {
+ndp_status ndp_verify_dump_altered(const ndp_config *c, const ndp_dump_opts *o, ndp_verify_hook *alter, void *user) {
     ndp_new_folder folder;
     ndp_metrics m;
     ndp_job j;
@@ -201,9 +205,13 @@ ndp_status ndp_verify_dump(const ndp_config *c, const ndp_dump_opts *o) {
     int ranks = j.world;
     ndp_job_release(&j);
     NDP_TRY(ndp_new_folder_begin(o->folder, &folder));
-    ndp_status st = ndp_local_world(ranks, dump_rank, &(dump_writing){c, folder.beside, &m});
+    ndp_status st = ndp_local_world(ranks, dump_rank, &(dump_writing){c, folder.beside, alter, user, &m});
     NDP_TRY(ndp_new_folder_end(&folder, st));
     ndp_say(o->say, o->user, "%s: %lld tokens, loss %.6f, gradient norm %.6g, %d rank%s", o->folder,
             (long long)m.tokens, m.loss, m.grad_norm, ranks, ranks == 1 ? "" : "s");
     return NDP_OK;
+}
+
+ndp_status ndp_verify_dump(const ndp_config *c, const ndp_dump_opts *o) {
+    return ndp_verify_dump_altered(c, o, NULL, NULL);
 }

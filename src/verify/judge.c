@@ -34,8 +34,17 @@ static ndp_status list_tensors(ndp_judge *j) {
 }
 
 static ndp_status open_rank(ndp_judge *j) {
+    const ndp_device *device;
     NDP_TRY(ndp_transport_self(&j->transport));
-    NDP_TRY(ndp_trainer_open(&j->config, j->transport, &(ndp_rank_opts){.no_data = true}, &j->trainer));
+    NDP_TRY(ndp_device_find(ndp_device_names[j->config.train.device], &device));
+    j->partial = device->host_memory ? malloc(sizeof *j->partial) : NULL;
+    if (!j->partial && device->host_memory)
+        return NDP_FAIL(NDP_ENOMEM, "no memory for a device");
+    if (j->partial)
+        ndp_partial_init(j->partial, device);
+    NDP_TRY(ndp_trainer_open(&j->config, j->transport,
+                             &(ndp_rank_opts){.no_data = true, .device = j->partial ? &j->partial->device : device},
+                             &j->trainer));
     return list_tensors(j);
 }
 
@@ -54,6 +63,9 @@ void ndp_judge_close(ndp_judge *j) {
     ndp_trainer_destroy(j->trainer);
     ndp_transport_destroy(j->transport);
     ndp_tensor_list_release(&j->list);
+    if (j->partial)
+        ndp_partial_release(j->partial);
+    free(j->partial);
     free(j->first);
     ndp_config_release(&j->config);
     *j = (ndp_judge){0};
@@ -123,6 +135,16 @@ ndp_status ndp_judge_add(ndp_judge *j, const ndp_dump_rows *rows, int64_t row, d
     s->tokens += r.tokens;
     return ndp_engine_runs(j->trainer->engine, NDP_OWNED_GRAD, add_run,
                            &(adding){.judge = j, .weight = weight * tokens, .sum = s});
+}
+
+static ndp_status add_trained(void *user, const ndp_owned_run *r) {
+    bool trained = ndp_engine_model(r->engine)->buffers[r->buffer].trainable;
+    return trained ? add_run(user, r) : NDP_OK;
+}
+
+ndp_status ndp_judge_weights(ndp_judge *j, ndp_judged *s) {
+    return ndp_engine_runs(j->trainer->engine, NDP_OWNED_MASTER, add_trained,
+                           &(adding){.judge = j, .weight = 1, .sum = s});
 }
 
 ndp_status ndp_judge_mean(ndp_judge *j, const ndp_dump_rows *rows, ndp_judged *s) {

@@ -5,10 +5,12 @@
 
 #include "train/trainer.h"
 #include "verify/dump.h"
+#include "verify/partial.h"
 
 typedef struct ndp_judge {
     ndp_config config; /* the job's, for one row on one rank */
     ndp_transport *transport;
+    ndp_partial *partial; /* its device; NULL: one whose memory the host cannot access */
     ndp_trainer *trainer;
     ndp_tensor_list list; /* of the trained tensors */
     int64_t *first;       /* tensor i is elements first[i] .. first[i + 1] of a sum */
@@ -40,6 +42,9 @@ void ndp_judged_release(ndp_judged *s);
 NDP_API ndp_status ndp_judge_add(ndp_judge *j, const ndp_dump_rows *rows, int64_t row, double weight, ndp_judged *s);
 /* The mean over all tokens of the rows, from {0}. NDP_EINVAL: the model's own loss is not finite. */
 NDP_API ndp_status ndp_judge_mean(ndp_judge *j, const ndp_dump_rows *rows, ndp_judged *s);
+
+/* Puts the trained weights into s->gradient. */
+NDP_API ndp_status ndp_judge_weights(ndp_judge *j, ndp_judged *s);
 
 /* The number of tokens that a row predicts. */
 int64_t ndp_dump_row_tokens(const ndp_dump_rows *rows, int64_t row);

@@ -14,4 +14,8 @@ NDP_API ndp_status ndp_verify_check_threads(const ndp_config *c);
 NDP_API ndp_status ndp_verify_altered(const ndp_config *c, const ndp_verify_opts *o, ndp_verify_hook *alter, void *user,
                                       ndp_verdict *verdicts);
 
+/* ndp_verify_dump with a hook. */
+NDP_API ndp_status ndp_verify_dump_altered(const ndp_config *c, const ndp_dump_opts *o, ndp_verify_hook *alter,
+                                           void *user);
+
 #endif

@@ -1,0 +1,36 @@
+/* A device around another one, whose gradients of weights are sums over some of the rows alone: what a rank has before
+ * ranks add theirs. Everything else, the loss and the gradients of activations, is as it was; so one rank computes what
+ * a trainer has that forgets such a sum. */
+#ifndef NDP_VERIFY_PARTIAL_H
+#define NDP_VERIFY_PARTIAL_H
+
+#include "ops/op.h"
+
+/* A range of rows. */
+typedef struct ndp_row_range {
+    int64_t first, count;
+} ndp_row_range;
+
+/* What gradients of weights are summed over. {0}: everything. */
+typedef struct ndp_partial_sums {
+    int n; /* ranges of rows; 0: all rows */
+    ndp_row_range rows[2];
+    int head_rank, head_ranks;  /* of norms by heads: only the heads of rank `head_rank` of so many; 0: all */
+    bool no_embedding, no_head; /* without what tables get from the embedding, from the head */
+} ndp_partial_sums;
+
+typedef struct ndp_partial {
+    ndp_device device; /* its kernels point here: the struct must not move */
+    const ndp_device *inner;
+    const ndp_kernel *kernels[NDP_OP_COUNT];
+    ndp_kernel own[NDP_OP_COUNT];
+    ndp_partial_sums sums; /* of the next steps; the caller sets it between steps */
+    void *scratch;
+    size_t scratch_bytes;
+} ndp_partial;
+
+/* Wraps `inner`, whose memory the host can access. Copies no kernels of its own: it borrows `inner`. */
+void ndp_partial_init(ndp_partial *p, const ndp_device *inner);
+void ndp_partial_release(ndp_partial *p);
+
+#endif

@@ -1,0 +1,209 @@
+/* Trials of what cuts a row: borders of documents, ranks that have some of its columns, and ranks that have some of the
+ * heads or one end of a tied table. */
+#include "verify/trials.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { MOST_CUTS = 4 };
+
+static void begin_trial(ndp_finder *f) {
+    memcpy(f->trial.tokens, f->c->rows->tokens, 4 * (size_t)(f->trial.n * f->trial.length) * sizeof *f->trial.tokens);
+}
+
+/* ---- documents ---- */
+
+ndp_status ndp_try_documents(ndp_finder *f) {
+    int64_t all = f->trial.n * f->trial.length;
+    bool any = false;
+    for (int64_t i = 0; i < all; i++)
+        any |= f->c->rows->starts[i] > 0;
+    for (int restart = 1; restart >= 0 && any && !ndp_found_all(f); restart--) {
+        begin_trial(f);
+        for (int64_t i = 0; i < all; i++) {
+            f->trial.starts[i] = 0;
+            if (!restart)
+                f->trial.positions[i] = (int32_t)(i % f->trial.length);
+        }
+        NDP_TRY(ndp_sum_trial(f));
+        NDP_TRY(ndp_try_both(
+            f, restart ? "like attention to other documents of a row: a mask without document borders"
+                       : "like rows that are one document: a mask and positions without document borders"));
+    }
+    return NDP_OK;
+}
+
+/* ---- cuts of the sequence ---- */
+
+/* What rank `rank` of n has of a row: a chunk, or with zig-zag two of 2n. Returns how many ranges. */
+static int columns_of_rank(int64_t length, int n, int rank, bool zigzag, ndp_row_range out[2]) {
+    int64_t chunk = length / (zigzag ? 2 * n : n);
+    out[0] = (ndp_row_range){rank * chunk, chunk};
+    out[1] = (ndp_row_range){(2 * n - 1 - rank) * chunk, chunk};
+    return zigzag ? 2 : 1;
+}
+
+static void columns_text(const ndp_row_range *r, int n, char out[96]) {
+    int used =
+        snprintf(out, 96, "columns %lld to %lld", (long long)r[0].first, (long long)(r[0].first + r[0].count) - 1);
+    if (n > 1)
+        snprintf(out + used, 96 - (size_t)used, " and %lld to %lld", (long long)r[1].first,
+                 (long long)(r[1].first + r[1].count) - 1);
+}
+
+static bool is_inside(const ndp_row_range *r, int n, int64_t column) {
+    bool inside = false;
+    for (int k = 0; k < n; k++)
+        inside |= column >= r[k].first && column < r[k].first + r[k].count;
+    return inside;
+}
+
+/* Leaves the labels of the trial inside of the ranges alone. */
+static void keep_labels(ndp_finder *f, const ndp_row_range *r, int n) {
+    begin_trial(f);
+    for (int64_t i = 0; i < f->trial.n * f->trial.length; i++)
+        if (!is_inside(r, n, i % f->trial.length))
+            f->trial.labels[i] = -1;
+}
+
+/* The labels whose tokens are in the next chunk. */
+static ndp_status try_lost_labels(ndp_finder *f, int n) {
+    char words[160];
+    int64_t chunk = f->trial.length / n;
+    begin_trial(f);
+    for (int64_t i = 0; i < f->trial.n * f->trial.length; i++)
+        if (i % f->trial.length % chunk == chunk - 1)
+            f->trial.labels[i] = -1;
+    NDP_TRY(ndp_sum_trial(f));
+    snprintf(words, sizeof words,
+             "like our step without the last label of each %lld columns: labels are lost where the "
+             "sequence is cut into %d",
+             (long long)chunk, n);
+    return ndp_try_both(f, words);
+}
+
+/* Attention that stays inside of the chunks. */
+static ndp_status try_closed_chunks(ndp_finder *f, int n, bool restart) {
+    char words[160];
+    int64_t chunk = f->trial.length / n;
+    begin_trial(f);
+    for (int64_t i = 0; i < f->trial.n * f->trial.length; i++) {
+        int32_t column = (int32_t)(i % f->trial.length), first = (int32_t)(column / chunk * chunk);
+        if (f->trial.starts[i] < first)
+            f->trial.starts[i] = first;
+        if (restart)
+            f->trial.positions[i] = column - first;
+    }
+    NDP_TRY(ndp_sum_trial(f));
+    snprintf(words, sizeof words,
+             "like attention that stays inside of each %lld columns%s: it does not cross the cuts of "
+             "the sequence",
+             (long long)chunk, restart ? ", with positions that restart there" : "");
+    return ndp_try_both(f, words);
+}
+
+/* f->sum becomes a part of ours, with the loss and tokens that it has. */
+static ndp_status sum_partly(ndp_finder *f, const ndp_partial_sums *sums) {
+    ndp_begin_sum(f);
+    f->c->judge->partial->sums = *sums;
+    ndp_status st = ndp_add_rows(f, f->c->rows, 0, f->c->rows->n, 1, 1);
+    f->c->judge->partial->sums = (ndp_partial_sums){0};
+    f->sum.loss = 0; /* it is ours, which differs from that of the dump or needs no cause */
+    return st;
+}
+
+/* The labels of a rank's columns alone; and all labels, but the gradients of weights summed over its columns alone. In
+ * the last layer both are the same, so the one that explains more goes first. */
+static ndp_status try_column_part(ndp_finder *f, int n, int rank, bool zigzag) {
+    ndp_row_range r[2];
+    ndp_reading labels[2], part[2];
+    char text[96], words[200];
+    int ranges = columns_of_rank(f->trial.length, n, rank, zigzag, r), counts[2] = {0}, n_labels, n_part = 0;
+    columns_text(r, ranges, text);
+    keep_labels(f, r, ranges);
+    NDP_TRY(ndp_sum_trial(f));
+    snprintf(words, sizeof words, "like the labels of %s alone", text);
+    n_labels = ndp_read_both(f, &f->sum, words, NDP_OF_ALL, labels);
+    const ndp_judged swapped = f->sum;
+    f->sum = f->other, f->other = swapped;
+    if (f->c->judge->partial) {
+        NDP_TRY(sum_partly(f, &(ndp_partial_sums){.n = ranges, .rows = {r[0], r[1]}}));
+        f->sum.tokens = f->other.tokens;
+        snprintf(words, sizeof words, "like the part of %s: a sum over %d ranks that cut the sequence is missing", text,
+                 n);
+        n_part = ndp_read_both(f, &f->sum, words, "", part);
+    }
+    NDP_TRY(ndp_count_readings(f, &f->other, labels, n_labels, &counts[0]));
+    NDP_TRY(ndp_count_readings(f, &f->sum, part, n_part, &counts[1]));
+    for (int turn = 0; turn < 2; turn++)
+        NDP_TRY((turn == 0) == (counts[0] >= counts[1]) ? ndp_try_readings(f, &f->other, labels, n_labels, false)
+                                                        : ndp_try_readings(f, &f->sum, part, n_part, false));
+    return NDP_OK;
+}
+
+/* The mean over ranks of the mean over the labels of each. */
+static ndp_status try_mean_of_columns(ndp_finder *f, int n, bool zigzag) {
+    ndp_reading reading = {1, ""};
+    ndp_row_range r[2];
+    ndp_begin_sum(f);
+    for (int rank = 0; rank < n; rank++) {
+        int64_t tokens = 0;
+        keep_labels(f, r, columns_of_rank(f->trial.length, n, rank, zigzag, r));
+        for (int64_t row = 0; row < f->trial.n; row++)
+            tokens += ndp_dump_row_tokens(&f->trial, row);
+        if (tokens)
+            NDP_TRY(ndp_add_rows(f, &f->trial, 0, f->trial.n, 1, f->tokens / (double)tokens / n));
+    }
+    f->sum.tokens = 0;
+    snprintf(
+        reading.words, sizeof reading.words,
+        "like the mean over %d parts of the columns%s of the mean over the tokens of each, instead of the mean over "
+        "all tokens",
+        n, zigzag ? " (zig-zag)" : "");
+    return ndp_try_readings(f, &f->sum, &reading, 1, false);
+}
+
+ndp_status ndp_try_columns(ndp_finder *f) {
+    int64_t length = f->trial.length;
+    for (int n = 2; n <= 2 * MOST_CUTS && !ndp_found_all(f); n *= 2)
+        if (length % n == 0)
+            NDP_TRY(try_lost_labels(f, n));
+    for (int n = 2; n <= MOST_CUTS && !ndp_found_all(f); n *= 2)
+        for (int restart = 0; restart < 2 && length % n == 0 && !ndp_found_all(f); restart++)
+            NDP_TRY(try_closed_chunks(f, n, restart));
+    for (int n = 2; n <= MOST_CUTS; n *= 2)
+        for (int zigzag = 0; zigzag < 2; zigzag++) {
+            if (length % (zigzag ? 2 * n : n) || ndp_found_all(f))
+                continue;
+            NDP_TRY(try_mean_of_columns(f, n, zigzag));
+            for (int rank = 0; rank < n && !ndp_found_all(f); rank++)
+                NDP_TRY(try_column_part(f, n, rank, zigzag));
+        }
+    return NDP_OK;
+}
+
+/* ---- parts of a gradient that ranks add up ---- */
+
+static ndp_status try_sums(ndp_finder *f, const ndp_partial_sums *sums, const char *words) {
+    ndp_reading r = {1, ""};
+    if (ndp_found_all(f) || !f->c->judge->partial)
+        return NDP_OK;
+    NDP_TRY(sum_partly(f, sums));
+    snprintf(r.words, sizeof r.words, "%s", words);
+    return ndp_try_readings(f, &f->sum, &r, 1, false);
+}
+
+ndp_status ndp_try_parts(ndp_finder *f) {
+    NDP_TRY(try_sums(f, &(ndp_partial_sums){.no_embedding = true},
+                     "like what the head alone gives: the sum with the embedding is missing"));
+    NDP_TRY(try_sums(f, &(ndp_partial_sums){.no_head = true},
+                     "like what the embedding alone gives: the sum with the head is missing"));
+    for (int n = 2; n <= MOST_CUTS; n *= 2)
+        for (int rank = 0; rank < n; rank++) {
+            char words[160];
+            snprintf(words, sizeof words,
+                     "like the heads of rank %d of %d: a sum over ranks that cut the heads is missing", rank, n);
+            NDP_TRY(try_sums(f, &(ndp_partial_sums){.head_rank = rank, .head_ranks = n}, words));
+        }
+    return NDP_OK;
+}
