@@ -325,8 +325,8 @@ static void note(trouble *t, const char *name, const char *detail) {
 
 static void add_trouble(ndp_str *message, const char *kind, trouble *t) {
     if (t->n)
-        ndp_str_addf(message, "; %d %s: %s%s", t->n, kind, t->text.data ? t->text.data : "",
-                     t->n > NAMES ? ", ..." : "");
+        ndp_str_addf(message, "%s%d %s: %s%s", message->length ? "; " : "", t->n, kind,
+                     t->text.data ? t->text.data : "", t->n > NAMES ? ", ..." : "");
     message->failed |= t->text.failed;
     ndp_str_release(&t->text);
 }
@@ -362,8 +362,8 @@ static void check_extra(const ndp_weights *w, const char **sorted, int n, ndp_we
     }
 }
 
-ndp_status ndp_weights_check(const ndp_weights *w, const ndp_tensor_spec *expected, int n, ndp_weights_ignore *ignore,
-                             void *arg) {
+ndp_status ndp_weights_compare(const ndp_weights *w, const ndp_tensor_spec *expected, int n, ndp_weights_ignore *ignore,
+                               void *arg, ndp_str *out) {
     const char **sorted = malloc(((size_t)n + 1) * sizeof *sorted);
     if (!sorted)
         return NDP_FAIL(NDP_ENOMEM, "not enough memory to check %d tensors", n);
@@ -375,17 +375,20 @@ ndp_status ndp_weights_check(const ndp_weights *w, const ndp_tensor_spec *expect
     qsort(sorted, (size_t)n, sizeof *sorted, compare_names);
     check_extra(w, sorted, n, ignore, arg, &extra);
     free(sorted);
-    ndp_str message = {0};
-    add_trouble(&message, "missing", &missing);
-    add_trouble(&message, "of another shape or type", &wrong);
-    add_trouble(&message, "that the model does not have", &extra);
-    ndp_status st = NDP_OK;
-    if (message.failed)
-        st = NDP_FAIL(NDP_ENOMEM, "not enough memory to say which of %d tensors are wrong", n);
-    else if (message.length)
+    add_trouble(out, "missing", &missing);
+    add_trouble(out, "of another shape or type", &wrong);
+    add_trouble(out, "that the model does not have", &extra);
+    return out->failed ? NDP_FAIL(NDP_ENOMEM, "not enough memory to say which of %d tensors are wrong", n) : NDP_OK;
+}
+
+ndp_status ndp_weights_check(const ndp_weights *w, const ndp_tensor_spec *expected, int n, ndp_weights_ignore *ignore,
+                             void *arg) {
+    ndp_str wrong = {0};
+    ndp_status st = ndp_weights_compare(w, expected, n, ignore, arg, &wrong);
+    if (st == NDP_OK && wrong.length)
         st = NDP_FAIL(NDP_EFORMAT,
                       "the weights in '%s' are not those of its config.json: %s. Take both from the same model",
-                      w->folder, message.data + 2);
-    ndp_str_release(&message);
+                      w->folder, wrong.data);
+    ndp_str_release(&wrong);
     return st;
 }

@@ -4,6 +4,7 @@
 #ifndef NDP_CHECKPOINT_FOLDER_H
 #define NDP_CHECKPOINT_FOLDER_H
 
+#include "base/text.h"
 #include "checkpoint/lock.h"
 #include "checkpoint/safetensors.h"
 #include "comm/comm.h"
@@ -46,10 +47,14 @@ NDP_API ndp_status ndp_weights_intact(const ndp_weights *w);
 /* True for a tensor that a model may ignore, such as a tied lm_head.weight. */
 typedef bool ndp_weights_ignore(const char *name, void *arg);
 
-/* Checks that the folder contains exactly the tensors `expected` (names and shapes; any float type is fine).
- * NDP_EFORMAT lists in one message, with up to 5 names each: missing tensors, those with another shape or an unreadable
- * type, and unexpected ones. Buffers "...rotary_emb.inv_freq" are always ignored, others if `ignore` (may be NULL) says
- * so. */
+/* Appends to `out` in what a set differs from the tensors `expected` (names and shapes; any float type is fine), with
+ * up to 5 names each: missing tensors, those with another shape or an unreadable type, and unexpected ones; nothing if
+ * it does not. Ignores what ndp_weights_check ignores. NDP_ENOMEM. */
+NDP_API ndp_status ndp_weights_compare(const ndp_weights *w, const ndp_tensor_spec *expected, int n,
+                                       ndp_weights_ignore *ignore, void *arg, ndp_str *out);
+/* Checks that the folder contains exactly the tensors `expected`: NDP_EFORMAT says in one message what is wrong.
+ * Buffers
+ * "...rotary_emb.inv_freq" are always ignored, others if `ignore` (may be NULL) says so. */
 NDP_API ndp_status ndp_weights_check(const ndp_weights *w, const ndp_tensor_spec *expected, int n,
                                      ndp_weights_ignore *ignore, void *arg);
 

@@ -163,13 +163,14 @@ static bool may_be_there(const char *name, void *model) {
 static ndp_status check_set(const ndp_dump *d, ndp_weights *set, const ndp_model *m, ndp_owned_kind kind,
                             const char *what) {
     ndp_tensor_list list = {0};
+    ndp_str wrong = {0};
     NDP_TRY(ndp_weights_prefix(set, ndp_model_prefix(m)));
     ndp_status st = ndp_tensor_list_of(&list, m, kind, NDP_F32);
-    if (st == NDP_OK && ndp_weights_check(set, list.specs, list.n, may_be_there, (void *)m) != NDP_OK) {
-        char why[1024];
-        snprintf(why, sizeof why, "%s", ndp_error_message());
-        st = NDP_FAIL(NDP_EFORMAT, "%s: the %s are not those of the job's model: %s", d->folder, what, why);
-    }
+    if (st == NDP_OK)
+        st = ndp_weights_compare(set, list.specs, list.n, may_be_there, (void *)m, &wrong);
+    if (st == NDP_OK && wrong.length)
+        st = NDP_FAIL(NDP_EFORMAT, "%s: the %s are not those of the job's model: %s", d->folder, what, wrong.data);
+    ndp_str_release(&wrong);
     ndp_tensor_list_release(&list);
     return st;
 }
