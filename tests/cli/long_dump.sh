@@ -4,7 +4,7 @@
 . "$(dirname "$0")/cases.sh"
 python=${NDP_DUMP_PYTHON:-python3}
 tools=$NDP_SOURCE_DIR/tools/dump
-if ! "$python" -c 'import accelerate, safetensors, torch, transformers' 2>import.log; then
+if ! "$python" -c 'import accelerate, safetensors, torch, torchtitan, transformers' 2>import.log; then
     echo "$python: $(tail -n 1 import.log): trainers in Python are skipped (tools/test-python dump installs what they need)"
     exit 77
 fi
@@ -16,6 +16,9 @@ trains() {
     shift
     timeout $patience "$@" >out 2>err || fail "exit code $?"
 }
+
+# ranks SCRIPT ARGUMENT...: on two processes.
+ranks() { trains "$1" "$python" -m torch.distributed.run --standalone --nproc-per-node 2 "$@"; }
 
 # agrees MODEL DUMP
 agrees() {
@@ -58,7 +61,7 @@ for model in $models; do
     trains one "$python" "$tools/one_process.py" $model one-$model
     agrees $model one-$model
     for script in ddp fsdp2 tensor_parallel context_parallel accelerate_step; do
-        trains $script "$python" -m torch.distributed.run --standalone --nproc-per-node 2 "$tools/$script.py" $model $script-$model
+        ranks "$tools/$script.py" $model $script-$model
         agrees $model $script-$model
     done
 done
@@ -68,6 +71,11 @@ agrees tied theirs
 trains right "$python" "$NDP_SOURCE_DIR/tests/cli/dump_cases.py" "$tools" right .
 for name in accelerate_fsdp2 accelerate_tp accelerate_cp; do
     agrees tied $name
+done
+
+for layout in data_parallel_shard tensor_parallel; do
+    ranks "$NDP_SOURCE_DIR/tests/cli/titan_on_cpu.py" "$tools" tied titan-$layout --parallelism.${layout}_degree 2
+    agrees tied titan-$layout
 done
 
 trains wrong "$python" "$NDP_SOURCE_DIR/tests/cli/dump_cases.py" "$tools" wrong .
