@@ -1,6 +1,7 @@
 /* Reading a dump as sums that faults would make, and the lines that say so. The sums are those of trials.c. */
 #include "verify/causes.h"
 
+#include "base/arena.h"
 #include "base/text.h"
 #include "verify/outcome.h"
 #include <math.h>
@@ -9,19 +10,6 @@
 #include <string.h>
 
 /* ---- lines ---- */
-
-static ndp_status add_line(ndp_finder *f, ndp_str *line) {
-    char **grown = realloc(f->out->causes, ((size_t)f->out->n_causes + 1) * sizeof *grown);
-    if (grown)
-        f->out->causes = grown;
-    char *text = ndp_str_detach(line);
-    if (!grown || !text) {
-        free(text);
-        return NDP_FAIL(NDP_ENOMEM, "no memory for a text");
-    }
-    f->out->causes[f->out->n_causes++] = text;
-    return NDP_OK;
-}
 
 static const char *name_of(const ndp_finder *f, int tensor) { return f->out->gradients[tensor].name; }
 
@@ -38,32 +26,92 @@ static void add_kind(ndp_str *s, const char *name) {
     }
 }
 
-/* Names `n` tensors, a name for those of a kind. */
-static void add_names(const ndp_finder *f, const int *tensors, int n, ndp_str *s) {
+/* Names the tensors of a cause, one name for those of a kind. Returns how many they are. */
+static int add_names(const ndp_finder *f, int cause, ndp_str *s) {
     enum { KINDS = 6 };
-    int kinds = 0, named = 0;
+    int kinds = 0, named = 0, n = 0;
+    for (int i = 0; i < f->out->n; i++)
+        n += f->cause_of[i] == cause;
     if (n == f->out->n && n > 1) {
         ndp_str_addf(s, "all %d gradients", n);
-        return;
+        return n;
     }
-    for (int i = 0; i < n; i++) {
-        int alike = 1;
-        bool again = false;
-        for (int k = 0; k < i; k++)
-            again |= ndp_names_of_one_kind(name_of(f, tensors[k]), name_of(f, tensors[i]));
-        for (int k = i + 1; k < n; k++)
-            alike += ndp_names_of_one_kind(name_of(f, tensors[k]), name_of(f, tensors[i]));
-        if (again || kinds++ >= KINDS)
+    for (int i = 0; i < f->out->n; i++) {
+        int alike = 0, all = 0, first = NDP_NONE;
+        for (int k = 0; k < f->out->n && f->cause_of[i] == cause; k++) {
+            if (!ndp_names_of_one_kind(name_of(f, k), name_of(f, i)))
+                continue;
+            all++;
+            if (f->cause_of[k] == cause && alike++ == 0)
+                first = k;
+        }
+        if (first != i || kinds++ >= KINDS)
             continue;
         ndp_str_add(s, kinds > 1 ? ", " : "");
         if (alike > 1)
-            add_kind(s, name_of(f, tensors[i]));
+            add_kind(s, name_of(f, i));
         else
-            ndp_str_add(s, name_of(f, tensors[i]));
+            ndp_str_add(s, name_of(f, i));
+        if (alike > 1 && alike < all)
+            ndp_str_addf(s, " (%d of %d)", alike, all);
         named += alike;
     }
     if (named < n)
         ndp_str_addf(s, " and %d other%s", n - named, n - named == 1 ? "" : "s");
+    return n;
+}
+
+/* "all 20 gradients, the loss and the number of tokens are like rows 0 to 3 alone" */
+static char *text_of(const ndp_finder *f, int cause) {
+    const ndp_cause *c = &f->causes[cause];
+    ndp_str s = {0};
+    int n = add_names(f, cause, &s);
+    if (c->loss)
+        ndp_str_addf(&s, "%sthe loss", n == 0 ? "" : c->tokens ? ", " : " and ");
+    if (c->tokens)
+        ndp_str_addf(&s, "%sthe number of tokens", n || c->loss ? " and " : "");
+    ndp_str_addf(&s, " %s %s", n + c->loss + c->tokens > 1 ? "are" : "is", c->words);
+    return ndp_str_detach(&s);
+}
+
+static ndp_status write_lines(const ndp_finder *f) {
+    f->out->causes = calloc((size_t)f->n_causes + 1, sizeof *f->out->causes);
+    for (int i = 0; f->out->causes && i < f->n_causes; i++) {
+        f->out->causes[i] = text_of(f, i);
+        if (!f->out->causes[i])
+            break;
+        f->out->n_causes++;
+    }
+    return f->out->n_causes == f->n_causes ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "no memory for a text");
+}
+
+/* The cause with these words, new or found before. */
+static ndp_status find_cause(ndp_finder *f, const char *words, int *out) {
+    for (*out = 0; *out < f->n_causes; ++*out)
+        if (strcmp(f->causes[*out].words, words) == 0)
+            return NDP_OK;
+    NDP_TRY(ndp_array_reserve(&f->causes, &f->cause_capacity, f->n_causes + 1, sizeof *f->causes));
+    f->causes[f->n_causes] = (ndp_cause){0};
+    snprintf(f->causes[f->n_causes++].words, sizeof f->causes->words, "%s", words);
+    return NDP_OK;
+}
+
+static void close_tensor(ndp_finder *f, int tensor, int cause) {
+    f->cause_of[tensor] = cause;
+    f->open[tensor] = false;
+    f->n_open--;
+}
+
+static void close_loss(ndp_finder *f, int cause) {
+    f->causes[cause].loss = true;
+    f->open_loss = false;
+    f->n_open--;
+}
+
+static void close_tokens(ndp_finder *f, int cause) {
+    f->causes[cause].tokens = true;
+    f->open_tokens = false;
+    f->n_open--;
 }
 
 /* ---- readings ---- */
@@ -81,40 +129,29 @@ static bool loss_is(const ndp_finder *f, double loss) {
     return loss != 0 && fabs(f->out->loss[0] / loss - 1) <= f->c->loss_bound;
 }
 
-/* "all 20 gradients and the loss are 0.500 of ours: " or "... is/are " */
-static void add_subject(const ndp_finder *f, int n, bool loss, bool tokens, ndp_str *s) {
-    if (n)
-        add_names(f, f->fit, n, s);
-    if (loss)
-        ndp_str_add(s, n ? tokens ? ", the loss" : " and the loss" : "the loss");
-    if (tokens)
-        ndp_str_add(s, n || loss ? " and the number of tokens" : "the number of tokens");
-    ndp_str_add(s, n + loss + tokens > 1 ? " are " : " is ");
-}
-
 static ndp_status try_reading(ndp_finder *f, const ndp_judged *sum, const ndp_reading *r, bool times) {
-    int n = 0;
-    ndp_str line = {0};
+    char words[sizeof f->causes->words];
+    int cause = NDP_NONE;
+    bool loss = f->open_loss && loss_is(f, r->factor * sum->loss);
+    if (times)
+        snprintf(words, sizeof words, "%.3f of ours: %s", r->factor, r->words);
+    else
+        snprintf(words, sizeof words, "%s", r->words);
     for (int i = 0; i < f->out->n; i++) {
         bool fits;
         NDP_TRY(is_reading(f, i, sum, r->factor, &fits));
         if (!fits)
             continue;
-        f->fit[n++] = i;
-        f->open[i] = false;
-        f->n_open--;
+        NDP_TRY(find_cause(f, words, &cause));
+        close_tensor(f, i, cause);
     }
-    bool loss = f->open_loss && loss_is(f, r->factor * sum->loss);
-    bool tokens = f->open_tokens && (n || loss) && sum->tokens == f->out->tokens[0];
-    f->open_loss &= !loss, f->open_tokens &= !tokens;
-    f->n_open -= loss + tokens;
-    if (n == 0 && !loss)
-        return NDP_OK;
-    add_subject(f, n, loss, tokens, &line);
-    if (times)
-        ndp_str_addf(&line, "%.3f of ours: ", r->factor);
-    ndp_str_add(&line, r->words);
-    return add_line(f, &line);
+    if (loss) {
+        NDP_TRY(find_cause(f, words, &cause));
+        close_loss(f, cause);
+    }
+    if (f->open_tokens && cause != NDP_NONE && sum->tokens == f->out->tokens[0])
+        close_tokens(f, cause);
+    return NDP_OK;
 }
 
 ndp_status ndp_try_readings(ndp_finder *f, const ndp_judged *sum, const ndp_reading *readings, int n, bool times) {
@@ -150,32 +187,27 @@ static ndp_status multiple_of(const ndp_finder *f, int tensor, double *out) {
     return NDP_OK;
 }
 
-/* One line for those that are multiples of ours, each with its factor, and one for all others. */
+/* Those that are multiples of ours are said with their factor. */
 static ndp_status say_none(ndp_finder *f) {
-    int n = 0;
+    static const char none[] = "different: no cause that we know fits";
+    int cause;
     for (int i = 0; i < f->out->n; i++) {
-        double factor = NAN;
-        if (f->open[i])
-            NDP_TRY(multiple_of(f, i, &factor));
-        if (f->open[i] && isfinite(factor)) {
-            ndp_str line = {0};
-            ndp_str_addf(&line, "%s is %.4f of ours: no cause that we know fits", name_of(f, i), factor);
-            NDP_TRY(add_line(f, &line));
-        } else if (f->open[i]) {
-            f->fit[n++] = i;
-        }
+        char words[96];
+        double factor;
+        if (!f->open[i])
+            continue;
+        NDP_TRY(multiple_of(f, i, &factor));
+        snprintf(words, sizeof words, "%.4f of ours: no cause that we know fits", factor);
+        NDP_TRY(find_cause(f, isfinite(factor) ? words : none, &cause));
+        close_tensor(f, i, cause);
     }
-    if (n == 0 && !f->open_loss && !f->open_tokens)
-        return NDP_OK;
-    ndp_str line = {0};
-    if (n)
-        add_names(f, f->fit, n, &line);
+    if (f->open_loss || f->open_tokens)
+        NDP_TRY(find_cause(f, none, &cause));
     if (f->open_loss)
-        ndp_str_add(&line, n ? ", the loss" : "the loss");
+        close_loss(f, cause);
     if (f->open_tokens)
-        ndp_str_add(&line, n || f->open_loss ? ", the number of tokens" : "the number of tokens");
-    ndp_str_add(&line, ": no cause that we know fits");
-    return add_line(f, &line);
+        close_tokens(f, cause);
+    return NDP_OK;
 }
 
 /* ---- all of it ---- */
@@ -183,11 +215,13 @@ static ndp_status say_none(ndp_finder *f) {
 static ndp_status begin(ndp_finder *f) {
     const ndp_dump_rows *rows = f->c->rows;
     f->open = calloc((size_t)f->out->n, sizeof *f->open);
-    f->fit = calloc((size_t)f->out->n, sizeof *f->fit);
-    if (!f->open || !f->fit)
+    f->cause_of = malloc((size_t)f->out->n * sizeof *f->cause_of);
+    if (!f->open || !f->cause_of)
         return NDP_FAIL(NDP_ENOMEM, "no memory for a list of %d tensors", f->out->n);
-    for (int i = 0; i < f->out->n; i++)
+    for (int i = 0; i < f->out->n; i++) {
+        f->cause_of[i] = NDP_NONE;
         f->n_open += f->open[i] = !f->out->gradients[i].agrees;
+    }
     f->open_tokens = f->out->tokens[0] != f->out->tokens[1];
     f->open_loss = !loss_is(f, f->out->loss[1]);
     f->n_open += f->open_tokens + f->open_loss;
@@ -206,10 +240,13 @@ ndp_status ndp_find_causes(ndp_comparison *c, ndp_against *out) {
         st = ndp_try_all(&f);
     if (st == NDP_OK && f.n_open > 0)
         st = say_none(&f);
+    if (st == NDP_OK)
+        st = write_lines(&f);
     ndp_dump_rows_release(&f.trial);
     ndp_judged_release(&f.sum);
     ndp_judged_release(&f.other);
     free(f.open);
-    free(f.fit);
+    free(f.cause_of);
+    free(f.causes);
     return st;
 }

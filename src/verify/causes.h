@@ -11,13 +11,22 @@ typedef struct ndp_reading {
     char words[256];
 } ndp_reading;
 
+/* What is said of tensors, of the loss, of the number of tokens: "like rows 0 to 3 alone". */
+typedef struct ndp_cause {
+    char words[288];
+    bool loss, tokens;
+} ndp_cause;
+
 typedef struct ndp_finder {
     ndp_comparison *c;
     ndp_against *out;
-    bool *open; /* by tensor: it differs, and no cause is found */
+    ndp_cause *causes; /* in the order in which they were found */
+    int n_causes;
+    int64_t cause_capacity;
+    int *cause_of; /* by tensor: NDP_NONE: it agrees */
+    bool *open;    /* by tensor: it differs, and no cause is found */
     bool open_loss, open_tokens;
     int n_open;            /* of these */
-    int *fit;              /* tensors that the reading which is tried explains */
     ndp_dump_rows trial;   /* the dump's rows, changed for a trial */
     ndp_judged sum, other; /* of trials */
     double tokens;         /* of all rows */

@@ -129,6 +129,8 @@ ndp_status ndp_judge_add(ndp_judge *j, const ndp_dump_rows *rows, int64_t row, d
                                                .positions = rows->positions + at,
                                                .starts = rows->starts + at,
                                                .rows = rows->length}));
+    if (j->partial)
+        j->partial->attentions = 0;
     NDP_TRY(ndp_engine_step(j->trainer->engine, 0, 0, false, &r));
     double tokens = (double)r.tokens;
     s->loss += weight * tokens * r.loss;

@@ -116,15 +116,56 @@ static ndp_status run_xent(const ndp_op_call *c) {
     return run_unplanned(p, &rest);
 }
 
+/* Zeroes the columns of a view [T,H*D], contiguous, but those of part `part` of `parts` of each group of query heads.
+ */
+static void keep_heads(const ndp_view *v, const ndp_op_attr *attr, int part, int parts) {
+    size_t size = ndp_dtype_size(v->dtype);
+    int group = attr->heads / attr->kv_heads;
+    for (int h = 0; h < attr->heads; h++)
+        for (int64_t t = 0; t < v->rows && h % group * parts / group != part; t++)
+            memset((char *)v->data + (size_t)(t * v->ld + h * attr->head_dim) * size, 0, (size_t)attr->head_dim * size);
+}
+
+/* Everything first; then keys and values again, with zeros as the gradient of the other heads' results, which makes
+ * theirs zero; what that gives for queries is thrown away. */
+static ndp_status run_attention(const ndp_op_call *c) {
+    ndp_partial *p = partial_of(c);
+    const ndp_partial_sums *s = &p->sums;
+    const ndp_view *from = &c->in[0];
+    size_t size = ndp_dtype_size(from->dtype), row = (size_t)from->cols * size;
+    NDP_TRY(p->inner->kernels[c->op->id]->run(c));
+    if (++p->attentions != s->attention)
+        return NDP_OK;
+    char *copy = malloc((size_t)from->rows * row);
+    char *queries = malloc((size_t)(c->out[0].rows * c->out[0].ld) * ndp_dtype_size(c->out[0].dtype));
+    ndp_status st = copy && queries ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "no memory for gradients of attention");
+    ndp_op_call again = *c;
+    again.in[0].data = copy, again.in[0].ld = from->cols;
+    again.out[0].data = queries;
+    for (int64_t t = 0; t < from->rows && st == NDP_OK; t++)
+        memcpy(copy + (size_t)t * row, (const char *)from->data + (size_t)(t * from->ld) * size, row);
+    if (st == NDP_OK) {
+        keep_heads(&again.in[0], c->attr, s->kv_part, s->kv_parts);
+        st = run_unplanned(p, &again);
+    }
+    free(copy);
+    free(queries);
+    return st;
+}
+
 void ndp_partial_init(ndp_partial *p, const ndp_device *inner) {
-    static const ndp_op_id sums[] = {NDP_OP_linear_dw,    NDP_OP_linear_db,    NDP_OP_rmsnorm_dw,
-                                     NDP_OP_layernorm_dw, NDP_OP_embedding_dw, NDP_OP_xent};
+    static const struct {
+        ndp_op_id op;
+        ndp_status (*run)(const ndp_op_call *c);
+    } sums[] = {{NDP_OP_linear_dw, run_sum},          {NDP_OP_linear_db, run_sum},    {NDP_OP_rmsnorm_dw, run_sum},
+                {NDP_OP_layernorm_dw, run_sum},       {NDP_OP_embedding_dw, run_sum}, {NDP_OP_xent, run_xent},
+                {NDP_OP_attention_bwd, run_attention}};
     *p = (ndp_partial){.device = *inner, .inner = inner};
     memcpy(p->kernels, inner->kernels, sizeof p->kernels);
     for (int i = 0; i < NDP_COUNT(sums); i++) {
-        p->own[sums[i]] = *inner->kernels[sums[i]];
-        p->own[sums[i]].run = sums[i] == NDP_OP_xent ? run_xent : run_sum;
-        p->kernels[sums[i]] = &p->own[sums[i]];
+        p->own[sums[i].op] = *inner->kernels[sums[i].op];
+        p->own[sums[i].op].run = sums[i].run;
+        p->kernels[sums[i].op] = &p->own[sums[i].op];
     }
     p->device.kernels = p->kernels;
     p->device.user = p;

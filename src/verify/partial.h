@@ -17,6 +17,10 @@ typedef struct ndp_partial_sums {
     ndp_row_range rows[2];
     int head_rank, head_ranks;  /* of norms by heads: only the heads of rank `head_rank` of so many; 0: all */
     bool no_embedding, no_head; /* without what tables get from the embedding, from the head */
+    /* Of one attention, counted from 1 in the order of the backward, keys and values get the gradient of some of the
+     * query heads that share a kv head: part `kv_part` of `kv_parts`. What comes after it in the backward is then
+     * wrong, so that only the projections of that layer are of use. 0: all. */
+    int attention, kv_part, kv_parts;
 } ndp_partial_sums;
 
 typedef struct ndp_partial {
@@ -25,6 +29,7 @@ typedef struct ndp_partial {
     const ndp_kernel *kernels[NDP_OP_COUNT];
     ndp_kernel own[NDP_OP_COUNT];
     ndp_partial_sums sums; /* of the next steps; the caller sets it between steps */
+    int attentions;        /* backwards of attention since the caller set this to 0 */
     void *scratch;
     size_t scratch_bytes;
 } ndp_partial;

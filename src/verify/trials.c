@@ -71,6 +71,12 @@ static ndp_status try_divisions(ndp_finder *f) {
     return NDP_OK;
 }
 
+/* 0.5, 1, 20: what a user may have chosen. */
+static bool is_one_digit(double x) {
+    double unit = pow(10, floor(log10(x * (1 + 1e-5)))), digit = round(x / unit);
+    return fabs(x / (digit * unit) - 1) < 1e-5;
+}
+
 /* All gradients are ours times the factor that gives them a norm to which trainers clip. */
 static ndp_status try_clipping(ndp_finder *f) {
     double dump = 0, ours = 0;
@@ -82,7 +88,7 @@ static ndp_status try_clipping(ndp_finder *f) {
         dump += p.dd, ours += p.cc;
     }
     double norm = sqrt(dump), most = f->c->config->optimizer.max_grad_norm;
-    bool clipped = norm < sqrt(ours) && ((most > 0 && fabs(norm / most - 1) < 1e-4) || fabs(norm - 1) < 1e-4);
+    bool known = (most > 0 && fabs(norm / most - 1) < 1e-4) || is_one_digit(norm), clipped = norm < sqrt(ours) && known;
     if (!clipped)
         return NDP_OK;
     ndp_reading r = {norm / sqrt(ours), ""};
@@ -143,8 +149,10 @@ static void take_complement(ndp_finder *f) {
     f->sum.tokens = f->c->ours.tokens - f->sum.tokens;
 }
 
-static ndp_status try_row_part(ndp_finder *f, const row_part *p, bool others) {
+/* A rank of n: what it has alone, and n times that, where a mean over the ranks is missing. */
+static ndp_status try_row_part(ndp_finder *f, const row_part *p, int n, bool others) {
     char words[160];
+    ndp_reading times = {n, ""};
     ndp_begin_sum(f);
     NDP_TRY(ndp_add_rows(f, f->c->rows, p->first, p->end, p->step, 1));
     if (f->sum.tokens) {
@@ -154,6 +162,9 @@ static ndp_status try_row_part(ndp_finder *f, const row_part *p, bool others) {
     }
     snprintf(words, sizeof words, "like %s alone", p->words);
     NDP_TRY(ndp_try_both(f, words));
+    snprintf(times.words, sizeof times.words, "like %s alone, divided by the tokens of all and multiplied by %d",
+             p->words, n);
+    NDP_TRY(ndp_try_readings(f, &f->sum, &times, 1, false));
     if (!others || ndp_found_all(f))
         return NDP_OK;
     take_complement(f);
@@ -161,9 +172,10 @@ static ndp_status try_row_part(ndp_finder *f, const row_part *p, bool others) {
     return ndp_try_both(f, words);
 }
 
-/* Of n ranks the mean of what each has over its own tokens. */
-static ndp_status try_mean_of_means(ndp_finder *f, int n, bool turns) {
-    ndp_reading r = {1, ""};
+/* Of n parts the mean, and the sum, of what each has over its own tokens. */
+static ndp_status try_means(ndp_finder *f, int n, bool turns) {
+    ndp_reading r[2] = {{1, ""}, {n, ""}};
+    const char *which = turns ? "one row in turn" : "blocks of neighbours";
     ndp_begin_sum(f);
     for (int rank = 0; rank < n; rank++) {
         row_part p = rows_of_rank(f->c->rows->n, n, rank, turns);
@@ -175,11 +187,16 @@ static ndp_status try_mean_of_means(ndp_finder *f, int n, bool turns) {
     }
     f->sum.tokens = 0; /* it says nothing about their number */
     snprintf(
-        r.words, sizeof r.words,
+        r[0].words, sizeof r[0].words,
         "like the mean over %d parts of the rows, %s, of the mean over the tokens of each, instead of the mean over "
         "all tokens",
-        n, turns ? "one row in turn" : "blocks of neighbours");
-    return ndp_try_readings(f, &f->sum, &r, 1, false);
+        n, which);
+    snprintf(
+        r[1].words, sizeof r[1].words,
+        "like the sum over %d parts of the rows, %s, of the mean over the tokens of each, instead of the mean over "
+        "all tokens",
+        n, which);
+    return ndp_try_readings(f, &f->sum, r, 2, false);
 }
 
 static ndp_status try_rows(ndp_finder *f) {
@@ -188,10 +205,10 @@ static ndp_status try_rows(ndp_finder *f) {
         if (rows % n || (n > MOST_RANKS && n != rows))
             continue;
         for (int turns = 0; turns <= (n < rows) && !ndp_found_all(f); turns++) {
-            NDP_TRY(try_mean_of_means(f, (int)n, turns));
+            NDP_TRY(try_means(f, (int)n, turns));
             for (int rank = 0; rank < n && !ndp_found_all(f); rank++) {
                 row_part p = rows_of_rank(rows, (int)n, rank, turns);
-                NDP_TRY(try_row_part(f, &p, n > 2 && !turns));
+                NDP_TRY(try_row_part(f, &p, (int)n, n > 2 && !turns));
             }
         }
     }

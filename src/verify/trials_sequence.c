@@ -193,6 +193,42 @@ static ndp_status try_sums(ndp_finder *f, const ndp_partial_sums *sums, const ch
     return ndp_try_readings(f, &f->sum, &r, 1, false);
 }
 
+static bool is_of_kv_heads(const ndp_finder *f, const char *name) {
+    const ndp_model *m = &f->c->judge->trainer->model;
+    bool found = false;
+    for (int b = 0; b < m->n_buffers; b++)
+        for (int i = 0; i < m->buffers[b].segments.n; i++) {
+            const ndp_segment *s = &m->buffers[b].segments.items[i];
+            found |= (s->dim[0] == NDP_DIM_KV_HEADS || s->dim[1] == NDP_DIM_KV_HEADS) && strcmp(s->name, name) == 0;
+        }
+    return found;
+}
+
+static ndp_status try_kv_part(ndp_finder *f, int part, int parts) {
+    const ndp_partial *p = f->c->judge->partial;
+    char words[160];
+    snprintf(words, sizeof words,
+             "like part %d of %d of the query heads of a kv head: a sum over ranks with copies of a kv head is missing",
+             part, parts);
+    for (int k = 1, n = p->attentions; k <= n; k++)
+        NDP_TRY(try_sums(f, &(ndp_partial_sums){.attention = k, .kv_part = part, .kv_parts = parts}, words));
+    return NDP_OK;
+}
+
+/* Copies of kv heads, a layer at a time: only if something is open that has kv heads. */
+static ndp_status try_kv_heads(ndp_finder *f) {
+    const ndp_layout_facts *l = &f->c->judge->trainer->rank.job.spec.layout;
+    bool any = false;
+    for (int i = 0; i < f->out->n; i++)
+        any |= f->open[i] && is_of_kv_heads(f, f->out->gradients[i].name);
+    if (!any || !f->c->judge->partial || l->kv_heads == 0)
+        return NDP_OK;
+    for (int parts = 2; parts <= MOST_CUTS; parts *= 2)
+        for (int part = 0; part < parts && l->heads / l->kv_heads % parts == 0; part++)
+            NDP_TRY(try_kv_part(f, part, parts));
+    return NDP_OK;
+}
+
 ndp_status ndp_try_parts(ndp_finder *f) {
     NDP_TRY(try_sums(f, &(ndp_partial_sums){.no_embedding = true},
                      "like what the head alone gives: the sum with the embedding is missing"));
@@ -205,5 +241,5 @@ ndp_status ndp_try_parts(ndp_finder *f) {
                      "like the heads of rank %d of %d: a sum over ranks that cut the heads is missing", rank, n);
             NDP_TRY(try_sums(f, &(ndp_partial_sums){.head_rank = rank, .head_ranks = n}, words));
         }
-    return NDP_OK;
+    return try_kv_heads(f);
 }

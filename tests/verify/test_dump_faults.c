@@ -403,6 +403,12 @@ static ndp_status miss_tie(void *user, ndp_trainer *t) {
     return NDP_OK;
 }
 
+static ndp_status miss_kv_copies(void *user, ndp_trainer *t) {
+    (void)user;
+    miss_sums((ndp_program *)ndp_engine_program(t->engine), NDP_GROUP_KV);
+    return NDP_OK;
+}
+
 typedef struct rank_fault {
     const char *name, *family;
     way way;
@@ -437,6 +443,20 @@ static const rank_fault rank_faults[] = {
      {.tp = 2, .accumulation = 8},
      miss_tensor_ranks,
      {"like the heads of rank 0 of 2", "like the part of columns 0 to 15"}},
+    {"kv_copies",
+     "llama",
+     {.tp = 2, .accumulation = 8, .whole_rows = true},
+     miss_kv_copies,
+     {"model.layers.*.self_attn.k_proj.weight, model.layers.*.self_attn.v_proj.weight, "
+      "model.layers.*.self_attn.k_proj.bias, model.layers.*.self_attn.v_proj.bias are like part 0 of 2 of the query "
+      "heads of "
+      "a kv head: a sum over ranks with copies of a kv head is missing",
+      NULL}},
+    {"kv_copies_in_fours",
+     "starcoder2",
+     {.tp = 8, .accumulation = 8, .whole_rows = true},
+     miss_kv_copies,
+     {"like part 0 of 4 of the query heads of a kv head", NULL}},
     {"tied",
      "qwen2",
      {.pp = 2, .accumulation = 8, .once = true},
