@@ -1,7 +1,8 @@
 """Dumps by the scripts of tools/dump that they do not make as they are. Run by long_dump.sh.
 
     dump_cases.py TOOLS models FOLDER    writes the model folders FOLDER/tied and FOLDER/one-kv
-    dump_cases.py TOOLS right FOLDER     writes FOLDER/NAME for each layout of Accelerate that it has for GPUs only
+    dump_cases.py TOOLS right FOLDER     writes FOLDER/NAME for each layout of Accelerate that it has for GPUs only, and
+                                         FOLDER/golden-NAME for each model of tests/golden
     dump_cases.py TOOLS wrong FOLDER     writes FOLDER/NAME for each mistake, which breaks what a script calls
 """
 
@@ -100,6 +101,13 @@ def accelerate_cp():
         torch.nn.functional.scaled_dot_product_attention = gathered if on else attend
     ring._enable_context_parallel_dispatcher_impl = lambda **arguments: enable(True)
     ring._disable_context_parallel_dispatcher_impl = functools.partial(enable, False)
+
+
+# ---- every family ----
+
+for file in sorted((pathlib.Path(__file__).resolve().parents[1] / "golden").glob("*/expected.safetensors")):
+    if list(file.parent.glob("model*.safetensors")):
+        RIGHT["golden-" + file.parent.name] = (one_process, str(file.parent), lambda: None)
 
 
 # ---- mistakes ----
@@ -239,7 +247,7 @@ def weight_decay_inside():
 @case(fsdp2)
 def clipped():
     """The gradients are those after clipping."""
-    after_backward(fsdp2, lambda model: torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5))
+    after_backward(fsdp2, lambda model: torch.nn.utils.clip_grad_norm_(model.parameters(), one_process.MAX_GRAD_NORM))
 
 
 @case(one_process, "one-kv")

@@ -25,7 +25,7 @@ def start():
 
 def load(folder, device=None, **layout):
     """The model in fp32, with the mask of packed documents that transformers makes of position_ids."""
-    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="sdpa", **layout)
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, **layout)
     return (model.to(device) if device else model).train()
 
 
