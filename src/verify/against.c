@@ -12,14 +12,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* fp32 and fp64: of gradients and loss, as proof 3 has them (docs/ARCHITECTURE.md). bf16: so many times the distance
- * from fp32 of our own step in bf16. */
-static const double fp32_gradient = 2e-5, fp32_loss = 2e-6, fp64_gradient = 1e-9, fp64_loss = 1e-11, bf16_times = 2;
+/* Of gradients and loss, as proof 3 has them (docs/ARCHITECTURE.md). */
+static const double fp32_gradient = 2e-5, fp32_loss = 2e-6, fp64_gradient = 1e-9, fp64_loss = 1e-11;
 
-/* The largest relative error of storing a number as `t`. */
-static double rounding_of(ndp_dtype t) {
+double ndp_rounding_of(ndp_dtype t) {
     return t == NDP_BF16 ? 0x1p-8 : t == NDP_F16 ? 0x1p-11 : t == NDP_F32 ? 0x1p-24 : 0x1p-53;
 }
+
+ndp_dtype ndp_own_compute(const ndp_config *c) { return c->precision.compute == NDP_F64 ? NDP_F64 : NDP_F32; }
 
 /* ---- distances ---- */
 
@@ -83,21 +83,22 @@ static double distance_of(const ndp_judge *j, int tensor, const ndp_judged *a, c
     return sum.apart == 0 ? 0 : sqrt(sum.apart / sum.s);
 }
 
-/* Raises the bounds to bf16_times the distance of our own step in bf16, the largest of all layers for each tensor. */
+/* Raises the bounds to NDP_HALF_TIMES the distance of our own step in bf16, the largest of all layers for each tensor.
+ */
 static ndp_status measure_half(ndp_comparison *c) {
     ndp_judge half;
     ndp_judged sum = {0};
-    NDP_TRY(ndp_judge_open(c->config, c->dump, NDP_BF16, &half));
+    NDP_TRY(ndp_judge_open(c->config, c->dump, 1, NDP_BF16, &half));
     ndp_status st = ndp_judged_init(&sum, &half);
     if (st == NDP_OK)
         st = ndp_judge_mean(&half, c->rows, &sum);
     for (int i = 0; st == NDP_OK && i < half.list.n; i++) {
-        double bound = bf16_times * distance_of(&half, i, &sum, &c->ours);
+        double bound = NDP_HALF_TIMES * distance_of(&half, i, &sum, &c->ours);
         for (int k = 0; k < half.list.n; k++)
             if (ndp_names_of_one_kind(half.list.specs[i].name, half.list.specs[k].name) && c->bounds[k] < bound)
                 c->bounds[k] = bound;
     }
-    double loss = bf16_times * fabs(sum.loss / c->ours.loss - 1);
+    double loss = NDP_HALF_TIMES * fabs(sum.loss / c->ours.loss - 1);
     c->loss_bound = loss > c->loss_bound ? loss : c->loss_bound;
     ndp_judged_release(&sum);
     ndp_judge_close(&half);
@@ -116,10 +117,10 @@ static ndp_status find_bounds(ndp_comparison *c) {
     c->nothing = sqrt(squares) * (exact ? 1e-15 : 1e-7);
     for (int i = 0; i < j->list.n; i++) {
         ndp_dtype stored = ndp_weights_find(c->dump->gradients, name_of(c, i))->spec.dtype;
-        c->bounds[i] = (exact && stored == NDP_F64 ? fp64_gradient : fp32_gradient) + rounding_of(stored);
+        c->bounds[i] = (exact && stored == NDP_F64 ? fp64_gradient : fp32_gradient) + ndp_rounding_of(stored);
     }
     ndp_dtype stored = ndp_safetensors_find(c->dump->batch, "loss")->spec.dtype;
-    c->loss_bound = (exact && stored == NDP_F64 ? fp64_loss : fp32_loss) + rounding_of(stored);
+    c->loss_bound = (exact && stored == NDP_F64 ? fp64_loss : fp32_loss) + ndp_rounding_of(stored);
     return c->config->precision.compute == NDP_BF16 ? measure_half(c) : NDP_OK;
 }
 
@@ -157,16 +158,15 @@ static ndp_status compare(ndp_comparison *c, ndp_against *out) {
     out->loss[0] = c->dump->loss, out->loss[1] = c->ours.loss;
     out->loss_bound = c->loss_bound;
     NDP_TRY(compare_gradients(c, out));
+    NDP_TRY(ndp_find_causes(c, out));
+    NDP_TRY(ndp_compare_updates(c, out));
     set_verdict(out);
-    return ndp_find_causes(c, out);
+    return NDP_OK;
 }
-
-/* What our own step is computed in. */
-static ndp_dtype compute_of(const ndp_config *c) { return c->precision.compute == NDP_F64 ? NDP_F64 : NDP_F32; }
 
 static ndp_status judge(const ndp_config *c, const ndp_dump *d, const ndp_dump_rows *rows, ndp_against *out) {
     ndp_judge j;
-    NDP_TRY(ndp_judge_open(c, d, compute_of(c), &j));
+    NDP_TRY(ndp_judge_open(c, d, 1, ndp_own_compute(c), &j));
     ndp_comparison of = {.config = c, .dump = d, .rows = rows, .judge = &j};
     ndp_status st = compare(&of, out);
     ndp_judged_release(&of.ours);
@@ -177,21 +177,46 @@ static ndp_status judge(const ndp_config *c, const ndp_dump *d, const ndp_dump_r
 
 /* ---- before anything runs ---- */
 
-/* Sums that are in memory at once: ours, one that is tried, and one in bf16. */
-enum { SUMS = 3 };
+/* Sums that are in memory at once: ours and two that are tried, or the weights before and after
+ * updates. */
+enum { SUMS = 4 };
 
-static ndp_status check_memory(const ndp_config *c, const ndp_dump *d, const ndp_job *j) {
+/* Bytes of the rank that makes the update. */
+static ndp_status update_bytes(const ndp_config *c, const ndp_dump *d, int64_t *bytes) {
+    ndp_config all;
+    ndp_job j;
+    NDP_TRY(ndp_judge_config(c, d, (int)d->rows, ndp_own_compute(c), &all));
+    ndp_status st = ndp_job_init(&all, 1, &j);
+    if (st == NDP_OK) {
+        st = ndp_job_memory(&j, 0, bytes);
+        ndp_job_release(&j);
+    }
+    ndp_config_release(&all);
+    return st;
+}
+
+static ndp_status check_need(const ndp_config *c, int64_t rank, int64_t besides) {
     static const ndp_log log = {NDP_LOG_INFO, 0};
-    int64_t bytes, sums = SUMS * j->spec.parameters * (int64_t)sizeof(double);
-    NDP_TRY(ndp_job_memory(j, 0, &bytes));
-    const ndp_memory_need n = {.rank = bytes,
+    const ndp_memory_need n = {.rank = rank,
                                .ranks = 1,
                                .mapped = 1,
-                               .besides = sums + 4 * d->rows * d->length * (int64_t)sizeof(int32_t),
+                               .besides = besides,
                                .what = "the comparison with a dump",
                                .less = "It computes the step on one rank. Dump a smaller model of the same kind, or "
                                        "shorter or fewer rows"};
     return ndp_memory_check(&n, c->train.force_memory, &log);
+}
+
+/* The program of the update grows with the rows, so what rows need is checked before. */
+static ndp_status check_memory(const ndp_config *c, const ndp_dump *d, const ndp_job *j) {
+    int64_t bytes, update, besides = SUMS * j->spec.parameters * (int64_t)sizeof(double);
+    besides += 4 * d->rows * d->length * (int64_t)sizeof(int32_t);
+    NDP_TRY(ndp_job_memory(j, 0, &bytes));
+    NDP_TRY(check_need(c, bytes, besides));
+    if (!d->weights)
+        return NDP_OK;
+    NDP_TRY(update_bytes(c, d, &update));
+    return check_need(c, bytes + update, besides);
 }
 
 static ndp_status check_fits(const ndp_config *c, const ndp_dump *d, const ndp_job *j) {
@@ -206,7 +231,7 @@ static ndp_status check_fits(const ndp_config *c, const ndp_dump *d, const ndp_j
 static ndp_status check_dump(const ndp_config *c, const ndp_dump *d, int64_t *vocab) {
     ndp_config one;
     ndp_job j;
-    NDP_TRY(ndp_judge_config(c, d, 1, compute_of(c), &one));
+    NDP_TRY(ndp_judge_config(c, d, 1, ndp_own_compute(c), &one));
     ndp_status st = ndp_job_init(&one, 1, &j);
     if (st != NDP_OK) {
         char why[1024];
@@ -226,6 +251,7 @@ static ndp_status against_dump(const ndp_config *c, const ndp_against_opts *o, c
     int64_t vocab;
     ndp_dump_rows rows;
     double start = ndp_now();
+    NDP_TRY(ndp_check_update(c, d));
     NDP_TRY(check_dump(c, d, &vocab));
     NDP_TRY(ndp_dump_read_rows(d, vocab, &rows));
     ndp_status st = ndp_dump_check_values(d);
@@ -250,6 +276,19 @@ ndp_status ndp_verify_against(const ndp_config *c, const ndp_against_opts *o, nd
     if (st != NDP_OK)
         ndp_against_release(out);
     return st;
+}
+
+ndp_status ndp_add_cause(ndp_against *out, const char *format, ...) {
+    va_list args;
+    char **grown = realloc(out->causes, ((size_t)out->n_causes + 1) * sizeof *grown);
+    out->causes = grown ? grown : out->causes;
+    va_start(args, format);
+    char *text = grown ? ndp_vformat(format, args) : NULL;
+    va_end(args);
+    if (!text)
+        return NDP_FAIL(NDP_ENOMEM, "no memory for a text");
+    out->causes[out->n_causes++] = text;
+    return NDP_OK;
 }
 
 void ndp_against_release(ndp_against *a) {

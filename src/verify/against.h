@@ -15,6 +15,23 @@ typedef struct ndp_comparison {
     double nothing; /* the norm at which a gradient counts as zero: rounding errors are left */
 } ndp_comparison;
 
+/* updates.c: compares the updated weights, if the dump has some. A line of out->causes says what of them differs where
+ * the gradients agree. */
+NDP_API ndp_status ndp_compare_updates(const ndp_comparison *c, ndp_against *out);
+/* NDP_EINVAL: there are weights, but no learning rate that the update of the dump had. */
+NDP_API ndp_status ndp_check_update(const ndp_config *c, const ndp_dump *d);
+
+/* Adds a line to out->causes, formatted as by printf. */
+NDP_API __attribute__((format(printf, 2, 3))) ndp_status ndp_add_cause(ndp_against *out, const char *format, ...);
+
+/* In bf16 the bounds are so many times the distance from fp32 of our own step in bf16. */
+enum { NDP_HALF_TIMES = 2 };
+
+/* The largest relative error of storing a number as `t`. */
+double ndp_rounding_of(ndp_dtype t);
+/* What our own step is computed in. */
+ndp_dtype ndp_own_compute(const ndp_config *c);
+
 /* Products of one tensor of the dump d and of a sum c. */
 typedef struct ndp_products {
     double dd, dc, cc;

@@ -75,14 +75,13 @@ static char *text_of(const ndp_finder *f, int cause) {
 }
 
 static ndp_status write_lines(const ndp_finder *f) {
-    f->out->causes = calloc((size_t)f->n_causes + 1, sizeof *f->out->causes);
-    for (int i = 0; f->out->causes && i < f->n_causes; i++) {
-        f->out->causes[i] = text_of(f, i);
-        if (!f->out->causes[i])
-            break;
-        f->out->n_causes++;
+    for (int i = 0; i < f->n_causes; i++) {
+        char *text = text_of(f, i);
+        ndp_status st = text ? ndp_add_cause(f->out, "%s", text) : NDP_FAIL(NDP_ENOMEM, "no memory for a text");
+        free(text);
+        NDP_TRY(st);
     }
-    return f->out->n_causes == f->n_causes ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "no memory for a text");
+    return NDP_OK;
 }
 
 /* The cause with these words, new or found before. */

@@ -17,6 +17,12 @@ ndp_status ndp_judge_config(const ndp_config *job, const ndp_dump *d, int rows, 
     out->batch.micro_batch_size = 1;
     out->precision.compute = compute;
     out->train.eval_every = 0;
+    if (isfinite(d->lr)) {
+        out->optimizer.lr = d->lr;
+        out->schedule.name = NDP_LR_CONSTANT;
+        out->schedule.warmup_steps = 0;
+        out->schedule.warmup_ratio = 0;
+    }
     ndp_status st = out->data.files.n ? NDP_OK : ndp_strings_add(&out->data.files, NDP_DUMP_BATCH); /* never read */
     if (st != NDP_OK)
         ndp_config_release(out);
@@ -48,9 +54,9 @@ static ndp_status open_rank(ndp_judge *j) {
     return list_tensors(j);
 }
 
-ndp_status ndp_judge_open(const ndp_config *job, const ndp_dump *d, ndp_dtype compute, ndp_judge *out) {
+ndp_status ndp_judge_open(const ndp_config *job, const ndp_dump *d, int rows, ndp_dtype compute, ndp_judge *out) {
     *out = (ndp_judge){0};
-    NDP_TRY(ndp_judge_config(job, d, 1, compute, &out->config));
+    NDP_TRY(ndp_judge_config(job, d, rows, compute, &out->config));
     ndp_status st = open_rank(out);
     if (st != NDP_OK) {
         ndp_trail_add(__FILE__, __LINE__);
@@ -118,17 +124,21 @@ static ndp_status add_run(void *user, const ndp_owned_run *r) {
     return NDP_OK;
 }
 
-ndp_status ndp_judge_add(ndp_judge *j, const ndp_dump_rows *rows, int64_t row, double weight, ndp_judged *s) {
+static ndp_status load_row(ndp_judge *j, int micro_batch, const ndp_dump_rows *rows, int64_t row) {
     int64_t at = row * rows->length;
+    return ndp_engine_load(j->trainer->engine, micro_batch,
+                           &(ndp_micro_batch){.tokens = rows->tokens + at,
+                                              .labels = rows->labels + at,
+                                              .positions = rows->positions + at,
+                                              .starts = rows->starts + at,
+                                              .rows = rows->length});
+}
+
+ndp_status ndp_judge_add(ndp_judge *j, const ndp_dump_rows *rows, int64_t row, double weight, ndp_judged *s) {
     ndp_step_result r;
     if (ndp_dump_row_tokens(rows, row) == 0)
         return NDP_OK;
-    NDP_TRY(ndp_engine_load(j->trainer->engine, 0,
-                            &(ndp_micro_batch){.tokens = rows->tokens + at,
-                                               .labels = rows->labels + at,
-                                               .positions = rows->positions + at,
-                                               .starts = rows->starts + at,
-                                               .rows = rows->length}));
+    NDP_TRY(load_row(j, 0, rows, row));
     if (j->partial)
         j->partial->attentions = 0;
     NDP_TRY(ndp_engine_step(j->trainer->engine, 0, 0, false, &r));
@@ -137,6 +147,14 @@ ndp_status ndp_judge_add(ndp_judge *j, const ndp_dump_rows *rows, int64_t row, d
     s->tokens += r.tokens;
     return ndp_engine_runs(j->trainer->engine, NDP_OWNED_GRAD, add_run,
                            &(adding){.judge = j, .weight = weight * tokens, .sum = s});
+}
+
+ndp_status ndp_judge_update(ndp_judge *j, const ndp_dump_rows *rows) {
+    ndp_metrics m;
+    for (int64_t row = 0; row < rows->n; row++)
+        NDP_TRY(load_row(j, (int)row, rows, row));
+    NDP_TRY(ndp_trainer_submit_loaded(j->trainer));
+    return ndp_trainer_result(j->trainer, &m);
 }
 
 static ndp_status add_trained(void *user, const ndp_owned_run *r) {

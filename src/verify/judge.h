@@ -28,8 +28,10 @@ typedef struct ndp_judged {
 NDP_API ndp_status ndp_judge_config(const ndp_config *job, const ndp_dump *d, int rows, ndp_dtype compute,
                                     ndp_config *out);
 
-/* Opens the rank, with the job's model in `compute`. The caller closes it. */
-NDP_API ndp_status ndp_judge_open(const ndp_config *job, const ndp_dump *d, ndp_dtype compute, ndp_judge *out);
+/* Opens the rank, with the job's model in `compute`, for `rows` rows an update: 1 for what is below. The caller closes
+ * it. */
+NDP_API ndp_status ndp_judge_open(const ndp_config *job, const ndp_dump *d, int rows, ndp_dtype compute,
+                                  ndp_judge *out);
 /* Accepts {0}. */
 void ndp_judge_close(ndp_judge *j);
 
@@ -43,7 +45,9 @@ NDP_API ndp_status ndp_judge_add(ndp_judge *j, const ndp_dump_rows *rows, int64_
 /* The mean over all tokens of the rows, from {0}. NDP_EINVAL: the model's own loss is not finite. */
 NDP_API ndp_status ndp_judge_mean(ndp_judge *j, const ndp_dump_rows *rows, ndp_judged *s);
 
-/* Puts the trained weights into s->gradient. */
+/* One update with all rows, of a rank that was opened for so many. */
+NDP_API ndp_status ndp_judge_update(ndp_judge *j, const ndp_dump_rows *rows);
+/* Adds the trained weights to s->gradient. */
 NDP_API ndp_status ndp_judge_weights(ndp_judge *j, ndp_judged *s);
 
 /* The number of tokens that a row predicts. */

@@ -25,7 +25,9 @@ static void check_agrees(const ndp_config *c, const char *folder, const char *wh
     for (int i = 0; i < a.n; i++)
         most = fmax(most, a.gradients[i].off);
     assert_true(most > 0); /* another order of sums: it was not compared with itself */
-    printf("%s: worst gradient off by %.2g\n", what, most);
+    assert_true(a.has_weights);
+    printf("%s: worst gradient off by %.2g, update of weights by %.2g, bound %.2g\n", what, most, a.weights_off,
+           a.weights_bound);
     free(causes);
     ndp_against_release(&a);
 }
@@ -41,6 +43,45 @@ static void family_agrees(void **state) {
         ndp_config_destroy(c);
         free(folder);
     }
+}
+
+/* ---- updates ---- */
+
+/* A dump of a job with one setting is judged by the job with another one. */
+static void check_update(const char *dumped, const char *judged, double lr, const char *words) {
+    char *folder = dump_folder("update");
+    ndp_config *c = dump_job(family_called("qwen3"), &ways[0]);
+    set(c, "optimizer.weight_decay=0.1");
+    set(c, "%s", dumped);
+    make_dump(c, folder, NULL, NULL);
+    set(c, "%s", judged);
+    if (lr > 0)
+        patch(folder, "batch", "lr", 0, 1, &lr);
+    ndp_against a = judge_dump(c, folder);
+    assert_true(a.has_weights);
+    assert_int_equal(a.agrees, words == NULL);
+    assert_int_equal(a.n_causes, words ? 1 : 0);
+    if (words && !strstr(a.causes[0], words))
+        fail_msg("no '%s' in %s", words, a.causes[0]);
+    ndp_against_release(&a);
+    ndp_config_destroy(c);
+    free(folder);
+}
+
+static void updates_are_compared(void **state) {
+    (void)state;
+    static const char other[] = "like another optimizer or other options of it than the job's";
+    check_update("optimizer.lr=1e-3", "optimizer.lr=1e-2", 0, NULL); /* the dump has its own */
+    check_update("optimizer.lr=1e-3", "optimizer.lr=1e-3", 5e-4,
+                 "the update of the weights is 2.0000 of ours: like another "
+                 "learning rate");
+    check_update("optimizer.weight_decay=0", "optimizer.weight_decay=0.1", 0, other);
+    check_update("optimizer.max_grad_norm=0", "optimizer.max_grad_norm=1e-7", 0, other);
+    check_update("optimizer.name=sgd", "optimizer.momentum=0.5", 0, NULL); /* nothing yet to be moved by */
+    check_update("optimizer.name=sgd", "optimizer.max_grad_norm=0.01", 0, other);
+    check_update("optimizer.name=lion", "train.seed=42", 0, NULL);
+    check_update("optimizer.name=muon", "train.seed=42", 0, NULL);
+    check_update("optimizer.name=lion", "optimizer.name=adamw", 0, other);
 }
 
 /* ---- parts of gradients ---- */
@@ -94,7 +135,7 @@ static void parts_add_up(void **state) {
         set(c, "train.device=%s", devices[i]);
         CHECK_OK(ndp_dump_open(folder, &d));
         CHECK_OK(ndp_dump_read_rows(&d, 263, &rows));
-        CHECK_OK(ndp_judge_open(c, &d, NDP_F32, &j));
+        CHECK_OK(ndp_judge_open(c, &d, 1, NDP_F32, &j));
         check_parts(&j, &rows, halves, 2, "");
         check_parts(&j, &rows, zigzag, 2, "");
         if (strcmp(m->name, "qwen3") == 0)
@@ -316,9 +357,10 @@ static void more_rows_than_memory(void **state) {
 }
 
 int main(int argc, char **argv) {
-    enum { OTHERS = 4 };
+    enum { OTHERS = 5 };
     struct CMUnitTest tests[FAMILIES + OTHERS] = {
         {"refused", refused, NULL, NULL, NULL},
+        {"updates_are_compared", updates_are_compared, NULL, NULL, NULL},
         {"more_rows_than_memory", more_rows_than_memory, NULL, NULL, NULL},
         {"parts_of_qwen2", parts_add_up, NULL, NULL, (void *)family_called("qwen2")},
         {"parts_of_qwen3", parts_add_up, NULL, NULL, (void *)family_called("qwen3")}};
