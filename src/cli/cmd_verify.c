@@ -202,7 +202,7 @@ int cmd_verify(int argc, char **argv) {
                 "predicted, and their number as tokens), gradients*.safetensors (names of Hugging Face, summed over "
                 "ranks, before clipping) and, optionally, weights*.safetensors (after the update by the job's "
                 "optimizer). The job names the model; precision.compute is what the trainer computed in: our step is "
-                "in fp32 (or fp64), and with bf16 the bounds are twice what our own bf16 is off by. Exit code 0: it "
+                "in fp32 (or fp64), and with bf16 the bounds are 4 times what our own bf16 is off by. Exit code 0: it "
                 "agrees; 1: it does not.",
         .options = options,
         .takes_job = true,

@@ -83,28 +83,41 @@ static double distance_of(const ndp_judge *j, int tensor, const ndp_judged *a, c
     return sum.apart == 0 ? 0 : sqrt(sum.apart / sum.s);
 }
 
-/* Raises the bounds to NDP_HALF_TIMES the distance of our own step in bf16, the largest of all layers for each tensor.
- */
+/* Raises the bounds by our own step in bf16: of gradients to the largest distance in all layers, and of the loss by the
+ * distances of the rows, since those of a mean may cancel. */
+static ndp_status raise_bounds(ndp_comparison *c, ndp_judge *half, ndp_judged *sum, double *losses) {
+    double off = 0;
+    NDP_TRY(ndp_judged_init(sum, half));
+    NDP_TRY(ndp_judge_mean(half, c->rows, sum, losses));
+    for (int i = 0; i < half->list.n; i++) {
+        double bound = NDP_HALF_TIMES * distance_of(half, i, sum, &c->ours);
+        for (int k = 0; k < half->list.n; k++)
+            if (ndp_names_of_one_kind(half->list.specs[i].name, half->list.specs[k].name) && c->bounds[k] < bound)
+                c->bounds[k] = bound;
+    }
+    for (int64_t row = 0; row < c->rows->n; row++)
+        off += fabs(losses[row] - c->losses[row]);
+    c->loss_bound += NDP_HALF_TIMES * off / c->ours.loss;
+    return NDP_OK;
+}
+
 static ndp_status measure_half(ndp_comparison *c) {
     ndp_judge half;
     ndp_judged sum = {0};
-    NDP_TRY(ndp_judge_open(c->config, c->dump, 1, NDP_BF16, &half));
-    ndp_status st = ndp_judged_init(&sum, &half);
-    if (st == NDP_OK)
-        st = ndp_judge_mean(&half, c->rows, &sum);
-    for (int i = 0; st == NDP_OK && i < half.list.n; i++) {
-        double bound = NDP_HALF_TIMES * distance_of(&half, i, &sum, &c->ours);
-        for (int k = 0; k < half.list.n; k++)
-            if (ndp_names_of_one_kind(half.list.specs[i].name, half.list.specs[k].name) && c->bounds[k] < bound)
-                c->bounds[k] = bound;
+    double *losses = calloc((size_t)c->rows->n, sizeof *losses);
+    if (!losses)
+        return NDP_FAIL(NDP_ENOMEM, "no memory for the losses of %lld rows", (long long)c->rows->n);
+    ndp_status st = ndp_judge_open(c->config, c->dump, 1, NDP_BF16, &half);
+    if (st == NDP_OK) {
+        st = raise_bounds(c, &half, &sum, losses);
+        ndp_judge_close(&half);
     }
-    double loss = NDP_HALF_TIMES * fabs(sum.loss / c->ours.loss - 1);
-    c->loss_bound = loss > c->loss_bound ? loss : c->loss_bound;
     ndp_judged_release(&sum);
-    ndp_judge_close(&half);
+    free(losses);
     return st;
 }
 
+/* Those of fp64 hold if we compute in it, and the dump stores all gradients so. */
 static ndp_status find_bounds(ndp_comparison *c) {
     const ndp_judge *j = c->judge;
     bool exact = j->config.precision.compute == NDP_F64;
@@ -117,10 +130,13 @@ static ndp_status find_bounds(ndp_comparison *c) {
     c->nothing = sqrt(squares) * (exact ? 1e-15 : 1e-7);
     for (int i = 0; i < j->list.n; i++) {
         ndp_dtype stored = ndp_weights_find(c->dump->gradients, name_of(c, i))->spec.dtype;
-        c->bounds[i] = (exact && stored == NDP_F64 ? fp64_gradient : fp32_gradient) + ndp_rounding_of(stored);
+        exact &= stored == NDP_F64;
+        c->bounds[i] = ndp_rounding_of(stored);
     }
+    for (int i = 0; i < j->list.n; i++)
+        c->bounds[i] += exact ? fp64_gradient : fp32_gradient;
     ndp_dtype stored = ndp_safetensors_find(c->dump->batch, "loss")->spec.dtype;
-    c->loss_bound = (exact && stored == NDP_F64 ? fp64_loss : fp32_loss) + ndp_rounding_of(stored);
+    c->loss_bound = (exact ? fp64_loss : fp32_loss) + ndp_rounding_of(stored);
     return c->config->precision.compute == NDP_BF16 ? measure_half(c) : NDP_OK;
 }
 
@@ -152,7 +168,10 @@ static void set_verdict(ndp_against *a) {
 
 static ndp_status compare(ndp_comparison *c, ndp_against *out) {
     NDP_TRY(ndp_judged_init(&c->ours, c->judge));
-    NDP_TRY(ndp_judge_mean(c->judge, c->rows, &c->ours));
+    c->losses = calloc((size_t)c->rows->n, sizeof *c->losses);
+    if (!c->losses)
+        return NDP_FAIL(NDP_ENOMEM, "no memory for the losses of %lld rows", (long long)c->rows->n);
+    NDP_TRY(ndp_judge_mean(c->judge, c->rows, &c->ours, c->losses));
     NDP_TRY(find_bounds(c));
     out->tokens[0] = c->dump->tokens, out->tokens[1] = c->ours.tokens;
     out->loss[0] = c->dump->loss, out->loss[1] = c->ours.loss;
@@ -171,6 +190,7 @@ static ndp_status judge(const ndp_config *c, const ndp_dump *d, const ndp_dump_r
     ndp_status st = compare(&of, out);
     ndp_judged_release(&of.ours);
     free(of.bounds);
+    free(of.losses);
     ndp_judge_close(&j);
     return st;
 }

@@ -167,12 +167,16 @@ ndp_status ndp_judge_weights(ndp_judge *j, ndp_judged *s) {
                            &(adding){.judge = j, .weight = 1, .sum = s});
 }
 
-ndp_status ndp_judge_mean(ndp_judge *j, const ndp_dump_rows *rows, ndp_judged *s) {
+ndp_status ndp_judge_mean(ndp_judge *j, const ndp_dump_rows *rows, ndp_judged *s, double *losses) {
     int64_t tokens = 0;
     for (int64_t row = 0; row < rows->n; row++)
         tokens += ndp_dump_row_tokens(rows, row);
-    for (int64_t row = 0; row < rows->n; row++)
+    for (int64_t row = 0; row < rows->n; row++) {
+        double before = s->loss;
         NDP_TRY(ndp_judge_add(j, rows, row, 1 / (double)tokens, s));
+        if (losses)
+            losses[row] = s->loss - before;
+    }
     NDP_CHECK(isfinite(s->loss),
               "the loss of the job's model on the rows of the dump is %g: there is nothing to "
               "compare with",

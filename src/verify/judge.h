@@ -42,8 +42,9 @@ void ndp_judged_release(ndp_judged *s);
 
 /* Adds row `row` to the sum: of every token that it predicts the loss and the gradient, times `weight`. */
 NDP_API ndp_status ndp_judge_add(ndp_judge *j, const ndp_dump_rows *rows, int64_t row, double weight, ndp_judged *s);
-/* The mean over all tokens of the rows, from {0}. NDP_EINVAL: the model's own loss is not finite. */
-NDP_API ndp_status ndp_judge_mean(ndp_judge *j, const ndp_dump_rows *rows, ndp_judged *s);
+/* Adds the mean over all tokens of the rows. losses: of each row its part of the loss; may be NULL. NDP_EINVAL: the
+ * model's own loss is not finite. */
+NDP_API ndp_status ndp_judge_mean(ndp_judge *j, const ndp_dump_rows *rows, ndp_judged *s, double *losses);
 
 /* One update with all rows, of a rank that was opened for so many. */
 NDP_API ndp_status ndp_judge_update(ndp_judge *j, const ndp_dump_rows *rows);

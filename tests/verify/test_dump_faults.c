@@ -266,40 +266,49 @@ typedef struct dump_fault {
     void (*make)(wrong *w);
     const char *words; /* of the only line; NULL: no cause is named in any */
     double clip;
+    bool half; /* in bf16 */
 } dump_fault;
 
 static const dump_fault faults[] = {
     {"doubled", "llama", doubled,
      "model.layers.1.mlp.down_proj.weight, model.layers.1.mlp.down_proj.bias are 2.000 of ours: like what is counted 2 "
      "times",
-     0},
+     0, false},
     {"halved_norms", "qwen3", halved_norms,
-     "model.norm.weight are 0.500 of ours: like a sum over 2 ranks that is missing", 0},
-    {"not_divided", "qwen2", not_divided, "and the loss are", 0},
-    {"accumulated", "qwen2", accumulated, "gradients and the loss are 4.000 of ours: like what is counted 4 times", 0},
-    {"first_rows", "llama", first_rows, "the loss are like rows 0 to 3 alone, divided by the tokens of all", 0},
+     "model.norm.weight are 0.500 of ours: like a sum over 2 ranks that is missing", 0, false},
+    {"not_divided", "qwen2", not_divided, "and the loss are", 0, false},
+    {"accumulated", "qwen2", accumulated, "gradients and the loss are 4.000 of ours: like what is counted 4 times", 0,
+     false},
+    {"first_rows", "llama", first_rows, "the loss are like rows 0 to 3 alone, divided by the tokens of all", 0, false},
     {"first_rows_alone", "llama", first_rows_alone,
-     "the loss and the number of tokens are like rows 0 to 3 alone, divided by their own tokens", 0},
+     "the loss and the number of tokens are like rows 0 to 3 alone, divided by their own tokens", 0, false},
     {"last_micro_batch_lost", "gemma2", last_micro_batch_lost,
-     "the loss are like all rows but 6 to 7, divided by the tokens of all", 0},
+     "the loss are like all rows but 6 to 7, divided by the tokens of all", 0, false},
     {"tokens_of_one_rank", "gpt2", tokens_of_one_rank,
-     "of ours: like a division by the tokens of rows 0 to 3 instead of all", 0},
-    {"loss_by_rank", "llama", loss_by_rank, "like the mean over 2 parts of the rows, blocks of neighbours", 0},
+     "of ours: like a division by the tokens of rows 0 to 3 instead of all", 0, false},
+    {"loss_by_rank", "llama", loss_by_rank, "like the mean over 2 parts of the rows, blocks of neighbours", 0, false},
     {"loss_by_rank_in_turn", "llama", loss_by_rank_in_turn, "like the mean over 4 parts of the rows, one row in turn",
-     0},
-    {"loss_by_sequence_rank", "mistral", loss_by_sequence_rank, "like the mean over 2 parts of the columns", 0},
+     0, false},
+    {"loss_by_sequence_rank", "mistral", loss_by_sequence_rank, "like the mean over 2 parts of the columns", 0, false},
     {"labels_lost", "qwen2", labels_lost,
-     "the number of tokens are like our step without the last label of each 16 columns", 0},
-    {"labels_after_cut", "qwen2", labels_after_cut, "like the labels of columns 16 to 31 alone", 0},
-    {"mask_dropped", "olmo2", mask_dropped, "a mask without document borders", 0},
-    {"attention_closed", "smollm3", attention_closed, "like attention that stays inside of each 16 columns", 0},
-    {"clipped", "phi3", clipped, "like gradients that are clipped already, to a norm of 0.25", 0.25},
-    {"decayed", "starcoder2", decayed, "like ours plus 0.1 of the weights: weight decay is in the gradients", 0},
-    {"odd_factor", "qwen2", odd_factor, NULL, 0},
-    {"transposed", "llama", transposed, NULL, 0},
-    {"noisy", "llama", noisy, NULL, 0},
-    {"other_tokens", "llama", other_tokens, NULL, 0},
-    {"flipped", "llama", flipped, NULL, 0}};
+     "the number of tokens are like our step without the last label of each 16 columns", 0, false},
+    {"labels_after_cut", "qwen2", labels_after_cut, "like the labels of columns 16 to 31 alone", 0, false},
+    {"mask_dropped", "olmo2", mask_dropped, "a mask without document borders", 0, false},
+    {"attention_closed", "smollm3", attention_closed, "like attention that stays inside of each 16 columns", 0, false},
+    {"clipped", "phi3", clipped, "like gradients that are clipped already, to a norm of 0.25", 0.25, false},
+    {"decayed", "starcoder2", decayed, "like ours plus 0.1 of the weights: weight decay is in the gradients", 0, false},
+    {"doubled_half", "llama", doubled,
+     "model.layers.1.mlp.down_proj.weight, model.layers.1.mlp.down_proj.bias are 2.000 of ours: like what is counted 2 "
+     "times",
+     0, true},
+    {"first_rows_half", "qwen2", first_rows, "the loss are like rows 0 to 3 alone, divided by the tokens of all", 0,
+     true},
+    {"mask_dropped_half", "olmo2", mask_dropped, "a mask without document borders", 0, true},
+    {"odd_factor", "qwen2", odd_factor, NULL, 0, false},
+    {"transposed", "llama", transposed, NULL, 0, false},
+    {"noisy", "llama", noisy, NULL, 0, false},
+    {"other_tokens", "llama", other_tokens, NULL, 0, false},
+    {"flipped", "llama", flipped, NULL, 0, false}};
 
 /* ---- the test of one ---- */
 
@@ -311,6 +320,7 @@ static wrong begin_wrong(const dump_fault *f, const char *folder) {
     ndp_model m;
     if (f->clip > 0)
         set(w.config, "optimizer.max_grad_norm=%g", f->clip);
+    set(w.config, "precision.compute=%s", f->half ? "bf16" : "fp32");
     set(w.config, "optimizer.lr=0"); /* the new weights are the old ones */
     make_dump(w.config, w.folder, NULL, NULL);
     CHECK_OK(ndp_dump_open(w.folder, &d));
