@@ -69,7 +69,7 @@ class Rows(BaseDataLoader):
         pass
 
     def __init__(self, config, *, dp_world_size, dp_rank, local_batch_size, **others):
-        rows = dump.rows_of(None, CONFIG["vocab_size"], ROWS, LENGTH)
+        rows = dump.rows_of(None, CONFIG["vocab_size"], LENGTH)
         self.rows = dump.share(rows, dp_rank, dp_world_size)
         self.size = local_batch_size
 

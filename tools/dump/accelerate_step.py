@@ -5,6 +5,7 @@ import sys
 
 import accelerate
 import torch
+from transformers.distributed import DistributedConfig
 
 import dump
 
@@ -36,7 +37,7 @@ def backward(accelerator, model, rows):
 def main(model, out, batch=None):
     accelerator = accelerate.Accelerator(cpu=not torch.cuda.is_available(), gradient_accumulation_steps=MICRO_BATCHES)
     cp, tp = sizes_of(accelerator)
-    model = dump.load(model, **{"tp_plan": "auto", "device_mesh": accelerator.torch_device_mesh} if tp > 1 else {})
+    model = dump.load(model, **{"distributed_config": DistributedConfig(tp_size=tp, tp_plan="auto")} if tp > 1 else {})
     rows = dump.rows_of(batch, model.config.vocab_size, packed=cp == 1)  # the attention of CP has no document mask
     model, optimizer = accelerator.prepare(model, torch.optim.AdamW(model.parameters()))
     groups = accelerator.num_processes // (cp * tp)

@@ -29,14 +29,15 @@ def load(folder, device=None, **layout):
     return (model.to(device) if device else model).train()
 
 
-def rows_of(file, vocabulary, rows=4, length=32, packed=True):
-    """Rows [B, S] as the batch.safetensors `file` has them (`verify --dump` writes one); without a file random tokens: if
-    packed two documents a row, and more ignored labels in later rows, so that no two ranks have the same number of tokens."""
+def rows_of(file, vocabulary, length=32, packed=True):
+    """Rows [B, S] as the batch.safetensors `file` has them (`verify --dump` writes one); without a file two rows a rank of
+    random tokens: if packed two documents a row, and ignored labels at its end, another number in each of a few rows."""
     if file:
         tensors = safetensors.torch.load_file(file)
         ids = tensors["input_ids"]
         positions = tensors.get("position_ids", torch.arange(ids.shape[1]).expand(ids.shape))
         return {"input_ids": ids.long(), "labels": tensors["labels"].long(), "position_ids": positions.long().contiguous()}
+    rows = 2 * max(2, dist.get_world_size() if dist.is_initialized() else 1)
     generator = torch.Generator().manual_seed(1)
     ids = torch.randint(vocabulary, (rows, length), generator=generator)
     starts = torch.randint(length // 4, length // 2, (rows, 1), generator=generator) if packed else length
@@ -44,12 +45,14 @@ def rows_of(file, vocabulary, rows=4, length=32, packed=True):
     positions = torch.where(positions < starts, positions, positions - starts)
     labels = ids.masked_fill(positions == 0, IGNORED)
     for row in range(rows):
-        labels[row, length - 3 * row :] = IGNORED
+        labels[row, length - 3 * row % (length // 2) :] = IGNORED
     return {"input_ids": ids, "labels": labels, "position_ids": positions.contiguous()}
 
 
 def share(rows, index, of, device="cpu"):
     """Part `index` of `of` equal parts of the rows: those of a rank, or of a micro-batch."""
+    n = len(rows["input_ids"])
+    assert n % of == 0, f"{n} rows do not divide into {of} equal parts"
     return {name: t.chunk(of)[index].to(device) for name, t in rows.items()}
 
 
