@@ -370,7 +370,9 @@ typedef struct ndp_against {
     double loss[2], loss_bound;    /* the same; of their relative distance */
     int n;                         /* trained tensors */
     ndp_against_tensor *gradients; /* in the order of the model */
-    bool has_weights;              /* the dump has updated weights: */
+    bool has_logits;               /* the dump has logits: */
+    double logits_off, logits_bound;
+    bool has_weights; /* the dump has updated weights: */
     double weights_off, weights_bound;
     char weights_most[96]; /* the tensor with the largest part of it */
     int n_causes;
@@ -383,9 +385,9 @@ typedef struct ndp_against_opts {
     void *user;
 } ndp_against_opts;
 /* Computes the step of a dump on one rank, from the rows of the dump and the job's model, in fp32 (fp64 where
- * precision.compute is), and compares loss, number of tokens, gradients and updated weights; says of what differs
- * which known fault it is like. precision.compute is that of the dump: with bf16 the bounds are measured. The job's
- * data, layout and batch are not used. Everything in the dump is checked before anything large is allocated:
+ * precision.compute is), and compares loss, number of tokens, gradients, logits and updated weights; says of what
+ * differs which known fault it is like. precision.compute is that of the dump: with bf16 the bounds are measured. The
+ * job's data, layout and batch are not used. Everything in the dump is checked before anything large is allocated:
  * NDP_EINVAL, NDP_EIO, NDP_EFORMAT. A dump that differs is not an error. The caller releases *out. */
 NDP_API ndp_status ndp_verify_against(const ndp_config *c, const ndp_against_opts *o, ndp_against *out);
 /* Accepts {0}. */
@@ -430,8 +432,8 @@ NDP_API ndp_status ndp_evaluate(const ndp_evaluate_opts *o, ndp_evaluation *all,
 NDP_API bool ndp_is_run_folder(const char *folder);
 /* The mean loss of the model in model.path on the held-out rows of a job, as ndp_trainer_evaluate computes it for these
  * weights, on the job's layout, with the memory of a forward pass. `run` (NULL: none): the folder of a run, whose
- * checkpoint of `step` (0: the newest whole one) has the weights instead; model.path, config and sliding_window are then
- * those of the run. Every byte of the checkpoint is checked. *files (may be NULL): an array of *n results, which
+ * checkpoint of `step` (0: the newest whole one) has the weights instead; model.path, config and sliding_window are
+ * then those of the run. Every byte of the checkpoint is checked. *files (may be NULL): an array of *n results, which
  * the caller frees: of each entry of data.validation_files, or one, of what data.validation_fraction holds out.
  * NDP_EINVAL: the job holds no data out, or model.init is random without a run. Collective. */
 NDP_API ndp_status ndp_evaluate_job(const ndp_config *c, ndp_world *w, const char *run, int64_t step,

@@ -53,6 +53,8 @@ static void print_distances(const ndp_against *a) {
     printf(": %lld, ours %lld\n", (long long)a->tokens[0], (long long)a->tokens[1]);
     snprintf(besides, sizeof besides, ": %.9g, ours %.9g", a->loss[0], a->loss[1]);
     print_line("loss", width, apart(a->loss), a->loss_bound, besides);
+    if (a->has_logits)
+        print_line("logits", width, a->logits_off, a->logits_bound, "");
     for (int i = 0; i < a->n; i++)
         print_line(a->gradients[i].name, width, a->gradients[i].off, a->gradients[i].bound, "");
     snprintf(besides, sizeof besides, ", most in %s", a->weights_most);
@@ -108,6 +110,11 @@ void cli_print_against_json(const ndp_against *a, const char *folder) {
         put_distance(a->gradients[i].off, a->gradients[i].bound);
     }
     printf("}, ");
+    if (a->has_logits) {
+        printf("\"logits\": {");
+        put_distance(a->logits_off, a->logits_bound);
+        printf(", ");
+    }
     if (a->has_weights) {
         printf("\"weights\": {");
         put_distance(a->weights_off, a->weights_bound);

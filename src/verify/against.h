@@ -6,6 +6,7 @@
 
 typedef struct ndp_comparison {
     const ndp_config *config; /* the job's */
+    const ndp_against_opts *opts;
     const ndp_dump *dump;
     const ndp_dump_rows *rows;
     ndp_judge *judge;
@@ -21,6 +22,10 @@ typedef struct ndp_comparison {
 NDP_API ndp_status ndp_compare_updates(const ndp_comparison *c, ndp_against *out);
 /* NDP_EINVAL: there are weights, but no learning rate that the update of the dump had. */
 NDP_API ndp_status ndp_check_update(const ndp_config *c, const ndp_dump *d);
+
+/* logits.c: compares the logits, if the dump has some, where a token is predicted, and says so if nothing
+ * else differs. Computes each row once more. */
+NDP_API ndp_status ndp_compare_logits(const ndp_comparison *c, ndp_against *out);
 
 /* Adds a line to out->causes, formatted as by printf. */
 NDP_API __attribute__((format(printf, 2, 3))) ndp_status ndp_add_cause(ndp_against *out, const char *format, ...);

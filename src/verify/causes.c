@@ -2,6 +2,7 @@
 #include "verify/causes.h"
 
 #include "base/arena.h"
+#include "base/log.h"
 #include "base/text.h"
 #include "verify/outcome.h"
 #include <math.h>
@@ -227,6 +228,7 @@ static ndp_status begin(ndp_finder *f) {
     f->tokens = (double)f->c->ours.tokens;
     if (f->n_open == 0)
         return NDP_OK;
+    ndp_say(f->c->opts->say, f->c->opts->user, "it differs; computing what known faults would give");
     NDP_TRY(ndp_judged_init(&f->sum, f->c->judge));
     NDP_TRY(ndp_judged_init(&f->other, f->c->judge));
     return ndp_dump_rows_init(&f->trial, rows->n, rows->length);

@@ -29,6 +29,11 @@ void ndp_dump_rows_release(ndp_dump_rows *r) {
 
 /* ---- the batch ---- */
 
+static bool is_float(const ndp_tensor_entry *t) {
+    ndp_dtype type = t->spec.dtype;
+    return type == NDP_F32 || type == NDP_BF16 || type == NDP_F16 || type == NDP_F64;
+}
+
 static const ndp_tensor_entry *find(const ndp_dump *d, const char *name) {
     return ndp_safetensors_find(d->batch, name);
 }
@@ -102,6 +107,7 @@ static ndp_status open_batch(ndp_dump *d) {
     NDP_TRY(check_integers(d, tokens));
     NDP_TRY(check_scalar(d, tokens));
     NDP_TRY(read_integers(d, tokens, 0, 1, &d->tokens));
+    d->logits = find(d, "logits");
     lr = find(d, "lr");
     d->lr = NAN;
     return lr ? read_number(d, lr, &d->lr) : NDP_OK;
@@ -175,6 +181,16 @@ static ndp_status check_set(const ndp_dump *d, ndp_weights *set, const ndp_model
     return st;
 }
 
+ndp_status ndp_dump_check_logits(const ndp_dump *d, int64_t vocab) {
+    const ndp_tensor_spec want = {.ndim = 3, .shape = {d->rows, d->length, vocab}};
+    char have[64], expected[64];
+    if (!d->logits || (ndp_tensor_same_shape(&d->logits->spec, &want) && is_float(d->logits)))
+        return NDP_OK;
+    return NDP_FAIL(NDP_EFORMAT, "%s: logits is %s %s, expected %s of a float type", ndp_safetensors_path(d->batch),
+                    d->logits->type_name, ndp_shape_text(&d->logits->spec, have, sizeof have),
+                    ndp_shape_text(&want, expected, sizeof expected));
+}
+
 ndp_status ndp_dump_check_model(const ndp_dump *d, const ndp_model *m) {
     NDP_TRY(check_set(d, d->gradients, m, NDP_OWNED_GRAD, "gradients"));
     return d->weights ? check_set(d, d->weights, m, NDP_OWNED_MASTER, "weights") : NDP_OK;
@@ -184,8 +200,7 @@ static ndp_status check_finite(const ndp_weights *set) {
     double block[BLOCK];
     for (int i = 0; i < ndp_weights_count(set); i++) {
         const ndp_tensor_entry *t = ndp_weights_at(set, i);
-        ndp_dtype type = t->spec.dtype; /* what is not read at all may be of other types */
-        bool read = type == NDP_F32 || type == NDP_BF16 || type == NDP_F16 || type == NDP_F64;
+        bool read = is_float(t); /* what is not read at all may be of other types */
         for (int64_t at = 0; at < t->elements && read; at += BLOCK) {
             int64_t n = t->elements - at < BLOCK ? t->elements - at : BLOCK;
             NDP_TRY(ndp_weights_read(set, t->spec.name, at, n, block, NDP_F64, true));

@@ -10,6 +10,7 @@
  *     loss                   [] or [1], any float type: the mean over all valid tokens of the update
  *     tokens                 [] or [1] i64 or i32: how many these are
  *     lr                     [] or [1], optional: the learning rate of the update; without it the job's first one
+ *     logits                 [rows, S, vocabulary], optional, any float type; compared where a token is predicted
  *   gradients*.safetensors   any float type: summed over ranks, before clipping; of all tensors that are trained
  *   weights*.safetensors     optional: after the update
  *
@@ -39,7 +40,8 @@ typedef struct ndp_dump {
     ndp_safetensors *batch;
     ndp_weights *gradients, *weights; /* weights: NULL: none */
     int64_t rows, length, tokens;
-    double loss, lr; /* lr: NaN: the job's */
+    double loss, lr;                /* lr: NaN: the job's */
+    const ndp_tensor_entry *logits; /* of the batch; NULL: none */
 } ndp_dump;
 
 /* Opens the files of a dump and reads the numbers of its batch; checks the tensors of the batch by their headers.
@@ -49,8 +51,9 @@ NDP_API ndp_status ndp_dump_open(const char *folder, ndp_dump *out);
 void ndp_dump_close(ndp_dump *d);
 
 /* Checks that the gradients, and the weights if there are any, are those of the model: names and shapes, by the headers
- * alone. NDP_EFORMAT. */
+ * alone; and that logits, if there are any, have the shape of its vocabulary. NDP_EFORMAT. */
 NDP_API ndp_status ndp_dump_check_model(const ndp_dump *d, const ndp_model *m);
+NDP_API ndp_status ndp_dump_check_logits(const ndp_dump *d, int64_t vocab);
 /* Reads the rows. NDP_EFORMAT names the first id beyond the vocabulary, position or start that cannot be. The caller
  * releases them. */
 NDP_API ndp_status ndp_dump_read_rows(const ndp_dump *d, int64_t vocab, ndp_dump_rows *out);

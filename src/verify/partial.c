@@ -4,6 +4,7 @@
 #include "verify/partial.h"
 
 #include "ops/xent_rows.h"
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -101,10 +102,32 @@ static ndp_status run_head_sum(ndp_partial *p, const ndp_op_call *c) {
     return st;
 }
 
+/* In fp64, from what the head reads: its kernel keeps none. */
+static ndp_status show_logits(const ndp_partial *p, const ndp_op_call *c) {
+    const ndp_view *x = &c->in[0], *w = &c->in[1];
+    double *logits = malloc((size_t)c->attr->vocab * sizeof *logits), cap = c->attr->cap;
+    ndp_status st = logits ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "no memory for %lld logits", (long long)c->attr->vocab);
+    for (int64_t t = 0; t < x->rows && st == NDP_OK; t++) {
+        if (ndp_view_get(&c->in[2], t, 0) < 0)
+            continue;
+        for (int64_t v = 0; v < c->attr->vocab; v++) {
+            double sum = 0;
+            for (int64_t k = 0; k < x->cols; k++)
+                sum += ndp_view_get(x, t, k) * ndp_view_get(w, v, k);
+            logits[v] = cap > 0 ? cap * tanh(sum / cap) : sum;
+        }
+        st = p->logits(p->user, t, logits, c->attr->vocab);
+    }
+    free(logits);
+    return st;
+}
+
 /* The head: the gradient of its weights apart, before the call that makes everything else. */
 static ndp_status run_xent(const ndp_op_call *c) {
     ndp_partial *p = partial_of(c);
     const ndp_partial_sums *s = &p->sums;
+    if (p->logits)
+        NDP_TRY(show_logits(p, c));
     if ((s->n == 0 && !s->no_head) || !c->attr->train || !c->out[2].data)
         return p->inner->kernels[c->op->id]->run(c);
     if (s->no_head && !c->attr->accumulate)

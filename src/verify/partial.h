@@ -23,13 +23,18 @@ typedef struct ndp_partial_sums {
     int attention, kv_part, kv_parts;
 } ndp_partial_sums;
 
+/* Gets the logits of a row of the batch that predicts a token, `n` of them. */
+typedef ndp_status ndp_head_visitor(void *user, int64_t row, const double *logits, int64_t n);
+
 typedef struct ndp_partial {
     ndp_device device; /* its kernels point here: the struct must not move */
     const ndp_device *inner;
     const ndp_kernel *kernels[NDP_OP_COUNT];
     ndp_kernel own[NDP_OP_COUNT];
-    ndp_partial_sums sums; /* of the next steps; the caller sets it between steps */
-    int attentions;        /* backwards of attention since the caller set this to 0 */
+    ndp_partial_sums sums;    /* of the next steps; the caller sets it between steps */
+    ndp_head_visitor *logits; /* of the next steps, too; NULL: none */
+    void *user;
+    int attentions; /* backwards of attention since the caller set this to 0 */
     void *scratch;
     size_t scratch_bytes;
 } ndp_partial;
