@@ -60,6 +60,7 @@ agrees tied ours
 for model in $models; do
     trains one "$python" "$tools/one_process.py" $model one-$model
     agrees $model one-$model
+    says out '^weights .* agrees, most in '
     for script in ddp fsdp2 tensor_parallel context_parallel accelerate_step; do
         ranks "$tools/$script.py" $model $script-$model
         agrees $model $script-$model
@@ -67,6 +68,9 @@ for model in $models; do
 done
 trains theirs "$python" "$tools/one_process.py" tied theirs ours/batch.safetensors
 agrees tied theirs
+
+trains launched "$python" -m accelerate.commands.launch --cpu --num_processes 1 "$tools/accelerate_step.py" tied launched
+agrees tied launched
 
 trains right "$python" "$NDP_SOURCE_DIR/tests/cli/dump_cases.py" "$tools" right .
 for name in accelerate_fsdp2 accelerate_tp accelerate_cp; do

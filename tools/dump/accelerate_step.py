@@ -39,15 +39,13 @@ def main(model, out, batch=None):
     cp, tp = sizes_of(accelerator)
     model = dump.load(model, **{"distributed_config": DistributedConfig(tp_size=tp, tp_plan="auto")} if tp > 1 else {})
     rows = dump.rows_of(batch, model.config.vocab_size, packed=cp == 1)  # the attention of CP has no document mask
-    model, optimizer = accelerator.prepare(model, torch.optim.AdamW(model.parameters()))
+    model, _ = accelerator.prepare(model, torch.optim.AdamW(model.parameters()))
     groups = accelerator.num_processes // (cp * tp)
     rows = dump.share(rows, accelerator.process_index // (cp * tp), groups, accelerator.device)
     loss, tokens = backward(accelerator, model, rows)
     dump.write(out, "batch", dump.all_rows(rows, cp * tp) | {"loss": loss, "tokens": tokens})
     dump.write(out, "gradients", dump.gradients_of(model))
-    accelerator.free_memory(model, optimizer)  # holds the process group
-    del model, optimizer
-    accelerator.end_training()
+    dump.leave()
 
 
 if __name__ == "__main__":

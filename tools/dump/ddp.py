@@ -32,7 +32,7 @@ def main(model, out, batch=None):
     loss, tokens = backward(model, rows)
     dump.write(out, "batch", dump.all_rows(rows) | {"loss": loss, "tokens": tokens})
     dump.write(out, "gradients", dump.gradients_of(model))
-    dist.destroy_process_group()
+    dump.leave()
 
 
 if __name__ == "__main__":

@@ -29,6 +29,10 @@ def load(folder, device=None, **layout):
     return (model.to(device) if device else model).train()
 
 
+def ranks():
+    return dist.get_world_size() if dist.is_initialized() else 1
+
+
 def rows_of(file, vocabulary, length=32, packed=True):
     """Rows [B, S] as the batch.safetensors `file` has them (`verify --dump` writes one); without a file two rows a rank of
     random tokens: if packed two documents a row, and ignored labels at its end, another number in each of a few rows."""
@@ -37,7 +41,7 @@ def rows_of(file, vocabulary, length=32, packed=True):
         ids = tensors["input_ids"]
         positions = tensors.get("position_ids", torch.arange(ids.shape[1]).expand(ids.shape))
         return {"input_ids": ids.long(), "labels": tensors["labels"].long(), "position_ids": positions.long().contiguous()}
-    rows = 2 * max(2, dist.get_world_size() if dist.is_initialized() else 1)
+    rows = 2 * max(2, ranks())
     generator = torch.Generator().manual_seed(1)
     ids = torch.randint(vocabulary, (rows, length), generator=generator)
     starts = torch.randint(length // 4, length // 2, (rows, 1), generator=generator) if packed else length
@@ -72,13 +76,16 @@ def mask_of(position_ids):
 def total(value):
     """The sum over all ranks."""
     value = value.detach().clone()
-    dist.all_reduce(value)
+    if ranks() > 1:
+        dist.all_reduce(value)
     return value
 
 
 def all_rows(rows, copies=1):
     """The rows of all ranks, from the rows that each rank loaded; `copies` ranks, one after another, loaded the same."""
-    parts = {name: [torch.empty_like(t) for _ in range(dist.get_world_size())] for name, t in rows.items()}
+    if ranks() == 1:
+        return rows
+    parts = {name: [torch.empty_like(t) for _ in range(ranks())] for name, t in rows.items()}
     for name, t in rows.items():
         dist.all_gather(parts[name], t.contiguous())
     return {name: torch.cat(p[::copies]) for name, p in parts.items()}
@@ -105,3 +112,8 @@ def write(folder, file, tensors):
         pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
         tensors = {name: t.cpu().contiguous() for name, t in tensors.items()}
         safetensors.torch.save_file(tensors, f"{folder}/{file}.safetensors")
+
+
+def leave():
+    """The end of a rank. Threads of a process group sometimes abort the interpreter while it ends, so the process ends first."""
+    os._exit(0)

@@ -67,6 +67,7 @@ def main(out, *arguments):
     first = lambda self, data: step_of(self, train_step, data, out) if self.step == 1 else train_step(self, data)
     with mock.patch.object(trainer, "train_step", first), mock.patch.object(sys, "argv", [sys.argv[0], *arguments]):
         torchtitan.train.main()
+    dump.leave()
 
 
 if __name__ == "__main__":
