@@ -27,6 +27,7 @@ ndp_status ndp_call_init(ndp_call *c, ndp_arena *arena, const ndp_op *op, const 
     *c = (ndp_call){.kind = ndp_op_kinds[op->id] == NDP_KIND_COLLECTIVE ? NDP_CALL_BEGIN : NDP_CALL_KERNEL,
                     .op = op,
                     .attr = ndp_op_attr_of(op, attr),
+                    .of = NDP_NONE,
                     .n_in = n_in,
                     .n_out = n_out,
                     .partner = NDP_NONE,

@@ -23,6 +23,7 @@ typedef struct ndp_call {
     int partner; /* BEGIN: its wait, WAIT: its begin, by place in the list */
     const ndp_op *op;
     ndp_op_attr attr;
+    int of; /* of a unit's list: the forward node of the whole graph (ndp_node.of); NDP_NONE */
     ndp_operand *in, *out; /* of the list's arena; a WAIT has those of its BEGIN */
     int n_in, n_out;
     /* collectives */

@@ -29,7 +29,8 @@ void ndp_graph_init(ndp_graph *g, const char *name, ndp_dtype compute, ndp_dtype
                      .input = NDP_NONE,
                      .output = NDP_NONE,
                      .grad_output = NDP_NONE,
-                     .grad_input = NDP_NONE};
+                     .grad_input = NDP_NONE,
+                     .writing = NDP_NONE};
     g->name = ndp_arena_strdup(&g->arena, name);
 }
 
@@ -151,8 +152,11 @@ static void add_node(ndp_graph *g, ndp_node_list list, const ndp_op *op, const n
                      const int *ins, int n_in, int *outs, int n_out) {
     if (g->status != NDP_OK)
         return;
-    ndp_node node = {
-        .op = op, .attr = attr ? ndp_op_attr_of(op, attr) : (ndp_op_attr){0}, .n_in = n_in, .n_out = n_out};
+    ndp_node node = {.op = op,
+                     .attr = attr ? ndp_op_attr_of(op, attr) : (ndp_op_attr){0},
+                     .n_in = n_in,
+                     .n_out = n_out,
+                     .of = g->writing};
     ndp_op_call call = {.op = op, .attr = &node.attr};
     ndp_view *in = call.in, *out = call.out;
     bool needs = false;
@@ -373,6 +377,7 @@ static ndp_status derive_nodes(derivation *d) {
         if (!node.op->backward)
             return NDP_FAIL(NDP_EBUG, "graph %s: op %s has no backward rule", g->name, node.op->name);
         d->node = &node;
+        g->writing = node.of;
         d->bwd.attr = &node.attr, d->bwd.in = node.in, d->bwd.out = node.out;
         NDP_TRY(node.op->backward(&d->bwd));
         NDP_TRY(g->status);
@@ -403,6 +408,7 @@ ndp_status ndp_graph_derive(ndp_graph *g) {
             d.grad[g->output] = g->grad_output;
     }
     ndp_status st = g->status == NDP_OK ? derive_nodes(&d) : g->status;
+    g->writing = NDP_NONE;
     if (st == NDP_OK && g->input != NDP_NONE)
         g->grad_input = d.grad[g->input];
     free(d.grad);

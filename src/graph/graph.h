@@ -42,6 +42,7 @@ typedef struct ndp_node {
     ndp_op_attr attr;
     int in[NDP_OP_MAX_IN], out[NDP_OP_MAX_OUT]; /* NDP_NONE: absent */
     int n_in, n_out;
+    int of; /* the forward node of the whole model's graph that it, or whose backward it, is a part of; NDP_NONE */
 } ndp_node;
 
 typedef enum ndp_node_list {
@@ -82,6 +83,7 @@ typedef struct ndp_graph {
     ndp_dtype compute, grad; /* storage of activations; of weight gradients */
     int input, output;       /* boundary activations; NDP_NONE: the unit reads tokens, or ends in the loss */
     int grad_output, grad_input;
+    int writing; /* `of` of the nodes that are added now; those of a backward have that of their forward node */
     ndp_status status;
 } ndp_graph;
 

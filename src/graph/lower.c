@@ -355,6 +355,7 @@ static ndp_status lower_list(const lowering *l, ndp_node_list from, const bool *
             out[k] = make_operand(l, n->out[k], drop);
         ndp_call *c = &list->calls[list->n++];
         NDP_TRY(ndp_call_init(c, &list->arena, n->op, &n->attr, in, n->n_in, out, n->n_out));
+        c->of = n->of;
         NDP_TRY(finish_call(l, list, c));
     }
     border(l, nodes, nodes->n, drop, list);

@@ -22,6 +22,7 @@ static const ndp_node *maker(const ndp_graph *g, int value) {
 
 static int append(const again *a, ndp_node n, int in) {
     int made = NDP_NONE;
+    a->g->writing = n.of;
     ndp_graph_append(a->g, a->list, n.op, &n.attr, a->g->values[n.out[0]].name, &in, 1, &made, 1);
     return made;
 }
@@ -48,6 +49,7 @@ static void write_list(again *a, const ndp_nodes *old) {
             n.in[k] = make_again(a, n.in[k]);
         for (int k = 0; i + 1 < old->n && k < old->items[i + 1].n_in; k++)
             (void)make_again(a, old->items[i + 1].in[k]);
+        a->g->writing = n.of;
         ndp_graph_append(a->g, a->list, n.op, &n.attr, n.op->name, n.in, n.n_in, n.out, n.n_out);
     }
 }
@@ -61,6 +63,7 @@ ndp_status ndp_gather_again(ndp_graph *g, ndp_node_list list, ndp_group_kind gro
     ndp_nodes old = g->nodes[list];
     g->nodes[list] = (ndp_nodes){0};
     write_list(&a, &old);
+    g->writing = NDP_NONE;
     free(old.items);
     free(a.made);
     return g->status;

@@ -81,12 +81,14 @@ static ndp_status write_graph(ndp_pass *p) {
     ndp_status st = NDP_OK;
     for (int i = 0; i < nodes->n && st == NDP_OK; i++) {
         p->node = &nodes->items[i];
+        p->to->writing = i;
         st = write_node(p);
         st = st == NDP_OK ? p->to->status : st;
     }
     if (st == NDP_OK && p->from->output != NDP_NONE)
         ndp_graph_output(p->to, ndp_pass_value(p, p->from->output));
     free(p->images);
+    p->to->writing = NDP_NONE;
     NDP_TRY(st);
     if (p->whole->opts.mode == NDP_MODEL_TRAIN)
         NDP_TRY(ndp_graph_derive(p->to));

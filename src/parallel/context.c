@@ -219,6 +219,7 @@ static ndp_status rewrite_list(ring *r) {
     r->g->nodes[r->list] = (ndp_nodes){0};
     for (int i = 0; i < old.n && r->g->status == NDP_OK; i++) {
         r->node = old.items[i];
+        r->g->writing = r->node.of;
         bool forward = r->node.op == &ndp_op_attention, backward = r->node.op == &ndp_op_attention_bwd;
         if (!forward && !backward) {
             append(r, r->node.op, &r->node.attr, r->node.op->name, r->node.in, r->node.n_in, r->node.out,
@@ -234,6 +235,7 @@ static ndp_status rewrite_list(ring *r) {
             ring_backward(r);
     }
     free(old.items);
+    r->g->writing = NDP_NONE;
     return r->g->status;
 }
 
