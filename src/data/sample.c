@@ -6,7 +6,7 @@
 #include "data/sample.h"
 
 #include "data/cache/corpus.h"
-#include "data/cache/share.h"
+#include "data/cache/file_share.h"
 #include "data/cache/windows.h"
 #include "data/corpus/unpack.h"
 #include "data/python/table_reader.h"
@@ -14,8 +14,8 @@
 
 /* The head of one source, while it is read. */
 typedef struct source_head {
-    ndp_share share; /* of the current file */
-    ndp_share all;   /* of all files so far */
+    ndp_file_share share; /* of the current file */
+    ndp_file_share all;   /* of all files so far */
     size_t bytes;
     int64_t records;
     bool cut;               /* something was left out */
@@ -153,12 +153,12 @@ static ndp_status encode_head(source_head *h, const char *path, const char *cont
     c->line += lines;
     bool counts = c->kind == NDP_SOURCE_TEXT; /* documents of a text are found only when they are visited */
     h->share.most = counts ? left : 0;
-    ndp_share_encode(&h->share);
+    ndp_file_share_encode(&h->share);
     free(copy);
     h->cut |= h->share.stopped || c->end < all || !complete;
     h->records += counts ? h->share.ends.n : records;
     h->bytes += c->end;
-    return ndp_share_check(&h->share);
+    return ndp_file_share_check(&h->share);
 }
 
 static ndp_status encode_packed(source_head *h, const char *path, const ndp_mapped *file) {
@@ -198,8 +198,8 @@ static ndp_status encode_file(source_head *h, const char *path, const ndp_mapped
 }
 
 static ndp_status add_share(source_head *h) {
-    const ndp_share *s = &h->share;
-    ndp_share *all = &h->all;
+    const ndp_file_share *s = &h->share;
+    ndp_file_share *all = &h->all;
     int64_t first = all->ids.n;
     NDP_TRY(ndp_array_reserve(&all->ids.items, &all->ids.capacity, first + s->ids.n, sizeof *all->ids.items));
     if (s->ids.n)
@@ -207,7 +207,7 @@ static ndp_status add_share(source_head *h) {
     all->ids.n += s->ids.n;
     all->texts += s->texts;
     NDP_TRY(ndp_tally_merge(&all->tally, &s->tally, 0));
-    NDP_TRY(ndp_share_append(s, first, &all->ends, &all->turns));
+    NDP_TRY(ndp_file_share_append(s, first, &all->ends, &all->turns));
     int64_t last = all->ends.n ? all->ends.items[all->ends.n - 1] : 0;
     return last < all->ids.n ? ndp_places_add(&all->ends, all->ids.n) : NDP_OK; /* the head ends inside a document */
 }
@@ -239,10 +239,10 @@ static ndp_status read_sources(const ndp_dataset_options *o, const ndp_corpus *c
     for (int i = 0; i < c->n_sources; i++) {
         heads[i].share.o = o;
         heads[i].share.format = ndp_dataset_format(o, i);
-        ndp_share_end(&heads[i].all, read_source(&heads[i], c, i));
+        ndp_file_share_end(&heads[i].all, read_source(&heads[i], c, i));
     }
     for (int i = 0; i < c->n_sources; i++)
-        NDP_TRY(ndp_share_check(&heads[i].all));
+        NDP_TRY(ndp_file_share_check(&heads[i].all));
     return NDP_OK;
 }
 
@@ -264,7 +264,7 @@ static void fill(const source_head *heads, ndp_token_cache *c, uint32_t *ids, ui
                  uint8_t *learned) {
     int64_t at = 0, document = 0;
     for (int i = 0; i < c->n_sources; i++) {
-        const ndp_share *h = &heads[i].all;
+        const ndp_file_share *h = &heads[i].all;
         for (int64_t k = 0; k < h->ends.n; k++)
             offsets[document++] = (uint64_t)(k ? at + h->ends.items[k - 1] : at);
         bool learns = true;
@@ -307,8 +307,8 @@ static ndp_status make_cache(const source_head *heads, int n, ndp_token_cache *o
 
 static void release(source_head *heads, int n) {
     for (int i = 0; heads && i < n; i++) {
-        ndp_share_release(&heads[i].share);
-        ndp_share_release(&heads[i].all);
+        ndp_file_share_release(&heads[i].share);
+        ndp_file_share_release(&heads[i].all);
     }
     free(heads);
 }

@@ -2,7 +2,7 @@
  * make no difference. Known fields that are not read. */
 #include "data/team.h"
 
-#include "data/cache/share.h"
+#include "data/cache/file_share.h"
 #include "data/record_files.h"
 #include "data/sample.h"
 

@@ -2,7 +2,7 @@
  * shares, and the results are written in order, so the part does not depend on the number of threads. */
 #include "data/cache/parts.h"
 
-#include "data/cache/share.h"
+#include "data/cache/file_share.h"
 #include "data/cache/windows.h"
 #include "data/corpus/source_records.h"
 #include "data/corpus/unpack.h"
@@ -26,7 +26,7 @@ typedef struct tokenizing {
     ndp_part_header h;
     ndp_places ends, turns; /* of the part, */
     ndp_tally tally;        /* and this too */
-    ndp_share *shares;
+    ndp_file_share *shares;
     uint64_t *done_with; /* [n_shares] bytes of the part up to the end of the share */
     int n_shares, used;
     size_t share_bytes;
@@ -55,21 +55,21 @@ static ndp_status put_ids(tokenizing *b, const ndp_ids *ids) {
 /* ---- shares ---- */
 
 /* The lines before a chunk are counted only where its messages are needed: it is then encoded again. */
-static ndp_status put_tally(tokenizing *b, ndp_share *s) {
+static ndp_status put_tally(tokenizing *b, ndp_file_share *s) {
     if (s->chunk.begin > 0 && ndp_tally_names(&b->tally, &s->tally)) {
         ndp_source_count_lines(&s->chunk);
-        ndp_share_encode(s);
-        NDP_TRY(ndp_share_check(s));
+        ndp_file_share_encode(s);
+        NDP_TRY(ndp_file_share_check(s));
     }
     return ndp_tally_merge(&b->tally, &s->tally, 0);
 }
 
-static ndp_status put_share(tokenizing *b, ndp_share *s) {
+static ndp_status put_share(tokenizing *b, ndp_file_share *s) {
     int64_t first = (int64_t)b->h.n_tokens;
-    NDP_TRY(ndp_share_check(s));
+    NDP_TRY(ndp_file_share_check(s));
     NDP_TRY(put_tally(b, s));
     NDP_TRY(put_ids(b, &s->ids));
-    NDP_TRY(ndp_share_append(s, first, &b->ends, &b->turns));
+    NDP_TRY(ndp_file_share_append(s, first, &b->ends, &b->turns));
     b->h.n_tokens += (uint64_t)s->ids.n;
     b->h.n_texts += (uint64_t)s->texts;
     return NDP_OK;
@@ -83,7 +83,7 @@ static ndp_status put_shares(tokenizing *b) {
         return NDP_OK;
 #pragma omp parallel for schedule(dynamic, 1) num_threads(b->threads)
     for (int i = 0; i < n; i++)
-        ndp_share_encode(&b->shares[i]);
+        ndp_file_share_encode(&b->shares[i]);
     for (int i = 0; i < n; i++)
         NDP_TRY(put_share(b, &b->shares[i]));
     b->watch->done(b->watch->user, b->done_with[n - 1]);
@@ -195,7 +195,7 @@ static ndp_status take_memory(tokenizing *b) {
 
 static void release(tokenizing *b) {
     for (int i = 0; b->shares && i < b->n_shares; i++)
-        ndp_share_release(&b->shares[i]);
+        ndp_file_share_release(&b->shares[i]);
     free(b->shares);
     free(b->done_with);
     free(b->ends.items);

@@ -1,6 +1,6 @@
 /* Tokenizing a share, on any thread: its documents are encoded one after the other into one list of ids, and where they
  * end and where learning switches is recorded as places in it. Called by parts.c and sample.c. */
-#include "data/cache/share.h"
+#include "data/cache/file_share.h"
 
 #include "data/corpus/encode.h"
 #include <stdlib.h>
@@ -21,7 +21,7 @@ static ndp_status turn_to(ndp_places *turns, bool learned, int64_t at) {
 }
 
 /* A tokenizer may be larger than the model, as long as the data contains no token that the model lacks. */
-static ndp_status check_ids(const ndp_share *s, int64_t first, const ndp_document *d) {
+static ndp_status check_ids(const ndp_file_share *s, int64_t first, const ndp_document *d) {
     int64_t vocab = s->o->vocab;
     for (int64_t i = first; vocab > 0 && i < s->ids.n; i++)
         if (s->ids.items[i] >= vocab)
@@ -33,7 +33,7 @@ static ndp_status check_ids(const ndp_share *s, int64_t first, const ndp_documen
     return NDP_OK;
 }
 
-static ndp_status add_turns(ndp_share *s, const ndp_document *d, const ndp_places *borders, int64_t first) {
+static ndp_status add_turns(ndp_file_share *s, const ndp_document *d, const ndp_places *borders, int64_t first) {
     NDP_TRY(turn_to(&s->turns, !d->partly, first));
     for (int64_t i = 0; i < borders->n; i++)
         NDP_TRY(turn_to(&s->turns, i % 2 == 0, borders->items[i]));
@@ -41,7 +41,7 @@ static ndp_status add_turns(ndp_share *s, const ndp_document *d, const ndp_place
 }
 
 static ndp_status encode_document(void *user, const ndp_document *d) {
-    ndp_share *s = user;
+    ndp_file_share *s = user;
     int64_t first = s->ids.n;
     ndp_places borders = {0};
     if (s->most && s->ends.n == s->most) {
@@ -60,7 +60,7 @@ static ndp_status encode_document(void *user, const ndp_document *d) {
     return st;
 }
 
-static ndp_status encode_bin(ndp_share *s) {
+static ndp_status encode_bin(ndp_file_share *s) {
     const ndp_source_chunk *c = &s->chunk;
     ndp_bin bin;
     ndp_bin_rule rule = ndp_dataset_bin_rule(s->o);
@@ -70,7 +70,7 @@ static ndp_status encode_bin(ndp_share *s) {
     return ndp_bin_read(&bin, first < 0 ? 0 : first, end < 0 ? 0 : end, &rule, &s->ids, &s->ends);
 }
 
-static ndp_status encode_chunk(ndp_share *s) {
+static ndp_status encode_chunk(ndp_file_share *s) {
     ndp_record_format format = *s->format;
     format.tally = &s->tally;
     s->ids.n = s->ends.n = s->turns.n = s->texts = 0;
@@ -82,28 +82,28 @@ static ndp_status encode_chunk(ndp_share *s) {
 }
 
 /* Messages name lines, but the lines before the chunk are counted only after a failure: it is then encoded again. */
-void ndp_share_encode(ndp_share *s) {
+void ndp_file_share_encode(ndp_file_share *s) {
     ndp_status st = encode_chunk(s);
     if (st != NDP_OK && s->chunk.begin > 0) {
         ndp_source_count_lines(&s->chunk);
         st = encode_chunk(s);
     }
-    ndp_share_end(s, st);
+    ndp_file_share_end(s, st);
 }
 
-void ndp_share_end(ndp_share *s, ndp_status st) {
+void ndp_file_share_end(ndp_file_share *s, ndp_status st) {
     s->status = st;
     if (st != NDP_OK)
         s->message = ndp_format("%s", ndp_error_message());
 }
 
-ndp_status ndp_share_check(const ndp_share *s) {
+ndp_status ndp_file_share_check(const ndp_file_share *s) {
     if (s->status == NDP_OK)
         return NDP_OK;
     return NDP_FAIL(s->status, "%s", s->message ? s->message : "not enough memory to tokenize");
 }
 
-ndp_status ndp_share_append(const ndp_share *s, int64_t first, ndp_places *ends, ndp_places *turns) {
+ndp_status ndp_file_share_append(const ndp_file_share *s, int64_t first, ndp_places *ends, ndp_places *turns) {
     for (int64_t i = 0; i < s->ends.n; i++)
         NDP_TRY(ndp_places_add(ends, first + s->ends.items[i]));
     if (s->ids.n > 0)
@@ -113,11 +113,11 @@ ndp_status ndp_share_append(const ndp_share *s, int64_t first, ndp_places *ends,
     return NDP_OK;
 }
 
-void ndp_share_release(ndp_share *s) {
+void ndp_file_share_release(ndp_file_share *s) {
     ndp_ids_release(&s->ids);
     free(s->ends.items);
     free(s->turns.items);
     ndp_tally_clear(&s->tally);
     free(s->message);
-    *s = (ndp_share){0};
+    *s = (ndp_file_share){0};
 }

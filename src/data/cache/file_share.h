@@ -1,11 +1,11 @@
 /* Inside the data room: a chunk of a file and its token ids; the unit of work of a thread. */
-#ifndef NDP_DATA_CACHE_SHARE_H
-#define NDP_DATA_CACHE_SHARE_H
+#ifndef NDP_DATA_CACHE_FILE_SHARE_H
+#define NDP_DATA_CACHE_FILE_SHARE_H
 
 #include "data/cache/dataset_options.h"
 #include "data/corpus/source.h"
 
-typedef struct ndp_share {
+typedef struct ndp_file_share {
     const ndp_dataset_options *o;    /* borrowed */
     const ndp_record_format *format; /* of its source; borrowed */
     ndp_source_chunk chunk;
@@ -19,17 +19,17 @@ typedef struct ndp_share {
     bool stopped; /* reached `most` */
     ndp_status status;
     char *message; /* of a failure: errors are per thread, and another thread reports this one */
-} ndp_share;
+} ndp_file_share;
 
 /* Replaces ids, ends, turns, texts and tally by those of the chunk. A failure is stored in `status` and `message`,
  * which names the file and the line. */
-void ndp_share_encode(ndp_share *s);
+void ndp_file_share_encode(ndp_file_share *s);
 /* Records the status of this thread, with its message. */
-void ndp_share_end(ndp_share *s, ndp_status st);
+void ndp_file_share_end(ndp_file_share *s, ndp_status st);
 /* The recorded failure as this thread's error; NDP_OK without one. */
-ndp_status ndp_share_check(const ndp_share *s);
+ndp_status ndp_file_share_check(const ndp_file_share *s);
 /* Appends this share's ends and turns to those of a longer list of ids, in which its own ids start at `first`. */
-ndp_status ndp_share_append(const ndp_share *s, int64_t first, ndp_places *ends, ndp_places *turns);
-void ndp_share_release(ndp_share *s);
+ndp_status ndp_file_share_append(const ndp_file_share *s, int64_t first, ndp_places *ends, ndp_places *turns);
+void ndp_file_share_release(ndp_file_share *s);
 
 #endif
