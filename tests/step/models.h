@@ -3,24 +3,20 @@
 #define TESTS_STEP_MODELS_H
 
 #include "step/layouts.h"
+#include "step/tiny_models.h"
 
 /* Layouts from number `first` on, each with all switches or (every `step`th way) some of them. */
 static inline void check_model(const ndp_facts *f, ndp_dtype compute, const ndp_device *device, const bounds *bound,
                                int first, int step) {
-    static const int sizes[][5] = {{1, 2, 1, 1, 1}, {2, 1, 1, 1, 1}, {2, 2, 1, 1, 1}, {1, 3, 1, 1, 1}, {3, 2, 1, 1, 1},
-                                   {1, 1, 1, 1, 2}, {1, 1, 1, 1, 4}, {1, 1, 1, 2, 1}, {1, 1, 1, 4, 1}, {1, 1, 2, 1, 1},
-                                   {1, 1, 3, 1, 1}, {1, 1, 4, 1, 1}, {1, 1, 1, 2, 2}, {1, 1, 2, 1, 2}, {1, 1, 2, 2, 1},
-                                   {2, 1, 1, 1, 2}, {1, 2, 1, 1, 2}, {1, 2, 2, 1, 1}, {1, 1, 2, 2, 2}, {2, 1, 3, 1, 1},
-                                   {1, 3, 1, 1, 4}, {2, 2, 2, 1, 2}};
     ndp_model_opts mo = tiny_opts(compute, ROWS);
     ndp_model m;
     CHECK_OK(ndp_decoder_build(f, &mo, &m));
     result one = run(&m, device, &(way){.size = {1, 1, 1, 1, 1}, .parallel = NDP_PARALLEL_INIT});
-    for (int i = first; i < NDP_COUNT(sizes); i++)
+    for (int i = first; i < NDP_COUNT(layout_sizes); i++)
         for (int bits = i % step; bits < 8; bits += step) {
             way w = {.reshard = bits & 1, .recompute = bits & 2, .gathered = bits & 4};
             w.parallel = (ndp_parallel){!(bits & 1), bits & 2 ? NDP_CP_ALL_GATHER : NDP_CP_RING, !(bits & 4)};
-            memcpy(w.size, sizes[i], sizeof w.size);
+            memcpy(w.size, layout_sizes[i], sizeof w.size);
             check_against(&m, device, &w, &one, bound);
         }
     release(&one);

@@ -1,0 +1,102 @@
+/* Inside the placement room: what a matrix holds, as tiles.
+ *
+ * A tile is a rectangle of the matrix whose element [r,c] is element [at_row + r, at_col + c] of one thing, or a
+ * summand of it: `share` of the sum (share.h). Zig-zag rows are two tiles, fused projections one each, kv heads that
+ * several ranks have the same tile on each of them. */
+#ifndef NDP_PLACEMENT_CONTENT_H
+#define NDP_PLACEMENT_CONTENT_H
+
+#include "base/arena.h"
+#include "placement/share.h"
+#include <stdbool.h>
+
+/* What a matrix can hold a part of. `id` of a thing is a value of the whole graph, unless its comment says otherwise.
+ */
+typedef enum ndp_thing_kind {
+    NDP_THING_NONE,
+    NDP_THING_VALUE,
+    NDP_THING_GRADIENT,  /* of the loss by a value */
+    NDP_THING_PARAM,     /* id: slot and segment (ndp_thing_segment); rows and columns of its part (segment.part) */
+    NDP_THING_PGRADIENT, /* of a parameter; id as PARAM */
+    NDP_THING_DATA,      /* id: an input */
+    NDP_THING_PRODUCT,   /* a product whose bias is not added yet */
+    NDP_THING_KEYS,      /* attention, or its log-sum-exp, over some of the keys: only attention_merge adds these */
+    NDP_THING_LOGITS,    /* id: a node; columns are the vocabulary */
+    NDP_THING_STATS, /* id: a node; statistics of logits; at_col: the first id of the slice, `share`: of the vocabulary
+                      */
+    NDP_THING_SQUARES,  /* id: a node; the mean of squares that it norms by */
+    NDP_THING_DSQUARES, /* its gradient */
+    NDP_THING_DIRECT    /* the gradient of a value through its norm for a given mean of squares */
+} ndp_thing_kind;
+
+typedef struct ndp_thing {
+    ndp_thing_kind kind;
+    int id;
+} ndp_thing;
+
+static inline int ndp_thing_segment(int slot, int segment) { return slot * 64 + segment; }
+static inline bool ndp_thing_is(ndp_thing t, ndp_thing_kind kind, int id) { return t.kind == kind && t.id == id; }
+static inline bool ndp_things_equal(ndp_thing a, ndp_thing b) { return a.kind == b.kind && a.id == b.id; }
+
+typedef struct ndp_tile {
+    int64_t row, rows, col, cols; /* in the matrix */
+    int64_t at_row, at_col;       /* in the thing */
+    ndp_thing what;
+    ndp_share share; /* 1: complete */
+    int made;        /* the call that wrote it, for messages; NDP_NONE: none of this list */
+} ndp_tile;
+
+/* Tiles, disjoint, by row, then by column. Memory is the arena's. */
+typedef struct ndp_content {
+    int64_t rows, cols;
+    ndp_tile *tiles;
+    int n, capacity;
+    ndp_arena *arena;
+} ndp_content;
+
+static inline ndp_content ndp_content_of(ndp_arena *a, int64_t rows, int64_t cols) {
+    return (ndp_content){.rows = rows, .cols = cols, .arena = a};
+}
+/* Appends a tile; empty ones are left out. NDP_ENOMEM. */
+ndp_status ndp_content_add(ndp_content *c, ndp_tile t);
+/* Sorts, and joins tiles that continue each other. */
+void ndp_content_join(ndp_content *c);
+/* True if the tiles cover all of the matrix. */
+bool ndp_content_full(const ndp_content *c);
+/* True if both are the same part of the same things, of any matrix. */
+bool ndp_contents_equal(const ndp_content *a, const ndp_content *b);
+/* The part of tile `t` in a rectangle; false: none. Coordinates stay those of the matrix. */
+bool ndp_tile_cut(const ndp_tile *t, int64_t row, int64_t rows, int64_t col, int64_t cols, ndp_tile *out);
+/* Appends to `out` what `c` has in a rectangle, moved so that its corner is at [to_row, to_col]. */
+ndp_status ndp_content_move(const ndp_content *c, int64_t row, int64_t rows, int64_t col, int64_t cols, int64_t to_row,
+                            int64_t to_col, ndp_content *out);
+/* The rows at which a tile begins or ends, ascending, with 0 and the number of rows. Returns how many; `rows` has room
+ * for 2 c->n + 2. */
+int ndp_content_rows(const ndp_content *c, int64_t *rows);
+
+/* ---- memory ---- */
+
+/* The bytes of a base: contents by place. */
+typedef struct ndp_mapped_tile {
+    size_t at, ld; /* bytes: of its first element; between rows */
+    size_t size;   /* of an element */
+    ndp_tile tile; /* row and col are 0 */
+} ndp_mapped_tile;
+typedef struct ndp_tile_map {
+    ndp_mapped_tile *items;
+    int64_t n, capacity;
+} ndp_tile_map;
+
+/* A matrix in memory: rows x cols elements of `size` bytes at byte `at`, rows `ld` bytes apart. */
+typedef struct ndp_matrix {
+    size_t at, ld, size;
+    int64_t rows, cols;
+} ndp_matrix;
+
+void ndp_tile_map_release(ndp_tile_map *m);
+/* What is in the matrix's memory; what nothing wrote is missing. */
+ndp_status ndp_tile_map_read(const ndp_tile_map *m, const ndp_matrix *x, ndp_content *out);
+/* Writes the content; what was in the same bytes is gone. */
+ndp_status ndp_tile_map_write(ndp_tile_map *m, const ndp_matrix *x, const ndp_content *c);
+
+#endif

@@ -1,0 +1,244 @@
+/* Lanes: one for each coordinate of pp, cp, sp and tp at one pair of data coordinates. */
+#include "placement/lanes.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The axes that lanes differ on, outermost first. */
+static const ndp_axis lane_axes[4] = {NDP_PP, NDP_CP, NDP_SP, NDP_TP};
+
+int ndp_lane_at(const ndp_lanes *l, int pp, int cp, int sp, int tp) {
+    return ((pp * l->size[NDP_CP] + cp) * l->size[NDP_SP] + sp) * l->size[NDP_TP] + tp;
+}
+
+/* ---- programs of lanes ---- */
+
+/* How far the program of another rank is from fitting: axes on which the ranks differ; stages must be the same. */
+static int distance(const ndp_mesh *a, const ndp_mesh *b) {
+    int d = 0;
+    if (a->coord[NDP_PP] != b->coord[NDP_PP])
+        return NDP_NONE;
+    for (int axis = NDP_PP + 1; axis < NDP_AXES; axis++)
+        d += a->coord[axis] != b->coord[axis];
+    return d;
+}
+
+/* Ranks with tables of the same sizes compute in the same shapes. */
+static bool same_sizes(const ndp_segments *a, const ndp_segments *b) {
+    bool same = a->n == b->n && a->elements == b->elements;
+    for (int k = 0; same && k < a->n; k++)
+        same = a->items[k].rows == b->items[k].rows && a->items[k].cols == b->items[k].cols &&
+               a->items[k].offset == b->items[k].offset;
+    return same;
+}
+
+static ndp_status take_tables(ndp_lanes *l, ndp_lane *lane, const ndp_program *p, bool *fits) {
+    const ndp_model *m = p->opts.model;
+    ndp_segments *tables = ndp_arena_alloc(&l->arena, ((size_t)m->n_buffers + 1) * sizeof *tables);
+    if (!tables)
+        return NDP_FAIL(NDP_ENOMEM, "no memory for the tables of %d buffers", m->n_buffers);
+    *fits = true;
+    for (int i = 0; i < m->n_buffers && *fits; i++) {
+        NDP_TRY(l->claims->table(l->claims->user, p, &lane->mesh, i, &l->arena, &tables[i]));
+        *fits = same_sizes(&tables[i], &m->buffers[i].segments);
+    }
+    lane->tables = tables;
+    return NDP_OK;
+}
+
+/* True if the segments differ at most in which rows and columns of the tensor they are. */
+static bool same_tensor_part(const ndp_segment *a, const ndp_segment *b) {
+    return strcmp(a->name, b->name) == 0 && a->rows == b->rows && a->cols == b->cols && a->offset == b->offset &&
+           a->copies == b->copies && a->sums == b->sums && a->decay == b->decay && a->projection == b->projection;
+}
+
+/* A program that ranks share has the tables of one of them, which differ from another rank's in the rows and columns
+ * alone. *own: they do not differ. */
+static ndp_status compare_tables(const ndp_lane *lane, const ndp_program *p, bool *own) {
+    const ndp_model *m = p->opts.model;
+    *own = true;
+    for (int i = 0; i < m->n_buffers; i++)
+        for (int k = 0; k < lane->tables[i].n; k++) {
+            const ndp_segment *a = &lane->tables[i].items[k], *b = &m->buffers[i].segments.items[k];
+            if (!same_tensor_part(a, b))
+                return NDP_FAIL(NDP_EBUG,
+                                "placement: rank %d: segment %d of its table of %s, %s, is another than the one that "
+                                "its program is made for",
+                                lane->mesh.rank, k, m->buffers[i].name, a->name);
+            *own = *own && a->first[0] == b->first[0] && a->first[1] == b->first[1];
+        }
+    return NDP_OK;
+}
+
+/* The tables of a rank's own program are the claim itself. */
+static ndp_status own_tables(ndp_lanes *l, ndp_lane *lane) {
+    const ndp_model *m = lane->program->opts.model;
+    ndp_segments *tables = ndp_arena_alloc(&l->arena, ((size_t)m->n_buffers + 1) * sizeof *tables);
+    if (!tables)
+        return NDP_FAIL(NDP_ENOMEM, "no memory for the tables of %d buffers", m->n_buffers);
+    for (int i = 0; i < m->n_buffers; i++)
+        tables[i] = m->buffers[i].segments;
+    lane->tables = tables;
+    return NDP_OK;
+}
+
+/* The nearest program whose tables fit the lane's; those of the lane's place on pp and tp at another one of cp, sp or
+ * the data axes come first. */
+static ndp_status find_program(ndp_lanes *l, ndp_lane *lane, const ndp_program *const *programs, int n) {
+    for (int d = 0; d < NDP_AXES; d++)
+        for (int i = 0; i < n; i++) {
+            bool fits = true;
+            if (distance(&programs[i]->opts.step.mesh, &lane->mesh) != d)
+                continue;
+            NDP_TRY(take_tables(l, lane, programs[i], &fits));
+            if (!fits)
+                continue;
+            bool own = false;
+            if (d == 0)
+                NDP_TRY(compare_tables(lane, programs[i], &own));
+            lane->program = programs[i];
+            lane->stands_in = !own;
+            return own ? own_tables(l, lane) : NDP_OK;
+        }
+    return NDP_FAIL(NDP_EBUG, "placement: no program is given for rank %d, or one with tables of its sizes",
+                    lane->mesh.rank);
+}
+
+static ndp_mesh mesh_at(const ndp_mesh *of, const int coord[NDP_AXES]) {
+    ndp_mesh m = *of;
+    memcpy(m.coord, coord, sizeof m.coord);
+    m.rank = ndp_mesh_rank_of(&of->layout, coord);
+    return m;
+}
+
+ndp_status ndp_lanes_init(const ndp_program *const *programs, int n, const int dp[2], const ndp_claims *claims,
+                          ndp_lanes *out) {
+    const ndp_mesh *mesh = &programs[0]->opts.step.mesh;
+    *out = (ndp_lanes){.n = 1, .dp = {dp[0], dp[1]}, .claims = claims};
+    memcpy(out->size, mesh->layout.size, sizeof out->size);
+    for (int i = 0; i < 4; i++)
+        out->n *= out->size[lane_axes[i]];
+    out->items = calloc((size_t)out->n, sizeof *out->items);
+    if (!out->items)
+        return NDP_FAIL(NDP_ENOMEM, "no memory to check %d ranks", out->n);
+    for (int i = 0; i < out->n; i++) {
+        int coord[NDP_AXES] = {[NDP_DP_REPLICATE] = dp[0], [NDP_DP_SHARD] = dp[1]};
+        for (int k = 3, rest = i; k >= 0; rest /= out->size[lane_axes[k]], k--)
+            coord[lane_axes[k]] = rest % out->size[lane_axes[k]];
+        out->items[i].mesh = mesh_at(mesh, coord);
+        NDP_TRY(find_program(out, &out->items[i], programs, n));
+    }
+    return NDP_OK;
+}
+
+void ndp_lanes_release(ndp_lanes *l) {
+    free(l->items);
+    ndp_arena_release(&l->arena);
+    *l = (ndp_lanes){0};
+}
+
+const char *ndp_lane_text(const ndp_lanes *l, int lane, char *out, size_t size) {
+    const ndp_mesh *m = &l->items[lane].mesh;
+    int n = snprintf(out, size, "rank %d", m->rank);
+    const char *before = " (";
+    for (int axis = 0; axis < NDP_AXES && n < (int)size; axis++)
+        if (m->layout.size[axis] > 1) {
+            n += snprintf(out + n, size - (size_t)n, "%s%s %d", before, ndp_axis_name((ndp_axis)axis), m->coord[axis]);
+            before = ", ";
+        }
+    if (before[0] == ',' && n < (int)size)
+        snprintf(out + n, size - (size_t)n, ")");
+    return out;
+}
+
+/* ---- groups ---- */
+
+/* How far apart ranks are that are neighbours on an axis. */
+static int rank_stride(const int *size, ndp_axis axis) {
+    int stride = 1;
+    for (int a = axis + 1; a < NDP_AXES; a++)
+        stride *= size[a];
+    return stride;
+}
+
+ndp_members ndp_lane_members(const ndp_lanes *l, int lane, ndp_group_kind kind) {
+    const ndp_mesh *mesh = &l->items[lane].mesh;
+    ndp_group g = ndp_mesh_group(mesh, kind);
+    ndp_members m = {.first = lane, .n = 1, .ranks = g.count, .rank = g.rank};
+    int spanned = 0, lane_stride[4] = {0, 0, 0, 1};
+    for (int k = 2; k >= 0; k--)
+        lane_stride[k] = lane_stride[k + 1] * l->size[lane_axes[k + 1]];
+    for (int axis = 0; axis < NDP_AXES; axis++)
+        spanned += ndp_group_spans(kind, (ndp_axis)axis);
+    for (int k = 0; k < 4; k++) {
+        ndp_axis axis = lane_axes[k];
+        int stride = rank_stride(l->size, axis), at = mesh->coord[axis];
+        m.stride[k] = lane_stride[k], m.count[k] = 1;
+        if (!ndp_group_spans(kind, axis) || g.count == 1)
+            continue;
+        if (spanned == 1) { /* of one axis: all of it, or a part */
+            int first = g.base / stride % l->size[axis];
+            m.count[k] = g.count;
+            m.stride[k] = g.stride / stride * lane_stride[k];
+            m.first += (first - at) * lane_stride[k];
+            m.me = g.rank;
+        } else {
+            m.count[k] = l->size[axis];
+            m.first -= at * lane_stride[k];
+            m.me = m.me * m.count[k] + at;
+        }
+        m.n *= m.count[k];
+    }
+    m.own =
+        (ndp_own)((ndp_group_spans(kind, NDP_DP_REPLICATE) && l->size[NDP_DP_REPLICATE] > 1 ? NDP_OWN_REPLICATE : 0) |
+                  (ndp_group_spans(kind, NDP_DP_SHARD) && l->size[NDP_DP_SHARD] > 1 ? NDP_OWN_SHARD : 0));
+    return m;
+}
+
+int ndp_member(const ndp_members *m, int i) {
+    int lane = m->first;
+    for (int k = 3; k >= 0; i /= m->count[k], k--)
+        lane += i % m->count[k] * m->stride[k];
+    return lane;
+}
+
+/* ---- meetings ---- */
+
+struct ndp_meeting {
+    void **handed;
+    int64_t n, capacity;
+};
+
+ndp_status ndp_meetings_init(const ndp_lanes *l, int channels, ndp_meetings *out) {
+    *out = (ndp_meetings){.lanes = l, .channels = channels};
+    out->of = calloc((size_t)l->n * (size_t)channels, sizeof *out->of);
+    return out->of ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "no memory to check %d ranks", l->n);
+}
+
+static ndp_meeting **meeting_of(const ndp_meetings *m, int lane, int channel) {
+    return &m->of[(size_t)lane * (size_t)m->channels + (size_t)channel];
+}
+
+void ndp_meetings_release(ndp_meetings *m) {
+    for (int i = 0; m->of && i < m->lanes->n * m->channels; i++) {
+        free(m->of[i] ? m->of[i]->handed : NULL);
+        free(m->of[i]);
+    }
+    free(m->of);
+    *m = (ndp_meetings){0};
+}
+
+int64_t ndp_meet_begin(ndp_meetings *m, int lane, int channel, void *handed) {
+    ndp_meeting **at = meeting_of(m, lane, channel);
+    *at = *at ? *at : calloc(1, sizeof **at);
+    if (!*at || ndp_array_reserve(&(*at)->handed, &(*at)->capacity, (*at)->n + 1, sizeof *(*at)->handed) != NDP_OK)
+        return NDP_NONE;
+    (*at)->handed[(*at)->n] = handed;
+    return (*at)->n++;
+}
+
+void *ndp_meet_handed(const ndp_meetings *m, int member, int channel, int64_t number) {
+    const ndp_meeting *at = *meeting_of(m, member, channel);
+    return at && number < at->n ? at->handed[number] : NULL;
+}

@@ -1,0 +1,72 @@
+/* Inside the placement room: the ranks that are checked together, and their groups.
+ *
+ * A world is checked as *lanes*: all ranks with one pair of coordinates on the data axes (dp_replicate, dp_shard), on
+ * all coordinates of pp, cp, sp and tp. Ranks that differ on a data axis do the same with other samples and slices, so
+ * the other coordinates need no lane: a value that is of this lane's samples has a mark for each data axis (ndp_own),
+ * which a sum over all ranks of that axis removes. Each chosen pair of coordinates is checked by itself, under the
+ * assumption that the others do as it does; that all pass proves the assumption. */
+#ifndef NDP_PLACEMENT_LANES_H
+#define NDP_PLACEMENT_LANES_H
+
+#include "placement/placement.h"
+
+/* Data axes on which a value is of this rank's own samples. */
+typedef enum ndp_own { NDP_OWN_NONE = 0, NDP_OWN_REPLICATE = 1, NDP_OWN_SHARD = 2, NDP_OWN_BOTH = 3 } ndp_own;
+
+typedef struct ndp_lane {
+    const ndp_program *program; /* its own, or that of a rank with tables of the same sizes, for which it stands in */
+    bool stands_in;             /* the program's numbers that depend on the coordinate are taken from the tables */
+    ndp_mesh mesh;              /* this lane's */
+    const ndp_segments *tables; /* this lane's claim, by buffer of program->opts.model */
+} ndp_lane;
+
+typedef struct ndp_lanes {
+    ndp_lane *items; /* index: ((pp * CP + cp) * SP + sp) * TP + tp */
+    int n;
+    int size[NDP_AXES];
+    int dp[2]; /* their coordinates on dp_replicate and dp_shard */
+    const ndp_claims *claims;
+    ndp_arena arena;
+} ndp_lanes;
+
+/* The lanes at `dp` of a world of which some programs are given. NDP_EBUG: a lane has no program of the sizes of its
+ * tables. Release in any case. */
+ndp_status ndp_lanes_init(const ndp_program *const *programs, int n, const int dp[2], const ndp_claims *claims,
+                          ndp_lanes *out);
+void ndp_lanes_release(ndp_lanes *l);
+
+int ndp_lane_at(const ndp_lanes *l, int pp, int cp, int sp, int tp);
+
+/* The lanes of a group, in the order of its ranks, as lane `lane` sees it. */
+typedef struct ndp_members {
+    int first, stride[4], count[4]; /* on pp, cp, sp, tp: lane numbers are first + sum of stride x index */
+    int n;                          /* lanes */
+    int me;                         /* this lane's place among them */
+    int ranks;                      /* of the whole group, on data axes too */
+    int rank;                       /* this rank's place in it */
+    ndp_own own;                    /* the data axes that the group spans, if the axis has more than one rank */
+} ndp_members;
+ndp_members ndp_lane_members(const ndp_lanes *l, int lane, ndp_group_kind kind);
+int ndp_member(const ndp_members *m, int i);
+
+/* "rank 5 (tp 1, cp 0)" */
+const char *ndp_lane_text(const ndp_lanes *l, int lane, char *out, size_t size);
+
+/* ---- where lanes meet ---- */
+
+/* Operations that members begin and then wait for. The k-th begin of each member of a group on a channel meets. */
+typedef struct ndp_meeting ndp_meeting;
+typedef struct ndp_meetings {
+    const ndp_lanes *lanes;
+    ndp_meeting **of; /* by lane and channel: a list */
+    int channels;
+} ndp_meetings;
+ndp_status ndp_meetings_init(const ndp_lanes *l, int channels, ndp_meetings *out);
+void ndp_meetings_release(ndp_meetings *m);
+/* Lane `lane` begins an operation on `channel`, and hands in a pointer, which the meeting does not own. Returns its
+ * number on that channel; NDP_NONE: no memory. */
+int64_t ndp_meet_begin(ndp_meetings *m, int lane, int channel, void *handed);
+/* What member `member` (a lane) handed in to operation `number` of the channel; NULL: it has not begun it yet. */
+void *ndp_meet_handed(const ndp_meetings *m, int member, int channel, int64_t number);
+
+#endif

@@ -1,0 +1,327 @@
+/* What no call says, proven over all coordinates: the tables of the ranks of tp tile each tensor; the tables of pieces
+ * of all slices name each element once, with the numbers of its segment; rows tile a micro-batch, samples a batch. */
+#include "placement/step.h"
+
+#include "ops/pieces.h"
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- segment tables ---- */
+
+static bool same_rectangle(const ndp_segment *a, const ndp_segment *b) {
+    return a->rows == b->rows && a->cols == b->cols && a->first[0] == b->first[0] && a->first[1] == b->first[1];
+}
+
+static const ndp_segments *table_at(const ndp_lanes *l, int pp, int cp, int sp, int tp, int buffer) {
+    return &l->items[ndp_lane_at(l, pp, cp, sp, tp)].tables[buffer];
+}
+
+static ndp_share measure(const ndp_segment *s) {
+    int64_t row = s->first[0] - s->base[0], col = s->first[1] - s->base[1];
+    return ndp_share_mul(ndp_range_share(ndp_dim_make(0, 1), s->part[0], row, row + s->rows),
+                         ndp_range_share(ndp_dim_make(0, 2), s->part[1], col, col + s->cols));
+}
+
+/* The ranks of tp have rectangles of the tensor that are all of it; those that are the same count once. */
+static ndp_status tile_tensor(const ndp_lanes *l, int pp, int buffer, int k) {
+    const ndp_segment *first = &table_at(l, pp, 0, 0, 0, buffer)->items[k];
+    ndp_share sum = 0;
+    for (int tp = 0; tp < l->size[NDP_TP]; tp++) {
+        const ndp_segment *s = &table_at(l, pp, 0, 0, tp, buffer)->items[k];
+        bool known = s->rows * s->cols == 0;
+        for (int other = 0; other < tp && !known; other++)
+            known = same_rectangle(s, &table_at(l, pp, 0, 0, other, buffer)->items[k]);
+        sum = known ? sum : ndp_share_add(sum, measure(s));
+    }
+    char text[64];
+    return sum == 1 ? NDP_OK
+                    : NDP_FAIL(NDP_EBUG, "placement: the ranks of tp have %s of %s, must have each element",
+                               ndp_share_text(sum, text, sizeof text), first->name);
+}
+
+/* What a segment says of its tensor is what the whole model says. */
+static bool same_tensor(const ndp_segment *s, const ndp_segment *whole) {
+    bool same = strcmp(s->name, whole->name) == 0 && s->ndim == whole->ndim && s->transposed == whole->transposed &&
+                s->decay == whole->decay && s->projection == whole->projection && s->glued == whole->glued;
+    for (int k = 0; k < 2; k++)
+        same = same && s->base[k] == whole->base[k] && s->part[k] == whole->part[k] && s->whole[k] == whole->whole[k];
+    return same;
+}
+
+static const ndp_segments *whole_table(const ndp_model *whole, const char *buffer) {
+    for (int i = 0; i < whole->n_buffers; i++)
+        if (strcmp(whole->buffers[i].name, buffer) == 0)
+            return &whole->buffers[i].segments;
+    return NULL;
+}
+
+static ndp_status check_tensors(const ndp_lanes *l, int lane, const ndp_segments *t, const char *buffer) {
+    const ndp_segments *whole = whole_table(l->items[lane].program->opts.whole, buffer);
+    char rank[160];
+    for (int k = 0; k < t->n; k++)
+        if (!whole || whole->n != t->n || !same_tensor(&t->items[k], &whole->items[k]))
+            return NDP_FAIL(NDP_EBUG, "placement: %s: segment %d of %s, %s, is another tensor than in the whole model",
+                            ndp_lane_text(l, lane, rank, sizeof rank), k, buffer, t->items[k].name);
+    return NDP_OK;
+}
+
+/* A table is the same whatever rows a rank has, and no two tensors overlap. */
+static ndp_status check_table(const ndp_lanes *l, int lane, const ndp_segments *like, int buffer) {
+    const ndp_segments *t = &l->items[lane].tables[buffer];
+    const char *name = l->items[lane].program->opts.model->buffers[buffer].name;
+    char rank[160];
+    bool same = t->n == like->n;
+    NDP_TRY(check_tensors(l, lane, t, name));
+    for (int k = 0; same && k < t->n; k++)
+        same = same_rectangle(&t->items[k], &like->items[k]) && t->items[k].offset == like->items[k].offset;
+    if (!same)
+        return NDP_FAIL(NDP_EBUG, "placement: %s has another table of %s than ranks with other rows",
+                        ndp_lane_text(l, lane, rank, sizeof rank), name);
+    for (int k = 0; t == like && k < t->n; k++)
+        for (int i = 0; i < k; i++) {
+            const ndp_segment *a = &t->items[k], *b = &t->items[i];
+            if (a->rows * a->cols > 0 && b->rows * b->cols > 0 && a->offset < b->offset + b->rows * b->cols &&
+                b->offset < a->offset + a->rows * a->cols)
+                return NDP_FAIL(NDP_EBUG, "placement: %s: %s and %s have the same elements of buffer %s",
+                                ndp_lane_text(l, lane, rank, sizeof rank), a->name, b->name, name);
+        }
+    return NDP_OK;
+}
+
+static ndp_status check_tables(const ndp_lanes *l) {
+    for (int pp = 0; pp < l->size[NDP_PP]; pp++) {
+        const ndp_model *m = l->items[ndp_lane_at(l, pp, 0, 0, 0)].program->opts.model;
+        for (int b = 0; b < m->n_buffers; b++) {
+            for (int cp = 0; cp < l->size[NDP_CP]; cp++)
+                for (int sp = 0; sp < l->size[NDP_SP]; sp++)
+                    for (int tp = 0; tp < l->size[NDP_TP]; tp++)
+                        NDP_TRY(check_table(l, ndp_lane_at(l, pp, cp, sp, tp), table_at(l, pp, 0, 0, tp, b), b));
+            for (int k = 0; k < m->buffers[b].segments.n; k++)
+                NDP_TRY(tile_tensor(l, pp, b, k));
+        }
+    }
+    return NDP_OK;
+}
+
+/* ---- tables of pieces ---- */
+
+enum { MOST_ROWS = NDP_MOST_SEGMENTS };
+
+typedef struct piece_check {
+    const ndp_lanes *lanes;
+    int lane, buffer, columns;
+    const ndp_segments *table;
+    const ndp_shard *shard;
+} piece_check;
+
+static ndp_status refuse_piece(const piece_check *c, int index, const char *what) {
+    char rank[160];
+    return NDP_FAIL(NDP_EBUG, "placement: %s: the table of pieces of slice %d of %s %s",
+                    ndp_lane_text(c->lanes, c->lane, rank, sizeof rank), index,
+                    c->lanes->items[c->lane].program->opts.model->buffers[c->buffer].name, what);
+}
+
+/* The segment whose overlap with slice `index` is the row; NULL: none is. */
+static const ndp_segment *segment_of(const piece_check *c, int index, const int64_t *row) {
+    int64_t low = c->shard->slice * index, high = low + c->shard->slice;
+    for (int k = 0; k < c->table->n; k++) {
+        const ndp_segment *s = &c->table->items[k];
+        int64_t first = s->offset > low ? s->offset : low, end = s->offset + s->rows * s->cols;
+        end = end < high ? end : high;
+        if (first < end && row[NDP_PIECE_FIRST] == first - low && row[NDP_PIECE_COUNT] == end - first)
+            return s;
+    }
+    return NULL;
+}
+
+/* How many segments meet slice `index`. */
+static int64_t overlaps(const piece_check *c, int index) {
+    int64_t low = c->shard->slice * index, high = low + c->shard->slice, n = 0;
+    for (int k = 0; k < c->table->n; k++) {
+        const ndp_segment *s = &c->table->items[k];
+        n += s->rows * s->cols > 0 && s->offset < high && low < s->offset + s->rows * s->cols;
+    }
+    return n;
+}
+
+/* Every segment that meets the slice has one row. Projections come last where they are apart, and all before them has
+ * its place in the second state, one after the other. */
+static ndp_status check_pieces(const piece_check *c, int index) {
+    const ndp_lane *lane = &c->lanes->items[c->lane];
+    const ndp_claims *claims = c->lanes->claims;
+    bool apart = c->columns > NDP_PIECE_PLACE, projections = false;
+    int64_t rows[MOST_ROWS * NDP_PIECE_COLUMNS_APART], place = 0;
+    const ndp_segment *seen[MOST_ROWS];
+    int64_t n = claims->pieces(claims->user, lane->program, c->table, c->buffer, c->shard->shards, index, NULL);
+    if (n != overlaps(c, index) || n > MOST_ROWS)
+        return refuse_piece(c, index, "has not a row for each of its tensors");
+    claims->pieces(claims->user, lane->program, c->table, c->buffer, c->shard->shards, index, rows);
+    for (int64_t r = 0; r < n; r++) {
+        const int64_t *row = rows + r * c->columns;
+        const ndp_segment *s = seen[r] = segment_of(c, index, row);
+        bool known = false;
+        for (int64_t i = 0; i < r; i++)
+            known |= seen[i] == s;
+        if (!s || known)
+            return refuse_piece(c, index, "has a row that is no piece, or one twice");
+        if (row[NDP_PIECE_COPIES] != (int64_t)s->copies || row[NDP_PIECE_DECAYS] != s->decay || s->copies < 1)
+            return refuse_piece(c, index, "has other copies, or another decay, than the segment");
+        if (apart && ((projections && !s->projection) || (!s->projection && row[NDP_PIECE_PLACE] != place)))
+            return refuse_piece(c, index, "has projections before others, or places that do not follow each other");
+        projections |= s->projection;
+        place += row[NDP_PIECE_COUNT];
+    }
+    return NDP_OK;
+}
+
+static uint64_t mix(uint64_t key, int64_t x) { return ndp_dim_make(key, (uint64_t)x); }
+
+/* Alike tables have alike pieces. */
+static uint64_t layout_of(const piece_check *c) {
+    uint64_t key = mix(mix(mix(0, c->shard->shards), c->shard->slice), c->columns);
+    for (int k = 0; k < c->table->n; k++) {
+        const ndp_segment *s = &c->table->items[k];
+        key = mix(mix(mix(key, s->offset), s->rows * s->cols), (int64_t)s->copies * 4 + s->decay * 2 + s->projection);
+    }
+    return key;
+}
+
+typedef struct known_layouts {
+    uint64_t *keys;
+    int64_t n, capacity;
+} known_layouts;
+
+/* All slices of one of the buffers with alike tables; of the others, the slice of the rank itself. */
+static ndp_status check_buffer(const piece_check *c, known_layouts *known) {
+    uint64_t key = layout_of(c);
+    for (int64_t i = 0; i < known->n; i++)
+        if (known->keys[i] == key)
+            return check_pieces(c, c->shard->index);
+    NDP_TRY(ndp_array_reserve(&known->keys, &known->capacity, known->n + 1, sizeof *known->keys));
+    known->keys[known->n++] = key;
+    for (int i = 0; i < c->shard->shards; i++)
+        NDP_TRY(check_pieces(c, i));
+    return NDP_OK;
+}
+
+static ndp_status check_all_pieces(const ndp_lanes *l, known_layouts *known) {
+    for (int i = 0; i < l->n; i++) {
+        const ndp_program *p = l->items[i].program;
+        const ndp_model *m = p->opts.model;
+        bool apart = ndp_optimizer_is_whole(&p->opts.step.optimizer);
+        for (int b = 0; m->opts.mode == NDP_MODEL_TRAIN && !l->items[i].stands_in && b < m->n_buffers; b++) {
+            piece_check c = {l, i, b, ndp_piece_columns(apart), &m->buffers[b].segments, &p->owned[b].shard};
+            if (m->buffers[b].trainable)
+                NDP_TRY(check_buffer(&c, known));
+        }
+    }
+    return NDP_OK;
+}
+
+/* ---- rows and samples ---- */
+
+/* The rows of a micro-batch that a lane's units have. */
+static ndp_share rows_of(const ndp_lanes *l, const ndp_lane *lane) {
+    const ndp_program *p = lane->program;
+    int64_t n = p->opts.model->inputs->rows[NDP_EXTENT_TOKENS], real = p->opts.whole->opts.rows;
+    ndp_share sum = 0;
+    for (int64_t i = 0; i < n; i++) {
+        int64_t row = l->claims->row(l->claims->user, p, &lane->mesh, NDP_EXTENT_TOKENS, i);
+        sum = ndp_share_add(sum, row < real ? ndp_range_share(ndp_dim_make(0, 'r'), real, row, row + 1) : 0);
+    }
+    return sum;
+}
+
+static ndp_status check_rows(const ndp_lanes *l) {
+    ndp_share sum = 0;
+    char text[64];
+    for (int cp = 0; cp < l->size[NDP_CP]; cp++)
+        for (int sp = 0; sp < l->size[NDP_SP]; sp++)
+            sum = ndp_share_add(sum, rows_of(l, &l->items[ndp_lane_at(l, 0, cp, sp, 0)]));
+    return sum == 1 ? NDP_OK
+                    : NDP_FAIL(NDP_EBUG, "placement: the ranks of cp and sp load %s of the rows of a micro-batch",
+                               ndp_share_text(sum, text, sizeof text));
+}
+
+static ndp_status check_samples(const ndp_lanes *l) {
+    const ndp_program *p = l->items[0].program;
+    ndp_mesh mesh = l->items[0].mesh;
+    int64_t of = NDP_NONE;
+    ndp_share sum = 0;
+    char text[64];
+    for (int r = 0; r < l->size[NDP_DP_REPLICATE]; r++)
+        for (int s = 0; s < l->size[NDP_DP_SHARD]; s++)
+            for (int m = 0; m < p->opts.step.accumulation; m++) {
+                int64_t first, count, total;
+                mesh.coord[NDP_DP_REPLICATE] = r, mesh.coord[NDP_DP_SHARD] = s;
+                mesh.rank = ndp_mesh_rank_of(&mesh.layout, mesh.coord);
+                l->claims->samples(l->claims->user, p, &mesh, m, &first, &count, &total);
+                if (count < 0 || first < 0 || first + count > total || (of != NDP_NONE && total != of))
+                    return NDP_FAIL(NDP_EBUG,
+                                    "placement: rank %d reads samples %lld to %lld of %lld for micro-batch %d",
+                                    mesh.rank, (long long)first, (long long)(first + count), (long long)total, m);
+                of = total;
+                sum = ndp_share_add(sum, ndp_range_share(ndp_dim_make(0, 'b'), total, first, first + count));
+            }
+    return sum == 1 ? NDP_OK
+                    : NDP_FAIL(NDP_EBUG, "placement: all ranks together read %s of the samples of a batch",
+                               ndp_share_text(sum, text, sizeof text));
+}
+
+/* ---- inputs ---- */
+
+/* Where input i of micro-batch m must be; block NDP_NONE: lent by the engine's user. */
+static ndp_address place_of_input(const ndp_program *p, int i, int m) {
+    switch (p->opts.model->inputs->items[i].kind) {
+    case NDP_INPUT_TABLE:
+        return (ndp_address){p->tables.block, p->input_at[i]};
+    case NDP_INPUT_LENT:
+        return (ndp_address){NDP_NONE, 0};
+    case NDP_INPUT_LOSS_SCALE:
+        return (ndp_address){p->scalars.block, p->scalars.offset + offsetof(ndp_scalars, scale)};
+    case NDP_INPUT_LOSS:
+        return (ndp_address){p->scalars.block, p->scalars.offset + offsetof(ndp_scalars, loss)};
+    default:
+        return (ndp_address){p->batch.block, (size_t)m * p->batch_stride + p->input_at[i]};
+    }
+}
+
+/* A run binds the inputs of its own micro-batch, each at a place of its own. */
+static ndp_status check_inputs(const ndp_lanes *l, int lane) {
+    const ndp_program *p = l->items[lane].program;
+    const ndp_inputs *inputs = p->opts.model->inputs;
+    int last = p->opts.step.accumulation - 1;
+    char rank[160];
+    for (int i = 0; i < inputs->n; i++)
+        for (int m = 0; m <= last; m = m == 0 && last > 1 ? 1 : m == last ? m + 1 : last) { /* 0, 1, the last */
+            ndp_address is = l->claims->input(l->claims->user, p, i, m), must = place_of_input(p, i, m);
+            bool fits = !ndp_input_is_of_batch(inputs->items[i].kind) ||
+                        p->input_at[i] + ndp_input_bytes(inputs, i) <= p->batch_stride;
+            for (int k = 0; k < i && ndp_input_is_of_batch(inputs->items[i].kind); k++)
+                fits = fits && (!ndp_input_is_of_batch(inputs->items[k].kind) ||
+                                p->input_at[k] + ndp_input_bytes(inputs, k) <= p->input_at[i]);
+            if (!fits || is.block != must.block || (is.block != NDP_NONE && is.offset != must.offset))
+                return NDP_FAIL(NDP_EBUG, "placement: %s: a run of micro-batch %d reads input %s from where another is",
+                                ndp_lane_text(l, lane, rank, sizeof rank), m, inputs->items[i].name);
+        }
+    return NDP_OK;
+}
+
+static ndp_status check_all_inputs(const ndp_lanes *l) {
+    for (int i = 0; i < l->n; i++)
+        if (i == 0 || l->items[i].program->instrs != l->items[i - 1].program->instrs)
+            NDP_TRY(check_inputs(l, i));
+    return NDP_OK;
+}
+
+ndp_status ndp_claims_prove(const ndp_lanes *l) {
+    known_layouts known = {0};
+    NDP_TRY(check_tables(l));
+    ndp_status st = check_all_pieces(l, &known);
+    free(known.keys);
+    NDP_TRY(st);
+    NDP_TRY(check_rows(l));
+    NDP_TRY(check_all_inputs(l));
+    return check_samples(l);
+}

@@ -1,0 +1,325 @@
+/* What all rules use: what operands must be, and messages. */
+#include "placement/rule.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- messages ---- */
+
+static const char *name_of(const ndp_rule *r, ndp_thing t, char *out, size_t size) {
+    const ndp_graph *g = r->g;
+    switch (t.kind) {
+    case NDP_THING_VALUE:
+    case NDP_THING_DIRECT:
+        snprintf(out, size, "%s", g->values[t.id].name);
+        break;
+    case NDP_THING_PRODUCT:
+        snprintf(out, size, "%s without its bias", g->values[t.id].name);
+        break;
+    case NDP_THING_KEYS:
+        snprintf(out, size, "%s over some of the keys", g->values[t.id].name);
+        break;
+    case NDP_THING_GRADIENT:
+        snprintf(out, size, "the gradient of %s", g->values[t.id].name);
+        break;
+    case NDP_THING_PARAM:
+    case NDP_THING_PGRADIENT:
+        snprintf(out, size, "%s%s", t.kind == NDP_THING_PARAM ? "" : "the gradient of ",
+                 g->slots[t.id / 64]->items[t.id % 64].name);
+        break;
+    case NDP_THING_DATA:
+        snprintf(out, size, "the input %s", g->inputs->items[t.id].name);
+        break;
+    default:
+        snprintf(out, size, "%s",
+                 t.kind == NDP_THING_LOGITS  ? "logits"
+                 : t.kind == NDP_THING_STATS ? "statistics of logits"
+                 : t.kind == NDP_THING_NONE  ? "what nothing wrote"
+                                             : "the mean of squares");
+    }
+    return out;
+}
+
+const char *ndp_tile_text(const ndp_rule *r, const ndp_tile *t, char *out, size_t size) {
+    char name[180], share[64], made[32] = "";
+    if (t->made != NDP_NONE)
+        snprintf(made, sizeof made, ", made by #%d", t->made);
+    name_of(r, t->what, name, sizeof name);
+    if (t->share == 1)
+        snprintf(out, size, "%s%s", name, made);
+    else
+        snprintf(out, size, "%s, %s%s", name, ndp_share_text(t->share, share, sizeof share), made);
+    return out;
+}
+
+ndp_status ndp_refuse(const ndp_rule *r, const char *fmt, ...) {
+    char text[600];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    int value = r->c->n_out > 0 ? r->c->out[0].value : NDP_NONE;
+    const char *name = r->c->what ? r->c->what
+                       : value != NDP_NONE && r->n && r->n->n_out > 0 && r->n->out[0] != NDP_NONE
+                           ? r->g->values[r->n->out[0]].name
+                           : "";
+    return NDP_FAIL(NDP_EBUG, "placement: %s #%d %s %s: %s", r->where, r->index, r->c->op->name, name, text);
+}
+
+/* ---- values ---- */
+
+static ndp_status expect_all(ndp_rule *r, int k) {
+    const ndp_view *v = &r->c->in[k].view;
+    return ndp_content_full(&r->in[k]) ? NDP_OK
+                                       : ndp_refuse(r, "operand %d, [%lld,%lld], is not written before it is read", k,
+                                                    (long long)v->rows, (long long)v->cols);
+}
+
+static ndp_status refuse_thing(const ndp_rule *r, int k, const ndp_tile *t, ndp_thing must) {
+    char is[300], wanted[200];
+    return ndp_refuse(r, "operand %d is %s; it must be %s", k, ndp_tile_text(r, t, is, sizeof is),
+                      name_of(r, must, wanted, sizeof wanted));
+}
+
+ndp_status ndp_expect_value(ndp_rule *r, int k, int value, bool complete) {
+    int64_t col;
+    int origin = value == NDP_NONE ? NDP_NONE : ndp_value_origin(r->g, value, &col);
+    if (origin == NDP_NONE)
+        return ndp_refuse(r, "its node has no operand %d", k);
+    int64_t cols = r->g->values[value].view.cols;
+    NDP_TRY(expect_all(r, k));
+    for (int i = 0; i < r->in[k].n; i++) {
+        ndp_tile *t = &r->in[k].tiles[i];
+        if (!ndp_thing_is(t->what, NDP_THING_VALUE, origin))
+            return refuse_thing(r, k, t, (ndp_thing){NDP_THING_VALUE, origin});
+        if (complete && t->share != 1) {
+            char is[300];
+            return ndp_refuse(r, "operand %d is %s; it must be complete", k, ndp_tile_text(r, t, is, sizeof is));
+        }
+        t->at_col -= col;
+        if (t->at_col < 0 || t->at_col + t->cols > cols)
+            return ndp_refuse(r, "operand %d has columns %lld to %lld of %s, which are not those of its node", k,
+                              (long long)(t->at_col + col), (long long)(t->at_col + col + t->cols),
+                              r->g->values[origin].name);
+    }
+    return NDP_OK;
+}
+
+bool ndp_is_value(const ndp_rule *r, int k, int value) {
+    int64_t col;
+    int origin = ndp_value_origin(r->g, value, &col);
+    bool is = r->in[k].n > 0;
+    for (int i = 0; i < r->in[k].n; i++)
+        is = is && ndp_thing_is(r->in[k].tiles[i].what, NDP_THING_VALUE, origin);
+    return is;
+}
+
+/* ---- gradients ---- */
+
+/* An op that hands the gradient of its first result to operand k as it stands. */
+static bool passes(const ndp_node *n, int k) { return (n->op == &ndp_op_add || n->op == &ndp_op_add_rmsnorm) && k < 2; }
+
+/* The share that a gradient of value `made` is of that of `value`, to which nodes pass it: 0: of nothing. */
+static ndp_share passed(const ndp_rule *r, int value, int made) {
+    const ndp_nodes *nodes = &r->g->nodes[NDP_NODES_FORWARD];
+    ndp_share sum = value == made;
+    int64_t col;
+    for (int i = 0; i < nodes->n && value != made; i++)
+        for (int k = 0; k < 2; k++)
+            if (r->uses->of[i][k] != 0 && passes(&nodes->items[i], k) && nodes->items[i].in[k] == value) {
+                ndp_share next = passed(r, ndp_value_origin(r->g, nodes->items[i].out[0], &col), made);
+                sum = ndp_share_add(sum, ndp_share_mul(r->uses->of[i][k], next));
+            }
+    return sum;
+}
+
+ndp_status ndp_expect_gradient(ndp_rule *r, int k, int value) {
+    int64_t col;
+    int origin = value == NDP_NONE ? NDP_NONE : ndp_value_origin(r->g, value, &col);
+    if (origin == NDP_NONE)
+        return ndp_refuse(r, "its node has no operand %d", k);
+    NDP_TRY(expect_all(r, k));
+    for (int i = 0; i < r->in[k].n; i++) {
+        ndp_tile *t = &r->in[k].tiles[i];
+        ndp_share share = t->what.kind == NDP_THING_GRADIENT ? passed(r, origin, t->what.id) : 0;
+        if (share == 0)
+            return refuse_thing(r, k, t, (ndp_thing){NDP_THING_GRADIENT, origin});
+        t->what.id = origin;
+        t->share = ndp_share_mul(t->share, share);
+        t->at_col -= col;
+        if (t->at_col < 0 || t->at_col + t->cols > r->g->values[value].view.cols)
+            return ndp_refuse(r, "operand %d has other columns of the gradient of %s", k, r->g->values[origin].name);
+    }
+    return NDP_OK;
+}
+
+bool ndp_is_gradient(const ndp_rule *r, int k, int value) {
+    int64_t col;
+    bool is = value != NDP_NONE && r->in[k].n > 0;
+    int origin = is ? ndp_value_origin(r->g, value, &col) : NDP_NONE;
+    for (int i = 0; is && i < r->in[k].n; i++)
+        is = r->in[k].tiles[i].what.kind == NDP_THING_GRADIENT && passed(r, origin, r->in[k].tiles[i].what.id) != 0;
+    return is;
+}
+
+ndp_status ndp_expect_alike(ndp_rule *r, int a, int b, bool rows) {
+    for (int i = 0; i < r->in[a].n; i++)
+        for (int j = 0; j < r->in[b].n; j++) {
+            ndp_tile x = r->in[a].tiles[i], y = r->in[b].tiles[j], part;
+            if (rows)
+                x.col = y.col = x.at_col = y.at_col = 0, x.cols = y.cols = 1;
+            if (!ndp_tile_cut(&x, y.row, y.rows, y.col, y.cols, &part))
+                continue;
+            if (part.at_row - part.row != y.at_row - y.row || part.at_col - part.col != y.at_col - y.col)
+                return ndp_refuse(r,
+                                  "operands %d and %d are of other %s: row %lld, column %lld of one is row %lld, "
+                                  "column %lld of the whole, of the other row %lld, column %lld",
+                                  a, b, part.at_row - part.row != y.at_row - y.row ? "rows" : "columns",
+                                  (long long)part.row, (long long)part.col, (long long)part.at_row,
+                                  (long long)part.at_col, (long long)(y.at_row + part.row - y.row),
+                                  (long long)(y.at_col + part.col - y.col));
+        }
+    return NDP_OK;
+}
+
+ndp_tile ndp_gradient_tile(const ndp_rule *r, int value, ndp_tile t, ndp_share share) {
+    int64_t col;
+    t.what = (ndp_thing){NDP_THING_GRADIENT, ndp_value_origin(r->g, value, &col)};
+    t.at_col += col;
+    t.share = share;
+    return t;
+}
+
+/* ---- inputs, parameters ---- */
+
+ndp_status ndp_expect_rows(ndp_rule *r, int k, int value, int like) {
+    NDP_TRY(expect_all(r, k));
+    int input = r->g->values[value].input;
+    for (int i = 0; i < r->in[like].n; i++) {
+        const ndp_tile *t = &r->in[like].tiles[i];
+        for (int j = 0; j < r->in[k].n; j++) {
+            ndp_tile part;
+            if (!ndp_thing_is(r->in[k].tiles[j].what, NDP_THING_DATA, input))
+                return refuse_thing(r, k, &r->in[k].tiles[j], (ndp_thing){NDP_THING_DATA, input});
+            if (ndp_tile_cut(&r->in[k].tiles[j], t->row, t->rows, 0, 1, &part) &&
+                part.at_row != t->at_row + part.row - t->row)
+                return ndp_refuse(r, "%s is of row %lld where the rows of operand %d are from %lld on",
+                                  r->g->inputs->items[input].name, (long long)part.at_row, like,
+                                  (long long)(t->at_row + part.row - t->row));
+        }
+    }
+    return NDP_OK;
+}
+
+ndp_status ndp_expect_param(ndp_rule *r, int k, int param) {
+    if (param == NDP_NONE)
+        return ndp_refuse(r, "its node has no operand %d", k);
+    const ndp_value *v = &r->g->values[param];
+    NDP_TRY(expect_all(r, k));
+    for (int i = 0; i < r->in[k].n; i++) {
+        ndp_tile *t = &r->in[k].tiles[i];
+        int segment = t->what.id % 64, slot = t->what.id / 64;
+        if (t->what.kind != NDP_THING_PARAM || slot != v->slot || segment < v->segment ||
+            segment >= v->segment + v->segments)
+            return refuse_thing(r, k, t, (ndp_thing){NDP_THING_PARAM, ndp_thing_segment(v->slot, v->segment)});
+        int64_t before = ndp_param_before(r->g, param, segment);
+        if (r->g->slots[slot]->items[segment].ndim == 1)
+            t->at_col += before;
+        else
+            t->at_row += before;
+    }
+    return NDP_OK;
+}
+
+/* ---- results ---- */
+
+ndp_status ndp_result(ndp_rule *r, int o, ndp_tile t) {
+    t.made = r->index;
+    return ndp_rule_wants(r, o) ? ndp_content_add(&r->out[o], t) : NDP_OK;
+}
+
+ndp_status ndp_result_as(ndp_rule *r, int k, int value) {
+    for (int i = 0; i < r->in[k].n; i++) {
+        ndp_tile t = r->in[k].tiles[i];
+        t.what = ndp_value_thing(r, value);
+        NDP_TRY(ndp_result(r, 0, t));
+    }
+    return NDP_OK;
+}
+
+ndp_status ndp_result_add(ndp_rule *r, int o, ndp_tile t) {
+    for (int i = 0; i < r->out[o].n; i++) {
+        ndp_tile *x = &r->out[o].tiles[i], part;
+        if (!ndp_tile_cut(x, t.row, t.rows, t.col, t.cols, &part))
+            continue;
+        if (x->row != t.row || x->rows != t.rows || x->col != t.col || x->cols != t.cols || x->at_row != t.at_row ||
+            x->at_col != t.at_col || !ndp_things_equal(x->what, t.what))
+            return ndp_refuse(r, "it sums over rows that have other columns than each other");
+        x->share = ndp_share_add(x->share, t.share);
+        return NDP_OK;
+    }
+    return ndp_result(r, o, t);
+}
+
+ndp_status ndp_param_gradient(ndp_rule *r, int o, int param, ndp_tile t) {
+    const ndp_value *v = &r->g->values[param];
+    const ndp_segments *s = r->g->slots[v->slot];
+    bool vector = s->items[v->segment].ndim == 1;
+    for (int k = v->segment; k < v->segment + v->segments; k++) {
+        int64_t before = ndp_param_before(r->g, param, k), n = s->items[k].part[vector];
+        int64_t first = vector ? t.at_col : t.at_row, count = vector ? t.cols : t.rows;
+        int64_t low = first > before ? first : before, high = first + count < before + n ? first + count : before + n;
+        if (low >= high)
+            continue;
+        ndp_tile part = t;
+        part.what = (ndp_thing){NDP_THING_PGRADIENT, ndp_thing_segment(v->slot, k)};
+        if (vector)
+            part.col += low - first, part.cols = high - low, part.at_col = low - before, part.at_row = 0;
+        else
+            part.row += low - first, part.rows = high - low, part.at_row = low - before;
+        NDP_TRY(ndp_result_add(r, o, part));
+    }
+    return NDP_OK;
+}
+
+/* ---- sums ---- */
+
+/* Things of which summands may be added. */
+static bool sums(ndp_thing_kind k) {
+    return k == NDP_THING_VALUE || k == NDP_THING_PRODUCT || k == NDP_THING_GRADIENT || k == NDP_THING_PGRADIENT ||
+           k == NDP_THING_SQUARES || k == NDP_THING_DSQUARES;
+}
+
+ndp_status ndp_sum_contents(ndp_rule *r, const ndp_content *a, const ndp_content *b, ndp_content *out) {
+    char one[300], two[300];
+    for (int i = 0; i < a->n; i++)
+        for (int j = 0; j < b->n; j++) {
+            ndp_tile x, y;
+            if (!ndp_tile_cut(&a->tiles[i], b->tiles[j].row, b->tiles[j].rows, b->tiles[j].col, b->tiles[j].cols, &x) ||
+                !ndp_tile_cut(&b->tiles[j], x.row, x.rows, x.col, x.cols, &y))
+                continue;
+            if (!ndp_things_equal(x.what, y.what) || !sums(x.what.kind) || x.at_row != y.at_row || x.at_col != y.at_col)
+                return ndp_refuse(r,
+                                  "it adds %s, rows from %lld and columns from %lld on, and %s, rows from %lld and "
+                                  "columns from %lld on",
+                                  ndp_tile_text(r, &x, one, sizeof one), (long long)x.at_row, (long long)x.at_col,
+                                  ndp_tile_text(r, &y, two, sizeof two), (long long)y.at_row, (long long)y.at_col);
+            x.share = ndp_share_add(x.share, y.share);
+            x.made = r->index;
+            NDP_TRY(ndp_content_add(out, x));
+        }
+    ndp_content_join(out);
+    return NDP_OK;
+}
+
+ndp_status ndp_add_earlier(ndp_rule *r, int k, int value) {
+    if (!ndp_rule_has(r, k))
+        return NDP_OK;
+    NDP_TRY(ndp_expect_gradient(r, k, value));
+    for (int i = 0; i < r->in[k].n; i++)
+        r->in[k].tiles[i] = ndp_gradient_tile(r, value, r->in[k].tiles[i], r->in[k].tiles[i].share);
+    ndp_content made = r->out[0];
+    r->out[0] = ndp_content_of(r->arena, made.rows, made.cols);
+    return ndp_sum_contents(r, &made, &r->in[k], &r->out[0]);
+}

@@ -1,0 +1,343 @@
+/* Rules of ops that mix rows: attention over the keys of one rank or of several, the exchange of rows for heads, and
+ * convolutions.
+ *
+ * Attention over some of the keys is no summand: parts are merged by their log-sum-exp, and until all keys are in it
+ * nothing else may read it (NDP_THING_KEYS). Its share is the measure of the keys. */
+#include "placement/rule.h"
+
+/* What a call attends with: heads here, of the whole. */
+typedef struct heads {
+    int64_t d, q, kv, whole_q, whole_kv; /* head dim; heads and kv heads here, and of the node */
+} heads;
+
+static ndp_status expect_attention(ndp_rule *r, int q, int k, heads *h) {
+    const ndp_op_attr *a = &r->n->attr;
+    if (r->n->op != &ndp_op_attention)
+        return ndp_refuse(r, "its node is a %s", r->n->op->name);
+    NDP_EXPECT_SAME(r, scale);
+    NDP_EXPECT_SAME(r, window);
+    NDP_EXPECT_SAME(r, cap);
+    NDP_EXPECT_SAME(r, head_dim);
+    *h = (heads){a->head_dim, r->in[q].cols / a->head_dim, r->in[k].cols / a->head_dim, a->heads, a->kv_heads};
+    if (h->q != r->c->attr.heads || h->kv != r->c->attr.kv_heads || h->kv < 1 || h->q % h->kv != 0)
+        return ndp_refuse(r, "it has %d heads and %d kv heads, its operands %lld and %lld", r->c->attr.heads,
+                          r->c->attr.kv_heads, (long long)h->q, (long long)h->kv);
+    return NDP_OK;
+}
+
+/* Keys and values: the same rows and heads; k_pos is of these rows. */
+static ndp_status expect_keys(ndp_rule *r, int k, int v, int k_pos) {
+    NDP_TRY(ndp_expect_value(r, k, r->n->in[1], true));
+    NDP_TRY(ndp_expect_value(r, v, r->n->in[2], true));
+    NDP_TRY(ndp_expect_alike(r, k, v, false));
+    return ndp_expect_rows(r, k_pos, r->n->in[5], k);
+}
+
+/* The kv head that local head i reads, and whether it is that of the whole: *head, of the whole. `row`: of q. */
+static ndp_status kv_of(ndp_rule *r, int k, const heads *h, int64_t i, int64_t head, int64_t *kv) {
+    ndp_tile part;
+    *kv = i / (h->q / h->kv);
+    for (int j = 0; j < r->in[k].n; j++)
+        if (ndp_tile_cut(&r->in[k].tiles[j], 0, r->in[k].rows, *kv * h->d, h->d, &part) &&
+            (part.cols != h->d || part.at_col != head / (h->whole_q / h->whole_kv) * h->d))
+            return ndp_refuse(r, "head %lld reads columns from %lld on of k, must read kv head %lld", (long long)head,
+                              (long long)part.at_col, (long long)(head / (h->whole_q / h->whole_kv)));
+    return NDP_OK;
+}
+
+/* The measure of the keys that are here, of kv head `kv`; those of padding count, so that each part has some. */
+static ndp_share keys_of(const ndp_rule *r, int k, const heads *h, int64_t kv) {
+    ndp_share sum = 0;
+    ndp_tile t;
+    int64_t rows = r->lane->program->opts.model->inputs->rows[NDP_EXTENT_KEYS];
+    for (int j = 0; j < r->in[k].n; j++)
+        if (ndp_tile_cut(&r->in[k].tiles[j], 0, r->in[k].rows, kv * h->d, 1, &t))
+            sum = ndp_share_add(sum, ndp_range_share(ndp_node_dim(r, 1), rows, t.at_row, t.at_row + t.rows));
+    return sum;
+}
+
+/* Calls `each` for each run of rows and head of operand q (its tile has the head's columns). */
+static ndp_status for_heads(ndp_rule *r, int q, const heads *h,
+                            ndp_status (*each)(ndp_rule *r, const heads *h, const ndp_tile *t, int64_t i)) {
+    ndp_tile t;
+    for (int j = 0; j < r->in[q].n; j++)
+        for (int64_t i = 0; i < h->q; i++) {
+            if (!ndp_tile_cut(&r->in[q].tiles[j], 0, r->in[q].rows, i * h->d, h->d, &t))
+                continue;
+            if (t.cols != h->d || t.at_col % h->d != 0)
+                return ndp_refuse(r, "operand %d has a part of a head, columns from %lld on", q, (long long)t.at_col);
+            NDP_TRY(each(r, h, &t, i));
+        }
+    return NDP_OK;
+}
+
+/* Columns of a head become one of its statistic. */
+static ndp_tile statistic_of(const heads *h, ndp_tile t) {
+    t.col /= h->d, t.at_col /= h->d, t.cols /= h->d;
+    return t;
+}
+
+static ndp_status attend(ndp_rule *r, const heads *h, const ndp_tile *q, int64_t i) {
+    int64_t kv, col;
+    NDP_TRY(kv_of(r, 1, h, i, q->at_col / h->d, &kv));
+    ndp_tile t = *q;
+    t.share = keys_of(r, 1, h, kv);
+    ndp_thing_kind kind = t.share == 1 ? NDP_THING_VALUE : NDP_THING_KEYS;
+    t.what = (ndp_thing){kind, ndp_value_origin(r->g, r->n->out[0], &col)};
+    NDP_TRY(ndp_result(r, 0, t));
+    t = statistic_of(h, t);
+    t.what = (ndp_thing){kind, ndp_value_origin(r->g, r->n->out[1], &col)};
+    return ndp_result(r, 1, t);
+}
+
+/* Of (q, k, v, q_pos, q_low, k_pos). */
+ndp_status ndp_rule_attention(ndp_rule *r) {
+    heads h;
+    NDP_TRY(expect_attention(r, 0, 1, &h));
+    NDP_TRY(ndp_expect_value(r, 0, r->n->in[0], true));
+    NDP_TRY(expect_keys(r, 1, 2, 5));
+    NDP_TRY(ndp_expect_rows(r, 3, r->n->in[3], 0));
+    NDP_TRY(ndp_expect_rows(r, 4, r->n->in[4], 0));
+    return for_heads(r, 0, &h, attend);
+}
+
+/* Attention parts, operands a and b, over disjoint keys. */
+static ndp_status merge(ndp_rule *r, int a, int b, int value, int o) {
+    char is[300];
+    int64_t col;
+    int id = ndp_value_origin(r->g, value, &col);
+    for (int k = a;; k = b) {
+        for (int i = 0; i < r->in[k].n; i++)
+            if (!ndp_thing_is(r->in[k].tiles[i].what, NDP_THING_KEYS, id))
+                return ndp_refuse(r, "operand %d is %s; it must be %s over some of the keys", k,
+                                  ndp_tile_text(r, &r->in[k].tiles[i], is, sizeof is), r->g->values[id].name);
+        if (k == b)
+            break;
+    }
+    NDP_TRY(ndp_expect_alike(r, a, b, false));
+    if (!ndp_content_full(&r->in[a]) || !ndp_content_full(&r->in[b]))
+        return ndp_refuse(r, "an operand is not written before it is read");
+    for (int i = 0; i < r->in[a].n; i++)
+        for (int j = 0; j < r->in[b].n; j++) {
+            const ndp_tile *x = &r->in[a].tiles[i];
+            ndp_tile t;
+            if (!ndp_tile_cut(&r->in[b].tiles[j], x->row, x->rows, x->col, x->cols, &t))
+                continue;
+            t.share = ndp_share_add(x->share, t.share);
+            t.what.kind = t.share == 1 ? NDP_THING_VALUE : NDP_THING_KEYS;
+            NDP_TRY(ndp_result(r, o, t));
+        }
+    return NDP_OK;
+}
+
+/* Statistics, operand s, are over the same keys as attention, operand o. */
+static ndp_status expect_same_keys(ndp_rule *r, int o, int s) {
+    int64_t d = r->n->attr.head_dim;
+    ndp_tile part;
+    for (int i = 0; i < r->in[o].n; i++) {
+        ndp_tile t = r->in[o].tiles[i];
+        t.cols = (t.cols + d - 1) / d, t.col /= d, t.at_col /= d;
+        for (int j = 0; j < r->in[s].n; j++)
+            if (ndp_tile_cut(&r->in[s].tiles[j], t.row, t.rows, t.col, t.cols, &part) &&
+                (part.share != t.share || part.at_row - part.row != t.at_row - t.row ||
+                 part.at_col - part.col != t.at_col - t.col))
+                return ndp_refuse(r, "operands %d and %d are not over the same keys, rows and heads", o, s);
+    }
+    return NDP_OK;
+}
+
+/* Of (o, lse, o2, lse2). */
+ndp_status ndp_rule_attention_merge(ndp_rule *r) {
+    if (r->n->op != &ndp_op_attention)
+        return ndp_refuse(r, "its node is a %s", r->n->op->name);
+    NDP_TRY(expect_same_keys(r, 0, 1));
+    NDP_TRY(expect_same_keys(r, 2, 3));
+    NDP_TRY(merge(r, 0, 2, r->n->out[0], 0));
+    return merge(r, 1, 3, r->n->out[1], 1);
+}
+
+/* ---- backward: (do, q, k, v, o, lse, q_pos, q_low, k_pos) -> dq, dk, dv ---- */
+
+enum { D_O, Q, K, V, O, LSE, Q_POS, Q_LOW, K_POS };
+
+/* Head i of rows of do gives those rows of dq, and a summand of dk and dv of its kv head for all keys. */
+static ndp_status attend_bwd(ndp_rule *r, const heads *h, const ndp_tile *d_o, int64_t i) {
+    int64_t kv, group = h->whole_q / h->whole_kv, head = d_o->at_col / h->d,
+                rows = r->g->inputs->rows[NDP_EXTENT_QUERIES];
+    NDP_TRY(kv_of(r, K, h, i, head, &kv));
+    ndp_share keys = ndp_share_mul(d_o->share, keys_of(r, K, h, kv));
+    NDP_TRY(ndp_result(r, 0, ndp_gradient_tile(r, r->n->in[0], *d_o, ndp_share_mul(keys, r->uses->of[r->of][0]))));
+    ndp_share queries = ndp_range_share(ndp_node_dim(r, 2), rows, d_o->at_row, d_o->at_row + d_o->rows);
+    queries = ndp_share_mul(queries, ndp_range_share(ndp_node_dim(r, 3), group, head % group, head % group + 1));
+    queries = ndp_share_mul(queries, d_o->share);
+    for (int j = 0; j < r->in[K].n; j++)
+        for (int o = 1; o < 3; o++) {
+            ndp_tile t;
+            if (!ndp_rule_wants(r, o) || !ndp_tile_cut(&r->in[K].tiles[j], 0, r->in[K].rows, kv * h->d, h->d, &t))
+                continue;
+            ndp_share share = ndp_share_mul(queries, r->uses->of[r->of][o]);
+            NDP_TRY(ndp_result_add(r, o, ndp_gradient_tile(r, r->n->in[o], t, share)));
+        }
+    return NDP_OK;
+}
+
+ndp_status ndp_rule_attention_bwd(ndp_rule *r) {
+    heads h;
+    NDP_TRY(expect_attention(r, Q, K, &h));
+    NDP_TRY(ndp_expect_gradient(r, D_O, r->n->out[0]));
+    NDP_TRY(ndp_expect_value(r, Q, r->n->in[0], true));
+    NDP_TRY(expect_keys(r, K, V, K_POS));
+    NDP_TRY(ndp_expect_value(r, O, r->n->out[0], true));
+    NDP_TRY(ndp_expect_value(r, LSE, r->n->out[1], true));
+    NDP_TRY(ndp_expect_alike(r, D_O, Q, false));
+    NDP_TRY(ndp_expect_alike(r, D_O, O, false));
+    NDP_TRY(expect_same_keys(r, O, LSE));
+    NDP_TRY(ndp_expect_rows(r, Q_POS, r->n->in[3], Q));
+    NDP_TRY(ndp_expect_rows(r, Q_LOW, r->n->in[4], Q));
+    return for_heads(r, D_O, &h, attend_bwd);
+}
+
+/* ---- rows for heads ---- */
+
+/* How heads_split and heads_merge cut: part p of these has run (first + p) / repeats of `width` columns. */
+typedef struct cut {
+    int64_t width, repeats, first, parts, runs;
+} cut;
+
+static ndp_status cut_of(const ndp_rule *r, cut *out) {
+    const ndp_op_attr *a = &r->c->attr;
+    int64_t all = a->all_parts ? a->all_parts : a->parts;
+    if (r->n->op != &ndp_op_attention || a->head_dim != r->n->attr.head_dim || a->heads < 1)
+        return ndp_refuse(r, "it cuts heads of %d for a %s of %d", a->head_dim, r->n->op->name, r->n->attr.head_dim);
+    out->repeats = a->heads < all ? all / a->heads : 1;
+    out->width = (int64_t)a->heads * a->head_dim * out->repeats / all;
+    out->first = a->first, out->parts = a->parts;
+    out->runs = (int64_t)a->heads * a->head_dim / out->width;
+    int64_t here = r->lane->mesh.coord[NDP_TP], of_program = r->lane->program->opts.step.mesh.coord[NDP_TP];
+    if (all > a->parts && r->lane->stands_in)
+        out->first += (here - of_program) * a->parts;
+    return NDP_OK;
+}
+
+ndp_status ndp_rule_heads_split(ndp_rule *r) {
+    cut c;
+    NDP_TRY(cut_of(r, &c));
+    if (!ndp_content_full(&r->in[0]))
+        return ndp_refuse(r, "its operand is not written before it is read");
+    for (int64_t p = 0; p < c.parts; p++) {
+        ndp_content part = ndp_content_of(r->arena, r->in[0].rows, c.width);
+        NDP_TRY(ndp_content_move(&r->in[0], 0, r->in[0].rows, (c.first + p) / c.repeats * c.width, c.width,
+                                 p * r->in[0].rows, 0, &part));
+        for (int i = 0; i < part.n; i++)
+            NDP_TRY(ndp_result(r, 0, part.tiles[i]));
+    }
+    return NDP_OK;
+}
+
+/* Heads of which no part is here are nothing: 0 of their gradient. */
+static ndp_status add_absent(ndp_rule *r, const cut *c, int64_t rows) {
+    const ndp_tile *like = &r->in[0].tiles[0];
+    int64_t had = c->first / c->repeats, shift = like->at_col - like->col - had * c->width;
+    for (int64_t run = 0; run < c->runs; run++) {
+        if (run >= had && run * c->repeats < c->first + c->parts)
+            continue;
+        for (int i = 0; i < r->in[0].n; i++) {
+            ndp_tile t = r->in[0].tiles[i];
+            if (t.row >= rows || t.col > 0) /* the rows of the first part */
+                continue;
+            t.col = run * c->width, t.cols = c->width, t.at_col = run * c->width + shift;
+            t.share = 0;
+            NDP_TRY(ndp_result(r, 0, t));
+        }
+    }
+    return NDP_OK;
+}
+
+ndp_status ndp_rule_heads_merge(ndp_rule *r) {
+    cut c;
+    NDP_TRY(cut_of(r, &c));
+    if (!ndp_content_full(&r->in[0]))
+        return ndp_refuse(r, "its operand is not written before it is read");
+    int64_t rows = r->in[0].rows / c.parts;
+    for (int64_t p = 0; p < c.parts; p++) {
+        ndp_content part = ndp_content_of(r->arena, rows, c.width);
+        int64_t run = (c.first + p) / c.repeats;
+        NDP_TRY(ndp_content_move(&r->in[0], p * rows, rows, 0, c.width, 0, run * c.width, &part));
+        for (int i = 0; i < part.n; i++) {
+            if (c.repeats > 1 && part.tiles[i].what.kind != NDP_THING_GRADIENT)
+                return ndp_refuse(r, "it sums repeated heads that are no gradients");
+            NDP_TRY(c.repeats > 1 ? ndp_result_add(r, 0, part.tiles[i]) : ndp_result(r, 0, part.tiles[i]));
+        }
+    }
+    return add_absent(r, &c, rows);
+}
+
+/* ---- convolutions over rows ---- */
+
+/* All rows of the micro-batch, in order. */
+static ndp_status expect_all_rows(ndp_rule *r, int k) {
+    for (int i = 0; i < r->in[k].n; i++)
+        if (r->in[k].tiles[i].at_row != r->in[k].tiles[i].row || r->in[k].rows < r->real)
+            return ndp_refuse(r, "it mixes rows, and operand %d has some of them only", k);
+    return NDP_OK;
+}
+
+/* The taps of the same columns as x. */
+static ndp_status expect_taps(ndp_rule *r, int k, int x) {
+    NDP_TRY(ndp_expect_param(r, k, r->n->in[1]));
+    for (int i = 0; i < r->in[k].n; i++)
+        for (int j = 0; j < r->in[x].n; j++) {
+            const ndp_tile *w = &r->in[k].tiles[i], *t = &r->in[x].tiles[j];
+            ndp_tile part;
+            if (w->at_row != w->row || r->in[k].rows != r->g->values[r->n->in[1]].view.rows ||
+                (ndp_tile_cut(t, 0, r->in[x].rows, w->col, w->cols, &part) &&
+                 part.at_col - part.col != w->at_col - w->col))
+                return ndp_refuse(r, "its taps are of other columns than its rows");
+        }
+    return NDP_OK;
+}
+
+ndp_status ndp_rule_causal_conv(ndp_rule *r) {
+    NDP_TRY(ndp_expect_value(r, 0, r->n->in[0], true));
+    NDP_TRY(expect_all_rows(r, 0));
+    NDP_TRY(expect_taps(r, 1, 0));
+    NDP_TRY(ndp_expect_rows(r, 2, r->n->in[2], 0));
+    return ndp_result_as(r, 0, r->n->out[0]);
+}
+
+/* Of (dy, w, start, acc?). */
+ndp_status ndp_rule_causal_conv_dx(ndp_rule *r) {
+    NDP_TRY(ndp_expect_gradient(r, 0, r->n->out[0]));
+    NDP_TRY(expect_all_rows(r, 0));
+    NDP_TRY(expect_taps(r, 1, 0));
+    NDP_TRY(ndp_expect_rows(r, 2, r->n->in[2], 0));
+    for (int i = 0; i < r->in[0].n; i++) {
+        ndp_share share = ndp_share_mul(r->in[0].tiles[i].share, r->uses->of[r->of][0]);
+        NDP_TRY(ndp_result(r, 0, ndp_gradient_tile(r, r->n->in[0], r->in[0].tiles[i], share)));
+    }
+    return ndp_add_earlier(r, 3, r->n->in[0]);
+}
+
+/* Of (dy, x, start). */
+ndp_status ndp_rule_causal_conv_dw(ndp_rule *r) {
+    NDP_TRY(ndp_expect_gradient(r, 0, r->n->out[0]));
+    NDP_TRY(ndp_expect_value(r, 1, r->n->in[0], true));
+    NDP_TRY(expect_all_rows(r, 0));
+    NDP_TRY(ndp_expect_alike(r, 0, 1, false));
+    NDP_TRY(ndp_expect_rows(r, 2, r->n->in[2], 0));
+    for (int i = 0; i < r->in[0].n; i++) {
+        ndp_tile t = r->in[0].tiles[i];
+        ndp_share share = ndp_share_mul(t.share, ndp_rows_measure(r, t.at_row, t.rows));
+        t.share = ndp_share_mul(share, r->uses->of[r->of][1]);
+        t.row = 0, t.rows = r->c->out[0].view.rows, t.at_row = 0;
+        NDP_TRY(ndp_param_gradient(r, 0, r->n->in[1], t));
+    }
+    return NDP_OK;
+}
+
+/* Of (cache, new, row): the cache with the new rows; caches are not cut. */
+ndp_status ndp_rule_kv_append(ndp_rule *r) {
+    NDP_TRY(ndp_expect_value(r, 1, r->n->in[1], true));
+    NDP_TRY(ndp_expect_rows(r, 2, r->n->in[2], 1));
+    return ndp_result_as(r, 0, r->n->out[0]);
+}

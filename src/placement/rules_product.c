@@ -1,0 +1,204 @@
+/* Rules of products with parameters. A product over some of the columns is a summand of the product over all: its share
+ * is the measure of these columns. So is a product with some rows of a table by token. */
+#include "placement/rule.h"
+
+/* ---- embedding ---- */
+
+static ndp_status expect_first(ndp_rule *r, int64_t first) {
+    return r->lane->stands_in || r->c->attr.first == first
+               ? NDP_OK
+               : ndp_refuse(r, "its first id is %lld, must be %lld", (long long)r->c->attr.first, (long long)first);
+}
+
+/* Ids are data, one tile a run of rows. */
+static ndp_status expect_ids(ndp_rule *r, int k, int value) {
+    char is[300];
+    for (int i = 0; i < r->in[k].n; i++)
+        if (!ndp_thing_is(r->in[k].tiles[i].what, NDP_THING_DATA, r->g->values[value].input))
+            return ndp_refuse(r, "operand %d is %s; it must be the input %s", k,
+                              ndp_tile_text(r, &r->in[k].tiles[i], is, sizeof is),
+                              r->g->inputs->items[r->g->values[value].input].name);
+    return NDP_OK;
+}
+
+ndp_status ndp_rule_embedding(ndp_rule *r) {
+    NDP_TRY(expect_ids(r, 0, r->n->in[0]));
+    NDP_TRY(ndp_expect_param(r, 1, r->n->in[1]));
+    const ndp_tile *table = &r->in[1].tiles[0];
+    if (r->in[1].n != 1)
+        return ndp_refuse(r, "its table is in %d parts", r->in[1].n);
+    NDP_TRY(expect_first(r, table->at_row));
+    ndp_share share = ndp_range_share(ndp_node_dim(r, 1), r->g->values[r->n->in[1]].view.rows, table->at_row,
+                                      table->at_row + table->rows);
+    for (int i = 0; i < r->in[0].n; i++) {
+        ndp_tile t = r->in[0].tiles[i];
+        t.cols = table->cols, t.at_col = table->at_col;
+        t.what = ndp_value_thing(r, r->n->out[0]);
+        t.share = share;
+        NDP_TRY(ndp_result(r, 0, t));
+    }
+    return NDP_OK;
+}
+
+/* Of (ids, dx): the rows of the table that this rank has. */
+ndp_status ndp_rule_embedding_dw(ndp_rule *r) {
+    int param = r->n->in[1];
+    NDP_TRY(expect_ids(r, 0, r->n->in[0]));
+    NDP_TRY(ndp_expect_gradient(r, 1, r->n->out[0]));
+    NDP_TRY(ndp_expect_alike(r, 0, 1, true));
+    const ndp_value *v = &r->g->values[param];
+    const ndp_segment *s = ndp_rule_segment(r, v->slot, v->segment);
+    NDP_TRY(expect_first(r, s->first[0] - s->base[0]));
+    for (int i = 0; i < r->in[1].n; i++) {
+        ndp_tile t = r->in[1].tiles[i];
+        ndp_share share = ndp_share_mul(t.share, ndp_rows_measure(r, t.at_row, t.rows));
+        t.share = ndp_share_mul(share, r->uses->of[r->of][1]);
+        t.row = 0, t.rows = r->c->out[0].view.rows, t.at_row = s->first[0] - s->base[0];
+        NDP_TRY(ndp_param_gradient(r, 0, param, t));
+    }
+    return NDP_OK;
+}
+
+/* ---- linear ---- */
+
+/* The share of the sum over columns of x that row run `x` (a tile of one) and row run `w` make together: both must be
+ * of the same columns. Tiles of other rows are left out. */
+typedef struct contraction {
+    int64_t row, w_row; /* a row of each operand */
+    int64_t columns;    /* of the whole x */
+    ndp_share share;
+} contraction;
+
+static ndp_status contract(ndp_rule *r, int x, int w, contraction *c) {
+    c->share = 0;
+    for (int i = 0; i < r->in[x].n; i++)
+        for (int j = 0; j < r->in[w].n; j++) {
+            ndp_tile a, b;
+            if (!ndp_tile_cut(&r->in[x].tiles[i], c->row, 1, 0, r->in[x].cols, &a) ||
+                !ndp_tile_cut(&r->in[w].tiles[j], c->w_row, 1, a.col, a.cols, &b))
+                continue;
+            int64_t first = a.at_col + b.col - a.col;
+            if (b.at_col != first)
+                return ndp_refuse(r, "column %lld of x meets column %lld of w", (long long)first, (long long)b.at_col);
+            ndp_share piece =
+                ndp_share_mul(a.share, ndp_range_share(ndp_node_dim(r, 1), c->columns, first, first + b.cols));
+            c->share = ndp_share_add(c->share, piece);
+        }
+    return NDP_OK;
+}
+
+/* Row runs of operand w become columns of the result. */
+static ndp_status product_rows(ndp_rule *r, int64_t row, int64_t rows, int64_t at_row, ndp_thing_kind kind) {
+    for (int j = 0; j < r->in[1].n; j++) {
+        const ndp_tile *w = &r->in[1].tiles[j];
+        contraction c = {row, w->row, r->g->values[r->n->in[0]].view.cols, 0};
+        if (w->col > 0)
+            continue; /* of the same rows as one at column 0 */
+        NDP_TRY(contract(r, 0, 1, &c));
+        ndp_tile t = {.row = row, .rows = rows, .at_row = at_row, .col = w->row, .cols = w->rows, .at_col = w->at_row};
+        t.what = (ndp_thing){kind, ndp_value_thing(r, r->n->out[0]).id};
+        t.share = c.share;
+        NDP_TRY(ndp_result(r, 0, t));
+    }
+    return NDP_OK;
+}
+
+/* The bias of the same columns as the result, added once: to a complete product. */
+static ndp_status expect_bias(ndp_rule *r) {
+    NDP_TRY(ndp_expect_param(r, 2, r->n->in[2]));
+    for (int i = 0; i < r->out[0].n; i++) {
+        const ndp_tile *y = &r->out[0].tiles[i];
+        char is[300];
+        if (y->share != 1)
+            return ndp_refuse(r, "it adds a bias to %s", ndp_tile_text(r, y, is, sizeof is));
+        for (int j = 0; j < r->in[2].n; j++) {
+            ndp_tile b;
+            if (ndp_tile_cut(&r->in[2].tiles[j], 0, 1, y->col, y->cols, &b) && b.at_col - b.col != y->at_col - y->col)
+                return ndp_refuse(r, "its bias is of columns from %lld on, its product of %lld", (long long)b.at_col,
+                                  (long long)(y->at_col + b.col - y->col));
+        }
+    }
+    return NDP_OK;
+}
+
+ndp_status ndp_rule_linear(ndp_rule *r) {
+    bool bias = ndp_rule_has(r, 2), wanted = r->n->n_in > 2 && r->n->in[2] != NDP_NONE;
+    if (r->n->op != &ndp_op_linear)
+        return ndp_refuse(r, "its node is a %s", r->n->op->name);
+    if (bias && !wanted)
+        return ndp_refuse(r, "its node has no bias");
+    NDP_TRY(ndp_expect_value(r, 0, r->n->in[0], false));
+    NDP_TRY(ndp_expect_param(r, 1, r->n->in[1]));
+    int64_t *rows = ndp_arena_alloc(r->arena, (2 * (size_t)r->in[0].n + 2) * sizeof *rows);
+    if (!rows)
+        return NDP_FAIL(NDP_ENOMEM, "no memory to check placements");
+    for (int n = ndp_content_rows(&r->in[0], rows), i = 0; i + 1 < n; i++) {
+        ndp_tile first = {0}, part;
+        for (int k = 0; k < r->in[0].n; k++)
+            if (ndp_tile_cut(&r->in[0].tiles[k], rows[i], 1, 0, 1, &part))
+                first = part;
+        NDP_TRY(product_rows(r, rows[i], rows[i + 1] - rows[i], first.at_row,
+                             wanted && !bias ? NDP_THING_PRODUCT : NDP_THING_VALUE));
+    }
+    return bias ? expect_bias(r) : NDP_OK;
+}
+
+/* Of (dy, w, acc?): a sum over the columns of dy, which are rows of w. */
+ndp_status ndp_rule_linear_dx(ndp_rule *r) {
+    int64_t columns = r->g->values[r->n->out[0]].view.cols;
+    NDP_TRY(ndp_expect_gradient(r, 0, r->n->out[0]));
+    NDP_TRY(ndp_expect_param(r, 1, r->n->in[1]));
+    for (int i = 0; i < r->in[0].n; i++)
+        for (int j = 0; j < r->in[1].n; j++) {
+            const ndp_tile *w = &r->in[1].tiles[j];
+            ndp_tile dy, t;
+            if (!ndp_tile_cut(&r->in[0].tiles[i], 0, r->in[0].rows, w->row, w->rows, &dy))
+                continue;
+            int64_t row = w->at_row + dy.col - w->row;
+            if (row != dy.at_col)
+                return ndp_refuse(r, "column %lld of dy meets row %lld of w", (long long)dy.at_col, (long long)row);
+            t = dy;
+            t.col = w->col, t.cols = w->cols, t.at_col = w->at_col;
+            ndp_share share = ndp_range_share(ndp_node_dim(r, 5), columns, dy.at_col, dy.at_col + dy.cols);
+            share = ndp_share_mul(ndp_share_mul(share, dy.share), r->uses->of[r->of][0]);
+            NDP_TRY(ndp_result_add(r, 0, ndp_gradient_tile(r, r->n->in[0], t, share)));
+        }
+    return ndp_add_earlier(r, 2, r->n->in[0]);
+}
+
+/* Of (dy, x): a sum over rows. */
+ndp_status ndp_rule_linear_dw(ndp_rule *r) {
+    NDP_TRY(ndp_expect_gradient(r, 0, r->n->out[0]));
+    NDP_TRY(ndp_expect_value(r, 1, r->n->in[0], true));
+    NDP_TRY(ndp_expect_alike(r, 0, 1, true));
+    for (int i = 0; i < r->in[0].n; i++)
+        for (int j = 0; j < r->in[1].n; j++) {
+            const ndp_tile *dy = &r->in[0].tiles[i];
+            ndp_tile x, t = *dy;
+            if (!ndp_tile_cut(&r->in[1].tiles[j], dy->row, dy->rows, 0, r->in[1].cols, &x))
+                continue;
+            int64_t first = dy->at_row + x.row - dy->row;
+            ndp_share share = ndp_share_mul(dy->share, ndp_rows_measure(r, first, x.rows));
+            t.share = ndp_share_mul(share, r->uses->of[r->of][1]);
+            t.row = dy->col, t.rows = dy->cols, t.at_row = dy->at_col;
+            t.col = x.col, t.cols = x.cols, t.at_col = x.at_col;
+            NDP_TRY(ndp_param_gradient(r, 0, r->n->in[1], t));
+        }
+    return NDP_OK;
+}
+
+/* Of (dy): the gradient of a bias, operand 2 of a linear or layernorm, 1 of add_bias. */
+ndp_status ndp_rule_linear_db(ndp_rule *r) {
+    int bias = r->n->op == &ndp_op_add_bias ? 1 : 2;
+    NDP_TRY(ndp_expect_gradient(r, 0, r->n->out[0]));
+    if (bias >= r->n->n_in || r->n->in[bias] == NDP_NONE || r->g->values[r->n->in[bias]].kind != NDP_VALUE_PARAM)
+        return ndp_refuse(r, "its node has no bias");
+    for (int i = 0; i < r->in[0].n; i++) {
+        ndp_tile t = r->in[0].tiles[i];
+        ndp_share share = ndp_share_mul(t.share, ndp_rows_measure(r, t.at_row, t.rows));
+        t.share = ndp_share_mul(share, r->uses->of[r->of][bias]);
+        t.row = 0, t.rows = 1, t.at_row = 0;
+        NDP_TRY(ndp_param_gradient(r, 0, r->n->in[bias], t));
+    }
+    return NDP_OK;
+}

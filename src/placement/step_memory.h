@@ -1,0 +1,111 @@
+/* Inside the placement room: what the bytes of a rank hold while its step program is executed.
+ *
+ * A place is a range of bytes that the memory plan gives to one block or several. It holds spans, and a write to one
+ * place takes what other places held in the same bytes. */
+#ifndef NDP_PLACEMENT_STEP_MEMORY_H
+#define NDP_PLACEMENT_STEP_MEMORY_H
+
+#include "placement/lanes.h"
+#include "placement/share.h"
+
+typedef enum ndp_held_kind {
+    NDP_HELD_NOTHING, /* nothing that may be read */
+    NDP_HELD_INPUTS,  /* of the micro-batches, and tables: what the host wrote */
+    NDP_HELD_CONSTANTS,
+    NDP_HELD_PIECES,        /* the table of a buffer */
+    NDP_HELD_SCALAR,        /* of: which (ndp_step_scalar) */
+    NDP_HELD_BOUNDARY,      /* of: the number of the unit whose output it is; at: the micro-batch */
+    NDP_HELD_BOUNDARY_GRAD, /* the gradient of that output */
+    NDP_HELD_SAVED,         /* of: the unit's number; at: the micro-batch */
+    NDP_HELD_SAVED_INPUT,
+    NDP_HELD_BETWEEN, /* of these, share: bits of the phases that changed them in place */
+    /* Elements of a flat buffer from `first` on; of: the buffer's number in the whole model. */
+    NDP_HELD_PARAM,  /* at: the version, 0 as the step before left it */
+    NDP_HELD_STATE0, /* of the optimizer; at: the version */
+    NDP_HELD_STATE1,
+    NDP_HELD_GRAD,       /* share, own */
+    NDP_HELD_DIRECTION,  /* at: the place on tp whose elements they are */
+    NDP_HELD_ORTHOGONAL, /* a direction after its matrix was transformed */
+    NDP_HELD_ZERO,       /* a gradient without a contribution, of any buffer */
+    NDP_HELD_MATRIX,     /* of: the buffer; at: the segment; share: of the elements that are there */
+    NDP_HELD_ORTHOGONAL_MATRIX,
+    NDP_HELD_KINDS
+} ndp_held_kind;
+
+typedef struct ndp_held {
+    size_t start, end; /* bytes in the place */
+    int64_t first;     /* element at `start`; in bytes where a kind has no elements */
+    ndp_share share;
+    ndp_held_kind kind;
+    ndp_dtype type;
+    ndp_own own;
+    int of, at;
+    int made; /* the instruction; NDP_NONE: it was there before the step */
+} ndp_held;
+
+static inline bool ndp_held_is_flat(ndp_held_kind k) { return k >= NDP_HELD_PARAM && k <= NDP_HELD_ORTHOGONAL; }
+/* Bytes from one `first` to the next. */
+static inline size_t ndp_held_unit(const ndp_held *s) {
+    return ndp_held_is_flat(s->kind) ? ndp_dtype_size(s->type) : 1;
+}
+
+/* ---- places ---- */
+
+/* The places of a program. */
+typedef struct ndp_step_places {
+    int *of; /* by block; NDP_NONE: it has no bytes */
+    size_t *at, *bytes;
+    ndp_region *region;
+    int *first, *meets; /* meets[first[i]] to meets[first[i + 1] - 1]: the places with bytes of place i */
+    int n;
+} ndp_step_places;
+ndp_status ndp_step_places_init(const ndp_program *p, ndp_step_places *out);
+void ndp_step_places_release(ndp_step_places *p);
+
+/* ---- memory ---- */
+
+typedef struct ndp_place_spans {
+    ndp_held *items; /* ascending, disjoint */
+    int n, capacity;
+} ndp_place_spans;
+
+typedef struct ndp_memory {
+    const ndp_step_places *places;
+    ndp_place_spans *of; /* by place */
+} ndp_memory;
+ndp_status ndp_memory_init(const ndp_step_places *places, ndp_memory *out);
+void ndp_memory_release(ndp_memory *m);
+
+/* Bytes of a block. */
+typedef struct ndp_bytes {
+    int block;
+    size_t start, end;
+} ndp_bytes;
+
+/* Nothing is left of what those bytes held. */
+ndp_status ndp_memory_clear(ndp_memory *m, ndp_bytes b);
+/* The bytes hold `s`, whose start and end are set. */
+ndp_status ndp_memory_write(ndp_memory *m, ndp_bytes b, ndp_held s);
+/* The next part of bytes [*at, end) of a block that one span holds, or (kind NDP_HELD_NOTHING) none; false at the end.
+ * *at: where the part after it starts. */
+bool ndp_memory_next(const ndp_memory *m, int block, size_t *at, size_t end, ndp_held *out);
+/* The span that holds all of those bytes; NULL: there is none. */
+const ndp_held *ndp_memory_find(const ndp_memory *m, ndp_bytes b);
+/* A share more in bytes that spans of gradients hold; they are cut where these bytes begin and end. */
+ndp_status ndp_memory_add(ndp_memory *m, ndp_bytes b, ndp_share share, int made);
+
+/* Bytes [start, end) of a span, as it would be alone. */
+ndp_held ndp_held_cut(const ndp_held *s, size_t start, size_t end);
+
+/* A list of spans that grows. */
+typedef struct ndp_held_list {
+    ndp_held *items;
+    int n;
+    int64_t capacity;
+} ndp_held_list;
+/* Appends, and joins with the last one what continues it. */
+ndp_status ndp_held_add(ndp_held_list *s, ndp_held span);
+/* What those bytes hold, from byte 0 on; gaps are left out. */
+ndp_status ndp_memory_read(const ndp_memory *m, ndp_bytes b, ndp_held_list *out);
+
+#endif

@@ -1,0 +1,141 @@
+/* The slices of owners that are no lanes.
+ *
+ * A lane owns one slice of each buffer, and what it does with it is proven. The other owners of the group do the same
+ * with theirs, but of other tensors: a sum may be complete in this slice and not in another. A reduce_scatter makes all
+ * slices; here their shares are kept, and completed at the end of the step by the sums that the tables claim
+ * (segment.sums, shard.over), which are proven for the slices of lanes. */
+#include "placement/step_lanes.h"
+
+#include <stdlib.h>
+
+ndp_status ndp_step_others_init(ndp_step_lane *l) {
+    l->others = calloc((size_t)l->program->opts.model->n_buffers + 1, sizeof *l->others);
+    return l->others ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "no memory to check the slices of owners");
+}
+
+void ndp_step_others_release(ndp_step_lane *l) {
+    for (int i = 0; l->others && i < l->program->opts.model->n_buffers; i++)
+        free(l->others[i].items);
+    free(l->others);
+    l->others = NULL;
+}
+
+/* ---- reduce_scatters ---- */
+
+static ndp_status append(ndp_step_others *o, int64_t first, int64_t end, const ndp_sum *sum) {
+    NDP_TRY(ndp_array_reserve(&o->items, &o->capacity, o->n + 1, sizeof *o->items));
+    o->items[o->n++] = (ndp_reduced){first, end, *sum};
+    return NDP_OK;
+}
+
+/* What the slices have at `element`, and up to where; nothing where they have nothing. */
+static ndp_sum reduced_at(const ndp_step_others *o, int64_t element, int64_t *end) {
+    for (int i = 0; i < o->n; i++) {
+        if (o->items[i].first <= element && element < o->items[i].end) {
+            *end = o->items[i].end < *end ? o->items[i].end : *end;
+            return o->items[i].sum;
+        }
+        if (o->items[i].first > element && o->items[i].first < *end)
+            *end = o->items[i].first;
+    }
+    return (ndp_sum){{0}};
+}
+
+/* Adds what `before` has of the elements of one span of the sum. */
+static ndp_status take_span(ndp_step_others *o, const ndp_step_others *before, const ndp_held *s, int64_t size) {
+    int64_t last = (int64_t)s->end / size;
+    for (int64_t at = (int64_t)s->start / size, end; at < last; at = end) {
+        end = last;
+        ndp_sum sum = reduced_at(before, at, &end);
+        if (s->kind == NDP_HELD_GRAD)
+            sum.by_own[s->own] = ndp_share_add(sum.by_own[s->own], s->share);
+        NDP_TRY(append(o, at, end, &sum));
+    }
+    return NDP_OK;
+}
+
+ndp_status ndp_step_scattered(ndp_step_lane *l, const ndp_under_way *u, const ndp_held_list *sum) {
+    int local = u->of == NDP_NONE ? NDP_NONE : l->shared->local[u->of];
+    const ndp_step_buffer *b = local == NDP_NONE ? NULL : &l->shared->buffers[local];
+    int64_t size = (int64_t)ndp_dtype_size(u->instr->call.in[0].view.dtype);
+    bool owners = b && b->trainable && l->program->opts.model->buffers[local].owners == ndp_channel_group(u->channel) &&
+                  (size_t)(b->shard.slice * b->shard.shards * size) == u->bytes;
+    if (!owners)
+        return NDP_OK;
+    ndp_step_others *o = &l->others[local], made = {.known = true, .moved = o->moved}, nothing = {0};
+    ndp_status st = NDP_OK;
+    for (int i = 0; i < sum->n && st == NDP_OK; i++)
+        st = take_span(&made, u->instr->call.attr.accumulate ? o : &nothing, &sum->items[i], size);
+    free(o->items);
+    *o = made;
+    return st;
+}
+
+void ndp_step_moved(ndp_step_lane *l, int block) {
+    for (int i = 0; i < l->program->opts.model->n_buffers; i++)
+        l->others[i].moved |= l->program->owned[i].grad.block == block;
+}
+
+/* ---- at the end ---- */
+
+/* The sum over the groups `kinds`, one after another, of what lanes have at an element of a buffer. *lost: one of them
+ * does not know what its owners have. */
+static ndp_sum sum_over(const ndp_step_world *w, int lane, int whole, int64_t element, ndp_groups kinds, bool *lost) {
+    const ndp_step_lane *l = &w->items[lane];
+    int local = l->shared->local[whole], kind = 0;
+    int64_t end = INT64_MAX;
+    if (local == NDP_NONE)
+        return (ndp_sum){{0}};
+    *lost |= kinds == 0 && (l->others[local].moved || !l->others[local].known);
+    if (kinds == 0)
+        return reduced_at(&l->others[local], element, &end);
+    while (!(kinds >> kind & 1))
+        kind++;
+    const ndp_members *m = &w->members[lane][kind];
+    ndp_sum sum = {{0}};
+    for (int i = 0; i < m->n; i++) {
+        ndp_sum part = sum_over(w, ndp_member(m, i), whole, element, kinds & ~NDP_GROUP_BIT(kind), lost);
+        for (int own = 0; own < NDP_COUNT(sum.by_own); own++)
+            sum.by_own[own] = ndp_share_add(sum.by_own[own], part.by_own[own]);
+    }
+    return ndp_step_sum_over(w, &sum, m->own);
+}
+
+static ndp_status check_element(const ndp_step_world *w, int lane, int local, const ndp_segment *s, int64_t element) {
+    const ndp_step_buffer *b = &w->items[lane].shared->buffers[local];
+    char share[64], rank[160];
+    bool lost = false;
+    ndp_sum sum = sum_over(w, lane, b->whole, element, s->sums | NDP_GROUP_BIT(b->shard.over), &lost);
+    bool own = sum.by_own[NDP_OWN_REPLICATE] || sum.by_own[NDP_OWN_SHARD] || sum.by_own[NDP_OWN_BOTH];
+    if (lost || (!own && sum.by_own[NDP_OWN_NONE] == 1))
+        return NDP_OK;
+    return NDP_FAIL(
+        NDP_EBUG,
+        "placement: %s: the gradient of %s, from element %lld of %s on, is %s%s after its reduce_scatter and "
+        "the sums over the ranks with the same elements; it must be complete in the slices of all owners",
+        ndp_lane_text(w->lanes, lane, rank, sizeof rank), s->name, (long long)element, b->name,
+        ndp_share_text(sum.by_own[NDP_OWN_NONE], share, sizeof share), own ? ", and in part of own samples" : "");
+}
+
+/* Where the sum changes, some lane of the group has an element at which its part does: each looks at its own. */
+static ndp_status check_buffer(const ndp_step_world *w, int lane, int local) {
+    const ndp_step_buffer *b = &w->items[lane].shared->buffers[local];
+    const ndp_step_others *o = &w->items[lane].others[local];
+    for (int k = 0; k < b->n; k++) {
+        const ndp_stretch *t = &b->stretches[k];
+        const ndp_segment *s = &ndp_step_table(&w->items[lane], local)->items[t->segment];
+        NDP_TRY(check_element(w, lane, local, s, t->first));
+        for (int i = 0; i < o->n; i++)
+            if (t->first < o->items[i].first && o->items[i].first < t->end)
+                NDP_TRY(check_element(w, lane, local, s, o->items[i].first));
+    }
+    return NDP_OK;
+}
+
+ndp_status ndp_step_others_check(const ndp_step_world *w) {
+    for (int lane = 0; lane < w->lanes->n; lane++)
+        for (int i = 0; i < w->items[lane].program->opts.model->n_buffers; i++)
+            if (w->items[lane].others[i].known && !w->items[lane].others[i].moved)
+                NDP_TRY(check_buffer(w, lane, i));
+    return NDP_OK;
+}

@@ -1,0 +1,206 @@
+/* Updates: an owner updates the elements of its slice that are in pieces, once each, from complete gradients. */
+#include "placement/step_lanes.h"
+
+#include "ops/pieces.h"
+#include "ops/update.h"
+#include <stdio.h>
+
+/* ---- what elements must be ---- */
+
+/* The axis over which the lanes' gradients of an element sum to 1; NULL: none. */
+static const char *axis_of(const ndp_step_lane *l, const ndp_held *s, int64_t element) {
+    static const ndp_group_kind kinds[] = {NDP_GROUP_TP, NDP_GROUP_KV, NDP_GROUP_PP, NDP_GROUP_CP, NDP_GROUP_SP};
+    for (int k = 0; k < NDP_COUNT(kinds); k++) {
+        const ndp_members *m = &l->world->members[l->lane][kinds[k]];
+        ndp_share sum = 0;
+        for (int i = 0; i < m->n; i++) {
+            const ndp_step_lane *other = &l->world->items[ndp_member(m, i)];
+            int local = other->shared->local[s->of];
+            if (local == NDP_NONE)
+                continue;
+            const ndp_owned *o = &other->program->owned[local];
+            size_t size = ndp_held_unit(s);
+            int64_t in_slice = element - o->shard.index * o->shard.slice;
+            size_t at = o->grad.offset + (size_t)in_slice * size;
+            const ndp_held *x = in_slice < 0 || in_slice >= o->shard.slice || o->grad.block == NDP_NONE
+                                    ? NULL
+                                    : ndp_memory_find(&other->memory, (ndp_bytes){o->grad.block, at, at + size});
+            sum = ndp_share_add(sum, x && x->kind == NDP_HELD_GRAD ? x->share : 0);
+        }
+        if (m->n > 1 && sum == 1)
+            return ndp_group_name(kinds[k]);
+    }
+    return NULL;
+}
+
+static ndp_status refuse_elements(const ndp_step_lane *l, const ndp_step_buffer *b, const ndp_held *is,
+                                  const ndp_held *want) {
+    char text[NDP_HELD_TEXT], must[NDP_HELD_TEXT];
+    int segment = NDP_NONE;
+    for (int k = 0; k < b->n; k++)
+        if (b->stretches[k].first <= want->first && want->first < b->stretches[k].end)
+            segment = b->stretches[k].segment;
+    const char *name = segment == NDP_NONE ? b->name : l->world->whole->buffers[b->whole].segments.items[segment].name;
+    const char *axis = is->kind == NDP_HELD_GRAD && is->of == want->of ? axis_of(l, is, want->first) : NULL;
+    return ndp_step_refuse(l, "%s from element %lld of the buffer on: it is %s%s%s, must be %s", name,
+                           (long long)want->first, axis ? "a summand over " : "", axis ? axis : "",
+                           axis ? "" : ndp_held_text(l, is, text, sizeof text),
+                           ndp_held_text(l, want, must, sizeof must));
+}
+
+static bool fits(const ndp_held *s, const ndp_held *want, int64_t first) {
+    bool same = s->kind == want->kind && s->of == want->of && s->type == want->type && s->at == want->at;
+    return same && s->first == first && (s->kind != NDP_HELD_GRAD || (s->share == 1 && s->own == NDP_OWN_NONE));
+}
+
+ndp_status ndp_step_needs(const ndp_step_lane *l, int block, size_t at, ndp_held_kind kind, const ndp_step_buffer *b,
+                          int64_t first, int64_t count, ndp_dtype type, int version) {
+    size_t size = ndp_dtype_size(type), start = at, end = at + (size_t)count * size;
+    ndp_held s,
+        want = {
+            .kind = kind, .of = b->whole, .type = type, .at = version, .share = 1, .first = first, .made = NDP_NONE};
+    while (ndp_memory_next(&l->memory, block, &at, end, &s)) {
+        int64_t wanted = first + (int64_t)((s.start - start) / size);
+        if (fits(&s, &want, wanted))
+            continue;
+        want.first = wanted;
+        return refuse_elements(l, b, &s, &want);
+    }
+    return NDP_OK;
+}
+
+/* ---- tables ---- */
+
+ndp_status ndp_step_pieces(const ndp_step_lane *l, const ndp_operand *o, ndp_piece_rows *out) {
+    *out = (ndp_piece_rows){0};
+    if (ndp_step_is_absent(o))
+        return NDP_OK;
+    size_t row = (size_t)l->shared->columns * sizeof(int64_t);
+    ndp_bytes b = {o->base, o->offset, o->offset + ndp_step_operand_bytes(o)};
+    const ndp_held *s = ndp_memory_find(&l->memory, b);
+    if (!s || s->kind != NDP_HELD_PIECES || o->view.cols != l->shared->columns || o->view.ld != o->view.cols ||
+        o->view.dtype != NDP_I64)
+        return ndp_step_refuse(l, "its table of pieces is none");
+    size_t at = o->offset - l->program->owned[s->at].pieces.offset;
+    out->number = s->at;
+    out->buffer = &l->shared->buffers[s->at];
+    out->first = (int64_t)(at / row);
+    out->n = o->view.rows;
+    out->rows = out->buffer->pieces + out->first * l->shared->columns;
+    return at % row == 0 && out->first + out->n <= out->buffer->n_pieces
+               ? NDP_OK
+               : ndp_step_refuse(l, "its table has parts of rows, or rows that no table has");
+}
+
+/* ---- updates ---- */
+
+typedef struct step_update {
+    const ndp_call *call;
+    ndp_piece_rows rows;
+    int64_t base;          /* the buffer's element at which the slice starts */
+    bool directs, follows; /* makes directions; updates by them */
+} step_update;
+
+static size_t byte_of(const ndp_operand *o, int64_t element) {
+    return o->offset + (size_t)element * ndp_dtype_size(o->view.dtype);
+}
+
+static ndp_bytes bytes_of(const ndp_operand *o, int64_t first, int64_t count) {
+    return (ndp_bytes){o->base, byte_of(o, first), byte_of(o, first + count)};
+}
+
+static ndp_status write_elements(ndp_step_lane *l, const step_update *u, const ndp_operand *o, int64_t at,
+                                 int64_t first, int64_t count, ndp_held_kind kind, int version) {
+    return ndp_memory_write(&l->memory, bytes_of(o, at, count),
+                            (ndp_held){.kind = kind,
+                                       .of = u->rows.buffer->whole,
+                                       .type = o->view.dtype,
+                                       .at = version,
+                                       .first = first,
+                                       .made = l->walk.at});
+}
+
+static ndp_status needs(const ndp_step_lane *l, const step_update *u, const ndp_operand *o, int64_t at, int64_t first,
+                        int64_t count, ndp_held_kind kind, int version) {
+    return ndp_step_needs(l, o->base, byte_of(o, at), kind, u->rows.buffer, first, count, o->view.dtype, version);
+}
+
+/* States 0 and 1 of a piece, in the places that the table says. */
+static ndp_status update_states(ndp_step_lane *l, const step_update *u, const int64_t *row) {
+    for (int k = 0; k < NDP_OPTIMIZER_STATES; k++) {
+        const ndp_operand *o = &u->call->in[NDP_UPDATE_STATE + k];
+        ndp_held_kind kind = k == 0 ? NDP_HELD_STATE0 : NDP_HELD_STATE1;
+        bool apart = k == 1 && l->shared->columns > NDP_PIECE_PLACE;
+        int64_t at = row[apart ? NDP_PIECE_PLACE : NDP_PIECE_FIRST], count = row[NDP_PIECE_COUNT];
+        if (ndp_step_is_absent(o))
+            continue;
+        NDP_TRY(needs(l, u, o, at, at, count, kind, 0));
+        NDP_TRY(write_elements(l, u, o, at, at, count, kind, 1));
+    }
+    return NDP_OK;
+}
+
+static ndp_status update_piece(ndp_step_lane *l, const step_update *u, const int64_t *row) {
+    const ndp_operand *w = &u->call->in[NDP_UPDATE_WEIGHT], *g = &u->call->in[NDP_UPDATE_GRAD],
+                      *copy = &u->call->out[1];
+    int64_t at = row[NDP_PIECE_FIRST], count = row[NDP_PIECE_COUNT], first = u->base + at;
+    int tp = ndp_step_tp(l);
+    NDP_TRY(u->follows ? needs(l, u, g, at, first, count, NDP_HELD_ORTHOGONAL, tp)
+                       : needs(l, u, g, at, first, count, NDP_HELD_GRAD, 0));
+    if (u->directs) {
+        NDP_TRY(update_states(l, u, row));
+        return write_elements(l, u, &u->call->out[0], at, first, count, NDP_HELD_DIRECTION, tp);
+    }
+    NDP_TRY(needs(l, u, w, at, first, count, NDP_HELD_PARAM, 0));
+    NDP_TRY(update_states(l, u, row));
+    NDP_TRY(write_elements(l, u, w, at, first, count, NDP_HELD_PARAM, 1));
+    return ndp_step_is_absent(copy) ? NDP_OK : write_elements(l, u, copy, at, first, count, NDP_HELD_PARAM, 1);
+}
+
+static ndp_status check_numbers(const ndp_step_lane *l, const ndp_call *c) {
+    const ndp_operand *k = &c->in[NDP_UPDATE_CONSTANTS], *clip = &c->in[NDP_UPDATE_CLIP];
+    const ndp_held *s =
+        ndp_memory_find(&l->memory, (ndp_bytes){k->base, k->offset, k->offset + ndp_step_operand_bytes(k)});
+    if (!s || s->kind != NDP_HELD_CONSTANTS || k->offset != s->start)
+        return ndp_step_refuse(l, "its constants are none");
+    ndp_bytes b = {clip->base, clip->offset, clip->offset + ndp_step_operand_bytes(clip)};
+    if (clip->base == NDP_NONE || ndp_step_scalar_at(l, b) != NDP_STEP_CLIP)
+        return ndp_step_refuse(l, "its clipping factor is none");
+    return NDP_OK;
+}
+
+/* Which update the optimizer of the step makes of a piece: of a projection, if it updates these as a whole. */
+static ndp_status find_update(const ndp_step_lane *l, step_update *u) {
+    const ndp_optimizer *o = ndp_optimizers[l->program->opts.step.optimizer.name];
+    const ndp_op *op = u->call->op;
+    bool whole = o->whole.transform != NULL;
+    u->directs = whole && op == o->whole.direction;
+    u->follows = whole && op == o->op;
+    if (!u->directs && op != o->op && !(whole && op == o->whole.rest))
+        return ndp_step_refuse(l, "is no operation of optimizer %s", o->name);
+    const ndp_owned *owned = u->rows.n > 0 ? &l->program->owned[u->rows.number] : NULL;
+    for (int64_t r = u->rows.first; owned && whole && r < u->rows.first + u->rows.n; r++) {
+        bool projection = r >= owned->n_pieces - owned->n_whole;
+        if (projection != (u->directs || u->follows))
+            return ndp_step_refuse(l, "row %lld of the table of %s is %s projection", (long long)r,
+                                   u->rows.buffer->name, projection ? "a" : "no");
+    }
+    return NDP_OK;
+}
+
+ndp_status ndp_step_update(ndp_step_lane *l) {
+    step_update u = {.call = &l->instr->call};
+    if (u.call->n_in != NDP_UPDATE_OPERANDS)
+        return ndp_step_refuse(l, "no program has this operation");
+    NDP_TRY(ndp_step_pieces(l, &u.call->in[NDP_UPDATE_PIECES], &u.rows));
+    NDP_TRY(find_update(l, &u));
+    if (u.rows.n == 0)
+        return NDP_OK;
+    NDP_TRY(check_numbers(l, u.call));
+    const ndp_shard *s = &u.rows.buffer->shard;
+    u.base = s->index * s->slice;
+    ndp_step_writes(l, u.rows.number);
+    for (int64_t r = 0; r < u.rows.n; r++)
+        NDP_TRY(update_piece(l, &u, u.rows.rows + r * l->shared->columns));
+    return NDP_OK;
+}

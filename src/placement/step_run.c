@@ -1,0 +1,270 @@
+/* RUN: the first half of the contract under which the unit level has proven the list (unit.h), and what the run leaves
+ * in memory. */
+#include "placement/step_lanes.h"
+
+#include <stddef.h>
+
+typedef struct step_run {
+    const ndp_list *list;
+    const ndp_unit_program *program;
+    const ndp_unit *unit;
+    const ndp_unit_made *made;
+    int micro_batch;  /* as numbered in the step */
+    ndp_share weight; /* of the micro-batch */
+} step_run;
+
+static bool is_forward(ndp_phase p) { return p == NDP_FORWARD || p == NDP_FORWARD_DROP; }
+
+static ndp_bytes bytes_of(const ndp_step_lane *l, int base, size_t n) {
+    int block = l->instr->bases[base];
+    return (ndp_bytes){block == NDP_NONE ? block : ndp_block_at(l->program->blocks, block, &l->walk), 0, n};
+}
+
+/* ---- activations ---- */
+
+/* What a base is to hold: kind, unit, and bytes. */
+typedef struct step_activation {
+    ndp_held_kind kind;
+    int of;
+    size_t bytes;
+    ndp_share changed; /* bits of phases */
+} step_activation;
+
+static step_activation activation_at(const step_run *r, int base) {
+    int number = r->unit->number;
+    switch (base) {
+    case NDP_BASE_INPUT:
+        return (step_activation){NDP_HELD_BOUNDARY, number - 1, r->program->input_bytes, 0};
+    case NDP_BASE_OUTPUT:
+        return (step_activation){NDP_HELD_BOUNDARY, number, r->program->output_bytes, 0};
+    case NDP_BASE_GRAD_OUTPUT:
+        return (step_activation){NDP_HELD_BOUNDARY_GRAD, number, r->program->output_bytes, 0};
+    case NDP_BASE_GRAD_INPUT:
+        return (step_activation){NDP_HELD_BOUNDARY_GRAD, number - 1, r->program->grad_input_bytes, 0};
+    case NDP_BASE_SAVED:
+        return (step_activation){NDP_HELD_SAVED, number, r->program->saved_bytes, 0};
+    case NDP_BASE_SAVED_INPUT:
+        return (step_activation){NDP_HELD_SAVED_INPUT, number, r->program->saved_input_bytes, 0};
+    default:
+        return (step_activation){NDP_HELD_BETWEEN, number, r->program->between_bytes, 0};
+    }
+}
+
+static bool writes(const ndp_step_lane *l, const step_run *r, ndp_phase phase, int base) {
+    return l->shared->written[r->unit->graph][phase] >> base & 1;
+}
+
+/* What the input gradients change in place the weight gradients read so; the lists were proven in that order. */
+static step_activation activation_of(const ndp_step_lane *l, const step_run *r, int base) {
+    step_activation a = activation_at(r, base);
+    if (l->instr->phase == NDP_BACKWARD_WEIGHT && base != NDP_BASE_BETWEEN && writes(l, r, NDP_BACKWARD_INPUT, base))
+        a.changed = 1u << NDP_BACKWARD_INPUT;
+    return a;
+}
+
+/* True if the phase makes what is in the base. */
+static bool makes(ndp_phase phase, int base) {
+    switch (base) {
+    case NDP_BASE_OUTPUT:
+        return is_forward(phase);
+    case NDP_BASE_SAVED:
+    case NDP_BASE_SAVED_INPUT:
+        return phase == NDP_FORWARD || phase == NDP_RECOMPUTE;
+    case NDP_BASE_GRAD_INPUT:
+    case NDP_BASE_BETWEEN:
+        return phase == NDP_BACKWARD_INPUT;
+    default:
+        return false;
+    }
+}
+
+/* A recompute leaves the output as it is. */
+static bool is_left_out(const step_run *r, ndp_phase phase, int base) {
+    return !ndp_list_names(r->list, base) || (phase == NDP_RECOMPUTE && base == NDP_BASE_OUTPUT);
+}
+
+static bool holds(const ndp_held *s, const step_activation *a, int micro_batch) {
+    return s && s->kind == a->kind && s->of == a->of && s->at == micro_batch && s->share == a->changed;
+}
+
+static ndp_status refuse_activation(const ndp_step_lane *l, const step_run *r, int base, ndp_bytes b,
+                                    const step_activation *a) {
+    char is[NDP_HELD_TEXT], must[NDP_HELD_TEXT];
+    ndp_held first = {.made = NDP_NONE},
+             want = {.kind = a->kind, .of = a->of, .at = r->micro_batch, .share = a->changed, .made = NDP_NONE};
+    size_t at = 0;
+    while (ndp_memory_next(&l->memory, b.block, &at, b.end, &first) && holds(&first, a, r->micro_batch))
+        ;
+    return ndp_step_refuse(l, "%s is %s, must be %s", ndp_base_name(base), ndp_held_text(l, &first, is, sizeof is),
+                           ndp_held_text(l, &want, must, sizeof must));
+}
+
+static ndp_status read_activation(ndp_step_lane *l, const step_run *r, int base) {
+    step_activation a = activation_of(l, r, base);
+    ndp_bytes b = bytes_of(l, base, a.bytes);
+    const ndp_held *s = ndp_memory_find(&l->memory, b);
+    if (!holds(s, &a, r->micro_batch) || s->first + (int64_t)(b.start - s->start) != 0)
+        return refuse_activation(l, r, base, b, &a);
+    if (!writes(l, r, l->instr->phase, base))
+        return NDP_OK;
+    ndp_held changed = *s;
+    changed.first = 0;
+    changed.share |= 1u << l->instr->phase;
+    return ndp_memory_write(&l->memory, b, changed);
+}
+
+static ndp_status write_activation(ndp_step_lane *l, const step_run *r, int base) {
+    step_activation a = activation_at(r, base);
+    ndp_bytes b = bytes_of(l, base, a.bytes);
+    if (b.block == NDP_NONE || a.bytes > l->program->blocks[b.block].bytes)
+        return ndp_step_refuse(l, "%s has no memory of %zu bytes", ndp_base_name(base), a.bytes);
+    return ndp_memory_write(&l->memory, b,
+                            (ndp_held){.kind = a.kind, .of = a.of, .at = r->micro_batch, .made = l->walk.at});
+}
+
+/* ---- parameters ---- */
+
+static ndp_status read_param(ndp_step_lane *l, const step_run *r, int slot) {
+    int buffer = r->unit->buffers[slot];
+    if (buffer == NDP_NONE)
+        return ndp_step_refuse(l, "the unit has no buffer in slot %d", slot);
+    const ndp_step_buffer *b = &l->shared->buffers[buffer];
+    int64_t end = b->n > 0 ? b->stretches[b->n - 1].end : 0;
+    ndp_dtype type = l->program->opts.model->buffers[buffer].storage.compute;
+    ndp_bytes bytes = bytes_of(l, NDP_BASE_PARAM + slot, (size_t)end * ndp_dtype_size(type));
+    ndp_step_reads(l, buffer);
+    return ndp_step_needs(l, bytes.block, 0, NDP_HELD_PARAM, b, 0, end, type, 0);
+}
+
+/* ---- inputs ---- */
+
+static ndp_status read_inputs(const ndp_step_lane *l, const step_run *r) {
+    const ndp_inputs *inputs = l->program->opts.model->inputs;
+    const ndp_program *p = l->program;
+    for (int i = 0; i < inputs->n; i++) {
+        ndp_input_kind kind = inputs->items[i].kind;
+        bool batch = ndp_input_is_of_batch(kind);
+        if (!ndp_list_names(r->list, NDP_BASE_DATA + i) || (!batch && kind != NDP_INPUT_TABLE))
+            continue;
+        size_t at = p->input_at[i] + (batch ? (size_t)ndp_micro_batch_at(l->instr, &l->walk) * p->batch_stride : 0);
+        ndp_bytes b = {batch ? p->batch.block : p->tables.block, at, at + ndp_input_bytes(inputs, i)};
+        const ndp_held *s = ndp_memory_find(&l->memory, b);
+        if (!s || s->kind != NDP_HELD_INPUTS || s->of != !batch)
+            return ndp_step_refuse(l, "input %s was overwritten", inputs->items[i].name);
+    }
+    if (r->made->reads_scale)
+        NDP_TRY(ndp_step_scalar_needs(l, NDP_STEP_SCALE));
+    return NDP_OK;
+}
+
+static ndp_status add_loss(ndp_step_lane *l, const step_run *r) {
+    const ndp_program *p = l->program;
+    size_t at = p->scalars.offset + offsetof(ndp_scalars, loss);
+    ndp_sum sum = {{0}};
+    if (r->made->loss == 0 && !r->made->loss_adds)
+        return NDP_OK;
+    if (r->made->loss_adds) {
+        if (ndp_step_scalar_at(l, (ndp_bytes){p->scalars.block, at, at + sizeof(double)}) != NDP_STEP_LOSS)
+            return ndp_step_refuse(l, "adds to the loss, which was not set to zero in this step");
+        sum = l->scalars[NDP_STEP_LOSS];
+    }
+    ndp_share *own = &sum.by_own[l->world->data];
+    *own = ndp_share_add(*own, ndp_share_mul(r->made->loss, r->weight));
+    return ndp_step_scalar_write(l, NDP_STEP_LOSS, sum);
+}
+
+/* ---- gradients ---- */
+
+static ndp_status refuse_garbage(const ndp_step_lane *l, const ndp_step_buffer *b, const ndp_held *is) {
+    char text[NDP_HELD_TEXT];
+    return ndp_step_refuse(l, "adds to the gradient of %s where there is %s", b->name,
+                           ndp_held_text(l, is, text, sizeof text));
+}
+
+/* Adds to a gradient of the same elements, of this rank's own samples. */
+static ndp_status add_gradient(ndp_step_lane *l, const ndp_step_buffer *b, ndp_bytes bytes, const ndp_held *more) {
+    ndp_held s;
+    for (size_t at = bytes.start; ndp_memory_next(&l->memory, bytes.block, &at, bytes.end, &s);) {
+        ndp_held mine = *more;
+        mine.first += (int64_t)((s.start - bytes.start) / ndp_held_unit(more));
+        ndp_bytes part = {bytes.block, s.start, s.end};
+        bool same = s.kind == NDP_HELD_GRAD && s.of == mine.of && s.first == mine.first && s.type == mine.type;
+        if (s.kind == NDP_HELD_ZERO)
+            NDP_TRY(ndp_memory_write(&l->memory, part, mine));
+        else if (same && s.own == mine.own)
+            NDP_TRY(ndp_memory_add(&l->memory, part, mine.share, l->walk.at));
+        else
+            return refuse_garbage(l, b, &s);
+    }
+    return NDP_OK;
+}
+
+static ndp_status contribute(ndp_step_lane *l, const step_run *r, const ndp_contribution *c) {
+    int buffer = r->unit->buffers[c->slot];
+    if (buffer == NDP_NONE || l->instr->bases[NDP_BASE_PGRAD + c->slot] == NDP_NONE)
+        return ndp_step_refuse(l, "no memory is given for the gradient of slot %d", c->slot);
+    const ndp_step_buffer *b = &l->shared->buffers[buffer];
+    ndp_dtype type = l->program->opts.model->buffers[buffer].storage.gradient;
+    size_t size = ndp_dtype_size(type), at = (size_t)c->first * size;
+    ndp_bytes bytes = bytes_of(l, NDP_BASE_PGRAD + c->slot, at + (size_t)c->count * size);
+    bool adds = c->pgrad == NDP_NONE ? c->adds : l->instr->accumulate >> c->pgrad & 1u;
+    ndp_share use = ndp_use_weight(l->world->units, b->whole, c->segment, r->unit->number);
+    ndp_held s = {.kind = NDP_HELD_GRAD,
+                  .of = b->whole,
+                  .first = c->first,
+                  .type = type,
+                  .own = l->world->data,
+                  .share = ndp_share_mul(c->share, ndp_share_mul(use, r->weight)),
+                  .made = l->walk.at};
+    bytes.start = at;
+    if (bytes.end > l->program->blocks[bytes.block].bytes)
+        return ndp_step_refuse(l, "the gradient of %s ends behind its block", b->name);
+    return adds ? add_gradient(l, b, bytes, &s) : ndp_memory_write(&l->memory, bytes, s);
+}
+
+/* ---- the run ---- */
+
+static ndp_status find_run(const ndp_step_lane *l, step_run *r) {
+    const ndp_step_world *w = l->world;
+    const ndp_model *m = l->program->opts.model;
+    const ndp_instr *in = l->instr;
+    r->list = ndp_program_list(l->program, in);
+    r->unit = &m->units[in->unit];
+    r->program = &l->program->opts.units[r->unit->graph];
+    r->made = ndp_units_made(w->units, l->lane, r->unit->graph, in->phase);
+    r->micro_batch = ndp_micro_batch_at(in, &l->walk);
+    int counted = r->micro_batch - w->without;
+    if (counted < 0 || counted >= w->micro_batches)
+        return ndp_step_refuse(l, "micro-batch %d of %d", r->micro_batch, l->program->opts.step.accumulation);
+    r->weight = w->weights[counted];
+    return NDP_OK;
+}
+
+/* The run writes these bytes while it reads the others. */
+static ndp_status clear_results(ndp_step_lane *l, const step_run *r) {
+    for (int base = NDP_BASE_INPUT; base < NDP_BASE_WORK; base++)
+        if (!is_left_out(r, l->instr->phase, base) && makes(l->instr->phase, base))
+            NDP_TRY(ndp_memory_clear(&l->memory, bytes_of(l, base, activation_at(r, base).bytes)));
+    return ndp_memory_clear(&l->memory, bytes_of(l, NDP_BASE_WORK, r->list->work_bytes));
+}
+
+ndp_status ndp_step_run(ndp_step_lane *l) {
+    step_run r;
+    NDP_TRY(find_run(l, &r));
+    ndp_phase phase = l->instr->phase;
+    NDP_TRY(ndp_step_pinned_run(l));
+    NDP_TRY(clear_results(l, &r));
+    for (int base = NDP_BASE_INPUT; base < NDP_BASE_WORK; base++)
+        if (!is_left_out(&r, phase, base) && !makes(phase, base))
+            NDP_TRY(read_activation(l, &r, base));
+    for (int s = 0; s < NDP_SLOTS; s++)
+        if (ndp_list_names(r.list, NDP_BASE_PARAM + s))
+            NDP_TRY(read_param(l, &r, s));
+    NDP_TRY(read_inputs(l, &r));
+    for (int base = NDP_BASE_INPUT; base < NDP_BASE_WORK; base++)
+        if (!is_left_out(&r, phase, base) && makes(phase, base))
+            NDP_TRY(write_activation(l, &r, base));
+    for (int i = 0; i < r.made->n; i++)
+        NDP_TRY(contribute(l, &r, &r.made->items[i]));
+    return add_loss(l, &r);
+}

@@ -1,0 +1,322 @@
+/* The numbers of a step: valid tokens, loss, the norm of the gradient, and what is made of them. A sum has its share by
+ * the data axes on which it is of own samples, or slices: parts of both kinds may be in one sum. */
+#include "placement/step_lanes.h"
+
+#include "ops/pieces.h"
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+static const struct {
+    const char *name;
+    size_t at;
+    ndp_dtype type;
+} numbers[NDP_STEP_SCALARS] = {{"valid tokens", offsetof(ndp_scalars, valid), NDP_I64},
+                               {"loss", offsetof(ndp_scalars, loss), NDP_F64},
+                               {"sum of squares", offsetof(ndp_scalars, squares), NDP_F64},
+                               {"loss scale", offsetof(ndp_scalars, scale), NDP_F64},
+                               {"norm", offsetof(ndp_scalars, norm), NDP_F64},
+                               {"clipping factor", offsetof(ndp_scalars, clip), NDP_F64}};
+
+const char *ndp_step_scalar_name(int scalar) { return numbers[scalar].name; }
+
+static ndp_bytes bytes_of(const ndp_step_lane *l, int scalar) {
+    const ndp_address *at = &l->program->scalars;
+    size_t start = at->offset + numbers[scalar].at;
+    return (ndp_bytes){at->block, start, start + sizeof(double)};
+}
+
+int ndp_step_scalar_at(const ndp_step_lane *l, ndp_bytes b) {
+    if (b.block != l->program->scalars.block)
+        return NDP_NONE;
+    const ndp_held *s = ndp_memory_find(&l->memory, b);
+    return s && s->kind == NDP_HELD_SCALAR && b.end - b.start == sizeof(double) && b.start == s->start ? s->of
+                                                                                                       : NDP_NONE;
+}
+
+ndp_status ndp_step_scalar_write(ndp_step_lane *l, int scalar, ndp_sum value) {
+    l->scalars[scalar] = value;
+    return ndp_memory_write(&l->memory, bytes_of(l, scalar),
+                            (ndp_held){.kind = NDP_HELD_SCALAR, .of = scalar, .made = l->walk.at});
+}
+
+static bool is_complete(const ndp_sum *s, ndp_share all) {
+    return s->by_own[0] == all && !s->by_own[1] && !s->by_own[2] && !s->by_own[3];
+}
+
+/* The axis over which the lanes' parts are complete. */
+static const char *axis_of(const ndp_step_lane *l, int scalar, ndp_share all) {
+    static const ndp_group_kind kinds[] = {NDP_GROUP_PP, NDP_GROUP_CP,    NDP_GROUP_SP,
+                                           NDP_GROUP_TP, NDP_GROUP_SHARD, NDP_GROUP_LOSS};
+    for (int k = 0; k < NDP_COUNT(kinds); k++) {
+        const ndp_members *m = &l->world->members[l->lane][kinds[k]];
+        ndp_sum sum = {{0}};
+        for (int i = 0; i < m->n; i++)
+            for (int own = 0; own < NDP_COUNT(sum.by_own); own++)
+                sum.by_own[own] =
+                    ndp_share_add(sum.by_own[own], l->world->items[ndp_member(m, i)].scalars[scalar].by_own[own]);
+        sum = ndp_step_sum_over(l->world, &sum, m->own);
+        if (m->ranks > 1 && is_complete(&sum, all))
+            return ndp_group_name(kinds[k]);
+    }
+    return NULL;
+}
+
+ndp_status ndp_step_scalar_needs(const ndp_step_lane *l, int scalar) {
+    const ndp_sum *s = &l->scalars[scalar];
+    ndp_share all = scalar == NDP_STEP_SQUARES ? l->world->norm : 1;
+    char text[64];
+    if (ndp_step_scalar_at(l, bytes_of(l, scalar)) != scalar)
+        return ndp_step_refuse(l, "the %s was not written in this step", numbers[scalar].name);
+    if (is_complete(s, all))
+        return NDP_OK;
+    const char *axis = axis_of(l, scalar, all);
+    int own = s->by_own[3] ? 3 : s->by_own[2] ? 2 : s->by_own[1] ? 1 : 0;
+    ndp_share part = all == 1 || all == 0 ? s->by_own[own] : ndp_share_mul(s->by_own[own], ndp_share_inverse(all));
+    if (axis)
+        return ndp_step_refuse(l, "the %s is a summand over %s, must be complete", numbers[scalar].name, axis);
+    return ndp_step_refuse(
+        l, "the %s is %s%s%s, must be complete", numbers[scalar].name, ndp_share_text(part, text, sizeof text),
+        own & NDP_OWN_REPLICATE ? ", own over dp_replicate" : "", own & NDP_OWN_SHARD ? ", own over dp_shard" : "");
+}
+
+/* ---- operands ---- */
+
+/* The scalar whose place an operand is; NDP_NONE: another place. */
+static int named(const ndp_step_lane *l, const ndp_operand *o) {
+    for (int k = 0; k < NDP_STEP_SCALARS; k++)
+        if (o->base == l->program->scalars.block && o->offset == bytes_of(l, k).start && o->view.rows == 1 &&
+            o->view.cols == 1 && o->view.dtype == numbers[k].type)
+            return k;
+    return NDP_NONE;
+}
+
+static ndp_status refuse_operand(const ndp_step_lane *l, int scalar, bool out) {
+    return ndp_step_refuse(l, "%s is not the %s", out ? "its result" : "its operand", numbers[scalar].name);
+}
+
+/* ---- tokens ---- */
+
+/* Where the labels of a micro-batch are among the inputs; NDP_NONE: there are none. */
+static int labels_of(const ndp_inputs *inputs) {
+    for (int i = 0; i < inputs->n; i++)
+        if (inputs->items[i].kind == NDP_INPUT_LABELS)
+            return i;
+    return NDP_NONE;
+}
+
+/* The share of a micro-batch's rows that this rank has. */
+static ndp_share rows_of(const ndp_step_lane *l, ndp_extent extent) {
+    const ndp_lanes *lanes = l->world->lanes;
+    const ndp_claims *claims = lanes->claims;
+    const ndp_mesh *mesh = &lanes->items[l->lane].mesh;
+    int64_t n = l->program->opts.model->inputs->rows[extent], real = l->world->whole->opts.rows;
+    ndp_share sum = 0;
+    for (int64_t i = 0, first = 0, end = 0; i <= n; i++) {
+        int64_t row = i < n ? claims->row(claims->user, l->program, mesh, extent, i) : NDP_NONE;
+        if (row != end || i == 0) {
+            sum = ndp_share_add(sum, ndp_range_share(ndp_dim_make(0, 'r'), real, first, end));
+            first = row;
+        }
+        end = row + 1;
+    }
+    return sum;
+}
+
+/* The labels of all micro-batches. */
+static ndp_status count_valid(ndp_step_lane *l) {
+    const ndp_program *p = l->program;
+    const ndp_inputs *inputs = p->opts.model->inputs;
+    const ndp_operand *in = &l->instr->call.in[0];
+    int labels = labels_of(inputs);
+    if (labels == NDP_NONE || named(l, &l->instr->call.out[0]) != NDP_STEP_VALID)
+        return refuse_operand(l, NDP_STEP_VALID, true);
+    ndp_extent extent = inputs->items[labels].extent;
+    ndp_bytes b = {p->batch.block, p->batch.offset + p->input_at[labels], 0};
+    b.end = b.start + p->batch_stride * (size_t)(p->opts.step.accumulation - 1) + ndp_input_bytes(inputs, labels);
+    const ndp_held *s = ndp_memory_find(&l->memory, b);
+    bool all = in->base == b.block && in->offset == b.start && in->view.rows == p->opts.step.accumulation &&
+               in->view.cols == inputs->rows[extent] && (size_t)in->view.ld * sizeof(int32_t) == p->batch_stride;
+    if (!all || !s || s->kind != NDP_HELD_INPUTS)
+        return ndp_step_refuse(l, "counts other memory than the labels of all %d micro-batches",
+                               p->opts.step.accumulation);
+    ndp_sum sum = {{0}};
+    sum.by_own[l->world->data] = rows_of(l, extent);
+    return ndp_step_scalar_write(l, NDP_STEP_VALID, sum);
+}
+
+static const ndp_sum complete = {{1}};
+
+static ndp_status loss_scale(ndp_step_lane *l) {
+    const ndp_call *c = &l->instr->call;
+    if (named(l, &c->in[0]) != NDP_STEP_VALID)
+        return refuse_operand(l, NDP_STEP_VALID, false);
+    if (named(l, &c->out[0]) != NDP_STEP_SCALE)
+        return refuse_operand(l, NDP_STEP_SCALE, true);
+    if (labels_of(l->program->opts.model->inputs) != NDP_NONE)
+        NDP_TRY(ndp_step_scalar_needs(l, NDP_STEP_VALID));
+    return ndp_step_scalar_write(l, NDP_STEP_SCALE, complete);
+}
+
+/* ---- zeros ---- */
+
+static ndp_status zero(ndp_step_lane *l) {
+    const ndp_operand *o = &l->instr->call.out[0];
+    int scalar = named(l, o);
+    if (scalar != NDP_NONE)
+        return ndp_step_scalar_write(l, scalar, (ndp_sum){{0}});
+    ndp_bytes b = {o->base, o->offset, o->offset + ndp_step_operand_bytes(o)};
+    if (o->view.rows > 1 && o->view.ld != o->view.cols)
+        return ndp_step_refuse(l, "zeroes memory with gaps");
+    return ndp_memory_write(&l->memory, b, (ndp_held){.kind = NDP_HELD_ZERO, .of = NDP_NONE, .made = l->walk.at});
+}
+
+/* ---- the norm ---- */
+
+static ndp_dim_key tensor_key(int whole, int segment) {
+    return ndp_dim_make(ndp_dim_make(0, 't'), (uint64_t)whole * 64 + (uint64_t)segment);
+}
+
+/* Elements [first, first + count) of a row: a rectangle of one row. */
+static ndp_share rectangle(const ndp_segment *s, ndp_dim_key tensor, int64_t row, int64_t rows, int64_t col,
+                           int64_t cols) {
+    int64_t r = s->first[0] - s->base[0] + row, c = s->first[1] - s->base[1] + col;
+    return ndp_share_mul(ndp_range_share(ndp_dim_make(tensor, 1), s->part[0], r, r + rows),
+                         ndp_range_share(ndp_dim_make(tensor, 2), s->part[1], c, c + cols));
+}
+
+/* At most a part of a first row, whole rows, and a part of a last one. */
+ndp_share ndp_step_measure(const ndp_segment *s, int whole, int segment, int64_t first, int64_t count) {
+    ndp_dim_key tensor = tensor_key(whole, segment);
+    int64_t row = first / s->cols, col = first % s->cols;
+    ndp_share sum = 0;
+    if (col > 0) {
+        int64_t n = s->cols - col < count ? s->cols - col : count;
+        sum = rectangle(s, tensor, row++, 1, col, n);
+        count -= n;
+    }
+    sum = ndp_share_add(sum, rectangle(s, tensor, row, count / s->cols, 0, s->cols));
+    return count % s->cols == 0
+               ? sum
+               : ndp_share_add(sum, rectangle(s, tensor, row + count / s->cols, 1, 0, count % s->cols));
+}
+
+ndp_status ndp_step_norm(const ndp_step_world *w, ndp_share *out) {
+    *out = 0;
+    for (int b = 0; b < w->whole->n_buffers; b++)
+        for (int k = 0; w->whole->buffers[b].trainable && k < w->whole->buffers[b].segments.n; k++)
+            *out = ndp_share_add(*out, ndp_share_random(tensor_key(b, k)));
+    return NDP_OK;
+}
+
+/* The squares of all of the buffer on this rank's place of the axes that do not cut it into slices; of the slices, the
+ * one that this rank has. */
+static ndp_status squares_of(ndp_step_lane *l, const ndp_piece_rows *rows, ndp_sum *sum) {
+    const ndp_step_buffer *b = rows->buffer;
+    const ndp_segments *table = ndp_step_table(l, rows->number);
+    const ndp_segments *claimed = &l->program->opts.model->buffers[rows->number].segments;
+    const ndp_members *owners = &l->world->members[l->lane][l->program->opts.model->buffers[rows->number].owners];
+    ndp_share all = 0, slice = ndp_range_share(ndp_dim_make(0, 's'), owners->n, owners->me, owners->me + 1);
+    for (int k = 0; k < b->n; k++) {
+        const ndp_segment *s = &table->items[b->stretches[k].segment];
+        int64_t n = (int64_t)claimed->items[b->stretches[k].segment].copies;
+        ndp_share copies = n == 1 ? 1 : ndp_share_inverse(ndp_share_of(n));
+        ndp_share weight = ndp_share_random(tensor_key(b->whole, b->stretches[k].segment));
+        ndp_share part = ndp_step_measure(s, b->whole, b->stretches[k].segment, 0, s->rows * s->cols);
+        all = ndp_share_add(all, ndp_share_mul(ndp_share_mul(weight, copies), part));
+    }
+    sum->by_own[owners->own] = ndp_share_add(sum->by_own[owners->own], ndp_share_mul(all, slice));
+    return NDP_OK;
+}
+
+/* The buffer whose gradient's slice an operand is. */
+static ndp_status find_slice(const ndp_step_lane *l, const ndp_operand *o, int *buffer) {
+    const ndp_program *p = l->program;
+    for (*buffer = 0; *buffer < p->opts.model->n_buffers; ++*buffer) {
+        const ndp_owned *own = &p->owned[*buffer];
+        if (own->grad.block == o->base && own->grad.offset == o->offset && own->shard.slice == o->view.cols)
+            return NDP_OK;
+    }
+    return ndp_step_refuse(l, "its operand is no gradient's slice");
+}
+
+/* All pieces of a slice, each complete. */
+ndp_status ndp_step_square_sum(ndp_step_lane *l) {
+    const ndp_call *c = &l->instr->call;
+    ndp_piece_rows rows;
+    ndp_sum sum = {{0}};
+    int buffer;
+    NDP_TRY(find_slice(l, &c->in[0], &buffer));
+    NDP_TRY(ndp_step_pieces(l, &c->in[1], &rows));
+    const ndp_step_buffer *b = &l->shared->buffers[buffer];
+    if (rows.n != b->n_pieces || (rows.n > 0 && rows.number != buffer))
+        return ndp_step_refuse(l, "sums %lld of the %lld pieces of %s", (long long)rows.n, (long long)b->n_pieces,
+                               b->name);
+    for (int64_t r = 0; r < rows.n; r++) {
+        const int64_t *row = rows.rows + r * l->shared->columns;
+        size_t at = c->in[0].offset + (size_t)row[NDP_PIECE_FIRST] * ndp_dtype_size(c->in[0].view.dtype);
+        NDP_TRY(ndp_step_needs(l, c->in[0].base, at, NDP_HELD_GRAD, b,
+                               b->shard.index * b->shard.slice + row[NDP_PIECE_FIRST], row[NDP_PIECE_COUNT],
+                               c->in[0].view.dtype, 0));
+    }
+    if (named(l, &c->out[0]) != NDP_STEP_SQUARES)
+        return refuse_operand(l, NDP_STEP_SQUARES, true);
+    if (c->attr.accumulate && ndp_step_scalar_at(l, bytes_of(l, NDP_STEP_SQUARES)) != NDP_STEP_SQUARES)
+        return ndp_step_refuse(l, "adds to a sum of squares that was not written in this step");
+    if (c->attr.accumulate)
+        sum = l->scalars[NDP_STEP_SQUARES];
+    rows.buffer = b, rows.number = buffer;
+    NDP_TRY(squares_of(l, &rows, &sum));
+    return ndp_step_scalar_write(l, NDP_STEP_SQUARES, sum);
+}
+
+static ndp_status clip_factor(ndp_step_lane *l) {
+    const ndp_call *c = &l->instr->call;
+    if (named(l, &c->in[0]) != NDP_STEP_SQUARES)
+        return refuse_operand(l, NDP_STEP_SQUARES, false);
+    if (named(l, &c->in[1]) != NDP_STEP_LOSS)
+        return refuse_operand(l, NDP_STEP_LOSS, false);
+    if (named(l, &c->out[0]) != NDP_STEP_NORM || named(l, &c->out[1]) != NDP_STEP_CLIP)
+        return refuse_operand(l, NDP_STEP_CLIP, true);
+    if (c->attr.max_norm != l->program->opts.step.optimizer.max_norm)
+        return ndp_step_refuse(l, "clips at %g, must be %g", c->attr.max_norm,
+                               l->program->opts.step.optimizer.max_norm);
+    NDP_TRY(ndp_step_scalar_needs(l, NDP_STEP_SQUARES));
+    NDP_TRY(ndp_step_scalar_needs(l, NDP_STEP_LOSS));
+    NDP_TRY(ndp_step_scalar_write(l, NDP_STEP_NORM, complete));
+    return ndp_step_scalar_write(l, NDP_STEP_CLIP, complete);
+}
+
+/* ---- kernels ---- */
+
+static bool is_in_place(const ndp_call *c) {
+    const ndp_operand *in = &c->in[0], *out = &c->out[0];
+    return in->base == out->base && in->offset == out->offset && in->view.rows == out->view.rows &&
+           in->view.cols == out->view.cols && in->view.ld == out->view.ld && in->view.dtype == out->view.dtype;
+}
+
+ndp_status ndp_step_kernel(ndp_step_lane *l) {
+    const ndp_call *c = &l->instr->call;
+    if (c->op->in_place && !is_in_place(c))
+        return ndp_step_refuse(l, "changes one operand in place and names another");
+    if (c->scratch != NDP_NONE)
+        NDP_TRY(ndp_memory_clear(&l->memory, (ndp_bytes){c->scratch, 0, l->program->blocks[c->scratch].bytes}));
+    switch (c->op->id) {
+    case NDP_OP_zero:
+        return zero(l);
+    case NDP_OP_count_valid:
+        return count_valid(l);
+    case NDP_OP_loss_scale:
+        return loss_scale(l);
+    case NDP_OP_square_sum:
+        return ndp_step_square_sum(l);
+    case NDP_OP_clip_factor:
+        return clip_factor(l);
+    case NDP_OP_copy:
+        return ndp_step_copy(l);
+    case NDP_OP_newton_schulz:
+        return ndp_step_transform(l);
+    default:
+        return ndp_step_update(l);
+    }
+}

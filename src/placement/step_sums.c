@@ -1,0 +1,340 @@
+/* What a collective makes of its ranks' operands.
+ *
+ * Ranks of the axes pp, cp, sp and tp are lanes, and their shares are added. A rank of a data axis does as this one
+ * does, with its own samples or slice: a share that is of own samples on the axis becomes that of all, and one that is
+ * not is the same number on every rank, so the sum has it that many times. */
+#include "placement/step_lanes.h"
+
+#include <stdio.h>
+
+/* Times that a sum over the axes of `own` has what is not own there, and what is own after it. */
+static ndp_share times_over(const ndp_step_world *w, ndp_own own, ndp_own of, ndp_own *left) {
+    ndp_share times = 1;
+    if (own & NDP_OWN_REPLICATE & ~of)
+        times = ndp_share_mul(times, ndp_share_of(w->lanes->size[NDP_DP_REPLICATE]));
+    if (own & NDP_OWN_SHARD & ~of)
+        times = ndp_share_mul(times, ndp_share_of(w->lanes->size[NDP_DP_SHARD]));
+    *left = (ndp_own)(of & ~own);
+    return times;
+}
+
+ndp_sum ndp_step_sum_over(const ndp_step_world *w, const ndp_sum *s, ndp_own own) {
+    ndp_sum sum = {{0}};
+    for (int of = 0; of < NDP_COUNT(sum.by_own); of++) {
+        ndp_own left;
+        ndp_share times = times_over(w, own, (ndp_own)of, &left);
+        sum.by_own[left] = ndp_share_add(sum.by_own[left], ndp_share_mul(times, s->by_own[of]));
+    }
+    return sum;
+}
+
+/* ---- the same elements ---- */
+
+static const ndp_segments *table_of(const ndp_step_world *w, int lane, int whole) {
+    const ndp_step_lane *l = &w->items[lane];
+    int local = l->shared->local[whole];
+    return local == NDP_NONE ? NULL : ndp_step_table(l, local);
+}
+
+static bool same_rectangle(const ndp_segment *a, const ndp_segment *b) {
+    return a->rows == b->rows && a->cols == b->cols && a->first[0] == b->first[0] && a->first[1] == b->first[1] &&
+           a->offset == b->offset;
+}
+
+/* True if elements [first, end) of a buffer are the same of the same tensors on both lanes. */
+static bool same_elements(const ndp_step_world *w, int a, int b, int whole, int64_t first, int64_t end) {
+    const ndp_segments *x = table_of(w, a, whole), *y = table_of(w, b, whole);
+    if (!x || !y || x->n != y->n)
+        return false;
+    for (int k = 0; k < x->n && x != y; k++) {
+        const ndp_segment *s = &x->items[k];
+        bool meets = s->offset < end && first < s->offset + s->rows * s->cols;
+        if (meets && !same_rectangle(s, &y->items[k]))
+            return false;
+    }
+    return true;
+}
+
+static int64_t end_of(const ndp_held *s) { return s->first + (int64_t)((s->end - s->start) / ndp_held_unit(s)); }
+
+/* ---- sums ---- */
+
+static const ndp_held zeros = {.kind = NDP_HELD_ZERO};
+
+/* What is at byte `at` of an operand, and up to where; NULL: nothing. */
+static const ndp_held *span_at(const ndp_held_list *s, size_t at, size_t *end) {
+    for (int i = 0; i < s->n; i++) {
+        if (s->items[i].start > at) {
+            *end = s->items[i].start < *end ? s->items[i].start : *end;
+            return NULL;
+        }
+        if (s->items[i].end > at) {
+            *end = s->items[i].end < *end ? s->items[i].end : *end;
+            return &s->items[i];
+        }
+    }
+    return NULL;
+}
+
+static ndp_status refuse_summand(ndp_step_lane *l, const ndp_under_way *of, const ndp_held *s, const char *must) {
+    char is[NDP_HELD_TEXT], rank[160];
+    return ndp_step_refuse(
+        l, "%s hands in %s, must be %s", ndp_lane_text(l->world->lanes, of->lane, rank, sizeof rank),
+        ndp_held_text(&l->world->items[of->lane], s ? s : &(ndp_held){.made = NDP_NONE}, is, sizeof is), must);
+}
+
+/* Adds `s` of a member to `sum`, which has the elements from byte `at` on. */
+static ndp_status add_summand(ndp_step_lane *l, const ndp_under_way *member, const ndp_held *s, size_t at, size_t end,
+                              const ndp_under_way *first, ndp_held *sum) {
+    if (s->kind == NDP_HELD_ZERO)
+        return NDP_OK;
+    ndp_held part = ndp_held_cut(s, at, end);
+    if (sum->kind == NDP_HELD_ZERO) {
+        *sum = part;
+        return NDP_OK;
+    }
+    bool same = part.of == sum->of && part.first == sum->first && part.type == sum->type && part.own == sum->own;
+    if (!same)
+        return refuse_summand(l, member, s, "the same elements as those of the other ranks, of own samples as theirs");
+    if (!same_elements(l->world, member->lane, first->lane, part.of, part.first, end_of(&part)))
+        return refuse_summand(l, member, s, "the same rows and columns as those of the other ranks");
+    sum->share = ndp_share_add(sum->share, part.share);
+    return NDP_OK;
+}
+
+/* The buffer whose gradient an operand has. */
+static int buffer_of(const ndp_under_way *u) {
+    for (int i = 0; u->of == NDP_NONE && i < u->spans.n; i++)
+        if (u->spans.items[i].kind == NDP_HELD_GRAD)
+            return u->spans.items[i].of;
+    return u->of;
+}
+
+/* The element at byte 0 of an operand with elements of the buffer; *size: of one. An operand without any may be padding
+ * in a gradient's slice. False: it is none. */
+static bool first_element(const ndp_step_lane *l, const ndp_under_way *u, int buffer, int64_t *first, int64_t *size) {
+    for (int i = 0; i < u->spans.n; i++) {
+        const ndp_held *s = &u->spans.items[i];
+        *size = (int64_t)ndp_held_unit(s);
+        *first = s->first - (int64_t)s->start / *size;
+        if (ndp_held_is_flat(s->kind) && s->of == buffer)
+            return true;
+    }
+    const ndp_step_lane *of = &l->world->items[u->lane];
+    const ndp_operand *in = &u->instr->call.in[0];
+    int local = of->shared->local[buffer];
+    const ndp_owned *o = local == NDP_NONE ? NULL : &of->program->owned[local];
+    *size = (int64_t)ndp_dtype_size(in->view.dtype);
+    *first = o ? o->shard.index * o->shard.slice + ((int64_t)in->offset - (int64_t)o->grad.offset) / *size : 0;
+    return o && o->grad.block == in->base;
+}
+
+/* True if bytes [at, end) are elements of no tensor. Memory there has what was in it before. */
+static bool is_gap(const ndp_step_lane *l, const ndp_under_way *u, int buffer, size_t at, size_t end) {
+    const ndp_segments *t = buffer == NDP_NONE ? NULL : table_of(l->world, u->lane, buffer);
+    int64_t first, size;
+    if (!t || !first_element(l, u, buffer, &first, &size))
+        return false;
+    int64_t low = first + (int64_t)at / size, high = first + (int64_t)end / size;
+    for (int k = 0; k < t->n; k++) {
+        const ndp_segment *s = &t->items[k];
+        if (s->rows * s->cols > 0 && s->offset < high && low < s->offset + s->rows * s->cols)
+            return false;
+    }
+    return true;
+}
+
+static const ndp_held *any_gradient(const ndp_held_list *s) {
+    for (int i = 0; i < s->n; i++)
+        if (s->items[i].kind == NDP_HELD_GRAD)
+            return &s->items[i];
+    return NULL;
+}
+
+static bool is_summand(const ndp_held *s, int buffer) {
+    return s && (s->kind == NDP_HELD_ZERO || (s->kind == NDP_HELD_GRAD && s->of == buffer));
+}
+
+/* Sums bytes [at, *end) of all members, as far as each has one span there. */
+static ndp_status sum_part(ndp_step_lane *l, const ndp_members *m, ndp_under_way **members, int buffer, size_t at,
+                           size_t *end, ndp_held_list *out) {
+    ndp_held sum = zeros;
+    int have = 0;
+    for (int i = 0; i < m->n; i++)
+        have += is_summand(span_at(&members[i]->spans, at, end), buffer);
+    for (int i = 0; i < m->n; i++) {
+        size_t to = *end;
+        const ndp_held *s = span_at(&members[i]->spans, at, &to);
+        if (is_summand(s, buffer))
+            NDP_TRY(add_summand(l, members[i], s, at, *end, members[0], &sum));
+        else if (!is_gap(l, members[i], buffer, at, *end))
+            return refuse_summand(l, members[i], s, "a gradient");
+    }
+    if (have < m->n)
+        return NDP_OK;
+    sum.start = at, sum.end = *end, sum.made = l->walk.at;
+    if (sum.kind == NDP_HELD_GRAD) {
+        ndp_own left;
+        sum.share = ndp_share_mul(sum.share, times_over(l->world, m->own, sum.own, &left));
+        sum.own = left;
+    }
+    return ndp_held_add(out, sum);
+}
+
+ndp_status ndp_step_reduce(ndp_step_lane *l, const ndp_members *m, ndp_under_way **members, ndp_held_list *out) {
+    int buffer = buffer_of(members[0]);
+    for (size_t at = 0, end; at < members[0]->bytes; at = end) {
+        end = members[0]->bytes;
+        NDP_TRY(sum_part(l, m, members, buffer, at, &end, out));
+    }
+    return NDP_OK;
+}
+
+/* ---- gathers ---- */
+
+/* One rank's part after another: where all of the group are lanes, but for slices, whose number may be that of the rank
+ * that a program stands in for. */
+static ndp_status join_parts(ndp_step_lane *l, const ndp_members *m, ndp_under_way **members, ndp_held_list *out) {
+    for (int i = 0; i < m->n; i++)
+        for (int k = 0; k < members[i]->spans.n; k++) {
+            ndp_held s = members[i]->spans.items[k];
+            s.start += (size_t)i * members[i]->bytes, s.end += (size_t)i * members[i]->bytes;
+            s.made = l->walk.at;
+            NDP_TRY(ndp_held_add(out, s));
+        }
+    return NDP_OK;
+}
+
+/* True if a gather of such spans must have the stretch: directions are of projections alone. */
+static bool wants(ndp_held_kind kind, const ndp_stretch *t) {
+    return kind == NDP_HELD_PARAM || kind == NDP_HELD_GRAD || t->projection;
+}
+
+/* What a gather of slices is about. */
+typedef struct gathered_slices {
+    int buffer;    /* of the whole model */
+    int64_t base;  /* the element at which the first slice starts */
+    int64_t count; /* elements of a slice */
+    ndp_held like; /* what all of it is */
+} gathered_slices;
+
+/* The first span that has elements of the buffer at their place in the member's slice. Directions come first: memory
+ * between them has what was in it before. */
+static const ndp_held *first_like(const gathered_slices *g, const ndp_under_way *u, int place) {
+    const ndp_held *found = NULL;
+    for (int i = 0; i < u->spans.n; i++) {
+        const ndp_held *s = &u->spans.items[i];
+        if (!ndp_held_is_flat(s->kind) || s->of != g->buffer)
+            continue;
+        int64_t unit = (int64_t)ndp_held_unit(s), low = g->base + place * ((int64_t)u->bytes / unit);
+        bool here = s->first == low + (int64_t)s->start / unit;
+        if (here && (!found || (s->kind >= NDP_HELD_DIRECTION && found->kind < NDP_HELD_DIRECTION)))
+            found = s;
+    }
+    return found;
+}
+
+static bool is_like(const ndp_held *s, const ndp_held *like) {
+    return s && s->kind == like->kind && s->of == like->of && s->type == like->type && s->share == like->share &&
+           s->own == like->own && s->at == like->at;
+}
+
+/* All elements of slice `place` that the gather is to have are in a member's operand, alike. */
+static ndp_status check_slice(ndp_step_lane *l, const gathered_slices *g, const ndp_under_way *u, int place) {
+    const ndp_step_lane *of = &l->world->items[u->lane];
+    int local = of->shared->local[g->buffer];
+    const ndp_step_buffer *b = local == NDP_NONE ? NULL : &of->shared->buffers[local];
+    int64_t unit = (int64_t)ndp_held_unit(&g->like), low = g->base + place * g->count;
+    for (int k = 0; b && k < b->n; k++) {
+        int64_t at = b->stretches[k].first > low ? b->stretches[k].first : low;
+        int64_t end = b->stretches[k].end < low + g->count ? b->stretches[k].end : low + g->count;
+        while (wants(g->like.kind, &b->stretches[k]) && at < end) {
+            size_t stop = (size_t)((end - low) * unit), byte = (size_t)((at - low) * unit);
+            const ndp_held *s = span_at(&u->spans, byte, &stop);
+            if (!is_like(s, &g->like) || s->first + (int64_t)(byte - s->start) / unit != at) {
+                char must[NDP_HELD_TEXT];
+                ndp_held want = g->like;
+                want.made = NDP_NONE;
+                return refuse_summand(l, u, s, ndp_held_text(l, &want, must, sizeof must));
+            }
+            at = low + (int64_t)stop / unit;
+        }
+    }
+    return b ? NDP_OK : refuse_summand(l, u, NULL, "a slice of the same buffer");
+}
+
+static ndp_status find_slices(ndp_step_lane *l, const ndp_members *m, ndp_under_way **members, bool owners,
+                              gathered_slices *g) {
+    ndp_group_kind kind = ndp_channel_group(members[0]->channel);
+    const ndp_held *found = NULL;
+    *g = (gathered_slices){.buffer = members[0]->of, .like = {.made = NDP_NONE}};
+    if (g->buffer == NDP_NONE)
+        return ndp_step_refuse(l, "gathers slices of no buffer");
+    for (int i = 0; i < m->n && !found; i++) {
+        int64_t first, size;
+        int place = ndp_step_place(&l->world->items[members[i]->lane], kind);
+        if (!owners && first_element(l, members[i], g->buffer, &first, &size))
+            g->base = first - place * ((int64_t)members[i]->bytes / size);
+        found = first_like(g, members[i], place);
+    }
+    g->like = found ? *found
+                    : (ndp_held){.kind = NDP_HELD_DIRECTION,
+                                 .of = g->buffer,
+                                 .type = l->instr->call.in[0].view.dtype,
+                                 .at = ndp_step_tp(l)};
+    g->count = (int64_t)members[0]->bytes / (int64_t)ndp_held_unit(&g->like);
+    if (g->like.kind == NDP_HELD_GRAD && m->own != NDP_OWN_NONE) /* what the others have of it is not known */
+        return refuse_summand(l, members[0], &g->like, "the part of a sum that a reduce_scatter left");
+    for (int i = 0; i < m->n; i++)
+        NDP_TRY(check_slice(l, g, members[i], ndp_step_place(&l->world->items[members[i]->lane], kind)));
+    return g->base >= 0 ? NDP_OK : ndp_step_refuse(l, "gathers what is not cut over group %s", ndp_group_name(kind));
+}
+
+/* Slices of a buffer become all of it. */
+static ndp_status join_slices(ndp_step_lane *l, const ndp_members *m, ndp_under_way **members, bool owners,
+                              ndp_held_list *out) {
+    gathered_slices g;
+    NDP_TRY(find_slices(l, m, members, owners, &g));
+    const ndp_step_buffer *b = &l->shared->buffers[l->shared->local[g.buffer]];
+    int64_t unit = (int64_t)ndp_held_unit(&g.like), end = g.base + m->ranks * g.count;
+    ndp_held s = g.like;
+    s.made = l->walk.at;
+    if (s.kind == NDP_HELD_PARAM) {
+        s.start = 0, s.end = (size_t)((end - g.base) * unit), s.first = g.base;
+        return ndp_held_add(out, s);
+    }
+    for (int k = 0; k < b->n; k++) {
+        int64_t first = b->stretches[k].first > g.base ? b->stretches[k].first : g.base;
+        int64_t last = b->stretches[k].end < end ? b->stretches[k].end : end;
+        if (!wants(s.kind, &b->stretches[k]) || first >= last)
+            continue;
+        s.start = (size_t)((first - g.base) * unit), s.end = (size_t)((last - g.base) * unit), s.first = first;
+        NDP_TRY(ndp_held_add(out, s));
+    }
+    return NDP_OK;
+}
+
+/* True if the group's ranks own the slices of the buffer. */
+static bool is_of_owners(const ndp_step_lane *l, const ndp_under_way *u) {
+    int local = u->of == NDP_NONE ? NDP_NONE : l->shared->local[u->of];
+    return local != NDP_NONE && l->program->opts.model->buffers[local].owners == ndp_channel_group(u->channel);
+}
+
+/* The parts of one sum are all of it. */
+static ndp_status join_sum(ndp_step_lane *l, const ndp_members *m, ndp_under_way **members, ndp_held_list *out) {
+    for (int i = 0; i < m->n; i++)
+        if (!members[i]->is_part)
+            return refuse_summand(l, members[i], any_gradient(&members[i]->spans), "the part of a sum");
+    for (int i = 0; i < members[0]->added.n; i++)
+        NDP_TRY(ndp_held_add(out, members[0]->added.items[i]));
+    return NDP_OK;
+}
+
+ndp_status ndp_step_gather(ndp_step_lane *l, const ndp_members *m, ndp_under_way **members, ndp_held_list *out) {
+    bool owners = is_of_owners(l, members[0]), part = false;
+    for (int i = 0; i < m->n; i++)
+        part |= members[i]->is_part;
+    if (part && m->own != NDP_OWN_NONE)
+        return join_sum(l, m, members, out);
+    return owners || m->own != NDP_OWN_NONE ? join_slices(l, m, members, owners, out) : join_parts(l, m, members, out);
+}

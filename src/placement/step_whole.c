@@ -1,0 +1,159 @@
+/* Projections that are updated as whole matrices: their directions are put together from the ranks' parts, transformed,
+ * and each rank takes its own part back. A matrix is complete when the parts' rectangles are all of it, each element
+ * once. */
+#include "placement/step_lanes.h"
+
+#include "ops/pieces.h"
+#include <stdlib.h>
+
+/* A segment on the lane that program numbers are for. */
+static const ndp_segment *own_segment(const ndp_step_lane *l, int whole, int64_t first, int64_t count) {
+    int local = l->shared->local[whole];
+    const ndp_step_buffer *b = local == NDP_NONE ? NULL : &l->shared->buffers[local];
+    for (int k = 0; b && k < b->n; k++)
+        if (b->stretches[k].first == first && b->stretches[k].end == first + count)
+            return &l->program->opts.model->buffers[local].segments.items[b->stretches[k].segment];
+    return NULL;
+}
+
+/* The segment of a lane's table that starts at element `first`. */
+static const ndp_segment *segment_of(const ndp_step_lane *l, int whole, int64_t first, int64_t count, int *number) {
+    int local = l->shared->local[whole];
+    const ndp_segments *t = local == NDP_NONE ? NULL : ndp_step_table(l, local);
+    for (int k = 0; t && k < t->n; k++)
+        if (t->items[k].offset == first && t->items[k].rows * t->items[k].cols == count) {
+            *number = k;
+            return &t->items[k];
+        }
+    return NULL;
+}
+
+static ndp_bytes bytes_of(const ndp_operand *o) {
+    size_t size = ndp_dtype_size(o->view.dtype);
+    return (ndp_bytes){o->base, o->offset, o->offset + (size_t)((o->view.rows - 1) * o->view.ld + o->view.cols) * size};
+}
+
+static bool is_contiguous(const ndp_operand *o) { return o->view.rows == 1 || o->view.ld == o->view.cols; }
+
+static ndp_status refuse(const ndp_step_lane *l, const ndp_operand *o, const char *must) {
+    char text[NDP_HELD_TEXT];
+    ndp_held s = {.made = NDP_NONE};
+    ndp_bytes b = bytes_of(o);
+    size_t at = b.start;
+    ndp_memory_next(&l->memory, b.block, &at, b.end, &s);
+    return ndp_step_refuse(l, "its operand is %s, must be %s", ndp_held_text(l, &s, text, sizeof text), must);
+}
+
+/* The lane of the tensor axis at place `tp`. */
+static const ndp_step_lane *lane_at(const ndp_step_lane *l, int tp) {
+    const ndp_members *m = &l->world->members[l->lane][NDP_GROUP_TP];
+    return &l->world->items[ndp_member(m, tp)];
+}
+
+/* True if the view of a matrix is the rectangle of the segment in it. */
+static bool is_rectangle(const ndp_operand *o, size_t base, const ndp_segment *s) {
+    size_t size = ndp_dtype_size(o->view.dtype);
+    int64_t skip = (s->first[0] - s->base[0]) * s->part[1] + s->first[1] - s->base[1];
+    return o->offset == base + (size_t)skip * size && o->view.rows == s->rows && o->view.cols == s->cols &&
+           (o->view.ld == s->part[1] || s->rows == 1);
+}
+
+/* A rank's part into the matrix, whose block has nothing else. */
+static ndp_status assemble(ndp_step_lane *l, const ndp_operand *in, const ndp_operand *out, const ndp_held *from) {
+    int number;
+    const ndp_step_lane *of = lane_at(l, from->at);
+    const ndp_segment *s = segment_of(of, from->of, from->first, in->view.rows * in->view.cols, &number);
+    ndp_bytes b = {out->base, 0, s ? (size_t)(s->part[0] * s->part[1]) * ndp_dtype_size(out->view.dtype) : 0};
+    if (!s || !s->projection || in->view.rows != s->rows || in->view.dtype != out->view.dtype)
+        return refuse(l, in, "the directions of one projection");
+    if (!is_rectangle(out, 0, s) || b.end > l->program->blocks[out->base].bytes)
+        return ndp_step_refuse(l, "%s: rows %lld and columns %lld of the whole are copied elsewhere", s->name,
+                               (long long)s->first[0], (long long)s->first[1]);
+    const ndp_held *is = ndp_memory_find(&l->memory, b);
+    ndp_held matrix = {.kind = NDP_HELD_MATRIX, .of = from->of, .at = number, .made = l->walk.at};
+    if (is && is->kind == NDP_HELD_MATRIX && is->of == matrix.of && is->at == matrix.at)
+        matrix.share = is->share;
+    matrix.share = ndp_share_add(matrix.share, ndp_step_measure(s, from->of, number, 0, s->rows * s->cols));
+    return ndp_memory_write(&l->memory, b, matrix);
+}
+
+/* This rank's part of a transformed matrix. */
+static ndp_status take_back(ndp_step_lane *l, const ndp_operand *in, const ndp_operand *out, const ndp_held *from) {
+    ndp_bytes b = bytes_of(out);
+    const ndp_held *to = ndp_memory_find(&l->memory, b);
+    const ndp_segment *s =
+        to && to->kind == NDP_HELD_DIRECTION && to->of == from->of
+            ? own_segment(l, to->of, to->first + (int64_t)((b.start - to->start) / ndp_held_unit(to)),
+                          out->view.rows * out->view.cols)
+            : NULL;
+    const ndp_segments *table = s ? &l->program->opts.model->buffers[l->shared->local[from->of]].segments : NULL;
+    if (!s || s - table->items != from->at || !is_rectangle(in, from->start, s) || !is_contiguous(out))
+        return ndp_step_refuse(l, "takes other rows or columns of a matrix than those of its directions");
+    ndp_held span = *to;
+    span.kind = NDP_HELD_ORTHOGONAL, span.at = ndp_step_tp(l), span.first = s->offset;
+    span.made = l->walk.at;
+    return ndp_memory_write(&l->memory, b, span);
+}
+
+/* Whatever the operand holds, gaps too. */
+static ndp_status move(ndp_step_lane *l, const ndp_operand *in, const ndp_operand *out) {
+    ndp_bytes from = bytes_of(in), to = bytes_of(out);
+    ndp_held_list held = {0};
+    if (!is_contiguous(in) || !is_contiguous(out) || in->view.dtype != out->view.dtype)
+        return refuse(l, in, "contiguous, and copied as it is");
+    if (ndp_region_is_shared(l->program->blocks[to.block].region))
+        return ndp_step_refuse(l, "only updates write into memory that other ranks read");
+    ndp_status st = ndp_memory_read(&l->memory, from, &held);
+    if (st == NDP_OK)
+        st = ndp_memory_clear(&l->memory, to);
+    for (int i = 0; i < held.n && st == NDP_OK; i++) {
+        ndp_held s = held.items[i];
+        s.made = l->walk.at;
+        st = ndp_memory_write(&l->memory, (ndp_bytes){to.block, to.start + s.start, to.start + s.end}, s);
+    }
+    free(held.items);
+    ndp_step_moved(l, to.block);
+    return st;
+}
+
+ndp_status ndp_step_copy(ndp_step_lane *l) {
+    const ndp_call *c = &l->instr->call;
+    ndp_bytes b = bytes_of(&c->in[0]);
+    const ndp_held *found = ndp_memory_find(&l->memory, b);
+    if (!ndp_step_is_absent(&c->in[1]))
+        return ndp_step_refuse(l, "no program adds in a copy");
+    if (found && found->kind == NDP_HELD_ORTHOGONAL_MATRIX)
+        return take_back(l, &c->in[0], &c->out[0], found);
+    if (!found || found->kind != NDP_HELD_DIRECTION || !is_contiguous(&c->in[0]))
+        return move(l, &c->in[0], &c->out[0]);
+    ndp_held from = ndp_held_cut(found, b.start, b.end);
+    return assemble(l, &c->in[0], &c->out[0], &from);
+}
+
+/* A matrix that was put together, or one that a rank has whole among its directions. */
+ndp_status ndp_step_transform(ndp_step_lane *l) {
+    const ndp_operand *o = &l->instr->call.in[0], *out = &l->instr->call.out[0];
+    ndp_bytes b = bytes_of(o);
+    const ndp_held *found = ndp_memory_find(&l->memory, b);
+    const ndp_model *whole = l->world->whole;
+    if (!found || !is_contiguous(o) || out->base != o->base || out->offset != o->offset)
+        return refuse(l, o, "a whole matrix of directions");
+    ndp_held is = ndp_held_cut(found, b.start, b.end);
+    const ndp_segment *s;
+    int number;
+    if (is.kind == NDP_HELD_MATRIX) {
+        s = &whole->buffers[is.of].segments.items[is.at];
+        ndp_share all = 1;
+        if (is.share != all || is.start != found->start || is.end != found->end || o->view.rows != s->part[0] ||
+            o->view.cols != s->part[1])
+            return ndp_step_refuse(l, "the matrix of %s is not put together of all its parts, each once", s->name);
+        is.kind = NDP_HELD_ORTHOGONAL_MATRIX, is.made = l->walk.at;
+        return ndp_memory_write(&l->memory, b, is);
+    }
+    s = is.kind == NDP_HELD_DIRECTION ? segment_of(l, is.of, is.first, o->view.rows * o->view.cols, &number) : NULL;
+    if (!s || !s->projection || o->view.rows != s->part[0] || o->view.cols != s->part[1] || s->rows != s->part[0] ||
+        s->cols != s->part[1])
+        return refuse(l, o, "a whole matrix of directions");
+    is.kind = NDP_HELD_ORTHOGONAL, is.made = l->walk.at;
+    return ndp_memory_write(&l->memory, b, is);
+}

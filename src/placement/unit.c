@@ -1,0 +1,297 @@
+/* Proving the lists of all units: the contract of unit.h, from the first unit to the last. */
+#include "placement/unit.h"
+
+#include "placement/unit_trial.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct ndp_units {
+    const ndp_lanes *lanes;
+    int graphs;
+    ndp_unit_made *made;  /* by lane, graph and phase */
+    ndp_content *between; /* by place in a stage: what the unit before hands on */
+    ndp_content **in,
+        **out; /* by pp and graph: as it was judged with, and its result, by place in a stage; NULL: not yet */
+    ndp_share *use_total; /* by buffer and segment of the whole model: 1 / the weights of all its uses */
+    uint32_t *uses;       /* by unit and slot: bit k: it has a gradient of segment k */
+    ndp_arena arena;
+    ndp_units_watcher watcher;
+};
+
+/* ---- the phases of a unit ---- */
+
+static bool same_made(const ndp_unit_made *a, const ndp_unit_made *b) {
+    bool same = a->n == b->n && a->loss == b->loss && a->loss_adds == b->loss_adds;
+    for (int i = 0; same && i < a->n; i++) {
+        const ndp_contribution *x = &a->items[i], *y = &b->items[i];
+        same = x->slot == y->slot && x->first == y->first && x->count == y->count && x->share == y->share &&
+               x->pgrad == y->pgrad && x->adds == y->adds;
+    }
+    return same;
+}
+
+static ndp_unit_made *made_at(const ndp_units *u, int lane, int graph, ndp_phase phase) {
+    return &u->made[((size_t)lane * (size_t)u->graphs + (size_t)graph) * NDP_PHASES + phase];
+}
+
+static ndp_status run_phase(ndp_units *u, ndp_unit_trial *run, ndp_phase phase) {
+    NDP_TRY(ndp_unit_trial_phase(run, phase));
+    for (int lane = run->first; lane < run->first + run->n; lane++) {
+        ndp_unit_made *at = made_at(u, lane, run->graph, phase), made;
+        char where[160];
+        NDP_TRY(ndp_trial_take_made(run, lane, phase, &u->arena, &made));
+        if (at->items && !same_made(at, &made))
+            return NDP_FAIL(
+                NDP_EBUG,
+                "placement: %s, %s: it makes other gradients of what a recompute leaves than of what a forward does",
+                ndp_trial_text(run, lane, where, sizeof where), ndp_phase_name(phase));
+        *at = made;
+    }
+    return NDP_OK;
+}
+
+static void clear(ndp_unit_trial *run, int base) {
+    for (int i = 0; i < run->n; i++)
+        run->memory[i].bases[base].n = 0;
+}
+
+/* Both halves of the backward, of what is saved now. */
+static ndp_status run_backward(ndp_units *u, ndp_unit_trial *run, const ndp_content *before, const ndp_content *after) {
+    const ndp_graph *g = run->uses.graph;
+    clear(run, NDP_BASE_BETWEEN);
+    clear(run, NDP_BASE_GRAD_INPUT);
+    for (int i = 0; i < run->n && g->output != NDP_NONE; i++) {
+        int64_t col;
+        ndp_thing what = {NDP_THING_GRADIENT, ndp_value_origin(g, g->output, &col)};
+        NDP_TRY(ndp_trial_write_boundary(run, run->first + i, NDP_BASE_GRAD_OUTPUT, &after[i], what,
+                                         ndp_uses_outside(&run->uses)));
+    }
+    NDP_TRY(run_phase(u, run, NDP_BACKWARD_INPUT));
+    NDP_TRY(ndp_trial_check_grad_input(run, before));
+    return run_phase(u, run, NDP_BACKWARD_WEIGHT);
+}
+
+/* Which phases of a graph the programs of these lanes run. */
+static unsigned phases_of(const ndp_unit_trial *run) {
+    unsigned phases = 0;
+    const ndp_program *seen = NULL;
+    for (int lane = run->first; lane < run->first + run->n; lane++) {
+        const ndp_program *p = run->lanes->items[lane].program;
+        for (int i = 0; i < p->n && p != seen; i++)
+            if (p->instrs[i].code == NDP_DO_RUN && p->opts.model->units[p->instrs[i].unit].graph == run->graph)
+                phases |= 1u << p->instrs[i].phase;
+        seen = p;
+    }
+    return phases;
+}
+
+static ndp_status run_unit(ndp_units *u, ndp_unit_trial *run, const ndp_content *before, ndp_content *after) {
+    unsigned phases = phases_of(run), backward = 1u << NDP_BACKWARD_INPUT | 1u << NDP_BACKWARD_WEIGHT;
+    bool outputs = run->uses.graph->output != NDP_NONE;
+    static const ndp_phase forwards[] = {NDP_FORWARD_DROP, NDP_FORWARD};
+    for (int k = 0; k < 2; k++) {
+        if (!(phases >> forwards[k] & 1))
+            continue;
+        clear(run, NDP_BASE_OUTPUT);
+        NDP_TRY(run_phase(u, run, forwards[k]));
+        if (outputs)
+            NDP_TRY(ndp_trial_take_output(run, after));
+    }
+    if ((phases >> NDP_FORWARD & 1) && (phases & backward))
+        NDP_TRY(run_backward(u, run, before, after));
+    if (!(phases >> NDP_RECOMPUTE & 1))
+        return NDP_OK;
+    clear(run, NDP_BASE_SAVED);
+    clear(run, NDP_BASE_SAVED_INPUT);
+    NDP_TRY(run_phase(u, run, NDP_RECOMPUTE));
+    return run_backward(u, run, before, after);
+}
+
+static ndp_status keep_contents(ndp_units *u, const ndp_content *from, int n, ndp_content **out) {
+    *out = ndp_arena_alloc(&u->arena, (size_t)n * sizeof **out);
+    if (!*out)
+        return NDP_FAIL(NDP_ENOMEM, "no memory to check placements");
+    for (int i = 0; i < n; i++) {
+        (*out)[i] = ndp_content_of(&u->arena, from[i].rows, from[i].cols);
+        for (int k = 0; k < from[i].n; k++)
+            NDP_TRY(ndp_content_add(&(*out)[i], from[i].tiles[k]));
+    }
+    return NDP_OK;
+}
+
+static void run_release(ndp_unit_trial *run) {
+    for (int i = 0; run->memory && i < run->n; i++)
+        for (int b = 0; b < NDP_BASES; b++)
+            ndp_tile_map_release(&run->memory[i].bases[b]);
+    free(run->memory);
+    ndp_uses_release(&run->uses);
+    ndp_arena_release(&run->arena);
+}
+
+/* Judges unit `unit` of the lanes at `pp`; u->between becomes its output. */
+static ndp_status prove_unit(ndp_units *u, int pp, int unit) {
+    const ndp_program *p = u->lanes->items[ndp_lane_at(u->lanes, pp, 0, 0, 0)].program;
+    int n = u->lanes->n / u->lanes->size[NDP_PP], graph = p->opts.model->units[unit].graph;
+    ndp_unit_trial run = {.lanes = u->lanes,
+                          .first = pp * n,
+                          .n = n,
+                          .unit = unit,
+                          .graph = graph,
+                          .observer = u->watcher.observer,
+                          .user = u->watcher.user};
+    ndp_content *after = NULL;
+    int at = pp * u->graphs + graph;
+    ndp_status st = ndp_uses_init(&p->opts.whole->graphs[graph], &run.uses);
+    if (st == NDP_OK) {
+        run.memory = calloc((size_t)n, sizeof *run.memory);
+        after = calloc((size_t)n, sizeof *after);
+        st = run.memory && after ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "no memory to check placements");
+    }
+    if (st == NDP_OK)
+        st = ndp_trial_write_before(&run, u->between);
+    if (st == NDP_OK)
+        st = run_unit(u, &run, u->between, after);
+    if (st == NDP_OK && u->watcher.done)
+        u->watcher.done(u->watcher.user, unit, run.first);
+    if (st == NDP_OK)
+        st = keep_contents(u, u->between, n, &u->in[at]);
+    if (st == NDP_OK)
+        st = keep_contents(u, after, n, &u->out[at]);
+    run_release(&run);
+    free(after);
+    return st;
+}
+
+/* True if a unit of that graph was judged with what the unit before hands on now; things are named by graphs. */
+static bool proven(const ndp_units *u, int at) {
+    int n = u->lanes->n / u->lanes->size[NDP_PP];
+    bool same = u->in[at] != NULL;
+    for (int i = 0; same && i < n; i++) {
+        const ndp_content *a = &u->in[at][i], *b = &u->between[i];
+        same = a->n == b->n && a->rows == b->rows && a->cols == b->cols;
+        for (int k = 0; same && k < a->n; k++)
+            same = a->tiles[k].row == b->tiles[k].row && a->tiles[k].rows == b->tiles[k].rows &&
+                   a->tiles[k].at_row == b->tiles[k].at_row && a->tiles[k].col == b->tiles[k].col &&
+                   a->tiles[k].at_col == b->tiles[k].at_col;
+    }
+    return same;
+}
+
+static ndp_status prove_number(ndp_units *u, int number) {
+    for (int pp = 0; pp < u->lanes->size[NDP_PP]; pp++) {
+        const ndp_model *m = u->lanes->items[ndp_lane_at(u->lanes, pp, 0, 0, 0)].program->opts.model;
+        for (int i = 0; i < m->n_units; i++) {
+            int at = pp * u->graphs + m->units[i].graph;
+            if (m->units[i].number != number)
+                continue;
+            bool shown = u->watcher.unit && strcmp(u->watcher.unit, m->units[i].name) == 0;
+            if (!proven(u, at) || shown)
+                NDP_TRY(prove_unit(u, pp, i));
+            u->between = u->out[at];
+            return NDP_OK;
+        }
+    }
+    return NDP_FAIL(NDP_EBUG, "placement: no rank has unit %d of the model", number);
+}
+
+static ndp_status prove_all(ndp_units *u) {
+    const ndp_model *whole = u->lanes->items[0].program->opts.whole;
+    size_t graphs = (size_t)u->lanes->size[NDP_PP] * (size_t)u->graphs;
+    u->made = ndp_arena_alloc(&u->arena, (size_t)u->lanes->n * (size_t)u->graphs * NDP_PHASES * sizeof *u->made);
+    u->between = ndp_arena_alloc(&u->arena, (size_t)u->lanes->n * sizeof *u->between);
+    u->in = ndp_arena_alloc(&u->arena, graphs * sizeof *u->in);
+    u->out = ndp_arena_alloc(&u->arena, graphs * sizeof *u->out);
+    if (!u->made || !u->between || !u->in || !u->out)
+        return NDP_FAIL(NDP_ENOMEM, "no memory to check placements");
+    for (int i = 0; i < whole->n_units; i++)
+        NDP_TRY(prove_number(u, i));
+    return NDP_OK;
+}
+
+/* True if a gradient flows through a use of the segment in the unit. */
+static bool has_gradient(const ndp_uses *uses, int slot, int segment) {
+    const ndp_nodes *nodes = &uses->graph->nodes[NDP_NODES_FORWARD];
+    for (int i = 0; i < nodes->n; i++)
+        for (int k = 0; k < nodes->items[i].n_in; k++) {
+            const ndp_value *v = nodes->items[i].in[k] == NDP_NONE ? NULL : &uses->graph->values[nodes->items[i].in[k]];
+            if (v && uses->of[i][k] != 0 && v->kind == NDP_VALUE_PARAM && v->slot == slot && v->segment <= segment &&
+                segment < v->segment + v->segments)
+                return true;
+        }
+    return false;
+}
+
+static ndp_share raw_weight(int buffer, int segment, int unit) {
+    return ndp_share_random(ndp_dim_make(ndp_dim_make((uint64_t)buffer, (uint64_t)segment), (uint64_t)unit));
+}
+
+/* Sums the weights of all units that have a gradient of a segment, then divides by the sums. */
+static ndp_status weigh_uses(ndp_units *u, const ndp_model *whole, const ndp_uses *uses) {
+    size_t n = (size_t)whole->n_buffers * NDP_MOST_SEGMENTS;
+    u->use_total = ndp_arena_alloc(&u->arena, n * sizeof *u->use_total);
+    u->uses = ndp_arena_alloc(&u->arena, (size_t)whole->n_units * NDP_SLOTS * sizeof *u->uses);
+    if (!u->use_total || !u->uses)
+        return NDP_FAIL(NDP_ENOMEM, "no memory to check placements");
+    for (int i = 0; i < whole->n_units; i++)
+        for (int slot = 0; slot < NDP_SLOTS; slot++) {
+            int buffer = whole->units[i].buffers[slot];
+            for (int k = 0; buffer != NDP_NONE && k < whole->buffers[buffer].segments.n; k++)
+                if (has_gradient(&uses[whole->units[i].graph], slot, k)) {
+                    ndp_share *total = &u->use_total[buffer * NDP_MOST_SEGMENTS + k];
+                    *total = ndp_share_add(*total, raw_weight(buffer, k, i));
+                    u->uses[i * NDP_SLOTS + slot] |= 1u << k;
+                }
+        }
+    for (size_t i = 0; i < n; i++)
+        u->use_total[i] = u->use_total[i] ? ndp_share_inverse(u->use_total[i]) : 0;
+    return NDP_OK;
+}
+
+static ndp_status take_uses(ndp_units *u) {
+    const ndp_model *whole = u->lanes->items[0].program->opts.whole;
+    ndp_uses *uses = calloc((size_t)whole->n_graphs + 1, sizeof *uses);
+    ndp_status st = uses ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "no memory to check placements");
+    for (int g = 0; g < whole->n_graphs && st == NDP_OK; g++)
+        st = ndp_uses_init(&whole->graphs[g], &uses[g]);
+    if (st == NDP_OK)
+        st = weigh_uses(u, whole, uses);
+    for (int g = 0; uses && g < whole->n_graphs; g++)
+        ndp_uses_release(&uses[g]);
+    free(uses);
+    return st;
+}
+
+ndp_status ndp_units_watch(const ndp_lanes *l, const ndp_units_watcher *w, ndp_units **out) {
+    ndp_units *u = calloc(1, sizeof *u);
+    *out = u;
+    if (!u)
+        return NDP_FAIL(NDP_ENOMEM, "no memory to check placements");
+    u->lanes = l;
+    u->watcher = *w;
+    u->graphs = l->items[0].program->opts.whole->n_graphs;
+    NDP_TRY(take_uses(u));
+    return prove_all(u);
+}
+
+ndp_status ndp_units_prove(const ndp_lanes *l, ndp_units **out) {
+    return ndp_units_watch(l, &(ndp_units_watcher){NULL, NULL, NULL, NULL}, out);
+}
+
+void ndp_units_release(ndp_units *u) {
+    if (u)
+        ndp_arena_release(&u->arena);
+    free(u);
+}
+
+const ndp_unit_made *ndp_units_made(const ndp_units *u, int lane, int graph, ndp_phase phase) {
+    return made_at(u, lane, graph, phase);
+}
+
+ndp_share ndp_use_weight(const ndp_units *u, int buffer, int segment, int unit) {
+    const ndp_model *whole = u->lanes->items[0].program->opts.whole;
+    for (int slot = 0; slot < NDP_SLOTS; slot++)
+        if (whole->units[unit].buffers[slot] == buffer && (u->uses[unit * NDP_SLOTS + slot] >> segment & 1))
+            return ndp_share_mul(raw_weight(buffer, segment, unit), u->use_total[buffer * NDP_MOST_SEGMENTS + segment]);
+    return 0;
+}

@@ -1,0 +1,210 @@
+/* The contract of a unit's lists (unit.h): what is in memory before one runs, and what it must have made. */
+#include "placement/unit_trial.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+const char *ndp_trial_text(const ndp_unit_trial *run, int lane, char *out, size_t size) {
+    char rank[80];
+    snprintf(out, size, "%s: unit %s", ndp_lane_text(run->lanes, lane, rank, sizeof rank),
+             run->lanes->items[lane].program->opts.model->units[run->unit].name);
+    return out;
+}
+
+/* ---- what is in memory before a list runs ---- */
+
+static ndp_status write_all(ndp_unit_trial *run, int lane, int base, size_t at, int64_t ld, ndp_dtype type,
+                            const ndp_content *c) {
+    size_t size = ndp_dtype_size(type);
+    ndp_matrix x = {at, (size_t)ld * size, size, c->rows, c->cols};
+    return ndp_tile_map_write(&run->memory[lane - run->first].bases[base], &x, c);
+}
+
+/* A whole gathered buffer: its segments, as the lane's table says. */
+static ndp_status write_params(ndp_unit_trial *run, int lane) {
+    const ndp_lane *l = &run->lanes->items[lane];
+    const ndp_unit *u = &l->program->opts.model->units[run->unit];
+    ndp_dtype type = l->program->opts.model->graphs[run->graph].compute;
+    for (int slot = 0; slot < NDP_SLOTS; slot++)
+        for (int k = 0; u->buffers[slot] != NDP_NONE && k < l->tables[u->buffers[slot]].n; k++) {
+            const ndp_segment *s = &l->tables[u->buffers[slot]].items[k];
+            ndp_content c = ndp_content_of(&run->arena, s->rows, s->cols);
+            NDP_TRY(ndp_content_add(&c, (ndp_tile){.rows = s->rows,
+                                                   .cols = s->cols,
+                                                   .at_row = s->first[0] - s->base[0],
+                                                   .at_col = s->first[1] - s->base[1],
+                                                   .what = {NDP_THING_PARAM, ndp_thing_segment(slot, k)},
+                                                   .share = 1,
+                                                   .made = NDP_NONE}));
+            NDP_TRY(write_all(run, lane, NDP_BASE_PARAM + slot, (size_t)s->offset * ndp_dtype_size(type), s->cols, type,
+                              &c));
+        }
+    return NDP_OK;
+}
+
+/* The rows of an input that the rank loads, by the claim; what is of no row of the batch is the same on all ranks. */
+static ndp_status write_input(ndp_unit_trial *run, int lane, int input) {
+    const ndp_lane *l = &run->lanes->items[lane];
+    const ndp_claims *claims = run->lanes->claims;
+    const ndp_inputs *inputs = l->program->opts.model->inputs;
+    const ndp_input *in = &inputs->items[input];
+    int64_t rows = inputs->rows[in->extent];
+    bool batch = ndp_input_is_of_batch(in->kind) && l->program->opts.whole->opts.mode != NDP_MODEL_CACHED;
+    ndp_content c = ndp_content_of(&run->arena, rows, in->cols);
+    for (int64_t i = 0, next = 0; i < rows; i = next) {
+        int64_t first = batch ? claims->row(claims->user, l->program, &l->mesh, in->extent, i) : i;
+        for (next = i + 1; next < rows; next++)
+            if (batch && claims->row(claims->user, l->program, &l->mesh, in->extent, next) != first + next - i)
+                break;
+        NDP_TRY(ndp_content_add(&c, (ndp_tile){.row = i,
+                                               .rows = next - i,
+                                               .cols = in->cols,
+                                               .at_row = first,
+                                               .what = {NDP_THING_DATA, input},
+                                               .share = 1,
+                                               .made = NDP_NONE}));
+    }
+    return write_all(run, lane, NDP_BASE_DATA + input, 0, in->cols, in->type, &c);
+}
+
+/* The rows of a stage's boundary, as another thing. */
+ndp_status ndp_trial_write_boundary(ndp_unit_trial *run, int lane, int base, const ndp_content *from, ndp_thing what,
+                                    ndp_share share) {
+    ndp_content c = ndp_content_of(&run->arena, from->rows, from->cols);
+    for (int i = 0; i < from->n; i++) {
+        ndp_tile t = from->tiles[i];
+        t.what = what, t.share = share, t.made = NDP_NONE;
+        NDP_TRY(ndp_content_add(&c, t));
+    }
+    return write_all(run, lane, base, 0, c.cols,
+                     run->lanes->items[lane].program->opts.model->graphs[run->graph].compute, &c);
+}
+
+ndp_status ndp_trial_write_before(ndp_unit_trial *run, const ndp_content *before) {
+    const ndp_graph *g = run->uses.graph;
+    for (int i = 0; i < run->n; i++) {
+        int lane = run->first + i;
+        const ndp_inputs *inputs = run->lanes->items[lane].program->opts.model->inputs;
+        NDP_TRY(write_params(run, lane));
+        for (int k = 0; k < inputs->n; k++)
+            NDP_TRY(write_input(run, lane, k));
+        if (g->input != NDP_NONE)
+            NDP_TRY(ndp_trial_write_boundary(run, lane, NDP_BASE_INPUT, &before[i],
+                                             (ndp_thing){NDP_THING_VALUE, g->input}, 1));
+    }
+    return NDP_OK;
+}
+
+/* ---- what a list must have made ---- */
+
+/* The complete output, the same part of it as where the unit was judged before. */
+ndp_status ndp_trial_take_output(ndp_unit_trial *run, ndp_content *out) {
+    int64_t col;
+    int origin = ndp_value_origin(run->uses.graph, run->uses.graph->output, &col);
+    char where[160];
+    for (int i = 0; i < run->n; i++) {
+        const ndp_graph *g = &run->lanes->items[run->first + i].program->opts.model->graphs[run->graph];
+        const ndp_view *v = &g->values[g->output].view;
+        ndp_matrix x = {0, (size_t)v->ld * ndp_dtype_size(v->dtype), ndp_dtype_size(v->dtype), v->rows, v->cols};
+        ndp_content c = ndp_content_of(&run->arena, v->rows, v->cols);
+        NDP_TRY(ndp_tile_map_read(&run->memory[i].bases[NDP_BASE_OUTPUT], &x, &c));
+        bool whole = ndp_content_full(&c);
+        for (int k = 0; k < c.n; k++)
+            whole = whole && ndp_thing_is(c.tiles[k].what, NDP_THING_VALUE, origin) && c.tiles[k].share == 1;
+        if (!whole)
+            return NDP_FAIL(
+                NDP_EBUG, "placement: %s: its output is not the complete %s; nothing sums or writes all of it",
+                ndp_trial_text(run, run->first + i, where, sizeof where), run->uses.graph->values[origin].name);
+        out[i] = c;
+    }
+    return NDP_OK;
+}
+
+/* The complete gradient of the input, cut as the input is. */
+ndp_status ndp_trial_check_grad_input(ndp_unit_trial *run, const ndp_content *before) {
+    const ndp_graph *g = run->uses.graph;
+    char where[160];
+    for (int i = 0; i < run->n && g->input != NDP_NONE && !g->ends_backward; i++) {
+        int lane = run->first + i;
+        const ndp_graph *local = &run->lanes->items[lane].program->opts.model->graphs[run->graph];
+        if (local->grad_input == NDP_NONE)
+            return NDP_FAIL(NDP_EBUG, "placement: %s makes no gradient of its input",
+                            ndp_trial_text(run, lane, where, sizeof where));
+        ndp_dtype type = local->values[local->grad_input].view.dtype;
+        size_t size = ndp_dtype_size(type);
+        ndp_operand o = {.base = NDP_BASE_GRAD_INPUT,
+                         .value = NDP_NONE,
+                         .view = {NULL, type, before[i].rows, before[i].cols, before[i].cols}};
+        ndp_call c = {.op = &ndp_op_copy, .in = &o, .n_in = 1, .what = "the gradient of its input"};
+        ndp_rule r = {.uses = &run->uses,
+                      .g = g,
+                      .c = &c,
+                      .arena = &run->arena,
+                      .where = ndp_trial_text(run, lane, where, sizeof where)};
+        ndp_matrix x = {0, (size_t)before[i].cols * size, size, before[i].rows, before[i].cols};
+        r.in[0] = ndp_content_of(&run->arena, x.rows, x.cols);
+        NDP_TRY(ndp_tile_map_read(&run->memory[i].bases[NDP_BASE_GRAD_INPUT], &x, &r.in[0]));
+        NDP_TRY(ndp_expect_gradient(&r, 0, g->input));
+        for (int k = 0; k < r.in[0].n; k++)
+            r.in[0].tiles[k].share = r.in[0].tiles[k].share == 1,
+            r.in[0].tiles[k].what = (ndp_thing){NDP_THING_VALUE, g->input};
+        ndp_content must = before[i];
+        for (int k = 0; k < must.n; k++)
+            must.tiles[k].what = (ndp_thing){NDP_THING_VALUE, g->input};
+        ndp_content_join(&r.in[0]);
+        if (!ndp_contents_equal(&r.in[0], &must))
+            return NDP_FAIL(NDP_EBUG,
+                            "placement: %s: the gradient of its input is not complete, or of other rows than its input",
+                            where);
+    }
+    return NDP_OK;
+}
+
+static int by_place(const void *a, const void *b) {
+    const ndp_contribution *x = a, *y = b;
+    return x->slot != y->slot ? x->slot - y->slot : (x->first > y->first) - (x->first < y->first);
+}
+
+/* A tile of a gradient lies where the table has these elements. */
+static ndp_status take_tile(ndp_unit_trial *run, int lane, int slot, const ndp_mapped_tile *t, ndp_contribution *out) {
+    const ndp_lane *l = &run->lanes->items[lane];
+    int segment = t->tile.what.id % 64;
+    const ndp_segment *s = &l->tables[l->program->opts.model->units[run->unit].buffers[slot]].items[segment];
+    int64_t row = t->tile.at_row - (s->first[0] - s->base[0]), col = t->tile.at_col - (s->first[1] - s->base[1]);
+    int64_t place = s->offset + row * s->cols + col;
+    const ndp_first_write *w = &run->memory[lane - run->first].writes[slot][segment];
+    char where[160];
+    bool fits = row >= 0 && col >= 0 && row + t->tile.rows <= s->rows && col + t->tile.cols <= s->cols;
+    if (!fits || t->at != (size_t)place * t->size || (t->tile.rows > 1 && t->ld != (size_t)s->cols * t->size))
+        return NDP_FAIL(NDP_EBUG,
+                        "placement: %s: the gradient of %s, rows from %lld and columns from %lld on, is written where "
+                        "other elements are",
+                        ndp_trial_text(run, lane, where, sizeof where), s->name, (long long)t->tile.at_row,
+                        (long long)t->tile.at_col);
+    if (t->tile.rows > 1 && t->tile.cols != s->cols)
+        return NDP_FAIL(NDP_EBUG, "placement: %s: the gradient of %s is written in parts of its rows",
+                        ndp_trial_text(run, lane, where, sizeof where), s->name);
+    *out = (ndp_contribution){slot, segment, place, t->tile.rows * t->tile.cols, t->tile.share, w->pgrad, w->adds};
+    return NDP_OK;
+}
+
+ndp_status ndp_trial_take_made(ndp_unit_trial *run, int lane, ndp_phase phase, ndp_arena *arena, ndp_unit_made *out) {
+    ndp_unit_memory *m = &run->memory[lane - run->first];
+    const ndp_list *list = &ndp_unit_program_of(run, lane)->lists[phase];
+    const ndp_inputs *inputs = run->lanes->items[lane].program->opts.model->inputs;
+    int64_t n = 0;
+    for (int s = 0; s < NDP_SLOTS; s++)
+        n += m->bases[NDP_BASE_PGRAD + s].n;
+    *out = (ndp_unit_made){.items = ndp_arena_alloc(arena, ((size_t)n + 1) * sizeof *out->items),
+                           .loss = m->loss,
+                           .loss_adds = m->loss_adds};
+    if (!out->items)
+        return NDP_FAIL(NDP_ENOMEM, "no memory to check placements");
+    for (int k = 0; k < inputs->n; k++)
+        out->reads_scale |= inputs->items[k].kind == NDP_INPUT_LOSS_SCALE && ndp_list_names(list, NDP_BASE_DATA + k);
+    for (int s = 0; s < NDP_SLOTS; s++)
+        for (int64_t i = 0; i < m->bases[NDP_BASE_PGRAD + s].n; i++)
+            NDP_TRY(take_tile(run, lane, s, &m->bases[NDP_BASE_PGRAD + s].items[i], &out->items[out->n++]));
+    qsort(out->items, (size_t)out->n, sizeof *out->items, by_place);
+    return NDP_OK;
+}

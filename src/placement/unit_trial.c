@@ -1,0 +1,298 @@
+/* Executing a list: each lane goes on until it must wait for others. */
+#include "placement/unit_trial.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct phase_run {
+    ndp_unit_trial *run;
+    ndp_phase phase;
+    ndp_meetings meetings;
+    ndp_walk *at;                               /* by lane - first */
+    enum state { RUNS, WAITS, ENDED } * states; /* WAITS: its call is a wait that was not over */
+    int64_t **numbers;                          /* by lane - first and call: of a begin, its number on its channel */
+} phase_run;
+
+static const ndp_list *list_of(const phase_run *p, int lane) {
+    return &ndp_unit_program_of(p->run, lane)->lists[p->phase];
+}
+
+static ndp_matrix matrix_of(const ndp_operand *o) {
+    size_t size = ndp_dtype_size(o->view.dtype);
+    return (ndp_matrix){o->offset, (size_t)o->view.ld * size, size, o->view.rows, o->view.cols};
+}
+
+/* ---- a call ---- */
+
+/* Reads the operands; results are empty. `where` has room for the message. */
+static ndp_status begin_rule(const phase_run *p, int lane, int index, const ndp_call *c, char *where, size_t size,
+                             ndp_rule *r) {
+    ndp_unit_trial *run = p->run;
+    const ndp_lane *l = &run->lanes->items[lane];
+    ndp_unit_memory *m = &run->memory[lane - run->first];
+    char rank[80];
+    snprintf(where, size, "%s: unit %s, %s", ndp_lane_text(run->lanes, lane, rank, sizeof rank),
+             l->program->opts.model->units[run->unit].name, ndp_phase_name(p->phase));
+    *r = (ndp_rule){.uses = &run->uses,
+                    .g = run->uses.graph,
+                    .of = c->of,
+                    .c = c,
+                    .lane = l,
+                    .buffers = l->program->opts.model->units[run->unit].buffers,
+                    .real = l->program->opts.whole->opts.rows,
+                    .arena = &run->arena,
+                    .index = index,
+                    .where = where};
+    if (c->of < 0 || c->of >= r->g->nodes[NDP_NODES_FORWARD].n)
+        return ndp_refuse(r, "it names no node of the whole graph");
+    r->n = &r->g->nodes[NDP_NODES_FORWARD].items[c->of];
+    for (int k = 0; k < c->n_in; k++) {
+        if (c->in[k].base == NDP_NONE)
+            continue;
+        ndp_matrix x = matrix_of(&c->in[k]);
+        r->in[k] = ndp_content_of(r->arena, x.rows, x.cols);
+        NDP_TRY(ndp_tile_map_read(&m->bases[c->in[k].base], &x, &r->in[k]));
+    }
+    for (int k = 0; k < c->n_out; k++)
+        r->out[k] = ndp_content_of(r->arena, c->out[k].view.rows, c->out[k].view.cols);
+    return NDP_OK;
+}
+
+/* Adds result k, a gradient, to what the list has written of it. *old: nothing; what it adds to is from before. */
+static ndp_status add_to_gradient(ndp_rule *r, const ndp_content *have, int k, bool *old) {
+    *old = have->n == 0;
+    if (*old)
+        return NDP_OK;
+    if (!ndp_content_full(have))
+        return ndp_refuse(r, "it adds to a gradient of which this list has written a part");
+    ndp_content sum = ndp_content_of(r->arena, have->rows, have->cols);
+    NDP_TRY(ndp_sum_contents(r, have, &r->out[k], &sum));
+    r->out[k] = sum;
+    return NDP_OK;
+}
+
+/* The program's mask makes `=` of a call with a bit `+=`, so there may be one such call. */
+static ndp_status write_gradient(ndp_rule *r, ndp_unit_memory *m, int k) {
+    const ndp_operand *o = &r->c->out[k];
+    int slot = o->base - NDP_BASE_PGRAD;
+    ndp_matrix x = matrix_of(o);
+    bool old = false;
+    ndp_content have = ndp_content_of(r->arena, x.rows, x.cols);
+    NDP_TRY(ndp_tile_map_read(&m->bases[o->base], &x, &have));
+    if (!r->c->attr.accumulate && r->c->pgrad != NDP_NONE && have.n > 0)
+        return ndp_refuse(r, "it writes a gradient that the list has written, and adds to it in later micro-batches");
+    if (r->c->attr.accumulate)
+        NDP_TRY(add_to_gradient(r, &have, k, &old));
+    for (int i = 0; i < r->out[k].n; i++) {
+        const ndp_tile *t = &r->out[k].tiles[i];
+        if (t->what.kind != NDP_THING_PGRADIENT || t->what.id / 64 != slot)
+            return ndp_refuse(r, "it writes something else to where gradients of slot %d are", slot);
+        ndp_first_write *w = &m->writes[slot][t->what.id % 64];
+        if (!r->c->attr.accumulate || old)
+            *w = (ndp_first_write){true, old, r->c->pgrad};
+    }
+    return ndp_tile_map_write(&m->bases[o->base], &x, &r->out[k]);
+}
+
+static size_t end_of(const ndp_operand *o) {
+    return o->offset + (size_t)((o->view.rows - 1) * o->view.ld + o->view.cols) * ndp_dtype_size(o->view.dtype);
+}
+
+/* Columns of one matrix, none of them of both. */
+static bool side_by_side(const ndp_operand *a, const ndp_operand *b) {
+    int64_t size = (int64_t)ndp_dtype_size(a->view.dtype), ld = a->view.ld * size;
+    bool alike = a->view.dtype == b->view.dtype && a->view.ld == b->view.ld && a->view.rows == b->view.rows;
+    int64_t apart = (int64_t)b->offset - (int64_t)a->offset;
+    return alike && apart > -ld && apart < ld && (apart >= a->view.cols * size || -apart >= b->view.cols * size);
+}
+
+static bool same_operand(const ndp_operand *a, const ndp_operand *b) {
+    return a->offset == b->offset && a->view.rows == b->view.rows && a->view.cols == b->view.cols &&
+           a->view.ld == b->view.ld && a->view.dtype == b->view.dtype;
+}
+
+/* A result lies apart from the operands. One in place is operand 0; where each row or element of a result is made of
+ * the same ones of an operand, it may be that operand. */
+static ndp_status expect_apart(const ndp_rule *r) {
+    const ndp_call *c = r->c;
+    if (c->op->in_place && (c->in[0].base != c->out[0].base || !same_operand(&c->in[0], &c->out[0])))
+        return ndp_refuse(r, "it works in place, and its result is elsewhere");
+    for (int k = 0; k < c->n_out; k++)
+        for (int i = 0; i < c->n_in; i++) {
+            const ndp_operand *in = &c->in[i], *out = &c->out[k];
+            bool meets = in->base != NDP_NONE && in->base == out->base && in->offset < end_of(out) &&
+                         out->offset < end_of(in) && !side_by_side(in, out);
+            bool one = same_operand(in, out) && (c->op->in_place || ndp_op_kinds[c->op->id] == NDP_KIND_ROWS);
+            if (meets && !one)
+                return ndp_refuse(r, "it writes result %d over operand %d", k, i);
+        }
+    return NDP_OK;
+}
+
+/* Memory that the kernel works in holds nothing afterwards. */
+static ndp_status clear_scratch(const ndp_rule *r, ndp_unit_memory *m) {
+    const ndp_call *c = r->c;
+    ndp_op_call shapes = {.op = c->op, .attr = &c->attr, .exec = r->lane->program->opts.step.exec, .plan = c->plan[0]};
+    if (c->kind != NDP_CALL_KERNEL || !c->kernel || !c->kernel->scratch || c->scratch == NDP_NONE)
+        return NDP_OK;
+    for (int k = 0; k < c->n_in; k++)
+        shapes.in[k] = c->in[k].view;
+    for (int k = 0; k < c->n_out; k++)
+        shapes.out[k] = c->out[k].view;
+    size_t bytes = c->kernel->scratch(&shapes);
+    ndp_content nothing = {0};
+    ndp_matrix x = {c->scratch_offset, bytes, 1, 1, (int64_t)bytes};
+    return bytes > 0 ? ndp_tile_map_write(&m->bases[c->scratch], &x, &nothing) : NDP_OK;
+}
+
+/* Only gradients of parameters, and the loss, are added to; other results of such a call are written. */
+static bool may_add(const ndp_call *c) {
+    bool may = c->op == &ndp_op_reduce_sum;
+    for (int k = 0; k < c->n_out; k++)
+        may |= c->out[k].base >= NDP_BASE_PGRAD && c->out[k].base < NDP_BASE_DATA;
+    return may;
+}
+
+static ndp_status end_rule(const phase_run *p, int lane, ndp_rule *r) {
+    ndp_unit_memory *m = &p->run->memory[lane - p->run->first];
+    const ndp_call *c = r->c;
+    NDP_TRY(expect_apart(r));
+    NDP_TRY(clear_scratch(r, m));
+    if (c->attr.accumulate && !may_add(c))
+        return ndp_refuse(r, "it adds to its result, which is no gradient");
+    for (int k = 0; k < c->n_out; k++) {
+        int base = c->out[k].base;
+        if (base == NDP_NONE)
+            continue;
+        ndp_content_join(&r->out[k]);
+        if (!ndp_content_full(&r->out[k]))
+            return ndp_refuse(r, "no rule says what all of its result %d is", k);
+        ndp_matrix x = matrix_of(&c->out[k]);
+        if (base >= NDP_BASE_PGRAD && base < NDP_BASE_DATA) {
+            NDP_TRY(write_gradient(r, m, k));
+        } else if (c->op == &ndp_op_reduce_sum) {
+            m->loss = c->attr.accumulate ? ndp_share_add(m->loss, r->out[k].tiles[0].share) : r->out[k].tiles[0].share;
+            m->loss_adds |= c->attr.accumulate;
+        } else {
+            NDP_TRY(ndp_tile_map_write(&m->bases[base], &x, &r->out[k]));
+        }
+    }
+    if (p->run->observer)
+        p->run->observer(p->run->user, lane, p->phase, r);
+    return NDP_OK;
+}
+
+static ndp_status run_kernel(const phase_run *p, int lane, int index, const ndp_call *c) {
+    ndp_rule r;
+    char where[200];
+    NDP_TRY(begin_rule(p, lane, index, c, where, sizeof where, &r));
+    NDP_TRY(ndp_rule_judge(&r));
+    return end_rule(p, lane, &r);
+}
+
+/* ---- collectives ---- */
+
+static ndp_status begin(phase_run *p, int lane, int index, const ndp_call *c) {
+    ndp_rule r;
+    char where[200];
+    NDP_TRY(begin_rule(p, lane, index, c, where, sizeof where, &r));
+    ndp_content *handed = ndp_arena_alloc(&p->run->arena, sizeof *handed);
+    if (!handed)
+        return NDP_FAIL(NDP_ENOMEM, "no memory to check placements");
+    *handed = r.in[0];
+    int64_t number = ndp_meet_begin(&p->meetings, lane, c->channel, handed);
+    p->numbers[lane - p->run->first][index] = number;
+    return number == NDP_NONE ? NDP_FAIL(NDP_ENOMEM, "no memory to check placements") : NDP_OK;
+}
+
+/* *done false: a member has not begun it. */
+static ndp_status end(phase_run *p, int lane, int index, const ndp_call *c, bool *done) {
+    const ndp_call *began = &list_of(p, lane)->calls[c->partner];
+    ndp_members m = ndp_lane_members(p->run->lanes, lane, ndp_channel_group(began->channel));
+    int64_t number = p->numbers[lane - p->run->first][c->partner];
+    const ndp_content **handed = ndp_arena_alloc(&p->run->arena, (size_t)m.n * sizeof *handed);
+    ndp_rule r;
+    char where[200];
+    if (!handed)
+        return NDP_FAIL(NDP_ENOMEM, "no memory to check placements");
+    for (int i = 0; i < m.n; i++) {
+        handed[i] = ndp_meet_handed(&p->meetings, ndp_member(&m, i), began->channel, number);
+        if (!handed[i])
+            return NDP_OK;
+    }
+    *done = true;
+    NDP_TRY(begin_rule(p, lane, index, began, where, sizeof where, &r));
+    if (began->attr.group != (int)ndp_channel_group(began->channel) || began->attr.ranks != m.ranks || m.ranks != m.n)
+        return ndp_refuse(&r, "it is over group %s of %d ranks; this rank's has %d",
+                          ndp_group_name(ndp_channel_group(began->channel)), began->attr.ranks, m.n);
+    NDP_TRY(ndp_rule_collective(&r, handed, m.n, m.me));
+    return end_rule(p, lane, &r);
+}
+
+/* ---- the list ---- */
+
+/* Runs a lane until it waits or ends. *moved: it has done something. */
+static ndp_status advance(phase_run *p, int lane, bool *moved) {
+    const ndp_list *list = list_of(p, lane);
+    ndp_walk *w = &p->at[lane - p->run->first];
+    enum state *state = &p->states[lane - p->run->first];
+    while (*state == WAITS || (*state == RUNS && ndp_walk_next(&list->repeats, list->n, NDP_FIRST_ITERATIONS(1), w))) {
+        const ndp_call *c = &list->calls[w->at];
+        bool done = c->kind != NDP_CALL_WAIT;
+        NDP_TRY(c->kind == NDP_CALL_KERNEL  ? run_kernel(p, lane, w->at, c)
+                : c->kind == NDP_CALL_BEGIN ? begin(p, lane, w->at, c)
+                                            : end(p, lane, w->at, c, &done));
+        *state = done ? RUNS : WAITS;
+        if (!done)
+            return NDP_OK;
+        *moved = true;
+    }
+    *state = ENDED;
+    return NDP_OK;
+}
+
+static ndp_status run_all(phase_run *p) {
+    for (bool moved = true, all = false; !all;) {
+        if (!moved)
+            return NDP_FAIL(NDP_EBUG, "placement: unit %s, %s: the ranks wait for each other", p->run->uses.graph->name,
+                            ndp_phase_name(p->phase));
+        moved = false, all = true;
+        for (int lane = p->run->first; lane < p->run->first + p->run->n; lane++) {
+            NDP_TRY(advance(p, lane, &moved));
+            all = all && p->states[lane - p->run->first] == ENDED;
+        }
+    }
+    return NDP_OK;
+}
+
+ndp_status ndp_unit_trial_phase(ndp_unit_trial *run, ndp_phase phase) {
+    size_t n = (size_t)run->n;
+    phase_run p = {.run = run,
+                   .phase = phase,
+                   .at = calloc(n, sizeof *p.at),
+                   .states = calloc(n, sizeof *p.states),
+                   .numbers = calloc(n, sizeof *p.numbers)};
+    bool ok = p.at && p.states && p.numbers;
+    for (size_t i = 0; ok && i < n; i++) {
+        ndp_unit_memory *m = &run->memory[i];
+        p.at[i] = NDP_WALK_START;
+        ok = (p.numbers[i] = calloc((size_t)list_of(&p, run->first + (int)i)->n + 1, sizeof **p.numbers)) != NULL;
+        m->bases[NDP_BASE_WORK].n = 0;
+        for (int s = 0; s < NDP_SLOTS; s++)
+            m->bases[NDP_BASE_PGRAD + s].n = 0;
+        memset(m->writes, 0, sizeof m->writes);
+        m->loss = 0, m->loss_adds = false;
+    }
+    ndp_status st = ok ? ndp_meetings_init(run->lanes, NDP_CHANNELS, &p.meetings)
+                       : NDP_FAIL(NDP_ENOMEM, "no memory to check placements");
+    if (st == NDP_OK)
+        st = run_all(&p);
+    ndp_meetings_release(&p.meetings);
+    for (size_t i = 0; p.numbers && i < n; i++)
+        free(p.numbers[i]);
+    free(p.numbers);
+    free(p.states);
+    free(p.at);
+    return st;
+}

@@ -1,0 +1,33 @@
+/* Inside the placement room: how many contributions a gradient has.
+ *
+ * The gradient of a value is a sum over its uses: the operands of forward nodes of the whole graph through which a
+ * gradient flows back. Each use has a weight; the weights of all uses of an element sum to 1. */
+#ifndef NDP_PLACEMENT_USES_H
+#define NDP_PLACEMENT_USES_H
+
+#include "graph/graph.h"
+#include "placement/share.h"
+
+/* The operand number of add_rmsnorm's second reading of its sum. */
+enum { NDP_USE_NORM = NDP_OP_MAX_IN - 1 };
+
+typedef struct ndp_uses {
+    const ndp_graph *graph;         /* of the whole model, forward; borrowed */
+    ndp_share (*of)[NDP_OP_MAX_IN]; /* by forward node and operand; 0: no gradient flows back through it */
+    bool *flows;                    /* by value: a gradient of it is made */
+} ndp_uses;
+
+/* NDP_EBUG: two uses of a value overlap in some of their columns only. Release in any case. */
+ndp_status ndp_uses_init(const ndp_graph *g, ndp_uses *out);
+void ndp_uses_release(ndp_uses *u);
+
+/* The share of the gradient of the graph's output that comes from the next unit. */
+ndp_share ndp_uses_outside(const ndp_uses *u);
+
+/* The value that `value` is a view of columns of (itself, if it is none), and its first column there. */
+int ndp_value_origin(const ndp_graph *g, int value, int64_t *col);
+
+/* Rows (columns of a vector) of the segments of a parameter before segment `segment`, on all ranks together. */
+int64_t ndp_param_before(const ndp_graph *g, int param, int segment);
+
+#endif

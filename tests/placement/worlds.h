@@ -1,0 +1,264 @@
+/* Worlds of tests of the placement check: a tiny model on any layout, the programs of all its ranks or of some, in
+ * memory; and the models and layouts that are drawn. */
+#ifndef TESTS_PLACEMENT_WORLDS_H
+#define TESTS_PLACEMENT_WORLDS_H
+
+#include "check.h"
+#include "placement/placement.h"
+#include "step/tiny.h"
+
+enum { WORLD_ROWS = 13, WORLD_TEXT = 320 };
+
+/* How a world trains. */
+typedef struct world_way {
+    ndp_layout layout;
+    ndp_parallel parallel;
+    bool reshard, recompute, gathered, reduce_once;
+    ndp_dtype compute;
+    ndp_optimizer_name optimizer;
+    ndp_pipeline_kind kind; /* with pp > 1 */
+    int chunks;             /* stages on each rank */
+    int micro_batches;      /* of each rank */
+    int64_t rows;           /* of a micro-batch; 0: WORLD_ROWS */
+    ndp_folding_rule fold;
+    const char *const *frozen;
+    int n_frozen;
+    const char *table; /* a CSV instead of `kind` and `chunks`; NULL: none */
+} world_way;
+
+typedef struct planned {
+    const char *model_name;
+    world_way way;
+    ndp_model model;
+    ndp_pipeline table; /* pp > 1 */
+    int *first;         /* of ndp_stages */
+    ndp_exec exec;
+    ndp_engine_opts opts; /* but for the mesh */
+    int *ranks, n;        /* those with programs */
+    ndp_engine **engines;
+    const ndp_program **programs;
+} planned;
+
+static inline int world_size(const ndp_layout *l) {
+    int ranks = 1;
+    for (int axis = 0; axis < NDP_AXES; axis++)
+        ranks *= l->size[axis];
+    return ranks;
+}
+
+static inline const char *world_text(const planned *w, char out[WORLD_TEXT]) {
+    const world_way *y = &w->way;
+    char layout[160], pipeline[48] = "";
+    if (w->table.ranks)
+        snprintf(pipeline, sizeof pipeline, ", %s v %d", ndp_pipeline_table[y->kind].name, y->chunks);
+    snprintf(out, WORLD_TEXT, "%s, %s%s, %d micro-batches, %s, %s%s%s%s%s%s%s%s", w->model_name,
+             ndp_layout_text(&y->layout, layout, sizeof layout), pipeline, y->micro_batches, ndp_dtype_name(y->compute),
+             ndp_optimizers[y->optimizer]->name, y->reshard ? ", reshard" : "", y->recompute ? ", recompute" : "",
+             y->gathered ? ", gathered" : "", y->reduce_once ? ", reduced once" : "",
+             y->parallel.tp_sequence_parallel ? "" : ", whole rows",
+             y->parallel.cp_method == NDP_CP_ALL_GATHER ? ", cp all_gather" : "",
+             y->parallel.cp_zigzag ? "" : ", contiguous");
+    return out;
+}
+
+/* Stages of consecutive units, as even as the layers allow. */
+static inline void world_cut(planned *w) {
+    int stages = w->table.stages, layers = w->model.n_units - 2;
+    w->first = calloc((size_t)stages + 1, sizeof *w->first);
+    for (int i = 1; i < stages; i++)
+        w->first[i] = 1 + i * layers / stages;
+    w->first[stages] = w->model.n_units;
+    w->opts.step.stages = (ndp_stages){stages, w->first, w->table.rank_of};
+    w->opts.pipeline = &w->table;
+}
+
+/* Takes w->model, which is built: everything but the programs. */
+static inline void world_take(planned *w, const char *name, const world_way *y, const ndp_device *device) {
+    w->model_name = name, w->way = *y, w->exec = (ndp_exec){.device = device, .threads = 1};
+    w->opts = (ndp_engine_opts){.model = &w->model,
+                                .step = {.parallel = y->parallel,
+                                         .accumulation = y->micro_batches,
+                                         .reshard = y->reshard,
+                                         .recompute = y->recompute,
+                                         .reduce_once = y->reduce_once,
+                                         .fold = y->fold,
+                                         .node_ranks = y->gathered ? 1 : world_size(&y->layout),
+                                         .optimizer = {.name = y->optimizer,
+                                                       .betas = {0.9, 0.95},
+                                                       .eps = 1e-8,
+                                                       .momentum = 0.95,
+                                                       .weight_decay = 0.1,
+                                                       .max_norm = 0.1}}};
+    if (y->table)
+        CHECK_OK(ndp_pipeline_read(y->table, y->micro_batches, &w->table));
+    else if (y->layout.size[NDP_PP] > 1)
+        CHECK_OK(ndp_pipeline_make(y->kind, y->layout.size[NDP_PP], y->chunks, y->micro_batches, &w->table));
+    if (w->table.ranks)
+        world_cut(w);
+}
+
+/* A decoder on that way. */
+static inline void world_init(planned *w, const char *name, const ndp_facts *f, const world_way *y,
+                              const ndp_device *device) {
+    *w = (planned){.n = 0};
+    ndp_model_opts mo = tiny_opts(y->compute, y->rows ? y->rows : WORLD_ROWS);
+    mo.frozen = y->frozen, mo.n_frozen = y->n_frozen;
+    CHECK_OK(ndp_decoder_build(f, &mo, &w->model));
+    world_take(w, name, y, device);
+}
+
+/* The options of a rank; `exec` of the world unless set. */
+static inline ndp_engine_opts world_opts(const planned *w, int rank) {
+    ndp_engine_opts o = w->opts;
+    ndp_mesh_facts facts = {.kv_heads = ndp_model_kv_heads(&w->model)};
+    o.step.exec = &w->exec;
+    CHECK_OK(ndp_stages_ties(&w->model, &o.step.stages, &facts.ties));
+    CHECK_OK(ndp_mesh_init(&w->way.layout, rank, &facts, &o.step.mesh));
+    return o;
+}
+
+/* Plans these ranks; `ranks` NULL: all. */
+static inline void world_plan(planned *w, const int *ranks, int n) {
+    w->n = ranks ? n : world_size(&w->way.layout);
+    w->ranks = calloc((size_t)w->n, sizeof *w->ranks);
+    w->engines = calloc((size_t)w->n, sizeof(ndp_engine *));
+    w->programs = calloc((size_t)w->n, sizeof(const ndp_program *));
+    for (int i = 0; i < w->n; i++) {
+        w->ranks[i] = ranks ? ranks[i] : i;
+        ndp_engine_opts o = world_opts(w, w->ranks[i]);
+        CHECK_OK(ndp_engine_create(&o, &w->engines[i]));
+        w->programs[i] = ndp_engine_program(w->engines[i]);
+    }
+}
+
+static inline void world_release(planned *w) {
+    for (int i = 0; i < w->n; i++)
+        ndp_engine_destroy(w->engines[i]);
+    free(w->engines);
+    free(w->programs);
+    free(w->ranks);
+    free(w->first);
+    ndp_pipeline_release(&w->table);
+    ndp_model_release(&w->model);
+}
+
+/* ---- models and layouts ---- */
+
+/* config.json with a %d for the number of layers. */
+typedef struct world_model {
+    const char *name, *json;
+    ndp_layout_facts facts; /* but for the layers */
+} world_model;
+
+#define WORLD_MODEL(type, hidden, h, kv, keys)                                                                         \
+    "{\"model_type\": \"" type "\", \"vocab_size\": 37, \"num_hidden_layers\": %d, \"hidden_size\": " #hidden ", "     \
+    "\"num_attention_heads\": " #h ", \"num_key_value_heads\": " #kv ", \"intermediate_size\": 17, "                   \
+    "\"max_position_embeddings\": 64, \"rope_theta\": 100.0, \"initializer_range\": 0.3, " keys "}",                   \
+    {                                                                                                                  \
+        h, kv, 0                                                                                                       \
+    }
+
+static const world_model world_models[] = {
+    {"tied", WORLD_MODEL("llama", 12, 4, 2, "\"head_dim\": 6, \"tie_word_embeddings\": true")},
+    {"few kv heads", WORLD_MODEL("llama", 12, 8, 2, "\"head_dim\": 4, \"attention_bias\": true, \"mlp_bias\": true")},
+    {"odd heads", WORLD_MODEL("qwen3", 12, 9, 3, "\"head_dim\": 4")},
+    {"windows", WORLD_MODEL("phi3", 24, 6, 2, "\"partial_rotary_factor\": 0.5, \"sliding_window\": 5")},
+    {"gemma norms", WORLD_MODEL("gemma2", 12, 8, 4,
+                                "\"head_dim\": 6, \"sliding_window\": 4, \"attn_logit_softcapping\": 0.5, "
+                                "\"final_logit_softcapping\": 2.0")},
+    {"gpt2",
+     "{\"model_type\": \"gpt2\", \"vocab_size\": 37, \"n_layer\": %d, \"n_embd\": 24, \"n_head\": 4, \"n_inner\": 17, "
+     "\"n_positions\": 20}",
+     {4, 4, 0}}};
+enum { WORLD_MODELS = NDP_COUNT(world_models) };
+
+static inline void world_facts(const world_model *m, int layers, ndp_facts *out) {
+    char json[768];
+    const char *at = strstr(m->json, "%d");
+    snprintf(json, sizeof json, "%.*s%d%s", (int)(at - m->json), m->json, layers, at + 2);
+    CHECK_OK(ndp_facts_parse_text(json, m->name, out));
+}
+
+/* A device whose memory the host cannot access: collectives have places in pinned memory. */
+static inline const ndp_device *staged_device(void) {
+    static ndp_device d;
+    d = ndp_device_null;
+    d.host_memory = false;
+    return &d;
+}
+
+/* Number `i` of the drawn things of kind `what`, below n. */
+static inline int world_draw(uint64_t i, uint64_t what, int n) { return (int)ndp_rng_below(29, what, i, (uint64_t)n); }
+
+/* Everything but the layout of way i. */
+static inline world_way world_choices(const ndp_layout *l, uint64_t i) {
+    enum { RING, ZIGZAG, ROWS, RESHARD, RECOMPUTE, GATHERED, ONCE, OPTIMIZER, KIND, CHUNKS, BATCHES };
+    world_way y = {.layout = *l,
+                   .parallel = {world_draw(i, ROWS, 3) > 0, world_draw(i, RING, 3) ? NDP_CP_RING : NDP_CP_ALL_GATHER,
+                                world_draw(i, ZIGZAG, 3) > 0},
+                   .reshard = world_draw(i, RESHARD, 2),
+                   .recompute = world_draw(i, RECOMPUTE, 3) == 0,
+                   .gathered = world_draw(i, GATHERED, 3) > 0,
+                   .reduce_once = l->size[NDP_PP] > 1 || world_draw(i, ONCE, 3) == 0,
+                   .compute = NDP_F64,
+                   .optimizer = world_draw(i, OPTIMIZER, 4) == 0 ? NDP_MUON : NDP_ADAMW,
+                   .kind = (ndp_pipeline_kind)world_draw(i, KIND, NDP_PIPELINE_FILE)};
+    static const int batches[] = {1, 2, 3, 6};
+    const ndp_pipeline_info *kind = &ndp_pipeline_table[y.kind];
+    y.chunks = kind->fewest == kind->most ? kind->most : kind->fewest + world_draw(i, CHUNKS, 2);
+    y.micro_batches = l->size[NDP_PP] > 1 ? l->size[NDP_PP] * (1 + world_draw(i, BATCHES, 3))
+                                          : batches[world_draw(i, BATCHES, NDP_COUNT(batches))];
+    return y;
+}
+
+/* How many layers a model on that way has: one for each stage, and one more if that is few. */
+static inline int world_layers(const world_way *y) {
+    int stages = y->layout.size[NDP_PP] > 1 ? y->layout.size[NDP_PP] * y->chunks : 1;
+    return stages < 4 ? stages + 1 : stages;
+}
+
+/* Appends the legal layouts of up to `left` ranks, from `axis` on. */
+static inline int world_add_layouts(const ndp_layout_facts *facts, ndp_layout *l, int axis, int most_ranks,
+                                    ndp_layout *out, int n, int most) {
+    if (axis == NDP_AXES) {
+        ndp_layout whole = *l;
+        int ranks = world_size(l);
+        if (ranks > 1 && n < most && ndp_layout_resolve(&whole, ranks, facts) == NDP_OK)
+            out[n++] = whole;
+        return n;
+    }
+    static const int sizes[] = {1, 2, 3, 4, 6, 8};
+    for (int k = 0; k < NDP_COUNT(sizes) && sizes[k] <= most_ranks; k++) {
+        l->size[axis] = sizes[k];
+        n = world_add_layouts(facts, l, axis + 1, most_ranks / sizes[k], out, n, most);
+    }
+    l->size[axis] = 1;
+    return n;
+}
+
+/* `count` different legal layouts of up to `ranks` ranks for a model, drawn; all if there are fewer. Returns how many.
+ */
+static inline int world_layouts(const world_model *m, int ranks, uint64_t seed, int count, ndp_layout *out) {
+    enum { MOST = 4096 };
+    static ndp_layout all[MOST];
+    ndp_layout l = NDP_LAYOUT_ONE;
+    ndp_layout_facts facts = m->facts;
+    facts.layers = 64;
+    int n = world_add_layouts(&facts, &l, 0, ranks, all, 0, MOST);
+    for (int i = 0; i < n && i < count; i++) { /* the first of a shuffle */
+        int k = i + (int)ndp_rng_below(31, seed, (uint64_t)i, (uint64_t)(n - i));
+        out[i] = all[k], all[k] = all[i];
+    }
+    return n < count ? n : count;
+}
+
+/* World number `i` of a model, with all programs; each tenth is staged. */
+static inline void world_draw_one(planned *w, const world_model *m, const ndp_layout *l, uint64_t i) {
+    world_way y = world_choices(l, i);
+    ndp_facts f;
+    world_facts(m, world_layers(&y), &f);
+    world_init(w, m->name, &f, &y, i % 10 == 7 ? staged_device() : &ndp_device_ref);
+    world_plan(w, NULL, 0);
+}
+
+#endif

@@ -1,0 +1,27 @@
+/* Tiny models and layouts for tests that go over all of them. */
+#ifndef TESTS_STEP_TINY_MODELS_H
+#define TESTS_STEP_TINY_MODELS_H
+
+#include "step/tiny.h"
+
+/* dp_replicate, dp_shard, cp, sp, tp: each axis alone, then products. */
+static const int layout_sizes[][5] = {
+    {1, 2, 1, 1, 1}, {2, 1, 1, 1, 1}, {2, 2, 1, 1, 1}, {1, 3, 1, 1, 1}, {3, 2, 1, 1, 1}, {1, 1, 1, 1, 2},
+    {1, 1, 1, 1, 4}, {1, 1, 1, 2, 1}, {1, 1, 1, 4, 1}, {1, 1, 2, 1, 1}, {1, 1, 3, 1, 1}, {1, 1, 4, 1, 1},
+    {1, 1, 1, 2, 2}, {1, 1, 2, 1, 2}, {1, 1, 2, 2, 1}, {2, 1, 1, 1, 2}, {1, 2, 1, 1, 2}, {1, 2, 2, 1, 1},
+    {1, 1, 2, 2, 2}, {2, 1, 3, 1, 1}, {1, 3, 1, 1, 4}, {2, 2, 2, 1, 2}};
+
+/* Other families, by config.json: windows, norms of heads and of all heads, fused and transposed tensors, LayerNorm,
+ * learned positions, caps, layers without RoPE. */
+static const char *const tiny_families[] = {
+    TINY("qwen3", "\"head_dim\": 6, \"sliding_window\": 4, \"use_sliding_window\": true, \"max_window_layers\": 1"),
+    TINY("olmo2", "\"head_dim\": 6, \"attention_bias\": true"),
+    TINY("phi3", "\"head_dim\": 6, \"partial_rotary_factor\": 0.7, \"sliding_window\": 5"),
+    TINY("gemma2", "\"head_dim\": 6, \"sliding_window\": 4, \"attn_logit_softcapping\": 0.5, "
+                   "\"final_logit_softcapping\": 2.0"),
+    TINY("gemma3_text", "\"head_dim\": 6, \"sliding_window\": 4, \"sliding_window_pattern\": 2"),
+    TINY("smollm3", "\"head_dim\": 6, \"no_rope_layers\": [1, 0]"),
+    TINY("stablelm", "\"partial_rotary_factor\": 0.7, \"use_qkv_bias\": true, \"use_parallel_residual\": true"),
+    TINY_GPT2};
+
+#endif
