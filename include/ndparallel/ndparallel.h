@@ -274,15 +274,16 @@ NDP_API ndp_status ndp_checkpoint_export(const char *run, int64_t step, const ch
 /* ---- planning ---- */
 
 typedef struct ndp_plan_opts {
-    int rank;             /* the rank to show; -1: rank 0, and with `program` the first one of every pipeline rank */
-    int ranks_per_node;   /* 0: one node for up to 8 ranks, else 8 per node */
-    bool program;         /* print the step and unit programs; otherwise memory by class and traffic by group */
-    bool data;            /* also read the beginning of every data source, and fail where the run would */
-    const char *schedule; /* a path: write the pipeline's table there, as torch's CSV; NULL: no */
-    const char *timeline; /* a path: simulate a step, write it as `trace` of ndp_train_opts does; NULL: no */
+    int rank;               /* the rank to show; -1: rank 0, and with `program` the first one of every pipeline rank */
+    int ranks_per_node;     /* 0: one node for up to 8 ranks, else 8 per node */
+    bool program;           /* print the step and unit programs; otherwise memory by class and traffic by group */
+    bool data;              /* also read the beginning of every data source, and fail where the run would */
+    const char *schedule;   /* a path: write the pipeline's table there, as torch's CSV; NULL: no */
+    const char *timeline;   /* a path: simulate a step, write it as `trace` of ndp_train_opts does; NULL: no */
+    const char *placements; /* a unit's name: print what a rank has of each of its values; "": of all; NULL: no */
 } ndp_plan_opts;
 #define NDP_PLAN_OPTS_INIT                                                                                             \
-    { -1, 0, false, false, NULL, NULL }
+    { -1, 0, false, false, NULL, NULL, NULL }
 /* What a run would do and need, for a world of any size, without starting ranks or loading weights: config.json is
  * enough. With `data` the model's weights must exist (NDP_EIO), the tokenizer and all data files are opened, and the
  * first 100 records or 1 MiB of each source are rendered and tokenized; the text then also has the run's lines about

@@ -27,6 +27,10 @@ static const cli_option options[] = {
      "Simulate a step on a machine of stated rates and write when each rank does what: a picture (FILE.svg) or Chrome "
      "trace events (FILE.json)",
      CLI_TEXT(plan_arguments, plan.timeline)},
+    {"placements", 0, "UNIT",
+     "Print the values of a unit (all: of every kind of unit), and what each rank has of them on every axis: same, cut, "
+     "part (a summand) or own (of its samples)",
+     CLI_TEXT(plan_arguments, plan.placements)},
     CLI_JOB_DEVICE,
     {"cluster", 0, "FILE", NULL, CLI_CALL(refuse_cluster)}, /* names what plan offers instead */
     {0},

@@ -78,6 +78,8 @@ ndp_status ndp_evaluate_job(const ndp_config *c, ndp_world *w, const char *run, 
     NDP_TRY(ndp_rank_open(c, w, &o, &r));
     ndp_status st = ndp_agree(r.world, ndp_rank_build_score(&r, NULL));
     if (st == NDP_OK)
+        st = ndp_rank_prove_again(&r, r.score);
+    if (st == NDP_OK)
         st = evaluate_rank(&r, all, files, n);
     ndp_rank_close(&r);
     return st;

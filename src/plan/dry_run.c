@@ -26,22 +26,32 @@ ndp_engine_memory ndp_engine_memory_of(const ndp_engine *e) {
     return (ndp_engine_memory){device, pinned, pinned + (p->opts.step.exec->device->host_memory ? device : 0)};
 }
 
-ndp_status ndp_plan_score(const ndp_dry_run *d, int rank, const ndp_engine *trained, ndp_engine_memory *out) {
+ndp_status ndp_plan_score_engine(const ndp_dry_run *d, int rank, const ndp_engine *trained, ndp_model *m,
+                                 ndp_engine **out) {
     const ndp_config *c = d->job->config;
-    ndp_model m;
     ndp_engine_opts e;
-    ndp_engine *score = NULL;
-    *out = (ndp_engine_memory){0};
+    *out = NULL;
     if (c->data.validation_fraction == 0 && c->data.validation_files.n == 0)
         return NDP_OK;
-    NDP_TRY(ndp_job_score(d->job, rank, &d->exec, trained, &m, &e));
+    NDP_TRY(ndp_job_score(d->job, rank, &d->exec, trained, m, &e));
     e.step.node_ranks = d->per_node;
-    ndp_status st = ndp_engine_create(&e, &score);
-    if (st == NDP_OK)
-        *out = ndp_engine_memory_of(score);
+    ndp_status st = ndp_engine_create(&e, out);
+    if (st != NDP_OK)
+        ndp_model_release(m);
+    return st;
+}
+
+ndp_status ndp_plan_score(const ndp_dry_run *d, int rank, const ndp_engine *trained, ndp_engine_memory *out) {
+    ndp_model m;
+    ndp_engine *score;
+    *out = (ndp_engine_memory){0};
+    NDP_TRY(ndp_plan_score_engine(d, rank, trained, &m, &score));
+    if (!score)
+        return NDP_OK;
+    *out = ndp_engine_memory_of(score);
     ndp_engine_destroy(score);
     ndp_model_release(&m);
-    return st;
+    return NDP_OK;
 }
 
 /* Of one rank for training and for scoring held-out rows. */

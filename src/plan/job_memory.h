@@ -1,4 +1,5 @@
-/* The memory of a job's ranks, from their programs (dry_run.c). */
+/* What a run needs to know before it allocates anything, from the programs of its ranks: their memory (dry_run.c), and
+ * that they are right (plan_check.c). */
 #ifndef NDP_PLAN_JOB_MEMORY_H
 #define NDP_PLAN_JOB_MEMORY_H
 
@@ -22,5 +23,9 @@ NDP_API ndp_status ndp_job_node_memory(const ndp_job *j, int rank, int node_rank
                                        int64_t *bytes);
 /* The same for all ranks together, on one node. */
 NDP_API ndp_status ndp_job_memory(const ndp_job *j, int split_place, int64_t *bytes);
+
+/* Proves the programs of the ranks that stand for all, for training and for held-out rows, or for those only: what
+ * `plan` checks. Before a run's first step, on one of its ranks. NDP_EBUG, NDP_ENOMEM. */
+NDP_API ndp_status ndp_job_prove(const ndp_job *j, int node_ranks, bool forward_only);
 
 #endif

@@ -137,7 +137,7 @@ static ndp_status plan_job(const ndp_job *j, const ndp_plan_opts *o, const char 
     for (int r = first; st == NDP_OK && r < end; r += stage)
         st = plan_rank(&d, &m, r, o->program, data, out);
     if (st == NDP_OK)
-        st = ndp_plan_check(&d, &m, o->timeline, out);
+        st = ndp_plan_check(&d, &m, &(ndp_plan_extras){o->timeline, o->placements}, out);
     ndp_model_release(&m);
     return st;
 }

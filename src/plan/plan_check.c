@@ -1,16 +1,20 @@
 /* The check of a world's programs without its ranks. Every program is built for the job's device, and those of ranks
  * that communicate are replayed against each other (step/check.c). */
+#include "parallel/apply.h"
+#include "placement/placement.h"
 #include "plan/plan_parts.h"
 #include "step/simulate.h"
 #include "step/timeline.h"
 
+#include <malloc.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* The programs that are checked. Ranks whose programs are the same share one, in which each has its own groups. */
 typedef struct checked_world {
     int *ranks;
     ndp_engine **engines; /* NULL: shares that of an earlier rank */
-    ndp_program *shared;  /* of those, with the rank's own mesh; the rest is borrowed */
+    ndp_program *shared;  /* of those, with the rank's own mesh and slices (`owned`); the rest is borrowed */
     const ndp_program **programs;
     int n;
 } checked_world;
@@ -18,37 +22,82 @@ typedef struct checked_world {
 /* Worlds of up to this many ranks are checked whole. */
 enum { WHOLE_WORLD = 64 };
 
-/* Adds the combinations of the first and the last coordinate of each axis, and of all on pp: ranks between the first
- * and the last of an axis play the same part in their groups, but every stage has a program of its own. */
-static void add_roles(const ndp_job *j, checked_world *w) {
-    const int *size = j->layout.size;
-    for (int pp = 0; pp < size[NDP_PP]; pp++)
-        for (int corner = 0; corner < 1 << NDP_AXES; corner += 2) {
-            int coord[NDP_AXES] = {[NDP_PP] = pp};
-            bool new = true; /* on an axis of size 1 the first rank is the last */
-            for (int axis = NDP_PP + 1; axis < NDP_AXES; axis++) {
-                bool last = corner >> axis & 1;
-                coord[axis] = last ? size[axis] - 1 : 0;
-                new = new && (!last || coord[axis] > 0);
-            }
-            if (new)
-                w->ranks[w->n++] = ndp_mesh_rank_of(&j->layout, coord);
-        }
+/* Sets *same if ranks of the tensor axis at these coordinates have parts of tensors of the same sizes. */
+static ndp_status same_sizes(const ndp_dry_run *d, const ndp_model *m, int a, int b, bool *same) {
+    ndp_engine_opts opts[2];
+    NDP_TRY(ndp_job_engine(d->job, a, &d->exec, &opts[0]));
+    NDP_TRY(ndp_job_engine(d->job, b, &d->exec, &opts[1]));
+    *same = true;
+    for (int i = 0; i < m->n_buffers && *same; i++) {
+        ndp_arena arena = {0};
+        ndp_segments parts[2] = {{0}};
+        ndp_status st = NDP_OK;
+        for (int k = 0; k < 2 && st == NDP_OK; k++)
+            st = ndp_parallel_segments(&m->buffers[i].segments, &opts[k].step.mesh, &opts[k].step.parallel, &arena,
+                                       &parts[k]);
+        for (int s = 0; st == NDP_OK && s < parts[0].n; s++)
+            *same = *same && parts[0].items[s].rows == parts[1].items[s].rows &&
+                    parts[0].items[s].cols == parts[1].items[s].cols;
+        ndp_arena_release(&arena);
+        NDP_TRY(st);
+    }
+    return NDP_OK;
 }
 
-static ndp_status choose_ranks(const ndp_job *j, checked_world *w) {
-    size_t most = WHOLE_WORLD + ((size_t)j->layout.size[NDP_PP] << (NDP_AXES - 1));
+/* The coordinates on tp that stand for all: the first, the last, and each with parts of other sizes. */
+static ndp_status choose_tp(const ndp_dry_run *d, const ndp_model *m, int *of, int *n) {
+    int tp = d->job->layout.size[NDP_TP];
+    of[0] = 0, of[1] = tp - 1;
+    *n = tp > 1 ? 2 : 1;
+    for (int c = 1; c < tp - 1; c++) {
+        bool found = false;
+        for (int k = 0; k < *n && !found; k++)
+            NDP_TRY(same_sizes(d, m, of[k], c, &found));
+        if (!found)
+            of[(*n)++] = c;
+    }
+    return NDP_OK;
+}
+
+/* Adds the combinations of the first and the last coordinate of each axis, of all on pp, and of those of tp: ranks
+ * between the first and the last of an axis play the same part in their groups, but every stage has a program of its
+ * own. */
+static void add_roles(const ndp_job *j, const int *tp, int n_tp, checked_world *w) {
+    const int *size = j->layout.size;
+    for (int pp = 0; pp < size[NDP_PP]; pp++)
+        for (int corner = 0; corner < 1 << (NDP_TP - 1); corner++)
+            for (int t = 0; t < n_tp; t++) {
+                int coord[NDP_AXES] = {[NDP_PP] = pp, [NDP_TP] = tp[t]};
+                bool new = true; /* on an axis of size 1 the first rank is the last */
+                for (int axis = NDP_PP + 1; axis < NDP_TP; axis++) {
+                    bool last = corner >> (axis - 1) & 1;
+                    coord[axis] = last ? size[axis] - 1 : 0;
+                    new = new && (!last || coord[axis] > 0);
+                }
+                if (new)
+                    w->ranks[w->n++] = ndp_mesh_rank_of(&j->layout, coord);
+            }
+}
+
+static ndp_status choose_ranks(const ndp_dry_run *d, const ndp_model *m, checked_world *w) {
+    const ndp_job *j = d->job;
+    int *tp = malloc(((size_t)j->layout.size[NDP_TP] + 2) * sizeof *tp), n_tp = 0;
+    ndp_status st = tp ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "no memory to check the programs");
+    if (st == NDP_OK && j->world > WHOLE_WORLD)
+        st = choose_tp(d, m, tp, &n_tp);
+    size_t most = WHOLE_WORLD + (((size_t)j->layout.size[NDP_PP] * (size_t)n_tp) << (NDP_TP - 1));
     w->ranks = calloc(most, sizeof *w->ranks);
     w->engines = calloc(most, sizeof *w->engines);
     w->shared = calloc(most, sizeof *w->shared);
     w->programs = calloc(most, sizeof *w->programs);
-    if (!w->ranks || !w->engines || !w->shared || !w->programs)
-        return NDP_FAIL(NDP_ENOMEM, "no memory to check %zu programs", most);
-    for (int r = 0; r < j->world && j->world <= WHOLE_WORLD; r++)
+    if (st == NDP_OK && (!w->ranks || !w->engines || !w->shared || !w->programs))
+        st = NDP_FAIL(NDP_ENOMEM, "no memory to check %zu programs", most);
+    for (int r = 0; st == NDP_OK && r < j->world && j->world <= WHOLE_WORLD; r++)
         w->ranks[w->n++] = r;
-    if (j->world > WHOLE_WORLD)
-        add_roles(j, w);
-    return NDP_OK;
+    if (st == NDP_OK && j->world > WHOLE_WORLD)
+        add_roles(j, tp, n_tp, w);
+    free(tp);
+    return st;
 }
 
 /* "embed, model.layers.0 .. model.layers.6" */
@@ -101,6 +150,17 @@ static int find_same(const checked_world *w, int i, const ndp_program *p) {
     return k;
 }
 
+/* The slices of rank i, which shares a program. */
+static ndp_status take_slices(checked_world *w, int i, const ndp_program *p) {
+    size_t n = (size_t)p->opts.model->n_buffers;
+    ndp_owned *owned = calloc(n + 1, sizeof *owned);
+    if (!owned)
+        return NDP_FAIL(NDP_ENOMEM, "no memory to check the programs");
+    memcpy(owned, p->owned, n * sizeof *owned);
+    w->shared[i].owned = owned;
+    return NDP_OK;
+}
+
 /* Builds the program of rank i of the list. */
 static ndp_status add_program(const ndp_dry_run *d, const ndp_model *m, checked_world *w, int i) {
     ndp_engine *e;
@@ -110,32 +170,87 @@ static ndp_status add_program(const ndp_dry_run *d, const ndp_model *m, checked_
     if (same < i) {
         w->shared[i] = *w->programs[same];
         w->shared[i].opts.step.mesh = p->opts.step.mesh;
+        w->shared[i].owned = NULL;
         w->programs[i] = &w->shared[i];
+        ndp_status st = take_slices(w, i, p);
         ndp_engine_destroy(e);
-        return NDP_OK;
+        return st;
     }
     w->engines[i] = e;
     w->programs[i] = p;
     return ndp_program_order(p);
 }
 
-static ndp_status check(const ndp_dry_run *d, const ndp_model *m, checked_world *w, ndp_str *out) {
-    const ndp_job *j = d->job;
-    NDP_TRY(choose_ranks(j, w));
+/* The programs that score held-out rows: the same proof. With the weights of the programs that train, if there are any,
+ * else with their own. */
+static ndp_status check_scores(const ndp_dry_run *d, const checked_world *w, bool trained) {
+    size_t n = (size_t)w->n + 1;
+    ndp_engine **engines = calloc(n, sizeof *engines);
+    ndp_model *models = calloc(n, sizeof *models);
+    const ndp_program **programs = calloc(n, sizeof *programs);
+    ndp_status st =
+        engines && models && programs ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "no memory to check %d programs", w->n);
+    int built = 0;
+    for (int i = 0; i < w->n && st == NDP_OK; i++) {
+        if (trained && !w->engines[i])
+            continue;
+        st = ndp_plan_score_engine(d, w->ranks[i], w->engines[i], &models[built], &engines[built]);
+        if (st == NDP_OK && engines[built]) {
+            programs[built] = ndp_engine_program(engines[built]);
+            built++;
+        }
+    }
+    if (st == NDP_OK && built > 0)
+        st = ndp_placement_check(&(ndp_placement_opts){programs, built, &ndp_engine_claims}, NULL);
+    for (int i = 0; i < built; i++) {
+        ndp_engine_destroy(engines[i]);
+        ndp_model_release(&models[i]);
+    }
+    free(programs);
+    free(models);
+    free(engines);
+    return st;
+}
+
+/* Builds the programs and proves them; *proof: what was proven. */
+static ndp_status prove(const ndp_dry_run *d, const ndp_model *m, checked_world *w, ndp_str *proof) {
+    NDP_TRY(choose_ranks(d, m, w));
     for (int i = 0; i < w->n; i++)
         NDP_TRY(add_program(d, m, w, i));
-    if (w->n == 1)
-        return NDP_OK;
-    NDP_TRY(ndp_program_check(w->programs, w->n));
-    add_stages(j, w, out);
+    if (w->n > 1)
+        NDP_TRY(ndp_program_check(w->programs, w->n));
+    NDP_TRY(ndp_placement_check(&(ndp_placement_opts){w->programs, w->n, &ndp_engine_claims}, proof));
+    return check_scores(d, w, true);
+}
+
+static void add_proof(const ndp_job *j, const checked_world *w, const char *proof, ndp_str *out) {
     bool all = w->n == j->world;
-    ndp_str_addf(out,
-                 "\nchecked: the programs of %s%d ranks%s meet in the same order with the same bytes; no deadlock\n",
-                 all ? "all " : "", w->n,
-                 all                 ? ""
-                 : j->pipeline.ranks ? " (of every stage the first and the last of each other axis)"
-                                     : " (the first and the last of each axis)");
-    return NDP_OK;
+    if (w->n == 1)
+        ndp_str_addf(out, "\nchecked: %s\n", proof);
+    else
+        ndp_str_addf(out,
+                     "\nchecked: the programs of %s%d ranks%s meet in the same order with the same bytes; no deadlock; "
+                     "%s\n",
+                     all ? "all " : "", w->n,
+                     all                 ? ""
+                     : j->pipeline.ranks ? " (of every stage the first and the last of each other axis)"
+                                         : " (the first and the last of each axis)",
+                     proof);
+}
+
+static ndp_status check(const ndp_dry_run *d, const ndp_model *m, const char *placements, checked_world *w,
+                        ndp_str *out) {
+    ndp_str proof = {0};
+    ndp_status st = prove(d, m, w, &proof);
+    const ndp_placement_opts placed = {w->programs, w->n, &ndp_engine_claims};
+    if (st == NDP_OK)
+        add_stages(d->job, w, out);
+    if (st == NDP_OK && placements)
+        st = ndp_placement_print(&placed, strcmp(placements, "all") == 0 ? NULL : placements, out);
+    if (st == NDP_OK)
+        add_proof(d->job, w, proof.data, out);
+    ndp_str_release(&proof);
+    return st;
 }
 
 /* Simulates a step of the checked programs. */
@@ -161,18 +276,37 @@ static ndp_status simulate(const checked_world *w, const char *path, ndp_str *ou
     return st;
 }
 
-ndp_status ndp_plan_check(const ndp_dry_run *d, const ndp_model *m, const char *timeline, ndp_str *out) {
+static void world_release(checked_world *w) {
+    for (int i = 0; i < w->n && w->engines; i++)
+        ndp_engine_destroy(w->engines[i]);
+    for (int i = 0; i < w->n && w->shared; i++)
+        free(w->shared[i].owned);
+    free(w->ranks);
+    free(w->engines);
+    free(w->shared);
+    free(w->programs);
+}
+
+ndp_status ndp_plan_check(const ndp_dry_run *d, const ndp_model *m, const ndp_plan_extras *extras, ndp_str *out) {
     checked_world w = {0};
-    if (d->job->world == 1 && !timeline)
-        return NDP_OK;
-    ndp_status st = check(d, m, &w, out);
-    if (st == NDP_OK && timeline)
-        st = simulate(&w, timeline, out);
-    for (int i = 0; i < w.n && w.engines; i++)
-        ndp_engine_destroy(w.engines[i]);
-    free(w.ranks);
-    free(w.engines);
-    free(w.shared);
-    free(w.programs);
+    ndp_status st = check(d, m, extras->placements, &w, out);
+    if (st == NDP_OK && extras->timeline)
+        st = simulate(&w, extras->timeline, out);
+    world_release(&w);
+    return st;
+}
+
+ndp_status ndp_job_prove(const ndp_job *j, int node_ranks, bool forward_only) {
+    ndp_dry_run d;
+    ndp_model m;
+    checked_world w = {0};
+    NDP_TRY(ndp_dry_run_init(&d, j, node_ranks, 0));
+    NDP_TRY(ndp_model_build(&j->spec, &j->model, &m));
+    ndp_status st = forward_only ? choose_ranks(&d, &m, &w) : prove(&d, &m, &w, NULL);
+    if (st == NDP_OK && forward_only)
+        st = check_scores(&d, &w, false);
+    world_release(&w);
+    ndp_model_release(&m);
+    malloc_trim(0); /* a run's plan counts none of it */
     return st;
 }

@@ -19,13 +19,21 @@ ndp_status ndp_dry_run_init(ndp_dry_run *d, const ndp_job *j, int per_node, int 
 /* Builds the program of one rank. */
 ndp_status ndp_plan_engine(const ndp_dry_run *d, const ndp_model *m, int rank, ndp_engine **out);
 
-/* What a rank needs for forward passes over held-out rows, in addition to `trained` (NULL: with its own weights);
- * nothing if the job holds nothing out. */
+/* The engine of a rank for forward passes over held-out rows, with the weights of `trained` (NULL: its own), and its
+ * model, both the caller's; *out NULL: the job holds nothing out. ndp_plan_score: what it needs beside `trained`. */
+ndp_status ndp_plan_score_engine(const ndp_dry_run *d, int rank, const ndp_engine *trained, ndp_model *m,
+                                 ndp_engine **out);
 ndp_status ndp_plan_score(const ndp_dry_run *d, int rank, const ndp_engine *trained, ndp_engine_memory *out);
 
-/* Builds the programs of the ranks that stand for all, checks them against each other, and appends what the stages of a
- * pipeline have and need, and what was checked. `timeline`: also simulates a step and writes it there; NULL: no.
- * NDP_EBUG, NDP_ENOMEM, NDP_EIO. */
-ndp_status ndp_plan_check(const ndp_dry_run *d, const ndp_model *m, const char *timeline, ndp_str *out);
+/* What a check of a world also writes. */
+typedef struct ndp_plan_extras {
+    const char *timeline;   /* a path: a simulated step; NULL: no */
+    const char *placements; /* a unit, "all": what ranks have of its values; NULL: no */
+} ndp_plan_extras;
+
+/* Builds the programs of the ranks that stand for all, checks them against each other, proves their sums complete
+ * (placement/placement.h), and appends what the stages of a pipeline have and need, and what was checked. NDP_EBUG,
+ * NDP_EINVAL, NDP_ENOMEM, NDP_EIO. */
+ndp_status ndp_plan_check(const ndp_dry_run *d, const ndp_model *m, const ndp_plan_extras *extras, ndp_str *out);
 
 #endif

@@ -48,6 +48,17 @@ static ndp_status open_rows(ndp_rank *r) {
     return take_batch(r);
 }
 
+/* One rank proves the programs of all. */
+static ndp_status prove_programs(const ndp_rank *r, int node_ranks) {
+    return ndp_agree(r->world,
+                     ndp_is_first(r->world) ? ndp_job_prove(&r->job, node_ranks, r->forward_only) : NDP_OK);
+}
+
+ndp_status ndp_rank_prove_again(const ndp_rank *r, const ndp_engine *e) {
+    int planned = ndp_transport_node_ranks(r->transport), taken = ndp_engine_program(e)->opts.step.node_ranks;
+    return taken == planned ? NDP_OK : prove_programs(r, taken);
+}
+
 static ndp_status open_all(ndp_rank *r, const ndp_rank_opts *o) {
     ndp_group all = {0, 1, ndp_transport_world(r->transport), ndp_transport_rank(r->transport)};
     NDP_TRY(ndp_comm_create(r->transport, all, "world", &r->world));
@@ -59,6 +70,7 @@ static ndp_status open_all(ndp_rank *r, const ndp_rank_opts *o) {
     NDP_TRY(open_weights(r, o));
     NDP_TRY(ndp_agree(r->world, plan_memory(r)));
     NDP_TRY(ndp_agree(r->world, open_rows(r)));
+    NDP_TRY(prove_programs(r, ndp_transport_node_ranks(r->transport)));
     return ndp_rank_check_memory(r); /* again: the tables of rows are allocated now */
 }
 

@@ -53,6 +53,10 @@ NDP_API ndp_status ndp_rank_open_data(ndp_rank *r);
  */
 NDP_API ndp_status ndp_rank_load_rows(const ndp_rank *r, const ndp_dataset *d, const int64_t *rows);
 
+/* Proves the programs again where the engine had to plan them for fewer ranks that share memory than the world was
+ * proven for when it opened. Collective. */
+NDP_API ndp_status ndp_rank_prove_again(const ndp_rank *r, const ndp_engine *e);
+
 /* rank_memory.c: NDP_EINVAL if this host has less memory than its ranks have planned. Collective, so that no rank
  * allocates while another one still measures. */
 NDP_API ndp_status ndp_rank_check_memory(const ndp_rank *r);

@@ -43,6 +43,8 @@ ndp_status ndp_trainer_open(const ndp_config *c, ndp_world *w, const ndp_rank_op
     ndp_status st = ndp_rank_open(c, w, o, &t->rank);
     if (st == NDP_OK)
         st = ndp_agree(t->rank.world, build_engines(t));
+    if (st == NDP_OK)
+        st = ndp_rank_prove_again(&t->rank, t->engine);
     if (st != NDP_OK) {
         ndp_trail_add(__FILE__, __LINE__);
         ndp_trainer_destroy(t);
