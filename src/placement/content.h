@@ -14,6 +14,7 @@
  */
 typedef enum ndp_thing_kind {
     NDP_THING_NONE,
+    NDP_THING_ZERO, /* zeros: a product over no columns, on a rank that has none of them */
     NDP_THING_VALUE,
     NDP_THING_GRADIENT,  /* of the loss by a value */
     NDP_THING_PARAM,     /* id: slot and segment (ndp_thing_segment); rows and columns of its part (segment.part) */

@@ -239,6 +239,11 @@ ndp_status ndp_result(ndp_rule *r, int o, ndp_tile t) {
     return ndp_rule_wants(r, o) ? ndp_content_add(&r->out[o], t) : NDP_OK;
 }
 
+ndp_status ndp_result_zero(ndp_rule *r) {
+    const ndp_view *v = &r->c->out[0].view;
+    return ndp_result(r, 0, (ndp_tile){.rows = v->rows, .cols = v->cols, .what = {NDP_THING_ZERO, 0}});
+}
+
 ndp_status ndp_result_as(ndp_rule *r, int k, int value) {
     for (int i = 0; i < r->in[k].n; i++) {
         ndp_tile t = r->in[k].tiles[i];
@@ -299,6 +304,10 @@ ndp_status ndp_sum_contents(ndp_rule *r, const ndp_content *a, const ndp_content
             if (!ndp_tile_cut(&a->tiles[i], b->tiles[j].row, b->tiles[j].rows, b->tiles[j].col, b->tiles[j].cols, &x) ||
                 !ndp_tile_cut(&b->tiles[j], x.row, x.rows, x.col, x.cols, &y))
                 continue;
+            if (x.what.kind == NDP_THING_ZERO || y.what.kind == NDP_THING_ZERO) {
+                NDP_TRY(ndp_content_add(out, x.what.kind == NDP_THING_ZERO ? y : x));
+                continue;
+            }
             if (!ndp_things_equal(x.what, y.what) || !sums(x.what.kind) || x.at_row != y.at_row || x.at_col != y.at_col)
                 return ndp_refuse(r,
                                   "it adds %s, rows from %lld and columns from %lld on, and %s, rows from %lld and "

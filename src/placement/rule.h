@@ -82,6 +82,8 @@ static inline ndp_thing ndp_value_thing(const ndp_rule *r, int value) {
 ndp_tile ndp_gradient_tile(const ndp_rule *r, int value, ndp_tile t, ndp_share share);
 /* Appends a tile to result o. */
 ndp_status ndp_result(ndp_rule *r, int o, ndp_tile t);
+/* Result 0 is zeros: this rank has none of the columns, or rows of a table, that it sums over. */
+ndp_status ndp_result_zero(ndp_rule *r);
 /* Result 0 has what operand k has, as the node's value `value`. */
 ndp_status ndp_result_as(ndp_rule *r, int k, int value);
 /* Adds a tile of the gradient of a parameter; rows (columns of a vector) count through its glued segments. */

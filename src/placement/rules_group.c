@@ -33,14 +33,23 @@ static ndp_status exchange(ndp_rule *r, const ndp_content *const *handed, int n,
     return NDP_OK;
 }
 
-/* A sum of complete values counts what all ranks have once for each of them. */
-static ndp_status expect_summands(ndp_rule *r, const ndp_content *handed, int n) {
+static bool is_complete(const ndp_content *c) {
+    bool all = c->n > 0;
+    for (int i = 0; i < c->n; i++)
+        all = all && c->tiles[i].share == 1;
+    return all;
+}
+
+/* A sum of what all ranks have complete counts it once for each of them. One rank alone may have all of a sum, where
+ * the others' rows are padding. */
+static ndp_status expect_summands(ndp_rule *r, const ndp_content *const *handed, int n) {
     char is[300];
-    for (int i = 0; i < handed->n; i++)
-        if (handed->tiles[i].share == 1)
-            return ndp_refuse(r, "it sums %s over %d ranks, each of which has all of it",
-                              ndp_tile_text(r, &handed->tiles[i], is, sizeof is), n);
-    return NDP_OK;
+    bool all = true;
+    for (int i = 0; i < n; i++)
+        all = all && is_complete(handed[i]);
+    return all ? ndp_refuse(r, "it sums %s over %d ranks, each of which has all of it",
+                            ndp_tile_text(r, &handed[0]->tiles[0], is, sizeof is), n)
+               : NDP_OK;
 }
 
 ndp_status ndp_rule_collective(ndp_rule *r, const ndp_content *const *handed, int n, int me) {
@@ -57,7 +66,7 @@ ndp_status ndp_rule_collective(ndp_rule *r, const ndp_content *const *handed, in
         break;
     case NDP_REDUCE_SCATTER:
     case NDP_ALL_REDUCE:
-        NDP_TRY(expect_summands(r, handed[me], n));
+        NDP_TRY(expect_summands(r, handed, n));
         NDP_TRY(kind == NDP_ALL_REDUCE ? sum(r, handed, n, 0, handed[me]->rows)
                                        : sum(r, handed, n, me * (handed[me]->rows / n), handed[me]->rows / n));
         break;

@@ -15,9 +15,10 @@ static ndp_status expect_input(ndp_rule *r, int k, int value) {
 /* The rows of the table that are here. A slice says which ids they are. */
 static ndp_status expect_table(ndp_rule *r, int k, bool slice, ndp_tile *table) {
     NDP_TRY(ndp_expect_param(r, k, r->n->in[1]));
-    *table = r->in[k].tiles[0];
+    *table = r->in[k].n > 0 ? r->in[k].tiles[0]
+                            : (ndp_tile){.at_row = r->c->attr.first, .cols = r->g->values[r->n->in[1]].view.cols};
     const ndp_view *whole = &r->g->values[r->n->in[1]].view;
-    if (r->in[k].n != 1 || table->at_col != 0 || table->cols != whole->cols)
+    if (r->in[k].n > 1 || table->at_col != 0 || table->cols != whole->cols)
         return ndp_refuse(r, "operand %d is a part of the columns of the table", k);
     if (!slice)
         NDP_EXPECT_SAME(r, first);

@@ -25,6 +25,8 @@ ndp_status ndp_rule_embedding(ndp_rule *r) {
     NDP_TRY(expect_ids(r, 0, r->n->in[0]));
     NDP_TRY(ndp_expect_param(r, 1, r->n->in[1]));
     const ndp_tile *table = &r->in[1].tiles[0];
+    if (r->in[1].n == 0)
+        return ndp_result_zero(r);
     if (r->in[1].n != 1)
         return ndp_refuse(r, "its table is in %d parts", r->in[1].n);
     NDP_TRY(expect_first(r, table->at_row));
@@ -129,6 +131,8 @@ ndp_status ndp_rule_linear(ndp_rule *r) {
         return ndp_refuse(r, "its node has no bias");
     NDP_TRY(ndp_expect_value(r, 0, r->n->in[0], false));
     NDP_TRY(ndp_expect_param(r, 1, r->n->in[1]));
+    if (r->in[0].cols == 0)
+        return ndp_result_zero(r);
     int64_t *rows = ndp_arena_alloc(r->arena, (2 * (size_t)r->in[0].n + 2) * sizeof *rows);
     if (!rows)
         return NDP_FAIL(NDP_ENOMEM, "no memory to check placements");
@@ -148,6 +152,8 @@ ndp_status ndp_rule_linear_dx(ndp_rule *r) {
     int64_t columns = r->g->values[r->n->out[0]].view.cols;
     NDP_TRY(ndp_expect_gradient(r, 0, r->n->out[0]));
     NDP_TRY(ndp_expect_param(r, 1, r->n->in[1]));
+    if (r->in[0].cols == 0)
+        NDP_TRY(ndp_result_zero(r));
     for (int i = 0; i < r->in[0].n; i++)
         for (int j = 0; j < r->in[1].n; j++) {
             const ndp_tile *w = &r->in[1].tiles[j];

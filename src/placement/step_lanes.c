@@ -95,6 +95,7 @@ static ndp_status take_program(const ndp_lanes *l, const ndp_program *p, ndp_ste
     for (int i = 0; i < m->n_graphs * NDP_PHASES; i++)
         find_written(out, i / NDP_PHASES, i % NDP_PHASES);
     NDP_TRY(ndp_step_pinned_init(out));
+    NDP_TRY(ndp_step_rings_check(p));
     return ndp_step_places_init(p, &out->places);
 }
 

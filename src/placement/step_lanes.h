@@ -6,6 +6,7 @@
  * step_run.c     RUN: the contract of a unit's list
  * step_meet.c    begins and waits
  * step_pinned.c  places in pinned memory
+ * step_rings.c   what takes turns in memory
  * step_windows.c writes into memory that other ranks read
  * step_sums.c    what a collective makes of the ranks' operands
  * step_scalars.c tokens, loss, norm
@@ -251,11 +252,18 @@ ndp_status ndp_step_gather(ndp_step_lane *l, const ndp_members *m, ndp_under_way
 
 /* ---- step_pinned.c ---- */
 
+/* Bytes of a collective's place: its result, and what is handed in where that is apart. */
+size_t ndp_step_pinned_bytes(const ndp_call *c);
 /* Checks the places of the lists' collectives. */
 ndp_status ndp_step_pinned_init(ndp_step_program *s);
 /* Gives a collective of the program that begins its place, which no other under way may have. */
 ndp_status ndp_step_pin(const ndp_step_lane *l, ndp_under_way *u);
 /* Before a RUN. */
 ndp_status ndp_step_pinned_run(const ndp_step_lane *l);
+
+/* ---- step_rings.c ---- */
+
+/* Checks the memory of what takes turns in it. */
+ndp_status ndp_step_rings_check(const ndp_program *p);
 
 #endif

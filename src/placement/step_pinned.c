@@ -7,7 +7,7 @@
 static size_t aligned(size_t n) { return (n + 63) & ~(size_t)63; }
 
 /* A place has the result, and what is handed in where that is apart. */
-static size_t place_bytes(const ndp_call *c) {
+size_t ndp_step_pinned_bytes(const ndp_call *c) {
     ndp_collective kind = c->op->collective;
     bool apart = kind == NDP_REDUCE_SCATTER || kind == NDP_ALL_TO_ALL || kind == NDP_SHIFT || kind == NDP_SEND;
     size_t result = kind == NDP_SEND ? 0 : aligned(ndp_step_operand_bytes(&c->out[0]));
@@ -23,10 +23,10 @@ typedef struct pinned_list {
 } pinned_list;
 
 static ndp_status begin(pinned_list *p, int call, const char *unit) {
-    size_t start = p->places[call], end = start + place_bytes(&p->list->calls[call]);
+    size_t start = p->places[call], end = start + ndp_step_pinned_bytes(&p->list->calls[call]);
     for (int i = 0; i < p->n; i++) {
         int other = p->under_way[i];
-        size_t first = p->places[other], last = first + place_bytes(&p->list->calls[other]);
+        size_t first = p->places[other], last = first + ndp_step_pinned_bytes(&p->list->calls[other]);
         if (start < last && first < end)
             return NDP_FAIL(
                 NDP_EBUG,
@@ -64,7 +64,7 @@ static ndp_status check_list(ndp_step_program *s, int graph, int phase) {
     pinned_list list = {.list = &unit->lists[phase], .places = p->staging.places + p->staging.of_list[graph][phase]};
     for (int i = 0; i < list.list->n; i++) {
         const ndp_call *c = &list.list->calls[i];
-        size_t last = c->kind == NDP_CALL_BEGIN ? list.places[i] + place_bytes(c) : 0;
+        size_t last = c->kind == NDP_CALL_BEGIN ? list.places[i] + ndp_step_pinned_bytes(c) : 0;
         s->pinned[graph][phase] = last > s->pinned[graph][phase] ? last : s->pinned[graph][phase];
     }
     if (s->pinned[graph][phase] > p->staging.bytes)
@@ -91,7 +91,7 @@ ndp_status ndp_step_pin(const ndp_step_lane *l, ndp_under_way *u) {
     if (s->bytes == 0)
         return NDP_OK;
     u->place = s->places[u->work];
-    u->place_end = u->place + place_bytes(&l->instr->call);
+    u->place_end = u->place + ndp_step_pinned_bytes(&l->instr->call);
     for (int i = 0; i < l->n_under_way; i++) {
         const ndp_under_way *other = l->list[i];
         if (u->place < other->place_end && other->place < u->place_end)

@@ -46,7 +46,8 @@ static inline bool lie_is_about(const lie *l, const ndp_segments *s) {
 }
 
 static inline void lie_about_segment(lie *l, ndp_segment *s, ndp_segment *before) {
-    bool alike = before != s && before->rows == s->rows && before->cols == s->cols;
+    bool alike = before != s && before->rows == s->rows && before->cols == s->cols &&
+                 strcmp(before->name, s->name) != 0; /* parts of a fused tensor have its name */
     const char *name = s->name;
     if (s->rows == 0 || s->cols == 0 || (l->kind == LIE_SEGMENT_ROW && s->ndim == 1) ||
         (l->kind == LIE_SEGMENT_NAME && !alike))

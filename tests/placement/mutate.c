@@ -209,7 +209,7 @@ static bool swap_messages(const mutation *m, const edited *e, int i) {
 
 static size_t *place_of(const edited *e, const mutation_site *s, int i) {
     ndp_staging *staging = &e->program->staging;
-    return &staging->places[s->graph == NDP_NONE ? (size_t)e->program->instrs[i].works.first
+    return &staging->places[s->graph == NDP_NONE ? (size_t)e->program->instrs[i].work
                                                  : staging->of_list[s->graph][s->phase] + (size_t)i];
 }
 
