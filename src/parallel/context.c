@@ -6,6 +6,8 @@
  * each rank has all rows of some heads, and heads for rows after it. If there are fewer kv heads than ranks, several
  * ranks get the same one.
  *
+ * placement/rules_attention.c says what a rank has of each value, and proves that all keys are merged.
+ *
  * Context axis, all_gather: the keys and values of all ranks are gathered, and once more in the backward.
  *
  * Context axis, ring (arXiv:2310.01889): keys and values (kv) travel from rank to rank, one block a turn. Here cp = 3,

@@ -1,5 +1,5 @@
-/* Sharded data parallelism: where the elements of a flat buffer live. One mechanism serves DDP (one shard), FSDP, HSDP
- * (shards and replicas) and ZeRO-1/2 (gathered weights are kept).
+/* Sharded data parallelism: where the elements of a flat buffer live (proven by placement/step_sums.c). One mechanism
+ * serves DDP (one shard), FSDP, HSDP (shards and replicas) and ZeRO-1/2 (gathered weights are kept).
  *
  *   shards  compute = master        compute != master (bf16)
  *   1       the master is the       master, and a whole bf16 copy written along by the update

@@ -1,4 +1,5 @@
-/* Messages between pipeline stages. The builder calls ndp_messages_before and ndp_messages_after around each run.
+/* Messages between pipeline stages (placement/step_run.c proves that each run reads its own). The builder calls
+ * ndp_messages_before and ndp_messages_after around each run.
  *
  * An activation goes from the last unit of a stage to the first of the next, a gradient the other way, unless one rank
  * has both. A receive begins one entry of the schedule ahead, so that it is under way while the rank computes; a send
