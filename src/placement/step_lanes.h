@@ -223,7 +223,7 @@ typedef struct ndp_piece_rows {
     const int64_t *rows;
     int64_t n, first; /* first: the number of the first row */
 } ndp_piece_rows;
-/* Refuses what is no rows of a table. An absent operand has none: out->n is 0. */
+/* Refuses an operand that is not rows of a table. For an absent operand, out->n is 0. */
 ndp_status ndp_step_pieces(const ndp_step_lane *l, const ndp_operand *o, ndp_piece_rows *out);
 /* Refuses where elements [first, first + count) of the buffer are not all held by `kind`, from byte `at` of a block on.
  * `version`: what `at` of the spans is to be. Gradients must be complete. */

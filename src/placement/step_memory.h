@@ -89,7 +89,7 @@ ndp_status ndp_memory_write(ndp_memory *m, ndp_bytes b, ndp_held s);
 /* The next part of bytes [*at, end) of a block that one span holds, or (kind NDP_HELD_NOTHING) none; false at the end.
  * *at: where the part after it starts. */
 bool ndp_memory_next(const ndp_memory *m, int block, size_t *at, size_t end, ndp_held *out);
-/* The span that holds all of those bytes; NULL: there is none. */
+/* The span that holds all of those bytes; NULL: no single span does. */
 const ndp_held *ndp_memory_find(const ndp_memory *m, ndp_bytes b);
 /* A share more in bytes that spans of gradients hold; they are cut where these bytes begin and end. */
 ndp_status ndp_memory_add(ndp_memory *m, ndp_bytes b, ndp_share share, int made);

@@ -80,7 +80,7 @@ ndp_status ndp_step_pieces(const ndp_step_lane *l, const ndp_operand *o, ndp_pie
     const ndp_held *s = ndp_memory_find(&l->memory, b);
     if (!s || s->kind != NDP_HELD_PIECES || o->view.cols != l->shared->columns || o->view.ld != o->view.cols ||
         o->view.dtype != NDP_I64)
-        return ndp_step_refuse(l, "its table of pieces is none");
+        return ndp_step_refuse(l, "operand 2 is not a table of pieces");
     size_t at = o->offset - l->program->owned[s->at].pieces.offset;
     out->number = s->at;
     out->buffer = &l->shared->buffers[s->at];
@@ -165,7 +165,7 @@ static ndp_status check_numbers(const ndp_step_lane *l, const ndp_call *c) {
         return ndp_step_refuse(l, "its constants are none");
     ndp_bytes b = {clip->base, clip->offset, clip->offset + ndp_step_operand_bytes(clip)};
     if (clip->base == NDP_NONE || ndp_step_scalar_at(l, b) != NDP_STEP_CLIP)
-        return ndp_step_refuse(l, "its clipping factor is none");
+        return ndp_step_refuse(l, "operand 4 is not the clipping factor");
     return NDP_OK;
 }
 

@@ -111,7 +111,7 @@ static int buffer_of(const ndp_under_way *u) {
 }
 
 /* The element at byte 0 of an operand with elements of the buffer; *size: of one. An operand without any may be padding
- * in a gradient's slice. False: it is none. */
+ * in a gradient's slice. False: it has no elements of the buffer. */
 static bool first_element(const ndp_step_lane *l, const ndp_under_way *u, int buffer, int64_t *first, int64_t *size) {
     for (int i = 0; i < u->spans.n; i++) {
         const ndp_held *s = &u->spans.items[i];

@@ -24,7 +24,7 @@ void ndp_uses_release(ndp_uses *u);
 /* The share of the gradient of the graph's output that comes from the next unit. */
 ndp_share ndp_uses_outside(const ndp_uses *u);
 
-/* The value that `value` is a view of columns of (itself, if it is none), and its first column there. */
+/* The value that `value` is a view of columns of (itself, if it is not a view), and its first column there. */
 int ndp_value_origin(const ndp_graph *g, int value, int64_t *col);
 
 /* Rows (columns of a vector) of the segments of a parameter before segment `segment`, on all ranks together. */

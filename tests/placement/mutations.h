@@ -81,7 +81,7 @@ const char *mutation_text(const mutation *m, const ndp_program *p, char *out, si
 
 /* ---- numbers ---- */
 
-/* Variants of attribute `a` of a call; 0: it is none that is changed. */
+/* Variants of attribute `a` of a call; 0: the attribute is not changed. */
 int mutation_variants(const ndp_op_attr *attr, int a);
 void mutation_set_number(ndp_op_attr *attr, int a, int variant);
 

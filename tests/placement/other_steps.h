@@ -200,17 +200,24 @@ static inline bool copied_away_and_back(const void *how, ndp_program *p, journal
     return true;
 }
 
+/* Swaps the first two kernels of an op. False: there are not two. */
+static inline bool swap_first_two(const ndp_op *op, ndp_program *p, journal *j, int at[2]) {
+    edited e = {j, p, NULL};
+    at[0] = find_kernel(p, op, 0);
+    at[1] = at[0] == NDP_NONE ? NDP_NONE : find_kernel(p, op, at[0] + 1);
+    if (at[1] != NDP_NONE)
+        swap_entries(&e, at[0], at[1]);
+    return at[1] != NDP_NONE;
+}
+
 /* The squares of the second buffer come first. */
 static inline bool squares_in_the_other_order(const void *how, ndp_program *p, journal *j) {
-    edited e = {j, p, NULL};
-    int first = find_kernel(p, &ndp_op_square_sum, 0);
-    int second = first == NDP_NONE ? NDP_NONE : find_kernel(p, &ndp_op_square_sum, first + 1);
+    int at[2];
     (void)how;
-    if (second == NDP_NONE)
+    if (!swap_first_two(&ndp_op_square_sum, p, j, at))
         return false;
-    swap_entries(&e, first, second);
-    p->instrs[first].call.attr.accumulate = false;
-    p->instrs[second].call.attr.accumulate = true;
+    p->instrs[at[0]].call.attr.accumulate = false;
+    p->instrs[at[1]].call.attr.accumulate = true;
     return true;
 }
 
@@ -230,14 +237,9 @@ static inline bool squares_added_to_zero(const void *how, ndp_program *p, journa
 }
 
 static inline bool updates_in_the_other_order(const void *how, ndp_program *p, journal *j) {
-    edited e = {j, p, NULL};
-    int first = find_kernel(p, &ndp_op_adamw, 0);
-    int second = first == NDP_NONE ? NDP_NONE : find_kernel(p, &ndp_op_adamw, first + 1);
+    int at[2];
     (void)how;
-    if (second == NDP_NONE)
-        return false;
-    swap_entries(&e, first, second);
-    return true;
+    return swap_first_two(&ndp_op_adamw, p, j, at);
 }
 
 /* A number that is computed again from the same: `how` is the op. */

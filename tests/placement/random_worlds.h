@@ -98,7 +98,7 @@ static inline bool random_model(drawing *d, const ndp_layout *l, ndp_facts *f, n
     return st == NDP_OK && ndp_layout_resolve(&whole, world_size(l), facts) == NDP_OK;
 }
 
-/* Begins random world `i`, without programs; returns its ranks, 0: there is none of that number. */
+/* Begins random world `i`, without programs; returns its ranks; 0: that number has no legal world. */
 static inline int random_world(uint64_t i, planned *w) {
     static const ndp_dtype types[] = {NDP_F32, NDP_BF16, NDP_F64};
     static const char *const frozen[] = {"embed", "layers.1"};
@@ -119,7 +119,7 @@ static inline int random_world(uint64_t i, planned *w) {
     return world_size(&l);
 }
 
-/* Checks random world `i`; returns its ranks, 0: there is none of that number. */
+/* Checks random world `i`; returns its ranks; 0: that number has no legal world. */
 static inline int check_random(alarms *a, uint64_t i) {
     static int ranks[MOST_ROLES];
     planned w;
