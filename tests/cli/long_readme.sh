@@ -1,5 +1,5 @@
 #!/bin/sh
-# What README.md shows is what the program prints: all its commands. Counted a block.
+# What the pages show is what the program prints: all their commands. Counted a block.
 : "${NDP_SOURCE_DIR:?}"
 out=$("$NDP_SOURCE_DIR/tools/check-readme" 2>&1)
 code=$?

@@ -1,5 +1,5 @@
 #!/bin/sh
-# What README.md shows is what the program prints: the commands that take no time (the others: long_readme). And the script
+# What the pages show is what the program prints: the commands that take no time (the others: long_readme). And the script
 # that says so: it finds a wrong digit and puts it right.
 . "$(dirname "$0")/cases.sh"
 
@@ -76,7 +76,40 @@ wrong '^3$' '3\n4'
 sed 's/within/wihtin/' page.md >wrong.md
 check wrong.md
 [ "$code" != 0 ] || fail "an unknown key is taken"
-says out 'line 10: unknown key "wihtin"'
+says out 'wrong.md:10: unknown key "wihtin"'
+
+# A part of the page, and blocks that use what an earlier one made; each page has a tree of its own.
+cat >table.md <<'E2'
+<!-- output: echo 7 >build/made; echo made -->
+```
+made
+```
+
+<!-- page: printf '| a |\n|---|\n| %s |\n' "$(cat build/made)" -->
+| a |
+|---|
+| 7 |
+<!-- end -->
+
+<!-- output: test -e build/nothing
+     code: 1 -->
+```
+```
+E2
+check table.md
+code_is 0
+says out '3 agree, 0 differ'
+sed 's/^| 7 |/| 8 |/' table.md >wrong.md
+check --update wrong.md
+code_is 1
+cmp -s table.md wrong.md || fail "updated to another table: $(diff table.md wrong.md)"
+sed '/made" *-->/,/^$/d; /^<!-- output: echo/,/^$/d' table.md >alone.md
+check table.md alone.md
+code_is 1
+says out '^alone.md:[0-9]+: printf .*: differs$' ' 1 differ'
+sed '/<!-- end/d' table.md >wrong.md
+check wrong.md
+[ "$code" != 0 ] || fail "a table without an end is taken"
 
 printf '<!-- output: echo no text; exit 77 -->\n```\n```\n' >skipped.md
 check skipped.md
