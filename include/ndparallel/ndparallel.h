@@ -75,6 +75,14 @@ NDP_API ndp_status ndp_config_check(const ndp_config *c);
 NDP_API ndp_status ndp_config_text(const ndp_config *c, char **yaml);
 /* All keys with type, range, default and one line of help. */
 NDP_API ndp_status ndp_config_keys(char **text);
+/* How ndp_config_describe writes keys. */
+typedef enum ndp_keys_format {
+    NDP_KEYS_TEXT,    /* lines: meaning, values, default, what reads the key, what a resumed run may change */
+    NDP_KEYS_MARKDOWN /* rows of one table: key, values, default, meaning */
+} ndp_keys_format;
+/* What the keys mean that are named: "optimizer.lr", "lr" if one section alone has it, "optimizer" for a section; n 0:
+ * all keys. NDP_EINVAL: an unknown name, with the nearest one. */
+NDP_API ndp_status ndp_config_describe(const char *const *names, int n, ndp_keys_format format, char **text);
 /* The devices that are built, for train.device and the options of ndp_evaluate and ndp_generate: "cpu, ref". */
 const char *ndp_device_choices(void);
 

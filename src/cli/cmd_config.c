@@ -9,14 +9,29 @@
 
 /* ---- config ---- */
 
+typedef struct config_arguments {
+    bool defaults, markdown;
+    const char **names; /* as many as argv; borrowed from it */
+    int n;
+} config_arguments;
+
 static const cli_option options[] = {
-    {"defaults", 'd', NULL, "Print the defaults as a job file", .kind = CLI_IS_FLAG},
+    {"defaults", 'd', NULL, "Print the defaults as a job file", CLI_FLAG(config_arguments, defaults)},
+    {"markdown", 0, NULL, "Print a table in Markdown: key, values, default, meaning",
+     CLI_FLAG(config_arguments, markdown)},
     {0},
 };
 
-static void refuse_word(void *arguments, struct argp_state *state, char *word) {
-    (void)arguments;
-    argp_error(state, "unknown argument '%s'; did you mean import FILE?", word);
+static void take_name(void *arguments, struct argp_state *state, char *word) {
+    config_arguments *a = arguments;
+    (void)state;
+    a->names[a->n++] = word;
+}
+
+static void check_arguments(void *arguments, struct argp_state *state) {
+    const config_arguments *a = arguments;
+    if (a->defaults && (a->n || a->markdown))
+        argp_error(state, "--defaults prints a job file of all keys; leave out the %s", a->n ? "names" : "--markdown");
 }
 
 static ndp_status defaults_text(char **text) {
@@ -116,22 +131,38 @@ static int import_file(int argc, char **argv) {
     return code;
 }
 
+static int print_keys(const config_arguments *a) {
+    char *text = NULL;
+    ndp_status st = a->defaults ? defaults_text(&text)
+                    : a->n || a->markdown
+                        ? ndp_config_describe(a->names, a->n, a->markdown ? NDP_KEYS_MARKDOWN : NDP_KEYS_TEXT, &text)
+                        : ndp_config_keys(&text);
+    return cli_print(st, text, false);
+}
+
 int cmd_config(int argc, char **argv) {
     static const cli_command command = {
-        .usage = "\nimport FILE [OPTION...]",
-        .help = "List the keys of a job file: their meaning, values and defaults.\v"
-                "`ndparallel config import FILE` converts the job file of another program; see "
-                "`ndparallel config import --help`.",
+        .usage = "[KEY|SECTION...]\nimport FILE [OPTION...]",
+        .help =
+            "List the keys of a job file: their meaning, values and defaults. With names, such as optimizer.lr, lr "
+            "or optimizer, tell all about these keys: also what reads them, and whether they may change on --resume.\v"
+            "`ndparallel config import FILE` converts the job file of another program; see "
+            "`ndparallel config import --help`.",
         .options = options,
-        .argument = refuse_word};
+        .argument = take_name,
+        .check = check_arguments};
     if (argc > 1 && strcmp(argv[1], "import") == 0) {
         char name[] = "ndparallel config import";
         argv[1] = name;
         return import_file(argc - 1, argv + 1);
     }
-    bool defaults = false;
-    cli_parse(&command, argc, argv, &defaults);
-    char *text = NULL;
-    ndp_status st = defaults ? defaults_text(&text) : ndp_config_keys(&text);
-    return cli_print(st, text, false);
+    config_arguments a = {.names = calloc((size_t)argc, sizeof *a.names)};
+    if (!a.names) {
+        fprintf(stderr, "ndparallel: %s\n", strerror(ENOMEM));
+        return 1;
+    }
+    cli_parse(&command, argc, argv, &a);
+    int code = print_keys(&a);
+    free(a.names);
+    return code;
 }

@@ -3,52 +3,14 @@
 #include "config/config.h"
 
 #include "base/hub.h"
-#include "config/option.h"
+#include "config/names.h"
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static bool is_section(const char *name) {
-    for (int i = 0; i < ndp_option_count; i++)
-        if (strcmp(ndp_options[i].section, name) == 0)
-            return true;
-    return false;
-}
-
-/* The valid names: of the sections, or of the keys in one; at most `most`. */
-static int names(const char *section, const char **out, int most) {
-    int n = 0;
-    for (int i = 0; i < ndp_option_count && n < most; i++) {
-        if (!section && ndp_option_opens_section(i))
-            out[n++] = ndp_options[i].section;
-        else if (section && strcmp(ndp_options[i].section, section) == 0)
-            out[n++] = ndp_options[i].key;
-    }
-    return n;
-}
-
-/* "unknown key 'tp_sze' in 'parallelism'; did you mean 'tp_size'?", or the section that has the key, or all names. */
-static char *unknown(const char *section, const char *key) {
-    const char *known[64] = {0};
-    int n = names(section, known, NDP_COUNT(known));
-    const char *meant = ndp_nearest(key, known, n);
-    const ndp_option *elsewhere = ndp_option_find(NULL, key);
-    ndp_str s = {0};
-    ndp_str_addf(&s, section ? "unknown key '%.60s' in '%s'; " : "unknown section '%.60s'; ", key, section);
-    if (elsewhere)
-        ndp_str_addf(&s, "did you mean '%s.%s'?", elsewhere->section, key);
-    else if (meant)
-        ndp_str_addf(&s, "did you mean '%s'?", meant);
-    else
-        ndp_str_add(&s, "known are ");
-    for (int i = 0; i < n && !elsewhere && !meant; i++)
-        ndp_str_addf(&s, "%s%s", i ? ", " : "", known[i]);
-    return ndp_str_detach(&s);
-}
-
 static ndp_status fail_unknown(ndp_yaml *y, struct fy_node *node, const char *section, const char *key) {
-    char *message = unknown(section, key);
+    char *message = ndp_names_unknown(section, key);
     ndp_status st = ndp_yaml_fail(y, node, "%s", message ? message : "unknown key");
     free(message);
     return st;
@@ -147,7 +109,7 @@ static ndp_status read_document(reading *r) {
         y->near = key;
         if (!section)
             return ndp_yaml_fail(y, key, "expected a word as the name of a section");
-        if (!is_section(section))
+        if (!ndp_names_is_section(section))
             return fail_unknown(y, key, NULL, section);
         NDP_TRY(read_section(r, section, fy_node_pair_value(pair)));
     }
@@ -215,13 +177,13 @@ static ndp_status find_assigned(const char *assignment, size_t length, const ndp
     char *dot = strchr(name, '.');
     if (dot)
         *dot = '\0';
-    bool section = is_section(name);
+    bool section = ndp_names_is_section(name);
     const ndp_option *o = section && dot ? ndp_option_find(name, dot + 1) : NULL;
     if (o) {
         *out = o;
         return NDP_OK;
     }
-    char *message = !section ? unknown(NULL, name) : dot ? unknown(name, dot + 1) : NULL;
+    char *message = !section ? ndp_names_unknown(NULL, name) : dot ? ndp_names_unknown(name, dot + 1) : NULL;
     int column = section && dot ? (int)(dot - name) + 2 : 1;
     ndp_status st = ndp_yaml_fail_at(&y, 1, column, message ? message : "a section alone; expected SECTION.KEY=VALUE");
     free(message);

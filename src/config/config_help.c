@@ -1,24 +1,32 @@
-/* All keys of a configuration as text: type, range, default, a line of help, what a resume may change. */
-#include "config/config.h"
-#include "config/option.h"
+/* Keys of a configuration as text: what the option table says of them, for terminals, Markdown pages, manual pages and
+ * completion. */
+#include "config/names.h"
 
 #include <string.h>
 
-/* "adamw, lion: " for a key that not every optimizer reads. */
-static void add_readers(const ndp_option *o, ndp_str *out) {
+static bool of_optimizers(const ndp_option *o) { return strcmp(o->section, "optimizer") == 0; }
+
+/* The optimizers that read a key which not all of them read: "adamw, lion". False: all read it. */
+static bool add_optimizers(const ndp_option *o, const char *between, ndp_str *out) {
     bool any = false;
-    for (int i = 0; i < NDP_OPTIMIZER_COUNT && strcmp(o->section, "optimizer") == 0; i++)
+    for (int i = 0; i < NDP_OPTIMIZER_COUNT && of_optimizers(o); i++)
         if (ndp_optimizer_reads(ndp_optimizers[i], o->key)) {
-            ndp_str_addf(out, "%s%s", any ? ", " : "", ndp_optimizers[i]->name);
+            ndp_str_addf(out, "%s%s", any ? between : "", ndp_optimizers[i]->name);
             any = true;
         }
-    ndp_str_add(out, any ? ": " : "");
+    return any;
 }
 
-/* "default [0.9, 0.95], lion [0.9, 0.99]" */
+static void add_meaning(const ndp_option *o, ndp_str *out) {
+    if (add_optimizers(o, ", ", out))
+        ndp_str_add(out, ": ");
+    ndp_str_add(out, o->help);
+}
+
+/* "[0.9, 0.95], lion [0.9, 0.99]" */
 static void add_defaults(const ndp_option *o, ndp_str *out) {
-    ndp_str_addf(out, "default %s", o->value ? o->value : "null");
-    for (int i = 0; i < NDP_OPTIMIZER_COUNT && strcmp(o->section, "optimizer") == 0; i++) {
+    ndp_str_add(out, o->value ? o->value : "null");
+    for (int i = 0; i < NDP_OPTIMIZER_COUNT && of_optimizers(o); i++) {
         const ndp_optimizer_option *own = ndp_optimizer_reads(ndp_optimizers[i], o->key);
         if (own && own->value)
             ndp_str_addf(out, ", %s %s", ndp_optimizers[i]->name, own->value);
@@ -31,11 +39,134 @@ void ndp_config_help(ndp_str *out) {
         if (ndp_option_opens_section(i))
             ndp_str_addf(out, "%s%s:\n", i ? "\n" : "", o->section);
         ndp_str_addf(out, "  %-22s ", o->key);
-        add_readers(o, out);
-        ndp_str_addf(out, "%s\n  %-22s ", o->help, "");
+        add_meaning(o, out);
+        ndp_str_addf(out, "\n  %-22s ", "");
         ndp_option_expects(o, out);
-        ndp_str_add(out, "; ");
+        ndp_str_add(out, "; default ");
         add_defaults(o, out);
         ndp_str_add(out, o->role == NDP_KEY_FREE ? "; may change on --resume\n" : "\n");
     }
+}
+
+/* ---- all about one key ---- */
+
+static const struct {
+    ndp_key_reader reader;
+    const char *name;
+} readers[] = {
+    {NDP_READER_TRAIN, "train"},
+    {NDP_READER_PLAN, "plan"},
+    {NDP_READER_VERIFY, "verify"},
+    {NDP_READER_EVALUATE, "evaluate"},
+    {NDP_READER_RUN, "generate and checkpoint export with a run folder"},
+};
+
+/* "train, verify; if optimizer.name is adamw or lion" */
+static void add_readers(const ndp_option *o, ndp_str *out) {
+    const char *before = "";
+    ndp_str names = {0};
+    for (int i = 0; i < NDP_COUNT(readers); i++)
+        if (o->readers & (int)readers[i].reader) {
+            ndp_str_addf(out, "%s%s", before, readers[i].name);
+            before = ", ";
+        }
+    if (add_optimizers(o, " or ", &names))
+        ndp_str_addf(out, "; if optimizer.name is %s", names.failed ? "" : names.data);
+    if (o->when)
+        ndp_str_addf(out, "; if %s", o->when);
+    ndp_str_release(&names);
+}
+
+static void add_resume(const ndp_option *o, ndp_str *out) {
+    if (o->role == NDP_KEY_FREE)
+        ndp_str_add(out, "may change");
+    else
+        ndp_str_addf(out, "%s, unless --accept %s.%s allows the change",
+                     o->role == NDP_KEY_IDENTITY ? "must keep its value" : "what it names must stay the same",
+                     o->section, o->key);
+}
+
+static void add_entry(const ndp_option *o, ndp_str *out) {
+    ndp_str_addf(out, "{path: NAME, %s: VALUE} sets it for one entry of data.files", o->key);
+}
+
+/* One line of a description: its name, and what it says. */
+typedef struct line {
+    const char *name;
+    void (*add)(const ndp_option *o, ndp_str *out);
+} line;
+static const line lines[] = {{"values", ndp_option_expects},
+                             {"default", add_defaults},
+                             {"read by", add_readers},
+                             {"on --resume", add_resume},
+                             {"per entry", add_entry}};
+
+static bool has_line(const ndp_option *o, const line *l) { return l->add != add_entry || o->entry; }
+
+static void describe_in_text(const ndp_option *o, ndp_str *out) {
+    ndp_str_addf(out, "%s.%s: ", o->section, o->key);
+    add_meaning(o, out);
+    ndp_str_add(out, "\n");
+    for (int i = 0; i < NDP_COUNT(lines); i++)
+        if (has_line(o, &lines[i])) {
+            ndp_str_addf(out, "  %-13s", lines[i].name);
+            lines[i].add(o, out);
+            ndp_str_add(out, "\n");
+        }
+}
+
+/* ---- Markdown ---- */
+
+/* A cell of the table, with the characters escaped that would not appear as they are. */
+static void add_cell(const ndp_option *o, void (*add)(const ndp_option *, ndp_str *), ndp_str *out) {
+    ndp_str text = {0};
+    add(o, &text);
+    for (size_t i = 0; i < text.length; i++)
+        ndp_str_addf(out, strchr("|*<\\", text.data[i]) ? "\\%c" : "%c", text.data[i]);
+    ndp_str_add(out, " |");
+    out->failed |= text.failed;
+    ndp_str_release(&text);
+}
+
+static void describe_in_markdown(const ndp_option *o, ndp_str *out) {
+    static void (*const cells[])(const ndp_option *, ndp_str *) = {ndp_option_expects, add_defaults, add_meaning};
+    ndp_str_addf(out, "| `%s.%s` |", o->section, o->key);
+    for (int i = 0; i < NDP_COUNT(cells); i++) {
+        ndp_str_add(out, " ");
+        add_cell(o, cells[i], out);
+    }
+    ndp_str_add(out, "\n");
+}
+
+/* ---- choosing keys ---- */
+
+static void describe(const ndp_option *o, ndp_keys_format format, ndp_str *out) {
+    bool first = out->length == 0;
+    if (format == NDP_KEYS_TEXT) {
+        ndp_str_add(out, first ? "" : "\n");
+        describe_in_text(o, out);
+    } else {
+        ndp_str_add(out, first ? "| key | values | default | meaning |\n|---|---|---|---|\n" : "");
+        describe_in_markdown(o, out);
+    }
+}
+
+ndp_status ndp_config_describe(const char *const *names, int n, ndp_keys_format format, char **text) {
+    ndp_str out = {0};
+    bool wanted[NDP_MOST_OPTIONS];
+    for (int i = 0; i < n || i == 0; i++) {
+        ndp_status st = ndp_names_find(n ? names[i] : NULL, wanted);
+        if (st != NDP_OK) {
+            ndp_str_release(&out);
+            return st;
+        }
+        for (int k = 0; k < ndp_option_count; k++)
+            if (wanted[k])
+                describe(&ndp_options[k], format, &out);
+    }
+    char *whole = ndp_str_detach(&out);
+    if (!whole)
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a text");
+    *text = whole;
+    return NDP_OK;
 }

@@ -19,10 +19,20 @@ typedef enum ndp_option_type {
     NDP_OPTION_LIST     /* ndp_strings: a list, or one string; where `open`, also mappings, as strings "name: value" */
 } ndp_option_type;
 
+/* What reads a key. No row has none: the table's macros ask for them. */
+typedef enum ndp_key_reader {
+    NDP_READER_TRAIN = 1,
+    NDP_READER_PLAN = 2,
+    NDP_READER_VERIFY = 4,
+    NDP_READER_EVALUATE = 8,
+    NDP_READER_RUN = 16 /* commands that open the model of a run folder, by its job.yaml */
+} ndp_key_reader;
+
 typedef struct ndp_option {
     const char *section, *key; /* section "": the key is in none */
     size_t offset;             /* in ndp_config, or in what the reader of another table passes */
     ndp_key_role role;
+    int readers; /* bits of ndp_key_reader */
     ndp_option_type type;
     const char *value; /* the default, as YAML; NULL: unset */
     int64_t low, high;
@@ -30,8 +40,9 @@ typedef struct ndp_option {
     const char *const *words; /* ends with NULL */
     const int *meanings;      /* values that the words stand for; NULL: their indices */
     bool open;
-    size_t own; /* ENTRIES: offset of the second list */
-    bool entry; /* an entry of data.files may have its own value */
+    size_t own;       /* ENTRIES: offset of the second list */
+    bool entry;       /* an entry of data.files may have its own value */
+    const char *when; /* the condition under which they read it, "parallelism.pp_size is above 1"; NULL: always */
     const char *help;
 } ndp_option;
 

@@ -29,111 +29,124 @@ static const char *const overlong_words[] = {[NDP_OVERLONG_CUT] = "cut",
                                              NULL};
 static const char *const transport_words[] = {"auto", "self", "local", "shm", "mpi", NULL};
 
-/* A row begins with the role of its key (config.h): there is no other way to name one. */
-#define FREE(section, key) #section, #key, offsetof(ndp_config, section.key), NDP_KEY_FREE
-#define IDENTITY(section, key) #section, #key, offsetof(ndp_config, section.key), NDP_KEY_IDENTITY
-#define CONTENTS(section, key) #section, #key, offsetof(ndp_config, section.key), NDP_KEY_CONTENTS
+/* The readers of most keys: what takes a job; all of it that a run folder needs, too; what trains; ... */
+enum {
+    TRAIN = NDP_READER_TRAIN,
+    LEARN = TRAIN | NDP_READER_VERIFY,  /* what trains */
+    STEP = LEARN | NDP_READER_PLAN,     /* what makes the programs of a step */
+    HELD = TRAIN | NDP_READER_EVALUATE, /* what reads held-out data */
+    ROWS = LEARN | HELD,                /* what reads data */
+    LAYOUT = HELD | NDP_READER_PLAN,
+    JOB = STEP | HELD,
+    RUN = JOB | NDP_READER_RUN
+};
+
+/* A row begins with the role of its key (config.h) and its readers: there is no other way to name one. */
+#define FREE(section, key, readers) #section, #key, offsetof(ndp_config, section.key), NDP_KEY_FREE, readers
+#define IDENTITY(section, key, readers) #section, #key, offsetof(ndp_config, section.key), NDP_KEY_IDENTITY, readers
+#define CONTENTS(section, key, readers) #section, #key, offsetof(ndp_config, section.key), NDP_KEY_CONTENTS, readers
 #define TEXT(default) NDP_OPTION_TEXT, default
 #define INT(default, from, to) NDP_OPTION_INT, #default, from, to
 #define INT64(default, from, to) NDP_OPTION_INT64, #default, from, to
 #define NUMBER(default, within) NDP_OPTION_NUMBER, #default, .interval = within
 #define WORD(default, choices) NDP_OPTION_WORD, #default, .words = choices
 #define BOOL(default) NDP_OPTION_BOOL, #default
+#define WHEN .when =
 #define HELP .help =
 /* clang-format off */
 /* The sizes of the layout: all may be auto, except ep. */
 #define AXIS(NAME, name, built, value, weight, help_text)                                                              \
-    {"parallelism", #name "_size", offsetof(ndp_config, parallelism.size[NDP_##NAME]), NDP_KEY_FREE, NDP_OPTION_INT,   \
-     value, 1, 1 << 20, .open = NDP_##NAME < NDP_AXES, HELP help_text},
+    {"parallelism", #name "_size", offsetof(ndp_config, parallelism.size[NDP_##NAME]), NDP_KEY_FREE, JOB,              \
+     NDP_OPTION_INT, value, 1, 1 << 20, .open = NDP_##NAME < NDP_AXES, HELP help_text},
 /* clang-format on */
 
 const ndp_option ndp_options[] = {
     /* clang-format off */
-    {CONTENTS(model, path), TEXT(NULL), HELP "a Hugging Face folder: config.json, safetensors, tokenizer; or its name in the Hub cache"},
-    {CONTENTS(model, config), TEXT(NULL), HELP "a config.json; the model starts with random weights"},
-    {IDENTITY(model, init), WORD(pretrained, init_words), HELP "random if only model.config is given"},
-    {FREE(model, allow_longer), BOOL(false), HELP "train on more than max_position_embeddings tokens"},
-    {CONTENTS(model, sliding_window), INT(0, 0, 1 << 24), HELP "attention window of every layer; 0: the model's own"},
-    {IDENTITY(model, frozen), NDP_OPTION_LIST, "[]", HELP "units whose weights stay as they are: embed, layers.0, layers.*, head"},
+    {CONTENTS(model, path, RUN), TEXT(NULL), HELP "a Hugging Face folder: config.json, safetensors, tokenizer; or its name in the Hub cache"},
+    {CONTENTS(model, config, RUN), TEXT(NULL), HELP "a config.json; the model starts with random weights"},
+    {IDENTITY(model, init, JOB), WORD(pretrained, init_words), HELP "random if only model.config is given"},
+    {FREE(model, allow_longer, JOB), BOOL(false), WHEN "data.sequence_length is above max_position_embeddings of the model", HELP "train on more than max_position_embeddings tokens"},
+    {CONTENTS(model, sliding_window, RUN), INT(0, 0, 1 << 24), HELP "attention window of every layer; 0: the model's own"},
+    {IDENTITY(model, frozen, STEP), NDP_OPTION_LIST, "[]", HELP "units whose weights stay as they are: embed, layers.0, layers.*, head"},
 
-    {CONTENTS(data, files), NDP_OPTION_ENTRIES, "[]", .own = offsetof(ndp_config, data.files_own), HELP "files, folders, patterns: .txt .jsonl .json .csv .parquet .arrow .bin ...; org/name:split in the Hub cache; {path: NAME, format: alpaca, ...} with its own options"},
-    {CONTENTS(data, mix), NDP_OPTION_LIST, "[]", .open = true, HELP "how often an epoch reads the rows of each file: a list of numbers, or file: number"},
-    {IDENTITY(data, sequence_length), INT(256, 1, 1 << 24), HELP "tokens per row"},
-    {CONTENTS(data, tokenizer), TEXT(NULL), HELP "bytes, a folder or a tokenizer.json; null: the model folder's, or none if the data are .bin files"},
-    {IDENTITY(data, format), WORD(auto, format_words), .entry = true, HELP "format of JSON records; auto: by the fields of each record"},
-    {IDENTITY(data, text_field), TEXT("text"), .entry = true, HELP "field that holds the text"},
-    {IDENTITY(data, messages_field), TEXT("messages"), .entry = true, HELP "field that holds a list of {role, content} or {from, value}"},
-    {IDENTITY(data, role_field), TEXT(NULL), .entry = true, HELP "field of a message that holds its role; null: role or from"},
-    {IDENTITY(data, content_field), TEXT(NULL), .entry = true, HELP "field of a message that holds its text; null: content or value"},
-    {IDENTITY(data, train_field), TEXT(NULL), .entry = true, HELP "field of a message that says whether it is trained on; null: train and weight"},
-    {IDENTITY(data, roles), NDP_OPTION_LIST, "[]", .open = true, .entry = true, HELP "names of roles in the records: {bot: assistant} for system, user, assistant or tool"},
-    {IDENTITY(data, prompt_field), TEXT("instruction"), .entry = true, HELP "field that holds the question"},
-    {IDENTITY(data, input_field), TEXT("input"), .entry = true, HELP "field that continues the question, if present; without input, that is context"},
-    {IDENTITY(data, response_field), TEXT(NULL), .entry = true, HELP "field that holds the answer; null: response or output"},
-    {CONTENTS(data, chat_template), TEXT(NULL), HELP "a built-in one, such as chatml or llama3.1, or a file.jinja; null: the tokenizer's own"},
-    {IDENTITY(data, template_date), TEXT(NULL), HELP "what chat templates write as today, as 2024-07-26; null: that day"},
-    {IDENTITY(data, train_on), WORD(assistant, train_on_words), .entry = true, HELP "which part of a conversation is trained on"},
-    {FREE(data, bad_records), WORD(error, bad_words), HELP "records that cannot be read or rendered: an error, or left out and counted"},
-    {CONTENTS(data, end_token), TEXT("auto"), HELP "ends every text: auto (the tokenizer's), none, or one of its tokens; an id for .bin files without a tokenizer"},
-    {IDENTITY(data, bin_type), WORD(uint16, bin_words), .meanings = bin_bytes, HELP "type of the ids in .bin files without a header"},
-    {IDENTITY(data, document_mask), BOOL(true), HELP "attention stays within a document, and positions restart"},
-    {IDENTITY(data, packing), BOOL(true), HELP "several documents per row; false: one, padded"},
-    {CONTENTS(data, overlong), WORD(cut, overlong_words), HELP "documents longer than a row: continued in another row, an error, left out, or truncated"},
-    {IDENTITY(data, max_documents), INT64(0, 0, INT64_MAX), HELP "only the first documents of each entry of data.files; 0: all"},
-    {CONTENTS(data, validation_files), NDP_OPTION_ENTRIES, "[]", .own = offsetof(ndp_config, data.validation_own), HELP "held-out data, named like data.files"},
-    {IDENTITY(data, validation_fraction), NUMBER(0, "[0, 1)"), HELP "fraction of the documents of data.files to hold out"},
-    {IDENTITY(data, shuffle), BOOL(true), HELP "a new order every epoch, the same on every layout"},
-    {FREE(data, cache_dir), TEXT(NULL), HELP "folder for tokenized data; null: $XDG_CACHE_HOME/ndparallel"},
+    {CONTENTS(data, files, ROWS), NDP_OPTION_ENTRIES, "[]", .own = offsetof(ndp_config, data.files_own), HELP "files, folders, patterns: .txt .jsonl .json .csv .parquet .arrow .bin ...; org/name:split in the Hub cache; {path: NAME, format: alpaca, ...} with its own options"},
+    {CONTENTS(data, mix, LEARN), NDP_OPTION_LIST, "[]", .open = true, WHEN "data.files has several entries", HELP "how often an epoch reads the rows of each file: a list of numbers, or file: number"},
+    {IDENTITY(data, sequence_length, JOB), INT(256, 1, 1 << 24), HELP "tokens per row"},
+    {CONTENTS(data, tokenizer, RUN), TEXT(NULL), HELP "bytes, a folder or a tokenizer.json; null: the model folder's, or none if the data are .bin files"},
+    {IDENTITY(data, format, ROWS), WORD(auto, format_words), .entry = true, WHEN "data.files has JSON records or tables", HELP "format of JSON records; auto: by the fields of each record"},
+    {IDENTITY(data, text_field, ROWS), TEXT("text"), .entry = true, WHEN "records have a text", HELP "field that holds the text"},
+    {IDENTITY(data, messages_field, ROWS), TEXT("messages"), .entry = true, WHEN "records have messages", HELP "field that holds a list of {role, content} or {from, value}"},
+    {IDENTITY(data, role_field, ROWS), TEXT(NULL), .entry = true, WHEN "records have messages", HELP "field of a message that holds its role; null: role or from"},
+    {IDENTITY(data, content_field, ROWS), TEXT(NULL), .entry = true, WHEN "records have messages", HELP "field of a message that holds its text; null: content or value"},
+    {IDENTITY(data, train_field, ROWS), TEXT(NULL), .entry = true, WHEN "records have messages", HELP "field of a message that says whether it is trained on; null: train and weight"},
+    {IDENTITY(data, roles, ROWS), NDP_OPTION_LIST, "[]", .open = true, .entry = true, WHEN "records have messages", HELP "names of roles in the records: {bot: assistant} for system, user, assistant or tool"},
+    {IDENTITY(data, prompt_field, ROWS), TEXT("instruction"), .entry = true, WHEN "records have a question and an answer", HELP "field that holds the question"},
+    {IDENTITY(data, input_field, ROWS), TEXT("input"), .entry = true, WHEN "records have a question and an answer", HELP "field that continues the question, if present; without input, that is context"},
+    {IDENTITY(data, response_field, ROWS), TEXT(NULL), .entry = true, WHEN "records have a question and an answer", HELP "field that holds the answer; null: response or output"},
+    {CONTENTS(data, chat_template, ROWS), TEXT(NULL), WHEN "records are conversations", HELP "a built-in one, such as chatml or llama3.1, or a file.jinja; null: the tokenizer's own"},
+    {IDENTITY(data, template_date, ROWS), TEXT(NULL), WHEN "the chat template writes a date", HELP "what chat templates write as today, as 2024-07-26; null: that day"},
+    {IDENTITY(data, train_on, ROWS), WORD(assistant, train_on_words), .entry = true, WHEN "records are conversations, or have a question and an answer", HELP "which part of a conversation is trained on"},
+    {FREE(data, bad_records, ROWS), WORD(error, bad_words), WHEN "data.files has JSON records or tables", HELP "records that cannot be read or rendered: an error, or left out and counted"},
+    {CONTENTS(data, end_token, ROWS), TEXT("auto"), HELP "ends every text: auto (the tokenizer's), none, or one of its tokens; an id for .bin files without a tokenizer"},
+    {IDENTITY(data, bin_type, ROWS), WORD(uint16, bin_words), .meanings = bin_bytes, WHEN "data.files has .bin files without a header", HELP "type of the ids in .bin files without a header"},
+    {IDENTITY(data, document_mask, ROWS), BOOL(true), HELP "attention stays within a document, and positions restart"},
+    {IDENTITY(data, packing, ROWS), BOOL(true), HELP "several documents per row; false: one, padded"},
+    {CONTENTS(data, overlong, ROWS), WORD(cut, overlong_words), HELP "documents longer than a row: continued in another row, an error, left out, or truncated"},
+    {IDENTITY(data, max_documents, ROWS), INT64(0, 0, INT64_MAX), HELP "only the first documents of each entry of data.files; 0: all"},
+    {CONTENTS(data, validation_files, HELD), NDP_OPTION_ENTRIES, "[]", .own = offsetof(ndp_config, data.validation_own), HELP "held-out data, named like data.files"},
+    {IDENTITY(data, validation_fraction, HELD), NUMBER(0, "[0, 1)"), WHEN "data.validation_files is empty", HELP "fraction of the documents of data.files to hold out"},
+    {IDENTITY(data, shuffle, LEARN), BOOL(true), HELP "a new order every epoch, the same on every layout"},
+    {FREE(data, cache_dir, ROWS), TEXT(NULL), HELP "folder for tokenized data; null: $XDG_CACHE_HOME/ndparallel"},
 
     NDP_AXES_LIST(AXIS)
-    {FREE(parallelism, reshard_after_forward), BOOL(true), HELP "drop gathered parameters between forward and backward; with pp_size above 1 the default is false"},
-    {FREE(parallelism, reduce_every), WORD(micro_batch, reduce_every_words), HELP "when gradients are summed over ranks; with pp_size above 1 the default is update"},
-    {FREE(parallelism, cp_method), WORD(ring, cp_words), HELP "keys and values: passed around a ring, or gathered"},
-    {FREE(parallelism, cp_zigzag), BOOL(true), HELP "an early and a late chunk per rank: equal work under a causal mask"},
-    {FREE(parallelism, tp_sequence_parallel), BOOL(true), HELP "norms and residuals are split along the sequence"},
+    {FREE(parallelism, reshard_after_forward, JOB), BOOL(true), WHEN "parallelism.dp_shard_size, parallelism.cp_size or parallelism.sp_size is above 1", HELP "drop gathered parameters between forward and backward; with pp_size above 1 the default is false"},
+    {FREE(parallelism, reduce_every, STEP), WORD(micro_batch, reduce_every_words), WHEN "batch.global_batch_size is more than batch.micro_batch_size on every data rank", HELP "when gradients are summed over ranks; with pp_size above 1 the default is update"},
+    {FREE(parallelism, cp_method, JOB), WORD(ring, cp_words), WHEN "parallelism.cp_size is above 1", HELP "keys and values: passed around a ring, or gathered"},
+    {FREE(parallelism, cp_zigzag, JOB), BOOL(true), WHEN "parallelism.cp_size is above 1", HELP "an early and a late chunk per rank: equal work under a causal mask"},
+    {FREE(parallelism, tp_sequence_parallel, JOB), BOOL(true), WHEN "parallelism.tp_size is above 1", HELP "norms and residuals are split along the sequence"},
 
-    {FREE(pipeline, schedule), WORD(1f1b, pipeline_words), HELP "order of forwards and backwards on pp_size ranks"},
-    {FREE(pipeline, virtual_stages), INT(auto, 1, NDP_MOST_STAGES), .open = true, HELP "stages per rank; auto: as few as the schedule has"},
-    {FREE(pipeline, stages), NDP_OPTION_LIST, "auto", HELP "decoder layers of each stage, as [12, 10, 8]; auto: by their cost"},
-    {FREE(pipeline, file), TEXT(NULL), HELP "the table of schedule `file`: torch's CSV, a row per rank"},
+    {FREE(pipeline, schedule, JOB), WORD(1f1b, pipeline_words), WHEN "parallelism.pp_size is above 1", HELP "order of forwards and backwards on pp_size ranks"},
+    {FREE(pipeline, virtual_stages, JOB), INT(auto, 1, NDP_MOST_STAGES), .open = true, WHEN "parallelism.pp_size is above 1, and pipeline.schedule is not file", HELP "stages per rank; auto: as few as the schedule has"},
+    {FREE(pipeline, stages, JOB), NDP_OPTION_LIST, "auto", WHEN "parallelism.pp_size is above 1", HELP "decoder layers of each stage, as [12, 10, 8]; auto: by their cost"},
+    {FREE(pipeline, file, JOB), TEXT(NULL), WHEN "parallelism.pp_size is above 1, and pipeline.schedule is file", HELP "the table of schedule `file`: torch's CSV, a row per rank"},
 
-    {IDENTITY(precision, compute), WORD(fp32, compute_words), .meanings = compute_types, HELP "type of activations and kernels; fp64: device ref only"},
-    {IDENTITY(precision, reduce), WORD(fp32, reduce_words), HELP "type of gradients sent between ranks"},
+    {IDENTITY(precision, compute, RUN), WORD(fp32, compute_words), .meanings = compute_types, HELP "type of activations and kernels; fp64: device ref only"},
+    {IDENTITY(precision, reduce, STEP), WORD(fp32, reduce_words), HELP "type of gradients sent between ranks"},
 
-    {IDENTITY(batch, global_batch_size), INT(16, 1, 1 << 30), HELP "rows per update; accumulation is derived"},
-    {FREE(batch, micro_batch_size), INT(1, 1, 1 << 24), HELP "rows that a rank computes at once"},
+    {IDENTITY(batch, global_batch_size, JOB), INT(16, 1, 1 << 30), HELP "rows per update; accumulation is derived"},
+    {FREE(batch, micro_batch_size, JOB), INT(1, 1, 1 << 24), HELP "rows that a rank computes at once"},
 
-    {IDENTITY(optimizer, name), WORD(adamw, optimizer_words), HELP "the update rule"},
-    {IDENTITY(optimizer, lr), NUMBER(3.0e-4, "[0, inf)"), HELP "learning rate after warm-up"},
-    {IDENTITY(optimizer, betas), NDP_OPTION_PAIR, "[0.9, 0.95]", .interval = "[0, 1)", HELP "decay rates of the moments"},
-    {IDENTITY(optimizer, eps), NUMBER(1.0e-8, "(0, inf)"), HELP "added to the denominator"},
-    {IDENTITY(optimizer, weight_decay), NUMBER(0.1, "[0, inf)"), HELP "not applied to norms, biases and other 1-D parameters"},
-    {IDENTITY(optimizer, momentum), NUMBER(0, "[0, 1)"), HELP "momentum"},
-    {IDENTITY(optimizer, max_grad_norm), NUMBER(1.0, "[0, inf)"), HELP "clip gradients to this global norm; 0: no clipping"},
+    {IDENTITY(optimizer, name, STEP), WORD(adamw, optimizer_words), HELP "the update rule"},
+    {IDENTITY(optimizer, lr, LEARN), NUMBER(3.0e-4, "[0, inf)"), HELP "learning rate after warm-up"},
+    {IDENTITY(optimizer, betas, LEARN), NDP_OPTION_PAIR, "[0.9, 0.95]", .interval = "[0, 1)", HELP "decay rates of the moments"},
+    {IDENTITY(optimizer, eps, LEARN), NUMBER(1.0e-8, "(0, inf)"), HELP "added to the denominator"},
+    {IDENTITY(optimizer, weight_decay, LEARN), NUMBER(0.1, "[0, inf)"), HELP "not applied to norms, biases and other 1-D parameters"},
+    {IDENTITY(optimizer, momentum, STEP), NUMBER(0, "[0, 1)"), HELP "momentum"},
+    {IDENTITY(optimizer, max_grad_norm, STEP), NUMBER(1.0, "[0, inf)"), HELP "clip gradients to this global norm; 0: no clipping"},
 
-    {IDENTITY(schedule, name), WORD(cosine, schedule_words), HELP "shape of the learning rate after warm-up"},
-    {IDENTITY(schedule, warmup_steps), INT(10, 0, 1 << 30), HELP "steps of linear warm-up"},
-    {IDENTITY(schedule, warmup_ratio), NUMBER(0, "[0, 1]"), HELP "warm-up as a share of the steps, instead of schedule.warmup_steps; 0: unset"},
-    {IDENTITY(schedule, min_lr_ratio), NUMBER(0.1, "[0, 1]"), HELP "final learning rate / lr"},
+    {IDENTITY(schedule, name, LEARN), WORD(cosine, schedule_words), HELP "shape of the learning rate after warm-up"},
+    {IDENTITY(schedule, warmup_steps, LEARN), INT(10, 0, 1 << 30), WHEN "schedule.warmup_ratio is 0", HELP "steps of linear warm-up"},
+    {IDENTITY(schedule, warmup_ratio, LEARN), NUMBER(0, "[0, 1]"), WHEN "it is above 0", HELP "warm-up as a share of the steps, instead of schedule.warmup_steps; 0: unset"},
+    {IDENTITY(schedule, min_lr_ratio, LEARN), NUMBER(0.1, "[0, 1]"), WHEN "schedule.name is linear or cosine", HELP "final learning rate / lr"},
 
-    {IDENTITY(train, steps), INT(100, 1, 1 << 30), HELP "number of updates"},
-    {CONTENTS(train, epochs), NUMBER(0, "[0, 1e9]"), HELP "instead of train.steps: passes over the rows, such as 3 or 0.5; 0: unset"},
-    {IDENTITY(train, seed), INT64(42, 0, INT64_MAX), HELP "seed of initial weights and data order"},
-    {FREE(train, recompute), WORD(none, recompute_words), HELP "block: keep only the input of each decoder block"},
-    {FREE(train, output_dir), TEXT("runs/demo"), HELP "run folder: metrics, checkpoints, the trained model"},
-    {FREE(train, threads), INT(0, 0, 4096), HELP "threads per rank; 0: cores / ranks"},
-    {FREE(train, force_memory), BOOL(false), HELP "start even if more memory is needed than is available"},
-    {FREE(train, device), WORD(cpu, ndp_device_names), HELP "cuda: NVIDIA's GPUs, one for each rank; ref: plain loops, for comparison; sim: cuda's kernels on the CPU, for tests"},
-    {FREE(train, share_gpu), BOOL(false), HELP "device cuda: allow more ranks on a host than it has GPUs"},
-    {IDENTITY(train, matmul), WORD(fp32, matmul_words), HELP "device cuda, compute fp32: tf32 rounds the operands of products to 10 bits, and is faster"},
-    {FREE(train, transport), TEXT("auto"), .words = transport_words, HELP "how ranks communicate; local: threads of one process, shm: processes of one host"},
-    {FREE(train, ranks), INT(0, 0, 1 << 20), HELP "number of ranks; 0: the product of the sizes"},
-    {FREE(train, log_every), INT(1, 1, 1 << 30), HELP "steps between printed lines"},
-    {FREE(train, eval_every), INT(0, 0, 1 << 30), HELP "steps between evaluations of the held-out data; 0: only at the end"},
+    {IDENTITY(train, steps, LEARN), INT(100, 1, 1 << 30), WHEN "train.epochs is 0", HELP "number of updates"},
+    {CONTENTS(train, epochs, LEARN), NUMBER(0, "[0, 1e9]"), WHEN "it is above 0", HELP "instead of train.steps: passes over the rows, such as 3 or 0.5; 0: unset"},
+    {IDENTITY(train, seed, LEARN), INT64(42, 0, INT64_MAX), HELP "seed of initial weights and data order"},
+    {FREE(train, recompute, STEP), WORD(none, recompute_words), HELP "block: keep only the input of each decoder block"},
+    {FREE(train, output_dir, TRAIN), TEXT("runs/demo"), HELP "run folder: metrics, checkpoints, the trained model"},
+    {FREE(train, threads, ROWS), INT(0, 0, 4096), HELP "threads per rank; 0: cores / ranks"},
+    {FREE(train, force_memory, ROWS), BOOL(false), HELP "start even if more memory is needed than is available"},
+    {FREE(train, device, JOB), WORD(cpu, ndp_device_names), HELP "cuda: NVIDIA's GPUs, one for each rank; ref: plain loops, for comparison; sim: cuda's kernels on the CPU, for tests"},
+    {FREE(train, share_gpu, HELD), BOOL(false), WHEN "train.device is cuda", HELP "device cuda: allow more ranks on a host than it has GPUs"},
+    {IDENTITY(train, matmul, ROWS), WORD(fp32, matmul_words), WHEN "train.device is cuda, and precision.compute is fp32", HELP "device cuda, compute fp32: tf32 rounds the operands of products to 10 bits, and is faster"},
+    {FREE(train, transport, ROWS), TEXT("auto"), .words = transport_words, HELP "how ranks communicate; local: threads of one process, shm: processes of one host"},
+    {FREE(train, ranks, LAYOUT), INT(0, 0, 1 << 20), HELP "number of ranks; 0: the product of the sizes"},
+    {FREE(train, log_every, TRAIN), INT(1, 1, 1 << 30), HELP "steps between printed lines"},
+    {FREE(train, eval_every, TRAIN), INT(0, 0, 1 << 30), WHEN "data.validation_files or data.validation_fraction is set", HELP "steps between evaluations of the held-out data; 0: only at the end"},
 
-    {FREE(checkpoint, every), INT(0, 0, 1 << 30), HELP "steps between checkpoints; 0: only at the end"},
-    {FREE(checkpoint, minutes), NUMBER(30, "[0, 1e6]"), HELP "a checkpoint also so many minutes after the last one; 0: off"},
-    {FREE(checkpoint, keep), INT(3, 1, 1 << 20), HELP "how many of the latest checkpoints to keep"},
+    {FREE(checkpoint, every, TRAIN), INT(0, 0, 1 << 30), HELP "steps between checkpoints; 0: only at the end"},
+    {FREE(checkpoint, minutes, TRAIN), NUMBER(30, "[0, 1e6]"), HELP "a checkpoint also so many minutes after the last one; 0: off"},
+    {FREE(checkpoint, keep, TRAIN), INT(3, 1, 1 << 20), HELP "how many of the latest checkpoints to keep"},
     /* clang-format on */
 };
 const int ndp_option_count = NDP_COUNT(ndp_options);

@@ -155,8 +155,14 @@ static ndp_status read_value(ndp_import *m, const import_key *k, struct fy_node 
     bool number = k->type != NDP_OPTION_TEXT && k->type != NDP_OPTION_LIST;
     if (number && text && strcmp(text, "auto") == 0)
         return NDP_OK;
-    ndp_option o = {"",      name,          k->offset,       NDP_KEY_FREE,
-                    k->type, .low = k->low, .high = k->high, .interval = k->interval};
+    ndp_option o = {.section = "",
+                    .key = name,
+                    .offset = k->offset,
+                    .role = NDP_KEY_FREE,
+                    .type = k->type,
+                    .low = k->low,
+                    .high = k->high,
+                    .interval = k->interval};
     char digits[NDP_IMPORT_DIGITS];
     if (!number)
         NDP_TRY(ndp_option_read(&o, m->notes.y, value, m));

@@ -142,6 +142,6 @@ run config import axolotl.yaml --force --output none/job.yaml
 code_is 1
 says err 'cannot write none/job.yaml'
 run config improt a.yaml
-refused "unknown argument 'improt'; did you mean import FILE"
+refused "unknown key 'improt'"
 
 end_of_cases

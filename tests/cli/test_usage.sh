@@ -102,6 +102,17 @@ run config --defaults
 code_is 0
 says out '^  lr: 0.0003$' '^  steps: 100$'
 cp out defaults.yaml
+run config lr optimizer.betas
+code_is 0
+says out '^optimizer.lr: learning rate' '^  read by +train, verify$' '^optimizer.betas: adamw, lion'
+run config --markdown schedule
+code_is 0
+says out '^\| key \| values \| default \| meaning \|$' '^\| `schedule.name` \| constant, linear or cosine \| cosine \|'
+lines out 6 '^\|'
+run config betsa
+refused "unknown key 'betsa'; did you mean 'optimizer.betas'"
+run config --defaults lr
+refused 'leave out the names'
 
 run env
 code_is 0

@@ -1,0 +1,15 @@
+/* Names of sections and keys: finding them, and what to say of names that do not exist. Inside this room only. */
+#ifndef NDP_CONFIG_NAMES_H
+#define NDP_CONFIG_NAMES_H
+
+#include "config/option.h"
+
+bool ndp_names_is_section(const char *name);
+/* "unknown key 'tp_sze' in 'parallelism'; did you mean 'tp_size'?", or the section that has the key, or all names.
+ * `section` NULL: `key` stands where a section is expected. The caller frees it; NULL: no memory. */
+char *ndp_names_unknown(const char *section, const char *key);
+/* The keys that a name from the command line means, as flags of ndp_options: "optimizer.lr"; "lr", if one section alone
+ * has it; "optimizer", all of a section; NULL, all. NDP_EINVAL: none, or several. */
+NDP_API ndp_status ndp_names_find(const char *name, bool wanted[NDP_MOST_OPTIONS]);
+
+#endif

@@ -1,0 +1,140 @@
+/* What `config KEY` prints, and that the option table says it of every key. */
+#include "check.h"
+#include "config/option.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static void describe(const char *name, ndp_keys_format format, char **text) {
+    CHECK_OK(ndp_config_describe(&name, 1, format, text));
+}
+
+static void every_key_says_all(void **state) {
+    (void)state;
+    static const char *const lines[] = {"\n  values       ", "\n  default      ", "\n  read by      ",
+                                        "\n  on --resume  "};
+    char name[NDP_KEY_NAME];
+    for (int i = 0; ndp_config_key(i, name) >= 0; i++) {
+        char *text = NULL;
+        describe(name, NDP_KEYS_TEXT, &text);
+        if (strncmp(text, name, strlen(name)) != 0 || !strstr(text, ndp_options[i].help))
+            fail_msg("%s: %s", name, text);
+        for (int k = 0; k < NDP_COUNT(lines); k++) {
+            const char *at = strstr(text, lines[k]);
+            if (!at || at[strlen(lines[k])] == '\n')
+                fail_msg("%s has nothing after '%s' in\n%s", name, lines[k] + 1, text);
+        }
+        free(text);
+    }
+}
+
+/* Every key has readers; conditions name keys that exist. */
+static void every_row_has_readers(void **state) {
+    (void)state;
+    for (int i = 0; i < ndp_option_count; i++) {
+        const ndp_option *o = &ndp_options[i];
+        if (!o->readers || o->readers >= 2 * NDP_READER_RUN)
+            fail_msg("%s.%s: readers %d", o->section, o->key, o->readers);
+        for (const char *dot = o->when ? strchr(o->when, '.') : NULL; dot; dot = strchr(dot + 1, '.')) {
+            char section[NDP_KEY_NAME] = "", key[NDP_KEY_NAME] = "";
+            const char *begin = dot;
+            while (begin > o->when && begin[-1] != ' ')
+                begin--;
+            snprintf(section, sizeof section, "%.*s", (int)(dot - begin), begin);
+            snprintf(key, sizeof key, "%.*s", (int)strspn(dot + 1, "abcdefghijklmnopqrstuvwxyz_"), dot + 1);
+            if (*section && *key && !ndp_option_find(section, key))
+                fail_msg("%s.%s is read if %s: there is no key %s.%s", o->section, o->key, o->when, section, key);
+        }
+    }
+}
+
+static void who_reads_what(void **state) {
+    (void)state;
+    static const struct {
+        const char *name, *words;
+    } cases[] = {
+        {"optimizer.betas", "  read by      train, verify; if optimizer.name is adamw or lion"},
+        {"betas", "  default      [0.9, 0.95], lion [0.9, 0.99]"},
+        {"optimizer.lr", "  read by      train, verify\n"},
+        {"data.text_field", "train, verify, evaluate; if records have a text"},
+        {"data.text_field", "  per entry    {path: NAME, text_field: VALUE}"},
+        {"pipeline.stages", "train, plan, verify, evaluate; if parallelism.pp_size is above 1\n"},
+        {"train.matmul", "if train.device is cuda, and precision.compute is fp32\n"},
+        {"train.matmul", "must keep its value, unless --accept train.matmul allows"},
+        {"model.path", "evaluate, generate and checkpoint export with a run folder\n"},
+        {"data.overlong", "what it names must stay the same, unless --accept data.overlong"},
+        {"log_every", "  on --resume  may change\n"},
+        {"checkpoint", "checkpoint.every: "},
+        {"checkpoint", "\n\ncheckpoint.keep: "},
+    };
+    for (int i = 0; i < NDP_COUNT(cases); i++) {
+        char *text = NULL;
+        describe(cases[i].name, NDP_KEYS_TEXT, &text);
+        if (!strstr(text, cases[i].words))
+            fail_msg("%s: no '%s' in\n%s", cases[i].name, cases[i].words, text);
+        free(text);
+    }
+}
+
+static int count(const char *text, const char *what) {
+    int n = 0;
+    for (const char *at = text; (at = strstr(at, what)); at++)
+        n++;
+    return n;
+}
+
+/* A row for every key, with the same number of cells. */
+static void markdown_has_a_row_for_each_key(void **state) {
+    (void)state;
+    char *text;
+    int rows = 0;
+    CHECK_OK(ndp_config_describe(NULL, 0, NDP_KEYS_MARKDOWN, &text));
+    for (char *line = text, *end; *line; line = end + 1, rows++) {
+        int cells = 0;
+        end = strchr(line, '\n');
+        for (char *c = line; c < end; c++)
+            cells += *c == '|' && (c == line || c[-1] != '\\');
+        if (cells != 5)
+            fail_msg("%d bars in %.*s", cells, (int)(end - line), line);
+    }
+    assert_int_equal(rows, 2 + ndp_option_count);
+    free(text);
+    describe("optimizer", NDP_KEYS_MARKDOWN, &text);
+    assert_int_equal(count(text, "\n| `optimizer."), 7);
+    assert_non_null(
+        strstr(text, "\n| `optimizer.lr` | a number in [0, inf) | 3.0e-4 | learning rate after warm-up |\n"));
+    free(text);
+    const char *two[] = {"frozen", "schedule.name"};
+    CHECK_OK(ndp_config_describe(two, 2, NDP_KEYS_MARKDOWN, &text));
+    assert_int_equal(count(text, "| key |"), 1);
+    assert_non_null(strstr(text, "layers.\\*"));
+    free(text);
+}
+
+static void unknown_names(void **state) {
+    (void)state;
+    static const struct {
+        const char *name, *words;
+    } cases[] = {
+        {"nosuchkey", "unknown key 'nosuchkey'; `ndparallel config` lists all keys"},
+        {"betsa", "unknown key 'betsa'; did you mean 'optimizer.betas'?"},
+        {"optimizer.lrr", "unknown key 'lrr' in 'optimizer'; did you mean 'lr'?"},
+        {"optimzer.lr", "did you mean 'optimizer.lr'?"},
+        {"optimiser", "unknown section 'optimiser'; did you mean 'optimizer'?"},
+        {"name", "several sections have a key 'name': optimizer.name, schedule.name; name one"},
+        {"", "unknown key ''"},
+    };
+    char *text = NULL;
+    for (int i = 0; i < NDP_COUNT(cases); i++)
+        CHECK_FAILS(ndp_config_describe(&cases[i].name, 1, NDP_KEYS_TEXT, &text), NDP_EINVAL, cases[i].words);
+    assert_null(text);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_key_says_all), cmocka_unit_test(every_row_has_readers),
+        cmocka_unit_test(who_reads_what),     cmocka_unit_test(markdown_has_a_row_for_each_key),
+        cmocka_unit_test(unknown_names),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
