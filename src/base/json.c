@@ -11,7 +11,7 @@
 
 enum { DEPTH = 128 };
 
-ndp_status ndp_json_fail_at(const char *text, size_t at, const char *what, const char *why) {
+ndp_status ndp_json_fail_at(const char *text, size_t size, size_t at, const char *what, const char *why) {
     int line = 1;
     size_t start = 0;
     for (size_t i = 0; i < at; i++)
@@ -19,7 +19,12 @@ ndp_status ndp_json_fail_at(const char *text, size_t at, const char *what, const
             line++;
             start = i + 1;
         }
-    return NDP_FAIL(NDP_EFORMAT, "%s:%d:%zu: %s", what, line, at - start + 1, why);
+    bool lines = line > 1 || (at < size && memchr(text + at, '\n', size - at));
+    char place[24] = "";
+    if (lines)
+        snprintf(place, sizeof place, ":%d", line);
+    return NDP_FAIL(NDP_EFORMAT, "%s%s: %s, at byte %zu%s", what, place, why, at - start + 1,
+                    lines ? " of the line" : "");
 }
 
 /* The code unit of "\\uD83D", or -1. */
@@ -66,7 +71,7 @@ static ndp_status scan(const char *text, size_t size, const char *what, int64_t 
     for (size_t i = 0; i < size; i++) {
         unsigned char c = (unsigned char)text[i];
         if (c < 0x20 && (quoted || (c != '\t' && c != '\n' && c != '\r')))
-            return ndp_json_fail_at(text, i, what, "a control character in JSON text");
+            return ndp_json_fail_at(text, size, i, what, "a control character in JSON text");
         if (c == '"') {
             quoted = !quoted;
             zero = quoted ? SIZE_MAX : zero;
@@ -76,10 +81,10 @@ static ndp_status scan(const char *text, size_t size, const char *what, int64_t 
             i++;
         }
         if (!quoted && c == '\'')
-            return ndp_json_fail_at(text, i, what, "strings of JSON are in double quotes");
+            return ndp_json_fail_at(text, size, i, what, "strings of JSON are in double quotes");
         if (!quoted && c == ':') {
             if (zero != SIZE_MAX)
-                return ndp_json_fail_at(text, zero, what, "a key with a zero character");
+                return ndp_json_fail_at(text, size, zero, what, "a key with a zero character");
             ++*colons;
         }
     }
@@ -110,11 +115,11 @@ static ndp_status parse_value(struct json_tokener *tok, const char *text, size_t
     }
     enum json_tokener_error error = json_tokener_get_error(tok);
     if (error == json_tokener_continue || error == json_tokener_error_parse_eof)
-        return ndp_json_fail_at(text, size, what, "the JSON text ends before its value does");
+        return ndp_json_fail_at(text, size, size, what, "the JSON text ends before its value does");
     if (error == json_tokener_error_depth)
-        return ndp_json_fail_at(text, end, what, "nested deeper than 128 levels");
+        return ndp_json_fail_at(text, size, end, what, "nested deeper than 128 levels");
     if (error != json_tokener_success)
-        return ndp_json_fail_at(text, end, what, json_tokener_error_desc(error));
+        return ndp_json_fail_at(text, size, end, what, json_tokener_error_desc(error));
     if (count_members(o) != colons) { /* json-c silently keeps the last of two equal keys */
         json_object_put(o);
         return NDP_FAIL(NDP_EFORMAT, "%s: an object holds the same key twice", what);
@@ -139,7 +144,7 @@ ndp_status ndp_json_parse(const char *text, size_t size, const char *what, struc
         return NDP_FAIL(NDP_EFORMAT, "%s: %zu bytes of JSON; the most that can be read is 2 GiB", what, size);
     size_t valid = ndp_utf8_valid_prefix(text, size);
     if (valid < size)
-        return ndp_json_fail_at(text, valid, what, "not valid UTF-8");
+        return ndp_json_fail_at(text, size, valid, what, "not valid UTF-8");
     int64_t colons;
     bool misread;
     NDP_TRY(scan(text, size, what, &colons, &misread));

@@ -1,5 +1,5 @@
 /* Strict JSON, by json-c: UTF-8, depth 128, nothing after the value. Bare NaN and Infinity are accepted, since Hugging
- * Face's configurations contain them. Errors name the file, line and column. */
+ * Face's configurations contain them. Errors name the file, the line and the byte. */
 #ifndef NDP_BASE_JSON_H
 #define NDP_BASE_JSON_H
 
@@ -11,8 +11,9 @@ ndp_status ndp_json_parse(const char *text, size_t size, const char *what, struc
 /* A file of NDP_FILE_CONFIG. */
 ndp_status ndp_json_read(const char *path, struct json_object **out);
 
-/* NDP_EFORMAT: "what:line:column: why", for the byte at `at`. */
-ndp_status ndp_json_fail_at(const char *text, size_t at, const char *what, const char *why);
+/* NDP_EFORMAT: "what:line: why, at byte N of the line", for the byte at `at`. A text of one line, such as a record of a
+ * .jsonl file, of which `what` names the line, is "what: why, at byte N". */
+ndp_status ndp_json_fail_at(const char *text, size_t size, size_t at, const char *what, const char *why);
 
 /* Typed members of an object. A missing or null member leaves *out unchanged. A wrong type or a value out of range is
  * NDP_EFORMAT, which names `what`, the key, the value and what was expected. */

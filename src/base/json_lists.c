@@ -12,7 +12,7 @@
 static ndp_status fail_here(const ndp_json_cursor *c, const char *wanted) {
     char why[80];
     snprintf(why, sizeof why, "expected %s", wanted);
-    return ndp_json_fail_at(c->text, c->at, c->what, why);
+    return ndp_json_fail_at(c->text, c->end, c->at, c->what, why);
 }
 
 void ndp_json_cursor_release(ndp_json_cursor *c) { ndp_str_release(&c->string); }

@@ -17,7 +17,7 @@ typedef struct ndp_json_part {
 ndp_status ndp_json_parse_without(const char *text, size_t size, const char *what, const char *object,
                                   ndp_json_part *parts, int n, struct json_object **out);
 
-/* Reads a value entry by entry. Anything unexpected is NDP_EFORMAT with line and column. */
+/* Reads a value entry by entry. Anything unexpected is NDP_EFORMAT with its line and byte. */
 typedef struct ndp_json_cursor {
     const char *text, *what;
     size_t at, end;

@@ -171,7 +171,7 @@ ndp_status ndp_config_read(ndp_config *c, const char *path) {
 
 /* The option that the first `length` bytes of an assignment name; otherwise an error that points at them. */
 static ndp_status find_assigned(const char *assignment, size_t length, const ndp_option **out) {
-    ndp_yaml y = {.what = "--set", .text = assignment, .size = strlen(assignment)};
+    ndp_yaml y = {.what = "--set", .text = assignment, .size = strlen(assignment), .start = (int)length + 1};
     char name[128];
     snprintf(name, sizeof name, "%.*s", (int)length, assignment);
     char *dot = strchr(name, '.');

@@ -1,5 +1,5 @@
-/* YAML by libfyaml, whose errors and ours are shown in one form: the position, the line, and a caret below the place.
- * Lines are shortened to about 100 characters around the caret; columns are characters, not bytes. */
+/* YAML by libfyaml, whose errors and ours are shown in one form: file:line, the text of the line, and a caret below the
+ * place. Lines are shortened to about 100 characters around the caret; columns are characters, not bytes. */
 #include "config/yaml.h"
 
 #include "base/text.h"
@@ -57,7 +57,10 @@ ndp_status ndp_yaml_fail_at(const ndp_yaml *y, int line, int column, const char 
     size_t from = line_offset(at, length, first), to = line_offset(at, length, first + SHOWN);
     size_t caret = line_offset(at, length, column - 1);
     ndp_str s = {0};
-    ndp_str_addf(&s, "%s:%d:%d: %s\n  %.*s\n  ", y->what, line, column, message, (int)(to - from), at + from);
+    ndp_str_add(&s, y->what);
+    if (!y->start)
+        ndp_str_addf(&s, ":%d", line);
+    ndp_str_addf(&s, ": %s\n  %.*s\n  ", message, (int)(to - from), at + from);
     for (size_t i = from; i < caret; i++) /* as wide as the text above it, tabs too */
         if (((unsigned char)at[i] & 0xc0) != 0x80)
             ndp_str_add(&s, at[i] == '\t' ? "\t" : " ");

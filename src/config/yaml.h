@@ -1,5 +1,5 @@
-/* A YAML text with positions: every error in it, the parser's and ours, is shown with file:line:column, the line and a
- * caret. Inside this room only. */
+/* A YAML text with positions: every error in it, the parser's and ours, is shown with file:line, the text of the line
+ * and a caret. Inside this room only. */
 #ifndef NDP_CONFIG_YAML_H
 #define NDP_CONFIG_YAML_H
 
@@ -9,7 +9,8 @@
 typedef struct ndp_yaml {
     const char *what, *text; /* borrowed; `what` names the text in messages */
     size_t size;
-    int start; /* offset of the document in the text (the value of KEY=VALUE): on the first line, after ASCII */
+    int start; /* offset of the document in the text: above 0 for the value of KEY=VALUE, which is on the first line,
+                * after ASCII, and whose errors name no line */
     struct fy_diag *diag;
     struct fy_parser *parser;
     struct fy_document *document;

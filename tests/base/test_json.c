@@ -93,29 +93,31 @@ static void bare_nan_and_infinity(void **state) {
 
 static void refuses(void **state) {
     (void)state;
-    static const char *const cases[][2] = {{"", "config.json:1:1: "},
-                                           {"{\n  \"a\": 1,\n  \"b\" 2\n}", "config.json:3:7: "},
-                                           {"{\"a\": 1} x", "config.json:1:10: "},
-                                           {"12 13", "config.json:1:4: "},
-                                           {"{\"a\": 1", "ends before its value"},
-                                           {"\"a\nb\"", "config.json:1:3: a control"},
-                                           {"\"abc", "ends before its value"},
-                                           {"tru", "config.json:1:4: "},
-                                           {"{'a': 1}", "config.json:1:2: "},
-                                           {"[1, 2,]", "config.json:1:7: "},
-                                           {"/* x */ 1", "config.json:1:1: "},
-                                           {"\"a\xff\"", "config.json:1:3: not valid UTF-8"},
-                                           {"{\"a\": 1, \"b\": {\"c\": 2, \"c\": 3}}", "same key twice"},
-                                           {"-", "config.json:1:"},
-                                           {"1e", "config.json:1:"},
-                                           {"01", "config.json:1:"}};
+    static const char *const cases[][2] = {
+        {"", "config.json: the JSON text ends before its value does, at byte 1"},
+        {"{\n  \"a\": 1,\n  \"b\" 2\n}",
+         "config.json:3: object property name separator ':' expected, at byte 7 of the line"},
+        {"{\"a\": 1} x", ", at byte 10"},
+        {"12 13", ", at byte 4"},
+        {"{\"a\": 1", "ends before its value"},
+        {"\"a\nb\"", "config.json:1: a control character in JSON text, at byte 3 of the line"},
+        {"\"abc", "ends before its value"},
+        {"tru", ", at byte 4"},
+        {"{'a': 1}", ", at byte 2"},
+        {"[1, 2,]", ", at byte 7"},
+        {"/* x */ 1", ", at byte 1"},
+        {"\"a\xff\"", "config.json: not valid UTF-8, at byte 3"},
+        {"{\"a\": 1, \"b\": {\"c\": 2, \"c\": 3}}", "same key twice"},
+        {"-", ", at byte "},
+        {"1e", ", at byte "},
+        {"01", ", at byte "}};
     for (int i = 0; i < NDP_COUNT(cases); i++) {
         struct json_object *o = NULL;
         CHECK_FAILS(parse(cases[i][0], &o), NDP_EFORMAT, cases[i][1]);
         assert_null(o);
     }
     struct json_object *o = NULL;
-    CHECK_FAILS(ndp_json_parse("{}\0{}", 5, "c", &o), NDP_EFORMAT, "c:1:3: a control character");
+    CHECK_FAILS(ndp_json_parse("{}\0{}", 5, "c", &o), NDP_EFORMAT, "c: a control character in JSON text, at byte 3");
 }
 
 static void depth(void **state) {

@@ -42,7 +42,7 @@ static void damaged_indices(void **state) {
         ndp_status code;
         const char *words;
     } cases[] = {
-        {"", NDP_EFORMAT, "model.safetensors.index.json:1:1"},
+        {"", NDP_EFORMAT, "model.safetensors.index.json: the JSON text ends"},
         {"[]", NDP_EFORMAT, "no object \"weight_map\""},
         {"{\"weight_map\":[]}", NDP_EFORMAT, "no object \"weight_map\""},
         {"{\"weight_map\":{\"a\":1}}", NDP_EFORMAT, "tensor a: its shard is not the name of a file"},

@@ -95,10 +95,10 @@ cannot() {
 }
 printf 'data:\n  files:\n    - {path: a.jsonl, fromat: alpaca}\n' >wrong.yaml
 run train wrong.yaml --dry-run
-refused "wrong.yaml:3:23: unknown key 'fromat' in an entry of data.files; did you mean 'format'\?"
+refused "wrong.yaml:3: unknown key 'fromat' in an entry of data.files; did you mean 'format'\?"
 cannot "unknown key 'seed' in an entry of data.files; known are path, split, format, text_field" \
     --set 'data.files=[{path: a.jsonl, seed: 3}]'
-cannot "--set:1:31: 'data.format' is 'alpacca', expected auto, .*; did you mean 'alpaca'" --set 'data.files=[{path: a, format: alpacca}]'
+cannot "--set: 'data.format' is 'alpacca', expected auto, .*; did you mean 'alpaca'" --set 'data.files=[{path: a, format: alpacca}]'
 cannot "an entry of data.files has no path; expected a name, or \{path: NAME" --set 'data.files=[{format: alpaca}]'
 cannot "'data.split' is empty, expected a string" --set 'data.files=[{path: a.jsonl, split: }]'
 cannot "the split 'train\[:x\]' is not of the form train\[FROM:TO\]" --set 'data.files=[{path: ten.jsonl, split: "train[:x]"}]'

@@ -122,7 +122,7 @@ says out '^  tp_size: 2$' '^# imported from .*, an Accelerate configuration$'
 # Refusals leave nothing behind.
 echo 'adapter: lora' >>axolotl.yaml
 run config import axolotl.yaml --output other.yaml
-refused "axolotl.yaml:15:1: 'adapter: lora': adapters are not supported" '--force imports without it'
+refused "axolotl.yaml:15: 'adapter: lora': adapters are not supported" '--force imports without it'
 [ ! -e other.yaml ] || fail "other.yaml was written"
 run config import axolotl.yaml --force --ranks 8 --set train.steps=5
 code_is 2

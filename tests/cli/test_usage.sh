@@ -127,7 +127,7 @@ says err "cannot read 'missing.yaml'"
 
 sed 's/steps:/stesp:/' job.yaml >wrong.yaml
 run train wrong.yaml
-refused "wrong.yaml:5:9: unknown key 'stesp' in 'train'; did you mean 'steps'" '^ {10}\^'
+refused "wrong.yaml:5: unknown key 'stesp' in 'train'; did you mean 'steps'" '^ {10}\^'
 run train job.yaml --set optimizer.lrr=1
 refused "unknown key 'lrr' in 'optimizer'; did you mean 'lr'"
 run train job.yaml --set optimizer.lr=-1

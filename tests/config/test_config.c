@@ -1,5 +1,6 @@
 #include "check.h"
 #include "config/config.h"
+#include "place.h"
 
 #include <limits.h>
 #include <stdlib.h>
@@ -342,12 +343,13 @@ static void refusals_point_at_the_place(void **state) {
     CHECK_OK(parse(c, job));
     char *before = written(c);
     for (int i = 0; i < NDP_COUNT(refused); i++) {
-        CHECK_FAILS(parse(c, refused[i][0]), NDP_EINVAL, refused[i][1]);
+        CHECK_FAILS(parse(c, refused[i][0]), NDP_EINVAL, "");
+        check_points_at(refused[i][1]);
         char *after = written(c);
         assert_string_equal(after, before);
         free(after);
     }
-    CHECK_FAILS(ndp_config_parse(c, "a: \0", 4, "job.yaml"), NDP_EINVAL, "job.yaml:1:4: a zero byte");
+    CHECK_FAILS(ndp_config_parse(c, "a: \0", 4, "job.yaml"), NDP_EINVAL, "job.yaml:1: a zero byte");
     CHECK_FAILS(parse(c, "train: {output_dir: \"a\\0b\"}"), NDP_EINVAL, "'train.output_dir' is not a string");
     free(before);
 }
@@ -356,7 +358,7 @@ static void refusals_point_at_the_place(void **state) {
 static void carets(void **state) {
     ndp_config *c = *state;
     CHECK_FAILS(parse(c, "data: {\ttext_field: \"\xc3\xa4\xc3\xb6\", x: 1}"), NDP_EINVAL,
-                "job.yaml:1:27: unknown key 'x' in 'data'; known are files, ");
+                "job.yaml:1: unknown key 'x' in 'data'; known are files, ");
     CHECK_FAILS(parse(c, "data: {\ttext_field: \"\xc3\xa4\xc3\xb6\", x: 1}"), NDP_EINVAL,
                 "\n  data: {\ttext_field: \"\xc3\xa4\xc3\xb6\", x: 1}\n         \t                  ^");
     char text[700] = "data: {text_field: ", expected[200] = "\n  ";
@@ -366,7 +368,7 @@ static void carets(void **state) {
     strcat(expected, ", zzzzzz: 1, lr: 3}\n  ");
     memset(expected + strlen(expected), ' ', 70);
     strcat(expected, "^");
-    CHECK_FAILS(parse(c, text), NDP_EINVAL, "job.yaml:1:522: unknown key");
+    CHECK_FAILS(parse(c, text), NDP_EINVAL, "job.yaml:1: unknown key");
     if (!strstr(ndp_error_message(), expected))
         fail_msg("not this line: %s", ndp_error_message());
 }
@@ -427,8 +429,10 @@ static void assignments(void **state) {
         {"data.files=[a, {b: c}]", "--set:1:17: unknown key 'b' in an entry of data.files"},
         {"train.steps=1\n---\n2", "a second document"},
         {"train.steps=\xff", "--set: not valid UTF-8"}};
-    for (int i = 0; i < NDP_COUNT(cases); i++)
-        CHECK_FAILS(ndp_config_set(c, cases[i][0]), NDP_EINVAL, cases[i][1]);
+    for (int i = 0; i < NDP_COUNT(cases); i++) {
+        CHECK_FAILS(ndp_config_set(c, cases[i][0]), NDP_EINVAL, "");
+        check_points_at(cases[i][1]);
+    }
     assert_true(c->optimizer.lr == 1e-3);
 }
 
@@ -543,7 +547,7 @@ static void alias_bombs_stay_small(void **state) {
             ndp_str_addf(&s, "%s*a%d", k ? ", " : "", i - 1);
         ndp_str_add(&s, "]\n");
     }
-    CHECK_FAILS(parse(c, s.data), NDP_EINVAL, "job.yaml:1:1: unknown section 'a0'");
+    CHECK_FAILS(parse(c, s.data), NDP_EINVAL, "job.yaml:1: unknown section 'a0'");
     ndp_str_release(&s);
     CHECK_FAILS(parse(c, "data: {files: &f [*f]}"), NDP_EINVAL, "'data.files' is a list");
 }
@@ -659,7 +663,8 @@ static void values_by_key(void **state) {
 
 #define CONFIG_TEST(name) cmocka_unit_test_setup_teardown(name, init, release)
 
-/* A number finds each key's name and value; a number beyond the last finds nothing. The limit on their lengths is kept. */
+/* A number finds each key's name and value; a number beyond the last finds nothing. The limit on their lengths is kept.
+ */
 static void keys_have_numbers(void **state) {
     (void)state;
     char name[NDP_KEY_NAME], *value;

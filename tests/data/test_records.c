@@ -179,9 +179,9 @@ static void bytes_of_other_programs(void **state) {
                   "\xff\xfe"
                   "a\0",
                   4, texts, NDP_EFORMAT, "a.txt:1: byte 0 of the file (0xff)");
-    check_refused(f, "a.jsonl", "{\"text\":\"a\0\"}", 13, texts, NDP_EFORMAT, "a.jsonl:1:1:11: a control character");
+    check_refused(f, "a.jsonl", "{\"text\":\"a\0\"}", 13, texts, NDP_EFORMAT, "a.jsonl:1: a control character in JSON text, at byte 11");
     check_refused(f, "a.jsonl", "{\"text\":\"ok\"}\n{\"text\":\"\xff\"}", 26, texts, NDP_EFORMAT,
-                  "a.jsonl:2:1:10: not valid UTF-8");
+                  "a.jsonl:2: not valid UTF-8, at byte 10");
 }
 
 /* A tokenizer with more tokens than the model is fine as long as none of them is needed. */

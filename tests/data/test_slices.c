@@ -134,9 +134,9 @@ static void slices_of_what_has_no_records(void **state) {
     CHECK_OK(ndp_dataset_prepare(&o, &path));
     free(path);
     o.splits = (const char *const[]){"train[1:]"};
-    CHECK_FAILS(ndp_dataset_prepare(&o, &path), NDP_EFORMAT, "a.jsonl:2:1:6: ");
+    CHECK_FAILS(ndp_dataset_prepare(&o, &path), NDP_EFORMAT, ", at byte 6");
     ndp_token_cache head;
-    CHECK_FAILS(ndp_dataset_sample(&o, &head), NDP_EFORMAT, "a.jsonl:2:1:6: ");
+    CHECK_FAILS(ndp_dataset_sample(&o, &head), NDP_EFORMAT, ", at byte 6");
     free(text);
     free(lines);
 }

@@ -170,7 +170,7 @@ static void attention_is_left_out_with_a_reason(void **state) {
     CHECK_FAILS(import_more(&i, "attn_implementation: kernels-community/sage-attention"), NDP_EINVAL,
                 "attention is exact");
     release(&i);
-    CHECK_FAILS(import_more(&i, "attention: flesh"), NDP_EINVAL, "their.yaml:4:12: 'attention' is 'flesh', expected");
+    CHECK_FAILS(import_more(&i, "attention: flesh"), NDP_EINVAL, "their.yaml:4: 'attention' is 'flesh', expected");
     release(&i);
 }
 
