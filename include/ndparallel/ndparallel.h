@@ -289,13 +289,15 @@ typedef struct ndp_plan_opts {
     const char *schedule;   /* a path: write the pipeline's table there, as torch's CSV; NULL: no */
     const char *timeline;   /* a path: simulate a step, write it as `trace` of ndp_train_opts does; NULL: no */
     const char *placements; /* a unit's name: print what a rank has of each of its values; "": of all; NULL: no */
+    const char *layout_picture; /* a path (.svg): draw what each rank holds; NULL: no */
 } ndp_plan_opts;
 #define NDP_PLAN_OPTS_INIT                                                                                             \
-    { -1, 0, false, false, NULL, NULL, NULL }
+    { -1, 0, false, false, NULL, NULL, NULL, NULL }
 /* What a run would do and need, for a world of any size, without starting ranks or loading weights: config.json is
  * enough. With `data` the model's weights must exist (NDP_EIO), the tokenizer and all data files are opened, and the
  * first 100 records or 1 MiB of each source are rendered and tokenized; the text then also has the run's lines about
- * its data. Writes nothing but `schedule` and `timeline`. */
+ * its data. Writes nothing but `schedule`, `timeline` and
+ * `layout_picture`. */
 NDP_API ndp_status ndp_plan(const ndp_config *c, const ndp_plan_opts *o, char **text);
 
 /* ---- verifying layouts: does a layout compute what one rank computes? ---- */

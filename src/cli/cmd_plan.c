@@ -27,8 +27,12 @@ static const cli_option options[] = {
      "Simulate a step on a machine of stated rates and write when each rank does what: a picture (FILE.svg) or Chrome "
      "trace events (FILE.json)",
      CLI_TEXT(plan_arguments, plan.timeline)},
+    {"layout-picture", 0, "FILE.svg",
+     "Draw the layout: which samples, tokens, layers, heads and slice of the parameters each rank holds",
+     CLI_TEXT(plan_arguments, plan.layout_picture)},
     {"placements", 0, "UNIT",
-     "Print the values of a unit (all: of every kind of unit), and what each rank has of them on every axis: same, cut, "
+     "Print the values of a unit (all: of every kind of unit), and what each rank has of them on every axis: same, "
+     "cut, "
      "part (a summand) or own (of its samples)",
      CLI_TEXT(plan_arguments, plan.placements)},
     CLI_JOB_DEVICE,

@@ -2,6 +2,7 @@
 #include "data/sample.h"
 #include "host/memory_need.h"
 #include "job/job_data.h"
+#include "plan/layout_picture.h"
 #include "plan/plan_parts.h"
 #include "step/timeline.h"
 
@@ -126,6 +127,10 @@ static ndp_status plan_job(const ndp_job *j, const ndp_plan_opts *o, const char 
         NDP_TRY(ndp_timeline_check_path(o->timeline));
         NDP_TRY(ndp_output_check(o->timeline));
     }
+    if (o->layout_picture) {
+        NDP_TRY(ndp_layout_picture_check_path(o->layout_picture));
+        NDP_TRY(ndp_output_check(o->layout_picture));
+    }
     if (o->schedule)
         NDP_TRY(ndp_pipeline_write(&j->pipeline, o->schedule));
     ndp_dry_run d;
@@ -136,6 +141,8 @@ static ndp_status plan_job(const ndp_job *j, const ndp_plan_opts *o, const char 
     ndp_status st = NDP_OK;
     for (int r = first; st == NDP_OK && r < end; r += stage)
         st = plan_rank(&d, &m, r, o->program, data, out);
+    if (st == NDP_OK && o->layout_picture)
+        st = ndp_layout_picture_write(&d, &m, o->layout_picture);
     if (st == NDP_OK)
         st = ndp_plan_check(&d, &m, &(ndp_plan_extras){o->timeline, o->placements}, out);
     ndp_model_release(&m);

@@ -1,7 +1,10 @@
 /* The files of a timeline: Chrome trace events, and a picture. */
 #include "step/timeline.h"
 
+#include "base/svg.h"
+
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #define ROW_OF(KIND, name, colour) {name, colour},
@@ -64,12 +67,13 @@ static bool has_kind(const ndp_timeline *t, int kind) {
 }
 
 static void add_legend(const ndp_timeline *t, ndp_str *out) {
+    char fill[32];
     for (int k = 0, x = LEFT; k < NDP_EVENT_KINDS; k++) {
         if (!has_kind(t, k))
             continue;
-        ndp_str_addf(
-            out, "<rect x=\"%d\" y=\"10\" width=\"14\" height=\"14\" fill=\"%s\"/><text x=\"%d\" y=\"21\">%s</text>\n",
-            x, kinds[k].colour, x + 20, kinds[k].name);
+        snprintf(fill, sizeof fill, "fill=\"%s\"", kinds[k].colour);
+        ndp_svg_box(out, x, 10, 14, 14, fill, NULL);
+        ndp_svg_text(out, x + 20, 21, "", "%s", kinds[k].name);
         x += LEGEND;
     }
 }
@@ -77,17 +81,17 @@ static void add_legend(const ndp_timeline *t, ndp_str *out) {
 /* An event, with its name as a tooltip, and the micro-batch where there is room. */
 static void add_rectangle(const ndp_timeline_event *e, double x, double width, int y, ndp_str *out) {
     int inset = e->kind == NDP_PART_SEND || e->kind == NDP_PART_COLLECTIVE ? 8 : 0; /* may lie on an action */
-    ndp_str_addf(out,
-                 "<rect x=\"%.2f\" y=\"%d\" width=\"%.2f\" height=\"%d\" fill=\"%s\" stroke=\"#ffffff\" "
-                 "stroke-width=\"0.4\"><title>%s, %.3f ms</title></rect>\n",
-                 x, y + inset, width, ROW - 4 - 2 * inset, kinds[e->kind].colour, e->name, 1e3 * (e->end - e->start));
+    char attributes[64], title[128];
+    snprintf(attributes, sizeof attributes, "class=\"gap\" fill=\"%s\" stroke-width=\"0.4\"", kinds[e->kind].colour);
+    snprintf(title, sizeof title, "%s, %.3f ms", e->name, 1e3 * (e->end - e->start));
+    ndp_svg_box(out, x, y + inset, width, ROW - 4 - 2 * inset, attributes, title);
     if (e->stage == NDP_NONE || width < 2 * LETTER)
         return;
-    ndp_str_addf(out, "<text x=\"%.2f\" y=\"%d\" text-anchor=\"middle\" pointer-events=\"none\">", x + width / 2,
-                 y + 17);
+    static const char *const on = "class=\"on\" text-anchor=\"middle\" pointer-events=\"none\"";
     if (width > 6 * LETTER)
-        ndp_str_addf(out, "%d: ", e->stage);
-    ndp_str_addf(out, "%d</text>\n", e->micro_batch);
+        ndp_svg_text(out, x + width / 2, y + 17, on, "%d: %d", e->stage, e->micro_batch);
+    else
+        ndp_svg_text(out, x + width / 2, y + 17, on, "%d", e->micro_batch);
 }
 
 /* 1, 2 or 5 times a power of ten, so that at most `ticks` of it fit into `length`. */
@@ -100,40 +104,31 @@ static void add_axis(double step, int rows, ndp_str *out) {
     enum { TICKS = 10 };
     double tick = step > 0 ? round_tick(step, TICKS) : 0;
     for (int k = 0; tick > 0 && k * tick <= step; k++)
-        ndp_str_addf(out, "<text x=\"%.2f\" y=\"%d\" text-anchor=\"middle\">%.4g ms</text>\n",
-                     LEFT + k * tick / step * (WIDTH - LEFT), TOP + rows * ROW + 14, 1e3 * k * tick);
+        ndp_svg_text(out, LEFT + k * tick / step * (WIDTH - LEFT), TOP + rows * ROW + 14, "text-anchor=\"middle\"",
+                     "%.4g ms", 1e3 * k * tick);
 }
 
 static void add_svg(const ndp_timeline *t, ndp_str *out) {
     double first = first_start(t), step = step_of(t), scale = step > 0 ? (WIDTH - LEFT) / step : 0;
     int rows = t->n_ranks;
-    ndp_str_addf(out,
-                 "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" font-family=\"sans-serif\" "
-                 "font-size=\"11\">\n<rect width=\"100%%\" height=\"100%%\" fill=\"#ffffff\"/>\n",
-                 WIDTH + 40, TOP + rows * ROW + 24);
+    ndp_svg_begin(out, WIDTH + 40, TOP + rows * ROW + 24, "what each rank does in a step", NULL, 0);
     add_legend(t, out);
     for (int row = 0, i = 0, y = TOP; row < rows; row++, y += ROW) {
         ndp_rank_time r = ndp_timeline_rank(t, row);
-        ndp_str_addf(out, "<text x=\"4\" y=\"%d\">rank %lld, bubble %.1f%%</text>\n", y + 17, (long long)r.rank,
-                     100 * bubble_of(&r));
+        ndp_svg_text(out, 4, y + 17, "", "rank %lld, bubble %.1f%%", (long long)r.rank, 100 * bubble_of(&r));
         for (; i < t->n && t->events[i].rank == r.rank; i++) {
             const ndp_timeline_event *e = &t->events[i];
             add_rectangle(e, LEFT + (e->start - first) * scale, (e->end - e->start) * scale, y, out);
         }
     }
     add_axis(step, rows, out);
-    ndp_str_add(out, "</svg>\n");
+    ndp_svg_end(out);
 }
 
 /* ---- files ---- */
 
-static bool ends_in(const char *path, const char *suffix) {
-    size_t n = strlen(path), k = strlen(suffix);
-    return n > k && strcmp(path + n - k, suffix) == 0;
-}
-
 ndp_status ndp_timeline_check_path(const char *path) {
-    NDP_CHECK(ends_in(path, ".json") || ends_in(path, ".svg"),
+    NDP_CHECK(ndp_ends_with(path, ".json") || ndp_ends_with(path, ".svg"),
               "'%s' ends neither in .json (Chrome trace events) nor in .svg (a picture)", path);
     return NDP_OK;
 }
@@ -141,7 +136,7 @@ ndp_status ndp_timeline_check_path(const char *path) {
 ndp_status ndp_timeline_write(const ndp_timeline *t, const char *path) {
     ndp_str text = {0};
     NDP_TRY(ndp_timeline_check_path(path));
-    if (ends_in(path, ".svg"))
+    if (ndp_ends_with(path, ".svg"))
         add_svg(t, &text);
     else
         add_json(t, &text);
