@@ -1,6 +1,7 @@
 /* One option of the table: reads, writes, copies and releases the member of ndp_config that it describes, by its type.
  */
 #include "config/entry.h"
+#include "config/meant.h"
 
 #include <errno.h>
 #include <math.h>
@@ -41,7 +42,6 @@ void ndp_option_expects(const ndp_option *o, ndp_str *out) {
 /* "'optimizer.lr' is 'fast', expected a number in [0, inf)" */
 ndp_status ndp_option_unexpected(const ndp_option *o, ndp_yaml *y, struct fy_node *node) {
     const char *text = ndp_yaml_text(node);
-    const char *meant = text && o->words ? ndp_nearest(text, o->words, count_words(o)) : NULL;
     ndp_str s = {0};
     ndp_str_addf(&s, "'%s%s%s' is ", o->section, *o->section ? "." : "", o->key);
     if (!text)
@@ -52,8 +52,8 @@ ndp_status ndp_option_unexpected(const ndp_option *o, ndp_yaml *y, struct fy_nod
         ndp_str_addf(&s, ndp_yaml_is_plain(node) ? "'%.60s'" : "the string \"%.60s\"", text);
     ndp_str_add(&s, ", expected ");
     ndp_option_expects(o, &s);
-    if (meant)
-        ndp_str_addf(&s, "; did you mean '%s'?", meant);
+    if (text && !ndp_yaml_is_null(node))
+        ndp_meant_add(o, text, !ndp_yaml_is_plain(node), &s);
     ndp_status st = ndp_yaml_fail(y, node, "%s", s.failed ? "a wrong value" : s.data);
     ndp_str_release(&s);
     return st;

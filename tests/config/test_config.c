@@ -313,6 +313,17 @@ static const char *const refused[][2] = {
     {"data: {shuffle: \"true\"}", "'data.shuffle' is the string \"true\", expected true or false"},
     {"data: {shuffle: 1}", "'data.shuffle' is '1', expected true or false"},
     {"precision: {compute: fp23}", "'precision.compute' is 'fp23', expected fp32, bf16 or fp64; did you mean 'fp32'?"},
+    {"precision: {compute: fp16}", "expected fp32, bf16 or fp64; did you mean 'bf16'? fp16 is not supported; bf16 has "
+                                   "fp32's range and needs no loss scaling"},
+    {"precision: {compute: BF16}", "; did you mean 'bf16'?\n"},
+    {"precision: {compute: \"no\"}", "; did you mean 'fp32'?\n"},
+    {"optimizer: {name: paged_adamw_8bit}", "; did you mean 'adamw'? its states are fp32"},
+    {"train: {steps: 1e3}", "; did you mean 1000?"},
+    {"train: {steps: \"500\"}", "; remove the quotes: 500"},
+    {"optimizer: {lr: \"1e-4\"}", "; remove the quotes: 1e-4"},
+    {"parallelism: {dp_shard_size: -1}", "; did you mean auto?"},
+    {"data: {shuffle: True}", "'data.shuffle' is 'True', expected true or false; did you mean 'true'?"},
+    {"data: {shuffle: \"false\"}", "; remove the quotes: false"},
     {"precision: {reduce: bf16}", "'precision.reduce' is 'bf16', expected fp32"},
     {"train: {transport: tcp}", "'train.transport' is 'tcp', expected auto, self, local, shm or mpi"},
     /* out of range */
