@@ -3,13 +3,30 @@
 #include "config/config.h"
 
 #include "base/hub.h"
+#include "config/foreign.h"
 #include "config/names.h"
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+/* Whether a name is that of a key, with its section: "optimizer.lr". */
+static bool is_key(const char *name) {
+    char known[NDP_KEY_NAME];
+    for (int i = 0; ndp_config_key(i, known) >= 0; i++)
+        if (strcmp(name, known) == 0)
+            return true;
+    return false;
+}
+
 static ndp_status fail_unknown(ndp_yaml *y, struct fy_node *node, const char *section, const char *key) {
+    const char *dot = section ? NULL : strchr(key, '.'), *colon = strchr(key, ':');
+    if (colon && colon > key)
+        return ndp_yaml_fail(y, node, "YAML needs a space after the colon: '%.*s: %.60s'", (int)(colon - key), key,
+                             colon + 1);
+    if (dot && is_key(key))
+        return ndp_yaml_fail(y, node, "'%s' is a name for --set; in a file it is %.*s: {%s: VALUE}", key,
+                             (int)(dot - key), key, dot + 1);
     char *message = ndp_names_unknown(section, key);
     ndp_status st = ndp_yaml_fail(y, node, "%s", message ? message : "unknown key");
     free(message);
@@ -79,8 +96,12 @@ static ndp_status read_section(reading *r, const char *section, struct fy_node *
     NDP_TRY(ndp_yaml_follow(y, &node));
     if (ndp_yaml_is_null(node)) /* all its keys are commented out */
         return NDP_OK;
-    if (!fy_node_is_mapping(node))
-        return ndp_yaml_fail(y, node, "'%s' is a section: expected KEY: VALUE below it", section);
+    if (!fy_node_is_mapping(node)) {
+        const char *text = ndp_yaml_text(node);
+        return text && strchr(text, ':')
+                   ? fail_unknown(y, node, section, text)
+                   : ndp_yaml_fail(y, node, "'%s' is a section: expected KEY: VALUE below it", section);
+    }
     void *place = NULL;
     for (struct fy_node_pair *pair; (pair = fy_node_mapping_iterate(node, &place));) {
         struct fy_node *key = fy_node_pair_key(pair), *value = fy_node_pair_value(pair);
@@ -102,6 +123,7 @@ static ndp_status read_document(reading *r) {
         return NDP_OK;
     if (!fy_node_is_mapping(y->root))
         return ndp_yaml_fail(y, y->root, "expected sections such as 'model:' and 'data:'");
+    NDP_TRY(ndp_foreign_refuse(y));
     void *place = NULL;
     for (struct fy_node_pair *pair; (pair = fy_node_mapping_iterate(y->root, &place));) {
         struct fy_node *key = fy_node_pair_key(pair);
@@ -152,6 +174,10 @@ static ndp_status read_into(ndp_config *c, ndp_yaml *y, const ndp_option *o) {
 }
 
 ndp_status ndp_config_parse(ndp_config *c, const char *text, size_t size, const char *what) {
+    NDP_CHECK(!ndp_foreign_is_toml(text, size),
+              "%s: a TOML file, as torchtitan's are; a job file is YAML: `ndparallel config --defaults` prints one to "
+              "fill in, and `ndparallel config import %s` says which of torchtitan's keys are which of ours",
+              what, what);
     ndp_yaml y;
     ndp_status st = ndp_yaml_open(&y, what, text, size, 0);
     if (st == NDP_OK)

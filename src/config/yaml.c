@@ -76,11 +76,31 @@ static const struct fy_diag_error *collected(const ndp_yaml *y) {
     return fy_diag_errors_iterate(y->diag, &place);
 }
 
+/* What to do about an error of the parser, by the words it begins with. */
+static const struct {
+    const char *message, *fix;
+} fixes[] = {
+    {"tab character may not be used as indentation", "indent with spaces"},
+    {"invalid indentation in mapping", "begin the keys of a section in the same column"},
+    {"invalid multiline plain key",
+     "begin the keys of a section in the same column, with a colon and a space after each"},
+    {"invalid nested block mapping on the same line", "put a text with a colon in quotes, and a section on a new line"},
+    {"plain scalar cannot start with", "put the text in quotes"},
+    {"missing comma in flow mapping", "after a { there are commas between keys, and a } at the end"},
+    {"missing document start", "a job file is YAML: sections such as model:, with KEY: VALUE below"},
+};
+
 static ndp_status fail_as_collected(const ndp_yaml *y, const char *otherwise) {
     const struct fy_diag_error *e = collected(y);
     if (!e)
         return ndp_yaml_fail_at(y, 1, 1 + y->start, otherwise);
-    return ndp_yaml_fail_at(y, e->line, e->column + (e->line == 1 ? y->start : 0), e->msg);
+    const char *fix = NULL;
+    for (int i = 0; i < NDP_COUNT(fixes) && !fix; i++)
+        fix = strncmp(e->msg, fixes[i].message, strlen(fixes[i].message)) == 0 ? fixes[i].fix : NULL;
+    char *both = fix ? ndp_format("%s; %s", e->msg, fix) : NULL;
+    ndp_status st = ndp_yaml_fail_at(y, e->line, e->column + (e->line == 1 ? y->start : 0), both ? both : e->msg);
+    free(both);
+    return st;
 }
 
 ndp_status ndp_yaml_fail(ndp_yaml *y, struct fy_node *node, const char *fmt, ...) {

@@ -1,6 +1,7 @@
 /* The entry: reads a file of another program, resolves what its keys mean together, and writes the job. */
 #include "import/import.h"
 
+#include "config/foreign.h"
 #include "import/import_table.h"
 #include <stdlib.h>
 #include <string.h>
@@ -11,29 +12,9 @@ static ndp_status assign(ndp_import *m) {
     return NDP_OK;
 }
 
-/* Whether the first line with words is the name of a TOML table, "[training]", and a later one sets a key. */
-static bool is_toml(const char *text, size_t size) {
-    char *copy = strndup(text, size), *rest = NULL;
-    bool table = false, key = false;
-    for (char *line = copy ? strtok_r(copy, "\r\n", &rest) : NULL; line && !key; line = strtok_r(NULL, "\r\n", &rest)) {
-        line += strspn(line, " \t");
-        size_t n = strspn(line, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.");
-        if (line[0] == '\0' || line[0] == '#')
-            continue;
-        if (line[0] == '[' && line[strcspn(line, "]")] == ']' && !strchr(line, ','))
-            table = true;
-        else if (n == 0 || !table)
-            break;
-        else
-            key = line[n + strspn(line + n, " \t")] == '=';
-    }
-    free(copy);
-    return key;
-}
-
 static ndp_status refuse_toml(const char *text, size_t size, const char *what) {
     NDP_CHECK(
-        !is_toml(text, size),
+        !ndp_foreign_is_toml(text, size),
         "%s: a TOML file, as torchtitan's configurations are; only YAML files of Axolotl and Accelerate (also JSON) "
         "are imported. `ndparallel config --defaults` prints a job file to fill in: torchtitan's "
         "data_parallel_replicate_degree, data_parallel_shard_degree, context_parallel_degree, "

@@ -340,7 +340,22 @@ static const char *const refused[][2] = {
     {"schedule: {min_lr_ratio: 1.01}", "expected a number in [0, 1]"},
     /* syntax, by the parser */
     {"data: [a\n", "job.yaml:1:9: flow sequence without a closing bracket\n  data: [a\n          ^"},
-    {"data:\n\tfiles: x", "job.yaml:2:1: tab character"},
+    {"data:\n\tfiles: x", "job.yaml:2:1: tab character may not be used as indentation; indent with spaces\n"},
+    {"train:\n  steps: 3\n seed: 1\n",
+     "job.yaml:3:2: invalid indentation in mapping; begin the keys of a section in the"},
+    {"train: {output_dir: @a}", "plain scalar cannot start with '@'; put the text in quotes\n"},
+    {"train:\n  steps:5\n", "job.yaml:2:3: YAML needs a space after the colon: 'steps: 5'\n"},
+    {"train: {steps:5}", "job.yaml:1:9: YAML needs a space after the colon: 'steps: 5'\n"},
+    {"optimizer.lr: 1e-3", "'optimizer.lr' is a name for --set; in a file it is optimizer: {lr: VALUE}\n"},
+    /* files of other programs */
+    {"# titan\n[model]\nname = \"llama3\"\n", "job.yaml: a TOML file, as torchtitan's are; a job file is YAML: "},
+    {"base_model: m\noptimizer: adamw_torch\n", "job.yaml:1:1: a file of Axolotl, not a job file; convert it: "
+                                                "ndparallel config import job.yaml -o converted.yaml\n"},
+    {"mixed_precision: bf16\ndistributed_type: FSDP\n", "job.yaml:2:1: a file of `accelerate config`, not a job file"},
+    {"{\"model_type\": \"llama\"}",
+     "a model's config.json, not a job file; a job file names it as model: {config: job.yaml}\n"},
+    {"{\"zero_optimization\": {}}", "a file of DeepSpeed, not a job file; `ndparallel config --defaults`"},
+    {"train: {steps: 1}\nbase_model: m", "job.yaml:2:1: unknown section 'base_model'"},
     {"a: 'x' y", "job.yaml:1:8: invalid trailing content after single-quoted scalar"},
     {"train: {steps: 1}\n---\ntrain: {steps: 2}", "job.yaml:3:1: a second document; a configuration has one"},
     {"train: {steps: 1}\n---\n", "job.yaml"},
