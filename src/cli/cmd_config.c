@@ -49,7 +49,7 @@ static ndp_status defaults_text(char **text) {
 typedef struct import_arguments {
     ndp_import_opts opts;
     cli_list assignments;
-    const char *file, *output;
+    const char *file, *output, *keys;
 } import_arguments;
 
 static const cli_option import_options[] = {
@@ -58,6 +58,10 @@ static const cli_option import_options[] = {
      CLI_LIST(import_arguments, assignments)},
     {"ranks", 0, "N", "Number of ranks, if the file does not give it",
      CLI_INT(import_arguments, opts.ranks, 1, 1 << 20)},
+    {"keys", 0, "PROGRAM",
+     "Convert nothing: print what becomes of each key of axolotl or accelerate, as Markdown tables; instead of "
+     "FILE, imported, left-out or unsupported selects one",
+     CLI_TEXT(import_arguments, keys)},
     {"force", 0, NULL, "Drop unknown keys, and unsupported keys that change the result, instead of failing",
      CLI_FLAG(import_arguments, opts.force)},
     {0},
@@ -71,7 +75,8 @@ static void take_file(void *arguments, struct argp_state *state, char *word) {
 }
 
 static void check_import(void *arguments, struct argp_state *state) {
-    if (!((const import_arguments *)arguments)->file)
+    const import_arguments *a = arguments;
+    if (!a->keys && !a->file)
         argp_error(state, "no file; give one, such as axolotl.yaml or default_config.yaml");
 }
 
@@ -116,6 +121,12 @@ static int import_file(int argc, char **argv) {
         .check = check_import};
     import_arguments a = {.opts = NDP_IMPORT_OPTS_INIT};
     cli_parse(&command, argc, argv, &a);
+    if (a.keys) {
+        char *tables = NULL;
+        ndp_status st = ndp_config_import_keys(a.keys, a.file, &tables);
+        free(a.assignments.items);
+        return cli_print(st, tables, false);
+    }
     a.opts.assignments = a.assignments.items;
     a.opts.assignment_count = a.assignments.n;
     ndp_config *c = NULL;

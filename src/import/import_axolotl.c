@@ -24,6 +24,8 @@ static const char no_images[] = "only text is supported";
 static const char message_keys[] = "of a message, the role, the content and reasoning_content are read";
 static const char whole_turns[] = "data.train_on: assistant trains on whole turns of the assistant";
 static const char given_system[] = "a system message has to be among the messages of a record";
+static const char plugins_known[] = "plugins for speed: Cut Cross Entropy, Liger, kernels; any other is not supported";
+static const char in_hub_name[] = "`org/name@revision:config/split`";
 static const char not_read[] = "Axolotl no longer reads this key";
 static const char thoughts[] = "reasoning is read from reasoning_content, thinking or reasoning, or from <think>...</think> in the content";
 
@@ -123,7 +125,8 @@ static const import_key keys[] = {
     {axolotl, "fsdp_config", SECTION("fsdp"), .prefix = "fsdp_"},
     {axolotl, "fsdp_version", LEFT(one_sharding)},
     {axolotl, "fsdp_final_state_dict_type", LEFT(always_sharded)},
-    {axolotl, "deepspeed", EACH(ndp_import_deepspeed)},
+    {axolotl, "deepspeed", EACH(ndp_import_deepspeed), INSIDE("deepspeed"), SETTLED_BY("parallelism.dp_shard_size"),
+     .why = "a file, or its keys; of a missing file the name gives the stage"},
     {axolotl, "ddp", LEFT("the number of replicas is parallelism.dp_replicate_size")},
     {axolotl, "ddp_*", LEFT(overlapped)},
     {axolotl, "ddp_timeout", LEFT("NDP_COMM_TIMEOUT sets how long ranks wait for each other")},
@@ -185,11 +188,11 @@ static const import_key keys[] = {
     {axolotl, "sage_attention s2_attention", REFUSED(exact_attention)},
     {axolotl, "torch_compile* deepcompile liger_* cut_cross_entropy chunked_cross_entropy* unsloth_* llama4_linearized_experts "
               "experts_implementation use_kernels use_scattermoe use_sonicmoe", LEFT(own_kernels)},
-    {axolotl, "plugins", EACH(ndp_import_plugins)},
+    {axolotl, "plugins", EACH(ndp_import_plugins), .why = plugins_known},
     {axolotl, "diffusion", REFUSED(one_loss)},
 
     /* the data: keys of all sets */
-    {axolotl, "datasets pretraining_dataset", EACH(ndp_import_datasets), SETTLED_BY("data.files")},
+    {axolotl, "datasets pretraining_dataset", EACH(ndp_import_datasets), INSIDE(dataset), SETTLED_BY("data.files")},
     {axolotl, "test_datasets", EACH(ndp_import_datasets), SETTLED_BY("data.validation_files")},
     {axolotl, "val_set_size", NUMBER(read.val_set_size, "[0, inf)")},
     {axolotl, "sequence_len", INT(job.data.sequence_length, 1, 1 << 24)},
@@ -225,12 +228,13 @@ static const import_key keys[] = {
     /* a data set */
     {dataset, "path", TEXT(set.path)},
     {dataset, "data_files", LIST(set.files)},
-    {dataset, "type", EACH(ndp_import_dataset_type)},
+    {dataset, "type", EACH(ndp_import_dataset_type), INSIDE(prompter), SETTLED_BY("data.format"),
+     .why = "completion, pretrain, chat_template, alpaca, sharegpt, input_output"},
     {dataset, "ds_type", TEXT(set.ds_type)},
     {dataset, "field text_column", TEXT(set.text)},
     {dataset, "field_messages", TEXT(set.messages)},
     {dataset, "chat_template", TEXT(set.template)},
-    {dataset, "split", EACH(ndp_import_dataset_split)},
+    {dataset, "split", EACH(ndp_import_dataset_split), SETTLED_BY("data.files"), .why = in_hub_name},
     {dataset, "name", TEXT(set.config)},
     {dataset, "revision", TEXT(set.revision)},
     {dataset, "trust_remote_code", LEFT(no_hub)},
@@ -257,7 +261,7 @@ static const import_key keys[] = {
     {mappings, "content", TEXT(set.content)},
     {mappings, "reasoning_content", WORD(read.ignored, thought_key)},
     {mappings, "*", REFUSED(message_keys), SETTLED_BY("data.files")},
-    {roles, "*", EACH(ndp_import_role)},
+    {roles, "*", EACH(ndp_import_role), SETTLED_BY("data.roles")},
     {prompter, "field_instruction", TEXT(set.prompt)},
     {prompter, "field_input", TEXT(set.input)},
     {prompter, "field_output", TEXT(set.response)},

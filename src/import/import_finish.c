@@ -269,9 +269,9 @@ ndp_status ndp_import_finish(ndp_import *m) {
     }
     NDP_TRY(finish_optimizer(m));
     NDP_TRY(ndp_import_finish_steps(m));
-    if (!m->job.model.path)
+    if (!m->job.model.path && !m->job.model.config)
         SAY(m, "no base_model: set model.path\n");
-    else
+    else if (m->job.model.path)
         NDP_TRY(check_model(m));
     NDP_TRY(ndp_import_finish_data(m));
     return ndp_import_finish_events(m);

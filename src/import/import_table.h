@@ -6,6 +6,8 @@
 #include "import/import_parts.h"
 
 extern const import_table ndp_import_axolotl, ndp_import_accelerate;
+/* All of them; ends with NULL. */
+extern const import_table *const ndp_import_tables[];
 /* Sets the tables and the dialect that knows the most keys of the file. */
 NDP_API ndp_status ndp_import_choose(ndp_import *m);
 
@@ -19,6 +21,7 @@ NDP_API ndp_status ndp_import_choose(ndp_import *m);
 #define LIST(member) IMPORT_VALUE, .type = NDP_OPTION_LIST, INTO(member)
 #define WORD(member, choices) IMPORT_WORD, INTO(member), .words = choices
 #define SECTION(name) IMPORT_SECTION, .inside = name
+#define INSIDE(name) .inside = name /* of EACH: the section whose keys it reads */
 #define EACH(function) IMPORT_EACH, .each = function
 #define LEFT(reason) IMPORT_LEFT, .why = reason
 #define REFUSED(reason) IMPORT_REFUSED, .why = reason

@@ -1,7 +1,7 @@
 /* All keys, and the kinds of files that have them. */
 #include "import/import_table.h"
 
-static const import_table *const tables[] = {&ndp_import_axolotl, &ndp_import_accelerate, NULL};
+const import_table *const ndp_import_tables[] = {&ndp_import_axolotl, &ndp_import_accelerate, NULL};
 
 /* The defaults of Axolotl and of the transformers' Trainer below it. */
 static const char *const axolotl_defaults[] = {"model.path=null",          "data.sequence_length=512",
@@ -17,7 +17,7 @@ static const import_dialect dialects[] = {{"parallelism", "a ParallelismConfig",
 
 ndp_status ndp_import_choose(ndp_import *m) {
     int most = 0;
-    m->tables = tables;
+    m->tables = ndp_import_tables;
     if (!m->yaml.root || !fy_node_is_mapping(m->yaml.root))
         return ndp_yaml_fail(&m->yaml, m->yaml.root, "expected the keys of an Axolotl or Accelerate configuration");
     for (int d = 0; d < NDP_COUNT(dialects); d++) {
@@ -25,7 +25,8 @@ ndp_status ndp_import_choose(ndp_import *m) {
         void *place = NULL;
         for (struct fy_node_pair *pair; (pair = fy_node_mapping_iterate(m->yaml.root, &place));) {
             const char *name = ndp_yaml_text(fy_node_pair_key(pair));
-            known += name && ndp_import_key(tables, dialects[d].section, "parallelism_config_", name) != NULL;
+            known +=
+                name && ndp_import_key(ndp_import_tables, dialects[d].section, "parallelism_config_", name) != NULL;
         }
         if (known > most) {
             most = known;

@@ -144,4 +144,14 @@ says err 'cannot write none/job.yaml'
 run config improt a.yaml
 refused "unknown key 'improt'"
 
+# What becomes of each key: tables for a page.
+run config import --keys accelerate
+code_is 0
+says out '^### Imported$' '^\| `parallelism_config.sp_size` \| `parallelism.sp_size` \|  \|$'
+run config import --keys axolotl unsupported
+code_is 0
+says out '^\| axolotl \| reason \| `--set` of this key continues \|$' '^\| `adapter`, `lora_model_dir`'
+run config import --keys torchtitan
+refused "--keys 'torchtitan': expected axolotl or accelerate"
+
 end_of_cases
