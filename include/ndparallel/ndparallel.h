@@ -351,7 +351,7 @@ typedef struct ndp_verify_opts {
 #define NDP_VERIFY_OPTS_INIT                                                                                           \
     { NULL, 0, NDP_VERIFY_STEPS, NULL, NULL }
 /* Trains the job for a few steps on one rank and then on every layout, with the same global batches, and compares the
- * runs with the bounds of proof 3 (docs/ARCHITECTURE.md). Ranks are threads of this process, with cores / ranks threads
+ * runs with the bounds of proof 3 (docs/proofs.md). Ranks are threads of this process, with cores / ranks threads
  * each; only the cache of tokenized data is written. The job's layout, train.ranks and train.threads are ignored, and
  * the lr of AdamW and Muon is limited to 1e-3, that of Lion to 1e-4, up to which the bounds hold. If a layout of
  * several axes disagrees, each of its axes is run alone. verdicts: an array of o->n, provided by the caller. All

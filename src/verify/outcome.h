@@ -1,5 +1,5 @@
 /* The outcome of a run, and the distance between two outcomes: the comparison and the bounds of proof 3
- * (docs/ARCHITECTURE.md), for `verify` and for the tests of layouts. */
+ * (docs/proofs.md), for `verify` and for the tests of layouts. */
 #ifndef NDP_VERIFY_OUTCOME_H
 #define NDP_VERIFY_OUTCOME_H
 
