@@ -1,7 +1,8 @@
 /* The tables that `ndparallel config import --keys` prints. */
 #include "import/import_table.h"
 
-#include "check.h"
+#include "import/imported.h"
+
 #include <stdlib.h>
 
 static char *keys_of(const char *program, const char *part) {
@@ -84,6 +85,153 @@ static void imported_keys_exist(void **state) {
     assert_true(found > 60);
 }
 
+/* ---- what a key sets is what the table says ---- */
+
+/* A value of a key that changes the job, and what else the file needs for that. */
+typedef struct sample {
+    const char *key, *value, *with;
+} sample;
+#define HELD_OUT "max_steps: 100\nval_set_size: 0.5\n"
+static const sample axolotl_samples[] = {
+    {"base_model", "other", ""},
+    {"tokenizer_config", "letters", ""},
+    {"tensor_parallel_size", "2", ""},
+    {"context_parallel_size", "2", ""},
+    {"dp_shard_size", "2", ""},
+    {"dp_replicate_size", "2", ""},
+    {"expert_parallel_size", "2", ""},
+    {"world_size", "4", ""},
+    {"ring_attn_func", "batch_zigzag", "context_parallel_size: 2\n"},
+    {"fsdp", "[full_shard]", "world_size: 4\n"},
+    {"micro_batch_size", "3", ""},
+    {"gradient_accumulation_steps", "3", ""},
+    {"batch_size", "4", ""},
+    {"num_epochs", "3", ""},
+    {"max_steps", "77", ""},
+    {"seed", "5", ""},
+    {"optimizer", "sgd", ""},
+    {"learning_rate", "0.5", ""},
+    {"adam_beta1", "0.5", ""},
+    {"adam_beta2", "0.5", ""},
+    {"adam_epsilon", "0.5", ""},
+    {"weight_decay", "0.5", ""},
+    {"max_grad_norm", "0.5", ""},
+    {"lr_scheduler", "linear", ""},
+    {"cosine_min_lr_ratio", "0.5", ""},
+    {"warmup_steps", "5", "max_steps: 100\n"},
+    {"warmup_ratio", "0.5", ""},
+    {"bf16", "false", ""},
+    {"bfloat16", "true", "bf16: false\n"},
+    {"float32", "true", ""},
+    {"gradient_checkpointing", "true", ""},
+    {"val_set_size", "0.5", ""},
+    {"sequence_len", "99", ""},
+    {"excess_length_strategy", "truncate", ""},
+    {"sample_packing", "true", ""},
+    {"pretrain_multipack_attn", "false", ""},
+    {"train_on_inputs", "true", ""},
+    {"chat_template", "llama3", ""},
+    {"curriculum_sampling", "true", "shuffle_merged_datasets: false\n"},
+    {"shuffle_merged_datasets", "false", "curriculum_sampling: true\n"},
+    {"output_dir", "elsewhere", ""},
+    {"save_steps", "7", "max_steps: 100\n"},
+    {"saves_per_epoch", "2", "max_steps: 100\n"},
+    {"save_strategy", "steps", "max_steps: 100\n"},
+    {"save_total_limit", "9", ""},
+    {"logging_steps", "3", ""},
+    {"eval_steps", "7", HELD_OUT},
+    {"evals_per_epoch", "2", HELD_OUT},
+    {"eval_strategy", "steps", HELD_OUT},
+    {0},
+};
+#define HYBRID "distributed_type: FSDP\nfsdp_config: {fsdp_sharding_strategy: HYBRID_SHARD}\nnum_processes: 4\n"
+static const sample accelerate_samples[] = {
+    {"num_processes", "4", ""},
+    {"num_machines", "2", HYBRID},
+    {"distributed_type", "FSDP", "num_processes: 4\n"},
+    {"mixed_precision", "bf16", ""},
+    {"gradient_accumulation_steps", "3", ""},
+    {"gradient_clipping", "0.5", ""},
+    {0},
+};
+
+static const sample *sample_of(const sample *samples, const char *names) {
+    for (const sample *s = samples; s->key; s++) {
+        const char *at = strstr(names, s->key);
+        size_t n = strlen(s->key);
+        if (at && (at == names || at[-1] == ' ') && (at[n] == '\0' || at[n] == ' '))
+            return s;
+    }
+    return NULL;
+}
+
+/* The keys of ours in the row of a key, as "`a`, `b`". */
+static char *targets_of(const char *table, const char *key) {
+    char *cell = ndp_format("`%s`", key);
+    const char *at = strstr(table, cell), *from;
+    free(cell);
+    assert_non_null(at);
+    while (at > table && at[-1] != '\n')
+        at--;
+    from = strstr(at, " | ") + 3;
+    return strndup(from, (size_t)(strstr(from, " | ") - from));
+}
+
+/* Whether one of these keys has another value in `b` than in `a`. */
+static bool any_differs(char *targets, const imported *a, const imported *b) {
+    bool differs = false;
+    char *rest = NULL;
+    for (char *key = strtok_r(targets, "`, ", &rest); key; key = strtok_r(NULL, "`, ", &rest)) {
+        char *before, *after;
+        CHECK_OK(ndp_config_get(&a->c, key, &before));
+        CHECK_OK(ndp_config_get(&b->c, key, &after));
+        differs |= strcmp(before, after) != 0;
+        free(before);
+        free(after);
+    }
+    return differs;
+}
+
+static void check_sample(const char *table, const char *base, const sample *s) {
+    imported without, with;
+    char *targets = targets_of(table, s->key), *before = ndp_format("%s%s", base, s->with),
+         *after = ndp_format("%s%s%s: %s\n", strcmp(s->key, "base_model") == 0 ? "" : base, s->with, s->key, s->value);
+    CHECK_OK(import(&without, before, NULL));
+    CHECK_OK(import(&with, after, NULL));
+    if (!any_differs(targets, &without, &with))
+        fail_msg("%s: %s does not change what the table says", s->key, s->value);
+    release(&without);
+    release(&with);
+    free(targets);
+    free(before);
+    free(after);
+}
+
+static void keys_set_what_the_table_says(void **state) {
+    (void)state;
+    static const struct {
+        const char *section, *base;
+        const sample *samples;
+    } programs[] = {{"axolotl", "base_model: m\ndatasets: [{path: a.jsonl, type: chat_template}]\n", axolotl_samples},
+                    {"accelerate", "compute_environment: LOCAL_MACHINE\n", accelerate_samples}};
+    for (int p = 0; p < NDP_COUNT(programs); p++) {
+        char *table = keys_of(programs[p].section, "imported");
+        for (const import_table *const *t = ndp_import_tables; *t; t++)
+            for (int i = 0; i < (*t)->n; i++) {
+                const import_key *k = &(*t)->keys[i];
+                bool reads = (k->kind == IMPORT_VALUE || k->kind == IMPORT_WORD) && !k->why;
+                /* fp16 only turns off what is not supported */
+                if (!reads || strcmp(k->section, programs[p].section) != 0 || strcmp(k->names, "fp16") == 0)
+                    continue;
+                const sample *s = sample_of(programs[p].samples, k->names);
+                if (!s)
+                    fail_msg("%s has no sample", k->names);
+                check_sample(table, programs[p].base, s);
+            }
+        free(table);
+    }
+}
+
 static void check_line(const char *text, const char *line) {
     if (!strstr(text, line))
         fail_msg("no line '%s'", line);
@@ -142,7 +290,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_row_is_listed),    cmocka_unit_test(imported_keys_exist),
         cmocka_unit_test(rows_say_what_happens),  cmocka_unit_test(one_table_has_no_heading),
-        cmocka_unit_test(other_words_are_errors),
+        cmocka_unit_test(other_words_are_errors), cmocka_unit_test(keys_set_what_the_table_says),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
