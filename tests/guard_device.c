@@ -125,7 +125,7 @@ static ndp_status guard_open(const ndp_device *d, const ndp_device_opts *opts, n
     NDP_CHECK(opts->local_rank < MOST_RANKS, "a guard for rank %d; %d at most", opts->local_rank, MOST_RANKS);
     guard_context *c = malloc(sizeof *c);
     if (!c)
-        return NDP_FAIL(NDP_ENOMEM, "no memory for the device %s", d->name);
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the device %s", d->name);
     ndp_device_opts own = *opts;
     own.source = NULL;
     c->guard = g;
@@ -192,7 +192,7 @@ static ndp_status guard_queue_create(ndp_device_context *context, ndp_queue **ou
     guard_context *c = (guard_context *)context;
     guard_queue *q = malloc(sizeof *q);
     if (!q)
-        return NDP_FAIL(NDP_ENOMEM, "no memory for a queue");
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a queue");
     q->guard = c->guard;
     q->rank = c->rank;
     ndp_status st = c->guard->inner->queue_create(c->inner, &q->inner);
@@ -249,7 +249,7 @@ ndp_status ndp_guard_create(const ndp_device *inner, ndp_device **out) {
         return NDP_FAIL(NDP_EBUG, "a guard around %s: it runs no kernels or its memory is not the host's", inner->name);
     guard *g = calloc(1, sizeof *g);
     if (!g)
-        return NDP_FAIL(NDP_ENOMEM, "no memory for a guard");
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a guard");
     g->inner = inner;
     pthread_mutex_init(&g->lock, NULL);
     wrap_kernels(g);

@@ -40,7 +40,7 @@ static ndp_status fail_open(const char *path) {
     int cause = errno;
     struct stat link;
     if (cause == ENOENT && lstat(path, &link) == 0 && S_ISLNK(link.st_mode))
-        return NDP_FAIL(NDP_EIO, "cannot read '%s': it is a link to a file that is not there", path);
+        return NDP_FAIL(NDP_EIO, "cannot read '%s': it is a link to a missing file", path);
     errno = cause;
     return IO_FAIL("read", path);
 }

@@ -81,7 +81,7 @@ static ndp_status scan(const char *text, size_t size, const char *what, int64_t 
             i++;
         }
         if (!quoted && c == '\'')
-            return ndp_json_fail_at(text, size, i, what, "strings of JSON are in double quotes");
+            return ndp_json_fail_at(text, size, i, what, "JSON strings need double quotes");
         if (!quoted && c == ':') {
             if (zero != SIZE_MAX)
                 return ndp_json_fail_at(text, size, zero, what, "a key with a zero character");
@@ -122,7 +122,7 @@ static ndp_status parse_value(struct json_tokener *tok, const char *text, size_t
         return ndp_json_fail_at(text, size, end, what, json_tokener_error_desc(error));
     if (count_members(o) != colons) { /* json-c silently keeps the last of two equal keys */
         json_object_put(o);
-        return NDP_FAIL(NDP_EFORMAT, "%s: an object holds the same key twice", what);
+        return NDP_FAIL(NDP_EFORMAT, "%s: an object has the same key twice", what);
     }
     *out = o;
     return NDP_OK;
@@ -141,7 +141,7 @@ static ndp_status parse_text(const char *text, size_t size, const char *what, in
 
 ndp_status ndp_json_parse(const char *text, size_t size, const char *what, struct json_object **out) {
     if (size >= INT_MAX)
-        return NDP_FAIL(NDP_EFORMAT, "%s: %zu bytes of JSON; the most that can be read is 2 GiB", what, size);
+        return NDP_FAIL(NDP_EFORMAT, "%s: %zu bytes of JSON; at most 2 GiB can be read", what, size);
     size_t valid = ndp_utf8_valid_prefix(text, size);
     if (valid < size)
         return ndp_json_fail_at(text, size, valid, what, "not valid UTF-8");

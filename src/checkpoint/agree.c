@@ -29,7 +29,8 @@ static ndp_status exchange(ndp_comm *world, int64_t *word, char message[1024], i
         return NDP_OK;
     int64_t first = ndp_comm_size(world) - (*word >> 8);
     if (first < 0 || first >= ndp_comm_size(world) || (*word & 0xff) == 0)
-        return NDP_FAIL(NDP_ECOMM, "a failure was reported by rank %lld of %d; do all ranks run the same build?",
+        return NDP_FAIL(NDP_ECOMM,
+                        "rank %lld of %d, which does not exist, reported a failure; do all ranks run the same build?",
                         (long long)first, ndp_comm_size(world));
     *root = (int)first;
     NDP_TRY(ndp_share_now(world, message, 1024, *root));

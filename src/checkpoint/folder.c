@@ -161,7 +161,7 @@ static ndp_status find_files(const char *folder, const char *stem, bool *single)
     return NDP_FAIL(NDP_EIO, "'%s' holds neither %s.safetensors nor %s.safetensors.index.json%s", folder, stem, stem,
                     pickled ? "; pytorch_model.bin is not read: transformers saves it as safetensors with "
                               "AutoModelForCausalLM.from_pretrained(FOLDER).save_pretrained(FOLDER)"
-                            : "; download or copy the weights, too");
+                            : "; download or copy the weights as well");
 }
 
 static ndp_status open_files(ndp_weights *w, const char *folder, const char *stem) {

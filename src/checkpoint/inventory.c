@@ -169,7 +169,8 @@ static ndp_status check_rest(const inventory *v, const char (*names)[64], int n)
     NDP_TRY(one_verifies(v, names, n, false, &rest));
     if (!rest)
         NDP_TRY(one_verifies(v, names, n, true, &lost));
-    NDP_CHECK(rest || !lost, "no checkpoint in '%s' that verifies would be left; --force removes it anyway", v->folder);
+    NDP_CHECK(rest || !lost, "this would leave no checkpoint in '%s' that verifies; --force removes it anyway",
+              v->folder);
     return NDP_OK;
 }
 

@@ -50,7 +50,7 @@ static ndp_status read_patience(double *patience) {
     char *end;
     *patience = text ? strtod(text, &end) : NDP_LOCK_PATIENCE;
     NDP_CHECK(!text || (end != text && !*end && *patience > 0 && isfinite(*patience)),
-              "NDP_LOCK_PATIENCE is \"%s\"; it takes a positive number of seconds", text);
+              "NDP_LOCK_PATIENCE is \"%s\", expected a positive number of seconds", text);
     return NDP_OK;
 }
 
@@ -175,14 +175,13 @@ static const char *place(const ndp_holder *h, const ndp_holder *self) {
 }
 
 static ndp_status refuse_elsewhere(const ndp_lock *l, const ndp_holder *h) {
-    return NDP_FAIL(
-        NDP_EINVAL,
-        "the run folder %s is in use: process %lld on '%s' holds %s/lock (generation %lld), and from here nothing says "
-        "whether it still runs: that is %s. If `ps -p %lld` there shows no such process, remove %s/lock; or give "
-        "--resume and --restarts (under Slurm --resume is enough): it takes over once the counter in that file has "
-        "stood still for %g s",
-        l->folder, (long long)h->pid, h->host, l->folder, (long long)h->generation, place(h, &l->self),
-        (long long)h->pid, l->folder, l->patience);
+    return NDP_FAIL(NDP_EINVAL,
+                    "the run folder %s is in use: process %lld on '%s' holds %s/lock (generation %lld), and this host "
+                    "cannot tell whether it still runs: that is %s. If `ps -p %lld` there shows no such process, "
+                    "remove %s/lock; or give --resume and --restarts (under Slurm --resume is enough): it takes over "
+                    "once the counter in that file has stood still for %g s",
+                    l->folder, (long long)h->pid, h->host, l->folder, (long long)h->generation, place(h, &l->self),
+                    (long long)h->pid, l->folder, l->patience);
 }
 
 /* ---- taking the lock ---- */
@@ -346,7 +345,7 @@ ndp_status ndp_lock_check(const ndp_lock *l) {
     if (!there)
         return NDP_FAIL(NDP_EINVAL,
                         "%s is gone, so another run may write into this folder; this run stops, and nothing more of it "
-                        "is saved. Go on with --resume",
+                        "is saved. Continue with --resume",
                         l->path);
     if (ndp_holder_same(&h, &l->self))
         return NDP_OK;

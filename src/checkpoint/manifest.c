@@ -86,7 +86,8 @@ static ndp_status check_version(ndp_manifest *m, const char *text, size_t size, 
     if (version != 1)
         NDP_TRY(check_hash(text, size, what, &m->hash));
     if (version > VERSION)
-        return NDP_FAIL(NDP_ENOTSUP, "%s: a checkpoint of version %lld; this program reads versions 1 to %d", what,
+        return NDP_FAIL(NDP_ENOTSUP,
+                        "%s: checkpoint version %lld is not supported; this program reads versions 1 to %d", what,
                         (long long)version, VERSION);
     m->version = version == 1 ? 1 : VERSION;
     return NDP_OK;
@@ -231,7 +232,8 @@ static bool is_listed(const ndp_manifest *m, const char *name) {
 static ndp_status check_listed(void *manifest, const char *folder, const char *name) {
     bool weights = ndp_ends_with(name, ".safetensors") || ndp_ends_with(name, ".safetensors.index.json");
     if (weights && !is_listed(manifest, name))
-        return NDP_FAIL(NDP_EFORMAT, "'%s/%s' is not in the manifest: it is no file of this checkpoint", folder, name);
+        return NDP_FAIL(NDP_EFORMAT, "'%s/%s' is not in the manifest: it does not belong to this checkpoint", folder,
+                        name);
     return NDP_OK;
 }
 
@@ -248,12 +250,12 @@ static ndp_status check_folder(const char *path) {
     bool found = stat(path, &info) == 0;
     int cause = errno;
     if (found && !S_ISDIR(info.st_mode))
-        return NDP_FAIL(NDP_EFORMAT, "'%s' is %s, not the folder of a checkpoint", path,
+        return NDP_FAIL(NDP_EFORMAT, "'%s' is %s, not a checkpoint folder", path,
                         S_ISREG(info.st_mode)    ? "a file"
                         : S_ISFIFO(info.st_mode) ? "a pipe"
                                                  : "a device or socket");
     if (!found && (cause == ENOENT || cause == ELOOP || cause == ENOTDIR) && lstat(path, &link) == 0)
-        return NDP_FAIL(NDP_EFORMAT, "'%s' is a link to nothing, not the folder of a checkpoint", path);
+        return NDP_FAIL(NDP_EFORMAT, "'%s' is a dangling link, not a checkpoint folder", path);
     return found ? NDP_OK : NDP_FAIL(NDP_EIO, "cannot read '%s': %s", path, strerror(cause));
 }
 

@@ -36,7 +36,8 @@ static ndp_status find_paths(const char *folder, ndp_new_folder *f) {
     else
         snprintf(f->parent, sizeof f->parent, "%s", slash ? "/" : ".");
     char *hidden = ndp_format(".%s.tmp-folder", name);
-    ndp_status st = hidden ? ndp_path_join(f->beside, f->parent, hidden) : NDP_FAIL(NDP_ENOMEM, "no memory for a name");
+    ndp_status st =
+        hidden ? ndp_path_join(f->beside, f->parent, hidden) : NDP_FAIL(NDP_ENOMEM, "not enough memory for a name");
     free(hidden);
     return st;
 }

@@ -179,13 +179,12 @@ static ndp_status share_wrong(ndp_comm *world, const chunk_check *r, ndp_examine
 static ndp_status compare_manifests(ndp_comm *world, const ndp_manifest *m, const char *path) {
     ndp_hash128 first = m->hash;
     NDP_TRY(ndp_share_now(world, &first, sizeof first, 0));
-    return ndp_agree(world,
-                     ndp_hash128_equal(first, m->hash)
-                         ? NDP_OK
-                         : NDP_FAIL(NDP_EIO,
-                                    "'%s' has a different manifest here than on rank 0: train.output_dir has to be "
-                                    "on a disk that all hosts share",
-                                    path));
+    return ndp_agree(world, ndp_hash128_equal(first, m->hash)
+                                ? NDP_OK
+                                : NDP_FAIL(NDP_EIO,
+                                           "'%s' has a different manifest here than on rank 0: train.output_dir must "
+                                           "be on a disk that all hosts share",
+                                           path));
 }
 
 static ndp_status read_data(ndp_comm *world, const char *path, const ndp_manifest *m, int threads, ndp_examined *out) {

@@ -10,7 +10,7 @@ static void refuse_cluster(void *arguments, struct argp_state *state, const char
     (void)arguments;
     (void)value;
     argp_failure(state, 1, 0,
-                 "--cluster is not built yet: the search for a layout comes with the cost model. Without it `plan` "
+                 "--cluster is not supported: layouts are not searched for. Without it `plan` "
                  "shows the memory and the traffic of the job's own layout");
 }
 

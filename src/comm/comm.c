@@ -266,7 +266,7 @@ void ndp_window_destroy(ndp_window *w) {
 ndp_status ndp_plain_comm_create(ndp_transport *t, ndp_group group, const char *name, ndp_comm **out) {
     ndp_comm *c = calloc(1, sizeof *c);
     if (!c)
-        return NDP_FAIL(NDP_ENOMEM, "no memory for the communicator of group %s", name);
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the communicator of group %s", name);
     ndp_comm_init(c, t, group, name);
     *out = c;
     return NDP_OK;
@@ -294,7 +294,7 @@ void ndp_plain_memory_unmap(ndp_transport *t, void *data, size_t bytes) {
 ndp_status ndp_plain_window_register(ndp_comm *c, void *data, size_t bytes, ndp_window **out) {
     ndp_window *w = calloc(1, sizeof *w);
     if (!w)
-        return NDP_FAIL(NDP_ENOMEM, "no memory for a window's handle");
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a window's handle");
     *w = (ndp_window){.transport = c->transport, .data = data, .bytes = bytes};
     *out = w;
     return NDP_OK;

@@ -23,7 +23,7 @@ ndp_status ndp_transport_null(int world, int rank, ndp_transport **out) {
     NDP_CHECK(world >= 1 && rank >= 0 && rank < world, "rank %d of a null world of %d ranks", rank, world);
     ndp_transport *t = calloc(1, sizeof *t);
     if (!t)
-        return NDP_FAIL(NDP_ENOMEM, "no memory for the null transport");
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the null transport");
     *t = (ndp_transport){.ops = &null_ops, .rank = rank, .world = world, .node_ranks = 1};
     *out = t;
     return NDP_OK;

@@ -20,7 +20,7 @@ static const ndp_transport_ops self_ops = {
 ndp_status ndp_transport_self(ndp_transport **out) {
     ndp_transport *t = calloc(1, sizeof *t);
     if (!t)
-        return NDP_FAIL(NDP_ENOMEM, "no memory for the self transport");
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the self transport");
     *t = (ndp_transport){.ops = &self_ops, .world = 1, .node_ranks = 1};
     *out = t;
     return NDP_OK;

@@ -290,7 +290,7 @@ ndp_status ndp_config_write(const ndp_config *c, ndp_str *out) { return ndp_conf
 ndp_status ndp_config_create(ndp_config **out) {
     ndp_config *c = malloc(sizeof *c);
     if (!c)
-        return NDP_FAIL(NDP_ENOMEM, "no memory for a configuration");
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a configuration");
     ndp_status st = ndp_config_init(c);
     if (st != NDP_OK) {
         free(c);
@@ -309,7 +309,7 @@ void ndp_config_destroy(ndp_config *c) {
 static ndp_status hand_out(ndp_str *s, char **text) {
     char *whole = ndp_str_detach(s);
     if (!whole)
-        return NDP_FAIL(NDP_ENOMEM, "no memory for a text");
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a text");
     *text = whole;
     return NDP_OK;
 }

@@ -10,7 +10,7 @@ static ndp_status check_date(const char *date) {
     int year, month, day, end = 0;
     NDP_CHECK(!date || (sscanf(date, "%4d-%2d-%2d%n", &year, &month, &day, &end) == 3 && strlen(date) == 10 &&
                         end == 10 && month >= 1 && month <= 12 && day >= 1 && day <= 31),
-              "data.template_date is '%.60s', expected a day as 2024-07-26", date);
+              "data.template_date is '%.60s', expected a date such as 2024-07-26", date);
     return NDP_OK;
 }
 

@@ -23,7 +23,7 @@ static ndp_status fail_empty(const ndp_token_cache *c, const ndp_row_opts *o, in
                         "the validation set is empty: data.validation_fraction %g of %lld documents; raise it, or name "
                         "data.validation_files",
                         o->held_out, (long long)c->n_documents);
-    return NDP_FAIL(NDP_EINVAL, "nothing to learn from: %lld tokens in %lld documents leave no token to predict",
+    return NDP_FAIL(NDP_EINVAL, "nothing to train on: %lld tokens in %lld documents leave no token to predict",
                     (long long)c->n_tokens, (long long)c->n_documents);
 }
 

@@ -399,7 +399,7 @@ ndp_status ndp_graph_derive(ndp_graph *g) {
                     .n_forward = g->n_values};
     d.grad = malloc(((size_t)g->n_values + 1) * sizeof *d.grad);
     if (!d.grad)
-        return NDP_FAIL(NDP_ENOMEM, "graph %s: no memory to derive its backward", g->name);
+        return NDP_FAIL(NDP_ENOMEM, "graph %s: not enough memory to derive its backward", g->name);
     for (int i = 0; i < g->n_values; i++)
         d.grad[i] = NDP_NONE;
     if (g->output != NDP_NONE && g->values[g->output].needs_grad) {

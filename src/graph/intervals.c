@@ -299,7 +299,7 @@ ndp_status ndp_intervals_place(ndp_interval *items, int n, size_t *total) {
                   .least = SIZE_MAX};
     ndp_status st = NDP_OK;
     if (!p.order || !p.kept_order || !p.kept || !p.offsets || !make_cells(&p))
-        st = NDP_FAIL(NDP_ENOMEM, "no memory to plan %d blocks", n);
+        st = NDP_FAIL(NDP_ENOMEM, "not enough memory to plan %d blocks", n);
     else
         plan(&p);
     *total = st == NDP_OK && n > 0 ? p.least : 0;

@@ -224,7 +224,7 @@ static ndp_status place_work(const lowering *l, ndp_list *list) {
     w.of_call = calloc((size_t)list->n + 1, sizeof(int));
     ndp_status st = NDP_OK;
     if (!w.items || !w.of_root || !w.of_call)
-        st = NDP_FAIL(NDP_ENOMEM, "unit %s: no memory to plan", g->name);
+        st = NDP_FAIL(NDP_ENOMEM, "unit %s: not enough memory to plan", g->name);
     for (int v = 0; st == NDP_OK && v < g->n_values; v++)
         w.of_root[v] = NDP_NONE;
     for (int i = 0; st == NDP_OK && i < list->n; i++) {
@@ -314,7 +314,8 @@ static ndp_status take_repeats(const ndp_nodes *nodes, ndp_list *list) {
     size_t n = (size_t)nodes->n_repeats + 1;
     list->repeats.items = ndp_arena_alloc(&list->arena, n * sizeof *list->repeats.items);
     list->counts = ndp_arena_alloc(&list->arena, n * sizeof *list->counts);
-    return list->repeats.items && list->counts ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "no memory for the ranges of a list");
+    return list->repeats.items && list->counts ? NDP_OK
+                                               : NDP_FAIL(NDP_ENOMEM, "not enough memory for the ranges of a list");
 }
 
 /* Begins or ends the range that has its border before node `i`. What communicates in a range is waited for in it. */
@@ -340,7 +341,7 @@ static ndp_status lower_list(const lowering *l, ndp_node_list from, const bool *
     const ndp_nodes *nodes = &l->g->nodes[from];
     list->calls = calloc(2 * (size_t)nodes->n + 1, sizeof *list->calls); /* a collective is two calls */
     if (!list->calls)
-        return NDP_FAIL(NDP_ENOMEM, "unit %s: no memory for its program", l->g->name);
+        return NDP_FAIL(NDP_ENOMEM, "unit %s: not enough memory for its program", l->g->name);
     NDP_TRY(take_repeats(nodes, list));
     for (int i = 0; i < nodes->n; i++) {
         const ndp_node *n = &nodes->items[i];
@@ -386,7 +387,7 @@ ndp_status ndp_lower(const ndp_graph *g, const ndp_lower_opts *opts, ndp_unit_pr
     bool *run = calloc((size_t)g->nodes[NDP_NODES_FORWARD].n + 1, sizeof *run);
     ndp_status st = NDP_OK;
     if (!l.homes || !l.uses || !l.needed || !run)
-        st = NDP_FAIL(NDP_ENOMEM, "unit %s: no memory to lower it", g->name);
+        st = NDP_FAIL(NDP_ENOMEM, "unit %s: not enough memory to lower it", g->name);
     else
         st = lower_phases(&l, run, out);
     free(l.homes);

@@ -117,5 +117,5 @@ ndp_status ndp_env(char **text) {
     describe_transports(&out);
     describe_gpus(&out);
     *text = ndp_str_detach(&out);
-    return *text ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "no memory for the report");
+    return *text ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for the report");
 }

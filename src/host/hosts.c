@@ -65,7 +65,7 @@ static ndp_status open_hosts(const char *hostfile, FILE **out) {
     if (*out)
         return NDP_OK;
     close(fd);
-    return NDP_FAIL(NDP_ENOMEM, "no memory to read '%s'", hostfile);
+    return NDP_FAIL(NDP_ENOMEM, "not enough memory to read '%s'", hostfile);
 }
 
 static const char *without_user(const char *name) {

@@ -177,7 +177,7 @@ static void report_end(const ndp_launch_opts *o, int code) {
                                         : "");
     else
         snprintf(text, sizeof text,
-                 "a rank, or mpirun itself, ended with code %d; its output above says why. If there is none, try "
+                 "a rank, or mpirun itself, ended with code %d; its output above says why. If it printed nothing, try "
                  "train.transport=local, which runs all ranks without mpirun",
                  code);
     o->report(o->user, text);

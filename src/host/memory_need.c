@@ -49,7 +49,7 @@ ndp_status ndp_memory_check(const ndp_memory_need *n, bool force, const ndp_log 
     ndp_status st = NDP_OK;
     bool lacks = ndp_memory_lacks(n, &why);
     if (why.failed)
-        st = NDP_FAIL(NDP_ENOMEM, "no memory for a text");
+        st = NDP_FAIL(NDP_ENOMEM, "not enough memory for a text");
     else if (lacks && !force)
         st = NDP_FAIL(NDP_EINVAL, "%s. %s, or start anyway with --force-memory", why.data, n->less);
     else if (lacks && log)

@@ -34,9 +34,8 @@ ndp_status ndp_import_choose(ndp_import *m) {
         }
     }
     if (!m->dialect)
-        return ndp_yaml_fail(
-            &m->yaml, m->yaml.root,
-            "no key of an Axolotl or Accelerate configuration, such as base_model, distributed_type or "
-            "parallelism_config");
+        return ndp_yaml_fail(&m->yaml, m->yaml.root,
+                             "the file has no key of an Axolotl or Accelerate configuration, such as base_model, "
+                             "distributed_type or parallelism_config");
     return NDP_OK;
 }

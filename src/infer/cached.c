@@ -48,9 +48,10 @@ static ndp_status take_cache(ndp_cached *c, int64_t bytes) {
     c->used = calloc((size_t)c->texts, sizeof *c->used);
     c->inputs = calloc((size_t)(c->texts + c->chunk_model.opts.rows), 3 * sizeof *c->inputs);
     if (!c->logits || !c->used || !c->inputs)
-        return NDP_FAIL(NDP_ENOMEM, "no memory for the logits of %lld tokens", (long long)f->vocab);
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the logits of %lld tokens", (long long)f->vocab);
     if (ndp_engine_map(c->chunk, (size_t)bytes, &cache) != NDP_OK)
-        return NDP_FAIL(NDP_ENOMEM, "no memory for the keys and values of %lld texts of %lld tokens in %d layers",
+        return NDP_FAIL(NDP_ENOMEM,
+                        "not enough memory for the keys and values of %lld texts of %lld tokens in %d layers",
                         (long long)c->texts, (long long)c->longest, f->layers);
     for (int i = 0; i < 2 * f->layers; i++) { /* keys and values in turn; unit 0 is the embedding */
         float *part = (float *)cache + i * block;

@@ -25,7 +25,7 @@ struct ndp_dialog {
 static ndp_status add_message(ndp_dialog *d, ndp_role role, const char *text) {
     size_t length = strlen(text);
     char *copy = strdup(text);
-    NDP_TRY(copy ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "no memory for a message of %zu bytes", length));
+    NDP_TRY(copy ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for a message of %zu bytes", length));
     ndp_status st = ndp_array_reserve(&d->messages, &d->capacity, d->n + 1, sizeof *d->messages);
     if (st != NDP_OK)
         free(copy);
@@ -79,7 +79,7 @@ static ndp_status open_dialog(ndp_dialog *d, const char *system, int context) {
 ndp_status ndp_dialog_create(const ndp_generate_opts *o, const char *system, int context, ndp_dialog **out) {
     NDP_CHECK(context >= 0, "a context of %d tokens; give 1 or more", context);
     ndp_dialog *d = calloc(1, sizeof *d);
-    NDP_TRY(d ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "no memory for a conversation"));
+    NDP_TRY(d ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for a conversation"));
     d->opts = *o;
     ndp_status st = ndp_generator_init(&d->generator, &d->opts);
     if (st == NDP_OK)
@@ -140,7 +140,7 @@ static ndp_status answer_prompt(ndp_dialog *d, ndp_answer *a, bool (*emit)(void 
         bool on = emit(user, id, a->text.data);
         *finish = on || a->ended ? a->finish : NDP_FINISH_CANCELLED;
         if (!on || a->ended)
-            return text->failed ? NDP_FAIL(NDP_ENOMEM, "no memory for an answer") : NDP_OK;
+            return text->failed ? NDP_FAIL(NDP_ENOMEM, "not enough memory for an answer") : NDP_OK;
         NDP_TRY(ndp_cached_next(&d->model, &id));
         NDP_TRY(ndp_ids_add(&d->cached, id));
         NDP_TRY(ndp_cached_logits(&d->model, 0, d->model.logits));

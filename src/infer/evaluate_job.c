@@ -57,7 +57,7 @@ static ndp_status evaluate_rank(ndp_rank *r, ndp_evaluation *all, ndp_evaluation
     int sources = ndp_dataset_sources(r->data.held);
     ndp_evaluation *each = calloc((size_t)sources, sizeof *each);
     if (!each)
-        return NDP_FAIL(NDP_ENOMEM, "no memory for %d results", sources);
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for %d results", sources);
     ndp_status st = evaluate_sources(r, all, each);
     if (st == NDP_OK && files) {
         *files = each;

@@ -67,7 +67,7 @@ static ndp_status prepare_batch(batch *b, int wanted) {
         b->slots[i].prompt = -1;
     return b->slots && b->ids && b->lines && b->logits
                ? NDP_OK
-               : NDP_FAIL(NDP_ENOMEM, "no memory for %lld texts", (long long)b->prompts.n);
+               : NDP_FAIL(NDP_ENOMEM, "not enough memory for %lld texts", (long long)b->prompts.n);
 }
 
 /* ---- results ---- */
@@ -83,7 +83,7 @@ static ndp_status make_line(batch *b, const slot *s) {
     ndp_str_addf(&line, ", \"tokens\": %lld, \"finish\": \"%s\"}", (long long)s->answer.tokens,
                  s->answer.finish == NDP_FINISH_STOP ? "stop" : "length");
     b->lines[s->prompt] = ndp_str_detach(&line);
-    return b->lines[s->prompt] ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "no memory for a result");
+    return b->lines[s->prompt] ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for a result");
 }
 
 static ndp_status end_text(batch *b, slot *s) {
@@ -106,7 +106,7 @@ static ndp_status take_token(batch *b, int64_t i, const float *logits) {
     slot *s = &b->slots[i];
     NDP_TRY(ndp_answer_next(&s->answer, &b->generator, logits, b->model.used[i], &b->ids[i]));
     ndp_str_add(&s->text, s->answer.text.data);
-    NDP_TRY(s->text.failed ? NDP_FAIL(NDP_ENOMEM, "no memory for a text") : NDP_OK);
+    NDP_TRY(s->text.failed ? NDP_FAIL(NDP_ENOMEM, "not enough memory for a text") : NDP_OK);
     return s->answer.ended ? end_text(b, s) : NDP_OK;
 }
 

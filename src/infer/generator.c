@@ -77,7 +77,7 @@ static ndp_status take_room(ndp_generator *g) {
     if (g->opts->temperature == 0)
         return NDP_OK;
     g->room = malloc((size_t)vocab * sizeof *g->room);
-    return g->room ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "no memory to choose among %lld tokens", (long long)vocab);
+    return g->room ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory to choose among %lld tokens", (long long)vocab);
 }
 
 ndp_status ndp_generator_init(ndp_generator *g, const ndp_generate_opts *o) {
@@ -138,7 +138,7 @@ ndp_status ndp_answer_next(ndp_answer *a, const ndp_generator *g, const float *l
         NDP_TRY(ndp_text_stream_add(&a->stream, *id, &a->text));
     if (a->ended)
         NDP_TRY(ndp_text_stream_end(&a->stream, &a->text));
-    NDP_TRY(a->text.failed ? NDP_FAIL(NDP_ENOMEM, "no memory for text") : NDP_OK);
+    NDP_TRY(a->text.failed ? NDP_FAIL(NDP_ENOMEM, "not enough memory for text") : NDP_OK);
     NDP_TRY(ndp_stops_pass(&a->stops, &a->text, a->ended, &stopped));
     a->ended |= stopped;
     a->finish = end || stopped ? NDP_FINISH_STOP : NDP_FINISH_LENGTH;

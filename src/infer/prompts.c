@@ -42,7 +42,7 @@ static ndp_status add_prompt(reader *r, struct json_object *record) {
     if (json_object_is_type(record, json_type_object) && json_object_object_get_ex(record, "id", &id)) {
         p->items[p->n - 1].id = strdup(json_object_to_json_string_ext(id, JSON_C_TO_STRING_PLAIN));
         if (!p->items[p->n - 1].id)
-            return NDP_FAIL(NDP_ENOMEM, "%s: no memory for a record", r->where);
+            return NDP_FAIL(NDP_ENOMEM, "%s: not enough memory for a record", r->where);
     }
     return NDP_OK;
 }

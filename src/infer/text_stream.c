@@ -41,7 +41,7 @@ static ndp_status text_of(const ndp_text_stream *s, bool begun, int64_t n, ndp_s
     }
     *whole = text->length < REPLACEMENT_LENGTH ||
              memcmp(text->data + text->length - REPLACEMENT_LENGTH, REPLACEMENT, REPLACEMENT_LENGTH) != 0;
-    return text->failed ? NDP_FAIL(NDP_ENOMEM, "no memory to decode") : NDP_OK;
+    return text->failed ? NDP_FAIL(NDP_ENOMEM, "not enough memory to decode") : NDP_OK;
 }
 
 /* Emits the text of the first n waiting tokens. At the start of a text they may decode to nothing, but to a space after
@@ -75,7 +75,7 @@ static ndp_status flush(ndp_text_stream *s, int64_t hold, ndp_str *out) {
             st = give_out(s, waiting, &text, out);
     }
     ndp_str_release(&text);
-    return st == NDP_OK && out->failed ? NDP_FAIL(NDP_ENOMEM, "no memory for text") : st;
+    return st == NDP_OK && out->failed ? NDP_FAIL(NDP_ENOMEM, "not enough memory for text") : st;
 }
 
 ndp_status ndp_text_stream_add(ndp_text_stream *s, int32_t id, ndp_str *out) {

@@ -101,7 +101,7 @@ static ndp_status open_sampler(ndp_job_data *d) {
         return NDP_OK;
     d->sources = calloc((size_t)n, sizeof *d->sources);
     if (!d->sources)
-        return NDP_FAIL(NDP_ENOMEM, "no memory for a mix of %d sources", n);
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a mix of %d sources", n);
     d->sampler.rows = 0;
     for (int i = 0; i < n; i++) {
         ndp_mix_source *p = &d->sources[i];
@@ -138,7 +138,7 @@ ndp_status ndp_job_data_rows(ndp_job_data *d, bool held_only,
     const ndp_config *c = d->job->config;
     bool splits = c->data.validation_fraction > 0;
     NDP_CHECK(!held_only || splits || c->data.validation_files.n,
-              "nothing is held out; set data.validation_fraction or data.validation_files");
+              "there is no held-out data; set data.validation_fraction or data.validation_files");
     if (!held_only || splits) {
         NDP_TRY(tokens_of(user, &c->data.files, &d->tokens));
         NDP_TRY(split_rows(d, held_only));

@@ -14,8 +14,8 @@ static ndp_status make_table(ndp_job *j) {
         return ndp_pipeline_make(c->pipeline.schedule, pp, v ? v : ndp_pipeline_table[c->pipeline.schedule].fewest, m,
                                  &j->pipeline);
     NDP_TRY(ndp_pipeline_read(c->pipeline.file, m, &j->pipeline));
-    NDP_CHECK(j->pipeline.ranks == pp, "%s has %d rows; parallelism.pp_size is %d: a row is a rank", c->pipeline.file,
-              j->pipeline.ranks, pp);
+    NDP_CHECK(j->pipeline.ranks == pp, "%s has %d rows; parallelism.pp_size is %d: the file needs one row per rank",
+              c->pipeline.file, j->pipeline.ranks, pp);
     return NDP_OK;
 }
 
@@ -24,13 +24,14 @@ static ndp_status read_layers(const ndp_strings *stages, int **layers, int *n) {
     *n = stages->n == 1 && strcmp(stages->items[0], "auto") == 0 ? 0 : stages->n;
     *layers = calloc((size_t)*n + 1, sizeof **layers);
     if (!*layers)
-        return NDP_FAIL(NDP_ENOMEM, "no memory for %d stages", *n);
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for %d stages", *n);
     for (int i = 0; i < *n; i++) {
         char *end;
         long value = strtol(stages->items[i], &end, 10);
-        NDP_CHECK(*end == '\0' && end != stages->items[i] && value >= 1 && value <= NDP_MOST_STAGES,
-                  "pipeline.stages: '%s' is not a number of layers; list one for each stage, as [12, 10, 8], or auto",
-                  stages->items[i]);
+        NDP_CHECK(
+            *end == '\0' && end != stages->items[i] && value >= 1 && value <= NDP_MOST_STAGES,
+            "pipeline.stages: '%s' is not a number of layers; list one for each stage, such as [12, 10, 8], or auto",
+            stages->items[i]);
         (*layers)[i] = (int)value;
     }
     return NDP_OK;
@@ -42,7 +43,7 @@ static ndp_status cut(ndp_job *j, const ndp_model *m, const int *layers, int n) 
     const ndp_price price = ndp_price_by_rates(&rates);
     ndp_unit_cost *costs = calloc((size_t)m->n_units, sizeof *costs);
     j->first_unit = calloc((size_t)j->pipeline.stages + 1, sizeof *j->first_unit);
-    ndp_status st = costs && j->first_unit ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "no memory for the stages");
+    ndp_status st = costs && j->first_unit ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for the stages");
     if (st == NDP_OK)
         st = ndp_job_engine(j, 0, NULL, &e);
     if (st == NDP_OK && n == 0)

@@ -119,7 +119,7 @@ static ndp_status check_identity(const ndp_run_model *m) {
         struct json_object *recorded = json_object_object_get(then, key);
         if (st == NDP_OK && recorded && !json_object_equal(recorded, value))
             st = NDP_FAIL(NDP_EINVAL,
-                          "%s is of another model than the checkpoint of step %lld: %s was %.80s, now it is %.80s",
+                          "%s belongs to another model than the checkpoint of step %lld: %s was %.80s, now it is %.80s",
                           strcmp(key, "data.tokenizer") == 0 ? "the tokenizer" : m->job.facts_path, (long long)m->step,
                           key, json_object_get_string(recorded), json_object_get_string(value));
     }
@@ -152,7 +152,7 @@ static ndp_status open_all(ndp_run_model *m, const char *run, int64_t step, int 
 ndp_status ndp_run_model_open(const char *run, int64_t step, int threads, ndp_run_model **out) {
     ndp_run_model *m = calloc(1, sizeof *m);
     if (!m)
-        return NDP_FAIL(NDP_ENOMEM, "no memory for a model");
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a model");
     ndp_status st = open_all(m, run, step, threads ? threads : ndp_cpu_cores());
     if (st == NDP_OK)
         *out = m;

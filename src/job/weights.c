@@ -72,7 +72,7 @@ static ndp_status add_spec(ndp_tensor_list *list, const ndp_segment *s, const ch
                               .shape = {s->whole[s->ndim == 1], s->whole[1]}};
     if (s->transposed)
         spec->shape[0] = s->whole[1], spec->shape[1] = s->whole[0];
-    return spec->name ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "no memory for the list of tensors");
+    return spec->name ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for the list of tensors");
 }
 
 /* A slice of the engine as a source of pieces. */
@@ -92,7 +92,7 @@ static ndp_status add_source(ndp_tensor_list *list, const ndp_engine *e, ndp_own
                              const ndp_piece_source **out) {
     owned_slice *s = ndp_arena_alloc(&list->arena, sizeof *s);
     if (!s)
-        return NDP_FAIL(NDP_ENOMEM, "no memory for the list of tensors");
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the list of tensors");
     *s = (owned_slice){{read_slice, s}, e, kind, buffer};
     *out = &s->source;
     return NDP_OK;

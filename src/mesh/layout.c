@@ -18,7 +18,7 @@ ndp_status ndp_layout_built(const ndp_layout *layout) {
         snprintf(names + used, sizeof names - used, "%s%s_size %d", used ? ", " : "", ndp_axis_name((ndp_axis)axis),
                  layout->size[axis]);
     }
-    return names[0] ? NDP_FAIL(NDP_ENOTSUP, "not built yet: %s; set %s to 1", names, strchr(names, ',') ? "them" : "it")
+    return names[0] ? NDP_FAIL(NDP_ENOTSUP, "not supported: %s; set %s to 1", names, strchr(names, ',') ? "them" : "it")
                     : NDP_OK;
 }
 
@@ -36,7 +36,7 @@ static bool breaks_rule(const ndp_layout *l, const ndp_layout_facts *facts, char
         snprintf(why, TEXT, "%d kv heads and tp %d x sp %d = %lld: neither divides the other", facts->kv_heads,
                  l->size[NDP_TP], l->size[NDP_SP], (long long)tp_sp);
     else if (facts && l->size[NDP_PP] > facts->layers)
-        snprintf(why, TEXT, "pp %d is more than the %d decoder layer%s", l->size[NDP_PP], facts->layers,
+        snprintf(why, TEXT, "pp %d is more than the %d layer%s", l->size[NDP_PP], facts->layers,
                  facts->layers == 1 ? "" : "s");
     else
         return false;

@@ -32,7 +32,7 @@ ndp_status ndp_model_spec_read(const char *path, ndp_model_spec *out) {
     ndp_model_spec s = {.architecture = choose(config)};
     s.facts = calloc(1, s.architecture->facts_size);
     ndp_status st = s.facts ? s.architecture->read(config, path, s.facts)
-                            : NDP_FAIL(NDP_ENOMEM, "%s: no memory for the facts of a model", path);
+                            : NDP_FAIL(NDP_ENOMEM, "%s: not enough memory for the facts of a model", path);
     json_object_put(config);
     if (st != NDP_OK) {
         free(s.facts);

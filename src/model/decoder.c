@@ -49,7 +49,7 @@ static ndp_status make_inputs(ndp_model *m) {
     bool cached = o->mode == NDP_MODEL_CACHED;
     ndp_inputs *in = m->inputs = ndp_arena_alloc(&m->arena, sizeof *in);
     if (!in)
-        return NDP_FAIL(NDP_ENOMEM, "no memory for the inputs of the model");
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the inputs of the model");
     *in = (ndp_inputs){.rows = {[NDP_EXTENT_ONE] = 1,
                                 [NDP_EXTENT_TOKENS] = o->rows,
                                 [NDP_EXTENT_QUERIES] = o->rows,
@@ -181,7 +181,7 @@ static ndp_status check_activations(const ndp_facts *f) {
         bool gated = f->kinds[k].mlp->gated;
         char list[200];
         if (!ndp_activation_op(f->activation, gated))
-            return NDP_FAIL(NDP_ENOTSUP, "%s: activation %s is not built yet in %s MLP; built: %s", f->family,
+            return NDP_FAIL(NDP_ENOTSUP, "%s: activation %s is not supported in %s MLP; supported: %s", f->family,
                             ndp_activations[f->activation].name, gated ? "a gated" : "a plain",
                             ndp_activation_list(gated, list, sizeof list));
     }
@@ -212,7 +212,7 @@ fail:
 
 ndp_status ndp_spec_decoder(const ndp_model_spec *s, const char *use, const ndp_facts **out) {
     if (s->architecture != &ndp_decoder)
-        return NDP_FAIL(NDP_ENOTSUP, "%s is built for decoders; model_type '%s' is of architecture %s", use, s->type,
+        return NDP_FAIL(NDP_ENOTSUP, "%s supports decoders only; model_type '%s' is of architecture %s", use, s->type,
                         s->architecture->name);
     *out = s->facts;
     return NDP_OK;

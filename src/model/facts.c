@@ -76,7 +76,7 @@ static ndp_status check_features(struct json_object *config, const char *what, c
     for (size_t i = 0; i < json_object_array_length(layers); i++) {
         const char *kind = ndp_json_text(json_object_array_get_idx(layers, i));
         if (!kind || strcmp(kind, "full_attention") != 0)
-            return ndp_config_refuse(what, "layer_types", layers, "; built for this family: full_attention");
+            return ndp_config_refuse(what, "layer_types", layers, "; supported for this family: full_attention");
     }
     return NDP_OK;
 }
@@ -90,7 +90,7 @@ static ndp_status read_activation(struct json_object *config, const char *what, 
     NDP_TRY(ndp_json_string(config, what, key, &word));
     if (!word || ndp_activation_find(word, gated, &f->activation))
         return NDP_OK;
-    snprintf(way_out, sizeof way_out, "; built: %s", ndp_activation_list(gated, list, sizeof list));
+    snprintf(way_out, sizeof way_out, "; supported: %s", ndp_activation_list(gated, list, sizeof list));
     return ndp_config_refuse(what, key, ndp_config_member(config, key), way_out);
 }
 
@@ -103,25 +103,25 @@ static const struct {
     {"n_routed_experts", "a mixture of experts"},
     {"moe_num_experts", "a mixture of experts"},
     {"is_encoder_decoder", "an encoder and a decoder"},
-    {"vision_config", "of several parts, some for more than text"},
-    {"audio_config", "of several parts, some for more than text"},
-    {"text_config", "of several parts, of which text is one"},
-    {"auto_map", "code on the Hub, never run here"},
+    {"vision_config", "a model of several parts, some for more than text"},
+    {"audio_config", "a model of several parts, some for more than text"},
+    {"text_config", "a model of several parts, of which text is one"},
+    {"auto_map", "code from the Hub"},
 };
 
-/* Why a model_type is not among the built ones. */
+/* Why a model_type is not among the supported ones. */
 static ndp_status refuse_family(struct json_object *config, const char *what, const char *type) {
-    char list[200], why[200] = "not built yet";
+    char list[200], why[220] = "not supported";
     for (int i = 0; i < NDP_COUNT(kinds); i++) {
         struct json_object *value = ndp_config_member(config, kinds[i].key);
         if (ndp_config_is_neutral(value, 0))
             continue;
         const char *text = json_object_to_json_string_ext(value, JSON_C_TO_STRING_PLAIN);
-        snprintf(why, sizeof why, "%s (\"%s\": %.60s%s)", kinds[i].is, kinds[i].key, text,
+        snprintf(why, sizeof why, "%s (\"%s\": %.60s%s), which is not supported", kinds[i].is, kinds[i].key, text,
                  strlen(text) > 60 ? "..." : "");
         break;
     }
-    return NDP_FAIL(NDP_ENOTSUP, "%s: model_type '%.64s' is %s; built: %s", what, type, why,
+    return NDP_FAIL(NDP_ENOTSUP, "%s: model_type '%.64s' is %s; supported: %s", what, type, why,
                     ndp_family_list(list, sizeof list));
 }
 
@@ -154,7 +154,7 @@ static ndp_status read_family(struct json_object *config, const char *what, cons
             return NDP_OK;
     }
     char way_out[80];
-    snprintf(way_out, sizeof way_out, "; built: %s", family->architecture);
+    snprintf(way_out, sizeof way_out, "; supported: %s", family->architecture);
     return ndp_config_refuse(what, "architectures", list, way_out);
 }
 

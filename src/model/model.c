@@ -8,7 +8,7 @@ ndp_status ndp_model_init(const ndp_architecture *a, const void *facts, const nd
     *out = (ndp_model){.architecture = a, .opts = *opts};
     void *own = ndp_arena_alloc(&out->arena, a->facts_size);
     if (!own)
-        return NDP_FAIL(NDP_ENOMEM, "no memory for the facts of a model");
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the facts of a model");
     memcpy(own, facts, a->facts_size);
     out->facts = own;
     return NDP_OK;
@@ -39,7 +39,7 @@ static ndp_status check_pattern(const ndp_model *m, const char *pattern) {
     for (int u = 0; u < m->n_units; u++)
         if (fnmatch(pattern, m->units[u].name, 0) == 0)
             return NDP_OK;
-    return NDP_FAIL(NDP_EINVAL, "model.frozen: no unit is called %s; they are %s, %s to %s, %s", pattern,
+    return NDP_FAIL(NDP_EINVAL, "model.frozen: there is no unit %s; units are %s, %s to %s, %s", pattern,
                     m->units[0].name, m->units[1].name, m->units[m->n_units - 2].name, m->units[m->n_units - 1].name);
 }
 

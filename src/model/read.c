@@ -28,7 +28,7 @@ bool ndp_config_is_neutral(struct json_object *value, double neutral) {
 
 ndp_status ndp_config_refuse(const char *what, const char *key, struct json_object *value, const char *way_out) {
     const char *text = json_object_to_json_string_ext(value, JSON_C_TO_STRING_PLAIN);
-    return NDP_FAIL(NDP_ENOTSUP, "%s: \"%s\": %.80s is not built yet%s", what, key, text ? text : "?", way_out);
+    return NDP_FAIL(NDP_ENOTSUP, "%s: \"%s\": %.80s is not supported%s", what, key, text ? text : "?", way_out);
 }
 
 ndp_status ndp_config_size(struct json_object *config, const char *what, const char *key, int64_t high, int64_t *out) {

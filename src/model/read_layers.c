@@ -7,9 +7,10 @@
 /* Layer number `layer` sees `window` keys and has table `rope`. */
 static ndp_status set_kind(ndp_facts *f, const char *what, int layer, int window, int rope) {
     if (window == NDP_SEES_NOTHING)
-        return NDP_FAIL(NDP_EFORMAT,
-                        "%s: \"sliding_window\" is 0: layer %d would see no key, not even its own; null is no window",
-                        what, layer);
+        return NDP_FAIL(
+            NDP_EFORMAT,
+            "%s: \"sliding_window\" is 0: layer %d would see no key, not even its own; use null for no window", what,
+            layer);
     if (layer == 0)
         f->n_kinds = 0; /* kinds[0] held the values that all layers share */
     ndp_layer_kind kind = f->kinds[0];
@@ -18,7 +19,7 @@ static ndp_status set_kind(ndp_facts *f, const char *what, int layer, int window
     while (k < f->n_kinds && (f->kinds[k].window != window || f->kinds[k].rope != rope))
         k++;
     if (k == NDP_LAYER_KINDS)
-        return NDP_FAIL(NDP_ENOTSUP, "%s: more than %d kinds of layers are not built yet", what, NDP_LAYER_KINDS);
+        return NDP_FAIL(NDP_ENOTSUP, "%s: more than %d kinds of layers are not supported", what, NDP_LAYER_KINDS);
     if (k == f->n_kinds)
         f->kinds[f->n_kinds++] = kind;
     f->kind_of[layer] = (uint8_t)k;
@@ -51,7 +52,7 @@ static ndp_status layer_type(struct json_object *types, const char *what, const 
     const char *type = ndp_json_text(json_object_array_get_idx(types, (size_t)layer));
     *windowed = type && strcmp(type, "sliding_attention") == 0;
     if (!*windowed && !(type && strcmp(type, "full_attention") == 0))
-        return ndp_config_refuse(what, "layer_types", types, "; built: full_attention, sliding_attention");
+        return ndp_config_refuse(what, "layer_types", types, "; supported: full_attention, sliding_attention");
     return NDP_OK;
 }
 

@@ -104,8 +104,8 @@ static ndp_status read_longrope(const rope_config *c, ndp_rope *r) {
     if (strcmp(c->f->family, "phi3") == 0 && !ndp_config_member(c->config, "original_max_position_embeddings"))
         r->original_positions = 4096; /* the default of its class goes before what rope_scaling says */
     if (pairs > NDP_LONG_FACTORS)
-        return NDP_FAIL(NDP_ENOTSUP, "%s: longrope over %d pairs of columns is not built yet; built: up to %d", c->what,
-                        pairs, NDP_LONG_FACTORS);
+        return NDP_FAIL(NDP_ENOTSUP, "%s: longrope over %d pairs of columns is not supported; supported: up to %d",
+                        c->what, pairs, NDP_LONG_FACTORS);
     NDP_TRY(read_factors(c, "short_factor", pairs, r->short_factor));
     NDP_TRY(read_factors(c, "long_factor", pairs, r->long_factor));
     r->factor = (double)c->f->max_positions / (double)r->original_positions;
@@ -147,8 +147,8 @@ static ndp_status read_scaling(const rope_config *c, ndp_rope *r) {
         r->scaling = s->scaling;
         return s->read ? s->read(c, r) : NDP_OK;
     }
-    return NDP_FAIL(NDP_ENOTSUP, "%s: rope type '%.64s' in \"%s\" is not built yet; built%s: %s", c->what, type, c->key,
-                    phi3 ? " for this family" : "",
+    return NDP_FAIL(NDP_ENOTSUP, "%s: rope type '%.64s' in \"%s\" is not supported; supported%s: %s", c->what, type,
+                    c->key, phi3 ? " for this family" : "",
                     phi3 ? "default, longrope" : "default, linear, llama3, yarn, longrope");
 }
 
@@ -209,7 +209,7 @@ static ndp_status read_two(rope_config *c, ndp_facts *f) {
         struct json_object *own = ndp_config_member(parameters, kinds[i]);
         if (own && (is_scaling || !json_object_is_type(own, json_type_object)))
             return NDP_FAIL(NDP_EFORMAT, "%s: \"%s\" in \"%s\" is not %s", c->what, kinds[i], c->key,
-                            is_scaling ? "read; tables for kinds of layers stand in \"rope_parameters\"" : "an object");
+                            is_scaling ? "read; tables for kinds of layers are in \"rope_parameters\"" : "an object");
         c->rope = own ? own : is_scaling && i == 0 ? parameters : NULL;
         NDP_TRY(read_table(c, &f->ropes[i]));
     }

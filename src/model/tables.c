@@ -150,7 +150,7 @@ static ndp_status need_buffer(ndp_model *m, ndp_unit *u, int slot) {
                       .owners = NDP_GROUP_SHARD};
     b->segments.items = ndp_arena_alloc(&m->arena, NDP_PARAMS * sizeof(ndp_segment));
     u->buffers[slot] = m->n_buffers++;
-    return b->name && b->segments.items ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "no memory for the model's tables");
+    return b->name && b->segments.items ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for the model's tables");
 }
 
 /* Appends the parameters of a unit to its buffers. `prefix` goes before their names. */
@@ -165,7 +165,8 @@ static ndp_status fill_unit(const ndp_facts *f, ndp_model *m, ndp_unit *u, int k
         if (there) {
             const char *ending = r->when >= NORM_BIAS ? ".bias" : ".weight",
                        *name = ndp_arena_format(&m->arena, "%s%s%s", prefix, name_of(f, r), ending);
-            NDP_TRY(name ? need_buffer(m, u, r->slot) : NDP_FAIL(NDP_ENOMEM, "no memory for the model's tables"));
+            NDP_TRY(name ? need_buffer(m, u, r->slot)
+                         : NDP_FAIL(NDP_ENOMEM, "not enough memory for the model's tables"));
             ndp_segments *segments = &m->buffers[u->buffers[r->slot]].segments;
             at[r->place] = (ndp_place){r->slot, segments->n};
             segments->items[segments->n] = segment_of(f, r, name);
@@ -187,7 +188,7 @@ static ndp_status make_unit(const ndp_facts *f, ndp_model *m, int i, ndp_unit_pl
         prefix = ndp_arena_format(&m->arena, "%s.%d.", f->names->layers, i - 1);
     }
     if (!name || !prefix)
-        return NDP_FAIL(NDP_ENOMEM, "no memory for the tables of %d layers", f->layers);
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the tables of %d layers", f->layers);
     *u = (ndp_unit){.name = name};
     for (int s = 0; s < NDP_SLOTS; s++)
         u->buffers[s] = NDP_NONE;
@@ -205,7 +206,7 @@ ndp_status ndp_tables_make(const ndp_facts *f, ndp_model *m, ndp_unit_places *ou
     m->units = ndp_arena_alloc(&m->arena, units * sizeof *m->units);
     m->buffers = ndp_arena_alloc(&m->arena, units * SLOTS * sizeof *m->buffers);
     if (!m->units || !m->buffers)
-        return NDP_FAIL(NDP_ENOMEM, "no memory for the tables of %d layers", f->layers);
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the tables of %d layers", f->layers);
     for (m->n_units = 0; m->n_units < (int)units; m->n_units++)
         NDP_TRY(make_unit(f, m, m->n_units, out));
     if (!f->tied)

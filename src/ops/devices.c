@@ -33,7 +33,7 @@ static ndp_status find(const char *name, bool start, const ndp_device **out) {
     for (int sim = 0; sim < 2; sim++)
         if (strcmp(sim ? "sim" : "cuda", name) == 0)
             return find_loaded(sim, start, out);
-    return NDP_FAIL(NDP_EINVAL, "there is no device '%s'; built: %s", name, ndp_device_choices());
+    return NDP_FAIL(NDP_EINVAL, "there is no device '%s'; supported: %s", name, ndp_device_choices());
 }
 
 ndp_status ndp_device_find(const char *name, const ndp_device **out) { return find(name, true, out); }

@@ -57,7 +57,7 @@ static void write_list(again *a, const ndp_nodes *old) {
 ndp_status ndp_gather_again(ndp_graph *g, ndp_node_list list, ndp_group_kind group) {
     again a = {g, list, group, malloc(((size_t)g->n_values + 1) * sizeof *a.made)};
     if (!a.made)
-        return NDP_FAIL(NDP_ENOMEM, "graph %s: no memory to write it for a rank", g->name);
+        return NDP_FAIL(NDP_ENOMEM, "graph %s: not enough memory to write it for a rank", g->name);
     for (int v = 0; v < g->n_values; v++)
         a.made[v] = NDP_NONE;
     ndp_nodes old = g->nodes[list];

@@ -77,7 +77,7 @@ static ndp_status write_graph(ndp_pass *p) {
     const ndp_nodes *nodes = &p->from->nodes[NDP_NODES_FORWARD];
     p->images = calloc((size_t)p->from->n_values + 1, sizeof *p->images);
     if (!p->images)
-        return NDP_FAIL(NDP_ENOMEM, "graph %s: no memory to write it for a rank", p->from->name);
+        return NDP_FAIL(NDP_ENOMEM, "graph %s: not enough memory to write it for a rank", p->from->name);
     ndp_status st = NDP_OK;
     for (int i = 0; i < nodes->n && st == NDP_OK; i++) {
         p->node = &nodes->items[i];
@@ -101,7 +101,7 @@ static ndp_status write_graph(ndp_pass *p) {
 static ndp_status copy_inputs(const ndp_model *whole, const ndp_row_cut *rows, ndp_model *m) {
     ndp_inputs *in = m->inputs = ndp_arena_alloc(&m->arena, sizeof *in);
     if (!in)
-        return NDP_FAIL(NDP_ENOMEM, "no memory for the inputs of the model");
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the inputs of the model");
     *in = *whole->inputs;
     in->rows[NDP_EXTENT_TOKENS] = rows->tokens;
     in->rows[NDP_EXTENT_QUERIES] = rows->queries;
@@ -117,7 +117,7 @@ static ndp_status copy_units(ndp_pass *p, int *local) {
     int pp = p->mesh->coord[NDP_PP];
     m->units = ndp_arena_alloc(&m->arena, (size_t)whole->n_units * sizeof *m->units);
     if (!m->units)
-        return NDP_FAIL(NDP_ENOMEM, "no memory for the tables of %d units", whole->n_units);
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the tables of %d units", whole->n_units);
     for (int i = 0; i < whole->n_buffers; i++)
         local[i] = NDP_NONE;
     for (int i = 0; i < whole->n_units; i++) {
@@ -157,7 +157,7 @@ ndp_status ndp_parallel_segments(const ndp_segments *whole, const ndp_mesh *mesh
     *out = *whole;
     out->items = ndp_arena_alloc(arena, (size_t)out->n * sizeof *out->items);
     if (!out->items)
-        return NDP_FAIL(NDP_ENOMEM, "no memory for a table of %d tensors", out->n);
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a table of %d tensors", out->n);
     for (int k = 0; k < out->n; k++) {
         out->items[k] = whole->items[k];
         out->items[k].name = ndp_arena_strdup(arena, whole->items[k].name);
@@ -188,7 +188,7 @@ static ndp_status copy_buffers(const ndp_pass *p, const int *local) {
     ndp_model *m = p->local;
     m->buffers = ndp_arena_alloc(&m->arena, (size_t)m->n_buffers * sizeof *m->buffers);
     if (!m->buffers)
-        return NDP_FAIL(NDP_ENOMEM, "no memory for the tables of %d buffers", m->n_buffers);
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the tables of %d buffers", m->n_buffers);
     for (int i = 0; i < p->whole->n_buffers; i++)
         if (local[i] != NDP_NONE)
             NDP_TRY(copy_buffer(p, &p->whole->buffers[i], &m->buffers[local[i]]));
@@ -225,7 +225,7 @@ static ndp_status write_graphs(ndp_pass *p) {
 
 static ndp_status write_model(ndp_pass *p) {
     int *local = malloc(((size_t)p->whole->n_buffers + 1) * sizeof *local);
-    ndp_status st = local ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "no memory for the tables of a rank");
+    ndp_status st = local ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for the tables of a rank");
     if (st == NDP_OK)
         st = copy_inputs(p->whole, &p->rows, p->local);
     if (st == NDP_OK)
@@ -244,7 +244,7 @@ ndp_status ndp_parallel_apply(const ndp_model *whole, const ndp_mesh *mesh, cons
     NDP_TRY(ndp_tensor_check_mesh(whole, mesh));
     for (int g = 0; g < whole->n_graphs; g++)
         if (whole->graphs[g].nodes[NDP_NODES_FORWARD].n_repeats > 0)
-            return NDP_FAIL(NDP_ENOTSUP, "unit %s repeats nodes: a rank's part of such a graph is not built yet",
+            return NDP_FAIL(NDP_ENOTSUP, "unit %s repeats nodes: a rank's part of such a graph is not supported",
                             whole->graphs[g].name);
     NDP_TRY(ndp_model_init(whole->architecture, whole->facts, &whole->opts, &m));
     m.n_graphs = whole->n_graphs;

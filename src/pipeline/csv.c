@@ -157,7 +157,7 @@ static ndp_status find_stages(ndp_pipeline *s) {
         }
     s->rank_of = malloc((size_t)s->stages * sizeof *s->rank_of);
     if (!s->rank_of)
-        return NDP_FAIL(NDP_ENOMEM, "no memory for the %d stages of %s", s->stages, s->name);
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the %d stages of %s", s->stages, s->name);
     for (int stage = 0; stage < s->stages; stage++)
         s->rank_of[stage] = -1;
     for (int rank = s->ranks - 1; rank >= 0; rank--) /* the first row with a stage has it */
@@ -168,7 +168,7 @@ static ndp_status find_stages(ndp_pipeline *s) {
 
 ndp_status ndp_pipeline_parse(const char *text, size_t size, const char *name, int micro_batches, ndp_pipeline *out) {
     ndp_pipeline s = {.name = strdup(name)};
-    ndp_status st = s.name ? read_rows(text, size, &s) : NDP_FAIL(NDP_ENOMEM, "no memory to read %s", name);
+    ndp_status st = s.name ? read_rows(text, size, &s) : NDP_FAIL(NDP_ENOMEM, "not enough memory to read %s", name);
     if (st == NDP_OK)
         st = find_stages(&s);
     if (st == NDP_OK)
@@ -218,13 +218,13 @@ ndp_status ndp_pipeline_text(const ndp_pipeline *s, ndp_str *out) {
     for (int stage = 0; ones && stage < s->stages; stage++)
         ones[stage] = 1;
     ndp_status st = ones ? ndp_pipeline_replay(s, &(ndp_pipeline_costs){ones, ones, ones, 0}, &t)
-                         : NDP_FAIL(NDP_ENOMEM, "no memory to write the schedule %s", s->name);
+                         : NDP_FAIL(NDP_ENOMEM, "not enough memory to write the schedule %s", s->name);
     free(ones);
     NDP_TRY(st);
     for (int rank = 0; rank < s->ranks; rank++)
         add_row(out, &s->rows[rank], t.rows[rank]);
     ndp_pipeline_times_release(&t);
-    return out->failed ? NDP_FAIL(NDP_ENOMEM, "no memory to write the schedule %s", s->name) : NDP_OK;
+    return out->failed ? NDP_FAIL(NDP_ENOMEM, "not enough memory to write the schedule %s", s->name) : NDP_OK;
 }
 
 ndp_status ndp_pipeline_write(const ndp_pipeline *s, const char *path) {

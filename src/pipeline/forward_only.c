@@ -36,9 +36,10 @@ ndp_status ndp_pipeline_forward(const ndp_pipeline *map, int micro_batches, ndp_
         int n = ++held[map->rank_of[stage]]; /* stages of its rank */
         most = n > most ? n : most;
     }
-    ndp_status st = held && done && busy ? ndp_pipeline_init(map->name, map->ranks, map->stages, micro_batches,
-                                                             (size_t)most * (size_t)micro_batches, &s)
-                                         : NDP_FAIL(NDP_ENOMEM, "no memory for the forwards of %d stages", map->stages);
+    ndp_status st = held && done && busy
+                        ? ndp_pipeline_init(map->name, map->ranks, map->stages, micro_batches,
+                                            (size_t)most * (size_t)micro_batches, &s)
+                        : NDP_FAIL(NDP_ENOMEM, "not enough memory for the forwards of %d stages", map->stages);
     if (st == NDP_OK) {
         memcpy(s.rank_of, map->rank_of, (size_t)s.stages * sizeof *s.rank_of);
         while (run_a_unit(&s, done, busy) > 0)

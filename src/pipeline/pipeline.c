@@ -33,8 +33,8 @@ ndp_status ndp_pipeline_init(const char *name, int ranks, int stages, int micro_
         made = (s.rows[r].actions = malloc(room * sizeof *s.rows[r].actions)) != NULL;
     if (!made) {
         ndp_pipeline_release(&s);
-        return NDP_FAIL(NDP_ENOMEM, "no memory for the schedule %s of %d ranks, %d stages and %d micro-batches", name,
-                        ranks, stages, micro_batches);
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the schedule %s of %d ranks, %d stages and %d micro-batches",
+                        name, ranks, stages, micro_batches);
     }
     *out = s;
     return NDP_OK;
@@ -86,7 +86,7 @@ ndp_status ndp_pipeline_make(ndp_pipeline_kind kind, int ranks, int virtual_stag
                               3 * (size_t)virtual_stages * (size_t)micro_batches, &s));
     if (!(w.next = malloc(counters * sizeof *w.next))) {
         ndp_pipeline_release(&s);
-        return NDP_FAIL(NDP_ENOMEM, "no memory for the schedule %s of %d ranks", k->name, ranks);
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the schedule %s of %d ranks", k->name, ranks);
     }
     for (w.rank = 0; w.rank < ranks; w.rank++) {
         w.row = &s.rows[w.rank];

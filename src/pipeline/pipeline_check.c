@@ -119,7 +119,7 @@ static ndp_status check_order(const ndp_pipeline *s, unsigned char *done) {
 static ndp_status check_deadlock(const ndp_pipeline *s) {
     double *ones = malloc((size_t)s->stages * sizeof *ones);
     if (!ones)
-        return NDP_FAIL(NDP_ENOMEM, "no memory to check the schedule %s of %d stages", s->name, s->stages);
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory to check the schedule %s of %d stages", s->name, s->stages);
     for (int stage = 0; stage < s->stages; stage++)
         ones[stage] = 1;
     ndp_pipeline_times t = {0};
@@ -134,7 +134,7 @@ ndp_status ndp_pipeline_check(const ndp_pipeline *s, int micro_batches) {
     bool *seen = malloc((size_t)s->micro_batches * sizeof *seen);
     unsigned char *done = NULL;
     ndp_status st = counts && seen ? check_cells(s, micro_batches, counts, seen)
-                                   : NDP_FAIL(NDP_ENOMEM, "no memory to check the schedule %s", s->name);
+                                   : NDP_FAIL(NDP_ENOMEM, "not enough memory to check the schedule %s", s->name);
     free(counts);
     free(seen);
     NDP_TRY(st);
@@ -142,7 +142,7 @@ ndp_status ndp_pipeline_check(const ndp_pipeline *s, int micro_batches) {
               "%s: the table has %d micro-batches, but a step has %d: make the accumulation %d, or the table for %d",
               s->name, s->micro_batches, micro_batches, s->micro_batches, micro_batches);
     done = calloc((size_t)s->stages, (size_t)s->micro_batches);
-    st = done ? check_order(s, done) : NDP_FAIL(NDP_ENOMEM, "no memory to check the schedule %s", s->name);
+    st = done ? check_order(s, done) : NDP_FAIL(NDP_ENOMEM, "not enough memory to check the schedule %s", s->name);
     free(done);
     NDP_TRY(st);
     return check_deadlock(s);

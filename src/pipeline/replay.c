@@ -156,10 +156,11 @@ ndp_status ndp_pipeline_replay(const ndp_pipeline *s, const ndp_pipeline_costs *
     pipeline_replay r = {.s = s, .costs = costs, .at = calloc((size_t)s->ranks, sizeof *r.at)};
     r.forward = malloc(n * sizeof *r.forward);
     r.input_gradient = malloc(n * sizeof *r.input_gradient);
-    ndp_status st = made && r.at && r.forward && r.input_gradient
-                        ? run_rows(&r, &t)
-                        : NDP_FAIL(NDP_ENOMEM, "no memory to replay the schedule %s of %d stages and %d micro-batches",
-                                   s->name, s->stages, s->micro_batches);
+    ndp_status st =
+        made && r.at && r.forward && r.input_gradient
+            ? run_rows(&r, &t)
+            : NDP_FAIL(NDP_ENOMEM, "not enough memory to replay the schedule %s of %d stages and %d micro-batches",
+                       s->name, s->stages, s->micro_batches);
     free(r.at);
     free(r.forward);
     free(r.input_gradient);

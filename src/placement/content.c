@@ -11,7 +11,7 @@ ndp_status ndp_content_add(ndp_content *c, ndp_tile t) {
         int capacity = c->capacity > 0 ? 2 * c->capacity : 4;
         ndp_tile *more = ndp_arena_alloc(c->arena, (size_t)capacity * sizeof *more);
         if (!more)
-            return NDP_FAIL(NDP_ENOMEM, "no memory to check placements");
+            return NDP_FAIL(NDP_ENOMEM, "not enough memory to check placements");
         if (c->n > 0)
             memcpy(more, c->tiles, (size_t)c->n * sizeof *more);
         c->tiles = more, c->capacity = capacity;

@@ -37,7 +37,7 @@ static ndp_status take_tables(ndp_lanes *l, ndp_lane *lane, const ndp_program *p
     const ndp_model *m = p->opts.model;
     ndp_segments *tables = ndp_arena_alloc(&l->arena, ((size_t)m->n_buffers + 1) * sizeof *tables);
     if (!tables)
-        return NDP_FAIL(NDP_ENOMEM, "no memory for the tables of %d buffers", m->n_buffers);
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the tables of %d buffers", m->n_buffers);
     *fits = true;
     for (int i = 0; i < m->n_buffers && *fits; i++) {
         NDP_TRY(l->claims->table(l->claims->user, p, &lane->mesh, i, &l->arena, &tables[i]));
@@ -76,7 +76,7 @@ static ndp_status own_tables(ndp_lanes *l, ndp_lane *lane) {
     const ndp_model *m = lane->program->opts.model;
     ndp_segments *tables = ndp_arena_alloc(&l->arena, ((size_t)m->n_buffers + 1) * sizeof *tables);
     if (!tables)
-        return NDP_FAIL(NDP_ENOMEM, "no memory for the tables of %d buffers", m->n_buffers);
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the tables of %d buffers", m->n_buffers);
     for (int i = 0; i < m->n_buffers; i++)
         tables[i] = m->buffers[i].segments;
     lane->tables = tables;
@@ -121,7 +121,7 @@ ndp_status ndp_lanes_init(const ndp_program *const *programs, int n, const int d
         out->n *= out->size[lane_axes[i]];
     out->items = calloc((size_t)out->n, sizeof *out->items);
     if (!out->items)
-        return NDP_FAIL(NDP_ENOMEM, "no memory to check %d ranks", out->n);
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory to check %d ranks", out->n);
     for (int i = 0; i < out->n; i++) {
         int coord[NDP_AXES] = {[NDP_DP_REPLICATE] = dp[0], [NDP_DP_SHARD] = dp[1]};
         for (int k = 3, rest = i; k >= 0; rest /= out->size[lane_axes[k]], k--)
@@ -213,7 +213,7 @@ struct ndp_meeting {
 ndp_status ndp_meetings_init(const ndp_lanes *l, int channels, ndp_meetings *out) {
     *out = (ndp_meetings){.lanes = l, .channels = channels};
     out->of = calloc((size_t)l->n * (size_t)channels, sizeof *out->of);
-    return out->of ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "no memory to check %d ranks", l->n);
+    return out->of ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory to check %d ranks", l->n);
 }
 
 static ndp_meeting **meeting_of(const ndp_meetings *m, int lane, int channel) {

@@ -63,7 +63,7 @@ static void say_proof(const ndp_program *p, ndp_str *out) {
 ndp_status ndp_placement_check(const ndp_placement_opts *o, ndp_str *proof) {
     int(*dp)[2] = calloc((size_t)o->n + 1, sizeof *dp);
     checked_pair *pairs = calloc((size_t)o->n + 1, sizeof *pairs);
-    ndp_status st = dp && pairs ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "no memory to check %d programs", o->n);
+    ndp_status st = dp && pairs ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory to check %d programs", o->n);
     int n = st == NDP_OK ? find_pairs(o, dp) : 0;
     for (int k = 0; k < n && st == NDP_OK; k++)
         st = check_pair(o, dp[k], pairs, k);

@@ -164,7 +164,7 @@ static ndp_status check_pieces(const piece_check *c, int index) {
         for (int64_t i = 0; i < r; i++)
             known |= seen[i] == s;
         if (!s || known)
-            return refuse_piece(c, index, "has a row that is no piece, or one twice");
+            return refuse_piece(c, index, "has a row that is not a piece, or the same piece twice");
         if (row[NDP_PIECE_COPIES] != (int64_t)s->copies || row[NDP_PIECE_DECAYS] != s->decay || s->copies < 1)
             return refuse_piece(c, index, "has other copies, or another decay, than the segment");
         if (apart && ((projections && !s->projection) || (!s->projection && row[NDP_PIECE_PLACE] != place)))

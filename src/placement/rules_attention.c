@@ -265,7 +265,7 @@ ndp_status ndp_rule_heads_merge(ndp_rule *r) {
         NDP_TRY(ndp_content_move(&r->in[0], p * rows, rows, 0, c.width, 0, run * c.width, &part));
         for (int i = 0; i < part.n; i++) {
             if (c.repeats > 1 && part.tiles[i].what.kind != NDP_THING_GRADIENT)
-                return ndp_refuse(r, "it sums repeated heads that are no gradients");
+                return ndp_refuse(r, "it sums repeated heads that are not gradients");
             NDP_TRY(c.repeats > 1 ? ndp_result_add(r, 0, part.tiles[i]) : ndp_result(r, 0, part.tiles[i]));
         }
     }

@@ -135,7 +135,7 @@ ndp_status ndp_rule_linear(ndp_rule *r) {
         return ndp_result_zero(r);
     int64_t *rows = ndp_arena_alloc(r->arena, (2 * (size_t)r->in[0].n + 2) * sizeof *rows);
     if (!rows)
-        return NDP_FAIL(NDP_ENOMEM, "no memory to check placements");
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory to check placements");
     for (int n = ndp_content_rows(&r->in[0], rows), i = 0; i + 1 < n; i++) {
         ndp_tile first = {0}, part;
         for (int k = 0; k < r->in[0].n; k++)

@@ -16,7 +16,7 @@ static int by_first(const void *a, const void *b) {
 static ndp_status take_stretches(const ndp_segments *s, ndp_step_buffer *out) {
     out->stretches = calloc((size_t)s->n + 1, sizeof *out->stretches);
     if (!out->stretches)
-        return NDP_FAIL(NDP_ENOMEM, "no memory for a table of %d tensors", s->n);
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a table of %d tensors", s->n);
     for (int k = 0; k < s->n; k++) {
         const ndp_segment *seg = &s->items[k];
         if (seg->rows * seg->cols > 0)
@@ -33,7 +33,7 @@ static ndp_status take_pieces(const ndp_lanes *l, const ndp_program *p, int buff
     out->n_pieces = l->claims->pieces(l->claims->user, p, table, buffer, s->shards, s->index, NULL);
     out->pieces = calloc((size_t)(out->n_pieces * columns) + 1, sizeof *out->pieces);
     if (!out->pieces)
-        return NDP_FAIL(NDP_ENOMEM, "no memory for a table of %lld pieces", (long long)out->n_pieces);
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a table of %lld pieces", (long long)out->n_pieces);
     l->claims->pieces(l->claims->user, p, table, buffer, s->shards, s->index, out->pieces);
     return NDP_OK;
 }
@@ -87,7 +87,7 @@ static ndp_status take_program(const ndp_lanes *l, const ndp_program *p, ndp_ste
                            .local = malloc(((size_t)p->opts.whole->n_buffers + 1) * sizeof *out->local),
                            .columns = ndp_piece_columns(trains(p) && ndp_optimizer_is_whole(&p->opts.step.optimizer))};
     if (!out->buffers || !out->local)
-        return NDP_FAIL(NDP_ENOMEM, "no memory to check %d buffers", m->n_buffers);
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory to check %d buffers", m->n_buffers);
     for (int i = 0; i < p->opts.whole->n_buffers; i++)
         out->local[i] = NDP_NONE;
     for (int i = 0; i < m->n_buffers; i++)
@@ -238,7 +238,7 @@ static ndp_status take_lane(ndp_step_world *w, int lane) {
     l->read = malloc(buffers * sizeof *l->read);
     l->wrote = calloc(buffers, sizeof *l->wrote);
     if (!l->under_way || !l->list || !l->read || !l->wrote)
-        return NDP_FAIL(NDP_ENOMEM, "no memory to check %d ranks", w->lanes->n);
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory to check %d ranks", w->lanes->n);
     for (size_t i = 0; i < buffers; i++)
         l->read[i] = NDP_NONE;
     for (int i = 0; i < NDP_CHANNELS; i++)
@@ -259,7 +259,7 @@ static ndp_status weigh_micro_batches(ndp_step_world *w) {
     w->micro_batches = p->opts.step.accumulation - w->without;
     w->weights = malloc(((size_t)w->micro_batches + 1) * sizeof *w->weights);
     if (!w->weights)
-        return NDP_FAIL(NDP_ENOMEM, "no memory to check %d micro-batches", w->micro_batches);
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory to check %d micro-batches", w->micro_batches);
     for (int m = 0; m < w->micro_batches; m++)
         w->weights[m] = ndp_range_share(ndp_dim_make(0, 'm'), w->micro_batches, m, m + 1);
     return NDP_OK;
@@ -276,7 +276,7 @@ ndp_status ndp_step_world_init(const ndp_lanes *l, const ndp_units *u, ndp_visit
                             .members = calloc(n, sizeof *out->members),
                             .mail = calloc(n * pp * 2, sizeof *out->mail)};
     if (!out->items || !out->programs || !out->members || !out->mail)
-        return NDP_FAIL(NDP_ENOMEM, "no memory to check %d ranks", l->n);
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory to check %d ranks", l->n);
     out->data = (ndp_own)((l->size[NDP_DP_REPLICATE] > 1 ? NDP_OWN_REPLICATE : 0) |
                           (l->size[NDP_DP_SHARD] > 1 ? NDP_OWN_SHARD : 0));
     NDP_TRY(weigh_micro_batches(out));

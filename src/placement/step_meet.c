@@ -105,7 +105,7 @@ static ndp_status note_begin(ndp_step_lane *l, ndp_under_way *u) {
     int c = u->channel;
     u->number = ndp_meet_begin(&l->world->meetings, l->lane, c, u);
     if (u->number == NDP_NONE)
-        return NDP_FAIL(NDP_ENOMEM, "no memory to check the step of a rank");
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory to check the step of a rank");
     NDP_TRY(ndp_array_reserve(&l->begun[c], &l->capacity[c], u->number + 1, sizeof **l->begun));
     l->begun[c][u->number] = l->walk.executed;
     l->n_begun[c] = u->number + 1;
@@ -155,7 +155,7 @@ ndp_status ndp_step_begin(ndp_step_lane *l) {
     int work = ndp_work_at(in, &l->walk);
     ndp_under_way *u = take(l->world);
     if (!u)
-        return NDP_FAIL(NDP_ENOMEM, "no memory to check the step of a rank");
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory to check the step of a rank");
     if (l->under_way[work])
         return ndp_step_refuse(l, "its number, %d, is that of #%d, which is under way", work, l->under_way[work]->at);
     ndp_bytes bytes = operand(l, &c->in[0]);
@@ -319,7 +319,7 @@ ndp_status ndp_step_wait(ndp_step_lane *l) {
     const ndp_members *m = &w->members[l->lane][ndp_channel_group(u->channel)];
     ndp_under_way **members = m->n <= NDP_COUNT(few) ? few : malloc((size_t)m->n * sizeof(void *));
     if (!members)
-        return NDP_FAIL(NDP_ENOMEM, "no memory to check the step of a rank");
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory to check the step of a rank");
     l->again = !all_begun(l, m, u, members);
     ndp_status st = l->again ? NDP_OK : wait_collective(l, u, m, members);
     if (st == NDP_OK && !l->again) {

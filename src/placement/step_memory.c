@@ -58,7 +58,7 @@ static ndp_status find_meets(ndp_step_places *p) {
         }
     bool ok = p->meets && filled;
     free(filled);
-    return ok ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "no memory to check %d places", p->n);
+    return ok ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory to check %d places", p->n);
 }
 
 ndp_status ndp_step_places_init(const ndp_program *p, ndp_step_places *out) {
@@ -73,7 +73,7 @@ ndp_status ndp_step_places_init(const ndp_program *p, ndp_step_places *out) {
     if (ok)
         number_places(p, order, out);
     free(order);
-    return ok ? find_meets(out) : NDP_FAIL(NDP_ENOMEM, "no memory to check %d blocks", p->n_blocks);
+    return ok ? find_meets(out) : NDP_FAIL(NDP_ENOMEM, "not enough memory to check %d blocks", p->n_blocks);
 }
 
 void ndp_step_places_release(ndp_step_places *p) {
@@ -118,7 +118,7 @@ ndp_status ndp_held_add(ndp_held_list *s, ndp_held span) {
 
 ndp_status ndp_memory_init(const ndp_step_places *places, ndp_memory *out) {
     *out = (ndp_memory){.places = places, .of = calloc((size_t)places->n + 1, sizeof *out->of)};
-    return out->of ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "no memory to check %d places", places->n);
+    return out->of ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory to check %d places", places->n);
 }
 
 void ndp_memory_release(ndp_memory *m) {

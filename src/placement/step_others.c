@@ -10,7 +10,7 @@
 
 ndp_status ndp_step_others_init(ndp_step_lane *l) {
     l->others = calloc((size_t)l->program->opts.model->n_buffers + 1, sizeof *l->others);
-    return l->others ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "no memory to check the slices of owners");
+    return l->others ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory to check the slices of owners");
 }
 
 void ndp_step_others_release(ndp_step_lane *l) {

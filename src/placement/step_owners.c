@@ -162,7 +162,7 @@ static ndp_status check_numbers(const ndp_step_lane *l, const ndp_call *c) {
     const ndp_held *s =
         ndp_memory_find(&l->memory, (ndp_bytes){k->base, k->offset, k->offset + ndp_step_operand_bytes(k)});
     if (!s || s->kind != NDP_HELD_CONSTANTS || k->offset != s->start)
-        return ndp_step_refuse(l, "its constants are none");
+        return ndp_step_refuse(l, "its constants are not those of the update");
     ndp_bytes b = {clip->base, clip->offset, clip->offset + ndp_step_operand_bytes(clip)};
     if (clip->base == NDP_NONE || ndp_step_scalar_at(l, b) != NDP_STEP_CLIP)
         return ndp_step_refuse(l, "operand 4 is not the clipping factor");
@@ -177,7 +177,7 @@ static ndp_status find_update(const ndp_step_lane *l, step_update *u) {
     u->directs = whole && op == o->whole.direction;
     u->follows = whole && op == o->op;
     if (!u->directs && op != o->op && !(whole && op == o->whole.rest))
-        return ndp_step_refuse(l, "is no operation of optimizer %s", o->name);
+        return ndp_step_refuse(l, "is not an operation of optimizer %s", o->name);
     const ndp_owned *owned = u->rows.n > 0 ? &l->program->owned[u->rows.number] : NULL;
     for (int64_t r = u->rows.first; owned && whole && r < u->rows.first + u->rows.n; r++) {
         bool projection = r >= owned->n_pieces - owned->n_whole;

@@ -72,7 +72,7 @@ static ndp_status check_list(ndp_step_program *s, int graph, int phase) {
                         unit->graph->name, s->pinned[graph][phase], p->staging.bytes);
     list.under_way = malloc(((size_t)list.list->n * 2 + 1) * sizeof *list.under_way);
     ndp_status st = list.under_way ? walk(&list, unit->graph->name)
-                                   : NDP_FAIL(NDP_ENOMEM, "no memory to check places in pinned memory");
+                                   : NDP_FAIL(NDP_ENOMEM, "not enough memory to check places in pinned memory");
     free(list.under_way);
     return st;
 }

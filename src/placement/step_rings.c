@@ -79,7 +79,7 @@ static ndp_status check_work(const ndp_program *p, const pinned_work *works, int
 
 static ndp_status check_works(const ndp_program *p) {
     pinned_work *works = calloc((size_t)p->n_works + 1, sizeof *works);
-    ndp_status st = works ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "no memory to check places in pinned memory");
+    ndp_status st = works ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory to check places in pinned memory");
     if (st == NDP_OK)
         find_lives(p, works);
     for (int i = 0; i < p->n_works && st == NDP_OK; i++)

@@ -237,7 +237,7 @@ static ndp_status find_slice(const ndp_step_lane *l, const ndp_operand *o, int *
         if (own->grad.block == o->base && own->grad.offset == o->offset && own->shard.slice == o->view.cols)
             return NDP_OK;
     }
-    return ndp_step_refuse(l, "its operand is no gradient's slice");
+    return ndp_step_refuse(l, "its operand is not a slice of a gradient");
 }
 
 /* All pieces of a slice, each complete. */

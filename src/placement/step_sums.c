@@ -269,7 +269,7 @@ static ndp_status find_slices(ndp_step_lane *l, const ndp_members *m, ndp_under_
     const ndp_held *found = NULL;
     *g = (gathered_slices){.buffer = members[0]->of, .like = {.made = NDP_NONE}};
     if (g->buffer == NDP_NONE)
-        return ndp_step_refuse(l, "gathers slices of no buffer");
+        return ndp_step_refuse(l, "gathers slices that belong to no buffer");
     for (int i = 0; i < m->n && !found; i++) {
         int64_t first, size;
         int place = ndp_step_place(&l->world->items[members[i]->lane], kind);

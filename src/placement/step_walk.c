@@ -41,7 +41,7 @@ static ndp_status run_all(ndp_step_world *w) {
     }
     for (int i = 0; i < w->lanes->n; i++)
         if (!w->items[i].over)
-            return ndp_step_refuse(&w->items[i], "waits for ever");
+            return ndp_step_refuse(&w->items[i], "waits forever");
     NDP_TRY(ndp_step_others_check(w));
     return ndp_step_windows(w);
 }

@@ -111,7 +111,7 @@ static ndp_status run_unit(ndp_units *u, ndp_unit_trial *run, const ndp_content 
 static ndp_status keep_contents(ndp_units *u, const ndp_content *from, int n, ndp_content **out) {
     *out = ndp_arena_alloc(&u->arena, (size_t)n * sizeof **out);
     if (!*out)
-        return NDP_FAIL(NDP_ENOMEM, "no memory to check placements");
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory to check placements");
     for (int i = 0; i < n; i++) {
         (*out)[i] = ndp_content_of(&u->arena, from[i].rows, from[i].cols);
         for (int k = 0; k < from[i].n; k++)
@@ -146,7 +146,7 @@ static ndp_status prove_unit(ndp_units *u, int pp, int unit) {
     if (st == NDP_OK) {
         run.memory = calloc((size_t)n, sizeof *run.memory);
         after = calloc((size_t)n, sizeof *after);
-        st = run.memory && after ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "no memory to check placements");
+        st = run.memory && after ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory to check placements");
     }
     if (st == NDP_OK)
         st = ndp_trial_write_before(&run, u->between);
@@ -203,7 +203,7 @@ static ndp_status prove_all(ndp_units *u) {
     u->in = ndp_arena_alloc(&u->arena, graphs * sizeof *u->in);
     u->out = ndp_arena_alloc(&u->arena, graphs * sizeof *u->out);
     if (!u->made || !u->between || !u->in || !u->out)
-        return NDP_FAIL(NDP_ENOMEM, "no memory to check placements");
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory to check placements");
     for (int i = 0; i < whole->n_units; i++)
         NDP_TRY(prove_number(u, i));
     return NDP_OK;
@@ -232,7 +232,7 @@ static ndp_status weigh_uses(ndp_units *u, const ndp_model *whole, const ndp_use
     u->use_total = ndp_arena_alloc(&u->arena, n * sizeof *u->use_total);
     u->uses = ndp_arena_alloc(&u->arena, (size_t)whole->n_units * NDP_SLOTS * sizeof *u->uses);
     if (!u->use_total || !u->uses)
-        return NDP_FAIL(NDP_ENOMEM, "no memory to check placements");
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory to check placements");
     for (int i = 0; i < whole->n_units; i++)
         for (int slot = 0; slot < NDP_SLOTS; slot++) {
             int buffer = whole->units[i].buffers[slot];
@@ -251,7 +251,7 @@ static ndp_status weigh_uses(ndp_units *u, const ndp_model *whole, const ndp_use
 static ndp_status take_uses(ndp_units *u) {
     const ndp_model *whole = u->lanes->items[0].program->opts.whole;
     ndp_uses *uses = calloc((size_t)whole->n_graphs + 1, sizeof *uses);
-    ndp_status st = uses ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "no memory to check placements");
+    ndp_status st = uses ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory to check placements");
     for (int g = 0; g < whole->n_graphs && st == NDP_OK; g++)
         st = ndp_uses_init(&whole->graphs[g], &uses[g]);
     if (st == NDP_OK)
@@ -266,7 +266,7 @@ ndp_status ndp_units_watch(const ndp_lanes *l, const ndp_units_watcher *w, ndp_u
     ndp_units *u = calloc(1, sizeof *u);
     *out = u;
     if (!u)
-        return NDP_FAIL(NDP_ENOMEM, "no memory to check placements");
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory to check placements");
     u->lanes = l;
     u->watcher = *w;
     u->graphs = l->items[0].program->opts.whole->n_graphs;

@@ -199,7 +199,7 @@ ndp_status ndp_trial_take_made(ndp_unit_trial *run, int lane, ndp_phase phase, n
                            .loss = m->loss,
                            .loss_adds = m->loss_adds};
     if (!out->items)
-        return NDP_FAIL(NDP_ENOMEM, "no memory to check placements");
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory to check placements");
     for (int k = 0; k < inputs->n; k++)
         out->reads_scale |= inputs->items[k].kind == NDP_INPUT_LOSS_SCALE && ndp_list_names(list, NDP_BASE_DATA + k);
     for (int s = 0; s < NDP_SLOTS; s++)

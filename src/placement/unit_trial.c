@@ -160,7 +160,7 @@ static ndp_status end_rule(const phase_run *p, int lane, ndp_rule *r) {
     NDP_TRY(expect_apart(r));
     NDP_TRY(clear_scratch(r, m));
     if (c->attr.accumulate && !may_add(c))
-        return ndp_refuse(r, "it adds to its result, which is no gradient");
+        return ndp_refuse(r, "it adds to its result, which is not a gradient");
     for (int k = 0; k < c->n_out; k++) {
         int base = c->out[k].base;
         if (base == NDP_NONE)
@@ -199,11 +199,11 @@ static ndp_status begin(phase_run *p, int lane, int index, const ndp_call *c) {
     NDP_TRY(begin_rule(p, lane, index, c, where, sizeof where, &r));
     ndp_content *handed = ndp_arena_alloc(&p->run->arena, sizeof *handed);
     if (!handed)
-        return NDP_FAIL(NDP_ENOMEM, "no memory to check placements");
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory to check placements");
     *handed = r.in[0];
     int64_t number = ndp_meet_begin(&p->meetings, lane, c->channel, handed);
     p->numbers[lane - p->run->first][index] = number;
-    return number == NDP_NONE ? NDP_FAIL(NDP_ENOMEM, "no memory to check placements") : NDP_OK;
+    return number == NDP_NONE ? NDP_FAIL(NDP_ENOMEM, "not enough memory to check placements") : NDP_OK;
 }
 
 /* *done false: a member has not begun it. */
@@ -215,7 +215,7 @@ static ndp_status end(phase_run *p, int lane, int index, const ndp_call *c, bool
     ndp_rule r;
     char where[200];
     if (!handed)
-        return NDP_FAIL(NDP_ENOMEM, "no memory to check placements");
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory to check placements");
     for (int i = 0; i < m.n; i++) {
         handed[i] = ndp_meet_handed(&p->meetings, ndp_member(&m, i), began->channel, number);
         if (!handed[i])
@@ -285,7 +285,7 @@ ndp_status ndp_unit_trial_phase(ndp_unit_trial *run, ndp_phase phase) {
         m->loss = 0, m->loss_adds = false;
     }
     ndp_status st = ok ? ndp_meetings_init(run->lanes, NDP_CHANNELS, &p.meetings)
-                       : NDP_FAIL(NDP_ENOMEM, "no memory to check placements");
+                       : NDP_FAIL(NDP_ENOMEM, "not enough memory to check placements");
     if (st == NDP_OK)
         st = run_all(&p);
     ndp_meetings_release(&p.meetings);

@@ -91,7 +91,7 @@ static ndp_status normalise(ndp_uses *u) {
     ndp_share(*raw)[NDP_OP_MAX_IN] = malloc(((size_t)nodes->n + 1) * sizeof *raw);
     bool partly = false;
     if (!raw)
-        return NDP_FAIL(NDP_ENOMEM, "no memory to check placements");
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory to check placements");
     for (int i = 0; i < nodes->n; i++)
         for (int k = 0; k < NDP_OP_MAX_IN; k++)
             raw[i][k] = u->of[i][k];
@@ -112,7 +112,7 @@ ndp_status ndp_uses_init(const ndp_graph *g, ndp_uses *out) {
     size_t n = (size_t)g->nodes[NDP_NODES_FORWARD].n + 1;
     *out = (ndp_uses){.graph = g, .of = calloc(n, sizeof *out->of), .flows = calloc((size_t)g->n_values + 1, 1)};
     if (!out->of || !out->flows)
-        return NDP_FAIL(NDP_ENOMEM, "no memory to check placements");
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory to check placements");
     find_flow(out);
     return normalise(out);
 }

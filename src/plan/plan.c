@@ -165,5 +165,5 @@ ndp_status ndp_plan(const ndp_config *c, const ndp_plan_opts *o, char **text) {
         return st;
     }
     *text = ndp_str_detach(&out);
-    return *text ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "no memory for a text");
+    return *text ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for a text");
 }

@@ -82,7 +82,7 @@ static void add_roles(const ndp_job *j, const int *tp, int n_tp, checked_world *
 static ndp_status choose_ranks(const ndp_dry_run *d, const ndp_model *m, checked_world *w) {
     const ndp_job *j = d->job;
     int *tp = malloc(((size_t)j->layout.size[NDP_TP] + 2) * sizeof *tp), n_tp = 0;
-    ndp_status st = tp ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "no memory to check the programs");
+    ndp_status st = tp ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory to check the programs");
     if (st == NDP_OK && j->world > WHOLE_WORLD)
         st = choose_tp(d, m, tp, &n_tp);
     size_t most = WHOLE_WORLD + (((size_t)j->layout.size[NDP_PP] * (size_t)n_tp) << (NDP_TP - 1));
@@ -91,7 +91,7 @@ static ndp_status choose_ranks(const ndp_dry_run *d, const ndp_model *m, checked
     w->shared = calloc(most, sizeof *w->shared);
     w->programs = calloc(most, sizeof *w->programs);
     if (st == NDP_OK && (!w->ranks || !w->engines || !w->shared || !w->programs))
-        st = NDP_FAIL(NDP_ENOMEM, "no memory to check %zu programs", most);
+        st = NDP_FAIL(NDP_ENOMEM, "not enough memory to check %zu programs", most);
     for (int r = 0; st == NDP_OK && r < j->world && j->world <= WHOLE_WORLD; r++)
         w->ranks[w->n++] = r;
     if (st == NDP_OK && j->world > WHOLE_WORLD)
@@ -155,7 +155,7 @@ static ndp_status take_slices(checked_world *w, int i, const ndp_program *p) {
     size_t n = (size_t)p->opts.model->n_buffers;
     ndp_owned *owned = calloc(n + 1, sizeof *owned);
     if (!owned)
-        return NDP_FAIL(NDP_ENOMEM, "no memory to check the programs");
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory to check the programs");
     memcpy(owned, p->owned, n * sizeof *owned);
     w->shared[i].owned = owned;
     return NDP_OK;
@@ -189,7 +189,7 @@ static ndp_status check_scores(const ndp_dry_run *d, const checked_world *w, boo
     ndp_model *models = calloc(n, sizeof *models);
     const ndp_program **programs = calloc(n, sizeof *programs);
     ndp_status st =
-        engines && models && programs ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "no memory to check %d programs", w->n);
+        engines && models && programs ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory to check %d programs", w->n);
     int built = 0;
     for (int i = 0; i < w->n && st == NDP_OK; i++) {
         if (trained && !w->engines[i])

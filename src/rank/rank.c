@@ -40,7 +40,7 @@ static ndp_status take_batch(ndp_rank *r) {
     r->rows = calloc((size_t)r->shape.micro, sizeof *r->rows);
     r->arrays = arrays;
     r->whole = ndp_micro_batch_of(arrays, r->job.model.rows);
-    return arrays && r->rows ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "no memory for a micro-batch of %zu tokens", rows);
+    return arrays && r->rows ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for a micro-batch of %zu tokens", rows);
 }
 
 static ndp_status open_rows(ndp_rank *r) {
@@ -50,8 +50,7 @@ static ndp_status open_rows(ndp_rank *r) {
 
 /* One rank proves the programs of all. */
 static ndp_status prove_programs(const ndp_rank *r, int node_ranks) {
-    return ndp_agree(r->world,
-                     ndp_is_first(r->world) ? ndp_job_prove(&r->job, node_ranks, r->forward_only) : NDP_OK);
+    return ndp_agree(r->world, ndp_is_first(r->world) ? ndp_job_prove(&r->job, node_ranks, r->forward_only) : NDP_OK);
 }
 
 ndp_status ndp_rank_prove_again(const ndp_rank *r, const ndp_engine *e) {

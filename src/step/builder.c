@@ -172,7 +172,7 @@ static ndp_status take_tables(ndp_builder *b, const ndp_schedule *s) {
     b->first_of = calloc((size_t)s->n + 1, sizeof *b->first_of);
     if (!b->first_of || !b->runs || !b->slots || !b->gradients || !writes || !b->gathered || !b->sends) {
         free(writes);
-        return NDP_FAIL(NDP_ENOMEM, "no memory to build the step program");
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory to build the step program");
     }
     b->begun = b->gathered + buffers;
     for (size_t i = 0; i < slots; i++)
@@ -239,8 +239,7 @@ static ndp_status build_short(const ndp_schedule *few, int micro_batches, const 
     free(first_of);
     if (st == NDP_OK && *done)
         st = ndp_memory_plan(p);
-    *tight = st == NDP_OK && *done &&
-             (p->bytes[NDP_REGION_ARENA] <= least || p->opts.step.fold == NDP_FOLD_ALWAYS);
+    *tight = st == NDP_OK && *done && (p->bytes[NDP_REGION_ARENA] <= least || p->opts.step.fold == NDP_FOLD_ALWAYS);
     return st;
 }
 

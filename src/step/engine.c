@@ -151,7 +151,7 @@ static ndp_status ready(ndp_engine *e) {
     e->addresses = calloc((size_t)e->program.n_blocks + 1, sizeof *e->addresses);
     e->lent = calloc((size_t)e->model.n_units * NDP_MAX_INPUTS, sizeof *e->lent);
     if (!e->works || !e->begun || !e->addresses || !e->lent)
-        return NDP_FAIL(NDP_ENOMEM, "no memory for the engine");
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the engine");
     for (int i = 0; i < e->program.n_blocks; i++)
         e->addresses[i] = ndp_engine_at(e, (ndp_address){i, 0});
     return ndp_engine_open_host(e);
@@ -167,7 +167,7 @@ static int node_ranks_of(const ndp_engine_opts *o) {
 ndp_status ndp_engine_create(const ndp_engine_opts *opts, ndp_engine **out) {
     ndp_engine *e = calloc(1, sizeof *e);
     if (!e)
-        return NDP_FAIL(NDP_ENOMEM, "no memory for the engine");
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the engine");
     e->opts = *opts;
     e->opts.step.node_ranks = node_ranks_of(opts);
     ndp_status st =

@@ -226,7 +226,7 @@ static ndp_status fill_table(ndp_engine *e, int input) {
     size_t bytes = ndp_input_bytes(e->model.inputs, input);
     void *table = malloc(bytes + 1);
     if (!table)
-        return NDP_FAIL(NDP_ENOMEM, "no memory for the table %s", in->name);
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the table %s", in->name);
     in->fill(&e->model, in->number, table);
     ndp_status st = ndp_engine_copy(e, ndp_engine_input_at(e, input, 0, 0), table, bytes, true);
     free(table);
@@ -242,7 +242,7 @@ static ndp_status fill_pieces(ndp_engine *e) {
         if (o->n_pieces == 0)
             continue;
         if (!table)
-            return NDP_FAIL(NDP_ENOMEM, "no memory for a table of %lld pieces", (long long)o->n_pieces);
+            return NDP_FAIL(NDP_ENOMEM, "not enough memory for a table of %lld pieces", (long long)o->n_pieces);
         ndp_pieces_fill(&e->model.buffers[i].segments, o->shard.shards, o->shard.index,
                         ndp_optimizer_is_whole(&e->program.opts.step.optimizer), table);
         ndp_status st = ndp_engine_copy(e, ndp_engine_at(e, o->pieces), table, bytes, true);

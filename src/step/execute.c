@@ -191,7 +191,7 @@ ndp_status ndp_engine_record(ndp_engine *e) {
     int64_t n = ndp_repeats_executed(&e->program.repeats, e->program.n);
     if (!e->recorded)
         e->recorded = calloc((size_t)n + 1, sizeof *e->recorded);
-    return e->recorded ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "no memory to record %lld instructions", (long long)n);
+    return e->recorded ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory to record %lld instructions", (long long)n);
 }
 
 const ndp_instr_time *ndp_engine_recorded(const ndp_engine *e, int64_t *n) {

@@ -41,7 +41,7 @@ static ndp_status emit_begin(ndp_builder *b, const border *v, bool send, int *in
     ndp_dtype type = b->m->opts.compute;
     char *what = ndp_arena_format(&p->arena, "%s stage %d", v->gradient ? "gradient from" : "output of", v->stage);
     if (!what)
-        return NDP_FAIL(NDP_ENOMEM, "no memory for the step program");
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the step program");
     ndp_address at = {v->gradient ? s->grad_input : s->output, 0};
     return ndp_emit_begin(
         p,

@@ -107,7 +107,7 @@ static ndp_status make_tables(ndp_builder *b, int buffer, ndp_arena *arena, dire
         return NDP_OK;
     ndp_segments *tables = ndp_arena_alloc(arena, (size_t)tp * sizeof *tables);
     if (!tables)
-        return NDP_FAIL(NDP_ENOMEM, "no memory for the tables of %d ranks", tp);
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the tables of %d ranks", tp);
     for (int r = 0; r < tp; r++) {
         mesh.coord[NDP_TP] = r;
         NDP_TRY(ndp_parallel_segments(whole, &mesh, &o->step.parallel, arena, &tables[r]));

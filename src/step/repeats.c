@@ -238,7 +238,7 @@ static ndp_status own_operands(const folding *f, ndp_instr *in) {
     size_t n = (size_t)c->n_in + (size_t)c->n_out;
     ndp_operand *own = ndp_arena_alloc(&f->p->arena, n * sizeof *own);
     if (!own)
-        return NDP_FAIL(NDP_ENOMEM, "no memory to fold a program of %d instructions", f->p->n);
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory to fold a program of %d instructions", f->p->n);
     memcpy(own, c->in, (size_t)c->n_in * sizeof *own);
     memcpy(own + c->n_in, c->out, (size_t)c->n_out * sizeof *own);
     c->in = own;
@@ -328,7 +328,7 @@ static ndp_status take_tables(folding *f, ndp_block **blocks) {
     f->p->repeats.items = calloc(1, sizeof *f->p->repeats.items);
     return f->items && f->slots && f->order && *blocks && f->p->repeats.items
                ? NDP_OK
-               : NDP_FAIL(NDP_ENOMEM, "no memory to fold a program of %d instructions", f->p->n);
+               : NDP_FAIL(NDP_ENOMEM, "not enough memory to fold a program of %d instructions", f->p->n);
 }
 
 ndp_status ndp_program_fold(ndp_program *p, int first, int n, int times, int micro_batches, bool *folded) {

@@ -13,7 +13,7 @@ ndp_status ndp_schedule_in_order(const ndp_model *m, int accumulation, ndp_sched
     bool train = m->opts.mode == NDP_MODEL_TRAIN;
     *out = (ndp_schedule){.runs = calloc(2 * (size_t)accumulation, sizeof *out->runs)};
     if (!out->runs)
-        return NDP_FAIL(NDP_ENOMEM, "no memory for a schedule of %d micro-batches", accumulation);
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a schedule of %d micro-batches", accumulation);
     for (int mb = 0; mb < accumulation; mb++) {
         out->runs[out->n++] = (ndp_planned_run){0, m->n_units, mb, NDP_ACTION_FORWARD, 0};
         if (train)
@@ -102,7 +102,7 @@ static ndp_status find_times(const ndp_pipeline *p, int rank, ndp_schedule *s) {
     double *ones = malloc((stages + 2 * n) * sizeof *ones), *reads = ones + stages;
     ndp_pipeline_times times;
     if (!ones)
-        return NDP_FAIL(NDP_ENOMEM, "no memory for a schedule of %d entries", s->n);
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a schedule of %d entries", s->n);
     for (size_t i = 0; i < stages; i++)
         ones[i] = 1;
     ndp_status st = ndp_pipeline_replay(p, &(ndp_pipeline_costs){ones, ones, ones, 0}, &times);
@@ -124,7 +124,7 @@ ndp_status ndp_schedule_of_rank(const ndp_pipeline *p, int rank, const ndp_model
                       .starts = calloc((size_t)row->n + 1, sizeof *s.starts)};
     if (!s.runs || !s.starts) {
         ndp_schedule_release(&s);
-        return NDP_FAIL(NDP_ENOMEM, "no memory for a schedule of %d entries", row->n);
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a schedule of %d entries", row->n);
     }
     for (; s.n < row->n; s.n++) {
         const ndp_stage_action *a = &row->actions[s.n];
@@ -252,7 +252,7 @@ ndp_status ndp_schedule_shorten(const ndp_schedule *s, const ndp_schedule_body *
     int removed = (body->times - kept) * body->n, from = body->first + kept * body->n;
     *out = (ndp_schedule){.runs = calloc((size_t)(s->n - removed) + 1, sizeof *out->runs), .n = s->n - removed};
     if (!out->runs)
-        return NDP_FAIL(NDP_ENOMEM, "no memory for a schedule of %d entries", out->n);
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a schedule of %d entries", out->n);
     for (int i = 0; i < out->n; i++) {
         int of = i < from ? i : i + removed;
         out->runs[i] = s->runs[of];
@@ -316,7 +316,7 @@ static ndp_status check_runs(const ndp_schedule *s, const ndp_model *m, int accu
 ndp_status ndp_schedule_check(const ndp_schedule *s, const ndp_model *m, int accumulation) {
     unsigned char *done = calloc((size_t)m->n_units * (size_t)accumulation + 1, 1);
     ndp_status st = done ? check_runs(s, m, accumulation, done)
-                         : NDP_FAIL(NDP_ENOMEM, "no memory to check a schedule of %d entries", s->n);
+                         : NDP_FAIL(NDP_ENOMEM, "not enough memory to check a schedule of %d entries", s->n);
     free(done);
     return st;
 }

@@ -273,7 +273,7 @@ static ndp_status take_memory(simulation *s, ndp_simulation *out) {
         ok = out->times[i] && s->operations[i] && (s->events[i] || s->costs->background);
     }
     s->times = out->times;
-    return ok ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "no memory to simulate %d programs", s->tracks.n);
+    return ok ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory to simulate %d programs", s->tracks.n);
 }
 
 static void release(simulation *s) {

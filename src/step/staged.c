@@ -66,7 +66,7 @@ static void extend(ndp_interval *item, const ndp_call *c, int at, int works) {
 static ndp_status place_calls(const staged_calls *s, int calls, int n, size_t from, size_t *places, size_t *end) {
     ndp_interval *items = calloc((size_t)n + 1, sizeof *items); /* by number; calls without one take nothing */
     if (!items)
-        return NDP_FAIL(NDP_ENOMEM, "no memory to place the collectives of %d calls", calls);
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory to place the collectives of %d calls", calls);
     int number;
     for (int i = 0; i < calls; i++) {
         const ndp_call *c = comm_at(s, i, &number);
@@ -102,7 +102,7 @@ ndp_status ndp_staging_plan(ndp_program *p) {
         }
     s->places = calloc(n + 1, sizeof *s->places);
     if (!s->places)
-        return NDP_FAIL(NDP_ENOMEM, "no memory for the places of %zu calls", n);
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the places of %zu calls", n);
     for (int g = 0; g < p->opts.model->n_graphs; g++)
         for (int phase = 0; phase < NDP_PHASES; phase++) {
             const ndp_list *list = &p->opts.units[g].lists[phase];

@@ -140,7 +140,7 @@ ndp_status ndp_timeline_write(const ndp_timeline *t, const char *path) {
         add_svg(t, &text);
     else
         add_json(t, &text);
-    ndp_status st = text.failed ? NDP_FAIL(NDP_ENOMEM, "no memory for %s", path)
+    ndp_status st = text.failed ? NDP_FAIL(NDP_ENOMEM, "not enough memory for %s", path)
                                 : ndp_file_write_atomic(path, text.data, text.length);
     ndp_str_release(&text);
     return st;

@@ -35,7 +35,7 @@ static ndp_status take_track(const ndp_program *p, ndp_visits visits, ndp_track 
     bool ok = t->events && t->begin && t->place && t->other && t->match && t->messages && t->begun;
     for (int k = 0; ok && k < NDP_CHANNELS; k++)
         ok = (t->nth[k] = calloc(on[k] + 1, sizeof *t->nth[k])) != NULL;
-    return ok ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "no memory to match a program of %d communications", t->n);
+    return ok ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory to match a program of %d communications", t->n);
 }
 
 /* ---- one rank ---- */
@@ -212,7 +212,7 @@ static ndp_status compare(const ndp_tracks *ts, int i, int channel) {
 ndp_status ndp_tracks_match(const ndp_program *const *programs, int n, ndp_visits visits, ndp_tracks *out) {
     *out = (ndp_tracks){calloc((size_t)n + 1, sizeof *out->items), n};
     if (!out->items)
-        return NDP_FAIL(NDP_ENOMEM, "no memory to match %d programs", n);
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory to match %d programs", n);
     for (int i = 0; i < n; i++)
         NDP_TRY(list_events(programs[i], visits, &out->items[i]));
     for (int i = 0; i < n; i++)

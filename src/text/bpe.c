@@ -258,7 +258,7 @@ ndp_status ndp_bpe_encode(const ndp_bpe *b, const char *text, size_t n, ndp_bpe_
             for (size_t i = 0; i < length; i++)
                 NDP_TRY(add_symbol(b, s, b->byte_ids[(unsigned char)text[at + i]], ids));
         } else if (b->unknown < 0) {
-            return NDP_FAIL(NDP_EINVAL, "the character U+%04X has no token, and the tokenizer has none for the unknown",
+            return NDP_FAIL(NDP_EINVAL, "the character U+%04X has no token, and the tokenizer has no unknown token",
                             ndp_utf8_decode(text + at, length));
         } else {
             if (pending && !b->fuse_unknown)

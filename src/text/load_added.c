@@ -36,7 +36,7 @@ static ndp_status add_as(const ndp_loader *l, ndp_added_token token, ndp_span te
     if (!text.n)
         return NDP_FAIL(NDP_ENOTSUP,
                         "%s: the normalizers leave nothing of the added token '%s', which is looked for in normalized "
-                        "text; that is not built: set its 'normalized' to false, or leave it out",
+                        "text; that is not supported: set its 'normalized' to false, or leave it out",
                         l->what, token.text);
     token.text = memcpy(kept, text.data, text.n);
     token.length = text.n;
@@ -107,9 +107,10 @@ static ndp_status refuse_equal(const ndp_loader *l, const ndp_prefixes *texts) {
     for (int64_t i = 1; i < texts->n; i++) {
         const ndp_prefix *p = &texts->items[i - 1], *next = p + 1;
         if (p->length == next->length && !memcmp(p->text, next->text, p->length))
-            return NDP_FAIL(NDP_ENOTSUP,
-                            "%s: two added tokens are looked for as '%.*s', which is not built: leave one of them out",
-                            l->what, (int)p->length, p->text);
+            return NDP_FAIL(
+                NDP_ENOTSUP,
+                "%s: two added tokens are looked for as '%.*s', which is not supported: leave one of them out", l->what,
+                (int)p->length, p->text);
     }
     return NDP_OK;
 }

@@ -114,11 +114,11 @@ static ndp_status refuse_options(const ndp_loader *l, struct json_object *model)
     NDP_TRY(ndp_json_string(model, l->what, "end_of_word_suffix", &suffix));
     NDP_TRY(ndp_json_double(model, l->what, "dropout", &dropout));
     if (prefix[0])
-        return NDP_FAIL(NDP_ENOTSUP, "%s: continuing_subword_prefix '%s' is not built yet", l->what, prefix);
+        return NDP_FAIL(NDP_ENOTSUP, "%s: continuing_subword_prefix '%s' is not supported", l->what, prefix);
     if (suffix[0])
-        return NDP_FAIL(NDP_ENOTSUP, "%s: end_of_word_suffix '%s' is not built yet", l->what, suffix);
+        return NDP_FAIL(NDP_ENOTSUP, "%s: end_of_word_suffix '%s' is not supported", l->what, suffix);
     if (dropout != 0)
-        return NDP_FAIL(NDP_ENOTSUP, "%s: merges with dropout %g are not built yet", l->what, dropout);
+        return NDP_FAIL(NDP_ENOTSUP, "%s: merges with dropout %g are not supported", l->what, dropout);
     return NDP_OK;
 }
 

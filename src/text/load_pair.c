@@ -18,7 +18,7 @@ static ndp_status check_class(const char *folder) {
         st = ndp_json_string(root, path, "tokenizer_class", &name);
     if (st == NDP_OK && strcmp(name, known[0]) != 0 && strcmp(name, known[1]) != 0)
         st = NDP_FAIL(NDP_ENOTSUP,
-                      "%s: vocab.json and merges.txt of a %s are not built; save the tokenizer as tokenizer.json",
+                      "%s: vocab.json and merges.txt of a %s are not supported; save the tokenizer as tokenizer.json",
                       folder, name);
     json_object_put(root);
     free(path);

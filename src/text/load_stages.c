@@ -104,7 +104,7 @@ static ndp_status add_pretokenizer(const ndp_loader *l, ndp_pretokenizer s) {
     ndp_pretokenizers *all = &l->t->pretokenizers;
     if (all->n == NDP_PRETOKENIZERS) {
         ndp_regex_destroy(s.pattern);
-        return NDP_FAIL(NDP_ENOTSUP, "%s: more than %d stages of pre-tokenizers are not built yet", l->what,
+        return NDP_FAIL(NDP_ENOTSUP, "%s: more than %d stages of pre-tokenizers are not supported", l->what,
                         NDP_PRETOKENIZERS);
     }
     all->items[all->n++] = s;
@@ -154,7 +154,7 @@ static ndp_status load_byte_level(const ndp_loader *l, const ndp_stage *s) {
     NDP_TRY(ndp_json_bool(s->o, l->what, "trim_offsets", &trim));
     for (int i = 0; i < l->t->pretokenizers.n; i++)
         if (l->t->pretokenizers.items[i].kind == NDP_PRETOKENIZER_BYTES)
-            return NDP_FAIL(NDP_ENOTSUP, "%s: two pre_tokenizers of type ByteLevel are not built yet", l->what);
+            return NDP_FAIL(NDP_ENOTSUP, "%s: two pre_tokenizers of type ByteLevel are not supported", l->what);
     if (space)
         NDP_TRY(add_pretokenizer(l, (ndp_pretokenizer){.kind = NDP_PRETOKENIZER_PREPEND, .content = " "}));
     if (regex)

@@ -14,7 +14,7 @@ ndp_status ndp_load_keys(const ndp_loader *l, const char *where, struct json_obj
         while (known[i] && strcmp(known[i], key))
             i++;
         if (!known[i])
-            return NDP_FAIL(NDP_ENOTSUP, "%s: the option '%s' of %s is not built yet", l->what, key, where);
+            return NDP_FAIL(NDP_ENOTSUP, "%s: the option '%s' of %s is not supported", l->what, key, where);
     }
     return NDP_OK;
 }
@@ -45,7 +45,7 @@ ndp_status ndp_load_keep(const ndp_loader *l, const char *text, const char **out
 }
 
 ndp_status ndp_load_fail_type(const ndp_loader *l, const char *where, const char *type) {
-    return NDP_FAIL(NDP_ENOTSUP, "%s: a %s of type %s is not built yet", l->what, where, type);
+    return NDP_FAIL(NDP_ENOTSUP, "%s: a %s of type %s is not supported", l->what, where, type);
 }
 
 static ndp_status load_stage(const ndp_loader *l, const char *where, const ndp_stage_type *type, ndp_text_steps *out,

@@ -159,7 +159,7 @@ ndp_status ndp_class_escape(ndp_pattern *p, uint32_t *character) {
         return *character < 0x80 ? NDP_OK : ndp_pattern_fail(p, NDP_ENOTSUP, "\\x with a byte that is no character");
     }
     if (isalnum((unsigned char)*p->p))
-        return ndp_pattern_fail(p, NDP_ENOTSUP, "an escape that is not built");
+        return ndp_pattern_fail(p, NDP_ENOTSUP, "an escape that is not supported");
     *character = ndp_pattern_character(p);
     return NDP_OK;
 }
@@ -284,7 +284,7 @@ static ndp_status read_item(ndp_pattern *p, set *s) {
     if (is_set || posix_bracket(p, s))
         return NDP_OK;
     if (!strncmp(p->p, "[:", 2) && !strncmp(p->p + 2 + strspn(p->p + 2, "^abcdefghijklmnopqrstuvwxyz"), ":]", 2))
-        return ndp_pattern_fail(p, NDP_ENOTSUP, "a POSIX bracket that is not built");
+        return ndp_pattern_fail(p, NDP_ENOTSUP, "a POSIX bracket that is not supported");
     return ndp_pattern_accept(p, "[") ? read_class(p, s) : range(p, s);
 }
 

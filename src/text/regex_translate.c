@@ -235,7 +235,7 @@ static ndp_status options(translator *t, char text[16], bool *caseless) {
         else if (c == 'i')
             *caseless = on;
         else if (c != 'm')
-            return fail(t, NDP_ENOTSUP, "a kind of group that is not built");
+            return fail(t, NDP_ENOTSUP, "a kind of group that is not supported");
         text[n++] = c == 'm' ? 's' : c;
     }
     text[n] = '\0';

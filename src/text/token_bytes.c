@@ -12,7 +12,7 @@ ndp_status ndp_token_bytes_init(ndp_token_bytes *b, const ndp_tokenizer *t) {
     *b = (ndp_token_bytes){.tokenizer = t, .first = malloc((n + 1) * sizeof(int32_t)), .inside = malloc((n + 1) * 4)};
     if (!b->first || !b->inside) {
         ndp_token_bytes_release(b);
-        return NDP_FAIL(NDP_ENOMEM, "no memory for the lengths of %zu tokens", n);
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the lengths of %zu tokens", n);
     }
     memset(b->inside, -1, n * sizeof *b->inside);
     return NDP_OK;
@@ -31,7 +31,7 @@ static ndp_status decoded_length(ndp_token_bytes *b, int32_t id, int times, int3
     b->text.length = 0;
     NDP_TRY(ndp_tokenizer_decode(b->tokenizer, ids, times, true, &b->text));
     if (b->text.failed)
-        return NDP_FAIL(NDP_ENOMEM, "no memory to decode a token");
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory to decode a token");
     *n = (int32_t)b->text.length;
     return NDP_OK;
 }

@@ -101,10 +101,11 @@ static ndp_status fail_missing(const paths *p) {
     bool found = model && *p->vocab && ndp_path_exists(model);
     free(model);
     if (found)
-        return NDP_FAIL(NDP_ENOTSUP,
-                        "%s: a SentencePiece tokenizer.model alone is not read; transformers writes the tokenizer.json "
-                        "that says the same: AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)",
-                        p->folder);
+        return NDP_FAIL(
+            NDP_ENOTSUP,
+            "%s: a SentencePiece tokenizer.model alone is not supported; transformers writes the tokenizer.json that "
+            "says the same: AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)",
+            p->folder);
     return NDP_FAIL(NDP_EIO,
                     "'%s' is not there; a tokenizer is \"bytes\", a folder with a tokenizer.json (or vocab.json and "
                     "merges.txt), or such a file",

@@ -49,7 +49,7 @@ static ndp_status load_template(const ndp_loader *l, struct json_object *post) {
 /* The ids before and after a text. A second stage of this kind would put its ids around the first's. */
 static ndp_status load_post_template(const ndp_loader *l, const ndp_stage *s) {
     if (l->t->prefix.n || l->t->suffix.n)
-        return NDP_FAIL(NDP_ENOTSUP, "%s: two post-processors that add tokens are not built yet", l->what);
+        return NDP_FAIL(NDP_ENOTSUP, "%s: two post-processors that add tokens are not supported", l->what);
     NDP_TRY(load_template(l, s->o));
     if (l->t->prefix.n)
         l->t->bos = l->t->prefix.items[0];

@@ -105,7 +105,7 @@ static ndp_status extend(lattice *l, size_t at) {
     if (covered)
         return NDP_OK;
     if (u->unknown < 0)
-        return NDP_FAIL(NDP_EINVAL, "the character U+%04X has no token, and the tokenizer has none for the unknown",
+        return NDP_FAIL(NDP_EINVAL, "the character U+%04X has no token, and the tokenizer has no unknown token",
                         ndp_utf8_decode(l->text.data + at, character));
     return offer(l, at, character, u->unknown, u->unknown_score + before);
 }

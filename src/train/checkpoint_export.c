@@ -30,7 +30,7 @@ static ndp_status add_pieces(const ndp_run_model *m, ndp_tensor_list *list) {
     stored_tensor *tensors = ndp_arena_alloc(&list->arena, (size_t)list->n * sizeof *tensors);
     NDP_TRY(ndp_array_reserve(&list->pieces, &list->piece_capacity, list->n, sizeof *list->pieces));
     if (!tensors)
-        return NDP_FAIL(NDP_ENOMEM, "no memory for a list of %d tensors", list->n);
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a list of %d tensors", list->n);
     for (int i = 0; i < list->n; i++) {
         const ndp_tensor_entry *e = ndp_weights_find(w, list->specs[i].name);
         tensors[i] = (stored_tensor){{read_stored, &tensors[i]}, w, e->spec.name, e->spec.dtype};

@@ -93,7 +93,7 @@ static ndp_status write_byte_tokenizer(const char *folder) {
     for (int id = 0; id < 256; id++)
         ndp_str_addf(&s, "\"<0x%02X>\": %d, ", id, id);
     ndp_str_add(&s, "\"<s>\": 256, \"</s>\": 257}, \"merges\": []}}\n");
-    ndp_status st = s.failed ? NDP_FAIL(NDP_ENOMEM, "no memory for a tokenizer")
+    ndp_status st = s.failed ? NDP_FAIL(NDP_ENOMEM, "not enough memory for a tokenizer")
                              : write_text(folder, "tokenizer.json", s.data, s.length);
     ndp_str_release(&s);
     static const char config[] = "{\"bos_token\": \"<s>\", \"eos_token\": \"</s>\", \"clean_up_tokenization_spaces\": "

@@ -130,7 +130,7 @@ ndp_status ndp_identity_extra(const ndp_trainer *t, struct json_object **out) {
     ndp_status st = add_all(t, identity);
     json_object_object_foreach(identity, key, value) {
         if (!value && st == NDP_OK)
-            st = NDP_FAIL(NDP_ENOMEM, "no memory for %s of the run's identity", key);
+            st = NDP_FAIL(NDP_ENOMEM, "not enough memory for %s of the run's identity", key);
     }
     if (st == NDP_OK)
         *out = extra;

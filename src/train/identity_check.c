@@ -52,7 +52,7 @@ static void add_difference(ndp_str *out, const key_difference *d) {
 static ndp_status say_line(const ndp_trainer *t, ndp_str *line) {
     if (line->failed) {
         ndp_str_release(line);
-        return NDP_FAIL(NDP_ENOMEM, "no memory for a line");
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a line");
     }
     if (t->rank.opts && t->rank.opts->say)
         t->rank.opts->say(t->rank.opts->user, line->data);
@@ -160,7 +160,7 @@ static ndp_status compare_identities(identity_comparison *c) {
     ndp_str only_one = {0};
     c->of = calloc((size_t)json_object_object_length(c->now) + 1, sizeof *c->of);
     if (!c->of)
-        return NDP_FAIL(NDP_ENOMEM, "no memory to compare a run with its checkpoint");
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory to compare a run with its checkpoint");
     json_object_object_foreach(c->now, key, value) {
         (void)value;
         if (strcmp(key, last) != 0)
@@ -305,7 +305,7 @@ static ndp_status check_accepted(const identity_comparison *c) {
 static ndp_status record_accepted(identity_comparison *c) {
     struct json_object *old = json_object_object_get(c->info->extra, "accepted"), *all = NULL;
     if (json_object_is_type(old, json_type_array) && json_object_deep_copy(old, &all, NULL) != 0)
-        return NDP_FAIL(NDP_ENOMEM, "no memory for the changes that were accepted before");
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the changes that were accepted before");
     if (!all && c->n)
         all = json_object_new_array();
     for (int i = 0; i < c->n; i++) {

@@ -236,7 +236,7 @@ static ndp_status run_steps(training_loop *l) {
 static ndp_status say_peak(const training_loop *l) {
     char *line = ndp_trainer_describe_peak(l->trainer);
     if (!line)
-        return NDP_FAIL(NDP_ENOMEM, "no memory for a line");
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a line");
     ndp_say(l->say, l->opts->user, "%s", line);
     free(line);
     return NDP_OK;

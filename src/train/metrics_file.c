@@ -120,7 +120,7 @@ static ndp_status cut_lines(ndp_metrics_file *f, int64_t step, bool evaluated) {
 ndp_status ndp_metrics_open(ndp_metrics_file *f, const char *folder, int64_t step, bool evaluated) {
     *f = (ndp_metrics_file){.path = ndp_format("%s/metrics.jsonl", folder)};
     if (!f->path)
-        return NDP_FAIL(NDP_ENOMEM, "no memory for the name of a file in %s", folder);
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the name of a file in %s", folder);
     NDP_TRY(cut_lines(f, step, evaluated));
     int fd = open(f->path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
     if (fd < 0)

@@ -174,7 +174,7 @@ ndp_status ndp_run_folder_write_job(const ndp_trainer *t) {
     ndp_identity_describe_accepted(t, &text);
     ndp_str_add(&text, yaml);
     free(yaml);
-    ndp_status st = text.failed ? NDP_FAIL(NDP_ENOMEM, "no memory for %s", path)
+    ndp_status st = text.failed ? NDP_FAIL(NDP_ENOMEM, "not enough memory for %s", path)
                                 : ndp_file_write_atomic(path, text.data, text.length);
     ndp_str_release(&text);
     return st;

@@ -12,7 +12,7 @@ static ndp_status write_all(const ndp_trainer *t, const ndp_timeline *line, cons
     ndp_str_addf(&s, "trace: %s, step %lld\n", path, (long long)t->updates);
     ndp_timeline_print(line, &s);
     *text = ndp_str_detach(&s);
-    return *text ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "no memory for a text");
+    return *text ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for a text");
 }
 
 ndp_status ndp_trainer_trace(ndp_trainer *t, const char *path, char **text) {

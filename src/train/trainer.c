@@ -39,7 +39,7 @@ ndp_status ndp_trainer_create(const ndp_config *c, ndp_world *w, ndp_trainer **o
 ndp_status ndp_trainer_open(const ndp_config *c, ndp_world *w, const ndp_rank_opts *o, ndp_trainer **out) {
     ndp_trainer *t = calloc(1, sizeof *t);
     if (!t)
-        return NDP_FAIL(NDP_ENOMEM, "no memory for a trainer");
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a trainer");
     ndp_status st = ndp_rank_open(c, w, o, &t->rank);
     if (st == NDP_OK)
         st = ndp_agree(t->rank.world, build_engines(t));
@@ -195,13 +195,13 @@ ndp_status ndp_trainer_describe(const ndp_trainer *t, char **text) {
                  t->rank.exec.threads == 1 ? "" : "s");
     ndp_trainer_describe_kernels(t, &s);
     *text = ndp_str_detach(&s);
-    return *text ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "no memory for a text");
+    return *text ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for a text");
 }
 
 /* ---- held-out rows ---- */
 
 ndp_status ndp_trainer_evaluate(ndp_trainer *t, double *loss, int64_t *tokens) {
-    NDP_CHECK(t->rank.data.held, "nothing is held out; set data.validation_fraction or data.validation_files");
+    NDP_CHECK(t->rank.data.held, "there is no held-out data; set data.validation_fraction or data.validation_files");
     double sum = 0, nll;
     int64_t counted = 0, n;
     for (int i = 0; i < ndp_dataset_sources(t->rank.data.held); i++, sum += nll, counted += n)

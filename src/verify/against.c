@@ -107,7 +107,7 @@ static ndp_status measure_half(ndp_comparison *c) {
     ndp_judged sum = {0};
     double *losses = calloc((size_t)c->rows->n, sizeof *losses);
     if (!losses)
-        return NDP_FAIL(NDP_ENOMEM, "no memory for the losses of %lld rows", (long long)c->rows->n);
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the losses of %lld rows", (long long)c->rows->n);
     ndp_status st = ndp_judge_open(c->config, c->dump, 1, NDP_BF16, &half);
     if (st == NDP_OK) {
         st = raise_bounds(c, &half, &sum, losses);
@@ -125,7 +125,7 @@ static ndp_status find_bounds(ndp_comparison *c) {
     double squares = 0;
     c->bounds = calloc((size_t)j->list.n, sizeof *c->bounds);
     if (!c->bounds)
-        return NDP_FAIL(NDP_ENOMEM, "no memory for the bounds of %d tensors", j->list.n);
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the bounds of %d tensors", j->list.n);
     for (int64_t i = 0; i < j->first[j->list.n]; i++)
         squares += c->ours.gradient[i] * c->ours.gradient[i];
     c->nothing = sqrt(squares) * (exact ? 1e-15 : 1e-7);
@@ -147,7 +147,7 @@ static ndp_status compare_gradients(const ndp_comparison *c, ndp_against *out) {
     const ndp_tensor_list *list = &c->judge->list;
     out->gradients = calloc((size_t)list->n, sizeof *out->gradients);
     if (!out->gradients)
-        return NDP_FAIL(NDP_ENOMEM, "no memory for the distances of %d tensors", list->n);
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the distances of %d tensors", list->n);
     for (; out->n < list->n; out->n++) {
         ndp_against_tensor *t = &out->gradients[out->n];
         t->bound = c->bounds[out->n];
@@ -155,7 +155,7 @@ static ndp_status compare_gradients(const ndp_comparison *c, ndp_against *out) {
         t->agrees = t->off <= t->bound;
         t->name = strdup(name_of(c, out->n));
         if (!t->name)
-            return NDP_FAIL(NDP_ENOMEM, "no memory for the name of a tensor");
+            return NDP_FAIL(NDP_ENOMEM, "not enough memory for the name of a tensor");
     }
     return ndp_weights_intact(c->dump->gradients);
 }
@@ -172,7 +172,7 @@ static ndp_status compare(ndp_comparison *c, ndp_against *out) {
     NDP_TRY(ndp_judged_init(&c->ours, c->judge));
     c->losses = calloc((size_t)c->rows->n, sizeof *c->losses);
     if (!c->losses)
-        return NDP_FAIL(NDP_ENOMEM, "no memory for the losses of %lld rows", (long long)c->rows->n);
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the losses of %lld rows", (long long)c->rows->n);
     NDP_TRY(ndp_judge_mean(c->judge, c->rows, &c->ours, c->losses));
     NDP_TRY(find_bounds(c));
     out->tokens[0] = c->dump->tokens, out->tokens[1] = c->ours.tokens;
@@ -312,7 +312,7 @@ ndp_status ndp_add_cause(ndp_against *out, const char *format, ...) {
     char *text = grown ? ndp_vformat(format, args) : NULL;
     va_end(args);
     if (!text)
-        return NDP_FAIL(NDP_ENOMEM, "no memory for a text");
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a text");
     out->causes[out->n_causes++] = text;
     return NDP_OK;
 }

@@ -78,7 +78,7 @@ static char *text_of(const ndp_finder *f, int cause) {
 static ndp_status write_lines(const ndp_finder *f) {
     for (int i = 0; i < f->n_causes; i++) {
         char *text = text_of(f, i);
-        ndp_status st = text ? ndp_add_cause(f->out, "%s", text) : NDP_FAIL(NDP_ENOMEM, "no memory for a text");
+        ndp_status st = text ? ndp_add_cause(f->out, "%s", text) : NDP_FAIL(NDP_ENOMEM, "not enough memory for a text");
         free(text);
         NDP_TRY(st);
     }
@@ -189,7 +189,7 @@ static ndp_status multiple_of(const ndp_finder *f, int tensor, double *out) {
 
 /* Those that are multiples of ours are said with their factor. */
 static ndp_status say_none(ndp_finder *f) {
-    static const char none[] = "different: no cause that we know fits";
+    static const char none[] = "different: no known cause fits";
     int cause;
     for (int i = 0; i < f->out->n; i++) {
         char words[96];
@@ -197,7 +197,7 @@ static ndp_status say_none(ndp_finder *f) {
         if (!f->open[i])
             continue;
         NDP_TRY(multiple_of(f, i, &factor));
-        snprintf(words, sizeof words, "%.4f of ours: no cause that we know fits", factor);
+        snprintf(words, sizeof words, "%.4f of ours: no known cause fits", factor);
         NDP_TRY(find_cause(f, isfinite(factor) ? words : none, &cause));
         close_tensor(f, i, cause);
     }
@@ -217,7 +217,7 @@ static ndp_status begin(ndp_finder *f) {
     f->open = calloc((size_t)f->out->n, sizeof *f->open);
     f->cause_of = malloc((size_t)f->out->n * sizeof *f->cause_of);
     if (!f->open || !f->cause_of)
-        return NDP_FAIL(NDP_ENOMEM, "no memory for a list of %d tensors", f->out->n);
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a list of %d tensors", f->out->n);
     for (int i = 0; i < f->out->n; i++) {
         f->cause_of[i] = NDP_NONE;
         f->n_open += f->open[i] = !f->out->gradients[i].agrees;

@@ -33,7 +33,7 @@ static ndp_status list_tensors(ndp_judge *j) {
     NDP_TRY(ndp_tensor_list_of(&j->list, &j->trainer->model, NDP_OWNED_GRAD, NDP_F32));
     j->first = calloc((size_t)j->list.n + 1, sizeof *j->first);
     if (!j->first)
-        return NDP_FAIL(NDP_ENOMEM, "no memory for a list of %d tensors", j->list.n);
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a list of %d tensors", j->list.n);
     for (int i = 0; i < j->list.n; i++)
         j->first[i + 1] = j->first[i] + ndp_tensor_elements(&j->list.specs[i]);
     return NDP_OK;
@@ -45,7 +45,7 @@ static ndp_status open_rank(ndp_judge *j) {
     NDP_TRY(ndp_device_find(ndp_device_names[j->config.train.device], &device));
     j->partial = device->host_memory ? malloc(sizeof *j->partial) : NULL;
     if (!j->partial && device->host_memory)
-        return NDP_FAIL(NDP_ENOMEM, "no memory for a device");
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a device");
     if (j->partial)
         ndp_partial_init(j->partial, device);
     NDP_TRY(ndp_trainer_open(&j->config, j->transport,
@@ -79,9 +79,9 @@ void ndp_judge_close(ndp_judge *j) {
 
 ndp_status ndp_judged_init(ndp_judged *s, const ndp_judge *j) {
     *s = (ndp_judged){.gradient = calloc((size_t)j->first[j->list.n], sizeof *s->gradient)};
-    return s->gradient
-               ? NDP_OK
-               : NDP_FAIL(NDP_ENOMEM, "no memory for the gradients of %lld elements", (long long)j->first[j->list.n]);
+    return s->gradient ? NDP_OK
+                       : NDP_FAIL(NDP_ENOMEM, "not enough memory for the gradients of %lld elements",
+                                  (long long)j->first[j->list.n]);
 }
 
 void ndp_judged_release(ndp_judged *s) {

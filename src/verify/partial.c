@@ -17,7 +17,7 @@ static ndp_status take_scratch(ndp_partial *p, size_t bytes) {
     p->scratch_bytes = 0;
     if (posix_memalign(&p->scratch, 64, bytes) != 0) {
         p->scratch = NULL;
-        return NDP_FAIL(NDP_ENOMEM, "no memory for %zu bytes of scratch memory", bytes);
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for %zu bytes of scratch memory", bytes);
     }
     p->scratch_bytes = bytes;
     return NDP_OK;
@@ -88,7 +88,7 @@ static ndp_status run_head_sum(ndp_partial *p, const ndp_op_call *c) {
     int64_t rows = c->in[2].rows;
     int32_t *labels = malloc((size_t)rows * sizeof *labels);
     if (!labels)
-        return NDP_FAIL(NDP_ENOMEM, "no memory for %lld labels", (long long)rows);
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for %lld labels", (long long)rows);
     for (int64_t t = 0; t < rows; t++) {
         bool inside = false;
         for (int k = 0; k < p->sums.n; k++)
@@ -106,7 +106,8 @@ static ndp_status run_head_sum(ndp_partial *p, const ndp_op_call *c) {
 static ndp_status show_logits(const ndp_partial *p, const ndp_op_call *c) {
     const ndp_view *x = &c->in[0], *w = &c->in[1];
     double *logits = malloc((size_t)c->attr->vocab * sizeof *logits), cap = c->attr->cap;
-    ndp_status st = logits ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "no memory for %lld logits", (long long)c->attr->vocab);
+    ndp_status st =
+        logits ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for %lld logits", (long long)c->attr->vocab);
     for (int64_t t = 0; t < x->rows && st == NDP_OK; t++) {
         if (ndp_view_get(&c->in[2], t, 0) < 0)
             continue;
@@ -161,7 +162,7 @@ static ndp_status run_attention(const ndp_op_call *c) {
         return NDP_OK;
     char *copy = malloc((size_t)from->rows * row);
     char *queries = malloc((size_t)(c->out[0].rows * c->out[0].ld) * ndp_dtype_size(c->out[0].dtype));
-    ndp_status st = copy && queries ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "no memory for gradients of attention");
+    ndp_status st = copy && queries ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for gradients of attention");
     ndp_op_call again = *c;
     again.in[0].data = copy, again.in[0].ld = from->cols;
     again.out[0].data = queries;

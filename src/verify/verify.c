@@ -270,7 +270,7 @@ static ndp_status find_axis(const verification *v, const ndp_layout *l, ndp_str 
         NDP_TRY(compare_layout(v, &alone.layout, &d));
         bool agrees = !ndp_difference_words(&d, words, sizeof words);
         disagree += !agrees;
-        ndp_str_addf(out, "alone %s", agrees ? "agrees" : "disagrees, too");
+        ndp_str_addf(out, "alone %s", agrees ? "agrees" : "also disagrees");
         ndp_say(v->opts->say, v->opts->user, "  %s=%d alone: %s", ndp_axis_name((ndp_axis)axis), l->size[axis],
                 agrees ? "agrees" : words);
     }
@@ -286,7 +286,7 @@ static ndp_status explain_verdict(const verification *v, const ndp_layout *l, co
     ndp_str_add(&text, out->words);
     ndp_status st = find_axis(v, l, &text);
     if (st == NDP_OK && text.failed)
-        st = NDP_FAIL(NDP_ENOMEM, "no memory for a text");
+        st = NDP_FAIL(NDP_ENOMEM, "not enough memory for a text");
     if (st == NDP_OK)
         snprintf(out->words, sizeof out->words, "%s", text.data);
     ndp_str_release(&text);
@@ -310,7 +310,7 @@ static ndp_status judge_layout(const verification *v, const char *name, const nd
 static ndp_status verify_layouts(verification *v, ndp_verdict *verdicts) {
     ndp_layout *layouts = calloc((size_t)v->opts->n, sizeof *layouts);
     if (!layouts)
-        return NDP_FAIL(NDP_ENOMEM, "no memory for %d layouts", v->opts->n);
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for %d layouts", v->opts->n);
     ndp_status st = check_all(v, layouts);
     if (st == NDP_OK)
         st = run_references(v);

@@ -106,7 +106,7 @@ static void names_without_folders(void **state) {
     put_file(in(*state, "step-00000013", path), "work", 4);
     assert_int_equal(mkfifo(in(*state, "step-00000012", path), 0600), 0);
     assert_int_equal(symlink("elsewhere/step-00000011", in(*state, "step-00000011", path)), 0);
-    static const char *const words[] = {"link to nothing", "is a pipe", "is a file"};
+    static const char *const words[] = {"dangling link", "is a pipe", "is a file"};
     for (int64_t step = 11; step <= 13; step++) {
         CHECK_OK(ndp_checkpoint_examine(NULL, *state, step, false, 1, &e));
         assert_true(e.state == NDP_CHECKPOINT_DAMAGED && e.no_folder && strstr(e.words, words[step - 11]));

@@ -68,7 +68,7 @@ static ndp_status hold(holding *h, cut c, int rank, int world) {
     for (int t = 0; t < TENSORS; t++) {
         h->data[t] = malloc(((size_t)ndp_tensor_elements(&tensors[t]) + 1) * sizeof(float));
         if (!h->data[t] || !h->pieces)
-            return NDP_FAIL(NDP_ENOMEM, "no memory for the test");
+            return NDP_FAIL(NDP_ENOMEM, "not enough memory for the test");
         if (c == FLAT)
             hold_range(h, t, rank, world);
         else

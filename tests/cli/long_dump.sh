@@ -107,7 +107,7 @@ differs one-kv kv_gradient_of_one_rank
 says out '^model.layers.\*.self_attn.k_proj.weight, .*: a sum over ranks with copies of a kv head is missing$'
 for name in noise transposed row_of_zeros other_theta other_eps; do
     differs tied $name
-    says out ' different: no cause that we know fits$'
+    says out ' different: no known cause fits$'
     lines out 0 ' like '
 done
 

@@ -70,11 +70,9 @@ static const struct {
     void (*put)(const char *path);
     const char *words;
 } forms[] = {
-    {put_pipe, "it is a pipe, not a file"},
-    {put_folder, "a folder"},
-    {put_socket, "it is a socket, not a file"},
-    {put_device, "it is a device, not a file"},
-    {put_dangling, "a link to a file that is not there"},
+    {put_pipe, "it is a pipe, not a file"},     {put_folder, "a folder"},
+    {put_socket, "it is a socket, not a file"}, {put_device, "it is a device, not a file"},
+    {put_dangling, "a link to a missing file"},
 };
 
 /* ---- one command ---- */

@@ -255,7 +255,7 @@ static void unsupported_features(void **state) {
     static const struct {
         const char *key, *json, *word, *back;
     } features[] = {
-        {"model_type", "\"mamba\"", "model_type 'mamba' is not built yet; built: llama", "\"llama\""},
+        {"model_type", "\"mamba\"", "model_type 'mamba' is not supported; supported: llama", "\"llama\""},
         {"hidden_act", "\"gelu\"", "hidden_act", "\"silu\""},
         {"rope_scaling", "{\"rope_type\": \"dynamic\", \"factor\": 4}", "'dynamic'", "null"},
         {"layer_types", "[\"full_attention\", \"linear_attention\"]", "layer_types", "null"},
@@ -265,7 +265,7 @@ static void unsupported_features(void **state) {
     for (int i = 0; i < NDP_COUNT(features); i++) {
         config_with(*state, features[i].key, features[i].json);
         refused(*state, (transport)(i % 3 == MPI && !have_mpirun() ? LOCAL : i % 3), NULL,
-                WORDS("config.json", "is not built yet", features[i].word));
+                WORDS("config.json", "is not supported", features[i].word));
         config_with(*state, features[i].key, features[i].back);
     }
 }

@@ -124,7 +124,7 @@ gone ${steps}3
 mv ${steps}4 ${steps}4.superseded
 scribble ${steps}6/model.safetensors
 run checkpoint rm run 5
-refused "no checkpoint in 'run/checkpoints' that verifies would be left; --force"
+refused "this would leave no checkpoint in 'run/checkpoints' that verifies; --force"
 there ${steps}5
 run checkpoint rm run 4
 refused "no checkpoint '4'"

@@ -110,7 +110,7 @@ near "$(nll)" "$want"
 run evaluate job.yaml --transport local
 refused 'the job starts from random weights'
 run evaluate job.yaml --model run/model --transport local --set data.validation_fraction=0
-refused 'nothing is held out; set data.validation_fraction or data.validation_files'
+refused 'there is no held-out data; set data.validation_fraction or data.validation_files'
 # Conversations, held out in a file of their own.
 run evaluate job.yaml --model run/model --transport local --set data.validation_fraction=0 --set 'data.validation_files=[chat.jsonl]' --set data.chat_template=chatml
 code_is 0

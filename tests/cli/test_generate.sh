@@ -28,7 +28,7 @@ refuses --model $model --prompt x --chat-template chatml && says err 'is for --c
 refuses --model $model --file x.jsonl --ids && says err '--ids is for'
 refuses --model $model --prompt x --stop '' && says err 'a stop string is empty'
 refuses --model $model --chat && says err 'no chat template' '--chat-template'
-refuses --model $model --chat --chat-template nothing && says err "there is no 'nothing'"
+refuses --model $model --chat --chat-template nothing && says err "'nothing' is neither a template"
 refuses --model $model --chat --chat-template chatml --context 301 && says err 'max_position_embeddings is 300'
 run generate --model $model --file x.jsonl
 code_is 1

@@ -36,7 +36,7 @@ for how in --dry-run '--transport local --set parallelism.dp_shard_size=2 --set 
     # shellcheck disable=SC2086
     run train job.yaml $how
     code_is 0
-    lines out 1 '^note: the chat template writes no end token after an answer, so a model does not learn to stop; set data.chat_template to a file PATH.jinja, .*\{\{ eos_token \}\} \(</s>\)'
+    lines out 1 '^note: the chat template writes no end token after an answer, so the model is not trained to stop; set data.chat_template to a file PATH.jinja, .*\{\{ eos_token \}\} \(</s>\)'
     # shellcheck disable=SC2086
     run train job.yaml $how --set data.chat_template=chatml --set train.output_dir=notes2
     code_is 0

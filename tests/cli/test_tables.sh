@@ -81,7 +81,7 @@ refused "bad.csv: row 1: the record has no 'text', .*; it has: body, n"
 echo a >bad.csv.gz
 run train job.yaml --transport local --set 'data.files=[bad.csv.gz]'
 [ "$code" = 1 ] || fail "exit code $code, expected 1"
-says err 'bad.csv.gz: a compressed table is not read; unpack it'
+says err 'bad.csv.gz: compressed tables are not supported; unpack it'
 
 # ---- readers that fail, on several ranks: nothing is left, and no run begins ----
 

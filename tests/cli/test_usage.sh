@@ -68,7 +68,7 @@ refused "--temperature 'warm': expected a number"
 run generate --model m --top-p 1.5
 refused "--top-p '1.5'"
 run generate --model m --device gpu
-refused "there is no device 'gpu'; built: cpu, ref"
+refused "there is no device 'gpu'; supported: cpu, ref"
 run generate --model nowhere
 refused 'nowhere is not a folder'
 
@@ -93,7 +93,7 @@ refused "--resume-from 'x': expected a whole number"
 
 run plan --cluster cluster.yaml job.yaml
 code_is 1
-says err 'not built yet'
+says err '--cluster is not supported'
 
 run config
 code_is 0
@@ -140,7 +140,7 @@ run train job.yaml --set train.ranks=3 --set parallelism.dp_shard_size=1
 refused 'the layout has 1 rank, since all its sizes are 1, but the run has 3; set parallelism.dp_shard_size=3, or auto'
 run train job.yaml --set parallelism.dp_shard_size=2 --set parallelism.ep_size=2
 code_is 1
-says err 'not built yet: ep_size 2'
+says err 'not supported: ep_size 2'
 run train job.yaml --set data.sequence_length=65
 refused 'longer than the model'
 run train job.yaml --transport self

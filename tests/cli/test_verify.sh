@@ -42,7 +42,7 @@ run verify job.yaml --layout dp_shard=2 --transport mpi
 refused 'threads of one process'
 run verify job.yaml --layout dp_shard=2,ep=2
 code_is 1
-says err 'not built yet: ep_size 2'
+says err 'not supported: ep_size 2'
 [ ! -s out ] || fail "something on stdout"
 
 end_of_cases

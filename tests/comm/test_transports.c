@@ -65,7 +65,7 @@ static void null_windows_cost_nothing(void **state) {
     CHECK_OK(source.map(source.user, (size_t)1 << 38, &data));
     assert_int_equal(((char *)data)[(size_t)1 << 37], 0);
     source.unmap(source.user, data, (size_t)1 << 38);
-    CHECK_FAILS(source.map(source.user, SIZE_MAX - 5, &data), NDP_ENOMEM, "no memory for a window");
+    CHECK_FAILS(source.map(source.user, SIZE_MAX - 5, &data), NDP_ENOMEM, "not enough memory for a window");
     ndp_comm_destroy(c);
     ndp_transport_destroy(t);
 }

@@ -44,8 +44,10 @@ static const struct {
      "'weight': 0.5"},
     {"{\"messages\":[{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[{}]}]}", "refused by the chat template",
      "tools"},
-    {"{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]}", "with nothing to learn", "no message of the assistant"},
-    {"{\"messages\":[{\"role\":\"assistant\",\"content\":\"a\",\"weight\":0}]}", "with nothing to learn", "weight 0"},
+    {"{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]}", "with nothing to train on",
+     "no message of the assistant"},
+    {"{\"messages\":[{\"role\":\"assistant\",\"content\":\"a\",\"weight\":0}]}", "with nothing to train on",
+     "weight 0"},
 };
 
 static void each_bad_record_is_skipped(void **state) {

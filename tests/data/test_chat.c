@@ -99,7 +99,7 @@ static void templates_that_are_not_known_are_refused(void **state) {
     ndp_chat c;
     ndp_rendering r = {0};
     CHECK_FAILS(ndp_chat_init(&c, t, *state, "qwen9", NULL), NDP_EINVAL,
-                "there is no 'qwen9', neither of the tokenizer");
+                "'qwen9' is neither a template of the tokenizer");
     CHECK_OK(ndp_chat_init(&c, t, *state, NULL, NULL));
     assert_string_equal(ndp_chat_name(&c), "none");
     CHECK_FAILS(ndp_chat_render(&c, &(ndp_conversation){NULL, 0, NULL}, false, &r), NDP_ENOTSUP,

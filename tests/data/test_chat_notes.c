@@ -78,16 +78,15 @@ static void answers_without_an_end(void **state) {
         const char *template, *says;
     } cases[] = {
         {EACH "<|{{ m.role }}|>\n{{ m.content }}{% endfor %}" PROMPT,
-         "no end token after an answer, so a model does not learn to stop; set data.chat_template to a file "
-         "PATH.jinja, a "
-         "copy of the template with {{ eos_token }} (</s>) after the content of the assistant"},
+         "no end token after an answer, so the model is not trained to stop; set data.chat_template to a file "
+         "PATH.jinja, a copy of the template with {{ eos_token }} (</s>) after the content of the assistant"},
         {EACH "<|{{ m.role }}|>\n{{ m.content }}\n{% endfor %}" PROMPT, "no end token after an answer"},
         {EACH "<|{{ m.role }}|>\n{{ m.content }}{{ eos_token }}\n{% endfor %}" PROMPT, ""},
         {EACH "{{ m.content }}{% if m.role == 'assistant' %}{{ eos_token }}{% else %}={% endif %}{% endfor %}", ""},
         {EACH "{% if m.role == 'assistant' %}{% generation %}{{ m.content }}{% endgeneration %}{% endif %}{% endfor %}",
          "no end token after an answer"},
         {EACH "<|{{ m.role }}|>{% for p in m.content %}{{ p.text }}{% endfor %}</s>{% endfor %}" PROMPT,
-         "leaves out contents that are strings, so nothing of an answer is learned"},
+         "leaves out contents that are strings, so no part of an answer is trained on"},
         {"{{ raise_exception('no') }}", ""},
         {"{{ messages[1].content[0] }}" EACH "{{ m.content }}{% endfor %}", ""}, /* not certain: refused later */
     };
@@ -99,7 +98,7 @@ static void answers_without_an_end(void **state) {
     ndp_tokenizer_destroy(t);
     t = tokenizer(folder, "</s>", llama, 4);
     free(write_file(folder, "chat_template.jinja", cases[0].template, strlen(cases[0].template)));
-    check_notes(folder, t, NULL, "does not learn to stop; data.chat_template: llama3 does");
+    check_notes(folder, t, NULL, "is not trained to stop; data.chat_template: llama3 does");
     ndp_tokenizer_destroy(t);
 }
 

@@ -171,7 +171,7 @@ static void broken_records_name_the_place(void **state) {
         {NDP_RECORD_INPUT_OUTPUT, "{\"segments\":[null]}", "a.jsonl:1: segment 1 is null, expected"},
         {NDP_RECORD_INPUT_OUTPUT, "{\"segments\":[{\"label\":true}]}", "a.jsonl:1: segment 1 is { \"label\": true }"},
         {NDP_RECORD_INPUT_OUTPUT, "{\"segments\":[" GIVEN("a") "," LEARNED("") "]}",
-         "a.jsonl:1: no segment has the label true and a text, so there is nothing to learn"},
+         "a.jsonl:1: no segment has the label true and a text, so there is nothing to train on"},
     };
     for (int i = 0; i < NDP_COUNT(cases); i++)
         check_refused(f, "a.jsonl", cases[i].contents, strlen(cases[i].contents),

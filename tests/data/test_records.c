@@ -179,7 +179,8 @@ static void bytes_of_other_programs(void **state) {
                   "\xff\xfe"
                   "a\0",
                   4, texts, NDP_EFORMAT, "a.txt:1: byte 0 of the file (0xff)");
-    check_refused(f, "a.jsonl", "{\"text\":\"a\0\"}", 13, texts, NDP_EFORMAT, "a.jsonl:1: a control character in JSON text, at byte 11");
+    check_refused(f, "a.jsonl", "{\"text\":\"a\0\"}", 13, texts, NDP_EFORMAT,
+                  "a.jsonl:1: a control character in JSON text, at byte 11");
     check_refused(f, "a.jsonl", "{\"text\":\"ok\"}\n{\"text\":\"\xff\"}", 26, texts, NDP_EFORMAT,
                   "a.jsonl:2: not valid UTF-8, at byte 10");
 }
@@ -485,7 +486,7 @@ static void folders_and_patterns(void **state) {
                 "[<s>a] [<s>b] [<s>c] | 3");
     assert_int_equal(symlink("/no/such/file.txt", dangling), 0);
     o.files = (const char *const[]){root};
-    CHECK_FAILS(ndp_dataset_prepare(&o, &cache), NDP_EIO, "/gone.txt': it is a link to a file that is not there");
+    CHECK_FAILS(ndp_dataset_prepare(&o, &cache), NDP_EIO, "/gone.txt': it is a link to a missing file");
     assert_int_equal(mkfifo(pipe, 0600), 0); /* nobody writes into it: opening it must not wait */
     o.files = (const char *const[]){pipe};
     CHECK_FAILS(ndp_dataset_prepare(&o, &cache), NDP_EIO, "/pipe.txt': it is a pipe, not a file");

@@ -193,7 +193,7 @@ static void errors_are_those_of_a_run(void **state) {
         {"a.jsonl", "\n\n", "the corpus is empty: 1 file"},
         {"a.txt", "ab\xff", "a.txt:1: byte 2 of the file (0xff) is not valid UTF-8"},
         {"a.json", "{}", "a.json: not a list of records"},
-        {"a.zip", "PK", "reading .zip files is not built yet"},
+        {"a.zip", "PK", ".zip files are not supported"},
         {"a.bin", "abc", "3 bytes are not a whole number of 16-bit ids"},
         {"a.txt.gz", "nothing", "a.txt.gz: not a whole .gz file"},
     };

@@ -512,7 +512,7 @@ static const char *const refused[][2] = {
     /* no configuration of theirs */
     {"", "expected the keys of an Axolotl or Accelerate configuration"},
     {"[1, 2]", "their.yaml:1:1: expected the keys of an Axolotl or Accelerate configuration"},
-    {"colour: red\n", "their.yaml:1:1: no key of an Axolotl or Accelerate configuration, such as"},
+    {"colour: red\n", "their.yaml:1:1: the file has no key of an Axolotl or Accelerate configuration, such as"},
     {"train: {steps: 3}\n", "no key of an Axolotl or Accelerate configuration"},
     {"a: 1\n---\nb: 2\n", "a second document"},
     {"# torchtitan\n[job]\ndump_folder = \"./outputs\"\n\n[parallelism]\ntensor_parallel_degree = 2\n",

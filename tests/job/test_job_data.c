@@ -168,7 +168,7 @@ static void rows_that_are_asked_for(void **state) {
     opened o;
     open_job(*state, BYTES_VOCAB, "", "auto", NULL, &o);
     CHECK_OK(o.status);
-    CHECK_FAILS(ndp_job_data_rows(&o.data, true, take_tokens, &o.data), NDP_EINVAL, "nothing is held out; set ");
+    CHECK_FAILS(ndp_job_data_rows(&o.data, true, take_tokens, &o.data), NDP_EINVAL, "there is no held-out data; set ");
     close_data(&o);
     free(files);
 }

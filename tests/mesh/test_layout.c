@@ -185,20 +185,20 @@ static void stages_and_experts_that_are_refused(void **state) {
     (void)state;
     static const ndp_layout_facts tiny = {1, 1, 1};
     static const refusal cases[] = {
-        {{{2, 1, 1, 1, 1, 1, 1}}, 2, &tiny, "pp 2 is more than the 1 decoder layer.", ": dp_shard 2"},
+        {{{2, 1, 1, 1, 1, 1, 1}}, 2, &tiny, "pp 2 is more than the 1 layer.", ": dp_shard 2"},
         {{{1, 1, 1, 1, 1, 2, 1}}, 2, &tiny, "1 attention head is not divisible by tp 2", ": dp_shard 2"},
         {{{64, 1, 1, 1, 1, 1, 1}},
          64,
          &llama,
-         "pp 64 is more than the 32 decoder layers",
+         "pp 64 is more than the 32 layers",
          ": pp 32 x dp_shard 2; pp 32 x dp_replicate 2; pp 32 x cp 2; pp 32 x sp 2. On other numbers of ranks: pp 32 "
          "("},
         {{{31, 1, 1, 1, 1, 1, 1}},
          31,
          &smol,
-         "pp 31 is more than the 30 decoder layers",
+         "pp 31 is more than the 30 layers",
          ": dp_shard 31; dp_replicate 31; cp 31. On other numbers of ranks: pp 30 (30 ranks)"},
-        {{{0, 1, 1, 1, 1, 1, 1}}, 64, &llama, "pp 64 is more than the 32 decoder layers", ": pp 32 x dp_shard 2; "},
+        {{{0, 1, 1, 1, 1, 1, 1}}, 64, &llama, "pp 64 is more than the 32 layers", ": pp 32 x dp_shard 2; "},
         {{{64, 1, 0, 1, 1, 8, 1}}, 1024, &llama, "pp 64 is more than", ": pp 32 x dp_shard 4 x tp 8; "},
         {{{40, 1, 1, 1, 1, 3, 1}}, 120, &llama, "not divisible by tp 3 x sp 1", ": pp 30 x tp 4; pp 15 x tp 8"},
         {{{1, 1, 4, 1, 1, 1, 3}},
@@ -281,7 +281,7 @@ static void what_is_built(void **state) {
     (void)state;
     ndp_layout data = {{4, 128, 32, 2, 2, 4, 1}}, all = {{2, 2, 2, 3, 4, 5, 6}};
     CHECK_OK(ndp_layout_built(&data));
-    CHECK_FAILS(ndp_layout_built(&all), NDP_ENOTSUP, "not built yet: ep_size 6;");
+    CHECK_FAILS(ndp_layout_built(&all), NDP_ENOTSUP, "not supported: ep_size 6;");
 }
 
 static void layouts_are_read(void **state) {

@@ -100,21 +100,23 @@ static const struct {
     {"[]", NDP_EFORMAT, "not a JSON object"},
     {"{}", NDP_EFORMAT, "\"model_type\""},
     {"{\"model_type\": 3}", NDP_EFORMAT, "model_type"},
-    {"{\"model_type\": \"opt\"}", NDP_ENOTSUP, "model_type 'opt' is not built yet; built: llama, mistral, qwen2"},
+    {"{\"model_type\": \"opt\"}", NDP_ENOTSUP, "model_type 'opt' is not supported; supported: llama, mistral, qwen2"},
     {"{\"model_type\": \"mixtral\", \"num_local_experts\": 8}", NDP_ENOTSUP,
      "'mixtral' is a mixture of experts (\"num_local_experts\": 8)"},
     {"{\"model_type\": \"own\", \"auto_map\": {\"AutoConfig\": \"own.Config\"}}", NDP_ENOTSUP,
-     "'own' is code on the Hub, never run here (\"auto_map\": {\"AutoConfig\":\"own.Config\"}); built: llama"},
+     "'own' is code from the Hub (\"auto_map\": {\"AutoConfig\":\"own.Config\"}), which is not supported; supported: "
+     "llama"},
     {"{\"model_type\": \"deepseek_v3\", \"n_routed_experts\": 256, \"auto_map\": {\"AutoConfig\": \"c.C\"}}",
      NDP_ENOTSUP, "'deepseek_v3' is a mixture of experts (\"n_routed_experts\": 256)"},
     {"{\"model_type\": \"gemma3\", \"architectures\": [\"Gemma3ForConditionalGeneration\"], \"text_config\": "
      "{\"model_type\": \"gemma3_text\"}, \"vision_config\": {\"hidden_size\": 1152}}",
-     NDP_ENOTSUP, "'gemma3' is of several parts, some for more than text (\"vision_config\": {\"hidden_size\":1152})"},
+     NDP_ENOTSUP,
+     "'gemma3' is a model of several parts, some for more than text (\"vision_config\": {\"hidden_size\":1152})"},
     {"{\"model_type\": \"gemma3n\", \"text_config\": {\"model_type\": \"gemma3n_text\"}}", NDP_ENOTSUP,
-     "'gemma3n' is of several parts, of which text is one"},
+     "'gemma3n' is a model of several parts, of which text is one"},
     {"{\"model_type\": \"t5\", \"is_encoder_decoder\": true}", NDP_ENOTSUP, "'t5' is an encoder and a decoder"},
     {"{\"model_type\": \"gpt2\", \"architectures\": [\"GPT2ForSequenceClassification\"]}", NDP_ENOTSUP,
-     "GPT2ForSequenceClassification\"] is not built yet; built: GPT2LMHeadModel"},
+     "GPT2ForSequenceClassification\"] is not supported; supported: GPT2LMHeadModel"},
     {"{\"model_type\": \"qwen2\", \"num_attention_heads\": 8, " SHAPE "}", NDP_EFORMAT,
      "\"num_key_value_heads\" is missing"},
     {"{\"model_type\": \"llama\"}", NDP_EFORMAT, "\"vocab_size\" is missing"},
@@ -146,7 +148,7 @@ static const struct {
     {MORE("\"architectures\": \"LlamaForCausalLM\""), NDP_ENOTSUP, "architectures"},
     {MORE("\"hidden_act\": \"gelu\""), NDP_ENOTSUP, "\"hidden_act\": \"gelu\""},
     {MORE("\"hidden_act\": \"no_such\""), NDP_ENOTSUP,
-     "\"no_such\" is not built yet; built: silu, swish, gelu_pytorch_tanh, gelu_new, gelu_fast"},
+     "\"no_such\" is not supported; supported: silu, swish, gelu_pytorch_tanh, gelu_new, gelu_fast"},
     {MORE("\"hidden_act\": 3"), NDP_EFORMAT, "hidden_act"},
     {MORE("\"quantization_config\": {\"quant_method\": \"fp8\", \"weight_block_size\": [128, 128]}"), NDP_ENOTSUP,
      "\"quantization_config\": {\"quant_method\":\"fp8\""},
@@ -165,7 +167,7 @@ static const struct {
     {MORE("\"layer_types\": [null]"), NDP_ENOTSUP, "layer_types"},
     {MORE("\"rope_scaling\": {\"type\": \"dynamic\", \"factor\": 4}"), NDP_ENOTSUP, "rope type 'dynamic'"},
     {MORE("\"rope_parameters\": {\"rope_type\": \"proportional\", \"rope_theta\": 1e4}"), NDP_ENOTSUP,
-     "rope type 'proportional' in \"rope_parameters\" is not built yet; built: default, linear, llama3, yarn, "
+     "rope type 'proportional' in \"rope_parameters\" is not supported; supported: default, linear, llama3, yarn, "
      "longrope"},
     {MORE("\"rope_scaling\": {\"rope_type\": \"ntk\"}"), NDP_ENOTSUP, "rope type 'ntk' in \"rope_scaling\""},
     {MORE("\"rope_scaling\": {\"type\": \"yarn\", \"factor\": -4}"), NDP_EFORMAT, "\"factor\" is -4"},
@@ -245,7 +247,7 @@ static const struct {
      "\"original_max_position_embeddings\" is null"},
     {MORE("\"rope_scaling\": {\"rope_type\": \"longrope\", \"short_factor\": [1, 1, 1, \"1\"]}"), "holds \"1\""},
     {FAMILY("phi3", "\"rope_scaling\": {\"rope_type\": \"linear\", \"factor\": 2}"),
-     "built for this family: default, longrope"},
+     "supported for this family: default, longrope"},
     {FAMILY("phi3", "\"partial_rotary_factor\": null"), "\"partial_rotary_factor\" is null"},
     {FAMILY("mistral", "\"sliding_window\": 0"), "\"sliding_window\" is 0: layer 0 would see no key"},
     {FAMILY("mistral", "\"sliding_window\": null, \"layer_types\": [\"full_attention\", \"sliding_attention\", "
@@ -263,9 +265,9 @@ static const struct {
                            "{\"full_attention\": {\"rope_theta\": 1e5}}"),
      "both \"rope_scaling\" and \"rope_parameters\""},
     {FAMILY("gemma3_text", "\"rope_scaling\": {\"full_attention\": {\"rope_theta\": 1e5}}"),
-     "tables for kinds of layers stand in \"rope_parameters\""},
+     "tables for kinds of layers are in \"rope_parameters\""},
     {FAMILY("gemma3_text", "\"rope_parameters\": {\"truncate\": false, \"full_attention\": {\"rope_theta\": 1e5}}"),
-     "\"truncate\": false is not built yet for a model of two tables"},
+     "\"truncate\": false is not supported for a model of two tables"},
     {FAMILY("smollm3", "\"sliding_window\": 9, \"layer_types\": [\"sliding_attention\", \"full_attention\", "
                        "\"full_attention\", \"full_attention\", \"full_attention\"]"),
      "\"use_sliding_window\" is not true"},
@@ -407,7 +409,7 @@ static void windows_are_read(void **state) {
     assert_true(f.kinds[0].window == 9 && f.kind_of[1] == 1 && f.kind_of[4] == 0 && f.head_dim == 128);
     CHECK_FAILS(parse(FAMILY("qwen3", "\"layer_types\": [\"full_attention\"]"), &f), NDP_EFORMAT, "list of 5 names");
     CHECK_FAILS(parse(FAMILY("gemma2", "\"layer_types\": [\"a\", \"a\", \"a\", \"a\", \"a\"]"), &f), NDP_ENOTSUP,
-                "built: full_attention, sliding_attention");
+                "supported: full_attention, sliding_attention");
 }
 
 static void gemmas_are_read(void **state) {
@@ -519,7 +521,7 @@ static void other_families_are_read(void **state) {
     CHECK_OK(parse(FAMILY("starcoder2", "\"hidden_act\": \"gelu_pytorch_tanh\", \"residual_dropout\": 0.1"), &f));
     assert_true(!f.kinds[0].mlp->gated && f.mlp_bias && f.o_bias && f.tied && f.dropout == 0.1);
     CHECK_FAILS(parse(FAMILY("starcoder2", "\"hidden_act\": \"silu\""), &f), NDP_ENOTSUP,
-                "is not built yet; built: gelu_pytorch_tanh, gelu_new, gelu_fast");
+                "is not supported; supported: gelu_pytorch_tanh, gelu_new, gelu_fast");
     CHECK_OK(parse("{\"model_type\": \"gpt2\", \"vocab_size\": 100, \"n_embd\": 64, \"n_head\": 4, \"n_layer\": 3, "
                    "\"n_positions\": 32, \"n_inner\": null, \"attn_pdrop\": 0}",
                    &f));

@@ -136,7 +136,7 @@ static void what_is_refused(void **state) {
     ndp_architecture other = ndp_decoder;
     (void)state;
     CHECK_FAILS(ndp_model_spec_read("/no/such/config.json", &s), NDP_EIO, "/no/such/config.json");
-    CHECK_FAILS(read_text("{\"model_type\": \"mamba\"}", &s), NDP_ENOTSUP, "model_type 'mamba' is not built yet");
+    CHECK_FAILS(read_text("{\"model_type\": \"mamba\"}", &s), NDP_ENOTSUP, "model_type 'mamba' is not supported");
     CHECK_FAILS(read_text("[1]", &s), NDP_EFORMAT, "not a JSON object");
     CHECK_FAILS(read_text("{\"model_type\": 5}", &s), NDP_EFORMAT, "model_type");
     CHECK_OK(read_text(llama, &s));
@@ -145,7 +145,7 @@ static void what_is_refused(void **state) {
     other.name = "other";
     s.architecture = &other;
     CHECK_FAILS(ndp_spec_decoder(&s, "a test", &f), NDP_ENOTSUP,
-                "a test is built for decoders; model_type 'llama' is of architecture other");
+                "a test supports decoders only; model_type 'llama' is of architecture other");
     ndp_model_spec_release(&s);
 }
 

@@ -36,7 +36,7 @@ static void devices_by_name(void **state) {
     assert_true(!plan.executes && plan.kernels == ndp_device_ref.kernels);
     found = NULL;
     assert_int_equal(ndp_device_find("null", &found), NDP_EINVAL);
-    assert_string_equal(ndp_error_message(), "there is no device 'null'; built: cpu, ref, cuda, sim");
+    assert_string_equal(ndp_error_message(), "there is no device 'null'; supported: cpu, ref, cuda, sim");
     assert_null(found);
 }
 

@@ -94,7 +94,7 @@ static void patterns_that_name_nothing_are_refused(void **state) {
     ndp_model_opts mo = tiny_opts(NDP_F32, ROWS);
     ndp_model m;
     mo.frozen = nothing, mo.n_frozen = 1;
-    CHECK_FAILS(ndp_decoder_build(&f, &mo, &m), NDP_EINVAL, "no unit is called layers.4");
+    CHECK_FAILS(ndp_decoder_build(&f, &mo, &m), NDP_EINVAL, "there is no unit layers.4");
     mo.frozen = everything;
     CHECK_FAILS(ndp_decoder_build(&f, &mo, &m), NDP_EINVAL, "nothing is left to train");
 }

@@ -86,7 +86,7 @@ static void a_missing_activation_is_refused(void **state) {
     ndp_model m;
     f.activation = NDP_SILU;
     CHECK_FAILS(ndp_decoder_build(&f, &mo, &m), NDP_ENOTSUP,
-                "activation silu is not built yet in a plain MLP; built: gelu_pytorch_tanh");
+                "activation silu is not supported in a plain MLP; supported: gelu_pytorch_tanh");
     f.kinds[1].mlp = &ndp_mlp_gated;
     CHECK_OK(ndp_decoder_build(&f, &mo, &m));
     ndp_model_release(&m);

@@ -125,15 +125,15 @@ static void what_would_be_misread_is_refused(void **state) {
         {"\\xe4", NDP_ENOTSUP, "a byte that is no character"},
         {"\\p{Klingon}", NDP_ENOTSUP, "a property that is not known"},
         {"\\pL", NDP_EFORMAT, "in braces"},
-        {"\\g<1>", NDP_ENOTSUP, "an escape that is not built"},
-        {"\\012", NDP_ENOTSUP, "an escape that is not built"},
-        {"(?x: a)", NDP_ENOTSUP, "a kind of group that is not built"},
-        {"(?~a)", NDP_ENOTSUP, "a kind of group that is not built"},
+        {"\\g<1>", NDP_ENOTSUP, "an escape that is not supported"},
+        {"\\012", NDP_ENOTSUP, "an escape that is not supported"},
+        {"(?x: a)", NDP_ENOTSUP, "a kind of group that is not supported"},
+        {"(?~a)", NDP_ENOTSUP, "a kind of group that is not supported"},
         {"(?<=a+)b", NDP_EFORMAT, "not fixed length"},
         {"a{70000}", NDP_EFORMAT, "too big"},
         {"a{2,1}", NDP_EFORMAT, "out of order"},
         {"\\2", NDP_EFORMAT, "non-existent"},
-        {"[[:graph:]]", NDP_ENOTSUP, "a POSIX bracket that is not built"},
+        {"[[:graph:]]", NDP_ENOTSUP, "a POSIX bracket that is not supported"},
     };
     for (int i = 0; i < NDP_COUNT(cases); i++) {
         ndp_regex *r = NULL;

@@ -267,7 +267,7 @@ static const struct {
     {"{" BPE("\"a\":0", "", ",\"end_of_word_suffix\":\"</w>\"") "}", NDP_ENOTSUP, "end_of_word_suffix '</w>'"},
     {"{" BPE("\"a\":0", "", ",\"new_option\":1") "}", NDP_ENOTSUP, "'new_option' of the model"},
     {"{\"pre_tokenizer\":{\"type\":\"UnicodeScripts\"}," BPE("\"a\":0", "", "") "}", NDP_ENOTSUP,
-     "a pre_tokenizer of type UnicodeScripts is not built yet"},
+     "a pre_tokenizer of type UnicodeScripts is not supported"},
     {"{\"normalizer\":{\"type\":\"BertNormalizer\"}," BPE("\"a\":0", "", "") "}", NDP_ENOTSUP,
      "normalizer of type BertNormalizer"},
     {"{\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"Glob\":\"x\"},\"content\":\"\"}," BPE("\"a\":0", "", "") "}",
@@ -390,7 +390,7 @@ static void a_missing_tokenizer_is_named(void **state) {
 static void a_sentencepiece_model_alone_is_refused(void **state) {
     ndp_tokenizer *t = NULL;
     free(write_file(*state, "tokenizer.model", "\n\x0e", 2));
-    CHECK_FAILS(ndp_tokenizer_create(*state, &t), NDP_ENOTSUP, "tokenizer.model alone is not read");
+    CHECK_FAILS(ndp_tokenizer_create(*state, &t), NDP_ENOTSUP, "tokenizer.model alone is not supported");
     CHECK_FAILS(ndp_tokenizer_create("/nowhere", &t), NDP_EIO, "'/nowhere' is not there");
 }
 

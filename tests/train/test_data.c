@@ -316,7 +316,7 @@ static void broken_data_are_refused(void **state) {
     static const struct {
         const char *set[2], *says;
     } cases[] = {
-        {{"data.chat_template=qwen9", NULL}, "there is no 'qwen9'"},
+        {{"data.chat_template=qwen9", NULL}, "'qwen9' is neither a template"},
         {{"data.overlong=error", NULL}, "texts.jsonl: document 2 has 23 tokens"},
         {{"data.validation_files=[]", "data.validation_fraction=1e-9"}, "the validation set is empty"},
         {{"data.format=messages", NULL}, "texts.jsonl:1: the record has no 'messages'"},

@@ -136,7 +136,7 @@ static ndp_status read_all(ndp_trainer *t, bool first, weights *out) {
         total += (ndp_trainer_tensor(t, i, &n), n);
     double *values = malloc((size_t)total * sizeof *values);
     if (!values)
-        return NDP_FAIL(NDP_ENOMEM, "no memory for %lld weights", (long long)total);
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for %lld weights", (long long)total);
     ndp_status st = NDP_OK;
     for (int i = 0; st == NDP_OK && i < ndp_trainer_tensors(t); i++, at += n) {
         ndp_trainer_tensor(t, i, &n);

@@ -158,8 +158,8 @@ static void refuses_by_name(void **state) {
               {"parallelism.sp_size=2", "op causal_conv mixes rows, and sp_size 2 cuts the rows"},
               {"parallelism.tp_size=2", "op causal_conv mixes rows, and tp_size 2 cuts the rows"},
               {"parallelism.pp_size=4", "pp 4 is more than the 3"},
-              {"model.sliding_window=8", "conv: model.sliding_window is not built"},
-              {"model.frozen=[table]", "conv: model.frozen is not built"},
+              {"model.sliding_window=8", "conv: model.sliding_window is not supported"},
+              {"model.frozen=[table]", "conv: model.frozen is not supported"},
               {"data.sequence_length=65", "data.sequence_length 65 is longer"}};
     for (int i = 0; i < NDP_COUNT(of); i++) {
         ndp_config *c = configure(*state, &one, "refused");
@@ -177,7 +177,7 @@ static void refuses_by_name(void **state) {
     char *model = ndp_format("%s/exported/model", (char *)*state);
     o.model = model, o.data = files, o.data_count = 1, o.threads = 1;
     CHECK_FAILS(ndp_evaluate(&o, &e, NULL), NDP_ENOTSUP,
-                "is built for decoders; model_type 'conv' is of architecture conv");
+                "supports decoders only; model_type 'conv' is of architecture conv");
     free((char *)files[0]), free(model);
 }
 

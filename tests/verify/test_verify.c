@@ -189,14 +189,14 @@ static void bugs_are_named(void **state) {
     assert_true(d->worst.off > 0.1);
     check_words(&v, "gradient of step 1, model.layers.2.");
     check_words(&v, "(layers.2): off by 0.");
-    check_words(&v, "dp_replicate=2 alone disagrees, too; dp_shard=2 alone agrees");
+    check_words(&v, "dp_replicate=2 alone also disagrees; dp_shard=2 alone agrees");
 
     v = verify_fault(*state, &sum_missed, REPLICATE, "dp_replicate=4");
     check_words(&v, "; dp_replicate=4 is its only axis");
 
     v = verify_fault(*state, &norm_missed, TENSOR, "cp=2,tp=2");
     check_words(&v, "gradient of step 1, model.norm.weight (head): off by 0.");
-    check_words(&v, "cp=2 alone agrees; tp=2 alone disagrees, too");
+    check_words(&v, "cp=2 alone agrees; tp=2 alone also disagrees");
 
     v = verify_fault(*state, &counted_twice, REPLICATE | SHARD, "dp_replicate=2,dp_shard=2");
     assert_int_equal(v.of[NDP_MEASURE_FIRST_GRADIENT].beyond, 0);
@@ -218,7 +218,7 @@ static void refused_before_anything_runs(void **state) {
         {NULL, "dp_shard=7", 2, NDP_EINVAL, "layout dp_shard=7: global batch 12 is not a multiple of micro batch 1"},
         {NULL, "dp_shrad=2", 2, NDP_EINVAL, "did you mean 'dp_shard'"},
         {NULL, "tp=64", 2, NDP_EINVAL, "layout tp=64: "},
-        {NULL, "dp_shard=2,ep=2", 2, NDP_ENOTSUP, "not built yet: ep_size 2"},
+        {NULL, "dp_shard=2,ep=2", 2, NDP_ENOTSUP, "not supported: ep_size 2"},
         {NULL, "dp_shard=1048576,dp_replicate=1048576", 2, NDP_EINVAL, "4096 at most"},
         {"train.transport=mpi", "dp_shard=2", 2, NDP_EINVAL, "threads of one process"},
         {"train.seed=1", "dp_shard=2", 0, NDP_EINVAL, "1 to 20"},

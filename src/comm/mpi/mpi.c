@@ -102,7 +102,7 @@ static const char *create(int base, int stride, int count, plugin_comm *c) {
 static const char *plugin_comm_create(int base, int stride, int count, void **out) {
     plugin_comm *c = calloc(1, sizeof *c);
     if (!c)
-        return "no memory for a communicator";
+        return "not enough memory for a communicator";
     const char *text = create(base, stride, count, c);
     if (text) {
         free(c);
@@ -151,7 +151,7 @@ static const char *measure(plugin_comm *c, int64_t bytes, int *count, MPI_Dataty
         }
     message_type *grown = realloc(c->types, (size_t)(c->n_types + 1) * sizeof *grown);
     if (!grown)
-        return "no memory for a datatype";
+        return "not enough memory for a datatype";
     c->types = grown;
     const char *text = span_type(bytes, type);
     if (!text)

@@ -24,7 +24,7 @@ ndp_status ndp_mpi_private_health(ndp_mpi_transport *t) {
     size_t bytes = ndp_health_bytes(t->base.world);
     t->private_ = aligned_alloc(64, (bytes + 63) / 64 * 64);
     if (!t->private_)
-        return NDP_FAIL(NDP_ENOMEM, "no memory for a world of %d ranks", t->base.world);
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a world of %d ranks", t->base.world);
     memset(t->private_, 0, bytes);
     t->private_->world = t->base.world;
     t->base.health = t->private_;
@@ -125,7 +125,7 @@ static ndp_status note_hosts(ndp_mpi_transport *t, const rank_info *all) {
         return NDP_OK;
     t->hosts = calloc((size_t)t->base.world, sizeof *t->hosts);
     if (!t->hosts)
-        return NDP_FAIL(NDP_ENOMEM, "no memory for a world of %d ranks", t->base.world);
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a world of %d ranks", t->base.world);
     for (int r = 0; r < t->base.world; r++)
         t->hosts[r] = all[r].host;
     t->base.hosts = t->hosts;
@@ -146,7 +146,7 @@ ndp_status ndp_mpi_bootstrap(ndp_mpi_transport *t, int node, bool wanted) {
     rank_info *all = calloc((size_t)t->base.world, sizeof *all);
     t->node_of = calloc((size_t)t->base.world, sizeof *t->node_of);
     ndp_status st =
-        all && t->node_of ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "no memory for a world of %d ranks", t->base.world);
+        all && t->node_of ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for a world of %d ranks", t->base.world);
     if (st == NDP_OK)
         st = connect_node(t, node, wanted, all);
     if (st == NDP_OK)

@@ -71,7 +71,7 @@ static ndp_status name_both(const ndp_mpi_matcher *a, const ndp_mpi_match *m, in
     char what[160];
     int rank = ndp_comm_world_rank(a->base, member), first = ndp_comm_world_rank(a->base, 0);
     if (!records)
-        return NDP_FAIL(NDP_ENOMEM, "no memory to compare operations");
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory to compare operations");
     if (a->base->group.rank == 0 || a->base->group.rank == member)
         NDP_TRY(send_record(a, &m->record));
     NDP_TRY(receive_record(a, &m->record, member, &records[0], &received[0]));
@@ -81,10 +81,11 @@ static ndp_status name_both(const ndp_mpi_matcher *a, const ndp_mpi_match *m, in
                         a->base->name, rank, first, a->base->transport->rank,
                         ndp_record_text(&m->record, what, sizeof what));
     int world = a->base->transport->world;
-    ndp_status st = !ndp_record_is_sound(&records[0], world) || !ndp_record_is_sound(&records[1], world)
-                        ? NDP_FAIL(NDP_ECOMM, "%s: rank %d or %d sent a damaged record; do all run the same build?",
-                                   a->base->name, rank, first)
-                        : ndp_record_mismatch(a->base, rank, &records[0], first, &records[1]);
+    ndp_status st =
+        !ndp_record_is_sound(&records[0], world) || !ndp_record_is_sound(&records[1], world)
+            ? NDP_FAIL(NDP_ECOMM, "%s: rank %d or %d sent a damaged record; do all ranks run the same build?",
+                       a->base->name, rank, first)
+            : ndp_record_mismatch(a->base, rank, &records[0], first, &records[1]);
     free(records);
     return st;
 }

@@ -377,7 +377,7 @@ ndp_status ndp_mpi_plain_init(ndp_mpi_plain *p, const ndp_mpi_api *api, ndp_comm
     if (!p->sent || !p->received || !p->parts || !p->hashes) {
         free_tables(p);
         free(p->hashes);
-        return NDP_FAIL(NDP_ENOMEM, "no memory for a communicator of %d ranks", g.count);
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a communicator of %d ranks", g.count);
     }
     const char *text = api->comm_create(g.base, g.stride, g.count, &p->comm);
     if (!text)

@@ -121,7 +121,7 @@ static ndp_status local_comm_create(ndp_transport *t, ndp_group group, const cha
     pthread_mutex_unlock(&world->lock);
     if (!g) {
         free(c);
-        return NDP_FAIL(NDP_ENOMEM, "no memory for the communicator of group %s", name);
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the communicator of group %s", name);
     }
     ndp_comm_init(&c->base, t, group, name);
     ndp_status st =
@@ -151,7 +151,7 @@ static ndp_status shared_new(ndp_comm *c, size_t bytes, local_shared **out) {
     local_shared *s = malloc(sizeof *s);
     if (!s) {
         ndp_memory_unmap(data, bytes);
-        return NDP_FAIL(NDP_ENOMEM, "no memory for a window's handle");
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a window's handle");
     }
     pthread_mutex_lock(&world->lock);
     *s = (local_shared){.next = world->shared, .handles = c->group.count, .data = data, .bytes = bytes};
@@ -190,7 +190,7 @@ static ndp_status shared_find(ndp_comm *c, size_t bytes, local_shared **out) {
     NDP_TRY(ndp_wait(&w));
     if (!s)
         return st != NDP_OK ? st
-                            : NDP_FAIL(NDP_ENOMEM, "rank %d has no memory for a shared window of group %s",
+                            : NDP_FAIL(NDP_ENOMEM, "rank %d has not enough memory for a shared window of group %s",
                                        c->group.base, c->name);
     *out = s;
     return NDP_OK;
@@ -205,7 +205,7 @@ static ndp_status local_window_share(ndp_comm *c, size_t bytes, ndp_window **out
     ndp_window *w = st == NDP_OK ? calloc(1, sizeof *w) : NULL;
     if (!w) {
         shared_release(world_of(c->transport), s);
-        return st != NDP_OK ? st : NDP_FAIL(NDP_ENOMEM, "no memory for a window's handle");
+        return st != NDP_OK ? st : NDP_FAIL(NDP_ENOMEM, "not enough memory for a window's handle");
     }
     *w = (ndp_window){.transport = c->transport, .data = s->data, .bytes = bytes, .impl = s};
     *out = w;
@@ -320,7 +320,7 @@ ndp_status ndp_local_world(int world_size, ndp_status (*body)(ndp_transport *, v
     size_t journal_bytes = n * sizeof(ndp_journal);
     void *journals = NULL;
     if (ndp_memory_map(-1, 0, journal_bytes, &journals) != NDP_OK || !world.health || !threads || !ranks) {
-        st = NDP_FAIL(NDP_ENOMEM, "no memory for a world of %d ranks", world_size);
+        st = NDP_FAIL(NDP_ENOMEM, "not enough memory for a world of %d ranks", world_size);
     } else {
         world.health->world = world_size;
         world.journals = journals;

@@ -14,7 +14,7 @@ size_t ndp_memory_round(size_t bytes) { return bytes ? (bytes + HUGE - 1) / HUGE
 
 static ndp_status no_memory(size_t bytes, int error) {
     char text[16];
-    return NDP_FAIL(NDP_ENOMEM, "no memory for a window of %s: %s", ndp_human_bytes((double)bytes, text),
+    return NDP_FAIL(NDP_ENOMEM, "not enough memory for a window of %s: %s", ndp_human_bytes((double)bytes, text),
                     strerror(error));
 }
 

@@ -43,7 +43,8 @@ static ndp_status grow(int fd, int64_t offset, size_t size) {
                         "the memory that ranks share needs a file of %s, and `ulimit -f` allows %s: raise it",
                         ndp_human_bytes((double)end, need), ndp_human_bytes((double)limit.rlim_cur, most));
     if (fallocate(fd, 0, end - PAGE, PAGE) != 0)
-        return NDP_FAIL(NDP_ENOMEM, "no shared memory of %s: %s", ndp_human_bytes((double)size, need), strerror(errno));
+        return NDP_FAIL(NDP_ENOMEM, "cannot get %s of shared memory: %s", ndp_human_bytes((double)size, need),
+                        strerror(errno));
     return NDP_OK;
 }
 
@@ -227,8 +228,9 @@ static ndp_status fill(ndp_node_memory *n, int world) {
 ndp_status ndp_node_memory_create(ndp_node_memory *n, int world, ndp_node_address *out) {
     begin(n, memfd_create("ndparallel", MFD_CLOEXEC));
     if (n->fd < 0)
-        return NDP_FAIL(errno == EMFILE || errno == ENFILE ? NDP_ENOMEM : NDP_ENOTSUP, "no shared memory file: %s%s",
-                        strerror(errno), errno == EMFILE ? " (raise ulimit -n)" : "");
+        return NDP_FAIL(errno == EMFILE || errno == ENFILE ? NDP_ENOMEM : NDP_ENOTSUP,
+                        "cannot create a file of shared memory: %s%s", strerror(errno),
+                        errno == EMFILE ? " (raise ulimit -n)" : "");
     ndp_status st = fill(n, world);
     if (st != NDP_OK) {
         ndp_node_memory_release(n);

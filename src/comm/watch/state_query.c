@@ -248,7 +248,7 @@ ndp_status ndp_state_query_create(const ndp_mpi_api *api, ndp_transport *t, cons
         free(q);
         free(remote);
         return text ? NDP_FAIL(NDP_ECOMM, "MPI cannot create a communicator of %d ranks: %s", t->world, text)
-                    : NDP_FAIL(NDP_ENOMEM, "no memory for a world of %d ranks", t->world);
+                    : NDP_FAIL(NDP_ENOMEM, "not enough memory for a world of %d ranks", t->world);
     }
     q->api = api;
     q->t = t;

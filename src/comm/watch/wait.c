@@ -132,7 +132,7 @@ ndp_status ndp_wait_setup(ndp_transport *t, int ranks) {
         char *end;
         timeout = strtod(text, &end);
         NDP_CHECK(*end == '\0' && isfinite(timeout) && timeout > 0,
-                  "NDP_COMM_TIMEOUT is \"%s\"; it takes a positive number of seconds", text);
+                  "NDP_COMM_TIMEOUT is \"%s\", expected a positive number of seconds", text);
     }
     t->timeout = timeout;
     t->crowded = ndp_cpu_cores() < ranks;

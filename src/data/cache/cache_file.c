@@ -53,9 +53,10 @@ ndp_status ndp_token_cache_read(const char *path, const ndp_mapped *file, ndp_to
     if (file->size >= sizeof h)
         memcpy(&h, file->data, sizeof h);
     if (file->size >= sizeof h && !memcmp(h.magic, NDP_CACHE_MAGIC, sizeof h.magic) && h.version != NDP_CACHE_VERSION)
-        return NDP_FAIL(NDP_EFORMAT,
-                        "%s: a token cache of version %u; this program makes and reads version %d; remove it", path,
-                        h.version, NDP_CACHE_VERSION);
+        return NDP_FAIL(
+            NDP_EFORMAT,
+            "%s: token cache version %u is not supported; this program reads and writes version %d; remove the file",
+            path, h.version, NDP_CACHE_VERSION);
     bool sound = file->size >= sizeof h && header_is_sound(&h, file->size);
     ndp_token_cache c = {0};
     if (sound)

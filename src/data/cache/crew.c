@@ -190,7 +190,7 @@ ndp_status ndp_crew_form(const ndp_team *team, const char *folder,
     } else {
         offer *all = calloc((size_t)team->size, sizeof *all);
         st = team->agree(team->user,
-                         all ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "no memory for a list of %d ranks", team->size));
+                         all ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for a list of %d ranks", team->size));
         if (st == NDP_OK)
             st = find_leaders(&c, all, otherwise, user);
         free(all);

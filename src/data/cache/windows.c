@@ -118,9 +118,9 @@ static ndp_status read_windows(const ndp_crew *crew, ndp_corpus *c) {
     size_t size, wanted = (size_t)c->files.paths.n * sizeof *c->windows;
     NDP_TRY(ndp_file_read_as(NDP_FILE_CONFIG, ndp_crew_path(crew, path, "windows"), &bytes, &size));
     c->windows = (ndp_file_window *)(void *)bytes;
-    return size == wanted
-               ? NDP_OK
-               : NDP_FAIL(NDP_EFORMAT, "%s: %zu bytes instead of %zu: the ranks see other files", path, size, wanted);
+    return size == wanted ? NDP_OK
+                          : NDP_FAIL(NDP_EFORMAT, "%s: %zu bytes instead of %zu: the ranks see different files", path,
+                                     size, wanted);
 }
 
 ndp_status ndp_windows_find(const ndp_crew *crew, ndp_corpus *c) {

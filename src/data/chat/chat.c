@@ -13,11 +13,10 @@
 static ndp_status fail_name(const char *name, const char *source) {
     ndp_str names = {0};
     ndp_chat_template_names(&names);
-    ndp_status st =
-        NDP_FAIL(NDP_EINVAL,
-                 "data.chat_template: there is no '%s', neither of the tokenizer %s nor built in; the built-in "
-                 "templates are %s; a file of a template is named *.jinja",
-                 name, source, names.data ? names.data : "");
+    ndp_status st = NDP_FAIL(NDP_EINVAL,
+                             "data.chat_template: '%s' is neither a template of the tokenizer %s nor built in; the "
+                             "built-in templates are %s; a file of a template is named *.jinja",
+                             name, source, names.data ? names.data : "");
     ndp_str_release(&names);
     return st;
 }

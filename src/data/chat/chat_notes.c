@@ -100,12 +100,11 @@ static void note_end(const probe *p, ndp_str *out) {
     ndp_span end = after_answer(&p->text), eos = p->chat->eos;
     const char *name = fitting(p);
     if (!end.data)
-        ndp_str_add(out,
-                    "note: the chat template leaves out contents that are strings, so nothing of an answer is learned; "
-                    "it may expect a list, {\"content\": [{\"type\": \"text\", \"text\": ...}]}\n");
+        ndp_str_add(out, "note: the chat template leaves out contents that are strings, so no part of an answer is "
+                         "trained on; it may expect a list, {\"content\": [{\"type\": \"text\", \"text\": ...}]}\n");
     else if (end.n == 0) {
-        ndp_str_add(out,
-                    "note: the chat template writes no end token after an answer, so a model does not learn to stop; ");
+        ndp_str_add(
+            out, "note: the chat template writes no end token after an answer, so the model is not trained to stop; ");
         if (name)
             ndp_str_addf(out, "data.chat_template: %s does\n", name);
         else

@@ -81,7 +81,7 @@ static ndp_status ask(const ndp_jinja *j, ndp_python **p, struct json_object *re
         json_object_to_json_string_length(request, JSON_C_TO_STRING_PLAIN | JSON_C_TO_STRING_NOSLASHESCAPE, &n);
     ndp_str answer = {0};
     ndp_status st =
-        text ? ndp_python_ask(*p, text, n, PATIENCE, &answer) : NDP_FAIL(NDP_ENOMEM, "no memory for a request");
+        text ? ndp_python_ask(*p, text, n, PATIENCE, &answer) : NDP_FAIL(NDP_ENOMEM, "not enough memory for a request");
     if (st != NDP_OK) {
         st = fail_process(j, *p, st);
         *p = NULL;

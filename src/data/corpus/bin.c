@@ -87,11 +87,11 @@ ndp_status ndp_bin_read(const ndp_bin *b, int64_t first, int64_t end, const ndp_
     for (int64_t i = first; i < end; i++) {
         uint32_t id = id_at(b, i);
         if (id >= (uint64_t)rule->vocab)
-            return NDP_FAIL(
-                NDP_EFORMAT,
-                "%s: token %lld, at byte %zu of the file, is the id %u; the vocabulary ends at %lld. The file "
-                "is of another tokenizer, or data.bin_type is wrong",
-                b->path, (long long)i, b->header + (size_t)i * (size_t)b->id_bytes, id, (long long)rule->vocab - 1);
+            return NDP_FAIL(NDP_EFORMAT,
+                            "%s: token %lld, at byte %zu of the file, is the id %u; the vocabulary ends at %lld. The "
+                            "file belongs to another tokenizer, or data.bin_type is wrong",
+                            b->path, (long long)i, b->header + (size_t)i * (size_t)b->id_bytes, id,
+                            (long long)rule->vocab - 1);
         if (begins && id == (uint32_t)rule->bos && i > 0)
             NDP_TRY(ndp_places_add(ends, ids->n));
         ids->items[ids->n++] = (int32_t)id;

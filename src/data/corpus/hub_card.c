@@ -25,7 +25,7 @@ static const char *text_of(struct fy_node *node) {
 }
 
 static ndp_status fail_form(const card_reading *r) {
-    return NDP_FAIL(NDP_EFORMAT, "%s: data_files of the configuration '%s' is not a pattern, nor a list of them",
+    return NDP_FAIL(NDP_EFORMAT, "%s: data_files of the configuration '%s' is neither a pattern nor a list of patterns",
                     r->path, r->config);
 }
 

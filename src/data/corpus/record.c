@@ -31,16 +31,15 @@ static ndp_status visit_rendering(const ndp_record_input *r, const ndp_rendering
     ndp_document *d = r->document;
     d->bad = text->unsure.length ? NDP_BAD_UNSURE : NDP_BAD_EMPTY;
     if (!r->format->learn_all && text->unsure.length)
-        return NDP_FAIL(
-            NDP_EFORMAT,
-            "%s: it is not certain what the assistant wrote in the text that the chat template gives (%s); "
-            "mark it in the template by {%% generation %%} and {%% endgeneration %%}, or learn all of it, with "
-            "data.train_on: all",
-            r->where, text->unsure.data);
+        return NDP_FAIL(NDP_EFORMAT,
+                        "%s: it is not certain what the assistant wrote in the text that the chat template gives (%s); "
+                        "mark it in the template by {%% generation %%} and {%% endgeneration %%}, or train on all of "
+                        "it, with data.train_on: all",
+                        r->where, text->unsure.data);
     if (!r->format->learn_all && text->n == 0)
         return NDP_FAIL(NDP_EFORMAT,
-                        "%s: the conversation has no message of the assistant, so there is nothing to learn from it; "
-                        "data.train_on: all learns all messages",
+                        "%s: the conversation has no message of the assistant, so there is nothing to train on; "
+                        "data.train_on: all trains on all messages",
                         r->where);
     d->text = text->text.data;
     d->n = text->text.length;

@@ -12,7 +12,7 @@ const char *ndp_bad_record_text(ndp_bad_record b) {
         [NDP_BAD_FIELDS] = "with a missing or mistyped field",
         [NDP_BAD_RENDERING] = "refused by the chat template",
         [NDP_BAD_UNSURE] = "whose answers are not certain",
-        [NDP_BAD_EMPTY] = "with nothing to learn",
+        [NDP_BAD_EMPTY] = "with nothing to train on",
     };
     return texts[b];
 }

@@ -78,7 +78,7 @@ static ndp_status add_segment(const ndp_record_input *r, struct json_object *seg
     if (!json_object_is_type(label, json_type_boolean) || !json_object_is_type(text, json_type_string))
         return NDP_FAIL(NDP_EFORMAT,
                         "%s: segment %zu is %.60s, expected {\"label\": true or false, \"text\": \"...\"}; the text of "
-                        "segments with the label true is learned",
+                        "segments with the label true is trained on",
                         r->where, k + 1, segment ? json_object_to_json_string(segment) : "null");
     size_t begin = out->text.length;
     ndp_str_add_bytes(&out->text, json_object_get_string(text), (size_t)json_object_get_string_len(text));
@@ -102,8 +102,8 @@ ndp_status ndp_record_visit_segments(const ndp_record_input *r) {
     if (st == NDP_OK && !r->format->learn_all && text.n == 0) {
         r->document->bad = NDP_BAD_EMPTY;
         st = NDP_FAIL(NDP_EFORMAT,
-                      "%s: no segment has the label true and a text, so there is nothing to learn from the record; "
-                      "data.train_on: all learns all segments",
+                      "%s: no segment has the label true and a text, so there is nothing to train on; data.train_on: "
+                      "all trains on all segments",
                       r->where);
     }
     r->document->rendered = true; /* no tokens are added */

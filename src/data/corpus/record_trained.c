@@ -127,8 +127,8 @@ ndp_status ndp_record_drop_untrained(const ndp_record_input *r, const ndp_conver
     text->n = kept;
     r->document->bad = NDP_BAD_EMPTY;
     return kept ? NDP_OK
-                : NDP_FAIL(NDP_EFORMAT,
-                           "%s: all messages of the assistant have weight 0 or train false, so there is nothing to "
-                           "learn from the conversation",
-                           r->where);
+                : NDP_FAIL(
+                      NDP_EFORMAT,
+                      "%s: all messages of the assistant have weight 0 or train false, so there is nothing to train on",
+                      r->where);
 }

@@ -40,11 +40,11 @@ ndp_status ndp_source_kind_of(const char *path, ndp_source_kind *out) {
     static const char *const unbuilt[] = {".bz2", ".zip", ".tar", ".tgz"};
     for (int i = 0; i < NDP_COUNT(unbuilt); i++)
         if (ends_with(path, unbuilt[i]))
-            return NDP_FAIL(NDP_ENOTSUP, "%s: reading %s files is not built yet; unpack it, or give .gz, .zst or .xz",
-                            path, unbuilt[i]);
+            return NDP_FAIL(NDP_ENOTSUP, "%s: %s files are not supported; unpack it, or give .gz, .zst or .xz", path,
+                            unbuilt[i]);
     (void)ndp_source_is_known(path, out);
     if (*out == NDP_SOURCE_TABLE && ndp_is_packed(path))
-        return NDP_FAIL(NDP_ENOTSUP, "%s: a compressed table is not read; unpack it", path);
+        return NDP_FAIL(NDP_ENOTSUP, "%s: compressed tables are not supported; unpack it", path);
     return NDP_OK;
 }
 

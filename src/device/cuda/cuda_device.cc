@@ -53,7 +53,7 @@ static ndp_status choose(const ndp_device_opts *opts, int *gpu) {
     int gpus = 0, ranks = opts->node_ranks > 0 ? opts->node_ranks : 1;
     cudaError_t e = cudaGetDeviceCount(&gpus);
     if (e != cudaSuccess || gpus < 1)
-        return NDP_FAIL(NDP_ENOTSUP, "this machine shows no GPU: %s", cudaGetErrorString(e));
+        return NDP_FAIL(NDP_ENOTSUP, "no GPU is visible on this machine: %s", cudaGetErrorString(e));
     if (ranks > gpus && !opts->share) {
         const char *visible = getenv("CUDA_VISIBLE_DEVICES");
         return NDP_FAIL(
@@ -85,7 +85,7 @@ ndp_status ndp_gpu_open(const ndp_device *d, const ndp_device_opts *opts, ndp_de
     NDP_TRY(choose(opts, &gpu));
     ndp_device_context *c = new (std::nothrow) ndp_device_context{d, gpu, NDP_OK, nullptr};
     if (!c)
-        return NDP_FAIL(NDP_ENOMEM, "no memory for the device %s", d->name);
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the device %s", d->name);
     ndp_status st = use(c);
     if (st != NDP_OK) {
         delete c;
@@ -165,7 +165,7 @@ ndp_status ndp_gpu_queue_create(ndp_device_context *c, ndp_queue **out) {
     CUDA_TRY(c, "choosing the GPU", cudaSetDevice(c->gpu));
     ndp_queue *q = new (std::nothrow) ndp_queue{};
     if (!q)
-        return NDP_FAIL(NDP_ENOMEM, "no memory for a queue");
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a queue");
     q->context = c;
     cudaError_t e = create_queue(q);
     if (e != cudaSuccess) {

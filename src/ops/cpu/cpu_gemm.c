@@ -246,7 +246,7 @@ static ndp_status find_plan(const ndp_gemm_shape *key, const ndp_gemm **out) {
         return NDP_OK;
     g = calloc(1, sizeof *g);
     if (!g)
-        return NDP_FAIL(NDP_ENOMEM, "no memory for a matrix product's plan");
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a matrix product's plan");
     memcpy(&g->shape, key, sizeof *key);
     ndp_status st = key->split ? plan_parts(g) : plan_whole(g);
     if (st != NDP_OK) {
