@@ -346,7 +346,7 @@ static ndp_status read_holdings(picture *p) {
         cards *= p->shown[axis];
     p->holdings = calloc((size_t)cards, sizeof *p->holdings);
     if (!p->holdings)
-        return NDP_FAIL(NDP_ENOMEM, "no memory for a picture of %d ranks", cards);
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a picture of %d ranks", cards);
     for (int i = 0; i < cards; i++) {
         for (int axis = NDP_AXES - 1, rest = i; axis >= 0; rest /= p->shown[axis--])
             coord[axis] = rest % p->shown[axis];
@@ -497,7 +497,7 @@ ndp_status ndp_layout_picture_write(const ndp_dry_run *d, const ndp_model *whole
     ndp_status st = read_holdings(&p);
     if (st == NDP_OK) {
         draw_all(&p, &out);
-        st = out.failed ? NDP_FAIL(NDP_ENOMEM, "no memory for %s", path)
+        st = out.failed ? NDP_FAIL(NDP_ENOMEM, "not enough memory for %s", path)
                         : ndp_file_write_atomic(path, out.data, out.length);
     }
     for (int i = 0; i < p.n_holdings; i++)
