@@ -137,14 +137,14 @@ code_is 1
 says err "config\.json.*A checkpoint has only tensors: .* tp/job\.yaml names"
 sed 's/"rms_norm_eps": 1e-5/"rms_norm_eps": 1e-6/' gone.json >config.json
 run checkpoint export tp -o new
-refused 'config\.json is of another model than the checkpoint of step 6: model\.norm_eps was 1e-05, now it is 1e-06'
+refused 'config\.json belongs to another model than the checkpoint of step 6: model\.norm_eps was 1e-05, now it is 1e-06'
 cp gone.json config.json
 run checkpoint export pretrained -o new
 code_is 0
 rm -r new
 sed -i 's/<0x41>/<0x__>/' shard-2/tokenizer.json
 run checkpoint export pretrained -o new
-refused 'the tokenizer is of another model than the checkpoint of step 6: data\.tokenizer was '
+refused 'the tokenizer belongs to another model than the checkpoint of step 6: data\.tokenizer was '
 [ ! -e new ] || fail 'a folder was left'
 ls -A | grep -q 'tmp-folder' && fail 'a hidden folder was left'
 

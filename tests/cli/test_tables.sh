@@ -99,7 +99,7 @@ reader() {
 printf 'text\na\n' >a.tsv
 reader "printf '{\"text\": \"a\"}\\n{\"te'; kill -9 \$\$" 'a.[ct]sv: row 2: .* was killed by signal 9 .*, before it had read all rows'
 reader "printf '{\"text\": \"a\"}\\n'" 'a.[ct]sv: row 2: .* ended before it had read all rows'
-reader "printf '{\"text\": \"a\"}\\n{\"te\\nend 2\\n'" 'a.[ct]sv: row 2:1:5: the JSON text ends before'
+reader "printf '{\"text\": \"a\"}\\n{\"te\\nend 2\\n'" 'a.[ct]sv: row 2: the JSON text ends before its value does, at byte 5'
 reader "printf 'what\\n'" "a.[ct]sv: row 1: its reader wrote 'what', which is not a record"
 
 # ---- Parquet and Arrow ----
