@@ -52,6 +52,14 @@ const char *ndp_error_message(void);
 /* Where that error came from, "file:line < file:line ...", for bug reports. */
 const char *ndp_error_trail(void);
 
+/* ---- names ---- */
+
+/* The candidate nearest to `word` by edit distance; NULL: none is near enough to be what was meant. */
+const char *ndp_nearest(const char *word, const char *const *candidates, int n);
+/* The `most` candidates nearest to `word`, or all if there are fewer, however far: the nearest first. Returns their
+ * number. */
+int ndp_nearest_names(const char *word, const char *const *candidates, int n, int most, const char **out);
+
 /* ---- configuration ---- */
 
 typedef struct ndp_config ndp_config;

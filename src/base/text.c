@@ -2,6 +2,7 @@
 #include "base/text.h"
 
 #include <ctype.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -172,6 +173,30 @@ const char *ndp_nearest(const char *word, const char *const *candidates, int n) 
         }
     }
     return nearest;
+}
+
+static bool is_among(const char *name, const char *const *names, int n) {
+    for (int i = 0; i < n; i++)
+        if (names[i] == name)
+            return true;
+    return false;
+}
+
+int ndp_nearest_names(const char *word, const char *const *candidates, int n, int most, const char **out) {
+    char start[LONGEST_WORD + 1];
+    int found = 0;
+    snprintf(start, sizeof start, "%s", word);
+    for (; found < most && found < n; found++) {
+        int least = INT_MAX;
+        for (int i = 0; i < n; i++) {
+            int distance = strlen(candidates[i]) > LONGEST_WORD ? LONGEST_WORD : edit_distance(start, candidates[i]);
+            if (distance < least && !is_among(candidates[i], out, found)) {
+                least = distance;
+                out[found] = candidates[i];
+            }
+        }
+    }
+    return found;
 }
 
 int32_t ndp_hex_number(const char *digits, int n) {

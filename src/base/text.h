@@ -126,9 +126,6 @@ bool ndp_ends_with(const char *text, const char *end);
 /* "1.5 GiB" into `out` (at least 16 bytes); returns `out`. */
 char *ndp_human_bytes(double bytes, char out[16]);
 
-/* The candidate nearest to `word` by edit distance; NULL: none is near enough to be what was meant. */
-const char *ndp_nearest(const char *word, const char *const *candidates, int n);
-
 /* The number that `n` <= 7 hexadecimal digits write; -1: one of them is no such digit. */
 int32_t ndp_hex_number(const char *digits, int n);
 

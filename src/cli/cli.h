@@ -5,18 +5,6 @@
 #include <argp.h>
 #include <ndparallel/ndparallel.h>
 
-/* The commands. argv[0] is "ndparallel NAME". Each returns the exit code; a usage error ends the process with 2. */
-int cmd_train(int argc, char **argv);
-int cmd_plan(int argc, char **argv);
-int cmd_verify(int argc, char **argv);
-int cmd_checkpoint(int argc, char **argv);
-int cmd_launch(int argc, char **argv);
-int cmd_evaluate(int argc, char **argv);
-int cmd_generate(int argc, char **argv);
-int cmd_tokenize(int argc, char **argv);
-int cmd_config(int argc, char **argv);
-int cmd_env(int argc, char **argv);
-
 /* ---- errors ---- */
 
 /* 0: success; 2: an error of the user; 130: stopped by a signal, after saving; 1: everything else. */
@@ -77,18 +65,26 @@ typedef struct cli_option {
     { "device", 0, "NAME", CLI_DEVICE_HELP " (train.device)", CLI_CALL(cli_set_device), .choices = ndp_device_choices }
 #define CLI_CALL(function) .kind = CLI_IS_CALL, .call = (function)
 
-/* A command's options and arguments. */
+/* A command of the program, or a sub-command of one. */
 typedef struct cli_command {
-    const char *usage, *help;  /* of the arguments; of the command, in two parts around \v */
-    const cli_option *options; /* ending with {0} */
-    bool takes_job;            /* its arguments begin with a cli_job, which has options of its own */
-    unsigned flags;            /* of argp_parse */
+    const char *name, *about; /* "train"; what it does, in one line */
+    /* argv[0] is its full name, "ndparallel checkpoint list". Returns the exit code; a usage error ends the process
+     * with 2. NULL: it has only sub-commands. */
+    int (*run)(const struct cli_command *c, int argc, char **argv);
+    const struct cli_command *const *parts; /* its sub-commands, ending with NULL; NULL: none */
+    const char *usage, *help;               /* of the arguments; of the command, in two parts around \v */
+    const char *examples[2];                /* of at most 76 characters */
+    const cli_option *options;              /* ending with {0}; NULL: none */
+    bool takes_job;                         /* its arguments begin with a cli_job, which has options of its own */
+    unsigned flags;                         /* of argp_parse */
     void (*argument)(void *arguments, struct argp_state *state, char *word); /* NULL: it takes none but a job file */
     void (*check)(void *arguments, struct argp_state *state);                /* after all of them; may be NULL */
 } cli_command;
 
 /* Fills `arguments`; after a usage error, --help or --version it ends the process. */
 void cli_parse(const cli_command *c, int argc, char **argv, void *arguments);
+/* Option i of a command, those of its job included; NULL beyond the last one. */
+const cli_option *cli_option_of(const cli_command *c, int i);
 
 /* The argument JOB.YAML and the options --set, --ranks, --transport, --force-memory and --debug. */
 typedef struct cli_job {

@@ -146,8 +146,20 @@ typedef struct option_parsing {
     int n;
 } option_parsing;
 
-static void add_options(option_parsing *p, const cli_option *options) {
-    for (const cli_option *o = options; o && o->name && p->n < MOST_OPTIONS; o++, p->n++) {
+static int count_options(const cli_option *options) {
+    int n = 0;
+    while (options && options[n].name)
+        n++;
+    return n;
+}
+
+const cli_option *cli_option_of(const cli_command *c, int i) {
+    int own = count_options(c->options), of_job = c->takes_job ? count_options(job_options) : 0;
+    return i < own ? &c->options[i] : i < own + of_job ? &job_options[i - own] : NULL;
+}
+
+static void add_options(option_parsing *p) {
+    for (const cli_option *o; (o = cli_option_of(p->command, p->n)) && p->n < MOST_OPTIONS; p->n++) {
         p->options[p->n] = o;
         p->shown[p->n] = (struct argp_option){.name = o->name,
                                               .key = o->key ? o->key : FIRST_KEY + p->n,
@@ -186,11 +198,27 @@ static error_t parse_key(int key, char *arg, struct argp_state *state) {
     return 0;
 }
 
+/* The last lines of --help: sub-commands, and examples. argp frees the text. */
+static char *end_help(int key, const char *text, void *input) {
+    const option_parsing *p = input;
+    if (key != ARGP_KEY_HELP_EXTRA || !p)
+        return (char *)text;
+    char *end = NULL;
+    size_t size;
+    FILE *out = open_memstream(&end, &size);
+    if (!out)
+        return NULL;
+    for (const cli_command *const *part = p->command->parts; part && *part; part++)
+        fprintf(out, "%s  %-10s %s\n%s", part == p->command->parts ? "Commands:\n" : "", (*part)->name, (*part)->about,
+                part[1] ? "" : "\n");
+    fprintf(out, "Examples:\n  %s\n  %s", p->command->examples[0], p->command->examples[1]);
+    return fclose(out) == 0 ? end : NULL;
+}
+
 void cli_parse(const cli_command *c, int argc, char **argv, void *arguments) {
     option_parsing p = {.command = c, .arguments = arguments};
-    add_options(&p, c->options);
-    if (c->takes_job)
-        add_options(&p, job_options);
-    const struct argp argp = {.options = p.shown, .parser = parse_key, .args_doc = c->usage, .doc = c->help};
+    add_options(&p);
+    const struct argp argp = {
+        .options = p.shown, .parser = parse_key, .args_doc = c->usage, .doc = c->help, .help_filter = end_help};
     argp_parse(&argp, argc, argv, c->flags, NULL, &p);
 }

@@ -1,5 +1,5 @@
 /* ndparallel checkpoint: lists, verifies, exports and removes the checkpoints of a run. */
-#include "cli/cli.h"
+#include "cli/commands.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -8,10 +8,7 @@
 #include <string.h>
 #include <time.h>
 
-typedef enum checkpoint_action { ACTION_NONE, ACTION_LIST, ACTION_VERIFY, ACTION_EXPORT, ACTION_RM } checkpoint_action;
-
 typedef struct checkpoint_arguments {
-    checkpoint_action action;
     const char *run;
     const char **steps; /* as many as argv; borrowed from it */
     int n;
@@ -19,52 +16,33 @@ typedef struct checkpoint_arguments {
     bool force;
 } checkpoint_arguments;
 
-static const cli_option options[] = {
-    {"output", 'o', "DIR", "With export: the model folder to write; it must not exist, or be empty",
-     CLI_TEXT(checkpoint_arguments, output)},
-    {"force", 0, NULL, "With rm: remove even the last checkpoint that verifies", CLI_FLAG(checkpoint_arguments, force)},
-    {0},
-};
-
-static checkpoint_action find_action(struct argp_state *state, const char *word) {
-    static const char *const words[] = {"list", "verify", "export", "rm"};
-    for (int i = 0; i < 4; i++)
-        if (strcmp(word, words[i]) == 0)
-            return (checkpoint_action)(ACTION_LIST + i);
-    argp_error(state, "unknown action '%s'; there are list, verify, export and rm", word);
-    return ACTION_NONE;
-}
-
-static void check_arguments(void *arguments, struct argp_state *state) {
-    const checkpoint_arguments *a = arguments;
-    if (a->action == ACTION_NONE)
-        argp_error(state, "no action; give list, verify, export or rm");
-    else if (!a->run)
-        argp_error(state, "no run folder; give a job's train.output_dir");
-    else if (a->action == ACTION_LIST && a->n)
-        argp_error(state, "list takes no step ('%s')", a->steps[0]);
-    else if (a->action == ACTION_RM && !a->n)
-        argp_error(state, "rm takes the steps to remove");
-    else if (a->action == ACTION_EXPORT && a->n > 1)
-        argp_error(state, "export takes one step ('%s')", a->steps[1]);
-    else if (a->action == ACTION_EXPORT && !a->output)
-        argp_error(state, "export needs -o DIR, the model folder to write");
-    else if (a->output && a->action != ACTION_EXPORT)
-        argp_error(state, "-o can only be used with export");
-    else if (a->force && a->action != ACTION_RM)
-        argp_error(state, "--force can only be used with rm");
-    for (int i = 0; i < a->n && (a->action == ACTION_VERIFY || a->action == ACTION_EXPORT); i++)
-        cli_integer(state, "step", a->steps[i], a->action == ACTION_EXPORT, LLONG_MAX);
-}
-
 static void take_word(void *arguments, struct argp_state *state, char *word) {
     checkpoint_arguments *a = arguments;
     if (state->arg_num == 0)
-        a->action = find_action(state, word);
-    else if (state->arg_num == 1)
         a->run = word;
     else
         a->steps[a->n++] = word;
+}
+
+static void need_run(const checkpoint_arguments *a, struct argp_state *state) {
+    if (!a->run)
+        argp_error(state, "no run folder; give a job's train.output_dir");
+}
+
+static int no_memory(void) {
+    fprintf(stderr, "ndparallel: %s\n", strerror(ENOMEM));
+    return 1;
+}
+
+/* Parses the arguments of a sub-command and runs it. */
+static int run_part(const cli_command *c, int argc, char **argv, int (*body)(const checkpoint_arguments *)) {
+    checkpoint_arguments a = {.steps = calloc((size_t)argc, sizeof *a.steps)};
+    if (!a.steps)
+        return no_memory();
+    cli_parse(c, argc, argv, &a);
+    int code = body(&a);
+    free(a.steps);
+    return code;
 }
 
 /* ---- list and verify ---- */
@@ -98,13 +76,8 @@ static void show_checkpoint(void *user, const ndp_checkpoint_entry *e) {
     c->unverified += e->state == NDP_CHECKPOINT_DAMAGED || e->state == NDP_CHECKPOINT_UNVERIFIABLE;
 }
 
-static int no_memory(void) {
-    fprintf(stderr, "ndparallel: %s\n", strerror(ENOMEM));
-    return 1;
-}
-
-static int examine_run(const checkpoint_arguments *a) {
-    bool data = a->action == ACTION_VERIFY;
+/* With `data` every byte is read; then the exit code is 1 unless everything verifies. */
+static int examine_run(const checkpoint_arguments *a, bool data) {
     checkpoint_count c = {0};
     int64_t *steps = calloc((size_t)a->n + 1, sizeof *steps);
     if (!steps)
@@ -120,18 +93,72 @@ static int examine_run(const checkpoint_arguments *a) {
     return data && c.unverified ? 1 : 0;
 }
 
-/* ---- rm ---- */
-
-static int remove_checkpoints(const checkpoint_arguments *a) {
-    ndp_status st = ndp_checkpoints_remove(a->run, a->steps, a->n, a->force);
-    if (st != NDP_OK)
-        return cli_fail(st, false);
-    for (int i = 0; i < a->n; i++)
-        printf("removed %s\n", a->steps[i]);
-    return 0;
+static void check_list(void *arguments, struct argp_state *state) {
+    const checkpoint_arguments *a = arguments;
+    need_run(a, state);
+    if (a->n)
+        argp_error(state, "list takes no step ('%s')", a->steps[0]);
 }
 
+static int list_checkpoints(const checkpoint_arguments *a) { return examine_run(a, false); }
+
+static int run_list(const cli_command *c, int argc, char **argv) { return run_part(c, argc, argv, list_checkpoints); }
+
+static const cli_command part_list = {
+    .name = "list",
+    .about = "list the checkpoints of a run",
+    .usage = "RUN",
+    .help = "List the checkpoints in RUN/checkpoints. RUN is a job's train.output_dir. Only manifests and the sizes of "
+            "files "
+            "are checked; `checkpoint verify` reads all data.",
+    .argument = take_word,
+    .check = check_list,
+    .examples = {"ndparallel checkpoint list runs/demo", "ndparallel checkpoint list runs/demo | head -n 1"},
+    .run = run_list};
+
+static void check_verify(void *arguments, struct argp_state *state) {
+    const checkpoint_arguments *a = arguments;
+    need_run(a, state);
+    for (int i = 0; i < a->n; i++)
+        cli_integer(state, "step", a->steps[i], 0, LLONG_MAX);
+}
+
+static int verify_checkpoints(const checkpoint_arguments *a) { return examine_run(a, true); }
+
+static int run_verify(const cli_command *c, int argc, char **argv) {
+    return run_part(c, argc, argv, verify_checkpoints);
+}
+
+static const cli_command part_verify = {
+    .name = "verify",
+    .about = "verify every byte of the checkpoints of a run",
+    .usage = "RUN [STEP...]",
+    .help =
+        "Read all data of the checkpoints in RUN/checkpoints, or of those steps, and compare them with the hashes in "
+        "their manifests. RUN is a job's train.output_dir. The exit code is 1 unless everything verifies.",
+    .argument = take_word,
+    .check = check_verify,
+    .examples = {"ndparallel checkpoint verify runs/demo", "ndparallel checkpoint verify runs/demo 2 4"},
+    .run = run_verify};
+
 /* ---- export ---- */
+
+static const cli_option export_options[] = {
+    {"output", 'o', "DIR", "The model folder to write, required; it must not exist, or be empty",
+     CLI_TEXT(checkpoint_arguments, output)},
+    {0},
+};
+
+static void check_export(void *arguments, struct argp_state *state) {
+    const checkpoint_arguments *a = arguments;
+    need_run(a, state);
+    if (a->n > 1)
+        argp_error(state, "export takes one step ('%s')", a->steps[1]);
+    if (!a->output)
+        argp_error(state, "export needs -o DIR, the model folder to write");
+    if (a->n)
+        cli_integer(state, "step", a->steps[0], 1, LLONG_MAX);
+}
 
 static int export_checkpoint(const checkpoint_arguments *a) {
     int64_t step;
@@ -142,25 +169,67 @@ static int export_checkpoint(const checkpoint_arguments *a) {
     return 0;
 }
 
-int cmd_checkpoint(int argc, char **argv) {
-    static const cli_command command = {
-        .usage = "list RUN\nverify RUN [STEP...]\nexport RUN [STEP] -o DIR\nrm RUN STEP...",
-        .help =
-            "List the checkpoints in RUN/checkpoints, verify every byte of them against the hashes in their "
-            "manifests, export the model of one, or remove some. RUN is a job's train.output_dir.\v"
-            "list checks only manifests and file sizes. verify reads all data; its exit code is 1 unless "
-            "everything verifies. export writes the folder that the run would have written after that step (default: "
-            "of the newest checkpoint that verifies). rm takes steps, or folder names as shown by list.",
-        .options = options,
-        .argument = take_word,
-        .check = check_arguments};
-    checkpoint_arguments a = {.steps = calloc((size_t)argc, sizeof *a.steps)};
-    if (!a.steps)
-        return no_memory();
-    cli_parse(&command, argc, argv, &a);
-    int code = a.action == ACTION_RM       ? remove_checkpoints(&a)
-               : a.action == ACTION_EXPORT ? export_checkpoint(&a)
-                                           : examine_run(&a);
-    free(a.steps);
-    return code;
+static int run_export(const cli_command *c, int argc, char **argv) {
+    return run_part(c, argc, argv, export_checkpoint);
 }
+
+static const cli_command part_export = {
+    .name = "export",
+    .about = "write the model of a checkpoint as a Hugging Face folder",
+    .usage = "RUN [STEP] -o DIR",
+    .help = "Write the model folder that the run would have written after that step; default: of the newest checkpoint "
+            "that verifies. RUN is a job's train.output_dir.",
+    .options = export_options,
+    .argument = take_word,
+    .check = check_export,
+    .examples = {"ndparallel checkpoint export runs/demo -o newest",
+                 "ndparallel checkpoint export runs/demo 2 -o step-2"},
+    .run = run_export};
+
+/* ---- rm ---- */
+
+static const cli_option rm_options[] = {
+    {"force", 0, NULL, "Remove even the last checkpoint that verifies", CLI_FLAG(checkpoint_arguments, force)},
+    {0},
+};
+
+static void check_rm(void *arguments, struct argp_state *state) {
+    const checkpoint_arguments *a = arguments;
+    need_run(a, state);
+    if (!a->n)
+        argp_error(state, "rm takes the steps to remove");
+}
+
+static int remove_checkpoints(const checkpoint_arguments *a) {
+    ndp_status st = ndp_checkpoints_remove(a->run, a->steps, a->n, a->force);
+    if (st != NDP_OK)
+        return cli_fail(st, false);
+    for (int i = 0; i < a->n; i++)
+        printf("removed %s\n", a->steps[i]);
+    return 0;
+}
+
+static int run_rm(const cli_command *c, int argc, char **argv) { return run_part(c, argc, argv, remove_checkpoints); }
+
+static const cli_command part_rm = {
+    .name = "rm",
+    .about = "remove checkpoints of a run",
+    .usage = "RUN STEP...",
+    .help = "Remove checkpoints in RUN/checkpoints, by their steps or by the folder names that `checkpoint list` "
+            "shows. RUN "
+            "is a job's train.output_dir. The last checkpoint that verifies stays.",
+    .options = rm_options,
+    .argument = take_word,
+    .check = check_rm,
+    .examples = {"ndparallel checkpoint rm runs/demo 2", "ndparallel checkpoint rm runs/demo 2 4"},
+    .run = run_rm};
+
+static const cli_command *const parts[] = {&part_list, &part_verify, &part_export, &part_rm, NULL};
+const cli_command cmd_checkpoint = {
+    .name = "checkpoint",
+    .about = "list, verify, export and remove the checkpoints of a run",
+    .usage = "list RUN\nverify RUN [STEP...]\nexport RUN [STEP] -o DIR\nrm RUN STEP...",
+    .help = "List the checkpoints in RUN/checkpoints, verify every byte of them against the hashes in their manifests, "
+            "export the model of one, or remove some. RUN is a job's train.output_dir.",
+    .parts = parts,
+    .examples = {"ndparallel checkpoint list runs/demo", "ndparallel checkpoint export runs/demo -o newest"}};

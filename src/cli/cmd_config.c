@@ -1,5 +1,5 @@
 /* ndparallel config: lists the keys and their defaults, and imports the job files of other programs. */
-#include "cli/cli.h"
+#include "cli/commands.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -111,16 +111,9 @@ static int write_imported(const import_arguments *a, const char *job, const char
     return 0;
 }
 
-static int import_file(int argc, char **argv) {
-    static const cli_command command = {
-        .usage = "FILE",
-        .help = "Convert an Axolotl file, a file written by `accelerate config` (YAML or JSON), or a "
-                "ParallelismConfig into a job file, and list every key that was not carried over, with the reason.",
-        .options = import_options,
-        .argument = take_file,
-        .check = check_import};
+static int run_import(const cli_command *c, int argc, char **argv) {
     import_arguments a = {.opts = NDP_IMPORT_OPTS_INIT};
-    cli_parse(&command, argc, argv, &a);
+    cli_parse(c, argc, argv, &a);
     if (a.keys) {
         char *tables = NULL;
         ndp_status st = ndp_config_import_keys(a.keys, a.file, &tables);
@@ -129,51 +122,68 @@ static int import_file(int argc, char **argv) {
     }
     a.opts.assignments = a.assignments.items;
     a.opts.assignment_count = a.assignments.n;
-    ndp_config *c = NULL;
+    ndp_config *config = NULL;
     char *notes = NULL, *job = NULL;
-    ndp_status st = ndp_config_create(&c);
+    ndp_status st = ndp_config_create(&config);
     if (st == NDP_OK)
-        st = ndp_config_import(c, a.file, &a.opts, &job, &notes);
+        st = ndp_config_import(config, a.file, &a.opts, &job, &notes);
     int code = st == NDP_OK ? write_imported(&a, job, notes) : cli_fail(st, false);
     free(job);
     free(notes);
     free(a.assignments.items);
-    ndp_config_destroy(c);
+    ndp_config_destroy(config);
     return code;
 }
 
-static int print_keys(const config_arguments *a) {
+static const cli_command part_import = {
+    .name = "import",
+    .about = "convert a job file of Axolotl or Accelerate",
+    .usage = "FILE",
+    .help =
+        "Convert an Axolotl file, a file written by `accelerate config` (YAML or JSON), or a ParallelismConfig into "
+        "a job file, and list every key that was not carried over, with the reason.",
+    .options = import_options,
+    .argument = take_file,
+    .check = check_import,
+    .examples = {"ndparallel config import axolotl.yaml -o job.yaml",
+                 "ndparallel config import accelerate.yaml --set model.path=my-model"},
+    .run = run_import};
+
+static int print_keys(const cli_command *c, const config_arguments *a) {
     char *text = NULL;
-    ndp_status st = a->defaults ? defaults_text(&text)
-                    : a->n || a->markdown
-                        ? ndp_config_describe(a->names, a->n, a->markdown ? NDP_KEYS_MARKDOWN : NDP_KEYS_TEXT, &text)
-                        : ndp_config_keys(&text);
+    ndp_keys_format format = a->markdown ? NDP_KEYS_MARKDOWN : NDP_KEYS_TEXT;
+    ndp_status st = a->defaults           ? defaults_text(&text)
+                    : a->n || a->markdown ? ndp_config_describe(a->names, a->n, format, &text)
+                                          : ndp_config_keys(&text);
+    if (st != NDP_OK && a->n && ndp_nearest(a->names[0], &c->parts[0]->name, 1))
+        return cli_fail_unknown(c, a->names[0]);
     return cli_print(st, text, false);
 }
 
-int cmd_config(int argc, char **argv) {
-    static const cli_command command = {
-        .usage = "[KEY|SECTION...]\nimport FILE [OPTION...]",
-        .help =
-            "List the keys of a job file: their meaning, values and defaults. With names, such as optimizer.lr, lr "
-            "or optimizer, tell all about these keys: also what reads them, and whether they may change on --resume.\v"
-            "`ndparallel config import FILE` converts the job file of another program; see "
-            "`ndparallel config import --help`.",
-        .options = options,
-        .argument = take_name,
-        .check = check_arguments};
-    if (argc > 1 && strcmp(argv[1], "import") == 0) {
-        char name[] = "ndparallel config import";
-        argv[1] = name;
-        return import_file(argc - 1, argv + 1);
-    }
+static int run(const cli_command *c, int argc, char **argv) {
     config_arguments a = {.names = calloc((size_t)argc, sizeof *a.names)};
     if (!a.names) {
         fprintf(stderr, "ndparallel: %s\n", strerror(ENOMEM));
         return 1;
     }
-    cli_parse(&command, argc, argv, &a);
-    int code = print_keys(&a);
+    cli_parse(c, argc, argv, &a);
+    int code = print_keys(c, &a);
     free(a.names);
     return code;
 }
+
+static const cli_command *const parts[] = {&part_import, NULL};
+const cli_command cmd_config = {
+    .name = "config",
+    .about = "list the keys of a job file; import the job file of another program",
+    .usage = "[KEY|SECTION...]\nimport FILE [OPTION...]",
+    .help = "List the keys of a job file: their meaning, values and defaults. With names, such as optimizer.lr, lr or "
+            "optimizer, tell all about these keys: also what reads them, and whether they may change on --resume.\v"
+            "`ndparallel config import FILE` converts the job file of another program; see "
+            "`ndparallel config import --help`.",
+    .options = options,
+    .argument = take_name,
+    .check = check_arguments,
+    .examples = {"ndparallel config optimizer.lr", "ndparallel config schedule --markdown"},
+    .parts = parts,
+    .run = run};

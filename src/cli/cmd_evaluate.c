@@ -1,4 +1,5 @@
 /* ndparallel evaluate: the mean nll of the documents of a file, or of the held-out rows of a job. */
+#include "cli/commands.h"
 #include "cli/ranks.h"
 
 #include <limits.h>
@@ -260,22 +261,27 @@ static int evaluate_job(evaluate_arguments *a, int argc, char **argv) {
     return st == NDP_OK ? cli_end_output(cli_ranks_run(&ranks, a->job.config)) : cli_fail_early(st, a->job.debug);
 }
 
-int cmd_evaluate(int argc, char **argv) {
-    static const cli_command command = {
-        .usage = "[JOB.YAML]",
-        .help = "Compute how well a model predicts text: the mean negative log-likelihood per token, in nats, the "
-                "perplexity, and bits per byte, which compare across tokenizers. The text is either files (--data), "
-                "with each document scored on its own, in windows if it is longer than the model's context, or "
-                "the held-out data of a job "
-                "(data.validation_files, data.validation_fraction), packed, masked and distributed as in the job. For "
-                "a job the result equals the eval_loss of its run.",
-        .options = options,
-        .takes_job = true,
-        .check = check_arguments};
+static int run(const cli_command *c, int argc, char **argv) {
     evaluate_arguments a = {.job.optional = true, .evaluate = NDP_EVALUATE_OPTS_INIT};
-    cli_parse(&command, argc, argv, &a);
+    cli_parse(c, argc, argv, &a);
     int code = a.job.file ? evaluate_job(&a, argc, argv) : evaluate_files(&a);
     cli_job_release(&a.job);
     free(a.data.items);
     return code;
 }
+
+const cli_command cmd_evaluate = {
+    .name = "evaluate",
+    .about = "compute the mean negative log-likelihood of texts, or of a job's held-out data",
+    .usage = "[JOB.YAML]",
+    .help = "Compute how well a model predicts text: the mean negative log-likelihood per token, in nats, the "
+            "perplexity, and bits per byte, which compare across tokenizers. The text is either files (--data), "
+            "with each document scored on its own, in windows if it is longer than the model's context, or "
+            "the held-out data of a job "
+            "(data.validation_files, data.validation_fraction), packed, masked and distributed as in the job. For "
+            "a job the result equals the eval_loss of its run.",
+    .options = options,
+    .takes_job = true,
+    .check = check_arguments,
+    .examples = {"ndparallel evaluate job.yaml", "ndparallel evaluate --model runs/demo --data notes.txt --json"},
+    .run = run};

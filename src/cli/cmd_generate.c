@@ -1,6 +1,6 @@
 /* ndparallel generate: continues a prompt, the prompts of a file, or a conversation. */
 #include "cli/chat_loop.h"
-#include "cli/cli.h"
+#include "cli/commands.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -114,18 +114,23 @@ static int generate_chat(generate_arguments *a) {
     return chat_run(&opts);
 }
 
-int cmd_generate(int argc, char **argv) {
-    static const cli_command command = {
-        .help =
-            "Continue a prompt, printing the new text as it is generated; the prompts of a file; or a conversation.",
-        .options = options,
-        .check = check_arguments};
+static int run(const cli_command *c, int argc, char **argv) {
     generate_arguments a = {.generate = NDP_GENERATE_OPTS_INIT, .terminal = isatty(STDOUT_FILENO)};
     a.generate.prompt = NULL;
-    cli_parse(&command, argc, argv, &a);
+    cli_parse(c, argc, argv, &a);
     a.generate.stop = a.stop.items;
     a.generate.stop_count = a.stop.n;
     int code = a.chat ? generate_chat(&a) : a.file ? generate_file(&a) : generate_prompt(&a);
     free(a.stop.items);
     return code;
 }
+
+const cli_command cmd_generate = {
+    .name = "generate",
+    .about = "generate text from a prompt",
+    .help = "Continue a prompt, printing the new text as it is generated; the prompts of a file; or a conversation.",
+    .options = options,
+    .check = check_arguments,
+    .examples = {"ndparallel generate --model runs/demo --prompt 'Call me' --max-tokens 20",
+                 "ndparallel generate --model runs/demo --chat --chat-template chatml"},
+    .run = run};

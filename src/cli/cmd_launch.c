@@ -1,5 +1,5 @@
 /* ndparallel launch: runs any program that uses the library as the ranks of one world. */
-#include "cli/cli.h"
+#include "cli/commands.h"
 
 #include <string.h>
 
@@ -33,17 +33,23 @@ static void check_arguments(void *arguments, struct argp_state *state) {
         argp_error(state, "no program; give it and its arguments after --");
 }
 
-int cmd_launch(int argc, char **argv) {
-    static const cli_command command = {
-        .usage = "-- PROGRAM [ARGUMENT...]",
-        .help = "Run a program that uses libndparallel as many ranks, which its ndp_world_run joins into one world. "
-                "The exit code is that of the rank that failed first.",
-        .options = options,
-        .flags = ARGP_IN_ORDER,
-        .argument = take_program,
-        .check = check_arguments};
+static int run(const cli_command *c, int argc, char **argv) {
     ndp_launch_opts o = NDP_LAUNCH_OPTS_INIT;
     o.ranks = 0;
-    cli_parse(&command, argc, argv, &o);
+    cli_parse(c, argc, argv, &o);
     return cli_launch(&o, false, false, NULL);
 }
+
+const cli_command cmd_launch = {
+    .name = "launch",
+    .about = "run your own program on many ranks",
+    .usage = "-- PROGRAM [ARGUMENT...]",
+    .help = "Run a program that uses libndparallel as many ranks, which its ndp_world_run joins into one world. "
+            "The exit code is that of the rank that failed first.",
+    .options = options,
+    .flags = ARGP_IN_ORDER,
+    .argument = take_program,
+    .check = check_arguments,
+    .examples = {"ndparallel launch -n 2 -- ./nd_parallel config.json notes.txt 2 1 1 1",
+                 "ndparallel launch -n 4 --threads 1 -- ./my_program"},
+    .run = run};

@@ -1,5 +1,5 @@
 /* ndparallel plan: the memory, communication and program of one rank. */
-#include "cli/cli.h"
+#include "cli/commands.h"
 
 typedef struct plan_arguments {
     cli_job job;
@@ -40,15 +40,9 @@ static const cli_option options[] = {
     {0},
 };
 
-int cmd_plan(int argc, char **argv) {
-    static const cli_command command = {
-        .usage = "JOB.YAML",
-        .help = "Show the memory that one rank of a job needs, by class, and the bytes that it sends, by group; with "
-                "--program, every instruction that it runs. Starts no ranks and opens no data.",
-        .options = options,
-        .takes_job = true};
+static int run(const cli_command *c, int argc, char **argv) {
     plan_arguments a = {.plan = NDP_PLAN_OPTS_INIT};
-    cli_parse(&command, argc, argv, &a);
+    cli_parse(c, argc, argv, &a);
     char *text = NULL;
     ndp_status st = cli_job_load(&a.job);
     if (st == NDP_OK)
@@ -57,3 +51,15 @@ int cmd_plan(int argc, char **argv) {
     cli_job_release(&a.job);
     return cli_print(st, text, debug);
 }
+
+const cli_command cmd_plan = {
+    .name = "plan",
+    .about = "show the memory and communication of a job, without running it",
+    .usage = "JOB.YAML",
+    .help = "Show the memory that one rank of a job needs, by class, and the bytes that it sends, by group; with "
+            "--program, every instruction that it runs. Starts no ranks and opens no data.",
+    .options = options,
+    .takes_job = true,
+    .examples = {"ndparallel plan job.yaml --ranks 8",
+                 "ndparallel plan job.yaml --set parallelism.pp_size=2 --timeline step.svg"},
+    .run = run};

@@ -1,5 +1,5 @@
 /* ndparallel tokenize: texts to token ids and back. */
-#include "cli/cli.h"
+#include "cli/commands.h"
 
 #include <stdio.h>
 
@@ -55,14 +55,20 @@ static bool print_line(void *user, const char *line, size_t length) {
     return fwrite(line, 1, length, stdout) == length && putchar('\n') != EOF;
 }
 
-int cmd_tokenize(int argc, char **argv) {
-    static const cli_command command = {.help = "Turn texts into token ids, one JSON array per text, or back.",
-                                        .options = options,
-                                        .check = check_arguments};
+static int run(const cli_command *c, int argc, char **argv) {
     tokenize_arguments a = {.tokenize = NDP_TOKENIZE_OPTS_INIT};
-    cli_parse(&command, argc, argv, &a);
+    cli_parse(c, argc, argv, &a);
     ndp_status st = ndp_tokenize(&a.tokenize, print_line, NULL);
     if (st != NDP_OK)
         return cli_fail(st, a.debug);
     return cli_end_output(0);
 }
+
+const cli_command cmd_tokenize = {.name = "tokenize",
+                                  .about = "turn text into token ids, and back",
+                                  .help = "Turn texts into token ids, one JSON array per text, or back.",
+                                  .options = options,
+                                  .check = check_arguments,
+                                  .examples = {"ndparallel tokenize --tokenizer bytes --text 'Call me Ishmael.'",
+                                               "ndparallel tokenize --tokenizer my-model --file notes.txt --count"},
+                                  .run = run};

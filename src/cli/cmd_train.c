@@ -1,5 +1,6 @@
 /* ndparallel train: runs a job in this process, in ranks that it launches, or as one rank of a world already launched.
  */
+#include "cli/commands.h"
 #include "cli/progress.h"
 #include "cli/ranks.h"
 
@@ -148,19 +149,24 @@ static int train_job(const train_arguments *a, int argc, char **argv) {
     return cli_ranks_run(&r.ranks, c);
 }
 
-int cmd_train(int argc, char **argv) {
-    static const cli_command command = {
-        .usage = "JOB.YAML",
-        .help = "Train a model as described by a job file. Starts the ranks of the job, on several hosts with mpirun, "
-                "or joins the ranks that mpirun or srun started.",
-        .options = options,
-        .takes_job = true,
-        .check = check_arguments};
+static int run(const cli_command *c, int argc, char **argv) {
     train_arguments a = {.resume_from = -1};
-    cli_parse(&command, argc, argv, &a);
+    cli_parse(c, argc, argv, &a);
     ndp_status st = cli_job_load(&a.job);
     int code = st == NDP_OK ? train_job(&a, argc, argv) : cli_fail_early(st, a.job.debug);
     cli_job_release(&a.job);
     free(a.accept.items);
     return code;
 }
+
+const cli_command cmd_train = {
+    .name = "train",
+    .about = "train a model from a job file",
+    .usage = "JOB.YAML",
+    .help = "Train a model as described by a job file. Starts the ranks of the job, on several hosts with mpirun, "
+            "or joins the ranks that mpirun or srun started.",
+    .options = options,
+    .takes_job = true,
+    .check = check_arguments,
+    .examples = {"ndparallel train job.yaml --dry-run", "ndparallel train job.yaml --ranks 2 --set optimizer.lr=1e-4"},
+    .run = run};

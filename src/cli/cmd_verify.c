@@ -1,7 +1,7 @@
 /* ndparallel verify: compares layouts with one rank, or a step of another trainer with ours, and prints a table or
  * JSON.
  */
-#include "cli/cli.h"
+#include "cli/commands.h"
 #include "cli/print_against.h"
 
 #include <math.h>
@@ -190,26 +190,9 @@ static int verify_layouts(const verify_arguments *a) {
     return st == NDP_OK ? cli_end_output(!agree) : cli_fail(st, a->job.debug);
 }
 
-int cmd_verify(int argc, char **argv) {
-    static const cli_command command = {
-        .usage = "JOB.YAML",
-        .help = "Check layouts: train a job for a few steps on one rank and on every --layout, and compare all "
-                "gradients, gradient norms and losses. Ranks are threads of this process. Exit code 0: all layouts "
-                "agree; 1: at least one does not."
-                "\v"
-                "--against judges any trainer by one step: the folder DUMP has batch.safetensors (input_ids and labels "
-                "of all rows, not shifted; position_ids or document_starts; loss, the mean over all tokens that are "
-                "predicted, and their number as tokens; optionally logits and lr), gradients*.safetensors (names of "
-                "Hugging Face, summed over "
-                "ranks, before clipping) and, optionally, weights*.safetensors (after the update by the job's "
-                "optimizer). The job names the model; precision.compute is what the trainer computed in: our step is "
-                "in fp32 (or fp64), and with bf16 the bounds are 4 times what our own bf16 is off by. Exit code 0: it "
-                "agrees; 1: it does not.",
-        .options = options,
-        .takes_job = true,
-        .check = check_arguments};
+static int run(const cli_command *c, int argc, char **argv) {
     verify_arguments a = {.steps = NDP_VERIFY_STEPS};
-    cli_parse(&command, argc, argv, &a);
+    cli_parse(c, argc, argv, &a);
     ndp_status st = cli_job_load(&a.job);
     int code = st != NDP_OK ? cli_fail(st, a.job.debug)
                : a.against  ? verify_against(&a)
@@ -219,3 +202,26 @@ int cmd_verify(int argc, char **argv) {
     free(a.layouts.items);
     return code;
 }
+
+const cli_command cmd_verify = {
+    .name = "verify",
+    .about = "check that layouts compute the same gradients and losses as one rank",
+    .usage = "JOB.YAML",
+    .help = "Check layouts: train a job for a few steps on one rank and on every --layout, and compare all "
+            "gradients, gradient norms and losses. Ranks are threads of this process. Exit code 0: all layouts "
+            "agree; 1: at least one does not."
+            "\v"
+            "--against judges any trainer by one step: the folder DUMP has batch.safetensors (input_ids and labels "
+            "of all rows, not shifted; position_ids or document_starts; loss, the mean over all tokens that are "
+            "predicted, and their number as tokens; optionally logits and lr), gradients*.safetensors (names of "
+            "Hugging Face, summed over "
+            "ranks, before clipping) and, optionally, weights*.safetensors (after the update by the job's "
+            "optimizer). The job names the model; precision.compute is what the trainer computed in: our step is "
+            "in fp32 (or fp64), and with bf16 the bounds are 4 times what our own bf16 is off by. Exit code 0: it "
+            "agrees; 1: it does not.",
+    .options = options,
+    .takes_job = true,
+    .check = check_arguments,
+    .examples = {"ndparallel verify job.yaml --layout dp_shard=2,tp=2",
+                 "ndparallel verify job.yaml --layout cp=2 --layout pp=2 --steps 5 --json"},
+    .run = run};

@@ -1,89 +1,37 @@
-/* The program: `ndparallel COMMAND ...`. Each command has a file cmd_*.c. */
-#include "cli/cli.h"
+/* The program: `ndparallel COMMAND ...`. Each command has a file cmd_*.c and a row in commands.c. */
+#include "cli/commands.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-typedef struct command {
-    const char *name;
-    int (*run)(int argc, char **argv);
-    const char *help;
-} command;
-
-static const command commands[] = {
-    {"train", cmd_train, "train a model from a job file"},
-    {"plan", cmd_plan, "show the memory and communication of a job, without running it"},
-    {"verify", cmd_verify, "check that layouts compute the same gradients and losses as one rank"},
-    {"checkpoint", cmd_checkpoint, "list, verify and remove the checkpoints of a run"},
-    {"launch", cmd_launch, "run your own program on many ranks"},
-    {"evaluate", cmd_evaluate, "compute the mean negative log-likelihood of texts, or of a job's held-out data"},
-    {"generate", cmd_generate, "generate text from a prompt"},
-    {"tokenize", cmd_tokenize, "turn text into token ids, and back"},
-    {"config", cmd_config, "list the keys of a job file; import the job file of another program"},
-    {"env", cmd_env, "show processor, memory and libraries, for bug reports"},
-};
-enum { COMMANDS = sizeof commands / sizeof commands[0] };
-
 /* Read by argp. */
 const char *argp_program_version = "ndparallel " NDP_VERSION;
 
-static void print_help(FILE *out) {
-    fprintf(out, "Usage: ndparallel COMMAND ...\n\n");
-    for (int i = 0; i < COMMANDS; i++)
-        fprintf(out, "  %-10s %s\n", commands[i].name, commands[i].help);
-    fprintf(out,
-            "\n`ndparallel COMMAND --help` lists a command's options; `ndparallel --version` prints the version.\n");
-}
-
-/* The number of edits (insert, remove or replace a character) from a to b; both are shorter than 32. */
-static int edit_distance(const char *a, const char *b) {
-    int row[32];
-    int n = (int)strlen(b);
-    for (int j = 0; j <= n; j++)
-        row[j] = j;
-    for (int i = 1; a[i - 1]; i++) {
-        int diagonal = row[0];
-        row[0] = i;
-        for (int j = 1; j <= n; j++) {
-            int replaced = diagonal + (a[i - 1] != b[j - 1]);
-            int shorter = (row[j] < row[j - 1] ? row[j] : row[j - 1]) + 1;
-            diagonal = row[j];
-            row[j] = replaced < shorter ? replaced : shorter;
-        }
-    }
-    return row[n];
-}
-
-/* The most similar command, with at most half of its letters different; NULL if there is none. */
-static const char *nearest_command(const char *word) {
-    const char *best = NULL;
-    int least = 32;
-    for (int i = 0; i < COMMANDS && strlen(word) < 31; i++) {
-        int d = edit_distance(word, commands[i].name);
-        if (d < least && 2 * d <= (int)strlen(commands[i].name)) {
-            least = d;
-            best = commands[i].name;
-        }
-    }
-    return best;
-}
-
-static int fail_unknown_command(const char *word) {
-    const char *meant = nearest_command(word);
-    fprintf(stderr, "ndparallel: unknown command '%s'", word);
-    if (meant)
-        fprintf(stderr, "; did you mean '%s'?", meant);
-    fprintf(stderr, "\n`ndparallel --help` lists the commands.\n");
+/* A command that has only sub-commands, without one: options such as --help end the process. */
+static int run_group(const cli_command *c, int argc, char **argv) {
+    cli_parse(c, argc, argv, NULL);
+    fprintf(stderr, "%s: no command; give ", argv[0]);
+    for (const cli_command *const *part = c->parts; *part; part++)
+        fprintf(stderr, "%s%s", part == c->parts ? "" : part[1] ? ", " : " or ", (*part)->name);
+    fprintf(stderr, "\n");
     return 2;
 }
 
-static int run_command(const command *c, int argc, char **argv) {
-    char name[64];
-    snprintf(name, sizeof name, "ndparallel %s", c->name);
+/* Runs the command that the arguments name. */
+static int run_command(int argc, char **argv) {
+    char name[CLI_FULL_NAME];
+    int used;
+    const cli_command *c = cli_find(argv + 1, argc - 1, &used, name);
+    if (!c)
+        return cli_fail_unknown(NULL, argv[1]);
+    argv += used;
+    argc -= used;
     argv[0] = name;
-    return c->run(argc, argv);
+    if (!c->run && argc > 1 && argv[1][0] != '-')
+        return cli_fail_unknown(c, argv[1]);
+    return (c->run ? c->run : run_group)(c, argc, argv);
 }
 
 /* OpenMP's threads spin while they wait. On a machine that other programs use, that can make a step many times slower.
@@ -100,11 +48,11 @@ int main(int argc, char **argv) {
     argp_err_exit_status = 2;
     const char *word = argc > 1 ? argv[1] : "";
     if (!*word) {
-        print_help(stderr);
+        cli_print_commands(stderr);
         return 2;
     }
-    if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 || strcmp(word, "help") == 0) {
-        print_help(stdout);
+    if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
+        cli_print_commands(stdout);
         return 0;
     }
     if (strcmp(word, "--version") == 0 || strcmp(word, "-V") == 0) {
@@ -112,8 +60,5 @@ int main(int argc, char **argv) {
         return 0;
     }
     limit_spinning(argv);
-    for (int i = 0; i < COMMANDS; i++)
-        if (strcmp(word, commands[i].name) == 0)
-            return run_command(&commands[i], argc - 1, argv + 1);
-    return fail_unknown_command(word);
+    return run_command(argc, argv);
 }

@@ -89,6 +89,12 @@ static void nearest_word(void **state) {
     assert_null(ndp_nearest(huge, keys, NDP_COUNT(keys)));
     const char *only = huge;
     assert_null(ndp_nearest("a", &only, 1));
+    const char *near[3];
+    assert_int_equal(ndp_nearest_names("zzzz", keys, 2, 3, near), 2); /* all of them, however far */
+    assert_int_equal(ndp_nearest_names(cases[0][0], keys, NDP_COUNT(keys), 3, near), 3);
+    assert_string_equal(near[0], cases[0][1]);
+    assert_true(near[1] != near[0] && near[2] != near[1] && near[2] != near[0]);
+    assert_int_equal(ndp_nearest_names(huge, keys, NDP_COUNT(keys), 1, near), 1);
 }
 
 static void utf8(void **state) {

@@ -142,7 +142,7 @@ run config import axolotl.yaml --force --output none/job.yaml
 code_is 1
 says err 'cannot write none/job.yaml'
 run config improt a.yaml
-refused "unknown key 'improt'"
+refused "unknown command 'config improt'; did you mean 'import'"
 
 # What becomes of each key: tables for a page.
 run config import --keys accelerate

@@ -8,7 +8,7 @@ says out '^ndparallel [0-9]+\.[0-9]+\.[0-9]+$'
 
 run --help
 code_is 0
-for command in train plan verify checkpoint launch evaluate generate tokenize config env; do
+for command in train plan verify checkpoint launch evaluate generate tokenize config env help; do
     says out "^  $command "
     run $command --help
     code_is 0
@@ -24,8 +24,35 @@ run trian job.yaml
 refused "unknown command 'trian'; did you mean 'train'\?"
 run genrate
 refused "did you mean 'generate'"
-run zzzzzz
-refused "unknown command 'zzzzzz'$"
+run nosuchcommand
+refused "unknown command 'nosuchcommand'; the nearest are '[a-z]+', '[a-z]+', '[a-z]+'$"
+run fit job.yaml
+refused "unknown command 'fit'; use \`ndparallel train\`"
+
+# help prints what --help prints, which ends with two examples.
+for command in train plan verify checkpoint "checkpoint list" "checkpoint verify" "checkpoint export" "checkpoint rm" \
+    launch evaluate generate tokenize config "config import" env help; do
+    run $command --help
+    code_is 0
+    mv out long.txt
+    tail -n 3 long.txt >out
+    lines out 1 '^Examples:$'
+    lines out 2 "^  ndparallel $command( |\$)"
+    run help $command
+    code_is 0
+    cmp -s out long.txt || fail "help $command differs from $command --help"
+done
+run help
+code_is 0
+says out '^  checkpoint list, verify'
+run help trian
+refused "unknown command 'trian'; did you mean 'train'\?"
+run help nosuchcommand
+refused "unknown command 'nosuchcommand'; the nearest are '"
+run help checkpoint lst
+refused "unknown command 'checkpoint lst'; did you mean 'list'\?"
+run help estimate-memory
+refused "use \`ndparallel plan\`"
 
 run train
 refused 'no job file'
@@ -73,9 +100,9 @@ run generate --model nowhere
 refused 'nowhere is not a folder'
 
 run checkpoint
-refused 'no action; give list, verify, export or rm'
+refused 'no command; give list, verify, export or rm'
 run checkpoint lst run
-refused "unknown action 'lst'"
+refused "unknown command 'checkpoint lst'; did you mean 'list'"
 run checkpoint list
 refused 'no run folder'
 run checkpoint list run 5
@@ -85,7 +112,7 @@ refused 'rm takes the steps'
 run checkpoint verify run five
 refused "step 'five': expected a whole number"
 run checkpoint verify --force run
-refused '--force can only be used with rm'
+refused "unrecognized option '--force'"
 run checkpoint list nowhere
 refused "'nowhere' is not a run folder"
 run train --resume-from x job.yaml

@@ -69,7 +69,7 @@ static int run_command(const char *const *words, int n, char out[4096]) {
         argv[2 + i] = (char *)words[i];
     fflush(stdout);
     dup2(to, STDOUT_FILENO);
-    int code = cmd_verify(2 + n, argv);
+    int code = cmd_verify.run(&cmd_verify, 2 + n, argv);
     fflush(stdout);
     dup2(before, STDOUT_FILENO);
     close(before);

@@ -1,0 +1,42 @@
+/* ndparallel help: what a command does, and its options. */
+#include "cli/commands.h"
+
+#include <stdio.h>
+#include <string.h>
+
+typedef struct help_arguments {
+    char *words[4]; /* of the command */
+    int n;
+} help_arguments;
+
+static void take_word(void *arguments, struct argp_state *state, char *word) {
+    help_arguments *a = arguments;
+    if (a->n == (int)(sizeof a->words / sizeof *a->words))
+        argp_error(state, "too many words: '%s'", word);
+    else
+        a->words[a->n++] = word;
+}
+
+static int run(const cli_command *c, int argc, char **argv) {
+    help_arguments a = {0};
+    char name[CLI_FULL_NAME];
+    int used;
+    cli_parse(c, argc, argv, &a);
+    const cli_command *of = cli_find(a.words, a.n, &used, name);
+    if (a.n == 0) {
+        cli_print_commands(stdout);
+        return cli_end_output(0);
+    }
+    if (used < a.n)
+        return cli_fail_unknown(of && of->parts ? of : NULL, a.words[used]);
+    cli_print_help(of, name);
+    return 0;
+}
+
+const cli_command cmd_help = {.name = "help",
+                              .about = "explain a command and its options",
+                              .usage = "[COMMAND [SUBCOMMAND]]",
+                              .help = "Print what COMMAND --help prints; without a command, the list of commands.",
+                              .argument = take_word,
+                              .examples = {"ndparallel help train", "ndparallel help checkpoint export"},
+                              .run = run};

@@ -1,0 +1,118 @@
+/* The table of commands (commands.h). */
+#include "cli/commands.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const cli_command *const cli_commands[] = {
+    &cmd_train,    &cmd_plan,     &cmd_verify, &cmd_checkpoint, &cmd_launch, &cmd_evaluate,
+    &cmd_generate, &cmd_tokenize, &cmd_config, &cmd_env,        &cmd_help,   NULL,
+};
+
+const cli_synonym cli_synonyms[] = {
+    {"estimate-memory", "plan"},
+    {"estimate", "plan"},
+    {"memory", "plan"},
+    {"dry-run", "train --dry-run"},
+    {"fit", "train"},
+    {"run", "train"},
+    {"finetune", "train"},
+    {"fine-tune", "train"},
+    {"sft", "train"},
+    {"pretrain", "train"},
+    {"pre-train", "train"},
+    {"resume", "train --resume"},
+    {"chat", "generate --chat"},
+    {"inference", "generate"},
+    {"infer", "generate"},
+    {"sample", "generate"},
+    {"serve", "generate --chat"},
+    {"eval", "evaluate"},
+    {"test", "evaluate"},
+    {"lm-eval", "evaluate"},
+    {"perplexity", "evaluate"},
+    {"import", "config import"},
+    {"convert", "config import"},
+    {"export", "checkpoint export"},
+    {"merge", "checkpoint export"},
+    {"merge-weights", "checkpoint export"},
+    {"merge-sharded-fsdp-weights", "checkpoint export"},
+    {"preprocess", "train --dry-run"},
+    {"encode", "tokenize"},
+    {"decode", "tokenize --decode"},
+    {"info", "env"},
+    {"doctor", "env"},
+    {"version", "env"},
+    {"compare", "verify"},
+    {"check", "verify"},
+    {"keys", "config"},
+    {"man", "help"},
+    {0},
+};
+
+static const cli_command *find_in(const cli_command *const *list, const char *word) {
+    for (; list && *list; list++)
+        if (strcmp((*list)->name, word) == 0)
+            return *list;
+    return NULL;
+}
+
+const cli_command *cli_find(char *const *words, int n, int *used, char name[CLI_FULL_NAME]) {
+    const cli_command *found = NULL;
+    const cli_command *const *list = cli_commands;
+    int at = snprintf(name, CLI_FULL_NAME, "ndparallel");
+    for (*used = 0; *used < n; ++*used) {
+        const cli_command *next = find_in(list, words[*used]);
+        if (!next)
+            break;
+        at += snprintf(name + at, (size_t)(CLI_FULL_NAME - at), " %s", next->name);
+        found = next;
+        list = next->parts;
+    }
+    return found;
+}
+
+/* ---- names that do not exist ---- */
+
+static const char *synonym_of(const char *word) {
+    for (const cli_synonym *s = cli_synonyms; s->word; s++)
+        if (strcasecmp(s->word, word) == 0)
+            return s->command;
+    return NULL;
+}
+
+int cli_fail_unknown(const cli_command *in, const char *word) {
+    enum { MOST = 32, SHOWN = 3 };
+    const cli_command *const *list = in ? in->parts : cli_commands;
+    const char *names[MOST] = {0}, *near[SHOWN], *synonym = in ? NULL : synonym_of(word);
+    int n = 0;
+    for (; list[n] && n < MOST; n++)
+        names[n] = list[n]->name;
+    const char *meant = ndp_nearest(word, names, n);
+    fprintf(stderr, "ndparallel: unknown command '%s%s%.60s'", in ? in->name : "", in ? " " : "", word);
+    if (synonym)
+        fprintf(stderr, "; use `ndparallel %s`", synonym);
+    else if (meant)
+        fprintf(stderr, "; did you mean '%s'?", meant);
+    int shown = synonym || meant ? 0 : ndp_nearest_names(word, names, n, SHOWN, near);
+    for (int i = 0; i < shown; i++)
+        fprintf(stderr, "%s '%s'", i ? "," : "; the nearest are", near[i]);
+    fprintf(stderr, "\n`ndparallel %s%s--help` lists the commands.\n", in ? in->name : "", in ? " " : "");
+    return 2;
+}
+
+/* ---- help ---- */
+
+void cli_print_commands(FILE *out) {
+    fprintf(out, "Usage: ndparallel COMMAND ...\n\n");
+    for (const cli_command *const *c = cli_commands; *c; c++)
+        fprintf(out, "  %-10s %s\n", (*c)->name, (*c)->about);
+    fprintf(out, "\n`ndparallel help COMMAND` lists a command's options; `ndparallel --version` prints the version.\n");
+}
+
+void cli_print_help(const cli_command *c, char *name) {
+    char option[] = "--help";
+    char *argv[] = {name, option, NULL};
+    cli_parse(c, 2, argv, NULL);
+}
