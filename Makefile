@@ -24,6 +24,13 @@ test: ## installs, builds, tests
 	@cmake --build build -j $(JOBS) --target tests benches
 	@tools/run-tests build --label-exclude long
 
+test-room: ## the short tests of one room: make test-room ROOM=mesh
+	@[ -d "tests/$(ROOM)" ] && [ -n "$(ROOM)" ] || { echo "no tests/$(ROOM): ROOM=mesh, or another folder of tests/" >&2; exit 1; }
+	@tools/install-deps build test
+	@cmake --preset release --log-level=WARNING >/dev/null
+	@cmake --build build -j $(JOBS) --target tests-$(ROOM)
+	@tools/run-tests build --label-exclude long --tests-regex '^$(ROOM)/'
+
 test-all: test ## the long tests, the sanitizer builds, a minute of every fuzzer
 	@tools/install-deps build test analysis
 	@tools/test-python dump
@@ -56,4 +63,4 @@ clean: ## removes build/
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
-.PHONY: build deps quickstart test test-all cuda deps-cuda install uninstall bench format clean help
+.PHONY: build deps quickstart test test-room test-all cuda deps-cuda install uninstall bench format clean help
