@@ -100,7 +100,7 @@ int64_t ndp_dataset_source_documents(const ndp_dataset *d, int i) { return d->ta
 
 /* The label of the token before token `at` of the cache. */
 static int32_t label(const ndp_token_cache *c, int64_t at) {
-    return at >= 0 && ndp_token_cache_learned(c, at) ? ndp_token_cache_id(c, at) : -1;
+    return at >= 0 && ndp_token_cache_trained(c, at) ? ndp_token_cache_id(c, at) : -1;
 }
 
 /* Ids index tables of the model: a file that changed after the cache was checked must not lead to reads out of bounds.

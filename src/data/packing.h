@@ -2,7 +2,7 @@
  *
  * A document longer than a row's length S is cut into pieces of S tokens and a remainder. A token's label is the next
  * token of its document, even if that lies in the next piece, so no prediction is lost at a cut. There is no label (-1)
- * for the last token of a document, nor where the next token is not learned (ndp_token_cache_learned).
+ * for the last token of a document, nor where the next token is not trained on (ndp_token_cache_trained).
  *
  *   documents   a b c d e | f g | h i j     S = 4
  *   row 0       a b c d   labels b c d e    positions 0 1 2 3    document_start 0 0 0 0

@@ -57,11 +57,11 @@ static ndp_status add_piece(row_builder *b, ndp_row_piece p, int64_t row) {
 }
 
 static int64_t count_labels(const ndp_token_cache *c, const ndp_row_piece *p) {
-    if (!c->learned)
+    if (!c->trained)
         return p->n - (p->next < 0);
-    int64_t n = p->next >= 0 && ndp_token_cache_learned(c, p->next);
+    int64_t n = p->next >= 0 && ndp_token_cache_trained(c, p->next);
     for (int64_t at = p->first + 1; at < p->first + p->n; at++)
-        n += ndp_token_cache_learned(c, at);
+        n += ndp_token_cache_trained(c, at);
     return n;
 }
 

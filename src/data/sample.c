@@ -261,19 +261,19 @@ static ndp_token_cache count(const source_head *heads, int n) {
 }
 
 static void fill(const source_head *heads, ndp_token_cache *c, uint32_t *ids, uint64_t *offsets, uint64_t *ends,
-                 uint8_t *learned) {
+                 uint8_t *trained) {
     int64_t at = 0, document = 0;
     for (int i = 0; i < c->n_sources; i++) {
         const ndp_file_share *h = &heads[i].all;
         for (int64_t k = 0; k < h->ends.n; k++)
             offsets[document++] = (uint64_t)(k ? at + h->ends.items[k - 1] : at);
-        bool learns = true;
+        bool trains = true;
         for (int64_t k = 0, turn = 0; k < h->ids.n; k++, at++) {
             for (; turn < h->turns.n && h->turns.items[turn] == k; turn++)
-                learns = !learns;
+                trains = !trains;
             ids[at] = (uint32_t)h->ids.items[k];
             c->largest_id = h->ids.items[k] > c->largest_id ? h->ids.items[k] : c->largest_id;
-            learned[at >> 3] |= (uint8_t)(learns << (at & 7));
+            trained[at >> 3] |= (uint8_t)(trains << (at & 7));
         }
         ends[i] = (uint64_t)document;
     }
@@ -292,7 +292,7 @@ static ndp_status make_cache(const source_head *heads, int n, ndp_token_cache *o
     c.ids = memory + offsets + ends;
     for (int i = 0; i < n; i++)
         if (heads[i].all.turns.n)
-            c.learned = (const uint8_t *)memory + offsets + ends + ids;
+            c.trained = (const uint8_t *)memory + offsets + ends + ids;
     fill(heads, &c, (uint32_t *)(void *)(memory + offsets + ends), (uint64_t *)(void *)memory,
          (uint64_t *)(void *)(memory + offsets), (uint8_t *)memory + offsets + ends + ids);
     ndp_status st = NDP_OK;

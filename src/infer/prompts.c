@@ -66,7 +66,7 @@ static ndp_status read_record(reader *r, struct json_object *record) {
     ndp_document d = {.path = r->path};
     if (json_object_is_type(record, json_type_object) && json_object_object_get_ex(record, "messages", &messages)) {
         format.kind = NDP_RECORD_MESSAGES;
-        format.learn_all = format.open = true;
+        format.train_all = format.open = true;
         NDP_TRY(check_messages(r, messages));
     } else if (json_object_is_type(record, json_type_object) && !json_object_object_get_ex(record, "prompt", NULL))
         return NDP_FAIL(NDP_EFORMAT, "%s: the record has neither 'prompt' nor 'messages'", r->where);

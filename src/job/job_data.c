@@ -224,7 +224,7 @@ static void note_ids(const ndp_job_data *d, ndp_str *out) {
                      d->job->facts_path);
 }
 
-/* Most models should learn where a text ends, and a tokenizer without a token for that is easily overlooked. */
+/* Most models should be trained to end a text, and a tokenizer without a token for that is easily overlooked. */
 static void note_end_token(const ndp_job_data *d, ndp_str *out) {
     static const char common[] = "<|endoftext|>";
     bool texts = (d->dataset && ndp_dataset_has_texts(d->dataset)) || (d->held && ndp_dataset_has_texts(d->held));
@@ -260,7 +260,7 @@ static void describe_steps(const ndp_job_data *d, ndp_str *out) {
                      c->train.epochs, s);
 }
 
-static bool has_conversations(const ndp_token_cache *c) { return c->learned && c->n_texts < c->n_documents; }
+static bool has_conversations(const ndp_token_cache *c) { return c->trained && c->n_texts < c->n_documents; }
 
 static void describe_template(const ndp_job_data *d, ndp_str *out) {
     bool none = !has_conversations(&d->tokens) && !has_conversations(&d->held_tokens);

@@ -17,7 +17,7 @@ ndp_record_format ndp_job_format(const ndp_job_data *d, const ndp_config *c) {
                                .roles = &c->data.roles,
                                .chat = &d->chat,
                                .skip = c->data.bad_records == NDP_BAD_RECORDS_SKIP,
-                               .learn_all = c->data.train_on == NDP_TRAIN_ON_ALL};
+                               .train_all = c->data.train_on == NDP_TRAIN_ON_ALL};
 }
 
 static ndp_status open_entry(const ndp_job_data *d, const char *own, int i, ndp_job_entries *e) {

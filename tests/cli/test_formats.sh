@@ -1,11 +1,11 @@
 #!/bin/sh
-# Prompt formats and chat templates of a job: what is read and learned, on a dry run and in training.
+# Prompt formats and chat templates of a job: what is read and trained on, on a dry run and in training.
 . "$(dirname "$0")/cases.sh"
 make_job
 long="--set data.sequence_length=512 --set model.allow_longer=true"
 
-# learns N ARGUMENT...: a dry run has one document and N tokens to predict.
-learns() {
+# trains_on N ARGUMENT...: a dry run has one document and N tokens to predict.
+trains_on() {
     want=$1
     shift
     # shellcheck disable=SC2086
@@ -22,30 +22,30 @@ echo '{"talk": [{"speaker": "client", "says": "Hi"}, {"speaker": "bot", "says": 
 echo '{"body": "abc"}' >completion.jsonl
 echo '{"segments": [{"label": false, "text": "abc"}, {"label": true, "text": "defg"}]}' >pieces.jsonl
 
-learns 6 --set 'data.files=[alpaca.jsonl]' --set data.format=alpaca
+trains_on 6 --set 'data.files=[alpaca.jsonl]' --set data.format=alpaca
 says out 'texts end with <eos> \(257\)$'
-learns 5 --set 'data.files=[alpaca.jsonl]' --set data.format=alpaca --set data.end_token=none
-learns 15 --set 'data.files=[sharegpt.jsonl]' --set data.format=sharegpt --set data.chat_template=chatml
-learns 15 --set 'data.files=[named.jsonl]' --set data.format=messages --set data.chat_template=chatml \
+trains_on 5 --set 'data.files=[alpaca.jsonl]' --set data.format=alpaca --set data.end_token=none
+trains_on 15 --set 'data.files=[sharegpt.jsonl]' --set data.format=sharegpt --set data.chat_template=chatml
+trains_on 15 --set 'data.files=[named.jsonl]' --set data.format=messages --set data.chat_template=chatml \
     --set data.messages_field=talk --set data.role_field=speaker --set data.content_field=says \
     --set 'data.roles={client: user, bot: assistant}'
-learns 15 --set 'data.files=[named.jsonl]' --set data.format=sharegpt --set data.chat_template=chatml \
+trains_on 15 --set 'data.files=[named.jsonl]' --set data.format=sharegpt --set data.chat_template=chatml \
     --set data.messages_field=talk --set data.role_field=speaker --set data.content_field=says \
     --set 'data.roles=["client: user", bot: assistant]'
-learns 4 --set 'data.files=[completion.jsonl]' --set data.format=completion --set data.text_field=body
-learns 4 --set 'data.files=[pieces.jsonl]' --set data.format=input_output
-learns 6 --set 'data.files=[pieces.jsonl]' --set data.format=input_output --set data.train_on=all
+trains_on 4 --set 'data.files=[completion.jsonl]' --set data.format=completion --set data.text_field=body
+trains_on 4 --set 'data.files=[pieces.jsonl]' --set data.format=input_output
+trains_on 6 --set 'data.files=[pieces.jsonl]' --set data.format=input_output --set data.train_on=all
 
 # A message of weight 0 is context alone: of two answers the 13 letters of "Yes" and its end are left.
 echo '{"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello", "weight": 0}, {"role": "user", "content": "More"}, {"role": "assistant", "content": "Yes"}]}' >weight.jsonl
 sed 's/"weight": 0/"training": false/' weight.jsonl >training.jsonl
-learns 13 --set 'data.files=[weight.jsonl]' --set data.chat_template=chatml
-learns 28 --set 'data.files=[training.jsonl]' --set data.chat_template=chatml
-learns 13 --set 'data.files=[training.jsonl]' --set data.chat_template=chatml --set data.train_field=training
+trains_on 13 --set 'data.files=[weight.jsonl]' --set data.chat_template=chatml
+trains_on 28 --set 'data.files=[training.jsonl]' --set data.chat_template=chatml
+trains_on 13 --set 'data.files=[training.jsonl]' --set data.chat_template=chatml --set data.train_field=training
 
 # Dolly's context is read: the question is longer by it and an empty line.
 echo '{"instruction": "When?", "context": "It began in 1984.", "response": "In 1984."}' >dolly.jsonl
-learns 18 --set 'data.files=[dolly.jsonl]' --set data.chat_template=chatml
+trains_on 18 --set 'data.files=[dolly.jsonl]' --set data.chat_template=chatml
 says out '^data: 1 documents, 93 tokens'
 
 # shellcheck disable=SC2086
@@ -60,7 +60,7 @@ refused 'data.format was alpaca, now it is instruction'
 # ---- templates ----
 
 for template in chatml llama3 llama3.1 llama3.2 gemma2 gemma3 phi3 phi3.5 phi4; do
-    learns '[0-9]+' --set 'data.files=[sharegpt.jsonl]' --set data.format=sharegpt --set data.chat_template=$template
+    trains_on '[0-9]+' --set 'data.files=[sharegpt.jsonl]' --set data.format=sharegpt --set data.chat_template=$template
 done
 
 # The date that a template writes makes other tokens, so it cannot change in a run.

@@ -87,10 +87,10 @@ says chat.yaml '^  files: \["data/chats.jsonl.gz", "data/more.json"\]$' '^  form
 run train chat.yaml --transport local --set model.init=random --set train.threads=1
 code_is 0
 lines run_chat/metrics.jsonl 2 '"eval_loss"'
-# Of 20 conversations; the 18 letters of "A number<|im_end|>" are learned of each.
+# Of 20 conversations; the 18 letters of "A number<|im_end|>" are trained on in each.
 grep -oE '(data|held out): [0-9]+ documents, [0-9]+ tokens, [0-9]+ to predict' out | awk '{
-    sub(/.*: /, ""); documents += $1; learned += $5; sets++
-} END { exit !(sets == 2 && documents == 20 && learned == 20 * 18) }' || fail "not 20 conversations of 18 learned tokens"
+    sub(/.*: /, ""); documents += $1; trained += $5; sets++
+} END { exit !(sets == 2 && documents == 20 && trained == 20 * 18) }' || fail "not 20 conversations of 18 tokens to train on"
 
 # One that is too long is named, as excess_length_strategy: raise does.
 { gzip -dc data/chats.jsonl.gz; chat 'Say it all' "$(seq -s ' ' 1 60)"; } >data/longer.jsonl

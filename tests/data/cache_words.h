@@ -16,20 +16,20 @@ static inline char *cache_word(const ndp_token_cache *c, int64_t i, char out[8])
     return out;
 }
 
-/* A cache in words: documents separated by spaces, learned stretches in [ ]. The caller frees. */
+/* A cache in words: documents separated by spaces, stretches that are trained on in [ ]. The caller frees. */
 static inline char *cache_words(const ndp_token_cache *c) {
     ndp_str s = {0};
     char token[8];
     for (int64_t d = 0; d < c->n_documents; d++) {
-        bool learned = false;
+        bool trained = false;
         ndp_str_add(&s, d ? " " : "");
         for (int64_t i = (int64_t)c->offsets[d]; i < (int64_t)c->offsets[d + 1]; i++) {
-            if (learned != ndp_token_cache_learned(c, i))
-                ndp_str_add(&s, learned ? "]" : "[");
-            learned = ndp_token_cache_learned(c, i);
+            if (trained != ndp_token_cache_trained(c, i))
+                ndp_str_add(&s, trained ? "]" : "[");
+            trained = ndp_token_cache_trained(c, i);
             ndp_str_add(&s, cache_word(c, i, token));
         }
-        ndp_str_add(&s, learned ? "]" : "");
+        ndp_str_add(&s, trained ? "]" : "");
     }
     ndp_str_add(&s, " |");
     for (int i = 0; i < c->n_sources; i++)

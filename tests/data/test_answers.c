@@ -218,7 +218,7 @@ static void calls_of_tools_are_written_by_the_assistant(void **state) {
           "<|s|>assistant\n[.c<|e|>]\n");
 }
 
-/* Nothing is learned rather than something that another one wrote. */
+/* Nothing is trained on rather than something that another one wrote. */
 static void what_is_not_certain_stays_so(void **state) {
     (void)state;
     need_jinja();

@@ -55,7 +55,7 @@ static void check_refused(const fixture *f, const char *path, int64_t most, cons
         ndp_token_cache_close(&head);
     int64_t taken = peak_bytes() - before;
     print_message("  took %lld MiB\n", (long long)taken >> 20);
-    assert_true(taken < most || SANITIZED); /* a sanitizer takes some, too */
+    assert_true(taken < most || SANITIZED); /* a sanitizer takes some as well */
 }
 
 static void a_packed_file_of_10_gigabytes(void **state) {

@@ -225,7 +225,7 @@ static int64_t read_conversation(struct json_object *list, ndp_message *m) {
     return n;
 }
 
-/* The hash of the text and its learned ranges, or the reason to refuse the conversation. */
+/* The hash of the text and its ranges to train on, or the reason to refuse the conversation. */
 static void check_hash(const ndp_chat *c, struct json_object *list, bool prompt, const char *want) {
     static const char refused[] = "refused: ";
     ndp_message m[MOST_MESSAGES];

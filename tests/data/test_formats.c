@@ -1,4 +1,4 @@
-/* Records in Axolotl's prompt formats: their text, and what is learned of it. */
+/* Records in Axolotl's prompt formats: their text, and what of it is trained on. */
 #include "data/corpus/encode.h"
 
 #include "data/record_files.h"
@@ -28,7 +28,7 @@ static void alpaca_learns_the_response(void **state) {
     check_ended(f, "{\"instruction\":\"Sing.\",\"input\":\"\",\"output\":\"La la\"}", alpaca, NO_INPUT);
     check_ended(f, "{\"instruction\":\"Sing.\",\"input\":null,\"response\":\"La la\"}", alpaca, NO_INPUT);
     check_ended(f, "{\"instruction\":\"Sing.\",\"output\":\"La la</s>\"}", alpaca, NO_INPUT);
-    alpaca.learn_all = true;
+    alpaca.train_all = true;
     check_ended(f, "{\"instruction\":\"Sing.\",\"output\":\"La la\"}", alpaca,
                 "[<s>" TASK "." RESPOND "Sing.//### Response:/La la</s>] | 1");
 }
@@ -42,7 +42,7 @@ static void alpaca_with_other_fields(void **state) {
                 "q//### Input:/c//### Response:/[a</s>] | 1");
 }
 
-/* A token across the border belongs to the response; an empty response leaves nothing to learn. */
+/* A token across the border belongs to the response; an empty response leaves nothing to train on. */
 static void alpaca_at_the_border(void **state) {
     const fixture *f = *state;
     const ndp_record_format alpaca = {.kind = NDP_RECORD_ALPACA};
@@ -143,7 +143,7 @@ static void input_output_learns_by_label(void **state) {
                    "d") "," LEARNED("e") "]}",
                pieces, "<s>a[b</s>]c[de] | 1");
     CHECK_FILE(f, "a.jsonl", "{\"segments\":[" GIVEN("ax") "," LEARNED("ya") "]}", pieces, "a[xya] | 1");
-    pieces.learn_all = true;
+    pieces.train_all = true;
     CHECK_FILE(f, "a.jsonl", "{\"segments\":[" GIVEN("a") "," LEARNED("b") "]}", pieces, "[ab] | 1");
     CHECK_FILE(f, "a.jsonl", "{\"segments\":[" GIVEN("a") "]}", pieces, "[a] | 1");
 }

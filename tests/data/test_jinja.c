@@ -73,7 +73,8 @@ static bool same_answers(struct json_object *want, const ndp_rendering *r) {
     return n == r->n;
 }
 
-/* -1 in a mask is a token that crosses the end of an answer: it is not learned (encode.h), and is by transformers. */
+/* -1 in a mask is a token that crosses the end of an answer: it is not trained on (encode.h), and is by transformers.
+ */
 static bool same_list(struct json_object *want, const int32_t *got, int64_t n) {
     bool same = (int64_t)json_object_array_length(want) == n;
     for (int64_t i = 0; same && i < n; i++) {
@@ -83,7 +84,7 @@ static bool same_list(struct json_object *want, const int32_t *got, int64_t n) {
     return same;
 }
 
-/* The ids of the text, and which of them are learned. */
+/* The ids of the text, and which of them are trained on. */
 static void check_ids(const char *name, struct json_object *o, const ndp_rendering *r, tally *t) {
     struct json_object *ids = json_object_object_get(o, "ids"), *mask = json_object_object_get(o, "mask");
     const ndp_document d = {.text = r->text.data,
@@ -95,18 +96,18 @@ static void check_ids(const char *name, struct json_object *o, const ndp_renderi
     ndp_ids got = {0};
     ndp_places borders = {0};
     CHECK_OK(ndp_encode_document(t->tokenizer, &d, NULL, &got, &borders));
-    int32_t *learned = calloc((size_t)got.n + 1, sizeof *learned);
-    assert_non_null(learned);
+    int32_t *trained = calloc((size_t)got.n + 1, sizeof *trained);
+    assert_non_null(trained);
     for (int64_t i = 0; i + 1 < borders.n; i += 2)
         for (int64_t k = borders.items[i]; k < borders.items[i + 1]; k++)
-            learned[k] = 1;
+            trained[k] = 1;
     if (!same_list(ids, got.items, got.n))
         fail_msg("%s: %s: other ids", name, json_object_to_json_string(o));
-    if (mask && !same_list(mask, learned, got.n))
+    if (mask && !same_list(mask, trained, got.n))
         fail_msg("%s: %s: another mask", name, json_object_to_json_string(o));
     t->ids++;
     t->masks += mask != NULL;
-    free(learned);
+    free(trained);
     free(borders.items);
     ndp_ids_release(&got);
 }

@@ -179,11 +179,11 @@ static void long_documents_may_be_dropped_or_truncated(void **state) {
 static void truncated_documents_may_be_emptied(void **state) {
     const uint64_t offsets[] = {0, 8, 11}, ends[] = {2};
     const uint16_t ids[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
-    const uint8_t learned[] = {0xf0, 0x07}; /* tokens 4 to 7 of the first, all of the second */
+    const uint8_t trained[] = {0xf0, 0x07}; /* tokens 4 to 7 of the first, all of the second */
     const ndp_token_cache c = {.offsets = offsets,
                                .source_ends = ends,
                                .ids = ids,
-                               .learned = learned,
+                               .trained = trained,
                                .id_bytes = 2,
                                .n_sources = 1,
                                .n_documents = 2,
@@ -374,7 +374,7 @@ static void rows_may_keep_sources_apart(void **state) {
     ndp_dataset_close(d);
 }
 
-/* A cache of two documents and one source, with up to 8 bits of learned tokens. */
+/* A cache of two documents and one source, with up to 8 bits of tokens that are trained on. */
 static void write_cache(const char *path, const uint16_t *ids, uint64_t n, const uint64_t *offsets, uint64_t documents,
                         uint64_t bits) {
     ndp_str s = {0};
@@ -396,10 +396,10 @@ static void write_cache(const char *path, const uint16_t *ids, uint64_t n, const
     ndp_str_release(&s);
 }
 
-/* Labels are the tokens that are learned; a piece without one has no row. */
+/* Labels are the tokens that are trained on; a piece without one has no row. */
 static void only_what_is_learned_has_labels(void **state) {
     char *path = ndp_format("%s/cache", (char *)*state);
-    /* ^abc^dd: c and the last d are learned */
+    /* ^abc^dd: c and the last d are trained on */
     static const uint16_t ids[8] = {B, 'a', 'b', 'c', B, 'd', 'd', 0};
     write_cache(path, ids, 7, (const uint64_t[]){0, 4, 7}, 2, 0x48);
     ndp_dataset *d;

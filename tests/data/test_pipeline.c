@@ -11,7 +11,7 @@ static ndp_tokenizer *parse(const char *text) {
     return t;
 }
 
-/* All tokens of a text, parted by "|". */
+/* All tokens of a text, separated by "|". */
 static void check_tokens(const ndp_tokenizer *t, const char *text, const char *want) {
     ndp_ids ids = {0};
     ndp_str got = {0};

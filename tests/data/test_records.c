@@ -19,7 +19,7 @@ static void conversations_learn_what_the_assistant_wrote(void **state) {
         "{\"role\":\"user\",\"content\":\"d\"},{\"role\":\"assistant\",\"content\":\"\"}]}\n"
         "{\"text\":\"zz\"}\n";
     CHECK_FILE(f, "a.jsonl", TWO, ((ndp_record_format){.chat = &f->plain}), "<s>ab/[c</s>]d/[</s>] [<s>zz] | 2");
-    CHECK_FILE(f, "a.jsonl", TWO, ((ndp_record_format){.chat = &f->plain, .learn_all = true}),
+    CHECK_FILE(f, "a.jsonl", TWO, ((ndp_record_format){.chat = &f->plain, .train_all = true}),
                "[<s>ab/c</s>d/</s>] [<s>zz] | 2");
 }
 
@@ -224,7 +224,7 @@ static void a_line_of_200_megabytes(void **state) {
     free(text);
 }
 
-/* What is learned of real conversations, under real tokenizers, is what the assistant says and nothing else. */
+/* What is trained on of real conversations, under real tokenizers, is what the assistant says and nothing else. */
 static void check_answers(const fixture *f, const char *root, const char *tokenizer_folder, const char *name,
                           const char *end) {
     char *folder = ndp_format("%s/%s", root, tokenizer_folder), *path, *text, *cache;
@@ -258,7 +258,7 @@ static void check_answers(const fixture *f, const char *root, const char *tokeni
         message = json_object_array_get_idx(json_object_object_get(record, "messages"), 1);
         ndp_str_addf(&want, "%s%s", json_object_get_string(json_object_object_get(message, "content")), end);
         for (int64_t i = (int64_t)c.offsets[d]; i < (int64_t)c.offsets[d + 1]; i++)
-            if (ndp_token_cache_learned(&c, i))
+            if (ndp_token_cache_trained(&c, i))
                 CHECK_OK(ndp_ids_add(&ids, ndp_token_cache_id(&c, i)));
         CHECK_OK(ndp_tokenizer_decode(t, ids.items, ids.n, false, &got));
         assert_string_equal(got.data, want.data);
@@ -355,7 +355,7 @@ static void broken_files_of_ids(void **state) {
                       NDP_EFORMAT, cases[i].says);
     }
     static const uint32_t small[] = {1, 2, 3, 4, 5, 6, 7, 8, 9};
-    bin narrow = make_bin(0, 0, 0, 4, small, 9); /* read as 16-bit ids they would be learned */
+    bin narrow = make_bin(0, 0, 0, 4, small, 9); /* read as 16-bit ids they would be trained on */
     check_refused(f, "a.bin", (const char *)narrow.bytes, narrow.n, (ndp_record_format){0}, NDP_EFORMAT,
                   "a.bin: every second 16-bit id is 0: these are 32-bit ids; set data.bin_type: uint32");
     check_refused(f, "a.bin", "", 0, (ndp_record_format){0}, NDP_EINVAL, "the corpus is empty");
@@ -413,7 +413,7 @@ static void compressed_files(void **state) {
     static const struct {
         const char *name;
         int (*filter)(struct archive *);
-        const char *behind; /* what is said of a line of text behind the end */
+        const char *behind; /* what is said of a line of text after the end */
     } kinds[] = {{"a.jsonl.gz", archive_write_add_filter_gzip, "the last 13 bytes, after the end of the .gz data"},
                  {"a.jsonl.zst", archive_write_add_filter_zstd, ": not a whole "},
                  {"a.JSONL.XZ", archive_write_add_filter_xz, ": not a whole "}};
@@ -487,7 +487,7 @@ static void folders_and_patterns(void **state) {
     assert_int_equal(symlink("/no/such/file.txt", dangling), 0);
     o.files = (const char *const[]){root};
     CHECK_FAILS(ndp_dataset_prepare(&o, &cache), NDP_EIO, "/gone.txt': it is a link to a missing file");
-    assert_int_equal(mkfifo(pipe, 0600), 0); /* nobody writes into it: opening it must not wait */
+    assert_int_equal(mkfifo(pipe, 0600), 0); /* it has no writer: opening it must not wait */
     o.files = (const char *const[]){pipe};
     CHECK_FAILS(ndp_dataset_prepare(&o, &cache), NDP_EIO, "/pipe.txt': it is a pipe, not a file");
     free(pipe);

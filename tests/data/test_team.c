@@ -172,7 +172,7 @@ static void any_number_of_ranks_makes_the_same_cache(void **state) {
     assert_int_equal(c.source_ends[1], 20000 + 3900);
     assert_int_equal(c.source_ends[2], c.source_ends[1] + ((1 << 20) + 776) / 777);
     assert_int_equal(c.source_ends[4], c.source_ends[2] + 3);
-    assert_non_null(c.learned);
+    assert_non_null(c.trained);
     ndp_token_cache_close(&c);
     free(path);
     for (int ranks = 1; ranks <= 5; ranks += ranks < 3 ? 1 : 2)

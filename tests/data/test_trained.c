@@ -35,7 +35,7 @@ static void answers_of_weight_0_are_context(void **state) {
 
 static void other_weights_are_refused(void **state) {
     const fixture *f = *state;
-    ndp_record_format plain = {.chat = &f->plain}, all = {.chat = &f->plain, .learn_all = true};
+    ndp_record_format plain = {.chat = &f->plain}, all = {.chat = &f->plain, .train_all = true};
     static const struct {
         const char *record, *says;
     } cases[] = {
@@ -111,7 +111,7 @@ static void a_context_continues_the_question(void **state) {
                ((ndp_record_format){.chat = &f->plain, .input = "more"}), "<s>a/[c</s>] | 1");
 }
 
-/* Reasoning has older names, too. */
+/* Reasoning also has older names. */
 static void reasoning_by_any_name(void **state) {
     const fixture *f = *state;
     ndp_chat chat;

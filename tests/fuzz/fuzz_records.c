@@ -71,7 +71,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         return 0;
     check(ndp_chat_init(&chat, t, "bytes", names[data[0] / 4 % 4], NULL) == NDP_OK);
     chat.eos = (ndp_span){"</s>", 4};
-    ndp_record_format f = {.kind = (ndp_record_kind)(data[0] / 16 % 8), .chat = &chat, .learn_all = data[0] / 128 != 0};
+    ndp_record_format f = {.kind = (ndp_record_kind)(data[0] / 16 % 8), .chat = &chat, .train_all = data[0] / 128 != 0};
     ndp_tally tally = {0};
     f.skip = data[0] / 4 % 2; /* with some of the templates */
     f.tally = &tally;

@@ -176,7 +176,7 @@ static void bad_records_are_named(void **state) {
          "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", \"content\": "
          "\"b\"}]}",
          "prompts.jsonl:1: the last message is the assistant's"},
-        {NDP_EFORMAT, "{\"messages\": [{\"role\": \"nobody\", \"content\": \"a\"}]}", "prompts.jsonl:1: message 1"}};
+        {NDP_EFORMAT, "{\"messages\": [{\"role\": \"stranger\", \"content\": \"a\"}]}", "prompts.jsonl:1: message 1"}};
     ndp_generate_opts o = options(*state, 4);
     ndp_generated done;
     heard h = {0};

@@ -127,7 +127,7 @@ static double of_activations(const run *r) {
 }
 
 /* MiB that do not fall: with gathering, at the fullest moment, keys and values of all rows and their gradients, of the
- * layer at hand. A ring has those of a few ranks at a time. */
+ * current layer. A ring has those of a few ranks at a time. */
 static double constant(const cut *how) {
     return strcmp(how->method, "all_gather") == 0 ? mebibytes((size_t)4 * TOKENS * KV_COLUMNS * sizeof(float)) : 0;
 }

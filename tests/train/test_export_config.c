@@ -24,7 +24,7 @@ static ndp_status export_rank(ndp_world *w, void *arg) {
 static struct json_object *exported(const char *folder, const char *compute) {
     struct json_object *config;
     ndp_config *c;
-    tiny_write(folder, "data.txt", "some text of which nothing is learned, but a row or two can be made of it");
+    tiny_write(folder, "data.txt", "some text of which nothing is trained on, but a row or two can be made of it");
     CHECK_OK(ndp_config_create(&c));
     set(c, "model.path=%s", folder);
     set(c, "data.files=[%s/data.txt]", folder);

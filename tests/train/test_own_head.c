@@ -286,7 +286,7 @@ static ndp_status run_part(ndp_world *w, void *arg) {
     return st;
 }
 
-/* The model of the run's checkpoint has the head, too. */
+/* The model of the run's checkpoint also has the head. */
 static void check_model_of_run(const ndp_config *c, const char *folder) {
     char *run = ndp_format("%s/run", folder), *path = ndp_format("%s/job.yaml", run);
     ndp_str text_of_job = {0};

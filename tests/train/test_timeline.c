@@ -78,7 +78,7 @@ static void check_parts(struct json_object *row, double step, const char *printe
     assert_true(fabs(sum / step - 1) <= 1e-9);
 }
 
-/* The file's bubble of each rank against its events: measured, begins are a part of it, too. */
+/* The file's bubble of each rank against its events: measured, begins are also a part of it. */
 static void check_file(const char *path, const char *printed, bool measured, int ranks, int forwards) {
     struct json_object *file, *events, *other, *rows;
     double receive[MOST_RANKS] = {0};

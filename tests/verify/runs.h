@@ -51,7 +51,8 @@ static inline char *write_corpus(const char *folder, const char *name, int docum
         uint64_t n = ndp_rng_below(5, 1, (uint64_t)d, (uint64_t)longest);
         n = 1 + (n * n) / (uint64_t)longest;
         ndp_str_add(&text, "{\"text\":\"");
-        for (uint64_t i = 0; i < n; i++) /* each letter leans on the one before, so that there is something to learn */
+        for (uint64_t i = 0; i < n;
+             i++) /* each letter leans on the one before, so that there is something to train on */
             ndp_str_addf(&text, "%c", 'a' + (int)((i * 3 + ndp_rng_below(5, 2, (uint64_t)d * 4096 + i, 6)) % 16));
         ndp_str_add(&text, "\"}\n");
         for (int i = 0; d % 4 == 3 && i < lonely; i++)
@@ -87,7 +88,7 @@ typedef struct fault {
 } fault;
 
 typedef struct way {
-    int replicate, shard, cp, sp, tp; /* sizes; 0 is 1, too */
+    int replicate, shard, cp, sp, tp; /* sizes; 0 also means 1 */
     int global, accumulation, threads;
     int split_place;      /* of the kernels (ops/op.h) */
     bool recompute, keep; /* keep: reshard_after_forward is false */

@@ -209,7 +209,7 @@ static ndp_status put_source_ends(const building *b, FILE *f) {
     return NDP_OK;
 }
 
-/* Bits of learned tokens, byte by byte: a byte may contain bits of several parts. */
+/* Bits of the tokens that are trained on, byte by byte: a byte may contain bits of several parts. */
 static ndp_status put_bits(const building *b, FILE *f) {
     uint64_t at = 0, end = ndp_cache_bits_bytes(&b->h) * 8;
     uint8_t byte = 0;
@@ -217,11 +217,11 @@ static ndp_status put_bits(const building *b, FILE *f) {
         ndp_part_file part;
         NDP_TRY(open_part(b, p, &part));
         ndp_status st = NDP_OK;
-        bool learned = true;
+        bool trained = true;
         for (uint64_t i = 0, turn = 0; i < part.h.n_tokens && st == NDP_OK; i++, at++) {
             for (; turn < part.h.n_turns && part.turns[turn] == i; turn++)
-                learned = !learned;
-            byte |= (uint8_t)(learned << (at & 7));
+                trained = !trained;
+            byte |= (uint8_t)(trained << (at & 7));
             if ((at & 7) == 7) {
                 st = ndp_part_put(f, &byte, 1);
                 byte = 0;

@@ -38,7 +38,7 @@ static ndp_token_cache lay_out(const ndp_mapped *file, const ndp_cache_header *h
                              .ids = ids,
                              .offsets = (const uint64_t *)(const void *)offsets,
                              .source_ends = (const uint64_t *)(const void *)sources,
-                             .learned = h->partly ? sources + 8 * (size_t)h->n_sources : NULL,
+                             .trained = h->partly ? sources + 8 * (size_t)h->n_sources : NULL,
                              .n_documents = (int64_t)h->n_documents,
                              .n_tokens = (int64_t)h->n_tokens,
                              .n_texts = (int64_t)h->n_texts,

@@ -4,7 +4,7 @@
  *   ids        of all documents, one after the other: 16 bits each where every id fits, else 32; padded to 8 bytes
  *   offsets    n_documents + 1 of them, in tokens (64 bits)
  *   sources    for each source, the number of documents up to its end (64 bits)
- *   learned    only where some tokens are not learned: one bit per token, padded to 8 bytes
+ *   trained    only where some tokens are not trained on: one bit per token, padded to 8 bytes
  *   tally      what reading met (tally.h): it names files as they were called then, so `payload` leaves it out
  *
  * All numbers are little-endian. */
@@ -27,7 +27,7 @@ typedef struct ndp_cache_header {
     ndp_hash128 payload; /* ndp_hash_blocks of everything after the header, without the tally */
     uint64_t n_documents, n_tokens, n_texts;
     uint64_t tally_bytes, tally_hash;
-    uint32_t n_sources, partly; /* partly: there are `learned` bits */
+    uint32_t n_sources, partly; /* partly: there are `trained` bits */
     int64_t largest_id;
     uint64_t hash; /* of the header up to here */
 } ndp_cache_header;
@@ -58,7 +58,7 @@ typedef struct ndp_token_cache {
     const void *ids; /* u16 or u32 */
     const uint64_t *offsets;
     const uint64_t *source_ends; /* [n_sources] */
-    const uint8_t *learned;      /* one bit per token; NULL: all are learned */
+    const uint8_t *trained;      /* one bit per token; NULL: all are trained on */
     int64_t n_documents, n_tokens;
     int64_t n_texts; /* documents that are not conversations: they get an end token */
     int n_sources, id_bytes;
@@ -78,9 +78,9 @@ static inline int32_t ndp_token_cache_id(const ndp_token_cache *c, int64_t at) {
 /* ndp_token_cache_open for bytes that are already mapped; on success the cache takes ownership of them. */
 ndp_status ndp_token_cache_read(const char *path, const ndp_mapped *file, ndp_token_cache *out);
 
-/* Whether the model is to learn to predict this token. */
-static inline bool ndp_token_cache_learned(const ndp_token_cache *c, int64_t at) {
-    return !c->learned || (c->learned[at >> 3] >> (at & 7) & 1);
+/* Whether the model is trained to predict this token. */
+static inline bool ndp_token_cache_trained(const ndp_token_cache *c, int64_t at) {
+    return !c->trained || (c->trained[at >> 3] >> (at & 7) & 1);
 }
 
 #endif

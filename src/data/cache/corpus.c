@@ -157,7 +157,7 @@ static ndp_status add_format(const ndp_corpus *c, const ndp_dataset_options *o, 
     ndp_str_addf(all, "tokens %d", NDP_CACHE_VERSION);
     add_hash(all, ndp_tokenizer_fingerprint(o->tokenizer));
     ndp_str_addf(all, " %d %d %d %d %d %d %d %lld", ndp_tokenizer_bos(o->tokenizer), ndp_tokenizer_eos(o->tokenizer),
-                 o->end_token ? *o->end_token : -1, (int)f->kind, f->learn_all, f->skip, o->bin_id_bytes,
+                 o->end_token ? *o->end_token : -1, (int)f->kind, f->train_all, f->skip, o->bin_id_bytes,
                  (long long)o->vocab);
     const char *const texts[] = {or_default(f->text, "text"),
                                  or_default(f->messages, "messages"),

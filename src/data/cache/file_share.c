@@ -8,10 +8,10 @@
 /* Stops the visitor of documents once a share has as many as wanted. */
 static const ndp_status STOPPED = NDP_EINTR;
 
-/* From id `at` on, ids are learned, or not. */
-static ndp_status turn_to(ndp_places *turns, bool learned, int64_t at) {
+/* From id `at` on, ids are trained on, or not. */
+static ndp_status turn_to(ndp_places *turns, bool trained, int64_t at) {
     bool now = turns->n % 2 == 0;
-    if (now == learned)
+    if (now == trained)
         return NDP_OK;
     if (turns->n && turns->items[turns->n - 1] == at) { /* the two turns coincide and cancel */
         turns->n--;

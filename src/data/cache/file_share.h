@@ -12,7 +12,7 @@ typedef struct ndp_file_share {
     int64_t most; /* limit on documents; 0: none */
     ndp_ids ids;
     ndp_places ends;  /* of documents, counted in `ids` */
-    ndp_places turns; /* ids [turns 0, turns 1), [turns 2, turns 3), ... are not learned; the first one is, unless
+    ndp_places turns; /* ids [turns 0, turns 1), [turns 2, turns 3), ... are not trained on; the first one is, unless
                        * turns 0 is 0 */
     int64_t texts;    /* documents that are not conversations (encode.h) */
     ndp_tally tally;

@@ -85,7 +85,7 @@ static void note_tokens(const probe *p, ndp_str *out) {
 
 /* ---- answers ---- */
 
-/* The text after the answer in the range that is learned; data NULL: the answer is not in it. */
+/* The text after the answer in the range that is trained on; data NULL: the answer is not in it. */
 static ndp_span after_answer(const ndp_rendering *r) {
     const ndp_range *last = &r->spans[r->n - 1];
     const char *text = r->text.data + last->begin, *end = r->text.data + last->end;

@@ -1,4 +1,4 @@
-/* What about a chat template and a tokenizer would be learned wrong without a word. */
+/* Notes about a chat template and a tokenizer with which training would go wrong without an error. */
 #ifndef NDP_DATA_CHAT_CHAT_NOTES_H
 #define NDP_DATA_CHAT_CHAT_NOTES_H
 

@@ -1,5 +1,5 @@
 /* Rendering with a built-in chat template. A conversation is: beginning, then for each message `before`, content,
- * `end`, `after`; what the assistant writes of it is learned. Called by record.c, and by infer/ with a generation
+ * `end`, `after`; what the assistant writes of it is trained on. Called by record.c, and by infer/ with a generation
  * prompt. */
 #include "base/utf8.h"
 #include "data/chat/chat_table.h"

@@ -1,4 +1,4 @@
-/* Which tokens of a conversation are learned.
+/* Which tokens of a conversation are trained on.
  *
  * Spans are bytes of the rendered text; training needs token indices. The text is tokenized as a whole (tokens may
  * cross a span's border), and the index of a border is found by tokenizing the text before it separately: the first

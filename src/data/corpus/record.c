@@ -30,13 +30,13 @@ ndp_status ndp_record_visit_text(const ndp_record_input *r) {
 static ndp_status visit_rendering(const ndp_record_input *r, const ndp_rendering *text) {
     ndp_document *d = r->document;
     d->bad = text->unsure.length ? NDP_BAD_UNSURE : NDP_BAD_EMPTY;
-    if (!r->format->learn_all && text->unsure.length)
+    if (!r->format->train_all && text->unsure.length)
         return NDP_FAIL(NDP_EFORMAT,
                         "%s: it is not certain what the assistant wrote in the text that the chat template gives (%s); "
                         "mark it in the template by {%% generation %%} and {%% endgeneration %%}, or train on all of "
                         "it, with data.train_on: all",
                         r->where, text->unsure.data);
-    if (!r->format->learn_all && text->n == 0)
+    if (!r->format->train_all && text->n == 0)
         return NDP_FAIL(NDP_EFORMAT,
                         "%s: the conversation has no message of the assistant, so there is nothing to train on; "
                         "data.train_on: all trains on all messages",
@@ -44,7 +44,7 @@ static ndp_status visit_rendering(const ndp_record_input *r, const ndp_rendering
     d->text = text->text.data;
     d->n = text->text.length;
     d->rendered = true;
-    d->partly = !r->format->learn_all;
+    d->partly = !r->format->train_all;
     d->spans = text->spans;
     d->n_spans = text->n;
     return ndp_record_pass(r);

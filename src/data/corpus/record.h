@@ -1,11 +1,11 @@
 /* Records of JSON files as documents: a text, a conversation, or an instruction and its response.
  *
  *   {"text": "..."}
- *       learned whole
+ *       trained on as a whole
  *   {"messages": [{"role": "user", "content": "..."}, ...]}
  *       rendered by a chat template (chat.h); a content may be a list of {"type": "text", "text": ...}, and a message
  *       may have ShareGPT's members {"from": "human", "value": ...}; one with "weight": 0 or "train": false is not
- *       learned
+ *       trained on
  *   {"instruction": "...", "input": "...", "response": "..."}
  *       rendered as a question and an answer; `input` may be missing or empty, otherwise it follows the instruction
  *       after an empty line; without an `input`, that is `context`; the response is `response` or `output`, unless its
@@ -15,14 +15,14 @@
  *
  *   alpaca
  *       an instruction as a text: "Below is an instruction ...", "### Instruction:", "### Input:" if there is an
- *       input, "### Response:"; of it the response is learned, with the token that ends the text
+ *       input, "### Response:"; of it the response is trained on, with the token that ends the text
  *   sharegpt
  *       a conversation in the field `conversations`
  *   completion
  *       a text
  *   input_output
  *       {"segments": [{"label": true, "text": "..."}, ...]}: the texts joined, without further tokens; those with the
- *       label true are learned */
+ *       label true are trained on */
 #ifndef NDP_DATA_CORPUS_RECORD_H
 #define NDP_DATA_CORPUS_RECORD_H
 
@@ -51,7 +51,7 @@ typedef struct ndp_document {
     int64_t line;           /* where it begins, from 1; in a .json list, the record's number */
     size_t end;             /* bytes of the file up to and including this document */
     bool rendered;          /* by a chat template, which writes the special tokens itself */
-    bool partly;            /* only the bytes in `spans` are learned */
+    bool partly;            /* only the bytes in `spans` are trained on */
     const ndp_range *spans; /* sorted */
     int64_t n_spans;
     ndp_bad_record bad; /* after a failed ndp_record_visit */
@@ -85,14 +85,14 @@ typedef struct ndp_record_format {
     const char *train;          /* of messages: whether one is trained on; NULL: "train" and "weight" */
     const ndp_strings *roles;   /* "name in the records: role"; NULL: none */
     const ndp_chat *chat; /* NULL: a command that reads only texts (option --text-field); conversations are refused */
-    bool learn_all;       /* of conversations, learn everything, not just the assistant's text */
+    bool train_all;       /* of conversations, train on everything, not just the assistant's text */
     bool open;            /* conversations end where the assistant is to answer (a generation prompt) */
     bool skip;            /* bad records are skipped and counted in `tally` */
     ndp_tally *tally;     /* receives that, and known fields that are not read; NULL: neither */
 } ndp_record_format;
 
 /* Visits the record as a document; `d` has its location, `where` names it in messages. NDP_EFORMAT: a field is missing
- * or has another type, a role is unknown, or a conversation contains no answer to learn from. On failure d->bad says
+ * or has another type, a role is unknown, or a conversation contains no answer to train on. On failure d->bad says
  * whether the record is at fault. */
 NDP_API ndp_status ndp_record_visit(struct json_object *record, const char *where, const ndp_record_format *format,
                                     ndp_document *d, ndp_document_visitor *visit, void *user);

@@ -4,12 +4,12 @@
 
 #include <stdlib.h>
 
-/* The ranges are only learned where training is on answers. */
+/* The ranges are only trained on where training is on answers. */
 static ndp_status visit_partly(const ndp_record_input *r, const ndp_rendering *text) {
     ndp_document *d = r->document;
     d->text = text->text.data;
     d->n = text->text.length;
-    d->partly = !r->format->learn_all;
+    d->partly = !r->format->train_all;
     d->spans = text->spans;
     d->n_spans = text->n;
     return ndp_record_pass(r);
@@ -24,7 +24,7 @@ static ndp_status finish(const ndp_record_input *r, ndp_status st, ndp_rendering
     return st;
 }
 
-/* Bytes up to the end of the text are learned. A range that follows another one continues it. */
+/* Bytes up to the end of the text are trained on. A range that follows another one continues it. */
 static ndp_status learn_from(ndp_rendering *out, size_t begin) {
     if (begin == out->text.length)
         return NDP_OK;
@@ -99,7 +99,7 @@ ndp_status ndp_record_visit_segments(const ndp_record_input *r) {
         st = add_segment(r, json_object_array_get_idx(list, k), k, &text);
     if (st == NDP_OK)
         st = ndp_record_note_unread(r, (const char *const[]){field, NULL});
-    if (st == NDP_OK && !r->format->learn_all && text.n == 0) {
+    if (st == NDP_OK && !r->format->train_all && text.n == 0) {
         r->document->bad = NDP_BAD_EMPTY;
         st = NDP_FAIL(NDP_EFORMAT,
                       "%s: no segment has the label true and a text, so there is nothing to train on; data.train_on: "

@@ -40,9 +40,9 @@ static ndp_status read_field(const ndp_record_input *r, struct json_object *o, c
         return NDP_FAIL(NDP_EFORMAT, "%s: %s has '%s': %.40s; %s", r->where, what, field,
                         json_object_to_json_string(value), two_values);
     out->untrained |= !trained;
-    if (trained && !scales && out->role != NDP_ROLE_ASSISTANT && !r->format->learn_all)
+    if (trained && !scales && out->role != NDP_ROLE_ASSISTANT && !r->format->train_all)
         return fail_role(r, what, field, out);
-    if (!trained && r->format->learn_all)
+    if (!trained && r->format->train_all)
         return NDP_FAIL(NDP_EFORMAT,
                         "%s: %s has '%s': %.40s, but data.train_on: all trains on everything; set data.train_on: "
                         "assistant, or remove the field",
