@@ -92,7 +92,7 @@ static ndp_status share_memory(ndp_engine *e, bool *refused) {
 }
 
 /* Takes the planned memory. Where a group cannot share memory, all ranks plan the program again with real gathers:
- * a group whose ranks did not agree would wait for ever. */
+ * a group whose ranks did not agree would wait forever. */
 static ndp_status take_memory(ndp_engine *e) {
     bool refused;
     NDP_TRY(share_memory(e, &refused));

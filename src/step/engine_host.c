@@ -271,7 +271,7 @@ ndp_status ndp_engine_open_host(ndp_engine *e) {
     return NDP_OK;
 }
 
-/* Waits for steps whose results nobody took, since they use the host's memory. An error of theirs has no reader. */
+/* Waits for steps whose results were not taken, since they use the host's memory. Their errors are dropped. */
 static void drop_pending(ndp_engine *e) {
     ndp_step_result unread;
     ndp_status st = NDP_OK;

@@ -48,7 +48,7 @@ typedef struct ndp_tracks {
 NDP_API ndp_status ndp_tracks_match(const ndp_program *const *programs, int n, ndp_visits visits, ndp_tracks *out);
 void ndp_tracks_release(ndp_tracks *t);
 
-/* NDP_EBUG: event `e` is the wait in which a rank is blocked for ever. */
+/* NDP_EBUG: event `e` is the wait in which a rank is blocked forever. */
 ndp_status ndp_track_deadlock(const ndp_track *t, int e);
 
 #endif

@@ -13,7 +13,7 @@
 #include <string.h>
 
 /* Of gradients and loss: in fp32 as proof 3 has them (docs/proofs.md), and a tenth of that in fp64, where
- * transformers is off by 3e-7, as it makes RoPE, norms and the loss in fp32 then, too. */
+ * transformers is off by 3e-7, as it makes RoPE, norms and the loss in fp32 then as well. */
 static const double fp32_gradient = 2e-5, fp32_loss = 2e-6, fp64_gradient = 2e-6, fp64_loss = 2e-7;
 
 double ndp_rounding_of(ndp_dtype t) {

@@ -32,7 +32,7 @@ typedef struct ndp_partial {
     const ndp_kernel *kernels[NDP_OP_COUNT];
     ndp_kernel own[NDP_OP_COUNT];
     ndp_partial_sums sums;    /* of the next steps; the caller sets it between steps */
-    ndp_head_visitor *logits; /* of the next steps, too; NULL: none */
+    ndp_head_visitor *logits; /* also of the next steps; NULL: none */
     void *user;
     int attentions; /* backwards of attention since the caller set this to 0 */
     void *scratch;

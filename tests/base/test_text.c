@@ -112,7 +112,7 @@ static void utf8(void **state) {
                  {"abc\xe2\x82", 5, 3},        /* cut off */
                  {"\x80", 1, 0}};
     for (int i = 0; i < NDP_COUNT(cases); i++) {
-        char *exact = malloc(cases[i].n + 1); /* so that a sanitizer sees a read behind the end */
+        char *exact = malloc(cases[i].n + 1); /* so that a sanitizer sees a read past the end */
         memcpy(exact, cases[i].text, cases[i].n);
         exact = realloc(exact, cases[i].n ? cases[i].n : 1);
         assert_int_equal(ndp_utf8_valid_prefix(exact, cases[i].n), cases[i].valid);
@@ -233,7 +233,7 @@ static void reads_what_has_no_size(void **state) {
     CHECK_FAILS(ndp_file_map(in(f, "pipe"), &m), NDP_EIO, "/pipe': it is a pipe, not a file");
 }
 
-/* ---- what is no regular file, or too large ---- */
+/* ---- not a regular file, or too large ---- */
 
 static void make_socket(const char *path) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};

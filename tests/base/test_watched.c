@@ -113,7 +113,7 @@ static void map_zeros(int signal, siginfo_t *info, void *context) {
 
 static void leave(int signal) { _exit(signal == SIGBUS ? 7 : 8); }
 
-/* A page of a file that somebody else mapped and cut. */
+/* A page of a file that other code mapped and cut. */
 static volatile const char *lost_page(void) {
     char *path = make_file();
     int fd = open(path, O_RDWR);

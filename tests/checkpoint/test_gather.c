@@ -139,7 +139,7 @@ static void want_equal(const char *folder, const char *other, const char *name) 
     ndp_file_unmap(&b);
 }
 
-/* The elements are what they should be, whoever wrote them. */
+/* The elements are what they should be, whichever rank wrote them. */
 static void want_values(const char *folder) {
     ndp_checkpoint *c = NULL;
     CHECK_OK(ndp_checkpoint_open(folder, 1, &c));
@@ -163,7 +163,7 @@ static void want_values(const char *folder) {
     ndp_checkpoint_close(c);
 }
 
-/* Files and manifest: the chunks, too, are those of one rank. */
+/* Files and manifest: the chunks are also those of one rank. */
 static void every_cut_writes_the_same_files(void **state) {
     static const char *const files[] = {"model.safetensors", "optimizer.safetensors", "manifest.json"};
     static const int worlds[] = {2, 3, 5, 8};

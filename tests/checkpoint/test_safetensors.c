@@ -118,7 +118,7 @@ static void every_cut_is_noticed(void **state) {
     (void)state;
     unsigned char *bytes = image("{" T("a", "F32", "[2]", 0, 8) "," T("b", "I64", "[1]", 8, 16) "}", 17, &size);
     for (size_t n = 0; n <= size; n++) {
-        unsigned char *cut = malloc(n + 1); /* of its own, so that a sanitizer sees a read behind it */
+        unsigned char *cut = malloc(n + 1); /* of its own, so that a sanitizer sees a read past its end */
         ndp_safetensors *f = NULL;
         memcpy(cut, bytes, n);
         if (n == size - 1)

@@ -180,7 +180,7 @@ def labels_lost_at_the_cut():
 
 @case(one_process)
 def tied_head_not_summed():
-    """The gradient of a tied table lacks what it is owed as a head."""
+    """The gradient of a tied table lacks its part as a head."""
     def detach(model):
         model.lm_head.forward = lambda x: torch.nn.functional.linear(x, model.lm_head.weight.detach())
     after_load(detach)

@@ -45,7 +45,7 @@ EOF2
 cp "$NDP_SOURCE_DIR/README.md" text.txt
 trains models "$python" "$NDP_SOURCE_DIR/tests/cli/dump_cases.py" "$tools" models .
 
-# Every script as a user runs it; on the rows of a job, too, which `verify --dump` writes.
+# Every script as a user runs it; also on the rows of a job, which `verify --dump` writes.
 models=tied
 stories=${NDP_TEST_DATA:+$NDP_TEST_DATA/models/stories260K}
 if [ -n "$stories" ] && [ -d "$stories" ]; then

@@ -44,7 +44,7 @@ static inline program program_start(char *const argv[]) {
     return p;
 }
 
-/* Reads on until `words` have been said (NULL: until nobody is left to say anything). */
+/* Reads on until `words` have been said (NULL: until no process is left that writes). */
 static inline void program_hear(program *p, const char *words, ndp_str *text) {
     char buffer[4096];
     while (!words || !text->data || !strstr(text->data, words)) {

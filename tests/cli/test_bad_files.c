@@ -1,4 +1,4 @@
-/* Every file that the program reads, replaced by what is no file: a pipe, a folder, a socket, a device, a link to
+/* Every file that the program reads, replaced by something else: a pipe, a folder, a socket, a device, a link to
  * nothing, and where its kind has a limit a file above it. Each is refused by name, with one message, and little work.
  * Links to files are fine. */
 #include "cli/job.h"
@@ -12,7 +12,7 @@ enum { NONE = 0, OR_FOLDER = -1 };
 
 typedef struct input {
     const char *path;      /* below the folder of the job */
-    int64_t limit;         /* bytes; NONE; OR_FOLDER: none, and a folder is fine, too */
+    int64_t limit;         /* bytes; NONE; OR_FOLDER: none, and a folder is fine as well */
     const char *arguments; /* of the program; @ is the folder */
     const char *without;   /* a file that would be read instead; NULL */
 } input;
@@ -50,7 +50,7 @@ static const input inputs[] = {
     {"hosts", MIB, "train @/job.yaml --transport=mpi --hostfile @/hosts", NULL},
 };
 
-/* ---- what is no file ---- */
+/* ---- not a file ---- */
 
 static void put_pipe(const char *path) { assert_int_equal(mkfifo(path, 0600), 0); }
 static void put_folder(const char *path) { assert_int_equal(mkdir(path, 0700), 0); }

@@ -1,5 +1,5 @@
 #!/bin/sh
-# A corpus of some size, tokenized by the ranks of a run: one cache, whoever made it.
+# A corpus of some size, tokenized by the ranks of a run: one cache, whichever rank made it.
 . "$(dirname "$0")/cases.sh"
 make_job
 

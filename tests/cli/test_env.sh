@@ -10,7 +10,7 @@ says out '^processor  ' '^transports  '
 lines out 1 CUDA
 says out "^GPUs          no CUDA: looked for $work/plugins/ndp_cuda.so; build it with .make cuda."
 
-# A plugin that is none.
+# A file that is not a plugin.
 echo nothing >plugins/ndp_cuda.so
 run env
 code_is 0

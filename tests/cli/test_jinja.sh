@@ -30,7 +30,7 @@ says out '^conversations: the chat template of tokens, rendered by jinja 3\.[0-9
 cache=$(find cache -name '*.tokens' -o -name 'tokens-*' | head -n 1)
 [ -n "$cache" ] || fail "no cache"
 
-# What would be learned wrong is noted once, also by a dry run and several ranks.
+# What would be trained on wrongly is noted once, also by a dry run and several ranks.
 template '{% for m in messages %}<{{ m.role[0] }}>{{ m.content }}{% endfor %}{% if add_generation_prompt %}<a>{% endif %}'
 for how in --dry-run '--transport local --set parallelism.dp_shard_size=2 --set batch.micro_batch_size=1 --set train.output_dir=notes'; do
     # shellcheck disable=SC2086

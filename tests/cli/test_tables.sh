@@ -60,7 +60,7 @@ code_is 2
 says err 'has no /nowhere/python: install it'
 lines err 1 '^ndparallel'
 
-# A dry run reads the head; `tokenize` and `evaluate` read tables, too.
+# A dry run reads the head; `tokenize` and `evaluate` also read tables.
 run train job.yaml --dry-run --set 'data.files=[a.csv]'
 code_is 0
 says out '^data: 100 documents' '^note: only the head of the data was read'

@@ -53,7 +53,7 @@ done
 # Nobody reads the lines of a run any more, or the disk that they go to is full: it ends as it would have. (mpirun stops
 # its ranks instead.)
 for transport in local shm; do
-    case_of "lines of a run that nobody reads ($transport)"
+    case_of "lines of a run without a reader ($transport)"
     rm -f closed
     { while [ ! -e closed ]; do sleep 0.01; done
         "$NDP_PROGRAM" train job.yaml --transport "$transport" --set train.output_dir="pipe-$transport" 2>err

@@ -113,7 +113,7 @@ static void one_disagrees(void **state) {
     assert_null(strstr(out, "with one rank"));
 }
 
-/* What is no number, too. */
+/* Also what is not a number. */
 static void as_json(void **state) {
     (void)state;
     char out[4096];

@@ -15,7 +15,7 @@
             return NDP_FAIL(NDP_EBUG, __VA_ARGS__);                                                                    \
     } while (0)
 
-/* Bytes behind the end of a buffer, which nobody may touch. */
+/* Bytes past the end of a buffer, which no rank may touch. */
 enum { GUARD = 64 };
 
 static inline void guard(void *end) { memset(end, 0xAB, GUARD); }

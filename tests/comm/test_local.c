@@ -119,7 +119,7 @@ static ndp_status rank_one_gives_up(ndp_transport *t, ndp_comm *c) {
     return st;
 }
 
-/* The others receive its messages for ever; rank 1 gives up those that it has begun. */
+/* The others receive its messages forever; rank 1 gives up those that it has begun. */
 static ndp_status rank_one_gives_up_messages(ndp_transport *t, ndp_comm *c) {
     enum { BYTES = 3 << 20, N = 3 };
     char *x = calloc(N, BYTES);
@@ -415,7 +415,7 @@ static void waiting_has_a_limit(void **state) {
     (void)state;
     setenv("NDP_COMM_TIMEOUT", "0.5", 1);
     CHECK_FAILS(run(2, rank_one_is_away), NDP_ECOMM, "rank 1 has not arrived");
-    setenv("NDP_COMM_TIMEOUT", "1.5", 1); /* in which a rank that is there arrives on a busy machine, too */
+    setenv("NDP_COMM_TIMEOUT", "1.5", 1); /* in which a rank arrives even on a busy machine */
     CHECK_FAILS(
         run(4, rank_one_computes), NDP_ECOMM,
         "rank 1 has not arrived: it computes after #115 all_reduce layers.2 (24 bytes of fp64) of group shard, ended");
@@ -442,7 +442,7 @@ static ndp_status misuse(ndp_transport *t, ndp_comm *c) {
     WANT(ndp_all_reduce_begin(c, x, 4, NDP_U8, NDP_SUM, &other) == NDP_EINVAL, "a sum of bytes");
     WANT(ndp_all_reduce_begin(c, x, -1, NDP_F64, NDP_SUM, &other) == NDP_EINVAL, "a negative count");
     WANT(ndp_send_begin(c, x, 1, rank, 0, &other) == NDP_EINVAL, "a message to oneself");
-    WANT(ndp_send_begin(c, x, 1, 2, 0, &other) == NDP_EINVAL, "a message to nobody");
+    WANT(ndp_send_begin(c, x, 1, 2, 0, &other) == NDP_EINVAL, "a message to no rank");
     for (int k = 0; k < 8; k++)
         NDP_TRY(ndp_all_reduce_begin(c, x, 4, NDP_F64, NDP_SUM, &w[k]));
     WANT(ndp_all_reduce_begin(c, x, 4, NDP_F64, NDP_SUM, &w[8]) == NDP_EBUG, "nine outstanding");

@@ -211,7 +211,7 @@ static ndp_status send_message(ndp_transport *t, ndp_comm *c, int64_t received, 
 
 static void nap(double seconds) { usleep((useconds_t)(seconds * 1e6)); }
 
-/* No rank waits for ever here, but all wait for long, for several communicators in different orders: nobody may take
+/* No rank waits forever here, but all wait for long, for several communicators in different orders: no rank may take
  * that for a ring. */
 static ndp_status dawdle(ndp_transport *t, ndp_comm *c) {
     int rank = ndp_transport_rank(t), n = ndp_transport_world(t);

@@ -19,7 +19,7 @@ static void self_is_a_world_of_one(void **state) {
     CHECK_OK(check_outstanding(t, NULL));
     CHECK_OK(check_many(t, NULL));
     CHECK_OK(check_uneven_windows(t, NULL));
-    ndp_transport_abort(t, "nobody listens");
+    ndp_transport_abort(t, "no rank listens");
     ndp_transport_destroy(t);
     ndp_transport_destroy(NULL);
 }

@@ -3,7 +3,7 @@ of make_chat.py (trl and llama-cpp-python), instead a file of the same form for 
 
     python make_jinja.py                               chat/jinja.jsonl
     python make_jinja.py FOLDER_OF_PACKAGES OUT.jsonl  20 and more published templates, 50 conversations each
-    NDP_JINJA_CASES=OUT.jsonl build/test_jinja         compares that file, too
+    NDP_JINJA_CASES=OUT.jsonl build/test_jinja         also compares that file
 """
 
 import json

@@ -58,7 +58,7 @@ static void collective_graph(small_graph *s) {
     int next = small_op(s, &ndp_op_shift, &cp, "next", x, NDP_NONE, NDP_NONE);
     int last = small_op(s, &ndp_op_shift, &cp, "last", x, NDP_NONE, NDP_NONE);
     int act = small_op(s, &ndp_op_gelu, NULL, "act", x, NDP_NONE, NDP_NONE);      /* waits for nothing */
-    int used = small_op(s, &ndp_op_gelu, NULL, "used", last, NDP_NONE, NDP_NONE); /* waits for `next`, too */
+    int used = small_op(s, &ndp_op_gelu, NULL, "used", last, NDP_NONE, NDP_NONE); /* also waits for `next` */
     int sum = small_op(s, &ndp_op_add, NULL, "sum", act, next, NDP_NONE);
     (void)small_op(s, &ndp_op_linear, NULL, "wide", all, small_param(s, BACK, 1), NDP_NONE);
     int reduced = small_op(s, &ndp_op_all_reduce, &tp, "sum", sum, NDP_NONE, NDP_NONE);
@@ -69,7 +69,7 @@ static bool same_storage(const small_graph *s, const ndp_operand *a, const ndp_o
     return a->value != NDP_NONE && b->value != NDP_NONE && s->g.values[a->value].root == s->g.values[b->value].root;
 }
 
-/* No call between a begin and its wait uses the result or writes the operand; each begin has one wait behind it. */
+/* No call between a begin and its wait uses the result or writes the operand; each begin has one wait after it. */
 static void check_pairs(const small_graph *s, const ndp_list *list) {
     int begins = 0, waits = 0;
     for (int i = 0; i < list->n; i++) {

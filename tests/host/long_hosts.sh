@@ -179,7 +179,7 @@ ended 130
 says err '^ndparallel: stopped after step [0-9]+; continue with --resume$'
 lines err 1 '^ndparallel'
 
-# On two hosts its neighbour tells where it is; on four nobody does.
+# On two hosts its neighbour tells where it is; on four none does.
 export NDP_COMM_TIMEOUT=5
 begin two
 kill -STOP "$(process_of 3)"
@@ -205,12 +205,12 @@ losses here1 >a
 losses boxed | cmp -s - a || fail "other losses than with shared memory"
 lines err 1 "^warning .rank [0-3].: the 4 ranks of this host cannot read each other's memory"
 
-# A name that nobody knows is told before mpirun tries it; its daemon may be about for a while, so this comes last.
-hostname nobody
+# A name that does not resolve is reported before mpirun tries it; its daemon may be about for a while, so this comes last.
+hostname nohost
 run train job.yaml --set train.output_dir=unnamed --transport mpi
 code_is 0
-says out "^warning: this host's name 'nobody' does not resolve.*add this line to /etc/hosts: 127.0.1.1 nobody"
-echo "127.0.1.1 nobody" >>hosts
+says out "^warning: this host's name 'nohost' does not resolve.*add this line to /etc/hosts: 127.0.1.1 nohost"
+echo "127.0.1.1 nohost" >>hosts
 run train job.yaml --set train.output_dir=named --transport mpi
 code_is 0
 lines out 0 '^warning'

@@ -182,11 +182,11 @@ static void a_host_that_cannot_be_reached_is_named(void **state) {
     (void)state;
     need_mpirun();
     int code = -1;
-    CHECK_FAILS(launch_on("me@nobody.invalid", "exit 0", &code), NDP_ECOMM,
-                "cannot reach 'me@nobody' (/tmp/ndp-hosts-");
-    assert_non_null(strstr(ndp_error_message(), ":3): `ssh me@nobody true` fails"));
+    CHECK_FAILS(launch_on("me@nohost.invalid", "exit 0", &code), NDP_ECOMM,
+                "cannot reach 'me@nohost' (/tmp/ndp-hosts-");
+    assert_non_null(strstr(ndp_error_message(), ":3): `ssh me@nohost true` fails"));
     assert_non_null(strstr(ndp_error_message(), "OMPI_MCA_orte_keep_fqdn_hostnames=1"));
-    if (!strstr(told, ":3: the host 'nobody.invalid' does not resolve") || !strstr(told, "/etc/hosts"))
+    if (!strstr(told, ":3: the host 'nohost.invalid' does not resolve") || !strstr(told, "/etc/hosts"))
         fail_msg("told was '%s'", told);
     assert_int_equal(code, -1);
     /* Its agent's code is mpirun's: 1, which may be a rank's as well. */

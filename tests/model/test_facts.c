@@ -15,7 +15,7 @@ static ndp_status parse(const char *text, ndp_facts *f) {
     return st;
 }
 
-/* A small Llama without the closing brace: keys are added behind it. A repeated key is refused by the parser. */
+/* A small Llama without the closing brace: keys are appended. A repeated key is refused by the parser. */
 #define SHAPE                                                                                                          \
     "\"vocab_size\": 100, \"hidden_size\": 64, \"intermediate_size\": 172, \"num_hidden_layers\": 5, "                 \
     "\"max_position_embeddings\": 512"

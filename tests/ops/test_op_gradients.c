@@ -304,7 +304,7 @@ static void copy_gradient(void **state) {
     }
 }
 
-/* Each is the other's backward, with repeated heads, too. */
+/* Each is the other's backward, also with repeated heads. */
 static void heads_gradient(void **state) {
     (void)state;
     static const int cases[][3] = {{1, 1, 5}, {4, 2, 3}, {3, 3, 2}, {2, 6, 5}, {1, 4, 3}};

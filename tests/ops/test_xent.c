@@ -22,7 +22,7 @@ static void add_into(const ndp_view *sum, const ndp_view *x, int64_t first_row) 
             ndp_view_set(sum, first_row + r, c, ndp_view_get(sum, first_row + r, c) + ndp_view_get(x, r, c));
 }
 
-/* A vocabulary of 97 and 3 columns of padding, in slices whose last `pad` columns are padding, too. */
+/* A vocabulary of 97 and 3 columns of padding, in slices whose last `pad` columns are also padding. */
 typedef struct slicing {
     int parts;
     int64_t vocab[4], pad[4];

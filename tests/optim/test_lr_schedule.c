@@ -3,7 +3,7 @@
 #include "check.h"
 #include <math.h>
 
-/* Tables by hand: lr 8, every value of a run, and one update behind it. */
+/* Tables by hand: lr 8, every value of a run, and the update after it. */
 static void schedules_follow_their_tables(void **state) {
     (void)state;
     static const struct {

@@ -94,7 +94,7 @@ static void check_schedule(ndp_pipeline_kind kind, double theory) {
            ndp_pipeline_table[kind].name, theory, simulated, idle, work + theory, step,
            100 * (step / (work + theory) - 1));
     assert_true(fabs(simulated - theory) < 1e-9);
-    assert_true(SANITIZED || fabs(step / (work + theory) - 1) <= 0.03); /* sanitizers take time, too */
+    assert_true(SANITIZED || fabs(step / (work + theory) - 1) <= 0.03); /* sanitizers take time as well */
     ndp_timeline_release(&j.line);
     ndp_simulation_release(&t);
     pipeline_end(&s);

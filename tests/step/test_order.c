@@ -1,5 +1,5 @@
 /* Overlap is in the program: gathers begin before the run that comes before their reader, reductions of a unit before
- * the next unit's backward and end behind it; blocks that live at the same time never overlap. */
+ * the next unit's backward and end after it; blocks that live at the same time never overlap. */
 #include "check.h"
 #include "step/program_text.h"
 #include "step/tiny.h"
@@ -121,8 +121,7 @@ static void living_blocks_do_not_overlap(void **state) {
         for (int a = 0; a < s.p->n_blocks; a++)
             for (int b = 0; b < a; b++) {
                 const ndp_block *x = &s.p->blocks[a], *y = &s.p->blocks[b];
-                bool together =
-                    x->region == y->region && ndp_lives_meet(&x->life, &y->life) && x->bytes && y->bytes;
+                bool together = x->region == y->region && ndp_lives_meet(&x->life, &y->life) && x->bytes && y->bytes;
                 if (together && x->offset < y->offset + y->bytes && y->offset < x->offset + x->bytes)
                     fail_msg("blocks %d and %d share memory at the same time", a, b);
             }

@@ -41,7 +41,7 @@ static void every_axis(void **state) {
     }
 }
 
-/* Files hold these fused, gpt2's transposed, too. */
+/* Files hold these fused, gpt2's also transposed. */
 static void families(void **state) {
     (void)state;
     static const char *const of[] = {

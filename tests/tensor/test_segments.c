@@ -100,7 +100,7 @@ static void pieces_cover_every_tensor_once(void **state) {
     }
 }
 
-/* Worked by hand: q [4 x 30], k [2 x 30] and v glued behind it, a norm of 30 on its own line. */
+/* Worked by hand: q [4 x 30], k [2 x 30] and v glued after it, a norm of 30 on its own line. */
 static void example_by_hand(void **state) {
     (void)state;
     ndp_segment items[] = {ndp_segment_whole("q", 2, 4, 30, NDP_DIM_HEADS, NDP_DIM_WHOLE),

@@ -7,7 +7,7 @@
 
 static ndp_span span(const char *text) { return (ndp_span){text, strlen(text)}; }
 
-/* All matches of a text, parted by "|". */
+/* All matches of a text, separated by "|". */
 static char *matches(const char *pattern, ndp_span text) {
     ndp_regex *r;
     ndp_regex_scratch scratch = {0};

@@ -12,7 +12,7 @@ typedef struct scoring {
     scored *out;
 } scoring;
 
-/* A row that is none: no label, so nothing is predicted, and nothing that another token may see. */
+/* An empty row: no label, so nothing is predicted, and nothing that another token may see. */
 static void check_empty_row(const ndp_trainer *t) {
     int64_t length = t->rank.job.config->data.sequence_length, micro = t->rank.shape.micro;
     int64_t rows[16];

@@ -24,7 +24,7 @@ static const way layouts[] = {
     {.pp = 2, .shard = 2, .accumulation = 4, .schedule = "zbv", .gathered = true},
 };
 
-enum { TRAINED = 3 /* by the program, too: the first of them */, TWICE = 3 /* by mpirun as well, as all pipelines */ };
+enum { TRAINED = 3 /* also by the program: the first of them */, TWICE = 3 /* by mpirun as well, as all pipelines */ };
 
 /* mpirun must be there; TSan does not see through MPI. */
 static bool have_mpirun(void) { return !getenv("TSAN_OPTIONS") && system("command -v mpirun >/dev/null 2>&1") == 0; }

@@ -66,7 +66,7 @@ def tokens_of(labels):
 
 
 def mask_of(position_ids):
-    """[B, 1, S, S], true where a token sees another: one of its document, and not behind it. A document begins where the
+    """[B, 1, S, S], true where a token sees another: one of its document, and not after it. A document begins where the
     positions do not go on."""
     document = torch.nn.functional.pad(position_ids.diff() != 1, (1, 0)).cumsum(-1)
     same = document[:, None, :, None] == document[:, None, None, :]

@@ -189,7 +189,7 @@ static bool barrier_at_the_end(ndp_mpi_transport *t) {
 }
 
 /* After a failure MPI is finalised if all ranks do it, since mpirun may hang if some finalise and others just exit. If
- * not all do, MPI_Finalize would wait for ever. */
+ * not all do, MPI_Finalize would wait forever. */
 static void mpi_destroy(ndp_transport *base) {
     ndp_mpi_transport *t = (ndp_mpi_transport *)base;
     bool failed = base->health && atomic_load(&base->health->failed) != 0;

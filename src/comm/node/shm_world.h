@@ -28,7 +28,7 @@ ndp_shm_address ndp_shm_world_address(const ndp_shm_world *w);
 void ndp_shm_address_text(const ndp_shm_address *a, char *out, size_t size);
 bool ndp_shm_address_read(const char *text, ndp_shm_address *out);
 
-/* The process of rank `rank` has ended. why: the failure that the other ranks report; NULL: it is none. */
+/* The process of rank `rank` has ended. why: the failure that the other ranks report; NULL: it did not fail. */
 void ndp_shm_world_ended(ndp_shm_world *w, int rank, const char *why);
 /* Whether that rank has joined the world, and whether it has left it without an error. */
 bool ndp_shm_world_joined(const ndp_shm_world *w, int rank);

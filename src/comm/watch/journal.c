@@ -11,7 +11,7 @@
 
 enum { LOCK_TRIES = 100000 };
 
-/* The holder copies for a microsecond. One that was killed meanwhile holds the lock for ever: hence the limit. */
+/* The holder copies for a microsecond. One that was killed meanwhile holds the lock forever: hence the limit. */
 static void lock(ndp_journal *j) {
     for (int i = 0; i < LOCK_TRIES && atomic_exchange_explicit(&j->lock, 1, memory_order_acquire); i++)
         sched_yield();

@@ -15,7 +15,7 @@
  *
  *   (1) Only its own rank writes a journal. The entry of a remote rank is written by ranks of this node, from replies.
  *       Readers get a consistent copy (the lock in journal.c).
- *   (2) A rank's wait numbers only grow, so a rank and an odd number identify one wait for ever.
+ *   (2) A rank's wait numbers only grow, so a rank and an odd number identify one wait forever.
  *   (3) A rank begins no operation inside a wait: progress functions only complete what was begun before.
  *   (4) An edge with peer_wait = v != 0 is only written if the peer was seen inside v after it could have helped:
  *       - at a gate: the peer has polled twice inside v since this rank first saw it there, so that one whole poll fell
@@ -55,7 +55,7 @@
  *
  * EXAMPLE: a cycle over two hosts. Ranks 0 and 1 are on host a, 2 and 3 on host b. Each first reduces with the next
  * rank and then with the one before, over the groups north {0,1}, east {1,2}, south {2,3} and west {0,3}: each waits
- * for ever.
+ * forever.
  *
  *   rank 0, wait 11, at a gate of 1: rank 1 has polled twice inside its wait 5     -> edge 0 -> 1 in 5
  *   rank 1, wait 5, by MPI: asks 2 for all_reduce #1 of east; it replies NOT_BEGUN, wait 9 -> edge 1 -> 2 in 9

@@ -16,7 +16,7 @@ typedef struct ndp_cuda_host {
 
 typedef struct ndp_cuda_api {
     int version; /* NDP_CUDA_API_VERSION */
-    /* Call it once, before anything else. `host` is borrowed for ever. NDP_ENOTSUP names what is missing: a driver, a
+    /* Call it once, before anything else. `host` is borrowed forever. NDP_ENOTSUP names what is missing: a driver, a
      * GPU, a library, a version. */
     ndp_status (*start)(const ndp_cuda_host *host);
     const ndp_device *device;

@@ -1,4 +1,4 @@
-/* Memory of a GPU. `cuda` (cuda_memory.cc) makes each piece one reservation of addresses with one allocation behind it,
+/* Memory of a GPU. `cuda` (cuda_memory.cc) makes each piece one reservation of addresses that maps one allocation,
  * so that it can be shared with other processes and its addresses stay when it grows; `sim` (sim_memory.cc) has memory
  * of the host that only kernels and copies can follow. */
 #ifndef NDP_DEVICE_CUDA_CUDA_MEMORY_HPP

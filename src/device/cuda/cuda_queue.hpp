@@ -23,7 +23,7 @@ struct ndp_device_context {
     std::unique_ptr<ndp_cuda_kept> products;
 };
 
-/* Marks use events in turn. One that is recorded again before somebody waited for it means more work than was asked
+/* Marks use events in turn. One that is recorded again before it was waited for means more work than was asked
  * for, all of it submitted before the wait, so nothing can deadlock. */
 enum { NDP_QUEUE_EVENTS = 64 };
 

@@ -145,7 +145,7 @@ bool waits_in_vain(const Block *b, const Thread *t, int i, int j) {
            (o->state != AT_WARP || o->mask != t->mask || o->what != t->what);
 }
 
-/* What blocks this block: a thread of a kind that waits, where, and for which one. "": nobody of this kind waits. */
+/* What blocks this block: a thread of a kind that waits, where, and for which one. "": no thread of this kind waits. */
 std::string blocked(const Block *b, State kind) {
     for (int i = 0; i < b->n; i++)
         for (int j = 0; b->threads[(size_t)i].state == kind && j < b->n; j++) {

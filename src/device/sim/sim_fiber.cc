@@ -1,5 +1,5 @@
 /* Switches of stacks: by hand on x86-64, where a switch then costs nanoseconds, by ucontext elsewhere. AddressSanitizer
- * is told of each. */
+ * is notified of each. */
 #include "device/sim/sim_fiber.hpp"
 
 #include <sanitizer/asan_interface.h>

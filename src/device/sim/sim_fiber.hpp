@@ -19,7 +19,7 @@ void ndp_sim_stack_unmap(char *stack);
 void ndp_sim_fiber_init(ndp_sim_fiber *f, char *stack, void (*entry)(void));
 void ndp_sim_fiber_entered(void);
 
-/* Continues `to`; returns when somebody continues `from`. `last`: nobody will. */
+/* Continues `to`; returns when another fiber continues `from`. `last`: none will. */
 void ndp_sim_fiber_switch(ndp_sim_fiber *from, ndp_sim_fiber *to, bool last);
 
 #endif

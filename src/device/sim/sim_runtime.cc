@@ -1,9 +1,9 @@
-/* CUDA's runtime for `sim`: streams that execute what was submitted when somebody waits for them. So the host, or
+/* CUDA's runtime for `sim`: streams that execute what was submitted when they are waited for. So the host, or
  * another stream, that reads a result without waiting finds the memory as it was. With CUDA_LAUNCH_BLOCKING=1 each
  * operation runs at once, as each launch does on a GPU. */
+#include "device/sim/sim_runtime.hpp"
 #include "device/sim/sim_block.hpp"
 #include "device/sim/sim_memory.hpp"
-#include "device/sim/sim_runtime.hpp"
 
 #include <cstdlib>
 #include <cxxabi.h>

@@ -132,7 +132,7 @@ template <int D> __global__ __launch_bounds__(NDP_ATT_THREADS) void ndp_att_forw
         s.max[h] = -INFINITY, s.rows[h] = ndp_att_row_at<OWN>(a, kv, r + 8 * h);
     for (int i = 0; at >= 0; i ^= 1, at = next) {
         ndp_copies_wait<0>();
-        __syncthreads(); /* this tile is there, and nobody reads the other room */
+        __syncthreads(); /* this tile is there, and no thread reads the other buffer */
         next = walk.next();
         if (next >= 0)
             ndp_att_fetch(&rooms[i ^ 1], a, walk, kv, next);

@@ -90,7 +90,7 @@ __global__ __launch_bounds__(NDP_ATT_THREADS) void ndp_att_backward_kernel(const
         ndp_att_fetch(&rooms[0], a, walk, kv, at);
     for (int i = 0; at >= 0; i ^= 1, at = next) {
         ndp_copies_wait<0>();
-        __syncthreads(); /* this tile is there, and nobody reads the other room */
+        __syncthreads(); /* this tile is there, and no thread reads the other buffer */
         next = walk.next();
         if (next >= 0)
             ndp_att_fetch(&rooms[i ^ 1], a, walk, kv, next);

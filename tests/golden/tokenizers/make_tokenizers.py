@@ -46,7 +46,7 @@ FRAGMENTS = [
 
 
 def assigned(low, high):
-    """Characters of Unicode 14, which every implementation at hand knows: newer ones are not what is compared."""
+    """Characters of Unicode 14, which all compared implementations know: newer ones are not what is compared."""
     return [chr(c) for c in range(low, high) if unicodedata.category(chr(c)) not in ("Cn", "Cs")]
 
 

@@ -3,7 +3,7 @@
  * missing barriers, lanes that do not meet, reads past the end, waits that are missing.
  *
  * A kernel's block runs on one thread of the host. Each of its threads is a fiber (sim_block.cc) that runs until it
- * waits for others. Streams execute nothing before somebody waits for them, so work that is not waited for is visibly
+ * waits for others. Streams execute nothing before they are waited for, so work that is not waited for is visibly
  * missing. Declarations are those of CUDA 12; where a member or a function is not used here, it does not exist. */
 #ifndef NDP_SIM_CUDA_RUNTIME_H
 #define NDP_SIM_CUDA_RUNTIME_H
@@ -66,8 +66,8 @@ unsigned ndp_sim_ballot(unsigned mask, bool predicate);
 int ndp_sim_lane(void);
 /* The whole warp: d += a b, of fragments as mma.m16n8k16 lays them out, bf16 with fp32 sums (ops/cuda/cuda_mma.cuh). */
 void ndp_sim_mma_16816(float d[4], const unsigned a[4], const unsigned b[2]);
-/* cp.async of 16 bytes: the first `bytes`, then zeros. Nothing is written before the thread waits for its groups, all but
- * the `newest`, so a kernel that does not wait finds what was there. */
+/* cp.async of 16 bytes: the first `bytes`, then zeros. Nothing is written before the thread waits for its groups, all
+ * but the `newest`, so a kernel that does not wait finds what was there. */
 void ndp_sim_copy_async(void *to, const void *from, int bytes);
 void ndp_sim_copies_commit(void);
 void ndp_sim_copies_wait(int newest);
