@@ -37,11 +37,11 @@ extern "C" {
 typedef enum ndp_status {
     NDP_OK = 0,
     NDP_EINVAL,  /* the user's configuration, layout or argument */
-    NDP_EFORMAT, /* a file is damaged, hostile or of an unsupported kind */
+    NDP_EFORMAT, /* a file is damaged, hostile or of a kind that is not supported */
     NDP_EIO,     /* the system refused to read or write */
     NDP_ENOMEM,  /* not enough memory */
     NDP_ECOMM,   /* another rank failed, or the transport did */
-    NDP_ENOTSUP, /* legal, but not built yet */
+    NDP_ENOTSUP, /* legal, but not supported */
     NDP_EINTR,   /* stopped by a signal, after saving */
     NDP_EBUG     /* a bug in ndparallel: please report it */
 } ndp_status;

@@ -146,7 +146,7 @@ static ndp_status write_failed(const ndp_safetensors_writer *w) {
     if (cause == ENOSPC || cause == EDQUOT || cause == EFBIG)
         return NDP_FAIL(
             NDP_EIO,
-            "cannot write '%s': %s; the file needs %lld bytes (%s), its disk has %s free. Make room, or choose "
+            "cannot write '%s': %s; the file needs %lld bytes (%s), its disk has %s free. Free some space, or choose "
             "another folder",
             w->path, strerror(cause), (long long)w->size, need, free_bytes);
     return NDP_FAIL(NDP_EIO, "cannot write '%s': %s", w->path, strerror(cause));

@@ -62,7 +62,7 @@ static const cli_option import_options[] = {
      "Convert nothing: print what becomes of each key of axolotl or accelerate, as Markdown tables; instead of "
      "FILE, imported, left-out or unsupported selects one",
      CLI_TEXT(import_arguments, keys)},
-    {"force", 0, NULL, "Drop unknown keys, and unsupported keys that change the result, instead of failing",
+    {"force", 0, NULL, "Drop unknown keys, and keys that are not supported and change the result, instead of failing",
      CLI_FLAG(import_arguments, opts.force)},
     {0},
 };

@@ -29,7 +29,7 @@ static const char *const overlong_words[] = {[NDP_OVERLONG_CUT] = "cut",
                                              NULL};
 static const char *const transport_words[] = {"auto", "self", "local", "shm", "mpi", NULL};
 
-/* The readers of most keys: what takes a job; all of it that a run folder needs, too; what trains; ... */
+/* The readers of most keys: what takes a job; of it what also needs a run folder; what trains; ... */
 enum {
     TRAIN = NDP_READER_TRAIN,
     LEARN = TRAIN | NDP_READER_VERIFY,  /* what trains */

@@ -96,7 +96,7 @@ static void going_back_supersedes(void **state) {
     ndp_resume_release(&r);
 }
 
-/* What is no folder is no lost work: any number of such entries is passed over, and set aside; a good step is found. */
+/* An entry that is not a folder is not lost work: any number of them is skipped and set aside; a good step is found. */
 static void names_without_folders(void **state) {
     char path[512];
     ndp_resume r = {0};

@@ -354,7 +354,7 @@ static void fill_disk(const char *folder, transport t, int kib, const char *unwr
     char *resume = ndp_format("resume: from step %s", newest);
     outcome o = program_run((char *[]){"unshare", "-m", "sh", "-c", script, NULL});
     check_words(&o,
-                WORDS("ndparallel: ", unwritten, "No space left on device", "Make room", "code=1", resume, "resumed=0",
+                WORDS("ndparallel: ", unwritten, "No space left on device", "Free some space", "code=1", resume, "resumed=0",
                       "model.safetensors"),
                 names[t]);
     if (count_of(o.text.data, "ndparallel: ") != 1)

@@ -124,7 +124,7 @@ code_is 0
 says out "$work/moved/lib/libndparallel"
 rm -rf moved
 
-# Somebody else's file stays, ours go.
+# A file of another program stays, ours go.
 touch "$prefix/lib/ndparallel/other"
 make_ uninstall PREFIX="$prefix"
 code_is 0

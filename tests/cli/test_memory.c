@@ -1,5 +1,5 @@
 /* Plans above the memory that there is: refused with numbers before anything large is allocated, whatever sets the
- * limit (control groups, ulimit) and however ranks are made; plans just below it run. Nobody is killed. */
+ * limit (control groups, ulimit) and however ranks are made; plans just below it run. No process is killed. */
 #include "cli/job.h"
 
 #include <sys/stat.h>

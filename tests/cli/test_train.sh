@@ -50,7 +50,7 @@ for transport in $(transports); do
     rm -rf bad
 done
 
-# Nobody reads the lines of a run any more, or the disk that they go to is full: it ends as it would have. (mpirun stops
+# The reader of a run's lines has gone, or the disk that they go to is full: it ends as it would have. (mpirun stops
 # its ranks instead.)
 for transport in local shm; do
     case_of "lines of a run without a reader ($transport)"

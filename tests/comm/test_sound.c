@@ -124,12 +124,12 @@ static void messages(void **state) {
     ndp_state_request request = {.about = INT32_MAX};
     ndp_state_reply reply = {.about = 1, .state.record.kind = -1};
     ndp_failure_notice failure = {.rank = 2};
-    memset(failure.message, 'x', sizeof failure.message);
+    memset(failure.message, 'y', sizeof failure.message);
     check_message(1, REQUEST, &request, sizeof request, NDP_OK, "");
     check_message(1, REPLY, &reply, sizeof reply, NDP_OK, "");
     reply.state.blocked_on = 77;
     check_message(1, REPLY, &reply, sizeof reply, NDP_ECOMM, "rank 1 sent a damaged reply");
-    check_message(3, FAILURE, &failure, sizeof failure, NDP_ECOMM, "rank 2 failed: xxx");
+    check_message(3, FAILURE, &failure, sizeof failure, NDP_ECOMM, "rank 2 failed: yyy");
     failure.rank = WORLD;
     check_message(3, FAILURE, &failure, sizeof failure, NDP_ECOMM, "rank 3 sent a damaged failure");
     check_message(1, 3, &request, sizeof request, NDP_ECOMM, "rank 1 sent a damaged message");

@@ -96,7 +96,7 @@ static void too_large_a_record_is_skipped(void **state) {
     ndp_str_release(&text);
 }
 
-/* What is no record's fault is no record's loss. */
+/* An error that no record caused loses no record. */
 static void other_failures_stay_failures(void **state) {
     const fixture *f = *state;
     ndp_record_format skip = {.chat = &f->plain, .skip = true};

@@ -1,4 +1,4 @@
-/* What is no dump of the job's model is refused with one message, before anything large is allocated. */
+/* A folder that is not a dump of the job's model is refused with one message, before anything large is allocated. */
 #include "verify/dumps.h"
 
 #include <sys/resource.h>
