@@ -67,8 +67,8 @@ typedef struct ndp_config ndp_config;
 /* A configuration with every key at its default. */
 NDP_API ndp_status ndp_config_create(ndp_config **out);
 void ndp_config_destroy(ndp_config *c);
-/* Reads a job file; its keys replace those already set. NDP_EINVAL: the message has file, line and column, a caret, and
- * the nearest known key. */
+/* Reads a job file; its keys replace those already set. NDP_EINVAL: the message has file:line, a caret below the place,
+ * and the nearest known key. */
 NDP_API ndp_status ndp_config_read(ndp_config *c, const char *path);
 /* Sets one key: "optimizer.lr=1e-3", with the same checks. */
 NDP_API ndp_status ndp_config_set(ndp_config *c, const char *assignment);
@@ -88,15 +88,15 @@ typedef enum ndp_keys_format {
     NDP_KEYS_TEXT,    /* lines: meaning, values, default, what reads the key, what a resumed run may change */
     NDP_KEYS_MARKDOWN /* rows of one table: key, values, default, meaning */
 } ndp_keys_format;
-/* What the keys mean that are named: "optimizer.lr", "lr" if one section alone has it, "optimizer" for a section; n 0:
- * all keys. NDP_EINVAL: an unknown name, with the nearest one. */
+/* The meaning of the named keys: "optimizer.lr", "lr" if only one section has it, "optimizer" for a section; n 0: all
+ * keys. NDP_EINVAL: an unknown name, with the nearest one. */
 NDP_API ndp_status ndp_config_describe(const char *const *names, int n, ndp_keys_format format, char **text);
 /* The devices that are built, for train.device and the options of ndp_evaluate and ndp_generate: "cpu, ref". */
 const char *ndp_device_choices(void);
 
 typedef struct ndp_import_opts {
     int ranks;  /* of the run; 0: the number in the file, or one data rank */
-    bool force; /* drop unknown keys, and unsupported keys that change the result, instead of failing */
+    bool force; /* drop unknown keys, and keys that are not supported and change the result, instead of failing */
     /* For ndp_config_set, applied after the file; they supply what the file leaves open. */
     const char *const *assignments;
     int assignment_count;
@@ -106,8 +106,8 @@ typedef struct ndp_import_opts {
 /* Converts an Axolotl file, an Accelerate file (YAML or JSON) or a ParallelismConfig into `c`; keys that the file
  * leaves out get the defaults of that program. *job: a job file with only the imported keys, which reads back to the
  * same configuration. *notes: lines for the user: the batch equation, what differs here, and each key that was not
- * carried over, with the reason. NDP_EINVAL, with file, line, column and a caret: invalid values; without `force` also
- * unknown keys, and unsupported keys that change the result (adapter: lora). */
+ * carried over, with the reason. NDP_EINVAL, with file:line and a caret: invalid values; without `force` also
+ * unknown keys, and keys that are not supported and change the result (adapter: lora). */
 NDP_API ndp_status ndp_config_import(ndp_config *c, const char *path, const ndp_import_opts *o, char **job,
                                      char **notes);
 /* The keys of a program, "axolotl" or "accelerate", as Markdown tables: which key of ours each becomes, or why it is
@@ -399,7 +399,7 @@ typedef struct ndp_against {
     double weights_off, weights_bound;
     char weights_most[96]; /* the tensor with the largest part of it */
     int n_causes;
-    char **causes; /* lines that say of all that differs what it is like */
+    char **causes; /* a line for each difference: the known fault that it looks like */
 } ndp_against;
 
 typedef struct ndp_against_opts {
@@ -408,10 +408,10 @@ typedef struct ndp_against_opts {
     void *user;
 } ndp_against_opts;
 /* Computes the step of a dump on one rank, from the rows of the dump and the job's model, in fp32 (fp64 where
- * precision.compute is), and compares loss, number of tokens, gradients, logits and updated weights; says of what
- * differs which known fault it is like. precision.compute is that of the dump: with bf16 the bounds are measured. The
- * job's data, layout and batch are not used. Everything in the dump is checked before anything large is allocated:
- * NDP_EINVAL, NDP_EIO, NDP_EFORMAT. A dump that differs is not an error. The caller releases *out. */
+ * precision.compute is), and compares loss, number of tokens, gradients, logits and updated weights; for each
+ * difference it names the known fault that it looks like. precision.compute is that of the dump: with bf16 the bounds
+ * are measured. The job's data, layout and batch are not used. Everything in the dump is checked before anything large
+ * is allocated: NDP_EINVAL, NDP_EIO, NDP_EFORMAT. A dump that differs is not an error. The caller releases *out. */
 NDP_API ndp_status ndp_verify_against(const ndp_config *c, const ndp_against_opts *o, ndp_against *out);
 /* Accepts {0}. */
 void ndp_against_release(ndp_against *a);
