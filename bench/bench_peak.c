@@ -1,5 +1,5 @@
 /* The peak that everything is measured against (device/peak.h): ten measurements in fp32 and in bf16, and how far apart
- * they are; then what a run makes of it in two seconds, as it goes on measuring. Busy processes beside it change
+ * they are; then what a run makes of it in two seconds, while it measures. Busy processes beside it change
  * neither; the processor's frequency, which follows what all its cores do, changes the first. Usage: bench_peak
  * [threads] */
 #include "base/cpu.h"

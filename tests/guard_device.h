@@ -8,9 +8,10 @@
  *
  * host_memory is false, so neither comm nor a peer works on it: collectives are staged (step/staged.h).
  *
- * One guard serves any number of contexts, of ranks that are threads. Memory is a rank's: a kernel that is given another
- * rank's fails, and it stays closed while only other ranks compute. The ranges of a rank's contexts are opened together,
- * since its engines lend each other memory. A wrapped device that runs later than it was called is drained before the memory is closed.
+ * One guard serves any number of contexts, of ranks that are threads. Memory is a rank's: a kernel that is given
+ * another rank's fails, and it stays closed while only other ranks compute. The ranges of a rank's contexts are opened
+ * together, since its engines lend each other memory. A wrapped device that runs later than it was called is drained
+ * before the memory is closed.
  *
  * A device that only simulates one (other times, other failures) can wrap in the same way: a table of kernels that
  * call the wrapped one's, and queues that forward to its queues. */
@@ -19,7 +20,7 @@
 
 #include "ops/op.h"
 
-/* Wraps `inner`, which is borrowed, executes, and has host_memory. NDP_ENOMEM; NDP_EBUG: it is no such device. */
+/* Wraps `inner`, which is borrowed, executes, and has host_memory. NDP_ENOMEM; NDP_EBUG: it is not such a device. */
 ndp_status ndp_guard_create(const ndp_device *inner, ndp_device **out);
 /* After all contexts of the guard were closed. NULL is fine. */
 void ndp_guard_destroy(ndp_device *guard);

@@ -27,7 +27,7 @@ typedef struct place {
 
 /* ---- finding ---- */
 
-/* The N of /proc/self/fd/N, under any name of that folder; -1: the path is no such name. */
+/* The N of /proc/self/fd/N, under any name of that folder; -1: the path is not such a name. */
 static int descriptor_of(const char *path) {
     const char *name = strrchr(path, '/');
     char ours[NDP_PATH], its[NDP_PATH], *parent = ndp_path_parent(path);

@@ -126,7 +126,7 @@ bool ndp_ends_with(const char *text, const char *end);
 /* "1.5 GiB" into `out` (at least 16 bytes); returns `out`. */
 char *ndp_human_bytes(double bytes, char out[16]);
 
-/* The number that `n` <= 7 hexadecimal digits write; -1: one of them is no such digit. */
+/* The number that `n` <= 7 hexadecimal digits write; -1: one of them is not such a digit. */
 int32_t ndp_hex_number(const char *digits, int n);
 
 /* Offset of the first byte that is not valid UTF-8, or n. */

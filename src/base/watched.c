@@ -135,7 +135,7 @@ void ndp_file_watch_end(ndp_file_watch *w) { atomic_store(&w->begin, 0); }
 
 ndp_status ndp_file_watch_check(const ndp_file_watch *w, const char *path, size_t size) {
     struct stat now;
-    /* Truncation within the last page raises no signal. A new file under this name is no loss: ours still exists. */
+    /* Truncation within the last page raises no signal. A new file under this name loses nothing: ours still exists. */
     bool there = stat(path, &now) == 0 && now.st_dev == w->device && now.st_ino == w->inode;
     if (there && (size_t)now.st_size < size)
         return NDP_FAIL(NDP_EIO, "'%s' was cut from %zu to %lld bytes while it was in use; restore it and start again",

@@ -142,7 +142,7 @@ static ndp_status refuse_asides(const candidates *c) {
                     c->folder, (long long)c->aside);
 }
 
-/* Goes from the newest one to older ones: past all that are no folders, and past one damaged checkpoint. */
+/* Goes from the newest one to older ones: past all that are not folders, and past one damaged checkpoint. */
 static ndp_status choose_newest(const candidates *c, ndp_resume *r) {
     bad_one bad = {.at = -1}, it;
     if (c->n == 0)

@@ -147,7 +147,7 @@ static void live_line(char *out, size_t size, const ndp_metrics *m, int64_t step
 
 /* ---- lines ---- */
 
-/* The reader of a pipe ended, or a disk is full. That is no reason to lose a run. */
+/* The reader of a pipe ended, or a disk is full. A run is not lost for that. */
 static void warn_unwritable(cli_progress *p, int error) {
     if (!p->unwritable)
         fprintf(stderr,

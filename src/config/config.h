@@ -130,7 +130,7 @@ NDP_API ndp_status ndp_config_set(ndp_config *c, const char *assignment);
 NDP_API ndp_status ndp_config_check(const ndp_config *c);
 /* The number that data.mix gives to an entry of data.files, as text, borrowed; NULL: none. */
 const char *ndp_config_mix(const ndp_config *c, int file);
-/* NDP_EINVAL: data.mix is no number for each entry of data.files, or 0 for all. A part of ndp_config_check. */
+/* NDP_EINVAL: data.mix is not a number for each entry of data.files, or 0 for all. A part of ndp_config_check. */
 ndp_status ndp_config_check_mix(const ndp_config *c);
 
 /* The configuration with which an entry of data.files is read: `c` with the entry's own options, the text of files_own.

@@ -5,7 +5,7 @@
  * the sum over the threads. A piece is timed by the thread's CPU clock and by the wall's, and the longer time counts:
  * one in which another process got the core shows a lower rate and is never the best. Most pieces are over before that
  * happens, so busy neighbours do not lower the peak. The processor's frequency does: it depends on what all cores do,
- * and changes within milliseconds to minutes. A run therefore goes on measuring after every step.
+ * and changes within milliseconds to minutes. So a run measures after every step.
  *
  * A hyperthread counts as a core. Two measured threads that share a core share its units, and their sum is right. A
  * thread whose sibling idles during a piece shows the rate of the whole core, and the sum is then up to twice too high.

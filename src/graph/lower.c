@@ -61,7 +61,7 @@ static size_t append(size_t *total, size_t bytes) {
     return at;
 }
 
-/* The home of a root that is no boundary of the unit. */
+/* The home of a root that is not a boundary of the unit. */
 static home home_of(const lowering *l, int root, ndp_unit_program *p) {
     const ndp_value *v = &l->g->values[root];
     unsigned forward = l->uses[root] & 1u, input_grad = l->uses[root] & 2u, weight_grad = l->uses[root] & 4u;

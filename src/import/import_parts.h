@@ -149,7 +149,7 @@ const import_key *ndp_import_key(const import_table *const *tables, const char *
 /* Reads the keys of a mapping by the table's section; `name` is the mapping's own, "" at the top. */
 NDP_API ndp_status ndp_import_walk(ndp_import *m, struct fy_node *node, const char *section, const char *prefix,
                                    const char *name);
-/* Reads each item of a list; a value that is no list is the one item. */
+/* Reads each item of a list; a value that is not a list is the one item. */
 ndp_status ndp_import_items(ndp_import *m, struct fy_node *value, const char *name,
                             ndp_status (*each)(ndp_import *m, struct fy_node *item, const char *name));
 

@@ -30,7 +30,7 @@ typedef struct ndp_job {
  * the configuration. */
 NDP_API ndp_status ndp_job_init(const ndp_config *c, int world, ndp_job *out);
 void ndp_job_release(ndp_job *j);
-/* A part of ndp_job_init: finds the model's folder and its config.json. NDP_EINVAL: model.path is no folder. */
+/* A part of ndp_job_init: finds the model's folder and its config.json. NDP_EINVAL: model.path is not a folder. */
 ndp_status ndp_job_find_model(ndp_job *j);
 /* A part of ndp_job_init: the options of the model, for j->batch.micro_batch. */
 void ndp_job_choose_model(ndp_job *j);

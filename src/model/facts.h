@@ -103,7 +103,7 @@ int64_t ndp_facts_parameters(const ndp_facts *f);
  * three bands), `yarn` (arXiv:2309.00071), `longrope` (arXiv:2402.13753: divided by the short factors, or the long ones
  * for contexts beyond the original length). */
 void ndp_rope_frequencies(const ndp_rope *r, int64_t positions, double *out);
-/* The largest frequency for any context; NaN where one is no number. */
+/* The largest frequency for any context; NaN where one is not a number. */
 double ndp_rope_fastest(const ndp_rope *r);
 /* An operand of the rope op: `positions` rows of r->dim entries, cosines of dim / 2 angles, then sines, times the
  * amplitude; rounded from fp64 to fp32 (or kept, type fp64). `type`: an ndp_dtype. */

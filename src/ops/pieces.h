@@ -30,7 +30,7 @@ typedef struct ndp_piece_counts {
 ndp_piece_counts ndp_pieces_count(const ndp_segments *s, int shards, int index);
 /* Fills the table, as many rows of ndp_piece_columns(apart) without gaps. */
 void ndp_pieces_fill(const ndp_segments *s, int shards, int index, bool apart, int64_t *out);
-/* Where element `element` of the slice, which is no projection's, is in a second state without those. */
+/* Where element `element` of the slice, which belongs to no projection, is in a second state without those. */
 int64_t ndp_pieces_place(const ndp_segments *s, int shards, int index, int64_t element);
 
 /* Row i of a table. */
@@ -42,7 +42,7 @@ static inline int64_t ndp_piece_place(const ndp_view *pieces, const int64_t *pie
     return piece[state == 1 && pieces->cols > NDP_PIECE_PLACE ? NDP_PIECE_PLACE : NDP_PIECE_FIRST];
 }
 
-/* NDP_EBUG where `pieces` is no table; an absent one is an empty one. `op` names the op in the message. */
+/* NDP_EBUG where `pieces` is not a table; an absent one is an empty one. `op` names the op in the message. */
 ndp_status ndp_pieces_check(const char *op, const ndp_view *pieces);
 
 /* square_sum adds each piece in at most this many parts, whose sums are added in their order: threads only choose who

@@ -1,6 +1,7 @@
 /* The updates of optimizers: adamw, sgd, lion, muon. An update walks the pieces of a slice: arrays of as many elements
- * as the slice has, and knows of tensors only whether their weights decay. muon_momentum is no update, but has the form
- * of one: what it writes instead of weights is the direction that newton_schulz makes orthogonal and muon follows. */
+ * as the slice has; of a tensor it knows only whether its weights decay. muon_momentum is not an update, but has the
+ * form of one: what it writes instead of weights is the direction that newton_schulz makes orthogonal and muon follows.
+ */
 #include "ops/update.h"
 
 #include "ops/pieces.h"

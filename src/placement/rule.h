@@ -28,7 +28,7 @@ typedef struct ndp_rule {
     const ndp_call *c;
     const ndp_lane *lane;
     const int *buffers; /* of the unit, by slot: places in lane->tables */
-    int64_t real;       /* rows of a micro-batch that are no padding */
+    int64_t real;       /* rows of a micro-batch without padding */
     ndp_arena *arena;
     ndp_content in[NDP_OP_MAX_IN], out[NDP_OP_MAX_OUT];
     int index;         /* the call's */

@@ -1,7 +1,7 @@
 /* Rules of ops that mix rows: attention over the keys of one rank or of several, the exchange of rows for heads, and
  * convolutions.
  *
- * Attention over some of the keys is no summand: parts are merged by their log-sum-exp, and until all keys are in it
+ * Attention over some of the keys is not a summand: parts are merged by their log-sum-exp, and until all keys are in it
  * nothing else may read it (NDP_THING_KEYS). Its share is the measure of the keys. */
 #include "placement/rule.h"
 

@@ -1,5 +1,5 @@
 /* Rules of collectives inside units, from what all members hand in. Sums add shares: a sum of what every rank has
- * complete, or of one member's contribution twice, has a share that is no part of a whole. */
+ * complete, or of one member's contribution twice, has a share that is not a part of a whole. */
 #include "placement/rule.h"
 
 /* Rows of member i of `n`, one after another. */

@@ -161,7 +161,7 @@ ndp_status ndp_rule_norm_dw(ndp_rule *r) {
 
 /* ---- norms over columns of several ranks ---- */
 
-/* How many ranks count each column: attr.scale is 1 / (columns x copies). 0: it is no such number. */
+/* How many ranks count each column: attr.scale is 1 / (columns x copies). 0: it is not such a number. */
 static int64_t copies_of(const ndp_rule *r) {
     double copies = 1 / (r->c->attr.scale * (double)r->g->values[r->n->in[0]].view.cols);
     return copies >= 0.5 && fabs(copies - rint(copies)) < 1e-6 ? (int64_t)rint(copies) : 0;

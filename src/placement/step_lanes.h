@@ -12,7 +12,7 @@
  * step_scalars.c tokens, loss, norm
  * step_owners.c  updates
  * step_whole.c   updates of whole matrices
- * step_others.c  gradients in the slices of owners that are no lanes */
+ * step_others.c  gradients in the slices of owners that are not lanes */
 #ifndef NDP_PLACEMENT_STEP_LANES_H
 #define NDP_PLACEMENT_STEP_LANES_H
 

@@ -1,4 +1,4 @@
-/* The slices of owners that are no lanes.
+/* The slices of owners that are not lanes.
  *
  * A lane owns one slice of each buffer, and what it does with it is proven. The other owners of the group do the same
  * with theirs, but of other tensors: a sum may be complete in this slice and not in another. A reduce_scatter makes all

@@ -156,7 +156,7 @@ ndp_status ndp_class_escape(ndp_pattern *p, uint32_t *character) {
         return hexadecimal(p, 4, 4, character);
     if (ndp_pattern_accept(p, "x")) {
         NDP_TRY(hexadecimal(p, 1, 2, character));
-        return *character < 0x80 ? NDP_OK : ndp_pattern_fail(p, NDP_ENOTSUP, "\\x with a byte that is no character");
+        return *character < 0x80 ? NDP_OK : ndp_pattern_fail(p, NDP_ENOTSUP, "\\x with a byte that is not a character");
     }
     if (isalnum((unsigned char)*p->p))
         return ndp_pattern_fail(p, NDP_ENOTSUP, "an escape that is not supported");

@@ -392,7 +392,7 @@ static void a_save_without_the_lock(void **state) {
     ndp_lock_destroy(l);
 }
 
-/* ---- files that are no locks, calls that fail ---- */
+/* ---- files that are not locks, calls that fail ---- */
 
 static void no_locks(void **state) {
     static const char *const texts[] = {

@@ -45,7 +45,7 @@ run train job.yaml --transport local --set parallelism.dp_shard_size=1 --resume 
 code_is 2
 says err 'bad.jsonl:7: .*at byte 14'
 
-# Held-out files have their own lines; a file that is cut is no bad record.
+# Held-out files have their own lines; a cut file is not a bad record.
 # shellcheck disable=SC2086
 run train job.yaml $bad --transport local --set 'data.files=[text.txt]' --set 'data.validation_files=[bad.jsonl]'
 code_is 0

@@ -39,7 +39,7 @@ for transport in $(transports); do
     [ -z "$(ls "bad-$transport")" ] || fail "$(ls "bad-$transport") is left in the cache folder"
 done
 
-# Killed in the middle: what is left is no cache, and the next run builds one.
+# Killed in the middle: what is left is not a cache, and the next run builds one.
 case_of 'a run that is killed while it tokenizes'
 for i in 1 2 3 4 5 6 7 8; do cat records.jsonl; done >large.jsonl
 "$NDP_PROGRAM" train job.yaml --transport self --ranks 1 --set parallelism.dp_shard_size=1 \

@@ -57,7 +57,7 @@ wrong() {
     code_is 0
     lines wrong.md 1 "^[$] printf '%s.n' .*"
 }
-# Times of another run are no difference; all of them are taken on demand.
+# Times of another run are not a difference; all of them are taken on demand.
 cp page.md times.md
 check --short --update times.md
 code_is 0

@@ -262,7 +262,7 @@ static ndp_status groups_in_another_order(ndp_transport *t, ndp_comm *c) {
     return st;
 }
 
-/* Rank 1 works for longer than the rings need to be found: that is no ring. */
+/* Rank 1 works for longer than the rings need to be found: that is not a ring. */
 static ndp_status a_long_wait(ndp_transport *t, ndp_comm *c) {
     if (ndp_transport_rank(t) == 1)
         usleep(3000 * 1000);

@@ -54,7 +54,7 @@ static void it_is_not_doubled(void **state) {
     check(*state, "a.jsonl", "{\"text\":\"ab\"}\n", "</s>", &END, "[<s>ab</s>] | 1");
     check(*state, "a.jsonl", "{\"text\":\"ab\"}\n", "<|end|>", &END, "[<s>ab<|end|></s>] | 1");
     check(*state, "a.jsonl", "{\"text\":\"ab</s>\"}\n", "<|end|>", &END, "[<s>ab</s><|end|>] | 1");
-    /* An empty text has none: it is no document that ended. */
+    /* An empty text has none: it is not a document that ended. */
     check(*state, "a.jsonl", "{\"text\":\"\"}\n{\"text\":\"b\"}\n", NULL, &END, "[<s>b</s>] | 1");
 }
 

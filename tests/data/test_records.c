@@ -138,7 +138,7 @@ static void messages_of_other_programs(void **state) {
         {"{\"messages\":[{\"from\":\"critic\",\"value\":\"ab\"}]}", "a.jsonl:1: message 1 has the role 'critic'"},
         {"{\"messages\":[" TURN("\"user\"", "[{\"type\":\"text\",\"text\":\"a\"},{\"type\":\"image_url\"}]") "]}",
          "a.jsonl:1: part 2 of the content of message 1 is of the type 'image_url'; only parts of the type 'text'"},
-        {"{\"messages\":[" TURN("\"user\"", "[\"a\"]") "]}", "part 1 of the content of message 1 is no object"},
+        {"{\"messages\":[" TURN("\"user\"", "[\"a\"]") "]}", "part 1 of the content of message 1 is not an object"},
         {"{\"messages\":[" TURN("\"user\"", "[{\"type\":\"text\"}]") "]}", "a.jsonl:1: 'text' is not a string"},
         {"{\"messages\":[" TURN("\"user\"", "{}") "]}",
          "a.jsonl:1: message 1 has no 'content' that is a string or a list of texts"},
@@ -157,7 +157,7 @@ static void messages_of_other_programs(void **state) {
     free(want);
 }
 
-/* Bytes that are no text, or not quite. */
+/* Bytes that are not a text, or not quite. */
 static void bytes_of_other_programs(void **state) {
     const fixture *f = *state;
     const ndp_record_format texts = {.chat = NULL};
@@ -199,7 +199,7 @@ static void ids_that_the_model_has_not(void **state) {
     free(file);
 }
 
-/* A line of 200 MB is no record; as a text it is a document like any other. */
+/* A line of 200 MB is not a record; as a text it is a document like any other. */
 static void a_line_of_200_megabytes(void **state) {
     const fixture *f = *state;
     size_t n = 200u << 20;

@@ -328,7 +328,7 @@ static void die(void *user, uint64_t done, uint64_t total) {
         raise(SIGKILL);
 }
 
-/* What a killed run leaves is no cache, and the next one removes it; what a living run has is left alone. */
+/* What a killed run leaves is not a cache, and the next one removes it; what a living run has is left alone. */
 static void killed_in_the_middle(void **state) {
     const fixture *f = *state;
     char *folder = ndp_format("%s/c", f->folder);

@@ -82,7 +82,7 @@ static void memory_is_zero_and_what_does_not_fit_is_refused_with_numbers(void **
         assert_int_equal(((char *)pinned)[i], 0);
     CHECK_FAILS(ndp_gpu_memory_map(c, (size_t)65 << 30, NDP_MEMORY_DEVICE, &huge), NDP_ENOMEM,
                 "cannot take 65.00 GiB (69793218560 bytes) of GPU 0: 64.00 of its 64.00 GiB are free");
-    void *more; /* that was no error of the context */
+    void *more; /* that was not an error of the context */
     CHECK_OK(ndp_gpu_memory_map(c, 0, NDP_MEMORY_DEVICE, &more));
     ndp_gpu_memory_unmap(c, more, 0, NDP_MEMORY_DEVICE);
     ndp_gpu_memory_unmap(c, data, 1000, NDP_MEMORY_DEVICE);

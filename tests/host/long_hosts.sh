@@ -116,7 +116,7 @@ lines err 1 '^ndparallel'
 says err "^ndparallel: .*'text.txt'"
 cp "$NDP_SOURCE_DIR/README.md" text.txt
 
-# What every host has of its own is no place for a run, or for the program.
+# What every host has of its own is not a place for a run, or for the program.
 run train job.yaml --set train.output_dir=/dev/shm/run --set parallelism.tp_size=2 --hostfile two
 code_is 1
 lines err 1 '^ndparallel'

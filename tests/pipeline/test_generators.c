@@ -151,8 +151,8 @@ static void none_is_slower_than_1f1b(void **state) {
 
 /* ---- memory ---- */
 
-/* What rank i holds at most, in micro-batches. An interleaved rank holds more if the micro-batches are no multiple of
- * the ranks: its groups are then larger than p (looped.c). */
+/* What rank i holds at most, in micro-batches. An interleaved rank holds more if the micro-batches are not a multiple
+ * of the ranks: its groups are then larger than p (looped.c). */
 static double most_held(ndp_pipeline_kind kind, int p, int v, int m, int i) {
     int groups = m / p, group = groups ? (m + groups - 1) / groups : m;
     switch (kind) {

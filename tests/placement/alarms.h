@@ -153,7 +153,7 @@ static inline void check_pipelines(alarms *a, const char *folder) {
     }
 }
 
-/* A model that is no decoder, on the data axes. */
+/* A model that is not a decoder, on the data axes. */
 static inline void check_convolutions(alarms *a) {
     for (int i = 0; i < 8; i++) {
         planned w = {.n = 0};

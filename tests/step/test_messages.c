@@ -64,7 +64,7 @@ static ndp_instr *wait_of(const staged *s, int rank, const ndp_instr *begin) {
     return &((ndp_program *)s->programs[rank])->instrs[begin->call.partner];
 }
 
-/* An instruction that is no communication: the first kernel of the program. */
+/* An instruction that is not a communication: the first kernel of the program. */
 static ndp_instr a_kernel(const staged *s, int rank) {
     const ndp_instr *in = s->programs[rank]->instrs;
     while (!ndp_instr_is(in, NDP_CALL_KERNEL))

@@ -122,7 +122,7 @@ static void what_would_be_misread_is_refused(void **state) {
         {"a\\", NDP_EFORMAT, "a backslash at the end"},
         {"\\x{110000}", NDP_EFORMAT, "not the number of a character"},
         {"\\ud800", NDP_EFORMAT, "not the number of a character"},
-        {"\\xe4", NDP_ENOTSUP, "a byte that is no character"},
+        {"\\xe4", NDP_ENOTSUP, "a byte that is not a character"},
         {"\\p{Klingon}", NDP_ENOTSUP, "a property that is not known"},
         {"\\pL", NDP_EFORMAT, "in braces"},
         {"\\g<1>", NDP_ENOTSUP, "an escape that is not supported"},

@@ -3,7 +3,7 @@
 #include "train/guarded_trainer.h"
 #include "train/tiny_model.h"
 
-/* Numbers and keys that an export has no reason to change, in an order that is no one's default. */
+/* Numbers and keys that an export has no reason to change, in an order that is not a default. */
 static const char others[] =
     "\"zeta\": {\"b\": [1, 2.50, 1e-7], \"a\": null}, \"model_type\": \"llama\", \"vocab_size\": 260, "
     "\"tie_word_embeddings\": false, \"hidden_size\": 16, \"num_hidden_layers\": 2, \"num_attention_heads\": 4, "

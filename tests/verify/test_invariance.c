@@ -87,7 +87,8 @@ static void muon(subject s) {
 static void stories_muon(void **state) { muon(stories_subject(*state, "stories260K fp32 Muon", "fp32")); }
 static void odd_muon(void **state) { muon(odd_subject(*state, "odd fp32 Muon", "fp32")); }
 
-/* Rows that are no multiple of an attention block: cutting the batch on one rank moves the blocks, as the axes do. */
+/* Rows that are not a multiple of an attention block: cutting the batch on one rank moves the blocks, as the axes do.
+ */
 static void odd_bf16(void **state) {
     family f = {.s = odd_subject(*state, "odd bf16", "bf16")};
     f.s.steps = 3, f.s.length = 91;

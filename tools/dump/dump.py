@@ -61,7 +61,7 @@ def share(rows, index, of, device="cpu"):
 
 
 def tokens_of(labels):
-    """The number of labels that count: transformers moves them by one, so a row's first label is no target."""
+    """The number of labels that count: transformers moves them by one, so a row's first label is not a target."""
     return (labels[:, 1:] != IGNORED).sum()
 
 

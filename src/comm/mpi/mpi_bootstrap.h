@@ -34,7 +34,7 @@ static inline size_t ndp_mpi_journal_bytes(const ndp_mpi_transport *t) {
  */
 ndp_status ndp_mpi_private_health(ndp_mpi_transport *t);
 /* Collective over t->world. node: the lowest rank of this rank's node; wanted: memory is to be shared. Fills in the
- * fields of `t` that depend on other ranks. If memory cannot be shared, that is no error: t->base.note says why. */
+ * fields of `t` that depend on other ranks. If memory cannot be shared, that is not an error: t->base.note says why. */
 ndp_status ndp_mpi_bootstrap(ndp_mpi_transport *t, int node, bool wanted);
 
 #endif

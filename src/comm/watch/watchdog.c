@@ -259,7 +259,7 @@ ndp_status ndp_watchdog_find_missing(ndp_watchdog *v, const ndp_expected_op *e, 
 
 /* ---- processes ---- */
 
-/* Whether a process runs: it exists and is no zombie. */
+/* Whether a process runs: it exists and is not a zombie. */
 static bool process_runs(uint32_t process) {
     char path[32], text[256] = "";
     snprintf(path, sizeof path, "/proc/%u/stat", process);

@@ -76,7 +76,7 @@ static ndp_status join_parts(struct json_object *parts, const char *where, const
         if (!object || (type && strcmp(json_object_get_string(type), "text") != 0))
             return NDP_FAIL(NDP_ENOTSUP,
                             "%s: part %zu of the content of %s is %s%.40s%s; only parts of the type 'text' are read",
-                            where, k + 1, what, object ? "of the type '" : "no object",
+                            where, k + 1, what, object ? "of the type '" : "not an object",
                             object ? json_object_get_string(type) : "", object ? "'" : "");
         ndp_span text = {NULL, 0};
         NDP_TRY(ndp_record_check_part(part, where, k, what));

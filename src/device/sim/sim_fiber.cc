@@ -27,7 +27,7 @@ char *ndp_sim_stack_map(void) {
     return (char *)base + GUARD_BYTES;
 }
 
-/* What is mapped there next is no stack: AddressSanitizer forgets the frames of this one. */
+/* What is mapped there next is not a stack: AddressSanitizer forgets the frames of this one. */
 void ndp_sim_stack_unmap(char *stack) {
     ASAN(__asan_unpoison_memory_region(stack, STACK_BYTES));
     munmap(stack - GUARD_BYTES, GUARD_BYTES + STACK_BYTES);

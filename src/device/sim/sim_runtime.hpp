@@ -4,7 +4,7 @@
 
 #include <cuda_runtime.h>
 
-/* Submits an operation of the device that is no kernel; it runs when the stream is waited for. */
+/* Submits an operation of the device that is not a kernel; it runs when the stream is waited for. */
 void ndp_sim_submit(cudaStream_t s, std::function<void()> op);
 
 #endif

@@ -85,7 +85,7 @@ static matrices matrices_of(const ndp_op_call *c) {
 }
 
 static size_t scratch_newton_schulz(const ndp_op_call *c) {
-    const ndp_view &x = c->in[0]; /* its products are no larger */
+    const ndp_view &x = c->in[0]; /* its products are not larger */
     return own_bytes(x) + ndp_cuda_product_scratch(x, c->exec);
 }
 
