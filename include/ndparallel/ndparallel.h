@@ -308,8 +308,7 @@ typedef struct ndp_plan_opts {
 /* What a run would do and need, for a world of any size, without starting ranks or loading weights: config.json is
  * enough. With `data` the model's weights must exist (NDP_EIO), the tokenizer and all data files are opened, and the
  * first 100 records or 1 MiB of each source are rendered and tokenized; the text then also has the run's lines about
- * its data. Writes nothing but `schedule`, `timeline` and
- * `layout_picture`. */
+ * its data. Writes nothing but `schedule`, `timeline` and `layout_picture`. */
 NDP_API ndp_status ndp_plan(const ndp_config *c, const ndp_plan_opts *o, char **text);
 
 /* ---- verifying layouts: does a layout compute what one rank computes? ---- */
@@ -447,9 +446,9 @@ double ndp_bits_per_byte(const ndp_evaluation *e);
 /* Scores the documents of files, each on its own. A document that is longer than a window is scored in several, each of
  * which predicts its tokens that the one before does not have, as the perplexity guide of transformers does. A window
  * predicts all of its tokens but the first, so with a stride below the window's length every token of a document but
- * the first is predicted once. *all: the result for all files together; *files (may be NULL): an
- * array with that of each of o->data_count, which the caller frees. Prints a line on stderr if config.json ties the
- * head to the embedding but the weights contain a different head, which is then used, as in transformers. */
+ * the first is predicted once. *all: the result for all files together; *files (may be NULL): an array with that of
+ * each of o->data_count, which the caller frees. Prints a line on stderr if config.json ties the head to the embedding
+ * but the weights contain a different head, which is then used, as in transformers. */
 NDP_API ndp_status ndp_evaluate(const ndp_evaluate_opts *o, ndp_evaluation *all, ndp_evaluation **files);
 /* True for the folder of a run (train.output_dir), not of a model: it has a job.yaml and no config.json. */
 NDP_API bool ndp_is_run_folder(const char *folder);

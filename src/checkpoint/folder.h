@@ -53,8 +53,7 @@ typedef bool ndp_weights_ignore(const char *name, void *arg);
 NDP_API ndp_status ndp_weights_compare(const ndp_weights *w, const ndp_tensor_spec *expected, int n,
                                        ndp_weights_ignore *ignore, void *arg, ndp_str *out);
 /* Checks that the folder contains exactly the tensors `expected`: NDP_EFORMAT says in one message what is wrong.
- * Buffers
- * "...rotary_emb.inv_freq" are always ignored, others if `ignore` (may be NULL) says so. */
+ * Buffers "...rotary_emb.inv_freq" are always ignored, others if `ignore` (may be NULL) says so. */
 NDP_API ndp_status ndp_weights_check(const ndp_weights *w, const ndp_tensor_spec *expected, int n,
                                      ndp_weights_ignore *ignore, void *arg);
 

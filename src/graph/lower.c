@@ -80,8 +80,8 @@ static home home_of(const lowering *l, int root, ndp_unit_program *p) {
     return (home){NDP_BASE_WORK, 0};
 }
 
-/* Gives every root its home. Boundary values have blocks of their own; values in work memory get
- * their offset later, phase by phase. */
+/* Gives every root its home. Boundary values have blocks of their own; values in work memory get their offset later,
+ * phase by phase. */
 static ndp_status find_homes(lowering *l, ndp_unit_program *p) {
     const ndp_graph *g = l->g;
     const int boundary[4] = {root_of(g, g->input), root_of(g, g->output), root_of(g, g->grad_output),

@@ -1,6 +1,6 @@
-/* Settings that depend on several keys of a file: layout, global batch, precision. Called once the
- * whole file is read. The rules are those of the programs: Axolotl's utils/distributed.py and core/builders,
- * Accelerate's parallelism_config.py. */
+/* Settings that depend on several keys of a file: layout, global batch, precision. Called once the whole file is read.
+ * The rules are those of the programs: Axolotl's utils/distributed.py and core/builders, Accelerate's
+ * parallelism_config.py. */
 #include "base/hub.h"
 #include "import/import_parts.h"
 

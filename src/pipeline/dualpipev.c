@@ -4,9 +4,8 @@
  *
  * Weight gradients are apart only where they fill bubbles: at the start, after the first input gradients of local stage
  * 1, and at the end, where the last rank has p of them left. With W <= F the bubble is (p-1)(F+I-W)/2. If (p-1) I > p
- * F, it is
- * ((p-1) I - p F)/2 longer: the last rank has memory for 2p+1 forwards, and the first input gradient reaches it later
- * than it has run these. The form is for at least 2p micro-batches. */
+ * F, it is ((p-1) I - p F)/2 longer: the last rank has memory for 2p+1 forwards, and the first input gradient reaches
+ * it later than it has run these. The form is for at least 2p micro-batches. */
 #include "pipeline/row.h"
 
 void ndp_row_dualpipev(ndp_row_writer *w) {

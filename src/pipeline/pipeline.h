@@ -33,10 +33,9 @@ char ndp_action_letter(ndp_action a);
 typedef enum ndp_stage_map { NDP_STAGES_LOOP, NDP_STAGES_V } ndp_stage_map;
 
 /* All schedules, listed here only: X(NAME, name, MAP, LEAST, MOST, "help"). A generator, ndp_row_NAME (row.h), makes
- * each but the last. LEAST and MOST bound the virtual stages,
- * the stages on each rank. The bubble is per rank and step, for equal stages, W <= F and at least p micro-batches
- * (dualpipev: 2p); F, I and W are the times of a rank's forward, input gradient and weight gradient for one
- * micro-batch, v its virtual stages. */
+ * each but the last. LEAST and MOST bound the virtual stages, the stages on each rank. The bubble is per rank and step,
+ * for equal stages, W <= F and at least p micro-batches (dualpipev: 2p); F, I and W are the times of a rank's forward,
+ * input gradient and weight gradient for one micro-batch, v its virtual stages. */
 #define NDP_GENERATED_PIPELINES(X)                                                                                     \
     X(GPIPE, gpipe, LOOP, 1, 1, "all forwards, then all backwards; bubble (p-1)(F+I+W), holds every micro-batch")      \
     X(1F1B, 1f1b, LOOP, 1, 1, "one forward, one backward; bubble (p-1)(F+I+W), holds p micro-batches")                 \

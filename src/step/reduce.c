@@ -1,7 +1,6 @@
-/* Reductions of gradients: to their owners (reduce_scatter), over the replicas (all_reduce), and, at the end, over
- * the other groups whose ranks hold the same parameters (segment.sums). The builder
- * calls ndp_reduce_plan once, ndp_reduce_bind and ndp_reduce_after for each run, and ndp_reduce_finish and
- * ndp_reduce_copies after the last one.
+/* Reductions of gradients: to their owners (reduce_scatter), over the replicas (all_reduce), and, at the end, over the
+ * other groups whose ranks hold the same parameters (segment.sums). The builder calls ndp_reduce_plan once,
+ * ndp_reduce_bind and ndp_reduce_after for each run, and ndp_reduce_finish and ndp_reduce_copies after the last one.
  *
  * A pipeline of two: a reduction is waited for when the next one begins, so it overlaps with the backward of a unit.
  *

@@ -42,9 +42,9 @@ typedef struct ndp_tracks {
     int n;
 } ndp_tracks;
 
-/* Matches the programs of `n` ranks of one world, all or some; borrows them. Of repeated ranges, the iterations
- * that `visits` says. Release in any case. NDP_ENOMEM; NDP_EBUG
- * names both sides of what differs: kind, bytes, buffer, order. */
+/* Matches the programs of `n` ranks of one world, all or some; borrows them. Of repeated ranges, the iterations that
+ * `visits` says. Release in any case. NDP_ENOMEM; NDP_EBUG names both sides of what differs: kind, bytes, buffer,
+ * order. */
 NDP_API ndp_status ndp_tracks_match(const ndp_program *const *programs, int n, ndp_visits visits, ndp_tracks *out);
 void ndp_tracks_release(ndp_tracks *t);
 

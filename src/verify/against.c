@@ -201,8 +201,7 @@ static ndp_status judge(const ndp_config *c, const ndp_against_opts *o, const nd
 
 /* ---- before anything runs ---- */
 
-/* Sums that are in memory at once: ours and two that are tried, or the weights before and after
- * updates. */
+/* Sums that are in memory at once: ours and two that are tried, or the weights before and after updates. */
 enum { SUMS = 4 };
 
 /* Bytes of the rank that makes the update. */

@@ -23,8 +23,8 @@ NDP_API ndp_status ndp_compare_updates(const ndp_comparison *c, ndp_against *out
 /* NDP_EINVAL: there are weights, but no learning rate that the update of the dump had. */
 NDP_API ndp_status ndp_check_update(const ndp_config *c, const ndp_dump *d);
 
-/* logits.c: compares the logits, if the dump has some, where a token is predicted, and says so if nothing
- * else differs. Computes each row once more. */
+/* logits.c: compares the logits, if the dump has some, where a token is predicted, and says so if nothing else differs.
+ * Computes each row once more. */
 NDP_API ndp_status ndp_compare_logits(const ndp_comparison *c, ndp_against *out);
 
 /* Adds a line to out->causes, formatted as by printf. */

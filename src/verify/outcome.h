@@ -64,14 +64,13 @@ enum { NDP_SPREAD_RUNS = NDP_SPREAD_CUTS + NDP_SPLITS + 1 };
 int ndp_spread_runs(const ndp_bounds *b, int global_batch, ndp_spread_run runs[NDP_SPREAD_RUNS]);
 
 /* Raises the bounds, but those of the gradients of step 1 that have a number: no update came before them. To the larger
- * of b->spreads times the largest difference between any two of the runs, and b->roundings times
- * the largest difference of any of them from the last, which is in fp32. Two runs whose roundings are independent
- * differ by sqrt(2) times what bf16 is off by; two that round differently in one row of a hundred, by an eighth of it.
- * Where it is that few, the spread of a few runs is a matter of luck, and the distance from fp32 is not.
- * Gradients have one bound for each tensor of a layer (the largest of all layers): where they nearly cancel they are
- * far noisier than others, for which that bound would be blind. Weights are compared all together: AdamW makes a whole
- * step of a gradient near 0, of either sign, and in a tensor that starts as zeros (a norm's offset, a bias) a few such
- * elements would decide. */
+ * of b->spreads times the largest difference between any two of the runs, and b->roundings times the largest difference
+ * of any of them from the last, which is in fp32. Two runs whose roundings are independent differ by sqrt(2) times what
+ * bf16 is off by; two that round differently in one row of a hundred, by an eighth of it. Where it is that few, the
+ * spread of a few runs is a matter of luck, and the distance from fp32 is not. Gradients have one bound for each tensor
+ * of a layer (the largest of all layers): where they nearly cancel they are far noisier than others, for which that
+ * bound would be blind. Weights are compared all together: AdamW makes a whole step of a gradient near 0, of either
+ * sign, and in a tensor that starts as zeros (a norm's offset, a bias) a few such elements would decide. */
 NDP_API ndp_status ndp_bounds_measure(ndp_bounds *b, const ndp_outcome *runs, int n);
 /* Whether the names of two tensors are equal except for numbers: of the same tensor in all layers. */
 bool ndp_names_of_one_kind(const char *a, const char *b);

@@ -41,14 +41,17 @@
  *   WAITING ---- done: ndp_journal_wait_end -------------------------> DONE
  *    |    ^ \--- another rank failed: ndp_health_check --------------> NDP_ECOMM "rank 2 failed: ..."
  *    |    |  \-- the peer has left: ndp_watchdog_left ---------------> NDP_ECOMM "rank 2 left the run ..."
- *    |    |   \- time limit: ndp_watchdog_timeout -------------------> NDP_ECOMM "... all other ranks have begun it
- * ..." |    | |    | the missing rank has begun the operation: ndp_watchdog_find_missing,
- * ndp_journal_set_blocked_on(-1) |    | | an edge is known: ndp_journal_set_blocked_on, after |   gates:
- * ndp_watchdog_peer_wait v   MPI: ndp_watchdog_find_missing (a remote peer: ndp_state_query_send, later
- * ndp_state_query_serve) BLOCKED ---- done, failed, left: as above
+ *    |    |   \- time limit: ndp_watchdog_timeout -------------------> NDP_ECOMM "... all other ranks have begun ..."
+ *    |    |
+ *    |    | the missing rank has begun the operation: ndp_watchdog_find_missing, ndp_journal_set_blocked_on(-1)
+ *    |    |
+ *    | an edge is known: ndp_journal_set_blocked_on, after
+ *    |   gates: ndp_watchdog_peer_wait
+ *    v   MPI:   ndp_watchdog_find_missing (a remote peer: ndp_state_query_send, later ndp_state_query_serve)
+ *   BLOCKED ---- done, failed, left: as above
  *           \--- a closed cycle: ndp_watchdog_find_cycle -----------> NDP_ECOMM "ranks wait for each other ..."
  *            |\- the peer's process has died: check_process --------> NDP_ECOMM "rank 2 (process 71) has died ..."
- *            \-- time limit: ndp_watchdog_timeout -----------------> NDP_ECOMM "... rank 3 has not arrived ..."
+ *            \-- time limit: ndp_watchdog_timeout ------------------> NDP_ECOMM "... rank 3 has not arrived ..."
  *
  * The rank that gets an error first records it (ndp_health_fail, ndp_state_query_send_failure); the waits of all others
  * then return that error by ndp_health_check.

@@ -1,9 +1,9 @@
 /* One attention call, cut into tasks.
  *
- * The rows of a kv head are the query rows of all heads that share it: row r is token r / group, head
- * kv * group + r % group. So packed keys and values serve the whole group, and a single token (decoding) still fills
- * lanes. Rows go in blocks of NDP_ATT_ROWS, keys in blocks of NDP_ATT_KEYS (fewer with split sums); a task is a few
- * consecutive row blocks of one kv head, from the last rows (with a causal mask the costly ones) to the first.
+ * The rows of a kv head are the query rows of all heads that share it: row r is token r / group, head kv * group + r %
+ * group. So packed keys and values serve the whole group, and a single token (decoding) still fills lanes. Rows go in
+ * blocks of NDP_ATT_ROWS, keys in blocks of NDP_ATT_KEYS (fewer with split sums); a task is a few consecutive row
+ * blocks of one kv head, from the last rows (with a causal mask the costly ones) to the first.
  *
  * Arithmetic is fp32, and bf16 operands are widened when they are packed. The exception are processors with tiles or a
  * fast dpbf16ps (ndp_cpu_bf16_way, cpu_attention_bf16.h): there products are of bf16 numbers, summed in fp32.

@@ -1,6 +1,6 @@
-/* Our own matrix products: one table an instruction set. cpu_gemm.c chooses between them and oneDNN. All storage
- * orders are as fast as the best one; the kernels allocate nothing, and their results do not depend on
- * the number of threads. */
+/* Our own matrix products: one table an instruction set. cpu_gemm.c chooses between them and oneDNN. All storage orders
+ * are as fast as the best one; the kernels allocate nothing, and their results do not depend on the number of threads.
+ */
 #ifndef NDP_OPS_CPU_CPU_GEMM_KERNEL_H
 #define NDP_OPS_CPU_CPU_GEMM_KERNEL_H
 

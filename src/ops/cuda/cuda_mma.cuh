@@ -2,10 +2,13 @@
  * memory.
  *
  * A product is of 16 x 16 by 16 x 8, summed in fp32. A warp holds its operands and its result in fragments, some
- * elements in each lane; with g = lane / 4 and i = 2 (lane % 4), lane's are: a [16 x 16], 4 pairs     rows g, g + 8, g,
- * g + 8; columns i, i + 1 in the first two pairs, i + 8, i + 9 in the others b [16 x 8], 2 pairs      column g; rows i,
- * i + 1 and i + 8, i + 9 d [16 x 8], 4 floats     row g, columns i, i + 1; row g + 8, columns i, i + 1 All lanes of a
- * warp take part in each function whose name says mma or fragment. */
+ * elements in each lane; with g = lane / 4 and i = 2 (lane % 4), those of a lane are:
+ *
+ *   a [16 x 16], 4 pairs    rows g, g + 8, g, g + 8; columns i, i + 1 in the first two pairs, i + 8, i + 9 in the
+ * others b [16 x 8], 2 pairs     column g; rows i, i + 1 and i + 8, i + 9 d [16 x 8], 4 floats    row g, columns i, i +
+ * 1; row g + 8, columns i, i + 1
+ *
+ * All lanes of a warp take part in each function whose name says mma or fragment. */
 #ifndef NDP_OPS_CUDA_CUDA_MMA_CUH
 #define NDP_OPS_CUDA_CUDA_MMA_CUH
 

@@ -1,5 +1,5 @@
-/* Matrix products of the devices `cuda` and `sim`: by cuBLASLt, in fp32 (tf32 only where exec->tf32 allows
- * it) from fp32 or bf16 operands. */
+/* Matrix products of the devices `cuda` and `sim`: by cuBLASLt, in fp32 (tf32 only where exec->tf32 allows it) from
+ * fp32 or bf16 operands. */
 #ifndef NDP_OPS_CUDA_CUDA_PRODUCT_HPP
 #define NDP_OPS_CUDA_CUDA_PRODUCT_HPP
 
