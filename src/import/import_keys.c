@@ -1,5 +1,5 @@
 /* The keys of another program as Markdown tables: what each becomes here, or why it becomes nothing. Everything is read
- * from the tables that an import goes by, so the two cannot differ. Keys with the same answer share a row. */
+ * from the tables that an import uses, so the two cannot differ. Keys with the same answer share a row. */
 #include "import/import_table.h"
 #include "import/import_targets.h"
 
