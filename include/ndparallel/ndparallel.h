@@ -85,8 +85,9 @@ NDP_API ndp_status ndp_config_text(const ndp_config *c, char **yaml);
 NDP_API ndp_status ndp_config_keys(char **text);
 /* How ndp_config_describe writes keys. */
 typedef enum ndp_keys_format {
-    NDP_KEYS_TEXT,    /* lines: meaning, values, default, what reads the key, what a resumed run may change */
-    NDP_KEYS_MARKDOWN /* rows of one table: key, values, default, meaning */
+    NDP_KEYS_TEXT,     /* lines: meaning, values, default, what reads the key, what a resumed run may change */
+    NDP_KEYS_MARKDOWN, /* rows of one table: key, values, default, meaning */
+    NDP_KEYS_JSON      /* all of it, as one line: {"keys": [{"key": "optimizer.lr", ...}, ...]} */
 } ndp_keys_format;
 /* The meaning of the named keys: "optimizer.lr", "lr" if only one section has it, "optimizer" for a section; n 0: all
  * keys. NDP_EINVAL: an unknown name, with the nearest one. */
@@ -302,9 +303,10 @@ typedef struct ndp_plan_opts {
     const char *timeline;   /* a path: simulate a step, write it as `trace` of ndp_train_opts does; NULL: no */
     const char *placements; /* a unit's name: print what a rank has of each of its values; "": of all; NULL: no */
     const char *layout_picture; /* a path (.svg): draw what each rank holds; NULL: no */
+    bool json;                  /* the text is one line of JSON; not with `program` or `placements` */
 } ndp_plan_opts;
 #define NDP_PLAN_OPTS_INIT                                                                                             \
-    { -1, 0, false, false, NULL, NULL, NULL, NULL }
+    { -1, 0, false, false, NULL, NULL, NULL, NULL, false }
 /* What a run would do and need, for a world of any size, without starting ranks or loading weights: config.json is
  * enough. With `data` the model's weights must exist (NDP_EIO), the tokenizer and all data files are opened, and the
  * first 100 records or 1 MiB of each source are rendered and tokenized; the text then also has the run's lines about
@@ -555,6 +557,8 @@ NDP_API ndp_status ndp_tokenize(const ndp_tokenize_opts *o, bool (*emit)(void *u
 
 /* Version, processor, cores, memory, libraries, transports and GPUs, for bug reports. */
 NDP_API ndp_status ndp_env(char **text);
+/* The same as one line of JSON. */
+NDP_API ndp_status ndp_env_json(char **json);
 
 #pragma GCC visibility pop
 #ifdef __cplusplus

@@ -228,11 +228,3 @@ const char *ndp_json_text(struct json_object *value) {
     const char *text = json_object_get_string(value);
     return strlen(text) == (size_t)json_object_get_string_len(value) ? text : NULL;
 }
-
-void ndp_json_quote(ndp_str *out, const char *text) {
-    struct json_object *o = json_object_new_string(text);
-    const char *quoted = o ? json_object_to_json_string_ext(o, JSON_C_TO_STRING_NOSLASHESCAPE) : NULL;
-    out->failed |= !quoted;
-    ndp_str_add(out, quoted ? quoted : "");
-    json_object_put(o);
-}

@@ -24,9 +24,6 @@ ndp_status ndp_json_bool(struct json_object *o, const char *what, const char *ke
 /* Borrowed from the object. A string with a zero character, which C would truncate, is rejected as well. */
 ndp_status ndp_json_string(struct json_object *o, const char *what, const char *key, const char **out);
 
-/* Appends a text as a JSON string, in quotes. */
-void ndp_json_quote(ndp_str *out, const char *text);
-
 /* The text of a string, borrowed; NULL: any other value, or a string with a zero character. */
 const char *ndp_json_text(struct json_object *value);
 

@@ -2,6 +2,7 @@
  * missing members are damage, so that no flipped byte goes unnoticed. */
 #include "checkpoint/manifest.h"
 
+#include "base/json_write.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

@@ -3,6 +3,7 @@
  * and exchange.c (join, write). */
 #include "base/fault.h"
 #include "base/json.h"
+#include "base/json_write.h"
 #include "base/text.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/safetensors_types.h"

@@ -1,5 +1,6 @@
 /* Errors and output, for all commands. */
 #include "cli/cli.h"
+#include "cli/exit_codes.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -11,14 +12,14 @@
 int cli_exit_code(ndp_status st) {
     switch (st) {
     case NDP_OK:
-        return 0;
+        return CLI_EXIT_DONE;
     case NDP_EINVAL:
     case NDP_EFORMAT:
-        return 2;
+        return CLI_EXIT_MISTAKE;
     case NDP_EINTR:
-        return 130;
+        return CLI_EXIT_STOPPED;
     default:
-        return 1;
+        return CLI_EXIT_FAILED;
     }
 }
 
@@ -40,7 +41,7 @@ int cli_end_output(int code) {
     if (fflush(stdout) == 0 && !ferror(stdout))
         return code;
     fprintf(stderr, "ndparallel: cannot write the output: %s\n", strerror(errno ? errno : EIO));
-    return code ? code : 1;
+    return code ? code : CLI_EXIT_FAILED;
 }
 
 int cli_print(ndp_status st, char *text, bool debug) {
@@ -51,4 +52,13 @@ int cli_print(ndp_status st, char *text, bool debug) {
     int code = cli_end_output(0); /* before free, which may set errno */
     free(text);
     return code;
+}
+
+void cli_print_json(ndp_json_out *o) {
+    if (o->text.failed) {
+        fprintf(stderr, "ndparallel: %s\n", strerror(ENOMEM));
+        exit(CLI_EXIT_FAILED);
+    }
+    printf("%s\n", o->text.data);
+    ndp_str_release(&o->text);
 }

@@ -1,13 +1,14 @@
-/* What the commands share. The program uses only the public header of the library. */
+/* What the commands share. The program uses only the public header of the library, and its writer of JSON. */
 #ifndef NDP_CLI_CLI_H
 #define NDP_CLI_CLI_H
 
+#include "base/json_write.h"
 #include <argp.h>
 #include <ndparallel/ndparallel.h>
 
 /* ---- errors ---- */
 
-/* 0: success; 2: an error of the user; 130: stopped by a signal, after saving; 1: everything else. */
+/* One of exit_codes.h. */
 int cli_exit_code(ndp_status st);
 /* Prints the thread's last error on stderr, "ndparallel: message"; with `debug`, or for a bug, also where it came from.
  * Returns the exit code. */
@@ -118,5 +119,10 @@ int cli_launch(ndp_launch_opts *o, bool live, bool debug, const ndp_config *save
 int cli_end_output(int code);
 /* Prints and frees a text from the library. Returns the exit code. */
 int cli_print(ndp_status st, char *text, bool debug);
+/* Prints a value as one line, and releases it. */
+void cli_print_json(ndp_json_out *o);
+/* The option --json of a command whose arguments have `bool member`. */
+#define CLI_JSON(arguments, member)                                                                                    \
+    { "json", 0, NULL, "Print the result as one line of JSON", CLI_FLAG(arguments, member) }
 
 #endif

@@ -1,5 +1,6 @@
 /* ndparallel checkpoint: lists, verifies, exports and removes the checkpoints of a run. */
 #include "cli/commands.h"
+#include "cli/exit_codes.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -13,7 +14,7 @@ typedef struct checkpoint_arguments {
     const char **steps; /* as many as argv; borrowed from it */
     int n;
     const char *output;
-    bool force;
+    bool force, json;
 } checkpoint_arguments;
 
 static void take_word(void *arguments, struct argp_state *state, char *word) {
@@ -56,12 +57,30 @@ static const char *state_text(ndp_checkpoint_state state) {
     return texts[state];
 }
 
-typedef struct checkpoint_count {
+typedef struct checkpoint_list {
     int shown, unverified;
-} checkpoint_count;
+    bool json;
+    ndp_json_out out;
+} checkpoint_list;
 
-static void show_checkpoint(void *user, const ndp_checkpoint_entry *e) {
-    checkpoint_count *c = user;
+static void put_checkpoint(ndp_json_out *o, const ndp_checkpoint_entry *e) {
+    static const char *const states[] = {[NDP_CHECKPOINT_VERIFIED] = "verified",
+                                         [NDP_CHECKPOINT_UNREAD] = "unread",
+                                         [NDP_CHECKPOINT_UNVERIFIABLE] = "unverifiable",
+                                         [NDP_CHECKPOINT_DAMAGED] = "damaged",
+                                         [NDP_CHECKPOINT_ASIDE] = "aside"};
+    ndp_json_open(o, NULL, '{');
+    ndp_json_put_text(o, "name", e->name);
+    ndp_json_put_int(o, "step", e->step);
+    ndp_json_put_int(o, "bytes", e->bytes);
+    ndp_json_put_int(o, "saved", e->saved);
+    ndp_json_put_text(o, "state", states[e->state]);
+    ndp_json_put_text(o, "damage", e->words[0] ? e->words : NULL);
+    ndp_json_put_number(o, "seconds", e->seconds);
+    ndp_json_close(o, '}');
+}
+
+static void print_checkpoint(const ndp_checkpoint_entry *e) {
     char date[32] = "";
     time_t saved = (time_t)e->saved;
     struct tm local;
@@ -72,26 +91,51 @@ static void show_checkpoint(void *user, const ndp_checkpoint_entry *e) {
         printf(" in %.2f s", e->seconds);
     printf("%s%s\n", e->words[0] ? ": " : "", e->words);
     fflush(stdout);
+}
+
+static void show_checkpoint(void *user, const ndp_checkpoint_entry *e) {
+    checkpoint_list *c = user;
+    if (c->json)
+        put_checkpoint(&c->out, e);
+    else
+        print_checkpoint(e);
     c->shown++;
     c->unverified += e->state == NDP_CHECKPOINT_DAMAGED || e->state == NDP_CHECKPOINT_UNVERIFIABLE;
 }
 
 /* With `data` every byte is read; then the exit code is 1 unless everything verifies. */
+static int end_list(const checkpoint_arguments *a, checkpoint_list *c, bool data) {
+    if (a->json) {
+        ndp_json_close(&c->out, ']');
+        ndp_json_put_bool(&c->out, "verified", data && c->shown > 0 && c->unverified == 0);
+        ndp_json_close(&c->out, '}');
+        cli_print_json(&c->out);
+    } else if (c->shown == 0)
+        printf("no checkpoints in %s/checkpoints\n", a->run);
+    return cli_end_output(data && c->unverified ? CLI_EXIT_FAILED : CLI_EXIT_DONE);
+}
+
 static int examine_run(const checkpoint_arguments *a, bool data) {
-    checkpoint_count c = {0};
+    checkpoint_list c = {.json = a->json};
     int64_t *steps = calloc((size_t)a->n + 1, sizeof *steps);
     if (!steps)
         return no_memory();
     for (int i = 0; i < a->n; i++)
         steps[i] = strtoll(a->steps[i], NULL, 10);
+    ndp_json_open(&c.out, NULL, '{');
+    ndp_json_put_text(&c.out, "run", a->run);
+    ndp_json_open(&c.out, "checkpoints", '[');
     ndp_status st = ndp_checkpoints_examine(a->run, steps, a->n, data, show_checkpoint, &c);
     free(steps);
-    if (st != NDP_OK)
-        return cli_fail(st, false);
-    if (c.shown == 0)
-        printf("no checkpoints in %s/checkpoints\n", a->run);
-    return data && c.unverified ? 1 : 0;
+    int code = st == NDP_OK ? end_list(a, &c, data) : cli_fail(st, false);
+    ndp_str_release(&c.out.text);
+    return code;
 }
+
+static const cli_option list_options[] = {
+    CLI_JSON(checkpoint_arguments, json),
+    {0},
+};
 
 static void check_list(void *arguments, struct argp_state *state) {
     const checkpoint_arguments *a = arguments;
@@ -111,9 +155,10 @@ static const cli_command part_list = {
     .help = "List the checkpoints in RUN/checkpoints. RUN is a job's train.output_dir. Only manifests and the sizes of "
             "files "
             "are checked; `checkpoint verify` reads all data.",
+    .options = list_options,
     .argument = take_word,
     .check = check_list,
-    .examples = {"ndparallel checkpoint list runs/demo", "ndparallel checkpoint list runs/demo | head -n 1"},
+    .examples = {"ndparallel checkpoint list runs/demo", "ndparallel checkpoint list runs/demo --json"},
     .run = run_list};
 
 static void check_verify(void *arguments, struct argp_state *state) {
@@ -136,6 +181,7 @@ static const cli_command part_verify = {
     .help =
         "Read all data of the checkpoints in RUN/checkpoints, or of those steps, and compare them with the hashes in "
         "their manifests. RUN is a job's train.output_dir. The exit code is 1 unless everything verifies.",
+    .options = list_options,
     .argument = take_word,
     .check = check_verify,
     .examples = {"ndparallel checkpoint verify runs/demo", "ndparallel checkpoint verify runs/demo 2 4"},

@@ -10,7 +10,7 @@
 /* ---- config ---- */
 
 typedef struct config_arguments {
-    bool defaults, markdown;
+    bool defaults, markdown, json;
     const char **names; /* as many as argv; borrowed from it */
     int n;
 } config_arguments;
@@ -19,6 +19,7 @@ static const cli_option options[] = {
     {"defaults", 'd', NULL, "Print the defaults as a job file", CLI_FLAG(config_arguments, defaults)},
     {"markdown", 0, NULL, "Print a table in Markdown: key, values, default, meaning",
      CLI_FLAG(config_arguments, markdown)},
+    CLI_JSON(config_arguments, json),
     {0},
 };
 
@@ -30,8 +31,13 @@ static void take_name(void *arguments, struct argp_state *state, char *word) {
 
 static void check_arguments(void *arguments, struct argp_state *state) {
     const config_arguments *a = arguments;
-    if (a->defaults && (a->n || a->markdown))
-        argp_error(state, "--defaults prints a job file of all keys; leave out the %s", a->n ? "names" : "--markdown");
+    if (a->defaults && (a->n || a->markdown || a->json))
+        argp_error(state, "--defaults prints a job file of all keys; leave out %s",
+                   a->n          ? "the names"
+                   : a->markdown ? "--markdown"
+                                 : "--json");
+    if (a->markdown && a->json)
+        argp_error(state, "--markdown and --json are two forms of the same table; give one of them");
 }
 
 static ndp_status defaults_text(char **text) {
@@ -151,10 +157,11 @@ static const cli_command part_import = {
 
 static int print_keys(const cli_command *c, const config_arguments *a) {
     char *text = NULL;
-    ndp_keys_format format = a->markdown ? NDP_KEYS_MARKDOWN : NDP_KEYS_TEXT;
-    ndp_status st = a->defaults           ? defaults_text(&text)
-                    : a->n || a->markdown ? ndp_config_describe(a->names, a->n, format, &text)
-                                          : ndp_config_keys(&text);
+    bool table = a->markdown || a->json;
+    ndp_keys_format format = a->json ? NDP_KEYS_JSON : a->markdown ? NDP_KEYS_MARKDOWN : NDP_KEYS_TEXT;
+    ndp_status st = a->defaults     ? defaults_text(&text)
+                    : a->n || table ? ndp_config_describe(a->names, a->n, format, &text)
+                                    : ndp_config_keys(&text);
     if (st != NDP_OK && a->n && ndp_nearest(a->names[0], &c->parts[0]->name, 1))
         return cli_fail_unknown(c, a->names[0]);
     return cli_print(st, text, false);

@@ -37,7 +37,7 @@ static const cli_option options[] = {
     {"device", 0, "NAME", CLI_DEVICE_HELP, CLI_TEXT(evaluate_arguments, device), .choices = ndp_device_choices},
     {"hostfile", 0, "FILE", "With a job file: start the ranks with mpirun on these hosts, one per line",
      CLI_TEXT(evaluate_arguments, hostfile)},
-    {"json", 0, NULL, "Print the result as one line of JSON", CLI_FLAG(evaluate_arguments, json)},
+    CLI_JSON(evaluate_arguments, json),
     {0},
 };
 
@@ -127,51 +127,35 @@ static void check_arguments(void *arguments, struct argp_state *state) {
 
 /* ---- results ---- */
 
-static void print_json_text(const char *text) {
-    putchar('"');
-    for (; *text; text++)
-        if (*text == '"' || *text == '\\')
-            printf("\\%c", *text);
-        else if ((unsigned char)*text < ' ')
-            printf("\\u%04x", *text);
-        else
-            putchar(*text);
-    putchar('"');
-}
-
-/* JSON has no NaN. */
-static void print_json_number(const char *before, const char *key, double x) {
-    if (isfinite(x))
-        printf("%s\"%s\": %.17g", before, key, x);
-    else
-        printf("%s\"%s\": null", before, key);
-}
-
-static void print_json_members(const ndp_evaluation *e) {
-    print_json_number("", "mean_nll", e->mean_nll);
-    printf(", \"tokens\": %lld, \"documents\": %lld, \"bytes\": %lld", (long long)e->tokens, (long long)e->documents,
-           (long long)e->bytes);
-    if (e->window)
-        printf(", \"divided\": %lld, \"window\": %d, \"stride\": %d", (long long)e->divided, e->window, e->stride);
-    print_json_number(", ", "perplexity", exp(e->mean_nll));
-    print_json_number(", ", "bits_per_byte", ndp_bits_per_byte(e));
+static void put_members(ndp_json_out *o, const ndp_evaluation *e) {
+    ndp_json_put_number(o, "mean_nll", e->mean_nll);
+    ndp_json_put_int(o, "tokens", e->tokens);
+    ndp_json_put_int(o, "documents", e->documents);
+    ndp_json_put_int(o, "bytes", e->bytes);
+    if (e->window) {
+        ndp_json_put_int(o, "divided", e->divided);
+        ndp_json_put_int(o, "window", e->window);
+        ndp_json_put_int(o, "stride", e->stride);
+    }
+    ndp_json_put_number(o, "perplexity", exp(e->mean_nll));
+    ndp_json_put_number(o, "bits_per_byte", ndp_bits_per_byte(e));
 }
 
 static void print_json(const ndp_evaluation *all, const ndp_evaluation *files, int n) {
-    printf("{");
-    print_json_members(all);
-    printf(", \"files\": [");
+    ndp_json_out o = {0};
+    ndp_json_open(&o, NULL, '{');
+    put_members(&o, all);
+    ndp_json_open(&o, "files", '[');
     for (int i = 0; i < n; i++) {
-        printf("%s{", i ? ", " : "");
-        if (files[i].name) {
-            printf("\"file\": ");
-            print_json_text(files[i].name);
-            printf(", ");
-        }
-        print_json_members(&files[i]);
-        printf("}");
+        ndp_json_open(&o, NULL, '{');
+        if (files[i].name)
+            ndp_json_put_text(&o, "file", files[i].name);
+        put_members(&o, &files[i]);
+        ndp_json_close(&o, '}');
     }
-    printf("]}\n");
+    ndp_json_close(&o, ']');
+    ndp_json_close(&o, '}');
+    cli_print_json(&o);
 }
 
 static void print_row(int width, const char *name, const ndp_evaluation *e) {

@@ -1,5 +1,6 @@
 /* ndparallel help: what a command does, and its options. */
 #include "cli/commands.h"
+#include "cli/exit_codes.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -7,7 +8,14 @@
 typedef struct help_arguments {
     char *words[4]; /* of the command */
     int n;
+    bool exit_codes;
 } help_arguments;
+
+static const cli_option options[] = {
+    {"exit-codes", 0, NULL, "Print the exit codes of the program, as a table in Markdown",
+     CLI_FLAG(help_arguments, exit_codes)},
+    {0},
+};
 
 static void take_word(void *arguments, struct argp_state *state, char *word) {
     help_arguments *a = arguments;
@@ -17,11 +25,20 @@ static void take_word(void *arguments, struct argp_state *state, char *word) {
         a->words[a->n++] = word;
 }
 
+static int print_exit_codes(void) {
+    printf("| exit code | meaning |\n|---|---|\n");
+    for (const cli_exit_row *r = cli_exit_rows; r->code; r++)
+        printf("| %s | %s |\n", r->code, r->when);
+    return cli_end_output(0);
+}
+
 static int run(const cli_command *c, int argc, char **argv) {
     help_arguments a = {0};
     char name[CLI_FULL_NAME];
     int used;
     cli_parse(c, argc, argv, &a);
+    if (a.exit_codes)
+        return print_exit_codes();
     const cli_command *of = cli_find(a.words, a.n, &used, name);
     if (a.n == 0) {
         cli_print_commands(stdout);
@@ -37,6 +54,7 @@ const cli_command cmd_help = {.name = "help",
                               .about = "explain a command and its options",
                               .usage = "[COMMAND [SUBCOMMAND]]",
                               .help = "Print what COMMAND --help prints; without a command, the list of commands.",
+                              .options = options,
                               .argument = take_word,
-                              .examples = {"ndparallel help train", "ndparallel help checkpoint export"},
+                              .examples = {"ndparallel help train", "ndparallel help --exit-codes"},
                               .run = run};

@@ -35,10 +35,17 @@ static const cli_option options[] = {
      "cut, "
      "part (a summand) or own (of its samples)",
      CLI_TEXT(plan_arguments, plan.placements)},
+    CLI_JSON(plan_arguments, plan.json),
     CLI_JOB_DEVICE,
     {"cluster", 0, "FILE", NULL, CLI_CALL(refuse_cluster)}, /* names what plan offers instead */
     {0},
 };
+
+static void check_arguments(void *arguments, struct argp_state *state) {
+    const plan_arguments *a = arguments;
+    if (a->plan.json && (a->plan.program || a->plan.placements))
+        argp_error(state, "--json has no %s: leave out one of the two", a->plan.program ? "--program" : "--placements");
+}
 
 static int run(const cli_command *c, int argc, char **argv) {
     plan_arguments a = {.plan = NDP_PLAN_OPTS_INIT};
@@ -60,6 +67,7 @@ const cli_command cmd_plan = {
             "--program, every instruction that it runs. Starts no ranks and opens no data.",
     .options = options,
     .takes_job = true,
+    .check = check_arguments,
     .examples = {"ndparallel plan job.yaml --ranks 8",
                  "ndparallel plan job.yaml --set parallelism.pp_size=2 --timeline step.svg"},
     .run = run};

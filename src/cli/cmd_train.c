@@ -12,7 +12,7 @@
 
 typedef struct train_arguments {
     cli_job job;
-    bool resume, dry, no_data;
+    bool resume, dry, no_data, json;
     int per_node, restarts;
     long long resume_from; /* -1: the newest */
     const char *hostfile, *trace;
@@ -46,6 +46,7 @@ static const cli_option options[] = {
     {"no-data", 0, NULL, "With --dry-run: open neither the data nor the tokenizer", CLI_FLAG(train_arguments, no_data)},
     {"ranks-per-node", 0, "N", "With --dry-run: ranks per node; default: one node for up to 8 ranks, else 8 per node",
      CLI_INT(train_arguments, per_node, 1, 1 << 20)},
+    {"json", 0, NULL, "With --dry-run: print the result as one line of JSON", CLI_FLAG(train_arguments, json)},
     CLI_JOB_DEVICE,
     {"trace", 0, "FILE",
      "Record when each rank does what in the last step, as a picture (FILE.svg) or Chrome trace events (FILE.json)",
@@ -57,6 +58,8 @@ static void check_arguments(void *arguments, struct argp_state *state) {
     const train_arguments *a = arguments;
     if (a->no_data && !a->dry)
         argp_error(state, "--no-data needs --dry-run: a real run needs its data");
+    if (a->json && !a->dry)
+        argp_error(state, "--json needs --dry-run: a run writes RUN/metrics.jsonl");
     if (a->trace && a->dry)
         argp_error(state, "--trace records a real step, --dry-run has none: use `plan --timeline FILE`");
     if (a->accept.n && !a->resume)
@@ -106,6 +109,7 @@ static int dry_run(const train_arguments *a) {
     ndp_plan_opts o = NDP_PLAN_OPTS_INIT;
     o.ranks_per_node = a->per_node;
     o.data = !a->no_data;
+    o.json = a->json;
     if (ndp_world_launched(NULL) && ndp_world_launched_rank() != 0)
         return 0; /* only rank 0 prints */
     char *text = NULL;

@@ -33,7 +33,7 @@ static const cli_option options[] = {
     {"dump", 0, "DIR", "Write the job's first step to the new folder DIR, for --against",
      CLI_TEXT(verify_arguments, dump)},
     CLI_JOB_DEVICE,
-    {"json", 0, NULL, "Print the result as one line of JSON", CLI_FLAG(verify_arguments, json)},
+    CLI_JSON(verify_arguments, json),
     {0},
 };
 
@@ -123,14 +123,15 @@ static void print_words(const verify_arguments *a, const ndp_verdict *v) {
 
 /* ---- JSON ---- */
 
-/* Texts need no JSON escapes: layouts have been parsed, and the names are those of parameters. */
-static void put_deviation(const char *key, const ndp_deviation *d) {
-    printf(", \"%s\": {", key);
-    cli_put_number("off", d->worst.off);
-    printf(", ");
-    cli_put_number("bound", d->worst.bound);
-    printf(", \"where\": \"%s\", \"beyond\": %d, \"first\": \"%s\", \"unit\": \"%s\"}", d->worst.where, d->beyond,
-           d->first.where, d->first.unit);
+static void put_deviation(ndp_json_out *o, const char *key, const ndp_deviation *d) {
+    ndp_json_open(o, key, '{');
+    ndp_json_put_number(o, "off", d->worst.off);
+    ndp_json_put_number(o, "bound", d->worst.bound);
+    ndp_json_put_text(o, "where", d->worst.where);
+    ndp_json_put_int(o, "beyond", d->beyond);
+    ndp_json_put_text(o, "first", d->first.where);
+    ndp_json_put_text(o, "unit", d->first.unit);
+    ndp_json_close(o, '}');
 }
 
 static void print_json(const verify_arguments *a, const ndp_verdict *v) {
@@ -138,16 +139,24 @@ static void print_json(const verify_arguments *a, const ndp_verdict *v) {
         [NDP_MEASURE_TOKENS] = "tokens",       [NDP_MEASURE_FIRST_GRADIENT] = "first_gradient",
         [NDP_MEASURE_GRAD_NORM] = "grad_norm", [NDP_MEASURE_LAST_GRADIENT] = "last_gradient",
         [NDP_MEASURE_LOSS] = "loss",           [NDP_MEASURE_WEIGHTS] = "weights"};
-    printf("{\"steps\": %d, \"layouts\": [", a->steps);
+    ndp_json_out o = {0};
+    ndp_json_open(&o, NULL, '{');
+    ndp_json_put_int(&o, "steps", a->steps);
+    ndp_json_open(&o, "layouts", '[');
     for (int i = 0; i < a->layouts.n; i++) {
-        printf("%s{\"layout\": \"%s\", \"ranks\": %d, \"agrees\": %s, ", i ? ", " : "", a->layouts.items[i], v[i].ranks,
-               v[i].agrees ? "true" : "false");
-        cli_put_number("seconds", v[i].seconds);
+        ndp_json_open(&o, NULL, '{');
+        ndp_json_put_text(&o, "layout", a->layouts.items[i]);
+        ndp_json_put_int(&o, "ranks", v[i].ranks);
+        ndp_json_put_bool(&o, "agrees", v[i].agrees);
+        ndp_json_put_number(&o, "seconds", v[i].seconds);
         for (int m = 0; m < NDP_MEASURES; m++)
-            put_deviation(keys[m], &v[i].of[m]);
-        printf(", \"words\": \"%s\"}", v[i].words);
+            put_deviation(&o, keys[m], &v[i].of[m]);
+        ndp_json_put_text(&o, "words", v[i].words);
+        ndp_json_close(&o, '}');
     }
-    printf("]}\n");
+    ndp_json_close(&o, ']');
+    ndp_json_close(&o, '}');
+    cli_print_json(&o);
 }
 
 /* ---- the command ---- */

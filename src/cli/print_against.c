@@ -1,6 +1,8 @@
 /* What `verify --against` prints: a line for each number and tensor, then what those that differ are like. */
 #include "cli/print_against.h"
 
+#include "cli/cli.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,24 +12,6 @@ void cli_share_text(double share, char out[16]) {
         snprintf(out, 16, share < 0.0995 ? "%.1f%%" : "%.0f%%", 100 * share);
     else
         snprintf(out, 16, "%.3gx", share);
-}
-
-void cli_put_number(const char *key, double x) {
-    if (isfinite(x))
-        printf("\"%s\": %.9g", key, x);
-    else
-        printf("\"%s\": null", key);
-}
-
-void cli_put_text(const char *text) {
-    putchar('"');
-    for (const unsigned char *c = (const unsigned char *)text; *c; c++) {
-        if (*c < 0x20)
-            printf("\\u%04x", *c);
-        else
-            printf("%s%c", *c == '"' || *c == '\\' ? "\\" : "", *c);
-    }
-    putchar('"');
 }
 
 static double apart(const double of[2]) { return of[0] == of[1] ? 0 : fabs(of[0] / of[1] - 1); }
@@ -78,52 +62,49 @@ void cli_print_against(const ndp_against *a, const char *folder) {
                (long long)a->rows, a->rows == 1 ? "" : "s", (long long)a->length, beyond, a->n);
 }
 
-static void put_pair(const char *key, double dump, double ours) {
-    printf("\"%s\": {", key);
-    cli_put_number("dump", dump);
-    printf(", ");
-    cli_put_number("ours", ours);
+static void put_pair(ndp_json_out *o, const char *key, double dump, double ours) {
+    ndp_json_open(o, key, '{');
+    ndp_json_put_number(o, "dump", dump);
+    ndp_json_put_number(o, "ours", ours);
 }
 
-static void put_distance(double off, double bound) {
-    cli_put_number("off", off);
-    printf(", ");
-    cli_put_number("bound", bound);
-    printf(", \"agrees\": %s}", off <= bound ? "true" : "false");
+static void put_distance(ndp_json_out *o, double off, double bound) {
+    ndp_json_put_number(o, "off", off);
+    ndp_json_put_number(o, "bound", bound);
+    ndp_json_put_bool(o, "agrees", off <= bound);
+    ndp_json_close(o, '}');
 }
 
 void cli_print_against_json(const ndp_against *a, const char *folder) {
-    printf("{\"dump\": ");
-    cli_put_text(folder);
-    printf(", \"agrees\": %s, \"rows\": %lld, \"length\": %lld, ", a->agrees ? "true" : "false", (long long)a->rows,
-           (long long)a->length);
-    put_pair("tokens", (double)a->tokens[0], (double)a->tokens[1]);
-    printf(", \"agrees\": %s}, ", a->tokens[0] == a->tokens[1] ? "true" : "false");
-    put_pair("loss", a->loss[0], a->loss[1]);
-    printf(", ");
-    put_distance(apart(a->loss), a->loss_bound);
-    printf(", \"gradients\": {");
+    ndp_json_out o = {0};
+    ndp_json_open(&o, NULL, '{');
+    ndp_json_put_text(&o, "dump", folder);
+    ndp_json_put_bool(&o, "agrees", a->agrees);
+    ndp_json_put_int(&o, "rows", a->rows);
+    ndp_json_put_int(&o, "length", a->length);
+    put_pair(&o, "tokens", (double)a->tokens[0], (double)a->tokens[1]);
+    ndp_json_put_bool(&o, "agrees", a->tokens[0] == a->tokens[1]);
+    ndp_json_close(&o, '}');
+    put_pair(&o, "loss", a->loss[0], a->loss[1]);
+    put_distance(&o, apart(a->loss), a->loss_bound);
+    ndp_json_open(&o, "gradients", '{');
     for (int i = 0; i < a->n; i++) {
-        printf("%s", i ? ", " : "");
-        cli_put_text(a->gradients[i].name);
-        printf(": {");
-        put_distance(a->gradients[i].off, a->gradients[i].bound);
+        ndp_json_open(&o, a->gradients[i].name, '{');
+        put_distance(&o, a->gradients[i].off, a->gradients[i].bound);
     }
-    printf("}, ");
+    ndp_json_close(&o, '}');
     if (a->has_logits) {
-        printf("\"logits\": {");
-        put_distance(a->logits_off, a->logits_bound);
-        printf(", ");
+        ndp_json_open(&o, "logits", '{');
+        put_distance(&o, a->logits_off, a->logits_bound);
     }
     if (a->has_weights) {
-        printf("\"weights\": {");
-        put_distance(a->weights_off, a->weights_bound);
-        printf(", ");
+        ndp_json_open(&o, "weights", '{');
+        put_distance(&o, a->weights_off, a->weights_bound);
     }
-    printf("\"causes\": [");
-    for (int i = 0; i < a->n_causes; i++) {
-        printf("%s", i ? ", " : "");
-        cli_put_text(a->causes[i]);
-    }
-    printf("]}\n");
+    ndp_json_open(&o, "causes", '[');
+    for (int i = 0; i < a->n_causes; i++)
+        ndp_json_put_text(&o, NULL, a->causes[i]);
+    ndp_json_close(&o, ']');
+    ndp_json_close(&o, '}');
+    cli_print_json(&o);
 }

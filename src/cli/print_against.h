@@ -11,9 +11,5 @@ void cli_print_against_json(const ndp_against *a, const char *folder);
 
 /* A share of a bound: "0.3%", "20%", "28x". */
 void cli_share_text(double share, char out[16]);
-/* "key": 0.5, or null where x is not a number. */
-void cli_put_number(const char *key, double x);
-/* A text of JSON, in its quotes. */
-void cli_put_text(const char *text);
 
 #endif

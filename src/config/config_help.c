@@ -2,6 +2,9 @@
  * completion. */
 #include "config/names.h"
 
+#include "base/json_write.h"
+
+#include <stdio.h>
 #include <string.h>
 
 static bool of_optimizers(const ndp_option *o) { return strcmp(o->section, "optimizer") == 0; }
@@ -138,33 +141,129 @@ static void describe_in_markdown(const ndp_option *o, ndp_str *out) {
     ndp_str_add(out, "\n");
 }
 
+/* ---- JSON ---- */
+
+static void put_words(const ndp_option *o, ndp_json_out *out) {
+    if (!o->words) {
+        ndp_json_put_null(out, "words");
+        return;
+    }
+    ndp_json_open(out, "words", '[');
+    for (const char *const *w = o->words; *w; w++)
+        ndp_json_put_text(out, NULL, *w);
+    ndp_json_close(out, ']');
+}
+
+static void put_range(const ndp_option *o, ndp_json_out *out) {
+    bool whole = o->type == NDP_OPTION_INT || o->type == NDP_OPTION_INT64;
+    if (whole) {
+        ndp_json_put_int(out, "low", o->low);
+        ndp_json_put_int(out, "high", o->high);
+    } else {
+        ndp_json_put_null(out, "low");
+        ndp_json_put_null(out, "high");
+    }
+    ndp_json_put_text(out, "interval", o->interval);
+}
+
+/* The optimizers that read a key which not all of them read, each with its default; of another key null. */
+static void put_optimizers(const ndp_option *o, ndp_json_out *out) {
+    bool any = false;
+    for (int i = 0; i < NDP_OPTIMIZER_COUNT && of_optimizers(o); i++) {
+        const ndp_optimizer_option *own = ndp_optimizer_reads(ndp_optimizers[i], o->key);
+        if (!own)
+            continue;
+        if (!any)
+            ndp_json_open(out, "optimizers", '{');
+        any = true;
+        ndp_json_put_text(out, ndp_optimizers[i]->name, own->value ? own->value : o->value);
+    }
+    if (any)
+        ndp_json_close(out, '}');
+    else
+        ndp_json_put_null(out, "optimizers");
+}
+
+static void put_readers(const ndp_option *o, ndp_json_out *out) {
+    ndp_json_open(out, "read_by", '[');
+    for (int i = 0; i < NDP_COUNT(readers); i++)
+        if (o->readers & (int)readers[i].reader)
+            ndp_json_put_text(out, NULL, readers[i].name);
+    ndp_json_close(out, ']');
+}
+
+static void describe_in_json(const ndp_option *o, ndp_json_out *out) {
+    static const char *const types[] = {
+        [NDP_OPTION_INT] = "integer", [NDP_OPTION_INT64] = "integer",   [NDP_OPTION_NUMBER] = "number",
+        [NDP_OPTION_PAIR] = "pair",   [NDP_OPTION_BOOL] = "boolean",    [NDP_OPTION_WORD] = "word",
+        [NDP_OPTION_TEXT] = "string", [NDP_OPTION_ENTRIES] = "entries", [NDP_OPTION_LIST] = "list"};
+    static const char *const roles[] = {[NDP_KEY_FREE] = "may change",
+                                        [NDP_KEY_IDENTITY] = "must keep its value",
+                                        [NDP_KEY_CONTENTS] = "must keep its contents"};
+    ndp_str values = {0};
+    char name[NDP_KEY_NAME];
+    snprintf(name, sizeof name, "%s.%s", o->section, o->key);
+    ndp_option_expects(o, &values);
+    ndp_json_open(out, NULL, '{');
+    ndp_json_put_text(out, "key", name);
+    ndp_json_put_text(out, "type", types[o->type]);
+    ndp_json_put_text(out, "values", values.data);
+    put_words(o, out);
+    put_range(o, out);
+    ndp_json_put_text(out, "default", o->value);
+    put_optimizers(o, out);
+    ndp_json_put_text(out, "help", o->help);
+    put_readers(o, out);
+    ndp_json_put_text(out, "when", o->when);
+    ndp_json_put_text(out, "on_resume", roles[o->role]);
+    ndp_json_put_bool(out, "per_entry", o->entry);
+    ndp_json_close(out, '}');
+    out->text.failed |= values.failed;
+    ndp_str_release(&values);
+}
+
 /* ---- choosing keys ---- */
 
-static void describe(const ndp_option *o, ndp_keys_format format, ndp_str *out) {
-    bool first = out->length == 0;
-    if (format == NDP_KEYS_TEXT) {
-        ndp_str_add(out, first ? "" : "\n");
-        describe_in_text(o, out);
+static void describe(const ndp_option *o, ndp_keys_format format, ndp_json_out *out) {
+    bool first = out->text.length == 0;
+    if (format == NDP_KEYS_JSON)
+        describe_in_json(o, out);
+    else if (format == NDP_KEYS_TEXT) {
+        ndp_str_add(&out->text, first ? "" : "\n");
+        describe_in_text(o, &out->text);
     } else {
-        ndp_str_add(out, first ? "| key | values | default | meaning |\n|---|---|---|---|\n" : "");
-        describe_in_markdown(o, out);
+        ndp_str_add(&out->text, first ? "| key | values | default | meaning |\n|---|---|---|---|\n" : "");
+        describe_in_markdown(o, &out->text);
     }
 }
 
-ndp_status ndp_config_describe(const char *const *names, int n, ndp_keys_format format, char **text) {
-    ndp_str out = {0};
+static ndp_status describe_all(const char *const *names, int n, ndp_keys_format format, ndp_json_out *out) {
     bool wanted[NDP_MOST_OPTIONS];
     for (int i = 0; i < n || i == 0; i++) {
-        ndp_status st = ndp_names_find(n ? names[i] : NULL, wanted);
-        if (st != NDP_OK) {
-            ndp_str_release(&out);
-            return st;
-        }
+        NDP_TRY(ndp_names_find(n ? names[i] : NULL, wanted));
         for (int k = 0; k < ndp_option_count; k++)
             if (wanted[k])
-                describe(&ndp_options[k], format, &out);
+                describe(&ndp_options[k], format, out);
     }
-    char *whole = ndp_str_detach(&out);
+    return NDP_OK;
+}
+
+ndp_status ndp_config_describe(const char *const *names, int n, ndp_keys_format format, char **text) {
+    ndp_json_out out = {0};
+    if (format == NDP_KEYS_JSON) {
+        ndp_json_open(&out, NULL, '{');
+        ndp_json_open(&out, "keys", '[');
+    }
+    ndp_status st = describe_all(names, n, format, &out);
+    if (st != NDP_OK) {
+        ndp_str_release(&out.text);
+        return st;
+    }
+    if (format == NDP_KEYS_JSON) {
+        ndp_json_close(&out, ']');
+        ndp_json_close(&out, '}');
+    }
+    char *whole = ndp_str_detach(&out.text);
     if (!whole)
         return NDP_FAIL(NDP_ENOMEM, "not enough memory for a text");
     *text = whole;

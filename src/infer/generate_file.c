@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/json.h"
+#include "base/json_write.h"
 #include "base/memory_limit.h"
 #include <stdlib.h>
 #include <string.h>

@@ -3,10 +3,11 @@
 #include "host/memory_need.h"
 #include "job/job_data.h"
 #include "plan/layout_picture.h"
-#include "plan/plan_parts.h"
+#include "plan/plan_report.h"
 #include "step/timeline.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* ---- data ---- */
 
@@ -18,12 +19,14 @@ static ndp_status sample_tokens(void *user, const ndp_strings *files, ndp_token_
 }
 
 /* The lines that the run would print about its data, for the head of that data. */
-static ndp_status data_text(const ndp_job *j, ndp_str *out) {
+static ndp_status data_text(const ndp_job *j, ndp_plan_report *out) {
     ndp_job_data d;
     NDP_TRY(ndp_job_data_open(j, &d));
     ndp_status st = ndp_job_data_rows(&d, false, sample_tokens, &d);
-    if (st == NDP_OK)
-        ndp_job_data_describe(&d, out);
+    if (st == NDP_OK) {
+        ndp_job_data_describe(&d, &out->text);
+        ndp_plan_put_data(&out->json, &d, out->text.data ? out->text.data : "");
+    }
     ndp_job_data_close(&d);
     return st;
 }
@@ -31,10 +34,12 @@ static ndp_status data_text(const ndp_job *j, ndp_str *out) {
 /* ---- memory and traffic ---- */
 
 /* Appends how cp, sp and tp cut the rows of a micro-batch; nothing if they do not. */
-static ndp_status rows_text(const ndp_dry_run *d, const ndp_program *p, ndp_str *out) {
+static ndp_status rows_text(const ndp_dry_run *d, const ndp_program *p, ndp_plan_report *report) {
+    ndp_str *out = &report->text;
     ndp_engine_opts e;
     NDP_TRY(ndp_job_engine(d->job, p->opts.step.mesh.rank, &d->exec, &e));
     ndp_row_cut rows = ndp_cut_rows(d->job->model.rows, &e.step.mesh, &e.step.parallel);
+    ndp_plan_put_cut(&report->json, &rows);
     if (rows.slice == rows.real)
         return NDP_OK;
     ndp_str_addf(out, "rows: %lld of a micro-batch", (long long)rows.real);
@@ -46,39 +51,62 @@ static ndp_status rows_text(const ndp_dry_run *d, const ndp_program *p, ndp_str 
 }
 
 /* Compares a node of the run with this host, which need not be one of its hosts. */
-static void compare_memory(int64_t rank_bytes, int per_node, ndp_str *out) {
+static void compare_memory(int64_t rank_bytes, int per_node, ndp_plan_report *report) {
+    ndp_str *out = &report->text;
     const ndp_memory_need need = {
         .rank = rank_bytes, .ranks = per_node, .mapped = 1, .shared = true, .what = "the run", .less = ""};
     char bytes[16], have[16];
     ndp_str why = {0};
+    int64_t available = ndp_memory_available();
     ndp_str_addf(out, "\na node of %d rank%s needs %s; this host has %s available\n", per_node,
                  per_node == 1 ? "" : "s", ndp_human_bytes((double)ndp_memory_of_host(&need), bytes),
-                 ndp_human_bytes((double)ndp_memory_available(), have));
-    if (ndp_memory_lacks(&need, &why))
+                 ndp_human_bytes((double)available, have));
+    bool lacks = ndp_memory_lacks(&need, &why);
+    if (lacks)
         ndp_str_addf(out, "warning: on this host it would be refused: %s\n", why.data ? why.data : "");
+    ndp_json_open(&report->json, "node", '{');
+    ndp_json_put_int(&report->json, "ranks", per_node);
+    ndp_json_put_int(&report->json, "bytes", ndp_memory_of_host(&need));
+    ndp_json_put_int(&report->json, "available", available);
+    ndp_json_put_text(&report->json, "lacks", lacks ? why.data : NULL);
+    ndp_json_close(&report->json, '}');
     ndp_str_release(&why);
 }
 
-static const char *gathers_text(const ndp_program *p) {
+static const char *gathers_word(const ndp_program *p) {
     bool gathers = false, in_place = true;
     for (int i = 0; i < p->opts.model->n_buffers; i++) {
         gathers |= p->owned[i].shard.shards > 1;
         in_place &= p->owned[i].shard.shards == 1 || p->owned[i].shard.in_place;
     }
-    return !gathers ? "none" : in_place ? "in place (inside the node resharding has nothing to save)" : "into buffers";
+    return !gathers ? "none" : in_place ? "in place" : "into buffers";
+}
+
+static void put_program(const ndp_dry_run *d, const ndp_program *p, ndp_json_out *o) {
+    ndp_json_open(o, "program", '{');
+    ndp_json_put_int(o, "rank", p->opts.step.mesh.rank);
+    ndp_json_put_int(o, "instructions", p->n);
+    ndp_json_put_int(o, "ranks_per_node", d->per_node);
+    ndp_json_put_text(o, "gathers", gathers_word(p));
+    ndp_json_close(o, '}');
 }
 
 static ndp_status budget_text(const ndp_dry_run *d, const ndp_program *p, const ndp_engine_memory *score,
-                              const char *data, ndp_str *out) {
+                              const char *data, ndp_plan_report *report) {
+    ndp_str *out = &report->text;
     char a[16];
     ndp_budget budget;
     ndp_program_budget(p, &budget);
     ndp_job_describe(d->job, out);
     ndp_str_add(out, data);
-    NDP_TRY(rows_text(d, p, out));
-    ndp_str_addf(out, "program: %d instructions, %d ranks a node, gathers %s\n\npeak memory of rank %d\n", p->n,
-                 d->per_node, gathers_text(p), p->opts.step.mesh.rank);
+    NDP_TRY(rows_text(d, p, report));
+    ndp_str_addf(out, "program: %d instructions, %d ranks a node, gathers %s%s\n\npeak memory of rank %d\n", p->n,
+                 d->per_node, gathers_word(p),
+                 strcmp(gathers_word(p), "in place") == 0 ? " (inside the node resharding has nothing to save)" : "",
+                 p->opts.step.mesh.rank);
     size_t sum = 0;
+    put_program(d, p, &report->json);
+    ndp_plan_put_memory(&report->json, &budget, score);
     for (int c = 0; c < NDP_MEM_CLASSES; c++) {
         ndp_str_addf(out, "  %-16s %10s  %zu bytes\n", ndp_memory_class_name((ndp_memory_class)c),
                      ndp_human_bytes((double)budget.class_bytes[c], a), budget.class_bytes[c]);
@@ -96,28 +124,31 @@ static ndp_status budget_text(const ndp_dry_run *d, const ndp_program *p, const 
     int64_t mean = (d->device.host_memory ? (int64_t)budget.total : (int64_t)budget.staging) + score->host;
     if (d->job->pipeline.ranks)
         NDP_TRY(ndp_job_node_memory(d->job, p->opts.step.mesh.rank, d->per_node, 0, false, &mean));
-    compare_memory(mean, d->per_node, out);
+    compare_memory(mean, d->per_node, report);
     ndp_str_addf(out, "\nsent by rank %d in a step\n", p->opts.step.mesh.rank);
     ndp_program_print_traffic(p, out);
+    ndp_program_put_traffic(p, "sent", &report->json);
     return NDP_OK;
 }
 
 /* Memory and traffic of a rank, or its program. */
 static ndp_status plan_rank(const ndp_dry_run *d, const ndp_model *m, int rank, bool program, const char *data,
-                            ndp_str *out) {
+                            ndp_plan_report *out) {
     ndp_engine *engine;
     ndp_engine_memory score = {0};
     NDP_TRY(ndp_plan_engine(d, m, rank, &engine));
     ndp_status st = program ? NDP_OK : ndp_plan_score(d, rank, engine, &score);
     if (program)
-        ndp_program_print(ndp_engine_program(engine), true, out);
+        ndp_program_print(ndp_engine_program(engine), true, &out->text);
     else if (st == NDP_OK)
         st = budget_text(d, ndp_engine_program(engine), &score, data, out);
     ndp_engine_destroy(engine);
+    if (st == NDP_OK && !program)
+        st = ndp_plan_put_holding(&out->json, d, m, rank);
     return st;
 }
 
-static ndp_status plan_job(const ndp_job *j, const ndp_plan_opts *o, const char *data, ndp_str *out) {
+static ndp_status plan_job(const ndp_job *j, const ndp_plan_opts *o, const char *data, ndp_plan_report *out) {
     ndp_model m;
     NDP_CHECK(o->rank >= -1 && o->rank < j->world, "there is no rank %d: the layout has ranks 0 to %d", o->rank,
               j->world - 1);
@@ -149,21 +180,39 @@ static ndp_status plan_job(const ndp_job *j, const ndp_plan_opts *o, const char 
     return st;
 }
 
+/* Fills both forms; `data`: the lines about the data. */
+static ndp_status report_job(const ndp_job *j, const ndp_plan_opts *o, ndp_plan_report *data, ndp_plan_report *out) {
+    ndp_json_open(&out->json, NULL, '{');
+    ndp_plan_put_job(&out->json, j);
+    data->json.more = true; /* members of the same object follow */
+    if (o->data) {
+        NDP_TRY(ndp_job_find_weights(j));
+        NDP_TRY(data_text(j, data));
+    } else
+        ndp_plan_put_data(&data->json, NULL, NULL);
+    ndp_str_add(&out->json.text, data->json.text.data ? data->json.text.data : "");
+    NDP_TRY(plan_job(j, o, data->text.data ? data->text.data : "", out));
+    ndp_json_close(&out->json, '}');
+    return NDP_OK;
+}
+
+static void report_release(ndp_plan_report *r) {
+    ndp_str_release(&r->text);
+    ndp_str_release(&r->json.text);
+}
+
 ndp_status ndp_plan(const ndp_config *c, const ndp_plan_opts *o, char **text) {
     ndp_job j;
-    ndp_str out = {0}, data = {0};
+    ndp_plan_report out = {0}, data = {0};
+    NDP_CHECK(!o->json || (!o->program && !o->placements), "a program and placements are printed as text, not as JSON");
     NDP_TRY(ndp_job_init(c, 0, &j));
-    ndp_status st = o->data ? ndp_job_find_weights(&j) : NDP_OK;
-    if (st == NDP_OK && o->data)
-        st = data_text(&j, &data);
-    if (st == NDP_OK)
-        st = plan_job(&j, o, data.data ? data.data : "", &out);
-    ndp_str_release(&data);
+    ndp_status st = report_job(&j, o, &data, &out);
+    report_release(&data);
     ndp_job_release(&j);
-    if (st != NDP_OK) {
-        ndp_str_release(&out);
+    char *whole = st == NDP_OK ? ndp_str_detach(o->json ? &out.json.text : &out.text) : NULL;
+    report_release(&out);
+    if (st != NDP_OK)
         return st;
-    }
-    *text = ndp_str_detach(&out);
-    return *text ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for a text");
+    *text = whole;
+    return whole ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for a text");
 }

@@ -2,7 +2,7 @@
  * that communicate are replayed against each other (step/check.c). */
 #include "parallel/apply.h"
 #include "placement/placement.h"
-#include "plan/plan_parts.h"
+#include "plan/plan_report.h"
 #include "step/simulate.h"
 #include "step/timeline.h"
 
@@ -223,8 +223,14 @@ static ndp_status prove(const ndp_dry_run *d, const ndp_model *m, checked_world 
     return check_scores(d, w, true);
 }
 
-static void add_proof(const ndp_job *j, const checked_world *w, const char *proof, ndp_str *out) {
+static void add_proof(const ndp_job *j, const checked_world *w, const char *proof, ndp_plan_report *report) {
     bool all = w->n == j->world;
+    ndp_str *out = &report->text;
+    ndp_json_open(&report->json, "checked", '{');
+    ndp_json_put_int(&report->json, "ranks", w->n);
+    ndp_json_put_bool(&report->json, "all_ranks", all);
+    ndp_json_put_text(&report->json, "proof", proof);
+    ndp_json_close(&report->json, '}');
     if (w->n == 1)
         ndp_str_addf(out, "\nchecked: %s\n", proof);
     else
@@ -239,14 +245,16 @@ static void add_proof(const ndp_job *j, const checked_world *w, const char *proo
 }
 
 static ndp_status check(const ndp_dry_run *d, const ndp_model *m, const char *placements, checked_world *w,
-                        ndp_str *out) {
+                        ndp_plan_report *out) {
     ndp_str proof = {0};
     ndp_status st = prove(d, m, w, &proof);
     const ndp_placement_opts placed = {w->programs, w->n, &ndp_engine_claims};
-    if (st == NDP_OK)
-        add_stages(d->job, w, out);
+    if (st == NDP_OK) {
+        add_stages(d->job, w, &out->text);
+        ndp_plan_put_pipeline(&out->json, d->job, w->programs, w->n);
+    }
     if (st == NDP_OK && placements)
-        st = ndp_placement_print(&placed, strcmp(placements, "all") == 0 ? NULL : placements, out);
+        st = ndp_placement_print(&placed, strcmp(placements, "all") == 0 ? NULL : placements, &out->text);
     if (st == NDP_OK)
         add_proof(d->job, w, proof.data, out);
     ndp_str_release(&proof);
@@ -287,11 +295,12 @@ static void world_release(checked_world *w) {
     free(w->programs);
 }
 
-ndp_status ndp_plan_check(const ndp_dry_run *d, const ndp_model *m, const ndp_plan_extras *extras, ndp_str *out) {
+ndp_status ndp_plan_check(const ndp_dry_run *d, const ndp_model *m, const ndp_plan_extras *extras,
+                          ndp_plan_report *out) {
     checked_world w = {0};
     ndp_status st = check(d, m, extras->placements, &w, out);
     if (st == NDP_OK && extras->timeline)
-        st = simulate(&w, extras->timeline, out);
+        st = simulate(&w, extras->timeline, &out->text);
     world_release(&w);
     return st;
 }

@@ -31,9 +31,4 @@ typedef struct ndp_plan_extras {
     const char *placements; /* a unit, "all": what ranks have of its values; NULL: no */
 } ndp_plan_extras;
 
-/* Builds the programs of the ranks that stand for all, checks them against each other, proves their sums complete
- * (placement/placement.h), and appends what the stages of a pipeline have and need, and what was checked. NDP_EBUG,
- * NDP_EINVAL, NDP_ENOMEM, NDP_EIO. */
-ndp_status ndp_plan_check(const ndp_dry_run *d, const ndp_model *m, const ndp_plan_extras *extras, ndp_str *out);
-
 #endif

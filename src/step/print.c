@@ -143,6 +143,51 @@ static void print_alike(const alike *a, ndp_str *out) {
     ndp_str_addf(out, "%s%s\n", a->others ? ", ..." : "", e->call->in_place ? "; in place" : "");
 }
 
+/* True if a communication is over groups of this kind. */
+static bool is_used(const traffic *t, int group) {
+    for (int i = 0; i < t->n; i++)
+        if ((int)ndp_comm_event_group(&t->items[i].first) == group)
+            return true;
+    return false;
+}
+
+static void put_alike(const alike *a, ndp_json_out *out) {
+    const ndp_comm_event *e = &a->first;
+    ndp_json_open(out, NULL, '{');
+    ndp_json_put_int(out, "times", a->times);
+    ndp_json_put_int(out, "bytes", (int64_t)e->bytes);
+    ndp_json_put_text(out, "operation", e->call->op->name);
+    ndp_json_put_text(out, "unit", *a->graph ? a->graph : NULL);
+    ndp_json_put_text(out, "what", e->call->what);
+    ndp_json_put_bool(out, "others", a->others);
+    ndp_json_put_bool(out, "in_place", e->call->in_place);
+    ndp_json_close(out, '}');
+}
+
+void ndp_program_put_traffic(const ndp_program *p, const char *key, ndp_json_out *out) {
+    traffic t = {0};
+    double sent[NDP_GROUPS];
+    ndp_program_traffic(p, sent);
+    out->text.failed |= count_alike(p, &t) != NDP_OK;
+    ndp_json_open(out, key, '[');
+    for (int g = 0; g < NDP_GROUPS; g++) {
+        if (!is_used(&t, g))
+            continue;
+        ndp_json_open(out, NULL, '{');
+        ndp_json_put_text(out, "group", ndp_group_name((ndp_group_kind)g));
+        ndp_json_put_int(out, "ranks", ndp_mesh_group(&p->opts.step.mesh, (ndp_group_kind)g).count);
+        ndp_json_put_number(out, "bytes", sent[g]);
+        ndp_json_open(out, "calls", '[');
+        for (int i = 0; i < t.n; i++)
+            if ((int)ndp_comm_event_group(&t.items[i].first) == g)
+                put_alike(&t.items[i], out);
+        ndp_json_close(out, ']');
+        ndp_json_close(out, '}');
+    }
+    ndp_json_close(out, ']');
+    free(t.items);
+}
+
 void ndp_program_print_traffic(const ndp_program *p, ndp_str *out) {
     char bytes[16];
     traffic t = {0};
@@ -151,10 +196,7 @@ void ndp_program_print_traffic(const ndp_program *p, ndp_str *out) {
     out->failed |= count_alike(p, &t) != NDP_OK;
     for (int g = 0; g < NDP_GROUPS; g++) {
         int ranks = ndp_mesh_group(&p->opts.step.mesh, (ndp_group_kind)g).count;
-        bool used = false;
-        for (int i = 0; i < t.n && !used; i++)
-            used = (int)ndp_comm_event_group(&t.items[i].first) == g;
-        if (!used)
+        if (!is_used(&t, g))
             continue;
         ndp_str_addf(out, "  %-16s %10s  over %d ranks\n", ndp_group_name((ndp_group_kind)g),
                      ndp_human_bytes(sent[g], bytes), ranks);

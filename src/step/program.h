@@ -10,6 +10,7 @@
 #ifndef NDP_STEP_PROGRAM_H
 #define NDP_STEP_PROGRAM_H
 
+#include "base/json_write.h"
 #include "base/text.h"
 #include "comm/comm.h"
 #include "graph/lower.h"
@@ -301,6 +302,8 @@ void ndp_program_print(const ndp_program *p, bool units, ndp_str *out);
 /* What the rank sends in a step, by group. Communications that are alike share a line: how many, bytes handed in, kind,
  * tensor (inside a unit) or buffers. */
 void ndp_program_print_traffic(const ndp_program *p, ndp_str *out);
+/* The same as a list of JSON. */
+void ndp_program_put_traffic(const ndp_program *p, const char *key, ndp_json_out *out);
 
 /* When an instruction ran, in seconds: simulated (simulate.h) from the start of the step, measured (engine.h) on the
  * host's monotonic clock. Times of a program are in the order of execution (ndp_walk.executed). */

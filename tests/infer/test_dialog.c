@@ -1,6 +1,7 @@
 /* Stop strings, conversations (ndp_dialog), and the prompts of a file in batches (ndp_generate_file). */
 #include "train/tiny_model.h"
 
+#include "base/json_write.h"
 #include "base/json.h"
 #include "infer/stops.h"
 #include "ndparallel/ndparallel.h"

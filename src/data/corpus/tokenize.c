@@ -1,6 +1,7 @@
 /* ndp_tokenize: texts to lines of JSON. */
 #include "base/hub.h"
 #include "base/json.h"
+#include "base/json_write.h"
 #include "base/memory_limit.h"
 #include "data/corpus/source.h"
 #include "text/tokenizer.h"
@@ -17,30 +18,6 @@ typedef struct tokenize_run {
     ndp_ids ids;
     ndp_str line;
 } tokenize_run;
-
-/* Appends a JSON string. Bytes that are not UTF-8 (pieces of `bytes`) become U+FFFD. */
-static void add_json(ndp_str *out, const char *text, size_t n) {
-    ndp_str_add(out, "\"");
-    for (size_t at = 0; at < n;) {
-        size_t valid = ndp_utf8_valid_prefix(text + at, n - at);
-        for (size_t end = at + valid; at < end; at++) {
-            unsigned char c = (unsigned char)text[at];
-            if (c == '"' || c == '\\')
-                ndp_str_addf(out, "\\%c", c);
-            else if (c == '\n')
-                ndp_str_add(out, "\\n");
-            else if (c < 0x20 || c == 0x7f)
-                ndp_str_addf(out, "\\u%04x", c);
-            else
-                ndp_str_add_bytes(out, text + at, 1);
-        }
-        if (at < n) {
-            ndp_str_add(out, "\xef\xbf\xbd");
-            at++;
-        }
-    }
-    ndp_str_add(out, "\"");
-}
 
 /* The status that stops the run when the caller wants no more. */
 static const ndp_status STOPPED = NDP_EINTR;
@@ -60,7 +37,7 @@ static void add_piece(tokenize_run *r, int32_t id) {
     char byte = (char)id; /* ids of `bytes` are bytes */
     if (!piece.data)
         piece = id < 256 ? (ndp_span){&byte, 1} : (ndp_span){id == 256 ? "<bos>" : "<eos>", 5};
-    add_json(&r->line, piece.data, piece.n);
+    ndp_json_quote_bytes(&r->line, piece.data, piece.n);
 }
 
 static ndp_status encode(tokenize_run *r, const char *text, size_t n) {
@@ -110,7 +87,7 @@ static ndp_status decode(tokenize_run *r, const char *text, size_t n, const char
     NDP_TRY(st);
     st = ndp_tokenizer_decode(r->tokenizer, r->ids.items, r->ids.n, !r->o->special, &decoded);
     if (st == NDP_OK) {
-        add_json(&r->line, decoded.data, decoded.length);
+        ndp_json_quote_bytes(&r->line, decoded.data, decoded.length);
         st = emit_line(r);
     }
     ndp_str_release(&decoded);

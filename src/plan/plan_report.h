@@ -1,0 +1,34 @@
+/* A plan in its two forms, written side by side: text for people, one object for programs (plan_json.c). Inside plan.
+ */
+#ifndef NDP_PLAN_PLAN_REPORT_H
+#define NDP_PLAN_PLAN_REPORT_H
+
+#include "base/json_write.h"
+#include "job/job_data.h"
+#include "plan/plan_parts.h"
+
+typedef struct ndp_plan_report {
+    ndp_str text;
+    ndp_json_out json; /* the members of an object */
+} ndp_plan_report;
+
+/* "model", "layout", "batch" */
+void ndp_plan_put_job(ndp_json_out *o, const ndp_job *j);
+/* "data"; `d` NULL: it was not read. `lines`: what a run prints about it. */
+void ndp_plan_put_data(ndp_json_out *o, const ndp_job_data *d, const char *lines);
+/* "rows" */
+void ndp_plan_put_cut(ndp_json_out *o, const ndp_row_cut *r);
+/* "memory", bytes of the rank that is shown */
+void ndp_plan_put_memory(ndp_json_out *o, const ndp_budget *b, const ndp_engine_memory *score);
+/* "holds": what ndp_holding_read finds. */
+NDP_API ndp_status ndp_plan_put_holding(ndp_json_out *o, const ndp_dry_run *d, const ndp_model *whole, int rank);
+/* "pipeline": the first rank of each place on pp, of these programs. */
+void ndp_plan_put_pipeline(ndp_json_out *o, const ndp_job *j, const ndp_program *const *programs, int n);
+
+/* Builds the programs of the ranks that stand for all, checks them against each other, proves their sums complete
+ * (placement/placement.h), and appends what the stages of a pipeline have and need, and what was checked. NDP_EBUG,
+ * NDP_EINVAL, NDP_ENOMEM, NDP_EIO. */
+NDP_API ndp_status ndp_plan_check(const ndp_dry_run *d, const ndp_model *m, const ndp_plan_extras *extras,
+                                  ndp_plan_report *out);
+
+#endif
