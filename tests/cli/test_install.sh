@@ -48,6 +48,24 @@ trains() {
     done
 }
 
+# What cannot be written is said before anything is copied. Root may write everywhere: it becomes another user.
+touch a-file
+make_ install PREFIX="$work/a-file/prefix"
+code_is 2
+says err "^install: cannot install below $work/a-file/prefix: $work/a-file is not a folder; nothing was installed.*PREFIX="
+mkdir -p locked/lib
+chmod 555 locked locked/lib
+case_of make install without permission
+user=""
+[ "$(id -u)" != 0 ] || user="setpriv --reuid=65534 --regid=65534 --clear-groups"
+chmod 755 "$work"
+$user "$NDP_SOURCE_DIR/tools/package/install" "$NDP_BUILD_DIR" "$work/locked" >out 2>err
+code=$?
+code_is 1
+says err "^install: cannot install below $work/locked: no permission to write in $work/locked; .*PREFIX=.*sudo make install"
+lines err 1 .
+[ -z "$(find locked -type f)" ] || fail "installed: $(find locked -type f)"
+
 make_ install PREFIX="$prefix"
 code_is 0
 for file in bin/ndparallel lib/libndparallel.a lib/libndparallel.so include/ndparallel/ndparallel.h; do
