@@ -34,13 +34,23 @@ loss 3.1
 exact 4
 ```
 
+<!-- output -->
+```
+$ cat >two.txt <<'END'
+one
+two
+END
+$ tail -n 1 two.txt
+two
+```
+
 <!-- output long: exit 5 -->
 ```
 ```
 E2
 check --short page.md
 code_is 0
-says out '^check-readme: 2 agree, 0 differ, 0 skipped'
+says out '^check-readme: 3 agree, 0 differ, 0 skipped'
 check page.md
 code_is 1
 says out '^page.md:[0-9]+: exit 5: fails with 5'
