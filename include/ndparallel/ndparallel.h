@@ -87,7 +87,8 @@ NDP_API ndp_status ndp_config_keys(char **text);
 typedef enum ndp_keys_format {
     NDP_KEYS_TEXT,     /* lines: meaning, values, default, what reads the key, what a resumed run may change */
     NDP_KEYS_MARKDOWN, /* rows of one table: key, values, default, meaning */
-    NDP_KEYS_JSON      /* all of it, as one line: {"keys": [{"key": "optimizer.lr", ...}, ...]} */
+    NDP_KEYS_JSON,     /* all of it, as one line: {"keys": [{"key": "optimizer.lr", ...}, ...]} */
+    NDP_KEYS_FIELDS /* a line for each key: its name, its words with spaces between them, its meaning; tabs between */
 } ndp_keys_format;
 /* The meaning of the named keys: "optimizer.lr", "lr" if only one section has it, "optimizer" for a section; n 0: all
  * keys. NDP_EINVAL: an unknown name, with the nearest one. */

@@ -95,15 +95,17 @@ void cli_set_device(void *job, struct argp_state *state, const char *value) {
     cli_job_assign(job, state, "train.device=%s", value);
 }
 
+static const char *job_transports(void) { return "auto, self, local, shm, mpi"; }
+
 static const cli_option job_options[] = {
     {"set", 's', "KEY=VALUE",
      "Set a configuration key, overriding the file; `ndparallel config` lists the keys. May be repeated",
      CLI_CALL(set_key), .group = 1},
     {"ranks", 0, "N", "Number of ranks (train.ranks)", CLI_CALL(set_ranks), .group = 1},
     {"transport", 0, "NAME",
-     "How ranks communicate (train.transport): auto, self (one rank), local (threads of one process), shm (processes "
-     "of one host) or mpi",
-     CLI_CALL(set_transport), .group = 1},
+     "How ranks communicate (train.transport; self: one rank, local: threads of one process, shm: processes of one "
+     "host)",
+     CLI_CALL(set_transport), .choices = job_transports, .group = 1},
     {"force-memory", 0, NULL, "Start even if more memory is needed than is available (train.force_memory)",
      CLI_FLAG(cli_job, force_memory), .group = 1},
     {"debug", 0, NULL, "Show where in the source an error occurred", CLI_FLAG(cli_job, debug), .group = 2},
@@ -142,7 +144,7 @@ typedef struct option_parsing {
     void *arguments;
     const cli_option *options[MOST_OPTIONS];
     struct argp_option shown[MOST_OPTIONS + 1]; /* the same for argp, then an empty one */
-    char help[HELP];                            /* of the option that lists its choices */
+    char help[MOST_OPTIONS][HELP];              /* of options that list their choices */
     int n;
 } option_parsing;
 
@@ -169,8 +171,8 @@ static void add_options(option_parsing *p) {
                                               .group = o->group};
         if (!o->choices)
             continue;
-        snprintf(p->help, sizeof p->help, "%s: %s", o->help, o->choices());
-        p->shown[p->n].doc = p->help;
+        snprintf(p->help[p->n], HELP, "%s: %s", o->help, o->choices());
+        p->shown[p->n].doc = p->help[p->n];
     }
 }
 

@@ -267,5 +267,5 @@ const cli_command cmd_evaluate = {
     .options = options,
     .takes_job = true,
     .check = check_arguments,
-    .examples = {"ndparallel evaluate job.yaml", "ndparallel evaluate --model runs/demo --data notes.txt --json"},
+    .examples = {"ndparallel evaluate job.yaml --model runs/demo", "ndparallel evaluate --model runs/demo --data notes.txt --json"},
     .run = run};

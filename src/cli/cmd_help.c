@@ -1,6 +1,6 @@
 /* ndparallel help: what a command does, and its options. */
-#include "cli/commands.h"
 #include "cli/exit_codes.h"
+#include "cli/pages.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -9,11 +9,13 @@ typedef struct help_arguments {
     char *words[4]; /* of the command */
     int n;
     bool exit_codes;
+    const char *generate; /* a folder */
 } help_arguments;
 
 static const cli_option options[] = {
     {"exit-codes", 0, NULL, "Print the exit codes of the program, as a table in Markdown",
      CLI_FLAG(help_arguments, exit_codes)},
+    {"generate", 0, "DIR", NULL, CLI_TEXT(help_arguments, generate)}, /* for the build */
     {0},
 };
 
@@ -39,6 +41,8 @@ static int run(const cli_command *c, int argc, char **argv) {
     cli_parse(c, argc, argv, &a);
     if (a.exit_codes)
         return print_exit_codes();
+    if (a.generate)
+        return cli_generate(a.generate);
     const cli_command *of = cli_find(a.words, a.n, &used, name);
     if (a.n == 0) {
         cli_print_commands(stdout);

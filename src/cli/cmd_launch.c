@@ -3,14 +3,17 @@
 
 #include <string.h>
 
+static const char *transports(void) { return "auto, shm, mpi"; }
+
 static const cli_option options[] = {
     {"ranks", 'n', "N", "Number of ranks, each one process; required", CLI_INT(ndp_launch_opts, ranks, 1, 1 << 20)},
     {"threads", 0, "N", "Threads per rank (OMP_NUM_THREADS)", CLI_INT(ndp_launch_opts, threads, 1, 4096)},
     {"hostfile", 0, "FILE", "Start the ranks with mpirun on these hosts, one per line (node-1 slots=8)",
      CLI_TEXT(ndp_launch_opts, hostfile)},
     {"transport", 0, "NAME",
-     "shm (processes of this host), mpi (started by mpirun) or auto, the default: mpi only for several hosts",
-     CLI_TEXT(ndp_launch_opts, transport)},
+     "How ranks communicate (shm: processes of this host, mpi: started by mpirun; default: auto, mpi only for several "
+     "hosts)",
+     CLI_TEXT(ndp_launch_opts, transport), .choices = transports},
     {0},
 };
 

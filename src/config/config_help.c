@@ -222,12 +222,27 @@ static void describe_in_json(const ndp_option *o, ndp_json_out *out) {
     ndp_str_release(&values);
 }
 
+/* ---- fields ---- */
+
+/* Its words, for completion; a switch has two, and `auto` is the one word of a number. */
+static void describe_in_fields(const ndp_option *o, ndp_str *out) {
+    static const char *const switches[] = {"true", "false", NULL}, *const open[] = {"auto", NULL};
+    bool number = o->type == NDP_OPTION_INT && o->open;
+    const char *const *words = o->type == NDP_OPTION_BOOL ? switches : number ? open : o->words;
+    ndp_str_addf(out, "%s.%s\t", o->section, o->key);
+    for (int i = 0; words && words[i]; i++)
+        ndp_str_addf(out, "%s%s", i ? " " : "", words[i]);
+    ndp_str_addf(out, "\t%s\n", o->help);
+}
+
 /* ---- choosing keys ---- */
 
 static void describe(const ndp_option *o, ndp_keys_format format, ndp_json_out *out) {
     bool first = out->text.length == 0;
     if (format == NDP_KEYS_JSON)
         describe_in_json(o, out);
+    else if (format == NDP_KEYS_FIELDS)
+        describe_in_fields(o, &out->text);
     else if (format == NDP_KEYS_TEXT) {
         ndp_str_add(&out->text, first ? "" : "\n");
         describe_in_text(o, &out->text);

@@ -24,21 +24,32 @@ static int names(const char *section, const char *out[NDP_MOST_OPTIONS]) {
     return n;
 }
 
+/* "; use optimizer.lr" for a word of another program; false: it is none. */
+static bool add_synonym(const char *word, ndp_str *out) {
+    const ndp_synonym *s = ndp_synonym_find(word);
+    if (s)
+        ndp_str_addf(out, "; %s%s", s->words ? "" : "use ", s->words ? s->words : s->key);
+    return s;
+}
+
 char *ndp_names_unknown(const char *section, const char *key) {
     const char *known[NDP_MOST_OPTIONS] = {0};
     int n = names(section, known);
     const char *meant = ndp_nearest(key, known, n);
     const ndp_option *elsewhere = ndp_option_find(NULL, key);
     ndp_str s = {0};
-    ndp_str_addf(&s, section ? "unknown key '%.60s' in '%s'; " : "unknown section '%.60s'; ", key, section);
-    if (elsewhere)
-        ndp_str_addf(&s, "did you mean '%s.%s'?", elsewhere->section, key);
+    bool synonym = ndp_synonym_find(key);
+    ndp_str_addf(&s, section || synonym || elsewhere ? "unknown key '%.60s'" : "unknown section '%.60s'", key);
+    if (section)
+        ndp_str_addf(&s, " in '%s'", section);
+    if (synonym)
+        add_synonym(key, &s);
+    else if (elsewhere)
+        ndp_str_addf(&s, "; did you mean '%s.%s'?", elsewhere->section, key);
     else if (meant)
-        ndp_str_addf(&s, "did you mean '%s'?", meant);
-    else
-        ndp_str_add(&s, "known are ");
-    for (int i = 0; i < n && !elsewhere && !meant; i++)
-        ndp_str_addf(&s, "%s%s", i ? ", " : "", known[i]);
+        ndp_str_addf(&s, "; did you mean '%s'?", meant);
+    for (int i = 0; i < n && !synonym && !elsewhere && !meant; i++)
+        ndp_str_addf(&s, "%s%s", i ? ", " : "; known are ", known[i]);
     return ndp_str_detach(&s);
 }
 
@@ -70,40 +81,50 @@ static ndp_status fail_several(const char *name, const bool wanted[NDP_MOST_OPTI
     return st;
 }
 
-/* The nearest key, with or without its section; NULL if none is near. */
-static const ndp_option *nearest(const char *name) {
+/* Adds what is like an unknown name: one key or section, or the three nearest keys, however far. */
+static void add_similar(const char *name, ndp_str *out) {
+    enum { SHOWN = 3 };
     char text[NDP_MOST_OPTIONS][NDP_KEY_NAME];
-    const char *known[2 * NDP_MOST_OPTIONS] = {0};
+    const char *whole[NDP_MOST_OPTIONS] = {0}, *keys[NDP_MOST_OPTIONS] = {0}, *sections[NDP_MOST_OPTIONS] = {0};
+    const char *near[SHOWN];
     for (int i = 0; i < ndp_option_count; i++) {
         ndp_config_key(i, text[i]);
-        known[2 * i] = text[i];
-        known[2 * i + 1] = ndp_options[i].key;
+        whole[i] = text[i];
+        keys[i] = ndp_options[i].key;
     }
-    const char *meant = ndp_nearest(name, known, 2 * ndp_option_count);
-    for (int i = 0; i < 2 * ndp_option_count && meant; i++)
-        if (meant == known[i])
-            return &ndp_options[i / 2];
-    return NULL;
+    int n = names(NULL, sections);
+    const char *meant = ndp_nearest(name, whole, ndp_option_count), *key = ndp_nearest(name, keys, ndp_option_count);
+    for (int i = 0; i < ndp_option_count && !meant && key; i++)
+        meant = key == keys[i] ? whole[i] : NULL;
+    meant = meant ? meant : ndp_nearest(name, sections, n);
+    if (meant)
+        ndp_str_addf(out, "; did you mean '%s'?", meant);
+    int shown = meant ? 0 : ndp_nearest_names(name, keys, ndp_option_count, SHOWN, near);
+    for (int i = 0; i < shown; i++)
+        for (int k = 0; k < ndp_option_count; k++)
+            if (near[i] == keys[k])
+                ndp_str_addf(out, "%s '%s'", i ? "," : "; the nearest are", whole[k]);
+    if (!meant)
+        ndp_str_add(out, "; `ndparallel config` lists all keys");
 }
 
 static ndp_status fail_none(const char *name) {
     char section[NDP_KEY_NAME];
     const char *dot = strchr(name, '.');
+    ndp_str s = {0};
     snprintf(section, sizeof section, "%.*s", (int)(dot ? dot - name : 0), name);
-    if (dot && ndp_names_is_section(section)) {
+    if (dot && (ndp_names_is_section(section) || ndp_synonym_find(dot + 1))) {
         char *message = ndp_names_unknown(section, dot + 1);
-        ndp_status st = NDP_FAIL(NDP_EINVAL, "%s", message ? message : "unknown key");
+        ndp_str_add(&s, message ? message : "unknown key");
         free(message);
-        return st;
+    } else {
+        ndp_str_addf(&s, "unknown key '%.60s'", name);
+        if (!add_synonym(name, &s))
+            add_similar(name, &s);
     }
-    const ndp_option *meant = nearest(name);
-    const char *sections[NDP_MOST_OPTIONS] = {0};
-    const char *near = ndp_nearest(name, sections, names(NULL, sections));
-    if (meant)
-        return NDP_FAIL(NDP_EINVAL, "unknown key '%.60s'; did you mean '%s.%s'?", name, meant->section, meant->key);
-    if (near)
-        return NDP_FAIL(NDP_EINVAL, "unknown section '%.60s'; did you mean '%s'?", name, near);
-    return NDP_FAIL(NDP_EINVAL, "unknown key '%.60s'; `ndparallel config` lists all keys", name);
+    ndp_status st = NDP_FAIL(NDP_EINVAL, "%s", s.failed ? "unknown key" : s.data);
+    ndp_str_release(&s);
+    return st;
 }
 
 ndp_status ndp_names_find(const char *name, bool wanted[NDP_MOST_OPTIONS]) {

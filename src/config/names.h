@@ -4,8 +4,19 @@
 
 #include "config/option.h"
 
+/* What another program calls a key of ours. */
+typedef struct ndp_synonym {
+    const char *word;
+    const char *key;   /* ours, or a section; NULL: it has no counterpart */
+    const char *words; /* what to do; NULL: use the key */
+} ndp_synonym;
+extern const ndp_synonym ndp_synonyms[];
+extern const int ndp_synonym_count;
+const ndp_synonym *ndp_synonym_find(const char *word);
+
 bool ndp_names_is_section(const char *name);
-/* "unknown key 'tp_sze' in 'parallelism'; did you mean 'tp_size'?", or the section that has the key, or all names.
+/* "unknown key 'tp_sze' in 'parallelism'; did you mean 'tp_size'?", or the section that has the key, or what the key of
+ * another program is here, or all names.
  * `section` NULL: `key` stands where a section is expected. The caller frees it; NULL: no memory. */
 char *ndp_names_unknown(const char *section, const char *key);
 /* The keys that a name from the command line means, as flags of ndp_options: "optimizer.lr"; "lr", if one section alone

@@ -1,6 +1,6 @@
 /* What `config KEY` prints, and that the option table says it of every key. */
 #include "check.h"
-#include "config/option.h"
+#include "config/names.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -111,16 +111,34 @@ static void markdown_has_a_row_for_each_key(void **state) {
     free(text);
 }
 
+/* A line for every key: its name, its words, its meaning. */
+static void fields_of_every_key(void **state) {
+    (void)state;
+    char *text;
+    CHECK_OK(ndp_config_describe(NULL, 0, NDP_KEYS_FIELDS, &text));
+    assert_int_equal(count(text, "\n"), ndp_option_count);
+    assert_int_equal(count(text, "\t"), 2 * ndp_option_count);
+    assert_non_null(strstr(text, "\noptimizer.lr\t\tlearning rate after warm-up\n"));
+    assert_non_null(strstr(text, "\nprecision.compute\tfp32 bf16 fp64\ttype of "));
+    assert_non_null(strstr(text, "\ndata.packing\ttrue false\t"));
+    assert_non_null(strstr(text, "\nparallelism.tp_size\tauto\t"));
+    free(text);
+}
+
 static void unknown_names(void **state) {
     (void)state;
     static const struct {
         const char *name, *words;
     } cases[] = {
-        {"nosuchkey", "unknown key 'nosuchkey'; `ndparallel config` lists all keys"},
+        {"nosuchkey", "unknown key 'nosuchkey'; the nearest are '"},
+        {"nosuchkey", "; `ndparallel config` lists all keys"},
+        {"learning_rate", "unknown key 'learning_rate'; use optimizer.lr"},
+        {"Learning-Rate", "use optimizer.lr"},
+        {"train.learning_rate", "unknown key 'learning_rate' in 'train'; use optimizer.lr"},
         {"betsa", "unknown key 'betsa'; did you mean 'optimizer.betas'?"},
         {"optimizer.lrr", "unknown key 'lrr' in 'optimizer'; did you mean 'lr'?"},
         {"optimzer.lr", "did you mean 'optimizer.lr'?"},
-        {"optimiser", "unknown section 'optimiser'; did you mean 'optimizer'?"},
+        {"optimiser", "unknown key 'optimiser'; did you mean 'optimizer'?"},
         {"name", "several sections have a key 'name': optimizer.name, schedule.name; name one"},
         {"", "unknown key ''"},
     };
@@ -130,11 +148,58 @@ static void unknown_names(void **state) {
     assert_null(text);
 }
 
+/* Every synonym names a key or a section that exists, and is not itself one; where it is used, the message says it. */
+static void every_synonym_leads_to_a_key(void **state) {
+    (void)state;
+    ndp_config *c;
+    CHECK_OK(ndp_config_create(&c));
+    for (int i = 0; i < ndp_synonym_count; i++) {
+        const ndp_synonym *s = &ndp_synonyms[i];
+        bool wanted[NDP_MOST_OPTIONS];
+        char text[128];
+        if (s->key && ndp_names_find(s->key, wanted) != NDP_OK)
+            fail_msg("%s leads to %s: %s", s->word, s->key, ndp_error_message());
+        if (!s->key && !s->words)
+            fail_msg("%s leads nowhere", s->word);
+        if (ndp_option_find(NULL, s->word) || ndp_names_is_section(s->word) || ndp_synonym_find(s->word) != s)
+            fail_msg("%s is a key, a section or an earlier synonym", s->word);
+        const char *words = s->words ? s->words : s->key;
+        snprintf(text, sizeof text, "batch: {micro_batch_size: 1}\n%s: 1", s->word);
+        CHECK_FAILS(ndp_config_parse(c, text, strlen(text), "job.yaml"), NDP_EINVAL, words);
+        snprintf(text, sizeof text, "train: {%s: 1}", s->word);
+        CHECK_FAILS(ndp_config_parse(c, text, strlen(text), "job.yaml"), NDP_EINVAL, words);
+        CHECK_FAILS(ndp_config_setf(c, "%s=1", s->word), NDP_EINVAL, words);
+        CHECK_FAILS(ndp_config_setf(c, "batch.%s=1", s->word), NDP_EINVAL, words);
+    }
+    ndp_config_destroy(c);
+}
+
+/* A key of another section is found there. */
+static void keys_without_their_section(void **state) {
+    (void)state;
+    static const char *const keys[][2] = {{"micro_batch_size", "batch.micro_batch_size"},
+                                          {"weight_decay", "optimizer.weight_decay"},
+                                          {"warmup_ratio", "schedule.warmup_ratio"},
+                                          {"output_dir", "train.output_dir"}};
+    ndp_config *c;
+    CHECK_OK(ndp_config_create(&c));
+    for (int i = 0; i < NDP_COUNT(keys); i++) {
+        CHECK_FAILS(ndp_config_setf(c, "%s=1", keys[i][0]), NDP_EINVAL, keys[i][1]);
+        CHECK_FAILS(ndp_config_setf(c, "model.%s=1", keys[i][0]), NDP_EINVAL, keys[i][1]);
+    }
+    ndp_config_destroy(c);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_key_says_all), cmocka_unit_test(every_row_has_readers),
-        cmocka_unit_test(who_reads_what),     cmocka_unit_test(markdown_has_a_row_for_each_key),
+        cmocka_unit_test(every_key_says_all),
+        cmocka_unit_test(every_row_has_readers),
+        cmocka_unit_test(who_reads_what),
+        cmocka_unit_test(markdown_has_a_row_for_each_key),
+        cmocka_unit_test(fields_of_every_key),
         cmocka_unit_test(unknown_names),
+        cmocka_unit_test(every_synonym_leads_to_a_key),
+        cmocka_unit_test(keys_without_their_section),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
