@@ -1,13 +1,16 @@
 #!/bin/sh
-# tools/check-docs finds what a page names and is not there.
+# What the pages name exists. And tools/check-docs, which says so, finds what a page names and is not there.
 . "$(dirname "$0")/cases.sh"
 
-export NDP_DOCS_ROOT="$work"
 check() {
     case_of check-docs "$@"
     "$NDP_SOURCE_DIR/tools/check-docs" "$@" >out 2>&1
     code=$?
 }
+check
+code_is 0
+
+export NDP_DOCS_ROOT="$work"
 # page LINE...: a page of the guide with these lines; README.md and llms.txt name it.
 mkdir -p docs/guide
 echo 'See [the page](docs/guide/page.md#keys-and-values).' >README.md
