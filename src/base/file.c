@@ -41,8 +41,12 @@ static ndp_status fail_open(const char *path) {
     struct stat link;
     if (cause == ENOENT && lstat(path, &link) == 0 && S_ISLNK(link.st_mode))
         return NDP_FAIL(NDP_EIO, "cannot read '%s': it is a link to a missing file", path);
+    char *meant = cause == ENOENT ? ndp_nearest_path(path) : NULL;
     errno = cause;
-    return IO_FAIL("read", path);
+    ndp_status st = meant ? NDP_FAIL(NDP_EIO, "cannot read '%s': %s; did you mean '%s'?", path, strerror(cause), meant)
+                          : IO_FAIL("read", path);
+    free(meant);
+    return st;
 }
 
 static ndp_status check_regular(const char *path, mode_t mode) {

@@ -122,6 +122,15 @@ static ndp_status find_snapshot(const char *folder, const char *revision, char o
     return st;
 }
 
+/* The name, org/name, of the repository in the cache whose folder is nearest to one that is not there; NULL: none. */
+static char *nearest_cached(const char *cache, const char *folder) {
+    char *name = ndp_nearest_entry(cache, strrchr(folder, '/') + 1);
+    char *org = name ? strstr(name, "--") : NULL, *dashes = org ? strstr(org + 2, "--") : NULL;
+    char *both = dashes ? ndp_format("%.*s/%s", (int)(dashes - org - 2), org + 2, dashes + 2) : NULL;
+    free(name);
+    return both;
+}
+
 static ndp_status find(ndp_hub_kind kind, const char *name, const ndp_hub_name *n, char out[NDP_PATH]) {
     char cache[NDP_PATH], folder[NDP_PATH], fetch[NDP_PATH];
     const char *revision = n->revision[0] ? n->revision : "main";
@@ -135,10 +144,14 @@ static ndp_status find(ndp_hub_kind kind, const char *name, const ndp_hub_name *
     if (cached)
         return NDP_FAIL(NDP_EINVAL, "'%s': the Hub cache has %s, but no snapshot of its revision '%s'; download it: %s",
                         name, folder, revision, command(kind, n, fetch));
-    return NDP_FAIL(NDP_EINVAL,
-                    "'%s' is neither a path here nor a %s in the Hub cache %s; if it is a name on the Hub, "
-                    "download it: %s",
-                    name, what(kind), cache, command(kind, n, fetch));
+    char *meant = nearest_cached(cache, folder);
+    ndp_status st = NDP_FAIL(NDP_EINVAL,
+                             "'%s' is neither a path here nor a %s in the Hub cache %s; %s%s%sif it is a name on the "
+                             "Hub, download it: %s",
+                             name, what(kind), cache, meant ? "did you mean '" : "", meant ? meant : "",
+                             meant ? "', which is there? Or " : "", command(kind, n, fetch));
+    free(meant);
+    return st;
 }
 
 ndp_status ndp_hub_find(ndp_hub_kind kind, const char *name, char out[NDP_PATH]) {

@@ -16,6 +16,9 @@ typedef struct ndp_weights ndp_weights;
 NDP_API ndp_status ndp_weights_open(const char *folder, ndp_weights **out);
 /* Whether there are weights to open: the folder may contain only a config.json. */
 bool ndp_weights_exist(const char *folder);
+/* NDP_EINVAL for a model folder or file of a kind that is not read, a LoRA adapter or GGUF: says what to use instead. A
+ * path that does not exist, or anything else, is NDP_OK. */
+NDP_API ndp_status ndp_model_folder_refuse(const char *path);
 /* The same as a check, which keeps nothing open: NDP_EIO names the missing files and how to get it. */
 NDP_API ndp_status ndp_weights_check_files(const char *folder);
 /* The same for files named STEM instead of model. */

@@ -70,6 +70,7 @@ static ndp_status read_run(ndp_infer *f, int64_t step) {
 static ndp_status open_folder(ndp_infer *f, const char *name, int64_t step) {
     NDP_CHECK(name, "no model is given; give a Hugging Face folder");
     NDP_TRY(ndp_hub_find(NDP_HUB_MODEL, name, f->folder));
+    NDP_TRY(ndp_model_folder_refuse(f->folder));
     NDP_CHECK(ndp_path_is_folder(f->folder),
               "%s is not a folder (%s); a model is a Hugging Face folder with config.json, tokenizer.json and "
               "safetensors, or a name in the Hub cache",

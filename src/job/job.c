@@ -10,10 +10,25 @@
 ndp_status ndp_job_find_model(ndp_job *j) {
     const ndp_config *c = j->config;
     if (!c->model.path) {
+        if (c->model.config && ndp_path_is_folder(c->model.config))
+            return NDP_FAIL(
+                NDP_EINVAL,
+                "model.config: %s is a folder, not a config.json; set model.path: %s, or for random weights "
+                "model.config: %s/config.json",
+                c->model.config, c->model.config, c->model.config);
         snprintf(j->facts_path, sizeof j->facts_path, "%s", c->model.config);
         return NDP_OK;
     }
     NDP_TRY(ndp_hub_find(NDP_HUB_MODEL, c->model.path, j->model_folder));
+    if (ndp_ends_with(c->model.path, "config.json") && ndp_path_exists(j->model_folder)) {
+        int folder = (int)(strlen(c->model.path) - strlen("config.json"));
+        return NDP_FAIL(NDP_EINVAL,
+                        "model.path: %s is a file; set model.path: %.*s, the folder, or for random weights "
+                        "model.config: %s",
+                        c->model.path, folder ? folder : 2, folder ? c->model.path : "./", c->model.path);
+    }
+    if (c->model.init == NDP_INIT_PRETRAINED)
+        NDP_TRY(ndp_model_folder_refuse(j->model_folder));
     if (!ndp_path_is_folder(j->model_folder))
         return NDP_FAIL(NDP_EINVAL,
                         "model.path: %s is not a folder (%s); it names a Hugging Face model folder with config.json "

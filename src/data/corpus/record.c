@@ -249,10 +249,28 @@ static const struct {
              {"prompt", "data.prompt_field: prompt reads 'prompt', and data.response_field names its answer"},
              {"question", "data.prompt_field: question reads 'question', and data.response_field names its answer"}};
 
+/* The only field that holds a string, which is probably the text; NULL: there are none or several. */
+static const char *only_text(struct json_object *object) {
+    const char *found = NULL;
+    int n = 0;
+    json_object_object_foreach(object, key, value) {
+        if (json_object_is_type(value, json_type_string)) {
+            found = key;
+            n++;
+        }
+    }
+    return n == 1 ? found : NULL;
+}
+
 ndp_status ndp_record_visit_unknown(const ndp_record_input *r) {
     const ndp_record_format *f = r->format;
-    const char *hint = "data.text_field, messages_field and prompt_field say what is read";
-    char lacks[256];
+    const char *hint = "data.text_field, messages_field and prompt_field say what is read",
+               *text = only_text(r->object);
+    char lacks[256], only[256];
+    if (text) {
+        snprintf(only, sizeof only, "data.text_field: %.60s reads '%.60s'", text, text);
+        hint = only;
+    }
     snprintf(lacks, sizeof lacks, "'%.60s', '%.60s' or '%.60s'", text_field(f), messages_field(f), ndp_prompt_field(f));
     for (int i = NDP_COUNT(usual) - 1; i >= 0; i--)
         hint = ndp_record_has(r->object, usual[i].field) ? usual[i].hint : hint;

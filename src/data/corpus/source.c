@@ -164,6 +164,9 @@ static ndp_status visit_record(const char *text, size_t n, const char *place, co
     bool bad = d->bad != NDP_BAD_NONE && (st == NDP_EFORMAT || st == NDP_ENOTSUP);
     if (bad && format->skip && format->tally)
         st = ndp_tally_add(format->tally, NDP_TALLY_SKIPPED, ndp_bad_record_text(d->bad), ndp_error_message());
+    else if (bad && d->bad == NDP_BAD_JSON)
+        st = NDP_FAIL(st, "%s; correct the record, or leave such records out with data.bad_records: skip",
+                      ndp_error_message());
     json_object_put(record);
     free(where);
     return st;

@@ -13,7 +13,8 @@ ndp_status ndp_cuda_load(bool sim, bool start, const ndp_cuda_api **out) {
          .symbol = NDP_CUDA_API_SYMBOL,
          .version = NDP_CUDA_API_VERSION,
          .what = "CUDA",
-         .remedy = "build it with `make cuda`, or set NDP_PLUGIN_DIR to the folder of ndp_cuda.so"},
+         .remedy = "build it with `make cuda`, or set NDP_PLUGIN_DIR to the folder of ndp_cuda.so; `--device cpu` "
+                   "trains without a GPU"},
         {.file = "ndp_sim.so",
          .symbol = NDP_CUDA_API_SYMBOL,
          .version = NDP_CUDA_API_VERSION,
