@@ -82,6 +82,10 @@ typedef struct cli_command {
     void (*check)(void *arguments, struct argp_state *state);                /* after all of them; may be NULL */
 } cli_command;
 
+/* Ends the process with 2 if an argument of a command that takes a job is an option of another program, or a key
+ * without
+ * --set: says what to write instead. */
+void cli_refuse_habits(const cli_command *c, int argc, char **argv);
 /* Fills `arguments`; after a usage error, --help or --version it ends the process. */
 void cli_parse(const cli_command *c, int argc, char **argv, void *arguments);
 /* Option i of a command, those of its job included; NULL beyond the last one. */

@@ -113,7 +113,15 @@ static const cli_option job_options[] = {
 };
 
 static void take_file(cli_job *j, struct argp_state *state, const char *word) {
-    if (j->file)
+    const char *bare = NULL; /* a key whose value was written apart */
+    for (int i = 0; i < j->n && !bare; i++)
+        bare = strchr(j->assignments[i], '=') ? NULL : j->assignments[i];
+    if (j->file && bare)
+        argp_error(state, "two job files: '%s' and '%s'; a value is joined to its key: write --set %s=%s", j->file,
+                   word, bare, word);
+    else if (j->file && strchr(word, '='))
+        argp_error(state, "two job files: '%s' and '%s'; a key is given by --set: write --set %s", j->file, word, word);
+    else if (j->file)
         argp_error(state, "two job files: '%s' and '%s'", j->file, word);
     j->file = word;
 }
@@ -220,6 +228,8 @@ static char *end_help(int key, const char *text, void *input) {
 void cli_parse(const cli_command *c, int argc, char **argv, void *arguments) {
     option_parsing p = {.command = c, .arguments = arguments};
     add_options(&p);
+    if (c->takes_job)
+        cli_refuse_habits(c, argc, argv);
     const struct argp argp = {
         .options = p.shown, .parser = parse_key, .args_doc = c->usage, .doc = c->help, .help_filter = end_help};
     argp_parse(&argp, argc, argv, c->flags, NULL, &p);

@@ -216,11 +216,23 @@ static ndp_status find_assigned(const char *assignment, size_t length, const ndp
     return st;
 }
 
+/* An assignment without '=': an example with the value that the key has. */
+static ndp_status fail_without_value(const ndp_config *c, const char *assignment) {
+    char *value = NULL;
+    if (!is_key(assignment) || ndp_config_get(c, assignment, &value) != NDP_OK)
+        return NDP_FAIL(NDP_EINVAL, "--set '%s': expected SECTION.KEY=VALUE", assignment);
+    ndp_status st = NDP_FAIL(NDP_EINVAL, "--set '%s': expected SECTION.KEY=VALUE, as in --set %s=%s", assignment,
+                             assignment, value);
+    free(value);
+    return st;
+}
+
 ndp_status ndp_config_set(ndp_config *c, const char *assignment) {
     size_t size = strlen(assignment);
     const char *equals = strchr(assignment, '=');
     NDP_CHECK(ndp_utf8_valid_prefix(assignment, size) == size, "--set: not valid UTF-8");
-    NDP_CHECK(equals, "--set '%s': expected SECTION.KEY=VALUE", assignment);
+    if (!equals)
+        return fail_without_value(c, assignment);
     const ndp_option *o = NULL;
     NDP_TRY(find_assigned(assignment, (size_t)(equals - assignment), &o));
     ndp_yaml y;

@@ -21,7 +21,9 @@ static ndp_status try_lock(ndp_lock *lock, const ndp_train_opts *o, bool *held) 
     ndp_status st = ndp_lock_try(lock, held);
     if (o->say && *ndp_lock_note(lock))
         o->say(o->user, ndp_lock_note(lock));
-    return st;
+    return st == NDP_EIO
+               ? NDP_FAIL(NDP_EIO, "%s; set train.output_dir to a folder that can be written to", ndp_error_message())
+               : st;
 }
 
 /* Sums over ranks: does rank 0 still wait, and has any rank been stopped? */
@@ -49,20 +51,10 @@ static ndp_status wait_for_lock(const ndp_config *c, const ndp_train_opts *o, nd
     return NDP_OK;
 }
 
-/* Creates the folder and its lock; the message of a failure names the key to change. */
-static ndp_status create_lock(const ndp_config *c, bool await, ndp_lock **lock) {
-    ndp_status st = ndp_folder_create(c->train.output_dir);
-    if (st == NDP_OK)
-        st = ndp_lock_create(c->train.output_dir, await, lock);
-    return st == NDP_EIO
-               ? NDP_FAIL(NDP_EIO, "%s; set train.output_dir to a folder that can be written to", ndp_error_message())
-               : st;
-}
-
 ndp_status ndp_run_folder_take(const ndp_config *c, const ndp_train_opts *o, ndp_comm *world, ndp_lock **lock) {
     *lock = NULL;
     bool await = o->resume && o->await;
-    NDP_TRY(ndp_agree(world, ndp_is_first(world) ? create_lock(c, await, lock) : NDP_OK));
+    NDP_TRY(ndp_agree(world, ndp_is_first(world) ? ndp_lock_create(c->train.output_dir, await, lock) : NDP_OK));
     return wait_for_lock(c, o, world, *lock);
 }
 

@@ -150,8 +150,8 @@ static char *expected_tally(const char *file, int source) {
     ndp_str_addf(&s, "0 %d %d with a missing or mistyped field\n", source, other);
     for (int i = 500; i < 500 + 3 * 1009; i += 1009)
         ndp_str_addf(&s,
-                     "\t%s:%d: the record has no 'text', 'messages' or 'instruction'; it has: txt. data.text_field, "
-                     "messages_field and prompt_field say what is read\n",
+                     "\t%s:%d: the record has no 'text', 'messages' or 'instruction'; it has: txt. "
+                     "data.text_field: txt reads 'txt'\n",
                      file, i + 1);
     return ndp_str_detach(&s);
 }
