@@ -108,7 +108,7 @@ void cli_print_commands(FILE *out) {
     fprintf(out, "Usage: ndparallel COMMAND ...\n\n");
     for (const cli_command *const *c = cli_commands; *c; c++)
         fprintf(out, "  %-10s %s\n", (*c)->name, (*c)->about);
-    fprintf(out, "\nExit codes: 0 done, 1 failed, 2 a mistake of yours, 130 stopped; `ndparallel help --exit-codes` "
+    fprintf(out, "\nExit codes: 0 done, 1 failed, 2 wrong command, job or input, 130 stopped; `ndparallel help --exit-codes` "
                  "lists all.\n");
     fprintf(out, "`ndparallel help COMMAND` lists a command's options; `ndparallel --version` prints the version.\n");
 }
