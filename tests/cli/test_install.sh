@@ -71,6 +71,10 @@ code_is 0
 for file in bin/ndparallel lib/libndparallel.a lib/libndparallel.so include/ndparallel/ndparallel.h; do
     [ -s "$prefix/$file" ] || fail "no $file below the prefix"
 done
+for file in man/man1/ndparallel.1 man/man1/ndparallel-train.1 man/man5/ndparallel-job.5 \
+    bash-completion/completions/ndparallel zsh/site-functions/_ndparallel fish/vendor_completions.d/ndparallel.fish; do
+    [ -s "$prefix/share/$file" ] || fail "no share/$file below the prefix"
+done
 NDP_PROGRAM=$prefix/bin/ndparallel
 
 # pkg-config, the shared library.
