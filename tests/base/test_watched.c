@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -70,11 +71,19 @@ static void a_replaced_file_is_fine(void **state) {
     free(path);
 }
 
-static void *read_often(void *mapped) {
-    int64_t *n = malloc(sizeof *n);
-    for (int i = 0; i < 200; i++)
-        *n = sum(mapped);
-    return n;
+typedef struct reader {
+    const ndp_mapped *mapped;
+    atomic_bool *cut; /* the file is short now */
+    int64_t n;        /* the sum of a read that began after the cut */
+} reader;
+
+static void *read_on(void *arg) {
+    reader *r = arg;
+    for (bool last = false; !last;) {
+        last = atomic_load(r->cut);
+        r->n = sum(r->mapped);
+    }
+    return NULL;
 }
 
 /* All threads meet the loss at once, each anywhere; other files stay as they are. */
@@ -82,18 +91,21 @@ static void threads_read_on(void **state) {
     (void)state;
     enum { THREADS = 8 };
     pthread_t threads[THREADS];
+    reader readers[THREADS];
+    atomic_bool cut = false;
     char *path = make_file(), *other = make_file();
     ndp_mapped m, intact;
     CHECK_OK(ndp_file_map(path, &m));
     CHECK_OK(ndp_file_map(other, &intact));
-    for (int i = 0; i < THREADS; i++)
-        assert_int_equal(pthread_create(&threads[i], NULL, read_often, i % 2 ? &m : &intact), 0);
-    assert_int_equal(truncate(path, 3 * PAGE), 0);
     for (int i = 0; i < THREADS; i++) {
-        void *n;
-        assert_int_equal(pthread_join(threads[i], &n), 0);
-        assert_int_equal(*(int64_t *)n, i % 2 ? 3 * PAGE : SIZE);
-        free(n);
+        readers[i] = (reader){i % 2 ? &m : &intact, &cut, 0};
+        assert_int_equal(pthread_create(&threads[i], NULL, read_on, &readers[i]), 0);
+    }
+    assert_int_equal(truncate(path, 3 * PAGE), 0);
+    atomic_store(&cut, true);
+    for (int i = 0; i < THREADS; i++) {
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+        assert_int_equal(readers[i].n, i % 2 ? 3 * PAGE : SIZE);
     }
     CHECK_FAILS(ndp_file_end(&m, NDP_OK), NDP_EIO, path);
     CHECK_OK(ndp_file_end(&intact, NDP_OK));
