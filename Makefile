@@ -44,7 +44,7 @@ cuda: build ## the plugin for NVIDIA's GPUs: build/ndp_cuda.so (needs nvcc)
 deps-cuda: ## takes NVIDIA's compiler, headers and cuBLASLt from PyPI into build/cuda
 	@tools/gpu/deps-cuda
 
-install: build ## program, libraries, header below PREFIX (/usr/local); DESTDIR for packages
+install: build ## program, libraries, header, manual pages, completion below PREFIX (/usr/local); DESTDIR for packages
 	@tools/package/install $(BUILD) "$(PREFIX)" "$(DESTDIR)"
 
 uninstall: ## removes what `make install` with the same PREFIX and DESTDIR put there

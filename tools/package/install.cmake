@@ -21,13 +21,13 @@ if(TARGET ndp_mpi)
 endif()
 install(FILES ${CMAKE_BINARY_DIR}/ndp_cuda.so DESTINATION lib/ndparallel OPTIONAL) # after `make cuda`
 
-# Manual pages, and completion where each shell looks below /usr/local, and below any prefix that its variables name.
-install(DIRECTORY ${CMAKE_BINARY_DIR}/man/ DESTINATION share/man/man1 OPTIONAL FILES_MATCHING PATTERN *.1)
-install(DIRECTORY ${CMAKE_BINARY_DIR}/man/ DESTINATION share/man/man5 OPTIONAL FILES_MATCHING PATTERN *.5)
+# Manual pages, and completion where each shell looks below /usr/local.
+install(DIRECTORY ${CMAKE_BINARY_DIR}/man/ DESTINATION share/man/man1 FILES_MATCHING PATTERN *.1)
+install(DIRECTORY ${CMAKE_BINARY_DIR}/man/ DESTINATION share/man/man5 FILES_MATCHING PATTERN *.5)
 set(completion ${CMAKE_BINARY_DIR}/completion)
-install(FILES ${completion}/ndparallel.bash DESTINATION share/bash-completion/completions RENAME ndparallel OPTIONAL)
-install(FILES ${completion}/_ndparallel DESTINATION share/zsh/site-functions OPTIONAL)
-install(FILES ${completion}/ndparallel.fish DESTINATION share/fish/vendor_completions.d OPTIONAL)
+install(FILES ${completion}/ndparallel.bash DESTINATION share/bash-completion/completions RENAME ndparallel)
+install(FILES ${completion}/_ndparallel DESTINATION share/zsh/site-functions)
+install(FILES ${completion}/ndparallel.fish DESTINATION share/fish/vendor_completions.d)
 
 # pkg-config ndparallel
 list(JOIN STATIC_LIBRARIES " " PC_LIBS_PRIVATE)
