@@ -93,13 +93,13 @@ static void press_tab(char *const argv[], const char *setup) {
     terminal t = open_shell(argv);
     type(&t, setup);
     type(&t, SET_PROMPT);
+    wait_for(&t, PROMPT);
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
-        wait_for(&t, PROMPT);
         type(&t, lines[i].typed);
         wait_for(&t, lines[i].typed);
         type(&t, "\t");
         wait_for(&t, lines[i].appears);
-        type(&t, "\x03");
+        type(&t, "\x15"); /* ^U empties the line; ^C would only end a completion that is still under way */
     }
     kill(t.pid, SIGKILL); /* zsh asks before it ends */
     waitpid(t.pid, NULL, 0);
