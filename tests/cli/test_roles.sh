@@ -1,5 +1,5 @@
 #!/bin/sh
-# A row of the option table that does not say whether a resumed run may change its key does not build.
+# A row of the option table that does not say whether a resumed run may change its key, or what reads it, does not build.
 . "$(dirname "$0")/cases.sh"
 command -v cc >/dev/null && command -v pkg-config >/dev/null || { echo "SKIPPED: needs cc and pkg-config"; exit 77; }
 
@@ -20,8 +20,11 @@ without() {
 case_of the table as it is
 cp "$NDP_SOURCE_DIR/src/config/table.c" .
 compiles || fail "it does not build"
-without '{FREE(checkpoint, keep)' '{checkpoint, keep'
-without '{IDENTITY(optimizer, lr)' '{AT(optimizer, lr)'
-without '{IDENTITY(optimizer, lr)' '{"optimizer", "lr", offsetof(ndp_config, optimizer.lr)'
+# The role is missing, then the readers.
+without '{FREE(checkpoint, keep, \([A-Z]*\))' '{checkpoint, keep, \1'
+without '{IDENTITY(optimizer, lr, \([A-Z]*\))' '{AT(optimizer, lr, \1)'
+without '{IDENTITY(optimizer, lr, \([A-Z]*\))' '{"optimizer", "lr", offsetof(ndp_config, optimizer.lr), \1'
+without '{FREE(checkpoint, keep, [A-Z]*)' '{FREE(checkpoint, keep)'
+without '{IDENTITY(optimizer, lr, [A-Z]*)' '{"optimizer", "lr", offsetof(ndp_config, optimizer.lr), NDP_KEY_IDENTITY'
 
 end_of_cases
