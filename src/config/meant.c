@@ -64,7 +64,7 @@ static const char *meant_bool(const char *text) {
 
 /* A whole number written as 1e3, 1_000 or 1,000; or -1, which other programs write where we write auto. */
 static void add_meant_integer(const ndp_option *o, const char *text, ndp_str *out) {
-    char digits[32], *end;
+    char digits[32], *end = digits; /* not the end, unless strtod sets it */
     size_t n = 0;
     for (const char *c = text; *c && n + 1 < sizeof digits; c++)
         if (*c != '_' && *c != ',')
