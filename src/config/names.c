@@ -24,7 +24,7 @@ static int names(const char *section, const char *out[NDP_MOST_OPTIONS]) {
     return n;
 }
 
-/* "; use optimizer.lr" for a word of another program; false: it is none. */
+/* "; use optimizer.lr" for a word of another program; false: it is not one. */
 static bool add_synonym(const char *word, ndp_str *out) {
     const ndp_synonym *s = ndp_synonym_find(word);
     if (s)
