@@ -231,6 +231,17 @@ static ndp_status guard_drain(ndp_queue *queue) {
     return q->guard->inner->drain(q->inner);
 }
 
+static ndp_status guard_passed(ndp_queue *queue, const ndp_mark *mark, bool *out) {
+    guard_queue *q = (guard_queue *)queue;
+    return q->guard->inner->passed(q->inner, mark, out);
+}
+
+static ndp_status guard_memory(ndp_device_context *c, size_t *free, size_t *total) {
+    (void)c;
+    *free = *total = 0;
+    return NDP_OK;
+}
+
 /* ---- the device ---- */
 
 /* The wrapped kernels, by way of run_kernel. */
@@ -266,7 +277,9 @@ ndp_status ndp_guard_create(const ndp_device *inner, ndp_device **out) {
                              .copy = guard_copy,
                              .mark = guard_mark,
                              .after = guard_after,
-                             .drain = guard_drain};
+                             .drain = guard_drain,
+                             .passed = guard_passed,
+                             .memory = guard_memory};
     *out = &g->device;
     return NDP_OK;
 }

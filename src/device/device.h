@@ -11,6 +11,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 struct ndp_op_call; /* ops/op.h */
 
@@ -48,6 +49,18 @@ typedef struct ndp_device_opts {
     const ndp_memory_source *source; /* for devices that work on host memory; NULL: private memory. Borrowed */
 } ndp_device_opts;
 
+/* A sum of the same elements of several ranks, in rank order: for every o < outs and i < count
+ * out[o][i] = ((in[0][i] + in[1][i]) + ...) + (accumulate ? out[0][i] : nothing). An `in` may be one of `out`. */
+typedef struct ndp_rank_sum {
+    int type; /* an ndp_dtype: fp32, fp64, i64, or bf16, summed in fp32 and rounded once */
+    bool max; /* the maximum, in which a NaN stays */
+    bool accumulate;
+    int ranks, outs;              /* at most NDP_MOST_SUMMED each */
+    void *const *in, *const *out; /* the device's addresses; read before the call returns */
+    int64_t count;
+} ndp_rank_sum;
+enum { NDP_MOST_SUMMED = 128 };
+
 typedef struct ndp_device {
     const char *name;
     bool executes;                    /* false: programs are built and planned, never run; nothing below is called */
@@ -72,6 +85,17 @@ typedef struct ndp_device {
     ndp_status (*after)(ndp_queue *q, const ndp_mark *mark);
     /* Waits until all submitted work has run; returns the error of the first operation that failed. */
     ndp_status (*drain)(ndp_queue *q);
+    /* *out: everything before the mark has run. Does not wait. Errors as `drain`. */
+    ndp_status (*passed)(ndp_queue *q, const ndp_mark *mark, bool *out);
+    /* Bytes of its memory that are free now, and all of it; *total 0: it works on the host's memory. */
+    ndp_status (*memory)(ndp_device_context *c, size_t *free, size_t *total);
+
+    /* For collectives on queues. `sum` is NULL where the host moves the data; collectives are staged then, unless
+     * host_memory is true. */
+    ndp_status (*sum)(ndp_queue *q, const ndp_rank_sum *s);
+    /* Writes a word of NDP_MEMORY_HOST in the order of the queue, so that the host can see how far it is. */
+    ndp_status (*write_word)(ndp_queue *q, uint32_t *word, uint32_t value);
+    void *(*stream)(ndp_queue *q); /* what a library of the device takes: CUDA's cudaStream_t */
 } ndp_device;
 
 /* How kernels sum. FAST: in any order of their choice. SPLIT: in two parts, as two ranks would, at one of NDP_SPLITS
@@ -86,10 +110,11 @@ typedef struct ndp_exec {
     int split_place; /* NDP_SUMS_SPLIT: 1 .. NDP_SPLITS */
     bool share;      /* several ranks of a node may use one GPU */
     bool tf32;       /* GPUs may round the operands of fp32 products to 10 bits */
+    bool staged;     /* collectives on a device work on copies in the host's memory (comm/staged.h) */
 } ndp_exec;
 /* Sums are split at `split_place`; 0: fast ones. */
 static inline ndp_exec ndp_exec_of(const ndp_device *device, int threads, int split_place) {
-    return (ndp_exec){device, threads, split_place ? NDP_SUMS_SPLIT : NDP_SUMS_FAST, split_place, false, false};
+    return (ndp_exec){device, threads, split_place ? NDP_SUMS_SPLIT : NDP_SUMS_FAST, split_place, false, false, false};
 }
 
 /* Initialisers: the functions of devices on host memory, for `cpu`, `ref` and `null`. */
@@ -97,7 +122,7 @@ static inline ndp_exec ndp_exec_of(const ndp_device *device, int threads, int sp
     .host_memory = true, .open = ndp_host_open, .close = ndp_host_close, .memory_map = ndp_host_memory_map,            \
     .memory_unmap = ndp_host_memory_unmap, .queue_create = ndp_host_queue_create,                                      \
     .queue_destroy = ndp_host_queue_destroy, .copy = ndp_host_copy, .mark = ndp_host_mark, .after = ndp_host_after,    \
-    .drain = ndp_host_drain
+    .drain = ndp_host_drain, .passed = ndp_host_passed, .memory = ndp_host_memory
 ndp_status ndp_host_open(const ndp_device *d, const ndp_device_opts *opts, ndp_device_context **out);
 void ndp_host_close(ndp_device_context *c);
 ndp_status ndp_host_memory_map(ndp_device_context *c, size_t bytes, ndp_memory_kind kind, void **out);
@@ -109,6 +134,8 @@ ndp_status ndp_host_copy(ndp_queue *q, void *to, size_t to_pitch, const void *fr
 ndp_status ndp_host_mark(ndp_queue *q, ndp_mark *out);
 ndp_status ndp_host_after(ndp_queue *q, const ndp_mark *mark);
 ndp_status ndp_host_drain(ndp_queue *q);
+ndp_status ndp_host_passed(ndp_queue *q, const ndp_mark *mark, bool *out);
+ndp_status ndp_host_memory(ndp_device_context *c, size_t *free, size_t *total);
 
 /* Defined in ops/, where their kernels are. `null` plans for `cpu`. ops/devices.h has all devices, by name. */
 extern const ndp_device ndp_device_cpu, ndp_device_ref, ndp_device_null;

@@ -4,6 +4,7 @@
 #include "device/cuda/cuda_choice.hpp"
 #include "device/cuda/cuda_memory.hpp"
 #include "device/cuda/cuda_queue.hpp"
+#include "device/cuda/cuda_word.hpp"
 
 extern "C" {
 #include "base/status.h"
@@ -221,5 +222,30 @@ ndp_status ndp_gpu_drain(ndp_queue *q) {
     if (q->context->failed)
         return q->context->failed;
     CUDA_TRY(q->context, "a kernel or copy (CUDA_LAUNCH_BLOCKING=1 shows which one)", cudaStreamSynchronize(q->stream));
+    return NDP_OK;
+}
+
+ndp_status ndp_gpu_passed(ndp_queue *q, const ndp_mark *mark, bool *out) {
+    if (q->context->failed)
+        return q->context->failed;
+    cudaError_t e = cudaEventQuery((cudaEvent_t)mark->state);
+    *out = e == cudaSuccess;
+    return e == cudaErrorNotReady ? NDP_OK : *out ? NDP_OK : ndp_gpu_failed(q->context, e, "a kernel or copy");
+}
+
+ndp_status ndp_gpu_write_word_on(ndp_queue *q, uint32_t *word, uint32_t value) {
+    if (q->context->failed)
+        return q->context->failed;
+    CUDA_TRY(q->context, "writing a word", ndp_gpu_write_word(q->stream, word, value));
+    return NDP_OK;
+}
+
+void *ndp_gpu_stream(ndp_queue *q) { return q->stream; }
+
+ndp_status ndp_gpu_memory(ndp_device_context *c, size_t *free, size_t *total) {
+    if (c->failed)
+        return c->failed;
+    CUDA_TRY(c, "choosing the GPU", cudaSetDevice(c->gpu));
+    CUDA_TRY(c, "asking for free memory", cudaMemGetInfo(free, total));
     return NDP_OK;
 }

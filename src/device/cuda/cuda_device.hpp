@@ -17,5 +17,11 @@ ndp_status ndp_gpu_copy(ndp_queue *q, void *to, size_t to_pitch, const void *fro
 ndp_status ndp_gpu_mark(ndp_queue *q, ndp_mark *out);
 ndp_status ndp_gpu_after(ndp_queue *q, const ndp_mark *mark);
 ndp_status ndp_gpu_drain(ndp_queue *q);
+ndp_status ndp_gpu_passed(ndp_queue *q, const ndp_mark *mark, bool *out);
+ndp_status ndp_gpu_memory(ndp_device_context *c, size_t *free, size_t *total);
+ndp_status ndp_gpu_write_word_on(ndp_queue *q, uint32_t *word, uint32_t value);
+void *ndp_gpu_stream(ndp_queue *q);
+/* ops/cuda/cuda_rank_sum.cu */
+ndp_status ndp_gpu_sum(ndp_queue *q, const ndp_rank_sum *s);
 
 #endif

@@ -149,6 +149,7 @@ cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s) {
     return broken;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t e) { return e->stream ? flush(e->stream, e->before) : broken; }
+cudaError_t cudaEventQuery(cudaEvent_t e) { return cudaEventSynchronize(e); }
 
 cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width, size_t rows,
                               cudaMemcpyKind, cudaStream_t s) {

@@ -29,7 +29,12 @@ static const ndp_device device = {.name = ndp_cuda_name,
                                   .copy = ndp_gpu_copy,
                                   .mark = ndp_gpu_mark,
                                   .after = ndp_gpu_after,
-                                  .drain = ndp_gpu_drain};
+                                  .drain = ndp_gpu_drain,
+                                  .passed = ndp_gpu_passed,
+                                  .memory = ndp_gpu_memory,
+                                  .sum = ndp_gpu_sum,
+                                  .write_word = ndp_gpu_write_word_on,
+                                  .stream = ndp_gpu_stream};
 
 static ndp_status start(const ndp_cuda_host *host) {
     ndp_cuda_host_set(host);
