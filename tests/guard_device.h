@@ -6,7 +6,7 @@
  * round, a kernel that is given an address outside that memory fails with NDP_EBUG and its op's name. Memory of kind
  * NDP_MEMORY_HOST stays open.
  *
- * host_memory is false, so neither comm nor a peer works on it: collectives are staged (step/staged.h).
+ * host_memory is false, so neither comm nor a peer works on it: collectives are staged (step/staging.h).
  *
  * One guard serves any number of contexts, of ranks that are threads. Memory is a rank's: a kernel that is given
  * another rank's fails, and it stays closed while only other ranks compute. The ranges of a rank's contexts are opened

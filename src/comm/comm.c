@@ -82,16 +82,35 @@ void ndp_comm_at(ndp_comm *c, const char *what, int instr, int call) {
 
 /* ---- operations ---- */
 
-/* A group of one rank needs no transport: every operation is a local copy. */
-static void run_alone(const ndp_work *w) {
+/* On a device: one more operation of the caller's queue. */
+static ndp_status queue_alone(const ndp_work *w) {
+    const ndp_device *d = w->comm->transport->device;
     size_t bytes = ndp_work_bytes(w);
-    if (w->kind == NDP_WORK_ALL_GATHER || w->kind == NDP_WORK_ALL_TO_ALL || w->kind == NDP_WORK_SHIFT)
-        ndp_copy_large(w->out, w->in, bytes);
-    else if (w->kind == NDP_WORK_REDUCE_SCATTER && w->accumulate)
+    const ndp_rank_sum sum = {.type = w->type,
+                              .accumulate = true,
+                              .ranks = 1,
+                              .outs = 1,
+                              .in = &(void *){(void *)w->in},
+                              .out = &(void *){w->out},
+                              .count = w->count};
+    if (w->kind == NDP_WORK_REDUCE_SCATTER && w->accumulate)
+        return d->sum(w->queue, &sum);
+    return w->out == w->in ? NDP_OK : d->copy(w->queue, w->out, bytes, w->in, bytes, bytes, 1);
+}
+
+/* A group of one rank needs no transport: every operation is a local copy. */
+static ndp_status run_alone(const ndp_work *w) {
+    size_t bytes = ndp_work_bytes(w);
+    bool moves = w->kind == NDP_WORK_ALL_GATHER || w->kind == NDP_WORK_ALL_TO_ALL || w->kind == NDP_WORK_SHIFT ||
+                 w->kind == NDP_WORK_REDUCE_SCATTER;
+    if (moves && w->comm->transport->device)
+        return queue_alone(w);
+    if (w->kind == NDP_WORK_REDUCE_SCATTER && w->accumulate)
         ndp_reduce_ranks((ndp_dtype)w->type, NDP_SUM, &(void *){(void *)w->in}, 1, &(void *){w->out}, 1, w->count,
                          true);
-    else if (w->kind == NDP_WORK_REDUCE_SCATTER)
+    else if (moves)
         ndp_copy_large(w->out, w->in, bytes);
+    return NDP_OK;
 }
 
 /* The place in ndp_comm.outstanding. */
@@ -136,21 +155,38 @@ static ndp_status begin(ndp_work work, ndp_work *w) {
     *w = work;
     if (c->transport->ops->dry)
         return NDP_OK;
-    if (c->group.count == 1) {
-        run_alone(w);
-        return NDP_OK;
-    }
+    if (c->group.count == 1)
+        return run_alone(w);
     ndp_status st = check_outstanding(w);
     if (st != NDP_OK)
         return ended(c, w, st, false);
     c->operations += !ndp_work_is_message(w);
     if (c->transport->journals)
         ndp_journal_begin(&c->transport->journals[c->transport->rank], w);
+    ndp_status begun = c->transport->ops->begin(w);
     ndp_comm_at(c, NULL, -1, -1);
-    return ended(c, w, c->transport->ops->begin(w), false);
+    return ended(c, w, begun, false);
 }
 
-ndp_status ndp_wait(ndp_work *w) {
+ndp_status ndp_comm_begin(ndp_comm *c, const ndp_comm_call *call, ndp_queue *after, ndp_work *w) {
+    return begin((ndp_work){.comm = c,
+                            .in = call->in,
+                            .out = call->out,
+                            .count = call->count,
+                            .kind = (int)call->kind,
+                            .type = (int)call->type,
+                            .reduce = (int)call->reduce,
+                            .peer = call->peer,
+                            .tag = call->tag,
+                            .accumulate = call->accumulate,
+                            .in_counts = call->in_counts,
+                            .out_counts = call->out_counts,
+                            .stage = call->stage,
+                            .queue = after},
+                 w);
+}
+
+ndp_status ndp_comm_wait(ndp_work *w, ndp_queue *before) {
     ndp_comm *c = w->comm;
     if (!c)
         return NDP_FAIL(NDP_EBUG,
@@ -159,12 +195,15 @@ ndp_status ndp_wait(ndp_work *w) {
         w->comm = NULL;
         return NDP_OK;
     }
+    w->queue = before;
     double start = ndp_now();
     ndp_status st = c->transport->ops->wait(w);
     w->waited = ndp_now() - start;
     ndp_comm_at(c, NULL, -1, -1);
     return ended(c, w, st, true);
 }
+
+ndp_status ndp_wait(ndp_work *w) { return ndp_comm_wait(w, NULL); }
 
 ndp_status ndp_barrier(ndp_comm *c) {
     ndp_work w;
@@ -227,6 +266,34 @@ ndp_status ndp_recv_begin(ndp_comm *c, void *buffer, int64_t bytes, int from, in
     ndp_work work = work_of_bytes(c, NDP_WORK_RECV, NULL, buffer, bytes, from);
     work.tag = tag;
     return begin(work, w);
+}
+
+/* ---- transports of a device ---- */
+
+ndp_transport ndp_transport_beside(ndp_transport *host, const ndp_transport_ops *ops, const ndp_device *d,
+                                   ndp_device_context *context) {
+    return (ndp_transport){.ops = ops,
+                           .rank = host->rank,
+                           .world = host->world,
+                           .node_ranks = host->node_ranks,
+                           .device = d,
+                           .context = context,
+                           .host = host,
+                           .health = host->health,
+                           .timeout = host->timeout,
+                           .crowded = host->crowded,
+                           .journals = host->journals,
+                           .state_query = host->state_query,
+                           .hosts = host->hosts,
+                           .watch_processes = host->watch_processes};
+}
+
+ndp_status ndp_transport_on_device(ndp_transport *host, const ndp_device *d, ndp_device_context *context,
+                                   ndp_transport **out) {
+    if (host->ops->on_device)
+        return host->ops->on_device(host, d, context, out);
+    return NDP_FAIL(NDP_ENOTSUP,
+                    "ranks in processes have no collectives on the device %s: set train.collectives: staged", d->name);
 }
 
 /* ---- memory ---- */

@@ -10,6 +10,11 @@
  * everything that it has begun. Sums are made in rank order, in fp32 (fp64 for fp64 data), so every rank and every run
  * gets the same bits.
  *
+ * Queues. A transport is one of the host, whose operations move the host's memory while ranks wait, or one of a device
+ * (ndp_transport_on_device), for the tensors of a step: each communicator has a queue of the device, a begin makes that
+ * queue wait for the caller's queue, a wait makes the caller's queue wait for it, and the host waits for nothing. A run
+ * has both: metrics, agreement, tokens and checkpoints stay on the host's.
+ *
  * Windows. A window is memory that peers on the same node access in place: through plain pointers between threads,
  * through a shared file between processes. Collectives on windows move only the bytes that have to move.
  *
@@ -37,6 +42,19 @@ typedef struct ndp_window ndp_window;
 
 typedef enum ndp_reduce { NDP_SUM, NDP_MAX } ndp_reduce;
 
+typedef enum ndp_work_kind {
+    NDP_WORK_BARRIER,
+    NDP_WORK_ALL_REDUCE,
+    NDP_WORK_ALL_GATHER,
+    NDP_WORK_REDUCE_SCATTER,
+    NDP_WORK_BROADCAST,
+    NDP_WORK_ALL_TO_ALL,
+    NDP_WORK_SHIFT,
+    NDP_WORK_SEND,
+    NDP_WORK_RECV,
+    NDP_WORK_KINDS
+} ndp_work_kind;
+
 /* ---- transports ---- */
 
 /* One rank, no other. */
@@ -63,6 +81,15 @@ NDP_API ndp_status ndp_transport_mpi(ndp_transport **out);
 bool ndp_launched(int *ranks);
 /* The rank that the launcher gave this process; 0 without one. */
 int ndp_launched_rank(void);
+
+/* The transport of a device's memory beside `host`, for the same ranks; it lives as long as `host` and the context,
+ * both borrowed. Collective over the world. `self` and `local` move data by kernels and copies of the device; processes
+ * use NCCL, a plugin `ndp_nccl.so` (NDP_ENOTSUP, with what to install, if it or its library is missing). */
+NDP_API ndp_status ndp_transport_on_device(ndp_transport *host, const ndp_device *d, ndp_device_context *context,
+                                           ndp_transport **out);
+/* The same on copies in the host's memory, moved by `host` (comm/staged.h). Works with every transport and device. */
+NDP_API ndp_status ndp_transport_staged(ndp_transport *host, const ndp_device *d, ndp_device_context *context,
+                                        ndp_transport **out);
 
 int ndp_transport_rank(const ndp_transport *t);
 int ndp_transport_world(const ndp_transport *t);
@@ -108,12 +135,42 @@ typedef struct ndp_work {
     int kind, type, reduce;
     int peer, tag; /* group rank: root, destination or source */
     bool accumulate;
+    const int64_t *in_counts, *out_counts; /* as in ndp_comm_call */
+    void *stage;
+    ndp_queue *queue;    /* the caller's: `after` in its begin, `before` in its wait */
+    ndp_mark done;       /* the operation's end, in the queue of the communicator */
     uint32_t sequence;   /* of this communicator's operations, from 1 */
     uint32_t record;     /* in the journal */
     bool in_place;       /* buffers were accessed where they are, without copies of them */
     double waited;       /* seconds that ndp_wait lasted; valid after it */
     uint64_t request[2]; /* the transport's */
 } ndp_work;
+
+/* What an operation does. Fields that its kind has no use for are 0. */
+typedef struct ndp_comm_call {
+    ndp_work_kind kind;
+    const void *in;
+    void *out;
+    int64_t count;  /* elements of one rank's part; the layouts are those of the functions below */
+    ndp_dtype type; /* NDP_U8 for kinds that only move bytes */
+    ndp_reduce reduce;
+    int peer, tag;
+    bool accumulate;
+    /* all_to_all with parts of different sizes: elements for and from each rank, in rank order without gaps. NULL:
+     * `count` each. Borrowed until the wait. */
+    const int64_t *in_counts, *out_counts;
+    void *stage; /* staged transports: memory of the host for copies of `out` and `in` (comm/staged.h) */
+} ndp_comm_call;
+
+/* Begins an operation. On a transport of a device it runs after everything submitted to `after`, whose memory it works
+ * on; elsewhere `after` is ignored (NULL). Collective over the group, except for messages. NDP_EINVAL: a count, a type
+ * or a rank that does not exist. */
+NDP_API ndp_status ndp_comm_begin(ndp_comm *c, const ndp_comm_call *call, ndp_queue *after, ndp_work *w);
+/* Completes it. On a transport of a device: what is submitted to `before` from now on runs after the operation, and
+ * after its peers no longer access this rank's buffers. */
+NDP_API ndp_status ndp_comm_wait(ndp_work *w, ndp_queue *before);
+
+/* ---- on the host: the same, one function a kind ---- */
 
 NDP_API ndp_status ndp_barrier(ndp_comm *c);
 
@@ -140,8 +197,7 @@ NDP_API ndp_status ndp_recv_begin(ndp_comm *c, void *buffer, int64_t bytes, int 
 NDP_API ndp_status ndp_all_to_all_begin(ndp_comm *c, const void *in, void *out, int64_t bytes, ndp_work *w);
 /* A ring: `in` of rank r arrives in `out` of rank (r + 1) % size, `bytes` on every rank. */
 NDP_API ndp_status ndp_shift_begin(ndp_comm *c, const void *in, void *out, int64_t bytes, ndp_work *w);
-/* Completes an operation. After it the buffers are the caller's again: no peer accesses them any more.
- */
+/* Completes an operation. After it the buffers are the caller's again: no peer accesses them any more. */
 NDP_API ndp_status ndp_wait(ndp_work *w);
 
 /* ---- memory that peers access in place ---- */

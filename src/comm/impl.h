@@ -20,6 +20,8 @@ typedef struct ndp_transport_ops {
     ndp_status (*window_register)(ndp_comm *c, void *data, size_t bytes, ndp_window **out);
     ndp_status (*window_share)(ndp_comm *c, size_t bytes, ndp_window **out);
     void (*window_destroy)(ndp_window *w);
+    /* ndp_transport_on_device for a transport of the host; NULL: NCCL. */
+    ndp_status (*on_device)(ndp_transport *host, const ndp_device *d, ndp_device_context *context, ndp_transport **out);
     void (*abort)(ndp_transport *t, const char *message); /* NULL: there is no other rank */
     void (*destroy)(ndp_transport *t);                    /* NULL: its creator releases it */
 } ndp_transport_ops;
@@ -31,6 +33,11 @@ typedef struct ndp_host_name {
 struct ndp_transport {
     const ndp_transport_ops *ops;
     int rank, world, node_ranks;
+    /* Of a device's transport: what moves the data, and the transport of the host beside it, whose health record,
+     * journals and limits it shares. NULL: a transport of the host. */
+    const ndp_device *device;
+    ndp_device_context *context;
+    ndp_transport *host;
     struct ndp_health *health;            /* watch/health.h; NULL if no other rank can fail */
     double timeout;                       /* seconds that a wait may last */
     bool crowded;                         /* more ranks than cores: yield at once */
@@ -48,6 +55,7 @@ struct ndp_comm {
     ndp_transport *transport;
     ndp_group group;
     char name[32];
+    ndp_queue *queue;    /* of a device's transport; NULL: none */
     uint32_t number;     /* distinguishes communicators whose groups have the same base; 0: not numbered */
     uint32_t operations; /* collectives begun */
     int outstanding[3];  /* collectives, sends, receives: begun and not waited for */
@@ -64,6 +72,9 @@ struct ndp_window {
 
 /* Fills in what is the same for every transport; `name` is cut to fit. */
 void ndp_comm_init(ndp_comm *c, ndp_transport *t, ndp_group group, const char *name);
+/* The fields of a device's transport beside `host`. */
+ndp_transport ndp_transport_beside(ndp_transport *host, const ndp_transport_ops *ops, const ndp_device *d,
+                                   ndp_device_context *context);
 /* The table's functions without peers (`self`, `null`) and, for memory, where a rank shares none with others. */
 ndp_status ndp_plain_comm_create(ndp_transport *t, ndp_group group, const char *name, ndp_comm **out);
 void ndp_plain_comm_destroy(ndp_comm *c);

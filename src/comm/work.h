@@ -4,19 +4,6 @@
 
 #include "comm/comm.h"
 
-typedef enum ndp_work_kind {
-    NDP_WORK_BARRIER,
-    NDP_WORK_ALL_REDUCE,
-    NDP_WORK_ALL_GATHER,
-    NDP_WORK_REDUCE_SCATTER,
-    NDP_WORK_BROADCAST,
-    NDP_WORK_ALL_TO_ALL,
-    NDP_WORK_SHIFT,
-    NDP_WORK_SEND,
-    NDP_WORK_RECV,
-    NDP_WORK_KINDS
-} ndp_work_kind;
-
 /* The last tag that every MPI has. Callers have those below. */
 enum { NDP_TAG_SHIFT = 32767 };
 

@@ -1,4 +1,4 @@
-/* Places of collectives in pinned memory (step/staged.h): those that are under way at the same time are apart, of the
+/* Places of collectives in pinned memory (step/staging.h): those that are under way at the same time are apart, of the
  * program and of a unit that runs meanwhile. */
 #include "placement/step_lanes.h"
 

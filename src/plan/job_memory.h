@@ -8,7 +8,7 @@
 /* Bytes that an engine's program needs. */
 typedef struct ndp_engine_memory {
     int64_t device; /* what its device works on */
-    int64_t pinned; /* of the host, for communication (step/staged.h) */
+    int64_t pinned; /* of the host, for communication (step/staging.h) */
     int64_t host;   /* the part of both that is memory of the host */
 } ndp_engine_memory;
 ndp_engine_memory ndp_engine_memory_of(const ndp_engine *e);

@@ -12,7 +12,7 @@
 #include "step/program_parts.h"
 
 #include "parallel/recompute.h"
-#include "step/staged.h"
+#include "step/staging.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -6,7 +6,7 @@
  *
  * A step uploads its constants, submits the list, and copies the scalars to the host. ndp_engine_result waits for that
  * copy and reads them; a second step may be submitted before that, and goes on. */
-#include "step/staged.h"
+#include "step/staging.h"
 
 #include "base/clock.h"
 #include <stdio.h>

@@ -1,8 +1,8 @@
-/* Collectives of memory that the host cannot access (step/staged.h): on a guard, every axis gives the bits of the
+/* Collectives of memory that the host cannot access (step/staging.h): on a guard, every axis gives the bits of the
  * device that it wraps, since staging only moves bytes. Places in pinned memory overlap only where they may. */
 #include "step/layouts.h"
 
-#include "step/staged.h"
+#include "step/staging.h"
 
 static void check_equal(const ndp_model *m, const result *a, const result *b, const char *text) {
     size_t bytes = (size_t)model_elements(m) * sizeof(double);

@@ -1,9 +1,9 @@
-/* Staged collectives: the plan of their places in pinned memory, and the copies (staged.h).
+/* Staged collectives: the plan of their places in pinned memory, and the copies (staging.h).
  *
  * A place has two parts: what peers or the transport write, then what the rank hands in where that is not a part of it
  * (all_reduce works in place; all_gather has each rank's part in its result). Collectives of a unit end with the run
  * that began them, so all runs share the first bytes, and collectives of the program follow. */
-#include "step/staged.h"
+#include "step/staging.h"
 
 #include "graph/intervals.h"
 #include <stdlib.h>

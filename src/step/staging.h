@@ -7,8 +7,8 @@
  *
  * Order: a begin drains the queue before peers may read the copy. This also ends the copies of all earlier waits, so no
  * copy of the queue still reads a place that is used again. */
-#ifndef NDP_STEP_STAGED_H
-#define NDP_STEP_STAGED_H
+#ifndef NDP_STEP_STAGING_H
+#define NDP_STEP_STAGING_H
 
 #include "step/engine_parts.h"
 
