@@ -14,6 +14,7 @@
 #include "tensor/dtype.h"
 
 typedef enum ndp_init { NDP_INIT_PRETRAINED, NDP_INIT_RANDOM } ndp_init;
+typedef enum ndp_collectives { NDP_COLLECTIVES_AUTO, NDP_COLLECTIVES_DEVICE, NDP_COLLECTIVES_STAGED } ndp_collectives;
 typedef enum ndp_matmul { NDP_MATMUL_FP32, NDP_MATMUL_TF32 } ndp_matmul;
 typedef enum ndp_recompute { NDP_RECOMPUTE_NONE, NDP_RECOMPUTE_BLOCK } ndp_recompute;
 typedef enum ndp_train_on { NDP_TRAIN_ON_ASSISTANT, NDP_TRAIN_ON_ALL } ndp_train_on;
@@ -94,13 +95,14 @@ struct ndp_config {
         int64_t seed;
         ndp_recompute recompute;
         char *output_dir;
-        int threads;       /* per rank; 0: cores / ranks */
-        bool force_memory; /* start even if memory is short */
-        int device;        /* index of ndp_device_names */
-        bool share_gpu;    /* more ranks on a host than GPUs */
-        ndp_matmul matmul; /* precision of fp32 products on GPUs */
-        char *transport;   /* "auto", "self", "local", "shm", "mpi" */
-        int ranks;         /* 0: the product of the sizes */
+        int threads;                 /* per rank; 0: cores / ranks */
+        bool force_memory;           /* start even if memory is short */
+        int device;                  /* index of ndp_device_names */
+        bool share_gpu;              /* more ranks on a host than GPUs */
+        ndp_matmul matmul;           /* precision of fp32 products on GPUs */
+        ndp_collectives collectives; /* of GPUs' tensors */
+        char *transport;             /* "auto", "self", "local", "shm", "mpi" */
+        int ranks;                   /* 0: the product of the sizes */
         int log_every;
         int eval_every; /* steps; 0: only at the end */
     } train;

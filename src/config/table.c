@@ -16,6 +16,7 @@ static const char *const reduce_every_words[] = {"micro_batch", "update", NULL};
 static const char *const pipeline_words[] = {NDP_PIPELINES(PIPELINE_WORD) NULL};
 static const char *const recompute_words[] = {"none", "block", NULL};
 static const char *const matmul_words[] = {"fp32", "tf32", NULL};
+static const char *const collectives_words[] = {"auto", "device", "staged", NULL};
 #define FORMAT_WORD(NAME, word, ...) #word,
 static const char *const format_words[] = {NDP_RECORDS(FORMAT_WORD) NULL};
 static const char *const train_on_words[] = {"assistant", "all", NULL};
@@ -139,6 +140,7 @@ const ndp_option ndp_options[] = {
     {FREE(train, device, JOB), WORD(cpu, ndp_device_names), HELP "cuda: NVIDIA GPUs, one for each rank; ref: plain loops, for comparison; sim: cuda's kernels on the CPU, for tests"},
     {FREE(train, share_gpu, HELD), BOOL(false), WHEN "train.device is cuda", HELP "device cuda: allow more ranks on a host than it has GPUs"},
     {IDENTITY(train, matmul, ROWS), WORD(fp32, matmul_words), WHEN "train.device is cuda, and precision.compute is fp32", HELP "device cuda, compute fp32: tf32 rounds the operands of products to 10 bits, and is faster"},
+    {FREE(train, collectives, JOB), WORD(auto, collectives_words), WHEN "train.device is cuda", HELP "device cuda: how ranks exchange tensors: device (on the GPUs; processes use NCCL), staged (through the host's memory, slow), or auto: device, but staged for processes that share a GPU"},
     {FREE(train, transport, ROWS), TEXT("auto"), .words = transport_words, HELP "how ranks communicate; local: threads of one process, shm: processes of one host"},
     {FREE(train, ranks, LAYOUT), INT(0, 0, 1 << 20), HELP "number of ranks; 0: the product of the sizes"},
     {FREE(train, log_every, TRAIN), INT(1, 1, 1 << 30), HELP "steps between printed lines"},

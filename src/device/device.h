@@ -112,6 +112,10 @@ typedef struct ndp_exec {
     bool tf32;       /* GPUs may round the operands of fp32 products to 10 bits */
     bool staged;     /* collectives on a device work on copies in the host's memory (comm/staged.h) */
 } ndp_exec;
+/* Collectives work on copies in the host's memory, since the host cannot access the device's, and no queue moves it. */
+static inline bool ndp_exec_stages(const ndp_exec *e) {
+    return !e->device->host_memory;
+}
 /* Sums are split at `split_place`; 0: fast ones. */
 static inline ndp_exec ndp_exec_of(const ndp_device *device, int threads, int split_place) {
     return (ndp_exec){device, threads, split_place ? NDP_SUMS_SPLIT : NDP_SUMS_FAST, split_place, false, false, false};

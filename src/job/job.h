@@ -46,6 +46,10 @@ ndp_optimizer_opts ndp_job_optimizer(const ndp_config *c);
 /* Threads of a rank, of `node_ranks` on its node: train.threads, or its part of the node's cores. */
 int ndp_job_threads(const ndp_job *j, int node_ranks);
 
+/* Whether the job's collectives of a device are staged (train.collectives). `auto`: threads need no staging; processes
+ * do where NCCL cannot connect them, which are those that share a GPU, and those on `sim`. */
+bool ndp_job_stages(const ndp_job *j);
+
 /* Engine options of one rank, which borrow `exec`. The caller sets model and transport. */
 NDP_API ndp_status ndp_job_engine(const ndp_job *j, int rank, const ndp_exec *exec, ndp_engine_opts *out);
 

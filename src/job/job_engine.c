@@ -1,6 +1,9 @@
 /* The options of a rank's engine, as a job has them: for training, and for passes over held-out rows. */
 #include "job/job.h"
 
+#include "ops/devices.h"
+#include <string.h>
+
 ndp_optimizer_opts ndp_job_optimizer(const ndp_config *c) {
     return (ndp_optimizer_opts){.name = c->optimizer.name,
                                 .betas = {c->optimizer.betas[0], c->optimizer.betas[1]},
@@ -13,6 +16,14 @@ ndp_optimizer_opts ndp_job_optimizer(const ndp_config *c) {
 int ndp_job_threads(const ndp_job *j, int node_ranks) {
     int threads = j->config->train.threads;
     return threads ? threads : ndp_device_threads(node_ranks);
+}
+
+bool ndp_job_stages(const ndp_job *j) {
+    const ndp_config *c = j->config;
+    bool threads = j->world == 1 || strcmp(c->train.transport, "local") == 0;
+    if (c->train.collectives != NDP_COLLECTIVES_AUTO)
+        return c->train.collectives == NDP_COLLECTIVES_STAGED;
+    return !threads && (c->train.share_gpu || strcmp(ndp_device_names[c->train.device], "cuda") != 0);
 }
 
 ndp_status ndp_job_engine(const ndp_job *j, int rank, const ndp_exec *exec, ndp_engine_opts *out) {

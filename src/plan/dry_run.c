@@ -7,6 +7,7 @@ ndp_status ndp_dry_run_init(ndp_dry_run *d, const ndp_job *j, int per_node, int 
     d->job = j;
     d->per_node = per_node;
     d->exec = ndp_exec_of(&d->device, ndp_job_threads(j, per_node), split_place);
+    d->exec.staged = ndp_job_stages(j);
     return NDP_OK;
 }
 

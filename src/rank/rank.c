@@ -83,8 +83,10 @@ ndp_status ndp_rank_open(const ndp_config *c, ndp_world *w, const ndp_rank_opts 
     ndp_status st = o->device ? NDP_OK : ndp_device_find(ndp_device_names[c->train.device], &r->exec.device);
     if (st == NDP_OK)
         st = ndp_job_init(c, ndp_transport_world(r->transport), &r->job);
-    if (st == NDP_OK)
+    if (st == NDP_OK) {
+        r->exec.staged = ndp_job_stages(&r->job);
         st = open_all(r, o);
+    }
     if (st != NDP_OK) {
         ndp_trail_add(__FILE__, __LINE__);
         ndp_rank_close(r);

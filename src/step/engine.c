@@ -38,7 +38,7 @@ static ndp_status build_program(ndp_engine *e) {
  * programs without it has no communicator. Not all ranks of pp need have messages (frozen stages send no gradients), so
  * those channels do not depend on the program. */
 static ndp_status connect(ndp_engine *e) {
-    ndp_transport *t = e->opts.transport;
+    ndp_transport *t = e->opts.transport, *tensors = e->queues ? e->queues : t;
     ndp_group all = {0, 1, ndp_transport_world(t), ndp_transport_rank(t)};
     bool stages = e->opts.step.stages.n > 1;
     bool named[NDP_CHANNELS] = {
@@ -53,7 +53,8 @@ static ndp_status connect(ndp_engine *e) {
     for (int i = 0; i < NDP_CHANNELS; i++) {
         ndp_group_kind group = ndp_channel_group(i);
         if (named[i])
-            NDP_TRY(ndp_comm_create(t, ndp_mesh_group(&e->opts.step.mesh, group), ndp_channel_name(i), &e->comms[i]));
+            NDP_TRY(
+                ndp_comm_create(tensors, ndp_mesh_group(&e->opts.step.mesh, group), ndp_channel_name(i), &e->comms[i]));
     }
     return NDP_OK;
 }
@@ -120,10 +121,22 @@ static int longest_list(const ndp_engine *e) {
     return most;
 }
 
+/* Programs are compared in the host's memory. */
+static ndp_status agree_on(const ndp_engine *e, int channel) {
+    ndp_group group = ndp_mesh_group(&e->opts.step.mesh, ndp_channel_group(channel));
+    ndp_comm *c = e->comms[channel];
+    if (!e->queues)
+        return ndp_program_agree(&e->program, channel, c);
+    NDP_TRY(ndp_comm_create(e->opts.transport, group, ndp_channel_name(channel), &c));
+    ndp_status st = ndp_program_agree(&e->program, channel, c);
+    ndp_comm_destroy(c);
+    return st;
+}
+
 static ndp_status agree(const ndp_engine *e) {
     for (int channel = 0; channel < NDP_CHANNELS; channel++)
         if (e->comms[channel])
-            NDP_TRY(ndp_program_agree(&e->program, channel, e->comms[channel]));
+            NDP_TRY(agree_on(e, channel));
     return NDP_OK;
 }
 
@@ -137,7 +150,11 @@ static ndp_status open_device(ndp_engine *e) {
                             .share = e->opts.step.exec->share,
                             .source = &e->source};
     NDP_TRY(d->open(d, &opts, &e->context));
-    return d->queue_create(e->context, &e->queue);
+    NDP_TRY(d->queue_create(e->context, &e->queue));
+    if (d->host_memory)
+        return NDP_OK;
+    return ndp_exec_stages(e->opts.step.exec) ? ndp_transport_staged(e->opts.transport, d, e->context, &e->queues)
+                                              : ndp_transport_on_device(e->opts.transport, d, e->context, &e->queues);
 }
 
 static ndp_status ready(ndp_engine *e) {
@@ -202,6 +219,7 @@ void ndp_engine_destroy(ndp_engine *e) {
     for (int i = 0; i < NDP_CHANNELS; i++)
         ndp_comm_destroy(e->comms[i]);
     ndp_comm_destroy(e->world);
+    ndp_transport_destroy(e->queues);
     if (e->context)
         e->opts.step.exec->device->close(e->context);
     ndp_program_release(&e->program);

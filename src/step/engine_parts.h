@@ -19,7 +19,9 @@ struct ndp_engine {
     ndp_model model; /* this rank's */
     ndp_unit_program units[NDP_MAX_GRAPHS];
     ndp_program program;
-    ndp_comm *world, *comms[NDP_CHANNELS]; /* NULL: the program has no call on that channel */
+    ndp_transport *queues; /* moves the device's tensors; NULL: opts.transport does, as the host accesses them */
+    ndp_comm *world;       /* of the host */
+    ndp_comm *comms[NDP_CHANNELS]; /* NULL: the program has no call on that channel */
     ndp_window *windows[NDP_REGIONS];
     ndp_memory_source source; /* of host memory that peers access in place */
     void *arena;
@@ -30,7 +32,7 @@ struct ndp_engine {
     struct {
         void *batches;                     /* the host's arrays of `n_batches` micro-batches, used in turn */
         int64_t n_batches, loaded, copied; /* uploads so far; those that have run */
-        void *staging;                     /* places of collectives (staged.h); NULL: not needed */
+        void *staging;                     /* places of collectives (staging.h); NULL: not needed */
         ndp_pending_step *steps;           /* NDP_STEPS_PENDING of them, in the host's memory */
         int64_t submitted, taken;
         ndp_queue *results; /* waits for the end of one step, not of those after it */
@@ -41,12 +43,12 @@ struct ndp_engine {
     } * mapped; /* by ndp_engine_map */
     int n_mapped;
     int64_t mapped_capacity;
-    /* Collectives under way. Entry i < program.n_works: work i of the program; entry n_works + k: begun by call k of the
-     * unit that runs. */
+    /* Collectives under way. Entry i < program.n_works: work i of the program; entry n_works + k: begun by call k of
+     * the unit that runs. */
     ndp_work *works;
-    double *begun; /* when */
-    void **lent;   /* by unit, then by input */
-    ndp_walk at;   /* the instruction that runs */
+    double *begun;    /* when */
+    void **lent;      /* by unit, then by input */
+    ndp_walk at;      /* the instruction that runs */
     char message[96]; /* the name of the latest message */
     ndp_profile profile;
     bool profile_ops;
@@ -62,6 +64,8 @@ NDP_API ndp_status ndp_engine_copy(const ndp_engine *e, void *to, const void *fr
 /* engine_host.c: the host's memory of an engine, and what is uploaded once. After the arena was mapped. */
 NDP_API ndp_status ndp_engine_open_host(ndp_engine *e);
 void ndp_engine_close_host(ndp_engine *e);
+/* staging.c: the kind of operation that comm/ has for a collective op. */
+ndp_work_kind ndp_collective_kind(ndp_collective kind);
 /* The device's address of an input. */
 void *ndp_engine_input_at(const ndp_engine *e, int input, int unit, int micro_batch);
 

@@ -12,26 +12,24 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static ndp_status begin(ndp_comm *comm, const ndp_call *c, const ndp_op_call *operands, int tag, ndp_work *work) {
+/* Kinds that only move bytes count bytes; a send has no result, a receive nothing to hand in. */
+static ndp_comm_call comm_call_of(const ndp_call *c, const ndp_op_call *operands, int tag) {
     const ndp_view *in = &operands->in[0];
+    ndp_work_kind kind = ndp_collective_kind(c->op->collective);
+    bool typed = kind == NDP_WORK_ALL_GATHER || kind == NDP_WORK_REDUCE_SCATTER || kind == NDP_WORK_ALL_REDUCE;
+    bool message = kind == NDP_WORK_SEND || kind == NDP_WORK_RECV;
     void *out = operands->out[0].data;
-    int64_t count = ndp_call_elements(c), bytes = count * (int64_t)ndp_dtype_size(in->dtype);
-    switch (c->op->collective) {
-    case NDP_ALL_GATHER:
-        return ndp_all_gather_begin(comm, in->data, out, count, in->dtype, work);
-    case NDP_REDUCE_SCATTER:
-        return ndp_reduce_scatter_begin(comm, in->data, out, count, in->dtype, c->attr.accumulate, work);
-    case NDP_ALL_REDUCE:
-        return ndp_all_reduce_begin(comm, out, count, in->dtype, NDP_SUM, work);
-    case NDP_ALL_TO_ALL:
-        return ndp_all_to_all_begin(comm, in->data, out, bytes, work);
-    case NDP_SEND:
-        return ndp_send_begin(comm, in->data, bytes, c->attr.peer, tag, work);
-    case NDP_RECV:
-        return ndp_recv_begin(comm, out, bytes, c->attr.peer, tag, work);
-    default:
-        return ndp_shift_begin(comm, in->data, out, bytes, work);
-    }
+    return (ndp_comm_call){.kind = kind,
+                           .in = kind == NDP_WORK_RECV         ? NULL
+                                 : kind == NDP_WORK_ALL_REDUCE ? out
+                                                               : in->data,
+                           .out = kind == NDP_WORK_SEND ? NULL : out,
+                           .count = ndp_call_elements(c) * (typed ? 1 : (int64_t)ndp_dtype_size(in->dtype)),
+                           .type = typed ? in->dtype : NDP_U8,
+                           .reduce = NDP_SUM,
+                           .peer = message ? c->attr.peer : 0,
+                           .tag = message ? tag : 0,
+                           .accumulate = kind == NDP_WORK_REDUCE_SCATTER && c->attr.accumulate};
 }
 
 /* The entry of e->works of a begin or wait. */
@@ -60,14 +58,13 @@ static ndp_status collective(void *user, int index, const ndp_call *c, const ndp
     name_call(e, in, c, index);
     if (c->kind == NDP_CALL_BEGIN) {
         e->begun[work] = start;
-        ndp_op_call at = *operands;
-        NDP_TRY(ndp_staged_begin(e, c, index, &at));
-        NDP_TRY(begin(e->comms[c->channel], c, &at, ndp_tag_at(c, &e->at), &e->works[work]));
+        ndp_comm_call call = comm_call_of(c, operands, ndp_tag_at(c, &e->at));
+        call.stage = ndp_staging_at(e, index);
+        NDP_TRY(ndp_comm_begin(e->comms[c->channel], &call, e->queue, &e->works[work]));
         e->profile.begin += ndp_now() - start;
         return NDP_OK;
     }
-    NDP_TRY(ndp_wait(&e->works[work]));
-    NDP_TRY(ndp_staged_wait(e, c, index, operands));
+    NDP_TRY(ndp_comm_wait(&e->works[work], e->queue));
     double now = ndp_now();
     e->profile.wait += now - start;
     e->profile.under_way += now - e->begun[work];

@@ -158,7 +158,7 @@ typedef struct ndp_program_opts {
     const struct ndp_program *weights_of;
 } ndp_program_opts;
 
-/* The places of collectives in the host's memory, where it cannot access that of the device (staged.h). */
+/* The places of collectives in the host's memory, if they are staged (staging.h). */
 typedef struct ndp_staging {
     size_t bytes;   /* of pinned memory; 0: nothing is staged */
     size_t *places; /* bytes from its start: by work; from of_list on, by the begin in a unit's list */

@@ -1,27 +1,34 @@
-/* Staged collectives: the plan of their places in pinned memory, and the copies (staging.h).
- *
- * A place has two parts: what peers or the transport write, then what the rank hands in where that is not a part of it
- * (all_reduce works in place; all_gather has each rank's part in its result). Collectives of a unit end with the run
- * that began them, so all runs share the first bytes, and collectives of the program follow. */
+/* The plan of staged collectives' places in pinned memory (staging.h). Collectives of a unit end with the run that
+ * began them, so all runs share the first bytes, and collectives of the program follow. */
 #include "step/staging.h"
 
+#include "comm/staged.h"
 #include "graph/intervals.h"
 #include <stdlib.h>
 
-static size_t aligned(size_t n) { return (n + 63) & ~(size_t)63; }
-
-static size_t view_bytes(const ndp_operand *o) {
-    return (size_t)(o->view.rows * o->view.cols) * ndp_dtype_size(o->view.dtype);
+ndp_work_kind ndp_collective_kind(ndp_collective kind) {
+    switch (kind) {
+    case NDP_ALL_GATHER:
+        return NDP_WORK_ALL_GATHER;
+    case NDP_REDUCE_SCATTER:
+        return NDP_WORK_REDUCE_SCATTER;
+    case NDP_ALL_REDUCE:
+        return NDP_WORK_ALL_REDUCE;
+    case NDP_ALL_TO_ALL:
+        return NDP_WORK_ALL_TO_ALL;
+    case NDP_SEND:
+        return NDP_WORK_SEND;
+    case NDP_RECV:
+        return NDP_WORK_RECV;
+    default:
+        return NDP_WORK_SHIFT;
+    }
 }
 
-static bool has_result(const ndp_call *c) { return c->op->collective != NDP_SEND; }
-
-static bool hands_in_apart(const ndp_call *c) {
-    ndp_collective kind = c->op->collective;
-    return kind == NDP_REDUCE_SCATTER || kind == NDP_ALL_TO_ALL || kind == NDP_SHIFT || kind == NDP_SEND;
+static size_t place_bytes(const ndp_call *c) {
+    size_t part = (size_t)ndp_call_elements(c) * ndp_dtype_size(c->in[0].view.dtype);
+    return ndp_staged_place_of(ndp_collective_kind(c->op->collective), part, c->attr.ranks, 0).bytes;
 }
-
-static size_t result_bytes(const ndp_call *c) { return has_result(c) ? view_bytes(&c->out[0]) : 0; }
 
 /* ---- the plan ---- */
 
@@ -57,7 +64,7 @@ static void extend(ndp_interval *item, const ndp_call *c, int at, int works) {
         item->life.gap_n = at - item->life.gap;
         return;
     }
-    item->bytes = aligned(result_bytes(c)) + (hands_in_apart(c) ? view_bytes(&c->in[0]) : 0);
+    item->bytes = place_bytes(c);
     item->life = (ndp_life){at, at, 0, 0};
 }
 
@@ -93,7 +100,7 @@ static ndp_status place_calls(const staged_calls *s, int calls, int n, size_t fr
 ndp_status ndp_staging_plan(ndp_program *p) {
     ndp_staging *s = &p->staging;
     size_t n = (size_t)p->n_works, units = 0;
-    if (p->opts.step.exec->device->host_memory)
+    if (!ndp_exec_stages(p->opts.step.exec))
         return NDP_OK;
     for (int g = 0; g < p->opts.model->n_graphs; g++)
         for (int phase = 0; phase < NDP_PHASES; phase++) {
@@ -115,40 +122,14 @@ ndp_status ndp_staging_plan(ndp_program *p) {
 
 void ndp_staging_release(ndp_staging *s) { free(s->places); }
 
-/* ---- copies ---- */
+/* ---- in a step ---- */
 
-static char *place_of(const ndp_engine *e, int index) {
+void *ndp_staging_at(const ndp_engine *e, int index) {
     const ndp_program *p = &e->program;
     const ndp_instr *in = &p->instrs[e->at.at];
+    if (!e->host.staging)
+        return NULL;
     size_t first = index == NDP_NONE ? 0 : p->staging.of_list[p->opts.model->units[in->unit].graph][in->phase];
-    const ndp_call *c = index == NDP_NONE ? &in->call : &ndp_program_list(p, in)->calls[index];
-    int own = index == NDP_NONE ? ndp_work_at(in, &e->at) : c->kind == NDP_CALL_BEGIN ? index : c->partner;
-    return (char *)e->host.staging + p->staging.places[first + (size_t)own];
-}
-
-ndp_status ndp_staged_begin(ndp_engine *e, const ndp_call *c, int index, ndp_op_call *operands) {
-    const ndp_device *d = e->opts.step.exec->device;
-    if (d->host_memory)
-        return NDP_OK;
-    char *out = place_of(e, index), *in = out;
-    const void *device_in = operands->in[0].data, *device_out = operands->out[0].data;
-    size_t bytes = view_bytes(&c->in[0]);
-    bool apart = hands_in_apart(c);
-    if (apart)
-        in = out + aligned(result_bytes(c));
-    else if (c->op->collective == NDP_ALL_GATHER)
-        in = out + (size_t)ndp_comm_rank(e->comms[c->channel]) * bytes;
-    if (c->op->collective != NDP_RECV)
-        NDP_TRY(ndp_engine_copy(e, in, device_in, bytes, false));
-    if (c->op->collective == NDP_REDUCE_SCATTER && c->attr.accumulate)
-        NDP_TRY(ndp_engine_copy(e, out, device_out, result_bytes(c), false));
-    operands->in[0].data = in;
-    operands->out[0].data = out;
-    return d->drain(e->queue);
-}
-
-ndp_status ndp_staged_wait(ndp_engine *e, const ndp_call *c, int index, const ndp_op_call *operands) {
-    if (e->opts.step.exec->device->host_memory || !has_result(c))
-        return NDP_OK;
-    return ndp_engine_copy(e, operands->out[0].data, place_of(e, index), result_bytes(c), false);
+    size_t own = index == NDP_NONE ? (size_t)ndp_work_at(in, &e->at) : (size_t)index;
+    return (char *)e->host.staging + p->staging.places[first + own];
 }

@@ -170,6 +170,7 @@ static const char *const others[] = {
     "train.force_memory=true",
     "train.device=cuda",
     "train.share_gpu=true",
+    "train.collectives=staged",
     "train.matmul=tf32",
     "train.transport=local",
     "train.ranks=8",
