@@ -7,7 +7,7 @@ cat examples/*/*.json examples/*.yaml "$NDP_SOURCE_DIR"/*.md "$NDP_SOURCE_DIR"/d
 
 for device in cpu sim; do
     case_of quickstart on $device
-    timeout 8000 "$NDP_PROGRAM" train examples/quickstart.yaml --device $device --transport local \
+    timeout 8000 "$NDP_PROGRAM" train examples/quickstart.yaml --device $device --set train.share_gpu=true --transport local \
         --set 'data.files=[text.txt]' --set train.output_dir=$device --set checkpoint.every=0 >out 2>err </dev/null
     code=$?
     code_is 0

@@ -27,11 +27,11 @@ code_is 0
 says out '^  pinned +[0-9.]+ [A-Za-z]+  [0-9]+ bytes of the host, through which ranks communicate$' 'gathers into buffers'
 taken=$(planned out)
 
-run train job.yaml $tiny --set train.steps=1 --set train.output_dir=sim --device sim --transport local
+run train job.yaml $tiny --set train.steps=1 --set train.output_dir=sim --device sim --set train.share_gpu=true --transport local
 code_is 0
 says out '^memory: .* and .* pinned planned per rank' '^kernels: sim$' '^peak: that of the device sim is not known'
 [ "$(planned out)" = "$taken" ] || fail "$(planned out) planned in the run, $taken by plan"
-run train job.yaml $tiny --set train.steps=2 --set train.output_dir=sim --device sim --transport shm --resume
+run train job.yaml $tiny --set train.steps=2 --set train.output_dir=sim --device sim --set train.share_gpu=true --transport shm --resume
 code_is 0
 says out '^resume: from step 1' '^step 2/2 '
 same_losses sim
@@ -61,7 +61,7 @@ held="--set train.steps=4 --set checkpoint.every=0 --set train.eval_every=1 --se
 run train job.yaml $tiny $held --set train.output_dir=held_cpu --transport local
 code_is 0
 case_of a run on sim stopped by SIGINT
-timeout $patience "$NDP_PROGRAM" train job.yaml $tiny $held --set train.output_dir=held --device sim --transport local \
+timeout $patience "$NDP_PROGRAM" train job.yaml $tiny $held --set train.output_dir=held --device sim --set train.share_gpu=true --transport local \
     >out 2>err </dev/null &
 stopped=$!
 until grep -q '^step 1/4 ' out || ! kill -0 $stopped; do sleep 0.05; done
@@ -70,7 +70,7 @@ wait $stopped
 code=$?
 code_is 130
 says out '^checkpoint: .*step-'
-run train job.yaml $tiny $held --set train.output_dir=held --device sim --transport local --resume
+run train job.yaml $tiny $held --set train.output_dir=held --device sim --set train.share_gpu=true --transport local --resume
 code_is 0
 paste held_cpu/metrics.jsonl held/metrics.jsonl |
     sed -n 's/.*"loss": *\([0-9.]*\).*"eval_loss": *\([0-9.]*\).*"loss": *\([0-9.]*\).*"eval_loss": *\([0-9.]*\).*/\1 \2 \3 \4/p' >losses
@@ -81,7 +81,7 @@ awk '{ if (($1 - $3) ^ 2 > (1e-5 * $1) ^ 2 || ($2 - $4) ^ 2 > (1e-5 * $2) ^ 2) e
 if [ -z "${NDP_SANITIZE-}" ]; then
     ln -s "$NDP_SOURCE_DIR/examples" examples
     for device in cpu sim; do
-        run train examples/quickstart.yaml --device $device --transport local --set 'data.files=[text.txt]' \
+        run train examples/quickstart.yaml --device $device --set train.share_gpu=true --transport local --set 'data.files=[text.txt]' \
             --set precision.compute=bf16 --set train.steps=1 --set train.output_dir=bf16_$device
         code_is 0
     done

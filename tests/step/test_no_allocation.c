@@ -64,7 +64,7 @@ static ndp_status run_steps(job *j, ndp_engine *e, int rank) {
 
 static ndp_status body(ndp_transport *t, void *arg) {
     job *j = arg;
-    const ndp_exec exec = {.device = j->device, .threads = j->threads};
+    const ndp_exec exec = {.device = j->device, .threads = j->threads, .share = true};
     ndp_engine_opts o = {
         .model = j->model,
         .step =

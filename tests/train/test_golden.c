@@ -116,7 +116,7 @@ static ndp_status train(job *j, ndp_engine *e, int64_t rank, int64_t ranks) {
 static ndp_status body(ndp_transport *t, void *arg) {
     job j = *(const job *)arg;
     int ranks = ndp_transport_world(t), rank = ndp_transport_rank(t);
-    const ndp_exec exec = {.device = j.device, .threads = 1};
+    const ndp_exec exec = {.device = j.device, .threads = 1, .share = true};
     ndp_engine_opts o = {.model = j.model,
                          .step = {.parallel = NDP_PARALLEL_INIT,
                                   .exec = &exec,

@@ -181,6 +181,7 @@ static inline ndp_config *configure(const subject *s, const way *w) {
         set(c, "data.tokenizer=%s", s->tokenizer);
     set(c, "precision.compute=%s", s->precision);
     set(c, "train.device=%s", s->device);
+    set(c, "train.share_gpu=true");
     set(c, "train.steps=%d", s->steps);
     set(c, "train.transport=%s", ranks_of(&l) > 1 ? "local" : "self");
     set(c, "train.threads=%d", w->threads);
