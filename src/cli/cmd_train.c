@@ -110,6 +110,7 @@ static int dry_run(const train_arguments *a) {
     o.ranks_per_node = a->per_node;
     o.data = !a->no_data;
     o.json = a->json;
+    o.as_run = true;
     if (ndp_world_launched(NULL) && ndp_world_launched_rank() != 0)
         return 0; /* only rank 0 prints */
     char *text = NULL;

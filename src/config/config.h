@@ -99,6 +99,7 @@ struct ndp_config {
         bool force_memory;           /* start even if memory is short */
         int device;                  /* index of ndp_device_names */
         bool share_gpu;              /* more ranks on a host than GPUs */
+        double gpu_memory;           /* GiB of a GPU; 0: those of this machine's */
         ndp_matmul matmul;           /* precision of fp32 products on GPUs */
         ndp_collectives collectives; /* of GPUs' tensors */
         char *transport;             /* "auto", "self", "local", "shm", "mpi" */

@@ -139,6 +139,7 @@ const ndp_option ndp_options[] = {
     {FREE(train, force_memory, ROWS), BOOL(false), HELP "start even if more memory is needed than is available"},
     {FREE(train, device, JOB), WORD(cpu, ndp_device_names), HELP "cuda: NVIDIA GPUs, one for each rank; ref: plain loops, for comparison; sim: cuda's kernels on the CPU, for tests"},
     {FREE(train, share_gpu, HELD), BOOL(false), WHEN "train.device is cuda", HELP "device cuda: allow more ranks on a host than it has GPUs"},
+    {FREE(train, gpu_memory, JOB), NUMBER(0, "[0, 1e6]"), WHEN "train.device is cuda", HELP "device cuda: GiB of each GPU, for plans and dry runs where there is none; 0: what is free on this machine's GPU, if it has one"},
     {IDENTITY(train, matmul, ROWS), WORD(fp32, matmul_words), WHEN "train.device is cuda, and precision.compute is fp32", HELP "device cuda, compute fp32: tf32 rounds the operands of products to 10 bits, and is faster"},
     {FREE(train, collectives, JOB), WORD(auto, collectives_words), WHEN "train.device is cuda", HELP "device cuda: how ranks exchange tensors: device (on the GPUs; processes use NCCL), staged (through the host's memory, slow), or auto: device, but staged for processes that share a GPU"},
     {FREE(train, transport, ROWS), TEXT("auto"), .words = transport_words, HELP "how ranks communicate; local: threads of one process, shm: processes of one host"},

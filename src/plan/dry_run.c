@@ -56,7 +56,7 @@ ndp_status ndp_plan_score(const ndp_dry_run *d, int rank, const ndp_engine *trai
 }
 
 /* Of one rank for training and for scoring held-out rows. */
-static ndp_status plan_training(const ndp_dry_run *d, int rank, int64_t *host) {
+static ndp_status plan_training(const ndp_dry_run *d, int rank, ndp_engine_memory *out) {
     ndp_model m;
     ndp_engine *engine;
     ndp_engine_memory score;
@@ -64,22 +64,26 @@ static ndp_status plan_training(const ndp_dry_run *d, int rank, int64_t *host) {
     ndp_status st = ndp_plan_engine(d, &m, rank, &engine);
     if (st == NDP_OK) {
         st = ndp_plan_score(d, rank, engine, &score);
-        *host = ndp_engine_memory_of(engine).host + score.host;
+        *out = ndp_engine_memory_of(engine);
+        *out = (ndp_engine_memory){out->device + score.device, out->pinned + score.pinned, out->host + score.host};
         ndp_engine_destroy(engine);
     }
     ndp_model_release(&m);
     return st;
 }
 
+ndp_status ndp_job_rank_needs(const ndp_job *j, int rank, int per_node, int split_place, bool forward_only,
+                              ndp_engine_memory *out) {
+    ndp_dry_run d;
+    NDP_TRY(ndp_dry_run_init(&d, j, per_node, split_place));
+    return forward_only ? ndp_plan_score(&d, rank, NULL, out) : plan_training(&d, rank, out);
+}
+
 ndp_status ndp_job_rank_memory(const ndp_job *j, int rank, int per_node, int split_place, bool forward_only,
                                int64_t *bytes) {
-    ndp_dry_run d;
-    ndp_engine_memory score;
-    NDP_TRY(ndp_dry_run_init(&d, j, per_node, split_place));
-    if (!forward_only)
-        return plan_training(&d, rank, bytes);
-    NDP_TRY(ndp_plan_score(&d, rank, NULL, &score));
-    *bytes = score.host;
+    ndp_engine_memory needs;
+    NDP_TRY(ndp_job_rank_needs(j, rank, per_node, split_place, forward_only, &needs));
+    *bytes = needs.host;
     return NDP_OK;
 }
 

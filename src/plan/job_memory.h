@@ -13,6 +13,10 @@ typedef struct ndp_engine_memory {
 } ndp_engine_memory;
 ndp_engine_memory ndp_engine_memory_of(const ndp_engine *e);
 
+/* What one rank needs, of `node_ranks` on its node: for training and held-out rows, or with `forward_only` for held-out
+ * rows only. Allocates no arenas and opens no files. `split_place`: of sums (device/device.h). */
+NDP_API ndp_status ndp_job_rank_needs(const ndp_job *j, int rank, int node_ranks, int split_place, bool forward_only,
+                                      ndp_engine_memory *out);
 /* The host's memory of one rank, of `node_ranks` on its node, in bytes: for training and held-out rows, or with
  * `forward_only` for held-out rows only. Allocates no arenas and opens no files. `split_place`: of sums
  * (device/device.h). */

@@ -2,6 +2,7 @@
 #include "data/sample.h"
 #include "host/memory_need.h"
 #include "job/job_data.h"
+#include "plan/gpu_memory.h"
 #include "plan/layout_picture.h"
 #include "plan/plan_report.h"
 #include "step/timeline.h"
@@ -73,6 +74,34 @@ static void compare_memory(int64_t rank_bytes, int per_node, ndp_plan_report *re
     ndp_str_release(&why);
 }
 
+/* Compares a rank's need with a GPU's memory; nothing on a device that works on the host's. `as_run`: a lack is an
+ * error. */
+static ndp_status compare_gpu(const ndp_dry_run *d, int64_t rank_bytes, bool as_run, ndp_plan_report *report) {
+    if (d->device.host_memory)
+        return NDP_OK;
+    char need[16], has[16];
+    ndp_str *out = &report->text, why = {0};
+    const ndp_gpu_memory m = ndp_gpu_memory_of(d->job, d->per_node, rank_bytes);
+    bool lacks = ndp_gpu_memory_lacks(&m, &why);
+    ndp_str_addf(out, "a GPU of %d rank%s needs %s; ", m.ranks, m.ranks == 1 ? "" : "s",
+                 ndp_human_bytes((double)ndp_gpu_memory_need(&m), need));
+    if (m.has)
+        ndp_str_addf(out, "it has %s (%s)\n", ndp_human_bytes((double)m.has, has),
+                     m.stated ? "train.gpu_memory" : "free on this machine's GPU");
+    else
+        ndp_str_addf(out, "this machine has no GPU to compare with: set train.gpu_memory\n");
+    if (lacks)
+        ndp_str_addf(out, "warning: it would be refused: %s\n", why.data ? why.data : "");
+    ndp_json_open(&report->json, "gpu", '{');
+    ndp_json_put_int(&report->json, "ranks", m.ranks);
+    ndp_json_put_int(&report->json, "bytes", ndp_gpu_memory_need(&m));
+    ndp_json_put_int(&report->json, "available", m.has);
+    ndp_json_put_text(&report->json, "lacks", lacks ? why.data : NULL);
+    ndp_json_close(&report->json, '}');
+    ndp_str_release(&why);
+    return as_run ? ndp_gpu_memory_check(d->job, &m, NULL) : NDP_OK;
+}
+
 static const char *gathers_word(const ndp_program *p) {
     bool gathers = false, in_place = true;
     for (int i = 0; i < p->opts.model->n_buffers; i++) {
@@ -92,7 +121,7 @@ static void put_program(const ndp_dry_run *d, const ndp_program *p, ndp_json_out
 }
 
 static ndp_status budget_text(const ndp_dry_run *d, const ndp_program *p, const ndp_engine_memory *score,
-                              const char *data, ndp_plan_report *report) {
+                              const char *data, bool as_run, ndp_plan_report *report) {
     ndp_str *out = &report->text;
     char a[16];
     ndp_budget budget;
@@ -125,6 +154,7 @@ static ndp_status budget_text(const ndp_dry_run *d, const ndp_program *p, const 
     if (d->job->pipeline.ranks)
         NDP_TRY(ndp_job_node_memory(d->job, p->opts.step.mesh.rank, d->per_node, 0, false, &mean));
     compare_memory(mean, d->per_node, report);
+    NDP_TRY(compare_gpu(d, (int64_t)budget.total + score->device, as_run, report));
     ndp_str_addf(out, "\nsent by rank %d in a step\n", p->opts.step.mesh.rank);
     ndp_program_print_traffic(p, out);
     ndp_program_put_traffic(p, "sent", &report->json);
@@ -132,8 +162,9 @@ static ndp_status budget_text(const ndp_dry_run *d, const ndp_program *p, const 
 }
 
 /* Memory and traffic of a rank, or its program. */
-static ndp_status plan_rank(const ndp_dry_run *d, const ndp_model *m, int rank, bool program, const char *data,
-                            ndp_plan_report *out) {
+static ndp_status plan_rank(const ndp_dry_run *d, const ndp_model *m, int rank, const ndp_plan_opts *o,
+                            const char *data, ndp_plan_report *out) {
+    bool program = o->program;
     ndp_engine *engine;
     ndp_engine_memory score = {0};
     NDP_TRY(ndp_plan_engine(d, m, rank, &engine));
@@ -141,7 +172,7 @@ static ndp_status plan_rank(const ndp_dry_run *d, const ndp_model *m, int rank, 
     if (program)
         ndp_program_print(ndp_engine_program(engine), true, &out->text);
     else if (st == NDP_OK)
-        st = budget_text(d, ndp_engine_program(engine), &score, data, out);
+        st = budget_text(d, ndp_engine_program(engine), &score, data, o->as_run, out);
     ndp_engine_destroy(engine);
     if (st == NDP_OK && !program)
         st = ndp_plan_put_holding(&out->json, d, m, rank);
@@ -171,7 +202,7 @@ static ndp_status plan_job(const ndp_job *j, const ndp_plan_opts *o, const char 
     NDP_TRY(ndp_model_build(&j->spec, &j->model, &m));
     ndp_status st = NDP_OK;
     for (int r = first; st == NDP_OK && r < end; r += stage)
-        st = plan_rank(&d, &m, r, o->program, data, out);
+        st = plan_rank(&d, &m, r, o, data, out);
     if (st == NDP_OK && o->layout_picture)
         st = ndp_layout_picture_write(&d, &m, o->layout_picture);
     if (st == NDP_OK)

@@ -11,6 +11,12 @@
 
 /* Computes the bytes of this host's ranks from programs that are built for that and thrown away. */
 static ndp_status plan_memory(ndp_rank *r) {
+    ndp_engine_memory own;
+    if (!r->exec.device->host_memory) {
+        NDP_TRY(ndp_job_rank_needs(&r->job, ndp_transport_rank(r->transport), ndp_transport_node_ranks(r->transport),
+                                   r->exec.split_place, r->forward_only, &own));
+        r->planned_gpu = own.device;
+    }
     return ndp_job_node_memory(&r->job, ndp_transport_rank(r->transport), ndp_transport_node_ranks(r->transport),
                                r->exec.split_place, r->forward_only, &r->planned);
 }

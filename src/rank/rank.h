@@ -23,6 +23,7 @@ typedef struct ndp_rank {
     ndp_micro_batch whole; /* borrows them */
     int64_t *rows;         /* row numbers of a micro-batch */
     int64_t planned;       /* bytes of this rank's programs */
+    int64_t planned_gpu;   /* of them, those on its GPU; 0: it works on the host's memory */
     bool apart;            /* this rank failed inside a step: the ranks can do nothing together any more */
     /* Evaluates held-out rows, forward only. NULL: not built, or the job holds nothing out. */
     ndp_model score_model;

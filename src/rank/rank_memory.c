@@ -2,6 +2,7 @@
  * before tokenizing, which may take long, and again once the tables of rows are in memory. */
 #include "checkpoint/agree.h"
 #include "host/memory_need.h"
+#include "plan/gpu_memory.h"
 #include "rank/rank.h"
 
 #include <string.h>
@@ -19,6 +20,13 @@ static ndp_status count_mapped(const ndp_rank *r, int ranks, int *out) {
     return NDP_OK;
 }
 
+static ndp_status check_gpu(const ndp_rank *r, const ndp_log *log) {
+    if (r->planned_gpu == 0)
+        return NDP_OK;
+    const ndp_gpu_memory m = ndp_gpu_memory_of(&r->job, ndp_transport_node_ranks(r->transport), r->planned_gpu);
+    return ndp_gpu_memory_check(&r->job, &m, log);
+}
+
 ndp_status ndp_rank_check_memory(const ndp_rank *r) {
     static const char train[] =
         "Lower batch.micro_batch_size or data.sequence_length, set train.recompute: block, shard "
@@ -34,5 +42,7 @@ ndp_status ndp_rank_check_memory(const ndp_rank *r) {
                                   .shared = ranks > 1 && in_processes(r),
                                   .what = r->forward_only ? "the evaluation" : "the run",
                                   .less = r->forward_only ? forward : train};
-    return ndp_agree(r->world, ndp_memory_check(&need, r->job.config->train.force_memory, warn ? &r->log : NULL));
+    const ndp_log *log = warn ? &r->log : NULL;
+    NDP_TRY(ndp_agree(r->world, ndp_memory_check(&need, r->job.config->train.force_memory, log)));
+    return ndp_agree(r->world, check_gpu(r, log));
 }

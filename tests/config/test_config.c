@@ -171,6 +171,7 @@ static const char *const others[] = {
     "train.device=cuda",
     "train.share_gpu=true",
     "train.collectives=staged",
+    "train.gpu_memory=79.6",
     "train.matmul=tf32",
     "train.transport=local",
     "train.ranks=8",

@@ -122,7 +122,7 @@ static const change changes[] = {
     {"sequence parallelism", COSINE, .sets = {"parallelism.sp_size=2"}},
     {"threads", COSINE, .sets = {"train.threads=2", "train.force_memory=true"}},
     {"transport", COSINE, .sets = {"train.transport=self"}},
-    {"device", COSINE, .sets = {"train.device=ref", "train.share_gpu=true"}},
+    {"device", COSINE, .sets = {"train.device=ref", "train.share_gpu=true", "train.collectives=staged", "train.gpu_memory=80"}},
     {"recompute", COSINE, .sets = {"train.recompute=block"}},
     {"checkpoints", COSINE, .sets = {"checkpoint.every=1", "checkpoint.minutes=5", "checkpoint.keep=2"}},
     {"lines and evaluations", COSINE, .sets = {"train.log_every=2", "train.eval_every=1"}},
