@@ -5,7 +5,7 @@
 
 #include "device/device.h"
 
-enum { NDP_CUDA_API_VERSION = 2 };
+enum { NDP_CUDA_API_VERSION = 3 };
 
 /* What a plugin calls. */
 typedef struct ndp_cuda_host {
@@ -23,6 +23,8 @@ typedef struct ndp_cuda_api {
     /* Writes lines about the GPUs and their software: versions, names, sizes; cut off at `room` bytes. After start. */
     void (*describe)(char *text, size_t room);
     long (*allocations)(void); /* of device and pinned memory, streams and events so far; only `sim` counts */
+    long (*opens)(void);       /* contexts so far */
+    bool (*guarded)(void);     /* each piece of device memory ends before an unmapped page (NDP_GPU_GUARD=1) */
 } ndp_cuda_api;
 
 /* The symbol of each plugin that is its ndp_cuda_api. */

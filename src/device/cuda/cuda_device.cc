@@ -9,6 +9,7 @@
 extern "C" {
 #include "base/status.h"
 }
+#include <atomic>
 #include <cctype>
 #include <cstdio>
 #include <cstdlib>
@@ -81,6 +82,9 @@ static ndp_status use(ndp_device_context *c) {
     return NDP_OK;
 }
 
+static std::atomic<long> opens;
+long ndp_gpu_opens(void) { return opens; }
+
 ndp_status ndp_gpu_open(const ndp_device *d, const ndp_device_opts *opts, ndp_device_context **out) {
     int gpu = 0;
     NDP_TRY(choose(opts, &gpu));
@@ -92,6 +96,7 @@ ndp_status ndp_gpu_open(const ndp_device *d, const ndp_device_opts *opts, ndp_de
         delete c;
         return st;
     }
+    opens++;
     *out = c;
     return NDP_OK;
 }
@@ -144,11 +149,13 @@ ndp_status ndp_gpu_memory_map(ndp_device_context *c, size_t bytes, ndp_memory_ki
     return NDP_OK;
 }
 
+/* What was written around a guarded piece is an error of the context: nothing returns it here, the next call does. */
 void ndp_gpu_memory_unmap(ndp_device_context *c, void *data, size_t bytes, ndp_memory_kind kind) {
     if (data && kind == NDP_MEMORY_HOST)
         cudaFreeHost(data);
-    else if (data)
-        ndp_gpu_give(c->gpu, data, bytes);
+    const char *wrong = data && kind == NDP_MEMORY_DEVICE ? ndp_gpu_give(c->gpu, data, bytes) : nullptr;
+    if (wrong && !c->failed)
+        c->failed = NDP_FAIL(NDP_EBUG, "GPU %d: %s", c->gpu, wrong);
 }
 
 /* ---- queues ---- */

@@ -1,6 +1,7 @@
 /* Memory of a GPU by the driver's virtual memory management. The driver's library is already loaded by CUDA's runtime,
  * and has no symbol in it that the plugin links to. */
 #include "device/cuda/cuda_memory.hpp"
+#include "device/cuda/cuda_guard.hpp"
 
 #include <cuda.h>
 #include <dlfcn.h>
@@ -55,13 +56,13 @@ CUmemAllocationProp kind_of(int gpu) {
     return p;
 }
 
-/* `bytes` in whole pages of the GPU. */
-CUresult whole_pages(int gpu, size_t bytes, size_t *out) {
+/* Where a piece of `bytes` is in whole pages of the GPU. */
+CUresult place_of(int gpu, size_t bytes, ndp_gpu_place *out) {
     CUmemAllocationProp kind = kind_of(gpu);
     size_t page = 0;
     CUresult e = driver().granularity(&page, &kind, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED);
     if (e == CUDA_SUCCESS)
-        *out = (bytes ? bytes + page - 1 : page) / page * page;
+        *out = ndp_gpu_place_of(bytes, page);
     return e;
 }
 
@@ -93,27 +94,31 @@ const char *ndp_gpu_take(int gpu, size_t bytes, void **out, bool *full) {
     *full = false;
     if (d.missing)
         return d.missing;
-    size_t pages = 0;
+    ndp_gpu_place place = {};
     CUdeviceptr at = 0;
-    CUresult e = whole_pages(gpu, bytes, &pages);
+    CUresult e = place_of(gpu, bytes, &place);
     if (e == CUDA_SUCCESS)
-        e = d.reserve(&at, pages, 0, 0, 0);
+        e = d.reserve(&at, place.pages + place.behind, 0, 0, 0);
     if (e == CUDA_SUCCESS) {
-        e = fill(gpu, at, pages);
+        e = fill(gpu, at, place.pages);
         if (e != CUDA_SUCCESS)
-            d.unreserve(at, pages);
+            d.unreserve(at, place.pages + place.behind);
     }
     *full = e == CUDA_ERROR_OUT_OF_MEMORY;
     if (e != CUDA_SUCCESS)
         return d.text(e);
-    *out = (void *)at;
+    *out = (void *)(at + place.front);
+    ndp_gpu_guard_paint(place, *out, bytes);
     return nullptr;
 }
 
-void ndp_gpu_give(int gpu, void *data, size_t bytes) {
-    size_t pages = 0;
-    if (whole_pages(gpu, bytes, &pages) != CUDA_SUCCESS)
-        return;
-    driver().unmap((CUdeviceptr)data, pages);
-    driver().unreserve((CUdeviceptr)data, pages);
+const char *ndp_gpu_give(int gpu, void *data, size_t bytes) {
+    ndp_gpu_place place = {};
+    if (place_of(gpu, bytes, &place) != CUDA_SUCCESS)
+        return nullptr;
+    const char *wrong = ndp_gpu_guard_check(gpu, place, data, bytes);
+    CUdeviceptr at = (CUdeviceptr)data - place.front;
+    driver().unmap(at, place.pages);
+    driver().unreserve(at, place.pages + place.behind);
+    return wrong;
 }

@@ -10,7 +10,8 @@
  * thread's next call. *full: the GPU has too little free memory. The GPU is the thread's current one. */
 const char *ndp_gpu_take(int gpu, size_t bytes, void **out, bool *full);
 
-/* Gives back what ndp_gpu_take took, with the same `bytes`. */
-void ndp_gpu_give(int gpu, void *data, size_t bytes);
+/* Gives back what ndp_gpu_take took, with the same `bytes`. Returns NULL, or what was written around a guarded piece
+ * (cuda_guard.hpp). */
+const char *ndp_gpu_give(int gpu, void *data, size_t bytes);
 
 #endif

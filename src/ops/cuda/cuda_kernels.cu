@@ -1,5 +1,6 @@
 /* The table of a CUDA device, and the plugin's border: `cuda` is compiled by nvcc, `sim` by the host's compiler. */
 #include "device/cuda/cuda_device.hpp"
+#include "device/cuda/cuda_guard.hpp"
 #include "device/cuda/cuda_host.hpp"
 #include "ops/cuda/cuda_kernels.hpp"
 
@@ -41,5 +42,5 @@ static ndp_status start(const ndp_cuda_host *host) {
     return ndp_cuda_begin();
 }
 
-extern "C" __attribute__((visibility("default")))
-const ndp_cuda_api ndp_cuda_api_table = {NDP_CUDA_API_VERSION, start, &device, ndp_cuda_describe, ndp_cuda_allocations};
+extern "C" __attribute__((visibility("default"))) const ndp_cuda_api ndp_cuda_api_table = {
+    NDP_CUDA_API_VERSION, start, &device, ndp_cuda_describe, ndp_cuda_allocations, ndp_gpu_opens, ndp_gpu_guarded};
