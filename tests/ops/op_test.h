@@ -1,11 +1,10 @@
-/* What tests of ops share: operands with padding after each row, running an op on a device, and a backward that runs
- * at once: an ndp_bwd whose values are matrices. */
+/* What tests of ops share beside op_run.h: operands with padding after each row, and a backward that runs at once: an
+ * ndp_bwd whose values are matrices. */
 #ifndef NDP_TESTS_OP_TEST_H
 #define NDP_TESTS_OP_TEST_H
 
 #include "base/cpu.h"
-#include "ops/devices.h"
-#include "ops/op.h"
+#include "op_run.h"
 #include "shape_rule.h"
 
 #include <math.h>
@@ -21,11 +20,6 @@ enum { PAD = 3 };         /* elements after each row, which no kernel may touch 
 #define PAD_VALUE 12345.0 /* exact in every type here (bf16 rounds it; see pad_value) */
 
 static inline double pad_value(ndp_dtype t) { return t == NDP_BF16 ? 12352.0 : PAD_VALUE; }
-
-static inline void require_ok(ndp_status st) {
-    if (st != NDP_OK)
-        fail_msg("%s (%s)", ndp_error_message(), ndp_error_trail());
-}
 
 static inline double uniform(uint64_t *state) { /* in (-1, 1); xorshift64* */
     *state ^= *state >> 12, *state ^= *state << 25, *state ^= *state >> 27;
@@ -122,99 +116,9 @@ static inline void make_outputs(const ndp_op *op, const ndp_op_attr *attr, const
     }
 }
 
-/* The device under test: NDP_TEST_DEVICE, or `cpu`. */
-static inline const ndp_device *tested(void) {
-    const char *name = getenv("NDP_TEST_DEVICE");
-    const ndp_device *d = &ndp_device_cpu;
-    if (name)
-        require_ok(ndp_device_find(name, &d));
-    return d;
-}
-
 /* It, and the reference. */
 enum { DEVICES = 2 };
 static inline const ndp_device *device_at(int i) { return i ? &ndp_device_ref : tested(); }
-
-/* Bytes of a view, its padding included, except after the last row. */
-static inline size_t extent_of(const ndp_view *v) {
-    return v->rows > 0 ? (size_t)((v->rows - 1) * v->ld + v->cols) * ndp_dtype_size(v->dtype) : 0;
-}
-
-/* Operands of a device whose memory is not the host's: each in memory of its own. Equal addresses stay equal, and their
- * distances from multiples of 64 bytes stay. */
-typedef struct staged_operands {
-    const ndp_device *device;
-    ndp_device_context *context;
-    struct {
-        void *host, *data;
-        size_t bytes, shift;
-    } items[NDP_OP_MAX_IN + NDP_OP_MAX_OUT + 1];
-    int n;
-} staged_operands;
-
-static inline void stage_operand(staged_operands *s, ndp_queue *q, ndp_view *v) {
-    if (!v->data)
-        return;
-    for (int i = 0; i < s->n; i++)
-        if (s->items[i].host == v->data) {
-            v->data = s->items[i].data;
-            return;
-        }
-    size_t bytes = extent_of(v), shift = (uintptr_t)v->data % 64;
-    void *data;
-    require_ok(s->device->memory_map(s->context, bytes + shift, NDP_MEMORY_DEVICE, &data));
-    data = (char *)data + shift;
-    require_ok(s->device->copy(q, data, bytes, v->data, bytes, bytes, 1));
-    s->items[s->n].host = v->data, s->items[s->n].data = data;
-    s->items[s->n].bytes = bytes, s->items[s->n++].shift = shift;
-    v->data = data;
-}
-
-static inline void unstage_operands(staged_operands *s, ndp_queue *q) {
-    for (int i = 0; i < s->n; i++)
-        require_ok(s->device->copy(q, s->items[i].host, s->items[i].bytes, s->items[i].data, s->items[i].bytes,
-                                   s->items[i].bytes, 1));
-    require_ok(s->device->drain(q));
-    for (int i = 0; i < s->n; i++)
-        s->device->memory_unmap(s->context, (char *)s->items[i].data - s->items[i].shift,
-                                s->items[i].bytes + s->items[i].shift, NDP_MEMORY_DEVICE);
-}
-
-/* Ops that ran in this program: on the reference, on another device. */
-static bool op_ran[2][NDP_OP_COUNT];
-
-/* Runs the call's op on the device of its exec, with exactly as much scratch memory as the kernel asks for, so that a
- * sanitizer sees one byte too many. */
-static inline void run_call(ndp_op_call *call) {
-    const ndp_device *d = call->exec->device;
-    const ndp_kernel *kernel = d->kernels[call->op->id];
-    staged_operands s = {.device = d};
-    if (!kernel)
-        fail_msg("%s has no kernel on %s", call->op->name, d->name);
-    require_ok(d->open(d, &(ndp_device_opts){0}, &s.context));
-    require_ok(d->queue_create(s.context, &call->queue));
-    size_t bytes = kernel->scratch ? kernel->scratch(call) : 0;
-    ndp_view scratch = {.dtype = NDP_U8, .rows = 1, .cols = (int64_t)bytes, .ld = (int64_t)bytes};
-    void *room = bytes ? aligned_alloc(64, (bytes + 63) / 64 * 64) : NULL;
-    if (bytes)
-        memset(room, 0xff, bytes);
-    scratch.data = room;
-    for (int i = 0; !d->host_memory && i < call->op->n_in; i++)
-        stage_operand(&s, call->queue, &call->in[i]);
-    for (int i = 0; !d->host_memory && i < call->op->n_out; i++)
-        stage_operand(&s, call->queue, &call->out[i]);
-    if (!d->host_memory)
-        stage_operand(&s, call->queue, &scratch);
-    call->scratch = scratch.data;
-    if (kernel->prepare)
-        require_ok(kernel->prepare(call));
-    require_ok(kernel->run(call));
-    op_ran[d != &ndp_device_ref][call->op->id] = true;
-    unstage_operands(&s, call->queue);
-    free(room);
-    d->queue_destroy(call->queue);
-    d->close(s.context);
-}
 
 /* `split`: at which place sums are split; 0: they are not. */
 static inline void run_op_split(const ndp_op *op, const ndp_op_attr *attr, const ndp_view *in, const ndp_view *out,

@@ -708,5 +708,5 @@ int main(void) {
         cmocka_unit_test(merging_rows_that_see_nothing), 
         cmocka_unit_test(shapes_that_do_not_fit),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return end_of_ops(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -220,5 +220,5 @@ int main(int argc, char **argv) {
         cmocka_unit_test(plans_are_shared),   cmocka_unit_test(bad_shapes_are_refused),
     };
     (void)argc;
-    return run_on_every_isa(argv, cmocka_run_group_tests(tests, NULL, NULL));
+    return run_on_every_isa(argv, end_of_ops(cmocka_run_group_tests(tests, NULL, NULL)));
 }

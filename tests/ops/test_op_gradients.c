@@ -440,5 +440,5 @@ int main(void) {
         cmocka_unit_test(nothing_flows_nothing_made),
         cmocka_unit_test(every_backward_has_run),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return end_of_ops(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -790,5 +790,5 @@ int main(int argc, char **argv) {
     };
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
-    return run_on_every_isa(argv, cmocka_run_group_tests(tests, NULL, NULL));
+    return run_on_every_isa(argv, end_of_ops(cmocka_run_group_tests(tests, NULL, NULL)));
 }

@@ -109,13 +109,11 @@ static void products_of_one_context(void **state) {
     enum { M = 6, N = 10, K = 16, ROOM = 1024 };
     const ndp_device *d = tested();
     const ndp_kernel *kernel = d->kernels[ndp_op_linear.id];
-    ndp_device_context *context;
-    ndp_op_call call = {.op = &ndp_op_linear, .attr = &(ndp_op_attr){0}};
+    op_place *p = place_of(d);
+    ndp_op_call call = {.op = &ndp_op_linear, .attr = &(ndp_op_attr){0}, .queue = p->queue};
     char *data;
     uint64_t seed = 5;
-    require_ok(d->open(d, &(ndp_device_opts){0}, &context));
-    require_ok(d->queue_create(context, &call.queue));
-    require_ok(d->memory_map(context, 3 * ROOM, NDP_MEMORY_DEVICE, (void **)&data));
+    require_ok(d->memory_map(p->context, 3 * ROOM, NDP_MEMORY_DEVICE, (void **)&data));
     call.exec = &(ndp_exec){.device = d, .threads = 1};
     for (int i = 0; i < 64; i++) {
         ndp_dtype t = i % 2 ? NDP_BF16 : NDP_F32;
@@ -132,7 +130,7 @@ static void products_of_one_context(void **state) {
             require_ok(d->copy(call.queue, v->data, 0, host[o].data, 0, extent_of(v), 1));
         }
         size_t bytes = kernel->scratch ? kernel->scratch(&call) : 0;
-        require_ok(d->memory_map(context, bytes, NDP_MEMORY_DEVICE, &call.scratch));
+        require_ok(d->memory_map(p->context, bytes, NDP_MEMORY_DEVICE, &call.scratch));
         if (kernel->prepare)
             require_ok(kernel->prepare(&call));
         require_ok(kernel->run(&call));
@@ -140,14 +138,12 @@ static void products_of_one_context(void **state) {
         require_ok(d->drain(call.queue));
         ndp_view expected = plain_product(&host[0], false, &host[1], true);
         assert_true(distance(&host[2], &expected) <= (t == NDP_BF16 ? 4e-3 : 1e-6));
-        d->memory_unmap(context, call.scratch, bytes, NDP_MEMORY_DEVICE);
+        d->memory_unmap(p->context, call.scratch, bytes, NDP_MEMORY_DEVICE);
         free_matrices(&expected, 1);
         for (int o = 0; o < 3; o++)
             free(host[o].data);
     }
-    d->memory_unmap(context, data, 3 * ROOM, NDP_MEMORY_DEVICE);
-    d->queue_destroy(call.queue);
-    d->close(context);
+    d->memory_unmap(p->context, data, 3 * ROOM, NDP_MEMORY_DEVICE);
 }
 
 /* ---- newton_schulz: transposes of one operand, terms added with factors ---- */
@@ -200,5 +196,5 @@ int main(int argc, char **argv) {
         cmocka_unit_test(products_of_all_kinds), cmocka_unit_test(products_of_one_context),
         cmocka_unit_test(newton_schulz_of_all_shapes), cmocka_unit_test(newton_schulz_of_edge_cases)};
     (void)argc;
-    return run_on_every_isa(argv, cmocka_run_group_tests(tests, NULL, NULL));
+    return run_on_every_isa(argv, end_of_ops(cmocka_run_group_tests(tests, NULL, NULL)));
 }

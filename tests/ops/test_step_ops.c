@@ -283,5 +283,5 @@ int main(void) {
         cmocka_unit_test(factor_shrinks_only),    cmocka_unit_test(labels_are_counted),
         cmocka_unit_test(zeros_are_written),      cmocka_unit_test(tables_are_those_of_segments),
         cmocka_unit_test(shape_rules_refuse)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return end_of_ops(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -402,5 +402,5 @@ int main(void) {
                                        cmocka_unit_test(a_step_that_is_not_finite_changes_nothing),
                                        cmocka_unit_test(states_are_counted),
                                        cmocka_unit_test(the_table_is_whole)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return end_of_ops(cmocka_run_group_tests(tests, NULL, NULL));
 }

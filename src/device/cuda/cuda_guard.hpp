@@ -1,5 +1,5 @@
 /* The guard of a GPU's memory, NDP_GPU_GUARD=1: each piece ends where its pages end, as far as its alignment allows,
- * and the addresses behind them are not mapped, so a kernel that reads or writes past the end faults. What is left over
+ * and the addresses after them are not mapped, so a kernel that reads or writes past the end faults. What is left over
  * of the pages holds a pattern, which shows a write there when the piece is given back. Without it a piece begins where
  * its pages begin. */
 #ifndef NDP_DEVICE_CUDA_CUDA_GUARD_HPP
