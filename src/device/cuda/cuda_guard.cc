@@ -20,8 +20,8 @@ size_t rest_of(const ndp_gpu_place &place, size_t bytes) { return place.pages - 
 /* The `n` bytes at `at`; false: the GPU has failed. */
 bool read(const void *at, size_t n, std::vector<unsigned char> *out) {
     out->resize(n);
-    return cudaMemcpyAsync(out->data(), at, n, cudaMemcpyDefault, nullptr) == cudaSuccess &&
-           cudaStreamSynchronize(nullptr) == cudaSuccess;
+    return n == 0 || (cudaMemcpyAsync(out->data(), at, n, cudaMemcpyDefault, nullptr) == cudaSuccess &&
+                      cudaStreamSynchronize(nullptr) == cudaSuccess);
 }
 
 const char *describe(size_t bytes, const void *data, long long offset, unsigned char value) {
