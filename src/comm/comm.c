@@ -3,6 +3,7 @@
 #include "comm/comm.h"
 #include "base/clock.h"
 #include "comm/impl.h"
+#include "comm/nccl/nccl_transport.h"
 #include "comm/node/mapping.h"
 #include "comm/rank_sum.h"
 #include "comm/watch/health.h"
@@ -57,6 +58,12 @@ ndp_status ndp_comm_create(ndp_transport *t, ndp_group group, const char *name, 
               "rank %d is not number %d of group %s (base %d, stride %d, count %d)", t->rank, group.rank, name,
               group.base, group.stride, group.count);
     return t->ops->comm_create(t, group, name, out);
+}
+
+ndp_status ndp_comm_connect(ndp_comm *c, const uint64_t *sends, const uint64_t *receives) {
+    if (!c->transport->ops->comm_connect || c->group.count == 1)
+        return NDP_OK;
+    return c->transport->ops->comm_connect(c, sends, receives);
 }
 
 /* A rank that gives up operations it has begun ends the run, since peers are about to read its buffers. */
@@ -292,8 +299,7 @@ ndp_status ndp_transport_on_device(ndp_transport *host, const ndp_device *d, ndp
                                    ndp_transport **out) {
     if (host->ops->on_device)
         return host->ops->on_device(host, d, context, out);
-    return NDP_FAIL(NDP_ENOTSUP,
-                    "ranks in processes have no collectives on the device %s: set train.collectives: staged", d->name);
+    return ndp_nccl_transport(host, d, context, out);
 }
 
 /* ---- memory ---- */

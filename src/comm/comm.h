@@ -110,6 +110,11 @@ void ndp_transport_destroy(ndp_transport *t);
 
 /* Collective over the group (base, stride, count as the mesh computes it). `name` is for messages; copied. */
 NDP_API ndp_status ndp_comm_create(ndp_transport *t, ndp_group group, const char *name, ndp_comm **out);
+/* Prepares messages on `c`, for transports that connect pairs of ranks and match messages by order (NCCL); the others
+ * ignore it. sends[p], receives[p]: a number that stands for the sequence of messages to or from group rank p, in the
+ * order of their begins; 0: there are none. Collective over the group, once, before the first message. NDP_ENOTSUP if
+ * some rank receives in another order than its peer sends. */
+NDP_API ndp_status ndp_comm_connect(ndp_comm *c, const uint64_t *sends, const uint64_t *receives);
 void ndp_comm_destroy(ndp_comm *c);
 int ndp_comm_rank(const ndp_comm *c);
 int ndp_comm_size(const ndp_comm *c);

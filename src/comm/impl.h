@@ -12,6 +12,7 @@ typedef struct ndp_transport_ops {
     const char *name;
     bool dry; /* nothing moves: begin and wait are never called */
     ndp_status (*comm_create)(ndp_transport *t, ndp_group group, const char *name, ndp_comm **out);
+    ndp_status (*comm_connect)(ndp_comm *c, const uint64_t *sends, const uint64_t *receives); /* NULL: not needed */
     void (*comm_destroy)(ndp_comm *c);
     ndp_status (*begin)(ndp_work *w);
     ndp_status (*wait)(ndp_work *w);
@@ -22,6 +23,8 @@ typedef struct ndp_transport_ops {
     void (*window_destroy)(ndp_window *w);
     /* ndp_transport_on_device for a transport of the host; NULL: NCCL. */
     ndp_status (*on_device)(ndp_transport *host, const ndp_device *d, ndp_device_context *context, ndp_transport **out);
+    /* The first error that its operations on queues have met by themselves; any thread. NULL: they meet none. */
+    ndp_status (*check)(ndp_transport *t);
     void (*abort)(ndp_transport *t, const char *message); /* NULL: there is no other rank */
     void (*destroy)(ndp_transport *t);                    /* NULL: its creator releases it */
 } ndp_transport_ops;

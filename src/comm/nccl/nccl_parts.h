@@ -1,0 +1,45 @@
+/* What the files of this folder share. */
+#ifndef NDP_COMM_NCCL_NCCL_PARTS_H
+#define NDP_COMM_NCCL_NCCL_PARTS_H
+
+#include "comm/impl.h"
+#include "comm/nccl/nccl_api.h"
+
+#include <pthread.h>
+
+/* A communicator of NCCL and the queue that its operations are submitted to; comm NULL: none. */
+typedef struct nccl_link {
+    void *comm;
+    ndp_queue *queue;
+} nccl_link;
+
+typedef struct nccl_comm {
+    ndp_comm base;
+    struct nccl_comm *next; /* of the transport */
+    ndp_comm *host;         /* the same group, on the host's transport */
+    nccl_link collectives;
+    nccl_link *to, *from;       /* for messages, by group rank; NULL before ndp_comm_connect */
+    ndp_nccl_message *messages; /* 2 a rank: those of one exchange */
+    void *scratch;              /* sums that are then added to a result */
+    size_t scratch_bytes;
+} nccl_comm;
+
+typedef struct nccl_transport {
+    ndp_transport base;
+    const ndp_nccl_api *api;
+    pthread_mutex_t lock; /* of the list, and of a link that is being created or released: others may abort it */
+    nccl_comm *comms;
+    bool aborted;
+} nccl_transport;
+
+/* Polls `comm` until NCCL has done what it was asked to. The host waits here for other hosts while ranks connect, never
+ * for a device. NDP_ECOMM: NCCL's error, or the failure of a rank, or the time limit is over. */
+ndp_status nccl_settle(nccl_transport *t, void *comm, const char *group);
+/* NCCL's `error` on the communicator `group`. If a rank fails meanwhile, that is the reason, and named. */
+ndp_status nccl_failed(nccl_transport *t, const char *group, const char *error);
+
+ndp_status nccl_comm_create(ndp_transport *t, ndp_group group, const char *name, ndp_comm **out);
+ndp_status nccl_comm_connect(ndp_comm *c, const uint64_t *sends, const uint64_t *receives);
+void nccl_comm_destroy(ndp_comm *c);
+
+#endif

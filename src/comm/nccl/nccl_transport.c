@@ -1,0 +1,257 @@
+/* Operations of processes on a device, by NCCL.
+ *
+ * A begin makes the communicator's queue wait for the caller's and submits NCCL's operation to it; a wait makes the
+ * caller's queue wait for the operation's end. NCCL does not compare what ranks ask for: ranks whose operations differ
+ * would wait forever or get wrong data, so programs are compared before they run (step/program_agree.c).
+ *
+ * Sums. NCCL adds in an order of its own, the same in every run with the same number of ranks and the same settings. A
+ * sum that is added to what the result holds is first made in scratch memory, and then added by the device, which also
+ * rounds bf16 once more. The scratch grows with the first step's largest such operation and is kept. */
+#include "comm/nccl/nccl_transport.h"
+#include "comm/nccl/nccl_load.h"
+#include "comm/nccl/nccl_parts.h"
+#include "comm/watch/health.h"
+
+#include <stdlib.h>
+
+static const ndp_nccl_api *api_of(const ndp_work *w) { return ((nccl_transport *)w->comm->transport)->api; }
+
+/* ---- operations ---- */
+
+/* Growing waits for the queue, which may still use the memory. */
+static ndp_status take_scratch(nccl_comm *c, size_t bytes) {
+    const ndp_transport *t = c->base.transport;
+    if (c->scratch_bytes >= bytes)
+        return NDP_OK;
+    NDP_TRY(t->device->drain(c->collectives.queue));
+    t->device->memory_unmap(t->context, c->scratch, c->scratch_bytes, NDP_MEMORY_DEVICE);
+    c->scratch = NULL;
+    c->scratch_bytes = 0;
+    NDP_TRY(t->device->memory_map(t->context, bytes, NDP_MEMORY_DEVICE, &c->scratch));
+    c->scratch_bytes = bytes;
+    return NDP_OK;
+}
+
+/* After what the queue holds: out += scratch. */
+static ndp_status add_scratch(const nccl_comm *c, const ndp_work *w) {
+    const ndp_rank_sum sum = {.type = w->type,
+                              .accumulate = true,
+                              .ranks = 1,
+                              .outs = 1,
+                              .in = &(void *){c->scratch},
+                              .out = &(void *){w->out},
+                              .count = w->count};
+    return w->comm->transport->device->sum(c->collectives.queue, &sum);
+}
+
+/* The messages of an operation in which every rank sends to others: c->messages, *n of them. */
+static void list_messages(nccl_comm *c, const ndp_work *w, int *n) {
+    int size = c->base.group.count, rank = c->base.group.rank, k = 0;
+    int64_t element = (int64_t)ndp_dtype_size((ndp_dtype)w->type), in_at = 0, out_at = 0;
+    for (int p = 0; p < size; p++) {
+        bool all = w->kind == NDP_WORK_ALL_TO_ALL;
+        int64_t in = element * (all && w->in_counts ? w->in_counts[p] : w->count);
+        int64_t out = element * (all && w->out_counts ? w->out_counts[p] : w->count);
+        if (in > 0 && (all || p == (rank + 1) % size))
+            c->messages[k++] = (ndp_nccl_message){.send = (const char *)w->in + in_at, .bytes = in, .peer = p};
+        if (out > 0 && (all || p == (rank + size - 1) % size))
+            c->messages[k++] = (ndp_nccl_message){.recv = (char *)w->out + out_at, .bytes = out, .peer = p};
+        in_at += all ? in : 0;
+        out_at += all ? out : 0;
+    }
+    *n = k;
+}
+
+static const char *submit_exchange(nccl_comm *c, const ndp_work *w, void *stream) {
+    int n;
+    list_messages(c, w, &n);
+    return n ? api_of(w)->exchange(c->collectives.comm, stream, c->messages, n) : NULL;
+}
+
+static const char *submit_message(const nccl_link *link, const ndp_work *w, void *stream) {
+    bool send = w->kind == NDP_WORK_SEND;
+    const ndp_nccl_message m = {
+        .send = send ? w->in : NULL, .recv = send ? NULL : w->out, .bytes = w->count, .peer = send};
+    return w->count ? api_of(w)->exchange(link->comm, stream, &m, 1) : NULL;
+}
+
+static const char *submit(nccl_comm *c, const nccl_link *link, const ndp_work *w, void *stream) {
+    const ndp_nccl_api *api = api_of(w);
+    bool scratch = w->kind == NDP_WORK_REDUCE_SCATTER && w->accumulate;
+    if (w->count == 0 && !w->in_counts)
+        return NULL;
+    switch ((ndp_work_kind)w->kind) {
+    case NDP_WORK_ALL_REDUCE:
+        return api->all_reduce(link->comm, stream, w->in, w->out, w->count, w->type, w->reduce == NDP_MAX);
+    case NDP_WORK_ALL_GATHER:
+        return api->all_gather(link->comm, stream, w->in, w->out, w->count, w->type);
+    case NDP_WORK_REDUCE_SCATTER:
+        return api->reduce_scatter(link->comm, stream, w->in, scratch ? c->scratch : w->out, w->count, w->type);
+    case NDP_WORK_BROADCAST:
+        return api->broadcast(link->comm, stream, w->out, w->count, w->peer);
+    case NDP_WORK_SEND:
+    case NDP_WORK_RECV:
+        return submit_message(link, w, stream);
+    default:
+        return submit_exchange(c, w, stream);
+    }
+}
+
+/* NULL: messages to or from that rank were not expected. */
+static const nccl_link *link_of(const nccl_comm *c, const ndp_work *w) {
+    const nccl_link *links = w->kind == NDP_WORK_SEND ? c->to : c->from;
+    if (!ndp_work_is_message(w))
+        return &c->collectives;
+    return links && links[w->peer].queue ? &links[w->peer] : NULL;
+}
+
+static ndp_status nccl_begin(ndp_work *w) {
+    nccl_comm *c = (nccl_comm *)w->comm;
+    const ndp_device *d = c->base.transport->device;
+    const nccl_link *link = link_of(c, w);
+    bool scratch = w->kind == NDP_WORK_REDUCE_SCATTER && w->accumulate && w->count > 0;
+    ndp_mark ready;
+    if (w->kind == NDP_WORK_BARRIER)
+        return ndp_barrier(c->host);
+    NDP_CHECK(link, "a message of group %s to or from rank %d, without ndp_comm_connect", c->base.name, w->peer);
+    if (scratch)
+        NDP_TRY(take_scratch(c, ndp_work_bytes(w)));
+    NDP_TRY(d->mark(w->queue, &ready));
+    NDP_TRY(d->after(link->queue, &ready));
+    const char *error = submit(c, link, w, d->stream(link->queue));
+    nccl_transport *t = (nccl_transport *)c->base.transport;
+    if (error)
+        return nccl_failed(t, c->base.name, error);
+    NDP_TRY(nccl_settle(t, link->comm, c->base.name));
+    if (scratch)
+        NDP_TRY(add_scratch(c, w));
+    w->in_place = true;
+    return d->mark(link->queue, &w->done);
+}
+
+static ndp_status nccl_wait(ndp_work *w) {
+    return w->kind == NDP_WORK_BARRIER ? NDP_OK : w->comm->transport->device->after(w->queue, &w->done);
+}
+
+/* ---- windows ---- */
+
+typedef struct nccl_window {
+    ndp_window base; /* impl: the plugin's, NULL if the library has no windows */
+    nccl_comm *comm;
+} nccl_window;
+
+/* The same addresses of an arena hold the same blocks on all ranks of a group that run one program, as NCCL requires.
+ */
+static ndp_status nccl_window_register(ndp_comm *base, void *data, size_t bytes, ndp_window **out) {
+    nccl_comm *c = (nccl_comm *)base;
+    nccl_transport *t = (nccl_transport *)base->transport;
+    nccl_window *w = calloc(1, sizeof *w);
+    if (!w)
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a window's handle");
+    w->base = (ndp_window){.transport = &t->base, .data = data, .bytes = bytes};
+    w->comm = c;
+    const char *error =
+        base->group.count == 1 ? NULL : t->api->window_register(c->collectives.comm, data, bytes, &w->base.impl);
+    ndp_status st = error ? nccl_failed(t, base->name, error) : NDP_OK;
+    if (st == NDP_OK && base->group.count > 1)
+        st = nccl_settle(t, c->collectives.comm, base->name);
+    if (st != NDP_OK) {
+        free(w);
+        return st;
+    }
+    *out = &w->base;
+    return NDP_OK;
+}
+
+/* Before its communicator is destroyed. */
+static void nccl_window_destroy(ndp_window *base) {
+    const nccl_window *w = (nccl_window *)base;
+    if (base->impl)
+        ((nccl_transport *)base->transport)->api->window_release(w->comm->collectives.comm, base->impl);
+    free(base);
+}
+
+/* ---- the transport ---- */
+
+/* Calls `body` for each of NCCL's communicators, until one returns an error. */
+static const char *each_link(nccl_transport *t, const char *(*body)(nccl_transport *t, void *comm),
+                             const nccl_comm **at) {
+    const char *error = NULL;
+    for (nccl_comm *c = t->comms; c && !error; c = c->next) {
+        *at = c;
+        error = c->collectives.comm ? body(t, c->collectives.comm) : NULL;
+        for (int p = 0; p < c->base.group.count && !error && c->to && c->from; p++) {
+            error = c->to[p].comm ? body(t, c->to[p].comm) : NULL;
+            if (!error && c->from[p].comm)
+                error = body(t, c->from[p].comm);
+        }
+    }
+    return error;
+}
+
+static const char *poll_link(nccl_transport *t, void *comm) {
+    bool ready;
+    return t->api->comm_poll(comm, &ready);
+}
+
+static const char *abort_link(nccl_transport *t, void *comm) {
+    t->api->comm_abort(comm);
+    return NULL;
+}
+
+static ndp_status nccl_check(ndp_transport *base) {
+    nccl_transport *t = (nccl_transport *)base;
+    const nccl_comm *at = NULL;
+    pthread_mutex_lock(&t->lock);
+    const char *error = t->aborted ? NULL : each_link(t, poll_link, &at);
+    ndp_status st = error ? NDP_FAIL(NDP_ECOMM, "group %s: %s", at->base.name, error) : NDP_OK;
+    pthread_mutex_unlock(&t->lock);
+    return st;
+}
+
+static void nccl_abort(ndp_transport *base, const char *message) {
+    nccl_transport *t = (nccl_transport *)base;
+    const nccl_comm *at;
+    ndp_health_fail(base->health, base->rank, message);
+    pthread_mutex_lock(&t->lock);
+    t->aborted = true;
+    each_link(t, abort_link, &at);
+    pthread_mutex_unlock(&t->lock);
+}
+
+static void nccl_destroy(ndp_transport *base) {
+    nccl_transport *t = (nccl_transport *)base;
+    pthread_mutex_destroy(&t->lock);
+    free(t);
+}
+
+static const ndp_transport_ops nccl_ops = {
+    .name = "nccl",
+    .comm_create = nccl_comm_create,
+    .comm_connect = nccl_comm_connect,
+    .comm_destroy = nccl_comm_destroy,
+    .begin = nccl_begin,
+    .wait = nccl_wait,
+    .window_register = nccl_window_register,
+    .window_destroy = nccl_window_destroy,
+    .check = nccl_check,
+    .abort = nccl_abort,
+    .destroy = nccl_destroy,
+};
+
+ndp_status ndp_nccl_transport(ndp_transport *host, const ndp_device *d, ndp_device_context *context,
+                              ndp_transport **out) {
+    const ndp_nccl_api *api;
+    if (!d->stream || !d->sum)
+        return NDP_FAIL(NDP_ENOTSUP, "NCCL cannot move the tensors of device %s: set train.collectives: staged",
+                        d->name);
+    NDP_TRY(ndp_nccl_load(&api));
+    nccl_transport *t = calloc(1, sizeof *t);
+    if (!t)
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the nccl transport");
+    t->base = ndp_transport_beside(host, &nccl_ops, d, context);
+    t->api = api;
+    pthread_mutex_init(&t->lock, NULL);
+    *out = &t->base;
+    return NDP_OK;
+}
