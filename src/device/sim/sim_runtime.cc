@@ -11,11 +11,13 @@
 #include <dlfcn.h>
 #include <map>
 #include <mutex>
+#include <set>
+#include <unistd.h>
 
 /* A stream's operations are numbered from 0; those below `done` have run. */
 struct ndp_sim_stream {
     int gpu;
-    std::deque<std::function<void()>> waiting;
+    std::deque<std::function<int()>> waiting; /* each returns 1: it has run, 0: it is not ready, -1: it failed */
     size_t done, submitted;
 };
 /* Everything that was submitted to the stream before operation `before`. NULL: never recorded. */
@@ -93,23 +95,36 @@ cudaError_t cudaDeviceGetPCIBusId(char *id, int length, int) {
 
 /* ---- streams ---- */
 
-/* Executes the stream's operations below `end`; they may execute those of other streams. Nothing runs after a failure.
- */
+static thread_local std::set<ndp_sim_stream *> streams; /* that this thread created */
+
+/* Tries the stream's first operation: true if it has run. Nothing runs after a failure. */
+static bool step(cudaStream_t s) {
+    int ran = s->waiting.empty() ? 0 : broken != cudaSuccess ? 1 : s->waiting.front()();
+    if (ran == 0)
+        return false;
+    if (ran < 0)
+        broken = fail(cudaErrorLaunchFailure, "an operation of a library failed");
+    s->waiting.pop_front();
+    s->done++;
+    return true;
+}
+
+/* Executes the stream's operations below `end`. Where one is not ready, other streams run meanwhile. */
 static cudaError_t flush(cudaStream_t s, size_t end) {
     ndp_sim_memory_open(s->gpu);
     while (s->done < end && !s->waiting.empty()) {
-        std::function<void()> op = std::move(s->waiting.front());
-        s->waiting.pop_front();
-        s->done++;
-        if (broken == cudaSuccess)
-            op();
+        bool any = step(s);
+        for (auto other = streams.begin(); !any && other != streams.end(); ++other)
+            any = step(*other);
+        if (!any)
+            usleep(20); /* for a peer, in another process */
     }
     ndp_sim_memory_close(s->gpu);
     return broken;
 }
 
 /* NULL is the stream of operations that block the host. */
-static cudaError_t submit(cudaStream_t s, std::function<void()> op) {
+static cudaError_t submit_when(cudaStream_t s, std::function<int()> op) {
     ndp_sim_stream now = {gpu, {}, 0, 0};
     const char *blocking = getenv("CUDA_LAUNCH_BLOCKING");
     cudaStream_t to = s ? s : &now;
@@ -118,22 +133,35 @@ static cudaError_t submit(cudaStream_t s, std::function<void()> op) {
     return !s || (blocking && *blocking == '1') ? flush(to, to->submitted) : broken;
 }
 
+static cudaError_t submit(cudaStream_t s, std::function<void()> op) {
+    return submit_when(s, [op = std::move(op)] {
+        op();
+        return 1;
+    });
+}
+
+int ndp_sim_submit_when(void *stream, int (*try_run)(void *user), void *user) {
+    return submit_when((cudaStream_t)stream, [=] { return try_run(user); });
+}
+
 void ndp_sim_submit(cudaStream_t s, std::function<void()> op) { submit(s, std::move(op)); }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned) {
     ndp_sim_count_allocation();
     *s = new ndp_sim_stream{gpu, {}, 0, 0};
+    streams.insert(*s);
     return broken;
 }
 cudaError_t cudaStreamDestroy(cudaStream_t s) {
     flush(s, s->submitted);
+    streams.erase(s);
     delete s;
     return cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t s) { return s ? flush(s, s->submitted) : broken; }
 cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned) {
     ndp_sim_event now = *e; /* what it means at this call */
-    return now.stream ? submit(s, [now] { flush(now.stream, now.before); }) : broken;
+    return now.stream ? submit_when(s, [now] { return now.stream->done >= now.before; }) : broken;
 }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned) {
     ndp_sim_count_allocation();
