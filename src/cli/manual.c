@@ -22,7 +22,7 @@ static const struct {
     {"NDP_SHM", "off: ranks that mpirun started on one host do not share memory; for tests"},
     {"NDP_NODE_RANKS", "With mpirun: ranks that count as one host; for tests"},
     {"NDP_GPU_GUARD", "1: a kernel that leaves its piece of a GPU's memory faults; for tests"},
-    {"NDP_SIM_GPUS", "Device sim: how many GPUs it plays; for tests"},
+    {"NDP_SIM_GPUS", "Device sim: how many GPUs it plays; default: 1; for tests"},
     {"NDP_SIM_ORDER", "Device sim: down runs the threads of a block in the opposite order; for tests"},
     {"NDP_WORLD, NDP_RANK, NDP_LAUNCHED, NDP_TERMINAL", "Set by the program for the ranks that it starts"},
     {"HF_HOME, HF_HUB_CACHE", "The cache of the Hugging Face Hub, in which models and data are looked for by name"},

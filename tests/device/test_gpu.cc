@@ -61,9 +61,11 @@ static void more_ranks_than_gpus_are_refused_unless_they_share(void **) {
     ndp_gpu_close(c);
     setenv("NDP_SIM_GPUS", "0", 1);
     CHECK_FAILS(ndp_gpu_open(&d, &opts, &c), NDP_ENOTSUP, "no GPU");
-    unsetenv("NDP_SIM_GPUS");
+    unsetenv("NDP_SIM_GPUS"); /* one, as on most machines that have one at all */
     CHECK_OK(ndp_gpu_open(&d, &opts, &c));
     ndp_gpu_close(c);
+    opts.share = false;
+    CHECK_FAILS(ndp_gpu_open(&d, &opts, &c), NDP_EINVAL, "3 ranks on this machine need 3 GPUs, and it has 1:");
 }
 
 /* ---- memory ---- */

@@ -62,7 +62,7 @@ cudaError_t cudaDriverGetVersion(int *version) {
 cudaError_t cudaRuntimeGetVersion(int *version) { return cudaDriverGetVersion(version); }
 cudaError_t cudaGetDeviceCount(int *n) {
     const char *wanted = getenv("NDP_SIM_GPUS");
-    *n = wanted ? atoi(wanted) : 1024;
+    *n = wanted ? atoi(wanted) : 1;
     return cudaSuccess;
 }
 cudaError_t cudaSetDevice(int device) {
