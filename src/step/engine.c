@@ -33,6 +33,25 @@ static ndp_status build_program(ndp_engine *e) {
     return st;
 }
 
+/* Tells the channel's communicator which messages come, by numbers that stand for their tags and sizes in order. */
+static ndp_status connect_messages(ndp_engine *e, int channel) {
+    int n = ndp_comm_size(e->comms[channel]);
+    uint64_t *orders[2] = {calloc((size_t)n, sizeof **orders), calloc((size_t)n, sizeof **orders)};
+    ndp_comm_event m;
+    ndp_status st = orders[0] && orders[1] ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for %d ranks", n);
+    for (ndp_comm_event_cursor c = NDP_COMM_EVENTS(NDP_ALL_ITERATIONS);
+         st == NDP_OK && ndp_program_comm_event(&e->program, &c, &m);)
+        if (m.begin && ndp_comm_event_channel(&m) == channel) {
+            uint64_t *order = &orders[m.call->op->collective == NDP_RECV][m.call->attr.peer];
+            *order = (*order + (uint64_t)m.tag + 1) * 0x9E3779B97F4A7C15u + (uint64_t)m.bytes;
+        }
+    if (st == NDP_OK)
+        st = ndp_comm_connect(e->comms[channel], orders[0], orders[1]);
+    free(orders[0]);
+    free(orders[1]);
+    return st;
+}
+
 /* A communicator for each channel that the program names. In the channels' order, which is the same on all ranks:
  * creation is collective, and the programs of two ranks name groups in different orders. A group whose ranks have
  * programs without it has no communicator. Not all ranks of pp need have messages (frozen stages send no gradients), so
@@ -55,6 +74,8 @@ static ndp_status connect(ndp_engine *e) {
         if (named[i])
             NDP_TRY(
                 ndp_comm_create(tensors, ndp_mesh_group(&e->opts.step.mesh, group), ndp_channel_name(i), &e->comms[i]));
+        if (named[i] && i >= NDP_CHANNEL_FORWARD)
+            NDP_TRY(connect_messages(e, i));
     }
     return NDP_OK;
 }
