@@ -59,6 +59,7 @@ struct ndp_comm {
     ndp_group group;
     char name[32];
     ndp_queue *queue;    /* of a device's transport; NULL: none */
+    ndp_queue *begins;   /* the marks of begins that peers wait for (node/lane.h) */
     uint32_t number;     /* distinguishes communicators whose groups have the same base; 0: not numbered */
     uint32_t operations; /* collectives begun */
     int outstanding[3];  /* collectives, sends, receives: begun and not waited for */

@@ -75,7 +75,7 @@ typedef struct ndp_device {
     ndp_status (*memory_map)(ndp_device_context *c, size_t bytes, ndp_memory_kind kind, void **out);
     void (*memory_unmap)(ndp_device_context *c, void *data, size_t bytes, ndp_memory_kind kind);
     ndp_status (*queue_create)(ndp_device_context *c, ndp_queue **out);
-    void (*queue_destroy)(ndp_queue *q);
+    void (*queue_destroy)(ndp_queue *q); /* its context may have been closed */
     /* Copies `rows` rows of `width` bytes that start `pitch` bytes apart. Either side may be memory of the device or of
      * the host; the caller leaves the host's unchanged until the queue is drained. */
     ndp_status (*copy)(ndp_queue *q, void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width,
@@ -114,7 +114,7 @@ typedef struct ndp_exec {
 } ndp_exec;
 /* Collectives work on copies in the host's memory, since the host cannot access the device's, and no queue moves it. */
 static inline bool ndp_exec_stages(const ndp_exec *e) {
-    return !e->device->host_memory;
+    return !e->device->host_memory && (e->staged || !e->device->sum);
 }
 /* Sums are split at `split_place`; 0: fast ones. */
 static inline ndp_exec ndp_exec_of(const ndp_device *device, int threads, int split_place) {

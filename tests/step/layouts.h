@@ -18,7 +18,7 @@ typedef struct result {
 typedef struct way {
     int size[5]; /* dp_replicate, dp_shard, cp, sp, tp */
     int samples; /* 0: SAMPLES */
-    bool reshard, recompute, gathered, unclipped;
+    bool reshard, recompute, gathered, unclipped, staged;
     ndp_parallel parallel;
     ndp_optimizer_name optimizer;
 } way;
@@ -71,7 +71,7 @@ static inline ndp_status body(ndp_transport *t, void *arg) {
     const job *j = arg;
     const way *w = j->way;
     int data = w->size[0] * w->size[1], rank = ndp_transport_rank(t);
-    const ndp_exec exec = {.device = j->device, .threads = 1};
+    const ndp_exec exec = {.device = j->device, .threads = 1, .share = true, .staged = w->staged};
     ndp_engine_opts o = {.model = j->model,
                          .transport = t,
                          .step = {.exec = &exec,

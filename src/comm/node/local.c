@@ -32,8 +32,16 @@ typedef struct local_shared {
     size_t bytes;
 } local_shared;
 
+/* A queue of a device whose marks other ranks may still name; destroyed with the world. */
+typedef struct local_queue {
+    struct local_queue *next;
+    const ndp_device *device;
+    ndp_queue *queue;
+} local_queue;
+
 typedef struct local_world {
-    pthread_mutex_t lock; /* guards groups, shared, handles, first_status, stopped */
+    pthread_mutex_t lock; /* guards groups, shared, handles, queues, first_status, stopped */
+    local_queue *queues;
     local_group *groups;
     local_shared *shared;
     ndp_health *health;
@@ -225,6 +233,65 @@ static void local_window_destroy(ndp_window *w) {
 
 static void local_abort(ndp_transport *t, const char *message) { ndp_health_fail(t->health, t->rank, message); }
 
+/* ---- beside it: the memory of a device (lane.h) ---- */
+
+static ndp_status queue_new(ndp_transport *t, ndp_queue **out) {
+    local_world *world = world_of(t);
+    local_queue *q = malloc(sizeof *q);
+    ndp_status st =
+        q ? t->device->queue_create(t->context, out) : NDP_FAIL(NDP_ENOMEM, "not enough memory for a queue");
+    if (st != NDP_OK) {
+        free(q);
+        return st;
+    }
+    pthread_mutex_lock(&world->lock);
+    *q = (local_queue){world->queues, t->device, *out};
+    world->queues = q;
+    pthread_mutex_unlock(&world->lock);
+    return NDP_OK;
+}
+
+static ndp_status device_comm_create(ndp_transport *t, ndp_group group, const char *name, ndp_comm **out) {
+    NDP_CHECK(group.count <= NDP_MOST_SUMMED,
+              "group %s has %d ranks; threads sum at most %d on the device %s: set train.collectives: staged", name,
+              group.count, NDP_MOST_SUMMED, t->device->name);
+    NDP_TRY(local_comm_create(t, group, name, out));
+    ndp_status st = queue_new(t, &(*out)->queue);
+    if (st == NDP_OK)
+        st = queue_new(t, &(*out)->begins);
+    if (st != NDP_OK)
+        local_comm_destroy(*out);
+    return st;
+}
+
+/* After a failure its last shares may still run, and their memory is about to go. The error is that of the failure. */
+static void device_comm_destroy(ndp_comm *c) {
+    ndp_status st = c->transport->device->drain(c->queue);
+    (void)st;
+    local_comm_destroy(c);
+}
+
+static void device_destroy(ndp_transport *t) { free(t); }
+
+static const ndp_transport_ops device_ops = {
+    .name = "local",
+    .comm_create = device_comm_create,
+    .comm_destroy = device_comm_destroy,
+    .begin = local_begin,
+    .wait = local_wait,
+    .destroy = device_destroy,
+};
+
+static ndp_status local_on_device(ndp_transport *host, const ndp_device *d, ndp_device_context *context,
+                                  ndp_transport **out) {
+    local_transport *t = calloc(1, sizeof *t);
+    if (!t)
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a transport of the device %s", d->name);
+    *t = (local_transport){.base = ndp_transport_beside(host, &device_ops, d, context), .world = world_of(host)};
+    *out = &t->base;
+    return NDP_OK;
+}
+
 static const ndp_transport_ops local_ops = {
     .name = "local",
     .comm_create = local_comm_create,
@@ -236,6 +303,7 @@ static const ndp_transport_ops local_ops = {
     .window_register = ndp_plain_window_register,
     .window_share = local_window_share,
     .window_destroy = local_window_destroy,
+    .on_device = local_on_device,
     .abort = local_abort,
 };
 
@@ -333,6 +401,12 @@ ndp_status ndp_local_world(int world_size, ndp_status (*body)(ndp_transport *, v
     }
     while (world.shared)
         shared_abandon(&world);
+    while (world.queues) {
+        local_queue *q = world.queues;
+        world.queues = q->next;
+        q->device->queue_destroy(q->queue);
+        free(q);
+    }
     free(ranks);
     free(threads);
     free(world.health);

@@ -10,7 +10,7 @@
  * messages in the order in which both were begun (oldest_like). A send needs no share of its sender's, so only receives
  * count as pending. */
 #include "comm/node/p2p.h"
-#include "comm/rank_sum.h"
+#include "comm/node/lane.h"
 #include "comm/watch/health.h"
 
 static ndp_p2p_channel *channel_of(const ndp_p2p *p, int from, int to) {
@@ -55,6 +55,7 @@ static ndp_status send_begin(ndp_p2p *p, ndp_work *w) {
     ndp_p2p_slot *m = &channel->slot[i];
     order = atomic_load_explicit(&channel->sent.value, memory_order_relaxed) + 1;
     NDP_TRY(expose(p, w, &m->buffer));
+    NDP_TRY(ndp_lane_ready(p->comm, w->queue, &m->ready));
     m->tag = w->tag;
     m->operation = *record_of(w);
     w->sequence = order;
@@ -68,6 +69,7 @@ static ndp_status send_wait(ndp_p2p *p, ndp_work *w) {
     void *copy = (void *)(uintptr_t)w->request[1];
     w->in_place = !copy;
     NDP_TRY(ndp_gate_wait(&channel_to(p, w->peer)->slot[w->request[0]].taken, w->sequence, w, w->peer, 0));
+    NDP_TRY(ndp_lane_after(p->comm, w->queue, &channel_to(p, w->peer)->slot[w->request[0]].copied));
     if (copy)
         p->space->unstage(p->space->context, copy);
     return NDP_OK;
@@ -80,6 +82,7 @@ static ndp_status receive_begin(ndp_p2p *p, ndp_work *w) {
     while (p->receives[i].work.comm)
         i++;
     w->request[0] = (uint64_t)i;
+    NDP_TRY(ndp_lane_mark(p->comm, w->queue, &w->done)); /* the buffer is free */
     p->receives[i].work = *w;
     p->receives[i].order = p->receives_begun++;
     p->receives[i].done = false;
@@ -102,7 +105,16 @@ static ndp_p2p_slot *find(ndp_p2p_channel *channel, int tag) {
     return best;
 }
 
-static ndp_status copy_out(const ndp_p2p *p, const ndp_work *w, ndp_p2p_slot *m) {
+/* On a device: after the message is ready at its sender and the buffer is free here. */
+static ndp_status copy_message(const ndp_p2p *p, const ndp_work *w, const void *from, ndp_p2p_slot *m) {
+    NDP_TRY(ndp_lane_after(p->comm, p->comm->queue, &m->ready));
+    NDP_TRY(ndp_lane_after(p->comm, p->comm->queue, &w->done));
+    NDP_TRY(ndp_lane_copy(p->comm, w->out, from, (size_t)w->count));
+    return ndp_lane_mark(p->comm, p->comm->queue, &m->copied);
+}
+
+static ndp_status copy_out(ndp_p2p *p, int i, ndp_p2p_slot *m) {
+    const ndp_work *w = &p->receives[i].work;
     const ndp_transport *t = w->comm->transport;
     void *from;
     if (m->operation.count != w->count)
@@ -110,8 +122,10 @@ static ndp_status copy_out(const ndp_p2p *p, const ndp_work *w, ndp_p2p_slot *m)
                                    &m->operation);
     NDP_TRY(p->space->resolve(p->space->context, m->buffer, &from));
     NDP_TRY(ndp_health_enter(t->health, t->rank));
-    ndp_copy_large(w->out, from, (size_t)w->count);
+    ndp_status st = copy_message(p, w, from, m);
     ndp_health_leave(t->health, t->rank);
+    NDP_TRY(st);
+    p->receives[i].copied = m->copied;
     ndp_gate_set(&m->taken, atomic_load_explicit(&m->order, memory_order_relaxed));
     return NDP_OK;
 }
@@ -137,7 +151,7 @@ static ndp_status try_receive(ndp_p2p *p, int i) {
         ndp_p2p_slot *m = find(channel_from(p, w->peer), w->tag);
         if (!m)
             return NDP_OK;
-        NDP_TRY(copy_out(p, &p->receives[next].work, m));
+        NDP_TRY(copy_out(p, next, m));
         p->receives[next].done = true;
         p->comm->transport->pending_shares--;
     }
@@ -162,7 +176,7 @@ static ndp_status receive_wait(ndp_p2p *p, ndp_work *w) {
     }
     p->receives[i].work.comm = NULL;
     w->in_place = true;
-    return NDP_OK;
+    return ndp_lane_after(p->comm, w->queue, &p->receives[i].copied);
 }
 
 /* ---- the handle ---- */

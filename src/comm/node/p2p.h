@@ -15,6 +15,7 @@ typedef struct ndp_p2p_slot {
     _Atomic uint32_t order;
     int tag;
     ndp_ref buffer;
+    ndp_mark ready, copied; /* on a device (lane.h) */
     ndp_record operation;
 } ndp_p2p_slot;
 
@@ -42,6 +43,7 @@ typedef struct ndp_p2p {
         ndp_work work; /* comm == NULL: free */
         uint32_t order;
         bool done;
+        ndp_mark copied; /* on a device: the end of the copy */
     } receives[NDP_P2P_RECEIVES];
 } ndp_p2p;
 

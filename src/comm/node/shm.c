@@ -16,6 +16,8 @@
  *   all_reduce   rank r reduces part r of all buffers and writes it to all of them (no other rank touches part r)
  *   all others   each rank reads from its peers what it needs
  *
+ * On a device the shares are submitted to queues, and marks order them (lane.h); gates then only say what is submitted.
+ *
  * If peers cannot access a large buffer, its rank copies it into memory that they can (stage), and after an all_reduce
  * copies the result back.
  *
@@ -23,7 +25,7 @@
  * NDP_SHM_OUTSTANDING = 8 are outstanding, and there are twice as many slots: a rank that begins operation s has waited
  * for s - 8, which all ranks had then begun; so they had all waited for s - 16, and its slot is free. */
 #include "comm/node/shm.h"
-#include "comm/rank_sum.h"
+#include "comm/node/lane.h"
 #include "comm/watch/health.h"
 
 #include <stdlib.h>
@@ -49,8 +51,8 @@ static size_t bytes_exposed(const ndp_work *w) {
     }
 }
 
-/* The same on all ranks, since counts and types are. */
-static bool is_small(const ndp_work *w) { return bytes_exposed(w) <= NDP_SHM_INLINE; }
+/* The same on all ranks, since counts and types are. The host cannot read a device's data. */
+static bool is_small(const ndp_work *w) { return !ndp_lane_of(w->comm) && bytes_exposed(w) <= NDP_SHM_INLINE; }
 
 /* Where peers find `in`: in a copy if they cannot access it. */
 static ndp_status expose(const ndp_shm *s, const void *in, size_t bytes, ndp_ref *out, void **staged) {
@@ -68,6 +70,7 @@ static ndp_status publish(ndp_shm *s, const ndp_work *w, ndp_shm_slot *slot, voi
     size_t part = ndp_work_bytes(w), exposed = bytes_exposed(w);
     slot->operation = *ndp_journal_record(&s->comm->transport->journals[s->comm->transport->rank], w);
     slot->in = slot->out = none;
+    NDP_TRY(ndp_lane_ready(s->comm, w->queue, &slot->ready));
     slot->in_place = w->kind == NDP_WORK_ALL_GATHER && w->in == (char *)w->out + (size_t)g->rank * part;
     if (w->kind == NDP_WORK_ALL_GATHER)
         slot->out = s->space->locate(s->space->context, w->out, part * (size_t)g->count);
@@ -138,74 +141,83 @@ static void advance(void **buffers, int n, size_t bytes) {
         buffers[p] = (char *)buffers[p] + bytes;
 }
 
-/* ---- this rank's share; true if ranks access each other's buffers, so that all wait for their peers' shares ---- */
+/* ---- this rank's share; *shared: ranks access each other's buffers, so that all wait for their peers' shares ---- */
 
-static bool all_reduce(ndp_shm *s, const ndp_work *w) {
+static ndp_status all_reduce(ndp_shm *s, const ndp_work *w, bool *shared) {
     int n = s->comm->group.count, rank = s->comm->group.rank;
-    if (is_small(w)) {
-        ndp_reduce_ranks((ndp_dtype)w->type, (ndp_reduce)w->reduce, s->in, n, &(void *){w->out}, 1, w->count, false);
-        return false;
-    }
+    *shared = !is_small(w);
+    if (!*shared)
+        return ndp_lane_sum(s->comm, w, s->in, &(void *){w->out}, 1, w->count);
     /* Parts are whole cache lines, so that no two ranks write to one. */
     int64_t part = ((w->count + n - 1) / n + 63) / 64 * 64, first = part * rank;
     int64_t count = first + part <= w->count ? part : first < w->count ? w->count - first : 0;
-    if (count > 0) {
-        advance(s->in, n, (size_t)first * ndp_dtype_size((ndp_dtype)w->type));
-        ndp_reduce_ranks((ndp_dtype)w->type, (ndp_reduce)w->reduce, s->in, n, s->in, n, count, false);
-    }
-    return true;
+    if (count <= 0)
+        return NDP_OK;
+    advance(s->in, n, (size_t)first * ndp_dtype_size((ndp_dtype)w->type));
+    return ndp_lane_sum(s->comm, w, s->in, s->in, n, count);
 }
 
-static bool reduce_scatter(ndp_shm *s, const ndp_work *w) {
-    int n = s->comm->group.count;
-    advance(s->in, n, (size_t)s->comm->group.rank * ndp_work_bytes(w));
-    ndp_reduce_ranks((ndp_dtype)w->type, NDP_SUM, s->in, n, &(void *){w->out}, 1, w->count, w->accumulate);
-    return !is_small(w);
+static ndp_status reduce_scatter(ndp_shm *s, const ndp_work *w, bool *shared) {
+    advance(s->in, s->comm->group.count, (size_t)s->comm->group.rank * ndp_work_bytes(w));
+    *shared = !is_small(w);
+    return ndp_lane_sum(s->comm, w, s->in, &(void *){w->out}, 1, w->count);
 }
 
-static bool all_gather(ndp_shm *s, const ndp_work *w) {
+static ndp_status all_gather(ndp_shm *s, const ndp_work *w, bool *shared) {
     int n = s->comm->group.count, rank = s->comm->group.rank;
     size_t part = ndp_work_bytes(w);
-    bool shared = is_shared(s, w), all_in_place = true;
+    bool one = is_shared(s, w), all_in_place = true;
     for (int p = 0; p < n; p++) {
         bool in_place = slot_of(s, p, w->sequence)->in_place;
         all_in_place &= in_place;
-        if (p == rank ? !in_place : !shared)
-            ndp_copy_large((char *)w->out + (size_t)p * part, p == rank ? w->in : s->in[p], part);
+        if (p == rank ? !in_place : !one)
+            NDP_TRY(ndp_lane_copy(s->comm, (char *)w->out + (size_t)p * part, p == rank ? w->in : s->in[p], part));
     }
-    return shared ? !all_in_place : !is_small(w);
+    *shared = one ? !all_in_place : !is_small(w);
+    return NDP_OK;
 }
 
-static bool broadcast(ndp_shm *s, const ndp_work *w) {
-    if (s->comm->group.rank != w->peer)
-        ndp_copy_large(w->out, s->in[w->peer], ndp_work_bytes(w));
-    return !is_small(w);
+static ndp_status broadcast(ndp_shm *s, const ndp_work *w, bool *shared) {
+    *shared = !is_small(w);
+    return s->comm->group.rank == w->peer ? NDP_OK : ndp_lane_copy(s->comm, w->out, s->in[w->peer], ndp_work_bytes(w));
 }
 
-static bool all_to_all(ndp_shm *s, const ndp_work *w) {
+static ndp_status all_to_all(ndp_shm *s, const ndp_work *w, bool *shared) {
     size_t part = ndp_work_bytes(w);
     for (int p = 0; p < s->comm->group.count; p++)
-        ndp_copy_large((char *)w->out + (size_t)p * part, (char *)s->in[p] + (size_t)s->comm->group.rank * part, part);
-    return !is_small(w);
+        NDP_TRY(ndp_lane_copy(s->comm, (char *)w->out + (size_t)p * part,
+                              (char *)s->in[p] + (size_t)s->comm->group.rank * part, part));
+    *shared = !is_small(w);
+    return NDP_OK;
 }
 
-static bool shift(ndp_shm *s, const ndp_work *w) {
+static ndp_status shift(ndp_shm *s, const ndp_work *w, bool *shared) {
     int n = s->comm->group.count;
-    ndp_copy_large(w->out, s->in[(s->comm->group.rank + n - 1) % n], ndp_work_bytes(w));
-    return !is_small(w);
+    *shared = !is_small(w);
+    return ndp_lane_copy(s->comm, w->out, s->in[(s->comm->group.rank + n - 1) % n], ndp_work_bytes(w));
 }
 
-static bool barrier(ndp_shm *s, const ndp_work *w) {
+static ndp_status barrier(ndp_shm *s, const ndp_work *w, bool *shared) {
     (void)s, (void)w;
-    return false;
+    *shared = false;
+    return NDP_OK;
 }
 
-static bool (*const share[])(ndp_shm *, const ndp_work *) = {
+static ndp_status (*const share[])(ndp_shm *, const ndp_work *, bool *) = {
     [NDP_WORK_BARRIER] = barrier,       [NDP_WORK_ALL_REDUCE] = all_reduce,
     [NDP_WORK_ALL_GATHER] = all_gather, [NDP_WORK_REDUCE_SCATTER] = reduce_scatter,
     [NDP_WORK_BROADCAST] = broadcast,   [NDP_WORK_ALL_TO_ALL] = all_to_all,
     [NDP_WORK_SHIFT] = shift,
 };
+
+/* On a device: runs the share after the operation is ready on all ranks, and publishes its end. */
+static ndp_status run_share(ndp_shm *s, const ndp_work *w, bool *shared) {
+    ndp_comm *c = s->comm;
+    for (int p = 0; p < c->group.count; p++)
+        NDP_TRY(ndp_lane_after(c, c->queue, &slot_of(s, p, w->sequence)->ready));
+    NDP_TRY(share[w->kind](s, w, shared));
+    return ndp_lane_mark(c, c->queue, &slot_of(s, c->group.rank, w->sequence)->finished);
+}
 
 /* Does rank p access this rank's buffers? In a broadcast, only the root's are read. */
 static bool is_accessed_by(const ndp_work *w, int p) {
@@ -218,8 +230,10 @@ static bool is_accessed_by(const ndp_work *w, int p) {
 /* Until no peer accesses this rank's buffers any more. */
 static ndp_status wait_for_peers(ndp_shm *s, const ndp_work *w) {
     for (int p = 0; p < s->comm->group.count; p++)
-        if (is_accessed_by(w, p))
+        if (is_accessed_by(w, p)) {
             NDP_TRY(ndp_gate_wait(&s->block[p].finished, w->sequence, w, p, 0));
+            NDP_TRY(ndp_lane_after(s->comm, w->queue, &slot_of(s, p, w->sequence)->finished));
+        }
     return NDP_OK;
 }
 
@@ -232,8 +246,9 @@ static ndp_status execute_next(ndp_shm *s) {
         NDP_TRY(compare(s, w, p));
     NDP_TRY(find_peers(s, w));
     NDP_TRY(ndp_health_enter(t->health, t->rank));
-    next->shared = share[w->kind](s, w);
+    ndp_status st = run_share(s, w, &next->shared);
     ndp_health_leave(t->health, t->rank);
+    NDP_TRY(st);
     ndp_gate_set(&s->block[s->comm->group.rank].finished, w->sequence);
     s->executed++;
     t->pending_shares--;
@@ -272,6 +287,7 @@ ndp_status ndp_shm_wait(ndp_shm *s, ndp_work *w) {
     w->in_place = !mine->staged;
     if (mine->shared)
         NDP_TRY(wait_for_peers(s, w));
+    NDP_TRY(ndp_lane_after(s->comm, w->queue, &slot_of(s, s->comm->group.rank, w->sequence)->finished));
     release_copy(s, mine);
     return NDP_OK;
 }

@@ -30,6 +30,7 @@ typedef struct ndp_shm_slot {
     ndp_record operation;
     bool in_place; /* all_gather: `in` is at its place in `out` */
     ndp_ref in, out;
+    ndp_mark ready, finished; /* on a device (lane.h) */
     _Alignas(64) unsigned char data[NDP_SHM_INLINE];
 } ndp_shm_slot;
 

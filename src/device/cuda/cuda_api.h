@@ -5,7 +5,7 @@
 
 #include "device/device.h"
 
-enum { NDP_CUDA_API_VERSION = 3 };
+enum { NDP_CUDA_API_VERSION = 4 };
 
 /* What a plugin calls. */
 typedef struct ndp_cuda_host {
@@ -24,6 +24,7 @@ typedef struct ndp_cuda_api {
     void (*describe)(char *text, size_t room);
     long (*allocations)(void); /* of device and pinned memory, streams and events so far; only `sim` counts */
     long (*opens)(void);       /* contexts so far */
+    long (*host_waits)(void);  /* for a queue to drain, so far */
     bool (*guarded)(void);     /* each piece of device memory ends before an unmapped page (NDP_GPU_GUARD=1) */
 } ndp_cuda_api;
 

@@ -84,6 +84,8 @@ static ndp_status use(ndp_device_context *c) {
 
 static std::atomic<long> opens;
 long ndp_gpu_opens(void) { return opens; }
+static std::atomic<long> host_waits;
+long ndp_gpu_host_waits(void) { return host_waits; }
 
 ndp_status ndp_gpu_open(const ndp_device *d, const ndp_device_opts *opts, ndp_device_context **out) {
     int gpu = 0;
@@ -228,6 +230,7 @@ ndp_status ndp_gpu_after(ndp_queue *q, const ndp_mark *mark) {
 ndp_status ndp_gpu_drain(ndp_queue *q) {
     if (q->context->failed)
         return q->context->failed;
+    host_waits++;
     CUDA_TRY(q->context, "a kernel or copy (CUDA_LAUNCH_BLOCKING=1 shows which one)", cudaStreamSynchronize(q->stream));
     return NDP_OK;
 }

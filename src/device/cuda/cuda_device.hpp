@@ -8,7 +8,8 @@ extern "C" {
 
 ndp_status ndp_gpu_open(const ndp_device *d, const ndp_device_opts *opts, ndp_device_context **out);
 void ndp_gpu_close(ndp_device_context *c);
-long ndp_gpu_opens(void); /* contexts so far, of all threads */
+long ndp_gpu_host_waits(void); /* for a queue to drain, of all threads */
+long ndp_gpu_opens(void);      /* contexts so far, of all threads */
 ndp_status ndp_gpu_memory_map(ndp_device_context *c, size_t bytes, ndp_memory_kind kind, void **out);
 void ndp_gpu_memory_unmap(ndp_device_context *c, void *data, size_t bytes, ndp_memory_kind kind);
 ndp_status ndp_gpu_queue_create(ndp_device_context *c, ndp_queue **out);

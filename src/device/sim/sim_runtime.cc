@@ -11,13 +11,20 @@
 #include <dlfcn.h>
 #include <map>
 #include <mutex>
-#include <set>
 #include <unistd.h>
+#include <vector>
 
+/* An operation: `run` is called until it returns 1: it has run, or -1: it failed; 0: not yet, a peer in another process
+ * has to come first. `after`: one that only waits until that stream has done all below `before`. */
+struct Operation {
+    std::function<int()> run;
+    cudaStream_t after;
+    size_t before;
+};
 /* A stream's operations are numbered from 0; those below `done` have run. */
 struct ndp_sim_stream {
     int gpu;
-    std::deque<std::function<int()>> waiting; /* each returns 1: it has run, 0: it is not ready, -1: it failed */
+    std::deque<Operation> waiting;
     size_t done, submitted;
 };
 /* Everything that was submitted to the stream before operation `before`. NULL: never recorded. */
@@ -25,6 +32,13 @@ struct ndp_sim_event {
     cudaStream_t stream;
     size_t before;
 };
+
+/* Guards the streams of all threads: ranks that are threads wait for each other's events. Held while operations run. */
+static std::recursive_mutex &streams_lock() {
+    static std::recursive_mutex lock;
+    return lock;
+}
+using Hold = std::lock_guard<std::recursive_mutex>;
 
 /* What this thread of the host works on. `broken`: a kernel failed; every later call fails with its error. */
 static thread_local int gpu;
@@ -95,41 +109,97 @@ cudaError_t cudaDeviceGetPCIBusId(char *id, int length, int) {
 
 /* ---- streams ---- */
 
-static thread_local std::set<ndp_sim_stream *> streams; /* that this thread created */
+/* All streams, also those that have been destroyed: events of other threads may still name them. Under the lock. */
+static std::vector<cudaStream_t> &streams() {
+    static std::vector<cudaStream_t> all;
+    return all;
+}
 
-/* Tries the stream's first operation: true if it has run. Nothing runs after a failure. */
-static bool step(cudaStream_t s) {
-    int ran = s->waiting.empty() ? 0 : broken != cudaSuccess ? 1 : s->waiting.front()();
-    if (ran == 0)
-        return false;
+static cudaError_t flush(cudaStream_t s, size_t end);
+
+/* Executes what the stream's next operation waits for, or if that is done the operation. False: it is not ready.
+ * Nothing runs after a failure. */
+static bool run_next(cudaStream_t s) {
+    const Operation &next = s->waiting.front();
+    if (next.after && next.after->done < next.before)
+        return !next.after->waiting.empty() && run_next(next.after);
+    int ran = 1;
+    if (!next.after && broken == cudaSuccess) {
+        ndp_sim_memory_open(s->gpu);
+        ran = next.run();
+        ndp_sim_memory_close(s->gpu);
+    }
     if (ran < 0)
         broken = fail(cudaErrorLaunchFailure, "an operation of a library failed");
+    if (ran == 0)
+        return false;
     s->waiting.pop_front();
     s->done++;
     return true;
 }
 
-/* Executes the stream's operations below `end`. Where one is not ready, other streams run meanwhile. */
-static cudaError_t flush(cudaStream_t s, size_t end) {
-    ndp_sim_memory_open(s->gpu);
-    while (s->done < end && !s->waiting.empty()) {
-        bool any = step(s);
-        for (auto other = streams.begin(); !any && other != streams.end(); ++other)
-            any = step(*other);
-        if (!any)
-            usleep(20); /* for a peer, in another process */
+/* NDP_SIM_SEED: operations of all streams run in any order that their waits allow, as early and as late as chance says.
+ * Without it a wait runs only what it needs. */
+static uint64_t *chance(void) {
+    static uint64_t state = 0;
+    static std::string now; /* tests change it */
+    const char *seed = getenv("NDP_SIM_SEED");
+    if (now != (seed ? seed : "")) {
+        now = seed ? seed : "";
+        state = now.empty() ? 0 : strtoull(seed, nullptr, 10) * 0x9E3779B97F4A7C15u + 1;
     }
-    ndp_sim_memory_close(s->gpu);
-    return broken;
+    return state ? &state : nullptr;
+}
+
+static size_t pick(uint64_t *state, size_t n) {
+    *state ^= *state << 13, *state ^= *state >> 7, *state ^= *state << 17;
+    return (size_t)(*state >> 11) % n;
+}
+
+static bool can_run(const ndp_sim_stream *s) {
+    return !s->waiting.empty() &&
+           (!s->waiting.front().after || s->waiting.front().after->done >= s->waiting.front().before);
+}
+
+/* Executes one operation of a stream from number `first` on; false: none can run. */
+static bool run_any(size_t first) {
+    std::vector<cudaStream_t> &all = streams();
+    for (size_t i = 0; i < all.size(); i++) {
+        cudaStream_t s = all[(first + i) % all.size()];
+        if (can_run(s) && run_next(s))
+            return true;
+    }
+    return false;
+}
+
+/* Executes the stream's operations below `end`, and what they wait for. Where one is not ready, other streams run
+ * meanwhile. */
+static cudaError_t flush(cudaStream_t s, size_t end) {
+    for (;;) {
+        std::unique_lock<std::recursive_mutex> hold(streams_lock());
+        uint64_t *state = chance();
+        if (s->done >= end || s->waiting.empty())
+            return broken;
+        size_t any = streams().empty() ? 0 : state ? pick(state, streams().size()) : 0;
+        bool ran = state && pick(state, 4) != 0 && run_any(any);
+        if (ran || run_next(s) || run_any(any))
+            continue;
+        hold.unlock();
+        usleep(20); /* for a peer, in another process */
+    }
 }
 
 /* NULL is the stream of operations that block the host. */
 static cudaError_t submit_when(cudaStream_t s, std::function<int()> op) {
+    Hold hold(streams_lock());
     ndp_sim_stream now = {gpu, {}, 0, 0};
     const char *blocking = getenv("CUDA_LAUNCH_BLOCKING");
     cudaStream_t to = s ? s : &now;
-    to->waiting.push_back(std::move(op));
+    to->waiting.push_back({std::move(op), nullptr, 0});
     to->submitted++;
+    uint64_t *state = chance();
+    while (s && state && pick(state, 4) == 0 && run_any(pick(state, streams().size()))) /* as a GPU may */
+        ;
     return !s || (blocking && *blocking == '1') ? flush(to, to->submitted) : broken;
 }
 
@@ -148,20 +218,25 @@ void ndp_sim_submit(cudaStream_t s, std::function<void()> op) { submit(s, std::m
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned) {
     ndp_sim_count_allocation();
+    Hold hold(streams_lock());
     *s = new ndp_sim_stream{gpu, {}, 0, 0};
-    streams.insert(*s);
+    streams().push_back(*s);
     return broken;
 }
 cudaError_t cudaStreamDestroy(cudaStream_t s) {
+    Hold hold(streams_lock());
     flush(s, s->submitted);
-    streams.erase(s);
-    delete s;
     return cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t s) { return s ? flush(s, s->submitted) : broken; }
 cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned) {
+    Hold hold(streams_lock());
     ndp_sim_event now = *e; /* what it means at this call */
-    return now.stream ? submit_when(s, [now] { return now.stream->done >= now.before; }) : broken;
+    if (!now.stream)
+        return broken;
+    s->waiting.push_back({nullptr, now.stream, now.before});
+    s->submitted++;
+    return broken;
 }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned) {
     ndp_sim_count_allocation();
@@ -173,6 +248,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t e) {
     return cudaSuccess;
 }
 cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s) {
+    Hold hold(streams_lock());
     *e = {s, s->submitted};
     return broken;
 }

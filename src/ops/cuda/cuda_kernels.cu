@@ -43,4 +43,5 @@ static ndp_status start(const ndp_cuda_host *host) {
 }
 
 extern "C" __attribute__((visibility("default"))) const ndp_cuda_api ndp_cuda_api_table = {
-    NDP_CUDA_API_VERSION, start, &device, ndp_cuda_describe, ndp_cuda_allocations, ndp_gpu_opens, ndp_gpu_guarded};
+    NDP_CUDA_API_VERSION, start,          &device, ndp_cuda_describe, ndp_cuda_allocations, ndp_gpu_opens,
+    ndp_gpu_host_waits,   ndp_gpu_guarded};
