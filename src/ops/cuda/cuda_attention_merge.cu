@@ -8,7 +8,7 @@ struct merged {
 };
 
 /* A team of lanes for each head of a row; its first lane writes lse when all have read it. */
-static __global__ void attention_merge_kernel(merged m, int team) {
+static __global__ void ndp_attention_merge_kernel(merged m, int team) {
     int64_t i = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / team, t = ndp_div(i, m.lse.cols);
     int64_t h = i - t * m.lse.cols, lane = threadIdx.x % team;
     bool here = t < m.o.rows;
@@ -38,6 +38,6 @@ static ndp_status run_attention_merge(const ndp_op_call *c) {
         team *= 2;
     int64_t all = o->rows * lse->cols * team;
     unsigned threads = ndp_block_of(all, 256);
-    return ndp_launch(c, attention_merge_kernel, dim3((unsigned)ndp_ceil_div(all, threads)), dim3(threads), 0, m, team);
+    return ndp_launch(c, ndp_attention_merge_kernel, dim3((unsigned)ndp_ceil_div(all, threads)), dim3(threads), 0, m, team);
 }
 NDP_CUDA_KERNEL(attention_merge)

@@ -38,7 +38,7 @@ struct id_order {
 static size_t scratch_embedding_dw(const ndp_op_call *c) { return (size_t)c->in[0].rows * 3 * sizeof(int); }
 
 /* A warp for each row t counts the ids that are smaller, and the equal ones before it and in all. */
-static __global__ void id_order_kernel(table_rows row_of, int64_t n, id_order o) {
+static __global__ void ndp_id_order_kernel(table_rows row_of, int64_t n, id_order o) {
     int64_t t = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / NDP_WARP;
     int mine = t < n ? row_of(t) : -1, smaller = 0, before = 0, equal = 0;
     for (int64_t i = threadIdx.x % NDP_WARP; t < n && i < n; i += NDP_WARP) {
@@ -104,7 +104,7 @@ static ndp_status run_embedding_dw(const ndp_op_call *c) {
         NDP_TRY(ndp_each8(c, dw, zero_each{*dw}));
     int64_t lanes = dx->rows * NDP_WARP;
     unsigned threads = ndp_block_of(lanes, 256);
-    NDP_TRY(ndp_launch(c, id_order_kernel, dim3((unsigned)ndp_ceil_div(lanes, threads)), dim3(threads), 0, row_of,
+    NDP_TRY(ndp_launch(c, ndp_id_order_kernel, dim3((unsigned)ndp_ceil_div(lanes, threads)), dim3(threads), 0, row_of,
                        dx->rows, o));
     return ndp_each8(c, dx, embedding_dw_each{row_of, o, *dx, *dw, add, last_first});
 }

@@ -22,7 +22,7 @@ static __device__ __forceinline__ double warp_sum(double x) {
 
 /* A row of all elements. parts[i]: the sum of the squares that block i reads; in fp64, since squares of small numbers
  * are 0 in fp32. */
-static __global__ void __launch_bounds__(THREADS) squares_kernel(ndp_view x, double *parts) {
+static __global__ void __launch_bounds__(THREADS) ndp_squares_kernel(ndp_view x, double *parts) {
     double *room = (double *)ndp_shared_bytes, sum = 0;
     for (int64_t c = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * NDP_LANES; c < x.cols;
          c += (int64_t)gridDim.x * blockDim.x * NDP_LANES) {
@@ -41,7 +41,7 @@ static __global__ void __launch_bounds__(THREADS) squares_kernel(ndp_view x, dou
 }
 
 /* to = x times ndp_newton_schulz_start(the sum of the parts), which every warp adds up. */
-static __global__ void __launch_bounds__(THREADS) start_kernel(ndp_view x, ndp_view to, const double *parts, int n) {
+static __global__ void __launch_bounds__(THREADS) ndp_start_kernel(ndp_view x, ndp_view to, const double *parts, int n) {
     double squares = 0;
     for (int i = threadIdx.x % NDP_WARP; i < n; i += NDP_WARP)
         squares += parts[i];
@@ -97,8 +97,8 @@ static ndp_status start(const ndp_op_call *c, const matrices &m) {
     int64_t blocks = ndp_ceil_div(groups, threads);
     int parts = (int)std::min<int64_t>(blocks, MOST_PARTS);
     NDP_TRY(
-        ndp_launch(c, squares_kernel, dim3((unsigned)parts), dim3(threads), NDP_WARP * sizeof(double), from, m.parts));
-    return ndp_launch(c, start_kernel, dim3((unsigned)blocks), dim3(threads), 0, from, to, m.parts, parts);
+        ndp_launch(c, ndp_squares_kernel, dim3((unsigned)parts), dim3(threads), NDP_WARP * sizeof(double), from, m.parts));
+    return ndp_launch(c, ndp_start_kernel, dim3((unsigned)blocks), dim3(threads), 0, from, to, m.parts, parts);
 }
 
 /* m.next = the step of m.x */

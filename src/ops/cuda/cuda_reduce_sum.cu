@@ -3,7 +3,7 @@
 #include "ops/cuda/cuda_kernels.hpp"
 
 /* One block loads, one thread adds: fp64 sums in another order are other sums. */
-static __global__ void reduce_sum_kernel(ndp_view x, double *sum, bool add) {
+static __global__ void ndp_reduce_sum_kernel(ndp_view x, double *sum, bool add) {
     float *room = (float *)ndp_shared_bytes;
     double total = add ? *sum : 0.0;
     for (int64_t t = 0; t < x.rows; t += blockDim.x) {
@@ -21,7 +21,7 @@ static __global__ void reduce_sum_kernel(ndp_view x, double *sum, bool add) {
 }
 static ndp_status run_reduce_sum(const ndp_op_call *c) {
     unsigned threads = ndp_block_of(c->in[0].rows, NDP_MAX_THREADS);
-    return ndp_launch(c, reduce_sum_kernel, dim3(1), dim3(threads), threads * sizeof(float), c->in[0],
+    return ndp_launch(c, ndp_reduce_sum_kernel, dim3(1), dim3(threads), threads * sizeof(float), c->in[0],
                       (double *)c->out[0].data, c->attr->accumulate);
 }
 NDP_CUDA_KERNEL(reduce_sum)

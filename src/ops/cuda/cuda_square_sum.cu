@@ -39,7 +39,7 @@ static __device__ __forceinline__ double lane_of_squares(const ndp_view &grad, i
 }
 
 /* partial[NDP_SQUARE_PARTS * i + p]: the squares of part p of piece i. */
-__global__ void square_parts_kernel(ndp_view grad, ndp_view pieces, double *partial) {
+__global__ void ndp_square_parts_kernel(ndp_view grad, ndp_view pieces, double *partial) {
     ndp_piece_part p;
     if (!ndp_find_part(pieces, blockIdx.x, parts_of_squares(), &p))
         return;
@@ -73,7 +73,7 @@ static __device__ __forceinline__ double add_in_order(double sum, const double *
 }
 
 /* piece_sums[i]: the squares of piece i over its copies. */
-__global__ void square_total_kernel(ndp_view pieces, const double *partial, double *piece_sums, double *total,
+__global__ void ndp_square_total_kernel(ndp_view pieces, const double *partial, double *piece_sums, double *total,
                                     bool accumulate) {
     for (int64_t i = threadIdx.x; i < pieces.rows; i += blockDim.x) {
         const int64_t *piece = ndp_piece_at(&pieces, i);
@@ -96,10 +96,10 @@ static ndp_status run_square_sum(const ndp_op_call *c) {
     int64_t blocks = ndp_piece_blocks(pieces, grad->cols, NDP_SEGMENT_ALIGN);
     if (blocks > pieces->rows * NDP_SQUARE_PARTS)
         blocks = pieces->rows * NDP_SQUARE_PARTS;
-    NDP_TRY(ndp_launch(c, square_parts_kernel, dim3((unsigned)blocks), dim3(threads),
+    NDP_TRY(ndp_launch(c, ndp_square_parts_kernel, dim3((unsigned)blocks), dim3(threads),
                        NDP_SQUARE_LANES * sizeof(double) + threads * NDP_LANES * sizeof(float), *grad, *pieces,
                        partial));
-    return ndp_launch(c, square_total_kernel, dim3(1), dim3(ndp_block_of(pieces->rows, SUM_THREADS)), 0, *pieces,
+    return ndp_launch(c, ndp_square_total_kernel, dim3(1), dim3(ndp_block_of(pieces->rows, SUM_THREADS)), 0, *pieces,
                       partial, piece_sums, (double *)c->out[0].data, c->attr->accumulate);
 }
 NDP_CUDA_KERNEL_WITH_SCRATCH(square_sum)

@@ -12,7 +12,7 @@ static __device__ __forceinline__ int64_t warp_count(int64_t n) {
     return n;
 }
 
-__global__ void __launch_bounds__(COUNT_THREADS) count_valid_kernel(ndp_view labels, int64_t *valid) {
+__global__ void __launch_bounds__(COUNT_THREADS) ndp_count_valid_kernel(ndp_view labels, int64_t *valid) {
     int64_t *warps = (int64_t *)ndp_shared_bytes, own = 0;
     int lane = threadIdx.x % NDP_WARP;
     for (int64_t r = 0; r < labels.rows; r++)
@@ -28,7 +28,7 @@ __global__ void __launch_bounds__(COUNT_THREADS) count_valid_kernel(ndp_view lab
 }
 
 static ndp_status run_count_valid(const ndp_op_call *c) {
-    return ndp_launch(c, count_valid_kernel, dim3(1), dim3(ndp_block_of(c->in[0].cols, COUNT_THREADS)),
+    return ndp_launch(c, ndp_count_valid_kernel, dim3(1), dim3(ndp_block_of(c->in[0].cols, COUNT_THREADS)),
                       NDP_WARP * sizeof(int64_t), c->in[0], (int64_t *)c->out[0].data);
 }
 NDP_CUDA_KERNEL(count_valid)
@@ -64,12 +64,12 @@ NDP_CUDA_KERNEL(zero)
 
 /* ---- numbers, each made by one thread ---- */
 
-__global__ void loss_scale_kernel(const int64_t *valid, double *scale) {
+__global__ void ndp_loss_scale_kernel(const int64_t *valid, double *scale) {
     *scale = *valid > 0 ? 1.0 / (double)*valid : 0.0;
 }
 
 static ndp_status run_loss_scale(const ndp_op_call *c) {
-    return ndp_launch(c, loss_scale_kernel, dim3(1), dim3(1), 0, (const int64_t *)c->in[0].data,
+    return ndp_launch(c, ndp_loss_scale_kernel, dim3(1), dim3(1), 0, (const int64_t *)c->in[0].data,
                       (double *)c->out[0].data);
 }
 NDP_CUDA_KERNEL(loss_scale)
@@ -77,14 +77,14 @@ NDP_CUDA_KERNEL(loss_scale)
 static __device__ __forceinline__ bool is_finite(double x) { return x - x == 0; }
 
 /* loss: NULL: there is none. */
-__global__ void clip_factor_kernel(const double *squares, const double *loss, double most, double *norm, double *clip) {
+__global__ void ndp_clip_factor_kernel(const double *squares, const double *loss, double most, double *norm, double *clip) {
     double root = sqrt(*squares), factor = most == 0 || root == 0 ? 1 : most / root, sum = loss ? *loss : 0;
     *norm = root;
     *clip = !is_finite(root) || !is_finite(sum) ? NAN : factor > 1 ? 1 : factor;
 }
 
 static ndp_status run_clip_factor(const ndp_op_call *c) {
-    return ndp_launch(c, clip_factor_kernel, dim3(1), dim3(1), 0, (const double *)c->in[0].data,
+    return ndp_launch(c, ndp_clip_factor_kernel, dim3(1), dim3(1), 0, (const double *)c->in[0].data,
                       (const double *)c->in[1].data, c->attr->max_norm, (double *)c->out[0].data,
                       (double *)c->out[1].data);
 }

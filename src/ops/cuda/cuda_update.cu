@@ -139,7 +139,7 @@ static __device__ __forceinline__ void update8(const update_views &u, const E &e
         ndp_set8(u.state[1], 0, i, v);
 }
 
-template <typename E> __global__ void __launch_bounds__(UPDATE_THREADS) update_kernel(update_views u) {
+template <typename E> __global__ void __launch_bounds__(UPDATE_THREADS) ndp_update_kernel(update_views u) {
     const int64_t step = (int64_t)blockDim.x * NDP_LANES;
     double clip = u.clip ? *u.clip : 1;
     ndp_piece_part p;
@@ -168,7 +168,7 @@ template <typename E> static ndp_status run_update(const ndp_op_call *c) {
                       (const double *)c->in[NDP_UPDATE_CLIP].data};
     unsigned threads = ndp_block_of(w->cols / (NDP_LANES * UPDATE_ROUNDS), UPDATE_THREADS);
     int64_t blocks = ndp_piece_blocks(pieces, w->cols, (int64_t)threads * NDP_LANES * UPDATE_ROUNDS);
-    return ndp_launch(c, update_kernel<E>, dim3((unsigned)blocks), dim3(threads), 0, u);
+    return ndp_launch(c, ndp_update_kernel<E>, dim3((unsigned)blocks), dim3(threads), 0, u);
 }
 
 #define UPDATE(op)                                                                                                     \

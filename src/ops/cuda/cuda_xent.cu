@@ -127,7 +127,7 @@ static __device__ float gradient_at_label(const softmax_rows &s, const row_stats
 }
 
 /* The loss of a row, and its gradient where dlogits are there. */
-static __global__ void __launch_bounds__(THREADS, 2) loss_kernel(softmax_rows s) {
+static __global__ void __launch_bounds__(THREADS, 2) ndp_loss_kernel(softmax_rows s) {
     int64_t r = blockIdx.x;
     int label = ndp_int(s.labels, r);
     int64_t column = label_column(s, label);
@@ -145,7 +145,7 @@ static __global__ void __launch_bounds__(THREADS, 2) loss_kernel(softmax_rows s)
     }
 }
 
-static __global__ void __launch_bounds__(THREADS, 2) stats_kernel(softmax_rows s) {
+static __global__ void __launch_bounds__(THREADS, 2) ndp_stats_kernel(softmax_rows s) {
     int64_t r = blockIdx.x;
     int label = ndp_int(s.labels, r);
     row_stats all = {0, 0, 0};
@@ -232,7 +232,7 @@ static ndp_status run_chunk(const ndp_op_call *c, int64_t first, int64_t n, bool
     if (dx.data || dw.data)
         s.dlogits = dlogits_of(logits, x.dtype);
     NDP_TRY(ndp_cuda_multiply(c, ndp_cuda_product_of(x, false, c->in[1], true, logits), rest));
-    NDP_TRY(softmax(c, loss_kernel, s));
+    NDP_TRY(softmax(c, ndp_loss_kernel, s));
     return multiply_gradients(c, s.dlogits, x, c->in[1], dx, dw, accumulate, rest);
 }
 
@@ -255,7 +255,7 @@ static ndp_status run_xent_logits(const ndp_op_call *c) {
     softmax_rows s = {};
     s.logits = c->out[0], s.labels = c->in[2], s.stats = c->out[1];
     NDP_TRY(ndp_cuda_multiply(c, ndp_cuda_product_of(c->in[0], false, c->in[1], true, c->out[0]), c->scratch));
-    return softmax(c, stats_kernel, s);
+    return softmax(c, ndp_stats_kernel, s);
 }
 static size_t scratch_xent_logits(const ndp_op_call *c) { return ndp_cuda_product_scratch(c->out[0], c->exec); }
 NDP_CUDA_KERNEL_WITH_SCRATCH(xent_logits)
@@ -271,7 +271,7 @@ static ndp_status run_xent_grad(const ndp_op_call *c) {
     s.scale = (const double *)c->in[NDP_XENT_G_SCALE].data;
     if (dx.data || dw.data)
         s.dlogits = dlogits_of(s.logits, x.dtype);
-    NDP_TRY(softmax(c, loss_kernel, s));
+    NDP_TRY(softmax(c, ndp_loss_kernel, s));
     return multiply_gradients(c, s.dlogits, x, c->in[NDP_XENT_G_W], dx, dw, c->attr->accumulate, c->scratch);
 }
 static size_t scratch_xent_grad(const ndp_op_call *c) { return gradients_scratch(c, c->out[1]); }
