@@ -7,7 +7,7 @@
 /* What a run uses beyond the plan of its programs. RANK_BESIDES: lists, journals and file buffers of a rank. A 256th of
  * the total: page tables, and pages of files being written, without which a checkpoint cannot reach the disk. Measured
  * as the lowest control group limit under which runs succeed (docs/numbers.md). */
-enum { RANK_BESIDES = 8 << 20, KERNEL_PART = 256 };
+enum { RANK_BESIDES = 12 << 20, KERNEL_PART = 256 };
 
 static int64_t bytes_of_ranks(const ndp_memory_need *n, int ranks) {
     int64_t planned = ranks * n->rank + n->besides;
