@@ -352,6 +352,11 @@ static ndp_status rule_input_grad(ndp_bwd *b, const ndp_op *op, const ndp_op_att
     return g->status;
 }
 
+static int rule_columns(ndp_bwd *b, int value, int64_t col, int i) {
+    const derivation *d = (const derivation *)b;
+    return ndp_graph_columns(d->g, value, col, d->g->values[d->node->in[i]].view.cols);
+}
+
 static ndp_status rule_weight_grad(ndp_bwd *b, const ndp_op *op, const ndp_op_attr *attr, const int *ins, int n_in,
                                    int i) {
     derivation *d = (derivation *)b;
@@ -394,6 +399,7 @@ ndp_status ndp_graph_derive(ndp_graph *g) {
                             .input_grad = rule_input_grad,
                             .intermediate = rule_intermediate,
                             .pass_grad = rule_pass_grad,
+                            .columns = rule_columns,
                             .weight_grad = rule_weight_grad},
                     .g = g,
                     .n_forward = g->n_values};

@@ -1,4 +1,4 @@
-/* c = a + b, of equal matrices or of a matrix and a row. */
+/* c = a + b, of equal matrices, of a matrix and a row, or of some columns of a matrix and another one. */
 #include "ops/shape.h"
 
 static ndp_status backward(ndp_bwd *b) {
@@ -42,4 +42,41 @@ const ndp_op ndp_op_add_bias = {
     .shape = bias_shape,
     .backward = bias_backward,
     .flops = 1,
+};
+
+/* columns first .. of y += z ------------------------------------------------------------------------------------- */
+
+static ndp_status columns_shape(ndp_op_call *c) {
+    const ndp_view *y = &c->in[0], *z = &c->in[1];
+    int64_t first = c->attr->first;
+    NDP_SHAPE_CHECK(z->rows == y->rows && z->dtype == y->dtype && first >= 0 && first + z->cols <= y->cols,
+                    "add_columns: z " NDP_SHAPE " from column %lld of y " NDP_SHAPE, NDP_SHAPE_ARGS(*z),
+                    (long long)first, NDP_SHAPE_ARGS(*y));
+    ndp_shape_like(&c->out[0], y);
+    return NDP_OK;
+}
+
+/* The gradient of z is columns of that of y: nothing is computed. */
+static ndp_status columns_backward(ndp_bwd *b) {
+    int g = b->grad_out(b, 0);
+    NDP_TRY(ndp_pass_grad(b, 0));
+    return g >= 0 && b->wants(b, 1) ? b->pass_grad(b, 1, b->columns(b, g, b->attr->first, 1)) : NDP_OK;
+}
+
+static void columns_cost(const ndp_op_call *c, double *flops, double *bytes) {
+    *flops = ndp_elements(&c->in[1]);
+    *bytes = 3 * ndp_view_bytes(&c->in[1]);
+}
+
+const ndp_op ndp_op_add_columns = {
+    .id = NDP_OP_add_columns,
+    .name = "add_columns",
+    .n_in = 2,
+    .n_out = 1,
+    .in_place = true,
+    .rows = NDP_ROWS_ALIKE,
+    .shape = columns_shape,
+    .backward = columns_backward,
+    .cost = columns_cost,
+    .reads = NDP_READS_first,
 };

@@ -48,16 +48,18 @@ typedef enum ndp_collective {
     X(int, head_dim) \
     X(int, rotary_dim)     /* rope: the columns of each head that turn, the first; 0: all */ \
     X(int, window)         /* attention: a query sees this many latest keys, itself included; 0: all */ \
-    X(double, scale)       /* attention: on q.k; scale: on x; mean_squares: on the sum */ \
+    X(double, scale)       /* attention: on q.k; scale: on x; mean_squares: on the sum; dora_squares: on b a */ \
     X(double, cap)         /* attention: on scores, cap, xent*: on logits: c tanh(x / c); 0: none */ \
     X(double, eps)         /* norms */ \
     X(double, max_norm)    /* clip_factor: of the gradient; 0: no clipping */ \
+    X(double, drop)        /* dropout: the share of elements that become 0 */ \
     X(bool, inverse)       /* rope: rotate back */ \
     X(bool, train)         /* xent, xent_grad: also make gradients */ \
     X(int64_t, vocab)      /* xent*: real columns; the rest is padding */ \
     X(int, unit_offset)    /* rmsnorm*, add_rmsnorm, norm_by*: weight is (1 + w) when 1 */ \
     X(int, parts)          /* heads_*: cuts of the heads; xent_grad: slices of the vocabulary */ \
-    X(int64_t, first)      /* embedding*, xent*: the id that row 0 of the table stands for; heads_*: the first part */ \
+    X(int64_t, first)      /* embedding*, xent*: the id that row 0 of the table stands for; heads_*: the first part; \
+                              add_columns, dora*: the first column; dropout: the column of the model's that column 0 is */ \
     X(bool, wide_grad)     /* linear: dx, attention: dk and dv, xent_grad: dx are stored wide (ndp_wide); collectives, \
                               heads_*: the gradient arrives wide, and its sum is stored as `type` */ \
     X(ndp_dtype, type)     /* copy: of the output; see wide_grad */ \
@@ -65,7 +67,7 @@ typedef enum ndp_collective {
     X(int, group)          /* collectives: an ndp_group_kind */ \
     X(int, ranks)          /* of that group */ \
     X(int, peer)           /* send, recv: the other rank's place in the group */ \
-    X(int, tag)
+    X(int, tag)            /* send, recv: of the message; dropout: which one of the unit */
 /* clang-format on */
 
 #define NDP_ATTR_FIELD(type, name) type name;
@@ -124,6 +126,8 @@ struct ndp_bwd {
                                int *made);
     /* The value is a contribution to the gradient of in[i] as it stands: no op, but an `add` when there is another. */
     ndp_status (*pass_grad)(ndp_bwd *b, int i, int value);
+    /* Columns of a gradient from `col` on, as many as in[i] has: a view, not a copy. */
+    int (*columns)(ndp_bwd *b, int value, int64_t col, int i);
     /* Adds an op to the graph for the weight gradients; its one output is the gradient of parameter in[i]. The op adds
      * to it when attr->accumulate is set. */
     ndp_status (*weight_grad)(ndp_bwd *b, const ndp_op *op, const ndp_op_attr *attr, const int *ins, int n_in, int i);
@@ -178,6 +182,12 @@ typedef enum ndp_op_kind {
  * norm_by         (x [T,C], w [1,C], m [T,1])                  -> y [T,C], rstd [T,1]   rmsnorm where m is the mean
  *                 its dw is rmsnorm_dw
  * norm_by_dx      (dy [T,C], x [T,C], w [1,C], rstd [T,1])     -> dx? [T,C] wide, dm? [T,1]      dx for a given m
+ * dora_squares    (w [N,K], a [R,K], b [N,R])                  -> sq [N,1] wide
+ *                 of each row of w + attr.scale b a: the sum of its squares
+ * dora            (u [T,C], m [1,N], sq [N,1] wide)            -> y [T,C]
+ *                 column attr.first + i is u m[i] / sqrt(sq[i]), i < N; the other columns are those of u. sq has no
+ *                 gradient
+ * dora_dm         (dy [T,C], u [T,C], sq [N,1] wide)           -> dm [1,N]
  * layernorm       (x [T,C], w [1,C], b? [1,C])                 -> y [T,C], stats [T,2]  y = (x - mean) rstd w + b
  *                 stats: mean, rstd
  * layernorm_dx    (dy [T,C], x [T,C], w [1,C], stats [T,2], acc? [T,C]) -> dx [T,C]     dx = acc + d/dx
@@ -199,6 +209,11 @@ typedef enum ndp_op_kind {
  * cap             (x [T,N])                                    -> x in place            x = c tanh(x / c), c = attr.cap
  * add             (a [T,N], b [T,N])                           -> c [T,N]               c may be a or b
  * add_bias        (y [T,N], b [1,N])                           -> y in place            b is added to every row
+ * add_columns     (y [T,N], z [T,n])                           -> y in place            z is added to the n columns from
+ *                                                                                       attr.first on
+ * dropout         (x [T,C], key~ [T,1], unit~ [1,1])           -> y [T,C]               0, or x / (1 - attr.drop)
+ *                 A function of attr.tag, unit, key[t] and the column of the model's that column c is, attr.first + c
+ *                 (ops/dropout.h): on every device, however ranks cut rows and columns
  * copy            (x [T,N], acc? [T,N])                        -> y [T,N] of attr.type  y = x + acc, rounded once
  * attention       (q [T,H*D], k [S,KV*D], v [S,KV*D], q_pos~ [T,1], q_low~ [T,1], k_pos~ [S,1])
  *                                                              -> o [T,H*D], lse [T,H]
@@ -287,6 +302,9 @@ typedef enum ndp_op_kind {
     ROWS(mean_squares_dx) \
     ROWS(norm_by) \
     ROWS(norm_by_dx) \
+    ROWS(dora_squares) \
+    ROWS(dora) \
+    COLUMNS(dora_dm) \
     ROWS(rope) \
     ROWS(swiglu) \
     ROWS(swiglu_bwd) \
@@ -301,6 +319,8 @@ typedef enum ndp_op_kind {
     ROWS(cap) \
     ROWS(add) \
     ROWS(add_bias) \
+    ROWS(add_columns) \
+    ROWS(dropout) \
     ROWS(copy) \
     WHOLE(attention) \
     WHOLE(attention_bwd) \
