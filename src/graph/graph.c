@@ -10,6 +10,8 @@
  * it (an `add` node, or the op's own operand for it). Invariants:
  *   - a gradient is complete once all consumers of v were visited, which come after v's own node in the forward;
  *   - the input gradients never read what only the weight gradients make, so a schedule may run that list first;
+ *   - values share gradients (an `add` passes one to both summands, `add_columns` some of its columns), so an op in
+ * place changes a copy where another reader is still to come;
  *   - values without needs_grad (inputs, frozen parameters, and what is made of them alone) get no gradient.
  *
  * model/ builds the forward, parallel/ writes it again for a rank and derives, lower.c turns the lists into calls. */
@@ -242,6 +244,7 @@ typedef struct derivation {
     ndp_bwd bwd; /* first: rules get &bwd */
     ndp_graph *g;
     const ndp_node *node;
+    int at;    /* its place in the forward */
     int *grad; /* by forward value: its gradient so far, NDP_NONE */
     int n_forward;
 } derivation;
@@ -296,6 +299,41 @@ static ndp_status accumulate(derivation *d, int v, int made) {
     return g->status;
 }
 
+/* Whether something that runs later reads storage: a gradient that is part of a forward value not reached yet, or a
+ * node of the list of weight gradients. `node` is the forward node of which the backward is written now: what stands
+ * before it is still to be visited, and what it made itself is done. */
+static bool read_later(const derivation *d, int root) {
+    const ndp_graph *g = d->g;
+    const ndp_nodes *forward = &g->nodes[NDP_NODES_FORWARD], *weights = &g->nodes[NDP_NODES_WEIGHT_GRAD];
+    for (int i = 0; i < weights->n; i++)
+        for (int k = 0; k < weights->items[i].n_in; k++)
+            if (weights->items[i].in[k] != NDP_NONE && g->values[weights->items[i].in[k]].root == root)
+                return true;
+    if (g->input != NDP_NONE && d->grad[g->input] != NDP_NONE && g->values[d->grad[g->input]].root == root)
+        return true;
+    for (int i = 0; i < d->at; i++)
+        for (int k = 0; k < forward->items[i].n_out; k++) {
+            int v = forward->items[i].out[k];
+            if (v != NDP_NONE && d->grad[v] != NDP_NONE && g->values[d->grad[v]].root == root)
+                return true;
+        }
+    return false;
+}
+
+/* An op in place changes a gradient that others may still read, or that is to go elsewhere: then it changes a copy.
+ * `to`: where its result goes, NDP_NONE: anywhere. */
+static ndp_status own_operand(derivation *d, const ndp_op *op, int *operand, int *to) {
+    ndp_graph *g = d->g;
+    if (!op->in_place || (*to == NDP_NONE && !read_later(d, g->values[*operand].root)))
+        return NDP_OK;
+    int from = *operand;
+    add_node(g, NDP_NODES_INPUT_GRAD, &ndp_op_copy, &(ndp_op_attr){.type = g->values[from].view.dtype}, "d copy", &from,
+             1, to, 1);
+    *operand = *to;
+    *to = NDP_NONE;
+    return g->status;
+}
+
 static ndp_status rule_pass_grad(ndp_bwd *b, int i, int value) {
     derivation *d = (derivation *)b;
     int v = d->node->in[i];
@@ -313,8 +351,11 @@ static ndp_status rule_pass_grad(ndp_bwd *b, int i, int value) {
 static ndp_status rule_intermediate(ndp_bwd *b, const ndp_op *op, const ndp_op_attr *attr, const int *ins, int n_in,
                                     int *made) {
     derivation *d = (derivation *)b;
+    int own[NDP_OP_MAX_IN];
+    memcpy(own, ins, (size_t)n_in * sizeof *own);
     *made = NDP_NONE;
-    add_node(d->g, NDP_NODES_INPUT_GRAD, op, attr, op->name, ins, n_in, made, 1);
+    NDP_TRY(own_operand(d, op, own, made));
+    add_node(d->g, NDP_NODES_INPUT_GRAD, op, attr, op->name, own, n_in, made, 1);
     return d->g->status;
 }
 
@@ -335,6 +376,7 @@ static ndp_status rule_input_grad(ndp_bwd *b, const ndp_op *op, const ndp_op_att
             d->grad[v] = target[k] = column_gradient(d, v);
         }
     }
+    NDP_TRY(own_operand(d, op, ins, target));
     char name[160];
     snprintf(name, sizeof name, "d %s", outs[0] < 0 ? op->name : g->values[d->node->in[outs[0]]].name);
     add_node(g, NDP_NODES_INPUT_GRAD, op, attr, name, ins, n_in, target, n_out);
@@ -382,12 +424,30 @@ static ndp_status derive_nodes(derivation *d) {
         if (!node.op->backward)
             return NDP_FAIL(NDP_EBUG, "graph %s: op %s has no backward rule", g->name, node.op->name);
         d->node = &node;
+        d->at = i;
         g->writing = node.of;
         d->bwd.attr = &node.attr, d->bwd.in = node.in, d->bwd.out = node.out;
         NDP_TRY(node.op->backward(&d->bwd));
         NDP_TRY(g->status);
     }
     return NDP_OK;
+}
+
+/* The gradient of the input leaves the unit as a block of its own: as rows of its columns alone, and not in the block
+ * of the gradient that came in. */
+static ndp_status finish_grad_input(derivation *d) {
+    ndp_graph *g = d->g;
+    int made = g->grad_input = d->grad[g->input];
+    if (made == NDP_NONE)
+        return NDP_OK;
+    const ndp_value *v = &g->values[made];
+    bool own = v->view.ld == v->view.cols && v->view.rows == g->values[v->root].view.rows;
+    if (own && (g->grad_output == NDP_NONE || v->root != g->values[g->grad_output].root))
+        return NDP_OK;
+    int copy = NDP_NONE;
+    add_node(g, NDP_NODES_INPUT_GRAD, &ndp_op_copy, &(ndp_op_attr){.type = v->view.dtype}, "d x", &made, 1, &copy, 1);
+    g->grad_input = copy;
+    return g->status;
 }
 
 ndp_status ndp_graph_derive(ndp_graph *g) {
@@ -416,7 +476,7 @@ ndp_status ndp_graph_derive(ndp_graph *g) {
     ndp_status st = g->status == NDP_OK ? derive_nodes(&d) : g->status;
     g->writing = NDP_NONE;
     if (st == NDP_OK && g->input != NDP_NONE)
-        g->grad_input = d.grad[g->input];
+        st = finish_grad_input(&d);
     free(d.grad);
     return st;
 }

@@ -53,6 +53,95 @@ static void collectives(void **state) {
     ndp_graph_release(&s.g);
 }
 
+/* An adapter beside a product: what add_columns passes on is columns of the gradient that the product has too, so
+ * `scale` works on a copy. `last`: the product comes after it; then its input gradient is made first, its weight's
+ * still after. */
+static void an_adapter(void **state) {
+    (void)state;
+    ndp_str text = {0};
+    for (int last = 0; last < 2; last++) {
+        small_graph s;
+        small_begin(&s, last ? "adapter first" : "adapter");
+        int x = ndp_graph_input(&s.g, T, C), weight = small_param(&s, LEFT, 2), both = NDP_NONE;
+        if (!last)
+            both = small_op(&s, &ndp_op_linear, NULL, "both", x, weight, NDP_NONE);
+        int low = small_op(&s, &ndp_op_linear, NULL, "low", x, small_param(&s, BACK, 1), NDP_NONE);
+        int part = small_op(&s, &ndp_op_scale, &(ndp_op_attr){.scale = 0.5}, "part", low, NDP_NONE, NDP_NONE);
+        if (last)
+            both = small_op(&s, &ndp_op_linear, NULL, "both", x, weight, NDP_NONE);
+        int sum = small_op(&s, &ndp_op_add_columns, &(ndp_op_attr){.first = C}, "sum", both, part, NDP_NONE);
+        ndp_graph_output(&s.g, small_op(&s, &ndp_op_swiglu, NULL, "y", sum, NDP_NONE, NDP_NONE));
+        CHECK_OK(ndp_graph_derive(&s.g));
+        ndp_graph_print(&s.g, &text);
+        ndp_graph_release(&s.g);
+    }
+    check_golden("graph/golden/derive_adapter.txt", &text);
+}
+
+/* Without another reader the columns are scaled where they are: the product is frozen, and its input wants nothing. */
+static void an_adapter_alone(void **state) {
+    (void)state;
+    small_graph s;
+    small_begin(&s, "alone");
+    s.g.slots[1] = &s.slot, s.g.frozen[1] = true, s.g.ends_backward = true;
+    int x = ndp_graph_input(&s.g, T, C);
+    int both = small_op(&s, &ndp_op_linear, NULL, "both", x, ndp_graph_param(&s.g, 1, LEFT, 2), NDP_NONE);
+    int low = small_op(&s, &ndp_op_linear, NULL, "low", x, small_param(&s, BACK, 1), NDP_NONE);
+    int part = small_op(&s, &ndp_op_scale, &(ndp_op_attr){.scale = 0.5}, "part", low, NDP_NONE, NDP_NONE);
+    int sum = small_op(&s, &ndp_op_add_columns, &(ndp_op_attr){.first = C}, "sum", both, part, NDP_NONE);
+    ndp_graph_output(&s.g, small_op(&s, &ndp_op_gelu, NULL, "y", sum, NDP_NONE, NDP_NONE));
+    CHECK_OK(ndp_graph_derive(&s.g));
+    const ndp_nodes *nodes = &s.g.nodes[NDP_NODES_INPUT_GRAD];
+    assert_int_equal(nodes->n, 2);
+    assert_ptr_equal(nodes->items[1].op, &ndp_op_scale);
+    assert_int_equal(s.g.values[nodes->items[1].out[0]].root, nodes->items[0].out[0]);
+    assert_int_equal(s.g.values[nodes->items[1].out[0]].col, C);
+    ndp_graph_release(&s.g);
+}
+
+/* Summands share the gradient of their sum: the one that is scaled has a copy. In place on columns of a value: the
+ * gradient goes to these columns of the value's. */
+static void shared_gradients(void **state) {
+    (void)state;
+    small_graph s;
+    ndp_str text = {0};
+    small_begin(&s, "shared");
+    int x = ndp_graph_input(&s.g, T, 2 * C);
+    int both = small_op(&s, &ndp_op_gelu, NULL, "both", x, NDP_NONE, NDP_NONE);
+    int left = ndp_graph_columns(&s.g, both, 0, C), right = ndp_graph_columns(&s.g, both, C, C);
+    int half = small_op(&s, &ndp_op_scale, &(ndp_op_attr){.scale = 0.5}, "half", left, NDP_NONE, NDP_NONE);
+    int act = small_op(&s, &ndp_op_gelu, NULL, "act", right, NDP_NONE, NDP_NONE);
+    int third = small_op(&s, &ndp_op_scale, &(ndp_op_attr){.scale = 0.3}, "third", act, NDP_NONE, NDP_NONE);
+    ndp_graph_output(&s.g, small_op(&s, &ndp_op_add, NULL, "y", half, third, NDP_NONE));
+    CHECK_OK(ndp_graph_derive(&s.g));
+    ndp_graph_print(&s.g, &text);
+    check_golden("graph/golden/derive_shared.txt", &text);
+    ndp_graph_release(&s.g);
+}
+
+/* A gradient that is columns of another, or the one that came in, leaves the unit as a copy. */
+static void gradients_of_the_input(void **state) {
+    (void)state;
+    for (int columns = 0; columns < 2; columns++) {
+        small_graph s;
+        small_begin(&s, "input");
+        int x = ndp_graph_input(&s.g, T, C), y;
+        int constant = ndp_graph_value(&s.g, "constant", T, columns ? 2 * C : C, NDP_BF16);
+        y = columns ? small_op(&s, &ndp_op_add_columns, &(ndp_op_attr){.first = C}, "y", constant, x, NDP_NONE)
+                    : small_op(&s, &ndp_op_add, NULL, "y", constant, x, NDP_NONE);
+        ndp_graph_output(&s.g, y);
+        CHECK_OK(ndp_graph_derive(&s.g));
+        const ndp_value *made = &s.g.values[s.g.grad_input];
+        const ndp_nodes *nodes = &s.g.nodes[NDP_NODES_INPUT_GRAD];
+        assert_int_equal(nodes->n, 1);
+        assert_ptr_equal(nodes->items[0].op, &ndp_op_copy);
+        assert_int_equal(s.g.values[nodes->items[0].in[0]].root, s.g.grad_output);
+        assert_int_equal(s.g.values[nodes->items[0].in[0]].col, columns ? C : 0);
+        assert_true(made->root == s.g.grad_input && made->view.cols == C && made->view.ld == C);
+        ndp_graph_release(&s.g);
+    }
+}
+
 /* ---- refusals ---- */
 
 static void an_op_without_backward(void **state) {
@@ -107,6 +196,10 @@ int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(a_block),
                                        cmocka_unit_test(an_embedding),
                                        cmocka_unit_test(collectives),
+                                       cmocka_unit_test(an_adapter),
+                                       cmocka_unit_test(an_adapter_alone),
+                                       cmocka_unit_test(shared_gradients),
+                                       cmocka_unit_test(gradients_of_the_input),
                                        cmocka_unit_test(an_op_without_backward),
                                        cmocka_unit_test(two_consumers_of_a_view),
                                        cmocka_unit_test(errors_stick),
