@@ -219,6 +219,16 @@ static inline ndp_status eager_input_grad(ndp_bwd *b, const ndp_op *op, const nd
     return NDP_OK;
 }
 
+/* A copy, which has memory of its own to free. */
+static inline int eager_columns(ndp_bwd *b, int value, int64_t col, int i) {
+    eager *e = (eager *)b;
+    ndp_view part = e->values[value];
+    part.cols = e->values[e->in[i]].cols;
+    part.data = (char *)part.data + (size_t)col * ndp_dtype_size(part.dtype);
+    e->values[e->n] = copy_as(NDP_F64, &part);
+    return e->n++;
+}
+
 static inline ndp_status eager_weight_grad(ndp_bwd *b, const ndp_op *op, const ndp_op_attr *attr, const int *ins,
                                            int n_in, int i) {
     eager *e = (eager *)b;

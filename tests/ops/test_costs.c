@@ -64,6 +64,11 @@ static const cost_case cases[] = {
     COST(mean_squares_dx, 2 * 24, 4 * (3 + 24 + 24), .in = {F(3, 1), F(3, 8), NONE}),
     COST(norm_by, 2 * 24, 4 * (24 + 8 + 3 + 24 + 3), .in = {F(3, 8), F(1, 8), F(3, 1)}),
     COST(norm_by_dx, 5 * 24, 4 * (24 + 24 + 8 + 3 + 24 + 3), .in = {F(3, 8), F(3, 8), F(1, 8), F(3, 1)}),
+    /* Of 5 x 4 weights of rank 2: two multiply-adds, and one for the square. The gradient reads three columns of four.
+     */
+    COST(dora_squares, 2 * 20 * 3, 4 * (20 + 8 + 10 + 5), .in = {F(5, 4), F(2, 4), F(5, 2)}),
+    COST(dora, 12, 4 * (12 + 3 + 3 + 12), .in = {F(3, 4), F(1, 3), F(3, 1)}, .attr = {.first = 1}),
+    COST(dora_dm, 2 * 9, 4 * (9 + 9 + 3 + 3), .in = {F(3, 4), F(3, 4), F(3, 1)}, .attr = {.first = 1}),
     /* 3 rows x 2 heads x 4 columns turn, three operations each, read and written; at 2 of 4 columns a half of that. */
     COST(rope, 72, 192, .in = {F(3, 10), I(3, 1), F(9, 4)}, .attr = {.heads = 1, .kv_heads = 1, .head_dim = 4}),
     COST(rope, 36, 96, .in = {F(3, 10), I(3, 1), F(9, 2)},
@@ -84,6 +89,9 @@ static const cost_case cases[] = {
     COST(zero, 12, 96, .in = {F(3, 4)}),
     COST(add, 12, 144, .in = {F(3, 4), F(3, 4)}),
     COST(add_bias, 12, 4 * (12 + 4 + 12), .in = {F(3, 4), F(1, 4)}),
+    /* Two columns of four. */
+    COST(add_columns, 6, 3 * 24, .in = {F(3, 4), F(3, 2)}, .attr = {.first = 1}),
+    COST(dropout, 32 * 12, 4 * (12 + 3 + 1 + 12), .in = {F(3, 4), I(3, 1), I(1, 1)}, .attr = {.drop = 0.1}),
     COST(copy, 0, 48 + 24, .in = {F(3, 4), NONE}, .attr = {.type = NDP_BF16}),
     /* Three queries at the end of five keys see 3, 4 and 5 of them, 12 pairs; with a window of 4: 11. A pair costs each
      * of 2 heads x 4 columns two multiply-adds; its backward five. */

@@ -43,6 +43,7 @@ static void differentiate(const gradient_case *k, ndp_view *g, eager *e) {
                        .wants = eager_wants,
                        .input_grad = eager_input_grad,
                        .pass_grad = eager_pass_grad,
+                       .columns = eager_columns,
                        .weight_grad = eager_weight_grad},
                  .wanted = k->wanted};
     for (int i = 0; i < k->op->n_in; i++) {
@@ -295,6 +296,51 @@ static void add_bias_gradient(void **state) {
     }
 }
 
+/* At the first columns, between others, and at the last ones. */
+static void add_columns_gradient(void **state) {
+    (void)state;
+    FOR_SIZES(t, c) for (unsigned variant = 0; variant < 9; variant++) {
+        gradient_case k = {&ndp_op_add_columns,
+                           {.first = variant % 3},
+                           .in = {random_matrix(NDP_F64, t, c + 2, 1), random_matrix(NDP_F64, t, c, 2)},
+                           .wanted = 1 + variant / 3,
+                           .flowing = 1};
+        k.earlier = t == 3 ? k.wanted : 0;
+        check_gradients(&k);
+    }
+}
+
+static void dropout_gradient(void **state) {
+    (void)state;
+    FOR_SIZES(t, c) {
+        gradient_case k = {
+            &ndp_op_dropout,
+            {.drop = 0.4, .first = 3, .tag = 2},
+            .in = {random_matrix(NDP_F64, t, c, 1), random_ints(t, -90000, 90000, 2), random_ints(1, 0, 40, 3)},
+            .wanted = 1,
+            .flowing = 1,
+            .earlier = t == 3};
+        check_gradients(&k);
+    }
+}
+
+/* The squares are constants. */
+static void dora_gradient(void **state) {
+    (void)state;
+    FOR_SIZES(t, n) for (unsigned wanted = 1; wanted < 4; wanted++) {
+        gradient_case k = {&ndp_op_dora,
+                           {.first = t % 4},
+                           .in = {random_matrix(NDP_F64, t, n + 3, 1), random_matrix(NDP_F64, 1, n, 2),
+                                  random_matrix(NDP_F64, n, 1, 3)},
+                           .wanted = wanted,
+                           .flowing = 1,
+                           .earlier = wanted & 1 && t == 3};
+        for (int64_t i = 0; i < n; i++)
+            ndp_view_set(&k.in[2], i, 0, 0.3 + pow(ndp_view_get(&k.in[2], i, 0), 2));
+        check_gradients(&k);
+    }
+}
+
 static void copy_gradient(void **state) {
     (void)state;
     FOR_SIZES(t, c) {
@@ -382,7 +428,8 @@ static void nothing_flows_nothing_made(void **state) {
                            &ndp_op_rope,      &ndp_op_swiglu,      &ndp_op_add,         &ndp_op_add_bias,
                            &ndp_op_copy,      &ndp_op_heads_split, &ndp_op_heads_merge, &ndp_op_layernorm,
                            &ndp_op_geglu,     &ndp_op_gelu,        &ndp_op_scale,       &ndp_op_mean_squares,
-                           &ndp_op_norm_by,   &ndp_op_causal_conv};
+                           &ndp_op_norm_by,   &ndp_op_causal_conv, &ndp_op_add_columns, &ndp_op_dropout,
+                           &ndp_op_dora};
     for (int i = 0; i < NDP_COUNT(ops); i++) {
         ndp_op_attr attr = {0};
         /* No functions to add anything with: a rule that tried would crash. */
@@ -399,6 +446,7 @@ static void nothing_flows_nothing_made(void **state) {
     assert_null(ndp_op_kv_append.backward);
     assert_null(ndp_op_cap.backward);
     assert_null(ndp_op_reduce_sum.backward);
+    assert_null(ndp_op_dora_squares.backward);
     assert_null(ndp_op_attention_merge.backward);
     assert_null(ndp_op_xent_logits.backward);
     assert_null(ndp_op_xent_grad.backward);
@@ -419,25 +467,17 @@ static void every_backward_has_run(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(embedding_gradient),
-        cmocka_unit_test(linear_gradient),
-        cmocka_unit_test(rmsnorm_gradient),
-        cmocka_unit_test(add_rmsnorm_gradient),
-        cmocka_unit_test(rope_gradient),
-        cmocka_unit_test(activation_gradients),
-        cmocka_unit_test(scale_gradient),
-        cmocka_unit_test(rmsnorm_of_heads_gradient),
-        cmocka_unit_test(layernorm_gradient),
-        cmocka_unit_test(halves_of_rmsnorm_gradient),
-        cmocka_unit_test(partial_rope_gradient),
-        cmocka_unit_test(add_gradient),
-        cmocka_unit_test(causal_conv_gradient),
-        cmocka_unit_test(xent_gradient),
-        cmocka_unit_test(add_bias_gradient),
-        cmocka_unit_test(copy_gradient),
-        cmocka_unit_test(heads_gradient),
-        cmocka_unit_test(xent_passes_its_dx),
-        cmocka_unit_test(nothing_flows_nothing_made),
+        cmocka_unit_test(embedding_gradient),     cmocka_unit_test(linear_gradient),
+        cmocka_unit_test(rmsnorm_gradient),       cmocka_unit_test(add_rmsnorm_gradient),
+        cmocka_unit_test(rope_gradient),          cmocka_unit_test(activation_gradients),
+        cmocka_unit_test(scale_gradient),         cmocka_unit_test(rmsnorm_of_heads_gradient),
+        cmocka_unit_test(layernorm_gradient),     cmocka_unit_test(halves_of_rmsnorm_gradient),
+        cmocka_unit_test(partial_rope_gradient),  cmocka_unit_test(add_gradient),
+        cmocka_unit_test(causal_conv_gradient),   cmocka_unit_test(xent_gradient),
+        cmocka_unit_test(add_bias_gradient),      cmocka_unit_test(add_columns_gradient),
+        cmocka_unit_test(dropout_gradient),       cmocka_unit_test(dora_gradient),
+        cmocka_unit_test(copy_gradient),          cmocka_unit_test(heads_gradient),
+        cmocka_unit_test(xent_passes_its_dx),     cmocka_unit_test(nothing_flows_nothing_made),
         cmocka_unit_test(every_backward_has_run),
     };
     return end_of_ops(cmocka_run_group_tests(tests, NULL, NULL));
