@@ -5,6 +5,7 @@
 #include "base/arena.h"
 #include "base/json.h"
 #include "base/text.h"
+#include "checkpoint/hash.h"
 #include "checkpoint/safetensors_types.h"
 
 #include <stdio.h>
@@ -300,6 +301,22 @@ void ndp_weights_forget(const ndp_weights *w, const char *name, int64_t first, i
     const named *t = find(w, name);
     if (t)
         ndp_safetensors_forget(t->file, t->entry, first, count);
+}
+
+ndp_status ndp_weights_hash(const ndp_weights *w, ndp_hash128 *out) {
+    ndp_str text = {0};
+    char shape[256], digits[NDP_HASH_DIGITS + 1];
+    for (int i = 0; i < ndp_weights_count(w); i++) {
+        const ndp_tensor_entry *t = w->tensors[i].entry;
+        ndp_str_addf(&text, "%s %s %s %s\n", t->spec.name, t->type_name, ndp_shape_text(&t->spec, shape, sizeof shape),
+                     ndp_hash_text(ndp_safetensors_hash(w->tensors[i].file, t), digits));
+    }
+    ndp_status st = text.failed
+                        ? NDP_FAIL(NDP_ENOMEM, "not enough memory for the hash of %d tensors", ndp_weights_count(w))
+                        : ndp_weights_intact(w);
+    *out = ndp_hash_of(text.data ? text.data : "", text.length);
+    ndp_str_release(&text);
+    return st;
 }
 
 ndp_status ndp_weights_intact(const ndp_weights *w) {

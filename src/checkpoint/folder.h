@@ -4,6 +4,7 @@
 #ifndef NDP_CHECKPOINT_FOLDER_H
 #define NDP_CHECKPOINT_FOLDER_H
 
+#include "base/hash128.h"
 #include "base/text.h"
 #include "checkpoint/lock.h"
 #include "checkpoint/safetensors.h"
@@ -89,5 +90,11 @@ typedef struct ndp_file_piece {
 NDP_API ndp_status ndp_weights_save(ndp_comm *world, const ndp_lock *lock, const char *folder,
                                     const ndp_tensor_spec *specs, int n, const ndp_file_piece *pieces, int n_pieces,
                                     int64_t max_shard_bytes);
+/* The same for files named `stem`, a literal, instead of model. */
+NDP_API ndp_status ndp_weights_save_stem(ndp_comm *world, const ndp_lock *lock, const char *folder, const char *stem,
+                                         const ndp_tensor_spec *specs, int n, const ndp_file_piece *pieces,
+                                         int n_pieces, int64_t max_shard_bytes);
+/* The hash of all tensors: names, types, shapes and values. Reads all of it. NDP_EIO. */
+NDP_API ndp_status ndp_weights_hash(const ndp_weights *w, ndp_hash128 *out);
 
 #endif

@@ -86,10 +86,15 @@ static ndp_status save(ndp_shards *s, ndp_comm *world, const ndp_lock *lock, con
 
 ndp_status ndp_weights_save(ndp_comm *world, const ndp_lock *lock, const char *folder, const ndp_tensor_spec *specs,
                             int n, const ndp_file_piece *pieces, int n_pieces, int64_t max_shard_bytes) {
-    static const char *const stems[] = {"model"};
+    return ndp_weights_save_stem(world, lock, folder, "model", specs, n, pieces, n_pieces, max_shard_bytes);
+}
+
+ndp_status ndp_weights_save_stem(ndp_comm *world, const ndp_lock *lock, const char *folder, const char *stem,
+                                 const ndp_tensor_spec *specs, int n, const ndp_file_piece *pieces, int n_pieces,
+                                 int64_t max_shard_bytes) {
     ndp_shards s = {0};
     char beside[NDP_PATH];
-    ndp_status st = ndp_shards_plan(&s, specs, n, stems, NDP_COUNT(stems), max_shard_bytes);
+    ndp_status st = ndp_shards_plan(&s, specs, n, &stem, 1, max_shard_bytes);
     if (st == NDP_OK)
         st = ndp_path_join(beside, folder, ".export.tmp");
     st = ndp_agree(world, st);

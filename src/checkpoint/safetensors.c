@@ -6,6 +6,7 @@
 #include "base/arena.h"
 #include "base/json.h"
 #include "base/text.h"
+#include "checkpoint/hash.h"
 #include "checkpoint/safetensors_types.h"
 
 #include <stdio.h>
@@ -388,6 +389,10 @@ ndp_status ndp_safetensors_read(const ndp_safetensors *f, const ndp_tensor_entry
                         f->path, t->spec.name, (long long)(first + bad));
     convert_unaligned(from, t->spec.dtype, dest, type, count);
     return NDP_OK;
+}
+
+ndp_hash128 ndp_safetensors_hash(const ndp_safetensors *f, const ndp_tensor_entry *t) {
+    return ndp_hash_of(f->data + t->offset, t->bytes);
 }
 
 void ndp_safetensors_forget(const ndp_safetensors *f, const ndp_tensor_entry *t, int64_t first, int64_t count) {

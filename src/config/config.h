@@ -7,6 +7,7 @@
 #include "data/corpus/record.h"
 #include "data/row_table.h"
 #include "mesh/mesh.h"
+#include "model/adapter.h"
 #include "ops/devices.h"
 #include "optim/optim.h"
 #include "parallel/row_cut.h"
@@ -22,7 +23,10 @@ typedef enum ndp_bad_records { NDP_BAD_RECORDS_ERROR, NDP_BAD_RECORDS_SKIP } ndp
 /* When gradients are reduced to their owners; the default depends on pp_size. */
 typedef enum ndp_reduce_every { NDP_REDUCE_EVERY_MICRO_BATCH, NDP_REDUCE_EVERY_UPDATE } ndp_reduce_every;
 
-enum { NDP_MOST_OPTIONS = 96 };
+typedef enum ndp_adapter_init { NDP_ADAPTER_ZERO, NDP_ADAPTER_RANDOM } ndp_adapter_init;
+typedef enum ndp_adapter_type { NDP_ADAPTER_NONE, NDP_ADAPTER_LORA, NDP_ADAPTER_QLORA } ndp_adapter_type;
+
+enum { NDP_MOST_OPTIONS = 128 };
 
 struct ndp_config {
     struct {
@@ -33,6 +37,17 @@ struct ndp_config {
         int sliding_window; /* attention window of every layer; 0: what the model says */
         ndp_strings frozen; /* names, or patterns of names, of units whose weights stay as they are */
     } model;
+    struct {
+        ndp_adapter_type type;
+        int r;
+        double alpha, dropout;
+        bool rslora, dora;
+        ndp_strings targets;         /* names of projections, patterns of tensors' names, "linear" */
+        ndp_strings modules_to_save; /* trained whole */
+        ndp_kept_form base;          /* of qlora */
+        ndp_adapter_init init;       /* of B */
+        char *path;                  /* a PEFT folder; NULL: a new adapter */
+    } adapter;
     struct {
         ndp_strings files, files_own; /* own options of each entry, "{format: alpaca}" or ""; missing: "" */
         ndp_strings mix;              /* one number per file: how often an epoch reads it; empty: once each */

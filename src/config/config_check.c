@@ -4,6 +4,7 @@
 #include "base/hub.h"
 #include "config/option.h"
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static ndp_status check_date(const char *date) {
@@ -58,6 +59,39 @@ static ndp_status check_data(const ndp_config *c) {
     return NDP_OK;
 }
 
+/* Whether a key has its default. */
+static ndp_status is_default(const ndp_config *c, const ndp_config *defaults, const char *key, bool *is) {
+    char *value = NULL, *other = NULL;
+    ndp_status st = ndp_config_get(c, key, &value);
+    if (st == NDP_OK)
+        st = ndp_config_get(defaults, key, &other);
+    *is = st == NDP_OK && strcmp(value, other) == 0;
+    free(value);
+    free(other);
+    return st;
+}
+
+/* Keys of an adapter without one would be ignored. */
+static ndp_status check_adapter(const ndp_config *c) {
+    ndp_config defaults;
+    ndp_status st = ndp_config_init(&defaults);
+    char key[NDP_KEY_NAME];
+    for (int i = 0; i < ndp_option_count && st == NDP_OK; i++) {
+        bool none = c->adapter.type == NDP_ADAPTER_NONE, is = true;
+        ndp_config_key(i, key);
+        if (strncmp(key, "adapter.", 8) != 0 || strcmp(key, "adapter.type") == 0 ||
+            (!none && (c->adapter.type == NDP_ADAPTER_QLORA || strcmp(key, "adapter.base") != 0)))
+            continue;
+        st = is_default(c, &defaults, key, &is);
+        if (st == NDP_OK && !is)
+            st = NDP_FAIL(NDP_EINVAL, "%s is set, but adapter.type is %s; set adapter.type: %s", key,
+                          none ? "none" : "lora, whose base is stored in precision.compute",
+                          none ? "lora or qlora, or remove the section" : "qlora");
+    }
+    ndp_config_release(&defaults);
+    return st;
+}
+
 ndp_status ndp_config_check(const ndp_config *c) {
     NDP_CHECK(c->model.path || c->model.config,
               "no model: set model.path (a Hugging Face folder) or model.config (a config.json, random weights)");
@@ -68,6 +102,7 @@ ndp_status ndp_config_check(const ndp_config *c) {
     NDP_CHECK(c->model.path || c->model.init == NDP_INIT_RANDOM,
               "model.init is pretrained, but model.config '%s' has no weights; set init: random, or set model.path",
               c->model.config);
+    NDP_TRY(check_adapter(c));
     NDP_TRY(check_steps(c));
     NDP_TRY(check_data(c));
     bool file = c->pipeline.schedule == NDP_PIPELINE_FILE;

@@ -6,8 +6,6 @@
 #define DERIVED                                                                                                        \
     "it is derived: batch.global_batch_size = batch.micro_batch_size x data ranks x accumulation; set "                \
     "batch.global_batch_size"
-#define NO_ADAPTERS "adapters (LoRA) are not supported: all weights are trained, but for the units in model.frozen"
-#define NO_QUANTIZATION "quantized weights are not supported: set precision.compute to bf16 or fp32"
 #define NO_TRACKER "trackers are not supported: metrics.jsonl in train.output_dir has the metrics of every step"
 #define IMPORTED "set model.path; `ndparallel config import FILE` converts a file of Axolotl or Accelerate"
 #define STAGES                                                                                                         \
@@ -24,15 +22,21 @@ const ndp_synonym ndp_synonyms[] = {
     {"base_model_config", "model.config", NULL},
     {"config_name", "model.config", NULL},
     {"unfrozen_parameters", "model.frozen", "model.frozen lists the units that are not trained"},
-    {"adapter", NULL, NO_ADAPTERS},
-    {"peft", NULL, NO_ADAPTERS},
-    {"lora", NULL, NO_ADAPTERS},
-    {"lora_r", NULL, NO_ADAPTERS},
-    {"lora_alpha", NULL, NO_ADAPTERS},
-    {"lora_dropout", NULL, NO_ADAPTERS},
-    {"lora_target_modules", NULL, NO_ADAPTERS},
-    {"load_in_8bit", NULL, NO_QUANTIZATION},
-    {"load_in_4bit", NULL, NO_QUANTIZATION},
+    {"peft", "adapter.type", "set adapter: {type: lora, r: 16}"},
+    {"lora", "adapter.type", "set adapter: {type: lora, r: 16}"},
+    {"lora_r", "adapter.r", NULL},
+    {"lora_alpha", "adapter.alpha", NULL},
+    {"lora_dropout", "adapter.dropout", NULL},
+    {"lora_target_modules", "adapter.targets", NULL},
+    {"target_modules", "adapter.targets", NULL},
+    {"lora_modules_to_save", "adapter.modules_to_save", NULL},
+    {"lora_model_dir", "adapter.path", NULL},
+    {"peft_use_dora", "adapter.dora", NULL},
+    {"use_dora", "adapter.dora", NULL},
+    {"peft_use_rslora", "adapter.rslora", NULL},
+    {"use_rslora", "adapter.rslora", NULL},
+    {"load_in_8bit", "adapter.base", "set adapter: {type: qlora, base: int8}"},
+    {"load_in_4bit", "adapter.base", "set adapter: {type: qlora, base: nf4}"},
 
     {"dataset", "data.files", NULL},
     {"datasets", "data.files", NULL},
@@ -190,7 +194,6 @@ const ndp_synonym ndp_synonyms[] = {
     {"report_to", NULL, NO_TRACKER},
     {"attn_implementation", NULL, "attention has one implementation for each device; leave it out"},
     {"flash_attention", NULL, "attention has one implementation for each device; leave it out"},
-    {"dropout", NULL, "dropout is not supported; leave it out"},
     {"push_to_hub", NULL, "uploads to the Hub are not supported; the model is in train.output_dir/model"},
 };
 const int ndp_synonym_count = NDP_COUNT(ndp_synonyms);

@@ -3,6 +3,11 @@
 #include "config/option.h"
 
 static const char *const init_words[] = {"pretrained", "random", NULL};
+static const char *const adapter_words[] = {
+    [NDP_ADAPTER_NONE] = "none", [NDP_ADAPTER_LORA] = "lora", [NDP_ADAPTER_QLORA] = "qlora", NULL};
+static const char *const start_words[] = {[NDP_ADAPTER_ZERO] = "zero", [NDP_ADAPTER_RANDOM] = "random", NULL};
+static const char *const base_words[] = {"nf4", "int8", NULL};
+static const int base_forms[] = {NDP_KEPT_NF4, NDP_KEPT_INT8};
 static const char *const compute_words[] = {"fp32", "bf16", "fp64", NULL};
 static const int compute_types[] = {NDP_F32, NDP_BF16, NDP_F64};
 static const char *const reduce_words[] = {[NDP_F32] = "fp32", NULL};
@@ -69,6 +74,18 @@ const ndp_option ndp_options[] = {
     {FREE(model, allow_longer, JOB), BOOL(false), WHEN "data.sequence_length is above max_position_embeddings of the model", HELP "train on more than max_position_embeddings tokens"},
     {CONTENTS(model, sliding_window, RUN), INT(0, 0, 1 << 24), HELP "attention window of every layer; 0: the model's own"},
     {IDENTITY(model, frozen, STEP), NDP_OPTION_LIST, "[]", HELP "units whose weights stay as they are: embed, layers.0, layers.*, head"},
+
+    {IDENTITY(adapter, type, RUN), WORD(none, adapter_words), HELP "lora: train two small factors beside each target projection, with the base frozen (PEFT's LoRA); qlora: with the base's projections stored in adapter.base"},
+    {IDENTITY(adapter, r, RUN), INT(16, 1, 4096), WHEN "adapter.type is lora or qlora", HELP "rank of the factors"},
+    {IDENTITY(adapter, alpha, RUN), NUMBER(32, "(0, inf)"), WHEN "adapter.type is lora or qlora", HELP "the product of the factors is scaled by alpha / r"},
+    {IDENTITY(adapter, rslora, RUN), BOOL(false), WHEN "adapter.type is lora or qlora", HELP "scale by alpha / sqrt(r)"},
+    {IDENTITY(adapter, dropout, LEARN), NUMBER(0, "[0, 1)"), WHEN "adapter.type is lora or qlora", HELP "share of the elements of a factor's input that are 0 in training"},
+    {IDENTITY(adapter, targets, RUN), NDP_OPTION_LIST, "[linear]", WHEN "adapter.type is lora or qlora", HELP "projections with factors: their names (q_proj), patterns of tensor names, or linear: all"},
+    {IDENTITY(adapter, dora, RUN), BOOL(false), WHEN "adapter.type is lora or qlora", HELP "also train the length of each row of the sum (DoRA)"},
+    {IDENTITY(adapter, modules_to_save, RUN), NDP_OPTION_LIST, "[]", WHEN "adapter.type is lora or qlora", HELP "modules that are trained whole beside the factors: embed_tokens, lm_head, norms"},
+    {IDENTITY(adapter, base, RUN), WORD(nf4, base_words), .meanings = base_forms, WHEN "adapter.type is qlora", HELP "how the frozen projections are stored: nf4 (4 bits, blocks of 64), int8 (rows)"},
+    {IDENTITY(adapter, init, RUN), WORD(zero, start_words), WHEN "adapter.type is lora or qlora", HELP "the second factor of a new adapter: zero, as in PEFT, or random, which trains the first one from step 1 on; verify takes random"},
+    {CONTENTS(adapter, path, RUN), TEXT(NULL), WHEN "adapter.type is lora or qlora", HELP "a PEFT folder: training continues its adapter"},
 
     {CONTENTS(data, files, ROWS), NDP_OPTION_ENTRIES, "[]", .own = offsetof(ndp_config, data.files_own), HELP "files, folders, patterns: .txt .jsonl .json .csv .parquet .arrow .bin ...; org/name:split in the Hub cache; {path: NAME, format: alpaca, ...} with its own options"},
     {CONTENTS(data, mix, LEARN), NDP_OPTION_LIST, "[]", .open = true, WHEN "data.files has several entries", HELP "how often an epoch reads the rows of each file: a list of numbers, or file: number"},

@@ -182,7 +182,7 @@ static void add_node(ndp_graph *g, ndp_node_list list, const ndp_op *op, const n
             if (g->status != NDP_OK)
                 return;
             ndp_value *v = &g->values[outs[i]];
-            v->needs_grad = needs;
+            v->needs_grad = needs && !op->detached;
             if (i == 0 && op->in_place) {
                 const ndp_value *of = &g->values[ins[0]];
                 v->root = of->root, v->row = of->row, v->col = of->col, v->view = of->view;

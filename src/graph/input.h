@@ -14,6 +14,7 @@ typedef enum ndp_extent {
     NDP_EXTENT_QUERIES,   /* rows that this rank's attention makes */
     NDP_EXTENT_KEYS,      /* rows that it sees; with a cache, the rows of the cache */
     NDP_EXTENT_POSITIONS, /* of a table by position */
+    NDP_EXTENT_UNITS,     /* of the whole model */
     NDP_EXTENTS
 } ndp_extent;
 
@@ -23,14 +24,18 @@ typedef enum ndp_input_kind {
     NDP_INPUT_LABELS,    /* the ids to predict; -1: ignored */
     NDP_INPUT_POSITIONS, /* of a row in its document */
     NDP_INPUT_STARTS,    /* the first row of its document: the first that a row may see */
+    NDP_INPUT_KEYS,      /* random words: what is dropped of a row follows from its own */
     NDP_INPUT_ROWS,      /* the row itself: its number in the micro-batch, or in the cache */
     /* Of the engine. */
     NDP_INPUT_TABLE,      /* written once, by `fill` */
+    NDP_INPUT_UNIT_TABLE, /* the same, one row (NDP_EXTENT_ONE) for each of NDP_EXTENT_UNITS; a unit is handed its own
+                           */
     NDP_INPUT_LENT,       /* memory of the engine's user, for each unit its own (ndp_engine_lend) */
     NDP_INPUT_LOSS_SCALE, /* one, fp64: 1 / valid tokens of the update */
     NDP_INPUT_LOSS        /* one, fp64: the running sum of token losses, which units add to */
 } ndp_input_kind;
 static inline bool ndp_input_is_of_batch(ndp_input_kind k) { return k <= NDP_INPUT_ROWS; }
+static inline bool ndp_input_is_table(ndp_input_kind k) { return k == NDP_INPUT_TABLE || k == NDP_INPUT_UNIT_TABLE; }
 
 struct ndp_model;
 
@@ -40,7 +45,7 @@ typedef struct ndp_input {
     ndp_extent extent;
     int64_t cols;
     ndp_dtype type;
-    /* TABLE: writes all rows. `number` is the model's own. */
+    /* Tables: writes all rows. `number` is the model's own. */
     void (*fill)(const struct ndp_model *m, int number, void *out);
     int number;
 } ndp_input;
@@ -53,7 +58,8 @@ typedef struct ndp_inputs {
 
 static inline size_t ndp_input_bytes(const ndp_inputs *inputs, int i) {
     const ndp_input *in = &inputs->items[i];
-    return (size_t)(inputs->rows[in->extent] * in->cols) * ndp_dtype_size(in->type);
+    ndp_extent extent = in->kind == NDP_INPUT_UNIT_TABLE ? NDP_EXTENT_UNITS : in->extent;
+    return (size_t)(inputs->rows[extent] * in->cols) * ndp_dtype_size(in->type);
 }
 
 /* Appends an input and returns its place. A model never has more than there is room for. */

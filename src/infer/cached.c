@@ -28,7 +28,8 @@ static ndp_status build_model(const ndp_cached *c, const ndp_infer *f, int64_t r
                            .keys = c->texts * c->stride,
                            .positions = c->stride,
                            .compute = NDP_F32,
-                           .master = NDP_F32};
+                           .master = NDP_F32,
+                           .adapter = f->adapter};
     ndp_facts facts = *f->facts;
     choose_factors(&facts, c->longest);
     return ndp_decoder_build(&facts, &opts, m);

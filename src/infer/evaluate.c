@@ -199,8 +199,12 @@ static ndp_status score_lengths(const evaluation_corpus *c, window_lengths l, co
     s->rows = rows_of_a_run(c, l, &longest);
     if (!longest)
         return NDP_OK;
-    ndp_model_opts opts = {
-        .mode = NDP_MODEL_SCORE, .rows = s->rows, .positions = longest, .compute = NDP_F32, .master = NDP_F32};
+    ndp_model_opts opts = {.mode = NDP_MODEL_SCORE,
+                           .rows = s->rows,
+                           .positions = longest,
+                           .compute = NDP_F32,
+                           .master = NDP_F32,
+                           .adapter = c->infer->adapter};
     NDP_TRY(ndp_decoder_build(c->infer->facts, &opts, &m));
     ndp_status st = ndp_infer_check_memory(c->infer, &(const ndp_model *){&m}, 1, 0,
                                            "Use a smaller model, or lower --sequence-length");

@@ -60,6 +60,7 @@ static ndp_status read_run(ndp_infer *f, int64_t step) {
     NDP_CHECK(!why, "%s was trained on ids, without a tokenizer: %s, and resume it, or export the checkpoint",
               f->folder, why);
     f->spec = j->spec;
+    f->adapter = j->model.adapter;
     NDP_TRY(use_spec(f));
     f->tokenizer = f->run->data.tokenizer;
     f->tokenizer_source = f->run->data.tokenizer_source;
@@ -169,9 +170,12 @@ ndp_status ndp_infer_engine(const ndp_infer *f, const ndp_model *m, const ndp_en
     ndp_engine_opts opts = engine_opts(f, &f->exec, m, weights_of);
     ndp_engine *e;
     NDP_TRY(ndp_engine_create(&opts, &e));
-    ndp_status st = weights_of ? NDP_OK
-                    : f->run   ? ndp_weights_load_set(e, ndp_run_model_weights(f->run), f->run->type)
-                               : ndp_weights_load(e, f->folder);
+    ndp_weight_sources from = {.folder = f->folder};
+    if (f->run) {
+        from = ndp_job_weights(&f->run->job);
+        from.own = ndp_run_model_weights(f->run), from.rounded = f->run->type;
+    }
+    ndp_status st = weights_of ? NDP_OK : ndp_weights_start(e, &from);
     if (st != NDP_OK) {
         ndp_engine_destroy(e);
         return st;

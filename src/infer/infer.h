@@ -14,6 +14,7 @@ typedef struct ndp_infer {
     struct ndp_run_model *run;    /* NULL: a model folder */
     ndp_model_spec spec;          /* of `run`, if there is one */
     const ndp_facts *facts;       /* of `spec` */
+    ndp_adapter adapter;          /* r 0: none; borrows the run's configuration */
     ndp_tokenizer *tokenizer;     /* of `run`, if there is one */
     const char *tokenizer_source; /* "bytes", a folder or a file; borrowed from this struct */
     ndp_transport *transport;

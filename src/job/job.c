@@ -4,6 +4,7 @@
 #include "base/hub.h"
 #include "checkpoint/folder.h"
 #include "job/folder_facts.h"
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -82,6 +83,22 @@ static ndp_status resolve_layout(ndp_job *j, int world) {
     return ndp_layout_built(&j->layout);
 }
 
+/* Borrows the configuration. */
+static ndp_adapter adapter_of(const ndp_config *c) {
+    double r = c->adapter.r;
+    if (c->adapter.type == NDP_ADAPTER_NONE)
+        return (ndp_adapter){0};
+    return (ndp_adapter){.r = c->adapter.r,
+                         .scale = c->adapter.alpha / (c->adapter.rslora ? sqrt(r) : r),
+                         .dropout = c->adapter.dropout,
+                         .dora = c->adapter.dora,
+                         .random_b = c->adapter.init == NDP_ADAPTER_RANDOM,
+                         .targets = (const char *const *)c->adapter.targets.items,
+                         .n_targets = c->adapter.targets.n,
+                         .save = (const char *const *)c->adapter.modules_to_save.items,
+                         .n_save = c->adapter.modules_to_save.n};
+}
+
 void ndp_job_choose_model(ndp_job *j) {
     const ndp_config *c = j->config;
     ndp_dtype compute = c->precision.compute;
@@ -94,7 +111,8 @@ void ndp_job_choose_model(ndp_job *j) {
                                 .master = compute == NDP_F64 ? NDP_F64 : NDP_F32,
                                 .window = c->model.sliding_window,
                                 .frozen = (const char *const *)c->model.frozen.items,
-                                .n_frozen = c->model.frozen.n};
+                                .n_frozen = c->model.frozen.n,
+                                .adapter = adapter_of(c)};
 }
 
 ndp_status ndp_job_init(const ndp_config *c, int world, ndp_job *out) {
@@ -136,6 +154,22 @@ void ndp_job_notes(const ndp_job *j, ndp_str *out) {
                      j->spec.dropout);
 }
 
+/* "adapter: dora of rank 16, scale 2, dropout 0.05, beside linear" */
+static void describe_adapter(const ndp_job *j, ndp_str *out) {
+    const ndp_adapter *a = &j->model.adapter;
+    if (a->r == 0)
+        return;
+    ndp_str_addf(out, "adapter: %s of rank %d, scale %g, ", a->dora ? "dora" : "lora", a->r, a->scale);
+    if (a->dropout > 0)
+        ndp_str_addf(out, "dropout %g, ", a->dropout);
+    ndp_str_add(out, "beside");
+    for (int i = 0; i < a->n_targets; i++)
+        ndp_str_addf(out, "%s %s", i ? "," : "", a->targets[i]);
+    for (int i = 0; i < a->n_save; i++)
+        ndp_str_addf(out, "%s %s", i ? "," : "; trained whole:", a->save[i]);
+    ndp_str_add(out, "\n");
+}
+
 void ndp_job_describe(const ndp_job *j, ndp_str *out) {
     char layout[128];
     double millions = (double)j->spec.parameters * 1e-6;
@@ -144,6 +178,7 @@ void ndp_job_describe(const ndp_job *j, ndp_str *out) {
     if (s->layout.heads)
         ndp_str_addf(out, "heads %d (%d kv), ", s->layout.heads, s->layout.kv_heads);
     ndp_str_addf(out, "vocabulary %lld, %.*f M parameters\n", (long long)s->vocab, millions < 10 ? 2 : 1, millions);
+    describe_adapter(j, out);
     ndp_job_notes(j, out);
     ndp_str_addf(out, "layout: %s on %d rank%s, compute %s\n", ndp_layout_text(&j->layout, layout, sizeof layout),
                  j->world, j->world == 1 ? "" : "s", ndp_dtype_name(j->model.compute));

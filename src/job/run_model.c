@@ -5,6 +5,7 @@
 #include "base/cpu.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "job/folder_facts.h"
 #include "job/model_identity.h"
 #include "job/weights.h"
 #include <stdlib.h>
@@ -95,13 +96,16 @@ static ndp_status choose_model(ndp_run_model *m) {
         NDP_TRY(ndp_config_setf(m->config, "%s=%s", key, value));
     m->job.batch.micro_batch = 1;
     ndp_job_choose_model(&m->job);
-    m->type = ndp_export_type(&m->job.model);
+    m->type = m->job.model.adapter.r > 0 ? m->job.model.master : ndp_export_type(&m->job.model);
     return NDP_OK;
 }
 
-/* The head is tied unless the checkpoint has one of its own (job/folder_facts.h). */
+/* The head is tied unless the checkpoint has one of its own (job/folder_facts.h); that of an adapter has none, and its
+ * model folder says it. */
 static ndp_status read_spec(ndp_run_model *m) {
     ndp_model_spec *s = &m->job.spec;
+    if (m->job.model.adapter.r > 0 && m->config->model.init == NDP_INIT_PRETRAINED)
+        return ndp_folder_facts(m->job.model_folder, s);
     NDP_TRY(ndp_model_spec_read(m->job.facts_path, s));
     ndp_model_spec_set_own_head(s, ndp_weights_find(ndp_run_model_weights(m), s->tie[1]) != NULL);
     return NDP_OK;

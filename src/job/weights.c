@@ -1,8 +1,5 @@
-/* Weights to and from the slices of an engine: lists of tensors for files, loading a model folder, drawing at random.
- */
+/* Weights to and from the slices of an engine: runs of elements, and lists of tensors for files. */
 #include "job/weights.h"
-
-#include "model/architecture.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -24,6 +21,10 @@ ndp_status ndp_engine_runs(ndp_engine *e, ndp_owned_kind kind, ndp_run_visitor *
     return NDP_OK;
 }
 
+static bool is_part(const ndp_buffer *b, const ndp_segment *s, ndp_tensor_part part) {
+    return part == NDP_TENSORS_FOLDER ? ndp_factor_of(s->name) == NDP_NO_FACTOR : part == NDP_TENSORS_ALL || !b->base;
+}
+
 static int64_t place_in_slice(const ndp_run *p, int64_t skip) { return p->slice_first + skip * p->stride; }
 
 ndp_status ndp_run_get(const ndp_owned_run *r, int64_t skip, int64_t n, void *out, ndp_dtype type) {
@@ -39,6 +40,7 @@ ndp_status ndp_run_get(const ndp_owned_run *r, int64_t skip, int64_t n, void *ou
 }
 
 typedef struct run_filling {
+    ndp_tensor_part part;
     ndp_run_reader *read;
     void *user;
 } run_filling;
@@ -46,7 +48,10 @@ typedef struct run_filling {
 static ndp_status fill_run(void *user, const ndp_owned_run *r) {
     const run_filling *f = user;
     double block[BLOCK], rounded[BLOCK];
-    ndp_dtype type = ndp_engine_model(r->engine)->opts.master, stored = ndp_engine_type(r->engine, r->kind, r->buffer);
+    const ndp_model *m = ndp_engine_model(r->engine);
+    ndp_dtype type = m->opts.master, stored = ndp_engine_type(r->engine, r->kind, r->buffer);
+    if (!is_part(&m->buffers[r->buffer], r->run.segment, f->part))
+        return NDP_OK;
     for (int64_t done = 0, n; done < r->run.count; done += n) {
         n = r->run.count - done < BLOCK ? r->run.count - done : BLOCK;
         NDP_TRY(f->read(f->user, r->run.segment, r->run.tensor_first + done, n, block));
@@ -57,8 +62,8 @@ static ndp_status fill_run(void *user, const ndp_owned_run *r) {
     return NDP_OK;
 }
 
-ndp_status ndp_engine_fill(ndp_engine *e, ndp_owned_kind kind, ndp_run_reader *read, void *user) {
-    return ndp_engine_runs(e, kind, fill_run, &(run_filling){read, user});
+ndp_status ndp_engine_fill(ndp_engine *e, ndp_owned_kind kind, ndp_tensor_part part, ndp_run_reader *read, void *user) {
+    return ndp_engine_runs(e, kind, fill_run, &(run_filling){part, read, user});
 }
 
 /* ---- lists of tensors ---- */
@@ -114,14 +119,15 @@ static ndp_status add_piece(ndp_tensor_list *list, int tensor, const ndp_run *p,
 /* The tensors of the whole model: what files hold does not depend on what this rank holds. e: NULL for weights, which
  * every optimizer keeps. */
 static ndp_status add_specs(ndp_tensor_list *list, const ndp_model *whole, const ndp_engine *e, ndp_owned_kind kind,
-                            const char *prefix, ndp_dtype stored) {
+                            ndp_tensor_part part, const char *prefix, ndp_dtype stored) {
     for (int b = 0; b < whole->n_buffers; b++) {
         const ndp_segments *segments = &whole->buffers[b].segments;
         if (kind != NDP_OWNED_MASTER && !whole->buffers[b].trainable)
             continue;
         for (int i = 0; i < segments->n; i++) {
             const ndp_segment *s = &segments->items[i];
-            if ((i == 0 || !ndp_segment_continues(s)) && (!e || ndp_engine_keeps(e, kind, s)))
+            if ((i == 0 || !ndp_segment_continues(s)) && (!e || ndp_engine_keeps(e, kind, s)) &&
+                is_part(&whole->buffers[b], s, part))
                 NDP_TRY(add_spec(list, s, prefix, stored));
         }
     }
@@ -144,14 +150,15 @@ static ndp_status find_spec(const ndp_tensor_list *list, int first, const char *
 }
 
 /* This rank's elements of a buffer. */
-static ndp_status add_buffer(ndp_tensor_list *list, const ndp_engine *e, ndp_owned_kind kind, int b, const char *prefix,
-                             int first, int *at) {
-    const ndp_segments *segments = &ndp_engine_model(e)->buffers[b].segments;
+static ndp_status add_buffer(ndp_tensor_list *list, const ndp_engine *e, ndp_owned_kind kind, ndp_tensor_part part,
+                             int b, const char *prefix, int first, int *at) {
+    const ndp_buffer *buffer = &ndp_engine_model(e)->buffers[b];
+    const ndp_segments *segments = &buffer->segments;
     const ndp_shard *s = ndp_engine_shard(e, b);
     const ndp_piece_source *source = NULL;
     int tensors[NDP_MOST_SEGMENTS]; /* of each segment, its place in the list; parts of one tensor share it */
     for (int i = 0; i < segments->n; i++) {
-        if (!ndp_engine_keeps(e, kind, &segments->items[i]))
+        if (!ndp_engine_keeps(e, kind, &segments->items[i]) || !is_part(buffer, &segments->items[i], part))
             continue;
         NDP_TRY(find_spec(list, first, prefix, segments->items[i].name, at));
         tensors[i] = *at;
@@ -159,27 +166,40 @@ static ndp_status add_buffer(ndp_tensor_list *list, const ndp_engine *e, ndp_own
     NDP_TRY(add_source(list, e, kind, b, &source));
     ndp_run p;
     for (int64_t run = 0; ndp_segments_run(segments, s->shards, s->index, &run, &p);)
-        if (!p.segment->replica && ndp_engine_keeps(e, kind, p.segment))
+        if (!p.segment->replica && ndp_engine_keeps(e, kind, p.segment) && is_part(buffer, p.segment, part))
             NDP_TRY(add_piece(list, tensors[p.segment - segments->items], &p, source, ndp_engine_type(e, kind, b)));
     return NDP_OK;
 }
 
-ndp_status ndp_tensor_list_add(ndp_tensor_list *list, const ndp_engine *e, ndp_owned_kind kind, const char *prefix,
-                               ndp_dtype stored) {
+ndp_status ndp_tensor_list_add(ndp_tensor_list *list, const ndp_engine *e, ndp_owned_kind kind, ndp_tensor_part part,
+                               const char *prefix, ndp_dtype stored) {
     const ndp_model *m = ndp_engine_model(e);
     int first = list->n, at = first;
     bool states = kind != NDP_OWNED_MASTER;
-    NDP_TRY(add_specs(list, ndp_engine_whole(e), e, kind, prefix, stored));
+    NDP_TRY(add_specs(list, ndp_engine_whole(e), e, kind, part, prefix, stored));
     if (ndp_engine_program(e)->opts.step.mesh.coord[NDP_DP_REPLICATE] != 0)
         return NDP_OK;
     for (int b = 0; b < m->n_buffers; b++)
         if (!states || m->buffers[b].trainable)
-            NDP_TRY(add_buffer(list, e, kind, b, prefix, first, &at));
+            NDP_TRY(add_buffer(list, e, kind, part, b, prefix, first, &at));
     return NDP_OK;
 }
 
-ndp_status ndp_tensor_list_of(ndp_tensor_list *list, const ndp_model *whole, ndp_owned_kind kind, ndp_dtype stored) {
-    return add_specs(list, whole, NULL, kind, "", stored);
+ndp_status ndp_tensor_list_of(ndp_tensor_list *list, const ndp_model *whole, ndp_owned_kind kind, ndp_tensor_part part,
+                              ndp_dtype stored) {
+    return add_specs(list, whole, NULL, kind, part, "", stored);
+}
+
+ndp_status ndp_tensor_list_wrap(ndp_tensor_list *list) {
+    for (int i = 0; i < list->n; i++) {
+        ndp_tensor_spec *s = &list->specs[i];
+        if (strncmp(s->name, NDP_ADAPTER_PREFIX, strlen(NDP_ADAPTER_PREFIX)) == 0)
+            continue;
+        s->name = ndp_arena_format(&list->arena, "%s%s", NDP_ADAPTER_PREFIX, s->name);
+        if (!s->name)
+            return NDP_FAIL(NDP_ENOMEM, "not enough memory for the list of tensors");
+    }
+    return NDP_OK;
 }
 
 void ndp_tensor_list_release(ndp_tensor_list *list) {
@@ -187,68 +207,4 @@ void ndp_tensor_list_release(ndp_tensor_list *list) {
     free(list->pieces);
     ndp_arena_release(&list->arena);
     *list = (ndp_tensor_list){0};
-}
-
-/* ---- loading and drawing ---- */
-
-typedef struct weight_filling {
-    const ndp_model *model;
-    const ndp_weights *weights;
-    ndp_dtype rounded;
-    uint64_t seed;
-} weight_filling;
-
-/* At most BLOCK elements. */
-static ndp_status read_folder(void *user, const ndp_segment *s, int64_t first, int64_t count, void *out) {
-    const weight_filling *f = user;
-    double rounded[BLOCK];
-    NDP_TRY(ndp_weights_read(f->weights, s->name, first, count, rounded, f->rounded, true));
-    ndp_convert(rounded, f->rounded, out, f->model->opts.master, count);
-    return NDP_OK;
-}
-
-static ndp_status draw(void *user, const ndp_segment *s, int64_t first, int64_t count, void *out) {
-    const weight_filling *f = user;
-    float values[BLOCK];
-    f->model->architecture->random(f->model->facts, f->seed, s, first, count, values);
-    ndp_convert(values, NDP_F32, out, f->model->opts.master, count);
-    return NDP_OK;
-}
-
-static bool is_ignored(const char *name, void *model) {
-    const ndp_model *m = *(const ndp_model **)model;
-    return m->architecture->ignores && m->architecture->ignores(m->facts, name);
-}
-
-static ndp_status check_folder(const ndp_engine *e, const ndp_weights *w) {
-    ndp_tensor_list list = {0};
-    const ndp_model *m = ndp_engine_model(e);
-    ndp_status st = ndp_tensor_list_add(&list, e, NDP_OWNED_MASTER, "", NDP_F32);
-    if (st == NDP_OK)
-        st = ndp_weights_check(w, list.specs, list.n, is_ignored, &m);
-    ndp_tensor_list_release(&list);
-    return st;
-}
-
-ndp_status ndp_weights_load_set(ndp_engine *e, const ndp_weights *w, ndp_dtype rounded) {
-    weight_filling f = {.model = ndp_engine_model(e), .weights = w, .rounded = rounded};
-    NDP_TRY(check_folder(e, w));
-    NDP_TRY(ndp_engine_fill(e, NDP_OWNED_MASTER, read_folder, &f));
-    NDP_TRY(ndp_weights_intact(w));
-    return ndp_engine_publish(e);
-}
-
-ndp_status ndp_weights_load(ndp_engine *e, const char *folder) {
-    ndp_weights *w;
-    NDP_TRY(ndp_weights_open(folder, &w));
-    ndp_status st = ndp_weights_prefix(w, ndp_model_prefix(ndp_engine_model(e)));
-    if (st == NDP_OK)
-        st = ndp_weights_load_set(e, w, ndp_engine_model(e)->opts.master);
-    ndp_weights_close(w);
-    return st;
-}
-
-ndp_status ndp_weights_draw(ndp_engine *e, uint64_t seed) {
-    NDP_TRY(ndp_engine_fill(e, NDP_OWNED_MASTER, draw, &(weight_filling){.model = ndp_engine_model(e), .seed = seed}));
-    return ndp_engine_publish(e);
 }

@@ -4,6 +4,7 @@
 #define NDP_JOB_WEIGHTS_H
 
 #include "checkpoint/checkpoint.h"
+#include "job/job.h"
 #include "step/engine.h"
 
 /* The tensors of a model or of its optimizer's state, to be written to files. */
@@ -16,23 +17,45 @@ typedef struct ndp_tensor_list {
     int64_t capacity, piece_capacity;
 } ndp_tensor_list;
 
+/* Which tensors of a model. Without an adapter, all are in each of them. */
+typedef enum ndp_tensor_part {
+    NDP_TENSORS_ALL,
+    NDP_TENSORS_FOLDER, /* those of its model folder: no factors */
+    NDP_TENSORS_RUN     /* what a run may change and saves: factors, and modules that are trained whole */
+} ndp_tensor_part;
+
 /* Appends the tensors of one kind, with `prefix` before their names. Borrows the engine. */
 NDP_API ndp_status ndp_tensor_list_add(ndp_tensor_list *list, const ndp_engine *e, ndp_owned_kind kind,
-                                       const char *prefix, ndp_dtype stored);
+                                       ndp_tensor_part part, const char *prefix, ndp_dtype stored);
 /* The tensors of a whole model, without pieces; of other kinds than NDP_OWNED_MASTER only those that are trained. */
 NDP_API ndp_status ndp_tensor_list_of(ndp_tensor_list *list, const ndp_model *whole, ndp_owned_kind kind,
-                                      ndp_dtype stored);
+                                      ndp_tensor_part part, ndp_dtype stored);
+/* Gives all tensors the names that PEFT's files have: NDP_ADAPTER_PREFIX before them, where it is not. NDP_ENOMEM. */
+NDP_API ndp_status ndp_tensor_list_wrap(ndp_tensor_list *list);
 void ndp_tensor_list_release(ndp_tensor_list *list);
 
 /* The type of exported weights: bf16 if that is what the model computes in, else that of the master weights. */
 ndp_dtype ndp_export_type(const ndp_model_opts *o);
 
-/* Loads the master weights from a Hugging Face folder and publishes them. One error lists all tensors that are missing,
- * extra or of another shape; another names a tensor with a NaN or infinity. */
+/* Where the weights of an engine come from. */
+typedef struct ndp_weight_sources {
+    const char *folder; /* a Hugging Face folder; NULL: random weights */
+    uint64_t seed;      /* of random weights, and of the factors of a new adapter */
+    /* What a run has changed (NDP_TENSORS_RUN): an open set of tensors, whose values are rounded to `rounded` first,
+     * the type of an export. NULL: as it begins. */
+    const ndp_weights *own;
+    ndp_dtype rounded;
+    const char *adapter; /* in place of `own`: a PEFT folder */
+} ndp_weight_sources;
+
+/* Fills the master weights, the same on every layout, and publishes them. One error lists all tensors that are missing,
+ * extra or of another shape; another names a tensor with a NaN or infinity. A new adapter begins as PEFT's does: A is
+ * uniform in +- 1 / sqrt(columns), B is 0, and the lengths of DoRA are those of the rows of the base. */
+NDP_API ndp_status ndp_weights_start(ndp_engine *e, const ndp_weight_sources *s);
+/* Where a job's weights come from, before any step. Borrows the job. */
+ndp_weight_sources ndp_job_weights(const ndp_job *j);
+/* The same from a folder, or at random. */
 NDP_API ndp_status ndp_weights_load(ndp_engine *e, const char *folder);
-/* The same from a set of tensors that is open. The values are rounded to `rounded` first, the type of an export. */
-NDP_API ndp_status ndp_weights_load_set(ndp_engine *e, const ndp_weights *w, ndp_dtype rounded);
-/* Draws random master weights, the same on every layout, and publishes them. */
 NDP_API ndp_status ndp_weights_draw(ndp_engine *e, uint64_t seed);
 
 /* A run of elements of a tensor that this rank owns: of its weights, gradients or optimizer state. */
@@ -47,9 +70,10 @@ typedef ndp_status ndp_run_visitor(void *user, const ndp_owned_run *r);
 NDP_API ndp_status ndp_engine_runs(ndp_engine *e, ndp_owned_kind kind, ndp_run_visitor *visit, void *user);
 /* Reads elements [skip, skip + n) of a run into `out`, contiguous and converted to `type`. */
 NDP_API ndp_status ndp_run_get(const ndp_owned_run *r, int64_t skip, int64_t n, void *out, ndp_dtype type);
-/* Fills all runs of a kind. `read` reads elements [first, first + count) of the tensor to which `segment` belongs, in
- * the model's master type. */
+/* Fills all runs of a kind that are of that part of the model. `read` reads elements [first, first + count) of the
+ * tensor to which `segment` belongs, in the model's master type. */
 typedef ndp_status ndp_run_reader(void *user, const ndp_segment *segment, int64_t first, int64_t count, void *out);
-NDP_API ndp_status ndp_engine_fill(ndp_engine *e, ndp_owned_kind kind, ndp_run_reader *read, void *user);
+NDP_API ndp_status ndp_engine_fill(ndp_engine *e, ndp_owned_kind kind, ndp_tensor_part part, ndp_run_reader *read,
+                                   void *user);
 
 #endif

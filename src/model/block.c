@@ -32,8 +32,10 @@ int ndp_unit_norm(ndp_unit_builder *b, ndp_param place, int x) {
 }
 
 int ndp_unit_linear(ndp_unit_builder *b, const char *name, int x, ndp_param place, int n, ndp_param bias) {
-    int ins[] = {x, ndp_unit_param(b, place, n), ndp_unit_param(b, bias, n)};
-    return ndp_graph_op1(b->g, &ndp_op_linear, NULL, name, ins, 3);
+    bool adapted = ndp_unit_has_adapter(b, place, n);
+    int ins[] = {x, ndp_unit_param(b, place, n), adapted ? NDP_NONE : ndp_unit_param(b, bias, n)};
+    int y = ndp_graph_op1(b->g, &ndp_op_linear, NULL, name, ins, 3);
+    return adapted ? ndp_unit_adapters(b, name, x, y, place, n, bias) : y;
 }
 
 int ndp_unit_add(ndp_unit_builder *b, const char *name, int x, int y) {

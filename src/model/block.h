@@ -13,6 +13,7 @@ typedef struct ndp_unit_builder {
     ndp_graph *g;
     const ndp_place *at;  /* the unit's parameters, by ndp_param */
     ndp_layer_kind layer; /* of a block */
+    int dropouts;         /* written so far */
 } ndp_unit_builder;
 
 /* x [T,C] -> [T,C], both of them */
@@ -40,17 +41,24 @@ enum {
     NDP_IN_LOSS,
     NDP_IN_ROPES
 };
-enum { NDP_IN_K_CACHE, NDP_IN_V_CACHE }; /* of the cache's */
+enum { NDP_IN_K_CACHE, NDP_IN_V_CACHE };     /* of the cache's */
+enum { NDP_IN_DROP_KEYS, NDP_IN_DROP_UNIT }; /* of dropout's, which a model with a cache lacks */
 static inline int ndp_in_cache(const ndp_facts *f, int which) { return NDP_IN_ROPES + f->n_ropes + which; }
+static inline int ndp_in_dropout(const ndp_facts *f, int which) { return NDP_IN_ROPES + f->n_ropes + which; }
 
 /* The value of `n` glued parameters from `place` on; NDP_NONE if the unit lacks it. */
 int ndp_unit_param(ndp_unit_builder *b, ndp_param place, int n);
 /* norm(x) by the weight at `place` and, in a LayerNorm, the bias after it; x itself if the family has no such norm. */
 int ndp_unit_norm(ndp_unit_builder *b, ndp_param place, int x);
-/* y = x w^T + bias over `n` glued projections from `place` on; `bias`: NDP_NO_PARAM for none. Every product with a
- * weight is written here, but for the head's in training, which the loss computes. */
+/* y = x w^T + bias over `n` glued projections from `place` on, with their adapters (adapter.c); `bias`: NDP_NO_PARAM
+ * for none. Every product with a weight is written here, but for the head's in training, which the loss computes. */
 int ndp_unit_linear(ndp_unit_builder *b, const char *name, int x, ndp_param place, int n, ndp_param bias);
 int ndp_unit_add(ndp_unit_builder *b, const char *name, int x, int y);
+
+/* Adds the adapters of `n` glued projections from `place` on to y = x w^T, and then the bias. */
+int ndp_unit_adapters(ndp_unit_builder *b, const char *name, int x, int y, ndp_param place, int n, ndp_param bias);
+/* True if one of `n` projections from `place` on has an adapter. */
+bool ndp_unit_has_adapter(const ndp_unit_builder *b, ndp_param place, int n);
 
 /* Writes the graph of a block. */
 void ndp_unit_block(ndp_unit_builder *b);

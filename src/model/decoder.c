@@ -33,6 +33,22 @@ static void add_cache_inputs(ndp_model *m) {
         ndp_inputs_add(m->inputs, inputs[i]);
 }
 
+static void fill_units(const ndp_model *m, int number, void *out) {
+    (void)number; /* there is one such table */
+    for (int u = 0; u < m->n_units; u++)
+        ((int32_t *)out)[u] = m->units[u].number;
+}
+
+/* What is dropped is a function of a row's key, of the unit, and of the column. */
+static void add_dropout_inputs(ndp_model *m) {
+    const ndp_input inputs[] = {
+        [NDP_IN_DROP_KEYS] = {"keys", NDP_INPUT_KEYS, NDP_EXTENT_TOKENS, 1, NDP_I32, NULL, 0},
+        [NDP_IN_DROP_UNIT] = {"unit", NDP_INPUT_UNIT_TABLE, NDP_EXTENT_ONE, 1, NDP_I32, fill_units, 0}};
+    m->inputs->rows[NDP_EXTENT_UNITS] = ndp_decoder_facts(m)->layers + 2;
+    for (int i = 0; i < NDP_COUNT(inputs); i++)
+        ndp_inputs_add(m->inputs, inputs[i]);
+}
+
 static ndp_status make_inputs(ndp_model *m) {
     static const ndp_input always[] = {
         [NDP_IN_TOKENS] = {"tokens", NDP_INPUT_TOKENS, NDP_EXTENT_TOKENS, 1, NDP_I32, NULL, 0},
@@ -67,6 +83,8 @@ static ndp_status make_inputs(ndp_model *m) {
                                        .number = i});
     if (cached)
         add_cache_inputs(m);
+    else if (o->adapter.dropout > 0 && o->mode == NDP_MODEL_TRAIN)
+        add_dropout_inputs(m);
     return NDP_OK;
 }
 
@@ -146,7 +164,7 @@ static ndp_status build_graph(ndp_model *m, int unit, const variant *v, const nd
     }
     memcpy(g->frozen, v->frozen, sizeof g->frozen);
     g->ends_backward = v->ends_backward;
-    ndp_unit_builder b = {m, f, g, places->at[v->kind], f->kinds[block ? v->kind - NDP_KIND_LAYER : 0]};
+    ndp_unit_builder b = {m, f, g, places->at[v->kind], f->kinds[block ? v->kind - NDP_KIND_LAYER : 0], 0};
     (block ? ndp_unit_block : head ? build_head : build_embedding)(&b);
     return g->status;
 }

@@ -47,8 +47,10 @@ ndp_status ndp_model_freeze(ndp_model *m) {
     int trainable = 0;
     for (int u = m->n_units; u-- > 0;) /* the first of the units that use a buffer decides, so it comes last */
         for (int s = 0; s < NDP_SLOTS; s++)
-            if (m->units[u].buffers[s] != NDP_NONE)
-                m->buffers[m->units[u].buffers[s]].trainable = !is_frozen(&m->opts, m->units[u].name);
+            if (m->units[u].buffers[s] != NDP_NONE) {
+                ndp_buffer *b = &m->buffers[m->units[u].buffers[s]];
+                b->trainable = !b->base && !is_frozen(&m->opts, m->units[u].name);
+            }
     for (int b = 0; b < m->n_buffers; b++) {
         trainable += m->buffers[b].trainable;
         m->buffers[b].storage = ndp_storage_of(&m->opts, m->buffers[b].trainable);

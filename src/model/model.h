@@ -8,6 +8,7 @@
 
 #include "graph/graph.h"
 #include "mesh/mesh.h"
+#include "model/adapter.h"
 
 /* Units of a kind share a graph; which of their buffers are frozen, and what the backward goes through, makes more. */
 enum { NDP_MAX_GRAPHS = 18 };
@@ -31,6 +32,8 @@ typedef struct ndp_model_opts {
     /* Names of units whose weights stay as they are, or patterns of names, as fnmatch(3) reads them. Borrowed. */
     const char *const *frozen;
     int n_frozen;
+    ndp_adapter adapter; /* r > 0: all else is frozen */
+    ndp_kept_form base;
 } ndp_model_opts;
 
 /* The storage types of a buffer, each chosen by itself. An optimizer may refuse a choice. */
@@ -45,6 +48,7 @@ typedef struct ndp_buffer {
     const char *name;
     ndp_segments segments;
     ndp_storage storage;
+    bool base;             /* of the model beside whose weights an adapter is trained: never trained */
     bool trainable;        /* false: frozen; only gathered, and stored as ops read it, with no other master */
     ndp_group_kind owners; /* each of its ranks owns a slice */
 } ndp_buffer;

@@ -1,13 +1,16 @@
 /* Parameter tables: which tensors a model has, their shapes, how files hold them, and in which buffers they are. */
 #include "model/tables.h"
 
+#include "model/adapter_names.h"
 #include "model/block.h"
 #include "model/families.h"
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
-_Static_assert((int)NDP_PARAMS <= (int)NDP_MOST_SEGMENTS, "a buffer may have a segment for each place");
+_Static_assert((int)NDP_BASE_PARAMS <= (int)NDP_MOST_SEGMENTS, "a buffer may have a segment for each place");
+/* Norms of a layer may be trained beside its adapter. */
+_Static_assert((int)NDP_PARAMS - (int)NDP_BASE_PARAMS + 10 <= (int)NDP_MOST_SEGMENTS, "so may that of an adapter");
 
 typedef enum length { ONE, VOCAB, POSITIONS, HIDDEN, Q_COLUMNS, KV_COLUMNS, FFN, HEAD_DIM, Q_ALL, KV_ALL } length;
 
@@ -15,9 +18,9 @@ typedef enum length { ONE, VOCAB, POSITIONS, HIDDEN, Q_COLUMNS, KV_COLUMNS, FFN,
 typedef enum when { ALWAYS, SERIAL, UNTIED, NORM_BIAS, SERIAL_NORM_BIAS, QKV_BIAS, O_BIAS, MLP_BIAS } when;
 
 /* The buffers that a unit may have, and what follows the unit's name in theirs. The one of another unit that a tied
- * head uses is in TIED; no rule fills it. */
-enum { OWN, TIED, SLOTS };
-static const char *const slot_names[SLOTS] = {[OWN] = ""};
+ * head uses is in TIED; no rule fills it. ADAPTER has what is trained where OWN is the frozen base. */
+enum { OWN, TIED, ADAPTER, SLOTS };
+static const char *const slot_names[SLOTS] = {[OWN] = "", [ADAPTER] = ".adapter"};
 
 typedef struct rule {
     ndp_param place;
@@ -146,11 +149,20 @@ static ndp_status need_buffer(ndp_model *m, ndp_unit *u, int slot) {
         return NDP_OK;
     ndp_buffer *b = &m->buffers[m->n_buffers];
     *b = (ndp_buffer){.name = ndp_arena_format(&m->arena, "%s%s", u->name, slot_names[slot]),
-                      .trainable = true,
+                      .base = m->opts.adapter.r > 0 && slot != ADAPTER,
                       .owners = NDP_GROUP_SHARD};
-    b->segments.items = ndp_arena_alloc(&m->arena, NDP_PARAMS * sizeof(ndp_segment));
+    b->segments.items = ndp_arena_alloc(&m->arena, NDP_MOST_SEGMENTS * sizeof(ndp_segment));
     u->buffers[slot] = m->n_buffers++;
     return b->name && b->segments.items ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for the model's tables");
+}
+
+/* Appends a segment to a buffer of the unit. */
+static ndp_status append(ndp_model *m, ndp_unit *u, int slot, const ndp_segment *s, ndp_place *at) {
+    NDP_TRY(s->name ? need_buffer(m, u, slot) : NDP_FAIL(NDP_ENOMEM, "not enough memory for the model's tables"));
+    ndp_segments *segments = &m->buffers[u->buffers[slot]].segments;
+    *at = (ndp_place){slot, segments->n};
+    segments->items[segments->n++] = *s;
+    return NDP_OK;
 }
 
 /* Appends the parameters of a unit to its buffers. `prefix` goes before their names. */
@@ -163,17 +175,76 @@ static ndp_status fill_unit(const ndp_facts *f, ndp_model *m, ndp_unit *u, int k
         const rule *r = &rules[i];
         bool there = is_there(f, r) && (r->parts & parts_of(f, kind));
         if (there) {
-            const char *ending = r->when >= NORM_BIAS ? ".bias" : ".weight",
-                       *name = ndp_arena_format(&m->arena, "%s%s%s", prefix, name_of(f, r), ending);
-            NDP_TRY(name ? need_buffer(m, u, r->slot)
-                         : NDP_FAIL(NDP_ENOMEM, "not enough memory for the model's tables"));
-            ndp_segments *segments = &m->buffers[u->buffers[r->slot]].segments;
-            at[r->place] = (ndp_place){r->slot, segments->n};
-            segments->items[segments->n] = segment_of(f, r, name);
-            segments->items[segments->n++].glued &= before;
+            const char *ending = r->when >= NORM_BIAS ? ".bias" : ".weight";
+            ndp_segment s = segment_of(f, r, ndp_arena_format(&m->arena, "%s%s%s", prefix, name_of(f, r), ending));
+            bool saved = s.name && ndp_adapter_saves(&m->opts.adapter, s.name, f);
+            s.glued &= before;
+            NDP_TRY(append(m, u, saved ? ADAPTER : r->slot, &s, &at[r->place]));
         }
         before = there;
     }
+    return NDP_OK;
+}
+
+/* ---- factors of adapters ---- */
+
+/* The factor of a projection in the form that it has in the buffer: A is [r, columns], B [rows, r], lengths [rows]. */
+static ndp_segment factor_of(const ndp_segment *w, int r, ndp_factor factor, const char *name) {
+    static const ndp_dim whole = NDP_DIM_WHOLE;
+    ndp_segment s = factor == NDP_FACTOR_A   ? ndp_segment_whole(name, 2, r, w->cols, whole, w->dim[1])
+                    : factor == NDP_FACTOR_B ? ndp_segment_whole(name, 2, w->rows, r, w->dim[0], whole)
+                                             : ndp_segment_whole(name, 1, 1, w->rows, whole, w->dim[0]);
+    s.grain[0] = factor == NDP_FACTOR_B ? w->grain[0] : 1;
+    s.grain[1] = factor == NDP_FACTOR_A ? w->grain[1] : factor == NDP_FACTOR_LENGTH ? w->grain[0] : 1;
+    s.decay = s.projection = factor != NDP_FACTOR_LENGTH;
+    return s;
+}
+
+/* One kind of factor of `n` projections from `place` on that read the same values. Parts of one tensor have one A. */
+static ndp_status add_factors(ndp_model *m, ndp_unit *u, ndp_param place, int n, ndp_factor factor, ndp_place *at) {
+    static const char *const endings[] = {".lora_A.weight", ".lora_B.weight", ".lora_magnitude_vector"};
+    const char *before = "";
+    bool some = false; /* of this kind stand before */
+    for (int i = 0; i < n; i++) {
+        ndp_place p = at[(int)place + i];
+        if (p.segment == NDP_NONE)
+            continue;
+        const ndp_segment *w = &m->buffers[u->buffers[p.slot]].segments.items[p.segment];
+        bool continues = strcmp(w->name, before) == 0;
+        before = w->name;
+        if (!ndp_adapter_targets(&m->opts.adapter, w->name) || (continues && factor == NDP_FACTOR_A))
+            continue;
+        int stem = (int)(strlen(w->name) - strlen(".weight"));
+        ndp_segment s =
+            factor_of(w, m->opts.adapter.r, factor,
+                      ndp_arena_format(&m->arena, "%s%.*s%s", NDP_ADAPTER_PREFIX, stem, w->name, endings[factor]));
+        s.glued = factor == NDP_FACTOR_A ? some : continues;
+        some = true;
+        NDP_TRY(append(m, u, ADAPTER, &s, &at[ndp_factor_place((ndp_param)((int)place + i), factor)]));
+    }
+    return NDP_OK;
+}
+
+static ndp_status add_adapter(ndp_model *m, ndp_unit *u, ndp_place *at) {
+    static const struct {
+        ndp_param place;
+        int n;
+    } groups[] = {{NDP_P_Q, 3}, {NDP_P_O, 1}, {NDP_P_GATE, 2}, {NDP_P_DOWN, 1}};
+    int last = m->opts.adapter.dora ? NDP_FACTOR_LENGTH : NDP_FACTOR_B;
+    for (int g = 0; g < NDP_COUNT(groups); g++)
+        for (int factor = NDP_FACTOR_A; factor <= last; factor++)
+            NDP_TRY(add_factors(m, u, groups[g].place, groups[g].n, (ndp_factor)factor, at));
+    return NDP_OK;
+}
+
+/* Layers of one kind share a graph, so they have factors at the same places. */
+static ndp_status check_alike(const ndp_facts *f, const ndp_unit *u, const ndp_place *at, const ndp_place *of_kind) {
+    for (int p = 0; p < NDP_PARAMS; p++)
+        if (at[p].segment != of_kind[p].segment || at[p].slot != of_kind[p].slot)
+            return NDP_FAIL(NDP_ENOTSUP,
+                            "adapter.targets and adapter.modules_to_save name tensors of %s that they do not name in "
+                            "the layers before it: they must name the same ones in each of the %d layers",
+                            u->name, f->layers);
     return NDP_OK;
 }
 
@@ -192,7 +263,14 @@ static ndp_status make_unit(const ndp_facts *f, ndp_model *m, int i, ndp_unit_pl
     *u = (ndp_unit){.name = name};
     for (int s = 0; s < NDP_SLOTS; s++)
         u->buffers[s] = NDP_NONE;
-    NDP_TRY(fill_unit(f, m, u, kind, prefix, out->at[kind]));
+    ndp_place at[NDP_PARAMS];
+    NDP_TRY(fill_unit(f, m, u, kind, prefix, at));
+    if (m->opts.adapter.r > 0)
+        NDP_TRY(add_adapter(m, u, at));
+    if (out->made[kind])
+        NDP_TRY(check_alike(f, u, at, out->at[kind]));
+    memcpy(out->at[kind], at, sizeof at);
+    out->made[kind] = true;
     for (int s = 0; s < SLOTS; s++)
         if (u->buffers[s] != NDP_NONE) {
             fuse_all(&m->buffers[u->buffers[s]].segments);
@@ -207,8 +285,10 @@ ndp_status ndp_tables_make(const ndp_facts *f, ndp_model *m, ndp_unit_places *ou
     m->buffers = ndp_arena_alloc(&m->arena, units * SLOTS * sizeof *m->buffers);
     if (!m->units || !m->buffers)
         return NDP_FAIL(NDP_ENOMEM, "not enough memory for the tables of %d layers", f->layers);
+    memset(out->made, 0, sizeof out->made);
     for (m->n_units = 0; m->n_units < (int)units; m->n_units++)
         NDP_TRY(make_unit(f, m, m->n_units, out));
+    NDP_TRY(ndp_adapter_check(m, f));
     if (!f->tied)
         return NDP_OK;
     ndp_place tokens = out->at[NDP_KIND_EMBEDDING][NDP_P_TOKENS];

@@ -35,8 +35,13 @@ typedef enum ndp_param {
     NDP_P_FINAL_NORM,
     NDP_B_FINAL_NORM,
     NDP_P_HEAD,
-    NDP_PARAMS
+    NDP_BASE_PARAMS, /* those of the model itself; the places of its adapter follow */
+    NDP_PARAMS = NDP_BASE_PARAMS + 3 * 7
 } ndp_param;
+
+/* The place of a factor of a projection: NDP_P_Q to NDP_P_V, NDP_P_O, NDP_P_GATE, NDP_P_UP, NDP_P_DOWN. NDP_NO_PARAM:
+ * another parameter, which has none. */
+ndp_param ndp_factor_place(ndp_param projection, ndp_factor factor);
 
 /* Parts of units that have parameters of their own. A layer has NDP_PART_LAYER and the parts of its mixer and MLP. */
 typedef enum ndp_table_part {
@@ -64,6 +69,7 @@ typedef struct ndp_place {
 /* Where each parameter is. Units of one kind have the same tables; only names differ. */
 typedef struct ndp_unit_places {
     ndp_place at[NDP_UNIT_KINDS][NDP_PARAMS];
+    bool made[NDP_UNIT_KINDS];
 } ndp_unit_places;
 
 /* Makes the buffers and units of a decoder, and finds the places of its parameters. NDP_ENOMEM. */

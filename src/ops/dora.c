@@ -28,6 +28,7 @@ const ndp_op ndp_op_dora_squares = {
     .name = "dora_squares",
     .n_in = 3,
     .n_out = 1,
+    .detached = true,
     .rows = NDP_ROWS_ALIKE,
     .shape = squares_shape,
     .cost = squares_cost,

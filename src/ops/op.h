@@ -371,6 +371,7 @@ struct ndp_op {
     int n_in, n_out;
     uint32_t optional_in; /* bit i: in[i] may be absent */
     bool in_place;        /* output 0 is input 0, changed */
+    bool detached;        /* its outputs are constants to the backward: no gradient flows into what it reads */
     ndp_rows_rule rows;
     /* Fills rows, cols and dtype of out[] from in[] (data is not looked at); NDP_EBUG names a mismatch. */
     ndp_status (*shape)(ndp_op_call *c);

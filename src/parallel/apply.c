@@ -24,6 +24,10 @@ static const struct tensor_rule {
              {&ndp_op_linear, ndp_tensor_linear},
              {&ndp_op_xent, ndp_tensor_xent},
              {&ndp_op_rmsnorm, ndp_tensor_rmsnorm},
+             {&ndp_op_add_columns, ndp_tensor_add_columns},
+             {&ndp_op_dropout, ndp_tensor_dropout},
+             {&ndp_op_dora, ndp_tensor_dora},
+             {&ndp_op_dora_squares, ndp_tensor_dora_squares},
              {&ndp_op_attention, ndp_context_attention}};
 
 /* The first axis that cuts the rows of what this node reads; NDP_AXES: none does. */

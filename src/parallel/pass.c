@@ -13,12 +13,13 @@ ndp_spread ndp_pass_stream(const ndp_pass *p) {
 
 ndp_dtype ndp_pass_wide(const ndp_pass *p) { return p->to->compute == NDP_F64 ? NDP_F64 : NDP_F32; }
 
-/* Columns [col, col + cols) of an image whose columns are the rows of glued segments: those of whole segments. */
+/* Columns [col, col + cols) of an image: where the tensor axis cuts them they are the rows of glued segments, and those
+ * of whole segments. */
 static int columns_of(ndp_pass *p, const ndp_value *v) {
     const ndp_image *of = &p->images[v->parent];
     int64_t begin = v->col - p->from->values[v->parent].col, end = begin + v->view.cols, whole = 0, here = 0,
             first = -1;
-    if (p->tp == 1)
+    if (p->tp == 1 || of->spread != NDP_SPREAD_COLS)
         return ndp_graph_columns(p->to, of->value, begin, v->view.cols);
     for (int i = 0; i < of->n; i++) {
         const ndp_segment *s = &p->to->slots[of->slot]->items[of->of + i];

@@ -52,6 +52,9 @@ ndp_dtype ndp_pass_wide(const ndp_pass *p);
 /* A copy of `value` in storage of its own where it is a view with gaps. */
 int ndp_pass_contiguous(ndp_pass *p, int value);
 
+/* This rank's segment, the first of a parameter's. */
+const ndp_segment *ndp_pass_segment(const ndp_pass *p, int param);
+
 /* ---- rules; each writes the node p->node ---- */
 
 /* For ops whose rows are alike. */
@@ -60,6 +63,10 @@ ndp_status ndp_tensor_rmsnorm(ndp_pass *p);
 ndp_status ndp_tensor_embedding(ndp_pass *p);
 ndp_status ndp_tensor_linear(ndp_pass *p);
 ndp_status ndp_tensor_xent(ndp_pass *p);
+ndp_status ndp_tensor_add_columns(ndp_pass *p);
+ndp_status ndp_tensor_dropout(ndp_pass *p);
+ndp_status ndp_tensor_dora(ndp_pass *p);
+ndp_status ndp_tensor_dora_squares(ndp_pass *p);
 ndp_status ndp_context_attention(ndp_pass *p);
 
 /* Cuts a parameter table (a copy of the whole one) to what this rank of the tensor axis holds. */

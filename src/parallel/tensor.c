@@ -68,20 +68,25 @@ static ndp_op_attr over_tp(const ndp_pass *p) {
         .group = NDP_GROUP_TP, .ranks = p->tp, .type = p->to->compute, .wide_grad = p->to->compute != ndp_pass_wide(p)};
 }
 
-/* All rows of input i of the node, gathered once for all its readers. Its gradient is the sum over the ranks. */
-static int enter(ndp_pass *p, int i) {
-    int x = ndp_pass_in(p, i);
-    ndp_image *image = &p->images[p->node->in[i]];
-    if (p->tp == 1)
-        return x;
-    if (image->entered == NDP_NONE) {
+/* All rows of a value, gathered once for all its readers. Its gradient is the sum over the ranks. */
+static int enter_value(ndp_pass *p, int value) {
+    int x = ndp_pass_value(p, value);
+    ndp_image *image = &p->images[value];
+    const ndp_value *v = &p->from->values[value];
+    if (p->tp == 1 || image->entered != NDP_NONE)
+        return p->tp == 1 ? x : image->entered;
+    if (v->parent != NDP_NONE) { /* columns of what is entered as a whole: a collective's operands have no gaps */
+        int whole = enter_value(p, v->parent);
+        image->entered = ndp_graph_columns(p->to, whole, v->col - p->from->values[v->parent].col, v->view.cols);
+    } else {
         ndp_op_attr attr = over_tp(p);
         bool rows = image->spread == NDP_SPREAD_ROWS;
-        image->entered = ndp_graph_op1(p->to, rows ? &ndp_op_all_gather : &ndp_op_enter, &attr,
-                                       p->from->values[p->node->in[i]].name, &x, 1);
+        image->entered = ndp_graph_op1(p->to, rows ? &ndp_op_all_gather : &ndp_op_enter, &attr, v->name, &x, 1);
     }
     return image->entered;
 }
+
+static int enter(ndp_pass *p, int i) { return enter_value(p, p->node->in[i]); }
 
 /* Where a product writes this rank's part of a sum. */
 static int partial(ndp_pass *p, const char *name, int64_t rows, int64_t cols, bool wide) {
@@ -102,7 +107,7 @@ static int leave(ndp_pass *p, int part, int bias, const char *name) {
     return ndp_graph_op1(p->to, &ndp_op_copy, &attr, name, &sum, 1);
 }
 
-static const ndp_segment *segment_of(const ndp_pass *p, int param) {
+const ndp_segment *ndp_pass_segment(const ndp_pass *p, int param) {
     const ndp_value *v = &p->to->values[param];
     return &p->to->slots[v->slot]->items[v->segment];
 }
@@ -113,7 +118,7 @@ ndp_status ndp_tensor_embedding(ndp_pass *p) {
     int ins[2] = {ndp_pass_in(p, 0), ndp_pass_in(p, 1)};
     const char *name = p->from->values[p->node->out[0]].name;
     ndp_op_attr attr = p->node->attr;
-    attr.first = segment_of(p, ins[1])->first[0];
+    attr.first = ndp_pass_segment(p, ins[1])->first[0];
     int x = ndp_graph_op1(p->to, &ndp_op_embedding, &attr, name, ins, 2);
     if (p->tp > 1)
         x = leave(p, x, NDP_NONE, name); /* one rank has the row, the others add zeros */
@@ -144,7 +149,7 @@ static ndp_status row_linear(ndp_pass *p, int w) {
 
 ndp_status ndp_tensor_linear(ndp_pass *p) {
     int w = ndp_pass_in(p, 1);
-    const ndp_segment *s = segment_of(p, w);
+    const ndp_segment *s = ndp_pass_segment(p, w);
     if (p->tp > 1 && s->dim[0] != NDP_DIM_WHOLE)
         return column_linear(p, w);
     if (p->tp > 1 && s->dim[1] != NDP_DIM_WHOLE)
@@ -164,7 +169,7 @@ static int tp_copies(const ndp_pass *p, const ndp_segment *s) {
 /* A norm over all heads together, of which this rank has some: the mean of squares is a sum over the ranks. Columns
  * that several ranks have count a part on each. Its operand may be a view, and is read twice. */
 ndp_status ndp_tensor_rmsnorm(ndp_pass *p) {
-    const ndp_segment *s = segment_of(p, ndp_pass_in(p, 1));
+    const ndp_segment *s = ndp_pass_segment(p, ndp_pass_in(p, 1));
     if (p->tp == 1 || s->dim[1] == NDP_DIM_WHOLE || s->dim[1] == NDP_DIM_IN_HEAD)
         return ndp_pass_rowwise(p);
     const char *name = p->from->values[p->node->out[0]].name;
@@ -243,8 +248,8 @@ ndp_status ndp_tensor_xent(ndp_pass *p) {
     ndp_view x = p->to->values[h.x].view;
     h.rows = x.rows;
     h.attr = n->attr;
-    h.attr.first = segment_of(p, h.w)->first[0];
-    h.attr.vocab = segment_of(p, h.w)->rows;
+    h.attr.first = ndp_pass_segment(p, h.w)->first[0];
+    h.attr.vocab = ndp_pass_segment(p, h.w)->rows;
     h.attr.parts = p->tp;
     h.attr.wide_grad = over_tp(p).wide_grad;
     h.nll = ndp_graph_value(p->to, "nll", x.rows, 1, ndp_pass_wide(p));

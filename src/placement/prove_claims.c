@@ -275,6 +275,7 @@ static ndp_status check_samples(const ndp_lanes *l) {
 static ndp_address place_of_input(const ndp_program *p, int i, int m) {
     switch (p->opts.model->inputs->items[i].kind) {
     case NDP_INPUT_TABLE:
+    case NDP_INPUT_UNIT_TABLE:
         return (ndp_address){p->tables.block, p->input_at[i]};
     case NDP_INPUT_LENT:
         return (ndp_address){NDP_NONE, 0};

@@ -117,18 +117,28 @@ bool ndp_is_value(const ndp_rule *r, int k, int value) {
 
 /* ---- gradients ---- */
 
-/* An op that hands the gradient of its first result to operand k as it stands. */
-static bool passes(const ndp_node *n, int k) { return (n->op == &ndp_op_add || n->op == &ndp_op_add_rmsnorm) && k < 2; }
+/* An op that hands the gradient of its first result, or columns of it, to operand k as it stands. */
+static bool passes(const ndp_node *n, int k) {
+    bool both = n->op == &ndp_op_add || n->op == &ndp_op_add_rmsnorm || n->op == &ndp_op_add_columns;
+    return k == 0 ? both || n->op == &ndp_op_add_bias : k == 1 && both;
+}
 
-/* The share that a gradient of value `made` is of that of `value`, to which nodes pass it: 0: of nothing. */
-static ndp_share passed(const ndp_rule *r, int value, int made) {
+/* The share that a gradient of value `made` is of that of `value`, to which nodes pass it; 0: of nothing. *first: the
+ * column of `made` that is column 0 of `value`. */
+static ndp_share passed(const ndp_rule *r, int value, int made, int64_t *first) {
     const ndp_nodes *nodes = &r->g->nodes[NDP_NODES_FORWARD];
     ndp_share sum = value == made;
     int64_t col;
+    *first = 0;
     for (int i = 0; i < nodes->n && value != made; i++)
         for (int k = 0; k < 2; k++)
             if (r->uses->of[i][k] != 0 && passes(&nodes->items[i], k) && nodes->items[i].in[k] == value) {
-                ndp_share next = passed(r, ndp_value_origin(r->g, nodes->items[i].out[0], &col), made);
+                bool columns = nodes->items[i].op == &ndp_op_add_columns && k == 1;
+                ndp_share next = passed(r, ndp_value_origin(r->g, nodes->items[i].out[0], &col), made, &col);
+                col += columns ? nodes->items[i].attr.first : 0;
+                if (next != 0 && sum != 0 && col != *first)
+                    return 0; /* other columns by each way: no part of one gradient */
+                *first = next != 0 ? col : *first;
                 sum = ndp_share_add(sum, ndp_share_mul(r->uses->of[i][k], next));
             }
     return sum;
@@ -142,12 +152,13 @@ ndp_status ndp_expect_gradient(ndp_rule *r, int k, int value) {
     NDP_TRY(expect_all(r, k));
     for (int i = 0; i < r->in[k].n; i++) {
         ndp_tile *t = &r->in[k].tiles[i];
-        ndp_share share = t->what.kind == NDP_THING_GRADIENT ? passed(r, origin, t->what.id) : 0;
+        int64_t first = 0;
+        ndp_share share = t->what.kind == NDP_THING_GRADIENT ? passed(r, origin, t->what.id, &first) : 0;
         if (share == 0)
             return refuse_thing(r, k, t, (ndp_thing){NDP_THING_GRADIENT, origin});
         t->what.id = origin;
         t->share = ndp_share_mul(t->share, share);
-        t->at_col -= col;
+        t->at_col -= col + first;
         if (t->at_col < 0 || t->at_col + t->cols > r->g->values[value].view.cols)
             return ndp_refuse(r, "operand %d has other columns of the gradient of %s", k, r->g->values[origin].name);
     }
@@ -159,7 +170,8 @@ bool ndp_is_gradient(const ndp_rule *r, int k, int value) {
     bool is = value != NDP_NONE && r->in[k].n > 0;
     int origin = is ? ndp_value_origin(r->g, value, &col) : NDP_NONE;
     for (int i = 0; is && i < r->in[k].n; i++)
-        is = r->in[k].tiles[i].what.kind == NDP_THING_GRADIENT && passed(r, origin, r->in[k].tiles[i].what.id) != 0;
+        is = r->in[k].tiles[i].what.kind == NDP_THING_GRADIENT &&
+             passed(r, origin, r->in[k].tiles[i].what.id, &col) != 0;
     return is;
 }
 

@@ -5,6 +5,7 @@
  *   rules_norm.c       norms
  *   rules_product.c    embedding, linear, and their gradients
  *   rules_attention.c  attention, its merge and backward, heads, convolutions
+ *   rules_adapter.c    factors of adapters, their dropout and lengths of rows
  *   rules_head.c       the loss
  *   rules_group.c      collectives
  *
@@ -80,6 +81,8 @@ static inline ndp_thing ndp_value_thing(const ndp_rule *r, int value) {
 }
 /* The tile as one of the gradient of a value of the whole graph: columns are those of the value. */
 ndp_tile ndp_gradient_tile(const ndp_rule *r, int value, ndp_tile t, ndp_share share);
+/* Result 0 is the gradient of operand 0 of the node: that of its result, operand k here, element by element. */
+ndp_status ndp_same_gradient(ndp_rule *r, int k);
 /* Appends a tile to result o. */
 ndp_status ndp_result(ndp_rule *r, int o, ndp_tile t);
 /* Result 0 is zeros: this rank has none of the columns, or rows of a table, that it sums over. */
@@ -123,6 +126,8 @@ ndp_rule_fn ndp_rule_embedding, ndp_rule_embedding_dw, ndp_rule_linear, ndp_rule
 /* rules_attention.c */
 ndp_rule_fn ndp_rule_attention, ndp_rule_attention_bwd, ndp_rule_attention_merge, ndp_rule_heads_split,
     ndp_rule_heads_merge, ndp_rule_causal_conv, ndp_rule_causal_conv_dx, ndp_rule_causal_conv_dw, ndp_rule_kv_append;
+/* rules_adapter.c */
+ndp_rule_fn ndp_rule_add_columns, ndp_rule_dropout, ndp_rule_dora, ndp_rule_dora_dm, ndp_rule_dora_squares;
 /* rules_head.c */
 ndp_rule_fn ndp_rule_xent, ndp_rule_xent_logits, ndp_rule_xent_grad, ndp_rule_reduce_sum;
 

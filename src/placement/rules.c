@@ -53,6 +53,11 @@ static const struct {
     OF(xent_logits, ndp_rule_xent_logits, &ndp_op_xent),
     OF(xent_grad, ndp_rule_xent_grad, &ndp_op_xent),
     SELF(kv_append, ndp_rule_kv_append),
+    SELF(add_columns, ndp_rule_add_columns),
+    SELF(dropout, ndp_rule_dropout),
+    SELF(dora_squares, ndp_rule_dora_squares),
+    SELF(dora, ndp_rule_dora),
+    OF(dora_dm, ndp_rule_dora_dm, &ndp_op_dora),
     SELF(reduce_sum, ndp_rule_reduce_sum),
 };
 

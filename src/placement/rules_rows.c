@@ -4,8 +4,7 @@
 
 /* ---- elements ---- */
 
-/* The gradient of operand 0 of the node from that of its result, operand k here. */
-static ndp_status same_gradient(ndp_rule *r, int k) {
+ndp_status ndp_same_gradient(ndp_rule *r, int k) {
     for (int i = 0; i < r->in[k].n; i++) {
         ndp_tile t = r->in[k].tiles[i];
         NDP_TRY(ndp_result(r, 0, ndp_gradient_tile(r, r->n->in[0], t, ndp_share_mul(t.share, r->uses->of[r->of][0]))));
@@ -25,7 +24,7 @@ ndp_status ndp_rule_elementwise_bwd(ndp_rule *r) {
     NDP_TRY(ndp_expect_gradient(r, 0, r->n->out[0]));
     NDP_TRY(ndp_expect_value(r, 1, r->n->in[0], true));
     NDP_TRY(ndp_expect_alike(r, 0, 1, false));
-    return same_gradient(r, 0);
+    return ndp_same_gradient(r, 0);
 }
 
 /* scale: of a value or, in the backward, of its gradient. */
@@ -33,7 +32,7 @@ ndp_status ndp_rule_linear_map(ndp_rule *r) {
     NDP_EXPECT_SAME(r, scale);
     if (ndp_is_gradient(r, 0, r->n->out[0])) {
         NDP_TRY(ndp_expect_gradient(r, 0, r->n->out[0]));
-        return same_gradient(r, 0);
+        return ndp_same_gradient(r, 0);
     }
     NDP_TRY(ndp_expect_value(r, 0, r->n->in[0], false));
     return ndp_result_as(r, 0, r->n->out[0]);
@@ -209,5 +208,5 @@ ndp_status ndp_rule_rope(ndp_rule *r) {
     NDP_TRY(ndp_expect_rows(r, 1, r->n->in[1], 0));
     if (r->in[2].n != 1 || !ndp_thing_is(r->in[2].tiles[0].what, NDP_THING_DATA, r->g->values[r->n->in[2]].input))
         return ndp_refuse(r, "its table is not that of its node");
-    return back ? same_gradient(r, 0) : ndp_result_as(r, 0, r->n->out[0]);
+    return back ? ndp_same_gradient(r, 0) : ndp_result_as(r, 0, r->n->out[0]);
 }

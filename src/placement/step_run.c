@@ -144,7 +144,7 @@ static ndp_status read_inputs(const ndp_step_lane *l, const step_run *r) {
     for (int i = 0; i < inputs->n; i++) {
         ndp_input_kind kind = inputs->items[i].kind;
         bool batch = ndp_input_is_of_batch(kind);
-        if (!ndp_list_names(r->list, NDP_BASE_DATA + i) || (!batch && kind != NDP_INPUT_TABLE))
+        if (!ndp_list_names(r->list, NDP_BASE_DATA + i) || (!batch && !ndp_input_is_table(kind)))
             continue;
         size_t at = p->input_at[i] + (batch ? (size_t)ndp_micro_batch_at(l->instr, &l->walk) * p->batch_stride : 0);
         ndp_bytes b = {batch ? p->batch.block : p->tables.block, at, at + ndp_input_bytes(inputs, i)};

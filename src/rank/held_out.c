@@ -24,9 +24,10 @@ ndp_status ndp_rank_build_score(ndp_rank *r, const ndp_engine *trained) {
     NDP_TRY(ndp_job_score(&r->job, ndp_transport_rank(r->transport), &r->exec, trained, &r->score_model, &o));
     o.transport = r->transport;
     NDP_TRY(ndp_engine_create(&o, &r->score));
-    return trained         ? NDP_OK
-           : r->weights_of ? ndp_weights_load_set(r->score, ndp_run_model_weights(r->weights_of), r->weights_of->type)
-                           : ndp_weights_load(r->score, r->job.model_folder);
+    ndp_weight_sources from = ndp_job_weights(&r->job);
+    if (r->weights_of)
+        from.own = ndp_run_model_weights(r->weights_of), from.rounded = r->weights_of->type;
+    return trained ? NDP_OK : ndp_weights_start(r->score, &from);
 }
 
 void ndp_rank_destroy_score(ndp_rank *r) {

@@ -46,7 +46,11 @@ static ndp_status take_batch(ndp_rank *r) {
     r->rows = calloc((size_t)r->shape.micro, sizeof *r->rows);
     r->arrays = arrays;
     r->whole = ndp_micro_batch_of(arrays, r->job.model.rows);
-    return arrays && r->rows ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for a micro-batch of %zu tokens", rows);
+    bool drops = r->job.model.adapter.dropout > 0;
+    r->whole.keys = r->keys = drops ? calloc(rows, sizeof *r->keys) : NULL;
+    return arrays && r->rows && (r->keys || !drops)
+               ? NDP_OK
+               : NDP_FAIL(NDP_ENOMEM, "not enough memory for a micro-batch of %zu tokens", rows);
 }
 
 static ndp_status open_rows(ndp_rank *r) {
@@ -107,6 +111,7 @@ void ndp_rank_close(ndp_rank *r) {
     ndp_comm_destroy(r->world);
     ndp_job_release(&r->job);
     free(r->arrays);
+    free(r->keys);
     free(r->rows);
     *r = (ndp_rank){0};
 }

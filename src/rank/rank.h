@@ -20,6 +20,7 @@ typedef struct ndp_rank {
     ndp_job_data data;
     ndp_batch_shape shape;
     int32_t *arrays;       /* of a micro-batch before the axes cut it: tokens, labels, positions, starts */
+    int32_t *keys;         /* of dropout, a row each; NULL: there is none */
     ndp_micro_batch whole; /* borrows them */
     int64_t *rows;         /* row numbers of a micro-batch */
     int64_t planned;       /* bytes of this rank's programs */
@@ -53,6 +54,10 @@ NDP_API ndp_status ndp_rank_open_data(ndp_rank *r);
 /* Fills r->whole with a micro-batch of rows of the data set; rows[j] < 0 stands for an empty row, nothing to predict.
  */
 NDP_API ndp_status ndp_rank_load_rows(const ndp_rank *r, const ndp_dataset *d, const int64_t *rows);
+
+/* Sets the keys of dropout of sample j of the micro-batch, the run's sample number `sample`: words of (seed, sample,
+ * position), the same on every layout and after a resume. Does nothing without dropout. */
+void ndp_rank_draw_keys(const ndp_rank *r, int64_t j, int64_t sample);
 
 /* Proves the programs again where the engine had to plan them for fewer ranks that share memory than the world was
  * proven for when it opened. Collective. */

@@ -1,11 +1,13 @@
 /* The data of a job: how ranks make its token caches, and how rows become batches. */
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/rng.h"
 #include "checkpoint/agree.h"
 #include "rank/rank.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* ---- token caches ---- */
 
@@ -96,6 +98,16 @@ static ndp_status load_row(const ndp_rank *r, const ndp_dataset *d, int64_t j, i
         starts[s] += (int32_t)at;
     }
     return NDP_OK;
+}
+
+void ndp_rank_draw_keys(const ndp_rank *r, int64_t j, int64_t sample) {
+    int64_t length = r->job.config->data.sequence_length;
+    uint64_t seed = (uint64_t)r->job.config->train.seed, stream = ndp_rng_stream("adapter dropout");
+    for (int64_t s = 0; r->keys && s < length; s++) {
+        uint32_t words[4];
+        ndp_rng_words(seed, stream, (uint64_t)(sample * length + s), words);
+        memcpy(&r->keys[j * length + s], words, sizeof *r->keys);
+    }
 }
 
 ndp_status ndp_rank_load_rows(const ndp_rank *r, const ndp_dataset *d, const int64_t *rows) {

@@ -63,10 +63,11 @@ typedef struct ndp_micro_batch {
     int64_t rows;             /* 0: opts.rows */
     int64_t first_row;        /* number of row 0; with a kv cache: its place there */
     const int32_t *places;    /* of every row in the kv cache; NULL: first_row, first_row + 1, ... */
+    const int32_t *keys;      /* of dropout: a random word for each row of the update; NULL: 0 */
 } ndp_micro_batch;
 /* From contiguous arrays of `rows` entries: tokens, labels, positions, starts. */
 static inline ndp_micro_batch ndp_micro_batch_of(const int32_t *arrays, int64_t rows) {
-    return (ndp_micro_batch){arrays, arrays + rows, arrays + 2 * rows, arrays + 3 * rows, rows, 0, NULL};
+    return (ndp_micro_batch){arrays, arrays + rows, arrays + 2 * rows, arrays + 3 * rows, rows, 0, NULL, NULL};
 }
 /* Uploads this rank's part of `whole`; a micro-batch keeps its inputs until the next load. Padding rows, from here or
  * from the layout, have no loss and attend to themselves only. */

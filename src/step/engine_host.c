@@ -127,6 +127,8 @@ static int32_t value_at(const ndp_micro_batch *b, ndp_input_kind kind, int64_t t
         return !real ? 0 : b->positions ? b->positions[t] : row;
     case NDP_INPUT_STARTS:
         return !real ? row : b->starts ? b->starts[t] : 0;
+    case NDP_INPUT_KEYS:
+        return real && b->keys ? b->keys[t] : 0;
     default:
         return row;
     }
@@ -183,9 +185,11 @@ ndp_status ndp_engine_input(ndp_engine *e, int micro_batch, const char *name, in
 }
 
 void *ndp_engine_input_at(const ndp_engine *e, int input, int unit, int micro_batch) {
-    if (e->model.inputs->items[input].kind == NDP_INPUT_LENT)
+    const ndp_input *in = &e->model.inputs->items[input];
+    if (in->kind == NDP_INPUT_LENT)
         return e->lent[unit * NDP_MAX_INPUTS + input];
-    return ndp_engine_at(e, ndp_program_input(&e->program, input, micro_batch));
+    char *at = ndp_engine_at(e, ndp_program_input(&e->program, input, micro_batch));
+    return in->kind == NDP_INPUT_UNIT_TABLE ? at + (size_t)(unit * in->cols) * ndp_dtype_size(in->type) : at;
 }
 
 /* ---- inference ---- */
@@ -224,7 +228,7 @@ ndp_status ndp_engine_logits(const ndp_engine *e, int64_t row, void *host) {
 static ndp_status fill_table(ndp_engine *e, int input) {
     const ndp_input *in = &e->model.inputs->items[input];
     size_t bytes = ndp_input_bytes(e->model.inputs, input);
-    void *table = malloc(bytes + 1);
+    void *table = calloc(bytes + 1, 1);
     if (!table)
         return NDP_FAIL(NDP_ENOMEM, "not enough memory for the table %s", in->name);
     in->fill(&e->model, in->number, table);
@@ -266,7 +270,7 @@ ndp_status ndp_engine_open_host(ndp_engine *e) {
         NDP_TRY(d->memory_map(e->context, e->program.staging.bytes, NDP_MEMORY_HOST, &e->host.staging));
     NDP_TRY(fill_pieces(e));
     for (int i = 0; i < e->model.inputs->n; i++)
-        if (e->model.inputs->items[i].kind == NDP_INPUT_TABLE)
+        if (ndp_input_is_table(e->model.inputs->items[i].kind))
             NDP_TRY(fill_table(e, i));
     return NDP_OK;
 }

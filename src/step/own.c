@@ -90,7 +90,7 @@ static ndp_status own_inputs(ndp_program *p) {
         ndp_input_kind kind = inputs->items[i].kind;
         size_t *end = ndp_input_is_of_batch(kind) ? &batch : &tables;
         p->input_at[i] = *end;
-        if (ndp_input_is_of_batch(kind) || kind == NDP_INPUT_TABLE)
+        if (ndp_input_is_of_batch(kind) || ndp_input_is_table(kind))
             *end += ndp_input_bytes(inputs, i);
     }
     p->batch_stride = batch;
@@ -105,6 +105,7 @@ ndp_address ndp_program_input(const ndp_program *p, int input, int micro_batch) 
         return (ndp_address){p->batch.block, (size_t)micro_batch * p->batch_stride + at};
     switch (kind) {
     case NDP_INPUT_TABLE:
+    case NDP_INPUT_UNIT_TABLE:
         return (ndp_address){p->tables.block, at};
     case NDP_INPUT_LOSS_SCALE:
         return (ndp_address){p->scalars.block, offsetof(ndp_scalars, scale)};

@@ -42,24 +42,33 @@ static ndp_status add_pieces(const ndp_run_model *m, ndp_tensor_list *list) {
 }
 
 /* The tensors in the order of the model, in which a run exports them; they are all that the checkpoint has. */
-static ndp_status list_tensors(const ndp_run_model *m, ndp_tensor_list *list) {
-    ndp_model model;
-    NDP_TRY(ndp_model_build(&m->job.spec, &m->job.model, &model));
-    ndp_status st = ndp_tensor_list_of(list, &model, NDP_OWNED_MASTER, m->type);
-    ndp_model_release(&model);
+static ndp_status list_tensors(const ndp_run_model *m, const ndp_model *model, ndp_tensor_list *list) {
+    NDP_TRY(ndp_tensor_list_of(list, model, NDP_OWNED_MASTER, NDP_TENSORS_RUN, m->type));
+    NDP_TRY(ndp_weights_check(ndp_run_model_weights(m), list->specs, list->n, NULL, NULL));
+    return add_pieces(m, list);
+}
+
+static ndp_status write_files(const ndp_run_model *m, const ndp_model *model, const char *folder) {
+    ndp_tensor_list list = {0};
+    bool adapter = model->opts.adapter.r > 0;
+    ndp_status st = list_tensors(m, model, &list);
+    if (st == NDP_OK && adapter)
+        st = ndp_tensor_list_wrap(&list);
     if (st == NDP_OK)
-        st = ndp_weights_check(ndp_run_model_weights(m), list->specs, list->n, NULL, NULL);
-    return st == NDP_OK ? add_pieces(m, list) : st;
+        st = adapter ? ndp_export_adapter_config(&m->job, model, folder)
+                     : ndp_export_rest(&m->job, &m->data, folder, m->type);
+    if (st == NDP_OK)
+        st = ndp_weights_save_stem(NULL, NULL, folder, adapter ? "adapter_model" : "model", list.specs, list.n,
+                                   list.pieces, list.n_pieces, adapter ? INT64_MAX : NDP_SHARD_BYTES);
+    ndp_tensor_list_release(&list);
+    return st;
 }
 
 static ndp_status write_into(const ndp_run_model *m, const char *folder) {
-    ndp_tensor_list list = {0};
-    ndp_status st = list_tensors(m, &list);
-    if (st == NDP_OK)
-        st = ndp_export_rest(&m->job, &m->data, folder, m->type);
-    if (st == NDP_OK)
-        st = ndp_weights_save(NULL, NULL, folder, list.specs, list.n, list.pieces, list.n_pieces, NDP_SHARD_BYTES);
-    ndp_tensor_list_release(&list);
+    ndp_model model;
+    NDP_TRY(ndp_model_build(&m->job.spec, &m->job.model, &model));
+    ndp_status st = write_files(m, &model, folder);
+    ndp_model_release(&model);
     return st == NDP_OK ? ndp_checkpoint_intact(m->checkpoint) : st;
 }
 

@@ -133,7 +133,8 @@ static ndp_status export_to(ndp_trainer *t, const char *folder) {
     ndp_dtype type = ndp_export_type(&t->model.opts);
     NDP_TRY(ndp_agree(t->rank.world, ndp_is_first(t->rank.world) ? write_rest(t, folder, type) : NDP_OK));
     ndp_tensor_list list = {0};
-    ndp_status st = ndp_agree(t->rank.world, ndp_tensor_list_add(&list, t->engine, NDP_OWNED_MASTER, "", type));
+    ndp_status st =
+        ndp_agree(t->rank.world, ndp_tensor_list_add(&list, t->engine, NDP_OWNED_MASTER, NDP_TENSORS_RUN, "", type));
     if (st == NDP_OK)
         st = ndp_weights_save(t->rank.world, t->lock, folder, list.specs, list.n, list.pieces, list.n_pieces,
                               NDP_SHARD_BYTES);
@@ -143,6 +144,7 @@ static ndp_status export_to(ndp_trainer *t, const char *folder) {
 
 ndp_status ndp_trainer_export(ndp_trainer *t, const char *folder) {
     char path[NDP_PATH];
-    NDP_TRY(ndp_path_join(path, t->rank.job.config->train.output_dir, "model"));
-    return export_to(t, folder ? folder : path);
+    bool adapter = t->model.opts.adapter.r > 0;
+    NDP_TRY(ndp_path_join(path, t->rank.job.config->train.output_dir, adapter ? "adapter" : "model"));
+    return (adapter ? ndp_trainer_export_adapter : export_to)(t, folder ? folder : path);
 }

@@ -7,4 +7,10 @@
 /* Writes config.json, corrected for weights of `type`, and the tokenizer's files into `folder`, which is created. */
 ndp_status ndp_export_rest(const ndp_job *j, const ndp_job_data *d, const char *folder, ndp_dtype type);
 
+/* adapter_export.c: writes FOLDER/adapter_config.json of a model with an adapter; creates the folder. */
+ndp_status ndp_export_adapter_config(const ndp_job *j, const ndp_model *m, const char *folder);
+struct ndp_trainer;
+/* Writes the adapter as a folder of PEFT. Collective over the world. */
+ndp_status ndp_trainer_export_adapter(struct ndp_trainer *t, const char *folder);
+
 #endif

@@ -68,12 +68,29 @@ static void write_mix(const ndp_trainer *t, ndp_str *out) {
     ndp_str_add(out, "]");
 }
 
+/* What a step works on and no checkpoint holds: the weights beside which an adapter is trained. */
+static void write_base(const ndp_trainer *t, ndp_str *out) {
+    if (t->model.opts.adapter.r == 0)
+        ndp_str_add(out, "in the checkpoints");
+    else if (t->rank.job.config->model.init == NDP_INIT_RANDOM)
+        ndp_str_add(out, "random");
+    else
+        ndp_identity_hash(out, t->base);
+}
+
+/* The adapter that a run begins from is in its checkpoints. */
+static void write_adapter(const ndp_trainer *t, ndp_str *out) {
+    (void)t;
+    ndp_str_add(out, "in the checkpoints");
+}
+
 /* Every NDP_KEY_CONTENTS key; NULL: its contents have keys of their own (add_all). */
 static const struct {
     const char *key;
     void (*write)(const ndp_trainer *t, ndp_str *out);
 } contents[] = {
-    {"model.path", NULL},
+    {"model.path", write_base},
+    {"adapter.path", write_adapter},
     {"model.config", NULL},
     {"model.sliding_window", NULL},
     {"data.files", write_files},

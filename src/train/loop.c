@@ -269,8 +269,9 @@ static ndp_status write_trace(const training_loop *l) {
 
 static ndp_status export_model(const training_loop *l) {
     NDP_TRY(ndp_trainer_export(l->trainer, NULL));
-    ndp_say(l->say, l->opts->user, "model: %s/model, of step %lld", l->config->train.output_dir,
-            (long long)ndp_trainer_updates(l->trainer));
+    bool adapter = l->config->adapter.type != NDP_ADAPTER_NONE;
+    ndp_say(l->say, l->opts->user, "%s: %s/%s, of step %lld", adapter ? "adapter" : "model",
+            l->config->train.output_dir, adapter ? "adapter" : "model", (long long)ndp_trainer_updates(l->trainer));
     return NDP_OK;
 }
 

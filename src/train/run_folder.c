@@ -116,6 +116,7 @@ static ndp_status clean_below(const char *folder, const char *name, ndp_status (
 static ndp_status clean_folder(const char *folder) {
     NDP_TRY(clean_files(folder));
     NDP_TRY(clean_below(folder, "model", clean_files));
+    NDP_TRY(clean_below(folder, "adapter", clean_files));
     NDP_TRY(clean_below(folder, "model/.export.tmp", ndp_folder_remove));
     NDP_TRY(clean_below(folder, "checkpoints", clean_files));
     return clean_below(folder, "checkpoints", ndp_checkpoint_clean);
@@ -124,7 +125,7 @@ static ndp_status clean_folder(const char *folder) {
 /* ---- before a run ---- */
 
 static ndp_status refuse_other_run(const ndp_config *c) {
-    static const char *const signs[] = {"metrics.jsonl", "checkpoints", "model"};
+    static const char *const signs[] = {"metrics.jsonl", "checkpoints", "model", "adapter"};
     for (int i = 0; i < NDP_COUNT(signs); i++) {
         char path[NDP_PATH];
         NDP_TRY(ndp_path_join(path, c->train.output_dir, signs[i]));
@@ -147,7 +148,7 @@ static ndp_status try_folder(const char *path) {
 }
 
 static ndp_status try_outputs(const ndp_config *c, const ndp_train_opts *o) {
-    static const char *const folders[] = {"checkpoints", "model"};
+    static const char *const folders[] = {"checkpoints", "model", "adapter"};
     if (o->trace && ndp_output_check(o->trace) != NDP_OK)
         return NDP_FAIL(NDP_EINVAL, "the trace: %s", ndp_error_message());
     for (int i = 0; i < NDP_COUNT(folders); i++) {

@@ -16,9 +16,10 @@ static const char *state_prefix(const ndp_trainer *t, int state) {
 /* All tensors of a checkpoint, with this rank's pieces. */
 static ndp_status list_tensors(const ndp_trainer *t, ndp_tensor_list *list) {
     ndp_dtype type = t->model.opts.master;
-    NDP_TRY(ndp_tensor_list_add(list, t->engine, NDP_OWNED_MASTER, "", type));
+    NDP_TRY(ndp_tensor_list_add(list, t->engine, NDP_OWNED_MASTER, NDP_TENSORS_RUN, "", type));
     for (int k = 0; k < ndp_optimizer_states(optimizer_of(t)); k++)
-        NDP_TRY(ndp_tensor_list_add(list, t->engine, (ndp_owned_kind)(NDP_OWNED_STATE0 + k), state_prefix(t, k), type));
+        NDP_TRY(ndp_tensor_list_add(list, t->engine, (ndp_owned_kind)(NDP_OWNED_STATE0 + k), NDP_TENSORS_RUN,
+                                    state_prefix(t, k), type));
     return NDP_OK;
 }
 
@@ -80,9 +81,10 @@ static ndp_status load_all(ndp_trainer *t, const ndp_checkpoint *c) {
         st = ndp_checkpoint_check(c, list.specs, list.n);
     ndp_tensor_list_release(&list);
     NDP_TRY(st);
-    NDP_TRY(ndp_engine_fill(t->engine, NDP_OWNED_MASTER, read_checkpoint, &(checkpoint_loading){t, c, ""}));
+    NDP_TRY(ndp_engine_fill(t->engine, NDP_OWNED_MASTER, NDP_TENSORS_RUN, read_checkpoint,
+                            &(checkpoint_loading){t, c, ""}));
     for (int k = 0; k < ndp_optimizer_states(optimizer_of(t)); k++)
-        NDP_TRY(ndp_engine_fill(t->engine, (ndp_owned_kind)(NDP_OWNED_STATE0 + k), read_checkpoint,
+        NDP_TRY(ndp_engine_fill(t->engine, (ndp_owned_kind)(NDP_OWNED_STATE0 + k), NDP_TENSORS_RUN, read_checkpoint,
                                 &(checkpoint_loading){t, c, state_prefix(t, k)}));
     NDP_TRY(ndp_checkpoint_intact(c));
     NDP_TRY(ndp_engine_publish(t->engine));

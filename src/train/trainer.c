@@ -15,16 +15,26 @@
 
 /* ---- engine ---- */
 
+/* Checkpoints of an adapter lack the weights beside which it is trained: a resumed run must find the same ones. */
+static ndp_status hash_base(ndp_trainer *t, const char *folder) {
+    ndp_weights *w;
+    NDP_TRY(ndp_weights_open(folder, &w));
+    ndp_status st = ndp_weights_hash(w, &t->base);
+    ndp_weights_close(w);
+    return st;
+}
+
 static ndp_status build_engine(ndp_trainer *t) {
-    const ndp_config *c = t->rank.job.config;
     NDP_TRY(ndp_model_build(&t->rank.job.spec, &t->rank.job.model, &t->model));
     ndp_engine_opts o;
     NDP_TRY(ndp_job_engine(&t->rank.job, ndp_transport_rank(t->rank.transport), &t->rank.exec, &o));
     o.model = &t->model;
     o.transport = t->rank.transport;
     NDP_TRY(ndp_engine_create(&o, &t->engine));
-    return c->model.init == NDP_INIT_RANDOM ? ndp_weights_draw(t->engine, (uint64_t)c->train.seed)
-                                            : ndp_weights_load(t->engine, t->rank.job.model_folder);
+    ndp_weight_sources from = ndp_job_weights(&t->rank.job);
+    NDP_TRY(ndp_weights_start(t->engine, &from));
+    return from.folder && t->model.opts.adapter.r > 0 && ndp_is_first(t->rank.world) ? hash_base(t, from.folder)
+                                                                                     : NDP_OK;
 }
 
 static ndp_status build_engines(ndp_trainer *t) {
@@ -78,10 +88,16 @@ void ndp_trainer_draw_rows(const ndp_trainer *t, int m, int64_t *rows) {
                                   t->samples + ndp_sample_index(&t->rank.shape, 0, m, data_rank(t), j));
 }
 
+void ndp_trainer_draw_keys(const ndp_trainer *t, int m) {
+    for (int64_t j = 0; j < t->rank.shape.micro; j++)
+        ndp_rank_draw_keys(&t->rank, j, t->samples + ndp_sample_index(&t->rank.shape, 0, m, data_rank(t), j));
+}
+
 static ndp_status load_batches(const ndp_trainer *t) {
     for (int m = 0; m < t->rank.job.batch.accumulation; m++) {
         ndp_trainer_draw_rows(t, m, t->rank.rows);
         NDP_TRY(ndp_rank_load_rows(&t->rank, t->rank.data.dataset, t->rank.rows));
+        ndp_trainer_draw_keys(t, m);
         NDP_TRY(ndp_engine_load(t->engine, m, &t->rank.whole));
     }
     return NDP_OK;

@@ -9,6 +9,7 @@
 struct ndp_trainer {
     ndp_rank rank;
     const ndp_lock *lock; /* of a whole run, held by rank 0, borrowed; else NULL */
+    ndp_hash128 base;     /* rank 0: of the weights beside which an adapter is trained */
     ndp_model model;
     ndp_engine *engine;
     int64_t updates, samples; /* updates submitted; samples drawn, which is the data cursor */
@@ -56,6 +57,8 @@ NDP_API ndp_status ndp_trainer_count_back(ndp_trainer *t, int64_t step, bool *wh
 double ndp_trainer_lr(const ndp_config *c, int steps, int64_t update);
 /* The row numbers of micro-batch m that this rank reads in the next update; `rows` has room for t->rank.shape.micro. */
 void ndp_trainer_draw_rows(const ndp_trainer *t, int m, int64_t *rows);
+/* The keys of dropout of that micro-batch, into t->rank.whole (ndp_rank_draw_keys). */
+void ndp_trainer_draw_keys(const ndp_trainer *t, int m);
 
 /* trace.c: writes the newest step of all ranks to `path`, if one was recorded (ndp_engine_record). *text: lines for the
  * user, on rank 0; the caller frees it; NULL on other ranks. Collective over t->rank.world. */

@@ -30,6 +30,7 @@ static ndp_status run_step(ndp_trainer *t, ndp_metrics *out) {
     for (int m = 0; m < r->job.batch.accumulation; m++) {
         ndp_trainer_draw_rows(t, m, r->rows);
         NDP_TRY(ndp_rank_load_rows(r, r->data.dataset, r->rows));
+        ndp_trainer_draw_keys(t, m);
         drop_last_labels(r->arrays + r->job.model.rows, r->shape.micro, r->job.config->data.sequence_length);
         NDP_TRY(ndp_engine_load(t->engine, m, &r->whole));
     }
@@ -154,7 +155,7 @@ static ndp_status write_kind(const dump_writing *d, ndp_trainer *t, ndp_which wh
     char path[NDP_PATH];
     ndp_owned_kind kind = which == NDP_WEIGHT ? NDP_OWNED_MASTER : NDP_OWNED_GRAD;
     NDP_TRY(ndp_path_join(path, d->folder, name));
-    ndp_status st = ndp_tensor_list_of(&list, &t->model, kind, t->model.opts.master);
+    ndp_status st = ndp_tensor_list_of(&list, &t->model, kind, NDP_TENSORS_ALL, t->model.opts.master);
     if (st == NDP_OK && ndp_is_first(t->rank.world))
         st = ndp_safetensors_create(path, list.specs, list.n, &w);
     st = ndp_agree(t->rank.world, st);

@@ -30,7 +30,7 @@ ndp_status ndp_judge_config(const ndp_config *job, const ndp_dump *d, int rows, 
 }
 
 static ndp_status list_tensors(ndp_judge *j) {
-    NDP_TRY(ndp_tensor_list_of(&j->list, &j->trainer->model, NDP_OWNED_GRAD, NDP_F32));
+    NDP_TRY(ndp_tensor_list_of(&j->list, &j->trainer->model, NDP_OWNED_GRAD, NDP_TENSORS_ALL, NDP_F32));
     j->first = calloc((size_t)j->list.n + 1, sizeof *j->first);
     if (!j->first)
         return NDP_FAIL(NDP_ENOMEM, "not enough memory for a list of %d tensors", j->list.n);

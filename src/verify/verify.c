@@ -44,6 +44,8 @@ static ndp_status configure_way(const verification *v, const verify_way *w, ndp_
     NDP_TRY(ndp_config_copy(&v->config, out));
     memcpy(out->parallelism.size, w->layout.size, sizeof w->layout.size);
     out->train.threads = 0;
+    if (out->adapter.type != NDP_ADAPTER_NONE && !out->adapter.path)
+        out->adapter.init = NDP_ADAPTER_RANDOM; /* with B 0, A has no gradient at step 1 */
     if (w->split.micro_batch)
         out->batch.micro_batch_size = w->split.micro_batch;
     if (w->split.fp32)

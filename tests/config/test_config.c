@@ -177,6 +177,16 @@ static const char *const others[] = {
     "train.ranks=8",
     "train.log_every=10",
     "train.eval_every=20",
+    "adapter.type=qlora",
+    "adapter.r=8",
+    "adapter.alpha=0.5",
+    "adapter.rslora=true",
+    "adapter.dropout=0.05",
+    "adapter.targets=[q_proj, 'layers.*']",
+    "adapter.dora=true",
+    "adapter.modules_to_save=[lm_head]",
+    "adapter.base=int8",
+    "adapter.init=random",
     "checkpoint.every=4",
     "checkpoint.minutes=0.5",
     "checkpoint.keep=1"};
@@ -202,11 +212,16 @@ static void check_same(const ndp_config *a, const ndp_config *b) {
         memset((char *)&x + offset, 0, sizeof p);
         memset((char *)&y + offset, 0, sizeof p);
     }
-    ndp_strings *lists[][2] = {
-        {&x.model.frozen, &y.model.frozen},     {&x.pipeline.stages, &y.pipeline.stages},
-        {&x.data.files, &y.data.files},         {&x.data.mix, &y.data.mix},
-        {&x.data.roles, &y.data.roles},         {&x.data.validation_files, &y.data.validation_files},
-        {&x.data.files_own, &y.data.files_own}, {&x.data.validation_own, &y.data.validation_own}};
+    ndp_strings *lists[][2] = {{&x.model.frozen, &y.model.frozen},
+                               {&x.adapter.targets, &y.adapter.targets},
+                               {&x.adapter.modules_to_save, &y.adapter.modules_to_save},
+                               {&x.pipeline.stages, &y.pipeline.stages},
+                               {&x.data.files, &y.data.files},
+                               {&x.data.mix, &y.data.mix},
+                               {&x.data.roles, &y.data.roles},
+                               {&x.data.validation_files, &y.data.validation_files},
+                               {&x.data.files_own, &y.data.files_own},
+                               {&x.data.validation_own, &y.data.validation_own}};
     for (int l = 0; l < NDP_COUNT(lists); l++) {
         ndp_strings *p = lists[l][0], *q = lists[l][1];
         assert_int_equal(p->n, q->n);
@@ -271,7 +286,7 @@ static const char *const refused[][2] = {
     {"tp_size: 2", "job.yaml:1:1: unknown key 'tp_size'; did you mean 'parallelism.tp_size'?"},
     {"checkpoint: {steps: 5}", "job.yaml:1:14: unknown key 'steps' in 'checkpoint'; did you mean 'train.steps'?"},
     {"model: {zzzzzz: 1}", "job.yaml:1:9: unknown key 'zzzzzz' in 'model'; known are path, config, init, "},
-    {"{gr\xc3\xbc\xc3\x9f: 1}", "job.yaml:1:2: unknown section 'gr\xc3\xbc\xc3\x9f'; known are model, data, "},
+    {"{gr\xc3\xbc\xc3\x9f: 1}", "job.yaml:1:2: unknown section 'gr\xc3\xbc\xc3\x9f'; known are model, adapter, data, "},
     /* duplicate keys */
     {"train: {steps: 1, steps: 2}",
      "job.yaml:1:19: duplicate key\n  train: {steps: 1, steps: 2}\n                    ^"},

@@ -88,6 +88,8 @@ static inline void check_layout_sizes(alarms *a) {
                 y.optimizer = (i + bits) % 4 == 3 ? NDP_MUON : (ndp_optimizer_name)((i + bits) % NDP_OPTIMIZER_COUNT);
                 if (bits % 5 == 1)
                     y.frozen = frozen, y.n_frozen = 1 + i % 2;
+                else if (bits % 2)
+                    y.adapter = (i + bits / 2) % WORLD_ADAPTERS;
                 if (model >= 2)
                     CHECK_OK(ndp_facts_parse_text(tiny_families[model - 2], "tiny", &f));
                 if (taken(a))

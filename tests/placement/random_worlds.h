@@ -115,6 +115,8 @@ static inline int random_world(uint64_t i, planned *w) {
     y.micro_batches *= 1 + 7 * (next(&d, 5) == 0);
     if (next(&d, 6) == 0)
         y.frozen = frozen, y.n_frozen = 1 + next(&d, 2);
+    else if (next(&d, 4) == 0)
+        y.adapter = 1 + next(&d, WORLD_ADAPTERS - 1);
     world_init(w, "random", &f, &y, next(&d, 4) ? &ndp_device_null : staged_device());
     return world_size(&l);
 }

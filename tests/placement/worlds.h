@@ -23,6 +23,7 @@ typedef struct world_way {
     ndp_folding_rule fold;
     const char *const *frozen;
     int n_frozen;
+    int adapter;       /* number of a world's adapter; 0: none */
     const char *table; /* a CSV instead of `kind` and `chunks`; NULL: none */
 } world_way;
 
@@ -51,7 +52,7 @@ static inline const char *world_text(const planned *w, char out[WORLD_TEXT]) {
     char layout[160], pipeline[48] = "";
     if (w->table.ranks)
         snprintf(pipeline, sizeof pipeline, ", %s v %d", ndp_pipeline_table[y->kind].name, y->chunks);
-    snprintf(out, WORLD_TEXT, "%s, %s%s, %d micro-batches, %s, %s%s%s%s%s%s%s%s", w->model_name,
+    snprintf(out, WORLD_TEXT, "%s, adapter %d, %s%s, %d micro-batches, %s, %s%s%s%s%s%s%s%s", w->model_name, y->adapter,
              ndp_layout_text(&y->layout, layout, sizeof layout), pipeline, y->micro_batches, ndp_dtype_name(y->compute),
              ndp_optimizers[y->optimizer]->name, y->reshard ? ", reshard" : "", y->recompute ? ", recompute" : "",
              y->gathered ? ", gathered" : "", y->reduce_once ? ", reduced once" : "",
@@ -97,12 +98,38 @@ static inline void world_take(planned *w, const char *name, const world_way *y, 
         world_cut(w);
 }
 
+/* Adapters of worlds, by number: beside all projections; beside some, with dropout; DoRA, and a head trained whole. */
+enum { WORLD_ADAPTERS = 4 };
+static inline ndp_adapter world_adapter(int number) {
+    static const char *const all[] = {"linear"}, *const some[] = {"*.[qvo]_proj", "*.c_attn", "*.qkv_proj"},
+                             *const head[] = {"lm_head"};
+    const ndp_adapter adapters[WORLD_ADAPTERS] = {
+        {.r = 0},
+        {.r = 3, .scale = 0.5, .targets = all, .n_targets = 1},
+        {.r = 2, .scale = 0.5, .dropout = 0.3, .targets = some, .n_targets = 3},
+        {.r = 2,
+         .scale = 0.5,
+         .dropout = 0.1,
+         .dora = true,
+         .targets = all,
+         .n_targets = 1,
+         .save = head,
+         .n_save = 1}};
+    return adapters[number];
+}
+
 /* A decoder on that way. */
 static inline void world_init(planned *w, const char *name, const ndp_facts *f, const world_way *y,
                               const ndp_device *device) {
     *w = (planned){.n = 0};
     ndp_model_opts mo = tiny_opts(y->compute, y->rows ? y->rows : WORLD_ROWS);
     mo.frozen = y->frozen, mo.n_frozen = y->n_frozen;
+    mo.adapter = world_adapter(y->adapter);
+    if (y->adapter == 2) /* names that this family has */
+        mo.adapter.targets += strcmp(f->family, "gpt2") == 0   ? 1
+                              : strcmp(f->family, "phi3") == 0 ? 2
+                                                               : 0,
+            mo.adapter.n_targets = 1;
     CHECK_OK(ndp_decoder_build(f, &mo, &w->model));
     world_take(w, name, y, device);
 }
@@ -257,6 +284,7 @@ static inline void world_draw_one(planned *w, const world_model *m, const ndp_la
     world_way y = world_choices(l, i);
     ndp_facts f;
     world_facts(m, world_layers(&y), &f);
+    y.adapter = i % 3 == 1 ? 1 + (int)(i / 3 % (WORLD_ADAPTERS - 1)) : 0;
     world_init(w, m->name, &f, &y, i % 10 == 7 ? staged_device() : &ndp_device_ref);
     world_plan(w, NULL, 0);
 }

@@ -65,7 +65,7 @@ static inline void tiny_fill(ndp_engine *e) {
 /* One micro-batch, whole: two documents, a few labels ignored. `global` is its number in the update, on any layout. */
 static inline void tiny_batch(ndp_engine *e, int micro_batch, int64_t global) {
     enum { MOST = 64 };
-    int32_t tokens[MOST], labels[MOST], positions[MOST], starts[MOST];
+    int32_t tokens[MOST], labels[MOST], positions[MOST], starts[MOST], keys[MOST];
     const ndp_model *m = ndp_engine_model(e);
     int64_t rows = m->opts.rows, cut = rows / 3;
     uint64_t vocab = (uint64_t)ndp_engine_whole(e)->buffers[0].segments.items[0].rows; /* of the embedding */
@@ -74,8 +74,10 @@ static inline void tiny_batch(ndp_engine *e, int micro_batch, int64_t global) {
         labels[t] = t % 5 == 4 ? -1 : (int32_t)ndp_rng_below(11, 2, (uint64_t)(global * rows + t), vocab);
         starts[t] = (int32_t)(t < cut ? 0 : cut);
         positions[t] = (int32_t)(t - (t < cut ? 0 : cut));
+        keys[t] = (int32_t)ndp_rng_below(11, 3, (uint64_t)(global * rows + t), INT32_MAX);
     }
-    CHECK_OK(ndp_engine_load(e, micro_batch, &(ndp_micro_batch){tokens, labels, positions, starts, rows, 0, NULL}));
+    CHECK_OK(
+        ndp_engine_load(e, micro_batch, &(ndp_micro_batch){tokens, labels, positions, starts, rows, 0, NULL, keys}));
 }
 
 #endif

@@ -328,7 +328,7 @@ static wrong begin_wrong(const dump_fault *f, const char *folder) {
     ndp_dump_close(&d);
     CHECK_OK(ndp_job_init(w.config, 1, &j));
     CHECK_OK(ndp_model_build(&j.spec, &j.model, &m));
-    CHECK_OK(ndp_tensor_list_of(&w.list, &m, NDP_OWNED_GRAD, NDP_F32));
+    CHECK_OK(ndp_tensor_list_of(&w.list, &m, NDP_OWNED_GRAD, NDP_TENSORS_ALL, NDP_F32));
     ndp_model_release(&m);
     ndp_job_release(&j);
     w.step = compute(&w, &w.rows);

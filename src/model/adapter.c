@@ -1,0 +1,104 @@
+/* Adapters in the graph of a unit (adapter.h).
+ *
+ *   x [T,K] -> [dropout] -> A of all projections that read x, glued [n r, K] -> h [T, n r], scaled
+ *   y [T,N] = x W^T; its columns of a projection += its r columns of h times B^T
+ *   DoRA: its columns *= m / |W + scale B A|; then the bias
+ *
+ * A fused tensor of the files (phi3's qkv_proj) has one pair of factors, as in PEFT; B is in as many segments as the
+ * tensor. The bias comes last, since DoRA scales what has none. */
+#include "model/block.h"
+
+#include <string.h>
+
+ndp_param ndp_factor_place(ndp_param projection, ndp_factor factor) {
+    static const ndp_param projections[] = {NDP_P_Q, NDP_P_K, NDP_P_V, NDP_P_O, NDP_P_GATE, NDP_P_UP, NDP_P_DOWN};
+    for (int i = 0; i < NDP_COUNT(projections); i++)
+        if (projections[i] == projection)
+            return (ndp_param)(NDP_BASE_PARAMS + 3 * i + (int)factor);
+    return NDP_NO_PARAM;
+}
+
+static ndp_place at(const ndp_unit_builder *b, int place, ndp_factor factor) {
+    ndp_param p = ndp_factor_place((ndp_param)place, factor);
+    return p == NDP_NO_PARAM ? (ndp_place){0, NDP_NONE} : b->at[p];
+}
+
+bool ndp_unit_has_adapter(const ndp_unit_builder *b, ndp_param place, int n) {
+    bool has = false;
+    for (int i = 0; i < n; i++)
+        has |= at(b, (int)place + i, NDP_FACTOR_A).segment != NDP_NONE;
+    return has;
+}
+
+static const ndp_segment *segment(const ndp_unit_builder *b, ndp_place p) {
+    return &b->g->slots[p.slot]->items[p.segment];
+}
+
+/* x as the factors A see it. Those that read one x share its dropout. */
+static int dropped(ndp_unit_builder *b, int x) {
+    double dropout = b->m->opts.adapter.dropout;
+    if (dropout == 0 || b->m->opts.mode != NDP_MODEL_TRAIN)
+        return x;
+    ndp_op_attr attr = {.drop = dropout, .tag = b->dropouts++};
+    int ins[] = {x, ndp_graph_data(b->g, ndp_in_dropout(b->f, NDP_IN_DROP_KEYS)),
+                 ndp_graph_data(b->g, ndp_in_dropout(b->f, NDP_IN_DROP_UNIT))};
+    return ndp_graph_op1(b->g, &ndp_op_dropout, &attr, "dropped", ins, 3);
+}
+
+/* How many of `n` places from `place` on are of the same tensor of the files as the first one. */
+static int parts_of(const ndp_unit_builder *b, int place, int n) {
+    const char *name = segment(b, b->at[place])->name;
+    int parts = 1;
+    while (parts < n && strcmp(segment(b, b->at[place + parts])->name, name) == 0)
+        parts++;
+    return parts;
+}
+
+/* scale (x A^T), of all A at once. They are glued. */
+static int inner(ndp_unit_builder *b, int x, int place, int n, int *pairs) {
+    ndp_place first = {0, NDP_NONE};
+    *pairs = 0;
+    for (int i = 0; i < n; i++) {
+        ndp_place a = at(b, place + i, NDP_FACTOR_A);
+        first = first.segment == NDP_NONE ? a : first;
+        *pairs += a.segment != NDP_NONE;
+    }
+    ndp_op_attr attr = {.scale = b->m->opts.adapter.scale};
+    int ins[] = {dropped(b, x), ndp_graph_param(b->g, first.slot, first.segment, *pairs), NDP_NONE};
+    int h = ndp_graph_op1(b->g, &ndp_op_linear, NULL, "inner", ins, 3);
+    return ndp_graph_op1(b->g, &ndp_op_scale, &attr, "inner", &h, 1);
+}
+
+/* Of the columns of y from `first` on: those of one projection. */
+static int lengthen(ndp_unit_builder *b, const char *name, int y, int64_t first, int place, int parts) {
+    const ndp_adapter *a = &b->m->opts.adapter;
+    ndp_place A = at(b, place, NDP_FACTOR_A), B = at(b, place, NDP_FACTOR_B), m = at(b, place, NDP_FACTOR_LENGTH);
+    int of[] = {ndp_unit_param(b, (ndp_param)place, parts), ndp_graph_param(b->g, A.slot, A.segment, 1),
+                ndp_graph_param(b->g, B.slot, B.segment, parts)};
+    int squares = ndp_graph_op1(b->g, &ndp_op_dora_squares, &(ndp_op_attr){.scale = a->scale}, "squares", of, 3);
+    int ins[] = {y, ndp_graph_param(b->g, m.slot, m.segment, parts), squares};
+    return ndp_graph_op1(b->g, &ndp_op_dora, &(ndp_op_attr){.first = first}, name, ins, 3);
+}
+
+int ndp_unit_adapters(ndp_unit_builder *b, const char *name, int x, int y, ndp_param place, int n, ndp_param bias) {
+    int pairs, pair = 0, r = b->m->opts.adapter.r, h = inner(b, x, (int)place, n, &pairs);
+    int64_t first = 0;
+    for (int i = 0, parts; i < n; i += parts) {
+        ndp_place B = at(b, (int)place + i, NDP_FACTOR_B);
+        int64_t rows = 0;
+        parts = parts_of(b, (int)place + i, n - i);
+        for (int k = 0; k < parts; k++)
+            rows += segment(b, b->at[(int)place + i + k])->rows;
+        if (B.segment != NDP_NONE) {
+            int part = pairs == 1 ? h : ndp_graph_columns(b->g, h, (int64_t)pair++ * r, r);
+            int ins[] = {part, ndp_graph_param(b->g, B.slot, B.segment, parts), NDP_NONE};
+            int z = ndp_graph_op1(b->g, &ndp_op_linear, NULL, "outer", ins, 3);
+            y = ndp_graph_op1(b->g, &ndp_op_add_columns, &(ndp_op_attr){.first = first}, name, (int[]){y, z}, 2);
+            if (b->m->opts.adapter.dora)
+                y = lengthen(b, name, y, first, (int)place + i, parts);
+        }
+        first += rows;
+    }
+    int w = ndp_unit_param(b, bias, n);
+    return w == NDP_NONE ? y : ndp_graph_op1(b->g, &ndp_op_add_bias, NULL, name, (int[]){y, w}, 2);
+}

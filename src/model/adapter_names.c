@@ -1,0 +1,142 @@
+/* Which tensors an adapter names: its targets, and modules that are trained whole; and its own. */
+#include "model/adapter_names.h"
+
+#include "base/rng.h"
+#include "model/families.h"
+#include <fnmatch.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- factors ---- */
+
+static bool has_ending(const char *name, const char *ending) {
+    size_t n = strlen(name), k = strlen(ending);
+    return n > k && strcmp(name + n - k, ending) == 0;
+}
+
+ndp_factor ndp_factor_of(const char *tensor) {
+    if (strncmp(tensor, NDP_ADAPTER_PREFIX, strlen(NDP_ADAPTER_PREFIX)) != 0)
+        return NDP_NO_FACTOR;
+    return has_ending(tensor, ".lora_A.weight")           ? NDP_FACTOR_A
+           : has_ending(tensor, ".lora_B.weight")         ? NDP_FACTOR_B
+           : has_ending(tensor, ".lora_magnitude_vector") ? NDP_FACTOR_LENGTH
+                                                          : NDP_NO_FACTOR;
+}
+
+void ndp_factor_random(const ndp_adapter *a, uint64_t seed, const ndp_segment *s, int64_t first, int64_t count,
+                       float *out) {
+    static const double small = 0.02;
+    bool b = ndp_factor_of(s->name) == NDP_FACTOR_B;
+    uint64_t stream = ndp_rng_stream(s->name);
+    double bound = !b ? 1 / sqrt((double)s->whole[1]) : a->random_b ? small : 0;
+    for (int64_t i = 0; i < count; i++)
+        out[i] = (float)(bound * (2 * ndp_rng_uniform(seed, stream, (uint64_t)(first + i)) - 1));
+}
+
+/* ---- names ---- */
+
+/* The length of a tensor's name less ".weight" or ".bias": that of its module. */
+static size_t module_length(const char *tensor) {
+    const char *dot = strrchr(tensor, '.');
+    return dot ? (size_t)(dot - tensor) : strlen(tensor);
+}
+
+/* Whether a module's name is `name` or ends with it, behind a dot. */
+static bool ends_with_module(const char *tensor, const char *name) {
+    size_t n = module_length(tensor), k = strlen(name);
+    return k > 0 && k <= n && strncmp(tensor + n - k, name, k) == 0 && (k == n || tensor[n - k - 1] == '.');
+}
+
+static bool is_linear(const char *target) { return strcmp(target, "linear") == 0 || strcmp(target, "all-linear") == 0; }
+
+static bool is_target(const char *tensor, const char *target) {
+    char module[256];
+    size_t n = module_length(tensor);
+    if (is_linear(target) || ends_with_module(tensor, target))
+        return true;
+    if (!strpbrk(target, "*?[") || n >= sizeof module)
+        return false;
+    memcpy(module, tensor, n);
+    module[n] = '\0';
+    return fnmatch(target, module, 0) == 0;
+}
+
+bool ndp_adapter_targets(const ndp_adapter *a, const char *tensor) {
+    bool is = false;
+    for (int i = 0; i < a->n_targets; i++)
+        is |= is_target(tensor, a->targets[i]);
+    return is;
+}
+
+/* One name: a tied head has no tensor of its own. */
+static bool saves(const char *tensor, const char *name, const ndp_facts *f) {
+    bool tokens = ends_with_module(tensor, f->names->tokens) && module_length(tensor) == strlen(f->names->tokens);
+    return ends_with_module(tensor, name) || (f->tied && tokens && strcmp(name, f->names->head) == 0);
+}
+
+bool ndp_adapter_saves(const ndp_adapter *a, const char *tensor, const ndp_facts *f) {
+    bool is = false;
+    for (int i = 0; i < a->n_save; i++)
+        is |= saves(tensor, a->save[i], f);
+    return is;
+}
+
+/* ---- names that match nothing ---- */
+
+/* Appends the last word of a module's name, once. */
+static void add_word(ndp_str *list, const char *tensor) {
+    char word[128];
+    size_t n = module_length(tensor), first = n;
+    while (first > 0 && tensor[first - 1] != '.')
+        first--;
+    snprintf(word, sizeof word, "%.*s", (int)(n - first), tensor + first);
+    const char *at = list->data ? strstr(list->data, word) : NULL;
+    while (at && at[strlen(word)] != ',' && at[strlen(word)] != '\0')
+        at = strstr(at + 1, word);
+    if (!at)
+        ndp_str_addf(list, "%s%s", list->length ? ", " : "", word);
+}
+
+/* Calls of both kinds of names: `projections` of those that may be targets, else of the others. */
+static ndp_status check_names(const ndp_model *m, const ndp_facts *f, const char *key, const char *const *names, int n,
+                              bool projections) {
+    for (int i = 0; i < n; i++) {
+        ndp_str list = {0};
+        bool found = false, other = false;
+        for (int b = 0; b < m->n_buffers; b++)
+            for (int k = 0; k < m->buffers[b].segments.n; k++) {
+                const ndp_segment *s = &m->buffers[b].segments.items[k];
+                bool is = projections ? is_target(s->name, names[i]) : saves(s->name, names[i], f);
+                if (strncmp(s->name, NDP_ADAPTER_PREFIX, strlen(NDP_ADAPTER_PREFIX)) == 0)
+                    continue;
+                found |= is && s->projection == projections;
+                other |= is && s->projection != projections;
+                if (s->projection == projections)
+                    add_word(&list, s->name);
+            }
+        ndp_status st = NDP_OK;
+        if (other && !projections)
+            st = NDP_FAIL(NDP_ENOTSUP,
+                          "%s: %.100s is a projection, which is trained by factors only: name it in "
+                          "adapter.targets",
+                          key, names[i]);
+        else if (!found)
+            st = NDP_FAIL(NDP_EINVAL, "%s: there is no %s '%.100s' in a %s; there are %s", key,
+                          projections ? "projection" : "module", names[i], f->family, list.data ? list.data : "none");
+        ndp_str_release(&list);
+        NDP_TRY(st);
+    }
+    return NDP_OK;
+}
+
+ndp_status ndp_adapter_check(const ndp_model *m, const ndp_facts *f) {
+    const ndp_adapter *a = &m->opts.adapter;
+    if (a->r == 0)
+        return NDP_OK;
+    NDP_TRY(check_names(m, f, "adapter.targets", a->targets, a->n_targets, true));
+    NDP_TRY(check_names(m, f, "adapter.modules_to_save", a->save, a->n_save, false));
+    NDP_CHECK(a->n_targets + a->n_save > 0,
+              "adapter.targets is empty: name projections such as q_proj, or linear for all of them");
+    return NDP_OK;
+}
