@@ -4,8 +4,9 @@
 /* ---- reasons ---- */
 
 static const char no_hub[] = "nothing is downloaded or uploaded; paths are paths on disk";
-static const char no_adapter[] = "adapters are not supported; all parameters are trained";
-static const char no_quantization[] = "quantized weights are not supported";
+static const char no_relora[] = "an adapter is trained as one, and merged by `ndparallel merge`";
+static const char all_layers[] = "all layers have the same factors, of one rank; see adapter.targets";
+static const char no_quantization[] = "weights are quantized beside an adapter only, as nf4 or int8 (adapter.base)";
 static const char no_preference[] = "training is on the next token only, without rewards or preferences";
 static const char own_cache[] = "data are tokenized once, into data.cache_dir";
 static const char model_tokenizer[] = "change the model folder's tokenizer instead";
@@ -27,7 +28,8 @@ static const char given_system[] = "a system message has to be among the message
 static const char plugins_known[] = "plugins for speed: Cut Cross Entropy, Liger, kernels; any other is not supported";
 static const char in_hub_name[] = "`org/name@revision:config/split`";
 static const char not_read[] = "Axolotl no longer reads this key";
-static const char thoughts[] = "reasoning is read from reasoning_content, thinking or reasoning, or from <think>...</think> in the content";
+static const char thoughts[] =
+    "reasoning is read from reasoning_content, thinking or reasoning, or from <think>...</think> in the content";
 
 /* ---- words ---- */
 
@@ -59,6 +61,10 @@ static const import_word schedules[] = {
      "one_cycle rex",
      0, no_schedule},
     {0}};
+static const import_word adapters[] = {
+    {"lora", NDP_ADAPTER_LORA, 0}, {"qlora", NDP_ADAPTER_QLORA, 0}, {"*", 0, "adapter.type is lora or qlora"}, {0}};
+static const import_word starts[] = {
+    {"true", 0, 0}, {"*", 0, "factors begin as PEFT's default: A uniform, B zero (adapter.init)"}, {0}};
 static const import_word save_words[] = {
     {"no false", EVERY_NEVER, 0}, {"steps", EVERY_STEPS, 0}, {"epoch best", EVERY_EPOCH, 0}, {0}};
 static const import_word eval_words[] = {
@@ -105,11 +111,29 @@ static const import_key keys[] = {
     {axolotl, "fix_untrained_tokens", REFUSED("embeddings are not changed before training")},
     {tokens, "pad_token", LEFT("padding is masked and needs no token")},
     {tokens, "*", REFUSED(model_tokenizer), SETTLED_BY("data.tokenizer")},
-    {axolotl, "gptq load_in_8bit load_in_4bit quantization qat quantize_moe_experts use_onebitllms", REFUSED(no_quantization)},
+    {axolotl, "gptq quantization qat quantize_moe_experts use_onebitllms", REFUSED(no_quantization)},
+    {axolotl, "load_in_4bit", WORD(read.four_bits, truth), SETTLED_BY("adapter.base")},
+    {axolotl, "load_in_8bit", WORD(read.eight_bits, truth), SETTLED_BY("adapter.base")},
     {axolotl, "model_quantization_config", REFUSED(no_quantization), SETTLED_BY("model.path")},
     {axolotl, "bnb_config_kwargs model_quantization_config_kwargs gptq_disable_exllama", LEFT(no_quantization)},
-    {axolotl, "adapter lora_model_dir relora relora_*", REFUSED(no_adapter)},
-    {axolotl, "peft_* peft lora_* qlora_* loraplus_* merge_lora", LEFT("used only with adapters")},
+    {axolotl, "adapter", WORD(read.adapter, adapters), SETTLED_BY("adapter.type")},
+    {axolotl, "lora_r", INT(job.adapter.r, 1, 4096)},
+    {axolotl, "lora_alpha", NUMBER(job.adapter.alpha, "(0, inf)")},
+    {axolotl, "lora_dropout", NUMBER(job.adapter.dropout, "[0, 1)")},
+    {axolotl, "lora_target_modules", LIST(read.targets), SETTLED_BY("adapter.targets")},
+    {axolotl, "lora_target_linear", WORD(read.target_linear, truth)},
+    {axolotl, "lora_modules_to_save", LIST(job.adapter.modules_to_save)},
+    {axolotl, "peft_use_dora", WORD(read.dora, truth)},
+    {axolotl, "peft_use_rslora", WORD(read.rslora, truth)},
+    {axolotl, "lora_model_dir", TEXT(job.adapter.path)},
+    {axolotl, "peft_init_lora_weights", WORD(read.ignored, starts), SETTLED_BY("adapter.init")},
+    {axolotl, "relora relora_*", REFUSED(no_relora)},
+    {axolotl, "loraplus_*", REFUSED(one_rate)},
+    {axolotl, "peft peft_* lora_target_parameters lora_exclude_modules", REFUSED(all_layers), SETTLED_BY("adapter.targets")},
+    {axolotl, "lora_fan_in_fan_out", LEFT("how files hold matrices follows from the model")},
+    {axolotl, "lora_qkv_kernel lora_o_kernel lora_mlp_kernel lora_embedding_kernel lora_on_cpu qlora_*", LEFT(own_kernels)},
+    {axolotl, "peft_autocast_adapter_dtype", LEFT("factors are in fp32; computation uses precision.compute")},
+    {axolotl, "merge_lora", LEFT("`ndparallel merge` does it")},
     {axolotl, "unfrozen_parameters optim_target_modules lisa_*", REFUSED(all_trained)},
     {axolotl, "is_multimodal image_size image_resize_algorithm processor_type freeze_mm_modules", REFUSED(no_images)},
 

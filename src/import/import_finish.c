@@ -267,6 +267,7 @@ ndp_status ndp_import_finish(ndp_import *m) {
             m->read.micro ? "" : " (micro batch 1 is assumed)");
         return NDP_OK;
     }
+    NDP_TRY(ndp_import_finish_adapter(m));
     NDP_TRY(finish_optimizer(m));
     NDP_TRY(ndp_import_finish_steps(m));
     if (!m->job.model.path && !m->job.model.config)

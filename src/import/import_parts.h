@@ -81,6 +81,8 @@ typedef struct import_values {
     char *chat_template;
     int packing, multipack_attention, train_on_inputs, excess, curriculum, shuffle_merged;
     double val_set_size;
+    int adapter, four_bits, eight_bits, target_linear, dora, rslora; /* adapter: an ndp_adapter_type */
+    ndp_strings targets;
     int ignored; /* a word that changes nothing */
 } import_values;
 
@@ -170,6 +172,8 @@ NDP_API ndp_status ndp_import_finish_steps(ndp_import *m);
 NDP_API ndp_status ndp_import_finish_events(ndp_import *m);
 /* The part about data: format, chat template, packing, held-out data. */
 ndp_status ndp_import_finish_data(ndp_import *m);
+/* import_adapter.c: the part about adapters and quantized weights. */
+ndp_status ndp_import_finish_adapter(ndp_import *m);
 /* Remarks on the schedule, after the user's assignments. */
 void ndp_import_say_schedule(ndp_import *m);
 /* Marks the option at this offset of ndp_config: it is written to the job, even with its default. */

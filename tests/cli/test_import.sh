@@ -120,16 +120,16 @@ code_is 0
 says out '^  tp_size: 2$' '^# imported from .*, an Accelerate configuration$'
 
 # Refusals leave nothing behind.
-echo 'adapter: lora' >>axolotl.yaml
+echo 'adapter: ia3' >>axolotl.yaml
 run config import axolotl.yaml --output other.yaml
-refused "axolotl.yaml:15: 'adapter: lora': adapters are not supported" '--force imports without it'
+refused "axolotl.yaml:15: 'adapter: ia3': adapter.type is lora or qlora" '--force imports without it'
 [ ! -e other.yaml ] || fail "other.yaml was written"
 run config import axolotl.yaml --force --ranks 8 --set train.steps=5
 code_is 2
 says err 'but there are 8 ranks'
 run config import axolotl.yaml --force --set train.steps=5 --set optimizer.lr=0.5
 code_is 0
-says out '^  steps: 5$' '^  lr: 0.5$' '^# NOT CARRIED OVER, BY --force' '^#   adapter: lora \(line 15\)'
+says out '^  steps: 5$' '^  lr: 0.5$' '^# NOT CARRIED OVER, BY --force' '^#   adapter: ia3 \(line 15\)'
 
 run config import
 refused 'no file'
@@ -150,7 +150,7 @@ code_is 0
 says out '^### Imported$' '^\| `parallelism_config.sp_size` \| `parallelism.sp_size` \|  \|$'
 run config import --keys axolotl unsupported
 code_is 0
-says out '^\| axolotl \| reason \| `--set` of this key continues \|$' '^\| `adapter`, `lora_model_dir`'
+says out '^\| axolotl \| reason \| `--set` of this key continues \|$' '^\| `relora`, `relora_\*`'
 run config import --keys torchtitan
 refused "--keys 'torchtitan': expected axolotl or accelerate"
 

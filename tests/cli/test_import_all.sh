@@ -86,7 +86,6 @@ trained=0
 for file in "$all"/axolotl_*.yaml; do
     try "$(basename "$file")" "$file"
     case $file in
-    *_lora.yaml) says err 'adapter: qlora.*not supported' ;;
     *_dpo.yaml) says err 'rl: dpo.*without rewards or preferences' ;;
     *_parquet.yaml) [ "$code" = 0 ] || has_pyarrow || says err pyarrow ;;
     *) code_is 0 ;;

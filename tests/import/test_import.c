@@ -395,11 +395,11 @@ static void refusals_name_every_key(void **state) {
     (void)state;
     imported i;
     CHECK_FAILS(import_file(&i, "axolotl_lora.yaml", NULL), NDP_EINVAL,
-                "axolotl_lora.yaml:2: 'load_in_8bit: true': "
-                "quantized weights are not supported\n"
-                "  load_in_8bit: true\n  ^");
+                "axolotl_lora.yaml:2: 'relora: true': "
+                "an adapter is trained as one, and merged by `ndparallel merge`\n"
+                "  relora: true\n  ^");
     static const char *const words[] = {
-        "line 3: 'adapter: lora': adapters are not supported", "; or --set optimizer.name=...",
+        "line 3: 'adapter: llama-adapter': adapter.type is lora or qlora", "; or --set optimizer.name=...",
         "line 14: 'optimizer: adamw_bnb_8bit': not the same as AdamW in fp32",
         "line 17: 'learning_rat': unknown key; did you mean 'learning_rate'?", "--force imports without them"};
     for (int k = 0; k < NDP_COUNT(words); k++)
@@ -426,7 +426,7 @@ static void force_and_set(void **state) {
                {"parallelism.tp_size", "2"}, {"batch.global_batch_size", "8"}, {"optimizer.lr", "0.0002"},
                {"data.format", "instruction"}, {"train.epochs", "0"}, {"data.packing", "false"},
                {"data.validation_fraction", "0.05"}, {"data.chat_template", "null"}, {"checkpoint.every", "100"});
-    CHECK_NOTES(&i, "NOT CARRIED OVER, BY --force; these change the result:\n", "adapter: lora (line 3)",
+    CHECK_NOTES(&i, "NOT CARRIED OVER, BY --force; these change the result:\n", "adapter: llama-adapter (line 3)",
                 "settled by --set:\n", "optimizer: adamw_bnb_8bit (line 14)",
                 "unknown keys:\n  learning_rat (line 17): unknown key");
     check_round_trip(&i);
@@ -474,7 +474,15 @@ static const char *const refused[][2] = {
     {"num_processes: 3\nnum_machines: 2\ndistributed_type: FSDP\nfsdp_config: {fsdp_sharding_strategy: HYBRID_SHARD}\n",
      "their.yaml:2:1: HYBRID_SHARD shards the parameters within a machine, but 3 ranks"},
     /* what changes the result */
-    {"base_model: m\nadapter: qlora\nmax_steps: 3\n", "their.yaml:2:1: 'adapter: qlora': adapters are not supported"},
+    {"base_model: m\nadapter: ia3\nmax_steps: 3\n", "their.yaml:2:1: 'adapter: ia3': adapter.type is lora or qlora"},
+    {"base_model: m\nadapter: lora\nmax_steps: 3\n",
+     "their.yaml:2:1: 'adapter' without lora_target_modules or lora_target_linear"},
+    {"base_model: m\nload_in_4bit: true\nmax_steps: 3\n",
+     "their.yaml:2:1: 'load_in_4bit: true': quantized weights are not trained"},
+    {"base_model: m\nadapter: lora\nlora_target_modules: 'model.layers.[0-9]+.(q|v)_proj'\nmax_steps: 3\n",
+     "a regular expression: name the projections"},
+    {"base_model: m\nadapter: lora\nlora_target_modules: [q_proj, lm_head]\nmax_steps: 3\n",
+     "'lora_target_modules: lm_head': embedding and head have no factors"},
     {"base_model: m\nfp16: true\nmax_steps: 3\n", "'fp16: true': fp16 is not supported"},
     {"base_model: m\nrl: dpo\nmax_steps: 3\n", "'rl: dpo': training is on the next token only"},
     {"base_model: m\nlr_scheduler: rex\nmax_steps: 3\n",

@@ -103,6 +103,18 @@ static const sample axolotl_samples[] = {
     {"world_size", "4", ""},
     {"ring_attn_func", "batch_zigzag", "context_parallel_size: 2\n"},
     {"fsdp", "[full_shard]", "world_size: 4\n"},
+    {"adapter", "lora", "lora_target_linear: true\n"},
+    {"load_in_4bit", "true", "adapter: lora\nlora_target_linear: true\n"},
+    {"load_in_8bit", "true", "adapter: lora\nlora_target_linear: true\n"},
+    {"lora_r", "7", "adapter: lora\nlora_target_linear: true\n"},
+    {"lora_alpha", "7", "adapter: lora\nlora_target_linear: true\n"},
+    {"lora_dropout", "0.5", "adapter: lora\nlora_target_linear: true\n"},
+    {"lora_target_modules", "[q_proj]", "adapter: lora\nlora_target_linear: true\n"},
+    {"lora_target_linear", "true", "adapter: lora\nlora_target_modules: [q_proj]\n"},
+    {"lora_modules_to_save", "[lm_head]", "adapter: lora\nlora_target_linear: true\n"},
+    {"lora_model_dir", "folder", "adapter: lora\nlora_target_linear: true\n"},
+    {"peft_use_dora", "true", "adapter: lora\nlora_target_linear: true\n"},
+    {"peft_use_rslora", "true", "adapter: lora\nlora_target_linear: true\n"},
     {"micro_batch_size", "3", ""},
     {"gradient_accumulation_steps", "3", ""},
     {"batch_size", "4", ""},
@@ -253,8 +265,8 @@ static void rows_say_what_happens(void **state) {
     check_line(text,
                "\n| `datasets.train_on_eos`, `datasets.train_on_eot`: another value | the token that ends a turn ");
     check_line(text,
-               "\n| `adapter`, `lora_model_dir`, `relora`, `relora_*` | adapters are not supported; all parameters are "
-               "trained |  |\n");
+               "\n| `relora`, `relora_*` | an adapter is trained as one, and merged by `ndparallel merge` |  |\n");
+    check_line(text, "\n| `load_in_4bit` | `adapter.type`, `adapter.base` |");
     check_line(text, "or from \\<think>...\\</think> in the content");
     free(text);
     text = keys_of("accelerate", NULL);

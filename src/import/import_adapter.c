@@ -1,0 +1,78 @@
+/* Axolotl's adapters: LoRA and QLoRA by PEFT and bitsandbytes. */
+#include "import/import_parts.h"
+
+#include <string.h>
+
+/* A module that is no projection, or a regular expression. */
+static ndp_status check_target(ndp_import *m, const char *target) {
+    static const char key[] = "lora_target_modules";
+    static const char *const others[] = {"embed_tokens", "lm_head", "wte", "wpe"};
+    const char *why =
+        strpbrk(target, "\\()|+^$") ? "a regular expression: name the projections, or patterns such as *.q_proj" : NULL;
+    for (int i = 0; i < NDP_COUNT(others); i++)
+        if (strcmp(target, others[i]) == 0)
+            why = "embedding and head have no factors: name them in lora_modules_to_save, which trains them whole";
+    return why ? ndp_import_refuse(&m->notes, key, target, ndp_import_node(&m->notes, key), why, "adapter.targets")
+               : NDP_OK;
+}
+
+static ndp_status finish_targets(ndp_import *m) {
+    ndp_strings *targets = &m->job.adapter.targets;
+    if (ndp_import_is_set(&m->notes, "adapter.targets"))
+        return NDP_OK;
+    ndp_strings_release(targets);
+    if (m->read.target_linear == WORD_YES)
+        NDP_TRY(ndp_strings_add(targets, "linear"));
+    for (int i = 0; i < m->read.targets.n; i++) {
+        NDP_TRY(check_target(m, m->read.targets.items[i]));
+        NDP_TRY(ndp_strings_add(targets, m->read.targets.items[i]));
+    }
+    if (targets->n == 0) /* PEFT has a list for each family; Axolotl's examples name theirs */
+        return ndp_import_fail(
+            &m->notes, "adapter",
+            "'adapter' without lora_target_modules or lora_target_linear: say which projections have "
+            "factors, or --set adapter.targets=linear");
+    return NDP_OK;
+}
+
+/* The keys of an adapter in a file without one are of no effect. */
+static ndp_status forget(ndp_import *m) {
+    ndp_config defaults;
+    NDP_TRY(ndp_config_init(&defaults));
+    for (int i = 0; i < ndp_option_count; i++)
+        if (strcmp(ndp_options[i].section, "adapter") == 0) {
+            ndp_option_release(&ndp_options[i], &m->job);
+            ndp_status st = ndp_option_copy(&ndp_options[i], &defaults, &m->job);
+            m->imported[i] = false;
+            if (st != NDP_OK) {
+                ndp_config_release(&defaults);
+                return st;
+            }
+        }
+    ndp_config_release(&defaults);
+    return NDP_OK;
+}
+
+ndp_status ndp_import_finish_adapter(ndp_import *m) {
+    bool four = m->read.four_bits == WORD_YES, eight = m->read.eight_bits == WORD_YES;
+    const char *bits = four ? "load_in_4bit" : "load_in_8bit";
+    if (m->read.adapter == NDP_ADAPTER_NONE) {
+        NDP_TRY(forget(m));
+        return four || eight ? ndp_import_refuse(&m->notes, bits, "true", ndp_import_node(&m->notes, bits),
+                                                 "quantized weights are not trained; adapter: qlora trains factors "
+                                                 "beside them",
+                                                 "adapter.base")
+                             : NDP_OK;
+    }
+    bool qlora = m->read.adapter == NDP_ADAPTER_QLORA || four || eight;
+    m->job.adapter.type = qlora ? NDP_ADAPTER_QLORA : NDP_ADAPTER_LORA;
+    m->job.adapter.base = eight && !four ? NDP_KEPT_INT8 : NDP_KEPT_NF4;
+    m->job.adapter.dora = m->read.dora == WORD_YES;
+    m->job.adapter.rslora = m->read.rslora == WORD_YES;
+    ndp_import_mark(m, offsetof(ndp_config, adapter.type));
+    if (qlora && m->job.adapter.base == NDP_KEPT_INT8)
+        SAY(m,
+            "load_in_8bit: weights are stored as int8 with a scale for each row; bitsandbytes also computes products "
+            "in int8, apart from outliers\n");
+    return finish_targets(m);
+}
