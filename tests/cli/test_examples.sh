@@ -7,7 +7,7 @@ unset HF_HUB_CACHE
 export HF_HOME="$work/hf"
 ln -s "$NDP_SOURCE_DIR/examples" examples
 
-# chat-finetune.yaml names a model of the Hub. In the Hub cache here it is the tiny one, after a step; a letter is a token.
+# chat-finetune.yaml and chat-lora.yaml name a model of the Hub. In the Hub cache here it is the tiny one, after a step; a letter is a token.
 fake_model() {
     repo=$HF_HOME/hub/models--HuggingFaceTB--SmolLM2-135M-Instruct commit=0123456789abcdef0123456789abcdef01234567
     mkdir -p "$repo/refs" "$repo/snapshots"
@@ -67,7 +67,7 @@ for file in examples/*.yaml; do
     [ "$name" != quickstart ] || continue # tests/cli/test_readme.sh runs it on its book
     example "$name"
 done
-[ "$(ls ours | wc -l)" = 9 ] || fail "$(ls ours | wc -l) examples, expected 9"
+[ "$(ls ours | wc -l)" = 10 ] || fail "$(ls ours | wc -l) examples, expected 10"
 for file in examples/accelerate/*.yaml examples/axolotl/*.yaml; do
     same_job "$(basename "$file" .yaml)" "$file"
 done
