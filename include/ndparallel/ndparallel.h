@@ -293,6 +293,16 @@ NDP_API ndp_status ndp_checkpoints_remove(const char *run, const char *const *na
  * damaged, or one of these files is gone or of another model. */
 NDP_API ndp_status ndp_checkpoint_export(const char *run, int64_t step, const char *folder, int64_t *exported);
 
+/* ---- adapters ---- */
+
+/* Writes a model with an adapter of it merged, W + scale B A, as a Hugging Face folder: the tensors of `model` in their
+ * types, computed in fp64 and rounded once, and its other files. `model`: a Hugging Face folder; `adapter`: a folder as
+ * PEFT saves it, or that of a run that has trained one. *changed: the number of tensors that differ. The memory does
+ * not depend on the model's size. The folder appears complete or not at all. NDP_EINVAL: it exists and is not empty, or
+ * the adapter belongs to another model (the message has the tensor, both shapes or the nearest names); NDP_ENOTSUP
+ * names a key of adapter_config.json; NDP_EFORMAT: an element is not finite. */
+NDP_API ndp_status ndp_adapter_merge(const char *model, const char *adapter, const char *folder, int64_t *changed);
+
 /* ---- planning ---- */
 
 typedef struct ndp_plan_opts {

@@ -325,6 +325,23 @@ ndp_status ndp_weights_intact(const ndp_weights *w) {
     return NDP_OK;
 }
 
+ndp_status ndp_weights_same(const ndp_weights *w, const ndp_tensor_entry *a, const ndp_tensor_entry *b, bool *same) {
+    enum { BLOCK = 4096 };
+    double x[BLOCK], y[BLOCK];
+    bool equal = ndp_tensor_same_shape(&a->spec, &b->spec);
+    for (int64_t at = 0; at < a->elements && equal; at += BLOCK) {
+        int64_t n = a->elements - at < BLOCK ? a->elements - at : BLOCK;
+        NDP_TRY(ndp_weights_read(w, a->spec.name, at, n, x, NDP_F64, false));
+        NDP_TRY(ndp_weights_read(w, b->spec.name, at, n, y, NDP_F64, false));
+        int64_t differ = 0;
+        for (int64_t i = 0; i < n; i++)
+            differ += !(x[i] == y[i]); /* also NaN */
+        equal = differ == 0;
+    }
+    *same = equal;
+    return NDP_OK;
+}
+
 /* ---- the check ---- */
 
 /* One kind of mismatch: how many there are, and the first few names. */

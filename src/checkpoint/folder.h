@@ -41,6 +41,10 @@ const ndp_tensor_entry *ndp_weights_find(const ndp_weights *w, const char *name)
 NDP_API ndp_status ndp_weights_read(const ndp_weights *w, const char *name, int64_t first, int64_t count, void *dest,
                                     ndp_dtype type, bool finite);
 
+/* Whether two tensors of a set have the same shape and values, as fp64; 0 equals -0, NaN nothing. */
+NDP_API ndp_status ndp_weights_same(const ndp_weights *w, const ndp_tensor_entry *a, const ndp_tensor_entry *b,
+                                    bool *same);
+
 /* Gives the memory of these elements back: they are read from the file again when they are needed. */
 void ndp_weights_forget(const ndp_weights *w, const char *name, int64_t first, int64_t count);
 

@@ -16,7 +16,7 @@ static ndp_status refuse_adapter(const char *folder, const char *path) {
     ndp_status st =
         NDP_FAIL(NDP_EINVAL,
                  "'%s' is a LoRA adapter (adapter_config.json) of %.200s, not a model; use that, or merge them with "
-                 "peft: AutoPeftModelForCausalLM.from_pretrained('%s').merge_and_unload().save_pretrained(FOLDER)",
+                 "ndparallel merge --model MODEL --adapter '%s' -o FOLDER",
                  folder, of, folder);
     json_object_put(adapter);
     return st;

@@ -6,8 +6,8 @@
 #include <string.h>
 
 const cli_command *const cli_commands[] = {
-    &cmd_train,    &cmd_plan,     &cmd_verify, &cmd_checkpoint, &cmd_launch, &cmd_evaluate,
-    &cmd_generate, &cmd_tokenize, &cmd_config, &cmd_env,        &cmd_help,   NULL,
+    &cmd_train,    &cmd_plan,     &cmd_verify, &cmd_checkpoint, &cmd_merge, &cmd_launch, &cmd_evaluate,
+    &cmd_generate, &cmd_tokenize, &cmd_config, &cmd_env,        &cmd_help,  NULL,
 };
 
 const cli_synonym cli_synonyms[] = {
@@ -35,7 +35,8 @@ const cli_synonym cli_synonyms[] = {
     {"import", "config import"},
     {"convert", "config import"},
     {"export", "checkpoint export"},
-    {"merge", "checkpoint export"},
+    {"merge-lora", "merge"},
+    {"merge_and_unload", "merge"},
     {"merge-weights", "checkpoint export"},
     {"merge-sharded-fsdp-weights", "checkpoint export"},
     {"preprocess", "train --dry-run"},
@@ -108,8 +109,10 @@ void cli_print_commands(FILE *out) {
     fprintf(out, "Usage: ndparallel COMMAND ...\n\n");
     for (const cli_command *const *c = cli_commands; *c; c++)
         fprintf(out, "  %-10s %s\n", (*c)->name, (*c)->about);
-    fprintf(out, "\nExit codes: 0 done, 1 failed, 2 wrong command, job or input, 130 stopped; `ndparallel help --exit-codes` "
-                 "lists all.\n");
+    fprintf(
+        out,
+        "\nExit codes: 0 done, 1 failed, 2 wrong command, job or input, 130 stopped; `ndparallel help --exit-codes` "
+        "lists all.\n");
     fprintf(out, "`ndparallel help COMMAND` lists a command's options; `ndparallel --version` prints the version.\n");
 }
 

@@ -7,24 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BLOCK = 4096 };
-
-static ndp_status compare_values(const ndp_weights *w, const ndp_tensor_entry *a, const ndp_tensor_entry *b,
-                                 bool *equal) {
-    double x[BLOCK], y[BLOCK];
-    *equal = true;
-    for (int64_t at = 0; at < a->elements && *equal; at += BLOCK) {
-        int64_t n = a->elements - at < BLOCK ? a->elements - at : BLOCK;
-        NDP_TRY(ndp_weights_read(w, a->spec.name, at, n, x, NDP_F64, false));
-        NDP_TRY(ndp_weights_read(w, b->spec.name, at, n, y, NDP_F64, false));
-        int64_t differ = 0;
-        for (int64_t i = 0; i < n; i++)
-            differ += !(x[i] == y[i]); /* also NaN */
-        *equal = differ == 0;
-    }
-    return NDP_OK;
-}
-
 /* *own: the weights contain a head that differs from the embedding. */
 static ndp_status compare_head(const ndp_weights *w, const char *folder, const ndp_model_spec *s, bool *own) {
     char head_text[100], tokens_text[100];
@@ -37,7 +19,7 @@ static ndp_status compare_head(const ndp_weights *w, const char *folder, const n
                             "must have the same shape. Take all files from the same model",
                             folder, head->spec.name, ndp_shape_text(&head->spec, head_text, sizeof head_text),
                             tokens->spec.name, ndp_shape_text(&tokens->spec, tokens_text, sizeof tokens_text));
-        NDP_TRY(compare_values(w, tokens, head, &equal));
+        NDP_TRY(ndp_weights_same(w, tokens, head, &equal));
     }
     *own = !equal;
     return NDP_OK;

@@ -11,15 +11,18 @@
 /* Updates the keys of config.json that depend on the exported weights; all other keys stay, in their order. The type is
  * set in the keys that exist: `torch_dtype` (transformers 4) or `dtype` (5). If there is none, `torch_dtype` is added,
  * which all versions read. */
-static void correct_config(const ndp_job *j, struct json_object *config, ndp_dtype type) {
+static void correct_type(struct json_object *config, ndp_dtype type) {
     static const char *const keys[] = {"torch_dtype", "dtype"};
     const char *name = type == NDP_BF16 ? "bfloat16" : type == NDP_F64 ? "float64" : "float32";
     bool stated = json_object_object_get_ex(config, "dtype", NULL);
     for (int i = 0; i < NDP_COUNT(keys); i++)
         if (json_object_object_get_ex(config, keys[i], NULL) || (i == 0 && !stated))
             json_object_object_add(config, keys[i], json_object_new_string(name));
-    if (j->spec.own_head) /* older versions would tie them again */
-        json_object_object_add(config, "tie_word_embeddings", json_object_new_boolean(false));
+}
+
+/* The weights have a head of their own: older versions would tie it again. */
+static void correct_tie(struct json_object *config) {
+    json_object_object_add(config, "tie_word_embeddings", json_object_new_boolean(false));
 }
 
 static ndp_status write_text(const char *folder, const char *name, const char *text, size_t n) {
@@ -28,12 +31,18 @@ static ndp_status write_text(const char *folder, const char *name, const char *t
     return ndp_file_write_atomic(path, text, n);
 }
 
-static ndp_status write_config(const ndp_job *j, const char *folder, ndp_dtype type) {
+static ndp_status write_config(struct json_object *config, const char *folder) {
+    const char *text = json_object_to_json_string_ext(config, JSON_C_TO_STRING_PRETTY | JSON_C_TO_STRING_NOSLASHESCAPE);
+    return write_text(folder, "config.json", text, strlen(text));
+}
+
+static ndp_status export_config(const ndp_job *j, const char *folder, ndp_dtype type) {
     struct json_object *config;
     NDP_TRY(ndp_json_read(j->facts_path, &config));
-    correct_config(j, config, type);
-    const char *text = json_object_to_json_string_ext(config, JSON_C_TO_STRING_PRETTY | JSON_C_TO_STRING_NOSLASHESCAPE);
-    ndp_status st = write_text(folder, "config.json", text, strlen(text));
+    correct_type(config, type);
+    if (j->spec.own_head)
+        correct_tie(config);
+    ndp_status st = write_config(config, folder);
     json_object_put(config);
     return st;
 }
@@ -101,26 +110,49 @@ static ndp_status write_byte_tokenizer(const char *folder) {
     return st == NDP_OK ? write_text(folder, "tokenizer_config.json", config, sizeof config - 1) : st;
 }
 
-static ndp_status write_tokenizer(const ndp_job *j, const ndp_job_data *d, const char *folder) {
+/* The files of a tokenizer that are there. */
+static ndp_status copy_tokenizer(const char *from, const char *to) {
     static const char *const names[] = {
         "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "tokenizer.model", "vocab.json",
         "merges.txt",     "added_tokens.json",     "chat_template.jinja"};
+    for (int i = 0; i < NDP_COUNT(names); i++)
+        NDP_TRY(copy_file(from, names[i], to));
+    return copy_templates(from, to);
+}
+
+static const char generation[] = "generation_config.json";
+
+static ndp_status export_tokenizer(const ndp_job *j, const ndp_job_data *d, const char *folder) {
     const char *source = d->tokenizer_source, *slash = strrchr(source, '/');
     if (strcmp(source, "bytes") == 0)
         return write_byte_tokenizer(folder);
     char folder_of_file[NDP_PATH];
     snprintf(folder_of_file, sizeof folder_of_file, "%.*s", slash ? (int)(slash - source) : 1, slash ? source : ".");
-    const char *from = ndp_path_is_folder(source) ? source : folder_of_file;
-    for (int i = 0; *source && i < NDP_COUNT(names); i++)
-        NDP_TRY(copy_file(from, names[i], folder));
-    NDP_TRY(*source ? copy_templates(from, folder) : NDP_OK);
-    return j->config->model.path ? copy_file(j->model_folder, "generation_config.json", folder) : NDP_OK;
+    if (*source)
+        NDP_TRY(copy_tokenizer(ndp_path_is_folder(source) ? source : folder_of_file, folder));
+    return j->config->model.path ? copy_file(j->model_folder, generation, folder) : NDP_OK;
 }
 
 ndp_status ndp_export_rest(const ndp_job *j, const ndp_job_data *d, const char *folder, ndp_dtype type) {
     NDP_TRY(ndp_folder_create(folder));
-    NDP_TRY(write_config(j, folder, type));
-    return write_tokenizer(j, d, folder);
+    NDP_TRY(export_config(j, folder, type));
+    return export_tokenizer(j, d, folder);
+}
+
+ndp_status ndp_export_copy(const char *from, const char *to, bool own_head) {
+    struct json_object *config;
+    char path[NDP_PATH];
+    NDP_TRY(ndp_folder_create(to));
+    NDP_TRY(copy_tokenizer(from, to));
+    NDP_TRY(copy_file(from, generation, to));
+    if (!own_head)
+        return copy_file(from, "config.json", to);
+    NDP_TRY(ndp_path_join(path, from, "config.json"));
+    NDP_TRY(ndp_json_read(path, &config));
+    correct_tie(config);
+    ndp_status st = write_config(config, to);
+    json_object_put(config);
+    return st;
 }
 
 /* Rank 0: writes everything except the weights. */

@@ -6,6 +6,9 @@
 
 /* Writes config.json, corrected for weights of `type`, and the tokenizer's files into `folder`, which is created. */
 ndp_status ndp_export_rest(const ndp_job *j, const ndp_job_data *d, const char *folder, ndp_dtype type);
+/* Copies these files of another model folder, as they are. `own_head`: config.json, which may tie the head to the
+ * embedding, then says that it does not. */
+ndp_status ndp_export_copy(const char *from, const char *to, bool own_head);
 
 /* adapter_export.c: writes FOLDER/adapter_config.json of a model with an adapter; creates the folder. */
 ndp_status ndp_export_adapter_config(const ndp_job *j, const ndp_model *m, const char *folder);

@@ -93,6 +93,18 @@ EOF
     cp "$NDP_SOURCE_DIR/README.md" text.txt
 }
 
+# make_adapter DIR: LoRA of rank 1 for q_proj of the first layer of that Llama, all zeros.
+make_adapter() {
+    mkdir -p "$1"
+    module=base_model.model.model.layers.0.self_attn.q_proj
+    header=$(printf '{"%s.lora_A.weight":{"dtype":"F32","shape":[1,32],"data_offsets":[0,128]},"%s.lora_B.weight":{"dtype":"F32","shape":[32,1],"data_offsets":[128,256]}}' $module $module)
+    printf '{"peft_type": "LORA", "r": 1, "lora_alpha": 2, "target_modules": ["layers.0.self_attn.q_proj"]}' >"$1/adapter_config.json"
+    {
+        printf "\\$(printf %o ${#header})\\000\\000\\000\\000\\000\\000\\000%s" "$header"
+        head -c 256 /dev/zero
+    } >"$1/adapter_model.safetensors"
+}
+
 # The ways to run ranks that this machine has.
 transports() {
     if command -v mpirun >/dev/null && [ -e "${NDP_PLUGIN_DIR:-$(dirname "$NDP_PROGRAM")}/ndp_mpi.so" ]; then

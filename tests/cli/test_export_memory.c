@@ -1,5 +1,6 @@
-/* `checkpoint export` in the memory of one tensor: of a checkpoint whose largest tensors are twice as large as all that
- * the program may use. */
+/* `checkpoint export` and `merge` in the memory of a part of one tensor: of a checkpoint whose largest tensors are
+ * twice as large as all that the program may use. */
+#include "checkpoint/safetensors.h"
 #include "cli/job.h"
 
 #include <sys/resource.h>
@@ -44,6 +45,24 @@ static int64_t peak_of(char *const argv[]) {
     return (int64_t)use.ru_maxrss * 1024;
 }
 
+/* DoRA of the head, with B = 0 and lengths of 1. */
+static void write_adapter(const char *folder) {
+    static const ndp_tensor_spec specs[] = {
+        {.name = "base_model.model.lm_head.lora_A.weight", .ndim = 2, .shape = {1, 256}},
+        {.name = "base_model.model.lm_head.lora_B.weight", .ndim = 2, .shape = {65536, 1}},
+        {.name = "base_model.model.lm_head.lora_magnitude_vector", .ndim = 1, .shape = {65536}}};
+    float *ones = malloc(65536 * sizeof *ones);
+    ndp_safetensors_writer *w;
+    assert_non_null(ones);
+    for (int i = 0; i < 65536; i++)
+        ones[i] = 1;
+    tiny_write(folder, "adapter_config.json", "{\"peft_type\": \"LORA\", \"r\": 1, \"use_dora\": true}");
+    CHECK_OK(ndp_safetensors_create(in(folder, "adapter_model.safetensors"), specs, NDP_COUNT(specs), &w));
+    CHECK_OK(ndp_safetensors_write(w, 2, 0, 65536, ones, NDP_F32));
+    ndp_safetensors_writer_destroy(w);
+    free(ones);
+}
+
 static void takes_less_than_one_tensor(void **state) {
     const char *folder = *state;
     const int64_t tensor = (int64_t)65536 * 256 * 4;
@@ -56,11 +75,15 @@ static void takes_less_than_one_tensor(void **state) {
     char *path = strdup(in(folder, "job.yaml")), *run = strdup(in(folder, "run")), *out = strdup(in(folder, "out"));
     int64_t training = peak_of((char *[]){binary, "train", path, NULL});
     int64_t exporting = peak_of((char *[]){binary, "checkpoint", "export", run, "-o", out, NULL});
-    print_message("two tensors of %.0f MB: training took %.0f MB, the export %.1f MB\n", (double)tensor * 1e-6,
-                  (double)training * 1e-6, (double)exporting * 1e-6);
+    write_adapter(folder);
+    char *adapter = strdup(folder), *merged = strdup(in(folder, "merged"));
+    int64_t merging = peak_of((char *[]){binary, "merge", "-m", out, "-a", adapter, "-o", merged, NULL});
+    print_message("two tensors of %.0f MB: training took %.0f MB, the export %.1f MB, a merge %.1f MB\n",
+                  (double)tensor * 1e-6, (double)training * 1e-6, (double)exporting * 1e-6, (double)merging * 1e-6);
     assert_true(training > 2 * tensor); /* the measure tells */
     assert_true(exporting < tensor / 2);
-    free(path), free(run), free(out);
+    assert_true(merging < tensor / 2);
+    free(path), free(run), free(out), free(adapter), free(merged);
 }
 
 int main(void) {

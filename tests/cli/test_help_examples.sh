@@ -19,15 +19,16 @@ cp "$NDP_SOURCE_DIR/tests/import/files/accelerate_nd.yaml" accelerate.yaml
 run train job.yaml --ranks 1
 code_is 0
 cp -r runs/demo/model my-model
+make_adapter runs/lora/adapter
 cp "$NDP_SOURCE_DIR"/tests/import/files/axolotl_chat.yaml axolotl.yaml
 
-for command in train plan verify "checkpoint list" "checkpoint verify" "checkpoint export" "checkpoint" launch evaluate \
+for command in train plan verify "checkpoint list" "checkpoint verify" "checkpoint export" "checkpoint" merge launch evaluate \
     generate tokenize config "config import" env help "checkpoint rm"; do
     "$NDP_PROGRAM" help $command | sed -n '/^Examples:$/,$ s/^  ndparallel/ndparallel/p' >examples
     [ "$(wc -l <examples)" = 2 ] || { case_of "$command"; fail 'there are not two examples'; }
     while read -r example; do
         case_of "$example"
-        rm -rf newest step-2
+        rm -rf newest step-2 merged
         rm -rf runs/demo && mkdir -p runs
         cp -r saved runs/demo 2>/dev/null || { "$NDP_PROGRAM" train job.yaml --ranks 1 >/dev/null 2>&1; cp -r runs/demo saved; }
         case $example in "ndparallel train "*) rm -rf runs/demo ;; esac

@@ -4,7 +4,7 @@
  * With NDP_TEST_DEVICE: some of the models on that device and on all axes instead, 3 updates each, or as many as the
  * argument says. */
 #include "guarded.h"
-#include "train/golden.h"
+#include "train/golden_logits.h"
 
 #include "base/json.h"
 #include "ops/devices.h"
@@ -141,19 +141,10 @@ static ndp_status body(ndp_transport *t, void *arg) {
     return st;
 }
 
-static ndp_model_opts opts_of(const golden *g, ndp_model_mode mode, ndp_dtype type) {
-    return (ndp_model_opts){.mode = mode,
-                            .rows = g->length,
-                            .keys = g->length,
-                            .positions = g->length,
-                            .compute = type,
-                            .master = type == NDP_F64 ? NDP_F64 : NDP_F32};
-}
-
 /* size: dp_replicate, dp_shard, cp, sp, tp. */
 static void check_layout(const golden *g, ndp_dtype type, const ndp_device *device, const bounds *most,
                          ndp_optimizer_name optimizer, const int size[5]) {
-    ndp_model_opts mo = opts_of(g, NDP_MODEL_TRAIN, type);
+    ndp_model_opts mo = golden_opts(g, NDP_MODEL_TRAIN, type);
     ndp_model m;
     CHECK_OK(ndp_decoder_build(&g->facts, &mo, &m));
     job j = {.g = g, .model = &m, .device = device, .bounds = most, .layout = NDP_LAYOUT_ONE, .global = g->norms[0]};
@@ -170,61 +161,21 @@ static void check_training(const golden *g, ndp_dtype type, const ndp_device *de
     check_layout(g, type, device, most, NDP_ADAMW, (const int[]){replicate, shard, 1, 1, 1});
 }
 
-/* Logits of update 0, each sample through the cached graph in one chunk. */
+/* Logits of update 0. */
 static void check_logits(const golden *g, ndp_dtype type, const ndp_device *device, const bounds *most) {
-    ndp_model_opts mo = opts_of(g, NDP_MODEL_CACHED, type);
+    ndp_model_opts mo = golden_opts(g, NDP_MODEL_CACHED, type);
     ndp_model m;
-    ndp_transport *t;
-    ndp_engine *e;
     CHECK_OK(ndp_decoder_build(&g->facts, &mo, &m));
-    CHECK_OK(ndp_transport_self(&t));
-    ndp_layout one = NDP_LAYOUT_ONE;
-    const ndp_exec exec = {.device = device, .threads = 1};
-    ndp_engine_opts o = {.model = &m, .transport = t, .step = {.exec = &exec, .accumulation = 1}};
-    o.step.parallel = (ndp_parallel)NDP_PARALLEL_INIT;
-    CHECK_OK(ndp_mesh_init(&one, 0, &(ndp_mesh_facts){.kv_heads = ndp_model_kv_heads(&m)}, &o.step.mesh));
-    CHECK_OK(ndp_engine_create(&o, &e));
-    CHECK_OK(ndp_weights_load(e, g->folder));
-    size_t cache = (size_t)(g->length * g->facts.kv_heads * g->facts.head_dim) * ndp_dtype_size(type);
-    void *memory;
-    CHECK_OK(ndp_engine_map(e, 2 * (size_t)m.n_units * cache, &memory));
-    for (int u = 0; u < m.n_units; u++)
-        for (size_t k = 0; k < 2; k++)
-            CHECK_OK(ndp_engine_lend(e, u, k ? "v_cache" : "k_cache", (char *)memory + (2 * (size_t)u + k) * cache));
-    int64_t n_rows;
-    int32_t *rows = read_all(g, "logits_rows", NDP_I32, &n_rows);
-    double *want = read_all(g, "logits", NDP_F64, NULL), *have = malloc((size_t)g->facts.vocab * sizeof *have),
-           *stored = malloc((size_t)g->facts.vocab * sizeof *stored), worst = 0, apart = 0, norm = 0;
-    job j = {.g = g};
-    for (int64_t i = 0; i < n_rows; i++) {
-        golden one_sample = *g;
-        one_sample.samples = 1;
-        one_sample.ids += rows[i] / g->length * g->length;
-        j.g = &one_sample;
-        fill(&j, e, 0, 0, 1);
-        ndp_step_result r;
-        CHECK_OK(ndp_engine_step(e, 0, 0, false, &r));
-        CHECK_OK(ndp_engine_logits(e, rows[i] % g->length, stored));
-        ndp_convert(stored, type, have, NDP_F64, g->facts.vocab);
-        double largest = 0, off = 0;
-        for (int64_t v = 0; v < g->facts.vocab; v++) {
-            double exact = want[i * g->facts.vocab + v];
-            largest = fmax(largest, fabs(exact));
-            off = fmax(off, fabs(exact - have[v]));
-            apart += pow(exact - have[v], 2), norm += exact * exact;
-        }
-        worst = fmax(worst, off / largest);
-    }
-    apart = sqrt(apart / norm);
+    int64_t n;
+    int32_t *rows = golden_rows(g, &n);
+    double *want = read_all(g, "logits", NDP_F64, NULL), *have = golden_logits(g, &m, device, rows, n);
+    logits_distance off = compare_logits(g, have, want, n);
     printf("%-17s %-4s logits off by %.2g of the largest, all by %.2g of their norm\n", g->name, ndp_dtype_name(type),
-           worst, apart);
-    assert_true(worst <= most->logits && apart <= most->all_logits);
+           off.worst, off.all);
+    assert_true(off.worst <= most->logits && off.all <= most->all_logits);
     free(rows);
     free(want);
     free(have);
-    free(stored);
-    ndp_engine_destroy(e);
-    ndp_transport_destroy(t);
     ndp_model_release(&m);
 }
 
