@@ -59,10 +59,13 @@ typedef enum ndp_collective {
     X(int, unit_offset)    /* rmsnorm*, add_rmsnorm, norm_by*: weight is (1 + w) when 1 */ \
     X(int, parts)          /* heads_*: cuts of the heads; xent_grad: slices of the vocabulary */ \
     X(int64_t, first)      /* embedding*, xent*: the id that row 0 of the table stands for; heads_*: the first part; \
-                              add_columns, dora*: the first column; dropout: the column of the model's that column 0 is */ \
+                              add_columns, dora*: the first column; dropout: the column of the model's that column 0 is; \
+                              unpack: the number of the first block in the whole tensor */ \
+    X(int64_t, row_blocks) /* unpack: from the first block of a row to that of the next one; 0: rows are whole, and \
+                              blocks continue from one to the next */ \
     X(bool, wide_grad)     /* linear: dx, attention: dk and dv, xent_grad: dx are stored wide (ndp_wide); collectives, \
                               heads_*: the gradient arrives wide, and its sum is stored as `type` */ \
-    X(ndp_dtype, type)     /* copy: of the output; see wide_grad */ \
+    X(ndp_dtype, type)     /* copy, unpack: of the output; see wide_grad */ \
     X(int, all_parts)      /* heads_*: parts of all ranks with these heads; `parts` of them from `first` on are cut here */ \
     X(int, group)          /* collectives: an ndp_group_kind */ \
     X(int, ranks)          /* of that group */ \
@@ -215,6 +218,9 @@ typedef enum ndp_op_kind {
  *                 A function of attr.tag, unit, key[t] and the column of the model's that column c is, attr.first + c
  *                 (ops/dropout.h): on every device, however ranks cut rows and columns
  * copy            (x [T,N], acc? [T,N])                        -> y [T,N] of attr.type  y = x + acc, rounded once
+ * unpack          (codes [1,X] u8, scales [1,B] u8 or [N,1] fp32, nested? [1,Y] fp32) -> w [N,K] of attr.type
+ *                 a packed matrix (tensor/packed.h): nf4 with nested, int8 without. The values are fp32, each rounded
+ *                 once to attr.type: the same bits on every device
  * attention       (q [T,H*D], k [S,KV*D], v [S,KV*D], q_pos~ [T,1], q_low~ [T,1], k_pos~ [S,1])
  *                                                              -> o [T,H*D], lse [T,H]
  *                 query t sees key s where max(q_low[t], q_pos[t] - window + 1) <= k_pos[s] <= q_pos[t]. GQA: query
@@ -322,6 +328,7 @@ typedef enum ndp_op_kind {
     ROWS(add_columns) \
     ROWS(dropout) \
     ROWS(copy) \
+    ROWS(unpack) \
     WHOLE(attention) \
     WHOLE(attention_bwd) \
     ROWS(attention_merge) \

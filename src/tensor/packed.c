@@ -50,11 +50,19 @@ static inline float part_of(float x, float absmax, float reciprocal, bool full) 
 
 static float reciprocal_of(float absmax) { return 1.0f / (absmax > least ? absmax : least); }
 
+/* In several maxima, which gcc makes a vector of. */
 static float largest(const float *x, int64_t n) {
-    float most = 0;
-    for (int64_t i = 0; i < n; i++)
-        most = fabsf(x[i]) > most ? fabsf(x[i]) : most;
-    return most;
+    enum { LANES = 16 };
+    float most[LANES] = {0};
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        for (int k = 0; k < LANES; k++)
+            most[k] = fabsf(x[i + k]) > most[k] ? fabsf(x[i + k]) : most[k];
+    for (; i < n; i++)
+        most[0] = fabsf(x[i]) > most[0] ? fabsf(x[i]) : most[0];
+    for (int k = 1; k < LANES; k++)
+        most[0] = most[k] > most[0] ? most[k] : most[0];
+    return most[0];
 }
 
 /* The absmax of up to `size` elements. */
@@ -72,28 +80,26 @@ void ndp_nf4_absmax(const float *x, int64_t n, float *absmax) {
 /* The value halfway between two neighbours of a list. */
 static inline float halfway(const float *values, int i) { return (values[i] + values[i + 1]) / 2; }
 
-/* How many of 15 values halfway are smaller. */
-static inline unsigned nf4_code(float x, const float between[15]) {
-    unsigned code = 0;
-    for (int i = 0; i < 15; i++)
-        code += x > between[i];
-    return code;
+/* Codes of a block: how many of the 15 values halfway are smaller. */
+static void nf4_codes(const float *x, int n, float absmax, int codes[NDP_PACKED_BLOCK]) {
+    float part[NDP_PACKED_BLOCK] = {0}, reciprocal = reciprocal_of(absmax);
+    for (int i = 0; i < n; i++)
+        part[i] = part_of(x[i], absmax, reciprocal, n == NDP_PACKED_BLOCK);
+    for (int i = 0; i < NDP_PACKED_BLOCK; i++)
+        codes[i] = 0;
+    for (int k = 0; k < 15; k++) {
+        float between = halfway(ndp_nf4_values, k);
+        for (int i = 0; i < NDP_PACKED_BLOCK; i++)
+            codes[i] += part[i] > between;
+    }
 }
 
+/* After an odd number of elements there is the code of 0. */
 void ndp_nf4_pack(const float *x, int64_t n, const float *absmax, uint8_t *codes) {
-    float between[15];
-    for (int i = 0; i < 15; i++)
-        between[i] = halfway(ndp_nf4_values, i);
     for (int64_t first = 0; first < n; first += NDP_PACKED_BLOCK) {
-        int64_t count = n - first < NDP_PACKED_BLOCK ? n - first : NDP_PACKED_BLOCK;
-        float largest_here = absmax[first / NDP_PACKED_BLOCK], reciprocal = reciprocal_of(largest_here);
-        uint8_t one[NDP_PACKED_BLOCK + 1] = {0};
-        for (int64_t i = 0; i < count; i++)
-            one[i] =
-                (uint8_t)nf4_code(part_of(x[first + i], largest_here, reciprocal, count == NDP_PACKED_BLOCK), between);
-        if (count % 2 != 0)
-            one[count] = (uint8_t)nf4_code(0, between);
-        for (int64_t i = 0; i < count; i += 2)
+        int count = n - first < NDP_PACKED_BLOCK ? (int)(n - first) : NDP_PACKED_BLOCK, one[NDP_PACKED_BLOCK];
+        nf4_codes(x + first, count, absmax[first / NDP_PACKED_BLOCK], one);
+        for (int i = 0; i < count; i += 2)
             codes[(first + i) / 2] = (uint8_t)(one[i] << 4 | one[i + 1]);
     }
 }

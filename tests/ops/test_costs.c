@@ -11,6 +11,8 @@
     { .dtype = NDP_I32, .rows = r, .cols = c, .ld = c }
 #define L(r, c)                                                                                                        \
     { .dtype = NDP_I64, .rows = r, .cols = c, .ld = c }
+#define B(r, c)                                                                                                        \
+    { .dtype = NDP_U8, .rows = r, .cols = c, .ld = c }
 #define D(r, c)                                                                                                        \
     { .dtype = NDP_F64, .rows = r, .cols = c, .ld = c }
 #define NONE                                                                                                           \
@@ -105,6 +107,10 @@ static const cost_case cases[] = {
          .in = {F(3, 8), F(3, 8), F(5, 4), F(5, 4), F(3, 8), F(3, 2), I(3, 1), I(3, 1), I(5, 1)}, .attr = WINDOW),
     COST(attention_merge, 3 * 24, 4 * 3 * (24 + 6), .in = {F(3, 8), F(3, 2), F(3, 8), F(3, 2)}, .attr = ATTENTION),
     /* Copies; heads that several parts repeat are added up on the way back. */
+    /* 3 x 70 values: 105 bytes of codes, 4 blocks, 2 numbers; or 210 codes and 3 numbers. */
+    COST(unpack, 210, 105 + 4 + 8 + 2 * 210, .in = {B(1, 105), B(1, 4), F(1, 2)}, .out = {F(3, 70)},
+         .attr = {.type = NDP_BF16}),
+    COST(unpack, 210, 210 + 12 + 4 * 210, .in = {B(1, 210), F(3, 1), NONE}, .out = {F(3, 70)}),
     COST(heads_split, 0, 4 * (24 + 24), .in = {F(3, 8)}, .attr = {.heads = 2, .head_dim = 4, .parts = 2}),
     COST(heads_split, 0, 4 * (12 + 24), .in = {F(3, 4)}, .attr = {.heads = 1, .head_dim = 4, .parts = 2}),
     COST(heads_merge, 0, 4 * (24 + 24), .in = {F(6, 4)}, .attr = {.heads = 2, .head_dim = 4, .parts = 2}),

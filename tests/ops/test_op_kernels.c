@@ -623,7 +623,8 @@ static const struct {
 } elsewhere[] = {{&ndp_op_attention, "test_attention"},  {&ndp_op_attention_bwd, "test_attention"},
                  {&ndp_op_count_valid, "test_step_ops"}, {&ndp_op_zero, "test_step_ops"},
                  {&ndp_op_loss_scale, "test_step_ops"},  {&ndp_op_square_sum, "test_step_ops"},
-                 {&ndp_op_clip_factor, "test_step_ops"}, {&ndp_op_newton_schulz, "optim/test_muon"}};
+                 {&ndp_op_clip_factor, "test_step_ops"}, {&ndp_op_newton_schulz, "optim/test_muon"},
+                 {&ndp_op_unpack, "test_unpack"}};
 
 /* The last test: an op of the list without a case here, or there, fails. Those of optimizers are in optim/test_update,
  * which walks the table of optimizers. */

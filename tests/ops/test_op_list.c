@@ -82,6 +82,7 @@ static void shape_rules_refuse(void **state) {
         {&ndp_op_dora, {f, row, f}},
         {&ndp_op_dora_dm, {f, f, row}},
         {&ndp_op_copy, {ids}},
+        {&ndp_op_unpack, {f, f, none}},
         {&ndp_op_heads_split, {f}},
         {&ndp_op_heads_merge, {f}},
         {&ndp_op_xent_logits, {f, f, ids}},

@@ -117,6 +117,8 @@ static inline int __float_as_int(float f) {
 }
 static inline unsigned __float_as_uint(float f) { return (unsigned)__float_as_int(f); }
 static inline float __uint_as_float(unsigned x) { return __int_as_float((int)x); }
+static inline float __fmul_rn(float a, float b) { return a * b; }
+static inline float __fadd_rn(float a, float b) { return a + b; }
 static inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
 static inline int __ffs(int x) { return __builtin_ffs(x); }
 static inline int __popc(unsigned x) { return __builtin_popcount(x); }

@@ -1,0 +1,61 @@
+/* unpack. Products and sums are rounded one by one, as on the host. */
+#include "ops/cuda/cuda_kernel.cuh"
+#include "ops/cuda/cuda_kernels.hpp"
+
+extern "C" {
+#include "tensor/packed.h"
+#include "tensor/packed_codes.h"
+}
+
+/* In memory that is cached: neighbouring threads look up different values. */
+static __device__ const float ndp_nf4_table[16] = {NDP_NF4_CODES};
+static __device__ const float ndp_dynamic_table[256] = {NDP_DYNAMIC_CODES};
+
+struct nf4_each {
+    const uint8_t *codes, *scales;
+    const float *nested;
+    int64_t first, row_blocks;
+    ndp_view w;
+    __device__ float absmax(int64_t r, int64_t c, int64_t block) const {
+        int64_t number = first + (row_blocks > 0 ? r * row_blocks + c / NDP_PACKED_BLOCK : block);
+        float scale = nested[1 + number / NDP_PACKED_NEST];
+        return __fadd_rn(__fmul_rn(ndp_dynamic_table[scales[block]], scale), nested[0]);
+    }
+    __device__ void operator()(int64_t r, int64_t c) const {
+        ndp_lanes out = {};
+        int64_t at = r * w.cols + c, block = -1;
+        float scale = 0;
+        for (int k = 0; k < NDP_LANES && c + k < w.cols; k++) {
+            int64_t i = at + k;
+            if (i / NDP_PACKED_BLOCK != block) {
+                block = i / NDP_PACKED_BLOCK;
+                scale = absmax(r, c + k, block);
+            }
+            out.x[k] = __fmul_rn(ndp_nf4_table[codes[i / 2] >> (i % 2 ? 0 : 4) & 15], scale);
+        }
+        ndp_set8(w, r, c, out);
+    }
+};
+
+struct int8_each {
+    const int8_t *codes;
+    ndp_view absmax, w;
+    __device__ void operator()(int64_t r, int64_t c) const {
+        ndp_lanes out = {};
+        float scale = ndp_get(absmax, r, 0);
+        for (int k = 0; k < NDP_LANES && c + k < w.cols; k++)
+            out.x[k] = __fmul_rn(__fmul_rn((float)codes[r * w.cols + c + k], scale), NDP_INT8_STEP);
+        ndp_set8(w, r, c, out);
+    }
+};
+
+static ndp_status run_unpack(const ndp_op_call *c) {
+    const ndp_view *codes = &c->in[NDP_PACKED_CODES], *scales = &c->in[NDP_PACKED_SCALES],
+                   *nested = &c->in[NDP_PACKED_NESTED], *w = &c->out[0];
+    if (!nested->data)
+        return ndp_each8(c, w, int8_each{(const int8_t *)codes->data, *scales, *w});
+    return ndp_each8(c, w,
+                     nf4_each{(const uint8_t *)codes->data, (const uint8_t *)scales->data, (const float *)nested->data,
+                              c->attr->first, c->attr->row_blocks, *w});
+}
+NDP_CUDA_KERNEL(unpack)
