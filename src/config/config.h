@@ -44,7 +44,7 @@ struct ndp_config {
         bool rslora, dora;
         ndp_strings targets;         /* names of projections, patterns of tensors' names, "linear" */
         ndp_strings modules_to_save; /* trained whole */
-        ndp_kept_form base;          /* of qlora */
+        ndp_packing base;            /* of qlora */
         ndp_adapter_init init;       /* of B */
         char *path;                  /* a PEFT folder; NULL: a new adapter */
     } adapter;

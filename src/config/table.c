@@ -7,7 +7,7 @@ static const char *const adapter_words[] = {
     [NDP_ADAPTER_NONE] = "none", [NDP_ADAPTER_LORA] = "lora", [NDP_ADAPTER_QLORA] = "qlora", NULL};
 static const char *const start_words[] = {[NDP_ADAPTER_ZERO] = "zero", [NDP_ADAPTER_RANDOM] = "random", NULL};
 static const char *const base_words[] = {"nf4", "int8", NULL};
-static const int base_forms[] = {NDP_KEPT_NF4, NDP_KEPT_INT8};
+static const int base_forms[] = {NDP_PACKING_NF4, NDP_PACKING_INT8};
 static const char *const compute_words[] = {"fp32", "bf16", "fp64", NULL};
 static const int compute_types[] = {NDP_F32, NDP_BF16, NDP_F64};
 static const char *const reduce_words[] = {[NDP_F32] = "fp32", NULL};

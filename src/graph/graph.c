@@ -78,7 +78,8 @@ int ndp_graph_data(ndp_graph *g, int input) {
     return id;
 }
 
-int ndp_graph_param(ndp_graph *g, int slot, int segment, int segments) {
+/* Glued segments are one matrix. */
+static ndp_view glued_shape(ndp_graph *g, int slot, int segment, int segments) {
     const ndp_segment *s = &g->slots[slot]->items[segment];
     bool vector = s->ndim == 1;
     int64_t rows = 0, cols = 0;
@@ -88,14 +89,65 @@ int ndp_graph_param(ndp_graph *g, int slot, int segment, int segments) {
         rows += vector ? 0 : s[i].rows;
         cols += vector ? s[i].cols : 0;
     }
-    int id = add_value(g, s->name, NDP_VALUE_PARAM,
-                       vector ? shape_of(1, cols, g->compute) : shape_of(rows, s->cols, g->compute));
+    return vector ? shape_of(1, cols, g->compute) : shape_of(rows, s->cols, g->compute);
+}
+
+int ndp_graph_param(ndp_graph *g, int slot, int segment, int segments) {
+    const ndp_segment *s = &g->slots[slot]->items[segment];
+    if (g->status == NDP_OK && g->slots[slot]->packing != NDP_PACKING_NONE)
+        g->status = NDP_FAIL(NDP_EBUG, "graph %s: %s is packed: no op reads it as a parameter", g->name, s->name);
+    int id = add_value(g, s->name, NDP_VALUE_PARAM, glued_shape(g, slot, segment, segments));
     if (g->status != NDP_OK)
         return 0;
     ndp_value *v = &g->values[id];
     v->slot = slot, v->segment = segment, v->segments = segments, v->offset = s->offset;
     v->needs_grad = !g->frozen[slot];
     return id;
+}
+
+/* ---- packed parameters ---- */
+
+int ndp_graph_packed(ndp_graph *g, int slot, int segment, ndp_packed_part part) {
+    static const char *const names[NDP_PACKED_PARTS] = {"codes", "scales", "nested"};
+    const ndp_segment *s = &g->slots[slot]->items[segment];
+    ndp_packed packed = ndp_segment_packed(g->slots[slot], s);
+    char name[160];
+    if (packed.part[part].rows == 0)
+        return NDP_NONE;
+    snprintf(name, sizeof name, "%s.%s", s->name, names[part]);
+    int id = add_value(g, name, NDP_VALUE_PARAM, packed.part[part]);
+    if (g->status != NDP_OK)
+        return 0;
+    ndp_value *v = &g->values[id];
+    v->slot = slot, v->segment = segment, v->segments = 1, v->part = part;
+    v->offset = (s->offset + packed.at[part]) / (int64_t)ndp_dtype_size(v->view.dtype);
+    return id;
+}
+
+int ndp_graph_unpacked(ndp_graph *g, int slot, int segment, int segments) {
+    ndp_view shape = glued_shape(g, slot, segment, segments);
+    int id = add_value(g, g->slots[slot]->items[segment].name, NDP_VALUE_ACT, shape);
+    if (g->status == NDP_OK)
+        g->values[id].slot = slot, g->values[id].segment = segment, g->values[id].segments = segments;
+    return id;
+}
+
+void ndp_graph_unpack(ndp_graph *g, ndp_node_list list, int matrix, int k) {
+    if (g->status != NDP_OK)
+        return;
+    int slot = g->values[matrix].slot, segment = g->values[matrix].segment, ins[NDP_PACKED_PARTS];
+    const ndp_segment *s = &g->slots[slot]->items[segment];
+    int64_t row = 0;
+    for (int i = 0; i < k; i++)
+        row += s[i].rows;
+    for (int i = 0; i < NDP_PACKED_PARTS; i++)
+        ins[i] = ndp_graph_packed(g, slot, segment + k, (ndp_packed_part)i);
+    bool blocks = g->slots[slot]->packing == NDP_PACKING_NF4;
+    ndp_op_attr attr = {.type = g->compute,
+                        .first = blocks ? ndp_segment_first_block(&s[k]) : 0,
+                        .row_blocks = blocks ? ndp_segment_row_blocks(&s[k]) : 0};
+    int rows = ndp_graph_rows(g, matrix, row, s[k].rows);
+    ndp_graph_append(g, list, &ndp_op_unpack, &attr, s[k].name, ins, NDP_PACKED_PARTS, &rows, 1);
 }
 
 int ndp_graph_param_grad(ndp_graph *g, int param) {

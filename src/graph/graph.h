@@ -29,10 +29,11 @@ typedef struct ndp_value {
     int root;         /* whose storage this is */
     int parent;       /* a view of rows or columns: of which value; NDP_NONE otherwise */
     int64_t row, col; /* first row and column within the root */
-    int slot;         /* PARAM, PGRAD: which flat buffer */
-    int segment;      /* PARAM, PGRAD: first segment there */
-    int segments;     /* PARAM, PGRAD: how many, glued */
+    int slot;         /* PARAM, PGRAD: which flat buffer. Also of an ACT that is made of packed matrices */
+    int segment;      /* first segment there; NDP_NONE: another ACT */
+    int segments;     /* how many, glued */
     int64_t offset;   /* PARAM, PGRAD: elements from its start */
+    int part;         /* PARAM: of a packed matrix (ndp_packed_part); 0: another one */
     int input;        /* DATA: which of the model's inputs */
     bool needs_grad;
 } ndp_value;
@@ -96,6 +97,13 @@ void ndp_graph_release(ndp_graph *g);
 int ndp_graph_input(ndp_graph *g, int64_t rows, int64_t cols);
 int ndp_graph_data(ndp_graph *g, int input);
 int ndp_graph_param(ndp_graph *g, int slot, int segment, int segments);
+/* A part of a packed matrix, as it is stored; NDP_NONE: it has no such part. */
+int ndp_graph_packed(ndp_graph *g, int slot, int segment, ndp_packed_part part);
+/* The matrix of `segments` consecutive packed ones (glued; equal columns), as a destination: an activation, which
+ * ndp_graph_unpack fills. */
+int ndp_graph_unpacked(ndp_graph *g, int slot, int segment, int segments);
+/* Adds the node that makes the rows of the k-th of those. */
+void ndp_graph_unpack(ndp_graph *g, ndp_node_list list, int matrix, int k);
 /* The gradient of a parameter, as a destination. */
 int ndp_graph_param_grad(ndp_graph *g, int param);
 /* Columns [col, col + cols) of a value. */
@@ -115,8 +123,8 @@ void ndp_graph_output(ndp_graph *g, int value);
 void ndp_graph_append(ndp_graph *g, ndp_node_list list, const ndp_op *op, const ndp_op_attr *attr, const char *name,
                       const int *ins, int n_in, int *outs, int n_out);
 
-/* Repeats the nodes of a list from `first` on, up to its latest one. Ranks that communicate in them have equal counts: it
- * is made by an op that sees to it, as a maximum over their group. NDP_EBUG, sticky: too many ranges, or ranges that
+/* Repeats the nodes of a list from `first` on, up to its latest one. Ranks that communicate in them have equal counts:
+ * it is made by an op that sees to it, as a maximum over their group. NDP_EBUG, sticky: too many ranges, or ranges that
  * overlap; ndp_graph_derive refuses a forward that repeats. */
 void ndp_graph_repeat(ndp_graph *g, ndp_node_list list, int first, int64_t times, int count);
 

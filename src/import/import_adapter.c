@@ -66,11 +66,11 @@ ndp_status ndp_import_finish_adapter(ndp_import *m) {
     }
     bool qlora = m->read.adapter == NDP_ADAPTER_QLORA || four || eight;
     m->job.adapter.type = qlora ? NDP_ADAPTER_QLORA : NDP_ADAPTER_LORA;
-    m->job.adapter.base = eight && !four ? NDP_KEPT_INT8 : NDP_KEPT_NF4;
+    m->job.adapter.base = eight && !four ? NDP_PACKING_INT8 : NDP_PACKING_NF4;
     m->job.adapter.dora = m->read.dora == WORD_YES;
     m->job.adapter.rslora = m->read.rslora == WORD_YES;
     ndp_import_mark(m, offsetof(ndp_config, adapter.type));
-    if (qlora && m->job.adapter.base == NDP_KEPT_INT8)
+    if (qlora && m->job.adapter.base == NDP_PACKING_INT8)
         SAY(m,
             "load_in_8bit: weights are stored as int8 with a scale for each row; bitsandbytes also computes products "
             "in int8, apart from outliers\n");

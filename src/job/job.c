@@ -112,7 +112,8 @@ void ndp_job_choose_model(ndp_job *j) {
                                 .window = c->model.sliding_window,
                                 .frozen = (const char *const *)c->model.frozen.items,
                                 .n_frozen = c->model.frozen.n,
-                                .adapter = adapter_of(c)};
+                                .adapter = adapter_of(c),
+                                .base = c->adapter.type == NDP_ADAPTER_QLORA ? c->adapter.base : NDP_PACKING_NONE};
 }
 
 ndp_status ndp_job_init(const ndp_config *c, int world, ndp_job *out) {

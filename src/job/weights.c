@@ -1,6 +1,7 @@
 /* Weights to and from the slices of an engine: runs of elements, and lists of tensors for files. */
 #include "job/weights.h"
 
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -117,12 +118,13 @@ static ndp_status add_piece(ndp_tensor_list *list, int tensor, const ndp_run *p,
 }
 
 /* The tensors of the whole model: what files hold does not depend on what this rank holds. e: NULL for weights, which
- * every optimizer keeps. */
+ * every optimizer keeps; an engine's files have no packed ones. */
 static ndp_status add_specs(ndp_tensor_list *list, const ndp_model *whole, const ndp_engine *e, ndp_owned_kind kind,
                             ndp_tensor_part part, const char *prefix, ndp_dtype stored) {
     for (int b = 0; b < whole->n_buffers; b++) {
         const ndp_segments *segments = &whole->buffers[b].segments;
-        if (kind != NDP_OWNED_MASTER && !whole->buffers[b].trainable)
+        if ((kind != NDP_OWNED_MASTER && !whole->buffers[b].trainable) ||
+            (e && ndp_buffer_is_packed(&whole->buffers[b])))
             continue;
         for (int i = 0; i < segments->n; i++) {
             const ndp_segment *s = &segments->items[i];
@@ -180,7 +182,7 @@ ndp_status ndp_tensor_list_add(ndp_tensor_list *list, const ndp_engine *e, ndp_o
     if (ndp_engine_program(e)->opts.step.mesh.coord[NDP_DP_REPLICATE] != 0)
         return NDP_OK;
     for (int b = 0; b < m->n_buffers; b++)
-        if (!states || m->buffers[b].trainable)
+        if ((!states || m->buffers[b].trainable) && !ndp_buffer_is_packed(&m->buffers[b]))
             NDP_TRY(add_buffer(list, e, kind, part, b, prefix, first, &at));
     return NDP_OK;
 }

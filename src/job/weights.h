@@ -24,7 +24,8 @@ typedef enum ndp_tensor_part {
     NDP_TENSORS_RUN     /* what a run may change and saves: factors, and modules that are trained whole */
 } ndp_tensor_part;
 
-/* Appends the tensors of one kind, with `prefix` before their names. Borrows the engine. */
+/* Appends the tensors of one kind, with `prefix` before their names; none that are packed: a run reads these from its
+ * model folder again. Borrows the engine. */
 NDP_API ndp_status ndp_tensor_list_add(ndp_tensor_list *list, const ndp_engine *e, ndp_owned_kind kind,
                                        ndp_tensor_part part, const char *prefix, ndp_dtype stored);
 /* The tensors of a whole model, without pieces; of other kinds than NDP_OWNED_MASTER only those that are trained. */
@@ -70,7 +71,7 @@ typedef ndp_status ndp_run_visitor(void *user, const ndp_owned_run *r);
 NDP_API ndp_status ndp_engine_runs(ndp_engine *e, ndp_owned_kind kind, ndp_run_visitor *visit, void *user);
 /* Reads elements [skip, skip + n) of a run into `out`, contiguous and converted to `type`. */
 NDP_API ndp_status ndp_run_get(const ndp_owned_run *r, int64_t skip, int64_t n, void *out, ndp_dtype type);
-/* Fills all runs of a kind that are of that part of the model. `read` reads elements [first, first + count) of the
+/* Fills all runs of a kind that are of that part of the model (packed weights have none). `read` reads elements [first, first + count) of the
  * tensor to which `segment` belongs, in the model's master type. */
 typedef ndp_status ndp_run_reader(void *user, const ndp_segment *segment, int64_t first, int64_t count, void *out);
 NDP_API ndp_status ndp_engine_fill(ndp_engine *e, ndp_owned_kind kind, ndp_tensor_part part, ndp_run_reader *read,

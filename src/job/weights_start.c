@@ -1,8 +1,8 @@
 /* The weights that an engine starts from: of a model folder or random ones, and what a run or an adapter changed of
  * them.
  */
+#include "job/packed_weights.h"
 #include "job/weights.h"
-
 #include "model/architecture.h"
 
 #include <math.h>
@@ -132,6 +132,7 @@ static ndp_status fill(ndp_engine *e, const weight_filling *f) {
     if (f->own)
         NDP_TRY(check(e, f->own, NDP_TENSORS_RUN, f->wrapped));
     NDP_TRY(ndp_engine_fill(e, NDP_OWNED_MASTER, NDP_TENSORS_ALL, read_element, (void *)f));
+    NDP_TRY(ndp_engine_pack(e, read_element, (void *)f));
     if (f->folder)
         NDP_TRY(ndp_weights_intact(f->folder));
     if (f->own)

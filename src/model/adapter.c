@@ -73,7 +73,7 @@ static int inner(ndp_unit_builder *b, int x, int place, int n, int *pairs) {
 static int lengthen(ndp_unit_builder *b, const char *name, int y, int64_t first, int place, int parts) {
     const ndp_adapter *a = &b->m->opts.adapter;
     ndp_place A = at(b, place, NDP_FACTOR_A), B = at(b, place, NDP_FACTOR_B), m = at(b, place, NDP_FACTOR_LENGTH);
-    int of[] = {ndp_unit_param(b, (ndp_param)place, parts), ndp_graph_param(b->g, A.slot, A.segment, 1),
+    int of[] = {ndp_unit_weight(b, (ndp_param)place, parts), ndp_graph_param(b->g, A.slot, A.segment, 1),
                 ndp_graph_param(b->g, B.slot, B.segment, parts)};
     int squares = ndp_graph_op1(b->g, &ndp_op_dora_squares, &(ndp_op_attr){.scale = a->scale}, "squares", of, 3);
     int ins[] = {y, ndp_graph_param(b->g, m.slot, m.segment, parts), squares};

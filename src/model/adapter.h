@@ -9,9 +9,6 @@
 
 #include "tensor/segments.h"
 
-/* How the frozen projections of layers are stored. */
-typedef enum ndp_kept_form { NDP_KEPT_PLAIN, NDP_KEPT_NF4, NDP_KEPT_INT8 } ndp_kept_form;
-
 typedef struct ndp_adapter {
     int r;          /* 0: there is no adapter */
     double scale;   /* alpha / r, or alpha / sqrt(r) */

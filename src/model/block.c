@@ -12,6 +12,16 @@ int ndp_unit_param(ndp_unit_builder *b, ndp_param place, int n) {
     return at.segment == NDP_NONE ? NDP_NONE : ndp_graph_param(b->g, at.slot, at.segment, n);
 }
 
+int ndp_unit_weight(ndp_unit_builder *b, ndp_param place, int n) {
+    ndp_place at = b->at[place];
+    if (at.segment == NDP_NONE || b->g->slots[at.slot]->packing == NDP_PACKING_NONE)
+        return ndp_unit_param(b, place, n);
+    int w = ndp_graph_unpacked(b->g, at.slot, at.segment, n);
+    for (int k = 0; k < n; k++)
+        ndp_graph_unpack(b->g, NDP_NODES_FORWARD, w, k);
+    return w;
+}
+
 static bool has(const ndp_unit_builder *b, ndp_param place) { return b->at[place].segment != NDP_NONE; }
 
 static ndp_op_attr norm_attr(const ndp_unit_builder *b) {
@@ -33,7 +43,7 @@ int ndp_unit_norm(ndp_unit_builder *b, ndp_param place, int x) {
 
 int ndp_unit_linear(ndp_unit_builder *b, const char *name, int x, ndp_param place, int n, ndp_param bias) {
     bool adapted = ndp_unit_has_adapter(b, place, n);
-    int ins[] = {x, ndp_unit_param(b, place, n), adapted ? NDP_NONE : ndp_unit_param(b, bias, n)};
+    int ins[] = {x, ndp_unit_weight(b, place, n), adapted ? NDP_NONE : ndp_unit_param(b, bias, n)};
     int y = ndp_graph_op1(b->g, &ndp_op_linear, NULL, name, ins, 3);
     return adapted ? ndp_unit_adapters(b, name, x, y, place, n, bias) : y;
 }

@@ -48,6 +48,8 @@ static inline int ndp_in_dropout(const ndp_facts *f, int which) { return NDP_IN_
 
 /* The value of `n` glued parameters from `place` on; NDP_NONE if the unit lacks it. */
 int ndp_unit_param(ndp_unit_builder *b, ndp_param place, int n);
+/* The matrix of `n` glued projections from `place` on: a parameter, or what the op unpack makes of packed ones. */
+int ndp_unit_weight(ndp_unit_builder *b, ndp_param place, int n);
 /* norm(x) by the weight at `place` and, in a LayerNorm, the bias after it; x itself if the family has no such norm. */
 int ndp_unit_norm(ndp_unit_builder *b, ndp_param place, int x);
 /* y = x w^T + bias over `n` glued projections from `place` on, with their adapters (adapter.c); `bias`: NDP_NO_PARAM

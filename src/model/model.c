@@ -43,8 +43,21 @@ static ndp_status check_pattern(const ndp_model *m, const char *pattern) {
                     m->units[0].name, m->units[1].name, m->units[m->n_units - 2].name, m->units[m->n_units - 1].name);
 }
 
+/* How a buffer is stored; what is packed is not trained. */
+static ndp_status choose_storage(const ndp_model *m, ndp_buffer *b) {
+    bool packed = ndp_buffer_is_packed(b);
+    b->storage = ndp_storage_of(&m->opts, b->trainable);
+    if (packed)
+        b->storage.kept = b->storage.master = NDP_U8;
+    NDP_CHECK(!packed || !b->trainable,
+              "the projections of %s are stored as %s, and cannot be trained so; freeze all layers "
+              "(model.frozen: [layers.*])",
+              b->name, ndp_packing_name(b->segments.packing));
+    return NDP_OK;
+}
+
 ndp_status ndp_model_freeze(ndp_model *m) {
-    int trainable = 0;
+    int trainable = 0, packed = 0;
     for (int u = m->n_units; u-- > 0;) /* the first of the units that use a buffer decides, so it comes last */
         for (int s = 0; s < NDP_SLOTS; s++)
             if (m->units[u].buffers[s] != NDP_NONE) {
@@ -53,8 +66,12 @@ ndp_status ndp_model_freeze(ndp_model *m) {
             }
     for (int b = 0; b < m->n_buffers; b++) {
         trainable += m->buffers[b].trainable;
-        m->buffers[b].storage = ndp_storage_of(&m->opts, m->buffers[b].trainable);
+        packed += ndp_buffer_is_packed(&m->buffers[b]);
+        NDP_TRY(choose_storage(m, &m->buffers[b]));
     }
+    if (m->opts.base != NDP_PACKING_NONE && packed == 0)
+        return NDP_FAIL(NDP_ENOTSUP, "a model of architecture %s has no projections that could be stored as %s",
+                        m->architecture->name, ndp_packing_name(m->opts.base));
     for (int k = 0; k < m->opts.n_frozen; k++)
         NDP_TRY(check_pattern(m, m->opts.frozen[k]));
     NDP_CHECK(trainable > 0, "model.frozen names all %d units: nothing is left to train", m->n_units);

@@ -29,17 +29,20 @@ typedef struct ndp_model_opts {
     ndp_dtype compute; /* storage of activations and gathered weights: fp32, bf16, fp64 */
     ndp_dtype master;  /* of master weights, gradients, optimizer state: fp32, or fp64 with fp64 */
     int window;        /* of all layers; 0: what the model says */
+    /* How the projections of layers are stored (tensor/packed.h), if they are frozen; NONE: in `compute`. */
+    ndp_packing base;
     /* Names of units whose weights stay as they are, or patterns of names, as fnmatch(3) reads them. Borrowed. */
     const char *const *frozen;
     int n_frozen;
     ndp_adapter adapter; /* r > 0: all else is frozen */
-    ndp_kept_form base;
 } ndp_model_opts;
 
 /* The storage types of a buffer, each chosen by itself. An optimizer may refuse a choice. */
 typedef struct ndp_storage {
-    ndp_dtype compute;  /* of weights as ops read them, and as they are gathered */
-    ndp_dtype master;   /* of its owners; that of a frozen buffer is `compute` */
+    ndp_dtype compute;  /* of weights as ops read them */
+    ndp_dtype kept;     /* of what is kept beside the master, and gathered: `compute`; bytes of a packed buffer, from
+                           which the op unpack makes what ops read */
+    ndp_dtype master;   /* of its owners; that of a frozen buffer is `kept` */
     ndp_dtype gradient; /* also while ranks sum it */
     ndp_dtype state;    /* of the optimizer */
 } ndp_storage;
@@ -49,7 +52,7 @@ typedef struct ndp_buffer {
     ndp_segments segments;
     ndp_storage storage;
     bool base;             /* of the model beside whose weights an adapter is trained: never trained */
-    bool trainable;        /* false: frozen; only gathered, and stored as ops read it, with no other master */
+    bool trainable;        /* false: frozen; only gathered, and stored as it is gathered, with no other master */
     ndp_group_kind owners; /* each of its ranks owns a slice */
 } ndp_buffer;
 
@@ -74,15 +77,22 @@ typedef struct ndp_model {
     ndp_inputs *inputs; /* in the arena */
 } ndp_model;
 
-/* The storage that the options ask for. */
+/* The storage that the options ask for, of a buffer that is not packed. */
 static inline ndp_storage ndp_storage_of(const ndp_model_opts *o, bool trainable) {
-    return (ndp_storage){o->compute, trainable ? o->master : o->compute, o->master, o->master};
+    return (ndp_storage){.compute = o->compute,
+                         .kept = o->compute,
+                         .master = trainable ? o->master : o->compute,
+                         .gradient = o->master,
+                         .state = o->master};
 }
+
+static inline bool ndp_buffer_is_packed(const ndp_buffer *b) { return b->segments.packing != NDP_PACKING_NONE; }
 
 /* Begins a model: options, and a copy of the facts; nothing else. NDP_ENOMEM. */
 ndp_status ndp_model_init(const ndp_architecture *a, const void *facts, const ndp_model_opts *opts, ndp_model *out);
 /* Part of building a model: sets which of its buffers are trained, by the names of the units that have them
- * (opts.frozen), and how they are stored. NDP_EINVAL: a name is that of no unit, or nothing is left to train. */
+ * (opts.frozen), and how they are stored. NDP_EINVAL: a name is that of no unit, nothing is left to train, or what is
+ * trained is packed. NDP_ENOTSUP: the model has nothing that could be packed, as opts.base asks. */
 ndp_status ndp_model_freeze(ndp_model *m);
 void ndp_model_release(ndp_model *m);
 

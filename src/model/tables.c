@@ -18,9 +18,10 @@ typedef enum length { ONE, VOCAB, POSITIONS, HIDDEN, Q_COLUMNS, KV_COLUMNS, FFN,
 typedef enum when { ALWAYS, SERIAL, UNTIED, NORM_BIAS, SERIAL_NORM_BIAS, QKV_BIAS, O_BIAS, MLP_BIAS } when;
 
 /* The buffers that a unit may have, and what follows the unit's name in theirs. The one of another unit that a tied
- * head uses is in TIED; no rule fills it. ADAPTER has what is trained where OWN is the frozen base. */
-enum { OWN, TIED, ADAPTER, SLOTS };
-static const char *const slot_names[SLOTS] = {[OWN] = "", [ADAPTER] = ".adapter"};
+ * head uses is in TIED; no rule fills it. ADAPTER has what is trained where the others are the frozen base, KEPT the
+ * projections that are packed, whatever their rule says. */
+enum { OWN, TIED, ADAPTER, KEPT, SLOTS };
+static const char *const slot_names[SLOTS] = {[OWN] = "", [ADAPTER] = ".adapter", [KEPT] = ".kept"};
 
 typedef struct rule {
     ndp_param place;
@@ -152,6 +153,7 @@ static ndp_status need_buffer(ndp_model *m, ndp_unit *u, int slot) {
                       .base = m->opts.adapter.r > 0 && slot != ADAPTER,
                       .owners = NDP_GROUP_SHARD};
     b->segments.items = ndp_arena_alloc(&m->arena, NDP_MOST_SEGMENTS * sizeof(ndp_segment));
+    b->segments.packing = slot == KEPT ? m->opts.base : NDP_PACKING_NONE;
     u->buffers[slot] = m->n_buffers++;
     return b->name && b->segments.items ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for the model's tables");
 }
@@ -178,8 +180,9 @@ static ndp_status fill_unit(const ndp_facts *f, ndp_model *m, ndp_unit *u, int k
             const char *ending = r->when >= NORM_BIAS ? ".bias" : ".weight";
             ndp_segment s = segment_of(f, r, ndp_arena_format(&m->arena, "%s%s%s", prefix, name_of(f, r), ending));
             bool saved = s.name && ndp_adapter_saves(&m->opts.adapter, s.name, f);
+            bool packed = s.projection && m->opts.base != NDP_PACKING_NONE;
             s.glued &= before;
-            NDP_TRY(append(m, u, saved ? ADAPTER : r->slot, &s, &at[r->place]));
+            NDP_TRY(append(m, u, packed ? KEPT : saved ? ADAPTER : r->slot, &s, &at[r->place]));
         }
         before = there;
     }

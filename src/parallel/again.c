@@ -1,16 +1,21 @@
-/* Gathering again. If the backward read what the forward gathered, every rank would keep all of it, which the axis is
- * there to avoid. So the backward gathers it once more from the rank's own part, which is kept (as Megatron-LM does
- * with its sequence slices, arXiv:2205.05198). */
+/* Gathering and unpacking again. If the backward read what the forward gathered, every rank would keep all of it, which
+ * the axis is there to avoid. So the backward gathers it once more from the rank's own part, which is kept (as
+ * Megatron-LM does with its sequence slices, arXiv:2205.05198). Likewise it unpacks packed matrices again: of a unit's,
+ * none but those that are read at the moment exist. */
 #include "parallel/pass.h"
 
 #include <stdlib.h>
 
-typedef struct again {
+typedef struct again again;
+struct again {
     ndp_graph *g;
     ndp_node_list list;
-    ndp_group_kind group;
     int *made; /* by value of the graph as it was */
-} again;
+    /* What the backward reads instead of a value that the forward made. */
+    int (*make)(again *a, int value);
+    bool ahead; /* one node before the first that reads it */
+    ndp_group_kind group;
+};
 
 static const ndp_node *maker(const ndp_graph *g, int value) {
     const ndp_nodes *forward = &g->nodes[NDP_NODES_FORWARD];
@@ -27,10 +32,8 @@ static int append(const again *a, ndp_node n, int in) {
     return made;
 }
 
-/* What the backward reads instead of `value`: gathered now, from a copy if the forward needed one. */
-static int make_again(again *a, int value) {
-    if (value == NDP_NONE || a->made[value] != NDP_NONE)
-        return value == NDP_NONE ? value : a->made[value];
+/* Gathered now, from a copy if the forward needed one. */
+static int gather(again *a, int value) {
     const ndp_node *gather = maker(a->g, value);
     if (!gather || gather->op != &ndp_op_all_gather || gather->attr.group != (int)a->group)
         return value;
@@ -38,33 +41,71 @@ static int make_again(again *a, int value) {
     const ndp_node *copy = maker(a->g, in);
     if (copy && copy->op == &ndp_op_copy)
         in = append(a, *copy, copy->in[0]);
-    return a->made[value] = append(a, *gather, in);
+    return append(a, *gather, in);
 }
 
-/* Writes the list anew. A gather begins one node before the first that reads it. */
+/* Unpacked now, by the nodes that filled the forward's matrix. */
+static int unpack(again *a, int value) {
+    const ndp_value *w = &a->g->values[value];
+    if (w->kind != NDP_VALUE_ACT || w->segment == NDP_NONE)
+        return value;
+    int made = ndp_graph_unpacked(a->g, w->slot, w->segment, w->segments);
+    for (int i = 0, k = 0; i < a->g->nodes[NDP_NODES_FORWARD].n && a->g->status == NDP_OK; i++) {
+        const ndp_node *n = &a->g->nodes[NDP_NODES_FORWARD].items[i];
+        if (n->op != &ndp_op_unpack || a->g->values[n->out[0]].parent != value)
+            continue;
+        a->g->writing = n->of;
+        ndp_graph_unpack(a->g, a->list, made, k++);
+    }
+    return made;
+}
+
+static int make_again(again *a, int value) {
+    if (value == NDP_NONE)
+        return value;
+    if (a->made[value] == NDP_NONE)
+        a->made[value] = a->make(a, value);
+    return a->made[value];
+}
+
+/* Writes the list anew. */
 static void write_list(again *a, const ndp_nodes *old) {
     for (int i = 0; i < old->n && a->g->status == NDP_OK; i++) {
         ndp_node n = old->items[i];
         for (int k = 0; k < n.n_in; k++)
             n.in[k] = make_again(a, n.in[k]);
-        for (int k = 0; i + 1 < old->n && k < old->items[i + 1].n_in; k++)
+        for (int k = 0; a->ahead && i + 1 < old->n && k < old->items[i + 1].n_in; k++)
             (void)make_again(a, old->items[i + 1].in[k]);
         a->g->writing = n.of;
         ndp_graph_append(a->g, a->list, n.op, &n.attr, n.op->name, n.in, n.n_in, n.out, n.n_out);
     }
 }
 
-ndp_status ndp_gather_again(ndp_graph *g, ndp_node_list list, ndp_group_kind group) {
-    again a = {g, list, group, malloc(((size_t)g->n_values + 1) * sizeof *a.made)};
+static ndp_status write_again(again a) {
+    ndp_graph *g = a.g;
+    a.made = malloc(((size_t)g->n_values + 1) * sizeof *a.made);
     if (!a.made)
         return NDP_FAIL(NDP_ENOMEM, "graph %s: not enough memory to write it for a rank", g->name);
     for (int v = 0; v < g->n_values; v++)
         a.made[v] = NDP_NONE;
-    ndp_nodes old = g->nodes[list];
-    g->nodes[list] = (ndp_nodes){0};
+    ndp_nodes old = g->nodes[a.list];
+    g->nodes[a.list] = (ndp_nodes){0};
     write_list(&a, &old);
     g->writing = NDP_NONE;
     free(old.items);
     free(a.made);
     return g->status;
+}
+
+ndp_status ndp_gather_again(ndp_graph *g, ndp_node_list list, ndp_group_kind group) {
+    return write_again((again){.g = g, .list = list, .make = gather, .ahead = true, .group = group});
+}
+
+ndp_status ndp_unpack_again(ndp_graph *g, ndp_node_list list) {
+    bool packed = false;
+    for (int s = 0; s < NDP_SLOTS; s++)
+        packed |= g->slots[s] && g->slots[s]->packing != NDP_PACKING_NONE;
+    if (!packed)
+        return NDP_OK;
+    return write_again((again){.g = g, .list = list, .make = unpack});
 }

@@ -22,6 +22,7 @@ static const struct tensor_rule {
     ndp_status (*write)(ndp_pass *p);
 } rules[] = {{&ndp_op_embedding, ndp_tensor_embedding},
              {&ndp_op_linear, ndp_tensor_linear},
+             {&ndp_op_unpack, ndp_tensor_unpack},
              {&ndp_op_xent, ndp_tensor_xent},
              {&ndp_op_rmsnorm, ndp_tensor_rmsnorm},
              {&ndp_op_add_columns, ndp_tensor_add_columns},
@@ -98,6 +99,8 @@ static ndp_status write_graph(ndp_pass *p) {
         NDP_TRY(ndp_graph_derive(p->to));
     NDP_TRY(ndp_gather_again(p->to, NDP_NODES_WEIGHT_GRAD, NDP_GROUP_TP));
     NDP_TRY(ndp_gather_again(p->to, NDP_NODES_INPUT_GRAD, NDP_GROUP_CP));
+    NDP_TRY(ndp_unpack_again(p->to, NDP_NODES_INPUT_GRAD));
+    NDP_TRY(ndp_unpack_again(p->to, NDP_NODES_WEIGHT_GRAD));
     return p->rows.ring ? ndp_context_ring(p->to, &p->rows) : NDP_OK;
 }
 

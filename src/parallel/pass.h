@@ -62,6 +62,7 @@ ndp_status ndp_pass_rowwise(ndp_pass *p);
 ndp_status ndp_tensor_rmsnorm(ndp_pass *p);
 ndp_status ndp_tensor_embedding(ndp_pass *p);
 ndp_status ndp_tensor_linear(ndp_pass *p);
+ndp_status ndp_tensor_unpack(ndp_pass *p);
 ndp_status ndp_tensor_xent(ndp_pass *p);
 ndp_status ndp_tensor_add_columns(ndp_pass *p);
 ndp_status ndp_tensor_dropout(ndp_pass *p);
@@ -71,7 +72,7 @@ ndp_status ndp_context_attention(ndp_pass *p);
 
 /* Cuts a parameter table (a copy of the whole one) to what this rank of the tensor axis holds. */
 void ndp_tensor_cut(const ndp_mesh *mesh, const ndp_parallel *how, ndp_segments *s);
-/* NDP_EBUG: the mesh was made for another model. */
+/* NDP_EBUG: the mesh was made for another model. NDP_ENOTSUP: its cut would go through blocks of packed matrices. */
 ndp_status ndp_tensor_check_mesh(const ndp_model *whole, const ndp_mesh *mesh);
 
 /* Writes the attention nodes of a derived graph as rings (cp > 1 with how.cp_method NDP_CP_RING). */
@@ -79,5 +80,7 @@ ndp_status ndp_context_ring(ndp_graph *g, const ndp_row_cut *rows);
 /* Where a backward list of a derived graph reads a value that the forward gathered over `group`, gathers it again, so
  * that no gathered value is kept. */
 ndp_status ndp_gather_again(ndp_graph *g, ndp_node_list list, ndp_group_kind group);
+/* The same for matrices that the forward made of packed ones. */
+ndp_status ndp_unpack_again(ndp_graph *g, ndp_node_list list);
 
 #endif

@@ -31,7 +31,7 @@ ndp_shard ndp_shard_buffer(const ndp_model *m, int buffer, const ndp_mesh *mesh,
     s.replicas = s.over == NDP_GROUPS ? 1 : ndp_mesh_group(mesh, s.over).count;
     s.slice = ndp_segments_slice(&b->segments, s.shards);
     const ndp_storage *types = &b->storage;
-    s.same = types->compute == types->master;
+    s.same = types->kept == types->master;
     s.in_place = s.shards > 1 && groups_stay_on_nodes(mesh, &owners, node_ranks);
     s.reshard = reshard;
     return s;

@@ -1,13 +1,15 @@
 /* Sharded data parallelism: where the elements of a flat buffer live (proven by placement/step_sums.c). One mechanism
  * serves DDP (one shard), FSDP, HSDP (shards and replicas) and ZeRO-1/2 (gathered weights are kept).
  *
- *   shards  compute = master        compute != master (bf16)
+ *   shards  kept = master           kept != master (bf16)
  *   1       the master is the       master, and a whole bf16 copy written along by the update
  *           buffer that ops read
  *   > 1     in place (group on one node): one buffer shared by the group; a gather is a barrier. In fp32 the owner's
  *           slice of it is the master; in bf16 the master is apart.
  *           else: a slice a rank; gathers fill a buffer that lives from gather to last use. In bf16 a bf16 slice is
  *           kept beside the master, to be sent.
+ *
+ * Packed buffers (bytes; kept = master) are held in the same ways: units unpack what they read.
  */
 #ifndef NDP_PARALLEL_SHARD_H
 #define NDP_PARALLEL_SHARD_H
@@ -20,7 +22,7 @@ typedef struct ndp_shard {
     ndp_group_kind over; /* its ranks own the same slice and sum its gradient, as the owners complete it */
     int replicas;        /* ranks of that group */
     int64_t slice;       /* elements of one slice */
-    bool same;           /* compute and master have one storage type */
+    bool same;           /* what is kept and gathered has the master's storage type */
     bool in_place;
     bool reshard; /* a gathered buffer is dropped after a forward; else kept until its last use of the update */
 } ndp_shard;

@@ -16,32 +16,100 @@
 #include "parallel/held.h"
 #include "parallel/pass.h"
 
+#include <stdio.h>
+
 /* ---- what a rank holds ---- */
+
+/* The axis of a segment's dimensions that is cut over the ranks of tp. */
+static bool is_cut(ndp_dim dim) { return dim != NDP_DIM_WHOLE && dim != NDP_DIM_IN_HEAD; }
+
+/* The part of rank r of tp along one axis. */
+typedef struct axis_part {
+    int64_t first, count, most; /* rows or columns; most: of any rank */
+    ndp_group_kind held;        /* the group of ranks with the same part; NDP_GROUPS: this rank alone */
+} axis_part;
+
+/* Rank r of `n` grains has [r n / tp, (r + 1) n / tp); with fewer grains than ranks, several ranks share one. */
+static axis_part part_of(const ndp_segment *s, int axis, int64_t tp, int64_t r) {
+    int64_t width = s->grain[axis], groups = s->part[axis] / width;
+    int64_t first = groups * r / tp, end = groups * (r + 1) / tp, most = (groups + tp - 1) / tp;
+    bool kv = s->dim[axis] == NDP_DIM_KV_HEADS;
+    if (kv && groups % tp != 0 && tp % groups != 0) /* all of them, for the sequence axis to choose from */
+        return (axis_part){0, s->part[axis], s->part[axis], NDP_GROUP_TP};
+    if (kv && groups < tp)
+        return (axis_part){first * width, width, most * width, NDP_GROUP_KV};
+    return (axis_part){first * width, (end - first) * width, most * width, NDP_GROUPS};
+}
+
+static void cut_axis(ndp_segment *s, int axis, const ndp_mesh *mesh) {
+    axis_part p = part_of(s, axis, mesh->layout.size[NDP_TP], mesh->coord[NDP_TP]);
+    if (p.held != NDP_GROUPS)
+        ndp_held_by(s, mesh, p.held, true);
+    if (p.held != NDP_GROUP_TP)
+        ndp_segment_cut(s, axis, p.first, p.count, p.most);
+}
+
+/* True if each rank of tp has whole blocks of a packed matrix. */
+static bool has_whole_blocks(const ndp_segment *s, int tp) {
+    bool whole = true;
+    for (int r = 0; r < tp && whole; r++) {
+        int64_t first[2] = {s->base[0], s->base[1]}, count[2] = {s->part[0], s->part[1]};
+        for (int axis = 0; axis < 2; axis++)
+            if (is_cut(s->dim[axis])) {
+                axis_part p = part_of(s, axis, tp, r);
+                first[axis] += p.first, count[axis] = p.count;
+            }
+        whole = count[0] * count[1] == 0 || ndp_packed_in_blocks(s->whole, first, count[0], count[1]);
+    }
+    return whole;
+}
+
+/* The first segment that a tensor axis of that size would cut through a block; NULL: there is none. */
+static const ndp_segment *find_cut_block(const ndp_model *whole, int tp) {
+    for (int b = 0; b < whole->n_buffers; b++)
+        for (int i = 0; whole->buffers[b].segments.packing == NDP_PACKING_NF4 && i < whole->buffers[b].segments.n; i++)
+            if (!has_whole_blocks(&whole->buffers[b].segments.items[i], tp))
+                return &whole->buffers[b].segments.items[i];
+    return NULL;
+}
+
+/* The most ranks that the attention of a model may be cut over. */
+static int heads_of(const ndp_model *whole) {
+    int64_t heads = 1;
+    for (int b = 0; b < whole->n_buffers; b++)
+        for (int i = 0; i < whole->buffers[b].segments.n; i++) {
+            const ndp_segment *s = &whole->buffers[b].segments.items[i];
+            for (int axis = 0; axis < 2; axis++)
+                if (s->dim[axis] == NDP_DIM_HEADS)
+                    heads = s->part[axis] / s->grain[axis];
+        }
+    return (int)heads;
+}
+
+static ndp_status check_blocks(const ndp_model *whole, int tp) {
+    const ndp_segment *s = find_cut_block(whole, tp);
+    char sizes[200] = "";
+    if (!s)
+        return NDP_OK;
+    for (int t = 1, heads = heads_of(whole), n = 0; t <= heads && n < (int)sizeof sizes - 16; t++)
+        if (heads % t == 0 && !find_cut_block(whole, t))
+            n += snprintf(sizes + n, sizeof sizes - (size_t)n, "%s%d", n ? ", " : "", t);
+    if (sizes[0] == '\0')
+        return NDP_FAIL(NDP_ENOTSUP,
+                        "%s [%lld, %lld] holds parts that begin within a block of %d elements: it cannot be stored as "
+                        "nf4; use int8",
+                        s->name, (long long)s->whole[0], (long long)s->whole[1], NDP_PACKED_BLOCK);
+    return NDP_FAIL(NDP_ENOTSUP,
+                    "tp_size %d cuts %s [%lld, %lld] through blocks of %d elements, which nf4 stores together; "
+                    "tp_size may be %s",
+                    tp, s->name, (long long)s->whole[0], (long long)s->whole[1], NDP_PACKED_BLOCK, sizes);
+}
 
 ndp_status ndp_tensor_check_mesh(const ndp_model *whole, const ndp_mesh *mesh) {
     int heads = ndp_model_kv_heads(whole);
     if (mesh->kv_heads != heads)
         return NDP_FAIL(NDP_EBUG, "the mesh was made for %d kv heads, the model has %d", mesh->kv_heads, heads);
-    return NDP_OK;
-}
-
-/* This rank's part of `n` grains: rank r has [r n / tp, (r + 1) n / tp); with fewer grains than ranks, several ranks
- * share one. */
-static void cut_axis(ndp_segment *s, int axis, const ndp_mesh *mesh) {
-    int64_t width = s->grain[axis], tp = mesh->layout.size[NDP_TP], r = mesh->coord[NDP_TP],
-            groups = s->part[axis] / width;
-    int64_t first = groups * r / tp, end = groups * (r + 1) / tp;
-    bool kv = s->dim[axis] == NDP_DIM_KV_HEADS;
-    if (kv && groups % tp != 0 && tp % groups != 0) { /* all of them, for the sequence axis to choose from */
-        ndp_held_by(s, mesh, NDP_GROUP_TP, true);
-        return;
-    }
-    if (kv && groups < tp) {
-        end = first + 1;
-        ndp_held_by(s, mesh, NDP_GROUP_KV, true);
-    }
-    int64_t most = (groups + tp - 1) / tp;
-    ndp_segment_cut(s, axis, first * width, (end - first) * width, most * width);
+    return check_blocks(whole, mesh->layout.size[NDP_TP]);
 }
 
 void ndp_tensor_cut(const ndp_mesh *mesh, const ndp_parallel *how, ndp_segments *s) {
@@ -50,7 +118,7 @@ void ndp_tensor_cut(const ndp_mesh *mesh, const ndp_parallel *how, ndp_segments 
         ndp_segment *seg = &s->items[i];
         bool cut = false;
         for (int axis = 0; axis < 2; axis++)
-            if (seg->dim[axis] != NDP_DIM_WHOLE && seg->dim[axis] != NDP_DIM_IN_HEAD) {
+            if (is_cut(seg->dim[axis])) {
                 cut_axis(seg, axis, mesh);
                 cut = true;
             }
@@ -157,6 +225,18 @@ ndp_status ndp_tensor_linear(ndp_pass *p) {
     int ins[3] = {ndp_pass_in(p, 0), w, ndp_pass_in(p, 2)};
     int y = ndp_graph_op1(p->to, &ndp_op_linear, &p->node->attr, p->from->values[p->node->out[0]].name, ins, 3);
     ndp_pass_out(p, 0, y, p->images[p->node->in[0]].spread);
+    return p->to->status;
+}
+
+/* A matrix is made of this rank's part of packed ones, one after the other. */
+ndp_status ndp_tensor_unpack(ndp_pass *p) {
+    int whole = p->from->values[p->node->out[0]].parent;
+    const ndp_value *w = &p->from->values[whole];
+    ndp_image *image = &p->images[whole];
+    if (image->spread == NDP_SPREAD_NONE)
+        *image = (ndp_image){
+            ndp_graph_unpacked(p->to, w->slot, w->segment, w->segments), NDP_SPREAD_SAME, NDP_NONE, 0, 0, 0};
+    ndp_graph_unpack(p->to, NDP_NODES_FORWARD, image->value, p->from->values[p->node->in[0]].segment - w->segment);
     return p->to->status;
 }
 

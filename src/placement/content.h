@@ -8,6 +8,7 @@
 
 #include "base/arena.h"
 #include "placement/share.h"
+#include "tensor/packed.h"
 #include <stdbool.h>
 
 /* What a matrix can hold a part of. `id` of a thing is a value of the whole graph, unless its comment says otherwise.
@@ -18,6 +19,7 @@ typedef enum ndp_thing_kind {
     NDP_THING_VALUE,
     NDP_THING_GRADIENT,  /* of the loss by a value */
     NDP_THING_PARAM,     /* id: slot and segment (ndp_thing_segment); rows and columns of its part (segment.part) */
+    NDP_THING_PACKED,    /* id: slot, segment and part of a packed matrix (ndp_thing_packed), as the rank has it */
     NDP_THING_PGRADIENT, /* of a parameter; id as PARAM */
     NDP_THING_DATA,      /* id: an input */
     NDP_THING_PRODUCT,   /* a product whose bias is not added yet */
@@ -36,6 +38,9 @@ typedef struct ndp_thing {
 } ndp_thing;
 
 static inline int ndp_thing_segment(int slot, int segment) { return slot * 64 + segment; }
+static inline int ndp_thing_packed(int slot, int segment, int part) {
+    return ndp_thing_segment(slot, segment) * NDP_PACKED_PARTS + part;
+}
 static inline bool ndp_thing_is(ndp_thing t, ndp_thing_kind kind, int id) { return t.kind == kind && t.id == id; }
 static inline bool ndp_things_equal(ndp_thing a, ndp_thing b) { return a.kind == b.kind && a.id == b.id; }
 

@@ -26,7 +26,7 @@ static int distance(const ndp_mesh *a, const ndp_mesh *b) {
 
 /* Ranks with tables of the same sizes compute in the same shapes. */
 static bool same_sizes(const ndp_segments *a, const ndp_segments *b) {
-    bool same = a->n == b->n && a->elements == b->elements;
+    bool same = a->n == b->n && a->elements == b->elements && a->packing == b->packing;
     for (int k = 0; same && k < a->n; k++)
         same = a->items[k].rows == b->items[k].rows && a->items[k].cols == b->items[k].cols &&
                a->items[k].offset == b->items[k].offset;

@@ -81,8 +81,8 @@ static ndp_status check_table(const ndp_lanes *l, int lane, const ndp_segments *
     for (int k = 0; t == like && k < t->n; k++)
         for (int i = 0; i < k; i++) {
             const ndp_segment *a = &t->items[k], *b = &t->items[i];
-            if (a->rows * a->cols > 0 && b->rows * b->cols > 0 && a->offset < b->offset + b->rows * b->cols &&
-                b->offset < a->offset + a->rows * a->cols)
+            if (a->length > 0 && b->length > 0 && a->offset < b->offset + b->length &&
+                b->offset < a->offset + a->length)
                 return NDP_FAIL(NDP_EBUG, "placement: %s: %s and %s have the same elements of buffer %s",
                                 ndp_lane_text(l, lane, rank, sizeof rank), a->name, b->name, name);
         }

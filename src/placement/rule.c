@@ -28,6 +28,10 @@ static const char *name_of(const ndp_rule *r, ndp_thing t, char *out, size_t siz
         snprintf(out, size, "%s%s", t.kind == NDP_THING_PARAM ? "" : "the gradient of ",
                  g->slots[t.id / 64]->items[t.id % 64].name);
         break;
+    case NDP_THING_PACKED:
+        snprintf(out, size, "part %d of %s", t.id % NDP_PACKED_PARTS,
+                 g->slots[t.id / NDP_PACKED_PARTS / 64]->items[t.id / NDP_PACKED_PARTS % 64].name);
+        break;
     case NDP_THING_DATA:
         snprintf(out, size, "the input %s", g->inputs->items[t.id].name);
         break;
@@ -242,6 +246,11 @@ ndp_status ndp_expect_param(ndp_rule *r, int k, int param) {
             t->at_row += before;
     }
     return NDP_OK;
+}
+
+ndp_status ndp_expect_weight(ndp_rule *r, int k, int weight) {
+    bool made = weight != NDP_NONE && r->g->values[weight].kind == NDP_VALUE_ACT;
+    return made ? ndp_expect_value(r, k, weight, true) : ndp_expect_param(r, k, weight);
 }
 
 /* ---- results ---- */

@@ -65,6 +65,8 @@ ndp_status ndp_expect_alike(ndp_rule *r, int a, int b, bool rows);
 ndp_status ndp_expect_rows(ndp_rule *r, int k, int value, int like);
 /* Operand k is the node's parameter, on all ranks together; rows (columns of a vector) count through glued segments. */
 ndp_status ndp_expect_param(ndp_rule *r, int k, int param);
+/* The same of the weight of a product, which may be a matrix that is made of packed ones. */
+ndp_status ndp_expect_weight(ndp_rule *r, int k, int weight);
 /* The node's numbers are the call's. */
 #define NDP_EXPECT_SAME(r, field)                                                                                      \
     do {                                                                                                               \
@@ -122,7 +124,7 @@ ndp_rule_fn ndp_rule_rmsnorm, ndp_rule_add_rmsnorm, ndp_rule_layernorm, ndp_rule
     ndp_rule_mean_squares, ndp_rule_mean_squares_dx, ndp_rule_norm_by, ndp_rule_norm_by_dx;
 /* rules_product.c */
 ndp_rule_fn ndp_rule_embedding, ndp_rule_embedding_dw, ndp_rule_linear, ndp_rule_linear_dx, ndp_rule_linear_dw,
-    ndp_rule_linear_db;
+    ndp_rule_linear_db, ndp_rule_unpack;
 /* rules_attention.c */
 ndp_rule_fn ndp_rule_attention, ndp_rule_attention_bwd, ndp_rule_attention_merge, ndp_rule_heads_split,
     ndp_rule_heads_merge, ndp_rule_causal_conv, ndp_rule_causal_conv_dx, ndp_rule_causal_conv_dw, ndp_rule_kv_append;

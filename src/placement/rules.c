@@ -15,6 +15,7 @@ static const struct {
     SELF(embedding, ndp_rule_embedding),
     OF(embedding_dw, ndp_rule_embedding_dw, &ndp_op_embedding),
     SELF(linear, ndp_rule_linear),
+    SELF(unpack, ndp_rule_unpack),
     OF(linear_dx, ndp_rule_linear_dx, &ndp_op_linear),
     OF(linear_dw, ndp_rule_linear_dw, &ndp_op_linear),
     OF(linear_db, ndp_rule_linear_db, &ndp_op_linear, &ndp_op_layernorm, &ndp_op_add_bias),

@@ -61,6 +61,61 @@ ndp_status ndp_rule_embedding_dw(ndp_rule *r) {
     return NDP_OK;
 }
 
+/* ---- packed matrices ---- */
+
+/* Operand k is all of that part of the segment. */
+static ndp_status expect_packed(ndp_rule *r, int k, int slot, int segment, const ndp_packed *p) {
+    const ndp_view *must = &p->part[k], *is = &r->c->in[k].view;
+    char text[300];
+    if (!ndp_rule_has(r, k))
+        return must->rows == 0 ? NDP_OK : ndp_refuse(r, "it has no operand %d", k);
+    bool all = r->in[k].n == 1 && is->rows == must->rows && is->cols == must->cols && is->dtype == must->dtype;
+    const ndp_tile *t = r->in[k].n > 0 ? &r->in[k].tiles[0] : NULL;
+    if (must->rows * must->cols == 0)
+        return NDP_OK;
+    if (!all || t->rows != must->rows || t->cols != must->cols ||
+        !ndp_thing_is(t->what, NDP_THING_PACKED, ndp_thing_packed(slot, segment, k)))
+        return ndp_refuse(r, "operand %d is %s, [%lld,%lld]; it must be part %d of %s, [%lld,%lld]", k,
+                          t ? ndp_tile_text(r, t, text, sizeof text) : "what nothing wrote", (long long)is->rows,
+                          (long long)is->cols, k, r->g->slots[slot]->items[segment].name, (long long)must->rows,
+                          (long long)must->cols);
+    return NDP_OK;
+}
+
+/* The blocks are numbered as in the whole tensor, or they get other scales. */
+static ndp_status expect_blocks(ndp_rule *r, const ndp_segment *s) {
+    int64_t first = ndp_segment_first_block(s), row = ndp_segment_row_blocks(s);
+    if (!r->lane->stands_in && r->c->attr.first != first)
+        return ndp_refuse(r, "its first block is %lld, must be %lld", (long long)r->c->attr.first, (long long)first);
+    if (s->rows > 1 && r->c->attr.row_blocks != row)
+        return ndp_refuse(r, "its rows are %lld blocks apart, must be %lld", (long long)r->c->attr.row_blocks,
+                          (long long)row);
+    return NDP_OK;
+}
+
+/* Of (codes, scales, nested?): the rows of the node's matrix that the segment has on this rank. */
+ndp_status ndp_rule_unpack(ndp_rule *r) {
+    const ndp_value *param = &r->g->values[r->n->in[0]], *rows = &r->g->values[r->n->out[0]];
+    const ndp_segments *table = &r->lane->tables[r->buffers[param->slot]];
+    const ndp_segment *s = &table->items[param->segment];
+    ndp_packed p = ndp_segment_packed(table, s);
+    const ndp_view *w = &r->c->out[0].view;
+    for (int k = 0; k < NDP_PACKED_PARTS; k++)
+        NDP_TRY(expect_packed(r, k, param->slot, param->segment, &p));
+    if (table->packing == NDP_PACKING_NF4)
+        NDP_TRY(expect_blocks(r, s));
+    if (w->rows != s->rows || w->cols != s->cols)
+        return ndp_refuse(r, "it makes [%lld,%lld] of a matrix of [%lld,%lld]", (long long)w->rows, (long long)w->cols,
+                          (long long)s->rows, (long long)s->cols);
+    return ndp_result(r, 0,
+                      (ndp_tile){.rows = s->rows,
+                                 .cols = s->cols,
+                                 .at_row = rows->row + s->first[0] - s->base[0],
+                                 .at_col = s->first[1] - s->base[1],
+                                 .what = ndp_value_thing(r, rows->parent),
+                                 .share = 1});
+}
+
 /* ---- linear ---- */
 
 /* The share of the sum over columns of x that row run `x` (a tile of one) and row run `w` make together: both must be
@@ -130,7 +185,7 @@ ndp_status ndp_rule_linear(ndp_rule *r) {
     if (bias && !wanted)
         return ndp_refuse(r, "its node has no bias");
     NDP_TRY(ndp_expect_value(r, 0, r->n->in[0], false));
-    NDP_TRY(ndp_expect_param(r, 1, r->n->in[1]));
+    NDP_TRY(ndp_expect_weight(r, 1, r->n->in[1]));
     if (r->in[0].cols == 0)
         return ndp_result_zero(r);
     int64_t *rows = ndp_arena_alloc(r->arena, (2 * (size_t)r->in[0].n + 2) * sizeof *rows);
@@ -151,7 +206,7 @@ ndp_status ndp_rule_linear(ndp_rule *r) {
 ndp_status ndp_rule_linear_dx(ndp_rule *r) {
     int64_t columns = r->g->values[r->n->out[0]].view.cols;
     NDP_TRY(ndp_expect_gradient(r, 0, r->n->out[0]));
-    NDP_TRY(ndp_expect_param(r, 1, r->n->in[1]));
+    NDP_TRY(ndp_expect_weight(r, 1, r->n->in[1]));
     if (r->in[0].cols == 0)
         NDP_TRY(ndp_result_zero(r));
     for (int i = 0; i < r->in[0].n; i++)

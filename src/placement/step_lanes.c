@@ -19,9 +19,8 @@ static ndp_status take_stretches(const ndp_segments *s, ndp_step_buffer *out) {
         return NDP_FAIL(NDP_ENOMEM, "not enough memory for a table of %d tensors", s->n);
     for (int k = 0; k < s->n; k++) {
         const ndp_segment *seg = &s->items[k];
-        if (seg->rows * seg->cols > 0)
-            out->stretches[out->n++] =
-                (ndp_stretch){seg->offset, seg->offset + seg->rows * seg->cols, k, seg->projection};
+        if (seg->length > 0)
+            out->stretches[out->n++] = (ndp_stretch){seg->offset, seg->offset + seg->length, k, seg->projection};
     }
     qsort(out->stretches, (size_t)out->n, sizeof *out->stretches, by_first);
     return NDP_OK;
@@ -121,8 +120,8 @@ static ndp_status put_buffer(ndp_step_lane *l, int i) {
     int whole = l->shared->buffers[i].whole;
     int64_t first = s->index * s->slice;
     if (s->shards == 1)
-        NDP_TRY(put_flat(l, o->weights, NDP_HELD_PARAM, types->compute, whole, 0, s->slice));
-    NDP_TRY(put_flat(l, o->send, NDP_HELD_PARAM, types->compute, whole, first, s->slice));
+        NDP_TRY(put_flat(l, o->weights, NDP_HELD_PARAM, types->kept, whole, 0, s->slice));
+    NDP_TRY(put_flat(l, o->send, NDP_HELD_PARAM, types->kept, whole, first, s->slice));
     if (!l->program->opts.weights_of || s->same)
         NDP_TRY(put_flat(l, o->master, NDP_HELD_PARAM, types->master, whole, first, s->slice));
     NDP_TRY(put_flat(l, o->state[0], NDP_HELD_STATE0, types->state, whole, 0, o->state_n[0]));
@@ -165,8 +164,8 @@ static ndp_status end_buffer(const ndp_step_lane *l, int i) {
             ndp_dtype type;
             ndp_held_kind kind;
         } kept[] = {{o->master, types->master, NDP_HELD_PARAM},
-                    {o->send, types->compute, NDP_HELD_PARAM},
-                    {s->shards == 1 ? o->weights : o->send, types->compute, NDP_HELD_PARAM},
+                    {o->send, types->kept, NDP_HELD_PARAM},
+                    {s->shards == 1 ? o->weights : o->send, types->kept, NDP_HELD_PARAM},
                     {o->state[0], types->state, NDP_HELD_STATE0}};
         for (int n = 0; n < NDP_COUNT(kept); n++) {
             bool lent = l->program->opts.weights_of && n == 0 && !s->same;

@@ -130,7 +130,7 @@ static ndp_status read_param(ndp_step_lane *l, const step_run *r, int slot) {
         return ndp_step_refuse(l, "the unit has no buffer in slot %d", slot);
     const ndp_step_buffer *b = &l->shared->buffers[buffer];
     int64_t end = b->n > 0 ? b->stretches[b->n - 1].end : 0;
-    ndp_dtype type = l->program->opts.model->buffers[buffer].storage.compute;
+    ndp_dtype type = l->program->opts.model->buffers[buffer].storage.kept;
     ndp_bytes bytes = bytes_of(l, NDP_BASE_PARAM + slot, (size_t)end * ndp_dtype_size(type));
     ndp_step_reads(l, buffer);
     return ndp_step_needs(l, bytes.block, 0, NDP_HELD_PARAM, b, 0, end, type, 0);

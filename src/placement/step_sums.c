@@ -48,7 +48,7 @@ static bool same_elements(const ndp_step_world *w, int a, int b, int whole, int6
         return false;
     for (int k = 0; k < x->n && x != y; k++) {
         const ndp_segment *s = &x->items[k];
-        bool meets = s->offset < end && first < s->offset + s->rows * s->cols;
+        bool meets = s->offset < end && first < s->offset + s->length;
         if (meets && !same_rectangle(s, &y->items[k]))
             return false;
     }
@@ -138,7 +138,7 @@ static bool is_gap(const ndp_step_lane *l, const ndp_under_way *u, int buffer, s
     int64_t low = first + (int64_t)at / size, high = first + (int64_t)end / size;
     for (int k = 0; k < t->n; k++) {
         const ndp_segment *s = &t->items[k];
-        if (s->rows * s->cols > 0 && s->offset < high && low < s->offset + s->rows * s->cols)
+        if (s->length > 0 && s->offset < high && low < s->offset + s->length)
             return false;
     }
     return true;

@@ -20,6 +20,25 @@ static ndp_status write_all(ndp_unit_trial *run, int lane, int base, size_t at, 
     return ndp_tile_map_write(&run->memory[lane - run->first].bases[base], &x, c);
 }
 
+/* A matrix of one tile, from byte `at` of a slot's buffer on. */
+static ndp_status write_param(ndp_unit_trial *run, int lane, int slot, size_t at, ndp_dtype type, ndp_tile t) {
+    ndp_content c = ndp_content_of(&run->arena, t.rows, t.cols);
+    t.share = 1, t.made = NDP_NONE;
+    NDP_TRY(ndp_content_add(&c, t));
+    return write_all(run, lane, NDP_BASE_PARAM + slot, at, t.cols, type, &c);
+}
+
+static ndp_status write_packed(ndp_unit_trial *run, int lane, int slot, const ndp_segments *table, int k) {
+    const ndp_segment *s = &table->items[k];
+    ndp_packed p = ndp_segment_packed(table, s);
+    for (int i = 0; i < NDP_PACKED_PARTS; i++)
+        NDP_TRY(write_param(run, lane, slot, (size_t)(s->offset + p.at[i]), p.part[i].dtype,
+                            (ndp_tile){.rows = p.part[i].rows,
+                                       .cols = p.part[i].cols,
+                                       .what = {NDP_THING_PACKED, ndp_thing_packed(slot, k, i)}}));
+    return NDP_OK;
+}
+
 /* A whole gathered buffer: its segments, as the lane's table says. */
 static ndp_status write_params(ndp_unit_trial *run, int lane) {
     const ndp_lane *l = &run->lanes->items[lane];
@@ -27,17 +46,17 @@ static ndp_status write_params(ndp_unit_trial *run, int lane) {
     ndp_dtype type = l->program->opts.model->graphs[run->graph].compute;
     for (int slot = 0; slot < NDP_SLOTS; slot++)
         for (int k = 0; u->buffers[slot] != NDP_NONE && k < l->tables[u->buffers[slot]].n; k++) {
-            const ndp_segment *s = &l->tables[u->buffers[slot]].items[k];
-            ndp_content c = ndp_content_of(&run->arena, s->rows, s->cols);
-            NDP_TRY(ndp_content_add(&c, (ndp_tile){.rows = s->rows,
-                                                   .cols = s->cols,
-                                                   .at_row = s->first[0] - s->base[0],
-                                                   .at_col = s->first[1] - s->base[1],
-                                                   .what = {NDP_THING_PARAM, ndp_thing_segment(slot, k)},
-                                                   .share = 1,
-                                                   .made = NDP_NONE}));
-            NDP_TRY(write_all(run, lane, NDP_BASE_PARAM + slot, (size_t)s->offset * ndp_dtype_size(type), s->cols, type,
-                              &c));
+            const ndp_segments *table = &l->tables[u->buffers[slot]];
+            const ndp_segment *s = &table->items[k];
+            if (table->packing != NDP_PACKING_NONE)
+                NDP_TRY(write_packed(run, lane, slot, table, k));
+            else
+                NDP_TRY(write_param(run, lane, slot, (size_t)s->offset * ndp_dtype_size(type), type,
+                                    (ndp_tile){.rows = s->rows,
+                                               .cols = s->cols,
+                                               .at_row = s->first[0] - s->base[0],
+                                               .at_col = s->first[1] - s->base[1],
+                                               .what = {NDP_THING_PARAM, ndp_thing_segment(slot, k)}}));
         }
     return NDP_OK;
 }

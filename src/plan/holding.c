@@ -95,6 +95,13 @@ static ndp_status read_attention(ndp_holding *h) {
     return append(&h->of[NDP_DIVIDED_ATTENTION], first, first + n);
 }
 
+/* Of a packed matrix a slice has bytes, which count as the elements that they are. */
+static int64_t elements_of(const ndp_segments *s, const ndp_piece *p) {
+    double all = (double)(p->segment->rows * p->segment->cols);
+    return s->packing == NDP_PACKING_NONE ? p->count
+                                          : (int64_t)(all * (double)p->count / (double)p->segment->length + 0.5);
+}
+
 static void read_slices(const ndp_program *p, ndp_holding *h) {
     const ndp_model *m = p->opts.model;
     for (int b = 0; b < m->n_buffers; b++) {
@@ -102,7 +109,7 @@ static void read_slices(const ndp_program *p, ndp_holding *h) {
         ndp_piece piece;
         h->slice = shard->index, h->slices = shard->shards;
         for (int at = 0; ndp_segments_piece(&m->buffers[b].segments, shard->shards, shard->index, &at, &piece);)
-            h->parameters += piece.count;
+            h->parameters += elements_of(&m->buffers[b].segments, &piece);
     }
 }
 

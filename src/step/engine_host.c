@@ -82,7 +82,7 @@ ndp_status ndp_engine_write(ndp_engine *e, ndp_owned_kind kind, int buffer, int6
     return copy_rows(e, to, (size_t)stride * size, host, size, size, (size_t)n);
 }
 
-/* Calls the op `copy` for each buffer whose compute and master types differ. */
+/* Calls the op `copy` for each buffer whose kept and master types differ. */
 ndp_status ndp_engine_publish(ndp_engine *e) {
     const ndp_model *m = &e->model;
     ndp_call_opts opts = {.exec = e->opts.step.exec, .queue = e->queue, .bases = e->addresses};
@@ -92,8 +92,8 @@ ndp_status ndp_engine_publish(ndp_engine *e) {
         int64_t rows = o->shard.slice / NDP_SEGMENT_ALIGN; /* threads share rows */
         ndp_operand io[] = {ndp_operand_at(o->master, rows, NDP_SEGMENT_ALIGN, types->master),
                             {.base = NDP_NONE},
-                            ndp_operand_at(o->send, rows, NDP_SEGMENT_ALIGN, types->compute)};
-        ndp_op_attr attr = {.type = types->compute};
+                            ndp_operand_at(o->send, rows, NDP_SEGMENT_ALIGN, types->kept)};
+        ndp_op_attr attr = {.type = types->kept};
         ndp_call copy = {.op = &ndp_op_copy,
                          .kernel = e->opts.step.exec->device->kernels[NDP_OP_copy],
                          .attr = attr,

@@ -30,8 +30,7 @@ static ndp_status gather_begin(ndp_builder *b, int buffer) {
     }
     ndp_address out = o->weights;
     if (out.block == NDP_NONE) {
-        size_t bytes =
-            (size_t)(o->shard.slice * o->shard.shards) * ndp_dtype_size(b->m->buffers[buffer].storage.compute);
+        size_t bytes = (size_t)(o->shard.slice * o->shard.shards) * ndp_dtype_size(b->m->buffers[buffer].storage.kept);
         NDP_TRY(ndp_block_add(p, NDP_MEM_WEIGHTS, bytes, &out.block));
     }
     return ndp_emit_begin(p,
@@ -40,7 +39,7 @@ static ndp_status gather_begin(ndp_builder *b, int buffer) {
                                                  .in = o->send,
                                                  .out = out,
                                                  .count = o->shard.slice,
-                                                 .type = b->m->buffers[buffer].storage.compute,
+                                                 .type = b->m->buffers[buffer].storage.kept,
                                                  .in_place = o->shard.in_place,
                                                  .what = b->m->buffers[buffer].name,
                                                  .buffer = buffer},

@@ -1,9 +1,9 @@
 /* What a rank keeps from step to step: persistent blocks of the program, allocated before any instruction.
  *
- * For a buffer (parallel/shard.h has the cases): the master slice; `send`, the slice as ops read it, which gathers
- * send; `weights`, the whole buffer, if it stays in memory. These coincide where they can: `send` is the master if the
- * types are the same, and lies in `weights` if that is kept. Trainable buffers add a gradient slice and optimizer
- * state. */
+ * For a buffer (parallel/shard.h has the cases): the master slice; `send`, the slice in the type that is kept, which
+ * gathers send; `weights`, the whole buffer, if it stays in memory. These coincide where they can: `send` is the master
+ * if the types are the same, and lies in `weights` if that is kept. Trainable buffers add a gradient slice and
+ * optimizer state. */
 #include "ops/pieces.h"
 #include "step/program_parts.h"
 
@@ -59,11 +59,11 @@ static ndp_status own_buffer(ndp_program *p, int i) {
     const ndp_shard *s = &o->shard;
     const ndp_region home = NDP_REGION_ARENA, shared = (ndp_region)(NDP_REGION_SHARED + (int)m->buffers[i].owners);
     const ndp_storage *types = &m->buffers[i].storage;
-    size_t compute = ndp_dtype_size(types->compute), master = ndp_dtype_size(types->master), n = (size_t)s->slice;
+    size_t kept = ndp_dtype_size(types->kept), master = ndp_dtype_size(types->master), n = (size_t)s->slice;
     if (s->in_place)
-        NDP_TRY(ndp_block_keep(p, NDP_MEM_WEIGHTS, shared, n * (size_t)s->shards * compute, &o->weights));
+        NDP_TRY(ndp_block_keep(p, NDP_MEM_WEIGHTS, shared, n * (size_t)s->shards * kept, &o->weights));
     else if (s->shards == 1 && !s->same)
-        NDP_TRY(ndp_block_keep(p, NDP_MEM_WEIGHTS, home, n * compute, &o->weights));
+        NDP_TRY(ndp_block_keep(p, NDP_MEM_WEIGHTS, home, n * kept, &o->weights));
     if (s->in_place && s->same)
         o->master = (ndp_address){o->weights.block, (size_t)s->index * n * master};
     else
@@ -73,9 +73,9 @@ static ndp_status own_buffer(ndp_program *p, int i) {
     if (s->same)
         o->send = o->master;
     else if (s->in_place || s->shards == 1)
-        o->send = (ndp_address){o->weights.block, s->in_place ? (size_t)s->index * n * compute : 0};
+        o->send = (ndp_address){o->weights.block, s->in_place ? (size_t)s->index * n * kept : 0};
     else
-        NDP_TRY(ndp_block_keep(p, NDP_MEM_WEIGHTS, home, n * compute, &o->send));
+        NDP_TRY(ndp_block_keep(p, NDP_MEM_WEIGHTS, home, n * kept, &o->send));
     if (m->opts.mode != NDP_MODEL_TRAIN || !m->buffers[i].trainable)
         return NDP_OK;
     NDP_TRY(ndp_block_keep(p, NDP_MEM_GRADIENTS, home, n * ndp_dtype_size(types->gradient), &o->grad));

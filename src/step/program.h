@@ -114,8 +114,8 @@ static inline bool ndp_instr_is(const ndp_instr *in, ndp_call_kind kind) {
 /* What a rank keeps of a buffer (own.c). */
 typedef struct ndp_owned {
     ndp_shard shard;
-    ndp_address weights;  /* the whole buffer as ops read it; NDP_NONE: it exists only while gathered */
-    ndp_address send;     /* this rank's slice in compute storage */
+    ndp_address weights;  /* the whole buffer as it is gathered; NDP_NONE: it exists only while gathered */
+    ndp_address send;     /* this rank's slice of it */
     ndp_address master;   /* slice */
     ndp_address grad;     /* slice */
     ndp_address state[2]; /* slices, NDP_NONE */

@@ -146,7 +146,7 @@ static ndp_status emit_buffer(ndp_builder *b, int i) {
                      .grad = slice_of(o, o->grad, types->gradient),
                      .pieces = pieces_of(p, o, 0, o->n_pieces - o->n_whole),
                      .clip = SCALAR(clip, NDP_F64),
-                     .copy = o->shard.same ? absent : slice_of(o, o->send, types->compute),
+                     .copy = o->shard.same ? absent : slice_of(o, o->send, types->kept),
                      .states = NDP_OPTIMIZER_STATES};
     if (!optimizer->whole.transform)
         return emit_call(b, i, &u);

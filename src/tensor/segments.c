@@ -1,7 +1,7 @@
 /* Where the tensors of a unit are in its flat buffer, which parts of them a slice has, and which elements of a file
  * those parts are. Walks visit the segments in the order of their offsets, so a slice's elements in order.
- * `room` is that of the rank with the most elements, so slices are equally long on all ranks. model/ lays segments out,
- * parallel/ cuts them, ops/pieces.c, step/ and train/ walk them. */
+ * A group has room for what the rank with the most elements has, so slices are equally long on all ranks. model/ lays
+ * segments out, parallel/ cuts them, ops/pieces.c, step/ and train/ walk them. */
 #include "tensor/segments.h"
 
 static int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
@@ -18,7 +18,7 @@ ndp_segment ndp_segment_whole(const char *name, int ndim, int64_t rows, int64_t 
                          .whole = {rows, cols},
                          .part = {rows, cols},
                          .grain = {1, 1},
-                         .room = rows * cols,
+                         .most = {rows, cols},
                          .sums = NDP_GROUP_BIT(NDP_GROUP_REPLICATE),
                          .copies = 1};
 }
@@ -31,7 +31,8 @@ void ndp_segment_fuse(ndp_segment *s, int axis, int64_t base, int64_t whole) {
 void ndp_segment_cut(ndp_segment *s, int axis, int64_t first, int64_t count, int64_t most) {
     s->first[axis] = s->base[axis] + first;
     *(axis == 0 ? &s->rows : &s->cols) = count;
-    s->room = axis == 0 ? most * s->cols : s->rows * most;
+    s->most[0] = axis == 0 ? most : s->rows;
+    s->most[1] = axis == 1 ? most : s->cols;
 }
 
 /* By sums, and otherwise as they are. */
@@ -47,6 +48,32 @@ static void order(ndp_segments *s) {
     }
 }
 
+ndp_packed ndp_segment_packed(const ndp_segments *of, const ndp_segment *s) {
+    return ndp_packed_of(of->packing, s->rows, s->cols, s->whole[0] * s->whole[1]);
+}
+
+int64_t ndp_segment_first_block(const ndp_segment *s) {
+    return (s->first[0] * s->whole[1] + s->first[1]) / NDP_PACKED_BLOCK;
+}
+
+int64_t ndp_segment_row_blocks(const ndp_segment *s) {
+    return s->cols == s->whole[1] ? 0 : s->whole[1] / NDP_PACKED_BLOCK;
+}
+
+/* Whole rows are one stretch of the tensor; the last block of all may be a part of one. */
+bool ndp_packed_in_blocks(const int64_t whole[2], const int64_t first[2], int64_t rows, int64_t cols) {
+    int64_t begin = first[0] * whole[1], end = begin + rows * whole[1];
+    if (cols == whole[1])
+        return begin % NDP_PACKED_BLOCK == 0 && (end % NDP_PACKED_BLOCK == 0 || end == whole[0] * whole[1]);
+    return whole[1] % NDP_PACKED_BLOCK == 0 && first[1] % NDP_PACKED_BLOCK == 0 && cols % NDP_PACKED_BLOCK == 0;
+}
+
+/* Elements of the buffer that a segment of that many rows and columns takes. */
+static int64_t length_of(const ndp_segments *of, const ndp_segment *s, int64_t rows, int64_t cols) {
+    bool packed = of->packing != NDP_PACKING_NONE;
+    return packed ? ndp_packed_of(of->packing, rows, cols, s->whole[0] * s->whole[1]).bytes : rows * cols;
+}
+
 void ndp_segments_layout(ndp_segments *s) {
     int64_t at = 0, room = 0; /* ends of the previous segment, and of its group's room */
     order(s);
@@ -55,8 +82,9 @@ void ndp_segments_layout(ndp_segments *s) {
         if (!seg->glued)
             at = room = round_up(room, NDP_SEGMENT_ALIGN);
         seg->offset = at;
-        at += seg->rows * seg->cols;
-        room += seg->room;
+        seg->length = length_of(s, seg, seg->rows, seg->cols);
+        at += seg->length;
+        room += length_of(s, seg, seg->most[0], seg->most[1]);
     }
     s->elements = room;
 }
@@ -69,7 +97,7 @@ bool ndp_segments_piece(const ndp_segments *s, int shards, int index, int *curso
     int64_t slice = ndp_segments_slice(s, shards), low = slice * index, high = low + slice;
     while (*cursor < s->n) {
         const ndp_segment *seg = &s->items[s->order[(*cursor)++]];
-        int64_t first = larger(seg->offset, low), end = smaller(seg->offset + seg->rows * seg->cols, high);
+        int64_t first = larger(seg->offset, low), end = smaller(seg->offset + seg->length, high);
         if (first >= end)
             continue;
         *out = (ndp_piece){seg, first - low, end - first};
@@ -108,6 +136,8 @@ static ndp_run run_of_columns(const ndp_segment *s, int64_t begin, int64_t end, 
 bool ndp_segments_run(const ndp_segments *s, int shards, int index, int64_t *cursor, ndp_run *out) {
     int64_t low = ndp_segments_slice(s, shards) * index, before = 0; /* elements in earlier pieces */
     ndp_piece p;
+    if (s->packing != NDP_PACKING_NONE)
+        return false;
     for (int i = 0; ndp_segments_piece(s, shards, index, &i, &p); before += p.count) {
         if (*cursor >= before + p.count)
             continue;

@@ -7,6 +7,9 @@
  * all its ranks, however uneven the cut. The buffer is padded so that `shards` equal slices of a multiple of 64
  * elements cover it; gaps and padding are never read.
  *
+ * In a packed buffer (packed.h) segments are packed matrices, and the buffer's elements are bytes: offsets, lengths and
+ * slices count them. Its slices have no runs, since no byte is an element of a file's tensor.
+ *
  * Words: a segment belongs to the buffer, a slice to a rank of the shard group; a piece is where a slice and a segment
  * overlap; a run is a stretch of a piece that is contiguous in the files' tensor. */
 #ifndef NDP_TENSOR_SEGMENTS_H
@@ -14,6 +17,7 @@
 
 #include "base/arena.h"
 #include "mesh/mesh.h"
+#include "tensor/packed.h"
 
 enum { NDP_SEGMENT_ALIGN = 64, NDP_MOST_SEGMENTS = 32 /* of a buffer */ };
 
@@ -39,8 +43,9 @@ typedef struct ndp_segment {
     int64_t first[2];   /* first row and column held here, within the whole */
     int64_t grain[2];   /* rows and columns that stay together on a rank: those of a head */
     bool transposed;    /* files store [columns, rows] */
-    int64_t room;       /* its elements on the rank of the tensor axis that has the most of them */
+    int64_t most[2];    /* its rows and columns on the rank of the tensor axis that has the most of them */
     int64_t offset;     /* in the buffer, elements */
+    int64_t length;     /* elements of the buffer that it takes: rows x cols, or the bytes of a packed matrix */
     bool glued, decay;
     bool projection; /* the matrix of a linear map inside a model: an optimizer may update it as a whole */
     /* The groups whose ranks own the same elements and sum their gradients. The owners of the buffer's slices, among
@@ -55,6 +60,7 @@ typedef struct ndp_segment {
 typedef struct ndp_segments {
     ndp_segment *items;
     int n;
+    ndp_packing packing;              /* how matrices are stored; NONE: an element is one of a tensor */
     int64_t elements;                 /* used, before padding for shards */
     uint8_t order[NDP_MOST_SEGMENTS]; /* places in `items`, by offset */
 } ndp_segments;
@@ -70,9 +76,18 @@ static inline bool ndp_segment_continues(const ndp_segment *s) { return s->base[
  * the tensor axis. */
 void ndp_segment_cut(ndp_segment *s, int axis, int64_t first, int64_t count, int64_t most);
 
-/* Sets the offsets and their order from rows, cols, room, glued and sums. Segments with equal sums lie side by side, so
- * that they are summed at once; a group of glued ones stays together, where its last one belongs. */
+/* Sets offsets, lengths and their order from rows, cols, most, glued and sums. Segments with equal sums lie side by
+ * side, so that they are summed at once; a group of glued ones stays together, where its last one belongs. */
 void ndp_segments_layout(ndp_segments *s);
+/* Where the parts of packed segment `s` are, from its offset on. */
+ndp_packed ndp_segment_packed(const ndp_segments *of, const ndp_segment *s);
+/* The number in the whole tensor of the block of a packed matrix that the segment begins with, and how many blocks a
+ * row is from the next; 0: rows are whole. */
+int64_t ndp_segment_first_block(const ndp_segment *s);
+int64_t ndp_segment_row_blocks(const ndp_segment *s);
+/* True if rows [first[0], + rows) and columns [first[1], + cols) of a tensor of whole[0] x whole[1] are whole blocks of
+ * nf4. */
+bool ndp_packed_in_blocks(const int64_t whole[2], const int64_t first[2], int64_t rows, int64_t cols);
 /* Elements of one slice if `shards` ranks share the buffer. */
 int64_t ndp_segments_slice(const ndp_segments *s, int shards);
 

@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "checkpoint/agree.h"
+#include "job/packed_weights.h"
 #include "plan/job_memory.h"
 #include <math.h>
 #include <omp.h>
@@ -270,12 +271,23 @@ static ndp_status read_run(void *user, const ndp_owned_run *owned) {
     return wanted ? ndp_run_get(owned, 0, p->count, r->out + p->tensor_first, NDP_F64) : NDP_OK;
 }
 
+/* The tensor that begins with segment `first`. */
+static ndp_status read_packed(ndp_trainer *t, const ndp_segments *of, const ndp_segment *first, double *out) {
+    const ndp_segment *s = first;
+    do
+        NDP_TRY(ndp_engine_unpack(t->engine, t->rank.world, s++, of->packing, out));
+    while (s < of->items + of->n && ndp_segment_continues(s));
+    return NDP_OK;
+}
+
 ndp_status ndp_trainer_read(ndp_trainer *t, ndp_which which, int tensor, double *out) {
-    int tensors;
-    const ndp_segment *s = ndp_tensor_segment(&t->model, tensor, &tensors);
-    NDP_CHECK(s, "there is no tensor %d; the model has %d", tensor, tensors);
+    int at;
+    const ndp_segment *s = ndp_tensor_segment(&t->model, tensor, &at);
+    NDP_CHECK(s, "there is no tensor %d; the model has %d", tensor, at);
     int64_t n = s->whole[0] * s->whole[1];
     memset(out, 0, (size_t)n * sizeof *out);
+    if (which == NDP_WEIGHT && ndp_buffer_is_packed(&t->model.buffers[at]))
+        return read_packed(t, &t->model.buffers[at].segments, s, out);
     const ndp_mesh *mesh = &ndp_engine_program(t->engine)->opts.step.mesh;
     if (mesh->coord[NDP_DP_REPLICATE] == 0)
         NDP_TRY(ndp_engine_runs(t->engine, which == NDP_WEIGHT ? NDP_OWNED_MASTER : NDP_OWNED_GRAD, read_run,

@@ -21,6 +21,7 @@ typedef struct way {
     bool reshard, recompute, gathered, unclipped, staged;
     ndp_parallel parallel;
     ndp_optimizer_name optimizer;
+    void (*fill)(ndp_engine *e); /* NULL: tiny_fill */
 } way;
 
 typedef struct job {
@@ -90,7 +91,7 @@ static inline ndp_status body(ndp_transport *t, void *arg) {
     NDP_TRY(ndp_mesh_init(&layout, rank, &(ndp_mesh_facts){.kv_heads = ndp_model_kv_heads(o.model)}, &o.step.mesh));
     ndp_engine *e;
     NDP_TRY(ndp_engine_create(&o, &e));
-    tiny_fill(e);
+    (w->fill ? w->fill : tiny_fill)(e);
     collect(j, e, NDP_OWNED_MASTER, j->out->drawn);
     ndp_status st = NDP_OK;
     for (int u = 0; u < 3 && st == NDP_OK; u++) {
