@@ -48,7 +48,7 @@ static bool is_ignored(const char *name, void *model) {
 }
 
 static ndp_status check_base(merging *x) {
-    NDP_TRY(ndp_tensor_list_of(&x->list, &x->model, NDP_OWNED_MASTER, NDP_F32));
+    NDP_TRY(ndp_tensor_list_of(&x->list, &x->model, NDP_OWNED_MASTER, NDP_TENSORS_ALL, NDP_F32));
     return ndp_weights_check(x->base, x->list.specs, x->list.n, is_ignored, &x->model);
 }
 
