@@ -104,7 +104,8 @@ static ndp_status expect_whole(ndp_rule *r, int k, bool rows) {
 ndp_status ndp_rule_dora_squares(ndp_rule *r) {
     int64_t columns = r->g->values[r->n->in[0]].view.cols;
     NDP_EXPECT_SAME(r, scale);
-    for (int k = 0; k < 3; k++)
+    NDP_TRY(ndp_expect_weight(r, 0, r->n->in[0]));
+    for (int k = 1; k < 3; k++)
         NDP_TRY(ndp_expect_param(r, k, r->n->in[k]));
     NDP_TRY(expect_whole(r, 1, true));
     NDP_TRY(expect_whole(r, 2, false));
