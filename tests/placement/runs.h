@@ -2,6 +2,7 @@
 #ifndef TESTS_PLACEMENT_RUNS_H
 #define TESTS_PLACEMENT_RUNS_H
 
+#include "job/packed_weights.h"
 #include "placement/mutations.h"
 #include "placement/worlds.h"
 #include "step/engine_parts.h"
@@ -91,6 +92,13 @@ static inline ndp_status run_steps(ndp_engine *e, const world_run *r, rank_resul
     return NDP_OK;
 }
 
+static inline ndp_status read_random(void *user, const ndp_segment *s, int64_t first, int64_t count, void *out) {
+    float values[8192];
+    ndp_rng_normal(7, ndp_rng_stream(s->name), (uint64_t)first, count, 0.3, values);
+    ndp_convert(values, NDP_F32, out, ((const ndp_model *)user)->opts.master, count);
+    return NDP_OK;
+}
+
 static inline ndp_status run_rank(ndp_transport *t, void *arg) {
     const world_run *r = arg;
     int rank = ndp_transport_rank(t);
@@ -101,6 +109,7 @@ static inline ndp_status run_rank(ndp_transport *t, void *arg) {
     o.transport = t;
     NDP_TRY(ndp_engine_create(&o, &e));
     tiny_fill(e);
+    NDP_TRY(ndp_engine_pack(e, read_random, &e->model));
     NDP_TRY(connect_groups(e, t, r->groups));
     int blocks = e->program.n_blocks;
     if (r->edit)

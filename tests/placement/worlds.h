@@ -24,6 +24,7 @@ typedef struct world_way {
     const char *const *frozen;
     int n_frozen;
     int adapter;       /* number of a world's adapter; 0: none */
+    ndp_packing base;
     const char *table; /* a CSV instead of `kind` and `chunks`; NULL: none */
 } world_way;
 
@@ -123,7 +124,7 @@ static inline void world_init(planned *w, const char *name, const ndp_facts *f, 
                               const ndp_device *device) {
     *w = (planned){.n = 0};
     ndp_model_opts mo = tiny_opts(y->compute, y->rows ? y->rows : WORLD_ROWS);
-    mo.frozen = y->frozen, mo.n_frozen = y->n_frozen;
+    mo.frozen = y->frozen, mo.n_frozen = y->n_frozen, mo.base = y->base;
     mo.adapter = world_adapter(y->adapter);
     if (y->adapter == 2) /* names that this family has */
         mo.adapter.targets += strcmp(f->family, "gpt2") == 0   ? 1
@@ -175,15 +176,14 @@ static inline void world_release(planned *w) {
 typedef struct world_model {
     const char *name, *json;
     ndp_layout_facts facts; /* but for the layers */
+    ndp_packing base;       /* of frozen layers */
 } world_model;
 
 #define WORLD_MODEL(type, hidden, h, kv, keys)                                                                         \
     "{\"model_type\": \"" type "\", \"vocab_size\": 37, \"num_hidden_layers\": %d, \"hidden_size\": " #hidden ", "     \
     "\"num_attention_heads\": " #h ", \"num_key_value_heads\": " #kv ", \"intermediate_size\": 17, "                   \
     "\"max_position_embeddings\": 64, \"rope_theta\": 100.0, \"initializer_range\": 0.3, " keys "}",                   \
-    {                                                                                                                  \
-        h, kv, 0                                                                                                       \
-    }
+        {h, kv, 0}, NDP_PACKING_NONE
 
 static const world_model world_models[] = {
     {"tied", WORLD_MODEL("llama", 12, 4, 2, "\"head_dim\": 6, \"tie_word_embeddings\": true")},
@@ -196,7 +196,15 @@ static const world_model world_models[] = {
     {"gpt2",
      "{\"model_type\": \"gpt2\", \"vocab_size\": 37, \"n_layer\": %d, \"n_embd\": 24, \"n_head\": 4, \"n_inner\": 17, "
      "\"n_positions\": 20}",
-     {4, 4, 0}}};
+     {4, 4, 0},
+     NDP_PACKING_NONE},
+    /* Blocks of nf4 go across rows of 36 columns; tp cuts between them. More than one scale of scales. */
+    {"packed",
+     "{\"model_type\": \"phi3\", \"vocab_size\": 37, \"num_hidden_layers\": %d, \"hidden_size\": 36, "
+     "\"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"head_dim\": 64, \"intermediate_size\": 256, "
+     "\"max_position_embeddings\": 64, \"rope_theta\": 100.0, \"initializer_range\": 0.3}",
+     {4, 2, 0},
+     NDP_PACKING_NF4}};
 enum { WORLD_MODELS = NDP_COUNT(world_models) };
 
 static inline void world_facts(const world_model *m, int layers, ndp_facts *out) {
@@ -281,10 +289,14 @@ static inline int world_layouts(const world_model *m, int ranks, uint64_t seed, 
 
 /* World number `i` of a model, with all programs; each tenth is staged. */
 static inline void world_draw_one(planned *w, const world_model *m, const ndp_layout *l, uint64_t i) {
+    static const char *const layers[] = {"layers.*"};
     world_way y = world_choices(l, i);
     ndp_facts f;
-    world_facts(m, world_layers(&y), &f);
     y.adapter = i % 3 == 1 ? 1 + (int)(i / 3 % (WORLD_ADAPTERS - 1)) : 0;
+    y.base = m->base;
+    if (m->base != NDP_PACKING_NONE && y.adapter == 0)
+        y.frozen = layers, y.n_frozen = 1;
+    world_facts(m, world_layers(&y), &f);
     world_init(w, m->name, &f, &y, i % 10 == 7 ? staged_device() : &ndp_device_ref);
     world_plan(w, NULL, 0);
 }
