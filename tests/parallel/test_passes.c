@@ -13,6 +13,7 @@ enum { ROWS = 8, MOST_GRAPHS = 3 };
 typedef enum variant {
     PLAIN,
     TIED,
+    PACKED,   /* nf4, frozen layers; heads of 64 columns, so that tp cuts between blocks */
     NORMED,   /* queries and keys normed over all heads, biases */
     SIX_HEADS /* of which 3 tp ranks cannot share 2 kv heads evenly */
 } variant;
@@ -41,6 +42,8 @@ static ndp_facts tiny(variant v) {
     f.names = &names;
     f.tied = v == TIED;
     f.heads = v == SIX_HEADS ? 6 : f.heads;
+    if (v == PACKED)
+        f.head_dim = f.ropes[0].dim = 64, f.ffn = 128;
     if (v == NORMED) {
         normed = names;
         normed.q_norm = "q_norm", normed.k_norm = "k_norm";
@@ -51,9 +54,13 @@ static ndp_facts tiny(variant v) {
     return f;
 }
 
-static ndp_model_opts opts_of(int64_t rows) {
-    return (ndp_model_opts){
+static ndp_model_opts opts_of(int64_t rows, variant v) {
+    static const char *const layers[] = {"layers.*"};
+    ndp_model_opts o = {
         .mode = NDP_MODEL_TRAIN, .rows = rows, .keys = rows, .positions = rows, .compute = NDP_BF16, .master = NDP_F32};
+    if (v == PACKED)
+        o.base = NDP_PACKING_NF4, o.frozen = layers, o.n_frozen = 1;
+    return o;
 }
 
 /* ---- parameters of a rank ---- */
@@ -75,7 +82,7 @@ static void print_segment(const ndp_segment *s, ndp_str *out) {
 static void print_buffers(const ndp_model *m, ndp_str *out) {
     for (int i = 0; i < m->n_buffers; i++) {
         const ndp_segments *s = &m->buffers[i].segments;
-        if (i > 0 && i < m->n_buffers - 1 && i != 1)
+        if (i > 0 && i < m->n_buffers - 1 && i != 1 && !(i == 2 && ndp_buffer_is_packed(&m->buffers[i])))
             continue; /* layers are alike */
         ndp_str_addf(out, "buffer %s: %lld elements\n", m->buffers[i].name, (long long)s->elements);
         for (int k = 0; k < s->n; k++)
@@ -113,6 +120,7 @@ static const layout_case cases[] = {
     {"tp_norms_and_biases", "tp=4", 1, ROWS, NORMED, true, NDP_PARALLEL_INIT, {"block"}},
     {"tp_kv_copies", "tp=4", 1, ROWS, PLAIN, true, NDP_PARALLEL_INIT, {"block"}},
     {"tp_tied", "tp=2", 1, ROWS, TIED, true, NDP_PARALLEL_INIT, {"embedding", "head"}},
+    {"tp_packed", "tp=2", 1, ROWS, PACKED, true, NDP_PARALLEL_INIT, {"block"}},
     {"sp", "sp=2", 1, ROWS, PLAIN, false, NDP_PARALLEL_INIT, {"block"}},
     {"sp_kv_copies", "sp=4", 1, ROWS, PLAIN, false, NDP_PARALLEL_INIT, {"block"}},
     {"tp_sp_kv_whole", "tp=3,sp=2", 2, 12, SIX_HEADS, true, NDP_PARALLEL_INIT, {"block"}},
@@ -141,7 +149,7 @@ static void print_case(const layout_case *c, const ndp_mesh *mesh, const ndp_mod
 static void check_case(void **state) {
     const layout_case *c = *state;
     ndp_facts facts = tiny(c->model);
-    ndp_model_opts opts = opts_of(c->rows);
+    ndp_model_opts opts = opts_of(c->rows, c->model);
     ndp_layout layout;
     ndp_mesh mesh;
     ndp_model whole, local;
@@ -161,7 +169,7 @@ static void check_case(void **state) {
 static void check_whole(void **state) {
     (void)state;
     ndp_facts facts = tiny(PLAIN);
-    ndp_model_opts opts = opts_of(ROWS);
+    ndp_model_opts opts = opts_of(ROWS, PLAIN);
     ndp_model whole;
     ndp_str text = {0};
     CHECK_OK(ndp_decoder_build(&facts, &opts, &whole));
@@ -187,7 +195,7 @@ static void mixed_rows_are_refused(void **state) {
     (void)state;
     for (int i = 0; i < NDP_COUNT(of); i++) {
         ndp_facts facts = tiny(PLAIN);
-        ndp_model_opts opts = opts_of(ROWS);
+        ndp_model_opts opts = opts_of(ROWS, PLAIN);
         ndp_op_attr attr = {.heads = 1, .head_dim = facts.hidden, .parts = 1};
         ndp_layout layout;
         ndp_mesh mesh;
