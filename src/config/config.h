@@ -12,7 +12,7 @@
 #include "optim/optim.h"
 #include "parallel/row_cut.h"
 #include "pipeline/pipeline.h"
-#include "tensor/dtype.h"
+#include "tensor/packed.h"
 
 typedef enum ndp_init { NDP_INIT_PRETRAINED, NDP_INIT_RANDOM } ndp_init;
 typedef enum ndp_collectives { NDP_COLLECTIVES_AUTO, NDP_COLLECTIVES_DEVICE, NDP_COLLECTIVES_STAGED } ndp_collectives;

@@ -26,6 +26,7 @@ typedef struct subject {
     int length, window, steps;
     bool one_a_row;     /* documents */
     const char *frozen; /* model.frozen; NULL: nothing */
+    ndp_packing base;   /* qlora beside projections that are stored so; NONE: no adapter */
 } subject;
 
 /* A folder for one test program, removed at its end. */
@@ -173,6 +174,13 @@ static inline ndp_config *configure(const subject *s, const way *w) {
     set(c, "%s=%s", s->model, s->path);
     set(c, "model.sliding_window=%d", s->window);
     set(c, "model.frozen=%s", s->frozen ? s->frozen : "[]");
+    if (s->base != NDP_PACKING_NONE) {
+        set(c, "adapter.type=qlora");
+        set(c, "adapter.base=%s", s->base == NDP_PACKING_NF4 ? "nf4" : "int8");
+        set(c, "adapter.r=4");
+        set(c, "adapter.dropout=0.05");
+        set(c, "adapter.init=random");
+    }
     set(c, "data.files=[%s]", s->data);
     set(c, "data.cache_dir=%s", s->cache);
     set(c, "data.sequence_length=%d", s->length);
