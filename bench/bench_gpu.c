@@ -1,10 +1,13 @@
 /* Training steps of known shapes from random weights on one GPU, in bf16 with fp32 masters: tokens a second and the
  * share of the speed of light, tokens x (6 N + 6 L T H D) / the peak of the data sheet, with N the parameters without
  * the embedding, and causal attention counted once. Then the share of its roof of every op, with two roofs measured in
- * the same run: a product of bf16 [8192,8192] x [8192,8192] on random numbers, and a copy. One line of JSON per result.
+ * the same run: a product of bf16 [8192,8192] x [8192,8192] on random numbers, and a copy. Steps are submitted ahead,
+ * and ops timed on the GPU. Beside the planned memory, the most that the GPU has lost to the engine: what is free
+ * before it is created, when the kernels of the roofs have run, less what is free later. One line of JSON per result.
  *
  * Usage: bench_gpu [shape] [samples] [length] [accumulation] [steps] [device] [recompute 0|1] */
 #include "ops/devices.h"
+#include "row.h"
 #include "step.h"
 
 typedef struct shape {
@@ -43,7 +46,8 @@ static ndp_facts facts_of(const shape *s) {
     return f;
 }
 
-static void load(ndp_engine *e, const gpu_job *j, int update) {
+static ndp_status load(ndp_engine *e, void *user, int update) {
+    const gpu_job *j = user;
     int n = j->samples * j->length;
     int32_t *a = malloc(4 * (size_t)n * sizeof *a);
     for (int mb = 0; mb < j->accumulation; mb++) {
@@ -57,63 +61,93 @@ static void load(ndp_engine *e, const gpu_job *j, int update) {
         must(ndp_engine_load(e, mb, &b));
     }
     free(a);
+    return NDP_OK;
+}
+
+/* ---- the GPU beside the engine ---- */
+
+typedef struct gpu {
+    const ndp_device *device;
+    ndp_device_context *context;
+    ndp_queue *queue;
+    size_t before, least; /* bytes free before the engine; the least since then */
+} gpu;
+
+static size_t free_memory(const gpu *g) {
+    size_t bytes, total;
+    must(g->device->memory(g->context, &bytes, &total));
+    return bytes;
+}
+
+static void see_memory(gpu *g) {
+    size_t now = free_memory(g);
+    g->least = now < g->least ? now : g->least;
 }
 
 /* ---- roofs ---- */
 
+static size_t bytes_of(const ndp_view *v) { return (size_t)(v->rows * v->cols) * ndp_dtype_size(v->dtype); }
+
 /* A view in memory of the device, with random numbers. */
-static ndp_view filled(const ndp_device *d, ndp_device_context *c, ndp_queue *q, int64_t rows, int64_t cols) {
+static ndp_view filled(const gpu *g, int64_t rows, int64_t cols) {
     ndp_view v = {.dtype = NDP_BF16, .rows = rows, .cols = cols, .ld = cols};
-    size_t bytes = (size_t)(rows * cols) * sizeof(uint16_t);
+    size_t bytes = bytes_of(&v);
     uint16_t *host = malloc(bytes);
     uint64_t x = 88172645463325252u;
     for (int64_t i = 0; i < rows * cols; i++) {
         x ^= x << 13, x ^= x >> 7, x ^= x << 17;
         host[i] = ndp_f32_to_bf16((float)(x >> 40) / (float)(1 << 23) - 1.0f);
     }
-    must(d->memory_map(c, bytes, NDP_MEMORY_DEVICE, &v.data));
-    must(d->copy(q, v.data, bytes, host, bytes, bytes, 1));
-    must(d->drain(q));
+    must(g->device->memory_map(g->context, bytes, NDP_MEMORY_DEVICE, &v.data));
+    must(g->device->copy(g->queue, v.data, bytes, host, bytes, bytes, 1));
+    must(g->device->drain(g->queue));
     free(host);
     return v;
 }
 
 /* Seconds of one call: the best of five runs of ten. */
-static double time_call(const ndp_device *d, ndp_op_call *call) {
+static double time_call(const gpu *g, ndp_op_call *call) {
+    const ndp_device *d = g->device;
     const ndp_kernel *k = d->kernels[call->op->id];
-    double best = 1e9;
+    double best = 1e9, took;
+    ndp_stamp from, to;
+    must(d->stamp_create(g->context, &from));
+    must(d->stamp_create(g->context, &to));
     if (k->prepare)
         must(k->prepare(call));
     for (int r = -1; r < 5; r++) {
-        double start = ndp_now();
+        must(d->stamp(g->queue, &from));
         for (int i = 0; i < 10; i++)
             must(k->run(call));
-        must(d->drain(call->queue));
-        double took = (ndp_now() - start) / 10;
-        best = r >= 0 && took < best ? took : best;
+        must(d->stamp(g->queue, &to));
+        must(d->drain(g->queue));
+        must(d->between(g->context, &from, &to, &took));
+        best = r >= 0 && took / 10 < best ? took / 10 : best;
     }
+    d->stamp_destroy(&from);
+    d->stamp_destroy(&to);
     return best;
 }
 
 /* Flop/s of a square product, and bytes a second of a copy, read and written. */
-static void measure_roofs(const ndp_device *d, int64_t n, double *product, double *copy) {
-    ndp_device_context *c;
-    ndp_queue *q;
+static void measure_roofs(const gpu *g, int64_t n, double *product, double *copy) {
+    const ndp_device *d = g->device;
     const ndp_exec exec = {.device = d, .threads = 1};
     const ndp_op_attr none = {0}, to_bf16 = {.type = NDP_BF16};
-    must(d->open(d, &(ndp_device_opts){0}, &c));
-    must(d->queue_create(c, &q));
-    ndp_view a = filled(d, c, q, n, n), b = filled(d, c, q, n, n), y = filled(d, c, q, n, n);
-    ndp_op_call linear = {.op = &ndp_op_linear, .attr = &none, .exec = &exec, .queue = q, .in = {a, b}, .out = {y}};
+    ndp_view v[] = {filled(g, n, n), filled(g, n, n), filled(g, n, n)};
+    ndp_op_call linear = {
+        .op = &ndp_op_linear, .attr = &none, .exec = &exec, .queue = g->queue, .in = {v[0], v[1]}, .out = {v[2]}};
     const ndp_kernel *k = d->kernels[NDP_OP_linear];
     size_t scratch = k->scratch ? k->scratch(&linear) : 0;
     if (scratch)
-        must(d->memory_map(c, scratch, NDP_MEMORY_DEVICE, &linear.scratch));
-    *product = 2.0 * (double)n * (double)n * (double)n / time_call(d, &linear);
-    ndp_op_call copied = {.op = &ndp_op_copy, .attr = &to_bf16, .exec = &exec, .queue = q, .in = {a}, .out = {y}};
-    *copy = 4.0 * (double)n * (double)n / time_call(d, &copied);
-    d->queue_destroy(q);
-    d->close(c);
+        must(d->memory_map(g->context, scratch, NDP_MEMORY_DEVICE, &linear.scratch));
+    *product = 2.0 * (double)n * (double)n * (double)n / time_call(g, &linear);
+    ndp_op_call copied = {
+        .op = &ndp_op_copy, .attr = &to_bf16, .exec = &exec, .queue = g->queue, .in = {v[0]}, .out = {v[2]}};
+    *copy = 4.0 * (double)n * (double)n / time_call(g, &copied);
+    d->memory_unmap(g->context, linear.scratch, scratch, NDP_MEMORY_DEVICE);
+    for (int i = 0; i < NDP_COUNT(v); i++)
+        d->memory_unmap(g->context, v[i].data, bytes_of(&v[i]), NDP_MEMORY_DEVICE);
 }
 
 /* ---- results ---- */
@@ -153,7 +187,18 @@ static void print_ops(const gpu_job *j, ndp_engine *e, double product, double co
     printf("}}\n");
 }
 
-static void print_result(const gpu_job *j, const ndp_facts *f, ndp_engine *e, double seconds, double loss) {
+/* Null where the device's memory is the host's. */
+static void print_memory(const gpu *g, size_t planned) {
+    printf("\"planned_gib\": %.2f, \"planned_bytes\": %zu, ", (double)planned / (1 << 30), planned);
+    if (g->before > 0)
+        printf("\"high_water_bytes\": %zu, \"high_water_of_plan\": %.4f, ", g->before - g->least,
+               (double)(g->before - g->least) / (double)planned);
+    else
+        printf("\"high_water_bytes\": null, \"high_water_of_plan\": null, ");
+}
+
+static void print_result(const gpu_job *j, const ndp_facts *f, ndp_engine *e, const gpu *g, double seconds,
+                         double loss) {
     ndp_budget budget;
     double tokens = (double)j->samples * j->length * j->accumulation;
     double embedding = (double)f->vocab * f->hidden * (f->tied ? 0 : 1);
@@ -162,31 +207,18 @@ static void print_result(const gpu_job *j, const ndp_facts *f, ndp_engine *e, do
     ndp_program_budget(ndp_engine_program(e), &budget);
     printf(
         "{\"bench\": \"gpu\", \"device\": \"%s\", \"shape\": \"%s\", \"parameters\": %lld, \"batch\": %d, \"seq\": %d, "
-        "\"accumulate\": %d, \"recompute\": %d, \"step_ms\": %.2f, \"tok_s\": %.0f, \"sol\": %.4f, "
-        "\"planned_gib\": %.2f, \"loss\": %.4f}\n",
+        "\"accumulate\": %d, \"recompute\": %d, \"step_ms\": %.2f, \"tok_s\": %.0f, \"sol\": %.4f, ",
         j->device->name, j->shape->name, (long long)ndp_facts_parameters(f), j->samples, j->length, j->accumulation,
-        j->recompute, 1e3 * seconds, tokens / seconds, tokens * flops / seconds / j->peak,
-        (double)budget.total / (1 << 30), loss);
-}
-
-/* Steps are submitted ahead, as in training: their time is that of a row of them. */
-static double timed_steps(ndp_engine *e, const gpu_job *j, double *loss) {
-    double seconds[MOST];
-    ndp_step_result r;
-    for (int i = -2; i < j->steps; i++) {
-        load(e, j, i + 2);
-        double start = ndp_now();
-        must(ndp_engine_step(e, 1e-4, i + 2, true, &r));
-        if (i >= 0)
-            seconds[i] = ndp_now() - start;
-    }
-    *loss = r.loss;
-    return median(seconds, j->steps);
+        j->recompute, 1e3 * seconds, tokens / seconds, tokens * flops / seconds / j->peak);
+    print_memory(g, budget.total);
+    printf("\"loss\": %.4f}\n", loss);
 }
 
 static ndp_status train(ndp_transport *t, void *arg) {
-    const gpu_job *j = arg;
-    double product = 0, copy = 0, loss = 0;
+    gpu_job *j = arg;
+    double product = 0, copy = 0, seconds = 0;
+    gpu g = {.device = j->device};
+    ndp_step_result last;
     ndp_facts f = facts_of(j->shape);
     ndp_model m;
     ndp_model_opts mo = {.mode = NDP_MODEL_TRAIN,
@@ -206,17 +238,22 @@ static ndp_status train(ndp_transport *t, void *arg) {
                  .recompute = j->recompute,
                  .optimizer = {.name = NDP_ADAMW, .betas = {0.9, 0.95}, .eps = 1e-8, .max_norm = 1.0}}};
     NDP_TRY(ndp_mesh_init(&one, 0, &(ndp_mesh_facts){.kv_heads = f.kv_heads}, &o.step.mesh));
-    measure_roofs(j->device, strcmp(j->shape->name, "tiny") == 0 ? 64 : 8192, &product, &copy);
+    NDP_TRY(g.device->open(g.device, &(ndp_device_opts){0}, &g.context));
+    NDP_TRY(g.device->queue_create(g.context, &g.queue));
+    measure_roofs(&g, strcmp(j->shape->name, "tiny") == 0 ? 64 : 8192, &product, &copy);
+    g.before = g.least = free_memory(&g);
     ndp_engine *e;
     NDP_TRY(ndp_engine_create(&o, &e));
+    see_memory(&g);
     draw(e);
-    double seconds = timed_steps(e, j, &loss);
-    print_result(j, &f, e, seconds, loss);
-    ndp_engine_profile_reset(e, true);
-    ndp_step_result r;
-    NDP_TRY(ndp_engine_step(e, 1e-4, j->steps + 2, true, &r));
+    NDP_TRY(row_of_steps(e, load, j, 0, j->steps + 1, &seconds, &last));
+    see_memory(&g);
+    print_result(j, &f, e, &g, seconds, last.loss);
+    NDP_TRY(row_of_ops(e, load, j, j->steps + 1));
     print_ops(j, e, product, copy);
     ndp_engine_destroy(e);
+    g.device->queue_destroy(g.queue);
+    g.device->close(g.context);
     ndp_model_release(&m);
     return NDP_OK;
 }

@@ -176,7 +176,7 @@ static ndp_status body(ndp_transport *t, void *arg) {
         fill(e, j, (i + 2) * data + ndp_mesh_group(&o.step.mesh, NDP_GROUP_DATA).rank);
         double before = bench_peak(j->compute == NDP_BF16, j->threads);
         if (i == 0)
-            ndp_engine_profile_reset(e, true);
+            NDP_TRY(ndp_engine_profile_reset(e, true));
         double start = ndp_now();
         NDP_TRY(ndp_engine_step(e, 1e-4, i + 2, true, &r));
         double took = ndp_now() - start, after = bench_peak(j->compute == NDP_BF16, j->threads);

@@ -236,6 +236,22 @@ static ndp_status guard_passed(ndp_queue *queue, const ndp_mark *mark, bool *out
     return q->guard->inner->passed(q->inner, mark, out);
 }
 
+static ndp_status guard_stamp_create(ndp_device_context *context, ndp_stamp *out) {
+    guard_context *c = (guard_context *)context;
+    return c->guard->inner->stamp_create(c->inner, out);
+}
+
+static ndp_status guard_stamp(ndp_queue *queue, ndp_stamp *s) {
+    guard_queue *q = (guard_queue *)queue;
+    return q->guard->inner->stamp(q->inner, s);
+}
+
+static ndp_status guard_between(ndp_device_context *context, const ndp_stamp *from, const ndp_stamp *to,
+                                double *seconds) {
+    guard_context *c = (guard_context *)context;
+    return c->guard->inner->between(c->inner, from, to, seconds);
+}
+
 static ndp_status guard_memory(ndp_device_context *c, size_t *free, size_t *total) {
     (void)c;
     *free = *total = 0;
@@ -279,6 +295,10 @@ ndp_status ndp_guard_create(const ndp_device *inner, ndp_device **out) {
                              .after = guard_after,
                              .drain = guard_drain,
                              .passed = guard_passed,
+                             .stamp_create = guard_stamp_create,
+                             .stamp_destroy = inner->stamp_destroy,
+                             .stamp = guard_stamp,
+                             .between = guard_between,
                              .memory = guard_memory};
     *out = &g->device;
     return NDP_OK;

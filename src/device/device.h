@@ -23,6 +23,12 @@ typedef struct ndp_mark {
     void *state; /* of the device; NULL where operations run immediately */
 } ndp_mark;
 
+/* A point in a queue whose time is known once the queue has reached it. Stamped again, it has the later time. */
+typedef struct ndp_stamp {
+    void *event;    /* of the device; NULL where operations run immediately */
+    double seconds; /* there: the clock */
+} ndp_stamp;
+
 /* How a device runs an op. Kernels allocate nothing; the program plans their scratch memory. */
 typedef struct ndp_kernel {
     ndp_status (*run)(const struct ndp_op_call *call);   /* submitted to call->queue */
@@ -87,6 +93,12 @@ typedef struct ndp_device {
     ndp_status (*drain)(ndp_queue *q);
     /* *out: everything before the mark has run. Does not wait. Errors as `drain`. */
     ndp_status (*passed)(ndp_queue *q, const ndp_mark *mark, bool *out);
+    /* Stamps are for queues of the context. `stamp` is submitted, and allocates nothing. `between`: from one to the
+     * other, in seconds by the device's clock; after both were reached, by a drain of their queues. */
+    ndp_status (*stamp_create)(ndp_device_context *c, ndp_stamp *out);
+    void (*stamp_destroy)(ndp_stamp *s); /* its context may have been closed */
+    ndp_status (*stamp)(ndp_queue *q, ndp_stamp *s);
+    ndp_status (*between)(ndp_device_context *c, const ndp_stamp *from, const ndp_stamp *to, double *seconds);
     /* Bytes of its memory that are free now, and all of it; *total 0: it works on the host's memory. */
     ndp_status (*memory)(ndp_device_context *c, size_t *free, size_t *total);
 
@@ -126,7 +138,9 @@ static inline ndp_exec ndp_exec_of(const ndp_device *device, int threads, int sp
     .host_memory = true, .open = ndp_host_open, .close = ndp_host_close, .memory_map = ndp_host_memory_map,            \
     .memory_unmap = ndp_host_memory_unmap, .queue_create = ndp_host_queue_create,                                      \
     .queue_destroy = ndp_host_queue_destroy, .copy = ndp_host_copy, .mark = ndp_host_mark, .after = ndp_host_after,    \
-    .drain = ndp_host_drain, .passed = ndp_host_passed, .memory = ndp_host_memory
+    .drain = ndp_host_drain, .passed = ndp_host_passed, .stamp_create = ndp_host_stamp_create,                         \
+    .stamp_destroy = ndp_host_stamp_destroy, .stamp = ndp_host_stamp, .between = ndp_host_between,                     \
+    .memory = ndp_host_memory
 ndp_status ndp_host_open(const ndp_device *d, const ndp_device_opts *opts, ndp_device_context **out);
 void ndp_host_close(ndp_device_context *c);
 ndp_status ndp_host_memory_map(ndp_device_context *c, size_t bytes, ndp_memory_kind kind, void **out);
@@ -139,6 +153,10 @@ ndp_status ndp_host_mark(ndp_queue *q, ndp_mark *out);
 ndp_status ndp_host_after(ndp_queue *q, const ndp_mark *mark);
 ndp_status ndp_host_drain(ndp_queue *q);
 ndp_status ndp_host_passed(ndp_queue *q, const ndp_mark *mark, bool *out);
+ndp_status ndp_host_stamp_create(ndp_device_context *c, ndp_stamp *out);
+void ndp_host_stamp_destroy(ndp_stamp *s);
+ndp_status ndp_host_stamp(ndp_queue *q, ndp_stamp *s);
+ndp_status ndp_host_between(ndp_device_context *c, const ndp_stamp *from, const ndp_stamp *to, double *seconds);
 ndp_status ndp_host_memory(ndp_device_context *c, size_t *free, size_t *total);
 
 /* Defined in ops/, where their kernels are. `null` plans for `cpu`. ops/devices.h has all devices, by name. */

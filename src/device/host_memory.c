@@ -2,6 +2,7 @@
  * only names the context, and marks are empty. */
 #include "device/device.h"
 
+#include "base/clock.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -107,6 +108,26 @@ ndp_status ndp_host_drain(ndp_queue *q) {
 ndp_status ndp_host_passed(ndp_queue *q, const ndp_mark *mark, bool *out) {
     (void)q, (void)mark;
     *out = true;
+    return NDP_OK;
+}
+
+ndp_status ndp_host_stamp_create(ndp_device_context *c, ndp_stamp *out) {
+    (void)c;
+    *out = (ndp_stamp){0};
+    return NDP_OK;
+}
+
+void ndp_host_stamp_destroy(ndp_stamp *s) { (void)s; }
+
+ndp_status ndp_host_stamp(ndp_queue *q, ndp_stamp *s) {
+    (void)q;
+    s->seconds = ndp_now();
+    return NDP_OK;
+}
+
+ndp_status ndp_host_between(ndp_device_context *c, const ndp_stamp *from, const ndp_stamp *to, double *seconds) {
+    (void)c;
+    *seconds = to->seconds - from->seconds;
     return NDP_OK;
 }
 

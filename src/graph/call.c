@@ -1,7 +1,6 @@
 /* Running calls: addresses are put into the operands, then the op's kernel runs, or the caller's communicator. */
 #include "graph/call.h"
 
-#include "base/clock.h"
 #include <string.h>
 
 static ndp_status copy_operands(ndp_arena *arena, const ndp_operand *from, int n, ndp_operand **out) {
@@ -90,7 +89,6 @@ static ndp_view resolve(const ndp_operand *o, void *const *bases) {
 }
 
 ndp_status ndp_call_run(const ndp_call *c, int index, const ndp_call_opts *opts) {
-    double start = opts->op_seconds ? ndp_now() : 0;
     ndp_op_attr attr = c->attr;
     if (c->pgrad != NDP_NONE)
         attr.accumulate = opts->accumulate >> c->pgrad & 1u;
@@ -106,9 +104,5 @@ ndp_status ndp_call_run(const ndp_call *c, int index, const ndp_call_opts *opts)
     if (c->scratch != NDP_NONE)
         call.scratch = (char *)opts->bases[c->scratch] + c->scratch_offset;
     NDP_TRY(c->kernel ? c->kernel->run(&call) : opts->collective(opts->user, index, c, &call));
-    if (opts->op_seconds) {
-        NDP_TRY(opts->exec->device->drain(opts->queue)); /* so that the time is this call's */
-        opts->op_seconds[c->op->id] += ndp_now() - start;
-    }
-    return NDP_OK;
+    return opts->times ? ndp_op_times_stamp(opts->times, opts->queue, c->op->id) : NDP_OK;
 }

@@ -6,6 +6,7 @@
 
 #include "base/arena.h"
 #include "graph/graph.h"
+#include "graph/op_times.h"
 
 typedef struct ndp_operand {
     int base;      /* in the table of addresses; NDP_NONE: absent */
@@ -23,7 +24,7 @@ typedef struct ndp_call {
     int partner; /* BEGIN: its wait, WAIT: its begin, by place in the list */
     const ndp_op *op;
     ndp_op_attr attr;
-    int of; /* of a unit's list: the forward node of the whole graph (ndp_node.of); NDP_NONE */
+    int of;                /* of a unit's list: the forward node of the whole graph (ndp_node.of); NDP_NONE */
     ndp_operand *in, *out; /* of the list's arena; a WAIT has those of its BEGIN */
     int n_in, n_out;
     /* collectives */
@@ -50,13 +51,13 @@ bool ndp_calls_alike(const ndp_call *a, const ndp_call *b);
 ndp_status ndp_call_find_kernel(ndp_call *c, const ndp_device *device);
 
 /* How calls run. bases[b]: the address of each base. Bit k of `accumulate`: the k-th parameter gradient of the list
- * is added to. op_seconds: the time by op is added there (NULL: not measured). */
+ * is added to. times: a stamp follows each call (NULL: not measured). */
 typedef struct ndp_call_opts {
     const ndp_exec *exec; /* as at lowering */
     ndp_queue *queue;
     void *const *bases;
     uint32_t accumulate;
-    double *op_seconds;
+    ndp_op_times *times;
     /* Begins or ends the collective that is call `index`; may be NULL where a list has none. */
     ndp_status (*collective)(void *user, int index, const ndp_call *call, const ndp_op_call *operands);
     void *user;

@@ -230,6 +230,7 @@ void ndp_engine_destroy(ndp_engine *e) {
     if (!e)
         return;
     ndp_engine_close_host(e);
+    ndp_op_times_release(&e->op_times);
     if (e->queue)
         e->opts.step.exec->device->queue_destroy(e->queue);
     for (int i = 0; i < NDP_REGIONS; i++)

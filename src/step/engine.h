@@ -84,7 +84,8 @@ typedef struct ndp_step_result {
     int64_t tokens;   /* valid, of all ranks */
 } ndp_step_result;
 
-/* Where the time of steps went, in seconds, summed since the last reset. */
+/* Where the time of steps went, in seconds, summed since the last reset. `op` is by the device's clock, and complete
+ * when no step is pending; all else by the host's, which on a device with queues only submits. */
 typedef struct ndp_profile {
     double phase[NDP_PHASES]; /* of units, including their communication */
     double begin, wait;       /* in begins and waits of all collectives */
@@ -112,7 +113,9 @@ NDP_API ndp_status ndp_engine_result(ndp_engine *e, ndp_step_result *out);
 NDP_API ndp_status ndp_engine_step(ndp_engine *e, double lr, int64_t update, bool update_weights, ndp_step_result *out);
 
 const ndp_profile *ndp_engine_profile(const ndp_engine *e);
-void ndp_engine_profile_reset(ndp_engine *e, bool by_op);
+/* `by_op`: also times each op of steps that are submitted from now on; allocates, as steps do not. No step with timed
+ * ops is pending. NDP_ENOMEM. */
+NDP_API ndp_status ndp_engine_profile_reset(ndp_engine *e, bool by_op);
 
 /* Records, from the next step on, when each instruction runs. Allocates; steps do not. NDP_ENOMEM. */
 NDP_API ndp_status ndp_engine_record(ndp_engine *e);

@@ -51,7 +51,7 @@ struct ndp_engine {
     ndp_walk at;      /* the instruction that runs */
     char message[96]; /* the name of the latest message */
     ndp_profile profile;
-    bool profile_ops;
+    ndp_op_times op_times; /* device NULL: ops are not timed */
     ndp_instr_time *recorded; /* in the order of execution; NULL: not recorded */
     int64_t n_recorded;       /* of the newest step */
 };

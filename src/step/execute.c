@@ -77,7 +77,7 @@ static ndp_call_opts call_opts(ndp_engine *e, void *const *bases) {
     return (ndp_call_opts){.exec = e->opts.step.exec,
                            .queue = e->queue,
                            .bases = bases,
-                           .op_seconds = e->profile_ops ? e->profile.op : NULL,
+                           .times = e->op_times.device ? &e->op_times : NULL,
                            .collective = collective,
                            .user = e};
 }
@@ -139,6 +139,8 @@ ndp_status ndp_engine_submit(ndp_engine *e, const ndp_step_input *in) {
         return NDP_FAIL(NDP_EBUG, "%d steps are pending: take a result before submitting another step",
                         NDP_STEPS_PENDING);
     NDP_TRY(upload_constants(e, in));
+    if (e->op_times.device)
+        NDP_TRY(ndp_op_times_stamp(&e->op_times, e->queue, NDP_NONE));
     for (e->at = NDP_WALK_START; ndp_walk_next(&e->program.repeats, n, NDP_ALL_ITERATIONS, &e->at);) {
         double in_units = e->profile.in_units;
         NDP_TRY(execute(e));
@@ -168,6 +170,8 @@ ndp_status ndp_engine_result(ndp_engine *e, ndp_step_result *out) {
     NDP_TRY(e->opts.step.exec->device->drain(e->host.results));
     if (step->loaded > e->host.copied)
         e->host.copied = step->loaded;
+    if (e->op_times.device && e->host.taken == e->host.submitted)
+        NDP_TRY(ndp_op_times_read(&e->op_times));
     *out = (ndp_step_result){.loss = s->loss * s->scale, .grad_norm = s->norm, .tokens = s->valid};
     return NDP_OK;
 }
@@ -179,9 +183,26 @@ ndp_status ndp_engine_step(ndp_engine *e, double lr, int64_t update, bool update
 
 const ndp_profile *ndp_engine_profile(const ndp_engine *e) { return &e->profile; }
 
-void ndp_engine_profile_reset(ndp_engine *e, bool by_op) {
+/* How many calls a step executes, at most. */
+static int64_t calls_of_step(const ndp_program *p) {
+    int64_t calls = 0;
+    for (int i = 0; i < p->n; i++) {
+        int n;
+        ndp_repeats repeats;
+        ndp_instr_calls(p, &p->instrs[i], &n, &repeats);
+        calls += ndp_repeats_times(&p->repeats, i) * ndp_repeats_executed(&repeats, n);
+    }
+    return calls;
+}
+
+ndp_status ndp_engine_profile_reset(ndp_engine *e, bool by_op) {
+    NDP_CHECK(!e->op_times.device || e->host.taken == e->host.submitted,
+              "the profile is reset while a step whose ops are timed is pending");
     e->profile = (ndp_profile){0};
-    e->profile_ops = by_op;
+    ndp_op_times_release(&e->op_times);
+    return by_op ? ndp_op_times_init(&e->op_times, e->opts.step.exec->device, e->context,
+                                     NDP_STEPS_PENDING * (calls_of_step(&e->program) + 1), e->profile.op)
+                 : NDP_OK;
 }
 
 ndp_status ndp_engine_record(ndp_engine *e) {

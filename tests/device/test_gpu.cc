@@ -1,10 +1,11 @@
-/* The device of CUDA on the simulated runtime: which GPU a rank takes, memory, marks, errors; and where libraries are
- * found. */
+/* The device of CUDA on the simulated runtime: which GPU a rank takes, memory, marks, stamps, errors; and where
+ * libraries are found. */
 #include "device/cuda/cuda_choice.hpp"
 #include "device/cuda/cuda_device.hpp"
 #include "device/cuda/cuda_library.hpp"
 #include "device/cuda/cuda_queue.hpp"
 #include "device/sim/sim_memory.hpp"
+#include "device/sim/sim_runtime.hpp"
 
 #include <cstdlib>
 #include <dlfcn.h>
@@ -144,6 +145,60 @@ static void an_old_mark_waits_for_more(void **) {
     ndp_gpu_close(c);
 }
 
+/* ---- stamps ---- */
+
+static void pause(ndp_queue *q, int ms) {
+    ndp_sim_submit(q->stream, [ms] { usleep((useconds_t)ms * 1000); });
+}
+
+/* They have the times at which the queue reaches them, not those at which the host submits them. */
+static void stamps_time_what_is_between_them(void **) {
+    ndp_device_context *c = opened();
+    ndp_queue *q;
+    ndp_stamp s[3];
+    double first, second;
+    CHECK_OK(ndp_gpu_queue_create(c, &q));
+    for (ndp_stamp &one : s)
+        CHECK_OK(ndp_gpu_stamp_create(c, &one));
+    long before = ndp_sim_allocations(), waits = ndp_gpu_host_waits();
+    for (int again = 0; again < 2; again++) {
+        pause(q, 200);
+        for (ndp_stamp &one : s) {
+            CHECK_OK(ndp_gpu_stamp(q, &one));
+            pause(q, &one == s ? 5 : 40);
+        }
+        usleep(60000); /* of the host */
+        CHECK_OK(ndp_gpu_drain(q));
+        CHECK_OK(ndp_gpu_between(c, &s[0], &s[1], &first));
+        CHECK_OK(ndp_gpu_between(c, &s[1], &s[2], &second));
+        assert_true(first >= 0.005 && second >= 0.040);
+    }
+    assert_int_equal(ndp_gpu_host_waits() - waits, 2);
+    assert_int_equal(ndp_sim_allocations(), before);
+    for (ndp_stamp &one : s)
+        ndp_gpu_stamp_destroy(&one);
+    ndp_gpu_queue_destroy(q);
+    ndp_gpu_close(c);
+}
+
+static void stamps_that_were_not_reached_have_no_time(void **) {
+    ndp_device_context *c = opened();
+    ndp_queue *q;
+    ndp_stamp s[2];
+    double seconds;
+    CHECK_OK(ndp_gpu_queue_create(c, &q));
+    for (ndp_stamp &one : s) {
+        CHECK_OK(ndp_gpu_stamp_create(c, &one));
+        CHECK_OK(ndp_gpu_stamp(q, &one));
+    }
+    CHECK_FAILS(ndp_gpu_between(c, &s[0], &s[1], &seconds), NDP_EIO,
+                "reading a stamp on GPU 0: an event that was not reached");
+    for (ndp_stamp &one : s)
+        ndp_gpu_stamp_destroy(&one);
+    ndp_gpu_queue_destroy(q);
+    ndp_gpu_close(c);
+}
+
 /* ---- errors ---- */
 
 __global__ void half_a_barrier_kernel(int) {
@@ -259,6 +314,8 @@ int main(void) {
                                        cmocka_unit_test(memory_is_zero_and_what_does_not_fit_is_refused_with_numbers),
                                        cmocka_unit_test(marks_order_queues_and_allocate_nothing),
                                        cmocka_unit_test(an_old_mark_waits_for_more),
+                                       cmocka_unit_test(stamps_time_what_is_between_them),
+                                       cmocka_unit_test(stamps_that_were_not_reached_have_no_time),
                                        cmocka_unit_test(errors_stay_and_are_reported_once),
                                        cmocka_unit_test(libraries_are_found_in_named_folders_and_python_packages),
                                        cmocka_unit_test(python_runs_nothing_of_others)};

@@ -80,7 +80,8 @@ static ndp_status body(ndp_transport *t, void *arg) {
     ndp_engine *e;
     NDP_TRY(ndp_engine_create(&o, &e));
     tiny_fill(e);
-    NDP_TRY(ndp_engine_record(e)); /* records of steps are allocated before them */
+    NDP_TRY(ndp_engine_record(e)); /* records of steps are allocated before them, and so are stamps */
+    NDP_TRY(ndp_engine_profile_reset(e, true));
     ndp_status st = run_steps(j, e, ndp_transport_rank(t));
     if (ndp_transport_rank(t) == 0) /* the last step's end met all ranks: none is in a step now */
         atomic_store(&counting, false);

@@ -243,6 +243,40 @@ ndp_status ndp_gpu_passed(ndp_queue *q, const ndp_mark *mark, bool *out) {
     return e == cudaErrorNotReady ? NDP_OK : *out ? NDP_OK : ndp_gpu_failed(q->context, e, "a kernel or copy");
 }
 
+/* ---- times ---- */
+
+ndp_status ndp_gpu_stamp_create(ndp_device_context *c, ndp_stamp *out) {
+    if (c->failed)
+        return c->failed;
+    cudaEvent_t e;
+    CUDA_TRY(c, "choosing the GPU", cudaSetDevice(c->gpu));
+    CUDA_TRY(c, "creating a stamp", cudaEventCreateWithFlags(&e, cudaEventDefault));
+    *out = {e, 0};
+    return NDP_OK;
+}
+
+void ndp_gpu_stamp_destroy(ndp_stamp *s) {
+    if (s->event)
+        cudaEventDestroy((cudaEvent_t)s->event);
+    s->event = nullptr;
+}
+
+ndp_status ndp_gpu_stamp(ndp_queue *q, ndp_stamp *s) {
+    if (q->context->failed)
+        return q->context->failed;
+    CUDA_TRY(q->context, "a stamp", cudaEventRecord((cudaEvent_t)s->event, q->stream));
+    return NDP_OK;
+}
+
+ndp_status ndp_gpu_between(ndp_device_context *c, const ndp_stamp *from, const ndp_stamp *to, double *seconds) {
+    float ms = 0;
+    if (c->failed)
+        return c->failed;
+    CUDA_TRY(c, "reading a stamp", cudaEventElapsedTime(&ms, (cudaEvent_t)from->event, (cudaEvent_t)to->event));
+    *seconds = 1e-3 * (double)ms;
+    return NDP_OK;
+}
+
 ndp_status ndp_gpu_write_word_on(ndp_queue *q, uint32_t *word, uint32_t value) {
     if (q->context->failed)
         return q->context->failed;

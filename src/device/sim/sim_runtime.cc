@@ -5,11 +5,13 @@
 #include "device/sim/sim_block.hpp"
 #include "device/sim/sim_memory.hpp"
 
+#include <chrono>
 #include <cstdlib>
 #include <cxxabi.h>
 #include <deque>
 #include <dlfcn.h>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <unistd.h>
 #include <vector>
@@ -27,10 +29,12 @@ struct ndp_sim_stream {
     std::deque<Operation> waiting;
     size_t done, submitted;
 };
-/* Everything that was submitted to the stream before operation `before`. NULL: never recorded. */
+/* Everything that was submitted to the stream before operation `before`. NULL: never recorded. With times, an operation
+ * of the stream writes `*seconds`, which lives as long as one of them. */
 struct ndp_sim_event {
     cudaStream_t stream;
     size_t before;
+    std::shared_ptr<double> seconds; /* NULL: without times */
 };
 
 /* Guards the streams of all threads: ranks that are threads wait for each other's events. Held while operations run. */
@@ -61,6 +65,7 @@ const char *cudaGetErrorName(cudaError_t e) {
     return e == cudaSuccess                 ? "cudaSuccess"
            : e == cudaErrorMemoryAllocation ? "cudaErrorMemoryAllocation"
            : e == cudaErrorLaunchFailure    ? "cudaErrorLaunchFailure"
+           : e == cudaErrorNotReady         ? "cudaErrorNotReady"
                                             : "cudaErrorInvalidValue";
 }
 const char *cudaGetErrorString(cudaError_t e) {
@@ -238,9 +243,11 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned) {
     s->submitted++;
     return broken;
 }
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned) {
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned flags) {
     ndp_sim_count_allocation();
     *e = new ndp_sim_event{};
+    if (!(flags & cudaEventDisableTiming))
+        (*e)->seconds = std::make_shared<double>(0);
     return broken;
 }
 cudaError_t cudaEventDestroy(cudaEvent_t e) {
@@ -249,10 +256,26 @@ cudaError_t cudaEventDestroy(cudaEvent_t e) {
 }
 cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s) {
     Hold hold(streams_lock());
-    *e = {s, s->submitted};
+    if (e->seconds)
+        submit(s, [seconds = e->seconds] {
+            auto now = std::chrono::steady_clock::now().time_since_epoch();
+            *seconds = std::chrono::duration<double>(now).count();
+        });
+    e->stream = s, e->before = s->submitted;
     return broken;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t e) { return e->stream ? flush(e->stream, e->before) : broken; }
+cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to) {
+    Hold hold(streams_lock());
+    for (cudaEvent_t e : {from, to}) {
+        if (!e->seconds || !e->stream)
+            return fail(cudaErrorInvalidValue, "an event without times, or one that was never recorded");
+        if (e->stream->done < e->before)
+            return broken != cudaSuccess ? broken : fail(cudaErrorNotReady, "an event that was not reached");
+    }
+    *ms = (float)(1e3 * (*to->seconds - *from->seconds));
+    return broken;
+}
 cudaError_t cudaEventQuery(cudaEvent_t e) { return cudaEventSynchronize(e); }
 
 cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width, size_t rows,
