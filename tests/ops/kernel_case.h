@@ -167,8 +167,7 @@ static inline void check_types(kernel_case *k, bool fp32, bool bf16) {
 static inline void check_kernel(kernel_case *k) { check_types(k, true, true); }
 
 static const int64_t sizes[] = {1, 3, 17, 64, 129};
-/* With NDP_TEST_SMALL, for tools that slow kernels down, the smallest ones only. */
-static inline int size_count(void) { return getenv("NDP_TEST_SMALL") ? 2 : NDP_COUNT(sizes); }
+static inline int size_count(void) { return small_sizes() ? 2 : NDP_COUNT(sizes); }
 #define FOR_SIZES(t, c)                                                                                                \
     for (int ti_ = 0; ti_ < size_count(); ti_++)                                                                       \
         for (int ci_ = 0; ci_ < size_count(); ci_++)                                                                   \

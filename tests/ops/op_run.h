@@ -25,6 +25,9 @@ static inline const ndp_device *tested(void) {
     return d;
 }
 
+/* NDP_TEST_SMALL: the smallest sizes only, for tools that slow kernels down. */
+static inline bool small_sizes(void) { return getenv("NDP_TEST_SMALL") != NULL; }
+
 /* ---- the program's context of a device ---- */
 
 enum { MOST_PLACES = 4, MOST_BLOCKS = 40 };
@@ -90,6 +93,8 @@ static inline int end_of_ops(int failures) {
     for (op_place *p = op_places; p < op_places + MOST_PLACES && p->device; p++) {
         long opens = p->plugin ? p->plugin->opens() : 1;
         close_place(p);
+        if (p->plugin)
+            printf("contexts of %s: %ld\n", p->device->name, opens);
         if (opens > 1)
             fprintf(stderr, "this program opened %ld contexts of %s, and one is enough\n", opens, p->device->name);
         failures += opens > 1;
