@@ -74,9 +74,9 @@ cp "$NDP_SOURCE_DIR/tests/golden/README.md" fast/source/tests/golden/
 for program in "$bundle"/bin/*; do stub "fast/bin/$(basename "$program")" 'exit 0'; done
 stub fast/bin/ndparallel 'for a in "$@"; do case $a in train.output_dir=*) mkdir -p "${a#*=}/model" && echo w >"${a#*=}/model/model.safetensors" ;; esac; done'
 
-# One of them hangs, all the while.
+# One of them hangs for longer than its limit, while the others run.
 cp -r fast hangs
-stub hangs/bin/test_product "trap '' TERM; echo \$\$ >$work/hung; while :; do sleep 1; done"
+stub hangs/bin/test_product "trap '' TERM; echo \$\$ >$work/hung; for s in \$(seq $patience); do sleep 1; done"
 start hangs FIRST_CONTACT_SECONDS=60 >hanging 2>&1 &
 hanging=$!
 
