@@ -70,12 +70,12 @@ typedef struct gpu {
     const ndp_device *device;
     ndp_device_context *context;
     ndp_queue *queue;
-    size_t before, least; /* bytes free before the engine; the least since then */
+    size_t total, before, least; /* bytes: all, free before the engine, the least since then */
 } gpu;
 
-static size_t free_memory(const gpu *g) {
-    size_t bytes, total;
-    must(g->device->memory(g->context, &bytes, &total));
+static size_t free_memory(gpu *g) {
+    size_t bytes;
+    must(g->device->memory(g->context, &bytes, &g->total));
     return bytes;
 }
 
@@ -187,14 +187,15 @@ static void print_ops(const gpu_job *j, ndp_engine *e, double product, double co
     printf("}}\n");
 }
 
-/* Null where the device's memory is the host's. */
+/* Null where the device's memory is the host's. `used_before_bytes`: by an empty context, the kernels of the roofs, and
+ * other processes. */
 static void print_memory(const gpu *g, size_t planned) {
     printf("\"planned_gib\": %.2f, \"planned_bytes\": %zu, ", (double)planned / (1 << 30), planned);
-    if (g->before > 0)
-        printf("\"high_water_bytes\": %zu, \"high_water_of_plan\": %.4f, ", g->before - g->least,
-               (double)(g->before - g->least) / (double)planned);
+    if (g->total > 0)
+        printf("\"high_water_bytes\": %zu, \"high_water_of_plan\": %.4f, \"used_before_bytes\": %zu, ",
+               g->before - g->least, (double)(g->before - g->least) / (double)planned, g->total - g->before);
     else
-        printf("\"high_water_bytes\": null, \"high_water_of_plan\": null, ");
+        printf("\"high_water_bytes\": null, \"high_water_of_plan\": null, \"used_before_bytes\": null, ");
 }
 
 static void print_result(const gpu_job *j, const ndp_facts *f, ndp_engine *e, const gpu *g, double seconds,

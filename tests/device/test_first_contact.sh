@@ -114,6 +114,7 @@ number() { sed -n "s/.*\"$1\": \([0-9.]*\).*/\1/p" "$logs/bench.tiny"; }
 planned=$(number planned_bytes) high=$(number high_water_bytes)
 [ "$planned" -gt 1000000 ] && [ "$high" -ge "$planned" ] && [ "$high" -lt $((planned + 4096)) ] ||
     fail "$high bytes in use, $planned planned"
+[ "$(number used_before_bytes)" = 0 ] || fail "the memory of the roofs was not given back"
 
 # ---- how programs are called ----
 
