@@ -24,6 +24,9 @@ static const struct {
     {"NDP_GPU_GUARD", "1: a kernel that leaves its piece of a GPU's memory faults; for tests"},
     {"NDP_SIM_GPUS", "Device sim: how many GPUs it plays; default: 1; for tests"},
     {"NDP_SIM_ORDER", "Device sim: down runs the threads of a block in the opposite order; for tests"},
+    {"NDP_SIM_REFUSES",
+     "Device sim: functions of CUDA that refuse their calls, as NAME or NAME=CODE, with commas between; "
+     "for tests"},
     {"NDP_SIM_SEED", "Device sim: runs what the queues hold in a random order of this seed; for tests"},
     {"NDP_WORLD, NDP_RANK, NDP_LAUNCHED, NDP_TERMINAL", "Set by the program for the ranks that it starts"},
     {"HF_HOME, HF_HUB_CACHE", "The cache of the Hugging Face Hub, in which models and data are looked for by name"},

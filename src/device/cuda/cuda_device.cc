@@ -2,7 +2,6 @@
  */
 #include "device/cuda/cuda_device.hpp"
 #include "device/cuda/cuda_choice.hpp"
-#include "device/cuda/cuda_memory.hpp"
 #include "device/cuda/cuda_queue.hpp"
 #include "device/cuda/cuda_word.hpp"
 
@@ -90,7 +89,7 @@ long ndp_gpu_host_waits(void) { return host_waits; }
 ndp_status ndp_gpu_open(const ndp_device *d, const ndp_device_opts *opts, ndp_device_context **out) {
     int gpu = 0;
     NDP_TRY(choose(opts, &gpu));
-    ndp_device_context *c = new (std::nothrow) ndp_device_context{d, gpu, NDP_OK, nullptr};
+    ndp_device_context *c = new (std::nothrow) ndp_device_context{d, gpu, NDP_OK};
     if (!c)
         return NDP_FAIL(NDP_ENOMEM, "not enough memory for the device %s", d->name);
     ndp_status st = use(c);
@@ -107,15 +106,6 @@ void ndp_gpu_close(ndp_device_context *c) { delete c; }
 
 /* ---- memory ---- */
 
-/* Memory that cannot be had is not an error of the context: a smaller piece may fit. */
-static ndp_status too_little(const ndp_device_context *c, size_t bytes, const char *why) {
-    const double gib = 1 << 30;
-    size_t free = 0, total = 0;
-    cudaMemGetInfo(&free, &total);
-    return NDP_FAIL(NDP_ENOMEM, "cannot take %.2f GiB (%zu bytes) of GPU %d: %.2f of its %.2f GiB are free (%s)",
-                    (double)bytes / gib, bytes, c->gpu, (double)free / gib, (double)total / gib, why);
-}
-
 static ndp_status map_pinned(size_t bytes, void **out) {
     cudaError_t e = cudaHostAlloc(out, bytes ? bytes : 1, cudaHostAllocDefault);
     if (e != cudaSuccess) {
@@ -127,24 +117,20 @@ static ndp_status map_pinned(size_t bytes, void **out) {
     return NDP_OK;
 }
 
+/* Memory that cannot be had is not an error of the context: a smaller piece may fit. */
 ndp_status ndp_gpu_memory_map(ndp_device_context *c, size_t bytes, ndp_memory_kind kind, void **out) {
     if (c->failed)
         return c->failed;
     CUDA_TRY(c, "choosing the GPU", cudaSetDevice(c->gpu));
     if (kind == NDP_MEMORY_HOST)
         return map_pinned(bytes, out);
-    bool full;
     void *data;
-    const char *why = ndp_gpu_take(c->gpu, bytes, &data, &full);
-    if (why && full)
-        return too_little(c, bytes, why);
-    if (why)
-        return NDP_FAIL(NDP_EIO, "cannot map memory of GPU %d: %s", c->gpu, why);
+    NDP_TRY(ndp_gpu_take(c->gpu, bytes, &c->memory, &data));
     cudaError_t e = cudaMemsetAsync(data, 0, bytes, nullptr);
     if (e == cudaSuccess)
         e = cudaStreamSynchronize(nullptr);
     if (e != cudaSuccess) {
-        ndp_gpu_give(c->gpu, data, bytes);
+        ndp_gpu_give(c->gpu, data, bytes, c->memory);
         return ndp_gpu_failed(c, e, "clearing memory");
     }
     *out = data;
@@ -155,7 +141,7 @@ ndp_status ndp_gpu_memory_map(ndp_device_context *c, size_t bytes, ndp_memory_ki
 void ndp_gpu_memory_unmap(ndp_device_context *c, void *data, size_t bytes, ndp_memory_kind kind) {
     if (data && kind == NDP_MEMORY_HOST)
         cudaFreeHost(data);
-    const char *wrong = data && kind == NDP_MEMORY_DEVICE ? ndp_gpu_give(c->gpu, data, bytes) : nullptr;
+    const char *wrong = data && kind == NDP_MEMORY_DEVICE ? ndp_gpu_give(c->gpu, data, bytes, c->memory) : nullptr;
     if (wrong && !c->failed)
         c->failed = NDP_FAIL(NDP_EBUG, "GPU %d: %s", c->gpu, wrong);
 }

@@ -17,6 +17,11 @@ struct ndp_gpu_place {
 };
 ndp_gpu_place ndp_gpu_place_of(size_t bytes, size_t page);
 
+/* Makes AddressSanitizer find each access to what is around a piece in its pages, and takes that back. Defined by each
+ * device: sim_memory.cc; on `cuda` (cuda_driver.cc) they do nothing. */
+void ndp_gpu_enclose(const void *data, const ndp_gpu_place &place, size_t bytes);
+void ndp_gpu_disclose(const void *data, const ndp_gpu_place &place);
+
 /* Writes the pattern around a piece that was just mapped on the thread's GPU. Does nothing without the guard. */
 void ndp_gpu_guard_paint(const ndp_gpu_place &place, void *data, size_t bytes);
 /* Reads the pattern, after all work on the piece. Returns NULL, or what was written: a text that is valid until the

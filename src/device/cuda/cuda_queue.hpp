@@ -2,6 +2,8 @@
 #ifndef NDP_DEVICE_CUDA_CUDA_QUEUE_HPP
 #define NDP_DEVICE_CUDA_CUDA_QUEUE_HPP
 
+#include "device/cuda/cuda_memory.hpp"
+
 extern "C" {
 #include "device/device.h"
 }
@@ -18,9 +20,10 @@ struct ndp_device_context {
     const ndp_device *device;
     int gpu;
     ndp_status failed; /* of the first error */
+    ndp_gpu_way memory = NDP_GPU_UNDECIDED;
     /* Handle and plans of matrix products: made by the first one, destroyed with the context. One thread at a time
      * works with a context. */
-    std::unique_ptr<ndp_cuda_kept> products;
+    std::unique_ptr<ndp_cuda_kept> products = nullptr;
 };
 
 /* Marks use events in turn. One that is recorded again before it was waited for means more work than was asked
