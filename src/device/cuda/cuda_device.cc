@@ -71,10 +71,12 @@ static ndp_status choose(const ndp_device_opts *opts, int *gpu) {
 }
 
 static ndp_status use(ndp_device_context *c) {
-    int major = 0, minor = 0;
+    int major = 0, minor = 0, shared = 0;
     CUDA_TRY(c, "opening", cudaSetDevice(c->gpu));
     CUDA_TRY(c, "opening", cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, c->gpu));
     CUDA_TRY(c, "opening", cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, c->gpu));
+    CUDA_TRY(c, "opening", cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, c->gpu));
+    c->shared = (size_t)shared;
     if (major < 8)
         return NDP_FAIL(NDP_ENOTSUP, "GPU %d has compute capability %d.%d, and the kernels need 8.0 or more (Ampere)",
                         c->gpu, major, minor);
@@ -267,6 +269,19 @@ ndp_status ndp_gpu_write_word_on(ndp_queue *q, uint32_t *word, uint32_t value) {
     if (q->context->failed)
         return q->context->failed;
     CUDA_TRY(q->context, "writing a word", ndp_gpu_write_word(q->stream, word, value));
+    return NDP_OK;
+}
+
+ndp_status ndp_gpu_widen(ndp_device_context *c, const void *kernel, size_t bytes, const char *what) {
+    if (c->failed)
+        return c->failed;
+    if (bytes > c->shared)
+        return NDP_FAIL(NDP_ENOTSUP, "%s: a block needs %zu bytes of shared memory, and on GPU %d it can have %zu",
+                        what, bytes, c->gpu, c->shared);
+    if (c->widened.count(kernel))
+        return NDP_OK;
+    CUDA_TRY(c, what, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)c->shared));
+    c->widened.insert(kernel);
     return NDP_OK;
 }
 

@@ -11,10 +11,10 @@
 
 thread_local uint3 threadIdx, blockIdx;
 thread_local dim3 blockDim, gridDim;
-/* What kernels see as their dynamic shared memory; as much as a block of an H100 can have. */
-enum { SHARED_BYTES = 227 << 10, WARP = 32 };
+enum { WARP = 32 };
+/* What kernels see as their dynamic shared memory. */
 extern thread_local unsigned char ndp_shared_bytes[];
-alignas(128) thread_local unsigned char ndp_shared_bytes[SHARED_BYTES];
+alignas(128) thread_local unsigned char ndp_shared_bytes[NDP_SIM_MOST_SHARED];
 
 /* ---- threads ---- */
 
@@ -206,7 +206,7 @@ std::string ndp_sim_run(const cudaLaunchConfig_t &c, const std::function<void()>
     size_t blocks = (size_t)c.gridDim.x * c.gridDim.y * c.gridDim.z, n = c.blockDim.x * c.blockDim.y * c.blockDim.z;
     gridDim = c.gridDim, blockDim = c.blockDim;
     ASAN_UNPOISON_MEMORY_REGION(ndp_shared_bytes, c.dynamicSmemBytes);
-    ASAN_POISON_MEMORY_REGION(ndp_shared_bytes + c.dynamicSmemBytes, SHARED_BYTES - c.dynamicSmemBytes);
+    ASAN_POISON_MEMORY_REGION(ndp_shared_bytes + c.dynamicSmemBytes, NDP_SIM_MOST_SHARED - c.dynamicSmemBytes);
     b->body = &body, b->n = (int)n;
     b->threads.resize(n);
     for (size_t i = 0; i < blocks; i++) {

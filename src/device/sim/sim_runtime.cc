@@ -100,9 +100,15 @@ cudaError_t cudaDeviceReset(void) {
     last_error = broken = cudaSuccess;
     return cudaSuccess;
 }
+/* As much shared memory as a block of an H100 can have, or NDP_SIM_SHARED bytes. */
+static int shared_of_block(void) {
+    const char *wanted = getenv("NDP_SIM_SHARED");
+    int bytes = wanted ? atoi(wanted) : NDP_SIM_MOST_SHARED;
+    return bytes < NDP_SIM_MOST_SHARED ? bytes : NDP_SIM_MOST_SHARED;
+}
 cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int) {
     *value = attribute == cudaDevAttrMultiProcessorCount            ? 4
-             : attribute == cudaDevAttrMaxSharedMemoryPerBlockOptin ? 227 << 10
+             : attribute == cudaDevAttrMaxSharedMemoryPerBlockOptin ? shared_of_block()
              : attribute == cudaDevAttrComputeCapabilityMajor       ? 9
                                                                     : 0;
     return cudaSuccess;
@@ -296,11 +302,12 @@ cudaError_t cudaMemsetAsync(void *data, int byte, size_t bytes, cudaStream_t s) 
 
 /* ---- launches ---- */
 
-/* Kernels that may have more than 48 KiB of shared memory, as on a GPU only after cudaFuncSetAttribute: how much. */
+/* Kernels that may have more than 48 KiB of shared memory on a GPU, as in CUDA only after cudaFuncSetAttribute: how
+ * much. One number for all threads of the process; the last call counts. */
 namespace {
 struct Allowed {
     std::mutex lock;
-    std::map<const void *, size_t> bytes;
+    std::map<std::pair<const void *, int>, size_t> bytes;
 };
 } // namespace
 static Allowed &allowed() {
@@ -309,17 +316,17 @@ static Allowed &allowed() {
 }
 
 cudaError_t ndp_sim_set_shared(const void *kernel, int bytes) {
-    if (bytes > 227 << 10)
-        return fail(cudaErrorInvalidValue,
-                    std::to_string(bytes) + " bytes of shared memory, a GPU has at most 227 KiB");
+    if (bytes < 0 || bytes > shared_of_block())
+        return fail(cudaErrorInvalidValue, std::to_string(bytes) + " bytes of shared memory, a block can have " +
+                                               std::to_string(shared_of_block()));
     std::lock_guard<std::mutex> hold(allowed().lock);
-    allowed().bytes[kernel] = (size_t)bytes;
+    allowed().bytes[{kernel, gpu}] = (size_t)bytes;
     return broken;
 }
 
 static size_t shared_limit(const void *kernel) {
     std::lock_guard<std::mutex> hold(allowed().lock);
-    auto it = allowed().bytes.find(kernel);
+    auto it = allowed().bytes.find({kernel, gpu});
     return it == allowed().bytes.end() ? 48 << 10 : it->second;
 }
 

@@ -68,17 +68,6 @@ static inline int ndp_att_padded(int dim) {
                         : 0;
 }
 
-/* ndp_launch of a kernel that may need more than the 48 KiB of shared memory that every kernel has. */
-template <typename... P>
-static inline ndp_status ndp_att_launch(const ndp_op_call *c, void (*kernel)(P...), dim3 grid, unsigned threads,
-                                        size_t shared, const P &...args) {
-    cudaError_t e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
-    if (e != cudaSuccess)
-        return NDP_FAIL(NDP_EIO, "%s on %s: %zu bytes of shared memory for a block: %s", c->op->name,
-                        c->exec->device->name, shared, cudaGetErrorString(e));
-    return ndp_launch(c, kernel, grid, dim3(threads), shared, args...);
-}
-
 /* ---- rows ---- */
 
 /* Where row r of a side begins in an operand of it: an element's number. */

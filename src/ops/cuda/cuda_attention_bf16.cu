@@ -146,8 +146,8 @@ template <int D> __global__ __launch_bounds__(NDP_ATT_THREADS) void ndp_att_forw
 template <int D> static ndp_status forward_launch(const ndp_op_call *c, const ndp_att_call &a) {
     size_t q = forward_q_stays(D) ? 0 : NDP_ATT_OWN * (D + NDP_ATT_PAD) * sizeof(__nv_bfloat16);
     dim3 grid((unsigned)ndp_ceil_div(a.n[NDP_ATT_QUERIES_SIDE], NDP_ATT_OWN), (unsigned)a.kv_heads);
-    return ndp_att_launch(c, ndp_att_forward_kernel<D>, grid, NDP_ATT_THREADS,
-                          2 * sizeof(ndp_att_room<D, forward_keys(D)>) + q, a);
+    return ndp_launch(c, ndp_att_forward_kernel<D>, grid, dim3(NDP_ATT_THREADS),
+                      2 * sizeof(ndp_att_room<D, forward_keys(D)>) + q, a);
 }
 
 ndp_status ndp_att_run_bf16_forward(const ndp_op_call *c, const ndp_att_call &a) {

@@ -110,8 +110,8 @@ __global__ __launch_bounds__(NDP_ATT_THREADS) void ndp_att_backward_kernel(const
 template <int D, ndp_att_result WHAT> static ndp_status backward_launch(const ndp_op_call *c, const ndp_att_call &a) {
     size_t own = 2 * NDP_ATT_OWN * (D + NDP_ATT_PAD) * sizeof(__nv_bfloat16);
     dim3 grid((unsigned)ndp_ceil_div(a.n[backward_own(WHAT)], NDP_ATT_OWN), (unsigned)a.kv_heads);
-    return ndp_att_launch(c, ndp_att_backward_kernel<D, WHAT>, grid, NDP_ATT_THREADS,
-                          2 * sizeof(ndp_att_room<D, backward_step(D)>) + own, a);
+    return ndp_launch(c, ndp_att_backward_kernel<D, WHAT>, grid, dim3(NDP_ATT_THREADS),
+                      2 * sizeof(ndp_att_room<D, backward_step(D)>) + own, a);
 }
 
 template <int D> static ndp_status backward_dim(const ndp_op_call *c, const ndp_att_call &a, ndp_att_result what) {

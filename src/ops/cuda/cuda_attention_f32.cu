@@ -198,6 +198,6 @@ ndp_status ndp_att_run_f32(const ndp_op_call *c, const ndp_att_call &a, ndp_att_
         owned = what == NDP_ATT_DQ || what == NDP_ATT_DK ? 2 : 1;
     size_t floats = (size_t)owned * (size_t)(dim4 * a.own_rows) + 2 * (size_t)(STEP * padded);
     dim3 grid((unsigned)ndp_ceil_div(a.n[own], a.own_rows), (unsigned)a.kv_heads, (unsigned)parts);
-    return ndp_att_launch(c, entries[unit - 1][what], grid, (unsigned)a.own_rows,
-                          floats * sizeof(float) + STEP * sizeof(ndp_att_row), a, padded);
+    return ndp_launch(c, entries[unit - 1][what], grid, dim3((unsigned)a.own_rows),
+                      floats * sizeof(float) + STEP * sizeof(ndp_att_row), a, padded);
 }

@@ -14,7 +14,7 @@ extern "C" {
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
-enum { NDP_WARP = 32, NDP_LANES = 8, NDP_MAX_THREADS = 1024, NDP_SHARED_FREE = 48 << 10 };
+enum { NDP_WARP = 32, NDP_LANES = 8, NDP_MAX_THREADS = 1024 };
 
 /* ---- elements ---- */
 
@@ -178,7 +178,8 @@ static inline unsigned ndp_block_of(int64_t work, unsigned most) {
     return threads < (int64_t)most ? (unsigned)threads : most;
 }
 
-/* Submits a kernel to the call's queue. An empty grid is not launched. NDP_EIO: the launch was refused. */
+/* Submits a kernel to the call's queue. An empty grid is not launched. `shared`: the bytes of dynamic shared memory of
+ * a block; NDP_ENOTSUP: the GPU has fewer. NDP_EIO: the launch was refused. */
 template <typename... P, typename... A>
 static inline ndp_status ndp_launch(const ndp_op_call *c, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared,
                                     A... args) {
@@ -187,11 +188,9 @@ static inline ndp_status ndp_launch(const ndp_op_call *c, void (*kernel)(P...), 
     cudaLaunchConfig_t config = {};
     config.gridDim = grid, config.blockDim = block, config.dynamicSmemBytes = shared;
     config.stream = c->queue->stream;
-    cudaError_t e = cudaSuccess;
     if (shared > NDP_SHARED_FREE)
-        e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
-    if (e == cudaSuccess)
-        e = cudaLaunchKernelEx(&config, kernel, P(args)...);
+        NDP_TRY(ndp_gpu_widen(c->queue->context, (const void *)kernel, shared, c->op->name));
+    cudaError_t e = cudaLaunchKernelEx(&config, kernel, P(args)...);
     return e == cudaSuccess ? NDP_OK : ndp_gpu_failed(c->queue->context, e, c->op->name);
 }
 
