@@ -85,8 +85,8 @@ static void check_product(const way *w, int64_t m, int64_t n, int64_t k, ndp_dty
 
 static void products_of_all_kinds(void **state) {
     (void)state;
-    static const int64_t sizes[][3] = {{1, 1, 1},    {1, 7, 5},     {7, 1, 3},   {2, 3, 1},     {5, 9, 17},
-                                       {33, 16, 64}, {129, 67, 31}, {65, 97, 8}, {17, 130, 257}};
+    static const int64_t sizes[][3] = {{1, 1, 1},    {1, 7, 5},     {7, 1, 3},   {2, 3, 1},      {5, 9, 17},
+                                       {33, 16, 64}, {129, 67, 31}, {65, 97, 8}, {17, 130, 257}, {3, 5, 2999}};
     static const ndp_dtype types[][2] = {{NDP_F32, NDP_F32}, {NDP_BF16, NDP_BF16}, {NDP_BF16, NDP_F32}};
     for (int s = 0; s < NDP_COUNT(sizes); s++)
         for (int i = 0; i < NDP_COUNT(ways) * NDP_COUNT(types); i++)

@@ -3,6 +3,7 @@
  * are less aligned than its algorithm was asked for, and a result that overlaps an operand. The workspace that it was
  * promised is overwritten. */
 #include "device/cuda/cuda_cublaslt.hpp"
+#include "device/sim/sim_refuse.hpp"
 #include "device/sim/sim_runtime.hpp"
 
 #include <cuda_bf16.h>
@@ -141,6 +142,9 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
     if (most < 1 || !repeats)
         return refuse("partial sums may be rounded to bf16");
     *n = 0;
+    int answer = ndp_sim_answer("cublasLtMatmulAlgoGetHeuristic", CUBLAS_STATUS_NOT_SUPPORTED);
+    if (answer != NDP_SIM_EXECUTES)
+        return (cublasStatus_t)answer; /* no algorithm, also with CUBLAS_STATUS_SUCCESS */
     if (d->biased && (to->rows == 1 || to->cols == 1))
         return CUBLAS_STATUS_NOT_SUPPORTED;
     results[(*n)++] = {{{p->workspace, p->alignment[0], p->alignment[1], p->alignment[2], p->alignment[3]}},

@@ -92,25 +92,22 @@ static ndp_status check(const ndp_cuda_product &p) {
     return NDP_OK;
 }
 
-static ndp_status no_algorithm(const ndp_op_call *c, const ndp_cuda_product &p) {
-    return NDP_FAIL(NDP_ENOTSUP, "%s: cuBLASLt has no product of " SHAPE " and " SHAPE " to " SHAPE, c->op->name,
-                    SHAPE_ARGS(p.a), SHAPE_ARGS(p.b), SHAPE_ARGS(p.to));
-}
-
-/* The library adds a bias of the result's type in most products. Otherwise it is written first, and added to. */
-static ndp_status multiply_whole(const ndp_op_call *c, ndp_cuda_product p, void *workspace) {
+/* The library adds a bias of the result's type in most products. Otherwise it is written first, and added to. What the
+ * library has no algorithm for, a kernel of our own computes. */
+static ndp_status multiply_whole(const ndp_op_call *c, const ndp_cuda_product &p, void *workspace) {
     const ndp_matmul_plan *plan = nullptr;
     ndp_matmul m = matmul_of(c, p, workspace);
     if (!p.bias.data || p.bias.dtype == p.to.dtype)
         NDP_TRY(ndp_matmul_find(c->queue, &m, &plan));
     if (!plan && p.bias.data && !p.added.data) {
-        NDP_TRY(ndp_each8(c, &p.to, bias_each{p.bias, p.to}));
-        p.bias = none;
-        p = ndp_cuda_product_plus(p, p.to);
-        m = matmul_of(c, p, workspace);
+        ndp_cuda_product unbiased = ndp_cuda_product_plus(p, p.to);
+        unbiased.bias = none;
+        m = matmul_of(c, unbiased, workspace);
         NDP_TRY(ndp_matmul_find(c->queue, &m, &plan));
+        if (plan)
+            NDP_TRY(ndp_each8(c, &p.to, bias_each{p.bias, p.to}));
     }
-    return plan ? ndp_matmul_run(c->queue, &m, plan) : no_algorithm(c, p);
+    return plan ? ndp_matmul_run(c->queue, &m, plan) : ndp_cuda_multiply_plain(c, p);
 }
 
 /* ---- split products ---- */

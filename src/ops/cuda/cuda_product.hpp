@@ -1,5 +1,5 @@
 /* Matrix products of the devices `cuda` and `sim`: by cuBLASLt, in fp32 (tf32 only where exec->tf32 allows it) from
- * fp32 or bf16 operands. */
+ * fp32 or bf16 operands. Those that it has no algorithm for are computed by a kernel of our own. */
 #ifndef NDP_OPS_CUDA_CUDA_PRODUCT_HPP
 #define NDP_OPS_CUDA_CUDA_PRODUCT_HPP
 
@@ -31,5 +31,7 @@ size_t ndp_cuda_product_scratch(const ndp_view &to, const ndp_exec *exec);
 /* Submits the product to the call's queue; with NDP_SUMS_SPLIT as two products of parts of k. An absent result is not
  * computed. `scratch`: as many bytes as ndp_cuda_product_scratch says, aligned to 64 bytes. */
 NDP_API ndp_status ndp_cuda_multiply(const ndp_op_call *c, const ndp_cuda_product &p, void *scratch);
+/* The same by the kernel of our own, never split. The result is there. */
+ndp_status ndp_cuda_multiply_plain(const ndp_op_call *c, const ndp_cuda_product &p);
 
 #endif
