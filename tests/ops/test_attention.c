@@ -372,6 +372,24 @@ static void threads_do_not_change_a_bit(void **state) {
 }
 
 /* A race between warps, or a wait that is missing, gives other bits when sim runs them the other way round. */
+static void check_orders(const spec *whole) {
+    const spec x = small(*whole);
+    problem up = setup(&x), down = setup(&x);
+    for (int k = 0; k < 2; k++) {
+        const char *before = getenv("NDP_SIM_ORDER");
+        char *kept = before ? strdup(before) : NULL;
+        setenv("NDP_SIM_ORDER", k ? "down" : "up", 1);
+        run_forward(k ? &down : &up, tested(), 1);
+        run_backward(k ? &down : &up, tested(), 1);
+        kept ? setenv("NDP_SIM_ORDER", kept, 1) : unsetenv("NDP_SIM_ORDER");
+        free(kept);
+    }
+    for (int t = O; t < TENSORS; t++)
+        assert_true(same_bits(&up.v[t], &down.v[t]));
+    teardown(&up);
+    teardown(&down);
+}
+
 static void order_of_warps_changes_no_bit(void **state) {
     (void)state;
     static const spec cases[] = {{70, 150, 4, 2, 64, 0, ANYWHERE, NDP_BF16, 0},
@@ -379,22 +397,23 @@ static void order_of_warps_changes_no_bit(void **state) {
                                  {150, 150, 2, 1, 20, 90, CAUSAL, NDP_BF16, 3},
                                  {70, 70, 2, 2, 200, 0, DOCUMENTS, NDP_BF16, 0},
                                  {70, 70, 2, 2, 200, 0, DOCUMENTS, NDP_F32, 0}};
-    for (int i = 0; i < NDP_COUNT(cases) && !on_cpu(); i++) {
-        const spec x = small(cases[i]);
-        problem up = setup(&x), down = setup(&x);
-        for (int k = 0; k < 2; k++) {
-            const char *before = getenv("NDP_SIM_ORDER");
-            char *kept = before ? strdup(before) : NULL;
-            setenv("NDP_SIM_ORDER", k ? "down" : "up", 1);
-            run_forward(k ? &down : &up, tested(), 1);
-            run_backward(k ? &down : &up, tested(), 1);
-            kept ? setenv("NDP_SIM_ORDER", kept, 1) : unsetenv("NDP_SIM_ORDER");
-            free(kept);
-        }
-        for (int t = O; t < TENSORS; t++)
-            assert_true(same_bits(&up.v[t], &down.v[t]));
-        teardown(&up);
-        teardown(&down);
+    for (int i = 0; i < NDP_COUNT(cases) && !on_cpu(); i++)
+        check_orders(&cases[i]);
+}
+
+/* Heads whose tiles fill the shared memory of a GPU, or need smaller ones (NDP_SIM_SHARED): several tiles on both
+ * sides, the last one cut, and the same bits in both orders of warps. */
+static void wide_heads(void **state) {
+    (void)state;
+    static const spec cases[] = {{40, 70, 2, 1, 256, 0, DOCUMENTS, NDP_BF16, 0},
+                                 {40, 70, 2, 1, 256, 0, DOCUMENTS, NDP_F32, 0},
+                                 {70, 40, 2, 1, 192, 40, ANYWHERE, NDP_BF16, 3},
+                                 {70, 40, 2, 1, 192, 40, ANYWHERE, NDP_F32, 3},
+                                 {67, 67, 1, 1, 250, 0, CAUSAL, NDP_BF16, 0}};
+    for (int i = 0; i < NDP_COUNT(cases); i++) {
+        check_kernels(&cases[i]);
+        if (!on_cpu())
+            check_orders(&cases[i]);
     }
 }
 
@@ -688,7 +707,7 @@ static void shapes_that_do_not_fit(void **state) {
     assert_int_equal(apply_shape(&ndp_op_attention, &attr, good, out), NDP_EBUG);
 }
 
-int main(void) {
+int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ref_backward_is_the_derivative),
         cmocka_unit_test(kernels_equal_ref),
@@ -701,6 +720,7 @@ int main(void) {
         cmocka_unit_test(nan_is_not_hidden),
         cmocka_unit_test(threads_do_not_change_a_bit),
         cmocka_unit_test(order_of_warps_changes_no_bit),
+        cmocka_unit_test(wide_heads),
         cmocka_unit_test(columns_of_a_fused_projection),
         cmocka_unit_test(split_sums_are_others),
         cmocka_unit_test(outputs_may_be_absent),
@@ -710,5 +730,7 @@ int main(void) {
         cmocka_unit_test(merging_rows_that_see_nothing),
         cmocka_unit_test(shapes_that_do_not_fit),
     };
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
     return end_of_ops(cmocka_run_group_tests(tests, NULL, NULL));
 }

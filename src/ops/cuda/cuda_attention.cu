@@ -87,7 +87,8 @@ static bool needs_rounding(const ndp_view *q, const ndp_view *d_o) {
     return q->dtype == NDP_BF16 && d_o->dtype != NDP_BF16;
 }
 
-static ndp_att_call describe(const ndp_op_call *c, const ndp_view *q, const ndp_view *k, bool backward) {
+/* Tiles are those of a GPU whose blocks can have `shared` bytes of shared memory. */
+static ndp_att_call describe(const ndp_op_call *c, const ndp_view *q, const ndp_view *k, bool backward, size_t shared) {
     const ndp_op_attr *attr = c->attr;
     int place = ndp_split_place(c->exec), group = attr->heads / attr->kv_heads;
     int64_t rows = q->rows * group;
@@ -98,7 +99,7 @@ static ndp_att_call describe(const ndp_op_call *c, const ndp_view *q, const ndp_
     a.scale = (float)attr->scale, a.cap = (float)attr->cap;
     a.n[NDP_ATT_KEYS_SIDE] = (int)k->rows, a.n[NDP_ATT_QUERIES_SIDE] = (int)rows;
     a.own_rows = f32 ? ndp_att_f32_own(a.dim, rows > k->rows ? rows : k->rows) : ndp_att_bf16_own();
-    a.step_rows = f32 ? ndp_att_f32_step() : ndp_att_bf16_step(a.dim, backward);
+    a.step_rows = f32 ? ndp_att_f32_step() : ndp_att_bf16_step(a.dim, backward, shared);
     if (place)
         a.step_rows = max(a.step_rows * place / (NDP_SPLITS + 1), 1), a.down = true;
     return a;
@@ -147,14 +148,15 @@ static ndp_status check_sizes(const ndp_op_call *c, const ndp_view *q, const ndp
     return NDP_OK;
 }
 
+/* Of any GPU, since plans are made without one. */
 static size_t scratch_attention(const ndp_op_call *c) {
-    ndp_att_call a = describe(c, &c->in[Q], &c->in[K], false);
+    ndp_att_call a = describe(c, &c->in[Q], &c->in[K], false, NDP_ATT_LEAST_SHARED);
     return lay_out(c, &a, false).bytes;
 }
 
 static ndp_status run_attention(const ndp_op_call *c) {
     NDP_TRY(check_sizes(c, &c->in[Q], &c->in[K]));
-    ndp_att_call a = describe(c, &c->in[Q], &c->in[K], false);
+    ndp_att_call a = describe(c, &c->in[Q], &c->in[K], false, c->queue->context->shared);
     att_layout l = lay_out(c, &a, false);
     a.v = c->in[V], a.q_pos = c->in[Q_POS], a.q_low = c->in[Q_LOW], a.k_pos = c->in[K_POS];
     a.o = c->out[0], a.lse = c->out[1];
@@ -164,7 +166,7 @@ static ndp_status run_attention(const ndp_op_call *c) {
 NDP_CUDA_KERNEL_WITH_SCRATCH(attention)
 
 static size_t scratch_attention_bwd(const ndp_op_call *c) {
-    ndp_att_call a = describe(c, &c->in[B_Q], &c->in[B_K], true);
+    ndp_att_call a = describe(c, &c->in[B_Q], &c->in[B_K], true, NDP_ATT_LEAST_SHARED);
     return lay_out(c, &a, true).bytes;
 }
 
@@ -200,7 +202,7 @@ static ndp_status run_dk_dv(const ndp_op_call *c, const ndp_att_call &a) {
 
 static ndp_status run_attention_bwd(const ndp_op_call *c) {
     NDP_TRY(check_sizes(c, &c->in[B_Q], &c->in[B_K]));
-    ndp_att_call a = describe(c, &c->in[B_Q], &c->in[B_K], true);
+    ndp_att_call a = describe(c, &c->in[B_Q], &c->in[B_K], true, c->queue->context->shared);
     att_layout l = lay_out(c, &a, true);
     a.v = c->in[B_V], a.q_pos = c->in[B_Q_POS], a.q_low = c->in[B_Q_LOW], a.k_pos = c->in[B_K_POS];
     a.lse = c->in[B_LSE], a.dq = c->out[0], a.dk = c->out[1], a.dv = c->out[2];

@@ -17,7 +17,8 @@ template <int D> struct forward_state {
 /* Scores [16 x 8N] scaled, capped and masked. */
 template <int N, int D>
 static __device__ __forceinline__ void forward_scores(float (&x)[N][4], const ndp_att_call &a,
-                                                      const forward_state<D> &s, const ndp_att_row *keys, bool whole) {
+                                                      const forward_state<D> &s, const ndp_att_room<D, 8 * N> *keys,
+                                                      bool whole) {
     float by = a.cap > 0.0f ? a.scale : a.scale * NDP_ATT_LOG2E, slope;
     NDP_UNROLL
     for (int j = 0; j < N; j++)
@@ -33,7 +34,7 @@ static __device__ __forceinline__ void forward_scores(float (&x)[N][4], const nd
     for (int j = 0; j < N; j++)
         NDP_UNROLL
     for (int i = 0; i < 4; i++)
-        if (!ndp_att_sees(s.rows[i / 2], keys[8 * j + (int)(threadIdx.x % 4) * 2 + i % 2]))
+        if (!ndp_att_sees(s.rows[i / 2], *keys->row(8 * j + (int)(threadIdx.x % 4) * 2 + i % 2)))
             x[j][i] = -INFINITY;
 }
 
@@ -77,7 +78,7 @@ static __device__ __forceinline__ void forward_tile(forward_state<D> *s, const n
         }
     };
     ndp_products<N, D>(x, q_at, keys->x, LD);
-    forward_scores(x, a, *s, keys->rows, whole);
+    forward_scores(x, a, *s, keys, whole);
     forward_softmax(s, x);
     ndp_products_across(s->o, x, keys->y, LD);
 }

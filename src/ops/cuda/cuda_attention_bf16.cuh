@@ -38,22 +38,27 @@ static __device__ __forceinline__ void ndp_att_load(__nv_bfloat16 *to, const ndp
     }
 }
 
-/* rows [ROWS]: those of a tile that is walked over. */
-template <int ROWS, ndp_att_side SIDE>
-static __device__ __forceinline__ void ndp_att_load_rows(ndp_att_row *rows, const ndp_att_call &a, int kv, int first,
-                                                         int end) {
+/* A tile that is walked over, in one of two places. The padding of each row of x holds where that row is (so that heads
+ * of 256 fit into the 99 KiB that some GPUs have). */
+template <int D, int ROWS> struct ndp_att_room {
+    enum { LD = D + NDP_ATT_PAD };
+    __nv_bfloat16 x[ROWS * LD], y[ROWS * LD]; /* k and v, or q and do */
+
+    __device__ __forceinline__ ndp_att_row *row(int r) { return (ndp_att_row *)(x + r * LD + D); }
+    __device__ __forceinline__ const ndp_att_row *row(int r) const { return (const ndp_att_row *)(x + r * LD + D); }
+};
+static_assert(sizeof(ndp_att_row) == NDP_ATT_PAD * sizeof(__nv_bfloat16), "a row's padding holds its positions");
+
+/* The rows of a tile that is walked over. */
+template <int D, int ROWS, ndp_att_side SIDE>
+static __device__ __forceinline__ void ndp_att_load_rows(ndp_att_room<D, ROWS> *room, const ndp_att_call &a, int kv,
+                                                         int first, int end) {
     for (int i = (int)threadIdx.x; i < ROWS; i += NDP_ATT_THREADS) {
         ndp_att_row row = ndp_att_row_at<SIDE>(a, kv, first + i < end ? first + i : a.n[SIDE]);
         row.lse *= NDP_ATT_LOG2E;
-        rows[i] = row;
+        *room->row(i) = row;
     }
 }
-
-/* A tile that is walked over, in one of two places. */
-template <int D, int ROWS> struct ndp_att_room {
-    __nv_bfloat16 x[ROWS * (D + NDP_ATT_PAD)], y[ROWS * (D + NDP_ATT_PAD)]; /* k and v, or q and do */
-    ndp_att_row rows[ROWS];
-};
 
 /* Begins to fill `room` with a tile of the other side of OWN. */
 template <int D, int ROWS, ndp_att_side OWN>
@@ -64,7 +69,7 @@ static __device__ __forceinline__ void ndp_att_fetch(ndp_att_room<D, ROWS> *room
     ndp_att_filter filter = ndp_att_filter_of(a, walk, tile);
     ndp_att_load<D, ROWS, SIDE>(room->x, a, SIDE == NDP_ATT_KEYS_SIDE ? a.k : a.q, filter, kv, first, end);
     ndp_att_load<D, ROWS, SIDE>(room->y, a, SIDE == NDP_ATT_KEYS_SIDE ? a.v : a.d_o, filter, kv, first, end);
-    ndp_att_load_rows<ROWS, SIDE>(room->rows, a, kv, first, end);
+    ndp_att_load_rows<D, ROWS, SIDE>(room, a, kv, first, end);
     ndp_copies_commit();
 }
 

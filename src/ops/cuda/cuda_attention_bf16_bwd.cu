@@ -3,13 +3,24 @@
  */
 #include "ops/cuda/cuda_attention_bf16.cuh"
 
-/* Rows of a tile in a loop, and of the part of it whose scores are in registers. */
+/* Rows of a tile in a loop; SHORT_STEP where a block has too little shared memory for that, of D > LONG_ONLY. PART:
+ * rows of it whose scores are in registers. */
+enum { PART = 32, SHORT_STEP = 16, LONG_ONLY = 128 };
 static __host__ __device__ constexpr int backward_step(int d) { return d <= 64 ? 64 : 32; }
-enum { PART = 32 };
 
-int ndp_att_bf16_step(int dim, bool backward) {
+/* Shared memory of a block: two tiles of its own, and two that it walks over in each of two places. */
+static constexpr size_t backward_bytes(int d, int step) {
+    return (size_t)(2 * NDP_ATT_OWN + 4 * step) * (size_t)(d + NDP_ATT_PAD) * sizeof(__nv_bfloat16);
+}
+static_assert(backward_bytes(256, SHORT_STEP) <= NDP_ATT_LEAST_SHARED &&
+                  backward_bytes(LONG_ONLY, backward_step(LONG_ONLY)) <= NDP_ATT_LEAST_SHARED,
+              "on every GPU one of the steps fits");
+
+int ndp_att_bf16_step(int dim, bool backward, size_t shared) {
     int d = ndp_att_padded(dim);
-    return backward ? backward_step(d) : d <= 128 ? 64 : 32;
+    if (!backward)
+        return d <= 128 ? 64 : 32;
+    return d > LONG_ONLY && backward_bytes(d, backward_step(d)) > shared ? (int)SHORT_STEP : backward_step(d);
 }
 
 static __host__ __device__ constexpr ndp_att_side backward_own(ndp_att_result what) {
@@ -20,16 +31,17 @@ static __host__ __device__ constexpr bool backward_makes_y(ndp_att_result what) 
     return what == NDP_ATT_DV || what == NDP_ATT_DK_DV;
 }
 
-/* Scores x and dp [16 x PART] become p and ds. rows: the lane's two of the block's tile; others: PART of the other. */
-template <ndp_att_side OWN, int N>
+/* Scores x and dp [16 x 8N] become p and ds. rows: the lane's two of the block's tile; the other ones are `first`.. of
+ * the other tile. */
+template <ndp_att_side OWN, int N, int D, int STEP>
 static __device__ __forceinline__ void backward_weights(float (&x)[N][4], float (&dp)[N][4], const ndp_att_call &a,
-                                                        const ndp_att_row (&rows)[2], const ndp_att_row *others,
-                                                        bool whole) {
+                                                        const ndp_att_row (&rows)[2],
+                                                        const ndp_att_room<D, STEP> *others, int first, bool whole) {
     NDP_UNROLL
     for (int j = 0; j < N; j++)
         NDP_UNROLL
     for (int i = 0; i < 4; i++) {
-        ndp_att_row own = rows[i / 2], other = others[8 * j + (int)(threadIdx.x % 4) * 2 + i % 2];
+        ndp_att_row own = rows[i / 2], other = *others->row(first + 8 * j + (int)(threadIdx.x % 4) * 2 + i % 2);
         const ndp_att_row &query = OWN == NDP_ATT_QUERIES_SIDE ? own : other;
         float slope, score = ndp_att_capped(x[j][i] * a.scale, a.cap, &slope) * NDP_ATT_LOG2E;
         bool seen = whole || ndp_att_see<OWN>(own, other);
@@ -45,19 +57,19 @@ template <int D, ndp_att_result WHAT> struct backward_state {
 };
 
 /* One tile of the other side. x, y: the warp's 16 rows. */
-template <int D, ndp_att_result WHAT>
+template <int D, ndp_att_result WHAT, int STEP>
 static __device__ __forceinline__ void backward_tile(backward_state<D, WHAT> *s, const ndp_att_call &a,
                                                      const __nv_bfloat16 *x, const __nv_bfloat16 *y,
-                                                     const ndp_att_room<D, backward_step(D)> *other, bool whole) {
-    constexpr int N = PART / 8, LD = D + NDP_ATT_PAD;
+                                                     const ndp_att_room<D, STEP> *other, bool whole) {
+    constexpr int ROWS = STEP < PART ? STEP : (int)PART, N = ROWS / 8, LD = D + NDP_ATT_PAD;
     auto x_at = [&](int k, unsigned *to) { ndp_fragment_a(to, x + k * 16, LD); };
     auto y_at = [&](int k, unsigned *to) { ndp_fragment_a(to, y + k * 16, LD); };
-    for (int j = 0; j < backward_step(D); j += PART) {
+    for (int j = 0; j < STEP; j += ROWS) {
         float p[N][4] = {}, ds[N][4] = {};
         ndp_products<N, D>(p, x_at, other->x + j * LD, LD);
         if (backward_makes_x(WHAT))
             ndp_products<N, D>(ds, y_at, other->y + j * LD, LD);
-        backward_weights<backward_own(WHAT)>(p, ds, a, s->rows, other->rows + j, whole);
+        backward_weights<backward_own(WHAT)>(p, ds, a, s->rows, other, j, whole);
         if constexpr (backward_makes_y(WHAT))
             ndp_products_across(s->dy, p, other->y + j * LD, LD);
         if constexpr (backward_makes_x(WHAT))
@@ -65,9 +77,9 @@ static __device__ __forceinline__ void backward_tile(backward_state<D, WHAT> *s,
     }
 }
 
-template <int D, ndp_att_result WHAT>
+template <int D, ndp_att_result WHAT, int STEP>
 __global__ __launch_bounds__(NDP_ATT_THREADS) void ndp_att_backward_kernel(const ndp_att_call a) {
-    constexpr int STEP = backward_step(D), LD = D + NDP_ATT_PAD;
+    constexpr int LD = D + NDP_ATT_PAD;
     constexpr ndp_att_side OWN = backward_own(WHAT);
     ndp_att_room<D, STEP> *rooms = (ndp_att_room<D, STEP> *)ndp_shared_bytes;
     __nv_bfloat16 *x = (__nv_bfloat16 *)(rooms + 2), *y = x + NDP_ATT_OWN * LD;
@@ -95,8 +107,7 @@ __global__ __launch_bounds__(NDP_ATT_THREADS) void ndp_att_backward_kernel(const
         if (next >= 0)
             ndp_att_fetch(&rooms[i ^ 1], a, walk, kv, next);
         if (busy)
-            backward_tile<D, WHAT>(&s, a, x + warp * 16 * LD, y + warp * 16 * LD, &rooms[i],
-                                   ndp_att_whole<STEP>(a, walk, at));
+            backward_tile(&s, a, x + warp * 16 * LD, y + warp * 16 * LD, &rooms[i], ndp_att_whole<STEP>(a, walk, at));
     }
     float by_x[2] = {a.scale, a.scale}, by_y[2] = {1.0f, 1.0f};
     if constexpr (backward_makes_x(WHAT))
@@ -107,11 +118,20 @@ __global__ __launch_bounds__(NDP_ATT_THREADS) void ndp_att_backward_kernel(const
             ndp_att_store<D / 8, OWN>(a, a.dv, kv, r, s.dy, by_y);
 }
 
-template <int D, ndp_att_result WHAT> static ndp_status backward_launch(const ndp_op_call *c, const ndp_att_call &a) {
-    size_t own = 2 * NDP_ATT_OWN * (D + NDP_ATT_PAD) * sizeof(__nv_bfloat16);
+template <int D, ndp_att_result WHAT, int STEP>
+static ndp_status backward_launch_step(const ndp_op_call *c, const ndp_att_call &a) {
+    static_assert(2 * sizeof(ndp_att_room<D, STEP>) + 2 * NDP_ATT_OWN * (D + NDP_ATT_PAD) * sizeof(__nv_bfloat16) ==
+                  backward_bytes(D, STEP));
     dim3 grid((unsigned)ndp_ceil_div(a.n[backward_own(WHAT)], NDP_ATT_OWN), (unsigned)a.kv_heads);
-    return ndp_launch(c, ndp_att_backward_kernel<D, WHAT>, grid, dim3(NDP_ATT_THREADS),
-                      2 * sizeof(ndp_att_room<D, backward_step(D)>) + own, a);
+    return ndp_launch(c, ndp_att_backward_kernel<D, WHAT, STEP>, grid, dim3(NDP_ATT_THREADS), backward_bytes(D, STEP),
+                      a);
+}
+
+template <int D, ndp_att_result WHAT> static ndp_status backward_launch(const ndp_op_call *c, const ndp_att_call &a) {
+    if constexpr (D > LONG_ONLY)
+        if (ndp_att_bf16_step(a.dim, true, c->queue->context->shared) == SHORT_STEP)
+            return backward_launch_step<D, WHAT, SHORT_STEP>(c, a);
+    return backward_launch_step<D, WHAT, backward_step(D)>(c, a);
 }
 
 template <int D> static ndp_status backward_dim(const ndp_op_call *c, const ndp_att_call &a, ndp_att_result what) {
