@@ -120,10 +120,11 @@ cudaError_t cudaDeviceGetPCIBusId(char *id, int length, int) {
 
 /* ---- streams ---- */
 
-/* All streams, also those that have been destroyed: events of other threads may still name them. Under the lock. */
+/* All streams, also those that have been destroyed: events of other threads may still name them. The list lives as long
+ * as the process. Under the lock. */
 static std::vector<cudaStream_t> &streams() {
-    static std::vector<cudaStream_t> all;
-    return all;
+    static std::vector<cudaStream_t> *const all = new std::vector<cudaStream_t>;
+    return *all;
 }
 
 static cudaError_t flush(cudaStream_t s, size_t end);
