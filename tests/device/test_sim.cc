@@ -1,8 +1,11 @@
 /* The simulated CUDA: a right kernel gives the right sums in any order, and each seeded bug of a kernel shows. */
+#include <thread> /* before cmocka's macros */
+
 extern "C" {
 #include "check.h"
 }
 #include "device/sim/sim_memory.hpp"
+#include "device/sim/sim_runtime.hpp"
 
 #include <cstdlib>
 #include <cuda_runtime.h>
@@ -331,6 +334,52 @@ static void a_missing_wait_between_streams_shows(void **) {
     assert_int_not_equal(made_and_copied(false), 0x01010101);
 }
 
+static int as_told(void *user) { return *(int *)user; }
+
+/* What a query says of an operation that is not ready, of a stream that waits for it, and of one that does not. */
+static void a_query_executes_and_does_not_wait(void **) {
+    cudaStream_t s[3];
+    cudaEvent_t e[3];
+    int ready = 0;
+    for (int i = 0; i < 3; i++) {
+        s[i] = stream_create();
+        OK(cudaEventCreateWithFlags(&e[i], cudaEventDisableTiming));
+        OK(cudaEventQuery(e[i])); /* never recorded */
+    }
+    OK((cudaError_t)ndp_sim_submit_when(s[0], as_told, &ready));
+    OK(cudaEventRecord(e[0], s[0]));
+    OK(cudaStreamWaitEvent(s[1], e[0], 0));
+    for (int i = 1; i < 3; i++)
+        OK(cudaEventRecord(e[i], s[i]));
+    for (int round = 0; round < 2; round++) {
+        for (int i = 0; i < 3; i++)
+            assert_int_equal(cudaEventQuery(e[i]), round || i == 2 ? cudaSuccess : cudaErrorNotReady);
+        ready = 1;
+    }
+    ready = 0;
+    OK((cudaError_t)ndp_sim_submit_when(s[0], as_told, &ready));
+    for (int i = 0; i < 3; i++) {
+        OK(cudaStreamDestroy(s[i])); /* does not wait either */
+        OK(cudaEventDestroy(e[i]));
+    }
+}
+
+/* Another thread, which waits for the stream, executes the operation that fails. */
+static void a_failure_is_that_of_the_streams_thread(void **) {
+    cudaStream_t s = stream_create();
+    cudaEvent_t e;
+    int fails = -1;
+    OK(cudaEventCreateWithFlags(&e, cudaEventDisableTiming));
+    OK((cudaError_t)ndp_sim_submit_when(s, as_told, &fails));
+    OK(cudaEventRecord(e, s));
+    std::thread([&] { OK(cudaEventSynchronize(e)); }).join();
+    assert_int_equal(cudaEventQuery(e), cudaErrorLaunchFailure);
+    assert_string_equal(cudaGetErrorString(cudaErrorLaunchFailure), "an operation of a library failed");
+    OK(cudaDeviceReset());
+    OK(cudaStreamDestroy(s));
+    OK(cudaEventDestroy(e));
+}
+
 static void launches_that_a_gpu_refuses_are_refused(void **) {
     cudaStream_t s = stream_create();
     assert_int_equal(launch(s, ballot_kernel, 1, 1025, 0, nullptr), cudaErrorInvalidValue);
@@ -361,6 +410,8 @@ int main(void) {
                                        cmocka_unit_test(the_host_cannot_follow_device_addresses),
                                        cmocka_unit_test(a_copy_that_is_not_waited_for_has_not_happened),
                                        cmocka_unit_test(a_missing_wait_between_streams_shows),
+                                       cmocka_unit_test(a_query_executes_and_does_not_wait),
+                                       cmocka_unit_test(a_failure_is_that_of_the_streams_thread),
                                        cmocka_unit_test(launches_that_a_gpu_refuses_are_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

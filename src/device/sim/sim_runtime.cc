@@ -5,6 +5,7 @@
 #include "device/sim/sim_block.hpp"
 #include "device/sim/sim_memory.hpp"
 
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <cxxabi.h>
@@ -23,8 +24,16 @@ struct Operation {
     cudaStream_t after;
     size_t before;
 };
+/* What a thread of the host works on. `broken`: an operation on one of its streams failed; every later call of it fails
+ * with that error. Another thread may have executed the operation, so these are shared. */
+struct Host {
+    int gpu = 0;
+    std::atomic<cudaError_t> last_error{cudaSuccess}, broken{cudaSuccess};
+    std::string last_message; /* under the lock of the streams */
+};
 /* A stream's operations are numbered from 0; those below `done` have run. */
 struct ndp_sim_stream {
+    std::shared_ptr<Host> owner;
     int gpu;
     std::deque<Operation> waiting;
     size_t done, submitted;
@@ -44,23 +53,22 @@ static std::recursive_mutex &streams_lock() {
 }
 using Hold = std::lock_guard<std::recursive_mutex>;
 
-/* What this thread of the host works on. `broken`: a kernel failed; every later call fails with its error. */
-static thread_local int gpu;
-static thread_local cudaError_t last_error, broken;
-static thread_local std::string last_message;
+static const std::shared_ptr<Host> &this_thread(void) {
+    static thread_local const std::shared_ptr<Host> host = std::make_shared<Host>();
+    return host;
+}
+static Host &me(void) { return *this_thread(); }
 
-static cudaError_t fail(cudaError_t e, const std::string &message) {
-    if (broken == cudaSuccess)
-        last_error = e, last_message = message;
+static cudaError_t fail_for(Host &h, cudaError_t e, const std::string &message) {
+    Hold hold(streams_lock());
+    if (h.broken == cudaSuccess)
+        h.last_error = e, h.last_message = message;
     return e;
 }
+static cudaError_t fail(cudaError_t e, const std::string &message) { return fail_for(me(), e, message); }
 
-cudaError_t cudaGetLastError(void) {
-    cudaError_t e = last_error;
-    last_error = broken;
-    return e;
-}
-cudaError_t cudaPeekAtLastError(void) { return last_error; }
+cudaError_t cudaGetLastError(void) { return me().last_error.exchange(me().broken); }
+cudaError_t cudaPeekAtLastError(void) { return me().last_error; }
 const char *cudaGetErrorName(cudaError_t e) {
     return e == cudaSuccess                 ? "cudaSuccess"
            : e == cudaErrorMemoryAllocation ? "cudaErrorMemoryAllocation"
@@ -69,7 +77,10 @@ const char *cudaGetErrorName(cudaError_t e) {
                                             : "cudaErrorInvalidValue";
 }
 const char *cudaGetErrorString(cudaError_t e) {
-    return e == cudaSuccess ? "no error" : e == cudaErrorMemoryAllocation ? "out of memory" : last_message.c_str();
+    static thread_local std::string text; /* another thread may write the message */
+    Hold hold(streams_lock());
+    text = e == cudaSuccess ? "no error" : e == cudaErrorMemoryAllocation ? "out of memory" : me().last_message;
+    return text.c_str();
 }
 
 /* ---- devices ---- */
@@ -89,15 +100,16 @@ cudaError_t cudaSetDevice(int device) {
     cudaGetDeviceCount(&n);
     if (device < 0 || device >= n)
         return fail(cudaErrorInvalidValue, "there is no GPU " + std::to_string(device));
-    gpu = device;
-    return broken;
+    me().gpu = device;
+    return me().broken;
 }
 cudaError_t cudaGetDevice(int *device) {
-    *device = gpu;
+    *device = me().gpu;
     return cudaSuccess;
 }
 cudaError_t cudaDeviceReset(void) {
-    last_error = broken = cudaSuccess;
+    me().last_error = cudaSuccess;
+    me().broken = cudaSuccess;
     return cudaSuccess;
 }
 /* As much shared memory as a block of an H100 can have, or NDP_SIM_SHARED bytes. */
@@ -127,7 +139,12 @@ static std::vector<cudaStream_t> &streams() {
     return *all;
 }
 
-static cudaError_t flush(cudaStream_t s, size_t end);
+/* Whose operation this thread executes. */
+static thread_local Host *running;
+
+static void break_owner(const std::string &message) {
+    running->broken = fail_for(*running, cudaErrorLaunchFailure, message);
+}
 
 /* Executes what the stream's next operation waits for, or if that is done the operation. False: it is not ready.
  * Nothing runs after a failure. */
@@ -136,13 +153,14 @@ static bool run_next(cudaStream_t s) {
     if (next.after && next.after->done < next.before)
         return !next.after->waiting.empty() && run_next(next.after);
     int ran = 1;
-    if (!next.after && broken == cudaSuccess) {
+    running = s->owner.get();
+    if (!next.after && running->broken == cudaSuccess) {
         ndp_sim_memory_open(s->gpu);
         ran = next.run();
         ndp_sim_memory_close(s->gpu);
     }
     if (ran < 0)
-        broken = fail(cudaErrorLaunchFailure, "an operation of a library failed");
+        break_owner("an operation of a library failed");
     if (ran == 0)
         return false;
     s->waiting.pop_front();
@@ -184,27 +202,47 @@ static bool run_any(size_t first) {
     return false;
 }
 
-/* Executes the stream's operations below `end`, and what they wait for. Where one is not ready, other streams run
- * meanwhile. */
+/* Under the lock: executes one operation of those below `end` of the stream or of what they wait for, or of another
+ * stream where none of these is ready. False: nothing can run before a peer in another process goes on. */
+static bool advance(cudaStream_t s) {
+    uint64_t *state = chance();
+    size_t any = streams().empty() ? 0 : state ? pick(state, streams().size()) : 0;
+    return (state && pick(state, 4) != 0 && run_any(any)) || run_next(s) || run_any(any);
+}
+
+static bool is_done(const ndp_sim_stream *s, size_t end) { return s->done >= end || s->waiting.empty(); }
+
+/* Executes the stream's operations below `end`. */
 static cudaError_t flush(cudaStream_t s, size_t end) {
     for (;;) {
         std::unique_lock<std::recursive_mutex> hold(streams_lock());
-        uint64_t *state = chance();
-        if (s->done >= end || s->waiting.empty())
-            return broken;
-        size_t any = streams().empty() ? 0 : state ? pick(state, streams().size()) : 0;
-        bool ran = state && pick(state, 4) != 0 && run_any(any);
-        if (ran || run_next(s) || run_any(any))
+        if (is_done(s, end))
+            return me().broken;
+        if (advance(s))
             continue;
         hold.unlock();
         usleep(20); /* for a peer, in another process */
     }
 }
 
+/* The same, as far as it goes without waiting for others, and not for long. */
+static cudaError_t flush_some(cudaStream_t s, size_t end) {
+    using Clock = std::chrono::steady_clock;
+    const Clock::time_point limit = Clock::now() + std::chrono::milliseconds(5);
+    do {
+        Hold hold(streams_lock());
+        if (is_done(s, end))
+            return me().broken;
+        if (!advance(s))
+            break;
+    } while (Clock::now() < limit);
+    return me().broken == cudaSuccess ? cudaErrorNotReady : me().broken.load();
+}
+
 /* NULL is the stream of operations that block the host. */
 static cudaError_t submit_when(cudaStream_t s, std::function<int()> op) {
     Hold hold(streams_lock());
-    ndp_sim_stream now = {gpu, {}, 0, 0};
+    ndp_sim_stream now = {this_thread(), me().gpu, {}, 0, 0};
     const char *blocking = getenv("CUDA_LAUNCH_BLOCKING");
     cudaStream_t to = s ? s : &now;
     to->waiting.push_back({std::move(op), nullptr, 0});
@@ -212,7 +250,7 @@ static cudaError_t submit_when(cudaStream_t s, std::function<int()> op) {
     uint64_t *state = chance();
     while (s && state && pick(state, 4) == 0 && run_any(pick(state, streams().size()))) /* as a GPU may */
         ;
-    return !s || (blocking && *blocking == '1') ? flush(to, to->submitted) : broken;
+    return !s || (blocking && *blocking == '1') ? flush(to, to->submitted) : me().broken.load();
 }
 
 static cudaError_t submit(cudaStream_t s, std::function<void()> op) {
@@ -231,31 +269,33 @@ void ndp_sim_submit(cudaStream_t s, std::function<void()> op) { submit(s, std::m
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned) {
     ndp_sim_count_allocation();
     Hold hold(streams_lock());
-    *s = new ndp_sim_stream{gpu, {}, 0, 0};
+    *s = new ndp_sim_stream{this_thread(), me().gpu, {}, 0, 0};
     streams().push_back(*s);
-    return broken;
+    return me().broken;
 }
+/* Operations that wait for a peer stay, and run when it goes on, or never. */
 cudaError_t cudaStreamDestroy(cudaStream_t s) {
     Hold hold(streams_lock());
-    flush(s, s->submitted);
+    while (!s->waiting.empty() && advance(s))
+        ;
     return cudaSuccess;
 }
-cudaError_t cudaStreamSynchronize(cudaStream_t s) { return s ? flush(s, s->submitted) : broken; }
+cudaError_t cudaStreamSynchronize(cudaStream_t s) { return s ? flush(s, s->submitted) : me().broken.load(); }
 cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned) {
     Hold hold(streams_lock());
     ndp_sim_event now = *e; /* what it means at this call */
     if (!now.stream)
-        return broken;
+        return me().broken;
     s->waiting.push_back({nullptr, now.stream, now.before});
     s->submitted++;
-    return broken;
+    return me().broken;
 }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned flags) {
     ndp_sim_count_allocation();
     *e = new ndp_sim_event{};
     if (!(flags & cudaEventDisableTiming))
         (*e)->seconds = std::make_shared<double>(0);
-    return broken;
+    return me().broken;
 }
 cudaError_t cudaEventDestroy(cudaEvent_t e) {
     delete e;
@@ -269,21 +309,23 @@ cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s) {
             *seconds = std::chrono::duration<double>(now).count();
         });
     e->stream = s, e->before = s->submitted;
-    return broken;
+    return me().broken;
 }
-cudaError_t cudaEventSynchronize(cudaEvent_t e) { return e->stream ? flush(e->stream, e->before) : broken; }
+cudaError_t cudaEventSynchronize(cudaEvent_t e) { return e->stream ? flush(e->stream, e->before) : me().broken.load(); }
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to) {
     Hold hold(streams_lock());
     for (cudaEvent_t e : {from, to}) {
         if (!e->seconds || !e->stream)
             return fail(cudaErrorInvalidValue, "an event without times, or one that was never recorded");
         if (e->stream->done < e->before)
-            return broken != cudaSuccess ? broken : fail(cudaErrorNotReady, "an event that was not reached");
+            return me().broken != cudaSuccess ? me().broken.load()
+                                              : fail(cudaErrorNotReady, "an event that was not reached");
     }
     *ms = (float)(1e3 * (*to->seconds - *from->seconds));
-    return broken;
+    return me().broken;
 }
-cudaError_t cudaEventQuery(cudaEvent_t e) { return cudaEventSynchronize(e); }
+/* Nothing else executes the stream while the host only asks. */
+cudaError_t cudaEventQuery(cudaEvent_t e) { return e->stream ? flush_some(e->stream, e->before) : me().broken.load(); }
 
 cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width, size_t rows,
                               cudaMemcpyKind, cudaStream_t s) {
@@ -321,8 +363,8 @@ cudaError_t ndp_sim_set_shared(const void *kernel, int bytes) {
         return fail(cudaErrorInvalidValue, std::to_string(bytes) + " bytes of shared memory, a block can have " +
                                                std::to_string(shared_of_block()));
     std::lock_guard<std::mutex> hold(allowed().lock);
-    allowed().bytes[{kernel, gpu}] = (size_t)bytes;
-    return broken;
+    allowed().bytes[{kernel, me().gpu}] = (size_t)bytes;
+    return me().broken;
 }
 
 static size_t shared_limit(const void *kernel) {
@@ -354,7 +396,7 @@ cudaError_t ndp_sim_launch(const cudaLaunchConfig_t *c, const void *kernel, std:
                                                std::to_string(threads) + " threads with " +
                                                std::to_string(c->dynamicSmemBytes) + " bytes of shared memory; " +
                                                std::to_string(shared_limit(kernel)) + " are allowed");
-    if (c->stream && c->stream->gpu != gpu)
+    if (c->stream && c->stream->gpu != me().gpu)
         return fail(cudaErrorInvalidValue, "the stream is one of another GPU");
     const char *order = getenv("NDP_SIM_ORDER");
     bool down = order && strcmp(order, "down") == 0;
@@ -362,6 +404,6 @@ cudaError_t ndp_sim_launch(const cudaLaunchConfig_t *c, const void *kernel, std:
     return submit(c->stream, [=] {
         std::string wrong = ndp_sim_run(config, body, down);
         if (!wrong.empty())
-            broken = fail(cudaErrorLaunchFailure, name_of(kernel) + ", " + wrong);
+            break_owner(name_of(kernel) + ", " + wrong);
     });
 }
