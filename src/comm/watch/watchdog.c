@@ -73,96 +73,17 @@
 #include "base/clock.h"
 #include "comm/watch/health.h"
 #include "comm/watch/state_query.h"
+#include "comm/watch/watch_report.h"
 
 #include <fcntl.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { LONGEST_CYCLE = 64 }; /* ranks that are followed */
-
 #define CHECK_SECONDS 0.1
-#define SILENT_SECONDS 2.0   /* a rank that waits has polled and replied long before */
-#define PATIENCE_SECONDS 0.4 /* for the reply of one rank, before the next is asked */
-
-/* A remote rank: as its replies to requests of this wait say. */
-static ndp_rank_state state_of(const ndp_transport *t, int rank) {
-    ndp_rank_state s = {.record.kind = -2}; /* not sound */
-    if (ndp_state_query_is_local(t->state_query, rank) || ndp_state_query_remote(t->state_query, rank))
-        s = ndp_journal_read(&t->journals[rank]);
-    return ndp_rank_state_is_sound(&s, t->world) ? s : (ndp_rank_state){.blocked_on = -1, .record.kind = -1};
-}
 
 static ndp_status request_state(const ndp_transport *t, int rank) {
     return ndp_state_query_is_local(t->state_query, rank) ? NDP_OK : ndp_state_query_send(t->state_query, rank);
-}
-
-/* ---- text ---- */
-
-typedef struct report {
-    char data[900];
-    size_t n;
-} report;
-
-__attribute__((format(printf, 2, 3))) static void add(report *s, const char *fmt, ...) {
-    va_list args;
-    va_start(args, fmt);
-    int n = vsnprintf(s->data + s->n, sizeof s->data - s->n, fmt, args);
-    va_end(args);
-    size_t room = sizeof s->data - 1 - s->n;
-    s->n += n > 0 && (size_t)n < room ? (size_t)n : room;
-}
-
-/* "rank 3"; with several hosts "rank 3 on node-b". */
-static void add_rank(report *s, const ndp_transport *t, int rank) {
-    add(s, "rank %d", rank);
-    if (t->hosts)
-        add(s, " on %s", t->hosts[rank].text);
-}
-
-/* "waits at #117 all_gather layers.3 (4096 bytes of fp32) of group tp, begun 2.1 s ago" */
-static void add_state(report *s, ndp_rank_state *a) {
-    char what[160];
-    if (a->record.kind < 0) {
-        add(s, a->known ? "computes" : "has begun no operation that this rank can see");
-        return;
-    }
-    bool ended = !a->waiting && a->record.ended > 0;
-    if (a->waiting && a->at.instr >= 0) {
-        a->record.at.instr = a->at.instr;
-        a->record.at.call = a->at.call;
-    }
-    add(s, a->waiting ? "waits at " : ended ? "computes after " : "computes after beginning ");
-    add(s, "%s of group %s%s %.1f s ago", ndp_record_text(&a->record, what, sizeof what), a->record.group,
-        a->waiting ? ", begun"
-        : ended    ? ", ended"
-                   : "",
-        ndp_now() - (ended ? a->record.ended : a->record.begun));
-}
-
-/* "0-4, 6": the members of the work's group that wait; how many. */
-static int add_waiting(report *s, const ndp_work *w) {
-    const ndp_comm *c = w->comm;
-    report list = {.n = 0};
-    int n = 0, first = -1, last = -2;
-    for (int p = 0; p <= c->group.count; p++) {
-        int rank = p < c->group.count ? ndp_comm_world_rank(c, p) : -1;
-        bool waits = rank >= 0 && state_of(c->transport, rank).waiting;
-        n += waits;
-        if (waits && rank == last + 1) {
-            last = rank;
-            continue;
-        }
-        if (last >= 0 && last > first)
-            add(&list, "-%d", last);
-        if (waits)
-            add(&list, "%s%d", list.n ? ", " : "", rank);
-        first = last = waits ? rank : -2;
-    }
-    add(s, "%s %.200s%s %s", n == 1 ? "rank" : "ranks", list.data, list.n > 200 ? " ..." : "",
-        n == 1 ? "waits" : "wait");
-    return n;
 }
 
 /* ---- edges ---- */
@@ -205,31 +126,6 @@ static ndp_status find_missing_sender(const ndp_expected_op *e, const ndp_work *
     return NDP_OK;
 }
 
-static bool has_begun(const ndp_transport *t, int rank) {
-    const ndp_remote_state *remote = ndp_state_query_remote(t->state_query, rank);
-    return remote && remote->progress.progress == NDP_PROGRESS_BEGUN;
-}
-
-/* The remote member that has been silent for longest and is not known to have begun the operation; else the one that
- * fell silent after it began. -1: none has been silent for `seconds` (begun: SILENT_SECONDS). */
-static int find_silent(const ndp_work *w, double seconds) {
-    const ndp_transport *t = w->comm->transport;
-    int silent[2] = {-1, -1}; /* not begun, begun */
-    double longest[2] = {0, 0};
-    for (int p = 0; p < w->comm->group.count; p++) {
-        int rank = ndp_comm_world_rank(w->comm, p);
-        if (ndp_state_query_is_local(t->state_query, rank))
-            continue;
-        bool begun = has_begun(t, rank);
-        double silence = ndp_state_query_silence(t->state_query, rank);
-        if (silence >= (begun ? SILENT_SECONDS : seconds) && (silent[begun] < 0 || silence > longest[begun])) {
-            silent[begun] = rank;
-            longest[begun] = silence;
-        }
-    }
-    return silent[0] >= 0 ? silent[0] : silent[1];
-}
-
 /* Checks the other members one after the other, from the next rank on, until one has not begun the operation. After a
  * full circle, one member per check: a member that is silent then may have been stopped in the middle of it. */
 static ndp_status find_missing_member(ndp_watchdog *v, const ndp_expected_op *e, const ndp_work *w, double now) {
@@ -243,11 +139,12 @@ static ndp_status find_missing_member(ndp_watchdog *v, const ndp_expected_op *e,
         if (missing >= 0 || (it.progress == NDP_PROGRESS_UNKNOWN && now < v->until))
             break;
         v->member = (v->member + 1) % (n - 1);
-        v->until = now + PATIENCE_SECONDS;
+        v->until = now + NDP_PATIENCE_SECONDS;
         v->circled |= v->member == 0;
         more = it.progress == NDP_PROGRESS_BEGUN && !v->circled;
     }
-    ndp_journal_set_blocked_on(&t->journals[t->rank], missing >= 0 ? missing : find_silent(w, SILENT_SECONDS),
+    ndp_journal_set_blocked_on(&t->journals[t->rank],
+                               missing >= 0 ? missing : ndp_watchdog_find_silent(w, NDP_SILENT_SECONDS),
                                missing >= 0 ? it.wait : 0);
     return NDP_OK;
 }
@@ -256,7 +153,7 @@ ndp_status ndp_watchdog_find_missing(ndp_watchdog *v, const ndp_expected_op *e, 
     if (now < v->next)
         return NDP_OK;
     if (v->until <= 0)
-        v->until = now + PATIENCE_SECONDS;
+        v->until = now + NDP_PATIENCE_SECONDS;
     return ndp_work_is_message(w) ? find_missing_sender(e, w) : find_missing_member(v, e, w, now);
 }
 
@@ -306,7 +203,7 @@ static ndp_status check_process(const ndp_transport *t, const ndp_rank_state *ow
 
 /* Follows the edges from this rank back to it; invariant (5). */
 ndp_status ndp_watchdog_find_cycle(ndp_watchdog *v, ndp_transport *t, double now) {
-    report s = {.n = 0};
+    ndp_report s = {.n = 0};
     int rank = t->rank;
     bool certain = true;
     if (now < v->next)
@@ -315,16 +212,16 @@ ndp_status ndp_watchdog_find_cycle(ndp_watchdog *v, ndp_transport *t, double now
     ndp_rank_state own = ndp_journal_read(&t->journals[rank]);
     NDP_TRY(check_process(t, &own));
     uint32_t wait = own.wait, first = wait;
-    for (int k = 0; k < LONGEST_CYCLE; k++) {
-        ndp_rank_state a = state_of(t, rank);
+    for (int k = 0; k < NDP_LONGEST_CYCLE; k++) {
+        ndp_rank_state a = ndp_watchdog_state_of(t, rank);
         if (!a.waiting || a.blocked_on < 0)
             return NDP_OK;
         certain &= a.wait == wait; /* after a guess `wait` is 0, and a.wait is odd */
-        add(&s, "; ");
-        add_rank(&s, t, rank);
-        add(&s, " ");
-        add_state(&s, &a);
-        add(&s, ", for rank %d", a.blocked_on);
+        ndp_report_add(&s, "; ");
+        ndp_report_rank(&s, t, rank);
+        ndp_report_add(&s, " ");
+        ndp_report_state(&s, &a);
+        ndp_report_add(&s, ", for rank %d", a.blocked_on);
         wait = a.peer_wait;
         rank = a.blocked_on;
         if (rank == t->rank)
@@ -334,67 +231,4 @@ ndp_status ndp_watchdog_find_cycle(ndp_watchdog *v, ndp_transport *t, double now
     if (!certain || rank != t->rank || wait != first)
         return NDP_OK;
     return NDP_FAIL(NDP_ECOMM, "ranks wait for each other: they begin operations in different orders%s", s.data);
-}
-
-/* ---- time-outs ---- */
-
-/* Follows the edges from `rank` to one that is blocked on none. */
-static int find_root(const ndp_transport *t, int rank) {
-    for (int k = 0; k < LONGEST_CYCLE; k++) {
-        int next = state_of(t, rank).blocked_on;
-        if (next < 0 || next == t->rank)
-            break;
-        rank = next;
-    }
-    return rank;
-}
-
-/* What the rank does, as far as this one knows. */
-static void add_activity(report *s, const ndp_transport *t, int rank) {
-    ndp_rank_state a = state_of(t, rank);
-    double silence = ndp_state_query_silence(t->state_query, rank);
-    ndp_record last;
-    char what[160];
-    if (a.known || ndp_state_query_is_local(t->state_query, rank))
-        add_state(s, &a);
-    else if (ndp_journal_last_with(&t->journals[t->rank], rank, &last))
-        add(s, "was last seen in %s of group %s, %.1f s ago", ndp_record_text(&last, what, sizeof what), last.group,
-            ndp_now() - last.ended);
-    else
-        add(s, "was never seen");
-    if (a.waiting && ndp_now() - a.last_poll >= SILENT_SECONDS)
-        add(s, ", and is stopped: it has not polled for %.1f s", ndp_now() - a.last_poll);
-    else if (silence >= PATIENCE_SECONDS)
-        add(s, ", and has not replied for %.1f s (it is computing, stopped or dead)", silence);
-}
-
-ndp_status ndp_watchdog_timeout(const ndp_work *w, int member) {
-    const ndp_transport *t = w->comm->transport;
-    int missing = member < 0 ? state_of(t, t->rank).blocked_on : ndp_comm_world_rank(w->comm, member);
-    if (missing < 0)
-        missing = find_silent(w, 0);
-    int root = missing < 0 ? -1 : find_root(t, missing);
-    report s = {.n = 0};
-    ndp_rank_state me = state_of(t, t->rank);
-    add_rank(&s, t, t->rank);
-    add(&s, " waited %g s in %s of group %s and ", t->timeout, ndp_work_kind_name(w->kind), w->comm->name);
-    if (missing < 0) {
-        add(&s, "all other ranks have begun it, but it does not complete: ");
-    } else {
-        add_rank(&s, t, missing);
-        bool local = ndp_state_query_is_local(t->state_query, missing);
-        add(&s, !local && has_begun(t, missing) ? " has begun it and stopped replying: it " : " has not arrived: it ");
-        add_activity(&s, t, missing);
-        if (root != missing) {
-            add(&s, ", blocked on ");
-            add_rank(&s, t, root);
-            add(&s, ", which ");
-            add_activity(&s, t, root);
-        }
-        add(&s, "; ");
-    }
-    add_waiting(&s, w);
-    add(&s, ", rank %d ", t->rank);
-    add_state(&s, &me);
-    return NDP_FAIL(NDP_ECOMM, "%s; NDP_COMM_TIMEOUT sets the limit in seconds", s.data);
 }

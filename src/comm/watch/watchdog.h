@@ -23,12 +23,13 @@ uint32_t ndp_watchdog_peer_wait(ndp_watchdog *v, const ndp_transport *t, int ran
  * rank's journal as the one it is blocked on. */
 ndp_status ndp_watchdog_find_missing(ndp_watchdog *v, const ndp_expected_op *e, const ndp_work *w, double now);
 
-/* Whether this process can see those of all ranks that share its health record, so that it can find that one has died. */
+/* Whether this process can see those of all ranks that share its health record, so that it can find that one has died.
+ */
 bool ndp_watchdog_sees_processes(const ndp_transport *t);
 
 /* Called now and then by a waiting rank. NDP_ECOMM once it is certain that this rank is part of a cycle of ranks that
- * wait for each other; the message names all of them and their operations. Or, with t->watch_processes, that the process
- * of the rank that this one is blocked on has died; the message has its last operation. */
+ * wait for each other; the message names all of them and their operations. Or, with t->watch_processes, that the
+ * process of the rank that this one is blocked on has died; the message has its last operation. */
 ndp_status ndp_watchdog_find_cycle(ndp_watchdog *v, ndp_transport *t, double now);
 
 /* The error of a wait for a rank that has left the run. */

@@ -1,0 +1,163 @@
+/* What the watchdog says: the states of ranks in words, and the error of a wait beyond the time limit. */
+#include "comm/watch/watch_report.h"
+#include "base/clock.h"
+#include "comm/watch/health.h"
+#include "comm/watch/state_query.h"
+#include "comm/watch/watchdog.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+ndp_rank_state ndp_watchdog_state_of(const ndp_transport *t, int rank) {
+    ndp_rank_state s = {.record.kind = -2}; /* not sound */
+    if (ndp_state_query_is_local(t->state_query, rank) || ndp_state_query_remote(t->state_query, rank))
+        s = ndp_journal_read(&t->journals[rank]);
+    return ndp_rank_state_is_sound(&s, t->world) ? s : (ndp_rank_state){.blocked_on = -1, .record.kind = -1};
+}
+
+/* ---- text ---- */
+
+void ndp_report_add(ndp_report *s, const char *fmt, ...) {
+    va_list args;
+    va_start(args, fmt);
+    int n = vsnprintf(s->data + s->n, sizeof s->data - s->n, fmt, args);
+    va_end(args);
+    size_t room = sizeof s->data - 1 - s->n;
+    s->n += n > 0 && (size_t)n < room ? (size_t)n : room;
+}
+
+void ndp_report_rank(ndp_report *s, const ndp_transport *t, int rank) {
+    ndp_report_add(s, "rank %d", rank);
+    if (t->hosts)
+        ndp_report_add(s, " on %s", t->hosts[rank].text);
+}
+
+void ndp_report_state(ndp_report *s, ndp_rank_state *a) {
+    char what[160];
+    if (a->record.kind < 0) {
+        ndp_report_add(s, a->known ? "computes" : "has begun no operation that this rank can see");
+        return;
+    }
+    bool ended = !a->waiting && a->record.ended > 0;
+    if (a->waiting && a->at.instr >= 0) {
+        a->record.at.instr = a->at.instr;
+        a->record.at.call = a->at.call;
+    }
+    ndp_report_add(s, a->waiting ? "waits at " : ended ? "computes after " : "computes after beginning ");
+    ndp_report_add(s, "%s of group %s%s %.1f s ago", ndp_record_text(&a->record, what, sizeof what), a->record.group,
+                   a->waiting ? ", begun"
+                   : ended    ? ", ended"
+                              : "",
+                   ndp_now() - (ended ? a->record.ended : a->record.begun));
+}
+
+/* "0-4, 6": the members of the work's group that wait; how many. */
+static int report_waiting(ndp_report *s, const ndp_work *w) {
+    const ndp_comm *c = w->comm;
+    ndp_report list = {.n = 0};
+    int n = 0, first = -1, last = -2;
+    for (int p = 0; p <= c->group.count; p++) {
+        int rank = p < c->group.count ? ndp_comm_world_rank(c, p) : -1;
+        bool waits = rank >= 0 && ndp_watchdog_state_of(c->transport, rank).waiting;
+        n += waits;
+        if (waits && rank == last + 1) {
+            last = rank;
+            continue;
+        }
+        if (last >= 0 && last > first)
+            ndp_report_add(&list, "-%d", last);
+        if (waits)
+            ndp_report_add(&list, "%s%d", list.n ? ", " : "", rank);
+        first = last = waits ? rank : -2;
+    }
+    ndp_report_add(s, "%s %.200s%s %s", n == 1 ? "rank" : "ranks", list.data, list.n > 200 ? " ..." : "",
+                   n == 1 ? "waits" : "wait");
+    return n;
+}
+
+static bool has_begun(const ndp_transport *t, int rank) {
+    const ndp_remote_state *remote = ndp_state_query_remote(t->state_query, rank);
+    return remote && remote->progress.progress == NDP_PROGRESS_BEGUN;
+}
+
+int ndp_watchdog_find_silent(const ndp_work *w, double seconds) {
+    const ndp_transport *t = w->comm->transport;
+    int silent[2] = {-1, -1}; /* not begun, begun */
+    double longest[2] = {0, 0};
+    for (int p = 0; p < w->comm->group.count; p++) {
+        int rank = ndp_comm_world_rank(w->comm, p);
+        if (ndp_state_query_is_local(t->state_query, rank))
+            continue;
+        bool begun = has_begun(t, rank);
+        double silence = ndp_state_query_silence(t->state_query, rank);
+        if (silence >= (begun ? NDP_SILENT_SECONDS : seconds) && (silent[begun] < 0 || silence > longest[begun])) {
+            silent[begun] = rank;
+            longest[begun] = silence;
+        }
+    }
+    return silent[0] >= 0 ? silent[0] : silent[1];
+}
+
+/* ---- time-outs ---- */
+
+/* Follows the edges from `rank` to one that is blocked on none. */
+static int find_root(const ndp_transport *t, int rank) {
+    for (int k = 0; k < NDP_LONGEST_CYCLE; k++) {
+        int next = ndp_watchdog_state_of(t, rank).blocked_on;
+        if (next < 0 || next == t->rank)
+            break;
+        rank = next;
+    }
+    return rank;
+}
+
+/* What the rank does, as far as this one knows. */
+static void add_activity(ndp_report *s, const ndp_transport *t, int rank) {
+    ndp_rank_state a = ndp_watchdog_state_of(t, rank);
+    double silence = ndp_state_query_silence(t->state_query, rank);
+    ndp_record last;
+    char what[160];
+    if (a.known || ndp_state_query_is_local(t->state_query, rank))
+        ndp_report_state(s, &a);
+    else if (ndp_journal_last_with(&t->journals[t->rank], rank, &last))
+        ndp_report_add(s, "was last seen in %s of group %s, %.1f s ago", ndp_record_text(&last, what, sizeof what),
+                       last.group, ndp_now() - last.ended);
+    else
+        ndp_report_add(s, "was never seen");
+    if (a.waiting && ndp_now() - a.last_poll >= NDP_SILENT_SECONDS)
+        ndp_report_add(s, ", and is stopped: it has not polled for %.1f s", ndp_now() - a.last_poll);
+    else if (silence >= NDP_PATIENCE_SECONDS)
+        ndp_report_add(s, ", and has not replied for %.1f s (it is computing, stopped or dead)", silence);
+}
+
+ndp_status ndp_watchdog_timeout(const ndp_work *w, int member) {
+    const ndp_transport *t = w->comm->transport;
+    int missing = member < 0 ? ndp_watchdog_state_of(t, t->rank).blocked_on : ndp_comm_world_rank(w->comm, member);
+    if (missing < 0)
+        missing = ndp_watchdog_find_silent(w, 0);
+    int root = missing < 0 ? -1 : find_root(t, missing);
+    ndp_report s = {.n = 0};
+    ndp_rank_state me = ndp_watchdog_state_of(t, t->rank);
+    ndp_report_rank(&s, t, t->rank);
+    ndp_report_add(&s, " waited %g s in %s of group %s and ", t->timeout, ndp_work_kind_name(w->kind), w->comm->name);
+    if (missing < 0) {
+        ndp_report_add(&s, "all other ranks have begun it, but it does not complete: ");
+    } else {
+        ndp_report_rank(&s, t, missing);
+        bool local = ndp_state_query_is_local(t->state_query, missing);
+        ndp_report_add(&s, !local && has_begun(t, missing) ? " has begun it and stopped replying: it "
+                                                           : " has not arrived: it ");
+        add_activity(&s, t, missing);
+        if (root != missing) {
+            ndp_report_add(&s, ", blocked on ");
+            ndp_report_rank(&s, t, root);
+            ndp_report_add(&s, ", which ");
+            add_activity(&s, t, root);
+        }
+        ndp_report_add(&s, "; ");
+    }
+    report_waiting(&s, w);
+    ndp_report_add(&s, ", rank %d ", t->rank);
+    ndp_report_state(&s, &me);
+    return NDP_FAIL(NDP_ECOMM, "%s; NDP_COMM_TIMEOUT sets the limit in seconds", s.data);
+}
