@@ -6,8 +6,9 @@
 #include "comm/nccl/nccl_transport.h"
 #include "comm/node/mapping.h"
 #include "comm/rank_sum.h"
+#include "comm/staged.h"
 #include "comm/watch/health.h"
-#include "comm/watch/journal.h"
+#include "comm/watch/waypoints.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,6 +37,8 @@ bool ndp_transport_fail(ndp_transport *t, const char *message) {
 }
 
 void ndp_transport_destroy(ndp_transport *t) {
+    if (t && t->device)
+        ndp_waypoints_destroy(t);
     if (t && t->ops->destroy)
         t->ops->destroy(t);
 }
@@ -145,6 +148,18 @@ static ndp_status ended(ndp_comm *c, ndp_work *w, ndp_status st, bool wait) {
     return st;
 }
 
+/* On a device: a waypoint of the caller's queue. In a wait the queue waits for other ranks, unless the host does. */
+static ndp_status say_place(ndp_work *w, bool wait) {
+    const ndp_comm *c = w->comm;
+    ndp_waypoint at = {.at = {.instr = c->instr, .call = c->call}, .doing = ndp_work_kind_name(w->kind), .waits = wait};
+    if (!c->transport->device || w->kind == NDP_WORK_BARRIER)
+        return NDP_OK;
+    snprintf(at.at.what, sizeof at.at.what, "%s", c->what ? c->what : c->name);
+    if (wait && c->transport->journals)
+        at.awaited = (ndp_work){.comm = w->comm, .kind = w->kind, .peer = w->peer, .record = w->record};
+    return ndp_waypoint_submit(c->transport, w->queue, &at, 2, wait ? NULL : &w->waypoint);
+}
+
 static ndp_status begin(ndp_work work, ndp_work *w) {
     ndp_comm *c = work.comm;
     const char *what = ndp_work_kind_name(work.kind);
@@ -165,6 +180,8 @@ static ndp_status begin(ndp_work work, ndp_work *w) {
     if (c->group.count == 1)
         return run_alone(w);
     ndp_status st = check_outstanding(w);
+    if (st == NDP_OK)
+        st = say_place(w, false);
     if (st != NDP_OK)
         return ended(c, w, st, false);
     c->operations += !ndp_work_is_message(w);
@@ -204,7 +221,9 @@ ndp_status ndp_comm_wait(ndp_work *w, ndp_queue *before) {
     }
     w->queue = before;
     double start = ndp_now();
-    ndp_status st = c->transport->ops->wait(w);
+    ndp_status st = say_place(w, true);
+    if (st == NDP_OK)
+        st = c->transport->ops->wait(w);
     w->waited = ndp_now() - start;
     ndp_comm_at(c, NULL, -1, -1);
     return ended(c, w, st, true);
@@ -295,11 +314,29 @@ ndp_transport ndp_transport_beside(ndp_transport *host, const ndp_transport_ops 
                            .watch_processes = host->watch_processes};
 }
 
+static ndp_status with_waypoints(ndp_transport *t, ndp_transport **out) {
+    ndp_status st = ndp_waypoints_create(t);
+    if (st != NDP_OK) {
+        ndp_transport_destroy(t);
+        return st;
+    }
+    *out = t;
+    return NDP_OK;
+}
+
 ndp_status ndp_transport_on_device(ndp_transport *host, const ndp_device *d, ndp_device_context *context,
                                    ndp_transport **out) {
-    if (host->ops->on_device)
-        return host->ops->on_device(host, d, context, out);
-    return ndp_nccl_transport(host, d, context, out);
+    ndp_transport *t;
+    NDP_TRY(host->ops->on_device ? host->ops->on_device(host, d, context, &t)
+                                 : ndp_nccl_transport(host, d, context, &t));
+    return with_waypoints(t, out);
+}
+
+ndp_status ndp_transport_staged(ndp_transport *host, const ndp_device *d, ndp_device_context *context,
+                                ndp_transport **out) {
+    ndp_transport *t;
+    NDP_TRY(ndp_staged_transport(host, d, context, &t));
+    return with_waypoints(t, out);
 }
 
 /* ---- memory ---- */

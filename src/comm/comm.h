@@ -146,6 +146,7 @@ typedef struct ndp_work {
     ndp_mark done;       /* the operation's end, in the queue of the communicator */
     uint32_t sequence;   /* of this communicator's operations, from 1 */
     uint32_t record;     /* in the journal */
+    uint32_t waypoint;   /* of its begin (watch/waypoints.h); 0: none */
     bool in_place;       /* buffers were accessed where they are, without copies of them */
     double waited;       /* seconds that ndp_wait lasted; valid after it */
     uint64_t request[2]; /* the transport's */
@@ -174,6 +175,30 @@ NDP_API ndp_status ndp_comm_begin(ndp_comm *c, const ndp_comm_call *call, ndp_qu
 /* Completes it. On a transport of a device: what is submitted to `before` from now on runs after the operation, and
  * after its peers no longer access this rank's buffers. */
 NDP_API ndp_status ndp_comm_wait(ndp_work *w, ndp_queue *before);
+
+/* ---- queues of the caller, on the transport of a device ---- */
+
+/* Where in its program the caller is with a queue, for messages about hangs and failures: "#116.7 attention layers.3".
+ */
+typedef struct ndp_queue_place {
+    const char *doing, *what; /* a constant, a phase or an op; a unit or tensor, copied */
+    int instr, call;          /* < 0: none */
+    int operations;           /* about how many are submitted next */
+} ndp_queue_place;
+/* Says where; begins and waits do it themselves (ndp_comm_at). Waits where the queue is hundreds of operations behind,
+ * since a full queue would block the host, which could then see no failure. Errors as ndp_transport_drain. */
+NDP_API ndp_status ndp_transport_at(ndp_transport *t, ndp_queue *q, const ndp_queue_place *at);
+/* The calls of a unit are to be said as well (NDP_GPU_CALLS=1): this costs time. */
+bool ndp_transport_names_calls(const ndp_transport *t);
+/* Waits until all that was submitted to `q` has run, and does what a rank does in any wait. NDP_ECOMM: a rank has
+ * failed or died, an operation has met an error, or the queue has not gone on for $NDP_COMM_TIMEOUT seconds: the
+ * message says which rank is where. The operations of the device are ended then, by all ranks. NDP_EIO: the device has
+ * failed; the message has the place of the queue. */
+NDP_API ndp_status ndp_transport_drain(ndp_transport *t, ndp_queue *q);
+/* Adds the place of the queue to the error of a device's function (NDP_EIO). Returns `st`. */
+NDP_API ndp_status ndp_transport_explain(ndp_transport *t, ndp_status st);
+/* After a failure: waits some seconds. False: the queue does not end, and its memory must not be given back. */
+bool ndp_transport_settles(ndp_transport *t, ndp_queue *q);
 
 /* ---- on the host: the same, one function a kind ---- */
 

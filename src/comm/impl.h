@@ -47,6 +47,9 @@ struct ndp_transport {
     struct ndp_progress_fn *progress_fns; /* run while this rank waits (watch/wait.h) */
     int pending_shares;                   /* operations begun of which this rank has yet to do its share */
     struct ndp_journal *journals;         /* by world rank (watch/journal.h); NULL without peers */
+    struct ndp_waypoints *waypoints;      /* of a device's transport; of a host's: a list of those beside it */
+    uint32_t waypoint;                    /* of a host's: the newest one's number */
+    uint32_t numbered;                    /* of a host's: communicators beside it that this rank has numbered */
     struct ndp_state_query *state_query;  /* for ranks of other nodes (watch/state_query.h); NULL: there are none */
     const char *note;                     /* ndp_transport_note */
     const ndp_host_name *hosts;           /* by world rank; NULL: all are on one host */

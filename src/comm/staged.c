@@ -51,7 +51,7 @@ static ndp_status staged_begin(ndp_work *w) {
     NDP_TRY(copy(w, in, w->in, p.handed));
     if (w->kind == NDP_WORK_REDUCE_SCATTER && w->accumulate)
         NDP_TRY(copy(w, out, w->out, p.out));
-    NDP_TRY(c->base.transport->device->drain(w->queue));
+    NDP_TRY(ndp_transport_drain(c->base.transport, w->queue));
     while (c->works[i].comm) /* comm.c limits how many are under way */
         i++;
     w->request[0] = (uint64_t)i;
@@ -108,7 +108,7 @@ static const ndp_transport_ops staged_ops = {
 };
 
 /* Only the other transport keeps a journal. */
-ndp_status ndp_transport_staged(ndp_transport *host, const ndp_device *d, ndp_device_context *context,
+ndp_status ndp_staged_transport(ndp_transport *host, const ndp_device *d, ndp_device_context *context,
                                 ndp_transport **out) {
     ndp_transport *t = calloc(1, sizeof *t);
     if (!t)

@@ -21,4 +21,8 @@ typedef struct ndp_staged_place {
 /* `part`: bytes of one rank's part, of `ranks`; `rank`: this one's number. */
 ndp_staged_place ndp_staged_place_of(ndp_work_kind kind, size_t part, int ranks, int rank);
 
+/* ndp_transport_staged, without waypoints. */
+ndp_status ndp_staged_transport(ndp_transport *host, const ndp_device *d, ndp_device_context *context,
+                                ndp_transport **out);
+
 #endif

@@ -105,7 +105,8 @@ typedef struct ndp_device {
     /* For collectives on queues. `sum` is NULL where the host moves the data; collectives are staged then, unless
      * host_memory is true. */
     ndp_status (*sum)(ndp_queue *q, const ndp_rank_sum *s);
-    /* Writes a word of NDP_MEMORY_HOST in the order of the queue, so that the host can see how far it is. */
+    /* Writes a word of NDP_MEMORY_HOST in the order of the queue, so that the host can see how far it is. NDP_ENOTSUP:
+     * the GPU or its driver cannot; other work goes on. */
     ndp_status (*write_word)(ndp_queue *q, uint32_t *word, uint32_t value);
     void *(*stream)(ndp_queue *q); /* what a library of the device takes: CUDA's cudaStream_t */
 } ndp_device;

@@ -42,13 +42,13 @@ typedef struct launch_run {
 
 /* ---- ends ---- */
 
-/* Writes how a rank ended to `out`; `last`: its last operation, or "". False if the rank has reported its error itself
+/* Writes how a rank ended to `out`; `last`: what it did last. False if the rank has reported its error itself
  * (exit codes up to 2). */
 static bool describe_end(int number, pid_t pid, int status, const char *last, char *out, size_t size) {
     int code = ndp_child_code(status);
     if (WIFSIGNALED(status))
-        snprintf(out, size, "rank %d (process %d) was killed by signal %d (%s)%s%s%s", number, (int)pid,
-                 WTERMSIG(status), strsignal(WTERMSIG(status)), *last ? "; its last operation was " : "", last,
+        snprintf(out, size, "rank %d (process %d) was killed by signal %d (%s)%s%s", number, (int)pid, WTERMSIG(status),
+                 strsignal(WTERMSIG(status)), last,
                  WTERMSIG(status) == SIGKILL ? "; if you did not kill it, memory ran out: see `train --dry-run`" : "");
     else
         snprintf(out, size, "rank %d (process %d) ended with code %d%s", number, (int)pid, code,
@@ -59,7 +59,7 @@ static bool describe_end(int number, pid_t pid, int status, const char *last, ch
 static bool is_stopping(const launch_run *r) { return r->opts->stop && *r->opts->stop; }
 
 static void note_failure(launch_run *r, int number, pid_t pid, int status) {
-    char text[512], last[256];
+    char text[640], last[320];
     bool unreported =
         describe_end(number, pid, status, ndp_shm_world_last(r->world, number, last, sizeof last), text, sizeof text);
     const char *why = strchr(text, '(');

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "comm/nccl/nccl_parts.h"
 #include "comm/watch/health.h"
+#include "comm/watch/op_wait.h"
 #include "comm/watch/state_query.h"
 #include "comm/watch/wait.h"
 
@@ -21,6 +22,11 @@
 
 /* How long a death takes to be known here, and how long the end of a communicator may take. */
 enum { GRACE_SECONDS = 3, END_SECONDS = 10, POLLS_PER_CHECK = 256 };
+
+#define UNWATCHED_SECONDS 0.05 /* how long a begin lasts before the rank enters it in its journal */
+
+/* Numbers of communicators, apart from those of the host's transport. */
+enum { FIRST_NUMBER = 1 << 30 };
 
 /* ---- waiting for NCCL ---- */
 
@@ -63,6 +69,42 @@ static ndp_status settle_for(nccl_transport *t, void *comm, const char *group, d
 
 ndp_status nccl_settle(nccl_transport *t, void *comm, const char *group) {
     return settle_for(t, comm, group, t->base.timeout);
+}
+
+/* Also the other ranks must have begun it. */
+static ndp_status watch_begin(nccl_transport *t, ndp_op_wait *o, double now, double begun) {
+    ndp_journal_poll(&t->base.journals[t->base.rank], now);
+    NDP_TRY(ndp_health_check(t->base.health));
+    NDP_TRY(ndp_state_query_serve(t->base.state_query, &o->expected));
+    NDP_TRY(ndp_progress_fns_run(t->base.host));
+    NDP_TRY(ndp_op_wait_look(o, now));
+    return now - begun > t->base.timeout ? ndp_op_wait_timeout(o) : NDP_OK;
+}
+
+ndp_status nccl_settle_begin(nccl_comm *c, const nccl_link *link, const ndp_work *w) {
+    nccl_transport *t = (nccl_transport *)c->base.transport;
+    double begun = ndp_now();
+    ndp_op_wait o;
+    ndp_status st = NDP_OK;
+    bool ready = false, watched = false;
+    while (st == NDP_OK && !ready) {
+        const char *error = t->api->comm_poll(link->comm, &ready);
+        double now = ndp_now();
+        if (error) {
+            st = nccl_failed(t, c->base.name, error);
+        } else if (!ready && now - begun > UNWATCHED_SECONDS) {
+            if (!watched)
+                ndp_op_wait_begin(&o, w, &ndp_journal_record(&t->base.journals[t->base.rank], w)->at, true);
+            watched = true;
+            st = watch_begin(t, &o, now, begun);
+            usleep(200);
+        } else if (!ready) {
+            sched_yield();
+        }
+    }
+    if (watched)
+        ndp_op_wait_end(&o);
+    return st;
 }
 
 /* ---- links ---- */
@@ -130,13 +172,25 @@ static ndp_status split(nccl_comm *c, nccl_comm *from, bool member, int rank, vo
     return tell(c, transport_of(c)->api->comm_split(from->collectives.comm, member, rank, c->base.name, out));
 }
 
+/* The group's first rank chooses the number by which journals tell its communicators apart. */
+static ndp_status number(nccl_comm *c) {
+    nccl_transport *t = transport_of(c);
+    ndp_work w;
+    uint32_t chosen = c->base.group.rank == 0 ? FIRST_NUMBER + t->base.host->numbered++ : 0;
+    NDP_TRY(ndp_broadcast_begin(c->host, &chosen, sizeof chosen, 0, &w));
+    NDP_TRY(ndp_wait(&w));
+    c->base.number = chosen;
+    return NDP_OK;
+}
+
 static ndp_status connect_group(nccl_comm *c) {
     nccl_comm *first = of_same_group(c);
     void *comm;
     ndp_comm_at(c->host, "connecting NCCL", -1, -1);
     NDP_TRY(ndp_barrier(c->host)); /* a rank that is missing is named here */
+    NDP_TRY(number(c));
     if (first) {
-        NDP_TRY(device_of(c)->drain(first->collectives.queue));
+        NDP_TRY(ndp_transport_drain(&transport_of(c)->base, first->collectives.queue));
         NDP_TRY(split(c, first, true, c->base.group.rank, &comm));
     } else {
         NDP_TRY(from_id(c, &comm));

@@ -11,6 +11,7 @@
 typedef struct nccl_link {
     void *comm;
     ndp_queue *queue;
+    uint32_t messages; /* begun on it */
 } nccl_link;
 
 typedef struct nccl_comm {
@@ -35,6 +36,9 @@ typedef struct nccl_transport {
 /* Polls `comm` until NCCL has done what it was asked to. The host waits here for other hosts while ranks connect, never
  * for a device. NDP_ECOMM: NCCL's error, or the failure of a rank, or the time limit is over. */
 ndp_status nccl_settle(nccl_transport *t, void *comm, const char *group);
+/* The same for the begin of an operation, in which NCCL may connect the ranks. Over the time limit, the message says
+ * which rank has not begun it. */
+ndp_status nccl_settle_begin(nccl_comm *c, const nccl_link *link, const ndp_work *w);
 /* NCCL's `error` on the communicator `group`. If a rank fails meanwhile, that is the reason, and named. */
 ndp_status nccl_failed(nccl_transport *t, const char *group, const char *error);
 

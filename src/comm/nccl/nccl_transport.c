@@ -11,7 +11,9 @@
 #include "comm/nccl/nccl_load.h"
 #include "comm/nccl/nccl_parts.h"
 #include "comm/watch/health.h"
+#include "comm/watch/journal.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 static const ndp_nccl_api *api_of(const ndp_work *w) { return ((nccl_transport *)w->comm->transport)->api; }
@@ -23,7 +25,7 @@ static ndp_status take_scratch(nccl_comm *c, size_t bytes) {
     const ndp_transport *t = c->base.transport;
     if (c->scratch_bytes >= bytes)
         return NDP_OK;
-    NDP_TRY(t->device->drain(c->collectives.queue));
+    NDP_TRY(ndp_transport_drain(c->base.transport, c->collectives.queue));
     t->device->memory_unmap(t->context, c->scratch, c->scratch_bytes, NDP_MEMORY_DEVICE);
     c->scratch = NULL;
     c->scratch_bytes = 0;
@@ -98,8 +100,8 @@ static const char *submit(nccl_comm *c, const nccl_link *link, const ndp_work *w
 }
 
 /* NULL: messages to or from that rank were not expected. */
-static const nccl_link *link_of(const nccl_comm *c, const ndp_work *w) {
-    const nccl_link *links = w->kind == NDP_WORK_SEND ? c->to : c->from;
+static nccl_link *link_of(nccl_comm *c, const ndp_work *w) {
+    nccl_link *links = w->kind == NDP_WORK_SEND ? c->to : c->from;
     if (!ndp_work_is_message(w))
         return &c->collectives;
     return links && links[w->peer].queue ? &links[w->peer] : NULL;
@@ -108,21 +110,23 @@ static const nccl_link *link_of(const nccl_comm *c, const ndp_work *w) {
 static ndp_status nccl_begin(ndp_work *w) {
     nccl_comm *c = (nccl_comm *)w->comm;
     const ndp_device *d = c->base.transport->device;
-    const nccl_link *link = link_of(c, w);
+    nccl_transport *t = (nccl_transport *)c->base.transport;
+    nccl_link *link = link_of(c, w);
     bool scratch = w->kind == NDP_WORK_REDUCE_SCATTER && w->accumulate && w->count > 0;
     ndp_mark ready;
     if (w->kind == NDP_WORK_BARRIER)
         return ndp_barrier(c->host);
     NDP_CHECK(link, "a message of group %s to or from rank %d, without ndp_comm_connect", c->base.name, w->peer);
+    if (ndp_work_is_message(w))
+        ndp_journal_set_sequence(&t->base.journals[t->base.rank], w, ++link->messages);
     if (scratch)
         NDP_TRY(take_scratch(c, ndp_work_bytes(w)));
     NDP_TRY(d->mark(w->queue, &ready));
     NDP_TRY(d->after(link->queue, &ready));
     const char *error = submit(c, link, w, d->stream(link->queue));
-    nccl_transport *t = (nccl_transport *)c->base.transport;
     if (error)
         return nccl_failed(t, c->base.name, error);
-    NDP_TRY(nccl_settle(t, link->comm, c->base.name));
+    NDP_TRY(nccl_settle_begin(c, link, w));
     if (scratch)
         NDP_TRY(add_scratch(c, w));
     w->in_place = true;
@@ -202,11 +206,12 @@ static const char *abort_link(nccl_transport *t, void *comm) {
 static ndp_status nccl_check(ndp_transport *base) {
     nccl_transport *t = (nccl_transport *)base;
     const nccl_comm *at = NULL;
+    char text[768];
     pthread_mutex_lock(&t->lock);
     const char *error = t->aborted ? NULL : each_link(t, poll_link, &at);
-    ndp_status st = error ? NDP_FAIL(NDP_ECOMM, "group %s: %s", at->base.name, error) : NDP_OK;
+    snprintf(text, sizeof text, "%s", error ? error : "");
     pthread_mutex_unlock(&t->lock);
-    return st;
+    return error ? nccl_failed(t, at->base.name, text) : NDP_OK;
 }
 
 static void nccl_abort(ndp_transport *base, const char *message) {

@@ -19,6 +19,7 @@ enum { STACK_BYTES = 8 << 20 };
 typedef struct local_group {
     struct local_group *next;
     ndp_group group;
+    uint32_t number; /* from 1 */
     void *block;
     bool joined[]; /* by group rank */
 } local_group;
@@ -40,8 +41,9 @@ typedef struct local_queue {
 } local_queue;
 
 typedef struct local_world {
-    pthread_mutex_t lock; /* guards groups, shared, handles, queues, first_status, stopped */
+    pthread_mutex_t lock; /* guards groups, numbered, shared, handles, queues, first_status, stopped */
     local_queue *queues;
+    uint32_t numbered; /* groups */
     local_group *groups;
     local_shared *shared;
     ndp_health *health;
@@ -116,6 +118,8 @@ static local_group *group_join(local_world *world, ndp_group group) {
             break;
     if (!g)
         g = *end = group_new(group);
+    if (g && g->number == 0)
+        g->number = ++world->numbered;
     if (g)
         g->joined[group.rank] = true;
     return g;
@@ -132,6 +136,7 @@ static ndp_status local_comm_create(ndp_transport *t, ndp_group group, const cha
         return NDP_FAIL(NDP_ENOMEM, "not enough memory for the communicator of group %s", name);
     }
     ndp_comm_init(&c->base, t, group, name);
+    c->base.number = g->number;
     ndp_status st =
         ndp_peers_init(&c->peers, &c->base, (ndp_node_members){.count = group.count}, g->block, &local_space);
     if (st != NDP_OK) {
@@ -264,10 +269,10 @@ static ndp_status device_comm_create(ndp_transport *t, ndp_group group, const ch
     return st;
 }
 
-/* After a failure its last shares may still run, and their memory is about to go. The error is that of the failure. */
+/* After a failure its last shares may still run, and their memory is about to go. Where they do not end, the engine
+ * keeps the memory (step/engine_host.c). */
 static void device_comm_destroy(ndp_comm *c) {
-    ndp_status st = c->transport->device->drain(c->queue);
-    (void)st;
+    ndp_transport_settles(c->transport, c->queue);
     local_comm_destroy(c);
 }
 

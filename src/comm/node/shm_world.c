@@ -85,12 +85,9 @@ bool ndp_shm_world_joined(const ndp_shm_world *w, int rank) {
 bool ndp_shm_world_left(const ndp_shm_world *w, int rank) { return atomic_load(&w->node.health->of[rank].left) != 0; }
 
 const char *ndp_shm_world_last(const ndp_shm_world *w, int rank, char *out, size_t size) {
-    char text[160];
     ndp_rank_state s = ndp_journal_read(&w->node.journals[rank]);
     out[0] = '\0';
-    if (ndp_rank_state_is_sound(&s, w->ranks) && s.record.kind >= 0)
-        snprintf(out, size, "%s of group %s", ndp_record_text(&s.record, text, sizeof text), s.record.group);
-    return out;
+    return ndp_rank_state_is_sound(&s, w->ranks) ? ndp_last_text(&s, out, size) : out;
 }
 
 int ndp_shm_world_failed(const ndp_shm_world *w) {

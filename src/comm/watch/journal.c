@@ -51,7 +51,8 @@ void ndp_journal_begin(ndp_journal *j, ndp_work *w) {
                     .sequence = ndp_work_is_message(w) ? 0 : c->operations,
                     .count = w->count,
                     .at = call_site_of(c),
-                    .begun = ndp_now()};
+                    .begun = ndp_now(),
+                    .waypoint = w->waypoint};
     copy_text(r.group, sizeof r.group, c->name);
     lock(j);
     w->record = j->last = ++j->begun;
@@ -77,15 +78,32 @@ void ndp_journal_end(ndp_journal *j, const ndp_work *w) {
     unlock(j);
 }
 
-void ndp_journal_wait_begin(ndp_journal *j, const ndp_work *w, int blocked_on) {
+void ndp_journal_device_wait_begin(ndp_journal *j, const ndp_work *w, const ndp_call_site *at, int blocked_on) {
     double now = ndp_now();
     lock(j);
     j->wait |= 1;
     j->last_poll = now;
     j->wait_record = w->record;
-    j->wait_site = call_site_of(w->comm);
+    j->wait_site = *at;
     j->blocked_on = blocked_on;
     j->peer_wait = 0;
+    unlock(j);
+}
+
+void ndp_journal_wait_begin(ndp_journal *j, const ndp_work *w, int blocked_on) {
+    const ndp_call_site at = call_site_of(w->comm);
+    ndp_journal_device_wait_begin(j, w, &at, blocked_on);
+}
+
+void ndp_journal_set_on_device(ndp_journal *j, bool waits) {
+    lock(j);
+    j->on_device = waits;
+    unlock(j);
+}
+
+void ndp_journal_set_place(ndp_journal *j, const ndp_device_place *p) {
+    lock(j);
+    j->place = *p;
     unlock(j);
 }
 
@@ -118,6 +136,8 @@ ndp_rank_state ndp_journal_read(ndp_journal *j) {
     s.peer_wait = s.waiting ? j->peer_wait : 0;
     uint32_t number = s.waiting ? j->wait_record : j->last;
     s.known = j->begun > 0;
+    s.on_device = j->on_device != 0;
+    s.place = j->place;
     if (s.waiting)
         s.at = j->wait_site;
     if (number && j->begun - number < NDP_JOURNAL_RECORDS)
@@ -135,6 +155,8 @@ void ndp_journal_put(ndp_journal *j, const ndp_rank_state *s) {
     j->blocked_on = s->blocked_on;
     j->peer_wait = s->peer_wait;
     j->wait_site = s->at;
+    j->on_device = s->on_device;
+    j->place = s->place;
     j->wait_record = j->last = s->known && s->record.kind >= 0;
     *slot(j, 1) = s->record;
     j->polls = s->polls;
@@ -165,8 +187,10 @@ bool ndp_record_is_sound(const ndp_record *r, int world) {
 }
 
 bool ndp_rank_state_is_sound(const ndp_rank_state *s, int world) {
-    return is_bool(&s->known) && is_bool(&s->waiting) && s->blocked_on >= -1 && s->blocked_on < world &&
-           text_ends(s->at.what, sizeof s->at.what) && (s->record.kind == -1 || ndp_record_is_sound(&s->record, world));
+    return is_bool(&s->known) && is_bool(&s->waiting) && is_bool(&s->on_device) &&
+           text_ends(s->place.at.what, sizeof s->place.at.what) && text_ends(s->place.doing, sizeof s->place.doing) &&
+           s->blocked_on >= -1 && s->blocked_on < world && text_ends(s->at.what, sizeof s->at.what) &&
+           (s->record.kind == -1 || ndp_record_is_sound(&s->record, world));
 }
 
 /* ---- searching: from the newest record to the oldest ---- */
@@ -175,25 +199,40 @@ static uint32_t records_kept(const ndp_journal *j) {
     return j->begun < NDP_JOURNAL_RECORDS ? j->begun : NDP_JOURNAL_RECORDS;
 }
 
-/* An operation of the stream that the expected one belongs to: collectives of a communicator, or sends to one rank. */
+/* An operation of the stream that the expected one belongs to: collectives of a communicator, or messages to or from
+ * one rank. */
 static bool is_of_stream(const ndp_record *r, const ndp_expected_op *e) {
     bool message = r->kind == NDP_WORK_SEND || r->kind == NDP_WORK_RECV;
-    return r->base == e->base && r->comm == e->comm &&
-           (e->to < 0 ? !message : r->kind == NDP_WORK_SEND && r->peer == e->to);
+    int wanted = e->receive ? NDP_WORK_RECV : NDP_WORK_SEND;
+    return r->base == e->base && r->comm == e->comm && (e->to < 0 ? !message : r->kind == wanted && r->peer == e->to);
+}
+
+/* The rank's host has submitted it and its device, if it is one of a device, has come to its begin. */
+static bool has_come(const ndp_journal *j, const ndp_record *r, const ndp_expected_op *e) {
+    return r->waypoint == 0 || e->on_host || (j->place.waypoint && (int32_t)(j->place.waypoint - r->waypoint) >= 0);
 }
 
 ndp_peer_progress ndp_journal_progress(ndp_journal *j, const ndp_expected_op *e) {
     lock(j);
     uint32_t kept = records_kept(j);
+    bool submitted = false; /* and the device has not come there */
     ndp_peer_progress p = {.progress = kept == j->begun && e->sequence ? NDP_PROGRESS_NOT_BEGUN : NDP_PROGRESS_UNKNOWN};
     for (uint32_t k = 0; k < kept && e->sequence; k++) {
         const ndp_record *r = slot(j, j->begun - k);
-        if (is_of_stream(r, e)) {
-            p.progress = (int32_t)(r->sequence - e->sequence) >= 0 ? NDP_PROGRESS_BEGUN : NDP_PROGRESS_NOT_BEGUN;
-            break;
+        if (!is_of_stream(r, e))
+            continue;
+        bool as_far = (int32_t)(r->sequence - e->sequence) >= 0;
+        if (as_far && !has_come(j, r, e)) {
+            submitted = true;
+            if (r->sequence == e->sequence)
+                p.progress = NDP_PROGRESS_NOT_BEGUN;
+            continue;
         }
+        p.progress = as_far ? NDP_PROGRESS_BEGUN : NDP_PROGRESS_NOT_BEGUN;
+        break;
     }
-    p.wait = j->wait & 1 ? j->wait : 0;
+    /* Its device goes on to what is submitted, also while its host waits for something else. */
+    p.wait = j->wait & 1 && (!submitted || j->on_device) ? j->wait : 0;
     unlock(j);
     return p;
 }
@@ -236,6 +275,13 @@ static int put_call_site(const ndp_call_site *p, char *out, size_t size) {
     return p->instr >= 0 ? snprintf(out, size, "#%d ", p->instr) : 0;
 }
 
+char *ndp_place_text(const ndp_device_place *p, char *out, size_t size) {
+    char place[32];
+    put_call_site(&p->at, place, sizeof place);
+    snprintf(out, size, "%s%s%s%s", place, p->doing, p->at.what[0] ? " " : "", p->at.what);
+    return out;
+}
+
 static const char *peer_words(const ndp_record *r, char out[24]) {
     bool has = r->kind == NDP_WORK_BROADCAST || r->kind == NDP_WORK_SEND || r->kind == NDP_WORK_RECV;
     out[0] = '\0';
@@ -264,6 +310,18 @@ char *ndp_record_text(const ndp_record *r, char *out, size_t size) {
     size_t n = strlen(out);
     snprintf(out + n, size - n, " (%lld bytes%s%s%s)", (long long)r->count * (long long)ndp_dtype_size(r->type),
              typed ? " of " : "", typed ? ndp_dtype_name((ndp_dtype)r->type) : "", more);
+    return out;
+}
+
+char *ndp_last_text(const ndp_rank_state *s, char *out, size_t size) {
+    char text[160];
+    out[0] = '\0';
+    if (s->record.kind >= 0)
+        snprintf(out, size, "; its last operation was %s of group %s", ndp_record_text(&s->record, text, sizeof text),
+                 s->record.group);
+    size_t n = strlen(out);
+    if (s->place.waypoint && !s->place.idle)
+        snprintf(out + n, size - n, "; its device was last seen at %s", ndp_place_text(&s->place, text, sizeof text));
     return out;
 }
 

@@ -31,7 +31,17 @@ typedef struct ndp_record {
     double begun, ended; /* seconds of the node's clock; ended = 0: pending */
     double waited;       /* seconds that the rank spent in ndp_wait for it */
     int32_t in_place;    /* peers' buffers were read and written directly */
+    uint32_t waypoint;   /* of its begin, on the queue of a device (waypoints.h); 0: an operation of the host */
 } ndp_record;
+
+/* Where the queue of a rank's device is in its program, as its host has seen it last (waypoints.h). */
+typedef struct ndp_device_place {
+    ndp_call_site at;
+    char doing[24];     /* a phase or an op: "forward" */
+    uint32_t waypoint;  /* its number; 0: not known */
+    int32_t idle;       /* all that was submitted has run */
+    double since, seen; /* when the host saw it there first, and when it looked last */
+} ndp_device_place;
 
 typedef struct ndp_journal {
     _Alignas(64) _Atomic uint32_t lock;
@@ -44,17 +54,20 @@ typedef struct ndp_journal {
     uint32_t peer_wait;   /* the wait of that rank in which it cannot begin what is expected of it; 0: not certain */
     uint32_t last;        /* the record that was begun or ended last */
     ndp_call_site wait_site;
+    ndp_device_place place;
+    uint32_t on_device; /* the rank's host waits for its device */
     ndp_record records[NDP_JOURNAL_RECORDS];
 } ndp_journal;
 
 /* What a rank is doing, as read from its journal. */
 typedef struct ndp_rank_state {
-    bool known, waiting;
+    bool known, waiting, on_device; /* on_device: it waits for its device, which may compute or wait for others */
     uint32_t wait, polls;
     double last_poll;
     int32_t blocked_on;
     uint32_t peer_wait;
-    ndp_call_site at;  /* of the wait, if given */
+    ndp_call_site at; /* of the wait, if given */
+    ndp_device_place place;
     ndp_record record; /* the operation waited for, else the last one begun or ended; kind < 0: none */
 } ndp_rank_state;
 
@@ -72,9 +85,15 @@ ndp_record *ndp_journal_record(ndp_journal *j, const ndp_work *w);
 void ndp_journal_set_sequence(ndp_journal *j, const ndp_work *w, uint32_t sequence);
 /* Between the two this rank is inside a wait. blocked_on: world rank, -1: not known. */
 void ndp_journal_wait_begin(ndp_journal *j, const ndp_work *w, int blocked_on);
+/* The same for a wait that its device is inside, at `at` in the program. */
+void ndp_journal_device_wait_begin(ndp_journal *j, const ndp_work *w, const ndp_call_site *at, int blocked_on);
 void ndp_journal_wait_end(ndp_journal *j);
 /* The rank is alive and has run its progress functions. */
 void ndp_journal_poll(ndp_journal *j, double now);
+/* The rank's host begins (or ends) to wait for its device. */
+void ndp_journal_set_on_device(ndp_journal *j, bool waits);
+/* Where its device is. */
+void ndp_journal_set_place(ndp_journal *j, const ndp_device_place *p);
 /* What this rank has found out during its wait; fields as in ndp_journal. */
 void ndp_journal_set_blocked_on(ndp_journal *j, int blocked_on, uint32_t peer_wait);
 ndp_rank_state ndp_journal_read(ndp_journal *j);
@@ -85,16 +104,18 @@ void ndp_journal_put(ndp_journal *j, const ndp_rank_state *s);
 typedef struct ndp_expected_op {
     int32_t base; /* of the group */
     uint32_t comm, sequence;
-    int32_t to; /* >= 0: send number `sequence` to this world rank, else a collective */
+    int32_t to;      /* >= 0: message number `sequence` to this world rank, or from it, else a collective */
+    int32_t receive; /* a receive from that rank */
+    int32_t on_host; /* an operation of a device has begun once it is submitted, not when the device is there */
 } ndp_expected_op;
 
 typedef enum ndp_progress { NDP_PROGRESS_UNKNOWN, NDP_PROGRESS_BEGUN, NDP_PROGRESS_NOT_BEGUN } ndp_progress;
 
-/* Whether a peer has begun the expected operation. NOT_BEGUN is certain, and holds until the peer's present wait
- * ends. */
+/* Whether a peer has begun the expected operation; on a device: whether the device has come to its begin. NOT_BEGUN
+ * holds until the wait in `wait` ends. */
 typedef struct ndp_peer_progress {
     ndp_progress progress;
-    uint32_t wait; /* the wait that the peer is inside; 0: none */
+    uint32_t wait; /* the wait that the peer is inside, and in which it cannot begin the operation; 0: none */
     bool left;     /* the peer has left the run */
 } ndp_peer_progress;
 
@@ -108,6 +129,12 @@ bool ndp_journal_last_with(ndp_journal *j, int rank, ndp_record *out);
 bool ndp_record_matches(const ndp_record *a, const ndp_record *b);
 /* "#116.7 all_gather layers.3 (4096 bytes of fp32)" into `out`; returns `out`. */
 char *ndp_record_text(const ndp_record *r, char *out, size_t size);
+/* "#116.7 attention layers.3" */
+char *ndp_place_text(const ndp_device_place *p, char *out, size_t size);
+enum { NDP_LAST_TEXT = 320 };
+/* What a rank that is gone did last: "; its last operation was #40 ... of group tp; its device was last seen at
+ * #37 ..."; "": not known. */
+char *ndp_last_text(const ndp_rank_state *s, char *out, size_t size);
 /* NDP_ECOMM "tp: rank 3 is at ..., rank 2 at ...". */
 ndp_status ndp_record_mismatch(const ndp_comm *c, int rank_a, const ndp_record *a, int rank_b, const ndp_record *b);
 

@@ -54,6 +54,8 @@ static ndp_status free_slot(ndp_state_query *q, ndp_state_query_slot **out) {
 /* Times into ages, and ages into times. */
 static void flip_times(ndp_rank_state *s, double now) {
     s->last_poll = now - s->last_poll;
+    s->place.since = now - s->place.since;
+    s->place.seen = now - s->place.seen;
     s->record.begun = now - s->record.begun;
     if (s->record.ended > 0)
         s->record.ended = now - s->record.ended;

@@ -32,34 +32,61 @@ void ndp_report_rank(ndp_report *s, const ndp_transport *t, int rank) {
         ndp_report_add(s, " on %s", t->hosts[rank].text);
 }
 
-void ndp_report_state(ndp_report *s, ndp_rank_state *a) {
+/* ", and its device was at #12 forward layers.1 0.3 s ago" */
+static void add_place(ndp_report *s, const ndp_device_place *p) {
+    char text[160];
+    if (p->waypoint && p->idle)
+        ndp_report_add(s, ", and its device has nothing to do");
+    else if (p->waypoint)
+        ndp_report_add(s, ", and its device was at %s %.1f s ago", ndp_place_text(p, text, sizeof text),
+                       ndp_now() - p->seen);
+}
+
+static void add_record(ndp_report *s, const ndp_rank_state *a) {
+    const ndp_record *r = &a->record;
+    bool ended = !a->waiting && r->ended > 0;
     char what[160];
-    if (a->record.kind < 0) {
-        ndp_report_add(s, a->known ? "computes" : "has begun no operation that this rank can see");
+    ndp_report_add(s, "%s%s of group %s%s %.1f s ago",
+                   a->waiting    ? "waits at "
+                   : r->waypoint ? "has submitted nothing since "
+                   : ended       ? "computes after "
+                                 : "computes after beginning ",
+                   ndp_record_text(r, what, sizeof what), r->group,
+                   a->waiting              ? ", begun"
+                   : ended && !r->waypoint ? ", ended"
+                   : r->waypoint           ? ","
+                                           : "",
+                   ndp_now() - (ended ? r->ended : r->begun));
+}
+
+void ndp_report_state(ndp_report *s, ndp_rank_state *a) {
+    char text[160];
+    if (a->on_device && !a->waiting && a->place.waypoint) {
+        ndp_report_add(s, "is at %s on its device, for %.1f s", ndp_place_text(&a->place, text, sizeof text),
+                       ndp_now() - a->place.since);
         return;
     }
-    bool ended = !a->waiting && a->record.ended > 0;
     if (a->waiting && a->at.instr >= 0) {
         a->record.at.instr = a->at.instr;
         a->record.at.call = a->at.call;
     }
-    ndp_report_add(s, a->waiting ? "waits at " : ended ? "computes after " : "computes after beginning ");
-    ndp_report_add(s, "%s of group %s%s %.1f s ago", ndp_record_text(&a->record, what, sizeof what), a->record.group,
-                   a->waiting ? ", begun"
-                   : ended    ? ", ended"
-                              : "",
-                   ndp_now() - (ended ? a->record.ended : a->record.begun));
+    if (a->record.kind < 0)
+        ndp_report_add(s, a->known ? "computes" : "has begun no operation that this rank can see");
+    else
+        add_record(s, a);
+    if (!a->waiting)
+        add_place(s, &a->place);
 }
 
-/* "0-4, 6": the members of the work's group that wait; how many. */
-static int report_waiting(ndp_report *s, const ndp_work *w) {
-    const ndp_comm *c = w->comm;
+/* "ranks 0-4, 6 wait": the members of the group that do; the first one, or -1. */
+static int report_waiting(ndp_report *s, const ndp_transport *t, const ndp_group *g) {
     ndp_report list = {.n = 0};
-    int n = 0, first = -1, last = -2;
-    for (int p = 0; p <= c->group.count; p++) {
-        int rank = p < c->group.count ? ndp_comm_world_rank(c, p) : -1;
-        bool waits = rank >= 0 && ndp_watchdog_state_of(c->transport, rank).waiting;
+    int n = 0, first = -1, last = -2, one = -1;
+    for (int p = 0; p <= g->count; p++) {
+        int rank = p < g->count ? g->base + p * g->stride : -1;
+        bool waits = rank >= 0 && ndp_watchdog_state_of(t, rank).waiting;
         n += waits;
+        one = waits && one < 0 ? rank : one;
         if (waits && rank == last + 1) {
             last = rank;
             continue;
@@ -70,9 +97,12 @@ static int report_waiting(ndp_report *s, const ndp_work *w) {
             ndp_report_add(&list, "%s%d", list.n ? ", " : "", rank);
         first = last = waits ? rank : -2;
     }
-    ndp_report_add(s, "%s %.200s%s %s", n == 1 ? "rank" : "ranks", list.data, list.n > 200 ? " ..." : "",
-                   n == 1 ? "waits" : "wait");
-    return n;
+    ndp_report_add(s, "%s %.200s%s %s",
+                   n == 0   ? "no rank"
+                   : n == 1 ? "rank"
+                            : "ranks",
+                   list.data, list.n > 200 ? " ..." : "", n > 1 ? "wait" : "waits");
+    return one;
 }
 
 static bool has_begun(const ndp_transport *t, int rank) {
@@ -124,7 +154,7 @@ static void add_activity(ndp_report *s, const ndp_transport *t, int rank) {
                        last.group, ndp_now() - last.ended);
     else
         ndp_report_add(s, "was never seen");
-    if (a.waiting && ndp_now() - a.last_poll >= NDP_SILENT_SECONDS)
+    if ((a.waiting || a.on_device) && ndp_now() - a.last_poll >= NDP_SILENT_SECONDS)
         ndp_report_add(s, ", and is stopped: it has not polled for %.1f s", ndp_now() - a.last_poll);
     else if (silence >= NDP_PATIENCE_SECONDS)
         ndp_report_add(s, ", and has not replied for %.1f s (it is computing, stopped or dead)", silence);
@@ -156,8 +186,28 @@ ndp_status ndp_watchdog_timeout(const ndp_work *w, int member) {
         }
         ndp_report_add(&s, "; ");
     }
-    report_waiting(&s, w);
+    report_waiting(&s, t, &w->comm->group);
     ndp_report_add(&s, ", rank %d ", t->rank);
     ndp_report_state(&s, &me);
+    return NDP_FAIL(NDP_ECOMM, "%s; NDP_COMM_TIMEOUT sets the limit in seconds", s.data);
+}
+
+ndp_status ndp_watchdog_device_timeout(const ndp_transport *t, double seconds) {
+    const ndp_rank_state me = ndp_watchdog_state_of(t, t->rank);
+    const ndp_group world = {0, 1, t->world, t->rank};
+    char text[160];
+    ndp_report s = {.n = 0};
+    ndp_report_rank(&s, t, t->rank);
+    if (me.place.waypoint)
+        ndp_report_add(&s, " is at %s on its device, for %.1f s, and does not go on; ",
+                       ndp_place_text(&me.place, text, sizeof text), seconds);
+    else
+        ndp_report_add(&s, " waited %.1f s for its device, which does not go on; ", seconds);
+    int first = report_waiting(&s, t, &world);
+    if (first >= 0) {
+        ndp_rank_state other = ndp_watchdog_state_of(t, first);
+        ndp_report_add(&s, ", rank %d ", first);
+        ndp_report_state(&s, &other);
+    }
     return NDP_FAIL(NDP_ECOMM, "%s; NDP_COMM_TIMEOUT sets the limit in seconds", s.data);
 }

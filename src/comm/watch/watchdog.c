@@ -180,23 +180,26 @@ bool ndp_watchdog_sees_processes(const ndp_transport *t) {
     return true;
 }
 
-/* The peer that this rank is blocked on was killed. What it did last is in its journal, which is in shared memory. */
-static ndp_status check_process(const ndp_transport *t, const ndp_rank_state *own) {
-    int rank = own->blocked_on;
+/* The process of the rank was killed. What it did last is in its journal, which is in shared memory. */
+static ndp_status check_process(const ndp_transport *t, int rank) {
     if (!t->watch_processes || rank < 0)
         return NDP_OK;
     ndp_presence *p = &t->health->of[rank];
     uint32_t process = atomic_load(&p->process);
     if (!process || atomic_load(&p->left) || process_runs(process))
         return NDP_OK;
-    char text[160];
+    char text[NDP_LAST_TEXT];
     ndp_rank_state s = ndp_journal_read(&t->journals[rank]);
-    bool known = ndp_rank_state_is_sound(&s, t->world) && s.record.kind >= 0;
+    bool sound = ndp_rank_state_is_sound(&s, t->world);
     atomic_store(&p->inside, 0);
-    return NDP_FAIL(NDP_ECOMM, "rank %d (process %u) has died%s%s%s%s", rank, process,
-                    known ? "; its last operation was " : "",
-                    known ? ndp_record_text(&s.record, text, sizeof text) : "", known ? " of group " : "",
-                    known ? s.record.group : "");
+    return NDP_FAIL(NDP_ECOMM, "rank %d (process %u) has died%s", rank, process,
+                    sound ? ndp_last_text(&s, text, sizeof text) : "");
+}
+
+ndp_status ndp_watchdog_find_dead(const ndp_transport *t) {
+    for (int r = 0; t->watch_processes && r < t->world; r++)
+        NDP_TRY(check_process(t, r));
+    return NDP_OK;
 }
 
 /* ---- cycles ---- */
@@ -210,7 +213,7 @@ ndp_status ndp_watchdog_find_cycle(ndp_watchdog *v, ndp_transport *t, double now
         return NDP_OK;
     v->next = now + CHECK_SECONDS;
     ndp_rank_state own = ndp_journal_read(&t->journals[rank]);
-    NDP_TRY(check_process(t, &own));
+    NDP_TRY(check_process(t, own.blocked_on));
     uint32_t wait = own.wait, first = wait;
     for (int k = 0; k < NDP_LONGEST_CYCLE; k++) {
         ndp_rank_state a = ndp_watchdog_state_of(t, rank);

@@ -32,11 +32,18 @@ bool ndp_watchdog_sees_processes(const ndp_transport *t);
  * process of the rank that this one is blocked on has died; the message has its last operation. */
 ndp_status ndp_watchdog_find_cycle(ndp_watchdog *v, ndp_transport *t, double now);
 
+/* NDP_ECOMM, with t->watch_processes: the process of some rank that this one can see has died. A device may wait for it
+ * although it has begun the operation. */
+ndp_status ndp_watchdog_find_dead(const ndp_transport *t);
+
 /* The error of a wait for a rank that has left the run. */
 ndp_status ndp_watchdog_left(const ndp_work *w, int rank);
 
 /* The error of a wait beyond the time limit: which rank is missing, its last operation, and which rank it is blocked
  * on. member: of the work's group; < 0: the one that ndp_watchdog_find_missing has found. */
 ndp_status ndp_watchdog_timeout(const ndp_work *w, int member);
+
+/* The error of a wait for this rank's device, which has not gone on for `seconds` though it waits for no other rank. */
+ndp_status ndp_watchdog_device_timeout(const ndp_transport *t, double seconds);
 
 #endif

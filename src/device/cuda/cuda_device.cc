@@ -219,7 +219,7 @@ ndp_status ndp_gpu_drain(ndp_queue *q) {
     if (q->context->failed)
         return q->context->failed;
     host_waits++;
-    CUDA_TRY(q->context, "a kernel or copy (CUDA_LAUNCH_BLOCKING=1 shows which one)", cudaStreamSynchronize(q->stream));
+    CUDA_TRY(q->context, "a kernel or copy", cudaStreamSynchronize(q->stream));
     return NDP_OK;
 }
 
@@ -268,7 +268,10 @@ ndp_status ndp_gpu_between(ndp_device_context *c, const ndp_stamp *from, const n
 ndp_status ndp_gpu_write_word_on(ndp_queue *q, uint32_t *word, uint32_t value) {
     if (q->context->failed)
         return q->context->failed;
-    CUDA_TRY(q->context, "writing a word", ndp_gpu_write_word(q->stream, word, value));
+    cudaError_t e = ndp_gpu_write_word(q->stream, word, value);
+    if (e == cudaErrorNotSupported)
+        return NDP_FAIL(NDP_ENOTSUP, "GPU %d cannot write words of the host's memory", q->context->gpu);
+    CUDA_TRY(q->context, "writing a word", e);
     return NDP_OK;
 }
 

@@ -8,8 +8,8 @@
  * received, as a long one of NCCL is.
  *
  * FAKE_NCCL_VERSION: the version it states. FAKE_NCCL_ERROR_AT=N: operation N of a process, from 1, meets an
- * asynchronous error. FAKE_NCCL_STUCK=1: ranks never connect. FAKE_NCCL_DIE=1: this process is killed while it
- * connects. FAKE_NCCL_LOG=FILE: its calls, one a line. */
+ * asynchronous error. FAKE_NCCL_STICK_AT=N: it does nothing, and does not end. FAKE_NCCL_STUCK=1: ranks never connect.
+ * FAKE_NCCL_DIE=1: this process is killed while it connects. FAKE_NCCL_LOG=FILE: its calls, one a line. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -86,7 +86,7 @@ typedef struct {
     const void *in;
     void *out;
     uint64_t number;
-    bool put, fails;
+    bool put, fails, sticks, done;
     int n;
     message messages[MOST_MESSAGES];
 } task;
@@ -283,16 +283,19 @@ static int try_exchange(task *t) {
     return all;
 }
 
-/* An operation that has failed never ends on a GPU; here it ends the stream. */
+/* An operation that has failed does not end before its communicator is aborted, as on a GPU. */
 static int try_run(void *user) {
     task *t = user;
-    int done = t->comm->aborted         ? -1
-               : t->fails               ? broken(t->comm, ncclRemoteError)
-               : t->op.kind == EXCHANGE ? try_exchange(t)
-                                        : try_collective(t);
-    if (done)
+    ncclComm_t c = t->comm;
+    bool runs = !c->aborted && c->state == ncclSuccess && !t->sticks;
+    if (runs && t->fails)
+        broken(c, ncclRemoteError);
+    else if (runs)
+        t->done = (t->op.kind == EXCHANGE ? try_exchange(t) : try_collective(t)) == 1;
+    bool ends = t->done || c->aborted;
+    if (ends)
         free(t);
-    return done;
+    return ends;
 }
 
 /* ---- submission ---- */
@@ -312,6 +315,7 @@ static ncclResult_t submit(task *t, cudaStream_t stream) {
         return refuse(ncclInvalidUsage, "the fake NCCL works on streams of the device sim only");
     }
     t->fails = ++here.operations == setting("FAKE_NCCL_ERROR_AT");
+    t->sticks = here.operations == setting("FAKE_NCCL_STICK_AT");
     return when(stream, try_run, t) == 0 ? ncclSuccess : refuse(ncclInvalidUsage, "the stream has failed");
 }
 

@@ -133,6 +133,7 @@ typedef enum cudaError {
     cudaErrorMemoryAllocation = 2,
     cudaErrorNoDevice = 100,
     cudaErrorNotReady = 600,
+    cudaErrorNotSupported = 801,
     cudaErrorLaunchFailure = 719
 } cudaError_t;
 typedef struct ndp_sim_stream *cudaStream_t;

@@ -1,0 +1,200 @@
+/* Waiting for a device, which may itself wait for other ranks.
+ *
+ * The host asks whether a mark of the queue has passed (ndp_device.passed), first without a pause, then with pauses
+ * that are a small part of the time waited so far. So it is free to do what it does in any wait: its share of
+ * operations of the host, and to see that another rank has failed, that an operation of the device's transport has met
+ * an error, or that the time limit is over. Before the first pause it does none of that, so a short wait costs no more
+ * than a drain.
+ *
+ * In the journal a rank is inside a wait, as if its host were, while its device is stuck in the wait of one operation:
+ * each such stay has a number of its own (watchdog.c, invariant 2). Invariants 3 and 4 hold for it too. A rank's queue
+ * begins nothing while it stays at one waypoint, and "has not begun" means that the begin is after that waypoint. So a
+ * cycle of such waits is certain, although the host sees late that its queue has gone on.
+ *
+ * The time limit is for a stay at one waypoint: a step may last as long as it likes. A rank that gives up records why,
+ * and ends the operations of its device's transport, so that no queue waits forever. */
+#include "comm/watch/device_wait.h"
+#include "base/clock.h"
+#include "comm/watch/health.h"
+#include "comm/watch/op_wait.h"
+#include "comm/watch/state_query.h"
+#include "comm/watch/wait.h"
+#include "comm/watch/watch_report.h"
+#include "comm/watch/waypoints.h"
+
+#include <math.h>
+#include <sched.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#define SPIN_SECONDS 200e-6
+#define LOOK_SECONDS 0.05  /* between two looks at the other ranks */
+#define STUCK_SECONDS 0.05 /* in the wait of an operation, before that is in the journal */
+#define END_SECONDS 5.0    /* for a queue to end after a failure */
+
+typedef struct device_wait {
+    ndp_transport *t;
+    ndp_queue *queue;
+    ndp_mark end;   /* of what is waited for */
+    uint32_t ahead; /* it is enough that so many operations are ahead of the queue; 0: all must have run */
+    double moved;   /* when the queue went on last */
+    double next;    /* look */
+    bool on_device; /* in the journal */
+    uint32_t stuck; /* the waypoint of `wait`; 0: none */
+    ndp_op_wait wait;
+} device_wait;
+
+/* ---- other ranks ---- */
+
+static ndp_journal *journal_of(const device_wait *v) { return &v->t->host->journals[v->t->rank]; }
+
+/* Keeps the rank's wait in the journal that in which its device is. */
+static void enter_wait(device_wait *v, double now) {
+    const ndp_waypoint *at = ndp_waypoint_reached(v->t->waypoints);
+    uint32_t stuck = at && at->awaited.comm && now - v->moved >= STUCK_SECONDS ? at->number : 0;
+    if (stuck == v->stuck)
+        return;
+    if (v->stuck)
+        ndp_op_wait_end(&v->wait);
+    if (stuck)
+        ndp_op_wait_begin(&v->wait, &at->awaited, &at->at, false);
+    v->stuck = stuck;
+}
+
+static ndp_status watch(device_wait *v, double now) {
+    ndp_transport *t = v->t;
+    if (!v->on_device)
+        ndp_journal_set_on_device(journal_of(v), true);
+    v->on_device = true;
+    ndp_waypoints_publish(t->host, now);
+    enter_wait(v, now);
+    ndp_journal_poll(journal_of(v), now);
+    NDP_TRY(ndp_state_query_serve(t->state_query, v->stuck ? &v->wait.expected : NULL));
+    NDP_TRY(ndp_watchdog_find_dead(t));
+    return v->stuck ? ndp_op_wait_look(&v->wait, now) : NDP_OK;
+}
+
+static ndp_status look(device_wait *v, double now) {
+    ndp_transport *t = v->t;
+    if (ndp_waypoints_look(t->waypoints, now))
+        v->moved = now;
+    if (t->health)
+        NDP_TRY(ndp_health_check(t->health));
+    NDP_TRY(ndp_progress_fns_run(t));
+    NDP_TRY(ndp_progress_fns_run(t->host));
+    if (now < v->next)
+        return NDP_OK;
+    v->next = now + LOOK_SECONDS;
+    if (t->ops->check)
+        NDP_TRY(t->ops->check(t));
+    if (t->host->journals)
+        NDP_TRY(watch(v, now));
+    if (t->timeout <= 0 || now - v->moved <= t->timeout)
+        return NDP_OK;
+    return v->stuck ? ndp_op_wait_timeout(&v->wait) : ndp_watchdog_device_timeout(t, now - v->moved);
+}
+
+static void leave_journal(device_wait *v) {
+    if (v->stuck)
+        ndp_op_wait_end(&v->wait);
+    if (v->on_device)
+        ndp_journal_set_on_device(journal_of(v), false);
+}
+
+/* ---- waiting ---- */
+
+/* Longer the longer nothing happens, but never by more than 1/64 of that time. */
+static void nap(double waited) { usleep((useconds_t)(1e6 * fmin(fmax(waited / 64, 10e-6), 500e-6))); }
+
+static ndp_status poll_until(device_wait *v) {
+    const ndp_device *d = v->t->device;
+    double begun = ndp_now();
+    v->moved = begun;
+    for (;;) {
+        bool passed;
+        NDP_TRY(d->passed(v->queue, &v->end, &passed));
+        if (passed || (v->ahead && ndp_waypoints_ahead(v->t->waypoints) <= v->ahead))
+            return NDP_OK;
+        double now = ndp_now();
+        if (now - begun < SPIN_SECONDS && !v->t->crowded)
+            continue;
+        NDP_TRY(look(v, now));
+        if (now - begun < SPIN_SECONDS)
+            sched_yield();
+        else
+            nap(now - v->moved);
+    }
+}
+
+/* The rank ends the run for all. */
+static void give_up(ndp_transport *t) {
+    char why[1024];
+    snprintf(why, sizeof why, "%s", ndp_error_message());
+    ndp_journal_write(t->host);
+    if (t->health)
+        ndp_health_fail(t->health, t->rank, why);
+    if (t->ops->abort)
+        t->ops->abort(t, why);
+}
+
+static ndp_status wait_for(ndp_transport *t, ndp_queue *q, uint32_t ahead) {
+    device_wait v = {.t = t, .queue = q, .ahead = ahead};
+    ndp_status st = t->device->mark(q, &v.end);
+    if (st == NDP_OK)
+        st = poll_until(&v);
+    leave_journal(&v);
+    if (st == NDP_OK)
+        return NDP_OK;
+    st = ndp_transport_explain(t, st);
+    give_up(t);
+    return st;
+}
+
+ndp_status ndp_device_keep_up(ndp_transport *t, ndp_queue *q) {
+    if (ndp_waypoints_ahead(t->waypoints) <= NDP_OPERATIONS_AHEAD)
+        return NDP_OK;
+    return wait_for(t, q, NDP_OPERATIONS_AHEAD * 3 / 4);
+}
+
+/* The drain after the wait only counts it, and finds what failed last. */
+ndp_status ndp_transport_drain(ndp_transport *t, ndp_queue *q) {
+    NDP_TRY(wait_for(t, q, 0));
+    ndp_waypoints_publish(t->host, ndp_now());
+    return ndp_transport_explain(t, t->device->drain(q));
+}
+
+bool ndp_transport_settles(ndp_transport *t, ndp_queue *q) {
+    ndp_mark end;
+    bool passed = false;
+    double limit = ndp_now() + END_SECONDS;
+    if (t->device->mark(q, &end) != NDP_OK)
+        return true;
+    while (t->device->passed(q, &end, &passed) == NDP_OK && !passed && ndp_now() < limit)
+        usleep(1000);
+    return passed || ndp_now() < limit;
+}
+
+/* ---- where it is ---- */
+
+ndp_status ndp_transport_at(ndp_transport *t, ndp_queue *q, const ndp_queue_place *at) {
+    ndp_waypoint w = {.at = {.instr = at->instr, .call = at->call}, .doing = at->doing};
+    snprintf(w.at.what, sizeof w.at.what, "%s", at->what);
+    return ndp_waypoint_submit(t, q, &w, at->operations, NULL);
+}
+
+bool ndp_transport_names_calls(const ndp_transport *t) { return t->waypoints && t->waypoints->each_call; }
+
+/* Errors of other ranks and of their operations are explained already. */
+ndp_status ndp_transport_explain(ndp_transport *t, ndp_status st) {
+    ndp_waypoints *w = t->waypoints;
+    ndp_device_place p;
+    char text[128];
+    if (st != NDP_EIO || !w || w->explained)
+        return st;
+    ndp_waypoints_look(w, ndp_now());
+    if (!ndp_waypoints_place(w, 0, &p))
+        return st;
+    w->explained = true;
+    return NDP_FAIL(st, "%s, at %s%s", ndp_error_message(), ndp_place_text(&p, text, sizeof text),
+                    w->each_call ? "" : " (NDP_GPU_CALLS=1 names the call)");
+}
