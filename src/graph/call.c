@@ -88,6 +88,10 @@ static ndp_view resolve(const ndp_operand *o, void *const *bases) {
     return v;
 }
 
+ndp_status ndp_call_drain(const ndp_call_opts *opts) {
+    return opts->drain ? opts->drain(opts->user) : opts->exec->device->drain(opts->queue);
+}
+
 ndp_status ndp_call_run(const ndp_call *c, int index, const ndp_call_opts *opts) {
     ndp_op_attr attr = c->attr;
     if (c->pgrad != NDP_NONE)
@@ -103,6 +107,8 @@ ndp_status ndp_call_run(const ndp_call *c, int index, const ndp_call_opts *opts)
         call.out[k] = resolve(&c->out[k], opts->bases);
     if (c->scratch != NDP_NONE)
         call.scratch = (char *)opts->bases[c->scratch] + c->scratch_offset;
+    if (c->kernel && opts->before)
+        NDP_TRY(opts->before(opts->user, index, c));
     NDP_TRY(c->kernel ? c->kernel->run(&call) : opts->collective(opts->user, index, c, &call));
     return opts->times ? ndp_op_times_stamp(opts->times, opts->queue, c->op->id) : NDP_OK;
 }

@@ -60,9 +60,12 @@ typedef struct ndp_call_opts {
     ndp_op_times *times;
     /* Begins or ends the collective that is call `index`; may be NULL where a list has none. */
     ndp_status (*collective)(void *user, int index, const ndp_call *call, const ndp_op_call *operands);
+    ndp_status (*before)(void *user, int index, const ndp_call *call); /* a kernel is submitted; NULL: nothing */
+    ndp_status (*drain)(void *user); /* waits for the queue; NULL: as the device does */
     void *user;
 } ndp_call_opts;
 NDP_API ndp_status ndp_call_run(const ndp_call *c, int index, const ndp_call_opts *opts);
+ndp_status ndp_call_drain(const ndp_call_opts *opts);
 
 /* Elements of one rank's part of a collective (all_gather, reduce_scatter, all_to_all), or of the buffer. */
 int64_t ndp_call_elements(const ndp_call *c);

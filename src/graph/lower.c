@@ -418,8 +418,9 @@ static ndp_status read_count(const ndp_list *list, int range, const ndp_call_opt
     if (d->host_memory) {
         count = *(const int64_t *)at;
     } else {
+        NDP_TRY(ndp_call_drain(opts)); /* a copy to memory that is not pinned may block the host */
         NDP_TRY(d->copy(opts->queue, &count, sizeof count, at, sizeof count, sizeof count, 1));
-        NDP_TRY(d->drain(opts->queue));
+        NDP_TRY(ndp_call_drain(opts));
     }
     NDP_CHECK(count >= 0 && count <= most, "calls %d to %d are to run %lld times; a count from 0 to %lld was planned",
               list->repeats.items[range].first, list->repeats.items[range].first + list->repeats.items[range].n - 1,

@@ -231,18 +231,19 @@ void ndp_engine_destroy(ndp_engine *e) {
         return;
     ndp_engine_close_host(e);
     ndp_op_times_release(&e->op_times);
-    if (e->queue)
+    if (e->queue && !e->abandoned)
         e->opts.step.exec->device->queue_destroy(e->queue);
     for (int i = 0; i < NDP_REGIONS; i++)
         if (!ndp_region_is_lent((ndp_region)i))
             ndp_window_destroy(e->windows[i]);
-    if (e->arena)
+    if (e->arena && !e->abandoned)
         e->opts.step.exec->device->memory_unmap(e->context, e->arena, e->arena_bytes, NDP_MEMORY_DEVICE);
     for (int i = 0; i < NDP_CHANNELS; i++)
         ndp_comm_destroy(e->comms[i]);
     ndp_comm_destroy(e->world);
-    ndp_transport_destroy(e->queues);
-    if (e->context)
+    if (!e->abandoned)
+        ndp_transport_destroy(e->queues);
+    if (e->context && !e->abandoned)
         e->opts.step.exec->device->close(e->context);
     ndp_program_release(&e->program);
     for (int i = 0; i < NDP_COUNT(e->units); i++)

@@ -18,16 +18,21 @@ void *ndp_engine_at(const ndp_engine *e, ndp_address at) {
     return (char *)ndp_window_data(e->windows[b->region]) + b->offset + at.offset;
 }
 
+ndp_status ndp_engine_drain(const ndp_engine *e, ndp_queue *q) {
+    return e->queues ? ndp_transport_drain(e->queues, q) : e->opts.step.exec->device->drain(q);
+}
+
 static ndp_status copy_rows(const ndp_engine *e, void *to, size_t to_pitch, const void *from, size_t from_pitch,
                             size_t width, size_t rows) {
-    const ndp_device *d = e->opts.step.exec->device;
-    NDP_TRY(d->copy(e->queue, to, to_pitch, from, from_pitch, width, rows));
-    return d->drain(e->queue);
+    NDP_TRY(ndp_engine_drain(e, e->queue));
+    NDP_TRY(e->opts.step.exec->device->copy(e->queue, to, to_pitch, from, from_pitch, width, rows));
+    return ndp_engine_drain(e, e->queue);
 }
 
 ndp_status ndp_engine_copy(const ndp_engine *e, void *to, const void *from, size_t bytes, bool settle) {
-    NDP_TRY(e->opts.step.exec->device->copy(e->queue, to, bytes, from, bytes, bytes, 1));
-    return settle ? e->opts.step.exec->device->drain(e->queue) : NDP_OK;
+    if (settle)
+        return copy_rows(e, to, bytes, from, bytes, bytes, 1);
+    return e->opts.step.exec->device->copy(e->queue, to, bytes, from, bytes, bytes, 1);
 }
 
 /* ---- owned slices ---- */
@@ -106,7 +111,7 @@ ndp_status ndp_engine_publish(ndp_engine *e) {
         if (!o->shard.same)
             NDP_TRY(ndp_call_run(&copy, i, &opts));
     }
-    return e->opts.step.exec->device->drain(e->queue);
+    return ndp_engine_drain(e, e->queue);
 }
 
 /* ---- batches ---- */
@@ -153,7 +158,7 @@ static void fill_input(const ndp_engine *e, int input, const ndp_micro_batch *wh
  * finishes drains the queue. */
 static ndp_status take_batch(ndp_engine *e, char **out) {
     if (e->host.loaded - e->host.copied == e->host.n_batches) {
-        NDP_TRY(e->opts.step.exec->device->drain(e->queue));
+        NDP_TRY(ndp_engine_drain(e, e->queue));
         e->host.copied = e->host.loaded;
     }
     *out = (char *)e->host.batches + (size_t)(e->host.loaded++ % e->host.n_batches) * e->program.batch_stride;
@@ -275,22 +280,28 @@ ndp_status ndp_engine_open_host(ndp_engine *e) {
     return NDP_OK;
 }
 
-/* Waits for steps whose results were not taken, since they use the host's memory. Their errors are dropped. */
+/* Waits for steps whose results were not taken, since they use the host's memory. Their errors are dropped. After an
+ * error the operations of the device's transport are ended, and so is the queue, unless one of its own kernels hangs.
+ */
 static void drop_pending(ndp_engine *e) {
     ndp_step_result unread;
     ndp_status st = NDP_OK;
     while (st == NDP_OK && e->host.taken < e->host.submitted)
         st = ndp_engine_result(e, &unread);
     if (e->queue)
-        st = e->opts.step.exec->device->drain(e->queue);
+        st = ndp_engine_drain(e, e->queue);
+    if (st != NDP_OK && e->queue && e->queues)
+        e->abandoned = !ndp_transport_settles(e->queues, e->queue);
 }
 
 void ndp_engine_close_host(ndp_engine *e) {
     const ndp_device *d = e->opts.step.exec->device;
     drop_pending(e);
-    for (int i = 0; i < e->n_mapped; i++)
+    for (int i = 0; i < e->n_mapped && !e->abandoned; i++)
         d->memory_unmap(e->context, e->mapped[i].data, e->mapped[i].bytes, NDP_MEMORY_DEVICE);
     free(e->mapped);
+    if (e->abandoned)
+        return;
     if (e->host.results)
         d->queue_destroy(e->host.results);
     if (e->host.batches)

@@ -29,6 +29,7 @@ struct ndp_engine {
     void **addresses; /* of blocks, on the device */
     ndp_device_context *context;
     ndp_queue *queue;
+    bool abandoned; /* the queue does not end: its memory is not given back */
     struct {
         void *batches;                     /* the host's arrays of `n_batches` micro-batches, used in turn */
         int64_t n_batches, loaded, copied; /* uploads so far; those that have run */
@@ -58,7 +59,12 @@ struct ndp_engine {
 
 /* The address on the device; NULL if `at` has no block. */
 void *ndp_engine_at(const ndp_engine *e, ndp_address at);
-/* Copies between the host and the device in the order of submission; `settle`: waits for the copy. */
+/* Waits until the queue has run all that was submitted to it; while its device waits for other ranks, the rank sees
+ * their failures (ndp_transport_drain). */
+ndp_status ndp_engine_drain(const ndp_engine *e, ndp_queue *q);
+/* Copies between the host and the device in the order of submission; `settle`: waits for the copy. The host's memory is
+ * pinned, or the copy settles: it is submitted to an empty queue then, since CUDA may block the host for such a copy.
+ */
 NDP_API ndp_status ndp_engine_copy(const ndp_engine *e, void *to, const void *from, size_t bytes, bool settle);
 
 /* engine_host.c: the host's memory of an engine, and what is uploaded once. After the arena was mapped. */

@@ -12,6 +12,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+enum { MOST_OPERATIONS = 256 }; /* of a list, as counted for the distance between host and device */
+
 /* Kinds that only move bytes count bytes; a send has no result, a receive nothing to hand in. */
 static ndp_comm_call comm_call_of(const ndp_call *c, const ndp_op_call *operands, int tag) {
     const ndp_view *in = &operands->in[0];
@@ -73,12 +75,58 @@ static ndp_status collective(void *user, int index, const ndp_call *c, const ndp
     return NDP_OK;
 }
 
+/* ---- where the queue is ---- */
+
+/* About how many operations a unit's list submits: ranges as often as they can run. */
+static int list_operations(const ndp_list *list) {
+    int64_t n = list->n;
+    for (int i = 0; i < list->repeats.n; i++)
+        n += list->repeats.items[i].n * (list->repeats.items[i].times - 1);
+    return (int)(n < MOST_OPERATIONS ? n : MOST_OPERATIONS);
+}
+
+/* Says what the instruction is, for messages. Begins and waits do it themselves. */
+static ndp_status say_instruction(ndp_engine *e, const ndp_instr *in) {
+    bool run = in->code == NDP_DO_RUN;
+    if (!e->queues || (!run && in->call.kind != NDP_CALL_KERNEL))
+        return NDP_OK;
+    return ndp_transport_at(
+        e->queues, e->queue,
+        &(ndp_queue_place){.doing = run ? ndp_phase_name(in->phase) : in->call.op->name,
+                           .what = in->what,
+                           .instr = e->at.at,
+                           .call = -1,
+                           .operations = run ? list_operations(ndp_program_list(&e->program, in)) : 1});
+}
+
+/* A kernel of a unit's list. */
+static ndp_status say_call(void *user, int index, const ndp_call *c) {
+    ndp_engine *e = user;
+    if (index == NDP_NONE)
+        return NDP_OK;
+    return ndp_transport_at(e->queues, e->queue,
+                            &(ndp_queue_place){.doing = c->op->name,
+                                               .what = e->program.instrs[e->at.at].what,
+                                               .instr = e->at.at,
+                                               .call = index,
+                                               .operations = 1});
+}
+
+static ndp_status drain(void *user) {
+    const ndp_engine *e = user;
+    return ndp_engine_drain(e, e->queue);
+}
+
+/* ---- instructions ---- */
+
 static ndp_call_opts call_opts(ndp_engine *e, void *const *bases) {
     return (ndp_call_opts){.exec = e->opts.step.exec,
                            .queue = e->queue,
                            .bases = bases,
                            .times = e->op_times.device ? &e->op_times : NULL,
                            .collective = collective,
+                           .before = e->queues && ndp_transport_names_calls(e->queues) ? say_call : NULL,
+                           .drain = drain,
                            .user = e};
 }
 
@@ -132,29 +180,49 @@ static ndp_status upload_constants(ndp_engine *e, const ndp_step_input *in) {
                            NDP_OPTIMIZER_CONSTANTS * sizeof *constants, false);
 }
 
-ndp_status ndp_engine_submit(ndp_engine *e, const ndp_step_input *in) {
-    double start = ndp_now(), last = start;
-    int n = in->update_weights ? e->program.n : e->program.first_update;
-    if (e->host.submitted - e->host.taken == NDP_STEPS_PENDING)
-        return NDP_FAIL(NDP_EBUG, "%d steps are pending: take a result before submitting another step",
-                        NDP_STEPS_PENDING);
+static ndp_status submit_instructions(ndp_engine *e, int n, double *last) {
+    for (e->at = NDP_WALK_START; ndp_walk_next(&e->program.repeats, n, NDP_ALL_ITERATIONS, &e->at);) {
+        const ndp_instr *in = &e->program.instrs[e->at.at];
+        double in_units = e->profile.in_units;
+        NDP_TRY(say_instruction(e, in));
+        NDP_TRY(execute(e));
+        double now = ndp_now();
+        add_time(&e->profile, in, now - *last);
+        if (e->recorded)
+            e->recorded[e->at.executed] = (ndp_instr_time){*last, now, e->profile.in_units - in_units};
+        *last = now;
+    }
+    return NDP_OK;
+}
+
+/* The copy of the result, and the end of the step. */
+static ndp_status submit_end(ndp_engine *e) {
+    ndp_pending_step *step = &e->host.steps[e->host.submitted % NDP_STEPS_PENDING];
+    NDP_TRY(ndp_engine_copy(e, &step->result, ndp_engine_at(e, e->program.scalars), sizeof step->result, false));
+    if (e->queues)
+        NDP_TRY(ndp_transport_at(e->queues, e->queue,
+                                 &(ndp_queue_place){.doing = "end", .what = "of the step", .instr = -1, .call = -1}));
+    NDP_TRY(e->opts.step.exec->device->mark(e->queue, &step->end));
+    step->loaded = e->host.loaded;
+    return NDP_OK;
+}
+
+static ndp_status submit_all(ndp_engine *e, const ndp_step_input *in, double *last) {
     NDP_TRY(upload_constants(e, in));
     if (e->op_times.device)
         NDP_TRY(ndp_op_times_stamp(&e->op_times, e->queue, NDP_NONE));
-    for (e->at = NDP_WALK_START; ndp_walk_next(&e->program.repeats, n, NDP_ALL_ITERATIONS, &e->at);) {
-        double in_units = e->profile.in_units;
-        NDP_TRY(execute(e));
-        double now = ndp_now();
-        add_time(&e->profile, &e->program.instrs[e->at.at], now - last);
-        if (e->recorded)
-            e->recorded[e->at.executed] = (ndp_instr_time){last, now, e->profile.in_units - in_units};
-        last = now;
-    }
+    NDP_TRY(submit_instructions(e, in->update_weights ? e->program.n : e->program.first_update, last));
     e->n_recorded = e->recorded ? e->at.executed : 0;
-    ndp_pending_step *step = &e->host.steps[e->host.submitted % NDP_STEPS_PENDING];
-    NDP_TRY(ndp_engine_copy(e, &step->result, ndp_engine_at(e, e->program.scalars), sizeof step->result, false));
-    NDP_TRY(e->opts.step.exec->device->mark(e->queue, &step->end));
-    step->loaded = e->host.loaded;
+    return submit_end(e);
+}
+
+ndp_status ndp_engine_submit(ndp_engine *e, const ndp_step_input *in) {
+    double start = ndp_now(), last = start;
+    if (e->host.submitted - e->host.taken == NDP_STEPS_PENDING)
+        return NDP_FAIL(NDP_EBUG, "%d steps are pending: take a result before submitting another step",
+                        NDP_STEPS_PENDING);
+    ndp_status st = submit_all(e, in, &last);
+    NDP_TRY(e->queues ? ndp_transport_explain(e->queues, st) : st);
     e->host.submitted++;
     e->profile.total += last - start;
     e->profile.steps++;
@@ -167,7 +235,7 @@ ndp_status ndp_engine_result(ndp_engine *e, ndp_step_result *out) {
     const ndp_pending_step *step = &e->host.steps[e->host.taken++ % NDP_STEPS_PENDING];
     const ndp_scalars *s = &step->result;
     NDP_TRY(e->opts.step.exec->device->after(e->host.results, &step->end));
-    NDP_TRY(e->opts.step.exec->device->drain(e->host.results));
+    NDP_TRY(ndp_engine_drain(e, e->host.results));
     if (step->loaded > e->host.copied)
         e->host.copied = step->loaded;
     if (e->op_times.device && e->host.taken == e->host.submitted)
