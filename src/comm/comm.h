@@ -12,8 +12,9 @@
  *
  * Queues. A transport is one of the host, whose operations move the host's memory while ranks wait, or one of a device
  * (ndp_transport_on_device), for the tensors of a step: each communicator has a queue of the device, a begin makes that
- * queue wait for the caller's queue, a wait makes the caller's queue wait for it, and the host waits for nothing. A run
- * has both: metrics, agreement, tokens and checkpoints stay on the host's.
+ * queue wait for the caller's queue, a wait makes the caller's queue wait for it, and the host waits for neither. Where
+ * it waits for the caller's queue (ndp_transport_drain), it sees failures and the time limit as in any wait. A run has
+ * both: metrics, agreement, tokens and checkpoints stay on the host's.
  *
  * Windows. A window is memory that peers on the same node access in place: through plain pointers between threads,
  * through a shared file between processes. Collectives on windows move only the bytes that have to move.
@@ -103,7 +104,8 @@ void ndp_transport_abort(ndp_transport *t, const char *message);
 /* Records the failure without waiting for other ranks. True for the rank whose record counts: the first of its node.
  */
 bool ndp_transport_fail(ndp_transport *t, const char *message);
-/* Collective over the world after success; at once after a failure. NULL is fine. */
+/* Collective over the world after success; at once after a failure. Of a device: after the callers' queues are drained,
+ * or have settled. NULL is fine. */
 void ndp_transport_destroy(ndp_transport *t);
 
 /* ---- communicators ---- */

@@ -48,6 +48,7 @@ struct ndp_transport {
     int pending_shares;                   /* operations begun of which this rank has yet to do its share */
     struct ndp_journal *journals;         /* by world rank (watch/journal.h); NULL without peers */
     struct ndp_waypoints *waypoints;      /* of a device's transport; of a host's: a list of those beside it */
+    bool stuck;                           /* of a device's: a queue did not end (ndp_transport_settles) */
     uint32_t waypoint;                    /* of a host's: the newest one's number */
     uint32_t numbered;                    /* of a host's: communicators beside it that this rank has numbered */
     struct ndp_state_query *state_query;  /* for ranks of other nodes (watch/state_query.h); NULL: there are none */

@@ -346,6 +346,8 @@ static const part parts[] = {
 static ndp_status tell(world *w, ndp_status st) {
     if (st != NDP_OK) {
         printf("rank %d says: %s\n", w->rank, ndp_error_message());
+        if (w->nccl && !ndp_transport_settles(w->nccl, w->queue)) /* it has aborted the operations */
+            printf("the queue does not end\n");
         fflush(stdout);
         ndp_transport_abort(w->nccl ? w->nccl : w->host, ndp_error_message());
     }

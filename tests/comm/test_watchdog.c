@@ -149,6 +149,67 @@ static void a_full_journal_does_not_guess(void **state) {
     assert_int_equal(progress(w, 2, NDP_JOURNAL_RECORDS + 1, -1), NDP_PROGRESS_NOT_BEGUN);
 }
 
+/* ---- operations on a device ---- */
+
+static void device_is_at(world *w, uint32_t waypoint) {
+    ndp_journal_set_place(&w->journals[0], &(ndp_device_place){.waypoint = waypoint});
+}
+
+static ndp_peer_progress on_device(world *w, uint32_t sequence, bool on_host) {
+    ndp_expected_op e = {.base = 0, .comm = 1, .sequence = sequence, .to = -1, .on_host = on_host};
+    return ndp_journal_progress(&w->journals[0], &e);
+}
+
+/* Operation n of rank 0 begins at waypoint 10 n of its device. */
+static world *with_operations(void **state) {
+    world *w = *state;
+    ndp_comm tp = {.transport = &w->t, .group = {0, 1, 3, 0}, .name = "tp", .number = 1};
+    for (uint32_t n = 1; n <= 3; n++) {
+        ndp_work work = {.comm = &tp, .kind = NDP_WORK_ALL_REDUCE, .count = 1, .waypoint = 10 * n};
+        tp.operations = n;
+        ndp_journal_begin(&w->journals[0], &work);
+    }
+    return w;
+}
+
+static void a_device_has_begun_what_its_queue_has_reached(void **state) {
+    world *w = with_operations(state);
+    assert_int_equal(on_device(w, 2, false).progress, NDP_PROGRESS_NOT_BEGUN); /* it is not known where it is */
+    device_is_at(w, 19);
+    assert_int_equal(on_device(w, 1, false).progress, NDP_PROGRESS_BEGUN);
+    assert_int_equal(on_device(w, 2, false).progress, NDP_PROGRESS_NOT_BEGUN);
+    assert_int_equal(on_device(w, 2, true).progress, NDP_PROGRESS_BEGUN);
+    assert_int_equal(on_device(w, 4, true).progress, NDP_PROGRESS_NOT_BEGUN);
+    device_is_at(w, 20);
+    assert_int_equal(on_device(w, 2, false).progress, NDP_PROGRESS_BEGUN);
+    assert_int_equal(on_device(w, 3, false).progress, NDP_PROGRESS_NOT_BEGUN);
+}
+
+/* A wait of the host stops only what it has not submitted; a wait of the device, all that follows it. */
+static void a_wait_of_the_host_does_not_stop_its_device(void **state) {
+    world *w = with_operations(state);
+    ndp_comm other = {.transport = &w->t, .group = {0, 1, 2, 0}, .name = "dp", .number = 2};
+    ndp_work work = {.comm = &other, .kind = NDP_WORK_BARRIER};
+    device_is_at(w, 25);
+    ndp_journal_begin(&w->journals[0], &work);
+    ndp_journal_wait_begin(&w->journals[0], &work, 1);
+    assert_int_equal(on_device(w, 3, false).progress, NDP_PROGRESS_NOT_BEGUN);
+    assert_int_equal(on_device(w, 3, false).wait, 0);
+    assert_int_equal(on_device(w, 4, false).wait, 1);
+    ndp_journal_set_on_device(&w->journals[0], true);
+    assert_int_equal(on_device(w, 3, false).wait, 1);
+}
+
+static void messages_are_those_of_a_kind(void **state) {
+    world *w = *state;
+    ndp_comm pp = {.transport = &w->t, .group = {0, 1, 3, 0}, .name = "pp", .number = 1};
+    begin(w, &pp, NDP_WORK_SEND, 3, 2);
+    ndp_expected_op e = {.base = 0, .comm = 1, .sequence = 3, .to = 2};
+    assert_int_equal(ndp_journal_progress(&w->journals[0], &e).progress, NDP_PROGRESS_BEGUN);
+    e.receive = true;
+    assert_int_equal(ndp_journal_progress(&w->journals[0], &e).progress, NDP_PROGRESS_NOT_BEGUN);
+}
+
 static void the_last_common_operation_is_found(void **state) {
     world *w = *state;
     ndp_comm tp = {.transport = &w->t, .group = {0, 2, 2, 0}, .name = "tp", .number = 1};
@@ -174,6 +235,9 @@ int main(void) {
         TEST(a_gate_is_certain_after_two_polls),
         TEST(a_journal_says_what_was_begun),
         TEST(a_full_journal_does_not_guess),
+        TEST(a_device_has_begun_what_its_queue_has_reached),
+        TEST(a_wait_of_the_host_does_not_stop_its_device),
+        TEST(messages_are_those_of_a_kind),
         TEST(the_last_common_operation_is_found),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -31,6 +31,7 @@ enum { FIRST_NUMBER = 1 << 30 };
 /* ---- waiting for NCCL ---- */
 
 static ndp_status check_others(const nccl_transport *t) {
+    ndp_journal_poll(&t->base.journals[t->base.rank], ndp_now());
     NDP_TRY(ndp_health_check(t->base.health));
     NDP_TRY(ndp_state_query_serve(t->base.state_query, NULL));
     return ndp_progress_fns_run(t->base.host);

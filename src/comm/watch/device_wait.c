@@ -30,7 +30,7 @@
 #define SPIN_SECONDS 200e-6
 #define LOOK_SECONDS 0.05  /* between two looks at the other ranks */
 #define STUCK_SECONDS 0.05 /* in the wait of an operation, before that is in the journal */
-#define END_SECONDS 5.0    /* for a queue to end after a failure */
+#define END_SECONDS 0.5    /* for a queue to end after a failure: less than a launcher waits for its rank (host/) */
 
 typedef struct device_wait {
     ndp_transport *t;
@@ -74,6 +74,17 @@ static ndp_status watch(device_wait *v, double now) {
     return v->stuck ? ndp_op_wait_look(&v->wait, now) : NDP_OK;
 }
 
+/* An error that an operation of the device's transport has met by itself; which one, NCCL does not say. */
+static ndp_status check_operations(ndp_transport *t) {
+    ndp_device_place p;
+    char text[128];
+    ndp_status st = t->ops->check ? t->ops->check(t) : NDP_OK;
+    bool ours = st != NDP_OK && atomic_load(&t->health->failed) == 0;
+    if (!ours || !ndp_waypoints_place(t->waypoints, 0, &p))
+        return st;
+    return NDP_FAIL(st, "%s, at %s", ndp_error_message(), ndp_place_text(&p, text, sizeof text));
+}
+
 static ndp_status look(device_wait *v, double now) {
     ndp_transport *t = v->t;
     if (ndp_waypoints_look(t->waypoints, now))
@@ -85,8 +96,7 @@ static ndp_status look(device_wait *v, double now) {
     if (now < v->next)
         return NDP_OK;
     v->next = now + LOOK_SECONDS;
-    if (t->ops->check)
-        NDP_TRY(t->ops->check(t));
+    NDP_TRY(check_operations(t));
     if (t->host->journals)
         NDP_TRY(watch(v, now));
     if (t->timeout <= 0 || now - v->moved <= t->timeout)
@@ -163,15 +173,21 @@ ndp_status ndp_transport_drain(ndp_transport *t, ndp_queue *q) {
     return ndp_transport_explain(t, t->device->drain(q));
 }
 
+/* Once one queue did not end, there is no waiting for others. */
 bool ndp_transport_settles(ndp_transport *t, ndp_queue *q) {
     ndp_mark end;
     bool passed = false;
-    double limit = ndp_now() + END_SECONDS;
+    double limit = ndp_now() + (t->stuck ? 0 : END_SECONDS);
     if (t->device->mark(q, &end) != NDP_OK)
         return true;
-    while (t->device->passed(q, &end, &passed) == NDP_OK && !passed && ndp_now() < limit)
+    while (t->device->passed(q, &end, &passed) == NDP_OK && !passed) {
+        if (ndp_now() > limit) {
+            t->stuck = true;
+            return false;
+        }
         usleep(1000);
-    return passed || ndp_now() < limit;
+    }
+    return true;
 }
 
 /* ---- where it is ---- */

@@ -10,6 +10,8 @@
  *               while B is inside its wait v. The edge is certain if v != 0; a guess has v = 0.
  *   local       A rank whose journal this one can read in memory; all others are remote, and are asked (state_query.h).
  *   missing     A member of a group that has not begun the collective for which others wait.
+ *   of a device A rank whose device is stuck in the wait of an operation is inside a wait, as if its host were; and it
+ *               has begun an operation once its device has come to the begin (device_wait.c, waypoints.h).
  *
  * INVARIANTS
  *
