@@ -18,10 +18,10 @@ static inline ndp_model_opts golden_opts(const golden *g, ndp_model_mode mode, n
 /* The rows of `logits` in expected.safetensors: tokens of the batch. The caller frees them. */
 static inline int32_t *golden_rows(const golden *g, int64_t *n) { return read_all(g, "logits_rows", NDP_I32, n); }
 
-/* Logits [n,V] of these tokens, each sample through the cached graph in one chunk, with the weights in g->folder; of
- * the decoder `m`, which was built with golden_opts. The caller frees them. */
-static inline double *golden_logits(const golden *g, const ndp_model *m, const ndp_device *device, const int32_t *rows,
-                                    int64_t n) {
+/* Logits [n,V] of these tokens, each sample through the cached graph in one chunk, with the weights in g->folder and of
+ * an adapter (a folder; NULL: none); of the decoder `m`, which was built with golden_opts. The caller frees them. */
+static inline double *golden_logits(const golden *g, const ndp_model *m, const char *adapter, const ndp_device *device,
+                                    const int32_t *rows, int64_t n) {
     ndp_transport *t;
     ndp_engine *e;
     ndp_dtype type = m->opts.compute;
@@ -34,7 +34,7 @@ static inline double *golden_logits(const golden *g, const ndp_model *m, const n
     o.step.parallel = (ndp_parallel)NDP_PARALLEL_INIT;
     CHECK_OK(ndp_mesh_init(&one, 0, &(ndp_mesh_facts){.kv_heads = ndp_model_kv_heads(m)}, &o.step.mesh));
     CHECK_OK(ndp_engine_create(&o, &e));
-    CHECK_OK(ndp_weights_load(e, g->folder));
+    CHECK_OK(ndp_weights_start(e, &(ndp_weight_sources){.folder = g->folder, .adapter = adapter}));
     size_t cache = (size_t)(g->length * g->facts.kv_heads * g->facts.head_dim) * ndp_dtype_size(type);
     void *memory;
     CHECK_OK(ndp_engine_map(e, 2 * (size_t)m->n_units * cache, &memory));

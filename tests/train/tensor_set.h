@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 typedef struct set_tensor {
-    char name[160];
+    char name[320];
     ndp_tensor_spec spec; /* its name is set when it is written */
     double *x;
 } set_tensor;

@@ -168,7 +168,7 @@ static void check_logits(const golden *g, ndp_dtype type, const ndp_device *devi
     CHECK_OK(ndp_decoder_build(&g->facts, &mo, &m));
     int64_t n;
     int32_t *rows = golden_rows(g, &n);
-    double *want = read_all(g, "logits", NDP_F64, NULL), *have = golden_logits(g, &m, device, rows, n);
+    double *want = read_all(g, "logits", NDP_F64, NULL), *have = golden_logits(g, &m, NULL, device, rows, n);
     logits_distance off = compare_logits(g, have, want, n);
     printf("%-17s %-4s logits off by %.2g of the largest, all by %.2g of their norm\n", g->name, ndp_dtype_name(type),
            off.worst, off.all);

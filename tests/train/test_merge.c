@@ -84,7 +84,7 @@ static void check_logits(const char *base, const char *merged, const char *adapt
     int32_t *rows = golden_rows(&g, &n);
     of_base = g.expected, g.expected = expected, g.folder = merged;
     double *want = read_all(&g, "logits", NDP_F64, NULL);
-    double *have = golden_logits(&g, &m, &ndp_device_ref, rows, n);
+    double *have = golden_logits(&g, &m, NULL, &ndp_device_ref, rows, n);
     logits_distance off = compare_logits(&g, have, want, n);
     print_message("%s: logits off by %.2g of the largest\n", adapter, off.worst);
     assert_true(off.worst <= 2e-7);

@@ -1,0 +1,117 @@
+/* Adapters of PEFT beside their models: logits with the adapter loaded, gradients of the factors, 30 AdamW updates, in
+ * fp64 on ref and fp32 on cpu, on one rank and on data and tensor axes (tests/golden/README.md). */
+#include "base/text.h"
+#include "guarded.h"
+#include "train/peft.h"
+
+/* Losses of 1e-9 and factors of 1e-7 of their norm are asked for; the factors are stored in fp32. Logits in fp32: 2e-5
+ * of the largest. */
+static const peft_bounds fp64 = {1e-12, 2e-7, 1e-9, 1e-9, 1e-7}, fp32 = {2e-6, 2e-5, 1e-5, 3e-4, 1e-4};
+
+/* This rank's elements of a tensor against the expected ones, by the norm of the whole tensor. */
+static ndp_status compare(const peft_run *r, const char *kind, const ndp_owned_run *run, double bound, double *worst) {
+    const ndp_run *p = &run->run;
+    int64_t n;
+    double *want = peft_expected(r, kind, p->segment->name, &n), norm = 0, distance = 0;
+    double *have = malloc((size_t)p->count * sizeof *have);
+    CHECK_OK(ndp_run_get(run, 0, p->count, have, NDP_F64));
+    for (int64_t i = 0; i < n; i++)
+        norm += want[i] * want[i];
+    for (int64_t i = 0; i < p->count; i++)
+        distance += pow(have[i] - want[p->tensor_first + i], 2);
+    double off = sqrt(distance / norm);
+    free(want);
+    free(have);
+    *worst = fmax(*worst, off);
+    return off <= bound ? NDP_OK
+                        : NDP_FAIL(NDP_EBUG, "%s: %s%s is off by %.3g of its norm %.3g", r->name, kind,
+                                   p->segment->name, off, sqrt(norm));
+}
+
+static bool is_factor(const ndp_owned_run *run) { return ndp_factor_of(run->run.segment->name) != NDP_NO_FACTOR; }
+
+static ndp_status check_grad(void *user, const ndp_owned_run *run) {
+    peft_run *r = user;
+    return is_factor(run) ? compare(r, "grad.", run, r->bounds.grad, &r->worst[0]) : NDP_OK;
+}
+
+static ndp_status check_final(void *user, const ndp_owned_run *run) {
+    peft_run *r = user;
+    return is_factor(run) ? compare(r, "final.", run, r->bounds.final, &r->worst[1]) : NDP_OK;
+}
+
+static void check_logits(const peft_run *r, ndp_dtype type, const ndp_device *device, double bound) {
+    ndp_model_opts mo = golden_opts(r->base, NDP_MODEL_CACHED, type);
+    ndp_model m;
+    int64_t n;
+    mo.adapter = peft_adapter(r);
+    CHECK_OK(ndp_decoder_build(&r->base->facts, &mo, &m));
+    int32_t *rows = golden_rows(r->base, &n);
+    double *want = peft_expected(r, "logits", "", NULL);
+    double *have = golden_logits(r->base, &m, r->adapter, device, rows, n);
+    logits_distance off = compare_logits(r->base, have, want, n);
+    printf("%-17s %-4s logits off by %.2g of the largest\n", r->name, ndp_dtype_name(type), off.worst);
+    assert_true(off.worst <= bound);
+    free(rows);
+    free(want);
+    free(have);
+    ndp_model_release(&m);
+}
+
+typedef struct variant {
+    const char *base, *kind;
+    int tp; /* divides the heads */
+} variant;
+
+/* The caller frees r->name and r->adapter. */
+static void open_variant(const variant *v, golden *g, peft_run *r, char folder[1024]) {
+    char *name = ndp_format("%s-%s", v->base, v->kind), path[1024];
+    char *adapter = ndp_format("%s/%s", golden_folder("peft", path, sizeof path), name);
+    char *expected = ndp_format("%s/expected.safetensors", adapter);
+    open_golden(g, v->base, golden_folder(v->base, folder, 1024));
+    peft_open(r, g, adapter);
+    r->name = name;
+    CHECK_OK(ndp_safetensors_open(expected, &r->expected));
+    free(expected);
+}
+
+static void close_variant(golden *g, peft_run *r) {
+    free((char *)r->name);
+    free((char *)r->adapter);
+    peft_close(r);
+    close_golden(g);
+}
+
+static void trains_as_peft(void **state) {
+    const variant *v = *state;
+    golden g;
+    peft_run r;
+    char folder[1024];
+    const ndp_device *ref = guarded(&ndp_device_ref), *cpu = guarded(&ndp_device_cpu);
+    open_variant(v, &g, &r, folder);
+    check_logits(&r, NDP_F64, ref, 2e-7);
+    check_logits(&r, NDP_F32, cpu, 2e-5);
+    r.losses = peft_expected(&r, "losses", "", &r.updates);
+    r.norms = peft_expected(&r, "grad_norms", "", NULL);
+    assert_int_equal(r.updates, 30);
+    r.check_grad = check_grad, r.check_final = check_final;
+    peft_check(&r, NDP_F64, ref, &fp64, (const int[]){1, 1, 1, 1, 1});
+    peft_check(&r, NDP_F32, cpu, &fp32, (const int[]){1, 1, 1, 1, 1});
+    peft_check(&r, NDP_F64, &ndp_device_ref, &fp64, (const int[]){1, 2, 1, 1, v->tp});
+    close_variant(&g, &r);
+    unguard(ref);
+    unguard(cpu);
+}
+
+static const variant variants[] = {{"llama-yarn", "lora", 2}, {"llama-yarn", "rslora", 2}, {"llama-yarn", "dora", 2},
+                                   {"phi3", "lora", 2},       {"phi3", "rslora", 2},       {"phi3", "dora", 2},
+                                   {"gpt2", "lora", 3},       {"gpt2", "rslora", 3},       {"gpt2", "dora", 3}};
+
+#define VARIANT(i)                                                                                                     \
+    { variants[i].base, trains_as_peft, NULL, NULL, (void *)&variants[i] }
+
+int main(void) {
+    const struct CMUnitTest tests[] = {VARIANT(0), VARIANT(1), VARIANT(2), VARIANT(3), VARIANT(4),
+                                       VARIANT(5), VARIANT(6), VARIANT(7), VARIANT(8)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
