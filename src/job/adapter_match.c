@@ -11,7 +11,6 @@ typedef struct matching_adapter {
     const ndp_adapter_folder *a;
     const ndp_model_spec *spec;
     ndp_adapter_match *match;
-    ndp_adapted_tensor **sorted;         /* by name */
     ndp_adapted_tensor head;             /* of a tied pair */
     const ndp_adapted_tensor *embedding; /* of the pair; NULL: the model ties none */
     const char *file;                    /* for messages */
@@ -44,12 +43,19 @@ static int compare_tensors(const void *a, const void *b) {
     return strcmp((*(const ndp_adapted_tensor *const *)a)->name, (*(const ndp_adapted_tensor *const *)b)->name);
 }
 
-static ndp_adapted_tensor *find_tensor(const matching_adapter *x, const char *name) {
+static ndp_adapted_tensor *find_in(const ndp_adapter_match *match, const char *name) {
     const ndp_adapted_tensor wanted = {.name = name}, *key = &wanted;
-    if (x->head.name && strcmp(x->head.name, name) == 0)
-        return (ndp_adapted_tensor *)&x->head;
-    ndp_adapted_tensor **found = bsearch(&key, x->sorted, (size_t)x->match->n, sizeof *x->sorted, compare_tensors);
+    ndp_adapted_tensor **found =
+        bsearch(&key, match->by_name, (size_t)match->n_by_name, sizeof *match->by_name, compare_tensors);
     return found ? *found : NULL;
+}
+
+const ndp_adapted_tensor *ndp_adapter_match_find(const ndp_adapter_match *match, const char *name) {
+    return find_in(match, name);
+}
+
+static ndp_adapted_tensor *find_tensor(matching_adapter *x, const char *name) {
+    return x->head.name && strcmp(x->head.name, name) == 0 ? &x->head : find_in(x->match, name);
 }
 
 /* Room for one more: a head that is no longer tied. */
@@ -57,18 +63,19 @@ static ndp_status list_tensors(matching_adapter *x, const ndp_model *m) {
     ndp_adapter_match *match = x->match;
     size_t most = (size_t)count_tensors(m) + 1;
     match->tensors = ndp_arena_alloc(&match->arena, most * sizeof *match->tensors);
-    x->sorted = ndp_arena_alloc(&match->arena, most * sizeof *x->sorted);
-    if (!match->tensors || !x->sorted)
+    match->by_name = ndp_arena_alloc(&match->arena, most * sizeof *match->by_name);
+    if (!match->tensors || !match->by_name)
         return NDP_FAIL(NDP_ENOMEM, "not enough memory for a list of %zu tensors", most);
     for (int b = 0; b < m->n_buffers; b++)
         for (int i = 0; i < m->buffers[b].segments.n; i++) {
             const ndp_segment *s = &m->buffers[b].segments.items[i];
-            if (i == 0 || !ndp_segment_continues(s))
+            if ((i == 0 || !ndp_segment_continues(s)) && ndp_factor_of(s->name) == NDP_NO_FACTOR)
                 match->tensors[match->n++] = tensor_of(m, b, s);
         }
+    match->n_by_name = match->n;
     for (int i = 0; i < match->n; i++)
-        x->sorted[i] = &match->tensors[i];
-    qsort(x->sorted, (size_t)match->n, sizeof *x->sorted, compare_tensors);
+        match->by_name[i] = &match->tensors[i];
+    qsort(match->by_name, (size_t)match->n, sizeof *match->by_name, compare_tensors);
     const char *tokens = x->spec->tie[0], *head = x->spec->tie[1];
     x->embedding = tokens[0] && !x->spec->own_head ? find_tensor(x, tokens) : NULL;
     if (x->embedding) {

@@ -23,14 +23,19 @@ typedef struct ndp_adapter_match {
     ndp_adapted_tensor *tensors; /* in the order of the model */
     int n;
     bool own_head;
+    ndp_adapted_tensor **by_name; /* all of them but such a head */
+    int n_by_name;
     ndp_arena arena;
 } ndp_adapter_match;
 
 /* Checks that the adapter is one of this model: each of its tensors belongs to one of the model and has its shape, and
- * no factor is missing. NDP_EINVAL names the tensor, both shapes or the nearest names. Borrows the names of the model
- * and the tensors of the adapter. The caller releases *out. */
+ * no factor is missing. Factors that the model itself has are not of its files. NDP_EINVAL names the tensor, both
+ * shapes or the nearest names. Borrows the names of the model and the tensors of the adapter. The caller releases *out.
+ */
 NDP_API ndp_status ndp_adapter_match_make(const ndp_adapter_folder *a, const ndp_model_spec *s, const ndp_model *m,
                                           ndp_adapter_match *out);
+/* The tensor of that name; NULL: the model's files have none. */
+const ndp_adapted_tensor *ndp_adapter_match_find(const ndp_adapter_match *match, const char *name);
 void ndp_adapter_match_release(ndp_adapter_match *match);
 
 #endif

@@ -1,6 +1,7 @@
 /* The weights that an engine starts from: of a model folder or random ones, and what a run or an adapter changed of
  * them.
  */
+#include "job/adapter_use.h"
 #include "job/packed_weights.h"
 #include "job/weights.h"
 #include "model/architecture.h"
@@ -14,10 +15,10 @@ enum { BLOCK = 8192 }; /* elements that are moved at a time: they stay in the ca
 typedef struct weight_filling {
     const ndp_weight_sources *sources;
     const ndp_model *model;
-    const ndp_weights *folder; /* NULL: random */
-    const ndp_weights *own;    /* what a run or an adapter changed; NULL: nothing */
-    bool wrapped;              /* its names are those of PEFT */
-    ndp_dtype rounded;         /* its values */
+    const ndp_weights *folder;      /* NULL: random */
+    const ndp_weights *own;         /* what a run or an adapter changed; NULL: nothing */
+    const ndp_adapter_match *match; /* which of them are whose, of an adapter; NULL: by their names */
+    ndp_dtype rounded;              /* its values */
 } weight_filling;
 
 /* ---- the model ---- */
@@ -42,13 +43,12 @@ static ndp_status read_own(const weight_filling *f, const char *tensor, int64_t 
     return NDP_OK;
 }
 
-/* The name of a tensor in the set of what changed. */
-static const char *own_name(const weight_filling *f, const ndp_segment *s, char *room, size_t size) {
-    bool factor = ndp_factor_of(s->name) != NDP_NO_FACTOR;
-    if (!f->wrapped || factor)
-        return s->name;
-    snprintf(room, size, "%s%s", NDP_ADAPTER_PREFIX, s->name);
-    return room;
+/* A tensor in the set of what changed; NULL: it is as it was. */
+static const ndp_tensor_entry *find_own(const weight_filling *f, const char *name) {
+    if (!f->own || !f->match || ndp_factor_of(name) != NDP_NO_FACTOR)
+        return f->own ? ndp_weights_find(f->own, name) : NULL;
+    const ndp_adapted_tensor *t = ndp_adapter_match_find(f->match, name);
+    return t ? t->parts[NDP_ADAPTER_WHOLE] : NULL;
 }
 
 /* ---- new factors ---- */
@@ -100,10 +100,9 @@ static ndp_status new_factor(const weight_filling *f, const ndp_segment *s, int6
 
 static ndp_status read_element(void *user, const ndp_segment *s, int64_t first, int64_t count, void *out) {
     const weight_filling *f = user;
-    char room[512];
-    const char *own = own_name(f, s, room, sizeof room);
-    if (f->own && ndp_weights_find(f->own, own))
-        return read_own(f, own, first, count, out);
+    const ndp_tensor_entry *own = find_own(f, s->name);
+    if (own)
+        return read_own(f, own->spec.name, first, count, out);
     return ndp_factor_of(s->name) == NDP_NO_FACTOR ? read_model(f, s, first, count, out)
                                                    : new_factor(f, s, first, count, out);
 }
@@ -114,23 +113,21 @@ static bool is_ignored(const char *name, void *model) {
 }
 
 /* Compares a set with the tensors that it must have. */
-static ndp_status check(const ndp_engine *e, const ndp_weights *w, ndp_tensor_part part, bool wrapped) {
+static ndp_status check(const ndp_engine *e, const ndp_weights *w, ndp_tensor_part part) {
     ndp_tensor_list list = {0};
     const ndp_model *m = ndp_engine_model(e);
     ndp_status st = ndp_tensor_list_of(&list, ndp_engine_whole(e), NDP_OWNED_MASTER, part, NDP_F32);
-    if (st == NDP_OK && wrapped)
-        st = ndp_tensor_list_wrap(&list);
     if (st == NDP_OK)
-        st = ndp_weights_check(w, list.specs, list.n, wrapped ? NULL : is_ignored, &m);
+        st = ndp_weights_check(w, list.specs, list.n, is_ignored, &m);
     ndp_tensor_list_release(&list);
     return st;
 }
 
 static ndp_status fill(ndp_engine *e, const weight_filling *f) {
     if (f->folder)
-        NDP_TRY(check(e, f->folder, NDP_TENSORS_FOLDER, false));
-    if (f->own)
-        NDP_TRY(check(e, f->own, NDP_TENSORS_RUN, f->wrapped));
+        NDP_TRY(check(e, f->folder, NDP_TENSORS_FOLDER));
+    if (f->own && !f->match)
+        NDP_TRY(check(e, f->own, NDP_TENSORS_RUN));
     NDP_TRY(ndp_engine_fill(e, NDP_OWNED_MASTER, NDP_TENSORS_ALL, read_element, (void *)f));
     NDP_TRY(ndp_engine_pack(e, read_element, (void *)f));
     if (f->folder)
@@ -145,21 +142,28 @@ static ndp_status open_folder(const ndp_engine *e, const char *folder, ndp_weigh
     return ndp_weights_prefix(*out, ndp_model_prefix(ndp_engine_model(e)));
 }
 
+/* With what a run or an adapter changed. */
+static ndp_status fill_own(ndp_engine *e, weight_filling *f) {
+    ndp_adapter_folder adapter;
+    ndp_adapter_match match;
+    if (!f->sources->adapter || f->own)
+        return fill(e, f);
+    NDP_TRY(ndp_adapter_use_match(f->sources->adapter, ndp_engine_whole(e), &adapter, &match));
+    f->own = adapter.weights, f->match = &match, f->rounded = f->model->opts.master;
+    ndp_status st = fill(e, f);
+    ndp_adapter_match_release(&match);
+    ndp_adapter_folder_close(&adapter);
+    return st;
+}
+
 ndp_status ndp_weights_start(ndp_engine *e, const ndp_weight_sources *s) {
     const ndp_model *m = ndp_engine_model(e);
-    ndp_weights *folder = NULL, *adapter = NULL;
+    ndp_weights *folder = NULL;
     bool all_own = s->own && m->opts.adapter.r == 0; /* a checkpoint of a whole model: its folder need not be there */
     ndp_status st = s->folder && !all_own ? open_folder(e, s->folder, &folder) : NDP_OK;
-    if (st == NDP_OK && s->adapter && !s->own)
-        st = ndp_weights_open_stem(s->adapter, "adapter_model", &adapter);
     if (st == NDP_OK)
-        st = fill(e, &(weight_filling){.sources = s,
-                                       .model = m,
-                                       .folder = folder,
-                                       .own = adapter ? adapter : s->own,
-                                       .wrapped = adapter != NULL,
-                                       .rounded = adapter ? m->opts.master : s->rounded});
-    ndp_weights_close(adapter);
+        st = fill_own(
+            e, &(weight_filling){.sources = s, .model = m, .folder = folder, .own = s->own, .rounded = s->rounded});
     ndp_weights_close(folder);
     return st;
 }

@@ -2,6 +2,7 @@
  * fp64 on ref and fp32 on cpu, on one rank and on data and tensor axes (tests/golden/README.md). */
 #include "base/text.h"
 #include "guarded.h"
+#include "job/adapter_use.h"
 #include "train/peft.h"
 
 /* Losses of 1e-9 and factors of 1e-7 of their norm are asked for; the factors are stored in fp32. Logits in fp32: 2e-5
@@ -103,6 +104,92 @@ static void trains_as_peft(void **state) {
     unguard(cpu);
 }
 
+/* Modules that are saved whole: the tied pair as one table. */
+static void loads_what_is_saved(void **state) {
+    (void)state;
+    const variant v = {"qwen2", "tied", 1};
+    golden g;
+    peft_run r;
+    char folder[1024];
+    open_variant(&v, &g, &r, folder);
+    check_logits(&r, NDP_F64, &ndp_device_ref, 2e-7);
+    check_logits(&r, NDP_F32, &ndp_device_cpu, 2e-5);
+    close_variant(&g, &r);
+}
+
+/* ---- what is refused ---- */
+
+static const char *const q[] = {"q_proj"}, *const linear[] = {"linear"}, *const norm[] = {"norm"};
+
+static const struct {
+    const char *base, *kind;
+    ndp_adapter other; /* options that differ from the folder's; 0: the folder's */
+    const char *words;
+    ndp_status code;
+} refusals[] = {
+    {"llama-yarn",
+     "lora",
+     {.r = 8},
+     "set adapter.r: 4, adapter.alpha: 8, adapter.rslora: false, adapter.dora: false",
+     NDP_EINVAL},
+    {"llama-yarn", "rslora", {.scale = 2}, "set adapter.r: 3, adapter.alpha: 6, adapter.rslora: true", NDP_EINVAL},
+    {"llama-yarn", "lora", {.dora = true}, "scale 2, dora true; set adapter.r: 4", NDP_EINVAL},
+    {"llama-yarn",
+     "lora",
+     {.targets = q, .n_targets = 1},
+     "has factors of model.layers.0.self_attn.k_proj, which adapter.targets leaves out",
+     NDP_EINVAL},
+    {"llama-yarn",
+     "rslora",
+     {.targets = linear, .n_targets = 1},
+     "has no base_model.model.model.layers.0.self_attn.k_proj.lora_A.weight, which adapter.targets asks for",
+     NDP_EINVAL},
+    {"llama-yarn",
+     "lora",
+     {.save = norm, .n_save = 1},
+     "has no model.norm.weight, which adapter.modules_to_save asks for",
+     NDP_EINVAL},
+    {"qwen2",
+     "tied",
+     {.save = norm, .n_save = 1},
+     "has no model.norm.weight, which adapter.modules_to_save asks for",
+     NDP_EINVAL},
+    {"qwen2",
+     "embedding",
+     {0},
+     "two tables then, which is not supported beside a model; ndparallel merge",
+     NDP_ENOTSUP},
+    {"qwen2", "head", {0}, "two tables then, which is not supported beside a model; ndparallel merge", NDP_ENOTSUP},
+};
+
+static void what_the_job_says_otherwise_is_refused(void **state) {
+    (void)state;
+    for (int i = 0; i < NDP_COUNT(refusals); i++) {
+        const variant v = {refusals[i].base, refusals[i].kind, 1};
+        const ndp_adapter *o = &refusals[i].other;
+        golden g;
+        peft_run r;
+        char folder[1024];
+        open_variant(&v, &g, &r, folder);
+        ndp_model_opts mo = golden_opts(&g, NDP_MODEL_SCORE, NDP_F32);
+        mo.adapter = peft_adapter(&r);
+        mo.adapter.r = o->r ? o->r : mo.adapter.r;
+        mo.adapter.scale = o->scale > 0 ? o->scale : mo.adapter.scale;
+        mo.adapter.dora |= o->dora;
+        if (o->targets)
+            mo.adapter.targets = o->targets, mo.adapter.n_targets = o->n_targets;
+        if (o->save)
+            mo.adapter.save = o->save, mo.adapter.n_save = o->n_save;
+        ndp_model m;
+        ndp_adapter_folder a;
+        ndp_adapter_match match;
+        CHECK_OK(ndp_decoder_build(&g.facts, &mo, &m));
+        CHECK_FAILS(ndp_adapter_use_match(r.adapter, &m, &a, &match), refusals[i].code, refusals[i].words);
+        ndp_model_release(&m);
+        close_variant(&g, &r);
+    }
+}
+
 static const variant variants[] = {{"llama-yarn", "lora", 2}, {"llama-yarn", "rslora", 2}, {"llama-yarn", "dora", 2},
                                    {"phi3", "lora", 2},       {"phi3", "rslora", 2},       {"phi3", "dora", 2},
                                    {"gpt2", "lora", 3},       {"gpt2", "rslora", 3},       {"gpt2", "dora", 3}};
@@ -111,7 +198,16 @@ static const variant variants[] = {{"llama-yarn", "lora", 2}, {"llama-yarn", "rs
     { variants[i].base, trains_as_peft, NULL, NULL, (void *)&variants[i] }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {VARIANT(0), VARIANT(1), VARIANT(2), VARIANT(3), VARIANT(4),
-                                       VARIANT(5), VARIANT(6), VARIANT(7), VARIANT(8)};
+    const struct CMUnitTest tests[] = {VARIANT(0),
+                                       VARIANT(1),
+                                       VARIANT(2),
+                                       VARIANT(3),
+                                       VARIANT(4),
+                                       VARIANT(5),
+                                       VARIANT(6),
+                                       VARIANT(7),
+                                       VARIANT(8),
+                                       cmocka_unit_test(loads_what_is_saved),
+                                       cmocka_unit_test(what_the_job_says_otherwise_is_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
