@@ -103,6 +103,8 @@ struct ndp_config {
         int warmup_steps;
         double warmup_ratio; /* of the steps, instead of warmup_steps; 0: unset */
         double min_lr_ratio;
+        double decay_ratio; /* of wsd */
+        int cycles;         /* of cosine_restarts */
     } schedule;
     struct {
         int steps;

@@ -13,8 +13,8 @@ static const int compute_types[] = {NDP_F32, NDP_BF16, NDP_F64};
 static const char *const reduce_words[] = {[NDP_F32] = "fp32", NULL};
 #define OPTIMIZER_WORD(NAME, name, ...) #name,
 static const char *const optimizer_words[] = {NDP_OPTIMIZERS(OPTIMIZER_WORD) NULL};
-static const char *const schedule_words[] = {
-    [NDP_LR_CONSTANT] = "constant", [NDP_LR_LINEAR] = "linear", [NDP_LR_COSINE] = "cosine", NULL};
+#define SCHEDULE_WORD(NAME, name) #name,
+static const char *const schedule_words[] = {NDP_LR_SCHEDULES(SCHEDULE_WORD) NULL};
 static const char *const cp_words[] = {[NDP_CP_RING] = "ring", [NDP_CP_ALL_GATHER] = "all_gather", NULL};
 static const char *const reduce_every_words[] = {"micro_batch", "update", NULL};
 #define PIPELINE_WORD(NAME, name, ...) #name,
@@ -145,7 +145,9 @@ const ndp_option ndp_options[] = {
     {IDENTITY(schedule, name, LEARN), WORD(cosine, schedule_words), HELP "shape of the learning rate after warm-up"},
     {IDENTITY(schedule, warmup_steps, LEARN), INT(10, 0, 1 << 30), WHEN "schedule.warmup_ratio is 0", HELP "steps of linear warm-up"},
     {IDENTITY(schedule, warmup_ratio, LEARN), NUMBER(0, "[0, 1]"), WHEN "it is above 0", HELP "warm-up as a share of the steps, instead of schedule.warmup_steps; 0: unset"},
-    {IDENTITY(schedule, min_lr_ratio, LEARN), NUMBER(0.1, "[0, 1]"), WHEN "schedule.name is linear or cosine", HELP "final learning rate / lr"},
+    {IDENTITY(schedule, min_lr_ratio, LEARN), NUMBER(0.1, "[0, 1]"), WHEN "schedule.name is linear, cosine, wsd or cosine_restarts", HELP "final learning rate / lr"},
+    {IDENTITY(schedule, decay_ratio, LEARN), NUMBER(0.1, "(0, 1]"), WHEN "schedule.name is wsd", HELP "share of the steps, the last ones, in which the learning rate falls"},
+    {IDENTITY(schedule, cycles, LEARN), INT(1, 1, 1 << 20), WHEN "schedule.name is cosine_restarts", HELP "how often the learning rate falls, each time from lr"},
 
     {IDENTITY(train, steps, LEARN), INT(100, 1, 1 << 30), WHEN "train.epochs is 0", HELP "number of updates"},
     {CONTENTS(train, epochs, LEARN), NUMBER(0, "[0, 1e9]"), WHEN "it is above 0", HELP "instead of train.steps: passes over the rows, such as 3 or 0.5; 0: unset"},

@@ -56,7 +56,14 @@ static void release(ndp_import *m) {
 ndp_status ndp_config_import_text(ndp_config *c, const char *text, size_t size, const char *what,
                                   const ndp_import_opts *o, char **job, char **notes) {
     char *written = NULL;
-    ndp_import m = {.read = {.zero_stage = -1, .max_steps = -1, .warmup = -1, .warmup_ratio = -1, .min_lr_ratio = -1},
+    ndp_import m = {.read = {.zero_stage = -1,
+                             .max_steps = -1,
+                             .warmup = -1,
+                             .warmup_ratio = -1,
+                             .min_lr_ratio = -1,
+                             .min_lr = -1,
+                             .wsd_min_lr_ratio = -1,
+                             .stable_steps = -1},
                     .notes = {.o = o, .file = &m.yaml, .y = &m.yaml}};
     ndp_status st = run(&m, text, size, what);
     if (st == NDP_OK)

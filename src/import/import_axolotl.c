@@ -51,20 +51,23 @@ static const import_word optimizers[] = {
      "optimi_adamw came_pytorch grokadamw stable_adamw lomo adalomo dion",
      0, not_adamw},
     {0}};
-static const char no_schedule[] = "schedule.name is constant, linear or cosine";
-static const import_word schedules[] = {
-    {"constant", SCHEDULE_CONSTANT, 0},
-    {"constant_with_warmup", SCHEDULE_CONSTANT_WARMUP, 0},
-    {"linear", SCHEDULE_LINEAR, 0},
-    {"cosine cosine_with_min_lr", SCHEDULE_COSINE, 0},
-    {"cosine_with_restarts cosine_warmup_with_min_lr polynomial inverse_sqrt reduce_lr_on_plateau warmup_stable_decay "
-     "one_cycle rex",
-     0, no_schedule},
-    {0}};
 static const import_word adapters[] = {
     {"lora", NDP_ADAPTER_LORA, 0}, {"qlora", NDP_ADAPTER_QLORA, 0}, {"*", 0, "adapter.type is lora or qlora"}, {0}};
 static const import_word starts[] = {
     {"true", 0, 0}, {"*", 0, "factors begin as PEFT's default: A uniform, B zero (adapter.init)"}, {0}};
+#define SCHEDULE_LISTED(NAME, name) " " #name
+static const char no_schedule[] = "schedule.name is one of:" NDP_LR_SCHEDULES(SCHEDULE_LISTED);
+static const import_word schedules[] = {{"constant", SCHEDULE_CONSTANT, 0},
+                                        {"constant_with_warmup", SCHEDULE_CONSTANT_WARMUP, 0},
+                                        {"linear", SCHEDULE_LINEAR, 0},
+                                        {"cosine cosine_with_min_lr cosine_warmup_with_min_lr", SCHEDULE_COSINE, 0},
+                                        {"cosine_with_restarts", SCHEDULE_RESTARTS, 0},
+                                        {"inverse_sqrt", SCHEDULE_INVERSE_SQRT, 0},
+                                        {"warmup_stable_decay", SCHEDULE_WSD, 0},
+                                        {"polynomial reduce_lr_on_plateau one_cycle rex greedy", 0, no_schedule},
+                                        {0}};
+static const import_word decays[] = {{"cosine", 0, 0}, {"linear 1-sqrt", 0, "the rate of wsd falls as a cosine"}, {0}};
+static const import_word rises[] = {{"linear", 0, 0}, {"cosine 1-sqrt", 0, "warm-up is linear"}, {0}};
 static const import_word save_words[] = {
     {"no false", EVERY_NEVER, 0}, {"steps", EVERY_STEPS, 0}, {"epoch best", EVERY_EPOCH, 0}, {0}};
 static const import_word eval_words[] = {
@@ -184,6 +187,14 @@ static const import_key keys[] = {
     {axolotl, "lr_scheduler", WORD(read.scheduler, schedules), SETTLED_BY("schedule.name")},
     {axolotl, "lr_scheduler_kwargs", SECTION(scheduler)},
     {scheduler, "min_lr_rate", NUMBER(read.min_lr_ratio, "[0, 1]")},
+    {scheduler, "min_lr_ratio", NUMBER(read.wsd_min_lr_ratio, "[0, 1]")},
+    {scheduler, "min_lr", NUMBER(read.min_lr, "[0, inf)")},
+    {scheduler, "num_cycles", NUMBER(read.cycles, "(0, 1048576]")},
+    {scheduler, "num_decay_steps", INT(read.decay_steps, 1, 1 << 30)},
+    {scheduler, "num_stable_steps", INT(read.stable_steps, 0, 1 << 30)},
+    {scheduler, "timescale", INT(read.timescale, 1, 1 << 30)},
+    {scheduler, "decay_type", WORD(read.ignored, decays), SETTLED_BY("schedule.name")},
+    {scheduler, "warmup_type", WORD(read.ignored, rises), SETTLED_BY("schedule.name")},
     {scheduler, "*", REFUSED(no_schedule), SETTLED_BY("schedule.name")},
     {axolotl, "cosine_min_lr_ratio", NUMBER(read.min_lr_ratio, "[0, 1]")},
     {axolotl, "cosine_constant_lr_ratio jagged_restart_*", REFUSED(no_schedule), SETTLED_BY("schedule.name")},

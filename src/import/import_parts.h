@@ -60,7 +60,15 @@ enum { FULL_SHARD = 1, SHARD_GRAD_OP, NO_SHARD, HYBRID_SHARD, HYBRID_SHARD_ZERO2
 enum { DISTRIBUTED_NO = 1, DISTRIBUTED_DDP, DISTRIBUTED_FSDP, DISTRIBUTED_DEEPSPEED };
 enum { WORD_NO = 1, WORD_YES, WORD_AUTO, WORD_OFFLOAD }; /* 0: the file does not have the key */
 enum { RING_PLAIN = 1, RING_ZIGZAG, RING_STRIPE, RING_GATHERED };
-enum { SCHEDULE_CONSTANT = 1, SCHEDULE_CONSTANT_WARMUP, SCHEDULE_LINEAR, SCHEDULE_COSINE };
+enum {
+    SCHEDULE_CONSTANT = 1,
+    SCHEDULE_CONSTANT_WARMUP,
+    SCHEDULE_LINEAR,
+    SCHEDULE_COSINE,
+    SCHEDULE_RESTARTS,
+    SCHEDULE_INVERSE_SQRT,
+    SCHEDULE_WSD
+};
 enum { EVERY_NEVER = 1, EVERY_STEPS, EVERY_EPOCH };
 enum { EXCESS_DROP = 1, EXCESS_TRUNCATE, EXCESS_RAISE };
 
@@ -74,6 +82,9 @@ typedef struct import_values {
     int max_steps;                             /* -1 */
     double warmup;                             /* steps, or below 1 a share of them; -1 */
     double epochs, warmup_ratio, min_lr_ratio; /* the ratios: -1 */
+    double min_lr, wsd_min_lr_ratio;           /* the same of lr_scheduler_kwargs: -1 */
+    double cycles;
+    int decay_steps, stable_steps, timescale; /* stable_steps: -1 */
     int scheduler, fp32, bf16, fp16, half, mixed;
     int checkpointing, fsdp_checkpointing, ring, rotate, tp_sequence, distributed_optimizer;
     int save, eval; /* EVERY_... */
@@ -174,6 +185,10 @@ NDP_API ndp_status ndp_import_finish_events(ndp_import *m);
 ndp_status ndp_import_finish_data(ndp_import *m);
 /* import_adapter.c: the part about adapters and quantized weights. */
 ndp_status ndp_import_finish_adapter(ndp_import *m);
+/* With train.epochs the number of steps is counted when the run starts. */
+static inline bool ndp_import_knows_steps(const ndp_import *m) { return m->job.train.epochs == 0; }
+/* The part about the schedule, with the length of the run known. */
+ndp_status ndp_import_finish_schedule(ndp_import *m);
 /* Remarks on the schedule, after the user's assignments. */
 void ndp_import_say_schedule(ndp_import *m);
 /* Marks the option at this offset of ndp_config: it is written to the job, even with its default. */

@@ -79,14 +79,30 @@ static inline bool ndp_optimizer_keeps(const ndp_optimizer_opts *o, int state, c
 /* The entry of `key` in `reads`; NULL: the optimizer does not read it. */
 const ndp_optimizer_option *ndp_optimizer_reads(const ndp_optimizer *o, const char *key);
 
-typedef enum ndp_lr_kind { NDP_LR_CONSTANT, NDP_LR_LINEAR, NDP_LR_COSINE } ndp_lr_kind;
+/* The schedules, X(NAME, name): each is a function of lr_schedule.c. */
+#define NDP_LR_SCHEDULES(X)                                                                                            \
+    X(CONSTANT, constant)                                                                                              \
+    X(LINEAR, linear)                                                                                                  \
+    X(COSINE, cosine)                                                                                                  \
+    X(WSD, wsd)                                                                                                        \
+    X(INVERSE_SQRT, inverse_sqrt)                                                                                      \
+    X(COSINE_RESTARTS, cosine_restarts)
+
+#define NDP_LR_NAMED(NAME, name) NDP_LR_##NAME,
+typedef enum ndp_lr_kind { NDP_LR_SCHEDULES(NDP_LR_NAMED) NDP_LR_KINDS } ndp_lr_kind;
+#undef NDP_LR_NAMED
+
 typedef struct ndp_lr_schedule {
     ndp_lr_kind kind;
-    double lr, min_ratio; /* the last update of `steps` has lr x min_ratio (linear, cosine) */
+    double lr, min_ratio; /* the last update of `steps` has lr x min_ratio, if the schedule has an end */
     int64_t warmup, steps;
+    double decay_ratio; /* wsd: the share of the steps in which the rate falls */
+    int cycles;         /* cosine_restarts: at least 1 */
 } ndp_lr_schedule;
 /* Learning rate of update u (0 the first): linear warm-up lr (u + 1) / warmup for u < warmup, then the schedule. A
  * function of the update index alone. */
 double ndp_lr_of(const ndp_lr_schedule *s, int64_t update);
+/* True if the schedule falls to lr x min_ratio at the last update: it depends on the number of steps. */
+bool ndp_lr_has_end(ndp_lr_kind kind);
 
 #endif

@@ -71,8 +71,9 @@ static ndp_status fail_with(ndp_str *message) {
 
 /* ---- lr and cursor ---- */
 
-static const char *const lr_keys[] = {"optimizer.lr",          "schedule.name",         "schedule.warmup_steps",
-                                      "schedule.warmup_ratio", "schedule.min_lr_ratio", "train.steps"};
+static const char *const lr_keys[] = {
+    "optimizer.lr",          "schedule.name",        "schedule.warmup_steps", "schedule.warmup_ratio",
+    "schedule.min_lr_ratio", "schedule.decay_ratio", "schedule.cycles",       "train.steps"};
 
 static ndp_status set_lr_keys(struct json_object *then, ndp_config *c) {
     for (int i = 0; i < NDP_COUNT(lr_keys); i++) {
@@ -136,8 +137,10 @@ static const char *const token_keys[] = {
     "data.tokenizer",     "data.train_field"};
 
 static bool is_compared(const identity_comparison *c, const char *key) {
-    if (strcmp(key, "train.steps") == 0)
-        return c->t->rank.job.config->schedule.name != NDP_LR_CONSTANT;
+    const ndp_config *config = c->t->rank.job.config;
+    if (strcmp(key, "train.steps") == 0) /* inverse_sqrt falls as long as the warm-up was */
+        return ndp_lr_has_end(config->schedule.name) ||
+               (config->schedule.name == NDP_LR_INVERSE_SQRT && config->schedule.warmup_ratio > 0);
     for (int i = 0; i < c->n && strcmp(key, "data.tokens") == 0; i++)
         if (IS_ANY(c->of[i].key, token_keys))
             return false;

@@ -106,7 +106,8 @@ static ndp_status load_batches(const ndp_trainer *t) {
 
 double ndp_trainer_lr(const ndp_config *c, int steps, int64_t update) {
     int warmup = c->schedule.warmup_ratio > 0 ? (int)(c->schedule.warmup_ratio * steps) : c->schedule.warmup_steps;
-    ndp_lr_schedule s = {c->schedule.name, c->optimizer.lr, c->schedule.min_lr_ratio, warmup, steps};
+    ndp_lr_schedule s = {c->schedule.name,        c->optimizer.lr,   c->schedule.min_lr_ratio, warmup, steps,
+                         c->schedule.decay_ratio, c->schedule.cycles};
     return ndp_lr_of(&s, update);
 }
 

@@ -149,31 +149,6 @@ static void axolotl_context_parallel(void **state) {
     release(&i);
 }
 
-static void axolotl_schedules(void **state) {
-    (void)state;
-    static const char *const cases[][4] = {
-        /* file, schedule, warm-up, last ratio */
-        {"lr_scheduler: linear\nwarmup_steps: 7", "linear", "7", "0"},
-        {"lr_scheduler: constant_with_warmup\nwarmup_ratio: 0.155", "constant", "31", "0"},
-        {"lr_scheduler: constant\nwarmup_steps: 7", "constant", "0", "0"},
-        {"lr_scheduler: cosine_with_min_lr\nlr_scheduler_kwargs: {min_lr_rate: 0.2}\nwarmup_steps: 1", "cosine", "2",
-         "0.2"},
-        {"warmup_steps: 0", "cosine", "0", "0"},
-        {"warmup_ratio: 0", "cosine", "0", "0"},
-        {"", "cosine", "6", "0"},
-    };
-    for (int k = 0; k < NDP_COUNT(cases); k++) {
-        char text[512];
-        snprintf(text, sizeof text,
-                 "base_model: m\ndatasets: [{path: a.jsonl, type: completion}]\nmax_steps: 200\n%s\n", cases[k][0]);
-        imported i;
-        CHECK_OK(import(&i, text, NULL));
-        CHECK_KEYS(&i, {"schedule.name", cases[k][1]}, {"schedule.warmup_steps", cases[k][2]},
-                   {"schedule.min_lr_ratio", cases[k][3]});
-        release(&i);
-    }
-}
-
 static void axolotl_precisions(void **state) {
     (void)state;
     static const char *const cases[][2] = {
@@ -485,8 +460,6 @@ static const char *const refused[][2] = {
      "'lora_target_modules: lm_head': embedding and head have no factors"},
     {"base_model: m\nfp16: true\nmax_steps: 3\n", "'fp16: true': fp16 is not supported"},
     {"base_model: m\nrl: dpo\nmax_steps: 3\n", "'rl: dpo': training is on the next token only"},
-    {"base_model: m\nlr_scheduler: rex\nmax_steps: 3\n",
-     "'lr_scheduler: rex': schedule.name is constant, linear or cosine"},
     {"base_model: m\nplugins: [my.Plugin]\nmax_steps: 3\n", "'plugins: my.Plugin': a plugin of another program"},
     {"base_model: m\nspecial_tokens: {eos_token: x}\nmax_steps: 3\n",
      "'special_tokens.eos_token: x': change the model folder's"},
@@ -778,7 +751,6 @@ int main(void) {
                                        cmocka_unit_test(axolotl_layouts),
                                        cmocka_unit_test(axolotl_lion),
                                        cmocka_unit_test(axolotl_context_parallel),
-                                       cmocka_unit_test(axolotl_schedules),
                                        cmocka_unit_test(axolotl_precisions),
                                        cmocka_unit_test(conversations),
                                        cmocka_unit_test(questions),
@@ -788,13 +760,11 @@ int main(void) {
                                        cmocka_unit_test(settled_data),
                                        cmocka_unit_test(sets_on_the_hub),
                                        cmocka_unit_test(refused_data_sets),
-
                                        cmocka_unit_test(refusals_name_every_key),
                                        cmocka_unit_test(force_and_set),
                                        cmocka_unit_test(refusals_point_at_the_place),
                                        cmocka_unit_test(accelerate_with_every_axis),
                                        cmocka_unit_test(accelerate_layouts),
-
                                        cmocka_unit_test(accelerate_files),
                                        cmocka_unit_test(deepspeed_file),
                                        cmocka_unit_test(hostile_names),

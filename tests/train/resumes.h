@@ -130,8 +130,9 @@ static const struct base {
              {"constant", {"schedule.name=constant", "data.files=@/texts.jsonl", "data.validation_files=[]"}},
              {"sgd", {"optimizer.name=sgd", "schedule.name=constant"}},
              {"lion", {"optimizer.name=lion", "optimizer.lr=1e-4"}},
-             {"muon", {"optimizer.name=muon"}}};
-enum { COSINE, CONSTANT, SGD, LION, MUON };
+             {"muon", {"optimizer.name=muon"}},
+             {"inverse_sqrt", {"schedule.name=inverse_sqrt"}}};
+enum { COSINE, CONSTANT, SGD, LION, MUON, INVERSE_SQRT };
 
 /* key=value with '@' for the folder. */
 static inline void set(ndp_config *c, const char *folder, const char *assignment) {

@@ -77,6 +77,10 @@ static const change changes[] = {
     {"warm-up", COSINE, .sets = {"schedule.warmup_steps=3"}, .refused = "schedule.warmup_steps"},
     {"warm-up twice", COSINE, .sets = {"schedule.warmup_ratio=0.5"}, .refused = "", .says = {"schedule.warmup_steps 1 and schedule.warmup_ratio 0.5 are both set"}},
     {"min_lr_ratio", COSINE, .sets = {"schedule.min_lr_ratio=0"}, .refused = "schedule.min_lr_ratio"},
+    {"decay_ratio", COSINE, .sets = {"schedule.decay_ratio=0.5"}, .refused = "schedule.decay_ratio"},
+    {"cycles", COSINE, .sets = {"schedule.cycles=2"}, .refused = "schedule.cycles"},
+    {"restarts", COSINE, .sets = {"schedule.name=cosine_restarts", "schedule.cycles=2"}, .refused = "schedule.name schedule.cycles", .says = {"lr of step 3: 0.000165 then, 0.0003 now"}},
+    {"a decay accepted", CONSTANT, .sets = {"schedule.name=wsd", "schedule.decay_ratio=0.5"}, {"schedule.name", "schedule.decay_ratio"}, .says = {"accepted: schedule.name was constant, now it is wsd", "lr of step 3: "}},
     {"steps of a cosine", COSINE, .sets = {"train.steps=8"}, .refused = "train.steps", .says = {"lr of step 3: 0.000165 then, 0.000281913 now", "resume with --accept train.steps"}},
     {"overlong documents truncated", COSINE, .sets = {"data.sequence_length=12", "data.overlong=truncate"}, .refused = "data.sequence_length data.overlong"},
     {"fewer documents", COSINE, .sets = {"data.max_documents=39"}, .refused = "data.max_documents"},
@@ -111,6 +115,7 @@ static const change changes[] = {
     {"products accepted", COSINE, .sets = {"train.device=sim", "train.matmul=tf32"}, {"train.matmul"}, .says = {"accepted: train.matmul was fp32, now it is tf32"}},
     /* free */
     {"steps of a constant schedule", CONSTANT, .sets = {"train.steps=6"}, .says = {"resume: from step 2"}},
+    {"steps of inverse_sqrt", INVERSE_SQRT, .sets = {"train.steps=6"}, .says = {"resume: from step 2"}},
     {"two ranks that share parameters", COSINE, .sets = {"parallelism.dp_shard_size=2", "train.ranks=2", "parallelism.reshard_after_forward=false"}},
     {"lion on two ranks", LION, .sets = {"parallelism.dp_shard_size=2"}},
     {"muon on two ranks", MUON, .sets = {"parallelism.dp_shard_size=2"}},
