@@ -375,7 +375,7 @@ static void check_expected(const ndp_tensor_spec *want, const ndp_tensor_entry *
                  ndp_shape_text(&found->spec, have_text, sizeof have_text),
                  ndp_shape_text(want, want_text, sizeof want_text));
         note(wrong, want->name, detail);
-    } else if (!ndp_dtype_is_float(found->spec.dtype)) {
+    } else if (want->dtype == NDP_U8 ? found->spec.dtype != NDP_U8 : !ndp_dtype_is_float(found->spec.dtype)) {
         snprintf(detail, sizeof detail, " is %s, which is not read as a weight", found->type_name);
         note(wrong, want->name, detail);
     }

@@ -50,7 +50,8 @@ static ndp_status fill_run(void *user, const ndp_owned_run *r) {
     const run_filling *f = user;
     double block[BLOCK], rounded[BLOCK];
     const ndp_model *m = ndp_engine_model(r->engine);
-    ndp_dtype type = m->opts.master, stored = ndp_engine_type(r->engine, r->kind, r->buffer);
+    ndp_dtype stored = ndp_engine_type(r->engine, r->kind, r->buffer);
+    ndp_dtype type = stored == NDP_U8 ? stored : m->opts.master;
     if (!is_part(&m->buffers[r->buffer], r->run.segment, f->part))
         return NDP_OK;
     for (int64_t done = 0, n; done < r->run.count; done += n) {
@@ -202,6 +203,22 @@ ndp_status ndp_tensor_list_wrap(ndp_tensor_list *list) {
             return NDP_FAIL(NDP_ENOMEM, "not enough memory for the list of tensors");
     }
     return NDP_OK;
+}
+
+ndp_status ndp_tensor_list_vector(ndp_tensor_list *list, const char *prefix, const char *name, int64_t n,
+                                  ndp_dtype stored) {
+    const ndp_segment s = {.name = name, .ndim = 1, .whole = {1, n}};
+    return add_spec(list, &s, prefix, stored);
+}
+
+ndp_status ndp_tensor_list_part(ndp_tensor_list *list, const ndp_engine *e, ndp_owned_kind kind, int buffer, int after,
+                                const char *prefix, const char *name, int64_t first, int64_t at, int64_t count) {
+    const ndp_run part = {.tensor_first = first, .slice_first = at, .count = count, .stride = 1};
+    const ndp_piece_source *source = NULL;
+    int tensor = after;
+    NDP_TRY(find_spec(list, after, prefix, name, &tensor));
+    NDP_TRY(add_source(list, e, kind, buffer, &source));
+    return add_piece(list, tensor, &part, source, ndp_engine_type(e, kind, buffer));
 }
 
 void ndp_tensor_list_release(ndp_tensor_list *list) {

@@ -28,6 +28,14 @@ typedef enum ndp_tensor_part {
  * model folder again. Borrows the engine. */
 NDP_API ndp_status ndp_tensor_list_add(ndp_tensor_list *list, const ndp_engine *e, ndp_owned_kind kind,
                                        ndp_tensor_part part, const char *prefix, ndp_dtype stored);
+/* Appends a vector of n elements that is named like a tensor, with `prefix` before its name; */
+ndp_status ndp_tensor_list_vector(ndp_tensor_list *list, const char *prefix, const char *name, int64_t n,
+                                  ndp_dtype stored);
+/* and a part of one that this rank writes, elements [first, first + count): those of the slice of that kind from `at`
+ * on. `after`: the vector is one of the list's tensors from that number on. */
+NDP_API ndp_status ndp_tensor_list_part(ndp_tensor_list *list, const ndp_engine *e, ndp_owned_kind kind, int buffer,
+                                        int after, const char *prefix, const char *name, int64_t first, int64_t at,
+                                        int64_t count);
 /* The tensors of a whole model, without pieces; of other kinds than NDP_OWNED_MASTER only those that are trained. */
 NDP_API ndp_status ndp_tensor_list_of(ndp_tensor_list *list, const ndp_model *whole, ndp_owned_kind kind,
                                       ndp_tensor_part part, ndp_dtype stored);
@@ -71,8 +79,8 @@ typedef ndp_status ndp_run_visitor(void *user, const ndp_owned_run *r);
 NDP_API ndp_status ndp_engine_runs(ndp_engine *e, ndp_owned_kind kind, ndp_run_visitor *visit, void *user);
 /* Reads elements [skip, skip + n) of a run into `out`, contiguous and converted to `type`. */
 NDP_API ndp_status ndp_run_get(const ndp_owned_run *r, int64_t skip, int64_t n, void *out, ndp_dtype type);
-/* Fills all runs of a kind that are of that part of the model (packed weights have none). `read` reads elements [first, first + count) of the
- * tensor to which `segment` belongs, in the model's master type. */
+/* Fills all runs of a kind that are of that part of the model (packed weights have none). `read` reads elements [first,
+ * first + count) of the tensor to which `segment` belongs, in the model's master type, and codes as they are. */
 typedef ndp_status ndp_run_reader(void *user, const ndp_segment *segment, int64_t first, int64_t count, void *out);
 NDP_API ndp_status ndp_engine_fill(ndp_engine *e, ndp_owned_kind kind, ndp_tensor_part part, ndp_run_reader *read,
                                    void *user);

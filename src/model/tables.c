@@ -110,6 +110,7 @@ static ndp_segment segment_of(const ndp_facts *f, const rule *r, const char *nam
     s.decay = !vector;
     bool of_layer = !(r->parts & (NDP_PART_EMBEDDING | NDP_PART_HEAD));
     s.projection = !vector && of_layer;
+    s.coded = r->place != NDP_P_TOKENS && r->place != NDP_P_POSITIONS;
     s.transposed = f->transposed && !vector && of_layer;
     return s;
 }
@@ -131,6 +132,8 @@ static void fuse_all(ndp_segments *s) {
         if (end - i > 1)
             fuse(&s->items[i], end - i);
     }
+    for (int i = 0; i < s->n; i++) /* by the size that the whole tensor has */
+        s->items[i].coded &= s->items[i].whole[0] * s->items[i].whole[1] >= NDP_LEAST_CODED;
 }
 
 /* ---- units ---- */
@@ -200,6 +203,7 @@ static ndp_segment factor_of(const ndp_segment *w, int r, ndp_factor factor, con
     s.grain[0] = factor == NDP_FACTOR_B ? w->grain[0] : 1;
     s.grain[1] = factor == NDP_FACTOR_A ? w->grain[1] : factor == NDP_FACTOR_LENGTH ? w->grain[0] : 1;
     s.decay = s.projection = factor != NDP_FACTOR_LENGTH;
+    s.coded = true;
     return s;
 }
 

@@ -265,12 +265,14 @@ typedef enum ndp_op_kind {
  * clip_factor     (squares [1,1] fp64, loss? [1,1] fp64)       -> norm [1,1] fp64, clip [1,1] fp64
  *                 norm = sqrt(squares), clip = min(1, attr.max_norm / norm); 1 if either of the two is 0. NaN if the
  *                 norm or the loss is not finite
- * adamw, sgd, lion, muon (w [1,n], grad [1,n], pieces? [P,4] i64, constants [1,8] fp64, clip? [1,1] fp64,
+ * adamw, adamw8bit, sgd, lion, muon (w [1,n], grad [1,n], pieces? [P,4] i64, constants [1,8] fp64, clip? [1,1] fp64,
  *                 state0? [1,n], state1? [1,n])                -> w in place, copy? [1,n] bf16
  *                 one update of the elements in pieces, with clip * grad (absent: 1). The states change in place, copy
  *                 is the new w; constants: ops/update.h. If clip is NaN, nothing is written: w, states and copy stay as
  *                 they are. adamw has both states, lion the first, sgd the first or none; muon has none, and its grad
- *                 is what newton_schulz made: its length does not depend on the gradient's, and clip does not scale it
+ *                 is what newton_schulz made: its length does not depend on the gradient's, and clip does not scale it.
+ *                 adamw8bit is adamw with states stored as u8 codes: operands scales0, scales1 [1,B] of w's type follow,
+ *                 and pieces [P,5] say where the scales of a piece begin (ops/dynamic_map.h)
  * muon_momentum   (operands as above; w is a direction u, written; state0 m) -> u, nothing
  *                 m = b m + (1 - b) g, u = b m + (1 - b) g
  * newton_schulz   (x [R,C])                                    -> x in place
@@ -345,6 +347,7 @@ typedef enum ndp_op_kind {
     WHOLE(square_sum) \
     WHOLE(clip_factor) \
     PIECES(adamw) \
+    PIECES(adamw8bit) \
     PIECES(sgd) \
     PIECES(lion) \
     PIECES(muon) \

@@ -2,12 +2,16 @@
 
 #include "ops/shape.h"
 
-ndp_piece_counts ndp_pieces_count(const ndp_segments *s, int shards, int index) {
+static int64_t blocks_of(const ndp_piece *p) { return ndp_code_blocks(p->slice_first, p->count); }
+
+ndp_piece_counts ndp_pieces_count(const ndp_segments *s, int shards, int index, ndp_apart apart) {
     ndp_piece_counts n = {0};
     ndp_piece piece;
     for (int cursor = 0; ndp_segments_piece(s, shards, index, &cursor, &piece); n.all++) {
-        n.projections += piece.segment->projection;
-        n.rest += piece.segment->projection ? 0 : piece.count;
+        bool is = ndp_segment_is_apart(piece.segment, apart);
+        n.apart += is;
+        n.rest += is ? 0 : piece.count;
+        n.blocks += is && apart == NDP_APART_CODED ? blocks_of(&piece) : 0;
     }
     return n;
 }
@@ -19,30 +23,33 @@ static void fill_row(const ndp_piece *piece, int64_t *out) {
     out[NDP_PIECE_DECAYS] = piece->segment->decay;
 }
 
-void ndp_pieces_fill(const ndp_segments *s, int shards, int index, bool apart, int64_t *out) {
+void ndp_pieces_fill(const ndp_segments *s, int shards, int index, ndp_apart apart, int64_t *out) {
     ndp_piece piece;
-    int64_t place = 0;
-    for (int projections = 0; projections <= apart; projections++)
+    int64_t place[2] = {0};
+    for (int last = 0; last <= (apart != NDP_APART_NONE); last++)
         for (int cursor = 0; ndp_segments_piece(s, shards, index, &cursor, &piece);) {
-            if (apart && piece.segment->projection != projections)
+            bool is = ndp_segment_is_apart(piece.segment, apart);
+            if (is != last)
                 continue;
             fill_row(&piece, out);
-            if (apart)
-                out[NDP_PIECE_PLACE] = place;
-            place += piece.count;
+            if (apart != NDP_APART_NONE)
+                out[NDP_PIECE_PLACE] = place[is];
+            place[is] += is && apart == NDP_APART_CODED ? blocks_of(&piece) : piece.count;
             out += ndp_piece_columns(apart);
         }
 }
 
-int64_t ndp_pieces_place(const ndp_segments *s, int shards, int index, int64_t element) {
+int64_t ndp_pieces_place(const ndp_segments *s, int shards, int index, ndp_apart apart, int64_t element) {
     ndp_piece piece;
-    int64_t before = 0;
+    int64_t before[2] = {0};
     for (int cursor = 0; ndp_segments_piece(s, shards, index, &cursor, &piece);) {
+        bool is = ndp_segment_is_apart(piece.segment, apart), coded = is && apart == NDP_APART_CODED;
         if (element < piece.slice_first + piece.count)
-            return before + element - piece.slice_first;
-        before += piece.segment->projection ? 0 : piece.count;
+            return before[is] + (coded ? element / NDP_CODE_BLOCK - piece.slice_first / NDP_CODE_BLOCK
+                                       : element - piece.slice_first);
+        before[is] += coded ? blocks_of(&piece) : piece.count;
     }
-    return before;
+    return before[0];
 }
 
 ndp_status ndp_pieces_check(const char *op, const ndp_view *pieces) {

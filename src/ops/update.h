@@ -6,14 +6,6 @@
 
 enum { NDP_OPTIMIZER_STATES = 2, NDP_OPTIMIZER_CONSTANTS = 8 }; /* at most */
 
-/* The updates that walk pieces, X(NAME, name, least, most): each keeps `least` to `most` states. Their rules (update.c)
- * and the list of optimizers (optim/optim.h) are made from this list. */
-#define NDP_UPDATES(X)                                                                                                 \
-    X(ADAMW, adamw, 2, 2)                                                                                              \
-    X(SGD, sgd, 0, 1) /* without momentum it keeps none */                                                             \
-    X(LION, lion, 1, 1)                                                                                                \
-    X(MUON, muon, 0, 0) /* its momentum is muon_momentum's */
-
 enum {
     NDP_UPDATE_WEIGHT,
     NDP_UPDATE_GRAD,
@@ -21,8 +13,20 @@ enum {
     NDP_UPDATE_CONSTANTS,
     NDP_UPDATE_CLIP,
     NDP_UPDATE_STATE, /* the first of NDP_OPTIMIZER_STATES */
-    NDP_UPDATE_OPERANDS = NDP_UPDATE_STATE + NDP_OPTIMIZER_STATES
+    NDP_UPDATE_OPERANDS = NDP_UPDATE_STATE + NDP_OPTIMIZER_STATES,
+    /* Those whose states are codes: the scales of their blocks follow (ops/dynamic_map.h). */
+    NDP_UPDATE_SCALES = NDP_UPDATE_OPERANDS,
+    NDP_CODED_OPERANDS = NDP_UPDATE_SCALES + NDP_OPTIMIZER_STATES
 };
+
+/* The updates that walk pieces, X(NAME, name, least, most, operands): each keeps `least` to `most` states. Their rules
+ * (update.c) and the list of optimizers (optim/optim.h) are made from this list. */
+#define NDP_UPDATES(X)                                                                                                 \
+    X(ADAMW, adamw, 2, 2, NDP_UPDATE_OPERANDS)                                                                         \
+    X(ADAMW8BIT, adamw8bit, 2, 2, NDP_CODED_OPERANDS)                                                                  \
+    X(SGD, sgd, 0, 1, NDP_UPDATE_OPERANDS) /* without momentum it keeps none */                                        \
+    X(LION, lion, 1, 1, NDP_UPDATE_OPERANDS)                                                                           \
+    X(MUON, muon, 0, 0, NDP_UPDATE_OPERANDS) /* its momentum is muon_momentum's */
 
 /* By place in the operand `constants`: the numbers of an update, in fp64, rounded by kernels to their type.
  * KEEP and DECAY are read for pieces whose weights decay. */

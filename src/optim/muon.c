@@ -16,7 +16,9 @@ static void constants(const ndp_optimizer_opts *o, double lr, int64_t update, do
 const ndp_optimizer ndp_optimizer_muon = {
     .name = "muon",
     .op = &ndp_op_muon,
-    .whole = {.direction = &ndp_op_muon_momentum, .transform = &ndp_op_newton_schulz, .rest = &ndp_op_adamw},
+    .apart = NDP_APART_PROJECTIONS,
+    .rest = &ndp_op_adamw,
+    .whole = {.direction = &ndp_op_muon_momentum, .transform = &ndp_op_newton_schulz},
     .reads = {{"betas", NULL}, {"eps", NULL}, {"momentum", "0.95"}},
     .state = {"optimizer.m.", "optimizer.v."},
     .constants = constants,

@@ -9,8 +9,8 @@
 #ifndef NDP_OPTIM_OPTIM_H
 #define NDP_OPTIM_OPTIM_H
 
+#include "ops/pieces.h"
 #include "ops/update.h"
-#include "tensor/segments.h"
 
 /* The list, X(NAME, name, ...): one optimizer for each update. */
 #define NDP_OPTIMIZERS(X) NDP_UPDATES(X)
@@ -42,18 +42,22 @@ typedef struct ndp_optimizer_option {
 
 /* Optimizers that update a projection (tensor/segments.h) as a whole: `direction` makes, from the gradient and state 0,
  * a direction for each owned element; these are gathered, `transform` changes the whole matrix (x [R,C] in place), and
- * the optimizer's op applies it where it has gradients otherwise. All else is updated by `rest`, and only that has more
- * than state 0. All NULL: projections are like all else. */
+ * the optimizer's op applies it where it has gradients otherwise. Projections have no more than state 0. NULL: they are
+ * like all else. */
 typedef struct ndp_whole_update {
-    const ndp_op *direction, *transform, *rest;
+    const ndp_op *direction, *transform;
 } ndp_whole_update;
 
 typedef struct ndp_optimizer {
     const char *name;
     const ndp_op *op; /* the update */
-    ndp_whole_update whole;
+    /* The tensors that `op` updates, if it does not update all; `rest` updates the others. */
+    ndp_apart apart;
+    const ndp_op *rest;
+    ndp_whole_update whole;                            /* with NDP_APART_PROJECTIONS */
     ndp_optimizer_option reads[NDP_OPTIMIZER_OPTIONS]; /* besides lr and weight_decay, which all read */
     const char *state[NDP_OPTIMIZER_STATES]; /* prefixes of the state's tensors in checkpoints; NULL: no more of them */
+    const char *scales[NDP_OPTIMIZER_STATES]; /* of coded tensors: those of the scales of the blocks of their states */
     bool (*stateless)(const ndp_optimizer_opts *o); /* true: keeps no state with these options; NULL: never */
     /* The constants of update number `update` (from 0), in fp64, computed once per step; kernels round them to their
      * type. */
@@ -69,12 +73,20 @@ extern const ndp_optimizer *const ndp_optimizers[NDP_OPTIMIZER_COUNT];
 
 /* The number of state arrays with these options. */
 int ndp_optimizer_states(const ndp_optimizer_opts *o);
-static inline bool ndp_optimizer_is_whole(const ndp_optimizer_opts *o) {
-    return ndp_optimizers[o->name]->whole.transform != NULL;
-}
-/* True if state `state` has elements for the tensor. */
+/* Which tensors it updates apart from the others. */
+static inline ndp_apart ndp_optimizer_apart(const ndp_optimizer_opts *o) { return ndp_optimizers[o->name]->apart; }
+/* True if state `state` exists for the tensor; with codes, they are codes and scales instead of numbers. */
 static inline bool ndp_optimizer_keeps(const ndp_optimizer_opts *o, int state, const ndp_segment *s) {
-    return state < ndp_optimizer_states(o) && (state == 0 || !s->projection || !ndp_optimizer_is_whole(o));
+    return state < ndp_optimizer_states(o) &&
+           (state == 0 || !s->projection || ndp_optimizer_apart(o) != NDP_APART_PROJECTIONS);
+}
+static inline bool ndp_optimizer_codes(const ndp_optimizer_opts *o, const ndp_segment *s) {
+    return ndp_optimizer_apart(o) == NDP_APART_CODED && ndp_segment_is_apart(s, NDP_APART_CODED);
+}
+/* Where tensors and slices begin in the buffers of its ranks (ndp_segments.align): no block of codes is in two slices.
+ */
+static inline int64_t ndp_optimizer_align(const ndp_optimizer_opts *o) {
+    return ndp_optimizer_apart(o) == NDP_APART_CODED ? NDP_CODE_BLOCK : 0;
 }
 /* The entry of `key` in `reads`; NULL: the optimizer does not read it. */
 const ndp_optimizer_option *ndp_optimizer_reads(const ndp_optimizer *o, const char *key);

@@ -19,9 +19,10 @@ typedef struct ndp_parallel {
         tp_sequence_parallel; /* each tp rank has a slice of the rows of norms and residuals; false: all (all_reduce) */
     ndp_cp_method cp_method;
     bool cp_zigzag; /* false: contiguous */
+    int64_t align;  /* of the rank's tables (tensor/segments.h). An engine sets what its optimizer asks for */
 } ndp_parallel;
 #define NDP_PARALLEL_INIT                                                                                              \
-    { true, NDP_CP_RING, true }
+    { true, NDP_CP_RING, true, 0 }
 
 typedef struct ndp_row_cut {
     int64_t real, padded;

@@ -50,7 +50,8 @@ static ndp_status take_tables(ndp_lanes *l, ndp_lane *lane, const ndp_program *p
 /* True if the segments differ at most in which rows and columns of the tensor they are. */
 static bool same_tensor_part(const ndp_segment *a, const ndp_segment *b) {
     return strcmp(a->name, b->name) == 0 && a->rows == b->rows && a->cols == b->cols && a->offset == b->offset &&
-           a->copies == b->copies && a->sums == b->sums && a->decay == b->decay && a->projection == b->projection;
+           a->copies == b->copies && a->sums == b->sums && a->decay == b->decay && a->projection == b->projection &&
+           a->coded == b->coded;
 }
 
 /* A program that ranks share has the tables of one of them, which differ from another rank's in the rows and columns

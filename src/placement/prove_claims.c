@@ -40,10 +40,28 @@ static ndp_status tile_tensor(const ndp_lanes *l, int pp, int buffer, int k) {
                                ndp_share_text(sum, text, sizeof text), first->name);
 }
 
+/* Ranks of tp with the same elements have the same blocks of codes, or their states would differ. */
+static ndp_status check_copies(const ndp_lanes *l, int pp, int buffer, int k) {
+    const ndp_program *p = l->items[0].program;
+    bool codes = ndp_optimizer_apart(&p->opts.step.optimizer) == NDP_APART_CODED;
+    for (int tp = 0; tp < l->size[NDP_TP] && codes; tp++) {
+        const ndp_segment *s = &table_at(l, pp, 0, 0, tp, buffer)->items[k];
+        for (int other = 0; other < tp; other++) {
+            const ndp_segment *like = &table_at(l, pp, 0, 0, other, buffer)->items[k];
+            if (same_rectangle(s, like) && (s->offset - like->offset) % NDP_CODE_BLOCK != 0)
+                return NDP_FAIL(NDP_EBUG,
+                                "placement: ranks %d and %d of tp have the same elements of %s in other blocks", other,
+                                tp, s->name);
+        }
+    }
+    return NDP_OK;
+}
+
 /* What a segment says of its tensor is what the whole model says. */
 static bool same_tensor(const ndp_segment *s, const ndp_segment *whole) {
     bool same = strcmp(s->name, whole->name) == 0 && s->ndim == whole->ndim && s->transposed == whole->transposed &&
-                s->decay == whole->decay && s->projection == whole->projection && s->glued == whole->glued;
+                s->decay == whole->decay && s->projection == whole->projection && s->coded == whole->coded &&
+                s->glued == whole->glued;
     for (int k = 0; k < 2; k++)
         same = same && s->base[k] == whole->base[k] && s->part[k] == whole->part[k] && s->whole[k] == whole->whole[k];
     return same;
@@ -97,8 +115,10 @@ static ndp_status check_tables(const ndp_lanes *l) {
                 for (int sp = 0; sp < l->size[NDP_SP]; sp++)
                     for (int tp = 0; tp < l->size[NDP_TP]; tp++)
                         NDP_TRY(check_table(l, ndp_lane_at(l, pp, cp, sp, tp), table_at(l, pp, 0, 0, tp, b), b));
-            for (int k = 0; k < m->buffers[b].segments.n; k++)
+            for (int k = 0; k < m->buffers[b].segments.n; k++) {
                 NDP_TRY(tile_tensor(l, pp, b, k));
+                NDP_TRY(check_copies(l, pp, b, k));
+            }
         }
     }
     return NDP_OK;
@@ -111,6 +131,7 @@ enum { MOST_ROWS = NDP_MOST_SEGMENTS };
 typedef struct piece_check {
     const ndp_lanes *lanes;
     int lane, buffer, columns;
+    ndp_apart apart;
     const ndp_segments *table;
     const ndp_shard *shard;
 } piece_check;
@@ -145,13 +166,24 @@ static int64_t overlaps(const piece_check *c, int index) {
     return n;
 }
 
-/* Every segment that meets the slice has one row. Projections come last where they are apart, and all before them has
- * its place in the second state, one after the other. */
+/* True if the optimizer updates the tensor apart. */
+static bool is_apart(const piece_check *c, const ndp_segment *s) {
+    return (c->apart == NDP_APART_PROJECTIONS && s->projection) || (c->apart == NDP_APART_CODED && s->coded);
+}
+
+/* Blocks of codes that the piece of a row is in. */
+static int64_t blocks_of(const int64_t *row) {
+    int64_t first = row[NDP_PIECE_FIRST], last = first + row[NDP_PIECE_COUNT] - 1;
+    return last / NDP_CODE_BLOCK - first / NDP_CODE_BLOCK + 1;
+}
+
+/* Every segment that meets the slice has one row. Those that are updated apart come last; all before them has its place
+ * in the states without those, one after the other, and so do the blocks of codes in their scales. */
 static ndp_status check_pieces(const piece_check *c, int index) {
     const ndp_lane *lane = &c->lanes->items[c->lane];
     const ndp_claims *claims = c->lanes->claims;
-    bool apart = c->columns > NDP_PIECE_PLACE, projections = false;
-    int64_t rows[MOST_ROWS * NDP_PIECE_COLUMNS_APART], place = 0;
+    bool last = false;
+    int64_t rows[MOST_ROWS * NDP_PIECE_COLUMNS_APART], place[2] = {0};
     const ndp_segment *seen[MOST_ROWS];
     int64_t n = claims->pieces(claims->user, lane->program, c->table, c->buffer, c->shard->shards, index, NULL);
     if (n != overlaps(c, index) || n > MOST_ROWS)
@@ -167,22 +199,38 @@ static ndp_status check_pieces(const piece_check *c, int index) {
             return refuse_piece(c, index, "has a row that is not a piece, or the same piece twice");
         if (row[NDP_PIECE_COPIES] != (int64_t)s->copies || row[NDP_PIECE_DECAYS] != s->decay || s->copies < 1)
             return refuse_piece(c, index, "has other copies, or another decay, than the segment");
-        if (apart && ((projections && !s->projection) || (!s->projection && row[NDP_PIECE_PLACE] != place)))
-            return refuse_piece(c, index, "has projections before others, or places that do not follow each other");
-        projections |= s->projection;
-        place += row[NDP_PIECE_COUNT];
+        bool apart = is_apart(c, s), coded = apart && c->apart == NDP_APART_CODED;
+        if (last && !apart)
+            return refuse_piece(c, index, "has tensors that are updated apart before others");
+        if (c->columns > NDP_PIECE_PLACE && (!apart || coded) && row[NDP_PIECE_PLACE] != place[apart])
+            return refuse_piece(c, index, "has places that do not follow each other");
+        last |= apart;
+        place[apart] += coded ? blocks_of(row) : row[NDP_PIECE_COUNT];
     }
     return NDP_OK;
+}
+
+/* No block of codes is in two slices, nor in two groups of tensors: both start at multiples of a block. */
+static ndp_status check_blocks(const piece_check *c) {
+    char rank[160];
+    bool starts = c->shard->slice % NDP_CODE_BLOCK == 0;
+    for (int k = 0; k < c->table->n; k++)
+        starts &= c->table->items[k].glued || c->table->items[k].offset % NDP_CODE_BLOCK == 0;
+    return starts || c->apart != NDP_APART_CODED
+               ? NDP_OK
+               : NDP_FAIL(NDP_EBUG, "placement: %s: slices or tensors of %s do not start with a block of %d elements",
+                          ndp_lane_text(c->lanes, c->lane, rank, sizeof rank),
+                          c->lanes->items[c->lane].program->opts.model->buffers[c->buffer].name, NDP_CODE_BLOCK);
 }
 
 static uint64_t mix(uint64_t key, int64_t x) { return ndp_dim_make(key, (uint64_t)x); }
 
 /* Alike tables have alike pieces. */
 static uint64_t layout_of(const piece_check *c) {
-    uint64_t key = mix(mix(mix(0, c->shard->shards), c->shard->slice), c->columns);
+    uint64_t key = mix(mix(mix(0, c->shard->shards), c->shard->slice), c->apart);
     for (int k = 0; k < c->table->n; k++) {
         const ndp_segment *s = &c->table->items[k];
-        key = mix(mix(mix(key, s->offset), s->rows * s->cols), (int64_t)s->copies * 4 + s->decay * 2 + s->projection);
+        key = mix(mix(mix(key, s->offset), s->rows * s->cols), (int64_t)s->copies * 4 + s->decay * 2 + is_apart(c, s));
     }
     return key;
 }
@@ -195,6 +243,7 @@ typedef struct known_layouts {
 /* All slices of one of the buffers with alike tables; of the others, the slice of the rank itself. */
 static ndp_status check_buffer(const piece_check *c, known_layouts *known) {
     uint64_t key = layout_of(c);
+    NDP_TRY(check_blocks(c));
     for (int64_t i = 0; i < known->n; i++)
         if (known->keys[i] == key)
             return check_pieces(c, c->shard->index);
@@ -209,9 +258,9 @@ static ndp_status check_all_pieces(const ndp_lanes *l, known_layouts *known) {
     for (int i = 0; i < l->n; i++) {
         const ndp_program *p = l->items[i].program;
         const ndp_model *m = p->opts.model;
-        bool apart = ndp_optimizer_is_whole(&p->opts.step.optimizer);
+        ndp_apart apart = ndp_optimizer_apart(&p->opts.step.optimizer);
         for (int b = 0; m->opts.mode == NDP_MODEL_TRAIN && !l->items[i].stands_in && b < m->n_buffers; b++) {
-            piece_check c = {l, i, b, ndp_piece_columns(apart), &m->buffers[b].segments, &p->owned[b].shard};
+            piece_check c = {l, i, b, ndp_piece_columns(apart), apart, &m->buffers[b].segments, &p->owned[b].shard};
             if (m->buffers[b].trainable)
                 NDP_TRY(check_buffer(&c, known));
         }

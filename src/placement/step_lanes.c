@@ -80,11 +80,11 @@ static void find_written(ndp_step_program *s, int graph, int phase) {
 
 static ndp_status take_program(const ndp_lanes *l, const ndp_program *p, ndp_step_program *out) {
     const ndp_model *m = p->opts.model;
-    *out =
-        (ndp_step_program){.program = p,
-                           .buffers = calloc((size_t)m->n_buffers + 1, sizeof *out->buffers),
-                           .local = malloc(((size_t)p->opts.whole->n_buffers + 1) * sizeof *out->local),
-                           .columns = ndp_piece_columns(trains(p) && ndp_optimizer_is_whole(&p->opts.step.optimizer))};
+    *out = (ndp_step_program){.program = p,
+                              .buffers = calloc((size_t)m->n_buffers + 1, sizeof *out->buffers),
+                              .local = malloc(((size_t)p->opts.whole->n_buffers + 1) * sizeof *out->local),
+                              .apart = trains(p) ? ndp_optimizer_apart(&p->opts.step.optimizer) : NDP_APART_NONE};
+    out->columns = ndp_piece_columns(out->apart);
     if (!out->buffers || !out->local)
         return NDP_FAIL(NDP_ENOMEM, "not enough memory to check %d buffers", m->n_buffers);
     for (int i = 0; i < p->opts.whole->n_buffers; i++)
@@ -124,8 +124,12 @@ static ndp_status put_buffer(ndp_step_lane *l, int i) {
     NDP_TRY(put_flat(l, o->send, NDP_HELD_PARAM, types->kept, whole, first, s->slice));
     if (!l->program->opts.weights_of || s->same)
         NDP_TRY(put_flat(l, o->master, NDP_HELD_PARAM, types->master, whole, first, s->slice));
-    NDP_TRY(put_flat(l, o->state[0], NDP_HELD_STATE0, types->state, whole, 0, o->state_n[0]));
-    return put_flat(l, o->state[1], NDP_HELD_STATE1, types->state, whole, 0, o->state_n[1]);
+    for (int k = 0; k < NDP_OPTIMIZER_STATES; k++) {
+        NDP_TRY(put_flat(l, o->state[k], ndp_held_state(k), types->state, whole, 0, o->state_n[k]));
+        NDP_TRY(put_flat(l, o->codes[k], ndp_held_codes(k), NDP_U8, whole, 0, s->slice));
+        NDP_TRY(put_flat(l, o->scales[k], ndp_held_scales(k), types->state, whole, 0, o->n_scales));
+    }
+    return NDP_OK;
 }
 
 static ndp_status put_numbers(ndp_step_lane *l) {
@@ -147,7 +151,7 @@ static ndp_status put_numbers(ndp_step_lane *l) {
 
 /* ---- after the last one ---- */
 
-/* The weights and states that the next step reads. */
+/* The weights that the next step reads. */
 static ndp_status end_buffer(const ndp_step_lane *l, int i) {
     const ndp_owned *o = &l->program->owned[i];
     const ndp_step_buffer *b = &l->shared->buffers[i];
@@ -165,31 +169,45 @@ static ndp_status end_buffer(const ndp_step_lane *l, int i) {
             ndp_held_kind kind;
         } kept[] = {{o->master, types->master, NDP_HELD_PARAM},
                     {o->send, types->kept, NDP_HELD_PARAM},
-                    {s->shards == 1 ? o->weights : o->send, types->kept, NDP_HELD_PARAM},
-                    {o->state[0], types->state, NDP_HELD_STATE0}};
+                    {s->shards == 1 ? o->weights : o->send, types->kept, NDP_HELD_PARAM}};
         for (int n = 0; n < NDP_COUNT(kept); n++) {
             bool lent = l->program->opts.weights_of && n == 0 && !s->same;
-            int64_t base = kept[n].kind == NDP_HELD_STATE0 ? low - first : low;
             if (kept[n].at.block != NDP_NONE && !lent)
                 NDP_TRY(ndp_step_needs(l, kept[n].at.block,
                                        kept[n].at.offset + (size_t)(low - first) * ndp_dtype_size(kept[n].type),
-                                       kept[n].kind, b, base, high - low, kept[n].type, b->trainable));
+                                       kept[n].kind, b, low, high - low, kept[n].type, b->trainable));
         }
     }
     return NDP_OK;
 }
 
-/* The second state has an element for each that is updated with two: all of them were. */
-static ndp_status end_second_state(const ndp_step_lane *l, int i) {
+/* Elements of a state, from place `at` on: all were updated. */
+static ndp_status end_state(const ndp_step_lane *l, const ndp_step_buffer *b, ndp_address state, ndp_held_kind kind,
+                            ndp_dtype type, int64_t at, int64_t count) {
+    return state.block == NDP_NONE ? NDP_OK
+                                   : ndp_step_needs(l, state.block, state.offset + (size_t)at * ndp_dtype_size(type),
+                                                    kind, b, at, count, type, 1);
+}
+
+/* States have an element, or a code and a share in a scale, for each that is updated with them. */
+static ndp_status end_states(const ndp_step_lane *l, int i) {
     const ndp_owned *o = &l->program->owned[i];
     const ndp_step_buffer *b = &l->shared->buffers[i];
     ndp_dtype type = l->program->opts.model->buffers[i].storage.state;
-    bool apart = l->shared->columns > NDP_PIECE_PLACE;
-    for (int64_t r = 0; r < b->n_pieces - o->n_whole && o->state[1].block != NDP_NONE; r++) {
+    for (int64_t r = 0; r < b->n_pieces; r++) {
         const int64_t *row = b->pieces + r * l->shared->columns;
-        int64_t at = row[apart ? NDP_PIECE_PLACE : NDP_PIECE_FIRST];
-        NDP_TRY(ndp_step_needs(l, o->state[1].block, o->state[1].offset + (size_t)at * ndp_dtype_size(type),
-                               NDP_HELD_STATE1, b, at, row[NDP_PIECE_COUNT], type, 1));
+        int64_t first = row[NDP_PIECE_FIRST], count = row[NDP_PIECE_COUNT];
+        bool apart = r >= b->n_pieces - o->n_apart, coded = apart && l->shared->apart == NDP_APART_CODED;
+        for (int k = 0; k < NDP_OPTIMIZER_STATES; k++) {
+            if (coded) {
+                NDP_TRY(end_state(l, b, o->codes[k], ndp_held_codes(k), NDP_U8, first, count));
+                NDP_TRY(end_state(l, b, o->scales[k], ndp_held_scales(k), type, row[NDP_PIECE_PLACE],
+                                  ndp_step_blocks(row)));
+            } else if (!apart || k == 0) {
+                int64_t at = ndp_step_state_is_short(l, b, o->state_n[k]) ? row[NDP_PIECE_PLACE] : first;
+                NDP_TRY(end_state(l, b, o->state[k], ndp_held_state(k), type, at, count));
+            }
+        }
     }
     return NDP_OK;
 }
@@ -206,7 +224,7 @@ ndp_status ndp_step_end(const ndp_step_lane *l) {
     for (int i = 0; i < p->opts.model->n_buffers; i++) {
         NDP_TRY(end_buffer(l, i));
         if (l->shared->buffers[i].trainable)
-            NDP_TRY(end_second_state(l, i));
+            NDP_TRY(end_states(l, i));
     }
     if (has_labels(p->opts.model->inputs)) {
         NDP_TRY(ndp_step_scalar_needs(l, NDP_STEP_VALID));

@@ -44,6 +44,7 @@ typedef struct ndp_step_program {
     ndp_step_places places;
     ndp_step_buffer *buffers;                     /* by buffer */
     int *local;                                   /* by buffer of the whole model; NDP_NONE: this rank has none of it */
+    ndp_apart apart;                              /* of the optimizer */
     int columns;                                  /* of tables of pieces */
     uint64_t written[NDP_MAX_GRAPHS][NDP_PHASES]; /* bits of the bases that a list writes */
     size_t pinned[NDP_MAX_GRAPHS][NDP_PHASES];    /* where the places of a list's collectives end */
@@ -174,6 +175,15 @@ static inline int ndp_step_place(const ndp_step_lane *l, ndp_group_kind kind) {
 }
 /* Its place on tp. */
 static inline int ndp_step_tp(const ndp_step_lane *l) { return l->world->members[l->lane][NDP_GROUP_TP].me; }
+/* True if a state of `n` elements has none for what is updated apart: pieces have places of their own in it. */
+static inline bool ndp_step_state_is_short(const ndp_step_lane *l, const ndp_step_buffer *b, int64_t n) {
+    return l->shared->apart != NDP_APART_NONE && n < b->shard.slice;
+}
+/* Blocks of codes that the piece of a row is in. */
+static inline int64_t ndp_step_blocks(const int64_t *row) {
+    int64_t first = row[NDP_PIECE_FIRST], last = first + row[NDP_PIECE_COUNT] - 1;
+    return last / NDP_CODE_BLOCK - first / NDP_CODE_BLOCK + 1;
+}
 /* The table of a buffer on the lane. */
 static inline const ndp_segments *ndp_step_table(const ndp_step_lane *l, int buffer) {
     return &l->world->lanes->items[l->lane].tables[buffer];

@@ -21,8 +21,12 @@ typedef enum ndp_held_kind {
     NDP_HELD_BETWEEN, /* of these, share: bits of the phases that changed them in place */
     /* Elements of a flat buffer from `first` on; of: the buffer's number in the whole model. */
     NDP_HELD_PARAM,  /* at: the version, 0 as the step before left it */
-    NDP_HELD_STATE0, /* of the optimizer; at: the version */
+    NDP_HELD_STATE0, /* of the optimizer, by place in the state; at: the version */
     NDP_HELD_STATE1,
+    NDP_HELD_CODES0, /* the same, by place in the slice, */
+    NDP_HELD_CODES1,
+    NDP_HELD_SCALES0, /* and by block */
+    NDP_HELD_SCALES1,
     NDP_HELD_GRAD,       /* share, own */
     NDP_HELD_DIRECTION,  /* at: the place on tp whose elements they are */
     NDP_HELD_ORTHOGONAL, /* a direction after its matrix was transformed */
@@ -42,6 +46,11 @@ typedef struct ndp_held {
     int of, at;
     int made; /* the instruction; NDP_NONE: it was there before the step */
 } ndp_held;
+
+/* Those of state k of the optimizer. */
+static inline ndp_held_kind ndp_held_state(int k) { return k == 0 ? NDP_HELD_STATE0 : NDP_HELD_STATE1; }
+static inline ndp_held_kind ndp_held_codes(int k) { return k == 0 ? NDP_HELD_CODES0 : NDP_HELD_CODES1; }
+static inline ndp_held_kind ndp_held_scales(int k) { return k == 0 ? NDP_HELD_SCALES0 : NDP_HELD_SCALES1; }
 
 static inline bool ndp_held_is_flat(ndp_held_kind k) { return k >= NDP_HELD_PARAM && k <= NDP_HELD_ORTHOGONAL; }
 /* Bytes from one `first` to the next. */

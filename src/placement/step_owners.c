@@ -99,6 +99,7 @@ typedef struct step_update {
     ndp_piece_rows rows;
     int64_t base;          /* the buffer's element at which the slice starts */
     bool directs, follows; /* makes directions; updates by them */
+    bool codes;            /* its states are codes */
 } step_update;
 
 static size_t byte_of(const ndp_operand *o, int64_t element) {
@@ -125,17 +126,25 @@ static ndp_status needs(const ndp_step_lane *l, const step_update *u, const ndp_
     return ndp_step_needs(l, o->base, byte_of(o, at), kind, u->rows.buffer, first, count, o->view.dtype, version);
 }
 
-/* States 0 and 1 of a piece, in the places that the table says. */
+/* Elements [at, at + count) of a state: from the step before to this one. */
+static ndp_status renew(ndp_step_lane *l, const step_update *u, const ndp_operand *o, int64_t at, int64_t count,
+                        ndp_held_kind kind) {
+    NDP_TRY(needs(l, u, o, at, at, count, kind, 0));
+    return write_elements(l, u, o, at, at, count, kind, 1);
+}
+
+/* The states of a piece, in the places that the table says: numbers, or codes and the scales of their blocks. */
 static ndp_status update_states(ndp_step_lane *l, const step_update *u, const int64_t *row) {
+    int64_t first = row[NDP_PIECE_FIRST], count = row[NDP_PIECE_COUNT];
     for (int k = 0; k < NDP_OPTIMIZER_STATES; k++) {
-        const ndp_operand *o = &u->call->in[NDP_UPDATE_STATE + k];
-        ndp_held_kind kind = k == 0 ? NDP_HELD_STATE0 : NDP_HELD_STATE1;
-        bool apart = k == 1 && l->shared->columns > NDP_PIECE_PLACE;
-        int64_t at = row[apart ? NDP_PIECE_PLACE : NDP_PIECE_FIRST], count = row[NDP_PIECE_COUNT];
-        if (ndp_step_is_absent(o))
-            continue;
-        NDP_TRY(needs(l, u, o, at, at, count, kind, 0));
-        NDP_TRY(write_elements(l, u, o, at, at, count, kind, 1));
+        const ndp_operand *o = &u->call->in[NDP_UPDATE_STATE + k], *scales = o + NDP_OPTIMIZER_STATES;
+        if (u->codes) {
+            NDP_TRY(renew(l, u, o, first, count, ndp_held_codes(k)));
+            NDP_TRY(renew(l, u, scales, row[NDP_PIECE_PLACE], ndp_step_blocks(row), ndp_held_scales(k)));
+        } else if (!ndp_step_is_absent(o)) {
+            bool own = ndp_step_state_is_short(l, u->rows.buffer, o->view.cols);
+            NDP_TRY(renew(l, u, o, own ? row[NDP_PIECE_PLACE] : first, count, ndp_held_state(k)));
+        }
     }
     return NDP_OK;
 }
@@ -169,28 +178,29 @@ static ndp_status check_numbers(const ndp_step_lane *l, const ndp_call *c) {
     return NDP_OK;
 }
 
-/* Which update the optimizer of the step makes of a piece: of a projection, if it updates these as a whole. */
+/* Which update the optimizer of the step makes of a piece: of one of those that it updates apart, or of another. */
 static ndp_status find_update(const ndp_step_lane *l, step_update *u) {
     const ndp_optimizer *o = ndp_optimizers[l->program->opts.step.optimizer.name];
     const ndp_op *op = u->call->op;
-    bool whole = o->whole.transform != NULL;
+    bool whole = o->apart == NDP_APART_PROJECTIONS, parts = o->apart != NDP_APART_NONE;
     u->directs = whole && op == o->whole.direction;
     u->follows = whole && op == o->op;
-    if (!u->directs && op != o->op && !(whole && op == o->whole.rest))
+    u->codes = o->apart == NDP_APART_CODED && op == o->op;
+    if (!u->directs && op != o->op && !(parts && op == o->rest))
         return ndp_step_refuse(l, "is not an operation of optimizer %s", o->name);
     const ndp_owned *owned = u->rows.n > 0 ? &l->program->owned[u->rows.number] : NULL;
-    for (int64_t r = u->rows.first; owned && whole && r < u->rows.first + u->rows.n; r++) {
-        bool projection = r >= owned->n_pieces - owned->n_whole;
-        if (projection != (u->directs || u->follows))
-            return ndp_step_refuse(l, "row %lld of the table of %s is %s projection", (long long)r,
-                                   u->rows.buffer->name, projection ? "a" : "no");
+    for (int64_t r = u->rows.first; owned && parts && r < u->rows.first + u->rows.n; r++) {
+        bool apart = r >= owned->n_pieces - owned->n_apart;
+        if (apart != (u->directs || u->follows || u->codes))
+            return ndp_step_refuse(l, "row %lld of the table of %s is %s %s", (long long)r, u->rows.buffer->name,
+                                   apart ? "a" : "no", whole ? "projection" : "tensor with codes");
     }
     return NDP_OK;
 }
 
 ndp_status ndp_step_update(ndp_step_lane *l) {
     step_update u = {.call = &l->instr->call};
-    if (u.call->n_in != NDP_UPDATE_OPERANDS)
+    if (u.call->n_in != u.call->op->n_in || u.call->n_in < NDP_UPDATE_OPERANDS)
         return ndp_step_refuse(l, "no program has this operation");
     NDP_TRY(ndp_step_pieces(l, &u.call->in[NDP_UPDATE_PIECES], &u.rows));
     NDP_TRY(find_update(l, &u));

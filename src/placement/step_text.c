@@ -40,6 +40,10 @@ static const char *const held_names[NDP_HELD_KINDS] = {"nothing that was written
                                                        "weights",
                                                        "the first state of the optimizer",
                                                        "the second state of the optimizer",
+                                                       "codes of the first state of the optimizer",
+                                                       "codes of the second state of the optimizer",
+                                                       "scales of the first state of the optimizer",
+                                                       "scales of the second state of the optimizer",
                                                        "the gradient",
                                                        "directions",
                                                        "transformed directions",
@@ -83,7 +87,7 @@ const char *ndp_held_text(const ndp_step_lane *l, const ndp_held *s, char *out, 
         n += snprintf(out + n, size - (size_t)n, ", %s%s%s", ndp_share_text(s->share, share, sizeof share), alone,
                       own_text(s->own));
     }
-    if (s->kind == NDP_HELD_PARAM || s->kind == NDP_HELD_STATE0 || s->kind == NDP_HELD_STATE1)
+    if (s->kind >= NDP_HELD_PARAM && s->kind <= NDP_HELD_SCALES1)
         n += snprintf(out + n, size - (size_t)n, ", updated %s", times[s->at < 2 ? s->at : 2]);
     if (s->made != NDP_NONE && n < (int)size)
         snprintf(out + n, size - (size_t)n, ", made by %s", instr_text(l->program, s->made, made, sizeof made));

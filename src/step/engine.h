@@ -33,16 +33,27 @@ const ndp_model *ndp_engine_whole(const ndp_engine *e);
 
 /* ---- weights, gradients, optimizer state: this rank's pieces ---- */
 
-typedef enum ndp_owned_kind { NDP_OWNED_MASTER, NDP_OWNED_GRAD, NDP_OWNED_STATE0, NDP_OWNED_STATE1 } ndp_owned_kind;
+typedef enum ndp_owned_kind {
+    NDP_OWNED_MASTER,
+    NDP_OWNED_GRAD,
+    NDP_OWNED_STATE0,
+    NDP_OWNED_STATE1,
+    NDP_OWNED_CODES0, /* of coded states, an element for each of the tensor; */
+    NDP_OWNED_CODES1,
+    NDP_OWNED_SCALES0, /* and one for each block */
+    NDP_OWNED_SCALES1,
+    NDP_OWNED_KINDS
+} ndp_owned_kind;
 /* True if this rank keeps that kind of data for the buffer. */
 bool ndp_engine_has(const ndp_engine *e, ndp_owned_kind kind, int buffer);
-/* True if that kind of data exists for a tensor, on this rank or others: an optimizer may keep less for projections. */
+/* True if that kind of data exists for a tensor, on this rank or others: an optimizer may keep less for projections,
+ * and codes instead of numbers. */
 bool ndp_engine_keeps(const ndp_engine *e, ndp_owned_kind kind, const ndp_segment *s);
 /* Its storage type. */
 ndp_dtype ndp_engine_type(const ndp_engine *e, ndp_owned_kind kind, int buffer);
 const ndp_shard *ndp_engine_shard(const ndp_engine *e, int buffer);
 /* Copies n elements of this rank's slice (element `first`, then every `stride`-th) to or from contiguous memory of the
- * host. Waits for all submitted steps. */
+ * host; scales by their places among the slice's. Waits for all submitted steps. */
 NDP_API ndp_status ndp_engine_read(const ndp_engine *e, ndp_owned_kind kind, int buffer, int64_t first, int64_t n,
                                    int64_t stride, void *host);
 NDP_API ndp_status ndp_engine_write(ndp_engine *e, ndp_owned_kind kind, int buffer, int64_t first, int64_t n,

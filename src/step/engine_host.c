@@ -39,7 +39,10 @@ ndp_status ndp_engine_copy(const ndp_engine *e, void *to, const void *from, size
 
 static ndp_address slice_of(const ndp_engine *e, ndp_owned_kind kind, int buffer) {
     const ndp_owned *o = &e->program.owned[buffer];
-    const ndp_address slices[] = {o->master, o->grad, o->state[0], o->state[1]};
+    const ndp_address slices[NDP_OWNED_KINDS] = {
+        [NDP_OWNED_MASTER] = o->master,     [NDP_OWNED_GRAD] = o->grad,        [NDP_OWNED_STATE0] = o->state[0],
+        [NDP_OWNED_STATE1] = o->state[1],   [NDP_OWNED_CODES0] = o->codes[0],  [NDP_OWNED_CODES1] = o->codes[1],
+        [NDP_OWNED_SCALES0] = o->scales[0], [NDP_OWNED_SCALES1] = o->scales[1]};
     bool kept = kind == NDP_OWNED_MASTER || e->model.opts.mode == NDP_MODEL_TRAIN;
     return kept ? slices[kind] : (ndp_address){NDP_NONE, 0};
 }
@@ -48,23 +51,34 @@ bool ndp_engine_has(const ndp_engine *e, ndp_owned_kind kind, int buffer) {
     return slice_of(e, kind, buffer).block != NDP_NONE;
 }
 
+static bool is_state(ndp_owned_kind k) { return k == NDP_OWNED_STATE0 || k == NDP_OWNED_STATE1; }
+static bool is_codes(ndp_owned_kind k) { return k == NDP_OWNED_CODES0 || k == NDP_OWNED_CODES1; }
+/* Which state of the optimizer it belongs to. */
+static int number_of(ndp_owned_kind k) { return (k - NDP_OWNED_STATE0) % NDP_OPTIMIZER_STATES; }
+
 ndp_dtype ndp_engine_type(const ndp_engine *e, ndp_owned_kind kind, int buffer) {
     const ndp_storage *types = &e->model.buffers[buffer].storage;
-    return kind == NDP_OWNED_MASTER ? types->master : kind == NDP_OWNED_GRAD ? types->gradient : types->state;
+    return kind == NDP_OWNED_MASTER ? types->master
+           : kind == NDP_OWNED_GRAD ? types->gradient
+           : is_codes(kind)         ? NDP_U8
+                                    : types->state;
 }
 
 bool ndp_engine_keeps(const ndp_engine *e, ndp_owned_kind kind, const ndp_segment *s) {
+    const ndp_optimizer_opts *o = &e->program.opts.step.optimizer;
     return kind < NDP_OWNED_STATE0 ||
-           ndp_optimizer_keeps(&e->program.opts.step.optimizer, (int)kind - NDP_OWNED_STATE0, s);
+           (ndp_optimizer_keeps(o, number_of(kind), s) && ndp_optimizer_codes(o, s) != is_state(kind));
 }
 
 const ndp_shard *ndp_engine_shard(const ndp_engine *e, int buffer) { return &e->program.owned[buffer].shard; }
 
-/* The address of an element of the slice. */
+/* The address of an element of the slice; of scales, of the one in that place. */
 static char *element_at(const ndp_engine *e, ndp_owned_kind kind, int buffer, int64_t first) {
     const ndp_owned *o = &e->program.owned[buffer];
-    if (kind == NDP_OWNED_STATE1 && ndp_optimizer_is_whole(&e->program.opts.step.optimizer))
-        first = ndp_pieces_place(&e->model.buffers[buffer].segments, o->shard.shards, o->shard.index, first);
+    bool compact = is_state(kind) && o->state_n[number_of(kind)] < o->shard.slice;
+    if (compact)
+        first = ndp_pieces_place(&e->model.buffers[buffer].segments, o->shard.shards, o->shard.index,
+                                 ndp_optimizer_apart(&e->program.opts.step.optimizer), first);
     return (char *)ndp_engine_at(e, slice_of(e, kind, buffer)) +
            (size_t)first * ndp_dtype_size(ndp_engine_type(e, kind, buffer));
 }
@@ -253,7 +267,7 @@ static ndp_status fill_pieces(ndp_engine *e) {
         if (!table)
             return NDP_FAIL(NDP_ENOMEM, "not enough memory for a table of %lld pieces", (long long)o->n_pieces);
         ndp_pieces_fill(&e->model.buffers[i].segments, o->shard.shards, o->shard.index,
-                        ndp_optimizer_is_whole(&e->program.opts.step.optimizer), table);
+                        ndp_optimizer_apart(&e->program.opts.step.optimizer), table);
         ndp_status st = ndp_engine_copy(e, ndp_engine_at(e, o->pieces), table, bytes, true);
         free(table);
         NDP_TRY(st);

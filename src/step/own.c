@@ -31,18 +31,25 @@ static ndp_status borrow_buffer(ndp_program *p, int i) {
     return borrow(p, from->master, &o->master);
 }
 
-/* A second state is shorter if projections have none, and may be empty. */
+static ndp_status own_row(ndp_program *p, int64_t n, ndp_dtype type, ndp_address *out) {
+    return n > 0 ? ndp_block_keep(p, NDP_MEM_OPTIMIZER, NDP_REGION_ARENA, (size_t)n * ndp_dtype_size(type), out)
+                 : NDP_OK;
+}
+
+/* A state is shorter if tensors that are updated apart have none, and may be empty. Codes have room for the slice. */
 static ndp_status own_state(ndp_program *p, int i) {
     const ndp_buffer *b = &p->opts.model->buffers[i];
     ndp_owned *o = &p->owned[i];
-    bool whole = ndp_optimizer_is_whole(&p->opts.step.optimizer);
+    ndp_apart apart = ndp_optimizer_apart(&p->opts.step.optimizer);
+    ndp_piece_counts n = ndp_pieces_count(&b->segments, o->shard.shards, o->shard.index, apart);
+    bool codes = apart == NDP_APART_CODED;
+    o->n_scales = n.blocks;
     for (int k = 0; k < ndp_optimizer_states(&p->opts.step.optimizer); k++) {
-        o->state_n[k] = o->shard.slice;
-        if (whole && k > 0)
-            o->state_n[k] = ndp_pieces_count(&b->segments, o->shard.shards, o->shard.index).rest;
-        if (o->state_n[k] > 0)
-            NDP_TRY(ndp_block_keep(p, NDP_MEM_OPTIMIZER, NDP_REGION_ARENA,
-                                   (size_t)o->state_n[k] * ndp_dtype_size(b->storage.state), &o->state[k]));
+        bool all = apart == NDP_APART_NONE || (apart == NDP_APART_PROJECTIONS && k == 0);
+        o->state_n[k] = all ? o->shard.slice : n.rest;
+        NDP_TRY(own_row(p, o->state_n[k], b->storage.state, &o->state[k]));
+        NDP_TRY(own_row(p, codes && n.apart > 0 ? o->shard.slice : 0, NDP_U8, &o->codes[k]));
+        NDP_TRY(own_row(p, n.blocks, b->storage.state, &o->scales[k]));
     }
     return NDP_OK;
 }
@@ -51,8 +58,13 @@ static ndp_status own_buffer(ndp_program *p, int i) {
     const ndp_model *m = p->opts.model;
     ndp_owned *o = &p->owned[i];
     const ndp_address nowhere = {NDP_NONE, 0};
-    *o = (ndp_owned){
-        .weights = nowhere, .send = nowhere, .master = nowhere, .grad = nowhere, .state = {nowhere, nowhere}};
+    *o = (ndp_owned){.weights = nowhere,
+                     .send = nowhere,
+                     .master = nowhere,
+                     .grad = nowhere,
+                     .state = {nowhere, nowhere},
+                     .codes = {nowhere, nowhere},
+                     .scales = {nowhere, nowhere}};
     if (p->opts.weights_of)
         return borrow_buffer(p, i);
     o->shard = ndp_shard_buffer(m, i, &p->opts.step.mesh, p->opts.step.node_ranks, p->opts.step.reshard);
@@ -117,23 +129,24 @@ ndp_address ndp_program_input(const ndp_program *p, int input, int micro_batch) 
 }
 
 size_t ndp_table_bytes(const ndp_program *p, int buffer) {
-    int columns = ndp_piece_columns(ndp_optimizer_is_whole(&p->opts.step.optimizer));
+    int columns = ndp_piece_columns(ndp_optimizer_apart(&p->opts.step.optimizer));
     return (size_t)(p->owned[buffer].n_pieces * columns) * sizeof(int64_t);
 }
 
 /* One block has the scalars, the constants of the update, and the tables of pieces. */
 static ndp_status own_numbers(ndp_program *p) {
     const ndp_model *m = p->opts.model;
-    bool train = m->opts.mode == NDP_MODEL_TRAIN, whole = ndp_optimizer_is_whole(&p->opts.step.optimizer);
+    bool train = m->opts.mode == NDP_MODEL_TRAIN;
+    ndp_apart apart = ndp_optimizer_apart(&p->opts.step.optimizer);
     size_t bytes = sizeof(ndp_scalars), constants = bytes;
     bytes += train ? NDP_OPTIMIZER_CONSTANTS * sizeof(double) : 0;
     for (int i = 0; train && i < m->n_buffers; i++) {
         ndp_owned *o = &p->owned[i];
         if (!m->buffers[i].trainable)
             continue;
-        ndp_piece_counts n = ndp_pieces_count(&m->buffers[i].segments, o->shard.shards, o->shard.index);
+        ndp_piece_counts n = ndp_pieces_count(&m->buffers[i].segments, o->shard.shards, o->shard.index, apart);
         o->n_pieces = n.all;
-        o->n_whole = whole ? n.projections : 0;
+        o->n_apart = n.apart;
         o->pieces.offset = bytes;
         bytes += ndp_table_bytes(p, i);
     }

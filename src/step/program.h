@@ -119,10 +119,13 @@ typedef struct ndp_owned {
     ndp_address master;   /* slice */
     ndp_address grad;     /* slice */
     ndp_address state[2]; /* slices, NDP_NONE */
-    int64_t state_n[2];   /* elements: the second may have none for projections */
-    ndp_address pieces;   /* the table of its slice (ops/pieces.h), of n_pieces rows; trainable buffers */
+    int64_t state_n[2];   /* elements: fewer than the slice where projections, or coded tensors, have none */
+    ndp_address codes[2]; /* slices of coded states, NDP_NONE: it has no coded tensor */
+    ndp_address scales[2];
+    int64_t n_scales;
+    ndp_address pieces; /* the table of its slice (ops/pieces.h), of n_pieces rows; trainable buffers */
     int64_t n_pieces;
-    int64_t n_whole; /* the last of them, which are updated as a whole */
+    int64_t n_apart; /* the last of them: projections that are updated as a whole, or coded tensors */
 } ndp_owned;
 
 /* The numbers of a step, in the device's memory, where kernels and reductions find them. */

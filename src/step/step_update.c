@@ -51,7 +51,7 @@ static ndp_operand slice_of(const ndp_owned *o, ndp_address at, ndp_dtype type) 
 
 /* Rows [first, end) of the table. */
 static ndp_operand pieces_of(const ndp_program *p, const ndp_owned *o, int64_t first, int64_t end) {
-    int columns = ndp_piece_columns(ndp_optimizer_is_whole(&p->opts.step.optimizer));
+    int columns = ndp_piece_columns(ndp_optimizer_apart(&p->opts.step.optimizer));
     ndp_address at = {o->pieces.block, o->pieces.offset + (size_t)(first * columns) * sizeof(int64_t)};
     return at.block == NDP_NONE || first == end ? absent : ndp_operand_at(at, end - first, columns, NDP_I64);
 }
@@ -91,19 +91,30 @@ typedef struct update_call {
     int states; /* at most */
 } update_call;
 
-static ndp_status emit_call(ndp_builder *b, int i, const update_call *u) {
+/* The states of a buffer that an op reads and writes: numbers, or codes and scales. */
+static void put_states(const ndp_builder *b, int i, const update_call *u, ndp_operand *in) {
     const ndp_owned *o = &b->p->owned[i];
+    ndp_dtype type = b->m->buffers[i].storage.state;
+    bool coded = u->op->n_in > NDP_UPDATE_OPERANDS;
+    for (int s = 0; s < NDP_OPTIMIZER_STATES; s++) {
+        in[NDP_UPDATE_STATE + s] = s >= u->states ? absent
+                                   : coded        ? slice_of(o, o->codes[s], NDP_U8)
+                                                  : row_at(o->state[s], o->state_n[s], type);
+        if (coded)
+            in[NDP_UPDATE_SCALES + s] = row_at(o->scales[s], o->n_scales, type);
+    }
+}
+
+static ndp_status emit_call(ndp_builder *b, int i, const update_call *u) {
     const ndp_op_attr none = {0};
-    ndp_operand in[NDP_UPDATE_OPERANDS], out[] = {u->weights, u->copy};
+    ndp_operand in[NDP_CODED_OPERANDS], out[] = {u->weights, u->copy};
     in[NDP_UPDATE_WEIGHT] = u->weights;
     in[NDP_UPDATE_GRAD] = u->grad;
     in[NDP_UPDATE_PIECES] = u->pieces;
     in[NDP_UPDATE_CONSTANTS] = ndp_operand_at(b->p->constants, 1, NDP_OPTIMIZER_CONSTANTS, NDP_F64);
     in[NDP_UPDATE_CLIP] = u->clip;
-    for (int s = 0; s < NDP_OPTIMIZER_STATES; s++)
-        in[NDP_UPDATE_STATE + s] =
-            s < u->states ? row_at(o->state[s], o->state_n[s], b->m->buffers[i].storage.state) : absent;
-    return ndp_emit_kernel(b->p, u->op, &none, in, NDP_UPDATE_OPERANDS, out, 2, b->m->buffers[i].name);
+    put_states(b, i, u, in);
+    return ndp_emit_kernel(b->p, u->op, &none, in, u->op->n_in, out, 2, b->m->buffers[i].name);
 }
 
 static bool has_projections(const ndp_segments *s) {
@@ -125,34 +136,41 @@ static ndp_status emit_whole(ndp_builder *b, int i, const update_call *u) {
     NDP_TRY(ndp_block_add(b->p, NDP_MEM_WORK, (size_t)o->shard.slice * ndp_dtype_size(type), &slice.block));
     direct.op = optimizer->whole.direction;
     direct.weights = slice_of(o, slice, type);
-    direct.pieces = apply.pieces = pieces_of(b->p, o, o->n_pieces - o->n_whole, o->n_pieces);
+    direct.pieces = apply.pieces = pieces_of(b->p, o, o->n_pieces - o->n_apart, o->n_pieces);
     direct.copy = absent;
     direct.states = 1;
-    if (o->n_whole > 0)
+    if (o->n_apart > 0)
         NDP_TRY(emit_call(b, i, &direct));
     NDP_TRY(ndp_transform_projections(b, i, &slice));
     apply.grad = slice_of(o, slice, type);
     apply.states = 0;
-    return o->n_whole > 0 ? emit_call(b, i, &apply) : NDP_OK;
+    return o->n_apart > 0 ? emit_call(b, i, &apply) : NDP_OK;
 }
 
+/* Tensors that the optimizer updates apart, with its op; all others with `rest`, or, if none are apart, with its op. */
 static ndp_status emit_buffer(ndp_builder *b, int i) {
     ndp_program *p = b->p;
     const ndp_owned *o = &p->owned[i];
     const ndp_storage *types = &b->m->buffers[i].storage;
     const ndp_optimizer *optimizer = ndp_optimizers[p->opts.step.optimizer.name];
+    int64_t others = o->n_pieces - o->n_apart;
     update_call u = {.op = optimizer->op,
                      .weights = slice_of(o, o->master, types->master),
                      .grad = slice_of(o, o->grad, types->gradient),
-                     .pieces = pieces_of(p, o, 0, o->n_pieces - o->n_whole),
+                     .pieces = pieces_of(p, o, 0, others),
                      .clip = SCALAR(clip, NDP_F64),
                      .copy = o->shard.same ? absent : slice_of(o, o->send, types->kept),
                      .states = NDP_OPTIMIZER_STATES};
-    if (!optimizer->whole.transform)
+    if (optimizer->apart == NDP_APART_NONE)
         return emit_call(b, i, &u);
-    NDP_TRY(emit_whole(b, i, &u));
-    u.op = optimizer->whole.rest;
-    return o->n_pieces > o->n_whole ? emit_call(b, i, &u) : NDP_OK;
+    update_call apart = u;
+    apart.pieces = pieces_of(p, o, others, o->n_pieces);
+    if (optimizer->apart == NDP_APART_PROJECTIONS)
+        NDP_TRY(emit_whole(b, i, &u));
+    else if (o->n_apart > 0)
+        NDP_TRY(emit_call(b, i, &apart));
+    u.op = optimizer->rest;
+    return others > 0 ? emit_call(b, i, &u) : NDP_OK;
 }
 
 ndp_status ndp_emit_update(ndp_builder *b) {

@@ -74,13 +74,15 @@ static int64_t length_of(const ndp_segments *of, const ndp_segment *s, int64_t r
     return packed ? ndp_packed_of(of->packing, rows, cols, s->whole[0] * s->whole[1]).bytes : rows * cols;
 }
 
+static int64_t align_of(const ndp_segments *s) { return s->align > 0 ? s->align : NDP_SEGMENT_ALIGN; }
+
 void ndp_segments_layout(ndp_segments *s) {
     int64_t at = 0, room = 0; /* ends of the previous segment, and of its group's room */
     order(s);
     for (int i = 0; i < s->n; i++) {
         ndp_segment *seg = &s->items[s->order[i]];
         if (!seg->glued)
-            at = room = round_up(room, NDP_SEGMENT_ALIGN);
+            at = room = round_up(room, align_of(s));
         seg->offset = at;
         seg->length = length_of(s, seg, seg->rows, seg->cols);
         at += seg->length;
@@ -90,7 +92,7 @@ void ndp_segments_layout(ndp_segments *s) {
 }
 
 int64_t ndp_segments_slice(const ndp_segments *s, int shards) {
-    return round_up(s->elements, (int64_t)shards * NDP_SEGMENT_ALIGN) / shards;
+    return round_up(s->elements, (int64_t)shards * align_of(s)) / shards;
 }
 
 bool ndp_segments_piece(const ndp_segments *s, int shards, int index, int *cursor, ndp_piece *out) {

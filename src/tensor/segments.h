@@ -5,7 +5,8 @@
  * which follow the previous segment without a gap (fused projections, computed by one matrix product). A group of glued
  * segments occupies the room of the largest such group on the tensor axis, so that offsets and slices are the same on
  * all its ranks, however uneven the cut. The buffer is padded so that `shards` equal slices of a multiple of 64
- * elements cover it; gaps and padding are never read.
+ * elements cover it; gaps and padding are never read. An optimizer whose states are blocks of elements asks for a larger
+ * multiple (`align`), so that no block of a tensor is in two slices.
  *
  * In a packed buffer (packed.h) segments are packed matrices, and the buffer's elements are bytes: offsets, lengths and
  * slices count them. Its slices have no runs, since no byte is an element of a file's tensor.
@@ -20,6 +21,8 @@
 #include "tensor/packed.h"
 
 enum { NDP_SEGMENT_ALIGN = 64, NDP_MOST_SEGMENTS = 32 /* of a buffer */ };
+/* Elements of a tensor, as files have it, from which on it counts as large. */
+enum { NDP_LEAST_CODED = 4096 };
 
 /* The meaning of a tensor's rows or columns, which decides how the tensor axis cuts them. */
 typedef enum ndp_dim {
@@ -48,6 +51,7 @@ typedef struct ndp_segment {
     int64_t length;     /* elements of the buffer that it takes: rows x cols, or the bytes of a packed matrix */
     bool glued, decay;
     bool projection; /* the matrix of a linear map inside a model: an optimizer may update it as a whole */
+    bool coded;      /* large, and no embedding: an optimizer may keep its states as codes of 8 bits */
     /* The groups whose ranks own the same elements and sum their gradients. The owners of the buffer's slices, among
      * which the gradient is summed before, are not one of them. */
     ndp_groups sums;
@@ -61,6 +65,7 @@ typedef struct ndp_segments {
     ndp_segment *items;
     int n;
     ndp_packing packing;              /* how matrices are stored; NONE: an element is one of a tensor */
+    int64_t align;                    /* of groups and slices: a multiple of NDP_SEGMENT_ALIGN; 0: that */
     int64_t elements;                 /* used, before padding for shards */
     uint8_t order[NDP_MOST_SEGMENTS]; /* places in `items`, by offset */
 } ndp_segments;
@@ -76,7 +81,7 @@ static inline bool ndp_segment_continues(const ndp_segment *s) { return s->base[
  * the tensor axis. */
 void ndp_segment_cut(ndp_segment *s, int axis, int64_t first, int64_t count, int64_t most);
 
-/* Sets offsets, lengths and their order from rows, cols, most, glued and sums. Segments with equal sums lie side by
+/* Sets offsets, lengths and their order from rows, cols, most, glued, sums and align. Segments with equal sums lie side by
  * side, so that they are summed at once; a group of glued ones stays together, where its last one belongs. */
 void ndp_segments_layout(ndp_segments *s);
 /* Where the parts of packed segment `s` are, from its offset on. */

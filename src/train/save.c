@@ -1,5 +1,6 @@
 /* Checkpoints of a trainer: weights, optimizer state, step and cursor, on any layout. */
 #include "checkpoint/agree.h"
+#include "job/state_codes.h"
 #include "train/identity.h"
 #include "train/metrics_file.h"
 
@@ -13,13 +14,17 @@ static const char *state_prefix(const ndp_trainer *t, int state) {
     return ndp_optimizers[optimizer_of(t)->name]->state[state];
 }
 
-/* All tensors of a checkpoint, with this rank's pieces. */
-static ndp_status list_tensors(const ndp_trainer *t, ndp_tensor_list *list) {
+static int tp_of(const ndp_trainer *t) { return ndp_engine_program(t->engine)->opts.step.mesh.layout.size[NDP_TP]; }
+
+/* All tensors of a checkpoint, with this rank's pieces. `tp`: of the run that wrote it (job/state_codes.h). */
+static ndp_status list_tensors(const ndp_trainer *t, int tp, ndp_tensor_list *list) {
     ndp_dtype type = t->model.opts.master;
     NDP_TRY(ndp_tensor_list_add(list, t->engine, NDP_OWNED_MASTER, NDP_TENSORS_RUN, "", type));
-    for (int k = 0; k < ndp_optimizer_states(optimizer_of(t)); k++)
+    for (int k = 0; k < ndp_optimizer_states(optimizer_of(t)); k++) {
         NDP_TRY(ndp_tensor_list_add(list, t->engine, (ndp_owned_kind)(NDP_OWNED_STATE0 + k), NDP_TENSORS_RUN,
                                     state_prefix(t, k), type));
+        NDP_TRY(ndp_state_codes_add(list, t->engine, k, tp, type));
+    }
     return NDP_OK;
 }
 
@@ -31,6 +36,34 @@ static ndp_status choose_folder(const ndp_trainer *t, const char **folder, char 
     return ndp_path_join(room, t->rank.job.config->train.output_dir, "checkpoints");
 }
 
+/* The blocks that states are coded in: {"state_blocks": {"elements": 256, "tp_size": 2}}. */
+static const char blocks_key[] = "state_blocks";
+
+static bool has_codes(const ndp_trainer *t) { return ndp_optimizer_apart(optimizer_of(t)) == NDP_APART_CODED; }
+
+static void add_blocks(const ndp_trainer *t, struct json_object *extra) {
+    struct json_object *blocks = json_object_new_object();
+    json_object_object_add(blocks, "elements", json_object_new_int(NDP_CODE_BLOCK));
+    json_object_object_add(blocks, "tp_size", json_object_new_int(tp_of(t)));
+    json_object_object_add(extra, blocks_key, blocks);
+}
+
+/* The tp_size of the run that wrote a checkpoint; that of this one where no state has codes. */
+static ndp_status read_blocks(const ndp_trainer *t, const ndp_checkpoint_info *info, int *tp) {
+    struct json_object *blocks = json_object_object_get(info->extra, blocks_key);
+    int elements = json_object_get_int(json_object_object_get(blocks, "elements"));
+    *tp = tp_of(t);
+    if (!has_codes(t))
+        return NDP_OK;
+    *tp = json_object_get_int(json_object_object_get(blocks, "tp_size"));
+    if (elements != NDP_CODE_BLOCK || *tp < 1 || *tp > NDP_MOST_CODED_TP)
+        return NDP_FAIL(NDP_EFORMAT,
+                        "the manifest of step %lld has %s of %d elements and tp_size %d, expected %d elements and a "
+                        "tp_size of 1 to %d",
+                        (long long)info->step, blocks_key, elements, *tp, NDP_CODE_BLOCK, NDP_MOST_CODED_TP);
+    return NDP_OK;
+}
+
 /* The run's identity, and the metrics of the step: their line follows the commit, so a resumed run may have to write
  * it.
  */
@@ -38,6 +71,8 @@ static ndp_status make_extra(const ndp_trainer *t, struct json_object **extra) {
     NDP_TRY(ndp_identity_extra(t, extra));
     if (t->newest.step == t->updates && t->newest.step > 0)
         json_object_object_add(*extra, "metrics", ndp_metrics_to_json(&t->newest));
+    if (has_codes(t))
+        add_blocks(t, *extra);
     return NDP_OK;
 }
 
@@ -47,7 +82,7 @@ ndp_status ndp_trainer_save(ndp_trainer *t, const char *folder) {
     NDP_TRY(choose_folder(t, &folder, room));
     ndp_tensor_list list = {0};
     ndp_checkpoint_info info = {t->updates, t->samples, t->rank.job.config->train.seed, NULL, t->lock};
-    ndp_status st = list_tensors(t, &list);
+    ndp_status st = list_tensors(t, tp_of(t), &list);
     if (st == NDP_OK && ndp_is_first(t->rank.world))
         st = make_extra(t, &info.extra);
     st = ndp_agree(t->rank.world, st);
@@ -74,18 +109,42 @@ static ndp_status read_checkpoint(void *user, const ndp_segment *s, int64_t firs
     return ndp_checkpoint_read(l->checkpoint, name, first, count, out, l->t->model.opts.master);
 }
 
+/* Says it once if the codes of states are not those of the checkpoint. */
+static void say_blocks(const ndp_trainer *t, int tp) {
+    char line[160];
+    if (tp == tp_of(t) || !ndp_is_first(t->rank.world))
+        return;
+    snprintf(line, sizeof line,
+             "resume: 8-bit states are quantized anew: their blocks were those of tp_size %d, now they are those of %d",
+             tp, tp_of(t));
+    if (t->rank.opts && t->rank.opts->say)
+        t->rank.opts->say(t->rank.opts->user, line);
+    else
+        ndp_info(&t->rank.log, "%s", line);
+}
+
+static ndp_status load_states(ndp_trainer *t, const ndp_checkpoint *c, int tp) {
+    for (int k = 0; k < ndp_optimizer_states(optimizer_of(t)); k++) {
+        NDP_TRY(ndp_engine_fill(t->engine, (ndp_owned_kind)(NDP_OWNED_STATE0 + k), NDP_TENSORS_RUN, read_checkpoint,
+                                &(checkpoint_loading){t, c, state_prefix(t, k)}));
+        NDP_TRY(ndp_state_codes_load(t->engine, c, k, tp));
+    }
+    say_blocks(t, tp);
+    return NDP_OK;
+}
+
 static ndp_status load_all(ndp_trainer *t, const ndp_checkpoint *c) {
     ndp_tensor_list list = {0};
-    ndp_status st = list_tensors(t, &list);
+    int tp;
+    NDP_TRY(read_blocks(t, ndp_checkpoint_get_info(c), &tp));
+    ndp_status st = list_tensors(t, tp, &list);
     if (st == NDP_OK)
         st = ndp_checkpoint_check(c, list.specs, list.n);
     ndp_tensor_list_release(&list);
     NDP_TRY(st);
     NDP_TRY(ndp_engine_fill(t->engine, NDP_OWNED_MASTER, NDP_TENSORS_RUN, read_checkpoint,
                             &(checkpoint_loading){t, c, ""}));
-    for (int k = 0; k < ndp_optimizer_states(optimizer_of(t)); k++)
-        NDP_TRY(ndp_engine_fill(t->engine, (ndp_owned_kind)(NDP_OWNED_STATE0 + k), NDP_TENSORS_RUN, read_checkpoint,
-                                &(checkpoint_loading){t, c, state_prefix(t, k)}));
+    NDP_TRY(load_states(t, c, tp));
     NDP_TRY(ndp_checkpoint_intact(c));
     NDP_TRY(ndp_engine_publish(t->engine));
     const ndp_checkpoint_info *info = ndp_checkpoint_get_info(c);

@@ -131,7 +131,7 @@ says out '^  lr: 0.0003$' '^  steps: 100$'
 cp out defaults.yaml
 run config lr optimizer.betas
 code_is 0
-says out '^optimizer.lr: learning rate' '^  read by +train, verify$' '^optimizer.betas: adamw, lion'
+says out '^optimizer.lr: learning rate' '^  read by +train, verify$' '^optimizer.betas: adamw, adamw8bit, lion'
 run config --markdown schedule
 code_is 0
 says out '^\| key \| values \| default \| meaning \|$' '^\| `schedule.name` \| constant, linear or cosine \| cosine \|'

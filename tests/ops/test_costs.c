@@ -134,6 +134,9 @@ static const cost_case cases[] = {
      * copy in bf16. */
     COST(adamw, 72, 24 * 7 + 72, .in = UPDATE(F(1, 6), F(1, 6)), .absent = 2),
     COST(adamw, 72, 24 * 7 + 72 + 12, .in = UPDATE(F(1, 6), F(1, 6))),
+    /* Two codes an element, two scales. */
+    COST(adamw8bit, 50 * 6, 24 * 3 + 72 + 4 * 6 + 4 * 4 * 2, .in = UPDATE(B(1, 6), B(1, 6), F(1, 2), F(1, 2)),
+         .absent = 2),
     COST(sgd, 72, 24 * 5 + 72, .in = UPDATE(F(1, 6)), .absent = 2),
     COST(sgd, 72, 24 * 3 + 72, .in = UPDATE(NONE), .absent = 2),
     COST(lion, 72, 24 * 5 + 72, .in = UPDATE(F(1, 6)), .absent = 2),

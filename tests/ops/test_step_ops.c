@@ -215,12 +215,12 @@ static void tables_are_those_of_segments(void **state) {
     ndp_segments_layout(&s);
     for (int shards = 1; shards < 9; shards++)
         for (int64_t index = 0, elements = 0; index < shards; index++) {
-            int64_t table[4][NDP_PIECE_COLUMNS], n = ndp_pieces_count(&s, shards, (int)index).all;
+            int64_t table[4][NDP_PIECE_COLUMNS], n = ndp_pieces_count(&s, shards, (int)index, NDP_APART_NONE).all;
             int64_t slice = ndp_segments_slice(&s, shards);
             assert_in_range(n, 0, 3);
             assert_true(n > 0 || slice * index >= s.elements);
             memset(table, 0x55, sizeof table);
-            ndp_pieces_fill(&s, shards, (int)index, false, table[0]);
+            ndp_pieces_fill(&s, shards, (int)index, NDP_APART_NONE, table[0]);
             for (int64_t i = 0; i < n; i++) {
                 int64_t at = slice * index + table[i][NDP_PIECE_FIRST], end = at + table[i][NDP_PIECE_COUNT];
                 const ndp_segment *of = &items[at >= items[2].offset ? 2 : at >= items[1].offset ? 1 : 0];

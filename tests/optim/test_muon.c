@@ -227,18 +227,19 @@ static void tables_put_projections_last(void **state) {
     int64_t rest = 0;
     for (int index = 0; index < 3; index++) {
         int64_t table[4][NDP_PIECE_COLUMNS_APART], place = 0;
-        ndp_piece_counts n = ndp_pieces_count(&s, 3, index);
-        ndp_pieces_fill(&s, 3, index, true, table[0]);
+        ndp_piece_counts n = ndp_pieces_count(&s, 3, index, NDP_APART_PROJECTIONS);
+        ndp_pieces_fill(&s, 3, index, NDP_APART_PROJECTIONS, table[0]);
         for (int64_t i = 0; i < n.all; i++) {
             int64_t at = index * ndp_segments_slice(&s, 3) + table[i][NDP_PIECE_FIRST], k = 3;
             while (items[k].offset > at)
                 k--;
-            assert_int_equal(items[k].projection, i >= n.all - n.projections);
+            assert_int_equal(items[k].projection, i >= n.all - n.apart);
             if (items[k].projection)
                 continue;
             assert_int_equal(table[i][NDP_PIECE_PLACE], place);
             for (int64_t e = 0; e < table[i][NDP_PIECE_COUNT]; e++)
-                assert_int_equal(ndp_pieces_place(&s, 3, index, table[i][NDP_PIECE_FIRST] + e), place + e);
+                assert_int_equal(ndp_pieces_place(&s, 3, index, NDP_APART_PROJECTIONS, table[i][NDP_PIECE_FIRST] + e),
+                                 place + e);
             place += table[i][NDP_PIECE_COUNT];
         }
         assert_int_equal(place, n.rest);

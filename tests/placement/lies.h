@@ -92,7 +92,7 @@ static inline int64_t lying_pieces(void *user, const ndp_program *p, const ndp_s
                                    int index, int64_t *out) {
     lie *l = user;
     int64_t n = ndp_engine_claims.pieces(NULL, p, table, buffer, shards, index, out);
-    int columns = ndp_piece_columns(ndp_optimizer_is_whole(&p->opts.step.optimizer));
+    int columns = ndp_piece_columns(ndp_optimizer_apart(&p->opts.step.optimizer));
     bool mine = lie_is_about(l, &p->opts.model->buffers[buffer].segments);
     if (!out || !mine || l->kind > LIE_PIECE_AGAIN || n == 0)
         return n;

@@ -132,6 +132,7 @@ static inline void world_init(planned *w, const char *name, const ndp_facts *f, 
                                                                : 0,
             mo.adapter.n_targets = 1;
     CHECK_OK(ndp_decoder_build(f, &mo, &w->model));
+    tiny_code(&w->model, 100);
     world_take(w, name, y, device);
 }
 
@@ -228,6 +229,7 @@ static inline int world_draw(uint64_t i, uint64_t what, int n) { return (int)ndp
 /* Everything but the layout of way i. */
 static inline world_way world_choices(const ndp_layout *l, uint64_t i) {
     enum { RING, ZIGZAG, ROWS, RESHARD, RECOMPUTE, GATHERED, ONCE, OPTIMIZER, KIND, CHUNKS, BATCHES };
+    static const ndp_optimizer_name optimizers[] = {NDP_MUON, NDP_ADAMW, NDP_ADAMW, NDP_ADAMW8BIT};
     world_way y = {.layout = *l,
                    .parallel = {world_draw(i, ROWS, 3) > 0, world_draw(i, RING, 3) ? NDP_CP_RING : NDP_CP_ALL_GATHER,
                                 world_draw(i, ZIGZAG, 3) > 0},
@@ -236,7 +238,7 @@ static inline world_way world_choices(const ndp_layout *l, uint64_t i) {
                    .gathered = world_draw(i, GATHERED, 3) > 0,
                    .reduce_once = l->size[NDP_PP] > 1 || world_draw(i, ONCE, 3) == 0,
                    .compute = NDP_F64,
-                   .optimizer = world_draw(i, OPTIMIZER, 4) == 0 ? NDP_MUON : NDP_ADAMW,
+                   .optimizer = optimizers[world_draw(i, OPTIMIZER, NDP_COUNT(optimizers))],
                    .kind = (ndp_pipeline_kind)world_draw(i, KIND, NDP_PIPELINE_FILE)};
     static const int batches[] = {1, 2, 3, 6};
     const ndp_pipeline_info *kind = &ndp_pipeline_table[y.kind];

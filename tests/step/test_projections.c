@@ -7,7 +7,7 @@
 
 static result run_on(const ndp_model *m, const ndp_device *device, const int size[5], int bits) {
     way w = {.reshard = bits & 1, .recompute = bits & 2, .gathered = bits & 4, .optimizer = NDP_MUON};
-    w.parallel = (ndp_parallel){!(bits & 1), bits & 2 ? NDP_CP_ALL_GATHER : NDP_CP_RING, !(bits & 4)};
+    w.parallel = (ndp_parallel){!(bits & 1), bits & 2 ? NDP_CP_ALL_GATHER : NDP_CP_RING, !(bits & 4), 0};
     memcpy(w.size, size, sizeof w.size);
     return run(m, device, &w);
 }
@@ -143,7 +143,7 @@ static counts count(const ndp_model *m, ndp_optimizer_name name, const int size[
     ndp_program_budget(p, &b);
     n.optimizer = b.class_bytes[NDP_MEM_OPTIMIZER];
     for (int i = 0; i < m->n_buffers; i++)
-        n.pieces += (size_t)p->owned[i].n_whole;
+        n.pieces += (size_t)p->owned[i].n_apart;
     ndp_engine_destroy(e);
     return n;
 }

@@ -33,7 +33,7 @@ static void check_axes(ndp_dtype compute, const ndp_device *device) {
     for (int i = 0; i < NDP_COUNT(sizes); i++)
         for (int k = 0; k < 2; k++) {
             way w = {.samples = 4, .reshard = k, .recompute = k, .gathered = i % 2};
-            w.parallel = (ndp_parallel){k, k ? NDP_CP_ALL_GATHER : NDP_CP_RING, true};
+            w.parallel = (ndp_parallel){k, k ? NDP_CP_ALL_GATHER : NDP_CP_RING, true, 0};
             memcpy(w.size, sizes[i], sizeof w.size);
             check_way(&m, device, &w);
         }
@@ -145,10 +145,9 @@ static int check_places(const ndp_program *p) {
     ndp_comm_event m;
     for (ndp_comm_event_cursor c = NDP_COMM_EVENTS(NDP_ALL_ITERATIONS); ndp_program_comm_event(p, &c, &m);) {
         const ndp_instr *in = &p->instrs[m.instr];
-        size_t row = m.call_index == NDP_NONE
-                         ? (size_t)m.work
-                         : p->staging.of_list[p->opts.model->units[in->unit].graph][in->phase] +
-                               (size_t)(m.begin ? m.call_index : m.call->partner);
+        size_t row = m.call_index == NDP_NONE ? (size_t)m.work
+                                              : p->staging.of_list[p->opts.model->units[in->unit].graph][in->phase] +
+                                                    (size_t)(m.begin ? m.call_index : m.call->partner);
         size_t at = p->staging.places[row], end = at + bytes_of(m.call);
         int k = 0;
         while (k < n && (open[k].at != at || m.begin))

@@ -40,6 +40,15 @@ static inline ndp_model_opts tiny_opts(ndp_dtype compute, int64_t rows) {
                             .master = compute == NDP_F64 ? NDP_F64 : NDP_F32};
 }
 
+/* Tensors of that many elements that are no embedding count as large, for optimizers whose states are codes. */
+static inline void tiny_code(ndp_model *m, int64_t least) {
+    for (int i = 1; i < m->n_buffers; i++)
+        for (int k = 0; k < m->buffers[i].segments.n; k++) {
+            ndp_segment *s = &m->buffers[i].segments.items[k];
+            s->coded = s->whole[0] * s->whole[1] >= least;
+        }
+}
+
 /* Random master weights (norms and biases random too, so that no gradient is trivially symmetric). */
 static inline void tiny_fill(ndp_engine *e) {
     const ndp_model *m = ndp_engine_model(e);

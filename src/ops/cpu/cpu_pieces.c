@@ -21,15 +21,22 @@ static void choose(ndp_view *table, const ndp_view *all, int64_t i) {
 }
 
 /* Threads share blocks of NDP_SEGMENT_ALIGN elements, so that only the very end of a piece is a remainder of a vector
- * loop: each element goes through the same instructions whatever the number of threads. */
+ * loop: each element goes through the same instructions whatever the number of threads. Where states are codes they
+ * share the blocks that these have. */
+static int64_t ranges_of(const ndp_op_call *call, const int64_t *piece) {
+    int64_t n = piece[NDP_PIECE_COUNT];
+    return call->op->n_in > NDP_UPDATE_OPERANDS ? ndp_code_blocks(piece[NDP_PIECE_FIRST], n)
+                                                : (n + NDP_SEGMENT_ALIGN - 1) / NDP_SEGMENT_ALIGN;
+}
+
 ndp_status ndp_pieces_run(const ndp_op_call *call, ndp_range_kernel kernel) {
     ndp_op_call one = *call;
     if (!ndp_update_applies(call))
         return NDP_OK;
     for (int64_t i = 0; i < call->in[NDP_UPDATE_PIECES].rows; i++) {
         choose(&one.in[NDP_UPDATE_PIECES], &call->in[NDP_UPDATE_PIECES], i);
-        int64_t n = ndp_piece_at(&one.in[NDP_UPDATE_PIECES], 0)[NDP_PIECE_COUNT];
-        run_one(&one, n, (n + NDP_SEGMENT_ALIGN - 1) / NDP_SEGMENT_ALIGN, kernel);
+        const int64_t *piece = ndp_piece_at(&one.in[NDP_UPDATE_PIECES], 0);
+        run_one(&one, piece[NDP_PIECE_COUNT], ranges_of(call, piece), kernel);
     }
     return NDP_OK;
 }

@@ -1,7 +1,7 @@
 /* The vectorised kernels that are not matrix products. Each works on a range of independent pieces of a call: rows, or,
  * where rows are summed into a gradient, blocks of NDP_COLUMN_BLOCK columns, or, in updates of optimizers, blocks of
- * NDP_SEGMENT_ALIGN elements. Sums over rows run in row order inside a piece, so that results do not depend on how
- * pieces are spread over threads.
+ * NDP_SEGMENT_ALIGN elements (where states are codes, the blocks of these). Sums over rows run in row order inside a
+ * piece, so that results do not depend on how pieces are spread over threads.
  *
  * They are plain C, in rows/, compiled once for any CPU and once for AVX-512: ndp_cpu_<op>_generic,
  * ndp_cpu_<op>_avx512. A new op by rows is a row of the list (ops/op.h) and a function there. */

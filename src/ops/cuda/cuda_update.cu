@@ -146,11 +146,11 @@ template <typename E> __global__ void __launch_bounds__(UPDATE_THREADS) ndp_upda
     if (clip != clip || !ndp_find_part(u.pieces, blockIdx.x, parts_of_update{step * UPDATE_ROUNDS}, &p))
         return;
     int64_t count = p.piece[NDP_PIECE_COUNT], first = p.piece[NDP_PIECE_FIRST], at = p.part * step * UPDATE_ROUNDS;
+    for (int s = 0; s < NDP_OPTIMIZER_STATES; s++)
+        u.state[s] = piece_of(u.state[s], ndp_piece_place(&u.pieces, p.piece, &u.state[s], u.w.cols), count);
     u.w = piece_of(u.w, first, count);
     u.g = piece_of(u.g, first, count);
     u.copy = piece_of(u.copy, first, count);
-    for (int s = 0; s < NDP_OPTIMIZER_STATES; s++)
-        u.state[s] = piece_of(u.state[s], ndp_piece_place(&u.pieces, p.piece, s), count);
     E element(u.constants, p.piece[NDP_PIECE_DECAYS] != 0);
     at += (int64_t)threadIdx.x * NDP_LANES;
     for (int round = 0; round < UPDATE_ROUNDS && at < count; round++, at += step)

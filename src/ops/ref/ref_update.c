@@ -1,4 +1,4 @@
-/* adamw, sgd, lion, muon, muon_momentum. */
+/* adamw, adamw8bit, sgd, lion, muon, muon_momentum. */
 #include "ops/pieces.h"
 #include "ops/ref/ref_kernels.h"
 #include "ops/update.h"
@@ -51,7 +51,7 @@ static void update_element(const ndp_op_call *c, const int64_t *piece, int64_t i
     bool clips = ndp_present(clip) && element != muon; /* Muon's directions are clipped already */
     double s[NDP_OPTIMIZER_STATES] = {0}, factor = clips ? *(const double *)clip->data : 1;
     for (int j = 0; j < NDP_OPTIMIZER_STATES; j++) {
-        place[j] = ndp_piece_place(&c->in[NDP_UPDATE_PIECES], piece, j) + i;
+        place[j] = ndp_piece_place(&c->in[NDP_UPDATE_PIECES], piece, &state[j], c->in[NDP_UPDATE_WEIGHT].cols) + i;
         s[j] = ndp_present(&state[j]) ? ndp_view_get(&state[j], 0, place[j]) : 0;
     }
     double w = element(c->in[NDP_UPDATE_CONSTANTS].data, piece[NDP_PIECE_DECAYS],
@@ -73,6 +73,79 @@ static ndp_status run_update(const ndp_op_call *c, ref_update_element *element) 
     }
     return NDP_OK;
 }
+
+/* ---- states as codes ---- */
+
+/* Elements [first, first + n) of a slice: one block. */
+typedef struct coded_block {
+    int64_t first, scale; /* scale: its place among the scales */
+    int n;
+} coded_block;
+
+static void decode(const ndp_op_call *c, const coded_block *b, int state, double *out) {
+    double scale = ndp_view_get(&c->in[NDP_UPDATE_SCALES + state], 0, b->scale);
+    for (int i = 0; i < b->n; i++) {
+        int code = (int)ndp_view_get(&c->in[NDP_UPDATE_STATE + state], 0, b->first + i);
+        out[i] = scale * (double)ndp_dynamic_value(state == 0, code);
+    }
+}
+
+static int nearest(const float *values, double x) {
+    int low = 0, high = NDP_CODES - 1;
+    while (high - low > 1) {
+        int middle = (low + high) / 2;
+        *(values[middle] <= x ? &low : &high) = middle;
+    }
+    return 2 * x > (double)values[low] + (double)values[high] ? high : low;
+}
+
+static void encode(const ndp_op_call *c, const coded_block *b, int state, const float *values, const double *x) {
+    double scale = 0;
+    for (int i = 0; i < b->n; i++)
+        scale = fabs(x[i]) > scale ? fabs(x[i]) : scale;
+    ndp_view_set(&c->in[NDP_UPDATE_SCALES + state], 0, b->scale, scale);
+    for (int i = 0; i < b->n; i++)
+        ndp_view_set(&c->in[NDP_UPDATE_STATE + state], 0, b->first + i, nearest(values, scale > 0 ? x[i] / scale : 0));
+}
+
+static void update_block(const ndp_op_call *c, const int64_t *piece, const coded_block *b,
+                         const float values[][NDP_CODES]) {
+    double s[NDP_OPTIMIZER_STATES][NDP_CODE_BLOCK], factor = 1;
+    if (ndp_present(&c->in[NDP_UPDATE_CLIP]))
+        factor = *(const double *)c->in[NDP_UPDATE_CLIP].data;
+    for (int j = 0; j < NDP_OPTIMIZER_STATES; j++)
+        decode(c, b, j, s[j]);
+    for (int i = 0; i < b->n; i++) {
+        double moments[] = {s[0][i], s[1][i]};
+        double w = adamw(c->in[NDP_UPDATE_CONSTANTS].data, piece[NDP_PIECE_DECAYS],
+                         ndp_view_get(&c->in[NDP_UPDATE_GRAD], 0, b->first + i) * factor,
+                         ndp_view_get(&c->in[NDP_UPDATE_WEIGHT], 0, b->first + i), moments);
+        ndp_view_set(&c->out[0], 0, b->first + i, w);
+        if (ndp_present(&c->out[1]))
+            ndp_view_set(&c->out[1], 0, b->first + i, w);
+        s[0][i] = moments[0], s[1][i] = moments[1];
+    }
+    for (int j = 0; j < NDP_OPTIMIZER_STATES; j++)
+        encode(c, b, j, values[j], s[j]);
+}
+
+static ndp_status run_adamw8bit(const ndp_op_call *c) {
+    float values[NDP_OPTIMIZER_STATES][NDP_CODES];
+    ndp_dynamic_fill(true, values[0]);
+    ndp_dynamic_fill(false, values[1]);
+    for (int64_t p = 0; ndp_update_applies(c) && p < c->in[NDP_UPDATE_PIECES].rows; p++) {
+        const int64_t *piece = ndp_piece_at(&c->in[NDP_UPDATE_PIECES], p);
+        coded_block b = {.first = piece[NDP_PIECE_FIRST], .scale = piece[NDP_PIECE_PLACE]};
+        for (int64_t end = b.first + piece[NDP_PIECE_COUNT]; b.first < end; b.first += b.n, b.scale++) {
+            int64_t last = (b.first / NDP_CODE_BLOCK + 1) * NDP_CODE_BLOCK;
+            b.n = (int)((last < end ? last : end) - b.first);
+            update_block(c, piece, &b, values);
+        }
+    }
+    return NDP_OK;
+}
+
+const ndp_kernel ndp_ref_adamw8bit = {.run = run_adamw8bit};
 
 #define UPDATE(op)                                                                                                     \
     static ndp_status run_##op(const ndp_op_call *c) { return run_update(c, op); }                                     \

@@ -31,7 +31,9 @@ static update_range range_of(const ndp_op_call *c, int64_t first, int64_t last) 
                       .end = end < n ? end : n};
     for (int s = 0; s < NDP_OPTIMIZER_STATES; s++) {
         float *state = c->in[NDP_UPDATE_STATE + s].data;
-        u.state[s] = state ? state + ndp_piece_place(&c->in[NDP_UPDATE_PIECES], piece, s) : NULL;
+        u.state[s] = state ? state + ndp_piece_place(&c->in[NDP_UPDATE_PIECES], piece, &c->in[NDP_UPDATE_STATE + s],
+                                                     c->in[NDP_UPDATE_WEIGHT].cols)
+                           : NULL;
     }
     return u;
 }

@@ -1,0 +1,168 @@
+/* adamw8bit: a warp for each block of codes, eight neighbouring elements a lane. The update of an element is that of
+ * cuda_update.cu; the scale of a block is a maximum over its warp. Tables of the map are in shared memory. */
+#include "ops/cuda/cuda_kernels.hpp"
+#include "ops/cuda/cuda_pieces.cuh"
+extern "C" {
+#include "ops/update.h"
+}
+
+static constexpr int CODED_WARPS = 8, CODED_THREADS = CODED_WARPS * NDP_WARP, CODED_STATES = NDP_OPTIMIZER_STATES;
+static_assert(NDP_CODE_BLOCK == NDP_WARP * NDP_LANES, "a warp has a block");
+
+struct coded_views {
+    ndp_view pieces;
+    float *w, *scales[NDP_OPTIMIZER_STATES];
+    const float *g;
+    uint16_t *copy; /* bf16; NULL: none is written */
+    uint8_t *codes[NDP_OPTIMIZER_STATES];
+    const double *constants, *clip; /* clip: NULL: 1 */
+};
+
+struct coded_constants {
+    float keep, new1, old2, new2, rate, unbias, eps;
+    __device__ coded_constants(const double *k, bool decays) {
+        keep = decays ? (float)k[NDP_ADAMW_KEEP] : 1.0f;
+        new1 = (float)k[NDP_ADAMW_NEW1];
+        old2 = (float)k[NDP_ADAMW_OLD2];
+        new2 = (float)(1 - k[NDP_ADAMW_OLD2]);
+        rate = (float)k[NDP_ADAMW_RATE];
+        unbias = (float)k[NDP_ADAMW_UNBIAS];
+        eps = (float)k[NDP_ADAMW_EPS];
+    }
+};
+
+static __device__ __forceinline__ float flush(float x) {
+    return x < (float)NDP_TINY_MOMENT && x > -(float)NDP_TINY_MOMENT ? 0.0f : x;
+}
+
+/* ---- eight elements of a slice, of which those from `first` to `end` - 1 belong to the piece ---- */
+
+struct coded_lane {
+    int64_t at, first, end;
+    bool whole; /* all eight */
+    __device__ bool has(int k) const { return at + k >= first && at + k < end; }
+};
+
+/* Elements that are not the piece's are 0. */
+static __device__ __forceinline__ ndp_lanes lane_get(const coded_lane &l, const float *p) {
+    ndp_lanes out = {};
+    if (l.whole && ndp_aligned16(p + l.at)) {
+        float4 a = ((const float4 *)(p + l.at))[0], b = ((const float4 *)(p + l.at))[1];
+        return {{a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w}};
+    }
+    for (int k = 0; k < NDP_LANES; k++)
+        if (l.has(k))
+            out.x[k] = p[l.at + k];
+    return out;
+}
+
+static __device__ __forceinline__ void lane_set(const coded_lane &l, float *p, const ndp_lanes &x) {
+    if (l.whole && ndp_aligned16(p + l.at)) {
+        ((float4 *)(p + l.at))[0] = make_float4(x.x[0], x.x[1], x.x[2], x.x[3]);
+        ((float4 *)(p + l.at))[1] = make_float4(x.x[4], x.x[5], x.x[6], x.x[7]);
+        return;
+    }
+    for (int k = 0; k < NDP_LANES; k++)
+        if (l.has(k))
+            p[l.at + k] = x.x[k];
+}
+
+static __device__ __forceinline__ void lane_copy(const coded_lane &l, uint16_t *p, const ndp_lanes &x) {
+    ndp_view row = {p + l.at, NDP_BF16, 1, NDP_LANES, NDP_LANES};
+    if (l.whole)
+        ndp_set8(row, 0, 0, x);
+    for (int k = 0; k < NDP_LANES && !l.whole; k++)
+        if (l.has(k))
+            ndp_set(row, 0, k, x.x[k]);
+}
+
+static __device__ __forceinline__ ndp_lanes decode(const coded_lane &l, const uint8_t *codes, const float *values,
+                                                   float scale) {
+    ndp_lanes out = {};
+    for (int k = 0; k < NDP_LANES; k++)
+        if (l.has(k))
+            out.x[k] = values[codes[l.at + k]] * scale;
+    return out;
+}
+
+/* All lanes of the warp. Returns the scale. */
+static __device__ __forceinline__ float encode(const coded_lane &l, const ndp_lanes &x, const float *values,
+                                               uint8_t *codes) {
+    float most = 0;
+    for (int k = 0; k < NDP_LANES; k++)
+        most = l.has(k) ? fmaxf(most, fabsf(x.x[k])) : most;
+    float scale = ndp_warp_max(most), by = scale > 0 ? scale : 1.0f;
+    for (int k = 0; k < NDP_LANES; k++)
+        if (l.has(k))
+            codes[l.at + k] = (uint8_t)ndp_dynamic_nearest(values, x.x[k] / by);
+    return scale;
+}
+
+/* ---- a block ---- */
+
+static __device__ __forceinline__ void update_lane(const coded_lane &l, const coded_views &u, const coded_constants &c,
+                                                   float clip, ndp_lanes &m, ndp_lanes &v) {
+    ndp_lanes g = lane_get(l, u.g), w = lane_get(l, u.w);
+    for (int k = 0; k < NDP_LANES; k++) {
+        float gk = g.x[k] * clip;
+        m.x[k] = flush(m.x[k] + c.new1 * (gk - m.x[k]));
+        v.x[k] = flush(c.old2 * v.x[k] + c.new2 * (gk * gk));
+        w.x[k] = w.x[k] * c.keep - c.rate * (m.x[k] / (sqrtf(v.x[k]) * c.unbias + c.eps));
+    }
+    lane_set(l, u.w, w);
+    if (u.copy)
+        lane_copy(l, u.copy, w);
+}
+
+/* A piece has at most this many parts: its first block may be short. */
+struct parts_of_codes {
+    __device__ int64_t operator()(int64_t count) const {
+        int64_t blocks = (count + NDP_CODE_BLOCK - 1) / NDP_CODE_BLOCK + 1;
+        return count > 0 ? (blocks + CODED_WARPS - 1) / CODED_WARPS : 0;
+    }
+};
+
+static __global__ void __launch_bounds__(CODED_THREADS) ndp_coded_kernel(coded_views u) {
+    __shared__ float values[CODED_STATES][NDP_CODES];
+    double clip = u.clip ? *u.clip : 1;
+    ndp_piece_part p;
+    if (clip != clip || !ndp_find_part(u.pieces, blockIdx.x, parts_of_codes{}, &p))
+        return;
+    for (int i = threadIdx.x; i < CODED_STATES * NDP_CODES; i += CODED_THREADS)
+        values[i / NDP_CODES][i % NDP_CODES] = ndp_dynamic_value(i < NDP_CODES, i % NDP_CODES);
+    __syncthreads();
+    int64_t first = p.piece[NDP_PIECE_FIRST], count = p.piece[NDP_PIECE_COUNT];
+    int64_t block = p.part * CODED_WARPS + threadIdx.x / NDP_WARP;
+    int64_t place = p.piece[NDP_PIECE_PLACE] + block;
+    if (block >= ndp_code_blocks(first, count))
+        return;
+    int lane = threadIdx.x % NDP_WARP;
+    coded_lane l = {(first / NDP_CODE_BLOCK + block) * NDP_CODE_BLOCK + lane * NDP_LANES, first, first + count, false};
+    l.whole = l.has(0) && l.has(NDP_LANES - 1);
+    coded_constants c(u.constants, p.piece[NDP_PIECE_DECAYS] != 0);
+    ndp_lanes m = decode(l, u.codes[0], values[0], u.scales[0][place]);
+    ndp_lanes v = decode(l, u.codes[1], values[1], u.scales[1][place]);
+    update_lane(l, u, c, (float)clip, m, v);
+    float first_scale = encode(l, m, values[0], u.codes[0]), second_scale = encode(l, v, values[1], u.codes[1]);
+    if (lane == 0) /* all lanes have read the old ones: encode made them meet */
+        u.scales[0][place] = first_scale, u.scales[1][place] = second_scale;
+}
+
+static ndp_status run_adamw8bit(const ndp_op_call *c) {
+    const ndp_view *w = &c->in[NDP_UPDATE_WEIGHT], *pieces = &c->in[NDP_UPDATE_PIECES];
+    coded_views u = {};
+    u.pieces = *pieces;
+    u.w = (float *)w->data;
+    u.g = (const float *)c->in[NDP_UPDATE_GRAD].data;
+    u.copy = (uint16_t *)c->out[1].data;
+    u.constants = (const double *)c->in[NDP_UPDATE_CONSTANTS].data;
+    u.clip = (const double *)c->in[NDP_UPDATE_CLIP].data;
+    for (int s = 0; s < CODED_STATES; s++) {
+        u.codes[s] = (uint8_t *)c->in[NDP_UPDATE_STATE + s].data;
+        u.scales[s] = (float *)c->in[NDP_UPDATE_SCALES + s].data;
+    }
+    int64_t blocks = pieces->rows > 0 ? w->cols / (CODED_WARPS * NDP_CODE_BLOCK) + 2 * pieces->rows : 0;
+    return ndp_launch(c, ndp_coded_kernel, dim3((unsigned)blocks), dim3(CODED_THREADS), 0, u);
+}
+
+NDP_CUDA_KERNEL(adamw8bit)

@@ -1,0 +1,78 @@
+/* Layouts with 8-bit states. Blocks start with a tensor, so the ranks of dp, cp, sp and pp have the blocks of one rank:
+ * in fp64 on `ref`, where no rounding moves a number to another code, results are equal as with any optimizer. Blocks
+ * under tp start with a rank's part, so these layouts are compared with tp alone, and tp with one rank by what the
+ * codes round. */
+#include "step/models.h"
+
+/* Large enough for codes: most tensors of the tiny models; their blocks end in the middle of glued ones. */
+enum { LEAST = 100 };
+
+/* The moments are off by up to half the distance of two codes, 1/100, and weights by what that makes of three updates
+ * of 1e-2. */
+static const bounds codes_round = {1e-9, 1e-12, 3e-2, 1e-2, 3e-2};
+
+static void check_way(const ndp_model *m, const ndp_device *device, int i, const result *alone, const bounds *bound) {
+    way w = {.reshard = i & 1, .recompute = i & 2, .gathered = i % 3 > 0, .optimizer = NDP_ADAMW8BIT};
+    w.parallel = (ndp_parallel){i % 4 != 1, i % 5 ? NDP_CP_RING : NDP_CP_ALL_GATHER, i % 7 != 3, 0};
+    memcpy(w.size, layout_sizes[i], sizeof w.size);
+    check_against(m, device, &w, alone, bound);
+}
+
+/* All layouts with that size of tp; `one`: the result of one rank. */
+static int check_tp(const ndp_model *m, const ndp_device *device, int tp, const result *one, const bounds *bound) {
+    const way alone = {.size = {1, 1, 1, 1, tp}, .parallel = NDP_PARALLEL_INIT, .optimizer = NDP_ADAMW8BIT};
+    result r = run(m, device, &alone);
+    int checked = 0;
+    compare(m, &r, one, &alone, tp > 1 ? &codes_round : bound);
+    for (int i = 0; i < NDP_COUNT(layout_sizes); i++)
+        if (layout_sizes[i][4] == tp) {
+            check_way(m, device, i, &r, bound);
+            checked++;
+        }
+    release(&r);
+    return checked;
+}
+
+static void check_codes(const ndp_facts *f, ndp_dtype compute, const ndp_device *device, const bounds *bound) {
+    ndp_model_opts mo = tiny_opts(compute, ROWS);
+    ndp_model m;
+    CHECK_OK(ndp_decoder_build(f, &mo, &m));
+    tiny_code(&m, LEAST);
+    result one =
+        run(&m, device, &(way){.size = {1, 1, 1, 1, 1}, .parallel = NDP_PARALLEL_INIT, .optimizer = NDP_ADAMW8BIT});
+    result wide = run(&m, device, &(way){.size = {1, 1, 1, 1, 1}, .parallel = NDP_PARALLEL_INIT});
+    assert_true(distance(one.weights, wide.weights, model_elements(&m)) > 1e-5); /* codes were used */
+    int checked = 0;
+    for (int tp = 1; tp <= 4; tp *= 2)
+        checked += check_tp(&m, device, tp, &one, bound);
+    assert_int_equal(checked, NDP_COUNT(layout_sizes));
+    release(&one);
+    release(&wide);
+    ndp_model_release(&m);
+}
+
+static void family(const char *json) {
+    ndp_facts f;
+    CHECK_OK(ndp_facts_parse_text(json, "tiny", &f));
+    check_codes(&f, NDP_F64, &ndp_device_ref, &exact);
+}
+
+static void tied(void **state) {
+    (void)state;
+    ndp_facts f = tiny_facts(true);
+    check_codes(&f, NDP_F64, &ndp_device_ref, &exact);
+}
+
+static void untied_with_biases(void **state) {
+    (void)state;
+    ndp_facts f = tiny_facts(false);
+    check_codes(&f, NDP_F64, &ndp_device_ref, &exact);
+}
+
+static void transposed_and_fused(void **state) { (void)state, family(TINY_GPT2); }
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(tied), cmocka_unit_test(untied_with_biases),
+                                       cmocka_unit_test(transposed_and_fused)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
