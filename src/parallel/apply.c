@@ -174,7 +174,7 @@ ndp_status ndp_parallel_segments(const ndp_segments *whole, const ndp_mesh *mesh
             if (whole->items[k].sums & NDP_GROUP_BIT(kind))
                 ndp_held_by(&out->items[k], mesh, (ndp_group_kind)kind, true);
     ndp_tensor_cut(mesh, how, out);
-    out->align = how->align;
+    out->align = whole->packing == NDP_PACKING_NONE ? how->align : 0;
     ndp_segments_layout(out);
     return NDP_OK;
 }
