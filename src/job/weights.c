@@ -1,7 +1,6 @@
 /* Weights to and from the slices of an engine: runs of elements, and lists of tensors for files. */
 #include "job/weights.h"
 
-
 #include <stdlib.h>
 #include <string.h>
 

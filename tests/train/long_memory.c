@@ -16,24 +16,29 @@ typedef struct memory_case {
     int size[NDP_AXES]; /* of the axes */
     int length, threads;
     bool recompute;
+    ndp_packing base; /* of frozen layers */
 } memory_case;
 
 static const memory_case cases[] = {
-    {"one", "self", "fp32", {1, 1, 1, 1, 1, 1}, 1024, 2, false},
-    {"one-bf16", "self", "bf16", {1, 1, 1, 1, 1, 1}, 1024, 2, true},
-    {"threads", "local", "fp32", {1, 2, 2, 1, 1, 1}, 128, 1, false},
-    {"threads-bf16", "local", "bf16", {1, 2, 2, 1, 1, 1}, 128, 1, false},
-    {"ranks", "shm", "fp32", {1, 2, 2, 1, 1, 1}, 128, 1, false},
-    {"ranks-bf16", "shm", "bf16", {1, 2, 2, 1, 1, 1}, 128, 1, true},
-    {"tp-threads", "local", "fp32", {1, 1, 1, 1, 1, 2}, 256, 1, false},
-    {"tp-ranks", "shm", "fp32", {1, 1, 1, 1, 1, 2}, 256, 1, false},
-    {"tp-ranks-bf16", "shm", "bf16", {1, 1, 1, 1, 1, 2}, 256, 1, true},
-    {"cp-threads", "local", "fp32", {1, 1, 1, 2, 1, 1}, 512, 1, false},
-    {"cp-ranks", "shm", "fp32", {1, 1, 1, 2, 1, 1}, 512, 1, false},
-    {"cp-ranks-bf16", "shm", "bf16", {1, 1, 1, 2, 1, 1}, 512, 1, true},
-    {"sp-threads", "local", "fp32", {1, 1, 1, 1, 2, 1}, 512, 1, false},
-    {"sp-ranks", "shm", "fp32", {1, 1, 1, 1, 2, 1}, 512, 1, false},
-    {"sp-ranks-bf16", "shm", "bf16", {1, 1, 1, 1, 2, 1}, 512, 1, true},
+    {"one", "self", "fp32", {1, 1, 1, 1, 1, 1}, 1024, 2, false, NDP_PACKING_NONE},
+    {"one-bf16", "self", "bf16", {1, 1, 1, 1, 1, 1}, 1024, 2, true, NDP_PACKING_NONE},
+    {"threads", "local", "fp32", {1, 2, 2, 1, 1, 1}, 128, 1, false, NDP_PACKING_NONE},
+    {"threads-bf16", "local", "bf16", {1, 2, 2, 1, 1, 1}, 128, 1, false, NDP_PACKING_NONE},
+    {"ranks", "shm", "fp32", {1, 2, 2, 1, 1, 1}, 128, 1, false, NDP_PACKING_NONE},
+    {"ranks-bf16", "shm", "bf16", {1, 2, 2, 1, 1, 1}, 128, 1, true, NDP_PACKING_NONE},
+    {"tp-threads", "local", "fp32", {1, 1, 1, 1, 1, 2}, 256, 1, false, NDP_PACKING_NONE},
+    {"tp-ranks", "shm", "fp32", {1, 1, 1, 1, 1, 2}, 256, 1, false, NDP_PACKING_NONE},
+    {"tp-ranks-bf16", "shm", "bf16", {1, 1, 1, 1, 1, 2}, 256, 1, true, NDP_PACKING_NONE},
+    {"cp-threads", "local", "fp32", {1, 1, 1, 2, 1, 1}, 512, 1, false, NDP_PACKING_NONE},
+    {"cp-ranks", "shm", "fp32", {1, 1, 1, 2, 1, 1}, 512, 1, false, NDP_PACKING_NONE},
+    {"cp-ranks-bf16", "shm", "bf16", {1, 1, 1, 2, 1, 1}, 512, 1, true, NDP_PACKING_NONE},
+    {"sp-threads", "local", "fp32", {1, 1, 1, 1, 2, 1}, 512, 1, false, NDP_PACKING_NONE},
+    {"sp-ranks", "shm", "fp32", {1, 1, 1, 1, 2, 1}, 512, 1, false, NDP_PACKING_NONE},
+    {"sp-ranks-bf16", "shm", "bf16", {1, 1, 1, 1, 2, 1}, 512, 1, true, NDP_PACKING_NONE},
+    {"one-nf4", "self", "bf16", {1, 1, 1, 1, 1, 1}, 1024, 2, true, NDP_PACKING_NF4},
+    {"threads-nf4", "local", "bf16", {1, 2, 2, 1, 1, 1}, 128, 1, false, NDP_PACKING_NF4},
+    {"ranks-nf4", "shm", "bf16", {1, 2, 2, 1, 1, 1}, 128, 1, true, NDP_PACKING_NF4},
+    {"tp-ranks-int8", "shm", "bf16", {1, 1, 1, 1, 1, 2}, 256, 1, true, NDP_PACKING_INT8},
 };
 
 static int data_ranks(const memory_case *c) { return c->size[NDP_DP_REPLICATE] * c->size[NDP_DP_SHARD]; }
@@ -137,6 +142,7 @@ static ndp_config *configure(const memory_case *c, const char *folder) {
     CHECK_OK(ndp_config_create(&config));
     set(config, "model.config=%s/config.json", folder);
     set(config, "data.files=%s/corpus.txt", folder);
+    set(config, "data.tokenizer=bytes");
     set(config, "data.cache_dir=%s", folder);
     set(config, "data.sequence_length=%d", c->length);
     set(config, "batch.global_batch_size=%d", data_ranks(c));
@@ -146,6 +152,8 @@ static ndp_config *configure(const memory_case *c, const char *folder) {
     set(config, "train.recompute=%s", c->recompute ? "block" : "none");
     set(config, "train.threads=%d", c->threads);
     set(config, "train.transport=%s", c->transport);
+    set(config, "model.frozen=%s", c->base ? "[layers.*]" : "[]");
+    config->model.base = c->base;
     return config;
 }
 
@@ -242,15 +250,17 @@ static void context_threads(void **state) { check_cases(9, 1, *state); }
 static void context_processes(void **state) { check_cases(10, 2, *state); }
 static void sequence_threads(void **state) { check_cases(12, 1, *state); }
 static void sequence_processes(void **state) { check_cases(13, 2, *state); }
+static void packed(void **state) { check_cases(15, 4, *state); }
 
 int main(int argc, char **argv) {
     if (argc == 3)
         return be_a_rank(argv[1], argv[2]);
     if (argc == 2)
         cmocka_set_test_filter(argv[1]);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_rank),          cmocka_unit_test(four_threads),     cmocka_unit_test(four_processes),
-        cmocka_unit_test(tensor_threads),    cmocka_unit_test(tensor_processes), cmocka_unit_test(context_threads),
-        cmocka_unit_test(context_processes), cmocka_unit_test(sequence_threads), cmocka_unit_test(sequence_processes)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(one_rank),           cmocka_unit_test(four_threads),
+                                       cmocka_unit_test(four_processes),     cmocka_unit_test(tensor_threads),
+                                       cmocka_unit_test(tensor_processes),   cmocka_unit_test(context_threads),
+                                       cmocka_unit_test(context_processes),  cmocka_unit_test(sequence_threads),
+                                       cmocka_unit_test(sequence_processes), cmocka_unit_test(packed)};
     return cmocka_run_group_tests(tests, make_folder, drop_folder);
 }

@@ -163,6 +163,41 @@ static void resume_frozen(void **state) {
     }
 }
 
+/* A checkpoint of an adapter has no weights of the base: a resumed run packs those of its model again, on another layout as well. */
+static void check_tensors_of_packed(const corpus *c, const char *name) {
+    char *folder = ndp_format("%s/checkpoints-%s", c->folder, name);
+    ndp_checkpoint *k;
+    CHECK_OK(ndp_checkpoint_open(folder, CUT, &k));
+    assert_null(ndp_checkpoint_find(k, "model.layers.0.self_attn.q_proj.weight"));
+    assert_null(ndp_checkpoint_find(k, "model.layers.4.mlp.down_proj.weight"));
+    assert_null(ndp_checkpoint_find(k, "model.embed_tokens.weight"));
+    assert_non_null(
+        ndp_checkpoint_find(k, "base_model.model.model.layers.4.mlp.down_proj.lora_A.weight"));
+    ndp_checkpoint_close(k);
+    free(folder);
+}
+
+static void resume_packed(void **state) {
+    for (int i = 1; i < NDP_PACKINGS; i++) {
+        subject s = short_rows(*state, i == NDP_PACKING_NF4 ? "nf4" : "int8", "fp32");
+        s.base = (ndp_packing)i;
+        way four = twelve(data), other = twelve(i == NDP_PACKING_NF4 ? (way){.shard = 3, .cp = 2} : tensor_data);
+        outcome whole = train(&s, &four), cut = train_in_two(*state, &s, &four, &four);
+        assert_true(same_bits(&cut, &whole));
+        check_tensors_of_packed(*state, s.name);
+        outcome_release(&cut);
+        cut = train_in_two(*state, &s, &four, &other);
+        ndp_bounds bounds = bounds_of(&s, &four);
+        ndp_difference d = compare(&cut, &whole, &bounds);
+        char words[512];
+        const char *bad = ndp_difference_words(&d, words, sizeof words);
+        if (bad)
+            fail_msg("%s, on another layout: %s", s.name, bad);
+        outcome_release(&whole);
+        outcome_release(&cut);
+    }
+}
+
 static void resume_one_rank(void **state) { check_resume(*state, "one", "fp32", "adamw", twelve(one)); }
 static void resume_adamw(void **state) { check_resume(*state, "adamw", "fp32", "adamw", twelve(data)); }
 static void resume_sgd(void **state) { check_resume(*state, "sgd", "fp32", "sgd", twelve(data)); }
@@ -502,6 +537,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(resume_adamw),
         cmocka_unit_test(resume_gpt2),
         cmocka_unit_test(resume_frozen),
+        cmocka_unit_test(resume_packed),
         cmocka_unit_test(resume_sgd),
         cmocka_unit_test(resume_lion),
         cmocka_unit_test(resume_muon),
