@@ -235,7 +235,67 @@ static void int8_on_layouts(void **state) {
         check_layouts(configs[i], NDP_F32, &ndp_device_cpu, NDP_PACKING_INT8, &other_single);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(nf4_on_layouts), cmocka_unit_test(int8_on_layouts)};
+/* ---- the plan of a large model ---- */
+
+/* Bytes of the weights of Llama-3.1-8B, frozen but for its head, on one rank in bf16; *work: of a unit's work memory.
+ */
+static size_t plan_8b(ndp_packing base, size_t *work) {
+    static const char llama[] =
+        "{\"model_type\": \"llama\", \"vocab_size\": 128256, \"num_hidden_layers\": 32, \"hidden_size\": 4096, "
+        "\"num_attention_heads\": 32, \"num_key_value_heads\": 8, \"intermediate_size\": 14336, "
+        "\"max_position_embeddings\": 131072, \"rope_theta\": 500000.0}";
+    static const char *const frozen[] = {"embed", "layers.*"};
+    ndp_model_opts o = tiny_opts(NDP_BF16, 1024);
+    ndp_facts f;
+    ndp_model m;
+    o.frozen = frozen, o.n_frozen = 2, o.base = base;
+    CHECK_OK(ndp_facts_parse_text(llama, "8b", &f));
+    CHECK_OK(ndp_decoder_build(&f, &o, &m));
+    const ndp_exec exec = {.device = &ndp_device_null, .threads = 1};
+    const ndp_layout one = NDP_LAYOUT_ONE;
+    ndp_engine_opts e = {.model = &m,
+                         .step = {.exec = &exec, .accumulation = 1, .recompute = true, .parallel = NDP_PARALLEL_INIT}};
+    ndp_engine *engine;
+    CHECK_OK(ndp_mesh_init(&one, 0, &(ndp_mesh_facts){.kv_heads = 8}, &e.step.mesh));
+    CHECK_OK(ndp_engine_create(&e, &engine));
+    const ndp_program *p = ndp_engine_program(engine);
+    size_t bytes = 0;
+    *work = 0;
+    for (int i = 0; i < p->n_blocks; i++) {
+        const ndp_block *b = &p->blocks[i];
+        bytes += b->persistent && (b->class == NDP_MEM_WEIGHTS || b->class == NDP_MEM_MASTER) ? b->bytes : 0;
+    }
+    for (int u = 0; u < m.n_units; u++)
+        for (int phase = 0; phase < NDP_PHASES; phase++) {
+            size_t used = p->opts.units[m.units[u].graph].lists[phase].work_bytes;
+            *work = strncmp(m.units[u].name, "layers", 6) == 0 && used > *work ? used : *work;
+        }
+    size_t head = (size_t)128256 * 4096 * 4 + 4096 * 4; /* trained: fp32 masters */
+    ndp_engine_destroy(engine);
+    ndp_model_release(&m);
+    return bytes - head;
+}
+
+/* Four bits and an eighth for an element of the layers, two bytes for one of the embedding; at a time one product's
+ * weights exist in bf16: gate and up. */
+static void a_large_model_fits(void **state) {
+    size_t work, plain_work, elements = (size_t)32 * (2 * 4096 * 4096 + 2 * 1024 * 4096 + (size_t)3 * 14336 * 4096);
+    size_t nf4 = plan_8b(NDP_PACKING_NF4, &work), plain = plan_8b(NDP_PACKING_NONE, &plain_work);
+    (void)state;
+    double per_element = (double)(nf4 - (size_t)2 * 2 * 128256 * 4096 - (size_t)2 * 65 * 4096) / (double)elements;
+    printf("Llama-3.1-8B: weights %.2f GiB in nf4, %.2f bits an element of the layers; %.2f GiB in bf16; work %.0f and "
+           "%.0f MiB\n",
+           (double)nf4 / (1 << 30), 8 * per_element, (double)plain / (1 << 30), (double)work / (1 << 20),
+           (double)plain_work / (1 << 20));
+    assert_true((double)nf4 < 5.7 * (1 << 30));
+    assert_true(per_element > 0.5156 && per_element < 0.5160);
+    assert_true(work - plain_work <= (size_t)2 * 14336 * 4096 * 2 + (1 << 20));
+}
+
+int main(int argc, char **argv) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(nf4_on_layouts), cmocka_unit_test(int8_on_layouts),
+                                       cmocka_unit_test(a_large_model_fits)};
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

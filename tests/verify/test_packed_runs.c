@@ -75,6 +75,22 @@ static void int8_fp64(void **state) {
     free(path);
 }
 
+/* The kernels of CUDA, with memory of the device's own and staged collectives. */
+static void nf4_on_sim(void **state) {
+    static const way some[] = {{.shard = 2, .accumulation = 1}, {.tp = 2, .accumulation = 1, .recompute = true}};
+    char *path = write_model(((corpus *)*state)->folder, "llama");
+    family f = {.s = packed_subject(*state, path, "llama nf4 on sim", "fp32", NDP_PACKING_NF4)};
+    f.s.device = "sim", f.s.steps = 2, f.s.length = 24;
+    for (int i = 0; i < NDP_COUNT(some); i++) {
+        way w = some[i];
+        w.global = 4, w.threads = 1;
+        check_way(&f, &w);
+    }
+    print_family(&f);
+    family_release(&f);
+    free(path);
+}
+
 /* ---- the values of packed weights ---- */
 
 typedef struct reading {
@@ -147,8 +163,11 @@ static void values_are_those_of_one_rank(void **state) {
     }
 }
 
-int main(void) {
+int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(values_are_those_of_one_rank), cmocka_unit_test(nf4_fp32),
-                                       cmocka_unit_test(nf4_bf16_fused), cmocka_unit_test(int8_fp64)};
+                                       cmocka_unit_test(nf4_bf16_fused), cmocka_unit_test(int8_fp64),
+                                       cmocka_unit_test(nf4_on_sim)};
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, make_corpus, drop_corpus);
 }
