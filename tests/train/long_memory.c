@@ -16,7 +16,7 @@ typedef struct memory_case {
     int size[NDP_AXES]; /* of the axes */
     int length, threads;
     bool recompute;
-    ndp_packing base; /* of frozen layers */
+    ndp_packing base; /* of qlora; NONE: no adapter */
 } memory_case;
 
 static const memory_case cases[] = {
@@ -152,8 +152,10 @@ static ndp_config *configure(const memory_case *c, const char *folder) {
     set(config, "train.recompute=%s", c->recompute ? "block" : "none");
     set(config, "train.threads=%d", c->threads);
     set(config, "train.transport=%s", c->transport);
-    set(config, "model.frozen=%s", c->base ? "[layers.*]" : "[]");
-    config->model.base = c->base;
+    if (c->base) {
+        set(config, "adapter.type=qlora");
+        set(config, "adapter.base=%s", c->base == NDP_PACKING_NF4 ? "nf4" : "int8");
+    }
     return config;
 }
 
