@@ -218,7 +218,7 @@ static void add_node(ndp_graph *g, ndp_node_list list, const ndp_op *op, const n
         node.in[i] = ins[i];
         if (ins[i] != NDP_NONE) {
             in[i] = g->values[ins[i]].view;
-            needs |= g->values[ins[i]].needs_grad;
+            needs |= g->values[ins[i]].needs_grad && !op->constant;
         }
     }
     for (int i = 0; i < n_out;
@@ -234,7 +234,7 @@ static void add_node(ndp_graph *g, ndp_node_list list, const ndp_op *op, const n
             if (g->status != NDP_OK)
                 return;
             ndp_value *v = &g->values[outs[i]];
-            v->needs_grad = needs && !op->detached;
+            v->needs_grad = needs;
             if (i == 0 && op->in_place) {
                 const ndp_value *of = &g->values[ins[0]];
                 v->root = of->root, v->row = of->row, v->col = of->col, v->view = of->view;

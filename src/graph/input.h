@@ -15,26 +15,32 @@ typedef enum ndp_extent {
     NDP_EXTENT_KEYS,      /* rows that it sees; with a cache, the rows of the cache */
     NDP_EXTENT_POSITIONS, /* of a table by position */
     NDP_EXTENT_UNITS,     /* of the whole model */
+    NDP_EXTENT_DOCUMENTS, /* of a micro-batch of preference data; no axis cuts them */
     NDP_EXTENTS
 } ndp_extent;
 
 typedef enum ndp_input_kind {
-    /* Of every micro-batch, i32, written by ndp_engine_load. */
+    /* Of every micro-batch, written by ndp_engine_load; i32, but for the two of documents. */
     NDP_INPUT_TOKENS,    /* ids */
     NDP_INPUT_LABELS,    /* the ids to predict; -1: ignored */
     NDP_INPUT_POSITIONS, /* of a row in its document */
     NDP_INPUT_STARTS,    /* the first row of its document: the first that a row may see */
     NDP_INPUT_KEYS,      /* random words: what is dropped of a row follows from its own */
     NDP_INPUT_ROWS,      /* the row itself: its number in the micro-batch, or in the cache */
+    NDP_INPUT_DOCUMENTS, /* the document of a row, with marks (ops/preference.h); -1: none */
+    NDP_INPUT_REFERENCE, /* fp64, of a document: the log-probability of its answer under the reference model */
+    NDP_INPUT_SCORES,    /* fp64, of a document, written by units: that under this model, and the answer's tokens */
     /* Of the engine. */
     NDP_INPUT_TABLE,      /* written once, by `fill` */
     NDP_INPUT_UNIT_TABLE, /* the same, one row (NDP_EXTENT_ONE) for each of NDP_EXTENT_UNITS; a unit is handed its own
                            */
     NDP_INPUT_LENT,       /* memory of the engine's user, for each unit its own (ndp_engine_lend) */
-    NDP_INPUT_LOSS_SCALE, /* one, fp64: 1 / valid tokens of the update */
-    NDP_INPUT_LOSS        /* one, fp64: the running sum of token losses, which units add to */
+    NDP_INPUT_LOSS_SCALE, /* one, fp64: 1 / valid tokens of the update, or 1 / its pairs */
+    NDP_INPUT_NLL_SCALE,  /* one, fp64: 1 / tokens of the update that count in the nll of preference data */
+    NDP_INPUT_LOSS /* one row, fp64: the running sum of token losses, which units add to; of preference data, sums
+                      over pairs (NDP_PAIR_SUMS) */
 } ndp_input_kind;
-static inline bool ndp_input_is_of_batch(ndp_input_kind k) { return k <= NDP_INPUT_ROWS; }
+static inline bool ndp_input_is_of_batch(ndp_input_kind k) { return k <= NDP_INPUT_SCORES; }
 static inline bool ndp_input_is_table(ndp_input_kind k) { return k == NDP_INPUT_TABLE || k == NDP_INPUT_UNIT_TABLE; }
 
 struct ndp_model;

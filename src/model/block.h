@@ -29,7 +29,8 @@ struct ndp_mlp {
 extern const ndp_mixer ndp_mixer_attention;
 extern const ndp_mlp ndp_mlp_gated, ndp_mlp_plain;
 
-/* Places in model->inputs; one for each table of angles follows, then the cache's. */
+/* Places in model->inputs; one for each table of angles follows, then the cache's, or those of preference
+ * data. */
 enum {
     NDP_IN_TOKENS,
     NDP_IN_LABELS,
@@ -44,7 +45,12 @@ enum {
 enum { NDP_IN_K_CACHE, NDP_IN_V_CACHE };     /* of the cache's */
 enum { NDP_IN_DROP_KEYS, NDP_IN_DROP_UNIT }; /* of dropout's, which a model with a cache lacks */
 static inline int ndp_in_cache(const ndp_facts *f, int which) { return NDP_IN_ROPES + f->n_ropes + which; }
-static inline int ndp_in_dropout(const ndp_facts *f, int which) { return NDP_IN_ROPES + f->n_ropes + which; }
+/* In their place, without a cache: those of preference data. */
+enum { NDP_IN_DOCUMENTS, NDP_IN_REFERENCE, NDP_IN_SCORES, NDP_IN_NLL_SCALE };
+static inline int ndp_in_pairs(const ndp_facts *f, int which) { return NDP_IN_ROPES + f->n_ropes + which; }
+static inline int ndp_in_dropout(const ndp_model *m, const ndp_facts *f, int which) {
+    return NDP_IN_ROPES + f->n_ropes + (m->opts.preference.kind ? NDP_IN_NLL_SCALE + 1 : 0) + which;
+}
 
 /* The value of `n` glued parameters from `place` on; NDP_NONE if the unit lacks it. */
 int ndp_unit_param(ndp_unit_builder *b, ndp_param place, int n);

@@ -49,6 +49,16 @@ static void add_dropout_inputs(ndp_model *m) {
         ndp_inputs_add(m->inputs, inputs[i]);
 }
 
+static void add_pair_inputs(ndp_model *m) {
+    static const ndp_input inputs[] = {
+        [NDP_IN_DOCUMENTS] = {"documents", NDP_INPUT_DOCUMENTS, NDP_EXTENT_TOKENS, 1, NDP_I32, NULL, 0},
+        [NDP_IN_REFERENCE] = {"reference", NDP_INPUT_REFERENCE, NDP_EXTENT_DOCUMENTS, 1, NDP_F64, NULL, 0},
+        [NDP_IN_SCORES] = {"scores", NDP_INPUT_SCORES, NDP_EXTENT_DOCUMENTS, 2, NDP_F64, NULL, 0},
+        [NDP_IN_NLL_SCALE] = {"nll_scale", NDP_INPUT_NLL_SCALE, NDP_EXTENT_ONE, 1, NDP_F64, NULL, 0}};
+    for (int i = 0; i < NDP_COUNT(inputs); i++)
+        ndp_inputs_add(m->inputs, inputs[i]);
+}
+
 static ndp_status make_inputs(ndp_model *m) {
     static const ndp_input always[] = {
         [NDP_IN_TOKENS] = {"tokens", NDP_INPUT_TOKENS, NDP_EXTENT_TOKENS, 1, NDP_I32, NULL, 0},
@@ -70,9 +80,12 @@ static ndp_status make_inputs(ndp_model *m) {
                                 [NDP_EXTENT_TOKENS] = o->rows,
                                 [NDP_EXTENT_QUERIES] = o->rows,
                                 [NDP_EXTENT_KEYS] = cached ? o->keys : o->rows,
-                                [NDP_EXTENT_POSITIONS] = o->positions}};
+                                [NDP_EXTENT_POSITIONS] = o->positions,
+                                [NDP_EXTENT_DOCUMENTS] = o->documents}};
     for (int i = 0; i < NDP_COUNT(always); i++)
         ndp_inputs_add(in, always[i]);
+    if (o->preference.kind)
+        in->items[NDP_IN_LOSS].cols = NDP_PAIR_SUMS;
     for (int i = 0; i < f->n_ropes; i++)
         ndp_inputs_add(in, (ndp_input){.name = tables[i],
                                        .kind = NDP_INPUT_TABLE,
@@ -83,7 +96,9 @@ static ndp_status make_inputs(ndp_model *m) {
                                        .number = i});
     if (cached)
         add_cache_inputs(m);
-    else if (o->adapter.dropout > 0 && o->mode == NDP_MODEL_TRAIN)
+    if (!cached && o->preference.kind)
+        add_pair_inputs(m);
+    if (!cached && o->adapter.dropout > 0 && o->mode == NDP_MODEL_TRAIN)
         add_dropout_inputs(m);
     return NDP_OK;
 }
@@ -104,6 +119,40 @@ static void build_embedding(ndp_unit_builder *b) {
     ndp_graph_output(b->g, x);
 }
 
+/* Of rows of preference data: what each row's gradient is scaled by, and its part of the sums over pairs (*parts).
+ *
+ *   nll [T,1] -> sums of each document -> a pair's loss and its derivatives -> scales [T,1], parts [T,7]
+ *
+ * The derivatives are known once both documents of a pair are summed, over all ranks that have rows of them. So the
+ * head computes its logits twice: here for the log-probabilities, then for the gradients. */
+static int build_pairs(ndp_unit_builder *b, int x, int w, int *parts) {
+    const ndp_preference *p = &b->m->opts.preference;
+    int labels = ndp_graph_data(b->g, NDP_IN_LABELS), scale = ndp_graph_data(b->g, NDP_IN_LOSS_SCALE);
+    int documents = ndp_graph_data(b->g, ndp_in_pairs(b->f, NDP_IN_DOCUMENTS)), nll[3] = {NDP_NONE, NDP_NONE, NDP_NONE};
+    int sums = ndp_graph_data(b->g, ndp_in_pairs(b->f, NDP_IN_SCORES)), pairs[2] = {NDP_NONE, NDP_NONE};
+    int reference =
+        ndp_preference_table[p->kind].reference ? ndp_graph_data(b->g, ndp_in_pairs(b->f, NDP_IN_REFERENCE)) : NDP_NONE;
+    ndp_op_attr score = {.vocab = b->f->vocab, .cap = b->f->logit_cap}, count = {.parts = b->m->opts.documents};
+    ndp_op_attr loss = {
+        .loss = (int)p->kind, .scale = p->beta, .gamma = p->gamma, .label_smoothing = p->label_smoothing};
+    ndp_graph_op(b->g, &ndp_op_xent, &score, "scores", (int[]){x, w, labels, scale}, 4, nll, 3);
+    ndp_graph_op(b->g, &ndp_op_document_sums, &count, "sums", (int[]){nll[0], documents}, 2, &sums, 1);
+    ndp_graph_op(b->g, &ndp_op_pair_loss, &loss, "slopes", (int[]){sums, reference}, 2, pairs, 2);
+    int ins[NDP_PAIR_ROWS_OPERANDS] = {[NDP_PAIR_ROWS_DOCUMENTS] = documents,
+                                       [NDP_PAIR_ROWS_NLL] = nll[0],
+                                       [NDP_PAIR_ROWS_SUMS] = sums,
+                                       [NDP_PAIR_ROWS_SLOPES] = pairs[0],
+                                       [NDP_PAIR_ROWS_PAIRS] = pairs[1],
+                                       [NDP_PAIR_ROWS_SCALE] = scale,
+                                       [NDP_PAIR_ROWS_NLL_SCALE] =
+                                           ndp_graph_data(b->g, ndp_in_pairs(b->f, NDP_IN_NLL_SCALE))};
+    int outs[2] = {NDP_NONE, NDP_NONE};
+    ndp_graph_op(b->g, &ndp_op_pair_rows, &(ndp_op_attr){.scale = p->sft_weight}, "scales", ins, NDP_COUNT(ins), outs,
+                 2);
+    *parts = outs[1];
+    return outs[0];
+}
+
 static void build_head(ndp_unit_builder *b) {
     const ndp_facts *f = b->f;
     int n = ndp_unit_norm(b, NDP_P_FINAL_NORM, ndp_graph_input(b->g, b->m->opts.rows, f->hidden));
@@ -115,13 +164,15 @@ static void build_head(ndp_unit_builder *b) {
                          f->logit_cap > 0 ? ndp_graph_op1(b->g, &ndp_op_cap, &attr, "logits", &logits, 1) : logits);
         return;
     }
-    int w = ndp_unit_param(b, NDP_P_HEAD, 1);
-    int ins[] = {n, w, ndp_graph_data(b->g, NDP_IN_LABELS), ndp_graph_data(b->g, NDP_IN_LOSS_SCALE)};
-    bool trains = train && b->g->values[w].needs_grad;
+    int w = ndp_unit_param(b, NDP_P_HEAD, 1), parts = NDP_NONE;
+    bool pairs = b->m->opts.preference.kind, trains = train && b->g->values[w].needs_grad;
+    int scale = pairs ? build_pairs(b, n, w, &parts) : ndp_graph_data(b->g, NDP_IN_LOSS_SCALE);
+    int ins[] = {n, w, ndp_graph_data(b->g, NDP_IN_LABELS), scale};
     int outs[3] = {NDP_NONE, NDP_NONE, trains ? ndp_graph_param_grad(b->g, w) : NDP_NONE};
-    ndp_graph_op(b->g, &ndp_op_xent, &attr, "nll", ins, 4, outs, train && !trains ? 2 : 3);
-    int sum = ndp_graph_data(b->g, NDP_IN_LOSS);
-    ndp_graph_op(b->g, &ndp_op_reduce_sum, &(ndp_op_attr){.accumulate = true}, "loss", (int[]){outs[0]}, 1, &sum, 1);
+    if (!pairs || train)
+        ndp_graph_op(b->g, &ndp_op_xent, &attr, "nll", ins, 4, outs, train && !trains ? 2 : 3);
+    int sum = ndp_graph_data(b->g, NDP_IN_LOSS), summed = pairs ? parts : outs[0];
+    ndp_graph_op(b->g, &ndp_op_reduce_sum, &(ndp_op_attr){.accumulate = true}, "loss", &summed, 1, &sum, 1);
 }
 
 /* ---- graphs ---- */

@@ -9,6 +9,7 @@
 #include "graph/graph.h"
 #include "mesh/mesh.h"
 #include "model/adapter.h"
+#include "ops/preference.h"
 
 /* Units of a kind share a graph; which of their buffers are frozen, and what the backward goes through, makes more. */
 enum { NDP_MAX_GRAPHS = 18 };
@@ -23,12 +24,14 @@ typedef enum ndp_model_mode {
 
 typedef struct ndp_model_opts {
     ndp_model_mode mode;
-    int64_t rows;      /* T: tokens of a micro-batch, or of a chunk */
-    int64_t keys;      /* rows of the KV cache (CACHED) */
-    int64_t positions; /* rows of the RoPE tables */
-    ndp_dtype compute; /* storage of activations and gathered weights: fp32, bf16, fp64 */
-    ndp_dtype master;  /* of master weights, gradients, optimizer state: fp32, or fp64 with fp64 */
-    int window;        /* of all layers; 0: what the model says */
+    int64_t rows;              /* T: tokens of a micro-batch, or of a chunk */
+    int64_t keys;              /* rows of the KV cache (CACHED) */
+    int64_t positions;         /* rows of the RoPE tables */
+    ndp_dtype compute;         /* storage of activations and gathered weights: fp32, bf16, fp64 */
+    ndp_dtype master;          /* of master weights, gradients, optimizer state: fp32, or fp64 with fp64 */
+    int window;                /* of all layers; 0: what the model says */
+    ndp_preference preference; /* the loss of pairs of documents; kind 0: the loss of tokens */
+    int documents;             /* of a micro-batch, with such a loss: an even number */
     /* How the projections of layers are stored (tensor/packed.h), if they are frozen; NONE: in `compute`. */
     ndp_packing base;
     /* Names of units whose weights stay as they are, or patterns of names, as fnmatch(3) reads them. Borrowed. */

@@ -16,6 +16,7 @@ const ndp_op ndp_op_count_valid = {
     .rows = NDP_ROWS_SUMMED,
     .shape = count_shape,
     .flops = 1,
+    .reads = NDP_READS_mask,
 };
 
 static ndp_status scale_shape(ndp_op_call *c) {

@@ -48,7 +48,8 @@ typedef enum ndp_collective {
     X(int, head_dim) \
     X(int, rotary_dim)     /* rope: the columns of each head that turn, the first; 0: all */ \
     X(int, window)         /* attention: a query sees this many latest keys, itself included; 0: all */ \
-    X(double, scale)       /* attention: on q.k; scale: on x; mean_squares: on the sum; dora_squares: on b a */ \
+    X(double, scale)       /* attention: on q.k; scale: on x; mean_squares: on the sum; dora_squares: on b a; pair_loss: \
+                              beta; pair_rows: on the nll */ \
     X(double, cap)         /* attention: on scores, cap, xent*: on logits: c tanh(x / c); 0: none */ \
     X(double, eps)         /* norms */ \
     X(double, max_norm)    /* clip_factor: of the gradient; 0: no clipping */ \
@@ -57,7 +58,8 @@ typedef enum ndp_collective {
     X(bool, train)         /* xent, xent_grad: also make gradients */ \
     X(int64_t, vocab)      /* xent*: real columns; the rest is padding */ \
     X(int, unit_offset)    /* rmsnorm*, add_rmsnorm, norm_by*: weight is (1 + w) when 1 */ \
-    X(int, parts)          /* heads_*: cuts of the heads; xent_grad: slices of the vocabulary */ \
+    X(int, parts)          /* heads_*: cuts of the heads; xent_grad: slices of the vocabulary; document_sums: \
+                              documents */ \
     X(int64_t, first)      /* embedding*, xent*: the id that row 0 of the table stands for; heads_*: the first part; \
                               add_columns, dora*: the first column; dropout: the column of the model's that column 0 is; \
                               unpack: the number of the first block in the whole tensor */ \
@@ -70,7 +72,11 @@ typedef enum ndp_collective {
     X(int, group)          /* collectives: an ndp_group_kind */ \
     X(int, ranks)          /* of that group */ \
     X(int, peer)           /* send, recv: the other rank's place in the group */ \
-    X(int, tag)            /* send, recv: of the message; dropout: which one of the unit */
+    X(int, tag)            /* send, recv: of the message; dropout: which one of the unit */ \
+    X(int, mask)           /* count_valid: bits that a number must have to count */ \
+    X(int, loss)           /* pair_loss: an ndp_preference_kind */ \
+    X(double, gamma)       /* pair_loss */ \
+    X(double, label_smoothing)
 /* clang-format on */
 
 #define NDP_ATTR_FIELD(type, name) type name;
@@ -239,25 +245,38 @@ typedef enum ndp_op_kind {
  *                 each is repeated: n = 1, part p has head p*H / P. One of H and P divides the other.
  * heads_merge     (y [P*T,n*D])                                -> x [T,H*D]
  *                 the way back; repeated heads are summed in part order. x is stored as attr.type with attr.wide_grad
- * xent            (x [T,C], w [V,C], labels~ [T,1], scale [1,1] fp64)
+ * xent            (x [T,C], w [V,C], labels~ [T,1], scale [1,1] or [T,1] fp64)
  *                                                              -> nll [T,1], dx? [T,C], dw? [V,C]
  *                 the head: logits in chunks of rows, never all; label < 0: ignored (nll 0, no gradient). nll is the
- *                 bare token loss; with attr.train dx and dw are gradients of sum(nll) * scale, dw accumulating if
+ *                 bare token loss; with attr.train dx and dw are gradients of sum(nll * scale), dw accumulating if
  *                 attr.accumulate.
  * xent_logits     (x [R,C], w [V,C], labels~ [R,1])            -> logits [R,V] wide, stats [R,3] wide
  *                 of a slice of the vocabulary, ids attr.first on. stats of a row: the maximum of its attr.vocab real
  *                 columns, the sum of exp(logit - maximum), the label's logit if it is in the slice, else 0. All 0
  *                 where label < 0; then, or when no row has a label, the logits may be anything.
- * xent_grad       (logits [R,V] wide, stats [P*R,3] wide, x [R,C], w [V,C], labels~ [R,1], scale [1,1] fp64)
+ * xent_grad       (logits [R,V] wide, stats [P*R,3] wide, x [R,C], w [V,C], labels~ [R,1], scale [1,1] or [R,1] fp64)
  *                                                              -> nll [R,1] wide, dx? [R,C], dw? [V,C]
  *                 xent's results from the stats of all P = attr.parts slices (row p*R + t: row t of slice p) and the
  *                 logits of one of them, which are overwritten. dx is this slice's part of it, wide with attr.wide_grad.
  * kv_append       (cache [M,X], new [n,X], row~ [n,1])         -> cache in place        row row[t] of the cache = new[t]
- * reduce_sum      (x [T,1])                                    -> sum [1,1] fp64        sum (+)= rows, in order
+ * reduce_sum      (x [T,N])                                    -> sum [1,N] fp64        sum (+)= rows, in order
+ *                 x has one column, or is fp64
+ *
+ * Pairs of documents (ops/preference.h): documents~ are numbers with marks, document 2 i + 1 is rejected for 2 i.
+ * document_sums   (nll [T,1] wide, documents~ [T,1])           -> sums [D,2] fp64
+ *                 of the rows of each document's answer: the sum of -nll, and how many there are. D = attr.parts
+ * pair_loss       (sums [D,2], reference? [D,1] fp64)          -> slopes [D,1] fp64, pairs [D/2,6] fp64
+ *                 slopes: derivatives of each pair's loss by the log-probabilities of its two documents
+ * pair_rows       (documents~ [T,1], nll [T,1] wide, sums [D,2], slopes [D,1], pairs [D/2,6], scale [1,1] fp64,
+ *                 nll_scale [1,1] fp64)                        -> scales [T,1] fp64, parts [T,7] fp64
+ *                 scales: of a row's gradient: -slope * scale, and attr.scale * nll_scale where the row counts in the
+ *                 nll. parts: pairs / rows of the pair's answers, and the nll where it counts; summed over all rows
+ *                 they are the sums over pairs, and the nll
  *
  * Of a step, on slices of n elements and numbers of one element. pieces [P,4] or [P,5] i64 (ops/pieces.h) may be absent:
  * none.
  * count_valid     (labels~ [M,T])                              -> valid [1,1] i64       labels that are not negative
+ *                 and have all bits of attr.mask
  * zero            (x of any type)                              -> x in place            x = 0
  * loss_scale      (valid [1,1] i64)                            -> scale [1,1] fp64      1 / valid; 0 if valid is 0
  * square_sum      (grad [1,n], pieces? [P,4] i64)              -> sum [1,1] fp64
@@ -341,6 +360,9 @@ typedef enum ndp_op_kind {
     WHOLE(xent_grad) \
     WHOLE(kv_append) \
     WHOLE(reduce_sum) \
+    WHOLE(document_sums) \
+    WHOLE(pair_loss) \
+    WHOLE(pair_rows) \
     WHOLE(count_valid) \
     WHOLE(zero) \
     WHOLE(loss_scale) \
@@ -381,7 +403,7 @@ struct ndp_op {
     int n_in, n_out;
     uint32_t optional_in; /* bit i: in[i] may be absent */
     bool in_place;        /* output 0 is input 0, changed */
-    bool detached;        /* its outputs are constants to the backward: no gradient flows into what it reads */
+    bool constant;        /* no gradient flows back through it: its results are constants to what reads them */
     ndp_rows_rule rows;
     /* Fills rows, cols and dtype of out[] from in[] (data is not looked at); NDP_EBUG names a mismatch. */
     ndp_status (*shape)(ndp_op_call *c);

@@ -1,9 +1,11 @@
-/* sum (+)= rows of a column, in order and in fp64: how token losses become one number. */
+/* sum (+)= rows of each column, in order and in fp64: how token losses become one number. */
 #include "ops/shape.h"
 
 static ndp_status shape(ndp_op_call *c) {
-    NDP_SHAPE_CHECK(c->in[0].cols == 1, "reduce_sum: a column, not " NDP_SHAPE, NDP_SHAPE_ARGS(c->in[0]));
-    ndp_shape_set(&c->out[0], 1, 1, NDP_F64);
+    const ndp_view *x = &c->in[0];
+    NDP_SHAPE_CHECK(x->cols == 1 || x->dtype == NDP_F64, "reduce_sum: a column, or several in fp64, not " NDP_SHAPE,
+                    NDP_SHAPE_ARGS(*x));
+    ndp_shape_set(&c->out[0], 1, x->cols, NDP_F64);
     return NDP_OK;
 }
 

@@ -8,7 +8,7 @@
 static ndp_status shape(ndp_op_call *c) {
     const ndp_view *x = &c->in[0], *w = &c->in[1], *scale = &c->in[3];
     NDP_TRY(ndp_xent_check(c, x, w, &c->in[2]));
-    NDP_SHAPE_CHECK(c->attr->vocab >= 1 && scale->dtype == NDP_F64, "xent: %lld real columns, scale " NDP_SHAPE,
+    NDP_SHAPE_CHECK(c->attr->vocab >= 1 && ndp_xent_scale_fits(scale, x), "xent: %lld real columns, scale " NDP_SHAPE,
                     (long long)c->attr->vocab, NDP_SHAPE_ARGS(*scale));
     ndp_shape_set(&c->out[0], x->rows, 1, ndp_wide(x->dtype));
     ndp_shape_like(&c->out[1], x);

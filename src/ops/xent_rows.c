@@ -58,6 +58,7 @@ ndp_xent_rows ndp_xent_chunk(const ndp_op_call *c, int64_t first, int64_t n, ndp
         .x = rows_of(&c->in[0], first, n),
         .w = c->in[1],
         .labels = rows_of(&c->in[2], first, n),
+        .scale = c->in[3].rows > 1 ? rows_of(&c->in[3], first, n) : c->in[3],
         .logits = {c->scratch, logits_type, n, v, v},
         .nll = rows_of(&c->out[0], first, n),
     };
@@ -98,6 +99,7 @@ ndp_xent_rows ndp_xent_grad_rows(const ndp_op_call *c, bool narrow) {
     ndp_xent_rows r = {.x = c->in[NDP_XENT_G_X],
                        .w = c->in[NDP_XENT_G_W],
                        .labels = c->in[NDP_XENT_G_LABELS],
+                       .scale = c->in[NDP_XENT_G_SCALE],
                        .logits = c->in[NDP_XENT_G_LOGITS],
                        .dlogits = c->in[NDP_XENT_G_LOGITS],
                        .nll = c->out[0]};

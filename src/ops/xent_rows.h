@@ -10,7 +10,7 @@
 
 /* Absent gradients have no rows. */
 typedef struct ndp_xent_rows {
-    ndp_view x, w, labels, logits, dlogits, nll, dx, dw;
+    ndp_view x, w, labels, scale, logits, dlogits, nll, dx, dw;
 } ndp_xent_rows;
 
 typedef enum ndp_xent_product { NDP_XENT_LOGITS, NDP_XENT_DX, NDP_XENT_DW } ndp_xent_product;
@@ -24,6 +24,15 @@ ndp_xent_operands ndp_xent_operands_of(const ndp_xent_rows *r, ndp_xent_product 
 
 /* x, w, labels and the number of real columns of a call fit. */
 ndp_status ndp_xent_check(const ndp_op_call *c, const ndp_view *x, const ndp_view *w, const ndp_view *labels);
+
+/* One number for all rows of x, or one each. */
+static inline bool ndp_xent_scale_fits(const ndp_view *scale, const ndp_view *x) {
+    return scale->dtype == NDP_F64 && scale->cols == 1 && (scale->rows == 1 || scale->rows == x->rows);
+}
+/* That of row t. */
+static inline double ndp_xent_scale_at(const ndp_view *scale, int64_t t) {
+    return ((const double *)scale->data)[scale->rows > 1 ? t * scale->ld : 0];
+}
 
 /* Where dlogits of bf16 operands are on the cpu: in the fp32 logits, each row at the start of its row. */
 ndp_view ndp_xent_dlogits(const ndp_view *logits, ndp_dtype x_type);

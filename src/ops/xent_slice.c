@@ -40,7 +40,7 @@ static ndp_status grad_shape(ndp_op_call *c) {
                     "xent_grad: logits " NDP_SHAPE " of x " NDP_SHAPE " and w " NDP_SHAPE, NDP_SHAPE_ARGS(*logits),
                     NDP_SHAPE_ARGS(*x), NDP_SHAPE_ARGS(*w));
     NDP_SHAPE_CHECK(parts >= 1 && stats->rows == parts * x->rows && stats->cols == NDP_XENT_STATS &&
-                        stats->dtype == wide && scale->dtype == NDP_F64,
+                        stats->dtype == wide && ndp_xent_scale_fits(scale, x),
                     "xent_grad: stats " NDP_SHAPE " of %d parts of %lld rows, scale " NDP_SHAPE, NDP_SHAPE_ARGS(*stats),
                     parts, (long long)x->rows, NDP_SHAPE_ARGS(*scale));
     ndp_shape_set(&c->out[0], x->rows, 1, wide);

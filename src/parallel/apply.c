@@ -29,7 +29,10 @@ static const struct tensor_rule {
              {&ndp_op_dropout, ndp_tensor_dropout},
              {&ndp_op_dora, ndp_tensor_dora},
              {&ndp_op_dora_squares, ndp_tensor_dora_squares},
-             {&ndp_op_attention, ndp_context_attention}};
+             {&ndp_op_attention, ndp_context_attention},
+             {&ndp_op_document_sums, ndp_pairs_document_sums},
+             {&ndp_op_pair_loss, ndp_pass_rowwise}, /* of whole documents */
+             {&ndp_op_pair_rows, ndp_pass_rowwise}};
 
 /* The first axis that cuts the rows of what this node reads; NDP_AXES: none does. */
 static ndp_axis axis_of_rows(ndp_pass *p) {

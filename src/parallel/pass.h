@@ -69,6 +69,7 @@ ndp_status ndp_tensor_dropout(ndp_pass *p);
 ndp_status ndp_tensor_dora(ndp_pass *p);
 ndp_status ndp_tensor_dora_squares(ndp_pass *p);
 ndp_status ndp_context_attention(ndp_pass *p);
+ndp_status ndp_pairs_document_sums(ndp_pass *p);
 
 /* Cuts a parameter table (a copy of the whole one) to what this rank of the tensor axis holds. */
 void ndp_tensor_cut(const ndp_mesh *mesh, const ndp_parallel *how, ndp_segments *s);

@@ -295,10 +295,12 @@ static chunk begin_chunk(ndp_pass *p, const head *h, int64_t first) {
 }
 
 static void end_chunk(ndp_pass *p, const head *h, const chunk *c) {
+    bool each = p->to->values[h->scale].view.rows > 1;
+    int scale = each ? ndp_graph_rows(p->to, h->scale, c->first, c->rows) : h->scale;
     int outs[3] = {ndp_graph_rows(p->to, h->nll, c->first, c->rows),
                    h->dx == NDP_NONE ? NDP_NONE : ndp_graph_rows(p->to, h->dx, c->first, c->rows), h->dw};
-    ndp_graph_op(p->to, &ndp_op_xent_grad, &h->attr, "nll",
-                 (int[]){c->logits, c->stats, c->x, h->w, c->labels, h->scale}, 6, outs, p->node->n_out);
+    ndp_graph_op(p->to, &ndp_op_xent_grad, &h->attr, "nll", (int[]){c->logits, c->stats, c->x, h->w, c->labels, scale},
+                 6, outs, p->node->n_out);
 }
 
 /* One chunk ahead: while the statistics of a chunk are gathered, the logits of the next are computed. */

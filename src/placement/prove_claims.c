@@ -330,8 +330,10 @@ static ndp_address place_of_input(const ndp_program *p, int i, int m) {
         return (ndp_address){NDP_NONE, 0};
     case NDP_INPUT_LOSS_SCALE:
         return (ndp_address){p->scalars.block, p->scalars.offset + offsetof(ndp_scalars, scale)};
+    case NDP_INPUT_NLL_SCALE:
+        return (ndp_address){p->scalars.block, p->scalars.offset + offsetof(ndp_all_scalars, pair.nll_scale)};
     case NDP_INPUT_LOSS:
-        return (ndp_address){p->scalars.block, p->scalars.offset + offsetof(ndp_scalars, loss)};
+        return (ndp_address){p->scalars.block, p->scalars.offset + ndp_loss_at(p)};
     default:
         return (ndp_address){p->batch.block, (size_t)m * p->batch_stride + p->input_at[i]};
     }

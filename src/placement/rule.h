@@ -7,6 +7,7 @@
  *   rules_attention.c  attention, its merge and backward, heads, convolutions
  *   rules_adapter.c    factors of adapters, their dropout and lengths of rows
  *   rules_head.c       the loss
+ *   rules_pairs.c      the loss of pairs of documents
  *   rules_group.c      collectives
  *
  * Refused are: an op that is not linear of a summand; a sum of things that are not the same part of the same thing; an
@@ -132,6 +133,10 @@ ndp_rule_fn ndp_rule_attention, ndp_rule_attention_bwd, ndp_rule_attention_merge
 ndp_rule_fn ndp_rule_add_columns, ndp_rule_dropout, ndp_rule_dora, ndp_rule_dora_dm, ndp_rule_dora_squares;
 /* rules_head.c */
 ndp_rule_fn ndp_rule_xent, ndp_rule_xent_logits, ndp_rule_xent_grad, ndp_rule_reduce_sum;
+/* Operand k is the input `value`, all of it. */
+ndp_status ndp_expect_input(ndp_rule *r, int k, int value);
+/* rules_pairs.c */
+ndp_rule_fn ndp_rule_document_sums, ndp_rule_pair_loss, ndp_rule_pair_rows;
 
 /* rules_group.c: the result of a collective on member `me` of `n`, from what all members handed in. */
 ndp_status ndp_rule_collective(ndp_rule *r, const ndp_content *const *handed, int n, int me);

@@ -1,8 +1,7 @@
 /* Rules of the loss: the head over the whole vocabulary, or over slices of it with an exchange of statistics. */
 #include "placement/rule.h"
 
-/* Operand k is the input `value` (labels of the rows of operand 0, or the loss scale). */
-static ndp_status expect_input(ndp_rule *r, int k, int value) {
+ndp_status ndp_expect_input(ndp_rule *r, int k, int value) {
     char is[300];
     int input = r->g->values[value].input;
     if (!ndp_content_full(&r->in[k]) || !ndp_thing_is(r->in[k].tiles[0].what, NDP_THING_DATA, input))
@@ -10,6 +9,14 @@ static ndp_status expect_input(ndp_rule *r, int k, int value) {
                           r->in[k].n ? ndp_tile_text(r, &r->in[k].tiles[0], is, sizeof is) : "not written",
                           r->g->inputs->items[input].name);
     return NDP_OK;
+}
+
+/* Operand k scales the gradients of the rows of operand x: the loss scale, or a number for each row. */
+static ndp_status expect_scale(ndp_rule *r, int k, int x) {
+    if (r->g->values[r->n->in[3]].kind == NDP_VALUE_DATA)
+        return ndp_expect_input(r, k, r->n->in[3]);
+    NDP_TRY(ndp_expect_value(r, k, r->n->in[3], true));
+    return ndp_expect_alike(r, k, x, true);
 }
 
 /* The rows of the table that are here. A slice says which ids they are. */
@@ -65,7 +72,7 @@ ndp_status ndp_rule_xent(ndp_rule *r) {
     NDP_TRY(ndp_expect_value(r, 0, r->n->in[0], true));
     NDP_TRY(expect_table(r, 1, false, &table));
     NDP_TRY(ndp_expect_rows(r, 2, r->n->in[2], 0));
-    NDP_TRY(expect_input(r, 3, r->n->in[3]));
+    NDP_TRY(expect_scale(r, 3, 0));
     return results(r, 0, &table, 1);
 }
 
@@ -126,7 +133,7 @@ ndp_status ndp_rule_xent_grad(ndp_rule *r) {
     NDP_TRY(ndp_expect_value(r, 2, r->n->in[0], true));
     NDP_TRY(expect_table(r, 3, true, &table));
     NDP_TRY(ndp_expect_rows(r, 4, r->n->in[2], 2));
-    NDP_TRY(expect_input(r, 5, r->n->in[3]));
+    NDP_TRY(expect_scale(r, 5, 2));
     for (int i = 0; i < r->in[0].n; i++)
         if (!ndp_thing_is(r->in[0].tiles[i].what, NDP_THING_LOGITS, r->of) || r->in[0].tiles[i].at_col != table.at_row)
             return ndp_refuse(r, "operand 0 is not the logits of its slice of the vocabulary");
@@ -139,12 +146,15 @@ ndp_status ndp_rule_xent_grad(ndp_rule *r) {
                                    table.at_row + table.rows));
 }
 
-/* Of (x): the sum of its rows, one number. */
+/* Of (x): the sum of its rows. */
 ndp_status ndp_rule_reduce_sum(ndp_rule *r) {
     ndp_share sum = 0;
     NDP_TRY(ndp_expect_value(r, 0, r->n->in[0], true));
     for (int i = 0; i < r->in[0].n; i++)
         sum = ndp_share_add(sum, ndp_rows_measure(r, r->in[0].tiles[i].at_row, r->in[0].tiles[i].rows));
-    ndp_tile t = {.rows = 1, .cols = 1, .what = {NDP_THING_DATA, r->g->values[r->n->out[0]].input}, .share = sum};
+    ndp_tile t = {.rows = 1,
+                  .cols = r->c->out[0].view.cols,
+                  .what = {NDP_THING_DATA, r->g->values[r->n->out[0]].input},
+                  .share = sum};
     return ndp_result(r, 0, t);
 }

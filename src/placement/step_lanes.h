@@ -57,6 +57,9 @@ typedef enum ndp_step_scalar {
     NDP_STEP_SCALE,
     NDP_STEP_NORM,
     NDP_STEP_CLIP,
+    NDP_STEP_PAIRS, /* the rest: where rows are pairs */
+    NDP_STEP_NLL_TOKENS,
+    NDP_STEP_NLL_SCALE,
     NDP_STEP_SCALARS
 } ndp_step_scalar;
 
@@ -212,6 +215,8 @@ void ndp_step_writes(ndp_step_lane *l, int buffer);
 
 /* The scalar at those bytes; NDP_NONE: none is. */
 int ndp_step_scalar_at(const ndp_step_lane *l, ndp_bytes b);
+/* True if its bytes hold it, as this step wrote it. */
+bool ndp_step_scalar_is_written(const ndp_step_lane *l, int scalar);
 ndp_status ndp_step_scalar_write(ndp_step_lane *l, int scalar, ndp_sum value);
 /* Refuses what is not complete. */
 ndp_status ndp_step_scalar_needs(const ndp_step_lane *l, int scalar);

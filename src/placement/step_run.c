@@ -154,17 +154,17 @@ static ndp_status read_inputs(const ndp_step_lane *l, const step_run *r) {
     }
     if (r->made->reads_scale)
         NDP_TRY(ndp_step_scalar_needs(l, NDP_STEP_SCALE));
+    if (r->made->reads_nll_scale)
+        NDP_TRY(ndp_step_scalar_needs(l, NDP_STEP_NLL_SCALE));
     return NDP_OK;
 }
 
 static ndp_status add_loss(ndp_step_lane *l, const step_run *r) {
-    const ndp_program *p = l->program;
-    size_t at = p->scalars.offset + offsetof(ndp_scalars, loss);
     ndp_sum sum = {{0}};
     if (r->made->loss == 0 && !r->made->loss_adds)
         return NDP_OK;
     if (r->made->loss_adds) {
-        if (ndp_step_scalar_at(l, (ndp_bytes){p->scalars.block, at, at + sizeof(double)}) != NDP_STEP_LOSS)
+        if (!ndp_step_scalar_is_written(l, NDP_STEP_LOSS))
             return ndp_step_refuse(l, "adds to the loss, which was not set to zero in this step");
         sum = l->scalars[NDP_STEP_LOSS];
     }

@@ -16,22 +16,33 @@ static const struct {
                                {"sum of squares", offsetof(ndp_scalars, squares), NDP_F64},
                                {"loss scale", offsetof(ndp_scalars, scale), NDP_F64},
                                {"norm", offsetof(ndp_scalars, norm), NDP_F64},
-                               {"clipping factor", offsetof(ndp_scalars, clip), NDP_F64}};
+                               {"clipping factor", offsetof(ndp_scalars, clip), NDP_F64},
+                               {"pairs", offsetof(ndp_all_scalars, pair.pairs), NDP_I64},
+                               {"tokens of the nll", offsetof(ndp_all_scalars, pair.nll_tokens), NDP_I64},
+                               {"scale of the nll", offsetof(ndp_all_scalars, pair.nll_scale), NDP_F64}};
 
 const char *ndp_step_scalar_name(int scalar) { return numbers[scalar].name; }
 
+/* How many numbers: the loss of pairs is one of several sums, which are made together. */
+static int count_of(const ndp_step_lane *l, int scalar) {
+    return scalar == NDP_STEP_LOSS ? ndp_loss_sums(l->program) : 1;
+}
+
 static ndp_bytes bytes_of(const ndp_step_lane *l, int scalar) {
     const ndp_address *at = &l->program->scalars;
-    size_t start = at->offset + numbers[scalar].at;
-    return (ndp_bytes){at->block, start, start + sizeof(double)};
+    size_t start = at->offset + (scalar == NDP_STEP_LOSS ? ndp_loss_at(l->program) : numbers[scalar].at);
+    return (ndp_bytes){at->block, start, start + (size_t)count_of(l, scalar) * sizeof(double)};
 }
 
 int ndp_step_scalar_at(const ndp_step_lane *l, ndp_bytes b) {
     if (b.block != l->program->scalars.block)
         return NDP_NONE;
     const ndp_held *s = ndp_memory_find(&l->memory, b);
-    return s && s->kind == NDP_HELD_SCALAR && b.end - b.start == sizeof(double) && b.start == s->start ? s->of
-                                                                                                       : NDP_NONE;
+    return s && s->kind == NDP_HELD_SCALAR && b.end == s->end && b.start == s->start ? s->of : NDP_NONE;
+}
+
+bool ndp_step_scalar_is_written(const ndp_step_lane *l, int scalar) {
+    return ndp_step_scalar_at(l, bytes_of(l, scalar)) == scalar;
 }
 
 ndp_status ndp_step_scalar_write(ndp_step_lane *l, int scalar, ndp_sum value) {
@@ -66,7 +77,7 @@ ndp_status ndp_step_scalar_needs(const ndp_step_lane *l, int scalar) {
     const ndp_sum *s = &l->scalars[scalar];
     ndp_share all = scalar == NDP_STEP_SQUARES ? l->world->norm : 1;
     char text[64];
-    if (ndp_step_scalar_at(l, bytes_of(l, scalar)) != scalar)
+    if (!ndp_step_scalar_is_written(l, scalar))
         return ndp_step_refuse(l, "the %s was not written in this step", numbers[scalar].name);
     if (is_complete(s, all))
         return NDP_OK;
@@ -82,14 +93,17 @@ ndp_status ndp_step_scalar_needs(const ndp_step_lane *l, int scalar) {
 
 /* ---- operands ---- */
 
-/* The scalar whose place an operand is; NDP_NONE: another place. */
-static int named(const ndp_step_lane *l, const ndp_operand *o) {
-    for (int k = 0; k < NDP_STEP_SCALARS; k++)
+/* The scalar whose place an operand is, of its `count` numbers; NDP_NONE: another place. */
+static int named_of(const ndp_step_lane *l, const ndp_operand *o, int64_t count) {
+    int known = ndp_program_has_pairs(l->program) ? NDP_STEP_SCALARS : NDP_STEP_PAIRS;
+    for (int k = 0; k < known; k++)
         if (o->base == l->program->scalars.block && o->offset == bytes_of(l, k).start && o->view.rows == 1 &&
-            o->view.cols == 1 && o->view.dtype == numbers[k].type)
+            o->view.cols == count && o->view.dtype == numbers[k].type)
             return k;
     return NDP_NONE;
 }
+
+static int named(const ndp_step_lane *l, const ndp_operand *o) { return named_of(l, o, 1); }
 
 static ndp_status refuse_operand(const ndp_step_lane *l, int scalar, bool out) {
     return ndp_step_refuse(l, "%s is not the %s", out ? "its result" : "its operand", numbers[scalar].name);
@@ -97,13 +111,21 @@ static ndp_status refuse_operand(const ndp_step_lane *l, int scalar, bool out) {
 
 /* ---- tokens ---- */
 
-/* Where the labels of a micro-batch are among the inputs; NDP_NONE: there are none. */
-static int labels_of(const ndp_inputs *inputs) {
+/* Where the numbers of a kind of a micro-batch are among the inputs; NDP_NONE: there are none. */
+static int input_of(const ndp_inputs *inputs, ndp_input_kind kind) {
     for (int i = 0; i < inputs->n; i++)
-        if (inputs->items[i].kind == NDP_INPUT_LABELS)
+        if (inputs->items[i].kind == kind)
             return i;
     return NDP_NONE;
 }
+
+/* What is counted into which number: labels, or documents with a mark. */
+static const struct {
+    int scalar, mask;
+    ndp_input_kind input;
+} counts[] = {{NDP_STEP_VALID, 0, NDP_INPUT_LABELS},
+              {NDP_STEP_PAIRS, NDP_DOCUMENT_PAIR, NDP_INPUT_DOCUMENTS},
+              {NDP_STEP_NLL_TOKENS, NDP_DOCUMENT_NLL, NDP_INPUT_DOCUMENTS}};
 
 /* The share of a micro-batch's rows that this rank has. */
 static ndp_share rows_of(const ndp_step_lane *l, ndp_extent extent) {
@@ -123,14 +145,19 @@ static ndp_share rows_of(const ndp_step_lane *l, ndp_extent extent) {
     return sum;
 }
 
-/* The labels of all micro-batches. */
+/* The labels, or the documents, of all micro-batches. */
 static ndp_status count_valid(ndp_step_lane *l) {
     const ndp_program *p = l->program;
     const ndp_inputs *inputs = p->opts.model->inputs;
     const ndp_operand *in = &l->instr->call.in[0];
-    int labels = labels_of(inputs);
-    if (labels == NDP_NONE || named(l, &l->instr->call.out[0]) != NDP_STEP_VALID)
+    int k = 0, made = named(l, &l->instr->call.out[0]);
+    while (k < NDP_COUNT(counts) && counts[k].scalar != made)
+        k++;
+    int labels = k < NDP_COUNT(counts) ? input_of(inputs, counts[k].input) : NDP_NONE;
+    if (labels == NDP_NONE)
         return refuse_operand(l, NDP_STEP_VALID, true);
+    if (l->instr->call.attr.mask != counts[k].mask)
+        return ndp_step_refuse(l, "counts rows with the mark %d, must be %d", l->instr->call.attr.mask, counts[k].mask);
     ndp_extent extent = inputs->items[labels].extent;
     ndp_bytes b = {p->batch.block, p->batch.offset + p->input_at[labels], 0};
     b.end = b.start + p->batch_stride * (size_t)(p->opts.step.accumulation - 1) + ndp_input_bytes(inputs, labels);
@@ -138,32 +165,38 @@ static ndp_status count_valid(ndp_step_lane *l) {
     bool all = in->base == b.block && in->offset == b.start && in->view.rows == p->opts.step.accumulation &&
                in->view.cols == inputs->rows[extent] && (size_t)in->view.ld * sizeof(int32_t) == p->batch_stride;
     if (!all || !s || s->kind != NDP_HELD_INPUTS)
-        return ndp_step_refuse(l, "counts other memory than the labels of all %d micro-batches",
+        return ndp_step_refuse(l, "counts other memory than the %s of all %d micro-batches", inputs->items[labels].name,
                                p->opts.step.accumulation);
     ndp_sum sum = {{0}};
     sum.by_own[l->world->data] = rows_of(l, extent);
-    return ndp_step_scalar_write(l, NDP_STEP_VALID, sum);
+    return ndp_step_scalar_write(l, made, sum);
 }
 
 static const ndp_sum complete = {{1}};
 
 static ndp_status loss_scale(ndp_step_lane *l) {
     const ndp_call *c = &l->instr->call;
-    if (named(l, &c->in[0]) != NDP_STEP_VALID)
-        return refuse_operand(l, NDP_STEP_VALID, false);
-    if (named(l, &c->out[0]) != NDP_STEP_SCALE)
-        return refuse_operand(l, NDP_STEP_SCALE, true);
-    if (labels_of(l->program->opts.model->inputs) != NDP_NONE)
-        NDP_TRY(ndp_step_scalar_needs(l, NDP_STEP_VALID));
-    return ndp_step_scalar_write(l, NDP_STEP_SCALE, complete);
+    int scale = named(l, &c->out[0]) == NDP_STEP_NLL_SCALE ? NDP_STEP_NLL_SCALE : NDP_STEP_SCALE;
+    int of = scale == NDP_STEP_NLL_SCALE         ? NDP_STEP_NLL_TOKENS
+             : ndp_program_has_pairs(l->program) ? NDP_STEP_PAIRS
+                                                 : NDP_STEP_VALID;
+    if (named(l, &c->in[0]) != of)
+        return refuse_operand(l, of, false);
+    if (named(l, &c->out[0]) != scale)
+        return refuse_operand(l, scale, true);
+    if (input_of(l->program->opts.model->inputs, NDP_INPUT_LABELS) != NDP_NONE) {
+        NDP_TRY(ndp_step_scalar_needs(l, of));
+        NDP_TRY(ndp_step_scalar_needs(l, NDP_STEP_VALID)); /* which is reported, if nothing else */
+    }
+    return ndp_step_scalar_write(l, scale, complete);
 }
 
 /* ---- zeros ---- */
 
 static ndp_status zero(ndp_step_lane *l) {
     const ndp_operand *o = &l->instr->call.out[0];
-    int scalar = named(l, o);
-    if (scalar != NDP_NONE)
+    int scalar = named_of(l, o, o->view.cols);
+    if (scalar != NDP_NONE && count_of(l, scalar) == o->view.cols)
         return ndp_step_scalar_write(l, scalar, (ndp_sum){{0}});
     ndp_bytes b = {o->base, o->offset, o->offset + ndp_step_operand_bytes(o)};
     if (o->view.rows > 1 && o->view.ld != o->view.cols)

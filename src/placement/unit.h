@@ -29,6 +29,7 @@ typedef struct ndp_unit_made {
     ndp_share loss;   /* the list adds that share of the loss of a micro-batch to the input LOSS; 0: nothing */
     bool loss_adds;   /* += rather than = */
     bool reads_scale; /* it reads the input LOSS_SCALE, which must be complete */
+    bool reads_nll_scale;
 } ndp_unit_made;
 
 typedef struct ndp_units ndp_units;

@@ -219,8 +219,11 @@ ndp_status ndp_trial_take_made(ndp_unit_trial *run, int lane, ndp_phase phase, n
                            .loss_adds = m->loss_adds};
     if (!out->items)
         return NDP_FAIL(NDP_ENOMEM, "not enough memory to check placements");
-    for (int k = 0; k < inputs->n; k++)
-        out->reads_scale |= inputs->items[k].kind == NDP_INPUT_LOSS_SCALE && ndp_list_names(list, NDP_BASE_DATA + k);
+    for (int k = 0; k < inputs->n; k++) {
+        bool named = ndp_list_names(list, NDP_BASE_DATA + k);
+        out->reads_scale |= named && inputs->items[k].kind == NDP_INPUT_LOSS_SCALE;
+        out->reads_nll_scale |= named && inputs->items[k].kind == NDP_INPUT_NLL_SCALE;
+    }
     for (int s = 0; s < NDP_SLOTS; s++)
         for (int64_t i = 0; i < m->bases[NDP_BASE_PGRAD + s].n; i++)
             NDP_TRY(take_tile(run, lane, s, &m->bases[NDP_BASE_PGRAD + s].items[i], &out->items[out->n++]));

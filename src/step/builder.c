@@ -152,8 +152,8 @@ static ndp_status emit_all(ndp_builder *b) {
     bool train = b->m->opts.mode == NDP_MODEL_TRAIN;
     NDP_TRY(ndp_emit_loss_scale(b));
     NDP_TRY(emit_runs(b));
-    NDP_TRY(ndp_emit_scalar(b->p, NDP_GROUP_LOSS, offsetof(ndp_scalars, loss), NDP_F64, "loss"));
-    NDP_TRY(ndp_emit_scalar(b->p, NDP_GROUP_PP, offsetof(ndp_scalars, loss), NDP_F64, "loss"));
+    NDP_TRY(ndp_emit_loss(b->p, NDP_GROUP_LOSS));
+    NDP_TRY(ndp_emit_loss(b->p, NDP_GROUP_PP));
     b->p->first_update = b->p->n;
     return train ? ndp_emit_update(b) : NDP_OK;
 }

@@ -126,7 +126,8 @@ ndp_status ndp_emit_wait(ndp_program *p, int begin) {
     return ndp_emit(p, in);
 }
 
-ndp_status ndp_emit_scalar(ndp_program *p, ndp_group_kind group, size_t field, ndp_dtype type, const char *what) {
+static ndp_status emit_sum(ndp_program *p, ndp_group_kind group, size_t field, int count, ndp_dtype type,
+                           const char *what) {
     ndp_address at = {p->scalars.block, field};
     int begin;
     if (ndp_mesh_group(&p->opts.step.mesh, group).count == 1)
@@ -136,10 +137,18 @@ ndp_status ndp_emit_scalar(ndp_program *p, ndp_group_kind group, size_t field, n
                                                   .group = group,
                                                   .in = at,
                                                   .out = at,
-                                                  .count = 1,
+                                                  .count = count,
                                                   .type = type,
                                                   .what = what,
                                                   .buffer = NDP_NONE},
                            &begin));
     return ndp_emit_wait(p, begin);
+}
+
+ndp_status ndp_emit_scalar(ndp_program *p, ndp_group_kind group, size_t field, ndp_dtype type, const char *what) {
+    return emit_sum(p, group, field, 1, type, what);
+}
+
+ndp_status ndp_emit_loss(ndp_program *p, ndp_group_kind group) {
+    return emit_sum(p, group, ndp_loss_at(p), ndp_loss_sums(p), NDP_F64, "loss");
 }

@@ -75,25 +75,40 @@ typedef struct ndp_micro_batch {
     int64_t first_row;        /* number of row 0; with a kv cache: its place there */
     const int32_t *places;    /* of every row in the kv cache; NULL: first_row, first_row + 1, ... */
     const int32_t *keys;      /* of dropout: a random word for each row of the update; NULL: 0 */
+    const int32_t *documents; /* of pairs (ops/preference.h): documents with marks */
+    const double *reference;  /* [opts.documents], of pairs: log-probabilities under the reference model; NULL: 0 */
 } ndp_micro_batch;
 /* From contiguous arrays of `rows` entries: tokens, labels, positions, starts. */
 static inline ndp_micro_batch ndp_micro_batch_of(const int32_t *arrays, int64_t rows) {
-    return (ndp_micro_batch){arrays, arrays + rows, arrays + 2 * rows, arrays + 3 * rows, rows, 0, NULL, NULL};
+    return (ndp_micro_batch){.tokens = arrays,
+                             .labels = arrays + rows,
+                             .positions = arrays + 2 * rows,
+                             .starts = arrays + 3 * rows,
+                             .rows = rows};
 }
 /* Uploads this rank's part of `whole`; a micro-batch keeps its inputs until the next load. Padding rows, from here or
  * from the layout, have no loss and attend to themselves only. */
 NDP_API ndp_status ndp_engine_load(ndp_engine *e, int micro_batch, const ndp_micro_batch *whole);
-/* Copies an input of a micro-batch, by its name in the model's list, as the next step will read it. NDP_EINVAL: there
- * is no input of that name. */
-NDP_API ndp_status ndp_engine_input(ndp_engine *e, int micro_batch, const char *name, int32_t *out);
+/* Copies an input of a micro-batch, by its name in the model's list, as the next step will read it, or as the last one
+ * left it. NDP_EINVAL: there is no input of that name. */
+NDP_API ndp_status ndp_engine_input(ndp_engine *e, int micro_batch, const char *name, void *out);
 
 /* ---- running ---- */
 
 typedef struct ndp_step_result {
-    double loss;      /* mean over all valid tokens of the update */
+    double loss; /* mean over all valid tokens of the update; or over its pairs, and sft_weight times the mean nll */
     double grad_norm; /* before clipping */
     int64_t tokens;   /* valid, of all ranks */
+    /* Where rows are pairs: how many, tokens that count in the nll, and the sums (ops/preference.h). */
+    int64_t pairs, nll_tokens;
+    double sums[NDP_PAIR_SUMS];
 } ndp_step_result;
+/* The loss of the counted pairs and tokens. */
+static inline double ndp_step_result_loss(const ndp_step_result *r, const ndp_preference *p) {
+    double pairs = r->pairs > 0 ? r->sums[NDP_PAIR_LOSS] / (double)r->pairs : 0;
+    double nll = r->nll_tokens > 0 ? r->sums[NDP_PAIR_NLL] / (double)r->nll_tokens : 0;
+    return pairs + p->sft_weight * nll;
+}
 
 /* Where the time of steps went, in seconds, summed since the last reset. `op` is by the device's clock, and complete
  * when no step is pending; all else by the host's, which on a device with queues only submits. */

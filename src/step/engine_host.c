@@ -148,6 +148,8 @@ static int32_t value_at(const ndp_micro_batch *b, ndp_input_kind kind, int64_t t
         return !real ? row : b->starts ? b->starts[t] : 0;
     case NDP_INPUT_KEYS:
         return real && b->keys ? b->keys[t] : 0;
+    case NDP_INPUT_DOCUMENTS:
+        return real && b->documents ? b->documents[t] : -1;
     default:
         return row;
     }
@@ -158,8 +160,15 @@ static void fill_input(const ndp_engine *e, int input, const ndp_micro_batch *wh
     const ndp_input *in = &e->model.inputs->items[input];
     ndp_row_cut cut = ndp_cut_rows(e->model.opts.rows, &e->opts.step.mesh, &e->opts.step.parallel);
     int64_t real = whole->rows ? whole->rows : cut.real;
-    int32_t *to = (int32_t *)(batch + e->program.input_at[input]);
+    int32_t *to = (int32_t *)(void *)(batch + e->program.input_at[input]);
     ndp_micro_batch b = *whole;
+    if (in->extent == NDP_EXTENT_DOCUMENTS) {
+        const double *from = in->kind == NDP_INPUT_REFERENCE ? whole->reference : NULL;
+        memset(to, 0, ndp_input_bytes(e->model.inputs, input));
+        if (from)
+            memcpy(to, from, ndp_input_bytes(e->model.inputs, input));
+        return;
+    }
     if (in->extent == NDP_EXTENT_KEYS)
         b.first_row = 0, b.places = NULL;
     for (int64_t i = 0; i < e->model.inputs->rows[in->extent]; i++) {
@@ -196,7 +205,7 @@ static ndp_status find_input(const ndp_engine *e, const char *name, int *out) {
     return NDP_FAIL(NDP_EINVAL, "the model has no input %s", name);
 }
 
-ndp_status ndp_engine_input(ndp_engine *e, int micro_batch, const char *name, int32_t *out) {
+ndp_status ndp_engine_input(ndp_engine *e, int micro_batch, const char *name, void *out) {
     int input;
     NDP_TRY(find_input(e, name, &input));
     return ndp_engine_copy(e, out, ndp_engine_input_at(e, input, 0, micro_batch),

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { MOST_OPERATIONS = 256 }; /* of a list, as counted for the distance between host and device */
 
@@ -198,7 +199,8 @@ static ndp_status submit_instructions(ndp_engine *e, int n, double *last) {
 /* The copy of the result, and the end of the step. */
 static ndp_status submit_end(ndp_engine *e) {
     ndp_pending_step *step = &e->host.steps[e->host.submitted % NDP_STEPS_PENDING];
-    NDP_TRY(ndp_engine_copy(e, &step->result, ndp_engine_at(e, e->program.scalars), sizeof step->result, false));
+    NDP_TRY(
+        ndp_engine_copy(e, &step->result, ndp_engine_at(e, e->program.scalars), ndp_scalars_bytes(&e->program), false));
     if (e->queues)
         NDP_TRY(ndp_transport_at(e->queues, e->queue,
                                  &(ndp_queue_place){.doing = "end", .what = "of the step", .instr = -1, .call = -1}));
@@ -229,11 +231,17 @@ ndp_status ndp_engine_submit(ndp_engine *e, const ndp_step_input *in) {
     return NDP_OK;
 }
 
+static void take_pairs(const ndp_engine *e, const ndp_pair_scalars *s, ndp_step_result *out) {
+    out->pairs = s->pairs, out->nll_tokens = s->nll_tokens;
+    memcpy(out->sums, s->sums, sizeof out->sums);
+    out->loss = ndp_step_result_loss(out, &e->model.opts.preference);
+}
+
 ndp_status ndp_engine_result(ndp_engine *e, ndp_step_result *out) {
     if (e->host.taken == e->host.submitted)
         return NDP_FAIL(NDP_EBUG, "no step is pending");
     const ndp_pending_step *step = &e->host.steps[e->host.taken++ % NDP_STEPS_PENDING];
-    const ndp_scalars *s = &step->result;
+    const ndp_scalars *s = &step->result.step;
     NDP_TRY(e->opts.step.exec->device->after(e->host.results, &step->end));
     NDP_TRY(ndp_engine_drain(e, e->host.results));
     if (step->loaded > e->host.copied)
@@ -241,6 +249,8 @@ ndp_status ndp_engine_result(ndp_engine *e, ndp_step_result *out) {
     if (e->op_times.device && e->host.taken == e->host.submitted)
         NDP_TRY(ndp_op_times_read(&e->op_times));
     *out = (ndp_step_result){.loss = s->loss * s->scale, .grad_norm = s->norm, .tokens = s->valid};
+    if (ndp_program_has_pairs(&e->program))
+        take_pairs(e, &step->result.pair, out);
     return NDP_OK;
 }
 

@@ -98,14 +98,18 @@ static ndp_status own_buffer(ndp_program *p, int i) {
 static ndp_status own_inputs(ndp_program *p) {
     const ndp_inputs *inputs = p->opts.model->inputs;
     size_t batch = 0, tables = 0;
+    bool aligned = false; /* a micro-batch has fp64 numbers */
     for (int i = 0; i < inputs->n; i++) {
         ndp_input_kind kind = inputs->items[i].kind;
         size_t *end = ndp_input_is_of_batch(kind) ? &batch : &tables;
+        bool wide = ndp_input_is_of_batch(kind) && inputs->items[i].type == NDP_F64;
+        aligned |= wide;
+        *end = wide ? (*end + 7) / 8 * 8 : *end;
         p->input_at[i] = *end;
         if (ndp_input_is_of_batch(kind) || ndp_input_is_table(kind))
             *end += ndp_input_bytes(inputs, i);
     }
-    p->batch_stride = batch;
+    p->batch_stride = batch = aligned ? (batch + 7) / 8 * 8 : batch;
     NDP_TRY(ndp_block_keep(p, NDP_MEM_DATA, NDP_REGION_ARENA, batch * (size_t)p->opts.step.accumulation, &p->batch));
     return ndp_block_keep(p, NDP_MEM_DATA, NDP_REGION_ARENA, tables, &p->tables);
 }
@@ -121,8 +125,10 @@ ndp_address ndp_program_input(const ndp_program *p, int input, int micro_batch) 
         return (ndp_address){p->tables.block, at};
     case NDP_INPUT_LOSS_SCALE:
         return (ndp_address){p->scalars.block, offsetof(ndp_scalars, scale)};
+    case NDP_INPUT_NLL_SCALE:
+        return (ndp_address){p->scalars.block, offsetof(ndp_all_scalars, pair.nll_scale)};
     case NDP_INPUT_LOSS:
-        return (ndp_address){p->scalars.block, offsetof(ndp_scalars, loss)};
+        return (ndp_address){p->scalars.block, ndp_loss_at(p)};
     default:
         return (ndp_address){NDP_NONE, 0};
     }
@@ -138,7 +144,7 @@ static ndp_status own_numbers(ndp_program *p) {
     const ndp_model *m = p->opts.model;
     bool train = m->opts.mode == NDP_MODEL_TRAIN;
     ndp_apart apart = ndp_optimizer_apart(&p->opts.step.optimizer);
-    size_t bytes = sizeof(ndp_scalars), constants = bytes;
+    size_t bytes = ndp_scalars_bytes(p), constants = bytes;
     bytes += train ? NDP_OPTIMIZER_CONSTANTS * sizeof(double) : 0;
     for (int i = 0; train && i < m->n_buffers; i++) {
         ndp_owned *o = &p->owned[i];

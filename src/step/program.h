@@ -133,6 +133,16 @@ typedef struct ndp_scalars {
     int64_t valid;
     double loss, squares, scale, norm, clip;
 } ndp_scalars;
+/* Those that follow where rows are pairs (model.h: preference). sums: of all pairs, the loss first, in place of `loss`;
+ * and of tokens, the nll. */
+typedef struct ndp_pair_scalars {
+    int64_t pairs, nll_tokens;
+    double sums[NDP_PAIR_SUMS], nll_scale;
+} ndp_pair_scalars;
+typedef struct ndp_all_scalars {
+    ndp_scalars step;
+    ndp_pair_scalars pair;
+} ndp_all_scalars;
 
 /* When a step repeats a range, if its micro-batches are alike; else it lists every one. */
 typedef enum ndp_folding_rule { NDP_FOLD_IF_NO_LARGER, NDP_FOLD_ALWAYS, NDP_FOLD_NEVER } ndp_folding_rule;
@@ -187,6 +197,17 @@ typedef struct ndp_program {
     int peak; /* the instruction at which blocks take the most bytes */
     ndp_staging staging;
 } ndp_program;
+
+/* True if the rows of a micro-batch are pairs of documents. */
+static inline bool ndp_program_has_pairs(const ndp_program *p) { return p->opts.model->opts.preference.kind != 0; }
+static inline size_t ndp_scalars_bytes(const ndp_program *p) {
+    return ndp_program_has_pairs(p) ? sizeof(ndp_all_scalars) : sizeof(ndp_scalars);
+}
+/* The running sums of the loss: where they begin among the scalars, and how many. */
+static inline size_t ndp_loss_at(const ndp_program *p) {
+    return ndp_program_has_pairs(p) ? offsetof(ndp_all_scalars, pair.sums) : offsetof(ndp_scalars, loss);
+}
+static inline int ndp_loss_sums(const ndp_program *p) { return ndp_program_has_pairs(p) ? NDP_PAIR_SUMS : 1; }
 
 /* The address of an input; NDP_NONE if it is lent to the engine (ndp_engine_lend). */
 ndp_address ndp_program_input(const ndp_program *p, int input, int micro_batch);

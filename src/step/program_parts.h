@@ -3,8 +3,8 @@
  * own.c allocates what a rank keeps between steps, emit.c appends instructions, builder.c turns the schedule into runs,
  * gather.c and reduce.c add the gathers that the runs need and the reductions of their gradients, messages.c adds what
  * pipeline stages send each other, step_update.c the loss scale, norm and updates, with projections.c for what is
- * updated as whole matrices; repeats.c and rotation.c fold a long step into one with a repeated range; memory_plan.c places all
- * blocks. */
+ * updated as whole matrices; repeats.c and rotation.c fold a long step into one with a repeated range; memory_plan.c
+ * places all blocks. */
 #ifndef NDP_STEP_PROGRAM_PARTS_H
 #define NDP_STEP_PROGRAM_PARTS_H
 
@@ -107,6 +107,8 @@ ndp_status ndp_emit_begin(ndp_program *p, const ndp_collective_call *c, int *ind
 ndp_status ndp_emit_wait(ndp_program *p, int begin);
 /* Sums one of the scalars over a group; appends nothing for a group of one rank. */
 ndp_status ndp_emit_scalar(ndp_program *p, ndp_group_kind group, size_t field, ndp_dtype type, const char *what);
+/* The same for the sums of the loss. */
+ndp_status ndp_emit_loss(ndp_program *p, ndp_group_kind group);
 
 /* ---- own.c ---- */
 
@@ -146,8 +148,8 @@ ndp_status ndp_messages_finish(ndp_builder *b);
 
 /* ---- step_update.c ---- */
 
-/* Counts the valid tokens of all micro-batches and ranks, computes the loss scale from the count, and zeroes the loss.
- */
+/* Counts the valid tokens of all micro-batches and ranks, or also pairs, computes the loss scale from the count, and
+ * zeroes the loss. */
 ndp_status ndp_emit_loss_scale(ndp_builder *b);
 /* Norm of the whole gradient, clipping factor, and the update of every trainable buffer. */
 ndp_status ndp_emit_update(ndp_builder *b);

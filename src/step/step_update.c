@@ -13,11 +13,11 @@ static ndp_operand scalar(const ndp_program *p, size_t field, ndp_dtype type) {
 
 /* ---- before the runs ---- */
 
-/* The labels of all micro-batches, one row each. False if the model has no labels. */
-static bool labels_of(const ndp_program *p, ndp_operand *out) {
+/* An input of tokens of all micro-batches, one row each. False if the model has none of that kind. */
+static bool input_of(const ndp_program *p, ndp_input_kind kind, ndp_operand *out) {
     const ndp_inputs *inputs = p->opts.model->inputs;
     for (int i = 0; i < inputs->n; i++)
-        if (inputs->items[i].kind == NDP_INPUT_LABELS) {
+        if (inputs->items[i].kind == kind) {
             *out = ndp_operand_at(ndp_program_input(p, i, 0), p->opts.step.accumulation,
                                   inputs->rows[inputs->items[i].extent], NDP_I32);
             out->view.ld = (int64_t)(p->batch_stride / sizeof(int32_t));
@@ -26,14 +26,32 @@ static bool labels_of(const ndp_program *p, ndp_operand *out) {
     return false;
 }
 
+/* The rows of all micro-batches and ranks whose document has the mark, and one over them. */
+static ndp_status emit_marked(ndp_program *p, int mark, size_t count, const char *what, const ndp_operand *scale) {
+    const ndp_op_attr marked = {.mask = mark}, none = {0};
+    ndp_operand documents, counted = scalar(p, count, NDP_I64);
+    if (!input_of(p, NDP_INPUT_DOCUMENTS, &documents))
+        return NDP_FAIL(NDP_EBUG, "a model whose loss is of pairs has no input of documents");
+    NDP_TRY(ndp_emit_kernel(p, &ndp_op_count_valid, &marked, &documents, 1, &counted, 1, what));
+    NDP_TRY(ndp_emit_scalar(p, NDP_GROUP_LOSS, count, NDP_I64, what));
+    return ndp_emit_kernel(p, &ndp_op_loss_scale, &none, &counted, 1, scale, 1, what);
+}
+
 ndp_status ndp_emit_loss_scale(ndp_builder *b) {
     ndp_program *p = b->p;
     const ndp_op_attr none = {0};
-    ndp_operand labels, valid = SCALAR(valid, NDP_I64), scale = SCALAR(scale, NDP_F64), loss = SCALAR(loss, NDP_F64);
-    if (labels_of(p, &labels))
+    ndp_operand labels, valid = SCALAR(valid, NDP_I64), scale = SCALAR(scale, NDP_F64);
+    ndp_operand loss = ndp_operand_at((ndp_address){p->scalars.block, ndp_loss_at(p)}, 1, ndp_loss_sums(p), NDP_F64);
+    ndp_operand nll_scale = scalar(p, offsetof(ndp_all_scalars, pair.nll_scale), NDP_F64);
+    if (input_of(p, NDP_INPUT_LABELS, &labels))
         NDP_TRY(ndp_emit_kernel(p, &ndp_op_count_valid, &none, &labels, 1, &valid, 1, "tokens"));
     NDP_TRY(ndp_emit_scalar(p, NDP_GROUP_LOSS, offsetof(ndp_scalars, valid), NDP_I64, "valid_tokens"));
-    NDP_TRY(ndp_emit_kernel(p, &ndp_op_loss_scale, &none, &valid, 1, &scale, 1, "loss"));
+    if (!ndp_program_has_pairs(p))
+        NDP_TRY(ndp_emit_kernel(p, &ndp_op_loss_scale, &none, &valid, 1, &scale, 1, "loss"));
+    if (ndp_program_has_pairs(p)) {
+        NDP_TRY(emit_marked(p, NDP_DOCUMENT_PAIR, offsetof(ndp_all_scalars, pair.pairs), "pairs", &scale));
+        NDP_TRY(emit_marked(p, NDP_DOCUMENT_NLL, offsetof(ndp_all_scalars, pair.nll_tokens), "nll_tokens", &nll_scale));
+    }
     return ndp_emit_kernel(p, &ndp_op_zero, &none, &loss, 1, &loss, 1, "loss");
 }
 
@@ -80,7 +98,7 @@ static ndp_status emit_norm(ndp_builder *b) {
     NDP_TRY(ndp_emit_scalar(p, NDP_GROUP_TP, offsetof(ndp_scalars, squares), NDP_F64, "grad_norm"));
     NDP_TRY(ndp_emit_scalar(p, NDP_GROUP_PP, offsetof(ndp_scalars, squares), NDP_F64, "grad_norm"));
     const ndp_op_attr most = {.max_norm = p->opts.step.optimizer.max_norm};
-    ndp_operand finite[] = {squares, SCALAR(loss, NDP_F64)};
+    ndp_operand finite[] = {squares, scalar(p, ndp_loss_at(p), NDP_F64)};
     return ndp_emit_kernel(p, &ndp_op_clip_factor, &most, finite, 2, clipped, 2, "grad_norm");
 }
 

@@ -434,23 +434,27 @@ static void heads_by_hand(void **state) {
         }
 }
 
-static ndp_view one_double(double x) {
-    ndp_view v = matrix(NDP_F64, 1, 1);
-    ndp_view_set(&v, 0, 0, x);
+/* x in row 0; others are below 0 too. */
+static ndp_view doubles(int64_t rows, double x) {
+    ndp_view v = matrix(NDP_F64, rows, 1);
+    for (int64_t r = 0; r < rows; r++)
+        ndp_view_set(&v, r, 0, x - 0.11 * (double)(r % 9));
     return v;
 }
 
-/* Several chunks with a last one of any size, padded vocabulary, ignored labels and whole chunks of them. */
+/* Several chunks with a last one of any size, padded vocabulary, ignored labels and whole chunks of them; one scale, or
+ * one for each row. */
 static void xent_kernels(void **state) {
     (void)state;
     const int64_t rows[] = {1, 3, 255, 257, 600, 600};
     for (int i = 0; i < (small_sizes() ? 2 : NDP_COUNT(rows)); i++)
-        for (unsigned variant = 0; variant < 16; variant++) {
+        for (unsigned variant = 0; variant < 32; variant += variant < 16 ? 1 : 3) {
             int64_t t = rows[i], v = variant & 1 ? 100 : 131;
+            ndp_view scale = doubles(variant & 16 ? t : 1, 0.37);
             kernel_case k = {&ndp_op_xent,
                              {.vocab = 97, .train = true, .accumulate = variant & 2, .cap = variant & 8 ? 3 : 0},
                              .exact = 8,
-                             .in = {some(t, 19, 1), some(v, 19, 2), random_ints(t, -3, 97, 3), one_double(0.37)},
+                             .in = {some(t, 19, 1), some(v, 19, 2), random_ints(t, -3, 97, 3), scale},
                              .asked = variant & 4 ? (variant & 1 ? 3 : 5) : 7};
             for (int64_t r = 0; r < t; r++)
                 if (i == 5 || (i == 4 && r >= 256 && r < 512))
@@ -466,7 +470,7 @@ static void xent_of_many_rows(void **state) {
         kernel_case k = {&ndp_op_xent,
                          {.vocab = 37, .train = true, .accumulate = accumulate},
                          .exact = 8,
-                         .in = {some(2600, 11, 1), some(40, 11, 2), random_ints(2600, -3, 37, 3), one_double(0.37)}};
+                         .in = {some(2600, 11, 1), some(40, 11, 2), random_ints(2600, -3, 37, 3), doubles(1, 0.37)}};
         for (int64_t r = 1300; r < 2000; r++)
             ndp_view_set(&k.in[2], r, 0, -100);
         check_kernel(&k);
@@ -490,7 +494,7 @@ static ndp_view some_stats(const ndp_op_attr *attr, const ndp_view *logits, cons
 static void xent_slice_kernels(void **state) {
     (void)state;
     for (int i = 0; i < 6; i += small_sizes() && i == 1 ? 4 : 1)
-        for (unsigned variant = 0; variant < 16; variant++) {
+        for (unsigned variant = 0; variant < 32; variant += variant < 16 ? 1 : 3) {
             int64_t t = (int64_t[]){1, 3, 64, 130, 257, 40}[i], v = variant & 1 ? 100 : 131, low = i == 5 ? -9 : -3;
             ndp_op_attr attr = {.vocab = variant & 4 ? 97 : v,
                                 .first = 20,
@@ -503,12 +507,13 @@ static void xent_slice_kernels(void **state) {
             ndp_view slice = some(t, v, 4), stats = some_stats(&attr, &slice, &labels);
             kernel_case logits = {&ndp_op_xent_logits, attr, .anything = i == 5, /* no row has a label */
                                   .in = {some(t, 19, 1), some(v, 19, 2), labels}};
-            kernel_case grad = {&ndp_op_xent_grad,
-                                attr,
-                                .wide = 3,
-                                .exact = 32,
-                                .in = {slice, stats, some(t, 19, 1), some(v, 19, 2), again, one_double(0.37)},
-                                .asked = variant & 4 ? (variant & 1 ? 3 : 5) : 7};
+            kernel_case grad = {
+                &ndp_op_xent_grad,
+                attr,
+                .wide = 3,
+                .exact = 32,
+                .in = {slice, stats, some(t, 19, 1), some(v, 19, 2), again, doubles(variant & 16 ? t : 1, 0.37)},
+                .asked = variant & 4 ? (variant & 1 ? 3 : 5) : 7};
             check_kernel(&logits);
             check_kernel(&grad);
         }
@@ -520,7 +525,7 @@ static void xent_without_training(void **state) {
                      {.vocab = 97},
                      .exact = 8,
                      .asked = 1,
-                     .in = {some(300, 19, 1), some(100, 19, 2), random_ints(300, -3, 97, 3), one_double(1)}};
+                     .in = {some(300, 19, 1), some(100, 19, 2), random_ints(300, -3, 97, 3), doubles(1, 1)}};
     check_kernel(&k);
 }
 
@@ -542,7 +547,7 @@ static void cache_and_sum(void **state) {
             free_matrices(in, 3);
             free_matrices(&before, 1);
 
-            ndp_view x[1] = {some(100, 1, 4)}, sum[NDP_OP_MAX_OUT] = {one_double(0.5)};
+            ndp_view x[1] = {some(100, 1, 4)}, sum[NDP_OP_MAX_OUT] = {doubles(1, 0.5)};
             run_op(&ndp_op_reduce_sum, &attr, x, sum, device_at(d), 2);
             double expected = accumulate ? 0.5 : 0;
             for (int64_t r = 0; r < 100; r++)
@@ -620,10 +625,12 @@ static void split_sums_are_others(void **state) {
 static const struct {
     const ndp_op *op;
     const char *program;
-} elsewhere[] = {{&ndp_op_attention, "test_attention"},  {&ndp_op_attention_bwd, "test_attention"},
-                 {&ndp_op_count_valid, "test_step_ops"}, {&ndp_op_zero, "test_step_ops"},
-                 {&ndp_op_loss_scale, "test_step_ops"},  {&ndp_op_square_sum, "test_step_ops"},
-                 {&ndp_op_clip_factor, "test_step_ops"}, {&ndp_op_newton_schulz, "optim/test_muon"},
+} elsewhere[] = {{&ndp_op_attention, "test_attention"},    {&ndp_op_attention_bwd, "test_attention"},
+                 {&ndp_op_count_valid, "test_step_ops"},   {&ndp_op_zero, "test_step_ops"},
+                 {&ndp_op_loss_scale, "test_step_ops"},    {&ndp_op_square_sum, "test_step_ops"},
+                 {&ndp_op_clip_factor, "test_step_ops"},   {&ndp_op_newton_schulz, "optim/test_muon"},
+                 {&ndp_op_document_sums, "test_pair_ops"}, {&ndp_op_pair_loss, "test_pair_ops"},
+                 {&ndp_op_pair_rows, "test_pair_ops"},
                  {&ndp_op_unpack, "test_unpack"}};
 
 /* The last test: an op of the list without a case here, or there, fails. Those of optimizers are in optim/test_update,

@@ -91,6 +91,9 @@ static void shape_rules_refuse(void **state) {
         {&ndp_op_xent, {f, f, ids, f}},
         {&ndp_op_kv_append, {row, f, ids}},
         {&ndp_op_reduce_sum, {f}},
+        {&ndp_op_document_sums, {f, ids}},
+        {&ndp_op_pair_loss, {f}},
+        {&ndp_op_pair_rows, {ids, f}},
     };
     for (int i = 0; i < NDP_COUNT(bad); i++) {
         assert_int_equal(apply_shape(bad[i].op, &attr, bad[i].in, out), NDP_EBUG);

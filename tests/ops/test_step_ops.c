@@ -161,6 +161,24 @@ static void factor_shrinks_only(void **state) {
     }
 }
 
+/* Numbers with all bits of a mask. */
+static void marks_are_counted(void **state) {
+    (void)state;
+    for (int i = 0; i < DEVICES; i++)
+        for (int mask = 0; mask < 8; mask++) {
+            int32_t codes[2][50];
+            int64_t count = 7, expected = 0;
+            for (int t = 0; t < 2 * 50; t++)
+                codes[t / 50][t % 50] = t % 7 == 3 ? -1 : t;
+            for (int t = 0; t < 2 * 47; t++)
+                expected += codes[t / 47][t % 47] >= 0 && (codes[t / 47][t % 47] & mask) == mask;
+            ndp_op_attr attr = {.mask = mask};
+            ndp_view in[] = {{codes, NDP_I32, 2, 47, 50}}, out[NDP_OP_MAX_OUT] = {row(&count, NDP_I64, 1)};
+            run_op(&ndp_op_count_valid, &attr, in, out, device_at(i), 2);
+            assert_int_equal(count, expected);
+        }
+}
+
 /* Rows of labels with something else between them, whose signs must not count. */
 static void labels_are_counted(void **state) {
     (void)state;
@@ -280,11 +298,15 @@ static void shape_rules_refuse(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sums_are_exact_to_fp64), cmocka_unit_test(pieces_are_added_in_order),
-        cmocka_unit_test(instruction_sets_agree), cmocka_unit_test(broken_values_come_through),
-        cmocka_unit_test(factor_shrinks_only),    cmocka_unit_test(labels_are_counted),
-        cmocka_unit_test(zeros_are_written),      cmocka_unit_test(tables_are_those_of_segments),
-        cmocka_unit_test(shape_rules_refuse)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(sums_are_exact_to_fp64),
+                                       cmocka_unit_test(pieces_are_added_in_order),
+                                       cmocka_unit_test(instruction_sets_agree),
+                                       cmocka_unit_test(broken_values_come_through),
+                                       cmocka_unit_test(factor_shrinks_only),
+                                       cmocka_unit_test(labels_are_counted),
+                                       cmocka_unit_test(marks_are_counted),
+                                       cmocka_unit_test(zeros_are_written),
+                                       cmocka_unit_test(tables_are_those_of_segments),
+                                       cmocka_unit_test(shape_rules_refuse)};
     return end_of_ops(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -62,7 +62,8 @@ static inline ndp_status connect_groups(ndp_engine *e, ndp_transport *t, ndp_gro
  * many labels are ignored. */
 static inline void world_batch(ndp_engine *e, int micro_batch, int64_t sample) {
     enum { MOST = 64 };
-    int32_t tokens[MOST], labels[MOST], positions[MOST], starts[MOST], keys[MOST];
+    int32_t tokens[MOST], labels[MOST], positions[MOST], starts[MOST], documents[MOST], keys[MOST];
+    double reference[MOST];
     int64_t rows = ndp_engine_whole(e)->opts.rows, cut = 1 + sample * 5 % (rows - 2);
     uint64_t vocab = (uint64_t)ndp_engine_whole(e)->buffers[0].segments.items[0].rows; /* of the embedding */
     for (int64_t t = 0; t < rows; t++) {
@@ -72,8 +73,17 @@ static inline void world_batch(ndp_engine *e, int micro_batch, int64_t sample) {
         positions[t] = (int32_t)(t - starts[t]);
         keys[t] = (int32_t)ndp_rng_below(11, 3, (uint64_t)(sample * rows + t), INT32_MAX);
     }
-    CHECK_OK(
-        ndp_engine_load(e, micro_batch, &(ndp_micro_batch){tokens, labels, positions, starts, rows, 0, NULL, keys}));
+    if (ndp_engine_whole(e)->opts.preference.kind)
+        tiny_pairs_fill(ndp_engine_whole(e), sample, tokens, labels, positions, starts, documents, reference);
+    CHECK_OK(ndp_engine_load(e, micro_batch,
+                             &(ndp_micro_batch){.tokens = tokens,
+                                                .labels = labels,
+                                                .positions = positions,
+                                                .starts = starts,
+                                                .rows = rows,
+                                                 .keys = keys,
+                                                .documents = documents,
+                                                .reference = reference}));
 }
 
 static inline ndp_status run_steps(ndp_engine *e, const world_run *r, rank_result *out) {

@@ -6,11 +6,10 @@
 #include "step/tiny_models.h"
 
 /* Layouts from number `first` on, each with all switches or (every `step`th way) some of them. */
-static inline void check_model(const ndp_facts *f, ndp_dtype compute, const ndp_device *device, const bounds *bound,
-                               int first, int step) {
-    ndp_model_opts mo = tiny_opts(compute, ROWS);
+static inline void check_model_of(const ndp_facts *f, const ndp_model_opts *mo, const ndp_device *device,
+                                  const bounds *bound, int first, int step) {
     ndp_model m;
-    CHECK_OK(ndp_decoder_build(f, &mo, &m));
+    CHECK_OK(ndp_decoder_build(f, mo, &m));
     result one = run(&m, device, &(way){.size = {1, 1, 1, 1, 1}, .parallel = NDP_PARALLEL_INIT});
     for (int i = first; i < NDP_COUNT(layout_sizes); i++)
         for (int bits = i % step; bits < 8; bits += step) {
@@ -21,6 +20,12 @@ static inline void check_model(const ndp_facts *f, ndp_dtype compute, const ndp_
         }
     release(&one);
     ndp_model_release(&m);
+}
+
+static inline void check_model(const ndp_facts *f, ndp_dtype compute, const ndp_device *device, const bounds *bound,
+                               int first, int step) {
+    ndp_model_opts mo = tiny_opts(compute, ROWS);
+    check_model_of(f, &mo, device, bound, first, step);
 }
 
 static inline void check_layouts(bool tied, ndp_dtype compute, const ndp_device *device, const bounds *bound) {

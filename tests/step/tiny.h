@@ -5,6 +5,7 @@
 #include "base/rng.h"
 #include "model/decoder.h"
 #include "step/engine.h"
+#include "step/tiny_pairs.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -71,10 +72,12 @@ static inline void tiny_fill(ndp_engine *e) {
     CHECK_OK(ndp_engine_publish(e));
 }
 
-/* One micro-batch, whole: two documents, a few labels ignored. `global` is its number in the update, on any layout. */
+/* One micro-batch, whole: two documents, a few labels ignored, or pairs of documents. `global` is its number in the
+ * update, on any layout. */
 static inline void tiny_batch(ndp_engine *e, int micro_batch, int64_t global) {
     enum { MOST = 64 };
-    int32_t tokens[MOST], labels[MOST], positions[MOST], starts[MOST], keys[MOST];
+    int32_t tokens[MOST], labels[MOST], positions[MOST], starts[MOST], documents[MOST], keys[MOST];
+    double reference[MOST];
     const ndp_model *m = ndp_engine_model(e);
     int64_t rows = m->opts.rows, cut = rows / 3;
     uint64_t vocab = (uint64_t)ndp_engine_whole(e)->buffers[0].segments.items[0].rows; /* of the embedding */
@@ -85,8 +88,17 @@ static inline void tiny_batch(ndp_engine *e, int micro_batch, int64_t global) {
         positions[t] = (int32_t)(t - (t < cut ? 0 : cut));
         keys[t] = (int32_t)ndp_rng_below(11, 3, (uint64_t)(global * rows + t), INT32_MAX);
     }
-    CHECK_OK(
-        ndp_engine_load(e, micro_batch, &(ndp_micro_batch){tokens, labels, positions, starts, rows, 0, NULL, keys}));
+    if (m->opts.preference.kind)
+        tiny_pairs_fill(ndp_engine_whole(e), global, tokens, labels, positions, starts, documents, reference);
+    CHECK_OK(ndp_engine_load(e, micro_batch,
+                             &(ndp_micro_batch){.tokens = tokens,
+                                                .labels = labels,
+                                                .positions = positions,
+                                                .starts = starts,
+                                                .rows = rows,
+                                                .keys = keys,
+                                                .documents = documents,
+                                                .reference = reference}));
 }
 
 #endif

@@ -37,7 +37,8 @@ static double nll_of(ndp_engine *e, int length, const row_arrays row, const bool
     memcpy(a, row, sizeof a);
     for (int t = 0; t < length; t++)
         a[1][t] = keep[t] ? row[1][t] : -1;
-    CHECK_OK(ndp_engine_load(e, 0, &(ndp_micro_batch){a[0], a[1], a[2], a[3], 0, 0, NULL}));
+    CHECK_OK(
+        ndp_engine_load(e, 0, &(ndp_micro_batch){.tokens = a[0], .labels = a[1], .positions = a[2], .starts = a[3]}));
     CHECK_OK(ndp_engine_step(e, 0, 0, false, &r));
     *tokens = r.tokens;
     return r.loss * (double)r.tokens;

@@ -82,7 +82,7 @@ static ndp_status run_chunk(const ndp_op_call *c, const ndp_xent_rows *r, bool a
     void *rest = (char *)c->scratch + logits_bytes(c);
     NDP_TRY(multiply(c, r, NDP_XENT_LOGITS, false, rest));
     ndp_op_call softmax = softmax_call(c);
-    softmax.in[0] = r->logits, softmax.in[1] = r->labels, softmax.in[2] = c->in[3];
+    softmax.in[0] = r->logits, softmax.in[1] = r->labels, softmax.in[2] = r->scale;
     softmax.out[0] = r->nll, softmax.out[1] = r->dlogits;
     NDP_TRY(ndp_rows_run(&softmax, r->x.rows, ndp_rows_best()->softmax_xent));
     NDP_TRY(multiply(c, r, NDP_XENT_DX, false, rest));
@@ -130,7 +130,7 @@ static ndp_status run_xent_grad(const ndp_op_call *c) {
         return NDP_OK;
     ndp_op_call softmax = softmax_call(c);
     softmax.in[0] = r.logits, softmax.in[1] = r.labels;
-    softmax.in[2] = c->in[NDP_XENT_G_SCALE], softmax.in[3] = c->in[NDP_XENT_G_STATS];
+    softmax.in[2] = r.scale, softmax.in[3] = c->in[NDP_XENT_G_STATS];
     softmax.out[0] = r.nll, softmax.out[1] = r.dlogits;
     NDP_TRY(ndp_rows_run(&softmax, r.x.rows, ndp_rows_best()->softmax_grad));
     NDP_TRY(multiply(c, &r, NDP_XENT_DX, false, c->scratch));

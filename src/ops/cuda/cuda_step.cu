@@ -12,12 +12,14 @@ static __device__ __forceinline__ int64_t warp_count(int64_t n) {
     return n;
 }
 
-__global__ void __launch_bounds__(COUNT_THREADS) ndp_count_valid_kernel(ndp_view labels, int64_t *valid) {
+__global__ void __launch_bounds__(COUNT_THREADS) ndp_count_valid_kernel(ndp_view labels, int mask, int64_t *valid) {
     int64_t *warps = (int64_t *)ndp_shared_bytes, own = 0;
     int lane = threadIdx.x % NDP_WARP;
     for (int64_t r = 0; r < labels.rows; r++)
-        for (int64_t t = threadIdx.x; t < labels.cols; t += blockDim.x)
-            own += ((const int *)labels.data)[r * labels.ld + t] >= 0;
+        for (int64_t t = threadIdx.x; t < labels.cols; t += blockDim.x) {
+            int label = ((const int *)labels.data)[r * labels.ld + t];
+            own += label >= 0 && (label & mask) == mask;
+        }
     own = warp_count(own);
     if (lane == 0)
         warps[threadIdx.x / NDP_WARP] = own;
@@ -29,7 +31,7 @@ __global__ void __launch_bounds__(COUNT_THREADS) ndp_count_valid_kernel(ndp_view
 
 static ndp_status run_count_valid(const ndp_op_call *c) {
     return ndp_launch(c, ndp_count_valid_kernel, dim3(1), dim3(ndp_block_of(c->in[0].cols, COUNT_THREADS)),
-                      NDP_WARP * sizeof(int64_t), c->in[0], (int64_t *)c->out[0].data);
+                      NDP_WARP * sizeof(int64_t), c->in[0], c->attr->mask, (int64_t *)c->out[0].data);
 }
 NDP_CUDA_KERNEL(count_valid)
 
@@ -77,7 +79,8 @@ NDP_CUDA_KERNEL(loss_scale)
 static __device__ __forceinline__ bool is_finite(double x) { return x - x == 0; }
 
 /* loss: NULL: there is none. */
-__global__ void ndp_clip_factor_kernel(const double *squares, const double *loss, double most, double *norm, double *clip) {
+__global__ void ndp_clip_factor_kernel(const double *squares, const double *loss, double most, double *norm,
+                                       double *clip) {
     double root = sqrt(*squares), factor = most == 0 || root == 0 ? 1 : most / root, sum = loss ? *loss : 0;
     *norm = root;
     *clip = !is_finite(root) || !is_finite(sum) ? NAN : factor > 1 ? 1 : factor;

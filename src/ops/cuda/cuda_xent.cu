@@ -16,7 +16,7 @@ enum { THREADS = 512 };
  * the start of its row. */
 struct softmax_rows {
     ndp_view logits, labels, stats, nll, dlogits;
-    const double *scale;
+    ndp_view scale;       /* one for all rows, or one each */
     int64_t vocab, first; /* real columns, and the id of column 0 */
     float cap;
     int parts; /* of the statistics; 0: they are made of the logits */
@@ -33,6 +33,10 @@ static __device__ __forceinline__ float capped(float x, float cap) { return cap 
 static __device__ __forceinline__ int64_t label_column(const softmax_rows &s, int label) {
     int64_t column = label - s.first;
     return label >= 0 && column >= 0 && column < s.vocab ? column : -1;
+}
+
+static __device__ __forceinline__ double scale_of(const softmax_rows &s, int64_t r) {
+    return ((const double *)s.scale.data)[s.scale.rows > 1 ? r * s.scale.ld : 0];
 }
 
 /* The real columns. */
@@ -102,7 +106,7 @@ static __device__ row_stats combined(const softmax_rows &s, int64_t r) {
  * are not capped yet. */
 static __device__ void gradient(const softmax_rows &s, int64_t r, const row_stats &all, bool ignored, bool raw) {
     ndp_view real = real_of(s);
-    float factor = (float)(*s.scale / all.sum), by = s.cap > 0 ? 1 / s.cap : 0;
+    float factor = (float)(scale_of(s, r) / all.sum), by = s.cap > 0 ? 1 / s.cap : 0;
     for (int64_t tile = 0; tile < s.dlogits.cols; tile += blockDim.x * NDP_LANES) {
         int64_t c = tile + threadIdx.x * NDP_LANES;
         ndp_lanes x = {};
@@ -120,10 +124,10 @@ static __device__ void gradient(const softmax_rows &s, int64_t r, const row_stat
 }
 
 /* The label's element: rounded once, since the difference cancels. */
-static __device__ float gradient_at_label(const softmax_rows &s, const row_stats &all) {
+static __device__ float gradient_at_label(const softmax_rows &s, int64_t r, const row_stats &all) {
     double p = exp((double)all.at_label - (double)all.max) / (double)all.sum,
            by = s.cap > 0 ? (double)all.at_label / (double)s.cap : 0;
-    return (float)((p - 1) * (1 - by * by) * *s.scale);
+    return (float)((p - 1) * (1 - by * by) * scale_of(s, r));
 }
 
 /* The loss of a row, and its gradient where dlogits are there. */
@@ -141,7 +145,7 @@ static __global__ void __launch_bounds__(THREADS, 2) ndp_loss_kernel(softmax_row
     if (s.dlogits.data && column >= 0) {
         __syncthreads();
         if (threadIdx.x == 0)
-            ndp_set(s.dlogits, r, column, gradient_at_label(s, all));
+            ndp_set(s.dlogits, r, column, gradient_at_label(s, r, all));
     }
 }
 
@@ -208,7 +212,7 @@ static int64_t chunk_rows(const ndp_op_call *c) {
 static ndp_view rows_of(const ndp_view &v, int64_t first, int64_t n) {
     ndp_view part = v;
     if (v.data)
-        part.data = (char *)v.data + (size_t)(first * v.ld) * (v.dtype == NDP_BF16 ? 2 : 4); /* or i32 */
+        part.data = (char *)v.data + (size_t)(first * v.ld) * (v.dtype == NDP_BF16 ? 2 : v.dtype == NDP_F64 ? 8 : 4);
     part.rows = v.rows ? n : 0;
     return part;
 }
@@ -228,7 +232,7 @@ static ndp_status run_chunk(const ndp_op_call *c, int64_t first, int64_t n, bool
         dx = rows_of(c->out[1], first, n), dw = c->out[2];
     softmax_rows s = {};
     s.logits = logits, s.labels = rows_of(c->in[2], first, n), s.nll = rows_of(c->out[0], first, n);
-    s.scale = (const double *)c->in[3].data;
+    s.scale = c->in[3].rows > 1 ? rows_of(c->in[3], first, n) : c->in[3];
     if (dx.data || dw.data)
         s.dlogits = dlogits_of(logits, x.dtype);
     NDP_TRY(ndp_cuda_multiply(c, ndp_cuda_product_of(x, false, c->in[1], true, logits), rest));
@@ -268,7 +272,7 @@ static ndp_status run_xent_grad(const ndp_op_call *c) {
     softmax_rows s = {};
     s.logits = c->in[NDP_XENT_G_LOGITS], s.labels = c->in[NDP_XENT_G_LABELS], s.stats = c->in[NDP_XENT_G_STATS];
     s.nll = c->out[0], s.parts = c->attr->parts;
-    s.scale = (const double *)c->in[NDP_XENT_G_SCALE].data;
+    s.scale = c->in[NDP_XENT_G_SCALE];
     if (dx.data || dw.data)
         s.dlogits = dlogits_of(s.logits, x.dtype);
     NDP_TRY(softmax(c, ndp_loss_kernel, s));

@@ -7,7 +7,7 @@ ndp_status ndp_ref_run_count_valid(const ndp_op_call *c) {
     for (int64_t r = 0; r < labels->rows; r++) {
         const int32_t *row = (const int32_t *)labels->data + r * labels->ld;
         for (int64_t t = 0; t < labels->cols; t++)
-            valid += row[t] >= 0;
+            valid += row[t] >= 0 && (row[t] & c->attr->mask) == c->attr->mask;
     }
     *(int64_t *)c->out[0].data = valid;
     return NDP_OK;

@@ -2,10 +2,13 @@
 #include "ops/ref/ref_kernels.h"
 
 ndp_status ndp_ref_run_reduce_sum(const ndp_op_call *c) {
-    double *sum = c->out[0].data, total = c->attr->accumulate ? *sum : 0.0;
-    for (int64_t t = 0; t < c->in[0].rows; t++)
-        total += ndp_view_get(&c->in[0], t, 0);
-    *sum = total;
+    double *sum = c->out[0].data;
+    for (int64_t j = 0; j < c->in[0].cols; j++) {
+        double total = c->attr->accumulate ? sum[j] : 0.0;
+        for (int64_t t = 0; t < c->in[0].rows; t++)
+            total += ndp_view_get(&c->in[0], t, j);
+        sum[j] = total;
+    }
     return NDP_OK;
 }
 

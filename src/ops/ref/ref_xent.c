@@ -67,7 +67,7 @@ static ndp_status run_chunk(const ndp_op_call *c, const ndp_xent_rows *r, bool a
     multiply(r, NDP_XENT_LOGITS, false, rest);
     for (int64_t t = 0; t < r->x.rows; t++) {
         ref_stats stats = stats_of(c->attr, r, t);
-        finish_row(c->attr, r, t, &stats, *(const double *)c->in[3].data);
+        finish_row(c->attr, r, t, &stats, ndp_xent_scale_at(&r->scale, t));
     }
     multiply(r, NDP_XENT_DX, false, rest);
     multiply(r, NDP_XENT_DW, accumulate, rest);
@@ -126,7 +126,7 @@ static ndp_status run_grad(const ndp_op_call *c) {
         return NDP_OK;
     for (int64_t t = 0; t < r.x.rows; t++) {
         ref_stats s = combined(c, t);
-        finish_row(c->attr, &r, t, &s, *(const double *)c->in[NDP_XENT_G_SCALE].data);
+        finish_row(c->attr, &r, t, &s, ndp_xent_scale_at(&r.scale, t));
     }
     multiply(&r, NDP_XENT_DX, false, c->scratch);
     multiply(&r, NDP_XENT_DW, c->attr->accumulate, c->scratch);

@@ -1,5 +1,6 @@
 /* Softmax and cross-entropy of rows of logits: the pieces of xent, xent_logits and xent_grad. */
 #include "ops/cpu/rows/range_kernel.h"
+#include "ops/xent_rows.h"
 
 #include <math.h>
 
@@ -81,7 +82,7 @@ static void scale_row(int64_t n, const float *x, float factor, ndp_dtype type, v
 /* x = exp(x - max) of the real columns -> (softmax - 1 at the label) scale. */
 static void gradient_row(const ndp_op_call *c, int64_t t, float *x, int64_t label, const row_stats *s) {
     const ndp_view *dlogits = &c->out[1];
-    double scale = *(const double *)c->in[2].data;
+    double scale = ndp_xent_scale_at(&c->in[2], t);
     void *out = ndp_at(dlogits, t, 0);
     /* softmax - 1 at the label, rounded once; columns of padding get nothing */
     double slope = c->attr->cap > 0 ? 1 - pow((double)s->at_label / c->attr->cap, 2) : 1;
