@@ -434,8 +434,7 @@ static void heads_by_hand(void **state) {
         }
 }
 
-/* x in row 0; others are below 0 too. */
-static ndp_view doubles(int64_t rows, double x) {
+static ndp_view doubles(int64_t rows, double x) { /* x in row 0; others are below 0 too */
     ndp_view v = matrix(NDP_F64, rows, 1);
     for (int64_t r = 0; r < rows; r++)
         ndp_view_set(&v, r, 0, x - 0.11 * (double)(r % 9));
