@@ -171,6 +171,14 @@ NDP_API ndp_status ndp_launch(const ndp_launch_opts *o, int *exit_code);
 
 typedef struct ndp_trainer ndp_trainer;
 
+/* Means over pairs of preference data, under the names of TRL: rewards/chosen, rewards/rejected, rewards/accuracies,
+ * rewards/margins, logps/chosen, logps/rejected, nll_loss. */
+typedef struct ndp_pair_metrics {
+    int64_t pairs; /* 0: there are none, and the rest is not set */
+    double reward_chosen, reward_rejected, accuracy, margin, logp_chosen, logp_rejected;
+    double nll; /* of the tokens that loss.sft_weight adds; NaN: none */
+} ndp_pair_metrics;
+
 typedef struct ndp_metrics {
     int64_t step; /* 1 after the first update */
     double loss, grad_norm, lr;
@@ -183,6 +191,7 @@ typedef struct ndp_metrics {
     int64_t peak_memory_bytes; /* of this rank */
     double eval_loss;          /* of the held-out data after this update; NaN if it was not evaluated */
     int64_t eval_tokens;
+    ndp_pair_metrics pair, eval_pair; /* of this update; of the held-out data, with eval_loss */
 } ndp_metrics;
 
 /* Collective. Reads the model's config.json, prepares the data, builds the step program, allocates the memory and loads

@@ -98,15 +98,17 @@ static void short_time(char out[24], double seconds) {
 }
 
 static void plain_line(char *out, size_t size, const ndp_metrics *m, int64_t steps, double seconds) {
-    char speed[16], left[24], mfu[24] = "", held[32] = "";
+    char speed[16], left[24], mfu[24] = "", held[32] = "", pairs[64] = "";
     short_number(speed, m->tokens_per_second);
     short_time(left, seconds * (double)(steps - m->step));
     if (m->mfu > 0)
         snprintf(mfu, sizeof mfu, "  mfu %.1f%%", 100 * m->mfu);
     if (m->eval_tokens > 0)
         snprintf(held, sizeof held, "  eval_loss %.4f", m->eval_loss);
-    snprintf(out, size, "step %lld/%lld  loss %.4f%s  grad_norm %.3g  lr %.2e  %s tokens/s%s  left %s",
-             (long long)m->step, (long long)steps, m->loss, held, m->grad_norm, m->lr, speed, mfu, left);
+    if (m->pair.pairs > 0)
+        snprintf(pairs, sizeof pairs, "  margin %.4f  accuracy %.2f", m->pair.margin, m->pair.accuracy);
+    snprintf(out, size, "step %lld/%lld  loss %.4f%s%s  grad_norm %.3g  lr %.2e  %s tokens/s%s  left %s",
+             (long long)m->step, (long long)steps, m->loss, pairs, held, m->grad_norm, m->lr, speed, mfu, left);
 }
 
 /* "[#####     ]" of `width` characters in all. */

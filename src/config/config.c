@@ -83,11 +83,29 @@ static void parallelism_follows(ndp_config *c) {
         c->parallelism.reduce_every = pipeline ? NDP_REDUCE_EVERY_UPDATE : NDP_REDUCE_EVERY_MICRO_BATCH;
 }
 
+static bool is_given(const ndp_config *c, const char *section, const char *key) {
+    return c->given[ndp_option_find(section, key) - ndp_options];
+}
+
+/* A pair is two rows, one document each. The weight of the token loss is what its loss has. */
+static void preference_follows(ndp_config *c) {
+    bool pairs = c->data.format == NDP_RECORD_PREFERENCE;
+    if (!is_given(c, "data", "packing"))
+        c->data.packing = !pairs;
+    if (!is_given(c, "data", "overlong"))
+        c->data.overlong = pairs ? NDP_OVERLONG_TRUNCATE : NDP_OVERLONG_CUT;
+    if (!is_given(c, "batch", "micro_batch_size"))
+        c->batch.micro_batch_size = pairs ? 2 : 1;
+    if (!is_given(c, "loss", "sft_weight"))
+        c->loss.sft_weight = ndp_preference_table[ndp_preference_find(c->loss.name, c->loss.variant)].sft_weight;
+}
+
 /* A model that is only a config.json has no weights to load, so init is random unless it was set. */
 static ndp_status others_follow(const reading *r) {
     if (r->config && !r->init)
         r->c->model.init = r->c->model.config ? NDP_INIT_RANDOM : NDP_INIT_PRETRAINED;
     parallelism_follows(r->c);
+    preference_follows(r->c);
     return r->optimizer ? optimizer_follows(r->c) : NDP_OK;
 }
 
@@ -296,6 +314,15 @@ ndp_status ndp_config_write_keys(const ndp_config *c, const bool *wanted, ndp_st
 }
 
 ndp_status ndp_config_write(const ndp_config *c, ndp_str *out) { return ndp_config_write_keys(c, NULL, out); }
+
+ndp_preference ndp_config_preference(const ndp_config *c) {
+    bool pairs = c->data.format == NDP_RECORD_PREFERENCE;
+    return (ndp_preference){.kind = pairs ? ndp_preference_find(c->loss.name, c->loss.variant) : NDP_PREFERENCE_NONE,
+                            .beta = c->loss.beta,
+                            .gamma = c->loss.gamma,
+                            .label_smoothing = c->loss.label_smoothing,
+                            .sft_weight = c->loss.sft_weight};
+}
 
 /* ---- the public functions (ndparallel.h) ---- */
 

@@ -9,6 +9,7 @@
 #include "mesh/mesh.h"
 #include "model/adapter.h"
 #include "ops/devices.h"
+#include "ops/preference.h"
 #include "optim/optim.h"
 #include "parallel/row_cut.h"
 #include "pipeline/pipeline.h"
@@ -58,9 +59,10 @@ struct ndp_config {
         char *response_field;                                           /* NULL: response or output */
         char *role_field, *content_field;                               /* NULL: role or from, content or value */
         char *train_field;                                              /* NULL: train and weight */
-        ndp_strings roles;                                              /* "name in the records: role" */
-        char *chat_template;                                            /* NULL: the tokenizer's own */
-        char *template_date;                                            /* NULL: NDP_CHAT_DATE */
+        char *chosen_field, *rejected_field; /* NULL: chosen or chosen_response, rejected or rejected_response */
+        ndp_strings roles;                   /* "name in the records: role" */
+        char *chat_template;                 /* NULL: the tokenizer's own */
+        char *template_date;                 /* NULL: NDP_CHAT_DATE */
         ndp_train_on train_on;
         ndp_bad_records bad_records;
         char *end_token;    /* of texts: "auto", "none", or a token */
@@ -94,6 +96,12 @@ struct ndp_config {
     struct {
         int global_batch_size, micro_batch_size; /* samples (rows) */
     } batch;
+    struct {
+        ndp_loss name; /* other than XENT: with data.format preference */
+        double beta;
+        ndp_loss_variant variant; /* of dpo */
+        double label_smoothing, gamma, sft_weight;
+    } loss;
     struct {
         ndp_optimizer_name name;
         double lr, betas[2], eps, weight_decay, momentum, max_grad_norm; /* max_grad_norm 0: no clipping */
@@ -156,6 +164,8 @@ ndp_status ndp_config_check_mix(const ndp_config *c);
 /* The configuration with which an entry of data.files is read: `c` with the entry's own options, the text of files_own.
  * *split: its split, "train[:10%]", owned by the caller; NULL: none. The caller releases *out. */
 NDP_API ndp_status ndp_config_entry(const ndp_config *c, const char *own, ndp_config *out, char **split);
+/* The loss of pairs that the section `loss` says; kind 0: data.format is not preference. */
+ndp_preference ndp_config_preference(const ndp_config *c);
 /* Item i of files_own; "" beyond its end. */
 const char *ndp_config_own(const ndp_strings *own, int i);
 

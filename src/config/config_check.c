@@ -92,6 +92,50 @@ static ndp_status check_adapter(const ndp_config *c) {
     return st;
 }
 
+/* An option of the losses that the one of the job does not read. */
+static ndp_status check_loss_options(const ndp_config *c, const ndp_preference_row *row) {
+    NDP_CHECK(c->loss.label_smoothing == 0 || (row && row->smoothed),
+              "loss.label_smoothing is %g, which loss.name simpo and loss.variant robust (of dpo) read; remove it",
+              c->loss.label_smoothing);
+    NDP_CHECK(c->loss.gamma == strtod(ndp_option_find("loss", "gamma")->value, NULL) || (row && row->margin),
+              "loss.gamma is %g, which only loss.name simpo reads; remove it", c->loss.gamma);
+    NDP_CHECK(c->loss.sft_weight == 0 || row,
+              "loss.sft_weight is %g, but loss.name is xent, which is the loss of all tokens; remove it",
+              c->loss.sft_weight);
+    return NDP_OK;
+}
+
+/* Preference data and its losses need each other; a pair is two rows that stay together. */
+static ndp_status check_preference(const ndp_config *c) {
+    bool pairs = c->data.format == NDP_RECORD_PREFERENCE, loss = c->loss.name != NDP_LOSS_XENT;
+    ndp_preference_kind kind = ndp_preference_find(c->loss.name, c->loss.variant);
+    NDP_CHECK(
+        !pairs || loss,
+        "data.format is preference, but loss.name is xent, a loss of tokens; set loss: {name: dpo}, orpo or simpo");
+    NDP_CHECK(pairs || !loss, "loss.name is a loss of pairs, but data.format is not preference; set data.format: "
+                              "preference, or loss.name: xent");
+    NDP_CHECK(c->loss.variant == NDP_LOSS_SIGMOID || c->loss.name == NDP_LOSS_DPO,
+              "loss.variant is read by loss.name dpo only; remove it, or set loss.name: dpo");
+    NDP_TRY(check_loss_options(c, loss ? &ndp_preference_table[kind] : NULL));
+    if (!pairs)
+        return NDP_OK;
+    NDP_CHECK(c->data.train_on == NDP_TRAIN_ON_ASSISTANT,
+              "data.train_on is all, but of preference data the answers are compared; remove it");
+    NDP_CHECK(!c->data.packing, "data.packing is true, but a document of preference data has a row for itself; set "
+                                "data.packing: false");
+    NDP_CHECK(c->data.overlong != NDP_OVERLONG_CUT,
+              "data.overlong is cut, but a document of preference data is one row; set data.overlong: truncate, drop "
+              "or error");
+    NDP_CHECK(c->batch.micro_batch_size % 2 == 0,
+              "batch.micro_batch_size is %d, but a pair is two rows, which stay together; set it to an even number, "
+              "such as %d",
+              c->batch.micro_batch_size, c->batch.micro_batch_size + 1);
+    NDP_CHECK(c->batch.global_batch_size % 2 == 0,
+              "batch.global_batch_size is %d rows, but a pair is two rows; set it to an even number, such as %d",
+              c->batch.global_batch_size, c->batch.global_batch_size + 1);
+    return NDP_OK;
+}
+
 ndp_status ndp_config_check(const ndp_config *c) {
     NDP_CHECK(c->model.path || c->model.config,
               "no model: set model.path (a Hugging Face folder) or model.config (a config.json, random weights)");
@@ -105,6 +149,7 @@ ndp_status ndp_config_check(const ndp_config *c) {
     NDP_TRY(check_adapter(c));
     NDP_TRY(check_steps(c));
     NDP_TRY(check_data(c));
+    NDP_TRY(check_preference(c));
     bool file = c->pipeline.schedule == NDP_PIPELINE_FILE;
     NDP_CHECK(!file || c->pipeline.file, "pipeline.schedule is file: set pipeline.file to a CSV, a row per rank");
     NDP_CHECK(file || !c->pipeline.file, "pipeline.file is '%s', but pipeline.schedule is %s; set schedule: file",

@@ -13,6 +13,9 @@ static const int compute_types[] = {NDP_F32, NDP_BF16, NDP_F64};
 static const char *const reduce_words[] = {[NDP_F32] = "fp32", NULL};
 #define OPTIMIZER_WORD(NAME, name, ...) #name,
 static const char *const optimizer_words[] = {NDP_OPTIMIZERS(OPTIMIZER_WORD) NULL};
+#define LOSS_WORD(NAME, name) #name,
+static const char *const loss_words[] = {NDP_LOSSES(LOSS_WORD) NULL};
+static const char *const variant_words[] = {NDP_LOSS_VARIANTS(LOSS_WORD) NULL};
 #define SCHEDULE_WORD(NAME, name) #name,
 static const char *const schedule_words[] = {NDP_LR_SCHEDULES(SCHEDULE_WORD) NULL};
 static const char *const cp_words[] = {[NDP_CP_RING] = "ring", [NDP_CP_ALL_GATHER] = "all_gather", NULL};
@@ -101,6 +104,8 @@ const ndp_option ndp_options[] = {
     {IDENTITY(data, prompt_field, ROWS), TEXT("instruction"), .entry = true, WHEN "records have a question and an answer", HELP "field that holds the question"},
     {IDENTITY(data, input_field, ROWS), TEXT("input"), .entry = true, WHEN "records have a question and an answer", HELP "field that continues the question, if present; without input, that is context"},
     {IDENTITY(data, response_field, ROWS), TEXT(NULL), .entry = true, WHEN "records have a question and an answer", HELP "field that holds the answer; null: response or output"},
+    {IDENTITY(data, chosen_field, ROWS), TEXT(NULL), .entry = true, WHEN "data.format is preference", HELP "field that holds the preferred answer; null: chosen or chosen_response"},
+    {IDENTITY(data, rejected_field, ROWS), TEXT(NULL), .entry = true, WHEN "data.format is preference", HELP "field that holds the other answer; null: rejected or rejected_response"},
     {CONTENTS(data, chat_template, ROWS), TEXT(NULL), WHEN "records are conversations", HELP "a built-in one, such as chatml or llama3.1, or a file.jinja; null: the tokenizer's own"},
     {IDENTITY(data, template_date, ROWS), TEXT(NULL), WHEN "the chat template writes a date", HELP "the date that chat templates write as today, such as 2025-01-31; null: 2024-07-26"},
     {IDENTITY(data, train_on, ROWS), WORD(assistant, train_on_words), .entry = true, WHEN "records are conversations, or have a question and an answer", HELP "which part of a conversation is trained on"},
@@ -108,9 +113,9 @@ const ndp_option ndp_options[] = {
     {CONTENTS(data, end_token, ROWS), TEXT("auto"), HELP "ends every text: auto (the tokenizer's), none, or one of its tokens; an id for .bin files without a tokenizer"},
     {IDENTITY(data, bin_type, ROWS), WORD(uint16, bin_words), .meanings = bin_bytes, WHEN "data.files has .bin files without a header", HELP "type of the ids in .bin files without a header"},
     {IDENTITY(data, document_mask, ROWS), BOOL(true), HELP "attention stays within a document, and positions restart"},
-    {IDENTITY(data, packing, ROWS), BOOL(true), HELP "several documents per row; false: one, padded"},
-    {CONTENTS(data, overlong, ROWS), WORD(cut, overlong_words), HELP "documents longer than a row: continued in another row, an error, left out, or truncated"},
-    {IDENTITY(data, max_documents, ROWS), INT64(0, 0, INT64_MAX), HELP "only the first documents of each entry of data.files; 0: all"},
+    {IDENTITY(data, packing, ROWS), BOOL(true), HELP "several documents per row; false: one, padded; with preference data the default is false"},
+    {CONTENTS(data, overlong, ROWS), WORD(cut, overlong_words), HELP "documents longer than a row: continued in another row, an error, left out, or truncated; with preference data the default is truncate"},
+    {IDENTITY(data, max_documents, ROWS), INT64(0, 0, INT64_MAX), HELP "only the first documents of each entry of data.files, or pairs; 0: all"},
     {CONTENTS(data, validation_files, HELD), NDP_OPTION_ENTRIES, "[]", .own = offsetof(ndp_config, data.validation_own), HELP "held-out data, named like data.files"},
     {IDENTITY(data, validation_fraction, HELD), NUMBER(0, "[0, 1)"), WHEN "data.validation_files is empty", HELP "fraction of the documents of data.files to hold out"},
     {IDENTITY(data, shuffle, LEARN), BOOL(true), HELP "a new order every epoch, the same on every layout"},
@@ -132,7 +137,14 @@ const ndp_option ndp_options[] = {
     {IDENTITY(precision, reduce, STEP), WORD(fp32, reduce_words), HELP "type of gradients sent between ranks"},
 
     {IDENTITY(batch, global_batch_size, JOB), INT(16, 1, 1 << 30), HELP "rows per update; accumulation is derived"},
-    {FREE(batch, micro_batch_size, JOB), INT(1, 1, 1 << 24), HELP "rows that a rank computes at once"},
+    {FREE(batch, micro_batch_size, JOB), INT(1, 1, 1 << 24), HELP "rows that a rank computes at once; with preference data the default is 2, a pair"},
+
+    {IDENTITY(loss, name, JOB), WORD(xent, loss_words), HELP "xent: of tokens; of preference data: dpo, orpo or simpo"},
+    {IDENTITY(loss, beta, JOB), NUMBER(0.1, "(0, inf)"), WHEN "data.format is preference", HELP "scale of the rewards; of orpo: weight of the odds ratio"},
+    {IDENTITY(loss, variant, JOB), WORD(sigmoid, variant_words), WHEN "loss.name is dpo", HELP "the loss of a pair's difference"},
+    {IDENTITY(loss, label_smoothing, JOB), NUMBER(0, "[0, 0.5)"), WHEN "loss.name is simpo, or loss.variant is robust", HELP "probability that a pair is the wrong way round"},
+    {IDENTITY(loss, gamma, JOB), NUMBER(0.5, "[0, inf)"), WHEN "loss.name is simpo", HELP "margin between the rewards"},
+    {IDENTITY(loss, sft_weight, JOB), NUMBER(0, "[0, inf)"), WHEN "data.format is preference", HELP "weight of the mean token loss of chosen answers (of orpo: of prompt and answer), added to that of pairs; with orpo the default is 1"},
 
     {IDENTITY(optimizer, name, STEP), WORD(adamw, optimizer_words), HELP "the update rule"},
     {IDENTITY(optimizer, lr, LEARN), NUMBER(3.0e-4, "[0, inf)"), HELP "learning rate after warm-up"},

@@ -144,6 +144,20 @@ ndp_status ndp_dataset_row(const ndp_dataset *d, int64_t row, int32_t *tokens, i
     return NDP_OK;
 }
 
+int64_t ndp_dataset_document(const ndp_dataset *d, int64_t row, int64_t *tokens) {
+    const ndp_row_piece *p = &d->table.pieces[d->table.rows[row]];
+    int64_t low = 0, high = d->cache.n_documents; /* the last one that begins at or before it */
+    while (high - low > 1) {
+        int64_t middle = low + (high - low) / 2;
+        if (d->cache.offsets[middle] <= (uint64_t)p->first)
+            low = middle;
+        else
+            high = middle;
+    }
+    *tokens = p->n;
+    return low;
+}
+
 ndp_status ndp_dataset_visit_labels(const ndp_dataset *d, int64_t first_row, int64_t n_rows,
                                     ndp_status (*each)(void *user, int32_t id, int64_t place), void *user) {
     for (int64_t i = d->table.rows[first_row]; i < d->table.rows[first_row + n_rows]; i++) {

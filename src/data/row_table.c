@@ -39,8 +39,8 @@ static int64_t number_in_source(row_builder *b, int64_t document) {
 }
 
 static bool is_kept(row_builder *b, int64_t document) {
-    int64_t number = number_in_source(b, document), most = b->o->most_documents;
-    if (ndp_held_out(b->o->held_out, document) != b->o->validation)
+    int64_t each = b->o->pairs ? 2 : 1, number = number_in_source(b, document) / each, most = b->o->most_documents;
+    if (ndp_held_out(b->o->held_out, document / each) != b->o->validation)
         return false;
     bool beyond = most > 0 && number >= most;
     b->lost.beyond += beyond;
@@ -169,11 +169,34 @@ static ndp_status kept_tokens(row_builder *b, int64_t document, int64_t *first, 
     return NDP_OK;
 }
 
+/* Both documents, a row each, or none: one that is dropped takes the other with it. */
+static ndp_status add_pair(row_builder *b, int64_t document) {
+    ndp_row_piece pair[2];
+    bool whole = true;
+    int64_t labels[2];
+    for (int i = 0; i < 2; i++) {
+        int64_t from, to;
+        NDP_TRY(kept_tokens(b, document + i, &from, &to));
+        pair[i] = (ndp_row_piece){from, -1, (int32_t)(to - from), true};
+        labels[i] = to > from ? count_labels(b->cache, &pair[i]) : 0;
+        whole = whole && labels[i] > 0;
+    }
+    for (int i = 0; i < 2 && whole; i++) {
+        NDP_TRY(add_piece(b, pair[i], b->rows++));
+        b->labels += labels[i];
+        b->documents++;
+    }
+    return NDP_OK;
+}
+
 static ndp_status add_source(row_builder *b, int64_t first, int64_t end) {
     int64_t first_row = b->rows, first_piece = b->n, used = 0, from, to;
     bool text = !b->o->document_mask && !b->o->single;
     b->n_open = 0;
-    for (int64_t d = first; d < end; d++) {
+    for (int64_t d = first; b->o->pairs && d + 1 < end; d += 2)
+        if (is_kept(b, d))
+            NDP_TRY(add_pair(b, d));
+    for (int64_t d = first; !b->o->pairs && d < end; d++) {
         if (!is_kept(b, d))
             continue;
         NDP_TRY(kept_tokens(b, d, &from, &to));

@@ -18,9 +18,10 @@ typedef struct ndp_row_opts {
     int64_t length;     /* S */
     bool document_mask; /* attention stays inside documents */
     bool single;        /* no packing */
+    bool pairs;         /* documents 2 k and 2 k + 1 stay together, as rows 2 r and 2 r + 1; with `single` */
     ndp_overlong overlong;
-    int64_t most_documents;   /* of each source, the first ones; 0: all */
-    double held_out;          /* fraction of the documents held out for validation */
+    int64_t most_documents;   /* of each source, the first ones, or pairs; 0: all */
+    double held_out;          /* fraction of the documents, or pairs, held out for validation */
     bool validation;          /* rows of held-out documents; otherwise, of all others */
     bool by_source;           /* no row mixes documents of several sources */
     const char *const *names; /* of the sources, for messages; may be NULL */

@@ -39,24 +39,26 @@ int64_t ndp_mix_taken(int64_t rows, double weight) {
     return taken > 0 ? taken : 1;
 }
 
-/* Row k of the rows that an epoch takes, source after source. Each pass over a source has an order of its own;
+/* Group k of those that an epoch takes, source after source. Each pass over a source has an order of its own;
  * unshuffled, an epoch continues where the previous one stopped. */
-static int64_t mixed_row(const ndp_sampler *s, uint64_t epoch, uint64_t k) {
+static int64_t mixed_group(const ndp_sampler *s, uint64_t group, uint64_t epoch, uint64_t k) {
     enum { PASSES = 20 }; /* bits for the number of a pass */
     int i = 0;
-    while (k >= (uint64_t)s->sources[i].taken)
-        k -= (uint64_t)s->sources[i++].taken;
+    while (k >= (uint64_t)s->sources[i].taken / group)
+        k -= (uint64_t)s->sources[i++].taken / group;
     const ndp_mix_source *p = &s->sources[i];
-    uint64_t rows = (uint64_t)p->rows, pass = k / rows, x = k % rows;
+    uint64_t rows = (uint64_t)p->rows / group, taken = (uint64_t)p->taken / group, pass = k / rows, x = k % rows;
+    int64_t first = p->first / (int64_t)group;
     if (!s->shuffle)
-        return p->first + (int64_t)((k + epoch % rows * ((uint64_t)p->taken % rows)) % rows);
+        return first + (int64_t)((k + epoch % rows * (taken % rows)) % rows);
     uint64_t stream = ndp_rng_stream("data.mix") + ((epoch * (uint64_t)s->n_sources + (uint64_t)i) << PASSES) + pass;
-    return p->first + (int64_t)(rows == 1 ? 0 : permute(s->seed, stream, rows, x));
+    return first + (int64_t)(rows == 1 ? 0 : permute(s->seed, stream, rows, x));
 }
 
 int64_t ndp_sampler_row(const ndp_sampler *s, int64_t index) {
-    uint64_t rows = (uint64_t)s->rows, epoch = (uint64_t)index / rows, x = (uint64_t)index % rows;
-    if (s->shuffle && rows > 1)
-        x = permute(s->seed, ndp_rng_stream("data.order") + epoch, rows, x);
-    return s->sources ? mixed_row(s, epoch, x) : (int64_t)x;
+    uint64_t group = s->group > 1 ? (uint64_t)s->group : 1, place = (uint64_t)index % group;
+    uint64_t groups = (uint64_t)s->rows / group, k = (uint64_t)index / group, epoch = k / groups, x = k % groups;
+    if (s->shuffle && groups > 1)
+        x = permute(s->seed, ndp_rng_stream("data.order") + epoch, groups, x);
+    return (s->sources ? mixed_group(s, group, epoch, x) : (int64_t)x) * (int64_t)group + (int64_t)place;
 }

@@ -21,7 +21,9 @@ typedef struct ndp_mix_source {
 typedef struct ndp_sampler {
     int64_t rows; /* of an epoch, at least 1 */
     uint64_t seed;
-    bool shuffle;                  /* otherwise every epoch is in order, source after source */
+    bool shuffle; /* otherwise every epoch is in order, source after source */
+    int group;    /* rows k group to (k + 1) group - 1 stay together; 0, 1: each row by itself. All numbers of
+                   * rows are multiples of it */
     const ndp_mix_source *sources; /* borrowed; NULL: all rows of the data set, once per epoch */
     int n_sources;
 } ndp_sampler;

@@ -23,13 +23,15 @@ static ndp_status add_bytes(void *user, int32_t id, int64_t place) {
 
 static ndp_status evaluate_source(ndp_rank *r, int i, byte_count *c, double *nll, ndp_evaluation *out) {
     const ndp_strings *names = &r->job.config->data.validation_files;
-    int64_t first, n, tokens;
+    int64_t first, n;
+    ndp_step_result sums = {0};
     c->bytes = 0;
     ndp_dataset_source(r->data.held, i, &first, &n);
     if (!ndp_job_data_ids_only(&r->data))
         NDP_TRY(ndp_dataset_visit_labels(r->data.held, first, n, add_bytes, c));
-    NDP_TRY(ndp_rank_score(r, i, nll, &tokens));
-    *out = ndp_evaluation_of(names->n ? names->items[i] : NULL, *nll, tokens, c->bytes,
+    NDP_TRY(ndp_rank_score(r, i, &sums));
+    *nll = sums.sums[NDP_PAIR_NLL];
+    *out = ndp_evaluation_of(names->n ? names->items[i] : NULL, *nll, sums.tokens, c->bytes,
                              ndp_dataset_source_documents(r->data.held, i));
     return NDP_OK;
 }
@@ -74,6 +76,9 @@ ndp_status ndp_evaluate_job(const ndp_config *c, ndp_world *w, const char *run, 
               "the job starts from random weights (model.init: random), so there is no model to evaluate; give the "
               "folder of one, such as %s/model, or a run folder",
               c->train.output_dir);
+    NDP_CHECK(!ndp_config_preference(c).kind,
+              "the job has preference data, whose held-out loss and rewards a run reports (train.eval_every); evaluate "
+              "a model on texts, or a job of another format");
     const ndp_rank_opts o = {.forward_only = true, .weights_of = run, .step = step};
     NDP_TRY(ndp_rank_open(c, w, &o, &r));
     ndp_status st = ndp_agree(r.world, ndp_rank_build_score(&r, NULL));

@@ -111,6 +111,8 @@ void ndp_job_choose_model(ndp_job *j) {
                                 .compute = compute,
                                 .master = compute == NDP_F64 ? NDP_F64 : NDP_F32,
                                 .window = c->model.sliding_window,
+                                .preference = ndp_config_preference(c),
+                                .documents = j->batch.micro_batch,
                                 .frozen = (const char *const *)c->model.frozen.items,
                                 .n_frozen = c->model.frozen.n,
                                 .adapter = adapter_of(c),

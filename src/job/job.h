@@ -58,6 +58,9 @@ NDP_API ndp_status ndp_job_engine(const ndp_job *j, int rank, const ndp_exec *ex
 NDP_API ndp_status ndp_job_score(const ndp_job *j, int rank, const ndp_exec *exec, const ndp_engine *trained,
                                  ndp_model *m, ndp_engine_opts *out);
 
+/* Whether the loss compares with a reference model, whose log-probabilities forward passes compute. */
+static inline bool ndp_job_refers(const ndp_job *j) { return ndp_preference_table[j->model.preference.kind].reference; }
+
 /* Appends lines "note: ..." on what differs from config.json; none for most jobs. */
 void ndp_job_notes(const ndp_job *j, ndp_str *out);
 

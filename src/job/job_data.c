@@ -57,7 +57,9 @@ ndp_dataset_options ndp_job_data_options(const ndp_job_data *d, const ndp_string
                                  .vocab = d->job->spec.vocab,
                                  .cache_dir = c->data.cache_dir,
                                  .tokenizer = d->tokenizer,
-                                 .end_token = d->end_token >= 0 ? &d->end_token : NULL};
+                                 .end_token = d->end_token >= 0 ? &d->end_token : NULL,
+                                 .pair_length =
+                                     c->data.overlong == NDP_OVERLONG_TRUNCATE ? c->data.sequence_length : 0};
 }
 
 /* ---- rows ---- */
@@ -66,6 +68,7 @@ static ndp_row_opts row_opts(const ndp_config *c, const ndp_strings *files) {
     return (ndp_row_opts){.length = c->data.sequence_length,
                           .document_mask = c->data.document_mask,
                           .single = !c->data.packing,
+                          .pairs = c->data.format == NDP_RECORD_PREFERENCE,
                           .overlong = c->data.overlong,
                           .names = (const char *const *)files->items};
 }
@@ -94,9 +97,11 @@ static ndp_status held_rows(ndp_job_data *d) {
 /* Sets up the sampler and, with data.mix, how many rows of each source an epoch takes. */
 static ndp_status open_sampler(ndp_job_data *d) {
     const ndp_config *c = d->job->config;
-    int n = ndp_dataset_sources(d->dataset);
-    d->sampler = (ndp_sampler){
-        .rows = ndp_dataset_rows(d->dataset), .seed = (uint64_t)c->train.seed, .shuffle = c->data.shuffle};
+    int n = ndp_dataset_sources(d->dataset), group = c->data.format == NDP_RECORD_PREFERENCE ? 2 : 1;
+    d->sampler = (ndp_sampler){.rows = ndp_dataset_rows(d->dataset),
+                               .seed = (uint64_t)c->train.seed,
+                               .shuffle = c->data.shuffle,
+                               .group = group};
     if (c->data.mix.n == 0)
         return NDP_OK;
     d->sources = calloc((size_t)n, sizeof *d->sources);
@@ -106,7 +111,7 @@ static ndp_status open_sampler(ndp_job_data *d) {
     for (int i = 0; i < n; i++) {
         ndp_mix_source *p = &d->sources[i];
         ndp_dataset_source(d->dataset, i, &p->first, &p->rows);
-        p->taken = ndp_mix_taken(p->rows, strtod(ndp_config_mix(c, i), NULL));
+        p->taken = group * ndp_mix_taken(p->rows / group, strtod(ndp_config_mix(c, i), NULL));
         d->sampler.rows += p->taken;
     }
     NDP_CHECK(d->sampler.rows > 0 || d->tokens.head,

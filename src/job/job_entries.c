@@ -14,6 +14,8 @@ ndp_record_format ndp_job_format(const ndp_job_data *d, const ndp_config *c) {
                                .role = c->data.role_field,
                                .content = c->data.content_field,
                                .train = c->data.train_field,
+                               .chosen = c->data.chosen_field,
+                               .rejected = c->data.rejected_field,
                                .roles = &c->data.roles,
                                .chat = &d->chat,
                                .skip = c->data.bad_records == NDP_BAD_RECORDS_SKIP,
@@ -24,6 +26,12 @@ static ndp_status open_entry(const ndp_job_data *d, const char *own, int i, ndp_
     NDP_TRY(ndp_config_entry(d->job->config, own, &e->configs[i], &e->splits[i]));
     e->n = i + 1;
     e->formats[i] = ndp_job_format(d, &e->configs[i]);
+    bool pairs = e->formats[i].kind == NDP_RECORD_PREFERENCE;
+    NDP_CHECK(
+        pairs == (d->job->config->data.format == NDP_RECORD_PREFERENCE),
+        "entry %d of data.files, or of data.validation_files, %s preference data, where data.format %s; pairs and "
+        "other records cannot be mixed",
+        i + 1, pairs ? "has" : "has not", pairs ? "is another" : "is preference");
     return NDP_OK;
 }
 

@@ -125,9 +125,9 @@ static void build_embedding(ndp_unit_builder *b) {
  *
  * The derivatives are known once both documents of a pair are summed, over all ranks that have rows of them. So the
  * head computes its logits twice: here for the log-probabilities, then for the gradients. */
-static int build_pairs(ndp_unit_builder *b, int x, int w, int *parts) {
+static int build_pairs(ndp_unit_builder *b, int x, int w, int labels, int *parts) {
     const ndp_preference *p = &b->m->opts.preference;
-    int labels = ndp_graph_data(b->g, NDP_IN_LABELS), scale = ndp_graph_data(b->g, NDP_IN_LOSS_SCALE);
+    int scale = ndp_graph_data(b->g, NDP_IN_LOSS_SCALE);
     int documents = ndp_graph_data(b->g, ndp_in_pairs(b->f, NDP_IN_DOCUMENTS)), nll[3] = {NDP_NONE, NDP_NONE, NDP_NONE};
     int sums = ndp_graph_data(b->g, ndp_in_pairs(b->f, NDP_IN_SCORES)), pairs[2] = {NDP_NONE, NDP_NONE};
     int reference =
@@ -164,10 +164,10 @@ static void build_head(ndp_unit_builder *b) {
                          f->logit_cap > 0 ? ndp_graph_op1(b->g, &ndp_op_cap, &attr, "logits", &logits, 1) : logits);
         return;
     }
-    int w = ndp_unit_param(b, NDP_P_HEAD, 1), parts = NDP_NONE;
+    int w = ndp_unit_param(b, NDP_P_HEAD, 1), labels = ndp_graph_data(b->g, NDP_IN_LABELS), parts = NDP_NONE;
     bool pairs = b->m->opts.preference.kind, trains = train && b->g->values[w].needs_grad;
-    int scale = pairs ? build_pairs(b, n, w, &parts) : ndp_graph_data(b->g, NDP_IN_LOSS_SCALE);
-    int ins[] = {n, w, ndp_graph_data(b->g, NDP_IN_LABELS), scale};
+    int scale = pairs ? build_pairs(b, n, w, labels, &parts) : ndp_graph_data(b->g, NDP_IN_LOSS_SCALE);
+    int ins[] = {n, w, labels, scale};
     int outs[3] = {NDP_NONE, NDP_NONE, trains ? ndp_graph_param_grad(b->g, w) : NDP_NONE};
     if (!pairs || train)
         ndp_graph_op(b->g, &ndp_op_xent, &attr, "nll", ins, 4, outs, train && !trains ? 2 : 3);

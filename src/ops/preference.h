@@ -11,10 +11,26 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* All losses, listed here only: X(NAME, name, variant, REFERENCE, AVERAGE, SMOOTHED, MARGIN, WHOLE, SFT, formula).
- * `name` and `variant`: the words of loss.name and loss.variant. SMOOTHED: it reads loss.label_smoothing; MARGIN:
- * loss.gamma. WHOLE: the nll of chosen documents, which loss.sft_weight (default `SFT`) adds, is that of prompt and
- * answer, else of the answer. */
+/* The words of loss.name and loss.variant. */
+#define NDP_LOSSES(X)                                                                                                  \
+    X(XENT, xent)                                                                                                      \
+    X(DPO, dpo)                                                                                                        \
+    X(ORPO, orpo)                                                                                                      \
+    X(SIMPO, simpo)
+#define NDP_LOSS_VARIANTS(X)                                                                                           \
+    X(SIGMOID, sigmoid)                                                                                                \
+    X(HINGE, hinge)                                                                                                    \
+    X(IPO, ipo)                                                                                                        \
+    X(ROBUST, robust)
+#define NDP_LOSS_ENUMERATOR(NAME, name) NDP_LOSS_##NAME,
+typedef enum ndp_loss { NDP_LOSSES(NDP_LOSS_ENUMERATOR) NDP_LOSS_COUNT } ndp_loss;
+typedef enum ndp_loss_variant { NDP_LOSS_VARIANTS(NDP_LOSS_ENUMERATOR) NDP_LOSS_VARIANT_COUNT } ndp_loss_variant;
+#undef NDP_LOSS_ENUMERATOR
+
+/* All losses of pairs, listed here only: X(NAME, name, variant, REFERENCE, AVERAGE, SMOOTHED, MARGIN, WHOLE, SFT,
+ * formula). `name` and `variant`: of the lists above. SMOOTHED: it reads loss.label_smoothing; MARGIN: loss.gamma.
+ * WHOLE: the nll of chosen documents, which loss.sft_weight (default `SFT`) adds, is that of prompt and answer, else of
+ * the answer. */
 #define NDP_PREFERENCES(X)                                                                                             \
     X(DPO_SIGMOID, dpo, sigmoid, true, false, false, false, false, 0, sigmoid)                                         \
     X(DPO_HINGE, dpo, hinge, true, false, false, false, false, 0, hinge)                                               \
@@ -38,6 +54,8 @@ typedef struct ndp_preference_row {
 } ndp_preference_row;
 /* By ndp_preference_kind; the row of NONE has no names. */
 extern const ndp_preference_row ndp_preference_table[NDP_PREFERENCE_KINDS];
+/* The row of a loss and a variant; NDP_PREFERENCE_NONE: there is none. */
+ndp_preference_kind ndp_preference_find(ndp_loss loss, ndp_loss_variant variant);
 
 /* A loss with its options. */
 typedef struct ndp_preference {

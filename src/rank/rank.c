@@ -42,13 +42,17 @@ static ndp_status open_weights(ndp_rank *r, const ndp_rank_opts *o) {
 /* Allocates room for a micro-batch before the axes cut it. */
 static ndp_status take_batch(ndp_rank *r) {
     size_t rows = (size_t)r->job.model.rows;
-    int32_t *arrays = calloc(4 * rows, sizeof *arrays);
+    bool pairs = r->job.model.preference.kind != NDP_PREFERENCE_NONE;
+    int32_t *arrays = calloc((pairs ? 5 : 4) * rows, sizeof *arrays);
+    r->reference = calloc((size_t)r->shape.micro, sizeof *r->reference);
     r->rows = calloc((size_t)r->shape.micro, sizeof *r->rows);
     r->arrays = arrays;
     r->whole = ndp_micro_batch_of(arrays, r->job.model.rows);
+    r->whole.documents = pairs ? arrays + 4 * rows : NULL;
+    r->whole.reference = r->reference;
     bool drops = r->job.model.adapter.dropout > 0;
     r->whole.keys = r->keys = drops ? calloc(rows, sizeof *r->keys) : NULL;
-    return arrays && r->rows && (r->keys || !drops)
+    return arrays && r->rows && r->reference && (r->keys || !drops)
                ? NDP_OK
                : NDP_FAIL(NDP_ENOMEM, "not enough memory for a micro-batch of %zu tokens", rows);
 }
@@ -113,5 +117,9 @@ void ndp_rank_close(ndp_rank *r) {
     free(r->arrays);
     free(r->keys);
     free(r->rows);
+    free(r->reference);
+    free(r->references[0]);
+    free(r->references[1]);
+    free(r->scores);
     *r = (ndp_rank){0};
 }

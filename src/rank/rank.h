@@ -19,9 +19,14 @@ typedef struct ndp_rank {
     ndp_log log;
     ndp_job_data data;
     ndp_batch_shape shape;
-    int32_t *arrays;       /* of a micro-batch before the axes cut it: tokens, labels, positions, starts */
+    int32_t *arrays;       /* of a micro-batch before the axes cut it: tokens, labels, positions, starts, and of pairs
+                            * documents */
     int32_t *keys;         /* of dropout, a row each; NULL: there is none */
     ndp_micro_batch whole; /* borrows them */
+    /* Of pairs (reference.c); NULL: the loss has no reference. */
+    double *reference;     /* of the documents of a micro-batch */
+    double *references[2]; /* of all documents of data.tokens, of data.held_tokens */
+    double *scores;        /* room for those of a micro-batch */
     int64_t *rows;         /* row numbers of a micro-batch */
     int64_t planned;       /* bytes of this rank's programs */
     int64_t planned_gpu;   /* of them, those on its GPU; 0: it works on the host's memory */
@@ -72,8 +77,17 @@ NDP_API ndp_status ndp_rank_check_memory(const ndp_rank *r);
 NDP_API ndp_status ndp_rank_build_score(ndp_rank *r, const ndp_engine *trained);
 /* Destroys r->score, which must happen before `trained` is destroyed. */
 void ndp_rank_destroy_score(ndp_rank *r);
-/* The sum of the nll of the held-out rows of one source, and the number of their tokens. Collective; all ranks return
- * the same status if one cannot read its rows. */
-NDP_API ndp_status ndp_rank_score(ndp_rank *r, int source, double *nll, int64_t *tokens);
+/* Adds to *sums what the held-out rows of one source have: tokens and the sum of their nll, or pairs and their sums.
+ * Collective; all ranks return the same status if one cannot read its rows. */
+NDP_API ndp_status ndp_rank_score(ndp_rank *r, int source, ndp_step_result *sums);
+/* The mean loss of what was counted. */
+double ndp_rank_loss_of(const ndp_rank *r, const ndp_step_result *sums);
+/* One pass of an engine over rows [at, end) of a data set, as many as it takes. Collective. */
+ndp_status ndp_rank_score_pass(ndp_rank *r, ndp_engine *e, const ndp_dataset *d, int64_t at, int64_t end,
+                               ndp_step_result *out);
+
+/* reference.c: where the loss has a reference model, finds or computes the log-probabilities of all documents under it.
+ * Call it while the engine that trains has its initial weights. Collective. */
+NDP_API ndp_status ndp_rank_find_references(ndp_rank *r);
 
 #endif

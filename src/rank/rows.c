@@ -81,14 +81,48 @@ ndp_status ndp_rank_open_data(ndp_rank *r) {
 
 /* ---- batches ---- */
 
+/* The reference of a document of a data set; 0: the loss has none, or it is being computed. */
+static double reference_of(const ndp_rank *r, const ndp_dataset *d, int64_t document) {
+    bool apart = d == r->data.held && r->data.held_tokens.n_documents > 0;
+    const double *all = r->references[apart];
+    return all ? all[document] : 0;
+}
+
+/* Marks the rows of tokens of document j of a micro-batch, whose answer has labels. Where the loss has the nll of whole
+ * chosen documents, those of their prompts get labels too. */
+static void mark_document(const ndp_rank *r, const ndp_dataset *d, int64_t j, int64_t row, const int32_t *tokens,
+                          int32_t *labels, int32_t *documents) {
+    const ndp_preference *p = &r->job.model.preference;
+    int64_t n, document = ndp_dataset_document(d, row, &n);
+    bool nll = j % 2 == 0 && p->sft_weight > 0, counted = j % 2 != 0;
+    r->reference[j] = reference_of(r, d, document);
+    for (int64_t t = 0; t < n; t++) {
+        bool answer = labels[t] >= 0, prompt = nll && !answer && t + 1 < n && ndp_preference_table[p->kind].whole;
+        int marks = answer ? NDP_DOCUMENT_ANSWER : 0;
+        if (prompt)
+            labels[t] = tokens[t + 1];
+        if (nll && labels[t] >= 0)
+            marks |= NDP_DOCUMENT_NLL;
+        if (answer && !counted)
+            marks |= NDP_DOCUMENT_PAIR;
+        counted |= answer;
+        documents[t] = marks ? (int32_t)(j << NDP_DOCUMENT_MARKS | marks) : -1;
+    }
+}
+
 /* Writes sample j of a micro-batch: elements j S .. (j + 1) S of its arrays. Document starts count from the beginning
  * of the micro-batch, so the samples of a micro-batch are separated like documents. row < 0: nothing to predict. */
 static ndp_status load_row(const ndp_rank *r, const ndp_dataset *d, int64_t j, int64_t row) {
     int64_t length = r->job.config->data.sequence_length, at = j * length;
     int64_t rows = r->job.model.rows;
     int32_t *tokens = r->arrays + at, *labels = tokens + rows, *positions = labels + rows, *starts = positions + rows;
+    int32_t *documents = r->whole.documents ? starts + rows : NULL;
     if (row >= 0)
         NDP_TRY(ndp_dataset_row(d, row, tokens, labels, positions, starts));
+    for (int64_t s = 0; documents && s < length; s++)
+        documents[s] = -1;
+    if (documents && row >= 0)
+        mark_document(r, d, j, row, tokens, labels, documents);
     for (int64_t s = 0; s < length; s++) {
         if (row < 0) {
             tokens[s] = positions[s] = 0;

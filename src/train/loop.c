@@ -212,6 +212,8 @@ static ndp_status write_line(training_loop *l, const ndp_metrics *m) {
 static ndp_status report_step(training_loop *l, ndp_metrics *m) {
     if (evaluates(l, m->step) && l->failed == NDP_OK)
         NDP_TRY(keep(l, ndp_trainer_evaluate(l->trainer, &m->eval_loss, &m->eval_tokens)));
+    if (m->eval_tokens > 0)
+        m->eval_pair = l->trainer->held;
     if (!l->first)
         return NDP_OK;
     ndp_status own = write_line(l, m);

@@ -32,6 +32,18 @@ static const struct {
               {"peak_flops", offsetof(ndp_metrics, peak_flops), false, false},
               {"peak_memory_bytes", offsetof(ndp_metrics, peak_memory_bytes), true, false}};
 
+/* Those of pairs, with "eval_" before them for held-out ones; all exact. */
+static const struct {
+    const char *key;
+    size_t at;
+} pair_fields[] = {{"rewards/chosen", offsetof(ndp_pair_metrics, reward_chosen)},
+                   {"rewards/rejected", offsetof(ndp_pair_metrics, reward_rejected)},
+                   {"rewards/accuracies", offsetof(ndp_pair_metrics, accuracy)},
+                   {"rewards/margins", offsetof(ndp_pair_metrics, margin)},
+                   {"logps/chosen", offsetof(ndp_pair_metrics, logp_chosen)},
+                   {"logps/rejected", offsetof(ndp_pair_metrics, logp_rejected)},
+                   {"nll_loss", offsetof(ndp_pair_metrics, nll)}};
+
 /* JSON has no NaN or infinity: they are written as null. */
 static void add_number(ndp_str *out, const char *key, double x) {
     if (isfinite(x))
@@ -53,10 +65,27 @@ static void add_numbers(ndp_str *out, const ndp_metrics *m, bool exact) {
     }
 }
 
+static void add_pairs(ndp_str *out, const ndp_pair_metrics *p, const char *prefix) {
+    char key[64];
+    if (p->pairs == 0)
+        return;
+    snprintf(key, sizeof key, "%spairs", prefix);
+    ndp_str_addf(out, ", \"%s\": %lld", key, (long long)p->pairs);
+    for (int i = 0; i < NDP_COUNT(pair_fields); i++) {
+        double x = *(const double *)((const char *)p + pair_fields[i].at);
+        snprintf(key, sizeof key, "%s%s", prefix, pair_fields[i].key);
+        if (i + 1 < NDP_COUNT(pair_fields) || !isnan(x)) /* the nll may not be there */
+            add_number(out, key, x);
+    }
+}
+
 static void add_line(ndp_str *out, const ndp_metrics *m) {
     add_numbers(out, m, false);
+    add_pairs(out, &m->pair, "");
     if (m->eval_tokens > 0)
         add_number(out, "eval_loss", m->eval_loss);
+    if (m->eval_tokens > 0)
+        add_pairs(out, &m->eval_pair, "eval_");
     ndp_str_add(out, "}\n");
 }
 
@@ -64,6 +93,7 @@ struct json_object *ndp_metrics_to_json(const ndp_metrics *m) {
     ndp_str text = {0};
     struct json_object *o = NULL;
     add_numbers(&text, m, true);
+    add_pairs(&text, &m->pair, "");
     ndp_str_add(&text, "}");
     ndp_status st = text.failed ? NDP_ENOMEM : ndp_json_parse(text.data, text.length, "metrics", &o);
     ndp_str_release(&text);
@@ -81,6 +111,12 @@ ndp_status ndp_metrics_from_json(struct json_object *o, const char *what, ndp_me
             *(double *)value = NAN; /* unless there is another number */
         NDP_TRY(fields[i].whole ? ndp_json_int(o, what, fields[i].key, 0, INT64_MAX, value)
                                 : ndp_json_double(o, what, fields[i].key, value));
+    }
+    NDP_TRY(ndp_json_int(o, what, "pairs", 0, INT64_MAX, &m.pair.pairs));
+    for (int i = 0; i < NDP_COUNT(pair_fields) && m.pair.pairs > 0; i++) {
+        double *value = (double *)(void *)((char *)&m.pair + pair_fields[i].at);
+        *value = NAN;
+        NDP_TRY(ndp_json_double(o, what, pair_fields[i].key, value));
     }
     *out = m;
     return NDP_OK;

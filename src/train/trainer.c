@@ -56,6 +56,8 @@ ndp_status ndp_trainer_open(const ndp_config *c, ndp_world *w, const ndp_rank_op
         st = ndp_agree(t->rank.world, build_engines(t));
     if (st == NDP_OK)
         st = ndp_rank_prove_again(&t->rank, t->engine);
+    if (st == NDP_OK)
+        st = ndp_rank_find_references(&t->rank);
     if (st != NDP_OK) {
         ndp_trail_add(__FILE__, __LINE__);
         ndp_trainer_destroy(t);
@@ -111,6 +113,20 @@ double ndp_trainer_lr(const ndp_config *c, int steps, int64_t update) {
     return ndp_lr_of(&s, update);
 }
 
+static ndp_pair_metrics pair_metrics_of(const ndp_step_result *r) {
+    double by = r->pairs > 0 ? 1 / (double)r->pairs : 0;
+    const double *s = r->sums;
+    ndp_pair_metrics m = {.pairs = r->pairs,
+                          .reward_chosen = by * s[NDP_PAIR_REWARD_CHOSEN],
+                          .reward_rejected = by * s[NDP_PAIR_REWARD_REJECTED],
+                          .accuracy = by * round(s[NDP_PAIR_ACCURACY]), /* a number of pairs */
+                          .logp_chosen = by * s[NDP_PAIR_LOGP_CHOSEN],
+                          .logp_rejected = by * s[NDP_PAIR_LOGP_REJECTED]};
+    m.margin = m.reward_chosen - m.reward_rejected;
+    m.nll = r->nll_tokens > 0 ? s[NDP_PAIR_NLL] / (double)r->nll_tokens : NAN;
+    return m;
+}
+
 /* Peak resident memory of this process, bytes. */
 static int64_t peak_memory(void) {
     long long kib = 0;
@@ -161,6 +177,7 @@ ndp_status ndp_trainer_result(ndp_trainer *t, ndp_metrics *out) {
                          .grad_norm = r.grad_norm,
                          .lr = ndp_trainer_lr(t->rank.job.config, t->rank.data.steps, update),
                          .tokens = r.tokens,
+                         .pair = pair_metrics_of(&r),
                          .tokens_per_second = (double)r.tokens / seconds,
                          .step_seconds = seconds,
                          .mfu = t->peak.flops > 0 ? work / seconds / t->peak.flops : 0.0,
@@ -220,12 +237,12 @@ ndp_status ndp_trainer_describe(const ndp_trainer *t, char **text) {
 
 ndp_status ndp_trainer_evaluate(ndp_trainer *t, double *loss, int64_t *tokens) {
     NDP_CHECK(t->rank.data.held, "there is no held-out data; set data.validation_fraction or data.validation_files");
-    double sum = 0, nll;
-    int64_t counted = 0, n;
-    for (int i = 0; i < ndp_dataset_sources(t->rank.data.held); i++, sum += nll, counted += n)
-        NDP_TRY(ndp_rank_score(&t->rank, i, &nll, &n));
-    *loss = sum / (double)counted;
-    *tokens = counted;
+    ndp_step_result sums = {0};
+    for (int i = 0; i < ndp_dataset_sources(t->rank.data.held); i++)
+        NDP_TRY(ndp_rank_score(&t->rank, i, &sums));
+    *loss = ndp_rank_loss_of(&t->rank, &sums);
+    *tokens = sums.tokens;
+    t->held = pair_metrics_of(&sums);
     return NDP_OK;
 }
 

@@ -22,6 +22,7 @@ struct ndp_trainer {
     } pending;                           /* steps whose results are not taken */
     struct json_object *accepted;        /* rank 0: changes that resumed runs accepted (identity.h); NULL: none */
     ndp_save_cost saved;                 /* of the last save */
+    ndp_pair_metrics held;               /* of the last evaluation */
     struct {
         ndp_peak *own;       /* of this rank's threads; NULL unless in a whole run, which reports mfu */
         double share;        /* the part of it that this rank has cores for */

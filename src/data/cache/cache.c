@@ -29,12 +29,11 @@ static bool cache_is_whole(const ndp_dataset_options *o, const char *path, ndp_h
            !memcmp(&h.payload, &payload, sizeof payload);
 }
 
-/* The folder for caches, created if missing. The caller frees the name. */
-static ndp_status cache_folder(const ndp_dataset_options *o, char **out) {
+ndp_status ndp_cache_folder(const char *cache_dir, char **out) {
     const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
     char *folder = NULL;
-    if (o->cache_dir)
-        folder = strdup(o->cache_dir);
+    if (cache_dir)
+        folder = strdup(cache_dir);
     else if (xdg && xdg[0])
         folder = ndp_format("%s/ndparallel", xdg);
     else if (home && home[0])
@@ -168,7 +167,7 @@ ndp_status ndp_dataset_prepare(const ndp_dataset_options *o, char **path) {
     NDP_CHECK(o->n_files > 0, "no data: data.files names no file");
     char *folder = NULL;
     cache_search s = {.o = o};
-    ndp_status st = agree(o, cache_folder(o, &folder));
+    ndp_status st = agree(o, ndp_cache_folder(o->cache_dir, &folder));
     if (st == NDP_OK) {
         s.folder = folder;
         st = prepare(&s, path);

@@ -8,6 +8,9 @@
 #include "data/cache/cache_file.h"
 #include "data/cache/dataset_options.h"
 
+/* The folder for caches, created if missing: `cache_dir`, or the user's. The caller frees the name. */
+NDP_API ndp_status ndp_cache_folder(const char *cache_dir, char **out);
+
 /* Finds the cache of these files under this tokenizer and format, checks all of it, and builds it if it is missing or
  * damaged. *path is its name; the caller frees it. A text is tokenized with the tokenizer's special tokens (a BOS,
  * where the model has one); a conversation is tokenized as its chat template renders it (encode.h).

@@ -171,6 +171,9 @@ static ndp_status add_format(const ndp_corpus *c, const ndp_dataset_options *o, 
         ndp_str_add_bytes(all, texts[i], strlen(texts[i]) + 1);
     for (int i = 0; f->roles && i < f->roles->n; i++)
         ndp_str_add_bytes(all, f->roles->items[i], strlen(f->roles->items[i]) + 1);
+    if (f->kind == NDP_RECORD_PREFERENCE)
+        ndp_str_addf(all, "%lld %s %s", (long long)o->pair_length, or_default(f->chosen, ""),
+                     or_default(f->rejected, ""));
     ndp_str_add_bytes(all, "", 1);
     if (may_have_conversations(c, f, first, end))
         NDP_TRY(ndp_chat_add_key(f->chat, all));

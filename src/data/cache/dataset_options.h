@@ -27,6 +27,7 @@ typedef struct ndp_dataset_options {
     const char *cache_dir;            /* NULL: $XDG_CACHE_HOME/ndparallel, else ~/.cache/ndparallel */
     const ndp_tokenizer *tokenizer;
     const int32_t *end_token; /* appended to texts (encode.h); NULL: none */
+    int64_t pair_length;      /* a document of a pair must have some of its answer in its first tokens; 0: all of it */
     int threads;              /* of this rank; 0: all cores of this process */
     const ndp_team *team;     /* NULL: this rank alone */
     /* Progress of all ranks while tokenizing, called on the first rank of each crew. May be NULL. */

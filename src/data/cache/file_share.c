@@ -40,16 +40,9 @@ static ndp_status add_turns(ndp_file_share *s, const ndp_document *d, const ndp_
     return ndp_places_add(&s->ends, s->ids.n);
 }
 
-static ndp_status encode_document(void *user, const ndp_document *d) {
-    ndp_file_share *s = user;
+static ndp_status encode_one(ndp_file_share *s, const ndp_document *d) {
     int64_t first = s->ids.n;
     ndp_places borders = {0};
-    if (s->most && s->ends.n == s->most) {
-        s->stopped = true;
-        return STOPPED;
-    }
-    if (!d->n)
-        return NDP_OK;
     ndp_status st = ndp_encode_document(s->o->tokenizer, d, s->o->end_token, &s->ids, &borders);
     st = st == NDP_OK ? check_ids(s, first, d)
                       : NDP_FAIL(NDP_EFORMAT, "%s:%lld: %s", d->path, (long long)d->line, ndp_error_message());
@@ -58,6 +51,72 @@ static ndp_status encode_document(void *user, const ndp_document *d) {
     s->texts += !d->rendered;
     free(borders.items);
     return st;
+}
+
+/* How much of a share there was before a document. */
+typedef struct share_mark {
+    int64_t ids, ends, turns, last_turn, texts;
+} share_mark;
+
+static share_mark mark(const ndp_file_share *s) {
+    return (share_mark){s->ids.n, s->ends.n, s->turns.n, s->turns.n ? s->turns.items[s->turns.n - 1] : 0, s->texts};
+}
+
+static void back_to(ndp_file_share *s, const share_mark *m) {
+    s->ids.n = m->ids, s->ends.n = m->ends, s->turns.n = m->turns, s->texts = m->texts;
+    if (m->turns) /* the last one may have been cancelled */
+        s->turns.items[m->turns - 1] = m->last_turn;
+}
+
+/* Whether one of the first tokens of the newest document that a row has is trained on, other than the first, which
+ * nothing predicts. */
+static bool has_answer(const ndp_file_share *s, int64_t first, int64_t length) {
+    int64_t end = s->ids.n - first < length ? s->ids.n : first + length;
+    bool trained = true, any = false;
+    for (int64_t k = 0, at = 0; at < end; k++) {
+        int64_t stop = k < s->turns.n && s->turns.items[k] < end ? s->turns.items[k] : end;
+        any |= trained && stop > first + 1 && stop > at;
+        trained = !trained, at = stop;
+    }
+    return any;
+}
+
+static ndp_status encode_answer(ndp_file_share *s, const ndp_document *d, const char *which) {
+    int64_t first = s->ids.n, length = s->o->pair_length ? s->o->pair_length : INT64_MAX;
+    NDP_TRY(encode_one(s, d));
+    int64_t n = s->ids.n - first;
+    if (has_answer(s, first, length))
+        return NDP_OK;
+    *d->fault = n > length ? NDP_BAD_CUT : NDP_BAD_EMPTY;
+    if (n <= length)
+        return NDP_FAIL(NDP_EFORMAT, "%s:%lld: the answer of the %s text has no tokens to predict", d->path,
+                        (long long)d->line, which);
+    return NDP_FAIL(NDP_EFORMAT,
+                    "%s:%lld: the %s text has %lld tokens, and its answer begins after the %lld that a row has; raise "
+                    "data.sequence_length, or leave such records out with data.bad_records: skip",
+                    d->path, (long long)d->line, which, (long long)n, (long long)length);
+}
+
+/* Both documents, or none. */
+static ndp_status encode_pair(ndp_file_share *s, const ndp_document *d) {
+    const share_mark before = mark(s);
+    ndp_document rejected = *d->rejected;
+    rejected.fault = d->fault;
+    ndp_status st = encode_answer(s, d, "chosen");
+    if (st == NDP_OK)
+        st = encode_answer(s, &rejected, "rejected");
+    if (st != NDP_OK)
+        back_to(s, &before);
+    return st;
+}
+
+static ndp_status encode_document(void *user, const ndp_document *d) {
+    ndp_file_share *s = user;
+    if (s->most && s->ends.n == s->most) {
+        s->stopped = true;
+        return STOPPED;
+    }
+    return d->rejected ? encode_pair(s, d) : d->n ? encode_one(s, d) : NDP_OK;
 }
 
 static ndp_status encode_bin(ndp_file_share *s) {
@@ -76,6 +135,9 @@ static ndp_status encode_chunk(ndp_file_share *s) {
     s->ids.n = s->ends.n = s->turns.n = s->texts = 0;
     ndp_tally_clear(&s->tally);
     s->stopped = false;
+    if (format.kind == NDP_RECORD_PREFERENCE && (s->chunk.kind == NDP_SOURCE_IDS || s->chunk.kind == NDP_SOURCE_TEXT))
+        return NDP_FAIL(NDP_EINVAL, "%s: a file without records has no pairs, which data.format: preference reads",
+                        s->chunk.path);
     ndp_status st = s->chunk.kind == NDP_SOURCE_IDS ? encode_bin(s)
                                                     : ndp_source_visit_chunk(&s->chunk, &format, encode_document, s);
     return s->stopped ? NDP_OK : st;

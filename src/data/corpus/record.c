@@ -27,9 +27,9 @@ ndp_status ndp_record_visit_text(const ndp_record_input *r) {
 
 /* ---- conversations ---- */
 
-static ndp_status visit_rendering(const ndp_record_input *r, const ndp_rendering *text) {
-    ndp_document *d = r->document;
-    d->bad = text->unsure.length ? NDP_BAD_UNSURE : NDP_BAD_EMPTY;
+/* There is something to train on, and it is known what. */
+static ndp_status check_rendering(const ndp_record_input *r, const ndp_rendering *text) {
+    r->document->bad = text->unsure.length ? NDP_BAD_UNSURE : NDP_BAD_EMPTY;
     if (!r->format->train_all && text->unsure.length)
         return NDP_FAIL(NDP_EFORMAT,
                         "%s: it is not certain what the assistant wrote in the text that the chat template gives (%s); "
@@ -41,27 +41,37 @@ static ndp_status visit_rendering(const ndp_record_input *r, const ndp_rendering
                         "%s: the conversation has no message of the assistant, so there is nothing to train on; "
                         "data.train_on: all trains on all messages",
                         r->where);
+    return NDP_OK;
+}
+
+ndp_status ndp_record_render(const ndp_record_input *r, const ndp_conversation *c, ndp_rendering *out) {
+    if (!r->format->chat)
+        return NDP_FAIL(NDP_ENOTSUP, "%s: the record is a conversation, but this command reads only texts", r->where);
+    ndp_status st = ndp_chat_render(r->format->chat, c, r->format->open, out);
+    r->document->bad = st == NDP_EFORMAT ? NDP_BAD_RENDERING : st == NDP_OK ? NDP_BAD_UNSURE : NDP_BAD_NONE;
+    if (st != NDP_OK)
+        return NDP_FAIL(st, "%s: %s", r->where, ndp_error_message()); /* rendering does not know the place */
+    if (!r->format->open)
+        NDP_TRY(ndp_record_drop_untrained(r, c, out));
+    return check_rendering(r, out);
+}
+
+void ndp_record_set(const ndp_record_input *r, const ndp_rendering *text, ndp_document *d) {
     d->text = text->text.data;
     d->n = text->text.length;
-    d->rendered = true;
     d->partly = !r->format->train_all;
     d->spans = text->spans;
     d->n_spans = text->n;
-    return ndp_record_pass(r);
 }
 
 static ndp_status render_and_visit(const ndp_record_input *r, const ndp_conversation *c) {
     ndp_rendering text = {0};
-    if (!r->format->chat)
-        return NDP_FAIL(NDP_ENOTSUP, "%s: the record is a conversation, but this command reads only texts", r->where);
-    ndp_status st = ndp_chat_render(r->format->chat, c, r->format->open, &text);
-    r->document->bad = st == NDP_EFORMAT ? NDP_BAD_RENDERING : st == NDP_OK ? NDP_BAD_UNSURE : NDP_BAD_NONE;
-    if (st != NDP_OK)
-        st = NDP_FAIL(st, "%s: %s", r->where, ndp_error_message()); /* rendering does not know the place */
-    else if (!r->format->open)
-        st = ndp_record_drop_untrained(r, c, &text);
-    if (st == NDP_OK)
-        st = visit_rendering(r, &text);
+    ndp_status st = ndp_record_render(r, c, &text);
+    if (st == NDP_OK) {
+        ndp_record_set(r, &text, r->document);
+        r->document->rendered = true;
+        st = ndp_record_pass(r);
+    }
     ndp_rendering_release(&text);
     return st;
 }
@@ -145,12 +155,10 @@ static ndp_status read_reasoning(struct json_object *o, const char *where, ndp_m
 }
 
 /* `joined`: receives the text of content parts; to be released after the message's last use. */
-static ndp_status read_message(const ndp_record_input *r, struct json_object *o, size_t i, ndp_str *joined,
+static ndp_status read_message(const ndp_record_input *r, struct json_object *o, const char *what, ndp_str *joined,
                                ndp_message *out) {
     const ndp_record_format *f = r->format;
     const char *where = r->where;
-    char what[64];
-    snprintf(what, sizeof what, "message %zu", i + 1);
     if (!json_object_is_type(o, json_type_object))
         return NDP_FAIL(NDP_EFORMAT, "%s: %s is not an object with 'role' and 'content'", where, what);
     *out = (ndp_message){0};
@@ -173,6 +181,30 @@ static ndp_status read_message(const ndp_record_input *r, struct json_object *o,
     return ndp_message_note_unread(r, o);
 }
 
+ndp_status ndp_record_messages(const ndp_record_input *r, struct json_object *list, const char *field,
+                               ndp_message_list *out) {
+    bool many = json_object_is_type(list, json_type_array);
+    size_t n = many ? json_object_array_length(list) : 1;
+    char what[96] = "";
+    *out = (ndp_message_list){calloc(n + 1, sizeof *out->items), calloc(n + 1, sizeof *out->joined), (int64_t)n};
+    if (!out->items || !out->joined)
+        return NDP_FAIL(NDP_ENOMEM, "%s: not enough memory for %zu messages", r->where, n);
+    for (size_t i = 0; i < n; i++) {
+        struct json_object *message = many ? json_object_array_get_idx(list, i) : list;
+        snprintf(what, sizeof what, field ? "message %zu of '%.40s'" : "message %zu", i + 1, field);
+        NDP_TRY(read_message(r, message, what, &out->joined[i], &out->items[i]));
+    }
+    return NDP_OK;
+}
+
+void ndp_message_list_release(ndp_message_list *l) {
+    for (int64_t i = 0; l->joined && i < l->n; i++)
+        ndp_str_release(&l->joined[i]);
+    free(l->joined);
+    free(l->items);
+    *l = (ndp_message_list){0};
+}
+
 /* ShareGPT's records have `conversations`. */
 static const char *messages_field_of(const ndp_record_input *r) {
     const char *field = messages_field(r->format);
@@ -188,20 +220,13 @@ ndp_status ndp_record_visit_messages(const ndp_record_input *r) {
         return ndp_record_lacks(r, field, "data.messages_field says which field that is");
     if (!json_object_is_type(list, json_type_array) || json_object_array_length(list) == 0)
         return NDP_FAIL(NDP_EFORMAT, "%s: '%s' is not a list of messages", where, field);
-    size_t n = json_object_array_length(list);
-    ndp_message *m = calloc(n, sizeof *m);
-    ndp_str *joined = calloc(n, sizeof *joined);
-    ndp_status st = m && joined ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "%s: not enough memory for %zu messages", where, n);
-    for (size_t i = 0; i < n && st == NDP_OK; i++)
-        st = read_message(r, json_object_array_get_idx(list, i), i, &joined[i], &m[i]);
+    ndp_message_list m;
+    ndp_status st = ndp_record_messages(r, list, NULL, &m);
     if (st == NDP_OK)
         st = ndp_record_note_unread(r, (const char *const[]){field, "tools", NULL});
     if (st == NDP_OK)
-        st = render_and_visit(r, &(ndp_conversation){m, (int64_t)n, json_object_object_get(r->object, "tools")});
-    for (size_t i = 0; joined && i < n; i++)
-        ndp_str_release(&joined[i]);
-    free(joined);
-    free(m);
+        st = render_and_visit(r, &(ndp_conversation){m.items, m.n, json_object_object_get(r->object, "tools")});
+    ndp_message_list_release(&m);
     return st;
 }
 
@@ -287,5 +312,6 @@ ndp_status ndp_record_visit(struct json_object *record, const char *where, const
     if (!json_object_is_type(record, json_type_object))
         return NDP_FAIL(NDP_EFORMAT, "%s: the record is not an object", where);
     d->rendered = d->partly = false;
+    d->rejected = NULL;
     return readers[kind_of(&r)](&r);
 }

@@ -22,7 +22,13 @@
  *       a text
  *   input_output
  *       {"segments": [{"label": true, "text": "..."}, ...]}: the texts joined, without further tokens; those with the
- *       label true are trained on */
+ *       label true are trained on
+ *
+ * Preference data, in the forms of TRL and Axolotl (record_pairs.c):
+ *
+ *   preference
+ *       {"prompt": ..., "chosen": ..., "rejected": ...}: texts, or messages; a pair of documents, of which the two
+ *       answers are trained on */
 #ifndef NDP_DATA_CORPUS_RECORD_H
 #define NDP_DATA_CORPUS_RECORD_H
 
@@ -39,6 +45,8 @@ typedef enum ndp_bad_record {
     NDP_BAD_RENDERING,
     NDP_BAD_UNSURE,
     NDP_BAD_EMPTY,
+    NDP_BAD_EQUAL,
+    NDP_BAD_CUT,
     NDP_BAD_RECORDS
 } ndp_bad_record;
 /* "not JSON": the reason as data.bad_records: skip counts it. */
@@ -55,6 +63,9 @@ typedef struct ndp_document {
     const ndp_range *spans; /* sorted */
     int64_t n_spans;
     ndp_bad_record bad; /* after a failed ndp_record_visit */
+    /* A pair: this document is the chosen one. NULL: none. */
+    const struct ndp_document *rejected;
+    ndp_bad_record *fault; /* of a pair: where a visitor that fails says that the record is the reason */
 } ndp_document;
 
 /* Any status but NDP_OK stops the reading and is returned. */
@@ -71,7 +82,8 @@ typedef ndp_status ndp_document_visitor(void *user, const ndp_document *document
     X(ALPACA, alpaca, false, alpaca)                                                                                   \
     X(SHAREGPT, sharegpt, true, messages)                                                                              \
     X(COMPLETION, completion, false, text)                                                                             \
-    X(INPUT_OUTPUT, input_output, false, segments)
+    X(INPUT_OUTPUT, input_output, false, segments)                                                                     \
+    X(PREFERENCE, preference, true, preference)
 
 #define NDP_RECORD_ENUMERATOR(NAME, ...) NDP_RECORD_##NAME,
 typedef enum ndp_record_kind { NDP_RECORDS(NDP_RECORD_ENUMERATOR) NDP_RECORD_KINDS } ndp_record_kind;
@@ -81,9 +93,10 @@ typedef struct ndp_record_format {
     ndp_record_kind kind;
     /* Names of fields; NULL: "text", "messages", "instruction", "input", "response" or "output". */
     const char *text, *messages, *prompt, *input, *response;
-    const char *role, *content; /* of messages; NULL: "role" or "from", "content" or "value" */
-    const char *train;          /* of messages: whether one is trained on; NULL: "train" and "weight" */
-    const ndp_strings *roles;   /* "name in the records: role"; NULL: none */
+    const char *role, *content;    /* of messages; NULL: "role" or "from", "content" or "value" */
+    const char *train;             /* of messages: whether one is trained on; NULL: "train" and "weight" */
+    const char *chosen, *rejected; /* of pairs; NULL: "chosen" or "chosen_response", "rejected" or ... */
+    const ndp_strings *roles;      /* "name in the records: role"; NULL: none */
     const ndp_chat *chat; /* NULL: a command that reads only texts (option --text-field); conversations are refused */
     bool train_all;       /* of conversations, train on everything, not just the assistant's text */
     bool open;            /* conversations end where the assistant is to answer (a generation prompt) */

@@ -13,12 +13,15 @@ const char *ndp_bad_record_text(ndp_bad_record b) {
         [NDP_BAD_RENDERING] = "refused by the chat template",
         [NDP_BAD_UNSURE] = "whose answers are not certain",
         [NDP_BAD_EMPTY] = "with nothing to train on",
+        [NDP_BAD_EQUAL] = "with two equal answers",
+        [NDP_BAD_CUT] = "whose answer is beyond the row",
     };
     return texts[b];
 }
 
 ndp_status ndp_record_pass(const ndp_record_input *r) {
     r->document->bad = NDP_BAD_NONE;
+    r->document->fault = &r->document->bad;
     return r->visit(r->user, r->document);
 }
 
@@ -51,10 +54,11 @@ static ndp_status note(const ndp_record_input *r, struct json_object *o, const c
 
 /* Names under which data sets hold what a model is trained on. */
 ndp_status ndp_record_note_unread(const ndp_record_input *r, const char *const *read) {
-    static const char *const known[] = {"text",       "messages", "conversations", "segments", "instruction",
-                                        "input",      "context",  "response",      "output",   "prompt",
-                                        "completion", "question", "answer",        "system",   "history",
-                                        "tools",      "chosen",   "rejected",      NULL};
+    static const char *const known[] = {
+        "text",     "messages", "conversations", "segments",   "instruction",  "input",           "context",
+        "response", "output",   "prompt",        "completion", "question",     "answer",          "system",
+        "history",  "tools",    "chosen",        "rejected",   "conversation", "chosen_response", "rejected_response",
+        NULL};
     return note(r, r->object, known, read, "");
 }
 

@@ -33,6 +33,23 @@ ndp_status ndp_record_lacks(const ndp_record_input *r, const char *field, const 
 NDP_API ndp_status ndp_record_string(struct json_object *o, const char *where, const char *field, ndp_span *out);
 NDP_API ndp_status ndp_record_instruction(const ndp_record_input *r, ndp_instruction *out);
 
+/* Messages of a record; `joined` has the texts of content parts. */
+typedef struct ndp_message_list {
+    ndp_message *items;
+    ndp_str *joined;
+    int64_t n;
+} ndp_message_list;
+/* Reads a list of messages, or one message; `field` names the list in messages (NULL: there is only one). The caller
+ * releases it, even if this fails. */
+ndp_status ndp_record_messages(const ndp_record_input *r, struct json_object *list, const char *field,
+                               ndp_message_list *out);
+void ndp_message_list_release(ndp_message_list *l);
+/* Renders a conversation. NDP_EFORMAT: also where there is nothing to train on, or it is not certain what. The caller
+ * releases `out`, even if this fails. */
+ndp_status ndp_record_render(const ndp_record_input *r, const ndp_conversation *c, ndp_rendering *out);
+/* Gives a document that text, which it borrows. */
+void ndp_record_set(const ndp_record_input *r, const ndp_rendering *text, ndp_document *d);
+
 /* Reads whether the message `what` is trained on (record.h), into out->untrained; out->role is set. NDP_EFORMAT: a
  * value that is neither, or one that contradicts what is trained on. */
 NDP_API ndp_status ndp_record_trained(const ndp_record_input *r, struct json_object *message, const char *what,

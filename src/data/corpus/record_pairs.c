@@ -1,0 +1,261 @@
+/* Preference data: a record becomes two documents, prompt and chosen answer, prompt and rejected answer, of which the
+ * answers are trained on. The forms are those of TRL and of Axolotl's DPO strategies, found by the record's fields:
+ *
+ *   prompt            chosen, rejected
+ *   a text `prompt`   texts                  texts: the prompt with the answer behind it, as they are
+ *   messages          messages, one, or text a conversation: the prompt's messages with the answer's behind them
+ *   another question  texts                  a conversation of `system`, if there is one, the question and the answer
+ *   none, or a text   messages               the prompt is what both lists begin with
+ *   none              texts                  the prompt is what both texts begin with
+ *
+ * Messages of the prompt are context, even those of the assistant. */
+#include "data/corpus/record_parts.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct pair_reading {
+    const ndp_record_input *r;
+    const char *prompt, *answers[2]; /* fields; prompt NULL: none */
+    struct json_object *question;    /* the value of `prompt` */
+    struct json_object *given[2];    /* of the answers */
+    ndp_span system;                 /* n 0: none */
+    bool systematic;                 /* the record has a field `system` */
+} pair_reading;
+
+/* ---- fields ---- */
+
+static bool is_text(struct json_object *o) { return json_object_is_type(o, json_type_string); }
+static bool is_messages(struct json_object *o) {
+    return json_object_is_type(o, json_type_object) ||
+           (json_object_is_type(o, json_type_array) && json_object_array_length(o) > 0);
+}
+
+static const char *any_of(struct json_object *record, const char *const *names) {
+    while (*names && !json_object_object_get(record, *names))
+        names++;
+    return *names;
+}
+
+static ndp_status find_answer(pair_reading *p, int which) {
+    static const char *const usual[][3] = {{"chosen", "chosen_response", NULL},
+                                           {"rejected", "rejected_response", NULL}};
+    static const char *const hints[] = {"data.chosen_field says which field that is",
+                                        "data.rejected_field says which field that is"};
+    const ndp_record_format *f = p->r->format;
+    const char *named = which ? f->rejected : f->chosen;
+    const char *field = named ? named : any_of(p->r->object, usual[which]);
+    struct json_object *o = field ? json_object_object_get(p->r->object, field) : NULL;
+    if (!o)
+        return ndp_record_lacks(p->r, named ? named : usual[which][0], hints[which]);
+    if (!is_text(o) && !is_messages(o))
+        return NDP_FAIL(NDP_EFORMAT, "%s: '%s' is neither a text nor a list of messages", p->r->where, field);
+    p->answers[which] = field, p->given[which] = o;
+    return NDP_OK;
+}
+
+/* The configured fields come first. */
+static ndp_status find_prompt(pair_reading *p) {
+    const ndp_record_format *f = p->r->format;
+    const char *names[] = {f->prompt ? f->prompt : "prompt",
+                           "prompt",
+                           f->messages ? f->messages : "messages",
+                           "messages",
+                           "conversation",
+                           "conversations",
+                           "question",
+                           "instruction",
+                           "input",
+                           NULL};
+    p->prompt = any_of(p->r->object, names);
+    p->question = p->prompt ? json_object_object_get(p->r->object, p->prompt) : NULL;
+    if (p->question && !is_text(p->question) && !is_messages(p->question))
+        return NDP_FAIL(NDP_EFORMAT, "%s: '%s' is neither a text nor a list of messages", p->r->where, p->prompt);
+    return NDP_OK;
+}
+
+static ndp_status find_fields(pair_reading *p) {
+    NDP_TRY(find_answer(p, 0));
+    NDP_TRY(find_answer(p, 1));
+    if (is_text(p->given[0]) != is_text(p->given[1]))
+        return NDP_FAIL(NDP_EFORMAT, "%s: one of '%s' and '%s' is a text, the other are messages", p->r->where,
+                        p->answers[0], p->answers[1]);
+    NDP_TRY(find_prompt(p));
+    p->systematic = is_text(json_object_object_get(p->r->object, "system"));
+    if (p->systematic)
+        NDP_TRY(ndp_record_string(p->r->object, p->r->where, "system", &p->system));
+    return NDP_OK;
+}
+
+static ndp_span span_of(struct json_object *text) {
+    return (ndp_span){json_object_get_string(text), (size_t)json_object_get_string_len(text)};
+}
+
+/* ---- the two documents ---- */
+
+/* Passes both to the visitor as one. */
+static ndp_status pass(const pair_reading *p, const ndp_rendering text[2], bool rendered) {
+    const ndp_record_input *r = p->r;
+    ndp_document rejected = *r->document;
+    r->document->bad = NDP_BAD_EQUAL;
+    if (text[0].text.length == text[1].text.length &&
+        memcmp(text[0].text.data, text[1].text.data, text[0].text.length) == 0)
+        return NDP_FAIL(NDP_EFORMAT,
+                        "%s: '%s' and '%s' are equal, so there is nothing to prefer; correct the record, or leave such "
+                        "records out with data.bad_records: skip",
+                        r->where, p->answers[0], p->answers[1]);
+    ndp_record_set(r, &text[0], r->document);
+    ndp_record_set(r, &text[1], &rejected);
+    r->document->rendered = rejected.rendered = rendered;
+    r->document->rejected = &rejected;
+    ndp_status st = ndp_record_pass(r);
+    r->document->rejected = NULL;
+    return st;
+}
+
+/* ---- texts ---- */
+
+static ndp_status join(const pair_reading *p, ndp_span prompt, ndp_span answer, ndp_rendering *out) {
+    ndp_str_add_bytes(&out->text, prompt.data, prompt.n);
+    ndp_str_add_bytes(&out->text, answer.data, answer.n);
+    if (out->text.failed)
+        return NDP_FAIL(NDP_ENOMEM, "%s: not enough memory for the record", p->r->where);
+    p->r->document->bad = NDP_BAD_EMPTY;
+    if (answer.n == 0)
+        return NDP_FAIL(NDP_EFORMAT, "%s: an answer is empty, so there is nothing to train on", p->r->where);
+    NDP_TRY(ndp_array_reserve(&out->spans, &out->capacity, 1, sizeof *out->spans));
+    out->spans[out->n++] = (ndp_range){prompt.n, out->text.length};
+    return NDP_OK;
+}
+
+/* Bytes that both texts begin with: whole characters, without a space at their end, which belongs to the answers. */
+static size_t common_bytes(ndp_span a, ndp_span b) {
+    size_t n = 0, least = a.n < b.n ? a.n : b.n;
+    while (n < least && a.data[n] == b.data[n])
+        n++;
+    while (n > 0 && n < least && ((a.data[n] & 0xc0) == 0x80 || (b.data[n] & 0xc0) == 0x80))
+        n--;
+    return n > 0 && n < least && a.data[n - 1] == ' ' ? n - 1 : n;
+}
+
+static ndp_status visit_texts(const pair_reading *p) {
+    ndp_rendering text[2] = {{.n = 0}, {.n = 0}};
+    ndp_span answers[2] = {span_of(p->given[0]), span_of(p->given[1])};
+    ndp_span prompt = p->prompt ? span_of(p->question) : (ndp_span){answers[0].data, 0};
+    if (!p->prompt)
+        prompt.n = common_bytes(answers[0], answers[1]);
+    ndp_status st = NDP_OK;
+    for (int i = 0; i < 2 && st == NDP_OK; i++) {
+        size_t skip = p->prompt ? 0 : prompt.n;
+        st = join(p, prompt, (ndp_span){answers[i].data + skip, answers[i].n - skip}, &text[i]);
+    }
+    if (st == NDP_OK)
+        st = pass(p, text, false);
+    ndp_rendering_release(&text[0]);
+    ndp_rendering_release(&text[1]);
+    return st;
+}
+
+/* ---- conversations ---- */
+
+/* The messages of one document: those of the prompt, which are context, then the answer's. */
+static ndp_status render(const pair_reading *p, const ndp_message *prompt, int64_t n, const ndp_message *answer,
+                         int64_t n_answer, ndp_rendering *out) {
+    ndp_message *all = calloc((size_t)(n + n_answer) + 1, sizeof *all);
+    if (!all)
+        return NDP_FAIL(NDP_ENOMEM, "%s: not enough memory for the record", p->r->where);
+    for (int64_t i = 0; i < n; i++) {
+        all[i] = prompt[i];
+        all[i].untrained = true;
+    }
+    for (int64_t i = 0; i < n_answer; i++)
+        all[n + i] = answer[i];
+    struct json_object *tools = json_object_object_get(p->r->object, "tools");
+    ndp_status st = ndp_record_render(p->r, &(ndp_conversation){all, n + n_answer, tools}, out);
+    free(all);
+    return st;
+}
+
+/* Both documents of a prompt and two lists of messages. */
+static ndp_status visit_lists(const pair_reading *p, const ndp_message *prompt, int64_t n,
+                              const ndp_message_list answers[2], int64_t from) {
+    ndp_rendering text[2] = {{.n = 0}, {.n = 0}};
+    ndp_status st = NDP_OK;
+    for (int i = 0; i < 2 && st == NDP_OK; i++)
+        st = render(p, prompt, n, answers[i].items + from, answers[i].n - from, &text[i]);
+    if (st == NDP_OK)
+        st = pass(p, text, true);
+    ndp_rendering_release(&text[0]);
+    ndp_rendering_release(&text[1]);
+    return st;
+}
+
+/* Messages that both lists begin with. */
+static int64_t common_messages(const pair_reading *p) {
+    int64_t n = 0, least = INT64_MAX;
+    for (int i = 0; i < 2; i++) {
+        bool many = json_object_is_type(p->given[i], json_type_array);
+        int64_t length = many ? (int64_t)json_object_array_length(p->given[i]) : 0;
+        least = length < least ? length : least;
+    }
+    while (n < least && json_object_equal(json_object_array_get_idx(p->given[0], (size_t)n),
+                                          json_object_array_get_idx(p->given[1], (size_t)n)))
+        n++;
+    return n;
+}
+
+/* A text as a list of one message. */
+static ndp_status text_message(const pair_reading *p, struct json_object *text, ndp_role role, ndp_message_list *out) {
+    *out = (ndp_message_list){calloc(1, sizeof *out->items), NULL, 1};
+    if (!out->items)
+        return NDP_FAIL(NDP_ENOMEM, "%s: not enough memory for the record", p->r->where);
+    out->items[0] = (ndp_message){.role = role, .content = span_of(text)};
+    return NDP_OK;
+}
+
+/* A prompt that is one text: the system's message, if there is one, and the question. */
+static ndp_status ask(const pair_reading *p, const ndp_message_list answers[2]) {
+    ndp_message prompt[2] = {{.role = NDP_ROLE_SYSTEM, .content = p->system},
+                             {.role = NDP_ROLE_USER, .content = span_of(p->question)}};
+    bool system = p->system.n > 0;
+    return visit_lists(p, prompt + !system, 1 + system, answers, 0);
+}
+
+static ndp_status visit_messages(const pair_reading *p, const ndp_message_list answers[2]) {
+    ndp_message_list prompt = {.n = 0};
+    bool listed = p->question && is_messages(p->question);
+    if (!listed) {
+        int64_t common = is_messages(p->given[0]) ? common_messages(p) : 0;
+        bool asks = p->question && common == 0;
+        return asks ? ask(p, answers) : visit_lists(p, answers[0].items, common, answers, common);
+    }
+    ndp_status st = ndp_record_messages(p->r, p->question, p->prompt, &prompt);
+    if (st == NDP_OK)
+        st = visit_lists(p, prompt.items, prompt.n, answers, 0);
+    ndp_message_list_release(&prompt);
+    return st;
+}
+
+static ndp_status visit_conversations(const pair_reading *p) {
+    ndp_message_list answers[2] = {{.n = 0}, {.n = 0}};
+    ndp_status st = NDP_OK;
+    for (int i = 0; i < 2 && st == NDP_OK; i++)
+        st = is_text(p->given[i]) ? text_message(p, p->given[i], NDP_ROLE_ASSISTANT, &answers[i])
+                                  : ndp_record_messages(p->r, p->given[i], p->answers[i], &answers[i]);
+    if (st == NDP_OK)
+        st = visit_messages(p, answers);
+    ndp_message_list_release(&answers[0]);
+    ndp_message_list_release(&answers[1]);
+    return st;
+}
+
+ndp_status ndp_record_visit_preference(const ndp_record_input *r) {
+    pair_reading p = {.r = r};
+    NDP_TRY(find_fields(&p));
+    bool texts = is_text(p.given[0]), asked = p.question && is_text(p.question);
+    bool plain = texts && !p.systematic && (!p.prompt || (asked && strcmp(p.prompt, "prompt") == 0));
+    const char *read[] = {p.answers[0], p.answers[1], "tools", "system", p.prompt, "prompt", NULL};
+    NDP_TRY(ndp_record_note_unread(r, read));
+    return plain ? visit_texts(&p) : visit_conversations(&p);
+}
