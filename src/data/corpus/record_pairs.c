@@ -2,8 +2,8 @@
  * answers are trained on. The forms are those of TRL and of Axolotl's DPO strategies, found by the record's fields:
  *
  *   prompt            chosen, rejected
- *   a text `prompt`   texts                  texts: the prompt with the answer behind it, as they are
- *   messages          messages, one, or text a conversation: the prompt's messages with the answer's behind them
+ *   a text `prompt`   texts                  texts: the prompt followed by the answer, as they are
+ *   messages          messages, one, or text a conversation: the prompt's messages followed by those of the answer
  *   another question  texts                  a conversation of `system`, if there is one, the question and the answer
  *   none, or a text   messages               the prompt is what both lists begin with
  *   none              texts                  the prompt is what both texts begin with
