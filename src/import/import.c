@@ -63,7 +63,12 @@ ndp_status ndp_config_import_text(ndp_config *c, const char *text, size_t size, 
                              .min_lr_ratio = -1,
                              .min_lr = -1,
                              .wsd_min_lr_ratio = -1,
-                             .stable_steps = -1},
+                             .stable_steps = -1,
+                             .beta = -1,
+                             .trl_beta = -1,
+                             .odds_weight = -1,
+                             .nll_weight = -1,
+                             .margin = -1},
                     .notes = {.o = o, .file = &m.yaml, .y = &m.yaml}};
     ndp_status st = run(&m, text, size, what);
     if (st == NDP_OK)

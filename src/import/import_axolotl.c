@@ -7,11 +7,14 @@ static const char no_hub[] = "nothing is downloaded or uploaded; paths are paths
 static const char no_relora[] = "an adapter is trained as one, and merged by `ndparallel merge`";
 static const char all_layers[] = "all layers have the same factors, of one rank; see adapter.targets";
 static const char no_quantization[] = "weights are quantized beside an adapter only, as nf4 or int8 (adapter.base)";
-static const char no_preference[] = "training is on the next token only, without rewards or preferences";
+static const char no_rewards[] =
+    "rewards are not supported; of preference data, the losses dpo, ipo, orpo and simpo are (loss.name)";
+static const char other_rl[] = "used only by other values of rl";
+static const char own_reference[] = "log-probabilities of the reference are computed once, before the first step";
 static const char own_cache[] = "data are tokenized once, into data.cache_dir";
 static const char model_tokenizer[] = "change the model folder's tokenizer instead";
 static const char one_rate[] = "all parameters share one learning rate and one schedule";
-static const char one_loss[] = "the only loss is the cross-entropy of the next token";
+static const char one_loss[] = "the loss of tokens is the cross-entropy of the next one";
 static const char all_trained[] = "units are trained or frozen as a whole; model.frozen names the frozen ones";
 static const char exact_attention[] = "attention is exact and covers all that the mask allows";
 static const char by_seed[] = "rows are shuffled with train.seed, identically on every layout";
@@ -83,6 +86,8 @@ static const import_word attentions[] = {{"eager sdp sdpa flash* flex* xformers*
                                          {0}};
 static const import_word excesses[] = {
     {"drop", EXCESS_DROP, 0}, {"truncate", EXCESS_TRUNCATE, 0}, {"raise", EXCESS_RAISE, 0}, {0}};
+static const import_word preferences[] = {{"dpo", PAIRS_DPO, 0},     {"ipo", PAIRS_IPO, 0}, {"orpo", PAIRS_ORPO, 0},
+                                          {"simpo", PAIRS_SIMPO, 0}, {"*", 0, no_rewards},  {0}};
 /* Keys whose only accepted value is what ndparallel does anyway. */
 static const import_word thought_key[] = {{"reasoning_content thinking reasoning", 0, 0}, {"*", 0, thoughts}, {0}};
 static const import_word turn_ends[] = {
@@ -91,7 +96,7 @@ static const import_word turn_ends[] = {
 /* ---- keys ---- */
 
 static const char axolotl[] = "axolotl", dataset[] = "dataset", tokens[] = "tokens", scheduler[] = "scheduler",
-                  prompter[] = "prompter", mappings[] = "mappings", roles[] = "roles";
+                  prompter[] = "prompter", mappings[] = "mappings", roles[] = "roles", trl[] = "trl";
 
 static const import_key keys[] = {
     /* clang-format off */
@@ -257,9 +262,25 @@ static const import_key keys[] = {
     {axolotl, "default_system_message", REFUSED(given_system)},
     {axolotl, "eot_tokens", LEFT("the template's end token of an assistant turn is trained on")},
     {axolotl, "roles_to_train train_on_eos train_on_eot", LEFT("Axolotl reads this key only in a data set")},
-    {axolotl, "rl reward_model process_reward_model", REFUSED(no_preference)},
-    {axolotl, "max_prompt_len trl vllm rl_beta dpo_* orpo_* kto_* rpo_* cpo_* simpo_* center_rewards_coefficient ebft",
-     LEFT(no_preference)},
+    /* the loss of pairs */
+    {axolotl, "rl", WORD(read.pairs, preferences)},
+    {axolotl, "rl_beta", NUMBER(read.beta, "(0, inf)")},
+    {axolotl, "trl", SECTION(trl)},
+    {trl, "beta", NUMBER(read.trl_beta, "(0, inf)")},
+    {trl, "*", LEFT(other_rl)},
+    {axolotl, "orpo_alpha", NUMBER(read.odds_weight, "(0, inf)")},
+    {axolotl, "cpo_alpha", NUMBER(read.nll_weight, "[0, inf)")},
+    {axolotl, "simpo_gamma", NUMBER(read.margin, "[0, inf)")},
+    {axolotl, "dpo_label_smoothing", REFUSED("smoothed labels (cDPO) are not supported; loss.variant robust takes loss.label_smoothing"),
+     SETTLED_BY("loss.variant")},
+    {axolotl, "dpo_loss_type dpo_loss_weights", REFUSED("loss.variant is one of sigmoid, hinge, ipo and robust"), SETTLED_BY("loss.variant")},
+    {axolotl, "dpo_use_weighting dpo_norm_loss", REFUSED("a pair's loss is not weighted"), SETTLED_BY("loss.variant")},
+    {axolotl, "rpo_alpha", REFUSED("set loss.sft_weight, the weight of the mean token loss of chosen answers"), SETTLED_BY("loss.sft_weight")},
+    {axolotl, "dpo_padding_free dpo_use_logits_to_keep dpo_use_liger_kernel dpo_generate_during_eval", LEFT(own_kernels)},
+    {axolotl, "precompute_ref_log_probs rl_adapter_ref_model", LEFT(own_reference)},
+    {axolotl, "max_prompt_len", LEFT("data.overlong says what becomes of a document longer than a row; prompts have no length of their own")},
+    {axolotl, "reward_model process_reward_model", REFUSED(no_rewards)},
+    {axolotl, "vllm dpo_* orpo_* kto_* rpo_* cpo_* simpo_* center_rewards_coefficient ebft", LEFT(other_rl)},
 
     /* a data set */
     {dataset, "path", TEXT(set.path)},
@@ -290,7 +311,9 @@ static const import_key keys[] = {
     {dataset, "message_field_training_detail", REFUSED(whole_turns), SETTLED_BY("data.train_on")},
     {dataset, "drop_system_message field_system", REFUSED(given_system)},
     {dataset, "field_tools", REFUSED("tools are not supported")},
-    {dataset, "field_chosen field_rejected step_separator max_completion_length train_on_last_step_only", LEFT(no_preference)},
+    {dataset, "field_chosen", TEXT(set.chosen)},
+    {dataset, "field_rejected", TEXT(set.rejected)},
+    {dataset, "step_separator max_completion_length train_on_last_step_only", LEFT("used only by reward models")},
     {dataset, "conversation field_human field_model", LEFT("used only by sharegpt and similar types")},
     {dataset, "input_format input_transform logprobs_field temperature", LEFT("not used by any supported data set type")},
     {mappings, "role", TEXT(set.role)},

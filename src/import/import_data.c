@@ -22,6 +22,8 @@ void ndp_import_forget_set(ndp_import *m) {
                      m->set.config,
                      m->set.revision,
                      m->set.split,
+                     m->set.chosen,
+                     m->set.rejected,
                      m->set.role,
                      m->set.content,
                      m->set.train};
@@ -47,6 +49,8 @@ enum {
     PROMPT_FIELD,
     INPUT_FIELD,
     RESPONSE_FIELD,
+    CHOSEN_FIELD,
+    REJECTED_FIELD,
     CHAT_TEMPLATE
 };
 static const struct {
@@ -61,6 +65,8 @@ static const struct {
     [PROMPT_FIELD] = {"data.prompt_field", offsetof(ndp_config, data.prompt_field)},
     [INPUT_FIELD] = {"data.input_field", offsetof(ndp_config, data.input_field)},
     [RESPONSE_FIELD] = {"data.response_field", offsetof(ndp_config, data.response_field)},
+    [CHOSEN_FIELD] = {"data.chosen_field", offsetof(ndp_config, data.chosen_field)},
+    [REJECTED_FIELD] = {"data.rejected_field", offsetof(ndp_config, data.rejected_field)},
     [CHAT_TEMPLATE] = {"data.chat_template", offsetof(ndp_config, data.chat_template)},
 };
 
@@ -133,9 +139,39 @@ static const set_type types[] = {
     {"", NDP_RECORD_AUTO, 0, 0, 0, own_type},
 };
 
+static const char pair_type[] =
+    "types of preference data are chat_template.default, chat_template.argilla, chat_template.argilla_chat, chatml.* "
+    "and "
+    "llama3.* (argilla, argilla_chat, icr, intel, prompt_pairs, ultra), passthrough, and none";
+
+/* Types of preference data. `response` is the template that the texts are written with, as Axolotl calls it; "": they
+ * are texts already. A prompt that has no name is what both answers begin with. */
+static const set_type pair_types[] = {
+    {"chat_template", NDP_RECORD_PREFERENCE, "messages", 0, NULL, NULL},
+    {"chat_template.default", NDP_RECORD_PREFERENCE, "messages", 0, NULL, NULL},
+    {"chat_template.argilla", NDP_RECORD_PREFERENCE, "prompt", 0, NULL, NULL},
+    {"chat_template.argilla_chat", NDP_RECORD_PREFERENCE, NULL, 0, NULL, NULL},
+    {"chatml", NDP_RECORD_PREFERENCE, "prompt", 0, "chatml", NULL},
+    {"chatml.default", NDP_RECORD_PREFERENCE, "prompt", 0, "chatml", NULL},
+    {"chatml.argilla", NDP_RECORD_PREFERENCE, "prompt", 0, "chatml", NULL},
+    {"chatml.argilla_chat", NDP_RECORD_PREFERENCE, NULL, 0, "chatml", NULL},
+    {"chatml.icr", NDP_RECORD_PREFERENCE, "input", 0, "chatml", NULL},
+    {"chatml.intel", NDP_RECORD_PREFERENCE, "question", 0, "chatml", NULL},
+    {"chatml.prompt_pairs", NDP_RECORD_PREFERENCE, "prompt", 0, "chatml", NULL},
+    {"chatml.ultra", NDP_RECORD_PREFERENCE, "prompt", 0, "chatml", NULL},
+    {"llama3", NDP_RECORD_PREFERENCE, "prompt", 0, "llama3", NULL},
+    {"llama3.default", NDP_RECORD_PREFERENCE, "prompt", 0, "llama3", NULL},
+    {"llama3.argilla_chat", NDP_RECORD_PREFERENCE, NULL, 0, "llama3", NULL},
+    {"llama3.icr", NDP_RECORD_PREFERENCE, "input", 0, "llama3", NULL},
+    {"llama3.intel", NDP_RECORD_PREFERENCE, "question", 0, "llama3", NULL},
+    {"llama3.prompt_pairs", NDP_RECORD_PREFERENCE, "prompt", 0, "llama3", NULL},
+    {"llama3.ultra", NDP_RECORD_PREFERENCE, "prompt", 0, "llama3", NULL},
+    {"passthrough", NDP_RECORD_PREFERENCE, NULL, 0, "", NULL},
+    {"", NDP_RECORD_PREFERENCE, 0, 0, 0, pair_type},
+};
+
 /* The type that a word names; the last one if it is unknown. */
-static const set_type *type_of(const char *word) {
-    const set_type *t = types;
+static const set_type *type_of(const set_type *t, const char *word) {
     size_t n = strcspn(word, ":");
     while (*t->name && !(strlen(t->name) == n && strncmp(t->name, word, n) == 0))
         t++;
@@ -240,18 +276,42 @@ static ndp_status add_questions(ndp_import *m, const set_type *t, const char *na
 }
 
 /* Without names of fields, records choose between role and from, content and value. */
-static ndp_status add_messages(ndp_import *m, const set_type *t, const char *name, struct fy_node *node) {
+static ndp_status share_message_fields(ndp_import *m, const char *name, struct fy_node *node) {
     const char *role = m->set.role, *content = m->set.content;
     if (same(role, "role") || same(role, "from"))
         role = NULL;
     if (same(content, "content") || same(content, "value"))
         content = NULL;
+    NDP_TRY(share(m, ROLE_FIELD, role, name, node));
+    return share(m, CONTENT_FIELD, content, name, node);
+}
+
+static ndp_status add_messages(ndp_import *m, const set_type *t, const char *name, struct fy_node *node) {
     if (t->format == NDP_RECORD_MESSAGES)
         NDP_TRY(share(m, MESSAGES_FIELD, either(m->set.messages, "messages"), name, node));
-    NDP_TRY(share(m, ROLE_FIELD, role, name, node));
-    NDP_TRY(share(m, CONTENT_FIELD, content, name, node));
+    NDP_TRY(share_message_fields(m, name, node));
     NDP_TRY(share(m, TRAIN_FIELD, m->set.train, name, node));
     return add_chat(m, m->set.template, name, node);
+}
+
+/* Conversations, of which the prompt is named, or texts as they are. */
+static ndp_status add_pairs(ndp_import *m, const set_type *t, const char *name, struct fy_node *node) {
+    bool listed = same(t->prompt, "messages"), odds = strcmp(t->name, "chat_template.argilla") == 0;
+    const char *prompt = listed ? either(m->set.messages, t->prompt) : t->prompt;
+    if (prompt)
+        NDP_TRY(share(m, PROMPT_FIELD, prompt, name, node));
+    NDP_TRY(share(m, CHOSEN_FIELD, m->set.chosen, name, node));
+    NDP_TRY(share(m, REJECTED_FIELD, m->set.rejected, name, node));
+    NDP_TRY(share_message_fields(m, name, node));
+    if (odds)
+        SAY(m, "%s: Axolotl begins such prompts with an empty message of the system, which is left out here\n", name);
+    if (t->response && !*t->response)
+        return NDP_OK;
+    return add_chat(m,
+                    t->response ? t->response
+                    : odds      ? either(m->set.template, "chatml")
+                                : m->set.template,
+                    name, node);
 }
 
 /* The format of the first set is the job's; one with another has it as its own. */
@@ -272,8 +332,9 @@ static ndp_status share_format(ndp_import *m, ndp_record_kind format) {
 
 /* Adds the current data set, whose keys are in m->set. */
 static ndp_status add_set(ndp_import *m, const char *name, struct fy_node *node, const char *silent_type) {
-    const char *type = either(m->set.type, silent_type);
-    const set_type *t = type_of(either(type, ""));
+    bool pairs = ndp_import_has_pairs(m);
+    const char *type = either(m->set.type, pairs ? "passthrough" : silent_type);
+    const set_type *t = type_of(pairs ? pair_types : types, either(type, ""));
     if (!type)
         NDP_TRY(ndp_import_refuse(
             &m->notes, name, "no type", node,
@@ -294,6 +355,8 @@ static ndp_status add_set(ndp_import *m, const char *name, struct fy_node *node,
         NDP_TRY(add_messages(m, t, name, node));
     if (t->format == NDP_RECORD_INSTRUCTION)
         NDP_TRY(add_questions(m, t, name, node));
+    if (t->format == NDP_RECORD_PREFERENCE)
+        NDP_TRY(add_pairs(m, t, name, node));
     return ndp_import_add_files(m, name, node);
 }
 
@@ -381,6 +444,7 @@ static void finish_lengths(ndp_import *m) {
     if (!m->sets.formats || m->sets.formats == texts)
         return;
     m->job.data.overlong = of[m->read.excess];
+    ndp_import_mark(m, offsetof(ndp_config, data.overlong));
     if (m->sets.formats & texts)
         SAY(m,
             "data.overlong also applies to texts longer than sequence_len, which Axolotl continues in another row\n");

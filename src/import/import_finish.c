@@ -170,6 +170,8 @@ static ndp_status finish_layout(ndp_import *m) {
     for (int axis = 0; axis < NDP_SIZES; axis++)
         m->job.parallelism.size[axis] = or_one(m->read.size[axis]);
     m->job.parallelism.reshard_after_forward = s.reshard || !s.sharded;
+    if (!m->job.parallelism.reshard_after_forward)
+        ndp_import_mark(m, offsetof(ndp_config, parallelism.reshard_after_forward));
     if (m->read.size[NDP_CP] > 1)
         set_context_method(m);
     if (m->read.tp_sequence)
@@ -195,8 +197,14 @@ static ndp_status finish_batch(ndp_import *m) {
         return ndp_import_fail(&m->notes, "gradient_accumulation_steps",
                                "the global batch, %d x %d x %d x %d samples, is more than %d", micro, accumulation,
                                replicate, shard, 1 << 30);
-    m->job.batch.micro_batch_size = micro;
-    m->job.batch.global_batch_size = (int)global;
+    int rows = m->read.pairs ? 2 : 1; /* of a sample */
+    if (global > (1 << 30) / rows)
+        return ndp_import_fail(&m->notes, "gradient_accumulation_steps", "the global batch has more than %d rows",
+                               1 << 30);
+    m->job.batch.micro_batch_size = micro * rows;
+    m->job.batch.global_batch_size = (int)global * rows;
+    if (m->read.pairs)
+        SAY(m, "batch sizes here count rows, of which a pair is two\n");
     SAY(m,
         "global batch %lld samples = micro batch %d x accumulation %d x %lld data ranks (dp_replicate %d x dp_shard "
         "%d)\n",
@@ -269,6 +277,7 @@ ndp_status ndp_import_finish(ndp_import *m) {
     }
     NDP_TRY(ndp_import_finish_adapter(m));
     NDP_TRY(finish_optimizer(m));
+    NDP_TRY(ndp_import_finish_preference(m));
     NDP_TRY(ndp_import_finish_steps(m));
     if (!m->job.model.path && !m->job.model.config)
         SAY(m, "no base_model: set model.path\n");

@@ -5,7 +5,8 @@
 
 void ndp_import_mark(ndp_import *m, size_t offset) {
     for (int i = 0; i < ndp_option_count; i++)
-        m->imported[i] |= ndp_options[i].offset == offset;
+        if (ndp_options[i].offset == offset)
+            m->imported[i] = m->job.given[i] = true; /* an assignment of the user's does not replace it by a default */
 }
 
 static bool is_default(const ndp_option *o, const ndp_config *c, const ndp_config *defaults) {

@@ -71,6 +71,7 @@ enum {
 };
 enum { EVERY_NEVER = 1, EVERY_STEPS, EVERY_EPOCH };
 enum { EXCESS_DROP = 1, EXCESS_TRUNCATE, EXCESS_RAISE };
+enum { PAIRS_DPO = 1, PAIRS_IPO, PAIRS_ORPO, PAIRS_SIMPO };
 
 /* What was read, where it does not go straight into the job. What the file lacks is 0, unless noted. */
 typedef struct import_values {
@@ -94,13 +95,16 @@ typedef struct import_values {
     double val_set_size;
     int adapter, four_bits, eight_bits, target_linear, dora, rslora; /* adapter: an ndp_adapter_type */
     ndp_strings targets;
-    int ignored; /* a word that changes nothing */
+    int pairs;                                              /* the key rl: PAIRS_... */
+    double beta, trl_beta, odds_weight, nll_weight, margin; /* of the loss of pairs; -1 */
+    int ignored;                                            /* a word that changes nothing */
 } import_values;
 
 /* The data set that is being read. */
 typedef struct import_set {
     char *path, *type, *ds_type, *template;
     char *text, *messages, *prompt, *input, *response; /* names of fields */
+    char *chosen, *rejected;                           /* of pairs */
     char *role, *content, *train;                      /* names of fields of a message */
     char *format, *no_input_format;                    /* of a custom type */
     char *config, *revision, *split;                   /* of a data set on the Hub */
@@ -189,6 +193,10 @@ ndp_status ndp_import_finish_adapter(ndp_import *m);
 static inline bool ndp_import_knows_steps(const ndp_import *m) { return m->job.train.epochs == 0; }
 /* The part about the schedule, with the length of the run known. */
 ndp_status ndp_import_finish_schedule(ndp_import *m);
+/* The loss of pairs. */
+ndp_status ndp_import_finish_preference(ndp_import *m);
+/* Whether the file has the key rl, which may come after its data sets. */
+bool ndp_import_has_pairs(const ndp_import *m);
 /* Remarks on the schedule, after the user's assignments. */
 void ndp_import_say_schedule(ndp_import *m);
 /* Marks the option at this offset of ndp_config: it is written to the job, even with its default. */

@@ -115,6 +115,8 @@ static const char *const others[] = {
     "data.role_field=speaker",
     "data.content_field=says",
     "data.train_field=training",
+    "data.chosen_field=better",
+    "data.rejected_field=worse",
     "data.roles=[human: user, \"the bot: assistant\"]",
     "data.chat_template=chatml",
     "data.template_date=2026-11-02",
@@ -149,6 +151,12 @@ static const char *const others[] = {
     "precision.reduce=fp32", /* has but one word */
     "batch.global_batch_size=123",
     "batch.micro_batch_size=3",
+    "loss.sft_weight=0.25", /* before the name, on which its default depends */
+    "loss.name=simpo",
+    "loss.beta=2.5",
+    "loss.variant=robust",
+    "loss.label_smoothing=0.1",
+    "loss.gamma=1.5",
     "optimizer.name=sgd",
     "optimizer.lr=0.1234567890123456789",
     "optimizer.betas=[0.333333333333333333, 4.9e-324]",
@@ -205,8 +213,9 @@ static void check_same(const ndp_config *a, const ndp_config *b) {
         (const char *const *)&x.data.response_field, (const char *const *)&x.data.chat_template,
         (const char *const *)&x.data.template_date,  (const char *const *)&x.data.end_token,
         (const char *const *)&x.pipeline.file,       (const char *const *)&x.data.role_field,
-        (const char *const *)&x.adapter.path,        (const char *const *)&x.data.content_field,
-        (const char *const *)&x.data.train_field};
+        (const char *const *)&x.adapter.path,
+        (const char *const *)&x.data.content_field,  (const char *const *)&x.data.train_field,
+        (const char *const *)&x.data.chosen_field,   (const char *const *)&x.data.rejected_field};
     for (int i = 0; i < NDP_COUNT(left); i++) {
         size_t offset = (size_t)((const char *)left[i] - (const char *)&x);
         const char *p = *left[i], *q = *(char *const *)((const char *)&y + offset);

@@ -135,11 +135,11 @@ static void unknown_names(void **state) {
         {"learning_rate", "unknown key 'learning_rate'; use optimizer.lr"},
         {"Learning-Rate", "use optimizer.lr"},
         {"train.learning_rate", "unknown key 'learning_rate' in 'train'; use optimizer.lr"},
-        {"betsa", "unknown key 'betsa'; did you mean 'optimizer.betas'?"},
+        {"bettas", "unknown key 'bettas'; did you mean 'optimizer.betas'?"},
         {"optimizer.lrr", "unknown key 'lrr' in 'optimizer'; did you mean 'lr'?"},
         {"optimzer.lr", "did you mean 'optimizer.lr'?"},
         {"optimiser", "unknown key 'optimiser'; did you mean 'optimizer'?"},
-        {"name", "several sections have a key 'name': optimizer.name, schedule.name; name one"},
+        {"name", "several sections have a key 'name': loss.name, optimizer.name, schedule.name; name one"},
         {"", "unknown key ''"},
     };
     char *text = NULL;

@@ -4,11 +4,12 @@
  *   prompt            chosen, rejected
  *   a text `prompt`   texts                  texts: the prompt followed by the answer, as they are
  *   messages          messages, one, or text a conversation: the prompt's messages followed by those of the answer
- *   another question  texts                  a conversation of `system`, if there is one, the question and the answer
+ *   a question        texts                  a conversation of `system`, if there is one, the question and the answer
  *   none, or a text   messages               the prompt is what both lists begin with
  *   none              texts                  the prompt is what both texts begin with
  *
- * Messages of the prompt are context, even those of the assistant. */
+ * A question is a text of another name, or `prompt` with a `system` or where data.prompt_field names it. Messages of
+ * the prompt are context, even those of the assistant. */
 #include "data/corpus/record_parts.h"
 
 #include <stdio.h>
@@ -159,20 +160,25 @@ static ndp_status visit_texts(const pair_reading *p) {
 
 /* ---- conversations ---- */
 
-/* The messages of one document: those of the prompt, which are context, then the answer's. */
+/* The messages of one document: those of the prompt, which are context, then the answer's. The field `system` is the
+ * first message, unless the messages begin with one of the system's. */
 static ndp_status render(const pair_reading *p, const ndp_message *prompt, int64_t n, const ndp_message *answer,
                          int64_t n_answer, ndp_rendering *out) {
+    const ndp_message *first = n ? prompt : answer;
     ndp_message *all = calloc((size_t)(n + n_answer) + 1, sizeof *all);
     if (!all)
         return NDP_FAIL(NDP_ENOMEM, "%s: not enough memory for the record", p->r->where);
-    for (int64_t i = 0; i < n; i++) {
-        all[i] = prompt[i];
-        all[i].untrained = true;
+    int64_t at = 0;
+    if (p->system.n && n + n_answer && first->role != NDP_ROLE_SYSTEM)
+        all[at++] = (ndp_message){.role = NDP_ROLE_SYSTEM, .content = p->system, .untrained = true};
+    for (int64_t i = 0; i < n; i++, at++) {
+        all[at] = prompt[i];
+        all[at].untrained = true;
     }
     for (int64_t i = 0; i < n_answer; i++)
-        all[n + i] = answer[i];
+        all[at++] = answer[i];
     struct json_object *tools = json_object_object_get(p->r->object, "tools");
-    ndp_status st = ndp_record_render(p->r, &(ndp_conversation){all, n + n_answer, tools}, out);
+    ndp_status st = ndp_record_render(p->r, &(ndp_conversation){all, at, tools}, out);
     free(all);
     return st;
 }
@@ -191,7 +197,7 @@ static ndp_status visit_lists(const pair_reading *p, const ndp_message *prompt, 
     return st;
 }
 
-/* Messages that both lists begin with. */
+/* Messages that both lists begin with; the last one of each is an answer. */
 static int64_t common_messages(const pair_reading *p) {
     int64_t n = 0, least = INT64_MAX;
     for (int i = 0; i < 2; i++) {
@@ -199,8 +205,8 @@ static int64_t common_messages(const pair_reading *p) {
         int64_t length = many ? (int64_t)json_object_array_length(p->given[i]) : 0;
         least = length < least ? length : least;
     }
-    while (n < least && json_object_equal(json_object_array_get_idx(p->given[0], (size_t)n),
-                                          json_object_array_get_idx(p->given[1], (size_t)n)))
+    while (n < least - 1 && json_object_equal(json_object_array_get_idx(p->given[0], (size_t)n),
+                                              json_object_array_get_idx(p->given[1], (size_t)n)))
         n++;
     return n;
 }
@@ -214,17 +220,27 @@ static ndp_status text_message(const pair_reading *p, struct json_object *text, 
     return NDP_OK;
 }
 
-/* A prompt that is one text: the system's message, if there is one, and the question. */
+/* A prompt that is one text. */
 static ndp_status ask(const pair_reading *p, const ndp_message_list answers[2]) {
-    ndp_message prompt[2] = {{.role = NDP_ROLE_SYSTEM, .content = p->system},
-                             {.role = NDP_ROLE_USER, .content = span_of(p->question)}};
-    bool system = p->system.n > 0;
-    return visit_lists(p, prompt + !system, 1 + system, answers, 0);
+    ndp_message question = {.role = NDP_ROLE_USER, .content = span_of(p->question)};
+    return visit_lists(p, &question, 1, answers, 0);
+}
+
+/* Whether both lists begin with the messages of the prompt too. */
+static bool repeats_prompt(const pair_reading *p) {
+    bool many = json_object_is_type(p->question, json_type_array);
+    size_t n = many ? json_object_array_length(p->question) : 0;
+    if (n == 0 || !is_messages(p->given[0]) || (int64_t)n > common_messages(p))
+        return false;
+    for (size_t i = 0; i < n; i++)
+        if (!json_object_equal(json_object_array_get_idx(p->question, i), json_object_array_get_idx(p->given[0], i)))
+            return false;
+    return true;
 }
 
 static ndp_status visit_messages(const pair_reading *p, const ndp_message_list answers[2]) {
     ndp_message_list prompt = {.n = 0};
-    bool listed = p->question && is_messages(p->question);
+    bool listed = p->question && is_messages(p->question) && !repeats_prompt(p);
     if (!listed) {
         int64_t common = is_messages(p->given[0]) ? common_messages(p) : 0;
         bool asks = p->question && common == 0;
@@ -254,7 +270,8 @@ ndp_status ndp_record_visit_preference(const ndp_record_input *r) {
     pair_reading p = {.r = r};
     NDP_TRY(find_fields(&p));
     bool texts = is_text(p.given[0]), asked = p.question && is_text(p.question);
-    bool plain = texts && !p.systematic && (!p.prompt || (asked && strcmp(p.prompt, "prompt") == 0));
+    bool question = r->format->prompt && p.prompt && strcmp(p.prompt, r->format->prompt) == 0;
+    bool plain = texts && !p.systematic && (!p.prompt || (asked && !question && strcmp(p.prompt, "prompt") == 0));
     const char *read[] = {p.answers[0], p.answers[1], "tools", "system", p.prompt, "prompt", NULL};
     NDP_TRY(ndp_record_note_unread(r, read));
     return plain ? visit_texts(&p) : visit_conversations(&p);

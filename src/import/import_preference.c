@@ -1,0 +1,50 @@
+/* Losses of preference data: what Axolotl's key rl and the keys beside it mean, which it hands to TRL's trainers
+ * (core/builders/rl.py). */
+#include "import/import_parts.h"
+
+bool ndp_import_has_pairs(const ndp_import *m) {
+    struct fy_node *value = m->yaml.root && fy_node_is_mapping(m->yaml.root)
+                                ? fy_node_mapping_lookup_by_string(m->yaml.root, "rl", 2)
+                                : NULL;
+    return value && !ndp_yaml_is_null(value);
+}
+
+static void set_number(ndp_import *m, double value, double *ours) {
+    if (value >= 0)
+        *ours = value;
+    ndp_import_mark(m, (size_t)((char *)ours - (char *)&m->job));
+}
+
+/* Rows are not packed, and the answers alone are trained on, whatever train_on_inputs says. */
+static ndp_status refuse_packing(ndp_import *m) {
+    bool packed = m->read.packing == WORD_YES;
+    m->read.packing = m->read.train_on_inputs = 0;
+    return packed ? ndp_import_refuse(&m->notes, "sample_packing", "true", ndp_import_node(&m->notes, "sample_packing"),
+                                      "a document of preference data has a row for itself", "data.packing")
+                  : NDP_OK;
+}
+
+ndp_status ndp_import_finish_preference(ndp_import *m) {
+    static const ndp_loss losses[] = {[PAIRS_DPO] = NDP_LOSS_DPO,
+                                      [PAIRS_IPO] = NDP_LOSS_DPO,
+                                      [PAIRS_ORPO] = NDP_LOSS_ORPO,
+                                      [PAIRS_SIMPO] = NDP_LOSS_SIMPO};
+    const import_values *read = &m->read;
+    if (!read->pairs)
+        return NDP_OK;
+    m->job.loss.name = losses[read->pairs];
+    m->job.loss.variant = read->pairs == PAIRS_IPO ? NDP_LOSS_IPO : NDP_LOSS_SIGMOID;
+    ndp_import_mark(m, offsetof(ndp_config, loss.name));
+    set_number(m,
+               read->trl_beta >= 0 ? read->trl_beta
+               : read->beta >= 0   ? read->beta
+                                   : read->odds_weight,
+               &m->job.loss.beta);
+    bool simpo = read->pairs == PAIRS_SIMPO, odds = read->pairs == PAIRS_ORPO;
+    if (simpo)
+        set_number(m, read->margin, &m->job.loss.gamma);
+    set_number(m, simpo && read->nll_weight >= 0 ? read->nll_weight : simpo || odds, &m->job.loss.sft_weight);
+    if (simpo && read->nll_weight < 0)
+        SAY(m, "loss.sft_weight 1: TRL's cpo_alpha, which Axolotl leaves as it is; SimPO itself is 0\n");
+    return refuse_packing(m);
+}
