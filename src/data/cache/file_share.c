@@ -112,7 +112,7 @@ static ndp_status encode_pair(ndp_file_share *s, const ndp_document *d) {
 
 static ndp_status encode_document(void *user, const ndp_document *d) {
     ndp_file_share *s = user;
-    if (s->most && s->ends.n == s->most) {
+    if (s->most && s->ends.n >= s->most) {
         s->stopped = true;
         return STOPPED;
     }

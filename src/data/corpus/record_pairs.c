@@ -59,7 +59,7 @@ static ndp_status find_answer(pair_reading *p, int which) {
 /* The configured fields come first. */
 static ndp_status find_prompt(pair_reading *p) {
     const ndp_record_format *f = p->r->format;
-    const char *names[] = {f->prompt ? f->prompt : "prompt",
+    const char *names[] = {ndp_prompt_field(f),
                            "prompt",
                            f->messages ? f->messages : "messages",
                            "messages",
@@ -270,7 +270,7 @@ ndp_status ndp_record_visit_preference(const ndp_record_input *r) {
     pair_reading p = {.r = r};
     NDP_TRY(find_fields(&p));
     bool texts = is_text(p.given[0]), asked = p.question && is_text(p.question);
-    bool question = r->format->prompt && p.prompt && strcmp(p.prompt, r->format->prompt) == 0;
+    bool question = p.prompt && strcmp(p.prompt, ndp_prompt_field(r->format)) == 0;
     bool plain = texts && !p.systematic && (!p.prompt || (asked && !question && strcmp(p.prompt, "prompt") == 0));
     const char *read[] = {p.answers[0], p.answers[1], "tools", "system", p.prompt, "prompt", NULL};
     NDP_TRY(ndp_record_note_unread(r, read));
