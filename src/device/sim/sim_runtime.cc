@@ -369,7 +369,7 @@ cudaError_t ndp_sim_set_shared(const void *kernel, int bytes) {
 
 static size_t shared_limit(const void *kernel) {
     std::lock_guard<std::mutex> hold(allowed().lock);
-    auto it = allowed().bytes.find({kernel, gpu});
+    auto it = allowed().bytes.find({kernel, me().gpu});
     return it == allowed().bytes.end() ? 48 << 10 : it->second;
 }
 
