@@ -147,10 +147,10 @@ static inline void use_set(int i) { setenv("NDP_ISA", all_isa[i], 1); }
 /* Whether the kernels in use round weights and gradients of scores to bf16 before products. */
 static inline bool multiplies_bf16(void) { return on_cpu() ? ndp_cpu_has_avx512_bf16() : true; }
 
-/* With NDP_TEST_SMALL a third of the rows again, everywhere. */
+/* With NDP_TEST_SMALL a quarter of the rows again, everywhere. */
 static inline spec small(spec x) {
     if (small_sizes())
-        x.t = (x.t + 2) / 3, x.s = (x.s + 2) / 3;
+        x.t = (x.t + 3) / 4, x.s = (x.s + 3) / 4;
     return x;
 }
 

@@ -2,7 +2,7 @@
  * tests/golden/README.md describes. fp32 on cpu and fp64 on ref; also with the samples spread over 2 x 2 ranks.
  *
  * With NDP_TEST_DEVICE: some of the models on that device and on all axes instead, 3 updates each, or as many as the
- * argument says. */
+ * argument says. NDP_TEST_SMALL: two of those models. */
 #include "guarded.h"
 #include "train/golden_logits.h"
 
@@ -300,9 +300,12 @@ static void on_device(void **state) {
 
 int main(int argc, char **argv) {
     device_updates = argc > 1 ? atoi(argv[1]) : device_updates;
-    const struct CMUnitTest device[] = {DEVICE_MODEL("llama-yarn"), DEVICE_MODEL("gpt2"), DEVICE_MODEL("gemma2"),
+    const struct CMUnitTest small[] = {DEVICE_MODEL("llama-yarn"), DEVICE_MODEL("gpt2")},
+                            device[] = {DEVICE_MODEL("llama-yarn"), DEVICE_MODEL("gpt2"), DEVICE_MODEL("gemma2"),
                                         DEVICE_MODEL("qwen3")};
     const struct CMUnitTest tests[] = {GOLDEN_MODELS(MODEL), cmocka_unit_test(stories260k), cmocka_unit_test(muon)};
-    return getenv("NDP_TEST_DEVICE") ? cmocka_run_group_tests(device, NULL, NULL)
-                                     : cmocka_run_group_tests(tests, NULL, NULL);
+    if (!getenv("NDP_TEST_DEVICE"))
+        return cmocka_run_group_tests(tests, NULL, NULL);
+    return getenv("NDP_TEST_SMALL") ? cmocka_run_group_tests(small, NULL, NULL)
+                                    : cmocka_run_group_tests(device, NULL, NULL);
 }
