@@ -97,6 +97,22 @@ static inline void check_layout_sizes(alarms *a) {
             }
 }
 
+/* Frozen layers that are packed: in blocks that tp must not cut, and by rows. */
+static inline void check_packed(alarms *a) {
+    static const char *const layers[] = {"layers.*"};
+    for (int i = 0; i < NDP_COUNT(layout_sizes); i++)
+        for (int bits = 0; bits < 8; bits++) {
+            ndp_facts f = tiny_facts(bits % 2);
+            world_way y = way_on(layout_sizes[i], bits);
+            y.frozen = layers, y.n_frozen = 1;
+            y.base = (i + bits) % 3 ? NDP_PACKING_NF4 : NDP_PACKING_INT8;
+            if (y.base == NDP_PACKING_NF4)
+                world_facts(&world_models[WORLD_MODELS - 1], 2, &f);
+            if (taken(a))
+                check_world(a, "packed", &f, &y, i % 4 ? &ndp_device_ref : staged_device());
+        }
+}
+
 /* Kv heads that tp and they do not divide: all ranks of tp hold them, and sp chooses. */
 static inline void check_undivided_heads(alarms *a) {
     static const int kv_heads[] = {4, 6}, sizes[][5] = {{1, 1, 1, 2, 6}, {1, 1, 1, 3, 4}};

@@ -9,6 +9,7 @@ static void none_is_refused(void **state) {
     static const int worlds[] = {2, 3, 4, 6, 8, 9, 12, 16};
     alarms a = {.step = 1};
     check_layout_sizes(&a);
+    check_packed(&a);
     check_pipelines(&a, *state);
     check_all_families(&a, worlds, NDP_COUNT(worlds));
     check_undivided_heads(&a);

@@ -5,6 +5,7 @@ static void none_is_refused(void **state) {
     static const int worlds[] = {2, 4, 6, 8};
     alarms a = {.step = 11};
     check_layout_sizes(&a);
+    check_packed(&a);
     check_pipelines(&a, *state);
     a.step = 23;
     check_all_families(&a, worlds, NDP_COUNT(worlds));
