@@ -29,6 +29,10 @@ static void check(bool fine) {
 
 static ndp_status visit(void *user, const ndp_document *d) {
     seen *s = user;
+    if (d->rejected) {
+        check(!d->rejected->rejected);
+        NDP_TRY(visit(user, d->rejected));
+    }
     ndp_ids ids = {0}, whole = {0};
     ndp_places borders = {0};
     size_t at = 0;
@@ -72,6 +76,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     check(ndp_chat_init(&chat, t, "bytes", names[data[0] / 4 % 4], NULL) == NDP_OK);
     chat.eos = (ndp_span){"</s>", 4};
     ndp_record_format f = {.kind = (ndp_record_kind)(data[0] / 16 % 8), .chat = &chat, .train_all = data[0] / 128 != 0};
+    if (f.train_all && f.kind == NDP_RECORD_TEXT) /* a text is trained on as a whole anyway */
+        f.kind = NDP_RECORD_PREFERENCE, f.train_all = false;
     ndp_tally tally = {0};
     f.skip = data[0] / 4 % 2; /* with some of the templates */
     f.tally = &tally;

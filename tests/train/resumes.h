@@ -95,6 +95,18 @@ static inline void write_chats(const char *folder) {
     ndp_str_release(&s);
 }
 
+/* Pairs with names of fields of two kinds. */
+static inline void write_preferences(const char *folder) {
+    ndp_str s = {0};
+    for (int i = 0; i < 20; i++)
+        ndp_str_addf(&s,
+                     "{\"question\": \"%d?\", \"chosen\": \"%d!\", \"rejected\": \"no: %d\", \"better\": \"%d.\", "
+                     "\"worse\": \"none\"}\n",
+                     i, i * i, i, i * i);
+    tiny_write(folder, "pairs.jsonl", s.data);
+    ndp_str_release(&s);
+}
+
 static inline int make_folder(void **state) {
     char *folder = strdup("/tmp/ndp-identity-XXXXXX");
     assert_true(folder && mkdtemp(folder));
@@ -109,6 +121,7 @@ static inline int make_folder(void **state) {
     write_texts(folder, "held.jsonl", 0, 'C');
     write_texts(folder, "held-too.jsonl", 0, 'D');
     write_chats(folder);
+    write_preferences(folder);
     return 0;
 }
 
@@ -131,8 +144,10 @@ static const struct base {
              {"sgd", {"optimizer.name=sgd", "schedule.name=constant"}},
              {"lion", {"optimizer.name=lion", "optimizer.lr=1e-4"}},
              {"muon", {"optimizer.name=muon"}},
-             {"inverse_sqrt", {"schedule.name=inverse_sqrt"}}};
-enum { COSINE, CONSTANT, SGD, LION, MUON, INVERSE_SQRT };
+             {"inverse_sqrt", {"schedule.name=inverse_sqrt"}},
+             {"preference",
+              {"data.files=@/pairs.jsonl", "data.validation_files=[]", "data.format=preference", "loss.name=dpo"}}};
+enum { COSINE, CONSTANT, SGD, LION, MUON, INVERSE_SQRT, PREFERENCE };
 
 /* key=value with '@' for the folder. */
 static inline void set(ndp_config *c, const char *folder, const char *assignment) {

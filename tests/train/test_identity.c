@@ -48,6 +48,8 @@ static const change changes[] = {
     {"train_field", CONSTANT, .sets = {"data.train_field=training"}, .refused = "data.train_field"},
     {"roles", CONSTANT, .sets = {"data.roles={bot: assistant}"}, .refused = "data.roles"},
     {"bin_type", COSINE, .sets = {"data.bin_type=uint32"}, .refused = "data.bin_type"},
+    {"chosen_field", PREFERENCE, .sets = {"data.chosen_field=better"}, .refused = "data.chosen_field"},
+    {"rejected_field", PREFERENCE, .sets = {"data.rejected_field=worse"}, .refused = "data.rejected_field"},
     /* the model */
     {"rope_theta", COSINE, .sets = {"model.config=@/theta.json"}, .refused = "model.rope_theta", .says = {"10000, now it is 20000"}},
     {"window of config.json", COSINE, .sets = {"model.config=@/window.json"}, .refused = "model.sliding_window"},
@@ -91,6 +93,13 @@ static const change changes[] = {
     {"precision", COSINE, .sets = {"precision.compute=bf16"}, .refused = "precision.compute"},
     {"products", COSINE, .sets = {"train.device=sim", "train.matmul=tf32"}, .refused = "train.matmul", .says = {"fp32, now it is tf32"}},
     {"several", COSINE, .sets = {"train.seed=7", "optimizer.lr=1", "data.files=[@/shuffled.jsonl, @/chats.jsonl]"}, .refused = "train.seed optimizer.lr data.files"},
+    /* the loss */
+    {"loss", PREFERENCE, .sets = {"loss.name=orpo"}, .refused = "loss.name loss.sft_weight", .says = {"dpo, now it is orpo"}},
+    {"beta", PREFERENCE, .sets = {"loss.beta=0.5"}, .refused = "loss.beta"},
+    {"variant", PREFERENCE, .sets = {"loss.variant=ipo"}, .refused = "loss.variant"},
+    {"label_smoothing", PREFERENCE, .sets = {"loss.variant=robust", "loss.label_smoothing=0.1"}, .refused = "loss.variant loss.label_smoothing"},
+    {"gamma", PREFERENCE, .sets = {"loss.name=simpo", "loss.gamma=1"}, .refused = "loss.name loss.gamma"},
+    {"sft_weight", PREFERENCE, .sets = {"loss.sft_weight=0.5"}, .refused = "loss.sft_weight"},
     /* --accept */
     {"one of two accepted", COSINE, .sets = {"train.seed=7", "optimizer.lr=1e-3"}, {"optimizer.lr"}, "train.seed"},
     {"accepted without a difference", COSINE, .sets = {0}, {"optimizer.lr"}, "", {"--accept optimizer.lr: it does not differ"}},
@@ -113,7 +122,9 @@ static const change changes[] = {
     {"batch and window accepted", COSINE, .sets = {"batch.global_batch_size=2", "model.sliding_window=8"}, {"batch.global_batch_size", "model.sliding_window"}, .says = {"accepted: model.sliding_window was 16, now it is 8"}},
     {"precision accepted", COSINE, .sets = {"precision.compute=bf16"}, {"precision.compute"}, .says = {"accepted: precision.compute"}},
     {"products accepted", COSINE, .sets = {"train.device=sim", "train.matmul=tf32"}, {"train.matmul"}, .says = {"accepted: train.matmul was fp32, now it is tf32"}},
+    {"beta accepted", PREFERENCE, .sets = {"loss.beta=0.5"}, {"loss.beta"}, .says = {"accepted: loss.beta was 0.1, now it is 0.5"}},
     /* free */
+    {"pairs on two replicas, another cache", PREFERENCE, .sets = {"parallelism.dp_replicate_size=2", "data.cache_dir=@/cache-too"}},
     {"steps of a constant schedule", CONSTANT, .sets = {"train.steps=6"}, .says = {"resume: from step 2"}},
     {"steps of inverse_sqrt", INVERSE_SQRT, .sets = {"train.steps=6"}, .says = {"resume: from step 2"}},
     {"two ranks that share parameters", COSINE, .sets = {"parallelism.dp_shard_size=2", "train.ranks=2", "parallelism.reshard_after_forward=false"}},
