@@ -1,0 +1,214 @@
+/* The reference model of preference data: its log-probabilities are those of the weights that a run starts from, on the
+ * first run, on a second one, on a resumed one, whether or not their file is still there; and held-out pairs. */
+#include "train/resumes.h"
+
+#include <dirent.h>
+#include <math.h>
+
+/* ---- runs that keep their metrics ---- */
+
+typedef struct kept_run {
+    const ndp_config *config;
+    ndp_train_opts opts;
+    volatile sig_atomic_t stop;
+    int64_t stop_after;
+    ndp_metrics m[STEPS + 1]; /* by step */
+} kept_run;
+
+static void keep(void *user, const ndp_metrics *m, int64_t steps) {
+    kept_run *r = user;
+    (void)steps;
+    assert_true(m->step <= STEPS);
+    r->m[m->step] = *m;
+    if (m->step == r->stop_after)
+        __atomic_store_n(&r->stop, 1, __ATOMIC_RELAXED);
+}
+
+static ndp_status kept_body(ndp_world *w, void *arg) {
+    kept_run *r = arg;
+    return ndp_train(r->config, w, &r->opts);
+}
+
+/* Trains to a step and keeps the metrics in *r; `sets` end with NULL. */
+static void train_pairs(const char *folder, const char *name, const char *const *sets, bool resume, int64_t stop_after,
+                        kept_run *r) {
+    ndp_config *c = configure(folder, PREFERENCE, name);
+    while (*sets)
+        set(c, folder, *sets++);
+    memset(r, 0, sizeof *r);
+    r->config = c;
+    r->stop_after = stop_after;
+    r->opts = (ndp_train_opts)NDP_TRAIN_OPTS_INIT;
+    r->opts.resume = resume;
+    r->opts.stop = &r->stop;
+    r->opts.progress = keep;
+    r->opts.user = r;
+    ndp_status st = ndp_world_run(c, kept_body, r);
+    if (st != (stop_after ? NDP_EINTR : NDP_OK))
+        fail_msg("%s: status %d, %s", name, st, ndp_error_message());
+    ndp_config_destroy(c);
+}
+
+static void check_same(const kept_run *a, const kept_run *b, int64_t from, int64_t to) {
+    for (int64_t k = from; k <= to; k++) {
+        const ndp_metrics *p = &a->m[k], *q = &b->m[k];
+        assert_int_equal(p->step, k);
+        assert_int_equal(q->step, k);
+        if (p->loss != q->loss || p->grad_norm != q->grad_norm || p->pair.margin != q->pair.margin ||
+            p->pair.logp_chosen != q->pair.logp_chosen)
+            fail_msg("step %lld: loss %.17g and %.17g, margin %.17g and %.17g", (long long)k, p->loss, q->loss,
+                     p->pair.margin, q->pair.margin);
+    }
+}
+
+/* ---- the files ---- */
+
+/* How many files of references FOLDER/NAME has; the sum of their inodes, which change when they are written again. */
+static int count_references(const char *folder, const char *name, uint64_t *inodes, char *last, size_t size) {
+    char *path = ndp_format("%s/%s", folder, name);
+    DIR *d = opendir(path);
+    int n = 0;
+    *inodes = 0;
+    for (struct dirent *e; d && (e = readdir(d));) {
+        size_t length = strlen(e->d_name);
+        if (length < 10 || strcmp(e->d_name + length - 10, ".reference") != 0)
+            continue;
+        snprintf(last, size, "%s/%s", path, e->d_name);
+        *inodes += e->d_ino;
+        n++;
+    }
+    if (d)
+        closedir(d);
+    free(path);
+    return n;
+}
+
+#define CACHE(name) "data.cache_dir=@/" name
+static const char *const plain[] = {CACHE("own"), NULL};
+
+/* With the initial weights the policy is the reference: every reward is 0 and the loss of a pair log 2. */
+static void the_first_loss_is_that_of_equal_models(void **state) {
+    static const char *const sets[] = {CACHE("first"), "optimizer.lr=0", NULL};
+    static const char *const ipo[] = {CACHE("first"), "optimizer.lr=0", "loss.variant=ipo", NULL};
+    kept_run r;
+    train_pairs(*state, "first", sets, false, 0, &r);
+    for (int k = 1; k <= STEPS; k++) {
+        const ndp_pair_metrics *p = &r.m[k].pair;
+        assert_true(p->pairs == 2 && p->margin == 0 && p->reward_chosen == 0 && p->accuracy == 0);
+        assert_true(fabs(r.m[k].loss - log(2)) < 1e-7 && p->logp_chosen < 0);
+        assert_true(isnan(p->nll));
+    }
+    train_pairs(*state, "first-ipo", ipo, false, 0, &r);
+    assert_true(fabs(r.m[STEPS].loss - 25) < 1e-4); /* (1 / (2 beta))^2 */
+}
+
+static void a_second_run_reads_the_file(void **state) {
+    kept_run first, second;
+    uint64_t before, after;
+    char path[512];
+    train_pairs(*state, "own-1", plain, false, 0, &first);
+    assert_int_equal(count_references(*state, "own", &before, path, sizeof path), 1);
+    train_pairs(*state, "own-2", plain, false, 0, &second);
+    assert_int_equal(count_references(*state, "own", &after, path, sizeof path), 1);
+    assert_true(before == after); /* it was not written again */
+    check_same(&first, &second, 1, STEPS);
+    assert_true(first.m[STEPS].pair.margin != 0);
+    /* another loss has the same reference; other weights and longer rows have another */
+    static const char *const others[][3] = {{CACHE("own"), "loss.variant=hinge", NULL},
+                                            {CACHE("own"), "train.seed=7", NULL},
+                                            {CACHE("own"), "data.sequence_length=80", NULL}};
+    for (int i = 0; i < 3; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "other-%d", i);
+        train_pairs(*state, name, others[i], false, 0, &second);
+        assert_int_equal(count_references(*state, "own", &after, path, sizeof path), 1 + i);
+    }
+}
+
+/* A damaged file is not read: it is computed and written again. */
+static void a_damaged_file_is_replaced(void **state) {
+    kept_run whole, again;
+    uint64_t before, after;
+    char path[512], *data, *restored;
+    size_t size, n;
+    train_pairs(*state, "damaged-0", (const char *const[]){CACHE("damaged"), NULL}, false, 0, &whole);
+    assert_int_equal(count_references(*state, "damaged", &before, path, sizeof path), 1);
+    CHECK_OK(ndp_file_read(path, &data, &size));
+    for (int i = 0; i < 4; i++) {
+        char *bad = malloc(size);
+        memcpy(bad, data, size);
+        bad[i == 0 ? 3 : i == 1 ? 20 : size - 5] ^= 4; /* the magic, the key, a number; then a file cut short */
+        CHECK_OK(ndp_file_write_atomic(path, bad, i == 3 ? size / 2 : size));
+        train_pairs(*state, "damaged-1", (const char *const[]){CACHE("damaged"), NULL}, false, 0, &again);
+        check_same(&whole, &again, 1, STEPS);
+        assert_int_equal(count_references(*state, "damaged", &after, path, sizeof path), 1);
+        CHECK_OK(ndp_file_read(path, &restored, &n));
+        assert_int_equal(n, size);
+        assert_memory_equal(restored, data, size);
+        free(restored);
+        free(bad);
+        char *command = ndp_format("rm -rf %s/damaged-1", (char *)*state);
+        assert_int_equal(system(command), 0);
+        free(command);
+    }
+    free(data);
+}
+
+/* A resumed run has other weights than it began with; its reference is still that of the beginning. */
+static void a_resumed_run_has_the_first_weights_as_reference(void **state) {
+    kept_run whole, part;
+    static const char *const there[] = {CACHE("resumed"), NULL}, *const gone[] = {CACHE("empty"), NULL};
+    train_pairs(*state, "whole", there, false, 0, &whole);
+    for (int i = 0; i < 2; i++) {
+        const char *name = i ? "resumed-1" : "resumed-0";
+        train_pairs(*state, name, there, false, SAVED, &part);
+        train_pairs(*state, name, i ? gone : there, true, 0, &part);
+        check_same(&whole, &part, SAVED + 1, STEPS);
+    }
+}
+
+/* ---- held-out pairs ---- */
+
+static void check_near(double a, double b, const char *what) {
+    if (!(fabs(a - b) <= 2e-5 * (1 + fabs(a))))
+        fail_msg("%s: %.9g and %.9g", what, a, b);
+}
+
+/* On the layouts, from files of their own and from a part of the data. */
+static void held_out_pairs(void **state) {
+    static const char *const data[] = {"data.validation_files=@/pairs.jsonl", "data.validation_fraction=0.3"};
+    static const char *const layouts[] = {"train.seed=42",         "parallelism.dp_shard_size=2",
+                                          "parallelism.tp_size=2", "parallelism.cp_size=2",
+                                          "parallelism.pp_size=2", "parallelism.sp_size=2"};
+    for (int d = 0; d < 2; d++) {
+        kept_run one = {0}, r;
+        for (int l = 0; l < NDP_COUNT(layouts); l++) {
+            const char *const sets[] = {data[d],       layouts[l], "train.eval_every=2", "optimizer.lr=3e-3",
+                                        CACHE("held"), NULL};
+            char name[32];
+            snprintf(name, sizeof name, "held-%d-%d", d, l);
+            train_pairs(*state, name, sets, false, 0, &r);
+            if (l == 0)
+                one = r;
+            for (int k = 2; k <= STEPS; k += 2) {
+                const ndp_pair_metrics *p = &one.m[k].eval_pair, *q = &r.m[k].eval_pair;
+                assert_true(d == 0 ? q->pairs == 20 : q->pairs > 0 && q->pairs < 20);
+                assert_int_equal(p->pairs, q->pairs);
+                check_near(one.m[k].eval_loss, r.m[k].eval_loss, "eval_loss");
+                check_near(p->margin, q->margin, "margin");
+                check_near(p->logp_chosen, q->logp_chosen, "logp_chosen");
+                check_near(p->logp_rejected, q->logp_rejected, "logp_rejected");
+                assert_true(q->margin != 0 && fabs(r.m[k].eval_loss - log(2)) > 1e-6);
+            }
+        }
+        assert_true(isnan(one.m[1].eval_loss));
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_first_loss_is_that_of_equal_models), cmocka_unit_test(a_second_run_reads_the_file),
+        cmocka_unit_test(a_damaged_file_is_replaced),
+        cmocka_unit_test(a_resumed_run_has_the_first_weights_as_reference), cmocka_unit_test(held_out_pairs)};
+    return cmocka_run_group_tests(tests, make_folder, tiny_teardown);
+}
