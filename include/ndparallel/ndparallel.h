@@ -311,6 +311,9 @@ NDP_API ndp_status ndp_checkpoint_export(const char *run, int64_t step, const ch
  * the adapter belongs to another model (the message has the tensor, both shapes or the nearest names); NDP_ENOTSUP
  * names a key of adapter_config.json; NDP_EFORMAT: an element is not finite. */
 NDP_API ndp_status ndp_adapter_merge(const char *model, const char *adapter, const char *folder, int64_t *changed);
+/* Sets the section adapter of a job to the adapter of a folder: adapter.path, and the options and names that go with
+ * it. A job that is evaluated then has the adapter, and one that is trained goes on with it. */
+NDP_API ndp_status ndp_config_use_adapter(ndp_config *c, const char *adapter);
 
 /* ---- planning ---- */
 
@@ -451,9 +454,10 @@ typedef struct ndp_evaluate_opts {
     const char *text_field; /* of JSONL records; NULL: "text" */
     bool force_memory;      /* load the model although it needs more memory than is available */
     int64_t step;           /* of a run's checkpoint; 0: the newest whole one */
+    const char *adapter;    /* beside a model folder: a folder as PEFT saves it, or of a run that has trained one */
 } ndp_evaluate_opts;
 #define NDP_EVALUATE_OPTS_INIT                                                                                         \
-    { NULL, NULL, 0, 0, 0, 0, "cpu", NULL, false, 0 }
+    { NULL, NULL, 0, 0, 0, 0, "cpu", NULL, false, 0, NULL }
 typedef struct ndp_evaluation {
     const char *name; /* of the file, borrowed from the options; NULL: of all, or of what data.validation_fraction holds
                        * out */
@@ -497,9 +501,10 @@ typedef struct ndp_generate_opts {
     int stop_count;
     const char *chat_template; /* of conversations: a name as in data.chat_template; NULL: the tokenizer's own */
     int64_t step;              /* as in ndp_evaluate_opts */
+    const char *adapter;       /* the same */
 } ndp_generate_opts;
 #define NDP_GENERATE_OPTS_INIT                                                                                         \
-    { NULL, "", 256, 0.0, 1.0, 42, 0, "cpu", false, NULL, 0, NULL, 0 }
+    { NULL, "", 256, 0.0, 1.0, 42, 0, "cpu", false, NULL, 0, NULL, 0, NULL }
 /* Why a text ended. */
 typedef enum ndp_finish {
     NDP_FINISH_STOP,     /* an end token or a stop string */

@@ -61,6 +61,7 @@ typedef struct cli_option {
 #define CLI_NUMBER(arguments, member, least, most)                                                                     \
     .kind = CLI_IS_NUMBER, .at = offsetof(arguments, member), .low = (least), .high = (most)
 #define CLI_DEVICE_HELP "Device to compute on (cuda: NVIDIA's GPUs; ref: plain loops, for comparison)"
+#define CLI_ADAPTER_HELP "An adapter of the model folder, as PEFT saves it, or the folder of a run that has trained one"
 /* --device of a command that takes a job. */
 #define CLI_JOB_DEVICE                                                                                                 \
     { "device", 0, "NAME", CLI_DEVICE_HELP " (train.device)", CLI_CALL(cli_set_device), .choices = ndp_device_choices }

@@ -20,6 +20,7 @@ static const cli_option options[] = {
     {"model", 'm', "DIR",
      "Hugging Face folder, or a run folder (its newest whole checkpoint); with a job file, replaces its model",
      CLI_TEXT(evaluate_arguments, evaluate.model)},
+    {"adapter", 'a', "DIR", CLI_ADAPTER_HELP, CLI_TEXT(evaluate_arguments, evaluate.adapter)},
     {"step", 0, "N", "With a run folder: the checkpoint of this step",
      CLI_INT64(evaluate_arguments, evaluate.step, 1, LLONG_MAX)},
     {"data", 'd', "FILE", "Text, or JSONL with one document per line; repeat it for several files",
@@ -78,7 +79,10 @@ static char *quoted(const char *text) {
 
 /* The checkpoint's model is that of its run. */
 static ndp_status assign_model_of_run(evaluate_arguments *a, struct argp_state *state) {
-    static const char *const keys[] = {"model.path", "model.config", "model.init", "model.sliding_window"};
+    static const char *const keys[] = {
+        "model.path",      "model.config",  "model.init",      "model.sliding_window",   "adapter.type",
+        "adapter.r",       "adapter.alpha", "adapter.rslora",  "adapter.dora",           "adapter.base",
+        "adapter.dropout", "adapter.init",  "adapter.targets", "adapter.modules_to_save"};
     ndp_config *run;
     ndp_status st = ndp_config_create(&run);
     char *value, *path = st == NDP_OK ? malloc(strlen(a->evaluate.model) + sizeof "/job.yaml") : NULL;
@@ -89,6 +93,7 @@ static ndp_status assign_model_of_run(evaluate_arguments *a, struct argp_state *
         if (st == NDP_OK)
             cli_job_assign(&a->job, state, "%s=%s", keys[i], value), free(value);
     }
+    cli_job_assign(&a->job, state, "adapter.path=null"); /* the checkpoint has it */
     free(path);
     ndp_config_destroy(run);
     return st;
@@ -99,6 +104,8 @@ static void assign_to_job(evaluate_arguments *a, struct argp_state *state) {
     a->run = a->evaluate.model && ndp_is_run_folder(a->evaluate.model);
     if (a->evaluate.step && !a->run)
         argp_error(state, "--step needs --model and the folder of a run");
+    if (a->evaluate.adapter && a->run)
+        argp_error(state, "--adapter belongs to a model folder; the checkpoint of a run has its own");
     if (a->run && assign_model_of_run(a, state) != NDP_OK)
         argp_failure(state, 2, 0, "%s", ndp_error_message());
     char *model = a->evaluate.model && !a->run ? quoted(a->evaluate.model) : NULL;
@@ -106,6 +113,8 @@ static void assign_to_job(evaluate_arguments *a, struct argp_state *state) {
         cli_job_assign(&a->job, state, "model.config=null");
         cli_job_assign(&a->job, state, "model.init=pretrained");
         cli_job_assign(&a->job, state, "model.path=%s", model);
+        cli_job_assign(&a->job, state, "adapter.path=null");
+        cli_job_assign(&a->job, state, "adapter.init=zero"); /* an adapter of the job does nothing */
     }
     free(model);
     if (a->evaluate.threads)
@@ -235,6 +244,8 @@ static ndp_status evaluate_rank(ndp_world *w, void *user) {
 
 static int evaluate_job(evaluate_arguments *a, int argc, char **argv) {
     ndp_status st = cli_job_load(&a->job);
+    if (st == NDP_OK && a->evaluate.adapter)
+        st = ndp_config_use_adapter(a->job.config, a->evaluate.adapter);
     cli_ranks ranks = {.argc = argc,
                        .argv = argv,
                        .command = "evaluate",
@@ -267,5 +278,6 @@ const cli_command cmd_evaluate = {
     .options = options,
     .takes_job = true,
     .check = check_arguments,
-    .examples = {"ndparallel evaluate job.yaml --model runs/demo", "ndparallel evaluate --model runs/demo --data notes.txt --json"},
+    .examples = {"ndparallel evaluate job.yaml --model runs/demo",
+                 "ndparallel evaluate --model runs/demo --data notes.txt --json"},
     .run = run};

@@ -18,6 +18,7 @@ typedef struct generate_arguments {
 static const cli_option options[] = {
     {"model", 'm', "DIR", "Hugging Face folder, or a run folder (its newest whole checkpoint); required",
      CLI_TEXT(generate_arguments, generate.model)},
+    {"adapter", 'a', "DIR", CLI_ADAPTER_HELP, CLI_TEXT(generate_arguments, generate.adapter)},
     {"step", 0, "N", "With a run folder: the checkpoint of this step",
      CLI_INT64(generate_arguments, generate.step, 1, LLONG_MAX)},
     {"prompt", 'p', "TEXT", "Text to continue; default: empty, starting from the begin token",

@@ -320,7 +320,7 @@ static ndp_status choose_windows(const ndp_evaluate_opts *o, const ndp_infer *f,
 
 ndp_status ndp_evaluate(const ndp_evaluate_opts *o, ndp_evaluation *all, ndp_evaluation **files) {
     ndp_infer infer;
-    NDP_TRY(ndp_infer_open(&infer, o->model, o->step, o->device, o->threads));
+    NDP_TRY(ndp_infer_open(&infer, o->model, o->adapter, o->step, o->device, o->threads));
     infer.force_memory = o->force_memory;
     evaluation_corpus c = {.infer = &infer};
     ndp_status st = choose_windows(o, &infer, &c);

@@ -83,7 +83,7 @@ static ndp_status take_room(ndp_generator *g) {
 ndp_status ndp_generator_init(ndp_generator *g, const ndp_generate_opts *o) {
     *g = (ndp_generator){.opts = o};
     NDP_TRY(check_options(o));
-    NDP_TRY(ndp_infer_open(&g->infer, o->model, o->step, o->device, o->threads));
+    NDP_TRY(ndp_infer_open(&g->infer, o->model, o->adapter, o->step, o->device, o->threads));
     g->infer.force_memory = o->force_memory;
     ndp_status st = find_ends(g);
     if (st == NDP_OK)

@@ -68,7 +68,18 @@ static ndp_status read_run(ndp_infer *f, int64_t step) {
     return j->model_folder[0] ? ndp_path_join(f->generation, j->model_folder, "generation_config.json") : NDP_OK;
 }
 
-static ndp_status open_folder(ndp_infer *f, const char *name, int64_t step) {
+static ndp_status use_adapter(ndp_infer *f, const char *name) {
+    NDP_CHECK(
+        !f->run,
+        "'%s' is the folder of a run, whose checkpoint has its adapter, if it has one; give the model folder that "
+        "the adapter '%s' belongs to",
+        f->folder, name);
+    NDP_TRY(ndp_adapter_use_open(name, &f->spec, &f->use));
+    f->adapter = f->use.adapter;
+    return NDP_OK;
+}
+
+static ndp_status open_folder(ndp_infer *f, const char *name, const char *adapter, int64_t step) {
     NDP_CHECK(name, "no model is given; give a Hugging Face folder");
     NDP_TRY(ndp_hub_find(NDP_HUB_MODEL, name, f->folder));
     NDP_TRY(ndp_model_folder_refuse(f->folder));
@@ -78,19 +89,21 @@ static ndp_status open_folder(ndp_infer *f, const char *name, int64_t step) {
               name, ndp_path_why_no_folder(name));
     NDP_TRY(ndp_is_run_folder(f->folder) || step > 0 ? read_run(f, step)
                                                      : ndp_hub_explain(NDP_HUB_MODEL, name, f->folder, read_folder(f)));
+    NDP_TRY(adapter ? use_adapter(f, adapter) : NDP_OK);
     NDP_TRY(ndp_transport_self(&f->transport));
     return ndp_mesh_init(&(ndp_layout)NDP_LAYOUT_ONE, 0, &(ndp_mesh_facts){.kv_heads = f->facts->kv_heads}, &f->mesh);
 }
 
 ndp_status ndp_infer_init(ndp_infer *f, const char *folder, const char *device, int threads) {
-    return ndp_infer_open(f, folder, 0, device, threads);
+    return ndp_infer_open(f, folder, NULL, 0, device, threads);
 }
 
-ndp_status ndp_infer_open(ndp_infer *f, const char *model, int64_t step, const char *device, int threads) {
+ndp_status ndp_infer_open(ndp_infer *f, const char *model, const char *adapter, int64_t step, const char *device,
+                          int threads) {
     *f = (ndp_infer){0};
     ndp_status st = choose_device(f, device, threads);
     if (st == NDP_OK)
-        st = open_folder(f, model, step);
+        st = open_folder(f, model, adapter, step);
     if (st != NDP_OK)
         ndp_infer_release(f);
     return st;
@@ -98,6 +111,7 @@ ndp_status ndp_infer_open(ndp_infer *f, const char *model, int64_t step, const c
 
 void ndp_infer_release(ndp_infer *f) {
     ndp_transport_destroy(f->transport);
+    ndp_adapter_use_release(&f->use);
     if (f->run)
         ndp_run_model_close(f->run);
     else {
@@ -170,7 +184,7 @@ ndp_status ndp_infer_engine(const ndp_infer *f, const ndp_model *m, const ndp_en
     ndp_engine_opts opts = engine_opts(f, &f->exec, m, weights_of);
     ndp_engine *e;
     NDP_TRY(ndp_engine_create(&opts, &e));
-    ndp_weight_sources from = {.folder = f->folder};
+    ndp_weight_sources from = {.folder = f->folder, .adapter = f->use.path[0] ? f->use.path : NULL};
     if (f->run) {
         from = ndp_job_weights(&f->run->job);
         from.own = ndp_run_model_weights(f->run), from.rounded = f->run->type;

@@ -2,6 +2,7 @@
 #ifndef NDP_INFER_INFER_H
 #define NDP_INFER_INFER_H
 
+#include "job/adapter_use.h"
 #include "model/decoder.h"
 #include "step/engine.h"
 #include "text/tokenizer.h"
@@ -14,7 +15,8 @@ typedef struct ndp_infer {
     struct ndp_run_model *run;    /* NULL: a model folder */
     ndp_model_spec spec;          /* of `run`, if there is one */
     const ndp_facts *facts;       /* of `spec` */
-    ndp_adapter adapter;          /* r 0: none; borrows the run's configuration */
+    ndp_adapter adapter;          /* r 0: none; borrows the run's configuration, or `use` */
+    ndp_adapter_use use;          /* of an adapter beside a model folder; path "": there is none */
     ndp_tokenizer *tokenizer;     /* of `run`, if there is one */
     const char *tokenizer_source; /* "bytes", a folder or a file; borrowed from this struct */
     ndp_transport *transport;
@@ -27,8 +29,10 @@ typedef struct ndp_infer {
  * exist (NDP_EIO) but are not loaded yet. `device`: one of ndp_device_names; threads: 0 for all cores. */
 NDP_API ndp_status ndp_infer_init(ndp_infer *f, const char *folder, const char *device, int threads);
 /* The same for `model`, which may also be a run folder: its checkpoint of `step` (job/run_model.h; 0: the newest
- * whole one), with the values that its export has. NDP_EINVAL: a step of a model folder. */
-NDP_API ndp_status ndp_infer_open(ndp_infer *f, const char *model, int64_t step, const char *device, int threads);
+ * whole one), with the values that its export has. `adapter`: of a model folder (job/adapter_use.h); NULL: none.
+ * NDP_EINVAL: a step of a model folder, an adapter of a run folder. */
+NDP_API ndp_status ndp_infer_open(ndp_infer *f, const char *model, const char *adapter, int64_t step,
+                                  const char *device, int threads);
 /* Call it after destroying all engines of the model. */
 void ndp_infer_release(ndp_infer *f);
 

@@ -3,6 +3,7 @@
 #include "job/adapter_use.h"
 
 #include "base/hub.h"
+#include "config/config.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,6 +13,8 @@ static ndp_status open_folder(const char *name, ndp_adapter_folder *out) {
     NDP_TRY(ndp_hub_find(NDP_HUB_MODEL, name, folder));
     return ndp_hub_explain(NDP_HUB_MODEL, name, folder, ndp_adapter_folder_open(folder, out));
 }
+
+static const char *word(bool x) { return x ? "true" : "false"; }
 
 /* "model.layers.0.self_attn.q_proj" of the tensor ".weight" of that module. */
 static void module_of(const char *tensor, char *out, size_t size) {
@@ -94,9 +97,74 @@ void ndp_adapter_use_release(ndp_adapter_use *u) {
     *u = (ndp_adapter_use){0};
 }
 
-/* ---- with options ---- */
+/* ---- a job with the adapter of a folder ---- */
 
-static const char *word(bool x) { return x ? "true" : "false"; }
+/* Appends a text in single quotes, as YAML reads it. */
+static void quote(ndp_str *out, const char *text) {
+    ndp_str_add(out, "'");
+    for (; *text; text++)
+        ndp_str_add_bytes(out, text, 1), ndp_str_add(out, *text == '\'' ? "'" : "");
+    ndp_str_add(out, "'");
+}
+
+/* Appends the module of a tensor, once: weight and bias are neighbours in the set. */
+static void add_module(ndp_str *list, char last[512], const char *module, size_t n) {
+    char name[512];
+    snprintf(name, sizeof name, "%.*s", (int)n, module);
+    if (strcmp(name, last) == 0)
+        return;
+    ndp_str_add(list, list->length ? ", " : "");
+    quote(list, name);
+    snprintf(last, 512, "%s", name);
+}
+
+/* The modules of all factors, and those that are saved whole. */
+static void list_names(const ndp_weights *w, ndp_str *targets, ndp_str *save) {
+    char last[2][512] = {"", ""};
+    for (int i = 0; i < ndp_weights_count(w); i++) {
+        const char *target;
+        size_t n;
+        ndp_adapter_part part = ndp_adapter_part_of(ndp_weights_at(w, i)->spec.name, &target, &n);
+        while (target && part == NDP_ADAPTER_WHOLE && n > 0 && target[--n] != '.')
+            continue;
+        if (target && part == NDP_ADAPTER_A)
+            add_module(targets, last[0], target, n);
+        if (target && part == NDP_ADAPTER_WHOLE)
+            add_module(save, last[1], target, n);
+    }
+}
+
+static ndp_status set_keys(ndp_config *c, const ndp_adapter_folder *a, const char *path, const ndp_str *targets,
+                           const ndp_str *save) {
+    const ndp_adapter_config *o = &a->config;
+    if (c->adapter.type == NDP_ADAPTER_NONE)
+        NDP_TRY(ndp_config_set(c, "adapter.type=lora"));
+    NDP_TRY(ndp_config_setf(c, "adapter.path=%s", path));
+    NDP_TRY(ndp_config_setf(c, "adapter.r=%d", o->r));
+    NDP_TRY(ndp_config_setf(c, "adapter.alpha=%.17g", o->alpha));
+    NDP_TRY(ndp_config_setf(c, "adapter.rslora=%s", word(o->rslora)));
+    NDP_TRY(ndp_config_setf(c, "adapter.dora=%s", word(o->dora)));
+    NDP_TRY(ndp_config_setf(c, "adapter.targets=[%s]", targets->length ? targets->data : ""));
+    return ndp_config_setf(c, "adapter.modules_to_save=[%s]", save->length ? save->data : "");
+}
+
+ndp_status ndp_config_use_adapter(ndp_config *c, const char *adapter) {
+    ndp_adapter_folder a;
+    ndp_str path = {0}, targets = {0}, save = {0};
+    NDP_TRY(open_folder(adapter, &a));
+    quote(&path, a.path);
+    list_names(a.weights, &targets, &save);
+    ndp_status st = path.failed || targets.failed || save.failed
+                        ? NDP_FAIL(NDP_ENOMEM, "not enough memory for the names of an adapter")
+                        : set_keys(c, &a, path.data, &targets, &save);
+    ndp_str_release(&path);
+    ndp_str_release(&targets);
+    ndp_str_release(&save);
+    ndp_adapter_folder_close(&a);
+    return st;
+}
+
+/* ---- with options ---- */
 
 static ndp_status check_options(const ndp_adapter_folder *a, const ndp_adapter *o) {
     const ndp_adapter_config *c = &a->config;

@@ -230,7 +230,7 @@ static void several_files(void **state) {
 /* ---- what is refused ---- */
 
 static ndp_status try(const char *folder, const char *data, int length, const char *device, int threads) {
-    ndp_evaluate_opts o = {folder, &data, data != NULL, length, 0, threads, device, NULL, false, 0};
+    ndp_evaluate_opts o = {folder, &data, data != NULL, length, 0, threads, device, NULL, false, 0, NULL};
     ndp_evaluation e = {.tokens = -1};
     ndp_status st = ndp_evaluate(&o, &e, NULL);
     assert_true(st == NDP_OK || e.tokens == -1); /* outputs are set only on success */
