@@ -12,7 +12,8 @@
  * Layouts differ in how they split sums: over k of a product, over keys, over rows. With NDP_SUMS_SPLIT the cpu kernels
  * of one rank split all of these as ranks would: the same types, rounded as often, in another order. The results differ
  * by that alone, and the bounds on layouts are measured by it (verify/outcome.h). Each of the NDP_SPLITS places to
- * split at rounds other elements to other values.
+ * split at rounds other elements to other values. States that are codes then have larger scales, and so other codes, as
+ * they have in the other blocks of a rank of the tensor axis.
  */
 #ifndef NDP_OPS_OP_H
 #define NDP_OPS_OP_H

@@ -61,6 +61,11 @@ static inline bool ndp_update_applies(const ndp_op_call *c) {
     return !clip || *clip == *clip; /* NaN is not equal to itself */
 }
 
+/* What the scale of a block is multiplied by: 1, but where sums are split. No code is too large then either. */
+static inline float ndp_code_margin(const ndp_exec *exec) {
+    return 1 + (float)ndp_split_place(exec) / (2 * NDP_SPLITS + 1);
+}
+
 /* Moments that decay for long, as those of rare words do, would end as denormal numbers and stay there, at a tenth of
  * the speed. What is this small cannot move a weight: kernels store 0. */
 #define NDP_TINY_MOMENT 1e-34

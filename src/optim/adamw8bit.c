@@ -13,6 +13,8 @@ static void constants(const ndp_optimizer_opts *o, double lr, int64_t update, do
     ndp_optimizer_adamw.constants(o, lr, update, out);
 }
 
+/* The bounds: roundings turn a code now and then, and under tp, whose ranks have other blocks, all may be others. Runs
+ * on one rank measure both (ndp_code_margin); layouts come to half of these bounds, as in bf16. */
 const ndp_optimizer ndp_optimizer_adamw8bit = {.name = "adamw8bit",
                                                .op = &ndp_op_adamw8bit,
                                                .apart = NDP_APART_CODED,
@@ -21,4 +23,4 @@ const ndp_optimizer ndp_optimizer_adamw8bit = {.name = "adamw8bit",
                                                .state = {"optimizer.m.", "optimizer.v."},
                                                .scales = {"optimizer.m_absmax.", "optimizer.v_absmax."},
                                                .constants = constants,
-                                               .bounds = {.most_lr = 3e-4, .spreads = 10}};
+                                               .bounds = {.most_lr = 3e-4, .spreads = 2}};

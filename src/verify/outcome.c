@@ -259,12 +259,11 @@ ndp_bounds ndp_bounds_of(const ndp_config *c) {
                                            [NDP_MEASURE_WEIGHTS] = INFINITY}},
                             bf16 = {.spreads = 2, .roundings = 0.125};
     const ndp_optimizer_bounds *own = &ndp_optimizers[c->optimizer.name]->bounds;
-    if (c->precision.compute == NDP_F64)
-        return fp64;
+    bool exact = c->precision.compute == NDP_F64;
     if (c->precision.compute == NDP_BF16)
         return bf16;
-    ndp_bounds b = own->most_lr > 0 ? fp32 : (ndp_bounds){0};
-    b.spreads = own->spreads;
+    ndp_bounds b = exact ? fp64 : own->most_lr > 0 ? fp32 : (ndp_bounds){0};
+    b.spreads = exact && ndp_optimizers[c->optimizer.name]->apart != NDP_APART_CODED ? 0 : own->spreads;
     return b;
 }
 

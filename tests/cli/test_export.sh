@@ -37,6 +37,7 @@ way gpt2 --set model.config=gpt2.json --set precision.compute=bf16
 way pretrained --set model.config=null --set model.init=pretrained --set model.path=shard-2 --set data.tokenizer=null
 [ -e pretrained-2/tokenizer.json ] || fail 'no tokenizer'
 way muon --set optimizer.name=muon --set parallelism.cp_size=2
+way codes --set optimizer.name=adamw8bit --set parallelism.dp_shard_size=2
 sed 's/"vocab_size": 258/"vocab_size": 300/' config.json >larger.json
 way ids --set model.config=larger.json --set data.tokenizer=null --set data.files=[ids.bin]
 

@@ -96,6 +96,7 @@ static void check_on(const ndp_device *device, ndp_dtype compute, ndp_optimizer_
     ndp_model_opts mo = tiny_opts(compute, 40);
     ndp_model m;
     CHECK_OK(ndp_decoder_build(&f, &mo, &m));
+    tiny_code(&m, 100);
     job j = {&m, NDP_LAYOUT_ONE, how, threads, optimizer, device, NULL, {0}};
     int world = 1;
     for (int k = 0; k < 5; k++)
@@ -119,6 +120,7 @@ static void check_layout(ndp_dtype compute, ndp_optimizer_name optimizer, const 
 static void check_both(const int size[5], ndp_parallel how, int threads) {
     check_layout(NDP_F32, NDP_ADAMW, size, how, threads);
     check_layout(NDP_BF16, NDP_MUON, size, how, threads);
+    check_layout(NDP_BF16, NDP_ADAMW8BIT, size, how, threads);
 }
 
 static void the_count_counts(void **state) {

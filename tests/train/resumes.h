@@ -144,10 +144,11 @@ static const struct base {
              {"sgd", {"optimizer.name=sgd", "schedule.name=constant"}},
              {"lion", {"optimizer.name=lion", "optimizer.lr=1e-4"}},
              {"muon", {"optimizer.name=muon"}},
+             {"adamw8bit", {"optimizer.name=adamw8bit"}},
              {"inverse_sqrt", {"schedule.name=inverse_sqrt"}},
              {"preference",
               {"data.files=@/pairs.jsonl", "data.validation_files=[]", "data.format=preference", "loss.name=dpo"}}};
-enum { COSINE, CONSTANT, SGD, LION, MUON, INVERSE_SQRT, PREFERENCE };
+enum { COSINE, CONSTANT, SGD, LION, MUON, CODED, INVERSE_SQRT, PREFERENCE };
 
 /* key=value with '@' for the folder. */
 static inline void set(ndp_config *c, const char *folder, const char *assignment) {

@@ -11,9 +11,22 @@ enum { STEPS = 4, KINDS = 4 };
 
 static const tiny_layout layouts[] = {{"one", 1, 1, 1, 1}, {"shard-tensor", 1, 2, 1, 2}};
 
+/* MLPs that are large enough for 8-bit states. */
+static int make_wide(void **state) {
+    if (tiny_make(state) != 0)
+        return -1;
+    tiny_put(*state, "wide.json",
+             "{\"model_type\": \"llama\", \"architectures\": [\"LlamaForCausalLM\"], \"vocab_size\": 258, "
+             "\"hidden_size\": 32, \"num_hidden_layers\": 2, \"num_attention_heads\": 4, \"num_key_value_heads\": 2, "
+             "\"intermediate_size\": 130, \"max_position_embeddings\": 64, \"rms_norm_eps\": 1e-5, "
+             "\"tie_word_embeddings\": true, \"bos_token_id\": 256, \"eos_token_id\": 257}");
+    return 0;
+}
+
 /* A rate that makes the weights so large in the first step that the second one overflows. */
 static ndp_config *configure(const char *folder, const tiny_layout *l, const char *run, const char *optimizer) {
     ndp_config *c = tiny_configure(folder, l, run);
+    tiny_set(c, "model.config=%s/wide.json", folder);
     tiny_set(c, "optimizer.name=%s", optimizer);
     tiny_set(c, "optimizer.lr=1e30");
     tiny_set(c, "checkpoint.every=1");
@@ -44,8 +57,11 @@ static owned read_all(const ndp_engine *e) {
         const ndp_owned *o = &ndp_engine_program(e)->owned[b];
         const ndp_storage *types = &m->buffers[b].storage;
         read_owned(e, o->master, o->shard.slice, types->master, &out);
-        for (int s = 0; s < NDP_OPTIMIZER_STATES; s++)
+        for (int s = 0; s < NDP_OPTIMIZER_STATES; s++) {
             read_owned(e, o->state[s], o->state_n[s], types->state, &out);
+            read_owned(e, o->codes[s], o->shard.slice, NDP_U8, &out);
+            read_owned(e, o->scales[s], o->n_scales, types->state, &out);
+        }
         if (!o->shard.same)
             read_owned(e, o->send, o->shard.slice, types->compute, &out);
     }
@@ -75,11 +91,12 @@ static ndp_status overflow(ndp_world *w, void *arg) {
 }
 
 static void a_step_that_overflows_changes_nothing(void **state) {
-    static const char *const optimizers[] = {"adamw", "sgd", "lion", "muon"};
+    static const char *const optimizers[] = {"adamw", "adamw8bit", "sgd", "lion", "muon"};
     static const char *const kinds[KINDS][2] = {{"cpu", "fp32"}, {"cpu", "bf16"}, {"ref", "fp32"}, {"ref", "bf16"}};
     for (int k = 0; k < NDP_COUNT(layouts) * NDP_COUNT(optimizers) * KINDS; k++) {
-        const tiny_layout *l = &layouts[k % 2];
-        const char *optimizer = optimizers[k / 2 % NDP_COUNT(optimizers)], *const *kind = kinds[k / 8];
+        const tiny_layout *l = &layouts[k % NDP_COUNT(layouts)];
+        const char *optimizer = optimizers[k / NDP_COUNT(layouts) % NDP_COUNT(optimizers)],
+                   *const *kind = kinds[k / (int)(NDP_COUNT(layouts) * NDP_COUNT(optimizers))];
         ndp_config *c = configure(*state, l, "overflow", optimizer);
         tiny_set(c, "train.device=%s", kind[0]);
         tiny_set(c, "precision.compute=%s", kind[1]);
@@ -154,8 +171,8 @@ static void late_results_are_the_same(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_step_that_overflows_changes_nothing, tiny_make, tiny_drop),
-        cmocka_unit_test_setup_teardown(the_run_stops_and_names_the_step, tiny_make, tiny_drop),
-        cmocka_unit_test_setup_teardown(late_results_are_the_same, tiny_make, tiny_drop)};
+        cmocka_unit_test_setup_teardown(a_step_that_overflows_changes_nothing, make_wide, tiny_drop),
+        cmocka_unit_test_setup_teardown(the_run_stops_and_names_the_step, make_wide, tiny_drop),
+        cmocka_unit_test_setup_teardown(late_results_are_the_same, make_wide, tiny_drop)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -248,6 +248,10 @@ static void resume_muon(void **state) {
     check_resume(*state, "muon-bf16", "bf16", "muon", twelve(tensor_data));
     check_slices_of_muon(*state);
 }
+static void resume_codes(void **state) {
+    check_resume(*state, "adamw8bit", "fp32", "adamw8bit", twelve(data));
+    check_resume(*state, "adamw8bit-bf16", "bf16", "adamw8bit", twelve(tensor_data));
+}
 static void resume_bf16(void **state) { check_resume(*state, "bf16", "bf16", "adamw", twelve(data)); }
 
 static void resume_tensor_data(void **state) {
@@ -291,7 +295,10 @@ static void resume_elsewhere(void **state) {
                  {"one-to-every", "adamw", one, every},
                  {"lion-tensor-to-shards", "lion", tensor_data, {.shard = 3}},
                  {"muon-tensor-to-shards", "muon", tensor_data, {.shard = 3}},
-                 {"muon-one-to-tensor", "muon", one, {.tp = 4, .accumulation = 4}}};
+                 {"muon-one-to-tensor", "muon", one, {.tp = 4, .accumulation = 4}},
+                 {"codes-tensor-to-shards", "adamw8bit", tensor_data, {.shard = 3}},
+                 {"codes-one-to-every", "adamw8bit", one, every},
+                 {"codes-replicas-to-shards", "adamw8bit", data, {.shard = 3}}};
     for (int i = 0; i < NDP_COUNT(moves); i++)
         check_elsewhere(*state, moves[i].name, moves[i].optimizer, twelve(moves[i].before), twelve(moves[i].after));
 }
@@ -541,6 +548,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(resume_sgd),
         cmocka_unit_test(resume_lion),
         cmocka_unit_test(resume_muon),
+        cmocka_unit_test(resume_codes),
         cmocka_unit_test(resume_bf16),
         cmocka_unit_test(resume_tensor_data),
         cmocka_unit_test(resume_tensor_context),

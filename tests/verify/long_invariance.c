@@ -34,6 +34,12 @@ static void whole(subject s) {
     try_all(s, DIVISIBLE, 6, 1);
 }
 
+/* 20 updates by 8-bit states, whose blocks tp cuts elsewhere. */
+static void coded(subject s) {
+    s.optimizer = "adamw8bit", s.length = 64;
+    try_all(s, DIVISIBLE, 6, 1);
+}
+
 /* A length of 64 is one attention block: there cutting the batch on one rank moves no block, splitting its sums does.
  */
 static void half(subject s, int length, int step) {
@@ -45,6 +51,7 @@ static void stories_fp32(void **state) { fixed(stories_subject(*state, "stories2
 static void stories_sgd(void **state) { plain(stories_subject(*state, "stories260K fp32 SGD", "fp32"), 0.02); }
 static void stories_lion(void **state) { signs(stories_subject(*state, "stories260K fp32 Lion", "fp32")); }
 static void stories_muon(void **state) { whole(stories_subject(*state, "stories260K fp32 Muon", "fp32")); }
+static void stories_codes(void **state) { coded(stories_subject(*state, "stories260K fp32, 8-bit states", "fp32")); }
 static void stories_bf16(void **state) { half(stories_subject(*state, "stories260K bf16", "bf16"), 100, 3); }
 static void stories_fp64(void **state) { exact(stories_subject(*state, "stories260K fp64 ref", "fp64"), 0, 4); }
 static void nines_fp32(void **state) { fixed(nines_subject(*state, "nines fp32", "fp32"), 97, 2); }
@@ -55,17 +62,24 @@ static void odd_fp32(void **state) { fixed(odd_subject(*state, "odd fp32", "fp32
 static void odd_sgd(void **state) { plain(odd_subject(*state, "odd fp32 SGD", "fp32"), 0.05); }
 static void odd_lion(void **state) { signs(odd_subject(*state, "odd fp32 Lion", "fp32")); }
 static void odd_muon(void **state) { whole(odd_subject(*state, "odd fp32 Muon", "fp32")); }
+static void odd_codes(void **state) { coded(odd_subject(*state, "odd fp32, 8-bit states", "fp32")); }
+static void odd_codes_bf16(void **state) {
+    subject s = odd_subject(*state, "odd bf16, 8-bit states", "bf16");
+    s.optimizer = "adamw8bit";
+    half(s, 91, 6);
+}
 static void odd_bf16(void **state) { half(odd_subject(*state, "odd bf16", "bf16"), 91, 3); }
 static void odd_fp64(void **state) { exact(odd_subject(*state, "odd fp64 ref", "fp64"), 11, 4); }
 
 /* With an argument: only the tests of that name (a pattern). */
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(stories_fp64), cmocka_unit_test(nines_fp64),   cmocka_unit_test(odd_fp64),
-        cmocka_unit_test(stories_sgd),  cmocka_unit_test(odd_sgd),      cmocka_unit_test(stories_lion),
-        cmocka_unit_test(odd_lion),     cmocka_unit_test(stories_muon), cmocka_unit_test(odd_muon),
-        cmocka_unit_test(stories_bf16), cmocka_unit_test(nines_bf16),   cmocka_unit_test(nines_bf16_blocks),
-        cmocka_unit_test(odd_bf16),     cmocka_unit_test(nines_fp32),   cmocka_unit_test(odd_fp32),
+        cmocka_unit_test(stories_fp64),  cmocka_unit_test(nines_fp64),   cmocka_unit_test(odd_fp64),
+        cmocka_unit_test(stories_sgd),   cmocka_unit_test(odd_sgd),      cmocka_unit_test(stories_lion),
+        cmocka_unit_test(odd_lion),      cmocka_unit_test(stories_muon), cmocka_unit_test(odd_muon),
+        cmocka_unit_test(stories_codes), cmocka_unit_test(odd_codes),    cmocka_unit_test(odd_codes_bf16),
+        cmocka_unit_test(stories_bf16),  cmocka_unit_test(nines_bf16),   cmocka_unit_test(nines_bf16_blocks),
+        cmocka_unit_test(odd_bf16),      cmocka_unit_test(nines_fp32),   cmocka_unit_test(odd_fp32),
         cmocka_unit_test(stories_fp32)};
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);

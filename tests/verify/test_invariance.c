@@ -84,6 +84,24 @@ static void muon(subject s) {
     family_release(&f);
 }
 
+/* 20 updates by 8-bit states. Roundings turn some codes; under tp, whose ranks have other blocks, all of them may be
+ * others. */
+static void codes(subject s) {
+    family f = {.s = s};
+    f.s.length = 64, f.s.optimizer = "adamw8bit";
+    static const way ways[] = {
+        {.shard = 2, .cp = 2, .tp = 2, .global = 12, .accumulation = 2, .threads = 1, .gathered = true},
+        {.shard = 3, .tp = 4, .global = 12, .accumulation = 2, .threads = 1},
+        {.tp = 8, .global = 12, .accumulation = 3, .threads = 1},
+        {.replicate = 2, .sp = 4, .global = 12, .accumulation = 1, .threads = 1, .recompute = true}};
+    for (int i = 0; i < NDP_COUNT(ways); i++)
+        check_way(&f, &ways[i]);
+    print_family(&f);
+    family_release(&f);
+}
+
+static void stories_codes(void **state) { codes(stories_subject(*state, "stories260K fp32, 8-bit states", "fp32")); }
+static void odd_codes(void **state) { codes(odd_subject(*state, "odd fp32, 8-bit states", "fp32")); }
 static void stories_muon(void **state) { muon(stories_subject(*state, "stories260K fp32 Muon", "fp32")); }
 static void odd_muon(void **state) { muon(odd_subject(*state, "odd fp32 Muon", "fp32")); }
 
@@ -408,19 +426,12 @@ static void bugs_are_seen_in_bf16(void **state) {
 
 /* With an argument: only the tests of that name (a pattern). */
 int main(int argc, char **argv) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(odd_fp32),
-                                       cmocka_unit_test(nines_fp32),
-                                       cmocka_unit_test(stories_fp32),
-                                       cmocka_unit_test(stories_sgd),
-                                       cmocka_unit_test(stories_lion),
-                                       cmocka_unit_test(stories_muon),
-                                       cmocka_unit_test(odd_muon),
-                                       cmocka_unit_test(odd_bf16),
-                                       cmocka_unit_test(nines_bf16),
-                                       cmocka_unit_test(odd_fp64),
-                                       cmocka_unit_test(nothing_to_predict),
-                                       cmocka_unit_test(bugs_are_seen),
-                                       cmocka_unit_test(bugs_are_seen_in_bf16)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(odd_fp32),           cmocka_unit_test(nines_fp32),    cmocka_unit_test(stories_fp32),
+        cmocka_unit_test(stories_sgd),        cmocka_unit_test(stories_lion),  cmocka_unit_test(stories_codes),
+        cmocka_unit_test(odd_codes),          cmocka_unit_test(stories_muon),  cmocka_unit_test(odd_muon),
+        cmocka_unit_test(odd_bf16),           cmocka_unit_test(nines_bf16),    cmocka_unit_test(odd_fp64),
+        cmocka_unit_test(nothing_to_predict), cmocka_unit_test(bugs_are_seen), cmocka_unit_test(bugs_are_seen_in_bf16)};
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, make_corpus, drop_corpus);

@@ -48,6 +48,13 @@ static void stories_lion(void **state) {
     check_all(&f, &w, 1);
 }
 
+static void stories_codes(void **state) {
+    family f = {.s = stories_subject(*state, "stories260K fp32, 8-bit states", "fp32")};
+    f.s.length = 32, f.s.steps = 5, f.s.optimizer = "adamw8bit";
+    way w = staged_way(staged_layouts[9], &schedules[2], 1);
+    check_all(&f, &w, 1);
+}
+
 static void tied_bf16(void **state) {
     const corpus *c = *state;
     char *path = write_tall(c->folder, true);
@@ -211,10 +218,10 @@ static void a_slow_stage_is_waited_for(void **state) {
 
 /* With an argument: only the tests of that name (a pattern). */
 int main(int argc, char **argv) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(bugs_are_seen), cmocka_unit_test(tied_fp32),
-                                       cmocka_unit_test(stories_fp32),  cmocka_unit_test(stories_lion),
-                                       cmocka_unit_test(tied_bf16),     cmocka_unit_test(tied_fp64),
-                                       cmocka_unit_test(frozen_stages), cmocka_unit_test(a_slow_stage_is_waited_for)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(bugs_are_seen), cmocka_unit_test(tied_fp32),     cmocka_unit_test(stories_fp32),
+        cmocka_unit_test(stories_lion),  cmocka_unit_test(stories_codes), cmocka_unit_test(tied_bf16),
+        cmocka_unit_test(tied_fp64),     cmocka_unit_test(frozen_stages), cmocka_unit_test(a_slow_stage_is_waited_for)};
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, make_corpus, drop_corpus);

@@ -127,6 +127,7 @@ static void spreads_agree(void **state) {
     check_spread(*state, "fp32", "sgd");
     check_spread(*state, "fp32", "lion");
     check_spread(*state, "fp32", "muon");
+    check_spread(*state, "fp32", "adamw8bit");
 }
 
 /* ---- bugs on purpose ---- */

@@ -16,6 +16,7 @@ struct coded_views {
     uint16_t *copy; /* bf16; NULL: none is written */
     uint8_t *codes[NDP_OPTIMIZER_STATES];
     const double *constants, *clip; /* clip: NULL: 1 */
+    float margin;                   /* ndp_code_margin */
 };
 
 struct coded_constants {
@@ -87,11 +88,11 @@ static __device__ __forceinline__ ndp_lanes decode(const coded_lane &l, const ui
 
 /* All lanes of the warp. Returns the scale. */
 static __device__ __forceinline__ float encode(const coded_lane &l, const ndp_lanes &x, const float *values,
-                                               uint8_t *codes) {
+                                               float margin, uint8_t *codes) {
     float most = 0;
     for (int k = 0; k < NDP_LANES; k++)
         most = l.has(k) ? fmaxf(most, fabsf(x.x[k])) : most;
-    float scale = ndp_warp_max(most), by = scale > 0 ? scale : 1.0f;
+    float scale = ndp_warp_max(most) * margin, by = scale > 0 ? scale : 1.0f;
     for (int k = 0; k < NDP_LANES; k++)
         if (l.has(k))
             codes[l.at + k] = (uint8_t)ndp_dynamic_nearest(values, x.x[k] / by);
@@ -143,7 +144,8 @@ static __global__ void __launch_bounds__(CODED_THREADS) ndp_coded_kernel(coded_v
     ndp_lanes m = decode(l, u.codes[0], values[0], u.scales[0][place]);
     ndp_lanes v = decode(l, u.codes[1], values[1], u.scales[1][place]);
     update_lane(l, u, c, (float)clip, m, v);
-    float first_scale = encode(l, m, values[0], u.codes[0]), second_scale = encode(l, v, values[1], u.codes[1]);
+    float first_scale = encode(l, m, values[0], u.margin, u.codes[0]),
+          second_scale = encode(l, v, values[1], u.margin, u.codes[1]);
     if (lane == 0) /* all lanes have read the old ones: encode made them meet */
         u.scales[0][place] = first_scale, u.scales[1][place] = second_scale;
 }
@@ -152,6 +154,7 @@ static ndp_status run_adamw8bit(const ndp_op_call *c) {
     const ndp_view *w = &c->in[NDP_UPDATE_WEIGHT], *pieces = &c->in[NDP_UPDATE_PIECES];
     coded_views u = {};
     u.pieces = *pieces;
+    u.margin = ndp_code_margin(c->exec);
     u.w = (float *)w->data;
     u.g = (const float *)c->in[NDP_UPDATE_GRAD].data;
     u.copy = (uint16_t *)c->out[1].data;

@@ -103,6 +103,7 @@ static void encode(const ndp_op_call *c, const coded_block *b, int state, const 
     double scale = 0;
     for (int i = 0; i < b->n; i++)
         scale = fabs(x[i]) > scale ? fabs(x[i]) : scale;
+    scale *= (double)ndp_code_margin(c->exec);
     ndp_view_set(&c->in[NDP_UPDATE_SCALES + state], 0, b->scale, scale);
     for (int i = 0; i < b->n; i++)
         ndp_view_set(&c->in[NDP_UPDATE_STATE + state], 0, b->first + i, nearest(values, scale > 0 ? x[i] / scale : 0));

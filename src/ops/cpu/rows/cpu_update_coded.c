@@ -31,12 +31,14 @@ NDP_INLINE void decode(const uint8_t *restrict codes, const float *restrict valu
 }
 
 /* Returns the scale. */
-NDP_INLINE float encode(const float *restrict x, const float *restrict values, int n, uint8_t *restrict codes) {
+NDP_INLINE float encode(const float *restrict x, const float *restrict values, float margin, int n,
+                        uint8_t *restrict codes) {
     float scale = 0;
     _Pragma("omp simd reduction(max : scale)") for (int i = 0; i < n; i++) {
         float size = x[i] < 0 ? -x[i] : x[i];
         scale = size > scale ? size : scale;
     }
+    scale *= margin;
     const float by = scale > 0 ? scale : 1;
     SIMD for (int i = 0; i < n; i++) codes[i] = (uint8_t)ndp_dynamic_nearest(values, x[i] / by);
     return scale;
@@ -62,6 +64,7 @@ NDP_INLINE void round_copy(const float *restrict w, uint16_t *restrict copy, int
 void NDP_RANGE_KERNEL(adamw8bit)(const ndp_op_call *c, int64_t first, int64_t last) {
     const int64_t *piece = ndp_piece_at(&c->in[NDP_UPDATE_PIECES], 0);
     const coded_constants k = constants_of(c, piece[NDP_PIECE_DECAYS] != 0);
+    const float margin = ndp_code_margin(c->exec);
     float values[NDP_OPTIMIZER_STATES][NDP_CODES], moments[NDP_OPTIMIZER_STATES][NDP_CODE_BLOCK];
     float *w = c->in[NDP_UPDATE_WEIGHT].data;
     const float *g = c->in[NDP_UPDATE_GRAD].data;
@@ -81,6 +84,6 @@ void NDP_RANGE_KERNEL(adamw8bit)(const ndp_op_call *c, int64_t first, int64_t la
             round_copy(w + at, copy + at, n);
         for (int s = 0; s < NDP_OPTIMIZER_STATES; s++)
             ((float *)c->in[NDP_UPDATE_SCALES + s].data)[piece[NDP_PIECE_PLACE] + b] =
-                encode(moments[s], values[s], n, (uint8_t *)c->in[NDP_UPDATE_STATE + s].data + at);
+                encode(moments[s], values[s], margin, n, (uint8_t *)c->in[NDP_UPDATE_STATE + s].data + at);
     }
 }
