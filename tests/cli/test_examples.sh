@@ -7,7 +7,8 @@ unset HF_HUB_CACHE
 export HF_HOME="$work/hf"
 ln -s "$NDP_SOURCE_DIR/examples" examples
 
-# chat-finetune.yaml and chat-lora.yaml name a model of the Hub. In the Hub cache here it is the tiny one, after a step; a letter is a token.
+# chat-finetune.yaml, chat-lora.yaml and dpo.yaml name a model of the Hub. In the Hub cache here it is the tiny one, after
+# a step; a letter is a token.
 fake_model() {
     repo=$HF_HOME/hub/models--HuggingFaceTB--SmolLM2-135M-Instruct commit=0123456789abcdef0123456789abcdef01234567
     mkdir -p "$repo/refs" "$repo/snapshots"
@@ -67,7 +68,7 @@ for file in examples/*.yaml; do
     [ "$name" != quickstart ] || continue # tests/cli/test_readme.sh runs it on its book
     example "$name"
 done
-[ "$(ls ours | wc -l)" = 10 ] || fail "$(ls ours | wc -l) examples, expected 10"
+[ "$(ls ours | wc -l)" = 11 ] || fail "$(ls ours | wc -l) examples, expected 11"
 for file in examples/accelerate/*.yaml examples/axolotl/*.yaml; do
     same_job "$(basename "$file" .yaml)" "$file"
 done
