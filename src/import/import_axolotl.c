@@ -38,20 +38,23 @@ static const char thoughts[] =
 
 #define OPTIMIZER_LISTED(NAME, name, ...) " " #name
 #define OPTIMIZERS_LISTED NDP_OPTIMIZERS(OPTIMIZER_LISTED)
-static const char not_adamw[] = "not the same as AdamW in fp32; optimizer.name is one of:" OPTIMIZERS_LISTED;
+static const char not_adamw[] =
+    "not the same as AdamW with states of fp32 or of 8 bits; optimizer.name is one of:" OPTIMIZERS_LISTED;
 static const char not_lion[] = "not the same as Lion in fp32; optimizer.name is one of:" OPTIMIZERS_LISTED;
 static const char not_muon[] = "not the same as Muon in fp32; optimizer.name is one of:" OPTIMIZERS_LISTED;
 static const import_word optimizers[] = {
-    {"adamw_torch adamw_torch_fused adamw_torch_xla adamw_torch_npu_fused adamw_hf adamw_apex_fused paged_adamw_32bit "
-     "paged_adamw",
-     NDP_ADAMW, 0},
-    {"sgd", NDP_SGD, 0},
-    {"lion_32bit paged_lion_32bit", NDP_LION, 0},
+    {"adamw_torch adamw_torch_fused adamw_torch_xla adamw_torch_npu_fused adamw_hf adamw_apex_fused", 1 + NDP_ADAMW, 0},
+    {"paged_adamw_32bit paged_adamw", (1 + NDP_ADAMW) | OPTIMIZER_PAGED, 0},
+    {"adamw_bnb_8bit adamw_8bit", 1 + NDP_ADAMW8BIT, 0},
+    {"paged_adamw_8bit", (1 + NDP_ADAMW8BIT) | OPTIMIZER_PAGED, 0},
+    {"adamw_torch_8bit ao_adamw_8bit", (1 + NDP_ADAMW8BIT) | OPTIMIZER_OF_TORCHAO, 0},
+    {"sgd", 1 + NDP_SGD, 0},
+    {"lion_32bit", 1 + NDP_LION, 0},
+    {"paged_lion_32bit", (1 + NDP_LION) | OPTIMIZER_PAGED, 0},
     {"lion_* paged_lion_*", 0, not_lion},
     {"muon", 0, not_muon},
-    {"adamw_8bit adamw_bnb_8bit paged_adamw_8bit adamw_torch_8bit adamw_torch_4bit adamw_anyprecision adopt_adamw "
-     "ao_adamw_* ademamix* paged_ademamix_* adafactor adagrad rmsprop* galore_* apollo_adamw* schedule_free_* "
-     "optimi_adamw came_pytorch grokadamw stable_adamw lomo adalomo dion",
+    {"adamw_torch_4bit adamw_anyprecision adopt_adamw ao_adamw_* ademamix* paged_ademamix_* adafactor adagrad rmsprop* "
+     "galore_* apollo_adamw* schedule_free_* optimi_adamw came_pytorch grokadamw stable_adamw lomo adalomo dion",
      0, not_adamw},
     {0}};
 static const import_word adapters[] = {
@@ -179,7 +182,7 @@ static const import_key keys[] = {
     {axolotl, "seed", INT64(job.train.seed, 0, INT64_MAX)},
 
     /* the optimizer */
-    {axolotl, "optimizer", WORD(job.optimizer.name, optimizers), SETTLED_BY("optimizer.name")},
+    {axolotl, "optimizer", WORD(read.optimizer, optimizers), SETTLED_BY("optimizer.name")},
     {axolotl, "learning_rate", NUMBER(job.optimizer.lr, "[0, inf)")},
     {axolotl, "adam_beta1", NUMBER(job.optimizer.betas[0], "[0, 1)")},
     {axolotl, "adam_beta2", NUMBER(job.optimizer.betas[1], "[0, 1)")},

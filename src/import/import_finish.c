@@ -239,10 +239,10 @@ static void finish_recompute(ndp_import *m) {
 
 /* bitsandbytes' Lion, which the Trainer runs, adds wd w to the gradient: decay goes through the sign and the momentum.
  * Ours is the paper's. Without decay they are the same. */
-static ndp_status finish_optimizer(ndp_import *m) {
+static ndp_status finish_lion(ndp_import *m) {
     double *decay = &m->job.optimizer.weight_decay;
     char value[32];
-    if (m->job.optimizer.name != NDP_LION || *decay == 0 || ndp_import_is_set(&m->notes, "optimizer.name"))
+    if (m->job.optimizer.name != NDP_LION || *decay == 0)
         return NDP_OK;
     snprintf(value, sizeof value, "%g", *decay);
     *decay = 0;
@@ -251,6 +251,20 @@ static ndp_status finish_optimizer(ndp_import *m) {
         "the Trainer's Lion adds weight decay to the gradient, before the sign; here it shrinks the "
         "weights, as in the paper",
         "optimizer.weight_decay");
+}
+
+static ndp_status finish_optimizer(ndp_import *m) {
+    int read = m->read.optimizer;
+    if (ndp_import_is_set(&m->notes, "optimizer.name") || read == 0)
+        return NDP_OK;
+    m->job.optimizer.name = (ndp_optimizer_name)((read & OPTIMIZER_NAME) - 1);
+    ndp_import_mark(m, offsetof(ndp_config, optimizer.name));
+    if (read & OPTIMIZER_PAGED)
+        SAY(m, "optimizer.name %s: nothing is paged; the states stay in memory, and `plan` shows how much they take\n",
+            ndp_optimizers[m->job.optimizer.name]->name);
+    if (read & OPTIMIZER_OF_TORCHAO)
+        SAY(m, "optimizer.name adamw8bit: blocks and codes are torchao's; states of embeddings are fp32\n");
+    return finish_lion(m);
 }
 
 /* A model may be a folder or a name in the Hub cache; if it is neither, the note says how to get it. */

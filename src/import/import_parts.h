@@ -70,6 +70,8 @@ enum {
     SCHEDULE_WSD
 };
 enum { EVERY_NEVER = 1, EVERY_STEPS, EVERY_EPOCH };
+/* What an optimizer has besides its name. */
+enum { OPTIMIZER_PAGED = 1 << 8, OPTIMIZER_OF_TORCHAO = 1 << 9, OPTIMIZER_NAME = OPTIMIZER_PAGED - 1 };
 enum { EXCESS_DROP = 1, EXCESS_TRUNCATE, EXCESS_RAISE };
 enum { PAIRS_DPO = 1, PAIRS_IPO, PAIRS_ORPO, PAIRS_SIMPO };
 
@@ -86,6 +88,7 @@ typedef struct import_values {
     double min_lr, wsd_min_lr_ratio;           /* the same of lr_scheduler_kwargs: -1 */
     double cycles;
     int decay_steps, stable_steps, timescale; /* stable_steps: -1 */
+    int optimizer;                            /* 1 + its ndp_optimizer_name, and OPTIMIZER_... */
     int scheduler, fp32, bf16, fp16, half, mixed;
     int checkpointing, fsdp_checkpointing, ring, rotate, tp_sequence, distributed_optimizer;
     int save, eval; /* EVERY_... */

@@ -38,6 +38,7 @@ static const import_target targets[] = {
     {MEMBER(read.decay_steps), "schedule.decay_ratio", "divided by `max_steps`"},
     {MEMBER(read.stable_steps), "schedule.decay_ratio", "the steps between warm-up and decay, no others"},
     {MEMBER(read.timescale), "schedule.warmup_steps", "of `inverse_sqrt`: the steps of warm-up, no others"},
+    {MEMBER(read.optimizer), "optimizer.name", NULL},
     {MEMBER(read.scheduler), "schedule.name", NULL},
     {MEMBER(read.fp32), "precision.compute", NULL},
     {MEMBER(read.bf16), "precision.compute", NULL},

@@ -134,8 +134,8 @@ code_is 0
 says out '^optimizer.lr: learning rate' '^  read by +train, verify$' '^optimizer.betas: adamw, adamw8bit, lion'
 run config --markdown schedule
 code_is 0
-says out '^\| key \| values \| default \| meaning \|$' '^\| `schedule.name` \| constant, linear or cosine \| cosine \|'
-lines out 6 '^\|'
+says out '^\| key \| values \| default \| meaning \|$' '^\| `schedule.name` \| constant, linear, cosine, wsd, inverse_sqrt or cosine_restarts \| cosine \|'
+lines out 8 '^\|'
 run config betsa
 refused "unknown key 'betsa'; did you mean 'optimizer.betas'"
 run config --defaults lr

@@ -53,7 +53,7 @@ static void who_reads_what(void **state) {
     static const struct {
         const char *name, *words;
     } cases[] = {
-        {"optimizer.betas", "  read by      train, verify; if optimizer.name is adamw, adamw8bit or lion"},
+        {"optimizer.betas", "  read by      train, verify; if optimizer.name is adamw or adamw8bit or lion"},
         {"betas", "  default      [0.9, 0.95], lion [0.9, 0.99]"},
         {"optimizer.lr", "  read by      train, verify\n"},
         {"data.text_field", "train, verify, evaluate; if records have a text"},

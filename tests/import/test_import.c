@@ -375,7 +375,7 @@ static void refusals_name_every_key(void **state) {
                 "  relora: true\n  ^");
     static const char *const words[] = {
         "line 3: 'adapter: llama-adapter': adapter.type is lora or qlora", "; or --set optimizer.name=...",
-        "line 14: 'optimizer: adamw_bnb_8bit': not the same as AdamW in fp32",
+        "line 14: 'optimizer: adamw_torch_4bit': not the same as AdamW with states of fp32 or of 8 bits",
         "line 17: 'learning_rat': unknown key; did you mean 'learning_rate'?", "--force imports without them"};
     for (int k = 0; k < NDP_COUNT(words); k++)
         if (!strstr(ndp_error_message(), words[k]))
@@ -402,7 +402,7 @@ static void force_and_set(void **state) {
                {"data.format", "instruction"}, {"train.epochs", "0"}, {"data.packing", "false"},
                {"data.validation_fraction", "0.05"}, {"data.chat_template", "null"}, {"checkpoint.every", "100"});
     CHECK_NOTES(&i, "NOT CARRIED OVER, BY --force; these change the result:\n", "adapter: llama-adapter (line 3)",
-                "settled by --set:\n", "optimizer: adamw_bnb_8bit (line 14)",
+                "settled by --set:\n", "optimizer: adamw_torch_4bit (line 14)",
                 "unknown keys:\n  learning_rat (line 17): unknown key");
     check_round_trip(&i);
     release(&i);
@@ -465,9 +465,9 @@ static const char *const refused[][2] = {
      "'special_tokens.eos_token: x': change the model folder's"},
     {"base_model: m\nmax_steps: 3\nattn_implementation: sage\n", "'attn_implementation: sage': attention is exact"},
     {"base_model: m\nmax_steps: 3\noptimizer: galore_adamw\n",
-     "'optimizer: galore_adamw': not the same as AdamW in fp32"},
+     "'optimizer: galore_adamw': not the same as AdamW with states of fp32"},
     {"base_model: m\nmax_steps: 3\noptimizer: lion_8bit\n",
-     "'optimizer: lion_8bit': not the same as Lion in fp32; optimizer.name is one of: adamw sgd lion muon"},
+     "'optimizer: lion_8bit': not the same as Lion in fp32; optimizer.name is one of: adamw adamw8bit sgd lion muon"},
     {"base_model: m\nmax_steps: 3\noptimizer: muon\n", "'optimizer: muon': not the same as Muon in fp32"},
     {"base_model: m\nmax_steps: 3\noptimizer: lion_32bit\nweight_decay: 0.1\n",
      "their.yaml:4:1: 'weight_decay: 0.1': the Trainer's Lion adds weight decay to the gradient"},
