@@ -11,11 +11,13 @@
     X(DECAYS, "pieces: decays or not")                                                                                 \
     X(PIECE_FIRST, "pieces: begins one later")                                                                         \
     X(PIECE_COUNT, "pieces: one element fewer")                                                                        \
+    X(PIECE_PLACE, "pieces: another place in a state")                                                                 \
     X(PIECE_AGAIN, "pieces: the one before again")                                                                     \
     X(SEGMENT_ROW, "tables: one row later")                                                                            \
     X(SEGMENT_COLUMN, "tables: one column later")                                                                      \
     X(SEGMENT_COPIES, "tables, so pieces: a copy more")                                                                \
     X(SEGMENT_DECAYS, "tables, so pieces: decays or not")                                                              \
+    X(SEGMENT_CODED, "tables, so pieces: its states are codes or not")                                                 \
     X(SEGMENT_NAME, "tables: another tensor")                                                                          \
     X(TOKENS_LATER, "rows: tokens one row later")                                                                      \
     X(TOKENS_SWAPPED, "rows: two tokens swapped")                                                                      \
@@ -57,6 +59,7 @@ static inline void lie_about_segment(lie *l, ndp_segment *s, ndp_segment *before
         s->name = before->name, before->name = name;
     s->copies += l->kind == LIE_SEGMENT_COPIES;
     s->decay ^= l->kind == LIE_SEGMENT_DECAYS;
+    s->coded ^= l->kind == LIE_SEGMENT_CODED;
     s->first[0] += l->kind == LIE_SEGMENT_ROW;
     s->first[1] += l->kind == LIE_SEGMENT_COLUMN;
 }
@@ -92,11 +95,14 @@ static inline int64_t lying_pieces(void *user, const ndp_program *p, const ndp_s
                                    int index, int64_t *out) {
     lie *l = user;
     int64_t n = ndp_engine_claims.pieces(NULL, p, table, buffer, shards, index, out);
-    int columns = ndp_piece_columns(ndp_optimizer_apart(&p->opts.step.optimizer));
+    ndp_apart apart = ndp_optimizer_apart(&p->opts.step.optimizer);
+    int columns = ndp_piece_columns(apart);
     bool mine = lie_is_about(l, &p->opts.model->buffers[buffer].segments);
     if (!out || !mine || l->kind > LIE_PIECE_AGAIN || n == 0)
         return n;
     int64_t *row = out + l->place % n * columns;
+    if (l->kind == LIE_PIECE_PLACE && apart != NDP_APART_CODED)
+        return n;
     if (l->kind == LIE_PIECE_AGAIN) {
         if (l->place % n == 0)
             return n;
@@ -106,6 +112,8 @@ static inline int64_t lying_pieces(void *user, const ndp_program *p, const ndp_s
     row[NDP_PIECE_FIRST] += l->kind == LIE_PIECE_FIRST;
     row[NDP_PIECE_COUNT] -= l->kind == LIE_PIECE_COUNT || l->kind == LIE_PIECE_FIRST;
     row[NDP_PIECE_DECAYS] ^= l->kind == LIE_DECAYS;
+    if (l->kind == LIE_PIECE_PLACE)
+        row[NDP_PIECE_PLACE]++;
     l->told = true;
     return n;
 }
