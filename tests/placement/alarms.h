@@ -86,6 +86,8 @@ static inline void check_layout_sizes(alarms *a) {
                 ndp_facts f = tiny_facts(model == 1);
                 world_way y = way_on(layout_sizes[i], bits);
                 y.optimizer = (i + bits) % 4 == 3 ? NDP_MUON : (ndp_optimizer_name)((i + bits) % NDP_OPTIMIZER_COUNT);
+                if (bits % 3 == 2)
+                    y.pairs = (ndp_preference_kind)(1 + (i + bits) % (NDP_PREFERENCE_KINDS - 1));
                 if (bits % 5 == 1)
                     y.frozen = frozen, y.n_frozen = 1 + i % 2;
                 else if (bits % 2)
@@ -154,6 +156,7 @@ static inline void check_pipelines(alarms *a, const char *folder) {
         world_way y = way_on(layout + 1, i % 8);
         y.layout.size[NDP_PP] = layout[0];
         y.micro_batches = of.accumulation, y.chunks = s->chunks, y.reduce_once = i % 3 > 0;
+        y.pairs = (ndp_preference_kind)(i % 2 ? 1 + i / 2 % (NDP_PREFERENCE_KINDS - 1) : 0);
         for (int k = 0; k < NDP_PIPELINE_FILE; k++)
             if (strcmp(ndp_pipeline_table[k].name, s->name) == 0)
                 y.kind = (ndp_pipeline_kind)k;

@@ -117,6 +117,8 @@ static inline int random_world(uint64_t i, planned *w) {
         y.frozen = frozen, y.n_frozen = 1 + next(&d, 2);
     else if (next(&d, 4) == 0)
         y.adapter = 1 + next(&d, WORLD_ADAPTERS - 1);
+    if (next(&d, 4) == 0)
+        y.pairs = (ndp_preference_kind)(1 + next(&d, NDP_PREFERENCE_KINDS - 1));
     world_init(w, "random", &f, &y, next(&d, 4) ? &ndp_device_null : staged_device());
     return world_size(&l);
 }

@@ -11,11 +11,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { RUN_STEPS = 2 };
+enum { RUN_STEPS = 2, RUN_NUMBERS = 3 + NDP_PAIR_SUMS };
 
 /* Of one rank: its pieces of the first gradient, and of the weights at the end. */
 typedef struct rank_result {
-    double numbers[RUN_STEPS][3]; /* loss, norm, tokens */
+    double numbers[RUN_STEPS][RUN_NUMBERS]; /* loss, norm, tokens, sums of pairs */
     double *values[2];
     int64_t n[2];
 } rank_result;
@@ -95,6 +95,8 @@ static inline ndp_status run_steps(ndp_engine *e, const world_run *r, rank_resul
             world_batch(e, m, (u * r->w->way.micro_batches + m) * data.count + data.rank);
         NDP_TRY(ndp_engine_step(e, 1e-2, u, true, &s));
         out->numbers[u][0] = s.loss, out->numbers[u][1] = s.grad_norm, out->numbers[u][2] = (double)s.tokens;
+        if (r->w->way.pairs)
+            memcpy(&out->numbers[u][3], s.sums, sizeof s.sums);
         if (u == 0)
             take_values(e, NDP_OWNED_GRAD, &out->values[0], &out->n[0]);
     }
@@ -172,8 +174,9 @@ static inline double run_difference(const planned *w, const rank_result *a, cons
             double d = run_distance(a[i].values[k], b[i].values[k], a[i].n[k]);
             worst = d <= worst ? worst : isnan(d) ? INFINITY : d;
         }
-        for (int k = 0; k < RUN_STEPS * 3; k++) {
-            double x = a[i].numbers[k / 3][k % 3], y = b[i].numbers[k / 3][k % 3];
+        for (int k = 0; k < RUN_STEPS * RUN_NUMBERS; k++) {
+            double x = a[i].numbers[k / RUN_NUMBERS][k % RUN_NUMBERS],
+                   y = b[i].numbers[k / RUN_NUMBERS][k % RUN_NUMBERS];
             double d = x == y ? 0 : fabs(x / y - 1);
             worst = d <= worst ? worst : isnan(d) ? INFINITY : d;
         }

@@ -7,7 +7,7 @@
 #include "placement/placement.h"
 #include "step/tiny.h"
 
-enum { WORLD_ROWS = 13, WORLD_TEXT = 320 };
+enum { WORLD_ROWS = 13, WORLD_DOCUMENTS = 2, WORLD_TEXT = 320 };
 
 /* How a world trains. */
 typedef struct world_way {
@@ -26,6 +26,7 @@ typedef struct world_way {
     int adapter;       /* number of a world's adapter; 0: none */
     ndp_packing base;
     const char *table; /* a CSV instead of `kind` and `chunks`; NULL: none */
+    ndp_preference_kind pairs; /* the loss of pairs of documents; 0: that of tokens */
 } world_way;
 
 typedef struct planned {
@@ -53,7 +54,9 @@ static inline const char *world_text(const planned *w, char out[WORLD_TEXT]) {
     char layout[160], pipeline[48] = "";
     if (w->table.ranks)
         snprintf(pipeline, sizeof pipeline, ", %s v %d", ndp_pipeline_table[y->kind].name, y->chunks);
-    snprintf(out, WORLD_TEXT, "%s, adapter %d, %s%s, %d micro-batches, %s, %s%s%s%s%s%s%s%s", w->model_name, y->adapter,
+    const ndp_preference_row *pairs = &ndp_preference_table[y->pairs];
+    snprintf(out, WORLD_TEXT, "%s, adapter %d%s%s%s%s, %s%s, %d micro-batches, %s, %s%s%s%s%s%s%s%s", w->model_name, y->adapter,
+             y->pairs ? " with " : "", y->pairs ? pairs->name : "", y->pairs ? " " : "", y->pairs ? pairs->variant : "",
              ndp_layout_text(&y->layout, layout, sizeof layout), pipeline, y->micro_batches, ndp_dtype_name(y->compute),
              ndp_optimizers[y->optimizer]->name, y->reshard ? ", reshard" : "", y->recompute ? ", recompute" : "",
              y->gathered ? ", gathered" : "", y->reduce_once ? ", reduced once" : "",
@@ -131,6 +134,8 @@ static inline void world_init(planned *w, const char *name, const ndp_facts *f, 
                               : strcmp(f->family, "phi3") == 0 ? 2
                                                                : 0,
             mo.adapter.n_targets = 1;
+    if (y->pairs)
+        mo.preference = tiny_preference((int)y->pairs), mo.documents = WORLD_DOCUMENTS;
     CHECK_OK(ndp_decoder_build(f, &mo, &w->model));
     tiny_code(&w->model, 100);
     world_take(w, name, y, device);
@@ -178,13 +183,15 @@ typedef struct world_model {
     const char *name, *json;
     ndp_layout_facts facts; /* but for the layers */
     ndp_packing base;       /* of frozen layers */
+    ndp_preference_kind pairs;
 } world_model;
 
-#define WORLD_MODEL(type, hidden, h, kv, keys)                                                                         \
+#define WORLD_PAIRS(loss, type, hidden, h, kv, keys)                                                                   \
     "{\"model_type\": \"" type "\", \"vocab_size\": 37, \"num_hidden_layers\": %d, \"hidden_size\": " #hidden ", "     \
     "\"num_attention_heads\": " #h ", \"num_key_value_heads\": " #kv ", \"intermediate_size\": 17, "                   \
     "\"max_position_embeddings\": 64, \"rope_theta\": 100.0, \"initializer_range\": 0.3, " keys "}",                   \
-        {h, kv, 0}, NDP_PACKING_NONE
+        {h, kv, 0}, NDP_PACKING_NONE, NDP_PREFERENCE_##loss
+#define WORLD_MODEL(...) WORLD_PAIRS(NONE, __VA_ARGS__)
 
 static const world_model world_models[] = {
     {"tied", WORLD_MODEL("llama", 12, 4, 2, "\"head_dim\": 6, \"tie_word_embeddings\": true")},
@@ -198,14 +205,16 @@ static const world_model world_models[] = {
      "{\"model_type\": \"gpt2\", \"vocab_size\": 37, \"n_layer\": %d, \"n_embd\": 24, \"n_head\": 4, \"n_inner\": 17, "
      "\"n_positions\": 20}",
      {4, 4, 0},
-     NDP_PACKING_NONE},
+     NDP_PACKING_NONE, NDP_PREFERENCE_NONE},
     /* Blocks of nf4 go across rows of 36 columns; tp cuts between them. More than one scale of scales. */
     {"packed",
      "{\"model_type\": \"phi3\", \"vocab_size\": 37, \"num_hidden_layers\": %d, \"hidden_size\": 36, "
      "\"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"head_dim\": 64, \"intermediate_size\": 256, "
      "\"max_position_embeddings\": 64, \"rope_theta\": 100.0, \"initializer_range\": 0.3}",
      {4, 2, 0},
-     NDP_PACKING_NF4}};
+     NDP_PACKING_NF4, NDP_PREFERENCE_NONE},
+    {"dpo", WORLD_PAIRS(DPO_SIGMOID, "llama", 12, 8, 4, "\"head_dim\": 6")},
+    {"orpo", WORLD_PAIRS(ORPO, "qwen3", 12, 4, 2, "\"head_dim\": 6, \"tie_word_embeddings\": true")}};
 enum { WORLD_MODELS = NDP_COUNT(world_models) };
 
 static inline void world_facts(const world_model *m, int layers, ndp_facts *out) {
@@ -298,6 +307,7 @@ static inline void world_draw_one(planned *w, const world_model *m, const ndp_la
     y.base = m->base;
     if (m->base != NDP_PACKING_NONE && y.adapter == 0)
         y.frozen = layers, y.n_frozen = 1;
+    y.pairs = m->pairs;
     world_facts(m, world_layers(&y), &f);
     world_init(w, m->name, &f, &y, i % 10 == 7 ? staged_device() : &ndp_device_ref);
     world_plan(w, NULL, 0);
