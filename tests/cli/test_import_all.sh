@@ -53,6 +53,8 @@ records '{"conversations": [{"speaker": "person", "says": "And %d?"}, {"speaker"
 head -n 4 data/talks.jsonl >data/talks_test.jsonl
 records '{"segments": [{"label": false, "text": "Say %d: "}, {"label": true, "text": "it is %d</s>"}]}' >data/segments.jsonl
 { echo question,answer; records 'What is %d?,A number'; } >data/questions.csv
+records '{"system": "", "question": "What is %d?", "chosen": "The number %d", "rejected": "It is not known"}' |
+    put datasets--org--preferences train.jsonl
 cp -r "$all/deepspeed" .
 cp "$NDP_SOURCE_DIR/tests/golden/tables/chat.parquet" data/texts.parquet
 has_pyarrow() { "${NDP_PYTHON:-/usr/bin/python3}" -I -c 'import pyarrow' 2>/dev/null; }
@@ -86,7 +88,6 @@ trained=0
 for file in "$all"/axolotl_*.yaml; do
     try "$(basename "$file")" "$file"
     case $file in
-    *_dpo.yaml) says err 'rl: dpo.*without rewards or preferences' ;;
     *_parquet.yaml) [ "$code" = 0 ] || has_pyarrow || says err pyarrow ;;
     *) code_is 0 ;;
     esac

@@ -319,9 +319,9 @@ static ndp_status forge(ndp_trainer *t, const char *folder, const char *blocks) 
     json_object_object_del(info.extra, "state_blocks");
     if (blocks)
         json_object_object_add(info.extra, "state_blocks", json_tokener_parse(blocks));
-    CHECK_OK(ndp_tensor_list_add(&list, t->engine, NDP_OWNED_MASTER, "", NDP_F32));
+    CHECK_OK(ndp_tensor_list_add(&list, t->engine, NDP_OWNED_MASTER, NDP_TENSORS_RUN, "", NDP_F32));
     for (int k = 0; k < 2; k++) {
-        CHECK_OK(ndp_tensor_list_add(&list, t->engine, (ndp_owned_kind)(NDP_OWNED_STATE0 + k),
+        CHECK_OK(ndp_tensor_list_add(&list, t->engine, (ndp_owned_kind)(NDP_OWNED_STATE0 + k), NDP_TENSORS_RUN,
                                      k ? "optimizer.v." : "optimizer.m.", NDP_F32));
         CHECK_OK(ndp_state_codes_add(&list, t->engine, k, 1, NDP_F32));
     }
