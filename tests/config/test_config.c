@@ -213,9 +213,9 @@ static void check_same(const ndp_config *a, const ndp_config *b) {
         (const char *const *)&x.data.response_field, (const char *const *)&x.data.chat_template,
         (const char *const *)&x.data.template_date,  (const char *const *)&x.data.end_token,
         (const char *const *)&x.pipeline.file,       (const char *const *)&x.data.role_field,
-        (const char *const *)&x.adapter.path,
-        (const char *const *)&x.data.content_field,  (const char *const *)&x.data.train_field,
-        (const char *const *)&x.data.chosen_field,   (const char *const *)&x.data.rejected_field};
+        (const char *const *)&x.adapter.path,        (const char *const *)&x.data.content_field,
+        (const char *const *)&x.data.train_field,    (const char *const *)&x.data.chosen_field,
+        (const char *const *)&x.data.rejected_field};
     for (int i = 0; i < NDP_COUNT(left); i++) {
         size_t offset = (size_t)((const char *)left[i] - (const char *)&x);
         const char *p = *left[i], *q = *(char *const *)((const char *)&y + offset);

@@ -629,8 +629,7 @@ static const struct {
                  {&ndp_op_loss_scale, "test_step_ops"},    {&ndp_op_square_sum, "test_step_ops"},
                  {&ndp_op_clip_factor, "test_step_ops"},   {&ndp_op_newton_schulz, "optim/test_muon"},
                  {&ndp_op_document_sums, "test_pair_ops"}, {&ndp_op_pair_loss, "test_pair_ops"},
-                 {&ndp_op_pair_rows, "test_pair_ops"},
-                 {&ndp_op_unpack, "test_unpack"}};
+                 {&ndp_op_pair_rows, "test_pair_ops"},     {&ndp_op_unpack, "test_unpack"}};
 
 /* The last test: an op of the list without a case here, or there, fails. Those of optimizers are in optim/test_update,
  * which walks the table of optimizers. */

@@ -100,8 +100,8 @@ static void codes_are_the_nearest(void **state) {
     }
 }
 
-/* A tensor in blocks: the reference's scales, and codes that are at least as near as its own, which on the CPU are up to
- * 2^-14 farther than the nearest. Returns how many codes are others. */
+/* A tensor in blocks: the reference's scales, and codes that are at least as near as its own, which on the CPU are up
+ * to 2^-14 farther than the nearest. Returns how many codes are others. */
 static int compare_tensor(struct json_object *t, uint64_t key) {
     float x[4096];
     int64_t n = json_object_get_int64(member(t, "elements"));

@@ -81,7 +81,7 @@ static inline void world_batch(ndp_engine *e, int micro_batch, int64_t sample) {
                                                 .positions = positions,
                                                 .starts = starts,
                                                 .rows = rows,
-                                                 .keys = keys,
+                                                .keys = keys,
                                                 .documents = documents,
                                                 .reference = reference}));
 }

@@ -23,9 +23,9 @@ typedef struct world_way {
     ndp_folding_rule fold;
     const char *const *frozen;
     int n_frozen;
-    int adapter;       /* number of a world's adapter; 0: none */
+    int adapter; /* number of a world's adapter; 0: none */
     ndp_packing base;
-    const char *table; /* a CSV instead of `kind` and `chunks`; NULL: none */
+    const char *table;         /* a CSV instead of `kind` and `chunks`; NULL: none */
     ndp_preference_kind pairs; /* the loss of pairs of documents; 0: that of tokens */
 } world_way;
 
@@ -55,12 +55,12 @@ static inline const char *world_text(const planned *w, char out[WORLD_TEXT]) {
     if (w->table.ranks)
         snprintf(pipeline, sizeof pipeline, ", %s v %d", ndp_pipeline_table[y->kind].name, y->chunks);
     const ndp_preference_row *pairs = &ndp_preference_table[y->pairs];
-    snprintf(out, WORLD_TEXT, "%s, adapter %d%s%s%s%s, %s%s, %d micro-batches, %s, %s%s%s%s%s%s%s%s", w->model_name, y->adapter,
-             y->pairs ? " with " : "", y->pairs ? pairs->name : "", y->pairs ? " " : "", y->pairs ? pairs->variant : "",
-             ndp_layout_text(&y->layout, layout, sizeof layout), pipeline, y->micro_batches, ndp_dtype_name(y->compute),
-             ndp_optimizers[y->optimizer]->name, y->reshard ? ", reshard" : "", y->recompute ? ", recompute" : "",
-             y->gathered ? ", gathered" : "", y->reduce_once ? ", reduced once" : "",
-             y->parallel.tp_sequence_parallel ? "" : ", whole rows",
+    snprintf(out, WORLD_TEXT, "%s, adapter %d%s%s%s%s, %s%s, %d micro-batches, %s, %s%s%s%s%s%s%s%s", w->model_name,
+             y->adapter, y->pairs ? " with " : "", y->pairs ? pairs->name : "", y->pairs ? " " : "",
+             y->pairs ? pairs->variant : "", ndp_layout_text(&y->layout, layout, sizeof layout), pipeline,
+             y->micro_batches, ndp_dtype_name(y->compute), ndp_optimizers[y->optimizer]->name,
+             y->reshard ? ", reshard" : "", y->recompute ? ", recompute" : "", y->gathered ? ", gathered" : "",
+             y->reduce_once ? ", reduced once" : "", y->parallel.tp_sequence_parallel ? "" : ", whole rows",
              y->parallel.cp_method == NDP_CP_ALL_GATHER ? ", cp all_gather" : "",
              y->parallel.cp_zigzag ? "" : ", contiguous");
     return out;
@@ -205,14 +205,16 @@ static const world_model world_models[] = {
      "{\"model_type\": \"gpt2\", \"vocab_size\": 37, \"n_layer\": %d, \"n_embd\": 24, \"n_head\": 4, \"n_inner\": 17, "
      "\"n_positions\": 20}",
      {4, 4, 0},
-     NDP_PACKING_NONE, NDP_PREFERENCE_NONE},
+     NDP_PACKING_NONE,
+     NDP_PREFERENCE_NONE},
     /* Blocks of nf4 go across rows of 36 columns; tp cuts between them. More than one scale of scales. */
     {"packed",
      "{\"model_type\": \"phi3\", \"vocab_size\": 37, \"num_hidden_layers\": %d, \"hidden_size\": 36, "
      "\"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"head_dim\": 64, \"intermediate_size\": 256, "
      "\"max_position_embeddings\": 64, \"rope_theta\": 100.0, \"initializer_range\": 0.3}",
      {4, 2, 0},
-     NDP_PACKING_NF4, NDP_PREFERENCE_NONE},
+     NDP_PACKING_NF4,
+     NDP_PREFERENCE_NONE},
     {"dpo", WORLD_PAIRS(DPO_SIGMOID, "llama", 12, 8, 4, "\"head_dim\": 6")},
     {"orpo", WORLD_PAIRS(ORPO, "qwen3", 12, 4, 2, "\"head_dim\": 6, \"tie_word_embeddings\": true")}};
 enum { WORLD_MODELS = NDP_COUNT(world_models) };
