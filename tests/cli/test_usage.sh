@@ -179,7 +179,7 @@ code_is 2
 says err '^  at .*\.c:[0-9]+'
 
 # What is written back is a job file.
-sed -e 's/^  config: .*/  config: config.json/' -e 's/^  init: .*/  init: random/' -e 's/^  files: .*/  files: [text.txt]/' \
+sed -e 's/^  config: .*/  config: config.json/' -e 's/^  init: pretrained/  init: random/' -e 's/^  files: .*/  files: [text.txt]/' \
     defaults.yaml >whole.yaml
 run plan whole.yaml --ranks 2 --set data.sequence_length=32
 code_is 0
