@@ -67,6 +67,48 @@ static void a_tie_is_undone_and_done_again(void **state) {
     free(untied);
 }
 
+/* Embeddings, of tokens and positions, and tensors of fewer than 4,096 elements as files have them are not coded. */
+static void large_tensors_are_coded(void **state) {
+    (void)state;
+    static const char wide[] = "{\"model_type\": \"gpt2\", \"vocab_size\": 150, \"n_layer\": 1, \"n_embd\": 48, "
+                               "\"n_head\": 4, \"n_positions\": 100, \"n_inner\": 86, \"tie_word_embeddings\": false}",
+                      norms[] = "{\"model_type\": \"llama\", \"vocab_size\": 150, \"num_hidden_layers\": 1, "
+                                "\"hidden_size\": 4096, \"num_attention_heads\": 4, \"intermediate_size\": 1, "
+                                "\"max_position_embeddings\": 64}";
+    static const struct {
+        const char *model, *tensor;
+        bool coded;
+    } cases[] = {{wide, "transformer.wte.weight", false},
+                 {wide, "transformer.wpe.weight", false},
+                 {wide, "lm_head.weight", true},
+                 {wide, "transformer.h.0.attn.c_attn.weight", true}, /* each part has 2,304 */
+                 {wide, "transformer.h.0.attn.c_proj.weight", false},
+                 {wide, "transformer.h.0.mlp.c_fc.weight", true}, /* 4,128 */
+                 {wide, "transformer.h.0.ln_1.weight", false},
+                 {norms, "model.layers.0.input_layernorm.weight", true},
+                 {norms, "model.layers.0.mlp.up_proj.weight", true}}; /* 4,096 */
+    for (int i = 0; i < NDP_COUNT(cases); i++) {
+        const ndp_model_opts o = {.rows = 8, .keys = 8, .positions = 8, .compute = NDP_F32, .master = NDP_F32};
+        ndp_facts f;
+        ndp_model m;
+        int found = 0;
+        CHECK_OK(ndp_facts_parse_text(cases[i].model, "wide", &f));
+        CHECK_OK(ndp_decoder_build(&f, &o, &m));
+        for (int b = 0; b < m.n_buffers; b++)
+            for (int k = 0; k < m.buffers[b].segments.n; k++) {
+                const ndp_segment *s = &m.buffers[b].segments.items[k];
+                if (strcmp(s->name, cases[i].tensor) != 0)
+                    continue;
+                found++;
+                if (s->coded != cases[i].coded)
+                    fail_msg("%s is %scoded", s->name, s->coded ? "" : "not ");
+            }
+        if (found == 0)
+            fail_msg("there is no %s", cases[i].tensor);
+        ndp_model_release(&m);
+    }
+}
+
 static void keep_positions(void *user, const ndp_fact *fact) {
     if (strcmp(fact->key, "max_position_embeddings") == 0)
         *(bool *)user = fact->shape;
@@ -150,9 +192,12 @@ static void what_is_refused(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(describes_decoders),       cmocka_unit_test(a_tie_is_undone_and_done_again),
-        cmocka_unit_test(positions_may_be_a_shape), cmocka_unit_test(a_built_model_lists_its_own_window),
-        cmocka_unit_test(the_activation_is_a_word), cmocka_unit_test(what_is_refused)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(describes_decoders),
+                                       cmocka_unit_test(large_tensors_are_coded),
+                                       cmocka_unit_test(a_tie_is_undone_and_done_again),
+                                       cmocka_unit_test(positions_may_be_a_shape),
+                                       cmocka_unit_test(a_built_model_lists_its_own_window),
+                                       cmocka_unit_test(the_activation_is_a_word),
+                                       cmocka_unit_test(what_is_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -172,6 +172,31 @@ static double megabytes_used(void) {
     return kib / 1024;
 }
 
+/* Llama-3.1-8B: 525 million elements of the embedding keep 8 bytes of states, all others 2 and 8 / 256. */
+static void states_of_8_bits(void **state) {
+    (void)state;
+    const char *data = getenv("NDP_TEST_DATA");
+    if (!data) {
+        print_message("SKIPPED: configs/Llama-3.1-8B (NDP_TEST_DATA is not set)\n");
+        skip();
+    }
+    char config[1024];
+    snprintf(config, sizeof config, "model.config=%s/configs/Llama-3.1-8B/config.json", data);
+    ndp_config *c = configure((const char *const[]){config, "precision.compute=bf16", "parallelism.dp_shard_size=8",
+                                                    "batch.global_batch_size=8", "optimizer.name=adamw8bit", NULL});
+    ndp_plan_opts o = NDP_PLAN_OPTS_INIT;
+    char *said;
+    CHECK_OK(ndp_plan(c, &o, &said));
+    double bytes = 0, table = 128256.0 * 4096, all = 8030261248.0;
+    assert_non_null(strstr(said, "optimizer state"));
+    assert_int_equal(sscanf(strstr(said, "optimizer state"), "optimizer state %*f %*s %lf bytes", &bytes), 1);
+    double expected = (table * 8 + (all - table) * (2 + 8.0 / 256)) / 8;
+    if (!(bytes >= expected * 0.9999 && bytes < expected * 1.001))
+        fail_msg("%.0f bytes, expected %.0f", bytes, expected);
+    free(said);
+    ndp_config_destroy(c);
+}
+
 /* 405 billion parameters on 1,024 ranks, and on 16,384: planned, and the programs of the corners of the mesh checked,
  * within a gigabyte of memory and five seconds of a core. */
 static void llama_405b(void **state) {
@@ -216,12 +241,10 @@ static void llama_405b(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(programs_are_printed),
-                                       cmocka_unit_test(axes_inside_units_are_printed),
-                                       cmocka_unit_test(padding_is_said),
-                                       cmocka_unit_test(dropout_is_said),
-                                       cmocka_unit_test(no_such_rank),
-                                       cmocka_unit_test(axes_that_are_not_built_say_so),
-                                       cmocka_unit_test(llama_405b)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(programs_are_printed), cmocka_unit_test(axes_inside_units_are_printed),
+        cmocka_unit_test(padding_is_said),      cmocka_unit_test(dropout_is_said),
+        cmocka_unit_test(no_such_rank),         cmocka_unit_test(axes_that_are_not_built_say_so),
+        cmocka_unit_test(states_of_8_bits),     cmocka_unit_test(llama_405b)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -71,8 +71,51 @@ static void untied_with_biases(void **state) {
 
 static void transposed_and_fused(void **state) { (void)state, family(TINY_GPT2); }
 
+/* ---- memory ---- */
+
+/* Two codes an element of the slices, two scales a block, and 8 bytes an element of tensors that are not coded. */
+static void states_take_two_bytes(void **state) {
+    (void)state;
+    static const ndp_exec exec = {.device = &ndp_device_null, .threads = 1};
+    ndp_facts f = tiny_facts(false);
+    f.hidden = 192, f.ffn = 512, f.heads = 12, f.kv_heads = 4, f.head_dim = f.ropes[0].dim = 16;
+    ndp_model_opts mo = tiny_opts(NDP_F32, ROWS);
+    ndp_model m;
+    CHECK_OK(ndp_decoder_build(&f, &mo, &m));
+    int64_t coded = 0, rest = 0;
+    for (int i = 0; i < m.n_buffers; i++)
+        for (int k = 0; k < m.buffers[i].segments.n; k++) {
+            const ndp_segment *s = &m.buffers[i].segments.items[k];
+            *(s->coded ? &coded : &rest) += s->rows * s->cols;
+        }
+    assert_true(coded > 20 * rest && rest > 1000);
+    for (int shards = 1; shards < 4; shards++) {
+        double sum = 0, expected = (2 + 8.0 / 256) * (double)coded + 8 * (double)rest;
+        for (int rank = 0; rank < shards; rank++) {
+            ndp_layout layout = NDP_LAYOUT_ONE;
+            ndp_engine_opts o = {.model = &m,
+                                 .step = {.parallel = NDP_PARALLEL_INIT,
+                                          .exec = &exec,
+                                          .node_ranks = 1,
+                                          .accumulation = 1,
+                                          .optimizer = {.name = NDP_ADAMW8BIT}}};
+            ndp_budget b;
+            ndp_engine *e;
+            layout.size[NDP_DP_SHARD] = shards;
+            CHECK_OK(ndp_mesh_init(&layout, rank, &(ndp_mesh_facts){.kv_heads = f.kv_heads}, &o.step.mesh));
+            CHECK_OK(ndp_engine_create(&o, &e));
+            ndp_program_budget(ndp_engine_program(e), &b);
+            sum += (double)b.class_bytes[NDP_MEM_OPTIMIZER];
+            ndp_engine_destroy(e);
+        }
+        if (!(sum >= expected && sum < 1.01 * expected)) /* codes of norms, the padding of slices and of blocks */
+            fail_msg("%d slices: %.0f bytes, expected %.0f", shards, sum, expected);
+    }
+    ndp_model_release(&m);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(tied), cmocka_unit_test(untied_with_biases),
-                                       cmocka_unit_test(transposed_and_fused)};
+                                       cmocka_unit_test(transposed_and_fused), cmocka_unit_test(states_take_two_bytes)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
