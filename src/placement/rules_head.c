@@ -4,7 +4,7 @@
 ndp_status ndp_expect_input(ndp_rule *r, int k, int value) {
     char is[300];
     int input = r->g->values[value].input;
-    if (!ndp_content_full(&r->in[k]) || !ndp_thing_is(r->in[k].tiles[0].what, NDP_THING_DATA, input))
+    if (r->in[k].n == 0 || !ndp_content_full(&r->in[k]) || !ndp_thing_is(r->in[k].tiles[0].what, NDP_THING_DATA, input))
         return ndp_refuse(r, "operand %d is %s; it must be the input %s", k,
                           r->in[k].n ? ndp_tile_text(r, &r->in[k].tiles[0], is, sizeof is) : "not written",
                           r->g->inputs->items[input].name);

@@ -27,10 +27,10 @@ ndp_status ndp_rule_pair_loss(ndp_rule *r) {
     NDP_EXPECT_SAME(r, gamma);
     NDP_EXPECT_SAME(r, label_smoothing);
     NDP_TRY(ndp_expect_value(r, 0, r->n->in[0], true));
-    if (r->n->in[1] != NDP_NONE)
-        NDP_TRY(ndp_expect_input(r, 1, r->n->in[1]));
     if (ndp_rule_has(r, 1) != (r->n->in[1] != NDP_NONE))
         return ndp_refuse(r, "it %s a reference, its node does not", ndp_rule_has(r, 1) ? "has" : "lacks");
+    if (ndp_rule_has(r, 1))
+        NDP_TRY(ndp_expect_input(r, 1, r->n->in[1]));
     NDP_TRY(make(r, 0, 1));
     return make(r, 1, 1);
 }

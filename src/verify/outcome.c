@@ -267,22 +267,22 @@ ndp_bounds ndp_bounds_of(const ndp_config *c) {
     return b;
 }
 
-int ndp_spread_cuts(int global_batch, int sizes[NDP_SPREAD_CUTS]) {
+int ndp_spread_cuts(int global_batch, int together, int sizes[NDP_SPREAD_CUTS]) {
     int n = 0;
-    for (int size = 1; size <= global_batch && n < NDP_SPREAD_CUTS; size++)
+    for (int size = together; size <= global_batch && n < NDP_SPREAD_CUTS; size += together)
         if (global_batch % size == 0)
             sizes[n++] = size;
     return n;
 }
 
-int ndp_spread_runs(const ndp_bounds *b, int global_batch, ndp_spread_run runs[NDP_SPREAD_RUNS]) {
-    int n = 0, sizes[NDP_SPREAD_CUTS], cuts = ndp_spread_cuts(global_batch, sizes);
+int ndp_spread_runs(const ndp_bounds *b, int global_batch, int together, ndp_spread_run runs[NDP_SPREAD_RUNS]) {
+    int n = 0, sizes[NDP_SPREAD_CUTS], cuts = ndp_spread_cuts(global_batch, together, sizes);
     for (int i = 0; i < cuts; i++)
         runs[n++] = (ndp_spread_run){.micro_batch = sizes[i]};
     for (int i = 0; i < NDP_SPLITS; i++)
         runs[n++] = (ndp_spread_run){.micro_batch = sizes[i % cuts], .split_place = i + 1};
     if (b->roundings > 0)
-        runs[n++] = (ndp_spread_run){.micro_batch = 1, .fp32 = true};
+        runs[n++] = (ndp_spread_run){.micro_batch = together, .fp32 = true};
     return n;
 }
 

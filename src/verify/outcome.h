@@ -53,15 +53,15 @@ typedef struct ndp_spread_run {
     bool fp32;
 } ndp_spread_run;
 
-/* The sizes of micro-batches that divide the global batch, smallest first, at most NDP_SPREAD_CUTS. Returns how many.
- */
+/* The sizes of micro-batches, multiples of `together`, that divide the global batch, smallest first, at most
+ * NDP_SPREAD_CUTS. Returns how many. */
 enum { NDP_SPREAD_CUTS = 6 };
-int ndp_spread_cuts(int global_batch, int sizes[NDP_SPREAD_CUTS]);
+int ndp_spread_cuts(int global_batch, int together, int sizes[NDP_SPREAD_CUTS]);
 
 /* The runs on one rank that ndp_bounds_measure needs: one for each size of micro-batches; one for each place to split
  * sums, cycling through those sizes; if b->roundings is set, one in fp32 at the end. Returns how many. */
 enum { NDP_SPREAD_RUNS = NDP_SPREAD_CUTS + NDP_SPLITS + 1 };
-int ndp_spread_runs(const ndp_bounds *b, int global_batch, ndp_spread_run runs[NDP_SPREAD_RUNS]);
+int ndp_spread_runs(const ndp_bounds *b, int global_batch, int together, ndp_spread_run runs[NDP_SPREAD_RUNS]);
 
 /* Raises the bounds, but those of the gradients of step 1 that have a number: no update came before them. To the larger
  * of b->spreads times the largest difference between any two of the runs, and b->roundings times the largest difference

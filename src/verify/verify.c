@@ -123,6 +123,9 @@ static ndp_status check_way(const verification *v, const verify_way *w, int64_t 
     return st;
 }
 
+/* Rows that stay together in a micro-batch: 2, those of a pair; else 1. */
+static int rows_together(const ndp_config *c) { return c->data.format == NDP_RECORD_PREFERENCE ? 2 : 1; }
+
 /* Lists the runs on one rank: the reference and, if the bounds are a spread, runs whose sums have other orders. */
 static int list_references(const verification *v, verify_way ways[ONE_RANK_RUNS]) {
     ndp_spread_run runs[NDP_SPREAD_RUNS];
@@ -130,19 +133,21 @@ static int list_references(const verification *v, verify_way ways[ONE_RANK_RUNS]
     ways[n++] = one_rank;
     if (v->bounds.spreads == 0)
         return n;
-    for (int i = 0, k = ndp_spread_runs(&v->bounds, v->config.batch.global_batch_size, runs); i < k; i++)
+    int k = ndp_spread_runs(&v->bounds, v->config.batch.global_batch_size, rows_together(&v->config), runs);
+    for (int i = 0; i < k; i++)
         if (runs[i].split_place || runs[i].fp32 || runs[i].micro_batch != v->config.batch.micro_batch_size)
             ways[n++] = (verify_way){one_rank.layout, runs[i]};
     return n;
 }
 
 static ndp_status check_spread(const verification *v) {
-    int sizes[NDP_SPREAD_CUTS], n = ndp_spread_cuts(v->config.batch.global_batch_size, sizes);
+    int batch = v->config.batch.global_batch_size, together = rows_together(&v->config);
+    int sizes[NDP_SPREAD_CUTS], n = ndp_spread_cuts(batch, together, sizes);
     NDP_CHECK(v->bounds.spreads == 0 || n >= LEAST_CUTS,
               "the bounds for bf16 and for some optimizers come from runs on one rank that split the global batch in "
               "at least %d ways; "
-              "%d sample%s can be split in %d: set batch.global_batch_size to a multiple of 4",
-              LEAST_CUTS, v->config.batch.global_batch_size, v->config.batch.global_batch_size == 1 ? "" : "s", n);
+              "%d sample%s can be split in %d: set batch.global_batch_size to a multiple of %d",
+              LEAST_CUTS, batch, batch == 1 ? "" : "s", n, 4 * together);
     return NDP_OK;
 }
 

@@ -109,7 +109,7 @@ static inline void check_packed(alarms *a) {
             y.frozen = layers, y.n_frozen = 1;
             y.base = (i + bits) % 3 ? NDP_PACKING_NF4 : NDP_PACKING_INT8;
             if (y.base == NDP_PACKING_NF4)
-                world_facts(&world_models[WORLD_MODELS - 1], 2, &f);
+                world_facts(&world_models[WORLD_PACKED], 2, &f);
             if (taken(a))
                 check_world(a, "packed", &f, &y, i % 4 ? &ndp_device_ref : staged_device());
         }

@@ -207,6 +207,8 @@ static const world_model world_models[] = {
      {4, 4, 0},
      NDP_PACKING_NONE,
      NDP_PREFERENCE_NONE},
+    {"dpo", WORLD_PAIRS(DPO_SIGMOID, "llama", 12, 8, 4, "\"head_dim\": 6")},
+    {"orpo", WORLD_PAIRS(ORPO, "qwen3", 12, 4, 2, "\"head_dim\": 6, \"tie_word_embeddings\": true")},
     /* Blocks of nf4 go across rows of 36 columns; tp cuts between them. More than one scale of scales. */
     {"packed",
      "{\"model_type\": \"phi3\", \"vocab_size\": 37, \"num_hidden_layers\": %d, \"hidden_size\": 36, "
@@ -214,10 +216,8 @@ static const world_model world_models[] = {
      "\"max_position_embeddings\": 64, \"rope_theta\": 100.0, \"initializer_range\": 0.3}",
      {4, 2, 0},
      NDP_PACKING_NF4,
-     NDP_PREFERENCE_NONE},
-    {"dpo", WORLD_PAIRS(DPO_SIGMOID, "llama", 12, 8, 4, "\"head_dim\": 6")},
-    {"orpo", WORLD_PAIRS(ORPO, "qwen3", 12, 4, 2, "\"head_dim\": 6, \"tie_word_embeddings\": true")}};
-enum { WORLD_MODELS = NDP_COUNT(world_models) };
+     NDP_PREFERENCE_NONE}};
+enum { WORLD_MODELS = NDP_COUNT(world_models), WORLD_PACKED = WORLD_MODELS - 1 };
 
 static inline void world_facts(const world_model *m, int layers, ndp_facts *out) {
     char json[768];

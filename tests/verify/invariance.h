@@ -91,7 +91,7 @@ static inline void count_choices(family *f, const way *w) {
 static inline void measure_spread(const family *f, int global, ndp_bounds *bounds) {
     ndp_spread_run runs[NDP_SPREAD_RUNS];
     ndp_outcome outcomes[NDP_SPREAD_RUNS];
-    int n = ndp_spread_runs(bounds, global, runs);
+    int n = ndp_spread_runs(bounds, global, f->s.loss ? 2 : 1, runs);
     for (int i = 0; i < n; i++) {
         way w = one_rank(global, global / runs[i].micro_batch, 1);
         subject s = f->s;

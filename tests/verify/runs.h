@@ -27,6 +27,7 @@ typedef struct subject {
     bool one_a_row;     /* documents */
     const char *frozen; /* model.frozen; NULL: nothing */
     ndp_packing base;   /* qlora beside projections that are stored so; NONE: no adapter */
+    const char *loss;   /* the section `loss` of preference data, whose pairs are two rows; NULL: the loss of tokens */
 } subject;
 
 /* A folder for one test program, removed at its end. */
@@ -167,6 +168,14 @@ __attribute__((format(printf, 2, 3))) static inline void set(ndp_config *c, cons
     CHECK_OK(ndp_config_set(c, text));
 }
 
+/* "name=dpo beta=0.5": keys of a section. */
+static inline void set_keys(ndp_config *c, const char *section, const char *keys) {
+    char text[256], *rest = NULL;
+    snprintf(text, sizeof text, "%s", keys);
+    for (char *key = strtok_r(text, " ", &rest); key; key = strtok_r(NULL, " ", &rest))
+        set(c, "%s.%s", section, key);
+}
+
 static inline ndp_config *configure(const subject *s, const way *w) {
     ndp_config *c;
     ndp_layout l = layout_of(w);
@@ -185,6 +194,10 @@ static inline ndp_config *configure(const subject *s, const way *w) {
     set(c, "data.cache_dir=%s", s->cache);
     set(c, "data.sequence_length=%d", s->length);
     set(c, "data.packing=%s", s->one_a_row ? "false" : "true");
+    if (s->loss) {
+        set(c, "data.format=preference");
+        set_keys(c, "loss", s->loss);
+    }
     if (s->tokenizer)
         set(c, "data.tokenizer=%s", s->tokenizer);
     set(c, "precision.compute=%s", s->precision);
