@@ -20,7 +20,7 @@ static const char exact_attention[] = "attention is exact and covers all that th
 static const char by_seed[] = "rows are shuffled with train.seed, identically on every layout";
 static const char first_fit[] = "rows are packed first fit; documents that share a row do not affect each other";
 static const char padding[] = "rows are data.sequence_length long, and padding is masked";
-static const char all_read[] = "all documents are read, whole; data.max_documents takes the first ones of each file";
+static const char all_read[] = "all documents are read; data.max_documents takes the first of each file";
 static const char last_model[] = "the model of the last step is exported";
 static const char runs_to_the_end[] = "a run always continues to train.steps";
 static const char own_resume[] = "use `ndparallel train --resume`, which reads its own checkpoints";
@@ -339,7 +339,7 @@ static const import_key keys[] = {
     {axolotl, "save_strategy", WORD(read.save, save_words)},
     {axolotl, "save_total_limit", INT(job.checkpoint.keep, 1, 1 << 20)},
     {axolotl, "save_first_step dynamic_checkpoint", LEFT("checkpoints are written every checkpoint.every steps")},
-    {axolotl, "save_only_model", LEFT("checkpoints hold all that a resumed run needs; the model is exported at the end")},
+    {axolotl, "save_only_model", LEFT("checkpoints hold all that a resumed run needs")},
     {axolotl, "save_safetensors", LEFT(always_sharded)},
     {axolotl, "logging_steps", INT(job.train.log_every, 1, 1 << 30)},
     {axolotl, "resume_from_checkpoint auto_resume_from_checkpoints", LEFT(own_resume)},

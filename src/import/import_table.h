@@ -32,8 +32,7 @@ NDP_API ndp_status ndp_import_choose(ndp_import *m);
 static const char launched[] = "ndparallel, mpirun or srun start the ranks; see train.ranks and --hostfile";
 static const char own_attention[] = "ndparallel has its own kernels for exact attention";
 static const char own_kernels[] = "ndparallel has its own kernels; there is nothing to compile or patch";
-static const char own_memory[] =
-    "memory is planned before it is allocated; `ndparallel train --dry-run` shows the plan";
+static const char own_memory[] = "`ndparallel train --dry-run` shows the plan of memory";
 static const char units[] = "the units of sharding are the embedding, each decoder block and the head";
 static const char one_sharding[] = "there is only one implementation of sharding";
 static const char always_sharded[] = "every rank reads its own slice; checkpoints hold whole tensors, in safetensors";

@@ -42,7 +42,7 @@ while IFS='|' read -r line wanted; do
 done <<'END'
 ndparallel tr|train
 ndparallel checkpoint |list verify export rm
-ndparallel train job.yaml --set data.ch|data.chat_template=
+ndparallel train job.yaml --set data.chat|data.chat_template=
 ndparallel train --set train.matmul=|fp32 tf32
 ndparallel train --set=precision.compute=b|bf16
 ndparallel plan --transport s|self shm

@@ -136,8 +136,8 @@ run config --markdown schedule
 code_is 0
 says out '^\| key \| values \| default \| meaning \|$' '^\| `schedule.name` \| constant, linear, cosine, wsd, inverse_sqrt or cosine_restarts \| cosine \|'
 lines out 8 '^\|'
-run config betsa
-refused "unknown key 'betsa'; did you mean 'optimizer.betas'"
+run config betass
+refused "unknown key 'betass'; did you mean 'optimizer.betas'"
 run config --defaults lr
 refused 'leave out the names'
 

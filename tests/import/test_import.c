@@ -526,7 +526,7 @@ static const char *const refused_sets[][2] = {
     {"path: a.jsonl, type: {format: \"{instruction}\\n\\n{input}\\n\", no_input_format: \"{instruction}\\n\", "
      "system_prompt: Be brief}",
      "'datasets[0].type.system_prompt: Be brief': system messages in prompts are not supported"},
-    {"path: a.jsonl, type: completion, shards: 4", "'datasets[0].shards: 4': all documents are read, whole"},
+    {"path: a.jsonl, type: completion, shards: 4", "'datasets[0].shards: 4': all documents are read"},
     {"path: a.jsonl, type: chat_template}, {path: b.jsonl, type: chat_template, chat_template: chatml",
      "'datasets[1]': data.chat_template applies to all files: the tokenizer's own before, chatml here"},
     {"path: a.jsonl, type: chat_template, chat_template: jamba",
