@@ -139,16 +139,18 @@ static const char job[] = "model: {config: %1$s/model.json}\n"
 /* The runs that are resumed: each stopped after step SAVED. */
 static const struct base {
     const char *name, *sets[MOST_SETS];
-} bases[] = {{"cosine", {0}},
-             {"constant", {"schedule.name=constant", "data.files=@/texts.jsonl", "data.validation_files=[]"}},
-             {"sgd", {"optimizer.name=sgd", "schedule.name=constant"}},
-             {"lion", {"optimizer.name=lion", "optimizer.lr=1e-4"}},
-             {"muon", {"optimizer.name=muon"}},
-             {"adamw8bit", {"optimizer.name=adamw8bit"}},
-             {"inverse_sqrt", {"schedule.name=inverse_sqrt"}},
-             {"preference",
-              {"data.files=@/pairs.jsonl", "data.validation_files=[]", "data.format=preference", "loss.name=dpo"}}};
-enum { COSINE, CONSTANT, SGD, LION, MUON, CODED, INVERSE_SQRT, PREFERENCE };
+} bases[] = {
+    {"cosine", {0}},
+    {"constant", {"schedule.name=constant", "data.files=@/texts.jsonl", "data.validation_files=[]"}},
+    {"sgd", {"optimizer.name=sgd", "schedule.name=constant"}},
+    {"lion", {"optimizer.name=lion", "optimizer.lr=1e-4"}},
+    {"muon", {"optimizer.name=muon"}},
+    {"adamw8bit", {"optimizer.name=adamw8bit"}},
+    {"inverse_sqrt", {"schedule.name=inverse_sqrt"}},
+    {"preference", {"data.files=@/pairs.jsonl", "data.validation_files=[]", "data.format=preference", "loss.name=dpo"}},
+    {"lora", {"adapter.type=lora"}},
+    {"qlora", {"adapter.type=qlora"}}};
+enum { COSINE, CONSTANT, SGD, LION, MUON, CODED, INVERSE_SQRT, PREFERENCE, LORA, QLORA };
 
 /* key=value with '@' for the folder. */
 static inline void set(ndp_config *c, const char *folder, const char *assignment) {

@@ -63,6 +63,18 @@ static const change changes[] = {
     {"tied head", COSINE, .sets = {"model.config=@/tied.json"}, .refused = "model.tie_word_embeddings", .says = {"cannot be accepted"}},
     {"layers", COSINE, .sets = {"model.config=@/layers.json"}, .refused = "model.num_hidden_layers", .says = {"other shapes"}},
     {"init", COSINE, .sets = {"model.config=null", "model.path=@/model", "model.init=pretrained"}, .refused = "model.init"},
+    /* the adapter */
+    {"an adapter", COSINE, .sets = {"adapter.type=lora"}, .refused = "model.path adapter.type"},
+    {"no adapter", LORA, .sets = {"adapter.type=none"}, .refused = "model.path adapter.type"},
+    {"rank", LORA, .sets = {"adapter.r=4"}, .refused = "adapter.r"},
+    {"alpha", LORA, .sets = {"adapter.alpha=4"}, .refused = "adapter.alpha"},
+    {"rslora", LORA, .sets = {"adapter.rslora=true"}, .refused = "adapter.rslora"},
+    {"dropout", LORA, .sets = {"adapter.dropout=0.5"}, .refused = "adapter.dropout"},
+    {"targets", LORA, .sets = {"adapter.targets=[q_proj]"}, .refused = "adapter.targets"},
+    {"dora", LORA, .sets = {"adapter.dora=true"}, .refused = "adapter.dora"},
+    {"modules_to_save", LORA, .sets = {"adapter.modules_to_save=[lm_head]"}, .refused = "adapter.modules_to_save"},
+    {"start of B", LORA, .sets = {"adapter.init=random"}, .refused = "adapter.init"},
+    {"packed base", QLORA, .sets = {"adapter.base=int8"}, .refused = "adapter.base"},
     /* optimizer, schedule, batch */
     {"lr", COSINE, .sets = {"optimizer.lr=1e-3"}, .refused = "optimizer.lr", .says = {"lr of step 3: 0.000165 then, 0.00055 now", "resume with --accept optimizer.lr"}},
     {"betas", COSINE, .sets = {"optimizer.betas=[0.9, 0.99]"}, .refused = "optimizer.betas"},
@@ -270,8 +282,9 @@ static bool is_tried(const char *key) {
 /* Every key has a role and a case, and the manifest has those that are not free. */
 static void every_key_has_a_case(void **state) {
     static const char *const one_value[] = {"precision.reduce", "parallelism.ep_size",
-                                            "train.output_dir"}; /* the last: all that go on are copies */
-    static const char *const others[] = {"model.path", "model.config", "train.epochs"};
+                                            "adapter.path",      /* checkpoints have what it began from */
+                                            "train.output_dir"}; /* all that go on are copies */
+    static const char *const others[] = {"model.config", "train.epochs"};
     struct json_object *extra = extra_of(*state, "cosine", SAVED),
                        *identity = json_object_object_get(extra, "identity");
     char key[NDP_KEY_NAME];
