@@ -220,6 +220,27 @@ ndp_status ndp_tensor_list_part(ndp_tensor_list *list, const ndp_engine *e, ndp_
     return add_piece(list, tensor, &part, source, ndp_engine_type(e, kind, buffer));
 }
 
+ndp_status ndp_tensor_list_repeat(ndp_tensor_list *list, const char *name, const char *again) {
+    int of = 0, n = list->n_pieces;
+    while (of < list->n && strcmp(list->specs[of].name, name) != 0)
+        of++;
+    if (of == list->n)
+        return NDP_FAIL(NDP_EBUG, "there is no tensor %s to repeat as %s", name, again);
+    NDP_TRY(ndp_array_reserve(&list->specs, &list->capacity, list->n + 1, sizeof *list->specs));
+    NDP_TRY(ndp_array_reserve(&list->pieces, &list->piece_capacity, 2 * (int64_t)n, sizeof *list->pieces));
+    list->specs[list->n] = list->specs[of];
+    list->specs[list->n].name = ndp_arena_strdup(&list->arena, again);
+    if (!list->specs[list->n].name)
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the list of tensors");
+    for (int i = 0; i < n; i++)
+        if (list->pieces[i].tensor == of) {
+            list->pieces[list->n_pieces] = list->pieces[i];
+            list->pieces[list->n_pieces++].tensor = list->n;
+        }
+    list->n++;
+    return NDP_OK;
+}
+
 void ndp_tensor_list_release(ndp_tensor_list *list) {
     free(list->specs);
     free(list->pieces);

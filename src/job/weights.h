@@ -41,6 +41,8 @@ NDP_API ndp_status ndp_tensor_list_of(ndp_tensor_list *list, const ndp_model *wh
                                       ndp_tensor_part part, ndp_dtype stored);
 /* Gives all tensors the names that PEFT's files have: NDP_ADAPTER_PREFIX before them, where it is not. NDP_ENOMEM. */
 NDP_API ndp_status ndp_tensor_list_wrap(ndp_tensor_list *list);
+/* Appends a tensor `again`, whose shape and elements are those of the tensor `name`. */
+NDP_API ndp_status ndp_tensor_list_repeat(ndp_tensor_list *list, const char *name, const char *again);
 void ndp_tensor_list_release(ndp_tensor_list *list);
 
 /* The type of exported weights: bf16 if that is what the model computes in, else that of the master weights. */

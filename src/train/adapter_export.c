@@ -7,29 +7,97 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Adds the last word of a module's name, to which `tensor` adds `ending`, once. */
-static ndp_status add_module(ndp_strings *list, const char *tensor, const char *ending) {
-    char module[512];
-    snprintf(module, sizeof module, "%.*s", (int)(strlen(tensor) - strlen(ending)), tensor);
-    const char *dot = strrchr(module, '.'), *word = dot ? dot + 1 : module;
-    for (int i = 0; i < list->n; i++)
-        if (strcmp(list->items[i], word) == 0)
-            return NDP_OK;
-    return ndp_strings_add(list, word);
+enum { MODULE = 512 };
+
+/* ---- names of modules ---- */
+
+/* The module of a tensor, without PEFT's prefix and ending. */
+static void module_of(const char *tensor, char out[MODULE]) {
+    bool factor = ndp_factor_of(tensor) != NDP_NO_FACTOR;
+    const char *name = tensor + (factor ? strlen(NDP_ADAPTER_PREFIX) : 0);
+    const char *end = factor ? strstr(name, ".lora_") : strrchr(name, '.');
+    snprintf(out, MODULE, "%.*s", end ? (int)(end - name) : 0, name);
 }
 
-static ndp_status list_modules(const ndp_model *m, ndp_adapter_config *c) {
+/* Which modules are listed: those with factors, or those that are trained whole. */
+static bool is_listed(const ndp_buffer *b, const ndp_segment *s, bool factors) {
+    return !b->base && (ndp_factor_of(s->name) == NDP_FACTOR_A) == factors &&
+           (factors || ndp_factor_of(s->name) == NDP_NO_FACTOR);
+}
+
+static bool lists_module(const ndp_model *m, const char *module, bool factors) {
+    char other[MODULE];
     for (int b = 0; b < m->n_buffers; b++)
-        for (int i = 0; i < m->buffers[b].segments.n && !m->buffers[b].base; i++) {
+        for (int i = 0; i < m->buffers[b].segments.n; i++) {
             const ndp_segment *s = &m->buffers[b].segments.items[i];
-            ndp_factor factor = ndp_factor_of(s->name);
-            if (factor == NDP_FACTOR_A)
-                NDP_TRY(add_module(&c->targets, s->name, ".lora_A.weight"));
-            else if (factor == NDP_NO_FACTOR)
-                NDP_TRY(add_module(&c->save, s->name, strrchr(s->name, '.')));
+            module_of(s->name, other);
+            if (is_listed(&m->buffers[b], s, factors) && strcmp(other, module) == 0)
+                return true;
+        }
+    return false;
+}
+
+/* Whether all modules whose names end with `end` are listed: PEFT takes every one of them. */
+static bool is_exact(const ndp_model *m, const char *end, bool factors) {
+    char module[MODULE];
+    for (int b = 0; b < m->n_buffers; b++)
+        for (int i = 0; i < m->buffers[b].segments.n; i++) {
+            module_of(m->buffers[b].segments.items[i].name, module);
+            if (ndp_ends_with(module, end) && !lists_module(m, module, factors))
+                return false;
+        }
+    return true;
+}
+
+/* Adds the shortest end of a module's name that means no other module: "q_proj", "mlp.c_proj", "model.norm". Nothing if
+ * the list has one already, as it has for all layers but the first. */
+static ndp_status add_module(const ndp_model *m, const char *module, bool factors, ndp_strings *list) {
+    const char *end = module + strlen(module);
+    for (int i = 0; i < list->n; i++)
+        if (ndp_ends_with(module, list->items[i]))
+            return NDP_OK;
+    for (bool exact = false; !exact && end > module; exact = is_exact(m, end + (*end == '.'), factors))
+        for (end--; end > module && *end != '.'; end--)
+            continue;
+    return ndp_strings_add(list, end + (*end == '.'));
+}
+
+static ndp_status list_modules(const ndp_model *m, bool factors, ndp_strings *list) {
+    char module[MODULE];
+    for (int b = 0; b < m->n_buffers; b++)
+        for (int i = 0; i < m->buffers[b].segments.n; i++) {
+            const ndp_segment *s = &m->buffers[b].segments.items[i];
+            module_of(s->name, module);
+            if (is_listed(&m->buffers[b], s, factors))
+                NDP_TRY(add_module(m, module, factors, list));
         }
     return NDP_OK;
 }
+
+/* Whether the table of a tied pair is trained. */
+static bool saves_tied(const ndp_job *j, const ndp_model *m) {
+    char module[MODULE];
+    module_of(j->spec.tie[0], module);
+    return j->spec.tie[0][0] && !j->spec.own_head && lists_module(m, module, false);
+}
+
+/* PEFT loads such a table into both modules, each from a tensor of its own. */
+static ndp_status save_both(const ndp_job *j, ndp_strings *save) {
+    char module[MODULE];
+    module_of(j->spec.tie[1], module);
+    return ndp_strings_add(save, module);
+}
+
+ndp_status ndp_export_tied(const ndp_job *j, const ndp_model *m, ndp_tensor_list *list) {
+    char tokens[MODULE], head[MODULE];
+    if (!saves_tied(j, m))
+        return NDP_OK;
+    snprintf(tokens, sizeof tokens, "%s%s", NDP_ADAPTER_PREFIX, j->spec.tie[0]);
+    snprintf(head, sizeof head, "%s%s", NDP_ADAPTER_PREFIX, j->spec.tie[1]);
+    return ndp_tensor_list_repeat(list, tokens, head);
+}
+
+/* ---- the folder ---- */
 
 /* Whether files hold the projections transposed. */
 static bool is_transposed(const ndp_model *m) {
@@ -49,8 +117,12 @@ ndp_status ndp_export_adapter_config(const ndp_job *j, const ndp_model *m, const
                             .dora = c->adapter.dora,
                             .fan_in_fan_out = is_transposed(m),
                             .base = (char *)c->model.path}; /* borrowed: not released */
-    ndp_status st = list_modules(m, &a);
-    a.tied = a.save.n > 0 && j->spec.tie[0][0] && !j->spec.own_head;
+    ndp_status st = list_modules(m, true, &a.targets);
+    if (st == NDP_OK)
+        st = list_modules(m, false, &a.save);
+    a.tied = saves_tied(j, m);
+    if (st == NDP_OK && a.tied)
+        st = save_both(j, &a.save);
     if (st == NDP_OK)
         st = ndp_folder_create(folder);
     if (st == NDP_OK)
@@ -73,6 +145,8 @@ ndp_status ndp_trainer_export_adapter(ndp_trainer *t, const char *folder) {
     ndp_status st = ndp_tensor_list_add(&list, t->engine, NDP_OWNED_MASTER, NDP_TENSORS_RUN, "", type);
     if (st == NDP_OK)
         st = ndp_tensor_list_wrap(&list);
+    if (st == NDP_OK)
+        st = ndp_export_tied(&t->rank.job, &t->model, &list);
     st = ndp_agree(t->rank.world, st);
     if (st == NDP_OK)
         st = ndp_weights_save_stem(t->rank.world, t->lock, folder, "adapter_model", list.specs, list.n, list.pieces,

@@ -54,6 +54,8 @@ static ndp_status write_files(const ndp_run_model *m, const ndp_model *model, co
     ndp_status st = list_tensors(m, model, &list);
     if (st == NDP_OK && adapter)
         st = ndp_tensor_list_wrap(&list);
+    if (st == NDP_OK && adapter)
+        st = ndp_export_tied(&m->job, model, &list);
     if (st == NDP_OK)
         st = adapter ? ndp_export_adapter_config(&m->job, model, folder)
                      : ndp_export_rest(&m->job, &m->data, folder, m->type);

@@ -84,6 +84,32 @@ near "$(nll)" "$plain"
 last=$(sed -n 's/.*"eval_loss" *: *\([0-9.]*\).*/\1/p' lora/metrics.jsonl | tail -n 1)
 near "$last" "$of_run"
 
+# What PEFT needs to load it: names that mean no other module, and a tied table for both of its modules; the same bytes
+# from the checkpoint and, less the rounding of sums, from every layout.
+names() { tr -d ' \n' <"$1/adapter_config.json" | grep -oE '"(target_modules|modules_to_save)":\[[^]]*\]' | tr '\n' ' '; }
+case_of names of modules
+[ "$(names lora/adapter)" = '"modules_to_save":["embed_tokens","lm_head"] "target_modules":["q_proj","k_proj","v_proj","o_proj","gate_proj","up_proj","down_proj"] ' ] ||
+    fail "names: $(names lora/adapter)"
+grep -q '"ensure_weight_tying":true' lora/adapter/adapter_config.json || fail 'the pair is not tied'
+grep -aq 'base_model.model.lm_head.weight' lora/adapter/adapter_model.safetensors || fail 'no table for the head'
+run checkpoint export lora -o exported
+code_is 0
+diff -r lora/adapter exported >out 2>err || fail 'another adapter from the checkpoint'
+train plain.yaml --set train.output_dir=norms --set train.steps=1 --set adapter.type=lora \
+    --set 'adapter.targets=["*.mlp.*"]' --set 'adapter.modules_to_save=[norm, input_layernorm]'
+code_is 0
+[ "$(names norms/adapter)" = '"modules_to_save":["input_layernorm","model.norm"] "target_modules":["gate_proj","up_proj","down_proj"] ' ] ||
+    fail "names: $(names norms/adapter)"
+grep -q '"ensure_weight_tying"' norms/adapter/adapter_config.json && fail 'a pair is tied that is not saved'
+for sizes in dp_shard_size=1,pp_size=2 dp_shard_size=1,tp_size=2; do
+    train lora.yaml --set train.output_dir="on-$sizes" --set optimizer.lr=1e-2 \
+        $(echo "$sizes" | sed 's/\([a-z_]*=[0-9]*\),*/ --set parallelism.\1/g')
+    code_is 0
+    held_out plain.yaml --adapter "on-$sizes"
+    code_is 0
+    near "$(nll)" "$of_run"
+done
+
 # Trained further: the first loss is that of the adapter. Another option than the folder's is refused, before memory is
 # taken, and in a dry run.
 more='adapter: {type: lora, r: 3, alpha: 6, dora: true, modules_to_save: [embed_tokens], path: lora/adapter}'

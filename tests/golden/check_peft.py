@@ -1,25 +1,46 @@
-"""Shows PEFT and transformers what the program makes of adapters: models that it has merged must load, and give the logits
-that PEFT gives with the adapter.
+"""Shows PEFT and transformers what the program makes of adapters. Models that it has merged must load, and give the logits
+that PEFT gives with the adapter. Adapters that it has trained must load, whole and with nothing else, and give the loss
+that the run ended with.
 
     python check_peft.py PROGRAM
 
 The adapters and models are those of this folder. Writes what it found into peft/manifest.json.
 """
 
+import array
 import json
 import pathlib
 import shutil
 import subprocess
 import sys
 import tempfile
+import warnings
 
 import peft
 import safetensors.torch
 import torch
 import transformers
 
+import make_golden
+
 HERE = pathlib.Path(__file__).parent
 OUT = HERE / "peft"
+TEXT = 40  # tokens
+# Adapters that the program trains: kinds, targets that are some of those of a name, modules that are saved whole.
+TRAINED = [
+    ("llama-yarn", {"r": 3, "alpha": 6}),
+    ("llama-yarn", {"r": 2, "rslora": True, "targets": ["q_proj", "down_proj"], "dropout": 0.1}),
+    ("llama-yarn", {"r": 2, "dora": True, "targets": ["*.mlp.*"]}),
+    ("llama-yarn", {"r": 2, "targets": ["v_proj"], "modules_to_save": ["norm", "lm_head"]}),
+    ("llama-yarn", {"r": 2, "targets": ["v_proj"], "modules_to_save": ["input_layernorm", "embed_tokens"]}),
+    ("phi3", {"r": 3, "dora": True}),
+    ("gpt2", {"r": 3}),
+    ("gpt2", {"r": 2, "dora": True, "targets": ["mlp.c_proj", "c_attn"], "modules_to_save": ["ln_f", "ln_1"]}),
+    ("gpt2", {"r": 2, "targets": ["c_fc"], "modules_to_save": ["wte"]}),
+    ("qwen2", {"r": 2, "targets": ["q_proj"], "modules_to_save": ["embed_tokens"]}),
+    ("qwen2", {"r": 2, "targets": ["q_proj"], "modules_to_save": ["lm_head", "norm"]}),
+    ("gemma2", {"r": 2, "dora": True, "modules_to_save": ["norm"]}),
+]
 
 
 def logits(model, ids):
@@ -53,17 +74,63 @@ def check_merged(program, adapter, scratch):
     return (logits(with_adapter, ids) - logits(load(merged), ids)).abs().max().item()
 
 
+def train(program, name, adapter, scratch):
+    """A run of some steps in fp64; its folder, and the loss of a text that it has held out."""
+    vocab = transformers.AutoConfig.from_pretrained(HERE / name).vocab_size
+    numbers = torch.randint(3, vocab, (2, 400), generator=torch.Generator().manual_seed(2)).tolist()
+    array.array("H", numbers[0]).tofile(open(scratch / "ids.bin", "wb"))
+    array.array("H", numbers[1][:TEXT]).tofile(open(scratch / "held.bin", "wb"))
+    job = {"model": {"path": str(HERE / name)}, "adapter": {"type": "lora", "init": "random"} | adapter,
+           "data": {"files": [str(scratch / "ids.bin")], "validation_files": [str(scratch / "held.bin")],
+                    "sequence_length": 40, "cache_dir": str(scratch / "cache"), "tokenizer": None},
+           "batch": {"global_batch_size": 4}, "optimizer": {"lr": 1e-2}, "precision": {"compute": "fp64"},
+           "train": {"steps": 5, "output_dir": str(scratch / "run"), "device": "ref", "transport": "local",
+                     "force_memory": True}}
+    (scratch / "job.yaml").write_text(json.dumps(job))
+    subprocess.run([program, "train", scratch / "job.yaml"], check=True, stdout=subprocess.DEVNULL)
+    lines = [json.loads(line) for line in open(scratch / "run" / "metrics.jsonl")]
+    return scratch / "run", lines[-1]["eval_loss"], torch.tensor([numbers[1][:TEXT]])
+
+
+def check_trained(program, name, adapter, scratch):
+    run, loss, ids = train(program, name, adapter, scratch)
+    merged = scratch / "merged"
+    base = make_golden.load(HERE / name, torch.float64, ids.shape[1])
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        model = peft.PeftModel.from_pretrained(base, run / "adapter", autocast_adapter_dtype=False)
+    missing = [str(w.message) for w in said if "missing" in str(w.message)]
+    assert not missing, missing
+    there = {n for n in safetensors.torch.load_file(run / "adapter" / "adapter_model.safetensors")}
+    needed = set(peft.get_peft_model_state_dict(model))
+    assert there == needed, f"{name}: {sorted(there ^ needed)}"
+    with torch.no_grad():
+        theirs = make_golden.loss_of(model.eval(), ids[:, :-1], ids[:, 1:])[0].item()
+        subprocess.run([program, "merge", "-m", HERE / name, "-a", run, "-o", merged], check=True,
+                       stdout=subprocess.DEVNULL)
+        whole = make_golden.load(merged, torch.float64, ids.shape[1]).eval()
+        of_merged = make_golden.loss_of(whole, ids[:, :-1], ids[:, 1:])[0].item()
+    return abs(theirs / loss - 1), abs(of_merged / loss - 1)
+
+
 def main(program):
     torch.set_num_threads(1)
     manifest = json.loads((OUT / "manifest.json").read_text())
-    found = {}
+    found, trained = {}, {}
+    for name, adapter in TRAINED:
+        with tempfile.TemporaryDirectory() as scratch:
+            off = check_trained(program, name, adapter, pathlib.Path(scratch))
+        trained[f"{name} {json.dumps(adapter)}"] = off[0]
+        print(name, adapter, "loss off by", off[0], "merged, in the model's type,", off[1])
     for adapter in sorted(p.parent for p in OUT.glob("*/adapter_config.json")):
         with tempfile.TemporaryDirectory() as scratch:
             found[adapter.name] = check_merged(program, adapter, pathlib.Path(scratch))
     manifest["merged_logits_off_by"] = found
+    manifest["trained_loss_off_by"] = trained
     (OUT / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n")
     print(json.dumps(found, indent=2))
     assert all(off < 1e-6 for off in found.values())  # norms and RoPE of transformers are in fp32
+    assert all(off < 1e-9 for off in trained.values())
 
 
 if __name__ == "__main__":
