@@ -295,6 +295,7 @@ ndp_status ndp_verify_against(const ndp_config *c, const ndp_against_opts *o, nd
     ndp_dump d;
     *out = (ndp_against){0};
     NDP_TRY(ndp_device_check(c));
+    NDP_TRY(ndp_dump_check_job(c));
     NDP_TRY(ndp_dump_open(o->folder, &d));
     ndp_status st = against_dump(c, o, &d, out);
     ndp_dump_close(&d);

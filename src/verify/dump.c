@@ -2,6 +2,7 @@
  * anything large is allocated. Called by against.c. */
 #include "verify/dump.h"
 
+#include "config/config.h"
 #include "model/architecture.h"
 #include <math.h>
 #include <stdio.h>
@@ -135,6 +136,13 @@ static ndp_status open_files(ndp_dump *d) {
     NDP_TRY(ndp_weights_open_all(d->folder, "gradients", &d->gradients));
     NDP_TRY(ndp_folder_visit(d->folder, has_weights, &weights));
     return weights ? ndp_weights_open_all(d->folder, "weights", &d->weights) : NDP_OK;
+}
+
+ndp_status ndp_dump_check_job(const ndp_config *c) {
+    return ndp_config_preference(c).kind
+               ? NDP_FAIL(NDP_ENOTSUP, "a dump has the loss of tokens, and the job's loss is that of pairs; compare "
+                                       "layouts of this job, or dumps of one with loss.name xent")
+               : NDP_OK;
 }
 
 ndp_status ndp_dump_open(const char *folder, ndp_dump *out) {

@@ -44,6 +44,9 @@ typedef struct ndp_dump {
     const ndp_tensor_entry *logits; /* of the batch; NULL: none */
 } ndp_dump;
 
+/* NDP_ENOTSUP: the job's loss is that of pairs, which a dump does not have. */
+NDP_API ndp_status ndp_dump_check_job(const ndp_config *c);
+
 /* Opens the files of a dump and reads the numbers of its batch; checks the tensors of the batch by their headers.
  * NDP_EIO, NDP_EFORMAT name the file and the tensor. */
 NDP_API ndp_status ndp_dump_open(const char *folder, ndp_dump *out);

@@ -201,6 +201,7 @@ ndp_status ndp_verify_dump_altered(const ndp_config *c, const ndp_dump_opts *o, 
     ndp_new_folder folder;
     ndp_metrics m;
     ndp_job j;
+    NDP_TRY(ndp_dump_check_job(c));
     NDP_TRY(ndp_new_folder_check(o->folder));
     NDP_TRY(ndp_verify_check_threads(c));
     NDP_TRY(ndp_job_init(c, 0, &j));

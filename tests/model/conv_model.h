@@ -209,11 +209,12 @@ static inline ndp_status conv_build(const void *facts, const ndp_model_opts *o, 
     ndp_model m;
     ndp_status st;
     NDP_TRY_GOTO(ndp_model_init(&conv_architecture, facts, o, &m), fail);
-    if (o->mode == NDP_MODEL_CACHED || o->window > 0 || o->n_frozen > 0) {
+    if (o->mode == NDP_MODEL_CACHED || o->window > 0 || o->n_frozen > 0 || o->preference.kind) {
         st = NDP_FAIL(NDP_ENOTSUP, "conv: %s is not supported",
-                      o->window > 0     ? "model.sliding_window"
-                      : o->n_frozen > 0 ? "model.frozen"
-                                        : "generation");
+                      o->window > 0        ? "model.sliding_window"
+                      : o->n_frozen > 0    ? "model.frozen"
+                      : o->preference.kind ? "a loss of pairs"
+                                           : "generation");
         goto fail;
     }
     conv_inputs(&m);

@@ -153,18 +153,21 @@ static void verifies(void **state) {
 /* Axes that cut the rows which its op mixes; options that it cannot follow; uses that are for decoders. */
 static void refuses_by_name(void **state) {
     static const struct {
-        const char *setting, *words;
-    } of[] = {{"parallelism.cp_size=2", "op causal_conv mixes rows, and cp_size 2 cuts the rows"},
-              {"parallelism.sp_size=2", "op causal_conv mixes rows, and sp_size 2 cuts the rows"},
-              {"parallelism.tp_size=2", "op causal_conv mixes rows, and tp_size 2 cuts the rows"},
-              {"parallelism.pp_size=4", "pp 4 is more than the 3"},
-              {"model.sliding_window=8", "conv: model.sliding_window is not supported"},
-              {"model.frozen=[table]", "conv: model.frozen is not supported"},
-              {"data.sequence_length=65", "data.sequence_length 65 is longer"}};
+        const char *setting, *words, *loss;
+    } of[] = {{"parallelism.cp_size=2", "op causal_conv mixes rows, and cp_size 2 cuts the rows", NULL},
+              {"parallelism.sp_size=2", "op causal_conv mixes rows, and sp_size 2 cuts the rows", NULL},
+              {"parallelism.tp_size=2", "op causal_conv mixes rows, and tp_size 2 cuts the rows", NULL},
+              {"parallelism.pp_size=4", "pp 4 is more than the 3", NULL},
+              {"model.sliding_window=8", "conv: model.sliding_window is not supported", NULL},
+              {"model.frozen=[table]", "conv: model.frozen is not supported", NULL},
+              {"data.format=preference", "conv: a loss of pairs is not supported", "loss.name=dpo"},
+              {"data.sequence_length=65", "data.sequence_length 65 is longer", NULL}};
     for (int i = 0; i < NDP_COUNT(of); i++) {
         ndp_config *c = configure(*state, &one, "refused");
         char *text = NULL;
         tiny_set(c, "%s", of[i].setting);
+        if (of[i].loss)
+            tiny_set(c, "%s", of[i].loss);
         ndp_status st = ndp_plan(c, &(ndp_plan_opts)NDP_PLAN_OPTS_INIT, &text);
         if (st == NDP_OK || !strstr(ndp_error_message(), of[i].words))
             fail_msg("%s: %s", of[i].setting, st == NDP_OK ? text : ndp_error_message());

@@ -183,6 +183,11 @@ static void refused(void **state) {
     }
     CHECK_FAILS(against(other, right), NDP_EFORMAT, "are not those of the job's model");
     CHECK_FAILS(against(c, "/nowhere/at/all"), NDP_EINVAL, "not a folder (No such file or directory)");
+    ndp_dump_opts writing = {.folder = "/nowhere/at/all"};
+    set(c, "data.format=preference");
+    set(c, "loss.name=dpo");
+    CHECK_FAILS(against(c, right), NDP_ENOTSUP, "the job's loss is that of pairs");
+    CHECK_FAILS(ndp_verify_dump(c, &writing), NDP_ENOTSUP, "the job's loss is that of pairs");
     assert_true(peak_bytes() - before < (64 << 20) || SANITIZED);
     ndp_config_destroy(c);
     ndp_config_destroy(other);
