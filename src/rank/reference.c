@@ -3,8 +3,11 @@
  * under a key of contents: the tokens, the rows that are made of them, the weights, and the types that computed it. A
  * resumed run has the initial weights in its engine until it loads its checkpoint, so it finds the file, or makes it
  * again. Called by train/. */
+#include "base/hub.h"
 #include "base/log.h"
+#include "checkpoint/adapter_folder.h"
 #include "checkpoint/agree.h"
+#include "config/option.h"
 #include "data/cache/corpus.h"
 #include "data/corpus/folder_files.h"
 #include "job/model_identity.h"
@@ -18,21 +21,18 @@
 /* ---- which weights ---- */
 
 /* The engine whose weights are the reference's: those of the training engine, which it reads in place, before the first
- * step. Nothing else in this file depends on which weights these are. */
+ * step. With an adapter these are the base and the adapter as it begins: a new one adds nothing, and one that is
+ * continued is the reference of what it becomes, as in TRL. Nothing else in this file depends on which weights these
+ * are. */
 static ndp_engine *reference_engine(const ndp_rank *r) { return r->score; }
 
 static bool is_weights(const char *path) { return ndp_ends_with(path, ".safetensors"); }
 
-/* Appends what identifies them: the contents of the model's files, or the seed that draws them. */
-static ndp_status add_weights(const ndp_rank *r, ndp_str *key) {
-    const ndp_config *c = r->job.config;
+/* Appends the contents of a folder's weights. */
+static ndp_status add_files(const ndp_rank *r, const char *folder, ndp_str *key) {
     ndp_strings files = {0};
     int64_t others = 0;
-    if (c->model.init == NDP_INIT_RANDOM) {
-        ndp_str_addf(key, " random %lld", (long long)c->train.seed);
-        return NDP_OK;
-    }
-    NDP_TRY(ndp_folder_files(r->job.model_folder, is_weights, &files, &others));
+    NDP_TRY(ndp_folder_files(folder, is_weights, &files, &others));
     ndp_status st = NDP_OK;
     for (int i = 0; i < files.n && st == NDP_OK; i++) {
         ndp_mapped file;
@@ -46,6 +46,38 @@ static ndp_status add_weights(const ndp_rank *r, ndp_str *key) {
     }
     ndp_strings_release(&files);
     return st;
+}
+
+/* Appends what an adapter is: its options, the seed that draws a new one, the contents of the one that is continued. */
+static ndp_status add_adapter(const ndp_rank *r, ndp_str *key) {
+    const ndp_config *c = r->job.config;
+    char folder[NDP_PATH];
+    ndp_adapter_folder a;
+    if (c->adapter.type == NDP_ADAPTER_NONE)
+        return NDP_OK;
+    ndp_str_addf(key, " adapter %lld", (long long)c->train.seed);
+    for (int i = 0; i < ndp_option_count; i++)
+        if (strcmp(ndp_options[i].section, "adapter") == 0 && strcmp(ndp_options[i].key, "path") != 0) {
+            ndp_str_addf(key, " %s=", ndp_options[i].key);
+            ndp_option_write(&ndp_options[i], c, key);
+        }
+    if (!c->adapter.path)
+        return NDP_OK;
+    NDP_TRY(ndp_hub_find(NDP_HUB_MODEL, c->adapter.path, folder));
+    NDP_TRY(ndp_adapter_folder_open(folder, &a));
+    ndp_status st = add_files(r, a.path, key);
+    ndp_adapter_folder_close(&a);
+    return st;
+}
+
+/* Appends what identifies them: the contents of the model's files, or the seed that draws them; and the adapter. */
+static ndp_status add_weights(const ndp_rank *r, ndp_str *key) {
+    const ndp_config *c = r->job.config;
+    if (c->model.init == NDP_INIT_RANDOM)
+        ndp_str_addf(key, " random %lld", (long long)c->train.seed);
+    else
+        NDP_TRY(add_files(r, r->job.model_folder, key));
+    return add_adapter(r, key);
 }
 
 static void add_fact(void *key, const ndp_fact *fact) { ndp_str_addf(key, " %s=%s", fact->key, fact->value); }

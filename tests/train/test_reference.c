@@ -83,6 +83,11 @@ static int count_references(const char *folder, const char *name, uint64_t *inod
     return n;
 }
 
+static void check_near(double a, double b, const char *what) {
+    if (!(fabs(a - b) <= 2e-5 * (1 + fabs(a))))
+        fail_msg("%s: %.9g and %.9g", what, a, b);
+}
+
 #define CACHE(name) "data.cache_dir=@/" name
 static const char *const plain[] = {CACHE("own"), NULL};
 
@@ -123,6 +128,31 @@ static void a_second_run_reads_the_file(void **state) {
         train_pairs(*state, name, others[i], false, 0, &second);
         assert_int_equal(count_references(*state, "own", &after, path, sizeof path), 1 + i);
     }
+}
+
+/* An adapter is part of the initial weights: a new one is the base, one that is continued is a reference of its own. */
+static void an_adapter_is_part_of_the_reference(void **state) {
+    static const char *const sets[] = {CACHE("adapted"), "adapter.type=lora", "adapter.r=4", "optimizer.lr=1e-2", NULL},
+                             *const on[] = {CACHE("adapted"),
+                                            "adapter.type=lora",
+                                            "adapter.r=4",
+                                            "optimizer.lr=0",
+                                            "adapter.path=@/adapted-0/adapter",
+                                            NULL},
+                             *const off[] = {CACHE("adapted"), NULL};
+    kept_run first, continued, base;
+    uint64_t inodes;
+    char path[512];
+    train_pairs(*state, "adapted-0", sets, false, 0, &first);
+    assert_true(first.m[1].pair.margin == 0 && first.m[STEPS].pair.margin != 0);
+    train_pairs(*state, "adapted-1", on, false, 0, &continued);
+    assert_int_equal(count_references(*state, "adapted", &inodes, path, sizeof path), 2);
+    for (int k = 1; k <= STEPS; k++)
+        assert_true(continued.m[k].pair.margin == 0 && continued.m[k].pair.reward_chosen == 0);
+    assert_true(continued.m[1].pair.logp_chosen != first.m[1].pair.logp_chosen);
+    train_pairs(*state, "adapted-2", off, false, 0, &base);
+    assert_true(base.m[1].pair.margin == 0);
+    check_near(base.m[1].pair.logp_chosen, first.m[1].pair.logp_chosen, "logp_chosen of the base");
 }
 
 /* A damaged file is not read: it is computed and written again. */
@@ -169,11 +199,6 @@ static void a_resumed_run_has_the_first_weights_as_reference(void **state) {
 
 /* ---- held-out pairs ---- */
 
-static void check_near(double a, double b, const char *what) {
-    if (!(fabs(a - b) <= 2e-5 * (1 + fabs(a))))
-        fail_msg("%s: %.9g and %.9g", what, a, b);
-}
-
 /* On the layouts, from files of their own and from a part of the data. */
 static void held_out_pairs(void **state) {
     static const char *const data[] = {"data.validation_files=@/pairs.jsonl", "data.validation_fraction=0.3"};
@@ -206,9 +231,11 @@ static void held_out_pairs(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_first_loss_is_that_of_equal_models), cmocka_unit_test(a_second_run_reads_the_file),
-        cmocka_unit_test(a_damaged_file_is_replaced),
-        cmocka_unit_test(a_resumed_run_has_the_first_weights_as_reference), cmocka_unit_test(held_out_pairs)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(the_first_loss_is_that_of_equal_models),
+                                       cmocka_unit_test(a_second_run_reads_the_file),
+                                       cmocka_unit_test(an_adapter_is_part_of_the_reference),
+                                       cmocka_unit_test(a_damaged_file_is_replaced),
+                                       cmocka_unit_test(a_resumed_run_has_the_first_weights_as_reference),
+                                       cmocka_unit_test(held_out_pairs)};
     return cmocka_run_group_tests(tests, make_folder, tiny_teardown);
 }
