@@ -18,8 +18,6 @@
 #define PROMPT "READY> "
 #define SET_PROMPT "PS1='REA''DY> '\r"
 
-enum { ANSWERS = 60 }; /* seconds that a shell has: it needs less than one */
-
 static const struct {
     const char *typed, *appears;
 } lines[] = {{"ndparallel chec", "kpoint"},
@@ -64,7 +62,7 @@ static void wait_for(terminal *t, const char *words) {
         struct pollfd ready = {t->fd, POLLIN, 0};
         char bytes[4096];
         ssize_t n = poll(&ready, 1, 1000) > 0 ? read(t->fd, bytes, sizeof bytes) : 0;
-        if (n < 0 || ndp_now() - started > ANSWERS)
+        if (n < 0 || ndp_now() - started > HANGS)
             fail_msg("no '%s' appears; there is: %s", words, t->seen.data ? t->seen.data : "nothing");
         see(t, bytes, n);
     }
