@@ -3,6 +3,7 @@
 #ifndef TESTS_STEP_LAYOUTS_H
 #define TESTS_STEP_LAYOUTS_H
 
+#include "base/cpu.h"
 #include "guarded.h"
 #include "step/tiny.h"
 #include <math.h>
@@ -155,6 +156,10 @@ static const bounds exact = {1e-9, 1e-12, 1e-9, 1e-12, 1e-11}, single = {2e-5, 1
                     other_single = {2e-5, 3e-6, 1e-3, 2e-6, 3e-5};
 /* Five roundings to 8 bits, one behind the other: sees what is missing or there twice. Proof 3 in bf16 is held to by
  * tests of the train room, which measure its bounds. */
+/* Gradients are that near where kernels sum in AVX-512's 16 lanes. Below, in fewer, one rank's own are 2.8e-6 from
+ * those of fp64 (of gemma2), and layouts up to 4.2e-6 from one rank's: 1.3e-6 of llama, 6.5e-6 where weights are int8.
+ * Each tensor by itself is held to the same bound everywhere. */
+static inline double lanes(const ndp_model *m) { return m->opts.compute == NDP_F32 && !ndp_cpu_has_avx512() ? 3 : 1; }
 static const bounds half = {INFINITY, 2e-2, INFINITY, 2e-2, 2e-1};
 
 static inline double distance(const double *a, const double *b, int64_t n) {
@@ -190,7 +195,7 @@ static inline void compare(const ndp_model *m, const result *r, const result *on
     bounds d = {worst_tensor(m, r->grads, one->grads, &name), distance(r->grads, one->grads, n),
                 distance(r->weights, one->weights, n), fabs(r->loss[2] / one->loss[2] - 1),
                 fabs(r->norm[2] / one->norm[2] - 1)};
-    if (!(d.gradient <= most->gradient && d.gradients <= most->gradients && d.weights <= most->weights &&
+    if (!(d.gradient <= most->gradient && d.gradients <= lanes(m) * most->gradients && d.weights <= most->weights &&
           d.loss <= most->loss && d.norm <= most->norm))
         fail_msg("%s %s: gradient %.3g (%s), gradients %.3g, weights %.3g, loss %.3g, norm %.3g", m->architecture->name,
                  text_of(w, text, sizeof text), d.gradient, name, d.gradients, d.weights, d.loss, d.norm);

@@ -28,11 +28,13 @@ typedef struct context {
 struct ndp_gemm {
     ndp_gemm_shape shape; /* the key; its padding is zero */
     size_t scratch_bytes;
-    const ndp_gemm *part[2];       /* of a split product, or [0] in fp32 of one in bf16; then nothing below */
+    ndp_gemm *part[2];             /* of a split product, or [0] in fp32 of one in bf16; then nothing below */
     const ndp_gemm_kernel *kernel; /* ours; NULL: oneDNN's, which needs: */
     dnnl_primitive_t primitive;
     dnnl_memory_desc_t md[OPERANDS];
-    context **idle; /* a plan has at least one context; an execution that finds none idle waits */
+    context **idle; /* as many as threads have asked for the plan; an execution that finds none idle makes one */
+    pthread_t *users;
+    int n_users;
     UT_hash_handle hh;
 };
 
@@ -190,7 +192,32 @@ static const ndp_gemm_kernel *best_for(ndp_dtype t) {
     return of_bf16[ndp_cpu_bf16_way()];
 }
 
-static ndp_status find_plan(const ndp_gemm_shape *key, const ndp_gemm **out);
+/* A context for this thread, which may be a rank of its own, so that none is made in a step. With the cache locked. */
+static ndp_status add_user(ndp_gemm *g) {
+    for (int i = 0; i < g->n_users; i++)
+        if (pthread_equal(g->users[i], pthread_self()))
+            return NDP_OK;
+    pthread_t *users = realloc(g->users, ((size_t)g->n_users + 1) * sizeof *users);
+    g->users = users ? users : g->users;
+    context *x = !users ? NULL : g->n_users == 0 && *g->idle ? *g->idle : create_context(g);
+    if (!x)
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a matrix product's memories");
+    if (x != *g->idle) {
+        x->next = *g->idle;
+        *g->idle = x;
+    }
+    g->users[g->n_users++] = pthread_self();
+    return NDP_OK;
+}
+
+static ndp_status find_plan(const ndp_gemm_shape *key, ndp_gemm **out);
+
+/* This thread will run the plan, and so those that it consists of. */
+static ndp_status use_plan(ndp_gemm *g) {
+    for (int i = 0; i < 2 && g->part[i]; i++)
+        NDP_TRY(use_plan(g->part[i]));
+    return g->primitive ? add_user(g) : NDP_OK;
+}
 
 static int64_t split_at(const ndp_gemm_shape *s) { return ndp_split_at(s->k, s->split); }
 
@@ -238,7 +265,7 @@ static ndp_status plan_whole(ndp_gemm *g) {
 }
 
 /* With the cache locked. */
-static ndp_status find_plan(const ndp_gemm_shape *key, const ndp_gemm **out) {
+static ndp_status find_plan(const ndp_gemm_shape *key, ndp_gemm **out) {
     ndp_gemm *g = NULL;
     HASH_FIND(hh, cache.plans, key, sizeof *key, g);
     *out = g;
@@ -260,11 +287,13 @@ static ndp_status find_plan(const ndp_gemm_shape *key, const ndp_gemm **out) {
 
 ndp_status ndp_gemm_plan(const ndp_gemm_shape *shape, const ndp_gemm **out) {
     ndp_gemm_shape key;
-    const ndp_gemm *g;
+    ndp_gemm *g;
     NDP_TRY(check(shape));
     set_key(&key, shape);
     pthread_mutex_lock(&cache.lock);
     ndp_status st = find_plan(&key, &g);
+    if (st == NDP_OK)
+        st = use_plan(g);
     pthread_mutex_unlock(&cache.lock);
     NDP_TRY(st);
     *out = g;
