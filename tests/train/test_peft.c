@@ -9,36 +9,9 @@
  * of the largest. */
 static const peft_bounds fp64 = {1e-12, 2e-7, 1e-9, 1e-9, 1e-7}, fp32 = {2e-6, 2e-5, 1e-5, 3e-4, 1e-4};
 
-/* This rank's elements of a tensor against the expected ones, by the norm of the whole tensor. */
-static ndp_status compare(const peft_run *r, const char *kind, const ndp_owned_run *run, double bound, double *worst) {
-    const ndp_run *p = &run->run;
-    int64_t n;
-    double *want = peft_expected(r, kind, p->segment->name, &n), norm = 0, distance = 0;
-    double *have = malloc((size_t)p->count * sizeof *have);
-    CHECK_OK(ndp_run_get(run, 0, p->count, have, NDP_F64));
-    for (int64_t i = 0; i < n; i++)
-        norm += want[i] * want[i];
-    for (int64_t i = 0; i < p->count; i++)
-        distance += pow(have[i] - want[p->tensor_first + i], 2);
-    double off = sqrt(distance / norm);
-    free(want);
-    free(have);
-    *worst = fmax(*worst, off);
-    return off <= bound ? NDP_OK
-                        : NDP_FAIL(NDP_EBUG, "%s: %s%s is off by %.3g of its norm %.3g", r->name, kind,
-                                   p->segment->name, off, sqrt(norm));
-}
-
-static bool is_factor(const ndp_owned_run *run) { return ndp_factor_of(run->run.segment->name) != NDP_NO_FACTOR; }
-
-static ndp_status check_grad(void *user, const ndp_owned_run *run) {
-    peft_run *r = user;
-    return is_factor(run) ? compare(r, "grad.", run, r->bounds.grad, &r->worst[0]) : NDP_OK;
-}
-
 static ndp_status check_final(void *user, const ndp_owned_run *run) {
     peft_run *r = user;
-    return is_factor(run) ? compare(r, "final.", run, r->bounds.final, &r->worst[1]) : NDP_OK;
+    return peft_is_factor(run) ? peft_compare(r, "final.", run, r->bounds.final, &r->worst[1]) : NDP_OK;
 }
 
 static void check_logits(const peft_run *r, ndp_dtype type, const ndp_device *device, double bound) {
@@ -95,7 +68,7 @@ static void trains_as_peft(void **state) {
     r.losses = peft_expected(&r, "losses", "", &r.updates);
     r.norms = peft_expected(&r, "grad_norms", "", NULL);
     assert_int_equal(r.updates, 30);
-    r.check_grad = check_grad, r.check_final = check_final;
+    r.check_grad = peft_check_grad, r.check_final = check_final;
     peft_check(&r, NDP_F64, ref, &fp64, (const int[]){1, 1, 1, 1, 1});
     peft_check(&r, NDP_F32, cpu, &fp32, (const int[]){1, 1, 1, 1, 1});
     peft_check(&r, NDP_F64, &ndp_device_ref, &fp64, (const int[]){1, 2, 1, 1, v->tp});
