@@ -199,6 +199,9 @@ bool ndp_transport_names_calls(const ndp_transport *t);
 NDP_API ndp_status ndp_transport_drain(ndp_transport *t, ndp_queue *q);
 /* Adds the place of the queue to the error of a device's function (NDP_EIO). Returns `st`. */
 NDP_API ndp_status ndp_transport_explain(ndp_transport *t, ndp_status st);
+/* The same for an error of the submission of what ndp_transport_at, a begin or a wait has named last, which it adds,
+ * also to errors without a place: a device refuses an operation at once, or says then what has failed before. */
+NDP_API ndp_status ndp_transport_explain_submission(ndp_transport *t, ndp_status st);
 /* After a failure: waits some seconds. False: the queue does not end, and its memory must not be given back. */
 bool ndp_transport_settles(ndp_transport *t, ndp_queue *q);
 

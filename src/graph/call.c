@@ -110,5 +110,9 @@ ndp_status ndp_call_run(const ndp_call *c, int index, const ndp_call_opts *opts)
     if (c->kernel && opts->before)
         NDP_TRY(opts->before(opts->user, index, c));
     NDP_TRY(c->kernel ? c->kernel->run(&call) : opts->collective(opts->user, index, c, &call));
-    return opts->times ? ndp_op_times_stamp(opts->times, opts->queue, c->op->id) : NDP_OK;
+    if (!opts->times)
+        return NDP_OK;
+    if (ndp_op_times_is_full(opts->times))
+        NDP_TRY(ndp_call_drain(opts));
+    return ndp_op_times_stamp(opts->times, opts->queue, c->op->id);
 }

@@ -44,7 +44,7 @@ static ndp_status make_room(ndp_op_times *t, ndp_queue *q) {
 }
 
 ndp_status ndp_op_times_stamp(ndp_op_times *t, ndp_queue *q, int op) {
-    if (t->n == t->most)
+    if (ndp_op_times_is_full(t))
         NDP_TRY(make_room(t, q));
     NDP_TRY(t->device->stamp(q, &t->stamps[t->n]));
     t->ops[t->n++] = op;

@@ -19,6 +19,8 @@ typedef struct ndp_op_times {
 NDP_API ndp_status ndp_op_times_init(ndp_op_times *t, const ndp_device *device, ndp_device_context *context,
                                      int64_t calls, double *seconds);
 void ndp_op_times_release(ndp_op_times *t);
+/* The next stamp drains the queue; where the host must not block in its device, the caller does that before. */
+static inline bool ndp_op_times_is_full(const ndp_op_times *t) { return t->n == t->most; }
 /* Submits a stamp: what was submitted since the last one was the op's (NDP_NONE: it is not timed). */
 NDP_API ndp_status ndp_op_times_stamp(ndp_op_times *t, ndp_queue *q, int op);
 /* Adds what is unread to `seconds`. The queue has reached all stamps. */

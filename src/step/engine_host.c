@@ -22,17 +22,22 @@ ndp_status ndp_engine_drain(const ndp_engine *e, ndp_queue *q) {
     return e->queues ? ndp_transport_drain(e->queues, q) : e->opts.step.exec->device->drain(q);
 }
 
+ndp_status ndp_engine_explain(const ndp_engine *e, ndp_status st) {
+    return e->queues ? ndp_transport_explain(e->queues, st) : st;
+}
+
 static ndp_status copy_rows(const ndp_engine *e, void *to, size_t to_pitch, const void *from, size_t from_pitch,
                             size_t width, size_t rows) {
     NDP_TRY(ndp_engine_drain(e, e->queue));
-    NDP_TRY(e->opts.step.exec->device->copy(e->queue, to, to_pitch, from, from_pitch, width, rows));
+    NDP_TRY(
+        ndp_engine_explain(e, e->opts.step.exec->device->copy(e->queue, to, to_pitch, from, from_pitch, width, rows)));
     return ndp_engine_drain(e, e->queue);
 }
 
 ndp_status ndp_engine_copy(const ndp_engine *e, void *to, const void *from, size_t bytes, bool settle) {
     if (settle)
         return copy_rows(e, to, bytes, from, bytes, bytes, 1);
-    return e->opts.step.exec->device->copy(e->queue, to, bytes, from, bytes, bytes, 1);
+    return ndp_engine_explain(e, e->opts.step.exec->device->copy(e->queue, to, bytes, from, bytes, bytes, 1));
 }
 
 /* ---- owned slices ---- */

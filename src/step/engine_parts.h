@@ -52,7 +52,7 @@ struct ndp_engine {
     ndp_walk at;      /* the instruction that runs */
     char message[96]; /* the name of the latest message */
     ndp_profile profile;
-    ndp_op_times op_times; /* device NULL: ops are not timed */
+    ndp_op_times op_times;    /* device NULL: ops are not timed */
     ndp_instr_time *recorded; /* in the order of execution; NULL: not recorded */
     int64_t n_recorded;       /* of the newest step */
 };
@@ -62,6 +62,8 @@ void *ndp_engine_at(const ndp_engine *e, ndp_address at);
 /* Waits until the queue has run all that was submitted to it; while its device waits for other ranks, the rank sees
  * their failures (ndp_transport_drain). */
 ndp_status ndp_engine_drain(const ndp_engine *e, ndp_queue *q);
+/* Says where the device is in the error of one of its functions (ndp_transport_explain). Returns `st`. */
+ndp_status ndp_engine_explain(const ndp_engine *e, ndp_status st);
 /* Copies between the host and the device in the order of submission; `settle`: waits for the copy. The host's memory is
  * pinned, or the copy settles: it is submitted to an empty queue then, since CUDA may block the host for such a copy.
  */

@@ -185,8 +185,10 @@ static ndp_status submit_instructions(ndp_engine *e, int n, double *last) {
     for (e->at = NDP_WALK_START; ndp_walk_next(&e->program.repeats, n, NDP_ALL_ITERATIONS, &e->at);) {
         const ndp_instr *in = &e->program.instrs[e->at.at];
         double in_units = e->profile.in_units;
-        NDP_TRY(say_instruction(e, in));
-        NDP_TRY(execute(e));
+        ndp_status st = say_instruction(e, in);
+        if (st == NDP_OK)
+            st = execute(e);
+        NDP_TRY(e->queues ? ndp_transport_explain_submission(e->queues, st) : st);
         double now = ndp_now();
         add_time(&e->profile, in, now - *last);
         if (e->recorded)
@@ -211,6 +213,8 @@ static ndp_status submit_end(ndp_engine *e) {
 
 static ndp_status submit_all(ndp_engine *e, const ndp_step_input *in, double *last) {
     NDP_TRY(upload_constants(e, in));
+    if (e->op_times.device && ndp_op_times_is_full(&e->op_times))
+        NDP_TRY(ndp_engine_drain(e, e->queue));
     if (e->op_times.device)
         NDP_TRY(ndp_op_times_stamp(&e->op_times, e->queue, NDP_NONE));
     NDP_TRY(submit_instructions(e, in->update_weights ? e->program.n : e->program.first_update, last));
@@ -224,7 +228,7 @@ ndp_status ndp_engine_submit(ndp_engine *e, const ndp_step_input *in) {
         return NDP_FAIL(NDP_EBUG, "%d steps are pending: take a result before submitting another step",
                         NDP_STEPS_PENDING);
     ndp_status st = submit_all(e, in, &last);
-    NDP_TRY(e->queues ? ndp_transport_explain(e->queues, st) : st);
+    NDP_TRY(ndp_engine_explain(e, st));
     e->host.submitted++;
     e->profile.total += last - start;
     e->profile.steps++;
@@ -242,7 +246,7 @@ ndp_status ndp_engine_result(ndp_engine *e, ndp_step_result *out) {
         return NDP_FAIL(NDP_EBUG, "no step is pending");
     const ndp_pending_step *step = &e->host.steps[e->host.taken++ % NDP_STEPS_PENDING];
     const ndp_scalars *s = &step->result.step;
-    NDP_TRY(e->opts.step.exec->device->after(e->host.results, &step->end));
+    NDP_TRY(ndp_engine_explain(e, e->opts.step.exec->device->after(e->host.results, &step->end)));
     NDP_TRY(ndp_engine_drain(e, e->host.results));
     if (step->loaded > e->host.copied)
         e->host.copied = step->loaded;

@@ -20,8 +20,9 @@
 enum { ROWS = 13, AT_FAULT = 1, LAYER = 1, LAYERS = 2 };
 
 /* What a rank does in its second step. FAIL, STICK: an operation of its device, in the attention of the last layer.
- * ERROR, LOST: an operation of NCCL, in either step; the second on all ranks. */
-typedef enum fault { NONE, FAIL, STICK, KILL, STOP, IDLE, ERROR, LOST } fault;
+ * REFUSE: the submission of that attention. ERROR, LOST: an operation of NCCL, in either step; the second on all ranks.
+ */
+typedef enum fault { NONE, FAIL, STICK, REFUSE, KILL, STOP, IDLE, ERROR, LOST } fault;
 
 static ndp_device device;
 static ndp_kernel attention;
@@ -46,6 +47,8 @@ static ndp_status run_attention(const ndp_op_call *call) {
         raise(SIGSTOP);
     if (now && (playing == FAIL || playing == STICK))
         submit_when(device.stream(call->queue), playing == FAIL ? fails : sticks, NULL);
+    if (now && playing == REFUSE)
+        return NDP_FAIL(NDP_EIO, "a launch is refused");
     return attention.run(call);
 }
 
@@ -188,8 +191,9 @@ static void a_failure_names_its_instruction(void **state) {
     char words[256];
     for (int ranks = 1; ranks <= 3; ranks += 2) {
         const char *text = run_world(ranks, FAIL, &j);
-        snprintf(words, sizeof words, "rank %d: a kernel or copy on GPU 0: ", ranks > 1 ? AT_FAULT : 0);
+        snprintf(words, sizeof words, "rank %d: ", ranks > 1 ? AT_FAULT : 0);
         has(text, words);
+        has(text, " on GPU 0: "); /* "a kernel or copy", or what was being submitted when it was seen */
         snprintf(words, sizeof words, ", at %s (NDP_GPU_CALLS=1 names the call)", j.place);
         has(text, words);
         setenv("NDP_GPU_CALLS", "1", 1);
@@ -198,6 +202,17 @@ static void a_failure_names_its_instruction(void **state) {
         snprintf(words, sizeof words, ", at %s", j.call);
         has(text, words);
     }
+}
+
+/* The device is anywhere before it then. */
+static void a_refused_submission_is_named(void **state) {
+    begin(state);
+    job j;
+    char words[256];
+    const char *text = run_world(1, REFUSE, &j);
+    snprintf(words, sizeof words, "; the host was submitting %s", j.place);
+    has(text, "rank 0: a launch is refused, at end of the step ");
+    has(text, words);
 }
 
 /* Rank 1 says so itself, or another rank does that waits for it. */
@@ -275,8 +290,9 @@ static void a_host_does_not_run_away(void **state) {
 
 static int cases(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_failure_names_its_instruction), cmocka_unit_test(a_kernel_that_hangs_is_named),
-        cmocka_unit_test(a_rank_that_does_not_submit_is_named), cmocka_unit_test(a_host_does_not_run_away)};
+        cmocka_unit_test(a_failure_names_its_instruction), cmocka_unit_test(a_refused_submission_is_named),
+        cmocka_unit_test(a_kernel_that_hangs_is_named), cmocka_unit_test(a_rank_that_does_not_submit_is_named),
+        cmocka_unit_test(a_host_does_not_run_away)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
 

@@ -19,6 +19,7 @@
 #include "comm/watch/health.h"
 #include "comm/watch/state_query.h"
 #include "comm/watch/watchdog.h"
+#include "comm/watch/waypoints.h"
 
 #include <sched.h>
 #include <stdlib.h>
@@ -297,7 +298,7 @@ static ndp_status watch_peers(ndp_mpi_plain *p, ndp_work *w, ndp_watchdog *watch
     ndp_transport *t = w->comm->transport;
     ndp_expected_op e = expected_by(p, w);
     double now = ndp_now();
-    ndp_journal_poll(&t->journals[t->rank], now);
+    ndp_waypoints_poll(t, now);
     NDP_TRY(ndp_state_query_serve(t->state_query, &e));
     if (atomic_load(&t->health->of[t->rank].left))
         return NDP_OK;

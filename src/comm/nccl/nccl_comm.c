@@ -14,6 +14,7 @@
 #include "comm/watch/op_wait.h"
 #include "comm/watch/state_query.h"
 #include "comm/watch/wait.h"
+#include "comm/watch/waypoints.h"
 
 #include <sched.h>
 #include <stdio.h>
@@ -30,8 +31,8 @@ enum { FIRST_NUMBER = 1 << 30 };
 
 /* ---- waiting for NCCL ---- */
 
-static ndp_status check_others(const nccl_transport *t) {
-    ndp_journal_poll(&t->base.journals[t->base.rank], ndp_now());
+static ndp_status check_others(nccl_transport *t) {
+    ndp_waypoints_poll(&t->base, ndp_now());
     NDP_TRY(ndp_health_check(t->base.health));
     NDP_TRY(ndp_state_query_serve(t->base.state_query, NULL));
     return ndp_progress_fns_run(t->base.host);
@@ -74,7 +75,7 @@ ndp_status nccl_settle(nccl_transport *t, void *comm, const char *group) {
 
 /* Also the other ranks must have begun it. */
 static ndp_status watch_begin(nccl_transport *t, ndp_op_wait *o, double now, double begun) {
-    ndp_journal_poll(&t->base.journals[t->base.rank], now);
+    ndp_waypoints_poll(&t->base, now);
     NDP_TRY(ndp_health_check(t->base.health));
     NDP_TRY(ndp_state_query_serve(t->base.state_query, &o->expected));
     NDP_TRY(ndp_progress_fns_run(t->base.host));

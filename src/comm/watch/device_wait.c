@@ -48,9 +48,10 @@ typedef struct device_wait {
 
 static ndp_journal *journal_of(const device_wait *v) { return &v->t->host->journals[v->t->rank]; }
 
-/* Keeps the rank's wait in the journal that in which its device is. */
+/* Keeps the rank's wait in the journal that in which its device is, by the place that was published: if the queue has
+ * gone on since, that wait may be after begins which a reader, by the place, would take for not reached. */
 static void enter_wait(device_wait *v, double now) {
-    const ndp_waypoint *at = ndp_waypoint_reached(v->t->waypoints);
+    const ndp_waypoint *at = ndp_waypoint_seen(v->t->waypoints);
     uint32_t stuck = at && at->awaited.comm && now - v->moved >= STUCK_SECONDS ? at->number : 0;
     if (stuck == v->stuck)
         return;
@@ -66,9 +67,8 @@ static ndp_status watch(device_wait *v, double now) {
     if (!v->on_device)
         ndp_journal_set_on_device(journal_of(v), true);
     v->on_device = true;
-    ndp_waypoints_publish(t->host, now);
+    ndp_waypoints_poll(t->host, now); /* t may have no journals (staged.c) */
     enter_wait(v, now);
-    ndp_journal_poll(journal_of(v), now);
     NDP_TRY(ndp_state_query_serve(t->state_query, v->stuck ? &v->wait.expected : NULL));
     NDP_TRY(ndp_watchdog_find_dead(t));
     return v->stuck ? ndp_op_wait_look(&v->wait, now) : NDP_OK;
@@ -152,6 +152,7 @@ static ndp_status wait_for(ndp_transport *t, ndp_queue *q, uint32_t ahead) {
     ndp_status st = t->device->mark(q, &v.end);
     if (st == NDP_OK)
         st = poll_until(&v);
+    ndp_waypoints_publish(t->host, ndp_now());
     leave_journal(&v);
     if (st == NDP_OK)
         return NDP_OK;
@@ -169,7 +170,6 @@ ndp_status ndp_device_keep_up(ndp_transport *t, ndp_queue *q) {
 /* The drain after the wait only counts it, and finds what failed last. */
 ndp_status ndp_transport_drain(ndp_transport *t, ndp_queue *q) {
     NDP_TRY(wait_for(t, q, 0));
-    ndp_waypoints_publish(t->host, ndp_now());
     return ndp_transport_explain(t, t->device->drain(q));
 }
 
@@ -208,9 +208,20 @@ ndp_status ndp_transport_explain(ndp_transport *t, ndp_status st) {
     if (st != NDP_EIO || !w || w->explained)
         return st;
     ndp_waypoints_look(w, ndp_now());
+    ndp_waypoints_publish(t->host, ndp_now());
     if (!ndp_waypoints_place(w, 0, &p))
         return st;
     w->explained = true;
     return NDP_FAIL(st, "%s, at %s%s", ndp_error_message(), ndp_place_text(&p, text, sizeof text),
                     w->each_call ? "" : " (NDP_GPU_CALLS=1 names the call)");
+}
+
+ndp_status ndp_transport_explain_submission(ndp_transport *t, ndp_status st) {
+    ndp_device_place p;
+    char text[128];
+    bool explained = t->waypoints && t->waypoints->explained;
+    st = ndp_transport_explain(t, st);
+    if (st == NDP_OK || st == NDP_ECOMM || explained || !ndp_waypoints_submitted(t->waypoints, &p))
+        return st;
+    return NDP_FAIL(st, "%s; the host was submitting %s", ndp_error_message(), ndp_place_text(&p, text, sizeof text));
 }

@@ -10,6 +10,7 @@
 #include "comm/watch/health.h"
 #include "comm/watch/state_query.h"
 #include "comm/watch/watchdog.h"
+#include "comm/watch/waypoints.h"
 
 #include <limits.h>
 #include <linux/futex.h>
@@ -73,7 +74,7 @@ static ndp_status sleep_until(ndp_gate *g, uint32_t value, const ndp_work *w, in
         if (now > deadline)
             return ndp_watchdog_timeout(w, member);
         NDP_TRY(ndp_progress_fns_run(t));
-        ndp_journal_poll(journal, now);
+        ndp_waypoints_poll(t, now);
         NDP_TRY(ndp_watchdog_find_cycle(&watchdog, t, now));
         futex_sleep(&g->value, seen, t->pending_shares > own ? NAP_MS : SLEEP_MS);
     }

@@ -84,12 +84,10 @@ static const ndp_waypoint *find(const ndp_waypoints *w, uint32_t number) {
     return number && slot->number == number ? slot : NULL;
 }
 
-const ndp_waypoint *ndp_waypoint_reached(const ndp_waypoints *w) {
-    return w ? find(w, __atomic_load_n(w->word, __ATOMIC_ACQUIRE)) : NULL;
-}
+const ndp_waypoint *ndp_waypoint_seen(const ndp_waypoints *w) { return w ? find(w, w->reached) : NULL; }
 
 uint32_t ndp_waypoints_ahead(const ndp_waypoints *w) {
-    const ndp_waypoint *at = ndp_waypoint_reached(w);
+    const ndp_waypoint *at = w ? find(w, __atomic_load_n(w->word, __ATOMIC_ACQUIRE)) : NULL;
     return w->operations - (at ? at->operations : 0);
 }
 
@@ -102,14 +100,28 @@ bool ndp_waypoints_look(ndp_waypoints *w, double now) {
     return true;
 }
 
+static ndp_device_place place_of(const ndp_waypoint *at) {
+    ndp_device_place p = {.at = at->at, .waypoint = at->number};
+    snprintf(p.doing, sizeof p.doing, "%s%s", at->waits ? "wait " : "", at->doing);
+    return p;
+}
+
 bool ndp_waypoints_place(const ndp_waypoints *w, double now, ndp_device_place *out) {
-    const ndp_waypoint *at = w ? find(w, w->reached) : NULL;
+    const ndp_waypoint *at = ndp_waypoint_seen(w);
     if (!at)
         return false;
-    bool idle = at->number == w->newest && at->operations == w->operations; /* none followed it */
-    *out = (ndp_device_place){.at = at->at, .waypoint = at->number, .idle = idle, .since = w->since, .seen = now};
-    snprintf(out->doing, sizeof out->doing, "%s%s", at->waits ? "wait " : "", at->doing);
+    *out = place_of(at);
+    out->idle = at->number == w->newest && at->operations == w->operations; /* none followed it */
+    out->since = w->since;
+    out->seen = now;
     return true;
+}
+
+bool ndp_waypoints_submitted(const ndp_waypoints *w, ndp_device_place *out) {
+    const ndp_waypoint *at = w ? find(w, w->newest) : NULL;
+    if (at)
+        *out = place_of(at);
+    return at != NULL;
 }
 
 /* Steps of two engines do not overlap, so the one that has come furthest is at work. */
@@ -123,4 +135,9 @@ void ndp_waypoints_publish(ndp_transport *host, double now) {
     }
     if (ndp_waypoints_place(last, now, &p))
         ndp_journal_set_place(&host->journals[host->rank], &p);
+}
+
+void ndp_waypoints_poll(ndp_transport *t, double now) {
+    ndp_waypoints_publish(t->host ? t->host : t, now);
+    ndp_journal_poll(&t->journals[t->rank], now);
 }

@@ -45,15 +45,20 @@ void ndp_waypoints_destroy(ndp_transport *t);
 
 /* Submits a waypoint to `q`; `operations` follow it. *number: its number; NULL: not wanted. */
 ndp_status ndp_waypoint_submit(ndp_transport *t, ndp_queue *q, const ndp_waypoint *w, int operations, uint32_t *number);
-/* The waypoint that the queue has reached; NULL: not known. */
-const ndp_waypoint *ndp_waypoint_reached(const ndp_waypoints *w);
+/* Where the host saw the queue last, which the journal has; the queue may have gone on since. NULL: not known. */
+const ndp_waypoint *ndp_waypoint_seen(const ndp_waypoints *w);
 /* Operations that were submitted after it. */
 uint32_t ndp_waypoints_ahead(const ndp_waypoints *w);
 /* Reads the word. True: the queue has gone on since the last look. */
 bool ndp_waypoints_look(ndp_waypoints *w, double now);
 /* Enters in the rank's journal where its queues are: those of all device transports beside `host`. */
 void ndp_waypoints_publish(ndp_transport *host, double now);
-/* Where the queue is. False: not known. */
+/* For every wait of a rank, on a transport of the host or of a device, after its progress functions: publishes, since
+ * the device may go on while the host waits for something else, and enters that the rank is alive. */
+void ndp_waypoints_poll(ndp_transport *t, double now);
+/* Where the host saw the queue last. False: not known. */
 bool ndp_waypoints_place(const ndp_waypoints *w, double now, ndp_device_place *out);
+/* What was submitted to the queue last, without times. False: nothing. */
+bool ndp_waypoints_submitted(const ndp_waypoints *w, ndp_device_place *out);
 
 #endif
