@@ -1,5 +1,7 @@
-/* Waits of a rank with a device: they publish where the device is. The device is made up: its queue goes on when the
- * test says so. tests/step/test_hangs.c has steps on the simulated GPU. */
+/* Waits of a rank with a device: they publish where the device is, and end by the time limit only where it stays. The
+ * device is made up: its queue goes on when the test says so. tests/step/test_hangs.c has steps on the simulated GPU.
+ */
+#include "comm/watch/wait.h"
 #include "comm/watch/waypoints.h"
 #include "device/device.h"
 
@@ -209,12 +211,54 @@ static void an_error_of_a_submission_names_it(void **state) {
     CHECK_OK(ndp_local_world(1, run, &(one){explains}));
 }
 
+/* ---- the time limit ---- */
+
+typedef struct mover {
+    ndp_progress_fn fn;
+    ndp_queue *queue;
+} mover;
+
+/* Between two looks at the device: longer than the rank waits before it looks at the other ranks again. */
+static ndp_status move(ndp_progress_fn *fn) {
+    usleep(60000);
+    go_on(((mover *)fn)->queue);
+    return NDP_OK;
+}
+
+/* The wait lasts longer than the limit, and the queue goes on all the time; what sees that first is not what compares
+ * the time with the limit. */
+static ndp_status is_slow(with_device *r) {
+    mover m = {.fn.run = move, .queue = r->queue};
+    for (int n = 0; n < 25; n++)
+        NDP_TRY(submit(r, n));
+    ndp_progress_fn_add(r->t, &m.fn);
+    r->t->pending_shares++;
+    ndp_status st = ndp_transport_drain(r->t, r->queue);
+    r->t->pending_shares--;
+    ndp_progress_fn_remove(r->t, &m.fn);
+    return st;
+}
+
+static ndp_status stays(with_device *r) {
+    NDP_TRY(submit(r, 0));
+    go_on(r->queue);
+    NDP_TRY(submit(r, 1));
+    return ndp_transport_drain(r->t, r->queue);
+}
+
+static void the_limit_is_for_one_place(void **state) {
+    (void)state;
+    setenv("NDP_COMM_TIMEOUT", "1", 1);
+    CHECK_OK(ndp_local_world(1, run, &(one){is_slow}));
+    CHECK_FAILS(ndp_local_world(1, run, &(one){stays}), NDP_ECOMM, "is at #0 forward x on its device, for ");
+    unsetenv("NDP_COMM_TIMEOUT");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_host_far_ahead_publishes),
-        cmocka_unit_test(a_wait_that_fails_publishes),
-        cmocka_unit_test(a_wait_on_the_host_publishes),
-        cmocka_unit_test(an_error_of_a_submission_names_it),
+        cmocka_unit_test(a_host_far_ahead_publishes),   cmocka_unit_test(a_wait_that_fails_publishes),
+        cmocka_unit_test(a_wait_on_the_host_publishes), cmocka_unit_test(an_error_of_a_submission_names_it),
+        cmocka_unit_test(the_limit_is_for_one_place),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

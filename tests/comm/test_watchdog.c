@@ -200,6 +200,37 @@ static void a_wait_of_the_host_does_not_stop_its_device(void **state) {
     assert_int_equal(on_device(w, 3, false).wait, 1);
 }
 
+/* ---- the time limit ---- */
+
+static void goes_on_at(world *w, int rank, double since) {
+    ndp_journal_set_place(&w->journals[rank],
+                          &(ndp_device_place){.doing = "forward", .waypoint = 7, .since = since, .seen = since});
+}
+
+/* Rank 0 waits since second 80, for 10 seconds. */
+static ndp_status limit_at(world *w, double now) {
+    ndp_comm tp = {.transport = &w->t, .group = {0, 1, WORLD, 0}, .name = "tp", .number = 1};
+    const ndp_work work = {.comm = &tp, .kind = NDP_WORK_ALL_REDUCE};
+    w->t.timeout = 10;
+    return ndp_watchdog_check_limit(&work, -1, 80, now);
+}
+
+static void a_limit_is_for_devices_that_stay(void **state) {
+    world *w = *state;
+    block(w, 0, 7, 2, 31);
+    block(w, 2, 31, 3, 5);
+    CHECK_OK(limit_at(w, 90));
+    CHECK_FAILS(limit_at(w, 90.5), NDP_ECOMM, "rank 2 has not arrived");
+    for (int rank = 0; rank <= 3; rank += rank ? 1 : 2) { /* this rank, the missing one, the one that waits for */
+        double since = 90 + 5 * rank;
+        goes_on_at(w, rank, since);
+        CHECK_OK(limit_at(w, since + 10));
+        CHECK_FAILS(limit_at(w, since + 10.5), NDP_ECOMM, "rank 2 has not arrived");
+    }
+    goes_on_at(w, 1, 200); /* no rank waits for it */
+    CHECK_FAILS(limit_at(w, 200), NDP_ECOMM, "rank 2 has not arrived");
+}
+
 static void messages_are_those_of_a_kind(void **state) {
     world *w = *state;
     ndp_comm pp = {.transport = &w->t, .group = {0, 1, 3, 0}, .name = "pp", .number = 1};
@@ -237,6 +268,7 @@ int main(void) {
         TEST(a_full_journal_does_not_guess),
         TEST(a_device_has_begun_what_its_queue_has_reached),
         TEST(a_wait_of_the_host_does_not_stop_its_device),
+        TEST(a_limit_is_for_devices_that_stay),
         TEST(messages_are_those_of_a_kind),
         TEST(the_last_common_operation_is_found),
     };

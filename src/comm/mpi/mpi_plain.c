@@ -294,7 +294,7 @@ static ndp_expected_op expected_by(const ndp_mpi_plain *p, const ndp_work *w) {
 
 /* One look at the others during a long wait: replies to requests, finds a missing rank, and checks for a cycle. A rank
  * that has left only replies; ranks that wait for it report that themselves. */
-static ndp_status watch_peers(ndp_mpi_plain *p, ndp_work *w, ndp_watchdog *watchdog, double deadline) {
+static ndp_status watch_peers(ndp_mpi_plain *p, ndp_work *w, ndp_watchdog *watchdog, double begun) {
     ndp_transport *t = w->comm->transport;
     ndp_expected_op e = expected_by(p, w);
     double now = ndp_now();
@@ -304,7 +304,7 @@ static ndp_status watch_peers(ndp_mpi_plain *p, ndp_work *w, ndp_watchdog *watch
         return NDP_OK;
     NDP_TRY(ndp_watchdog_find_missing(watchdog, &e, w, now));
     NDP_TRY(ndp_watchdog_find_cycle(watchdog, t, now));
-    return now > deadline ? ndp_watchdog_timeout(w, -1) : NDP_OK;
+    return ndp_watchdog_check_limit(w, -1, begun, now);
 }
 
 /* Never sleeps: MPI only moves data while it is called. */
@@ -326,7 +326,7 @@ static ndp_status poll_until_done(ndp_mpi_plain *p, ndp_work *w) {
             ndp_journal_wait_begin(journal, w, ndp_work_is_message(w) ? ndp_comm_world_rank(w->comm, w->peer) : -1);
         if (polls >= POLLS_UNRECORDED &&
             polls % POLLS_PER_WATCH == 0) /* after its progress functions: 64 is a multiple of 16 */
-            NDP_TRY(watch_peers(p, w, &watchdog, begun + t->timeout));
+            NDP_TRY(watch_peers(p, w, &watchdog, begun));
         sched_yield();
     }
 }

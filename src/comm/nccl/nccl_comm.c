@@ -80,7 +80,7 @@ static ndp_status watch_begin(nccl_transport *t, ndp_op_wait *o, double now, dou
     NDP_TRY(ndp_state_query_serve(t->base.state_query, &o->expected));
     NDP_TRY(ndp_progress_fns_run(t->base.host));
     NDP_TRY(ndp_op_wait_look(o, now));
-    return now - begun > t->base.timeout ? ndp_op_wait_timeout(o) : NDP_OK;
+    return ndp_op_wait_check_limit(o, begun, now);
 }
 
 ndp_status nccl_settle_begin(nccl_comm *c, const nccl_link *link, const ndp_work *w) {

@@ -11,8 +11,11 @@
  * begins nothing while it stays at one waypoint, and "has not begun" means that the begin is after that waypoint. So a
  * cycle of such waits is certain, although the host sees late that its queue has gone on.
  *
- * The time limit is for a stay at one waypoint: a step may last as long as it likes. A rank that gives up records why,
- * and ends the operations of its device's transport, so that no queue waits forever. */
+ * The time limit is for a stay at one waypoint: a step may last as long as it likes. It starts when the host saw one of
+ * its queues go on last, in whichever look: several functions look, and each sees only what is new since the one
+ * before. It does not start before the wait, since a queue without work stays where it is. In the wait of an operation
+ * the devices of the ranks that keep it there count as well (ndp_watchdog_check_limit). A rank that gives up records
+ * why, and ends the operations of its device's transport, so that no queue waits forever. */
 #include "comm/watch/device_wait.h"
 #include "base/clock.h"
 #include "comm/watch/health.h"
@@ -37,7 +40,8 @@ typedef struct device_wait {
     ndp_queue *queue;
     ndp_mark end;   /* of what is waited for */
     uint32_t ahead; /* it is enough that so many operations are ahead of the queue; 0: all must have run */
-    double moved;   /* when the queue went on last */
+    double begun;
+    double moved;   /* when a queue of the rank went on last, at least `begun` */
     double next;    /* look */
     bool on_device; /* in the journal */
     uint32_t stuck; /* the waypoint of `wait`; 0: none */
@@ -47,6 +51,10 @@ typedef struct device_wait {
 /* ---- other ranks ---- */
 
 static ndp_journal *journal_of(const device_wait *v) { return &v->t->host->journals[v->t->rank]; }
+
+static void follow_queues(device_wait *v, double now) {
+    v->moved = fmax(v->begun, ndp_waypoints_went_on(v->t->host, now));
+}
 
 /* Keeps the rank's wait in the journal that in which its device is, by the place that was published: if the queue has
  * gone on since, that wait may be after begins which a reader, by the place, would take for not reached. */
@@ -68,6 +76,7 @@ static ndp_status watch(device_wait *v, double now) {
         ndp_journal_set_on_device(journal_of(v), true);
     v->on_device = true;
     ndp_waypoints_poll(t->host, now); /* t may have no journals (staged.c) */
+    follow_queues(v, now);
     enter_wait(v, now);
     NDP_TRY(ndp_state_query_serve(t->state_query, v->stuck ? &v->wait.expected : NULL));
     NDP_TRY(ndp_watchdog_find_dead(t));
@@ -85,10 +94,18 @@ static ndp_status check_operations(ndp_transport *t) {
     return NDP_FAIL(st, "%s, at %s", ndp_error_message(), ndp_place_text(&p, text, sizeof text));
 }
 
+static ndp_status check_limit(const device_wait *v, double now) {
+    const ndp_transport *t = v->t;
+    if (v->stuck)
+        return ndp_op_wait_check_limit(&v->wait, v->moved, now);
+    if (t->timeout <= 0 || now - v->moved <= t->timeout)
+        return NDP_OK;
+    return ndp_watchdog_device_timeout(t->host, now - v->moved);
+}
+
 static ndp_status look(device_wait *v, double now) {
     ndp_transport *t = v->t;
-    if (ndp_waypoints_look(t->waypoints, now))
-        v->moved = now;
+    follow_queues(v, now);
     if (t->health)
         NDP_TRY(ndp_health_check(t->health));
     NDP_TRY(ndp_progress_fns_run(t));
@@ -99,9 +116,7 @@ static ndp_status look(device_wait *v, double now) {
     NDP_TRY(check_operations(t));
     if (t->host->journals)
         NDP_TRY(watch(v, now));
-    if (t->timeout <= 0 || now - v->moved <= t->timeout)
-        return NDP_OK;
-    return v->stuck ? ndp_op_wait_timeout(&v->wait) : ndp_watchdog_device_timeout(t, now - v->moved);
+    return check_limit(v, now);
 }
 
 static void leave_journal(device_wait *v) {
@@ -118,18 +133,17 @@ static void nap(double waited) { usleep((useconds_t)(1e6 * fmin(fmax(waited / 64
 
 static ndp_status poll_until(device_wait *v) {
     const ndp_device *d = v->t->device;
-    double begun = ndp_now();
-    v->moved = begun;
+    v->begun = v->moved = ndp_now();
     for (;;) {
         bool passed;
         NDP_TRY(d->passed(v->queue, &v->end, &passed));
         if (passed || (v->ahead && ndp_waypoints_ahead(v->t->waypoints) <= v->ahead))
             return NDP_OK;
         double now = ndp_now();
-        if (now - begun < SPIN_SECONDS && !v->t->crowded)
+        if (now - v->begun < SPIN_SECONDS && !v->t->crowded)
             continue;
         NDP_TRY(look(v, now));
-        if (now - begun < SPIN_SECONDS)
+        if (now - v->begun < SPIN_SECONDS)
             sched_yield();
         else
             nap(now - v->moved);

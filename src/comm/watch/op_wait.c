@@ -30,6 +30,8 @@ ndp_status ndp_op_wait_look(ndp_op_wait *o, double now) {
     return ndp_watchdog_find_cycle(&o->watchdog, o->work.comm->transport, now);
 }
 
-ndp_status ndp_op_wait_timeout(const ndp_op_wait *o) { return ndp_watchdog_timeout(&o->work, -1); }
+ndp_status ndp_op_wait_check_limit(const ndp_op_wait *o, double since, double now) {
+    return ndp_watchdog_check_limit(&o->work, -1, since, now);
+}
 
 void ndp_op_wait_end(const ndp_op_wait *o) { ndp_journal_wait_end(journal_of(o)); }

@@ -16,8 +16,8 @@ typedef struct ndp_op_wait {
 void ndp_op_wait_begin(ndp_op_wait *o, const ndp_work *w, const ndp_call_site *at, bool on_host);
 /* Now and then: finds who has not begun it, and a cycle. NDP_ECOMM as ndp_watchdog_find_cycle. */
 ndp_status ndp_op_wait_look(ndp_op_wait *o, double now);
-/* NDP_ECOMM: the time limit is over. */
-ndp_status ndp_op_wait_timeout(const ndp_op_wait *o);
+/* NDP_ECOMM as ndp_watchdog_check_limit. */
+ndp_status ndp_op_wait_check_limit(const ndp_op_wait *o, double since, double now);
 void ndp_op_wait_end(const ndp_op_wait *o);
 
 #endif

@@ -62,7 +62,7 @@ static ndp_status sleep_until(ndp_gate *g, uint32_t value, const ndp_work *w, in
     ndp_transport *t = w->comm->transport;
     ndp_journal *journal = &t->journals[t->rank];
     int rank = ndp_comm_world_rank(w->comm, member);
-    double now = ndp_now(), deadline = now + t->timeout;
+    double now = ndp_now(), begun = now;
     for (ndp_watchdog watchdog = {.next = now};; now = ndp_now()) {
         uint32_t seen = atomic_load(&g->value), peer_wait = ndp_watchdog_peer_wait(&watchdog, t, rank);
         bool done;
@@ -71,8 +71,7 @@ static ndp_status sleep_until(ndp_gate *g, uint32_t value, const ndp_work *w, in
             return NDP_OK;
         ndp_journal_set_blocked_on(journal, rank, peer_wait);
         NDP_TRY(ndp_state_query_serve(t->state_query, NULL));
-        if (now > deadline)
-            return ndp_watchdog_timeout(w, member);
+        NDP_TRY(ndp_watchdog_check_limit(w, member, begun, now));
         NDP_TRY(ndp_progress_fns_run(t));
         ndp_waypoints_poll(t, now);
         NDP_TRY(ndp_watchdog_find_cycle(&watchdog, t, now));

@@ -5,6 +5,7 @@
 #include "comm/watch/state_query.h"
 #include "comm/watch/watchdog.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -160,11 +161,36 @@ static void add_activity(ndp_report *s, const ndp_transport *t, int rank) {
         ndp_report_add(s, ", and has not replied for %.1f s (it is computing, stopped or dead)", silence);
 }
 
-ndp_status ndp_watchdog_timeout(const ndp_work *w, int member) {
+static int find_missing(const ndp_work *w, int member) {
     const ndp_transport *t = w->comm->transport;
     int missing = member < 0 ? ndp_watchdog_state_of(t, t->rank).blocked_on : ndp_comm_world_rank(w->comm, member);
-    if (missing < 0)
-        missing = ndp_watchdog_find_silent(w, 0);
+    return missing < 0 ? ndp_watchdog_find_silent(w, 0) : missing;
+}
+
+/* When a device of this rank, or of one on the way from `rank` to the root, was seen to go on last; 0: never. */
+static double went_on(const ndp_transport *t, int rank) {
+    double last = 0;
+    int next = t->rank;
+    for (int k = 0; k < NDP_LONGEST_CYCLE && next >= 0; k++) {
+        ndp_rank_state a = ndp_watchdog_state_of(t, next);
+        last = a.place.waypoint ? fmax(last, a.place.since) : last;
+        next = k == 0 ? rank : a.blocked_on;
+        if (next == t->rank)
+            break;
+    }
+    return last;
+}
+
+ndp_status ndp_watchdog_check_limit(const ndp_work *w, int member, double since, double now) {
+    const ndp_transport *t = w->comm->transport;
+    if (now - since <= t->timeout || now - went_on(t, find_missing(w, member)) <= t->timeout)
+        return NDP_OK;
+    return ndp_watchdog_timeout(w, member);
+}
+
+ndp_status ndp_watchdog_timeout(const ndp_work *w, int member) {
+    const ndp_transport *t = w->comm->transport;
+    int missing = find_missing(w, member);
     int root = missing < 0 ? -1 : find_root(t, missing);
     ndp_report s = {.n = 0};
     ndp_rank_state me = ndp_watchdog_state_of(t, t->rank);
@@ -192,20 +218,20 @@ ndp_status ndp_watchdog_timeout(const ndp_work *w, int member) {
     return NDP_FAIL(NDP_ECOMM, "%s; NDP_COMM_TIMEOUT sets the limit in seconds", s.data);
 }
 
-ndp_status ndp_watchdog_device_timeout(const ndp_transport *t, double seconds) {
-    const ndp_rank_state me = ndp_watchdog_state_of(t, t->rank);
-    const ndp_group world = {0, 1, t->world, t->rank};
+ndp_status ndp_watchdog_device_timeout(const ndp_transport *host, double seconds) {
+    const ndp_rank_state me = ndp_watchdog_state_of(host, host->rank);
+    const ndp_group world = {0, 1, host->world, host->rank};
     char text[160];
     ndp_report s = {.n = 0};
-    ndp_report_rank(&s, t, t->rank);
+    ndp_report_rank(&s, host, host->rank);
     if (me.place.waypoint)
         ndp_report_add(&s, " is at %s on its device, for %.1f s, and does not go on; ",
                        ndp_place_text(&me.place, text, sizeof text), seconds);
     else
         ndp_report_add(&s, " waited %.1f s for its device, which does not go on; ", seconds);
-    int first = report_waiting(&s, t, &world);
+    int first = report_waiting(&s, host, &world);
     if (first >= 0) {
-        ndp_rank_state other = ndp_watchdog_state_of(t, first);
+        ndp_rank_state other = ndp_watchdog_state_of(host, first);
         ndp_report_add(&s, ", rank %d ", first);
         ndp_report_state(&s, &other);
     }

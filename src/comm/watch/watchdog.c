@@ -43,7 +43,7 @@
  *   WAITING ---- done: ndp_journal_wait_end -------------------------> DONE
  *    |    ^ \--- another rank failed: ndp_health_check --------------> NDP_ECOMM "rank 2 failed: ..."
  *    |    |  \-- the peer has left: ndp_watchdog_left ---------------> NDP_ECOMM "rank 2 left the run ..."
- *    |    |   \- time limit: ndp_watchdog_timeout -------------------> NDP_ECOMM "... all other ranks have begun ..."
+ *    |    |   \- time limit: ndp_watchdog_check_limit ---------------> NDP_ECOMM "... all other ranks have begun ..."
  *    |    |
  *    |    | the missing rank has begun the operation: ndp_watchdog_find_missing, ndp_journal_set_blocked_on(-1)
  *    |    |
@@ -53,7 +53,7 @@
  *   BLOCKED ---- done, failed, left: as above
  *           \--- a closed cycle: ndp_watchdog_find_cycle -----------> NDP_ECOMM "ranks wait for each other ..."
  *            |\- the peer's process has died: check_process --------> NDP_ECOMM "rank 2 (process 71) has died ..."
- *            \-- time limit: ndp_watchdog_timeout ------------------> NDP_ECOMM "... rank 3 has not arrived ..."
+ *            \-- time limit: ndp_watchdog_check_limit --------------> NDP_ECOMM "... rank 3 has not arrived ..."
  *
  * The rank that gets an error first records it (ndp_health_fail, ndp_state_query_send_failure); the waits of all others
  * then return that error by ndp_health_check.

@@ -43,7 +43,12 @@ ndp_status ndp_watchdog_left(const ndp_work *w, int rank);
  * on. member: of the work's group; < 0: the one that ndp_watchdog_find_missing has found. */
 ndp_status ndp_watchdog_timeout(const ndp_work *w, int member);
 
+/* ndp_watchdog_timeout once the time limit is over. It starts at `since`, or when the device of this rank, of the
+ * missing one, or of one that this waits for was seen to go on last: a rank whose device computes may be late by as
+ * much as it likes. */
+ndp_status ndp_watchdog_check_limit(const ndp_work *w, int member, double since, double now);
+
 /* The error of a wait for this rank's device, which has not gone on for `seconds` though it waits for no other rank. */
-ndp_status ndp_watchdog_device_timeout(const ndp_transport *t, double seconds);
+ndp_status ndp_watchdog_device_timeout(const ndp_transport *host, double seconds);
 
 #endif

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "comm/watch/device_wait.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -91,13 +92,21 @@ uint32_t ndp_waypoints_ahead(const ndp_waypoints *w) {
     return w->operations - (at ? at->operations : 0);
 }
 
-bool ndp_waypoints_look(ndp_waypoints *w, double now) {
-    uint32_t word = w ? __atomic_load_n(w->word, __ATOMIC_ACQUIRE) : 0;
-    if (!w || word == w->reached)
-        return false;
+void ndp_waypoints_look(ndp_waypoints *w, double now) {
+    uint32_t word = __atomic_load_n(w->word, __ATOMIC_ACQUIRE);
+    if (word == w->reached)
+        return;
     w->reached = word;
     w->since = now;
-    return true;
+}
+
+double ndp_waypoints_went_on(ndp_transport *host, double now) {
+    double last = 0;
+    for (ndp_waypoints *w = host->waypoints; w; w = w->next) {
+        ndp_waypoints_look(w, now);
+        last = fmax(last, w->since);
+    }
+    return last;
 }
 
 static ndp_device_place place_of(const ndp_waypoint *at) {

@@ -32,7 +32,7 @@ typedef struct ndp_waypoints {
     uint32_t newest;     /* number of the newest; 0: none */
     uint32_t operations; /* submitted so far; wraps around */
     uint32_t reached;    /* the number that the host has seen last */
-    double since;        /* when it saw it first */
+    double since;        /* when it saw it first: the queue has not gone on since, as far as the host knows */
     bool each_call;      /* NDP_GPU_CALLS=1: the calls of a unit's list are waypoints as well */
     bool explained;      /* a failure of the device has been put into words */
     ndp_waypoint ring[NDP_WAYPOINTS];
@@ -49,8 +49,11 @@ ndp_status ndp_waypoint_submit(ndp_transport *t, ndp_queue *q, const ndp_waypoin
 const ndp_waypoint *ndp_waypoint_seen(const ndp_waypoints *w);
 /* Operations that were submitted after it. */
 uint32_t ndp_waypoints_ahead(const ndp_waypoints *w);
-/* Reads the word. True: the queue has gone on since the last look. */
-bool ndp_waypoints_look(ndp_waypoints *w, double now);
+/* Reads the word. */
+void ndp_waypoints_look(ndp_waypoints *w, double now);
+/* Looks at the queues of all device transports beside `host`. Returns when it saw one of them go on last, in this or in
+ * any look before; 0: never. */
+double ndp_waypoints_went_on(ndp_transport *host, double now);
 /* Enters in the rank's journal where its queues are: those of all device transports beside `host`. */
 void ndp_waypoints_publish(ndp_transport *host, double now);
 /* For every wait of a rank, on a transport of the host or of a device, after its progress functions: publishes, since
