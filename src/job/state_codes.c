@@ -193,7 +193,7 @@ typedef struct state_loading {
     ndp_engine *engine;
     const ndp_checkpoint *checkpoint;
     int state, tp; /* tp: the checkpoint's */
-    float values[NDP_CODES];
+    ndp_dynamic_map map;
     /* The part whose moments are decoded: its buffer's blocks in the checkpoint, and the scales of its tensor. */
     int buffer, segment;
     buffer_blocks blocks;
@@ -280,7 +280,7 @@ static ndp_status decode_moments(const state_loading *l, const ndp_segment *s, i
     NDP_TRY(read_codes((void *)l, s, first, n, codes));
     for (int i = 0; i < n; i++) {
         int64_t length = s->whole[s->transposed ? 0 : 1], at = (first + i) / length, in = (first + i) % length;
-        out[i] = l->values[codes[i]] * scale_of(l, s->transposed ? in : at, s->transposed ? at : in, &rank);
+        out[i] = l->map.values[codes[i]] * scale_of(l, s->transposed ? in : at, s->transposed ? at : in, &rank);
     }
     return NDP_OK;
 }
@@ -319,7 +319,8 @@ static ndp_status encode_blocks(const state_loading *l, const coded_piece *p, in
     ndp_convert(stored, ndp_engine_type(l->engine, NDP_OWNED_GRAD, p->buffer), moments, NDP_F32, high - low);
     for (int64_t b = 0, at = low; b < n; b++) {
         int64_t next = (at / NDP_CODE_BLOCK + 1) * NDP_CODE_BLOCK, stop = next < high ? next : high;
-        scales[b] = ndp_dynamic_encode(l->values, moments + (at - low), (int)(stop - at), codes + (at - low));
+        scales[b] =
+            ndp_dynamic_encode(l->state == 0, &l->map, moments + (at - low), (int)(stop - at), codes + (at - low));
         at = stop;
     }
     NDP_TRY(ndp_engine_write(l->engine, codes_of(l->state), p->buffer, low, high - low, 1, codes));
@@ -343,7 +344,7 @@ ndp_status ndp_state_codes_load(ndp_engine *e, const ndp_checkpoint *c, int stat
         NDP_TRY(ndp_engine_fill(e, codes_of(state), NDP_TENSORS_RUN, read_codes, &l));
         return visit_pieces(e, load_scales, &l);
     }
-    ndp_dynamic_fill(state == 0, l.values);
+    ndp_dynamic_fill(state == 0, &l.map);
     ndp_status st = ndp_engine_runs(e, NDP_OWNED_GRAD, decode_run, &l);
     if (st == NDP_OK)
         st = visit_pieces(e, encode_piece, &l);

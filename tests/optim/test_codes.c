@@ -12,12 +12,12 @@
 #include <math.h>
 #include <stdlib.h>
 
-static float maps[2][NDP_CODES]; /* of the first and of the second moment */
+static ndp_dynamic_map maps[2]; /* of the first and of the second moment */
 
 static int fill_maps(void **state) {
     (void)state;
-    ndp_dynamic_fill(true, maps[0]);
-    ndp_dynamic_fill(false, maps[1]);
+    ndp_dynamic_fill(true, &maps[0]);
+    ndp_dynamic_fill(false, &maps[1]);
     return 0;
 }
 
@@ -61,8 +61,8 @@ static void maps_are_the_references(void **state) {
         struct json_object *list = member(all, names[m]);
         assert_int_equal(json_object_array_length(list), NDP_CODES);
         for (int code = 0; code < NDP_CODES; code++)
-            if ((double)maps[m][code] != number(list, (size_t)code))
-                fail_msg("%s %d is %.9g, bitsandbytes has %.9g", names[m], code, (double)maps[m][code],
+            if ((double)maps[m].values[code] != number(list, (size_t)code))
+                fail_msg("%s %d is %.9g, bitsandbytes has %.9g", names[m], code, (double)maps[m].values[code],
                          number(list, (size_t)code));
     }
     json_object_put(all);
@@ -76,27 +76,79 @@ static double least_distance(const float *map, double x) {
     return least;
 }
 
+static int nearest(int m, float x) { return ndp_dynamic_nearest(m == 0, maps[m].last, x); }
+
 /* Around each border of two codes, where one bit decides, and anywhere. */
 static void codes_are_the_nearest(void **state) {
     (void)state;
     for (int m = 0; m < 2; m++) {
         for (int code = 0; code < NDP_CODES; code++)
-            assert_int_equal(ndp_dynamic_nearest(maps[m], maps[m][code]), code);
+            assert_int_equal(nearest(m, maps[m].values[code]), code);
         for (int code = 0; code < NDP_CODES - 1; code++) {
-            float x = (float)(((double)maps[m][code] + (double)maps[m][code + 1]) / 2);
+            float x = (float)(((double)maps[m].values[code] + (double)maps[m].values[code + 1]) / 2);
             for (int k = 0; k < 4; k++)
                 x = nextafterf(x, -INFINITY);
             for (int k = 0; k < 8; k++, x = nextafterf(x, INFINITY))
-                assert_true(fabs((double)maps[m][ndp_dynamic_nearest(maps[m], x)] - (double)x) ==
-                            least_distance(maps[m], (double)x));
+                assert_true(fabs((double)maps[m].values[nearest(m, x)] - (double)x) ==
+                            least_distance(maps[m].values, (double)x));
         }
         float x[1000];
         numbers(1000, 7, x);
         for (int i = 0; i < 1000; i++)
-            assert_true(fabs((double)maps[m][ndp_dynamic_nearest(maps[m], x[i])] - (double)x[i]) ==
-                        least_distance(maps[m], (double)x[i]));
-        assert_int_equal(ndp_dynamic_nearest(maps[m], 2), NDP_CODES - 1);
-        assert_int_equal(ndp_dynamic_nearest(maps[m], -2), 0);
+            assert_true(fabs((double)maps[m].values[nearest(m, x[i])] - (double)x[i]) ==
+                        least_distance(maps[m].values, (double)x[i]));
+        assert_int_equal(nearest(m, 2), NDP_CODES - 1);
+        assert_int_equal(nearest(m, -2), 0);
+    }
+}
+
+/* The nearest code by a search of the map, and 0 for NaN: what the arithmetic must be equal to. */
+static int searched(int m, float x) {
+    const float *values = maps[m].values;
+    int code = 0;
+    for (int step = NDP_CODES / 2; step > 0; step /= 2)
+        code += values[code + step] <= x ? step : 0;
+    int next = code + (code < NDP_CODES - 1);
+    return 2 * (double)x > (double)values[code] + (double)values[next] ? next : code;
+}
+
+static void check_code(int m, float x) {
+    if (nearest(m, x) != searched(m, x))
+        fail_msg("map %d: the code of %a is %d, the search finds %d", m, (double)x, nearest(m, x), searched(m, x));
+}
+
+/* x, the 2 n numbers next to it, and their negatives. */
+static void check_around(int m, float x, int n) {
+    float up = x, down = x;
+    for (int k = 0; k <= n; k++, up = nextafterf(up, INFINITY), down = nextafterf(down, -INFINITY)) {
+        check_code(m, up), check_code(m, -up);
+        check_code(m, down), check_code(m, -down);
+    }
+}
+
+/* Around values, borders between codes, and decades; numbers with every exponent and special ones; anywhere in
+ * [-1.1, 1.1]. */
+static void codes_are_those_of_a_search(void **state) {
+    (void)state;
+    const float special[] = {0,   FLT_TRUE_MIN, FLT_MIN, FLT_EPSILON, 1,     2,     FLT_MAX, INFINITY,
+                             NAN, 1e-7f,        1e-6f,   1e-5f,       1e-4f, 1e-3f, 1e-2f,   1e-1f};
+    for (int m = 0; m < 2; m++) {
+        const float *v = maps[m].values;
+        for (int i = 0; i < NDP_COUNT(special); i++)
+            check_around(m, special[i], 100);
+        for (int code = 0; code < NDP_CODES; code++) {
+            check_around(m, v[code], 20);
+            if (code < NDP_CODES - 1)
+                check_around(m, (float)(((double)v[code] + (double)v[code + 1]) / 2), 100);
+        }
+        for (uint64_t bits = 0; bits <= UINT32_MAX; bits += 4093) {
+            uint32_t word = (uint32_t)bits;
+            float x;
+            memcpy(&x, &word, sizeof x);
+            check_code(m, x);
+        }
+        for (uint64_t i = 0; i < 200000; i++)
+            check_code(m, (float)(2.2 * ndp_rng_uniform(3, 0, i) - 1.1));
     }
 }
 
@@ -115,14 +167,14 @@ static int compare_tensor(struct json_object *t, uint64_t key) {
         int64_t first = b * NDP_CODE_BLOCK, left = n - first;
         uint8_t codes[NDP_CODE_BLOCK];
         int count = left < NDP_CODE_BLOCK ? (int)left : NDP_CODE_BLOCK;
-        float scale = ndp_dynamic_encode(maps[m], x + first, count, codes);
+        float scale = ndp_dynamic_encode(m == 0, &maps[m], x + first, count, codes);
         assert_true((double)scale == number(member(t, "absmax"), (size_t)b));
         for (int i = 0; i < count; i++) {
             unsigned theirs;
             assert_int_equal(sscanf(hex + 2 * (first + i), "%2x", &theirs), 1);
-            double part = (double)(x[first + i] / scale), ours = fabs((double)maps[m][codes[i]] - part);
-            assert_true(ours == least_distance(maps[m], part));
-            double apart = fabs((double)maps[m][theirs] - part);
+            double part = (double)(x[first + i] / scale), ours = fabs((double)maps[m].values[codes[i]] - part);
+            assert_true(ours == least_distance(maps[m].values, part));
+            double apart = fabs((double)maps[m].values[theirs] - part);
             assert_true(ours <= apart && apart <= ours + 0x1p-14);
             others += theirs != codes[i];
         }
@@ -148,9 +200,9 @@ static void blocks_of_zeros_stay_zero(void **state) {
     float x[5] = {0};
     uint8_t codes[5];
     for (int m = 0; m < 2; m++) {
-        assert_true(ndp_dynamic_encode(maps[m], x, 5, codes) == 0);
+        assert_true(ndp_dynamic_encode(m == 0, &maps[m], x, 5, codes) == 0);
         for (int i = 0; i < 5; i++)
-            assert_true(maps[m][codes[i]] == 0);
+            assert_true(maps[m].values[codes[i]] == 0);
     }
 }
 
@@ -254,8 +306,8 @@ static void run_slice(slice *s, const update_of *u, int threads, bool copied) {
 /* Element i's moments after the step, by the formula in fp64, from what is stored before. */
 static void expect(const slice *s, bool decays, int64_t i, int64_t block, double *w, double moment[2]) {
     double g = s->g[i] * CLIP, b1 = opts.betas[0], b2 = opts.betas[1], step = STEP;
-    moment[0] = b1 * s->scales[0][block] * (double)maps[0][s->codes[0][i]] + (1 - b1) * g;
-    moment[1] = b2 * s->scales[1][block] * (double)maps[1][s->codes[1][i]] + (1 - b2) * g * g;
+    moment[0] = b1 * s->scales[0][block] * (double)maps[0].values[s->codes[0][i]] + (1 - b1) * g;
+    moment[1] = b2 * s->scales[1][block] * (double)maps[1].values[s->codes[1][i]] + (1 - b2) * g * g;
     *w = s->w[i] * (1 - (decays ? LR * opts.weight_decay : 0)) -
          LR / (1 - pow(b1, step)) * moment[0] / (sqrt(moment[1]) / sqrt(1 - pow(b2, step)) + opts.eps);
 }
@@ -276,10 +328,10 @@ static void check_block(const slice *before, const slice *after, const int64_t *
         double scale = after->scales[k][block];
         assert_true(fabs(scale - most[k]) <= 4 * eps * most[k]);
         for (int64_t i = first; i < end; i++) {
-            double part = moment[i - first][k] / scale, off = fabs((double)maps[k][after->codes[k][i]] - part);
-            if (!(off <= least_distance(maps[k], part) + 8 * eps))
+            double part = moment[i - first][k] / scale, off = fabs((double)maps[k].values[after->codes[k][i]] - part);
+            if (!(off <= least_distance(maps[k].values, part) + 8 * eps))
                 fail_msg("state %d of %lld: code %d is off by %g, the nearest by %g", k, (long long)i,
-                         after->codes[k][i], off, least_distance(maps[k], part));
+                         after->codes[k][i], off, least_distance(maps[k].values, part));
         }
     }
 }
@@ -383,7 +435,8 @@ static void tiny_moments_end_at_zero(void **state) {
     after.table[0][NDP_PIECE_DECAYS] = 0;
     run_slice(&after, &(update_of){OPTS, LR, STEP - 1, 1}, 1, false);
     for (int i = 0; i < 256; i++)
-        assert_true(after.w32[i] == 1 && maps[0][after.codes[0][i]] == 0 && maps[1][after.codes[1][i]] == 0);
+        assert_true(after.w32[i] == 1 && maps[0].values[after.codes[0][i]] == 0 &&
+                    maps[1].values[after.codes[1][i]] == 0);
     assert_true(after.scales32[0][0] == 0 && after.scales32[1][0] == 0);
 }
 
@@ -445,7 +498,7 @@ static void compare_step(const slice *s, const slice *want, double rate) {
             fail_msg("weight %lld is %.9g, bitsandbytes has %.9g", (long long)i, (double)s->w32[i],
                      (double)want->w32[i]);
         for (int k = 0; k < 2; k++) {
-            double a = (double)maps[k][s->codes[k][i]], b = (double)maps[k][want->codes[k][i]];
+            double a = (double)maps[k].values[s->codes[k][i]], b = (double)maps[k].values[want->codes[k][i]];
             assert_true(fabs(a - b) <=
                         (k ? 1.0 : 2.0) * 0.9 / 128 + 1e-6); /* neighbours, or both where they are close */
             assert_true(abs(s->codes[k][i] - want->codes[k][i]) <= 1 || fabs(a - b) <= 0x1p-13);
@@ -549,6 +602,7 @@ static void what_is_kept(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(maps_are_the_references),
                                        cmocka_unit_test(codes_are_the_nearest),
+                                       cmocka_unit_test(codes_are_those_of_a_search),
                                        cmocka_unit_test(tensors_are_the_references),
                                        cmocka_unit_test(blocks_of_zeros_stay_zero),
                                        cmocka_unit_test(updates_follow_the_formula),

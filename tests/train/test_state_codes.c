@@ -178,16 +178,16 @@ static void no_other_layout_changes_a_code(void **state) {
  */
 static float *moments_of(const ndp_weights *w, const char *name, int state, int64_t *n) {
     char full[512];
-    float values[NDP_CODES];
+    ndp_dynamic_map map;
     int64_t blocks;
     snprintf(full, sizeof full, "optimizer.%s.%s", state ? "v" : "m", name);
     uint8_t *codes = values_of(w, full, n);
     snprintf(full, sizeof full, "optimizer.%s_absmax.%s", state ? "v" : "m", name);
     float *scales = values_of(w, full, &blocks), *out = malloc((size_t)*n * sizeof *out);
     assert_int_equal(blocks, (*n + NDP_CODE_BLOCK - 1) / NDP_CODE_BLOCK);
-    ndp_dynamic_fill(state == 0, values);
+    ndp_dynamic_fill(state == 0, &map);
     for (int64_t i = 0; i < *n; i++)
-        out[i] = values[codes[i]] * scales[i / NDP_CODE_BLOCK];
+        out[i] = map.values[codes[i]] * scales[i / NDP_CODE_BLOCK];
     free(codes);
     free(scales);
     return out;
@@ -207,7 +207,7 @@ static void cut_in_two(const float *x, int64_t rows, int64_t cols, bool by_rows,
 static void check_cut(const ndp_weights *one, const ndp_weights *two, const char *name, bool by_rows) {
     for (int state = 0; state < 2; state++) {
         char full[512];
-        float values[NDP_CODES];
+        ndp_dynamic_map map;
         int64_t n, scales_n, m, scale = 0;
         float *moments = moments_of(one, name, state, &n), *cut = malloc((size_t)n * sizeof *cut);
         const ndp_tensor_entry *t;
@@ -221,13 +221,13 @@ static void check_cut(const ndp_weights *one, const ndp_weights *two, const char
             in_file[i] = (float)codes[i];
         cut_in_two(moments, t->spec.shape[0], t->spec.shape[1], by_rows, cut);
         cut_in_two(in_file, t->spec.shape[0], t->spec.shape[1], by_rows, theirs);
-        ndp_dynamic_fill(state == 0, values);
+        ndp_dynamic_fill(state == 0, &map);
         for (int64_t half = 0; half < 2; half++)
             for (int64_t at = 0; at < n / 2; at += NDP_CODE_BLOCK, scale++) {
                 int64_t left = n / 2 - at;
                 float *x = cut + half * n / 2 + at;
                 int count = left < NDP_CODE_BLOCK ? (int)left : NDP_CODE_BLOCK;
-                float s = ndp_dynamic_encode(values, x, count, wanted + half * n / 2 + at);
+                float s = ndp_dynamic_encode(state == 0, &map, x, count, wanted + half * n / 2 + at);
                 if (s != scales[scale])
                     fail_msg("%s: scale %lld is %g, must be %g", name, (long long)scale, (double)scales[scale],
                              (double)s);

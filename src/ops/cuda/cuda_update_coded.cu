@@ -87,19 +87,32 @@ static __device__ __forceinline__ ndp_lanes decode(const coded_lane &l, const ui
 }
 
 /* All lanes of the warp. Returns the scale. */
-static __device__ __forceinline__ float encode(const coded_lane &l, const ndp_lanes &x, const float *values,
-                                               float margin, uint8_t *codes) {
+static __device__ __forceinline__ float encode(const coded_lane &l, bool is_signed, const ndp_lanes &x,
+                                               const float *last, float margin, uint8_t *codes) {
     float most = 0;
     for (int k = 0; k < NDP_LANES; k++)
         most = l.has(k) ? fmaxf(most, fabsf(x.x[k])) : most;
     float scale = ndp_warp_max(most) * margin, by = scale > 0 ? scale : 1.0f;
     for (int k = 0; k < NDP_LANES; k++)
         if (l.has(k))
-            codes[l.at + k] = (uint8_t)ndp_dynamic_nearest(values, x.x[k] / by);
+            codes[l.at + k] = (uint8_t)ndp_dynamic_nearest(is_signed, last, x.x[k] / by);
     return scale;
 }
 
 /* ---- a block ---- */
+
+/* ndp_dynamic_fill by all threads of the block. */
+static __device__ __forceinline__ void fill_maps(ndp_dynamic_map *maps) {
+    for (int i = threadIdx.x; i < CODED_STATES * NDP_CODES; i += CODED_THREADS)
+        maps[i / NDP_CODES].values[i % NDP_CODES] = ndp_dynamic_value(i < NDP_CODES, i % NDP_CODES);
+    __syncthreads();
+    for (int i = threadIdx.x; i < CODED_STATES * NDP_CODES; i += CODED_THREADS) {
+        ndp_dynamic_map &map = maps[i / NDP_CODES];
+        int code = i % NDP_CODES;
+        map.last[code] = code < NDP_CODES - 1 ? ndp_dynamic_last(map.values[code], map.values[code + 1]) : INFINITY;
+    }
+    __syncthreads();
+}
 
 static __device__ __forceinline__ void update_lane(const coded_lane &l, const coded_views &u, const coded_constants &c,
                                                    float clip, ndp_lanes &m, ndp_lanes &v) {
@@ -124,14 +137,12 @@ struct parts_of_codes {
 };
 
 static __global__ void __launch_bounds__(CODED_THREADS) ndp_coded_kernel(coded_views u) {
-    __shared__ float values[CODED_STATES][NDP_CODES];
+    __shared__ ndp_dynamic_map maps[CODED_STATES];
     double clip = u.clip ? *u.clip : 1;
     ndp_piece_part p;
     if (clip != clip || !ndp_find_part(u.pieces, blockIdx.x, parts_of_codes{}, &p))
         return;
-    for (int i = threadIdx.x; i < CODED_STATES * NDP_CODES; i += CODED_THREADS)
-        values[i / NDP_CODES][i % NDP_CODES] = ndp_dynamic_value(i < NDP_CODES, i % NDP_CODES);
-    __syncthreads();
+    fill_maps(maps);
     int64_t first = p.piece[NDP_PIECE_FIRST], count = p.piece[NDP_PIECE_COUNT];
     int64_t block = p.part * CODED_WARPS + threadIdx.x / NDP_WARP;
     int64_t place = p.piece[NDP_PIECE_PLACE] + block;
@@ -141,11 +152,11 @@ static __global__ void __launch_bounds__(CODED_THREADS) ndp_coded_kernel(coded_v
     coded_lane l = {(first / NDP_CODE_BLOCK + block) * NDP_CODE_BLOCK + lane * NDP_LANES, first, first + count, false};
     l.whole = l.has(0) && l.has(NDP_LANES - 1);
     coded_constants c(u.constants, p.piece[NDP_PIECE_DECAYS] != 0);
-    ndp_lanes m = decode(l, u.codes[0], values[0], u.scales[0][place]);
-    ndp_lanes v = decode(l, u.codes[1], values[1], u.scales[1][place]);
+    ndp_lanes m = decode(l, u.codes[0], maps[0].values, u.scales[0][place]);
+    ndp_lanes v = decode(l, u.codes[1], maps[1].values, u.scales[1][place]);
     update_lane(l, u, c, (float)clip, m, v);
-    float first_scale = encode(l, m, values[0], u.margin, u.codes[0]),
-          second_scale = encode(l, v, values[1], u.margin, u.codes[1]);
+    float first_scale = encode(l, true, m, maps[0].last, u.margin, u.codes[0]),
+          second_scale = encode(l, false, v, maps[1].last, u.margin, u.codes[1]);
     if (lane == 0) /* all lanes have read the old ones: encode made them meet */
         u.scales[0][place] = first_scale, u.scales[1][place] = second_scale;
 }

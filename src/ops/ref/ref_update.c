@@ -110,7 +110,7 @@ static void encode(const ndp_op_call *c, const coded_block *b, int state, const 
 }
 
 static void update_block(const ndp_op_call *c, const int64_t *piece, const coded_block *b,
-                         const float values[][NDP_CODES]) {
+                         const ndp_dynamic_map *maps) {
     double s[NDP_OPTIMIZER_STATES][NDP_CODE_BLOCK], factor = 1;
     if (ndp_present(&c->in[NDP_UPDATE_CLIP]))
         factor = *(const double *)c->in[NDP_UPDATE_CLIP].data;
@@ -127,20 +127,20 @@ static void update_block(const ndp_op_call *c, const int64_t *piece, const coded
         s[0][i] = moments[0], s[1][i] = moments[1];
     }
     for (int j = 0; j < NDP_OPTIMIZER_STATES; j++)
-        encode(c, b, j, values[j], s[j]);
+        encode(c, b, j, maps[j].values, s[j]);
 }
 
 static ndp_status run_adamw8bit(const ndp_op_call *c) {
-    float values[NDP_OPTIMIZER_STATES][NDP_CODES];
-    ndp_dynamic_fill(true, values[0]);
-    ndp_dynamic_fill(false, values[1]);
+    ndp_dynamic_map maps[NDP_OPTIMIZER_STATES];
+    ndp_dynamic_fill(true, &maps[0]);
+    ndp_dynamic_fill(false, &maps[1]);
     for (int64_t p = 0; ndp_update_applies(c) && p < c->in[NDP_UPDATE_PIECES].rows; p++) {
         const int64_t *piece = ndp_piece_at(&c->in[NDP_UPDATE_PIECES], p);
         coded_block b = {.first = piece[NDP_PIECE_FIRST], .scale = piece[NDP_PIECE_PLACE]};
         for (int64_t end = b.first + piece[NDP_PIECE_COUNT]; b.first < end; b.first += b.n, b.scale++) {
             int64_t last = (b.first / NDP_CODE_BLOCK + 1) * NDP_CODE_BLOCK;
             b.n = (int)((last < end ? last : end) - b.first);
-            update_block(c, piece, &b, values);
+            update_block(c, piece, &b, maps);
         }
     }
     return NDP_OK;

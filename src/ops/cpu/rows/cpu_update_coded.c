@@ -30,8 +30,8 @@ NDP_INLINE void decode(const uint8_t *restrict codes, const float *restrict valu
     SIMD for (int i = 0; i < n; i++) out[i] = values[codes[i]] * scale;
 }
 
-/* Returns the scale. */
-NDP_INLINE float encode(const float *restrict x, const float *restrict values, float margin, int n,
+/* Returns the scale. `is_signed` is a constant where it is called: its loop is vectorised for that. */
+NDP_INLINE float encode(bool is_signed, const float *restrict x, const float *restrict last, float margin, int n,
                         uint8_t *restrict codes) {
     float scale = 0;
     _Pragma("omp simd reduction(max : scale)") for (int i = 0; i < n; i++) {
@@ -40,7 +40,7 @@ NDP_INLINE float encode(const float *restrict x, const float *restrict values, f
     }
     scale *= margin;
     const float by = scale > 0 ? scale : 1;
-    SIMD for (int i = 0; i < n; i++) codes[i] = (uint8_t)ndp_dynamic_nearest(values, x[i] / by);
+    SIMD for (int i = 0; i < n; i++) codes[i] = (uint8_t)ndp_dynamic_nearest(is_signed, last, x[i] / by);
     return scale;
 }
 
@@ -65,25 +65,29 @@ void NDP_RANGE_KERNEL(adamw8bit)(const ndp_op_call *c, int64_t first, int64_t la
     const int64_t *piece = ndp_piece_at(&c->in[NDP_UPDATE_PIECES], 0);
     const coded_constants k = constants_of(c, piece[NDP_PIECE_DECAYS] != 0);
     const float margin = ndp_code_margin(c->exec);
-    float values[NDP_OPTIMIZER_STATES][NDP_CODES], moments[NDP_OPTIMIZER_STATES][NDP_CODE_BLOCK];
+    ndp_dynamic_map maps[NDP_OPTIMIZER_STATES];
+    float moments[NDP_OPTIMIZER_STATES][NDP_CODE_BLOCK];
     float *w = c->in[NDP_UPDATE_WEIGHT].data;
     const float *g = c->in[NDP_UPDATE_GRAD].data;
     uint16_t *copy = c->out[1].data;
     int64_t begin = piece[NDP_PIECE_FIRST], end = begin + piece[NDP_PIECE_COUNT];
-    ndp_dynamic_fill(true, values[0]);
-    ndp_dynamic_fill(false, values[1]);
+    ndp_dynamic_fill(true, &maps[0]);
+    ndp_dynamic_fill(false, &maps[1]);
     for (int64_t b = first; b < last; b++) {
         int64_t low = (begin / NDP_CODE_BLOCK + b) * NDP_CODE_BLOCK, high = low + NDP_CODE_BLOCK;
         int64_t at = low > begin ? low : begin;
         int n = (int)((high < end ? high : end) - at);
         for (int s = 0; s < NDP_OPTIMIZER_STATES; s++)
-            decode((const uint8_t *)c->in[NDP_UPDATE_STATE + s].data + at, values[s],
+            decode((const uint8_t *)c->in[NDP_UPDATE_STATE + s].data + at, maps[s].values,
                    ((const float *)c->in[NDP_UPDATE_SCALES + s].data)[piece[NDP_PIECE_PLACE] + b], n, moments[s]);
         update(&k, g + at, w + at, moments[0], moments[1], n);
         if (copy)
             round_copy(w + at, copy + at, n);
+        uint8_t *m = (uint8_t *)c->in[NDP_UPDATE_STATE].data + at,
+                *v = (uint8_t *)c->in[NDP_UPDATE_STATE + 1].data + at;
+        const float scales[] = {encode(true, moments[0], maps[0].last, margin, n, m),
+                                encode(false, moments[1], maps[1].last, margin, n, v)};
         for (int s = 0; s < NDP_OPTIMIZER_STATES; s++)
-            ((float *)c->in[NDP_UPDATE_SCALES + s].data)[piece[NDP_PIECE_PLACE] + b] =
-                encode(moments[s], values[s], margin, n, (uint8_t *)c->in[NDP_UPDATE_STATE + s].data + at);
+            ((float *)c->in[NDP_UPDATE_SCALES + s].data)[piece[NDP_PIECE_PLACE] + b] = scales[s];
     }
 }
