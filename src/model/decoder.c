@@ -128,18 +128,18 @@ static void build_embedding(ndp_unit_builder *b) {
 static int build_pairs(ndp_unit_builder *b, int x, int w, int labels, int *parts) {
     const ndp_preference *p = &b->m->opts.preference;
     int scale = ndp_graph_data(b->g, NDP_IN_LOSS_SCALE);
-    int documents = ndp_graph_data(b->g, ndp_in_pairs(b->f, NDP_IN_DOCUMENTS)), nll[3] = {NDP_NONE, NDP_NONE, NDP_NONE};
+    int documents = ndp_graph_data(b->g, ndp_in_pairs(b->f, NDP_IN_DOCUMENTS)), nll = NDP_NONE;
     int sums = ndp_graph_data(b->g, ndp_in_pairs(b->f, NDP_IN_SCORES)), pairs[2] = {NDP_NONE, NDP_NONE};
     int reference =
         ndp_preference_table[p->kind].reference ? ndp_graph_data(b->g, ndp_in_pairs(b->f, NDP_IN_REFERENCE)) : NDP_NONE;
     ndp_op_attr score = {.vocab = b->f->vocab, .cap = b->f->logit_cap}, count = {.parts = b->m->opts.documents};
     ndp_op_attr loss = {
         .loss = (int)p->kind, .scale = p->beta, .gamma = p->gamma, .label_smoothing = p->label_smoothing};
-    ndp_graph_op(b->g, &ndp_op_xent, &score, "scores", (int[]){x, w, labels, scale}, 4, nll, 3);
-    ndp_graph_op(b->g, &ndp_op_document_sums, &count, "sums", (int[]){nll[0], documents}, 2, &sums, 1);
+    ndp_graph_op(b->g, &ndp_op_xent, &score, "scores", (int[]){x, w, labels, scale}, 4, &nll, 1);
+    ndp_graph_op(b->g, &ndp_op_document_sums, &count, "sums", (int[]){nll, documents}, 2, &sums, 1);
     ndp_graph_op(b->g, &ndp_op_pair_loss, &loss, "slopes", (int[]){sums, reference}, 2, pairs, 2);
     int ins[NDP_PAIR_ROWS_OPERANDS] = {[NDP_PAIR_ROWS_DOCUMENTS] = documents,
-                                       [NDP_PAIR_ROWS_NLL] = nll[0],
+                                       [NDP_PAIR_ROWS_NLL] = nll,
                                        [NDP_PAIR_ROWS_SUMS] = sums,
                                        [NDP_PAIR_ROWS_SLOPES] = pairs[0],
                                        [NDP_PAIR_ROWS_PAIRS] = pairs[1],
@@ -169,8 +169,8 @@ static void build_head(ndp_unit_builder *b) {
     int scale = pairs ? build_pairs(b, n, w, labels, &parts) : ndp_graph_data(b->g, NDP_IN_LOSS_SCALE);
     int ins[] = {n, w, labels, scale};
     int outs[3] = {NDP_NONE, NDP_NONE, trains ? ndp_graph_param_grad(b->g, w) : NDP_NONE};
-    if (!pairs || train)
-        ndp_graph_op(b->g, &ndp_op_xent, &attr, "nll", ins, 4, outs, train && !trains ? 2 : 3);
+    if (!pairs || train) /* no room for gradients that are not made: a table of 128256 x 4096 has 2 GiB of them */
+        ndp_graph_op(b->g, &ndp_op_xent, &attr, "nll", ins, 4, outs, trains ? 3 : train ? 2 : 1);
     int sum = ndp_graph_data(b->g, NDP_IN_LOSS), summed = pairs ? parts : outs[0];
     ndp_graph_op(b->g, &ndp_op_reduce_sum, &(ndp_op_attr){.accumulate = true}, "loss", &summed, 1, &sum, 1);
 }

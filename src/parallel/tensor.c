@@ -323,7 +323,8 @@ ndp_status ndp_tensor_xent(ndp_pass *p) {
             ins[i] = ndp_pass_in(p, i);
         ndp_graph_op(p->to, &ndp_op_xent, &n->attr, "nll", ins, 4, outs, n->n_out);
         ndp_pass_out(p, 0, outs[0], NDP_SPREAD_SAME);
-        ndp_pass_out(p, 1, outs[1], NDP_SPREAD_SAME);
+        if (n->n_out > 1)
+            ndp_pass_out(p, 1, outs[1], NDP_SPREAD_SAME);
         return p->to->status;
     }
     head h = {.x = enter(p, 0), .w = ndp_pass_in(p, 1), .labels = ndp_pass_in(p, 2), .scale = ndp_pass_in(p, 3)};
