@@ -198,7 +198,7 @@ static void states_of_8_bits(void **state) {
 }
 
 /* 405 billion parameters on 1,024 ranks, and on 16,384: planned, and the programs of the corners of the mesh checked,
- * within a gigabyte of memory and five seconds of a core. */
+ * within a gigabyte of memory and ten seconds of a core: two on a fast one, six on a slow one that others share. */
 static void llama_405b(void **state) {
     (void)state;
     static const struct {
@@ -233,7 +233,7 @@ static void llama_405b(void **state) {
         free(text);
         ndp_config_destroy(c);
         print_message("%s: %.2f s of a core, %.0f MB\n", cases[i].words[i ? 0 : 1], seconds, megabytes_used());
-        if (!sanitized && seconds > 5)
+        if (!sanitized && seconds > 10)
             fail_msg("the dry run took %.1f s", seconds);
         if (!sanitized && megabytes_used() > 1000)
             fail_msg("the dry run used %.0f MB", megabytes_used());
