@@ -248,10 +248,9 @@ const char *ndp_difference_words(const ndp_difference *d, char *out, size_t size
 /* ---- bounds ---- */
 
 /* Where the library computes in fp32 throughout, few elements round differently, and one of them in the first layer may
- * be all there is: 0.54 of the distance from fp32 on tp 2, of a bias of keys. The spread says nothing then, and layouts
- * are held to that distance. */
+ * be all there is: 0.54 of the distance from fp32 on tp 2, of a bias of keys. The spread says nothing then. */
 static ndp_bounds bounds_of_bf16(void) {
-    return (ndp_bounds){.spreads = 2, .roundings = ndp_cpu_bf16_way() == NDP_BF16_LIBRARY ? 1 : 0.125};
+    return (ndp_bounds){.spreads = 2, .roundings = ndp_cpu_bf16_way() == NDP_BF16_LIBRARY ? 0.6 : 0.125};
 }
 
 ndp_bounds ndp_bounds_of(const ndp_config *c) {
