@@ -4,6 +4,9 @@
  * segments out, parallel/ cuts them, ops/pieces.c, step/ and train/ walk them. */
 #include "tensor/segments.h"
 
+#include <stdio.h>
+#include <string.h>
+
 static int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
@@ -34,6 +37,59 @@ void ndp_segment_cut(ndp_segment *s, int axis, int64_t first, int64_t count, int
     s->most[0] = axis == 0 ? most : s->rows;
     s->most[1] = axis == 1 ? most : s->cols;
 }
+
+/* ---- stacks ---- */
+
+ndp_segment ndp_segment_member(const ndp_segment *s, int64_t i) {
+    ndp_segment one = *s;
+    if (!ndp_segment_is_stack(s))
+        return one;
+    one.stack = 0;
+    one.length = s->rows * s->cols;
+    one.offset += i * one.length;
+    return one;
+}
+
+/* Where the number stands in the name of a pattern; NULL: it is none. */
+static const char *number_in(const ndp_segment *s) { return ndp_segment_is_stack(s) ? strstr(s->name, "%d") : NULL; }
+
+int64_t ndp_segment_tensors(const ndp_segment *s) { return number_in(s) ? s->stack : 1; }
+
+int64_t ndp_segment_tensor_elements(const ndp_segment *s) {
+    return s->whole[0] * s->whole[1] * (number_in(s) ? 1 : ndp_segment_matrices(s));
+}
+
+const char *ndp_segment_tensor_name(const ndp_segment *s, int64_t i, char room[NDP_SEGMENT_NAME]) {
+    const char *number = number_in(s);
+    if (!number)
+        return s->name;
+    snprintf(room, NDP_SEGMENT_NAME, "%.*s%lld%s", (int)(number - s->name), s->name, (long long)i, number + 2);
+    return room;
+}
+
+bool ndp_segment_is_named(const ndp_segment *s, const char *tensor) {
+    const char *number = number_in(s);
+    size_t before = number ? (size_t)(number - s->name) : 0;
+    char room[NDP_SEGMENT_NAME];
+    int64_t i = 0;
+    if (!number)
+        return strcmp(s->name, tensor) == 0;
+    if (strncmp(tensor, s->name, before) != 0)
+        return false;
+    for (const char *c = tensor + before; *c >= '0' && *c <= '9' && i < s->stack; c++)
+        i = 10 * i + (*c - '0');
+    return i < s->stack && strcmp(ndp_segment_tensor_name(s, i, room), tensor) == 0;
+}
+
+ndp_segment ndp_segment_of_tensor(const ndp_segment *s, int64_t i, char room[NDP_SEGMENT_NAME]) {
+    if (!number_in(s))
+        return *s;
+    ndp_segment one = ndp_segment_member(s, i);
+    one.name = ndp_segment_tensor_name(s, i, room);
+    return one;
+}
+
+/* ---- layout ---- */
 
 /* By sums, and otherwise as they are. */
 static void order(ndp_segments *s) {
@@ -71,7 +127,8 @@ bool ndp_packed_in_blocks(const int64_t whole[2], const int64_t first[2], int64_
 /* Elements of the buffer that a segment of that many rows and columns takes. */
 static int64_t length_of(const ndp_segments *of, const ndp_segment *s, int64_t rows, int64_t cols) {
     bool packed = of->packing != NDP_PACKING_NONE;
-    return packed ? ndp_packed_of(of->packing, rows, cols, s->whole[0] * s->whole[1]).bytes : rows * cols;
+    return packed ? ndp_packed_of(of->packing, rows, cols, s->whole[0] * s->whole[1]).bytes
+                  : ndp_segment_matrices(s) * rows * cols;
 }
 
 static int64_t align_of(const ndp_segments *s) { return s->align > 0 ? s->align : NDP_SEGMENT_ALIGN; }
@@ -95,6 +152,8 @@ int64_t ndp_segments_slice(const ndp_segments *s, int shards) {
     return round_up(s->elements, (int64_t)shards * align_of(s)) / shards;
 }
 
+/* ---- pieces ---- */
+
 bool ndp_segments_piece(const ndp_segments *s, int shards, int index, int *cursor, ndp_piece *out) {
     int64_t slice = ndp_segments_slice(s, shards), low = slice * index, high = low + slice;
     while (*cursor < s->n) {
@@ -108,7 +167,9 @@ bool ndp_segments_piece(const ndp_segments *s, int shards, int index, int *curso
     return false;
 }
 
-/* Elements [begin, end) of a segment, after `skip` of them, row by row: in files, a row may extend beyond the segment.
+/* ---- runs ---- */
+
+/* Elements [begin, end) of a matrix, after `skip` of them, row by row: in files, a row may extend beyond the segment.
  */
 static ndp_run run_of_rows(const ndp_segment *s, int64_t begin, int64_t end, int64_t skip) {
     int64_t at = begin + skip, row = at / s->cols, col = at % s->cols;
@@ -135,6 +196,19 @@ static ndp_run run_of_columns(const ndp_segment *s, int64_t begin, int64_t end, 
     }
 }
 
+/* Elements [begin, end) of a segment, after `skip` of them. The members before that of the next element are done. */
+static ndp_run run_of(const ndp_segment *s, int64_t begin, int64_t end, int64_t skip) {
+    int64_t size = s->rows * s->cols, member = (begin + skip) / size, first = larger(begin, member * size);
+    int64_t from = first - member * size, to = smaller(end, (member + 1) * size) - member * size;
+    int64_t done = skip - (first - begin);
+    ndp_run r = s->transposed ? run_of_columns(s, from, to, done) : run_of_rows(s, from, to, done);
+    r.member = member;
+    r.slice_first += first - begin;
+    if (!number_in(s))
+        r.tensor_first += member * s->whole[0] * s->whole[1];
+    return r;
+}
+
 bool ndp_segments_run(const ndp_segments *s, int shards, int index, int64_t *cursor, ndp_run *out) {
     int64_t low = ndp_segments_slice(s, shards) * index, before = 0; /* elements in earlier pieces */
     ndp_piece p;
@@ -144,8 +218,7 @@ bool ndp_segments_run(const ndp_segments *s, int shards, int index, int64_t *cur
         if (*cursor >= before + p.count)
             continue;
         int64_t begin = low + p.slice_first - p.segment->offset, end = begin + p.count, skip = *cursor - before;
-        *out = p.segment->transposed ? run_of_columns(p.segment, begin, end, skip)
-                                     : run_of_rows(p.segment, begin, end, skip);
+        *out = run_of(p.segment, begin, end, skip);
         out->slice_first += p.slice_first;
         *cursor += out->count;
         return true;

@@ -5,14 +5,20 @@
  * which follow the previous segment without a gap (fused projections, computed by one matrix product). A group of glued
  * segments occupies the room of the largest such group on the tensor axis, so that offsets and slices are the same on
  * all its ranks, however uneven the cut. The buffer is padded so that `shards` equal slices of a multiple of 64
- * elements cover it; gaps and padding are never read. An optimizer whose states are blocks of elements asks for a larger
- * multiple (`align`), so that no block of a tensor is in two slices.
+ * elements cover it; gaps and padding are never read. An optimizer whose states are blocks of elements asks for a
+ * larger multiple (`align`), so that no block of a tensor is in two slices.
+ *
+ * A segment may be a stack: equal matrices one after the other, as those of a layer's experts are, which the tensor
+ * axis cuts alike. Matrix i begins rows x cols x i elements after the segment's offset. As a parameter of a graph a
+ * stack is one matrix, [stack x rows, cols]; files have a tensor for each matrix, with its number in the name, or one
+ * tensor [stack, rows, cols]. A packed buffer has no stacks.
  *
  * In a packed buffer (packed.h) segments are packed matrices, and the buffer's elements are bytes: offsets, lengths and
  * slices count them. Its slices have no runs, since no byte is an element of a file's tensor.
  *
  * Words: a segment belongs to the buffer, a slice to a rank of the shard group; a piece is where a slice and a segment
- * overlap; a run is a stretch of a piece that is contiguous in the files' tensor. */
+ * overlap; a run is a stretch of a piece that is contiguous in the files' tensor. A member is a matrix of a stack; a
+ * pattern is the name of one whose members are tensors of their own. */
 #ifndef NDP_TENSOR_SEGMENTS_H
 #define NDP_TENSOR_SEGMENTS_H
 
@@ -23,6 +29,7 @@
 enum { NDP_SEGMENT_ALIGN = 64, NDP_MOST_SEGMENTS = 32 /* of a buffer */ };
 /* Elements of a tensor, as files have it, from which on it counts as large. */
 enum { NDP_LEAST_CODED = 4096 };
+enum { NDP_SEGMENT_NAME = 512 }; /* bytes of the name of a tensor, its end included */
 
 /* The meaning of a tensor's rows or columns, which decides how the tensor axis cuts them. */
 typedef enum ndp_dim {
@@ -36,9 +43,10 @@ typedef enum ndp_dim {
 } ndp_dim;
 
 typedef struct ndp_segment {
-    const char *name;   /* global name, as in the model folder */
+    const char *name;   /* global name, as in the model folder; a pattern has one %d, for the number of the member */
+    int64_t stack;      /* members; 0 and 1: it is no stack. All but `length` says what one of them is */
     int64_t rows, cols; /* in the buffer; a vector has one row */
-    int ndim;           /* as stored in files: 1 or 2 */
+    int ndim;           /* as stored in files: 1 or 2; the tensor of a whole stack has one more */
     ndp_dim dim[2];     /* of the rows, of the columns */
     int64_t whole[2];   /* rows and columns of the whole tensor */
     int64_t base[2];    /* first row and column of the part that this segment is on all ranks together */
@@ -48,10 +56,10 @@ typedef struct ndp_segment {
     bool transposed;    /* files store [columns, rows] */
     int64_t most[2];    /* its rows and columns on the rank of the tensor axis that has the most of them */
     int64_t offset;     /* in the buffer, elements */
-    int64_t length;     /* elements of the buffer that it takes: rows x cols, or the bytes of a packed matrix */
+    int64_t length;     /* elements of the buffer that it takes, of all members; of a packed matrix its bytes */
     bool glued, decay;
     bool projection; /* the matrix of a linear map inside a model: an optimizer may update it as a whole */
-    bool coded;      /* large, and no embedding: an optimizer may keep its states as codes of 8 bits */
+    bool coded;      /* of a large tensor, and no embedding: an optimizer may keep its states as codes of 8 bits */
     /* The groups whose ranks own the same elements and sum their gradients. The owners of the buffer's slices, among
      * which the gradient is summed before, are not one of them. */
     ndp_groups sums;
@@ -81,8 +89,33 @@ static inline bool ndp_segment_continues(const ndp_segment *s) { return s->base[
  * the tensor axis. */
 void ndp_segment_cut(ndp_segment *s, int axis, int64_t first, int64_t count, int64_t most);
 
-/* Sets offsets, lengths and their order from rows, cols, most, glued, sums and align. Segments with equal sums lie side by
- * side, so that they are summed at once; a group of glued ones stays together, where its last one belongs. */
+/* ---- stacks ---- */
+
+static inline bool ndp_segment_is_stack(const ndp_segment *s) { return s->stack > 1; }
+/* Matrices of the segment: its members, or the one that it is. */
+static inline int64_t ndp_segment_matrices(const ndp_segment *s) { return ndp_segment_is_stack(s) ? s->stack : 1; }
+/* Elements that are held here, unpacked. */
+static inline int64_t ndp_segment_elements(const ndp_segment *s) { return ndp_segment_matrices(s) * s->rows * s->cols; }
+/* True if its elements are the columns of a parameter with one row. A stack of vectors is a matrix. */
+static inline bool ndp_segment_is_vector(const ndp_segment *s) { return s->ndim == 1 && !ndp_segment_is_stack(s); }
+/* Member `i` as a segment of its own that has the stack's name; an ordinary segment is its own member 0. */
+ndp_segment ndp_segment_member(const ndp_segment *s, int64_t i);
+
+/* The tensors of files that the segment is, or is a part of: as many as a pattern has members, else 1; */
+int64_t ndp_segment_tensors(const ndp_segment *s);
+/* the elements of each, as files have it; */
+int64_t ndp_segment_tensor_elements(const ndp_segment *s);
+/* the name of the one that has member `i`: the segment's, or that member's, which is written to `room`; */
+const char *ndp_segment_tensor_name(const ndp_segment *s, int64_t i, char room[NDP_SEGMENT_NAME]);
+/* and whether one of them has that name. */
+bool ndp_segment_is_named(const ndp_segment *s, const char *tensor);
+/* The segment as a part of that one tensor: member `i` of a pattern, with its name in `room`; else what it is. */
+ndp_segment ndp_segment_of_tensor(const ndp_segment *s, int64_t i, char room[NDP_SEGMENT_NAME]);
+
+/* ---- layout ---- */
+
+/* Sets offsets, lengths and their order from rows, cols, most, glued, sums and align. Segments with equal sums lie side
+ * by side, so that they are summed at once; a group of glued ones stays together, where its last one belongs. */
 void ndp_segments_layout(ndp_segments *s);
 /* Where the parts of packed segment `s` are, from its offset on. */
 ndp_packed ndp_segment_packed(const ndp_segments *of, const ndp_segment *s);
@@ -105,10 +138,11 @@ typedef struct ndp_piece {
 /* Iterates over the pieces of slice `index` of `shards`: start with *cursor = 0; false at the end. */
 bool ndp_segments_piece(const ndp_segments *s, int shards, int index, int *cursor, ndp_piece *out);
 
-/* Elements that are contiguous in the whole tensor as stored in files; in a slice they are `stride` apart: 1, or the
- * number of columns of a transposed segment. */
+/* Elements of one member that are contiguous in the whole tensor as stored in files; in a slice they are `stride`
+ * apart: 1, or the number of columns of a transposed segment. */
 typedef struct ndp_run {
     const ndp_segment *segment;
+    int64_t member;       /* of a stack; else 0 */
     int64_t tensor_first; /* first element within the whole tensor */
     int64_t slice_first;
     int64_t count;

@@ -6,12 +6,11 @@
 
 enum { MOST = 24 };
 
-static int64_t size_of(const ndp_segment *s) { return s->rows * s->cols; }
+static int64_t size_of(const ndp_segment *s) { return ndp_segment_elements(s); }
 
 /* A table of `n` tensors, vectors and matrices, odd sizes, a third of them glued, summed over one of three sets. */
 static void random_table(uint64_t seed, ndp_segments *s, ndp_segment items[MOST]) {
-    s->items = items;
-    s->n = (int)ndp_rng_below(seed, 0, 0, MOST + 1);
+    *s = (ndp_segments){.items = items, .n = (int)ndp_rng_below(seed, 0, 0, MOST + 1)};
     for (int i = 0; i < s->n; i++) {
         uint64_t at = (uint64_t)i;
         bool vector = ndp_rng_below(seed, 1, at, 3) == 0;
@@ -227,10 +226,165 @@ static void parts_of_a_fused_tensor_make_it_whole(void **state) {
     }
 }
 
+/* ---- stacks ---- */
+
+enum { MEMBERS = 4, STACK_ROWS = 5, STACK_COLS = 7, STACK_ALL = MEMBERS * STACK_ROWS * STACK_COLS };
+
+/* How a stack of four matrices [5, 7] is held. */
+typedef struct stacking {
+    bool pattern, transposed, vector;
+    int axis; /* that the tensor axis cuts; 2: none */
+} stacking;
+
+/* A norm, the stack in two parts that are fused in files along their rows (2 and 3 of them), the second one glued, and
+ * another norm, on rank r of `tp`. A stack of vectors is in one part. */
+static int stack_table(const stacking *how, int r, int tp, ndp_segments *s, ndp_segment items[4]) {
+    static const int64_t rows[] = {2, 3};
+    int parts = how->vector ? 1 : 2, n = 0;
+    items[n++] = ndp_segment_whole("before", 1, 1, 9, NDP_DIM_WHOLE, NDP_DIM_WHOLE);
+    for (int i = 0; i < parts; i++) {
+        ndp_segment *one = &items[n++];
+        *one = ndp_segment_whole(how->pattern ? "experts.%d.weight" : "experts.weight", how->vector ? 1 : 2,
+                                 how->vector ? 1 : rows[i], STACK_COLS, NDP_DIM_WHOLE, NDP_DIM_WHOLE);
+        one->stack = MEMBERS, one->transposed = how->transposed, one->glued = i > 0;
+        if (!how->vector)
+            ndp_segment_fuse(one, 0, i * rows[0], STACK_ROWS);
+        if (how->axis < 2) {
+            int64_t all = one->part[how->axis], first = all * r / tp;
+            ndp_segment_cut(one, how->axis, first, all * (r + 1) / tp - first, (all + tp - 1) / tp);
+        }
+    }
+    items[n++] = ndp_segment_whole("after", 1, 1, 3, NDP_DIM_WHOLE, NDP_DIM_WHOLE);
+    *s = (ndp_segments){.items = items, .n = n};
+    ndp_segments_layout(s);
+    return n;
+}
+
+/* The place in files of element `local` of a segment; *tensor: the number of the tensor. */
+static int64_t place_of(const stacking *how, const ndp_segment *s, int64_t local, int64_t *tensor) {
+    int64_t member = local / (s->rows * s->cols), in = local % (s->rows * s->cols);
+    int64_t row = s->first[0] + in / s->cols, col = s->first[1] + in % s->cols;
+    int64_t place = s->transposed ? col * s->whole[0] + row : row * s->whole[1] + col;
+    *tensor = how->pattern ? member : 0;
+    return how->pattern ? place : member * s->whole[0] * s->whole[1] + place;
+}
+
+/* Every element of a slice is in one run, with its place; those of all ranks and slices are all elements once. */
+static void check_stack_runs(const stacking *how, int tp, int shards) {
+    int seen[MEMBERS][STACK_ALL] = {0};
+    int64_t all = how->vector ? MEMBERS * STACK_COLS : STACK_ALL, of_one = how->pattern ? all / MEMBERS : all;
+    for (int r = 0; r < (how->axis < 2 ? tp : 1); r++) {
+        ndp_segment items[4];
+        ndp_segments s;
+        stack_table(how, r, tp, &s, items);
+        int64_t slice = ndp_segments_slice(&s, shards), runs = 0;
+        for (int index = 0; index < shards; index++) {
+            ndp_run run;
+            for (int64_t at = 0; ndp_segments_run(&s, shards, index, &at, &run); runs += run.count)
+                for (int64_t k = 0; k < run.count && ndp_segment_is_stack(run.segment); k++) {
+                    int64_t local = index * slice + run.slice_first + k * run.stride - run.segment->offset, tensor;
+                    assert_in_range(local, 0, run.segment->length - 1);
+                    assert_int_equal(local / (run.segment->rows * run.segment->cols), run.member);
+                    assert_int_equal(place_of(how, run.segment, local, &tensor), run.tensor_first + k);
+                    seen[tensor][run.tensor_first + k]++;
+                }
+        }
+        int64_t elements = 0;
+        for (int i = 0; i < s.n; i++) {
+            assert_int_equal(items[i].length, ndp_segment_elements(&items[i]));
+            elements += items[i].length;
+        }
+        assert_int_equal(runs, elements);
+    }
+    for (int t = 0; t < MEMBERS; t++)
+        for (int64_t k = 0; k < STACK_ALL; k++)
+            assert_int_equal(seen[t][k], k < of_one && (how->pattern || t == 0));
+}
+
+static void runs_of_stacks_make_their_tensors(void **state) {
+    (void)state;
+    for (int how = 0; how < 2 * 2 * 3; how++)
+        for (int tp = 1; tp <= 3; tp++)
+            for (int shards = 1; shards <= 5; shards++) {
+                check_stack_runs(&(stacking){how & 1, how & 2, false, how / 4}, tp, shards);
+                check_stack_runs(&(stacking){how & 1, false, true, 2 - (how & 2) / 2}, tp, shards);
+            }
+}
+
+/* On all ranks of the tensor axis the buffer is as long and the pieces begin at the same places. A stack takes what its
+ * members take one after the other, each with the length that it has here. */
+static void a_stack_is_laid_out_as_its_members(void **state) {
+    (void)state;
+    for (int axis = 0; axis < 2; axis++)
+        for (int r = 0; r < 3; r++) {
+            ndp_segment one[4], apart[1 + 2 * MEMBERS + 1];
+            ndp_segments a, b = {.items = apart};
+            stack_table(&(stacking){.pattern = true, .axis = axis}, r, 3, &a, one);
+            apart[b.n++] = one[0];
+            for (int i = 1; i < 3; i++)
+                for (int k = 0; k < MEMBERS; k++) {
+                    apart[b.n] = one[i];
+                    apart[b.n].stack = 0;
+                    apart[b.n++].glued = i > 1 || k > 0;
+                }
+            apart[b.n++] = one[3];
+            ndp_segments_layout(&b);
+            assert_int_equal(a.elements, b.elements);
+            for (int i = 1; i < 3; i++)
+                for (int k = 0; k < MEMBERS; k++) {
+                    ndp_segment member = ndp_segment_member(&one[i], k);
+                    const ndp_segment *same = &apart[1 + (i - 1) * MEMBERS + k];
+                    assert_true(member.offset == same->offset && member.length == same->length && member.stack == 0);
+                }
+            check_pieces(&a, 1), check_pieces(&a, 4);
+        }
+}
+
+static void tensors_of_stacks_have_names(void **state) {
+    char room[NDP_SEGMENT_NAME];
+    (void)state;
+    ndp_segment s = ndp_segment_whole("mlp.experts.%d.up.weight", 2, 3, 5, NDP_DIM_FFN, NDP_DIM_WHOLE);
+    assert_string_equal(ndp_segment_tensor_name(&s, 0, room), s.name); /* it is no stack */
+    assert_int_equal(ndp_segment_tensors(&s), 1);
+    s.stack = 128;
+    assert_int_equal(ndp_segment_tensors(&s), 128);
+    assert_int_equal(ndp_segment_tensor_elements(&s), 15);
+    assert_string_equal(ndp_segment_tensor_name(&s, 0, room), "mlp.experts.0.up.weight");
+    assert_string_equal(ndp_segment_tensor_name(&s, 127, room), "mlp.experts.127.up.weight");
+    ndp_segment one = ndp_segment_of_tensor(&s, 12, room);
+    assert_string_equal(one.name, "mlp.experts.12.up.weight");
+    assert_true(one.stack == 0 && one.offset == s.offset + 12 * 15 && one.length == 15);
+    static const char *const named[] = {"mlp.experts.0.up.weight", "mlp.experts.9.up.weight",
+                                        "mlp.experts.127.up.weight"},
+                             *const others[] = {"mlp.experts.128.up.weight",
+                                                "mlp.experts.%d.up.weight",
+                                                "mlp.experts.01.up.weight",
+                                                "mlp.experts..up.weight",
+                                                "mlp.experts.1.down.weight",
+                                                "mlp.experts.1",
+                                                "mlp.expert",
+                                                "mlp.experts.-1.up.weight",
+                                                "mlp.experts.1.up.weight.x",
+                                                "xmlp.experts.1.up.weight",
+                                                "mlp.experts.99999999999999999999.up.weight"};
+    for (int i = 0; i < NDP_COUNT(named); i++)
+        assert_true(ndp_segment_is_named(&s, named[i]));
+    for (int i = 0; i < NDP_COUNT(others); i++)
+        if (ndp_segment_is_named(&s, others[i]))
+            fail_msg("%s is not one of its members", others[i]);
+    s.name = "mlp.experts.up";
+    assert_int_equal(ndp_segment_tensors(&s), 1);
+    assert_int_equal(ndp_segment_tensor_elements(&s), 128 * 15);
+    assert_string_equal(ndp_segment_tensor_name(&s, 5, room), "mlp.experts.up");
+    assert_true(ndp_segment_of_tensor(&s, 5, room).stack == 128);
+    assert_true(ndp_segment_is_named(&s, "mlp.experts.up") && !ndp_segment_is_named(&s, "mlp.experts.up.0"));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pieces_cover_every_tensor_once), cmocka_unit_test(example_by_hand),
+        cmocka_unit_test(pieces_cover_every_tensor_once),       cmocka_unit_test(example_by_hand),
         cmocka_unit_test(runs_of_all_ranks_make_whole_tensors), cmocka_unit_test(parts_of_a_fused_tensor_make_it_whole),
-        cmocka_unit_test(large_tensors_do_not_overflow)};
+        cmocka_unit_test(large_tensors_do_not_overflow),        cmocka_unit_test(runs_of_stacks_make_their_tensors),
+        cmocka_unit_test(a_stack_is_laid_out_as_its_members),   cmocka_unit_test(tensors_of_stacks_have_names)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
