@@ -78,15 +78,15 @@ int ndp_graph_data(ndp_graph *g, int input) {
     return id;
 }
 
-/* Glued segments are one matrix. */
+/* Glued segments are one matrix, and so are the members of a stack. */
 static ndp_view glued_shape(ndp_graph *g, int slot, int segment, int segments) {
     const ndp_segment *s = &g->slots[slot]->items[segment];
-    bool vector = s->ndim == 1;
+    bool vector = ndp_segment_is_vector(s);
     int64_t rows = 0, cols = 0;
     for (int i = 0; i < segments; i++) {
-        if (i > 0 && (!s[i].glued || s[i].ndim != s->ndim || (!vector && s[i].cols != s->cols)))
+        if (i > 0 && (!s[i].glued || ndp_segment_is_vector(&s[i]) != vector || (!vector && s[i].cols != s->cols)))
             g->status = NDP_FAIL(NDP_EBUG, "graph %s: %s is not glued to %s", g->name, s[i].name, s->name);
-        rows += vector ? 0 : s[i].rows;
+        rows += vector ? 0 : ndp_segment_matrices(&s[i]) * s[i].rows;
         cols += vector ? s[i].cols : 0;
     }
     return vector ? shape_of(1, cols, g->compute) : shape_of(rows, s->cols, g->compute);

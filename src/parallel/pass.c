@@ -13,8 +13,8 @@ ndp_spread ndp_pass_stream(const ndp_pass *p) {
 
 ndp_dtype ndp_pass_wide(const ndp_pass *p) { return p->to->compute == NDP_F64 ? NDP_F64 : NDP_F32; }
 
-/* Columns [col, col + cols) of an image: where the tensor axis cuts them they are the rows of glued segments, and those
- * of whole segments. */
+/* Columns [col, col + cols) of an image: where the tensor axis cuts them they are the rows of glued segments and of the
+ * members of stacks, and those of whole ones. */
 static int columns_of(ndp_pass *p, const ndp_value *v) {
     const ndp_image *of = &p->images[v->parent];
     int64_t begin = v->col - p->from->values[v->parent].col, end = begin + v->view.cols, whole = 0, here = 0,
@@ -23,12 +23,14 @@ static int columns_of(ndp_pass *p, const ndp_value *v) {
         return ndp_graph_columns(p->to, of->value, begin, v->view.cols);
     for (int i = 0; i < of->n; i++) {
         const ndp_segment *s = &p->to->slots[of->slot]->items[of->of + i];
-        if (whole == begin)
-            first = here;
-        whole += s->part[0];
-        here += s->rows;
-        if (whole == end && first >= 0)
-            return ndp_graph_columns(p->to, of->value, first, here - first);
+        for (int64_t member = 0; member < ndp_segment_matrices(s); member++) {
+            if (whole == begin)
+                first = here;
+            whole += s->part[0];
+            here += s->rows;
+            if (whole == end && first >= 0)
+                return ndp_graph_columns(p->to, of->value, first, here - first);
+        }
     }
     p->to->status = NDP_FAIL(NDP_EBUG, "graph %s: columns %lld to %lld of %s are not whole projections", p->from->name,
                              (long long)begin, (long long)end, p->from->values[v->parent].name);

@@ -29,7 +29,7 @@ static bool same_sizes(const ndp_segments *a, const ndp_segments *b) {
     bool same = a->n == b->n && a->elements == b->elements && a->packing == b->packing;
     for (int k = 0; same && k < a->n; k++)
         same = a->items[k].rows == b->items[k].rows && a->items[k].cols == b->items[k].cols &&
-               a->items[k].offset == b->items[k].offset;
+               a->items[k].offset == b->items[k].offset && a->items[k].stack == b->items[k].stack;
     return same;
 }
 
@@ -51,7 +51,7 @@ static ndp_status take_tables(ndp_lanes *l, ndp_lane *lane, const ndp_program *p
 static bool same_tensor_part(const ndp_segment *a, const ndp_segment *b) {
     return strcmp(a->name, b->name) == 0 && a->rows == b->rows && a->cols == b->cols && a->offset == b->offset &&
            a->copies == b->copies && a->sums == b->sums && a->decay == b->decay && a->projection == b->projection &&
-           a->coded == b->coded;
+           a->coded == b->coded && a->stack == b->stack;
 }
 
 /* A program that ranks share has the tables of one of them, which differ from another rank's in the rows and columns

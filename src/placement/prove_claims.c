@@ -23,7 +23,8 @@ static ndp_share measure(const ndp_segment *s) {
                          ndp_range_share(ndp_dim_make(0, 2), s->part[1], col, col + s->cols));
 }
 
-/* The ranks of tp have rectangles of the tensor that are all of it; those that are the same count once. */
+/* The ranks of tp have rectangles of the tensor that are all of it; those that are the same count once. Of a stack each
+ * rank has the same rectangle of every member. */
 static ndp_status tile_tensor(const ndp_lanes *l, int pp, int buffer, int k) {
     const ndp_segment *first = &table_at(l, pp, 0, 0, 0, buffer)->items[k];
     ndp_share sum = 0;
@@ -59,9 +60,9 @@ static ndp_status check_copies(const ndp_lanes *l, int pp, int buffer, int k) {
 
 /* What a segment says of its tensor is what the whole model says. */
 static bool same_tensor(const ndp_segment *s, const ndp_segment *whole) {
-    bool same = strcmp(s->name, whole->name) == 0 && s->ndim == whole->ndim && s->transposed == whole->transposed &&
-                s->decay == whole->decay && s->projection == whole->projection && s->coded == whole->coded &&
-                s->glued == whole->glued;
+    bool same = strcmp(s->name, whole->name) == 0 && s->stack == whole->stack && s->ndim == whole->ndim &&
+                s->transposed == whole->transposed && s->decay == whole->decay && s->projection == whole->projection &&
+                s->coded == whole->coded && s->glued == whole->glued;
     for (int k = 0; k < 2; k++)
         same = same && s->base[k] == whole->base[k] && s->part[k] == whole->part[k] && s->whole[k] == whole->whole[k];
     return same;
@@ -148,7 +149,7 @@ static const ndp_segment *segment_of(const piece_check *c, int index, const int6
     int64_t low = c->shard->slice * index, high = low + c->shard->slice;
     for (int k = 0; k < c->table->n; k++) {
         const ndp_segment *s = &c->table->items[k];
-        int64_t first = s->offset > low ? s->offset : low, end = s->offset + s->rows * s->cols;
+        int64_t first = s->offset > low ? s->offset : low, end = s->offset + ndp_segment_elements(s);
         end = end < high ? end : high;
         if (first < end && row[NDP_PIECE_FIRST] == first - low && row[NDP_PIECE_COUNT] == end - first)
             return s;
@@ -161,7 +162,7 @@ static int64_t overlaps(const piece_check *c, int index) {
     int64_t low = c->shard->slice * index, high = low + c->shard->slice, n = 0;
     for (int k = 0; k < c->table->n; k++) {
         const ndp_segment *s = &c->table->items[k];
-        n += s->rows * s->cols > 0 && s->offset < high && low < s->offset + s->rows * s->cols;
+        n += ndp_segment_elements(s) > 0 && s->offset < high && low < s->offset + ndp_segment_elements(s);
     }
     return n;
 }
@@ -230,7 +231,8 @@ static uint64_t layout_of(const piece_check *c) {
     uint64_t key = mix(mix(mix(0, c->shard->shards), c->shard->slice), c->apart);
     for (int k = 0; k < c->table->n; k++) {
         const ndp_segment *s = &c->table->items[k];
-        key = mix(mix(mix(key, s->offset), s->rows * s->cols), (int64_t)s->copies * 4 + s->decay * 2 + is_apart(c, s));
+        key = mix(mix(mix(key, s->offset), ndp_segment_elements(s)),
+                  (int64_t)s->copies * 4 + s->decay * 2 + is_apart(c, s));
     }
     return key;
 }

@@ -240,7 +240,7 @@ ndp_status ndp_expect_param(ndp_rule *r, int k, int param) {
             segment >= v->segment + v->segments)
             return refuse_thing(r, k, t, (ndp_thing){NDP_THING_PARAM, ndp_thing_segment(v->slot, v->segment)});
         int64_t before = ndp_param_before(r->g, param, segment);
-        if (r->g->slots[slot]->items[segment].ndim == 1)
+        if (ndp_segment_is_vector(&r->g->slots[slot]->items[segment]))
             t->at_col += before;
         else
             t->at_row += before;
@@ -291,9 +291,10 @@ ndp_status ndp_result_add(ndp_rule *r, int o, ndp_tile t) {
 ndp_status ndp_param_gradient(ndp_rule *r, int o, int param, ndp_tile t) {
     const ndp_value *v = &r->g->values[param];
     const ndp_segments *s = r->g->slots[v->slot];
-    bool vector = s->items[v->segment].ndim == 1;
+    bool vector = ndp_segment_is_vector(&s->items[v->segment]);
     for (int k = v->segment; k < v->segment + v->segments; k++) {
-        int64_t before = ndp_param_before(r->g, param, k), n = s->items[k].part[vector];
+        int64_t before = ndp_param_before(r->g, param, k);
+        int64_t n = ndp_segment_matrices(&s->items[k]) * s->items[k].part[vector];
         int64_t first = vector ? t.at_col : t.at_row, count = vector ? t.cols : t.rows;
         int64_t low = first > before ? first : before, high = first + count < before + n ? first + count : before + n;
         if (low >= high)

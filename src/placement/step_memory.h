@@ -31,7 +31,7 @@ typedef enum ndp_held_kind {
     NDP_HELD_DIRECTION,  /* at: the place on tp whose elements they are */
     NDP_HELD_ORTHOGONAL, /* a direction after its matrix was transformed */
     NDP_HELD_ZERO,       /* a gradient without a contribution, of any buffer */
-    NDP_HELD_MATRIX,     /* of: the buffer; at: the segment; share: of the elements that are there */
+    NDP_HELD_MATRIX,     /* of: the buffer; at: segment and member (ndp_held_matrix); share: of the elements there */
     NDP_HELD_ORTHOGONAL_MATRIX,
     NDP_HELD_KINDS
 } ndp_held_kind;
@@ -47,6 +47,8 @@ typedef struct ndp_held {
     int made; /* the instruction; NDP_NONE: it was there before the step */
 } ndp_held;
 
+/* Member `member` of a segment; the segment is `at` % NDP_MOST_SEGMENTS. */
+static inline int ndp_held_matrix(int segment, int64_t member) { return segment + NDP_MOST_SEGMENTS * (int)member; }
 /* Those of state k of the optimizer. */
 static inline ndp_held_kind ndp_held_state(int k) { return k == 0 ? NDP_HELD_STATE0 : NDP_HELD_STATE1; }
 static inline ndp_held_kind ndp_held_codes(int k) { return k == 0 ? NDP_HELD_CODES0 : NDP_HELD_CODES1; }

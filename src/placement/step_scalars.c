@@ -218,9 +218,8 @@ static ndp_share rectangle(const ndp_segment *s, ndp_dim_key tensor, int64_t row
                          ndp_range_share(ndp_dim_make(tensor, 2), s->part[1], c, c + cols));
 }
 
-/* At most a part of a first row, whole rows, and a part of a last one. */
-ndp_share ndp_step_measure(const ndp_segment *s, int whole, int segment, int64_t first, int64_t count) {
-    ndp_dim_key tensor = tensor_key(whole, segment);
+/* Of one matrix: at most a part of a first row, whole rows, and a part of a last one. */
+static ndp_share measure(const ndp_segment *s, ndp_dim_key tensor, int64_t first, int64_t count) {
     int64_t row = first / s->cols, col = first % s->cols;
     ndp_share sum = 0;
     if (col > 0) {
@@ -232,6 +231,22 @@ ndp_share ndp_step_measure(const ndp_segment *s, int whole, int segment, int64_t
     return count % s->cols == 0
                ? sum
                : ndp_share_add(sum, rectangle(s, tensor, row + count / s->cols, 1, 0, count % s->cols));
+}
+
+/* Each member of a stack has a part of the whole, and its elements shares of that. */
+ndp_share ndp_step_measure(const ndp_segment *s, int whole, int segment, int64_t first, int64_t count) {
+    ndp_dim_key tensor = tensor_key(whole, segment);
+    int64_t size = s->rows * s->cols, n = ndp_segment_matrices(s), end = first + count;
+    ndp_share sum = 0;
+    if (!ndp_segment_is_stack(s))
+        return measure(s, tensor, first, count);
+    for (int64_t i = 0; i < n; i++) {
+        int64_t low = first > i * size ? first : i * size, high = end < (i + 1) * size ? end : (i + 1) * size;
+        ndp_share member = ndp_range_share(ndp_dim_make(tensor, 3), n, i, i + 1);
+        if (low < high)
+            sum = ndp_share_add(sum, ndp_share_mul(member, measure(s, tensor, low - i * size, high - low)));
+    }
+    return sum;
 }
 
 ndp_status ndp_step_norm(const ndp_step_world *w, ndp_share *out) {
@@ -255,7 +270,7 @@ static ndp_status squares_of(ndp_step_lane *l, const ndp_piece_rows *rows, ndp_s
         int64_t n = (int64_t)claimed->items[b->stretches[k].segment].copies;
         ndp_share copies = n == 1 ? 1 : ndp_share_inverse(ndp_share_of(n));
         ndp_share weight = ndp_share_random(tensor_key(b->whole, b->stretches[k].segment));
-        ndp_share part = ndp_step_measure(s, b->whole, b->stretches[k].segment, 0, s->rows * s->cols);
+        ndp_share part = ndp_step_measure(s, b->whole, b->stretches[k].segment, 0, ndp_segment_elements(s));
         all = ndp_share_add(all, ndp_share_mul(ndp_share_mul(weight, copies), part));
     }
     sum->by_own[owners->own] = ndp_share_add(sum->by_own[owners->own], ndp_share_mul(all, slice));

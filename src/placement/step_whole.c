@@ -6,26 +6,32 @@
 #include "ops/pieces.h"
 #include <stdlib.h>
 
-/* A segment on the lane that program numbers are for. */
-static const ndp_segment *own_segment(const ndp_step_lane *l, int whole, int64_t first, int64_t count) {
-    int local = l->shared->local[whole];
-    const ndp_step_buffer *b = local == NDP_NONE ? NULL : &l->shared->buffers[local];
-    for (int k = 0; b && k < b->n; k++)
-        if (b->stretches[k].first == first && b->stretches[k].end == first + count)
-            return &l->program->opts.model->buffers[local].segments.items[b->stretches[k].segment];
-    return NULL;
+/* The matrix of a table that has elements [first, first + count), which is a segment or a member of one; *number: which
+ * (ndp_held_matrix). False: there is none. */
+static bool find_matrix(const ndp_segments *t, int64_t first, int64_t count, ndp_segment *out, int *number) {
+    for (int k = 0; t && k < t->n; k++) {
+        const ndp_segment *s = &t->items[k];
+        int64_t size = s->rows * s->cols, at = first - s->offset;
+        if (size == 0 || count != size || at < 0 || at % size != 0 || at / size >= ndp_segment_matrices(s))
+            continue;
+        *out = ndp_segment_member(s, at / size);
+        *number = ndp_held_matrix(k, at / size);
+        return true;
+    }
+    return false;
 }
 
-/* The segment of a lane's table that starts at element `first`. */
-static const ndp_segment *segment_of(const ndp_step_lane *l, int whole, int64_t first, int64_t count, int *number) {
+/* Of the lane that program numbers are for. */
+static bool own_matrix(const ndp_step_lane *l, int whole, int64_t first, int64_t count, ndp_segment *out, int *number) {
     int local = l->shared->local[whole];
-    const ndp_segments *t = local == NDP_NONE ? NULL : ndp_step_table(l, local);
-    for (int k = 0; t && k < t->n; k++)
-        if (t->items[k].offset == first && t->items[k].rows * t->items[k].cols == count) {
-            *number = k;
-            return &t->items[k];
-        }
-    return NULL;
+    return local != NDP_NONE &&
+           find_matrix(&l->program->opts.model->buffers[local].segments, first, count, out, number);
+}
+
+/* Of a lane's table. */
+static bool matrix_of(const ndp_step_lane *l, int whole, int64_t first, int64_t count, ndp_segment *out, int *number) {
+    int local = l->shared->local[whole];
+    return local != NDP_NONE && find_matrix(ndp_step_table(l, local), first, count, out, number);
 }
 
 static ndp_bytes bytes_of(const ndp_operand *o) {
@@ -61,19 +67,20 @@ static bool is_rectangle(const ndp_operand *o, size_t base, const ndp_segment *s
 /* A rank's part into the matrix, whose block has nothing else. */
 static ndp_status assemble(ndp_step_lane *l, const ndp_operand *in, const ndp_operand *out, const ndp_held *from) {
     int number;
-    const ndp_step_lane *of = lane_at(l, from->at);
-    const ndp_segment *s = segment_of(of, from->of, from->first, in->view.rows * in->view.cols, &number);
-    ndp_bytes b = {out->base, 0, s ? (size_t)(s->part[0] * s->part[1]) * ndp_dtype_size(out->view.dtype) : 0};
-    if (!s || !s->projection || in->view.rows != s->rows || in->view.dtype != out->view.dtype)
+    ndp_segment s;
+    bool found = matrix_of(lane_at(l, from->at), from->of, from->first, in->view.rows * in->view.cols, &s, &number);
+    if (!found || !s.projection || in->view.rows != s.rows || in->view.dtype != out->view.dtype)
         return refuse(l, in, "the directions of one projection");
-    if (!is_rectangle(out, 0, s) || b.end > l->program->blocks[out->base].bytes)
-        return ndp_step_refuse(l, "%s: rows %lld and columns %lld of the whole are copied elsewhere", s->name,
-                               (long long)s->first[0], (long long)s->first[1]);
+    ndp_bytes b = {out->base, 0, (size_t)(s.part[0] * s.part[1]) * ndp_dtype_size(out->view.dtype)};
+    if (!is_rectangle(out, 0, &s) || b.end > l->program->blocks[out->base].bytes)
+        return ndp_step_refuse(l, "%s: rows %lld and columns %lld of the whole are copied elsewhere", s.name,
+                               (long long)s.first[0], (long long)s.first[1]);
     const ndp_held *is = ndp_memory_find(&l->memory, b);
     ndp_held matrix = {.kind = NDP_HELD_MATRIX, .of = from->of, .at = number, .made = l->walk.at};
     if (is && is->kind == NDP_HELD_MATRIX && is->of == matrix.of && is->at == matrix.at)
         matrix.share = is->share;
-    matrix.share = ndp_share_add(matrix.share, ndp_step_measure(s, from->of, number, 0, s->rows * s->cols));
+    matrix.share = ndp_share_add(
+        matrix.share, ndp_step_measure(&s, from->of, number % NDP_MOST_SEGMENTS, 0, ndp_segment_elements(&s)));
     return ndp_memory_write(&l->memory, b, matrix);
 }
 
@@ -81,16 +88,15 @@ static ndp_status assemble(ndp_step_lane *l, const ndp_operand *in, const ndp_op
 static ndp_status take_back(ndp_step_lane *l, const ndp_operand *in, const ndp_operand *out, const ndp_held *from) {
     ndp_bytes b = bytes_of(out);
     const ndp_held *to = ndp_memory_find(&l->memory, b);
-    const ndp_segment *s =
-        to && to->kind == NDP_HELD_DIRECTION && to->of == from->of
-            ? own_segment(l, to->of, to->first + (int64_t)((b.start - to->start) / ndp_held_unit(to)),
-                          out->view.rows * out->view.cols)
-            : NULL;
-    const ndp_segments *table = s ? &l->program->opts.model->buffers[l->shared->local[from->of]].segments : NULL;
-    if (!s || s - table->items != from->at || !is_rectangle(in, from->start, s) || !is_contiguous(out))
+    ndp_segment s;
+    int number;
+    bool own = to && to->kind == NDP_HELD_DIRECTION && to->of == from->of &&
+               own_matrix(l, to->of, to->first + (int64_t)((b.start - to->start) / ndp_held_unit(to)),
+                          out->view.rows * out->view.cols, &s, &number);
+    if (!own || number != from->at || !is_rectangle(in, from->start, &s) || !is_contiguous(out))
         return ndp_step_refuse(l, "takes other rows or columns of a matrix than those of its directions");
     ndp_held span = *to;
-    span.kind = NDP_HELD_ORTHOGONAL, span.at = ndp_step_tp(l), span.first = s->offset;
+    span.kind = NDP_HELD_ORTHOGONAL, span.at = ndp_step_tp(l), span.first = s.offset;
     span.made = l->walk.at;
     return ndp_memory_write(&l->memory, b, span);
 }
@@ -139,10 +145,8 @@ ndp_status ndp_step_transform(ndp_step_lane *l) {
     if (!found || !is_contiguous(o) || out->base != o->base || out->offset != o->offset)
         return refuse(l, o, "a whole matrix of directions");
     ndp_held is = ndp_held_cut(found, b.start, b.end);
-    const ndp_segment *s;
-    int number;
     if (is.kind == NDP_HELD_MATRIX) {
-        s = &whole->buffers[is.of].segments.items[is.at];
+        const ndp_segment *s = &whole->buffers[is.of].segments.items[is.at % NDP_MOST_SEGMENTS];
         ndp_share all = 1;
         if (is.share != all || is.start != found->start || is.end != found->end || o->view.rows != s->part[0] ||
             o->view.cols != s->part[1])
@@ -150,9 +154,11 @@ ndp_status ndp_step_transform(ndp_step_lane *l) {
         is.kind = NDP_HELD_ORTHOGONAL_MATRIX, is.made = l->walk.at;
         return ndp_memory_write(&l->memory, b, is);
     }
-    s = is.kind == NDP_HELD_DIRECTION ? segment_of(l, is.of, is.first, o->view.rows * o->view.cols, &number) : NULL;
-    if (!s || !s->projection || o->view.rows != s->part[0] || o->view.cols != s->part[1] || s->rows != s->part[0] ||
-        s->cols != s->part[1])
+    ndp_segment s;
+    int number;
+    if (is.kind != NDP_HELD_DIRECTION || !matrix_of(l, is.of, is.first, o->view.rows * o->view.cols, &s, &number) ||
+        !s.projection || o->view.rows != s.part[0] || o->view.cols != s.part[1] || s.rows != s.part[0] ||
+        s.cols != s.part[1])
         return refuse(l, o, "a whole matrix of directions");
     is.kind = NDP_HELD_ORTHOGONAL, is.made = l->walk.at;
     return ndp_memory_write(&l->memory, b, is);

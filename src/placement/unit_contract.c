@@ -39,6 +39,20 @@ static ndp_status write_packed(ndp_unit_trial *run, int lane, int slot, const nd
     return NDP_OK;
 }
 
+/* A segment is one rectangle of its tensor. A stack is one of all its members below each other, unless their rows are
+ * cut: then it is one of each. */
+static ndp_status write_segment(ndp_unit_trial *run, int lane, int slot, ndp_dtype type, const ndp_segment *s, int k) {
+    int64_t n = ndp_segment_matrices(s), parts = s->rows == s->part[0] ? 1 : n, rows = n / parts * s->rows;
+    for (int64_t i = 0; i < parts; i++)
+        NDP_TRY(write_param(run, lane, slot, (size_t)(s->offset + i * rows * s->cols) * ndp_dtype_size(type), type,
+                            (ndp_tile){.rows = rows,
+                                       .cols = s->cols,
+                                       .at_row = i * s->part[0] + s->first[0] - s->base[0],
+                                       .at_col = s->first[1] - s->base[1],
+                                       .what = {NDP_THING_PARAM, ndp_thing_segment(slot, k)}}));
+    return NDP_OK;
+}
+
 /* A whole gathered buffer: its segments, as the lane's table says. */
 static ndp_status write_params(ndp_unit_trial *run, int lane) {
     const ndp_lane *l = &run->lanes->items[lane];
@@ -51,12 +65,7 @@ static ndp_status write_params(ndp_unit_trial *run, int lane) {
             if (table->packing != NDP_PACKING_NONE)
                 NDP_TRY(write_packed(run, lane, slot, table, k));
             else
-                NDP_TRY(write_param(run, lane, slot, (size_t)s->offset * ndp_dtype_size(type), type,
-                                    (ndp_tile){.rows = s->rows,
-                                               .cols = s->cols,
-                                               .at_row = s->first[0] - s->base[0],
-                                               .at_col = s->first[1] - s->base[1],
-                                               .what = {NDP_THING_PARAM, ndp_thing_segment(slot, k)}}));
+                NDP_TRY(write_segment(run, lane, slot, type, s, k));
         }
     return NDP_OK;
 }
@@ -184,16 +193,26 @@ static int by_place(const void *a, const void *b) {
     return x->slot != y->slot ? x->slot - y->slot : (x->first > y->first) - (x->first < y->first);
 }
 
+/* Where rows [first, + rows) of a tensor's part, of a stack those of all members below each other, are among those of
+ * the segment; negative: not all of them are there. */
+static int64_t rows_here(const ndp_segment *s, int64_t first, int64_t rows) {
+    int64_t member = s->part[0] > 0 ? first / s->part[0] : 0, row = first - member * s->part[0];
+    int64_t at = row - (s->first[0] - s->base[0]);
+    int64_t room = s->rows == s->part[0] ? (ndp_segment_matrices(s) - member) * s->rows : s->rows;
+    bool fits = member < ndp_segment_matrices(s) && at >= 0 && at + rows <= room;
+    return fits ? member * s->rows + at : -1;
+}
+
 /* A tile of a gradient lies where the table has these elements. */
 static ndp_status take_tile(ndp_unit_trial *run, int lane, int slot, const ndp_mapped_tile *t, ndp_contribution *out) {
     const ndp_lane *l = &run->lanes->items[lane];
     int segment = t->tile.what.id % 64;
     const ndp_segment *s = &l->tables[l->program->opts.model->units[run->unit].buffers[slot]].items[segment];
-    int64_t row = t->tile.at_row - (s->first[0] - s->base[0]), col = t->tile.at_col - (s->first[1] - s->base[1]);
+    int64_t row = rows_here(s, t->tile.at_row, t->tile.rows), col = t->tile.at_col - (s->first[1] - s->base[1]);
     int64_t place = s->offset + row * s->cols + col;
     const ndp_first_write *w = &run->memory[lane - run->first].writes[slot][segment];
     char where[160];
-    bool fits = row >= 0 && col >= 0 && row + t->tile.rows <= s->rows && col + t->tile.cols <= s->cols;
+    bool fits = row >= 0 && col >= 0 && col + t->tile.cols <= s->cols;
     if (!fits || t->at != (size_t)place * t->size || (t->tile.rows > 1 && t->ld != (size_t)s->cols * t->size))
         return NDP_FAIL(NDP_EBUG,
                         "placement: %s: the gradient of %s, rows from %lld and columns from %lld on, is written where "

@@ -15,7 +15,7 @@ int64_t ndp_param_before(const ndp_graph *g, int param, int segment) {
     int64_t n = 0;
     for (int k = v->segment; k < segment; k++) {
         const ndp_segment *s = &g->slots[v->slot]->items[k];
-        n += s->part[s->ndim == 1];
+        n += ndp_segment_matrices(s) * s->part[ndp_segment_is_vector(s)];
     }
     return n;
 }

@@ -2,7 +2,7 @@
  * of its slices; for each buffer:
  *
  *   slice -- all_gather over the owners --> buffer -- all_gather over the tensor axis --> the buffers of all its ranks
- *   for each projection of which this rank owns a piece:
+ *   for each projection of which this rank owns a piece, each member of a stack for itself:
  *       parts -- copy --> whole matrix -- transform --> whole matrix -- copy --> this rank's part, in the buffer
  *
  * Invariant: every owner transforms the same bits. All ranks gather all buffers, in their order; elements that several
@@ -62,30 +62,51 @@ static ndp_operand in_matrix(ndp_operand matrix, const ndp_segment *s) {
     return matrix;
 }
 
-/* Puts a projection, segment k of the tables, together from the parts of all ranks of the tensor axis. */
-static ndp_status assemble(ndp_builder *b, const directions *d, const ndp_segment *s, int64_t k, ndp_operand *out) {
+/* Puts a projection, a member of segment k of the tables, together from the parts of all ranks of the tensor axis. */
+static ndp_status assemble(ndp_builder *b, const directions *d, const ndp_segment *s, int64_t k, int64_t member,
+                           ndp_operand *out) {
     ndp_address at = {NDP_NONE, 0};
     size_t bytes = (size_t)(s->part[0] * s->part[1]) * ndp_dtype_size(d->type);
     NDP_TRY(ndp_block_add(b->p, NDP_MEM_WORK, bytes, &at.block));
     *out = ndp_operand_at(at, s->part[0], s->part[1], d->type);
     for (int r = 0; r < b->p->opts.step.mesh.layout.size[NDP_TP]; r++) {
-        const ndp_segment *part = &d->tables[r].items[k];
+        const ndp_segment part = ndp_segment_member(&d->tables[r].items[k], member);
         ndp_address from = {d->every.block, d->every.offset + (size_t)r * d->bytes};
-        if (!part->replica && part->rows > 0 && part->cols > 0)
-            NDP_TRY(copy(b, in_buffer(d, from, part), in_matrix(*out, part), s->name));
+        if (!part.replica && part.rows > 0 && part.cols > 0)
+            NDP_TRY(copy(b, in_buffer(d, from, &part), in_matrix(*out, &part), s->name));
     }
     return NDP_OK;
 }
 
-static ndp_status transform(ndp_builder *b, const directions *d, const ndp_segments *own, int64_t k) {
+/* A member of segment k, with the name of its own tensor. */
+static ndp_status name_member(ndp_builder *b, const ndp_segment *s, int64_t member, ndp_segment *out) {
+    char room[NDP_SEGMENT_NAME];
+    const char *name = ndp_segment_tensor_name(s, member, room);
+    *out = ndp_segment_member(s, member);
+    out->name = name == room ? ndp_arena_strdup(&b->p->arena, name) : name;
+    return out->name ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for the names of a program's calls");
+}
+
+static ndp_status transform(ndp_builder *b, const directions *d, const ndp_segments *own, int64_t k, int64_t member) {
     const ndp_op *op = ndp_optimizers[b->p->opts.step.optimizer.name]->whole.transform;
-    const ndp_segment *s = &own->items[k];
     const ndp_op_attr none = {0};
-    ndp_operand part = in_buffer(d, d->own, s), matrix = part;
+    ndp_segment s;
+    NDP_TRY(name_member(b, &own->items[k], member, &s));
+    ndp_operand part = in_buffer(d, d->own, &s), matrix = part;
     if (d->tables)
-        NDP_TRY(assemble(b, d, s, k, &matrix));
-    NDP_TRY(ndp_emit_kernel(b->p, op, &none, &matrix, 1, &matrix, 1, s->name));
-    return d->tables ? copy(b, in_matrix(matrix, s), part, s->name) : NDP_OK;
+        NDP_TRY(assemble(b, d, &s, k, member, &matrix));
+    NDP_TRY(ndp_emit_kernel(b->p, op, &none, &matrix, 1, &matrix, 1, s.name));
+    return d->tables ? copy(b, in_matrix(matrix, &s), part, s.name) : NDP_OK;
+}
+
+/* The members that a piece has elements of. */
+static ndp_status transform_piece(ndp_builder *b, const directions *d, const ndp_segments *own, const ndp_shard *shard,
+                                  const ndp_piece *p) {
+    int64_t size = p->segment->rows * p->segment->cols;
+    int64_t begin = shard->index * shard->slice + p->slice_first - p->segment->offset, end = begin + p->count;
+    for (int64_t member = begin / size; member * size < end; member++)
+        NDP_TRY(transform(b, d, own, p->segment - own->items, member));
+    return NDP_OK;
 }
 
 /* The table of a buffer in the whole model. */
@@ -122,7 +143,7 @@ static ndp_status transform_all(ndp_builder *b, int buffer, const directions *d)
     ndp_piece piece;
     for (int cursor = 0; ndp_segments_piece(own, shard->shards, shard->index, &cursor, &piece);)
         if (piece.segment->projection)
-            NDP_TRY(transform(b, d, own, piece.segment - own->items));
+            NDP_TRY(transform_piece(b, d, own, shard, &piece));
     return NDP_OK;
 }
 

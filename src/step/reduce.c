@@ -59,7 +59,7 @@ static ndp_status zero_unwritten(ndp_builder *b, int buffer) {
     for (int k = 0; k < of->segments.n; k++) {
         const ndp_segment *s = &of->segments.items[k];
         ndp_address at = {g->block, (size_t)s->offset * ndp_dtype_size(of->storage.gradient)};
-        ndp_operand all = ndp_operand_at(at, s->rows, s->cols, of->storage.gradient);
+        ndp_operand all = ndp_operand_at(at, ndp_segment_matrices(s) * s->rows, s->cols, of->storage.gradient);
         if (!(g->written >> k & 1) && s->rows > 0 && s->cols > 0)
             NDP_TRY(ndp_emit_kernel(b->p, &ndp_op_zero, &none, &all, 1, &all, 1, s->name));
     }

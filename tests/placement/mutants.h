@@ -224,32 +224,36 @@ static inline void tell_lies(mutants *s, const planned *w, int model, uint64_t l
         }
 }
 
-static inline void try_world(mutants *s, int model, const ndp_layout *l, uint64_t layout) {
-    planned w;
+/* Mutants of a world that is planned; its numbers are for the counts and for what is printed. */
+static inline void try_planned(mutants *s, const planned *w, int model, uint64_t layout) {
     mutations all = {0};
     rank_result *original = NULL;
     char text[WORLD_TEXT];
     double start = used_seconds(), ran = s->running;
-    world_draw_one(&w, &world_models[model], l, layout + 1000 * (uint64_t)model);
-    if (check_placement(&w) != NDP_OK) {
+    if (check_placement(w) != NDP_OK) {
         s->alarms++;
-        printf("ALARM: model %d layout %d: %s: %s\n", model, (int)layout, world_text(&w, text), ndp_error_message());
-        world_release(&w);
+        printf("ALARM: model %d layout %d: %s: %s\n", model, (int)layout, world_text(w, text), ndp_error_message());
         return;
     }
-    list_mutations(&w, &all);
+    list_mutations(w, &all);
     bool *chosen = calloc((size_t)all.n + 1, sizeof *chosen);
     choose(s, &all, layout, chosen);
     for (int i = 0; i < all.n; i++)
         if (chosen[i] && (!getenv("NDP_UNITS_ONLY") || all.items[i].site.graph != NDP_NONE) &&
-            try_mutant(s, &w, model, i, &all.items[i]))
-            judge(s, &w, model, layout, i, &all.items[i], &original);
-    tell_lies(s, &w, model, layout);
+            try_mutant(s, w, model, i, &all.items[i]))
+            judge(s, w, model, layout, i, &all.items[i], &original);
+    tell_lies(s, w, model, layout);
     s->worlds++;
     s->checking += used_seconds() - start - (s->running - ran);
     free(chosen);
     free(all.items);
-    run_release(&w, original);
+    run_release(w, original);
+}
+
+static inline void try_world(mutants *s, int model, const ndp_layout *l, uint64_t layout) {
+    planned w;
+    world_draw_one(&w, &world_models[model], l, layout + 1000 * (uint64_t)model);
+    try_planned(s, &w, model, layout);
     world_release(&w);
 }
 

@@ -55,7 +55,9 @@ static inline void collect(const job *j, ndp_engine *e, ndp_owned_kind kind, dou
                 continue;
             double *values = malloc((size_t)p.count * sizeof *values);
             CHECK_OK(ndp_engine_read(e, kind, i, p.slice_first, p.count, p.stride, values));
-            ndp_convert(values, ndp_engine_type(e, kind, i), whole + base + all->items[first].offset + p.tensor_first,
+            const ndp_segment *tensor = &all->items[first]; /* members of a pattern follow each other */
+            int64_t in_stack = ndp_segment_tensors(tensor) > 1 ? p.member * ndp_segment_tensor_elements(tensor) : 0;
+            ndp_convert(values, ndp_engine_type(e, kind, i), whole + base + tensor->offset + in_stack + p.tensor_first,
                         NDP_F64, p.count);
             free(values);
         }

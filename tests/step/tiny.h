@@ -58,8 +58,9 @@ static inline void tiny_fill(ndp_engine *e) {
         ndp_run piece;
         for (int64_t at = 0; ndp_segments_run(&m->buffers[i].segments, s->shards, s->index, &at, &piece);) {
             float *values = malloc((size_t)piece.count * sizeof *values);
-            ndp_rng_normal(7, ndp_rng_stream(piece.segment->name), (uint64_t)piece.tensor_first, piece.count, 0.3,
-                           values);
+            char room[NDP_SEGMENT_NAME];
+            const char *name = ndp_segment_tensor_name(piece.segment, piece.member, room);
+            ndp_rng_normal(7, ndp_rng_stream(name), (uint64_t)piece.tensor_first, piece.count, 0.3, values);
             for (int64_t k = 0; k < piece.count; k++)
                 values[k] += piece.segment->ndim == 1 && strstr(piece.segment->name, "norm") ? 1.0f : 0.0f;
             double *stored = malloc((size_t)piece.count * sizeof *stored);
