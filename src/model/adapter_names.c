@@ -98,35 +98,56 @@ static void add_word(ndp_str *list, const char *tensor) {
         ndp_str_addf(list, "%s%s", list->length ? ", " : "", word);
 }
 
-/* Calls of both kinds of names: `projections` of those that may be targets, else of the others. */
+/* What a name of one kind finds: `projections` may be targets, else the others may be saved. A stack is neither. */
+typedef struct found_names {
+    bool found, other;        /* of this kind, of the other */
+    const ndp_segment *stack; /* NULL: none has the name */
+    ndp_str list;             /* what there is of this kind */
+} found_names;
+
+static found_names find_name(const ndp_model *m, const ndp_facts *f, const char *name, bool projections) {
+    found_names r = {0};
+    for (int b = 0; b < m->n_buffers; b++)
+        for (int k = 0; k < m->buffers[b].segments.n; k++) {
+            const ndp_segment *s = &m->buffers[b].segments.items[k];
+            bool is = projections ? is_target(s->name, name) : saves(s->name, name, f);
+            if (strncmp(s->name, NDP_ADAPTER_PREFIX, strlen(NDP_ADAPTER_PREFIX)) == 0)
+                continue;
+            if (ndp_segment_is_stack(s)) {
+                r.stack = is ? s : r.stack;
+                continue;
+            }
+            r.found |= is && s->projection == projections;
+            r.other |= is && s->projection != projections;
+            if (s->projection == projections)
+                add_word(&r.list, s->name);
+        }
+    return r;
+}
+
+static ndp_status check_name(const ndp_model *m, const ndp_facts *f, const char *key, const char *name,
+                             bool projections) {
+    found_names r = find_name(m, f, name, projections);
+    ndp_status st = NDP_OK;
+    if (r.other && !projections)
+        st = NDP_FAIL(NDP_ENOTSUP,
+                      "%s: %.100s is a projection, which is trained by factors only: name it in "
+                      "adapter.targets",
+                      key, name);
+    else if (r.stack && (!r.found || !projections))
+        st = NDP_FAIL(NDP_ENOTSUP, "%s: %.100s is a stack of %lld matrices, %s, which no adapter changes", key, name,
+                      (long long)r.stack->stack, r.stack->name);
+    else if (!r.found)
+        st = NDP_FAIL(NDP_EINVAL, "%s: there is no %s '%.100s' in a %s; there are %s", key,
+                      projections ? "projection" : "module", name, f->family, r.list.data ? r.list.data : "none");
+    ndp_str_release(&r.list);
+    return st;
+}
+
 static ndp_status check_names(const ndp_model *m, const ndp_facts *f, const char *key, const char *const *names, int n,
                               bool projections) {
-    for (int i = 0; i < n; i++) {
-        ndp_str list = {0};
-        bool found = false, other = false;
-        for (int b = 0; b < m->n_buffers; b++)
-            for (int k = 0; k < m->buffers[b].segments.n; k++) {
-                const ndp_segment *s = &m->buffers[b].segments.items[k];
-                bool is = projections ? is_target(s->name, names[i]) : saves(s->name, names[i], f);
-                if (strncmp(s->name, NDP_ADAPTER_PREFIX, strlen(NDP_ADAPTER_PREFIX)) == 0)
-                    continue;
-                found |= is && s->projection == projections;
-                other |= is && s->projection != projections;
-                if (s->projection == projections)
-                    add_word(&list, s->name);
-            }
-        ndp_status st = NDP_OK;
-        if (other && !projections)
-            st = NDP_FAIL(NDP_ENOTSUP,
-                          "%s: %.100s is a projection, which is trained by factors only: name it in "
-                          "adapter.targets",
-                          key, names[i]);
-        else if (!found)
-            st = NDP_FAIL(NDP_EINVAL, "%s: there is no %s '%.100s' in a %s; there are %s", key,
-                          projections ? "projection" : "module", names[i], f->family, list.data ? list.data : "none");
-        ndp_str_release(&list);
-        NDP_TRY(st);
-    }
+    for (int i = 0; i < n; i++)
+        NDP_TRY(check_name(m, f, key, names[i], projections));
     return NDP_OK;
 }
 

@@ -47,6 +47,13 @@ static ndp_status check_pattern(const ndp_model *m, const char *pattern) {
 static ndp_status choose_storage(const ndp_model *m, ndp_buffer *b) {
     bool packed = ndp_buffer_is_packed(b);
     b->storage = ndp_storage_of(&m->opts, b->trainable);
+    for (int i = 0; i < b->segments.n && packed; i++) {
+        const ndp_segment *s = &b->segments.items[i];
+        if (ndp_segment_is_stack(s))
+            return NDP_FAIL(NDP_ENOTSUP,
+                            "%s is a stack of %lld matrices, which cannot be stored as %s: leave the base as it is",
+                            s->name, (long long)s->stack, ndp_packing_name(b->segments.packing));
+    }
     if (packed)
         b->storage.kept = b->storage.master = NDP_U8;
     NDP_CHECK(!packed || !b->trainable,

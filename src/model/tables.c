@@ -133,7 +133,7 @@ static void fuse_all(ndp_segments *s) {
             fuse(&s->items[i], end - i);
     }
     for (int i = 0; i < s->n; i++) /* by the size that the whole tensor has */
-        s->items[i].coded &= s->items[i].whole[0] * s->items[i].whole[1] >= NDP_LEAST_CODED;
+        s->items[i].coded &= ndp_segment_tensor_elements(&s->items[i]) >= NDP_LEAST_CODED;
 }
 
 /* ---- units ---- */
@@ -219,7 +219,8 @@ static ndp_status add_factors(ndp_model *m, ndp_unit *u, ndp_param place, int n,
         const ndp_segment *w = &m->buffers[u->buffers[p.slot]].segments.items[p.segment];
         bool continues = strcmp(w->name, before) == 0;
         before = w->name;
-        if (!ndp_adapter_targets(&m->opts.adapter, w->name) || (continues && factor == NDP_FACTOR_A))
+        if (ndp_segment_is_stack(w) || !ndp_adapter_targets(&m->opts.adapter, w->name) ||
+            (continues && factor == NDP_FACTOR_A))
             continue;
         int stem = (int)(strlen(w->name) - strlen(".weight"));
         ndp_segment s =

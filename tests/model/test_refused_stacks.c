@@ -1,0 +1,63 @@
+/* What stacks of matrices are refused for, by name: adapters, and packed storage. */
+#include "check.h"
+#include "model/adapter_names.h"
+#include "model/decoder.h"
+
+/* A decoder whose projections up are stacks of four. */
+static void build(ndp_facts *f, ndp_model *m) {
+    const ndp_model_opts o = {
+        .mode = NDP_MODEL_TRAIN, .rows = 8, .positions = 8, .compute = NDP_F32, .master = NDP_F32};
+    CHECK_OK(ndp_facts_parse_text("{\"model_type\": \"llama\", \"vocab_size\": 100, \"hidden_size\": 64, "
+                                  "\"intermediate_size\": 96, \"num_hidden_layers\": 2, \"num_attention_heads\": 4, "
+                                  "\"num_key_value_heads\": 4, \"max_position_embeddings\": 64}",
+                                  "config.json", f));
+    CHECK_OK(ndp_decoder_build(f, &o, m));
+    for (int b = 0; b < m->n_buffers; b++)
+        for (int i = 0; i < m->buffers[b].segments.n; i++)
+            if (ndp_ends_with(m->buffers[b].segments.items[i].name, "up_proj.weight"))
+                m->buffers[b].segments.items[i].stack = 4;
+}
+
+/* All projections together are those that are no stacks. */
+static void no_adapter_changes_a_stack(void **state) {
+    static const struct {
+        const char *target, *save, *words; /* NULL: allowed */
+    } of[] = {{"linear", NULL, NULL},
+              {"q_proj", NULL, NULL},
+              {"*_proj", NULL, NULL},
+              {"up_proj", NULL, "adapter.targets: up_proj is a stack of 4 matrices, model.layers.1.mlp.up_proj.weight"},
+              {"model.layers.0.mlp.up*", NULL, "is a stack of 4 matrices, model.layers.0.mlp.up_proj.weight, which"},
+              {"q_proj", "up_proj", "adapter.modules_to_save: up_proj is a stack of 4 matrices"}};
+    static ndp_facts f;
+    ndp_model m;
+    (void)state;
+    build(&f, &m);
+    for (int i = 0; i < NDP_COUNT(of); i++) {
+        m.opts.adapter = (ndp_adapter){
+            .r = 4, .targets = &of[i].target, .n_targets = 1, .save = &of[i].save, .n_save = of[i].save != NULL};
+        if (of[i].words)
+            CHECK_FAILS(ndp_adapter_check(&m, &f), NDP_ENOTSUP, of[i].words);
+        else
+            CHECK_OK(ndp_adapter_check(&m, &f));
+    }
+    m.opts.adapter = (ndp_adapter){0};
+    ndp_model_release(&m);
+}
+
+static void a_packed_stack_is_refused(void **state) {
+    static ndp_facts f;
+    ndp_model m;
+    (void)state;
+    build(&f, &m);
+    CHECK_OK(ndp_model_freeze(&m));
+    m.buffers[1].segments.packing = NDP_PACKING_NF4;
+    CHECK_FAILS(ndp_model_freeze(&m), NDP_ENOTSUP,
+                "model.layers.0.mlp.up_proj.weight is a stack of 4 matrices, which cannot be stored as nf4");
+    ndp_model_release(&m);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(no_adapter_changes_a_stack),
+                                       cmocka_unit_test(a_packed_stack_is_refused)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
