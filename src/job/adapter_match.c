@@ -21,13 +21,15 @@ typedef struct matching_adapter {
 static int count_tensors(const ndp_model *m) {
     int n = 0;
     for (int b = 0; b < m->n_buffers; b++)
-        n += m->buffers[b].segments.n;
+        for (int i = 0; i < m->buffers[b].segments.n; i++)
+            n += (int)ndp_segment_tensors(&m->buffers[b].segments.items[i]);
     return n;
 }
 
+/* A tensor of a whole stack is no matrix, and has no factors. */
 static ndp_adapted_tensor tensor_of(const ndp_model *m, int buffer, const ndp_segment *s) {
     const ndp_unit *first = &m->units[0]; /* its matrices are tables */
-    bool table = false;
+    bool table = false, stack = ndp_segment_is_stack(s);
     for (int slot = 0; slot < NDP_SLOTS; slot++)
         table |= first->buffers[slot] == buffer;
     return (ndp_adapted_tensor){.name = s->name,
@@ -35,8 +37,21 @@ static ndp_adapted_tensor tensor_of(const ndp_model *m, int buffer, const ndp_se
                                 .rows = s->ndim == 2 ? s->whole[0] : 1,
                                 .cols = s->whole[1],
                                 .transposed = s->transposed,
-                                .projection = s->projection,
-                                .linear = s->ndim == 2 && !table};
+                                .projection = s->projection && !stack,
+                                .linear = s->ndim == 2 && !table && !stack};
+}
+
+static ndp_status add_tensors(ndp_adapter_match *match, const ndp_model *m, int buffer, const ndp_segment *s) {
+    for (int64_t i = 0; i < ndp_segment_tensors(s); i++) {
+        char room[NDP_SEGMENT_NAME];
+        ndp_segment one = ndp_segment_of_tensor(s, i, room);
+        if (one.name == room)
+            one.name = ndp_arena_strdup(&match->arena, room);
+        if (!one.name)
+            return NDP_FAIL(NDP_ENOMEM, "not enough memory for the names of %lld tensors", (long long)s->stack);
+        match->tensors[match->n++] = tensor_of(m, buffer, &one);
+    }
+    return NDP_OK;
 }
 
 static int compare_tensors(const void *a, const void *b) {
@@ -70,7 +85,7 @@ static ndp_status list_tensors(matching_adapter *x, const ndp_model *m) {
         for (int i = 0; i < m->buffers[b].segments.n; i++) {
             const ndp_segment *s = &m->buffers[b].segments.items[i];
             if ((i == 0 || !ndp_segment_continues(s)) && ndp_factor_of(s->name) == NDP_NO_FACTOR)
-                match->tensors[match->n++] = tensor_of(m, b, s);
+                NDP_TRY(add_tensors(match, m, b, s));
         }
     match->n_by_name = match->n;
     for (int i = 0; i < match->n; i++)

@@ -51,8 +51,9 @@ static const ndp_segment *part_of(const buffer_blocks *b, int rank, int segment)
     return &b->tables[rank].items[segment];
 }
 
-/* Blocks of a rank's part. */
-static int64_t count_of(const ndp_segment *s) { return ndp_code_blocks(s->offset, s->rows * s->cols); }
+/* Blocks of a rank's part. Those of a stack go on from one member to the next: where they begin does not depend on the
+ * slices, and small members waste none. */
+static int64_t count_of(const ndp_segment *s) { return ndp_code_blocks(s->offset, ndp_segment_elements(s)); }
 
 /* Scales of the segment on all ranks; of those with the same elements the first one's. */
 static int64_t scales_of_segment(const buffer_blocks *b, int segment) {
@@ -145,15 +146,26 @@ static ndp_status visit_pieces(const ndp_engine *e, coded_visitor *visit, void *
 
 /* ---- lists of tensors ---- */
 
+/* What the scales of a segment's tensor are named after, less their prefix: of a pattern one vector has those of all
+ * members, with * for their number. */
+static const char *scales_name(const ndp_segment *s, char room[NDP_SEGMENT_NAME]) {
+    const char *number = ndp_segment_tensors(s) > 1 ? strstr(s->name, "%d") : NULL;
+    if (!number)
+        return s->name;
+    snprintf(room, NDP_SEGMENT_NAME, "%.*s*%s", (int)(number - s->name), s->name, number + 2);
+    return room;
+}
+
 static ndp_status add_scales(ndp_tensor_list *list, const ndp_engine *e, int buffer, const char *prefix, int tp,
                              ndp_dtype type) {
     const ndp_segments *s = &ndp_engine_whole(e)->buffers[buffer].segments;
     buffer_blocks b;
+    char room[NDP_SEGMENT_NAME];
     NDP_TRY(find_blocks(e, buffer, tp, &b));
     ndp_status st = NDP_OK;
     for (int k = 0; k < s->n && st == NDP_OK; k++)
         if (s->items[k].coded && !continues(&b, k))
-            st = ndp_tensor_list_vector(list, prefix, s->items[k].name, scales_of_tensor(&b, k), type);
+            st = ndp_tensor_list_vector(list, prefix, scales_name(&s->items[k], room), scales_of_tensor(&b, k), type);
     drop_blocks(&b);
     return st;
 }
@@ -168,9 +180,11 @@ typedef struct scales_adding {
 
 static ndp_status add_piece(void *user, const coded_piece *p) {
     const scales_adding *a = user;
+    char room[NDP_SEGMENT_NAME];
+    const char *name = scales_name(p->piece.segment, room);
     return p->piece.segment->replica ? NDP_OK
                                      : ndp_tensor_list_part(a->list, a->engine, a->kind, p->buffer, a->first, a->prefix,
-                                                            p->piece.segment->name, p->first, p->place, p->count);
+                                                            name, p->first, p->place, p->count);
 }
 
 ndp_status ndp_state_codes_add(ndp_tensor_list *list, const ndp_engine *e, int state, int tp, ndp_dtype scales) {
@@ -201,23 +215,18 @@ typedef struct state_loading {
     int64_t *firsts; /* by rank of the tensor axis: where the scales of its part begin */
 } state_loading;
 
-static const char *name_in(const char *prefix, const ndp_segment *s, char out[512]) {
-    snprintf(out, 512, "%s%s", prefix, s->name);
-    return out;
-}
-
 static ndp_status read_codes(void *user, const ndp_segment *s, int64_t first, int64_t count, void *out) {
     const state_loading *l = user;
-    char name[512];
-    return ndp_checkpoint_read(l->checkpoint, name_in(optimizer_of(l->engine)->state[l->state], s, name), first, count,
-                               out, NDP_U8);
+    char name[2 * NDP_SEGMENT_NAME];
+    snprintf(name, sizeof name, "%s%s", optimizer_of(l->engine)->state[l->state], s->name);
+    return ndp_checkpoint_read(l->checkpoint, name, first, count, out, NDP_U8);
 }
 
 static ndp_status read_scales(const state_loading *l, const ndp_segment *s, int64_t first, int64_t count, void *out,
                               ndp_dtype type) {
-    char name[512];
-    return ndp_checkpoint_read(l->checkpoint, name_in(optimizer_of(l->engine)->scales[l->state], s, name), first, count,
-                               out, type);
+    char name[2 * NDP_SEGMENT_NAME], room[NDP_SEGMENT_NAME];
+    snprintf(name, sizeof name, "%s%s", optimizer_of(l->engine)->scales[l->state], scales_name(s, room));
+    return ndp_checkpoint_read(l->checkpoint, name, first, count, out, type);
 }
 
 enum { BLOCKS = 32 }; /* that are moved at a time */
@@ -260,27 +269,33 @@ static ndp_status choose_segment(state_loading *l, int buffer, const ndp_segment
     return read_scales(l, s, 0, n, l->scales, NDP_F32);
 }
 
-/* The scale of element (row, column) of the whole tensor. *rank: which has it, to look there first. */
-static float scale_of(const state_loading *l, int64_t row, int64_t col, int *rank) {
+/* The scale of element (row, column) of a member's whole matrix. *rank: which has it, to look there first. */
+static float scale_of(const state_loading *l, int64_t member, int64_t row, int64_t col, int *rank) {
     for (int tried = 0; tried < l->tp; tried++, *rank = (*rank + 1) % l->tp) {
         const ndp_segment *s = part_of(&l->blocks, *rank, l->segment);
         int64_t r = row - s->first[0], c = col - s->first[1];
         if (r < 0 || r >= s->rows || c < 0 || c >= s->cols)
             continue;
-        int64_t block = (s->offset + r * s->cols + c) / NDP_CODE_BLOCK - s->offset / NDP_CODE_BLOCK;
+        int64_t at = s->offset + (member * s->rows + r) * s->cols + c;
+        int64_t block = at / NDP_CODE_BLOCK - s->offset / NDP_CODE_BLOCK;
         return l->scales[l->firsts[*rank] + block];
     }
     return 0;
 }
 
-/* Moments of elements [first, first + n) of the tensor, as files have it. */
-static ndp_status decode_moments(const state_loading *l, const ndp_segment *s, int64_t first, int n, float *out) {
+/* Moments of elements [first, first + n) of the tensor, as files have it, which are of one member. */
+static ndp_status decode_moments(const state_loading *l, const ndp_run *run, int64_t first, int n, float *out) {
     uint8_t codes[BLOCKS * NDP_CODE_BLOCK];
+    char room[NDP_SEGMENT_NAME];
+    const ndp_segment s = ndp_segment_of_tensor(run->segment, run->member, room);
+    int64_t length = s.whole[s.transposed ? 0 : 1],
+            before = first / (s.whole[0] * s.whole[1]) * s.whole[0] * s.whole[1];
     int rank = 0;
-    NDP_TRY(read_codes((void *)l, s, first, n, codes));
+    NDP_TRY(read_codes((void *)l, &s, first, n, codes));
     for (int i = 0; i < n; i++) {
-        int64_t length = s->whole[s->transposed ? 0 : 1], at = (first + i) / length, in = (first + i) % length;
-        out[i] = l->map.values[codes[i]] * scale_of(l, s->transposed ? in : at, s->transposed ? at : in, &rank);
+        int64_t at = (first - before + i) / length, in = (first - before + i) % length;
+        out[i] =
+            l->map.values[codes[i]] * scale_of(l, run->member, s.transposed ? in : at, s.transposed ? at : in, &rank);
     }
     return NDP_OK;
 }
@@ -298,7 +313,7 @@ static ndp_status decode_run(void *user, const ndp_owned_run *r) {
         NDP_TRY(choose_segment(l, r->buffer, s));
     for (int64_t done = 0, n; done < r->run.count; done += n) {
         n = r->run.count - done < MOST ? r->run.count - done : MOST;
-        NDP_TRY(decode_moments(l, s, r->run.tensor_first + done, (int)n, moments));
+        NDP_TRY(decode_moments(l, &r->run, r->run.tensor_first + done, (int)n, moments));
         ndp_convert(moments, NDP_F32, stored, ndp_engine_type(l->engine, NDP_OWNED_GRAD, r->buffer), n);
         NDP_TRY(ndp_engine_write(l->engine, NDP_OWNED_GRAD, r->buffer, r->run.slice_first + done * r->run.stride, n,
                                  r->run.stride, stored));

@@ -48,6 +48,8 @@ typedef struct run_filling {
 static ndp_status fill_run(void *user, const ndp_owned_run *r) {
     const run_filling *f = user;
     double block[BLOCK], rounded[BLOCK];
+    char name[NDP_SEGMENT_NAME];
+    const ndp_segment s = ndp_segment_of_tensor(r->run.segment, r->run.member, name);
     const ndp_model *m = ndp_engine_model(r->engine);
     ndp_dtype stored = ndp_engine_type(r->engine, r->kind, r->buffer);
     ndp_dtype type = stored == NDP_U8 ? stored : m->opts.master;
@@ -55,7 +57,7 @@ static ndp_status fill_run(void *user, const ndp_owned_run *r) {
         return NDP_OK;
     for (int64_t done = 0, n; done < r->run.count; done += n) {
         n = r->run.count - done < BLOCK ? r->run.count - done : BLOCK;
-        NDP_TRY(f->read(f->user, r->run.segment, r->run.tensor_first + done, n, block));
+        NDP_TRY(f->read(f->user, &s, r->run.tensor_first + done, n, block));
         ndp_convert(block, type, rounded, stored, n);
         NDP_TRY(
             ndp_engine_write(r->engine, r->kind, r->buffer, place_in_slice(&r->run, done), n, r->run.stride, rounded));
@@ -69,16 +71,27 @@ ndp_status ndp_engine_fill(ndp_engine *e, ndp_owned_kind kind, ndp_tensor_part p
 
 /* ---- lists of tensors ---- */
 
-static ndp_status add_spec(ndp_tensor_list *list, const ndp_segment *s, const char *prefix, ndp_dtype stored) {
+/* The tensor of files that has member `member` of a segment. */
+static ndp_status add_spec(ndp_tensor_list *list, const ndp_segment *s, int64_t member, const char *prefix,
+                           ndp_dtype stored) {
+    char room[NDP_SEGMENT_NAME];
+    const char *name = ndp_segment_tensor_name(s, member, room);
     NDP_TRY(ndp_array_reserve(&list->specs, &list->capacity, list->n + 1, sizeof *list->specs));
     ndp_tensor_spec *spec = &list->specs[list->n++];
-    *spec = (ndp_tensor_spec){.name = ndp_arena_format(&list->arena, "%s%s", prefix, s->name),
-                              .dtype = stored,
-                              .ndim = s->ndim,
-                              .shape = {s->whole[s->ndim == 1], s->whole[1]}};
-    if (s->transposed)
-        spec->shape[0] = s->whole[1], spec->shape[1] = s->whole[0];
+    *spec = (ndp_tensor_spec){.name = ndp_arena_format(&list->arena, "%s%s", prefix, name), .dtype = stored};
+    if (ndp_segment_is_stack(s) && ndp_segment_tensors(s) == 1)
+        spec->shape[spec->ndim++] = s->stack;
+    if (s->ndim == 2)
+        spec->shape[spec->ndim++] = s->whole[s->transposed];
+    spec->shape[spec->ndim++] = s->whole[!s->transposed];
     return spec->name ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for the list of tensors");
+}
+
+/* The tensors of a segment, those of a pattern in the order of its members. */
+static ndp_status add_segment(ndp_tensor_list *list, const ndp_segment *s, const char *prefix, ndp_dtype stored) {
+    for (int64_t i = 0; i < ndp_segment_tensors(s); i++)
+        NDP_TRY(add_spec(list, s, i, prefix, stored));
+    return NDP_OK;
 }
 
 /* A slice of the engine as a source of pieces. */
@@ -130,7 +143,7 @@ static ndp_status add_specs(ndp_tensor_list *list, const ndp_model *whole, const
             const ndp_segment *s = &segments->items[i];
             if ((i == 0 || !ndp_segment_continues(s)) && (!e || ndp_engine_keeps(e, kind, s)) &&
                 is_part(&whole->buffers[b], s, part))
-                NDP_TRY(add_spec(list, s, prefix, stored));
+                NDP_TRY(add_segment(list, s, prefix, stored));
         }
     }
     return NDP_OK;
@@ -158,18 +171,24 @@ static ndp_status add_buffer(ndp_tensor_list *list, const ndp_engine *e, ndp_own
     const ndp_segments *segments = &buffer->segments;
     const ndp_shard *s = ndp_engine_shard(e, b);
     const ndp_piece_source *source = NULL;
-    int tensors[NDP_MOST_SEGMENTS]; /* of each segment, its place in the list; parts of one tensor share it */
+    /* Of each segment, its place in the list, which parts of one tensor share; of a pattern that of its first member.
+     */
+    int tensors[NDP_MOST_SEGMENTS];
+    char name[NDP_SEGMENT_NAME];
     for (int i = 0; i < segments->n; i++) {
         if (!ndp_engine_keeps(e, kind, &segments->items[i]) || !is_part(buffer, &segments->items[i], part))
             continue;
-        NDP_TRY(find_spec(list, first, prefix, segments->items[i].name, at));
+        NDP_TRY(find_spec(list, first, prefix, ndp_segment_tensor_name(&segments->items[i], 0, name), at));
         tensors[i] = *at;
     }
     NDP_TRY(add_source(list, e, kind, b, &source));
     ndp_run p;
     for (int64_t run = 0; ndp_segments_run(segments, s->shards, s->index, &run, &p);)
-        if (!p.segment->replica && ndp_engine_keeps(e, kind, p.segment) && is_part(buffer, p.segment, part))
-            NDP_TRY(add_piece(list, tensors[p.segment - segments->items], &p, source, ndp_engine_type(e, kind, b)));
+        if (!p.segment->replica && ndp_engine_keeps(e, kind, p.segment) && is_part(buffer, p.segment, part)) {
+            int tensor = tensors[p.segment - segments->items];
+            tensor += ndp_segment_tensors(p.segment) > 1 ? (int)p.member : 0;
+            NDP_TRY(add_piece(list, tensor, &p, source, ndp_engine_type(e, kind, b)));
+        }
     return NDP_OK;
 }
 
@@ -207,7 +226,7 @@ ndp_status ndp_tensor_list_wrap(ndp_tensor_list *list) {
 ndp_status ndp_tensor_list_vector(ndp_tensor_list *list, const char *prefix, const char *name, int64_t n,
                                   ndp_dtype stored) {
     const ndp_segment s = {.name = name, .ndim = 1, .whole = {1, n}};
-    return add_spec(list, &s, prefix, stored);
+    return add_spec(list, &s, 0, prefix, stored);
 }
 
 ndp_status ndp_tensor_list_part(ndp_tensor_list *list, const ndp_engine *e, ndp_owned_kind kind, int buffer, int after,

@@ -82,7 +82,8 @@ NDP_API ndp_status ndp_engine_runs(ndp_engine *e, ndp_owned_kind kind, ndp_run_v
 /* Reads elements [skip, skip + n) of a run into `out`, contiguous and converted to `type`. */
 NDP_API ndp_status ndp_run_get(const ndp_owned_run *r, int64_t skip, int64_t n, void *out, ndp_dtype type);
 /* Fills all runs of a kind that are of that part of the model (packed weights have none). `read` reads elements [first,
- * first + count) of the tensor to which `segment` belongs, in the model's master type, and codes as they are. */
+ * first + count) of the tensor to which `segment` belongs, in the model's master type, and codes as they are. Of a
+ * pattern `segment` is the member that the tensor is (ndp_segment_of_tensor). */
 typedef ndp_status ndp_run_reader(void *user, const ndp_segment *segment, int64_t first, int64_t count, void *out);
 NDP_API ndp_status ndp_engine_fill(ndp_engine *e, ndp_owned_kind kind, ndp_tensor_part part, ndp_run_reader *read,
                                    void *user);

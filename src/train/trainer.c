@@ -38,8 +38,28 @@ static ndp_status build_engine(ndp_trainer *t) {
                                                                                      : NDP_OK;
 }
 
+/* Lists the tensors of the model. Members of patterns have names of their own. */
+static ndp_status list_tensors(ndp_trainer *t) {
+    int64_t capacity = 0;
+    char room[NDP_SEGMENT_NAME];
+    for (int b = 0; b < t->model.n_buffers; b++)
+        for (int k = 0; k < t->model.buffers[b].segments.n; k++) {
+            const ndp_segment *s = &t->model.buffers[b].segments.items[k];
+            for (int64_t i = 0; i < ndp_segment_tensors(s) && !ndp_segment_continues(s); i++) {
+                const char *name = ndp_segment_tensor_name(s, i, room);
+                name = name == room ? ndp_arena_strdup(&t->model.arena, name) : name;
+                if (!name)
+                    return NDP_FAIL(NDP_ENOMEM, "not enough memory for the names of the model's tensors");
+                NDP_TRY(ndp_array_reserve(&t->tensors, &capacity, t->n_tensors + 1, sizeof *t->tensors));
+                t->tensors[t->n_tensors++] = (ndp_model_tensor){name, s, b, i};
+            }
+        }
+    return NDP_OK;
+}
+
 static ndp_status build_engines(ndp_trainer *t) {
     NDP_TRY(build_engine(t));
+    NDP_TRY(list_tensors(t));
     return ndp_rank_build_score(&t->rank, t->engine);
 }
 
@@ -72,6 +92,7 @@ void ndp_trainer_destroy(ndp_trainer *t) {
         return;
     ndp_rank_destroy_score(&t->rank); /* it reads the weights of `engine` */
     ndp_engine_destroy(t->engine);
+    free(t->tensors);
     ndp_model_release(&t->model);
     ndp_peak_destroy(t->peak.own);
     json_object_put(t->accepted);
@@ -248,44 +269,26 @@ ndp_status ndp_trainer_evaluate(ndp_trainer *t, double *loss, int64_t *tokens) {
 
 /* ---- reading tensors: as files hold them, where several segments may be parts of one tensor ---- */
 
-const ndp_segment *ndp_tensor_segment(const ndp_model *m, int i, int *at) {
-    int n = 0;
-    for (int b = 0; b < m->n_buffers; b++)
-        for (int k = 0; k < m->buffers[b].segments.n; k++) {
-            const ndp_segment *s = &m->buffers[b].segments.items[k];
-            if (!ndp_segment_continues(s) && n++ == i) {
-                *at = b;
-                return s;
-            }
-        }
-    *at = n;
-    return NULL;
-}
-
-int ndp_trainer_tensors(const ndp_trainer *t) {
-    int n;
-    ndp_tensor_segment(&t->model, -1, &n);
-    return n;
-}
+int ndp_trainer_tensors(const ndp_trainer *t) { return t->n_tensors; }
 
 const char *ndp_trainer_tensor(const ndp_trainer *t, int i, int64_t *elements) {
-    int n;
-    const ndp_segment *s = ndp_tensor_segment(&t->model, i, &n);
-    if (!s)
+    if (i < 0 || i >= t->n_tensors)
         return NULL;
-    *elements = s->whole[0] * s->whole[1];
-    return s->name;
+    *elements = ndp_segment_tensor_elements(t->tensors[i].segment);
+    return t->tensors[i].name;
 }
 
 typedef struct tensor_reading {
-    const ndp_segment *segment;
+    const ndp_model_tensor *tensor;
     double *out;
 } tensor_reading;
 
 static ndp_status read_run(void *user, const ndp_owned_run *owned) {
     const tensor_reading *r = user;
     const ndp_run *p = &owned->run;
-    bool wanted = strcmp(p->segment->name, r->segment->name) == 0 && !p->segment->replica;
+    const ndp_segment *s = r->tensor->segment;
+    bool member = ndp_segment_tensors(s) == 1 || p->member == r->tensor->member;
+    bool wanted = member && !p->segment->replica && strcmp(p->segment->name, s->name) == 0;
     return wanted ? ndp_run_get(owned, 0, p->count, r->out + p->tensor_first, NDP_F64) : NDP_OK;
 }
 
@@ -299,16 +302,16 @@ static ndp_status read_packed(ndp_trainer *t, const ndp_segments *of, const ndp_
 }
 
 ndp_status ndp_trainer_read(ndp_trainer *t, ndp_which which, int tensor, double *out) {
-    int at;
-    const ndp_segment *s = ndp_tensor_segment(&t->model, tensor, &at);
-    NDP_CHECK(s, "there is no tensor %d; the model has %d", tensor, at);
-    int64_t n = s->whole[0] * s->whole[1];
+    NDP_CHECK(tensor >= 0 && tensor < t->n_tensors, "there is no tensor %d; the model has %d", tensor, t->n_tensors);
+    const ndp_model_tensor *of = &t->tensors[tensor];
+    const ndp_buffer *buffer = &t->model.buffers[of->buffer];
+    int64_t n = ndp_segment_tensor_elements(of->segment);
     memset(out, 0, (size_t)n * sizeof *out);
-    if (which == NDP_WEIGHT && ndp_buffer_is_packed(&t->model.buffers[at]))
-        return read_packed(t, &t->model.buffers[at].segments, s, out);
+    if (which == NDP_WEIGHT && ndp_buffer_is_packed(buffer))
+        return read_packed(t, &buffer->segments, of->segment, out);
     const ndp_mesh *mesh = &ndp_engine_program(t->engine)->opts.step.mesh;
     if (mesh->coord[NDP_DP_REPLICATE] == 0)
         NDP_TRY(ndp_engine_runs(t->engine, which == NDP_WEIGHT ? NDP_OWNED_MASTER : NDP_OWNED_GRAD, read_run,
-                                &(tensor_reading){s, out}));
+                                &(tensor_reading){of, out}));
     return ndp_reduce_now(t->rank.world, out, n, NDP_F64, NDP_SUM);
 }

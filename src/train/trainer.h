@@ -6,11 +6,21 @@
 #include "device/peak.h"
 #include "rank/rank.h"
 
+/* A tensor of the model, as files hold it: several segments may be parts of one, and a segment a stack of many. */
+typedef struct ndp_model_tensor {
+    const char *name;
+    const ndp_segment *segment; /* of the whole model: the first that is a part of it */
+    int buffer;
+    int64_t member; /* of a pattern; else 0 */
+} ndp_model_tensor;
+
 struct ndp_trainer {
     ndp_rank rank;
     const ndp_lock *lock; /* of a whole run, held by rank 0, borrowed; else NULL */
     ndp_hash128 base;     /* rank 0: of the weights beside which an adapter is trained */
     ndp_model model;
+    ndp_model_tensor *tensors; /* of `model`, in the order of its buffers */
+    int n_tensors;
     ndp_engine *engine;
     int64_t updates, samples; /* updates submitted; samples drawn, which is the data cursor */
     double loading;           /* when the loading of the newest batch began */
@@ -30,10 +40,6 @@ struct ndp_trainer {
         int threads, cores;  /* of all ranks */
     } peak;
 };
-
-/* The first segment of tensor i, as files hold tensors: several segments may be parts of one. *at: its buffer. NULL:
- * there is no such tensor, and *at is the number of tensors. */
-const ndp_segment *ndp_tensor_segment(const ndp_model *m, int i, int *at);
 
 /* ndp_trainer_create with more options; not forward_only. */
 NDP_API ndp_status ndp_trainer_open(const ndp_config *c, ndp_world *w, const ndp_rank_opts *o, ndp_trainer **out);

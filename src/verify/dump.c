@@ -169,7 +169,7 @@ static bool may_be_there(const char *name, void *model) {
     const ndp_model *m = model;
     for (int b = 0; b < m->n_buffers; b++)
         for (int i = 0; i < m->buffers[b].segments.n; i++)
-            if (strcmp(m->buffers[b].segments.items[i].name, name) == 0)
+            if (ndp_segment_is_named(&m->buffers[b].segments.items[i], name))
                 return true;
     return m->architecture->ignores && m->architecture->ignores(m->facts, name);
 }

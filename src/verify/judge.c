@@ -109,11 +109,13 @@ static ndp_status add_run(void *user, const ndp_owned_run *r) {
     enum { BLOCK = 4096 };
     adding *a = user;
     double block[BLOCK];
+    char room[NDP_SEGMENT_NAME];
+    const char *name = ndp_segment_tensor_name(r->run.segment, r->run.member, room);
     const ndp_tensor_list *list = &a->judge->list;
     int tried = 0;
-    for (; strcmp(list->specs[a->at].name, r->run.segment->name) != 0; a->at = (a->at + 1) % list->n)
+    for (; strcmp(list->specs[a->at].name, name) != 0; a->at = (a->at + 1) % list->n)
         if (tried++ == list->n)
-            return NDP_FAIL(NDP_EBUG, "the gradient of %s, which is not in the list", r->run.segment->name);
+            return NDP_FAIL(NDP_EBUG, "the gradient of %s, which is not in the list", name);
     double *to = a->sum->gradient + a->judge->first[a->at] + r->run.tensor_first;
     for (int64_t at = 0; at < r->run.count; at += BLOCK) {
         int64_t n = r->run.count - at < BLOCK ? r->run.count - at : BLOCK;

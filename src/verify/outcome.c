@@ -24,11 +24,10 @@ static bool list_tensors(ndp_outcome *o, const ndp_trainer *t) {
     if (!o->names || !o->units || !o->first)
         return false;
     for (int i = 0; i < o->n; i++) {
-        int buffer;
-        const ndp_segment *s = ndp_tensor_segment(&t->model, i, &buffer);
-        o->names[i] = ndp_arena_strdup(&o->arena, s->name);
-        o->units[i] = ndp_arena_strdup(&o->arena, t->model.buffers[buffer].name);
-        o->first[i + 1] = o->first[i] + s->whole[0] * s->whole[1];
+        const ndp_model_tensor *of = &t->tensors[i];
+        o->names[i] = ndp_arena_strdup(&o->arena, of->name);
+        o->units[i] = ndp_arena_strdup(&o->arena, t->model.buffers[of->buffer].name);
+        o->first[i + 1] = o->first[i] + ndp_segment_tensor_elements(of->segment);
         if (!o->names[i] || !o->units[i])
             return false;
     }

@@ -199,7 +199,7 @@ static bool is_of_kv_heads(const ndp_finder *f, const char *name) {
     for (int b = 0; b < m->n_buffers; b++)
         for (int i = 0; i < m->buffers[b].segments.n; i++) {
             const ndp_segment *s = &m->buffers[b].segments.items[i];
-            found |= (s->dim[0] == NDP_DIM_KV_HEADS || s->dim[1] == NDP_DIM_KV_HEADS) && strcmp(s->name, name) == 0;
+            found |= (s->dim[0] == NDP_DIM_KV_HEADS || s->dim[1] == NDP_DIM_KV_HEADS) && ndp_segment_is_named(s, name);
         }
     return found;
 }

@@ -115,12 +115,10 @@ static ndp_status read_rank(ndp_world *w, void *arg) {
     reading *r = arg, mine = {.n = 0}, *out = ndp_world_rank(w) == 0 ? r : &mine;
     ndp_trainer *t;
     int64_t capacity = 0, n;
-    int buffer;
     NDP_TRY(ndp_trainer_open(r->config, w, &(ndp_rank_opts){0}, &t));
     ndp_status st = r->flip && ndp_world_rank(w) == 0 ? flip_bit(t->engine) : NDP_OK;
     for (int i = 0; st == NDP_OK && ndp_trainer_tensor(t, i, &n); i++) {
-        ndp_tensor_segment(&t->model, i, &buffer);
-        if (!ndp_buffer_is_packed(&t->model.buffers[buffer]))
+        if (!ndp_buffer_is_packed(&t->model.buffers[t->tensors[i].buffer]))
             continue;
         st = ndp_array_reserve(&out->values, &capacity, out->n + n, sizeof *out->values);
         st = st == NDP_OK ? ndp_trainer_read(t, NDP_WEIGHT, i, out->values + out->n) : st;
