@@ -66,8 +66,9 @@ typedef enum ndp_collective {
                               unpack: the number of the first block in the whole tensor */ \
     X(int64_t, row_blocks) /* unpack: from the first block of a row to that of the next one; 0: rows are whole, and \
                               blocks continue from one to the next */ \
-    X(bool, wide_grad)     /* linear: dx, attention: dk and dv, xent_grad: dx are stored wide (ndp_wide); collectives, \
-                              heads_*: the gradient arrives wide, and its sum is stored as `type` */ \
+    X(bool, wide_grad)     /* linear, take_rows: dx, attention: dk and dv, xent_grad: dx, give_rows: x are stored wide \
+                              (ndp_wide); collectives, heads_*: the gradient arrives wide, and its sum is stored as \
+                              `type` */ \
     X(ndp_dtype, type)     /* copy, unpack: of the output; see wide_grad */ \
     X(int, all_parts)      /* heads_*: parts of all ranks with these heads; `parts` of them from `first` on are cut here */ \
     X(int, group)          /* collectives: an ndp_group_kind */ \
@@ -77,7 +78,10 @@ typedef enum ndp_collective {
     X(int, mask)           /* count_valid: bits that a number must have to count */ \
     X(int, loss)           /* pair_loss: an ndp_preference_kind */ \
     X(double, gamma)       /* pair_loss */ \
-    X(double, label_smoothing)
+    X(double, label_smoothing) \
+    X(int, choices)        /* route: experts of a row */ \
+    X(int, experts)        /* route_order: of the layer */ \
+    X(bool, renormalise)   /* route: a row's weights are divided by their sum */
 /* clang-format on */
 
 #define NDP_ATTR_FIELD(type, name) type name;
@@ -168,8 +172,8 @@ typedef enum ndp_op_kind {
  * `?` marks an optional operand, `~` an integer one (i32). "Wide" is fp32, or fp64 for fp64 (ndp_wide).
  *
  * The shape rule names an output's type, but some ops also write the other of fp32 and bf16 if the destination that the
- * graph gives has it: copy, heads_split, heads_merge, add, linear (fp32 of bf16 operands), attention's o,
- * attention_bwd's dq, dk, dv (fp32 of bf16 operands).
+ * graph gives has it: copy, heads_split, heads_merge, add, linear (fp32 of bf16 operands), take_rows, give_rows,
+ * attention's o, attention_bwd's dq, dk, dv (fp32 of bf16 operands).
  *
  * embedding       (ids~ [T,1], table [V,C])                    -> x [T,C]               x[t] = table[ids[t] - first]
  *                 0 where the table has no such row
@@ -228,6 +232,27 @@ typedef enum ndp_op_kind {
  * unpack          (codes [1,X] u8, scales [1,B] u8 or [N,1] fp32, nested? [1,Y] fp32) -> w [N,K] of attr.type
  *                 a packed matrix (tensor/packed.h): nf4 with nested, int8 without. The values are fp32, each rounded
  *                 once to attr.type: the same bits on every device
+ *
+ * A mixture of experts: each of T rows goes to K = attr.choices of E experts. Choice j of row t has the number t K + j;
+ * there are N = T K. "Sorted" rows are one for each choice, by expert, then by number (ops/route.c, ops/take_rows.c).
+ * route           (logits [T,E], live?~ [T,1])                 -> choices~ [T,K], weights [T,K] wide
+ *                 choices: the experts with the largest logits, the largest first, of equal ones the lower first; NaN
+ *                 counts as -inf. weights: their part of softmax(logits); with attr.renormalise divided by the sum of
+ *                 the K. A row where live is 0 is padding: choices -1, weights 0. Choices have no gradient
+ * route_dx        (dweights [T,K] wide, logits [T,E], choices~ [T,K], acc? [T,E]) -> dlogits [T,E]
+ *                 dlogits = acc + d/dlogits; acc, or 0, where choices are -1
+ * route_order     (choices~ [T,K])                             -> order~ [N,1], places~ [T,K], offsets~ [E+1,1]
+ *                 order: the choice that each sorted row is of; -1 after the last one, choices of no expert are left
+ *                 out. places: the sorted row of each choice, -1: none. offsets: where the rows of expert e begin; the
+ *                 last one is how many there are. E = attr.experts
+ * take_rows       (x [T,C], order~ [N,1], places~ [T,K], weights? [T,K] wide) -> y [N,C]
+ *                 y[n] = x[order[n] / K], times the weight of that choice; 0 where order is -1
+ * give_rows       (y [N,C], order~ [N,1], places~ [T,K], weights? [T,K] wide, acc? [T,C]) -> x [T,C]
+ *                 x[t] = acc + the sum of y[places[t,j]], times weights[t,j], over j in order; rounded once. y may be
+ *                 wide; x and acc are wide with attr.wide_grad. Each of the two is the other's backward
+ * give_rows_dw    (dx [T,C], y [N,C], places~ [T,K])           -> dweights [T,K] wide
+ *                 the dot product of dx[t] and y[places[t,j]]; 0 where there is none. Either may be wide
+ *
  * attention       (q [T,H*D], k [S,KV*D], v [S,KV*D], q_pos~ [T,1], q_low~ [T,1], k_pos~ [S,1])
  *                                                              -> o [T,H*D], lse [T,H]
  *                 query t sees key s where max(q_low[t], q_pos[t] - window + 1) <= k_pos[s] <= q_pos[t]. GQA: query
@@ -351,6 +376,12 @@ typedef enum ndp_op_kind {
     ROWS(dropout) \
     ROWS(copy) \
     ROWS(unpack) \
+    ROWS(route) \
+    ROWS(route_dx) \
+    WHOLE(route_order) \
+    ROWS(take_rows) \
+    ROWS(give_rows) \
+    ROWS(give_rows_dw) \
     WHOLE(attention) \
     WHOLE(attention_bwd) \
     ROWS(attention_merge) \

@@ -53,6 +53,27 @@ static void collectives(void **state) {
     ndp_graph_release(&s.g);
 }
 
+/* Rows to experts and back: the gradient reaches x through the rows and, by the weights, through the router. */
+static void experts(void **state) {
+    (void)state;
+    small_graph s;
+    ndp_str text = {0};
+    ndp_op_attr attr = {.choices = 2, .experts = C, .renormalise = true};
+    small_begin(&s, "experts");
+    int x = ndp_graph_input(&s.g, T, C), routed[2] = {NDP_NONE, NDP_NONE}, order[3] = {NDP_NONE, NDP_NONE, NDP_NONE};
+    int logits = small_op(&s, &ndp_op_linear, NULL, "logits", x, small_param(&s, BACK, 1), NDP_NONE);
+    ndp_graph_op(&s.g, &ndp_op_route, &attr, "choices", (int[]){logits, NDP_NONE}, 2, routed, 2);
+    ndp_graph_op(&s.g, &ndp_op_route_order, &attr, "order", routed, 1, order, 3);
+    int rows = ndp_graph_op1(&s.g, &ndp_op_take_rows, NULL, "rows", (int[]){x, order[0], order[1], NDP_NONE}, 4);
+    int act = small_op(&s, &ndp_op_gelu, NULL, "act", rows, NDP_NONE, NDP_NONE);
+    int given[] = {act, order[0], order[1], routed[1], x};
+    ndp_graph_output(&s.g, ndp_graph_op1(&s.g, &ndp_op_give_rows, NULL, "y", given, 5));
+    CHECK_OK(ndp_graph_derive(&s.g));
+    ndp_graph_print(&s.g, &text);
+    check_golden("graph/golden/derive_experts.txt", &text);
+    ndp_graph_release(&s.g);
+}
+
 /* An adapter beside a product: what add_columns passes on is columns of the gradient that the product has too, so
  * `scale` works on a copy. `last`: the product comes after it; then its input gradient is made first, its weight's
  * still after. */
@@ -196,6 +217,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(a_block),
                                        cmocka_unit_test(an_embedding),
                                        cmocka_unit_test(collectives),
+                                       cmocka_unit_test(experts),
                                        cmocka_unit_test(an_adapter),
                                        cmocka_unit_test(an_adapter_alone),
                                        cmocka_unit_test(shared_gradients),

@@ -1,5 +1,5 @@
 /* Every op's backward rule on ref in fp64 against central differences along random directions, at odd sizes. */
-#include "op_test.h"
+#include "expert_operands.h"
 
 typedef struct gradient_case {
     const ndp_op *op;
@@ -368,6 +368,47 @@ static void heads_gradient(void **state) {
         }
 }
 
+/* Gradients arrive at the weights; rows of padding have none. */
+static void route_gradient(void **state) {
+    (void)state;
+    FOR_SIZES(t, e) for (int variant = 0; variant < 8; variant++) {
+        int64_t few = e < 4 ? e : 4;
+        gradient_case k = {&ndp_op_route,
+                           {.choices = variant & 1 ? (int)few : 1, .renormalise = variant & 2},
+                           .in = {random_matrix(NDP_F64, t, e, 1)},
+                           .wanted = 1,
+                           .flowing = 2,
+                           .earlier = t == 3};
+        if (variant & 4)
+            k.in[1] = random_ints(t, 0, 2, 2);
+        check_gradients(&k);
+    }
+}
+
+/* Of rows and of their weights, with choices of no expert. */
+static void take_and_give_gradients(void **state) {
+    (void)state;
+    FOR_SIZES(t, c) for (unsigned variant = 0; variant < 8; variant++) {
+        enum { EXPERTS = 3, X = 1, WEIGHTS = 8, ACC = 16 };
+        int64_t k = variant & 1 ? 2 : 1;
+        some_order o = order_of(some_choices(t, EXPERTS, k, t == 17), EXPERTS),
+                   again = {copy_as(NDP_I32, &o.order), copy_as(NDP_I32, &o.places)};
+        gradient_case take = {&ndp_op_take_rows, .in = {random_matrix(NDP_F64, t, c, 1), o.order, o.places},
+                              .wanted = X, .flowing = 1, .earlier = t == 3};
+        gradient_case give = {&ndp_op_give_rows, .in = {random_matrix(NDP_F64, t * k, c, 1), again.order, again.places},
+                              .wanted = X, .flowing = 1, .earlier = t == 3 ? X : 0};
+        if (variant & 2) {
+            take.in[3] = random_matrix(NDP_F64, t, k, 2), take.wanted |= WEIGHTS;
+            give.in[3] = random_matrix(NDP_F64, t, k, 3), give.wanted |= WEIGHTS;
+            give.earlier |= c == 3 ? WEIGHTS : 0;
+        }
+        if (variant & 4)
+            give.in[4] = random_matrix(NDP_F64, t, c, 4), give.wanted |= ACC;
+        check_gradients(&take);
+        check_gradients(&give);
+    }
+}
+
 /* xent makes its gradients in the forward: of sum(nll) scale, for dx through the rule, for dw as an output. */
 static double xent_loss(const ndp_op_attr *attr, const ndp_view *in, int i, const ndp_view *d, double h) {
     gradient_case k = {&ndp_op_xent, *attr, .flowing = 1};
@@ -429,7 +470,7 @@ static void nothing_flows_nothing_made(void **state) {
                            &ndp_op_copy,      &ndp_op_heads_split, &ndp_op_heads_merge, &ndp_op_layernorm,
                            &ndp_op_geglu,     &ndp_op_gelu,        &ndp_op_scale,       &ndp_op_mean_squares,
                            &ndp_op_norm_by,   &ndp_op_causal_conv, &ndp_op_add_columns, &ndp_op_dropout,
-                           &ndp_op_dora};
+                           &ndp_op_dora,      &ndp_op_route,       &ndp_op_take_rows,   &ndp_op_give_rows};
     for (int i = 0; i < NDP_COUNT(ops); i++) {
         ndp_op_attr attr = {0};
         /* No functions to add anything with: a rule that tried would crash. */
@@ -447,6 +488,7 @@ static void nothing_flows_nothing_made(void **state) {
     assert_null(ndp_op_cap.backward);
     assert_null(ndp_op_reduce_sum.backward);
     assert_null(ndp_op_dora_squares.backward);
+    assert_null(ndp_op_route_order.backward);
     assert_null(ndp_op_attention_merge.backward);
     assert_null(ndp_op_xent_logits.backward);
     assert_null(ndp_op_xent_grad.backward);
@@ -477,6 +519,7 @@ int main(void) {
         cmocka_unit_test(add_bias_gradient),      cmocka_unit_test(add_columns_gradient),
         cmocka_unit_test(dropout_gradient),       cmocka_unit_test(dora_gradient),
         cmocka_unit_test(copy_gradient),          cmocka_unit_test(heads_gradient),
+        cmocka_unit_test(route_gradient),         cmocka_unit_test(take_and_give_gradients),
         cmocka_unit_test(xent_passes_its_dx),     cmocka_unit_test(nothing_flows_nothing_made),
         cmocka_unit_test(every_backward_has_run),
     };

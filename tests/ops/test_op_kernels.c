@@ -1,7 +1,7 @@
 /* Every kernel of `cpu`, or of NDP_TEST_DEVICE, against ref: fp32 and bf16, odd sizes, padded rows, sums split or not,
  * accumulation, absent operands, outputs that were NaN. `cpu`: 1 to 3 threads with equal bits, and with all instruction
  * sets of this CPU, then with each lower NDP_ISA. Other devices: twice with equal bits, `sim` once in each order. */
-#include "kernel_case.h"
+#include "expert_cases.h"
 
 static void embedding_kernels(void **state) {
     (void)state;
@@ -674,6 +674,11 @@ int main(int argc, char **argv) {
         cmocka_unit_test(xent_without_training),
         cmocka_unit_test(cache_and_sum),
         cmocka_unit_test(attention_merge_kernel),
+        cmocka_unit_test(route_kernels),
+        cmocka_unit_test(route_order_kernel),
+        cmocka_unit_test(take_rows_kernels),
+        cmocka_unit_test(give_rows_kernels),
+        cmocka_unit_test(give_rows_dw_kernels),
         cmocka_unit_test(split_sums_are_others),
         cmocka_unit_test(every_kernel_has_run),
     };

@@ -1,0 +1,133 @@
+/* route, route_dx. Weights are fp32. What is made of the few chosen experts is computed in fp64; only sums over all
+ * experts are fp32, in blocks. */
+#include "ops/cpu/rows/range_kernel.h"
+
+#include <math.h>
+
+/* Experts at a time. */
+enum { BLOCK = 256 };
+
+/* What expert e is chosen by. */
+NDP_INLINE float key_of(ndp_dtype type, const void *logits, int64_t e) {
+    float x = ndp_ld(logits, type, e);
+    return isnan(x) ? -INFINITY : x;
+}
+
+/* A list of the first ones, which each expert enters before all with smaller logits, so that equal ones keep their
+ * order. Most experts are compared with the last of the list alone. */
+NDP_INLINE void choose(ndp_dtype type, int64_t experts, const void *logits, int64_t k, int32_t *choices) {
+    int64_t n = 0;
+    for (int64_t e = 0; e < experts; e++) {
+        float key = key_of(type, logits, e);
+        int64_t at = n;
+        if (n == k && !(key > key_of(type, logits, choices[k - 1])))
+            continue;
+        for (at = n < k ? n++ : k - 1; at > 0 && key > key_of(type, logits, choices[at - 1]); at--)
+            choices[at] = choices[at - 1];
+        choices[at] = (int32_t)e;
+    }
+}
+
+/* The sum of exp(logit - max) over all experts: NaN where a logit is. */
+NDP_INLINE double exp_sum(ndp_dtype type, int64_t experts, const void *logits, float max) {
+    double total = 0;
+    for (int64_t start = 0; start < experts; start += BLOCK) {
+        int64_t end = start + BLOCK < experts ? start + BLOCK : experts;
+        float sum = 0;
+#pragma omp simd reduction(+ : sum)
+        for (int64_t e = start; e < end; e++)
+            sum += ndp_vexpf(ndp_ld(logits, type, e) - max);
+        total += sum;
+    }
+    return total;
+}
+
+/* exp(logit - max) of one expert. */
+NDP_INLINE double exp_of(ndp_dtype type, const void *logits, int64_t e, float max) {
+    return exp((double)ndp_ld(logits, type, e) - (double)max);
+}
+
+NDP_INLINE void route_row(ndp_dtype type, const ndp_op_call *c, int64_t t) {
+    int64_t k = c->out[0].cols, experts = c->in[0].cols;
+    const void *logits = ndp_at(&c->in[0], t, 0);
+    int32_t *choices = ndp_at(&c->out[0], t, 0);
+    float *weights = ndp_at(&c->out[1], t, 0);
+    choose(type, experts, logits, k, choices);
+    float max = ndp_ld(logits, type, choices[0]);
+    double all = exp_sum(type, experts, logits, max), sum = 0;
+    for (int64_t j = 0; j < k; j++)
+        sum += exp_of(type, logits, choices[j], max);
+    sum = c->attr->renormalise && !isnan(all) ? sum : all;
+    for (int64_t j = 0; j < k; j++)
+        weights[j] = (float)(exp_of(type, logits, choices[j], max) / sum);
+}
+
+void NDP_RANGE_KERNEL(route)(const ndp_op_call *c, int64_t first, int64_t last) {
+    const ndp_view *live = &c->in[1];
+    for (int64_t t = first; t < last; t++)
+        if (live->data && ((const int32_t *)live->data)[t * live->ld] == 0) {
+            memset(ndp_at(&c->out[0], t, 0), 0xff, (size_t)c->out[0].cols * sizeof(int32_t)); /* -1 */
+            memset(ndp_at(&c->out[1], t, 0), 0, (size_t)c->out[1].cols * sizeof(float));
+        } else {
+            NDP_BY_TYPE(c->in[0].dtype, route_row, c, t);
+        }
+}
+
+/* What a row's gradient is made of: dlogits[e] = p[e] (dweights of e - along), p[e] = exp(logit - max) / sum. */
+typedef struct softmax_row {
+    const void *logits;
+    const float *dw;
+    const int32_t *choices;
+    float max;
+    double sum, along;
+} softmax_row;
+
+NDP_INLINE softmax_row softmax_of(ndp_dtype type, const ndp_op_call *c, int64_t t) {
+    softmax_row s = {ndp_at(&c->in[1], t, 0), ndp_at(&c->in[0], t, 0), ndp_at(&c->in[2], t, 0), -INFINITY, 0, 0};
+    for (int64_t e = 0; e < c->in[1].cols; e++)
+        s.max = ndp_ld(s.logits, type, e) > s.max ? ndp_ld(s.logits, type, e) : s.max;
+    for (int64_t j = 0; j < c->in[2].cols; j++) {
+        double x = exp_of(type, s.logits, s.choices[j], s.max);
+        s.sum += x;
+        s.along += x * (double)s.dw[j];
+    }
+    s.sum = c->attr->renormalise ? s.sum : exp_sum(type, c->in[1].cols, s.logits, s.max);
+    s.along /= s.sum;
+    return s;
+}
+
+/* Of experts start .. start + n - 1. d may be acc. */
+NDP_INLINE void dx_block(ndp_dtype type, const ndp_op_call *c, const softmax_row *s, int64_t start, int64_t n,
+                         const void *acc, void *d) {
+    float by[BLOCK], part = (float)(1 / s->sum), others = c->attr->renormalise ? 0 : (float)-s->along, max = s->max;
+    const void *logits = s->logits;
+    for (int64_t e = 0; e < n; e++)
+        by[e] = others;
+    for (int64_t j = 0; j < c->in[2].cols; j++)
+        if (s->choices[j] >= start && s->choices[j] < start + n)
+            by[s->choices[j] - start] = (float)((double)s->dw[j] - s->along);
+    SIMD for (int64_t e = 0; e < n; e++) {
+        float x = ndp_vexpf(ndp_ld(logits, type, start + e) - max) * part * by[e];
+        ndp_st(d, type, start + e, acc ? ndp_ld(acc, type, start + e) + x : x);
+    }
+}
+
+/* Padding has no gradient, whatever its logits are. */
+NDP_INLINE void dx_row(ndp_dtype type, const ndp_op_call *c, int64_t t) {
+    int64_t experts = c->out[0].cols;
+    const void *acc = c->in[3].data ? ndp_at(&c->in[3], t, 0) : NULL;
+    void *d = ndp_at(&c->out[0], t, 0);
+    if (*(const int32_t *)ndp_at(&c->in[2], t, 0) < 0) {
+        for (int64_t e = 0; e < experts; e++)
+            ndp_st(d, type, e, acc ? ndp_ld(acc, type, e) : 0);
+        return;
+    }
+    softmax_row s = softmax_of(type, c, t);
+    for (int64_t start = 0; start < experts; start += BLOCK)
+        dx_block(type, c, &s, start, experts - start < BLOCK ? experts - start : BLOCK, acc, d);
+}
+
+void NDP_RANGE_KERNEL(route_dx)(const ndp_op_call *c, int64_t first, int64_t last) {
+    for (int64_t t = first; t < last; t++)
+        NDP_BY_TYPE(c->in[1].dtype, dx_row, c, t);
+}

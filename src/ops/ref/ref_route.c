@@ -1,0 +1,93 @@
+/* route, route_dx. */
+#include "ops/ref/ref_kernels.h"
+
+#include <math.h>
+
+/* True if expert a of row t comes before b: by its logit, then by its number. */
+static bool before(const ndp_view *logits, int64_t t, int64_t a, int64_t b) {
+    double x = ndp_view_get(logits, t, a), y = ndp_view_get(logits, t, b);
+    x = isnan(x) ? -INFINITY : x;
+    y = isnan(y) ? -INFINITY : y;
+    return x > y || (x == y && a < b);
+}
+
+/* The largest logit that is a number. */
+static double maximum(const ndp_view *logits, int64_t t) {
+    double max = -INFINITY;
+    for (int64_t e = 0; e < logits->cols; e++)
+        max = fmax(max, ndp_view_get(logits, t, e));
+    return max;
+}
+
+/* The sum of exp(logit - max) over all experts. */
+static double exp_sum(const ndp_view *logits, int64_t t, double max) {
+    double sum = 0;
+    for (int64_t e = 0; e < logits->cols; e++)
+        sum += exp(ndp_view_get(logits, t, e) - max);
+    return sum;
+}
+
+/* An expert's place in the row is the number of those before it. */
+static void choose(const ndp_view *logits, int64_t t, const ndp_view *choices) {
+    for (int64_t e = 0; e < logits->cols; e++) {
+        int64_t place = 0;
+        for (int64_t other = 0; other < logits->cols; other++)
+            place += before(logits, t, other, e);
+        if (place < choices->cols)
+            ndp_view_set(choices, t, place, (double)e);
+    }
+}
+
+static void weigh(const ndp_op_call *c, int64_t t) {
+    const ndp_view *logits = &c->in[0], *choices = &c->out[0], *weights = &c->out[1];
+    double max = maximum(logits, t), all = exp_sum(logits, t, max), sum = 0;
+    for (int64_t j = 0; j < choices->cols; j++) {
+        double p = exp(ndp_view_get(logits, t, (int64_t)ndp_view_get(choices, t, j)) - max) / all;
+        ndp_view_set(weights, t, j, p);
+        sum += p;
+    }
+    for (int64_t j = 0; c->attr->renormalise && j < choices->cols; j++)
+        ndp_view_set(weights, t, j, ndp_view_get(weights, t, j) / sum);
+}
+
+static ndp_status run_route(const ndp_op_call *c) {
+    const ndp_view *live = &c->in[1], *choices = &c->out[0];
+    for (int64_t t = 0; t < choices->rows; t++) {
+        bool padding = ndp_present(live) && ndp_int_at(live, t) == 0;
+        for (int64_t j = 0; padding && j < choices->cols; j++) {
+            ndp_view_set(choices, t, j, -1);
+            ndp_view_set(&c->out[1], t, j, 0);
+        }
+        if (padding)
+            continue;
+        choose(&c->in[0], t, choices);
+        weigh(c, t);
+    }
+    return NDP_OK;
+}
+
+const ndp_kernel ndp_ref_route = {.run = run_route};
+
+/* With p the softmax over all experts, or over those that are chosen: p[e] (dw[e] - sum of p dw), where dw is 0 for
+ * experts that are not chosen. */
+static double route_dx(const ndp_op_call *c, int64_t t, int64_t e) {
+    const ndp_view *logits = &c->in[1], *choices = &c->in[2], *acc = &c->in[3];
+    double earlier = ndp_present(acc) ? ndp_view_get(acc, t, e) : 0, max = maximum(logits, t), sum = 0, along = 0;
+    double by = 0;
+    bool chosen = false;
+    if (ndp_view_get(choices, t, 0) < 0)
+        return earlier;
+    for (int64_t j = 0; j < choices->cols; j++) {
+        int64_t other = (int64_t)ndp_view_get(choices, t, j);
+        double x = exp(ndp_view_get(logits, t, other) - max), dw = ndp_ref_in(c, 0, t, j);
+        sum += x;
+        along += x * dw;
+        chosen |= other == e;
+        by += other == e ? dw : 0;
+    }
+    sum = c->attr->renormalise ? sum : exp_sum(logits, t, max);
+    by = c->attr->renormalise && !chosen ? 0 : by - along / sum;
+    return earlier + exp(ndp_view_get(logits, t, e) - max) / sum * by;
+}
+
+NDP_REF_EACH(route_dx)

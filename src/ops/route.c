@@ -1,0 +1,65 @@
+/* The router of a mixture of experts: each row chooses the experts with its largest logits, and weighs what they make
+ * by their probabilities. Experts are chosen by logits, not by probabilities: the order is the same, but rounding an
+ * exponential makes no ties, so every device chooses alike. */
+#include "ops/shape.h"
+
+static ndp_status shape(ndp_op_call *c) {
+    const ndp_view *logits = &c->in[0], *live = &c->in[1];
+    NDP_SHAPE_CHECK(c->attr->choices > 0 && c->attr->choices <= logits->cols, "route: %d choices of logits " NDP_SHAPE,
+                    c->attr->choices, NDP_SHAPE_ARGS(*logits));
+    NDP_SHAPE_CHECK(!live->rows || (live->dtype == NDP_I32 && live->rows == logits->rows && live->cols == 1),
+                    "route: live " NDP_SHAPE " for logits " NDP_SHAPE, NDP_SHAPE_ARGS(*live), NDP_SHAPE_ARGS(*logits));
+    ndp_shape_set(&c->out[0], logits->rows, c->attr->choices, NDP_I32);
+    ndp_shape_set(&c->out[1], logits->rows, c->attr->choices, ndp_wide(logits->dtype));
+    return NDP_OK;
+}
+
+/* Through the weights alone. */
+static ndp_status backward(ndp_bwd *b) {
+    int g = b->grad_out(b, 1);
+    if (g < 0 || !b->wants(b, 0))
+        return NDP_OK;
+    return b->input_grad(b, &ndp_op_route_dx, b->attr, (int[]){g, b->in[0], b->out[0], -1}, 4, (int[]){0}, 1, 3, NULL);
+}
+
+/* flops: an exponential, its sum, a comparison. */
+const ndp_op ndp_op_route = {
+    .id = NDP_OP_route,
+    .name = "route",
+    .n_in = 2,
+    .n_out = 2,
+    .optional_in = 1u << 1,
+    .rows = NDP_ROWS_ALIKE,
+    .shape = shape,
+    .backward = backward,
+    .flops = 12,
+    .reads = NDP_READS_choices | NDP_READS_renormalise,
+};
+
+static ndp_status dx_shape(ndp_op_call *c) {
+    const ndp_view *dw = &c->in[0], *logits = &c->in[1], *choices = &c->in[2];
+    NDP_SHAPE_CHECK(dw->dtype == ndp_wide(logits->dtype) && dw->rows == logits->rows && choices->dtype == NDP_I32 &&
+                        choices->rows == dw->rows && choices->cols == dw->cols && choices->cols > 0,
+                    "route_dx: dweights " NDP_SHAPE ", logits " NDP_SHAPE ", choices " NDP_SHAPE, NDP_SHAPE_ARGS(*dw),
+                    NDP_SHAPE_ARGS(*logits), NDP_SHAPE_ARGS(*choices));
+    ndp_shape_like(&c->out[0], logits);
+    return ndp_shape_acc(c, 3);
+}
+
+/* Of each logit: an exponential, its sum, and a multiply-add. */
+static void dx_cost(const ndp_op_call *c, double *flops, double *bytes) {
+    (void)bytes;
+    *flops = 13 * ndp_elements(&c->in[1]);
+}
+
+const ndp_op ndp_op_route_dx = {
+    .id = NDP_OP_route_dx,
+    .name = "route_dx",
+    .n_in = 4,
+    .n_out = 1,
+    .optional_in = 1u << 3,
+    .rows = NDP_ROWS_ALIKE,
+    .shape = dx_shape,
+    .cost = dx_cost,
+    .reads = NDP_READS_renormalise,
+};

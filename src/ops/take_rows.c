@@ -1,0 +1,152 @@
+/* How rows get to their experts and back. Of the choices [T,K] that a router made, route_order makes a permutation, by
+ * expert and, within one, by row: order and places are each other's inverse. take_rows copies a row of x for each
+ * choice into that order; give_rows sums the rows of a token's choices. As maps of rows they are each other's
+ * transpose, so each is the other's backward, with the same weights; a weight's own gradient is a dot product in both.
+ */
+#include "ops/shape.h"
+
+/* ---- route_order ---- */
+
+static ndp_status order_shape(ndp_op_call *c) {
+    const ndp_view *choices = &c->in[0];
+    int64_t n = choices->rows * choices->cols;
+    NDP_SHAPE_CHECK(choices->dtype == NDP_I32 && c->attr->experts > 0 && n <= INT32_MAX / 2,
+                    "route_order: choices " NDP_SHAPE " of %d experts", NDP_SHAPE_ARGS(*choices), c->attr->experts);
+    ndp_shape_set(&c->out[0], n, 1, NDP_I32);
+    ndp_shape_like(&c->out[1], choices);
+    ndp_shape_set(&c->out[2], (int64_t)c->attr->experts + 1, 1, NDP_I32);
+    return NDP_OK;
+}
+
+/* flops: counts, and places each choice. */
+const ndp_op ndp_op_route_order = {
+    .id = NDP_OP_route_order,
+    .name = "route_order",
+    .n_in = 1,
+    .n_out = 3,
+    .rows = NDP_ROWS_MIXED,
+    .constant = true,
+    .shape = order_shape,
+    .flops = 4,
+    .reads = NDP_READS_experts,
+};
+
+/* ---- take_rows ---- */
+
+/* The operands after the first one: a permutation of `n` choices of T rows, and weights of them. */
+static ndp_status check_order(const ndp_op_call *c, int64_t rows, int64_t n) {
+    const ndp_view *order = &c->in[1], *places = &c->in[2], *weights = &c->in[3];
+    NDP_SHAPE_CHECK(order->dtype == NDP_I32 && order->rows == n && order->cols == 1 && places->dtype == NDP_I32 &&
+                        places->rows == rows && places->rows * places->cols == n,
+                    "%s: " NDP_SHAPE ", order " NDP_SHAPE ", places " NDP_SHAPE, c->op->name, NDP_SHAPE_ARGS(c->in[0]),
+                    NDP_SHAPE_ARGS(*order), NDP_SHAPE_ARGS(*places));
+    NDP_SHAPE_CHECK(!weights->rows || (weights->rows == places->rows && weights->cols == places->cols &&
+                                       weights->dtype == ndp_wide(c->in[0].dtype)),
+                    "%s: weights " NDP_SHAPE ", places " NDP_SHAPE, c->op->name, NDP_SHAPE_ARGS(*weights),
+                    NDP_SHAPE_ARGS(*places));
+    return NDP_OK;
+}
+
+static ndp_status take_shape(ndp_op_call *c) {
+    const ndp_view *x = &c->in[0];
+    int64_t n = c->in[1].rows;
+    NDP_TRY(check_order(c, x->rows, n));
+    ndp_shape_set(&c->out[0], n, x->cols, x->dtype);
+    return NDP_OK;
+}
+
+/* The gradient of the weights of in[3]: the dot products of a row and of what its choices made, `dx` and `y`. */
+static ndp_status weights_grad(ndp_bwd *b, int dx, int y) {
+    if (b->grad_out(b, 0) < 0 || !b->wants(b, 3))
+        return NDP_OK;
+    return b->input_grad(b, &ndp_op_give_rows_dw, b->attr, (int[]){dx, y, b->in[2]}, 3, (int[]){3}, 1, -1, NULL);
+}
+
+static ndp_status take_backward(ndp_bwd *b) {
+    int g = b->grad_out(b, 0);
+    NDP_TRY(ndp_input_grad(b, &ndp_op_give_rows, b->attr, (int[]){g, b->in[1], b->in[2], b->in[3], -1}, 5, 4));
+    return weights_grad(b, b->in[0], g);
+}
+
+/* A row of x for each choice; places are there for their extents, and for the backward. */
+static void take_cost(const ndp_op_call *c, double *flops, double *bytes) {
+    const ndp_view *y = &c->out[0];
+    *flops = c->in[3].rows ? ndp_elements(y) : 0;
+    *bytes = ndp_elements(y) * (double)ndp_dtype_size(c->in[0].dtype) + ndp_view_bytes(y) + ndp_view_bytes(&c->in[1]) +
+             ndp_view_bytes(&c->in[3]);
+}
+
+const ndp_op ndp_op_take_rows = {
+    .id = NDP_OP_take_rows,
+    .name = "take_rows",
+    .n_in = 4,
+    .n_out = 1,
+    .optional_in = 1u << 3,
+    .rows = NDP_ROWS_MIXED,
+    .shape = take_shape,
+    .backward = take_backward,
+    .cost = take_cost,
+    .reads = NDP_READS_wide_grad,
+};
+
+/* ---- give_rows ---- */
+
+static ndp_status give_shape(ndp_op_call *c) {
+    const ndp_view *y = &c->in[0];
+    NDP_TRY(check_order(c, c->in[2].rows, y->rows));
+    ndp_shape_set(&c->out[0], c->in[2].rows, y->cols, c->attr->wide_grad ? ndp_wide(y->dtype) : y->dtype);
+    return ndp_shape_acc(c, 4);
+}
+
+static ndp_status give_backward(ndp_bwd *b) {
+    int g = b->grad_out(b, 0);
+    NDP_TRY(ndp_input_grad(b, &ndp_op_take_rows, b->attr, (int[]){g, b->in[1], b->in[2], b->in[3]}, 4, -1));
+    NDP_TRY(weights_grad(b, g, b->in[0]));
+    return ndp_pass_grad(b, 4);
+}
+
+/* A row of y for each choice. */
+static void give_cost(const ndp_op_call *c, double *flops, double *bytes) {
+    *flops = (c->in[3].rows ? 2 : 1) * ndp_elements(&c->in[0]) + ndp_elements(&c->in[4]);
+    *bytes -= ndp_view_bytes(&c->in[1]);
+}
+
+const ndp_op ndp_op_give_rows = {
+    .id = NDP_OP_give_rows,
+    .name = "give_rows",
+    .n_in = 5,
+    .n_out = 1,
+    .optional_in = 1u << 3 | 1u << 4,
+    .rows = NDP_ROWS_MIXED,
+    .shape = give_shape,
+    .backward = give_backward,
+    .cost = give_cost,
+    .reads = NDP_READS_wide_grad,
+};
+
+/* ---- give_rows_dw ---- */
+
+static ndp_status dw_shape(ndp_op_call *c) {
+    const ndp_view *dx = &c->in[0], *y = &c->in[1], *places = &c->in[2];
+    NDP_SHAPE_CHECK(places->dtype == NDP_I32 && places->rows == dx->rows && y->rows == places->rows * places->cols &&
+                        y->cols == dx->cols && ndp_wide(y->dtype) == ndp_wide(dx->dtype),
+                    "give_rows_dw: dx " NDP_SHAPE ", y " NDP_SHAPE ", places " NDP_SHAPE, NDP_SHAPE_ARGS(*dx),
+                    NDP_SHAPE_ARGS(*y), NDP_SHAPE_ARGS(*places));
+    ndp_shape_set(&c->out[0], places->rows, places->cols, ndp_wide(dx->dtype));
+    return NDP_OK;
+}
+
+static void dw_cost(const ndp_op_call *c, double *flops, double *bytes) {
+    (void)bytes;
+    *flops = 2 * ndp_elements(&c->in[1]);
+}
+
+const ndp_op ndp_op_give_rows_dw = {
+    .id = NDP_OP_give_rows_dw,
+    .name = "give_rows_dw",
+    .n_in = 3,
+    .n_out = 1,
+    .rows = NDP_ROWS_MIXED,
+    .shape = dw_shape,
+    .cost = dw_cost,
+};

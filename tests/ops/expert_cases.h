@@ -1,0 +1,111 @@
+/* The ops that move rows to experts and back: cases of their kernels against the reference. */
+#ifndef NDP_TESTS_EXPERT_CASES_H
+#define NDP_TESTS_EXPERT_CASES_H
+
+#include "expert_operands.h"
+#include "kernel_case.h"
+
+/* Above 0, so that sums of few terms do not cancel. */
+static inline ndp_view positive(int64_t rows, int64_t cols, uint64_t seed) {
+    ndp_view v = some(rows, cols, seed);
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t c = 0; c < cols; c++)
+            ndp_view_set(&v, r, c, 0.2 + fabs(ndp_view_get(&v, r, c)));
+    return v;
+}
+
+/* One, some and all experts; the last ones only where there are few. */
+static inline int choices_of(int64_t experts, int variant) {
+    int few = experts < 8 ? (int)experts : 8;
+    return variant == 0 ? 1 : variant == 1 ? (few + 1) / 2 : experts > 17 ? few : (int)experts;
+}
+
+static void route_kernels(void **state) {
+    (void)state;
+    FOR_SIZES(t, e) for (int variant = 0; variant < 6; variant++) {
+        ndp_op_attr attr = {.choices = choices_of(e, variant % 3), .renormalise = variant >= 3};
+        ndp_view live = matrix(NDP_I32, t, 1);
+        for (int64_t i = 0; i < t; i++)
+            ndp_view_set(&live, i, 0, i % 5 != 3);
+        ndp_view in[] = {variant % 2 ? tied(t, e, 1) : some(t, e, 1), live}, out[NDP_OP_MAX_OUT] = {{0}};
+        make_outputs(&ndp_op_route, &attr, in, out, 3);
+        run_op(&ndp_op_route, &attr, in, out, &ndp_device_ref, 1);
+        kernel_case back = {&ndp_op_route_dx,
+                            {.renormalise = attr.renormalise},
+                            .wide = 1,
+                            .in = {some(t, attr.choices, 2), copy_as(NDP_F32, &in[0]), out[0],
+                                   variant % 2 ? some(t, e, 3) : (ndp_view){0}}};
+        kernel_case forward = {&ndp_op_route, attr, .in = {in[0], live}};
+        kernel_case all_live = {&ndp_op_route, attr, .in = {copy_as(NDP_F32, &in[0])}};
+        free_matrices(&out[1], 1);
+        check_kernel(&back);
+        check_kernel(&forward);
+        check_kernel(&all_live);
+    }
+}
+
+/* The last sizes have several steps of a warp, and more experts than counts of 32 warps fit. */
+static void route_order_kernel(void **state) {
+    (void)state;
+    FOR_SIZES(t, e) for (int variant = 0; variant < 6; variant++) {
+        kernel_case k = {&ndp_op_route_order,
+                         {.experts = (int)e},
+                         .in = {some_choices(t, e, choices_of(e, variant % 3), variant >= 3)}};
+        check_types(&k, true, false);
+    }
+    for (int i = 0; i < 2; i++) {
+        int64_t e = i ? 700 : 5;
+        kernel_case k = {&ndp_op_route_order, {.experts = (int)e}, .in = {some_choices(1700, e, 3, false)}};
+        check_types(&k, true, false);
+    }
+}
+
+/* From operands of both types into destinations of both. */
+static void take_rows_kernels(void **state) {
+    (void)state;
+    FOR_SIZES(t, c) for (unsigned variant = 0; variant < 8; variant++) {
+        int64_t e = 5, k = variant & 1 ? 3 : 1;
+        some_order o = order_of(some_choices(t, e, k, t == 17), e);
+        kernel_case take = {&ndp_op_take_rows, .wide = 8, .other = variant >> 2,
+                            .in = {some(t, c, 1), o.order, o.places, variant & 2 ? positive(t, k, 2) : (ndp_view){0}}};
+        check_kernel(&take);
+    }
+}
+
+static void give_rows_kernels(void **state) {
+    (void)state;
+    FOR_SIZES(t, c) for (unsigned variant = 0; variant < 24; variant++) {
+        int64_t e = 5, k = variant & 1 ? 3 : 1;
+        some_order o = order_of(some_choices(t, e, k, t == 17), e);
+        bool wide_y = variant >= 16, wide_x = variant >= 8;
+        kernel_case give = {&ndp_op_give_rows,
+                            {.wide_grad = wide_x && !wide_y},
+                            .wide = wide_y   ? 25
+                                    : wide_x ? 24
+                                             : 8,
+                            .other = wide_y && !(variant & 4),
+                            .in = {positive(t * k, c, 1), o.order, o.places,
+                                   variant & 2 ? positive(t, k, 2) : (ndp_view){0},
+                                   variant & 4 ? positive(t, c, 3) : (ndp_view){0}}};
+        check_kernel(&give);
+    }
+}
+
+static inline void check_give_rows_dw(int64_t t, int64_t c, unsigned variant) {
+    int64_t e = 5, k = variant & 1 ? 3 : 1;
+    some_order o = order_of(some_choices(t, e, k, t == 17), e);
+    kernel_case dw = {&ndp_op_give_rows_dw, .wide = variant >> 1,
+                      .in = {positive(t, c, 1), positive(t * k, c, 2), o.places}};
+    free_matrices(&o.order, 1);
+    check_kernel(&dw);
+}
+
+/* Rows that threads keep, and wider ones. */
+static void give_rows_dw_kernels(void **state) {
+    (void)state;
+    FOR_SIZES(t, c) for (unsigned variant = 0; variant < 8; variant++) check_give_rows_dw(t, c, variant);
+    check_give_rows_dw(3, 2100, 1);
+    check_give_rows_dw(3, 8400, 1);
+}
+
+#endif
