@@ -47,6 +47,7 @@ static inline bool ndp_things_equal(ndp_thing a, ndp_thing b) { return a.kind ==
 typedef struct ndp_tile {
     int64_t row, rows, col, cols; /* in the matrix */
     int64_t at_row, at_col;       /* in the thing */
+    uint64_t among;               /* not 0: the rows are in some order; of which set they are (rules_experts.c) */
     ndp_thing what;
     ndp_share share; /* 1: complete */
     int made;        /* the call that wrote it, for messages; NDP_NONE: none of this list */

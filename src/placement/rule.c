@@ -124,6 +124,8 @@ bool ndp_is_value(const ndp_rule *r, int k, int value) {
 /* An op that hands the gradient of its first result, or columns of it, to operand k as it stands. */
 static bool passes(const ndp_node *n, int k) {
     bool both = n->op == &ndp_op_add || n->op == &ndp_op_add_rmsnorm || n->op == &ndp_op_add_columns;
+    if (n->op == &ndp_op_give_rows)
+        return k == 4;
     return k == 0 ? both || n->op == &ndp_op_add_bias : k == 1 && both;
 }
 
@@ -135,7 +137,7 @@ static ndp_share passed(const ndp_rule *r, int value, int made, int64_t *first) 
     int64_t col;
     *first = 0;
     for (int i = 0; i < nodes->n && value != made; i++)
-        for (int k = 0; k < 2; k++)
+        for (int k = 0; k < nodes->items[i].n_in; k++)
             if (r->uses->of[i][k] != 0 && passes(&nodes->items[i], k) && nodes->items[i].in[k] == value) {
                 bool columns = nodes->items[i].op == &ndp_op_add_columns && k == 1;
                 ndp_share next = passed(r, ndp_value_origin(r->g, nodes->items[i].out[0], &col), made, &col);
@@ -187,6 +189,8 @@ ndp_status ndp_expect_alike(ndp_rule *r, int a, int b, bool rows) {
                 x.col = y.col = x.at_col = y.at_col = 0, x.cols = y.cols = 1;
             if (!ndp_tile_cut(&x, y.row, y.rows, y.col, y.cols, &part))
                 continue;
+            if (x.among != y.among)
+                return ndp_refuse(r, "the rows of operands %d and %d stand in other orders", a, b);
             if (part.at_row - part.row != y.at_row - y.row || part.at_col - part.col != y.at_col - y.col)
                 return ndp_refuse(r,
                                   "operands %d and %d are of other %s: row %lld, column %lld of one is row %lld, "
@@ -214,6 +218,9 @@ ndp_status ndp_expect_rows(ndp_rule *r, int k, int value, int like) {
     int input = r->g->values[value].input;
     for (int i = 0; i < r->in[like].n; i++) {
         const ndp_tile *t = &r->in[like].tiles[i];
+        if (t->among)
+            return ndp_refuse(r, "%s is by row, and the rows of operand %d stand in some order",
+                              r->g->inputs->items[input].name, like);
         for (int j = 0; j < r->in[k].n; j++) {
             ndp_tile part;
             if (!ndp_thing_is(r->in[k].tiles[j].what, NDP_THING_DATA, input))
@@ -280,7 +287,7 @@ ndp_status ndp_result_add(ndp_rule *r, int o, ndp_tile t) {
         if (!ndp_tile_cut(x, t.row, t.rows, t.col, t.cols, &part))
             continue;
         if (x->row != t.row || x->rows != t.rows || x->col != t.col || x->cols != t.cols || x->at_row != t.at_row ||
-            x->at_col != t.at_col || !ndp_things_equal(x->what, t.what))
+            x->at_col != t.at_col || x->among != t.among || !ndp_things_equal(x->what, t.what))
             return ndp_refuse(r, "it sums over rows that have other columns than each other");
         x->share = ndp_share_add(x->share, t.share);
         return NDP_OK;
@@ -301,6 +308,7 @@ ndp_status ndp_param_gradient(ndp_rule *r, int o, int param, ndp_tile t) {
             continue;
         ndp_tile part = t;
         part.what = (ndp_thing){NDP_THING_PGRADIENT, ndp_thing_segment(v->slot, k)};
+        part.among = 0;
         if (vector)
             part.col += low - first, part.cols = high - low, part.at_col = low - before, part.at_row = 0;
         else
@@ -330,7 +338,8 @@ ndp_status ndp_sum_contents(ndp_rule *r, const ndp_content *a, const ndp_content
                 NDP_TRY(ndp_content_add(out, x.what.kind == NDP_THING_ZERO ? y : x));
                 continue;
             }
-            if (!ndp_things_equal(x.what, y.what) || !sums(x.what.kind) || x.at_row != y.at_row || x.at_col != y.at_col)
+            if (!ndp_things_equal(x.what, y.what) || !sums(x.what.kind) || x.at_row != y.at_row ||
+                x.at_col != y.at_col || x.among != y.among)
                 return ndp_refuse(r,
                                   "it adds %s, rows from %lld and columns from %lld on, and %s, rows from %lld and "
                                   "columns from %lld on",

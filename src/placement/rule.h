@@ -5,6 +5,7 @@
  *   rules_norm.c       norms
  *   rules_product.c    embedding, linear, and their gradients
  *   rules_attention.c  attention, its merge and backward, heads, convolutions
+ *   rules_experts.c    a mixture of experts: the router, rows by expert
  *   rules_adapter.c    factors of adapters, their dropout and lengths of rows
  *   rules_head.c       the loss
  *   rules_pairs.c      the loss of pairs of documents
@@ -131,6 +132,9 @@ ndp_rule_fn ndp_rule_attention, ndp_rule_attention_bwd, ndp_rule_attention_merge
     ndp_rule_heads_merge, ndp_rule_causal_conv, ndp_rule_causal_conv_dx, ndp_rule_causal_conv_dw, ndp_rule_kv_append;
 /* rules_adapter.c */
 ndp_rule_fn ndp_rule_add_columns, ndp_rule_dropout, ndp_rule_dora, ndp_rule_dora_dm, ndp_rule_dora_squares;
+/* rules_experts.c */
+ndp_rule_fn ndp_rule_route, ndp_rule_route_dx, ndp_rule_route_order, ndp_rule_take_rows, ndp_rule_give_rows,
+    ndp_rule_give_rows_dw;
 /* rules_head.c */
 ndp_rule_fn ndp_rule_xent, ndp_rule_xent_logits, ndp_rule_xent_grad, ndp_rule_reduce_sum;
 /* Operand k is the input `value`, all of it. */

@@ -145,14 +145,15 @@ static ndp_status contract(ndp_rule *r, int x, int w, contraction *c) {
 }
 
 /* Row runs of operand w become columns of the result. */
-static ndp_status product_rows(ndp_rule *r, int64_t row, int64_t rows, int64_t at_row, ndp_thing_kind kind) {
+static ndp_status product_rows(ndp_rule *r, int64_t row, int64_t rows, const ndp_tile *of, ndp_thing_kind kind) {
     for (int j = 0; j < r->in[1].n; j++) {
         const ndp_tile *w = &r->in[1].tiles[j];
         contraction c = {row, w->row, r->g->values[r->n->in[0]].view.cols, 0};
         if (w->col > 0)
             continue; /* of the same rows as one at column 0 */
         NDP_TRY(contract(r, 0, 1, &c));
-        ndp_tile t = {.row = row, .rows = rows, .at_row = at_row, .col = w->row, .cols = w->rows, .at_col = w->at_row};
+        ndp_tile t = {.row = row, .rows = rows, .at_row = of->at_row, .among = of->among};
+        t.col = w->row, t.cols = w->rows, t.at_col = w->at_row;
         t.what = (ndp_thing){kind, ndp_value_thing(r, r->n->out[0]).id};
         t.share = c.share;
         NDP_TRY(ndp_result(r, 0, t));
@@ -196,7 +197,7 @@ ndp_status ndp_rule_linear(ndp_rule *r) {
         for (int k = 0; k < r->in[0].n; k++)
             if (ndp_tile_cut(&r->in[0].tiles[k], rows[i], 1, 0, 1, &part))
                 first = part;
-        NDP_TRY(product_rows(r, rows[i], rows[i + 1] - rows[i], first.at_row,
+        NDP_TRY(product_rows(r, rows[i], rows[i + 1] - rows[i], &first,
                              wanted && !bias ? NDP_THING_PRODUCT : NDP_THING_VALUE));
     }
     return bias ? expect_bias(r) : NDP_OK;

@@ -172,8 +172,8 @@ static bool proven(const ndp_units *u, int at) {
         same = a->n == b->n && a->rows == b->rows && a->cols == b->cols;
         for (int k = 0; same && k < a->n; k++)
             same = a->tiles[k].row == b->tiles[k].row && a->tiles[k].rows == b->tiles[k].rows &&
-                   a->tiles[k].at_row == b->tiles[k].at_row && a->tiles[k].col == b->tiles[k].col &&
-                   a->tiles[k].at_col == b->tiles[k].at_col;
+                   a->tiles[k].at_row == b->tiles[k].at_row && a->tiles[k].among == b->tiles[k].among &&
+                   a->tiles[k].col == b->tiles[k].col && a->tiles[k].at_col == b->tiles[k].at_col;
     }
     return same;
 }
