@@ -47,12 +47,47 @@ static void multiply_split(const product *p, const ndp_view *c, int threads, int
 
 static void multiply(const product *p, const ndp_view *c, int threads) { multiply_split(p, c, threads, 0); }
 
+/* Four tiles of odd sizes, with scratch memory for all products up to these, exactly. */
+static void multiply_tiles(const product *p, const ndp_view *c, int split) {
+    ndp_exec exec = {.threads = 1, .sums = split ? NDP_SUMS_SPLIT : NDP_SUMS_FAST, .split_place = split};
+    ndp_gemm_shape s = ndp_gemm_shape_of(&p->a, p->trans_a, &p->b, p->trans_b, c, p->accumulate, &exec), most = s;
+    most.k += most.k % 3 * 600;
+    require_ok(ndp_gemm_ready());
+    size_t bytes = ndp_gemm_tile_scratch(&most);
+    void *scratch = aligned_alloc(64, bytes ? bytes : 64);
+    assert_int_equal(bytes % 64, 0);
+    memset(scratch, 0xff, bytes);
+    for (int i = 0; i < 4; i++) {
+        int64_t row = i / 2 ? c->rows / 3 : 0, col = i % 2 ? c->cols / 2 : 0;
+        int64_t in = (int64_t)ndp_dtype_size(s.a), out = (int64_t)ndp_dtype_size(s.c);
+        ndp_gemm_shape tile = s;
+        tile.m = (i / 2 ? c->rows : c->rows / 3) - row, tile.n = (i % 2 ? c->cols : c->cols / 2) - col;
+        if (tile.m > 0 && tile.n > 0)
+            ndp_gemm_tile(&tile, (char *)p->a.data + row * (p->trans_a ? 1 : s.lda) * in,
+                          (char *)p->b.data + col * (p->trans_b ? s.ldb : 1) * in,
+                          (char *)c->data + (row * s.ldc + col) * out, scratch);
+    }
+    free(scratch);
+}
+
 static void check_near(const product *p, const ndp_view *c, const ndp_view *e) {
     double far = distance(c, e), allowed = c->dtype == NDP_BF16 ? 4e-3 : 1e-6;
     if (!(far < allowed))
         fail_msg("%lld x %lld x %lld, %d %d %d, %s: off by %g", (long long)c->rows, (long long)c->cols,
                  (long long)(p->trans_a ? p->a.rows : p->a.cols), p->trans_a, p->trans_b, p->accumulate,
                  ndp_dtype_name(p->a.dtype), far);
+}
+
+/* Tiles against the whole product, `first`: our own kernels give equal bits. */
+static void check_tiles(const product *p, const ndp_view *e, const ndp_view *first) {
+    for (int split = 0; split < 2; split++) {
+        ndp_view c = copy_as(p->c.dtype, &p->c);
+        multiply_tiles(p, &c, split ? 2 : 0);
+        check_near(p, &c, e);
+        if (!split && ndp_cpu_has_avx512())
+            assert_memory_equal(first->data, c.data, (size_t)(c.rows * c.ld) * ndp_dtype_size(c.dtype));
+        free_matrices(&c, 1);
+    }
 }
 
 static void check_product(int64_t m, int64_t n, int64_t k, unsigned variant, ndp_dtype in, ndp_dtype out) {
@@ -73,6 +108,7 @@ static void check_product(int64_t m, int64_t n, int64_t k, unsigned variant, ndp
     check_near(&p, &split, &e);
     if (out == NDP_F32 && k >= 100) /* other sums */
         assert_memory_not_equal(first.data, split.data, (size_t)(e.rows * first.ld) * ndp_dtype_size(out));
+    check_tiles(&p, &e, &first);
     free_matrices(&split, 1);
     free_matrices(&e, 1);
     free_matrices(&first, 1);

@@ -65,6 +65,17 @@ static size_t scratch_bytes(const ndp_gemm_shape *s) {
     return (size_t)s->threads * thread_bytes(&p);
 }
 
+/* Of the blocks of k of any smaller product the largest, and all rows as one piece: a piece is shorter for some larger
+ * m or k, but never longer than that. A product keeps B if it has more rows than a piece. */
+static size_t most_bytes(const ndp_gemm_shape *s) {
+    int64_t k = smaller(round_up(s->k, DEPTH), K_BLOCK), rows = round_up(s->m, PANEL);
+    int64_t cols = smaller(CHUNK, round_up(s->n, STRIP));
+    bool waits = s->c == NDP_BF16 && s->k > K_BLOCK;
+    amx_plan p = {.a_bytes = (size_t)(rows * k) * sizeof(uint16_t), .b_bytes = (size_t)(cols * k) * sizeof(uint16_t)};
+    p.sums_bytes = (size_t)(rows * (waits ? cols : STRIP)) * sizeof(float);
+    return thread_bytes(&p);
+}
+
 /* Packing ---------------------------------------------------------------------------------------------------------- */
 
 /* A, or B, as stored: [size][k] or [k][size]. */
@@ -344,4 +355,4 @@ static void run(const ndp_gemm_shape *s, const void *a, const void *b, void *c, 
     }
 }
 
-const ndp_gemm_kernel ndp_bgemm_amx = {scratch_bytes, run};
+const ndp_gemm_kernel ndp_bgemm_amx = {scratch_bytes, most_bytes, run};

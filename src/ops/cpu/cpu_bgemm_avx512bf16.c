@@ -32,4 +32,4 @@ static inline void put_sums(void *c, ndp_dtype type, __mmask16 left, __mmask16 r
 
 #include "ops/cpu/cpu_gemm_panels.h"
 
-const ndp_gemm_kernel ndp_bgemm_avx512bf16 = {scratch_bytes, run};
+const ndp_gemm_kernel ndp_bgemm_avx512bf16 = {scratch_bytes, most_bytes, run};

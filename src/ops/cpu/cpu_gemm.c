@@ -72,7 +72,7 @@ static dnnl_status_t set_attributes(dnnl_primitive_attr_t attr, bool accumulate)
     return st;
 }
 
-static void set_threads(int threads) {
+void ndp_gemm_set_threads(int threads) {
     if (omp_get_max_threads() != threads)
         omp_set_num_threads(threads);
 }
@@ -138,10 +138,17 @@ static dnnl_status_t create_engine(void) {
     return dnnl_engine_create(&cache.engine, dnnl_cpu, 0);
 }
 
+ndp_status ndp_gemm_ready(void) {
+    pthread_mutex_lock(&cache.lock);
+    dnnl_status_t st = cache.engine ? dnnl_success : create_engine();
+    pthread_mutex_unlock(&cache.lock);
+    return st == dnnl_success ? NDP_OK : NDP_FAIL(NDP_ENOTSUP, "oneDNN does not start (its status %d)", (int)st);
+}
+
 /* The part of a plan that oneDNN makes. The library picks blocks by the thread count that is set meanwhile. */
 static dnnl_status_t create_library_plan(ndp_gemm *g) {
     dnnl_status_t st = cache.engine ? dnnl_success : create_engine();
-    set_threads(g->shape.threads);
+    ndp_gemm_set_threads(g->shape.threads);
     if (st == dnnl_success)
         st = create_primitive(g);
     if (st != dnnl_success)
@@ -181,8 +188,7 @@ static void set_key(ndp_gemm_shape *key, const ndp_gemm_shape *s) {
     key->library = s->library;
 }
 
-/* Of our own kernels; NULL where there is none. */
-static const ndp_gemm_kernel *best_for(ndp_dtype t) {
+const ndp_gemm_kernel *ndp_gemm_kernel_for(ndp_dtype t) {
     static const ndp_gemm_kernel *const of_bf16[] = {[NDP_BF16_LIBRARY] = NULL,
                                                      [NDP_BF16_WIDENED] = &ndp_bgemm_avx512,
                                                      [NDP_BF16_PAIRS] = &ndp_bgemm_avx512bf16,
@@ -221,9 +227,7 @@ static ndp_status use_plan(ndp_gemm *g) {
 
 static int64_t split_at(const ndp_gemm_shape *s) { return ndp_split_at(s->k, s->split); }
 
-/* Floats of a matrix, to a multiple of 64 bytes. */
-static size_t floats_of(int64_t rows, int64_t cols) { return ((size_t)(rows * cols) + 15) / 16 * 16; }
-static size_t part_floats(const ndp_gemm_shape *s) { return floats_of(s->m, s->n); }
+static size_t part_floats(const ndp_gemm_shape *s) { return ndp_gemm_floats(s->m, s->n); }
 
 static ndp_status plan_parts(ndp_gemm *g) {
     ndp_gemm_shape part = g->shape;
@@ -245,14 +249,14 @@ static ndp_status plan_widened(ndp_gemm *g) {
     s.a = s.b = s.c = NDP_F32;
     s.lda = s.trans_a ? s.m : s.k, s.ldb = s.trans_b ? s.k : s.n, s.ldc = s.n;
     NDP_TRY(find_plan(&s, &g->part[0]));
-    g->scratch_bytes =
-        (floats_of(s.m, s.k) + floats_of(s.k, s.n) + part_floats(&s)) * sizeof(float) + g->part[0]->scratch_bytes;
+    g->scratch_bytes = (ndp_gemm_floats(s.m, s.k) + ndp_gemm_floats(s.k, s.n) + part_floats(&s)) * sizeof(float) +
+                       g->part[0]->scratch_bytes;
     return NDP_OK;
 }
 
 static ndp_status plan_whole(ndp_gemm *g) {
     const ndp_gemm_shape *s = &g->shape;
-    g->kernel = s->library ? NULL : best_for(s->a);
+    g->kernel = s->library ? NULL : ndp_gemm_kernel_for(s->a);
     if (!g->kernel && !s->library && s->a == NDP_BF16)
         return plan_widened(g);
     dnnl_status_t st = g->kernel ? dnnl_success : create_library_plan(g);
@@ -334,7 +338,7 @@ static void run_library(const ndp_gemm *g, const void *a, const void *b, void *c
     static const int names[OPERANDS] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST, DNNL_ARG_SCRATCHPAD};
     void *data[OPERANDS] = {(void *)a, (void *)b, c, scratch};
     const ndp_gemm_shape *s = &g->shape;
-    set_threads(s->threads);
+    ndp_gemm_set_threads(s->threads);
     context *x = take_context(g);
     dnnl_exec_arg_t args[OPERANDS];
     for (int i = 0; i < OPERANDS; i++) {
@@ -345,8 +349,7 @@ static void run_library(const ndp_gemm *g, const void *a, const void *b, void *c
     return_context(g, x);
 }
 
-/* C (+)= x + y; y is overwritten. */
-static void add_parts(const ndp_gemm_shape *s, float *x, float *y, char *c) {
+void ndp_gemm_add_parts(const ndp_gemm_shape *s, float *x, float *y, char *c) {
     for (int64_t i = 0; i < s->m; i++, x += s->n, y += s->n, c += (size_t)s->ldc * ndp_dtype_size(s->c)) {
         for (int64_t j = 0; j < s->n; j++)
             x[j] += y[j];
@@ -365,7 +368,7 @@ static void run_parts(const ndp_gemm *plan, const char *a, const char *b, void *
     ndp_gemm_run(plan->part[0], a, b, sums[0], rest);
     ndp_gemm_run(plan->part[1], a + first * (size_t)(s->trans_a ? s->lda : 1),
                  b + first * (size_t)(s->trans_b ? 1 : s->ldb), sums[1], rest);
-    add_parts(s, sums[0], sums[1], c);
+    ndp_gemm_add_parts(s, sums[0], sums[1], c);
 }
 
 static void convert_rows(const void *from, ndp_dtype type, int64_t ld, void *to, ndp_dtype to_type, int64_t to_ld,
@@ -378,7 +381,8 @@ static void convert_rows(const void *from, ndp_dtype type, int64_t ld, void *to,
 
 static void run_widened(const ndp_gemm *plan, const void *a, const void *b, void *c, float *scratch) {
     const ndp_gemm_shape *s = &plan->shape, *wide = &plan->part[0]->shape;
-    float *wide_a = scratch, *wide_b = wide_a + floats_of(s->m, s->k), *wide_c = wide_b + floats_of(s->k, s->n);
+    float *wide_a = scratch, *wide_b = wide_a + ndp_gemm_floats(s->m, s->k),
+          *wide_c = wide_b + ndp_gemm_floats(s->k, s->n);
     convert_rows(a, s->a, s->lda, wide_a, NDP_F32, wide->lda, s->trans_a ? s->k : s->m, wide->lda, s->threads);
     convert_rows(b, s->b, s->ldb, wide_b, NDP_F32, wide->ldb, s->trans_b ? s->n : s->k, wide->ldb, s->threads);
     if (s->accumulate)
@@ -387,11 +391,15 @@ static void run_widened(const ndp_gemm *plan, const void *a, const void *b, void
     convert_rows(wide_c, NDP_F32, s->n, c, s->c, s->ldc, s->m, s->n, s->threads);
 }
 
-void ndp_gemm_run(const ndp_gemm *plan, const void *a, const void *b, void *c, void *scratch) {
-    const ndp_gemm_shape *s = &plan->shape;
+void ndp_gemm_announce(const ndp_gemm_shape *s, const void *a, const void *b, const void *c) {
     announce(__tsan_read_range, a, s->trans_a ? s->k : s->m, s->trans_a ? s->m : s->k, s->lda, s->a);
     announce(__tsan_read_range, b, s->trans_b ? s->n : s->k, s->trans_b ? s->k : s->n, s->ldb, s->b);
     announce(__tsan_write_range, c, s->m, s->n, s->ldc, s->c);
+}
+
+void ndp_gemm_run(const ndp_gemm *plan, const void *a, const void *b, void *c, void *scratch) {
+    const ndp_gemm_shape *s = &plan->shape;
+    ndp_gemm_announce(s, a, b, c);
     if (s->split)
         run_parts(plan, a, b, c, scratch);
     else if (plan->part[0])

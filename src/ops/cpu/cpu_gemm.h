@@ -47,4 +47,15 @@ size_t ndp_gemm_scratch(const ndp_gemm *plan);
 /* `scratch`: at least ndp_gemm_scratch bytes, 64-byte aligned. Allocates nothing that outlives the call. */
 void ndp_gemm_run(const ndp_gemm *plan, const void *a, const void *b, void *c, void *scratch);
 
+/* Products without a plan (cpu_gemm_tile.c): their sizes are known only when they run, and each is computed by the
+ * thread that calls. A kernel of many products shares such tiles among its threads. By the same kernels as products
+ * with a plan, or by oneDNN's sgemm. `s->threads` is 1, `s->library` false; `s->split` counts. */
+
+/* Once before the first of them. */
+ndp_status ndp_gemm_ready(void);
+/* Bytes of scratch memory for every product that is like `most` and no larger; a multiple of 64. */
+size_t ndp_gemm_tile_scratch(const ndp_gemm_shape *most);
+/* k >= 1. `scratch` is 64-byte aligned. Our own kernels give each element the bits that it has in a whole product. */
+void ndp_gemm_tile(const ndp_gemm_shape *s, const void *a, const void *b, void *c, void *scratch);
+
 #endif

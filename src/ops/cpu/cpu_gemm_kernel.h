@@ -8,6 +8,7 @@
 
 typedef struct ndp_gemm_kernel {
     size_t (*scratch)(const ndp_gemm_shape *shape); /* bytes */
+    size_t (*most)(const ndp_gemm_shape *shape);    /* bytes for every product that is no larger, by one thread */
     /* a, b, c: of the shape's types. `scratch` is 64-byte aligned. */
     void (*run)(const ndp_gemm_shape *shape, const void *a, const void *b, void *c, void *scratch);
 } ndp_gemm_kernel;
@@ -16,5 +17,18 @@ extern const ndp_gemm_kernel ndp_sgemm_avx512;     /* fp32 */
 extern const ndp_gemm_kernel ndp_bgemm_avx512;     /* bf16, widened to fp32 */
 extern const ndp_gemm_kernel ndp_bgemm_avx512bf16; /* bf16, summed in fp32; by dpbf16ps */
 extern const ndp_gemm_kernel ndp_bgemm_amx;        /* bf16, summed in fp32; by tiles */
+
+/* What products with a plan (cpu_gemm.c) and without one (cpu_gemm_tile.c) share. */
+
+/* Of our own kernels; NULL where there is none. */
+const ndp_gemm_kernel *ndp_gemm_kernel_for(ndp_dtype t);
+/* Floats of a matrix, to a multiple of 64 bytes. */
+static inline size_t ndp_gemm_floats(int64_t rows, int64_t cols) { return ((size_t)(rows * cols) + 15) / 16 * 16; }
+/* C (+)= x + y, which are [m][n]; y is overwritten. */
+void ndp_gemm_add_parts(const ndp_gemm_shape *s, float *x, float *y, char *c);
+/* What oneDNN uses when the calling thread calls it next. */
+void ndp_gemm_set_threads(int threads);
+/* To the thread sanitizer, which does not see what the library, masked vectors and tiles access. */
+void ndp_gemm_announce(const ndp_gemm_shape *s, const void *a, const void *b, const void *c);
 
 #endif

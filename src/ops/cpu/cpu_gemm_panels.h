@@ -53,8 +53,8 @@ static int64_t padded(int64_t size, int64_t limit, int64_t unit) {
     return size >= limit ? limit : round_up(size, unit);
 }
 
-static panel_plan plan_of(const ndp_gemm_shape *s) {
-    int64_t steps = equal_block(steps_of(s->k), K_BLOCK);
+/* With blocks of that many steps of k. */
+static panel_plan plan_with(const ndp_gemm_shape *s, int64_t steps) {
     panel_plan p = {.k = steps * DEPTH, .rows = PIECE, .cols = s->n};
     p.waits = s->c != NDP_F32 && s->k > p.k;
     if (p.waits)
@@ -66,7 +66,15 @@ static panel_plan plan_of(const ndp_gemm_shape *s) {
     return p;
 }
 
+static panel_plan plan_of(const ndp_gemm_shape *s) { return plan_with(s, equal_block(steps_of(s->k), K_BLOCK)); }
+
 static size_t thread_bytes(const panel_plan *p) { return p->a_bytes + p->b_bytes + p->sums_bytes; }
+
+/* All buffers grow with m, n and the steps of a block, which are fewer for some larger k. */
+static size_t most_bytes(const ndp_gemm_shape *s) {
+    panel_plan p = plan_with(s, smaller(steps_of(s->k), K_BLOCK));
+    return thread_bytes(&p);
+}
 
 static size_t scratch_bytes(const ndp_gemm_shape *s) {
     panel_plan p = plan_of(s);
