@@ -66,9 +66,9 @@ typedef enum ndp_collective {
                               unpack: the number of the first block in the whole tensor */ \
     X(int64_t, row_blocks) /* unpack: from the first block of a row to that of the next one; 0: rows are whole, and \
                               blocks continue from one to the next */ \
-    X(bool, wide_grad)     /* linear, take_rows: dx, attention: dk and dv, xent_grad: dx, give_rows: x are stored wide \
-                              (ndp_wide); collectives, heads_*: the gradient arrives wide, and its sum is stored as \
-                              `type` */ \
+    X(bool, wide_grad)     /* linear, linear_stack, take_rows: dx, attention: dk and dv, xent_grad: dx, give_rows: x are \
+                              stored wide (ndp_wide); collectives, heads_*: the gradient arrives wide, and its sum is \
+                              stored as `type` */ \
     X(ndp_dtype, type)     /* copy, unpack: of the output; see wide_grad */ \
     X(int, all_parts)      /* heads_*: parts of all ranks with these heads; `parts` of them from `first` on are cut here */ \
     X(int, group)          /* collectives: an ndp_group_kind */ \
@@ -172,8 +172,8 @@ typedef enum ndp_op_kind {
  * `?` marks an optional operand, `~` an integer one (i32). "Wide" is fp32, or fp64 for fp64 (ndp_wide).
  *
  * The shape rule names an output's type, but some ops also write the other of fp32 and bf16 if the destination that the
- * graph gives has it: copy, heads_split, heads_merge, add, linear (fp32 of bf16 operands), take_rows, give_rows,
- * attention's o, attention_bwd's dq, dk, dv (fp32 of bf16 operands).
+ * graph gives has it: copy, heads_split, heads_merge, add, linear and linear_stack (fp32 of bf16 operands), take_rows,
+ * give_rows, attention's o, attention_bwd's dq, dk, dv (fp32 of bf16 operands).
  *
  * embedding       (ids~ [T,1], table [V,C])                    -> x [T,C]               x[t] = table[ids[t] - first]
  *                 0 where the table has no such row
@@ -184,6 +184,13 @@ typedef enum ndp_op_kind {
  *                 dx and acc are wide with attr.wide_grad
  * linear_dw       (dy [T,N], x [T,K])                          -> dw [N,K]              dw (+)= dy^T x
  * linear_db       (dy [T,N])                                   -> db [1,N]              db (+)= sum of rows
+ * linear_stack    (x [N,K], w [E*M,K], offsets~ [E+1,1])       -> y [N,M]               y = x w_e^T, e: the row's group
+ *                 E matrices one below the other, [M,K] each; rows offsets[e] .. offsets[e+1] - 1 are of group e (an
+ *                 expert's), offsets[0] = 0, offsets[E] <= N. Rows from offsets[E] on are of none: y is 0
+ * linear_stack_dx (dy [N,M], w [E*M,K], offsets~ [E+1,1], acc? [N,K]) -> dx [N,K]       dx = acc + dy w_e
+ *                 dx and acc are wide with attr.wide_grad
+ * linear_stack_dw (dy [N,M], x [N,K], offsets~ [E+1,1])        -> dw [E*M,K]            dw_e (+)= dy_e^T x_e
+ *                 of the rows of group e; 0, or nothing added, where it has none
  * rmsnorm         (x [T,G*C], w [1,C])                         -> y [T,G*C], rstd [T,G] y = x rstd w
  *                 for each run of C columns; G is 1, or the number of heads
  * rmsnorm_dx      (dy [T,G*C], x [T,G*C], w [1,C], rstd [T,G], acc? [T,G*C]) -> dx [T,G*C]   dx = acc + d/dx
@@ -344,6 +351,9 @@ typedef enum ndp_op_kind {
     WHOLE(linear_dx) \
     WHOLE(linear_dw) \
     COLUMNS(linear_db) \
+    WHOLE(linear_stack) \
+    WHOLE(linear_stack_dx) \
+    WHOLE(linear_stack_dw) \
     ROWS(rmsnorm) \
     ROWS(rmsnorm_dx) \
     COLUMNS(rmsnorm_dw) \

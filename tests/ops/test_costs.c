@@ -54,6 +54,12 @@ static const cost_case cases[] = {
     COST(linear_dx, 120, 4 * (15 + 20 + 12 + 12), .in = {F(3, 5), F(5, 4), F(3, 4)}),
     COST(linear_dw, 120, 4 * (15 + 12 + 20), .in = {F(3, 5), F(3, 4)}),
     COST(linear_db, 15, 4 * (15 + 5), .in = {F(3, 5)}),
+    /* Two matrices of 5 x 4: the operations of 3 rows with one of them, and the bytes of both. */
+    COST(linear_stack, 120, 4 * (12 + 40 + 3 + 15), .in = {F(3, 4), F(10, 4), I(3, 1)}),
+    COST(linear_stack, 120, 2 * (12 + 40 + 15) + 4 * 3, .in = {H(3, 4), H(10, 4), I(3, 1)}),
+    COST(linear_stack_dx, 120, 4 * (15 + 40 + 3 + 12), .in = {F(3, 5), F(10, 4), I(3, 1), NONE}),
+    COST(linear_stack_dx, 120, 4 * (15 + 40 + 3 + 12 + 12), .in = {F(3, 5), F(10, 4), I(3, 1), F(3, 4)}),
+    COST(linear_stack_dw, 120, 4 * (15 + 12 + 3 + 40), .in = {F(3, 5), F(3, 4), I(3, 1)}),
     /* Norms of 3 x 8: rms square, add, times rstd, times w; with two heads of 4 columns two rstd a row. */
     COST(rmsnorm, 4 * 24, 4 * (24 + 4 + 24 + 6), .in = {F(3, 8), F(1, 4)}),
     COST(rmsnorm_dx, 9 * 24, 4 * (24 + 24 + 4 + 6 + 24), .in = {F(3, 8), F(3, 8), F(1, 4), F(3, 2), NONE}),

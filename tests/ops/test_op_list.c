@@ -46,7 +46,8 @@ static void shape_rules_refuse(void **state) {
     ndp_op_attr attr = {.heads = 2, .head_dim = 4, .parts = 2, .vocab = 10};
     ndp_view f = {.dtype = NDP_F32, .rows = 4, .cols = 6, .ld = 6}, h = f,
              ids = {.dtype = NDP_I32, .rows = 3, .cols = 1};
-    ndp_view out[NDP_OP_MAX_OUT] = {{0}}, none = {0}, row = {.dtype = NDP_F32, .rows = 1, .cols = 5};
+    ndp_view out[NDP_OP_MAX_OUT] = {{0}}, none = {0}, row = {.dtype = NDP_F32, .rows = 1, .cols = 5},
+             two = {.dtype = NDP_F32, .rows = 3, .cols = 2};
     h.dtype = NDP_BF16;
     const struct {
         const ndp_op *op;
@@ -58,6 +59,13 @@ static void shape_rules_refuse(void **state) {
         {&ndp_op_linear, {f, f, row}},
         {&ndp_op_linear_dx, {f, f, none}},
         {&ndp_op_linear_dw, {f, h}},
+        {&ndp_op_linear_stack, {f, h, ids}},
+        {&ndp_op_linear_stack, {f, f, f}},
+        {&ndp_op_linear_stack, {f, row, ids}}, /* a row for two groups */
+        {&ndp_op_linear_stack_dx, {f, f, ids, none}},
+        {&ndp_op_linear_stack_dx, {two, f, ids, f}},
+        {&ndp_op_linear_stack_dw, {f, h, ids}},
+        {&ndp_op_linear_stack_dw, {f, f, row}},
         {&ndp_op_rmsnorm, {f, row}},
         {&ndp_op_rmsnorm_dx, {f, h, row, f}},
         {&ndp_op_rmsnorm_dw, {f, h, f}},

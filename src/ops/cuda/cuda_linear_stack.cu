@@ -1,0 +1,149 @@
+/* linear_stack, linear_stack_dx and linear_stack_dw: one launch for the tiles of all groups. The host knows the number
+ * of rows, not where groups begin, so a block finds the group of its tile on the device. With NDP_SUMS_SPLIT a sum is
+ * two, of parts of k, which are added. */
+#include "ops/cuda/cuda_kernels.hpp"
+#include "ops/cuda/cuda_product_tile.cuh"
+
+extern "C" {
+#include "ops/linear.h"
+#include "ops/linear_stack.h"
+}
+
+/* A call, as its blocks see it. */
+struct stack_call {
+    ndp_view a, b, to, added, offsets;
+    bool trans_b, accumulate;
+    int place;      /* where sums are split */
+    int64_t across; /* tiles of a row of tiles */
+    int64_t groups;
+};
+
+/* A tile of the product of group e, or, with e == groups, of the rows of none. */
+struct stack_place {
+    int64_t e, first, last; /* rows of the group; past the last group: first == last */
+    int64_t row, col;       /* of the tile, in its product */
+};
+
+/* After the last row of group e, or of none. */
+static __device__ __forceinline__ int64_t stack_end(const stack_call &c, int64_t e) {
+    return e < c.groups ? ndp_int(c.offsets, e + 1) : c.a.rows;
+}
+
+/* Of a product by rows: tile `down` of all groups, which begin with a tile each. */
+static __device__ __forceinline__ stack_place find_rows(const stack_call &c, int64_t down, int64_t col) {
+    int64_t first = 0;
+    for (int64_t e = 0; e <= c.groups; e++) {
+        int64_t last = stack_end(c, e), tiles = ndp_div(last - first + TILE - 1, TILE);
+        if (down < tiles)
+            return {e, first, last, down * TILE, col};
+        down -= tiles, first = last;
+    }
+    return {c.groups, first, first, 0, col};
+}
+
+/* Rows first .. of v. */
+static __device__ __forceinline__ ndp_view stack_rows(ndp_view v, int64_t first, int64_t n) {
+    v.data = (char *)v.data + first * v.ld * (v.dtype == NDP_BF16 ? 2 : v.dtype == NDP_F64 ? 8 : 4);
+    v.rows = n;
+    return v;
+}
+
+/* The tile's elements = sums + addend. The addend has the rows of `to`. */
+static __device__ __forceinline__ void stack_store(const ndp_view &to, const ndp_view &added,
+                                                   const float (&sums)[EACH][EACH], int64_t row, int64_t col) {
+    for (int i = 0; i < EACH; i++)
+        for (int j = 0; j < EACH; j++) {
+            int64_t r = row + (int)threadIdx.x / SIDE + i * SIDE, c = col + (int)threadIdx.x % SIDE + j * SIDE;
+            if (r < to.rows && c < to.cols)
+                ndp_set(to, r, c, added.data ? sums[i][j] + ndp_get(added, r, c) : sums[i][j]);
+        }
+}
+
+/* As ndp_split_at, of a number that the device alone knows. A sum of one term is not split. */
+static __device__ __forceinline__ int64_t stack_split_at(int64_t n, int place) {
+    int64_t at = n * place / (2 * NDP_SPLITS + 1);
+    return place == 0 || n < 2 ? n : at > 0 ? at : 1;
+}
+
+/* sums = op(a) op(b) for the tile, over k of `depth`. */
+static __device__ __forceinline__ void stack_sum(float (&sums)[EACH][EACH], const stack_call &c,
+                                                 const ndp_tile_operand &a, const ndp_tile_operand &b,
+                                                 const stack_place &t, int64_t depth) {
+    int64_t at = stack_split_at(depth, c.place);
+    sum_tile(sums, a, b, t.row, t.col, 0, at);
+    if (at == depth)
+        return;
+    float rest[EACH][EACH] = {};
+    sum_tile(rest, a, b, t.row, t.col, at, depth);
+    for (int i = 0; i < EACH; i++)
+        for (int j = 0; j < EACH; j++)
+            sums[i][j] += rest[i][j];
+}
+
+/* Rows of a group times its matrix. */
+static __global__ void __launch_bounds__(THREADS) ndp_stack_rows_kernel(const stack_call c) {
+    stack_place t = find_rows(c, blockIdx.x / c.across, blockIdx.x % c.across * TILE);
+    int64_t n = t.last - t.first, size = ndp_div(c.b.rows, c.groups);
+    float sums[EACH][EACH] = {};
+    if (n == 0)
+        return;
+    ndp_view to = stack_rows(c.to, t.first, n), added = c.added;
+    if (added.data)
+        added = stack_rows(added, t.first, n);
+    if (t.e < c.groups)
+        stack_sum(sums, c, {stack_rows(c.a, t.first, n), true, n},
+                  {stack_rows(c.b, t.e * size, size), c.trans_b, c.to.cols}, t, c.a.cols);
+    stack_store(to, added, sums, t.row, t.col);
+}
+
+/* The gradient of a group's matrix: `down` tiles of rows each. */
+static __global__ void __launch_bounds__(THREADS) ndp_stack_sum_kernel(const stack_call c, int64_t down) {
+    int64_t tile = blockIdx.x / c.across, e = ndp_div(tile, down), size = ndp_div(c.to.rows, c.groups);
+    int64_t first = ndp_int(c.offsets, e), n = ndp_int(c.offsets, e + 1) - first;
+    stack_place t = {e, first, first + n, (tile - e * down) * TILE, blockIdx.x % c.across * TILE};
+    ndp_view to = stack_rows(c.to, e * size, size);
+    float sums[EACH][EACH] = {};
+    if (n > 0)
+        stack_sum(sums, c, {stack_rows(c.a, first, n), false, size}, {stack_rows(c.b, first, n), false, c.to.cols}, t,
+                  n);
+    stack_store(to, c.accumulate ? to : ndp_view{}, sums, t.row, t.col);
+}
+
+static stack_call call_of(const ndp_product *p, const ndp_op_call *c) {
+    stack_call s = {};
+    s.a = c->in[p->a], s.b = c->in[p->b], s.to = c->out[0], s.offsets = c->in[2];
+    if (p->added >= 0)
+        s.added = c->in[p->added];
+    s.trans_b = p->trans_b;
+    s.accumulate = c->attr->accumulate;
+    s.place = ndp_split_place(c->exec);
+    s.across = ndp_ceil_div(s.to.cols, TILE);
+    s.groups = ndp_stack_groups(c);
+    return s;
+}
+
+/* No more tiles than this have rows, wherever the groups begin: each, and the rows of none, may end with a short one.
+ */
+static ndp_status run_rows(const ndp_product *p, const ndp_op_call *c) {
+    stack_call s = call_of(p, c);
+    int64_t n = s.to.rows, down = n / TILE + (s.groups + 1 < n ? s.groups + 1 : n);
+    if (!s.to.data)
+        return NDP_OK;
+    return ndp_launch(c, ndp_stack_rows_kernel, dim3((unsigned)(down * s.across)), dim3(THREADS), TILE_BYTES, s);
+}
+
+static ndp_status run_linear_stack(const ndp_op_call *c) { return run_rows(&ndp_product_linear_stack, c); }
+static ndp_status run_linear_stack_dx(const ndp_op_call *c) { return run_rows(&ndp_product_linear_stack_dx, c); }
+
+static ndp_status run_linear_stack_dw(const ndp_op_call *c) {
+    stack_call s = call_of(&ndp_product_linear_stack_dw, c);
+    int64_t down = ndp_ceil_div(s.to.rows / s.groups, TILE);
+    if (!s.to.data)
+        return NDP_OK;
+    return ndp_launch(c, ndp_stack_sum_kernel, dim3((unsigned)(s.groups * down * s.across)), dim3(THREADS), TILE_BYTES,
+                      s, down);
+}
+
+NDP_CUDA_KERNEL(linear_stack)
+NDP_CUDA_KERNEL(linear_stack_dx)
+NDP_CUDA_KERNEL(linear_stack_dw)

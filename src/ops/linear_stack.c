@@ -1,0 +1,96 @@
+/* The products of a mixture of experts: those of linear for groups of rows, each with a matrix of its own. Their costs
+ * are those of all N rows, whatever the groups are. */
+#include "ops/shape.h"
+
+/* As linear.c's: every element of in[0] meets each column of the result, of one matrix. */
+static void product_cost(const ndp_op_call *c, double *flops, double *bytes) {
+    (void)bytes;
+    *flops = 2 * ndp_elements(&c->in[0]) * (double)c->out[0].cols;
+}
+
+static ndp_status check_offsets(const ndp_op_call *c) {
+    const ndp_view *offsets = &c->in[2];
+    NDP_SHAPE_CHECK(offsets->rows > 1 && offsets->cols == 1 && offsets->dtype == NDP_I32, "%s: offsets " NDP_SHAPE,
+                    c->op->name, NDP_SHAPE_ARGS(*offsets));
+    return NDP_OK;
+}
+
+/* Also that w is a matrix for each group. */
+static ndp_status check_stack(const ndp_op_call *c, int64_t *groups) {
+    const ndp_view *w = &c->in[1];
+    NDP_TRY(check_offsets(c));
+    *groups = c->in[2].rows - 1;
+    NDP_SHAPE_CHECK(w->rows % *groups == 0, "%s: w " NDP_SHAPE " for %lld groups", c->op->name, NDP_SHAPE_ARGS(*w),
+                    (long long)*groups);
+    return NDP_OK;
+}
+
+static ndp_status forward_shape(ndp_op_call *c) {
+    const ndp_view *x = &c->in[0], *w = &c->in[1];
+    int64_t groups;
+    NDP_TRY(check_stack(c, &groups));
+    NDP_SHAPE_CHECK(x->cols == w->cols && x->dtype == w->dtype, "linear_stack: x " NDP_SHAPE ", w " NDP_SHAPE,
+                    NDP_SHAPE_ARGS(*x), NDP_SHAPE_ARGS(*w));
+    ndp_shape_set(&c->out[0], x->rows, w->rows / groups, x->dtype);
+    return NDP_OK;
+}
+
+static ndp_status backward(ndp_bwd *b) {
+    int g = b->grad_out(b, 0);
+    NDP_TRY(ndp_input_grad(b, &ndp_op_linear_stack_dx, b->attr, (int[]){g, b->in[1], b->in[2], -1}, 4, 3));
+    return ndp_weight_grad(b, 1, &ndp_op_linear_stack_dw, (int[]){g, b->in[0], b->in[2]}, 3);
+}
+
+const ndp_op ndp_op_linear_stack = {
+    .id = NDP_OP_linear_stack,
+    .name = "linear_stack",
+    .n_in = 3,
+    .n_out = 1,
+    .rows = NDP_ROWS_MIXED,
+    .shape = forward_shape,
+    .backward = backward,
+    .cost = product_cost,
+    .reads = NDP_READS_wide_grad,
+};
+
+static ndp_status dx_shape(ndp_op_call *c) {
+    const ndp_view *dy = &c->in[0], *w = &c->in[1];
+    int64_t groups;
+    NDP_TRY(check_stack(c, &groups));
+    NDP_SHAPE_CHECK(dy->cols == w->rows / groups && dy->dtype == w->dtype,
+                    "linear_stack_dx: dy " NDP_SHAPE ", w " NDP_SHAPE " for %lld groups", NDP_SHAPE_ARGS(*dy),
+                    NDP_SHAPE_ARGS(*w), (long long)groups);
+    ndp_shape_set(&c->out[0], dy->rows, w->cols, c->attr->wide_grad ? ndp_wide(dy->dtype) : dy->dtype);
+    return ndp_shape_acc(c, 3);
+}
+
+const ndp_op ndp_op_linear_stack_dx = {
+    .id = NDP_OP_linear_stack_dx,
+    .name = "linear_stack_dx",
+    .n_in = 4,
+    .n_out = 1,
+    .optional_in = 1u << 3,
+    .rows = NDP_ROWS_MIXED,
+    .shape = dx_shape,
+    .cost = product_cost,
+    .reads = NDP_READS_wide_grad,
+};
+
+static ndp_status dw_shape(ndp_op_call *c) {
+    const ndp_view *dy = &c->in[0], *x = &c->in[1];
+    NDP_TRY(check_offsets(c));
+    NDP_SHAPE_CHECK(dy->rows == x->rows && dy->dtype == x->dtype, "linear_stack_dw: dy " NDP_SHAPE ", x " NDP_SHAPE,
+                    NDP_SHAPE_ARGS(*dy), NDP_SHAPE_ARGS(*x));
+    ndp_shape_set(&c->out[0], (c->in[2].rows - 1) * dy->cols, x->cols, ndp_wide(dy->dtype));
+    return NDP_OK;
+}
+
+const ndp_op ndp_op_linear_stack_dw = {
+    .id = NDP_OP_linear_stack_dw,
+    .name = "linear_stack_dw",
+    .n_in = 3,
+    .n_out = 1,
+    .rows = NDP_ROWS_SUMMED,
+    .shape = dw_shape,
+    .cost = product_cost,
+};
