@@ -3,7 +3,7 @@
  *
  *   rules_rows.c       ops whose rows are alike: activations, rotations, copies and sums
  *   rules_norm.c       norms
- *   rules_product.c    embedding, linear, and their gradients
+ *   rules_product.c    embedding, linear, stacks of products, and their gradients
  *   rules_attention.c  attention, its merge and backward, heads, convolutions
  *   rules_experts.c    a mixture of experts: the router, rows by expert
  *   rules_adapter.c    factors of adapters, their dropout and lengths of rows
@@ -126,7 +126,7 @@ ndp_rule_fn ndp_rule_rmsnorm, ndp_rule_add_rmsnorm, ndp_rule_layernorm, ndp_rule
     ndp_rule_mean_squares, ndp_rule_mean_squares_dx, ndp_rule_norm_by, ndp_rule_norm_by_dx;
 /* rules_product.c */
 ndp_rule_fn ndp_rule_embedding, ndp_rule_embedding_dw, ndp_rule_linear, ndp_rule_linear_dx, ndp_rule_linear_dw,
-    ndp_rule_linear_db, ndp_rule_unpack;
+    ndp_rule_linear_db, ndp_rule_unpack, ndp_rule_linear_stack, ndp_rule_linear_stack_dx, ndp_rule_linear_stack_dw;
 /* rules_attention.c */
 ndp_rule_fn ndp_rule_attention, ndp_rule_attention_bwd, ndp_rule_attention_merge, ndp_rule_heads_split,
     ndp_rule_heads_merge, ndp_rule_causal_conv, ndp_rule_causal_conv_dx, ndp_rule_causal_conv_dw, ndp_rule_kv_append;

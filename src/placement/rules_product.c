@@ -161,6 +161,23 @@ static ndp_status product_rows(ndp_rule *r, int64_t row, int64_t rows, const ndp
     return NDP_OK;
 }
 
+/* Operand 0 times the rows of operand 1. */
+static ndp_status product(ndp_rule *r, ndp_thing_kind kind) {
+    if (r->in[0].cols == 0)
+        return ndp_result_zero(r);
+    int64_t *rows = ndp_arena_alloc(r->arena, (2 * (size_t)r->in[0].n + 2) * sizeof *rows);
+    if (!rows)
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory to check placements");
+    for (int n = ndp_content_rows(&r->in[0], rows), i = 0; i + 1 < n; i++) {
+        ndp_tile first = {0}, part;
+        for (int k = 0; k < r->in[0].n; k++)
+            if (ndp_tile_cut(&r->in[0].tiles[k], rows[i], 1, 0, 1, &part))
+                first = part;
+        NDP_TRY(product_rows(r, rows[i], rows[i + 1] - rows[i], &first, kind));
+    }
+    return NDP_OK;
+}
+
 /* The bias of the same columns as the result, added once: to a complete product. */
 static ndp_status expect_bias(ndp_rule *r) {
     NDP_TRY(ndp_expect_param(r, 2, r->n->in[2]));
@@ -187,27 +204,13 @@ ndp_status ndp_rule_linear(ndp_rule *r) {
         return ndp_refuse(r, "its node has no bias");
     NDP_TRY(ndp_expect_value(r, 0, r->n->in[0], false));
     NDP_TRY(ndp_expect_weight(r, 1, r->n->in[1]));
-    if (r->in[0].cols == 0)
-        return ndp_result_zero(r);
-    int64_t *rows = ndp_arena_alloc(r->arena, (2 * (size_t)r->in[0].n + 2) * sizeof *rows);
-    if (!rows)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory to check placements");
-    for (int n = ndp_content_rows(&r->in[0], rows), i = 0; i + 1 < n; i++) {
-        ndp_tile first = {0}, part;
-        for (int k = 0; k < r->in[0].n; k++)
-            if (ndp_tile_cut(&r->in[0].tiles[k], rows[i], 1, 0, 1, &part))
-                first = part;
-        NDP_TRY(product_rows(r, rows[i], rows[i + 1] - rows[i], &first,
-                             wanted && !bias ? NDP_THING_PRODUCT : NDP_THING_VALUE));
-    }
-    return bias ? expect_bias(r) : NDP_OK;
+    NDP_TRY(product(r, wanted && !bias ? NDP_THING_PRODUCT : NDP_THING_VALUE));
+    return bias && r->in[0].cols > 0 ? expect_bias(r) : NDP_OK;
 }
 
-/* Of (dy, w, acc?): a sum over the columns of dy, which are rows of w. */
-ndp_status ndp_rule_linear_dx(ndp_rule *r) {
+/* A sum over the columns of dy, operand 0, which are rows of w, operand 1. */
+static ndp_status product_dx(ndp_rule *r) {
     int64_t columns = r->g->values[r->n->out[0]].view.cols;
-    NDP_TRY(ndp_expect_gradient(r, 0, r->n->out[0]));
-    NDP_TRY(ndp_expect_weight(r, 1, r->n->in[1]));
     if (r->in[0].cols == 0)
         NDP_TRY(ndp_result_zero(r));
     for (int i = 0; i < r->in[0].n; i++)
@@ -225,6 +228,14 @@ ndp_status ndp_rule_linear_dx(ndp_rule *r) {
             share = ndp_share_mul(ndp_share_mul(share, dy.share), r->uses->of[r->of][0]);
             NDP_TRY(ndp_result_add(r, 0, ndp_gradient_tile(r, r->n->in[0], t, share)));
         }
+    return NDP_OK;
+}
+
+/* Of (dy, w, acc?). */
+ndp_status ndp_rule_linear_dx(ndp_rule *r) {
+    NDP_TRY(ndp_expect_gradient(r, 0, r->n->out[0]));
+    NDP_TRY(ndp_expect_weight(r, 1, r->n->in[1]));
+    NDP_TRY(product_dx(r));
     return ndp_add_earlier(r, 2, r->n->in[0]);
 }
 
@@ -262,5 +273,133 @@ ndp_status ndp_rule_linear_db(ndp_rule *r) {
         t.row = 0, t.rows = 1, t.at_row = 0;
         NDP_TRY(ndp_param_gradient(r, 0, r->n->in[bias], t));
     }
+    return NDP_OK;
+}
+
+/* ---- linear_stack ---- */
+
+/* The whole stack: its matrices, and the rows of each. */
+typedef struct stack_of_node {
+    int64_t groups, rows;
+} stack_of_node;
+
+/* Where the groups begin: all of the node's offsets. Sums over groups of ranks are not known here. */
+static ndp_status expect_offsets(ndp_rule *r, stack_of_node *s) {
+    if (r->n->op != &ndp_op_linear_stack)
+        return ndp_refuse(r, "its node is a %s", r->n->op->name);
+    const ndp_value *v = &r->g->values[r->n->in[2]];
+    s->groups = v->view.rows - 1;
+    s->rows = r->g->values[r->n->in[1]].view.rows / s->groups;
+    if (r->in[2].rows != v->view.rows)
+        return ndp_refuse(r, "it has %lld groups of rows, must have %lld", (long long)r->in[2].rows - 1,
+                          (long long)s->groups);
+    if (v->kind == NDP_VALUE_DATA)
+        return ndp_expect_input(r, 2, r->n->in[2]);
+    NDP_TRY(ndp_expect_value(r, 2, r->n->in[2], true));
+    for (int i = 0; i < r->in[2].n; i++)
+        if (r->in[2].tiles[i].at_row != r->in[2].tiles[i].row)
+            return ndp_refuse(r, "its offsets are in another order");
+    return NDP_OK;
+}
+
+/* The group of a row depends on its place: operand k has all rows of value `value` of the node, in their places. */
+static ndp_status expect_places(ndp_rule *r, int k, int value) {
+    if (r->in[k].rows != r->g->values[value].view.rows)
+        return ndp_refuse(r, "operand %d has %lld rows, must have all %lld, since their places say their groups", k,
+                          (long long)r->in[k].rows, (long long)r->g->values[value].view.rows);
+    for (int i = 0; i < r->in[k].n; i++) {
+        const ndp_tile *t = &r->in[k].tiles[i];
+        if (t->at_row != t->row)
+            return ndp_refuse(r, "row %lld of operand %d is row %lld of the whole, which may be of another group",
+                              (long long)t->row, k, (long long)t->at_row);
+    }
+    return NDP_OK;
+}
+
+/* Matrix e of operand 1, as rows of a matrix alone. */
+static ndp_status matrix_of_stack(ndp_rule *r, const stack_of_node *s, int64_t e, ndp_content *out) {
+    int64_t rows = r->in[1].rows / s->groups;
+    *out = ndp_content_of(r->arena, rows, r->in[1].cols);
+    NDP_TRY(ndp_content_move(&r->in[1], e * rows, rows, 0, r->in[1].cols, 0, 0, out));
+    for (int i = 0; i < out->n; i++) {
+        ndp_tile *t = &out->tiles[i];
+        t->at_row -= e * s->rows;
+        if (t->at_row < 0 || t->at_row + t->rows > s->rows)
+            return ndp_refuse(r, "rows %lld to %lld of its weights are not those of matrix %lld",
+                              (long long)(t->at_row + e * s->rows), (long long)(t->at_row + t->rows + e * s->rows),
+                              (long long)e);
+    }
+    ndp_content_join(out);
+    return NDP_OK;
+}
+
+/* Of each matrix the same rows and columns. Operand 1 becomes the first of them: the sums are alike in all groups. */
+static ndp_status expect_stack(ndp_rule *r, const stack_of_node *s) {
+    ndp_content first, other;
+    NDP_TRY(ndp_expect_weight(r, 1, r->n->in[1]));
+    if (r->in[1].rows % s->groups != 0)
+        return ndp_refuse(r, "it has %lld rows of weights for %lld groups", (long long)r->in[1].rows,
+                          (long long)s->groups);
+    NDP_TRY(matrix_of_stack(r, s, 0, &first));
+    for (int64_t e = 1; e < s->groups; e++) {
+        NDP_TRY(matrix_of_stack(r, s, e, &other));
+        for (int i = 0; i < other.n && i < first.n; i++) /* glued segments are the same parameter */
+            other.tiles[i].what = first.tiles[i].what;
+        if (!ndp_contents_equal(&first, &other))
+            return ndp_refuse(r, "of matrix %lld it has other rows or columns than of the first", (long long)e);
+    }
+    r->in[1] = first;
+    return NDP_OK;
+}
+
+/* Of (x, w, offsets). */
+ndp_status ndp_rule_linear_stack(ndp_rule *r) {
+    stack_of_node s;
+    NDP_TRY(expect_offsets(r, &s));
+    NDP_TRY(ndp_expect_value(r, 0, r->n->in[0], false));
+    NDP_TRY(expect_places(r, 0, r->n->in[0]));
+    NDP_TRY(expect_stack(r, &s));
+    return product(r, NDP_THING_VALUE);
+}
+
+/* Of (dy, w, offsets, acc?). */
+ndp_status ndp_rule_linear_stack_dx(ndp_rule *r) {
+    stack_of_node s;
+    NDP_TRY(expect_offsets(r, &s));
+    NDP_TRY(ndp_expect_gradient(r, 0, r->n->out[0]));
+    NDP_TRY(expect_places(r, 0, r->n->out[0]));
+    NDP_TRY(expect_stack(r, &s));
+    NDP_TRY(product_dx(r));
+    return ndp_add_earlier(r, 3, r->n->in[0]);
+}
+
+/* Columns of dy and columns of x, of the rows in both: these rows and columns of the gradient of every matrix. */
+static ndp_status stack_gradient(ndp_rule *r, const stack_of_node *s, const ndp_tile *dy, const ndp_tile *x) {
+    int64_t n = r->g->values[r->n->in[0]].view.rows, rows = r->in[0].cols, first = x->row;
+    ndp_share share = ndp_share_mul(dy->share, ndp_range_share(ndp_node_dim(r, 6), n, first, first + x->rows));
+    for (int64_t e = 0; e < s->groups; e++) {
+        ndp_tile t = *x;
+        t.share = ndp_share_mul(share, r->uses->of[r->of][1]);
+        t.row = e * rows + dy->col, t.rows = dy->cols, t.at_row = e * s->rows + dy->at_col;
+        NDP_TRY(ndp_param_gradient(r, 0, r->n->in[1], t));
+    }
+    return NDP_OK;
+}
+
+/* Of (dy, x, offsets): a sum over the rows of each group; a part of the rows makes a part of each. */
+ndp_status ndp_rule_linear_stack_dw(ndp_rule *r) {
+    stack_of_node s;
+    NDP_TRY(expect_offsets(r, &s));
+    NDP_TRY(ndp_expect_gradient(r, 0, r->n->out[0]));
+    NDP_TRY(ndp_expect_value(r, 1, r->n->in[0], true));
+    NDP_TRY(expect_places(r, 0, r->n->out[0]));
+    NDP_TRY(expect_places(r, 1, r->n->in[0]));
+    for (int i = 0; i < r->in[0].n; i++)
+        for (int j = 0; j < r->in[1].n; j++) {
+            const ndp_tile *dy = &r->in[0].tiles[i];
+            ndp_tile x;
+            if (ndp_tile_cut(&r->in[1].tiles[j], dy->row, dy->rows, 0, r->in[1].cols, &x))
+                NDP_TRY(stack_gradient(r, &s, dy, &x));
+        }
     return NDP_OK;
 }
