@@ -1,12 +1,13 @@
-/* Products without a plan: by one of our own kernels, which take any sizes, or by oneDNN's sgemm. Operands in bf16 are
- * widened for that, a block of k at a time, so that the memory for them does not grow with k. With NDP_SUMS_SPLIT a
- * product is two, of parts of k, in fp32, which are added. The kernels of stacks (cpu_linear_stack.c) call it, from all
- * of their threads. */
+/* Products without a plan: by one of our own kernels, which take any sizes, or by oneDNN's sgemm. That gets blocks of
+ * the operands, copied to dense fp32, where they are bf16, or where k counts rows of B: it is half as fast on such rows
+ * when they are far apart. The memory for blocks does not grow with k. With NDP_SUMS_SPLIT a product is two, of parts
+ * of k, in fp32, which are added. The kernels of stacks (cpu_linear_stack.c) call it, from all of their threads. */
 #include "ops/cpu/cpu_gemm_kernel.h"
 
 #include <oneapi/dnnl/dnnl.h>
 
-enum { WIDE_BLOCK = 512 };
+/* Of B, 256 KiB; it stays in the L2 cache. */
+enum { BLOCK_K = 512, BLOCK_N = 128 };
 
 static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
@@ -23,12 +24,16 @@ static const char *b_from(const ndp_gemm_shape *s, const void *b, int64_t l) {
 
 /* ---- scratch memory ---- */
 
+/* A block of A, one of B, and the sums of a C in bf16. */
+static size_t library_floats(const ndp_gemm_shape *s) {
+    int64_t k = smaller(s->k, BLOCK_K);
+    return ndp_gemm_floats(s->m, k) + ndp_gemm_floats(k, smaller(s->n, BLOCK_N)) +
+           (s->c == NDP_F32 ? 0 : ndp_gemm_floats(s->m, s->n));
+}
+
 static size_t whole_floats(const ndp_gemm_shape *s) {
     const ndp_gemm_kernel *kernel = ndp_gemm_kernel_for(s->a);
-    int64_t k = smaller(s->k, WIDE_BLOCK);
-    if (kernel)
-        return (kernel->most(s) + 63) / 64 * 16;
-    return s->a == NDP_F32 ? 0 : ndp_gemm_floats(s->m, k) + ndp_gemm_floats(k, s->n) + ndp_gemm_floats(s->m, s->n);
+    return kernel ? (kernel->most(s) + 63) / 64 * 16 : library_floats(s);
 }
 
 /* A product of one k is not split. */
@@ -41,11 +46,6 @@ size_t ndp_gemm_tile_scratch(const ndp_gemm_shape *most) {
 
 /* ---- products ---- */
 
-static void run_library(const ndp_gemm_shape *s, const void *a, const void *b, void *c) {
-    dnnl_sgemm(s->trans_a ? 'T' : 'N', s->trans_b ? 'T' : 'N', s->m, s->n, s->k, 1, a, s->lda, b, s->ldb,
-               s->accumulate ? 1 : 0, c, s->ldc);
-}
-
 static void convert_rows(const void *from, ndp_dtype type, int64_t ld, void *to, ndp_dtype to_type, int64_t to_ld,
                          int64_t rows, int64_t cols) {
     for (int64_t i = 0; i < rows; i++)
@@ -53,38 +53,69 @@ static void convert_rows(const void *from, ndp_dtype type, int64_t ld, void *to,
                     (char *)to + (size_t)(i * to_ld) * ndp_dtype_size(to_type), to_type, cols);
 }
 
-/* The sums are in C, or, when that is bf16, in scratch memory until the end. */
-static void run_widened(const ndp_gemm_shape *s, const void *a, const void *b, void *c, float *scratch) {
-    int64_t most = smaller(s->k, WIDE_BLOCK);
-    float *wide_a = scratch, *wide_b = wide_a + ndp_gemm_floats(s->m, most);
-    float *sums = s->c == NDP_F32 ? c : wide_b + ndp_gemm_floats(most, s->n);
-    ndp_gemm_shape wide = *s;
-    wide.a = wide.b = wide.c = NDP_F32, wide.ldc = s->c == NDP_F32 ? s->ldc : s->n;
+/* A block of an operand, dense in fp32: vectorised, without ndp_convert's way by a block on the stack. */
+static void copy_dense(const char *from, ndp_dtype type, int64_t ld, float *restrict to, int64_t rows, int64_t cols) {
+    for (int64_t i = 0; i < rows; i++, to += cols) {
+        const uint16_t *narrow = (const uint16_t *)(const void *)from + i * ld;
+        if (type == NDP_F32)
+            memcpy(to, from + (size_t)(i * ld) * sizeof(float), (size_t)cols * sizeof(float));
+        else
+            for (int64_t j = 0; j < cols; j++)
+                to[j] = ndp_bf16_to_f32(narrow[j]);
+    }
+}
+
+/* Columns col .. col+n-1 of B and k's l .. l+k-1, dense, as stored. */
+static void copy_b(const ndp_gemm_shape *s, const void *b, int64_t l, int64_t k, int64_t col, int64_t n, float *to) {
+    const char *from = b_from(s, b, l) + (size_t)(col * (s->trans_b ? s->ldb : 1)) * ndp_dtype_size(s->b);
+    if (s->trans_b)
+        copy_dense(from, s->b, s->ldb, to, n, k);
+    else
+        copy_dense(from, s->b, s->ldb, to, k, n);
+}
+
+/* The product of a block of k is added to `sums`, which are C, or, when that is bf16, in scratch memory. */
+static void run_block(const ndp_gemm_shape *s, const float *a, const void *b, int64_t l, int64_t k, float *dense_b,
+                      float *sums, int64_t ld) {
+    float beta = s->accumulate || l > 0 ? 1 : 0;
+    for (int64_t col = 0; col < s->n; col += BLOCK_N) {
+        int64_t n = smaller(BLOCK_N, s->n - col);
+        copy_b(s, b, l, k, col, n, dense_b);
+        dnnl_sgemm(s->trans_a ? 'T' : 'N', s->trans_b ? 'T' : 'N', s->m, n, k, 1, a, s->trans_a ? s->m : k, dense_b,
+                   s->trans_b ? k : n, beta, sums + col, ld);
+    }
+}
+
+static void run_blocks(const ndp_gemm_shape *s, const void *a, const void *b, void *c, float *scratch) {
+    int64_t most = smaller(s->k, BLOCK_K), ld = s->c == NDP_F32 ? s->ldc : s->n;
+    float *dense_a = scratch, *dense_b = dense_a + ndp_gemm_floats(s->m, most);
+    float *sums = s->c == NDP_F32 ? c : dense_b + ndp_gemm_floats(most, smaller(s->n, BLOCK_N));
     if (s->accumulate && s->c != NDP_F32)
         convert_rows(c, s->c, s->ldc, sums, NDP_F32, s->n, s->m, s->n);
     for (int64_t l = 0; l < s->k; l += most) {
-        int64_t k = smaller(most, s->k - l);
-        wide.k = k, wide.lda = s->trans_a ? s->m : k, wide.ldb = s->trans_b ? k : s->n;
-        wide.accumulate = s->accumulate || l > 0;
-        convert_rows(a_from(s, a, l), s->a, s->lda, wide_a, NDP_F32, wide.lda, s->trans_a ? k : s->m, wide.lda);
-        convert_rows(b_from(s, b, l), s->b, s->ldb, wide_b, NDP_F32, wide.ldb, s->trans_b ? s->n : k, wide.ldb);
-        run_library(&wide, wide_a, wide_b, sums);
+        int64_t k = smaller(most, s->k - l), rows = s->trans_a ? k : s->m, cols = s->trans_a ? s->m : k;
+        copy_dense(a_from(s, a, l), s->a, s->lda, dense_a, rows, cols);
+        run_block(s, dense_a, b, l, k, dense_b, sums, ld);
     }
     if (s->c != NDP_F32)
         convert_rows(sums, NDP_F32, s->n, c, s->c, s->ldc, s->m, s->n);
 }
 
+static void run_library(const ndp_gemm_shape *s, const void *a, const void *b, void *c, float *scratch) {
+    ndp_gemm_set_threads(1);
+    if (s->a == NDP_F32 && s->trans_b)
+        dnnl_sgemm(s->trans_a ? 'T' : 'N', 'T', s->m, s->n, s->k, 1, a, s->lda, b, s->ldb, s->accumulate ? 1 : 0, c,
+                   s->ldc);
+    else
+        run_blocks(s, a, b, c, scratch);
+}
+
 static void run_whole(const ndp_gemm_shape *s, const void *a, const void *b, void *c, void *scratch) {
     const ndp_gemm_kernel *kernel = ndp_gemm_kernel_for(s->a);
-    if (kernel) {
+    if (kernel)
         kernel->run(s, a, b, c, scratch);
-        return;
-    }
-    ndp_gemm_set_threads(1);
-    if (s->a == NDP_BF16)
-        run_widened(s, a, b, c, scratch);
     else
-        run_library(s, a, b, c);
+        run_library(s, a, b, c, scratch);
 }
 
 static void run_parts(const ndp_gemm_shape *s, const void *a, const void *b, void *c, float *scratch) {
