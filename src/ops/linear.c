@@ -37,11 +37,16 @@ const ndp_op ndp_op_linear = {
     .reads = NDP_READS_wide_grad,
 };
 
+/* The gradient of a wide result of narrow operands is wide. */
+static bool of_type(const ndp_view *dy, ndp_dtype operands) {
+    return dy->dtype == operands || dy->dtype == ndp_wide(operands);
+}
+
 static ndp_status dx_shape(ndp_op_call *c) {
     const ndp_view *dy = &c->in[0], *w = &c->in[1];
-    NDP_SHAPE_CHECK(dy->cols == w->rows && dy->dtype == w->dtype, "linear_dx: dy " NDP_SHAPE ", w " NDP_SHAPE,
+    NDP_SHAPE_CHECK(dy->cols == w->rows && of_type(dy, w->dtype), "linear_dx: dy " NDP_SHAPE ", w " NDP_SHAPE,
                     NDP_SHAPE_ARGS(*dy), NDP_SHAPE_ARGS(*w));
-    ndp_shape_set(&c->out[0], dy->rows, w->cols, c->attr->wide_grad ? ndp_wide(dy->dtype) : dy->dtype);
+    ndp_shape_set(&c->out[0], dy->rows, w->cols, c->attr->wide_grad ? ndp_wide(w->dtype) : w->dtype);
     return ndp_shape_acc(c, 2);
 }
 
@@ -59,7 +64,7 @@ const ndp_op ndp_op_linear_dx = {
 
 static ndp_status dw_shape(ndp_op_call *c) {
     const ndp_view *dy = &c->in[0], *x = &c->in[1];
-    NDP_SHAPE_CHECK(dy->rows == x->rows && dy->dtype == x->dtype, "linear_dw: dy " NDP_SHAPE ", x " NDP_SHAPE,
+    NDP_SHAPE_CHECK(dy->rows == x->rows && of_type(dy, x->dtype), "linear_dw: dy " NDP_SHAPE ", x " NDP_SHAPE,
                     NDP_SHAPE_ARGS(*dy), NDP_SHAPE_ARGS(*x));
     ndp_shape_set(&c->out[0], dy->cols, x->cols, ndp_wide(dy->dtype));
     return NDP_OK;

@@ -181,7 +181,7 @@ typedef enum ndp_op_kind {
  *                 summed in row order. Rows not named stay, or become 0 if not accumulating; ids without a row: ignored
  * linear          (x [T,K], w [N,K], b? [1,N])                 -> y [T,N]               y = x w^T + b
  * linear_dx       (dy [T,N], w [N,K], acc? [T,K])              -> dx [T,K]              dx = acc + dy w
- *                 dx and acc are wide with attr.wide_grad
+ *                 dx and acc are wide with attr.wide_grad; dy may be wide, as y may
  * linear_dw       (dy [T,N], x [T,K])                          -> dw [N,K]              dw (+)= dy^T x
  * linear_db       (dy [T,N])                                   -> db [1,N]              db (+)= sum of rows
  * linear_stack    (x [N,K], w [E*M,K], offsets~ [E+1,1])       -> y [N,M]               y = x w_e^T, e: the row's group

@@ -131,12 +131,13 @@ void ndp_tensor_cut(const ndp_mesh *mesh, const ndp_parallel *how, ndp_segments 
 
 /* ---- into and out of the pieces ---- */
 
-static ndp_op_attr over_tp(const ndp_pass *p) {
+ndp_op_attr ndp_pass_over_tp(const ndp_pass *p) {
     return (ndp_op_attr){
         .group = NDP_GROUP_TP, .ranks = p->tp, .type = p->to->compute, .wide_grad = p->to->compute != ndp_pass_wide(p)};
 }
 
-/* All rows of a value, gathered once for all its readers. Its gradient is the sum over the ranks. */
+/* All rows of a value, gathered once for all its readers. Its gradient is the sum over the ranks, which is as wide as a
+ * value that is wide itself. */
 static int enter_value(ndp_pass *p, int value) {
     int x = ndp_pass_value(p, value);
     ndp_image *image = &p->images[value];
@@ -147,14 +148,16 @@ static int enter_value(ndp_pass *p, int value) {
         int whole = enter_value(p, v->parent);
         image->entered = ndp_graph_columns(p->to, whole, v->col - p->from->values[v->parent].col, v->view.cols);
     } else {
-        ndp_op_attr attr = over_tp(p);
-        bool rows = image->spread == NDP_SPREAD_ROWS;
+        ndp_op_attr attr = ndp_pass_over_tp(p);
+        bool rows = image->spread == NDP_SPREAD_ROWS, wide = p->to->values[x].view.dtype != p->to->compute;
+        attr.type = p->to->values[x].view.dtype;
+        attr.wide_grad &= !wide;
         image->entered = ndp_graph_op1(p->to, rows ? &ndp_op_all_gather : &ndp_op_enter, &attr, v->name, &x, 1);
     }
     return image->entered;
 }
 
-static int enter(ndp_pass *p, int i) { return enter_value(p, p->node->in[i]); }
+int ndp_pass_enter(ndp_pass *p, int i) { return enter_value(p, p->node->in[i]); }
 
 /* Where a product writes this rank's part of a sum. */
 static int partial(ndp_pass *p, const char *name, int64_t rows, int64_t cols, bool wide) {
@@ -163,8 +166,8 @@ static int partial(ndp_pass *p, const char *name, int64_t rows, int64_t cols, bo
 
 /* The sum of the ranks' parts and a bias (NDP_NONE: none), on this rank's rows, rounded once: a bias added to what was
  * rounded already meets ties in all rows alike, and rounds them the same way. */
-static int leave(ndp_pass *p, int part, int bias, const char *name) {
-    ndp_op_attr attr = over_tp(p);
+int ndp_pass_leave(ndp_pass *p, int part, int bias, const char *name) {
+    ndp_op_attr attr = ndp_pass_over_tp(p);
     bool rows = ndp_pass_stream(p) == NDP_SPREAD_ROWS;
     attr.wide_grad = false;
     int sum = ndp_graph_op1(p->to, rows ? &ndp_op_reduce_scatter : &ndp_op_all_reduce, &attr, name, &part, 1);
@@ -189,7 +192,7 @@ ndp_status ndp_tensor_embedding(ndp_pass *p) {
     attr.first = ndp_pass_segment(p, ins[1])->first[0];
     int x = ndp_graph_op1(p->to, &ndp_op_embedding, &attr, name, ins, 2);
     if (p->tp > 1)
-        x = leave(p, x, NDP_NONE, name); /* one rank has the row, the others add zeros */
+        x = ndp_pass_leave(p, x, NDP_NONE, name); /* one rank has the row, the others add zeros */
     ndp_pass_out(p, 0, x, ndp_pass_stream(p));
     return p->to->status;
 }
@@ -197,8 +200,8 @@ ndp_status ndp_tensor_embedding(ndp_pass *p) {
 static ndp_status column_linear(ndp_pass *p, int w) {
     const ndp_value *whole = &p->from->values[p->node->in[1]];
     ndp_op_attr attr = p->node->attr;
-    attr.wide_grad = over_tp(p).wide_grad;
-    int ins[3] = {enter(p, 0), w, ndp_pass_in(p, 2)};
+    attr.wide_grad = ndp_pass_over_tp(p).wide_grad;
+    int ins[3] = {ndp_pass_enter(p, 0), w, ndp_pass_in(p, 2)};
     int y = ndp_graph_op1(p->to, &ndp_op_linear, &attr, p->from->values[p->node->out[0]].name, ins, 3);
     ndp_pass_out(p, 0, y, NDP_SPREAD_COLS);
     ndp_image *image = &p->images[p->node->out[0]];
@@ -211,7 +214,7 @@ static ndp_status row_linear(ndp_pass *p, int w) {
     const char *name = p->from->values[p->node->out[0]].name;
     int y = partial(p, name, p->to->values[x].view.rows, p->to->values[w].view.rows, true);
     ndp_graph_op(p->to, &ndp_op_linear, &p->node->attr, name, (int[]){x, w, NDP_NONE}, 3, &y, 1);
-    ndp_pass_out(p, 0, leave(p, y, b, name), ndp_pass_stream(p));
+    ndp_pass_out(p, 0, ndp_pass_leave(p, y, b, name), ndp_pass_stream(p));
     return p->to->status;
 }
 
@@ -222,8 +225,11 @@ ndp_status ndp_tensor_linear(ndp_pass *p) {
         return column_linear(p, w);
     if (p->tp > 1 && s->dim[1] != NDP_DIM_WHOLE)
         return row_linear(p, w);
-    int ins[3] = {ndp_pass_in(p, 0), w, ndp_pass_in(p, 2)};
-    int y = ndp_graph_op1(p->to, &ndp_op_linear, &p->node->attr, p->from->values[p->node->out[0]].name, ins, 3);
+    int ins[3] = {ndp_pass_in(p, 0), w, ndp_pass_in(p, 2)}, y = NDP_NONE;
+    const ndp_value *out = &p->from->values[p->node->out[0]];
+    if (out->view.dtype != p->to->compute) /* a wide result of narrow operands */
+        y = ndp_graph_value(p->to, out->name, p->to->values[ins[0]].view.rows, out->view.cols, out->view.dtype);
+    ndp_graph_op(p->to, &ndp_op_linear, &p->node->attr, out->name, ins, 3, &y, 1);
     ndp_pass_out(p, 0, y, p->images[p->node->in[0]].spread);
     return p->to->status;
 }
@@ -289,7 +295,7 @@ static chunk begin_chunk(ndp_pass *p, const head *h, int64_t first) {
     int outs[2] = {NDP_NONE, NDP_NONE};
     ndp_graph_op(p->to, &ndp_op_xent_logits, &h->attr, "logits", (int[]){c.x, h->w, c.labels}, 3, outs, 2);
     c.logits = outs[0];
-    ndp_op_attr attr = over_tp(p);
+    ndp_op_attr attr = ndp_pass_over_tp(p);
     c.stats = ndp_graph_op1(p->to, &ndp_op_all_gather, &attr, "logit statistics", &outs[1], 1);
     return c;
 }
@@ -327,14 +333,15 @@ ndp_status ndp_tensor_xent(ndp_pass *p) {
             ndp_pass_out(p, 1, outs[1], NDP_SPREAD_SAME);
         return p->to->status;
     }
-    head h = {.x = enter(p, 0), .w = ndp_pass_in(p, 1), .labels = ndp_pass_in(p, 2), .scale = ndp_pass_in(p, 3)};
+    head h = {
+        .x = ndp_pass_enter(p, 0), .w = ndp_pass_in(p, 1), .labels = ndp_pass_in(p, 2), .scale = ndp_pass_in(p, 3)};
     ndp_view x = p->to->values[h.x].view;
     h.rows = x.rows;
     h.attr = n->attr;
     h.attr.first = ndp_pass_segment(p, h.w)->first[0];
     h.attr.vocab = ndp_pass_segment(p, h.w)->rows;
     h.attr.parts = p->tp;
-    h.attr.wide_grad = over_tp(p).wide_grad;
+    h.attr.wide_grad = ndp_pass_over_tp(p).wide_grad;
     h.nll = ndp_graph_value(p->to, "nll", x.rows, 1, ndp_pass_wide(p));
     h.dx = n->attr.train ? partial(p, "dx", x.rows, x.cols, true) : NDP_NONE;
     h.dw = dw;

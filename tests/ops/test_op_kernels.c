@@ -55,7 +55,8 @@ static void linear_kernels(void **state) {
     }
 }
 
-/* Products of bf16 stored as fp32: y where its destination says so, dx and what it is added to by attr.wide_grad. */
+/* Products of bf16 stored as fp32: y where its destination says so, dx and what it is added to by attr.wide_grad; and
+ * the gradients of such a y. */
 static void linear_kernels_wide(void **state) {
     (void)state;
     FOR_SIZES(t, c) for (int more = 0; more < 2; more++) {
@@ -66,8 +67,14 @@ static void linear_kernels_wide(void **state) {
                           {.wide_grad = true},
                           .wide = 4,
                           .in = {some(t, c, 1), some(c, 33, 2), more ? some(t, 33, 3) : (ndp_view){0}}};
+        kernel_case dx_of_wide = {&ndp_op_linear_dx, .wide = 1,
+                                  .in = {some(t, c, 1), some(c, 33, 2), more ? some(t, 33, 3) : (ndp_view){0}}};
+        kernel_case dw_of_wide = {
+            &ndp_op_linear_dw, {.accumulate = more}, .wide = 1, .in = {some(t, c, 1), some(t, 33, 2)}};
         check_types(&forward, false, true);
         check_kernel(&dx);
+        check_types(&dx_of_wide, false, true);
+        check_types(&dw_of_wide, false, true);
     }
 }
 

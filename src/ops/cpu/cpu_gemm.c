@@ -5,8 +5,8 @@
  *   one of our kernels       where the processor has the instructions: needs nothing but scratch memory
  *   a oneDNN primitive       elsewhere. One execution needs a context of its own, so a plan keeps a list of idle ones
  *   a split product          two plans, for two parts of k, with fp32 results that are added (NDP_SUMS_SPLIT)
- *   a widened product        bf16 below AVX-512: a plan in fp32, for operands that are converted first
- * The kernels of linear and xent make plans in `prepare`, so that no step makes one. */
+ *   a widened product        bf16 below AVX-512, or one operand in bf16: a plan in fp32, for operands that are
+ * converted first The kernels of linear and xent make plans in `prepare`, so that no step makes one. */
 #include "base/cpu.h"
 #include "ops/cpu/cpu_gemm_kernel.h"
 
@@ -165,7 +165,10 @@ static dnnl_status_t create_library_plan(ndp_gemm *g) {
 }
 
 static ndp_status check(const ndp_gemm_shape *s) {
-    bool typed = (s->a == NDP_F32 || s->a == NDP_BF16) && s->a == s->b && (s->c == NDP_F32 || s->c == s->a);
+    const ndp_dtype types[] = {s->a, s->b, s->c};
+    bool typed = s->c == NDP_F32 || s->a == NDP_BF16 || s->b == NDP_BF16;
+    for (int i = 0; i < NDP_COUNT(types); i++)
+        typed &= types[i] == NDP_F32 || types[i] == NDP_BF16;
     bool strided = s->lda >= (s->trans_a ? s->m : s->k) && s->ldb >= (s->trans_b ? s->k : s->n) && s->ldc >= s->n;
     if (s->m < 1 || s->n < 1 || s->k < 1 || s->threads < 1 || !typed || !strided)
         return NDP_FAIL(NDP_EBUG, "gemm: m %lld n %lld k %lld, strides %lld %lld %lld, %s x %s -> %s, %d threads",
@@ -243,7 +246,7 @@ static ndp_status plan_parts(ndp_gemm *g) {
     return NDP_OK;
 }
 
-/* In fp32: oneDNN has products of bf16 only where there is AVX-512, and so kernels of ours. */
+/* In fp32: oneDNN has products of bf16 only where there is AVX-512, and so kernels of ours; and none has both types. */
 static ndp_status plan_widened(ndp_gemm *g) {
     ndp_gemm_shape s = g->shape;
     s.a = s.b = s.c = NDP_F32;
@@ -257,8 +260,10 @@ static ndp_status plan_widened(ndp_gemm *g) {
 static ndp_status plan_whole(ndp_gemm *g) {
     const ndp_gemm_shape *s = &g->shape;
     g->kernel = s->library ? NULL : ndp_gemm_kernel_for(s->a);
-    if (!g->kernel && !s->library && s->a == NDP_BF16)
+    if (s->a != s->b || (!g->kernel && !s->library && s->a == NDP_BF16)) {
+        g->kernel = NULL;
         return plan_widened(g);
+    }
     dnnl_status_t st = g->kernel ? dnnl_success : create_library_plan(g);
     if (st != dnnl_success)
         return NDP_FAIL(NDP_ENOTSUP, "oneDNN has no matrix product for m %lld n %lld k %lld in %s (its status %d)",
@@ -364,10 +369,10 @@ void ndp_gemm_add_parts(const ndp_gemm_shape *s, float *x, float *y, char *c) {
 static void run_parts(const ndp_gemm *plan, const char *a, const char *b, void *c, float *scratch) {
     const ndp_gemm_shape *s = &plan->shape;
     float *sums[2] = {scratch, scratch + part_floats(s)}, *rest = scratch + 2 * part_floats(s);
-    size_t first = (size_t)split_at(s) * ndp_dtype_size(s->a);
+    size_t first = (size_t)split_at(s);
     ndp_gemm_run(plan->part[0], a, b, sums[0], rest);
-    ndp_gemm_run(plan->part[1], a + first * (size_t)(s->trans_a ? s->lda : 1),
-                 b + first * (size_t)(s->trans_b ? 1 : s->ldb), sums[1], rest);
+    ndp_gemm_run(plan->part[1], a + first * ndp_dtype_size(s->a) * (size_t)(s->trans_a ? s->lda : 1),
+                 b + first * ndp_dtype_size(s->b) * (size_t)(s->trans_b ? 1 : s->ldb), sums[1], rest);
     ndp_gemm_add_parts(s, sums[0], sums[1], c);
 }
 

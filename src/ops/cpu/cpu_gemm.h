@@ -11,7 +11,7 @@ typedef struct ndp_gemm_shape {
     int64_t m, n, k;       /* C [m,n] (+)= A [m,k] B [k,n] */
     int64_t lda, ldb, ldc; /* row strides as stored */
     bool trans_a, trans_b; /* stored as [k,m], [n,k] */
-    ndp_dtype a, b, c;     /* fp32 or bf16 */
+    ndp_dtype a, b, c;     /* fp32 or bf16; c is bf16 where a or b is */
     bool accumulate;       /* C += */
     int threads;
     int split;    /* > 0: two products, of parts of k, in fp32; they are added, and the sum is rounded (ops/op.h) */

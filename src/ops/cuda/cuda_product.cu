@@ -84,8 +84,9 @@ static ndp_status check(const ndp_cuda_product &p) {
     int64_t m = p.to.rows, n = p.to.cols, k = depth_of(p);
     bool fits = (p.trans_a ? p.a.cols : p.a.rows) == m && (p.trans_b ? p.b.rows : p.b.cols) == n &&
                 (p.trans_b ? p.b.cols : p.b.rows) == k;
-    bool typed = (p.a.dtype == NDP_F32 || p.a.dtype == NDP_BF16) && p.a.dtype == p.b.dtype &&
-                 (p.to.dtype == NDP_F32 || p.to.dtype == p.a.dtype) && (!p.added.data || p.added.dtype == p.to.dtype);
+    bool narrow = p.a.dtype == NDP_BF16 || p.b.dtype == NDP_BF16;
+    bool typed = (p.a.dtype == NDP_F32 || p.a.dtype == NDP_BF16) && (p.b.dtype == NDP_F32 || p.b.dtype == NDP_BF16) &&
+                 (p.to.dtype == NDP_F32 || narrow) && (!p.added.data || p.added.dtype == p.to.dtype);
     if (!fits || !typed || m > INT32_MAX || n > INT32_MAX || k > INT32_MAX)
         return NDP_FAIL(NDP_EBUG, "product: a " SHAPE ", b " SHAPE ", result " SHAPE, SHAPE_ARGS(p.a), SHAPE_ARGS(p.b),
                         SHAPE_ARGS(p.to));
@@ -93,8 +94,10 @@ static ndp_status check(const ndp_cuda_product &p) {
 }
 
 /* The library adds a bias of the result's type in most products. Otherwise it is written first, and added to. What the
- * library has no algorithm for, a kernel of our own computes. */
+ * library has no algorithm for, as for operands of two types, a kernel of our own computes. */
 static ndp_status multiply_whole(const ndp_op_call *c, const ndp_cuda_product &p, void *workspace) {
+    if (p.a.dtype != p.b.dtype)
+        return ndp_cuda_multiply_plain(c, p);
     const ndp_matmul_plan *plan = nullptr;
     ndp_matmul m = matmul_of(c, p, workspace);
     if (!p.bias.data || p.bias.dtype == p.to.dtype)
