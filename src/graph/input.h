@@ -25,6 +25,7 @@ typedef enum ndp_input_kind {
     NDP_INPUT_LABELS,    /* the ids to predict; -1: ignored */
     NDP_INPUT_POSITIONS, /* of a row in its document */
     NDP_INPUT_STARTS,    /* the first row of its document: the first that a row may see */
+    NDP_INPUT_LIVE,      /* 1: a token; 0: padding */
     NDP_INPUT_KEYS,      /* random words: what is dropped of a row follows from its own */
     NDP_INPUT_ROWS,      /* the row itself: its number in the micro-batch, or in the cache */
     NDP_INPUT_DOCUMENTS, /* the document of a row, with marks (ops/preference.h); -1: none */

@@ -27,7 +27,7 @@ struct ndp_mlp {
     int (*write)(ndp_unit_builder *b, int x);
 };
 extern const ndp_mixer ndp_mixer_attention;
-extern const ndp_mlp ndp_mlp_gated, ndp_mlp_plain;
+extern const ndp_mlp ndp_mlp_gated, ndp_mlp_plain, ndp_mlp_experts;
 
 /* Places in model->inputs; one for each table of angles follows, then the cache's, or those of preference
  * data. */
@@ -51,6 +51,9 @@ static inline int ndp_in_pairs(const ndp_facts *f, int which) { return NDP_IN_RO
 static inline int ndp_in_dropout(const ndp_model *m, const ndp_facts *f, int which) {
     return NDP_IN_ROPES + f->n_ropes + (m->opts.preference.kind ? NDP_IN_NLL_SCALE + 1 : 0) + which;
 }
+
+/* The last one, of a model with mixture layers. */
+static inline int ndp_in_live(const ndp_model *m) { return m->inputs->n - 1; }
 
 /* The value of `n` glued parameters from `place` on; NDP_NONE if the unit lacks it. */
 int ndp_unit_param(ndp_unit_builder *b, ndp_param place, int n);

@@ -100,6 +100,8 @@ static ndp_status make_inputs(ndp_model *m) {
         add_pair_inputs(m);
     if (!cached && o->adapter.dropout > 0 && o->mode == NDP_MODEL_TRAIN)
         add_dropout_inputs(m);
+    if (f->experts > 0)
+        ndp_inputs_add(in, (ndp_input){"live", NDP_INPUT_LIVE, NDP_EXTENT_TOKENS, 1, NDP_I32, NULL, 0});
     return NDP_OK;
 }
 
@@ -295,7 +297,8 @@ static ndp_status read_facts(struct json_object *config, const char *what, void 
 
 static void describe(const void *facts, ndp_model_spec *out) {
     const ndp_facts *f = facts;
-    int64_t widest = f->vocab > 2 * f->ffn ? f->vocab : 2 * f->ffn; /* gate and up may be one tensor */
+    int ffn = f->ffn > f->expert_ffn ? f->ffn : f->expert_ffn;
+    int64_t widest = f->vocab > 2 * ffn ? f->vocab : 2 * ffn; /* gate and up may be one tensor */
     memcpy(out->type, f->family, sizeof out->type);
     out->vocab = f->vocab;
     out->hidden = f->hidden;

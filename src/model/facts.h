@@ -59,6 +59,8 @@ typedef struct ndp_facts {
     const struct ndp_names *names;
     int64_t vocab;
     int layers, hidden, heads, kv_heads, head_dim, ffn;
+    int experts, choices, expert_ffn; /* of each mixture layer; how many a row goes to; of one expert. 0: no mixtures */
+    bool renormalise;                 /* the weights of a row's choices are divided by their sum */
     int64_t max_positions;
     double norm_eps, init_std;
     bool depth_init; /* products that end in the residual stream begin smaller: init_std / sqrt(2 layers) */

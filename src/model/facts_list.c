@@ -71,6 +71,13 @@ static const fact_row facts[] = {
     FACT(embedding_scale, "embedding_scale", FACT_NUMBER),
     SHAPE(n_ropes, "rope_tables", FACT_INT),
 };
+/* Of models with mixture layers. */
+static const fact_row mixture_facts[] = {
+    SHAPE(experts, "num_experts", FACT_INT),
+    FACT(choices, "num_experts_per_tok", FACT_INT),
+    SHAPE(expert_ffn, "moe_intermediate_size", FACT_INT),
+    FACT(renormalise, "norm_topk_prob", FACT_BOOL),
+};
 static const fact_row rope_facts[] = {
     {"rope_type", offsetof(ndp_rope, scaling), FACT_WORD, false, scaling_words},
     ROPE(dim, "rope_dim", FACT_INT),
@@ -84,7 +91,7 @@ static const fact_row rope_facts[] = {
     ROPE(truncate, "rope_truncate", FACT_BOOL),
     ROPE(original_positions, "rope_original_max_position_embeddings", FACT_INT64),
 };
-_Static_assert(sizeof(ndp_facts) == 8632 && sizeof(ndp_rope) == 2128 && sizeof(ndp_layer_kind) == 24,
+_Static_assert(sizeof(ndp_facts) == 8648 && sizeof(ndp_rope) == 2128 && sizeof(ndp_layer_kind) == 24,
                "the facts of a model have changed: if a new one determines the loss curve, it needs a row above");
 
 static void write_fact(const fact_row *f, const void *of, ndp_str *out) {
@@ -130,12 +137,18 @@ static void write_rope(const ndp_layer_kind *k, ndp_str *out) { ndp_str_addf(out
 static void write_window(const ndp_layer_kind *k, ndp_str *out) { ndp_str_addf(out, "%d", k->window); }
 static void write_plain(const ndp_layer_kind *k, ndp_str *out) { ndp_str_add(out, k->mlp->gated ? "false" : "true"); }
 
+static void write_mixture(const ndp_layer_kind *k, ndp_str *out) {
+    ndp_str_add(out, k->mlp == &ndp_mlp_experts ? "true" : "false");
+}
+
 static const struct {
     const char *key;
     bool shape;
     void (*write)(const ndp_layer_kind *k, ndp_str *out);
-} layer_facts[] = {
-    {"layer_ropes", false, write_rope}, {"sliding_window", false, write_window}, {"plain_mlp", true, write_plain}};
+} layer_facts[] = {{"layer_ropes", false, write_rope},
+                   {"sliding_window", false, write_window},
+                   {"plain_mlp", true, write_plain},
+                   {"mixture", true, write_mixture}}; /* the last: of models with mixture layers */
 
 /* One word if all layers are alike, else one per layer. */
 static void write_layers(const ndp_facts *f, void (*write)(const ndp_layer_kind *k, ndp_str *out), ndp_str *out) {
@@ -168,6 +181,10 @@ void ndp_decoder_list(const ndp_facts *f, ndp_fact_visitor *visit, void *user) {
         write_fact(&facts[i], f, &text);
         give(facts[i].key, facts[i].shape || positions, &text, visit, user);
     }
+    for (int i = 0; f->experts > 0 && i < NDP_COUNT(mixture_facts); i++) {
+        write_fact(&mixture_facts[i], f, &text);
+        give(mixture_facts[i].key, mixture_facts[i].shape, &text, visit, user);
+    }
     for (int i = 0; i < NDP_COUNT(rope_facts); i++) {
         for (int r = 0; r < f->n_ropes; r++) {
             ndp_str_add(&text, r ? " " : "");
@@ -177,7 +194,7 @@ void ndp_decoder_list(const ndp_facts *f, ndp_fact_visitor *visit, void *user) {
     }
     write_factors(f, &text);
     give("rope_short_and_long_factors", false, &text, visit, user);
-    for (int i = 0; i < NDP_COUNT(layer_facts); i++) {
+    for (int i = 0; i < NDP_COUNT(layer_facts) - (f->experts == 0); i++) {
         write_layers(f, layer_facts[i].write, &text);
         give(layer_facts[i].key, layer_facts[i].shape, &text, visit, user);
     }

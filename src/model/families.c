@@ -35,6 +35,17 @@ static const ndp_names gemma2_names = {BLOCKS_OF_LLAMA, SEPARATE_QKV, GATED_MLP,
 static const ndp_names gemma3_names = {BLOCKS_OF_LLAMA, SEPARATE_QKV, GATED_MLP, FOUR_NORMS, NORMS_OF_QK};
 static const ndp_names starcoder2_names = {BLOCKS_OF_LLAMA, SEPARATE_QKV, NORMS_BEFORE, .up = "mlp.c_fc",
                                            .down = "mlp.c_proj"};
+#define EXPERTS                                                                                                        \
+    .router = "mlp.gate", .expert_gate_up = "mlp.experts.%d.{gate_proj,up_proj}",                                      \
+    .expert_down = "mlp.experts.%d.down_proj"
+static const ndp_names mixtral_names = {BLOCKS_OF_LLAMA,
+                                        SEPARATE_QKV,
+                                        NORMS_BEFORE,
+                                        .router = "block_sparse_moe.gate",
+                                        .expert_gate_up = "block_sparse_moe.experts.%d.{w1,w3}",
+                                        .expert_down = "block_sparse_moe.experts.%d.w2"};
+static const ndp_names qwen3_moe_names = {BLOCKS_OF_LLAMA, SEPARATE_QKV, NORMS_BEFORE, GATED_MLP, NORMS_OF_QK, EXPERTS};
+static const ndp_names olmoe_names = {BLOCKS_OF_LLAMA, SEPARATE_QKV, NORMS_BEFORE, NORMS_OF_QK, EXPERTS};
 static const ndp_names gpt2_names = {.base = "transformer.",
                                      .tokens = "transformer.wte",
                                      .positions = "transformer.wpe",
@@ -65,6 +76,17 @@ static const ndp_keys olmo2_keys = {RMS_KEYS, .activation = "hidden_act", .qkv_b
 static const ndp_keys windowed_keys = {RMS_KEYS, .activation = "hidden_act", .window = "sliding_window"};
 static const ndp_keys qwen3_keys = {RMS_KEYS, .activation = "hidden_act", .window = "sliding_window",
                                     .qkv_bias = "attention_bias", .o_bias = "attention_bias"};
+static const ndp_keys mixtral_keys = {RMS_KEYS, .activation = "hidden_act", .window = "sliding_window",
+                                      .experts = "num_local_experts"};
+static const ndp_keys qwen3_moe_keys = {RMS_KEYS,
+                                        .activation = "hidden_act",
+                                        .window = "sliding_window",
+                                        .qkv_bias = "attention_bias",
+                                        .o_bias = "attention_bias",
+                                        .experts = "num_experts",
+                                        .expert_ffn = "moe_intermediate_size"};
+static const ndp_keys olmoe_keys = {RMS_KEYS, .activation = "hidden_act", .qkv_bias = "attention_bias",
+                                    .o_bias = "attention_bias", .experts = "num_experts"};
 static const ndp_keys smollm3_keys = {RMS_KEYS,
                                       .activation = "hidden_act",
                                       .window = "sliding_window",
@@ -138,6 +160,17 @@ static void gemma3_init(ndp_facts *f) {
     f->ropes[0].theta = 1e6, f->ropes[1].theta = 1e4;
 }
 
+static void mixtral_init(ndp_facts *f) {
+    f->norm_eps = 1e-5;
+    f->ropes[0].theta = 1e6;
+    f->renormalise = true;
+}
+
+static void qwen3_moe_init(ndp_facts *f) {
+    f->qk_norm = NDP_QK_NORM_HEAD;
+    f->kinds[0].window = 4096;
+}
+
 static void layer_norm_init(ndp_facts *f) {
     f->layer_norm = true;
     f->norm_eps = 1e-5;
@@ -184,6 +217,12 @@ static const ndp_family families[] = {
      .reads = {"partial_rotary_factor", "use_parallel_residual"}},
     {"starcoder2", "Starcoder2ForCausalLM", &starcoder2_names, &starcoder2_keys, starcoder2_init,
      .kv_heads_needed = true, .layers = ndp_layers_windowed},
+    {"mixtral", "MixtralForCausalLM", &mixtral_names, &mixtral_keys, mixtral_init, .kv_heads_needed = true,
+     .layers = ndp_layers_windowed, .more = ndp_more_experts, .reads = {"num_local_experts"}},
+    {"qwen3_moe", "Qwen3MoeForCausalLM", &qwen3_moe_names, &qwen3_moe_keys, qwen3_moe_init, .kv_heads_needed = true,
+     .layers = ndp_layers_qwen_moe, .more = ndp_more_experts, .reads = {"use_sliding_window", "num_experts"}},
+    {"olmoe", "OlmoeForCausalLM", &olmoe_names, &olmoe_keys, olmo2_init, .layers = ndp_layers_alike,
+     .more = ndp_more_experts, .reads = {"num_experts"}},
     {"gpt2", "GPT2LMHeadModel", &gpt2_names, &gpt2_keys, gpt2_init, .layers = ndp_layers_alike},
 };
 

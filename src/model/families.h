@@ -11,7 +11,8 @@ typedef struct ndp_names {
     const char *tokens, *positions, *layers, *final_norm, *head;
     const char *input_norm, *q, *k, *v, *q_norm, *k_norm, *o, *attention_norm;
     const char *mlp_norm, *gate, *up, *down, *mlp_out_norm;
-    const char *unread[2]; /* tensors of blocks that hold no parameters */
+    const char *router, *expert_gate_up, *expert_down; /* of experts: %d for the number, {gate,up} for two in turn */
+    const char *unread[2];                             /* tensors of blocks that hold no parameters */
 } ndp_names;
 
 /* Keys of config.json; NULL: the family has no such key. */
@@ -19,6 +20,7 @@ typedef struct ndp_keys {
     const char *vocab, *layers, *hidden, *heads, *kv_heads, *head_dim, *ffn, *positions;
     const char *norm_eps, *activation, *window;
     const char *qkv_bias, *o_bias, *mlp_bias;
+    const char *experts, *expert_ffn; /* expert_ffn NULL: `ffn` */
 } ndp_keys;
 
 typedef struct ndp_family {
@@ -34,7 +36,7 @@ typedef struct ndp_family {
     ndp_status (*layers)(struct json_object *config, const char *what, ndp_facts *f);
     /* Reads the keys that only this family has. NULL: none. */
     ndp_status (*more)(struct json_object *config, const char *what, ndp_facts *f);
-    const char *reads[8]; /* keys that would be refused from others */
+    const char *reads[10]; /* keys that would be refused from others */
 } ndp_family;
 
 /* NULL when there is none of that model_type. */

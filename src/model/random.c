@@ -6,11 +6,11 @@
 #include <math.h>
 #include <string.h>
 
-/* Whether `name` is that of a block's tensor `within`, less ".weight". */
+/* Whether `name` is that of a block's tensor `within`, less ".weight". NULL: the family has none. */
 static bool is_weight_of(const char *name, const char *within) {
     static const char suffix[] = ".weight";
-    size_t n = strlen(name), m = strlen(within), s = sizeof suffix - 1;
-    return n > m + s && name[n - m - s - 1] == '.' && strncmp(name + n - m - s, within, m) == 0;
+    size_t n = strlen(name), m = within ? strlen(within) : 0, s = sizeof suffix - 1;
+    return within && n > m + s && name[n - m - s - 1] == '.' && strncmp(name + n - m - s, within, m) == 0;
 }
 
 static double matrix_std(const ndp_facts *f, const char *name) {

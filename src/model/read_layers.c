@@ -88,6 +88,13 @@ ndp_status ndp_layers_qwen(struct json_object *config, const char *what, ndp_fac
     return by_types(config, what, f, from, 0, use ? f->kinds[0].window : 0, 0);
 }
 
+/* The window counts for all layers, where it is used. */
+ndp_status ndp_layers_qwen_moe(struct json_object *config, const char *what, ndp_facts *f) {
+    bool use = false;
+    NDP_TRY(ndp_config_bool(config, what, "use_sliding_window", &use));
+    return all_alike(what, f, use ? f->kinds[0].window : 0);
+}
+
 ndp_status ndp_layers_mistral(struct json_object *config, const char *what, ndp_facts *f) {
     return by_types(config, what, f, 0, 0, f->kinds[0].window, 0);
 }

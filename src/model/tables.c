@@ -12,16 +12,30 @@ _Static_assert((int)NDP_BASE_PARAMS <= (int)NDP_MOST_SEGMENTS, "a buffer may hav
 /* Norms of a layer may be trained beside its adapter. */
 _Static_assert((int)NDP_PARAMS - (int)NDP_BASE_PARAMS + 10 <= (int)NDP_MOST_SEGMENTS, "so may that of an adapter");
 
-typedef enum length { ONE, VOCAB, POSITIONS, HIDDEN, Q_COLUMNS, KV_COLUMNS, FFN, HEAD_DIM, Q_ALL, KV_ALL } length;
+typedef enum length {
+    ONE,
+    VOCAB,
+    POSITIONS,
+    HIDDEN,
+    Q_COLUMNS,
+    KV_COLUMNS,
+    FFN,
+    EXPERTS,
+    EXPERT_FFN,
+    HEAD_DIM,
+    Q_ALL,
+    KV_ALL
+} length;
 
 /* What it takes for a tensor to be there; from NORM_BIAS on those of biases. */
 typedef enum when { ALWAYS, SERIAL, UNTIED, NORM_BIAS, SERIAL_NORM_BIAS, QKV_BIAS, O_BIAS, MLP_BIAS } when;
 
 /* The buffers that a unit may have, and what follows the unit's name in theirs. The one of another unit that a tied
- * head uses is in TIED; no rule fills it. ADAPTER has what is trained where the others are the frozen base, KEPT the
- * projections that are packed, whatever their rule says. */
-enum { OWN, TIED, ADAPTER, KEPT, SLOTS };
-static const char *const slot_names[SLOTS] = {[OWN] = "", [ADAPTER] = ".adapter", [KEPT] = ".kept"};
+ * head uses is in TIED, where a layer has its STACKS: matrices of experts. ADAPTER has what is trained where the others
+ * are the frozen base, KEPT the projections that are packed, whatever their rule says. */
+enum { OWN, TIED, STACKS = TIED, ADAPTER, KEPT, SLOTS };
+static const char *const slot_names[SLOTS] = {
+    [OWN] = "", [STACKS] = ".experts", [ADAPTER] = ".adapter", [KEPT] = ".kept"};
 
 typedef struct rule {
     ndp_param place;
@@ -60,6 +74,9 @@ static const rule rules[] = {
     {NDP_B_UP, ANY_MLP, OWN, NAME(up), ONE, FFN, true, MLP_BIAS},
     {NDP_P_DOWN, ANY_MLP, OWN, NAME(down), HIDDEN, FFN, false, ALWAYS},
     {NDP_B_DOWN, ANY_MLP, OWN, NAME(down), ONE, HIDDEN, false, MLP_BIAS},
+    {NDP_P_ROUTER, NDP_PART_EXPERTS, OWN, NAME(router), EXPERTS, HIDDEN, false, ALWAYS},
+    {NDP_P_EXPERT_GATE_UP, NDP_PART_EXPERTS, STACKS, NAME(expert_gate_up), EXPERT_FFN, HIDDEN, false, ALWAYS},
+    {NDP_P_EXPERT_DOWN, NDP_PART_EXPERTS, STACKS, NAME(expert_down), HIDDEN, EXPERT_FFN, false, ALWAYS},
     {NDP_P_MLP_OUT_NORM, NDP_PART_LAYER, OWN, NAME(mlp_out_norm), ONE, HIDDEN, false, ALWAYS},
     {NDP_P_FINAL_NORM, NDP_PART_HEAD, OWN, NAME(final_norm), ONE, HIDDEN, false, ALWAYS},
     {NDP_B_FINAL_NORM, NDP_PART_HEAD, OWN, NAME(final_norm), ONE, HIDDEN, false, NORM_BIAS},
@@ -89,14 +106,28 @@ static int64_t length_of(const ndp_facts *f, length l, ndp_dim *dim) {
     static const ndp_dim dims[] = {
         [VOCAB] = NDP_DIM_VOCAB,         [POSITIONS] = NDP_DIM_VOCAB, [Q_COLUMNS] = NDP_DIM_HEADS,
         [KV_COLUMNS] = NDP_DIM_KV_HEADS, [FFN] = NDP_DIM_FFN,         [HEAD_DIM] = NDP_DIM_IN_HEAD,
-        [KV_ALL] = NDP_DIM_KV_HEADS,     [Q_ALL] = NDP_DIM_HEADS};
-    const int64_t n[] = {
-        [ONE] = 1,         [VOCAB] = f->vocab, [POSITIONS] = f->max_positions, [HIDDEN] = f->hidden, [Q_COLUMNS] = q,
-        [KV_COLUMNS] = kv, [FFN] = f->ffn,     [HEAD_DIM] = f->head_dim,       [Q_ALL] = q,          [KV_ALL] = kv};
+        [EXPERT_FFN] = NDP_DIM_FFN,      [KV_ALL] = NDP_DIM_KV_HEADS, [Q_ALL] = NDP_DIM_HEADS};
+    const int64_t n[] = {[ONE] = 1,
+                         [VOCAB] = f->vocab,
+                         [POSITIONS] = f->max_positions,
+                         [HIDDEN] = f->hidden,
+                         [Q_COLUMNS] = q,
+                         [EXPERTS] = f->experts,
+                         [EXPERT_FFN] = f->expert_ffn,
+                         [KV_COLUMNS] = kv,
+                         [FFN] = f->ffn,
+                         [HEAD_DIM] = f->head_dim,
+                         [Q_ALL] = q,
+                         [KV_ALL] = kv};
     if ((l == Q_ALL || l == KV_ALL) && !whole)
         l = HEAD_DIM;
     *dim = dims[l];
     return n[l];
+}
+
+/* Members of a stack of all experts: gate and up of one expert follow each other, so that they are one matrix. */
+static int64_t stack_of(const ndp_facts *f, const rule *r) {
+    return r->slot != STACKS ? 0 : r->place == NDP_P_EXPERT_GATE_UP ? 2 * (int64_t)f->experts : f->experts;
 }
 
 static ndp_segment segment_of(const ndp_facts *f, const rule *r, const char *name) {
@@ -112,6 +143,7 @@ static ndp_segment segment_of(const ndp_facts *f, const rule *r, const char *nam
     s.projection = !vector && of_layer;
     s.coded = r->place != NDP_P_TOKENS && r->place != NDP_P_POSITIONS;
     s.transposed = f->transposed && !vector && of_layer;
+    s.stack = stack_of(f, r);
     return s;
 }
 
@@ -310,7 +342,8 @@ static int64_t elements_of(const ndp_facts *f, int kind) {
     ndp_dim dim;
     for (int i = 0; i < NDP_COUNT(rules); i++)
         if ((rules[i].parts & parts_of(f, kind)) && is_there(f, &rules[i]))
-            n += length_of(f, rules[i].rows, &dim) * length_of(f, rules[i].cols, &dim);
+            n += length_of(f, rules[i].rows, &dim) * length_of(f, rules[i].cols, &dim) *
+                 (rules[i].slot == STACKS ? stack_of(f, &rules[i]) : 1);
     return n;
 }
 

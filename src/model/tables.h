@@ -31,6 +31,9 @@ typedef enum ndp_param {
     NDP_B_UP,
     NDP_P_DOWN,
     NDP_B_DOWN,
+    NDP_P_ROUTER,
+    NDP_P_EXPERT_GATE_UP,
+    NDP_P_EXPERT_DOWN,
     NDP_P_MLP_OUT_NORM,
     NDP_P_FINAL_NORM,
     NDP_B_FINAL_NORM,
@@ -50,7 +53,8 @@ typedef enum ndp_table_part {
     NDP_PART_LAYER = 1 << 2, /* of every layer */
     NDP_PART_ATTENTION = 1 << 3,
     NDP_PART_GATED_MLP = 1 << 4,
-    NDP_PART_PLAIN_MLP = 1 << 5
+    NDP_PART_PLAIN_MLP = 1 << 5,
+    NDP_PART_EXPERTS = 1 << 6
 } ndp_table_part;
 
 /* Kinds of units: the embedding, the kinds of layers, the head. */

@@ -1,7 +1,8 @@
 /* Gathering and unpacking again. If the backward read what the forward gathered, every rank would keep all of it, which
  * the axis is there to avoid. So the backward gathers it once more from the rank's own part, which is kept (as
  * Megatron-LM does with its sequence slices, arXiv:2205.05198). Likewise it unpacks packed matrices again: of a unit's,
- * none but those that are read at the moment exist. */
+ * none but those that are read at the moment exist. And it takes rows for experts again, of which there are as many
+ * copies as a row has choices. */
 #include "parallel/pass.h"
 
 #include <stdlib.h>
@@ -60,6 +61,18 @@ static int unpack(again *a, int value) {
     return made;
 }
 
+/* Taken now, from the same rows. */
+static int take(again *a, int value) {
+    const ndp_node *taken = maker(a->g, value);
+    int made = NDP_NONE;
+    if (!taken || taken->op != &ndp_op_take_rows)
+        return value;
+    ndp_node n = *taken; /* the list may move */
+    a->g->writing = n.of;
+    ndp_graph_append(a->g, a->list, n.op, &n.attr, a->g->values[value].name, n.in, n.n_in, &made, 1);
+    return made;
+}
+
 static int make_again(again *a, int value) {
     if (value == NDP_NONE)
         return value;
@@ -99,6 +112,13 @@ static ndp_status write_again(again a) {
 
 ndp_status ndp_gather_again(ndp_graph *g, ndp_node_list list, ndp_group_kind group) {
     return write_again((again){.g = g, .list = list, .make = gather, .ahead = true, .group = group});
+}
+
+ndp_status ndp_take_again(ndp_graph *g, ndp_node_list list) {
+    bool takes = false;
+    for (int i = 0; i < g->nodes[NDP_NODES_FORWARD].n; i++)
+        takes |= g->nodes[NDP_NODES_FORWARD].items[i].op == &ndp_op_take_rows;
+    return takes ? write_again((again){.g = g, .list = list, .make = take}) : NDP_OK;
 }
 
 ndp_status ndp_unpack_again(ndp_graph *g, ndp_node_list list) {

@@ -32,7 +32,12 @@ static const struct tensor_rule {
              {&ndp_op_attention, ndp_context_attention},
              {&ndp_op_document_sums, ndp_pairs_document_sums},
              {&ndp_op_pair_loss, ndp_pass_rowwise}, /* of whole documents */
-             {&ndp_op_pair_rows, ndp_pass_rowwise}};
+             {&ndp_op_pair_rows, ndp_pass_rowwise},
+             {&ndp_op_route, ndp_experts_route},
+             {&ndp_op_route_order, ndp_pass_rowwise}, /* of this rank's rows */
+             {&ndp_op_take_rows, ndp_experts_take},
+             {&ndp_op_linear_stack, ndp_experts_stack},
+             {&ndp_op_give_rows, ndp_experts_give}};
 
 /* The first axis that cuts the rows of what this node reads; NDP_AXES: none does. */
 static ndp_axis axis_of_rows(ndp_pass *p) {
@@ -100,6 +105,7 @@ static ndp_status write_graph(ndp_pass *p) {
     NDP_TRY(st);
     if (p->whole->opts.mode == NDP_MODEL_TRAIN)
         NDP_TRY(ndp_graph_derive(p->to));
+    NDP_TRY(ndp_take_again(p->to, NDP_NODES_WEIGHT_GRAD));
     NDP_TRY(ndp_gather_again(p->to, NDP_NODES_WEIGHT_GRAD, NDP_GROUP_TP));
     NDP_TRY(ndp_gather_again(p->to, NDP_NODES_INPUT_GRAD, NDP_GROUP_CP));
     NDP_TRY(ndp_unpack_again(p->to, NDP_NODES_INPUT_GRAD));

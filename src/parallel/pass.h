@@ -14,7 +14,8 @@ typedef enum ndp_spread {
     NDP_SPREAD_NONE, /* not made yet */
     NDP_SPREAD_SAME, /* every tp rank has all of it */
     NDP_SPREAD_ROWS, /* a slice of the rows */
-    NDP_SPREAD_COLS  /* columns of its heads, ffn or vocabulary */
+    NDP_SPREAD_COLS, /* columns of its heads, ffn or vocabulary */
+    NDP_SPREAD_PART  /* all of it, but a part of the sum over the ranks */
 } ndp_spread;
 
 /* The counterpart of a value of the whole graph. */
@@ -52,6 +53,13 @@ ndp_dtype ndp_pass_wide(const ndp_pass *p);
 /* A copy of `value` in storage of its own where it is a view with gaps. */
 int ndp_pass_contiguous(ndp_pass *p, int value);
 
+/* Attributes of a collective over the tensor axis. */
+ndp_op_attr ndp_pass_over_tp(const ndp_pass *p);
+/* All rows of input i, gathered once for all its readers; its gradient is summed over the ranks. */
+int ndp_pass_enter(ndp_pass *p, int i);
+/* The sum of the ranks' parts and a bias (NDP_NONE: none), on this rank's rows, rounded once. */
+int ndp_pass_leave(ndp_pass *p, int part, int bias, const char *name);
+
 /* This rank's segment, the first of a parameter's. */
 const ndp_segment *ndp_pass_segment(const ndp_pass *p, int param);
 
@@ -70,6 +78,10 @@ ndp_status ndp_tensor_dora(ndp_pass *p);
 ndp_status ndp_tensor_dora_squares(ndp_pass *p);
 ndp_status ndp_context_attention(ndp_pass *p);
 ndp_status ndp_pairs_document_sums(ndp_pass *p);
+ndp_status ndp_experts_route(ndp_pass *p);
+ndp_status ndp_experts_take(ndp_pass *p);
+ndp_status ndp_experts_stack(ndp_pass *p);
+ndp_status ndp_experts_give(ndp_pass *p);
 
 /* Cuts a parameter table (a copy of the whole one) to what this rank of the tensor axis holds. */
 void ndp_tensor_cut(const ndp_mesh *mesh, const ndp_parallel *how, ndp_segments *s);
@@ -81,7 +93,9 @@ ndp_status ndp_context_ring(ndp_graph *g, const ndp_row_cut *rows);
 /* Where a backward list of a derived graph reads a value that the forward gathered over `group`, gathers it again, so
  * that no gathered value is kept. */
 ndp_status ndp_gather_again(ndp_graph *g, ndp_node_list list, ndp_group_kind group);
-/* The same for matrices that the forward made of packed ones. */
+/* The same for rows that the forward took for experts, before what they are taken from is gathered again; */
+ndp_status ndp_take_again(ndp_graph *g, ndp_node_list list);
+/* and for matrices that it made of packed ones. */
 ndp_status ndp_unpack_again(ndp_graph *g, ndp_node_list list);
 
 #endif

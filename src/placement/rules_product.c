@@ -278,9 +278,11 @@ ndp_status ndp_rule_linear_db(ndp_rule *r) {
 
 /* ---- linear_stack ---- */
 
-/* The whole stack: its matrices, and the rows of each. */
+/* The whole stack: its matrices, and the rows of each; which set of sorted rows the offsets are of, 0: rows stand as in
+ * the node's operands (rules_experts.c). */
 typedef struct stack_of_node {
     int64_t groups, rows;
+    uint64_t among;
 } stack_of_node;
 
 /* Where the groups begin: all of the node's offsets. Sums over groups of ranks are not known here. */
@@ -288,7 +290,7 @@ static ndp_status expect_offsets(ndp_rule *r, stack_of_node *s) {
     if (r->n->op != &ndp_op_linear_stack)
         return ndp_refuse(r, "its node is a %s", r->n->op->name);
     const ndp_value *v = &r->g->values[r->n->in[2]];
-    s->groups = v->view.rows - 1;
+    *s = (stack_of_node){.groups = v->view.rows - 1};
     s->rows = r->g->values[r->n->in[1]].view.rows / s->groups;
     if (r->in[2].rows != v->view.rows)
         return ndp_refuse(r, "it has %lld groups of rows, must have %lld", (long long)r->in[2].rows - 1,
@@ -296,20 +298,26 @@ static ndp_status expect_offsets(ndp_rule *r, stack_of_node *s) {
     if (v->kind == NDP_VALUE_DATA)
         return ndp_expect_input(r, 2, r->n->in[2]);
     NDP_TRY(ndp_expect_value(r, 2, r->n->in[2], true));
-    for (int i = 0; i < r->in[2].n; i++)
-        if (r->in[2].tiles[i].at_row != r->in[2].tiles[i].row)
+    for (int i = 0; i < r->in[2].n; i++) {
+        if (r->in[2].tiles[i].at_row != r->in[2].tiles[i].row || r->in[2].tiles[i].among != r->in[2].tiles[0].among)
             return ndp_refuse(r, "its offsets are in another order");
+        s->among = r->in[2].tiles[i].among;
+    }
     return NDP_OK;
 }
 
-/* The group of a row depends on its place: operand k has all rows of value `value` of the node, in their places. */
-static ndp_status expect_places(ndp_rule *r, int k, int value) {
-    if (r->in[k].rows != r->g->values[value].view.rows)
+/* The group of a row depends on its place: operand k has the rows that the offsets are of or, where these are of no
+ * sorted rows, all rows of value `value` of the node, in their places. */
+static ndp_status expect_places(ndp_rule *r, int k, int value, const stack_of_node *s) {
+    if (!s->among && r->in[k].rows != r->g->values[value].view.rows)
         return ndp_refuse(r, "operand %d has %lld rows, must have all %lld, since their places say their groups", k,
                           (long long)r->in[k].rows, (long long)r->g->values[value].view.rows);
     for (int i = 0; i < r->in[k].n; i++) {
         const ndp_tile *t = &r->in[k].tiles[i];
-        if (t->at_row != t->row)
+        if (t->among != s->among)
+            return ndp_refuse(r, "row %lld of operand %d is none of the rows that the offsets are of",
+                              (long long)t->row, k);
+        if (!s->among && t->at_row != t->row)
             return ndp_refuse(r, "row %lld of operand %d is row %lld of the whole, which may be of another group",
                               (long long)t->row, k, (long long)t->at_row);
     }
@@ -357,7 +365,7 @@ ndp_status ndp_rule_linear_stack(ndp_rule *r) {
     stack_of_node s;
     NDP_TRY(expect_offsets(r, &s));
     NDP_TRY(ndp_expect_value(r, 0, r->n->in[0], false));
-    NDP_TRY(expect_places(r, 0, r->n->in[0]));
+    NDP_TRY(expect_places(r, 0, r->n->in[0], &s));
     NDP_TRY(expect_stack(r, &s));
     return product(r, NDP_THING_VALUE);
 }
@@ -367,16 +375,23 @@ ndp_status ndp_rule_linear_stack_dx(ndp_rule *r) {
     stack_of_node s;
     NDP_TRY(expect_offsets(r, &s));
     NDP_TRY(ndp_expect_gradient(r, 0, r->n->out[0]));
-    NDP_TRY(expect_places(r, 0, r->n->out[0]));
+    NDP_TRY(expect_places(r, 0, r->n->out[0], &s));
     NDP_TRY(expect_stack(r, &s));
     NDP_TRY(product_dx(r));
     return ndp_add_earlier(r, 3, r->n->in[0]);
 }
 
+/* What rows of x are of all rows: sorted ones count by the rows that they are choices of. */
+static ndp_share measure_of(const ndp_rule *r, const stack_of_node *s, const ndp_tile *x) {
+    int64_t n = r->g->values[r->n->in[0]].view.rows, choices = n / r->g->inputs->rows[NDP_EXTENT_TOKENS];
+    return s->among ? ndp_rows_measure(r, x->at_row / choices, x->rows / choices)
+                    : ndp_range_share(ndp_node_dim(r, 6), n, x->row, x->row + x->rows);
+}
+
 /* Columns of dy and columns of x, of the rows in both: these rows and columns of the gradient of every matrix. */
 static ndp_status stack_gradient(ndp_rule *r, const stack_of_node *s, const ndp_tile *dy, const ndp_tile *x) {
-    int64_t n = r->g->values[r->n->in[0]].view.rows, rows = r->in[0].cols, first = x->row;
-    ndp_share share = ndp_share_mul(dy->share, ndp_range_share(ndp_node_dim(r, 6), n, first, first + x->rows));
+    int64_t rows = r->in[0].cols;
+    ndp_share share = ndp_share_mul(dy->share, measure_of(r, s, x));
     for (int64_t e = 0; e < s->groups; e++) {
         ndp_tile t = *x;
         t.share = ndp_share_mul(share, r->uses->of[r->of][1]);
@@ -392,8 +407,8 @@ ndp_status ndp_rule_linear_stack_dw(ndp_rule *r) {
     NDP_TRY(expect_offsets(r, &s));
     NDP_TRY(ndp_expect_gradient(r, 0, r->n->out[0]));
     NDP_TRY(ndp_expect_value(r, 1, r->n->in[0], true));
-    NDP_TRY(expect_places(r, 0, r->n->out[0]));
-    NDP_TRY(expect_places(r, 1, r->n->in[0]));
+    NDP_TRY(expect_places(r, 0, r->n->out[0], &s));
+    NDP_TRY(expect_places(r, 1, r->n->in[0], &s));
     for (int i = 0; i < r->in[0].n; i++)
         for (int j = 0; j < r->in[1].n; j++) {
             const ndp_tile *dy = &r->in[0].tiles[i];

@@ -59,11 +59,35 @@ int64_t ndp_segment_tensor_elements(const ndp_segment *s) {
     return s->whole[0] * s->whole[1] * (number_in(s) ? 1 : ndp_segment_matrices(s));
 }
 
+/* The words of a pattern that members take in turn, "{gate,up}"; 1: there are none. */
+static int64_t words_in(const char *name) {
+    int64_t n = 1;
+    for (const char *c = strchr(name, '{'); c && *c != '}' && *c; c++)
+        n += *c == ',';
+    return n;
+}
+
+/* Word `i` of those, or an empty one. */
+static const char *word_of(const char *name, int64_t i, int *length) {
+    const char *word = strchr(name, '{');
+    *length = 0;
+    for (; word && i > 0; i--)
+        word = strchr(word + 1, ',');
+    if (word)
+        *length = (int)strcspn(++word, ",}");
+    return word ? word : "";
+}
+
 const char *ndp_segment_tensor_name(const ndp_segment *s, int64_t i, char room[NDP_SEGMENT_NAME]) {
-    const char *number = number_in(s);
+    const char *number = number_in(s), *end = number ? strchr(number, '{') : NULL;
+    int64_t words = number ? words_in(number) : 1;
+    int length;
     if (!number)
         return s->name;
-    snprintf(room, NDP_SEGMENT_NAME, "%.*s%lld%s", (int)(number - s->name), s->name, (long long)i, number + 2);
+    const char *word = word_of(number, i % words, &length), *rest = end ? strchr(end, '}') + 1 : "";
+    int middle = (int)(end ? (size_t)(end - number) : strlen(number)) - 2;
+    snprintf(room, NDP_SEGMENT_NAME, "%.*s%lld%.*s%.*s%s", (int)(number - s->name), s->name, (long long)(i / words),
+             middle, number + 2, length, word, rest);
     return room;
 }
 
@@ -71,14 +95,17 @@ bool ndp_segment_is_named(const ndp_segment *s, const char *tensor) {
     const char *number = number_in(s);
     size_t before = number ? (size_t)(number - s->name) : 0;
     char room[NDP_SEGMENT_NAME];
-    int64_t i = 0;
+    int64_t i = 0, words = number ? words_in(number) : 1;
     if (!number)
         return strcmp(s->name, tensor) == 0;
     if (strncmp(tensor, s->name, before) != 0)
         return false;
     for (const char *c = tensor + before; *c >= '0' && *c <= '9' && i < s->stack; c++)
         i = 10 * i + (*c - '0');
-    return i < s->stack && strcmp(ndp_segment_tensor_name(s, i, room), tensor) == 0;
+    for (int64_t k = i * words; k < (i + 1) * words && k < s->stack; k++)
+        if (strcmp(ndp_segment_tensor_name(s, k, room), tensor) == 0)
+            return true;
+    return false;
 }
 
 ndp_segment ndp_segment_of_tensor(const ndp_segment *s, int64_t i, char room[NDP_SEGMENT_NAME]) {

@@ -101,6 +101,18 @@ FAMILIES = {
                          hidden_act="gelu_pytorch_tanh", sliding_window=8, tie_word_embeddings=True,
                          attention_dropout=0.0, residual_dropout=0.0, embedding_dropout=0.0),
 }
+# Mixtures: an expert in use by no row, layers with and without a mixture, weights that are renormalised or not. Routers are
+# wide enough that no choice is within rounding of another.
+EXPERTS = dict(rms_norm_eps=1e-6, rope_theta=1000.0, hidden_act="silu", output_router_logits=False)
+FAMILIES |= {
+    "mixtral": family("mixtral", "MixtralForCausalLM", intermediate_size=20, num_local_experts=8, num_experts_per_tok=2,
+                      sliding_window=None, **EXPERTS),
+    "qwen3-moe": family("qwen3_moe", "Qwen3MoeForCausalLM", head_dim=8, num_hidden_layers=3, num_experts=6,
+                        num_experts_per_tok=3, moe_intermediate_size=14, norm_topk_prob=True, mlp_only_layers=[1],
+                        decoder_sparse_step=1, attention_bias=False, use_sliding_window=False, **EXPERTS),
+    "olmoe": family("olmoe", "OlmoeForCausalLM", intermediate_size=10, num_experts=9, num_experts_per_tok=3,
+                    norm_topk_prob=False, clip_qkv=None, attention_bias=False, **EXPERTS),
+}
 MODELS |= {name: SIZES | {"config": config} for name, config in FAMILIES.items()}
 MODELS["gpt2"]["bare"] = True  # names without "transformer.", and the mask, as the files on the Hub
 
@@ -162,6 +174,47 @@ def rmsnorm_fp64(self, x):
     return (1 + self.weight if gemma else self.weight) * normed
 
 
+def router_fp64(self, x):
+    """The routers without their softmax in fp32."""
+    logits = torch.nn.functional.linear(x.reshape(-1, self.hidden_dim), self.weight)
+    values, choices = torch.topk(logits.softmax(dim=-1), self.top_k, dim=-1)
+    best = logits.detach().softmax(dim=-1).topk(min(self.top_k + 1, logits.shape[-1]), dim=-1).values
+    GAPS.append((best[:, self.top_k - 1] - best[:, -1]).min().item())
+    if getattr(self, "norm_topk_prob", True):
+        values = values / values.sum(dim=-1, keepdim=True)
+    return logits, values, choices
+
+
+GAPS = []  # of probability between the last choice of a row and the first that was not chosen
+
+
+LEAST_GAP = 1e-5  # in fp32 the choices of all updates are those of fp64
+
+
+def least_gap(folder, ids, labels):
+    GAPS.clear()
+    train(load(folder, torch.float64, ids.shape[-1]), ids, labels)
+    return min(GAPS)
+
+
+def hub_tensors(model, tensors):
+    """Tensors by the names of files: those of experts, which transformers stacks, one by one."""
+    mixtral, out = model.config.model_type == "mixtral", {}
+    for name, t in tensors:
+        name = name.replace(".mlp.", ".block_sparse_moe.") if mixtral else name
+        stem, _, last = name.rpartition(".experts.")
+        if not stem:
+            out[name] = t
+            continue
+        for e, one in enumerate(t):
+            parts = one.chunk(2) if last == "gate_up_proj" else [one]
+            hub = {"gate_up_proj": ("w1", "w3"), "down_proj": ("w2",)} if mixtral else \
+                {"gate_up_proj": ("gate_proj", "up_proj"), "down_proj": ("down_proj",)}
+            for part, piece in zip(hub[last], parts):
+                out[f"{stem}.experts.{e}.{part}.weight"] = piece.contiguous()
+    return out
+
+
 def softcap_attention(module, query, key, value, attention_mask, scaling=None, softcap=None, **kwargs):
     """Gemma 2's eager attention without its cast to fp32."""
     groups = module.num_key_value_groups
@@ -175,7 +228,8 @@ def load(folder, dtype, length):
     embeddings; attention goes through SDPA, which has none, save for Gemma 2's)."""
     config = transformers.AutoConfig.from_pretrained(folder)
     eager = config.model_type == "gemma2"
-    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32,
+    experts = {"experts_implementation": "eager"} if "num_experts_per_tok" in config else {}
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, **experts,
                                                               attn_implementation="eager" if eager else "sdpa")
     modeling_gemma2.eager_attention_forward = GEMMA2_ATTENTION
     if dtype == torch.float64:
@@ -189,6 +243,8 @@ def load(folder, dtype, length):
                 module.forward = types.MethodType(rotary_fp64, module)
             if "RMSNorm" in type(module).__name__:
                 module.forward = types.MethodType(rmsnorm_fp64, module)
+            if type(module).__name__.endswith("TopKRouter"):
+                module.forward = types.MethodType(router_fp64, module)
             if hasattr(module, "embed_scale"):
                 module.embed_scale = torch.tensor(config.hidden_size, dtype=torch.float64).sqrt()
     return model.train()
@@ -284,12 +340,13 @@ def write_model(folder, spec, generator):
     (folder / "config.json").write_text(json.dumps(spec["config"], indent=2, sort_keys=True) + "\n")
     model = transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.from_pretrained(folder))
     weights = {}
-    for name, p in model.named_parameters():
+    for name, p in hub_tensors(model, model.named_parameters()).items():
         noise = torch.randn(p.shape, generator=generator)
         if p.ndim == 1 and name.endswith(".weight"):  # a norm's; Gemma adds the 1 itself
             noise = 0.2 * noise + (0 if "Gemma" in type(model).__name__ else 1)
         else:
-            noise *= 0.08 if p.ndim > 1 else 0.1
+            router = name.endswith(("mlp.gate.weight", "block_sparse_moe.gate.weight"))
+            noise *= 0.5 if router else 0.08 if p.ndim > 1 else 0.1
         weights[name] = noise.to(spec["storage"])
     if spec.get("bare"):
         n, layers = spec["config"]["n_positions"], spec["config"]["n_layer"]
@@ -320,8 +377,10 @@ def write_expected(folder, weights_folder, ids, labels, generator):
     rows = torch.tensor([0, 1, length // 2, length - 1, length, ids[0].numel() - 1])
     tensors = {"input_ids": ids.int(), "labels": labels.int(), "loss": loss.detach().view(1),
                "logits_rows": rows.int(), "logits": logits.detach().flatten(0, 1)[rows].float()}
-    tensors |= {f"grad.{name}": p.grad.float() for name, p in model.named_parameters()}
+    tensors |= {f"grad.{name}": g.float() for name, g in
+                hub_tensors(model, [(name, p.grad) for name, p in model.named_parameters()]).items()}
     error = check_gradient(model, ids[0], labels[0], generator)
+    GAPS.clear()
     losses, norms = train(load(weights_folder, torch.float64, ids.shape[-1]), ids, labels)
     tensors |= {"losses": torch.tensor(losses, dtype=torch.float64), "grad_norms": torch.tensor(norms, dtype=torch.float64)}
 
@@ -331,7 +390,7 @@ def write_expected(folder, weights_folder, ids, labels, generator):
     return {"batch": ids.shape[1], "length": length, "parameters": sum(p.numel() for p in model.parameters()),
             "valid_labels": [int((l >= 0).sum()) for l in labels], "first_loss": losses[0], "last_loss": losses[-1],
             "fp32_torch_losses_off_by": max(abs(a / b - 1) for a, b in zip(losses32, losses)),
-            "gradient_off_finite_differences_by": error}
+            "gradient_off_finite_differences_by": error} | ({"least_gap_of_choices": min(GAPS)} if GAPS else {})
 
 
 def sha256(path):
@@ -354,8 +413,11 @@ def main(stories_folder, stories, names):
             ids, labels = story_data(stories_folder, stories, batch=4, length=64)
         else:
             weights, spec = HERE / name, MODELS[name]
-            write_model(weights, spec, generator)
-            ids, labels = random_data(spec["config"]["vocab_size"], spec["batch"], spec["length"], generator)
+            while True:
+                write_model(weights, spec, generator)
+                ids, labels = random_data(spec["config"]["vocab_size"], spec["batch"], spec["length"], generator)
+                if "num_experts_per_tok" not in spec["config"] or least_gap(weights, ids, labels) > LEAST_GAP:
+                    break
         report[name] = write_expected(HERE / name, weights, ids, labels, generator)
     kept = json.loads((HERE / "manifest.json").read_text())
     manifest = {
@@ -371,7 +433,7 @@ def main(stories_folder, stories, names):
         "models": report,
         "exported_logits_off_by": kept.get("exported_logits_off_by", {}),  # check_exports.py
         "bf16_torch_off_by": kept.get("bf16_torch_off_by", {}),  # measure_bf16.py
-        "files": {str(p.relative_to(HERE)): sha256(p) for p in sorted(HERE.glob("*/*"))},
+        "files": {str(p.relative_to(HERE)): sha256(p) for p in sorted(HERE.glob("*/*")) if p.is_file()},
     }
     (HERE / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n")
     print(json.dumps({name: report[name] for name in report if not names or name in names}, indent=2))

@@ -12,7 +12,7 @@ static const int layout_sizes[][5] = {
     {1, 1, 2, 2, 2}, {2, 1, 3, 1, 1}, {1, 3, 1, 1, 4}, {2, 2, 2, 1, 2}};
 
 /* Other families, by config.json: windows, norms of heads and of all heads, fused and transposed tensors, LayerNorm,
- * learned positions, caps, layers without RoPE. */
+ * learned positions, caps, layers without RoPE, mixtures of experts in some layers. */
 static const char *const tiny_families[] = {
     TINY("qwen3", "\"head_dim\": 6, \"sliding_window\": 4, \"use_sliding_window\": true, \"max_window_layers\": 1"),
     TINY("olmo2", "\"head_dim\": 6, \"attention_bias\": true"),
@@ -22,6 +22,9 @@ static const char *const tiny_families[] = {
     TINY("gemma3_text", "\"head_dim\": 6, \"sliding_window\": 4, \"sliding_window_pattern\": 2"),
     TINY("smollm3", "\"head_dim\": 6, \"no_rope_layers\": [1, 0]"),
     TINY("stablelm", "\"partial_rotary_factor\": 0.7, \"use_qkv_bias\": true, \"use_parallel_residual\": true"),
+    TINY("mixtral", "\"head_dim\": 6, \"num_local_experts\": 4, \"num_experts_per_tok\": 2"),
+    TINY("qwen3_moe", "\"head_dim\": 6, \"num_experts\": 6, \"num_experts_per_tok\": 3, "
+                      "\"moe_intermediate_size\": 7, \"mlp_only_layers\": [0], \"norm_topk_prob\": true"),
     TINY_GPT2};
 
 #endif

@@ -67,8 +67,8 @@ static void fill(const job *j, ndp_engine *e, int64_t update, int64_t rank, int6
 static ndp_status compare_piece(void *user, const ndp_owned_run *run) {
     job *j = user;
     const ndp_run *p = &run->run;
-    char name[300];
-    snprintf(name, sizeof name, "grad.%s", p->segment->name);
+    char name[NDP_SEGMENT_NAME + 8], room[NDP_SEGMENT_NAME];
+    snprintf(name, sizeof name, "grad.%s", ndp_segment_tensor_name(p->segment, p->member, room));
     int64_t n;
     float *want = read_all(j->g, name, NDP_F32, &n);
     double *have = malloc((size_t)p->count * sizeof *have), norm = 0, distance = 0;

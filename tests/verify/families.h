@@ -1,7 +1,7 @@
 /* One small random model of each family, with what is particular to it in use: windows shorter than the rows and kinds
- * of layers that differ in them, caps, norms over all heads, parts of heads that turn, layers without RoPE, fused and
- * transposed tensors, tied and untied heads. Vocabulary 263 and ffn 50 are cut unevenly by every axis; kv heads are
- * fewer than the most tensor ranks. */
+ * of layers that differ in them, mixtures of experts, caps, norms over all heads, parts of heads that turn, layers
+ * without RoPE, fused and transposed tensors, tied and untied heads. Vocabulary 263 and ffn 50 are cut unevenly by
+ * every axis; kv heads are fewer than the most tensor ranks. */
 #ifndef TESTS_VERIFY_FAMILIES_H
 #define TESTS_VERIFY_FAMILIES_H
 
@@ -52,6 +52,14 @@ static const family_model family_models[] = {
                                 "\"rope_theta\": 100.0, \"partial_rotary_factor\": 0.5, "
                                 "\"use_parallel_residual\": true, \"tie_word_embeddings\": true")},
     {"starcoder2", MODEL("starcoder2", "8", "2", "\"head_dim\": 6, \"rope_theta\": 100.0, \"sliding_window\": 8")},
+    {"mixtral", MODEL("mixtral", "8", "2",
+                      "\"head_dim\": 6, \"rope_theta\": 100.0, \"num_local_experts\": 5, \"num_experts_per_tok\": 2, "
+                      "\"sliding_window\": 9")},
+    {"qwen3_moe", MODEL("qwen3_moe", "8", "4",
+                        "\"head_dim\": 6, \"rope_theta\": 100.0, \"num_experts\": 6, \"num_experts_per_tok\": 3, "
+                        "\"moe_intermediate_size\": 22, \"mlp_only_layers\": [1], \"norm_topk_prob\": true")},
+    {"olmoe", MODEL("olmoe", "8", "8",
+                    "\"head_dim\": 6, \"rope_theta\": 100.0, \"num_experts\": 7, \"num_experts_per_tok\": 2")},
     {"gpt2", "{\"model_type\": \"gpt2\", \"vocab_size\": 263, \"n_layer\": 3, \"n_embd\": 24, \"n_head\": 6, "
              "\"n_inner\": 50, \"n_positions\": 50, \"initializer_range\": 0.2}"}};
 

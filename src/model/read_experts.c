@@ -1,0 +1,108 @@
+/* What a config.json says of mixtures of experts: how many, which layers have them, and keys of training that would
+ * change what a model computes. Source: the configuration_* and modeling_* files of transformers 5.23. */
+#include "model/block.h"
+#include "model/read.h"
+
+#include <string.h>
+
+enum { MOST_EXPERTS = 1 << 16, MOST_FFN = 1 << 22 };
+
+/* In training only, as random numbers or losses that no layout-free definition is built for. */
+static ndp_status check_training(struct json_object *config, const char *what) {
+    struct json_object *jitter = ndp_config_member(config, "router_jitter_noise");
+    bool losses = false;
+    double balance = 0.001;
+    if (!ndp_config_is_neutral(jitter, 0))
+        return ndp_config_refuse(what, "router_jitter_noise", jitter, "");
+    NDP_TRY(ndp_config_bool(config, what, "output_router_logits", &losses));
+    NDP_TRY(ndp_json_double(config, what, "router_aux_loss_coef", &balance));
+    if (losses && balance != 0)
+        return ndp_config_refuse(what, "output_router_logits", ndp_config_member(config, "output_router_logits"),
+                                 " with a \"router_aux_loss_coef\" other than 0: the balance loss is not built; set it "
+                                 "to false to train without");
+    return NDP_OK;
+}
+
+/* Marks the layers that `mlp_only_layers` names. */
+static ndp_status read_dense_layers(struct json_object *config, const char *what, const ndp_facts *f, bool *dense) {
+    struct json_object *list = ndp_config_member(config, "mlp_only_layers");
+    size_t n = json_object_is_type(list, json_type_array) ? json_object_array_length(list) : 0;
+    if (list && !json_object_is_type(list, json_type_array))
+        return NDP_FAIL(NDP_EFORMAT, "%s: \"mlp_only_layers\" is not a list of numbers of layers", what);
+    for (size_t i = 0; i < n; i++) {
+        struct json_object *item = json_object_array_get_idx(list, i);
+        int64_t layer = json_object_is_type(item, json_type_int) ? json_object_get_int64(item) : -1;
+        if (layer < 0)
+            return NDP_FAIL(NDP_EFORMAT, "%s: \"mlp_only_layers\" holds something that is not the number of a layer",
+                            what);
+        if (layer < f->layers)
+            dense[layer] = true;
+    }
+    return NDP_OK;
+}
+
+/* The kind like `kind` with a mixture in place of its MLP. */
+static ndp_status mixture_like(const char *what, ndp_facts *f, int kind, int *out) {
+    ndp_layer_kind k = f->kinds[kind];
+    k.mlp = &ndp_mlp_experts;
+    for (*out = 0; *out < f->n_kinds; ++*out) {
+        const ndp_layer_kind *have = &f->kinds[*out];
+        if (have->mlp == k.mlp && have->mixer == k.mixer && have->window == k.window && have->rope == k.rope)
+            return NDP_OK;
+    }
+    if (f->n_kinds == NDP_LAYER_KINDS)
+        return NDP_FAIL(NDP_ENOTSUP, "%s: more than %d kinds of layers are not supported", what, NDP_LAYER_KINDS);
+    f->kinds[f->n_kinds++] = k;
+    return NDP_OK;
+}
+
+/* Drops the kinds that no layer has: a graph is written for each. */
+static void drop_unused_kinds(ndp_facts *f) {
+    int kept = 0;
+    for (int k = 0; k < f->n_kinds; k++) {
+        bool used = false;
+        for (int i = 0; i < f->layers; i++)
+            used |= f->kind_of[i] == k;
+        for (int i = 0; used && i < f->layers; i++)
+            if (f->kind_of[i] == k)
+                f->kind_of[i] = (uint8_t)kept;
+        if (used)
+            f->kinds[kept++] = f->kinds[k];
+    }
+    f->n_kinds = kept;
+}
+
+static ndp_status set_mixtures(const char *what, ndp_facts *f, const bool *dense, int64_t every) {
+    for (int i = 0; i < f->layers; i++) {
+        int kind = f->kind_of[i];
+        if (!dense[i] && (i + 1) % every == 0)
+            NDP_TRY(mixture_like(what, f, f->kind_of[i], &kind));
+        f->kind_of[i] = (uint8_t)kind;
+    }
+    drop_unused_kinds(f);
+    for (int k = 0; k < f->n_kinds; k++)
+        if (f->kinds[k].mlp == &ndp_mlp_experts)
+            return NDP_OK;
+    return NDP_FAIL(NDP_EFORMAT,
+                    "%s: no layer has experts: \"mlp_only_layers\" and \"decoder_sparse_step\" exclude all", what);
+}
+
+ndp_status ndp_more_experts(struct json_object *config, const char *what, ndp_facts *f) {
+    const ndp_keys *k = ndp_family_find(f->family)->keys;
+    int64_t experts, choices, ffn = f->ffn, every = 1;
+    bool dense[NDP_MAX_LAYERS] = {false};
+    NDP_TRY(ndp_config_size(config, what, k->experts, MOST_EXPERTS, &experts));
+    if (experts < 2)
+        return NDP_FAIL(NDP_EFORMAT, "%s: \"%s\" is %lld: a mixture has at least 2 experts", what, k->experts,
+                        (long long)experts);
+    NDP_TRY(ndp_config_size(config, what, "num_experts_per_tok", experts, &choices));
+    if (k->expert_ffn)
+        NDP_TRY(ndp_config_size(config, what, k->expert_ffn, MOST_FFN, &ffn));
+    NDP_TRY(ndp_config_count(config, what, "decoder_sparse_step", 1, NDP_MAX_LAYERS, &every));
+    if (!f->renormalise)
+        NDP_TRY(ndp_config_bool(config, what, "norm_topk_prob", &f->renormalise));
+    NDP_TRY(check_training(config, what));
+    NDP_TRY(read_dense_layers(config, what, f, dense));
+    f->experts = (int)experts, f->choices = (int)choices, f->expert_ffn = (int)ffn;
+    return set_mixtures(what, f, dense, every);
+}

@@ -1,0 +1,66 @@
+/* A mixture of experts on one rank's rows and ffn. The context and sequence axes cut rows: each rank routes its own,
+ * and its experts see those alone. The tensor axis cuts every expert's ffn, as a dense MLP's:
+ *
+ *   logits [T/tp,E] --all_gather--> route, order on every rank
+ *   x [T/tp,C] --all_gather--> rows in order [N,C] --stack, rows cut--> [N,2F/tp] ... --stack, columns cut--> part
+ * [N,C]
+ *     --weighted sums--> part [T,C] --reduce_scatter--> [T/tp,C]
+ *
+ * The sums over a row's experts come before those over ranks, which so move T rows, not N. The gradient of the weights,
+ * and so that of the logits, is a part on every rank; the gathering's conjugate sums them. */
+#include "parallel/pass.h"
+
+ndp_status ndp_experts_route(ndp_pass *p) {
+    if (p->tp == 1)
+        return ndp_pass_rowwise(p);
+    int ins[2] = {ndp_pass_enter(p, 0), ndp_pass_in(p, 1)}, outs[2] = {NDP_NONE, NDP_NONE};
+    ndp_graph_op(p->to, &ndp_op_route, &p->node->attr, "choices", ins, 2, outs, 2);
+    for (int i = 0; i < 2; i++)
+        ndp_pass_out(p, i, outs[i], NDP_SPREAD_SAME);
+    return p->to->status;
+}
+
+ndp_status ndp_experts_take(ndp_pass *p) {
+    if (p->tp == 1)
+        return ndp_pass_rowwise(p);
+    ndp_op_attr attr = p->node->attr;
+    attr.wide_grad = ndp_pass_over_tp(p).wide_grad;
+    int ins[4] = {ndp_pass_enter(p, 0), ndp_pass_in(p, 1), ndp_pass_in(p, 2), NDP_NONE};
+    ndp_pass_out(p, 0, ndp_graph_op1(p->to, &ndp_op_take_rows, &attr, "taken", ins, 4), NDP_SPREAD_SAME);
+    return p->to->status;
+}
+
+ndp_status ndp_experts_stack(ndp_pass *p) {
+    if (p->tp == 1)
+        return ndp_pass_rowwise(p);
+    const ndp_value *whole = &p->from->values[p->node->in[1]];
+    int ins[3] = {ndp_pass_in(p, 0), ndp_pass_in(p, 1), ndp_pass_in(p, 2)}, y = NDP_NONE;
+    const char *name = p->from->values[p->node->out[0]].name;
+    bool columns = ndp_pass_segment(p, ins[1])->dim[0] != NDP_DIM_WHOLE;
+    ndp_op_attr attr = p->node->attr;
+    attr.wide_grad = columns && ndp_pass_over_tp(p).wide_grad;
+    if (!columns)
+        y = ndp_graph_value(p->to, name, p->to->values[ins[0]].view.rows, p->from->values[p->node->out[0]].view.cols,
+                            ndp_pass_wide(p));
+    ndp_graph_op(p->to, &ndp_op_linear_stack, &attr, name, ins, 3, &y, 1);
+    ndp_pass_out(p, 0, y, columns ? NDP_SPREAD_COLS : NDP_SPREAD_PART);
+    ndp_image *image = &p->images[p->node->out[0]];
+    image->slot = whole->slot, image->of = whole->segment, image->n = columns ? whole->segments : 0;
+    return p->to->status;
+}
+
+ndp_status ndp_experts_give(ndp_pass *p) {
+    if (p->tp == 1)
+        return ndp_pass_rowwise(p);
+    if (p->images[p->node->in[0]].spread != NDP_SPREAD_PART)
+        return NDP_FAIL(NDP_EBUG, "graph %s: what give_rows sums is no part of a product over the tensor axis",
+                        p->from->name);
+    const char *name = p->from->values[p->node->out[0]].name;
+    int ins[5] = {NDP_NONE, NDP_NONE, NDP_NONE, NDP_NONE, NDP_NONE};
+    for (int i = 0; i < p->node->n_in; i++)
+        ins[i] = ndp_pass_in(p, i);
+    int x = ndp_graph_value(p->to, name, p->rows.tokens, p->to->values[ins[0]].view.cols, ndp_pass_wide(p));
+    ndp_graph_op(p->to, &ndp_op_give_rows, &p->node->attr, name, ins, p->node->n_in, &x, 1);
+    ndp_pass_out(p, 0, ndp_pass_leave(p, x, NDP_NONE, name), ndp_pass_stream(p));
+    return p->to->status;
+}
