@@ -70,8 +70,8 @@ done
 take '(safetensors) from the Hub'
 works --set model.path=model
 
-echo '{"architectures": ["MixtralForCausalLM"], "model_type": "mixtral"}' >mixtral.json
-mistake 1 "model_type 'mixtral' is not" --set model.path=null --set model.config=mixtral.json
+echo '{"architectures": ["MambaForCausalLM"], "model_type": "mamba"}' >mamba.json
+mistake 1 "model_type 'mamba' is not" --set model.path=null --set model.config=mamba.json
 take 'ed: (llama)'
 works --set model.path=null --set model.config=config.json # whose model_type that is
 
