@@ -12,7 +12,7 @@
 enum { MAX_WIDTH = 1 << 20, MAX_FFN = 1 << 22 };
 
 /* Keys that change what a model computes in ways that are not built, or not for all families (ndp_family.reads). Each
- * is harmless when it is missing, null, false, empty or equal to `neutral`. */
+ * is harmless when it is missing, null, false, empty or equal to `neutral` (NAN: no number is). */
 static const struct {
     const char *key;
     double neutral;
@@ -31,7 +31,7 @@ static const struct {
     {"use_qk_norm", 0},
     {"qk_layernorm", 0},
     {"use_parallel_residual", 0},
-    {"clip_qkv", 0},
+    {"clip_qkv", NAN}, /* 0 makes all queries, keys and values 0 */
     {"num_experts", 0},
     {"num_local_experts", 0},
     {"n_routed_experts", 0},

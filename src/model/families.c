@@ -218,11 +218,12 @@ static const ndp_family families[] = {
     {"starcoder2", "Starcoder2ForCausalLM", &starcoder2_names, &starcoder2_keys, starcoder2_init,
      .kv_heads_needed = true, .layers = ndp_layers_windowed},
     {"mixtral", "MixtralForCausalLM", &mixtral_names, &mixtral_keys, mixtral_init, .kv_heads_needed = true,
-     .layers = ndp_layers_windowed, .more = ndp_more_experts, .reads = {"num_local_experts"}},
+     .layers = ndp_layers_windowed, .more = ndp_more_experts, .reads = {"num_experts", "num_local_experts"}},
     {"qwen3_moe", "Qwen3MoeForCausalLM", &qwen3_moe_names, &qwen3_moe_keys, qwen3_moe_init, .kv_heads_needed = true,
-     .layers = ndp_layers_qwen_moe, .more = ndp_more_experts, .reads = {"use_sliding_window", "num_experts"}},
+     .layers = ndp_layers_qwen_moe, .more = ndp_more_experts,
+     .reads = {"use_sliding_window", "num_experts", "num_local_experts"}},
     {"olmoe", "OlmoeForCausalLM", &olmoe_names, &olmoe_keys, olmo2_init, .layers = ndp_layers_alike,
-     .more = ndp_more_experts, .reads = {"num_experts"}},
+     .more = ndp_more_experts, .reads = {"num_experts", "num_local_experts"}},
     {"gpt2", "GPT2LMHeadModel", &gpt2_names, &gpt2_keys, gpt2_init, .layers = ndp_layers_alike},
 };
 

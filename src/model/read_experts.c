@@ -5,7 +5,22 @@
 
 #include <string.h>
 
-enum { MOST_EXPERTS = 1 << 16, MOST_FFN = 1 << 22 };
+/* MOST_COLUMNS: of all experts of a layer. A model's parameters stay below 2^57 (facts.c). */
+enum { MOST_EXPERTS = 1 << 16, MOST_FFN = 1 << 22, MOST_COLUMNS = 1 << 23 };
+
+/* Their number has two names, which transformers takes for one: files of qwen3_moe had num_experts, and have
+ * num_local_experts since transformers 5. */
+static ndp_status read_size(struct json_object *config, const char *what, const char *key, int64_t *out) {
+    static const char *const names[] = {"num_experts", "num_local_experts"};
+    struct json_object *first = ndp_config_member(config, names[0]), *second = ndp_config_member(config, names[1]);
+    if (first && second && !json_object_equal(first, second))
+        return NDP_FAIL(NDP_EFORMAT, "%s: \"%s\" is %.40s, but \"%s\" is %.40s, and both mean the same; leave out one",
+                        what, names[0], json_object_to_json_string(first), names[1],
+                        json_object_to_json_string(second));
+    key = first ? names[0] : second ? names[1] : key;
+    NDP_TRY(ndp_config_size(config, what, key, MOST_EXPERTS, out));
+    return *out >= 2 ? NDP_OK : NDP_FAIL(NDP_EFORMAT, "%s: \"%s\" is 1: a mixture has at least 2 experts", what, key);
+}
 
 /* In training only, as random numbers or losses that no layout-free definition is built for. */
 static ndp_status check_training(struct json_object *config, const char *what) {
@@ -18,7 +33,7 @@ static ndp_status check_training(struct json_object *config, const char *what) {
     NDP_TRY(ndp_json_double(config, what, "router_aux_loss_coef", &balance));
     if (losses && balance != 0)
         return ndp_config_refuse(what, "output_router_logits", ndp_config_member(config, "output_router_logits"),
-                                 " with a \"router_aux_loss_coef\" other than 0: the balance loss is not built; set it "
+                                 " with a \"router_aux_loss_coef\" other than 0: there is no balance loss; set it "
                                  "to false to train without");
     return NDP_OK;
 }
@@ -87,22 +102,30 @@ static ndp_status set_mixtures(const char *what, ndp_facts *f, const bool *dense
                     "%s: no layer has experts: \"mlp_only_layers\" and \"decoder_sparse_step\" exclude all", what);
 }
 
+/* Which layers have experts: all, but where a family's layers may have an MLP instead. */
+static ndp_status read_layers(struct json_object *config, const char *what, ndp_facts *f) {
+    bool dense[NDP_MAX_LAYERS] = {false};
+    int64_t every = 1;
+    if (f->names->up) {
+        NDP_TRY(ndp_config_count(config, what, "decoder_sparse_step", 1, NDP_MAX_LAYERS, &every));
+        NDP_TRY(read_dense_layers(config, what, f, dense));
+    }
+    return set_mixtures(what, f, dense, every);
+}
+
 ndp_status ndp_more_experts(struct json_object *config, const char *what, ndp_facts *f) {
     const ndp_keys *k = ndp_family_find(f->family)->keys;
-    int64_t experts, choices, ffn = f->ffn, every = 1;
-    bool dense[NDP_MAX_LAYERS] = {false};
-    NDP_TRY(ndp_config_size(config, what, k->experts, MOST_EXPERTS, &experts));
-    if (experts < 2)
-        return NDP_FAIL(NDP_EFORMAT, "%s: \"%s\" is %lld: a mixture has at least 2 experts", what, k->experts,
-                        (long long)experts);
+    int64_t experts, choices, ffn = f->ffn;
+    NDP_TRY(read_size(config, what, k->experts, &experts));
     NDP_TRY(ndp_config_size(config, what, "num_experts_per_tok", experts, &choices));
     if (k->expert_ffn)
         NDP_TRY(ndp_config_size(config, what, k->expert_ffn, MOST_FFN, &ffn));
-    NDP_TRY(ndp_config_count(config, what, "decoder_sparse_step", 1, NDP_MAX_LAYERS, &every));
+    if (experts * ffn > MOST_COLUMNS)
+        return NDP_FAIL(NDP_EFORMAT, "%s: %lld experts of \"%s\" %lld are more than %d columns", what,
+                        (long long)experts, k->expert_ffn ? k->expert_ffn : k->ffn, (long long)ffn, MOST_COLUMNS);
     if (!f->renormalise)
         NDP_TRY(ndp_config_bool(config, what, "norm_topk_prob", &f->renormalise));
     NDP_TRY(check_training(config, what));
-    NDP_TRY(read_dense_layers(config, what, f, dense));
     f->experts = (int)experts, f->choices = (int)choices, f->expert_ffn = (int)ffn;
-    return set_mixtures(what, f, dense, every);
+    return read_layers(config, what, f);
 }

@@ -1,0 +1,246 @@
+/* config.json -> facts, for mixtures of experts: what is read, what transformers ignores, and what is refused. */
+#include "model/block.h"
+
+#include "base/json.h"
+#include "check.h"
+
+static ndp_status parse(const char *text, ndp_facts *f) { return ndp_facts_parse_text(text, "config.json", f); }
+
+#define SHAPE                                                                                                          \
+    "\"vocab_size\": 100, \"hidden_size\": 64, \"intermediate_size\": 172, \"num_hidden_layers\": 4, "                 \
+    "\"num_attention_heads\": 8, \"num_key_value_heads\": 2, \"max_position_embeddings\": 512"
+#define FAMILY(type, keys) "{\"model_type\": \"" type "\", " SHAPE ", " keys "}"
+#define MIXTRAL(more) FAMILY("mixtral", "\"num_local_experts\": 8, \"num_experts_per_tok\": 2" more)
+#define QWEN(more)                                                                                                     \
+    FAMILY("qwen3_moe", "\"num_experts\": 6, \"num_experts_per_tok\": 3, \"moe_intermediate_size\": 20" more)
+#define OLMOE(more) FAMILY("olmoe", "\"num_experts\": 9, \"num_experts_per_tok\": 3" more)
+
+/* The layers with a mixture, a bit each. */
+static unsigned mixtures_of(const ndp_facts *f) {
+    unsigned bits = 0;
+    for (int i = 0; i < f->layers; i++)
+        bits |= (unsigned)(f->kinds[f->kind_of[i]].mlp == &ndp_mlp_experts) << i;
+    return bits;
+}
+
+static void defaults_are_transformers(void **state) {
+    (void)state;
+    static ndp_facts f;
+    CHECK_OK(parse(MIXTRAL(""), &f));
+    assert_true(f.experts == 8 && f.choices == 2 && f.expert_ffn == 172 && f.renormalise);
+    assert_true(f.norm_eps == 1e-5 && f.ropes[0].theta == 1e6 && f.qk_norm == NDP_QK_NORM_NONE && f.head_dim == 8);
+    assert_true(f.n_kinds == 1 && f.kinds[0].window == 0 && mixtures_of(&f) == 15);
+    CHECK_OK(parse(QWEN(""), &f));
+    assert_true(f.experts == 6 && f.choices == 3 && f.expert_ffn == 20 && f.ffn == 172 && !f.renormalise);
+    assert_true(f.norm_eps == 1e-6 && f.ropes[0].theta == 1e4 && f.qk_norm == NDP_QK_NORM_HEAD && f.head_dim == 8);
+    assert_true(f.n_kinds == 1 && f.kinds[0].window == 0 && mixtures_of(&f) == 15);
+    CHECK_OK(parse(OLMOE(""), &f));
+    assert_true(f.experts == 9 && f.choices == 3 && f.expert_ffn == 172 && !f.renormalise);
+    assert_true(f.norm_eps == 1e-5 && f.ropes[0].theta == 1e4 && f.qk_norm == NDP_QK_NORM_WHOLE && f.head_dim == 8);
+    assert_true(f.n_kinds == 1 && f.kinds[0].window == 0 && mixtures_of(&f) == 15);
+}
+
+/* A router of E rows and E experts of three matrices, beside attention and norms; or an MLP of three matrices. */
+static void parameters_are_counted(void **state) {
+    (void)state;
+    static ndp_facts f;
+    int64_t attention = 2 * 64 * 64 + 2 * 16 * 64, mixture = 8 * 64 + 8 * 3 * 64 * 172, ends = 2 * 100 * 64 + 64;
+    CHECK_OK(parse(MIXTRAL(""), &f));
+    assert_int_equal(ndp_facts_parameters(&f), ends + 4 * (attention + mixture + 2 * 64));
+    mixture = 6 * 64 + 6 * 3 * 64 * 20;
+    CHECK_OK(parse(QWEN(", \"mlp_only_layers\": [2]"), &f));
+    assert_int_equal(ndp_facts_parameters(&f),
+                     ends + 4 * (attention + 2 * 64 + 2 * 8) + 3 * mixture + (int64_t)3 * 64 * 172);
+}
+
+static void keys_are_read(void **state) {
+    (void)state;
+    static ndp_facts f;
+    CHECK_OK(parse(QWEN(", \"norm_topk_prob\": true, \"head_dim\": 6, \"attention_bias\": true"), &f));
+    assert_true(f.renormalise && f.head_dim == 6 && f.qkv_bias && f.o_bias);
+    CHECK_OK(parse(OLMOE(", \"norm_topk_prob\": true, \"head_dim\": null"), &f));
+    assert_true(f.renormalise && f.head_dim == 8);
+    CHECK_OK(parse(MIXTRAL(", \"norm_topk_prob\": false, \"head_dim\": 6"), &f)); /* a key that it does not have */
+    assert_true(f.renormalise && f.head_dim == 6);
+    CHECK_OK(parse(FAMILY("olmoe", "\"num_experts\": 4, \"num_experts_per_tok\": 4"), &f)); /* all of them */
+    assert_true(f.experts == 4 && f.choices == 4);
+}
+
+/* transformers 5 writes num_local_experts for qwen3_moe, and takes either name everywhere. */
+static void both_names_of_the_number_are_read(void **state) {
+    (void)state;
+    static ndp_facts f;
+    static const char *const types[] = {"mixtral", "qwen3_moe", "olmoe"},
+                             *const numbers[] = {"\"num_experts\": 5", "\"num_local_experts\": 5",
+                                                 "\"num_experts\": 5, \"num_local_experts\": 5",
+                                                 "\"num_experts\": null, \"num_local_experts\": 5"};
+    static const char form[] =
+        "{\"model_type\": \"%s\", " SHAPE ", \"num_experts_per_tok\": 2, \"moe_intermediate_size\": 20, %s}";
+    char text[512];
+    for (int i = 0; i < NDP_COUNT(types) * NDP_COUNT(numbers); i++) {
+        snprintf(text, sizeof text, form, types[i % NDP_COUNT(types)], numbers[i / NDP_COUNT(types)]);
+        CHECK_OK(parse(text, &f));
+        assert_int_equal(f.experts, 5);
+    }
+    CHECK_FAILS(parse(QWEN(", \"num_local_experts\": 8"), &f), NDP_EFORMAT,
+                "\"num_experts\" is 6, but \"num_local_experts\" is 8, and both mean the same; leave out one");
+}
+
+static void layers_with_an_mlp_are_read(void **state) {
+    (void)state;
+    static ndp_facts f;
+    static const struct {
+        const char *text;
+        unsigned mixtures;
+        int kinds;
+    } cases[] = {
+        {QWEN(", \"mlp_only_layers\": []"), 15, 1},
+        {QWEN(", \"mlp_only_layers\": null"), 15, 1},
+        {QWEN(", \"mlp_only_layers\": [1]"), 13, 2},
+        {QWEN(", \"mlp_only_layers\": [0, 0, 3]"), 6, 2},
+        {QWEN(", \"mlp_only_layers\": [4, 100]"), 15, 1}, /* there are none of these numbers */
+        {QWEN(", \"decoder_sparse_step\": 1"), 15, 1},
+        {QWEN(", \"decoder_sparse_step\": 2"), 10, 2}, /* layers 1 and 3 */
+        {QWEN(", \"decoder_sparse_step\": 3"), 4, 2},
+        {QWEN(", \"decoder_sparse_step\": 2, \"mlp_only_layers\": [3]"), 2, 2},
+        /* families without layers of another kind do not have the keys */
+        {MIXTRAL(", \"decoder_sparse_step\": 2, \"mlp_only_layers\": [0]"), 15, 1},
+        {OLMOE(", \"decoder_sparse_step\": 9, \"mlp_only_layers\": \"all\""), 15, 1},
+    };
+    for (int i = 0; i < NDP_COUNT(cases); i++) {
+        CHECK_OK(parse(cases[i].text, &f));
+        assert_int_equal(mixtures_of(&f), cases[i].mixtures);
+        assert_int_equal(f.n_kinds, cases[i].kinds);
+    }
+}
+
+static void windows_are_read(void **state) {
+    (void)state;
+    static ndp_facts f;
+    static const struct {
+        const char *text;
+        int window;
+    } cases[] = {
+        {MIXTRAL(", \"sliding_window\": null"), 0},
+        {MIXTRAL(", \"sliding_window\": 9"), 9},
+        {QWEN(", \"sliding_window\": 9"), 0},
+        {QWEN(", \"sliding_window\": 0"), 0}, /* which no layer has */
+        {QWEN(", \"sliding_window\": 9, \"use_sliding_window\": false"), 0},
+        {QWEN(", \"sliding_window\": 9, \"use_sliding_window\": true, \"max_window_layers\": 2"), 9},
+        {QWEN(", \"sliding_window\": null, \"use_sliding_window\": true"), 0},
+        {QWEN(", \"use_sliding_window\": true"), 4096},
+        {OLMOE(", \"sliding_window\": 9"), 0}, /* a key that it does not have */
+    };
+    for (int i = 0; i < NDP_COUNT(cases); i++) {
+        CHECK_OK(parse(cases[i].text, &f));
+        for (int k = 0; k < f.layers; k++)
+            assert_int_equal(f.kinds[f.kind_of[k]].window, cases[i].window);
+    }
+    CHECK_OK(parse(QWEN(", \"sliding_window\": 9, \"use_sliding_window\": true, \"mlp_only_layers\": [2]"), &f));
+    assert_true(f.n_kinds == 2 && f.kinds[0].window == 9 && f.kinds[1].window == 9 && mixtures_of(&f) == 11);
+    CHECK_FAILS(parse(MIXTRAL(", \"sliding_window\": 0"), &f), NDP_EFORMAT, "layer 0 would see no key");
+}
+
+/* Keys of training, where they change nothing. */
+static void neutral_keys_are_accepted(void **state) {
+    (void)state;
+    static ndp_facts f;
+    static const char *const good[] = {
+        MIXTRAL(", \"router_jitter_noise\": 0.0, \"output_router_logits\": false, \"router_aux_loss_coef\": 0.02"),
+        MIXTRAL(", \"output_router_logits\": true, \"router_aux_loss_coef\": 0"),
+        QWEN(", \"output_router_logits\": true, \"router_aux_loss_coef\": 0.0"),
+        OLMOE(", \"clip_qkv\": null, \"router_aux_loss_coef\": 0.01"),
+    };
+    for (int i = 0; i < NDP_COUNT(good); i++)
+        CHECK_OK(parse(good[i], &f));
+}
+
+static const struct {
+    const char *text;
+    ndp_status code;
+    const char *words;
+} bad[] = {
+    /* numbers of experts */
+    {FAMILY("mixtral", "\"num_experts_per_tok\": 2"), NDP_EFORMAT, "\"num_local_experts\" is missing"},
+    {FAMILY("olmoe", "\"num_experts_per_tok\": 2"), NDP_EFORMAT, "\"num_experts\" is missing"},
+    {FAMILY("mixtral", "\"num_local_experts\": 0, \"num_experts_per_tok\": 2"), NDP_EFORMAT,
+     "\"num_local_experts\" is 0"},
+    {FAMILY("mixtral", "\"num_local_experts\": 1, \"num_experts_per_tok\": 1"), NDP_EFORMAT,
+     "\"num_local_experts\" is 1: a mixture has at least 2 experts"},
+    {FAMILY("olmoe", "\"num_local_experts\": 1, \"num_experts_per_tok\": 1"), NDP_EFORMAT,
+     "\"num_local_experts\" is 1: a mixture has at least 2 experts"},
+    {FAMILY("olmoe", "\"num_experts\": 100000, \"num_experts_per_tok\": 1"), NDP_EFORMAT,
+     "\"num_experts\" is 100000, expected a whole number from 1 to 65536"},
+    {FAMILY("olmoe", "\"num_experts\": 50000, \"num_experts_per_tok\": 1"), NDP_EFORMAT,
+     "50000 experts of \"intermediate_size\" 172 are more than 8388608 columns"},
+    {FAMILY("olmoe", "\"num_experts\": \"9\", \"num_experts_per_tok\": 1"), NDP_EFORMAT, "num_experts"},
+    /* choices */
+    {FAMILY("mixtral", "\"num_local_experts\": 8"), NDP_EFORMAT, "\"num_experts_per_tok\" is missing"},
+    {FAMILY("mixtral", "\"num_local_experts\": 8, \"num_experts_per_tok\": 0"), NDP_EFORMAT,
+     "\"num_experts_per_tok\" is 0, expected a whole number from 1 to 8"},
+    {FAMILY("mixtral", "\"num_local_experts\": 8, \"num_experts_per_tok\": 9"), NDP_EFORMAT,
+     "\"num_experts_per_tok\" is 9, expected a whole number from 1 to 8"},
+    {FAMILY("olmoe", "\"num_experts\": 8, \"num_experts_per_tok\": 1.5"), NDP_EFORMAT, "num_experts_per_tok"},
+    {OLMOE(", \"norm_topk_prob\": null"), NDP_EFORMAT, "\"norm_topk_prob\" is null"},
+    {QWEN(", \"norm_topk_prob\": 1"), NDP_EFORMAT, "norm_topk_prob"},
+    /* sizes */
+    {FAMILY("qwen3_moe", "\"num_experts\": 6, \"num_experts_per_tok\": 3"), NDP_EFORMAT,
+     "\"moe_intermediate_size\" is missing"},
+    {FAMILY("qwen3_moe", "\"num_experts\": 6, \"num_experts_per_tok\": 3, \"moe_intermediate_size\": 0"), NDP_EFORMAT,
+     "\"moe_intermediate_size\" is 0"},
+    {FAMILY("qwen3_moe", "\"num_experts\": 6, \"num_experts_per_tok\": 3, \"moe_intermediate_size\": 4000000"),
+     NDP_EFORMAT, "6 experts of \"moe_intermediate_size\" 4000000 are more than 8388608 columns"},
+    {"{\"model_type\": \"mixtral\", \"vocab_size\": 9, \"hidden_size\": 8, \"intermediate_size\": 8, "
+     "\"num_hidden_layers\": 1, \"num_attention_heads\": 2, \"max_position_embeddings\": 8}",
+     NDP_EFORMAT, "\"num_key_value_heads\" is missing"},
+    /* layers */
+    {QWEN(", \"mlp_only_layers\": 1"), NDP_EFORMAT, "\"mlp_only_layers\" is not a list of numbers of layers"},
+    {QWEN(", \"mlp_only_layers\": {}"), NDP_EFORMAT, "\"mlp_only_layers\" is not a list"},
+    {QWEN(", \"mlp_only_layers\": [-1]"), NDP_EFORMAT, "\"mlp_only_layers\" holds something that is not the number"},
+    {QWEN(", \"mlp_only_layers\": [\"1\"]"), NDP_EFORMAT, "\"mlp_only_layers\" holds something that is not"},
+    {QWEN(", \"mlp_only_layers\": [1.0]"), NDP_EFORMAT, "\"mlp_only_layers\" holds something that is not"},
+    {QWEN(", \"mlp_only_layers\": [null]"), NDP_EFORMAT, "\"mlp_only_layers\" holds something that is not"},
+    {QWEN(", \"mlp_only_layers\": [3, 2, 1, 0]"), NDP_EFORMAT, "no layer has experts: \"mlp_only_layers\""},
+    {QWEN(", \"decoder_sparse_step\": 5"), NDP_EFORMAT, "no layer has experts: \"mlp_only_layers\" and"},
+    {QWEN(", \"decoder_sparse_step\": 2, \"mlp_only_layers\": [1, 3]"), NDP_EFORMAT, "no layer has experts"},
+    {QWEN(", \"decoder_sparse_step\": 0"), NDP_EFORMAT, "\"decoder_sparse_step\" is 0"},
+    {QWEN(", \"decoder_sparse_step\": null"), NDP_EFORMAT, "\"decoder_sparse_step\" is null"},
+    /* what is not built */
+    {MIXTRAL(", \"router_jitter_noise\": 0.1"), NDP_ENOTSUP, "\"router_jitter_noise\": 0.1 is not supported"},
+    {MIXTRAL(", \"output_router_logits\": true"), NDP_ENOTSUP,
+     "\"output_router_logits\": true is not supported with a \"router_aux_loss_coef\" other than 0: there is no "
+     "balance loss"},
+    {OLMOE(", \"output_router_logits\": true, \"router_aux_loss_coef\": 0.01"), NDP_ENOTSUP, "router_aux_loss_coef"},
+    {QWEN(", \"output_router_logits\": true, \"router_aux_loss_coef\": null"), NDP_ENOTSUP, "router_aux_loss_coef"},
+    {QWEN(", \"output_router_logits\": null"), NDP_EFORMAT, "\"output_router_logits\" is null"},
+    {OLMOE(", \"clip_qkv\": 8.0"), NDP_ENOTSUP, "\"clip_qkv\": 8.0 is not supported"},
+    {OLMOE(", \"clip_qkv\": 0"), NDP_ENOTSUP, "\"clip_qkv\": 0 is not supported"},
+    {OLMOE(", \"n_routed_experts\": 9"), NDP_ENOTSUP, "\"n_routed_experts\": 9 is not supported"},
+    {MIXTRAL(", \"hidden_act\": \"relu\""), NDP_ENOTSUP, "\"hidden_act\": \"relu\" is not supported"},
+    {MIXTRAL(", \"quantization_config\": {\"bits\": 4}"), NDP_ENOTSUP, "quantization_config"},
+};
+
+static void bad_configs_are_refused(void **state) {
+    (void)state;
+    for (int i = 0; i < NDP_COUNT(bad); i++) {
+        static ndp_facts f;
+        f.layers = 77;
+        ndp_status st = parse(bad[i].text, &f);
+        if (st != bad[i].code)
+            fail_msg("status %d of %s", st, bad[i].text);
+        CHECK_FAILS(st, bad[i].code, bad[i].words);
+        assert_int_equal(f.layers, 77);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(defaults_are_transformers),
+                                       cmocka_unit_test(parameters_are_counted),
+                                       cmocka_unit_test(keys_are_read),
+                                       cmocka_unit_test(both_names_of_the_number_are_read),
+                                       cmocka_unit_test(layers_with_an_mlp_are_read),
+                                       cmocka_unit_test(windows_are_read),
+                                       cmocka_unit_test(neutral_keys_are_accepted),
+                                       cmocka_unit_test(bad_configs_are_refused)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
