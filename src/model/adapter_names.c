@@ -98,23 +98,40 @@ static void add_word(ndp_str *list, const char *tensor) {
         ndp_str_addf(list, "%s%s", list->length ? ", " : "", word);
 }
 
-/* What a name of one kind finds: `projections` may be targets, else the others may be saved. A stack is neither. */
+/* What a name of one kind finds: `projections` may be targets, else the others may be saved. Stacks and routers are
+ * neither. */
 typedef struct found_names {
     bool found, other;        /* of this kind, of the other */
-    const ndp_segment *stack; /* NULL: none has the name */
+    const ndp_segment *fixed; /* of a stack or a router; NULL: none has the name */
     ndp_str list;             /* what there is of this kind */
 } found_names;
+
+static bool is_router(const ndp_facts *f, const char *tensor) {
+    return f->names->router && ends_with_module(tensor, f->names->router);
+}
+
+/* Whether a name of one kind is that of a segment, or of a member of a stack. */
+static bool is_named(const ndp_segment *s, const ndp_facts *f, const char *name, bool projections) {
+    char room[NDP_SEGMENT_NAME];
+    int64_t members = ndp_segment_is_stack(s) ? s->stack : 1;
+    for (int64_t i = 0; i < members; i++) {
+        const char *tensor = ndp_segment_tensor_name(s, i, room);
+        if (projections ? is_target(tensor, name) : saves(tensor, name, f))
+            return true;
+    }
+    return false;
+}
 
 static found_names find_name(const ndp_model *m, const ndp_facts *f, const char *name, bool projections) {
     found_names r = {0};
     for (int b = 0; b < m->n_buffers; b++)
         for (int k = 0; k < m->buffers[b].segments.n; k++) {
             const ndp_segment *s = &m->buffers[b].segments.items[k];
-            bool is = projections ? is_target(s->name, name) : saves(s->name, name, f);
             if (strncmp(s->name, NDP_ADAPTER_PREFIX, strlen(NDP_ADAPTER_PREFIX)) == 0)
                 continue;
-            if (ndp_segment_is_stack(s)) {
-                r.stack = is ? s : r.stack;
+            bool is = is_named(s, f, name, projections);
+            if (ndp_segment_is_stack(s) || is_router(f, s->name)) {
+                r.fixed = is ? s : r.fixed;
                 continue;
             }
             r.found |= is && s->projection == projections;
@@ -123,6 +140,13 @@ static found_names find_name(const ndp_model *m, const ndp_facts *f, const char 
                 add_word(&r.list, s->name);
         }
     return r;
+}
+
+static ndp_status refuse_fixed(const char *key, const char *name, const ndp_segment *s) {
+    if (ndp_segment_is_stack(s))
+        return NDP_FAIL(NDP_ENOTSUP, "%s: %.100s is a stack of %lld matrices, %s, which no adapter changes", key, name,
+                        (long long)s->stack, s->name);
+    return NDP_FAIL(NDP_ENOTSUP, "%s: %.100s is a router, %s, which no adapter changes", key, name, s->name);
 }
 
 static ndp_status check_name(const ndp_model *m, const ndp_facts *f, const char *key, const char *name,
@@ -134,9 +158,8 @@ static ndp_status check_name(const ndp_model *m, const ndp_facts *f, const char 
                       "%s: %.100s is a projection, which is trained by factors only: name it in "
                       "adapter.targets",
                       key, name);
-    else if (r.stack && (!r.found || !projections))
-        st = NDP_FAIL(NDP_ENOTSUP, "%s: %.100s is a stack of %lld matrices, %s, which no adapter changes", key, name,
-                      (long long)r.stack->stack, r.stack->name);
+    else if (r.fixed && (!r.found || !projections))
+        st = refuse_fixed(key, name, r.fixed);
     else if (!r.found)
         st = NDP_FAIL(NDP_EINVAL, "%s: there is no %s '%.100s' in a %s; there are %s", key,
                       projections ? "projection" : "module", name, f->family, r.list.data ? r.list.data : "none");
