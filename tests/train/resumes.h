@@ -20,6 +20,13 @@ static const char model_text[] =
     "\"intermediate_size\": 20, \"max_position_embeddings\": 200, \"rms_norm_eps\": 1e-5, \"rope_theta\": 10000.0, "
     "\"sliding_window\": 16, \"hidden_act\": \"silu\", \"initializer_range\": 0.1, \"tie_word_embeddings\": false}";
 
+/* Two mixtures and an MLP. */
+static const char mixture_text[] =
+    "{\"model_type\": \"qwen3_moe\", \"architectures\": [\"Qwen3MoeForCausalLM\"], \"vocab_size\": 260, "
+    "\"hidden_size\": 16, \"num_hidden_layers\": 3, \"num_attention_heads\": 4, \"num_key_value_heads\": 2, "
+    "\"intermediate_size\": 20, \"max_position_embeddings\": 200, \"num_experts\": 5, \"num_experts_per_tok\": 2, "
+    "\"moe_intermediate_size\": 12, \"norm_topk_prob\": false, \"mlp_only_layers\": [1]}";
+
 /* FOLDER/NAME: `text` with `old` replaced. */
 static inline void write_variant(const char *folder, const char *name, const char *text, const char *old,
                                  const char *new) {
@@ -28,6 +35,20 @@ static inline void write_variant(const char *folder, const char *name, const cha
     char *whole = ndp_format("%.*s%s%s", (int)(at - text), text, new, at + strlen(old));
     tiny_write(folder, name, whole);
     free(whole);
+}
+
+static inline void write_mixtures(const char *folder) {
+    static const struct {
+        const char *name, *old, *new;
+    } variants[] = {{"same-mixture.json", "\"num_experts\"", "\"router_aux_loss_coef\": 0.5, \"num_local_experts\""},
+                    {"experts.json", "\"num_experts\": 5", "\"num_experts\": 6"},
+                    {"choices.json", "\"num_experts_per_tok\": 2", "\"num_experts_per_tok\": 3"},
+                    {"expert-ffn.json", "\"moe_intermediate_size\": 12", "\"moe_intermediate_size\": 16"},
+                    {"renormalised.json", "false", "true"},
+                    {"mixtures.json", "[1]", "[0]"}};
+    tiny_write(folder, "mixture.json", mixture_text);
+    for (int i = 0; i < NDP_COUNT(variants); i++)
+        write_variant(folder, variants[i].name, mixture_text, variants[i].old, variants[i].new);
 }
 
 static inline void write_models(const char *folder) {
@@ -47,6 +68,7 @@ static inline void write_models(const char *folder) {
         {"ffn.json", "\"intermediate_size\": 20", "\"intermediate_size\": 24"}};
     for (int i = 0; i < NDP_COUNT(variants); i++)
         write_variant(folder, variants[i].name, model_text, variants[i].old, variants[i].new);
+    write_mixtures(folder);
     char *model = ndp_format("%s/model", folder);
     assert_int_equal(mkdir(model, 0700), 0);
     tiny_write(model, "config.json", model_text);
@@ -149,8 +171,9 @@ static const struct base {
     {"inverse_sqrt", {"schedule.name=inverse_sqrt"}},
     {"preference", {"data.files=@/pairs.jsonl", "data.validation_files=[]", "data.format=preference", "loss.name=dpo"}},
     {"lora", {"adapter.type=lora"}},
-    {"qlora", {"adapter.type=qlora"}}};
-enum { COSINE, CONSTANT, SGD, LION, MUON, CODED, INVERSE_SQRT, PREFERENCE, LORA, QLORA };
+    {"qlora", {"adapter.type=qlora"}},
+    {"mixture", {"model.config=@/mixture.json"}}};
+enum { COSINE, CONSTANT, SGD, LION, MUON, CODED, INVERSE_SQRT, PREFERENCE, LORA, QLORA, MIXTURE };
 
 /* key=value with '@' for the folder. */
 static inline void set(ndp_config *c, const char *folder, const char *assignment) {
