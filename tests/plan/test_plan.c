@@ -197,8 +197,26 @@ static void states_of_8_bits(void **state) {
     ndp_config_destroy(c);
 }
 
-/* 405 billion parameters on 1,024 ranks, and on 16,384: planned, and the programs of the corners of the mesh checked,
- * within a gigabyte of memory and ten seconds of a core: two on a fast one, six on a slow one that others share. */
+/* A dry run that has these words, within a gigabyte of memory and ten seconds of a core: two on a fast one, six on a
+ * slow one that others share. */
+static void check_dry_run(ndp_config *c, const char *name, const char *const *words, int n) {
+    const char *sanitizer = getenv("NDP_SANITIZE");
+    bool sanitized = sanitizer && *sanitizer;
+    ndp_plan_opts o = NDP_PLAN_OPTS_INIT;
+    clock_t start = clock();
+    char *text = plan(c, &o);
+    double seconds = (double)(clock() - start) / CLOCKS_PER_SEC;
+    check_words(text, words, n);
+    free(text);
+    print_message("%s: %.2f s of a core, %.0f MB\n", name, seconds, megabytes_used());
+    if (!sanitized && seconds > 10)
+        fail_msg("the dry run took %.1f s", seconds);
+    if (!sanitized && megabytes_used() > 1000)
+        fail_msg("the dry run used %.0f MB", megabytes_used());
+}
+
+/* 405 billion parameters on 1,024 ranks, and on 16,384: planned, and the programs of the corners of the mesh checked.
+ */
 static void llama_405b(void **state) {
     (void)state;
     static const struct {
@@ -219,24 +237,42 @@ static void llama_405b(void **state) {
     }
     char config[1024];
     snprintf(config, sizeof config, "model.config=%s/configs/Llama-3.1-405B/config.json", data);
-    const char *sanitizer = getenv("NDP_SANITIZE");
-    bool sanitized = sanitizer && *sanitizer;
     for (int i = 0; i < NDP_COUNT(cases); i++) {
         ndp_config *c = configure((const char *const[]){
             config, "data.sequence_length=8192", "batch.global_batch_size=1024", "precision.compute=bf16",
             "train.recompute=block", cases[i].sizes[0], cases[i].sizes[1], cases[i].sizes[2], cases[i].sizes[3], NULL});
-        ndp_plan_opts o = NDP_PLAN_OPTS_INIT;
-        clock_t start = clock();
-        char *text = plan(c, &o);
-        double seconds = (double)(clock() - start) / CLOCKS_PER_SEC;
-        check_words(text, cases[i].words, NDP_COUNT(cases[i].words));
-        free(text);
+        check_dry_run(c, cases[i].words[i ? 0 : 1], cases[i].words, NDP_COUNT(cases[i].words));
         ndp_config_destroy(c);
-        print_message("%s: %.2f s of a core, %.0f MB\n", cases[i].words[i ? 0 : 1], seconds, megabytes_used());
-        if (!sanitized && seconds > 10)
-            fail_msg("the dry run took %.1f s", seconds);
-        if (!sanitized && megabytes_used() > 1000)
-            fail_msg("the dry run used %.0f MB", megabytes_used());
+    }
+}
+
+/* Mixtures of experts on 64 ranks: 47 and 31 billion parameters. */
+static void mixtures_of_experts(void **state) {
+    (void)state;
+    static const struct {
+        const char *model, *words[4];
+    } cases[] = {{"Mixtral-8x7B-v0.1",
+                  {"model: mixtral, 32 layers, hidden 4096, heads 32 (8 kv), vocabulary 32000, 46702.8 M parameters",
+                   "pp 2 x dp_shard 8 x tp 4 on 64 ranks", "84.0 MiB  all_gather     layers.0.experts",
+                   "reduce_scatter block: experts"}},
+                 {"Qwen3-30B-A3B",
+                  {"model: qwen3_moe, 48 layers, hidden 2048, heads 32 (4 kv), vocabulary 151936, 30532.1 M parameters",
+                   "pp 2 x dp_shard 8 x tp 4 on 64 ranks", "36.0 MiB  all_gather     layers.0.experts",
+                   "reduce_scatter block: experts"}}};
+    const char *data = getenv("NDP_TEST_DATA");
+    if (!data) {
+        print_message("SKIPPED: configs of Mixtral and Qwen3-30B-A3B (NDP_TEST_DATA is not set)\n");
+        skip();
+    }
+    for (int i = 0; i < NDP_COUNT(cases); i++) {
+        char config[1024];
+        snprintf(config, sizeof config, "model.config=%s/configs/%s/config.json", data, cases[i].model);
+        ndp_config *c =
+            configure((const char *const[]){config, "data.sequence_length=4096", "batch.global_batch_size=64",
+                                            "precision.compute=bf16", "train.recompute=block", "parallelism.pp_size=2",
+                                            "parallelism.dp_shard_size=8", "parallelism.tp_size=4", NULL});
+        check_dry_run(c, cases[i].model, cases[i].words, NDP_COUNT(cases[i].words));
+        ndp_config_destroy(c);
     }
 }
 
@@ -245,6 +281,7 @@ int main(void) {
         cmocka_unit_test(programs_are_printed), cmocka_unit_test(axes_inside_units_are_printed),
         cmocka_unit_test(padding_is_said),      cmocka_unit_test(dropout_is_said),
         cmocka_unit_test(no_such_rank),         cmocka_unit_test(axes_that_are_not_built_say_so),
-        cmocka_unit_test(states_of_8_bits),     cmocka_unit_test(llama_405b)};
+        cmocka_unit_test(states_of_8_bits),     cmocka_unit_test(llama_405b),
+        cmocka_unit_test(mixtures_of_experts)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
