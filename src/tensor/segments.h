@@ -44,7 +44,7 @@ typedef enum ndp_dim {
 
 typedef struct ndp_segment {
     const char *name; /* global name, as in the model folder; a pattern has one %d, for the number of the member. Words
-                       behind it, {gate,up}, are taken in turn: members 2 i and 2 i + 1 have number i */
+                       after it, {gate,up}, are taken in turn: members 2 i and 2 i + 1 have number i */
     int64_t stack;    /* members; 0 and 1: it is no stack. All but `length` says what one of them is */
     int64_t rows, cols; /* in the buffer; a vector has one row */
     int ndim;           /* as stored in files: 1 or 2; the tensor of a whole stack has one more */
