@@ -61,23 +61,25 @@ static ndp_status read_units(const ndp_model *whole, const ndp_model *m, ndp_hol
     return NDP_OK;
 }
 
-/* The first segment with rows or columns of that kind; *axis says which. */
-static const ndp_segment *find_dim(const ndp_model *m, ndp_dim dim, int *axis) {
+/* The first segment with rows or columns of that kind, `part` of them (0: any number); *axis says which. */
+static const ndp_segment *find_dim(const ndp_model *m, ndp_dim dim, int64_t part, int *axis) {
     for (int b = 0; b < m->n_buffers; b++)
         for (int i = 0; i < m->buffers[b].segments.n; i++)
-            for (int a = 0; a < 2; a++)
-                if (m->buffers[b].segments.items[i].dim[a] == dim) {
+            for (int a = 0; a < 2; a++) {
+                const ndp_segment *s = &m->buffers[b].segments.items[i];
+                if (s->dim[a] == dim && (part == 0 || s->part[a] == part)) {
                     *axis = a;
-                    return &m->buffers[b].segments.items[i];
+                    return s;
                 }
+            }
     return NULL;
 }
 
 static ndp_status read_dim(const ndp_model *whole, const ndp_model *m, ndp_dim dim, ndp_numbers *out) {
     int axis = 0;
-    const ndp_segment *s = find_dim(whole, dim, &axis);
+    const ndp_segment *s = find_dim(whole, dim, 0, &axis);
     out->of = s ? s->part[axis] / s->grain[axis] : 0;
-    s = find_dim(m, dim, &axis);
+    s = s ? find_dim(m, dim, s->part[axis], &axis) : NULL; /* layers may differ: an MLP, and experts of another size */
     if (!s)
         return NDP_OK;
     int64_t first = (s->first[axis] - s->base[axis]) / s->grain[axis];
