@@ -53,6 +53,18 @@ static void parameters_are_counted(void **state) {
                      ends + 4 * (attention + 2 * 64 + 2 * 8) + 3 * mixture + (int64_t)3 * 64 * 172);
 }
 
+/* The largest of all sizes. */
+static void no_number_overflows(void **state) {
+    (void)state;
+    static ndp_facts f;
+    CHECK_OK(parse("{\"model_type\": \"qwen3_moe\", \"vocab_size\": 16777216, \"hidden_size\": 1048576, "
+                   "\"intermediate_size\": 4194304, \"num_hidden_layers\": 4096, \"num_attention_heads\": 1024, "
+                   "\"num_key_value_heads\": 1024, \"max_position_embeddings\": 512, \"num_experts\": 4096, "
+                   "\"num_experts_per_tok\": 4096, \"moe_intermediate_size\": 2048}",
+                   &f));
+    assert_true(ndp_facts_parameters(&f) > (int64_t)1 << 56 && ndp_facts_parameters(&f) < (int64_t)1 << 57);
+}
+
 static void keys_are_read(void **state) {
     (void)state;
     static ndp_facts f;
@@ -236,6 +248,7 @@ static void bad_configs_are_refused(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(defaults_are_transformers),
                                        cmocka_unit_test(parameters_are_counted),
+                                       cmocka_unit_test(no_number_overflows),
                                        cmocka_unit_test(keys_are_read),
                                        cmocka_unit_test(both_names_of_the_number_are_read),
                                        cmocka_unit_test(layers_with_an_mlp_are_read),
