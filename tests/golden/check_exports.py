@@ -12,11 +12,15 @@ import sys
 import torch
 import transformers
 
+from make_golden import eager_experts
+
 HERE = pathlib.Path(__file__).parent
 
 
 def logits(folder, ids):
-    model, info = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, output_loading_info=True)
+    experts = eager_experts(transformers.AutoConfig.from_pretrained(folder))
+    model, info = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, output_loading_info=True,
+                                                                    **experts)
     assert not info["missing_keys"] and not info["unexpected_keys"], f"{folder}: {info}"
     with torch.no_grad():
         return model(input_ids=ids, use_cache=False).logits
