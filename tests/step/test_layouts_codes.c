@@ -71,6 +71,11 @@ static void untied_with_biases(void **state) {
 
 static void transposed_and_fused(void **state) { (void)state, family(TINY_GPT2); }
 
+static void mixture(void **state) {
+    (void)state;
+    family(TINY("mixtral", "\"head_dim\": 6, \"num_local_experts\": 4, \"num_experts_per_tok\": 2"));
+}
+
 /* ---- memory ---- */
 
 /* Two codes an element of the slices, two scales a block, and 8 bytes an element of tensors that are not coded. */
@@ -116,6 +121,7 @@ static void states_take_two_bytes(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(tied), cmocka_unit_test(untied_with_biases),
-                                       cmocka_unit_test(transposed_and_fused), cmocka_unit_test(states_take_two_bytes)};
+                                       cmocka_unit_test(transposed_and_fused), cmocka_unit_test(mixture),
+                                       cmocka_unit_test(states_take_two_bytes)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

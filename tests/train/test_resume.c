@@ -119,26 +119,36 @@ static void check_resume(const corpus *c, const char *name, const char *precisio
     outcome_release(&cut);
 }
 
-/* Fused and transposed tensors in checkpoints: the same bits on the same layout, other runs of elements on another. */
-static void resume_gpt2(void **state) {
-    const corpus *c = *state;
-    char *path;
-    subject s = family_subject(c, family_called("gpt2"), "fp32", &path);
+/* A family cut and resumed: the same bits on the same layout, on another within the bounds of proof 3. */
+static void check_family(const corpus *c, const char *name, const way *before, const way *after) {
+    char *path, text[2][WAY_TEXT];
+    subject s = family_subject(c, family_called(name), "fp32", &path);
     s.steps = 14;
-    way four = twelve(data), three = {.shard = 3, .global = 12, .accumulation = 2, .threads = 1};
-    outcome whole = train(&s, &four), cut = train_in_two(c, &s, &four, &four), moved;
+    outcome whole = train(&s, before), cut = train_in_two(c, &s, before, before), moved;
     assert_true(same_bits(&cut, &whole));
-    moved = train_in_two(c, &s, &four, &three);
-    ndp_bounds bounds = bounds_of(&s, &four);
+    moved = train_in_two(c, &s, before, after);
+    ndp_bounds bounds = bounds_of(&s, before);
     ndp_difference d = compare(&moved, &whole, &bounds);
     char words[512];
     const char *bad = ndp_difference_words(&d, words, sizeof words);
     if (bad)
-        fail_msg("gpt2 from 2 x 2 to 1 x 3: %s", bad);
+        fail_msg("%s from %s to %s: %s", name, way_text(before, text[0]), way_text(after, text[1]), bad);
     outcome_release(&whole);
     outcome_release(&cut);
     outcome_release(&moved);
     free(path);
+}
+
+/* Fused and transposed tensors in checkpoints: other runs of elements on another layout. */
+static void resume_gpt2(void **state) {
+    way four = twelve(data), three = {.shard = 3, .global = 12, .accumulation = 2, .threads = 1};
+    check_family(*state, "gpt2", &four, &three);
+}
+
+/* Tensors of experts, which are matrices of a stack here. */
+static void resume_experts(void **state) {
+    way pipeline = twelve((way){.pp = 2, .shard = 2, .accumulation = 3}), other = twelve(tensor_context);
+    check_family(*state, "mixtral", &pipeline, &other);
 }
 
 /* With frozen units: the same bits, and on another layout what one rank makes. */
@@ -163,7 +173,8 @@ static void resume_frozen(void **state) {
     }
 }
 
-/* A checkpoint of an adapter has no weights of the base: a resumed run packs those of its model again, on another layout as well. */
+/* A checkpoint of an adapter has no weights of the base: a resumed run packs those of its model again, on another
+ * layout as well. */
 static void check_tensors_of_packed(const corpus *c, const char *name) {
     char *folder = ndp_format("%s/checkpoints-%s", c->folder, name);
     ndp_checkpoint *k;
@@ -171,8 +182,7 @@ static void check_tensors_of_packed(const corpus *c, const char *name) {
     assert_null(ndp_checkpoint_find(k, "model.layers.0.self_attn.q_proj.weight"));
     assert_null(ndp_checkpoint_find(k, "model.layers.4.mlp.down_proj.weight"));
     assert_null(ndp_checkpoint_find(k, "model.embed_tokens.weight"));
-    assert_non_null(
-        ndp_checkpoint_find(k, "base_model.model.model.layers.4.mlp.down_proj.lora_A.weight"));
+    assert_non_null(ndp_checkpoint_find(k, "base_model.model.model.layers.4.mlp.down_proj.lora_A.weight"));
     ndp_checkpoint_close(k);
     free(folder);
 }
@@ -543,6 +553,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(resume_one_rank),
         cmocka_unit_test(resume_adamw),
         cmocka_unit_test(resume_gpt2),
+        cmocka_unit_test(resume_experts),
         cmocka_unit_test(resume_frozen),
         cmocka_unit_test(resume_packed),
         cmocka_unit_test(resume_sgd),
