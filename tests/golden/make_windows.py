@@ -18,7 +18,7 @@ import transformers
 import make_golden
 
 HERE = pathlib.Path(__file__).parent
-MODELS = ["llama3-tied", "mistral", "phi3", "gpt2", "gemma2"]  # phi3: longrope, other angles beyond 16 positions
+MODELS = ["llama3-tied", "mistral", "phi3", "gpt2", "gemma2", "qwen3-moe"]  # phi3: longrope, other angles beyond 16 positions
 LENGTHS = [154, 33, 9]  # of the documents; 154 = 9 * 17 + 1
 CASES = [(40, 39), (40, 40), (40, 13), (17, 16), (17, 17), (17, 5), (17, 1)]  # tokens of a window, stride
 

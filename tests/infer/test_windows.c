@@ -1,5 +1,6 @@
 /* ndp_evaluate of documents that are longer than a window, against transformers in fp64 (tests/golden/windows.json):
- * five families, one of them with other angles beyond its original length, strides from 1 to a whole window. */
+ * six families, one of them with other angles beyond its original length, one with experts, strides from 1 to a whole
+ * window. */
 #include "train/golden.h"
 #include "verify/runs.h"
 
