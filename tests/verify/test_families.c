@@ -1,6 +1,6 @@
 /* Proof 3 for every family of models through the whole trainer, a sample of it (all of it: long_families): what data
- * parallel, context, sequence and tensor axes cut is cut in each of them. With NDP_TEST_DEVICE: a smaller sample, on
- * that device. */
+ * parallel, context, sequence, tensor and pipeline axes cut is cut in each of them. With NDP_TEST_DEVICE: a smaller
+ * sample, on that device. */
 #include "verify/families.h"
 #include "verify/invariance.h"
 
@@ -18,7 +18,8 @@ static const way ways[] = {
      .recompute = true},
     {.shard = 2, .cp = 2, .tp = 2, .global = GLOBAL, .accumulation = 2, .threads = 1, .recompute = true},
     {.cp = 3, .sp = 2, .global = GLOBAL, .accumulation = 1, .threads = 1, .all_gather = true},
-    {.replicate = 2, .tp = 2, .global = GLOBAL, .accumulation = 1, .threads = 1, .whole_rows = true}};
+    {.replicate = 2, .tp = 2, .global = GLOBAL, .accumulation = 1, .threads = 1, .whole_rows = true},
+    {.pp = 2, .cp = 2, .tp = 2, .global = GLOBAL, .accumulation = 4, .threads = 1}};
 
 /* Rows of `length`; 0: of the family's. */
 static void check(const family_model *m, const char *precision, int length, const way *list, int n) {
