@@ -28,7 +28,8 @@ run plan job.yaml --layout-picture nowhere/layout.svg
 code_is 1
 says err "cannot write 'nowhere/layout.svg': the folder 'nowhere': No such file or directory"
 
-# Layers whose MLPs differ: what a rank has of those like the first, which are experts; stage 1 has none of them, nor of the vocabulary.
+# Layers whose MLPs differ: what a rank has of those like the first, which are experts. Stage 1 has none of them, and none
+# of the vocabulary.
 run plan "$NDP_SOURCE_DIR/$job" --set model.config="$NDP_SOURCE_DIR/tests/golden/qwen3-moe/config.json" \
     --set data.sequence_length=64 --set parallelism.pp_size=3 --set parallelism.dp_shard_size=1 \
     --set parallelism.dp_replicate_size=1 --set parallelism.tp_size=2 --layout-picture layers.svg
