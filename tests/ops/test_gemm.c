@@ -240,7 +240,7 @@ static void bad_shapes_are_refused(void **state) {
         if (i == 3)
             s.trans_b = true; /* then a row of B has 6 elements */
         if (i == 4)
-            s.b = NDP_BF16;
+            s.c = NDP_BF16; /* of two fp32 operands */
         if (i == 5)
             s.threads = 0;
         assert_int_equal(ndp_gemm_plan(&s, &plan), NDP_EBUG);

@@ -58,7 +58,7 @@ static void shape_rules_refuse(void **state) {
         {&ndp_op_linear, {f, h, none}},
         {&ndp_op_linear, {f, f, row}},
         {&ndp_op_linear_dx, {f, f, none}},
-        {&ndp_op_linear_dw, {f, h}},
+        {&ndp_op_linear_dw, {h, f}}, /* a narrow dy of wide operands */
         {&ndp_op_linear_stack, {f, h, ids}},
         {&ndp_op_linear_stack, {f, f, f}},
         {&ndp_op_linear_stack, {f, row, ids}}, /* a row for two groups */
