@@ -73,6 +73,10 @@ static void check_adapter(const ndp_facts *facts, const variant *v, ndp_dtype co
     bool fused = strcmp(f.family, "phi3") == 0 || strcmp(f.family, "gpt2") == 0;
     if (v->base == NDP_PACKING_NF4 && fused)
         return; /* parts of these tensors begin within a block of 64 elements: refused */
+    if (v->base != NDP_PACKING_NONE && f.experts > 0)
+        return; /* stacks are not packed: refused */
+    if (compute == NDP_BF16 && f.experts > 0)
+        return; /* a row whose choices lie within rounding may go to another expert on another layout */
     f.tied |= v->tied;
     ndp_model_opts o = tiny_opts(compute, ROWS);
     ndp_model m;
