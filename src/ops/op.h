@@ -258,7 +258,7 @@ typedef enum ndp_op_kind {
  *                 x[t] = acc + the sum of y[places[t,j]], times weights[t,j], over j in order; rounded once. y may be
  *                 wide; x and acc are wide with attr.wide_grad. Each of the two is the other's backward
  * give_rows_dw    (dx [T,C], y [N,C], places~ [T,K])           -> dweights [T,K] wide
- *                 the dot product of dx[t] and y[places[t,j]]; 0 where there is none. Either may be wide
+ *                 the dot product of dx[t] and y[places[t,j]]; 0 where places is -1. Either may be wide
  *
  * attention       (q [T,H*D], k [S,KV*D], v [S,KV*D], q_pos~ [T,1], q_low~ [T,1], k_pos~ [S,1])
  *                                                              -> o [T,H*D], lse [T,H]

@@ -315,7 +315,7 @@ static ndp_status expect_places(ndp_rule *r, int k, int value, const stack_of_no
     for (int i = 0; i < r->in[k].n; i++) {
         const ndp_tile *t = &r->in[k].tiles[i];
         if (t->among != s->among)
-            return ndp_refuse(r, "row %lld of operand %d is none of the rows that the offsets are of",
+            return ndp_refuse(r, "row %lld of operand %d is not among the rows that the offsets were made for",
                               (long long)t->row, k);
         if (!s->among && t->at_row != t->row)
             return ndp_refuse(r, "row %lld of operand %d is row %lld of the whole, which may be of another group",

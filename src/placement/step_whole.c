@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 /* The matrix of a table that has elements [first, first + count), which is a segment or a member of one; *number: which
- * (ndp_held_matrix). False: there is none. */
+ * (ndp_held_matrix). False: the rank has no such matrix. */
 static bool find_matrix(const ndp_segments *t, int64_t first, int64_t count, ndp_segment *out, int *number) {
     for (int k = 0; t && k < t->n; k++) {
         const ndp_segment *s = &t->items[k];

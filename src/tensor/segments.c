@@ -50,7 +50,7 @@ ndp_segment ndp_segment_member(const ndp_segment *s, int64_t i) {
     return one;
 }
 
-/* Where the number stands in the name of a pattern; NULL: it is none. */
+/* Where the number stands in the name of a pattern; NULL: the name is not a pattern. */
 static const char *number_in(const ndp_segment *s) { return ndp_segment_is_stack(s) ? strstr(s->name, "%d") : NULL; }
 
 int64_t ndp_segment_tensors(const ndp_segment *s) { return number_in(s) ? s->stack : 1; }

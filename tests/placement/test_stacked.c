@@ -2,7 +2,7 @@
 #include "model/stack_model.h"
 #include "placement/mutants.h"
 
-/* A world of the stacks; the form of their files is none of its business. */
+/* A world of the stacks. Placement does not depend on the form of their files. */
 static void stack_world(planned *w, const ndp_layout *l, ndp_optimizer_name optimizer, bool whole_rows) {
     const world_way y = {.layout = *l,
                          .parallel = {!whole_rows, NDP_CP_RING, true},

@@ -2,14 +2,9 @@
  * its own, which has one row more. */
 #include "model/conv_model.h"
 #include "model/decoder.h"
-#include "train/tiny_run.h"
-
-#include <math.h>
-#include <ndparallel/ndparallel.h>
+#include "verify/parts.h"
 
 const ndp_architecture *const ndp_architectures[] = {&ndp_decoder, &conv_architecture, NULL};
-
-enum { STEPS = 6, CUT = 3 };
 
 static const tiny_layout one = {"one", 1, 1, 1, 1}, hybrid = {"hybrid", 2, 2, 1, 1};
 
@@ -21,57 +16,8 @@ static int make(void **state) {
     if (failed)
         return failed;
     tiny_put(*state, "model.json", config);
-    tiny_put(*state, "held.txt", "There were 61 bears and 183 foxes, and they shared 3721 apples.\n");
+    put_held(*state);
     return 0;
-}
-
-/* ---- runs ---- */
-
-typedef struct part {
-    const ndp_config *config;
-    int first, last; /* updates; a part that begins at 0 is not resumed, one that ends before STEPS saves */
-    double *losses, held;
-} part;
-
-static ndp_status run_updates(ndp_trainer *t, part *p, bool first) {
-    int64_t step = 0, tokens;
-    double held;
-    if (p->first > 0)
-        NDP_TRY(ndp_trainer_resume(t, NULL, &step));
-    assert_int_equal(step, p->first);
-    for (int s = p->first; s < p->last; s++) {
-        ndp_metrics m;
-        NDP_TRY(ndp_trainer_step(t, &m));
-        if (first)
-            p->losses[s] = m.loss;
-    }
-    NDP_TRY(ndp_trainer_evaluate(t, &held, &tokens));
-    if (first)
-        p->held = held;
-    return p->last > 0 && p->last < STEPS ? ndp_trainer_save(t, NULL) : NDP_OK;
-}
-
-static ndp_status run_rank(ndp_world *w, void *arg) {
-    part *p = arg;
-    ndp_trainer *t;
-    NDP_TRY(ndp_trainer_create(p->config, w, &t));
-    ndp_status st = run_updates(t, p, ndp_world_rank(w) == 0);
-    ndp_trainer_destroy(t);
-    return st;
-}
-
-static ndp_config *configure(const char *folder, const tiny_layout *l, const char *run) {
-    ndp_config *c = tiny_configure(folder, l, run);
-    tiny_set(c, "train.steps=%d", STEPS);
-    tiny_set(c, "optimizer.lr=1e-2");
-    tiny_set(c, "data.validation_files=[%s/held.txt]", folder);
-    return c;
-}
-
-static void run_part(const char *folder, const tiny_layout *l, const char *run, int first, int last, double *losses) {
-    ndp_config *c = configure(folder, l, run);
-    CHECK_OK(ndp_world_run(c, run_rank, &(part){c, first, last, losses, NAN}));
-    ndp_config_destroy(c);
 }
 
 /* ---- tests ---- */
@@ -80,12 +26,12 @@ static void run_part(const char *folder, const tiny_layout *l, const char *run, 
 static void trains_and_resumes(void **state) {
     double whole[STEPS], wide[STEPS], cut[STEPS], moved[STEPS];
     const char *folder = *state;
-    run_part(folder, &one, "whole", 0, STEPS, whole);
-    run_part(folder, &hybrid, "wide", 0, STEPS, wide);
-    run_part(folder, &hybrid, "cut", 0, CUT, cut);
-    run_part(folder, &hybrid, "cut", CUT, STEPS, cut);
-    run_part(folder, &hybrid, "moved", 0, CUT, moved);
-    run_part(folder, &one, "moved", CUT, STEPS, moved);
+    run_part(folder, &one, "adamw", "whole", 0, STEPS, whole);
+    run_part(folder, &hybrid, "adamw", "wide", 0, STEPS, wide);
+    run_part(folder, &hybrid, "adamw", "cut", 0, CUT, cut);
+    run_part(folder, &hybrid, "adamw", "cut", CUT, STEPS, cut);
+    run_part(folder, &hybrid, "adamw", "moved", 0, CUT, moved);
+    run_part(folder, &one, "adamw", "moved", CUT, STEPS, moved);
     for (int s = 0; s < STEPS; s++) {
         printf("step %d: loss %.7f, on four ranks %.7f\n", s + 1, whole[s], wide[s]);
         assert_true(cut[s] == wide[s]); /* to the last bit */
@@ -93,8 +39,6 @@ static void trains_and_resumes(void **state) {
     }
     assert_true(whole[STEPS - 1] < 0.95 * whole[0] && fabs(whole[0] - log(258)) < 1);
 }
-
-static ndp_status whole_run(ndp_world *w, void *c) { return ndp_train(c, w, &(ndp_train_opts)NDP_TRAIN_OPTS_INIT); }
 
 static void check_same_file(const char *name, const char *folder, const char *other) {
     char *a = ndp_format("%s/%s", folder, name), *b = ndp_format("%s/%s", other, name), *x, *y;
@@ -112,21 +56,21 @@ static void exports(void **state) {
     char *run = ndp_format("%s/exported", folder), *own = ndp_format("%s/model", run),
          *later = ndp_format("%s/later", folder);
     int64_t step;
-    ndp_config *c = configure(folder, &hybrid, "exported");
+    ndp_config *c = configure(folder, &hybrid, "exported", "adamw");
     CHECK_OK(ndp_world_run(c, whole_run, c));
     ndp_config_destroy(c);
     CHECK_OK(ndp_checkpoint_export(run, 0, later, &step));
     assert_int_equal(step, STEPS);
     check_same_file("config.json", own, later);
     check_same_file("model.safetensors", own, later);
-    c = configure(folder, &one, "begun");
+    c = configure(folder, &one, "begun", "adamw");
     tiny_set(c, "model.config=null");
     tiny_set(c, "model.path=%s", own);
     tiny_set(c, "model.init=pretrained");
     part begun = {c, 0, 0, unused, NAN}, resumed = {.first = STEPS, .last = STEPS, .losses = unused};
     CHECK_OK(ndp_world_run(c, run_rank, &begun));
     ndp_config_destroy(c);
-    c = configure(folder, &hybrid, "exported");
+    c = configure(folder, &hybrid, "exported", "adamw");
     resumed.config = c;
     CHECK_OK(ndp_world_run(c, run_rank, &resumed));
     ndp_config_destroy(c);
@@ -139,7 +83,7 @@ static void verifies(void **state) {
     static const char *const layouts[] = {"dp_shard=2", "dp_replicate=2,dp_shard=2"};
     ndp_verify_opts o = NDP_VERIFY_OPTS_INIT;
     ndp_verdict v[NDP_COUNT(layouts)];
-    ndp_config *c = configure(*state, &one, "verified");
+    ndp_config *c = configure(*state, &one, "verified", "adamw");
     o.layouts = layouts, o.n = NDP_COUNT(layouts), o.steps = 4;
     CHECK_OK(ndp_verify(c, &o, v));
     for (int i = 0; i < NDP_COUNT(layouts); i++) {
@@ -163,7 +107,7 @@ static void refuses_by_name(void **state) {
               {"data.format=preference", "conv: a loss of pairs is not supported", "loss.name=dpo"},
               {"data.sequence_length=65", "data.sequence_length 65 is longer", NULL}};
     for (int i = 0; i < NDP_COUNT(of); i++) {
-        ndp_config *c = configure(*state, &one, "refused");
+        ndp_config *c = configure(*state, &one, "refused", "adamw");
         char *text = NULL;
         tiny_set(c, "%s", of[i].setting);
         if (of[i].loss)
@@ -187,11 +131,11 @@ static void refuses_by_name(void **state) {
 /* A resumed run with other facts. */
 static void its_facts_identify_a_run(void **state) {
     double losses[STEPS];
-    run_part(*state, &one, "identified", 0, CUT, losses);
+    run_part(*state, &one, "adamw", "identified", 0, CUT, losses);
     tiny_put(*state, "model.json",
              "{\"model_type\": \"conv\", \"vocab_size\": 258, \"hidden_size\": 24, \"width\": 40, \"blocks\": 3, "
              "\"max_position_embeddings\": 64}");
-    ndp_config *c = configure(*state, &one, "identified");
+    ndp_config *c = configure(*state, &one, "identified", "adamw");
     part p = {c, CUT, STEPS, losses, NAN};
     CHECK_FAILS(ndp_world_run(c, run_rank, &p), NDP_EINVAL, "model.width was 48, now it is 40");
     tiny_put(*state, "model.json", config);
@@ -200,7 +144,7 @@ static void its_facts_identify_a_run(void **state) {
 
 /* The job's description and a model type that no architecture has. */
 static void describes_itself(void **state) {
-    ndp_config *c = configure(*state, &hybrid, "planned");
+    ndp_config *c = configure(*state, &hybrid, "planned", "adamw");
     char *text;
     CHECK_OK(ndp_plan(c, &(ndp_plan_opts)NDP_PLAN_OPTS_INIT, &text));
     if (!strstr(text, "model: conv, 3 layers, hidden 24, vocabulary 258, 0.01 M parameters"))

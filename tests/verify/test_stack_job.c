@@ -4,14 +4,9 @@
 #include "checkpoint/folder.h"
 #include "model/decoder.h"
 #include "model/stack_model.h"
-#include "train/tiny_run.h"
-
-#include <math.h>
-#include <ndparallel/ndparallel.h>
+#include "verify/parts.h"
 
 const ndp_architecture *const ndp_architectures[] = {&ndp_decoder, &stack_architecture, NULL};
-
-enum { STEPS = 6, CUT = 3 };
 
 static const tiny_layout one = {"one", 1, 1, 1, 1}, cut = {"cut", 1, 2, 1, 2}, wide = {"wide", 2, 1, 1, 3};
 
@@ -28,64 +23,9 @@ static int make(void **state) {
     int failed = tiny_make(state);
     if (failed)
         return failed;
-    tiny_put(*state, "held.txt", "There were 61 bears and 183 foxes, and they shared 3721 apples.\n");
+    put_held(*state);
     return 0;
 }
-
-/* ---- runs ---- */
-
-typedef struct part {
-    const ndp_config *config;
-    int first, last; /* updates; a part that begins at 0 is not resumed, one that ends before STEPS saves */
-    double *losses, held;
-} part;
-
-static ndp_status run_updates(ndp_trainer *t, part *p, bool first) {
-    int64_t step = 0, tokens;
-    double held;
-    if (p->first > 0)
-        NDP_TRY(ndp_trainer_resume(t, NULL, &step));
-    assert_int_equal(step, p->first);
-    for (int s = p->first; s < p->last; s++) {
-        ndp_metrics m;
-        NDP_TRY(ndp_trainer_step(t, &m));
-        if (first)
-            p->losses[s] = m.loss;
-    }
-    NDP_TRY(ndp_trainer_evaluate(t, &held, &tokens));
-    if (first)
-        p->held = held;
-    return p->last > 0 && p->last < STEPS ? ndp_trainer_save(t, NULL) : NDP_OK;
-}
-
-static ndp_status run_rank(ndp_world *w, void *arg) {
-    part *p = arg;
-    ndp_trainer *t;
-    NDP_TRY(ndp_trainer_create(p->config, w, &t));
-    ndp_status st = run_updates(t, p, ndp_world_rank(w) == 0);
-    ndp_trainer_destroy(t);
-    return st;
-}
-
-static ndp_config *configure(const char *folder, const tiny_layout *l, const char *run, const char *optimizer) {
-    ndp_config *c = tiny_configure(folder, l, run);
-    tiny_set(c, "train.steps=%d", STEPS);
-    tiny_set(c, "optimizer.name=%s", optimizer);
-    tiny_set(c, "optimizer.lr=1e-2");
-    tiny_set(c, "data.validation_files=[%s/held.txt]", folder);
-    return c;
-}
-
-static void run_part(const char *folder, const tiny_layout *l, const char *optimizer, const char *run, int first,
-                     int last, double *losses) {
-    ndp_config *c = configure(folder, l, run, optimizer);
-    part p = {c, first, last, losses, NAN};
-    CHECK_OK(ndp_world_run(c, run_rank, &p));
-    assert_true(isfinite(p.held));
-    ndp_config_destroy(c);
-}
-
-static ndp_status whole_run(ndp_world *w, void *c) { return ndp_train(c, w, &(ndp_train_opts)NDP_TRAIN_OPTS_INIT); }
 
 /* A run from its job file; its exported model is in the folder that is returned, for the caller to free. */
 static char *run_whole(const char *folder, const tiny_layout *l, const char *optimizer, stack_stored stored,
