@@ -46,8 +46,9 @@ ndp_optimizer_opts ndp_job_optimizer(const ndp_config *c);
 /* Threads of a rank, of `node_ranks` on its node: train.threads, or its part of the node's cores. */
 int ndp_job_threads(const ndp_job *j, int node_ranks);
 
-/* Whether the job's collectives of a device are staged (train.collectives). `auto`: threads need no staging; processes
- * do where NCCL cannot connect them, which are those that share a GPU, and those on `sim`. */
+/* Whether the job's collectives of a device are staged (train.collectives). `auto`: threads need it where each
+ * has a GPU of its own, whose memory the others cannot access; processes where NCCL cannot connect them, which are
+ * those that share a GPU, and those on `sim`. */
 bool ndp_job_stages(const ndp_job *j);
 
 /* Engine options of one rank, which borrow `exec`. The caller sets model and transport. */

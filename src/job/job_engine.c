@@ -20,10 +20,11 @@ int ndp_job_threads(const ndp_job *j, int node_ranks) {
 
 bool ndp_job_stages(const ndp_job *j) {
     const ndp_config *c = j->config;
-    bool threads = j->world == 1 || strcmp(c->train.transport, "local") == 0;
     if (c->train.collectives != NDP_COLLECTIVES_AUTO)
         return c->train.collectives == NDP_COLLECTIVES_STAGED;
-    return !threads && (c->train.share_gpu || strcmp(ndp_device_names[c->train.device], "cuda") != 0);
+    if (j->world > 1 && strcmp(c->train.transport, "local") == 0)
+        return !c->train.share_gpu;
+    return j->world > 1 && (c->train.share_gpu || strcmp(ndp_device_names[c->train.device], "cuda") != 0);
 }
 
 ndp_status ndp_job_engine(const ndp_job *j, int rank, const ndp_exec *exec, ndp_engine_opts *out) {

@@ -2,6 +2,8 @@
  * allocation. */
 #include "rank/rank.h"
 
+#include <string.h>
+
 #include "checkpoint/agree.h"
 #include "host/host.h"
 #include "ops/devices.h"
@@ -87,6 +89,15 @@ static ndp_status open_all(ndp_rank *r, const ndp_rank_opts *o) {
     return ndp_rank_check_memory(r); /* again: the tables of rows are allocated now */
 }
 
+/* Threads that each have a GPU cannot access each other's memory. */
+static ndp_status check_collectives(const ndp_rank *r, const ndp_config *c) {
+    bool apart = r->job.world > 1 && strcmp(c->train.transport, "local") == 0 && !c->train.share_gpu;
+    return r->exec.device->host_memory || r->exec.staged || !apart
+               ? NDP_OK
+               : NDP_FAIL(NDP_ENOTSUP, "train.collectives: device is not supported between threads that each have a "
+                                       "GPU: start processes (--transport shm), or set train.collectives: staged");
+}
+
 ndp_status ndp_rank_open(const ndp_config *c, ndp_world *w, const ndp_rank_opts *o, ndp_rank *out) {
     ndp_rank *r = out;
     *r = (ndp_rank){.opts = o->run, .forward_only = o->forward_only, .no_data = o->no_data, .transport = w};
@@ -99,8 +110,10 @@ ndp_status ndp_rank_open(const ndp_config *c, ndp_world *w, const ndp_rank_opts 
         st = ndp_job_init(c, ndp_transport_world(r->transport), &r->job);
     if (st == NDP_OK) {
         r->exec.staged = ndp_job_stages(&r->job);
-        st = open_all(r, o);
+        st = check_collectives(r, c);
     }
+    if (st == NDP_OK)
+        st = open_all(r, o);
     if (st != NDP_OK) {
         ndp_trail_add(__FILE__, __LINE__);
         ndp_rank_close(r);
