@@ -38,6 +38,17 @@ code_is 0
 says out '^resume: from step 1' '^step 2/2 '
 same_losses sim
 
+# Threads that each have a GPU cannot access each other's memory.
+export NDP_SIM_GPUS=2
+run train job.yaml $tiny --set train.steps=2 --set train.output_dir=apart --device sim --transport local
+code_is 0
+says out '^memory: [0-9.]+ [A-Za-z]+ and [0-9.]+ [A-Za-z]+ pinned planned per rank'
+same_losses apart
+run train job.yaml $tiny --set train.steps=2 --set train.output_dir=refused --device sim --transport local --set train.collectives=device
+code_is 1
+says err '^ndparallel: rank [0-9]: train.collectives: device is not supported between threads that each have a GPU: start processes \(--transport shm\), or set train.collectives: staged$'
+unset NDP_SIM_GPUS
+
 run evaluate --model cpu/model --data short.txt --json --threads 1 --sequence-length 16
 code_is 0
 want=$(cat out)
