@@ -192,6 +192,9 @@ typedef struct ndp_metrics {
     double eval_loss;          /* of the held-out data after this update; NaN if it was not evaluated */
     int64_t eval_tokens;
     ndp_pair_metrics pair, eval_pair; /* of this update; of the held-out data, with eval_loss */
+    /* Of routers, means over layers and tokens, without their coefficients (moe.balance, moe.z_loss); not a part of
+     * `loss`. balance_loss is 1 where all experts get as many tokens. 0: there is no such loss. */
+    double balance_loss, z_loss;
 } ndp_metrics;
 
 /* Collective. Reads the model's config.json, prepares the data, builds the step program, allocates the memory and loads

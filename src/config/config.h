@@ -10,6 +10,7 @@
 #include "model/adapter.h"
 #include "ops/devices.h"
 #include "ops/preference.h"
+#include "ops/router_losses.h"
 #include "optim/optim.h"
 #include "parallel/row_cut.h"
 #include "pipeline/pipeline.h"
@@ -102,6 +103,11 @@ struct ndp_config {
         ndp_loss_variant variant; /* of dpo */
         double label_smoothing, gamma, sft_weight;
     } loss;
+    struct {
+        ndp_balance balance;
+        double balance_coef; /* 0: what the model's configuration says */
+        double z_loss;
+    } moe; /* of models with mixtures of experts */
     struct {
         ndp_optimizer_name name;
         double lr, betas[2], eps, weight_decay, momentum, max_grad_norm; /* max_grad_norm 0: no clipping */

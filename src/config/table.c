@@ -14,6 +14,8 @@ static const char *const reduce_words[] = {[NDP_F32] = "fp32", NULL};
 #define OPTIMIZER_WORD(NAME, name, ...) #name,
 static const char *const optimizer_words[] = {NDP_OPTIMIZERS(OPTIMIZER_WORD) NULL};
 #define LOSS_WORD(NAME, name) #name,
+static const char *const balance_words[] = {
+    [NDP_BALANCE_AUTO] = "auto", [NDP_BALANCE_NONE] = "none", [NDP_BALANCE_SEQUENCE] = "sequence", NULL};
 static const char *const loss_words[] = {NDP_LOSSES(LOSS_WORD) NULL};
 static const char *const variant_words[] = {NDP_LOSS_VARIANTS(LOSS_WORD) NULL};
 #define SCHEDULE_WORD(NAME, name) #name,
@@ -145,6 +147,9 @@ const ndp_option ndp_options[] = {
     {IDENTITY(loss, label_smoothing, JOB), NUMBER(0, "[0, 0.5)"), WHEN "loss.name is simpo, or loss.variant is robust", HELP "probability that a pair is the wrong way round"},
     {IDENTITY(loss, gamma, JOB), NUMBER(0.5, "[0, inf)"), WHEN "loss.name is simpo", HELP "margin between the rewards"},
     {IDENTITY(loss, sft_weight, JOB), NUMBER(0, "[0, inf)"), WHEN "data.format is preference", HELP "weight of the mean token loss of chosen answers (of orpo: of prompt and answer), added to that of pairs; with orpo the default is 1"},
+    {IDENTITY(moe, balance, LEARN), WORD(auto, balance_words), HELP "loss that keeps the experts of a mixture evenly used. sequence: in each sample and layer (DeepSeek-V3's), so that no layout or batch changes it; auto: if the model's output_router_logits is true"},
+    {IDENTITY(moe, balance_coef, LEARN), NUMBER(0, "[0, inf)"), HELP "its coefficient in each layer; 0: the model's router_aux_loss_coef x num_experts_per_tok / mixture layers"},
+    {IDENTITY(moe, z_loss, LEARN), NUMBER(0, "[0, inf)"), HELP "coefficient of the square of the log of the sum of a router's exponentials, in each layer"},
 
     {IDENTITY(optimizer, name, STEP), WORD(adamw, optimizer_words), HELP "the update rule"},
     {IDENTITY(optimizer, lr, LEARN), NUMBER(3.0e-4, "[0, inf)"), HELP "learning rate after warm-up"},

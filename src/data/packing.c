@@ -144,6 +144,13 @@ ndp_status ndp_dataset_row(const ndp_dataset *d, int64_t row, int32_t *tokens, i
     return NDP_OK;
 }
 
+int64_t ndp_dataset_row_tokens(const ndp_dataset *d, int64_t row) {
+    int64_t n = 0;
+    for (int64_t i = d->table.rows[row]; i < d->table.rows[row + 1]; i++)
+        n += d->table.pieces[i].n;
+    return n;
+}
+
 int64_t ndp_dataset_document(const ndp_dataset *d, int64_t row, int64_t *tokens) {
     const ndp_row_piece *p = &d->table.pieces[d->table.rows[row]];
     int64_t low = 0, high = d->cache.n_documents; /* the last one that begins at or before it */

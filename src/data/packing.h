@@ -62,6 +62,8 @@ NDP_API ndp_status ndp_dataset_visit_labels(const ndp_dataset *d, int64_t first_
  * document of token t starts. Any number of threads may call this; it allocates nothing and takes O(S). */
 NDP_API ndp_status ndp_dataset_row(const ndp_dataset *d, int64_t row, int32_t *tokens, int32_t *labels,
                                    int32_t *positions, int32_t *document_start);
+/* Of a row's S positions, those that hold tokens: the first ones. */
+int64_t ndp_dataset_row_tokens(const ndp_dataset *d, int64_t row);
 /* Of pairs, whose rows have one document each: its number in the cache, and its tokens. */
 int64_t ndp_dataset_document(const ndp_dataset *d, int64_t row, int64_t *tokens);
 /* NDP_EIO if bytes of the cache were lost since it was opened. Call it after reading the rows of a batch, before use.

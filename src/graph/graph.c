@@ -459,6 +459,14 @@ static ndp_status rule_weight_grad(ndp_bwd *b, const ndp_op *op, const ndp_op_at
     return d->g->status;
 }
 
+static ndp_status rule_add_up(ndp_bwd *b, int value, int i) {
+    derivation *d = (derivation *)b;
+    int sum = d->node->out[i];
+    add_node(d->g, NDP_NODES_INPUT_GRAD, &ndp_op_reduce_sum, &(ndp_op_attr){.accumulate = true}, "losses", &value, 1,
+             &sum, 1);
+    return d->g->status;
+}
+
 static bool has_gradient(const derivation *d, const ndp_node *n) {
     for (int i = 0; i < n->n_out; i++)
         if (n->out[i] != NDP_NONE && n->out[i] < d->n_forward && d->grad[n->out[i]] != NDP_NONE)
@@ -512,7 +520,8 @@ ndp_status ndp_graph_derive(ndp_graph *g) {
                             .intermediate = rule_intermediate,
                             .pass_grad = rule_pass_grad,
                             .columns = rule_columns,
-                            .weight_grad = rule_weight_grad},
+                            .weight_grad = rule_weight_grad,
+                            .add_up = rule_add_up},
                     .g = g,
                     .n_forward = g->n_values};
     d.grad = malloc(((size_t)g->n_values + 1) * sizeof *d.grad);

@@ -25,19 +25,21 @@ typedef enum ndp_input_kind {
     NDP_INPUT_LABELS,    /* the ids to predict; -1: ignored */
     NDP_INPUT_POSITIONS, /* of a row in its document */
     NDP_INPUT_STARTS,    /* the first row of its document: the first that a row may see */
-    NDP_INPUT_LIVE,      /* 1: a token; 0: padding */
+    NDP_INPUT_SAMPLES,   /* the sample of a row in the micro-batch; -1: padding */
     NDP_INPUT_KEYS,      /* random words: what is dropped of a row follows from its own */
     NDP_INPUT_ROWS,      /* the row itself: its number in the micro-batch, or in the cache */
     NDP_INPUT_DOCUMENTS, /* the document of a row, with marks (ops/preference.h); -1: none */
     NDP_INPUT_REFERENCE, /* fp64, of a document: the log-probability of its answer under the reference model */
     NDP_INPUT_SCORES,    /* fp64, of a document, written by units: that under this model, and the answer's tokens */
     /* Of the engine. */
-    NDP_INPUT_TABLE,      /* written once, by `fill` */
-    NDP_INPUT_UNIT_TABLE, /* the same, one row (NDP_EXTENT_ONE) for each of NDP_EXTENT_UNITS; a unit is handed its own
-                           */
-    NDP_INPUT_LENT,       /* memory of the engine's user, for each unit its own (ndp_engine_lend) */
-    NDP_INPUT_LOSS_SCALE, /* one, fp64: 1 / valid tokens of the update, or 1 / its pairs */
-    NDP_INPUT_NLL_SCALE,  /* one, fp64: 1 / tokens of the update that count in the nll of preference data */
+    NDP_INPUT_TABLE,        /* written once, by `fill` */
+    NDP_INPUT_UNIT_TABLE,   /* the same, one row (NDP_EXTENT_ONE) for each of NDP_EXTENT_UNITS; a unit is handed its own
+                             */
+    NDP_INPUT_LENT,         /* memory of the engine's user, for each unit its own (ndp_engine_lend) */
+    NDP_INPUT_LOSS_SCALE,   /* one, fp64: 1 / valid tokens of the update, or 1 / its pairs */
+    NDP_INPUT_NLL_SCALE,    /* one, fp64: 1 / tokens of the update that count in the nll of preference data */
+    NDP_INPUT_ROUTER_SCALE, /* one, fp64: 1 / rows of the update that are not padding */
+    NDP_INPUT_ROUTER_SUMS,  /* one row, fp64: the running sums of the losses of routers, which backwards add to */
     NDP_INPUT_LOSS /* one row, fp64: the running sum of token losses, which units add to; of preference data, sums
                       over pairs (NDP_PAIR_SUMS) */
 } ndp_input_kind;
@@ -67,6 +69,14 @@ static inline size_t ndp_input_bytes(const ndp_inputs *inputs, int i) {
     const ndp_input *in = &inputs->items[i];
     ndp_extent extent = in->kind == NDP_INPUT_UNIT_TABLE ? NDP_EXTENT_UNITS : in->extent;
     return (size_t)(inputs->rows[extent] * in->cols) * ndp_dtype_size(in->type);
+}
+
+/* The place of the first input of a kind; -1: there is none. */
+static inline int ndp_inputs_find(const ndp_inputs *inputs, ndp_input_kind kind) {
+    for (int i = 0; i < inputs->n; i++)
+        if (inputs->items[i].kind == kind)
+            return i;
+    return -1;
 }
 
 /* Appends an input and returns its place. A model never has more than there is room for. */

@@ -52,9 +52,6 @@ static inline int ndp_in_dropout(const ndp_model *m, const ndp_facts *f, int whi
     return NDP_IN_ROPES + f->n_ropes + (m->opts.preference.kind ? NDP_IN_NLL_SCALE + 1 : 0) + which;
 }
 
-/* The last one, of a model with mixture layers. */
-static inline int ndp_in_live(const ndp_model *m) { return m->inputs->n - 1; }
-
 /* The value of `n` glued parameters from `place` on; NDP_NONE if the unit lacks it. */
 int ndp_unit_param(ndp_unit_builder *b, ndp_param place, int n);
 /* The matrix of `n` glued projections from `place` on: a parameter, or what the op unpack makes of packed ones. */
@@ -70,6 +67,16 @@ int ndp_unit_add(ndp_unit_builder *b, const char *name, int x, int y);
 int ndp_unit_adapters(ndp_unit_builder *b, const char *name, int x, int y, ndp_param place, int n, ndp_param bias);
 /* True if one of `n` projections from `place` on has an adapter. */
 bool ndp_unit_has_adapter(const ndp_unit_builder *b, ndp_param place, int n);
+
+/* What the options and the model's configuration ask of routers: coefficients, 0 where there is no such loss. */
+typedef struct ndp_router_losses {
+    double balance, z_loss;
+} ndp_router_losses;
+ndp_router_losses ndp_router_losses_of(const ndp_facts *f, const ndp_model_opts *o);
+/* NDP_EINVAL: options of routers that the model does not have; or a balance loss without a coefficient. */
+ndp_status ndp_router_losses_check(const ndp_facts *f, const ndp_model_opts *o);
+/* Appends the inputs of mixture layers. */
+void ndp_experts_inputs(ndp_model *m);
 
 /* Writes the graph of a block. */
 void ndp_unit_block(ndp_unit_builder *b);

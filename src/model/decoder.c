@@ -101,7 +101,7 @@ static ndp_status make_inputs(ndp_model *m) {
     if (!cached && o->adapter.dropout > 0 && o->mode == NDP_MODEL_TRAIN)
         add_dropout_inputs(m);
     if (f->experts > 0)
-        ndp_inputs_add(in, (ndp_input){"live", NDP_INPUT_LIVE, NDP_EXTENT_TOKENS, 1, NDP_I32, NULL, 0});
+        ndp_experts_inputs(m);
     return NDP_OK;
 }
 
@@ -268,6 +268,7 @@ ndp_status ndp_decoder_build(const ndp_facts *facts, const ndp_model_opts *opts,
     ndp_status st;
     NDP_TRY_GOTO(ndp_model_init(&ndp_decoder, &own, opts, &m), fail);
     NDP_TRY_GOTO(check_activations(&own), fail);
+    NDP_TRY_GOTO(ndp_router_losses_check(&own, opts), fail);
     NDP_TRY_GOTO(make_inputs(&m), fail);
     NDP_TRY_GOTO(ndp_tables_make(&own, &m, &places), fail);
     NDP_TRY_GOTO(ndp_model_freeze(&m), fail);

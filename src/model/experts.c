@@ -9,6 +9,58 @@
 #include "model/block.h"
 
 #include "model/activations.h"
+#include "model/decoder.h"
+
+/* ---- losses of the router ---- */
+
+ndp_router_losses ndp_router_losses_of(const ndp_facts *f, const ndp_model_opts *o) {
+    const ndp_router_opts *r = &o->router;
+    bool balance = r->balance == NDP_BALANCE_AUTO ? f->balanced : r->balance == NDP_BALANCE_SEQUENCE;
+    if (o->mode != NDP_MODEL_TRAIN || f->experts == 0)
+        return (ndp_router_losses){0};
+    return (ndp_router_losses){.balance = !balance              ? 0
+                                          : r->balance_coef > 0 ? r->balance_coef
+                                                                : f->balance_coef,
+                               .z_loss = r->z_loss};
+}
+
+ndp_status ndp_router_losses_check(const ndp_facts *f, const ndp_model_opts *o) {
+    const ndp_router_opts *r = &o->router;
+    NDP_CHECK(f->experts > 0 || (r->balance != NDP_BALANCE_SEQUENCE && r->balance_coef == 0 && r->z_loss == 0),
+              "the model has no mixture layers, and so no router: remove moe.balance, moe.balance_coef, moe.z_loss");
+    NDP_CHECK(r->balance != NDP_BALANCE_SEQUENCE || r->balance_coef > 0 || f->balance_coef > 0,
+              "moe.balance is sequence, but the model's \"router_aux_loss_coef\" is 0: set moe.balance_coef");
+    return NDP_OK;
+}
+
+void ndp_experts_inputs(ndp_model *m) {
+    static const ndp_input inputs[] = {
+        {"samples", NDP_INPUT_SAMPLES, NDP_EXTENT_TOKENS, 1, NDP_I32, NULL, 0},
+        {"router_scale", NDP_INPUT_ROUTER_SCALE, NDP_EXTENT_ONE, 1, NDP_F64, NULL, 0},
+        {"router_sums", NDP_INPUT_ROUTER_SUMS, NDP_EXTENT_ONE, NDP_ROUTER_LOSSES, NDP_F64, NULL, 0}};
+    ndp_router_losses l = ndp_router_losses_of(ndp_decoder_facts(m), &m->opts);
+    for (int i = 0; i < (l.balance > 0 || l.z_loss > 0 ? NDP_COUNT(inputs) : 1); i++)
+        ndp_inputs_add(m->inputs, inputs[i]);
+}
+
+static int input(const ndp_unit_builder *b, ndp_input_kind kind) {
+    return ndp_graph_data(b->g, ndp_inputs_find(b->m->inputs, kind));
+}
+
+static void write_losses(const ndp_unit_builder *b, int logits, int choices) {
+    ndp_router_losses l = ndp_router_losses_of(b->f, &b->m->opts);
+    int counts = NDP_NONE, samples = input(b, NDP_INPUT_SAMPLES);
+    ndp_op_attr attr = {.parts = b->m->opts.samples > 0 ? b->m->opts.samples : 1, .experts = b->f->experts};
+    if (l.balance == 0 && l.z_loss == 0)
+        return;
+    if (l.balance > 0)
+        counts = ndp_graph_op1(b->g, &ndp_op_choice_counts, &attr, "counts", (int[]){choices, samples}, 2);
+    attr = (ndp_op_attr){.train = true, .parts = 1, .balance = l.balance, .z_loss = l.z_loss};
+    int ins[] = {logits, counts, samples, input(b, NDP_INPUT_ROUTER_SCALE)}, sums = input(b, NDP_INPUT_ROUTER_SUMS);
+    ndp_graph_op(b->g, &ndp_op_router_losses, &attr, "losses", ins, 4, &sums, 1);
+}
+
+/* ---- the mixture ---- */
 
 /* The router's logits and probabilities are wide, also in bf16. */
 static int logits_of(ndp_unit_builder *b, int x) {
@@ -28,9 +80,9 @@ static int experts(ndp_unit_builder *b, int x) {
     enum { ORDER, PLACES, OFFSETS };
     const ndp_facts *f = b->f;
     const ndp_op_attr attr = {.choices = f->choices, .experts = f->experts, .renormalise = f->renormalise};
-    int live = ndp_graph_data(b->g, ndp_in_live(b->m)), routed[2] = {NDP_NONE, NDP_NONE};
-    int where[3] = {NDP_NONE, NDP_NONE, NDP_NONE};
-    ndp_graph_op(b->g, &ndp_op_route, &attr, "choices", (int[]){logits_of(b, x), live}, 2, routed, 2);
+    int logits = logits_of(b, x), routed[2] = {NDP_NONE, NDP_NONE}, where[3] = {NDP_NONE, NDP_NONE, NDP_NONE};
+    ndp_graph_op(b->g, &ndp_op_route, &attr, "choices", (int[]){logits, input(b, NDP_INPUT_SAMPLES)}, 2, routed, 2);
+    write_losses(b, logits, routed[0]);
     ndp_graph_op(b->g, &ndp_op_route_order, &attr, "order", &routed[0], 1, where, 3);
     int rows[] = {x, where[ORDER], where[PLACES], NDP_NONE};
     int taken = ndp_graph_op1(b->g, &ndp_op_take_rows, &attr, "taken", rows, 4);

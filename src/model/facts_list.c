@@ -77,6 +77,8 @@ static const fact_row mixture_facts[] = {
     FACT(choices, "num_experts_per_tok", FACT_INT),
     SHAPE(expert_ffn, "moe_intermediate_size", FACT_INT),
     FACT(renormalise, "norm_topk_prob", FACT_BOOL),
+    FACT(balanced, "output_router_logits", FACT_BOOL),
+    FACT(balance_coef, "router_aux_loss_coef", FACT_NUMBER),
 };
 static const fact_row rope_facts[] = {
     {"rope_type", offsetof(ndp_rope, scaling), FACT_WORD, false, scaling_words},
@@ -91,7 +93,7 @@ static const fact_row rope_facts[] = {
     ROPE(truncate, "rope_truncate", FACT_BOOL),
     ROPE(original_positions, "rope_original_max_position_embeddings", FACT_INT64),
 };
-_Static_assert(sizeof(ndp_facts) == 8648 && sizeof(ndp_rope) == 2128 && sizeof(ndp_layer_kind) == 24,
+_Static_assert(sizeof(ndp_facts) == 8656 && sizeof(ndp_rope) == 2128 && sizeof(ndp_layer_kind) == 24,
                "the facts of a model have changed: if a new one determines the loss curve, it needs a row above");
 
 static void write_fact(const fact_row *f, const void *of, ndp_str *out) {

@@ -136,6 +136,11 @@ static void olmo2_init(ndp_facts *f) {
     f->norm_eps = 1e-5;
 }
 
+static void olmoe_init(ndp_facts *f) {
+    olmo2_init(f);
+    f->balance_coef = 0.01;
+}
+
 static void smollm3_init(ndp_facts *f) {
     f->tied = true;
     f->ropes[0].theta = 2e6;
@@ -222,7 +227,7 @@ static const ndp_family families[] = {
     {"qwen3_moe", "Qwen3MoeForCausalLM", &qwen3_moe_names, &qwen3_moe_keys, qwen3_moe_init, .kv_heads_needed = true,
      .layers = ndp_layers_qwen_moe, .more = ndp_more_experts,
      .reads = {"use_sliding_window", "num_experts", "num_local_experts"}},
-    {"olmoe", "OlmoeForCausalLM", &olmoe_names, &olmoe_keys, olmo2_init, .layers = ndp_layers_alike,
+    {"olmoe", "OlmoeForCausalLM", &olmoe_names, &olmoe_keys, olmoe_init, .layers = ndp_layers_alike,
      .more = ndp_more_experts, .reads = {"num_experts", "num_local_experts"}},
     {"gpt2", "GPT2LMHeadModel", &gpt2_names, &gpt2_keys, gpt2_init, .layers = ndp_layers_alike},
 };

@@ -25,6 +25,18 @@ int ndp_model_kv_heads(const ndp_model *m) {
     return 0;
 }
 
+int ndp_model_router_losses(const ndp_model *m) {
+    int n = 0;
+    for (int u = 0; u < m->n_units; u++) {
+        const ndp_graph *g = &m->graphs[m->units[u].graph];
+        for (int i = 0; i < g->nodes[NDP_NODES_FORWARD].n; i++) {
+            const ndp_node *node = &g->nodes[NDP_NODES_FORWARD].items[i];
+            n += node->op == &ndp_op_router_losses && g->values[node->in[0]].needs_grad;
+        }
+    }
+    return n;
+}
+
 /* ---- frozen units ---- */
 
 static bool is_frozen(const ndp_model_opts *o, const char *unit) {

@@ -10,6 +10,7 @@
 #include "mesh/mesh.h"
 #include "model/adapter.h"
 #include "ops/preference.h"
+#include "ops/router_losses.h"
 
 /* Units of a kind share a graph; which of their buffers are frozen, and what the backward goes through, makes more. */
 enum { NDP_MAX_GRAPHS = 18 };
@@ -32,6 +33,8 @@ typedef struct ndp_model_opts {
     int window;                /* of all layers; 0: what the model says */
     ndp_preference preference; /* the loss of pairs of documents; kind 0: the loss of tokens */
     int documents;             /* of a micro-batch, with such a loss: an even number */
+    int samples;               /* of a micro-batch; 0: one */
+    ndp_router_opts router;
     /* How the projections of layers are stored (tensor/packed.h), if they are frozen; NONE: in `compute`. */
     ndp_packing base;
     /* Names of units whose weights stay as they are, or patterns of names, as fnmatch(3) reads them. Borrowed. */
@@ -98,6 +101,10 @@ ndp_status ndp_model_init(const ndp_architecture *a, const void *facts, const nd
  * trained is packed. NDP_ENOTSUP: the model has nothing that could be packed, as opts.base asks. */
 ndp_status ndp_model_freeze(ndp_model *m);
 void ndp_model_release(ndp_model *m);
+
+/* How many layers have a router with losses of its own; below all that is trained they have no gradient, and are left
+ * out. */
+int ndp_model_router_losses(const ndp_model *m);
 
 /* The number of kv heads, as the tables say; 0: no tensor has any. */
 int ndp_model_kv_heads(const ndp_model *m);

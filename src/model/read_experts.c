@@ -3,6 +3,7 @@
 #include "model/block.h"
 #include "model/read.h"
 
+#include <float.h>
 #include <string.h>
 
 /* MOST_COLUMNS: of all experts of a layer. A model's parameters stay below 2^57 (facts.c). */
@@ -22,20 +23,28 @@ static ndp_status read_size(struct json_object *config, const char *what, const 
     return *out >= 2 ? NDP_OK : NDP_FAIL(NDP_EFORMAT, "%s: \"%s\" is 1: a mixture has at least 2 experts", what, key);
 }
 
-/* In training only, as random numbers or losses that no layout-free definition is built for. */
-static ndp_status check_training(struct json_object *config, const char *what) {
+/* What matters in training only. */
+static ndp_status read_training(struct json_object *config, const char *what, ndp_facts *f) {
     struct json_object *jitter = ndp_config_member(config, "router_jitter_noise");
     bool losses = false;
-    double balance = 0.001;
     if (!ndp_config_is_neutral(jitter, 0))
         return ndp_config_refuse(what, "router_jitter_noise", jitter, "");
+    f->balance_coef = f->balance_coef > 0 ? f->balance_coef : 0.001;
     NDP_TRY(ndp_config_bool(config, what, "output_router_logits", &losses));
-    NDP_TRY(ndp_json_double(config, what, "router_aux_loss_coef", &balance));
-    if (losses && balance != 0)
-        return ndp_config_refuse(what, "output_router_logits", ndp_config_member(config, "output_router_logits"),
-                                 " with a \"router_aux_loss_coef\" other than 0: there is no balance loss; set it "
-                                 "to false to train without");
+    NDP_TRY(ndp_json_double(config, what, "router_aux_loss_coef", &f->balance_coef));
+    if (!(f->balance_coef >= 0 && f->balance_coef <= DBL_MAX))
+        return ndp_config_refuse(what, "router_aux_loss_coef", ndp_config_member(config, "router_aux_loss_coef"), "");
+    f->balanced = losses && f->balance_coef > 0;
     return NDP_OK;
+}
+
+/* transformers' balance loss is one of all layers' means together, and is `choices` where experts are even; ours is a
+ * sum over layers, each 1 there. If all layers have the same counts and probabilities, this makes both the same. */
+static void spread_balance(ndp_facts *f) {
+    int mixtures = 0;
+    for (int i = 0; i < f->layers; i++)
+        mixtures += f->kinds[f->kind_of[i]].mlp == &ndp_mlp_experts;
+    f->balance_coef *= (double)f->choices / mixtures;
 }
 
 /* Marks the layers that `mlp_only_layers` names. */
@@ -125,7 +134,9 @@ ndp_status ndp_more_experts(struct json_object *config, const char *what, ndp_fa
                         (long long)experts, k->expert_ffn ? k->expert_ffn : k->ffn, (long long)ffn, MOST_COLUMNS);
     if (!f->renormalise)
         NDP_TRY(ndp_config_bool(config, what, "norm_topk_prob", &f->renormalise));
-    NDP_TRY(check_training(config, what));
+    NDP_TRY(read_training(config, what, f));
     f->experts = (int)experts, f->choices = (int)choices, f->expert_ffn = (int)ffn;
-    return read_layers(config, what, f);
+    NDP_TRY(read_layers(config, what, f));
+    spread_balance(f);
+    return NDP_OK;
 }

@@ -56,11 +56,11 @@ typedef enum ndp_collective {
     X(double, max_norm)    /* clip_factor: of the gradient; 0: no clipping */ \
     X(double, drop)        /* dropout: the share of elements that become 0 */ \
     X(bool, inverse)       /* rope: rotate back */ \
-    X(bool, train)         /* xent, xent_grad: also make gradients */ \
+    X(bool, train)         /* xent, xent_grad: also make gradients; marks: the backward starts here */ \
     X(int64_t, vocab)      /* xent*: real columns; the rest is padding */ \
     X(int, unit_offset)    /* rmsnorm*, add_rmsnorm, norm_by*: weight is (1 + w) when 1 */ \
     X(int, parts)          /* heads_*: cuts of the heads; xent_grad: slices of the vocabulary; document_sums: \
-                              documents */ \
+                              documents; choice_counts: samples; router_losses: ranks with the same rows */ \
     X(int64_t, first)      /* embedding*, xent*: the id that row 0 of the table stands for; heads_*: the first part; \
                               add_columns, dora*: the first column; dropout: the column of the model's that column 0 is; \
                               unpack: the number of the first block in the whole tensor */ \
@@ -81,7 +81,9 @@ typedef enum ndp_collective {
     X(double, label_smoothing) \
     X(int, choices)        /* route: experts of a row */ \
     X(int, experts)        /* route_order: of the layer */ \
-    X(bool, renormalise)   /* route: a row's weights are divided by their sum */
+    X(bool, renormalise)   /* route: a row's weights are divided by their sum */ \
+    X(double, balance)     /* router_losses: the coefficient of each loss */ \
+    X(double, z_loss)
 /* clang-format on */
 
 #define NDP_ATTR_FIELD(type, name) type name;
@@ -93,7 +95,7 @@ typedef struct ndp_op_attr {
 
 /* NDP_READS_<name>: a bit of ndp_op.reads. */
 #define NDP_ATTR_PLACE(type, name) NDP_ATTR_##name,
-#define NDP_ATTR_BIT(type, name) NDP_READS_##name = 1 << NDP_ATTR_##name,
+#define NDP_ATTR_BIT(type, name) NDP_READS_##name = 1ull << NDP_ATTR_##name,
 enum { NDP_OP_ATTRS(NDP_ATTR_PLACE) };
 enum { NDP_OP_ATTRS(NDP_ATTR_BIT) };
 #undef NDP_ATTR_PLACE
@@ -145,6 +147,9 @@ struct ndp_bwd {
     /* Adds an op to the graph for the weight gradients; its one output is the gradient of parameter in[i]. The op adds
      * to it when attr->accumulate is set. */
     ndp_status (*weight_grad)(ndp_bwd *b, const ndp_op *op, const ndp_op_attr *attr, const int *ins, int n_in, int i);
+    /* Adds the rows of a value to out[i] of the forward node, which is an input of the engine's: a sum over all runs of
+     * the backward. */
+    ndp_status (*add_up)(ndp_bwd *b, int value, int i);
 };
 
 /* How the rows of an op's outputs depend on the rows of its operands, parameters aside. It decides on which axes a
@@ -242,12 +247,19 @@ typedef enum ndp_op_kind {
  *
  * A mixture of experts: each of T rows goes to K = attr.choices of E experts. Choice j of row t has the number t K + j;
  * there are N = T K. "Sorted" rows are one for each choice, by expert, then by number (ops/route.c, ops/take_rows.c).
- * route           (logits [T,E], live?~ [T,1])                 -> choices~ [T,K], weights [T,K] wide
+ * route           (logits [T,E], samples?~ [T,1])              -> choices~ [T,K], weights [T,K] wide
  *                 choices: the experts with the largest logits, the largest first, of equal ones the lower first; NaN
  *                 counts as -inf. weights: their part of softmax(logits); with attr.renormalise divided by the sum of
- *                 the K. A row where live is 0 is padding: choices -1, weights 0. Choices have no gradient
+ *                 the K. A row of sample -1 is padding: choices -1, weights 0. Choices have no gradient
  * route_dx        (dweights [T,K] wide, logits [T,E], choices~ [T,K], acc? [T,E]) -> dlogits [T,E]
  *                 dlogits = acc + d/dlogits; acc, or 0, where choices are -1
+ * choice_counts   (choices~ [T,K], samples~ [T,1])             -> counts [B,E] fp64
+ *                 how often the rows of each of B = attr.parts samples chose each of E = attr.experts
+ * router_losses_dx (logits [T,E], counts? [B,E], samples~ [T,1], scale [1,1], acc? [T,E]) -> dlogits [T,E],
+ *                 losses [T,2] fp64
+ *                 with p = softmax(logits[t]), z the log of their exponentials' sum, and f[e] = E counts[b,e] / (the
+ *                 sum of counts[b]), b = samples[t]: losses are the sum of f p (0 without counts), and z^2. dlogits =
+ *                 acc + d(attr.balance f.p + attr.z_loss z^2) scale / attr.parts. Padding has none of both
  * route_order     (choices~ [T,K])                             -> order~ [N,1], places~ [T,K], offsets~ [E+1,1]
  *                 order: the choice that each sorted row is of; -1 after the last one, choices of no expert are left
  *                 out. places: the sorted row of each choice, -1: none. offsets: where the rows of expert e begin; the
@@ -343,6 +355,8 @@ typedef enum ndp_op_kind {
  * enter           (x)                                          -> x in place            its gradient is summed over the
  *                                                                                       group
  * given_gradient  (x [T,C], dx [T,C])                          -> nothing               dx is the gradient of x
+ * router_losses   (logits [T,E], counts? [B,E], samples~ [T,1], scale [1,1]) -> sums [1,2] fp64
+ *                 logits get the gradient of router_losses_dx, to whose losses the backward adds up `sums`
  */
 #define NDP_OP_LIST(ROWS, COLUMNS, PIECES, WHOLE, COLLECTIVE, MARK) \
     ROWS(embedding) \
@@ -388,6 +402,8 @@ typedef enum ndp_op_kind {
     ROWS(unpack) \
     ROWS(route) \
     ROWS(route_dx) \
+    WHOLE(choice_counts) \
+    ROWS(router_losses_dx) \
     WHOLE(route_order) \
     ROWS(take_rows) \
     ROWS(give_rows) \
@@ -425,7 +441,8 @@ typedef enum ndp_op_kind {
     COLLECTIVE(send) \
     COLLECTIVE(recv) \
     MARK(enter) \
-    MARK(given_gradient)
+    MARK(given_gradient) \
+    MARK(router_losses)
 /* clang-format on */
 
 #define NDP_OP_NONE(name)
@@ -456,7 +473,7 @@ struct ndp_op {
     /* Sets what else a call costs than this: `flops`, and the bytes of each operand, once. NULL: nothing else. */
     void (*cost)(const ndp_op_call *shapes, double *flops, double *bytes);
     ndp_collective collective;
-    uint32_t reads; /* the attributes that it reads, besides `accumulate` (NDP_READS_<name>) */
+    uint64_t reads; /* the attributes that it reads, besides `accumulate` (NDP_READS_<name>) */
 };
 
 /* Those of `attr` that the op reads; the others are 0. */

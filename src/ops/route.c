@@ -4,11 +4,12 @@
 #include "ops/shape.h"
 
 static ndp_status shape(ndp_op_call *c) {
-    const ndp_view *logits = &c->in[0], *live = &c->in[1];
+    const ndp_view *logits = &c->in[0], *samples = &c->in[1];
     NDP_SHAPE_CHECK(c->attr->choices > 0 && c->attr->choices <= logits->cols, "route: %d choices of logits " NDP_SHAPE,
                     c->attr->choices, NDP_SHAPE_ARGS(*logits));
-    NDP_SHAPE_CHECK(!live->rows || (live->dtype == NDP_I32 && live->rows == logits->rows && live->cols == 1),
-                    "route: live " NDP_SHAPE " for logits " NDP_SHAPE, NDP_SHAPE_ARGS(*live), NDP_SHAPE_ARGS(*logits));
+    NDP_SHAPE_CHECK(
+        !samples->rows || (samples->dtype == NDP_I32 && samples->rows == logits->rows && samples->cols == 1),
+        "route: samples " NDP_SHAPE " for logits " NDP_SHAPE, NDP_SHAPE_ARGS(*samples), NDP_SHAPE_ARGS(*logits));
     ndp_shape_set(&c->out[0], logits->rows, c->attr->choices, NDP_I32);
     ndp_shape_set(&c->out[1], logits->rows, c->attr->choices, ndp_wide(logits->dtype));
     return NDP_OK;

@@ -34,6 +34,8 @@ static const struct tensor_rule {
              {&ndp_op_pair_loss, ndp_pass_rowwise}, /* of whole documents */
              {&ndp_op_pair_rows, ndp_pass_rowwise},
              {&ndp_op_route, ndp_experts_route},
+             {&ndp_op_choice_counts, ndp_experts_counts},
+             {&ndp_op_router_losses, ndp_experts_losses},
              {&ndp_op_route_order, ndp_pass_rowwise}, /* of this rank's rows */
              {&ndp_op_take_rows, ndp_experts_take},
              {&ndp_op_linear_stack, ndp_experts_stack},

@@ -5,16 +5,20 @@
  * placement/rules_pairs.c proves the sums. */
 #include "parallel/pass.h"
 
-ndp_status ndp_pairs_document_sums(ndp_pass *p) {
+int ndp_pass_sum_rows(ndp_pass *p, int part, const char *name) {
     static const ndp_group_kind groups[] = {NDP_GROUP_CP, NDP_GROUP_SP};
-    const ndp_node *n = p->node;
-    int sums = ndp_pass_value(p, n->out[0]), ins[] = {ndp_pass_in(p, 0), ndp_pass_in(p, 1)};
-    ndp_graph_op(p->to, n->op, &n->attr, "sums", ins, 2, &sums, 1);
     for (int i = 0; i < NDP_COUNT(groups); i++) {
         ndp_op_attr over = {.group = (int)groups[i], .ranks = ndp_mesh_group(p->mesh, groups[i]).count};
         if (over.ranks > 1)
-            sums = ndp_graph_op1(p->to, &ndp_op_all_reduce, &over, "sums", &sums, 1);
+            part = ndp_graph_op1(p->to, &ndp_op_all_reduce, &over, name, &part, 1);
     }
-    ndp_pass_out(p, 0, sums, NDP_SPREAD_SAME);
+    return part;
+}
+
+ndp_status ndp_pairs_document_sums(ndp_pass *p) {
+    const ndp_node *n = p->node;
+    int sums = ndp_pass_value(p, n->out[0]), ins[] = {ndp_pass_in(p, 0), ndp_pass_in(p, 1)};
+    ndp_graph_op(p->to, n->op, &n->attr, "sums", ins, 2, &sums, 1);
+    ndp_pass_out(p, 0, ndp_pass_sum_rows(p, sums, "sums"), NDP_SPREAD_SAME);
     return p->to->status;
 }

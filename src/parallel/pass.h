@@ -60,6 +60,9 @@ int ndp_pass_enter(ndp_pass *p, int i);
 /* The sum of the ranks' parts and a bias (NDP_NONE: none), on this rank's rows, rounded once. */
 int ndp_pass_leave(ndp_pass *p, int part, int bias, const char *name);
 
+/* A sum over rows completed over the axes that cut them, cp and sp. */
+int ndp_pass_sum_rows(ndp_pass *p, int part, const char *name);
+
 /* This rank's segment, the first of a parameter's. */
 const ndp_segment *ndp_pass_segment(const ndp_pass *p, int param);
 
@@ -79,6 +82,8 @@ ndp_status ndp_tensor_dora_squares(ndp_pass *p);
 ndp_status ndp_context_attention(ndp_pass *p);
 ndp_status ndp_pairs_document_sums(ndp_pass *p);
 ndp_status ndp_experts_route(ndp_pass *p);
+ndp_status ndp_experts_counts(ndp_pass *p);
+ndp_status ndp_experts_losses(ndp_pass *p);
 ndp_status ndp_experts_take(ndp_pass *p);
 ndp_status ndp_experts_stack(ndp_pass *p);
 ndp_status ndp_experts_give(ndp_pass *p);

@@ -20,6 +20,25 @@ ndp_status ndp_experts_route(ndp_pass *p) {
     return p->to->status;
 }
 
+/* Of all rows of a micro-batch: those of the tensor axis are here, the others have theirs. */
+ndp_status ndp_experts_counts(ndp_pass *p) {
+    int ins[] = {ndp_pass_in(p, 0), ndp_pass_in(p, 1)};
+    int counts = ndp_graph_op1(p->to, &ndp_op_choice_counts, &p->node->attr, "counts", ins, 2);
+    ndp_pass_out(p, 0, ndp_pass_sum_rows(p, counts, "counts"), NDP_SPREAD_SAME);
+    return p->to->status;
+}
+
+/* Every rank of the tensor axis has all rows, and makes the same losses and the same gradient. The losses are not
+ * summed over this axis; the gradient is, so each makes a part of it. */
+ndp_status ndp_experts_losses(ndp_pass *p) {
+    ndp_op_attr attr = p->node->attr;
+    attr.parts = p->tp;
+    int ins[4] = {ndp_pass_enter(p, 0), ndp_pass_in(p, 1), ndp_pass_in(p, 2), ndp_pass_in(p, 3)};
+    int sums = ndp_pass_value(p, p->node->out[0]);
+    ndp_graph_op(p->to, &ndp_op_router_losses, &attr, "losses", ins, 4, &sums, 1);
+    return p->to->status;
+}
+
 ndp_status ndp_experts_take(ndp_pass *p) {
     if (p->tp == 1)
         return ndp_pass_rowwise(p);

@@ -25,8 +25,9 @@ typedef enum ndp_thing_kind {
     NDP_THING_PRODUCT,   /* a product whose bias is not added yet */
     NDP_THING_KEYS,      /* attention, or its log-sum-exp, over some of the keys: only attention_merge adds these */
     NDP_THING_LOGITS,    /* id: a node; columns are the vocabulary */
-    NDP_THING_STATS, /* id: a node; statistics of logits; at_col: the first id of the slice, `share`: of the vocabulary
-                      */
+    NDP_THING_STATS,  /* id: a node; statistics of logits; at_col: the first id of the slice, `share`: of the vocabulary
+                       */
+    NDP_THING_LOSSES, /* id: a node; the losses of rows of a router */
     NDP_THING_SQUARES,  /* id: a node; the mean of squares that it norms by */
     NDP_THING_DSQUARES, /* its gradient */
     NDP_THING_DIRECT    /* the gradient of a value through its norm for a given mean of squares */

@@ -334,6 +334,10 @@ static ndp_address place_of_input(const ndp_program *p, int i, int m) {
         return (ndp_address){p->scalars.block, p->scalars.offset + offsetof(ndp_scalars, scale)};
     case NDP_INPUT_NLL_SCALE:
         return (ndp_address){p->scalars.block, p->scalars.offset + offsetof(ndp_all_scalars, pair.nll_scale)};
+    case NDP_INPUT_ROUTER_SCALE:
+        return (ndp_address){p->scalars.block, p->scalars.offset + offsetof(ndp_all_scalars, router.scale)};
+    case NDP_INPUT_ROUTER_SUMS:
+        return (ndp_address){p->scalars.block, p->scalars.offset + offsetof(ndp_all_scalars, router.sums)};
     case NDP_INPUT_LOSS:
         return (ndp_address){p->scalars.block, p->scalars.offset + ndp_loss_at(p)};
     default:

@@ -37,10 +37,11 @@ static const char *name_of(const ndp_rule *r, ndp_thing t, char *out, size_t siz
         break;
     default:
         snprintf(out, size, "%s",
-                 t.kind == NDP_THING_LOGITS  ? "logits"
-                 : t.kind == NDP_THING_STATS ? "statistics of logits"
-                 : t.kind == NDP_THING_NONE  ? "what nothing wrote"
-                                             : "the mean of squares");
+                 t.kind == NDP_THING_LOGITS   ? "logits"
+                 : t.kind == NDP_THING_STATS  ? "statistics of logits"
+                 : t.kind == NDP_THING_LOSSES ? "losses of a router"
+                 : t.kind == NDP_THING_NONE   ? "what nothing wrote"
+                                              : "the mean of squares");
     }
     return out;
 }

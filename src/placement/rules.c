@@ -18,6 +18,8 @@ static const struct {
     SELF(unpack, ndp_rule_unpack),
     SELF(route, ndp_rule_route),
     OF(route_dx, ndp_rule_route_dx, &ndp_op_route),
+    SELF(choice_counts, ndp_rule_choice_counts),
+    OF(router_losses_dx, ndp_rule_router_losses_dx, &ndp_op_router_losses),
     SELF(route_order, ndp_rule_route_order),
     OF(take_rows, ndp_rule_take_rows, &ndp_op_take_rows, &ndp_op_give_rows),
     OF(give_rows, ndp_rule_give_rows, &ndp_op_give_rows, &ndp_op_take_rows),
@@ -71,7 +73,7 @@ static const struct {
     SELF(dora_squares, ndp_rule_dora_squares),
     SELF(dora, ndp_rule_dora),
     OF(dora_dm, ndp_rule_dora_dm, &ndp_op_dora),
-    SELF(reduce_sum, ndp_rule_reduce_sum),
+    OF(reduce_sum, ndp_rule_reduce_sum, &ndp_op_reduce_sum, &ndp_op_router_losses),
 };
 
 ndp_status ndp_rule_judge(ndp_rule *r) {

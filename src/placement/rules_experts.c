@@ -66,6 +66,47 @@ ndp_status ndp_rule_route_dx(ndp_rule *r) {
     return ndp_add_earlier(r, 3, logits);
 }
 
+/* ---- losses of the router ---- */
+
+/* Of (choices, samples): a summand until the counts of all rows of the micro-batch are added. */
+ndp_status ndp_rule_choice_counts(ndp_rule *r) {
+    const ndp_view *v = &r->c->out[0].view;
+    ndp_share sum = 0;
+    NDP_EXPECT_SAME(r, parts);
+    NDP_EXPECT_SAME(r, experts);
+    NDP_TRY(ndp_expect_value(r, 0, r->n->in[0], true));
+    NDP_TRY(expect_whole_rows(r, 0, cols_of(r, r->n->in[0])));
+    NDP_TRY(ndp_expect_rows(r, 1, r->n->in[1], 0));
+    for (int i = 0; i < r->in[0].n; i++)
+        sum = ndp_share_add(sum, ndp_rows_measure(r, r->in[0].tiles[i].at_row, r->in[0].tiles[i].rows));
+    return ndp_result(
+        r, 0, (ndp_tile){.rows = v->rows, .cols = v->cols, .what = ndp_value_thing(r, r->n->out[0]), .share = sum});
+}
+
+/* Of (logits, counts, samples, scale, acc): the gradient begins here, and is one part of attr.parts. */
+ndp_status ndp_rule_router_losses_dx(ndp_rule *r) {
+    const ndp_node *n = r->n;
+    bool counts = n->in[1] != NDP_NONE;
+    ndp_share share = ndp_share_mul(r->uses->of[r->of][0], ndp_share_inverse(ndp_share_of(r->c->attr.parts)));
+    NDP_EXPECT_SAME(r, balance);
+    NDP_EXPECT_SAME(r, z_loss);
+    NDP_TRY(ndp_expect_value(r, 0, n->in[0], true));
+    NDP_TRY(expect_whole_rows(r, 0, cols_of(r, n->in[0])));
+    if (ndp_rule_has(r, 1) != counts)
+        return ndp_refuse(r, "it %s counts of choices, its node does not", counts ? "lacks" : "has");
+    if (counts)
+        NDP_TRY(ndp_expect_value(r, 1, n->in[1], true));
+    NDP_TRY(ndp_expect_rows(r, 2, n->in[2], 0));
+    NDP_TRY(ndp_expect_input(r, 3, n->in[3]));
+    for (int i = 0; i < r->in[0].n; i++) {
+        ndp_tile t = r->in[0].tiles[i];
+        NDP_TRY(ndp_result(r, 0, ndp_gradient_tile(r, n->in[0], t, share)));
+        t.cols = r->c->out[1].view.cols, t.what = (ndp_thing){NDP_THING_LOSSES, r->of};
+        NDP_TRY(ndp_result(r, 1, t));
+    }
+    return ndp_add_earlier(r, 4, n->in[0]);
+}
+
 /* ---- sorted rows ---- */
 
 /* The set of the rows of operand k, sorted by the value `order`. */

@@ -146,10 +146,19 @@ ndp_status ndp_rule_xent_grad(ndp_rule *r) {
                                    table.at_row + table.rows));
 }
 
+static ndp_status expect_router_losses(ndp_rule *r) {
+    char is[300];
+    for (int i = 0; i < r->in[0].n; i++)
+        if (!ndp_thing_is(r->in[0].tiles[i].what, NDP_THING_LOSSES, r->of) || !ndp_content_full(&r->in[0]))
+            return ndp_refuse(r, "operand 0 is %s, must be losses of its router",
+                              ndp_tile_text(r, &r->in[0].tiles[i], is, sizeof is));
+    return NDP_OK;
+}
+
 /* Of (x): the sum of its rows. */
 ndp_status ndp_rule_reduce_sum(ndp_rule *r) {
     ndp_share sum = 0;
-    NDP_TRY(ndp_expect_value(r, 0, r->n->in[0], true));
+    NDP_TRY(r->n->op == &ndp_op_router_losses ? expect_router_losses(r) : ndp_expect_value(r, 0, r->n->in[0], true));
     for (int i = 0; i < r->in[0].n; i++)
         sum = ndp_share_add(sum, ndp_rows_measure(r, r->in[0].tiles[i].at_row, r->in[0].tiles[i].rows));
     ndp_tile t = {.rows = 1,

@@ -231,6 +231,8 @@ ndp_status ndp_step_end(const ndp_step_lane *l) {
         NDP_TRY(ndp_step_scalar_needs(l, NDP_STEP_LOSS));
         NDP_TRY(ndp_step_scalar_needs(l, NDP_STEP_SCALE));
     }
+    if (ndp_program_has_router_losses(p))
+        NDP_TRY(ndp_step_scalar_needs(l, NDP_STEP_ROUTERS));
     if (trains(p))
         NDP_TRY(ndp_step_scalar_needs(l, NDP_STEP_NORM));
     return l->n_under_way == 0 ? NDP_OK : ndp_step_refuse(l, "%d communications are not waited for", l->n_under_way);

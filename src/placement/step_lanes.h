@@ -57,9 +57,12 @@ typedef enum ndp_step_scalar {
     NDP_STEP_SCALE,
     NDP_STEP_NORM,
     NDP_STEP_CLIP,
-    NDP_STEP_PAIRS, /* the rest: where rows are pairs */
+    NDP_STEP_PAIRS, /* these three where rows are pairs */
     NDP_STEP_NLL_TOKENS,
     NDP_STEP_NLL_SCALE,
+    NDP_STEP_ROUTED, /* the rest where routers have losses */
+    NDP_STEP_ROUTER_SCALE,
+    NDP_STEP_ROUTERS,
     NDP_STEP_SCALARS
 } ndp_step_scalar;
 

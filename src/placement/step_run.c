@@ -156,21 +156,24 @@ static ndp_status read_inputs(const ndp_step_lane *l, const step_run *r) {
         NDP_TRY(ndp_step_scalar_needs(l, NDP_STEP_SCALE));
     if (r->made->reads_nll_scale)
         NDP_TRY(ndp_step_scalar_needs(l, NDP_STEP_NLL_SCALE));
+    if (r->made->reads_router_scale)
+        NDP_TRY(ndp_step_scalar_needs(l, NDP_STEP_ROUTER_SCALE));
     return NDP_OK;
 }
 
-static ndp_status add_loss(ndp_step_lane *l, const step_run *r) {
+static ndp_status add_sum(ndp_step_lane *l, const step_run *r, ndp_sum_made made, int scalar) {
     ndp_sum sum = {{0}};
-    if (r->made->loss == 0 && !r->made->loss_adds)
+    if (made.share == 0 && !made.adds)
         return NDP_OK;
-    if (r->made->loss_adds) {
-        if (!ndp_step_scalar_is_written(l, NDP_STEP_LOSS))
-            return ndp_step_refuse(l, "adds to the loss, which was not set to zero in this step");
-        sum = l->scalars[NDP_STEP_LOSS];
+    if (made.adds) {
+        if (!ndp_step_scalar_is_written(l, scalar))
+            return ndp_step_refuse(l, "adds to the %s, which was not set to zero in this step",
+                                   ndp_step_scalar_name(scalar));
+        sum = l->scalars[scalar];
     }
     ndp_share *own = &sum.by_own[l->world->data];
-    *own = ndp_share_add(*own, ndp_share_mul(r->made->loss, r->weight));
-    return ndp_step_scalar_write(l, NDP_STEP_LOSS, sum);
+    *own = ndp_share_add(*own, ndp_share_mul(made.share, r->weight));
+    return ndp_step_scalar_write(l, scalar, sum);
 }
 
 /* ---- gradients ---- */
@@ -266,5 +269,6 @@ ndp_status ndp_step_run(ndp_step_lane *l) {
             NDP_TRY(write_activation(l, &r, base));
     for (int i = 0; i < r.made->n; i++)
         NDP_TRY(contribute(l, &r, &r.made->items[i]));
-    return add_loss(l, &r);
+    NDP_TRY(add_sum(l, &r, r.made->sums[NDP_MADE_LOSS], NDP_STEP_LOSS));
+    return add_sum(l, &r, r.made->sums[NDP_MADE_ROUTERS], NDP_STEP_ROUTERS);
 }

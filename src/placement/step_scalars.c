@@ -19,13 +19,23 @@ static const struct {
                                {"clipping factor", offsetof(ndp_scalars, clip), NDP_F64},
                                {"pairs", offsetof(ndp_all_scalars, pair.pairs), NDP_I64},
                                {"tokens of the nll", offsetof(ndp_all_scalars, pair.nll_tokens), NDP_I64},
-                               {"scale of the nll", offsetof(ndp_all_scalars, pair.nll_scale), NDP_F64}};
+                               {"scale of the nll", offsetof(ndp_all_scalars, pair.nll_scale), NDP_F64},
+                               {"routed rows", offsetof(ndp_all_scalars, router.rows), NDP_I64},
+                               {"scale of the router losses", offsetof(ndp_all_scalars, router.scale), NDP_F64},
+                               {"router losses", offsetof(ndp_all_scalars, router.sums), NDP_F64}};
 
 const char *ndp_step_scalar_name(int scalar) { return numbers[scalar].name; }
 
-/* How many numbers: the loss of pairs is one of several sums, which are made together. */
+/* True if the program has that number. */
+static bool is_known(const ndp_step_lane *l, int scalar) {
+    return scalar < NDP_STEP_PAIRS    ? true
+           : scalar < NDP_STEP_ROUTED ? ndp_program_has_pairs(l->program)
+                                      : ndp_program_has_router_losses(l->program);
+}
+
+/* How many numbers: the loss of pairs is one of several sums, which are made together; so are the losses of routers. */
 static int count_of(const ndp_step_lane *l, int scalar) {
-    return scalar == NDP_STEP_LOSS ? ndp_loss_sums(l->program) : 1;
+    return scalar == NDP_STEP_LOSS ? ndp_loss_sums(l->program) : scalar == NDP_STEP_ROUTERS ? NDP_ROUTER_LOSSES : 1;
 }
 
 static ndp_bytes bytes_of(const ndp_step_lane *l, int scalar) {
@@ -75,7 +85,9 @@ static const char *axis_of(const ndp_step_lane *l, int scalar, ndp_share all) {
 
 ndp_status ndp_step_scalar_needs(const ndp_step_lane *l, int scalar) {
     const ndp_sum *s = &l->scalars[scalar];
-    ndp_share all = scalar == NDP_STEP_SQUARES ? l->world->norm : 1;
+    ndp_share all = scalar == NDP_STEP_SQUARES   ? l->world->norm
+                    : scalar == NDP_STEP_ROUTERS ? ndp_share_of(ndp_model_router_losses(l->world->whole))
+                                                 : 1;
     char text[64];
     if (!ndp_step_scalar_is_written(l, scalar))
         return ndp_step_refuse(l, "the %s was not written in this step", numbers[scalar].name);
@@ -95,10 +107,9 @@ ndp_status ndp_step_scalar_needs(const ndp_step_lane *l, int scalar) {
 
 /* The scalar whose place an operand is, of its `count` numbers; NDP_NONE: another place. */
 static int named_of(const ndp_step_lane *l, const ndp_operand *o, int64_t count) {
-    int known = ndp_program_has_pairs(l->program) ? NDP_STEP_SCALARS : NDP_STEP_PAIRS;
-    for (int k = 0; k < known; k++)
-        if (o->base == l->program->scalars.block && o->offset == bytes_of(l, k).start && o->view.rows == 1 &&
-            o->view.cols == count && o->view.dtype == numbers[k].type)
+    for (int k = 0; k < NDP_STEP_SCALARS; k++)
+        if (is_known(l, k) && o->base == l->program->scalars.block && o->offset == bytes_of(l, k).start &&
+            o->view.rows == 1 && o->view.cols == count && o->view.dtype == numbers[k].type)
             return k;
     return NDP_NONE;
 }
@@ -125,7 +136,8 @@ static const struct {
     ndp_input_kind input;
 } counts[] = {{NDP_STEP_VALID, 0, NDP_INPUT_LABELS},
               {NDP_STEP_PAIRS, NDP_DOCUMENT_PAIR, NDP_INPUT_DOCUMENTS},
-              {NDP_STEP_NLL_TOKENS, NDP_DOCUMENT_NLL, NDP_INPUT_DOCUMENTS}};
+              {NDP_STEP_NLL_TOKENS, NDP_DOCUMENT_NLL, NDP_INPUT_DOCUMENTS},
+              {NDP_STEP_ROUTED, 0, NDP_INPUT_SAMPLES}};
 
 /* The share of a micro-batch's rows that this rank has. */
 static ndp_share rows_of(const ndp_step_lane *l, ndp_extent extent) {
@@ -145,7 +157,7 @@ static ndp_share rows_of(const ndp_step_lane *l, ndp_extent extent) {
     return sum;
 }
 
-/* The labels, or the documents, of all micro-batches. */
+/* The labels, the documents, or the samples, of all micro-batches. */
 static ndp_status count_valid(ndp_step_lane *l) {
     const ndp_program *p = l->program;
     const ndp_inputs *inputs = p->opts.model->inputs;
@@ -176,8 +188,10 @@ static const ndp_sum complete = {{1}};
 
 static ndp_status loss_scale(ndp_step_lane *l) {
     const ndp_call *c = &l->instr->call;
-    int scale = named(l, &c->out[0]) == NDP_STEP_NLL_SCALE ? NDP_STEP_NLL_SCALE : NDP_STEP_SCALE;
+    int made = named(l, &c->out[0]);
+    int scale = made == NDP_STEP_NLL_SCALE || made == NDP_STEP_ROUTER_SCALE ? made : NDP_STEP_SCALE;
     int of = scale == NDP_STEP_NLL_SCALE         ? NDP_STEP_NLL_TOKENS
+             : scale == NDP_STEP_ROUTER_SCALE    ? NDP_STEP_ROUTED
              : ndp_program_has_pairs(l->program) ? NDP_STEP_PAIRS
                                                  : NDP_STEP_VALID;
     if (named(l, &c->in[0]) != of)

@@ -22,7 +22,9 @@ struct ndp_units {
 /* ---- the phases of a unit ---- */
 
 static bool same_made(const ndp_unit_made *a, const ndp_unit_made *b) {
-    bool same = a->n == b->n && a->loss == b->loss && a->loss_adds == b->loss_adds;
+    bool same = a->n == b->n;
+    for (int k = 0; k < NDP_MADE_SUMS; k++)
+        same &= a->sums[k].share == b->sums[k].share && a->sums[k].adds == b->sums[k].adds;
     for (int i = 0; same && i < a->n; i++) {
         const ndp_contribution *x = &a->items[i], *y = &b->items[i];
         same = x->slot == y->slot && x->first == y->first && x->count == y->count && x->share == y->share &&

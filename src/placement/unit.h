@@ -23,13 +23,19 @@ typedef struct ndp_contribution {
     bool adds;       /* pgrad NDP_NONE: += in any case */
 } ndp_contribution;
 
+/* The sums that lists add to, inputs of the engine. */
+typedef enum ndp_made_sum { NDP_MADE_LOSS, NDP_MADE_ROUTERS, NDP_MADE_SUMS } ndp_made_sum;
+typedef struct ndp_sum_made {
+    ndp_share share; /* of that of a micro-batch; 0: nothing */
+    bool adds;       /* += rather than = */
+} ndp_sum_made;
+
 typedef struct ndp_unit_made {
     ndp_contribution *items; /* ascending by slot and place; disjoint */
     int n;
-    ndp_share loss;   /* the list adds that share of the loss of a micro-batch to the input LOSS; 0: nothing */
-    bool loss_adds;   /* += rather than = */
+    ndp_sum_made sums[NDP_MADE_SUMS];
     bool reads_scale; /* it reads the input LOSS_SCALE, which must be complete */
-    bool reads_nll_scale;
+    bool reads_nll_scale, reads_router_scale;
 } ndp_unit_made;
 
 typedef struct ndp_units ndp_units;

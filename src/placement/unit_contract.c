@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 const char *ndp_trial_text(const ndp_unit_trial *run, int lane, char *out, size_t size) {
     char rank[80];
@@ -233,15 +234,15 @@ ndp_status ndp_trial_take_made(ndp_unit_trial *run, int lane, ndp_phase phase, n
     int64_t n = 0;
     for (int s = 0; s < NDP_SLOTS; s++)
         n += m->bases[NDP_BASE_PGRAD + s].n;
-    *out = (ndp_unit_made){.items = ndp_arena_alloc(arena, ((size_t)n + 1) * sizeof *out->items),
-                           .loss = m->loss,
-                           .loss_adds = m->loss_adds};
+    *out = (ndp_unit_made){.items = ndp_arena_alloc(arena, ((size_t)n + 1) * sizeof *out->items)};
+    memcpy(out->sums, m->sums, sizeof out->sums);
     if (!out->items)
         return NDP_FAIL(NDP_ENOMEM, "not enough memory to check placements");
     for (int k = 0; k < inputs->n; k++) {
         bool named = ndp_list_names(list, NDP_BASE_DATA + k);
         out->reads_scale |= named && inputs->items[k].kind == NDP_INPUT_LOSS_SCALE;
         out->reads_nll_scale |= named && inputs->items[k].kind == NDP_INPUT_NLL_SCALE;
+        out->reads_router_scale |= named && inputs->items[k].kind == NDP_INPUT_ROUTER_SCALE;
     }
     for (int s = 0; s < NDP_SLOTS; s++)
         for (int64_t i = 0; i < m->bases[NDP_BASE_PGRAD + s].n; i++)

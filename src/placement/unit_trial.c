@@ -154,6 +154,19 @@ static bool may_add(const ndp_call *c) {
     return may;
 }
 
+/* Adds the result of a sum over rows to what the list makes of the input that it is. */
+static ndp_status take_sum(const ndp_rule *r, ndp_unit_memory *m) {
+    int input = r->c->out[0].base - NDP_BASE_DATA;
+    const ndp_inputs *inputs = r->lane->program->opts.model->inputs;
+    ndp_input_kind kind = input >= 0 && input < inputs->n ? inputs->items[input].kind : NDP_INPUT_TOKENS;
+    ndp_sum_made *s = &m->sums[kind == NDP_INPUT_ROUTER_SUMS ? NDP_MADE_ROUTERS : NDP_MADE_LOSS];
+    if (kind != NDP_INPUT_LOSS && kind != NDP_INPUT_ROUTER_SUMS)
+        return ndp_refuse(r, "its result is no sum of the engine's");
+    s->share = r->c->attr.accumulate ? ndp_share_add(s->share, r->out[0].tiles[0].share) : r->out[0].tiles[0].share;
+    s->adds |= r->c->attr.accumulate;
+    return NDP_OK;
+}
+
 static ndp_status end_rule(const phase_run *p, int lane, ndp_rule *r) {
     ndp_unit_memory *m = &p->run->memory[lane - p->run->first];
     const ndp_call *c = r->c;
@@ -172,8 +185,7 @@ static ndp_status end_rule(const phase_run *p, int lane, ndp_rule *r) {
         if (base >= NDP_BASE_PGRAD && base < NDP_BASE_DATA) {
             NDP_TRY(write_gradient(r, m, k));
         } else if (c->op == &ndp_op_reduce_sum) {
-            m->loss = c->attr.accumulate ? ndp_share_add(m->loss, r->out[k].tiles[0].share) : r->out[k].tiles[0].share;
-            m->loss_adds |= c->attr.accumulate;
+            NDP_TRY(take_sum(r, m));
         } else {
             NDP_TRY(ndp_tile_map_write(&m->bases[base], &x, &r->out[k]));
         }
@@ -282,7 +294,7 @@ ndp_status ndp_unit_trial_phase(ndp_unit_trial *run, ndp_phase phase) {
         for (int s = 0; s < NDP_SLOTS; s++)
             m->bases[NDP_BASE_PGRAD + s].n = 0;
         memset(m->writes, 0, sizeof m->writes);
-        m->loss = 0, m->loss_adds = false;
+        memset(m->sums, 0, sizeof m->sums);
     }
     ndp_status st = ok ? ndp_meetings_init(run->lanes, NDP_CHANNELS, &p.meetings)
                        : NDP_FAIL(NDP_ENOMEM, "not enough memory to check placements");

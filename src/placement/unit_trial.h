@@ -15,8 +15,7 @@ typedef struct ndp_first_write {
 typedef struct ndp_unit_memory {
     ndp_tile_map bases[NDP_BASES];
     ndp_first_write writes[NDP_SLOTS][NDP_MOST_SEGMENTS];
-    ndp_share loss;
-    bool loss_adds;
+    ndp_sum_made sums[NDP_MADE_SUMS];
 } ndp_unit_memory;
 
 /* Sees the results of each call: for tables of placements. */

@@ -45,12 +45,13 @@ static ndp_status open_weights(ndp_rank *r, const ndp_rank_opts *o) {
 static ndp_status take_batch(ndp_rank *r) {
     size_t rows = (size_t)r->job.model.rows;
     bool pairs = r->job.model.preference.kind != NDP_PREFERENCE_NONE;
-    int32_t *arrays = calloc((pairs ? 5 : 4) * rows, sizeof *arrays);
+    int32_t *arrays = calloc((pairs ? 6 : 5) * rows, sizeof *arrays);
     r->reference = calloc((size_t)r->shape.micro, sizeof *r->reference);
     r->rows = calloc((size_t)r->shape.micro, sizeof *r->rows);
     r->arrays = arrays;
     r->whole = ndp_micro_batch_of(arrays, r->job.model.rows);
-    r->whole.documents = pairs ? arrays + 4 * rows : NULL;
+    r->whole.samples = arrays + 4 * rows;
+    r->whole.documents = pairs ? arrays + 5 * rows : NULL;
     r->whole.reference = r->reference;
     bool drops = r->job.model.adapter.dropout > 0;
     r->whole.keys = r->keys = drops ? calloc(rows, sizeof *r->keys) : NULL;

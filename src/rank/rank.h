@@ -19,8 +19,8 @@ typedef struct ndp_rank {
     ndp_log log;
     ndp_job_data data;
     ndp_batch_shape shape;
-    int32_t *arrays;       /* of a micro-batch before the axes cut it: tokens, labels, positions, starts, and of pairs
-                            * documents */
+    int32_t *arrays;       /* of a micro-batch before the axes cut it: tokens, labels, positions, starts, samples,
+                            * and of pairs documents */
     int32_t *keys;         /* of dropout, a row each; NULL: there is none */
     ndp_micro_batch whole; /* borrows them */
     /* Of pairs (reference.c); NULL: the loss has no reference. */

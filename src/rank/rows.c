@@ -116,7 +116,10 @@ static ndp_status load_row(const ndp_rank *r, const ndp_dataset *d, int64_t j, i
     int64_t length = r->job.config->data.sequence_length, at = j * length;
     int64_t rows = r->job.model.rows;
     int32_t *tokens = r->arrays + at, *labels = tokens + rows, *positions = labels + rows, *starts = positions + rows;
-    int32_t *documents = r->whole.documents ? starts + rows : NULL;
+    int32_t *samples = starts + rows, *documents = r->whole.documents ? samples + rows : NULL;
+    int64_t tokens_of = row >= 0 ? ndp_dataset_row_tokens(d, row) : 0;
+    for (int64_t s = 0; s < length; s++)
+        samples[s] = s < tokens_of ? (int32_t)j : -1;
     if (row >= 0)
         NDP_TRY(ndp_dataset_row(d, row, tokens, labels, positions, starts));
     for (int64_t s = 0; documents && s < length; s++)

@@ -150,5 +150,8 @@ ndp_status ndp_emit_scalar(ndp_program *p, ndp_group_kind group, size_t field, n
 }
 
 ndp_status ndp_emit_loss(ndp_program *p, ndp_group_kind group) {
-    return emit_sum(p, group, ndp_loss_at(p), ndp_loss_sums(p), NDP_F64, "loss");
+    NDP_TRY(emit_sum(p, group, ndp_loss_at(p), ndp_loss_sums(p), NDP_F64, "loss"));
+    if (!ndp_program_has_router_losses(p))
+        return NDP_OK;
+    return emit_sum(p, group, offsetof(ndp_all_scalars, router.sums), NDP_ROUTER_LOSSES, NDP_F64, "router_losses");
 }

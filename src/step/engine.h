@@ -74,6 +74,7 @@ typedef struct ndp_micro_batch {
     int64_t rows;             /* 0: opts.rows */
     int64_t first_row;        /* number of row 0; with a kv cache: its place there */
     const int32_t *places;    /* of every row in the kv cache; NULL: first_row, first_row + 1, ... */
+    const int32_t *samples;   /* of every row: below opts.samples, or -1: padding; NULL: 0 */
     const int32_t *keys;      /* of dropout: a random word for each row of the update; NULL: 0 */
     const int32_t *documents; /* of pairs (ops/preference.h): documents with marks */
     const double *reference;  /* [opts.documents], of pairs: log-probabilities under the reference model; NULL: 0 */
@@ -102,6 +103,9 @@ typedef struct ndp_step_result {
     /* Where rows are pairs: how many, tokens that count in the nll, and the sums (ops/preference.h). */
     int64_t pairs, nll_tokens;
     double sums[NDP_PAIR_SUMS];
+    /* Of routers that have losses of their own, the means over layers and over all rows that are not padding, without
+     * coefficients; 0: there is no such loss. */
+    double balance, z_loss;
 } ndp_step_result;
 /* The loss of the counted pairs and tokens. */
 static inline double ndp_step_result_loss(const ndp_step_result *r, const ndp_preference *p) {

@@ -9,7 +9,7 @@
  * write them any time before the queue is drained. */
 typedef struct ndp_pending_step {
     double constants[NDP_OPTIMIZER_CONSTANTS];
-    ndp_all_scalars result; /* `pair` only where rows are pairs */
+    ndp_all_scalars result; /* `pair` only where rows are pairs, `router` where routers have losses */
     ndp_mark end;           /* after the copy of the result */
     int64_t loaded;         /* host.loaded when it was submitted */
 } ndp_pending_step;

@@ -241,6 +241,11 @@ static void take_pairs(const ndp_engine *e, const ndp_pair_scalars *s, ndp_step_
     out->loss = ndp_step_result_loss(out, &e->model.opts.preference);
 }
 
+static void take_router_losses(const ndp_engine *e, const ndp_router_scalars *s, ndp_step_result *out) {
+    double scale = s->scale / ndp_model_router_losses(e->program.opts.whole);
+    out->balance = s->sums[NDP_ROUTER_BALANCE] * scale, out->z_loss = s->sums[NDP_ROUTER_Z] * scale;
+}
+
 ndp_status ndp_engine_result(ndp_engine *e, ndp_step_result *out) {
     if (e->host.taken == e->host.submitted)
         return NDP_FAIL(NDP_EBUG, "no step is pending");
@@ -255,6 +260,8 @@ ndp_status ndp_engine_result(ndp_engine *e, ndp_step_result *out) {
     *out = (ndp_step_result){.loss = s->loss * s->scale, .grad_norm = s->norm, .tokens = s->valid};
     if (ndp_program_has_pairs(&e->program))
         take_pairs(e, &step->result.pair, out);
+    if (ndp_program_has_router_losses(&e->program))
+        take_router_losses(e, &step->result.router, out);
     return NDP_OK;
 }
 

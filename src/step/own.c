@@ -127,6 +127,10 @@ ndp_address ndp_program_input(const ndp_program *p, int input, int micro_batch) 
         return (ndp_address){p->scalars.block, offsetof(ndp_scalars, scale)};
     case NDP_INPUT_NLL_SCALE:
         return (ndp_address){p->scalars.block, offsetof(ndp_all_scalars, pair.nll_scale)};
+    case NDP_INPUT_ROUTER_SCALE:
+        return (ndp_address){p->scalars.block, offsetof(ndp_all_scalars, router.scale)};
+    case NDP_INPUT_ROUTER_SUMS:
+        return (ndp_address){p->scalars.block, offsetof(ndp_all_scalars, router.sums)};
     case NDP_INPUT_LOSS:
         return (ndp_address){p->scalars.block, ndp_loss_at(p)};
     default:

@@ -139,9 +139,15 @@ typedef struct ndp_pair_scalars {
     int64_t pairs, nll_tokens;
     double sums[NDP_PAIR_SUMS], nll_scale;
 } ndp_pair_scalars;
+/* Those of routers with losses: rows that are not padding, and sums over them and over layers. */
+typedef struct ndp_router_scalars {
+    int64_t rows;
+    double scale, sums[NDP_ROUTER_LOSSES];
+} ndp_router_scalars;
 typedef struct ndp_all_scalars {
     ndp_scalars step;
     ndp_pair_scalars pair;
+    ndp_router_scalars router;
 } ndp_all_scalars;
 
 /* When a step repeats a range, if its micro-batches are alike; else it lists every one. */
@@ -200,8 +206,14 @@ typedef struct ndp_program {
 
 /* True if the rows of a micro-batch are pairs of documents. */
 static inline bool ndp_program_has_pairs(const ndp_program *p) { return p->opts.model->opts.preference.kind != 0; }
+/* True if routers have losses of their own. */
+static inline bool ndp_program_has_router_losses(const ndp_program *p) {
+    return ndp_inputs_find(p->opts.model->inputs, NDP_INPUT_ROUTER_SUMS) >= 0;
+}
 static inline size_t ndp_scalars_bytes(const ndp_program *p) {
-    return ndp_program_has_pairs(p) ? sizeof(ndp_all_scalars) : sizeof(ndp_scalars);
+    return ndp_program_has_router_losses(p) ? sizeof(ndp_all_scalars)
+           : ndp_program_has_pairs(p)       ? offsetof(ndp_all_scalars, router)
+                                            : sizeof(ndp_scalars);
 }
 /* The running sums of the loss: where they begin among the scalars, and how many. */
 static inline size_t ndp_loss_at(const ndp_program *p) {

@@ -10,6 +10,7 @@ static ndp_operand scalar(const ndp_program *p, size_t field, ndp_dtype type) {
 }
 
 #define SCALAR(field, type) scalar(p, offsetof(ndp_scalars, field), type)
+#define ALL(field, type) scalar(p, offsetof(ndp_all_scalars, field), type)
 
 /* ---- before the runs ---- */
 
@@ -26,15 +27,33 @@ static bool input_of(const ndp_program *p, ndp_input_kind kind, ndp_operand *out
     return false;
 }
 
-/* The rows of all micro-batches and ranks whose document has the mark, and one over them. */
-static ndp_status emit_marked(ndp_program *p, int mark, size_t count, const char *what, const ndp_operand *scale) {
+/* Counts numbers of all micro-batches and ranks: those of an input of rows that have the mark (0: that are not
+ * negative); *scale gets one over them. */
+static ndp_status emit_count(ndp_program *p, ndp_input_kind kind, int mark, size_t count, const char *what,
+                             const ndp_operand *scale) {
     const ndp_op_attr marked = {.mask = mark}, none = {0};
-    ndp_operand documents, counted = scalar(p, count, NDP_I64);
-    if (!input_of(p, NDP_INPUT_DOCUMENTS, &documents))
-        return NDP_FAIL(NDP_EBUG, "a model whose loss is of pairs has no input of documents");
-    NDP_TRY(ndp_emit_kernel(p, &ndp_op_count_valid, &marked, &documents, 1, &counted, 1, what));
+    ndp_operand rows, counted = scalar(p, count, NDP_I64);
+    if (!input_of(p, kind, &rows))
+        return NDP_FAIL(NDP_EBUG, "the model has no input whose %s could be counted", what);
+    NDP_TRY(ndp_emit_kernel(p, &ndp_op_count_valid, &marked, &rows, 1, &counted, 1, what));
     NDP_TRY(ndp_emit_scalar(p, NDP_GROUP_LOSS, count, NDP_I64, what));
     return ndp_emit_kernel(p, &ndp_op_loss_scale, &none, &counted, 1, scale, 1, what);
+}
+
+static ndp_status emit_pairs(ndp_program *p) {
+    ndp_operand scale = SCALAR(scale, NDP_F64), nll_scale = ALL(pair.nll_scale, NDP_F64);
+    NDP_TRY(
+        emit_count(p, NDP_INPUT_DOCUMENTS, NDP_DOCUMENT_PAIR, offsetof(ndp_all_scalars, pair.pairs), "pairs", &scale));
+    return emit_count(p, NDP_INPUT_DOCUMENTS, NDP_DOCUMENT_NLL, offsetof(ndp_all_scalars, pair.nll_tokens),
+                      "nll_tokens", &nll_scale);
+}
+
+static ndp_status emit_router_scale(ndp_program *p) {
+    ndp_operand scale = ALL(router.scale, NDP_F64);
+    ndp_operand sums = ndp_operand_at((ndp_address){p->scalars.block, offsetof(ndp_all_scalars, router.sums)}, 1,
+                                      NDP_ROUTER_LOSSES, NDP_F64);
+    NDP_TRY(emit_count(p, NDP_INPUT_SAMPLES, 0, offsetof(ndp_all_scalars, router.rows), "routed_rows", &scale));
+    return ndp_emit_kernel(p, &ndp_op_zero, &(ndp_op_attr){0}, &sums, 1, &sums, 1, "router_losses");
 }
 
 ndp_status ndp_emit_loss_scale(ndp_builder *b) {
@@ -42,16 +61,15 @@ ndp_status ndp_emit_loss_scale(ndp_builder *b) {
     const ndp_op_attr none = {0};
     ndp_operand labels, valid = SCALAR(valid, NDP_I64), scale = SCALAR(scale, NDP_F64);
     ndp_operand loss = ndp_operand_at((ndp_address){p->scalars.block, ndp_loss_at(p)}, 1, ndp_loss_sums(p), NDP_F64);
-    ndp_operand nll_scale = scalar(p, offsetof(ndp_all_scalars, pair.nll_scale), NDP_F64);
     if (input_of(p, NDP_INPUT_LABELS, &labels))
         NDP_TRY(ndp_emit_kernel(p, &ndp_op_count_valid, &none, &labels, 1, &valid, 1, "tokens"));
     NDP_TRY(ndp_emit_scalar(p, NDP_GROUP_LOSS, offsetof(ndp_scalars, valid), NDP_I64, "valid_tokens"));
     if (!ndp_program_has_pairs(p))
         NDP_TRY(ndp_emit_kernel(p, &ndp_op_loss_scale, &none, &valid, 1, &scale, 1, "loss"));
-    if (ndp_program_has_pairs(p)) {
-        NDP_TRY(emit_marked(p, NDP_DOCUMENT_PAIR, offsetof(ndp_all_scalars, pair.pairs), "pairs", &scale));
-        NDP_TRY(emit_marked(p, NDP_DOCUMENT_NLL, offsetof(ndp_all_scalars, pair.nll_tokens), "nll_tokens", &nll_scale));
-    }
+    if (ndp_program_has_pairs(p))
+        NDP_TRY(emit_pairs(p));
+    if (ndp_program_has_router_losses(p))
+        NDP_TRY(emit_router_scale(p));
     return ndp_emit_kernel(p, &ndp_op_zero, &none, &loss, 1, &loss, 1, "loss");
 }
 

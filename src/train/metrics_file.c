@@ -44,6 +44,12 @@ static const struct {
                    {"logps/rejected", offsetof(ndp_pair_metrics, logp_rejected)},
                    {"nll_loss", offsetof(ndp_pair_metrics, nll)}};
 
+/* Losses of routers, where there are any; exact. */
+static const struct {
+    const char *key;
+    size_t at;
+} router_fields[] = {{"balance_loss", offsetof(ndp_metrics, balance_loss)}, {"z_loss", offsetof(ndp_metrics, z_loss)}};
+
 /* JSON has no NaN or infinity: they are written as null. */
 static void add_number(ndp_str *out, const char *key, double x) {
     if (isfinite(x))
@@ -79,9 +85,18 @@ static void add_pairs(ndp_str *out, const ndp_pair_metrics *p, const char *prefi
     }
 }
 
+static void add_routers(ndp_str *out, const ndp_metrics *m) {
+    for (int i = 0; i < NDP_COUNT(router_fields); i++) {
+        double x = *(const double *)(const void *)((const char *)m + router_fields[i].at);
+        if (x != 0)
+            add_number(out, router_fields[i].key, x);
+    }
+}
+
 static void add_line(ndp_str *out, const ndp_metrics *m) {
     add_numbers(out, m, false);
     add_pairs(out, &m->pair, "");
+    add_routers(out, m);
     if (m->eval_tokens > 0)
         add_number(out, "eval_loss", m->eval_loss);
     if (m->eval_tokens > 0)
@@ -94,6 +109,7 @@ struct json_object *ndp_metrics_to_json(const ndp_metrics *m) {
     struct json_object *o = NULL;
     add_numbers(&text, m, true);
     add_pairs(&text, &m->pair, "");
+    add_routers(&text, m);
     ndp_str_add(&text, "}");
     ndp_status st = text.failed ? NDP_ENOMEM : ndp_json_parse(text.data, text.length, "metrics", &o);
     ndp_str_release(&text);
@@ -111,6 +127,11 @@ ndp_status ndp_metrics_from_json(struct json_object *o, const char *what, ndp_me
             *(double *)value = NAN; /* unless there is another number */
         NDP_TRY(fields[i].whole ? ndp_json_int(o, what, fields[i].key, 0, INT64_MAX, value)
                                 : ndp_json_double(o, what, fields[i].key, value));
+    }
+    for (int i = 0; i < NDP_COUNT(router_fields); i++) {
+        double *value = (double *)(void *)((char *)&m + router_fields[i].at);
+        *value = json_object_object_get_ex(o, router_fields[i].key, NULL) ? NAN : 0;
+        NDP_TRY(ndp_json_double(o, what, router_fields[i].key, value));
     }
     NDP_TRY(ndp_json_int(o, what, "pairs", 0, INT64_MAX, &m.pair.pairs));
     for (int i = 0; i < NDP_COUNT(pair_fields) && m.pair.pairs > 0; i++) {

@@ -199,6 +199,8 @@ ndp_status ndp_trainer_result(ndp_trainer *t, ndp_metrics *out) {
                          .lr = ndp_trainer_lr(t->rank.job.config, t->rank.data.steps, update),
                          .tokens = r.tokens,
                          .pair = pair_metrics_of(&r),
+                         .balance_loss = r.balance,
+                         .z_loss = r.z_loss,
                          .tokens_per_second = (double)r.tokens / seconds,
                          .step_seconds = seconds,
                          .mfu = t->peak.flops > 0 ? work / seconds / t->peak.flops : 0.0,

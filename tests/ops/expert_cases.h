@@ -24,10 +24,8 @@ static void route_kernels(void **state) {
     (void)state;
     FOR_SIZES(t, e) for (int variant = 0; variant < 6; variant++) {
         ndp_op_attr attr = {.choices = choices_of(e, variant % 3), .renormalise = variant >= 3};
-        ndp_view live = matrix(NDP_I32, t, 1);
-        for (int64_t i = 0; i < t; i++)
-            ndp_view_set(&live, i, 0, i % 5 != 3);
-        ndp_view in[] = {variant % 2 ? tied(t, e, 1) : some(t, e, 1), live}, out[NDP_OP_MAX_OUT] = {{0}};
+        ndp_view samples = some_samples(t, 3);
+        ndp_view in[] = {variant % 2 ? tied(t, e, 1) : some(t, e, 1), samples}, out[NDP_OP_MAX_OUT] = {{0}};
         make_outputs(&ndp_op_route, &attr, in, out, 3);
         run_op(&ndp_op_route, &attr, in, out, &ndp_device_ref, 1);
         kernel_case back = {&ndp_op_route_dx,
@@ -35,12 +33,49 @@ static void route_kernels(void **state) {
                             .wide = 1,
                             .in = {some(t, attr.choices, 2), copy_as(NDP_F32, &in[0]), out[0],
                                    variant % 2 ? some(t, e, 3) : (ndp_view){0}}};
-        kernel_case forward = {&ndp_op_route, attr, .in = {in[0], live}};
-        kernel_case all_live = {&ndp_op_route, attr, .in = {copy_as(NDP_F32, &in[0])}};
+        kernel_case forward = {&ndp_op_route, attr, .in = {in[0], samples}};
+        kernel_case without_padding = {&ndp_op_route, attr, .in = {copy_as(NDP_F32, &in[0])}};
         free_matrices(&out[1], 1);
         check_kernel(&back);
         check_kernel(&forward);
-        check_kernel(&all_live);
+        check_kernel(&without_padding);
+    }
+}
+
+static inline ndp_view counts_of(ndp_view choices, const ndp_view *samples, int64_t experts) {
+    ndp_op_attr attr = {.parts = 3, .experts = (int)experts};
+    ndp_view in[] = {choices, *samples}, out[NDP_OP_MAX_OUT] = {{0}};
+    make_outputs(&ndp_op_choice_counts, &attr, in, out, 1);
+    run_op(&ndp_op_choice_counts, &attr, in, out, &ndp_device_ref, 1);
+    free_matrices(&choices, 1);
+    return out[0];
+}
+
+static void choice_counts_kernel(void **state) {
+    (void)state;
+    FOR_SIZES(t, e) for (int variant = 0; variant < 6; variant++) {
+        kernel_case k = {&ndp_op_choice_counts,
+                         {.parts = 3, .experts = (int)e},
+                         .in = {some_choices(t, e, choices_of(e, variant % 3), variant >= 3), some_samples(t, 3)}};
+        check_types(&k, true, false);
+    }
+}
+
+/* With counts and without, with each of the losses and both, added to an earlier gradient or not. */
+static void router_losses_kernel(void **state) {
+    (void)state;
+    FOR_SIZES(t, e) for (int variant = 0; variant < 6; variant++) {
+        ndp_view samples = some_samples(t, 3), scale = matrix(NDP_F64, 1, 1);
+        bool counted = variant % 3 != 1;
+        ndp_view_set(&scale, 0, 0, 0.25);
+        kernel_case k = {
+            &ndp_op_router_losses_dx,
+            {.parts = 2, .balance = counted ? 0.5 : 0, .z_loss = variant % 3 != 0 ? 0.3 : 0},
+            .exact = 10,
+            .in = {some(t, e, 1),
+                   counted ? counts_of(some_choices(t, e, choices_of(e, 1), variant > 3), &samples, e) : (ndp_view){0},
+                   samples, scale, variant % 2 ? some(t, e, 3) : (ndp_view){0}}};
+        check_kernel(&k);
     }
 }
 

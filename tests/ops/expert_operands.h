@@ -13,6 +13,14 @@ static inline ndp_view some_choices(int64_t rows, int64_t experts, int64_t k, bo
     return v;
 }
 
+/* Rows of `n` samples, in runs; every fifth row is padding, as in some_choices. */
+static inline ndp_view some_samples(int64_t rows, int64_t n) {
+    ndp_view v = matrix(NDP_I32, rows, 1);
+    for (int64_t t = 0; t < rows; t++)
+        ndp_view_set(&v, t, 0, t % 5 == 3 ? -1 : (double)(t * n / rows));
+    return v;
+}
+
 /* The permutation of some choices, as the reference makes it. */
 typedef struct some_order {
     ndp_view order, places;

@@ -1,5 +1,6 @@
 /* Every op's backward rule on ref in fp64 against central differences along random directions, at odd sizes. */
 #include "expert_operands.h"
+#include "ops/router_losses.h"
 
 typedef struct gradient_case {
     const ndp_op *op;
@@ -394,8 +395,56 @@ static void route_gradient(void **state) {
                            .flowing = 2,
                            .earlier = t == 3};
         if (variant & 4)
-            k.in[1] = random_ints(t, 0, 2, 2);
+            k.in[1] = random_ints(t, -1, 1, 2);
         check_gradients(&k);
+    }
+}
+
+/* What the losses of all rows add up to, times their coefficients. */
+static double router_loss(const ndp_op_attr *attr, const ndp_view *in) {
+    ndp_view out[NDP_OP_MAX_OUT] = {{0}};
+    double sum = 0;
+    make_outputs(&ndp_op_router_losses_dx, attr, in, out, 3);
+    run_op(&ndp_op_router_losses_dx, attr, in, out, &ndp_device_ref, 1);
+    for (int64_t t = 0; t < out[1].rows; t++)
+        sum += attr->balance * ndp_view_get(&out[1], t, NDP_ROUTER_BALANCE) +
+               attr->z_loss * ndp_view_get(&out[1], t, NDP_ROUTER_Z);
+    free_matrices(out, 2);
+    return sum;
+}
+
+/* dx is the derivative of the losses that the op itself makes, for counts that stay. */
+static void check_router_losses(const ndp_op_attr *attr, ndp_view *in, double scale) {
+    const double step = 1e-6;
+    ndp_view out[NDP_OP_MAX_OUT] = {{0}};
+    make_outputs(&ndp_op_router_losses_dx, attr, in, out, 3);
+    run_op(&ndp_op_router_losses_dx, attr, in, out, &ndp_device_ref, 1);
+    for (int64_t t = 0; t < in[0].rows; t++)
+        for (int64_t e = 0; e < in[0].cols; e++) {
+            double x = ndp_view_get(&in[0], t, e), by[2];
+            for (int side = 0; side < 2; side++) {
+                ndp_view_set(&in[0], t, e, side ? x + step : x - step);
+                by[side] = router_loss(attr, in);
+            }
+            ndp_view_set(&in[0], t, e, x);
+            double expected = (by[1] - by[0]) / (2 * step) * scale / attr->parts + ndp_view_get(&in[4], t, e);
+            assert_true(fabs(ndp_view_get(&out[0], t, e) - expected) < 1e-8);
+        }
+    free_matrices(out, 2);
+}
+
+static void router_losses_gradient(void **state) {
+    (void)state;
+    enum { ROWS = 6, EXPERTS = 5, SAMPLES = 2 };
+    for (int variant = 0; variant < 4; variant++) {
+        ndp_op_attr attr = {.parts = 3, .balance = variant & 1 ? 0.7 : 0, .z_loss = variant & 2 ? 0.3 : 0};
+        ndp_view in[] = {random_matrix(NDP_F64, ROWS, EXPERTS, 1), matrix(NDP_F64, SAMPLES, EXPERTS),
+                         some_samples(ROWS, SAMPLES), matrix(NDP_F64, 1, 1), random_matrix(NDP_F64, ROWS, EXPERTS, 2)};
+        for (int i = 0; i < SAMPLES * EXPERTS; i++)
+            ndp_view_set(&in[1], i / EXPERTS, i % EXPERTS, i * i % 4);
+        ndp_view_set(&in[3], 0, 0, 0.5);
+        check_router_losses(&attr, in, 0.5);
+        free_matrices(in, 5);
     }
 }
 
@@ -545,6 +594,7 @@ int main(void) {
         cmocka_unit_test(heads_gradient),
         cmocka_unit_test(linear_stack_gradient),
         cmocka_unit_test(route_gradient),
+        cmocka_unit_test(router_losses_gradient),
         cmocka_unit_test(take_and_give_gradients),
         cmocka_unit_test(xent_passes_its_dx),
         cmocka_unit_test(nothing_flows_nothing_made),

@@ -24,19 +24,21 @@ enum { EXPERTS = 4, CHOICES = 3 };
 static void choices_by_hand(void **state) {
     (void)state;
     static const double logits[][EXPERTS] = {{1, 3, 3, 2}, {0, 0, 0, 0}, {NAN, 5, 1, 2}, {-1, -2, -3, 7}};
-    static const double live[] = {1, 1, 0, 1}, expected[][CHOICES] = {{1, 2, 3}, {0, 1, 2}, {-1, -1, -1}, {3, 0, 1}};
+    static const double samples[] = {0, 3, -1, 0},
+                        expected[][CHOICES] = {{1, 2, 3}, {0, 1, 2}, {-1, -1, -1}, {3, 0, 1}};
     for (int i = 0; i < 2 * DEVICES; i++) {
         ndp_op_attr attr = {.choices = CHOICES, .renormalise = i / DEVICES};
-        ndp_view in[] = {rows_of(NDP_F32, 4, EXPERTS, logits[0]), rows_of(NDP_I32, 4, 1, live)}, out[NDP_OP_MAX_OUT];
+        ndp_view in[] = {rows_of(NDP_F32, 4, EXPERTS, logits[0]), rows_of(NDP_I32, 4, 1, samples)}, out[NDP_OP_MAX_OUT];
         run_on(device_at(i % DEVICES), &ndp_op_route, &attr, in, out);
         for (int t = 0; t < 4; t++) {
             double all = 0, chosen = 0;
             for (int e = 0; e < EXPERTS; e++)
                 all += exp(logits[t][e]);
-            for (int j = 0; live[t] && j < CHOICES; j++)
+            for (int j = 0; samples[t] >= 0 && j < CHOICES; j++)
                 chosen += exp(logits[t][(int)expected[t][j]]);
             for (int j = 0; j < CHOICES; j++) {
-                double w = live[t] ? exp(logits[t][(int)expected[t][j]]) / (attr.renormalise ? chosen : all) : 0;
+                double w =
+                    samples[t] >= 0 ? exp(logits[t][(int)expected[t][j]]) / (attr.renormalise ? chosen : all) : 0;
                 assert_true(ndp_view_get(&out[0], t, j) == expected[t][j]);
                 assert_true(fabs(ndp_view_get(&out[1], t, j) - w) < 1e-6);
             }

@@ -40,7 +40,7 @@ static inline void write_variant(const char *folder, const char *name, const cha
 static inline void write_mixtures(const char *folder) {
     static const struct {
         const char *name, *old, *new;
-    } variants[] = {{"same-mixture.json", "\"num_experts\"", "\"router_aux_loss_coef\": 0.5, \"num_local_experts\""},
+    } variants[] = {{"same-mixture.json", "\"num_experts\"", "\"router_aux_loss_coef\": 0.001, \"num_local_experts\""},
                     {"experts.json", "\"num_experts\": 5", "\"num_experts\": 6"},
                     {"choices.json", "\"num_experts_per_tok\": 2", "\"num_experts_per_tok\": 3"},
                     {"expert-ffn.json", "\"moe_intermediate_size\": 12", "\"moe_intermediate_size\": 16"},

@@ -47,7 +47,7 @@ static __device__ float exp_sum(const ndp_view &logits, int64_t t, float max, in
 }
 
 struct routed {
-    ndp_view logits, live, choices, weights;
+    ndp_view logits, samples, choices, weights;
     bool renormalise;
 };
 
@@ -57,7 +57,7 @@ static __global__ void __launch_bounds__(ROUTE_THREADS) ndp_route_kernel(routed 
     if (t >= r.logits.rows)
         return;
     int *choices = (int *)r.choices.data + t * r.choices.ld;
-    bool padding = r.live.data && ndp_int(r.live, t) == 0;
+    bool padding = r.samples.data && ndp_int(r.samples, t) < 0;
     for (int j = lane; padding && j < k; j += NDP_WARP) {
         choices[j] = -1;
         ndp_set(r.weights, t, j, 0);

@@ -51,9 +51,9 @@ static void weigh(const ndp_op_call *c, int64_t t) {
 }
 
 static ndp_status run_route(const ndp_op_call *c) {
-    const ndp_view *live = &c->in[1], *choices = &c->out[0];
+    const ndp_view *samples = &c->in[1], *choices = &c->out[0];
     for (int64_t t = 0; t < choices->rows; t++) {
-        bool padding = ndp_present(live) && ndp_int_at(live, t) == 0;
+        bool padding = ndp_present(samples) && ndp_int_at(samples, t) < 0;
         for (int64_t j = 0; padding && j < choices->cols; j++) {
             ndp_view_set(choices, t, j, -1);
             ndp_view_set(&c->out[1], t, j, 0);

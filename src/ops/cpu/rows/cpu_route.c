@@ -63,9 +63,9 @@ NDP_INLINE void route_row(ndp_dtype type, const ndp_op_call *c, int64_t t) {
 }
 
 void NDP_RANGE_KERNEL(route)(const ndp_op_call *c, int64_t first, int64_t last) {
-    const ndp_view *live = &c->in[1];
+    const ndp_view *samples = &c->in[1];
     for (int64_t t = first; t < last; t++)
-        if (live->data && ((const int32_t *)live->data)[t * live->ld] == 0) {
+        if (samples->data && ((const int32_t *)samples->data)[t * samples->ld] < 0) {
             memset(ndp_at(&c->out[0], t, 0), 0xff, (size_t)c->out[0].cols * sizeof(int32_t)); /* -1 */
             memset(ndp_at(&c->out[1], t, 0), 0, (size_t)c->out[1].cols * sizeof(float));
         } else {
