@@ -13,15 +13,22 @@
 
 /* ---- losses of the router ---- */
 
+/* transformers' balance loss is one of all layers' means together, and is `choices` where experts are even; ours is a
+ * sum over layers, each 1 there. If all layers have the same counts and probabilities, this makes both the same. */
+static double coefficient_of_a_layer(const ndp_facts *f) {
+    int mixtures = 0;
+    for (int i = 0; i < f->layers; i++)
+        mixtures += f->kinds[f->kind_of[i]].mlp == &ndp_mlp_experts;
+    return f->balance_coef * f->choices / mixtures;
+}
+
 ndp_router_losses ndp_router_losses_of(const ndp_facts *f, const ndp_model_opts *o) {
     const ndp_router_opts *r = &o->router;
     bool balance = r->balance == NDP_BALANCE_AUTO ? f->balanced : r->balance == NDP_BALANCE_SEQUENCE;
     if (o->mode != NDP_MODEL_TRAIN || f->experts == 0)
         return (ndp_router_losses){0};
-    return (ndp_router_losses){.balance = !balance              ? 0
-                                          : r->balance_coef > 0 ? r->balance_coef
-                                                                : f->balance_coef,
-                               .z_loss = r->z_loss};
+    double coefficient = r->balance_coef > 0 ? r->balance_coef : coefficient_of_a_layer(f);
+    return (ndp_router_losses){.balance = balance ? coefficient : 0, .z_loss = r->z_loss};
 }
 
 ndp_status ndp_router_losses_check(const ndp_facts *f, const ndp_model_opts *o) {

@@ -62,7 +62,7 @@ typedef struct ndp_facts {
     int experts, choices, expert_ffn; /* of each mixture layer; how many a row goes to; of one expert. 0: no mixtures */
     bool renormalise;                 /* the weights of a row's choices are divided by their sum */
     bool balanced;                    /* the configuration asks for a loss that balances experts */
-    double balance_coef;              /* of that loss of one layer */
+    double balance_coef;              /* of that loss, as transformers computes it (experts.c) */
     int64_t max_positions;
     double norm_eps, init_std;
     bool depth_init; /* products that end in the residual stream begin smaller: init_std / sqrt(2 layers) */

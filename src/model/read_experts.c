@@ -31,20 +31,13 @@ static ndp_status read_training(struct json_object *config, const char *what, nd
         return ndp_config_refuse(what, "router_jitter_noise", jitter, "");
     f->balance_coef = f->balance_coef > 0 ? f->balance_coef : 0.001;
     NDP_TRY(ndp_config_bool(config, what, "output_router_logits", &losses));
+    NDP_TRY(ndp_config_not_null(config, what, "router_aux_loss_coef"));
     NDP_TRY(ndp_json_double(config, what, "router_aux_loss_coef", &f->balance_coef));
     if (!(f->balance_coef >= 0 && f->balance_coef <= DBL_MAX))
-        return ndp_config_refuse(what, "router_aux_loss_coef", ndp_config_member(config, "router_aux_loss_coef"), "");
+        return NDP_FAIL(NDP_EFORMAT, "%s: \"router_aux_loss_coef\" is %g, expected a number from 0 on", what,
+                        f->balance_coef);
     f->balanced = losses && f->balance_coef > 0;
     return NDP_OK;
-}
-
-/* transformers' balance loss is one of all layers' means together, and is `choices` where experts are even; ours is a
- * sum over layers, each 1 there. If all layers have the same counts and probabilities, this makes both the same. */
-static void spread_balance(ndp_facts *f) {
-    int mixtures = 0;
-    for (int i = 0; i < f->layers; i++)
-        mixtures += f->kinds[f->kind_of[i]].mlp == &ndp_mlp_experts;
-    f->balance_coef *= (double)f->choices / mixtures;
 }
 
 /* Marks the layers that `mlp_only_layers` names. */
@@ -136,7 +129,5 @@ ndp_status ndp_more_experts(struct json_object *config, const char *what, ndp_fa
         NDP_TRY(ndp_config_bool(config, what, "norm_topk_prob", &f->renormalise));
     NDP_TRY(read_training(config, what, f));
     f->experts = (int)experts, f->choices = (int)choices, f->expert_ffn = (int)ffn;
-    NDP_TRY(read_layers(config, what, f));
-    spread_balance(f);
-    return NDP_OK;
+    return read_layers(config, what, f);
 }

@@ -29,16 +29,16 @@ static ndp_status make_rows(ndp_rule *r, int o, ndp_tile t) {
 
 /* ---- route ---- */
 
-/* Of (logits, live). */
+/* Of (logits, samples). */
 ndp_status ndp_rule_route(ndp_rule *r) {
     NDP_EXPECT_SAME(r, choices);
     NDP_EXPECT_SAME(r, renormalise);
     NDP_TRY(ndp_expect_value(r, 0, r->n->in[0], true));
     NDP_TRY(expect_whole_rows(r, 0, cols_of(r, r->n->in[0])));
-    bool live = r->n->n_in > 1 && r->n->in[1] != NDP_NONE;
-    if (ndp_rule_has(r, 1) != live)
-        return ndp_refuse(r, "it %s what says which rows are padding, its node does not", live ? "lacks" : "has");
-    if (live)
+    bool samples = r->n->n_in > 1 && r->n->in[1] != NDP_NONE;
+    if (ndp_rule_has(r, 1) != samples)
+        return ndp_refuse(r, "it %s what says which rows are padding, its node does not", samples ? "lacks" : "has");
+    if (samples)
         NDP_TRY(ndp_expect_rows(r, 1, r->n->in[1], 0));
     for (int o = 0; o < 2; o++)
         for (int i = 0; i < r->in[0].n; i++)

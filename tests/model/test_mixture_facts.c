@@ -167,6 +167,28 @@ static void neutral_keys_are_accepted(void **state) {
         CHECK_OK(parse(good[i], &f));
 }
 
+/* The coefficient of a layer, of k choices and L mixtures, is k / L of the configuration's, whose default depends on
+ * the family. */
+static void balance_losses_are_read(void **state) {
+    (void)state;
+    static ndp_facts f;
+    static const struct {
+        const char *text;
+        bool balanced;
+        double coefficient;
+    } cases[] = {{MIXTRAL(""), false, 0.001},
+                 {MIXTRAL(", \"output_router_logits\": true"), true, 0.001},
+                 {MIXTRAL(", \"output_router_logits\": true, \"router_aux_loss_coef\": 0.02"), true, 0.02},
+                 {MIXTRAL(", \"output_router_logits\": true, \"router_aux_loss_coef\": 0"), false, 0},
+                 {OLMOE(", \"output_router_logits\": true"), true, 0.01},
+                 {QWEN(", \"output_router_logits\": true, \"mlp_only_layers\": [2]"), true, 0.001}};
+    for (int i = 0; i < NDP_COUNT(cases); i++) {
+        CHECK_OK(parse(cases[i].text, &f));
+        assert_int_equal(f.balanced, cases[i].balanced);
+        assert_true(f.balance_coef == cases[i].coefficient);
+    }
+}
+
 static const struct {
     const char *text;
     ndp_status code;
@@ -219,11 +241,8 @@ static const struct {
     {QWEN(", \"decoder_sparse_step\": null"), NDP_EFORMAT, "\"decoder_sparse_step\" is null"},
     /* what is not built */
     {MIXTRAL(", \"router_jitter_noise\": 0.1"), NDP_ENOTSUP, "\"router_jitter_noise\": 0.1 is not supported"},
-    {MIXTRAL(", \"output_router_logits\": true"), NDP_ENOTSUP,
-     "\"output_router_logits\": true is not supported with a \"router_aux_loss_coef\" other than 0: there is no "
-     "balance loss"},
-    {OLMOE(", \"output_router_logits\": true, \"router_aux_loss_coef\": 0.01"), NDP_ENOTSUP, "router_aux_loss_coef"},
-    {QWEN(", \"output_router_logits\": true, \"router_aux_loss_coef\": null"), NDP_ENOTSUP, "router_aux_loss_coef"},
+    {MIXTRAL(", \"router_aux_loss_coef\": -0.5"), NDP_EFORMAT, "\"router_aux_loss_coef\" is -0.5"},
+    {QWEN(", \"output_router_logits\": true, \"router_aux_loss_coef\": null"), NDP_EFORMAT, "router_aux_loss_coef"},
     {QWEN(", \"output_router_logits\": null"), NDP_EFORMAT, "\"output_router_logits\" is null"},
     {OLMOE(", \"clip_qkv\": 8.0"), NDP_ENOTSUP, "\"clip_qkv\": 8.0 is not supported"},
     {OLMOE(", \"clip_qkv\": 0"), NDP_ENOTSUP, "\"clip_qkv\": 0 is not supported"},
@@ -254,6 +273,7 @@ int main(void) {
                                        cmocka_unit_test(layers_with_an_mlp_are_read),
                                        cmocka_unit_test(windows_are_read),
                                        cmocka_unit_test(neutral_keys_are_accepted),
+                                       cmocka_unit_test(balance_losses_are_read),
                                        cmocka_unit_test(bad_configs_are_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

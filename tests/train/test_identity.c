@@ -114,6 +114,9 @@ static const change changes[] = {
     {"products", COSINE, .sets = {"train.device=sim", "train.matmul=tf32"}, .refused = "train.matmul", .says = {"fp32, now it is tf32"}},
     {"several", COSINE, .sets = {"train.seed=7", "optimizer.lr=1", "data.files=[@/shuffled.jsonl, @/chats.jsonl]"}, .refused = "train.seed optimizer.lr data.files"},
     /* the loss */
+    {"balance", MIXTURE, .sets = {"moe.balance=sequence"}, .refused = "moe.balance"},
+    {"balance_coef", MIXTURE, .sets = {"moe.balance_coef=0.5"}, .refused = "moe.balance_coef"},
+    {"z_loss", MIXTURE, .sets = {"moe.z_loss=0.5"}, .refused = "moe.z_loss"},
     {"loss", PREFERENCE, .sets = {"loss.name=orpo"}, .refused = "loss.name loss.sft_weight", .says = {"dpo, now it is orpo"}},
     {"beta", PREFERENCE, .sets = {"loss.beta=0.5"}, .refused = "loss.beta"},
     {"variant", PREFERENCE, .sets = {"loss.variant=ipo"}, .refused = "loss.variant"},

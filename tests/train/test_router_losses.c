@@ -190,11 +190,44 @@ static void mistakes_turn_it_red(void **state) {
     close_router(&g, &j);
 }
 
+/* Options that the model cannot follow; and without options, what its configuration asks for. */
+static void options(void **state) {
+    (void)state;
+    static const struct {
+        const char *model;
+        ndp_router_opts router;
+        const char *words; /* NULL: it is built */
+        int losses;        /* layers with losses */
+    } cases[] = {{"qwen3", {.z_loss = 0.1}, "no mixture layers", 0},
+                 {"qwen3", {.balance = NDP_BALANCE_SEQUENCE}, "no mixture layers", 0},
+                 {"qwen3", {.balance = NDP_BALANCE_NONE}, NULL, 0},
+                 {"qwen3-moe", {0}, NULL, 0},
+                 {"qwen3-moe", {.balance = NDP_BALANCE_SEQUENCE}, NULL, 2},
+                 {"qwen3-moe", {.z_loss = 1e-3}, NULL, 2}};
+    char folder[1024];
+    for (int i = 0; i < NDP_COUNT(cases); i++) {
+        golden g;
+        ndp_model m;
+        open_golden(&g, cases[i].model, golden_folder(cases[i].model, folder, sizeof folder));
+        ndp_model_opts mo = golden_opts(&g, NDP_MODEL_TRAIN, NDP_F32);
+        mo.router = cases[i].router;
+        ndp_status st = ndp_decoder_build(&g.facts, &mo, &m);
+        if (cases[i].words) {
+            assert_true(st == NDP_EINVAL && strstr(ndp_error_message(), cases[i].words));
+        } else {
+            CHECK_OK(st);
+            assert_int_equal(ndp_model_router_losses(&m), cases[i].losses);
+            ndp_model_release(&m);
+        }
+        close_golden(&g);
+    }
+}
+
 #define MODEL(folder)                                                                                                  \
     { folder, router_losses, NULL, NULL, (void *)folder }
 
 int main(void) {
     const struct CMUnitTest tests[] = {MODEL("mixtral"), MODEL("qwen3-moe"), MODEL("olmoe"),
-                                       cmocka_unit_test(mistakes_turn_it_red)};
+                                       cmocka_unit_test(mistakes_turn_it_red), cmocka_unit_test(options)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -54,7 +54,7 @@ static const family_model family_models[] = {
     {"starcoder2", MODEL("starcoder2", "8", "2", "\"head_dim\": 6, \"rope_theta\": 100.0, \"sliding_window\": 8")},
     {"mixtral", MODEL("mixtral", "8", "2",
                       "\"head_dim\": 6, \"rope_theta\": 100.0, \"num_local_experts\": 5, \"num_experts_per_tok\": 2, "
-                      "\"sliding_window\": 9")},
+                      "\"sliding_window\": 9, \"output_router_logits\": true, \"router_aux_loss_coef\": 0.5")},
     {"qwen3_moe", MODEL("qwen3_moe", "8", "4",
                         "\"head_dim\": 6, \"rope_theta\": 100.0, \"num_experts\": 6, \"num_experts_per_tok\": 3, "
                         "\"moe_intermediate_size\": 22, \"mlp_only_layers\": [1], \"norm_topk_prob\": true")},
