@@ -11,7 +11,9 @@
 #include <string.h>
 
 ndp_param ndp_factor_place(ndp_param projection, ndp_factor factor) {
-    static const ndp_param projections[] = {NDP_P_Q, NDP_P_K, NDP_P_V, NDP_P_O, NDP_P_GATE, NDP_P_UP, NDP_P_DOWN};
+    static const ndp_param projections[] = {NDP_P_Q,         NDP_P_K,          NDP_P_V,    NDP_P_O,
+                                            NDP_P_GATE,      NDP_P_UP,         NDP_P_DOWN, NDP_P_SHARED_GATE,
+                                            NDP_P_SHARED_UP, NDP_P_SHARED_DOWN};
     for (int i = 0; i < NDP_COUNT(projections); i++)
         if (projections[i] == projection)
             return (ndp_param)(NDP_BASE_PARAMS + 3 * i + (int)factor);

@@ -98,16 +98,20 @@ static void add_word(ndp_str *list, const char *tensor) {
         ndp_str_addf(list, "%s%s", list->length ? ", " : "", word);
 }
 
-/* What a name of one kind finds: `projections` may be targets, else the others may be saved. Stacks and routers are
- * neither. */
+/* What a name of one kind finds: `projections` may be targets, else the others may be saved. Stacks, routers and gates
+ * of shared experts are neither. */
 typedef struct found_names {
     bool found, other;        /* of this kind, of the other */
-    const ndp_segment *fixed; /* of a stack or a router; NULL: none has the name */
+    const ndp_segment *fixed; /* of those; NULL: none has the name */
     ndp_str list;             /* what there is of this kind */
 } found_names;
 
-static bool is_router(const ndp_facts *f, const char *tensor) {
-    return f->names->router && ends_with_module(tensor, f->names->router);
+/* What decides which experts a row goes to, or how much a shared one adds; NULL: another tensor. */
+static const char *decider(const ndp_facts *f, const char *tensor) {
+    const ndp_names *n = f->names;
+    return n->router && ends_with_module(tensor, n->router)             ? "a router"
+           : n->shared_pass && ends_with_module(tensor, n->shared_pass) ? "the gate of a shared expert"
+                                                                        : NULL;
 }
 
 /* Whether a name of one kind is that of a segment, or of a member of a stack. */
@@ -130,7 +134,7 @@ static found_names find_name(const ndp_model *m, const ndp_facts *f, const char 
             if (strncmp(s->name, NDP_ADAPTER_PREFIX, strlen(NDP_ADAPTER_PREFIX)) == 0)
                 continue;
             bool is = is_named(s, f, name, projections);
-            if (ndp_segment_is_stack(s) || is_router(f, s->name)) {
+            if (ndp_segment_is_stack(s) || decider(f, s->name)) {
                 r.fixed = is ? s : r.fixed;
                 continue;
             }
@@ -142,11 +146,12 @@ static found_names find_name(const ndp_model *m, const ndp_facts *f, const char 
     return r;
 }
 
-static ndp_status refuse_fixed(const char *key, const char *name, const ndp_segment *s) {
+static ndp_status refuse_fixed(const ndp_facts *f, const char *key, const char *name, const ndp_segment *s) {
     if (ndp_segment_is_stack(s))
         return NDP_FAIL(NDP_ENOTSUP, "%s: %.100s is a stack of %lld matrices, %s, which no adapter changes", key, name,
                         (long long)s->stack, s->name);
-    return NDP_FAIL(NDP_ENOTSUP, "%s: %.100s is a router, %s, which no adapter changes", key, name, s->name);
+    return NDP_FAIL(NDP_ENOTSUP, "%s: %.100s is %s, %s, which no adapter changes", key, name, decider(f, s->name),
+                    s->name);
 }
 
 static ndp_status check_name(const ndp_model *m, const ndp_facts *f, const char *key, const char *name,
@@ -159,7 +164,7 @@ static ndp_status check_name(const ndp_model *m, const ndp_facts *f, const char 
                       "adapter.targets",
                       key, name);
     else if (r.fixed && (!r.found || !projections))
-        st = refuse_fixed(key, name, r.fixed);
+        st = refuse_fixed(f, key, name, r.fixed);
     else if (!r.found)
         st = NDP_FAIL(NDP_EINVAL, "%s: there is no %s '%.100s' in a %s; there are %s", key,
                       projections ? "projection" : "module", name, f->family, r.list.data ? r.list.data : "none");

@@ -112,10 +112,15 @@ const ndp_mixer ndp_mixer_attention = {NDP_PART_ATTENTION, attention};
 
 /* ---- MLPs ---- */
 
-static int gated_mlp(ndp_unit_builder *b, int x) {
-    int gate_up = ndp_unit_linear(b, "gate_up", x, NDP_P_GATE, 2, NDP_B_GATE);
+int ndp_unit_gated_mlp(ndp_unit_builder *b, int x, ndp_param gate, ndp_param gate_bias, ndp_param down,
+                       ndp_param down_bias) {
+    int gate_up = ndp_unit_linear(b, "gate_up", x, gate, 2, gate_bias);
     int act = ndp_graph_op1(b->g, ndp_activations[b->f->activation].gated, NULL, "act", &gate_up, 1);
-    return ndp_unit_linear(b, "down", act, NDP_P_DOWN, 1, NDP_B_DOWN);
+    return ndp_unit_linear(b, "down", act, down, 1, down_bias);
+}
+
+static int gated_mlp(ndp_unit_builder *b, int x) {
+    return ndp_unit_gated_mlp(b, x, NDP_P_GATE, NDP_B_GATE, NDP_P_DOWN, NDP_B_DOWN);
 }
 
 static int plain_mlp(ndp_unit_builder *b, int x) {

@@ -62,6 +62,9 @@ int ndp_unit_norm(ndp_unit_builder *b, ndp_param place, int x);
  * for none. Every product with a weight is written here, but for the head's in training, which the loss computes. */
 int ndp_unit_linear(ndp_unit_builder *b, const char *name, int x, ndp_param place, int n, ndp_param bias);
 int ndp_unit_add(ndp_unit_builder *b, const char *name, int x, int y);
+/* A gated MLP: gate and up from place `gate` on, with the biases from `gate_bias` on, and down. Biases as above. */
+int ndp_unit_gated_mlp(ndp_unit_builder *b, int x, ndp_param gate, ndp_param gate_bias, ndp_param down,
+                       ndp_param down_bias);
 
 /* Adds the adapters of `n` glued projections from `place` on to y = x w^T, and then the bias. */
 int ndp_unit_adapters(ndp_unit_builder *b, const char *name, int x, int y, ndp_param place, int n, ndp_param bias);

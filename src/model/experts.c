@@ -5,7 +5,10 @@
  *   rows of x in that order [N,C] -> gate,up [N,2F] -> gated activation [N,F] -> down [N,C] -> weighted sums [T,C]
  *
  * How many rows an expert gets is data: N rows are planned, and the products read where each expert's begin. Rows of
- * padding are chosen for nothing. */
+ * padding are chosen for nothing.
+ *
+ * A shared expert is a gated MLP that all rows go to; a sigmoid of each row says how much of its result passes. It is
+ * no member of the stacks: its products are those of a dense MLP, with the same cuts and adapters. */
 #include "model/block.h"
 
 #include "model/activations.h"
@@ -69,12 +72,12 @@ static void write_losses(const ndp_unit_builder *b, int logits, int choices) {
 
 /* ---- the mixture ---- */
 
-/* The router's logits and probabilities are wide, also in bf16. */
-static int logits_of(ndp_unit_builder *b, int x) {
+/* Logits of rows, by a router or a gate: they and what is made of them are wide, also in bf16. */
+static int logits_of(ndp_unit_builder *b, const char *name, int x, ndp_param place, int64_t cols) {
     ndp_dtype wide = b->m->opts.compute == NDP_F64 ? NDP_F64 : NDP_F32;
-    int logits = ndp_graph_value(b->g, "router", b->m->opts.rows, b->f->experts, wide);
-    int ins[] = {x, ndp_unit_weight(b, NDP_P_ROUTER, 1), NDP_NONE};
-    ndp_graph_op(b->g, &ndp_op_linear, NULL, "router", ins, 3, &logits, 1);
+    int logits = ndp_graph_value(b->g, name, b->m->opts.rows, cols, wide);
+    int ins[] = {x, ndp_unit_weight(b, place, 1), NDP_NONE};
+    ndp_graph_op(b->g, &ndp_op_linear, NULL, name, ins, 3, &logits, 1);
     return logits;
 }
 
@@ -83,11 +86,12 @@ static int stack(ndp_unit_builder *b, const char *name, int x, ndp_param place, 
     return ndp_graph_op1(b->g, &ndp_op_linear_stack, NULL, name, ins, 3);
 }
 
-static int experts(ndp_unit_builder *b, int x) {
+static int routed_experts(ndp_unit_builder *b, int x) {
     enum { ORDER, PLACES, OFFSETS };
     const ndp_facts *f = b->f;
     const ndp_op_attr attr = {.choices = f->choices, .experts = f->experts, .renormalise = f->renormalise};
-    int logits = logits_of(b, x), routed[2] = {NDP_NONE, NDP_NONE}, where[3] = {NDP_NONE, NDP_NONE, NDP_NONE};
+    int logits = logits_of(b, "router", x, NDP_P_ROUTER, f->experts), routed[2] = {NDP_NONE, NDP_NONE};
+    int where[3] = {NDP_NONE, NDP_NONE, NDP_NONE};
     ndp_graph_op(b->g, &ndp_op_route, &attr, "choices", (int[]){logits, input(b, NDP_INPUT_SAMPLES)}, 2, routed, 2);
     write_losses(b, logits, routed[0]);
     ndp_graph_op(b->g, &ndp_op_route_order, &attr, "order", &routed[0], 1, where, 3);
@@ -98,6 +102,17 @@ static int experts(ndp_unit_builder *b, int x) {
     int down = stack(b, "down", act, NDP_P_EXPERT_DOWN, where[OFFSETS]);
     int back[] = {down, where[ORDER], where[PLACES], routed[1], NDP_NONE};
     return ndp_graph_op1(b->g, &ndp_op_give_rows, &attr, "experts", back, 5);
+}
+
+static int shared_expert(ndp_unit_builder *b, int x) {
+    int y = ndp_unit_gated_mlp(b, x, NDP_P_SHARED_GATE, NDP_NO_PARAM, NDP_P_SHARED_DOWN, NDP_NO_PARAM);
+    int ins[] = {y, logits_of(b, "shared gate", x, NDP_P_SHARED_PASS, 1)};
+    return ndp_graph_op1(b->g, &ndp_op_gate_rows, NULL, "shared", ins, 2);
+}
+
+static int experts(ndp_unit_builder *b, int x) {
+    int y = routed_experts(b, x);
+    return b->f->shared_ffn > 0 ? ndp_unit_add(b, "experts", y, shared_expert(b, x)) : y;
 }
 
 const ndp_mlp ndp_mlp_experts = {NDP_PART_EXPERTS, true, experts};

@@ -71,7 +71,7 @@ static const fact_row facts[] = {
     FACT(embedding_scale, "embedding_scale", FACT_NUMBER),
     SHAPE(n_ropes, "rope_tables", FACT_INT),
 };
-/* Of models with mixture layers. */
+/* Of models with mixture layers; the last one of those with a shared expert. */
 static const fact_row mixture_facts[] = {
     SHAPE(experts, "num_experts", FACT_INT),
     FACT(choices, "num_experts_per_tok", FACT_INT),
@@ -79,6 +79,7 @@ static const fact_row mixture_facts[] = {
     FACT(renormalise, "norm_topk_prob", FACT_BOOL),
     FACT(balanced, "output_router_logits", FACT_BOOL),
     FACT(balance_coef, "router_aux_loss_coef", FACT_NUMBER),
+    SHAPE(shared_ffn, "shared_expert_intermediate_size", FACT_INT),
 };
 static const fact_row rope_facts[] = {
     {"rope_type", offsetof(ndp_rope, scaling), FACT_WORD, false, scaling_words},
@@ -93,7 +94,7 @@ static const fact_row rope_facts[] = {
     ROPE(truncate, "rope_truncate", FACT_BOOL),
     ROPE(original_positions, "rope_original_max_position_embeddings", FACT_INT64),
 };
-_Static_assert(sizeof(ndp_facts) == 8656 && sizeof(ndp_rope) == 2128 && sizeof(ndp_layer_kind) == 24,
+_Static_assert(sizeof(ndp_facts) == 8664 && sizeof(ndp_rope) == 2128 && sizeof(ndp_layer_kind) == 24,
                "the facts of a model have changed: if a new one determines the loss curve, it needs a row above");
 
 static void write_fact(const fact_row *f, const void *of, ndp_str *out) {
@@ -183,7 +184,7 @@ void ndp_decoder_list(const ndp_facts *f, ndp_fact_visitor *visit, void *user) {
         write_fact(&facts[i], f, &text);
         give(facts[i].key, facts[i].shape || positions, &text, visit, user);
     }
-    for (int i = 0; f->experts > 0 && i < NDP_COUNT(mixture_facts); i++) {
+    for (int i = 0; f->experts > 0 && i < NDP_COUNT(mixture_facts) - (f->shared_ffn == 0); i++) {
         write_fact(&mixture_facts[i], f, &text);
         give(mixture_facts[i].key, mixture_facts[i].shape, &text, visit, user);
     }

@@ -45,6 +45,15 @@ static const ndp_names mixtral_names = {BLOCKS_OF_LLAMA,
                                         .expert_gate_up = "block_sparse_moe.experts.%d.{w1,w3}",
                                         .expert_down = "block_sparse_moe.experts.%d.w2"};
 static const ndp_names qwen3_moe_names = {BLOCKS_OF_LLAMA, SEPARATE_QKV, NORMS_BEFORE, GATED_MLP, NORMS_OF_QK, EXPERTS};
+static const ndp_names qwen2_moe_names = {BLOCKS_OF_LLAMA,
+                                          SEPARATE_QKV,
+                                          NORMS_BEFORE,
+                                          GATED_MLP,
+                                          EXPERTS,
+                                          .shared_gate = "mlp.shared_expert.gate_proj",
+                                          .shared_up = "mlp.shared_expert.up_proj",
+                                          .shared_down = "mlp.shared_expert.down_proj",
+                                          .shared_pass = "mlp.shared_expert_gate"};
 static const ndp_names olmoe_names = {BLOCKS_OF_LLAMA, SEPARATE_QKV, NORMS_BEFORE, NORMS_OF_QK, EXPERTS};
 static const ndp_names gpt2_names = {.base = "transformer.",
                                      .tokens = "transformer.wte",
@@ -85,6 +94,13 @@ static const ndp_keys qwen3_moe_keys = {RMS_KEYS,
                                         .o_bias = "attention_bias",
                                         .experts = "num_experts",
                                         .expert_ffn = "moe_intermediate_size"};
+static const ndp_keys qwen2_moe_keys = {RMS_KEYS,
+                                        .activation = "hidden_act",
+                                        .window = "sliding_window",
+                                        .qkv_bias = "qkv_bias",
+                                        .experts = "num_experts",
+                                        .expert_ffn = "moe_intermediate_size",
+                                        .shared_ffn = "shared_expert_intermediate_size"};
 static const ndp_keys olmoe_keys = {RMS_KEYS, .activation = "hidden_act", .qkv_bias = "attention_bias",
                                     .o_bias = "attention_bias", .experts = "num_experts"};
 static const ndp_keys smollm3_keys = {RMS_KEYS,
@@ -224,6 +240,9 @@ static const ndp_family families[] = {
      .kv_heads_needed = true, .layers = ndp_layers_windowed},
     {"mixtral", "MixtralForCausalLM", &mixtral_names, &mixtral_keys, mixtral_init, .kv_heads_needed = true,
      .layers = ndp_layers_windowed, .more = ndp_more_experts, .reads = {"num_experts", "num_local_experts"}},
+    {"qwen2_moe", "Qwen2MoeForCausalLM", &qwen2_moe_names, &qwen2_moe_keys, qwen2_init, .kv_heads_needed = true,
+     .layers = ndp_layers_qwen2_moe, .more = ndp_more_experts,
+     .reads = {"use_sliding_window", "layer_types", "num_experts", "num_local_experts"}},
     {"qwen3_moe", "Qwen3MoeForCausalLM", &qwen3_moe_names, &qwen3_moe_keys, qwen3_moe_init, .kv_heads_needed = true,
      .layers = ndp_layers_qwen_moe, .more = ndp_more_experts,
      .reads = {"use_sliding_window", "num_experts", "num_local_experts"}},

@@ -12,6 +12,8 @@ typedef struct ndp_names {
     const char *input_norm, *q, *k, *v, *q_norm, *k_norm, *o, *attention_norm;
     const char *mlp_norm, *gate, *up, *down, *mlp_out_norm;
     const char *router, *expert_gate_up, *expert_down; /* of experts: %d for the number, {gate,up} for two in turn */
+    const char *shared_gate, *shared_up, *shared_down; /* of the expert that all rows go to; */
+    const char *shared_pass;                           /* how much of what it makes passes: a row */
     const char *unread[2];                             /* tensors of blocks that hold no parameters */
 } ndp_names;
 
@@ -20,7 +22,7 @@ typedef struct ndp_keys {
     const char *vocab, *layers, *hidden, *heads, *kv_heads, *head_dim, *ffn, *positions;
     const char *norm_eps, *activation, *window;
     const char *qkv_bias, *o_bias, *mlp_bias;
-    const char *experts, *expert_ffn; /* expert_ffn NULL: `ffn` */
+    const char *experts, *expert_ffn, *shared_ffn; /* expert_ffn NULL: `ffn` */
 } ndp_keys;
 
 typedef struct ndp_family {

@@ -117,11 +117,13 @@ static ndp_status read_layers(struct json_object *config, const char *what, ndp_
 
 ndp_status ndp_more_experts(struct json_object *config, const char *what, ndp_facts *f) {
     const ndp_keys *k = ndp_family_find(f->family)->keys;
-    int64_t experts, choices, ffn = f->ffn;
+    int64_t experts, choices, ffn = f->ffn, shared = 0;
     NDP_TRY(read_size(config, what, k->experts, &experts));
     NDP_TRY(ndp_config_size(config, what, "num_experts_per_tok", experts, &choices));
     if (k->expert_ffn)
         NDP_TRY(ndp_config_size(config, what, k->expert_ffn, MOST_FFN, &ffn));
+    if (k->shared_ffn)
+        NDP_TRY(ndp_config_size(config, what, k->shared_ffn, MOST_FFN, &shared));
     if (experts * ffn > MOST_COLUMNS)
         return NDP_FAIL(NDP_EFORMAT, "%s: %lld experts of \"%s\" %lld are more than %d columns", what,
                         (long long)experts, k->expert_ffn ? k->expert_ffn : k->ffn, (long long)ffn, MOST_COLUMNS);
@@ -129,5 +131,6 @@ ndp_status ndp_more_experts(struct json_object *config, const char *what, ndp_fa
         NDP_TRY(ndp_config_bool(config, what, "norm_topk_prob", &f->renormalise));
     NDP_TRY(read_training(config, what, f));
     f->experts = (int)experts, f->choices = (int)choices, f->expert_ffn = (int)ffn;
+    f->shared_ffn = (int)shared;
     return read_layers(config, what, f);
 }

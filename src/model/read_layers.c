@@ -65,15 +65,19 @@ static ndp_status need_window(const char *what, int layer, int window) {
                              what, layer);
 }
 
-/* Window or not, each with its table of angles. `from` and `every`: the rule where layer_types says nothing: layers
- * from `from` on have the window, save for every `every`th (0: none is saved). */
-static ndp_status by_types(struct json_object *config, const char *what, ndp_facts *f, int64_t from, int64_t every,
-                           int window, int window_rope) {
+/* Where layer_types says nothing: layers from..end - 1 have the window, save for every `every`th (0: none is saved). */
+typedef struct window_rule {
+    int64_t from, end, every;
+} window_rule;
+
+/* Window or not, each with its table of angles. */
+static ndp_status by_types(struct json_object *config, const char *what, ndp_facts *f, window_rule rule, int window,
+                           int window_rope) {
     struct json_object *types = ndp_config_member(config, "layer_types");
     for (int i = 0; i < f->layers; i++) {
-        bool windowed = i >= from && (every == 0 || (i + 1) % every != 0);
+        bool windowed = i >= rule.from && i < rule.end && (rule.every == 0 || (i + 1) % rule.every != 0);
         NDP_TRY(layer_type(types, what, f, i, &windowed));
-        if (windowed && (types || every))
+        if (windowed && (types || rule.every))
             NDP_TRY(need_window(what, i, window));
         NDP_TRY(set_kind(f, what, i, windowed ? window : 0, windowed ? window_rope : 0));
     }
@@ -85,7 +89,16 @@ ndp_status ndp_layers_qwen(struct json_object *config, const char *what, ndp_fac
     int64_t from = 28;
     NDP_TRY(ndp_config_bool(config, what, "use_sliding_window", &use));
     NDP_TRY(ndp_config_count(config, what, "max_window_layers", 0, INT32_MAX, &from));
-    return by_types(config, what, f, from, 0, use ? f->kinds[0].window : 0, 0);
+    return by_types(config, what, f, (window_rule){from, INT64_MAX, 0}, use ? f->kinds[0].window : 0, 0);
+}
+
+/* Every second layer before max_window_layers, from the first one on, has the window. */
+ndp_status ndp_layers_qwen2_moe(struct json_object *config, const char *what, ndp_facts *f) {
+    bool use = false;
+    int64_t end = 28;
+    NDP_TRY(ndp_config_bool(config, what, "use_sliding_window", &use));
+    NDP_TRY(ndp_config_count(config, what, "max_window_layers", 0, INT32_MAX, &end));
+    return by_types(config, what, f, (window_rule){0, use ? end : 0, 2}, use ? f->kinds[0].window : 0, 0);
 }
 
 /* The window counts for all layers, where it is used. */
@@ -96,17 +109,17 @@ ndp_status ndp_layers_qwen_moe(struct json_object *config, const char *what, ndp
 }
 
 ndp_status ndp_layers_mistral(struct json_object *config, const char *what, ndp_facts *f) {
-    return by_types(config, what, f, 0, 0, f->kinds[0].window, 0);
+    return by_types(config, what, f, (window_rule){0, INT64_MAX, 0}, f->kinds[0].window, 0);
 }
 
 ndp_status ndp_layers_gemma2(struct json_object *config, const char *what, ndp_facts *f) {
-    return by_types(config, what, f, 0, 2, f->kinds[0].window, 0);
+    return by_types(config, what, f, (window_rule){0, INT64_MAX, 2}, f->kinds[0].window, 0);
 }
 
 ndp_status ndp_layers_gemma3(struct json_object *config, const char *what, ndp_facts *f) {
     int64_t every = 6;
     NDP_TRY(ndp_config_count(config, what, "sliding_window_pattern", 1, INT32_MAX, &every));
-    return by_types(config, what, f, 0, every, f->kinds[0].window, 1);
+    return by_types(config, what, f, (window_rule){0, INT64_MAX, every}, f->kinds[0].window, 1);
 }
 
 /* no_rope_layers: 1 where a layer has RoPE, as its transformers class reads it; layers without it may have the window.

@@ -14,6 +14,7 @@ _Static_assert((int)NDP_PARAMS - (int)NDP_BASE_PARAMS + 10 <= (int)NDP_MOST_SEGM
 
 typedef enum length {
     ONE,
+    ONE_ROW, /* of a matrix */
     VOCAB,
     POSITIONS,
     HIDDEN,
@@ -22,6 +23,7 @@ typedef enum length {
     FFN,
     EXPERTS,
     EXPERT_FFN,
+    SHARED_FFN,
     HEAD_DIM,
     Q_ALL,
     KV_ALL
@@ -77,6 +79,10 @@ static const rule rules[] = {
     {NDP_P_ROUTER, NDP_PART_EXPERTS, OWN, NAME(router), EXPERTS, HIDDEN, false, ALWAYS},
     {NDP_P_EXPERT_GATE_UP, NDP_PART_EXPERTS, STACKS, NAME(expert_gate_up), EXPERT_FFN, HIDDEN, false, ALWAYS},
     {NDP_P_EXPERT_DOWN, NDP_PART_EXPERTS, STACKS, NAME(expert_down), HIDDEN, EXPERT_FFN, false, ALWAYS},
+    {NDP_P_SHARED_GATE, NDP_PART_EXPERTS, OWN, NAME(shared_gate), SHARED_FFN, HIDDEN, false, ALWAYS},
+    {NDP_P_SHARED_UP, NDP_PART_EXPERTS, OWN, NAME(shared_up), SHARED_FFN, HIDDEN, true, ALWAYS},
+    {NDP_P_SHARED_DOWN, NDP_PART_EXPERTS, OWN, NAME(shared_down), HIDDEN, SHARED_FFN, false, ALWAYS},
+    {NDP_P_SHARED_PASS, NDP_PART_EXPERTS, OWN, NAME(shared_pass), ONE_ROW, HIDDEN, false, ALWAYS},
     {NDP_P_MLP_OUT_NORM, NDP_PART_LAYER, OWN, NAME(mlp_out_norm), ONE, HIDDEN, false, ALWAYS},
     {NDP_P_FINAL_NORM, NDP_PART_HEAD, OWN, NAME(final_norm), ONE, HIDDEN, false, ALWAYS},
     {NDP_B_FINAL_NORM, NDP_PART_HEAD, OWN, NAME(final_norm), ONE, HIDDEN, false, NORM_BIAS},
@@ -106,14 +112,17 @@ static int64_t length_of(const ndp_facts *f, length l, ndp_dim *dim) {
     static const ndp_dim dims[] = {
         [VOCAB] = NDP_DIM_VOCAB,         [POSITIONS] = NDP_DIM_VOCAB, [Q_COLUMNS] = NDP_DIM_HEADS,
         [KV_COLUMNS] = NDP_DIM_KV_HEADS, [FFN] = NDP_DIM_FFN,         [HEAD_DIM] = NDP_DIM_IN_HEAD,
-        [EXPERT_FFN] = NDP_DIM_FFN,      [KV_ALL] = NDP_DIM_KV_HEADS, [Q_ALL] = NDP_DIM_HEADS};
+        [EXPERT_FFN] = NDP_DIM_FFN,      [SHARED_FFN] = NDP_DIM_FFN,  [KV_ALL] = NDP_DIM_KV_HEADS,
+        [Q_ALL] = NDP_DIM_HEADS};
     const int64_t n[] = {[ONE] = 1,
+                         [ONE_ROW] = 1,
                          [VOCAB] = f->vocab,
                          [POSITIONS] = f->max_positions,
                          [HIDDEN] = f->hidden,
                          [Q_COLUMNS] = q,
                          [EXPERTS] = f->experts,
                          [EXPERT_FFN] = f->expert_ffn,
+                         [SHARED_FFN] = f->shared_ffn,
                          [KV_COLUMNS] = kv,
                          [FFN] = f->ffn,
                          [HEAD_DIM] = f->head_dim,
@@ -269,7 +278,8 @@ static ndp_status add_adapter(ndp_model *m, ndp_unit *u, ndp_place *at) {
     static const struct {
         ndp_param place;
         int n;
-    } groups[] = {{NDP_P_Q, 3}, {NDP_P_O, 1}, {NDP_P_GATE, 2}, {NDP_P_DOWN, 1}};
+    } groups[] = {{NDP_P_Q, 3},    {NDP_P_O, 1},           {NDP_P_GATE, 2},
+                  {NDP_P_DOWN, 1}, {NDP_P_SHARED_GATE, 2}, {NDP_P_SHARED_DOWN, 1}};
     int last = m->opts.adapter.dora ? NDP_FACTOR_LENGTH : NDP_FACTOR_B;
     for (int g = 0; g < NDP_COUNT(groups); g++)
         for (int factor = NDP_FACTOR_A; factor <= last; factor++)

@@ -34,16 +34,20 @@ typedef enum ndp_param {
     NDP_P_ROUTER,
     NDP_P_EXPERT_GATE_UP,
     NDP_P_EXPERT_DOWN,
+    NDP_P_SHARED_GATE,
+    NDP_P_SHARED_UP,
+    NDP_P_SHARED_DOWN,
+    NDP_P_SHARED_PASS,
     NDP_P_MLP_OUT_NORM,
     NDP_P_FINAL_NORM,
     NDP_B_FINAL_NORM,
     NDP_P_HEAD,
     NDP_BASE_PARAMS, /* those of the model itself; the places of its adapter follow */
-    NDP_PARAMS = NDP_BASE_PARAMS + 3 * 7
+    NDP_PARAMS = NDP_BASE_PARAMS + 3 * 10
 } ndp_param;
 
-/* The place of a factor of a projection: NDP_P_Q to NDP_P_V, NDP_P_O, NDP_P_GATE, NDP_P_UP, NDP_P_DOWN. NDP_NO_PARAM:
- * another parameter, which has none. */
+/* The place of a factor of a projection: NDP_P_Q to NDP_P_V, NDP_P_O, NDP_P_GATE, NDP_P_UP, NDP_P_DOWN, and those of a
+ * shared expert. NDP_NO_PARAM: another parameter, which has none. */
 ndp_param ndp_factor_place(ndp_param projection, ndp_factor factor);
 
 /* Parts of units that have parameters of their own. A layer has NDP_PART_LAYER and the parts of its mixer and MLP. */

@@ -225,6 +225,9 @@ typedef enum ndp_op_kind {
  * swiglu_bwd      (da [T,F], gu [T,2F])                        -> dgu [T,2F]
  * geglu           (gu [T,2F]: gate, then up)                   -> a [T,F]               a = gelu(gate) up
  * geglu_bwd       (da [T,F], gu [T,2F])                        -> dgu [T,2F]
+ * gate_rows       (x [T,C], gate [T,1] wide)                   -> y [T,C]               y = sigmoid(gate[t]) x[t]
+ *                 dx is gate_rows of dy
+ * gate_rows_dg    (dy [T,C], x [T,C], gate [T,1] wide)         -> dgate [T,1] wide      sigmoid'(gate[t]) times dy[t].x[t]
  * gelu            (x [T,F])                                    -> a [T,F]               the tanh form
  * gelu_bwd        (da [T,F], x [T,F])                          -> dx [T,F]
  * causal_conv     (x [T,C], w [J,C], start~ [T,1])             -> y [T,C]
@@ -387,6 +390,8 @@ typedef enum ndp_op_kind {
     ROWS(swiglu_bwd) \
     ROWS(geglu) \
     ROWS(geglu_bwd) \
+    ROWS(gate_rows) \
+    ROWS(gate_rows_dg) \
     ROWS(gelu) \
     ROWS(gelu_bwd) \
     ROWS(causal_conv) \

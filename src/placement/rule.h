@@ -134,7 +134,7 @@ ndp_rule_fn ndp_rule_attention, ndp_rule_attention_bwd, ndp_rule_attention_merge
 ndp_rule_fn ndp_rule_add_columns, ndp_rule_dropout, ndp_rule_dora, ndp_rule_dora_dm, ndp_rule_dora_squares;
 /* rules_experts.c */
 ndp_rule_fn ndp_rule_route, ndp_rule_route_dx, ndp_rule_choice_counts, ndp_rule_router_losses_dx, ndp_rule_route_order,
-    ndp_rule_take_rows, ndp_rule_give_rows, ndp_rule_give_rows_dw;
+    ndp_rule_take_rows, ndp_rule_give_rows, ndp_rule_give_rows_dw, ndp_rule_gate_rows, ndp_rule_gate_rows_dg;
 /* rules_head.c */
 ndp_rule_fn ndp_rule_xent, ndp_rule_xent_logits, ndp_rule_xent_grad, ndp_rule_reduce_sum;
 /* Operand k is the input `value`, all of it. */

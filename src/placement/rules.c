@@ -46,6 +46,8 @@ static const struct {
     OF(swiglu_bwd, ndp_rule_gated_bwd, &ndp_op_swiglu),
     SELF(geglu, ndp_rule_gated),
     OF(geglu_bwd, ndp_rule_gated_bwd, &ndp_op_geglu),
+    SELF(gate_rows, ndp_rule_gate_rows),
+    OF(gate_rows_dg, ndp_rule_gate_rows_dg, &ndp_op_gate_rows),
     SELF(gelu, ndp_rule_elementwise),
     OF(gelu_bwd, ndp_rule_elementwise_bwd, &ndp_op_gelu),
     SELF(causal_conv, ndp_rule_causal_conv),

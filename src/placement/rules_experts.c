@@ -1,4 +1,4 @@
-/* Rules of a mixture of experts: the router, and rows that stand by expert.
+/* Rules of a mixture of experts: the router, rows that stand by expert, and the gate of a shared expert.
  *
  * Which row stands where depends on the data, so sorted rows are known as a set: `among` of a tile (content.h), made of
  * the router's order and of the rows that a rank has, in its own order. In a tile they count as if they stood by their
@@ -264,5 +264,39 @@ ndp_status ndp_rule_give_rows_dw(ndp_rule *r) {
             t.cols = r->c->out[0].view.cols;
             NDP_TRY(ndp_result(r, 0, ndp_gradient_tile(r, weights, t, share)));
         }
+    return NDP_OK;
+}
+
+/* ---- gates of rows ---- */
+
+/* Operand `gate` is the node's, of the rows of operand 0: no summand, as its sigmoid is not linear. */
+static ndp_status expect_gate(ndp_rule *r, int gate) {
+    NDP_TRY(ndp_expect_value(r, gate, r->n->in[1], true));
+    return ndp_expect_alike(r, 0, gate, true);
+}
+
+/* Of (x, gate), or in the backward of the gradient in place of x: linear of it. */
+ndp_status ndp_rule_gate_rows(ndp_rule *r) {
+    bool back = ndp_is_gradient(r, 0, r->n->out[0]);
+    NDP_TRY(back ? ndp_expect_gradient(r, 0, r->n->out[0]) : ndp_expect_value(r, 0, r->n->in[0], false));
+    NDP_TRY(expect_gate(r, 1));
+    return back ? ndp_same_gradient(r, 0) : ndp_result_as(r, 0, r->n->out[0]);
+}
+
+/* Of (dy, x, gate): bilinear of rows that have all columns. */
+ndp_status ndp_rule_gate_rows_dg(ndp_rule *r) {
+    int gate = r->n->in[1];
+    NDP_TRY(ndp_expect_gradient(r, 0, r->n->out[0]));
+    NDP_TRY(ndp_expect_value(r, 1, r->n->in[0], true));
+    for (int k = 0; k < 2; k++)
+        NDP_TRY(expect_whole_rows(r, k, cols_of(r, r->n->in[0])));
+    NDP_TRY(ndp_expect_alike(r, 0, 1, false));
+    NDP_TRY(expect_gate(r, 2));
+    for (int i = 0; i < r->in[0].n; i++) {
+        ndp_tile t = r->in[0].tiles[i];
+        ndp_share share = ndp_share_mul(t.share, r->uses->of[r->of][1]);
+        t.cols = 1;
+        NDP_TRY(ndp_result(r, 0, ndp_gradient_tile(r, gate, t, share)));
+    }
     return NDP_OK;
 }

@@ -26,7 +26,7 @@
 #include "mesh/mesh.h"
 #include "tensor/packed.h"
 
-enum { NDP_SEGMENT_ALIGN = 64, NDP_MOST_SEGMENTS = 32 /* of a buffer */ };
+enum { NDP_SEGMENT_ALIGN = 64, NDP_MOST_SEGMENTS = 40 /* of a buffer */ };
 /* Elements of a tensor, as files have it, from which on it counts as large. */
 enum { NDP_LEAST_CODED = 4096 };
 enum { NDP_SEGMENT_NAME = 512 }; /* bytes of the name of a tensor, its end included */

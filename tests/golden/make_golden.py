@@ -109,6 +109,10 @@ FAMILIES |= {
     "qwen3-moe": family("qwen3_moe", "Qwen3MoeForCausalLM", head_dim=8, num_hidden_layers=3, num_experts=6,
                         num_experts_per_tok=3, moe_intermediate_size=14, norm_topk_prob=True, mlp_only_layers=[1],
                         decoder_sparse_step=1, attention_bias=False, use_sliding_window=False, **EXPERTS),
+    "qwen2-moe": family("qwen2_moe", "Qwen2MoeForCausalLM", num_hidden_layers=3, num_experts=6, num_experts_per_tok=2,
+                        moe_intermediate_size=10, shared_expert_intermediate_size=18, norm_topk_prob=False,
+                        mlp_only_layers=[1], decoder_sparse_step=1, qkv_bias=True, use_sliding_window=True, sliding_window=7,
+                        max_window_layers=2, **EXPERTS),
     "olmoe": family("olmoe", "OlmoeForCausalLM", intermediate_size=10, num_experts=9, num_experts_per_tok=3,
                     norm_topk_prob=False, clip_qkv=None, attention_bias=False, **EXPERTS),
 }

@@ -103,8 +103,8 @@ static const struct {
     {"{\"model_type\": \"opt\"}", NDP_ENOTSUP, "model_type 'opt' is not supported; supported: llama, mistral, qwen2"},
     {"{\"model_type\": \"phimoe\", \"num_local_experts\": 16}", NDP_ENOTSUP,
      "'phimoe' is a mixture of experts (\"num_local_experts\": 16), which is not supported; supported: llama"},
-    {"{\"model_type\": \"qwen2_moe\", \"num_experts\": 60}", NDP_ENOTSUP,
-     "'qwen2_moe' is a mixture of experts (\"num_experts\": 60)"},
+    {"{\"model_type\": \"qwen3_next\", \"num_experts\": 60}", NDP_ENOTSUP,
+     "'qwen3_next' is a mixture of experts (\"num_experts\": 60)"},
     {"{\"model_type\": \"own\", \"auto_map\": {\"AutoConfig\": \"own.Config\"}}", NDP_ENOTSUP,
      "'own' is code from the Hub (\"auto_map\": {\"AutoConfig\":\"own.Config\"}), which is not supported; supported: "
      "llama"},

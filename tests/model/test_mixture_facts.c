@@ -13,6 +13,9 @@ static ndp_status parse(const char *text, ndp_facts *f) { return ndp_facts_parse
 #define MIXTRAL(more) FAMILY("mixtral", "\"num_local_experts\": 8, \"num_experts_per_tok\": 2" more)
 #define QWEN(more)                                                                                                     \
     FAMILY("qwen3_moe", "\"num_experts\": 6, \"num_experts_per_tok\": 3, \"moe_intermediate_size\": 20" more)
+#define QWEN2(more)                                                                                                    \
+    FAMILY("qwen2_moe", "\"num_experts\": 6, \"num_experts_per_tok\": 3, \"moe_intermediate_size\": 20, "              \
+                        "\"shared_expert_intermediate_size\": 36" more)
 #define OLMOE(more) FAMILY("olmoe", "\"num_experts\": 9, \"num_experts_per_tok\": 3" more)
 
 /* The layers with a mixture, a bit each. */
@@ -37,7 +40,11 @@ static void defaults_are_transformers(void **state) {
     CHECK_OK(parse(OLMOE(""), &f));
     assert_true(f.experts == 9 && f.choices == 3 && f.expert_ffn == 172 && !f.renormalise);
     assert_true(f.norm_eps == 1e-5 && f.ropes[0].theta == 1e4 && f.qk_norm == NDP_QK_NORM_WHOLE && f.head_dim == 8);
-    assert_true(f.n_kinds == 1 && f.kinds[0].window == 0 && mixtures_of(&f) == 15);
+    assert_true(f.n_kinds == 1 && f.kinds[0].window == 0 && mixtures_of(&f) == 15 && f.shared_ffn == 0);
+    CHECK_OK(parse(QWEN2(""), &f));
+    assert_true(f.experts == 6 && f.choices == 3 && f.expert_ffn == 20 && f.shared_ffn == 36 && !f.renormalise);
+    assert_true(f.norm_eps == 1e-6 && f.ropes[0].theta == 1e4 && f.qk_norm == NDP_QK_NORM_NONE && f.qkv_bias);
+    assert_true(f.n_kinds == 1 && f.kinds[0].window == 0 && mixtures_of(&f) == 15 && !f.o_bias && !f.mlp_bias);
 }
 
 /* A router of E rows and E experts of three matrices, beside attention and norms; or an MLP of three matrices. */
@@ -51,6 +58,10 @@ static void parameters_are_counted(void **state) {
     CHECK_OK(parse(QWEN(", \"mlp_only_layers\": [2]"), &f));
     assert_int_equal(ndp_facts_parameters(&f),
                      ends + 4 * (attention + 2 * 64 + 2 * 8) + 3 * mixture + (int64_t)3 * 64 * 172);
+    mixture += 3 * 64 * 36 + 64; /* the shared expert and its gate */
+    CHECK_OK(parse(QWEN2(", \"mlp_only_layers\": [2]"), &f));
+    assert_int_equal(ndp_facts_parameters(&f),
+                     ends + 4 * (attention + 64 + 2 * 16 + 2 * 64) + 3 * mixture + (int64_t)3 * 64 * 172);
 }
 
 /* The largest of all sizes. */
@@ -70,6 +81,8 @@ static void keys_are_read(void **state) {
     static ndp_facts f;
     CHECK_OK(parse(QWEN(", \"norm_topk_prob\": true, \"head_dim\": 6, \"attention_bias\": true"), &f));
     assert_true(f.renormalise && f.head_dim == 6 && f.qkv_bias && f.o_bias);
+    CHECK_OK(parse(QWEN2(", \"norm_topk_prob\": true, \"qkv_bias\": false, \"attention_bias\": false"), &f));
+    assert_true(f.renormalise && !f.qkv_bias);
     CHECK_OK(parse(OLMOE(", \"norm_topk_prob\": true, \"head_dim\": null"), &f));
     assert_true(f.renormalise && f.head_dim == 8);
     CHECK_OK(parse(MIXTRAL(", \"norm_topk_prob\": false, \"head_dim\": 6"), &f)); /* a key that it does not have */
@@ -82,12 +95,13 @@ static void keys_are_read(void **state) {
 static void both_names_of_the_number_are_read(void **state) {
     (void)state;
     static ndp_facts f;
-    static const char *const types[] = {"mixtral", "qwen3_moe", "olmoe"},
+    static const char *const types[] = {"mixtral", "qwen3_moe", "qwen2_moe", "olmoe"},
                              *const numbers[] = {"\"num_experts\": 5", "\"num_local_experts\": 5",
                                                  "\"num_experts\": 5, \"num_local_experts\": 5",
                                                  "\"num_experts\": null, \"num_local_experts\": 5"};
     static const char form[] =
-        "{\"model_type\": \"%s\", " SHAPE ", \"num_experts_per_tok\": 2, \"moe_intermediate_size\": 20, %s}";
+        "{\"model_type\": \"%s\", " SHAPE ", \"num_experts_per_tok\": 2, \"moe_intermediate_size\": 20, "
+        "\"shared_expert_intermediate_size\": 20, %s}";
     char text[512];
     for (int i = 0; i < NDP_COUNT(types) * NDP_COUNT(numbers); i++) {
         snprintf(text, sizeof text, form, types[i % NDP_COUNT(types)], numbers[i / NDP_COUNT(types)]);
@@ -115,6 +129,7 @@ static void layers_with_an_mlp_are_read(void **state) {
         {QWEN(", \"decoder_sparse_step\": 2"), 10, 2}, /* layers 1 and 3 */
         {QWEN(", \"decoder_sparse_step\": 3"), 4, 2},
         {QWEN(", \"decoder_sparse_step\": 2, \"mlp_only_layers\": [3]"), 2, 2},
+        {QWEN2(", \"decoder_sparse_step\": 2, \"mlp_only_layers\": [3]"), 2, 2},
         /* families without layers of another kind do not have the keys */
         {MIXTRAL(", \"decoder_sparse_step\": 2, \"mlp_only_layers\": [0]"), 15, 1},
         {OLMOE(", \"decoder_sparse_step\": 9, \"mlp_only_layers\": \"all\""), 15, 1},
@@ -151,6 +166,44 @@ static void windows_are_read(void **state) {
     CHECK_OK(parse(QWEN(", \"sliding_window\": 9, \"use_sliding_window\": true, \"mlp_only_layers\": [2]"), &f));
     assert_true(f.n_kinds == 2 && f.kinds[0].window == 9 && f.kinds[1].window == 9 && mixtures_of(&f) == 11);
     CHECK_FAILS(parse(MIXTRAL(", \"sliding_window\": 0"), &f), NDP_EFORMAT, "layer 0 would see no key");
+}
+
+/* Every second layer before max_window_layers, which is 28 where it is missing. */
+static void windows_of_some_layers_are_read(void **state) {
+    (void)state;
+    static ndp_facts f;
+#define WINDOW ", \"use_sliding_window\": true, \"sliding_window\": 9"
+#define TYPES(second) ", \"layer_types\": [" FULL ", \"" second "_attention\", " FULL ", " FULL "]"
+#define FULL "\"full_attention\""
+    static const struct {
+        const char *text;
+        unsigned windows; /* a bit for each layer */
+        int kinds;
+    } cases[] = {
+        {QWEN2(""), 0, 1},
+        {QWEN2(", \"sliding_window\": 9, \"max_window_layers\": 4"), 0, 1},
+        {QWEN2(", \"sliding_window\": 0, \"use_sliding_window\": false"), 0, 1}, /* as transformers writes it */
+        {QWEN2(WINDOW), 5, 2},
+        {QWEN2(WINDOW ", \"max_window_layers\": 2"), 1, 2},
+        {QWEN2(WINDOW ", \"max_window_layers\": 0"), 0, 1},
+        {QWEN2(WINDOW ", \"max_window_layers\": 3, \"mlp_only_layers\": [0, 1]"), 5, 4},
+        {QWEN2(WINDOW TYPES("sliding")), 2, 2},
+        {QWEN2(TYPES("full")), 0, 1},
+    };
+    for (int i = 0; i < NDP_COUNT(cases); i++) {
+        unsigned windows = 0;
+        CHECK_OK(parse(cases[i].text, &f));
+        for (int k = 0; k < f.layers; k++)
+            windows |= (unsigned)(f.kinds[f.kind_of[k]].window == 9) << k;
+        assert_int_equal(windows, cases[i].windows);
+        assert_int_equal(f.n_kinds, cases[i].kinds);
+    }
+    CHECK_FAILS(parse(QWEN2(TYPES("sliding") ", \"sliding_window\": 9"), &f), NDP_EFORMAT,
+                "layer 1 has sliding_attention, but \"sliding_window\" is null or \"use_sliding_window\" is not true");
+    CHECK_FAILS(parse(QWEN2(", \"use_sliding_window\": true, \"sliding_window\": null"), &f), NDP_EFORMAT,
+                "layer 0 has sliding_attention, but");
+    CHECK_FAILS(parse(QWEN2(", \"use_sliding_window\": true, \"sliding_window\": 0"), &f), NDP_EFORMAT,
+                "layer 0 would see no key");
 }
 
 /* Keys of training, where they change nothing. */
@@ -224,6 +277,11 @@ static const struct {
      "\"moe_intermediate_size\" is 0"},
     {FAMILY("qwen3_moe", "\"num_experts\": 6, \"num_experts_per_tok\": 3, \"moe_intermediate_size\": 4000000"),
      NDP_EFORMAT, "6 experts of \"moe_intermediate_size\" 4000000 are more than 8388608 columns"},
+    {FAMILY("qwen2_moe", "\"num_experts\": 6, \"num_experts_per_tok\": 3, \"moe_intermediate_size\": 20"), NDP_EFORMAT,
+     "\"shared_expert_intermediate_size\" is missing"},
+    {FAMILY("qwen2_moe", "\"num_experts\": 6, \"num_experts_per_tok\": 3, \"moe_intermediate_size\": 20, "
+                         "\"shared_expert_intermediate_size\": 0"),
+     NDP_EFORMAT, "\"shared_expert_intermediate_size\" is 0"},
     {"{\"model_type\": \"mixtral\", \"vocab_size\": 9, \"hidden_size\": 8, \"intermediate_size\": 8, "
      "\"num_hidden_layers\": 1, \"num_attention_heads\": 2, \"max_position_embeddings\": 8}",
      NDP_EFORMAT, "\"num_key_value_heads\" is missing"},
@@ -272,6 +330,7 @@ int main(void) {
                                        cmocka_unit_test(both_names_of_the_number_are_read),
                                        cmocka_unit_test(layers_with_an_mlp_are_read),
                                        cmocka_unit_test(windows_are_read),
+                                       cmocka_unit_test(windows_of_some_layers_are_read),
                                        cmocka_unit_test(neutral_keys_are_accepted),
                                        cmocka_unit_test(balance_losses_are_read),
                                        cmocka_unit_test(bad_configs_are_refused)};

@@ -44,33 +44,18 @@ static void no_adapter_changes_a_stack(void **state) {
     ndp_model_release(&m);
 }
 
-/* The experts and the router of a mixture, by the names in files. */
-static void no_adapter_changes_a_mixture(void **state) {
-    static const struct {
-        const char *target, *save, *words; /* NULL: allowed */
-    } of[] = {
-        {"linear", NULL, NULL},
-        {"*_proj", NULL, NULL},
-        {"*mlp*", NULL, NULL}, /* of the layer with an MLP */
-        {"gate", NULL, "adapter.targets: gate is a router, model.layers.1.mlp.gate.weight, which no adapter"},
-        {"w1", NULL, "there is no projection 'w1' in a qwen3_moe; there are q_proj, k_proj, v_proj, o_proj, gate_"},
-        {"mlp.experts.3.up_proj", NULL, "adapter.targets: mlp.experts.3.up_proj is a stack of 8 matrices"},
-        {"*experts*", NULL, "adapter.targets: *experts* is a stack of 4 matrices"},
-        {"q_proj", "gate", "adapter.modules_to_save: gate is a router, model.layers.1.mlp.gate.weight"},
-        {"q_proj", "experts.0.down_proj", "adapter.modules_to_save: experts.0.down_proj is a stack of 4"}};
+typedef struct naming {
+    const char *target, *save, *words; /* NULL: allowed */
+} naming;
+
+static void check_names(const char *config, const naming *of, int n) {
     static ndp_facts f;
     ndp_model m;
     const ndp_model_opts o = {
         .mode = NDP_MODEL_TRAIN, .rows = 8, .positions = 8, .compute = NDP_F32, .master = NDP_F32};
-    (void)state;
-    CHECK_OK(ndp_facts_parse_text("{\"model_type\": \"qwen3_moe\", \"vocab_size\": 100, \"hidden_size\": 64, "
-                                  "\"intermediate_size\": 96, \"num_hidden_layers\": 2, \"num_attention_heads\": 4, "
-                                  "\"num_key_value_heads\": 4, \"max_position_embeddings\": 64, \"num_experts\": 4, "
-                                  "\"num_experts_per_tok\": 2, \"moe_intermediate_size\": 8, "
-                                  "\"mlp_only_layers\": [0]}",
-                                  "config.json", &f));
+    CHECK_OK(ndp_facts_parse_text(config, "config.json", &f));
     CHECK_OK(ndp_decoder_build(&f, &o, &m));
-    for (int i = 0; i < NDP_COUNT(of); i++) {
+    for (int i = 0; i < n; i++) {
         m.opts.adapter = (ndp_adapter){
             .r = 4, .targets = &of[i].target, .n_targets = 1, .save = &of[i].save, .n_save = of[i].save != NULL};
         if (of[i].words)
@@ -80,6 +65,43 @@ static void no_adapter_changes_a_mixture(void **state) {
     }
     m.opts.adapter = (ndp_adapter){0};
     ndp_model_release(&m);
+}
+
+#define MIXTURE(type, more)                                                                                            \
+    "{\"model_type\": \"" type "\", \"vocab_size\": 100, \"hidden_size\": 64, \"intermediate_size\": 96, "             \
+    "\"num_hidden_layers\": 2, \"num_attention_heads\": 4, \"num_key_value_heads\": 4, "                               \
+    "\"max_position_embeddings\": 64, \"num_experts\": 4, \"num_experts_per_tok\": 2, "                                \
+    "\"moe_intermediate_size\": 8" more "}"
+
+/* The experts and the router of a mixture, by the names in files. */
+static void no_adapter_changes_a_mixture(void **state) {
+    static const naming of[] = {
+        {"linear", NULL, NULL},
+        {"*_proj", NULL, NULL},
+        {"*mlp*", NULL, NULL}, /* of the layer with an MLP */
+        {"gate", NULL, "adapter.targets: gate is a router, model.layers.1.mlp.gate.weight, which no adapter"},
+        {"w1", NULL, "there is no projection 'w1' in a qwen3_moe; there are q_proj, k_proj, v_proj, o_proj, gate_"},
+        {"mlp.experts.3.up_proj", NULL, "adapter.targets: mlp.experts.3.up_proj is a stack of 8 matrices"},
+        {"*experts*", NULL, "adapter.targets: *experts* is a stack of 4 matrices"},
+        {"q_proj", "gate", "adapter.modules_to_save: gate is a router, model.layers.1.mlp.gate.weight"},
+        {"q_proj", "experts.0.down_proj", "adapter.modules_to_save: experts.0.down_proj is a stack of 4"}};
+    (void)state;
+    check_names(MIXTURE("qwen3_moe", ", \"mlp_only_layers\": [0]"), of, NDP_COUNT(of));
+}
+
+/* A shared expert has the projections of an MLP; its gate is none. */
+static void adapters_change_a_shared_expert(void **state) {
+    static const naming of[] = {
+        {"linear", NULL, NULL},
+        {"gate_proj", NULL, NULL},
+        {"shared_expert.down_proj", NULL, NULL},
+        {"*shared_expert*", NULL, NULL},
+        {"shared_expert_gate", NULL,
+         "shared_expert_gate is the gate of a shared expert, model.layers.1.mlp.shared_expert_gate.weight, which no"},
+        {"q_proj", "shared_expert_gate", "adapter.modules_to_save: shared_expert_gate is the gate of a shared expert"},
+        {"q_proj", "shared_expert.up_proj", "shared_expert.up_proj is a projection, which is trained by factors only"}};
+    (void)state;
+    check_names(MIXTURE("qwen2_moe", ", \"shared_expert_intermediate_size\": 12"), of, NDP_COUNT(of));
 }
 
 static void a_packed_stack_is_refused(void **state) {
@@ -95,8 +117,8 @@ static void a_packed_stack_is_refused(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(no_adapter_changes_a_stack),
-                                       cmocka_unit_test(no_adapter_changes_a_mixture),
-                                       cmocka_unit_test(a_packed_stack_is_refused)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(no_adapter_changes_a_stack), cmocka_unit_test(no_adapter_changes_a_mixture),
+        cmocka_unit_test(adapters_change_a_shared_expert), cmocka_unit_test(a_packed_stack_is_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

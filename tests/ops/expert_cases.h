@@ -126,6 +126,25 @@ static void give_rows_kernels(void **state) {
     }
 }
 
+/* Gates from shut to open. dy is above 0, like x, so that the terms of a sum do not cancel. */
+static inline void check_gate_rows(int64_t t, int64_t c) {
+    ndp_view gate = matrix(NDP_F32, t, 1);
+    for (int64_t i = 0; i < t; i++)
+        ndp_view_set(&gate, i, 0, (double)(i % 9 - 4) * 2.7 + 0.1);
+    kernel_case gated = {&ndp_op_gate_rows, .wide = 2, .in = {some(t, c, 1), copy_as(NDP_F32, &gate)}};
+    kernel_case dg = {&ndp_op_gate_rows_dg, .wide = 4, .in = {positive(t, c, 1), positive(t, c, 2), gate}};
+    check_kernel(&gated);
+    check_kernel(&dg);
+}
+
+/* Rows that threads keep, and wider ones. */
+static void gate_rows_kernels(void **state) {
+    (void)state;
+    FOR_SIZES(t, c) check_gate_rows(t, c);
+    check_gate_rows(3, 2100);
+    check_gate_rows(3, 8400);
+}
+
 static inline void check_give_rows_dw(int64_t t, int64_t c, unsigned variant) {
     int64_t e = 5, k = variant & 1 ? 3 : 1;
     some_order o = order_of(some_choices(t, e, k, t == 17), e);

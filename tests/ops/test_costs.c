@@ -138,6 +138,9 @@ static const cost_case cases[] = {
     COST(give_rows, 48 + 12, 2 * 24 + 4 * (6 + 6 + 12 + 12), .in = {H(6, 4), I(6, 1), I(3, 2), F(3, 2), F(3, 4)},
          .attr = {.wide_grad = true}),
     COST(give_rows_dw, 48, 4 * (12 + 24 + 6 + 6), .in = {F(3, 4), F(6, 4), I(3, 2)}),
+    /* Three gates, an exponential and a division each. */
+    COST(gate_rows, 12 + 3 * 20, 4 * (12 + 3 + 12), .in = {F(3, 4), F(3, 1)}),
+    COST(gate_rows_dg, 2 * 12 + 3 * 20, 2 * (12 + 12) + 4 * (3 + 3), .in = {H(3, 4), H(3, 4), F(3, 1)}),
     COST(heads_split, 0, 4 * (24 + 24), .in = {F(3, 8)}, .attr = {.heads = 2, .head_dim = 4, .parts = 2}),
     COST(heads_split, 0, 4 * (12 + 24), .in = {F(3, 4)}, .attr = {.heads = 1, .head_dim = 4, .parts = 2}),
     COST(heads_merge, 0, 4 * (24 + 24), .in = {F(6, 4)}, .attr = {.heads = 2, .head_dim = 4, .parts = 2}),

@@ -141,6 +141,15 @@ static void linear_stack_gradient(void **state) {
     }
 }
 
+static void gate_rows_gradient(void **state) {
+    (void)state;
+    FOR_SIZES(t, c) for (unsigned wanted = 1; wanted < 4; wanted++) for (unsigned earlier = 0; earlier < 2; earlier++) {
+        gradient_case k = {&ndp_op_gate_rows, .in = {random_matrix(NDP_F64, t, c, 1), random_matrix(NDP_F64, t, 1, 2)},
+                           .wanted = wanted, .flowing = 1, .earlier = earlier};
+        check_gradients(&k);
+    }
+}
+
 static void rmsnorm_gradient(void **state) {
     (void)state;
     FOR_SIZES(t, c) for (unsigned variant = 0; variant < 4; variant++) {
@@ -528,12 +537,13 @@ static void xent_passes_its_dx(void **state) {
 /* The rules must not make gradients that are not wanted, nor act where none arrives. */
 static void nothing_flows_nothing_made(void **state) {
     (void)state;
-    const ndp_op *ops[] = {
-        &ndp_op_embedding,    &ndp_op_linear,    &ndp_op_rmsnorm,     &ndp_op_add_rmsnorm, &ndp_op_rope,
-        &ndp_op_swiglu,       &ndp_op_add,       &ndp_op_add_bias,    &ndp_op_copy,        &ndp_op_heads_split,
-        &ndp_op_heads_merge,  &ndp_op_layernorm, &ndp_op_geglu,       &ndp_op_gelu,        &ndp_op_scale,
-        &ndp_op_mean_squares, &ndp_op_norm_by,   &ndp_op_causal_conv, &ndp_op_add_columns, &ndp_op_dropout,
-        &ndp_op_dora,         &ndp_op_route,     &ndp_op_take_rows,   &ndp_op_give_rows,   &ndp_op_linear_stack};
+    const ndp_op *ops[] = {&ndp_op_embedding,    &ndp_op_linear,      &ndp_op_rmsnorm,     &ndp_op_add_rmsnorm,
+                           &ndp_op_rope,         &ndp_op_swiglu,      &ndp_op_add,         &ndp_op_add_bias,
+                           &ndp_op_copy,         &ndp_op_heads_split, &ndp_op_heads_merge, &ndp_op_layernorm,
+                           &ndp_op_geglu,        &ndp_op_gelu,        &ndp_op_scale,       &ndp_op_mean_squares,
+                           &ndp_op_norm_by,      &ndp_op_causal_conv, &ndp_op_add_columns, &ndp_op_dropout,
+                           &ndp_op_dora,         &ndp_op_route,       &ndp_op_take_rows,   &ndp_op_give_rows,
+                           &ndp_op_linear_stack, &ndp_op_gate_rows};
     for (int i = 0; i < NDP_COUNT(ops); i++) {
         ndp_op_attr attr = {0};
         /* No functions to add anything with: a rule that tried would crash. */
@@ -593,6 +603,7 @@ int main(void) {
         cmocka_unit_test(copy_gradient),
         cmocka_unit_test(heads_gradient),
         cmocka_unit_test(linear_stack_gradient),
+        cmocka_unit_test(gate_rows_gradient),
         cmocka_unit_test(route_gradient),
         cmocka_unit_test(router_losses_gradient),
         cmocka_unit_test(take_and_give_gradients),

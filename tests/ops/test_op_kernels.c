@@ -690,6 +690,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(take_rows_kernels),
         cmocka_unit_test(give_rows_kernels),
         cmocka_unit_test(give_rows_dw_kernels),
+        cmocka_unit_test(gate_rows_kernels),
         cmocka_unit_test(split_sums_are_others),
         cmocka_unit_test(every_kernel_has_run),
     };

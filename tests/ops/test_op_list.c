@@ -100,6 +100,8 @@ static void shape_rules_refuse(void **state) {
         {&ndp_op_take_rows, {f, ids, ids, none}},
         {&ndp_op_give_rows, {f, ids, ids, none, none}},
         {&ndp_op_give_rows_dw, {f, f, ids}},
+        {&ndp_op_gate_rows, {f, f}},
+        {&ndp_op_gate_rows_dg, {f, f, row}},
         {&ndp_op_heads_split, {f}},
         {&ndp_op_heads_merge, {f}},
         {&ndp_op_xent_logits, {f, f, ids}},

@@ -1,5 +1,5 @@
-/* Rules of a mixture of experts, call by call: ranks with all rows, and with some of them, whose sorted rows are no
- * rows of the whole. What is cut, gathered, or sorted with other rows must be refused. */
+/* Rules of a mixture of experts and of gates of rows, call by call: ranks with all rows, and with some of them, whose
+ * sorted rows are no rows of the whole. What is cut, gathered, or sorted with other rows must be refused. */
 #include "check.h"
 #include "placement/rule.h"
 
@@ -45,6 +45,17 @@ static void end(layer *l) {
     ndp_uses_release(&l->uses);
     ndp_graph_release(&l->g);
     ndp_arena_release(&l->arena);
+}
+
+/* x and a gate of its rows, which `logits` is here. */
+static void begin_gate(layer *l) {
+    *l = (layer){0};
+    ndp_graph_init(&l->g, "gate", NDP_F32, NDP_F32);
+    l->logits = given(l, "gate", 1), l->x = given(l, "x", COLS);
+    l->result = ndp_graph_op1(&l->g, &ndp_op_gate_rows, NULL, "result", (int[]){l->x, l->logits}, 2);
+    ndp_graph_output(&l->g, l->result);
+    CHECK_OK(l->g.status);
+    CHECK_OK(ndp_uses_init(&l->g, &l->uses));
 }
 
 /* ---- contents ---- */
@@ -253,10 +264,54 @@ static void other_rows_are_refused(void **state) {
     end(&l);
 }
 
+/* A gate is of its rows alone; a summand of x is one of the result, and of no gate's gradient. */
+static void gates_keep_rows(void **state) {
+    (void)state;
+    const rows cases[] = {all, low, high, ends};
+    for (int i = 0; i < NDP_COUNT(cases); i++) {
+        layer l;
+        begin_gate(&l);
+        rows r = cases[i];
+        ndp_content x = rows_of(&l, l.x, false, r, 1), part = rows_of(&l, l.x, false, r, 77);
+        ndp_content gate = rows_of(&l, l.logits, false, r, 1), d = rows_of(&l, l.result, true, r, 1), out;
+        CHECK_OK(judge(&l, 0, &ndp_op_gate_rows, (ndp_content[]){x, gate}, &out));
+        check_equal(&l, &out, l.result, false, r, 1);
+        CHECK_OK(judge(&l, 0, &ndp_op_gate_rows, (ndp_content[]){part, gate}, &out));
+        check_equal(&l, &out, l.result, false, r, 77);
+        CHECK_OK(judge(&l, 0, &ndp_op_gate_rows, (ndp_content[]){d, gate}, &out));
+        check_equal(&l, &out, l.x, true, r, 1);
+        CHECK_OK(judge(&l, 0, &ndp_op_gate_rows_dg, (ndp_content[]){d, x, gate}, &out));
+        check_equal(&l, &out, l.logits, true, r, 1);
+        CHECK_FAILS(judge(&l, 0, &ndp_op_gate_rows_dg, (ndp_content[]){d, part, gate}, &out), NDP_EBUG,
+                    "must be complete");
+        end(&l);
+    }
+}
+
+static void other_gates_are_refused(void **state) {
+    (void)state;
+    layer l;
+    begin_gate(&l);
+    ndp_content x = rows_of(&l, l.x, false, low, 1), d = rows_of(&l, l.result, true, low, 1), out;
+    ndp_content gate = rows_of(&l, l.logits, false, high, 1), half = rows_of(&l, l.x, false, low, 1);
+    CHECK_FAILS(judge(&l, 0, &ndp_op_gate_rows, (ndp_content[]){x, gate}, &out), NDP_EBUG, "are of other rows");
+    CHECK_FAILS(judge(&l, 0, &ndp_op_gate_rows, (ndp_content[]){d, gate}, &out), NDP_EBUG, "are of other rows");
+    CHECK_FAILS(judge(&l, 0, &ndp_op_gate_rows_dg, (ndp_content[]){d, x, gate}, &out), NDP_EBUG, "are of other rows");
+    gate = rows_of(&l, l.logits, false, low, 5);
+    CHECK_FAILS(judge(&l, 0, &ndp_op_gate_rows, (ndp_content[]){x, gate}, &out), NDP_EBUG, "must be complete");
+    gate.tiles[0].share = 1;
+    half.cols = d.cols = half.tiles[0].cols = d.tiles[0].cols = COLS / 2;
+    CHECK_FAILS(judge(&l, 0, &ndp_op_gate_rows_dg, (ndp_content[]){d, half, gate}, &out), NDP_EBUG, "it must have all");
+    end(&l);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(rows_come_back), cmocka_unit_test(sums_stay_sums),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(rows_come_back),
+                                       cmocka_unit_test(sums_stay_sums),
                                        cmocka_unit_test(parts_are_added_to_nothing),
                                        cmocka_unit_test(other_orders_are_refused),
-                                       cmocka_unit_test(other_rows_are_refused)};
+                                       cmocka_unit_test(other_rows_are_refused),
+                                       cmocka_unit_test(gates_keep_rows),
+                                       cmocka_unit_test(other_gates_are_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

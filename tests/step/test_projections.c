@@ -50,6 +50,9 @@ static void families(void **state) {
         TINY("mixtral", "\"head_dim\": 6, \"num_local_experts\": 4, \"num_experts_per_tok\": 2"),
         TINY("qwen3_moe", "\"head_dim\": 6, \"num_experts\": 6, \"num_experts_per_tok\": 3, "
                           "\"moe_intermediate_size\": 7, \"mlp_only_layers\": [0], \"norm_topk_prob\": true"),
+        TINY("qwen2_moe",
+             "\"head_dim\": 6, \"num_experts\": 5, \"num_experts_per_tok\": 2, \"moe_intermediate_size\": 7, "
+             "\"shared_expert_intermediate_size\": 11, \"mlp_only_layers\": [0]"),
         TINY_GPT2};
     static const int sizes[][5] = {{1, 2, 1, 1, 1}, {1, 1, 1, 1, 4}, {1, 3, 1, 1, 2}, {2, 1, 2, 1, 2}};
     static ndp_facts f;

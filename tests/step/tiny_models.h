@@ -26,6 +26,8 @@ static const char *const tiny_families[] = {
                     "\"output_router_logits\": true, \"router_aux_loss_coef\": 0.5"),
     TINY("qwen3_moe", "\"head_dim\": 6, \"num_experts\": 6, \"num_experts_per_tok\": 3, "
                       "\"moe_intermediate_size\": 7, \"mlp_only_layers\": [0], \"norm_topk_prob\": true"),
+    TINY("qwen2_moe", "\"head_dim\": 6, \"num_experts\": 5, \"num_experts_per_tok\": 2, \"moe_intermediate_size\": 7, "
+                      "\"shared_expert_intermediate_size\": 11, \"mlp_only_layers\": [0]"),
     TINY_GPT2};
 
 #endif

@@ -51,6 +51,14 @@ static inline void write_mixtures(const char *folder) {
         write_variant(folder, variants[i].name, mixture_text, variants[i].old, variants[i].new);
 }
 
+/* One with a shared expert, and another size of it. */
+static inline void write_shared_experts(const char *folder) {
+    write_variant(folder, "shared.json", mixture_text, "\"model_type\": \"qwen3_moe\"",
+                  "\"model_type\": \"qwen2_moe\", \"shared_expert_intermediate_size\": 8");
+    write_variant(folder, "shared-ffn.json", mixture_text, "\"model_type\": \"qwen3_moe\"",
+                  "\"model_type\": \"qwen2_moe\", \"shared_expert_intermediate_size\": 9");
+}
+
 static inline void write_models(const char *folder) {
     static const struct {
         const char *name, *old, *new;
@@ -69,6 +77,7 @@ static inline void write_models(const char *folder) {
     for (int i = 0; i < NDP_COUNT(variants); i++)
         write_variant(folder, variants[i].name, model_text, variants[i].old, variants[i].new);
     write_mixtures(folder);
+    write_shared_experts(folder);
     char *model = ndp_format("%s/model", folder);
     assert_int_equal(mkdir(model, 0700), 0);
     tiny_write(model, "config.json", model_text);
@@ -172,8 +181,9 @@ static const struct base {
     {"preference", {"data.files=@/pairs.jsonl", "data.validation_files=[]", "data.format=preference", "loss.name=dpo"}},
     {"lora", {"adapter.type=lora"}},
     {"qlora", {"adapter.type=qlora"}},
-    {"mixture", {"model.config=@/mixture.json"}}};
-enum { COSINE, CONSTANT, SGD, LION, MUON, CODED, INVERSE_SQRT, PREFERENCE, LORA, QLORA, MIXTURE };
+    {"mixture", {"model.config=@/mixture.json"}},
+    {"shared", {"model.config=@/shared.json"}}};
+enum { COSINE, CONSTANT, SGD, LION, MUON, CODED, INVERSE_SQRT, PREFERENCE, LORA, QLORA, MIXTURE, SHARED };
 
 /* key=value with '@' for the folder. */
 static inline void set(ndp_config *c, const char *folder, const char *assignment) {

@@ -302,7 +302,7 @@ int main(int argc, char **argv) {
     device_updates = argc > 1 ? atoi(argv[1]) : device_updates;
     const struct CMUnitTest small[] = {DEVICE_MODEL("llama-yarn"), DEVICE_MODEL("gpt2")},
                             device[] = {DEVICE_MODEL("llama-yarn"), DEVICE_MODEL("gpt2"), DEVICE_MODEL("gemma2"),
-                                        DEVICE_MODEL("qwen3")};
+                                        DEVICE_MODEL("qwen3"), DEVICE_MODEL("qwen2-moe")};
     const struct CMUnitTest tests[] = {GOLDEN_MODELS(MODEL), cmocka_unit_test(stories260k), cmocka_unit_test(muon)};
     if (!getenv("NDP_TEST_DEVICE"))
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -69,6 +69,7 @@ static const change changes[] = {
     {"size of experts", MIXTURE, .sets = {"model.config=@/expert-ffn.json"}, .refused = "model.moe_intermediate_size", .says = {"cannot be accepted"}},
     {"weights of choices", MIXTURE, .sets = {"model.config=@/renormalised.json"}, .refused = "model.norm_topk_prob", .says = {"false, now it is true"}},
     {"layers with experts", MIXTURE, .sets = {"model.config=@/mixtures.json"}, .refused = "model.mixture", .says = {"true false true, now it is false true true", "cannot be accepted"}},
+    {"size of the shared expert", SHARED, .sets = {"model.config=@/shared-ffn.json"}, .refused = "model.shared_expert_intermediate_size", .says = {"8, now it is 9", "cannot be accepted"}},
     /* the adapter */
     {"an adapter", COSINE, .sets = {"adapter.type=lora"}, .refused = "model.path adapter.type"},
     {"no adapter", LORA, .sets = {"adapter.type=none"}, .refused = "model.path adapter.type"},
@@ -162,6 +163,7 @@ static const change changes[] = {
     {"a pipeline from a file", COSINE, .sets = {"parallelism.pp_size=2", "pipeline.schedule=file", "pipeline.file=@/pipeline.csv"}},
     {"sequence parallelism", COSINE, .sets = {"parallelism.sp_size=2"}},
     {"experts on two tensor ranks", MIXTURE, .sets = {"parallelism.tp_size=2"}},
+    {"a shared expert on two tensor ranks", SHARED, .sets = {"parallelism.tp_size=2"}},
     {"the same experts by another key", MIXTURE, .sets = {"model.config=@/same-mixture.json", "parallelism.cp_size=2"}},
     {"threads", COSINE, .sets = {"train.threads=2", "train.force_memory=true"}},
     {"transport", COSINE, .sets = {"train.transport=self"}},

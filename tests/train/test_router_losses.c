@@ -227,7 +227,11 @@ static void options(void **state) {
     { folder, router_losses, NULL, NULL, (void *)folder }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {MODEL("mixtral"), MODEL("qwen3-moe"), MODEL("olmoe"),
-                                       cmocka_unit_test(mistakes_turn_it_red), cmocka_unit_test(options)};
+    const struct CMUnitTest tests[] = {MODEL("mixtral"),
+                                       MODEL("qwen3-moe"),
+                                       MODEL("olmoe"),
+                                       MODEL("qwen2-moe"),
+                                       cmocka_unit_test(mistakes_turn_it_red),
+                                       cmocka_unit_test(options)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

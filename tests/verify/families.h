@@ -58,6 +58,11 @@ static const family_model family_models[] = {
     {"qwen3_moe", MODEL("qwen3_moe", "8", "4",
                         "\"head_dim\": 6, \"rope_theta\": 100.0, \"num_experts\": 6, \"num_experts_per_tok\": 3, "
                         "\"moe_intermediate_size\": 22, \"mlp_only_layers\": [1], \"norm_topk_prob\": true")},
+    {"qwen2_moe", MODEL("qwen2_moe", "6", "2",
+                        "\"rope_theta\": 100.0, \"num_experts\": 5, \"num_experts_per_tok\": 2, "
+                        "\"moe_intermediate_size\": 14, \"shared_expert_intermediate_size\": 26, "
+                        "\"mlp_only_layers\": [1], \"use_sliding_window\": true, \"max_window_layers\": 2, "
+                        "\"sliding_window\": 9")},
     {"olmoe", MODEL("olmoe", "8", "8",
                     "\"head_dim\": 6, \"rope_theta\": 100.0, \"num_experts\": 7, \"num_experts_per_tok\": 2")},
     {"gpt2", "{\"model_type\": \"gpt2\", \"vocab_size\": 263, \"n_layer\": 3, \"n_embd\": 24, \"n_head\": 6, "

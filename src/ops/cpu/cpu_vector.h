@@ -71,6 +71,8 @@ NDP_INLINE float ndp_vexpf(float x) {
     return x > 88.72284f ? __builtin_inff() : p;
 }
 
+NDP_INLINE float ndp_vsigmoidf(float x) { return 1.0f / (1.0f + ndp_vexpf(-x)); }
+
 /* (tanh(x) / x - 1) / x^2 for |x| < 0.625, z = x^2, interpolated at Chebyshev nodes (tanh to 2e-8): there 1 - 2 / (1 +
  * e^2x) would cancel. As a macro, for floats and vectors of them. */
 #define NDP_TANH_SERIES(z)                                                                                             \

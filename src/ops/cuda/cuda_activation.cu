@@ -11,7 +11,7 @@ static __device__ __forceinline__ float gelu_of(float x, float *slope) {
 }
 
 static __device__ __forceinline__ float silu_of(float x, float *slope) {
-    float s = 1.0f / (1.0f + expf(-x));
+    float s = ndp_sigmoid(x);
     *slope = s * (1.0f + x * (1.0f - s));
     return x * s;
 }

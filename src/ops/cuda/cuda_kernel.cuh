@@ -39,6 +39,8 @@ static __device__ __forceinline__ void ndp_set(const ndp_view &v, int64_t r, int
         ((double *)v.data)[i] = (double)x;
 }
 
+static __device__ __forceinline__ float ndp_sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
+
 /* Row r of an integer operand. */
 static __device__ __forceinline__ int ndp_int(const ndp_view &v, int64_t r) { return ((const int *)v.data)[r * v.ld]; }
 

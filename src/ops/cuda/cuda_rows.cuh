@@ -129,6 +129,14 @@ static __device__ __forceinline__ ndp_lanes ndp_weight8(const ndp_view &w, int c
     return out;
 }
 
+/* 0 beyond the last column, where lanes are 0. */
+static __device__ __forceinline__ float ndp_dot8(const ndp_lanes &a, const ndp_lanes &b) {
+    float sum = 0;
+    for (int k = 0; k < NDP_LANES; k++)
+        sum += a.x[k] * b.x[k];
+    return sum;
+}
+
 /* sum (w + offset) dy x: in a gradient of an RMSNorm. 0 beyond the last column. */
 static __device__ __forceinline__ float ndp_along8(const ndp_lanes &w, const ndp_lanes &dy, const ndp_lanes &x) {
     float sum = 0;

@@ -1,12 +1,10 @@
 /* swiglu, swiglu_bwd. */
 #include "ops/cpu/rows/range_kernel.h"
 
-NDP_INLINE float sigmoid(float x) { return 1.0f / (1.0f + ndp_vexpf(-x)); }
-
 NDP_INLINE void swiglu_row(ndp_dtype type, int64_t n, const void *gate, const void *up, void *a) {
     SIMD for (int64_t i = 0; i < n; i++) {
         float g = ndp_ld(gate, type, i);
-        ndp_st(a, type, i, g * sigmoid(g) * ndp_ld(up, type, i));
+        ndp_st(a, type, i, g * ndp_vsigmoidf(g) * ndp_ld(up, type, i));
     }
 }
 
@@ -19,7 +17,7 @@ void NDP_RANGE_KERNEL(swiglu)(const ndp_op_call *c, int64_t first, int64_t last)
 NDP_INLINE void swiglu_bwd_row(ndp_dtype type, int64_t n, const void *da, const void *gate, const void *up, void *dgate,
                                void *dup) {
     SIMD for (int64_t i = 0; i < n; i++) {
-        float g = ndp_ld(gate, type, i), d = ndp_ld(da, type, i), u = ndp_ld(up, type, i), s = sigmoid(g);
+        float g = ndp_ld(gate, type, i), d = ndp_ld(da, type, i), u = ndp_ld(up, type, i), s = ndp_vsigmoidf(g);
         ndp_st(dgate, type, i, d * u * s * (1.0f + g * (1.0f - s)));
         ndp_st(dup, type, i, d * g * s);
     }

@@ -1,16 +1,12 @@
 /* take_rows, give_rows, give_rows_dw. */
 #include "ops/cpu/rows/row_parts.h"
 
-/* Columns at a time, and terms of an fp32 sum. */
+/* Columns at a time. */
 enum { BLOCK = 256 };
 
 /* Element (t, j) of a matrix of integers, or of fp32. */
 static int64_t int_at(const ndp_view *v, int64_t t, int64_t j) { return ((const int32_t *)v->data)[t * v->ld + j]; }
 static float float_at(const ndp_view *v, int64_t t, int64_t j) { return ((const float *)v->data)[t * v->ld + j]; }
-
-NDP_INLINE void scale_into(ndp_dtype from, ndp_dtype to, int64_t n, const void *x, float by, void *y) {
-    SIMD for (int64_t i = 0; i < n; i++) ndp_st(y, to, i, ndp_ld(x, from, i) * by);
-}
 
 void NDP_RANGE_KERNEL(take_rows)(const ndp_op_call *c, int64_t first, int64_t last) {
     const ndp_view *x = &c->in[0], *weights = &c->in[3], *y = &c->out[0];
@@ -53,19 +49,6 @@ void NDP_RANGE_KERNEL(give_rows)(const ndp_op_call *c, int64_t first, int64_t la
     for (int64_t t = first; t < last; t++)
         for (int64_t start = 0; start < cols; start += BLOCK)
             give_block(c, t, start, cols - start < BLOCK ? cols - start : BLOCK);
-}
-
-NDP_INLINE void dot_row(ndp_dtype a_type, ndp_dtype b_type, int64_t n, const void *a, const void *b, float *out) {
-    float total = 0;
-    for (int64_t start = 0; start < n; start += BLOCK) {
-        int64_t end = start + BLOCK < n ? start + BLOCK : n;
-        float sum = 0;
-#pragma omp simd reduction(+ : sum)
-        for (int64_t i = start; i < end; i++)
-            sum += ndp_ld(a, a_type, i) * ndp_ld(b, b_type, i);
-        total += sum;
-    }
-    *out = total;
 }
 
 void NDP_RANGE_KERNEL(give_rows_dw)(const ndp_op_call *c, int64_t first, int64_t last) {

@@ -20,6 +20,28 @@ static inline void copy_piece(const ndp_view *x, int64_t row, int64_t col, const
         NDP_BY_TYPES(x->dtype, y->dtype, convert_row, n, from, to);
 }
 
+/* y = by x */
+NDP_INLINE void scale_into(ndp_dtype from, ndp_dtype to, int64_t n, const void *x, float by, void *y) {
+    SIMD for (int64_t i = 0; i < n; i++) ndp_st(y, to, i, ndp_ld(x, from, i) * by);
+}
+
+/* Terms of one fp32 sum; the sums of longer rows are summed. */
+enum { NDP_DOT_TERMS = 256 };
+
+/* *out = a . b */
+NDP_INLINE void dot_row(ndp_dtype a_type, ndp_dtype b_type, int64_t n, const void *a, const void *b, float *out) {
+    float total = 0;
+    for (int64_t start = 0; start < n; start += NDP_DOT_TERMS) {
+        int64_t end = start + NDP_DOT_TERMS < n ? start + NDP_DOT_TERMS : n;
+        float sum = 0;
+#pragma omp simd reduction(+ : sum)
+        for (int64_t i = start; i < end; i++)
+            sum += ndp_ld(a, a_type, i) * ndp_ld(b, b_type, i);
+        total += sum;
+    }
+    *out = total;
+}
+
 /* s = a + b */
 NDP_INLINE void add_row(ndp_dtype from, ndp_dtype to, int64_t n, const void *a, const void *b, void *s) {
     SIMD for (int64_t i = 0; i < n; i++) ndp_st(s, to, i, ndp_ld(a, from, i) + ndp_ld(b, from, i));
