@@ -20,7 +20,7 @@ typedef enum ndp_extent {
 } ndp_extent;
 
 typedef enum ndp_input_kind {
-    /* Of every micro-batch, written by ndp_engine_load; i32, but for the two of documents. */
+    /* Of every micro-batch, written by ndp_engine_load; i32, but for the router's and the last two. */
     NDP_INPUT_TOKENS,    /* ids */
     NDP_INPUT_LABELS,    /* the ids to predict; -1: ignored */
     NDP_INPUT_POSITIONS, /* of a row in its document */
@@ -28,6 +28,8 @@ typedef enum ndp_input_kind {
     NDP_INPUT_LIVE,      /* 1: a token; 0: padding */
     NDP_INPUT_KEYS,      /* random words: what is dropped of a row follows from its own */
     NDP_INPUT_ROWS,      /* the row itself: its number in the micro-batch, or in the cache */
+    NDP_INPUT_CHOICES,   /* of a row, for each mixture of experts its own: the experts that it goes to */
+    NDP_INPUT_ROUTER,    /* the same: the logits of its router, written by units; wide */
     NDP_INPUT_DOCUMENTS, /* the document of a row, with marks (ops/preference.h); -1: none */
     NDP_INPUT_REFERENCE, /* fp64, of a document: the log-probability of its answer under the reference model */
     NDP_INPUT_SCORES,    /* fp64, of a document, written by units: that under this model, and the answer's tokens */
@@ -42,6 +44,10 @@ typedef enum ndp_input_kind {
                       over pairs (NDP_PAIR_SUMS) */
 } ndp_input_kind;
 static inline bool ndp_input_is_of_batch(ndp_input_kind k) { return k <= NDP_INPUT_SCORES; }
+/* Of these each mixture has rows of its own, one mixture after the other; a unit is handed its own. */
+static inline bool ndp_input_is_of_mixtures(ndp_input_kind k) {
+    return k == NDP_INPUT_CHOICES || k == NDP_INPUT_ROUTER;
+}
 static inline bool ndp_input_is_table(ndp_input_kind k) { return k == NDP_INPUT_TABLE || k == NDP_INPUT_UNIT_TABLE; }
 
 struct ndp_model;
@@ -61,12 +67,22 @@ typedef struct ndp_inputs {
     ndp_input items[NDP_MAX_INPUTS];
     int n;
     int64_t rows[NDP_EXTENTS]; /* of each extent, on this rank */
+    int mixtures;              /* of this rank's units, those that are mixtures of experts */
 } ndp_inputs;
 
 static inline size_t ndp_input_bytes(const ndp_inputs *inputs, int i) {
     const ndp_input *in = &inputs->items[i];
     ndp_extent extent = in->kind == NDP_INPUT_UNIT_TABLE ? NDP_EXTENT_UNITS : in->extent;
-    return (size_t)(inputs->rows[extent] * in->cols) * ndp_dtype_size(in->type);
+    int64_t times = ndp_input_is_of_mixtures(in->kind) ? inputs->mixtures : 1;
+    return (size_t)(times * inputs->rows[extent] * in->cols) * ndp_dtype_size(in->type);
+}
+
+/* The place of the first input of a kind; -1: there is none. */
+static inline int ndp_inputs_find(const ndp_inputs *inputs, ndp_input_kind kind) {
+    for (int i = 0; i < inputs->n; i++)
+        if (inputs->items[i].kind == kind)
+            return i;
+    return -1;
 }
 
 /* Appends an input and returns its place. A model never has more than there is room for. */

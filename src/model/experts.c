@@ -24,13 +24,26 @@ static int stack(ndp_unit_builder *b, const char *name, int x, ndp_param place, 
     return ndp_graph_op1(b->g, &ndp_op_linear_stack, NULL, name, ins, 3);
 }
 
+/* The value of an input; NDP_NONE: the model has none of the kind. */
+static int data_of(ndp_unit_builder *b, ndp_input_kind kind) {
+    int input = ndp_inputs_find(b->m->inputs, kind);
+    return input < 0 ? NDP_NONE : ndp_graph_data(b->g, input);
+}
+
+/* Choices, weights and, where they are recorded, the logits as the batch keeps them. */
+static void route(ndp_unit_builder *b, const ndp_op_attr *attr, int logits, int routed[3]) {
+    int live = ndp_graph_data(b->g, ndp_in_live(b->m)), given = data_of(b, NDP_INPUT_CHOICES);
+    routed[2] = data_of(b, NDP_INPUT_ROUTER);
+    ndp_graph_op(b->g, &ndp_op_route, attr, "choices", (int[]){logits, live, given}, given == NDP_NONE ? 2 : 3, routed,
+                 routed[2] == NDP_NONE ? 2 : 3);
+}
+
 static int experts(ndp_unit_builder *b, int x) {
     enum { ORDER, PLACES, OFFSETS };
     const ndp_facts *f = b->f;
     const ndp_op_attr attr = {.choices = f->choices, .experts = f->experts, .renormalise = f->renormalise};
-    int live = ndp_graph_data(b->g, ndp_in_live(b->m)), routed[2] = {NDP_NONE, NDP_NONE};
-    int where[3] = {NDP_NONE, NDP_NONE, NDP_NONE};
-    ndp_graph_op(b->g, &ndp_op_route, &attr, "choices", (int[]){logits_of(b, x), live}, 2, routed, 2);
+    int routed[3] = {NDP_NONE, NDP_NONE, NDP_NONE}, where[3] = {NDP_NONE, NDP_NONE, NDP_NONE};
+    route(b, &attr, logits_of(b, x), routed);
     ndp_graph_op(b->g, &ndp_op_route_order, &attr, "order", &routed[0], 1, where, 3);
     int rows[] = {x, where[ORDER], where[PLACES], NDP_NONE};
     int taken = ndp_graph_op1(b->g, &ndp_op_take_rows, &attr, "taken", rows, 4);

@@ -162,6 +162,27 @@ static int32_t value_at(const ndp_micro_batch *b, ndp_input_kind kind, int64_t t
     }
 }
 
+/* The number that a unit of this rank has among the mixtures of the whole model. */
+static int mixture_of(const ndp_engine *e, const ndp_unit *u) { return ndp_engine_whole(e)->units[u->number].mixture; }
+
+/* The rows that this rank has, of its own mixtures. Padding goes nowhere; logits are the units' to write. */
+static void fill_mixtures(const ndp_engine *e, const ndp_input *in, const ndp_row_cut *cut, int64_t real,
+                          const ndp_micro_batch *whole, int32_t *to) {
+    const ndp_inputs *inputs = e->model.inputs;
+    int64_t rows = inputs->rows[in->extent], k = in->cols;
+    bool given = in->kind == NDP_INPUT_CHOICES && whole->choices;
+    memset(to, 0xff, (size_t)(inputs->mixtures * rows * k) * ndp_dtype_size(in->type)); /* -1, NaN */
+    for (int u = 0; u < e->model.n_units && given; u++) {
+        const ndp_unit *unit = &e->model.units[u];
+        for (int64_t i = 0; i < rows && unit->mixture != NDP_NONE; i++) {
+            int64_t t = ndp_row_cut_at(cut, in->extent, i);
+            if (t < real)
+                memcpy(to + (unit->mixture * rows + i) * k, whole->choices + (mixture_of(e, unit) * real + t) * k,
+                       (size_t)k * sizeof *to);
+        }
+    }
+}
+
 /* Rows of the keys' extent are numbered from 0, since a kv cache holds all of them. */
 static void fill_input(const ndp_engine *e, int input, const ndp_micro_batch *whole, char *batch) {
     const ndp_input *in = &e->model.inputs->items[input];
@@ -174,6 +195,10 @@ static void fill_input(const ndp_engine *e, int input, const ndp_micro_batch *wh
         memset(to, 0, ndp_input_bytes(e->model.inputs, input));
         if (from)
             memcpy(to, from, ndp_input_bytes(e->model.inputs, input));
+        return;
+    }
+    if (ndp_input_is_of_mixtures(in->kind)) {
+        fill_mixtures(e, in, &cut, real, whole, to);
         return;
     }
     if (in->extent == NDP_EXTENT_KEYS)
@@ -215,8 +240,33 @@ static ndp_status find_input(const ndp_engine *e, const char *name, int *out) {
 ndp_status ndp_engine_input(ndp_engine *e, int micro_batch, const char *name, void *out) {
     int input;
     NDP_TRY(find_input(e, name, &input));
-    return ndp_engine_copy(e, out, ndp_engine_input_at(e, input, 0, micro_batch),
+    int unit = ndp_input_is_of_mixtures(e->model.inputs->items[input].kind) ? NDP_NONE : 0;
+    return ndp_engine_copy(e, out, ndp_engine_input_at(e, input, unit, micro_batch),
                            ndp_input_bytes(e->model.inputs, input), true);
+}
+
+ndp_status ndp_engine_mixtures(ndp_engine *e, int micro_batch, ndp_input_kind kind, ndp_mixture_visitor *visit,
+                               void *user) {
+    const ndp_inputs *inputs = e->model.inputs;
+    int input = ndp_inputs_find(inputs, kind);
+    NDP_CHECK(input >= 0, "the model has no input of mixtures of the kind %d", (int)kind);
+    ndp_row_cut cut = ndp_cut_rows(e->model.opts.rows, &e->opts.step.mesh, &e->opts.step.parallel);
+    const ndp_input *in = &inputs->items[input];
+    size_t bytes = ndp_input_bytes(inputs, input), row = (size_t)in->cols * ndp_dtype_size(in->type);
+    char *all = malloc(bytes + 1);
+    if (!all)
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for %zu bytes of the input %s", bytes, in->name);
+    ndp_status st = ndp_engine_input(e, micro_batch, in->name, all);
+    for (int u = 0; u < e->model.n_units && st == NDP_OK; u++) {
+        const ndp_unit *unit = &e->model.units[u];
+        for (int64_t i = 0; i < inputs->rows[in->extent] && unit->mixture != NDP_NONE; i++) {
+            int64_t t = ndp_row_cut_at(&cut, in->extent, i);
+            if (t < cut.real)
+                visit(user, mixture_of(e, unit), t, all + (size_t)(unit->mixture * inputs->rows[in->extent] + i) * row);
+        }
+    }
+    free(all);
+    return st;
 }
 
 void *ndp_engine_input_at(const ndp_engine *e, int input, int unit, int micro_batch) {
@@ -224,6 +274,11 @@ void *ndp_engine_input_at(const ndp_engine *e, int input, int unit, int micro_ba
     if (in->kind == NDP_INPUT_LENT)
         return e->lent[unit * NDP_MAX_INPUTS + input];
     char *at = ndp_engine_at(e, ndp_program_input(&e->program, input, micro_batch));
+    if (ndp_input_is_of_mixtures(in->kind)) {
+        int mixture = unit == NDP_NONE ? NDP_NONE : e->model.units[unit].mixture;
+        int64_t before = mixture == NDP_NONE ? 0 : mixture * e->model.inputs->rows[in->extent];
+        return at + (size_t)(before * in->cols) * ndp_dtype_size(in->type);
+    }
     return in->kind == NDP_INPUT_UNIT_TABLE ? at + (size_t)(unit * in->cols) * ndp_dtype_size(in->type) : at;
 }
 

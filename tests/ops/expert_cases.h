@@ -27,7 +27,7 @@ static void route_kernels(void **state) {
         ndp_view live = matrix(NDP_I32, t, 1);
         for (int64_t i = 0; i < t; i++)
             ndp_view_set(&live, i, 0, i % 5 != 3);
-        ndp_view in[] = {variant % 2 ? tied(t, e, 1) : some(t, e, 1), live}, out[NDP_OP_MAX_OUT] = {{0}};
+        ndp_view in[] = {variant % 2 ? tied(t, e, 1) : some(t, e, 1), live, {0}}, out[NDP_OP_MAX_OUT] = {{0}};
         make_outputs(&ndp_op_route, &attr, in, out, 3);
         run_op(&ndp_op_route, &attr, in, out, &ndp_device_ref, 1);
         kernel_case back = {&ndp_op_route_dx,
@@ -36,11 +36,21 @@ static void route_kernels(void **state) {
                             .in = {some(t, attr.choices, 2), copy_as(NDP_F32, &in[0]), out[0],
                                    variant % 2 ? some(t, e, 3) : (ndp_view){0}}};
         kernel_case forward = {&ndp_op_route, attr, .in = {in[0], live}};
-        kernel_case all_live = {&ndp_op_route, attr, .in = {copy_as(NDP_F32, &in[0])}};
+        kernel_case all_live = {&ndp_op_route, attr, .asked = 3, .in = {copy_as(NDP_F32, &in[0])}};
+        kernel_case given = {&ndp_op_route, attr,
+                             .in = {copy_as(NDP_F32, &in[0]), {0}, some_choices(t, e, attr.choices, variant % 2)}};
+        kernel_case given_back = {&ndp_op_route_dx,
+                                  {.renormalise = attr.renormalise},
+                                  .wide = 1,
+                                  .in = {some(t, attr.choices, 2), copy_as(NDP_F32, &in[0]),
+                                         some_choices(t, e, attr.choices, variant % 2),
+                                         variant % 2 ? some(t, e, 3) : (ndp_view){0}}};
         free_matrices(&out[1], 1);
         check_kernel(&back);
         check_kernel(&forward);
         check_kernel(&all_live);
+        check_kernel(&given);
+        check_kernel(&given_back);
     }
 }
 

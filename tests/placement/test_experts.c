@@ -92,11 +92,12 @@ static ndp_status judge(layer *l, int node, const ndp_op *op, const ndp_content 
     static const ndp_lane lane = {0};
     const ndp_node *n = &l->g.nodes[NDP_NODES_FORWARD].items[node];
     ndp_op_call shapes = {.op = op, .attr = &n->attr};
+    int n_in = op == n->op ? n->n_in : op->n_in, n_out = op == n->op ? n->n_out : op->n_out;
     ndp_operand ins[NDP_OP_MAX_IN] = {{0}}, outs[NDP_OP_MAX_OUT] = {{0}};
-    ndp_call c = {.op = op, .attr = n->attr, .in = ins, .out = outs, .n_in = op->n_in, .n_out = op->n_out};
+    ndp_call c = {.op = op, .attr = n->attr, .in = ins, .out = outs, .n_in = n_in, .n_out = n_out};
     ndp_rule r = {.uses = &l->uses, .g = &l->g, .n = n, .of = node, .c = &c, .lane = &lane, .real = ROWS};
     r.arena = &l->arena, r.where = "a rank";
-    for (int k = 0; k < op->n_in; k++) {
+    for (int k = 0; k < n_in; k++) {
         r.in[k] = ndp_content_of(&l->arena, in[k].rows, in[k].cols);
         CHECK_OK(ndp_content_move(&in[k], 0, in[k].rows, 0, in[k].cols, 0, 0, &r.in[k]));
         ins[k].base = in[k].rows ? 0 : NDP_NONE;
@@ -107,12 +108,12 @@ static ndp_status judge(layer *l, int node, const ndp_op *op, const ndp_content 
         shapes.in[k] = ins[k].view;
     }
     CHECK_OK(op->shape(&shapes));
-    for (int o = 0; o < op->n_out; o++) {
+    for (int o = 0; o < n_out; o++) {
         outs[o] = (ndp_operand){.view = shapes.out[o], .value = NDP_NONE};
         r.out[o] = ndp_content_of(&l->arena, shapes.out[o].rows, shapes.out[o].cols);
     }
     NDP_TRY(ndp_rule_judge(&r));
-    for (int o = 0; o < op->n_out; o++) {
+    for (int o = 0; o < n_out; o++) {
         assert_true(ndp_content_full(&r.out[o]));
         ndp_content_join(&r.out[o]);
         out[o] = r.out[o];
