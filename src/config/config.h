@@ -77,6 +77,9 @@ struct ndp_config {
         char *cache_dir; /* tokenized data; NULL: $XDG_CACHE_HOME/ndparallel or ~/.cache/ndparallel */
     } data;
     struct {
+        char *routes; /* a file of choices; NULL: mixtures choose */
+    } moe;
+    struct {
         int size[NDP_SIZES];        /* parallelism.<axis>_size (mesh/mesh.h); 0: auto */
         bool reshard_after_forward; /* default: with pp 1 */
         ndp_reduce_every reduce_every;

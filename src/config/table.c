@@ -121,6 +121,8 @@ const ndp_option ndp_options[] = {
     {IDENTITY(data, shuffle, LEARN), BOOL(true), HELP "a new order every epoch, the same on every layout"},
     {FREE(data, cache_dir, ROWS), TEXT(NULL), HELP "folder for tokenized data; null: $XDG_CACHE_HOME/ndparallel"},
 
+    {IDENTITY(moe, routes, STEP), TEXT(NULL), WHEN "the model is a mixture of experts", HELP "a safetensors file with the experts that each row of an update goes to, instead of those that routers choose"},
+
     NDP_AXES_LIST(AXIS)
     {FREE(parallelism, reshard_after_forward, JOB), BOOL(true), WHEN "parallelism.dp_shard_size, parallelism.cp_size or parallelism.sp_size is above 1", HELP "drop gathered parameters between forward and backward; with pp_size above 1 the default is false"},
     {FREE(parallelism, reduce_every, STEP), WORD(micro_batch, reduce_every_words), WHEN "batch.global_batch_size is more than batch.micro_batch_size on every data rank", HELP "when gradients are summed over ranks; with pp_size above 1 the default is update"},

@@ -63,17 +63,22 @@ typedef struct ndp_input {
     int number;
 } ndp_input;
 
+/* Of the units of a rank that are mixtures of experts. */
+typedef struct ndp_mixtures {
+    int n, experts, choices; /* how many they are; experts of each; choices of a row */
+} ndp_mixtures;
+
 typedef struct ndp_inputs {
     ndp_input items[NDP_MAX_INPUTS];
     int n;
     int64_t rows[NDP_EXTENTS]; /* of each extent, on this rank */
-    int mixtures;              /* of this rank's units, those that are mixtures of experts */
+    ndp_mixtures mixtures;
 } ndp_inputs;
 
 static inline size_t ndp_input_bytes(const ndp_inputs *inputs, int i) {
     const ndp_input *in = &inputs->items[i];
     ndp_extent extent = in->kind == NDP_INPUT_UNIT_TABLE ? NDP_EXTENT_UNITS : in->extent;
-    int64_t times = ndp_input_is_of_mixtures(in->kind) ? inputs->mixtures : 1;
+    int64_t times = ndp_input_is_of_mixtures(in->kind) ? inputs->mixtures.n : 1;
     return (size_t)(times * inputs->rows[extent] * in->cols) * ndp_dtype_size(in->type);
 }
 

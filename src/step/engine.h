@@ -96,12 +96,12 @@ NDP_API ndp_status ndp_engine_load(ndp_engine *e, int micro_batch, const ndp_mic
  * left it. NDP_EINVAL: there is no input of that name. */
 NDP_API ndp_status ndp_engine_input(ndp_engine *e, int micro_batch, const char *name, void *out);
 
-/* Visits, of an input that mixtures have rows of, each row of this rank's units that is no padding: `mixture`
- * of the whole model, `row` of the micro-batch, its columns as the input stores them. NDP_EINVAL: there is no input of
- * that kind. */
-typedef void ndp_mixture_visitor(void *user, int mixture, int64_t row, const void *columns);
-NDP_API ndp_status ndp_engine_mixtures(ndp_engine *e, int micro_batch, ndp_input_kind kind, ndp_mixture_visitor *visit,
-                                       void *user);
+/* Visits what a mixture of the whole model has of an input of that kind: each row that this rank has and that is no
+ * padding, by its number in the micro-batch, with its columns as they are stored. No row, if the mixture is another
+ * rank's. */
+typedef void ndp_row_visitor(void *user, int64_t row, const void *columns);
+NDP_API ndp_status ndp_engine_mixture(const ndp_engine *e, int micro_batch, ndp_input_kind kind, int mixture,
+                                      ndp_row_visitor *visit, void *user);
 
 /* ---- running ---- */
 

@@ -171,7 +171,7 @@ static void fill_mixtures(const ndp_engine *e, const ndp_input *in, const ndp_ro
     const ndp_inputs *inputs = e->model.inputs;
     int64_t rows = inputs->rows[in->extent], k = in->cols;
     bool given = in->kind == NDP_INPUT_CHOICES && whole->choices;
-    memset(to, 0xff, (size_t)(inputs->mixtures * rows * k) * ndp_dtype_size(in->type)); /* -1, NaN */
+    memset(to, 0xff, (size_t)(inputs->mixtures.n * rows * k) * ndp_dtype_size(in->type)); /* -1, NaN */
     for (int u = 0; u < e->model.n_units && given; u++) {
         const ndp_unit *unit = &e->model.units[u];
         for (int64_t i = 0; i < rows && unit->mixture != NDP_NONE; i++) {
@@ -245,27 +245,40 @@ ndp_status ndp_engine_input(ndp_engine *e, int micro_batch, const char *name, vo
                            ndp_input_bytes(e->model.inputs, input), true);
 }
 
-ndp_status ndp_engine_mixtures(ndp_engine *e, int micro_batch, ndp_input_kind kind, ndp_mixture_visitor *visit,
-                               void *user) {
-    const ndp_inputs *inputs = e->model.inputs;
-    int input = ndp_inputs_find(inputs, kind);
-    NDP_CHECK(input >= 0, "the model has no input of mixtures of the kind %d", (int)kind);
+/* Copies to `rows` what mixture u has of the input, and visits each row that is no padding. */
+static ndp_status visit_mixture(const ndp_engine *e, int input, int unit, int micro_batch, char *rows,
+                                ndp_row_visitor *visit, void *user) {
+    const ndp_input *in = &e->model.inputs->items[input];
     ndp_row_cut cut = ndp_cut_rows(e->model.opts.rows, &e->opts.step.mesh, &e->opts.step.parallel);
-    const ndp_input *in = &inputs->items[input];
-    size_t bytes = ndp_input_bytes(inputs, input), row = (size_t)in->cols * ndp_dtype_size(in->type);
-    char *all = malloc(bytes + 1);
-    if (!all)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for %zu bytes of the input %s", bytes, in->name);
-    ndp_status st = ndp_engine_input(e, micro_batch, in->name, all);
-    for (int u = 0; u < e->model.n_units && st == NDP_OK; u++) {
-        const ndp_unit *unit = &e->model.units[u];
-        for (int64_t i = 0; i < inputs->rows[in->extent] && unit->mixture != NDP_NONE; i++) {
-            int64_t t = ndp_row_cut_at(&cut, in->extent, i);
-            if (t < cut.real)
-                visit(user, mixture_of(e, unit), t, all + (size_t)(unit->mixture * inputs->rows[in->extent] + i) * row);
-        }
+    size_t row = (size_t)in->cols * ndp_dtype_size(in->type);
+    int64_t n = e->model.inputs->rows[in->extent];
+    NDP_TRY(ndp_engine_copy(e, rows, ndp_engine_input_at(e, input, unit, micro_batch), (size_t)n * row, true));
+    for (int64_t i = 0; i < n; i++) {
+        int64_t t = ndp_row_cut_at(&cut, in->extent, i);
+        if (t < cut.real)
+            visit(user, t, rows + (size_t)i * row);
     }
-    free(all);
+    return NDP_OK;
+}
+
+ndp_status ndp_engine_mixture(const ndp_engine *e, int micro_batch, ndp_input_kind kind, int mixture,
+                              ndp_row_visitor *visit, void *user) {
+    const ndp_inputs *inputs = e->model.inputs;
+    int input = ndp_inputs_find(inputs, kind), unit = 0;
+    if (input < 0)
+        return NDP_FAIL(NDP_EBUG, "the model records nothing of its mixtures");
+    while (unit < e->model.n_units &&
+           (e->model.units[unit].mixture == NDP_NONE || mixture_of(e, &e->model.units[unit]) != mixture))
+        unit++;
+    if (unit == e->model.n_units)
+        return NDP_OK;
+    size_t bytes = ndp_input_bytes(inputs, input) / (size_t)inputs->mixtures.n;
+    char *rows = malloc(bytes + 1);
+    if (!rows)
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for %zu bytes of the input %s", bytes,
+                        inputs->items[input].name);
+    ndp_status st = visit_mixture(e, input, unit, micro_batch, rows, visit, user);
+    free(rows);
     return st;
 }
 

@@ -246,6 +246,7 @@ typedef struct running {
     const subject *subject;
     const way *way;
     const ndp_config *config;
+    ndp_rank_opts opts;
     outcome *out;
 } running;
 
@@ -298,7 +299,7 @@ static inline ndp_status run_rank(ndp_world *w, void *arg) {
     bool first = ndp_world_rank(w) == 0;
     ndp_trainer *t;
     outcome o = {0};
-    NDP_TRY(ndp_trainer_open(r->config, w, &(ndp_rank_opts){.split_place = r->way->split_place}, &t));
+    NDP_TRY(ndp_trainer_open(r->config, w, &r->opts, &t));
     ndp_status st = train_steps(t, r, first, &o);
     ndp_trainer_destroy(t);
     if (st == NDP_OK && first)
@@ -308,16 +309,21 @@ static inline ndp_status run_rank(ndp_world *w, void *arg) {
     return st;
 }
 
-static inline outcome train(const subject *s, const way *w) {
+/* With mixtures that record what they would choose, and go where `given` says (NULL: they choose). */
+static inline outcome train_given(const subject *s, const way *w, const ndp_choices *given) {
     outcome o = {0};
     char text[WAY_TEXT];
     ndp_config *c = configure(s, w);
-    running r = {s, w, c, &o};
+    ndp_rank_opts opts = {
+        .split_place = w->split_place, .given = given && given->chosen ? given : NULL, .record = true};
+    running r = {s, w, c, opts, &o};
     if (ndp_world_run(c, run_rank, &r) != NDP_OK)
         fail_msg("%s, %s: %s (%s)", s->name, way_text(w, text), ndp_error_message(), ndp_error_trail());
     ndp_config_destroy(c);
     return o;
 }
+
+static inline outcome train(const subject *s, const way *w) { return train_given(s, w, NULL); }
 
 /* ---- the models ---- */
 
