@@ -20,7 +20,8 @@ typedef struct verification {
     void *user;
     ndp_config config; /* the user's, without a layout */
     ndp_bounds bounds;
-    ndp_outcome one; /* the first run: mixtures of experts choose in it, and all others are given its choices */
+    ndp_outcome one; /* the first run: mixtures of experts choose in it, and all others are given its choices. With
+                        moe.routes all are given those of the file */
 } verification;
 
 /* How a run is made: its layout, and for runs on one rank how sums are split (micro_batch 0: that of the job). */
@@ -96,8 +97,8 @@ static ndp_status train_way(const verification *v, const verify_way *w, ndp_outc
     ndp_config c;
     NDP_TRY(configure_way(v, w, &c));
     const ndp_rank_opts opts = {.split_place = w->split.split_place,
-                                .given = v->one.routed.chosen ? &v->one.routed : NULL,
-                                .record = !c.moe.routes};
+                                .given = v->one.routed.chosen && !c.moe.routes ? &v->one.routed : NULL,
+                                .record = true};
     ndp_status st = ndp_local_world(count_ranks(&w->layout), run_rank, &(verify_run){v, &c, opts, out});
     ndp_config_release(&c);
     return st;
@@ -117,7 +118,7 @@ static ndp_status check_way(const verification *v, const verify_way *w, int64_t 
     NDP_TRY(configure_way(v, w, &c));
     ndp_status st = ndp_job_init(&c, ranks, &j);
     if (st == NDP_OK) {
-        j.model.routes = c.moe.routes ? NDP_ROUTES_GIVEN : NDP_ROUTES_GIVEN | NDP_ROUTES_RECORDED;
+        j.model.routes = NDP_ROUTES_GIVEN | NDP_ROUTES_RECORDED;
         st = ndp_job_memory(&j, w->split.split_place, &bytes);
         bytes += ranks * j.spec.largest * (int64_t)sizeof(double);
         *most = bytes > *most ? bytes : *most;
@@ -169,9 +170,8 @@ static ndp_status outcome_bytes(const verification *v, const ndp_job *j, int64_t
     ndp_model m;
     NDP_TRY(ndp_model_build(&j->spec, &j->model, &m));
     int64_t rows = (int64_t)v->config.batch.global_batch_size * v->config.data.sequence_length;
-    *out = ndp_outcome_bytes(j->spec.parameters, j->model.master);
-    if (!v->config.moe.routes)
-        *out += ndp_choices_bytes(v->opts->steps, &m.inputs->mixtures, rows);
+    *out = ndp_outcome_bytes(j->spec.parameters, j->model.master) +
+           ndp_choices_bytes(v->opts->steps, &m.inputs->mixtures, rows);
     ndp_model_release(&m);
     return NDP_OK;
 }

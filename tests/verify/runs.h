@@ -27,6 +27,7 @@ typedef struct subject {
     bool one_a_row;     /* documents */
     const char *frozen; /* model.frozen; NULL: nothing */
     ndp_packing base;   /* qlora beside projections that are stored so; NONE: no adapter */
+    const char *routes; /* moe.routes; NULL: mixtures choose */
     const char *loss;   /* the section `loss` of preference data, whose pairs are two rows; NULL: the loss of tokens */
 } subject;
 
@@ -194,6 +195,8 @@ static inline ndp_config *configure(const subject *s, const way *w) {
     set(c, "data.cache_dir=%s", s->cache);
     set(c, "data.sequence_length=%d", s->length);
     set(c, "data.packing=%s", s->one_a_row ? "false" : "true");
+    if (s->routes)
+        set(c, "moe.routes=%s", s->routes);
     if (s->loss) {
         set(c, "data.format=preference");
         set_keys(c, "loss", s->loss);
@@ -309,13 +312,14 @@ static inline ndp_status run_rank(ndp_world *w, void *arg) {
     return st;
 }
 
-/* With mixtures that record what they would choose, and go where `given` says (NULL: they choose). */
+/* With mixtures that record what they would choose, and go where `given` says (NULL: they choose), unless a file does.
+ */
 static inline outcome train_given(const subject *s, const way *w, const ndp_choices *given) {
     outcome o = {0};
     char text[WAY_TEXT];
     ndp_config *c = configure(s, w);
     ndp_rank_opts opts = {
-        .split_place = w->split_place, .given = given && given->chosen ? given : NULL, .record = true};
+        .split_place = w->split_place, .given = given && given->chosen && !s->routes ? given : NULL, .record = true};
     running r = {s, w, c, opts, &o};
     if (ndp_world_run(c, run_rank, &r) != NDP_OK)
         fail_msg("%s, %s: %s (%s)", s->name, way_text(w, text), ndp_error_message(), ndp_error_trail());
