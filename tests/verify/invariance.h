@@ -62,6 +62,7 @@ typedef struct family {
     } references[MOST_REFERENCES];
     int n_references, tried, passed;
     int64_t routed, flips; /* choices of mixtures in all of them, and those that they would make otherwise */
+    double apart;          /* the most that a probability of an expert differed by */
     int chosen[CHOICES];   /* runs with each */
     struct {
         ndp_spot spot;
@@ -130,6 +131,9 @@ static inline const char *try_way(family *f, const way *w, char out[512]) {
     outcome o = train_given(&f->s, w, &f->references[at].one.of.routed);
     ndp_difference d = compare(&o, &f->references[at].one, &f->references[at].bounds);
     const char *bad = ndp_difference_words(&d, out, 512);
+    ndp_bounds apart = {.of = {[NDP_MEASURE_FLIP_GAP] = f->apart}};
+    ndp_flips_measure(&apart, 0.5, &o.of, &f->references[at].one.of);
+    f->routed += d.choices, f->flips += d.flips, f->apart = apart.of[NDP_MEASURE_FLIP_GAP];
     outcome_release(&o);
     for (int m = 0; m < NDP_MEASURES; m++) {
         ndp_spot spot = d.of[m].worst;
@@ -138,7 +142,6 @@ static inline const char *try_way(family *f, const way *w, char out[512]) {
             f->worst[m].spot = spot, f->worst[m].part = part, f->worst[m].way = *w;
     }
     count_choices(f, w);
-    f->routed += d.choices, f->flips += d.flips;
     f->tried++;
     f->passed += bad == NULL;
     return bad;
@@ -161,7 +164,8 @@ static inline void print_family(const family *f) {
         printf("%s %s %d", i ? "," : "", names[i], f->chosen[i]);
     printf("\n");
     if (f->routed)
-        printf("  %lld choices of experts, %lld flips\n", (long long)f->routed, (long long)f->flips);
+        printf("  %lld choices of experts, %lld flips; probabilities within %.1e\n", (long long)f->routed,
+               (long long)f->flips, f->apart);
     for (int m = 0; m < NDP_MEASURES; m++)
         if (f->worst[m].part > 0)
             printf("  %-24s %.1e, %5.1f%% of its bound: %s, %s\n", ndp_measure_name((ndp_measure)m),

@@ -10,7 +10,7 @@ static void sample(const corpus *c, const mixture_model *m) {
     char *path;
     family f = {.s = mixture_subject(c, m, "fp32", &path)};
     f.s.steps = FEW_STEPS;
-    try_mixtures(&f, 2, 8, 12);
+    try_mixtures(&f, 2, 8, 24);
     print_family(&f);
     assert_true(f.routed > 0 && (double)f.flips < 1e-3 * (double)f.routed);
     family_release(&f);
