@@ -3,7 +3,7 @@
  * The runs that are compared go where one rank's choices say, so they are alike but for rounding in every step; what
  * each would have chosen itself follows from the logits of its routers. Such a flip needs two experts whose
  * probabilities lie within rounding. A run that chose by itself would be the same to the last bit up to its first flip;
- * behind that its rows go to other experts, which is no longer rounding (docs/proofs.md). */
+ * after that its rows go to other experts, which is no longer rounding (docs/proofs.md). */
 #include "verify/outcome.h"
 
 #include <math.h>

@@ -104,7 +104,8 @@ static ndp_status judge(layer *l, int node, const ndp_op *op, const ndp_content 
         ins[k].view.rows = in[k].rows, ins[k].view.cols = in[k].cols;
         ins[k].view.dtype = in[k].rows && in[k].tiles[0].what.kind == NDP_THING_VALUE
                                 ? l->g.values[in[k].tiles[0].what.id].view.dtype
-                                : NDP_F32;
+                            : in[k].rows && in[k].tiles[0].what.kind == NDP_THING_DATA ? NDP_I32
+                                                                                       : NDP_F32;
         shapes.in[k] = ins[k].view;
     }
     CHECK_OK(op->shape(&shapes));
@@ -254,8 +255,46 @@ static void other_rows_are_refused(void **state) {
     end(&l);
 }
 
+/* Choices that the batch gives. */
+static ndp_content choices_of(layer *l, rows r) {
+    ndp_content c = rows_of(l, l->choices, false, r, 1);
+    for (int i = 0; i < c.n; i++)
+        c.tiles[i].what = (ndp_thing){NDP_THING_DATA, 0};
+    return c;
+}
+
+static void given_choices_are_of_the_same_rows(void **state) {
+    (void)state;
+    static const ndp_op_attr attr = {.choices = CHOICES, .experts = EXPERTS};
+    const ndp_inputs inputs = {.n = 1,
+                               .items = {{"choices", NDP_INPUT_CHOICES, NDP_EXTENT_TOKENS, CHOICES, NDP_I32, NULL, 0}},
+                               .rows = {[NDP_EXTENT_TOKENS] = ROWS}};
+    const ndp_content none = {0};
+    ndp_content out[NDP_OP_MAX_OUT];
+    int routed[2] = {NDP_NONE, NDP_NONE};
+    layer l = {.added = false};
+    ndp_graph_init(&l.g, "given", NDP_F32, NDP_F32);
+    l.g.inputs = &inputs;
+    l.logits = given(&l, "logits", EXPERTS);
+    ndp_graph_op(&l.g, &ndp_op_route, &attr, "choices", (int[]){l.logits, NDP_NONE, ndp_graph_data(&l.g, 0)}, 3, routed,
+                 2);
+    l.choices = routed[0];
+    ndp_graph_output(&l.g, routed[1]);
+    CHECK_OK(l.g.status);
+    CHECK_OK(ndp_uses_init(&l.g, &l.uses));
+    ndp_content logits = rows_of(&l, l.logits, false, ends, 1);
+    CHECK_OK(judge(&l, ROUTE, &ndp_op_route, (ndp_content[]){logits, none, choices_of(&l, ends)}, out));
+    CHECK_FAILS(judge(&l, ROUTE, &ndp_op_route, (ndp_content[]){logits, none, choices_of(&l, low)}, out), NDP_EBUG,
+                "choices is of row 3 where the rows of operand 0 are from 9 on");
+    CHECK_FAILS(judge(&l, ROUTE, &ndp_op_route, (ndp_content[]){logits, none, none}, out), NDP_EBUG,
+                "it lacks given choices, its node does not");
+    end(&l);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(rows_come_back), cmocka_unit_test(sums_stay_sums),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(given_choices_are_of_the_same_rows),
+                                       cmocka_unit_test(rows_come_back),
+                                       cmocka_unit_test(sums_stay_sums),
                                        cmocka_unit_test(parts_are_added_to_nothing),
                                        cmocka_unit_test(other_orders_are_refused),
                                        cmocka_unit_test(other_rows_are_refused)};
