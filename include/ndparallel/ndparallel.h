@@ -350,6 +350,9 @@ typedef enum ndp_measure {
     NDP_MEASURE_LAST_GRADIENT,  /* the last step, each tensor */
     NDP_MEASURE_LOSS,           /* each step */
     NDP_MEASURE_WEIGHTS,        /* after the last step, each tensor */
+    NDP_MEASURE_FLIP_GAP,       /* of a mixture's choices that the layout would make otherwise: the gap of the two
+                                   experts' probabilities, as it is */
+    NDP_MEASURE_FLIPS,          /* their share of all choices */
     NDP_MEASURES
 } ndp_measure;
 /* Its name, such as "grad_norm". */
@@ -367,11 +370,26 @@ typedef struct ndp_deviation {
     ndp_spot first; /* the first of these: the first step, or the first tensor that the backward pass reaches */
 } ndp_deviation;
 
+/* A choice of a mixture that another layout would make otherwise. */
+typedef struct ndp_flip {
+    int step, mixture;      /* steps count from 1; mixtures of the model from 0 */
+    int64_t row;            /* of the tokens of the update's global batch */
+    int chosen, instead_of; /* experts: the layout's own choice, and that of one rank */
+    double gap;             /* of their probabilities, by which the layout prefers its own */
+    char unit[32];          /* that has the mixture: layers.3 */
+} ndp_flip;
+enum { NDP_FLIPS_LISTED = 8 };
+
 typedef struct ndp_verdict {
     bool agrees;
     int ranks;
     double seconds;
     ndp_deviation of[NDP_MEASURES];
+    /* Choices of mixtures of experts in all steps, those of them that the layout would make otherwise, and the flips
+     * with the largest gaps. */
+    int64_t choices, flips;
+    ndp_flip listed[NDP_FLIPS_LISTED];
+    int n_listed;
     char words[768]; /* what is beyond its bound, and which axis causes it; "" if the layout agrees */
 } ndp_verdict;
 

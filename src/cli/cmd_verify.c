@@ -74,8 +74,8 @@ static void print_table(const verify_arguments *a, const ndp_verdict *v) {
     static const int widths[SHOWN] = {8, 9, 6, 6}; /* of the shares, to align with the headings */
     char share[16], last[32];
     snprintf(last, sizeof last, "gradient, step %d", a->steps);
-    printf("%-*s  %-16s  %-*s  %-17s  %-14s  %-14s  verdict\n", layouts, "layout", "gradient, step 1", tensors,
-           "of tensor", last, "grad_norm", "loss");
+    printf("%-*s  %-16s  %-*s  %-17s  %-14s  %-14s  %sverdict\n", layouts, "layout", "gradient, step 1", tensors,
+           "of tensor", last, "grad_norm", "loss", v->choices ? "flips              " : "");
     for (int i = 0; i < a->layouts.n; i++) {
         printf("%-*s", layouts, a->layouts.items[i]);
         for (int m = 0; m < SHOWN; m++) {
@@ -85,7 +85,24 @@ static void print_table(const verify_arguments *a, const ndp_verdict *v) {
             if (shown[m] == NDP_MEASURE_FIRST_GRADIENT)
                 printf("  %-*s", tensors, d->worst.where);
         }
+        if (v->choices) {
+            snprintf(last, sizeof last, "%lld of %lld", (long long)v[i].flips, (long long)v[i].choices);
+            printf("  %-17s", last);
+        }
         printf("  %s\n", v[i].agrees ? "agrees" : "DISAGREES");
+    }
+}
+
+/* The choices of mixtures that a layout would make otherwise. */
+static void print_flips(const char *layout, const ndp_verdict *v) {
+    if (v->flips == 0)
+        return;
+    printf("\n%s would make %lld of %lld choices of experts otherwise%s:\n", layout, (long long)v->flips,
+           (long long)v->choices, v->flips > v->n_listed ? "; those with the largest gaps" : "");
+    for (int i = 0; i < v->n_listed; i++) {
+        const ndp_flip *f = &v->listed[i];
+        printf("  step %d, %s, row %lld: expert %d instead of %d, whose probabilities differ by %.1e\n", f->step,
+               f->unit, (long long)f->row, f->chosen, f->instead_of, f->gap);
     }
 }
 
@@ -113,6 +130,7 @@ static void print_words(const verify_arguments *a, const ndp_verdict *v) {
     bool agree = true;
     print_table(a, v);
     for (int i = 0; i < a->layouts.n; i++) {
+        print_flips(a->layouts.items[i], &v[i]);
         if (!v[i].agrees)
             printf("\n%s disagrees: %s\n", a->layouts.items[i], v[i].words);
         agree &= v[i].agrees;
@@ -134,11 +152,30 @@ static void put_deviation(ndp_json_out *o, const char *key, const ndp_deviation 
     ndp_json_close(o, '}');
 }
 
+static void put_flips(ndp_json_out *o, const ndp_verdict *v) {
+    ndp_json_put_int(o, "choices", v->choices);
+    ndp_json_put_int(o, "flips", v->flips);
+    ndp_json_open(o, "listed", '[');
+    for (int i = 0; i < v->n_listed; i++) {
+        const ndp_flip *f = &v->listed[i];
+        ndp_json_open(o, NULL, '{');
+        ndp_json_put_int(o, "step", f->step);
+        ndp_json_put_text(o, "unit", f->unit);
+        ndp_json_put_int(o, "row", f->row);
+        ndp_json_put_int(o, "expert", f->chosen);
+        ndp_json_put_int(o, "instead_of", f->instead_of);
+        ndp_json_put_number(o, "gap", f->gap);
+        ndp_json_close(o, '}');
+    }
+    ndp_json_close(o, ']');
+}
+
 static void print_json(const verify_arguments *a, const ndp_verdict *v) {
     static const char *const keys[NDP_MEASURES] = {
         [NDP_MEASURE_TOKENS] = "tokens",       [NDP_MEASURE_FIRST_GRADIENT] = "first_gradient",
         [NDP_MEASURE_GRAD_NORM] = "grad_norm", [NDP_MEASURE_LAST_GRADIENT] = "last_gradient",
-        [NDP_MEASURE_LOSS] = "loss",           [NDP_MEASURE_WEIGHTS] = "weights"};
+        [NDP_MEASURE_LOSS] = "loss",           [NDP_MEASURE_WEIGHTS] = "weights",
+        [NDP_MEASURE_FLIP_GAP] = "flip_gap",   [NDP_MEASURE_FLIPS] = "flip_share"};
     ndp_json_out o = {0};
     ndp_json_open(&o, NULL, '{');
     ndp_json_put_int(&o, "steps", a->steps);
@@ -151,6 +188,7 @@ static void print_json(const verify_arguments *a, const ndp_verdict *v) {
         ndp_json_put_number(&o, "seconds", v[i].seconds);
         for (int m = 0; m < NDP_MEASURES; m++)
             put_deviation(&o, keys[m], &v[i].of[m]);
+        put_flips(&o, &v[i]);
         ndp_json_put_text(&o, "words", v[i].words);
         ndp_json_close(&o, '}');
     }

@@ -107,6 +107,7 @@ struct ndp_config {
         ndp_balance balance;
         double balance_coef; /* 0: what the model's configuration says */
         double z_loss;
+        char *routes; /* NULL: routers choose */
     } moe; /* of models with mixtures of experts */
     struct {
         ndp_optimizer_name name;

@@ -123,6 +123,7 @@ const ndp_option ndp_options[] = {
     {IDENTITY(data, shuffle, LEARN), BOOL(true), HELP "a new order every epoch, the same on every layout"},
     {FREE(data, cache_dir, ROWS), TEXT(NULL), HELP "folder for tokenized data; null: $XDG_CACHE_HOME/ndparallel"},
 
+
     NDP_AXES_LIST(AXIS)
     {FREE(parallelism, reshard_after_forward, JOB), BOOL(true), WHEN "parallelism.dp_shard_size, parallelism.cp_size or parallelism.sp_size is above 1", HELP "drop gathered parameters between forward and backward; with pp_size above 1 the default is false"},
     {FREE(parallelism, reduce_every, STEP), WORD(micro_batch, reduce_every_words), WHEN "batch.global_batch_size is more than batch.micro_batch_size on every data rank", HELP "when gradients are summed over ranks; with pp_size above 1 the default is update"},
@@ -150,6 +151,7 @@ const ndp_option ndp_options[] = {
     {IDENTITY(moe, balance, LEARN), WORD(auto, balance_words), HELP "loss that keeps the experts of a mixture evenly used. sequence: in each sample and layer (DeepSeek-V3's), so that no layout or batch changes it; auto: if the model's output_router_logits is true"},
     {IDENTITY(moe, balance_coef, LEARN), NUMBER(0, "[0, inf)"), HELP "its coefficient in each layer; 0: the model's router_aux_loss_coef x num_experts_per_tok / mixture layers"},
     {IDENTITY(moe, z_loss, LEARN), NUMBER(0, "[0, inf)"), HELP "coefficient of the square of the log of the sum of a router's exponentials, in each layer"},
+    {IDENTITY(moe, routes, STEP), TEXT(NULL), WHEN "the model is a mixture of experts", HELP "a safetensors file with the experts that each row of an update goes to, instead of those that routers choose"},
 
     {IDENTITY(optimizer, name, STEP), WORD(adamw, optimizer_words), HELP "the update rule"},
     {IDENTITY(optimizer, lr, LEARN), NUMBER(3.0e-4, "[0, inf)"), HELP "learning rate after warm-up"},

@@ -20,7 +20,7 @@ typedef enum ndp_extent {
 } ndp_extent;
 
 typedef enum ndp_input_kind {
-    /* Of every micro-batch, written by ndp_engine_load; i32, but for the two of documents. */
+    /* Of every micro-batch, written by ndp_engine_load; i32, but for the router's and the last two. */
     NDP_INPUT_TOKENS,    /* ids */
     NDP_INPUT_LABELS,    /* the ids to predict; -1: ignored */
     NDP_INPUT_POSITIONS, /* of a row in its document */
@@ -28,6 +28,8 @@ typedef enum ndp_input_kind {
     NDP_INPUT_SAMPLES,   /* the sample of a row in the micro-batch; -1: padding */
     NDP_INPUT_KEYS,      /* random words: what is dropped of a row follows from its own */
     NDP_INPUT_ROWS,      /* the row itself: its number in the micro-batch, or in the cache */
+    NDP_INPUT_CHOICES,   /* of a row, for each mixture of experts its own: the experts that it goes to */
+    NDP_INPUT_ROUTER,    /* the same: the logits of its router, written by units; wide */
     NDP_INPUT_DOCUMENTS, /* the document of a row, with marks (ops/preference.h); -1: none */
     NDP_INPUT_REFERENCE, /* fp64, of a document: the log-probability of its answer under the reference model */
     NDP_INPUT_SCORES,    /* fp64, of a document, written by units: that under this model, and the answer's tokens */
@@ -44,6 +46,10 @@ typedef enum ndp_input_kind {
                       over pairs (NDP_PAIR_SUMS) */
 } ndp_input_kind;
 static inline bool ndp_input_is_of_batch(ndp_input_kind k) { return k <= NDP_INPUT_SCORES; }
+/* Of these each mixture has rows of its own, one mixture after the other; a unit is handed its own. */
+static inline bool ndp_input_is_of_mixtures(ndp_input_kind k) {
+    return k == NDP_INPUT_CHOICES || k == NDP_INPUT_ROUTER;
+}
 static inline bool ndp_input_is_table(ndp_input_kind k) { return k == NDP_INPUT_TABLE || k == NDP_INPUT_UNIT_TABLE; }
 
 struct ndp_model;
@@ -59,16 +65,23 @@ typedef struct ndp_input {
     int number;
 } ndp_input;
 
+/* Of the units of a rank that are mixtures of experts. */
+typedef struct ndp_mixtures {
+    int n, experts, choices; /* how many they are; experts of each; choices of a row */
+} ndp_mixtures;
+
 typedef struct ndp_inputs {
     ndp_input items[NDP_MAX_INPUTS];
     int n;
     int64_t rows[NDP_EXTENTS]; /* of each extent, on this rank */
+    ndp_mixtures mixtures;
 } ndp_inputs;
 
 static inline size_t ndp_input_bytes(const ndp_inputs *inputs, int i) {
     const ndp_input *in = &inputs->items[i];
     ndp_extent extent = in->kind == NDP_INPUT_UNIT_TABLE ? NDP_EXTENT_UNITS : in->extent;
-    return (size_t)(inputs->rows[extent] * in->cols) * ndp_dtype_size(in->type);
+    int64_t times = ndp_input_is_of_mixtures(in->kind) ? inputs->mixtures.n : 1;
+    return (size_t)(times * inputs->rows[extent] * in->cols) * ndp_dtype_size(in->type);
 }
 
 /* The place of the first input of a kind; -1: there is none. */

@@ -118,6 +118,7 @@ void ndp_job_choose_model(ndp_job *j) {
                                 .frozen = (const char *const *)c->model.frozen.items,
                                 .n_frozen = c->model.frozen.n,
                                 .adapter = adapter_of(c),
+                                .routes = c->moe.routes ? NDP_ROUTES_GIVEN : 0,
                                 .base = c->adapter.type == NDP_ADAPTER_QLORA ? c->adapter.base : NDP_PACKING_NONE};
 }
 

@@ -59,6 +59,17 @@ static void add_pair_inputs(ndp_model *m) {
         ndp_inputs_add(m->inputs, inputs[i]);
 }
 
+static void add_route_inputs(ndp_model *m) {
+    const ndp_facts *f = ndp_decoder_facts(m);
+    ndp_dtype wide = m->opts.compute == NDP_F64 ? NDP_F64 : NDP_F32;
+    if (m->opts.routes & NDP_ROUTES_GIVEN)
+        ndp_inputs_add(m->inputs,
+                       (ndp_input){"choices", NDP_INPUT_CHOICES, NDP_EXTENT_TOKENS, f->choices, NDP_I32, NULL, 0});
+    if (m->opts.routes & NDP_ROUTES_RECORDED)
+        ndp_inputs_add(m->inputs,
+                       (ndp_input){"router", NDP_INPUT_ROUTER, NDP_EXTENT_TOKENS, f->experts, wide, NULL, 0});
+}
+
 static ndp_status make_inputs(ndp_model *m) {
     static const ndp_input always[] = {
         [NDP_IN_TOKENS] = {"tokens", NDP_INPUT_TOKENS, NDP_EXTENT_TOKENS, 1, NDP_I32, NULL, 0},
@@ -100,6 +111,8 @@ static ndp_status make_inputs(ndp_model *m) {
         add_pair_inputs(m);
     if (!cached && o->adapter.dropout > 0 && o->mode == NDP_MODEL_TRAIN)
         add_dropout_inputs(m);
+    if (f->experts > 0 && o->mode == NDP_MODEL_TRAIN)
+        add_route_inputs(m);
     if (f->experts > 0)
         ndp_experts_inputs(m);
     return NDP_OK;
@@ -225,10 +238,22 @@ static ndp_status build_graph(ndp_model *m, int unit, const variant *v, const nd
 _Static_assert((int)NDP_MAX_GRAPHS >= 4 * (int)NDP_LAYER_KINDS + 2,
                "a layer kind: frozen or not, the backward ends or not");
 
+static void number_mixtures(ndp_model *m) {
+    const ndp_facts *f = ndp_decoder_facts(m);
+    m->inputs->mixtures = (ndp_mixtures){0, f->experts, f->choices};
+    for (int u = 0; u < m->n_units; u++) {
+        int kind = ndp_unit_kind(f, u);
+        bool block = kind != NDP_KIND_EMBEDDING && kind != ndp_kind_head(f);
+        bool mixture = block && f->kinds[kind - NDP_KIND_LAYER].mlp == &ndp_mlp_experts;
+        m->units[u].mixture = mixture ? m->inputs->mixtures.n++ : NDP_NONE;
+    }
+}
+
 /* One graph for each variant that units have: kinds in order, so that the graphs of a model without frozen units are
  * the embedding's, one of each kind of layer, and the head's. */
 static ndp_status build_graphs(ndp_model *m, const ndp_unit_places *places) {
     variant made[NDP_MAX_GRAPHS];
+    number_mixtures(m);
     for (int kind = 0; kind <= ndp_kind_head(ndp_decoder_facts(m)); kind++)
         for (int u = 0; u < m->n_units; u++) {
             variant v = variant_of(m, u);

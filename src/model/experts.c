@@ -53,20 +53,22 @@ void ndp_experts_inputs(ndp_model *m) {
         ndp_inputs_add(m->inputs, inputs[i]);
 }
 
-static int input(const ndp_unit_builder *b, ndp_input_kind kind) {
-    return ndp_graph_data(b->g, ndp_inputs_find(b->m->inputs, kind));
+/* The value of an input; NDP_NONE: the model has none of the kind. */
+static int data_of(const ndp_unit_builder *b, ndp_input_kind kind) {
+    int input = ndp_inputs_find(b->m->inputs, kind);
+    return input < 0 ? NDP_NONE : ndp_graph_data(b->g, input);
 }
 
 static void write_losses(const ndp_unit_builder *b, int logits, int choices) {
     ndp_router_losses l = ndp_router_losses_of(b->f, &b->m->opts);
-    int counts = NDP_NONE, samples = input(b, NDP_INPUT_SAMPLES);
+    int counts = NDP_NONE, samples = data_of(b, NDP_INPUT_SAMPLES);
     ndp_op_attr attr = {.parts = b->m->opts.samples > 0 ? b->m->opts.samples : 1, .experts = b->f->experts};
     if (l.balance == 0 && l.z_loss == 0)
         return;
     if (l.balance > 0)
         counts = ndp_graph_op1(b->g, &ndp_op_choice_counts, &attr, "counts", (int[]){choices, samples}, 2);
     attr = (ndp_op_attr){.train = true, .parts = 1, .balance = l.balance, .z_loss = l.z_loss};
-    int ins[] = {logits, counts, samples, input(b, NDP_INPUT_ROUTER_SCALE)}, sums = input(b, NDP_INPUT_ROUTER_SUMS);
+    int ins[] = {logits, counts, samples, data_of(b, NDP_INPUT_ROUTER_SCALE)}, sums = data_of(b, NDP_INPUT_ROUTER_SUMS);
     ndp_graph_op(b->g, &ndp_op_router_losses, &attr, "losses", ins, 4, &sums, 1);
 }
 
@@ -86,14 +88,21 @@ static int stack(ndp_unit_builder *b, const char *name, int x, ndp_param place, 
     return ndp_graph_op1(b->g, &ndp_op_linear_stack, NULL, name, ins, 3);
 }
 
+/* Choices, weights and, where they are recorded, the logits as the batch keeps them. */
+static void route(ndp_unit_builder *b, const ndp_op_attr *attr, int logits, int routed[3]) {
+    int samples = data_of(b, NDP_INPUT_SAMPLES), given = data_of(b, NDP_INPUT_CHOICES);
+    routed[2] = data_of(b, NDP_INPUT_ROUTER);
+    ndp_graph_op(b->g, &ndp_op_route, attr, "choices", (int[]){logits, samples, given}, given == NDP_NONE ? 2 : 3,
+                 routed, routed[2] == NDP_NONE ? 2 : 3);
+    write_losses(b, logits, routed[0]);
+}
+
 static int routed_experts(ndp_unit_builder *b, int x) {
     enum { ORDER, PLACES, OFFSETS };
     const ndp_facts *f = b->f;
     const ndp_op_attr attr = {.choices = f->choices, .experts = f->experts, .renormalise = f->renormalise};
-    int logits = logits_of(b, "router", x, NDP_P_ROUTER, f->experts), routed[2] = {NDP_NONE, NDP_NONE};
-    int where[3] = {NDP_NONE, NDP_NONE, NDP_NONE};
-    ndp_graph_op(b->g, &ndp_op_route, &attr, "choices", (int[]){logits, input(b, NDP_INPUT_SAMPLES)}, 2, routed, 2);
-    write_losses(b, logits, routed[0]);
+    int routed[3] = {NDP_NONE, NDP_NONE, NDP_NONE}, where[3] = {NDP_NONE, NDP_NONE, NDP_NONE};
+    route(b, &attr, logits_of(b, "router", x, NDP_P_ROUTER, f->experts), routed);
     ndp_graph_op(b->g, &ndp_op_route_order, &attr, "order", &routed[0], 1, where, 3);
     int rows[] = {x, where[ORDER], where[PLACES], NDP_NONE};
     int taken = ndp_graph_op1(b->g, &ndp_op_take_rows, &attr, "taken", rows, 4);

@@ -23,6 +23,12 @@ typedef enum ndp_model_mode {
     NDP_MODEL_CACHED /* tokens -> logits, keys and values appended to a cache */
 } ndp_model_mode;
 
+/* What mixtures of experts do beside routing by their own logits. Bits of ndp_model_opts.routes. */
+typedef enum ndp_routes {
+    NDP_ROUTES_GIVEN = 1,   /* the batch says which experts a row goes to (ndp_micro_batch.choices) */
+    NDP_ROUTES_RECORDED = 2 /* they write the logits that they have, or would have, chosen by */
+} ndp_routes;
+
 typedef struct ndp_model_opts {
     ndp_model_mode mode;
     int64_t rows;              /* T: tokens of a micro-batch, or of a chunk */
@@ -41,6 +47,7 @@ typedef struct ndp_model_opts {
     const char *const *frozen;
     int n_frozen;
     ndp_adapter adapter; /* r > 0: all else is frozen */
+    int routes;          /* of mixtures, in training: ndp_routes; 0: they choose, and record nothing */
 } ndp_model_opts;
 
 /* The storage types of a buffer, each chosen by itself. An optimizer may refuse a choice. */
@@ -66,6 +73,7 @@ typedef struct ndp_unit {
     const char *name;
     int graph;              /* index in model->graphs */
     int number, stage;      /* of a rank's model: its place in the whole model, and its pipeline stage */
+    int mixture;            /* its number among the model's mixtures of experts; NDP_NONE: it is none */
     int buffers[NDP_SLOTS]; /* index in model->buffers, NDP_NONE */
 } ndp_unit;
 

@@ -250,10 +250,11 @@ typedef enum ndp_op_kind {
  *
  * A mixture of experts: each of T rows goes to K = attr.choices of E experts. Choice j of row t has the number t K + j;
  * there are N = T K. "Sorted" rows are one for each choice, by expert, then by number (ops/route.c, ops/take_rows.c).
- * route           (logits [T,E], samples?~ [T,1])              -> choices~ [T,K], weights [T,K] wide
+ * route           (logits [T,E], samples?~ [T,1], given?~ [T,K]) -> choices~ [T,K], weights [T,K] wide, seen? [T,E]
  *                 choices: the experts with the largest logits, the largest first, of equal ones the lower first; NaN
  *                 counts as -inf. weights: their part of softmax(logits); with attr.renormalise divided by the sum of
- *                 the K. A row of sample -1 is padding: choices -1, weights 0. Choices have no gradient
+ *                 the K. A row of sample -1 is padding: choices -1, weights 0. Choices have no gradient. given: the
+ *                 choices, if present; a row of -1 is like padding. seen: the logits
  * route_dx        (dweights [T,K] wide, logits [T,E], choices~ [T,K], acc? [T,E]) -> dlogits [T,E]
  *                 dlogits = acc + d/dlogits; acc, or 0, where choices are -1
  * choice_counts   (choices~ [T,K], samples~ [T,1])             -> counts [B,E] fp64

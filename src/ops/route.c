@@ -1,17 +1,26 @@
 /* The router of a mixture of experts: each row chooses the experts with its largest logits, and weighs what they make
  * by their probabilities. Experts are chosen by logits, not by probabilities: the order is the same, but rounding an
- * exponential makes no ties, so every device chooses alike. */
+ * exponential makes no ties, so every device chooses alike.
+ *
+ * Choices may be given instead. Weights are then those of the given experts, whose logits may be any: so exponentials
+ * are taken relative to the largest logit that counts in their sum, which is the largest of all, or with renormalise of
+ * the chosen. Where experts are chosen here, the two are the same. */
 #include "ops/shape.h"
 
 static ndp_status shape(ndp_op_call *c) {
-    const ndp_view *logits = &c->in[0], *samples = &c->in[1];
+    const ndp_view *logits = &c->in[0], *samples = &c->in[1], *given = &c->in[2];
     NDP_SHAPE_CHECK(c->attr->choices > 0 && c->attr->choices <= logits->cols, "route: %d choices of logits " NDP_SHAPE,
                     c->attr->choices, NDP_SHAPE_ARGS(*logits));
     NDP_SHAPE_CHECK(
         !samples->rows || (samples->dtype == NDP_I32 && samples->rows == logits->rows && samples->cols == 1),
         "route: samples " NDP_SHAPE " for logits " NDP_SHAPE, NDP_SHAPE_ARGS(*samples), NDP_SHAPE_ARGS(*logits));
+    NDP_SHAPE_CHECK(!given->rows ||
+                        (given->dtype == NDP_I32 && given->rows == logits->rows && given->cols == c->attr->choices),
+                    "route: %d given choices " NDP_SHAPE " for logits " NDP_SHAPE, c->attr->choices,
+                    NDP_SHAPE_ARGS(*given), NDP_SHAPE_ARGS(*logits));
     ndp_shape_set(&c->out[0], logits->rows, c->attr->choices, NDP_I32);
     ndp_shape_set(&c->out[1], logits->rows, c->attr->choices, ndp_wide(logits->dtype));
+    ndp_shape_like(&c->out[2], logits);
     return NDP_OK;
 }
 
@@ -27,9 +36,9 @@ static ndp_status backward(ndp_bwd *b) {
 const ndp_op ndp_op_route = {
     .id = NDP_OP_route,
     .name = "route",
-    .n_in = 2,
-    .n_out = 2,
-    .optional_in = 1u << 1,
+    .n_in = 3,
+    .n_out = 3,
+    .optional_in = 1u << 1 | 1u << 2,
     .rows = NDP_ROWS_ALIKE,
     .shape = shape,
     .backward = backward,

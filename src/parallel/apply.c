@@ -121,6 +121,7 @@ static ndp_status copy_inputs(const ndp_model *whole, const ndp_row_cut *rows, n
     if (!in)
         return NDP_FAIL(NDP_ENOMEM, "not enough memory for the inputs of the model");
     *in = *whole->inputs;
+    in->mixtures.n = 0; /* counted with the units */
     in->rows[NDP_EXTENT_TOKENS] = rows->tokens;
     in->rows[NDP_EXTENT_QUERIES] = rows->queries;
     if (whole->opts.mode != NDP_MODEL_CACHED)
@@ -145,6 +146,7 @@ static ndp_status copy_units(ndp_pass *p, int *local) {
         *u = whole->units[i];
         u->name = ndp_arena_strdup(&m->arena, whole->units[i].name);
         u->number = i;
+        u->mixture = u->mixture == NDP_NONE ? NDP_NONE : m->inputs->mixtures.n++;
         u->stage = ndp_stage_of(p->stages, i);
         for (int s = 0; s < NDP_SLOTS; s++)
             if (u->buffers[s] != NDP_NONE)

@@ -13,8 +13,13 @@
 ndp_status ndp_experts_route(ndp_pass *p) {
     if (p->tp == 1)
         return ndp_pass_rowwise(p);
-    int ins[2] = {ndp_pass_enter(p, 0), ndp_pass_in(p, 1)}, outs[2] = {NDP_NONE, NDP_NONE};
-    ndp_graph_op(p->to, &ndp_op_route, &p->node->attr, "choices", ins, 2, outs, 2);
+    int n_in = p->node->n_in, n_out = p->node->n_out, ins[3], outs[3] = {NDP_NONE, NDP_NONE, NDP_NONE};
+    ins[0] = ndp_pass_enter(p, 0);
+    for (int i = 1; i < n_in; i++)
+        ins[i] = ndp_pass_in(p, i);
+    if (n_out > 2) /* of all rows, as every rank's inputs are */
+        outs[2] = ndp_pass_value(p, p->node->out[2]);
+    ndp_graph_op(p->to, &ndp_op_route, &p->node->attr, "choices", ins, n_in, outs, n_out);
     for (int i = 0; i < 2; i++)
         ndp_pass_out(p, i, outs[i], NDP_SPREAD_SAME);
     return p->to->status;

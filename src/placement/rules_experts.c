@@ -29,7 +29,7 @@ static ndp_status make_rows(ndp_rule *r, int o, ndp_tile t) {
 
 /* ---- route ---- */
 
-/* Of (logits, samples). */
+/* Of (logits, samples, given): choices, weights and, where they are recorded, the logits again. */
 ndp_status ndp_rule_route(ndp_rule *r) {
     NDP_EXPECT_SAME(r, choices);
     NDP_EXPECT_SAME(r, renormalise);
@@ -40,7 +40,12 @@ ndp_status ndp_rule_route(ndp_rule *r) {
         return ndp_refuse(r, "it %s what says which rows are padding, its node does not", samples ? "lacks" : "has");
     if (samples)
         NDP_TRY(ndp_expect_rows(r, 1, r->n->in[1], 0));
-    for (int o = 0; o < 2; o++)
+    bool given = r->n->n_in > 2 && r->n->in[2] != NDP_NONE;
+    if (ndp_rule_has(r, 2) != given)
+        return ndp_refuse(r, "it %s given choices, its node does not", given ? "lacks" : "has");
+    if (given)
+        NDP_TRY(ndp_expect_rows(r, 2, r->n->in[2], 0));
+    for (int o = 0; o < r->n->n_out; o++)
         for (int i = 0; i < r->in[0].n; i++)
             NDP_TRY(make_rows(r, o, r->in[0].tiles[i]));
     return NDP_OK;

@@ -101,7 +101,8 @@ static ndp_status check_collectives(const ndp_rank *r, const ndp_config *c) {
 
 ndp_status ndp_rank_open(const ndp_config *c, ndp_world *w, const ndp_rank_opts *o, ndp_rank *out) {
     ndp_rank *r = out;
-    *r = (ndp_rank){.opts = o->run, .forward_only = o->forward_only, .no_data = o->no_data, .transport = w};
+    *r = (ndp_rank){
+        .opts = o->run, .forward_only = o->forward_only, .no_data = o->no_data, .transport = w, .given = o->given};
     r->exec = ndp_exec_of(o->device, 0, o->split_place);
     r->exec.share = c->train.share_gpu;
     r->exec.tf32 = c->train.matmul == NDP_MATMUL_TF32;
@@ -110,6 +111,7 @@ ndp_status ndp_rank_open(const ndp_config *c, ndp_world *w, const ndp_rank_opts 
     if (st == NDP_OK)
         st = ndp_job_init(c, ndp_transport_world(r->transport), &r->job);
     if (st == NDP_OK) {
+        r->job.model.routes |= (o->given ? NDP_ROUTES_GIVEN : 0) | (o->record ? NDP_ROUTES_RECORDED : 0);
         r->exec.staged = ndp_job_stages(&r->job);
         st = check_collectives(r, c);
     }
@@ -130,6 +132,8 @@ void ndp_rank_close(ndp_rank *r) {
     ndp_job_release(&r->job);
     free(r->arrays);
     free(r->keys);
+    free(r->choices);
+    ndp_choices_release(&r->of_file);
     free(r->rows);
     free(r->reference);
     free(r->references[0]);

@@ -7,6 +7,7 @@
 #include "job/job_data.h"
 #include "job/run_model.h"
 #include "job/weights.h"
+#include "rank/choices.h"
 
 typedef struct ndp_rank {
     ndp_job job;
@@ -23,6 +24,10 @@ typedef struct ndp_rank {
                             * and of pairs documents */
     int32_t *keys;         /* of dropout, a row each; NULL: there is none */
     ndp_micro_batch whole; /* borrows them */
+    /* Of mixtures that are given their choices; NULL: they choose. */
+    const ndp_choices *given;
+    ndp_choices of_file; /* of moe.routes */
+    int32_t *choices;    /* of a micro-batch: [mixtures][rows][choices] */
     /* Of pairs (reference.c); NULL: the loss has no reference. */
     double *reference;     /* of the documents of a micro-batch */
     double *references[2]; /* of all documents of data.tokens, of data.held_tokens */
@@ -43,6 +48,8 @@ typedef struct ndp_rank_opts {
     bool no_data;              /* opens no data: the caller loads the batches of a trainer (ndp_engine_load) */
     const ndp_device *device;  /* NULL: that of the configuration. Borrowed */
     int split_place;           /* of sums (device/device.h); 0: fast ones */
+    const ndp_choices *given;  /* of mixtures of experts; NULL: those of moe.routes, or their own. Borrowed */
+    bool record;               /* mixtures record what they choose by (ndp_trainer_read_router) */
     const char *weights_of;    /* forward_only: a run folder, whose checkpoint of `step` has the weights, hash-checked;
                                 * NULL: those of model.path */
     int64_t step;              /* 0: the newest whole one */
@@ -63,6 +70,12 @@ NDP_API ndp_status ndp_rank_load_rows(const ndp_rank *r, const ndp_dataset *d, c
 /* Sets the keys of dropout of sample j of the micro-batch, the run's sample number `sample`: words of (seed, sample,
  * position), the same on every layout and after a resume. Does nothing without dropout. */
 void ndp_rank_draw_keys(const ndp_rank *r, int64_t j, int64_t sample);
+
+/* choices.c: reads moe.routes, and takes room for the choices of a micro-batch, where the model is given them. */
+NDP_API ndp_status ndp_rank_open_choices(ndp_rank *r, const ndp_model *m);
+/* Sets the choices of sample j of the micro-batch: those of sample `sample` of the update. Does nothing where mixtures
+ * choose by themselves. */
+void ndp_rank_draw_choices(const ndp_rank *r, int64_t j, int64_t update, int64_t sample);
 
 /* Proves the programs again where the engine had to plan them for fewer ranks that share memory than the world was
  * proven for when it opened. Collective. */

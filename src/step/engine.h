@@ -77,7 +77,10 @@ typedef struct ndp_micro_batch {
     const int32_t *samples;   /* of every row: below opts.samples, or -1: padding; NULL: 0 */
     const int32_t *keys;      /* of dropout: a random word for each row of the update; NULL: 0 */
     const int32_t *documents; /* of pairs (ops/preference.h): documents with marks */
-    const double *reference;  /* [opts.documents], of pairs: log-probabilities under the reference model; NULL: 0 */
+    /* Of each mixture of the whole model, then of each row, the experts that it goes to: all of different numbers, or
+     * all -1, for nowhere. Of models that take them (NDP_ROUTES_GIVEN); NULL: no row goes anywhere. */
+    const int32_t *choices;
+    const double *reference; /* [opts.documents], of pairs: log-probabilities under the reference model; NULL: 0 */
 } ndp_micro_batch;
 /* From contiguous arrays of `rows` entries: tokens, labels, positions, starts. */
 static inline ndp_micro_batch ndp_micro_batch_of(const int32_t *arrays, int64_t rows) {
@@ -93,6 +96,13 @@ NDP_API ndp_status ndp_engine_load(ndp_engine *e, int micro_batch, const ndp_mic
 /* Copies an input of a micro-batch, by its name in the model's list, as the next step will read it, or as the last one
  * left it. NDP_EINVAL: there is no input of that name. */
 NDP_API ndp_status ndp_engine_input(ndp_engine *e, int micro_batch, const char *name, void *out);
+
+/* Visits what a mixture of the whole model has of an input of that kind: each row that this rank has and that is no
+ * padding, by its number in the micro-batch, with its columns as they are stored. No row, if the mixture is another
+ * rank's. */
+typedef void ndp_row_visitor(void *user, int64_t row, const void *columns);
+NDP_API ndp_status ndp_engine_mixture(const ndp_engine *e, int micro_batch, ndp_input_kind kind, int mixture,
+                                      ndp_row_visitor *visit, void *user);
 
 /* ---- running ---- */
 

@@ -176,6 +176,10 @@ static void fill_input(const ndp_engine *e, int input, const ndp_micro_batch *wh
             memcpy(to, from, ndp_input_bytes(e->model.inputs, input));
         return;
     }
+    if (ndp_input_is_of_mixtures(in->kind)) {
+        ndp_engine_fill_mixtures(e, in, real, whole, to);
+        return;
+    }
     if (in->extent == NDP_EXTENT_KEYS)
         b.first_row = 0, b.places = NULL;
     for (int64_t i = 0; i < e->model.inputs->rows[in->extent]; i++) {
@@ -215,7 +219,8 @@ static ndp_status find_input(const ndp_engine *e, const char *name, int *out) {
 ndp_status ndp_engine_input(ndp_engine *e, int micro_batch, const char *name, void *out) {
     int input;
     NDP_TRY(find_input(e, name, &input));
-    return ndp_engine_copy(e, out, ndp_engine_input_at(e, input, 0, micro_batch),
+    int unit = ndp_input_is_of_mixtures(e->model.inputs->items[input].kind) ? NDP_NONE : 0;
+    return ndp_engine_copy(e, out, ndp_engine_input_at(e, input, unit, micro_batch),
                            ndp_input_bytes(e->model.inputs, input), true);
 }
 
@@ -224,6 +229,11 @@ void *ndp_engine_input_at(const ndp_engine *e, int input, int unit, int micro_ba
     if (in->kind == NDP_INPUT_LENT)
         return e->lent[unit * NDP_MAX_INPUTS + input];
     char *at = ndp_engine_at(e, ndp_program_input(&e->program, input, micro_batch));
+    if (ndp_input_is_of_mixtures(in->kind)) {
+        int mixture = unit == NDP_NONE ? NDP_NONE : e->model.units[unit].mixture;
+        int64_t before = mixture == NDP_NONE ? 0 : mixture * e->model.inputs->rows[in->extent];
+        return at + (size_t)(before * in->cols) * ndp_dtype_size(in->type);
+    }
     return in->kind == NDP_INPUT_UNIT_TABLE ? at + (size_t)(unit * in->cols) * ndp_dtype_size(in->type) : at;
 }
 

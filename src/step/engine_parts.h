@@ -69,6 +69,9 @@ ndp_status ndp_engine_explain(const ndp_engine *e, ndp_status st);
  */
 NDP_API ndp_status ndp_engine_copy(const ndp_engine *e, void *to, const void *from, size_t bytes, bool settle);
 
+/* engine_mixtures.c: writes to `to` what a micro-batch of `real` rows gives to this rank's mixtures. */
+void ndp_engine_fill_mixtures(const ndp_engine *e, const ndp_input *in, int64_t real, const ndp_micro_batch *whole,
+                              int32_t *to);
 /* engine_host.c: the host's memory of an engine, and what is uploaded once. After the arena was mapped. */
 NDP_API ndp_status ndp_engine_open_host(ndp_engine *e);
 void ndp_engine_close_host(ndp_engine *e);

@@ -31,6 +31,7 @@ static ndp_status build_engine(ndp_trainer *t) {
     NDP_TRY(ndp_job_engine(&t->rank.job, ndp_transport_rank(t->rank.transport), &t->rank.exec, &o));
     o.model = &t->model;
     o.transport = t->rank.transport;
+    NDP_TRY(ndp_rank_open_choices(&t->rank, &t->model));
     NDP_TRY(ndp_engine_create(&o, &t->engine));
     ndp_weight_sources from = ndp_job_weights(&t->rank.job);
     NDP_TRY(ndp_weights_start(t->engine, &from));
@@ -113,8 +114,11 @@ void ndp_trainer_draw_rows(const ndp_trainer *t, int m, int64_t *rows) {
 }
 
 void ndp_trainer_draw_keys(const ndp_trainer *t, int m) {
-    for (int64_t j = 0; j < t->rank.shape.micro; j++)
-        ndp_rank_draw_keys(&t->rank, j, t->samples + ndp_sample_index(&t->rank.shape, 0, m, data_rank(t), j));
+    for (int64_t j = 0; j < t->rank.shape.micro; j++) {
+        int64_t sample = ndp_sample_index(&t->rank.shape, 0, m, data_rank(t), j);
+        ndp_rank_draw_keys(&t->rank, j, t->samples + sample);
+        ndp_rank_draw_choices(&t->rank, j, t->updates, sample);
+    }
 }
 
 static ndp_status load_batches(const ndp_trainer *t) {
@@ -315,5 +319,33 @@ ndp_status ndp_trainer_read(ndp_trainer *t, ndp_which which, int tensor, double 
     if (mesh->coord[NDP_DP_REPLICATE] == 0)
         NDP_TRY(ndp_engine_runs(t->engine, which == NDP_WEIGHT ? NDP_OWNED_MASTER : NDP_OWNED_GRAD, read_run,
                                 &(tensor_reading){of, out}));
+    return ndp_reduce_now(t->rank.world, out, n, NDP_F64, NDP_SUM);
+}
+
+/* ---- routers ---- */
+
+typedef struct router_reading {
+    const ndp_trainer *t;
+    int micro_batch;
+    double *out;
+} router_reading;
+
+static void take_logits(void *user, int64_t row, const void *columns) {
+    const router_reading *r = user;
+    const ndp_mixtures *mixtures = &r->t->model.inputs->mixtures;
+    int64_t length = r->t->rank.job.config->data.sequence_length;
+    int64_t sample = ndp_sample_index(&r->t->rank.shape, 0, r->micro_batch, data_rank(r->t), row / length);
+    ndp_dtype type = r->t->model.opts.compute == NDP_F64 ? NDP_F64 : NDP_F32;
+    ndp_convert(columns, type, r->out + (sample * length + row % length) * mixtures->experts, NDP_F64,
+                mixtures->experts);
+}
+
+/* Ranks of tp have the same rows. */
+ndp_status ndp_trainer_read_router(ndp_trainer *t, int mixture, double *out) {
+    int64_t n = t->rank.shape.global * t->rank.job.config->data.sequence_length * t->model.inputs->mixtures.experts;
+    const ndp_mesh *mesh = &ndp_engine_program(t->engine)->opts.step.mesh;
+    memset(out, 0, (size_t)n * sizeof *out);
+    for (int m = 0; m < t->rank.job.batch.accumulation && mesh->coord[NDP_TP] == 0; m++)
+        NDP_TRY(ndp_engine_mixture(t->engine, m, NDP_INPUT_ROUTER, mixture, take_logits, &(router_reading){t, m, out}));
     return ndp_reduce_now(t->rank.world, out, n, NDP_F64, NDP_SUM);
 }

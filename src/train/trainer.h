@@ -64,8 +64,12 @@ NDP_API ndp_status ndp_trainer_count_back(ndp_trainer *t, int64_t step, bool *wh
 double ndp_trainer_lr(const ndp_config *c, int steps, int64_t update);
 /* The row numbers of micro-batch m that this rank reads in the next update; `rows` has room for t->rank.shape.micro. */
 void ndp_trainer_draw_rows(const ndp_trainer *t, int m, int64_t *rows);
-/* The keys of dropout of that micro-batch, into t->rank.whole (ndp_rank_draw_keys). */
+/* The keys of dropout of that micro-batch, and the choices that its mixtures are given, into t->rank.whole. */
 void ndp_trainer_draw_keys(const ndp_trainer *t, int m);
+
+/* The logits of a mixture of the whole model for all rows of the last update, [rows][experts] (ndp_rank_opts.record).
+ * Collective over the world. */
+NDP_API ndp_status ndp_trainer_read_router(ndp_trainer *t, int mixture, double *out);
 
 /* trace.c: writes the newest step of all ranks to `path`, if one was recorded (ndp_engine_record). *text: lines for the
  * user, on rank 0; the caller frees it; NULL on other ranks. Collective over t->rank.world. */

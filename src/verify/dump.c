@@ -139,6 +139,11 @@ static ndp_status open_files(ndp_dump *d) {
 }
 
 ndp_status ndp_dump_check_job(const ndp_config *c) {
+    if (c->moe.routes)
+        return NDP_FAIL(NDP_ENOTSUP,
+                        "a dump has no choices of experts, and the job takes its own from %s: leave "
+                        "moe.routes out",
+                        c->moe.routes);
     return ndp_config_preference(c).kind
                ? NDP_FAIL(NDP_ENOTSUP, "a dump has the loss of tokens, and the job's loss is that of pairs; compare "
                                        "layouts of this job, or dumps of one with loss.name xent")

@@ -41,15 +41,18 @@ ndp_status ndp_outcome_init(ndp_outcome *o, const ndp_trainer *t, int steps, boo
     bool ok = list_tensors(o, t);
     for (int k = 0; k < NDP_KEPT && ok && keep; k++)
         ok = (o->kept[k] = calloc((size_t)o->first[o->n], ndp_dtype_size(o->type))) != NULL;
-    if (ok)
-        return NDP_OK;
-    ndp_outcome_release(o);
-    return NDP_FAIL(NDP_ENOMEM, "not enough memory to keep a run's gradients and weights for a comparison");
+    ndp_status st = ok ? ndp_routed_init(o, t, keep)
+                       : NDP_FAIL(NDP_ENOMEM, "not enough memory to keep a run's gradients and weights for a "
+                                              "comparison");
+    if (st != NDP_OK)
+        ndp_outcome_release(o);
+    return st;
 }
 
 void ndp_outcome_release(ndp_outcome *o) {
     for (int k = 0; k < NDP_KEPT; k++)
         free(o->kept[k]);
+    ndp_choices_release(&o->routed);
     ndp_arena_release(&o->arena);
     *o = (ndp_outcome){0};
 }
@@ -84,6 +87,7 @@ ndp_status ndp_outcome_step(ndp_outcome *o, ndp_trainer *t) {
     o->loss[step] = m.loss;
     o->norm[step] = m.grad_norm;
     o->tokens[step] = m.tokens;
+    NDP_TRY(ndp_routed_read(o, t, step));
     if (step == 0)
         NDP_TRY(read_tensors(o, t, NDP_KEPT_FIRST_GRADIENT));
     if (step < o->steps - 1)
@@ -95,17 +99,20 @@ ndp_status ndp_outcome_step(ndp_outcome *o, ndp_trainer *t) {
 /* ---- distances ---- */
 
 const char *ndp_measure_name(ndp_measure m) {
-    static const char *const names[NDP_MEASURES] = {
-        [NDP_MEASURE_TOKENS] = "tokens",       [NDP_MEASURE_FIRST_GRADIENT] = "gradient of step 1",
-        [NDP_MEASURE_GRAD_NORM] = "grad_norm", [NDP_MEASURE_LAST_GRADIENT] = "gradient of the last step",
-        [NDP_MEASURE_LOSS] = "loss",           [NDP_MEASURE_WEIGHTS] = "weights"};
+    static const char *const names[NDP_MEASURES] = {[NDP_MEASURE_TOKENS] = "tokens",
+                                                    [NDP_MEASURE_FIRST_GRADIENT] = "gradient of step 1",
+                                                    [NDP_MEASURE_GRAD_NORM] = "grad_norm",
+                                                    [NDP_MEASURE_LAST_GRADIENT] = "gradient of the last step",
+                                                    [NDP_MEASURE_LOSS] = "loss",
+                                                    [NDP_MEASURE_WEIGHTS] = "weights",
+                                                    [NDP_MEASURE_FLIP_GAP] = "gap of a flipped choice",
+                                                    [NDP_MEASURE_FLIPS] = "share of flipped choices"};
     return names[m];
 }
 
 static double share_of(const ndp_spot *s) { return s->off == 0 || isinf(s->off) ? s->off : s->off / s->bound; }
 
-/* Adds the distance at one place; places come in order. NaN ranks worst. */
-static void note_deviation(ndp_deviation *d, double off, double bound, const char *where, const char *unit) {
+void ndp_deviation_note(ndp_deviation *d, double off, double bound, const char *where, const char *unit) {
     ndp_spot spot = {.off = isnan(off) ? INFINITY : off, .bound = bound};
     snprintf(spot.where, sizeof spot.where, "%s", where);
     snprintf(spot.unit, sizeof spot.unit, "%s", unit);
@@ -184,12 +191,13 @@ static void compare_tensors(const ndp_outcome *a, const ndp_outcome *b, int kept
     if (kept == NDP_KEPT_WEIGHTS) {
         int most = 0;
         double off = weights_distance(a, b, &most);
-        note_deviation(d, off, bounds->of[NDP_MEASURE_WEIGHTS], b->names[most], b->units[most]);
+        ndp_deviation_note(d, off, bounds->of[NDP_MEASURE_WEIGHTS], b->names[most], b->units[most]);
         return;
     }
     double nothing = nothing_of(b, kept);
     for (int i = b->n - 1; i >= 0; i--) /* the head first: an error spreads to everything later in the backward pass */
-        note_deviation(d, distance(a, b, kept, i, nothing), bound_of(bounds, kept, b->n, i), b->names[i], b->units[i]);
+        ndp_deviation_note(d, distance(a, b, kept, i, nothing), bound_of(bounds, kept, b->n, i), b->names[i],
+                           b->units[i]);
 }
 
 static double relative_distance(double x, double y) { return x == y ? 0 : fabs(x / y - 1); }
@@ -198,7 +206,7 @@ static void compare_numbers(int steps, const double *x, const double *y, double 
     for (int s = 0; s < steps; s++) {
         char step[32];
         snprintf(step, sizeof step, "step %d", s + 1);
-        note_deviation(d, relative_distance(x[s], y[s]), bound, step, "");
+        ndp_deviation_note(d, relative_distance(x[s], y[s]), bound, step, "");
     }
 }
 
@@ -224,6 +232,7 @@ ndp_status ndp_outcome_compare(const ndp_outcome *a, const ndp_outcome *b, const
     compare_numbers(b->steps, a->loss, b->loss, of[NDP_MEASURE_LOSS], &d->of[NDP_MEASURE_LOSS]);
     for (int k = 0; k < NDP_KEPT; k++)
         compare_tensors(a, b, k, bounds, &d->of[measure_of[k]]);
+    ndp_flips_compare(a, b, bounds, d);
     return NDP_OK;
 }
 
@@ -233,12 +242,13 @@ const char *ndp_difference_words(const ndp_difference *d, char *out, size_t size
         if (v->beyond == 0)
             continue;
         bool tensor = v->first.unit[0] != '\0';
+        const char *things = m == NDP_MEASURE_FLIP_GAP ? "choices" : tensor ? "tensors" : "steps";
         int n = snprintf(out, size, "%s, %s%s%s%s: off by %.3g, bound %.3g", ndp_measure_name((ndp_measure)m),
                          v->first.where, tensor ? " (" : "", v->first.unit, tensor ? ")" : "", v->first.off,
                          v->first.bound);
         if (v->beyond > 1 && n > 0 && (size_t)n < size)
-            snprintf(out + n, size - (size_t)n, "; %d %s are beyond it, the worst %s by %.3g", v->beyond,
-                     tensor ? "tensors" : "steps", v->worst.where, v->worst.off);
+            snprintf(out + n, size - (size_t)n, "; %d %s are beyond it, the worst %s by %.3g", v->beyond, things,
+                     v->worst.where, v->worst.off);
         return out;
     }
     return NULL;
@@ -246,10 +256,14 @@ const char *ndp_difference_words(const ndp_difference *d, char *out, size_t size
 
 /* ---- bounds ---- */
 
+/* Of choices that rounding may flip: the gap of the two probabilities, and the share that may. */
+#define OF_FLIPS(gap) [NDP_MEASURE_FLIP_GAP] = gap, [NDP_MEASURE_FLIPS] = 1e-3
+
 /* Where the library computes in fp32 throughout, few elements round differently, and one of them in the first layer may
  * be all there is: 0.54 of the distance from fp32 on tp 2, of a bias of keys. The spread says nothing then. */
 static ndp_bounds bounds_of_bf16(void) {
-    return (ndp_bounds){.spreads = 2, .roundings = ndp_cpu_bf16_way() == NDP_BF16_LIBRARY ? 0.6 : 0.125};
+    return (ndp_bounds){
+        .of = {OF_FLIPS(1e-5)}, .spreads = 2, .roundings = ndp_cpu_bf16_way() == NDP_BF16_LIBRARY ? 0.6 : 0.125};
 }
 
 ndp_bounds ndp_bounds_of(const ndp_config *c) {
@@ -257,17 +271,19 @@ ndp_bounds ndp_bounds_of(const ndp_config *c) {
                                            [NDP_MEASURE_LAST_GRADIENT] = 1e-4,
                                            [NDP_MEASURE_GRAD_NORM] = 3e-5,
                                            [NDP_MEASURE_LOSS] = 2e-6,
-                                           [NDP_MEASURE_WEIGHTS] = INFINITY}},
+                                           [NDP_MEASURE_WEIGHTS] = INFINITY,
+                                           OF_FLIPS(1e-5)}},
                             fp64 = {.of = {[NDP_MEASURE_FIRST_GRADIENT] = 1e-9,
                                            [NDP_MEASURE_LAST_GRADIENT] = 1e-9,
                                            [NDP_MEASURE_GRAD_NORM] = 1e-9,
                                            [NDP_MEASURE_LOSS] = 1e-11,
-                                           [NDP_MEASURE_WEIGHTS] = INFINITY}};
+                                           [NDP_MEASURE_WEIGHTS] = INFINITY,
+                                           OF_FLIPS(1e-7)}};
     const ndp_optimizer_bounds *own = &ndp_optimizers[c->optimizer.name]->bounds;
     bool exact = c->precision.compute == NDP_F64;
     if (c->precision.compute == NDP_BF16)
         return bounds_of_bf16();
-    ndp_bounds b = exact ? fp64 : own->most_lr > 0 ? fp32 : (ndp_bounds){0};
+    ndp_bounds b = exact ? fp64 : own->most_lr > 0 ? fp32 : (ndp_bounds){.of = {OF_FLIPS(1e-5)}};
     b.spreads = exact && ndp_optimizers[c->optimizer.name]->apart != NDP_APART_CODED ? 0 : own->spreads;
     return b;
 }
@@ -306,6 +322,7 @@ static void measure_pair(ndp_bounds *b, double times, const ndp_outcome *x, cons
         for (int i = 0; i < x->n && both_keep(x, y, k); i++)
             raise_to(&b->tensors[k * x->n + i], times * distance(x, y, k, i, nothing));
     }
+    ndp_flips_measure(b, times, x, y);
     if (both_keep(x, y, NDP_KEPT_WEIGHTS))
         raise_to(&b->of[NDP_MEASURE_WEIGHTS], times * weights_distance(x, y, &(int){0}));
 }

@@ -18,7 +18,9 @@ typedef struct ndp_outcome {
     int64_t *first; /* tensor i is elements first[i] .. first[i + 1] of the arrays below */
     double loss[NDP_VERIFY_STEPS], norm[NDP_VERIFY_STEPS];
     int64_t tokens[NDP_VERIFY_STEPS];
-    void *kept[NDP_KEPT]; /* whole tensors in the master type; NULL on ranks that keep none */
+    ndp_choices routed;    /* what mixtures would choose in each step; on ranks that keep it, if they record it */
+    const char **mixtures; /* the units that have them */
+    void *kept[NDP_KEPT];  /* whole tensors in the master type; NULL on ranks that keep none */
 } ndp_outcome;
 
 /* Lists the tensors of a trainer's model for a run of `steps` updates; with `keep` allocates memory for them. */
@@ -30,7 +32,7 @@ void ndp_outcome_release(ndp_outcome *o);
  * last, weights after the last. Collective over the world, including ranks that keep nothing. */
 NDP_API ndp_status ndp_outcome_step(ndp_outcome *o, ndp_trainer *t);
 
-/* Bytes that an outcome keeps for a model with this many parameters. */
+/* Bytes that an outcome keeps for a model with this many parameters, without choices (ndp_choices_bytes). */
 int64_t ndp_outcome_bytes(int64_t parameters, ndp_dtype master);
 
 /* ---- bounds ---- */
@@ -81,7 +83,24 @@ void ndp_bounds_release(ndp_bounds *b);
 
 typedef struct ndp_difference {
     ndp_deviation of[NDP_MEASURES];
+    int64_t choices, flips;
+    ndp_flip listed[NDP_FLIPS_LISTED]; /* those with the largest gaps, the largest first */
+    int n_listed;
 } ndp_difference;
+
+/* Adds the distance at one place; places come in order. NaN ranks worst. */
+void ndp_deviation_note(ndp_deviation *d, double off, double bound, const char *where, const char *unit);
+
+/* ---- flips.c: what mixtures choose ---- */
+
+/* Room for what the mixtures of a trainer's model would choose in each step; nothing where they do not record it. */
+ndp_status ndp_routed_init(ndp_outcome *o, const ndp_trainer *t, bool keep);
+/* Records the last step's. Collective over the world. */
+ndp_status ndp_routed_read(ndp_outcome *o, ndp_trainer *t, int64_t step);
+/* Finds what `a` would choose otherwise than `b` did. Nothing if one of them recorded nothing. */
+void ndp_flips_compare(const ndp_outcome *a, const ndp_outcome *b, const ndp_bounds *bounds, ndp_difference *d);
+/* Raises the bounds of flips to what two runs differ by, times `times`. */
+void ndp_flips_measure(ndp_bounds *b, double times, const ndp_outcome *x, const ndp_outcome *y);
 
 /* Compares `a` with the reference `b`. NDP_EBUG: they have different models or numbers of steps. Weights and gradients
  * are compared only if both outcomes keep them. */

@@ -20,7 +20,8 @@ typedef struct verification {
     void *user;
     ndp_config config; /* the user's, without a layout */
     ndp_bounds bounds;
-    ndp_outcome one;
+    ndp_outcome one; /* the first run: mixtures of experts choose in it, and all others are given its choices. With
+                        moe.routes all are given those of the file */
 } verification;
 
 /* How a run is made: its layout, and for runs on one rank how sums are split (micro_batch 0: that of the job). */
@@ -64,7 +65,7 @@ static int count_ranks(const ndp_layout *l) {
 typedef struct verify_run {
     const verification *v;
     const ndp_config *config;
-    int split_place;
+    ndp_rank_opts opts;
     ndp_outcome *out;
 } verify_run;
 
@@ -82,7 +83,7 @@ static ndp_status run_rank(ndp_world *w, void *arg) {
     bool keep = ndp_world_rank(w) == 0;
     ndp_trainer *t;
     ndp_outcome o = {0};
-    NDP_TRY(ndp_trainer_open(r->config, w, &(ndp_rank_opts){.split_place = r->split_place}, &t));
+    NDP_TRY(ndp_trainer_open(r->config, w, &r->opts, &t));
     ndp_status st = record_run(r, t, keep, &o);
     ndp_trainer_destroy(t);
     if (st == NDP_OK && keep)
@@ -95,7 +96,10 @@ static ndp_status run_rank(ndp_world *w, void *arg) {
 static ndp_status train_way(const verification *v, const verify_way *w, ndp_outcome *out) {
     ndp_config c;
     NDP_TRY(configure_way(v, w, &c));
-    ndp_status st = ndp_local_world(count_ranks(&w->layout), run_rank, &(verify_run){v, &c, w->split.split_place, out});
+    const ndp_rank_opts opts = {.split_place = w->split.split_place,
+                                .given = v->one.routed.chosen && !c.moe.routes ? &v->one.routed : NULL,
+                                .record = true};
+    ndp_status st = ndp_local_world(count_ranks(&w->layout), run_rank, &(verify_run){v, &c, opts, out});
     ndp_config_release(&c);
     return st;
 }
@@ -114,6 +118,7 @@ static ndp_status check_way(const verification *v, const verify_way *w, int64_t 
     NDP_TRY(configure_way(v, w, &c));
     ndp_status st = ndp_job_init(&c, ranks, &j);
     if (st == NDP_OK) {
+        j.model.routes = NDP_ROUTES_GIVEN | NDP_ROUTES_RECORDED;
         st = ndp_job_memory(&j, w->split.split_place, &bytes);
         bytes += ranks * j.spec.largest * (int64_t)sizeof(double);
         *most = bytes > *most ? bytes : *most;
@@ -160,25 +165,40 @@ static void say_notes(const verification *v, const ndp_job *j) {
     ndp_str_release(&notes);
 }
 
+/* What is kept of a run. */
+static ndp_status outcome_bytes(const verification *v, const ndp_job *j, int64_t *out) {
+    ndp_model m;
+    NDP_TRY(ndp_model_build(&j->spec, &j->model, &m));
+    int64_t rows = (int64_t)v->config.batch.global_batch_size * v->config.data.sequence_length;
+    *out = ndp_outcome_bytes(j->spec.parameters, j->model.master) +
+           ndp_choices_bytes(v->opts->steps, &m.inputs->mixtures, rows);
+    ndp_model_release(&m);
+    return NDP_OK;
+}
+
 static ndp_status check_memory(const verification *v, int64_t run_bytes, int outcomes) {
     ndp_job j;
     ndp_config c;
+    int64_t kept = 0;
     char need[16], have[16];
     NDP_TRY(configure_way(v, &one_rank, &c));
     ndp_status st = ndp_job_init(&c, 1, &j);
+    if (st == NDP_OK) {
+        st = outcome_bytes(v, &j, &kept);
+        say_notes(v, &j);
+        ndp_job_release(&j);
+    }
     ndp_config_release(&c);
     NDP_TRY(st);
-    say_notes(v, &j);
     const ndp_memory_need n = {.rank = run_bytes,
                                .ranks = 1,
                                .mapped = 1,
-                               .besides = outcomes * ndp_outcome_bytes(j.spec.parameters, j.model.master),
+                               .besides = outcomes * kept,
                                .what = "verify",
                                .less = "All ranks are in this process, and the gradients and weights of two or more "
                                        "runs are kept. Verify a smaller model of the same kind, or lower "
                                        "batch.micro_batch_size or data.sequence_length"};
     static const ndp_log log = {NDP_LOG_INFO, 0};
-    ndp_job_release(&j);
     NDP_TRY(ndp_memory_check(&n, v->config.train.force_memory, &log));
     ndp_say(v->opts->say, v->opts->user, "memory: at most %s, %s available",
             ndp_human_bytes((double)ndp_memory_of_host(&n), need),
@@ -231,12 +251,12 @@ static ndp_status run_references(verification *v) {
     verify_way ways[ONE_RANK_RUNS];
     ndp_outcome runs[ONE_RANK_RUNS] = {{0}};
     int n = list_references(v, ways);
-    ndp_status st = NDP_OK;
-    for (int i = 0; i < n && st == NDP_OK; i++)
+    ndp_status st = run_reference(v, &ways[0], &runs[0]);
+    v->one = runs[0];
+    for (int i = 1; i < n && st == NDP_OK; i++)
         st = run_reference(v, &ways[i], &runs[i]);
     if (st == NDP_OK && n > 1)
         st = ndp_bounds_measure(&v->bounds, runs, n);
-    v->one = runs[0];
     for (int i = 1; i < n; i++)
         ndp_outcome_release(&runs[i]);
     return st;
@@ -308,6 +328,8 @@ static ndp_status judge_layout(const verification *v, const char *name, const nd
     NDP_TRY(compare_layout(v, l, &d));
     out->seconds = ndp_now() - start;
     memcpy(out->of, d.of, sizeof out->of);
+    memcpy(out->listed, d.listed, sizeof out->listed);
+    out->choices = d.choices, out->flips = d.flips, out->n_listed = d.n_listed;
     out->agrees = !ndp_difference_words(&d, words, sizeof words);
     ndp_say(v->opts->say, v->opts->user, "%s: %d rank%s, %.1f s, %s%s", name, out->ranks, out->ranks == 1 ? "" : "s",
             out->seconds, out->agrees ? "agrees" : "disagrees: ", out->agrees ? "" : words);

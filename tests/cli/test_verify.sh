@@ -24,6 +24,20 @@ run verify epochs.yaml --layout dp_shard=2 --steps 2 --transport local
 code_is 0
 says err '^one rank: 2 steps in ' '^dp_shard=2: 2 ranks, .* agrees'
 
+# A mixture of experts: what the layout would choose otherwise.
+sed 's/"llama"/"mixtral", "num_local_experts": 5, "num_experts_per_tok": 2/; s/LlamaFor/MixtralFor/' config.json >mixtral.json
+run verify job.yaml --set model.config=mixtral.json --layout dp_shard=2 --layout tp=2 --steps 2
+code_is 0
+says out ' loss +flips +verdict$' '^dp_shard=2 .* [0-9]+ of 1024 +agrees$' '^tp=2 .* [0-9]+ of 1024 +agrees$'
+run verify job.yaml --set model.config=mixtral.json --layout tp=2 --steps 2 --json
+code_is 0
+says out '"flip_gap": \{"off": [0-9.e-]+, "bound": ' '"flip_share": ' '"choices": 1024, "flips": [0-9]+, "listed": \['
+run verify job.yaml --set moe.routes=routes.safetensors --layout tp=2 --steps 2
+refused 'the model has no mixture of experts to route'
+run train job.yaml --set model.config=mixtral.json --set moe.routes=routes.safetensors
+code_is 1
+says err "cannot read 'routes.safetensors'"
+
 run verify job.yaml
 refused 'no layout; give at least one'
 run verify job.yaml --layout dp_shrad=2

@@ -134,6 +134,28 @@ static void as_json(void **state) {
     json_object_put(o);
 }
 
+/* Of a mixture: choices that a layout would make otherwise, in a column and below the table. */
+static void flips(void **state) {
+    (void)state;
+    char out[4096];
+    played[0] = verdict(1e-6), played[1] = verdict(4e-6);
+    for (int i = 0; i < 2; i++)
+        played[i].choices = 81920, played[i].flips = i * 9, played[i].n_listed = i;
+    played[1].listed[0] = (ndp_flip){3, 1, 17, 5, 2, 3.4e-6, "layers.1"};
+    assert_int_equal(command(NULL, out), 0);
+    assert_non_null(strstr(out, "  loss            flips              verdict\n"));
+    assert_non_null(strstr(out, "  0 of 81920         agrees\n"));
+    assert_non_null(strstr(out, "  9 of 81920         agrees\n\n"
+                                "tp=2,cp=2 would make 9 of 81920 choices of experts otherwise; those with the largest "
+                                "gaps:\n"
+                                "  step 3, layers.1, row 17: expert 5 instead of 2, whose probabilities differ by "
+                                "3.4e-06\n"));
+    assert_int_equal(command("--json", out), 0);
+    assert_non_null(strstr(out, "\"choices\": 81920, \"flips\": 0, \"listed\": [], "));
+    assert_non_null(strstr(out, "\"flips\": 9, \"listed\": [{\"step\": 3, \"unit\": \"layers.1\", \"row\": 17, "
+                                "\"expert\": 5, \"instead_of\": 2, \"gap\": "));
+}
+
 /* ---- dumps ---- */
 
 static int against(const char *option, char out[4096]) {
@@ -197,8 +219,9 @@ static void dump_is_written(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(all_agree),    cmocka_unit_test(one_disagrees),
-                                       cmocka_unit_test(as_json),      cmocka_unit_test(dump_differs),
-                                       cmocka_unit_test(dump_as_json), cmocka_unit_test(dump_is_written)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(all_agree),      cmocka_unit_test(flips),
+                                       cmocka_unit_test(one_disagrees),  cmocka_unit_test(as_json),
+                                       cmocka_unit_test(dump_differs),   cmocka_unit_test(dump_as_json),
+                                       cmocka_unit_test(dump_is_written)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

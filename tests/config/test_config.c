@@ -146,6 +146,7 @@ static const char *const others[] = {
     "pipeline.schedule=zero_bubble",
     "pipeline.virtual_stages=2",
     "pipeline.stages=[3, 1]",
+    "moe.routes=a.safetensors",
     "pipeline.file=a.csv",
     "precision.compute=fp64",
     "precision.reduce=fp32", /* has but one word */
@@ -218,7 +219,7 @@ static void check_same(const ndp_config *a, const ndp_config *b) {
         (const char *const *)&x.pipeline.file,       (const char *const *)&x.data.role_field,
         (const char *const *)&x.adapter.path,        (const char *const *)&x.data.content_field,
         (const char *const *)&x.data.train_field,    (const char *const *)&x.data.chosen_field,
-        (const char *const *)&x.data.rejected_field};
+        (const char *const *)&x.data.rejected_field, (const char *const *)&x.moe.routes};
     for (int i = 0; i < NDP_COUNT(left); i++) {
         size_t offset = (size_t)((const char *)left[i] - (const char *)&x);
         const char *p = *left[i], *q = *(char *const *)((const char *)&y + offset);

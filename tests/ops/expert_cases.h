@@ -14,6 +14,15 @@ static inline ndp_view positive(int64_t rows, int64_t cols, uint64_t seed) {
     return v;
 }
 
+/* Of alternating signs, so that differences of neighbours do not cancel. */
+static inline ndp_view apart(int64_t rows, int64_t cols, uint64_t seed) {
+    ndp_view v = positive(rows, cols, seed);
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t c = 1; c < cols; c += 2)
+            ndp_view_set(&v, r, c, -ndp_view_get(&v, r, c));
+    return v;
+}
+
 /* One, some and all experts; the last ones only where there are few. */
 static inline int choices_of(int64_t experts, int variant) {
     int few = experts < 8 ? (int)experts : 8;
@@ -25,7 +34,7 @@ static void route_kernels(void **state) {
     FOR_SIZES(t, e) for (int variant = 0; variant < 6; variant++) {
         ndp_op_attr attr = {.choices = choices_of(e, variant % 3), .renormalise = variant >= 3};
         ndp_view samples = some_samples(t, 3);
-        ndp_view in[] = {variant % 2 ? tied(t, e, 1) : some(t, e, 1), samples}, out[NDP_OP_MAX_OUT] = {{0}};
+        ndp_view in[] = {variant % 2 ? tied(t, e, 1) : some(t, e, 1), samples, {0}}, out[NDP_OP_MAX_OUT] = {{0}};
         make_outputs(&ndp_op_route, &attr, in, out, 3);
         run_op(&ndp_op_route, &attr, in, out, &ndp_device_ref, 1);
         kernel_case back = {&ndp_op_route_dx,
@@ -34,11 +43,21 @@ static void route_kernels(void **state) {
                             .in = {some(t, attr.choices, 2), copy_as(NDP_F32, &in[0]), out[0],
                                    variant % 2 ? some(t, e, 3) : (ndp_view){0}}};
         kernel_case forward = {&ndp_op_route, attr, .in = {in[0], samples}};
-        kernel_case without_padding = {&ndp_op_route, attr, .in = {copy_as(NDP_F32, &in[0])}};
+        kernel_case without_padding = {&ndp_op_route, attr, .asked = 3, .in = {copy_as(NDP_F32, &in[0])}};
+        kernel_case given = {&ndp_op_route, attr,
+                             .in = {copy_as(NDP_F32, &in[0]), {0}, some_choices(t, e, attr.choices, variant % 2)}};
+        kernel_case given_back = {&ndp_op_route_dx,
+                                  {.renormalise = attr.renormalise},
+                                  .wide = 1,
+                                  .in = {apart(t, attr.choices, 2), copy_as(NDP_F32, &in[0]),
+                                         some_choices(t, e, attr.choices, variant % 2),
+                                         variant % 2 ? some(t, e, 3) : (ndp_view){0}}};
         free_matrices(&out[1], 1);
         check_kernel(&back);
         check_kernel(&forward);
         check_kernel(&without_padding);
+        check_kernel(&given);
+        check_kernel(&given_back);
     }
 }
 

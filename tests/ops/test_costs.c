@@ -119,8 +119,8 @@ static const cost_case cases[] = {
     COST(unpack, 210, 210 + 12 + 4 * 210, .in = {B(1, 210), F(3, 1), NONE}, .out = {F(3, 70)}),
     /* Three rows to two of five experts each. Where rows are moved, six are read and six written, and the numbers of
      * choices; weights are multiplied, and given rows added. */
-    COST(route, 12 * 15, 4 * (15 + 6 + 6), .in = {F(3, 5), NONE}, .attr = {.choices = 2}),
-    COST(route, 12 * 15, 4 * (15 + 3 + 6 + 6), .in = {F(3, 5), I(3, 1)}, .attr = {.choices = 2}),
+    COST(route, 12 * 15, 4 * (15 + 6 + 6 + 15), .in = {F(3, 5), NONE}, .attr = {.choices = 2}),
+    COST(route, 12 * 15, 4 * (15 + 3 + 6 + 6 + 15), .in = {F(3, 5), I(3, 1)}, .attr = {.choices = 2}),
     COST(route_dx, 13 * 15, 4 * (6 + 15 + 6 + 15), .in = {F(3, 2), F(3, 5), I(3, 2), NONE}),
     COST(route_dx, 13 * 15, 4 * (6 + 15 + 6 + 15 + 15), .in = {F(3, 2), F(3, 5), I(3, 2), F(3, 5)}),
     COST(choice_counts, 6, 4 * (6 + 3) + 8 * 10, .in = {I(3, 2), I(3, 1)}, .attr = {.parts = 2, .experts = 5}),

@@ -395,7 +395,7 @@ static void heads_gradient(void **state) {
 /* Gradients arrive at the weights; rows of padding have none. */
 static void route_gradient(void **state) {
     (void)state;
-    FOR_SIZES(t, e) for (int variant = 0; variant < 8; variant++) {
+    FOR_SIZES(t, e) for (int variant = 0; variant < 12; variant++) {
         int64_t few = e < 4 ? e : 4;
         gradient_case k = {&ndp_op_route,
                            {.choices = variant & 1 ? (int)few : 1, .renormalise = variant & 2},
@@ -405,6 +405,8 @@ static void route_gradient(void **state) {
                            .earlier = t == 3};
         if (variant & 4)
             k.in[1] = random_ints(t, -1, 1, 2);
+        if (variant & 8)
+            k.in[2] = some_choices(t, e, k.attr.choices, false);
         check_gradients(&k);
     }
 }

@@ -28,7 +28,8 @@ static void choices_by_hand(void **state) {
                         expected[][CHOICES] = {{1, 2, 3}, {0, 1, 2}, {-1, -1, -1}, {3, 0, 1}};
     for (int i = 0; i < 2 * DEVICES; i++) {
         ndp_op_attr attr = {.choices = CHOICES, .renormalise = i / DEVICES};
-        ndp_view in[] = {rows_of(NDP_F32, 4, EXPERTS, logits[0]), rows_of(NDP_I32, 4, 1, samples)}, out[NDP_OP_MAX_OUT];
+        ndp_view in[] = {rows_of(NDP_F32, 4, EXPERTS, logits[0]), rows_of(NDP_I32, 4, 1, samples), {0}};
+        ndp_view out[NDP_OP_MAX_OUT];
         run_on(device_at(i % DEVICES), &ndp_op_route, &attr, in, out);
         for (int t = 0; t < 4; t++) {
             double all = 0, chosen = 0;
@@ -44,7 +45,7 @@ static void choices_by_hand(void **state) {
             }
         }
         free_matrices(in, 2);
-        free_matrices(out, 2);
+        free_matrices(out, 3);
     }
 }
 
@@ -54,7 +55,7 @@ static void logits_that_are_no_numbers(void **state) {
     enum { ROWS = 40, MANY = 37 };
     for (int i = 0; i < 4 * DEVICES; i++) {
         ndp_op_attr attr = {.choices = (int[]){1, 5, 36, MANY}[i / DEVICES], .renormalise = i / DEVICES % 2};
-        ndp_view in[2] = {random_matrix(NDP_F32, ROWS, MANY, 3)}, out[NDP_OP_MAX_OUT];
+        ndp_view in[3] = {random_matrix(NDP_F32, ROWS, MANY, 3)}, out[NDP_OP_MAX_OUT];
         for (int t = 1; t < ROWS; t++) /* row 0 is whole, the last ones have nothing else */
             for (int e = 0; e < MANY; e++)
                 if ((e * 7 + t) % MANY < t) /* e = 21 first, then 5 */
@@ -73,7 +74,39 @@ static void logits_that_are_no_numbers(void **state) {
             }
         }
         free_matrices(in, 1);
-        free_matrices(out, 2);
+        free_matrices(out, 3);
+    }
+}
+
+/* Experts that are given, far below the largest logit: weights and gradients are those of their own softmax, or nearly
+ * nothing of that of all; the logits are written as they are. */
+static void choices_that_are_given(void **state) {
+    (void)state;
+    static const double logits[][EXPERTS] = {{0, 1, 2, 700}, {5, 6, 7, 8}, {1, 2, 3, 4}};
+    static const double given[] = {1, 0, 3, 2, -1, -1}, dw[] = {1, 0, 1, 0, 1, 0};
+    const double p = 1 / (1 + exp(-1)), q[] = {0, p, p * (1 - p)};
+    for (int i = 0; i < 2 * DEVICES; i++) {
+        ndp_op_attr attr = {.choices = 2, .renormalise = i / DEVICES};
+        ndp_view in[] = {rows_of(NDP_F32, 3, EXPERTS, logits[0]), {0}, rows_of(NDP_I32, 3, 2, given)};
+        ndp_view out[NDP_OP_MAX_OUT], dx[NDP_OP_MAX_OUT];
+        run_on(device_at(i % DEVICES), &ndp_op_route, &attr, in, out);
+        for (int t = 0; t < 3; t++)
+            for (int e = 0; e < EXPERTS; e++)
+                assert_true(ndp_view_get(&out[2], t, e) == logits[t][e]);
+        for (int j = 0; j < 6; j++)
+            assert_true(ndp_view_get(&out[0], j / 2, j % 2) == given[j]);
+        ndp_view back[] = {rows_of(NDP_F32, 3, 2, dw), in[0], out[0], {0}};
+        run_on(device_at(i % DEVICES), &ndp_op_route_dx, &attr, back, dx);
+        assert_true(fabs(ndp_view_get(&out[1], 0, 0) - (attr.renormalise ? q[1] : 0)) < 1e-6);
+        assert_true(fabs(ndp_view_get(&dx[0], 0, 1) - (attr.renormalise ? q[2] : 0)) < 1e-6);
+        assert_true(fabs(ndp_view_get(&dx[0], 0, 0) + (attr.renormalise ? q[2] : 0)) < 1e-6);
+        for (int e = 0; e < EXPERTS; e++)
+            assert_true(ndp_view_get(&dx[0], 2, e) == 0 && (e < 2 || ndp_view_get(&dx[0], 0, e) == 0));
+        assert_true(ndp_view_get(&out[1], 2, 0) == 0 && ndp_view_get(&out[1], 2, 1) == 0);
+        free_matrices(in, 3);
+        free_matrices(out, 3);
+        free_matrices(back, 1);
+        free_matrices(dx, 1);
     }
 }
 
@@ -196,9 +229,13 @@ static void sums_are_rounded_once(void **state) {
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(choices_by_hand),         cmocka_unit_test(logits_that_are_no_numbers),
-        cmocka_unit_test(padding_has_no_gradient), cmocka_unit_test(orders_by_hand),
-        cmocka_unit_test(there_and_back),          cmocka_unit_test(sums_are_rounded_once),
+        cmocka_unit_test(choices_by_hand),
+        cmocka_unit_test(choices_that_are_given),
+        cmocka_unit_test(logits_that_are_no_numbers),
+        cmocka_unit_test(padding_has_no_gradient),
+        cmocka_unit_test(orders_by_hand),
+        cmocka_unit_test(there_and_back),
+        cmocka_unit_test(sums_are_rounded_once),
     };
     (void)argc;
     return run_on_every_isa(argv, end_of_ops(cmocka_run_group_tests(tests, NULL, NULL)));

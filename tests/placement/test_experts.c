@@ -103,27 +103,29 @@ static ndp_status judge(layer *l, int node, const ndp_op *op, const ndp_content 
     static const ndp_lane lane = {0};
     const ndp_node *n = &l->g.nodes[NDP_NODES_FORWARD].items[node];
     ndp_op_call shapes = {.op = op, .attr = &n->attr};
+    int n_in = op == n->op ? n->n_in : op->n_in, n_out = op == n->op ? n->n_out : op->n_out;
     ndp_operand ins[NDP_OP_MAX_IN] = {{0}}, outs[NDP_OP_MAX_OUT] = {{0}};
-    ndp_call c = {.op = op, .attr = n->attr, .in = ins, .out = outs, .n_in = op->n_in, .n_out = op->n_out};
+    ndp_call c = {.op = op, .attr = n->attr, .in = ins, .out = outs, .n_in = n_in, .n_out = n_out};
     ndp_rule r = {.uses = &l->uses, .g = &l->g, .n = n, .of = node, .c = &c, .lane = &lane, .real = ROWS};
     r.arena = &l->arena, r.where = "a rank";
-    for (int k = 0; k < op->n_in; k++) {
+    for (int k = 0; k < n_in; k++) {
         r.in[k] = ndp_content_of(&l->arena, in[k].rows, in[k].cols);
         CHECK_OK(ndp_content_move(&in[k], 0, in[k].rows, 0, in[k].cols, 0, 0, &r.in[k]));
         ins[k].base = in[k].rows ? 0 : NDP_NONE;
         ins[k].view.rows = in[k].rows, ins[k].view.cols = in[k].cols;
         ins[k].view.dtype = in[k].rows && in[k].tiles[0].what.kind == NDP_THING_VALUE
                                 ? l->g.values[in[k].tiles[0].what.id].view.dtype
-                                : NDP_F32;
+                            : in[k].rows && in[k].tiles[0].what.kind == NDP_THING_DATA ? NDP_I32
+                                                                                       : NDP_F32;
         shapes.in[k] = ins[k].view;
     }
     CHECK_OK(op->shape(&shapes));
-    for (int o = 0; o < op->n_out; o++) {
+    for (int o = 0; o < n_out; o++) {
         outs[o] = (ndp_operand){.view = shapes.out[o], .value = NDP_NONE};
         r.out[o] = ndp_content_of(&l->arena, shapes.out[o].rows, shapes.out[o].cols);
     }
     NDP_TRY(ndp_rule_judge(&r));
-    for (int o = 0; o < op->n_out; o++) {
+    for (int o = 0; o < n_out; o++) {
         assert_true(ndp_content_full(&r.out[o]));
         ndp_content_join(&r.out[o]);
         out[o] = r.out[o];
@@ -305,8 +307,45 @@ static void other_gates_are_refused(void **state) {
     end(&l);
 }
 
+/* Choices that the batch gives. */
+static ndp_content choices_of(layer *l, rows r) {
+    ndp_content c = rows_of(l, l->choices, false, r, 1);
+    for (int i = 0; i < c.n; i++)
+        c.tiles[i].what = (ndp_thing){NDP_THING_DATA, 0};
+    return c;
+}
+
+static void given_choices_are_of_the_same_rows(void **state) {
+    (void)state;
+    static const ndp_op_attr attr = {.choices = CHOICES, .experts = EXPERTS};
+    const ndp_inputs inputs = {.n = 1,
+                               .items = {{"choices", NDP_INPUT_CHOICES, NDP_EXTENT_TOKENS, CHOICES, NDP_I32, NULL, 0}},
+                               .rows = {[NDP_EXTENT_TOKENS] = ROWS}};
+    const ndp_content none = {0};
+    ndp_content out[NDP_OP_MAX_OUT];
+    int routed[2] = {NDP_NONE, NDP_NONE};
+    layer l = {.added = false};
+    ndp_graph_init(&l.g, "given", NDP_F32, NDP_F32);
+    l.g.inputs = &inputs;
+    l.logits = given(&l, "logits", EXPERTS);
+    ndp_graph_op(&l.g, &ndp_op_route, &attr, "choices", (int[]){l.logits, NDP_NONE, ndp_graph_data(&l.g, 0)}, 3, routed,
+                 2);
+    l.choices = routed[0];
+    ndp_graph_output(&l.g, routed[1]);
+    CHECK_OK(l.g.status);
+    CHECK_OK(ndp_uses_init(&l.g, &l.uses));
+    ndp_content logits = rows_of(&l, l.logits, false, ends, 1);
+    CHECK_OK(judge(&l, ROUTE, &ndp_op_route, (ndp_content[]){logits, none, choices_of(&l, ends)}, out));
+    CHECK_FAILS(judge(&l, ROUTE, &ndp_op_route, (ndp_content[]){logits, none, choices_of(&l, low)}, out), NDP_EBUG,
+                "choices is of row 3 where the rows of operand 0 are from 9 on");
+    CHECK_FAILS(judge(&l, ROUTE, &ndp_op_route, (ndp_content[]){logits, none, none}, out), NDP_EBUG,
+                "it lacks given choices, its node does not");
+    end(&l);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(rows_come_back),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(given_choices_are_of_the_same_rows),
+                                       cmocka_unit_test(rows_come_back),
                                        cmocka_unit_test(sums_stay_sums),
                                        cmocka_unit_test(parts_are_added_to_nothing),
                                        cmocka_unit_test(other_orders_are_refused),

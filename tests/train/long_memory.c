@@ -1,8 +1,10 @@
 /* Proof 9: what training takes is what the plan says. The SmolLM2-135M shape, with 8 heads so that 2 divides them: one
  * rank, dp_replicate 2 x dp_shard 2, tp 2, cp 2 and sp 2, as threads of one process and as processes:
  * anonymous + shared memory at its highest, less what was there before the
- * trainer was made, against the sum of the ranks' budgets. Shared pages count once a node. */
+ * trainer was made, against the sum of the ranks' budgets. Shared pages count once a node. A mixture of experts too,
+ * with all rows on the same experts. */
 #include "check.h"
+#include "checkpoint/safetensors.h"
 #include "train/trainer.h"
 
 #include <stdlib.h>
@@ -17,28 +19,33 @@ typedef struct memory_case {
     int length, threads;
     bool recompute;
     ndp_packing base; /* of qlora; NONE: no adapter */
+    bool mixture;     /* of experts, instead */
 } memory_case;
 
 static const memory_case cases[] = {
-    {"one", "self", "fp32", {1, 1, 1, 1, 1, 1}, 1024, 2, false, NDP_PACKING_NONE},
-    {"one-bf16", "self", "bf16", {1, 1, 1, 1, 1, 1}, 1024, 2, true, NDP_PACKING_NONE},
-    {"threads", "local", "fp32", {1, 2, 2, 1, 1, 1}, 128, 1, false, NDP_PACKING_NONE},
-    {"threads-bf16", "local", "bf16", {1, 2, 2, 1, 1, 1}, 128, 1, false, NDP_PACKING_NONE},
-    {"ranks", "shm", "fp32", {1, 2, 2, 1, 1, 1}, 128, 1, false, NDP_PACKING_NONE},
-    {"ranks-bf16", "shm", "bf16", {1, 2, 2, 1, 1, 1}, 128, 1, true, NDP_PACKING_NONE},
-    {"tp-threads", "local", "fp32", {1, 1, 1, 1, 1, 2}, 256, 1, false, NDP_PACKING_NONE},
-    {"tp-ranks", "shm", "fp32", {1, 1, 1, 1, 1, 2}, 256, 1, false, NDP_PACKING_NONE},
-    {"tp-ranks-bf16", "shm", "bf16", {1, 1, 1, 1, 1, 2}, 256, 1, true, NDP_PACKING_NONE},
-    {"cp-threads", "local", "fp32", {1, 1, 1, 2, 1, 1}, 512, 1, false, NDP_PACKING_NONE},
-    {"cp-ranks", "shm", "fp32", {1, 1, 1, 2, 1, 1}, 512, 1, false, NDP_PACKING_NONE},
-    {"cp-ranks-bf16", "shm", "bf16", {1, 1, 1, 2, 1, 1}, 512, 1, true, NDP_PACKING_NONE},
-    {"sp-threads", "local", "fp32", {1, 1, 1, 1, 2, 1}, 512, 1, false, NDP_PACKING_NONE},
-    {"sp-ranks", "shm", "fp32", {1, 1, 1, 1, 2, 1}, 512, 1, false, NDP_PACKING_NONE},
-    {"sp-ranks-bf16", "shm", "bf16", {1, 1, 1, 1, 2, 1}, 512, 1, true, NDP_PACKING_NONE},
-    {"one-nf4", "self", "bf16", {1, 1, 1, 1, 1, 1}, 1024, 2, true, NDP_PACKING_NF4},
-    {"threads-nf4", "local", "bf16", {1, 2, 2, 1, 1, 1}, 128, 1, false, NDP_PACKING_NF4},
-    {"ranks-nf4", "shm", "bf16", {1, 2, 2, 1, 1, 1}, 128, 1, true, NDP_PACKING_NF4},
-    {"tp-ranks-int8", "shm", "bf16", {1, 1, 1, 1, 1, 2}, 256, 1, true, NDP_PACKING_INT8},
+    {"one", "self", "fp32", {1, 1, 1, 1, 1, 1}, 1024, 2, false, NDP_PACKING_NONE, false},
+    {"one-bf16", "self", "bf16", {1, 1, 1, 1, 1, 1}, 1024, 2, true, NDP_PACKING_NONE, false},
+    {"threads", "local", "fp32", {1, 2, 2, 1, 1, 1}, 128, 1, false, NDP_PACKING_NONE, false},
+    {"threads-bf16", "local", "bf16", {1, 2, 2, 1, 1, 1}, 128, 1, false, NDP_PACKING_NONE, false},
+    {"ranks", "shm", "fp32", {1, 2, 2, 1, 1, 1}, 128, 1, false, NDP_PACKING_NONE, false},
+    {"ranks-bf16", "shm", "bf16", {1, 2, 2, 1, 1, 1}, 128, 1, true, NDP_PACKING_NONE, false},
+    {"tp-threads", "local", "fp32", {1, 1, 1, 1, 1, 2}, 256, 1, false, NDP_PACKING_NONE, false},
+    {"tp-ranks", "shm", "fp32", {1, 1, 1, 1, 1, 2}, 256, 1, false, NDP_PACKING_NONE, false},
+    {"tp-ranks-bf16", "shm", "bf16", {1, 1, 1, 1, 1, 2}, 256, 1, true, NDP_PACKING_NONE, false},
+    {"cp-threads", "local", "fp32", {1, 1, 1, 2, 1, 1}, 512, 1, false, NDP_PACKING_NONE, false},
+    {"cp-ranks", "shm", "fp32", {1, 1, 1, 2, 1, 1}, 512, 1, false, NDP_PACKING_NONE, false},
+    {"cp-ranks-bf16", "shm", "bf16", {1, 1, 1, 2, 1, 1}, 512, 1, true, NDP_PACKING_NONE, false},
+    {"sp-threads", "local", "fp32", {1, 1, 1, 1, 2, 1}, 512, 1, false, NDP_PACKING_NONE, false},
+    {"sp-ranks", "shm", "fp32", {1, 1, 1, 1, 2, 1}, 512, 1, false, NDP_PACKING_NONE, false},
+    {"sp-ranks-bf16", "shm", "bf16", {1, 1, 1, 1, 2, 1}, 512, 1, true, NDP_PACKING_NONE, false},
+    {"one-nf4", "self", "bf16", {1, 1, 1, 1, 1, 1}, 1024, 2, true, NDP_PACKING_NF4, false},
+    {"threads-nf4", "local", "bf16", {1, 2, 2, 1, 1, 1}, 128, 1, false, NDP_PACKING_NF4, false},
+    {"ranks-nf4", "shm", "bf16", {1, 2, 2, 1, 1, 1}, 128, 1, true, NDP_PACKING_NF4, false},
+    {"tp-ranks-int8", "shm", "bf16", {1, 1, 1, 1, 1, 2}, 256, 1, true, NDP_PACKING_INT8, false},
+    {"one-mixture", "self", "fp32", {1, 1, 1, 1, 1, 1}, 1024, 2, false, NDP_PACKING_NONE, true},
+    {"one-mixture-bf16", "self", "bf16", {1, 1, 1, 1, 1, 1}, 1024, 2, true, NDP_PACKING_NONE, true},
+    {"tp-mixture", "local", "fp32", {1, 1, 1, 1, 1, 2}, 512, 1, false, NDP_PACKING_NONE, true},
+    {"cp-mixture-bf16", "local", "bf16", {1, 1, 1, 2, 1, 1}, 512, 1, false, NDP_PACKING_NONE, true},
 };
 
 static int data_ranks(const memory_case *c) { return c->size[NDP_DP_REPLICATE] * c->size[NDP_DP_SHARD]; }
@@ -49,6 +56,13 @@ static const char smollm2[] =
     "\"num_hidden_layers\": 30, \"num_attention_heads\": 8, \"num_key_value_heads\": 4, \"intermediate_size\": 1536, "
     "\"max_position_embeddings\": 8192, \"rope_theta\": 100000, \"rms_norm_eps\": 1e-5, "
     "\"initializer_range\": 0.041666666666666664, \"tie_word_embeddings\": true}";
+
+enum { MIXTURES = 6, CHOICES = 2 };
+
+static const char mixtral[] =
+    "{\"model_type\": \"mixtral\", \"vocab_size\": 8192, \"hidden_size\": 512, \"num_hidden_layers\": 6, "
+    "\"num_attention_heads\": 8, \"num_key_value_heads\": 4, \"intermediate_size\": 512, \"num_local_experts\": 8, "
+    "\"num_experts_per_tok\": 2, \"max_position_embeddings\": 8192}";
 
 /* ---- the system's view of this process, in KiB ---- */
 
@@ -137,10 +151,35 @@ __attribute__((format(printf, 2, 3))) static void set(ndp_config *c, const char 
     CHECK_OK(ndp_config_set(c, text));
 }
 
+/* FOLDER/routes.safetensors: all rows to experts 5 and 2. */
+static void write_routes(const char *folder, int rows) {
+    char path[1024], names[MIXTURES][32];
+    int32_t *chosen = calloc((size_t)rows * CHOICES, sizeof *chosen);
+    ndp_tensor_spec specs[MIXTURES];
+    ndp_safetensors_writer *w;
+    for (int i = 0; i < rows * CHOICES; i++)
+        chosen[i] = i % 2 ? 2 : 5;
+    for (int l = 0; l < MIXTURES; l++) {
+        snprintf(names[l], sizeof names[l], "layers.%d.choices", l);
+        specs[l] = (ndp_tensor_spec){.name = names[l], .dtype = NDP_I32, .ndim = 2, .shape = {rows, CHOICES}};
+    }
+    snprintf(path, sizeof path, "%s/routes.safetensors", folder);
+    unlink(path);
+    CHECK_OK(ndp_safetensors_create(path, specs, MIXTURES, &w));
+    for (int l = 0; l < MIXTURES; l++)
+        CHECK_OK(ndp_safetensors_write(w, l, 0, rows * CHOICES, chosen, NDP_I32));
+    ndp_safetensors_writer_destroy(w);
+    free(chosen);
+}
+
 static ndp_config *configure(const memory_case *c, const char *folder) {
     ndp_config *config;
     CHECK_OK(ndp_config_create(&config));
-    set(config, "model.config=%s/config.json", folder);
+    set(config, "model.config=%s/%s.json", folder, c->mixture ? "mixtral" : "config");
+    if (c->mixture) {
+        write_routes(folder, c->length * data_ranks(c));
+        set(config, "moe.routes=%s/routes.safetensors", folder);
+    }
     set(config, "data.files=%s/corpus.txt", folder);
     set(config, "data.tokenizer=bytes");
     set(config, "data.cache_dir=%s", folder);
@@ -216,6 +255,9 @@ static int make_folder(void **state) {
     snprintf(path, sizeof path, "%s/config.json", folder_name);
     if (ndp_file_write_atomic(path, smollm2, strlen(smollm2)) != NDP_OK)
         return -1;
+    snprintf(path, sizeof path, "%s/mixtral.json", folder_name);
+    if (ndp_file_write_atomic(path, mixtral, strlen(mixtral)) != NDP_OK)
+        return -1;
     for (size_t i = 0; i < sizeof text; i++)
         text[i] = (char)(i % 61 == 60 ? '\n' : 'a' + (i * i / 7) % 26);
     snprintf(path, sizeof path, "%s/corpus.txt", folder_name);
@@ -253,16 +295,23 @@ static void context_processes(void **state) { check_cases(10, 2, *state); }
 static void sequence_threads(void **state) { check_cases(12, 1, *state); }
 static void sequence_processes(void **state) { check_cases(13, 2, *state); }
 static void packed(void **state) { check_cases(15, 4, *state); }
+static void mixtures(void **state) { check_cases(19, 4, *state); }
 
 int main(int argc, char **argv) {
     if (argc == 3)
         return be_a_rank(argv[1], argv[2]);
     if (argc == 2)
         cmocka_set_test_filter(argv[1]);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(one_rank),           cmocka_unit_test(four_threads),
-                                       cmocka_unit_test(four_processes),     cmocka_unit_test(tensor_threads),
-                                       cmocka_unit_test(tensor_processes),   cmocka_unit_test(context_threads),
-                                       cmocka_unit_test(context_processes),  cmocka_unit_test(sequence_threads),
-                                       cmocka_unit_test(sequence_processes), cmocka_unit_test(packed)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(one_rank),
+                                       cmocka_unit_test(four_threads),
+                                       cmocka_unit_test(four_processes),
+                                       cmocka_unit_test(tensor_threads),
+                                       cmocka_unit_test(tensor_processes),
+                                       cmocka_unit_test(context_threads),
+                                       cmocka_unit_test(context_processes),
+                                       cmocka_unit_test(sequence_threads),
+                                       cmocka_unit_test(sequence_processes),
+                                       cmocka_unit_test(packed),
+                                       cmocka_unit_test(mixtures)};
     return cmocka_run_group_tests(tests, make_folder, drop_folder);
 }

@@ -90,7 +90,7 @@ static ndp_status run_part(ndp_world *w, void *arg) {
 
 static void do_part(const subject *s, const way *w, const char *folder, int first, int last, outcome *o) {
     ndp_config *c = configure(s, w);
-    part p = {.r = {s, w, c, o}, .folder = folder, .first = first, .last = last};
+    part p = {.r = {.subject = s, .way = w, .config = c, .out = o}, .folder = folder, .first = first, .last = last};
     CHECK_OK(ndp_world_run(c, run_part, &p));
     ndp_config_destroy(c);
 }
@@ -280,7 +280,7 @@ static void check_elsewhere(const corpus *c, const char *name, const char *optim
     outcome whole = train(&s, &before), cut = train_in_two(c, &s, &before, &after);
     ndp_bounds bounds = bounds_of(&s, &before);
     if (bounds.spreads > 0)
-        measure_spread(&(family){.s = s}, before.global, &bounds);
+        measure_spread(&(family){.s = s}, before.global, NULL, &bounds);
     ndp_difference d = compare(&cut, &whole, &bounds);
     char words[512];
     const char *bad = ndp_difference_words(&d, words, sizeof words);
@@ -333,7 +333,7 @@ static void resume_other_data(void **state) {
     do_part(&s, &w, folder, 0, 1, &o);
     s.length = 65;
     ndp_config *config = configure(&s, &w);
-    part p = {.r = {&s, &w, config, NULL}, .folder = folder};
+    part p = {.r = {.subject = &s, .way = &w, .config = config}, .folder = folder};
     CHECK_FAILS(ndp_world_run(config, resume_only, &p), NDP_EINVAL, "data.sequence_length was 40, now it is 65");
     ndp_config_destroy(config);
     outcome_release(&o);

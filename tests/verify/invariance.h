@@ -61,7 +61,9 @@ typedef struct family {
         ndp_bounds bounds;
     } references[MOST_REFERENCES];
     int n_references, tried, passed;
-    int chosen[CHOICES]; /* runs with each */
+    int64_t routed, flips; /* choices of mixtures in all of them, and those that they would make otherwise */
+    double apart;          /* the most that a probability of an expert differed by */
+    int chosen[CHOICES];   /* runs with each */
     struct {
         ndp_spot spot;
         double part; /* of the bound */
@@ -88,7 +90,7 @@ static inline void count_choices(family *f, const way *w) {
         f->chosen[i] += is[i];
 }
 
-static inline void measure_spread(const family *f, int global, ndp_bounds *bounds) {
+static inline void measure_spread(const family *f, int global, const ndp_choices *given, ndp_bounds *bounds) {
     ndp_spread_run runs[NDP_SPREAD_RUNS];
     ndp_outcome outcomes[NDP_SPREAD_RUNS];
     int n = ndp_spread_runs(bounds, global, f->s.loss ? 2 : 1, runs);
@@ -98,7 +100,7 @@ static inline void measure_spread(const family *f, int global, ndp_bounds *bound
         w.split_place = runs[i].split_place;
         if (runs[i].fp32)
             s.precision = "fp32";
-        outcomes[i] = train(&s, &w).of;
+        outcomes[i] = train_given(&s, &w, given).of;
     }
     CHECK_OK(ndp_bounds_measure(bounds, outcomes, n));
     for (int i = 0; i < n; i++)
@@ -119,16 +121,19 @@ static inline int reference(family *f, int global) {
     f->references[i].one = train(&f->s, &w);
     f->references[i].bounds = bounds_of(&f->s, &w);
     if (f->references[i].bounds.spreads > 0)
-        measure_spread(f, global, &f->references[i].bounds);
+        measure_spread(f, global, &f->references[i].one.of.routed, &f->references[i].bounds);
     return i;
 }
 
 /* Runs the subject this way; what is out of bounds, in words, or NULL. */
 static inline const char *try_way(family *f, const way *w, char out[512]) {
     int at = reference(f, w->global);
-    outcome o = train(&f->s, w);
+    outcome o = train_given(&f->s, w, &f->references[at].one.of.routed);
     ndp_difference d = compare(&o, &f->references[at].one, &f->references[at].bounds);
     const char *bad = ndp_difference_words(&d, out, 512);
+    ndp_bounds apart = {.of = {[NDP_MEASURE_FLIP_GAP] = f->apart}};
+    ndp_flips_measure(&apart, 0.5, &o.of, &f->references[at].one.of);
+    f->routed += d.choices, f->flips += d.flips, f->apart = apart.of[NDP_MEASURE_FLIP_GAP];
     outcome_release(&o);
     for (int m = 0; m < NDP_MEASURES; m++) {
         ndp_spot spot = d.of[m].worst;
@@ -158,6 +163,9 @@ static inline void print_family(const family *f) {
     for (int i = 0; i < CHOICES; i++)
         printf("%s %s %d", i ? "," : "", names[i], f->chosen[i]);
     printf("\n");
+    if (f->routed)
+        printf("  %lld choices of experts, %lld flips; probabilities within %.1e\n", (long long)f->routed,
+               (long long)f->flips, f->apart);
     for (int m = 0; m < NDP_MEASURES; m++)
         if (f->worst[m].part > 0)
             printf("  %-24s %.1e, %5.1f%% of its bound: %s, %s\n", ndp_measure_name((ndp_measure)m),

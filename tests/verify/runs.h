@@ -27,6 +27,7 @@ typedef struct subject {
     bool one_a_row;     /* documents */
     const char *frozen; /* model.frozen; NULL: nothing */
     ndp_packing base;   /* qlora beside projections that are stored so; NONE: no adapter */
+    const char *routes; /* moe.routes; NULL: mixtures choose */
     const char *loss;   /* the section `loss` of preference data, whose pairs are two rows; NULL: the loss of tokens */
 } subject;
 
@@ -194,6 +195,8 @@ static inline ndp_config *configure(const subject *s, const way *w) {
     set(c, "data.cache_dir=%s", s->cache);
     set(c, "data.sequence_length=%d", s->length);
     set(c, "data.packing=%s", s->one_a_row ? "false" : "true");
+    if (s->routes)
+        set(c, "moe.routes=%s", s->routes);
     if (s->loss) {
         set(c, "data.format=preference");
         set_keys(c, "loss", s->loss);
@@ -246,6 +249,7 @@ typedef struct running {
     const subject *subject;
     const way *way;
     const ndp_config *config;
+    ndp_rank_opts opts;
     outcome *out;
 } running;
 
@@ -298,7 +302,7 @@ static inline ndp_status run_rank(ndp_world *w, void *arg) {
     bool first = ndp_world_rank(w) == 0;
     ndp_trainer *t;
     outcome o = {0};
-    NDP_TRY(ndp_trainer_open(r->config, w, &(ndp_rank_opts){.split_place = r->way->split_place}, &t));
+    NDP_TRY(ndp_trainer_open(r->config, w, &r->opts, &t));
     ndp_status st = train_steps(t, r, first, &o);
     ndp_trainer_destroy(t);
     if (st == NDP_OK && first)
@@ -308,16 +312,22 @@ static inline ndp_status run_rank(ndp_world *w, void *arg) {
     return st;
 }
 
-static inline outcome train(const subject *s, const way *w) {
+/* With mixtures that record what they would choose, and go where `given` says (NULL: they choose), unless a file does.
+ */
+static inline outcome train_given(const subject *s, const way *w, const ndp_choices *given) {
     outcome o = {0};
     char text[WAY_TEXT];
     ndp_config *c = configure(s, w);
-    running r = {s, w, c, &o};
+    ndp_rank_opts opts = {
+        .split_place = w->split_place, .given = given && given->chosen && !s->routes ? given : NULL, .record = true};
+    running r = {s, w, c, opts, &o};
     if (ndp_world_run(c, run_rank, &r) != NDP_OK)
         fail_msg("%s, %s: %s (%s)", s->name, way_text(w, text), ndp_error_message(), ndp_error_trail());
     ndp_config_destroy(c);
     return o;
 }
+
+static inline outcome train(const subject *s, const way *w) { return train_given(s, w, NULL); }
 
 /* ---- the models ---- */
 

@@ -37,6 +37,15 @@ static void check(const family_model *m, const char *precision, int length, cons
 static void fp32(void **state) { check(*state, "fp32", 0, ways, NDP_COUNT(ways)); }
 static void bf16(void **state) { check(*state, "bf16", 0, ways + 1, 2); }
 
+/* Of mixtures, without tp, where each expert's result is rounded once less than on one rank. */
+static void mixture_bf16(void **state) {
+    static const way list[] = {
+        {.cp = 3, .sp = 2, .global = GLOBAL, .accumulation = 1, .threads = 1, .all_gather = true},
+        {.replicate = 2, .shard = 2, .global = GLOBAL, .accumulation = 3, .threads = 1, .gathered = true},
+        {.pp = 2, .shard = 2, .cp = 2, .global = GLOBAL, .accumulation = 3, .threads = 1, .recompute = true}};
+    check(*state, "bf16", 0, list, NDP_COUNT(list));
+}
+
 /* Short rows: a device may be a slow one. */
 static void fp32_on_device(void **state) { check(*state, "fp32", 13, ways, 3); }
 static void bf16_on_device(void **state) { check(*state, "bf16", 13, ways, 3); }
@@ -49,18 +58,22 @@ static const struct {
               {"qwen3_bf16", "qwen3"},
               {"olmo2_bf16", "olmo2"},
               {"gemma2_bf16", "gemma2"},
-              {"gpt2_bf16", "gpt2"}};
+              {"gpt2_bf16", "gpt2"}},
+  mixtures[] = {{"mixtral_bf16", "mixtral"}, {"qwen3_moe_bf16", "qwen3_moe"}, {"olmoe_bf16", "olmoe"}};
 
 /* With an argument: only the tests of that name (a pattern). */
 int main(int argc, char **argv) {
     bool device = getenv("NDP_TEST_DEVICE");
-    struct CMUnitTest tests[FAMILIES + NDP_COUNT(halves)];
+    struct CMUnitTest tests[FAMILIES + NDP_COUNT(halves) + NDP_COUNT(mixtures)];
     for (int i = 0; i < FAMILIES; i++)
         tests[i] = (struct CMUnitTest){family_models[i].name, device ? fp32_on_device : fp32, NULL, NULL,
                                        (void *)&family_models[i]};
     for (int i = 0; i < NDP_COUNT(halves); i++)
         tests[FAMILIES + i] = (struct CMUnitTest){halves[i].test, device ? bf16_on_device : bf16, NULL, NULL,
                                                   (void *)family_called(halves[i].family)};
+    for (int i = 0; i < NDP_COUNT(mixtures); i++)
+        tests[FAMILIES + NDP_COUNT(halves) + i] =
+            (struct CMUnitTest){mixtures[i].test, mixture_bf16, NULL, NULL, (void *)family_called(mixtures[i].family)};
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, make_the_corpus, drop_the_corpus);

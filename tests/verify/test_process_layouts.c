@@ -78,7 +78,7 @@ static int be_rank(const char *job) {
     if (st == NDP_OK)
         s.steps = c->train.steps;
     if (st == NDP_OK)
-        st = ndp_world_run(c, run_rank, &(running){&s, &w, c, &o});
+        st = ndp_world_run(c, run_rank, &(running){.subject = &s, .way = &w, .config = c, .out = &o});
     if (st != NDP_OK)
         fprintf(stderr, "%s (%s)\n", ndp_error_message(), ndp_error_trail());
     if (st == NDP_OK && ndp_world_launched_rank() == 0) {

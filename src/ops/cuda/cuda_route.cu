@@ -46,8 +46,16 @@ static __device__ float exp_sum(const ndp_view &logits, int64_t t, float max, in
     return ndp_warp_sum(sum);
 }
 
+/* The largest logit that is a number: of the row's choices alone, or of all. All lanes get it. */
+static __device__ float maximum(const ndp_view &logits, int64_t t, const int *choices, int k, bool chosen, int lane) {
+    float max = -INFINITY;
+    for (int j = lane, n = chosen ? k : (int)logits.cols; j < n; j += NDP_WARP)
+        max = fmaxf(max, ndp_get(logits, t, chosen ? choices[j] : j));
+    return ndp_warp_max(max);
+}
+
 struct routed {
-    ndp_view logits, samples, choices, weights;
+    ndp_view logits, samples, given, choices, weights, seen;
     bool renormalise;
 };
 
@@ -57,7 +65,10 @@ static __global__ void __launch_bounds__(ROUTE_THREADS) ndp_route_kernel(routed 
     if (t >= r.logits.rows)
         return;
     int *choices = (int *)r.choices.data + t * r.choices.ld;
-    bool padding = r.samples.data && ndp_int(r.samples, t) < 0;
+    const int *given = r.given.data ? (const int *)r.given.data + t * r.given.ld : NULL;
+    bool padding = (r.samples.data && ndp_int(r.samples, t) < 0) || (given && given[0] < 0);
+    for (int e = lane; r.seen.data && e < (int)r.logits.cols; e += NDP_WARP)
+        ndp_set(r.seen, t, e, ndp_get(r.logits, t, e));
     for (int j = lane; padding && j < k; j += NDP_WARP) {
         choices[j] = -1;
         ndp_set(r.weights, t, j, 0);
@@ -65,11 +76,14 @@ static __global__ void __launch_bounds__(ROUTE_THREADS) ndp_route_kernel(routed 
     if (padding)
         return;
     candidate last = {INFINITY, -1};
-    float max = 0, chosen = 0;
+    float max = given ? maximum(r.logits, t, given, k, r.renormalise, lane) : 0, chosen = 0;
     for (int j = 0; j < k; j++) {
-        last = next_of(r.logits, t, last, lane);
+        if (given)
+            last.expert = given[j];
+        else
+            last = next_of(r.logits, t, last, lane);
         float x = ndp_get(r.logits, t, last.expert);
-        max = j == 0 ? x : max;
+        max = j == 0 && !given ? x : max;
         chosen += expf(x - max);
         if (lane == 0) {
             choices[j] = last.expert;
@@ -86,7 +100,7 @@ static dim3 route_grid(int64_t rows, unsigned threads) {
 }
 
 static ndp_status run_route(const ndp_op_call *c) {
-    routed r = {c->in[0], c->in[1], c->out[0], c->out[1], c->attr->renormalise};
+    routed r = {c->in[0], c->in[1], c->in[2], c->out[0], c->out[1], c->out[2], c->attr->renormalise};
     unsigned threads = ndp_block_of(r.logits.rows * NDP_WARP, ROUTE_THREADS);
     return ndp_launch(c, ndp_route_kernel, route_grid(r.logits.rows, threads), dim3(threads), 0, r);
 }
@@ -106,10 +120,7 @@ static __global__ void __launch_bounds__(ROUTE_THREADS) ndp_route_dx_kernel(rout
         return;
     const int *choices = (const int *)r.choices.data + t * r.choices.ld;
     bool padding = choices[0] < 0;
-    float max = -INFINITY, sum = 0, along = 0;
-    for (int e = lane; !padding && e < (int)r.logits.cols; e += NDP_WARP)
-        max = fmaxf(max, ndp_get(r.logits, t, e));
-    max = ndp_warp_max(max);
+    float max = padding ? 0 : maximum(r.logits, t, choices, k, r.renormalise, lane), sum = 0, along = 0;
     for (int j = lane; !padding && j < k; j += NDP_WARP) {
         float x = expf(ndp_get(r.logits, t, choices[j]) - max);
         sum += x, along += x * ndp_get(r.dw, t, j);
@@ -122,7 +133,8 @@ static __global__ void __launch_bounds__(ROUTE_THREADS) ndp_route_dx_kernel(rout
         float earlier = r.acc.data ? ndp_get(r.acc, t, e) : 0, by = r.renormalise ? 0 : -along;
         for (int j = 0; !padding && j < k; j++)
             by = choices[j] == e ? ndp_get(r.dw, t, j) - along : by;
-        ndp_set(r.dx, t, e, padding ? earlier : earlier + expf(ndp_get(r.logits, t, e) - max) / sum * by);
+        float over = ndp_get(r.logits, t, e) - max; /* above 0: of an expert that does not count */
+        ndp_set(r.dx, t, e, padding ? earlier : earlier + expf(over > 0 ? 0 : over) / sum * by);
     }
 }
 

@@ -11,10 +11,12 @@ static bool before(const ndp_view *logits, int64_t t, int64_t a, int64_t b) {
     return x > y || (x == y && a < b);
 }
 
-/* The largest logit that is a number. */
-static double maximum(const ndp_view *logits, int64_t t) {
+/* The largest logit that is a number: of the row's choices alone, or of all. */
+static double maximum(const ndp_view *logits, int64_t t, const ndp_view *choices, bool chosen) {
     double max = -INFINITY;
-    for (int64_t e = 0; e < logits->cols; e++)
+    for (int64_t j = 0; chosen && j < choices->cols; j++)
+        max = fmax(max, ndp_view_get(logits, t, (int64_t)ndp_view_get(choices, t, j)));
+    for (int64_t e = 0; !chosen && e < logits->cols; e++)
         max = fmax(max, ndp_view_get(logits, t, e));
     return max;
 }
@@ -40,7 +42,9 @@ static void choose(const ndp_view *logits, int64_t t, const ndp_view *choices) {
 
 static void weigh(const ndp_op_call *c, int64_t t) {
     const ndp_view *logits = &c->in[0], *choices = &c->out[0], *weights = &c->out[1];
-    double max = maximum(logits, t), all = exp_sum(logits, t, max), sum = 0;
+    double max = maximum(logits, t, choices, c->attr->renormalise), all = exp_sum(logits, t, max), sum = 0;
+    if (c->attr->renormalise && all > (double)logits->cols)
+        all = 1; /* given choices, below logits that do not count: only a NaN is to be seen in the weights */
     for (int64_t j = 0; j < choices->cols; j++) {
         double p = exp(ndp_view_get(logits, t, (int64_t)ndp_view_get(choices, t, j)) - max) / all;
         ndp_view_set(weights, t, j, p);
@@ -51,16 +55,22 @@ static void weigh(const ndp_op_call *c, int64_t t) {
 }
 
 static ndp_status run_route(const ndp_op_call *c) {
-    const ndp_view *samples = &c->in[1], *choices = &c->out[0];
+    const ndp_view *samples = &c->in[1], *given = &c->in[2], *choices = &c->out[0];
     for (int64_t t = 0; t < choices->rows; t++) {
-        bool padding = ndp_present(samples) && ndp_int_at(samples, t) < 0;
+        bool padding = (ndp_present(samples) && ndp_int_at(samples, t) < 0) ||
+                       (ndp_present(given) && ndp_view_get(given, t, 0) < 0);
+        for (int64_t e = 0; ndp_present(&c->out[2]) && e < c->in[0].cols; e++)
+            ndp_view_set(&c->out[2], t, e, ndp_view_get(&c->in[0], t, e));
         for (int64_t j = 0; padding && j < choices->cols; j++) {
             ndp_view_set(choices, t, j, -1);
             ndp_view_set(&c->out[1], t, j, 0);
         }
         if (padding)
             continue;
-        choose(&c->in[0], t, choices);
+        for (int64_t j = 0; ndp_present(given) && j < choices->cols; j++)
+            ndp_view_set(choices, t, j, ndp_view_get(given, t, j));
+        if (!ndp_present(given))
+            choose(&c->in[0], t, choices);
         weigh(c, t);
     }
     return NDP_OK;
@@ -72,11 +82,11 @@ const ndp_kernel ndp_ref_route = {.run = run_route};
  * experts that are not chosen. */
 static double route_dx(const ndp_op_call *c, int64_t t, int64_t e) {
     const ndp_view *logits = &c->in[1], *choices = &c->in[2], *acc = &c->in[3];
-    double earlier = ndp_present(acc) ? ndp_view_get(acc, t, e) : 0, max = maximum(logits, t), sum = 0, along = 0;
-    double by = 0;
+    double earlier = ndp_present(acc) ? ndp_view_get(acc, t, e) : 0, sum = 0, along = 0, by = 0;
     bool chosen = false;
     if (ndp_view_get(choices, t, 0) < 0)
         return earlier;
+    double max = maximum(logits, t, choices, c->attr->renormalise);
     for (int64_t j = 0; j < choices->cols; j++) {
         int64_t other = (int64_t)ndp_view_get(choices, t, j);
         double x = exp(ndp_view_get(logits, t, other) - max), dw = ndp_ref_in(c, 0, t, j);
@@ -87,7 +97,8 @@ static double route_dx(const ndp_op_call *c, int64_t t, int64_t e) {
     }
     sum = c->attr->renormalise ? sum : exp_sum(logits, t, max);
     by = c->attr->renormalise && !chosen ? 0 : by - along / sum;
-    return earlier + exp(ndp_view_get(logits, t, e) - max) / sum * by;
+    double over = ndp_view_get(logits, t, e) - max; /* above 0: of an expert that does not count */
+    return earlier + exp(over > 0 ? 0 : over) / sum * by;
 }
 
 NDP_REF_EACH(route_dx)

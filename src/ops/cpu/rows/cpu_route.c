@@ -28,6 +28,17 @@ NDP_INLINE void choose(ndp_dtype type, int64_t experts, const void *logits, int6
     }
 }
 
+/* The largest logit that is a number: of the row's choices alone, or of all. */
+NDP_INLINE float maximum(ndp_dtype type, int64_t experts, const void *logits, int64_t k, const int32_t *choices,
+                         bool chosen) {
+    float max = -INFINITY;
+    for (int64_t j = 0, n = chosen ? k : experts; j < n; j++) {
+        float x = ndp_ld(logits, type, chosen ? choices[j] : j);
+        max = x > max ? x : max;
+    }
+    return max;
+}
+
 /* The sum of exp(logit - max) over all experts: NaN where a logit is. */
 NDP_INLINE double exp_sum(ndp_dtype type, int64_t experts, const void *logits, float max) {
     double total = 0;
@@ -51,9 +62,14 @@ NDP_INLINE void route_row(ndp_dtype type, const ndp_op_call *c, int64_t t) {
     int64_t k = c->out[0].cols, experts = c->in[0].cols;
     const void *logits = ndp_at(&c->in[0], t, 0);
     int32_t *choices = ndp_at(&c->out[0], t, 0);
-    float *weights = ndp_at(&c->out[1], t, 0);
-    choose(type, experts, logits, k, choices);
-    float max = ndp_ld(logits, type, choices[0]);
+    float *weights = ndp_at(&c->out[1], t, 0), max;
+    if (c->in[2].data) {
+        memcpy(choices, ndp_at(&c->in[2], t, 0), (size_t)k * sizeof *choices);
+        max = maximum(type, experts, logits, k, choices, c->attr->renormalise);
+    } else {
+        choose(type, experts, logits, k, choices);
+        max = ndp_ld(logits, type, choices[0]);
+    }
     double all = exp_sum(type, experts, logits, max), sum = 0;
     for (int64_t j = 0; j < k; j++)
         sum += exp_of(type, logits, choices[j], max);
@@ -62,15 +78,25 @@ NDP_INLINE void route_row(ndp_dtype type, const ndp_op_call *c, int64_t t) {
         weights[j] = (float)(exp_of(type, logits, choices[j], max) / sum);
 }
 
+/* Padding, or a row that is given to no expert. */
+NDP_INLINE bool goes_nowhere(const ndp_op_call *c, int64_t t) {
+    const ndp_view *samples = &c->in[1], *given = &c->in[2];
+    return (samples->data && ((const int32_t *)samples->data)[t * samples->ld] < 0) ||
+           (given->data && *(const int32_t *)ndp_at(given, t, 0) < 0);
+}
+
 void NDP_RANGE_KERNEL(route)(const ndp_op_call *c, int64_t first, int64_t last) {
-    const ndp_view *samples = &c->in[1];
-    for (int64_t t = first; t < last; t++)
-        if (samples->data && ((const int32_t *)samples->data)[t * samples->ld] < 0) {
+    size_t row = (size_t)c->in[0].cols * ndp_dtype_size(c->in[0].dtype);
+    for (int64_t t = first; t < last; t++) {
+        if (c->out[2].data)
+            memcpy(ndp_at(&c->out[2], t, 0), ndp_at(&c->in[0], t, 0), row);
+        if (goes_nowhere(c, t)) {
             memset(ndp_at(&c->out[0], t, 0), 0xff, (size_t)c->out[0].cols * sizeof(int32_t)); /* -1 */
             memset(ndp_at(&c->out[1], t, 0), 0, (size_t)c->out[1].cols * sizeof(float));
         } else {
             NDP_BY_TYPE(c->in[0].dtype, route_row, c, t);
         }
+    }
 }
 
 /* What a row's gradient is made of: dlogits[e] = p[e] (dweights of e - along), p[e] = exp(logit - max) / sum. */
@@ -84,8 +110,7 @@ typedef struct softmax_row {
 
 NDP_INLINE softmax_row softmax_of(ndp_dtype type, const ndp_op_call *c, int64_t t) {
     softmax_row s = {ndp_at(&c->in[1], t, 0), ndp_at(&c->in[0], t, 0), ndp_at(&c->in[2], t, 0), -INFINITY, 0, 0};
-    for (int64_t e = 0; e < c->in[1].cols; e++)
-        s.max = ndp_ld(s.logits, type, e) > s.max ? ndp_ld(s.logits, type, e) : s.max;
+    s.max = maximum(type, c->in[1].cols, s.logits, c->in[2].cols, s.choices, c->attr->renormalise);
     for (int64_t j = 0; j < c->in[2].cols; j++) {
         double x = exp_of(type, s.logits, s.choices[j], s.max);
         s.sum += x;
@@ -107,7 +132,8 @@ NDP_INLINE void dx_block(ndp_dtype type, const ndp_op_call *c, const softmax_row
         if (s->choices[j] >= start && s->choices[j] < start + n)
             by[s->choices[j] - start] = (float)((double)s->dw[j] - s->along);
     SIMD for (int64_t e = 0; e < n; e++) {
-        float x = ndp_vexpf(ndp_ld(logits, type, start + e) - max) * part * by[e];
+        float over = ndp_ld(logits, type, start + e) - max; /* above 0: of an expert that does not count */
+        float x = ndp_vexpf(over > 0 ? 0 : over) * part * by[e];
         ndp_st(d, type, start + e, acc ? ndp_ld(acc, type, start + e) + x : x);
     }
 }
