@@ -1,10 +1,12 @@
-/* Steps of the SmolLM2-135M shape from random weights on a layout, timed beside their floor: 6 x parameters x tokens at
- * the peak rate of this machine, measured in the same run before and after every step (a loop of nothing but
- * multiply-adds in registers; in bf16 on AMX tiles where the processor has them). */
+/* Steps of a shape, SmolLM2-135M's if no other is given, from random weights on a layout, timed beside their floor: 6 x
+ * the parameters that a token meets x tokens at the peak rate of this machine, measured in the same run before and
+ * after every step (a loop of nothing but multiply-adds in registers; in bf16 on AMX tiles where the processor has
+ * them). */
 #ifndef BENCH_STEP_H
 #define BENCH_STEP_H
 
 #include "clock.h"
+#include "model/block.h"
 #include "model/decoder.h"
 #include "step/engine.h"
 
@@ -47,7 +49,26 @@ static ndp_facts smollm2(bool even_heads) {
     return f;
 }
 
+/* The parameters that a token is multiplied with: of a mixture's experts those that it chooses, and of tables of tokens
+ * the head's. */
+static int64_t met_parameters(const ndp_facts *f) {
+    int64_t n = ndp_facts_parameters(f), expert = 3 * (int64_t)f->hidden * f->expert_ffn;
+    for (int i = 0; i < f->layers; i++)
+        if (f->kinds[f->kind_of[i]].mlp == &ndp_mlp_experts)
+            n -= (f->experts - f->choices) * expert;
+    return f->tied ? n : n - f->vocab * f->hidden;
+}
+
+static ndp_facts shape_facts(const char *config, bool even_heads) {
+    ndp_facts f;
+    if (!config)
+        return smollm2(even_heads);
+    must(ndp_facts_parse_text(config, "config.json", &f));
+    return f;
+}
+
 typedef struct job {
+    const char *config; /* the text of another config.json; NULL: SmolLM2-135M */
     ndp_dtype compute;
     int samples, length;              /* B, T of a micro-batch */
     int replicate, shard, cp, sp, tp; /* 0: 1 */
@@ -57,8 +78,9 @@ typedef struct job {
     /* results: medians; of rank 0: share of the step in begins and waits; of the communications' time that others'
      * work hid */
     double seconds, ratio, communicating, hidden;
+    double busy; /* as ratio, of the time that cores worked: other programs change it less */
     size_t planned;
-    int64_t parameters;
+    int64_t parameters; /* that a token meets */
     ndp_optimizer_name optimizer;
 } job;
 
@@ -77,11 +99,11 @@ static void draw(ndp_engine *e) {
     must(ndp_engine_publish(e));
 }
 
-static void fill(ndp_engine *e, const job *j, int64_t update) {
+static void fill(ndp_engine *e, const job *j, int64_t vocab, int64_t update) {
     int32_t n = j->samples * j->length, *a = malloc(4 * (size_t)n * sizeof *a);
     for (int32_t t = 0; t < n; t++) {
         uint64_t x = (uint64_t)(t + update * 7919 + 13) * 2654435761u;
-        a[t] = (int32_t)(x % 49152), a[n + t] = (int32_t)((x >> 7) % 49152);
+        a[t] = (int32_t)(x % (uint64_t)vocab), a[n + t] = (int32_t)((x >> 7) % (uint64_t)vocab);
         a[2 * n + t] = t % j->length, a[3 * n + t] = t / j->length * j->length;
     }
     ndp_micro_batch b = ndp_micro_batch_of(a, n);
@@ -121,12 +143,12 @@ static void print_parts(const ndp_profile *p) {
 static void print_step(const job *j, const ndp_profile *p, double tokens, double floor, double loss) {
     char text[16];
     int ranks = world_of(j);
-    printf(
-        "%s B=%d T=%d, %d rank%s x %d thread%s: %.0f ms, %.0f tokens/s, %.2f x floor (median of %d; floor at the best "
-        "peak %.0f ms), %s planned a rank, loss %.4f\n",
-        ndp_dtype_name(j->compute), j->samples, j->length, ranks, ranks > 1 ? "s" : "", j->threads,
-        j->threads > 1 ? "s" : "", 1e3 * j->seconds, tokens / j->seconds, j->ratio, j->steps, 1e3 * floor,
-        ndp_human_bytes((double)j->planned, text), loss);
+    printf("%s B=%d T=%d, %d rank%s x %d thread%s: %.0f ms, %.0f tokens/s, %.2f x floor, %.2f in time of cores (median "
+           "of %d; "
+           "floor at the best peak %.0f ms), %s planned a rank, loss %.4f\n",
+           ndp_dtype_name(j->compute), j->samples, j->length, ranks, ranks > 1 ? "s" : "", j->threads,
+           j->threads > 1 ? "s" : "", 1e3 * j->seconds, tokens / j->seconds, j->ratio, j->busy, j->steps, 1e3 * floor,
+           ndp_human_bytes((double)j->planned, text), loss);
     if (j->compute == NDP_BF16) /* what a processor with dpbf16ps and no tiles could do at best */
         printf("    %.2f x the floor at twice the fp32 rate\n",
                j->seconds / (6.0 * tokens * (double)j->parameters / (2 * ranks * bench_peak(false, j->threads))));
@@ -137,7 +159,7 @@ static void print_step(const job *j, const ndp_profile *p, double tokens, double
 static ndp_status body(ndp_transport *t, void *arg) {
     job *j = arg;
     int rank = ndp_transport_rank(t);
-    ndp_facts f = smollm2(j->even_heads);
+    ndp_facts f = shape_facts(j->config, j->even_heads);
     ndp_model m;
     ndp_model_opts mo = {.mode = NDP_MODEL_TRAIN,
                          .rows = (int64_t)j->samples * j->length,
@@ -145,7 +167,7 @@ static ndp_status body(ndp_transport *t, void *arg) {
                          .compute = j->compute,
                          .master = NDP_F32};
     if (rank == 0)
-        j->parameters = ndp_facts_parameters(&f);
+        j->parameters = met_parameters(&f);
     NDP_TRY(ndp_decoder_build(&f, &mo, &m));
     ndp_layout layout = layout_of(j);
     int ranks = world_of(j);
@@ -169,28 +191,31 @@ static ndp_status body(ndp_transport *t, void *arg) {
     draw(e);
     int data = ndp_mesh_group(&o.step.mesh, NDP_GROUP_DATA).count;
     double tokens = (double)j->samples * j->length * data;
-    double floor_flops = 6.0 * (double)ndp_facts_parameters(&f) * tokens;
-    double seconds[MOST], ratios[MOST], best_peak = 0;
+    double floor_flops = 6.0 * (double)met_parameters(&f) * tokens;
+    double seconds[MOST], ratios[MOST], busy[MOST], best_peak = 0;
     ndp_step_result r;
     for (int i = -2; i < j->steps; i++) {
-        fill(e, j, (i + 2) * data + ndp_mesh_group(&o.step.mesh, NDP_GROUP_DATA).rank);
+        fill(e, j, f.vocab, (i + 2) * data + ndp_mesh_group(&o.step.mesh, NDP_GROUP_DATA).rank);
         double before = bench_peak(j->compute == NDP_BF16, j->threads);
         if (i == 0)
             NDP_TRY(ndp_engine_profile_reset(e, true));
-        double start = ndp_now();
+        double start = ndp_now(), busy_start = ndp_clock_seconds(CLOCK_PROCESS_CPUTIME_ID);
         NDP_TRY(ndp_engine_step(e, 1e-4, i + 2, true, &r));
-        double took = ndp_now() - start, after = bench_peak(j->compute == NDP_BF16, j->threads);
+        double took = ndp_now() - start, worked = ndp_clock_seconds(CLOCK_PROCESS_CPUTIME_ID) - busy_start;
+        double after = bench_peak(j->compute == NDP_BF16, j->threads);
         best_peak = before > best_peak ? before : best_peak;
         best_peak = after > best_peak ? after : best_peak;
         if (i >= 0)
-            seconds[i] = took, ratios[i] = took / (floor_flops / (ranks * (before > after ? before : after)));
+            seconds[i] = took, ratios[i] = took / (floor_flops / (ranks * (before > after ? before : after))),
+            busy[i] = ratios[i] * worked / (took * ranks * j->threads);
     }
     if (rank == 0) {
         ndp_budget budget;
         const ndp_profile *p = ndp_engine_profile(e);
         ndp_program_budget(ndp_engine_program(e), &budget);
         double exposed = p->begin + p->wait;
-        j->seconds = median(seconds, j->steps), j->ratio = median(ratios, j->steps), j->planned = budget.total;
+        j->seconds = median(seconds, j->steps), j->ratio = median(ratios, j->steps), j->busy = median(busy, j->steps),
+        j->planned = budget.total;
         j->communicating = exposed / p->total;
         j->hidden = p->under_way > 0 ? 1 - exposed / p->under_way : 0;
         if (!j->quiet)
