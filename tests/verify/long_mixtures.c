@@ -10,6 +10,7 @@ static void check(const corpus *c, const mixture_model *m) {
     print_family(&f);
     assert_int_equal(f.passed, 75);
     assert_true(f.routed > 0 && (double)f.flips < 1e-3 * (double)f.routed);
+    assert_true(f.apart > 0 && f.apart < 5e-6); /* so that no flip has a larger gap than 1e-5 */
     family_release(&f);
     free(path);
 }

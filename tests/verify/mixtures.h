@@ -31,6 +31,7 @@ static inline subject mixture_subject(const corpus *c, const mixture_model *m, c
     CHECK_OK(ndp_file_write_atomic(*path, text, strlen(text)));
     free(text);
     s.path = *path, s.length = MIXTURE_LENGTH, s.window = 0;
+    s.moe = NULL; /* the losses of routers */
     return s;
 }
 

@@ -28,6 +28,7 @@ typedef struct subject {
     const char *frozen; /* model.frozen; NULL: nothing */
     ndp_packing base;   /* qlora beside projections that are stored so; NONE: no adapter */
     const char *routes; /* moe.routes; NULL: mixtures choose */
+    const char *moe;    /* other keys of the section moe, "key=value key=value"; NULL: none */
     const char *loss;   /* the section `loss` of preference data, whose pairs are two rows; NULL: the loss of tokens */
 } subject;
 
@@ -197,6 +198,8 @@ static inline ndp_config *configure(const subject *s, const way *w) {
     set(c, "data.packing=%s", s->one_a_row ? "false" : "true");
     if (s->routes)
         set(c, "moe.routes=%s", s->routes);
+    if (s->moe)
+        set_keys(c, "moe", s->moe);
     if (s->loss) {
         set(c, "data.format=preference");
         set_keys(c, "loss", s->loss);

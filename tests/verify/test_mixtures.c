@@ -13,6 +13,7 @@ static void sample(const corpus *c, const mixture_model *m) {
     try_mixtures(&f, 2, 8, 24);
     print_family(&f);
     assert_true(f.routed > 0 && (double)f.flips < 1e-3 * (double)f.routed);
+    assert_true(f.apart > 0 && f.apart < 5e-6); /* so that no flip has a larger gap than 1e-5 */
     family_release(&f);
     free(path);
 }
