@@ -144,6 +144,10 @@ ndp_status ndp_dump_check_job(const ndp_config *c) {
                         "a dump has no choices of experts, and the job takes its own from %s: leave "
                         "moe.routes out",
                         c->moe.routes);
+    if (c->moe.balance == NDP_BALANCE_SEQUENCE || c->moe.z_loss > 0)
+        return NDP_FAIL(NDP_ENOTSUP,
+                        "a dump has the loss of tokens, and the job adds losses of routers: set moe.balance: "
+                        "none and moe.z_loss: 0");
     return ndp_config_preference(c).kind
                ? NDP_FAIL(NDP_ENOTSUP, "a dump has the loss of tokens, and the job's loss is that of pairs; compare "
                                        "layouts of this job, or dumps of one with loss.name xent")

@@ -197,13 +197,10 @@ static ndp_status dump_rank(ndp_world *w, void *arg) {
     return st;
 }
 
-ndp_status ndp_verify_dump_altered(const ndp_config *c, const ndp_dump_opts *o, ndp_verify_hook *alter, void *user) {
+static ndp_status write_dump(const ndp_config *c, const ndp_dump_opts *o, ndp_verify_hook *alter, void *user) {
     ndp_new_folder folder;
     ndp_metrics m;
     ndp_job j;
-    NDP_TRY(ndp_dump_check_job(c));
-    NDP_TRY(ndp_new_folder_check(o->folder));
-    NDP_TRY(ndp_verify_check_threads(c));
     NDP_TRY(ndp_job_init(c, 0, &j));
     int ranks = j.world;
     ndp_job_release(&j);
@@ -213,6 +210,18 @@ ndp_status ndp_verify_dump_altered(const ndp_config *c, const ndp_dump_opts *o, 
     ndp_say(o->say, o->user, "%s: %lld tokens, loss %.6f, gradient norm %.6g, %d rank%s", o->folder,
             (long long)m.tokens, m.loss, m.grad_norm, ranks, ranks == 1 ? "" : "s");
     return NDP_OK;
+}
+
+ndp_status ndp_verify_dump_altered(const ndp_config *c, const ndp_dump_opts *o, ndp_verify_hook *alter, void *user) {
+    ndp_config own;
+    NDP_TRY(ndp_dump_check_job(c));
+    NDP_TRY(ndp_new_folder_check(o->folder));
+    NDP_TRY(ndp_verify_check_threads(c));
+    NDP_TRY(ndp_config_copy(c, &own));
+    own.moe.balance = NDP_BALANCE_NONE;
+    ndp_status st = write_dump(&own, o, alter, user);
+    ndp_config_release(&own);
+    return st;
 }
 
 ndp_status ndp_verify_dump(const ndp_config *c, const ndp_dump_opts *o) {

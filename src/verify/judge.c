@@ -17,6 +17,7 @@ ndp_status ndp_judge_config(const ndp_config *job, const ndp_dump *d, int rows, 
     out->batch.micro_batch_size = 1;
     out->precision.compute = compute;
     out->train.eval_every = 0;
+    out->moe.balance = NDP_BALANCE_NONE; /* a dump has the loss of tokens */
     if (isfinite(d->lr)) {
         out->optimizer.lr = d->lr;
         out->schedule.name = NDP_LR_CONSTANT;

@@ -296,6 +296,7 @@ static bool is_tried(const char *key) {
 static void every_key_has_a_case(void **state) {
     static const char *const one_value[] = {"precision.reduce", "parallelism.ep_size",
                                             "adapter.path",      /* checkpoints have what it began from */
+                                            "moe.routes",        /* verify/test_forced_routes */
                                             "train.output_dir"}; /* all that go on are copies */
     static const char *const others[] = {"model.config", "train.epochs"};
     struct json_object *extra = extra_of(*state, "cosine", SAVED),

@@ -43,6 +43,27 @@ static void family_agrees(void **state) {
     }
 }
 
+/* Losses of routers, and given choices, are in no dump: those of the job are refused, on both sides. */
+static void mixtures_refused(void **state) {
+    (void)state;
+    static const struct {
+        const char *set, *words;
+    } cases[] = {{"moe.z_loss=0.1", "set moe.balance: none and moe.z_loss: 0"},
+                 {"moe.balance=sequence", "losses of routers"},
+                 {"moe.routes=x.safetensors", "leave moe.routes out"}};
+    for (int i = 0; i < NDP_COUNT(cases); i++) {
+        ndp_config *c = dump_job(family_called("mixtral"), &ways[0]);
+        char *folder = dump_folder("own");
+        ndp_against a;
+        set(c, "%s", cases[i].set);
+        CHECK_FAILS(ndp_verify_dump_altered(c, &(ndp_dump_opts){.folder = folder}, NULL, NULL), NDP_ENOTSUP,
+                    cases[i].words);
+        CHECK_FAILS(ndp_verify_against(c, &(ndp_against_opts){.folder = folder}, &a), NDP_ENOTSUP, cases[i].words);
+        ndp_config_destroy(c);
+        free(folder);
+    }
+}
+
 /* A dump in `dumped` on a layout is judged in `judged`. */
 static void check_precision(const family_model *m, const way *w, const char *dumped, const char *judged) {
     bool exact = strcmp(judged, "fp64") == 0;
@@ -286,8 +307,9 @@ static void parts_add_up(void **state) {
 }
 
 int main(int argc, char **argv) {
-    enum { OTHERS = 8 };
+    enum { OTHERS = 9 };
     struct CMUnitTest tests[FAMILIES + OTHERS] = {
+        {"mixtures_refused", mixtures_refused, NULL, NULL, NULL},
         {"logits_are_compared", logits_are_compared, NULL, NULL, NULL},
         {"updates_are_compared", updates_are_compared, NULL, NULL, NULL},
         {"precisions_of_llama", precisions_agree, NULL, NULL, (void *)family_called("llama")},
