@@ -55,7 +55,7 @@ static __device__ float maximum(const ndp_view &logits, int64_t t, const int *ch
 }
 
 struct routed {
-    ndp_view logits, samples, given, choices, weights, seen;
+    ndp_view logits, samples, given, choices, weights;
     bool renormalise;
 };
 
@@ -67,8 +67,6 @@ static __global__ void __launch_bounds__(ROUTE_THREADS) ndp_route_kernel(routed 
     int *choices = (int *)r.choices.data + t * r.choices.ld;
     const int *given = r.given.data ? (const int *)r.given.data + t * r.given.ld : NULL;
     bool padding = (r.samples.data && ndp_int(r.samples, t) < 0) || (given && given[0] < 0);
-    for (int e = lane; r.seen.data && e < (int)r.logits.cols; e += NDP_WARP)
-        ndp_set(r.seen, t, e, ndp_get(r.logits, t, e));
     for (int j = lane; padding && j < k; j += NDP_WARP) {
         choices[j] = -1;
         ndp_set(r.weights, t, j, 0);
@@ -77,22 +75,34 @@ static __global__ void __launch_bounds__(ROUTE_THREADS) ndp_route_kernel(routed 
         return;
     candidate last = {INFINITY, -1};
     float max = given ? maximum(r.logits, t, given, k, r.renormalise, lane) : 0, chosen = 0;
-    for (int j = 0; j < k; j++) {
-        if (given)
-            last.expert = given[j];
-        else
-            last = next_of(r.logits, t, last, lane);
+    for (int j = lane; given && j < k; j += NDP_WARP) {
+        float x = expf(ndp_get(r.logits, t, given[j]) - max);
+        choices[j] = given[j];
+        chosen += x;
+        ndp_set(r.weights, t, j, x);
+    }
+    chosen = ndp_warp_sum(chosen);
+    for (int j = 0; !given && j < k; j++) {
+        last = next_of(r.logits, t, last, lane);
         float x = ndp_get(r.logits, t, last.expert);
-        max = j == 0 && !given ? x : max;
+        max = j == 0 ? x : max;
         chosen += expf(x - max);
         if (lane == 0) {
             choices[j] = last.expert;
             ndp_set(r.weights, t, j, expf(x - max));
         }
     }
+    __syncwarp();
     float all = exp_sum(r.logits, t, max, lane), sum = r.renormalise && all == all ? chosen : all;
     for (int j = 0; lane == 0 && j < k; j++)
         ndp_set(r.weights, t, j, ndp_get(r.weights, t, j) / sum);
+}
+
+/* A warp for each row, too. */
+static __global__ void __launch_bounds__(ROUTE_THREADS) ndp_route_seen_kernel(ndp_view logits, ndp_view seen) {
+    int64_t t = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / NDP_WARP;
+    for (int e = threadIdx.x % NDP_WARP; t < logits.rows && e < (int)logits.cols; e += NDP_WARP)
+        ndp_set(seen, t, e, ndp_get(logits, t, e));
 }
 
 static dim3 route_grid(int64_t rows, unsigned threads) {
@@ -100,8 +110,11 @@ static dim3 route_grid(int64_t rows, unsigned threads) {
 }
 
 static ndp_status run_route(const ndp_op_call *c) {
-    routed r = {c->in[0], c->in[1], c->in[2], c->out[0], c->out[1], c->out[2], c->attr->renormalise};
+    routed r = {c->in[0], c->in[1], c->in[2], c->out[0], c->out[1], c->attr->renormalise};
     unsigned threads = ndp_block_of(r.logits.rows * NDP_WARP, ROUTE_THREADS);
+    if (c->out[2].data)
+        NDP_TRY(ndp_launch(c, ndp_route_seen_kernel, route_grid(r.logits.rows, threads), dim3(threads), 0, r.logits,
+                           c->out[2]));
     return ndp_launch(c, ndp_route_kernel, route_grid(r.logits.rows, threads), dim3(threads), 0, r);
 }
 NDP_CUDA_KERNEL(route)
