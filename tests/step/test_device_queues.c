@@ -148,8 +148,11 @@ static void one_host_wait_a_step(void **state) {
     ndp_model_release(&m);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(axes_fp32), cmocka_unit_test(axes_bf16),
-                                       cmocka_unit_test(one_host_wait_a_step)};
+/* With --more: the tests that take longer. */
+int main(int argc, char **argv) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(axes_fp32), cmocka_unit_test(one_host_wait_a_step)};
+    const struct CMUnitTest more[] = {cmocka_unit_test(axes_bf16)};
+    if (argc > 1 && strcmp(argv[1], "--more") == 0)
+        return cmocka_run_group_tests(more, NULL, NULL);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

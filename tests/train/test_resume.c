@@ -6,12 +6,12 @@
 #include "verify/families.h"
 #include "verify/invariance.h"
 
-enum { CUT = 10 };
+enum { UPDATES = 8, CUT = 4 };
 
 /* Small samples of the odd model. */
 static subject short_rows(const corpus *c, const char *name, const char *precision) {
     subject s = odd_subject(c, name, precision);
-    s.length = 40, s.window = 16;
+    s.length = 40, s.window = 16, s.steps = UPDATES;
     return s;
 }
 
@@ -32,7 +32,6 @@ static const way one = {.replicate = 1}, data = {.replicate = 2, .shard = 2},
 
 static void check_repeat(const corpus *c, const char *precision, way w) {
     subject s = short_rows(c, "twice", precision);
-    s.steps = 8;
     outcome a = train(&s, &w), b = train(&s, &w);
     assert_true(same_bits(&a, &b));
     outcome_release(&a);
@@ -123,7 +122,7 @@ static void check_resume(const corpus *c, const char *name, const char *precisio
 static void check_family(const corpus *c, const char *name, const way *before, const way *after) {
     char *path, text[2][WAY_TEXT];
     subject s = family_subject(c, family_called(name), "fp32", &path);
-    s.steps = 14;
+    s.steps = UPDATES;
     outcome whole = train(&s, before), cut = train_in_two(c, &s, before, before), moved;
     assert_true(same_bits(&cut, &whole));
     moved = train_in_two(c, &s, before, after);
@@ -287,7 +286,7 @@ static void check_elsewhere(const corpus *c, const char *name, const char *optim
     if (bad)
         fail_msg("%s: %s", name, bad);
     ndp_bounds_release(&bounds);
-    printf("%s: gradient of step 20 off by %.1e, loss by %.1e\n", name, d.of[NDP_MEASURE_LAST_GRADIENT].worst.off,
+    printf("%s: gradient of the last step off by %.1e, loss by %.1e\n", name, d.of[NDP_MEASURE_LAST_GRADIENT].worst.off,
            d.of[NDP_MEASURE_LOSS].worst.off);
     assert_false(same_bits(&cut, &whole)); /* it was another layout */
     outcome_release(&whole);
@@ -543,34 +542,22 @@ static void export_equals_one_rank(void **state) {
     free((void *)s.data);
 }
 
-/* With an argument: only the tests of that name (a pattern). */
+/* With --more: the tests that take longer. */
 int main(int argc, char **argv) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(repeat_fp32),
-        cmocka_unit_test(repeat_bf16),
-        cmocka_unit_test(repeat_threads),
-        cmocka_unit_test(repeat_every_axis),
-        cmocka_unit_test(resume_one_rank),
-        cmocka_unit_test(resume_adamw),
-        cmocka_unit_test(resume_gpt2),
-        cmocka_unit_test(resume_experts),
-        cmocka_unit_test(resume_frozen),
-        cmocka_unit_test(resume_packed),
-        cmocka_unit_test(resume_sgd),
-        cmocka_unit_test(resume_lion),
-        cmocka_unit_test(resume_muon),
-        cmocka_unit_test(resume_codes),
-        cmocka_unit_test(resume_bf16),
-        cmocka_unit_test(resume_tensor_data),
-        cmocka_unit_test(resume_tensor_context),
-        cmocka_unit_test(resume_elsewhere),
-        cmocka_unit_test(resume_other_data),
-        cmocka_unit_test(stopped_loop),
-        cmocka_unit_test(export_fp32),
-        cmocka_unit_test(export_bf16),
-        cmocka_unit_test(export_tp),
-        cmocka_unit_test(export_equals_one_rank),
-    };
+    const struct CMUnitTest tests[] = {cmocka_unit_test(repeat_fp32),       cmocka_unit_test(repeat_threads),
+                                       cmocka_unit_test(repeat_every_axis), cmocka_unit_test(resume_one_rank),
+                                       cmocka_unit_test(resume_adamw),      cmocka_unit_test(resume_gpt2),
+                                       cmocka_unit_test(resume_experts),    cmocka_unit_test(resume_frozen),
+                                       cmocka_unit_test(resume_packed),     cmocka_unit_test(resume_muon),
+                                       cmocka_unit_test(resume_codes),      cmocka_unit_test(resume_tensor_context),
+                                       cmocka_unit_test(resume_elsewhere),  cmocka_unit_test(resume_other_data),
+                                       cmocka_unit_test(stopped_loop),      cmocka_unit_test(export_fp32),
+                                       cmocka_unit_test(export_tp),         cmocka_unit_test(export_equals_one_rank)};
+    const struct CMUnitTest more[] = {cmocka_unit_test(repeat_bf16),        cmocka_unit_test(resume_sgd),
+                                      cmocka_unit_test(resume_lion),        cmocka_unit_test(resume_bf16),
+                                      cmocka_unit_test(resume_tensor_data), cmocka_unit_test(export_bf16)};
+    if (argc > 1 && strcmp(argv[1], "--more") == 0)
+        return cmocka_run_group_tests(more, make_corpus, drop_corpus);
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, make_corpus, drop_corpus);

@@ -16,16 +16,16 @@ static const sizes nines[] = {{2, 1, 1, 1, 1}, {1, 1, 5, 1, 1}, {1, 1, 1, 3, 1},
                               {1, 1, 1, 1, 9}, {2, 2, 1, 1, 1}, {1, 1, 2, 3, 1}, {1, 1, 4, 1, 3}, {1, 2, 1, 3, 1},
                               {1, 1, 1, 3, 3}, {2, 1, 1, 1, 3}, {1, 2, 2, 1, 3}, {1, 2, 2, 3, 1}, {2, 1, 2, 1, 3}};
 
-/* Each layout once, and each choice at least once. */
-static void sample_ways(family *f, const sizes *layouts, int n) {
-    for (int i = 0; i < n; i++) {
+/* Every `step`th layout once; of all of them, each choice at least once. */
+static void sample_ways(family *f, const sizes *layouts, int n, int step) {
+    for (int i = 0; i < n; i += step) {
         ndp_layout l = NDP_LAYOUT_ONE;
         memcpy(l.size + NDP_DP_REPLICATE, layouts[i], sizeof layouts[i]);
         way w = way_of(&l, i, 0);
         check_way(f, &w);
     }
     print_family(f);
-    for (int i = 0; i < CHOICES; i++)
+    for (int i = 0; i < CHOICES && step == 1; i++)
         assert_true(f->chosen[i] > 0);
     family_release(f);
 }
@@ -33,20 +33,23 @@ static void sample_ways(family *f, const sizes *layouts, int n) {
 static void odd_fp32(void **state) {
     family f = {.s = odd_subject(*state, "odd fp32", "fp32")};
     f.s.steps = 3;
-    sample_ways(&f, eights, NDP_COUNT(eights));
+    sample_ways(&f, eights, NDP_COUNT(eights), 1);
 }
 
 static void nines_fp32(void **state) {
     family f = {.s = nines_subject(*state, "nines fp32", "fp32")};
     f.s.steps = 5;
-    sample_ways(&f, nines, NDP_COUNT(nines));
+    sample_ways(&f, nines, NDP_COUNT(nines), 1);
 }
 
-static void stories_fp32(void **state) {
-    family f = {.s = stories_subject(*state, "stories260K fp32", "fp32")};
-    f.s.length = 64, f.s.lr = 3e-4;
-    sample_ways(&f, eights, NDP_COUNT(eights));
+static void sample_stories(const corpus *c, int step) {
+    family f = {.s = stories_subject(c, "stories260K fp32", "fp32")};
+    f.s.length = 64, f.s.lr = 3e-4, f.s.steps = 5;
+    sample_ways(&f, eights, NDP_COUNT(eights), step);
 }
+
+static void stories_fp32(void **state) { sample_stories(*state, 3); }
+static void all_stories_fp32(void **state) { sample_stories(*state, 1); }
 
 static void stories_sgd(void **state) {
     family f = {.s = stories_subject(*state, "stories260K fp32 SGD", "fp32")};
@@ -424,14 +427,17 @@ static void bugs_are_seen_in_bf16(void **state) {
     check_bugs(s);
 }
 
-/* With an argument: only the tests of that name (a pattern). */
+/* With --more: the tests that take longer. With a pattern: those of that name. */
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(odd_fp32),           cmocka_unit_test(nines_fp32),    cmocka_unit_test(stories_fp32),
-        cmocka_unit_test(stories_sgd),        cmocka_unit_test(stories_lion),  cmocka_unit_test(stories_codes),
-        cmocka_unit_test(odd_codes),          cmocka_unit_test(stories_muon),  cmocka_unit_test(odd_muon),
-        cmocka_unit_test(odd_bf16),           cmocka_unit_test(nines_bf16),    cmocka_unit_test(odd_fp64),
-        cmocka_unit_test(nothing_to_predict), cmocka_unit_test(bugs_are_seen), cmocka_unit_test(bugs_are_seen_in_bf16)};
+        cmocka_unit_test(odd_fp32),    cmocka_unit_test(nines_fp32),         cmocka_unit_test(stories_fp32),
+        cmocka_unit_test(stories_sgd), cmocka_unit_test(stories_lion),       cmocka_unit_test(odd_codes),
+        cmocka_unit_test(odd_muon),    cmocka_unit_test(odd_bf16),           cmocka_unit_test(nines_bf16),
+        cmocka_unit_test(odd_fp64),    cmocka_unit_test(nothing_to_predict), cmocka_unit_test(bugs_are_seen)};
+    const struct CMUnitTest more[] = {cmocka_unit_test(all_stories_fp32), cmocka_unit_test(stories_codes),
+                                      cmocka_unit_test(stories_muon), cmocka_unit_test(bugs_are_seen_in_bf16)};
+    if (argc > 1 && strcmp(argv[1], "--more") == 0)
+        return cmocka_run_group_tests(more, make_corpus, drop_corpus);
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, make_corpus, drop_corpus);

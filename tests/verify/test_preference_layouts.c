@@ -152,9 +152,13 @@ static void bugs_are_seen(void **state) {
     free(text);
 }
 
+/* With --more: the tests that take longer. */
 int main(int argc, char **argv) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(pairs_fp32), cmocka_unit_test(pairs_bf16),
-                                       cmocka_unit_test(pairs_fp64), cmocka_unit_test(bugs_are_seen)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(pairs_fp32), cmocka_unit_test(pairs_fp64),
+                                       cmocka_unit_test(bugs_are_seen)};
+    const struct CMUnitTest more[] = {cmocka_unit_test(pairs_bf16)};
+    if (argc > 1 && strcmp(argv[1], "--more") == 0)
+        return cmocka_run_group_tests(more, make_corpus, drop_corpus);
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, make_corpus, drop_corpus);
