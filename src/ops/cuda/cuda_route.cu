@@ -98,7 +98,7 @@ static __global__ void __launch_bounds__(ROUTE_THREADS) ndp_route_kernel(routed 
         ndp_set(r.weights, t, j, ndp_get(r.weights, t, j) / sum);
 }
 
-/* A warp for each row, too. */
+/* The logits again; a warp for each row. */
 static __global__ void __launch_bounds__(ROUTE_THREADS) ndp_route_seen_kernel(ndp_view logits, ndp_view seen) {
     int64_t t = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / NDP_WARP;
     for (int e = threadIdx.x % NDP_WARP; t < logits.rows && e < (int)logits.cols; e += NDP_WARP)
