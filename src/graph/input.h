@@ -84,7 +84,7 @@ static inline size_t ndp_input_bytes(const ndp_inputs *inputs, int i) {
     return (size_t)(times * inputs->rows[extent] * in->cols) * ndp_dtype_size(in->type);
 }
 
-/* The place of the first input of a kind; -1: there is none. */
+/* The place of the first input of a kind; -1: the model lacks it. */
 static inline int ndp_inputs_find(const ndp_inputs *inputs, ndp_input_kind kind) {
     for (int i = 0; i < inputs->n; i++)
         if (inputs->items[i].kind == kind)

@@ -60,7 +60,7 @@ typedef struct ndp_facts {
     int64_t vocab;
     int layers, hidden, heads, kv_heads, head_dim, ffn;
     int experts, choices, expert_ffn; /* of each mixture layer; how many a row goes to; of one expert. 0: no mixtures */
-    int shared_ffn;                   /* of the expert that all rows go to; 0: there is none */
+    int shared_ffn;                   /* of the expert that all rows go to; 0: no shared expert */
     bool renormalise;                 /* the weights of a row's choices are divided by their sum */
     bool balanced;                    /* the configuration asks for a loss that balances experts */
     double balance_coef;              /* of that loss, as transformers computes it (experts.c) */

@@ -73,7 +73,7 @@ typedef struct ndp_unit {
     const char *name;
     int graph;              /* index in model->graphs */
     int number, stage;      /* of a rank's model: its place in the whole model, and its pipeline stage */
-    int mixture;            /* its number among the model's mixtures of experts; NDP_NONE: it is none */
+    int mixture;            /* its number among the model's mixtures of experts; NDP_NONE: an MLP, or no block */
     int buffers[NDP_SLOTS]; /* index in model->buffers, NDP_NONE */
 } ndp_unit;
 

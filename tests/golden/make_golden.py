@@ -297,8 +297,8 @@ def train(model, ids, labels):
     return losses, norms
 
 
-def check_gradient(model, ids, labels, generator):
-    """The gradients against central differences along one random direction."""
+def check_gradient(model, loss, generator):
+    """The gradients of loss() against central differences along one random direction."""
     parameters = list(model.parameters())
     direction = [torch.randn(p.shape, generator=generator, dtype=p.dtype) for p in parameters]
     slope = sum((p.grad * d).sum() for p, d in zip(parameters, direction)).item()
@@ -307,7 +307,7 @@ def check_gradient(model, ids, labels, generator):
         for sign in (1, -2, 1):
             for p, d in zip(parameters, direction):
                 p += sign * h * d
-            ends.append(loss_of(model, ids, labels)[0].item())
+            ends.append(loss().item())
     error = abs((ends[0] - ends[1]) / (2 * h) / slope - 1)
     assert error < 1e-6, f"gradient is off by {error}"
     return error
@@ -405,7 +405,7 @@ def write_expected(folder, weights_folder, ids, labels, generator):
                "logits_rows": rows.int(), "logits": logits.detach().flatten(0, 1)[rows].float()}
     tensors |= {f"grad.{name}": g.float() for name, g in
                 hub_tensors(model, [(name, p.grad) for name, p in model.named_parameters()]).items()}
-    error = check_gradient(model, ids[0], labels[0], generator)
+    error = check_gradient(model, lambda: loss_of(model, ids[0], labels[0])[0], generator)
     GAPS.clear()
     losses, norms = train(load(weights_folder, torch.float64, ids.shape[-1]), ids, labels)
     tensors |= {"losses": torch.tensor(losses, dtype=torch.float64), "grad_norms": torch.tensor(norms, dtype=torch.float64)}

@@ -89,7 +89,7 @@ static void no_adapter_changes_a_mixture(void **state) {
     check_names(MIXTURE("qwen3_moe", ", \"mlp_only_layers\": [0]"), of, NDP_COUNT(of));
 }
 
-/* A shared expert has the projections of an MLP; its gate is none. */
+/* Adapters change a shared expert's projections, as an MLP's, but not its gate. */
 static void adapters_change_a_shared_expert(void **state) {
     static const naming of[] = {
         {"linear", NULL, NULL},

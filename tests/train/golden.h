@@ -5,7 +5,9 @@
 #include "check.h"
 #include "job/weights.h"
 #include "model/decoder.h"
+#include "step/engine.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 typedef struct golden {
@@ -49,6 +51,27 @@ static inline void close_golden(golden *g) {
     free(g->labels);
     free(g->losses);
     free(g->norms);
+}
+
+/* How far this rank's piece of a gradient is from the tensor "grad.NAME" of g->expected (into `name`), and the norm of
+ * the whole tensor. */
+static inline double gradient_distance(const golden *g, const ndp_owned_run *run, char name[NDP_SEGMENT_NAME + 8],
+                                       double *norm) {
+    const ndp_run *p = &run->run;
+    char room[NDP_SEGMENT_NAME];
+    snprintf(name, NDP_SEGMENT_NAME + 8, "grad.%s", ndp_segment_tensor_name(p->segment, p->member, room));
+    int64_t n;
+    float *want = read_all(g, name, NDP_F32, &n);
+    double *have = malloc((size_t)p->count * sizeof *have), squares = 0, distance = 0;
+    CHECK_OK(ndp_run_get(run, 0, p->count, have, NDP_F64));
+    for (int64_t i = 0; i < n; i++)
+        squares += (double)want[i] * (double)want[i];
+    for (int64_t i = 0; i < p->count; i++)
+        distance += pow(have[i] - (double)want[p->tensor_first + i], 2);
+    free(want);
+    free(have);
+    *norm = sqrt(squares);
+    return sqrt(distance);
 }
 
 /* The folder of a model of tests/golden that has its weights there. */

@@ -66,20 +66,8 @@ static void fill(const job *j, ndp_engine *e, int64_t update, int64_t rank, int6
 /* This rank's piece of a gradient against the expected one, by the norm of the whole tensor. */
 static ndp_status compare_piece(void *user, const ndp_owned_run *run) {
     job *j = user;
-    const ndp_run *p = &run->run;
-    char name[NDP_SEGMENT_NAME + 8], room[NDP_SEGMENT_NAME];
-    snprintf(name, sizeof name, "grad.%s", ndp_segment_tensor_name(p->segment, p->member, room));
-    int64_t n;
-    float *want = read_all(j->g, name, NDP_F32, &n);
-    double *have = malloc((size_t)p->count * sizeof *have), norm = 0, distance = 0;
-    CHECK_OK(ndp_run_get(run, 0, p->count, have, NDP_F64));
-    for (int64_t i = 0; i < n; i++)
-        norm += (double)want[i] * (double)want[i];
-    for (int64_t i = 0; i < p->count; i++)
-        distance += pow(have[i] - (double)want[p->tensor_first + i], 2);
-    norm = sqrt(norm), distance = sqrt(distance);
-    free(want);
-    free(have);
+    char name[NDP_SEGMENT_NAME + 8];
+    double norm, distance = gradient_distance(j->g, run, name, &norm);
     j->apart += distance * distance;
     double bound = norm < 1e-12 * j->global ? j->bounds->zero * j->global : j->bounds->grad * norm;
     if (distance / norm > j->worst && norm > 1e-12 * j->global)

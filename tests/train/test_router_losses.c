@@ -43,22 +43,11 @@ static void fill(const job *j, ndp_engine *e, int64_t update, int64_t rank, int6
 
 static ndp_status compare_piece(void *user, const ndp_owned_run *run) {
     const job *j = user;
-    const ndp_run *p = &run->run;
-    char name[NDP_SEGMENT_NAME + 8], room[NDP_SEGMENT_NAME];
-    snprintf(name, sizeof name, "grad.%s", ndp_segment_tensor_name(p->segment, p->member, room));
-    int64_t n;
-    float *want = read_all(j->g, name, NDP_F32, &n);
-    double *have = malloc((size_t)p->count * sizeof *have), norm = 0, distance = 0;
-    CHECK_OK(ndp_run_get(run, 0, p->count, have, NDP_F64));
-    for (int64_t i = 0; i < n; i++)
-        norm += (double)want[i] * (double)want[i];
-    for (int64_t i = 0; i < p->count; i++)
-        distance += pow(have[i] - (double)want[p->tensor_first + i], 2);
-    free(want);
-    free(have);
-    return sqrt(distance) <= j->bound * sqrt(norm) ? NDP_OK
-                                                   : NDP_FAIL(NDP_EBUG, "%s %s: off by %.3g of its norm %.3g",
-                                                              j->g->name, name, sqrt(distance / norm), sqrt(norm));
+    char name[NDP_SEGMENT_NAME + 8];
+    double norm, distance = gradient_distance(j->g, run, name, &norm);
+    return distance <= j->bound * norm
+               ? NDP_OK
+               : NDP_FAIL(NDP_EBUG, "%s %s: off by %.3g of its norm %.3g", j->g->name, name, distance / norm, norm);
 }
 
 static ndp_status check_number(const job *j, const char *what, int64_t u, double have, double want, double bound) {
