@@ -1,0 +1,151 @@
+/* A cluster: nodes, their devices, links and NICs, the network between them; cluster.yaml, which says all of it; and
+ * for a group of ranks, which of these links its data cross and how fast.
+ *
+ * Levels of the tree of links, from the device outwards:
+ *
+ *   0      links between the devices of a node          links.bandwidth per device and direction
+ *   1      the NICs of a node                           nics.count x nics.bandwidth per direction, shared by its ranks
+ *   2 ..   the uplink of a rack, pod, ... into the next  that of its members together / oversubscription
+ *
+ * A level has units: a device (0), a node (1), a rack (2). Data that leave a unit cross its link. The outermost level
+ * joins all of its units without a limit, so a cluster has as many levels of links as data can cross. */
+#ifndef NDP_CLUSTER_CLUSTER_H
+#define NDP_CLUSTER_CLUSTER_H
+
+#include "base/text.h"
+#include "mesh/mesh.h"
+
+enum { NDP_NETWORK_LEVELS = 6, NDP_LINK_LEVELS = NDP_NETWORK_LEVELS + 2, NDP_MOST_NODES = 1 << 17 };
+/* The first levels of links; the uplinks of network[i] are level NDP_LINK_UPLINKS + i. */
+enum { NDP_LINK_DEVICES, NDP_LINK_NICS, NDP_LINK_UPLINKS };
+
+/* How the devices of a node are joined. `bandwidth` is what a device sends (and receives) altogether:
+ *     switch   to any others at once (NVSwitch, shared memory)
+ *     ring     half of it to each of its two neighbours; others are reached through these
+ *     mesh     an equal part to each other device (MI300X)
+ *     host     over PCIe through the host's memory: as a switch, and twice the latency */
+#define NDP_LINK_SHAPES(X) X(SWITCH, switch) X(RING, ring) X(MESH, mesh) X(HOST, host)
+#define NDP_LINK_SHAPE_ENUMERATOR(NAME, name) NDP_LINK_##NAME,
+typedef enum ndp_link_shape { NDP_LINK_SHAPES(NDP_LINK_SHAPE_ENUMERATOR) NDP_LINK_SHAPES_BUILT } ndp_link_shape;
+
+/* Bandwidths are bytes per second and direction, latencies seconds. */
+typedef struct ndp_link_facts {
+    char *kind; /* "nvlink" */
+    double bandwidth, latency;
+    int shape; /* ndp_link_shape */
+} ndp_link_facts;
+
+typedef struct ndp_nic_facts {
+    char *kind;                /* "infiniband" */
+    int count;                 /* of a node */
+    double bandwidth, latency; /* of one NIC */
+} ndp_nic_facts;
+
+typedef enum ndp_rate_type { NDP_RATE_FP32, NDP_RATE_BF16, NDP_RATE_FP8, NDP_RATES } ndp_rate_type;
+
+typedef struct ndp_device_facts {
+    double flops[NDP_RATES]; /* dense, per second; 0: it has no such unit */
+    double memory_bytes, memory_bandwidth;
+    int multiprocessors;  /* of a CPU: cores */
+    double call_seconds;  /* what a call costs before it computes */
+    ndp_link_facts links; /* of a node of such devices, unless it says otherwise */
+    ndp_nic_facts nics;
+} ndp_device_facts;
+
+/* Shares of the data sheet that calls reach, in (0, 1]. */
+typedef struct ndp_efficiency {
+    double matmul, attention, memory;
+    double links, nics; /* collectives inside a node; between nodes */
+} ndp_efficiency;
+
+typedef struct ndp_network_level {
+    char *name;              /* of its units: "rack" */
+    int members;             /* units of the level inside it that one has: nodes of a rack, racks of a pod */
+    double oversubscription; /* of a unit's members' bandwidth together, to that of its own uplink; at least 1 */
+} ndp_network_level;
+
+typedef struct ndp_cluster {
+    char *name;
+    int nodes;
+    int *devices_of;   /* by node; owned */
+    ndp_strings hosts; /* names, by node; empty: not stated */
+    char *device;      /* its name: built in, or of `devices` in the file */
+    ndp_device_facts facts;
+    ndp_link_facts links;
+    ndp_nic_facts nics;
+    double price, power; /* of a node: per hour; watts. 0: not stated */
+    ndp_network_level network[NDP_NETWORK_LEVELS];
+    int levels; /* of them */
+    ndp_efficiency efficiency;
+    char *measured_on, *measured_by; /* when, by which program; NULL: nothing is measured */
+    bool built_in;                   /* some numbers are built in */
+} ndp_cluster;
+
+/* cluster_read.c: reads cluster.yaml. NDP_EINVAL, with file, line, column and a caret: an unknown key or device, a
+ * value out of range, a cluster that cannot be. Allocates nothing by the file's numbers before all of them are checked.
+ * The caller releases it, unless this fails. */
+NDP_API ndp_status ndp_cluster_read(const char *path, ndp_cluster *out);
+NDP_API ndp_status ndp_cluster_parse(const char *text, size_t size, const char *what, ndp_cluster *out);
+/* Appends it as YAML that reads back to the same cluster. */
+void ndp_cluster_write(const ndp_cluster *c, ndp_str *out);
+/* Accepts {0}. */
+void ndp_cluster_release(ndp_cluster *c);
+/* "measured on 2026-11-26 by ndparallel 0.1", "built in" or "mixed: ..." */
+void ndp_cluster_source(const ndp_cluster *c, ndp_str *out);
+
+int ndp_cluster_devices(const ndp_cluster *c); /* of all nodes */
+/* How many levels of links data can cross: 2, and those of the network whose units are several. */
+int ndp_cluster_levels(const ndp_cluster *c);
+/* "nvlink", "infiniband", "rack uplink" */
+char *ndp_cluster_level_name(const ndp_cluster *c, int level, char *out, size_t size);
+
+/* ---- ranks on nodes ---- */
+
+typedef struct ndp_rank_map {
+    int world;
+    int *node, *device; /* by rank: its node, and its device of that node. Owned */
+} ndp_rank_map;
+
+/* Ranks fill the nodes in order. NDP_EINVAL: more ranks than devices. */
+NDP_API ndp_status ndp_rank_map_fill(const ndp_cluster *c, int world, ndp_rank_map *out);
+/* The same from the node of each rank; the devices of a node are taken in the order of ranks. */
+NDP_API ndp_status ndp_rank_map_take(const ndp_cluster *c, int world, const int *node, ndp_rank_map *out);
+void ndp_rank_map_release(ndp_rank_map *m);
+
+/* ---- groups on links (link_use.c) ---- */
+
+/* To whom a rank of a group sends the bytes that it sends. */
+typedef enum ndp_send_pattern {
+    NDP_SENDS_DIRECT, /* equal parts to all others: all_to_all everywhere, and the other collectives of MPI */
+    NDP_SENDS_RING    /* half to each neighbour: NCCL's collectives. Shifts and messages have the same load */
+} ndp_send_pattern;
+
+/* What a group has of one level's links when all groups of its kind send at once. Of units that differ, the one that
+ * takes longest. */
+typedef struct ndp_link_use {
+    int level;
+    int ranks;       /* of the group in a unit of this level (of a device: 1) */
+    double crosses;  /* bytes that leave the unit for each byte that a rank of the group sends */
+    double share;    /* of the bytes that all groups send over that link, those of this group */
+    double capacity; /* of the link, bytes/s */
+    double
+        rate; /* bytes/s that each rank of the group sends if this link alone limits it: capacity x share / crosses */
+    double latency;
+} ndp_link_use;
+
+typedef struct ndp_group_links {
+    int n; /* of the levels that its data cross; 0: a group of one rank */
+    ndp_link_use of[NDP_LINK_LEVELS];
+    int slowest;          /* of `of` */
+    int least, most;      /* ranks of the group on a node that has any */
+    double rate, latency; /* of the slowest link; the largest latency */
+} ndp_group_links;
+
+/* `groups`: all of the kind, which send at once, `g` among them; their ranks are of the map. NDP_ENOMEM. */
+NDP_API ndp_status ndp_cluster_links(const ndp_cluster *c, const ndp_rank_map *m, ndp_group g, const ndp_group *groups,
+                                     int n, ndp_send_pattern pattern, ndp_group_links *out);
+/* All groups of `world` ranks with this stride and count: those that an axis of `count` ranks has. Appends to a list
+ * that grows by malloc. */
+NDP_API ndp_status ndp_groups_alike(int world, int stride, int count, ndp_group **groups, int *n);
+
+#endif
