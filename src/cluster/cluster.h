@@ -1,14 +1,16 @@
 /* A cluster: nodes, their devices, links and NICs, the network between them; cluster.yaml, which says all of it; and
  * for a group of ranks, which of these links its data cross and how fast.
  *
- * Levels of the tree of links, from the device outwards:
+ * Levels of links, from the device outwards. A level has units; data that leave a unit cross its link:
  *
- *   0      links between the devices of a node          links.bandwidth per device and direction
- *   1      the NICs of a node                           nics.count x nics.bandwidth per direction, shared by its ranks
- *   2 ..   the uplink of a rack, pod, ... into the next  that of its members together / oversubscription
+ *   level   unit      its link
+ *   0       device    to the other devices of its node     links.bandwidth per direction
+ *   1       node      its NICs, shared by its ranks        nics.count x nics.bandwidth / oversubscription of network[0]
+ *   2 + i   rack ...  the uplink of a unit of network[i]   that of its members together / oversubscription of
+ *                                                          network[i + 1]; outside the last level: 1
  *
- * A level has units: a device (0), a node (1), a rack (2). Data that leave a unit cross its link. The outermost level
- * joins all of its units without a limit, so a cluster has as many levels of links as data can cross. */
+ * So an oversubscription is that of the switches which join the members of a level: what the members can send together,
+ * to what these switches carry. */
 #ifndef NDP_CLUSTER_CLUSTER_H
 #define NDP_CLUSTER_CLUSTER_H
 
@@ -61,7 +63,7 @@ typedef struct ndp_efficiency {
 typedef struct ndp_network_level {
     char *name;              /* of its units: "rack" */
     int members;             /* units of the level inside it that one has: nodes of a rack, racks of a pod */
-    double oversubscription; /* of a unit's members' bandwidth together, to that of its own uplink; at least 1 */
+    double oversubscription; /* of what its members can send, to what they can send to each other; at least 1 */
 } ndp_network_level;
 
 typedef struct ndp_cluster {
@@ -144,8 +146,8 @@ typedef struct ndp_group_links {
 /* `groups`: all of the kind, which send at once, `g` among them; their ranks are of the map. NDP_ENOMEM. */
 NDP_API ndp_status ndp_cluster_links(const ndp_cluster *c, const ndp_rank_map *m, ndp_group g, const ndp_group *groups,
                                      int n, ndp_send_pattern pattern, ndp_group_links *out);
-/* All groups of `world` ranks with this stride and count: those that an axis of `count` ranks has. Appends to a list
- * that grows by malloc. */
+/* All groups of `world` ranks with this stride and count, as those of an axis are; the caller frees the list.
+ * NDP_EINVAL: they do not divide the ranks. */
 NDP_API ndp_status ndp_groups_alike(int world, int stride, int count, ndp_group **groups, int *n);
 
 #endif
