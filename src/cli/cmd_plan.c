@@ -6,14 +6,6 @@ typedef struct plan_arguments {
     ndp_plan_opts plan;
 } plan_arguments;
 
-static void refuse_cluster(void *arguments, struct argp_state *state, const char *value) {
-    (void)arguments;
-    (void)value;
-    argp_failure(state, 1, 0,
-                 "--cluster is not supported: layouts are not searched for. Without it `plan` "
-                 "shows the memory and the traffic of the job's own layout");
-}
-
 static const cli_option options[] = {
     {"program", 0, NULL, "Print the step program and the unit programs, one instruction per line",
      CLI_FLAG(plan_arguments, plan.program)},
@@ -21,6 +13,9 @@ static const cli_option options[] = {
      CLI_INT(plan_arguments, plan.rank, 0, (1 << 20) - 1)},
     {"ranks-per-node", 0, "N", "Ranks per node; default: one node for up to 8 ranks, else 8 per node",
      CLI_INT(plan_arguments, plan.ranks_per_node, 1, 1 << 20)},
+    {"cluster", 0, "FILE",
+     "Also show which links of a cluster.yaml the bytes take, and how long; `ndparallel topology` writes such a file",
+     CLI_TEXT(plan_arguments, plan.cluster)},
     {"schedule", 0, "FILE.csv", "Write the pipeline's table, a row per rank, as torch's CSV; pipeline.file reads it",
      CLI_TEXT(plan_arguments, plan.schedule)},
     {"timeline", 0, "FILE",
@@ -37,7 +32,6 @@ static const cli_option options[] = {
      CLI_TEXT(plan_arguments, plan.placements)},
     CLI_JSON(plan_arguments, plan.json),
     CLI_JOB_DEVICE,
-    {"cluster", 0, "FILE", NULL, CLI_CALL(refuse_cluster)}, /* names what plan offers instead */
     {0},
 };
 

@@ -112,6 +112,9 @@ typedef struct ndp_rank_map {
 NDP_API ndp_status ndp_rank_map_fill(const ndp_cluster *c, int world, ndp_rank_map *out);
 /* The same from the node of each rank; the devices of a node are taken in the order of ranks. */
 NDP_API ndp_status ndp_rank_map_take(const ndp_cluster *c, int world, const int *node, ndp_rank_map *out);
+/* The largest n such that ranks 0 .. n-1, n .. 2n-1, ... each lie on one node: what the programs of all ranks may
+ * assume of shared memory. */
+int ndp_rank_map_block(const ndp_rank_map *m);
 void ndp_rank_map_release(ndp_rank_map *m);
 
 /* ---- groups on links (link_use.c) ---- */
@@ -119,7 +122,10 @@ void ndp_rank_map_release(ndp_rank_map *m);
 /* To whom a rank of a group sends the bytes that it sends. */
 typedef enum ndp_send_pattern {
     NDP_SENDS_DIRECT, /* equal parts to all others: all_to_all everywhere, and the other collectives of MPI */
-    NDP_SENDS_RING    /* half to each neighbour: NCCL's collectives. Shifts and messages have the same load */
+    NDP_SENDS_RING,   /* half to each neighbour: NCCL's collectives */
+    NDP_SENDS_NEXT,   /* all to the next one: shifts, activations of a pipeline */
+    NDP_SENDS_BEFORE, /* all to the one before: gradients of a pipeline */
+    NDP_SEND_PATTERNS
 } ndp_send_pattern;
 
 /* What a group has of one level's links when all groups of its kind send at once. Of units that differ, the one that
@@ -146,6 +152,15 @@ typedef struct ndp_group_links {
 /* `groups`: all of the kind, which send at once, `g` among them; their ranks are of the map. NDP_ENOMEM. */
 NDP_API ndp_status ndp_cluster_links(const ndp_cluster *c, const ndp_rank_map *m, ndp_group g, const ndp_group *groups,
                                      int n, ndp_send_pattern pattern, ndp_group_links *out);
+/* The number of links of a level, one for each unit; of level 0, one for each rank, or two for each device of a ring.
+ */
+int ndp_cluster_link_count(const ndp_cluster *c, const ndp_rank_map *m, int level);
+/* Adds to loads[link] what leaves over each link of a level when every rank r of `groups` sends bytes[r] in its group.
+ * NDP_ENOMEM. */
+NDP_API ndp_status ndp_cluster_add_loads(const ndp_cluster *c, const ndp_rank_map *m, const ndp_group *groups, int n,
+                                         ndp_send_pattern pattern, const double *bytes, int level, double *loads);
+/* Bytes per second of a link of such a list, when all ranks behind it send. */
+double ndp_cluster_link_capacity(const ndp_cluster *c, const ndp_rank_map *m, int level, int link);
 /* All groups of `world` ranks with this stride and count, as those of an axis are; the caller frees the list.
  * NDP_EINVAL: they do not divide the ranks. */
 NDP_API ndp_status ndp_groups_alike(int world, int stride, int count, ndp_group **groups, int *n);

@@ -14,11 +14,13 @@ typedef struct link_load {
     const ndp_rank_map *m;
     ndp_send_pattern pattern;
     int level, links;
-    int *unit_of;      /* by rank: its unit of this level; level 0: of nodes, since data stay inside one */
-    int *in_unit;      /* by unit: members of the group at hand */
-    int *senders;      /* by node: ranks of groups that leave it */
-    int *first_device; /* by node: its first device, of all devices of the cluster */
-    double *all, *own; /* by link */
+    int *unit_of;        /* by rank: its unit of this level; level 0: of nodes, since data stay inside one */
+    int *in_unit;        /* by unit: members of the group at hand */
+    int *senders;        /* by node: ranks of groups that leave it */
+    int *first_device;   /* by node: its first device, of all devices of the cluster */
+    double *all, *own;   /* by link */
+    const double *bytes; /* by rank, what it sends; NULL: 1 */
+    void *memory;
 } link_load;
 
 static int rank_of(const ndp_group *g, int member) { return g->base + member * g->stride; }
@@ -85,25 +87,34 @@ static void add_device_send(const link_load *l, int from, int to, double bytes, 
         loads[from] += bytes;
 }
 
-/* What a member sends inside its node, of 1 byte in all. */
-static void add_device_sends(const link_load *l, const ndp_group *g, int member, double *loads) {
-    int n = g->count, from = rank_of(g, member);
-    if (l->pattern == NDP_SENDS_RING) {
-        add_device_send(l, from, rank_of(g, (member + 1) % n), 0.5, loads);
-        add_device_send(l, from, rank_of(g, (member + n - 1) % n), 0.5, loads);
-        return;
-    }
-    for (int i = 1; i < n; i++)
-        add_device_send(l, from, rank_of(g, (member + i) % n), 1.0 / (n - 1), loads);
+/* What a member sends to its neighbours, of 1 byte in all; 0 for both: it sends to all alike. */
+static void to_neighbours(const link_load *l, double *next, double *before) {
+    *next = l->pattern == NDP_SENDS_RING ? 0.5 : l->pattern == NDP_SENDS_NEXT ? 1 : 0;
+    *before = l->pattern == NDP_SENDS_RING ? 0.5 : l->pattern == NDP_SENDS_BEFORE ? 1 : 0;
 }
 
-/* What a member sends out of its unit. */
+/* What a member sends inside its node. */
+static void add_device_sends(const link_load *l, const ndp_group *g, int member, double bytes, double *loads) {
+    int n = g->count, from = rank_of(g, member);
+    double next, before;
+    to_neighbours(l, &next, &before);
+    if (next > 0)
+        add_device_send(l, from, rank_of(g, (member + 1) % n), next * bytes, loads);
+    if (before > 0)
+        add_device_send(l, from, rank_of(g, (member + n - 1) % n), before * bytes, loads);
+    for (int i = 1; i < n && l->pattern == NDP_SENDS_DIRECT; i++)
+        add_device_send(l, from, rank_of(g, (member + i) % n), bytes / (n - 1), loads);
+}
+
+/* What a member sends out of its unit, of 1 byte in all. */
 static double leaves(const link_load *l, const ndp_group *g, int member) {
     int n = g->count, unit = l->unit_of[rank_of(g, member)];
+    double next, before;
+    to_neighbours(l, &next, &before);
     if (l->pattern == NDP_SENDS_DIRECT)
         return (double)(n - l->in_unit[unit]) / (n - 1);
-    int next = l->unit_of[rank_of(g, (member + 1) % n)], before = l->unit_of[rank_of(g, (member + n - 1) % n)];
-    return 0.5 * (next != unit) + 0.5 * (before != unit);
+    return next * (l->unit_of[rank_of(g, (member + 1) % n)] != unit) +
+           before * (l->unit_of[rank_of(g, (member + n - 1) % n)] != unit);
 }
 
 static void add_group(const link_load *l, const ndp_group *g, double *loads) {
@@ -111,10 +122,11 @@ static void add_group(const link_load *l, const ndp_group *g, double *loads) {
         l->in_unit[l->unit_of[rank_of(g, i)]]++;
     for (int i = 0; i < g->count && g->count > 1; i++) {
         int r = rank_of(g, i), unit = l->unit_of[r];
+        double bytes = l->bytes ? l->bytes[r] : 1;
         if (l->level == NDP_LINK_DEVICES && l->in_unit[unit] > 1) {
-            add_device_sends(l, g, i, loads);
+            add_device_sends(l, g, i, bytes, loads);
         } else if (l->level != NDP_LINK_DEVICES) {
-            loads[unit] += leaves(l, g, i);
+            loads[unit] += bytes * leaves(l, g, i);
             l->senders[l->m->node[r]] += loads == l->all && l->in_unit[unit] < g->count;
         }
     }
@@ -128,7 +140,7 @@ static void add_group(const link_load *l, const ndp_group *g, double *loads) {
 static double nics_of(const link_load *l, int node) {
     const ndp_nic_facts *nics = &l->c->nics;
     double devices = l->c->devices_of[node], each = nics->count > devices ? nics->count / devices : 1;
-    double used = l->level == NDP_LINK_NICS ? each * l->senders[node] : nics->count;
+    double used = l->level == NDP_LINK_NICS && l->senders ? each * l->senders[node] : nics->count;
     return nics->bandwidth * (used < nics->count ? used : nics->count);
 }
 
@@ -195,12 +207,10 @@ static bool find_longest(const link_load *l, const ndp_group *g, ndp_link_use *o
 }
 
 static void set_level(link_load *l, int level) {
-    int devices = ndp_cluster_devices(l->c);
     l->level = level;
     for (int r = 0; r < l->m->world; r++)
         l->unit_of[r] = unit_of_node(l, l->m->node[r]);
-    l->links = level == NDP_LINK_DEVICES ? (l->c->links.shape == NDP_LINK_RING ? 2 * devices : l->m->world)
-                                         : unit_of_node(l, l->c->nodes - 1) + 1;
+    l->links = ndp_cluster_link_count(l->c, l->m, level);
     memset(l->senders, 0, (size_t)l->c->nodes * sizeof *l->senders);
     memset(l->all, 0, (size_t)l->links * sizeof *l->all);
     memset(l->own, 0, (size_t)l->links * sizeof *l->own);
@@ -236,30 +246,57 @@ static void use_levels(link_load *l, ndp_group g, const ndp_group *groups, int n
     out->rate = out->n ? out->of[out->slowest].rate : 0;
 }
 
+/* ---- from outside ---- */
+
+static ndp_status load_init(const ndp_cluster *c, const ndp_rank_map *m, ndp_send_pattern pattern, link_load *l) {
+    size_t nodes = (size_t)c->nodes, world = (size_t)m->world,
+           links = 2 * (size_t)ndp_cluster_devices(c) + nodes + world;
+    size_t numbers = world + 3 * nodes + (world + 3 * nodes) % 2; /* what follows is aligned */
+    int *memory = calloc(1, numbers * sizeof *memory + 2 * links * sizeof(double));
+    if (!memory)
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the links of %d ranks", m->world);
+    *l = (link_load){.c = c, .m = m, .pattern = pattern, .memory = memory};
+    l->unit_of = memory;
+    l->in_unit = memory + world;
+    l->senders = l->in_unit + nodes;
+    l->first_device = l->senders + nodes;
+    l->all = (double *)(void *)(memory + numbers);
+    l->own = l->all + links;
+    for (int i = 1; i < c->nodes; i++)
+        l->first_device[i] = l->first_device[i - 1] + c->devices_of[i - 1];
+    return NDP_OK;
+}
+
 ndp_status ndp_cluster_links(const ndp_cluster *c, const ndp_rank_map *m, ndp_group g, const ndp_group *groups, int n,
                              ndp_send_pattern pattern, ndp_group_links *out) {
-    size_t devices = (size_t)ndp_cluster_devices(c), nodes = (size_t)c->nodes, world = (size_t)m->world;
-    size_t links = 2 * devices + nodes + world;
-    int *numbers = calloc(world + 3 * nodes, sizeof *numbers);
-    double *loads = calloc(2 * links, sizeof *loads);
-    ndp_status st =
-        numbers && loads ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for the links of %d ranks", m->world);
-    if (st == NDP_OK) {
-        link_load l = {.c = c,
-                       .m = m,
-                       .pattern = pattern,
-                       .unit_of = numbers,
-                       .in_unit = numbers + world,
-                       .senders = numbers + world + nodes,
-                       .first_device = numbers + world + 2 * nodes,
-                       .all = loads,
-                       .own = loads + links};
-        for (int i = 1; i < c->nodes; i++)
-            l.first_device[i] = l.first_device[i - 1] + c->devices_of[i - 1];
-        *out = (ndp_group_links){0};
-        use_levels(&l, g, groups, n, out);
-    }
-    free(numbers);
-    free(loads);
-    return st;
+    link_load l;
+    NDP_TRY(load_init(c, m, pattern, &l));
+    *out = (ndp_group_links){0};
+    use_levels(&l, g, groups, n, out);
+    free(l.memory);
+    return NDP_OK;
+}
+
+int ndp_cluster_link_count(const ndp_cluster *c, const ndp_rank_map *m, int level) {
+    const link_load l = {.c = c, .m = m, .level = level};
+    if (level == NDP_LINK_DEVICES)
+        return c->links.shape == NDP_LINK_RING ? 2 * ndp_cluster_devices(c) : m->world;
+    return unit_of_node(&l, c->nodes - 1) + 1;
+}
+
+double ndp_cluster_link_capacity(const ndp_cluster *c, const ndp_rank_map *m, int level, int link) {
+    const link_load l = {.c = c, .m = m, .level = level};
+    return capacity_of(&l, link);
+}
+
+ndp_status ndp_cluster_add_loads(const ndp_cluster *c, const ndp_rank_map *m, const ndp_group *groups, int n,
+                                 ndp_send_pattern pattern, const double *bytes, int level, double *loads) {
+    link_load l;
+    NDP_TRY(load_init(c, m, pattern, &l));
+    set_level(&l, level);
+    l.bytes = bytes;
+    for (int i = 0; i < n; i++)
+        add_group(&l, &groups[i], loads);
+    free(l.memory);
+    return NDP_OK;
 }

@@ -64,6 +64,20 @@ ndp_status ndp_rank_map_fill(const ndp_cluster *c, int world, ndp_rank_map *out)
     return st;
 }
 
+static bool is_divided(const ndp_rank_map *m, int n) {
+    for (int r = 0; r < m->world; r++)
+        if (m->node[r] != m->node[r / n * n])
+            return false;
+    return m->world % n == 0;
+}
+
+int ndp_rank_map_block(const ndp_rank_map *m) {
+    int n = m->world;
+    while (n > 1 && !is_divided(m, n))
+        n--;
+    return n;
+}
+
 ndp_status ndp_groups_alike(int world, int stride, int count, ndp_group **groups, int *n) {
     int many = world / count, k = 0;
     NDP_CHECK(stride >= 1 && count >= 1 && world % (stride * count) == 0,

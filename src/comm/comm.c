@@ -22,6 +22,8 @@ const char *ndp_transport_name(const ndp_transport *t) { return t->ops->name; }
 
 const char *ndp_transport_note(const ndp_transport *t) { return t->note; }
 
+void ndp_transport_set_exit_code(ndp_transport *t, int code) { t->exit_code = code; }
+
 void ndp_transport_abort(ndp_transport *t, const char *message) {
     ndp_journal_write(t);
     if (t->ops->abort)

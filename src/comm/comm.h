@@ -101,6 +101,8 @@ int ndp_transport_node_ranks(const ndp_transport *t);
 const char *ndp_transport_note(const ndp_transport *t);
 /* Ends the run for all ranks: waits of the others return NDP_ECOMM with this message. Called by a rank that failed. */
 void ndp_transport_abort(ndp_transport *t, const char *message);
+/* Sets the exit code of a launcher whose ranks cannot end by themselves after an abort (mpirun, several hosts). */
+void ndp_transport_set_exit_code(ndp_transport *t, int code);
 /* Records the failure without waiting for other ranks. True for the rank whose record counts: the first of its node.
  */
 bool ndp_transport_fail(ndp_transport *t, const char *message);

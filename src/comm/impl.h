@@ -54,6 +54,7 @@ struct ndp_transport {
     struct ndp_state_query *state_query;  /* for ranks of other nodes (watch/state_query.h); NULL: there are none */
     const char *note;                     /* ndp_transport_note */
     const ndp_host_name *hosts;           /* by world rank; NULL: all are on one host */
+    int exit_code;                        /* of the launcher after an abort; 0: 1 */
     bool journal_written;
     bool watch_processes; /* a wait finds that a peer's process has ended; `shm`: the launcher does */
 };

@@ -18,6 +18,7 @@
 
 typedef enum ndp_init { NDP_INIT_PRETRAINED, NDP_INIT_RANDOM } ndp_init;
 typedef enum ndp_collectives { NDP_COLLECTIVES_AUTO, NDP_COLLECTIVES_DEVICE, NDP_COLLECTIVES_STAGED } ndp_collectives;
+typedef enum ndp_check_links { NDP_CHECK_LINKS_WARN, NDP_CHECK_LINKS_FAIL, NDP_CHECK_LINKS_OFF } ndp_check_links;
 typedef enum ndp_matmul { NDP_MATMUL_FP32, NDP_MATMUL_TF32 } ndp_matmul;
 typedef enum ndp_recompute { NDP_RECOMPUTE_NONE, NDP_RECOMPUTE_BLOCK } ndp_recompute;
 typedef enum ndp_train_on { NDP_TRAIN_ON_ASSISTANT, NDP_TRAIN_ON_ALL } ndp_train_on;
@@ -108,7 +109,7 @@ struct ndp_config {
         double balance_coef; /* 0: what the model's configuration says */
         double z_loss;
         char *routes; /* NULL: routers choose */
-    } moe; /* of models with mixtures of experts */
+    } moe;            /* of models with mixtures of experts */
     struct {
         ndp_optimizer_name name;
         double lr, betas[2], eps, weight_decay, momentum, max_grad_norm; /* max_grad_norm 0: no clipping */
@@ -135,7 +136,8 @@ struct ndp_config {
         ndp_matmul matmul;           /* precision of fp32 products on GPUs */
         ndp_collectives collectives; /* of GPUs' tensors */
         char *transport;             /* "auto", "self", "local", "shm", "mpi" */
-        int ranks;                   /* 0: the product of the sizes */
+        ndp_check_links check_links;
+        int ranks; /* 0: the product of the sizes */
         int log_every;
         int eval_every; /* steps; 0: only at the end */
     } train;

@@ -26,6 +26,7 @@ static const char *const reduce_every_words[] = {"micro_batch", "update", NULL};
 static const char *const pipeline_words[] = {NDP_PIPELINES(PIPELINE_WORD) NULL};
 static const char *const recompute_words[] = {"none", "block", NULL};
 static const char *const matmul_words[] = {"fp32", "tf32", NULL};
+static const char *const check_words[] = {"warn", "fail", "off", NULL};
 static const char *const collectives_words[] = {"auto", "device", "staged", NULL};
 #define FORMAT_WORD(NAME, word, ...) #word,
 static const char *const format_words[] = {NDP_RECORDS(FORMAT_WORD) NULL};
@@ -181,6 +182,7 @@ const ndp_option ndp_options[] = {
     {IDENTITY(train, matmul, ROWS), WORD(fp32, matmul_words), WHEN "train.device is cuda, and precision.compute is fp32", HELP "device cuda, compute fp32: tf32 rounds the operands of products to 10 bits, and is faster"},
     {FREE(train, collectives, JOB), WORD(auto, collectives_words), WHEN "train.device is cuda", HELP "device cuda: how ranks exchange tensors: device (on the GPUs; processes use NCCL), staged (through the host's memory, slow), or auto: device, but staged for processes that share a GPU and threads that do not"},
     {FREE(train, transport, ROWS), TEXT("auto"), .words = transport_words, HELP "how ranks communicate; local: threads of one process, shm: processes of one host"},
+    {FREE(train, check_links, TRAIN), WORD(warn, check_words), WHEN "the ranks are on several hosts", HELP "measure the links between hosts before the first step: warn names those that are slow, and axes placed badly; fail also ends the run; off: measure nothing"},
     {FREE(train, ranks, LAYOUT), INT(0, 0, 1 << 20), HELP "number of ranks; 0: the product of the sizes"},
     {FREE(train, log_every, TRAIN), INT(1, 1, 1 << 30), HELP "steps between printed lines"},
     {FREE(train, eval_every, TRAIN), INT(0, 0, 1 << 30), WHEN "data.validation_files or data.validation_fraction is set", HELP "steps between evaluations of the held-out data; 0: only at the end"},

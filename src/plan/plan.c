@@ -5,6 +5,7 @@
 #include "plan/gpu_memory.h"
 #include "plan/layout_picture.h"
 #include "plan/plan_report.h"
+#include "plan/traffic.h"
 #include "step/timeline.h"
 
 #include <stdlib.h>
@@ -120,6 +121,17 @@ static void put_program(const ndp_dry_run *d, const ndp_program *p, ndp_json_out
     ndp_json_close(o, '}');
 }
 
+static ndp_status traffic_text(const ndp_program *p, ndp_cluster_plan *links, ndp_plan_report *report) {
+    ndp_traffic t;
+    NDP_TRY(ndp_traffic_read(p, &t));
+    ndp_str_addf(&report->text, "\nsent by rank %d in a step\n", p->opts.step.mesh.rank);
+    ndp_status st = ndp_traffic_print(&t, links, &report->text);
+    if (st == NDP_OK)
+        st = ndp_traffic_put(&t, links, "sent", &report->json);
+    ndp_traffic_release(&t);
+    return st;
+}
+
 static ndp_status budget_text(const ndp_dry_run *d, const ndp_program *p, const ndp_engine_memory *score,
                               const char *data, bool as_run, ndp_plan_report *report) {
     ndp_str *out = &report->text;
@@ -155,15 +167,12 @@ static ndp_status budget_text(const ndp_dry_run *d, const ndp_program *p, const 
         NDP_TRY(ndp_job_node_memory(d->job, p->opts.step.mesh.rank, d->per_node, 0, false, &mean));
     compare_memory(mean, d->per_node, report);
     NDP_TRY(compare_gpu(d, (int64_t)budget.total + score->device, as_run, report));
-    ndp_str_addf(out, "\nsent by rank %d in a step\n", p->opts.step.mesh.rank);
-    ndp_program_print_traffic(p, out);
-    ndp_program_put_traffic(p, "sent", &report->json);
     return NDP_OK;
 }
 
-/* Memory and traffic of a rank, or its program. */
+/* Memory and traffic of a rank, or its program. `links`: of a cluster; NULL: of none. */
 static ndp_status plan_rank(const ndp_dry_run *d, const ndp_model *m, int rank, const ndp_plan_opts *o,
-                            const char *data, ndp_plan_report *out) {
+                            const char *data, ndp_cluster_plan *links, ndp_plan_report *out) {
     bool program = o->program;
     ndp_engine *engine;
     ndp_engine_memory score = {0};
@@ -173,18 +182,18 @@ static ndp_status plan_rank(const ndp_dry_run *d, const ndp_model *m, int rank, 
         ndp_program_print(ndp_engine_program(engine), true, &out->text);
     else if (st == NDP_OK)
         st = budget_text(d, ndp_engine_program(engine), &score, data, o->as_run, out);
+    if (st == NDP_OK && !program)
+        st = traffic_text(ndp_engine_program(engine), links, out);
     ndp_engine_destroy(engine);
+    if (st == NDP_OK && !program && links)
+        st = ndp_cluster_plan_loads(links, d, m, &out->text, &out->json);
     if (st == NDP_OK && !program)
         st = ndp_plan_put_holding(&out->json, d, m, rank);
     return st;
 }
 
-static ndp_status plan_job(const ndp_job *j, const ndp_plan_opts *o, const char *data, ndp_plan_report *out) {
-    ndp_model m;
-    NDP_CHECK(o->rank >= -1 && o->rank < j->world, "there is no rank %d: the layout has ranks 0 to %d", o->rank,
-              j->world - 1);
-    NDP_CHECK(!o->schedule || j->pipeline.ranks,
-              "there is no schedule to write: parallelism.pp_size is 1; set it to the number of pipeline ranks");
+/* Paths that cannot be written are errors before any work. */
+static ndp_status check_paths(const ndp_plan_opts *o) {
     if (o->timeline) {
         NDP_TRY(ndp_timeline_check_path(o->timeline));
         NDP_TRY(ndp_output_check(o->timeline));
@@ -193,21 +202,52 @@ static ndp_status plan_job(const ndp_job *j, const ndp_plan_opts *o, const char 
         NDP_TRY(ndp_layout_picture_check_path(o->layout_picture));
         NDP_TRY(ndp_output_check(o->layout_picture));
     }
-    if (o->schedule)
-        NDP_TRY(ndp_pipeline_write(&j->pipeline, o->schedule));
+    return NDP_OK;
+}
+
+/* Ranks of a node: those of the cluster, or as stated. */
+static int ranks_per_node(const ndp_job *j, const ndp_plan_opts *o, const ndp_cluster_plan *links) {
+    if (links)
+        return ndp_rank_map_block(&links->map);
+    return o->ranks_per_node ? o->ranks_per_node : j->world <= 8 ? j->world : 8;
+}
+
+static ndp_status plan_ranks(const ndp_job *j, const ndp_plan_opts *o, const char *data, ndp_cluster_plan *links,
+                             ndp_plan_report *out) {
+    ndp_model m;
     ndp_dry_run d;
-    NDP_TRY(ndp_dry_run_init(&d, j, o->ranks_per_node ? o->ranks_per_node : j->world <= 8 ? j->world : 8, 0));
+    NDP_TRY(ndp_dry_run_init(&d, j, ranks_per_node(j, o, links), 0));
+    if (links)
+        links->rings = !d.device.host_memory && !d.exec.staged;
     int first = o->rank < 0 ? 0 : o->rank, stage = j->world / j->layout.size[NDP_PP];
     int end = o->rank < 0 && o->program ? j->world : first + 1;
     NDP_TRY(ndp_model_build(&j->spec, &j->model, &m));
     ndp_status st = NDP_OK;
     for (int r = first; st == NDP_OK && r < end; r += stage)
-        st = plan_rank(&d, &m, r, o, data, out);
+        st = plan_rank(&d, &m, r, o, data, links, out);
     if (st == NDP_OK && o->layout_picture)
         st = ndp_layout_picture_write(&d, &m, o->layout_picture);
     if (st == NDP_OK)
         st = ndp_plan_check(&d, &m, &(ndp_plan_extras){o->timeline, o->placements}, out);
     ndp_model_release(&m);
+    return st;
+}
+
+static ndp_status plan_job(const ndp_job *j, const ndp_plan_opts *o, const char *data, ndp_plan_report *out) {
+    ndp_cluster_plan links = {0};
+    NDP_CHECK(o->rank >= -1 && o->rank < j->world, "there is no rank %d: the layout has ranks 0 to %d", o->rank,
+              j->world - 1);
+    NDP_CHECK(!o->schedule || j->pipeline.ranks,
+              "there is no schedule to write: parallelism.pp_size is 1; set it to the number of pipeline ranks");
+    NDP_CHECK(!o->cluster || !o->ranks_per_node, "--ranks-per-node and --cluster both say how many ranks a node has: "
+                                                 "leave out one of the two");
+    NDP_TRY(check_paths(o));
+    if (o->schedule)
+        NDP_TRY(ndp_pipeline_write(&j->pipeline, o->schedule));
+    if (o->cluster)
+        NDP_TRY(ndp_cluster_plan_open(j, o->cluster, o->rank < 0 ? 0 : o->rank, &links));
+    ndp_status st = plan_ranks(j, o, data, o->cluster ? &links : NULL, out);
+    ndp_cluster_plan_release(&links);
     return st;
 }
 

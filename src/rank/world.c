@@ -48,9 +48,13 @@ ndp_status ndp_device_check(const ndp_config *c) {
     return ndp_device_find(ndp_device_names[c->train.device], &device);
 }
 
+enum { MISTAKE = 2 }; /* the exit code for an error of the user, also where mpirun returns it */
+
 /* Runs the only rank of this process. If it fails, its error goes to the other ranks of the world. */
 static ndp_status run_alone(ndp_transport *t, ndp_status (*body)(ndp_world *, void *), void *arg) {
     ndp_status st = body(t, arg);
+    if (st == NDP_EINVAL)
+        ndp_transport_set_exit_code(t, MISTAKE);
     if (st != NDP_OK && st != NDP_EINTR)
         ndp_transport_abort(t, ndp_error_message());
     ndp_transport_destroy(t);

@@ -335,12 +335,6 @@ NDP_API ndp_status ndp_program_order(const ndp_program *p);
 /* One line per instruction; with `units`, the unit programs follow. */
 void ndp_program_print(const ndp_program *p, bool units, ndp_str *out);
 
-/* What the rank sends in a step, by group. Communications that are alike share a line: how many, bytes handed in, kind,
- * tensor (inside a unit) or buffers. */
-void ndp_program_print_traffic(const ndp_program *p, ndp_str *out);
-/* The same as a list of JSON. */
-void ndp_program_put_traffic(const ndp_program *p, const char *key, ndp_json_out *out);
-
 /* When an instruction ran, in seconds: simulated (simulate.h) from the start of the step, measured (engine.h) on the
  * host's monotonic clock. Times of a program are in the order of execution (ndp_walk.executed). */
 typedef struct ndp_instr_time {

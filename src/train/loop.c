@@ -15,6 +15,7 @@
 #include "checkpoint/agree.h"
 #include "step/timeline.h"
 #include "train/identity.h"
+#include "train/links.h"
 #include "train/metrics_file.h"
 #include "train/run_folder.h"
 
@@ -356,7 +357,7 @@ static ndp_status run_whole(training_loop *l) {
     return l->failed;
 }
 
-/* Rank 0 locks the folder and checks it, before any other work. */
+/* Rank 0 locks the folder and checks it, and the links are measured, before any other work. */
 static ndp_status prepare_folder(training_loop *l, ndp_world *w) {
     ndp_comm *world;
     ndp_group all = {0, 1, ndp_transport_world(w), ndp_transport_rank(w)};
@@ -364,6 +365,8 @@ static ndp_status prepare_folder(training_loop *l, ndp_world *w) {
     ndp_status st = ndp_run_folder_take(l->config, l->opts, world, &l->lock);
     if (st == NDP_OK)
         st = ndp_agree(world, l->first ? ndp_run_folder_prepare(l->config, l->opts) : NDP_OK);
+    if (st == NDP_OK)
+        st = ndp_links_check(l->config, world, l->say, l->opts->user);
     ndp_comm_destroy(world);
     return st;
 }

@@ -179,7 +179,7 @@ static void mpi_abort(ndp_transport *base, const char *message) {
         return;
     ndp_state_query_send_failure(base->state_query, message);
     if (!others_have_left(t))
-        t->api->abort(1);
+        t->api->abort(base->exit_code ? base->exit_code : 1);
 }
 
 /* Ranks of other nodes cannot see that this one has left, so it stays and replies to requests until they also leave. */

@@ -1,0 +1,47 @@
+#include "cluster/host_list.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+void ndp_host_list_release(ndp_host_list *h) {
+    free(h->of);
+    free(h->names);
+    *h = (ndp_host_list){0};
+}
+
+ndp_status ndp_host_list_take(const char (*of_rank)[NDP_HOST_TEXT], int world, ndp_host_list *out) {
+    ndp_host_list h = {.world = world};
+    h.of = calloc((size_t)world, sizeof *h.of);
+    h.names = calloc((size_t)world, sizeof *h.names);
+    if (!h.of || !h.names) {
+        ndp_host_list_release(&h);
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the hosts of %d ranks", world);
+    }
+    for (int r = 0; r < world; r++) {
+        int i = 0;
+        while (i < h.n && strcmp(h.names[i], of_rank[r]) != 0)
+            i++;
+        if (i == h.n)
+            memcpy(h.names[h.n++], of_rank[r], NDP_HOST_TEXT);
+        h.of[r] = i;
+    }
+    *out = h;
+    return NDP_OK;
+}
+
+ndp_status ndp_host_list_read(ndp_comm *world, ndp_host_list *out) {
+    int n = ndp_comm_size(world);
+    char mine[NDP_HOST_TEXT] = "", (*all)[NDP_HOST_TEXT] = calloc((size_t)n, sizeof *all);
+    ndp_work w;
+    if (!all)
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the hosts of %d ranks", n);
+    gethostname(mine, sizeof mine - 1);
+    ndp_status st = ndp_all_gather_begin(world, mine, all, sizeof mine, NDP_U8, &w);
+    if (st == NDP_OK)
+        st = ndp_wait(&w);
+    if (st == NDP_OK)
+        st = ndp_host_list_take(all, n, out);
+    free(all);
+    return st;
+}

@@ -1,0 +1,154 @@
+#include "cluster/probe.h"
+
+#include "base/clock.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { FIRST_BYTES = 1 << 16, PINGS = 12, GROWTH = 4 };
+
+/* A rank's end of a pair. The lower rank leads: it says how long the next message is; 0 ends it. */
+typedef struct probe_end {
+    ndp_comm *comm;
+    int peer;
+    const ndp_probe_opts *opts;
+    char *out, *in;
+    int64_t capacity; /* of each */
+} probe_end;
+
+static ndp_status pass(ndp_comm *c, void *data, int64_t bytes, int peer, bool sends) {
+    ndp_work w;
+    NDP_TRY(sends ? ndp_send_begin(c, data, bytes, peer, 0, &w) : ndp_recv_begin(c, data, bytes, peer, 0, &w));
+    return ndp_wait(&w);
+}
+
+static ndp_status reserve(probe_end *e, int64_t bytes) {
+    if (bytes <= e->capacity)
+        return NDP_OK;
+    free(e->out);
+    free(e->in);
+    e->capacity = bytes;
+    e->out = calloc(1, (size_t)bytes);
+    e->in = malloc((size_t)bytes);
+    if (!e->out || !e->in)
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for two messages of %lld bytes to measure a link with",
+                        (long long)bytes);
+    memset(e->in, 0, (size_t)bytes); /* pages that are taken in the message would count */
+    return NDP_OK;
+}
+
+/* Receives a message; *seconds since now. */
+static ndp_status receive(const probe_end *e, int64_t bytes, double *seconds) {
+    double start = ndp_now();
+    NDP_TRY(pass(e->comm, e->in, bytes, e->peer, false));
+    *seconds = ndp_now() - start;
+    return NDP_OK;
+}
+
+static ndp_status follow(probe_end *e) {
+    int64_t bytes;
+    for (int i = 0; i < PINGS; i++) {
+        NDP_TRY(pass(e->comm, &bytes, sizeof bytes, e->peer, false));
+        NDP_TRY(pass(e->comm, &bytes, sizeof bytes, e->peer, true));
+    }
+    for (;;) {
+        double seconds;
+        NDP_TRY(pass(e->comm, &bytes, sizeof bytes, e->peer, false));
+        if (bytes == 0)
+            return NDP_OK;
+        NDP_TRY(reserve(e, bytes));
+        NDP_TRY(pass(e->comm, &bytes, sizeof bytes, e->peer, true)); /* ready */
+        NDP_TRY(receive(e, bytes, &seconds));
+        NDP_TRY(pass(e->comm, &seconds, sizeof seconds, e->peer, true));
+        NDP_TRY(pass(e->comm, e->out, bytes, e->peer, true));
+    }
+}
+
+static ndp_status ping(probe_end *e, double *latency) {
+    int64_t word = 0;
+    *latency = 1e9;
+    for (int i = 0; i < PINGS; i++) { /* the first one opens the connection */
+        double start = ndp_now();
+        NDP_TRY(pass(e->comm, &word, sizeof word, e->peer, true));
+        NDP_TRY(pass(e->comm, &word, sizeof word, e->peer, false));
+        double one_way = (ndp_now() - start) / 2;
+        *latency = one_way < *latency ? one_way : *latency;
+    }
+    return NDP_OK;
+}
+
+/* Of a message of that length: the seconds each way, one after the other. At once, MPI's own messages for one would
+ * wait behind the data of the other. A clock starts when the sender is known to start. */
+static ndp_status once(probe_end *e, int64_t bytes, double *here, double *there) {
+    int64_t ready = bytes;
+    NDP_TRY(reserve(e, bytes));
+    NDP_TRY(pass(e->comm, &ready, sizeof ready, e->peer, true));
+    NDP_TRY(pass(e->comm, &ready, sizeof ready, e->peer, false));
+    NDP_TRY(pass(e->comm, e->out, bytes, e->peer, true));
+    NDP_TRY(pass(e->comm, there, sizeof *there, e->peer, false));
+    return receive(e, bytes, here);
+}
+
+static int64_t next_size(int64_t bytes, double seconds, const ndp_probe_opts *o) {
+    double grows = seconds > 0 ? 1.25 * o->seconds / seconds : GROWTH;
+    grows = grows < 2 ? 2 : grows > GROWTH ? GROWTH : grows;
+    int64_t next = (int64_t)(grows * (double)bytes) / 4096 * 4096;
+    return next < o->most ? next : o->most;
+}
+
+static ndp_status lead(probe_end *e, ndp_probe *p) {
+    int64_t bytes = FIRST_BYTES, end = 0;
+    NDP_TRY(ping(e, &p->latency));
+    for (int left = e->opts->repeats; left > 0;) {
+        double here, there;
+        NDP_TRY(once(e, bytes, &here, &there));
+        if ((here > there ? here : there) < e->opts->seconds && bytes < e->opts->most) {
+            bytes = next_size(bytes, here > there ? here : there, e->opts);
+            continue;
+        }
+        double to_a = (double)bytes / here, to_b = (double)bytes / there;
+        p->to_a = to_a > p->to_a ? to_a : p->to_a;
+        p->to_b = to_b > p->to_b ? to_b : p->to_b;
+        left--;
+    }
+    return pass(e->comm, &end, sizeof end, e->peer, true);
+}
+
+ndp_status ndp_probes_run(ndp_comm *c, ndp_probe *probes, int n, const ndp_probe_opts *o) {
+    int rank = ndp_comm_rank(c);
+    NDP_TRY(ndp_barrier(c));
+    for (int i = 0; i < n; i++) {
+        ndp_probe *p = &probes[i];
+        p->latency = p->to_a = p->to_b = 0;
+        if (p->a != rank && p->b != rank)
+            continue;
+        probe_end e = {.comm = c, .peer = p->a == rank ? p->b : p->a, .opts = o};
+        ndp_status st = p->a == rank ? lead(&e, p) : follow(&e);
+        free(e.out);
+        free(e.in);
+        NDP_TRY(st);
+    }
+    return NDP_OK;
+}
+
+ndp_status ndp_probes_share(ndp_comm *c, ndp_probe *probes, int n) {
+    enum { NUMBERS = 3 };
+    ndp_work w;
+    double *all = calloc((size_t)n * NUMBERS + 1, sizeof *all);
+    if (!all)
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the measurements of %d links", n);
+    for (int i = 0; i < n; i++)
+        if (probes[i].a == ndp_comm_rank(c))
+            memcpy(all + i * NUMBERS, (double[]){probes[i].latency, probes[i].to_a, probes[i].to_b},
+                   NUMBERS * sizeof *all);
+    ndp_status st = ndp_all_reduce_begin(c, all, (int64_t)n * NUMBERS, NDP_F64, NDP_SUM, &w);
+    if (st == NDP_OK)
+        st = ndp_wait(&w);
+    for (int i = 0; i < n && st == NDP_OK; i++) {
+        probes[i].latency = all[i * NUMBERS];
+        probes[i].to_a = all[i * NUMBERS + 1];
+        probes[i].to_b = all[i * NUMBERS + 2];
+    }
+    free(all);
+    return st;
+}

@@ -1,0 +1,27 @@
+/* Measuring links between pairs of ranks, by messages of a communicator of the host. */
+#ifndef NDP_CLUSTER_PROBE_H
+#define NDP_CLUSTER_PROBE_H
+
+#include "comm/comm.h"
+
+/* Two ranks, and what the link between them does: seconds of a small message one way, bytes/s of a large one each way,
+ * the two one after the other. */
+typedef struct ndp_probe {
+    int a, b;
+    double latency, to_a, to_b;
+} ndp_probe;
+
+typedef struct ndp_probe_opts {
+    double seconds; /* that the large message lasts at least, if `most` bytes do */
+    int64_t most;
+    int repeats; /* of it, of which the fastest counts */
+} ndp_probe_opts;
+
+/* Measures all of `probes` at once; no rank is in two of them. A message grows until it lasts long enough: what a
+ * switch lets pass at once must not count. Only the ranks of a pair know its results afterwards (ndp_probes_share).
+ * Collective over the communicator. NDP_ENOMEM, NDP_ECOMM. */
+NDP_API ndp_status ndp_probes_run(ndp_comm *c, ndp_probe *probes, int n, const ndp_probe_opts *o);
+/* Gives all ranks the results. Collective; each probe was measured once. */
+NDP_API ndp_status ndp_probes_share(ndp_comm *c, ndp_probe *probes, int n);
+
+#endif

@@ -1,0 +1,165 @@
+#include "plan/cluster_plan.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- groups ---- */
+
+static ndp_status find_links(ndp_cluster_plan *p, ndp_group_kind kind, ndp_send_pattern pattern) {
+    ndp_mesh mesh;
+    ndp_group *groups;
+    int n;
+    NDP_TRY(ndp_mesh_init(&p->job->layout, p->rank, &p->facts, &mesh));
+    NDP_TRY(ndp_groups_of_kind(&p->job->layout, &p->facts, kind, &groups, &n));
+    ndp_status st = ndp_cluster_links(&p->cluster, &p->map, ndp_mesh_group(&mesh, kind), groups, n, pattern,
+                                      &p->links[kind][pattern]);
+    p->known[kind][pattern] = st == NDP_OK;
+    free(groups);
+    return st;
+}
+
+ndp_status ndp_cluster_plan_links(ndp_cluster_plan *p, ndp_group_kind kind, ndp_send_pattern pattern,
+                                  const ndp_group_links **out) {
+    if (!p->known[kind][pattern])
+        NDP_TRY(find_links(p, kind, pattern));
+    *out = &p->links[kind][pattern];
+    return NDP_OK;
+}
+
+ndp_send_pattern ndp_cluster_plan_pattern(const ndp_cluster_plan *p, const ndp_program *program,
+                                          const ndp_comm_event *e) {
+    ndp_group g = ndp_mesh_group(&program->opts.step.mesh, ndp_comm_event_group(e));
+    switch (ndp_comm_event_kind(e)) {
+    case NDP_SEND:
+        return e->call->attr.peer == (g.rank + 1) % g.count ? NDP_SENDS_NEXT : NDP_SENDS_BEFORE;
+    case NDP_SHIFT:
+        return NDP_SENDS_NEXT;
+    case NDP_ALL_TO_ALL:
+        return NDP_SENDS_DIRECT;
+    default:
+        return p->rings ? NDP_SENDS_RING : NDP_SENDS_DIRECT;
+    }
+}
+
+double ndp_cluster_plan_seconds(const ndp_cluster_plan *p, const ndp_group_links *l, double bytes) {
+    const ndp_efficiency *e = &p->cluster.efficiency;
+    double share = l->of[l->slowest].level == NDP_LINK_DEVICES ? e->links : e->nics;
+    return l->latency + bytes / (l->rate * share);
+}
+
+/* ---- the plan ---- */
+
+ndp_status ndp_cluster_plan_open(const ndp_job *j, const char *path, int rank, ndp_cluster_plan *out) {
+    ndp_cluster_plan p = {.job = j, .rank = rank, .facts = {j->spec.layout.kv_heads, j->ties}};
+    NDP_TRY(ndp_cluster_read(path, &p.cluster));
+    ndp_status st = ndp_rank_map_fill(&p.cluster, j->world, &p.map);
+    if (st == NDP_OK)
+        *out = p;
+    else
+        ndp_cluster_plan_release(&p);
+    return st;
+}
+
+void ndp_cluster_plan_release(ndp_cluster_plan *p) {
+    ndp_rank_map_release(&p->map);
+    ndp_cluster_release(&p->cluster);
+}
+
+/* ---- loads of links ---- */
+
+static ndp_status read_stage(const ndp_cluster_plan *p, const ndp_dry_run *d, const ndp_model *m, int rank,
+                             ndp_sends *out) {
+    ndp_engine *engine;
+    ndp_comm_event e;
+    NDP_TRY(ndp_plan_engine(d, m, rank, &engine));
+    const ndp_program *program = ndp_engine_program(engine);
+    for (ndp_comm_event_cursor c = NDP_COMM_EVENTS(NDP_FIRST_ITERATIONS(1)); ndp_program_comm_event(program, &c, &e);)
+        if (e.begin && ndp_comm_event_kind(&e) != NDP_RECV)
+            out->bytes[ndp_comm_event_group(&e)][ndp_cluster_plan_pattern(p, program, &e)] +=
+                (double)ndp_repeats_times(&program->repeats, e.instr) * ndp_comm_event_moved(program, &e);
+    ndp_engine_destroy(engine);
+    return NDP_OK;
+}
+
+/* "node 3", or its name */
+static void unit_name(const ndp_cluster *c, int level, int unit, char *out, size_t size) {
+    if (level == NDP_LINK_DEVICES)
+        snprintf(out, size, "%s %d", c->links.shape == NDP_LINK_RING ? "link" : "rank", unit);
+    else if (level == NDP_LINK_NICS && unit < c->hosts.n)
+        snprintf(out, size, "%s", c->hosts.items[unit]);
+    else
+        snprintf(out, size, "%s %d", level == NDP_LINK_NICS ? "node" : c->network[level - NDP_LINK_UPLINKS].name, unit);
+}
+
+static void add_level(const ndp_cluster_plan *p, int level, const double *loads, ndp_str *out, ndp_json_out *json) {
+    enum { LISTED = 4096 };
+    char name[64], unit[256], bytes[16];
+    int links = ndp_cluster_link_count(&p->cluster, &p->map, level), busiest = 0;
+    double most = 0;
+    for (int i = 0; i < links; i++) {
+        double seconds = loads[i] / ndp_cluster_link_capacity(&p->cluster, &p->map, level, i);
+        busiest = seconds > most ? i : busiest;
+        most = seconds > most ? seconds : most;
+    }
+    double capacity = ndp_cluster_link_capacity(&p->cluster, &p->map, level, busiest);
+    ndp_cluster_level_name(&p->cluster, level, name, sizeof name);
+    unit_name(&p->cluster, level, busiest, unit, sizeof unit);
+    ndp_str_addf(out, "  %-16s %10s  of %s, the most; %.3g GB/s carry it in %.3g s\n", name,
+                 ndp_human_bytes(loads[busiest], bytes), unit, capacity * 1e-9, most);
+    ndp_json_open(json, NULL, '{');
+    ndp_json_put_text(json, "link", name);
+    ndp_json_put_text(json, "busiest", unit);
+    ndp_json_put_number(json, "bytes", loads[busiest]);
+    ndp_json_put_number(json, "capacity", capacity);
+    ndp_json_put_number(json, "seconds", most);
+    ndp_json_open(json, "bytes_of_each", '[');
+    for (int i = 0; i < links && links <= LISTED; i++)
+        ndp_json_put_number(json, NULL, loads[i]);
+    ndp_json_close(json, ']');
+    ndp_json_close(json, '}');
+}
+
+static ndp_status add_levels(const ndp_cluster_plan *p, const ndp_flows *flows, ndp_str *out, ndp_json_out *json) {
+    double *loads = calloc(ndp_flows_most_links(&p->cluster, p->map.world), sizeof *loads);
+    if (!loads)
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the links of %d ranks", p->map.world);
+    ndp_status st = NDP_OK;
+    for (int level = 0; level < ndp_cluster_levels(&p->cluster) && st == NDP_OK; level++) {
+        st = ndp_flows_load(flows, &p->cluster, &p->map, level, loads);
+        if (st == NDP_OK)
+            add_level(p, level, loads, out, json);
+    }
+    free(loads);
+    return st;
+}
+
+ndp_status ndp_cluster_plan_flows(const ndp_cluster_plan *p, const ndp_dry_run *d, const ndp_model *m, ndp_flows *out) {
+    int n = p->job->layout.size[NDP_PP], per_stage = p->job->world / n;
+    ndp_sends *stages = calloc((size_t)n, sizeof *stages);
+    ndp_status st = stages ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for %d stages", n);
+    for (int i = 0; i < n && st == NDP_OK; i++)
+        st = read_stage(p, d, m, i * per_stage, &stages[i]);
+    if (st == NDP_OK)
+        st = ndp_flows_init(&p->job->layout, &p->facts, stages, out);
+    free(stages);
+    return st;
+}
+
+ndp_status ndp_cluster_plan_loads(const ndp_cluster_plan *p, const ndp_dry_run *d, const ndp_model *m, ndp_str *out,
+                                  ndp_json_out *json) {
+    ndp_str source = {0};
+    ndp_flows flows;
+    NDP_TRY(ndp_cluster_plan_flows(p, d, m, &flows));
+    ndp_cluster_source(&p->cluster, &source);
+    ndp_str_addf(out, "\nover links of %s in a step, all ranks (%s)\n", p->cluster.name,
+                 source.data ? source.data : "");
+    ndp_json_put_text(json, "cluster", p->cluster.name);
+    ndp_json_put_text(json, "numbers", source.data);
+    ndp_json_open(json, "links", '[');
+    ndp_status st = add_levels(p, &flows, out, json);
+    ndp_json_close(json, ']');
+    ndp_str_release(&source);
+    ndp_flows_release(&flows);
+    return st;
+}

@@ -1,0 +1,45 @@
+/* A job on a cluster: which links the groups of its ranks use, how long what is sent over them takes, and what the
+ * nodes and racks send altogether. Inside plan. */
+#ifndef NDP_PLAN_CLUSTER_PLAN_H
+#define NDP_PLAN_CLUSTER_PLAN_H
+
+#include "base/json_write.h"
+#include "cluster/flows.h"
+#include "plan/plan_parts.h"
+
+typedef struct ndp_cluster_plan {
+    const ndp_job *job; /* borrowed */
+    ndp_cluster cluster;
+    ndp_rank_map map;
+    ndp_mesh_facts facts;
+    bool rings; /* collectives run around rings, as NCCL's do; set by the caller */
+    /* Of the group of `rank`, by kind and pattern; known[..]: computed. */
+    int rank;
+    ndp_group_links links[NDP_GROUPS][NDP_SEND_PATTERNS];
+    bool known[NDP_GROUPS][NDP_SEND_PATTERNS];
+} ndp_cluster_plan;
+
+/* Reads the cluster and puts the ranks on its nodes in order. `rank`: the one that is shown. The caller releases it,
+ * unless this fails. NDP_EINVAL: more ranks than devices, or an error of the file. */
+NDP_API ndp_status ndp_cluster_plan_open(const ndp_job *j, const char *path, int rank, ndp_cluster_plan *out);
+/* Accepts {0}. */
+void ndp_cluster_plan_release(ndp_cluster_plan *p);
+
+/* To whom a communication of a rank sends. */
+ndp_send_pattern ndp_cluster_plan_pattern(const ndp_cluster_plan *p, const ndp_program *program,
+                                          const ndp_comm_event *e);
+/* The links of the rank's group for it. */
+NDP_API ndp_status ndp_cluster_plan_links(ndp_cluster_plan *p, ndp_group_kind kind, ndp_send_pattern pattern,
+                                          const ndp_group_links **out);
+/* Seconds of one communication that sends `bytes` out of each rank: latency + bytes / rate of the slowest link, of
+ * which collectives reach the share that the cluster's `efficiency` states. */
+double ndp_cluster_plan_seconds(const ndp_cluster_plan *p, const ndp_group_links *l, double bytes);
+
+/* What all ranks send: builds the program of the first rank of every pipeline stage. The caller releases it. */
+NDP_API ndp_status ndp_cluster_plan_flows(const ndp_cluster_plan *p, const ndp_dry_run *d, const ndp_model *m,
+                                          ndp_flows *out);
+/* What leaves over each link in a step. Appends a table of the levels to `out`, and "links" to the JSON. */
+NDP_API ndp_status ndp_cluster_plan_loads(const ndp_cluster_plan *p, const ndp_dry_run *d, const ndp_model *m,
+                                          ndp_str *out, ndp_json_out *json);
+
+#endif
