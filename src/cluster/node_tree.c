@@ -179,6 +179,9 @@ static ndp_status read_devices(hwloc_topology_t t, ndp_node_tree *out) {
 /* ---- the tree ---- */
 
 static ndp_status load(hwloc_topology_t t, const char *xml) {
+    /* They start OpenCL and ask a display, for nothing that is read here. An error is that they are not there. */
+    hwloc_topology_set_components(t, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, "opencl");
+    hwloc_topology_set_components(t, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, "gl");
     hwloc_topology_set_io_types_filter(t, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
     errno = 0;
     if (xml && hwloc_topology_set_xml(t, xml))

@@ -42,7 +42,7 @@ static void eight_gpus_have_a_nic_each(void **state) {
         assert_string_equal(t.nics[g->nic].kind, "infiniband");
         assert_int_equal(t.nics[g->nic].socket, i / 4);
         assert_int_equal(g->path, NDP_NODE_PATH_SWITCH);
-        assert_float_equal(g->pci_bandwidth, 63.015385e9, 1e4);
+        assert_true(g->pci_bandwidth > 63.01e9 && g->pci_bandwidth < 63.02e9);
     }
     assert_string_equal(t.gpus[4].address, "0000:91:00.0");
     assert_string_equal(t.nics[0].kind, "ethernet");
