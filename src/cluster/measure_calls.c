@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-enum { SMALLEST = 64, SMALLEST_ROWS = 16 };
+enum { SMALLEST = 64, SMALLEST_ROWS = 16, FEW_HEADS = 4 };
 
 static ndp_view matrix(int64_t rows, int64_t cols, ndp_dtype type) {
     return (ndp_view){.dtype = type, .rows = rows, .cols = cols, .ld = cols};
@@ -93,7 +93,7 @@ bool ndp_timed_halve(ndp_timed_shape *s) {
     case NDP_TIMING_PRODUCT:
         return halve_product(s);
     case NDP_TIMING_ATTENTION:
-        return halve(&s->n, 1) || halve(&s->m, SMALLEST);
+        return halve(&s->n, FEW_HEADS) || halve(&s->m, SMALLEST) || halve(&s->n, 1);
     case NDP_TIMING_MEMORY:
         return halve(&s->m, SMALLEST_ROWS);
     default:

@@ -39,9 +39,9 @@ typedef struct ndp_timings {
  * Each measurement has a share of the seconds that are left, products and attention in fp32 and in bf16. It takes at
  * least four runs. If these would take longer than the share, by the best rate so far of the kind and type, or if the
  * operands need more than a quarter of the memory, then the shape is halved until they do not: of a product m, n and k
- * in turn, down to 64; of attention the heads, down to 1, then the rows, down to 64; of memory the rows, down to 16. A
- * shape that has been measured already is skipped, and so is one whose op the device lacks. The smallest shapes are
- * always measured, so very slow devices take longer than `budget`.
+ * in turn, down to 64; of attention the heads, down to 4, then the rows, down to 64, then the heads, down to 1; of
+ * memory the rows, down to 16. A shape that has been measured already is skipped, and so is one whose op the device
+ * lacks. The smallest shapes are always measured, so very slow devices take longer than `budget`.
  *
  * Opens the device for itself, as `opts` says; NULL: the first one. NDP_EINVAL: the device executes nothing. Its errors
  * are passed on. */

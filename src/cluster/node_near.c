@@ -25,7 +25,7 @@ static hwloc_obj_t common_ancestor(hwloc_obj_t a, hwloc_obj_t b) {
     return a;
 }
 
-/* The objects that represent several cores or PCI buses below one; two sockets of a node are both -1 if not known. */
+/* By the object that both are below. A socket is -1 where it is not known. */
 static ndp_node_path path_over(hwloc_obj_t common, int socket, int other) {
     if (common->type == HWLOC_OBJ_BRIDGE)
         return common->attr->bridge.upstream_type == HWLOC_OBJ_BRIDGE_PCI ? NDP_NODE_PATH_SWITCH : NDP_NODE_PATH_BRIDGE;

@@ -169,11 +169,12 @@ static void shapes_are_halved_down_to_the_smallest(void **state) {
     for (int i = 0; i < 4; i++)
         assert_true(ndp_timed_halve(&s));
     assert_true(s.m == 128 && s.n == 256 && s.k == 256); /* each in turn */
-    s = (ndp_timed_shape){.kind = NDP_TIMING_ATTENTION, .op = &ndp_op_attention, .m = 256, .n = 4, .k = 128};
-    assert_true(ndp_timed_halve(&s) && s.n == 2 && s.m == 256);
-    assert_true(ndp_timed_halve(&s) && s.n == 1 && s.m == 256);
-    assert_true(ndp_timed_halve(&s) && s.n == 1 && s.m == 128);
-    assert_true(ndp_timed_halve(&s) && s.m == 64);
+    s = (ndp_timed_shape){.kind = NDP_TIMING_ATTENTION, .op = &ndp_op_attention, .m = 256, .n = 8, .k = 128};
+    assert_true(ndp_timed_halve(&s) && s.n == 4 && s.m == 256);
+    assert_true(ndp_timed_halve(&s) && s.n == 4 && s.m == 128);
+    assert_true(ndp_timed_halve(&s) && s.n == 4 && s.m == 64);
+    assert_true(ndp_timed_halve(&s) && s.n == 2 && s.m == 64);
+    assert_true(ndp_timed_halve(&s) && s.n == 1);
     assert_false(ndp_timed_halve(&s));
 }
 
