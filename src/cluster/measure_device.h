@@ -9,7 +9,7 @@
 typedef enum ndp_timing_kind {
     NDP_TIMING_CALL,     /* the smallest op, over and over */
     NDP_TIMING_MEMORY,   /* an op by elements, on matrices of m rows and k columns, far larger than caches */
-    NDP_TIMING_PRODUCT,  /* [m,n] = [m,k] [k,n] */
+    NDP_TIMING_PRODUCT,  /* of a layer with weight [n,k], for m rows: y, dx or dw */
     NDP_TIMING_ATTENTION /* forward and backward of m rows, causal, n heads of k columns */
 } ndp_timing_kind;
 enum { NDP_TIMING_KINDS = NDP_TIMING_ATTENTION + 1 };
