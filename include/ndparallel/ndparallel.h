@@ -341,6 +341,27 @@ typedef struct ndp_plan_opts {
  * its data. Writes nothing but `schedule`, `timeline` and `layout_picture`. */
 NDP_API ndp_status ndp_plan(const ndp_config *c, const ndp_plan_opts *o, char **text);
 
+/* ---- the cluster ---- */
+
+typedef struct ndp_topology_opts {
+    const char *device;                        /* to measure; NULL: cpu */
+    const char *output;                        /* a path: write a cluster.yaml there; NULL: no */
+    bool quick;                                /* only the links */
+    void (*say)(void *user, const char *line); /* rank 0: what is being measured; may be NULL */
+    void *user;
+} ndp_topology_opts;
+#define NDP_TOPOLOGY_OPTS_INIT                                                                                         \
+    { NULL, NULL, false, NULL, NULL }
+/* Measures the devices of all ranks, the links between ranks and hosts, and collectives. *text: what was found, for
+ * people; the caller frees it. NDP_EIO, before anything is measured: `output` cannot be written. Collective; all ranks
+ * get the same. */
+NDP_API ndp_status ndp_topology(ndp_world *w, const ndp_topology_opts *o, char **text);
+/* How many ranks a topology of these hosts has: one for each slot of the hostfile, or of the batch system's
+ * allocation; NULL and no allocation: 2 on this host. */
+NDP_API ndp_status ndp_topology_ranks(const char *hostfile, int *ranks);
+/* All keys of cluster.yaml, with what they mean, their values and defaults. The caller frees *text. */
+NDP_API ndp_status ndp_cluster_help(char **text);
+
 /* ---- verifying layouts: does a layout compute what one rank computes? ---- */
 
 /* What is compared between two runs. Distances are relative; that of tensors is |a - b| / |b|. */

@@ -83,7 +83,8 @@ static bool print_token(void *user, int32_t id, const char *text) {
 
 static void say_finish(const chat *c, const ndp_reply *r) {
     if (r->finish == NDP_FINISH_LENGTH)
-        fprintf(stderr, "(the answer was cut after %lld tokens: --max-tokens %d; the context has space for %lld more)\n",
+        fprintf(stderr,
+                "(the answer was cut after %lld tokens: --max-tokens %d; the context has space for %lld more)\n",
                 (long long)r->tokens, c->opts->generate->max_tokens, (long long)r->room);
     else if (r->finish == NDP_FINISH_CANCELLED && interrupted)
         fprintf(stderr, "(stopped after %lld tokens)\n", (long long)r->tokens);

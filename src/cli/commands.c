@@ -7,7 +7,7 @@
 
 const cli_command *const cli_commands[] = {
     &cmd_train,    &cmd_plan,     &cmd_verify, &cmd_checkpoint, &cmd_merge, &cmd_launch, &cmd_evaluate,
-    &cmd_generate, &cmd_tokenize, &cmd_config, &cmd_env,        &cmd_help,  NULL,
+    &cmd_generate, &cmd_tokenize, &cmd_config, &cmd_topology,   &cmd_env,   &cmd_help,   NULL,
 };
 
 const cli_synonym cli_synonyms[] = {

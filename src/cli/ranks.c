@@ -109,9 +109,18 @@ static int launch_with_restarts(const cli_ranks *r, const ndp_config *c, const n
     return code;
 }
 
+/* Ranks of a command without a job are processes, also if there is one. */
+static ndp_status read_launch(const cli_ranks *r, const ndp_config *c, ndp_launch_opts *o) {
+    if (r->ranks == 0)
+        return ndp_launch_opts_read(c, o);
+    *o = (ndp_launch_opts)NDP_LAUNCH_OPTS_INIT;
+    o->ranks = ndp_world_launched(NULL) ? 0 : r->ranks;
+    return NDP_OK;
+}
+
 int cli_ranks_run(cli_ranks *r, const ndp_config *c) {
     ndp_launch_opts o;
-    ndp_status st = ndp_launch_opts_read(c, &o);
+    ndp_status st = read_launch(r, c, &o);
     if (st == NDP_OK && !r->hostfile && !ndp_world_launched(NULL))
         st = ndp_device_check(c); /* the ranks run on this host */
     if (st != NDP_OK)

@@ -13,6 +13,7 @@ typedef struct cli_ranks {
     const char *command;  /* "train" */
     const char *hostfile; /* NULL: this host, or the batch system's hosts */
     bool debug;
+    int ranks;                         /* how many; 0: as many as the job says */
     int restarts;                      /* how often ranks that die are launched again, with --resume */
     bool saves;                        /* a signal sets `stop`, so that the body can save; else it ends the process */
     bool live;                         /* rank 0 draws a live line (progress.h) on the terminal */

@@ -81,7 +81,7 @@ static double nearness(const ndp_host_links *l, int a, int b) {
             if (rate == 0 || l->rack_of[i] != a || l->rack_of[k] != b)
                 continue;
             pairs++;
-            near += rate >= 0.8 * (x < y ? x : y);
+            near += rate >= 0.7 * (x < y ? x : y);
         }
     return pairs ? (double)near / pairs : 0;
 }
@@ -165,6 +165,32 @@ static ndp_status measure_together(link_meter *m) {
     return NDP_OK;
 }
 
+/* Every pair sends `bytes` from a to b at once: what the trunk carried until the last one was through. A pair that is
+ * done early leaves its part to the others, so rates of single pairs would add up to more than there is. */
+static ndp_status send_at_once(link_meter *m, int64_t bytes, double *seconds) {
+    int rank = ndp_comm_rank(m->world);
+    char *data = calloc(1, (size_t)bytes);
+    ndp_work w;
+    ndp_status st =
+        data ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for a message of %lld bytes", (long long)bytes);
+    if (st == NDP_OK)
+        st = ndp_barrier(m->world);
+    double start = ndp_now();
+    for (int i = 0; i < m->n && st == NDP_OK; i++) {
+        const ndp_probe *p = &m->probes[i];
+        if (p->a != rank && p->b != rank)
+            continue;
+        st = p->a == rank ? ndp_send_begin(m->world, data, bytes, p->b, 2, &w)
+                          : ndp_recv_begin(m->world, data, bytes, p->a, 2, &w);
+        st = st == NDP_OK ? ndp_wait(&w) : st;
+    }
+    *seconds = ndp_now() - start;
+    free(data);
+    NDP_TRY(st);
+    NDP_TRY(ndp_all_reduce_begin(m->world, seconds, 1, NDP_F64, NDP_MAX, &w));
+    return ndp_wait(&w);
+}
+
 /* The host that a host has its best link to. */
 static int best_peer(const ndp_host_links *l, int host) {
     int best = host ? 0 : 1;
@@ -174,22 +200,31 @@ static int best_peer(const ndp_host_links *l, int host) {
     return best;
 }
 
-/* Each host's best link, one host after the other; of many hosts, those of the first. */
+/* Bytes per second of all pairs together, from a to b, with messages that last about three times as long as single ones
+ * at `rate`. The second time counts: the first uses up what passes at once. */
+static ndp_status rate_at_once(link_meter *m, double rate, double *out) {
+    double seconds, bytes = rate * 3 * m->opts.seconds / (m->n ? m->n : 1);
+    bytes = bytes < 1 << 16 ? 1 << 16 : bytes > 64 << 20 ? 64 << 20 : bytes;
+    NDP_TRY(send_at_once(m, (int64_t)bytes, &seconds));
+    NDP_TRY(send_at_once(m, (int64_t)bytes, &seconds));
+    *out = (double)(int64_t)bytes * m->n / seconds;
+    return NDP_OK;
+}
+
+/* Each host's best link, one host after the other: by one rank, then by all that both hosts have. */
 static ndp_status measure_alone(link_meter *m) {
     ndp_host_links *l = m->l;
     for (int i = 0; i < l->n && i < ALL_PAIRS; i++) {
         int peer = best_peer(l, i);
-        for (int streams = 0; streams < 2; streams++) {
-            double sent = 0;
-            m->n = 0;
-            for (int k = 0; k < (streams ? m->hosts->world : 1); k++)
-                if (rank_on(m, i, k) >= 0 && rank_on(m, peer, k) >= 0)
-                    add_pair(m, rank_on(m, i, k), rank_on(m, peer, k));
-            NDP_TRY(measure(m));
-            for (int k = 0; k < m->n; k++)
-                sent += m->hosts->of[m->probes[k].a] == i ? m->probes[k].to_b : m->probes[k].to_a;
-            *(streams ? &l->streams[i] : &l->alone[i]) = sent;
-        }
+        m->n = 0;
+        add_pair(m, rank_on(m, i, 0), rank_on(m, peer, 0));
+        NDP_TRY(measure(m));
+        l->alone[i] = m->hosts->of[m->probes[0].a] == i ? m->probes[0].to_b : m->probes[0].to_a;
+        m->n = 0;
+        for (int k = 0; rank_on(m, i, k) >= 0 && rank_on(m, peer, k) >= 0; k++)
+            m->probes[m->n++] = (ndp_probe){.a = rank_on(m, i, k), .b = rank_on(m, peer, k)};
+        if (m->n > 1)
+            NDP_TRY(rate_at_once(m, l->alone[i], &l->streams[i]));
     }
     return NDP_OK;
 }
@@ -220,50 +255,19 @@ static int host_in(const ndp_host_links *l, int rack, int k) {
     return -1;
 }
 
-/* Every pair sends `bytes` from a to b at once: what the trunk carried until the last one was through. A pair that is
- * done early leaves its part to the others, so rates of single pairs would add up to more than there is. */
-static ndp_status send_at_once(link_meter *m, int64_t bytes, double *seconds) {
-    int rank = ndp_comm_rank(m->world);
-    char *data = calloc(1, (size_t)bytes);
-    ndp_work w;
-    ndp_status st =
-        data ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for a message of %lld bytes", (long long)bytes);
-    if (st == NDP_OK)
-        st = ndp_barrier(m->world);
-    double start = ndp_now();
-    for (int i = 0; i < m->n && st == NDP_OK; i++) {
-        const ndp_probe *p = &m->probes[i];
-        if (p->a != rank && p->b != rank)
-            continue;
-        st = p->a == rank ? ndp_send_begin(m->world, data, bytes, p->b, 2, &w)
-                          : ndp_recv_begin(m->world, data, bytes, p->a, 2, &w);
-        st = st == NDP_OK ? ndp_wait(&w) : st;
-    }
-    *seconds = ndp_now() - start;
-    free(data);
-    NDP_TRY(st);
-    NDP_TRY(ndp_all_reduce_begin(m->world, seconds, 1, NDP_F64, NDP_MAX, &w));
-    return ndp_wait(&w);
-}
-
 /* Hosts of the racks 0 and 1, of 2 and 3, ... send to each other, as many as both have. */
 static ndp_status measure_trunk(link_meter *m) {
     ndp_host_links *l = m->l;
-    double nic = 0, seconds, limit = 3 * m->opts.seconds;
-    int pairs = 0, joined = l->racks / 2;
+    double all, nic = 0;
     m->n = 0;
     for (int u = 0; u + 1 < l->racks; u += 2)
         for (int k = 0; host_in(l, u, k) >= 0 && host_in(l, u + 1, k) >= 0; k++) {
             int from = host_in(l, u, k);
             m->probes[m->n++] = (ndp_probe){.a = rank_on(m, from, 0), .b = rank_on(m, host_in(l, u + 1, k), 0)};
-            nic = ndp_host_links_nic(l, from) > nic ? ndp_host_links_nic(l, from) : nic;
-            pairs++;
+            nic += l->together[from * l->n + host_in(l, u + 1, k)];
         }
-    double bytes = nic * limit;
-    bytes = bytes < 1 << 16 ? 1 << 16 : bytes > 64 << 20 ? 64 << 20 : bytes;
-    NDP_TRY(send_at_once(m, (int64_t)bytes, &seconds)); /* empties what passes at once */
-    NDP_TRY(send_at_once(m, (int64_t)bytes, &seconds));
-    l->trunk = (double)(int64_t)bytes * pairs / joined / seconds;
+    NDP_TRY(rate_at_once(m, nic, &all));
+    l->trunk = all / (l->racks / 2);
     return NDP_OK;
 }
 

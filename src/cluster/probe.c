@@ -5,7 +5,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FIRST_BYTES = 1 << 16, PINGS = 12, GROWTH = 4 };
+enum {
+    FIRST_BYTES = 1 << 17,
+    PINGS = 12,
+    GROWTH = 4,
+    LEAST_PIECE = 1 << 15, /* MPI sends so little without asking first */
+    MOST_PIECE = 1 << 20,
+    IN_FLIGHT = 8
+};
 
 /* A rank's end of a pair. The lower rank leads: it says how long the next message is; 0 ends it. */
 typedef struct probe_end {
@@ -37,11 +44,59 @@ static ndp_status reserve(probe_end *e, int64_t bytes) {
     return NDP_OK;
 }
 
-/* Receives a message; *seconds since now. */
-static ndp_status receive(const probe_end *e, int64_t bytes, double *seconds) {
-    double start = ndp_now();
-    NDP_TRY(pass(e->comm, e->in, bytes, e->peer, false));
-    *seconds = ndp_now() - start;
+/* A message in pieces, of which several are under way: if it went whole, MPI's own messages for one direction would
+ * wait behind the data of the other. */
+typedef struct stream {
+    int64_t bytes, piece;
+    ndp_work works[IN_FLIGHT];
+    int64_t begun, ended; /* pieces */
+} stream;
+
+static int64_t piece_of(int64_t bytes) {
+    int64_t piece = bytes / 64 / 4096 * 4096;
+    return piece < LEAST_PIECE ? LEAST_PIECE : piece > MOST_PIECE ? MOST_PIECE : piece;
+}
+
+static int64_t pieces(const stream *s) { return (s->bytes + s->piece - 1) / s->piece; }
+
+static ndp_status begin_piece(probe_end *e, stream *s, bool sends) {
+    int64_t at = s->begun * s->piece, n = s->bytes - at < s->piece ? s->bytes - at : s->piece;
+    ndp_work *w = &s->works[s->begun++ % IN_FLIGHT];
+    return sends ? ndp_send_begin(e->comm, e->out + at, n, e->peer, 1, w)
+                 : ndp_recv_begin(e->comm, e->in + at, n, e->peer, 1, w);
+}
+
+static ndp_status end_piece(stream *s) { return ndp_wait(&s->works[s->ended++ % IN_FLIGHT]); }
+
+/* Both send and receive a message. *rate: of what arrives after the first third, with which a switch's allowance for
+ * bursts is used up and a connection has found its speed. */
+static ndp_status exchange(probe_end *e, int64_t bytes, double *seconds, double *rate) {
+    stream in = {.bytes = bytes, .piece = piece_of(bytes)}, out = in;
+    int64_t n = pieces(&in), third = n / 3;
+    double start = ndp_now(), from = start;
+    while (in.begun < n && in.begun < IN_FLIGHT)
+        NDP_TRY(begin_piece(e, &in, false));
+    while (in.ended < n) {
+        if (out.begun - out.ended == IN_FLIGHT)
+            NDP_TRY(end_piece(&out));
+        if (out.begun < n)
+            NDP_TRY(begin_piece(e, &out, true));
+        if (out.begun < n && out.begun < IN_FLIGHT)
+            continue;
+        NDP_TRY(end_piece(&in));
+        from = in.ended == third ? ndp_now() : from;
+        if (in.begun < n)
+            NDP_TRY(begin_piece(e, &in, false));
+    }
+    double end = ndp_now();
+    *seconds = end - start;
+    *rate = (double)(bytes - third * in.piece) / (end - from);
+    while (out.begun < n || out.ended < out.begun) {
+        if (out.begun < n && out.begun - out.ended < IN_FLIGHT)
+            NDP_TRY(begin_piece(e, &out, true));
+        else
+            NDP_TRY(end_piece(&out));
+    }
     return NDP_OK;
 }
 
@@ -52,15 +107,14 @@ static ndp_status follow(probe_end *e) {
         NDP_TRY(pass(e->comm, &bytes, sizeof bytes, e->peer, true));
     }
     for (;;) {
-        double seconds;
+        double seen[2];
         NDP_TRY(pass(e->comm, &bytes, sizeof bytes, e->peer, false));
         if (bytes == 0)
             return NDP_OK;
         NDP_TRY(reserve(e, bytes));
         NDP_TRY(pass(e->comm, &bytes, sizeof bytes, e->peer, true)); /* ready */
-        NDP_TRY(receive(e, bytes, &seconds));
-        NDP_TRY(pass(e->comm, &seconds, sizeof seconds, e->peer, true));
-        NDP_TRY(pass(e->comm, e->out, bytes, e->peer, true));
+        NDP_TRY(exchange(e, bytes, &seen[0], &seen[1]));
+        NDP_TRY(pass(e->comm, seen, sizeof seen, e->peer, true));
     }
 }
 
@@ -77,16 +131,14 @@ static ndp_status ping(probe_end *e, double *latency) {
     return NDP_OK;
 }
 
-/* Of a message of that length: the seconds each way, one after the other. At once, MPI's own messages for one would
- * wait behind the data of the other. A clock starts when the sender is known to start. */
-static ndp_status once(probe_end *e, int64_t bytes, double *here, double *there) {
+/* Of a message of that length, both ways at once: seconds and rate that this rank sees, then those of its peer. */
+static ndp_status once(probe_end *e, int64_t bytes, double seen[4]) {
     int64_t ready = bytes;
     NDP_TRY(reserve(e, bytes));
     NDP_TRY(pass(e->comm, &ready, sizeof ready, e->peer, true));
     NDP_TRY(pass(e->comm, &ready, sizeof ready, e->peer, false));
-    NDP_TRY(pass(e->comm, e->out, bytes, e->peer, true));
-    NDP_TRY(pass(e->comm, there, sizeof *there, e->peer, false));
-    return receive(e, bytes, here);
+    NDP_TRY(exchange(e, bytes, &seen[0], &seen[1]));
+    return pass(e->comm, &seen[2], 2 * sizeof *seen, e->peer, false);
 }
 
 static int64_t next_size(int64_t bytes, double seconds, const ndp_probe_opts *o) {
@@ -100,15 +152,15 @@ static ndp_status lead(probe_end *e, ndp_probe *p) {
     int64_t bytes = FIRST_BYTES, end = 0;
     NDP_TRY(ping(e, &p->latency));
     for (int left = e->opts->repeats; left > 0;) {
-        double here, there;
-        NDP_TRY(once(e, bytes, &here, &there));
-        if ((here > there ? here : there) < e->opts->seconds && bytes < e->opts->most) {
-            bytes = next_size(bytes, here > there ? here : there, e->opts);
+        double seen[4];
+        NDP_TRY(once(e, bytes, seen));
+        double seconds = seen[0] > seen[2] ? seen[0] : seen[2];
+        if (seconds < e->opts->seconds && bytes < e->opts->most) {
+            bytes = next_size(bytes, seconds, e->opts);
             continue;
         }
-        double to_a = (double)bytes / here, to_b = (double)bytes / there;
-        p->to_a = to_a > p->to_a ? to_a : p->to_a;
-        p->to_b = to_b > p->to_b ? to_b : p->to_b;
+        p->to_a = seen[1] > p->to_a ? seen[1] : p->to_a;
+        p->to_b = seen[3] > p->to_b ? seen[3] : p->to_b;
         left--;
     }
     return pass(e->comm, &end, sizeof end, e->peer, true);

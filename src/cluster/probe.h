@@ -4,8 +4,8 @@
 
 #include "comm/comm.h"
 
-/* Two ranks, and what the link between them does: seconds of a small message one way, bytes/s of a large one each way,
- * the two one after the other. */
+/* Two ranks, and what the link between them does: seconds of a small message one way, bytes/s of a large one each way
+ * while both send. */
 typedef struct ndp_probe {
     int a, b;
     double latency, to_a, to_b;
