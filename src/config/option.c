@@ -1,5 +1,4 @@
-/* One option of the table: reads, writes, copies and releases the member of ndp_config that it describes, by its type.
- */
+/* One option of a table: reads, writes, copies and releases the member that it describes, by its type. */
 #include "config/entry.h"
 #include "config/meant.h"
 
@@ -10,7 +9,7 @@
 #include <string.h>
 
 static void *field(const ndp_option *o, void *c) { return (char *)c + o->offset; }
-static const void *const_field(const ndp_option *o, const ndp_config *c) { return (const char *)c + o->offset; }
+static const void *const_field(const ndp_option *o, const void *c) { return (const char *)c + o->offset; }
 
 static int count_words(const ndp_option *o) {
     int n = 0;
@@ -37,6 +36,8 @@ void ndp_option_expects(const ndp_option *o, ndp_str *out) {
         ndp_str_add(out, o->value ? "a string" : "a string or null");
     for (int i = 0, n = count_words(o); i < n; i++)
         ndp_str_addf(out, "%s%s", i == 0 ? "" : i == n - 1 ? " or " : ", ", o->words[i]);
+    if (o->also)
+        ndp_str_addf(out, ", %s", o->also);
 }
 
 /* "'optimizer.lr' is 'fast', expected a number in [0, inf)" */
@@ -279,7 +280,7 @@ void ndp_option_write_text(const char *text, ndp_str *out) {
     ndp_str_add(out, "\"");
 }
 
-static const ndp_strings *const_own(const ndp_option *o, const ndp_config *c) {
+static const ndp_strings *const_own(const ndp_option *o, const void *c) {
     return (const ndp_strings *)(const void *)((const char *)c + o->own);
 }
 
@@ -292,8 +293,8 @@ static const char *word_of(const ndp_option *o, int value) {
     return o->words[i];
 }
 
-void ndp_option_write(const ndp_option *o, const ndp_config *c, ndp_str *out) {
-    const void *at = const_field(o, c);
+void ndp_option_write(const ndp_option *o, const void *from, ndp_str *out) {
+    const void *at = const_field(o, from);
     if (o->type == NDP_OPTION_INT && o->open && *(const int *)at == 0)
         ndp_str_add(out, "auto");
     else if (o->type == NDP_OPTION_INT)
@@ -320,21 +321,21 @@ void ndp_option_write(const ndp_option *o, const ndp_config *c, ndp_str *out) {
         ndp_str_add(out, "[");
         for (int i = 0; i < list->n; i++) {
             ndp_str_add(out, i ? ", " : "");
-            ndp_entry_write(list->items[i], entries ? ndp_config_own(const_own(o, c), i) : "", out);
+            ndp_entry_write(list->items[i], entries ? ndp_config_own(const_own(o, from), i) : "", out);
         }
         ndp_str_add(out, "]");
     }
 }
 
-void ndp_option_release(const ndp_option *o, ndp_config *c) {
-    char **text = field(o, c);
+void ndp_option_release(const ndp_option *o, void *from) {
+    char **text = field(o, from);
     if (o->type == NDP_OPTION_TEXT) {
         free(*text);
         *text = NULL;
     } else if (o->type == NDP_OPTION_LIST || o->type == NDP_OPTION_ENTRIES)
-        ndp_strings_release(field(o, c));
+        ndp_strings_release(field(o, from));
     if (o->type == NDP_OPTION_ENTRIES)
-        ndp_strings_release(own_of(o, c));
+        ndp_strings_release(own_of(o, from));
 }
 
 /* What `to` has is overwritten, even if the copy fails. */
@@ -345,7 +346,7 @@ static ndp_status copy_list(const ndp_strings *from, ndp_strings *to) {
     return NDP_OK;
 }
 
-ndp_status ndp_option_copy(const ndp_option *o, const ndp_config *from, ndp_config *to) {
+ndp_status ndp_option_copy(const ndp_option *o, const void *from, void *to) {
     if (o->type == NDP_OPTION_TEXT) {
         char *const *text = const_field(o, from), **copy = field(o, to);
         *copy = NULL;
@@ -361,9 +362,13 @@ ndp_status ndp_option_copy(const ndp_option *o, const ndp_config *from, ndp_conf
     return st;
 }
 
-const ndp_option *ndp_option_find(const char *section, const char *key) {
-    for (int i = 0; i < ndp_option_count; i++)
-        if ((!section || strcmp(ndp_options[i].section, section) == 0) && strcmp(ndp_options[i].key, key) == 0)
-            return &ndp_options[i];
+const ndp_option *ndp_option_among(const ndp_option *table, int n, const char *section, const char *key) {
+    for (int i = 0; i < n; i++)
+        if ((!section || strcmp(table[i].section, section) == 0) && strcmp(table[i].key, key) == 0)
+            return &table[i];
     return NULL;
+}
+
+const ndp_option *ndp_option_find(const char *section, const char *key) {
+    return ndp_option_among(ndp_options, ndp_option_count, section, key);
 }

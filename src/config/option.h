@@ -1,4 +1,5 @@
-/* The option table: what keys there are, and how each is read, checked and written. Inside this room only. */
+/* Tables of options: what keys a file has, and how each is read, checked and written. A row describes a member of a
+ * struct; the table of job.yaml is ndp_options, whose struct is ndp_config. */
 #ifndef NDP_CONFIG_OPTION_H
 #define NDP_CONFIG_OPTION_H
 
@@ -19,7 +20,7 @@ typedef enum ndp_option_type {
     NDP_OPTION_LIST     /* ndp_strings: a list, or one string; where `open`, also mappings, as strings "name: value" */
 } ndp_option_type;
 
-/* What reads a key. No row has none: the table's macros ask for them. */
+/* What reads a key. No row of ndp_options has none: the table's macros ask for them. */
 typedef enum ndp_key_reader {
     NDP_READER_TRAIN = 1,
     NDP_READER_PLAN = 2,
@@ -30,7 +31,7 @@ typedef enum ndp_key_reader {
 
 typedef struct ndp_option {
     const char *section, *key; /* section "": the key is in none */
-    size_t offset;             /* in ndp_config, or in what the reader of another table passes */
+    size_t offset;             /* in the struct that callers pass: ndp_config, if it is a row of ndp_options */
     ndp_key_role role;
     int readers; /* bits of ndp_key_reader */
     ndp_option_type type;
@@ -42,6 +43,7 @@ typedef struct ndp_option {
     bool open;
     size_t own;       /* ENTRIES: offset of the second list */
     bool entry;       /* an entry of data.files may have its own value */
+    const char *also; /* what the reader of the table takes besides, "or a list of them"; NULL: nothing */
     const char *when; /* the condition under which they read it, "parallelism.pp_size is above 1"; NULL: always */
     const char *help;
 } ndp_option;
@@ -50,6 +52,8 @@ extern const ndp_option ndp_options[];
 extern const int ndp_option_count;
 
 /* The row of a key; `section` NULL: the first one of that name. NULL: there is no such key. */
+const ndp_option *ndp_option_among(const ndp_option *table, int n, const char *section, const char *key);
+/* The same among ndp_options. */
 const ndp_option *ndp_option_find(const char *section, const char *key);
 /* True if row i is the first of its section. */
 static inline bool ndp_option_opens_section(int i) {
@@ -63,17 +67,19 @@ bool ndp_option_digits(const ndp_option *o, const char *digits, void *into);
 /* NDP_EINVAL: "'optimizer.lr' is 'fast', expected a number in [0, inf)", pointing at the node. */
 ndp_status ndp_option_unexpected(const ndp_option *o, ndp_yaml *y, struct fy_node *node);
 /* As YAML that ndp_option_read reads back to the same value. */
-void ndp_option_write(const ndp_option *o, const ndp_config *c, ndp_str *out);
-/* "a whole number from 1 to 9, or auto" */
+void ndp_option_write(const ndp_option *o, const void *from, ndp_str *out);
+/* "a whole number from 1 to 9, or auto", and what the row takes `also` */
 void ndp_option_expects(const ndp_option *o, ndp_str *out);
 /* ndp_config_write (config.h) of some keys: `wanted` has a flag for each of ndp_options; NULL: all. */
 NDP_API ndp_status ndp_config_write_keys(const ndp_config *c, const bool *wanted, ndp_str *out);
 /* A string in double quotes, or null. */
 void ndp_option_write_text(const char *text, ndp_str *out);
-void ndp_option_release(const ndp_option *o, ndp_config *c);
+/* Releases the member, and leaves it empty. */
+void ndp_option_release(const ndp_option *o, void *from);
 /* Replaces *out by a copy of `text`, or by NULL. NDP_ENOMEM. */
 NDP_API ndp_status ndp_option_copy_text(const char *text, char **out);
-/* What `to` has there belongs to another configuration: it is overwritten, even if the copy fails. */
-NDP_API ndp_status ndp_option_copy(const ndp_option *o, const ndp_config *from, ndp_config *to);
+/* Copies what a member owns, between structs that are equal byte for byte otherwise. What `to` has there belongs to
+ * another struct: it is overwritten, even if the copy fails. */
+NDP_API ndp_status ndp_option_copy(const ndp_option *o, const void *from, void *to);
 
 #endif

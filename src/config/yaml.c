@@ -87,7 +87,7 @@ static const struct {
     {"invalid nested block mapping on the same line", "put a text with a colon in quotes, and a section on a new line"},
     {"plain scalar cannot start with", "put the text in quotes"},
     {"missing comma in flow mapping", "after a { there are commas between keys, and a } at the end"},
-    {"missing document start", "a job file is YAML: sections such as model:, with KEY: VALUE below"},
+    {"missing document start", "the file is YAML: sections, with KEY: VALUE below each"},
 };
 
 static ndp_status fail_as_collected(const ndp_yaml *y, const char *otherwise) {

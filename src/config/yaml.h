@@ -1,5 +1,5 @@
 /* A YAML text with positions: every error in it, the parser's and ours, is shown with file:line, the text of the line
- * and a caret. Inside this room only. */
+ * and a caret. */
 #ifndef NDP_CONFIG_YAML_H
 #define NDP_CONFIG_YAML_H
 
