@@ -4,14 +4,16 @@
 
 #include "base/text.h"
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <utf8proc.h>
 
 enum {
     LARGEST = 1 << 20, /* bytes */
-    SHOWN = 100,       /* characters of a line */
-    BEFORE = 70        /* of them before the caret */
+    ANCHORS = 128,
+    SHOWN = 100, /* characters of a line */
+    BEFORE = 70  /* of them before the caret */
 };
 
 /* Byte offset of a character of the line, or of its end. */
@@ -131,9 +133,88 @@ static ndp_status refuse_bytes(const ndp_yaml *y) {
     return ndp_yaml_fail_at(y, line, column, zero ? "a zero byte" : "not valid UTF-8");
 }
 
+/* ---- duplicate keys ---- */
+
+typedef struct listed_key {
+    struct fy_node *node;
+    const char *text;
+    size_t length;
+    int at; /* in its mapping */
+} listed_key;
+
+static int by_text(const void *a, const void *b) {
+    const listed_key *one = a, *other = b;
+    size_t both = one->length < other->length ? one->length : other->length;
+    int order = both ? memcmp(one->text, other->text, both) : 0;
+    if (order == 0 && one->length != other->length)
+        return one->length < other->length ? -1 : 1;
+    return order ? order : one->at - other->at;
+}
+
+/* The first key of a mapping that an earlier one is equal to; NULL: none. Keys that are no texts are left to others. */
+static struct fy_node *find_duplicate(struct fy_node *mapping, listed_key *keys) {
+    int n = 0;
+    void *place = NULL;
+    for (struct fy_node_pair *pair; (pair = fy_node_mapping_iterate(mapping, &place));) {
+        struct fy_node *key = fy_node_pair_key(pair);
+        size_t length = 0;
+        const char *text = key && fy_node_is_scalar(key) ? fy_node_get_scalar(key, &length) : NULL;
+        if (text)
+            keys[n] = (listed_key){key, text, length, n};
+        n += text != NULL;
+    }
+    qsort(keys, (size_t)n, sizeof *keys, by_text);
+    const listed_key *first = NULL;
+    for (int i = 1; i < n; i++)
+        if (keys[i].length == keys[i - 1].length && memcmp(keys[i].text, keys[i - 1].text, keys[i].length) == 0)
+            first = !first || keys[i].at < first->at ? &keys[i] : first;
+    return first ? first->node : NULL;
+}
+
+/* The parser would compare each key of a mapping with all others, which takes minutes for as many as fit in a text. Its
+ * nodes are at most 64 deep. */
+static ndp_status refuse_duplicates(ndp_yaml *y, struct fy_node *node) {
+    void *place = NULL;
+    if (node && fy_node_is_sequence(node))
+        for (struct fy_node *item; (item = fy_node_sequence_iterate(node, &place));)
+            NDP_TRY(refuse_duplicates(y, item));
+    if (!node || !fy_node_is_mapping(node))
+        return NDP_OK;
+    int count = fy_node_mapping_item_count(node);
+    listed_key *keys = calloc(count > 0 ? (unsigned)count : 1, sizeof *keys);
+    if (!keys)
+        return NDP_FAIL(NDP_ENOMEM, "%s: not enough memory for %d keys", y->what, count);
+    struct fy_node *duplicate = find_duplicate(node, keys);
+    free(keys);
+    if (duplicate)
+        return ndp_yaml_fail(y, duplicate, "duplicate key");
+    for (struct fy_node_pair *pair; (pair = fy_node_mapping_iterate(node, &place));) {
+        NDP_TRY(refuse_duplicates(y, fy_node_pair_key(pair)));
+        NDP_TRY(refuse_duplicates(y, fy_node_pair_value(pair)));
+    }
+    return NDP_OK;
+}
+
+/* The parser compares each anchor and alias with all anchors. Text in quotes and comments may look like an anchor:
+ * there are fewer than this counts. */
+static ndp_status refuse_anchors(const ndp_yaml *y) {
+    int n = 0;
+    for (size_t i = 0; i + 1 < y->size; i++)
+        if (y->text[i] == '&' && (i == 0 || strchr(" \t\r\n[{,:", y->text[i - 1])) &&
+            !strchr(" \t\r\n&", y->text[i + 1]) && ++n > ANCHORS) {
+            int line, column;
+            char message[64];
+            place_of(y, i, &line, &column);
+            snprintf(message, sizeof message, "more than %d anchors", ANCHORS);
+            return ndp_yaml_fail_at(y, line, column, message);
+        }
+    return NDP_OK;
+}
+
 ndp_status ndp_yaml_open(ndp_yaml *y, const char *what, const char *text, size_t size, int start) {
     *y = (ndp_yaml){.what = what, .text = text, .size = size, .start = start};
     NDP_TRY(refuse_bytes(y));
+    NDP_TRY(refuse_anchors(y));
     struct fy_diag_cfg diag;
     fy_diag_cfg_default(&diag);
     diag.fp = NULL;
@@ -142,7 +223,8 @@ ndp_status ndp_yaml_open(ndp_yaml *y, const char *what, const char *text, size_t
     if (y->diag)
         fy_diag_set_collect_errors(y->diag, true);
     /* Aliases are followed one at a time: resolving all of them copies, so a few lines could fill the memory. */
-    struct fy_parse_cfg parse = {.flags = FYPCF_QUIET | FYPCF_COLLECT_DIAG, .diag = y->diag};
+    struct fy_parse_cfg parse = {.flags = FYPCF_QUIET | FYPCF_COLLECT_DIAG | FYPCF_ALLOW_DUPLICATE_KEYS,
+                                 .diag = y->diag};
     y->parser = y->diag ? fy_parser_create(&parse) : NULL;
     if (!y->parser || fy_parser_set_string(y->parser, text + start, size - (size_t)start))
         return NDP_FAIL(NDP_ENOMEM, "%s: not enough memory to parse %zu bytes of YAML", what, size);
@@ -158,7 +240,7 @@ ndp_status ndp_yaml_open(ndp_yaml *y, const char *what, const char *text, size_t
         st = fail_as_collected(y, "not a YAML document");
     if (st == NDP_OK && y->document)
         y->root = fy_document_root(y->document);
-    return st;
+    return st == NDP_OK ? refuse_duplicates(y, y->root) : st;
 }
 
 void ndp_yaml_close(ndp_yaml *y) {

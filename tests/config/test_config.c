@@ -4,6 +4,7 @@
 
 #include <limits.h>
 #include <stdlib.h>
+#include <time.h>
 
 static int init(void **state) {
     ndp_config *c = calloc(1, sizeof *c);
@@ -618,6 +619,29 @@ static void alias_bombs_stay_small(void **state) {
     CHECK_FAILS(parse(c, "data: {files: &f [*f]}"), NDP_EINVAL, "'data.files' is a list");
 }
 
+/* As many keys as a text may have, and more anchors than one needs: what is compared with all others takes minutes. */
+static void large_texts_end_fast(void **state) {
+    ndp_config *c = *state;
+    ndp_str s = {0};
+    for (int i = 0; s.length < (1 << 20) - 32; i++)
+        ndp_str_addf(&s, "k%d: 1\n", i);
+    clock_t start = clock();
+    CHECK_FAILS(parse(c, s.data), NDP_EINVAL, "job.yaml:1: unknown section 'k0'");
+    ndp_str_add(&s, "k5: 1\nk4: 1\n");
+    CHECK_FAILS(parse(c, s.data), NDP_EINVAL, ": duplicate key\n  k5: 1\n  ^");
+    ndp_str_release(&s);
+    ndp_str_add(&s, "data: {files: [");
+    for (int i = 0; i < 129; i++)
+        ndp_str_addf(&s, "%s&a%d x", i ? ", " : "", i);
+    ndp_str_add(&s, "]}");
+    CHECK_FAILS(parse(c, s.data), NDP_EINVAL, "job.yaml:1: more than 128 anchors");
+    assert_true((double)(clock() - start) < 30.0 * CLOCKS_PER_SEC);
+    ndp_str_release(&s);
+    CHECK_OK(parse(c, "data: {files: [a && b, &x c, \"R &D\", *x]}"));
+    CHECK_FAILS(parse(c, "train: {[a, b]: 1, [a, b]: 2}"), NDP_EINVAL, "expected a word as the key");
+    CHECK_FAILS(parse(c, "train: {steps: 1, \"steps\": 2}"), NDP_EINVAL, "duplicate key");
+}
+
 static void help_has_every_key(void **state) {
     (void)state;
     ndp_str help = {0};
@@ -764,6 +788,7 @@ int main(void) {
                                        CONFIG_TEST(epochs_are_written_without_steps),
                                        CONFIG_TEST(files),
                                        CONFIG_TEST(alias_bombs_stay_small),
+                                       CONFIG_TEST(large_texts_end_fast),
                                        cmocka_unit_test(help_has_every_key),
                                        CONFIG_TEST(optimizers_have_their_options),
                                        cmocka_unit_test(options_follow_the_optimizer)};
