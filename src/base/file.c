@@ -34,6 +34,7 @@ static const struct {
     [NDP_FILE_INDEX] = {"an index of weights", (size_t)64 << 20},
     [NDP_FILE_MANIFEST] = {"a manifest of a checkpoint", (size_t)256 << 20},
     [NDP_FILE_HOSTS] = {"a hostfile", (size_t)1 << 20},
+    [NDP_FILE_CLUSTER] = {"a description of a cluster", (size_t)1 << 20},
 };
 
 static ndp_status fail_open(const char *path) {

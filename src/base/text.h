@@ -52,6 +52,7 @@ typedef enum ndp_file_kind {
     NDP_FILE_INDEX,
     NDP_FILE_MANIFEST,
     NDP_FILE_HOSTS,
+    NDP_FILE_CLUSTER,
 } ndp_file_kind;
 
 /* Opens a regular file for reading; the caller closes it. Symbolic links are followed. A folder, pipe, socket or device

@@ -17,7 +17,13 @@
 #include "base/text.h"
 #include "mesh/mesh.h"
 
-enum { NDP_NETWORK_LEVELS = 6, NDP_LINK_LEVELS = NDP_NETWORK_LEVELS + 2, NDP_MOST_NODES = 1 << 17 };
+enum {
+    NDP_NETWORK_LEVELS = 6,
+    NDP_LINK_LEVELS = NDP_NETWORK_LEVELS + 2,
+    NDP_MOST_NODES = 1 << 17,
+    NDP_MOST_NODE_DEVICES = 1024,
+    NDP_MOST_NAMED_DEVICES = 64 /* keys of `devices` in a file */
+};
 /* The first levels of links; the uplinks of network[i] are level NDP_LINK_UPLINKS + i. */
 enum { NDP_LINK_DEVICES, NDP_LINK_NICS, NDP_LINK_UPLINKS };
 
@@ -46,11 +52,11 @@ typedef struct ndp_nic_facts {
 typedef enum ndp_rate_type { NDP_RATE_FP32, NDP_RATE_BF16, NDP_RATE_FP8, NDP_RATES } ndp_rate_type;
 
 typedef struct ndp_device_facts {
-    double flops[NDP_RATES]; /* dense, per second; 0: it has no such unit */
-    double memory_bytes, memory_bandwidth;
-    int multiprocessors;  /* of a CPU: cores */
-    double call_seconds;  /* what a call costs before it computes */
-    ndp_link_facts links; /* of a node of such devices, unless it says otherwise */
+    double flops[NDP_RATES];               /* dense, per second; 0: it has no such unit */
+    double memory_bytes, memory_bandwidth; /* 0, of built-in `cpu`: unknown until it is measured */
+    int multiprocessors;                   /* of a CPU: cores, or 0 as above */
+    double call_seconds;                   /* what a call costs before it computes */
+    ndp_link_facts links;                  /* of a node of such devices, unless it says otherwise */
     ndp_nic_facts nics;
 } ndp_device_facts;
 
@@ -72,6 +78,7 @@ typedef struct ndp_cluster {
     int *devices_of;   /* by node; owned */
     ndp_strings hosts; /* names, by node; empty: not stated */
     char *device;      /* its name: built in, or of `devices` in the file */
+    char *like;        /* the built-in device whose numbers it has where the file states none; NULL: none */
     ndp_device_facts facts;
     ndp_link_facts links;
     ndp_nic_facts nics;
@@ -80,7 +87,7 @@ typedef struct ndp_cluster {
     int levels; /* of them */
     ndp_efficiency efficiency;
     char *measured_on, *measured_by; /* when, by which program; NULL: nothing is measured */
-    bool built_in;                   /* some numbers are built in */
+    bool built_in;                   /* some numbers are those of `like` */
 } ndp_cluster;
 
 /* cluster_read.c: reads cluster.yaml. NDP_EINVAL, with file, line, column and a caret: an unknown key or device, a
@@ -88,18 +95,28 @@ typedef struct ndp_cluster {
  * The caller releases it, unless this fails. */
 NDP_API ndp_status ndp_cluster_read(const char *path, ndp_cluster *out);
 NDP_API ndp_status ndp_cluster_parse(const char *text, size_t size, const char *what, ndp_cluster *out);
-/* Appends it as YAML that reads back to the same cluster. */
+/* Appends it as YAML that reads back to the same cluster, up to the 1 MiB that a file may have. */
 void ndp_cluster_write(const ndp_cluster *c, ndp_str *out);
 /* Accepts {0}. */
 void ndp_cluster_release(ndp_cluster *c);
 /* "measured on 2026-11-26 by ndparallel 0.1", "built in" or "mixed: ..." */
 void ndp_cluster_source(const ndp_cluster *c, ndp_str *out);
 
+/* Appends all keys with their meaning, values and defaults, for people (cluster_keys.c). */
+void ndp_cluster_keys_help(ndp_str *out);
+
 int ndp_cluster_devices(const ndp_cluster *c); /* of all nodes */
 /* How many levels of links data can cross: 2, and those of the network whose units are several. */
 int ndp_cluster_levels(const ndp_cluster *c);
 /* "nvlink", "infiniband", "rack uplink" */
 char *ndp_cluster_level_name(const ndp_cluster *c, int level, char *out, size_t size);
+
+/* ---- built-in devices (built_in.c) ---- */
+
+/* The name of the i-th; NULL: there are no more. */
+const char *ndp_built_in_name(int i);
+/* NULL: there is none of that name. */
+const ndp_device_facts *ndp_built_in_device(const char *name);
 
 /* ---- ranks on nodes ---- */
 

@@ -1,0 +1,121 @@
+/* The built-in devices: what vendors state of them, each number with its source.
+ *
+ * flops are dense: half of what data sheets state "with sparsity". Bandwidths of links are per direction: half of what
+ * data sheets state as "bidirectional" or as the sum of both directions. Bytes are decimal, as in data sheets: of HBM,
+ * a device has up to 7 % more than that. NICs are those of a reference system with eight of the device.
+ *
+ * Vendors state no latencies. Those here are what small messages are known to take: the tuning tables of NCCL (its
+ * src/graph/tuning.cc) assume 3.4 us for a step over NVLink and 5.7 us over PCIe, synchronisation included; vendors of
+ * InfiniBand state below 1 us for the wire, and a message between GPUs of two nodes takes about 5 us. A call on a GPU
+ * costs a launch, 2 to 6 us. Who has the machine measures them. */
+#include "cluster/built_in.h"
+
+#include "config/option.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct built_in {
+    const char *name;
+    ndp_device_facts facts;
+} built_in;
+
+#define FLOPS(fp32, bf16, fp8)                                                                                         \
+    { [NDP_RATE_FP32] = fp32, [NDP_RATE_BF16] = bf16, [NDP_RATE_FP8] = fp8 }
+#define LINKS(kind, bandwidth, latency, shape)                                                                         \
+    { kind, bandwidth, latency, shape }
+#define NICS(count, bandwidth, latency, kind)                                                                          \
+    { kind, count, bandwidth, latency }
+
+/* PCIe x16: 64 GB/s in both directions with Gen4, 128 with Gen5 (the data sheets of the cards). Latency: one way, to or
+ * from the host's memory; the shape adds the other. */
+#define PCIE4 LINKS("pcie", 32e9, 3e-6, NDP_LINK_HOST)
+#define PCIE5 LINKS("pcie", 64e9, 3e-6, NDP_LINK_HOST)
+
+static const built_in devices[] = {
+    /* NVIDIA A100 data sheet (2021): FP32 19.5, BF16 312 TFLOPS (624 with sparsity), no FP8; 40 GB at 1,555 GB/s;
+     * NVLink 600 GB/s. A100 white paper: 108 SMs. DGX A100 data sheet (320 GB): 8 x ConnectX-6, 200 Gb/s. */
+    {"a100-sxm-40",
+     {FLOPS(19.5e12, 312e12, 0), 40e9, 1555e9, 108, 4e-6, LINKS("nvlink", 300e9, 2e-6, NDP_LINK_SWITCH),
+      NICS(8, 25e9, 5e-6, "infiniband")}},
+    /* The same data sheet: 80 GB at 2,039 GB/s. DGX A100 data sheet (640 GB): 8 x 200 Gb/s for compute. */
+    {"a100-sxm-80",
+     {FLOPS(19.5e12, 312e12, 0), 80e9, 2039e9, 108, 4e-6, LINKS("nvlink", 300e9, 2e-6, NDP_LINK_SWITCH),
+      NICS(8, 25e9, 5e-6, "infiniband")}},
+    /* The same data sheet, PCIe: 80 GB at 1,935 GB/s; PCIe Gen4 64 GB/s. Bridges between pairs are left out. NICs: two
+     * of 200 Gb/s, one per CPU socket. */
+    {"a100-pcie-80", {FLOPS(19.5e12, 312e12, 0), 80e9, 1935e9, 108, 4e-6, PCIE4, NICS(2, 25e9, 5e-6, "infiniband")}},
+    /* NVIDIA H100 white paper, table of SXM5: FP32 66.9, BF16 989.4 and FP8 1978.9 TFLOPS dense, 132 SMs. H100 data
+     * sheet: 80 GB at 3.35 TB/s; NVLink 900 GB/s. DGX H100 data sheet: 8 x ConnectX-7, 400 Gb/s. */
+    {"h100-sxm",
+     {FLOPS(66.9e12, 989.4e12, 1978.9e12), 80e9, 3.35e12, 132, 4e-6, LINKS("nvlink", 450e9, 2e-6, NDP_LINK_SWITCH),
+      NICS(8, 50e9, 5e-6, "infiniband")}},
+    /* The same white paper, PCIe: FP32 51.2, BF16 756, FP8 1513 TFLOPS dense, 114 SMs. H100 PCIe product brief
+     * (PB-11133): 80 GB at 2,039 GB/s; PCIe Gen5 128 GB/s. Bridges are left out. NICs: two of 400 Gb/s, one per CPU
+     * socket. */
+    {"h100-pcie", {FLOPS(51.2e12, 756e12, 1513e12), 80e9, 2039e9, 114, 4e-6, PCIE5, NICS(2, 50e9, 5e-6, "infiniband")}},
+    /* NVIDIA H200 data sheet, SXM: 141 GB at 4.8 TB/s; NVLink 900 GB/s; rates and SMs of the H100. DGX H200 data sheet:
+     * 8 x ConnectX-7, 400 Gb/s. */
+    {"h200",
+     {FLOPS(66.9e12, 989.4e12, 1978.9e12), 141e9, 4.8e12, 132, 4e-6, LINKS("nvlink", 450e9, 2e-6, NDP_LINK_SWITCH),
+      NICS(8, 50e9, 5e-6, "infiniband")}},
+    /* NVIDIA Blackwell data sheet, HGX B200, per GPU: FP32 75 TFLOPS, BF16 4.5 and FP8 9 PFLOPS with sparsity; 180 GB
+     * at 7.7 TB/s; NVLink 1.8 TB/s. 148 SMs: what CUDA reports. DGX B200 data sheet: 8 x ConnectX-7, 400 Gb/s. */
+    {"b200",
+     {FLOPS(75e12, 2.25e15, 4.5e15), 180e9, 7.7e12, 148, 4e-6, LINKS("nvlink", 900e9, 2e-6, NDP_LINK_SWITCH),
+      NICS(8, 50e9, 5e-6, "infiniband")}},
+    /* AMD Instinct MI300X data sheet: FP32 163.4, BF16 1307.4, FP8 2614.9 TFLOPS dense; 192 GB at 5.3 TB/s; 304 compute
+     * units; 7 Infinity Fabric links of 128 GB/s, one to each other GPU of an MI300X Platform. NICs: one of 400 Gb/s
+     * per GPU, as AMD's cluster reference guide has them. */
+    {"mi300x",
+     {FLOPS(163.4e12, 1307.4e12, 2614.9e12), 192e9, 5.3e12, 304, 6e-6,
+      LINKS("infinity-fabric", 448e9, 2e-6, NDP_LINK_MESH), NICS(8, 50e9, 5e-6, "ethernet")}},
+    /* NVIDIA L40S data sheet: FP32 91.6, BF16 362.05, FP8 733 TFLOPS dense; 48 GB at 864 GB/s; PCIe Gen4 64 GB/s;
+     * 18,176 CUDA cores of 128 per SM. NICs: two of 200 Gb/s, one per CPU socket. */
+    {"l40s", {FLOPS(91.6e12, 362.05e12, 733e12), 48e9, 864e9, 142, 4e-6, PCIE4, NICS(2, 25e9, 5e-6, "ethernet")}},
+    /* NVIDIA Ada white paper, table of the RTX 4090: FP32 82.6 TFLOPS; tensor cores with sums in FP32, dense: BF16
+     * 165.2, FP8 330.3; 24 GB at 1,008 GB/s; 128 SMs; PCIe Gen4. No reference system: a NIC of 10 Gb/s, as workstations
+     * have. */
+    {"rtx-4090",
+     {FLOPS(82.6e12, 165.2e12, 330.3e12), 24e9, 1008e9, 128, 4e-6, PCIE4, NICS(1, 1.25e9, 30e-6, "ethernet")}},
+    /* A host's processors: rates, memory and cores are unknown until they are measured. Links are copies through shared
+     * memory and the NIC is 10 Gb/s Ethernet: what any server of the last years reaches. */
+    {"cpu",
+     {FLOPS(0, 0, 0), 0, 0, 0, 0, LINKS("memory", 5e9, 2e-6, NDP_LINK_SWITCH), NICS(1, 1.25e9, 30e-6, "ethernet")}},
+};
+
+const char *ndp_built_in_name(int i) { return i >= 0 && i < NDP_COUNT(devices) ? devices[i].name : NULL; }
+
+const ndp_device_facts *ndp_built_in_device(const char *name) {
+    for (int i = 0; i < NDP_COUNT(devices); i++)
+        if (strcmp(devices[i].name, name) == 0)
+            return &devices[i].facts;
+    return NULL;
+}
+
+const char *ndp_nearest_device(const char *name, const char *const *others, int n) {
+    const char *known[NDP_COUNT(devices) + NDP_MOST_NAMED_DEVICES];
+    int count = 0;
+    for (; count < NDP_COUNT(devices); count++)
+        known[count] = devices[count].name;
+    for (int i = 0; i < n && i < NDP_MOST_NAMED_DEVICES; i++)
+        known[count++] = others[i];
+    return ndp_nearest(name, known, count);
+}
+
+void ndp_device_facts_release(ndp_device_facts *f) {
+    free(f->links.kind);
+    free(f->nics.kind);
+    *f = (ndp_device_facts){0};
+}
+
+ndp_status ndp_device_facts_copy(const ndp_device_facts *from, ndp_device_facts *to) {
+    *to = *from;
+    to->links.kind = to->nics.kind = NULL;
+    ndp_status st = ndp_option_copy_text(from->links.kind, &to->links.kind);
+    if (st == NDP_OK)
+        st = ndp_option_copy_text(from->nics.kind, &to->nics.kind);
+    if (st != NDP_OK)
+        ndp_device_facts_release(to);
+    return st;
+}

@@ -1,0 +1,185 @@
+/* Writes a cluster as cluster.yaml. What a built-in device has is left out, so that the text says what is special about
+ * the cluster, and where its numbers come from; if none of them are built in, all are written. */
+#include "cluster/built_in.h"
+#include "cluster/cluster_table.h"
+
+#include <ctype.h>
+#include <strings.h>
+
+/* A text as a plain word if YAML programs read it as a text, otherwise in quotes. */
+static void add_text(const char *text, ndp_str *out) {
+    static const char *const others[] = {"null", "true", "false", "yes", "no", "on", "off"};
+    bool plain = text && isalpha((unsigned char)text[0]);
+    for (const char *c = text; plain && *c; c++)
+        plain = isalnum((unsigned char)*c) || strchr("-_.", *c);
+    for (int i = 0; i < NDP_COUNT(others) && plain; i++)
+        plain = strcasecmp(text, others[i]) != 0;
+    if (plain)
+        ndp_str_add(out, text);
+    else
+        ndp_option_write_text(text, out);
+}
+
+static void add_value(const ndp_option *o, const void *from, ndp_str *out) {
+    if (o->type == NDP_OPTION_TEXT)
+        add_text(*(char *const *)(const void *)((const char *)from + o->offset), out);
+    else
+        ndp_option_write(o, from, out);
+}
+
+/* How a section is written: what is before its first key, before the others, after the last. */
+typedef struct section_style {
+    const char *before, *between, *after;
+} section_style;
+
+/* The rows of a section whose values are known, as a mapping; nothing if there are none. Of those that `as` has too,
+ * nothing is written, unless `as` is NULL. `at` and `as` are structs of the section. */
+static void add_rows(const char *section, const void *at, const void *as, section_style style, ndp_str *out) {
+    bool any = false;
+    for (int i = 0; i < ndp_cluster_row_count; i++) {
+        const ndp_option *o = &ndp_cluster_rows[i];
+        if (!ndp_cluster_row_is_of(i, section) || ndp_cluster_is_unknown(o, at) ||
+            (as && ndp_cluster_is_same(o, at, as)))
+            continue;
+        ndp_str_addf(out, "%s%s: ", any ? style.between : style.before, o->key);
+        add_value(o, at, out);
+        any = true;
+    }
+    if (any)
+        ndp_str_add(out, style.after);
+}
+
+/* ---- parts ---- */
+
+static bool all_alike(const ndp_cluster *c) {
+    for (int i = 1; i < c->nodes; i++)
+        if (c->devices_of[i] != c->devices_of[0])
+            return false;
+    return true;
+}
+
+static void add_cluster(const ndp_cluster *c, ndp_str *out) {
+    ndp_str_add(out, "name: ");
+    add_text(c->name, out);
+    ndp_str_addf(out, all_alike(c) ? "\nnodes: %d\n" : "\nnodes: [", c->nodes);
+    if (!all_alike(c)) {
+        for (int i = 0; i < c->nodes; i++)
+            ndp_str_addf(out, "%s%d", i ? ", " : "", c->devices_of[i]);
+        ndp_str_add(out, "]\n");
+    }
+    for (int i = 0; i < c->hosts.n; i++) {
+        ndp_str_add(out, i ? ", " : "hosts: [");
+        add_text(c->hosts.items[i], out);
+    }
+    ndp_str_add(out, c->hosts.n ? "]\n" : "");
+}
+
+static void add_node(const ndp_cluster *c, ndp_str *out) {
+    ndp_str_add(out, "node:\n  device: ");
+    add_text(c->device, out);
+    if (all_alike(c))
+        ndp_str_addf(out, "\n  devices: %d", c->devices_of[0]);
+    ndp_str_add(out, "\n");
+    for (int i = 0; i < NDP_OWN_PARTS; i++) {
+        const ndp_own_part *p = &ndp_own_parts[i];
+        char before[32];
+        snprintf(before, sizeof before, "  %s: {", p->key);
+        add_rows(p->section, (const char *)c + p->offset,
+                 c->built_in ? (const char *)&c->facts + p->device_offset : NULL, (section_style){before, ", ", "}\n"},
+                 out);
+    }
+    const struct {
+        const char *key;
+        double value;
+    } costs[] = {{"price", c->price}, {"power", c->power}};
+    for (int i = 0; i < NDP_COUNT(costs); i++)
+        if (costs[i].value != 0) {
+            ndp_str_addf(out, "  %s: ", costs[i].key);
+            ndp_str_add_number(out, costs[i].value);
+            ndp_str_add(out, "\n");
+        }
+}
+
+static void add_network(const ndp_cluster *c, ndp_str *out) {
+    for (int i = 0; i < c->levels; i++) {
+        ndp_str_add(out, i ? "  - {level: " : "network:\n  - {level: ");
+        add_text(c->network[i].name, out);
+        ndp_str_addf(out, ", %ss: %d, oversubscription: ", i ? c->network[i - 1].name : "node", c->network[i].members);
+        ndp_str_add_number(out, c->network[i].oversubscription);
+        ndp_str_add(out, "}\n");
+    }
+}
+
+/* The entry of the device, if it is not a built-in device as it is. */
+static void add_device(const ndp_cluster *c, ndp_str *out) {
+    const ndp_device_facts *base = c->like && c->built_in ? ndp_built_in_device(c->like) : NULL;
+    ndp_str keys = {0};
+    if (c->like && strcmp(c->like, c->device) != 0) {
+        ndp_str_add(&keys, "    like: ");
+        add_text(c->like, &keys);
+        ndp_str_add(&keys, "\n");
+    }
+    for (int i = 0; i < NDP_DEVICE_PARTS; i++) {
+        const ndp_device_part *p = &ndp_device_parts[i];
+        char before[32];
+        snprintf(before, sizeof before, "    %s: {", p->key ? p->key : "");
+        section_style style = {p->key ? before : "    ", p->key ? ", " : "\n    ", p->key ? "}\n" : "\n"};
+        add_rows(p->section, (const char *)&c->facts + p->offset, base ? (const char *)base + p->offset : NULL, style,
+                 &keys);
+    }
+    if (keys.length) {
+        ndp_str_add(out, "devices:\n  ");
+        add_text(c->device, out);
+        ndp_str_add(out, ":\n");
+        ndp_str_add(out, keys.data);
+    }
+    out->failed |= keys.failed;
+    ndp_str_release(&keys);
+}
+
+void ndp_cluster_write(const ndp_cluster *c, ndp_str *out) {
+    static const ndp_efficiency whole = {1, 1, 1, 1, 1};
+    add_cluster(c, out);
+    add_node(c, out);
+    add_network(c, out);
+    add_device(c, out);
+    add_rows("efficiency", &c->efficiency, &whole, (section_style){"efficiency: {", ", ", "}\n"}, out);
+    const ndp_cluster_file file = {.c = *c};
+    add_rows("measured", &file, NULL, (section_style){"measured: {", ", ", "}\n"}, out);
+}
+
+/* ---- where the numbers come from ---- */
+
+/* Whether the file states no number of the device, its links or its NICs. */
+static bool is_as_built_in(const ndp_cluster *c) {
+    const ndp_device_facts *base = c->like ? ndp_built_in_device(c->like) : NULL;
+    ndp_str stated = {0};
+    const section_style style = {"", "", ""};
+    for (int i = 0; i < NDP_DEVICE_PARTS && base; i++) {
+        size_t offset = ndp_device_parts[i].offset;
+        add_rows(ndp_device_parts[i].section, (const char *)&c->facts + offset, (const char *)base + offset, style,
+                 &stated);
+    }
+    for (int i = 0; i < NDP_OWN_PARTS && base; i++)
+        add_rows(ndp_own_parts[i].section, (const char *)c + ndp_own_parts[i].offset,
+                 (const char *)base + ndp_own_parts[i].device_offset, style, &stated);
+    bool same = base && stated.length == 0;
+    ndp_str_release(&stated);
+    return same;
+}
+
+void ndp_cluster_source(const ndp_cluster *c, ndp_str *out) {
+    bool measured = c->measured_on || c->measured_by;
+    if (!measured && c->built_in && is_as_built_in(c)) {
+        ndp_str_add(out, "built in");
+        return;
+    }
+    ndp_str_add(out, c->built_in ? "mixed: " : "");
+    ndp_str_add(out, measured ? "measured" : "stated");
+    if (c->measured_on)
+        ndp_str_addf(out, " on %s", c->measured_on);
+    if (c->measured_by)
+        ndp_str_addf(out, " by %s", c->measured_by);
+    if (c->built_in)
+        ndp_str_addf(out, ", and built in of %s", c->like);
+}
