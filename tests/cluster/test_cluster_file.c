@@ -512,6 +512,9 @@ static void built_in_devices_read_back(void **state) {
         snprintf(text, sizeof text, "nodes: 4\nnode: {device: %s, devices: 8}", name);
         CHECK_OK(parse(text, &c));
         check_facts(&c.facts, f);
+        assert_true(c.built_in);
+        check_round_trip(&c);
+        c.built_in = false; /* as if all of these numbers were stated */
         check_round_trip(&c);
         ndp_cluster_release(&c);
         bool cpu = strcmp(name, "cpu") == 0;
