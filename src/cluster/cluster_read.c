@@ -275,10 +275,3 @@ void ndp_cluster_release(ndp_cluster *c) {
     free(c->devices_of);
     *c = (ndp_cluster){0};
 }
-
-int ndp_cluster_devices(const ndp_cluster *c) {
-    int devices = 0;
-    for (int i = 0; i < c->nodes; i++)
-        devices += c->devices_of[i];
-    return devices;
-}

@@ -120,7 +120,7 @@ void ndp_host_links_group(ndp_host_links *l) {
 
 typedef struct link_meter {
     ndp_comm *world;
-    const ndp_host_list *hosts;
+    const ndp_world_hosts *hosts;
     ndp_probe_opts opts;
     ndp_probe *probes; /* of a round: one for each rank at most */
     int n;
@@ -281,7 +281,7 @@ static ndp_status measure_all(link_meter *m) {
     return m->l->racks > 1 ? measure_trunk(m) : NDP_OK;
 }
 
-ndp_status ndp_host_links_measure(ndp_comm *world, const ndp_host_list *hosts, double seconds, ndp_host_links *out) {
+ndp_status ndp_host_links_measure(ndp_comm *world, const ndp_world_hosts *hosts, double seconds, ndp_host_links *out) {
     ndp_host_links l;
     link_meter m = {.world = world,
                     .hosts = hosts,

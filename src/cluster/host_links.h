@@ -3,7 +3,7 @@
 #ifndef NDP_CLUSTER_HOST_LINKS_H
 #define NDP_CLUSTER_HOST_LINKS_H
 
-#include "cluster/host_list.h"
+#include "cluster/world_hosts.h"
 #include "cluster/probe.h"
 
 /* Bytes per second and direction; 0: not measured. */
@@ -22,7 +22,7 @@ typedef struct ndp_host_links {
 /* Measures all of it, with messages of `seconds` at least. Up to 16 hosts every pair is measured, else log2(n) of each
  * host. Collective over the world; all ranks get the same. NDP_ENOMEM, NDP_ECOMM. The caller releases it, unless this
  * fails. */
-NDP_API ndp_status ndp_host_links_measure(ndp_comm *world, const ndp_host_list *hosts, double seconds,
+NDP_API ndp_status ndp_host_links_measure(ndp_comm *world, const ndp_world_hosts *hosts, double seconds,
                                           ndp_host_links *out);
 void ndp_host_links_release(ndp_host_links *l);
 

@@ -10,7 +10,7 @@
 #include <string.h>
 
 void ndp_link_check_release(ndp_link_check *c) {
-    ndp_host_list_release(&c->hosts);
+    ndp_world_hosts_release(&c->hosts);
     ndp_str_release(&c->warnings);
     free(c->links);
     *c = (ndp_link_check){0};
@@ -222,7 +222,7 @@ void ndp_link_check_explain(ndp_link_check *c) {
 /* ---- axes ---- */
 
 /* Whether a group of an axis has ranks on several hosts. */
-static bool axis_crosses(const ndp_layout *l, const ndp_host_list *hosts, int axis) {
+static bool axis_crosses(const ndp_layout *l, const ndp_world_hosts *hosts, int axis) {
     int stride = 1;
     bool over = false;
     for (int inner = NDP_AXES - 1; inner > axis; inner--)

@@ -4,7 +4,7 @@
 #define NDP_CLUSTER_LINK_CHECK_H
 
 #include "base/json_write.h"
-#include "cluster/host_list.h"
+#include "cluster/world_hosts.h"
 #include "cluster/probe.h"
 
 /* Neighbours in a group of the layout. Of those between the same two hosts one pair stands for all. */
@@ -20,7 +20,7 @@ typedef struct ndp_used_link {
 } ndp_used_link;
 
 typedef struct ndp_link_check {
-    ndp_host_list hosts;
+    ndp_world_hosts hosts;
     ndp_used_link *links; /* owned */
     int n, rounds;
     double seconds;   /* that it took */

@@ -44,7 +44,7 @@ typedef struct rank_facts {
     ndp_status st; /* of the measurement */
 } rank_facts;
 
-static int ranks_of(const ndp_host_list *h, int host) {
+static int ranks_of(const ndp_world_hosts *h, int host) {
     int n = 0;
     for (int r = 0; r < h->world; r++)
         n += h->of[r] == host;
@@ -231,7 +231,7 @@ static void say(const ndp_topology_run *t, const char *line) {
 }
 
 static ndp_status measure_all(ndp_topology_run *t) {
-    NDP_TRY(ndp_host_list_read(t->world, &t->hosts));
+    NDP_TRY(ndp_world_hosts_read(t->world, &t->hosts));
     NDP_CHECK(t->hosts.n <= NDP_TOPOLOGY_HOSTS, "%d hosts: a topology has at most %d", t->hosts.n, NDP_TOPOLOGY_HOSTS);
     t->rates = calloc((size_t)t->hosts.world, sizeof *t->rates);
     t->node_of_host = calloc((size_t)t->hosts.n, sizeof *t->node_of_host);
@@ -252,7 +252,7 @@ static void run_release(ndp_topology_run *t) {
     ndp_str_release(&t->device_misses);
     ndp_str_release(&t->group_misses);
     ndp_host_links_release(&t->links);
-    ndp_host_list_release(&t->hosts);
+    ndp_world_hosts_release(&t->hosts);
     ndp_cluster_release(&t->cluster);
     free(t->rates);
     free(t->node_of_host);
@@ -295,4 +295,11 @@ ndp_status ndp_topology(ndp_world *w, const ndp_topology_opts *o, char **text) {
     run_release(&t);
     ndp_comm_destroy(t.world);
     return st;
+}
+
+ndp_status ndp_cluster_help(char **text) {
+    ndp_str out = {0};
+    ndp_cluster_keys_help(&out);
+    *text = ndp_str_detach(&out);
+    return *text ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for a text");
 }

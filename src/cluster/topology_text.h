@@ -11,7 +11,7 @@ typedef struct ndp_topology_run {
     ndp_transport *transport; /* borrowed */
     const ndp_topology_opts *opts;
     ndp_comm *world;
-    ndp_host_list hosts;
+    ndp_world_hosts hosts;
     /* Of rank 0's node; unlike: another one differs. */
     int sockets, cores, gpus, nics;
     double memory_bytes;

@@ -87,7 +87,7 @@ ndp_status ndp_links_check(const ndp_config *c, ndp_comm *world, void (*say)(voi
     ndp_link_check check = {0};
     if (ndp_comm_size(world) == 1)
         return NDP_OK;
-    NDP_TRY(ndp_host_list_read(world, &check.hosts));
+    NDP_TRY(ndp_world_hosts_read(world, &check.hosts));
     ndp_status st = check.hosts.n > 1 ? check_hosts(c, world, &check, say, user) : NDP_OK;
     ndp_link_check_release(&check);
     return st;

@@ -1,21 +1,21 @@
-#include "cluster/host_list.h"
+#include "cluster/world_hosts.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-void ndp_host_list_release(ndp_host_list *h) {
+void ndp_world_hosts_release(ndp_world_hosts *h) {
     free(h->of);
     free(h->names);
-    *h = (ndp_host_list){0};
+    *h = (ndp_world_hosts){0};
 }
 
-ndp_status ndp_host_list_take(const char (*of_rank)[NDP_HOST_TEXT], int world, ndp_host_list *out) {
-    ndp_host_list h = {.world = world};
+ndp_status ndp_world_hosts_take(const char (*of_rank)[NDP_HOST_TEXT], int world, ndp_world_hosts *out) {
+    ndp_world_hosts h = {.world = world};
     h.of = calloc((size_t)world, sizeof *h.of);
     h.names = calloc((size_t)world, sizeof *h.names);
     if (!h.of || !h.names) {
-        ndp_host_list_release(&h);
+        ndp_world_hosts_release(&h);
         return NDP_FAIL(NDP_ENOMEM, "not enough memory for the hosts of %d ranks", world);
     }
     for (int r = 0; r < world; r++) {
@@ -30,7 +30,7 @@ ndp_status ndp_host_list_take(const char (*of_rank)[NDP_HOST_TEXT], int world, n
     return NDP_OK;
 }
 
-ndp_status ndp_host_list_read(ndp_comm *world, ndp_host_list *out) {
+ndp_status ndp_world_hosts_read(ndp_comm *world, ndp_world_hosts *out) {
     int n = ndp_comm_size(world);
     char mine[NDP_HOST_TEXT] = "", (*all)[NDP_HOST_TEXT] = calloc((size_t)n, sizeof *all);
     ndp_work w;
@@ -41,7 +41,7 @@ ndp_status ndp_host_list_read(ndp_comm *world, ndp_host_list *out) {
     if (st == NDP_OK)
         st = ndp_wait(&w);
     if (st == NDP_OK)
-        st = ndp_host_list_take(all, n, out);
+        st = ndp_world_hosts_take(all, n, out);
     free(all);
     return st;
 }
