@@ -1,49 +1,10 @@
 #!/bin/sh
-# Runs over several hosts. Each host is a set of namespaces with a network, a name, processes, /dev/shm of its own, all
-# on one bridge; mpirun starts its daemons there by a script in place of ssh, from a host that has no ranks. Files are
-# shared, as on a cluster.
-if [ "${1:-}" != inside ]; then
-    for tool in unshare nsenter ip mpirun; do
-        command -v $tool >/dev/null || { echo "skipped: no $tool"; exit 77; }
-    done
-    unshare --net --mount --uts --ipc --pid --fork --mount-proc ip link add ndp0 type bridge 2>/dev/null ||
-        { echo "skipped: making hosts out of namespaces takes root and a kernel that lets it"; exit 77; }
-    # When this ends so does all that was made in it.
-    exec unshare --net --mount --uts --ipc --pid --fork --kill-child --mount-proc sh "$0" inside
-fi
+# Runs over several hosts, made of namespaces.
+. "$(dirname "$0")/hosts.sh"
 . "$(dirname "$0")/../cli/cases.sh"
 make_job
-
-# ---- the hosts ----
-
-printf '127.0.0.1 localhost\n10.77.0.100 head\n' >hosts
-for i in 1 2 3 4; do echo "10.77.0.$i node-$i" >>hosts; done
-mount --bind hosts /etc/hosts
-hostname head
-ip link set lo up
-ip link add ndp0 type bridge
-ip addr add 10.77.0.100/24 dev ndp0
-ip link set ndp0 up
-for i in 1 2 3 4; do
-    unshare --net --mount --uts --ipc --pid --fork --kill-child --mount-proc \
-        sh -c "hostname node-$i; mount -t tmpfs tmpfs /dev/shm; ip link set lo up; exec sleep 100000" &
-    above=$!
-    until [ -s "node-$i" ]; do tr -d ' ' <"/proc/$above/task/$above/children" >"node-$i"; done
-    pid=$(cat "node-$i")
-    ip link add "veth$i" type veth peer name eth0 netns "$pid"
-    ip link set "veth$i" master ndp0 up
-    nsenter -t "$pid" -n ip addr add "10.77.0.$i/24" dev eth0
-    nsenter -t "$pid" -n ip link set eth0 up
-    until [ "$(nsenter -t "$pid" -u hostname)" = "node-$i" ]; do sleep 0.1; done
-done
-cat >agent <<END
-#!/bin/sh
-pid=\$(cat "$work/\$1")
-shift
-exec nsenter -t "\$pid" --net --mount --uts --ipc --pid -- sh -c "\$*"
-END
-chmod +x agent
-export OMPI_MCA_plm_rsh_agent="$work/agent" ASAN_OPTIONS=detect_leaks=0
+make_hosts 4
+export ASAN_OPTIONS=detect_leaks=0
 printf 'node-1 slots=2\nnode-2 slots=2\n' >two
 printf 'node-%d slots=1\n' 1 2 3 4 >four
 
