@@ -21,6 +21,7 @@ static const struct {
     {"NDP_ISA", "Limits the instructions that kernels use: generic, avx512, avx512_bf16, dpbf16ps or amx_bf16"},
     {"NDP_SHM", "off: ranks that mpirun started on one host do not share memory; for tests"},
     {"NDP_NODE_RANKS", "With mpirun: ranks that count as one host; for tests"},
+    {"NDP_NODE_OF", "With mpirun: the host of each rank, as in 0,1,1,0; for tests"},
     {"NDP_GPU_GUARD", "1: a kernel that leaves its piece of a GPU's memory faults; for tests"},
     {"NDP_GPU_CALLS", "1: if a GPU fails or hangs, the message names the kernel, not only the instruction; slower"},
     {"NDP_SIM_GPUS", "Device sim: how many GPUs it plays; default: 1; for tests"},

@@ -18,6 +18,30 @@
 int ndp_transport_rank(const ndp_transport *t) { return t->rank; }
 int ndp_transport_world(const ndp_transport *t) { return t->world; }
 int ndp_transport_node_ranks(const ndp_transport *t) { return t->node_ranks; }
+int ndp_transport_host_of(const ndp_transport *t, int rank) { return t->host_of ? t->host_of[rank] : 0; }
+
+/* The ranks before `end` on this rank's host. */
+static int host_ranks_before(const ndp_transport *t, int end) {
+    int n = 0;
+    for (int r = 0; r < end; r++)
+        n += ndp_transport_host_of(t, r) == ndp_transport_host_of(t, t->rank);
+    return n;
+}
+
+int ndp_transport_host_ranks(const ndp_transport *t) { return host_ranks_before(t, t->world); }
+int ndp_transport_host_rank(const ndp_transport *t) { return host_ranks_before(t, t->rank); }
+
+static int common_divisor(int a, int b) { return b ? common_divisor(b, a % b) : a; }
+
+/* A block may not contain a border between two nodes, so its size divides the place of every border. */
+int ndp_node_block(const int *node_of, int world) {
+    int n = world;
+    for (int r = 1; r < world; r++)
+        if (node_of[r] != node_of[r - 1])
+            n = common_divisor(n, r);
+    return n;
+}
+
 const char *ndp_transport_name(const ndp_transport *t) { return t->ops->name; }
 
 const char *ndp_transport_note(const ndp_transport *t) { return t->note; }
@@ -304,6 +328,7 @@ ndp_transport ndp_transport_beside(ndp_transport *host, const ndp_transport_ops 
                            .rank = host->rank,
                            .world = host->world,
                            .node_ranks = host->node_ranks,
+                           .host_of = host->host_of,
                            .device = d,
                            .context = context,
                            .host = host,

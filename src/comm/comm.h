@@ -95,8 +95,16 @@ NDP_API ndp_status ndp_transport_staged(ndp_transport *host, const ndp_device *d
 int ndp_transport_rank(const ndp_transport *t);
 int ndp_transport_world(const ndp_transport *t);
 const char *ndp_transport_name(const ndp_transport *t);
-/* Ranks on this rank's node (the whole world for `self`, `local` and `shm`). */
+/* The largest n for which each of the blocks of ranks 0..n-1, n..2n-1, ... shares the memory of one node: the same
+ * number on all ranks, which they may decide by. 1 where ranks lie on nodes in another order, or in other numbers; the
+ * whole world for `self`, `local` and `shm`. */
 int ndp_transport_node_ranks(const ndp_transport *t);
+/* The host of a rank, as the lowest rank on it. */
+int ndp_transport_host_of(const ndp_transport *t, int rank);
+/* How many ranks are on this rank's host: they share its cores and its memory. Hosts may differ. */
+int ndp_transport_host_ranks(const ndp_transport *t);
+/* This rank's place among them, from 0. */
+int ndp_transport_host_rank(const ndp_transport *t);
 /* A one-line warning about this rank's node, or NULL. Borrowed. */
 const char *ndp_transport_note(const ndp_transport *t);
 /* Ends the run for all ranks: waits of the others return NDP_ECOMM with this message. Called by a rank that failed. */

@@ -35,7 +35,9 @@ typedef struct ndp_host_name {
 
 struct ndp_transport {
     const ndp_transport_ops *ops;
-    int rank, world, node_ranks;
+    int rank, world;
+    int node_ranks;     /* ndp_transport_node_ranks */
+    const int *host_of; /* by world rank: the lowest rank on its host; NULL: all are on one */
     /* Of a device's transport: what moves the data, and the transport of the host beside it, whose health record,
      * journals and limits it shares. NULL: a transport of the host. */
     const ndp_device *device;
@@ -92,6 +94,9 @@ void ndp_plain_memory_unmap(ndp_transport *t, void *data, size_t bytes);
 ndp_status ndp_plain_window_register(ndp_comm *c, void *data, size_t bytes, ndp_window **out);
 ndp_status ndp_plain_window_share(ndp_comm *c, size_t bytes, ndp_window **out);
 void ndp_plain_window_destroy(ndp_window *w);
+
+/* ndp_transport_node_ranks, from what node_of has by world rank: equal for ranks that share memory. */
+NDP_API int ndp_node_block(const int *node_of, int world);
 
 /* The world rank of a member of the group. */
 static inline int ndp_comm_world_rank(const ndp_comm *c, int member) {

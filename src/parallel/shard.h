@@ -27,9 +27,8 @@ typedef struct ndp_shard {
     bool reshard; /* a gathered buffer is dropped after a forward; else kept until its last use of the update */
 } ndp_shard;
 
-/* How this rank holds a buffer, in the groups that the buffer names. `node_ranks`: ranks of the world on its node
- * (ranks 0..n-1 fill the first node, ...).
- */
+/* How this rank holds a buffer, in the groups that the buffer names. Each block of
+ * `node_ranks` consecutive ranks shares the memory of one node (ndp_transport_node_ranks). */
 ndp_shard ndp_shard_buffer(const ndp_model *m, int buffer, const ndp_mesh *mesh, int node_ranks, bool reshard);
 
 #endif

@@ -2,6 +2,8 @@
  */
 #include "plan/plan_parts.h"
 
+#include <stdlib.h>
+
 ndp_status ndp_dry_run_init(ndp_dry_run *d, const ndp_job *j, int per_node, int split_place) {
     NDP_TRY(ndp_device_find_plan(ndp_device_names[j->config->train.device], &d->device));
     d->job = j;
@@ -72,40 +74,57 @@ static ndp_status plan_training(const ndp_dry_run *d, int rank, ndp_engine_memor
     return st;
 }
 
-ndp_status ndp_job_rank_needs(const ndp_job *j, int rank, int per_node, int split_place, bool forward_only,
-                              ndp_engine_memory *out) {
+ndp_status ndp_dry_run_at(ndp_dry_run *d, const ndp_job *j, const ndp_program_place *at) {
+    NDP_TRY(ndp_dry_run_init(d, j, at->node_ranks, at->split_place));
+    d->exec.threads = at->threads;
+    return NDP_OK;
+}
+
+ndp_status ndp_job_rank_needs(const ndp_job *j, int rank, const ndp_program_place *at, ndp_engine_memory *out) {
     ndp_dry_run d;
-    NDP_TRY(ndp_dry_run_init(&d, j, per_node, split_place));
-    return forward_only ? ndp_plan_score(&d, rank, NULL, out) : plan_training(&d, rank, out);
+    NDP_TRY(ndp_dry_run_at(&d, j, at));
+    return at->forward_only ? ndp_plan_score(&d, rank, NULL, out) : plan_training(&d, rank, out);
 }
 
-ndp_status ndp_job_rank_memory(const ndp_job *j, int rank, int per_node, int split_place, bool forward_only,
-                               int64_t *bytes) {
-    ndp_engine_memory needs;
-    NDP_TRY(ndp_job_rank_needs(j, rank, per_node, split_place, forward_only, &needs));
-    *bytes = needs.host;
-    return NDP_OK;
-}
-
-ndp_status ndp_job_node_memory(const ndp_job *j, int rank, int per_node, int split_place, bool forward_only,
-                               int64_t *bytes) {
-    int first = rank / per_node * per_node, end = first + per_node < j->world ? first + per_node : j->world;
+ndp_status ndp_job_ranks_memory(const ndp_job *j, const int *ranks, int n, const ndp_program_place *at,
+                                int64_t *bytes) {
     int stage = j->world / j->layout.size[NDP_PP];
+    ndp_engine_memory one = {0};
     int64_t sum = 0;
-    for (int r = first, next; r < end; r = next) { /* all ranks of a place on pp need the same */
-        int64_t one;
-        next = (r / stage + 1) * stage < end ? (r / stage + 1) * stage : end;
-        NDP_TRY(ndp_job_rank_memory(j, r, per_node, split_place, forward_only, &one));
-        sum += one * (next - r);
+    for (int i = 0; i < n; i++) { /* all ranks of a place on pp need the same */
+        if (i == 0 || ranks[i] / stage != ranks[i - 1] / stage)
+            NDP_TRY(ndp_job_rank_needs(j, ranks[i], at, &one));
+        sum += one.host;
     }
-    *bytes = (sum + end - first - 1) / (end - first);
+    *bytes = (sum + n - 1) / n;
     return NDP_OK;
+}
+
+/* Of the ranks first .. end - 1. */
+static ndp_status memory_between(const ndp_job *j, int first, int end, const ndp_program_place *at, int64_t *bytes) {
+    int n = end - first, *ranks = malloc((size_t)n * sizeof *ranks);
+    if (!ranks)
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a list of %d ranks", n);
+    for (int i = 0; i < n; i++)
+        ranks[i] = first + i;
+    ndp_status st = ndp_job_ranks_memory(j, ranks, n, at, bytes);
+    free(ranks);
+    return st;
+}
+
+ndp_status ndp_job_node_memory(const ndp_job *j, int rank, int node_ranks, int64_t *bytes) {
+    int first = rank / node_ranks * node_ranks, end = first + node_ranks < j->world ? first + node_ranks : j->world;
+    const ndp_program_place at = {.node_ranks = node_ranks, .threads = ndp_job_threads(j, node_ranks)};
+    return memory_between(j, first, end, &at, bytes);
 }
 
 ndp_status ndp_job_memory(const ndp_job *j, int split_place, int64_t *bytes) {
-    int64_t sum = 0, one;
-    for (int r = 0; r < j->world; r++, sum += one)
-        NDP_TRY(ndp_job_rank_memory(j, r, j->world, split_place, false, &one));
+    ndp_engine_memory one;
+    int64_t sum = 0;
+    const ndp_program_place at = {
+        .node_ranks = j->world, .threads = ndp_job_threads(j, j->world), .split_place = split_place};
+    for (int r = 0; r < j->world; r++, sum += one.host)
+        NDP_TRY(ndp_job_rank_needs(j, r, &at, &one));
     *bytes = sum;
     return NDP_OK;
 }

@@ -13,23 +13,27 @@ typedef struct ndp_engine_memory {
 } ndp_engine_memory;
 ndp_engine_memory ndp_engine_memory_of(const ndp_engine *e);
 
-/* What one rank needs, of `node_ranks` on its node: for training and held-out rows, or with `forward_only` for held-out
- * rows only. Allocates no arenas and opens no files. `split_place`: of sums (device/device.h). */
-NDP_API ndp_status ndp_job_rank_needs(const ndp_job *j, int rank, int node_ranks, int split_place, bool forward_only,
-                                      ndp_engine_memory *out);
-/* The host's memory of one rank, of `node_ranks` on its node, in bytes: for training and held-out rows, or with
- * `forward_only` for held-out rows only. Allocates no arenas and opens no files. `split_place`: of sums
- * (device/device.h). */
-NDP_API ndp_status ndp_job_rank_memory(const ndp_job *j, int rank, int node_ranks, int split_place, bool forward_only,
-                                       int64_t *bytes);
-/* The mean over the ranks of that rank's node, rounded up: stages of a pipeline differ. */
-NDP_API ndp_status ndp_job_node_memory(const ndp_job *j, int rank, int node_ranks, int split_place, bool forward_only,
-                                       int64_t *bytes);
-/* The same for all ranks together, on one node. */
+/* What a rank's program depends on besides the job. */
+typedef struct ndp_program_place {
+    int node_ranks;    /* ranks that may share memory (ndp_transport_node_ranks) */
+    int threads;       /* of a rank (ndp_job_threads) */
+    int split_place;   /* of sums (device/device.h) */
+    bool forward_only; /* a run with held-out rows only; else with training, and held-out rows if the job has some */
+} ndp_program_place;
+
+/* What one rank needs. Allocates no arenas and opens no files. */
+NDP_API ndp_status ndp_job_rank_needs(const ndp_job *j, int rank, const ndp_program_place *at, ndp_engine_memory *out);
+/* The host's memory of `n` ranks, in ascending order: bytes of one, the mean rounded up, since stages of a pipeline
+ * differ. */
+NDP_API ndp_status ndp_job_ranks_memory(const ndp_job *j, const int *ranks, int n, const ndp_program_place *at,
+                                        int64_t *bytes);
+/* The same for training, where each node has `node_ranks` ranks in order, of those on the node of `rank`. */
+NDP_API ndp_status ndp_job_node_memory(const ndp_job *j, int rank, int node_ranks, int64_t *bytes);
+/* The same for all ranks together, on one node, in all. */
 NDP_API ndp_status ndp_job_memory(const ndp_job *j, int split_place, int64_t *bytes);
 
 /* Proves the programs of the ranks that stand for all, for training and for held-out rows, or for those only: what
  * `plan` checks. Before a run's first step, on one of its ranks. NDP_EBUG, NDP_ENOMEM. */
-NDP_API ndp_status ndp_job_prove(const ndp_job *j, int node_ranks, bool forward_only);
+NDP_API ndp_status ndp_job_prove(const ndp_job *j, const ndp_program_place *at);
 
 #endif

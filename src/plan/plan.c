@@ -164,7 +164,7 @@ static ndp_status budget_text(const ndp_dry_run *d, const ndp_program *p, const 
                      ndp_human_bytes((double)pinned, a), (long long)pinned);
     int64_t mean = (d->device.host_memory ? (int64_t)budget.total : (int64_t)budget.staging) + score->host;
     if (d->job->pipeline.ranks)
-        NDP_TRY(ndp_job_node_memory(d->job, p->opts.step.mesh.rank, d->per_node, 0, false, &mean));
+        NDP_TRY(ndp_job_node_memory(d->job, p->opts.step.mesh.rank, d->per_node, &mean));
     compare_memory(mean, d->per_node, report);
     NDP_TRY(compare_gpu(d, (int64_t)budget.total + score->device, as_run, report));
     return NDP_OK;

@@ -305,14 +305,14 @@ ndp_status ndp_plan_check(const ndp_dry_run *d, const ndp_model *m, const ndp_pl
     return st;
 }
 
-ndp_status ndp_job_prove(const ndp_job *j, int node_ranks, bool forward_only) {
+ndp_status ndp_job_prove(const ndp_job *j, const ndp_program_place *at) {
     ndp_dry_run d;
     ndp_model m;
     checked_world w = {0};
-    NDP_TRY(ndp_dry_run_init(&d, j, node_ranks, 0));
+    NDP_TRY(ndp_dry_run_at(&d, j, at));
     NDP_TRY(ndp_model_build(&j->spec, &j->model, &m));
-    ndp_status st = forward_only ? choose_ranks(&d, &m, &w) : prove(&d, &m, &w, NULL);
-    if (st == NDP_OK && forward_only)
+    ndp_status st = at->forward_only ? choose_ranks(&d, &m, &w) : prove(&d, &m, &w, NULL);
+    if (st == NDP_OK && at->forward_only)
         st = check_scores(&d, &w, false);
     world_release(&w);
     ndp_model_release(&m);

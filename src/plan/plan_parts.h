@@ -15,6 +15,7 @@ typedef struct ndp_dry_run {
 
 /* NDP_ENOTSUP: the job's device is not built. */
 ndp_status ndp_dry_run_init(ndp_dry_run *d, const ndp_job *j, int per_node, int split_place);
+ndp_status ndp_dry_run_at(ndp_dry_run *d, const ndp_job *j, const ndp_program_place *at);
 
 /* Builds the program of one rank. */
 ndp_status ndp_plan_engine(const ndp_dry_run *d, const ndp_model *m, int rank, ndp_engine **out);

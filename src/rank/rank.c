@@ -11,16 +11,36 @@
 #include <omp.h>
 #include <stdlib.h>
 
+static ndp_program_place place_of(const ndp_rank *r, int split_place) {
+    return (ndp_program_place){.node_ranks = ndp_transport_node_ranks(r->transport),
+                               .threads = r->exec.threads,
+                               .split_place = split_place,
+                               .forward_only = r->forward_only};
+}
+
+/* The mean of the ranks on this host, whose numbers are those of any places. */
+static ndp_status plan_host_memory(const ndp_rank *r, const ndp_program_place *at, int64_t *bytes) {
+    const ndp_transport *t = r->transport;
+    int n = 0, *ranks = malloc((size_t)ndp_transport_host_ranks(t) * sizeof *ranks);
+    if (!ranks)
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a list of %d ranks", ndp_transport_host_ranks(t));
+    for (int other = 0; other < ndp_transport_world(t); other++)
+        if (ndp_transport_host_of(t, other) == ndp_transport_host_of(t, ndp_transport_rank(t)))
+            ranks[n++] = other;
+    ndp_status st = ndp_job_ranks_memory(&r->job, ranks, n, at, bytes);
+    free(ranks);
+    return st;
+}
+
 /* Computes the bytes of this host's ranks from programs that are built for that and thrown away. */
 static ndp_status plan_memory(ndp_rank *r) {
+    const ndp_program_place at = place_of(r, r->exec.split_place);
     ndp_engine_memory own;
     if (!r->exec.device->host_memory) {
-        NDP_TRY(ndp_job_rank_needs(&r->job, ndp_transport_rank(r->transport), ndp_transport_node_ranks(r->transport),
-                                   r->exec.split_place, r->forward_only, &own));
+        NDP_TRY(ndp_job_rank_needs(&r->job, ndp_transport_rank(r->transport), &at, &own));
         r->planned_gpu = own.device;
     }
-    return ndp_job_node_memory(&r->job, ndp_transport_rank(r->transport), ndp_transport_node_ranks(r->transport),
-                               r->exec.split_place, r->forward_only, &r->planned);
+    return plan_host_memory(r, &at, &r->planned);
 }
 
 /* Every rank checks the checkpoint that rank 0 has found. Whether it ties head and embedding is read from it, since the
@@ -67,7 +87,9 @@ static ndp_status open_rows(ndp_rank *r) {
 
 /* One rank proves the programs of all. */
 static ndp_status prove_programs(const ndp_rank *r, int node_ranks) {
-    return ndp_agree(r->world, ndp_is_first(r->world) ? ndp_job_prove(&r->job, node_ranks, r->forward_only) : NDP_OK);
+    ndp_program_place at = place_of(r, 0);
+    at.node_ranks = node_ranks;
+    return ndp_agree(r->world, ndp_is_first(r->world) ? ndp_job_prove(&r->job, &at) : NDP_OK);
 }
 
 ndp_status ndp_rank_prove_again(const ndp_rank *r, const ndp_engine *e) {
@@ -80,7 +102,7 @@ static ndp_status open_all(ndp_rank *r, const ndp_rank_opts *o) {
     NDP_TRY(ndp_comm_create(r->transport, all, "world", &r->world));
     if (ndp_transport_note(r->transport))
         ndp_warn(&r->log, "%s", ndp_transport_note(r->transport));
-    r->exec.threads = ndp_job_threads(&r->job, ndp_transport_node_ranks(r->transport));
+    r->exec.threads = ndp_job_threads(&r->job, ndp_transport_host_ranks(r->transport));
     omp_set_num_threads(r->exec.threads);
     NDP_TRY(ndp_bind_launched_rank(r->exec.threads));
     NDP_TRY(open_weights(r, o));

@@ -23,7 +23,7 @@ static ndp_status count_mapped(const ndp_rank *r, int ranks, int *out) {
 static ndp_status check_gpu(const ndp_rank *r, const ndp_log *log) {
     if (r->planned_gpu == 0)
         return NDP_OK;
-    const ndp_gpu_memory m = ndp_gpu_memory_of(&r->job, ndp_transport_node_ranks(r->transport), r->planned_gpu);
+    const ndp_gpu_memory m = ndp_gpu_memory_of(&r->job, ndp_transport_host_ranks(r->transport), r->planned_gpu);
     return ndp_gpu_memory_check(&r->job, &m, log);
 }
 
@@ -33,7 +33,7 @@ ndp_status ndp_rank_check_memory(const ndp_rank *r) {
         "more (parallelism.dp_shard_size) or use more hosts",
                       forward[] = "Lower batch.micro_batch_size or data.sequence_length, shard more "
                                   "(parallelism.dp_shard_size) or use more hosts";
-    int ranks = ndp_transport_node_ranks(r->transport), mapped;
+    int ranks = ndp_transport_host_ranks(r->transport), mapped;
     NDP_TRY(count_mapped(r, ranks, &mapped));
     bool warn = ndp_is_first(r->world) && !r->data.dataset && !r->data.held; /* once */
     const ndp_memory_need need = {.rank = r->planned,

@@ -164,10 +164,9 @@ static ndp_status agree(const ndp_engine *e) {
 /* A device on host memory maps its arena from the transport's source, so that peers on the node access it in place. */
 static ndp_status open_device(ndp_engine *e) {
     const ndp_device *d = e->opts.step.exec->device;
-    int local_rank = ndp_transport_rank(e->opts.transport) % ndp_transport_node_ranks(e->opts.transport);
     e->source = ndp_transport_memory(e->opts.transport);
-    ndp_device_opts opts = {.local_rank = local_rank,
-                            .node_ranks = ndp_transport_node_ranks(e->opts.transport),
+    ndp_device_opts opts = {.local_rank = ndp_transport_host_rank(e->opts.transport),
+                            .node_ranks = ndp_transport_host_ranks(e->opts.transport),
                             .share = e->opts.step.exec->share,
                             .source = &e->source};
     NDP_TRY(d->open(d, &opts, &e->context));

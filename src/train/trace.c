@@ -19,7 +19,7 @@ ndp_status ndp_trainer_trace(ndp_trainer *t, const char *path, char **text) {
     ndp_timeline line = {0};
     int64_t n;
     const ndp_instr_time *times = ndp_engine_recorded(t->engine, &n);
-    bool one_clock = ndp_transport_node_ranks(t->rank.transport) == ndp_transport_world(t->rank.transport);
+    bool one_clock = ndp_transport_host_ranks(t->rank.transport) == ndp_transport_world(t->rank.transport);
     *text = NULL;
     if (n == 0)
         return NDP_OK;

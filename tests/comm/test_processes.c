@@ -3,6 +3,7 @@
  * process, so all tests share one transport.
  *
  * With an argument it plays one failure and prints what each rank was told; CTest looks for the words. */
+#include "comm/impl.h"
 #include "comm/launched.h"
 #include "comm/messages.h"
 
@@ -50,7 +51,8 @@ static void uneven_windows(void **state) { want_ok(*state, check_uneven_windows(
 /* Shared memory must be there exactly where it was not switched off. */
 static bool wants_shared_memory(void) {
     const char *shm = getenv("NDP_SHM");
-    return is_shm() || (!(shm && strcmp(shm, "off") == 0) && !getenv("NDP_NODE_RANKS"));
+    bool one_node = !getenv("NDP_NODE_RANKS") && !getenv("NDP_NODE_OF");
+    return is_shm() || (!(shm && strcmp(shm, "off") == 0) && one_node);
 }
 
 static void shared_windows(void **state) {
@@ -81,10 +83,10 @@ static void messages(void **state) {
     want_ok(*state, check_message_limits(*state, NULL));
 }
 
-/* Also in a group that spans nodes. */
+/* Also in a group that spans nodes. Ranks of a pair are on one node, unless NDP_NODE_OF says otherwise. */
 static void neighbours_read_messages_in_memory(void **state) {
     const char *shm = getenv("NDP_SHM");
-    if (!shm || strcmp(shm, "off") != 0)
+    if ((!shm || strcmp(shm, "off") != 0) && !getenv("NDP_NODE_OF"))
         want_ok(*state, check_pairs(*state, NULL));
 }
 
@@ -94,8 +96,30 @@ static void the_world_is_what_the_launcher_says(void **state) {
     assert_int_equal(ndp_transport_world(*state), ranks);
     assert_true(launched || ranks == 1);
     assert_string_equal(ndp_transport_name(*state), is_shm() ? "shm" : "mpi");
-    const char *nodes = getenv("NDP_NODE_RANKS");
-    assert_int_equal(ndp_transport_node_ranks(*state), nodes ? atoi(nodes) : ranks);
+}
+
+/* The node of a rank, as the environment says it: NDP_NODE_OF has one digit for each rank. */
+static int node_number(int rank) {
+    const char *list = getenv("NDP_NODE_OF"), *per_node = getenv("NDP_NODE_RANKS");
+    return list ? list[2 * rank] - '0' : per_node ? rank / atoi(per_node) : 0;
+}
+
+static void ranks_know_their_node(void **state) {
+    enum { MOST = 16 };
+    const char *shm = getenv("NDP_SHM");
+    int world = ndp_transport_world(*state), rank = ndp_transport_rank(*state), host_of[MOST], here = 0, before = 0;
+    assert_in_range(world, 1, MOST);
+    for (int r = 0; r < world; r++) {
+        for (host_of[r] = 0; node_number(host_of[r]) != node_number(r);)
+            host_of[r]++;
+        assert_int_equal(ndp_transport_host_of(*state, r), host_of[r]);
+        here += node_number(r) == node_number(rank);
+        before += node_number(r) == node_number(rank) && r < rank;
+    }
+    assert_int_equal(ndp_transport_host_ranks(*state), here);
+    assert_int_equal(ndp_transport_host_rank(*state), before);
+    bool shares = !shm || strcmp(shm, "off") != 0;
+    assert_int_equal(ndp_transport_node_ranks(*state), shares ? ndp_node_block(host_of, world) : 1);
 }
 
 /* ---- failures ---- */
@@ -301,6 +325,7 @@ int main(int argc, char **argv) {
         return st == NDP_ENOTSUP && !ndp_launched(&(int){0}) ? SKIPPED : 1;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_world_is_what_the_launcher_says),
+        cmocka_unit_test(ranks_know_their_node),
         cmocka_unit_test(every_operation),
         cmocka_unit_test(shared_windows),
         cmocka_unit_test(operations_overlap),

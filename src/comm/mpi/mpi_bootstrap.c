@@ -65,7 +65,7 @@ static bool succeeded(ndp_mpi_transport *t, ndp_status st) {
         snprintf(
             t->note, sizeof t->note,
             "the %d ranks of this host cannot read each other's memory and exchange copies, which is slower: %.300s",
-            t->base.node_ranks, ndp_error_message());
+            ndp_transport_host_ranks(&t->base), ndp_error_message());
     return st == NDP_OK;
 }
 
@@ -80,17 +80,15 @@ static void choose_note(ndp_mpi_transport *t, const rank_info *all) {
 
 static ndp_status connect_node(ndp_mpi_transport *t, int node, bool wanted, rank_info *all) {
     rank_info *mine = &all[t->base.rank];
-    int place = 0;
     mine->node = node;
     gethostname(mine->host.text, sizeof mine->host.text - 1);
     NDP_TRY(exchange_infos(t, all));
-    for (int r = 0; r < t->base.world; r++) {
-        t->node_of[r] = all[r].node;
-        t->base.node_ranks += all[r].node == node;
-        place += all[r].node == node && r < t->base.rank;
-    }
-    mine->usable = wanted && t->base.node_ranks > 1 &&
-                   (place != 0 || succeeded(t, ndp_node_memory_create(&t->node, t->base.world, &mine->address)));
+    for (int r = 0; r < t->base.world; r++)
+        t->host_of[r] = t->node_of[r] = all[r].node;
+    t->base.host_of = t->host_of;
+    mine->usable = wanted && ndp_transport_host_ranks(&t->base) > 1 &&
+                   (ndp_transport_host_rank(&t->base) != 0 ||
+                    succeeded(t, ndp_node_memory_create(&t->node, t->base.world, &mine->address)));
     NDP_TRY(exchange_infos(t, all));
     if (all_usable(t, all))
         mine->usable = succeeded(t, open_node(t, all));
@@ -135,6 +133,7 @@ static ndp_status note_hosts(ndp_mpi_transport *t, const rank_info *all) {
 /* Ranks that cannot read each other's journals send state queries. */
 static ndp_status connect_nodes(ndp_mpi_transport *t, const rank_info *all) {
     note_sharing(t, all);
+    t->base.node_ranks = ndp_node_block(t->node_of, t->base.world);
     bool local = true;
     for (int r = 0; r < t->base.world; r++)
         local &= t->node_of[r] == t->node_of[t->base.rank];
@@ -144,9 +143,11 @@ static ndp_status connect_nodes(ndp_mpi_transport *t, const rank_info *all) {
 
 ndp_status ndp_mpi_bootstrap(ndp_mpi_transport *t, int node, bool wanted) {
     rank_info *all = calloc((size_t)t->base.world, sizeof *all);
+    t->host_of = calloc((size_t)t->base.world, sizeof *t->host_of);
     t->node_of = calloc((size_t)t->base.world, sizeof *t->node_of);
-    ndp_status st =
-        all && t->node_of ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for a world of %d ranks", t->base.world);
+    ndp_status st = all && t->host_of && t->node_of
+                        ? NDP_OK
+                        : NDP_FAIL(NDP_ENOMEM, "not enough memory for a world of %d ranks", t->base.world);
     if (st == NDP_OK)
         st = connect_node(t, node, wanted, all);
     if (st == NDP_OK)

@@ -12,6 +12,7 @@ typedef struct ndp_mpi_transport {
     const ndp_mpi_api *api;
     bool ours;            /* MPI is ours to finalise */
     ndp_comm *world;      /* by MPI alone */
+    int *host_of;         /* as base.host_of */
     int *node_of;         /* by world rank: the lowest rank with which it shares memory */
     ndp_host_name *hosts; /* NULL: all ranks are on one host */
     uint32_t numbered;    /* communicators created whose group begins with this rank */

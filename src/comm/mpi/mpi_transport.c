@@ -1,8 +1,8 @@
 /* The `mpi` transport: processes. Ranks of one node use each other's memory (node_memory.h) if this could be set up:
  * for messages, and for collectives of groups that lie inside a node. Everything else uses MPI (mpi_plain.c).
  *
- * NDP_SHM=off takes MPI for everything. NDP_NODE_RANKS=N takes every N ranks for a node of their own: several nodes
- * rehearsed on one. */
+ * NDP_SHM=off takes MPI for everything. Several nodes are rehearsed on one by NDP_NODE_RANKS=N, which takes every N
+ * ranks for a node of their own, and by NDP_NODE_OF=0,1,1,0, which says the node of each rank. */
 #include "base/clock.h"
 #include "comm/mpi/mpi_bootstrap.h"
 #include "comm/mpi/mpi_load.h"
@@ -205,6 +205,7 @@ static void mpi_destroy(ndp_transport *base) {
     ndp_node_memory_release(&t->node);
     free(t->private_);
     ndp_memory_unmap(t->journals, ndp_mpi_journal_bytes(t));
+    free(t->host_of);
     free(t->node_of);
     free(t->hosts);
     free(t);
@@ -244,6 +245,22 @@ static int env_positive(const char *name) {
     return n > 0 ? n : 0;
 }
 
+/* Item `rank` of a list such as 0,1,1,0; -1: it is shorter. */
+static int item_of(const char *list, int rank) {
+    while (list && rank-- > 0)
+        list = (list = strchr(list, ',')) ? list + 1 : NULL;
+    return list ? atoi(list) : -1;
+}
+
+/* The lowest rank of this rank's node: what MPI says, or the environment. */
+static int node_of_rank(const ndp_mpi_world *w) {
+    const char *list = getenv("NDP_NODE_OF");
+    int per_node = env_positive("NDP_NODE_RANKS"), first = 0;
+    while (list && item_of(list, first) != item_of(list, w->rank))
+        first++;
+    return list ? first : per_node ? w->rank / per_node * per_node : w->node;
+}
+
 static ndp_status join(ndp_mpi_transport *t) {
     ndp_mpi_world world;
     const char *text = t->api->init(&world);
@@ -255,11 +272,10 @@ static ndp_status join(ndp_mpi_transport *t) {
     NDP_TRY(check_launcher(t));
     NDP_TRY(ndp_mpi_private_health(t));
     NDP_TRY(ndp_wait_setup(&t->base, 1));
-    int per_node = env_positive("NDP_NODE_RANKS"), node = per_node ? world.rank / per_node * per_node : world.node;
     const char *shm = getenv("NDP_SHM");
     NDP_TRY(mpi_comm_create(&t->base, (ndp_group){0, 1, world.size, world.rank}, "world", &t->world));
-    NDP_TRY(ndp_mpi_bootstrap(t, node, !shm || strcmp(shm, "off") != 0));
-    return ndp_wait_setup(&t->base, t->base.node_ranks);
+    NDP_TRY(ndp_mpi_bootstrap(t, node_of_rank(&world), !shm || strcmp(shm, "off") != 0));
+    return ndp_wait_setup(&t->base, ndp_transport_host_ranks(&t->base));
 }
 
 ndp_status ndp_transport_mpi(ndp_transport **out) {
