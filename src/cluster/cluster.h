@@ -111,6 +111,10 @@ int ndp_cluster_levels(const ndp_cluster *c);
 /* "nvlink", "infiniband", "rack uplink" */
 char *ndp_cluster_level_name(const ndp_cluster *c, int level, char *out, size_t size);
 
+/* "118 MB/s", "2.51 MB/s", "400 GB/s" */
+enum { NDP_RATE_TEXT = 24 };
+char *ndp_rate_text(double bytes_per_second, char out[NDP_RATE_TEXT]);
+
 /* ---- built-in devices (built_in.c) ---- */
 
 /* The name of the i-th; NULL: there are no more. */

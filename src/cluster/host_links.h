@@ -3,8 +3,8 @@
 #ifndef NDP_CLUSTER_HOST_LINKS_H
 #define NDP_CLUSTER_HOST_LINKS_H
 
-#include "cluster/world_hosts.h"
 #include "cluster/probe.h"
+#include "cluster/world_hosts.h"
 
 /* Bytes per second and direction; 0: not measured. */
 typedef struct ndp_host_links {

@@ -4,6 +4,7 @@
 
 #include "base/arena.h"
 #include "base/clock.h"
+#include "cluster/cluster.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -145,13 +146,6 @@ void ndp_link_check_judge(ndp_link_check *c) {
 
 /* ---- in words ---- */
 
-/* "118 MB/s" */
-static void add_rate(double rate, ndp_str *out) {
-    const char *unit = rate >= 1e9 ? "GB/s" : "MB/s";
-    double shown = rate / (rate >= 1e9 ? 1e9 : 1e6);
-    ndp_str_addf(out, shown >= 99.5 ? "%.0f %s" : shown >= 9.95 ? "%.3g %s" : "%.2g %s", shown, unit);
-}
-
 /* "ranks 4-7", "ranks 1, 3, 5" */
 static void add_ranks(const ndp_group *g, ndp_str *out) {
     enum { LISTED = 8 };
@@ -196,14 +190,13 @@ static int host_of_all(const ndp_link_check *c) {
 /* "node-3 -> node-4: 11 MB/s, 5 others of its kind 118 MB/s; group shard (ranks 4-7)", the slower way. */
 static void explain_link(ndp_link_check *c, const ndp_used_link *l) {
     ndp_str *out = &c->warnings;
+    char slow[NDP_RATE_TEXT], usual[NDP_RATE_TEXT];
     bool to_b = l->probe.to_b <= l->probe.to_a;
     int from = to_b ? l->host_a : l->host_b, to = to_b ? l->host_b : l->host_a, others;
-    double usual = rate_of_others(c, &others);
-    ndp_str_addf(out, "%s -> %s: ", c->hosts.names[from], c->hosts.names[to]);
-    add_rate(slower_way(l), out);
-    ndp_str_addf(out, ", %d other%s of its kind ", others, others == 1 ? "" : "s");
-    add_rate(usual, out);
-    ndp_str_addf(out, "; group %s (", ndp_group_name(l->kind));
+    double rate = rate_of_others(c, &others);
+    ndp_str_addf(out, "%s -> %s: %s, %d other%s of its kind %s; group %s (", c->hosts.names[from], c->hosts.names[to],
+                 ndp_rate_text(slower_way(l), slow), others, others == 1 ? "" : "s", ndp_rate_text(rate, usual),
+                 ndp_group_name(l->kind));
     add_ranks(&l->group, out);
     ndp_str_add(out, ")\n");
 }

@@ -4,8 +4,8 @@
 #define NDP_CLUSTER_LINK_CHECK_H
 
 #include "base/json_write.h"
-#include "cluster/world_hosts.h"
 #include "cluster/probe.h"
+#include "cluster/world_hosts.h"
 
 /* Neighbours in a group of the layout. Of those between the same two hosts one pair stands for all. */
 typedef struct ndp_used_link {

@@ -50,6 +50,12 @@ char *ndp_cluster_level_name(const ndp_cluster *c, int level, char *out, size_t 
     return out;
 }
 
+char *ndp_rate_text(double bytes_per_second, char out[NDP_RATE_TEXT]) {
+    bool giga = bytes_per_second >= 0.9995e9;
+    snprintf(out, NDP_RATE_TEXT, "%.3g %s", bytes_per_second / (giga ? 1e9 : 1e6), giga ? "GB/s" : "MB/s");
+    return out;
+}
+
 /* ---- loads ---- */
 
 static int unit_of_node(const link_load *l, int node) {

@@ -1,5 +1,6 @@
 /* Ranks on the nodes of a cluster (cluster.h). */
 #include "cluster/cluster.h"
+#include "comm/impl.h"
 
 #include <stdlib.h>
 
@@ -64,19 +65,7 @@ ndp_status ndp_rank_map_fill(const ndp_cluster *c, int world, ndp_rank_map *out)
     return st;
 }
 
-static bool is_divided(const ndp_rank_map *m, int n) {
-    for (int r = 0; r < m->world; r++)
-        if (m->node[r] != m->node[r / n * n])
-            return false;
-    return m->world % n == 0;
-}
-
-int ndp_rank_map_block(const ndp_rank_map *m) {
-    int n = m->world;
-    while (n > 1 && !is_divided(m, n))
-        n--;
-    return n;
-}
+int ndp_rank_map_block(const ndp_rank_map *m) { return ndp_node_block(m->node, m->world); }
 
 ndp_status ndp_groups_alike(int world, int stride, int count, ndp_group **groups, int *n) {
     int many = world / count, k = 0;

@@ -4,10 +4,9 @@
 
 enum { SHOWN_HOSTS = 16 };
 
-/* "25.1 MB/s" */
 static void add_rate(double rate, ndp_str *out) {
-    bool giga = rate >= 1e9;
-    ndp_str_addf(out, "%.3g %s", rate / (giga ? 1e9 : 1e6), giga ? "GB/s" : "MB/s");
+    char text[NDP_RATE_TEXT];
+    ndp_str_add(out, ndp_rate_text(rate, text));
 }
 
 static void describe_nodes(const ndp_topology_run *t, ndp_str *out) {

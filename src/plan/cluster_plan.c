@@ -94,7 +94,7 @@ static void unit_name(const ndp_cluster *c, int level, int unit, char *out, size
 
 static void add_level(const ndp_cluster_plan *p, int level, const double *loads, ndp_str *out, ndp_json_out *json) {
     enum { LISTED = 4096 };
-    char name[64], unit[256], bytes[16];
+    char name[64], unit[256], bytes[16], rate[NDP_RATE_TEXT];
     int links = ndp_cluster_link_count(&p->cluster, &p->map, level), busiest = 0;
     double most = 0;
     for (int i = 0; i < links; i++) {
@@ -105,8 +105,8 @@ static void add_level(const ndp_cluster_plan *p, int level, const double *loads,
     double capacity = ndp_cluster_link_capacity(&p->cluster, &p->map, level, busiest);
     ndp_cluster_level_name(&p->cluster, level, name, sizeof name);
     unit_name(&p->cluster, level, busiest, unit, sizeof unit);
-    ndp_str_addf(out, "  %-16s %10s  of %s, the most; %.3g GB/s carry it in %.3g s\n", name,
-                 ndp_human_bytes(loads[busiest], bytes), unit, capacity * 1e-9, most);
+    ndp_str_addf(out, "  %-16s %10s  of %s, the most; %s carry it in %.3g s\n", name,
+                 ndp_human_bytes(loads[busiest], bytes), unit, ndp_rate_text(capacity, rate), most);
     ndp_json_open(json, NULL, '{');
     ndp_json_put_text(json, "link", name);
     ndp_json_put_text(json, "busiest", unit);

@@ -82,12 +82,12 @@ static void add_per_node(const ndp_group_links *l, ndp_str *out) {
         ndp_str_addf(out, "%d to %d", l->least, l->most);
 }
 
-/* "; infiniband, 2 a node, 25.0 GB/s each: 0.31 s" */
+/* "; infiniband, 2 a node, 25 GB/s each: 0.31 s" */
 static void add_use(const ndp_cluster_plan *p, const ndp_group_links *l, double seconds, ndp_str *out) {
-    char name[64];
+    char name[64], rate[NDP_RATE_TEXT];
     ndp_str_addf(out, "; %s, ", ndp_cluster_level_name(&p->cluster, l->of[l->slowest].level, name, sizeof name));
     add_per_node(l, out);
-    ndp_str_addf(out, " a node, %.3g GB/s each: %.3g s", l->rate * 1e-9, seconds);
+    ndp_str_addf(out, " a node, %s each: %.3g s", ndp_rate_text(l->rate, rate), seconds);
 }
 
 /* ---- text ---- */

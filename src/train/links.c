@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "checkpoint/agree.h"
+#include "cluster/cluster.h"
 #include "cluster/link_check.h"
 #include "job/job.h"
 
@@ -42,6 +43,7 @@ static ndp_status fail_with(const char *lines) {
 }
 
 static void say_summary(const ndp_link_check *c, void (*say)(void *, const char *), void *user) {
+    char low[NDP_RATE_TEXT], high[NDP_RATE_TEXT];
     double slowest = 0, fastest = 0, latency = 0;
     int between = 0;
     for (int i = 0; i < c->n; i++) {
@@ -54,8 +56,8 @@ static void say_summary(const ndp_link_check *c, void (*say)(void *, const char 
         latency = latency > l->probe.latency ? latency : l->probe.latency;
     }
     if (between)
-        ndp_say(say, user, "links: %d between %d hosts, %.3g to %.3g MB/s, up to %.0f us; measured in %.2f s", between,
-                c->hosts.n, slowest * 1e-6, fastest * 1e-6, latency * 1e6, c->seconds);
+        ndp_say(say, user, "links: %d between %d hosts, %s to %s, up to %.0f us; measured in %.2f s", between,
+                c->hosts.n, ndp_rate_text(slowest, low), ndp_rate_text(fastest, high), latency * 1e6, c->seconds);
 }
 
 static ndp_status measure(const ndp_config *c, ndp_comm *world, ndp_link_check *check) {
