@@ -1,5 +1,6 @@
-/* Writes a cluster as cluster.yaml. What a built-in device has is left out, so that the text says what is special about
- * the cluster, and where its numbers come from; if none of them are built in, all are written. */
+/* Writes a cluster as cluster.yaml. A node has what differs from its device, and a device what differs from the
+ * built-in one that it is like, so that the text says what is special about the cluster. If no number is built in, the
+ * device has all of them. */
 #include "cluster/built_in.h"
 #include "cluster/cluster_table.h"
 
@@ -84,9 +85,8 @@ static void add_node(const ndp_cluster *c, ndp_str *out) {
         const ndp_own_part *p = &ndp_own_parts[i];
         char before[32];
         snprintf(before, sizeof before, "  %s: {", p->key);
-        add_rows(p->section, (const char *)c + p->offset,
-                 c->built_in ? (const char *)&c->facts + p->device_offset : NULL, (section_style){before, ", ", "}\n"},
-                 out);
+        add_rows(p->section, (const char *)c + p->offset, (const char *)&c->facts + p->device_offset,
+                 (section_style){before, ", ", "}\n"}, out);
     }
     const struct {
         const char *key;
