@@ -2,13 +2,12 @@
  * and is written the same. */
 #include "cluster/cluster.h"
 
-#include "config/yaml.h"
 #include <math.h>
-#include <sanitizer/lsan_interface.h>
 #include <stdlib.h>
 #include <string.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+const char *__lsan_default_suppressions(void);
 
 static void require(bool ok) {
     if (!ok)
@@ -67,22 +66,12 @@ static void check_cluster(const ndp_cluster *c) {
     check_facts(c);
 }
 
-/* Whether the text is YAML. Of some that is not, such as 60 single quotes, libfyaml loses a buffer of 2 KiB. */
-static bool is_yaml(const char *text, size_t size) {
-    ndp_yaml y;
-    __lsan_disable();
-    bool ok = ndp_yaml_open(&y, "fuzz", text, size, 0) == NDP_OK;
-    ndp_yaml_close(&y);
-    __lsan_enable();
-    return ok;
-}
+/* libfyaml 0.7.12 loses a buffer of 2 KiB for a text of 60 single quotes, which is YAML. Tests under the address
+ * sanitizer see what this hides: a document that is not closed. */
+const char *__lsan_default_suppressions(void) { return "leak:libfyaml.so"; }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     ndp_cluster c, back;
-    if (!is_yaml((const char *)data, size)) {
-        require(ndp_error_message()[0] != '\0');
-        return 0;
-    }
     if (ndp_cluster_parse((const char *)data, size, "fuzz", &c) != NDP_OK) {
         require(ndp_error_message()[0] != '\0');
         return 0;
