@@ -2,12 +2,12 @@
  *
  * flops are dense: half of what data sheets state "with sparsity". Bandwidths of links are per direction: half of what
  * data sheets state as "bidirectional" or as the sum of both directions. Bytes are decimal, as in data sheets: of HBM,
- * a device has up to 7 % more than that. NICs are those of a reference system with eight of the device.
+ * a device has up to 7 % more than that. NICs are those of the vendor's system with eight of the device, if a comment
+ * names it; where it says "assumed", there is none.
  *
- * Vendors state no latencies. Those here are what small messages are known to take: the tuning tables of NCCL (its
- * src/graph/tuning.cc) assume 3.4 us for a step over NVLink and 5.7 us over PCIe, synchronisation included; vendors of
- * InfiniBand state below 1 us for the wire, and a message between GPUs of two nodes takes about 5 us. A call on a GPU
- * costs a launch, 2 to 6 us. Who has the machine measures them. */
+ * Latencies and what a call costs are assumed too, since vendors state none: the tuning tables of NCCL
+ * (src/graph/tuning.cc) have 3.4 us for a step over NVLink, 5.7 over PCIe and 14 over a network, synchronisation
+ * included, and the launch of a kernel takes a few us. A machine's own are measured. */
 #include "cluster/built_in.h"
 
 #include "config/option.h"
@@ -42,8 +42,8 @@ static const built_in devices[] = {
     {"a100-sxm-80",
      {FLOPS(19.5e12, 312e12, 0), 80e9, 2039e9, 108, 4e-6, LINKS("nvlink", 300e9, 2e-6, NDP_LINK_SWITCH),
       NICS(8, 25e9, 5e-6, "infiniband")}},
-    /* The same data sheet, PCIe: 80 GB at 1,935 GB/s; PCIe Gen4 64 GB/s. Bridges between pairs are left out. NICs: two
-     * of 200 Gb/s, one per CPU socket. */
+    /* The same data sheet, PCIe: 80 GB at 1,935 GB/s; PCIe Gen4 64 GB/s. Bridges between pairs are left out. NICs,
+     * assumed: two of 200 Gb/s, one per CPU socket. */
     {"a100-pcie-80", {FLOPS(19.5e12, 312e12, 0), 80e9, 1935e9, 108, 4e-6, PCIE4, NICS(2, 25e9, 5e-6, "infiniband")}},
     /* NVIDIA H100 white paper, table of SXM5: FP32 66.9, BF16 989.4 and FP8 1978.9 TFLOPS dense, 132 SMs. H100 data
      * sheet: 80 GB at 3.35 TB/s; NVLink 900 GB/s. DGX H100 data sheet: 8 x ConnectX-7, 400 Gb/s. */
@@ -51,8 +51,8 @@ static const built_in devices[] = {
      {FLOPS(66.9e12, 989.4e12, 1978.9e12), 80e9, 3.35e12, 132, 4e-6, LINKS("nvlink", 450e9, 2e-6, NDP_LINK_SWITCH),
       NICS(8, 50e9, 5e-6, "infiniband")}},
     /* The same white paper, PCIe: FP32 51.2, BF16 756, FP8 1513 TFLOPS dense, 114 SMs. H100 PCIe product brief
-     * (PB-11133): 80 GB at 2,039 GB/s; PCIe Gen5 128 GB/s. Bridges are left out. NICs: two of 400 Gb/s, one per CPU
-     * socket. */
+     * (PB-11133): 80 GB at 2,039 GB/s; PCIe Gen5 128 GB/s. Bridges are left out. NICs, assumed: two of 400 Gb/s, one
+     * per CPU socket. */
     {"h100-pcie", {FLOPS(51.2e12, 756e12, 1513e12), 80e9, 2039e9, 114, 4e-6, PCIE5, NICS(2, 50e9, 5e-6, "infiniband")}},
     /* NVIDIA H200 data sheet, SXM: 141 GB at 4.8 TB/s; NVLink 900 GB/s; rates and SMs of the H100. DGX H200 data sheet:
      * 8 x ConnectX-7, 400 Gb/s. */
@@ -71,15 +71,15 @@ static const built_in devices[] = {
      {FLOPS(163.4e12, 1307.4e12, 2614.9e12), 192e9, 5.3e12, 304, 6e-6,
       LINKS("infinity-fabric", 448e9, 2e-6, NDP_LINK_MESH), NICS(8, 50e9, 5e-6, "ethernet")}},
     /* NVIDIA L40S data sheet: FP32 91.6, BF16 362.05, FP8 733 TFLOPS dense; 48 GB at 864 GB/s; PCIe Gen4 64 GB/s;
-     * 18,176 CUDA cores of 128 per SM. NICs: two of 200 Gb/s, one per CPU socket. */
+     * 18,176 CUDA cores of 128 per SM. NICs, assumed: two of 200 Gb/s, one per CPU socket. */
     {"l40s", {FLOPS(91.6e12, 362.05e12, 733e12), 48e9, 864e9, 142, 4e-6, PCIE4, NICS(2, 25e9, 5e-6, "ethernet")}},
     /* NVIDIA Ada white paper, table of the RTX 4090: FP32 82.6 TFLOPS; tensor cores with sums in FP32, dense: BF16
      * 165.2, FP8 330.3; 24 GB at 1,008 GB/s; 128 SMs; PCIe Gen4. No reference system: a NIC of 10 Gb/s, as workstations
      * have. */
     {"rtx-4090",
      {FLOPS(82.6e12, 165.2e12, 330.3e12), 24e9, 1008e9, 128, 4e-6, PCIE4, NICS(1, 1.25e9, 30e-6, "ethernet")}},
-    /* A host's processors: rates, memory and cores are unknown until they are measured. Links are copies through shared
-     * memory and the NIC is 10 Gb/s Ethernet: what any server of the last years reaches. */
+    /* A host's processors: rates, memory and cores are unknown until they are measured. Links, copies through
+     * shared memory, and a NIC of 10 Gb/s are assumed: what any server of the last years reaches. */
     {"cpu",
      {FLOPS(0, 0, 0), 0, 0, 0, 0, LINKS("memory", 5e9, 2e-6, NDP_LINK_SWITCH), NICS(1, 1.25e9, 30e-6, "ethernet")}},
 };
