@@ -153,9 +153,12 @@ typedef struct ndp_launch_opts {
     void (*say)(void *user, const char *line);    /* warnings; may be NULL */
     void (*report)(void *user, const char *line); /* how a rank ended that could not report it itself; may be NULL */
     void *user;
+    /* [ranks]: the host of each rank, by a name that the hostfile or the batch system has for it. NULL: ranks fill the
+     * hosts in their order. */
+    const char *const *rank_hosts;
 } ndp_launch_opts;
 #define NDP_LAUNCH_OPTS_INIT                                                                                           \
-    { 1, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL }
+    { 1, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL }
 /* The defaults, with the ranks and the transport of `c`, which is borrowed. ranks is 0 if there is nothing to launch:
  * the ranks were launched already, or all of them live in this process (train.transport, or a single rank). The same
  * checks as ndp_config_ranks. */
@@ -164,7 +167,8 @@ NDP_API ndp_status ndp_launch_opts_read(const ndp_config *c, ndp_launch_opts *ou
  * children of the calling thread; on several hosts (a hostfile, or a batch allocation) and with transport "mpi",
  * mpirun starts them. *exit_code: that of the rank that failed first, 128 + signal if it was killed. If the calling
  * thread ends, the ranks end too. Ctrl-C on a terminal reaches the ranks of one host directly. mpirun does not get it,
- * so the calling process can let the ranks finish their step. NDP_ECOMM: a host of the hostfile cannot be reached. */
+ * so the calling process can let the ranks finish their step. NDP_EINVAL: a hostfile or a map that cannot be, before
+ * anything is started. NDP_ECOMM: a host of the hostfile cannot be reached. */
 NDP_API ndp_status ndp_launch(const ndp_launch_opts *o, int *exit_code);
 
 /* ---- training, step by step ---- */
@@ -266,6 +270,8 @@ typedef struct ndp_train_opts {
 NDP_API ndp_status ndp_train(const ndp_config *c, ndp_world *w, const ndp_train_opts *o);
 /* NDP_EINVAL if a live run on this host writes to train.output_dir. For a check before ranks are started. */
 NDP_API ndp_status ndp_run_folder_check(const ndp_config *c);
+/* The path of a file in train.output_dir, which is made if it does not exist. The caller frees it. */
+NDP_API ndp_status ndp_run_folder_file(const ndp_config *c, const char *name, char **path);
 /* The newest checkpoint in train.output_dir whose manifest and file sizes are correct; *step 0: there is none. */
 NDP_API ndp_status ndp_run_folder_newest(const ndp_config *c, int64_t *step);
 /* NDP_EINVAL if this machine lacks what train.device needs: the plugin, a driver, a GPU, a library; the message says
@@ -359,6 +365,14 @@ NDP_API ndp_status ndp_topology(ndp_world *w, const ndp_topology_opts *o, char *
 /* How many ranks a topology of these hosts has: one for each slot of the hostfile, or of the batch system's
  * allocation; NULL and no allocation: 2 on this host. */
 NDP_API ndp_status ndp_topology_ranks(const char *hostfile, int *ranks);
+/* Chooses the host of every rank of a job, so that the axes with the most traffic are innermost in the tree of links:
+ * of a cluster.yaml, or with NULL of hosts that are all alike. The hosts are those of the hostfile, or of the batch
+ * system's allocation. *hosts: [ranks], for ndp_launch_opts.rank_hosts; ndp_rank_hosts_free frees it. *text: lines for
+ * people, which the caller frees. NDP_EINVAL: there is one host; it has fewer slots than the job has ranks; it is not
+ * in the cluster. */
+NDP_API ndp_status ndp_place_ranks(const ndp_config *c, const char *hostfile, const char *cluster, char ***hosts,
+                                   char **text);
+void ndp_rank_hosts_free(char **hosts);
 /* All keys of cluster.yaml, with what they mean, their values and defaults. The caller frees *text. */
 NDP_API ndp_status ndp_cluster_help(char **text);
 

@@ -7,6 +7,8 @@
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 /* ---- arguments ---- */
 
@@ -15,7 +17,7 @@ typedef struct train_arguments {
     bool resume, dry, no_data, json;
     int per_node, restarts;
     long long resume_from; /* -1: the newest */
-    const char *hostfile, *trace;
+    const char *hostfile, *trace, *cluster, *placement;
     cli_list accept;
 } train_arguments;
 
@@ -25,6 +27,8 @@ static void resume(void *arguments, struct argp_state *state, const char *step) 
     a->resume = true;
     a->resume_from = step ? cli_integer(state, "--resume-from", step, 0, LLONG_MAX) : -1;
 }
+
+static const char *placements(void) { return "given, best"; }
 
 static const cli_option options[] = {
     {"resume", 0, NULL, "Resume from the newest checkpoint in the run folder", CLI_CALL(resume)},
@@ -39,6 +43,13 @@ static const cli_option options[] = {
      CLI_INT(train_arguments, restarts, 1, 1 << 20)},
     {"hostfile", 0, "FILE", "Start the ranks with mpirun on these hosts, one per line (node-1 slots=8)",
      CLI_TEXT(train_arguments, hostfile)},
+    {"placement", 0, "HOW",
+     "Which host a rank runs on: given, in the hosts' order, or best, so that the axes with the most traffic cross the "
+     "fewest and fastest links",
+     CLI_TEXT(train_arguments, placement), .choices = placements},
+    {"cluster", 0, "FILE",
+     "A cluster.yaml with the links of these hosts, for --placement best (default: measure them) and --dry-run",
+     CLI_TEXT(train_arguments, cluster)},
     {"dry-run", 0, NULL,
      "Check the job, read the beginning of its data, and show the memory that one rank needs and what it sends; no "
      "training",
@@ -54,6 +65,8 @@ static const cli_option options[] = {
     {0},
 };
 
+static bool is_placed(const train_arguments *a) { return a->placement && strcmp(a->placement, "best") == 0; }
+
 static void check_arguments(void *arguments, struct argp_state *state) {
     const train_arguments *a = arguments;
     if (a->no_data && !a->dry)
@@ -62,6 +75,14 @@ static void check_arguments(void *arguments, struct argp_state *state) {
         argp_error(state, "--json needs --dry-run: a run writes RUN/metrics.jsonl");
     if (a->trace && a->dry)
         argp_error(state, "--trace records a real step, --dry-run has none: use `plan --timeline FILE`");
+    const char *how = a->placement;
+    if (how && strcmp(how, "given") != 0 && strcmp(how, "best") != 0)
+        argp_error(state, "--placement '%s': expected given or best", how);
+    if (a->cluster && !a->dry && !is_placed(a))
+        argp_error(state, "--cluster needs --placement best or --dry-run: the run alone measures its links itself");
+    if (a->cluster && a->dry && a->per_node)
+        argp_error(state,
+                   "--ranks-per-node and --cluster both say how many ranks a node has: leave out one of the two");
     if (a->accept.n && !a->resume)
         argp_error(state, "--accept needs --resume: only a resumed run can differ from a checkpoint");
 }
@@ -108,6 +129,7 @@ static ndp_status train_rank(ndp_world *w, void *user) {
 static int dry_run(const train_arguments *a) {
     ndp_plan_opts o = NDP_PLAN_OPTS_INIT;
     o.ranks_per_node = a->per_node;
+    o.cluster = a->cluster;
     o.data = !a->no_data;
     o.json = a->json;
     o.as_run = true;
@@ -128,21 +150,65 @@ static ndp_status log_every(const ndp_config *c, int *every) {
     return NDP_OK;
 }
 
-static int train_job(const train_arguments *a, int argc, char **argv) {
-    const ndp_config *c = a->job.config;
-    if (a->dry)
-        return dry_run(a);
-    int every;
-    ndp_status st = log_every(c, &every);
-    if (st == NDP_OK && !ndp_world_launched(NULL))
-        st = ndp_run_folder_check(c); /* before any rank is started */
+/* ---- placement ---- */
+
+/* Measures the links of the hosts, and writes a cluster.yaml to the run folder; its path is the caller's. */
+static int measure_links(const train_arguments *a, char **path) {
+    ndp_launch_opts o = NDP_LAUNCH_OPTS_INIT;
+    char program[PATH_MAX] = "";
+    ndp_status st = ndp_topology_ranks(a->hostfile, &o.ranks);
+    if (st == NDP_OK)
+        st = ndp_run_folder_file(a->job.config, "cluster.yaml", path);
+    if (st != NDP_OK)
+        return cli_fail(st, a->job.debug);
+    ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
+    char *command[] = {n > 0 ? program : "ndparallel", "topology", "--quick", "-o", *path, NULL};
+    o.argv = command;
+    o.hostfile = a->hostfile;
+    fflush(stdout);
+    return cli_launch(&o, false, a->job.debug, NULL);
+}
+
+/* Sets *hosts to the host of each rank. Ranks that srun has started stay where they are: rank 0 prints what is better.
+ */
+static int place_ranks(const train_arguments *a, char ***hosts) {
+    char *text = NULL, *measured = NULL;
+    bool started = ndp_world_launched(NULL);
+    *hosts = NULL;
+    if (!is_placed(a) || (started && (getenv("NDP_LAUNCHED") || ndp_world_launched_rank() != 0)))
+        return 0;
+    int ranks, code = 0;
+    ndp_status st = ndp_config_ranks(a->job.config, &ranks); /* a wrong job is reported before anything is measured */
+    if (st == NDP_OK && !a->cluster && !started)
+        code = measure_links(a, &measured);
+    if (st == NDP_OK)
+        st = code ? NDP_OK
+                  : ndp_place_ranks(a->job.config, a->hostfile, a->cluster ? a->cluster : measured, hosts, &text);
+    free(measured);
     if (st != NDP_OK)
         return cli_fail_early(st, a->job.debug);
+    if (code == 0)
+        printf("%s%s", text, started ? "placement: these ranks are placed already; give srun that order\n" : "");
+    fflush(stdout);
+    free(text);
+    if (started) {
+        ndp_rank_hosts_free(*hosts);
+        *hosts = NULL;
+    }
+    return code;
+}
+
+static int train_ranks(const train_arguments *a, int every, int argc, char **argv) {
+    char **hosts;
+    int code = place_ranks(a, &hosts);
+    if (code)
+        return code;
     train_run r = {.arguments = a};
     r.ranks = (cli_ranks){.argc = argc,
                           .argv = argv,
                           .command = "train",
                           .hostfile = a->hostfile,
+                          .rank_hosts = (const char *const *)hosts,
                           .debug = a->job.debug,
                           .saves = true,
                           .restarts = a->restarts,
@@ -151,7 +217,20 @@ static int train_job(const train_arguments *a, int argc, char **argv) {
                           .user = &r};
     cli_progress_init(&r.progress, every);
     r.ranks.live = r.progress.columns > 0;
-    return cli_ranks_run(&r.ranks, c);
+    code = cli_ranks_run(&r.ranks, a->job.config);
+    ndp_rank_hosts_free(hosts);
+    return code;
+}
+
+static int train_job(const train_arguments *a, int argc, char **argv) {
+    const ndp_config *c = a->job.config;
+    if (a->dry)
+        return dry_run(a);
+    int every;
+    ndp_status st = log_every(c, &every);
+    if (st == NDP_OK && !ndp_world_launched(NULL))
+        st = ndp_run_folder_check(c); /* before any rank is started */
+    return st == NDP_OK ? train_ranks(a, every, argc, argv) : cli_fail_early(st, a->job.debug);
 }
 
 static int run(const cli_command *c, int argc, char **argv) {

@@ -90,6 +90,7 @@ static char **same_command(const cli_ranks *r, const char *resume, char program[
 static int launch_ranks(const cli_ranks *r, const ndp_config *c, const char *resume, ndp_launch_opts o) {
     char program[PATH_MAX], **command = same_command(r, resume, program);
     o.hostfile = r->hostfile;
+    o.rank_hosts = r->rank_hosts;
     o.argv = command;
     int code = command ? cli_launch(&o, r->live, r->debug, r->saves ? c : NULL) : 1;
     free(command);

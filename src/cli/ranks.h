@@ -10,8 +10,9 @@
 typedef struct cli_ranks {
     int argc; /* of the command; launched ranks get the same arguments */
     char **argv;
-    const char *command;  /* "train" */
-    const char *hostfile; /* NULL: this host, or the batch system's hosts */
+    const char *command;           /* "train" */
+    const char *hostfile;          /* NULL: this host, or the batch system's hosts */
+    const char *const *rank_hosts; /* by rank; NULL: in the hosts' order */
     bool debug;
     int ranks;                         /* how many; 0: as many as the job says */
     int restarts;                      /* how often ranks that die are launched again, with --resume */

@@ -107,3 +107,14 @@ ndp_status ndp_measure_cpu(int threads, ndp_device_facts *facts, ndp_efficiency 
     ndp_str_release(&misses);
     return st;
 }
+
+ndp_status ndp_cluster_complete(ndp_cluster *c) {
+    bool known = c->facts.memory_bandwidth > 0 && c->facts.flops[NDP_RATE_FP32] + c->facts.flops[NDP_RATE_BF16] > 0;
+    if (known || !c->like || strcmp(c->like, "cpu") != 0)
+        return NDP_OK;
+    int devices = 1;
+    ndp_efficiency unused; /* the file's stand */
+    for (int i = 0; i < c->nodes; i++)
+        devices = c->devices_of[i] > devices ? c->devices_of[i] : devices;
+    return ndp_measure_cpu(ndp_device_threads(devices), &c->facts, &unused);
+}

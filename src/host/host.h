@@ -2,23 +2,68 @@
 #ifndef NDP_HOST_HOST_H
 #define NDP_HOST_HOST_H
 
-#include "base/status.h"
+#include "base/text.h"
 
 /* Whether a host name resolves to an address. Waits at most a second for a name server. */
 bool ndp_name_resolves(const char *name);
 /* The same for this host's own name, which is written to `name`. */
 bool ndp_host_resolves(char *name, size_t size);
 
-/* Checks that a hostfile can be read; NULL (no hostfile) passes. */
+/* ---- lists of hosts ---- */
+
+typedef struct ndp_host {
+    char *name; /* as listed, without a user */
+    char *user; /* NULL: the same as here */
+    int slots;  /* ranks that it takes */
+    bool
+        stated; /* the list says how many. False: `slots` counts the lines, and mpirun takes the host's cores instead */
+    int line;   /* of a hostfile, the first one */
+} ndp_host;
+
+/* In the order in which they are first named; {0}: none. A host that is named several times is one item. */
+typedef struct ndp_host_list {
+    ndp_host *items;
+    int n;
+} ndp_host_list;
+
+/* So many that the ranks of all can be an int. */
+enum { NDP_MOST_HOSTS = 1 << 17, NDP_MOST_SLOTS = (1 << 14) - 1 };
+
+/* hostfile.c: reads Open MPI's hostfile: "[USER@]NAME [slots=N] [max_slots=N]" a line, text after # is a comment. The
+ * caller releases the list, unless this fails. NDP_EINVAL begins with FILE:LINE. */
+NDP_API ndp_status ndp_hosts_read(const char *hostfile, ndp_host_list *out);
+/* `what` stands for the file in messages. */
+NDP_API ndp_status ndp_hosts_parse(const char *text, size_t size, const char *what, ndp_host_list *out);
+/* Appends a host; hosts of the same name become one by ndp_host_list_merge. NDP_ENOMEM. */
+ndp_status ndp_host_list_add(ndp_host_list *list, ndp_span name, ndp_span user, int slots, bool stated, int line);
+ndp_status ndp_host_list_merge(ndp_host_list *list);
+void ndp_host_list_release(ndp_host_list *list);
+/* NULL: the list has no such name. */
+NDP_API const ndp_host *ndp_host_find(const ndp_host_list *list, const char *name);
+
+/* allocation.c: the hosts that Slurm, PBS or LSF has allocated; none outside a batch system. NDP_EINVAL names the
+ * variable or file that cannot be understood. */
+NDP_API ndp_status ndp_hosts_allocated(ndp_host_list *out);
+/* Slurm's compressed lists, "node[1-3,7]" and "2(x3),1"; NULL for `tasks`: it does not say how many. */
+NDP_API ndp_status ndp_hosts_parse_slurm(const char *nodes, const char *tasks, ndp_host_list *out);
+/* The hosts on which ndp_launch starts ranks: those of the hostfile, or without one those allocated; none: this host.
+ */
+NDP_API ndp_status ndp_launch_hosts(const char *hostfile, ndp_host_list *out);
+
+/* Checks that a hostfile can be read and understood; NULL (no hostfile) passes. */
 ndp_status ndp_hosts_check(const char *hostfile);
+/* ---- reaching them ---- */
+
 /* A warning about the first host of a hostfile whose name does not resolve (ssh may still know it), or NULL. The caller
  * frees it. It stops at the first such name, since each may take a second. */
 char *ndp_hosts_unresolved(const char *hostfile);
+/* Whether the name is one of this host's addresses; mpirun uses no agent for these. */
+bool ndp_is_here(const char *name);
 /* Tries to reach each host of a hostfile except this one as mpirun does: `ssh HOST true`, or with the agent in
  * OMPI_MCA_plm_rsh_agent. NDP_ECOMM names the hosts for which that fails or takes more than 12 s, and what to try. */
 NDP_API ndp_status ndp_hosts_reach(const char *hostfile);
 
-/* True outside a batch system, and if the batch system has allocated only this host. */
+/* allocation.c: true outside a batch system, and if the batch system has allocated only this host. */
 bool ndp_allocation_is_here(void);
 
 /* Binds this process, and the threads that it starts from now on, to one of `local_ranks` parts of the cores that it

@@ -1,12 +1,10 @@
-/* The hosts of a run: whether names resolve, what a hostfile or a batch system lists, whether mpirun can reach a host.
- */
+/* The hosts of a run: whether names resolve, whether mpirun can reach a host. */
+#include "base/child.h"
 #include "base/clock.h"
 #include "base/text.h"
-#include "base/child.h"
 #include "host/host.h"
 
 #include <arpa/inet.h>
-#include <ctype.h>
 #include <errno.h>
 #include <ifaddrs.h>
 #include <netdb.h>
@@ -19,7 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { NAME = 256 };
+enum { NAME = 512 }; /* of a user, and of a host */
 
 /* ---- names ---- */
 
@@ -45,90 +43,18 @@ bool ndp_host_resolves(char *name, size_t size) {
     return ndp_name_resolves(name);
 }
 
-/* ---- the hostfile ---- */
-
-/* Reads the name in the next line "[USER@]HOST [slots=N]"; false at the end. */
-static bool next_host(FILE *f, char name[NAME], int *line) {
-    char text[512];
-    while (fgets(text, sizeof text, f)) {
-        ++*line;
-        if (sscanf(text, " %255[^ \t\n#]", name) == 1)
-            return true;
-    }
-    return false;
-}
-
-static ndp_status open_hosts(const char *hostfile, FILE **out) {
-    int fd;
-    NDP_TRY(ndp_file_open(NDP_FILE_HOSTS, hostfile, &fd));
-    *out = fdopen(fd, "r");
-    if (*out)
-        return NDP_OK;
-    close(fd);
-    return NDP_FAIL(NDP_ENOMEM, "not enough memory to read '%s'", hostfile);
-}
-
-static const char *without_user(const char *name) {
-    const char *at = strchr(name, '@');
-    return at ? at + 1 : name;
-}
-
-ndp_status ndp_hosts_check(const char *hostfile) {
-    int fd;
-    if (!hostfile)
-        return NDP_OK;
-    NDP_TRY(ndp_file_open(NDP_FILE_HOSTS, hostfile, &fd));
-    close(fd);
-    return NDP_OK;
-}
-
 char *ndp_hosts_unresolved(const char *hostfile) {
-    char name[NAME], *text = NULL;
-    FILE *f = NULL;
-    (void)open_hosts(hostfile, &f); /* ndp_hosts_check has reported errors */
-    for (int line = 0; f && !text && next_host(f, name, &line);)
-        if (!ndp_name_resolves(without_user(name)))
+    ndp_host_list list;
+    char *text = NULL;
+    if (ndp_hosts_read(hostfile, &list) != NDP_OK)
+        return NULL; /* ndp_hosts_check has reported errors */
+    for (int i = 0; i < list.n && !text; i++)
+        if (!ndp_name_resolves(list.items[i].name))
             text = ndp_format("warning: %s:%d: the host '%s' does not resolve; correct its name, or add its address to "
                               "/etc/hosts",
-                              hostfile, line, without_user(name));
-    if (f)
-        fclose(f);
+                              hostfile, list.items[i].line, list.items[i].name);
+    ndp_host_list_release(&list);
     return text;
-}
-
-/* ---- batch systems ---- */
-
-/* Whether all words of a text name the same host. */
-static bool is_one_host(const char *text) {
-    char first[NAME], name[NAME];
-    int n = 0;
-    if (!text || sscanf(text, "%255s%n", first, &n) != 1)
-        return false;
-    for (text += n; sscanf(text, "%255s%n", name, &n) == 1; text += n)
-        if (strcmp(name, first) != 0)
-            return false;
-    return true;
-}
-
-/* Slurm sets SLURMD_NODENAME only on the nodes of an allocation, not on a login node that ran salloc. */
-static bool is_one_slurm_node(void) {
-    const char *nodes = getenv("SLURM_JOB_NUM_NODES");
-    return nodes && atoi(nodes) == 1 && getenv("SLURMD_NODENAME");
-}
-
-static bool is_one_pbs_node(void) {
-    char *text;
-    size_t size;
-    if (ndp_file_read_as(NDP_FILE_HOSTS, getenv("PBS_NODEFILE"), &text, &size) != NDP_OK)
-        return false;
-    bool one = is_one_host(text);
-    free(text);
-    return one;
-}
-
-bool ndp_allocation_is_here(void) {
-    return (!getenv("SLURM_JOB_ID") || is_one_slurm_node()) && (!getenv("PBS_NODEFILE") || is_one_pbs_node()) &&
-           (!getenv("LSB_HOSTS") || is_one_host(getenv("LSB_HOSTS")));
 }
 
 /* ---- reaching hosts ---- */
@@ -144,6 +70,11 @@ typedef struct host_probe {
 static bool is_address(const char *name) {
     unsigned char any[16];
     return inet_pton(AF_INET, name, any) == 1 || inet_pton(AF_INET6, name, any) == 1;
+}
+
+static const char *without_user(const char *name) {
+    const char *at = strchr(name, '@');
+    return at ? at + 1 : name;
 }
 
 /* mpirun cuts a name at its first dot by default. */
@@ -165,8 +96,7 @@ static bool same_address(const struct sockaddr *a, const struct sockaddr *b) {
            memcmp(&((const struct sockaddr_in6 *)a)->sin6_addr, &((const struct sockaddr_in6 *)b)->sin6_addr, 16) == 0;
 }
 
-/* Whether the name is one of this host's addresses, for which mpirun uses no agent. */
-static bool is_here(const char *name) {
+bool ndp_is_here(const char *name) {
     struct ifaddrs *mine = NULL;
     struct addrinfo *found = NULL;
     bool here = false;
@@ -238,38 +168,38 @@ static ndp_status fail_unreachable(const char *hostfile, const char *agent, cons
     return st;
 }
 
-/* A name that needs no quoting in a shell. */
-static bool is_plain(const char *name) {
-    for (; *name; name++)
-        if (!isalnum((unsigned char)*name) && !strchr("-_.:%@", *name))
-            return false;
-    return true;
+/* A list's part: starts a probe for each host except this one. */
+static int start_probes(const char *agent, const ndp_host *hosts, int n, host_probe *probes) {
+    int started = 0;
+    for (int i = 0; i < n; i++) {
+        host_probe *p = &probes[started];
+        if (ndp_is_here(hosts[i].name))
+            continue;
+        snprintf(p->host, sizeof p->host, "%s%s%s", hosts[i].user ? hosts[i].user : "", hosts[i].user ? "@" : "",
+                 hosts[i].name);
+        p->line = hosts[i].line;
+        p->cut = cut_at_dot(p->host);
+        started += start_probe(agent, p->host, &p->process);
+    }
+    return started;
 }
 
 ndp_status ndp_hosts_reach(const char *hostfile) {
     enum { AT_ONCE = 32 };
     host_probe probes[AT_ONCE];
     char agent[NAME];
+    ndp_host_list list;
     find_agent(agent);
-    FILE *f;
-    NDP_TRY(open_hosts(hostfile, &f));
+    NDP_TRY(ndp_hosts_read(hostfile, &list));
     ndp_status st = NDP_OK;
-    bool more = true;
-    for (int line = 0; st == NDP_OK && more;) {
-        int n = 0;
-        while (n < AT_ONCE && (more = next_host(f, probes[n].host, &line))) {
-            host_probe *p = &probes[n];
-            if (is_here(without_user(p->host)) || !is_plain(p->host))
-                continue;
-            p->line = line;
-            p->cut = cut_at_dot(p->host);
-            n += start_probe(agent, p->host, &p->process);
-        }
+    for (int first = 0; first < list.n && st == NDP_OK; first += AT_ONCE) {
+        int here = list.n - first < AT_ONCE ? list.n - first : AT_ONCE;
+        int n = start_probes(agent, list.items + first, here, probes);
         wait_for_probes(probes, n);
         for (int i = 0; i < n && st == NDP_OK; i++)
             if (probes[i].failed)
                 st = fail_unreachable(hostfile, agent, probes, n);
     }
-    fclose(f);
+    ndp_host_list_release(&list);
     return st;
 }

@@ -4,11 +4,12 @@
  * flag is forwarded to it as SIGUSR1, which it passes on to every rank. Its exit code may be that of an ssh that
  * failed, so after a failure the hosts of the hostfile are tried (host/hosts.c) to name the one that cannot be reached.
  */
+#include "base/child.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "base/child.h"
 #include "host/host.h"
 #include "host/mpi_folder.h"
+#include "host/rank_hosts.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -51,8 +52,8 @@ static void add_program_words(const ndp_launch_opts *o, ndp_argv *w) {
 
 /* On one host the only two components that are ever used are named, which saves Open MPI the search; between hosts Open
  * MPI chooses. --quiet hides its own help texts, since a rank reports what is wrong. Variables that begin with NDP_ or
- * OMP_ are passed to all hosts. */
-static void add_mpirun_words(const ndp_launch_opts *o, const char *folder, ndp_argv *w) {
+ * OMP_ are passed to all hosts. map: the file of ndp_rank_hosts_write, or NULL. */
+static void add_mpirun_words(const ndp_launch_opts *o, const char *folder, const char *map, ndp_argv *w) {
     static const char *const always[] = {"mpirun", "--bind-to",       "none", "--oversubscribe",
                                          "-x",     NDP_LAUNCHED "=1", NULL};
     static const char *const one_host[] = {"--quiet", "--mca", "pml", "ob1", "--mca", "btl", "self,vader", NULL};
@@ -63,9 +64,11 @@ static void add_mpirun_words(const ndp_launch_opts *o, const char *folder, ndp_a
                                               "btl_vader_backing_directory", folder, NULL});
     if (geteuid() == 0)
         ndp_argv_add(w, "--allow-run-as-root");
-    if (o->hostfile) {
+    if (map)
+        ndp_argv_add_all(w, (const char *const[]){"--map-by", "seq", NULL});
+    if (map || o->hostfile) {
         ndp_argv_add(w, "--hostfile");
-        ndp_argv_add(w, "%s", o->hostfile);
+        ndp_argv_add(w, "%s", map ? map : o->hostfile);
     }
     for (char **e = environ; *e && !on_one_host(o); e++) {
         int length = (int)strcspn(*e, "=");
@@ -185,7 +188,11 @@ static void report_end(const ndp_launch_opts *o, int code) {
 
 static ndp_status run_mpirun(const ndp_launch_opts *o, const ndp_mpi_folder *folder, int *code) {
     ndp_argv args = {0}, env = {0};
-    add_mpirun_words(o, folder->path, &args);
+    char map[NDP_PATH];
+    bool mapped = o->rank_hosts && !on_one_host(o);
+    if (mapped)
+        NDP_TRY(ndp_rank_hosts_write(o, folder->path, map));
+    add_mpirun_words(o, folder->path, mapped ? map : NULL, &args);
     add_mpirun_environment(&env);
     pid_t mpirun = -1;
     ndp_status st = start_mpirun(&args, &env, folder->lock, &mpirun);
@@ -222,6 +229,7 @@ ndp_status ndp_launch(const ndp_launch_opts *o, int *exit_code) {
               "with its folder, as in ./%s",
               o->argv[0], strchr(o->argv[0], '/') ? "program" : o->argv[0]);
     NDP_TRY(ndp_hosts_check(o->hostfile));
+    NDP_TRY(ndp_rank_hosts_check(o));
     bool here = is_transport(o, "shm") || (on_one_host(o) && !is_transport(o, "mpi"));
     return here ? ndp_launch_on_host(o, exit_code) : launch_by_mpirun(o, exit_code);
 }

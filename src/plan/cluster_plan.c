@@ -55,6 +55,8 @@ ndp_status ndp_cluster_plan_open(const ndp_job *j, const char *path, int rank, n
     NDP_TRY(ndp_cluster_read(path, &p.cluster));
     ndp_status st = ndp_rank_map_fill(&p.cluster, j->world, &p.map);
     if (st == NDP_OK)
+        st = ndp_cluster_complete(&p.cluster);
+    if (st == NDP_OK)
         *out = p;
     else
         ndp_cluster_plan_release(&p);
@@ -146,12 +148,29 @@ ndp_status ndp_cluster_plan_flows(const ndp_cluster_plan *p, const ndp_dry_run *
     return st;
 }
 
+/* What a device of the cluster does. */
+static void add_device(const ndp_cluster *c, ndp_str *out, ndp_json_out *json) {
+    const ndp_device_facts *f = &c->facts;
+    char memory[16], rate[NDP_RATE_TEXT];
+    ndp_str_addf(out, "\ndevices of %s: %s, fp32 %.3g TFLOP/s, bf16 %.3g, %s of memory at %s\n", c->name, c->device,
+                 f->flops[NDP_RATE_FP32] * 1e-12, f->flops[NDP_RATE_BF16] * 1e-12,
+                 ndp_human_bytes(f->memory_bytes, memory), ndp_rate_text(f->memory_bandwidth, rate));
+    ndp_json_open(json, "device", '{');
+    ndp_json_put_text(json, "name", c->device);
+    ndp_json_put_number(json, "fp32", f->flops[NDP_RATE_FP32]);
+    ndp_json_put_number(json, "bf16", f->flops[NDP_RATE_BF16]);
+    ndp_json_put_number(json, "memory_bytes", f->memory_bytes);
+    ndp_json_put_number(json, "memory_bandwidth", f->memory_bandwidth);
+    ndp_json_close(json, '}');
+}
+
 ndp_status ndp_cluster_plan_loads(const ndp_cluster_plan *p, const ndp_dry_run *d, const ndp_model *m, ndp_str *out,
                                   ndp_json_out *json) {
     ndp_str source = {0};
     ndp_flows flows;
     NDP_TRY(ndp_cluster_plan_flows(p, d, m, &flows));
     ndp_cluster_source(&p->cluster, &source);
+    add_device(&p->cluster, out, json);
     ndp_str_addf(out, "\nover links of %s in a step, all ranks (%s)\n", p->cluster.name,
                  source.data ? source.data : "");
     ndp_json_put_text(json, "cluster", p->cluster.name);

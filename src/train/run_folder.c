@@ -14,6 +14,12 @@
 
 /* ---- the lock ---- */
 
+ndp_status ndp_run_folder_file(const ndp_config *c, const char *name, char **path) {
+    NDP_TRY(ndp_folder_create(c->train.output_dir));
+    *path = ndp_format("%s/%s", c->train.output_dir, name);
+    return *path ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for a path");
+}
+
 ndp_status ndp_run_folder_check(const ndp_config *c) { return ndp_lock_peek(c->train.output_dir); }
 
 /* One attempt of rank 0; passes on a note of the lock, such as whose it is. */

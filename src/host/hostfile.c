@@ -1,0 +1,235 @@
+/* Open MPI's hostfile, as its version 4.1 reads it: words and "=", with or without spaces between them. Relative hosts
+ * (+n1) and hosts to leave out (^node-1), which only have a meaning inside an allocation, are refused. */
+#include "host/host.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_NAME = 255 };
+
+/* ---- the list ---- */
+
+void ndp_host_list_release(ndp_host_list *list) {
+    for (int i = 0; i < list->n; i++) {
+        free(list->items[i].name);
+        free(list->items[i].user);
+    }
+    free(list->items);
+    *list = (ndp_host_list){0};
+}
+
+ndp_status ndp_host_list_add(ndp_host_list *list, ndp_span name, ndp_span user, int slots, bool stated, int line) {
+    bool full = (list->n & (list->n - 1)) == 0; /* room for the next power of two */
+    ndp_host *items = full ? realloc(list->items, (list->n ? (size_t)list->n * 2 : 1) * sizeof *items) : list->items;
+    if (items) {
+        list->items = items;
+        items[list->n] = (ndp_host){.name = strndup(name.data, name.n),
+                                    .user = user.n ? strndup(user.data, user.n) : NULL,
+                                    .slots = slots,
+                                    .stated = stated,
+                                    .line = line};
+        list->n++;
+    }
+    return items && items[list->n - 1].name && (items[list->n - 1].user || !user.n)
+               ? NDP_OK
+               : NDP_FAIL(NDP_ENOMEM, "not enough memory for a list of hosts");
+}
+
+static int by_name(const void *a, const void *b) {
+    const ndp_host *const *x = a, *const *y = b;
+    int order = strcmp((*x)->name, (*y)->name);
+    return order ? order : *x < *y ? -1 : *x > *y;
+}
+
+/* Adds `more` to the first item of its name. */
+static void add_slots(ndp_host *first, ndp_host *more) {
+    first->slots = first->slots > NDP_MOST_SLOTS - more->slots ? NDP_MOST_SLOTS : first->slots + more->slots;
+    first->stated |= more->stated;
+    if (!first->user) {
+        first->user = more->user;
+        more->user = NULL;
+    }
+    free(more->user);
+    free(more->name);
+    more->name = NULL;
+}
+
+ndp_status ndp_host_list_merge(ndp_host_list *list) {
+    ndp_host **sorted = malloc(((size_t)list->n + 1) * sizeof *sorted);
+    if (!sorted)
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a list of hosts");
+    for (int i = 0; i < list->n; i++)
+        sorted[i] = &list->items[i];
+    qsort(sorted, (size_t)list->n, sizeof *sorted, by_name);
+    for (int i = 1, first = 0; i < list->n; i++)
+        if (strcmp(sorted[i]->name, sorted[first]->name) == 0)
+            add_slots(sorted[first], sorted[i]);
+        else
+            first = i;
+    free(sorted);
+    int n = 0;
+    for (int i = 0; i < list->n; i++)
+        if (list->items[i].name)
+            list->items[n++] = list->items[i];
+    list->n = n;
+    return n <= NDP_MOST_HOSTS ? NDP_OK : NDP_FAIL(NDP_EINVAL, "%d hosts; at most %d are supported", n, NDP_MOST_HOSTS);
+}
+
+const ndp_host *ndp_host_find(const ndp_host_list *list, const char *name) {
+    for (int i = 0; i < list->n; i++)
+        if (strcmp(list->items[i].name, name) == 0)
+            return &list->items[i];
+    return NULL;
+}
+
+/* ---- words ---- */
+
+static bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\f' || c == '\v'; }
+
+/* The next word of the line, "=" among them; empty at the end. */
+static ndp_span next_word(ndp_span *line) {
+    while (line->n && is_blank(*line->data))
+        line->data++, line->n--;
+    ndp_span word = {line->data, line->n && *line->data == '='};
+    while (!(word.n && *word.data == '=') && word.n < line->n && !is_blank(word.data[word.n]) &&
+           word.data[word.n] != '=')
+        word.n++;
+    line->data += word.n, line->n -= word.n;
+    return word;
+}
+
+static bool is_word(ndp_span word, const char *const *names) {
+    for (; *names; names++)
+        if (strlen(*names) == word.n && memcmp(*names, word.data, word.n) == 0)
+            return true;
+    return false;
+}
+
+/* -1: not a number from 0 to NDP_MOST_SLOTS. */
+static int number(ndp_span word) {
+    int n = 0;
+    for (size_t i = 0; i < word.n && n >= 0; i++)
+        n = word.data[i] < '0' || word.data[i] > '9' || n > NDP_MOST_SLOTS ? -1 : n * 10 + (word.data[i] - '0');
+    return word.n && n <= NDP_MOST_SLOTS ? n : -1;
+}
+
+/* ---- a line ---- */
+
+typedef struct line_place {
+    const char *what;
+    int line;
+} line_place;
+
+static ndp_status check_name(const line_place *at, ndp_span name) {
+    static const char others[] = "-_.:%";
+    size_t colon = 0, colons = 0;
+    for (size_t i = 0; i < name.n; i++) {
+        char c = name.data[i];
+        bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+        if (!letter && (c == '\0' || !strchr(others, c)))
+            return NDP_FAIL(NDP_EINVAL, "%s:%d: '%.*s' is not the name of a host; a line is [USER@]NAME [slots=N]",
+                            at->what, at->line, (int)(name.n > 80 ? 80 : name.n), name.data);
+        if (c == ':')
+            colon = i, colons++;
+    }
+    NDP_CHECK(name.n >= 1 && name.n <= MOST_NAME, "%s:%d: a host's name of %zu characters; 1 to %d are possible",
+              at->what, at->line, name.n, MOST_NAME);
+    NDP_CHECK(colons != 1, "%s:%d: '%.*s': a hostfile has the number of ranks as a word, '%.*s slots=%.*s'", at->what,
+              at->line, (int)name.n, name.data, (int)colon, name.data, (int)(name.n - colon - 1),
+              name.data + colon + 1);
+    return NDP_OK;
+}
+
+typedef struct host_words {
+    ndp_span name, user;
+    int slots, most; /* -1: not stated */
+} host_words;
+
+/* KEY = VALUE, of which the key has been read. */
+static ndp_status read_value(const line_place *at, ndp_span key, ndp_span *line, host_words *out) {
+    static const char *const slots[] = {"slots", "count", "cpu", NULL}, *const most[] = {"max_slots", "max-slots",
+                                                                                         "slots_max", "slots-max",
+                                                                                         "max_count", "max-count",
+                                                                                         "count_max", "count-max",
+                                                                                         "max_cpu",   "max-cpu",
+                                                                                         "cpu_max",   "cpu-max",
+                                                                                         NULL},
+                             *const user[] = {"username", "user-name", "user_name", NULL};
+    bool is_slots = is_word(key, slots), is_most = is_word(key, most);
+    NDP_CHECK(is_slots || is_most || is_word(key, user),
+              "%s:%d: '%.*s' is not known; a line is [USER@]NAME [slots=N] [max_slots=N]", at->what, at->line,
+              (int)(key.n > 80 ? 80 : key.n), key.data);
+    ndp_span equal = next_word(line), value = next_word(line);
+    int n = number(value);
+    NDP_CHECK(equal.n && *equal.data == '=' && value.n && (n >= 0 || !(is_slots || is_most)),
+              "%s:%d: '%.*s' needs a %s behind '='", at->what, at->line, (int)key.n, key.data,
+              is_slots || is_most ? "number from 0 to 16383" : "name");
+    if (is_slots)
+        out->slots = n;
+    else if (is_most)
+        out->most = n;
+    else
+        out->user = value;
+    return NDP_OK;
+}
+
+static ndp_status read_line(const line_place *at, ndp_span line, ndp_host_list *out) {
+    host_words w = {.name = next_word(&line), .slots = -1, .most = -1};
+    if (!w.name.n)
+        return NDP_OK;
+    const char *sign = memchr(w.name.data, '@', w.name.n);
+    if (sign) {
+        w.user = (ndp_span){w.name.data, (size_t)(sign - w.name.data)};
+        w.name = (ndp_span){sign + 1, w.name.n - w.user.n - 1};
+    }
+    NDP_TRY(check_name(at, w.name));
+    for (ndp_span key; (key = next_word(&line)).n;)
+        NDP_TRY(read_value(at, key, &line, &w));
+    if (w.user.n)
+        NDP_TRY(check_name(at, w.user));
+    int slots = w.slots >= 0 ? w.slots : w.most;
+    NDP_CHECK(w.most < 0 || slots <= w.most, "%s:%d: %d slots, more than max_slots, %d", at->what, at->line, slots,
+              w.most);
+    return ndp_host_list_add(out, w.name, w.user, slots >= 0 ? slots : 1, slots >= 0, at->line);
+}
+
+/* ---- the file ---- */
+
+ndp_status ndp_hosts_parse(const char *text, size_t size, const char *what, ndp_host_list *out) {
+    ndp_host_list list = {0};
+    ndp_status st = NDP_OK;
+    line_place at = {what, 0};
+    for (const char *p = text, *end = text + size; p < end && st == NDP_OK;) {
+        const char *next = memchr(p, '\n', (size_t)(end - p));
+        size_t n = (size_t)((next ? next : end) - p);
+        const char *comment = memchr(p, '#', n);
+        at.line++;
+        st = read_line(&at, (ndp_span){p, comment ? (size_t)(comment - p) : n}, &list);
+        p = next ? next + 1 : end;
+    }
+    if (st == NDP_OK)
+        st = ndp_host_list_merge(&list);
+    if (st != NDP_OK) {
+        ndp_host_list_release(&list);
+        return st;
+    }
+    *out = list;
+    return NDP_OK;
+}
+
+ndp_status ndp_hosts_read(const char *hostfile, ndp_host_list *out) {
+    char *text;
+    size_t size;
+    NDP_TRY(ndp_file_read_as(NDP_FILE_HOSTS, hostfile, &text, &size));
+    ndp_status st = ndp_hosts_parse(text, size, hostfile, out);
+    free(text);
+    return st;
+}
+
+ndp_status ndp_hosts_check(const char *hostfile) {
+    ndp_host_list list = {0};
+    if (hostfile)
+        NDP_TRY(ndp_hosts_read(hostfile, &list));
+    ndp_host_list_release(&list);
+    return NDP_OK;
+}
