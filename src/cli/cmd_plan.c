@@ -1,10 +1,15 @@
 /* ndparallel plan: the memory, communication and program of one rank. */
 #include "cli/commands.h"
 
+#include <string.h>
+
 typedef struct plan_arguments {
     cli_job job;
     ndp_plan_opts plan;
+    const char *distribution;
 } plan_arguments;
+
+static const char *distributions(void) { return "block, cyclic"; }
 
 static const cli_option options[] = {
     {"program", 0, NULL, "Print the step program and the unit programs, one instruction per line",
@@ -16,6 +21,10 @@ static const cli_option options[] = {
     {"cluster", 0, "FILE",
      "Also show which links of a cluster.yaml the bytes take, and how long; `ndparallel topology` writes such a file",
      CLI_TEXT(plan_arguments, plan.cluster)},
+    {"distribution", 0, "HOW",
+     "With --cluster: ranks fill one node after the other (block), or go around the nodes (cyclic), as those of srun "
+     "may",
+     CLI_TEXT(plan_arguments, distribution), .choices = distributions},
     {"schedule", 0, "FILE.csv", "Write the pipeline's table, a row per rank, as torch's CSV; pipeline.file reads it",
      CLI_TEXT(plan_arguments, plan.schedule)},
     {"timeline", 0, "FILE",
@@ -36,7 +45,16 @@ static const cli_option options[] = {
 };
 
 static void check_arguments(void *arguments, struct argp_state *state) {
-    const plan_arguments *a = arguments;
+    plan_arguments *a = arguments;
+    const char *how = a->distribution;
+    if (how && strcmp(how, "block") != 0 && strcmp(how, "cyclic") != 0)
+        argp_error(state, "--distribution '%s': expected block or cyclic", how);
+    if (a->plan.cluster && a->plan.ranks_per_node)
+        argp_error(state,
+                   "--ranks-per-node and --cluster both say how many ranks a node has: leave out one of the two");
+    if (how && !a->plan.cluster)
+        argp_error(state, "--distribution needs --cluster FILE, which says what nodes there are");
+    a->plan.cyclic = how && strcmp(how, "cyclic") == 0;
     if (a->plan.json && (a->plan.program || a->plan.placements))
         argp_error(state, "--json has no %s: leave out one of the two", a->plan.program ? "--program" : "--placements");
 }

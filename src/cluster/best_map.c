@@ -48,7 +48,7 @@ typedef struct map_search {
     int axes[NDP_AXES], n_axes; /* those above 1, innermost first */
     int *rank_at;               /* by place: the rank, as the axes nest now */
     int *order;                 /* of the nodes */
-    int *node;                  /* of each rank, of the candidate at hand */
+    int *node;                  /* of each rank, in the candidate */
     ndp_rank_map best;
     ndp_map_cost cost;
 } map_search;

@@ -135,6 +135,8 @@ typedef struct ndp_rank_map {
 
 /* Ranks fill the nodes in order. NDP_EINVAL: more ranks than devices. */
 NDP_API ndp_status ndp_rank_map_fill(const ndp_cluster *c, int world, ndp_rank_map *out);
+/* Ranks go around the nodes, one to each that has a device left. NDP_EINVAL: as above. */
+NDP_API ndp_status ndp_rank_map_deal(const ndp_cluster *c, int world, ndp_rank_map *out);
 /* The same from the node of each rank; the devices of a node are taken in the order of ranks. */
 NDP_API ndp_status ndp_rank_map_take(const ndp_cluster *c, int world, const int *node, ndp_rank_map *out);
 /* The largest n such that ranks 0 .. n-1, n .. 2n-1, ... each lie on one node: what the programs of all ranks may
@@ -184,7 +186,7 @@ int ndp_cluster_link_count(const ndp_cluster *c, const ndp_rank_map *m, int leve
  * NDP_ENOMEM. */
 NDP_API ndp_status ndp_cluster_add_loads(const ndp_cluster *c, const ndp_rank_map *m, const ndp_group *groups, int n,
                                          ndp_send_pattern pattern, const double *bytes, int level, double *loads);
-/* Bytes per second of a link of such a list, when all ranks behind it send. */
+/* Bytes per second of a link of such a list, when all ranks of its unit send. */
 double ndp_cluster_link_capacity(const ndp_cluster *c, const ndp_rank_map *m, int level, int link);
 /* All groups of `world` ranks with this stride and count, as those of an axis are; the caller frees the list.
  * NDP_EINVAL: they do not divide the ranks. */

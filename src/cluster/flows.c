@@ -26,7 +26,7 @@ ndp_status ndp_groups_of_kind(const ndp_layout *l, const ndp_mesh_facts *facts, 
 }
 
 /* Adds the flow of a kind and pattern; nothing if no rank sends so. */
-static ndp_status add_flow(const ndp_layout *l, const ndp_mesh_facts *facts, const ndp_sends *of_stage, int kind,
+static ndp_status add_flow(const ndp_layout *l, const ndp_mesh_facts *facts, const ndp_stage_sends *of_stage, int kind,
                            int pattern, ndp_flows *out) {
     int per_stage = out->world / l->size[NDP_PP];
     bool any = false;
@@ -47,7 +47,8 @@ static ndp_status add_flow(const ndp_layout *l, const ndp_mesh_facts *facts, con
     return st;
 }
 
-ndp_status ndp_flows_init(const ndp_layout *l, const ndp_mesh_facts *facts, const ndp_sends *of_stage, ndp_flows *out) {
+ndp_status ndp_flows_init(const ndp_layout *l, const ndp_mesh_facts *facts, const ndp_stage_sends *of_stage,
+                          ndp_flows *out) {
     ndp_flows f = {.world = 1, .items = calloc(NDP_GROUPS * NDP_SEND_PATTERNS, sizeof *f.items)};
     for (int axis = 0; axis < NDP_AXES; axis++)
         f.world *= l->size[axis];

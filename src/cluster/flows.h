@@ -5,9 +5,9 @@
 #include "cluster/cluster.h"
 
 /* Bytes that a rank of one place on pp sends in a step. */
-typedef struct ndp_sends {
+typedef struct ndp_stage_sends {
     double bytes[NDP_GROUPS][NDP_SEND_PATTERNS];
-} ndp_sends;
+} ndp_stage_sends;
 
 /* All groups of a kind, and what each rank sends in its own. */
 typedef struct ndp_flow {
@@ -26,7 +26,7 @@ typedef struct ndp_flows {
 NDP_API ndp_status ndp_groups_of_kind(const ndp_layout *l, const ndp_mesh_facts *facts, ndp_group_kind kind,
                                       ndp_group **out, int *n);
 /* `of_stage`: of each place on pp. Independent of where ranks are. The caller releases it, unless this fails. */
-NDP_API ndp_status ndp_flows_init(const ndp_layout *l, const ndp_mesh_facts *facts, const ndp_sends *of_stage,
+NDP_API ndp_status ndp_flows_init(const ndp_layout *l, const ndp_mesh_facts *facts, const ndp_stage_sends *of_stage,
                                   ndp_flows *out);
 void ndp_flows_release(ndp_flows *f);
 

@@ -28,7 +28,7 @@ void ndp_host_links_release(ndp_host_links *l);
 
 /* Room for n hosts, zeroed. NDP_ENOMEM. */
 NDP_API ndp_status ndp_host_links_init(int n, ndp_host_links *out);
-/* What a host's NICs pass: the best of its measurements. */
+/* What a host's NICs pass. */
 double ndp_host_links_nic(const ndp_host_links *l, int host);
 /* Sets rack_of and racks: hosts are together while most links between them pass what their NICs do although all hosts
  * are busy. Where a trunk is shared they do not. */

@@ -15,7 +15,7 @@ typedef struct link_load {
     ndp_send_pattern pattern;
     int level, links;
     int *unit_of;        /* by rank: its unit of this level; level 0: of nodes, since data stay inside one */
-    int *in_unit;        /* by unit: members of the group at hand */
+    int *in_unit;        /* by unit: members of the group that is being added */
     int *senders;        /* by node: ranks of groups that leave it */
     int *first_device;   /* by node: its first device, of all devices of the cluster */
     double *all, *own;   /* by link */

@@ -148,10 +148,23 @@ static int64_t next_size(int64_t bytes, double seconds, const ndp_probe_opts *o)
     return next < o->most ? next : o->most;
 }
 
+static int by_value(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(double *values, int n) {
+    qsort(values, (size_t)n, sizeof *values, by_value);
+    return (values[(n - 1) / 2] + values[n / 2]) / 2;
+}
+
 static ndp_status lead(probe_end *e, ndp_probe *p) {
+    enum { MOST_REPEATS = 8 };
     int64_t bytes = FIRST_BYTES, end = 0;
+    double to_a[MOST_REPEATS], to_b[MOST_REPEATS];
+    int n = 0;
     NDP_TRY(ping(e, &p->latency));
-    for (int left = e->opts->repeats; left > 0;) {
+    while (n < e->opts->repeats && n < MOST_REPEATS) {
         double seen[4];
         NDP_TRY(once(e, bytes, seen));
         double seconds = seen[0] > seen[2] ? seen[0] : seen[2];
@@ -159,10 +172,11 @@ static ndp_status lead(probe_end *e, ndp_probe *p) {
             bytes = next_size(bytes, seconds, e->opts);
             continue;
         }
-        p->to_a = seen[1] > p->to_a ? seen[1] : p->to_a;
-        p->to_b = seen[3] > p->to_b ? seen[3] : p->to_b;
-        left--;
+        to_a[n] = seen[1];
+        to_b[n++] = seen[3];
     }
+    p->to_a = median(to_a, n);
+    p->to_b = median(to_b, n);
     return pass(e->comm, &end, sizeof end, e->peer, true);
 }
 

@@ -14,7 +14,7 @@ typedef struct ndp_probe {
 typedef struct ndp_probe_opts {
     double seconds; /* that the large message lasts at least, if `most` bytes do */
     int64_t most;
-    int repeats; /* of it, of which the fastest counts */
+    int repeats; /* of it, at least 1, of which the median counts: the best would be above what there is */
 } ndp_probe_opts;
 
 /* Measures all of `probes` at once; no rank is in two of them. A message grows until it lasts long enough: what a

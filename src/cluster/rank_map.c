@@ -48,21 +48,37 @@ ndp_status ndp_rank_map_take(const ndp_cluster *c, int world, const int *node, n
     return st;
 }
 
-ndp_status ndp_rank_map_fill(const ndp_cluster *c, int world, ndp_rank_map *out) {
+/* Rank r on the next node from `at` on that has a device left; block: the same node as long as it has. */
+static int next_node(const ndp_cluster *c, const int *taken, int at) {
+    while (taken[at] == c->devices_of[at])
+        at = (at + 1) % c->nodes;
+    return at;
+}
+
+static ndp_status map_in_order(const ndp_cluster *c, int world, bool around, ndp_rank_map *out) {
     int devices = ndp_cluster_devices(c);
     NDP_CHECK(world <= devices, "%d ranks, but the cluster '%s' has %d devices on %d nodes", world, c->name, devices,
               c->nodes);
-    int *node = calloc((size_t)world, sizeof *node);
-    if (!node)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a map of %d ranks", world);
-    for (int r = 0, at = 0, left = c->devices_of[0]; r < world; r++, left--) {
-        while (left == 0)
-            left = c->devices_of[++at];
-        node[r] = at;
+    int *node = calloc((size_t)world, sizeof *node), *taken = calloc((size_t)c->nodes, sizeof *taken);
+    ndp_status st = node && taken ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for a map of %d ranks", world);
+    for (int r = 0, at = 0; r < world && st == NDP_OK; r++) {
+        node[r] = at = next_node(c, taken, at);
+        taken[at]++;
+        at = around ? (at + 1) % c->nodes : at;
     }
-    ndp_status st = ndp_rank_map_take(c, world, node, out);
+    if (st == NDP_OK)
+        st = ndp_rank_map_take(c, world, node, out);
     free(node);
+    free(taken);
     return st;
+}
+
+ndp_status ndp_rank_map_fill(const ndp_cluster *c, int world, ndp_rank_map *out) {
+    return map_in_order(c, world, false, out);
+}
+
+ndp_status ndp_rank_map_deal(const ndp_cluster *c, int world, ndp_rank_map *out) {
+    return map_in_order(c, world, true, out);
 }
 
 int ndp_rank_map_block(const ndp_rank_map *m) { return ndp_node_block(m->node, m->world); }

@@ -50,10 +50,11 @@ double ndp_cluster_plan_seconds(const ndp_cluster_plan *p, const ndp_group_links
 
 /* ---- the plan ---- */
 
-ndp_status ndp_cluster_plan_open(const ndp_job *j, const char *path, int rank, ndp_cluster_plan *out) {
+ndp_status ndp_cluster_plan_open(const ndp_job *j, const char *path, bool cyclic, int rank, ndp_cluster_plan *out) {
     ndp_cluster_plan p = {.job = j, .rank = rank, .facts = {j->spec.layout.kv_heads, j->ties}};
     NDP_TRY(ndp_cluster_read(path, &p.cluster));
-    ndp_status st = ndp_rank_map_fill(&p.cluster, j->world, &p.map);
+    ndp_status st =
+        cyclic ? ndp_rank_map_deal(&p.cluster, j->world, &p.map) : ndp_rank_map_fill(&p.cluster, j->world, &p.map);
     if (st == NDP_OK)
         st = ndp_cluster_complete(&p.cluster);
     if (st == NDP_OK)
@@ -71,7 +72,7 @@ void ndp_cluster_plan_release(ndp_cluster_plan *p) {
 /* ---- loads of links ---- */
 
 static ndp_status read_stage(const ndp_cluster_plan *p, const ndp_dry_run *d, const ndp_model *m, int rank,
-                             ndp_sends *out) {
+                             ndp_stage_sends *out) {
     ndp_engine *engine;
     ndp_comm_event e;
     NDP_TRY(ndp_plan_engine(d, m, rank, &engine));
@@ -138,7 +139,7 @@ static ndp_status add_levels(const ndp_cluster_plan *p, const ndp_flows *flows, 
 
 ndp_status ndp_cluster_plan_flows(const ndp_cluster_plan *p, const ndp_dry_run *d, const ndp_model *m, ndp_flows *out) {
     int n = p->job->layout.size[NDP_PP], per_stage = p->job->world / n;
-    ndp_sends *stages = calloc((size_t)n, sizeof *stages);
+    ndp_stage_sends *stages = calloc((size_t)n, sizeof *stages);
     ndp_status st = stages ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for %d stages", n);
     for (int i = 0; i < n && st == NDP_OK; i++)
         st = read_stage(p, d, m, i * per_stage, &stages[i]);

@@ -19,9 +19,11 @@ typedef struct ndp_cluster_plan {
     bool known[NDP_GROUPS][NDP_SEND_PATTERNS];
 } ndp_cluster_plan;
 
-/* Reads the cluster and puts the ranks on its nodes in order. `rank`: the one that is shown. The caller releases it,
- * unless this fails. NDP_EINVAL: more ranks than devices, or an error of the file. */
-NDP_API ndp_status ndp_cluster_plan_open(const ndp_job *j, const char *path, int rank, ndp_cluster_plan *out);
+/* Reads the cluster and puts the ranks on its nodes, one node after the other, or `cyclic`, around them. `rank`: the
+ * one that is shown. The caller releases it, unless this fails. NDP_EINVAL: more ranks than devices, or an error of the
+ * file. */
+NDP_API ndp_status ndp_cluster_plan_open(const ndp_job *j, const char *path, bool cyclic, int rank,
+                                         ndp_cluster_plan *out);
 /* Accepts {0}. */
 void ndp_cluster_plan_release(ndp_cluster_plan *p);
 

@@ -118,9 +118,21 @@ refused "'nowhere' is not a run folder"
 run train --resume-from x job.yaml
 refused "--resume-from 'x': expected a whole number"
 
-run plan --cluster cluster.yaml job.yaml
-code_is 1
-says err '--cluster is not supported'
+run plan --cluster cluster.yaml --ranks-per-node 2 job.yaml
+refused '--ranks-per-node and --cluster both say how many ranks a node has'
+run plan --distribution cyclic job.yaml
+refused '--distribution needs --cluster FILE'
+run plan --cluster cluster.yaml --distribution random job.yaml
+refused "--distribution 'random': expected block or cyclic"
+run train --placement worst job.yaml
+refused "--placement 'worst': expected given or best"
+run train --cluster cluster.yaml job.yaml
+refused '--cluster needs --placement best or --dry-run'
+run topology --hostfile nowhere.txt
+refused "'nowhere.txt'"
+run topology --keys
+code_is 0
+says out '^node' 'bandwidth' 'oversubscription'
 
 run config
 code_is 0

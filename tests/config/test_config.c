@@ -186,6 +186,7 @@ static const char *const others[] = {
     "train.device=cuda",
     "train.share_gpu=true",
     "train.collectives=staged",
+    "train.check_links=fail",
     "train.gpu_memory=79.6",
     "train.matmul=tf32",
     "train.transport=local",
