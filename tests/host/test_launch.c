@@ -273,6 +273,85 @@ static void a_batch_systems_host(void **state) {
     unlink(two);
 }
 
+/* ---- ranks on hosts by a map ---- */
+
+/* An agent in place of ssh that runs everything here, and tells the ranks for which host: $FAR. */
+static const char far_agent[] = "#!/bin/sh\nFAR=$1\nexport FAR\nshift\nexec sh -c \"$*\"\n";
+static const char map_hosts[] = "localhost slots=2\nfar-1 slots=1\nme@far-2 slots=2\nfar-3 slots=2\n";
+
+static void file_of(char *path, const char *text, mode_t mode) {
+    int fd = mkstemp(path);
+    assert_true(fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text) && fchmod(fd, mode) == 0);
+    close(fd);
+}
+
+static ndp_status launch_by_map(const char *const *map, int ranks, const char *hostfile, const char *script,
+                                int *code) {
+    char *argv[] = {"/bin/sh", "-c", (char *)(uintptr_t)script, NULL};
+    ndp_launch_opts o = NDP_LAUNCH_OPTS_INIT;
+    o.ranks = ranks;
+    o.argv = argv;
+    o.hostfile = hostfile;
+    o.rank_hosts = map;
+    return ndp_launch(&o, code);
+}
+
+/* Ranks of one host are not neighbours, hosts have more of them than slots or cores, one has none. */
+static void ranks_run_where_the_map_says(void **state) {
+    static const char *const map[] = {"far-1", "localhost", "far-2", "far-1", "far-1", "localhost", "far-1", "far-2"};
+    static const char expected[] =
+        "far-1 0/4,here 0/2,me@far-2 0/2,far-1 1/4,far-1 2/4,here 1/2,far-1 3/4,me@far-2 1/2,";
+    (void)state;
+    need_mpirun();
+    char agent[] = "/tmp/ndp-agent-XXXXXX", hosts[] = "/tmp/ndp-hosts-XXXXXX", said[] = "/tmp/ndp-said-XXXXXX",
+         text[512];
+    int code = -1;
+    file_of(agent, far_agent, 0700);
+    file_of(hosts, map_hosts, 0600);
+    file_of(said, "", 0600);
+    /* Ranks wait for their turn, so the file has them in order. */
+    char *script = ndp_format("until [ $(tr -cd , <%s | wc -c) = $OMPI_COMM_WORLD_RANK ]; do sleep 0.01; done\n"
+                              "printf '%%s %%s/%%s,' ${FAR:-here} $OMPI_COMM_WORLD_LOCAL_RANK "
+                              "$OMPI_COMM_WORLD_LOCAL_SIZE >>%s",
+                              said, said);
+    setenv("OMPI_MCA_plm_rsh_agent", agent, 1);
+    ndp_status st = launch_by_map(map, NDP_COUNT(map), hosts, script, &code);
+    unsetenv("OMPI_MCA_plm_rsh_agent");
+    FILE *f = fopen(said, "r");
+    assert_true(f && fgets(text, sizeof text, f));
+    fclose(f);
+    free(script);
+    unlink(agent);
+    unlink(hosts);
+    unlink(said);
+    CHECK_OK(st);
+    assert_int_equal(code, 0);
+    assert_string_equal(text, expected);
+}
+
+static void what_is_not_a_map(void **state) {
+    (void)state;
+    char hosts[] = "/tmp/ndp-hosts-XXXXXX", wrong[] = "/tmp/ndp-hosts-XXXXXX";
+    int code = -1;
+    file_of(hosts, map_hosts, 0600);
+    file_of(wrong, "far-1 slots=2\nfar-2 slots=two\n", 0600);
+    static const char *const unknown[] = {"far-1", "far-9"}, *const none[] = {"far-1", NULL};
+    ndp_status st[] = {launch_by_map(unknown, 2, hosts, "exit 0", &code), NDP_OK, NDP_OK, NDP_OK};
+    assert_non_null(
+        strstr(ndp_error_message(), "rank 1 is to run on 'far-9', which is not among the 4 hosts of /tmp/"));
+    st[1] = launch_by_map(none, 2, hosts, "exit 0", &code);
+    assert_non_null(strstr(ndp_error_message(), "rank 1 has no host"));
+    st[2] = launch_by_map(unknown, 2, NULL, "exit 0", &code);
+    assert_non_null(strstr(ndp_error_message(), "ranks can only be placed on hosts of a hostfile or an allocation"));
+    st[3] = launch_by_map(unknown, 2, wrong, "exit 0", &code);
+    assert_non_null(strstr(ndp_error_message(), ":2: 'slots' needs a number"));
+    for (int i = 0; i < NDP_COUNT(st); i++)
+        assert_int_equal(st[i], NDP_EINVAL);
+    assert_int_equal(code, -1);
+    unlink(hosts);
+    unlink(wrong);
+}
+
 static void who_has_to_be_launched(void **state) {
     (void)state;
     assert_int_equal(launched_ranks("auto", 4), 4);
@@ -362,6 +441,8 @@ int main(void) {
                                        cmocka_unit_test(what_cannot_be_launched_is_said),
                                        cmocka_unit_test(a_host_that_cannot_be_reached_is_named),
                                        cmocka_unit_test(a_rank_that_fails_is_no_lost_host),
+                                       cmocka_unit_test(ranks_run_where_the_map_says),
+                                       cmocka_unit_test(what_is_not_a_map),
                                        cmocka_unit_test(who_has_to_be_launched),
                                        cmocka_unit_test(ranks_share_out_the_cores),
                                        cmocka_unit_test(environment_names_what_matters)};
