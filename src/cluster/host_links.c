@@ -61,8 +61,6 @@ int ndp_host_round_peer(int hosts, int round, int host) {
     return peer < hosts && peer != host ? peer : -1;
 }
 
-/* ---- racks ---- */
-
 double ndp_host_links_nic(const ndp_host_links *l, int host) {
     /* What all ranks send is timed as a whole, so it is the most exact; one connection may not fill a NIC, and ranks
      * that are many for their cores may not either. */
@@ -72,50 +70,6 @@ double ndp_host_links_nic(const ndp_host_links *l, int host) {
         best = out > best ? out : best;
     }
     return best;
-}
-
-/* Of the pairs measured between two racks, the share that their NICs limit, not what joins them. */
-static double nearness(const ndp_host_links *l, int a, int b) {
-    int pairs = 0, near = 0;
-    for (int i = 0; i < l->n; i++)
-        for (int k = 0; k < l->n; k++) {
-            double rate = l->together[i * l->n + k], x = ndp_host_links_nic(l, i), y = ndp_host_links_nic(l, k);
-            if (rate == 0 || l->rack_of[i] != a || l->rack_of[k] != b)
-                continue;
-            pairs++;
-            near += rate >= 0.7 * (x < y ? x : y);
-        }
-    return pairs ? (double)near / pairs : 0;
-}
-
-static void merge(ndp_host_links *l, int a, int b) {
-    for (int i = 0; i < l->n; i++) {
-        l->rack_of[i] = l->rack_of[i] == b ? a : l->rack_of[i];
-        l->rack_of[i] -= l->rack_of[i] > b;
-    }
-    l->racks--;
-}
-
-void ndp_host_links_group(ndp_host_links *l) {
-    l->racks = l->n;
-    for (int i = 0; i < l->n; i++)
-        l->rack_of[i] = i;
-    for (bool merged = true; merged;) {
-        double best = 0.5; /* of the pairs between two racks, more than half have to be near */
-        int a = -1, b = -1;
-        for (int i = 0; i < l->racks; i++)
-            for (int k = i + 1; k < l->racks; k++) {
-                double near = (nearness(l, i, k) + nearness(l, k, i)) / 2;
-                if (near > best) {
-                    best = near;
-                    a = i;
-                    b = k;
-                }
-            }
-        merged = a >= 0;
-        if (merged)
-            merge(l, a, b);
-    }
 }
 
 /* ---- measuring ---- */
@@ -279,7 +233,7 @@ static ndp_status measure_all(link_meter *m) {
         return NDP_OK;
     NDP_TRY(measure_together(m));
     NDP_TRY(measure_alone(m));
-    ndp_host_links_group(m->l);
+    NDP_TRY(ndp_host_links_group(m->l));
     return m->l->racks > 1 ? measure_trunk(m) : NDP_OK;
 }
 

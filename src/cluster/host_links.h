@@ -30,9 +30,10 @@ void ndp_host_links_release(ndp_host_links *l);
 NDP_API ndp_status ndp_host_links_init(int n, ndp_host_links *out);
 /* What a host's NICs pass. */
 double ndp_host_links_nic(const ndp_host_links *l, int host);
-/* Sets rack_of and racks: hosts are together while most links between them pass what their NICs do although all hosts
- * are busy. Where a trunk is shared they do not. */
-void ndp_host_links_group(ndp_host_links *l);
+/* host_racks.c: sets rack_of and racks, in the order of their first hosts, from together and alone. Hosts are together
+ * while most links between them pass what a rank of the hosts does although all hosts are busy; where a trunk is shared
+ * they do not. NDP_ENOMEM. */
+NDP_API ndp_status ndp_host_links_group(ndp_host_links *l);
 /* The hosts that a host is paired with in round `round` of `rounds`; -1: none. */
 int ndp_host_round_peer(int hosts, int round, int host);
 int ndp_host_rounds(int hosts);
