@@ -28,7 +28,8 @@ static bool is_same(const ndp_used_link *x, const ndp_used_link *y) {
     return (x->host_a == y->host_a && x->host_b == y->host_b) || (x->host_a == y->host_b && x->host_b == y->host_a);
 }
 
-/* A list in the making. Links that have a host in common, or inside it a rank, disturb each other. */
+/* A list in the making. Links that have a host in common, or inside it a rank, disturb each other; and a rank is in one
+ * link at a time (probe.h). */
 typedef struct link_list {
     ndp_link_check *c;
     int64_t capacity;
@@ -42,8 +43,21 @@ static int end_of(const link_list *l, const ndp_used_link *link, bool b) {
     return l->c->hosts.n + (b ? link->probe.b : link->probe.a);
 }
 
+/* Sets link->round to the first one in which its hosts and ranks are free. */
+static void find_round(link_list *l, ndp_used_link *link) {
+    enum { ROUNDS = 64, ENDS = 4 };
+    uint64_t *ends[ENDS], busy = 0;
+    for (int i = 0; i < ENDS; i++) {
+        ends[i] = &l->busy[i < 2 ? end_of(l, link, i) : l->c->hosts.n + (i == 2 ? link->probe.a : link->probe.b)];
+        busy |= *ends[i];
+    }
+    while (link->round < ROUNDS - 1 && (busy >> link->round & 1))
+        link->round++;
+    for (int i = 0; i < ENDS; i++)
+        *ends[i] |= 1ull << link->round;
+}
+
 static ndp_status add_link(link_list *l, ndp_used_link link) {
-    enum { ROUNDS = 64 };
     ndp_link_check *c = l->c;
     int a = end_of(l, &link, false), b = end_of(l, &link, true), lower = a < b ? a : b;
     for (int i = l->first[lower]; i >= 0; i = c->links[i].next)
@@ -51,13 +65,10 @@ static ndp_status add_link(link_list *l, ndp_used_link link) {
             c->links[i].kinds |= link.kinds;
             return NDP_OK;
         }
-    while (link.round < ROUNDS - 1 && ((l->busy[a] | l->busy[b]) >> link.round & 1))
-        link.round++;
-    l->busy[a] |= 1ull << link.round;
-    l->busy[b] |= 1ull << link.round;
-    link.next = l->first[lower];
     NDP_TRY(ndp_array_reserve(&c->links, &l->capacity, c->n + 1, sizeof *c->links));
+    find_round(l, &link);
     c->rounds = link.round + 1 > c->rounds ? link.round + 1 : c->rounds;
+    link.next = l->first[lower];
     l->first[lower] = c->n;
     c->links[c->n++] = link;
     return NDP_OK;
@@ -125,14 +136,15 @@ static double slower_way(const ndp_used_link *l) {
 static double usual_rate(const ndp_link_check *c) {
     double *best = calloc((size_t)c->hosts.n + 1, sizeof *best);
     int n = 0;
-    for (int h = 0; best && h < c->hosts.n; h++) {
-        for (int i = 0; i < c->n; i++) {
-            const ndp_used_link *l = &c->links[i];
-            if (crosses(l) && (l->host_a == h || l->host_b == h) && slower_way(l) > best[n])
-                best[n] = slower_way(l);
-        }
-        n += best[n] > 0;
+    for (int i = 0; best && i < c->n; i++) {
+        const ndp_used_link *l = &c->links[i];
+        double rate = crosses(l) ? slower_way(l) : 0;
+        best[l->host_a] = rate > best[l->host_a] ? rate : best[l->host_a];
+        best[l->host_b] = rate > best[l->host_b] ? rate : best[l->host_b];
     }
+    for (int h = 0; best && h < c->hosts.n; h++)
+        if (best[h] > 0)
+            best[n++] = best[h];
     double rate = n >= 3 ? median(best, n) : 0;
     free(best);
     return rate;
@@ -188,12 +200,11 @@ static int host_of_all(const ndp_link_check *c) {
 }
 
 /* "node-3 -> node-4: 11 MB/s, 5 others of its kind 118 MB/s; group shard (ranks 4-7)", the slower way. */
-static void explain_link(ndp_link_check *c, const ndp_used_link *l) {
+static void explain_link(ndp_link_check *c, const ndp_used_link *l, double rate, int others) {
     ndp_str *out = &c->warnings;
     char slow[NDP_RATE_TEXT], usual[NDP_RATE_TEXT];
     bool to_b = l->probe.to_b <= l->probe.to_a;
-    int from = to_b ? l->host_a : l->host_b, to = to_b ? l->host_b : l->host_a, others;
-    double rate = rate_of_others(c, &others);
+    int from = to_b ? l->host_a : l->host_b, to = to_b ? l->host_b : l->host_a;
     ndp_str_addf(out, "%s -> %s: %s, %d other%s of its kind %s; group %s (", c->hosts.names[from], c->hosts.names[to],
                  ndp_rate_text(slower_way(l), slow), others, others == 1 ? "" : "s", ndp_rate_text(rate, usual),
                  ndp_group_name(l->kind));
@@ -202,10 +213,11 @@ static void explain_link(ndp_link_check *c, const ndp_used_link *l) {
 }
 
 void ndp_link_check_explain(ndp_link_check *c) {
-    int slow = 0, host = host_of_all(c);
+    int slow = 0, host = host_of_all(c), others;
+    double rate = rate_of_others(c, &others);
     for (int i = 0; i < c->n; i++) {
         if (c->links[i].slow)
-            explain_link(c, &c->links[i]);
+            explain_link(c, &c->links[i], rate, others);
         slow += c->links[i].slow;
     }
     if (host >= 0)
@@ -309,16 +321,16 @@ static ndp_status measure_alone(ndp_comm *world, ndp_link_check *c, int i, const
 /* Measures the slow links that reach at least `share` of the others' rate again. Rank 0's clock ends it. */
 static ndp_status repeat_slow(ndp_comm *world, ndp_link_check *c, double share, double start, const ndp_probe_opts *o) {
     bool left = true;
+    ndp_link_check_judge(c);
     for (int i = 0; i < c->n && left; i++) {
         int others;
-        ndp_link_check_judge(c);
         if (!c->links[i].slow || slower_way(&c->links[i]) < share * rate_of_others(c, &others))
             continue;
         NDP_TRY(time_is_left(world, start, 1.5, &left));
         if (left)
             NDP_TRY(measure_alone(world, c, i, o));
+        ndp_link_check_judge(c);
     }
-    ndp_link_check_judge(c);
     return NDP_OK;
 }
 
