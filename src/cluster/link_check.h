@@ -16,6 +16,7 @@ typedef struct ndp_used_link {
     uint32_t kinds; /* of all of them, a bit each */
     int round;      /* links of a round have no host in common */
     int next;       /* of the list in the making */
+    bool alone;     /* measured while all others were silent */
     bool slow;
 } ndp_used_link;
 
@@ -23,6 +24,7 @@ typedef struct ndp_link_check {
     ndp_world_hosts hosts;
     ndp_used_link *links; /* owned */
     int n, rounds;
+    int unsure;       /* links that look slow, between hosts too busy to tell */
     double seconds;   /* that it took */
     ndp_str warnings; /* a line each */
 } ndp_link_check;

@@ -2,16 +2,18 @@
 
 #include "base/clock.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum {
     FIRST_BYTES = 1 << 17,
     PINGS = 12,
     GROWTH = 4,
-    LEAST_PIECE = 1 << 15, /* MPI sends so little without asking first */
+    LEAST_PIECE = 60 << 10, /* MPI sends so little without asking first */
     MOST_PIECE = 1 << 20,
-    IN_FLIGHT = 8
+    IN_FLIGHT = NDP_MOST_SENDS /* so that a rank without a core for a while does not stop the link */
 };
 
 /* A rank's end of a pair. The lower rank leads: it says how long the next message is; 0 ends it. */
@@ -68,12 +70,25 @@ static ndp_status begin_piece(probe_end *e, stream *s, bool sends) {
 
 static ndp_status end_piece(stream *s) { return ndp_wait(&s->works[s->ended++ % IN_FLIGHT]); }
 
-/* Both send and receive a message. *rate: of what arrives after the first third, with which a switch's allowance for
- * bursts is used up and a connection has found its speed. */
-static ndp_status exchange(probe_end *e, int64_t bytes, double *seconds, double *rate) {
+/* What a rank sees of a message both ways. */
+typedef struct message_seen {
+    double seconds, rate, core;
+} message_seen;
+
+/* The rate of what arrives after the first third, with which a switch's allowance for bursts is used up and a
+ * connection has found its speed; at most a quarter more than that of the whole: what waited for a rank without a core
+ * is there at once. */
+static double rate_of(int64_t bytes, int64_t rest, double seconds, double rest_seconds) {
+    const double most = 1.25 * (double)bytes / seconds;
+    double rate = (double)rest / rest_seconds;
+    return rate < most ? rate : most;
+}
+
+/* Both send and receive a message. */
+static ndp_status exchange(probe_end *e, int64_t bytes, message_seen *seen) {
     stream in = {.bytes = bytes, .piece = piece_of(bytes)}, out = in;
     int64_t n = pieces(&in), third = n / 3;
-    double start = ndp_now(), from = start;
+    double start = ndp_now(), from = start, own = ndp_thread_now();
     while (in.begun < n && in.begun < IN_FLIGHT)
         NDP_TRY(begin_piece(e, &in, false));
     while (in.ended < n) {
@@ -89,8 +104,9 @@ static ndp_status exchange(probe_end *e, int64_t bytes, double *seconds, double 
             NDP_TRY(begin_piece(e, &in, false));
     }
     double end = ndp_now();
-    *seconds = end - start;
-    *rate = (double)(bytes - third * in.piece) / (end - from);
+    seen->seconds = end - start;
+    seen->rate = rate_of(bytes, bytes - third * in.piece, end - start, end - from);
+    seen->core = (ndp_thread_now() - own) / seen->seconds;
     while (out.begun < n || out.ended < out.begun) {
         if (out.begun < n && out.begun - out.ended < IN_FLIGHT)
             NDP_TRY(begin_piece(e, &out, true));
@@ -107,14 +123,14 @@ static ndp_status follow(probe_end *e) {
         NDP_TRY(pass(e->comm, &bytes, sizeof bytes, e->peer, true));
     }
     for (;;) {
-        double seen[2];
+        message_seen seen;
         NDP_TRY(pass(e->comm, &bytes, sizeof bytes, e->peer, false));
         if (bytes == 0)
             return NDP_OK;
         NDP_TRY(reserve(e, bytes));
         NDP_TRY(pass(e->comm, &bytes, sizeof bytes, e->peer, true)); /* ready */
-        NDP_TRY(exchange(e, bytes, &seen[0], &seen[1]));
-        NDP_TRY(pass(e->comm, seen, sizeof seen, e->peer, true));
+        NDP_TRY(exchange(e, bytes, &seen));
+        NDP_TRY(pass(e->comm, &seen, sizeof seen, e->peer, true));
     }
 }
 
@@ -131,14 +147,14 @@ static ndp_status ping(probe_end *e, double *latency) {
     return NDP_OK;
 }
 
-/* Of a message of that length, both ways at once: seconds and rate that this rank sees, then those of its peer. */
-static ndp_status once(probe_end *e, int64_t bytes, double seen[4]) {
+/* Of a message of that length, both ways at once: what this rank sees, and its peer. */
+static ndp_status once(probe_end *e, int64_t bytes, message_seen *here, message_seen *there) {
     int64_t ready = bytes;
     NDP_TRY(reserve(e, bytes));
     NDP_TRY(pass(e->comm, &ready, sizeof ready, e->peer, true));
     NDP_TRY(pass(e->comm, &ready, sizeof ready, e->peer, false));
-    NDP_TRY(exchange(e, bytes, &seen[0], &seen[1]));
-    return pass(e->comm, &seen[2], 2 * sizeof *seen, e->peer, false);
+    NDP_TRY(exchange(e, bytes, here));
+    return pass(e->comm, there, sizeof *there, e->peer, false);
 }
 
 static int64_t next_size(int64_t bytes, double seconds, const ndp_probe_opts *o) {
@@ -165,15 +181,16 @@ static ndp_status lead(probe_end *e, ndp_probe *p) {
     int n = 0;
     NDP_TRY(ping(e, &p->latency));
     while (n < e->opts->repeats && n < MOST_REPEATS) {
-        double seen[4];
-        NDP_TRY(once(e, bytes, seen));
-        double seconds = seen[0] > seen[2] ? seen[0] : seen[2];
+        message_seen here, there;
+        NDP_TRY(once(e, bytes, &here, &there));
+        double seconds = here.seconds > there.seconds ? here.seconds : there.seconds;
         if (seconds < e->opts->seconds && bytes < e->opts->most) {
             bytes = next_size(bytes, seconds, e->opts);
             continue;
         }
-        to_a[n] = seen[1];
-        to_b[n++] = seen[3];
+        to_a[n] = here.rate;
+        to_b[n++] = there.rate;
+        p->core = here.core < there.core ? here.core : there.core;
     }
     p->to_a = median(to_a, n);
     p->to_b = median(to_b, n);
@@ -182,10 +199,12 @@ static ndp_status lead(probe_end *e, ndp_probe *p) {
 
 ndp_status ndp_probes_run(ndp_comm *c, ndp_probe *probes, int n, const ndp_probe_opts *o) {
     int rank = ndp_comm_rank(c);
+    bool idle = true;
     NDP_TRY(ndp_barrier(c));
     for (int i = 0; i < n; i++) {
         ndp_probe *p = &probes[i];
-        p->latency = p->to_a = p->to_b = 0;
+        idle = idle && p->a != rank && p->b != rank;
+        p->latency = p->to_a = p->to_b = p->core = 0;
         if (p->a != rank && p->b != rank)
             continue;
         probe_end e = {.comm = c, .peer = p->a == rank ? p->b : p->a, .opts = o};
@@ -194,18 +213,21 @@ ndp_status ndp_probes_run(ndp_comm *c, ndp_probe *probes, int n, const ndp_probe
         free(e.in);
         NDP_TRY(st);
     }
+    const struct timespec nap = {.tv_sec = (time_t)o->nap, .tv_nsec = (long)(1e9 * (o->nap - floor(o->nap)))};
+    if (idle && o->nap > 0)
+        nanosleep(&nap, NULL);
     return NDP_OK;
 }
 
 ndp_status ndp_probes_share(ndp_comm *c, ndp_probe *probes, int n) {
-    enum { NUMBERS = 3 };
+    enum { NUMBERS = 4 };
     ndp_work w;
     double *all = calloc((size_t)n * NUMBERS + 1, sizeof *all);
     if (!all)
         return NDP_FAIL(NDP_ENOMEM, "not enough memory for the measurements of %d links", n);
     for (int i = 0; i < n; i++)
         if (probes[i].a == ndp_comm_rank(c))
-            memcpy(all + i * NUMBERS, (double[]){probes[i].latency, probes[i].to_a, probes[i].to_b},
+            memcpy(all + i * NUMBERS, (double[]){probes[i].latency, probes[i].to_a, probes[i].to_b, probes[i].core},
                    NUMBERS * sizeof *all);
     ndp_status st = ndp_all_reduce_begin(c, all, (int64_t)n * NUMBERS, NDP_F64, NDP_SUM, &w);
     if (st == NDP_OK)
@@ -214,6 +236,7 @@ ndp_status ndp_probes_share(ndp_comm *c, ndp_probe *probes, int n) {
         probes[i].latency = all[i * NUMBERS];
         probes[i].to_a = all[i * NUMBERS + 1];
         probes[i].to_b = all[i * NUMBERS + 2];
+        probes[i].core = all[i * NUMBERS + 3];
     }
     free(all);
     return st;

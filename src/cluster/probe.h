@@ -9,11 +9,13 @@
 typedef struct ndp_probe {
     int a, b;
     double latency, to_a, to_b;
+    double core; /* the share of a core that the two ranks had, the smaller one: below 1 where others run */
 } ndp_probe;
 
 typedef struct ndp_probe_opts {
     double seconds; /* that the large message lasts at least, if `most` bytes do */
     int64_t most;
+    double nap;  /* seconds that ranks without a link sleep: they would take cores from the others by waiting */
     int repeats; /* of it, at least 1, of which the median counts: the best would be above what there is */
 } ndp_probe_opts;
 

@@ -56,8 +56,9 @@ static void say_summary(const ndp_link_check *c, void (*say)(void *, const char 
         latency = latency > l->probe.latency ? latency : l->probe.latency;
     }
     if (between)
-        ndp_say(say, user, "links: %d between %d hosts, %s to %s, up to %.0f us; measured in %.2f s", between,
-                c->hosts.n, ndp_rate_text(slowest, low), ndp_rate_text(fastest, high), latency * 1e6, c->seconds);
+        ndp_say(say, user, "links: %d between %d hosts, %s to %s, up to %.0f us; measured in %.2f s%s", between,
+                c->hosts.n, ndp_rate_text(slowest, low), ndp_rate_text(fastest, high), latency * 1e6, c->seconds,
+                c->unsure ? "; hosts are busy, so what looks slow is not judged" : "");
 }
 
 static ndp_status measure(const ndp_config *c, ndp_comm *world, ndp_link_check *check) {
