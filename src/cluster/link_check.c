@@ -312,7 +312,7 @@ static ndp_status measure_alone(ndp_comm *world, ndp_link_check *c, int i, const
     ndp_probe before = c->links[i].probe, *p = &c->links[i].probe;
     NDP_TRY(measure_some(world, c, &i, 1, o));
     NDP_TRY(ndp_probes_share(world, p, 1));
-    c->links[i].alone = true;
+    c->links[i].alone++;
     p->core = p->core > before.core ? p->core : before.core;
     p->to_a = p->to_a > before.to_a ? p->to_a : before.to_a;
     p->to_b = p->to_b > before.to_b ? p->to_b : before.to_b;
@@ -320,15 +320,25 @@ static ndp_status measure_alone(ndp_comm *world, ndp_link_check *c, int i, const
     return NDP_OK;
 }
 
-/* Measures the slow links that reach at least `share` of the others' rate again. Rank 0's clock ends it. */
-static ndp_status repeat_slow(ndp_comm *world, ndp_link_check *c, double share, double start, const ndp_probe_opts *o) {
+/* How often a link has to look slow alone before it is named: once; more often near the limit, and where the ranks had
+ * no core of their own: a message to a rank that others keep from running is late on any link. */
+static int times_needed(const ndp_link_check *c, const ndp_used_link *l) {
+    int others;
+    if (l->probe.core < 0.5)
+        return 4;
+    return slower_way(l) < rate_of_others(c, &others) / 4 ? 1 : 3;
+}
+
+/* Measures each link that looks slow once more, unless that was done often enough. Rank 0's clock ends it. */
+static ndp_status repeat_slow(ndp_comm *world, ndp_link_check *c, double start, const ndp_probe_opts *o) {
+    const double limit = 1.6;
     bool left = true;
     ndp_link_check_judge(c);
     for (int i = 0; i < c->n && left; i++) {
-        int others;
-        if (!c->links[i].slow || slower_way(&c->links[i]) < share * rate_of_others(c, &others))
+        ndp_used_link *l = &c->links[i];
+        if (!l->slow || l->alone >= times_needed(c, l))
             continue;
-        NDP_TRY(time_is_left(world, start, 1.5, &left));
+        NDP_TRY(time_is_left(world, start, limit, &left));
         if (left)
             NDP_TRY(measure_alone(world, c, i, o));
         ndp_link_check_judge(c);
@@ -336,18 +346,19 @@ static ndp_status repeat_slow(ndp_comm *world, ndp_link_check *c, double share, 
     return NDP_OK;
 }
 
-/* A link is named only if it was slow alone, between ranks that had cores: without one, no link is fast. */
+/* Only what was measured often enough is named. */
 static void keep_sure(ndp_link_check *c) {
-    const double core = 0.5;
+    ndp_link_check_judge(c);
+    for (int i = 0; i < c->n; i++)
+        c->links[i].unsure = c->links[i].slow && c->links[i].alone < times_needed(c, &c->links[i]);
     for (int i = 0; i < c->n; i++) {
-        ndp_used_link *l = &c->links[i];
-        bool sure = l->alone && l->probe.core >= core;
-        c->unsure += l->slow && !sure;
-        l->slow = l->slow && sure;
+        c->unsure += c->links[i].unsure;
+        c->links[i].slow = c->links[i].slow && !c->links[i].unsure;
     }
 }
 
 ndp_status ndp_link_check_run(ndp_comm *world, const ndp_layout *l, const ndp_mesh_facts *facts, ndp_link_check *c) {
+    enum { TIMES = 4 };
     double start = ndp_now();
     NDP_TRY(ndp_link_check_list(l, facts, c));
     /* A message takes a few times as long until its length is found. */
@@ -355,11 +366,9 @@ ndp_status ndp_link_check_run(ndp_comm *world, const ndp_layout *l, const ndp_me
     ndp_probe_opts o = {.seconds = each < 0.02 ? each : 0.02, .most = 16 << 20, .repeats = 1};
     o.nap = o.seconds;
     NDP_TRY(measure_rounds(world, c, &o));
-    /* All that look slow, alone; those near the limit twice more: on a busy host a message may be late. */
-    o.nap = 6 * o.seconds;
-    NDP_TRY(repeat_slow(world, c, 0, start, &o));
-    for (int time = 0; time < 2; time++)
-        NDP_TRY(repeat_slow(world, c, 0.25, start, &o));
+    o.nap = 4 * o.seconds;
+    for (int time = 0; time < TIMES; time++)
+        NDP_TRY(repeat_slow(world, c, start, &o));
     keep_sure(c);
     ndp_link_check_explain(c);
     ndp_link_check_placement(l, c);

@@ -16,7 +16,8 @@ typedef struct ndp_used_link {
     uint32_t kinds; /* of all of them, a bit each */
     int round;      /* links of a round have no host in common */
     int next;       /* of the list in the making */
-    bool alone;     /* measured while all others were silent */
+    int alone;      /* how often it was measured while all others were silent */
+    bool unsure;    /* it looks slow, and was not measured often enough */
     bool slow;
 } ndp_used_link;
 
