@@ -64,12 +64,10 @@ int ndp_host_round_peer(int hosts, int round, int host) {
 double ndp_host_links_nic(const ndp_host_links *l, int host) {
     /* What all ranks send is timed as a whole, so it is the most exact; one connection may not fill a NIC, and ranks
      * that are many for their cores may not either. */
-    double best = l->alone[host] > 1.15 * l->streams[host] ? l->alone[host] : l->streams[host];
-    for (int k = 0; k < l->n && best == 0; k++) {
-        double out = l->together[host * l->n + k];
-        best = out > best ? out : best;
-    }
-    return best;
+    double alone = l->alone[host] > 1.15 * l->streams[host] ? l->alone[host] : l->streams[host], best = 0;
+    for (int k = 0; k < l->n; k++)
+        best = l->together[host * l->n + k] > best ? l->together[host * l->n + k] : best;
+    return alone > 0 ? alone : best;
 }
 
 /* ---- measuring ---- */
