@@ -20,7 +20,7 @@ typedef struct ndp_probe_opts {
 } ndp_probe_opts;
 
 /* Measures all of `probes` at once; no rank is in two of them. A message grows until it lasts long enough: what a
- * switch lets pass at once must not count. Only the ranks of a pair know its results afterwards (ndp_probes_share).
+ * switch lets pass at once must not count. Only rank `a` of a pair knows its results afterwards (ndp_probes_share).
  * Collective over the communicator. NDP_ENOMEM, NDP_ECOMM. */
 NDP_API ndp_status ndp_probes_run(ndp_comm *c, ndp_probe *probes, int n, const ndp_probe_opts *o);
 /* Gives all ranks the results. Collective; each probe was measured once. */
