@@ -331,7 +331,7 @@ static int times_needed(const ndp_link_check *c, const ndp_used_link *l) {
 
 /* Measures each link that looks slow once more, unless that was done often enough. Rank 0's clock ends it. */
 static ndp_status repeat_slow(ndp_comm *world, ndp_link_check *c, double start, const ndp_probe_opts *o) {
-    const double limit = 1.6;
+    const double limit = 1.3;
     bool left = true;
     ndp_link_check_judge(c);
     for (int i = 0; i < c->n && left; i++) {

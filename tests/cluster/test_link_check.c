@@ -301,7 +301,7 @@ static void links_are_written_as_json(void **state) {
     ndp_json_out out = {0};
     struct json_object *all, *list;
     for (int i = 0; i < c.n; i++)
-        c.links[i].probe = (ndp_probe){c.links[i].probe.a, c.links[i].probe.b, 1.5e-6, 118.5e6 + i, 112.25e6 + i};
+        c.links[i].probe = (ndp_probe){c.links[i].probe.a, c.links[i].probe.b, 1.5e-6, 118.5e6 + i, 112.25e6 + i, 1};
     between(&c, 2, 3)->probe.to_b = 11.5e6;
     assert_int_equal(slow_links(&c), 1);
     c.seconds = 0.25;

@@ -40,7 +40,7 @@ static ndp_status run_pairs(ndp_transport *t, void *arg) {
     ndp_probe probes[MOST_PROBES];
     ndp_comm *c;
     for (int i = 0; i < k->n; i++) /* as after another measurement */
-        probes[i] = (ndp_probe){k->of[i][0], k->of[i][1], 1e30, 1e30, 1e30};
+        probes[i] = (ndp_probe){k->of[i][0], k->of[i][1], 1e30, 1e30, 1e30, 0};
     NDP_TRY(ndp_comm_create(t, world_group(t), "links", &c));
     ndp_status st = ndp_probes_run(c, probes, k->n, &quick);
     memcpy(run->own[rank], probes, sizeof probes[0] * (size_t)k->n);
