@@ -51,7 +51,8 @@ static ndp_status measure(ndp_world *w, void *user) {
 
 static int print_keys(bool debug) {
     char *text = NULL;
-    return cli_print(ndp_cluster_help(&text), text, debug);
+    ndp_status st = ndp_cluster_help(&text);
+    return cli_print(st, text, debug);
 }
 
 static int run_ranks(topology_arguments *a, int argc, char **argv) {

@@ -129,7 +129,8 @@ refused "--placement 'worst': expected given or best"
 run train --cluster cluster.yaml job.yaml
 refused '--cluster needs --placement best or --dry-run'
 run topology --hostfile nowhere.txt
-refused "'nowhere.txt'"
+code_is 1
+says err "^ndparallel: cannot (open|read) 'nowhere.txt'"
 run topology --keys
 code_is 0
 says out '^node' 'bandwidth' 'oversubscription'
