@@ -7,6 +7,7 @@
 #     shape 200mbit          the rate of every host's link, in each direction; `shape off` takes the limit away
 #     slow_host node-3 50mbit
 #     shape_trunk 200mbit
+#     run_on 1221 train JOB.YAML
 #     sent node-2, received node-2, trunk_up, trunk_down
 #                            bytes that the kernel has counted on a link so far, headers included
 #
@@ -84,7 +85,8 @@ shift
 exec nsenter -t "\$pid" --net --mount --uts --ipc --pid -- sh -c "\$*"
 END
     chmod +x "$work/agent"
-    export OMPI_MCA_plm_rsh_agent="$work/agent"
+    # Hosts of several tests have the same names and process numbers, by which Open MPI names its folders.
+    export TMPDIR="$work" OMPI_MCA_plm_rsh_agent="$work/agent"
 }
 
 # A second bridge, and the link between the two.
@@ -105,6 +107,26 @@ unmake_hosts() {
     ip link del trunk0 2>/dev/null
     ip link del ndp1 2>/dev/null
     umount /etc/hosts
+}
+
+# ---- runs ----
+
+# layout_words "dp_shard 2 tp 2": the program's options for these axes and no others.
+layout_words() (
+    for axis in pp dp_replicate dp_shard cp sp tp; do
+        echo "--set parallelism.${axis}_size=$(echo "$1 1" | sed -n "s/.*\b$axis \([0-9]*\).*/\1/p;t;s/.*/1/p")"
+    done
+)
+
+# run_on 1221 ARGUMENT...: as `run` of cases.sh, by mpirun, with the host of each rank as a digit.
+run_on() {
+    places=$1
+    shift
+    case_of "on hosts $places: ndparallel $*"
+    echo "$places" | sed 's/./node-&\n/g' | sed '/^$/d' >"$work/places"
+    timeout $patience mpirun --allow-run-as-root --bind-to none --oversubscribe --map-by seq --hostfile "$work/places" \
+        --mca btl_base_warn_component_unused 0 -n "${#places}" "$NDP_PROGRAM" "$@" >out 2>err </dev/null
+    code=$?
 }
 
 # ---- rates ----
