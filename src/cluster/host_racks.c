@@ -2,10 +2,9 @@
  *
  * Two hosts whose link is slow while all hosts are busy are apart: what joins their switches is shared. Two hosts whose
  * link is as fast as their NICs may be apart too, where few others used that trunk at the time. So each link has a
- * weight, a slow one more than a fast one, and the racks are those with the greatest sum of the weights inside them, as
- * far as a search finds them: it joins the two racks whose links weigh most, on average, as long as that does not make
- * the sum less; then it moves single hosts as long as that makes it greater; and so on until neither does. Among links
- * alike it prefers hosts which are slow to the same others: these are likely on the same side. */
+ * weight, a slow one more than a fast one, and the racks are those with a great sum of the weights inside them: the two
+ * racks whose links weigh most, on average, are joined as long as that does not make the sum less. Among links alike it
+ * prefers hosts which are slow to the same others: these are likely on the same side. */
 #include "cluster/host_links.h"
 
 #include <stdlib.h>
@@ -21,12 +20,11 @@ typedef struct rack_search {
     double *common;                      /* [n][n] by host: others that both are slow to */
     double *links, *weights, *in_common; /* [n][n] by rack: number, and sums of the two */
     int *sizes;                          /* by rack */
-    double *gain;                        /* by rack */
     double *memory;
 } rack_search;
 
 static ndp_status search_init(rack_search *s) {
-    size_t n = (size_t)s->l->n, all = 5 * n * n + n;
+    size_t n = (size_t)s->l->n, all = 5 * n * n;
     double *memory = calloc(1, all * sizeof *memory + n * sizeof *s->sizes);
     if (!memory)
         return NDP_FAIL(NDP_ENOMEM, "not enough memory for the racks of %d hosts", s->l->n);
@@ -35,7 +33,6 @@ static ndp_status search_init(rack_search *s) {
     s->links = s->common + n * n;
     s->weights = s->links + n * n;
     s->in_common = s->weights + n * n;
-    s->gain = s->in_common + n * n;
     s->sizes = (int *)(void *)(memory + all);
     return NDP_OK;
 }
@@ -79,7 +76,7 @@ static void count_common(rack_search *s) {
     for (int j = 0; j < n; j++)
         for (int i = 0; i < n; i++)
             for (int k = 0; k < n && s->weight[j * n + i] < 0; k++)
-                s->common[i * n + k] += i != k && s->weight[j * n + k] < 0;
+                s->common[i * n + k] += s->weight[j * n + k] < 0;
 }
 
 /* ---- the search ---- */
@@ -158,26 +155,9 @@ static void number_racks(rack_search *s) {
     }
 }
 
-/* Moves each host to the rack that its links weigh most to, or to one of its own. */
-static bool move_hosts(rack_search *s) {
-    ndp_host_links *l = s->l;
-    bool moved = false;
-    for (int i = 0; i < l->n; i++) {
-        int best = l->rack_of[i];
-        memset(s->gain, 0, (size_t)l->n * sizeof *s->gain);
-        for (int k = 0; k < l->n; k++)
-            s->gain[l->rack_of[k]] += k == i ? 0 : s->weight[i * l->n + k];
-        for (int rack = 0; rack <= l->racks && rack < l->n; rack++)
-            best = s->gain[rack] > s->gain[best] ? rack : best;
-        moved |= best != l->rack_of[i];
-        l->rack_of[i] = best;
-        number_racks(s);
-    }
-    return moved;
-}
-
 ndp_status ndp_host_links_group(ndp_host_links *l) {
     rack_search s = {.l = l};
+    int a = 0, b = 0;
     l->racks = l->n;
     for (int i = 0; i < l->n; i++)
         l->rack_of[i] = i;
@@ -186,14 +166,10 @@ ndp_status ndp_host_links_group(ndp_host_links *l) {
     NDP_TRY(search_init(&s));
     weigh(&s);
     count_common(&s);
-    for (bool moved = true; moved;) {
-        int a = 0, b = 0;
-        sum_up(&s);
-        while (find_two(&s, &a, &b))
-            join(&s, a, b);
-        number_racks(&s);
-        moved = move_hosts(&s);
-    }
+    sum_up(&s);
+    while (find_two(&s, &a, &b))
+        join(&s, a, b);
+    number_racks(&s);
     free(s.memory);
     return NDP_OK;
 }
