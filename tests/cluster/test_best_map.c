@@ -147,6 +147,104 @@ static void maps_by_hand(void **state) {
     check_nodes("dp_shard=2,tp=4", &u, &tp, (int[]){0, 0, 2, 2, 0, 1, 3, 3}, (int[]){0, 0, 0, 1, 2, 2, 3, 3}, 0);
 }
 
+/* Two nodes of three and five devices: the pipeline is cut where it sends little. */
+static void the_last_two_nodes_are_exchanged_too(void **state) {
+    (void)state;
+    static int devices_of[MOST_NODES] = {3, 5};
+    const ndp_cluster c = flat(2, devices_of);
+    job j = {.layout = layout_of("pp=8")};
+    ndp_rank_map m, best;
+    for (int s = 0; s < RANKS; s++)
+        j.sends[s].bytes[NDP_GROUP_PP][NDP_SENDS_NEXT] = s == 4 ? 1 : s == 7 ? 0 : 100;
+    ndp_flows f = flows_of(&j);
+    CHECK_OK(ndp_rank_map_fill(&c, RANKS, &m));
+    CHECK_OK(ndp_best_map(&c, &j.layout, &f, &m, &best));
+    for (int r = 0; r < RANKS; r++)
+        assert_int_equal(best.node[r], r < 5);
+    check_best(&c, &j, &m);
+    ndp_rank_map_release(&best);
+    ndp_rank_map_release(&m);
+    ndp_flows_release(&f);
+}
+
+/* Eight stages in two racks of four: of the cuts that give each rack four, those of stages 1 and 5 are the cheapest,
+ * two exchanges away from the order of the nodes. */
+static void exchanges_lead_to_better_maps(void **state) {
+    (void)state;
+    static const double sends[RANKS] = {40, 1, 90, 100, 40, 1, 90, 0};
+    const ndp_cluster c = racks(8, ones, 4);
+    job j = {.layout = layout_of("pp=8")};
+    double busiest;
+    ndp_rank_map m, best;
+    for (int s = 0; s < RANKS; s++)
+        j.sends[s].bytes[NDP_GROUP_PP][NDP_SENDS_NEXT] = sends[s];
+    const traffic t = traffic_of(&j);
+    ndp_flows f = flows_of(&j);
+    CHECK_OK(ndp_rank_map_fill(&c, RANKS, &m));
+    CHECK_OK(ndp_best_map(&c, &j.layout, &f, &m, &best));
+    assert_true(count_bytes(&c, best.node, &t, NDP_LINK_UPLINKS, &busiest) == 2);
+    check_is_map(&c, &best);
+    ndp_rank_map_release(&best);
+    ndp_rank_map_release(&m);
+    ndp_flows_release(&f);
+}
+
+/* No exchange of two nodes makes the result better, whatever the stages send. */
+static void no_exchange_is_left(void **state) {
+    (void)state;
+    const ndp_cluster in_racks[] = {racks(8, ones, 4), racks(8, ones, 2), pods()};
+    const ndp_layout l = layout_of("pp=8");
+    for (uint32_t seed = 1; seed <= 40; seed++) {
+        const ndp_cluster *c = &in_racks[seed % NDP_COUNT(in_racks)];
+        const job j = random_job(&l, seed);
+        ndp_flows f = flows_of(&j);
+        ndp_rank_map m, best;
+        ndp_map_cost cost, other_cost;
+        CHECK_OK(ndp_rank_map_fill(c, RANKS, &m));
+        CHECK_OK(ndp_best_map(c, &l, &f, &m, &best));
+        CHECK_OK(ndp_map_cost_of(&f, c, &best, &cost));
+        for (int i = 0; i < RANKS; i++)
+            for (int k = i + 1; k < RANKS; k++) {
+                ndp_rank_map other = best;
+                int node[RANKS];
+                memcpy(node, best.node, sizeof node);
+                node[i] = best.node[k];
+                node[k] = best.node[i];
+                other.node = node;
+                CHECK_OK(ndp_map_cost_of(&f, c, &other, &other_cost));
+                assert_true(ndp_map_cost_compare(&other_cost, &cost) >= 0);
+            }
+        ndp_rank_map_release(&best);
+        ndp_rank_map_release(&m);
+        ndp_flows_release(&f);
+    }
+}
+
+/* Sixteen ranks on three axes of other sizes: shards inside nodes of four, tp inside racks, the pipeline across. */
+static void three_axes_nest_by_what_they_send(void **state) {
+    (void)state;
+    enum { MORE_RANKS = 16 };
+    static int fours[MOST_NODES] = {4, 4, 4, 4};
+    const ndp_cluster c = racks(4, fours, 2);
+    const ndp_layout l = layout_of("pp=2,dp_shard=4,tp=2");
+    ndp_stage_sends sends[2] = {0};
+    ndp_rank_map m, best;
+    ndp_flows f;
+    for (int s = 0; s < 2; s++) {
+        sends[s].bytes[NDP_GROUP_SHARD][NDP_SENDS_RING] = 10000;
+        sends[s].bytes[NDP_GROUP_TP][NDP_SENDS_RING] = 100;
+        sends[s].bytes[NDP_GROUP_PP][s ? NDP_SENDS_BEFORE : NDP_SENDS_NEXT] = 1;
+    }
+    CHECK_OK(ndp_flows_init(&l, NDP_NO_MODEL, sends, &f));
+    CHECK_OK(ndp_rank_map_fill(&c, MORE_RANKS, &m));
+    CHECK_OK(ndp_best_map(&c, &l, &f, &m, &best));
+    for (int r = 0; r < MORE_RANKS; r++)
+        assert_int_equal(best.node[r], r / 8 * 2 + r % 2);
+    ndp_rank_map_release(&best);
+    ndp_rank_map_release(&m);
+    ndp_flows_release(&f);
+}
+
 /* Outer levels first; of an uplink bytes before time, of other links the busiest one first. */
 static void costs_are_compared_from_outside(void **state) {
     (void)state;
@@ -196,7 +294,12 @@ static void costs_by_hand(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(no_order_of_the_nodes_is_better),
-                                       cmocka_unit_test(many_nodes_are_exchanged), cmocka_unit_test(maps_by_hand),
+                                       cmocka_unit_test(many_nodes_are_exchanged),
+                                       cmocka_unit_test(maps_by_hand),
+                                       cmocka_unit_test(the_last_two_nodes_are_exchanged_too),
+                                       cmocka_unit_test(exchanges_lead_to_better_maps),
+                                       cmocka_unit_test(no_exchange_is_left),
+                                       cmocka_unit_test(three_axes_nest_by_what_they_send),
                                        cmocka_unit_test(costs_are_compared_from_outside),
                                        cmocka_unit_test(costs_by_hand)};
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -160,6 +160,21 @@ static void other_slow_links_name_no_host(void **state) {
     ndp_link_check_release(&c);
 }
 
+/* One slow link is one slow link, also if its host has no other: node-0 is between node-1 and node-2. */
+static void a_single_link_names_no_host(void **state) {
+    (void)state;
+    const ndp_layout l = layout_of("dp_shard=2,tp=2");
+    ndp_link_check c = {0};
+    take_hosts((int[]){0, 1, 2, 0}, 4, &c);
+    CHECK_OK(ndp_link_check_list(&l, NDP_NO_MODEL, &c));
+    assert_int_equal(c.n, 2);
+    between(&c, 0, 1)->probe.to_a = between(&c, 0, 1)->probe.to_b = 11e6;
+    between(&c, 0, 2)->probe.to_a = between(&c, 0, 2)->probe.to_b = 118e6;
+    assert_int_equal(slow_links(&c), 1);
+    check_words(&c, "node-0 -> node-1: 11 MB/s, 1 other of its kind 118 MB/s; group tp (ranks 0-1)\n");
+    ndp_link_check_release(&c);
+}
+
 /* One way is enough to be slow: the slower way counts, for the others' rate too. */
 static void less_than_half_is_slow(void **state) {
     (void)state;
@@ -334,6 +349,7 @@ int main(void) {
                                        cmocka_unit_test(the_group_is_named_by_its_ranks),
                                        cmocka_unit_test(a_slow_host_is_named),
                                        cmocka_unit_test(other_slow_links_name_no_host),
+                                       cmocka_unit_test(a_single_link_names_no_host),
                                        cmocka_unit_test(less_than_half_is_slow),
                                        cmocka_unit_test(half_of_the_median_is_the_limit),
                                        cmocka_unit_test(two_hosts_are_not_judged),
