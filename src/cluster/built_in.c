@@ -3,7 +3,7 @@
  * flops are dense: half of what data sheets state "with sparsity". Bandwidths of links are per direction: half of what
  * data sheets state as "bidirectional" or as the sum of both directions. Bytes are decimal, as in data sheets: of HBM,
  * a device has up to 7 % more than that. NICs are those of the vendor's system with eight of the device, if a comment
- * names it; where it says "assumed", there is none.
+ * names it; "assumed" says that no such system exists.
  *
  * Latencies and what a call costs are assumed too, since vendors state none: the tuning tables of NCCL
  * (src/graph/tuning.cc) have 3.4 us for a step over NVLink, 5.7 over PCIe and 14 over a network, synchronisation

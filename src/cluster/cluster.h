@@ -123,7 +123,7 @@ char *ndp_rate_text(double bytes_per_second, char out[NDP_RATE_TEXT]);
 
 /* The name of the i-th; NULL: there are no more. */
 const char *ndp_built_in_name(int i);
-/* NULL: there is none of that name. */
+/* The facts of a built-in device; NULL: no device has that name. */
 const ndp_device_facts *ndp_built_in_device(const char *name);
 
 /* ---- ranks on nodes ---- */

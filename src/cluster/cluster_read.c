@@ -210,7 +210,7 @@ static bool node_states(const cluster_reading *r, const ndp_option *o) {
     return false;
 }
 
-/* Whether some number comes from a built-in device, which it knows: 0 is none. */
+/* True if a number comes from a built-in device; a 0 there means unknown, and does not count. */
 static bool uses_built_in(const cluster_reading *r) {
     bool uses = false;
     for (int i = 0; i < ndp_cluster_row_count && r->device.like; i++)

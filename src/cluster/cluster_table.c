@@ -6,11 +6,10 @@
 #define SHAPE_WORD(NAME, name) #name,
 static const char *const shape_words[] = {NDP_LINK_SHAPES(SHAPE_WORD) NULL};
 
-/* A row reads a member of a struct, whose default is NONE or a YAML value. Keys of this file have no role for --resume,
- * and one reader. */
+/* A row describes a member of a struct; its default is a YAML value or NONE. --resume does not compare these keys. */
 #define ROW(section, key, type, member) section, key, offsetof(type, member), NDP_KEY_FREE, 0
 #define NONE NULL
-#define STATED "" /* a text that the file states: no default, and null is none */
+#define STATED "" /* a text without a default, which cannot be null */
 #define TEXT(default) NDP_OPTION_TEXT, default
 #define INT(default, from, to) NDP_OPTION_INT, default, from, to
 #define NUMBER(default, within) NDP_OPTION_NUMBER, default, .interval = within

@@ -2,6 +2,8 @@
  * others, which the list of misses names instead. */
 #include "cluster/measure_device.h"
 
+#include "cluster/median.h"
+
 #include "ops/devices.h"
 #include <math.h>
 #include <stdlib.h>
@@ -35,11 +37,6 @@ static double rate_of(const ndp_timing *m, double call_seconds) {
     return m->flops / fmax(m->seconds - m->calls * call_seconds, m->seconds / 2);
 }
 
-static int by_size(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* Of the shares of the best that the measurements of this kind reach. */
 static double median_share(const ndp_timings *all, ndp_timing_kind kind, const ndp_device_facts *f) {
     double shares[NDP_MOST_TIMINGS];
@@ -49,8 +46,7 @@ static double median_share(const ndp_timings *all, ndp_timing_kind kind, const n
         if (m->kind == kind)
             shares[n++] = rate_of(m, f->call_seconds) / (is_compute(m) ? f->flops[m->type] : f->memory_bandwidth);
     }
-    qsort(shares, (size_t)n, sizeof *shares, by_size);
-    return n % 2 ? shares[n / 2] : (shares[n / 2 - 1] + shares[n / 2]) / 2;
+    return ndp_median(shares, n);
 }
 
 static void set_facts(const ndp_timings *all, ndp_device_facts *f) {

@@ -25,7 +25,7 @@ ndp_status ndp_groups_of_kind(const ndp_layout *l, const ndp_mesh_facts *facts, 
     return st;
 }
 
-/* Adds the flow of a kind and pattern; nothing if no rank sends so. */
+/* Adds the flow of a kind and pattern, if any rank sends with it. */
 static ndp_status add_flow(const ndp_layout *l, const ndp_mesh_facts *facts, const ndp_stage_sends *of_stage, int kind,
                            int pattern, ndp_flows *out) {
     int per_stage = out->world / l->size[NDP_PP];

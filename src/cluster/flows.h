@@ -22,7 +22,7 @@ typedef struct ndp_flows {
     int n, world;
 } ndp_flows;
 
-/* All groups of a kind; the caller frees the list. NDP_ENOMEM. */
+/* Lists all groups of a kind; the caller frees the list. NDP_ENOMEM. */
 NDP_API ndp_status ndp_groups_of_kind(const ndp_layout *l, const ndp_mesh_facts *facts, ndp_group_kind kind,
                                       ndp_group **out, int *n);
 /* `of_stage`: of each place on pp. Independent of where ranks are. The caller releases it, unless this fails. */

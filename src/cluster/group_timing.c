@@ -1,6 +1,7 @@
 #include "cluster/group_timing.h"
 
 #include "base/clock.h"
+#include "cluster/median.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -117,11 +118,6 @@ ndp_status ndp_group_timings_measure(ndp_transport *t, ndp_comm *world, const nd
 
 /* ---- the fit ---- */
 
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* Timings come in runs of NDP_TIMED_SIZES, the smallest size first. */
 static double share_of(const ndp_group_timings *t, bool crosses) {
     double shares[NDP_TIMED_MOST];
@@ -132,8 +128,7 @@ static double share_of(const ndp_group_timings *t, bool crosses) {
         if (g->crosses == crosses && i % NDP_TIMED_SIZES >= NDP_TIMED_SIZES / 2 && seconds > 0)
             shares[n++] = g->bytes / g->rate / seconds;
     }
-    qsort(shares, (size_t)n, sizeof *shares, by_value);
-    double share = n ? (shares[(n - 1) / 2] + shares[n / 2]) / 2 : 1;
+    double share = n ? ndp_median(shares, n) : 1;
     return share < 1 ? share : 1;
 }
 

@@ -6,6 +6,7 @@
  * racks whose links weigh most, on average, are joined as long as that does not make the sum less. Among links alike it
  * prefers hosts which are slow to the same others: these are likely on the same side. */
 #include "cluster/host_links.h"
+#include "cluster/median.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -47,11 +48,6 @@ static double one_rank_rate(const ndp_host_links *l, int host) {
     return best;
 }
 
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* The slower one of two hosts limits their link. If that is a slow host, whose part of a trunk may be more than it can
  * use, a fast link means nothing. */
 static void weigh(rack_search *s) {
@@ -60,8 +56,7 @@ static void weigh(rack_search *s) {
     double *rate = s->links, *sorted = rate + n; /* n x n has room: n is 2 at least */
     for (int i = 0; i < n; i++)
         sorted[i] = rate[i] = one_rank_rate(l, i);
-    qsort(sorted, (size_t)n, sizeof *sorted, by_value);
-    double usual = sorted[n / 2];
+    double usual = ndp_median(sorted, n);
     for (int i = 0; i < n; i++)
         for (int k = 0; k < n; k++) {
             double is = l->together[i * n + k], most = rate[i] < rate[k] ? rate[i] : rate[k];

@@ -5,6 +5,7 @@
 #include "base/arena.h"
 #include "base/clock.h"
 #include "cluster/cluster.h"
+#include "cluster/median.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -117,16 +118,6 @@ ndp_status ndp_link_check_list(const ndp_layout *l, const ndp_mesh_facts *facts,
 
 /* ---- the verdict ---- */
 
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *values, int n) {
-    qsort(values, (size_t)n, sizeof *values, by_value);
-    return n == 0 ? 0 : (values[(n - 1) / 2] + values[n / 2]) / 2;
-}
-
 static double slower_way(const ndp_used_link *l) {
     return l->probe.to_a < l->probe.to_b ? l->probe.to_a : l->probe.to_b;
 }
@@ -145,7 +136,7 @@ static double usual_rate(const ndp_link_check *c) {
     for (int h = 0; best && h < c->hosts.n; h++)
         if (best[h] > 0)
             best[n++] = best[h];
-    double rate = n >= 3 ? median(best, n) : 0;
+    double rate = n >= 3 ? ndp_median(best, n) : 0;
     free(best);
     return rate;
 }
@@ -177,7 +168,7 @@ static double rate_of_others(const ndp_link_check *c, int *n) {
     for (int i = 0; rates && i < c->n; i++)
         if (crosses(&c->links[i]) && !c->links[i].slow)
             rates[(*n)++] = slower_way(&c->links[i]);
-    double rate = rates ? median(rates, *n) : 0;
+    double rate = rates ? ndp_median(rates, *n) : 0;
     free(rates);
     return rate;
 }

@@ -1,7 +1,7 @@
 /* Measures a device: a list of shapes, each as large as its share of the time allows.
  *
  * How long a shape will take is estimated from the best rate so far of its kind and type. Small shapes are slow on a
- * GPU, so the list begins with them, and before the first of a kind and type its smallest size is run. */
+ * GPU, so the list begins with small shapes, and the smallest size of each kind and type runs first. */
 #include "cluster/measure_device.h"
 
 #include "base/clock.h"

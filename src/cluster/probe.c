@@ -1,6 +1,7 @@
 #include "cluster/probe.h"
 
 #include "base/clock.h"
+#include "cluster/median.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -164,16 +165,6 @@ static int64_t next_size(int64_t bytes, double seconds, const ndp_probe_opts *o)
     return next < o->most ? next : o->most;
 }
 
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *values, int n) {
-    qsort(values, (size_t)n, sizeof *values, by_value);
-    return (values[(n - 1) / 2] + values[n / 2]) / 2;
-}
-
 static ndp_status lead(probe_end *e, ndp_probe *p) {
     enum { MOST_REPEATS = 8 };
     int64_t bytes = FIRST_BYTES, end = 0;
@@ -192,8 +183,8 @@ static ndp_status lead(probe_end *e, ndp_probe *p) {
         to_b[n++] = there.rate;
         p->core = here.core < there.core ? here.core : there.core;
     }
-    p->to_a = median(to_a, n);
-    p->to_b = median(to_b, n);
+    p->to_a = ndp_median(to_a, n);
+    p->to_b = ndp_median(to_b, n);
     return pass(e->comm, &end, sizeof end, e->peer, true);
 }
 

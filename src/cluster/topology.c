@@ -10,6 +10,7 @@
 #include "cluster/group_timing.h"
 #include "cluster/host_links.h"
 #include "cluster/measure_device.h"
+#include "cluster/median.h"
 #include "cluster/node_tree.h"
 #include "cluster/topology_text.h"
 #include "ops/devices.h"
@@ -129,18 +130,11 @@ static void order_nodes(ndp_topology_run *t) {
     }
 }
 
-/* What the hosts' NICs pass, the median. */
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 double ndp_topology_nic(const ndp_host_links *l) {
     double nics[NDP_TOPOLOGY_HOSTS];
     for (int i = 0; i < l->n; i++)
         nics[i] = ndp_host_links_nic(l, i);
-    qsort(nics, (size_t)l->n, sizeof *nics, by_value);
-    return l->n ? (nics[(l->n - 1) / 2] + nics[l->n / 2]) / 2 : 0;
+    return ndp_median(nics, l->n);
 }
 
 static double best_latency(const ndp_host_links *l) {
@@ -337,11 +331,4 @@ ndp_status ndp_topology(ndp_world *w, const ndp_topology_opts *o, char **text) {
     run_release(&t);
     ndp_comm_destroy(t.world);
     return st;
-}
-
-ndp_status ndp_cluster_help(char **text) {
-    ndp_str out = {0};
-    ndp_cluster_keys_help(&out);
-    *text = ndp_str_detach(&out);
-    return *text ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for a text");
 }

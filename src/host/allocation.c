@@ -117,14 +117,7 @@ ndp_status ndp_hosts_parse_slurm(const char *nodes, const char *tasks, ndp_host_
     ndp_status st = read_nodes(nodes, &list);
     if (st == NDP_OK && tasks)
         st = read_tasks(tasks, &list);
-    if (st == NDP_OK)
-        st = ndp_host_list_merge(&list);
-    if (st != NDP_OK) {
-        ndp_host_list_release(&list);
-        return st;
-    }
-    *out = list;
-    return NDP_OK;
+    return ndp_host_list_end(st, &list, out);
 }
 
 static ndp_status read_slurm(ndp_host_list *out) {
@@ -145,14 +138,7 @@ static ndp_status read_words(const char *text, ndp_host_list *out) {
         st = ndp_host_list_add(&list, (ndp_span){at, n}, (ndp_span){0}, 1, true, 0);
         at += n;
     }
-    if (st == NDP_OK)
-        st = ndp_host_list_merge(&list);
-    if (st != NDP_OK) {
-        ndp_host_list_release(&list);
-        return st;
-    }
-    *out = list;
-    return NDP_OK;
+    return ndp_host_list_end(st, &list, out);
 }
 
 static ndp_status read_pbs(ndp_host_list *out) {

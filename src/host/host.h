@@ -34,9 +34,11 @@ enum { NDP_MOST_HOSTS = 1 << 17, NDP_MOST_SLOTS = (1 << 14) - 1 };
 NDP_API ndp_status ndp_hosts_read(const char *hostfile, ndp_host_list *out);
 /* `what` stands for the file in messages. */
 NDP_API ndp_status ndp_hosts_parse(const char *text, size_t size, const char *what, ndp_host_list *out);
-/* Appends a host; hosts of the same name become one by ndp_host_list_merge. NDP_ENOMEM. */
+/* Appends a host. NDP_ENOMEM. */
 ndp_status ndp_host_list_add(ndp_host_list *list, ndp_span name, ndp_span user, int slots, bool stated, int line);
-ndp_status ndp_host_list_merge(ndp_host_list *list);
+/* Ends the reading of a list: hosts of the same name become one, and the list becomes *out. If `st` is an error, or the
+ * list has too many hosts (NDP_EINVAL), it is released. */
+ndp_status ndp_host_list_end(ndp_status st, ndp_host_list *list, ndp_host_list *out);
 void ndp_host_list_release(ndp_host_list *list);
 /* NULL: the list has no such name. */
 NDP_API const ndp_host *ndp_host_find(const ndp_host_list *list, const char *name);

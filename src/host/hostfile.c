@@ -54,7 +54,7 @@ static void add_slots(ndp_host *first, ndp_host *more) {
     more->name = NULL;
 }
 
-ndp_status ndp_host_list_merge(ndp_host_list *list) {
+static ndp_status merge(ndp_host_list *list) {
     ndp_host **sorted = malloc(((size_t)list->n + 1) * sizeof *sorted);
     if (!sorted)
         return NDP_FAIL(NDP_ENOMEM, "not enough memory for a list of hosts");
@@ -73,6 +73,16 @@ ndp_status ndp_host_list_merge(ndp_host_list *list) {
             list->items[n++] = list->items[i];
     list->n = n;
     return n <= NDP_MOST_HOSTS ? NDP_OK : NDP_FAIL(NDP_EINVAL, "%d hosts; at most %d are supported", n, NDP_MOST_HOSTS);
+}
+
+ndp_status ndp_host_list_end(ndp_status st, ndp_host_list *list, ndp_host_list *out) {
+    if (st == NDP_OK)
+        st = merge(list);
+    if (st == NDP_OK)
+        *out = *list;
+    else
+        ndp_host_list_release(list);
+    return st;
 }
 
 const ndp_host *ndp_host_find(const ndp_host_list *list, const char *name) {
@@ -207,14 +217,7 @@ ndp_status ndp_hosts_parse(const char *text, size_t size, const char *what, ndp_
         st = read_line(&at, (ndp_span){p, comment ? (size_t)(comment - p) : n}, &list);
         p = next ? next + 1 : end;
     }
-    if (st == NDP_OK)
-        st = ndp_host_list_merge(&list);
-    if (st != NDP_OK) {
-        ndp_host_list_release(&list);
-        return st;
-    }
-    *out = list;
-    return NDP_OK;
+    return ndp_host_list_end(st, &list, out);
 }
 
 ndp_status ndp_hosts_read(const char *hostfile, ndp_host_list *out) {
