@@ -169,32 +169,55 @@ static int measure_links(const train_arguments *a, char **path) {
     return cli_launch(&o, false, a->job.debug, NULL);
 }
 
-/* Sets *hosts to the host of each rank. Ranks that srun has started stay where they are: rank 0 prints what is better.
- */
+/* A folder of another run is not written to: the ranks refuse it. */
+static bool is_of_another_run(const train_arguments *a) {
+    char *job = NULL;
+    bool is = !a->resume && ndp_run_folder_file(a->job.config, "job.yaml", &job) == NDP_OK && access(job, F_OK) == 0;
+    free(job);
+    return is;
+}
+
+/* Sets *hosts and *text; what cannot be placed is an error before anything is measured. */
+static int choose_hosts(const train_arguments *a, const char *cluster, char ***hosts, char **text) {
+    ndp_status st = ndp_place_ranks(a->job.config, a->hostfile, cluster, hosts, text);
+    return st == NDP_OK ? 0 : cli_fail_early(st, a->job.debug);
+}
+
+/* Ranks that srun has started stay where they are: rank 0 prints what is better. */
+static int print_better(const train_arguments *a) {
+    char **hosts, *text;
+    int code = ndp_world_launched_rank() == 0 ? choose_hosts(a, a->cluster, &hosts, &text) : -1;
+    if (code != 0)
+        return code < 0 ? 0 : code;
+    printf("%splacement: these ranks are placed already; give srun that order\n", text);
+    ndp_rank_hosts_free(hosts);
+    free(text);
+    return 0;
+}
+
+/* Sets *hosts to the host of each rank; NULL: they stay as they are. */
 static int place_ranks(const train_arguments *a, char ***hosts) {
     char *text = NULL, *measured = NULL;
-    bool started = ndp_world_launched(NULL);
     *hosts = NULL;
-    if (!is_placed(a) || (started && (getenv("NDP_LAUNCHED") || ndp_world_launched_rank() != 0)))
+    if (!is_placed(a) || getenv("NDP_LAUNCHED") || is_of_another_run(a))
         return 0;
-    int ranks, code = 0;
-    ndp_status st = ndp_config_ranks(a->job.config, &ranks); /* a wrong job is reported before anything is measured */
-    if (st == NDP_OK && !a->cluster && !started)
-        code = measure_links(a, &measured);
-    if (st == NDP_OK)
-        st = code ? NDP_OK
-                  : ndp_place_ranks(a->job.config, a->hostfile, a->cluster ? a->cluster : measured, hosts, &text);
-    free(measured);
-    if (st != NDP_OK)
-        return cli_fail_early(st, a->job.debug);
-    if (code == 0)
-        printf("%s%s", text, started ? "placement: these ranks are placed already; give srun that order\n" : "");
-    fflush(stdout);
-    free(text);
-    if (started) {
+    if (ndp_world_launched(NULL))
+        return print_better(a);
+    int code = choose_hosts(a, a->cluster, hosts, &text);
+    if (code == 0 && !a->cluster) {
         ndp_rank_hosts_free(*hosts);
+        free(text);
         *hosts = NULL;
+        code = measure_links(a, &measured);
+        if (code == 0)
+            code = choose_hosts(a, measured, hosts, &text);
     }
+    if (code == 0) {
+        printf("%s", text);
+        free(text);
+        fflush(stdout);
+    }
+    free(measured);
     return code;
 }
 
