@@ -13,12 +13,7 @@ cat >config.json <<'EOF'
  "max_position_embeddings": 512, "rms_norm_eps": 1e-5, "tie_word_embeddings": true, "bos_token_id": 256, "eos_token_id": 257}
 EOF
 printf 'node-%d slots=2\n' 1 2 3 4 >four
-axes="pp dp_replicate dp_shard cp sp tp"
 
-# sizes "AXIS SIZE ...": arguments that set these axes, and the others to 1.
-sizes() {
-    for axis in $axes; do echo "--set parallelism.${axis}_size=$(echo "$1 1" | sed -n "s/.*\b$axis \([0-9]*\).*/\1/p;t;s/.*/1/p")"; done
-}
 common="--set data.sequence_length=256 --set batch.global_batch_size=8 --set batch.micro_batch_size=1 --set train.check_links=off --set schedule.name=constant"
 
 # counts: bytes sent by each host so far, and over the trunk.
@@ -32,7 +27,7 @@ train() {
     if [ "$4" = cyclic ]; then export OMPI_MCA_rmaps_base_mapping_policy=node; else unset OMPI_MCA_rmaps_base_mapping_policy; fi
     counts >before
     # shellcheck disable=SC2046,SC2086
-    run train job.yaml $common $(sizes "$3") --set train.output_dir="$1" --set train.steps="$2" --hostfile four
+    run train job.yaml $common $(layout_words "$3") --set train.output_dir="$1" --set train.steps="$2" --hostfile four
     code_is 0
     counts >after
     paste before after | awk '{ print $2 - $1 }' >"$1.bytes"
@@ -44,7 +39,7 @@ seconds() { sed -n 's/.*"step_seconds": *\([0-9.e-]*\).*/\1/p' "$1/metrics.jsonl
 # planned "SIZES" block|cyclic: bytes that each host sends, then each rack.
 planned() {
     # shellcheck disable=SC2046,SC2086
-    "$NDP_PROGRAM" plan job.yaml $common $(sizes "$1") --cluster four.yaml --distribution "$2" --json >plan.json || fail "no plan of $1"
+    "$NDP_PROGRAM" plan job.yaml $common $(layout_words "$1") --cluster four.yaml --distribution "$2" --json >plan.json || fail "no plan of $1"
     # A list for each level; the first is of devices.
     grep -o '"bytes_of_each": \[[^]]*\]' plan.json | tail -n +2 | sed 's/.*\[//; s/\]//' | tr ', ' '\n\n' | sed '/^$/d'
 }

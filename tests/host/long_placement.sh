@@ -12,10 +12,6 @@ cat >config.json <<'EOF'
  "max_position_embeddings": 512, "rms_norm_eps": 1e-5, "tie_word_embeddings": true, "bos_token_id": 256, "eos_token_id": 257}
 EOF
 common="--set data.sequence_length=128 --set batch.global_batch_size=8 --set batch.micro_batch_size=1 --set schedule.name=constant --set train.check_links=off"
-axes="pp dp_replicate dp_shard cp sp tp"
-sizes() {
-    for axis in $axes; do echo "--set parallelism.${axis}_size=$(echo "$1 1" | sed -n "s/.*\b$axis \([0-9]*\).*/\1/p;t;s/.*/1/p")"; done
-}
 
 # Hosts 1 and 2 on one bridge, 3 and 4 on the other.
 make_hosts 4 2
@@ -40,7 +36,7 @@ train() {
     rm -rf "$folder"
     from=$(($(trunk_up) + $(trunk_down)))
     # shellcheck disable=SC2046,SC2086
-    run train job.yaml $common $(sizes "$layout") --set train.output_dir="$folder" --set train.steps="$steps" "$@"
+    run train job.yaml $common $(layout_words "$layout") --set train.output_dir="$folder" --set train.steps="$steps" "$@"
     code_is 0
     taken=$(($(trunk_up) + $(trunk_down) - from))
 }
@@ -105,12 +101,12 @@ fi
 # Without a cluster.yaml the links are measured first; the run folder keeps them, and the map. A resumed run may be placed anew.
 hosts "2 2 2 2" "1 3 2 4" >bad
 # shellcheck disable=SC2046,SC2086
-run train job.yaml $common $(sizes "dp_replicate 2 dp_shard 4") --set train.output_dir=kept --set train.steps=3 --hostfile bad --placement best
+run train job.yaml $common $(layout_words "dp_replicate 2 dp_shard 4") --set train.output_dir=kept --set train.steps=3 --hostfile bad --placement best
 code_is 0
 says out '^racks: ' '^placement: node-1 0,1; ' '^placement: rack uplink carry .* in the hosts. own order '
 [ -s kept/cluster.yaml ] && grep -q '"host_of_rank": \[0, 0, 1, 1, 2, 2, 3, 3\]' kept/links.json || fail "no map in the run folder"
 # shellcheck disable=SC2046,SC2086
-run train job.yaml $common $(sizes "dp_replicate 2 dp_shard 4") --set train.output_dir=kept --set train.steps=6 --hostfile bad --resume
+run train job.yaml $common $(layout_words "dp_replicate 2 dp_shard 4") --set train.output_dir=kept --set train.steps=6 --hostfile bad --resume
 code_is 0
 train one 6 "dp_replicate 2 dp_shard 4" --transport local
 losses one >straight
@@ -119,7 +115,7 @@ losses kept | cmp -s - straight || fail "other losses after a resume on another 
 # The folder of another run keeps its cluster.yaml.
 echo mine >kept/cluster.yaml
 # shellcheck disable=SC2046,SC2086
-run train job.yaml $common $(sizes "dp_replicate 2 dp_shard 4") --set train.output_dir=kept --hostfile bad --placement best
+run train job.yaml $common $(layout_words "dp_replicate 2 dp_shard 4") --set train.output_dir=kept --hostfile bad --placement best
 code_is 2
 lines err 1 '^ndparallel'
 [ "$(cat kept/cluster.yaml)" = mine ] || fail "the cluster.yaml of another run was overwritten"
