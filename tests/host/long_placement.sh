@@ -130,7 +130,7 @@ refused "^ndparallel: --placement best has to know how many ranks 'node-1' takes
 printf 'node-1 slots=1\nelsewhere slots=1\n' >unknown
 run train job.yaml --placement best --hostfile unknown --cluster cluster.yaml
 refused "^ndparallel: cluster.yaml: the host 'elsewhere' is not in it"
-printf 'node-1 slots=1\n' >few
-run train job.yaml --placement best --hostfile few --cluster cluster.yaml
+printf 'node-1 slots=1\n' >short
+run train job.yaml --placement best --hostfile short --cluster cluster.yaml
 refused '^ndparallel: 2 ranks, but the 1 hosts have 1 slots'
 end_of_cases

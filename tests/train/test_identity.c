@@ -167,6 +167,7 @@ static const change changes[] = {
     {"the same experts by another key", MIXTURE, .sets = {"model.config=@/same-mixture.json", "parallelism.cp_size=2"}},
     {"threads", COSINE, .sets = {"train.threads=2", "train.force_memory=true"}},
     {"transport", COSINE, .sets = {"train.transport=self"}},
+    {"links not measured", COSINE, .sets = {"train.check_links=off"}},
     {"device", COSINE, .sets = {"train.device=ref", "train.share_gpu=true", "train.collectives=staged", "train.gpu_memory=80"}},
     {"recompute", COSINE, .sets = {"train.recompute=block"}},
     {"checkpoints", COSINE, .sets = {"checkpoint.every=1", "checkpoint.minutes=5", "checkpoint.keep=2"}},
