@@ -51,12 +51,12 @@ struct Block {
     std::vector<Stack *> unused;
     ndp_sim_fiber scheduler;
 };
-thread_local Block block;
+thread_local Block *block; /* a pointer: reaching it checks no constructor */
 
 /* A fiber begins here. It is not resumed after the switch: the next thread that gets the stack begins anew. */
 void run_thread() {
     ndp_sim_fiber_entered();
-    Block *b = &block;
+    Block *b = block;
     (*b->body)();
     Thread *t = &b->threads[(size_t)b->at];
     t->state = DONE;
@@ -88,21 +88,29 @@ void resume(Block *b, int i) {
 
 /* Leaves the fiber until the scheduler resumes it. */
 Thread *wait_in(State state, unsigned mask, const char *what) {
-    Block *b = &block;
+    Block *b = block;
     Thread *t = &b->threads[(size_t)b->at];
     t->state = state, t->mask = mask, t->what = what;
     ndp_sim_fiber_switch(&t->fiber, &b->scheduler, false);
     return t;
 }
 
-/* What lane `to` gets from the lanes that met. What a lane outside of the mask would give is undefined: a NaN. */
-uint64_t exchanged(const Thread *warp, const Thread *to) {
+/* A bit of each lane that met. */
+uint64_t ballot(const Thread *warp, unsigned mask) {
     uint64_t bits = 0;
-    if (to->from != EVERYONE)
-        return to->mask >> to->from & 1 ? warp[to->from].mine : 0x7ff7deadfff7deadull;
     for (int i = 0; i < WARP; i++)
-        bits |= to->mask >> i & 1 && warp[i].mine ? 1ull << i : 0;
+        bits |= mask >> i & 1 && warp[i].mine ? 1ull << i : 0;
     return bits;
+}
+
+/* Gives the lanes of `mask`, which met, what they get. What a lane outside of it would give is undefined: a NaN. */
+void exchange(Thread *warp, unsigned mask) {
+    uint64_t bits = ballot(warp, mask);
+    for (unsigned left = mask; left; left &= left - 1) {
+        Thread *t = &warp[__builtin_ctz(left)];
+        t->got = t->from == EVERYONE ? bits : mask >> t->from & 1 ? warp[t->from].mine : 0x7ff7deadfff7deadull;
+        t->state = READY;
+    }
 }
 
 /* Releases the lanes of a warp that have all met. */
@@ -118,9 +126,7 @@ bool release_warp(Thread *warp, int lanes) {
         if (there != t->mask)
             continue;
         released = true;
-        for (int j = 0; j < lanes; j++)
-            if (there >> j & 1)
-                warp[j].got = exchanged(warp, &warp[j]), warp[j].state = READY;
+        exchange(warp, there);
     }
     return released;
 }
@@ -202,7 +208,8 @@ std::string run_block(Block *b, size_t shared, bool down) {
 } // namespace
 
 std::string ndp_sim_run(const cudaLaunchConfig_t &c, const std::function<void()> &body, bool down) {
-    Block *b = &block;
+    static thread_local Block own;
+    Block *b = block = &own;
     size_t blocks = (size_t)c.gridDim.x * c.gridDim.y * c.gridDim.z, n = c.blockDim.x * c.blockDim.y * c.blockDim.z;
     gridDim = c.gridDim, blockDim = c.blockDim;
     ASAN_UNPOISON_MEMORY_REGION(ndp_shared_bytes, c.dynamicSmemBytes);
@@ -221,11 +228,11 @@ std::string ndp_sim_run(const cudaLaunchConfig_t &c, const std::function<void()>
     return "";
 }
 
-int ndp_sim_lane(void) { return block.at % WARP; }
+int ndp_sim_lane(void) { return block->at % WARP; }
 void ndp_sim_sync_block(void) { wait_in(AT_BLOCK, 0, "__syncthreads"); }
 
 uint64_t ndp_sim_exchange(unsigned mask, uint64_t mine, int from, const char *what) {
-    Block *b = &block;
+    Block *b = block;
     int first = b->at / WARP * WARP, lanes = b->n - first < WARP ? b->n - first : WARP;
     Thread *t = &b->threads[(size_t)b->at];
     t->mine = mine, t->from = from;

@@ -14,6 +14,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <unistd.h>
 #include <vector>
 
@@ -142,6 +143,22 @@ static std::vector<cudaStream_t> &streams() {
 /* Whose operation this thread executes. */
 static thread_local Host *running;
 
+/* Memory of GPUs stays open from the first operation that a wait executes to its last one: pages are protected once a wait,
+ * not once an operation. Under the lock. */
+static std::set<int> &open_gpus() {
+    static std::set<int> *const open = new std::set<int>;
+    return *open;
+}
+static void open_memory(int gpu) {
+    if (open_gpus().insert(gpu).second)
+        ndp_sim_memory_open(gpu);
+}
+static void close_memory() {
+    for (int gpu : open_gpus())
+        ndp_sim_memory_close(gpu);
+    open_gpus().clear();
+}
+
 static void break_owner(const std::string &message) {
     running->broken = fail_for(*running, cudaErrorLaunchFailure, message);
 }
@@ -155,9 +172,8 @@ static bool run_next(cudaStream_t s) {
     int ran = 1;
     running = s->owner.get();
     if (!next.after && running->broken == cudaSuccess) {
-        ndp_sim_memory_open(s->gpu);
+        open_memory(s->gpu);
         ran = next.run();
-        ndp_sim_memory_close(s->gpu);
     }
     if (ran < 0)
         break_owner("an operation of a library failed");
@@ -216,10 +232,12 @@ static bool is_done(const ndp_sim_stream *s, size_t end) { return s->done >= end
 static cudaError_t flush(cudaStream_t s, size_t end) {
     for (;;) {
         std::unique_lock<std::recursive_mutex> hold(streams_lock());
-        if (is_done(s, end))
-            return me().broken;
-        if (advance(s))
+        bool done = is_done(s, end);
+        if (!done && advance(s))
             continue;
+        close_memory();
+        if (done)
+            return me().broken;
         hold.unlock();
         usleep(20); /* for a peer, in another process */
     }
@@ -229,13 +247,12 @@ static cudaError_t flush(cudaStream_t s, size_t end) {
 static cudaError_t flush_some(cudaStream_t s, size_t end) {
     using Clock = std::chrono::steady_clock;
     const Clock::time_point limit = Clock::now() + std::chrono::milliseconds(5);
-    do {
-        Hold hold(streams_lock());
-        if (is_done(s, end))
-            return me().broken;
-        if (!advance(s))
-            break;
-    } while (Clock::now() < limit);
+    Hold hold(streams_lock());
+    while (!is_done(s, end) && advance(s) && Clock::now() < limit)
+        ;
+    close_memory();
+    if (is_done(s, end))
+        return me().broken;
     return me().broken == cudaSuccess ? cudaErrorNotReady : me().broken.load();
 }
 
@@ -250,6 +267,7 @@ static cudaError_t submit_when(cudaStream_t s, std::function<int()> op) {
     uint64_t *state = chance();
     while (s && state && pick(state, 4) == 0 && run_any(pick(state, streams().size()))) /* as a GPU may */
         ;
+    close_memory();
     return !s || (blocking && *blocking == '1') ? flush(to, to->submitted) : me().broken.load();
 }
 
@@ -278,6 +296,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t s) {
     Hold hold(streams_lock());
     while (!s->waiting.empty() && advance(s))
         ;
+    close_memory();
     return cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t s) { return s ? flush(s, s->submitted) : me().broken.load(); }

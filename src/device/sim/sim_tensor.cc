@@ -28,15 +28,24 @@ struct Lane {
     std::vector<Copy> copies; /* not yet waited for, in order */
 };
 
-float half_of(unsigned pair, int half) { return __uint_as_float(half ? pair & 0xffff0000u : pair << 16); }
-
-/* The last product of a warp: what its lanes brought, as matrices, and their product. */
-typedef float Row __attribute__((vector_size(32)));
+/* The last product of a warp: what its lanes brought, as matrices, and their product. Rows of 8 are two vectors that every
+ * x86-64 has registers for. */
+typedef float Vector __attribute__((vector_size(16)));
+struct Row {
+    Vector low, high;
+};
 struct Product {
     const Lane *warp; /* NULL: it is not made */
     unsigned number;
     float a[16][16];
-    Row b[16], d[16];
+    union {
+        Row b[16];
+        float b_at[16][8];
+    };
+    union {
+        Row d[16];
+        float d_at[16][8];
+    };
 };
 
 /* Of the block that this thread of the host executes. */
@@ -57,16 +66,23 @@ void multiply(Product *p, unsigned slot) {
     for (int lane = 0; lane < WARP; lane++) {
         const Fragments *f = &p->warp[lane].fragments[slot];
         int g = lane / 4, i = lane % 4 * 2;
-        for (int k = 0; k < 8; k++)
-            p->a[g + k / 2 % 2 * 8][i + k / 4 * 8 + k % 2] = half_of(f->a[k / 2], k % 2);
-        for (int k = 0; k < 4; k++)
-            p->b[i + k / 2 * 8 + k % 2][g] = half_of(f->b[k / 2], k % 2);
+#pragma GCC unroll 4
+        for (int k = 0; k < 4; k++) { /* a pair of bf16 each */
+            float *a = &p->a[g + k % 2 * 8][i + k / 2 * 8];
+            a[0] = __uint_as_float(f->a[k] << 16), a[1] = __uint_as_float(f->a[k] & 0xffff0000u);
+        }
+#pragma GCC unroll 2
+        for (int k = 0; k < 2; k++) {
+            p->b_at[i + k * 8][g] = __uint_as_float(f->b[k] << 16);
+            p->b_at[i + k * 8 + 1][g] = __uint_as_float(f->b[k] & 0xffff0000u);
+        }
     }
     for (int r = 0; r < 16; r++) {
-        Row d = {};
+        Vector low = {}, high = {};
+#pragma GCC unroll 16
         for (int k = 0; k < 16; k++)
-            d += p->a[r][k] * p->b[k];
-        p->d[r] = d;
+            low += p->a[r][k] * p->b[k].low, high += p->a[r][k] * p->b[k].high;
+        p->d[r] = {low, high};
     }
 }
 
@@ -94,7 +110,7 @@ void ndp_sim_mma_16816(float d[4], const unsigned a[4], const unsigned b[2]) {
         multiply(p, number % 2);
     }
     for (int i = 0; i < 4; i++)
-        d[i] += p->d[lane / 4 + i / 2 * 8][lane % 4 * 2 + i % 2];
+        d[i] += p->d_at[lane / 4 + i / 2 * 8][lane % 4 * 2 + i % 2];
 }
 
 void ndp_sim_copy_async(void *to, const void *from, int bytes) {
