@@ -6,6 +6,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 /* cmocka wants the four above first */
 #include <cmocka.h>
@@ -25,6 +26,10 @@
 /* Seconds after which something is called hung: more than any of it takes where twenty other processes share two cores,
  * less than ctest waits (CMakeLists.txt). */
 enum { HANGS = 1200 };
+
+/* Generated cases and repeats: a test of the short suite runs some, the long test `long_NAME_all` (CMakeLists.txt) runs all
+ * of them, by NDP_TEST_ALL=1. This is the number that goes with it. */
+static inline int short_or_all(int in_short, int in_all) { return getenv("NDP_TEST_ALL") ? in_all : in_short; }
 
 #define CHECK_OK(expr)                                                                                                 \
     do {                                                                                                               \

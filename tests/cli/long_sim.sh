@@ -1,5 +1,6 @@
 #!/bin/sh
-# The quickstart's model in fp32 on the device sim, 4 ranks, all its steps: the losses of cpu. The text is another one.
+# The quickstart's model in fp32 on the device sim, 4 ranks, all its steps, and a step in bf16: the losses of cpu. The text is
+# another one.
 . "$(dirname "$0")/cases.sh"
 [ -e "${NDP_PLUGIN_DIR:-$(dirname "$NDP_PROGRAM")}/ndp_sim.so" ] || { echo "SKIPPED: no ndp_sim.so"; exit 77; }
 ln -s "$NDP_SOURCE_DIR/examples" examples
@@ -19,4 +20,14 @@ lines losses 250 .
 awk '{ off = ($1 - $2) / $1; off = off < 0 ? -off : off; if (off > worst) worst = off; if (NR <= 4 && off > first) first = off }
      END { printf "losses off by at most %.2g, in the first 4 steps by %.2g; the last one is %s on cpu, %s on sim\n", worst, first, $1, $2
            exit !(worst < 0.02 && first < 1e-6) }' losses || fail "losses differ"
+
+# One step in bf16.
+loss() { sed -n 's/.*"loss": *\([0-9.]*\).*/\1/p' "$1/metrics.jsonl"; }
+for device in cpu sim; do
+    run train examples/quickstart.yaml --device $device --set train.share_gpu=true --transport local --set 'data.files=[text.txt]' \
+        --set precision.compute=bf16 --set train.steps=1 --set train.output_dir=bf16_$device
+    code_is 0
+done
+awk -v a="$(loss bf16_cpu)" -v b="$(loss bf16_sim)" 'BEGIN { exit !(a > 5 && (a - b) ^ 2 < (1e-4 * a) ^ 2) }' ||
+    fail "loss $(loss bf16_sim) in bf16, on cpu $(loss bf16_cpu)"
 end_of_cases

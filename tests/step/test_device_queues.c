@@ -62,7 +62,7 @@ static void check_axes(ndp_dtype compute) {
     print_message("NDP_TEST_SEED=%llu\n", (unsigned long long)seed);
     CHECK_OK(ndp_decoder_build(&f, &mo, &m));
     for (int i = compute == NDP_BF16 ? 5 : 0; i < NDP_COUNT(sizes); i++)
-        for (int k = 0; k < 2; k++) {
+        for (int k = short_or_all(i % 2, 0), end = short_or_all(k + 1, 2); k < end; k++) {
             way w = {.samples = 4, .reshard = k, .recompute = k, .gathered = i % 2};
             w.parallel = (ndp_parallel){k, k ? NDP_CP_ALL_GATHER : NDP_CP_RING, true, 0};
             memcpy(w.size, sizes[i], sizeof w.size);
@@ -148,11 +148,9 @@ static void one_host_wait_a_step(void **state) {
     ndp_model_release(&m);
 }
 
-/* With --more: the tests that take longer. */
-int main(int argc, char **argv) {
+int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(axes_fp32), cmocka_unit_test(one_host_wait_a_step)};
     const struct CMUnitTest more[] = {cmocka_unit_test(axes_bf16)};
-    if (argc > 1 && strcmp(argv[1], "--more") == 0)
-        return cmocka_run_group_tests(more, NULL, NULL);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, NULL, NULL) ||
+           (short_or_all(0, 1) && cmocka_run_group_tests(more, NULL, NULL));
 }

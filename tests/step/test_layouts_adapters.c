@@ -120,9 +120,9 @@ static void check_all(ndp_dtype compute, const ndp_device *device, const bounds 
         }
 }
 
-static void adapters_fp64(void **state) { (void)state, check_all(NDP_F64, &ndp_device_ref, &exact, 5); }
-static void adapters_fp32(void **state) { (void)state, check_all(NDP_F32, &ndp_device_cpu, &factors, 7); }
-static void adapters_bf16(void **state) { (void)state, check_all(NDP_BF16, &ndp_device_cpu, &half, 9); }
+static void adapters_fp64(void **state) { (void)state, check_all(NDP_F64, &ndp_device_ref, &exact, short_or_all(13, 5)); }
+static void adapters_fp32(void **state) { (void)state, check_all(NDP_F32, &ndp_device_cpu, &factors, short_or_all(17, 7)); }
+static void adapters_bf16(void **state) { (void)state, check_all(NDP_BF16, &ndp_device_cpu, &half, short_or_all(19, 9)); }
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(adapters_fp64), cmocka_unit_test(adapters_fp32),

@@ -261,7 +261,8 @@ static void a_step_is_the_same_list(void **state) {
     (void)state;
     int always[NDP_PIPELINE_KINDS + 1] = {0}, smaller[NDP_PIPELINE_KINDS + 1] = {0}, planned_ways = 0;
     repeat_way w;
-    for (int number = 0; next_way(number, &w); number++) {
+    const int one_of = short_or_all(3, 1); /* prime to the sizes and counts, so all of them are met */
+    for (int number = 0; next_way(number, &w); number += one_of) {
         bool alone = w.staged.pp == 1; /* in order: no pipeline */
         ndp_pipeline probe;
         if (alone && (w.staged.kind != NDP_PIPELINE_1F1B || w.staged.chunks > 1))
@@ -284,7 +285,7 @@ static void a_step_is_the_same_list(void **state) {
         [NDP_PIPELINE_KINDS] = 80,       [NDP_PIPELINE_1F1B] = 140, [NDP_PIPELINE_INTERLEAVED] = 4,
         [NDP_PIPELINE_ZERO_BUBBLE] = 80, [NDP_PIPELINE_ZBV] = 45,   [NDP_PIPELINE_DUALPIPEV] = 80};
     for (int k = 0; k <= NDP_PIPELINE_KINDS; k++)
-        assert_true(smaller[k] >= least[k]);
+        assert_true(smaller[k] >= least[k] / one_of - 1);
 }
 
 /* ---- the same bits ---- */
@@ -413,9 +414,10 @@ static bool next_product(int number, repeat_way *out, bool *runs) {
 static void products_of_axes(void **state) {
     (void)state;
     int planned_ways = 0, folded = 0, run_ways = 0, ran = 0;
+    const int one_of = short_or_all(5, 1); /* prime to the number of products, and of rounds */
     bool runs;
     repeat_way w;
-    for (int number = 0; next_product(number, &w, &runs); number++) {
+    for (int number = 0; next_product(number, &w, &runs); number += one_of) {
         if (ranks_of(&w) > STAGES_RANKS)
             continue;
         folded += check_way_of(&w).always, planned_ways++;
@@ -424,7 +426,7 @@ static void products_of_axes(void **state) {
     }
     print_message("%d ways, %d folded on all ranks; %d ran, %d folded on rank 0\n", planned_ways, folded, run_ways,
                   ran);
-    assert_true(folded > planned_ways * 3 / 4 && ran > run_ways * 3 / 4);
+    assert_true(folded > planned_ways * 3 / 4 && 4 * ran >= 3 * run_ways);
 }
 
 int main(void) {

@@ -6,7 +6,7 @@
 #include "verify/families.h"
 #include "verify/invariance.h"
 
-enum { UPDATES = 8, CUT = 4 };
+enum { UPDATES = 6, CUT = 3 };
 
 /* Small samples of the odd model. */
 static subject short_rows(const corpus *c, const char *name, const char *precision) {
@@ -298,17 +298,17 @@ static void resume_elsewhere(void **state) {
         const char *name, *optimizer;
         way before, after;
     } moves[] = {{"replicas-to-shards", "adamw", data, {.shard = 3}},
-                 {"tensor-context-to-sequence-data", "adamw", tensor_context, {.shard = 2, .sp = 2, .accumulation = 3}},
-                 {"tensor-context-to-tensor", "adamw", tensor_context, {.tp = 4, .accumulation = 4}},
-                 {"tensor-context-to-one", "adamw", tensor_context, one},
-                 {"one-to-every", "adamw", one, every},
+                 {"codes-replicas-to-shards", "adamw8bit", data, {.shard = 3}},
                  {"lion-tensor-to-shards", "lion", tensor_data, {.shard = 3}},
+                 {"tensor-context-to-tensor", "adamw", tensor_context, {.tp = 4, .accumulation = 4}},
                  {"muon-tensor-to-shards", "muon", tensor_data, {.shard = 3}},
                  {"muon-one-to-tensor", "muon", one, {.tp = 4, .accumulation = 4}},
-                 {"codes-tensor-to-shards", "adamw8bit", tensor_data, {.shard = 3}},
                  {"codes-one-to-every", "adamw8bit", one, every},
-                 {"codes-replicas-to-shards", "adamw8bit", data, {.shard = 3}}};
-    for (int i = 0; i < NDP_COUNT(moves); i++)
+                 {"codes-tensor-to-shards", "adamw8bit", tensor_data, {.shard = 3}},
+                 {"tensor-context-to-sequence-data", "adamw", tensor_context, {.shard = 2, .sp = 2, .accumulation = 3}},
+                 {"tensor-context-to-one", "adamw", tensor_context, one},
+                 {"one-to-every", "adamw", one, every}};
+    for (int i = 0; i < NDP_COUNT(moves); i += short_or_all(2, 1))
         check_elsewhere(*state, moves[i].name, moves[i].optimizer, twelve(moves[i].before), twelve(moves[i].after));
 }
 
@@ -401,7 +401,7 @@ static void check_same_file(const char *a, const char *b, const char *name) {
 static void stopped_loop(void **state) {
     const corpus *c = *state;
     subject s = short_rows(c, "loop", "fp32");
-    s.steps = 12;
+    s.steps = 8;
     way w = twelve(data);
     char *folders[] = {ndp_format("%s/whole", c->folder), ndp_format("%s/stopped", c->folder)};
     double loss[2][MOST_STEPS] = {{0}}, norm[2][MOST_STEPS] = {{0}};
@@ -542,7 +542,6 @@ static void export_equals_one_rank(void **state) {
     free((void *)s.data);
 }
 
-/* With --more: the tests that take longer. */
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(repeat_fp32),       cmocka_unit_test(repeat_threads),
                                        cmocka_unit_test(repeat_every_axis), cmocka_unit_test(resume_one_rank),
@@ -556,9 +555,8 @@ int main(int argc, char **argv) {
     const struct CMUnitTest more[] = {cmocka_unit_test(repeat_bf16),        cmocka_unit_test(resume_sgd),
                                       cmocka_unit_test(resume_lion),        cmocka_unit_test(resume_bf16),
                                       cmocka_unit_test(resume_tensor_data), cmocka_unit_test(export_bf16)};
-    if (argc > 1 && strcmp(argv[1], "--more") == 0)
-        return cmocka_run_group_tests(more, make_corpus, drop_corpus);
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
-    return cmocka_run_group_tests(tests, make_corpus, drop_corpus);
+    return cmocka_run_group_tests(tests, make_corpus, drop_corpus) ||
+           (short_or_all(0, 1) && cmocka_run_group_tests(more, make_corpus, drop_corpus));
 }

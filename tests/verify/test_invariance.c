@@ -48,22 +48,24 @@ static void sample_stories(const corpus *c, int step) {
     sample_ways(&f, eights, NDP_COUNT(eights), step);
 }
 
-static void stories_fp32(void **state) { sample_stories(*state, 3); }
-static void all_stories_fp32(void **state) { sample_stories(*state, 1); }
+static void stories_fp32(void **state) { sample_stories(*state, short_or_all(3, 1)); }
+
+/* Updates of optimizers whose differences grow with each. */
+static int updates(void) { return short_or_all(6, MOST_STEPS); }
 
 static void stories_sgd(void **state) {
     family f = {.s = stories_subject(*state, "stories260K fp32 SGD", "fp32")};
-    f.s.length = 64, f.s.optimizer = "sgd", f.s.lr = 0.02, f.s.clip = 0;
+    f.s.length = 64, f.s.optimizer = "sgd", f.s.lr = 0.02, f.s.clip = 0, f.s.steps = updates();
     way w = {.shard = 2, .cp = 2, .tp = 2, .global = 12, .accumulation = 2, .threads = 1, .gathered = true};
     check_way(&f, &w);
     print_family(&f);
     family_release(&f);
 }
 
-/* 20 updates by signs: rounding turns some of them. */
+/* Updates by signs: rounding turns some of them. */
 static void stories_lion(void **state) {
     family f = {.s = stories_subject(*state, "stories260K fp32 Lion", "fp32")};
-    f.s.length = 64, f.s.optimizer = "lion", f.s.lr = 1e-4;
+    f.s.length = 64, f.s.optimizer = "lion", f.s.lr = 1e-4, f.s.steps = updates();
     static const way ways[] = {
         {.shard = 2, .cp = 2, .tp = 2, .global = 12, .accumulation = 2, .threads = 1, .gathered = true},
         {.replicate = 2, .sp = 4, .global = 12, .accumulation = 1, .threads = 1, .recompute = true}};
@@ -73,10 +75,10 @@ static void stories_lion(void **state) {
     family_release(&f);
 }
 
-/* 20 updates of whole matrices: Newton-Schulz magnifies what rounding does to small singular directions. */
+/* Updates of whole matrices: Newton-Schulz magnifies what rounding does to small singular directions. */
 static void muon(subject s) {
     family f = {.s = s};
-    f.s.length = 64, f.s.optimizer = "muon", f.s.momentum = 0.95, f.s.lr = 1e-3;
+    f.s.length = 64, f.s.optimizer = "muon", f.s.momentum = 0.95, f.s.lr = 1e-3, f.s.steps = updates();
     static const way ways[] = {
         {.shard = 2, .cp = 2, .tp = 2, .global = 12, .accumulation = 2, .threads = 1, .gathered = true},
         {.shard = 3, .tp = 4, .global = 12, .accumulation = 2, .threads = 1},
@@ -87,11 +89,11 @@ static void muon(subject s) {
     family_release(&f);
 }
 
-/* 20 updates by 8-bit states. Roundings turn some codes; under tp, whose ranks have other blocks, all of them may be
+/* Updates by 8-bit states. Roundings turn some codes; under tp, whose ranks have other blocks, all of them may be
  * others. */
 static void codes(subject s) {
     family f = {.s = s};
-    f.s.length = 64, f.s.optimizer = "adamw8bit";
+    f.s.length = 64, f.s.optimizer = "adamw8bit", f.s.steps = updates();
     static const way ways[] = {
         {.shard = 2, .cp = 2, .tp = 2, .global = 12, .accumulation = 2, .threads = 1, .gathered = true},
         {.shard = 3, .tp = 4, .global = 12, .accumulation = 2, .threads = 1},
@@ -427,18 +429,17 @@ static void bugs_are_seen_in_bf16(void **state) {
     check_bugs(s);
 }
 
-/* With --more: the tests that take longer. With a pattern: those of that name. */
+/* With a pattern: the tests of that name. */
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(odd_fp32),    cmocka_unit_test(nines_fp32),         cmocka_unit_test(stories_fp32),
         cmocka_unit_test(stories_sgd), cmocka_unit_test(stories_lion),       cmocka_unit_test(odd_codes),
         cmocka_unit_test(odd_muon),    cmocka_unit_test(odd_bf16),           cmocka_unit_test(nines_bf16),
         cmocka_unit_test(odd_fp64),    cmocka_unit_test(nothing_to_predict), cmocka_unit_test(bugs_are_seen)};
-    const struct CMUnitTest more[] = {cmocka_unit_test(all_stories_fp32), cmocka_unit_test(stories_codes),
-                                      cmocka_unit_test(stories_muon), cmocka_unit_test(bugs_are_seen_in_bf16)};
-    if (argc > 1 && strcmp(argv[1], "--more") == 0)
-        return cmocka_run_group_tests(more, make_corpus, drop_corpus);
+    const struct CMUnitTest more[] = {cmocka_unit_test(stories_codes), cmocka_unit_test(stories_muon),
+                                      cmocka_unit_test(bugs_are_seen_in_bf16)};
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
-    return cmocka_run_group_tests(tests, make_corpus, drop_corpus);
+    return cmocka_run_group_tests(tests, make_corpus, drop_corpus) ||
+           (short_or_all(0, 1) && cmocka_run_group_tests(more, make_corpus, drop_corpus));
 }

@@ -64,12 +64,12 @@ static void check_mixture(const corpus *c, const mixture_model *m, const char *p
     char *path;
     subject s = mixture_subject(c, m, precision, &path);
     s.steps = 4;
-    check_all(c, s, 1, 1, 1);
+    check_all(c, s, 1, 1, short_or_all(3, 1));
     free(path);
 }
 
 static void fp32(void **state) { check_tall(*state, "fp32", 1, 1, 1); }
-static void bf16(void **state) { check_tall(*state, "bf16", 1, 1, 1); }
+static void bf16(void **state) { check_tall(*state, "bf16", 1, 1, short_or_all(2, 1)); }
 static void fp32_sharded(void **state) { check_tall(*state, "fp32", 2, 2, 4); }
 
 static void mixtral(void **state) { check_mixture(*state, &mixture_models[0], "fp32"); }

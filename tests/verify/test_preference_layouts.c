@@ -61,9 +61,9 @@ static const char *const losses[] = {"name=dpo beta=0.5",      "name=orpo beta=0
                                      "name=simpo beta=2",      "name=dpo variant=ipo sft_weight=0.5",
                                      "name=dpo variant=hinge", "name=dpo variant=robust label_smoothing=0.1"};
 
-static void pairs_fp32(void **state) { check_losses(*state, "fp32", losses, NDP_COUNT(losses), 3); }
+static void pairs_fp32(void **state) { check_losses(*state, "fp32", losses, NDP_COUNT(losses), short_or_all(7, 3)); }
 static void pairs_bf16(void **state) { check_losses(*state, "bf16", losses, 3, 3); }
-static void pairs_fp64(void **state) { check_losses(*state, "fp64", losses, 3, 5); }
+static void pairs_fp64(void **state) { check_losses(*state, "fp64", losses, 3, short_or_all(9, 5)); }
 
 /* ---- bugs on purpose ---- */
 
@@ -152,14 +152,12 @@ static void bugs_are_seen(void **state) {
     free(text);
 }
 
-/* With --more: the tests that take longer. */
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(pairs_fp32), cmocka_unit_test(pairs_fp64),
                                        cmocka_unit_test(bugs_are_seen)};
     const struct CMUnitTest more[] = {cmocka_unit_test(pairs_bf16)};
-    if (argc > 1 && strcmp(argv[1], "--more") == 0)
-        return cmocka_run_group_tests(more, make_corpus, drop_corpus);
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
-    return cmocka_run_group_tests(tests, make_corpus, drop_corpus);
+    return cmocka_run_group_tests(tests, make_corpus, drop_corpus) ||
+           (short_or_all(0, 1) && cmocka_run_group_tests(more, make_corpus, drop_corpus));
 }
