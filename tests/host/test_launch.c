@@ -275,8 +275,10 @@ static void a_batch_systems_host(void **state) {
 
 /* ---- ranks on hosts by a map ---- */
 
-/* An agent in place of ssh that runs everything here, and tells the ranks for which host: $FAR. */
-static const char far_agent[] = "#!/bin/sh\nFAR=$1\nexport FAR\nshift\nexec sh -c \"$*\"\n";
+/* An agent in place of ssh that runs everything here, and tells the ranks for which host: $FAR. Each host has a folder of
+ * its own for Open MPI's files: daemons that make the same one at the same time fail. */
+static const char far_agent[] = "#!/bin/sh\nFAR=$1\nexport FAR\nshift\n"
+                                "exec sh -c \"$(echo \"$*\" | sed \"s|orte_tmpdir_base [^ ]*|&/$FAR|\")\"\n";
 static const char map_hosts[] = "localhost slots=2\nfar-1 slots=1\nme@far-2 slots=2\nfar-3 slots=2\n";
 
 static void file_of(char *path, const char *text, mode_t mode) {

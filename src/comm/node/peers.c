@@ -31,7 +31,9 @@ ndp_status ndp_peers_begin(ndp_peers *p, ndp_work *w) {
 ndp_status ndp_peers_wait(ndp_peers *p, ndp_work *w) {
     ndp_transport *t = w->comm->transport;
     ndp_status st = ndp_work_is_message(w) ? ndp_p2p_wait(&p->p2p, w) : ndp_shm_wait(&p->shm, w);
-    if (st != NDP_OK)
-        ndp_health_fail(t->health, t->rank, ndp_error_message());
+    if (st == NDP_OK)
+        return NDP_OK;
+    st = ndp_transport_explain(t, st); /* where the device was: peers see the message as it is now */
+    ndp_health_fail(t->health, t->rank, ndp_error_message());
     return st;
 }
