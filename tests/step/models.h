@@ -30,7 +30,7 @@ static inline void check_model(const ndp_facts *f, ndp_dtype compute, const ndp_
 
 static inline void check_layouts(bool tied, ndp_dtype compute, const ndp_device *device, const bounds *bound) {
     ndp_facts f = tiny_facts(tied);
-    check_model(&f, compute, device, bound, 0, 1);
+    check_model(&f, compute, device, bound, 0, short_or_all(3, 1));
 }
 
 #endif

@@ -32,7 +32,7 @@ static void sample_ways(family *f, const sizes *layouts, int n, int step) {
 
 static void odd_fp32(void **state) {
     family f = {.s = odd_subject(*state, "odd fp32", "fp32")};
-    f.s.steps = 3;
+    f.s.steps = short_or_all(2, 3);
     sample_ways(&f, eights, NDP_COUNT(eights), 1);
 }
 
@@ -51,7 +51,7 @@ static void sample_stories(const corpus *c, int step) {
 static void stories_fp32(void **state) { sample_stories(*state, short_or_all(3, 1)); }
 
 /* Updates of optimizers whose differences grow with each. */
-static int updates(void) { return short_or_all(6, MOST_STEPS); }
+static int updates(void) { return short_or_all(4, MOST_STEPS); }
 
 static void stories_sgd(void **state) {
     family f = {.s = stories_subject(*state, "stories260K fp32 SGD", "fp32")};
