@@ -285,7 +285,7 @@ static void a_step_is_the_same_list(void **state) {
         [NDP_PIPELINE_KINDS] = 80,       [NDP_PIPELINE_1F1B] = 140, [NDP_PIPELINE_INTERLEAVED] = 4,
         [NDP_PIPELINE_ZERO_BUBBLE] = 80, [NDP_PIPELINE_ZBV] = 45,   [NDP_PIPELINE_DUALPIPEV] = 80};
     for (int k = 0; k <= NDP_PIPELINE_KINDS; k++)
-        assert_true(smaller[k] >= least[k] / one_of - 1);
+        assert_true(smaller[k] >= least[k] / one_of - (one_of > 1));
 }
 
 /* ---- the same bits ---- */
@@ -426,7 +426,7 @@ static void products_of_axes(void **state) {
     }
     print_message("%d ways, %d folded on all ranks; %d ran, %d folded on rank 0\n", planned_ways, folded, run_ways,
                   ran);
-    assert_true(folded > planned_ways * 3 / 4 && 4 * ran >= 3 * run_ways);
+    assert_true(folded > planned_ways * 3 / 4 && 4 * ran > 3 * run_ways - (one_of > 1));
 }
 
 int main(void) {
