@@ -107,6 +107,23 @@ const char *ndp_cpu_isa(void) {
     return level_names[isa];
 }
 
+const char *ndp_cpu_isa_words(bool runs, char out[NDP_CPU_NAME]) {
+    static const struct {
+        const char *word;
+        ndp_isa isa;
+    } words[] = {{"generic", NDP_ISA_GENERIC},
+                 {"avx512", NDP_ISA_AVX512},
+                 {"avx512_bf16", NDP_ISA_AVX512_BF16},
+                 {PAIRS, NDP_ISA_AVX512_BF16},
+                 {"amx_bf16", NDP_ISA_AMX_BF16}};
+    int at = 0;
+    out[0] = '\0';
+    for (int i = 0; i < NDP_COUNT(words); i++)
+        if (ndp_cpu_supports(words[i].isa) == runs)
+            at += snprintf(out + at, (size_t)(NDP_CPU_NAME - at), "%s%s", at ? ", " : "", words[i].word);
+    return out;
+}
+
 static unsigned family_of(unsigned signature) {
     unsigned family = signature >> 8 & 0xf;
     return family + (family == 0xf ? signature >> 20 & 0xff : 0);

@@ -38,6 +38,9 @@ const char *ndp_cpu_name(char out[NDP_CPU_NAME]);
 /* The highest of these levels, by its name in NDP_ISA. */
 const char *ndp_cpu_isa(void);
 
+/* The words of NDP_ISA that this machine can run, or that it cannot, into `out`: "generic, avx512"; "" for none. */
+const char *ndp_cpu_isa_words(bool runs, char out[NDP_CPU_NAME]);
+
 /* How matrix products of bf16 are computed, among the ways that the level offers. The choice depends on vendor and
  * model, never on timing: results must not depend on a measurement. */
 typedef enum ndp_bf16_way {

@@ -81,6 +81,18 @@ static void describe_cores(env_report *r) {
     ndp_json_put_text(&r->json, "bf16", ndp_cpu_bf16_way_text());
 }
 
+/* The levels that NDP_ISA can choose on this machine. */
+static void describe_levels(env_report *r) {
+    char here[NDP_CPU_NAME], not_here[NDP_CPU_NAME];
+    ndp_cpu_isa_words(true, here);
+    ndp_cpu_isa_words(false, not_here);
+    ndp_str_addf(&r->lines, "levels        %s%s%s\n", here, not_here[0] ? "; not here: " : "", not_here);
+    ndp_json_open(&r->json, "levels", '{');
+    ndp_json_put_text(&r->json, "here", here);
+    ndp_json_put_text(&r->json, "not_here", not_here);
+    ndp_json_close(&r->json, '}');
+}
+
 static void describe_memory(env_report *r) {
     char bytes[16], more[16];
     double total = number_of("/proc/meminfo", "MemTotal") * 1024;
@@ -103,6 +115,7 @@ static void describe_machine(env_report *r) {
         ndp_json_put_null(&r->json, "system");
     add_text(r, "processor", "processor", ndp_cpu_name(line));
     describe_cores(r);
+    describe_levels(r);
     describe_memory(r);
     add_text(r, "huge pages", "huge_pages", line_of("/sys/kernel/mm/transparent_hugepage/enabled", "", line));
     bool resolves = ndp_host_resolves(line, sizeof line);

@@ -42,6 +42,20 @@ static void isa_is_lowered_never_raised(void **state) {
     unsetenv("NDP_ISA");
 }
 
+/* Whatever NDP_ISA says: each level is in one of the lists, and what is below one that runs also runs. */
+static void words_of_levels_are_the_machines(void **state) {
+    (void)state;
+    char runs[NDP_CPU_NAME], lacks[NDP_CPU_NAME], all[2 * NDP_CPU_NAME + 2];
+    setenv("NDP_ISA", "generic", 1);
+    ndp_cpu_isa_words(true, runs);
+    ndp_cpu_isa_words(false, lacks);
+    unsetenv("NDP_ISA");
+    assert_memory_equal(runs, "generic", 7);
+    snprintf(all, sizeof all, "%s%s%s", runs, lacks[0] ? ", " : "", lacks);
+    assert_string_equal(all, "generic, avx512, avx512_bf16, dpbf16ps, amx_bf16");
+    assert_non_null(strstr(runs, ndp_cpu_isa()));
+}
+
 static bool is_amd(void) {
     unsigned a, b, c, d;
     return __get_cpuid(0, &a, &b, &c, &d) && b == signature_AMD_ebx;
@@ -74,9 +88,9 @@ static void the_processor_has_a_name(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(the_processor_has_a_name),
-                                       cmocka_unit_test(cores_follow_the_affinity),
-                                       cmocka_unit_test(bf16_is_multiplied_by_what_the_processor_is_fast_at),
-                                       cmocka_unit_test(isa_is_lowered_never_raised)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_processor_has_a_name), cmocka_unit_test(cores_follow_the_affinity),
+        cmocka_unit_test(bf16_is_multiplied_by_what_the_processor_is_fast_at),
+        cmocka_unit_test(isa_is_lowered_never_raised), cmocka_unit_test(words_of_levels_are_the_machines)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

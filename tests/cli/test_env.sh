@@ -6,7 +6,7 @@ export NDP_PLUGIN_DIR="$work/plugins"
 
 run env
 code_is 0
-says out '^processor  ' '^transports  '
+says out '^processor  ' '^levels        generic' '^transports  '
 lines out 1 CUDA
 says out "^GPUs          no CUDA: looked for $work/plugins/ndp_cuda.so; build it with .make cuda."
 

@@ -137,27 +137,6 @@ static inline void run_op(const ndp_op *op, const ndp_op_attr *attr, const ndp_v
     run_op_split(op, attr, in, out, device, threads, 0);
 }
 
-/* After the tests passed with all that this CPU has, runs the program again with each lower level of NDP_ISA. */
-static inline int run_on_every_isa(char **argv, int failures) {
-    enum { BF16 = 2 };
-    static const char *const levels[] = {"generic", "avx512", "avx512_bf16", "dpbf16ps", "amx_bf16"};
-    const char *word = getenv("NDP_ISA");
-    int level = 0;
-    if (tested() != &ndp_device_cpu)
-        return failures;
-    for (int i = 0; i < NDP_COUNT(levels); i++)
-        level = strcmp(ndp_cpu_isa(), levels[i]) == 0 ? i : level;
-    if (level == BF16 && !(word && strcmp(word, levels[BF16]) == 0)) /* a level with two words: pairs go first */
-        level = word && strcmp(word, levels[BF16 + 1]) == 0 ? BF16 + 1 : NDP_COUNT(levels) - 1;
-    if (failures || level == 0)
-        return failures;
-    printf("again with NDP_ISA=%s\n", levels[level - 1]);
-    fflush(stdout);
-    setenv("NDP_ISA", levels[level - 1], 1);
-    execv("/proc/self/exe", argv);
-    return 1;
-}
-
 /* A backward that runs at once on ref: value v is values[v]; gradients of input i gather in grads[i]. ----------------
  */
 

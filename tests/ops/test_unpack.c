@@ -171,9 +171,8 @@ static void shapes_that_do_not_fit(void **state) {
     CHECK_FAILS(apply_shape(&ndp_op_unpack, &(ndp_op_attr){0}, p.part, out), NDP_EBUG, "no nf4 of [4,98]");
 }
 
-int main(int argc, char **argv) {
-    (void)argc;
+int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(whole_tensors), cmocka_unit_test(parts_of_tensors),
                                        cmocka_unit_test(shapes_that_do_not_fit)};
-    return run_on_every_isa(argv, end_of_ops(cmocka_run_group_tests(tests, NULL, NULL)));
+    return end_of_ops(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -24,9 +24,10 @@ typedef struct trial {
     ndp_dtype type; /* of weights, gradient and states: fp32 runs on the device under test, fp64 on `ref` */
     int64_t n;
     double clip;
-    bool decays;
+    bool momentum_alone; /* of Muon: the op before its products */
+    bool decays, all_decay;
     int threads;
-    int pieces; /* that the elements are cut into, some of them empty; 0: one. Every other one decays */
+    int pieces; /* that the elements are cut into, some of them empty; 0: one. Every other one decays, or all do */
 } trial;
 
 static ndp_view row(const void *data, ndp_dtype type, int64_t n) {
@@ -42,7 +43,8 @@ static void update_by(const ndp_op *op, int states, const trial *t, void *w, con
     const ndp_exec exec = {.device = t->type == NDP_F64 ? &ndp_device_ref : tested(), .threads = t->threads};
     int64_t pieces[MOST_PIECES][NDP_PIECE_COLUMNS];
     for (int i = 0; i < n_pieces(t); i++) {
-        const int64_t piece[] = {first_of(t, i), first_of(t, i + 1) - first_of(t, i), 1, t->decays && i % 2 == 0};
+        const int64_t piece[] = {first_of(t, i), first_of(t, i + 1) - first_of(t, i), 1,
+                                 t->decays && (i % 2 == 0 || t->all_decay)};
         memcpy(pieces[i], piece, sizeof piece);
     }
     double constants[NDP_OPTIMIZER_CONSTANTS] = {0};
@@ -66,6 +68,10 @@ static void update_by(const ndp_op *op, int states, const trial *t, void *w, con
 
 /* The op of the optimizer. */
 static void update(const trial *t, void *w, const void *g, void *s0, void *s1, uint16_t *copy) {
+    if (t->momentum_alone) {
+        update_by(&ndp_op_muon_momentum, 1, t, w, g, s0, s1, copy);
+        return;
+    }
     int states = ndp_optimizer_apart(&t->o) == NDP_APART_PROJECTIONS ? 0 : ndp_optimizer_states(&t->o);
     update_by(ndp_optimizers[t->o.name]->op, states, t, w, g, s0, s1, copy);
 }
@@ -217,15 +223,10 @@ static void try_all(ndp_optimizer_name name, double momentum) {
 
 static void updates_follow_their_formulas(void **state) {
     (void)state;
-    static const char *const isa[] = {"generic", "avx512"};
-    for (int i = 0; i < (tested() == &ndp_device_cpu ? 2 : 1); i++) {
-        setenv("NDP_ISA", isa[i], 1);
-        for (int name = 0; name < NDP_OPTIMIZER_COUNT; name++)
-            if (!has_codes(name))
-                try_all((ndp_optimizer_name)name, 0);
-        try_all(NDP_SGD, 0.9);
-    }
-    unsetenv("NDP_ISA");
+    for (int name = 0; name < NDP_OPTIMIZER_COUNT; name++)
+        if (!has_codes(name))
+            try_all((ndp_optimizer_name)name, 0);
+    try_all(NDP_SGD, 0.9);
 }
 
 static void threads_change_no_bit(void **state) {
@@ -253,6 +254,44 @@ static void threads_change_no_bit(void **state) {
             fill(&other, true);
             apply(t, &other, true);
             assert_memory_equal(&after, &other, sizeof after);
+        }
+    }
+}
+
+/* Whatever piece an element is in, and wherever it stands there, it goes through the same arithmetic: a tensor has the
+ * bits that it has as a part of a stack. So has Muon's momentum, which writes a direction. */
+static void places_in_pieces_change_no_bit(void **state) {
+    (void)state;
+    static const int64_t sizes[] = {63, 100, 1000, MOST};
+    fill(&before, true);
+    for (int k = 0; k < 4 * (NDP_OPTIMIZER_COUNT + 1) * NDP_COUNT(sizes); k++) {
+        int name = k / 4 % (NDP_OPTIMIZER_COUNT + 1);
+        bool momentum_alone = name == NDP_OPTIMIZER_COUNT;
+        trial t = {.o = {.name = momentum_alone ? NDP_MUON : (ndp_optimizer_name)name,
+                         .betas = {0.9, 0.999},
+                         .eps = 1e-8,
+                         .weight_decay = k & 1 ? 0.1 : 0,
+                         .momentum = 0.95},
+                   .lr = 1e-3,
+                   .step = 4,
+                   .type = k & 2 ? NDP_F64 : NDP_F32,
+                   .n = sizes[k / 4 / (NDP_OPTIMIZER_COUNT + 1)],
+                   .clip = 0.3,
+                   .momentum_alone = momentum_alone,
+                   .decays = true,
+                   .all_decay = true,
+                   .threads = 1};
+        if (has_codes(t.o.name))
+            continue;
+        after = before;
+        apply(t, &after, k & 1 && !momentum_alone);
+        for (t.pieces = 2; t.pieces <= MOST_PIECES; t.pieces += 7) {
+            other = before;
+            apply(t, &other, k & 1 && !momentum_alone);
+            if (memcmp(&after, &other, sizeof after) != 0)
+                fail_msg("%s%s of %lld elements, %s: %d pieces have other bits than one",
+                         ndp_optimizers[t.o.name]->name, momentum_alone ? "_momentum" : "", (long long)t.n,
+                         ndp_dtype_name(t.type), t.pieces);
         }
     }
 }
@@ -408,6 +447,7 @@ static void the_table_is_whole(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(updates_follow_their_formulas),
                                        cmocka_unit_test(threads_change_no_bit),
+                                       cmocka_unit_test(places_in_pieces_change_no_bit),
                                        cmocka_unit_test(three_steps_are_torchs),
                                        cmocka_unit_test(tiny_moments_end_at_zero),
                                        cmocka_unit_test(lion_takes_signs),
