@@ -194,6 +194,9 @@ int32_t ndp_tokenizer_vocab_size(const ndp_tokenizer *t) {
 const char *ndp_tokenizer_why_no_texts(const ndp_tokenizer *t) { return t->why_no_texts; }
 int32_t ndp_tokenizer_bos(const ndp_tokenizer *t) { return t->bos; }
 int32_t ndp_tokenizer_eos(const ndp_tokenizer *t) { return t->eos; }
+bool ndp_tokenizer_is_special(const ndp_tokenizer *t, int32_t id) {
+    return id >= 0 && id < ndp_tokenizer_vocab_size(t) && (t->special ? t->special[id] : id == t->bos || id == t->eos);
+}
 ndp_hash128 ndp_tokenizer_fingerprint(const ndp_tokenizer *t) { return t->fingerprint; }
 
 int64_t ndp_tokenizer_prefix(const ndp_tokenizer *t) { return t->prefix.n; }

@@ -55,6 +55,8 @@ int64_t ndp_tokenizer_suffix(const ndp_tokenizer *t);
 int32_t ndp_tokenizer_id(const ndp_tokenizer *t, const char *token);
 /* The text of a token as the vocabulary writes it, borrowed; data is NULL if the id has none. `bytes` has no texts. */
 ndp_span ndp_tokenizer_token(const ndp_tokenizer *t, int32_t id);
+/* Whether it is one of the tokens that stand for no text: they begin, end or separate messages and documents. */
+bool ndp_tokenizer_is_special(const ndp_tokenizer *t, int32_t id);
 /* XXH3-128 of the file: equal for equal definitions, wherever they are stored. */
 ndp_hash128 ndp_tokenizer_fingerprint(const ndp_tokenizer *t);
 

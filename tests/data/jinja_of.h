@@ -14,7 +14,7 @@ static inline ndp_jinja *jinja_of(const char *text, const char *date) {
     struct json_object *variables;
     static const char tokens[] = "{\"bos_token\": \"<s>\", \"eos_token\": \"</s>\", \"pad_token\": \"<pad>\"}";
     CHECK_OK(ndp_json_parse(tokens, strlen(tokens), "test", &variables));
-    CHECK_OK(ndp_jinja_create("the chat template of test", span(text), variables, date, &j));
+    CHECK_OK(ndp_jinja_create("the chat template of test", span(text), variables, NULL, date, &j));
     json_object_put(variables);
     return j;
 }

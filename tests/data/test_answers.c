@@ -226,6 +226,8 @@ static void what_is_not_certain_stays_so(void **state) {
                  "the template depends on what is in the messages");
     check_unsure("{{ messages | length }}" MESSAGES "{{ m.content | upper }}" END PROMPT(""), TWO,
                  "message 2: the template leaves it out");
+    check_unsure(MESSAGES "{% for p in m.content %}{{ p.text }}{% endfor %}" END PROMPT(""), TWO,
+                 "it may expect a list, {\"content\": [{\"type\": \"text\", \"text\": ...}]}");
     check_unsure("{{ messages | length }}" MESSAGES "{{ m.content }}{{ m.content }}" END PROMPT(""), TWO,
                  "message 2: the template writes it more than once");
     check_unsure("{{ bos_token }}{% for m in messages[::-1] %}<|s|>{{ m.role }}\n{{ m.content }}" END PROMPT(""), TWO,

@@ -85,8 +85,17 @@ static void answers_without_an_end(void **state) {
         {EACH "{{ m.content }}{% if m.role == 'assistant' %}{{ eos_token }}{% else %}={% endif %}{% endfor %}", ""},
         {EACH "{% if m.role == 'assistant' %}{% generation %}{{ m.content }}{% endgeneration %}{% endif %}{% endfor %}",
          "no end token after an answer"},
-        {EACH "<|{{ m.role }}|>{% for p in m.content %}{{ p.text }}{% endfor %}</s>{% endfor %}" PROMPT,
-         "leaves out contents that are strings, so no part of an answer is trained on"},
+        {EACH "{{ m.content }}{% if m.role == 'assistant' %}{% generation %}{{ eos_token }}{% endgeneration %}"
+              "{% endif %}{% endfor %}",
+         "blocks of the chat template leave out the content of an answer, so it is not trained on"},
+        /* TRL's for phi3: the last block is the end token alone */
+        {EACH "<|{{ m.role }}|>{% if m.role == 'assistant' %}{% generation %}{{ m.content + '<|end|>\\n' }}"
+              "{% endgeneration %}{% else %}{{ m.content + '<|end|>\\n' }}{% endif %}{% endfor %}"
+              "{% if add_generation_prompt %}<|assistant|>{% else %}{% generation %}{{ eos_token }}{% endgeneration %}"
+              "{% endif %}",
+         ""},
+        /* not certain: refused later, with what it may expect */
+        {EACH "<|{{ m.role }}|>{% for p in m.content %}{{ p.text }}{% endfor %}</s>{% endfor %}" PROMPT, ""},
         {"{{ raise_exception('no') }}", ""},
         {"{{ messages[1].content[0] }}" EACH "{{ m.content }}{% endfor %}", ""}, /* not certain: refused later */
     };

@@ -115,7 +115,7 @@ static void check_ids(const char *name, struct json_object *o, const ndp_renderi
 static void check_written(const char *name, struct json_object *o, const ndp_rendering *r, tally *t) {
     struct json_object *spans = json_object_object_get(o, "spans"), *answers = json_object_object_get(o, "answers");
     t->texts++;
-    t->unsure += r->unsure.length > 0;
+    t->unsure += r->unsure.length > 0 && (spans || answers);
     t->spans += spans != NULL;
     t->answers += answers && !r->unsure.length;
     if (spans && (r->unsure.length || !same_spans(spans, r)))
@@ -154,7 +154,7 @@ static void check_line(struct json_object *line, tally *t) {
     ndp_jinja *j;
     const char *template = text_of(line, "template");
     CHECK_OK(ndp_jinja_create("the chat template of test", span(template), json_object_object_get(line, "variables"),
-                              text_of(line, "date"), &j));
+                              json_object_object_get(line, "special"), text_of(line, "date"), &j));
     for (size_t i = 0; i < json_object_array_length(cases); i++)
         check_case(j, text_of(line, "name"), json_object_array_get_idx(cases, i), t);
     ndp_jinja_destroy(j);

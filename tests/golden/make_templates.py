@@ -79,7 +79,9 @@ END = re.compile(r"""\s*(?:<\|im_end\|>|<\|eot_id\|>|<\|eom_id\|>|<end_of_turn>|
  |<｜end▁of▁sentence｜>|(?:<\|END_RESPONSE\|>|<\|END_ACTION\|>)?<\|END_OF_TURN_TOKEN\|>|<\|return\|>|<\|call\|>|<\|end\|>(?:\n</s>$)?
  |\[\|endofturn\|\]|<end_of_utterance>|</s>)""", re.X)
 SPECIAL = re.compile(r"<\|?[^<>\s]+\|?>|\[/?[A-Z_]+\]|\[\|[a-z]+\|\]")
-ENDLESS = ("metharme", "glm4moe")  # write no token after an answer, or only after the last one
+NEXT = re.compile(r"\s*(?:%s)" % SPECIAL.pattern)
+# Write no token after an answer, or only after the last one: an answer ends with the token that opens the next message.
+ENDLESS = ("metharme", "glm4moe")
 
 
 def words_of(message):
@@ -138,6 +140,7 @@ def span_of(name, text, at, pieces, limit):
     if (not end and name not in ENDLESS) or not (calls or LEAD.fullmatch(text, header, first)):
         return None
     call = text.rfind("</tool_call>", last, limit) + len("</tool_call>")
+    end = end or NEXT.match(text, max(call, last))
     return [[header, first], [end.end()] * 2 if end else [call] * 2 if call > last else [last, white]]
 
 
@@ -203,7 +206,7 @@ def main():
         for case in rendered:
             add_ids(case, tokenizer)
     lines = [json.dumps({"name": f"{package}/{name}", "template": template, "variables": make_jinja.VARIABLES,
-                         "date": make_chat.Clock.now().date().isoformat(), "cases": some}, ensure_ascii=False)
+                         "special": sorted({tag for c in some for tag in SPECIAL.findall(c.get("text", ""))}), "date": make_chat.Clock.now().date().isoformat(), "cases": some}, ensure_ascii=False)
              for (package, name, template), some in cases.items()]
     out.write_text("".join(line + "\n" for line in lines))
     untold = [f"{key[0]}/{key[1]} {i}" for key, some in cases.items() for i, c in enumerate(some) if c.get("answers", 0) is None]

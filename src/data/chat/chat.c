@@ -29,9 +29,12 @@ static const ndp_chat_template *by_text(const char *text, size_t n) {
 }
 
 static ndp_status use_jinja(ndp_chat *c, const char *what, ndp_span text, const char *folder) {
-    struct json_object *variables = NULL;
+    struct json_object *variables = NULL, *special = NULL;
     NDP_TRY(ndp_chat_own_variables(folder, c, &variables));
-    ndp_status st = ndp_jinja_create(what, text, variables, c->date ? c->date : NDP_CHAT_DATE, &c->jinja);
+    ndp_status st = ndp_chat_own_special(c->tokenizer, &special);
+    if (st == NDP_OK)
+        st = ndp_jinja_create(what, text, variables, special, c->date ? c->date : NDP_CHAT_DATE, &c->jinja);
+    json_object_put(special);
     json_object_put(variables);
     NDP_TRY(st);
     ndp_hash128 h = ndp_jinja_hash(c->jinja);
@@ -90,7 +93,8 @@ static ndp_status choose(ndp_chat *c, const char *source, const char *folder, co
 }
 
 ndp_status ndp_chat_init(ndp_chat *c, const ndp_tokenizer *t, const char *source, const char *name, const char *date) {
-    ndp_chat chat = {.bos = ndp_tokenizer_token(t, ndp_tokenizer_bos(t)),
+    ndp_chat chat = {.tokenizer = t,
+                     .bos = ndp_tokenizer_token(t, ndp_tokenizer_bos(t)),
                      .eos = ndp_tokenizer_token(t, ndp_tokenizer_eos(t)),
                      .chosen = name && strcmp(name, "jinja") != 0,
                      .date = date};

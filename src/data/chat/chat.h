@@ -48,11 +48,12 @@ void ndp_rendering_release(ndp_rendering *r);
 
 typedef struct ndp_chat {
     const struct ndp_chat_template *template; /* a row of the table */
-    struct ndp_jinja *jinja; /* another template; without both there is none, for the reason in `why` */
-    ndp_span bos, eos;       /* texts of the tokenizer's tokens, borrowed; n = 0: none */
-    bool adds_bos;           /* the tokenizer puts its begin token before a text */
-    bool chosen;             /* by name, and not the tokenizer's own */
-    const char *date;        /* what templates write as today, NULL: NDP_CHAT_DATE; borrowed */
+    struct ndp_jinja *jinja;        /* another template; without both there is none, for the reason in `why` */
+    const ndp_tokenizer *tokenizer; /* borrowed */
+    ndp_span bos, eos;              /* texts of its tokens, borrowed; n = 0: none */
+    bool adds_bos;                  /* the tokenizer puts its begin token before a text */
+    bool chosen;                    /* by name, and not the tokenizer's own */
+    const char *date;               /* what templates write as today, NULL: NDP_CHAT_DATE; borrowed */
     char *why, *name;
 } ndp_chat;
 

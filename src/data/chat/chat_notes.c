@@ -85,23 +85,30 @@ static void note_tokens(const probe *p, ndp_str *out) {
 
 /* ---- answers ---- */
 
-/* The text after the answer in the range that is trained on; data NULL: the answer is not in it. */
+/* The text after the answer in the ranges that are trained on, up to a gap; data NULL: the answer is in none. */
 static ndp_span after_answer(const ndp_rendering *r) {
-    const ndp_range *last = &r->spans[r->n - 1];
-    const char *text = r->text.data + last->begin, *end = r->text.data + last->end;
-    const char *hit = memmem(text, (size_t)(end - text), ANSWER, strlen(ANSWER));
-    hit = hit ? hit + strlen(ANSWER) : NULL;
-    while (hit && hit < end && strchr(" \n\t", *hit))
-        hit++;
-    return (ndp_span){hit, hit ? (size_t)(end - hit) : 0};
+    for (int64_t i = 0; i < r->n; i++) {
+        const char *text = r->text.data + r->spans[i].begin;
+        size_t end = r->spans[i].end;
+        const char *hit = memmem(text, end - r->spans[i].begin, ANSWER, strlen(ANSWER));
+        for (int64_t k = i + 1; k < r->n && r->spans[k].begin == end; k++)
+            end = r->spans[k].end;
+        if (!hit)
+            continue;
+        for (hit += strlen(ANSWER); hit < r->text.data + end && strchr(" \n\t", *hit);)
+            hit++;
+        return (ndp_span){hit, (size_t)(r->text.data + end - hit)};
+    }
+    return (ndp_span){NULL, 0};
 }
 
 static void note_end(const probe *p, ndp_str *out) {
     ndp_span end = after_answer(&p->text), eos = p->chat->eos;
     const char *name = fitting(p);
     if (!end.data)
-        ndp_str_add(out, "note: the chat template leaves out contents that are strings, so no part of an answer is "
-                         "trained on; it may expect a list, {\"content\": [{\"type\": \"text\", \"text\": ...}]}\n");
+        ndp_str_add(out,
+                    "note: the {% generation %} blocks of the chat template leave out the content of an answer, so "
+                    "it is not trained on\n");
     else if (end.n == 0) {
         ndp_str_add(
             out, "note: the chat template writes no end token after an answer, so the model is not trained to stop; ");

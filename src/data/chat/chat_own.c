@@ -94,3 +94,18 @@ ndp_status ndp_chat_own_variables(const char *folder, const ndp_chat *c, struct 
         json_object_put(o);
     return st;
 }
+
+ndp_status ndp_chat_own_special(const ndp_tokenizer *t, struct json_object **out) {
+    struct json_object *list = json_object_new_array();
+    bool whole = list;
+    for (int32_t id = 0; whole && id < ndp_tokenizer_vocab_size(t); id++) {
+        ndp_span token = ndp_tokenizer_token(t, id);
+        if (ndp_tokenizer_is_special(t, id) && token.n)
+            whole = json_object_array_add(list, json_object_new_string_len(token.data, (int)token.n)) == 0;
+    }
+    if (whole)
+        *out = list;
+    else
+        json_object_put(list);
+    return whole ? NDP_OK : no_memory();
+}

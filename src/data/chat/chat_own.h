@@ -11,5 +11,7 @@ ndp_status ndp_chat_own_text(const char *folder, const char *name, ndp_str *text
 /* What a template finds beside the conversation: the tokens that tokenizer_config.json names (bos_token, pad_token,
  * ...). `folder`: NULL: none. */
 ndp_status ndp_chat_own_variables(const char *folder, const ndp_chat *c, struct json_object **out);
+/* A list of the texts of the tokenizer's special tokens. */
+ndp_status ndp_chat_own_special(const ndp_tokenizer *t, struct json_object **out);
 
 #endif

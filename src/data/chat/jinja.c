@@ -27,8 +27,8 @@ struct ndp_jinja {
     int64_t n, capacity;
 };
 
-ndp_status ndp_jinja_create(const char *what, ndp_span text, struct json_object *variables, const char *date,
-                            ndp_jinja **out) {
+ndp_status ndp_jinja_create(const char *what, ndp_span text, struct json_object *variables, struct json_object *special,
+                            const char *date, ndp_jinja **out) {
     ndp_jinja *j = calloc(1, sizeof *j);
     char *name = strdup(what);
     struct json_object *setup = json_object_new_object();
@@ -40,6 +40,8 @@ ndp_status ndp_jinja_create(const char *what, ndp_span text, struct json_object 
     }
     json_object_object_add(setup, "template", json_object_new_string_len(text.data, (int)text.n));
     json_object_object_add(setup, "variables", json_object_get(variables));
+    if (special)
+        json_object_object_add(setup, "special", json_object_get(special));
     json_object_object_add(setup, "date", json_object_new_string(date));
     *j = (ndp_jinja){.what = name, .setup = setup};
     pthread_mutex_init(&j->lock, NULL);

@@ -8,9 +8,10 @@
 typedef struct ndp_jinja ndp_jinja;
 
 /* `what` names the template in messages. `variables`: what the template finds beside the conversation, such as
- * bos_token. `date`: what strftime_now takes for today, "2024-07-26". Starts nothing. */
-ndp_status ndp_jinja_create(const char *what, ndp_span text, struct json_object *variables, const char *date,
-                            ndp_jinja **out);
+ * bos_token. `special`: a list of the tokenizer's special tokens, of which the one right after an answer is trained
+ * on; NULL: those of the variables. `date`: what strftime_now takes for today, "2024-07-26". Starts nothing. */
+ndp_status ndp_jinja_create(const char *what, ndp_span text, struct json_object *variables, struct json_object *special,
+                            const char *date, ndp_jinja **out);
 /* NULL is allowed. No thread may be rendering with it. */
 void ndp_jinja_destroy(ndp_jinja *j);
 

@@ -2,10 +2,10 @@
 the conversation is rendered again with marks instead of texts. Part of the program jinja.py, which it stands before."""
 
 import json
+import os
 import re
 
-TAG = r"(?:<[^<>\s]+>|\[/?[A-Z_]+\]|\[\|[^\[\]\s]+\|\])"  # a special token, as templates write them
-END = re.compile(TAG + r"\s+$")  # the token that ends an answer, and what templates write after it
+TAG = r"<[^<>\s]+>|\[/?[A-Z_]+\]|\[\|[^\[\]\s]+\|\]"  # a special token, as templates write them
 THINK = re.compile(r"<think>\s*$")
 PROMPTED = re.compile(r"<think>\s*(</think>\s*)?$")  # reasoning that a generation prompt begins, or leaves out
 REASONING = ("reasoning_content", "thinking", "reasoning")
@@ -21,16 +21,28 @@ def attempt(f, *arguments):
         return None, error
 
 
-def opening(text, bos):
-    """The token that opens messages: the first one of a text."""
-    tag = re.search(TAG, text[len(bos):] if text.startswith(bos) else text)
-    return tag and tag[0]
+class Tokens:
+    """The special tokens of a template: those that the tokenizer has, and what looks like one."""
 
+    def __init__(self, known):
+        self.known = set(known)
+        others = [re.escape(t) for t in sorted(self.known, key=len, reverse=True) if t and not re.fullmatch(TAG, t)]
+        one = "|".join([*others, TAG])
+        self.one, self.next, self.last = (re.compile(form % one) for form in ("%s", r"\s*(?:%s)", r"(?:%s)\s+$"))
 
-def epilogue(text, before, opens):
-    """What a template writes after all messages, if these are tokens that open one. `before`: a text of fewer messages."""
-    end = before[before.rfind(opens):] if opens and opens in before else ""
-    return end if end and text.endswith(end) and re.fullmatch("(%s\\s*)+" % TAG, end) else ""
+    def behind(self, text, at=0, known=True):
+        """The token right after a place, if the tokenizer has it, or whether it does (known False); None: there is none."""
+        found = self.next.match(text, at)
+        return found if found and (not known or found[0].strip() in self.known) else None
+
+    def closed(self, text):
+        """A text without the white space after the token that ends it."""
+        return text.rstrip() if self.last.search(text) else text
+
+    def shared(self, a, b):
+        """What two texts begin with, up to the end of a token."""
+        n = len(os.path.commonprefix((a, b)))
+        return a[:next((m.start() for text in (a, b) for m in self.one.finditer(text) if m.start() < n < m.end()), n)]
 
 
 def as_written(text):
@@ -117,7 +129,8 @@ class Places:
             if n > 1 and kind in ("content", "reasoning"):
                 raise ValueError("message %d: the template writes it more than once" % (i + 1))
             if n == 0 and kind == "content" and i not in calling:
-                raise ValueError("message %d: the template leaves it out" % (i + 1))
+                raise ValueError("message %d: the template leaves it out; it may expect a list, {\"content\": [{\"type\": "
+                                 "\"text\", \"text\": ...}]}" % (i + 1))
 
     def put_back(self):
         """[mark, its place in `marked`, its end in `text`], in order."""
@@ -139,6 +152,10 @@ class Places:
             end = after[end]
         return pieces[::-1]
 
+    def start(self):
+        """Where the first mark is."""
+        return self.pieces[0][1] if self.pieces else len(self.marked)
+
     def gap(self, place):
         """The text from a place up to the next mark."""
         mark = self.marks.form.search(self.marked, place)
@@ -159,39 +176,59 @@ class Answer:
 
     def __init__(self, renderer, places, i, tools):
         self.renderer, self.places, self.i, self.tools = renderer, places, i, tools
-        self.marked, self.messages = places.marked, places.marks.messages
+        self.marked, self.messages, self.tokens = places.marked, places.marks.messages, renderer.tokens
         self.own = places.own.get(i, [])  # its marks
         later = [at for word, at, _ in places.pieces if places.marks.of[word][0] > i]
         most = self.own[0][0] if self.own else min(later, default=len(self.marked))
         before = [(at, word) for word, at, _ in places.pieces if at < most]
         self.word = before[-1][1] if before else ""  # the mark before it
         self.base = before[-1][0] + len(self.word) if before else 0
-        self.opens = opening(self.marked, renderer.token("bos_token"))
 
     def tail(self, messages, prompt, word):
         """What a rendering has after this mark; None: the template refuses it, or the mark is not in it."""
         text, error = attempt(self.renderer.render, messages, self.tools, prompt)
         return None if error or word not in text else text.rpartition(word)[2] if word else text
 
+    def tails_before(self):
+        """Of the messages before this one, with a generation prompt and without."""
+        return [self.tail(self.messages[:self.i], p, self.word) for p in (True, False)]
+
     def after(self, head, most):
         """The place after this text, which follows the mark before; None: another one does, or more than up to `most`."""
         end = self.base + len(head)
         return end if end <= most and self.marked.startswith(head, self.base) else None
 
+    def first(self):
+        return self.own[0][0] if self.own else len(self.marked)
+
+    def prompt_always(self):
+        """The generation prompt that the template writes after all messages although none is wanted; empty: it does not. It
+        begins with the token that opens messages: the first of the text or, behind a begin token, the second."""
+        plain, first = self.tails_before()[1] or "", self.tokens.one.finditer(self.marked, 0, self.places.start())
+        opens = [m[0] for m, _ in zip(first, range(2))]
+        ends = [plain[max(plain.rfind(t), 0):] for t in opens[:1 + (opens[:1] == [self.renderer.token("bos_token")])] if t in plain]
+        return max((end for end in ends if self.marked.endswith(end)), key=len, default="")
+
+    def without_prompt(self, alone):
+        """What stands behind an answer, less a prompt that the template always writes. Its first token is no part of that."""
+        always, first = self.prompt_always(), self.tokens.one.search(alone)
+        return alone[:-len(always)] if always and first and alone.endswith(always, first.end()) else alone
+
     def begin(self):
         """After the generation prompt. Where the text has another one, at the first mark."""
-        first = self.own[0][0] if self.own else len(self.marked)
-        prompt, plain = (self.tail(self.messages[:self.i], p, self.word) for p in (True, False))
-        if prompt is not None and (prompt != plain or epilogue(self.marked, plain, self.opens)):
+        first, (prompt, plain) = self.first(), self.tails_before()
+        if prompt is not None and (prompt != plain or self.prompt_always()):
             for head in (prompt, PROMPTED.sub("", prompt)):
                 if self.after(head, first) is not None:
                     return self.after(head, first)
-        kind = self.places.marks.of[self.own[0][1]][1] if self.own else None
+        kind = self.kind(self.own[0][1]) if self.own else None
         head = self.marked[self.base:first]
         tag = THINK.search(head) if kind == "reasoning" else None
-        if kind in ("reasoning", "content"):
-            return self.base + tag.start() if tag else self.base + len(head.rstrip(" ")) if prompt == plain else first
-        return self.begin_as_content(first)
+        if kind not in ("reasoning", "content"):
+            return self.begin_as_content(first)
+        if tag:
+            return self.base + tag.start()
+        return max(self.base + len(head.rstrip(" ")), self.after(plain or "", first) or 0) if prompt == plain else first
 
     def begin_as_content(self, first):
         """Where the message would begin if it had a content alone."""
@@ -203,30 +240,49 @@ class Answer:
                     return self.after(head, first)
         raise ValueError("message %d: nothing shows where it begins" % (self.i + 1))
 
+    def kind(self, word):
+        return self.places.marks.of[word][1]
+
     def end(self, begin):
-        """After the text of the messages up to this one, or after tokens that stand before the next message."""
+        """After what stands behind its words, less what the template writes after all messages; where a message follows, only
+        as far as the text does so that ends with this one. If that has no special token, after the one right after it."""
         at, word = self.last()
-        start, eos = max(at, begin), self.renderer.token("eos_token")
-        tail = self.marked[at:] if self.i + 1 == len(self.messages) else self.tail(self.messages[:self.i + 1], False, word)
-        if tail is not None and self.marked.startswith(tail[:start - at], at):
-            tail = tail[start - at:].partition(self.opens)[0] if self.opens else tail[start - at:]
-            for t in (tail, tail[:-len(eos)] if eos and tail.endswith(eos) else tail):
-                if self.marked.startswith(t, start):
-                    return start + ended(t)
-        tags = re.compile(r"(\s*%s)+?(?=\s*%s)" % (TAG, re.escape(self.opens or " ^"))).match(self.marked, start)
-        if not tags:
-            raise ValueError("message %d: nothing shows where it ends" % (self.i + 1))
-        return tags.end()
+        skip, text, alone = max(begin - at, 0), self.places.gap(at), self.places.gap(at)
+        if self.i + 1 < len(self.messages):
+            alone = self.tail(self.messages[:self.i + 1], False, word) or ""
+        end = self.tokens.shared(text, self.without_prompt(alone))
+        end = text[:skip] + self.tokens.closed(end[skip:])
+        plain = self.own and self.kind(word) != "call"  # what has a token is one that ends the answer
+        return at + len(end if self.tokens.one.search(end, skip) and plain else self.with_token(end, skip, text))
+
+    def with_token(self, end, skip, text):
+        """An end with the token right after it, unless it has one: where the template ends a content with a token, also
+        where no message follows, then any; else one that the tokenizer has. `skip`: characters before the answer."""
+        stem = self.places.marks.stem
+        alone = self.tail([*self.messages[:self.i], {"role": "assistant", "content": stem}], False, stem) or ""
+        closed = self.tokens.behind(alone, known=False)
+        if closed and self.tokens.one.search(end, skip):
+            return end
+        behind = self.tokens.behind(text, len(end), known=not closed)
+        return text[:behind.end()] if behind else end
 
     def last(self):
-        """The place after its last mark, and that mark."""
-        return (self.own[-1][0] + len(self.own[-1][1]), self.own[-1][1]) if self.own else (self.base, self.word)
+        """The place after its last mark, and that mark. The name of a called tool may stand in an answer more than once, and
+        again in that of the tool."""
+        if not self.own:
+            return self.base, self.word
+        at, word = self.own[-1]
+        if self.kind(word) == "call":
+            text, _ = attempt(self.renderer.render, self.messages[:self.i + 1], self.tools, False)
+            places = [p for w, p, _ in self.places.pieces if w == word]
+            at = places[min(max((text or "").count(word), 1), len(places)) - 1]
+        return at + len(word), word
 
     def found(self, what, find, place, neighbor, mark):
         """What `find` finds, as a distance from a place. Where the same text follows marks of the same kinds, it is the same."""
         role = self.messages[neighbor].get("role") if 0 <= neighbor < len(self.messages) else None
         passed = self.i - (self.places.marks.of[self.word][0] if self.word else -1)  # messages since the mark before
-        key = what, role, passed, mark and self.places.marks.of[mark][1], self.places.gap(place)
+        key = what, role, passed, mark and self.kind(mark), self.places.gap(place)
         if key not in self.places.found:
             self.places.found[key] = find() - place
         return place + self.places.found[key]
@@ -235,10 +291,19 @@ class Answer:
         first, (at, word) = self.own[0][1] if self.own else None, self.last()
         begin = self.found("begin", self.begin, self.base, self.i - 1, first)
         end = self.found("end", lambda: self.end(begin), at, self.i + 1, first and word)
-        inside = self.places.marks.form.finditer(self.marked, begin, end)
-        if any(self.places.marks.of[m[0]][1] == "other" for m in inside):
-            raise ValueError("message %d: the template writes another message inside it" % (self.i + 1))
+        self.check(begin, end, at)
         return self.places.in_text(begin), self.places.in_text(end)
+
+    def check(self, begin, end, at):
+        """All words of the answer are in its span, with the special token right after them, and no other message's."""
+        who, behind = "message %d: " % (self.i + 1), self.tokens.behind(self.marked, at)
+        if self.own and not (begin <= self.own[0][0] and at <= end):
+            raise ValueError(who + "it is not whole in what the template has for it")
+        if self.own and behind and end < behind.end():
+            raise ValueError(who + "the token %s right after it belongs to what follows" % behind[0].strip())
+        inside = self.places.marks.form.finditer(self.marked, begin, end)
+        if any(self.kind(m[0]) == "other" for m in inside):
+            raise ValueError(who + "the template writes another message inside it")
 
 
 def in_order(spans):
@@ -246,8 +311,3 @@ def in_order(spans):
         if begin < end:
             raise ValueError("answers overlap")
     return spans
-
-
-def ended(text):
-    """The length of an answer's end without the white space that a template writes after the last token."""
-    return len(text.rstrip()) if END.search(text) else len(text)

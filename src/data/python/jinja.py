@@ -84,6 +84,7 @@ class Renderer:
         self.env = environment(request["date"])
         self.template = self.env.from_string(request["template"])
         self.variables = request["variables"]
+        self.tokens = Tokens([*request.get("special", ()), *(v for v in self.variables.values() if isinstance(v, str))])
 
     def token(self, name):
         return self.variables.get(name) or ""
@@ -113,38 +114,6 @@ class Renderer:
             at += len(piece)
         return spans
 
-    def starts_with_answer(self, messages, tools, before):
-        """Whether an answer after this text has nothing before its content."""
-        text = self.render([*messages, {"role": "assistant", "content": "answer"}], tools, False)
-        return text[len(before):].lstrip().startswith("answer")
-
-    def beginning(self, messages, tools, text):
-        """The text of the first messages in that of all. Phi-3's template writes the end token after the last message only."""
-        part, end = self.render(messages, tools, False), self.token("eos_token")
-        return part[:-len(end)] if end and part.endswith(end) and not text.startswith(part) else part
-
-    def prefix_spans(self, messages, tools, text):
-        """An answer starts where the text of the messages before it ends, with a prompt, and ends where its own text does."""
-        spans = []
-        for i, message in enumerate(messages):
-            if message.get("role") != "assistant":
-                continue
-            plain, before = self.beginning(messages[:i], tools, text), self.render(messages[:i], tools, True)
-            after = text if i + 1 == len(messages) else self.beginning(messages[:i + 1], tools, text)
-            after = after[:len(after) - len(epilogue(after, plain, opening(text, self.token("bos_token"))))]
-            for part, name in ((plain, "before the answer"), (before, "before the answer, with a generation prompt,"),
-                               (after, "up to the answer")):
-                if not text.startswith(part):
-                    raise ValueError("message %d: the text of the messages %s is not how the whole text begins"
-                                     % (i + 1, name))
-            if plain == before and not self.starts_with_answer(messages[:i], tools, before):
-                raise ValueError("message %d: the template has no generation prompt, and writes something of its own before "
-                                 "the answer" % (i + 1))
-            if len(before) > len(after):
-                raise ValueError("message %d: the generation prompt has more than the answer" % (i + 1))
-            spans.append((len(before), len(before) + ended(after[len(before):])))
-        return spans
-
     def content_spans(self, messages, tools, text):
         """By a rendering with marks, of which the text must follow."""
         for kept in ((), ("system", "user")):
@@ -163,9 +132,7 @@ class Renderer:
             return {"text": text}
         spans, error = attempt(self.marked_spans, messages, tools, text)
         if spans is None and not error:
-            spans, error = attempt(self.prefix_spans, messages, tools, text)
-            if error:
-                spans, error = attempt(self.content_spans, messages, tools, text)
+            spans, error = attempt(self.content_spans, messages, tools, text)
         if error:
             return {"text": text, "unsure": describe(error)}
         places, at, done = [], 0, 0
@@ -233,4 +200,5 @@ def main():
         write(stdout, answer)
 
 
-main()
+if __name__ == "__main__":
+    main()
