@@ -102,7 +102,7 @@ const ndp_option ndp_options[] = {
     {IDENTITY(data, messages_field, ROWS), TEXT("messages"), .entry = true, WHEN "records have messages", HELP "field that holds a list of {role, content} or {from, value}"},
     {IDENTITY(data, role_field, ROWS), TEXT(NULL), .entry = true, WHEN "records have messages", HELP "field of a message that holds its role; null: role or from"},
     {IDENTITY(data, content_field, ROWS), TEXT(NULL), .entry = true, WHEN "records have messages", HELP "field of a message that holds its text; null: content or value"},
-    {IDENTITY(data, train_field, ROWS), TEXT(NULL), .entry = true, WHEN "records have messages", HELP "field of a message that says whether it is trained on; null: train and weight"},
+    {IDENTITY(data, train_field, ROWS), TEXT(NULL), .entry = true, WHEN "records have messages", HELP "field of a message that says whether it is trained on; null: weight, train, loss_mask and their likes"},
     {IDENTITY(data, roles, ROWS), NDP_OPTION_LIST, "[]", .open = true, .entry = true, WHEN "records have messages", HELP "names of roles in the records: {bot: assistant} for system, user, assistant or tool"},
     {IDENTITY(data, prompt_field, ROWS), TEXT("instruction"), .entry = true, WHEN "records have a question and an answer", HELP "field that holds the question"},
     {IDENTITY(data, input_field, ROWS), TEXT("input"), .entry = true, WHEN "records have a question and an answer", HELP "field that continues the question, if present; without input, that is context"},

@@ -41,7 +41,7 @@ static void drop_messages(ndp_dialog *d, int64_t keep) {
 
 static ndp_status render(ndp_dialog *d) {
     ndp_rendering r = {0};
-    ndp_status st = ndp_chat_render(&d->chat, &(ndp_conversation){d->messages, d->n, NULL}, true, &r);
+    ndp_status st = ndp_chat_render(&d->chat, &(ndp_conversation){.messages = d->messages, .n = d->n}, true, &r);
     d->prompt.n = 0;
     if (st == NDP_OK)
         st = ndp_infer_encode(&d->generator.infer, r.text.data, r.text.length, false, &d->prompt);

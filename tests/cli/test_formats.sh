@@ -40,7 +40,7 @@ trains_on 6 --set 'data.files=[pieces.jsonl]' --set data.format=input_output --s
 echo '{"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello", "weight": 0}, {"role": "user", "content": "More"}, {"role": "assistant", "content": "Yes"}]}' >weight.jsonl
 sed 's/"weight": 0/"training": false/' weight.jsonl >training.jsonl
 trains_on 13 --set 'data.files=[weight.jsonl]' --set data.chat_template=chatml
-trains_on 28 --set 'data.files=[training.jsonl]' --set data.chat_template=chatml
+trains_on 13 --set 'data.files=[training.jsonl]' --set data.chat_template=chatml
 trains_on 13 --set 'data.files=[training.jsonl]' --set data.chat_template=chatml --set data.train_field=training
 
 # Dolly's context is read: the question is longer by it and an empty line.

@@ -41,7 +41,7 @@ static void render(const char *template, const char *messages, ndp_rendering *ou
     assert_true(n <= MOST);
     for (int64_t i = 0; i < n; i++)
         m[i] = (ndp_message){.json = json_object_array_get_idx(list, (size_t)i)};
-    CHECK_OK(ndp_jinja_render(j, &(ndp_conversation){m, n, NULL}, false, out));
+    CHECK_OK(ndp_jinja_render(j, &(ndp_conversation){.messages = m, .n = n}, false, out));
     json_object_put(list);
     ndp_jinja_destroy(j);
     free(text);

@@ -47,7 +47,7 @@ static const struct {
     {"{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]}", "with nothing to train on",
      "no message of the assistant"},
     {"{\"messages\":[{\"role\":\"assistant\",\"content\":\"a\",\"weight\":0}]}", "with nothing to train on",
-     "weight 0"},
+     "marked as not trained on"},
 };
 
 static void each_bad_record_is_skipped(void **state) {
@@ -249,7 +249,10 @@ static void known_fields_that_are_not_read(void **state) {
     check_unread(
         f,
         "{\"conversations\":[{\"from\":\"gpt\",\"value\":\"v\",\"loss\":false,\"thinking\":\"t\"}],\"system\":\"s\"}",
-        (ndp_record_format){.kind = NDP_RECORD_SHAREGPT, .chat = &f->plain}, "1 0 1 loss of a message\n1 0 1 system\n");
+        (ndp_record_format){.kind = NDP_RECORD_SHAREGPT, .chat = &f->plain, .train = "learn"},
+        "1 0 1 loss of a message\n1 0 1 system\n");
+    check_unread(f, "{\"text\":\"a\",\"images\":[\"x\"],\"tools\":[],\"loss_mask\":[1],\"label\":false}", plain,
+                 "1 0 1 loss_mask\n1 0 1 images\n");
     check_unread(f, "{\"segments\":[{\"label\":true,\"text\":\"v\"}],\"prompt\":\"p\"}",
                  (ndp_record_format){.kind = NDP_RECORD_INPUT_OUTPUT, .chat = &f->plain}, "1 0 1 prompt\n");
 }

@@ -27,7 +27,7 @@ static ndp_tokenizer *tokenizer(const char *folder, const char *config) {
 static void check_rendering(const ndp_chat *c, const ndp_message *m, int64_t n, const char *want) {
     ndp_rendering r = {0};
     for (int again = 0; again < 2; again++) { /* what it had is gone */
-        CHECK_OK(ndp_chat_render(c, &(ndp_conversation){m, n, NULL}, false, &r));
+        CHECK_OK(ndp_chat_render(c, &(ndp_conversation){.messages = m, .n = n}, false, &r));
         char *got = bracketed(&r);
         assert_string_equal(got, want);
         free(got);
@@ -102,7 +102,7 @@ static void templates_that_are_not_known_are_refused(void **state) {
                 "'qwen9' is neither a template of the tokenizer");
     CHECK_OK(ndp_chat_init(&c, t, *state, NULL, NULL));
     assert_string_equal(ndp_chat_name(&c), "none");
-    CHECK_FAILS(ndp_chat_render(&c, &(ndp_conversation){NULL, 0, NULL}, false, &r), NDP_ENOTSUP,
+    CHECK_FAILS(ndp_chat_render(&c, &(ndp_conversation){.messages = NULL, .n = 0}, false, &r), NDP_ENOTSUP,
                 "has no chat template; data.chat_template");
     ndp_chat_release(&c);
     ndp_tokenizer_destroy(t);
@@ -112,12 +112,12 @@ static void templates_that_are_not_known_are_refused(void **state) {
     CHECK_OK(ndp_chat_init(&c, t, *state, NULL, NULL));
     assert_int_equal(strncmp(ndp_chat_name(&c), "jinja ", 6), 0);
     setenv("NDP_PYTHON", "/nowhere/python3", 1);
-    CHECK_FAILS(ndp_chat_render(&c, &(ndp_conversation){NULL, 0, NULL}, false, &r), NDP_EINVAL,
+    CHECK_FAILS(ndp_chat_render(&c, &(ndp_conversation){.messages = NULL, .n = 0}, false, &r), NDP_EINVAL,
                 "is not built in: the program that renders chat templates needs Python, and");
     unsetenv("NDP_PYTHON");
     ndp_chat_release(&c);
     CHECK_OK(ndp_chat_init(&c, t, *state, "plain", NULL));
-    CHECK_FAILS(ndp_chat_render(&c, &(ndp_conversation){NULL, 0, NULL}, false, &r), NDP_ENOTSUP,
+    CHECK_FAILS(ndp_chat_render(&c, &(ndp_conversation){.messages = NULL, .n = 0}, false, &r), NDP_ENOTSUP,
                 "end token, and this one has none");
     ndp_chat_release(&c);
     CHECK_OK(ndp_tokenizer_create("bytes", &bytes));
@@ -151,7 +151,7 @@ static void check_case(const ndp_chat *c, const char *line, size_t n) {
         assert_true(ndp_role_of(text_of(one, "role"), &m[i].role));
     }
     bool prompt = json_object_get_boolean(json_object_object_get(o, "add_generation_prompt"));
-    CHECK_OK(ndp_chat_render(c, &(ndp_conversation){m, count, NULL}, prompt, &r));
+    CHECK_OK(ndp_chat_render(c, &(ndp_conversation){.messages = m, .n = count}, prompt, &r));
     assert_string_equal(r.text.data, text_of(o, "rendered"));
     ndp_rendering_release(&r);
     json_object_put(o);
@@ -232,12 +232,12 @@ static void check_hash(const ndp_chat *c, struct json_object *list, bool prompt,
     ndp_rendering r = {0};
     int64_t n = read_conversation(list, m);
     if (strncmp(want, refused, strlen(refused)) == 0) {
-        CHECK_FAILS(ndp_chat_render(c, &(ndp_conversation){m, n, NULL}, prompt, &r), NDP_EFORMAT,
+        CHECK_FAILS(ndp_chat_render(c, &(ndp_conversation){.messages = m, .n = n}, prompt, &r), NDP_EFORMAT,
                     want + strlen(refused));
         ndp_rendering_release(&r);
         return;
     }
-    CHECK_OK(ndp_chat_render(c, &(ndp_conversation){m, n, NULL}, prompt, &r));
+    CHECK_OK(ndp_chat_render(c, &(ndp_conversation){.messages = m, .n = n}, prompt, &r));
     for (int64_t i = 0; i < r.n; i++)
         ndp_str_addf(&r.text, " %zu-%zu", r.spans[i].begin, r.spans[i].end);
     char *got = ndp_format("%016llx", (unsigned long long)XXH3_64bits(r.text.data, r.text.length));
@@ -346,7 +346,7 @@ static void llama_writes_the_date_that_is_set(void **state) {
         ndp_rendering r = {0};
         CHECK_OK(ndp_chat_init(&c, t, *state, cases[i].name, NULL));
         c.date = cases[i].date;
-        CHECK_OK(ndp_chat_render(&c, &(ndp_conversation){m, 1, NULL}, true, &r));
+        CHECK_OK(ndp_chat_render(&c, &(ndp_conversation){.messages = m, .n = 1}, true, &r));
         assert_non_null(strstr(r.text.data, cases[i].want));
         ndp_rendering_release(&r);
         ndp_chat_release(&c);

@@ -133,8 +133,9 @@ static void check_written(const char *name, struct json_object *o, const ndp_ren
 static void check_case(ndp_jinja *j, const char *name, struct json_object *o, tally *t) {
     ndp_message m[MOST_MESSAGES];
     ndp_rendering r = {0};
-    const ndp_conversation c = {m, read_messages(json_object_object_get(o, "messages"), m),
-                                json_object_object_get(o, "tools")};
+    const ndp_conversation c = {.messages = m,
+                                .n = read_messages(json_object_object_get(o, "messages"), m),
+                                .tools = json_object_object_get(o, "tools")};
     ndp_status st = ndp_jinja_render(j, &c, json_object_get_boolean(json_object_object_get(o, "prompt")), &r);
     const char *text = text_of(o, "text"), *refused = text_of(o, "refused");
     if (refused && (st != NDP_EFORMAT || !strstr(ndp_error_message(), refused)))
@@ -208,7 +209,7 @@ static const ndp_message talk[] = {{.role = NDP_ROLE_USER, .content = {"Grüße"
 static void check_spans(const char *template, const char *want, const char *unsure) {
     ndp_jinja *j = jinja_of(template, "2024-07-26");
     ndp_rendering r = {0};
-    CHECK_OK(ndp_jinja_render(j, &(ndp_conversation){talk, 4, NULL}, false, &r));
+    CHECK_OK(ndp_jinja_render(j, &(ndp_conversation){.messages = talk, .n = 4}, false, &r));
     char *got = bracketed(&r);
     assert_string_equal(got, want);
     free(got);
@@ -252,7 +253,7 @@ static void what_the_assistant_wrote(void **state) {
 static void check_misbehaves(const char *template, ndp_status code, const char *words) {
     ndp_jinja *j = jinja_of(template, "2024-07-26");
     ndp_rendering r = {0};
-    CHECK_FAILS(ndp_jinja_render(j, &(ndp_conversation){talk, 4, NULL}, false, &r), code, words);
+    CHECK_FAILS(ndp_jinja_render(j, &(ndp_conversation){.messages = talk, .n = 4}, false, &r), code, words);
     assert_non_null(strstr(ndp_error_message(), "the chat template of test"));
     ndp_rendering_release(&r);
     ndp_jinja_destroy(j);
@@ -298,7 +299,8 @@ static void processes_that_fail(void **state) {
         char *path = script(*state, cases[i].body);
         ndp_jinja *j = jinja_of("x", "2024-07-26");
         ndp_rendering r = {0};
-        CHECK_FAILS(ndp_jinja_render(j, &(ndp_conversation){talk, 4, NULL}, false, &r), cases[i].code, cases[i].words);
+        CHECK_FAILS(ndp_jinja_render(j, &(ndp_conversation){.messages = talk, .n = 4}, false, &r), cases[i].code,
+                    cases[i].words);
         ndp_rendering_release(&r);
         ndp_jinja_destroy(j);
         free(path);
@@ -350,7 +352,7 @@ static void today_is_the_day_that_is_set(void **state) {
         ndp_jinja *j = jinja_of("{{ strftime_now('%d %b %Y') }}", dates[i]);
         ndp_rendering r = {0};
         ndp_str said = {0};
-        CHECK_OK(ndp_jinja_render(j, &(ndp_conversation){talk, 1, NULL}, true, &r));
+        CHECK_OK(ndp_jinja_render(j, &(ndp_conversation){.messages = talk, .n = 1}, true, &r));
         assert_string_equal(r.text.data, want[i]);
         assert_int_equal(waitpid(-1, NULL, WNOHANG), 0); /* the process waits for what is next */
         CHECK_OK(ndp_jinja_add_key(j, &keys[i]));
@@ -380,8 +382,8 @@ static void threads_render_at_the_same_time(void **state) {
         snprintf(own, sizeof own, "thread %d, %d", omp_get_thread_num(), k);
         const ndp_message m = {.role = NDP_ROLE_USER, .content = span(own)};
         ndp_rendering r = {0};
-        wrong +=
-            ndp_jinja_render(j, &(ndp_conversation){&m, 1, NULL}, false, &r) != NDP_OK || strcmp(r.text.data, own) != 0;
+        wrong += ndp_jinja_render(j, &(ndp_conversation){.messages = &m, .n = 1}, false, &r) != NDP_OK ||
+                 strcmp(r.text.data, own) != 0;
         ndp_rendering_release(&r);
     }
     assert_int_equal(wrong, 0);

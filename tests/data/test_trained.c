@@ -8,6 +8,8 @@
     "{\"messages\":[" TURN("user", "a", "") "," TURN("assistant", "b", first) "," TURN("user", "d", "") "," TURN(      \
         "assistant", "e", second) "]}"
 
+#define ROOT(more) "{\"messages\":[" TURN("user", "a", "") "," TURN("assistant", "b", "") "]" more "}"
+
 static void answers_of_weight_0_are_context(void **state) {
     const fixture *f = *state;
     ndp_record_format plain = {.chat = &f->plain};
@@ -29,6 +31,26 @@ static void answers_of_weight_0_are_context(void **state) {
     };
     for (int i = 0; i < NDP_COUNT(cases); i++)
         CHECK_FILE(f, "a.jsonl", cases[i].record, plain, cases[i].want);
+    /* Marks of other programs, and those of a whole record. */
+    static const char *const marks[] = {"train", "training", "trainable", "loss", "weight", "loss_weight", "loss_mask"};
+    for (int i = 0; i < NDP_COUNT(marks); i++)
+        for (int value = 0; value < 2; value++) {
+            char *mark = ndp_format(",\"%s\":%s", marks[i], value ? "0" : "0.0"),
+                 *record = ndp_format("{\"messages\":[" TURN("user", "a", "%s") "," TURN(
+                                          "assistant", "b", "%s") "," TURN("assistant", "e", ",\"%s\":1") "]}",
+                                      mark, mark, marks[i]);
+            CHECK_FILE(f, "a.jsonl", record, plain, "<s>a/b</s>[e</s>] | 1");
+            free(record);
+            free(mark);
+        }
+    static const char *const masks[] = {"[0,0,1]", "[1,0,1]", "[false,false,true]", "\"[0, 0, 1]\""};
+    for (int i = 0; i < NDP_COUNT(masks); i++) {
+        char *record = ndp_format("{\"messages\":[" TURN("user", "a", "") "," TURN("assistant", "b", "") "," TURN(
+                                      "assistant", "e", "") "],\"loss_mask\":%s}",
+                                  masks[i]);
+        CHECK_FILE(f, "a.jsonl", record, plain, "<s>a/b</s>[e</s>] | 1");
+        free(record);
+    }
     CHECK_FILE(f, "a.jsonl", TWO(",\"learn\":false,\"train\":false", ",\"train\":false"),
                ((ndp_record_format){.chat = &f->plain, .train = "learn"}), "<s>a/b</s>d/[e</s>] | 1");
 }
@@ -44,7 +66,27 @@ static void other_weights_are_refused(void **state) {
         {"{\"messages\":[{\"role\":\"assistant\",\"content\":[{\"type\":\"text\",\"text\":\"a\",\"train\":false}]}]}",
          "part 1 of the content of message 1 has 'train': false; only whole messages are left out"},
         {TWO(",\"train\":\"no\"", ""), "message 2 has 'train': \"no\""},
-        {TWO(",\"weight\":0", ",\"train\":false"), "all messages of the assistant have weight 0 or train false"},
+        {TWO(",\"loss_weight\":0.25", ""), "message 2 has 'loss_weight': 0.25; a message is trained on (1 or true)"},
+        {TWO(",\"mask\":1", ""), "message 2 has 'mask', which is not read: in some data it marks what is trained on"},
+        {TWO(",\"function_call\":{\"name\":\"f\"}", ""),
+         "message 2 has 'function_call', which is not read: write it as"},
+        {TWO(",\"images\":[\"a.png\"]", ""), "message 2 has 'images', which is not read: images, videos and sound"},
+        {ROOT(",\"loss_mask\":[0,1,1]"), "a.jsonl:1: 'loss_mask' has 3 items for 2 messages"},
+        {ROOT(",\"loss_mask\":[0,0.5]"), "message 2 has 'loss_mask': 0.5"},
+        {ROOT(",\"loss_mask\":\"answers\""), "a.jsonl:1: loss_mask is the text 'answers', which is not JSON"},
+        {ROOT(",\"loss_mask\":{\"a\":1}"), "a.jsonl:1: loss_mask is an object, expected a list with 0 or 1"},
+        {ROOT(",\"loss_mask\":[0,0]"), "all messages of the assistant are marked as not trained on"},
+        {ROOT(",\"mask\":\"User\""), "the record has 'mask', which is not read"},
+        {ROOT(",\"label\":false"), "the record has 'label': false, an answer that is not wanted"},
+        {ROOT(",\"images\":[\"a.png\"]"), "the record has 'images', which is not read: images, videos and sound"},
+        {ROOT(",\"image\":\"a.png\""), "the record has 'image', which is not read"},
+        {ROOT(",\"functions\":[{\"name\":\"f\"}]"),
+         "the record has 'functions', which is not read: write them as 'tools'"},
+        {"{\"prompt\":\"a\",\"completion\":\"b\",\"label\":false}", "'label': false, an answer that is not wanted"},
+        {"{\"instruction\":\"a\",\"output\":\"b\",\"loss_mask\":[1]}", "'loss_mask' is read where a record has a list"},
+        {"{\"messages\":[" TURN("user", "<image>\\nWhat is it?", "") "," TURN("assistant", "b", "") "]}",
+         "the text of message 1 begins or ends with the placeholder <image>"},
+        {TWO(",\"weight\":0", ",\"train\":false"), "all messages of the assistant are marked as not trained on"},
         {"{\"messages\":[" TURN("user", "a", ",\"train\":true") "," TURN("assistant", "b", "") "]}",
          "message 1 is of the role user and has 'train': true"},
     };

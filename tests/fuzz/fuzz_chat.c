@@ -43,14 +43,14 @@ static void check_spans(const ndp_rendering *r) {
 
 static void render(const ndp_chat *c, const ndp_message *m, int64_t n) {
     ndp_rendering r[2] = {{.text = {0}}, {.text = {0}}};
-    ndp_status st = ndp_chat_render(c, &(ndp_conversation){m, n, NULL}, false, &r[0]);
-    check(st == ndp_chat_render(c, &(ndp_conversation){m, n, NULL}, true, &r[1]));
+    ndp_status st = ndp_chat_render(c, &(ndp_conversation){.messages = m, .n = n}, false, &r[0]);
+    check(st == ndp_chat_render(c, &(ndp_conversation){.messages = m, .n = n}, true, &r[1]));
     if (st == NDP_OK) {
         check_spans(&r[0]);
         check(r[0].n == r[1].n && r[0].text.length <= r[1].text.length &&
               !memcmp(r[0].text.data, r[1].text.data, r[0].text.length));
         size_t length = r[0].text.length;
-        check(ndp_chat_render(c, &(ndp_conversation){m, n, NULL}, false, &r[1]) == NDP_OK &&
+        check(ndp_chat_render(c, &(ndp_conversation){.messages = m, .n = n}, false, &r[1]) == NDP_OK &&
               r[1].text.length == length && !memcmp(r[0].text.data, r[1].text.data, length));
     }
     ndp_rendering_release(&r[0]);

@@ -163,7 +163,10 @@ def mask_of(offsets, spans):
 
 def case_of(name, template, conversation):
     out = make_jinja.case(template, conversation, False)
-    if "text" in out and "spans" not in out:
+    written = out.get("text", "")
+    if any(m["role"] == "assistant" and not m.get("tool_calls") and words_of(m)[1] not in written for m in conversation["messages"]):
+        out.pop("spans", None)  # contents must be lists: refused
+    elif "text" in out and "spans" not in out:
         answers = answers_of(name, out["text"], conversation["messages"])
         out["answers"] = answers and in_bytes(out["text"], answers)
     return out

@@ -17,7 +17,7 @@
 
 /* ---- the file ---- */
 
-enum { NDP_CACHE_VERSION = 6 };
+enum { NDP_CACHE_VERSION = 7 };
 #define NDP_CACHE_MAGIC "NDPTOKEN"
 
 typedef struct ndp_cache_header {

@@ -28,7 +28,9 @@ typedef struct ndp_message {
 typedef struct ndp_conversation {
     const ndp_message *messages;
     int64_t n;
-    struct json_object *tools; /* that the assistant may call, borrowed; NULL: none */
+    struct json_object *tools;     /* schemas of those that the assistant may call, borrowed; NULL: none */
+    struct json_object *documents; /* that it may quote, a list; NULL: none */
+    struct json_object *variables; /* what the template finds besides all this; NULL: nothing */
 } ndp_conversation;
 
 /* Bytes [begin, end) of a text. */

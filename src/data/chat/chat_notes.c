@@ -127,7 +127,7 @@ void ndp_chat_add_notes(const ndp_chat *c, const ndp_tokenizer *t, const char *s
     const ndp_message talk[] = {{.role = NDP_ROLE_USER, .content = {QUESTION, strlen(QUESTION)}},
                                 {.role = NDP_ROLE_ASSISTANT, .content = {ANSWER, strlen(ANSWER)}}};
     probe p = {.chat = c, .tokenizer = t, .source = source};
-    if (ndp_chat_render(c, &(ndp_conversation){talk, 2, NULL}, false, &p.text) == NDP_OK) {
+    if (ndp_chat_render(c, &(ndp_conversation){.messages = talk, .n = 2}, false, &p.text) == NDP_OK) {
         if (c->chosen)
             note_tokens(&p, out);
         if (p.text.n)

@@ -228,9 +228,15 @@ static ndp_status check_roles(const rendering *r) {
     return NDP_OK;
 }
 
-/* A row has no place for tools, what they answer, and calls of them. */
+/* A row has no place for tools, what they answer, calls of them, documents, and variables. */
 static ndp_status check_tools(const ndp_chat_template *t, const ndp_conversation *c) {
     bool tools = c->tools;
+    const char *other = c->documents ? "documents" : c->variables ? "chat_template_kwargs" : NULL;
+    if (other)
+        return NDP_FAIL(NDP_EFORMAT,
+                        "the conversation has '%s', which the built-in chat template %s does not read; "
+                        "data.chat_template: jinja renders the tokenizer's own one, with Python",
+                        other, t->name);
     for (int64_t i = 0; i < c->n && !tools; i++) {
         struct json_object *o = c->messages[i].json, *calls = o ? json_object_object_get(o, "tool_calls") : NULL;
         tools = c->messages[i].role == NDP_ROLE_TOOL ||

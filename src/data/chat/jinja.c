@@ -164,6 +164,10 @@ static struct json_object *request_of(const ndp_conversation *c, bool generation
     json_object_object_add(request, "messages", messages);
     if (c->tools)
         json_object_object_add(request, "tools", json_object_get(c->tools));
+    if (c->documents)
+        json_object_object_add(request, "documents", json_object_get(c->documents));
+    if (c->variables)
+        json_object_object_add(request, "variables", json_object_get(c->variables));
     json_object_object_add(request, "prompt", json_object_new_boolean(generation_prompt));
     return request;
 }

@@ -1,6 +1,6 @@
 /* Records to documents: the kind of a record is found by its fields, conversations are rendered (chat.c), and the
  * document is passed to the visitor before what it borrows is released. Called by source.c. */
-#include "data/corpus/record_parts.h"
+#include "data/corpus/record_known.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,15 +44,18 @@ static ndp_status check_rendering(const ndp_record_input *r, const ndp_rendering
     return NDP_OK;
 }
 
-ndp_status ndp_record_render(const ndp_record_input *r, const ndp_conversation *c, ndp_rendering *out) {
+ndp_status ndp_record_render(const ndp_record_input *r, const ndp_message *messages, int64_t n, ndp_rendering *out) {
+    const ndp_conversation c = {messages, n, json_object_object_get(r->object, "tools"),
+                                json_object_object_get(r->object, "documents"),
+                                json_object_object_get(r->object, "chat_template_kwargs")};
     if (!r->format->chat)
         return NDP_FAIL(NDP_ENOTSUP, "%s: the record is a conversation, but this command reads only texts", r->where);
-    ndp_status st = ndp_chat_render(r->format->chat, c, r->format->open, out);
+    ndp_status st = ndp_chat_render(r->format->chat, &c, r->format->open, out);
     r->document->bad = st == NDP_EFORMAT ? NDP_BAD_RENDERING : st == NDP_OK ? NDP_BAD_UNSURE : NDP_BAD_NONE;
     if (st != NDP_OK)
         return NDP_FAIL(st, "%s: %s", r->where, ndp_error_message()); /* rendering does not know the place */
     if (!r->format->open)
-        NDP_TRY(ndp_record_drop_untrained(r, c, out));
+        NDP_TRY(ndp_record_drop_untrained(r, &c, out));
     return check_rendering(r, out);
 }
 
@@ -64,9 +67,9 @@ void ndp_record_set(const ndp_record_input *r, const ndp_rendering *text, ndp_do
     d->n_spans = text->n;
 }
 
-static ndp_status render_and_visit(const ndp_record_input *r, const ndp_conversation *c) {
+static ndp_status render_and_visit(const ndp_record_input *r, const ndp_message *messages, int64_t n) {
     ndp_rendering text = {0};
-    ndp_status st = ndp_record_render(r, c, &text);
+    ndp_status st = ndp_record_render(r, messages, n, &text);
     if (st == NDP_OK) {
         ndp_record_set(r, &text, r->document);
         r->document->rendered = true;
@@ -110,10 +113,6 @@ static ndp_status read_content(struct json_object *o, const char *key, const cha
     if (!json_object_is_type(content, json_type_string))
         return NDP_FAIL(NDP_EFORMAT, "%s: %s has no '%s' that is a string or a list of texts", where, what, key);
     return ndp_record_string(o, where, key, out);
-}
-
-static bool is_empty_list(struct json_object *o) {
-    return json_object_is_type(o, json_type_array) && json_object_array_length(o) == 0;
 }
 
 /* By data.roles, then by the usual names. */
@@ -161,6 +160,7 @@ static ndp_status read_message(const ndp_record_input *r, struct json_object *o,
     const char *where = r->where;
     if (!json_object_is_type(o, json_type_object))
         return NDP_FAIL(NDP_EFORMAT, "%s: %s is not an object with 'role' and 'content'", where, what);
+    NDP_TRY(ndp_message_check_known(r, o, what));
     *out = (ndp_message){0};
     const char *role = f->role ? f->role : !ndp_record_has(o, "role") && ndp_record_has(o, "from") ? "from" : "role";
     const char *content = f->content ? f->content : strcmp(role, "from") == 0 ? "value" : "content";
@@ -168,8 +168,7 @@ static ndp_status read_message(const ndp_record_input *r, struct json_object *o,
     if (strcmp(content, "content") != 0)
         out->json = NULL;
     NDP_TRY(ndp_record_trained(r, o, what, out));
-    struct json_object *calls = json_object_object_get(o, "tool_calls");
-    bool calling = calls && !is_empty_list(calls);
+    bool calling = json_object_object_get(o, "tool_calls");
     if (calling && !out->json)
         return NDP_FAIL(NDP_ENOTSUP,
                         "%s: %s has 'tool_calls', which are read only with the fields and roles of chat templates: "
@@ -177,6 +176,7 @@ static ndp_status read_message(const ndp_record_input *r, struct json_object *o,
                         where, what);
     if (!calling || json_object_object_get(o, content))
         NDP_TRY(read_content(o, content, where, what, joined, &out->content));
+    NDP_TRY(ndp_message_check_text(r, out, what));
     NDP_TRY(read_reasoning(o, where, out));
     return ndp_message_note_unread(r, o);
 }
@@ -209,7 +209,7 @@ void ndp_message_list_release(ndp_message_list *l) {
 static const char *messages_field_of(const ndp_record_input *r) {
     const char *field = messages_field(r->format);
     bool usual =
-        r->format->kind == NDP_RECORD_SHAREGPT && strcmp(field, "messages") == 0 && !ndp_record_has(r->object, field);
+        r->format->kind != NDP_RECORD_MESSAGES && strcmp(field, "messages") == 0 && !ndp_record_has(r->object, field);
     return usual ? "conversations" : field;
 }
 
@@ -223,14 +223,44 @@ ndp_status ndp_record_visit_messages(const ndp_record_input *r) {
     ndp_message_list m;
     ndp_status st = ndp_record_messages(r, list, NULL, &m);
     if (st == NDP_OK)
-        st = ndp_record_note_unread(r, (const char *const[]){field, "tools", NULL});
+        st = ndp_record_trained_each(r, &m);
     if (st == NDP_OK)
-        st = render_and_visit(r, &(ndp_conversation){m.items, m.n, json_object_object_get(r->object, "tools")});
+        st = ndp_record_note_unread(r, (const char *const[]){field, NULL});
+    if (st == NDP_OK)
+        st = render_and_visit(r, m.items, m.n);
     ndp_message_list_release(&m);
     return st;
 }
 
 /* ---- instructions ---- */
+
+/* Two texts or lists of messages; see record_prompts.c for texts. */
+ndp_status ndp_record_visit_completion(const ndp_record_input *r) {
+    static const char *const fields[] = {"prompt", "completion"};
+    ndp_message_list part[2] = {{.n = 0}, {.n = 0}};
+    ndp_message *all = NULL;
+    NDP_TRY(ndp_record_note_unread(r, (const char *const[]){fields[0], fields[1], NULL}));
+    for (int i = 0; i < 2; i++)
+        if (!ndp_record_has(r->object, fields[i]))
+            return ndp_record_lacks(r, fields[i], "data.format: prompt_completion reads 'prompt' and 'completion'");
+    if (json_object_is_type(json_object_object_get(r->object, fields[0]), json_type_string))
+        return ndp_record_visit_joined(r, fields[0], fields[1]);
+    ndp_status st = NDP_OK;
+    for (int i = 0; i < 2 && st == NDP_OK; i++)
+        st = ndp_record_messages(r, json_object_object_get(r->object, fields[i]), fields[i], &part[i]);
+    if (st == NDP_OK && !(all = calloc((size_t)(part[0].n + part[1].n) + 1, sizeof *all)))
+        st = NDP_FAIL(NDP_ENOMEM, "%s: not enough memory for the record", r->where);
+    for (int64_t i = 0; st == NDP_OK && i < part[0].n + part[1].n; i++) {
+        all[i] = i < part[0].n ? part[0].items[i] : part[1].items[i - part[0].n];
+        all[i].untrained |= i < part[0].n;
+    }
+    if (st == NDP_OK)
+        st = render_and_visit(r, all, part[0].n + part[1].n);
+    free(all);
+    ndp_message_list_release(&part[0]);
+    ndp_message_list_release(&part[1]);
+    return st;
+}
 
 ndp_status ndp_record_visit_instruction(const ndp_record_input *r) {
     ndp_instruction i;
@@ -244,7 +274,7 @@ ndp_status ndp_record_visit_instruction(const ndp_record_input *r) {
     const ndp_message m[2] = {{.role = NDP_ROLE_USER, .content = {question.data, question.length}},
                               {.role = NDP_ROLE_ASSISTANT, .content = i.response}};
     ndp_status st = question.failed ? NDP_FAIL(NDP_ENOMEM, "%s: not enough memory for the record", r->where)
-                                    : render_and_visit(r, &(ndp_conversation){m, 2, NULL});
+                                    : render_and_visit(r, m, 2);
     ndp_str_release(&question);
     return st;
 }
@@ -259,20 +289,25 @@ bool ndp_record_has_conversations(ndp_record_kind kind) {
 
 static ndp_record_kind kind_of(const ndp_record_input *r) {
     const ndp_record_format *f = r->format;
-    return f->kind != NDP_RECORD_AUTO                       ? f->kind
-           : ndp_record_has(r->object, text_field(f))       ? NDP_RECORD_TEXT
-           : ndp_record_has(r->object, messages_field(f))   ? NDP_RECORD_MESSAGES
-           : ndp_record_has(r->object, ndp_prompt_field(f)) ? NDP_RECORD_INSTRUCTION
-                                                            : NDP_RECORD_AUTO;
+    struct json_object *o = r->object;
+    bool pair = ndp_record_has(o, "chosen") && ndp_record_has(o, "rejected");
+    return f->kind != NDP_RECORD_AUTO                                       ? f->kind
+           : ndp_record_has(o, text_field(f))                               ? NDP_RECORD_TEXT
+           : ndp_record_has(o, messages_field(f))                           ? NDP_RECORD_MESSAGES
+           : ndp_record_has(o, ndp_prompt_field(f))                         ? NDP_RECORD_INSTRUCTION
+           : ndp_record_has(o, "prompt") && ndp_record_has(o, "completion") ? NDP_RECORD_PROMPT_COMPLETION
+           : ndp_record_has(o, "conversations") && !pair                    ? NDP_RECORD_SHAREGPT
+                                                                            : NDP_RECORD_AUTO;
 }
 
 /* Fields of usual data sets, and how they are read. */
 static const struct {
     const char *field, *hint;
-} usual[] = {{"conversations", "data.format: sharegpt reads 'conversations'"},
-             {"segments", "data.format: input_output reads 'segments'"},
-             {"prompt", "data.prompt_field: prompt reads 'prompt', and data.response_field names its answer"},
-             {"question", "data.prompt_field: question reads 'question', and data.response_field names its answer"}};
+} usual[] = {
+    {"chosen", "data.format: preference, with a loss of pairs such as loss.name: dpo, reads 'chosen' and 'rejected'"},
+    {"segments", "data.format: input_output reads 'segments'"},
+    {"prompt", "data.prompt_field: prompt reads 'prompt', and data.response_field names its answer"},
+    {"question", "data.prompt_field: question reads 'question', and data.response_field names its answer"}};
 
 /* The only field that holds a string, which is probably the text; NULL: there are none or several. */
 static const char *only_text(struct json_object *object) {
@@ -307,11 +342,17 @@ static ndp_status (*const readers[NDP_RECORD_KINDS])(const ndp_record_input *r) 
 
 ndp_status ndp_record_visit(struct json_object *record, const char *where, const ndp_record_format *f, ndp_document *d,
                             ndp_document_visitor *visit, void *user) {
-    const ndp_record_input r = {record, where, f, d, visit, user};
+    size_t values = 0;
+    const ndp_record_input r = {record, where, f, d, visit, user, &values};
     d->bad = NDP_BAD_FIELDS;
     if (!json_object_is_type(record, json_type_object))
         return NDP_FAIL(NDP_EFORMAT, "%s: the record is not an object", where);
     d->rendered = d->partly = false;
     d->rejected = NULL;
-    return readers[kind_of(&r)](&r);
+    ndp_record_kind kind = kind_of(&r);
+    if (kind != NDP_RECORD_AUTO)
+        NDP_TRY(ndp_record_has_conversations(kind)
+                    ? ndp_record_check_known(&r, kind == NDP_RECORD_MESSAGES || kind == NDP_RECORD_SHAREGPT)
+                    : ndp_record_note_known(&r));
+    return readers[kind](&r);
 }

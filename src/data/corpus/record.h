@@ -11,6 +11,12 @@
  *       after an empty line; without an `input`, that is `context`; the response is `response` or `output`, unless its
  *       field is configured
  *
+ *   {"conversations": [{"from": "human", "value": ...}, ...]}
+ *       ShareGPT's, as `messages`
+ *   {"prompt": ..., "completion": ...}
+ *       TRL's: two texts, joined as they are, or two lists of messages, joined to a conversation; of it the completion
+ * is trained on, with the token that ends the text
+ *
  * With a format of Axolotl's configured:
  *
  *   alpaca
@@ -71,9 +77,10 @@ typedef struct ndp_document {
 /* Any status but NDP_OK stops the reading and is returned. */
 typedef ndp_status ndp_document_visitor(void *user, const ndp_document *document);
 
-/* All formats of records, listed here only: X(NAME, word, CONVERSATIONS, reader). `auto` chooses text, messages or
- * instruction by the record's fields; the others are read only where configured. CONVERSATIONS: a chat template renders
- * its records, or some of them. ndp_record_visit_READER (record_parts.h) reads one. */
+/* All formats of records, listed here only: X(NAME, word, CONVERSATIONS, reader). `auto` chooses text, messages,
+ * instruction, sharegpt or prompt_completion by the record's fields; the others are read only where configured.
+ * CONVERSATIONS: a chat template renders its records, or some of them. ndp_record_visit_READER (record_parts.h) reads
+ * one. */
 #define NDP_RECORDS(X)                                                                                                 \
     X(AUTO, auto, true, unknown)                                                                                       \
     X(TEXT, text, false, text)                                                                                         \
@@ -82,6 +89,7 @@ typedef ndp_status ndp_document_visitor(void *user, const ndp_document *document
     X(ALPACA, alpaca, false, alpaca)                                                                                   \
     X(SHAREGPT, sharegpt, true, messages)                                                                              \
     X(COMPLETION, completion, false, text)                                                                             \
+    X(PROMPT_COMPLETION, prompt_completion, true, completion)                                                          \
     X(INPUT_OUTPUT, input_output, false, segments)                                                                     \
     X(PREFERENCE, preference, true, preference)
 

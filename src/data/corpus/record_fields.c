@@ -1,4 +1,4 @@
-/* Fields of records, and their errors. */
+/* Fields of records, their errors, and why a record is bad. */
 #include "data/corpus/record_parts.h"
 
 #include <stdio.h>
@@ -55,4 +55,25 @@ ndp_status ndp_record_instruction(const ndp_record_input *r, ndp_instruction *ou
     return json_object_object_get(r->object, input_field)
                ? ndp_record_string(r->object, r->where, input_field, &out->input)
                : NDP_OK;
+}
+
+const char *ndp_bad_record_text(ndp_bad_record b) {
+    static const char *const texts[NDP_BAD_RECORDS] = {
+        [NDP_BAD_NONE] = "sound",
+        [NDP_BAD_JSON] = "not JSON",
+        [NDP_BAD_SIZE] = "too large",
+        [NDP_BAD_FIELDS] = "with a missing or mistyped field",
+        [NDP_BAD_RENDERING] = "refused by the chat template",
+        [NDP_BAD_UNSURE] = "whose answers are not certain",
+        [NDP_BAD_EMPTY] = "with nothing to train on",
+        [NDP_BAD_EQUAL] = "with two equal answers",
+        [NDP_BAD_CUT] = "whose answer is beyond the row",
+    };
+    return texts[b];
+}
+
+ndp_status ndp_record_pass(const ndp_record_input *r) {
+    r->document->bad = NDP_BAD_NONE;
+    r->document->fault = &r->document->bad;
+    return r->visit(r->user, r->document);
 }

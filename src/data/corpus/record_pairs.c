@@ -177,8 +177,7 @@ static ndp_status render(const pair_reading *p, const ndp_message *prompt, int64
     }
     for (int64_t i = 0; i < n_answer; i++)
         all[at++] = answer[i];
-    struct json_object *tools = json_object_object_get(p->r->object, "tools");
-    ndp_status st = ndp_record_render(p->r, &(ndp_conversation){all, at, tools}, out);
+    ndp_status st = ndp_record_render(p->r, all, at, out);
     free(all);
     return st;
 }
@@ -272,7 +271,7 @@ ndp_status ndp_record_visit_preference(const ndp_record_input *r) {
     bool texts = is_text(p.given[0]), asked = p.question && is_text(p.question);
     bool question = p.prompt && strcmp(p.prompt, ndp_prompt_field(r->format)) == 0;
     bool plain = texts && !p.systematic && (!p.prompt || (asked && !question && strcmp(p.prompt, "prompt") == 0));
-    const char *read[] = {p.answers[0], p.answers[1], "tools", "system", p.prompt, "prompt", NULL};
+    const char *read[] = {p.answers[0], p.answers[1], "system", p.prompt, "prompt", NULL};
     NDP_TRY(ndp_record_note_unread(r, read));
     return plain ? visit_texts(&p) : visit_conversations(&p);
 }

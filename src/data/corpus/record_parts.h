@@ -11,6 +11,7 @@ typedef struct ndp_record_input {
     ndp_document *document; /* has its location; the rest is set before the visit */
     ndp_document_visitor *visit;
     void *user;
+    size_t *values; /* in texts of JSON so far (record_known.c) */
 } ndp_record_input;
 
 /* An instruction, borrowed from the record. */
@@ -44,9 +45,11 @@ typedef struct ndp_message_list {
 ndp_status ndp_record_messages(const ndp_record_input *r, struct json_object *list, const char *field,
                                ndp_message_list *out);
 void ndp_message_list_release(ndp_message_list *l);
-/* Renders a conversation. NDP_EFORMAT: also where there is nothing to train on, or it is not certain what. The caller
- * releases `out`, even if this fails. */
-ndp_status ndp_record_render(const ndp_record_input *r, const ndp_conversation *c, ndp_rendering *out);
+/* Visits a text made of two fields, of which the second is trained on. */
+ndp_status ndp_record_visit_joined(const ndp_record_input *r, const char *first, const char *second);
+/* Renders messages with the tools, documents and variables of the record. NDP_EFORMAT: also where there is nothing to
+ * train on, or it is not certain what. The caller releases `out`, even if this fails. */
+ndp_status ndp_record_render(const ndp_record_input *r, const ndp_message *messages, int64_t n, ndp_rendering *out);
 /* Gives a document that text, which it borrows. */
 void ndp_record_set(const ndp_record_input *r, const ndp_rendering *text, ndp_document *d);
 
@@ -54,6 +57,8 @@ void ndp_record_set(const ndp_record_input *r, const ndp_rendering *text, ndp_do
  * value that is neither, or one that contradicts what is trained on. */
 NDP_API ndp_status ndp_record_trained(const ndp_record_input *r, struct json_object *message, const char *what,
                                       ndp_message *out);
+/* The same, by the record's list of marks. */
+ndp_status ndp_record_trained_each(const ndp_record_input *r, ndp_message_list *messages);
 /* NDP_EFORMAT: part k of a message's content is not trained on: only whole messages may be left out. */
 ndp_status ndp_record_check_part(struct json_object *part, const char *where, size_t k, const char *what);
 /* Drops the ranges of messages that are not trained on. NDP_EFORMAT: it is not certain which ranges these are, or no

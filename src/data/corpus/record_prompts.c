@@ -1,5 +1,5 @@
-/* Records with a fixed text around their fields (alpaca), or with their text in labelled pieces (input_output). The
- * forms and the names of fields are Axolotl's. */
+/* Records with a fixed text around their fields (alpaca), with their text in labelled pieces (input_output), or in two
+ * fields (prompt_completion). The forms and the names of fields are Axolotl's and TRL's. */
 #include "data/corpus/record_parts.h"
 
 #include <stdlib.h>
@@ -65,6 +65,21 @@ ndp_status ndp_record_visit_alpaca(const ndp_record_input *r) {
     size_t begin = text.text.length;
     ndp_str_add_bytes(&text.text, i.response.data, i.response.n);
     return finish(r, learn_from(&text, begin), &text);
+}
+
+/* ---- prompt_completion ---- */
+
+ndp_status ndp_record_visit_joined(const ndp_record_input *r, const char *first, const char *second) {
+    ndp_rendering text = {0};
+    ndp_span prompt, completion;
+    NDP_TRY(ndp_record_string(r->object, r->where, first, &prompt));
+    NDP_TRY(ndp_record_string(r->object, r->where, second, &completion));
+    r->document->bad = NDP_BAD_EMPTY;
+    if (completion.n == 0 && !r->format->train_all)
+        return NDP_FAIL(NDP_EFORMAT, "%s: '%s' is empty, so there is nothing to train on", r->where, second);
+    ndp_str_add_bytes(&text.text, prompt.data, prompt.n);
+    ndp_str_add_bytes(&text.text, completion.data, completion.n);
+    return finish(r, learn_from(&text, prompt.n), &text);
 }
 
 /* ---- input_output ---- */

@@ -1,7 +1,8 @@
-/* Messages that are not trained on: `weight` 0 and `train` false, as other programs write them. The flag is read with
- * the message; after the text is rendered, the ranges of such messages are dropped. */
-#include "data/corpus/record_parts.h"
+/* Messages that are not trained on: `weight` 0, `train` false and other marks, as other programs write them. A mark is
+ * read with the message; after the text is rendered, the ranges of such messages are dropped. */
+#include "data/corpus/record_known.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* ---- reading ---- */
@@ -29,10 +30,9 @@ static ndp_status fail_role(const ndp_record_input *r, const char *what, const c
                     r->where, what, ndp_role_name(m->role), field);
 }
 
-/* `scales`: the field is a weight, which has a meaning for answers alone. */
-static ndp_status read_field(const ndp_record_input *r, struct json_object *o, const char *what, const char *field,
-                             bool scales, ndp_message *out) {
-    struct json_object *value = json_object_object_get(o, field);
+/* `weight`: the mark has a meaning for answers alone. */
+static ndp_status read_mark(const ndp_record_input *r, struct json_object *value, const char *what, const char *field,
+                            bool weight, ndp_message *out) {
     bool trained = true;
     if (!value)
         return NDP_OK;
@@ -40,7 +40,7 @@ static ndp_status read_field(const ndp_record_input *r, struct json_object *o, c
         return NDP_FAIL(NDP_EFORMAT, "%s: %s has '%s': %.40s; %s", r->where, what, field,
                         json_object_to_json_string(value), two_values);
     out->untrained |= !trained;
-    if (trained && !scales && out->role != NDP_ROLE_ASSISTANT && !r->format->train_all)
+    if (trained && !weight && out->role != NDP_ROLE_ASSISTANT && !r->format->train_all)
         return fail_role(r, what, field, out);
     if (!trained && r->format->train_all)
         return NDP_FAIL(NDP_EFORMAT,
@@ -51,20 +51,44 @@ static ndp_status read_field(const ndp_record_input *r, struct json_object *o, c
 }
 
 ndp_status ndp_record_trained(const ndp_record_input *r, struct json_object *o, const char *what, ndp_message *out) {
-    const char *own = r->format->train;
-    NDP_TRY(read_field(r, o, what, own ? own : "train", own && strcmp(own, "weight") == 0, out));
-    return own ? NDP_OK : read_field(r, o, what, "weight", true, out);
+    const char *own = r->format->train, *name;
+    bool weight;
+    if (own && strcmp(own, "weight") != 0)
+        return read_mark(r, json_object_object_get(o, own), what, own, false, out);
+    for (int i = 0; ndp_known_mark(i, &name, &weight); i++)
+        if (!own || strcmp(name, own) == 0)
+            NDP_TRY(read_mark(r, json_object_object_get(o, name), what, name, weight, out));
+    return NDP_OK;
+}
+
+ndp_status ndp_record_trained_each(const ndp_record_input *r, ndp_message_list *m) {
+    static const char field[] = "loss_mask";
+    struct json_object *marks;
+    char what[32];
+    NDP_TRY(ndp_record_masks(r, &marks));
+    if (!marks)
+        return NDP_OK;
+    if ((int64_t)json_object_array_length(marks) != m->n)
+        return NDP_FAIL(NDP_EFORMAT, "%s: '%s' has %zu items for %lld messages", r->where, field,
+                        json_object_array_length(marks), (long long)m->n);
+    for (int64_t i = 0; i < m->n; i++) {
+        struct json_object *mark = json_object_array_get_idx(marks, (size_t)i);
+        snprintf(what, sizeof what, "message %lld", (long long)i + 1);
+        NDP_TRY(read_mark(r, mark, what, field, true, &m->items[i]));
+    }
+    return NDP_OK;
 }
 
 ndp_status ndp_record_check_part(struct json_object *part, const char *where, size_t k, const char *what) {
-    static const char *const flags[] = {"train", "weight"};
-    for (int i = 0; i < NDP_COUNT(flags); i++) {
-        struct json_object *value = json_object_object_get(part, flags[i]);
+    const char *name;
+    bool weight;
+    for (int i = 0; ndp_known_mark(i, &name, &weight); i++) {
+        struct json_object *value = json_object_object_get(part, name);
         bool trained = true;
         if (value && (!read_flag(value, &trained) || !trained))
             return NDP_FAIL(NDP_EFORMAT,
                             "%s: part %zu of the content of %s has '%s': %.40s; only whole messages are left out",
-                            where, k + 1, what, flags[i], json_object_to_json_string(value));
+                            where, k + 1, what, name, json_object_to_json_string(value));
     }
     return NDP_OK;
 }
@@ -122,13 +146,13 @@ ndp_status ndp_record_drop_untrained(const ndp_record_input *r, const ndp_conver
     if (!sure)
         return NDP_FAIL(NDP_EFORMAT,
                         "%s: it is not certain which message each part of the text is from that the chat template "
-                        "gives, so the messages with weight 0 or train false cannot be left out",
+                        "gives, so the messages that are marked as not trained on cannot be left out",
                         r->where);
     text->n = kept;
     r->document->bad = NDP_BAD_EMPTY;
     return kept ? NDP_OK
                 : NDP_FAIL(
                       NDP_EFORMAT,
-                      "%s: all messages of the assistant have weight 0 or train false, so there is nothing to train on",
+                      "%s: all messages of the assistant are marked as not trained on, so there is nothing to train on",
                       r->where);
 }

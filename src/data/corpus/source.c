@@ -125,20 +125,17 @@ static ndp_status visit_text(const ndp_source_chunk *c, ndp_document_visitor *vi
 
 /* ---- records ---- */
 
-/* Limits the values of a record: "{}," is 3 bytes of text but 700 of memory. */
-static ndp_status check_values(const char *text, size_t n, const char *where) {
+size_t ndp_record_values(const char *text, size_t n) {
     bool quoted = false;
     size_t values = 0;
-    for (size_t i = 0; n > NDP_RECORD_VALUES && i + 1 < n; i++) {
+    for (size_t i = 0; i + 1 < n; i++) {
         bool begins = text[i] == ',' || text[i] == '[' || text[i] == '{',
              ends = text[i + 1] == ']' || text[i + 1] == '}';
         quoted ^= text[i] == '"';
         i += quoted && text[i] == '\\';
         values += !quoted && begins && !ends;
     }
-    return values <= NDP_RECORD_VALUES ? NDP_OK
-                                       : NDP_FAIL(NDP_EFORMAT, "%s: a record of %zu values; at most %zu are read",
-                                                  where, values, NDP_RECORD_VALUES);
+    return values;
 }
 
 static ndp_status parse_record(const char *text, size_t n, const char *where, struct json_object **out,
@@ -146,7 +143,10 @@ static ndp_status parse_record(const char *text, size_t n, const char *where, st
     *bad = NDP_BAD_SIZE;
     if (n > NDP_RECORD_BYTES)
         return NDP_FAIL(NDP_EFORMAT, "%s: a record of %zu bytes; at most %zu are read", where, n, NDP_RECORD_BYTES);
-    NDP_TRY(check_values(text, n, where));
+    size_t values = n > NDP_RECORD_VALUES ? ndp_record_values(text, n) : 0;
+    if (values > NDP_RECORD_VALUES)
+        return NDP_FAIL(NDP_EFORMAT, "%s: a record of %zu values; at most %zu are read", where, values,
+                        NDP_RECORD_VALUES);
     *bad = NDP_BAD_JSON;
     return ndp_json_parse(text, n, where, out);
 }

@@ -8,6 +8,7 @@ import re
 TAG = r"<[^<>\s]+>|\[/?[A-Z_]+\]|\[\|[^\[\]\s]+\|\]"  # a special token, as templates write them
 THINK = re.compile(r"<think>\s*$")
 PROMPTED = re.compile(r"<think>\s*(</think>\s*)?$")  # reasoning that a generation prompt begins, or leaves out
+LEFT_OUT = 'message %d: the template leaves it out; it may expect a list, {"content": [{"type": "text", "text": ...}]}'
 REASONING = ("reasoning_content", "thinking", "reasoning")
 
 
@@ -129,8 +130,7 @@ class Places:
             if n > 1 and kind in ("content", "reasoning"):
                 raise ValueError("message %d: the template writes it more than once" % (i + 1))
             if n == 0 and kind == "content" and i not in calling:
-                raise ValueError("message %d: the template leaves it out; it may expect a list, {\"content\": [{\"type\": "
-                                 "\"text\", \"text\": ...}]}" % (i + 1))
+                raise ValueError(LEFT_OUT % (i + 1))
 
     def put_back(self):
         """[mark, its place in `marked`, its end in `text`], in order."""
@@ -304,6 +304,14 @@ class Answer:
         inside = self.places.marks.form.finditer(self.marked, begin, end)
         if any(self.kind(m[0]) == "other" for m in inside):
             raise ValueError(who + "the template writes another message inside it")
+
+
+def check_written(messages, text):
+    """Of a template that marks by itself what the assistant writes: the contents are in the text."""
+    for i, m in enumerate(messages):
+        words = m["content"].rpartition("</think>")[2].strip() if isinstance(m.get("content"), str) else ""
+        if m.get("role") == "assistant" and not m.get("tool_calls") and not any(form in text for form in as_written(words)):
+            raise ValueError(LEFT_OUT % (i + 1))
 
 
 def in_order(spans):

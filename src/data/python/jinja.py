@@ -79,6 +79,17 @@ def with_reasoning(message):
     return message if thoughts is None else {"thinking": thoughts, **message, "reasoning_content": thoughts}
 
 
+def with_arguments(message):
+    """Those of calls as objects, which is what templates are given; data may have them as texts of JSON."""
+    def typed(call):
+        if isinstance(call.get("function"), dict):
+            call = {**call, "function": typed(call["function"])}
+        text = call.get("arguments")
+        return {**call, "arguments": json.loads(text)} if isinstance(text, str) else call
+    calls = message.get("tool_calls")
+    return {**message, "tool_calls": [typed(c) for c in calls]} if calls else message
+
+
 class Renderer:
     def __init__(self, request):
         self.env = environment(request["date"])
@@ -86,14 +97,16 @@ class Renderer:
         self.variables = request["variables"]
         self.tokens = Tokens([*request.get("special", ()), *(v for v in self.variables.values() if isinstance(v, str))])
 
+    documents, own = None, {}  # of the conversation: what it may quote, and its own variables
+
     def token(self, name):
         return self.variables.get(name) or ""
 
     def render(self, messages, tools, prompt, marked=False):
         self.env.generation_marked = marked
         parts, length = [], 0
-        for part in self.template.generate(messages=messages, tools=tools, documents=None, add_generation_prompt=prompt,
-                                           **self.variables):
+        for part in self.template.generate(**{**self.variables, **self.own}, messages=messages, tools=tools,
+                                           documents=self.documents, add_generation_prompt=prompt):
             parts.append(part)
             length += len(part)
             if length > self.most:
@@ -107,6 +120,7 @@ class Renderer:
             return None
         if "".join(pieces) != text or len(pieces) % 2 == 0:
             raise ValueError("what the template's {% generation %} blocks write is changed after them")
+        check_written(messages, text)
         spans, at = [], 0
         for i, piece in enumerate(pieces):
             if i % 2:
@@ -126,8 +140,15 @@ class Renderer:
         raise error
 
     def answer(self, request):
-        messages, tools = [with_reasoning(m) for m in request["messages"]], request.get("tools")
-        text = self.render(messages, tools, request["prompt"])
+        given, tools = [with_reasoning(m) for m in request["messages"]], request.get("tools")
+        self.documents, self.own = request.get("documents"), request.get("variables") or {}
+        messages = [with_arguments(m) for m in given]
+        text, error = attempt(self.render, messages, tools, request["prompt"])
+        if isinstance(error, TypeError) and messages != given:  # a template that wants texts
+            messages, error = given, None
+            text = self.render(messages, tools, request["prompt"])
+        if error:
+            raise error
         if request["prompt"]:
             return {"text": text}
         spans, error = attempt(self.marked_spans, messages, tools, text)
