@@ -190,14 +190,15 @@ static void print_sentence(const ndp_evaluation *e) {
     printf("mean nll %.7f (perplexity %.4f", e->mean_nll, exp(e->mean_nll));
     if (e->bytes)
         printf(", %.4f bits per byte", ndp_bits_per_byte(e));
-    printf(") over %lld predictions in %lld documents\n", (long long)e->tokens, (long long)e->documents);
+    printf(") over %lld predictions in %lld document%s\n", (long long)e->tokens, (long long)e->documents,
+           e->documents == 1 ? "" : "s");
 }
 
 /* Of files: how many documents were longer than a window. */
 static void print_windows(const ndp_evaluation *e) {
     if (e->divided)
-        printf("%lld of %lld documents divided into windows of %d tokens, %d apart: %s\n", (long long)e->divided,
-               (long long)e->documents, e->window, e->stride,
+        printf("%lld of %lld document%s divided into windows of %d tokens, %d apart: %s\n", (long long)e->divided,
+               (long long)e->documents, e->documents == 1 ? "" : "s", e->window, e->stride,
                e->stride < e->window ? "every token but a document's first is predicted once"
                                      : "every token but a window's first is predicted once");
 }

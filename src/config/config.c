@@ -92,8 +92,8 @@ static void preference_follows(ndp_config *c) {
     bool pairs = c->data.format == NDP_RECORD_PREFERENCE;
     if (!is_given(c, "data", "packing"))
         c->data.packing = !pairs;
-    if (!is_given(c, "data", "overlong"))
-        c->data.overlong = pairs ? NDP_OVERLONG_TRUNCATE : NDP_OVERLONG_CUT;
+    if (!is_given(c, "data", "overlong") || (pairs && c->data.overlong == NDP_OVERLONG_AUTO))
+        c->data.overlong = pairs ? NDP_OVERLONG_TRUNCATE : NDP_OVERLONG_AUTO;
     if (!is_given(c, "batch", "micro_batch_size"))
         c->batch.micro_batch_size = pairs ? 2 : 1;
     if (!is_given(c, "loss", "sft_weight"))

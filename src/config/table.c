@@ -34,11 +34,9 @@ static const char *const train_on_words[] = {"assistant", "all", NULL};
 static const char *const bad_words[] = {[NDP_BAD_RECORDS_ERROR] = "error", [NDP_BAD_RECORDS_SKIP] = "skip", NULL};
 static const char *const bin_words[] = {"uint16", "uint32", NULL};
 static const int bin_bytes[] = {2, 4};
-static const char *const overlong_words[] = {[NDP_OVERLONG_CUT] = "cut",
-                                             [NDP_OVERLONG_ERROR] = "error",
-                                             [NDP_OVERLONG_DROP] = "drop",
-                                             [NDP_OVERLONG_TRUNCATE] = "truncate",
-                                             NULL};
+static const char *const overlong_words[] = {
+    [NDP_OVERLONG_AUTO] = "auto", [NDP_OVERLONG_CUT] = "cut",           [NDP_OVERLONG_ERROR] = "error",
+    [NDP_OVERLONG_DROP] = "drop", [NDP_OVERLONG_TRUNCATE] = "truncate", NULL};
 static const char *const transport_words[] = {"auto", "self", "local", "shm", "mpi", NULL};
 
 /* The readers of most keys: what takes a job; of it what also needs a run folder; what trains; ... */
@@ -117,7 +115,7 @@ const ndp_option ndp_options[] = {
     {IDENTITY(data, bin_type, ROWS), WORD(uint16, bin_words), .meanings = bin_bytes, WHEN "data.files has .bin files without a header", HELP "type of the ids in .bin files without a header"},
     {IDENTITY(data, document_mask, ROWS), BOOL(true), HELP "attention stays within a document, and positions restart"},
     {IDENTITY(data, packing, ROWS), BOOL(true), HELP "several documents per row; false: one, padded; with preference data the default is false"},
-    {CONTENTS(data, overlong, ROWS), WORD(cut, overlong_words), HELP "documents longer than a row: continued in another row, an error, left out, or truncated; with preference data the default is truncate"},
+    {CONTENTS(data, overlong, ROWS), WORD(auto, overlong_words), HELP "documents longer than a row: auto and cut continue them in another row, auto without pieces of conversations that lack their question; or an error, left out, truncated; with preference data auto is truncate"},
     {IDENTITY(data, max_documents, ROWS), INT64(0, 0, INT64_MAX), HELP "only the first documents of each entry of data.files, or pairs; 0: all"},
     {CONTENTS(data, validation_files, HELD), NDP_OPTION_ENTRIES, "[]", .own = offsetof(ndp_config, data.validation_own), HELP "held-out data, named like data.files"},
     {IDENTITY(data, validation_fraction, HELD), NUMBER(0, "[0, 1)"), WHEN "data.validation_files is empty", HELP "fraction of the documents of data.files to hold out"},

@@ -12,12 +12,21 @@ struct ndp_dataset {
     bool document_mask;
 };
 
-static ndp_status fail_empty(const ndp_token_cache *c, const ndp_row_opts *o, int64_t overlong) {
+static ndp_status fail_empty(const ndp_token_cache *c, const ndp_row_opts *o, const ndp_row_losses *lost) {
+    int64_t overlong = lost->overlong;
+    if (lost->unasked > 0)
+        return NDP_FAIL(NDP_EINVAL,
+                        "nothing is left to predict: in %lld pieces of documents over %lld tokens the question of the "
+                        "answer is cut; raise data.sequence_length, or set data.overlong: cut",
+                        (long long)lost->unasked, (long long)o->length);
     if (overlong > 0)
         return NDP_FAIL(NDP_EINVAL,
                         "nothing is left to predict: data.overlong leaves out or truncates %lld of %lld documents, "
-                        "those of more than %lld tokens; raise data.sequence_length, or set data.overlong: cut",
-                        (long long)overlong, (long long)c->n_documents, (long long)o->length);
+                        "those of more than %lld tokens; raise data.sequence_length%s",
+                        (long long)overlong, (long long)c->n_documents, (long long)o->length,
+                        !o->pairs                              ? ", or set data.overlong: cut"
+                        : o->overlong != NDP_OVERLONG_TRUNCATE ? ", or set data.overlong: truncate"
+                                                               : "");
     if (o->validation)
         return NDP_FAIL(NDP_EINVAL,
                         "the validation set is empty: data.validation_fraction %g of %lld documents; raise it, or name "
@@ -45,7 +54,7 @@ ndp_status ndp_dataset_create(const ndp_token_cache *cache, const ndp_row_opts *
     if (st == NDP_OK)
         st = ndp_dataset_check(d);
     if (st == NDP_OK && d->table.labels == 0 && !cache->head)
-        st = fail_empty(&d->cache, o, d->table.lost.overlong);
+        st = fail_empty(&d->cache, o, &d->table.lost);
     if (st != NDP_OK) {
         ndp_dataset_close(d);
         return st;

@@ -19,6 +19,9 @@
  * and positions restart with each row. Padding at the end of a row has no label, is a document of its own, and holds a
  * legal id. Without packing, every piece has a row of its own.
  *
+ * Of a longer document in which only parts are trained on, such as a conversation, a piece is left out if the question
+ * of its first answer is not wholly in it, unless all pieces are asked for (NDP_OVERLONG_CUT).
+ *
  * Documents of more than S tokens may instead be left out or truncated, with or without the mask. A truncated document
  * without a label among its first S tokens is also left out.
  */

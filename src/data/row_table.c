@@ -65,6 +65,43 @@ static int64_t count_labels(const ndp_token_cache *c, const ndp_row_piece *p) {
     return n;
 }
 
+/* ---- questions ---- */
+
+/* A walk along a document: where the question before the newest token that is trained on begins. */
+typedef struct question_walk {
+    const ndp_token_cache *cache;
+    int64_t at;       /* the next token */
+    int64_t question; /* -1: the document begins with what is trained on */
+    bool answering;   /* the token before `at` is trained on */
+} question_walk;
+
+static void walk_to(question_walk *w, int64_t stop) {
+    for (; w->at < stop; w->at++) {
+        bool trained = ndp_token_cache_trained(w->cache, w->at);
+        if (!trained && (w->answering || w->question < 0))
+            w->question = w->at;
+        w->answering = trained;
+    }
+}
+
+/* Whether the first answer in a piece, which does not begin the document, lacks its question or a part of it. */
+static bool lacks_question(question_walk *w, const ndp_row_piece *p) {
+    int64_t end = p->first + p->n + (p->next >= 0);
+    walk_to(w, p->first + 1);
+    question_walk ahead = *w;
+    while (ahead.at < end && !ndp_token_cache_trained(w->cache, ahead.at))
+        walk_to(&ahead, ahead.at + 1);
+    return ahead.at < end && ahead.question >= 0 && ahead.question < p->first;
+}
+
+/* Counts a piece that is left out for this. */
+static bool is_unasked(row_builder *b, question_walk *w, const ndp_row_piece *p) {
+    bool out = b->o->overlong == NDP_OVERLONG_AUTO && b->cache->trained && !p->begins && lacks_question(w, p);
+    b->lost.unasked += out;
+    b->lost.unasked_labels += out ? count_labels(b->cache, p) : 0;
+    return out;
+}
+
 /* ---- documents ---- */
 
 static void close_row(row_builder *b, int i) {
@@ -101,11 +138,12 @@ static int64_t fit(row_builder *b, int32_t n) {
 
 static ndp_status add_document(row_builder *b, int64_t first, int64_t end) {
     int64_t length = b->o->length, pieces = b->n;
+    question_walk w = {b->cache, first, -1, false};
     for (int64_t at = first; at < end; at += length) {
         int64_t stop = end - at < length ? end : at + length;
         ndp_row_piece p = {at, stop < end ? stop : -1, (int32_t)(stop - at), at == first};
         int64_t labels = count_labels(b->cache, &p);
-        if (labels == 0)
+        if (labels == 0 || is_unasked(b, &w, &p))
             continue;
         b->labels += labels;
         NDP_TRY(add_piece(b, p, fit(b, p.n)));
@@ -119,14 +157,18 @@ static ndp_status add_document(row_builder *b, int64_t first, int64_t end) {
 /* Adds a document to the text that started at row `first_row` and has `used` tokens so far. */
 static ndp_status add_to_text(row_builder *b, int64_t at, int64_t end, int64_t first_row, int64_t *used) {
     int64_t first = at;
+    question_walk w = {b->cache, first, -1, false};
     b->documents += at < end;
     if (*used > 0 && at < end)
         b->pieces[b->n - 1].next = at;
-    for (int64_t n; at < end; at += n, *used += n) {
+    for (int64_t n; at < end; at += n) {
         int64_t room = b->o->length - *used % b->o->length;
         n = end - at < room ? end - at : room;
-        NDP_TRY(add_piece(b, (ndp_row_piece){at, at + n < end ? at + n : -1, (int32_t)n, at == first},
-                          first_row + *used / b->o->length));
+        ndp_row_piece p = {at, at + n < end ? at + n : -1, (int32_t)n, at == first};
+        if (is_unasked(b, &w, &p))
+            continue;
+        NDP_TRY(add_piece(b, p, first_row + *used / b->o->length));
+        *used += n;
     }
     return NDP_OK;
 }
@@ -147,10 +189,11 @@ static void end_text(row_builder *b, int64_t first_piece, int64_t first_row, int
 
 static ndp_status fail_overlong(row_builder *b, int64_t document, int64_t n) {
     return NDP_FAIL(NDP_EINVAL,
-                    "%s: document %lld has %lld tokens, a row has %lld; set data.overlong: cut to continue it in "
-                    "another row, drop or truncate, or raise data.sequence_length",
+                    "%s: document %lld has %lld tokens, a row has %lld; set data.overlong: %s, or raise "
+                    "data.sequence_length",
                     b->o->names ? b->o->names[b->source] : "the data", (long long)number_in_source(b, document) + 1,
-                    (long long)n, (long long)b->o->length);
+                    (long long)n, (long long)b->o->length,
+                    b->o->pairs ? "truncate or drop" : "cut to continue it in another row, drop or truncate");
 }
 
 /* The tokens of a document that rows take: [*first, *end), none of a document that is dropped. */
@@ -158,7 +201,7 @@ static ndp_status kept_tokens(row_builder *b, int64_t document, int64_t *first, 
     int64_t length = b->o->length;
     *first = (int64_t)b->cache->offsets[document];
     *end = (int64_t)b->cache->offsets[document + 1];
-    if (*end - *first <= length || b->o->overlong == NDP_OVERLONG_CUT)
+    if (*end - *first <= length || b->o->overlong <= NDP_OVERLONG_CUT)
         return NDP_OK;
     if (b->o->overlong == NDP_OVERLONG_ERROR)
         return fail_overlong(b, document, *end - *first);

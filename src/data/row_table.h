@@ -5,9 +5,12 @@
 
 #include "data/cache/cache_file.h"
 
-/* What happens to a document of more than S tokens: it continues in other rows, is an error, is left out, or keeps its
- * first S tokens, the last of which then predicts nothing. */
+/* What happens to a document of more than S tokens: it continues in other rows (auto: but for pieces in which the first
+ * answer lacks its whole question), is an error, is left out, or keeps its first S tokens, the last of which then
+ * predicts nothing. A question is what stands before a stretch that is trained on, from the end of the stretch before.
+ */
 typedef enum ndp_overlong {
+    NDP_OVERLONG_AUTO,
     NDP_OVERLONG_CUT,
     NDP_OVERLONG_ERROR,
     NDP_OVERLONG_DROP,
@@ -36,9 +39,11 @@ typedef struct ndp_row_piece {
 
 /* Documents that these rows do not have, or not all of. */
 typedef struct ndp_row_losses {
-    int64_t overlong; /* more than S tokens: dropped or truncated */
-    int64_t emptied;  /* of the truncated ones: nothing to predict is left, so they have no row */
-    int64_t beyond;   /* not among the first of their source (most_documents) */
+    int64_t overlong;       /* more than S tokens: dropped or truncated */
+    int64_t emptied;        /* of the truncated ones: nothing to predict is left, so they have no row */
+    int64_t beyond;         /* not among the first of their source (most_documents) */
+    int64_t unasked;        /* pieces without a whole question, */
+    int64_t unasked_labels; /* and what these would have predicted */
 } ndp_row_losses;
 
 /* Row r is pieces [rows[r], rows[r + 1]). Source i is rows [sources[i], sources[i + 1]); there is one without

@@ -165,6 +165,11 @@ static void describe_losses(const ndp_config *c, ndp_row_losses lost, ndp_str *o
     if (lost.overlong > 0)
         ndp_str_addf(out, "; %lld document%s over %d tokens %s", (long long)lost.overlong, s, c->data.sequence_length,
                      c->data.overlong == NDP_OVERLONG_DROP ? "dropped" : "truncated");
+    if (lost.unasked > 0)
+        ndp_str_addf(out,
+                     "; %lld piece%s of documents over %d tokens left out, whose question is cut (%lld to predict)",
+                     (long long)lost.unasked, lost.unasked == 1 ? "" : "s", c->data.sequence_length,
+                     (long long)lost.unasked_labels);
     if (lost.emptied > 0)
         ndp_str_addf(out, ", %lld of them left out since nothing to predict remains", (long long)lost.emptied);
     if (lost.beyond > 0)
@@ -203,11 +208,12 @@ static void describe_ids(const ndp_job_data *d, ndp_str *out) {
     add_token(d, r.eos, out);
 }
 
-static void describe_rows(const ndp_job_data *d, const ndp_dataset *set, const char *name, const char *rows,
+static void describe_rows(const ndp_job_data *d, const ndp_dataset *set, const char *name, const char *each,
                           int64_t id_files, ndp_str *out) {
-    ndp_str_addf(out, "%s: %lld documents, %lld tokens, %lld to predict, %lld %s, %.1f%% full", name,
-                 (long long)ndp_dataset_documents(set), (long long)ndp_dataset_tokens(set),
-                 (long long)ndp_dataset_labels(set), (long long)ndp_dataset_rows(set), rows,
+    int64_t documents = ndp_dataset_documents(set), n = ndp_dataset_rows(set);
+    ndp_str_addf(out, "%s: %lld document%s, %lld tokens, %lld to predict, %lld row%s%s, %.1f%% full", name,
+                 (long long)documents, documents == 1 ? "" : "s", (long long)ndp_dataset_tokens(set),
+                 (long long)ndp_dataset_labels(set), (long long)n, n == 1 ? "" : "s", each,
                  100 * ndp_dataset_fill(set));
     if (ndp_dataset_has_texts(set)) {
         ndp_str_add(out, d->end_token >= 0 ? "; texts end with " : "; texts have no end token");
@@ -279,9 +285,9 @@ static void describe_template(const ndp_job_data *d, ndp_str *out) {
 
 void ndp_job_data_describe(const ndp_job_data *d, ndp_str *out) {
     if (d->dataset)
-        describe_rows(d, d->dataset, "data", d->tokens.head ? "rows" : "rows an epoch", d->id_files, out);
+        describe_rows(d, d->dataset, "data", d->tokens.head ? "" : " an epoch", d->id_files, out);
     if (d->held && ndp_dataset_rows(d->held) > 0)
-        describe_rows(d, d->held, "held out", "rows",
+        describe_rows(d, d->held, "held out", "",
                       d->job->config->data.validation_files.n ? d->held_id_files : d->id_files, out);
     for (int i = 0; i < d->sampler.n_sources && d->sampler.rows > 0; i++)
         ndp_str_addf(out, "mix: %s, %lld of %lld rows an epoch, %.1f%% of all\n", d->job->config->data.files.items[i],

@@ -53,10 +53,14 @@ static void write_end_token(const ndp_trainer *t, ndp_str *out) {
 
 /* What data.overlong does to the rows: nothing where no document is too long, or where such documents continue. */
 static void write_overlong(const ndp_trainer *t, ndp_str *out) {
-    int64_t lost = ndp_dataset_losses(t->rank.data.dataset).overlong;
-    if (t->rank.data.held)
-        lost += ndp_dataset_losses(t->rank.data.held).overlong;
-    ndp_str_add(out, lost == 0 ? "cut" : t->rank.job.config->data.overlong == NDP_OVERLONG_DROP ? "drop" : "truncate");
+    ndp_row_losses lost = ndp_dataset_losses(t->rank.data.dataset),
+                   held = t->rank.data.held ? ndp_dataset_losses(t->rank.data.held) : (ndp_row_losses){0};
+    if (lost.unasked + held.unasked > 0)
+        ndp_str_add(out, "auto");
+    else if (lost.overlong + held.overlong == 0)
+        ndp_str_add(out, "cut");
+    else
+        ndp_str_add(out, t->rank.job.config->data.overlong == NDP_OVERLONG_DROP ? "drop" : "truncate");
 }
 
 /* The numbers in the order of data.files: it makes no difference whether, and in which order, data.mix names them. */

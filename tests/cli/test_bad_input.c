@@ -316,7 +316,7 @@ static void a_long_document(void **state) {
     outcome o = train(*state, LOCAL, NULL, NULL);
     if (o.code != 0)
         fail_msg("code %d: %s", o.code, o.text.data);
-    assert_true(strstr(o.text.data, "1 documents, 41943") != NULL);
+    assert_true(strstr(o.text.data, "1 document, 41943") != NULL);
     ndp_str_release(&o.text);
 }
 

@@ -34,7 +34,7 @@ EOF
 # An id that is the end token of `bytes` is a word here.
 run train job.yaml --dry-run
 code_is 0
-says out '^data: 1 documents, 400 tokens, 399 to predict, .*; \.bin: ids without a tokenizer, each file one document$' \
+says out '^data: 1 document, 400 tokens, 399 to predict, .*; \.bin: ids without a tokenizer, each file one document$' \
     '^note: bare\.json names neither bos_token_id nor eos_token_id, so every \.bin file is one document; data\.end_token: ID'
 
 # The tokens of the configuration, at the beginning of documents or at their end; three kinds of file in one job.
@@ -58,7 +58,7 @@ code_is 0
 says out '^data: 101 documents, .*documents begin or end with id 257$'
 run train job.yaml --dry-run --set data.end_token=none --set model.config=named.json
 code_is 0
-says out '^data: 1 documents, .*each file one document$'
+says out '^data: 1 document, .*each file one document$'
 lines out 0 '^note: named'
 for token in '"</s>"' 50257 '"1 2"'; do
     run train job.yaml --dry-run --set data.end_token="$token"

@@ -11,7 +11,7 @@ trains_on() {
     # shellcheck disable=SC2086
     run train job.yaml --dry-run $long "$@"
     code_is 0
-    says out "^data: 1 documents, [0-9]+ tokens, $want to predict"
+    says out "^data: 1 document, [0-9]+ tokens, $want to predict"
 }
 
 # ---- prompt formats ----
@@ -46,12 +46,12 @@ trains_on 13 --set 'data.files=[training.jsonl]' --set data.chat_template=chatml
 # Dolly's context is read: the question is longer by it and an empty line.
 echo '{"instruction": "When?", "context": "It began in 1984.", "response": "In 1984."}' >dolly.jsonl
 trains_on 18 --set 'data.files=[dolly.jsonl]' --set data.chat_template=chatml
-says out '^data: 1 documents, 93 tokens'
+says out '^data: 1 document, 93 tokens'
 
 # shellcheck disable=SC2086
 run train job.yaml $long --transport local --set 'data.files=[alpaca.jsonl]' --set data.format=alpaca
 code_is 0
-says out '^data: 1 documents, [0-9]+ tokens, 6 to predict'
+says out '^data: 1 document, [0-9]+ tokens, 6 to predict'
 # shellcheck disable=SC2086
 run train job.yaml $long --transport local --resume --set 'data.files=[alpaca.jsonl]' --set data.format=instruction \
     --set data.chat_template=chatml

@@ -76,11 +76,11 @@ members='"mean_nll": [0-9.]+, "tokens": [0-9]+, "documents": [0-9]+, "bytes": [0
 says out "^\\{$members, \"files\": \\[\\{\"file\": \"text.txt\", $members\\}\\]\\}\$"
 run evaluate --model one/model --data text.txt --threads 1
 code_is 0
-says out '^mean nll [0-9.]+ \(perplexity [0-9.]+, [0-9.]+ bits per byte\) over [0-9]+ predictions in 1 documents$' \
-    '^1 of 1 documents divided into windows of 64 tokens, 63 apart: every token but a document.s first is predicted once$'
+says out '^mean nll [0-9.]+ \(perplexity [0-9.]+, [0-9.]+ bits per byte\) over [0-9]+ predictions in 1 document$' \
+    '^1 of 1 document divided into windows of 64 tokens, 63 apart: every token but a document.s first is predicted once$'
 run evaluate --model one/model --data text.txt --threads 1 --sequence-length 32 --stride 32
 code_is 0
-says out '^1 of 1 documents divided into windows of 32 tokens, 32 apart: every token but a window.s first is predicted once$'
+says out '^1 of 1 document divided into windows of 32 tokens, 32 apart: every token but a window.s first is predicted once$'
 head -c 500 text.txt >part.txt
 run evaluate --model one/model --data text.txt --data part.txt --threads 1
 code_is 0

@@ -66,7 +66,9 @@ static void defaults_of_preference_data(void **state) {
     CHECK_OK(ndp_config_set(c, "loss.name=dpo"));
     assert_true(c->loss.sft_weight == 0);
     CHECK_OK(ndp_config_set(c, "data.format=auto"));
-    assert_true(c->data.packing && c->data.overlong == NDP_OVERLONG_CUT && c->batch.micro_batch_size == 1);
+    assert_true(c->data.packing && c->data.overlong == NDP_OVERLONG_AUTO && c->batch.micro_batch_size == 1);
+    CHECK_OK(parse(c, "loss: {name: orpo}\ndata: {format: preference, overlong: auto}"));
+    assert_true(c->data.overlong == NDP_OVERLONG_TRUNCATE);
     CHECK_OK(parse(c, "loss: {name: orpo, sft_weight: 0.5}\ndata: {format: preference, overlong: drop}\nbatch: "
                       "{micro_batch_size: 4}"));
     assert_true(c->loss.sft_weight == 0.5 && c->data.overlong == NDP_OVERLONG_DROP && c->batch.micro_batch_size == 4);

@@ -403,7 +403,8 @@ static void only_what_is_learned_has_labels(void **state) {
     static const uint16_t ids[8] = {B, 'a', 'b', 'c', B, 'd', 'd', 0};
     write_cache(path, ids, 7, (const uint64_t[]){0, 4, 7}, 2, 0x48);
     ndp_dataset *d;
-    CHECK_OK(ndp_dataset_open(path, &(ndp_row_opts){.length = 2, .document_mask = true}, &d));
+    ndp_row_opts o = {.length = 2, .document_mask = true, .overlong = NDP_OVERLONG_CUT};
+    CHECK_OK(ndp_dataset_open(path, &o, &d));
     assert_int_equal(ndp_dataset_rows(d), 2);
     assert_int_equal(ndp_dataset_labels(d), 2);
     rows x;
@@ -414,6 +415,120 @@ static void only_what_is_learned_has_labels(void **state) {
     check(x.labels, 2, (int32_t[]){-1, 'd'}, "labels", 1);
     ndp_dataset_close(d);
     free(path);
+}
+
+/* ---- pieces without their question ---- */
+
+enum { IDS = 400, LENGTHS = 40 };
+
+/* Documents of stretches that are trained on or not, in turn; the first one either. */
+typedef struct talks {
+    uint64_t offsets[32], ends[1];
+    uint16_t ids[IDS];
+    uint8_t trained[IDS / 8];
+    ndp_token_cache cache;
+} talks;
+
+static void make_talks(talks *x, uint64_t seed) {
+    uint32_t draw[IDS];
+    for (int i = 0; i < IDS; i++)
+        draw[i] = (uint32_t)(ndp_rng_uniform(seed, 1, (uint64_t)i) * 1000);
+    *x = (talks){.offsets = {0}};
+    int n = 0, at = 0;
+    for (int i = 0; n < 31 && at < IDS; n++) {
+        bool trained = draw[i++] % 3 == 0;
+        for (int stretches = 1 + (int)draw[i++] % 6; stretches > 0 && at < IDS; stretches--, trained = !trained)
+            for (int k = 1 + (int)draw[i++ % IDS] % 9; k > 0 && at < IDS; k--, at++)
+                x->trained[at / 8] |= (uint8_t)(trained << at % 8);
+        x->offsets[n + 1] = (uint64_t)at;
+    }
+    for (int i = 0; i < IDS; i++)
+        x->ids[i] = (uint16_t)i; /* ids are places */
+    x->ends[0] = (uint64_t)n;
+    x->cache = (ndp_token_cache){.offsets = x->offsets,
+                                 .source_ends = x->ends,
+                                 .ids = x->ids,
+                                 .trained = x->trained,
+                                 .id_bytes = 2,
+                                 .n_sources = 1,
+                                 .n_documents = n,
+                                 .n_tokens = at,
+                                 .largest_id = IDS};
+}
+
+/* By the definition, from the first label of a row that holds one piece. */
+static bool has_whole_question(const talks *x, const rows *r, int64_t length) {
+    int64_t first = r->tokens[0], document = 0, at = -1;
+    while ((int64_t)x->offsets[document + 1] <= first)
+        document++;
+    for (int64_t t = length - 1; t >= 0; t--)
+        at = r->labels[t] >= 0 ? r->labels[t] : at;
+    int64_t begin = (int64_t)x->offsets[document];
+    while (at > begin && ndp_token_cache_trained(&x->cache, at - 1))
+        at--;
+    int64_t question = at;
+    while (question > begin && !ndp_token_cache_trained(&x->cache, question - 1))
+        question--;
+    return first == begin || question == at || question >= first;
+}
+
+/* The rows of `auto` are those of `cut` whose first answer has its question; what is left out is counted. */
+static void pieces_without_their_question_are_left_out(void **state) {
+    (void)state;
+    talks x;
+    int64_t out = 0;
+    for (uint64_t seed = 0; seed < 60; seed++)
+        for (int64_t length = 2; length < LENGTHS; length += 3) {
+            make_talks(&x, seed);
+            ndp_row_opts o = {.length = length, .document_mask = true, .single = true, .overlong = NDP_OVERLONG_CUT};
+            ndp_dataset *cut, *some = NULL;
+            CHECK_OK(ndp_dataset_create(&x.cache, &o, &cut));
+            o.overlong = NDP_OVERLONG_AUTO;
+            if (ndp_dataset_create(&x.cache, &o, &some) != NDP_OK) /* nothing is left */
+                some = NULL;
+            int64_t left = 0, labels = 0, row = 0;
+            rows r, kept;
+            for (int64_t i = 0; i < ndp_dataset_rows(cut); i++) {
+                CHECK_OK(ndp_dataset_row(cut, i, r.tokens, r.labels, r.positions, r.document_start));
+                if (!has_whole_question(&x, &r, length)) {
+                    left++;
+                    for (int64_t t = 0; t < length; t++)
+                        labels += r.labels[t] >= 0;
+                    continue;
+                }
+                CHECK_OK(ndp_dataset_row(some, row++, kept.tokens, kept.labels, kept.positions, kept.document_start));
+                check(kept.tokens, (int)length, r.tokens, "tokens", (int)i);
+                check(kept.labels, (int)length, r.labels, "labels", (int)i);
+            }
+            assert_int_equal(row, some ? ndp_dataset_rows(some) : 0);
+            assert_int_equal(some ? ndp_dataset_losses(some).unasked : left, left);
+            assert_int_equal(some ? ndp_dataset_losses(some).unasked_labels : labels, labels);
+            out += left;
+            ndp_dataset_close(some);
+            ndp_dataset_close(cut);
+        }
+    assert_true(out > 1000);
+}
+
+/* Packed, and as one text: the same pieces are left out. */
+static void however_rows_are_filled(void **state) {
+    (void)state;
+    talks x;
+    make_talks(&x, 7);
+    for (int way = 0; way < 2; way++) {
+        ndp_row_opts o = {.length = 11, .document_mask = way == 0};
+        ndp_dataset *d;
+        CHECK_OK(ndp_dataset_create(&x.cache, &o, &d));
+        assert_true(ndp_dataset_losses(d).unasked > 0 && ndp_dataset_labels(d) > 0);
+        ndp_dataset_close(d);
+    }
+    static const uint8_t all[IDS / 8] = {[0 ... IDS / 8 - 1] = 0xff}; /* texts go on */
+    x.cache.trained = all;
+    ndp_dataset *d;
+    CHECK_OK(ndp_dataset_create(&x.cache, &(ndp_row_opts){.length = 5, .document_mask = true}, &d));
+    assert_int_equal(ndp_dataset_losses(d).unasked, 0);
+    assert_int_equal(ndp_dataset_labels(d), x.cache.n_tokens - x.cache.n_documents);
+    ndp_dataset_close(d);
 }
 
 static void out_of_range_is_an_error(void **state) {
@@ -465,6 +580,8 @@ int main(void) {
         TEST(only_what_is_learned_has_labels),
         TEST(without_the_mask_the_stream_is_one_text),
         TEST(every_prediction_is_in_one_row),
+        TEST(pieces_without_their_question_are_left_out),
+        TEST(however_rows_are_filled),
         TEST(out_of_range_is_an_error),
         TEST(a_corpus_without_predictions_is_refused),
     };

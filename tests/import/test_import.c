@@ -46,7 +46,7 @@ static void axolotl_defaults(void **state) {
                {"schedule.name", "cosine"}, {"schedule.min_lr_ratio", "0"}, {"schedule.warmup_steps", "30"},
                {"precision.compute", "bf16"}, {"batch.global_batch_size", "1"}, {"train.recompute", "none"},
                {"parallelism.dp_shard_size", "1"}, {"train.output_dir", "\"./model-out\""}, {"checkpoint.keep", "4"},
-               {"data.packing", "false"}, {"data.document_mask", "true"}, {"data.overlong", "cut"},
+               {"data.packing", "false"}, {"data.document_mask", "true"}, {"data.overlong", "auto"},
                {"data.format", "text"}, {"data.shuffle", "true"}, {"data.validation_fraction", "0"},
                {"train.log_every", "5"}, {"train.eval_every", "0"}, {"checkpoint.every", "0"});
     CHECK_NOTES(&i, "assuming 1, with one data rank. Use --ranks N to set it", "Axolotl's 3%, at most 100",
@@ -232,7 +232,7 @@ static const char *const data_keys[][3] = {
     {"datasets: [{path: a.jsonl, type: chat_template}]", "data.overlong", "drop"},
     {"datasets: [{path: a.jsonl, type: chat_template}]\nexcess_length_strategy: truncate", "data.overlong", "truncate"},
     {"datasets: [{path: a.jsonl, type: chat_template}]\nexcess_length_strategy: raise", "data.overlong", "error"},
-    {"datasets: [{path: a.jsonl, type: completion}]\nexcess_length_strategy: truncate", "data.overlong", "cut"},
+    {"datasets: [{path: a.jsonl, type: completion}]\nexcess_length_strategy: truncate", "data.overlong", "auto"},
     {"sample_packing: true", "data.packing", "true"},
     {"sample_packing: false", "data.packing", "false"},
     {"curriculum_sampling: true\nshuffle_merged_datasets: false", "data.shuffle", "false"},
