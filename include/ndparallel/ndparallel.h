@@ -348,6 +348,22 @@ typedef struct ndp_plan_opts {
  * its data. Writes nothing but `schedule`, `timeline` and `layout_picture`. */
 NDP_API ndp_status ndp_plan(const ndp_config *c, const ndp_plan_opts *o, char **text);
 
+typedef struct ndp_data_opts {
+    int64_t show;                                  /* records to show of each source, or pairs */
+    bool ids;                                      /* token ids instead of text */
+    bool colour;                                   /* for a terminal: colours instead of brackets */
+    bool head;                                     /* read only the first 100 records or 1 MiB of each source */
+    bool json;                                     /* the text is one line of JSON */
+    void (*working)(void *user, const char *line); /* what takes long, now; may be NULL */
+    void *user;
+} ndp_data_opts;
+#define NDP_DATA_OPTS_INIT                                                                                             \
+    { 3, false, false, false, false, NULL, NULL }
+/* The data of a job as its run sees it, from the token cache, which is made if it is missing, and the table of rows:
+ * the run's lines about them, totals of each source, and the first records with what is trained on marked. Loads no
+ * weights. *text is for people, or JSON; the caller frees it. */
+NDP_API ndp_status ndp_data(const ndp_config *c, const ndp_data_opts *o, char **text);
+
 /* ---- the cluster ---- */
 
 typedef struct ndp_topology_opts {

@@ -6,8 +6,8 @@
 #include <string.h>
 
 const cli_command *const cli_commands[] = {
-    &cmd_train,    &cmd_plan,     &cmd_verify, &cmd_checkpoint, &cmd_merge, &cmd_launch, &cmd_evaluate,
-    &cmd_generate, &cmd_tokenize, &cmd_config, &cmd_topology,   &cmd_env,   &cmd_help,   NULL,
+    &cmd_train,    &cmd_data,     &cmd_plan,   &cmd_verify,   &cmd_checkpoint, &cmd_merge, &cmd_launch, &cmd_evaluate,
+    &cmd_generate, &cmd_tokenize, &cmd_config, &cmd_topology, &cmd_env,        &cmd_help,  NULL,
 };
 
 const cli_synonym cli_synonyms[] = {
@@ -39,7 +39,9 @@ const cli_synonym cli_synonyms[] = {
     {"merge_and_unload", "merge"},
     {"merge-weights", "checkpoint export"},
     {"merge-sharded-fsdp-weights", "checkpoint export"},
-    {"preprocess", "train --dry-run"},
+    {"preprocess", "data"},
+    {"dataset", "data"},
+    {"inspect", "data"},
     {"encode", "tokenize"},
     {"decode", "tokenize --decode"},
     {"info", "env"},

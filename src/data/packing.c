@@ -15,10 +15,11 @@ struct ndp_dataset {
 static ndp_status fail_empty(const ndp_token_cache *c, const ndp_row_opts *o, const ndp_row_losses *lost) {
     int64_t overlong = lost->overlong;
     if (lost->unasked > 0)
-        return NDP_FAIL(NDP_EINVAL,
-                        "nothing is left to predict: in %lld pieces of documents over %lld tokens the question of the "
-                        "answer is cut; raise data.sequence_length, or set data.overlong: cut",
-                        (long long)lost->unasked, (long long)o->length);
+        return NDP_FAIL(
+            NDP_EINVAL,
+            "nothing is left to predict: %lld answers have no place in a row of %lld tokens with their question; "
+            "raise data.sequence_length, or set data.overlong: cut",
+            (long long)lost->unasked, (long long)o->length);
     if (overlong > 0)
         return NDP_FAIL(NDP_EINVAL,
                         "nothing is left to predict: data.overlong leaves out or truncates %lld of %lld documents, "
@@ -158,6 +159,13 @@ int64_t ndp_dataset_row_tokens(const ndp_dataset *d, int64_t row) {
     for (int64_t i = d->table.rows[row]; i < d->table.rows[row + 1]; i++)
         n += d->table.pieces[i].n;
     return n;
+}
+
+void ndp_dataset_visit_pieces(const ndp_dataset *d, void (*each)(void *user, int64_t row, const ndp_row_piece *p),
+                              void *user) {
+    for (int64_t row = 0; row < d->table.n_rows; row++)
+        for (int64_t i = d->table.rows[row]; i < d->table.rows[row + 1]; i++)
+            each(user, row, &d->table.pieces[i]);
 }
 
 int64_t ndp_dataset_document(const ndp_dataset *d, int64_t row, int64_t *tokens) {

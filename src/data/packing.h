@@ -19,8 +19,9 @@
  * and positions restart with each row. Padding at the end of a row has no label, is a document of its own, and holds a
  * legal id. Without packing, every piece has a row of its own.
  *
- * Of a longer document in which only parts are trained on, such as a conversation, a piece is left out if the question
- * of its first answer is not wholly in it, unless all pieces are asked for (NDP_OVERLONG_CUT).
+ * A longer document that begins with something that is not trained on, such as a conversation, is cut between turns
+ * instead: a piece has as many whole turns as fit. Of a turn longer than a row, the first S tokens are a piece if some
+ * of an answer is among them, and the rest is left out (NDP_OVERLONG_AUTO; with NDP_OVERLONG_CUT it is cut as a text).
  *
  * Documents of more than S tokens may instead be left out or truncated, with or without the mask. A truncated document
  * without a label among its first S tokens is also left out.
@@ -67,6 +68,9 @@ NDP_API ndp_status ndp_dataset_row(const ndp_dataset *d, int64_t row, int32_t *t
                                    int32_t *positions, int32_t *document_start);
 /* Of a row's S positions, those that hold tokens: the first ones. */
 int64_t ndp_dataset_row_tokens(const ndp_dataset *d, int64_t row);
+/* Calls `each` with every piece of a row, in the order of rows. */
+void ndp_dataset_visit_pieces(const ndp_dataset *d, void (*each)(void *user, int64_t row, const ndp_row_piece *p),
+                              void *user);
 /* Of pairs, whose rows have one document each: its number in the cache, and its tokens. */
 int64_t ndp_dataset_document(const ndp_dataset *d, int64_t row, int64_t *tokens);
 /* NDP_EIO if bytes of the cache were lost since it was opened. Call it after reading the rows of a batch, before use.

@@ -21,7 +21,8 @@ typedef struct row_builder {
     int64_t open[OPEN_ROWS];
     int32_t room[OPEN_ROWS];
     int n_open;
-    int source; /* of the newest document */
+    int source;       /* of the newest document */
+    int64_t question; /* number of the first one in the cache after the newest document's newest turn began */
     int64_t documents, tokens, labels;
     ndp_row_losses lost;
 } row_builder;
@@ -65,43 +66,6 @@ static int64_t count_labels(const ndp_token_cache *c, const ndp_row_piece *p) {
     return n;
 }
 
-/* ---- questions ---- */
-
-/* A walk along a document: where the question before the newest token that is trained on begins. */
-typedef struct question_walk {
-    const ndp_token_cache *cache;
-    int64_t at;       /* the next token */
-    int64_t question; /* -1: the document begins with what is trained on */
-    bool answering;   /* the token before `at` is trained on */
-} question_walk;
-
-static void walk_to(question_walk *w, int64_t stop) {
-    for (; w->at < stop; w->at++) {
-        bool trained = ndp_token_cache_trained(w->cache, w->at);
-        if (!trained && (w->answering || w->question < 0))
-            w->question = w->at;
-        w->answering = trained;
-    }
-}
-
-/* Whether the first answer in a piece, which does not begin the document, lacks its question or a part of it. */
-static bool lacks_question(question_walk *w, const ndp_row_piece *p) {
-    int64_t end = p->first + p->n + (p->next >= 0);
-    walk_to(w, p->first + 1);
-    question_walk ahead = *w;
-    while (ahead.at < end && !ndp_token_cache_trained(w->cache, ahead.at))
-        walk_to(&ahead, ahead.at + 1);
-    return ahead.at < end && ahead.question >= 0 && ahead.question < p->first;
-}
-
-/* Counts a piece that is left out for this. */
-static bool is_unasked(row_builder *b, question_walk *w, const ndp_row_piece *p) {
-    bool out = b->o->overlong == NDP_OVERLONG_AUTO && b->cache->trained && !p->begins && lacks_question(w, p);
-    b->lost.unasked += out;
-    b->lost.unasked_labels += out ? count_labels(b->cache, p) : 0;
-    return out;
-}
-
 /* ---- documents ---- */
 
 static void close_row(row_builder *b, int i) {
@@ -136,18 +100,81 @@ static int64_t fit(row_builder *b, int32_t n) {
     return row;
 }
 
-static ndp_status add_document(row_builder *b, int64_t first, int64_t end) {
-    int64_t length = b->o->length, pieces = b->n;
-    question_walk w = {b->cache, first, -1, false};
+/* Pieces of S tokens and a remainder. */
+static ndp_status add_pieces(row_builder *b, int64_t document, int64_t first, int64_t end) {
+    int64_t length = b->o->length;
     for (int64_t at = first; at < end; at += length) {
         int64_t stop = end - at < length ? end : at + length;
-        ndp_row_piece p = {at, stop < end ? stop : -1, (int32_t)(stop - at), at == first};
+        ndp_row_piece p = {at, stop < end ? stop : -1, (int32_t)(stop - at), at == document};
         int64_t labels = count_labels(b->cache, &p);
-        if (labels == 0 || is_unasked(b, &w, &p))
+        if (labels == 0)
             continue;
         b->labels += labels;
         NDP_TRY(add_piece(b, p, fit(b, p.n)));
     }
+    return NDP_OK;
+}
+
+/* ---- turns: a question and its answers ---- */
+
+/* Whether a document is cut at turns: its beginning is not trained on, so something is asked there. */
+static bool has_turns(const row_builder *b, int64_t first) {
+    return b->o->overlong == NDP_OVERLONG_AUTO && b->cache->trained && !ndp_token_cache_trained(b->cache, first);
+}
+
+/* Where the turn of token `at` ends. *begins: it begins there. */
+static int64_t turn_end(row_builder *b, int64_t at, int64_t end, bool *begins) {
+    const ndp_token_cache *c = b->cache;
+    while (b->question < c->n_questions && c->questions[b->question] <= (uint64_t)at)
+        b->question++;
+    *begins = b->question > 0 && c->questions[b->question - 1] == (uint64_t)at;
+    int64_t next = b->question < c->n_questions ? (int64_t)c->questions[b->question] : end;
+    return next < end ? next : end;
+}
+
+/* Counts the rest of a turn, from `at` on, which has no place in a row with its question. */
+static void leave_out(row_builder *b, int64_t at, int64_t end) {
+    int64_t labels = 0;
+    for (; at < end; at++)
+        labels += ndp_token_cache_trained(b->cache, at);
+    b->lost.unasked += labels > 0;
+    b->lost.unasked_labels += labels;
+}
+
+/* A turn that is longer than a row: its beginning, if that has some of an answer. */
+static ndp_status add_long_turn(row_builder *b, int64_t document, int64_t at, int64_t end) {
+    int64_t stop = at + b->o->length;
+    ndp_row_piece p = {at, stop, (int32_t)(stop - at), at == document};
+    int64_t labels = count_labels(b->cache, &p);
+    if (labels > 0) {
+        b->labels += labels;
+        NDP_TRY(add_piece(b, p, fit(b, p.n)));
+    }
+    leave_out(b, labels > 0 ? stop + 1 : stop, end); /* the token at `stop` is predicted by the one before */
+    return NDP_OK;
+}
+
+/* Pieces of as many whole turns as a row has room for. */
+static ndp_status add_turns(row_builder *b, int64_t document, int64_t end) {
+    bool begins;
+    for (int64_t at = document, stop; at < end; at = stop) {
+        stop = at;
+        for (int64_t next = at; next < end && (next = turn_end(b, next, end, &begins)) - at <= b->o->length;)
+            stop = next;
+        if (stop > at)
+            NDP_TRY(add_pieces(b, document, at, stop));
+        else {
+            stop = turn_end(b, at, end, &begins);
+            NDP_TRY(add_long_turn(b, document, at, stop));
+        }
+    }
+    return NDP_OK;
+}
+
+static ndp_status add_document(row_builder *b, int64_t first, int64_t end) {
+    int64_t pieces = b->n;
+    NDP_TRY(end - first > b->o->length && has_turns(b, first) ? add_turns(b, first, end)
+                                                              : add_pieces(b, first, first, end));
     b->documents += b->n > pieces;
     return NDP_OK;
 }
@@ -156,18 +183,21 @@ static ndp_status add_document(row_builder *b, int64_t first, int64_t end) {
 
 /* Adds a document to the text that started at row `first_row` and has `used` tokens so far. */
 static ndp_status add_to_text(row_builder *b, int64_t at, int64_t end, int64_t first_row, int64_t *used) {
-    int64_t first = at;
-    question_walk w = {b->cache, first, -1, false};
+    int64_t first = at, length = b->o->length;
+    bool turns = at < end && has_turns(b, at), begins;
     b->documents += at < end;
     if (*used > 0 && at < end)
         b->pieces[b->n - 1].next = at;
     for (int64_t n; at < end; at += n) {
-        int64_t room = b->o->length - *used % b->o->length;
-        n = end - at < room ? end - at : room;
-        ndp_row_piece p = {at, at + n < end ? at + n : -1, (int32_t)n, at == first};
-        if (is_unasked(b, &w, &p))
+        int64_t room = length - *used % length, stop;
+        if (turns && at > first && room == length && (stop = turn_end(b, at, end, &begins), !begins)) {
+            leave_out(b, at + (b->n > 0 && b->pieces[b->n - 1].next == at), stop); /* its row has no question */
+            n = stop - at;
             continue;
-        NDP_TRY(add_piece(b, p, first_row + *used / b->o->length));
+        }
+        n = end - at < room ? end - at : room;
+        NDP_TRY(add_piece(b, (ndp_row_piece){at, at + n < end ? at + n : -1, (int32_t)n, at == first},
+                          first_row + *used / length));
         *used += n;
     }
     return NDP_OK;

@@ -5,10 +5,10 @@
 
 #include "data/cache/cache_file.h"
 
-/* What happens to a document of more than S tokens: it continues in other rows (auto: but for pieces in which the first
- * answer lacks its whole question), is an error, is left out, or keeps its first S tokens, the last of which then
- * predicts nothing. A question is what stands before a stretch that is trained on, from the end of the stretch before.
- */
+/* What happens to a document of more than S tokens: it continues in other rows, is an error, is left out, or keeps its
+ * first S tokens, the last of which then predicts nothing. `auto`: it continues, and one that begins with something
+ * that is not trained on is cut between turns, so that no answer is in a row without its whole question; what has no
+ * place in a row with its question is left out. */
 typedef enum ndp_overlong {
     NDP_OVERLONG_AUTO,
     NDP_OVERLONG_CUT,
@@ -42,8 +42,8 @@ typedef struct ndp_row_losses {
     int64_t overlong;       /* more than S tokens: dropped or truncated */
     int64_t emptied;        /* of the truncated ones: nothing to predict is left, so they have no row */
     int64_t beyond;         /* not among the first of their source (most_documents) */
-    int64_t unasked;        /* pieces without a whole question, */
-    int64_t unasked_labels; /* and what these would have predicted */
+    int64_t unasked;        /* turns of which answers, or parts of them, have no place in a row with their question, */
+    int64_t unasked_labels; /* and their tokens to predict */
 } ndp_row_losses;
 
 /* Row r is pieces [rows[r], rows[r + 1]). Source i is rows [sources[i], sources[i + 1]); there is one without

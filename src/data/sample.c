@@ -207,7 +207,7 @@ static ndp_status add_share(source_head *h) {
     all->ids.n += s->ids.n;
     all->texts += s->texts;
     NDP_TRY(ndp_tally_merge(&all->tally, &s->tally, 0));
-    NDP_TRY(ndp_file_share_append(s, first, &all->ends, &all->turns));
+    NDP_TRY(ndp_file_share_append(s, first, &all->ends, &all->turns, &all->questions));
     int64_t last = all->ends.n ? all->ends.items[all->ends.n - 1] : 0;
     return last < all->ids.n ? ndp_places_add(&all->ends, all->ids.n) : NDP_OK; /* the head ends inside a document */
 }
@@ -223,7 +223,7 @@ static ndp_status read_source(source_head *h, const ndp_corpus *c, int source) {
             h->cut = true;
             break;
         }
-        h->share.ids.n = h->share.ends.n = h->share.turns.n = h->share.texts = 0;
+        h->share.ids.n = h->share.ends.n = h->share.turns.n = h->share.questions.n = h->share.texts = 0;
         ndp_tally_clear(&h->share.tally);
         h->window = ndp_corpus_window(c, f);
         if (h->window.begin >= h->window.stop && file->size > 0)
@@ -255,18 +255,21 @@ static ndp_token_cache count(const source_head *heads, int n) {
         c.n_tokens += heads[i].all.ids.n;
         c.n_documents += heads[i].all.ends.n;
         c.n_texts += heads[i].all.texts;
+        c.n_questions += heads[i].all.questions.n;
         c.head |= heads[i].cut;
     }
     return c;
 }
 
 static void fill(const source_head *heads, ndp_token_cache *c, uint32_t *ids, uint64_t *offsets, uint64_t *ends,
-                 uint8_t *trained) {
-    int64_t at = 0, document = 0;
+                 uint64_t *questions, uint8_t *trained) {
+    int64_t at = 0, document = 0, question = 0;
     for (int i = 0; i < c->n_sources; i++) {
         const ndp_file_share *h = &heads[i].all;
         for (int64_t k = 0; k < h->ends.n; k++)
             offsets[document++] = (uint64_t)(k ? at + h->ends.items[k - 1] : at);
+        for (int64_t k = 0; k < h->questions.n; k++)
+            questions[question++] = (uint64_t)(at + h->questions.items[k]);
         bool trains = true;
         for (int64_t k = 0, turn = 0; k < h->ids.n; k++, at++) {
             for (; turn < h->turns.n && h->turns.items[turn] == k; turn++)
@@ -282,19 +285,22 @@ static void fill(const source_head *heads, ndp_token_cache *c, uint32_t *ids, ui
 
 static ndp_status make_cache(const source_head *heads, int n, ndp_token_cache *out) {
     ndp_token_cache c = count(heads, n);
-    size_t offsets = 8 * (size_t)(c.n_documents + 1), ids = ((size_t)c.n_tokens * 4 + 7) / 8 * 8, ends = 8 * (size_t)n;
-    char *memory = calloc(1, offsets + ends + ids + (size_t)c.n_tokens / 8 + 1);
+    size_t offsets = 8 * (size_t)(c.n_documents + 1), ids = ((size_t)c.n_tokens * 4 + 7) / 8 * 8, ends = 8 * (size_t)n,
+           questions = 8 * (size_t)c.n_questions;
+    char *memory = calloc(1, offsets + ends + questions + ids + (size_t)c.n_tokens / 8 + 1);
     if (!memory)
         return NDP_FAIL(NDP_ENOMEM, "not enough memory to read the head of the data");
     c.memory = memory;
     c.offsets = (const uint64_t *)(const void *)memory;
     c.source_ends = (const uint64_t *)(const void *)(memory + offsets);
-    c.ids = memory + offsets + ends;
+    c.questions = (const uint64_t *)(const void *)(memory + offsets + ends);
+    char *at = memory + offsets + ends + questions; /* ids, then bits */
+    c.ids = at;
     for (int i = 0; i < n; i++)
         if (heads[i].all.turns.n)
-            c.trained = (const uint8_t *)memory + offsets + ends + ids;
-    fill(heads, &c, (uint32_t *)(void *)(memory + offsets + ends), (uint64_t *)(void *)memory,
-         (uint64_t *)(void *)(memory + offsets), (uint8_t *)memory + offsets + ends + ids);
+            c.trained = (const uint8_t *)at + ids;
+    fill(heads, &c, (uint32_t *)(void *)at, (uint64_t *)(void *)memory, (uint64_t *)(void *)(memory + offsets),
+         (uint64_t *)(void *)(memory + offsets + ends), (uint8_t *)at + ids);
     ndp_status st = NDP_OK;
     for (int i = 0; i < n && st == NDP_OK; i++)
         st = ndp_tally_merge(&c.tally, &heads[i].all.tally, i);

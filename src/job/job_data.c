@@ -5,6 +5,7 @@
 #include "data/chat/chat_notes.h"
 #include "data/sample.h"
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -160,6 +161,12 @@ ndp_status ndp_job_data_rows(ndp_job_data *d, bool held_only,
 
 /* ---- lines for the user ---- */
 
+void ndp_job_data_progress(uint64_t done, uint64_t total, double seconds, char line[160]) {
+    double rate = (double)done / seconds;
+    snprintf(line, 160, "tokenizing: %.1f of %.1f MB, %.1f MB/s, %.0f s left", (double)done * 1e-6,
+             (double)total * 1e-6, rate * 1e-6, (double)(total - done) / rate);
+}
+
 static void describe_losses(const ndp_config *c, ndp_row_losses lost, ndp_str *out) {
     const char *s = lost.overlong == 1 ? "" : "s";
     if (lost.overlong > 0)
@@ -167,7 +174,7 @@ static void describe_losses(const ndp_config *c, ndp_row_losses lost, ndp_str *o
                      c->data.overlong == NDP_OVERLONG_DROP ? "dropped" : "truncated");
     if (lost.unasked > 0)
         ndp_str_addf(out,
-                     "; %lld piece%s of documents over %d tokens left out, whose question is cut (%lld to predict)",
+                     "; %lld answer%s left out or cut, too long for a row of %d with their question (%lld to predict)",
                      (long long)lost.unasked, lost.unasked == 1 ? "" : "s", c->data.sequence_length,
                      (long long)lost.unasked_labels);
     if (lost.emptied > 0)
@@ -273,9 +280,14 @@ static void describe_steps(const ndp_job_data *d, ndp_str *out) {
 
 static bool has_conversations(const ndp_token_cache *c) { return c->trained && c->n_texts < c->n_documents; }
 
+bool ndp_job_data_has_conversations(const ndp_job_data *d) {
+    bool any = has_conversations(&d->tokens) || has_conversations(&d->held_tokens);
+    return any &&
+           d->job->config->data.format != NDP_RECORD_INPUT_OUTPUT; /* has no template, and no end tokens either */
+}
+
 static void describe_template(const ndp_job_data *d, ndp_str *out) {
-    bool none = !has_conversations(&d->tokens) && !has_conversations(&d->held_tokens);
-    if (none || d->job->config->data.format == NDP_RECORD_INPUT_OUTPUT) /* has no template, and no end tokens either */
+    if (!ndp_job_data_has_conversations(d))
         return;
     ndp_str_add(out, "conversations: ");
     ndp_chat_describe(&d->chat, out);

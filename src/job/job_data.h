@@ -64,6 +64,11 @@ ndp_status ndp_job_data_rows(ndp_job_data *d, bool held_only,
                              ndp_status (*tokens_of)(void *user, const ndp_strings *files, ndp_token_cache *out),
                              void *user);
 
+/* Whether its records, or those that are held out, are rendered by a chat template. */
+bool ndp_job_data_has_conversations(const ndp_job_data *d);
+/* "tokenizing: 3.0 of 20.0 MB, 1.5 MB/s, 11 s left" after so many seconds. */
+void ndp_job_data_progress(uint64_t done, uint64_t total, double seconds, char line[160]);
+
 /* Appends lines about the records of each source of a cache: those that were skipped, with the first of each reason,
  * and known fields that are not read. `names`: of the sources. Part of ndp_job_data_describe. */
 void ndp_job_data_describe_records(const ndp_token_cache *c, const ndp_strings *names, ndp_str *out);

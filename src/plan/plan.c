@@ -1,7 +1,7 @@
 /* What a run would do and need, as text, from its real programs (dry_run.c). */
 #include "data/sample.h"
 #include "host/memory_need.h"
-#include "job/job_data.h"
+#include "job/job_shown.h"
 #include "plan/gpu_memory.h"
 #include "plan/layout_picture.h"
 #include "plan/plan_report.h"
@@ -28,6 +28,7 @@ static ndp_status data_text(const ndp_job *j, ndp_plan_report *out) {
     if (st == NDP_OK) {
         ndp_job_data_describe(&d, &out->text);
         ndp_plan_put_data(&out->json, &d, out->text.data ? out->text.data : "");
+        st = ndp_job_data_show(&d, &(ndp_job_shown){.records = 1, .most = 200, .first = true}, &out->text);
     }
     ndp_job_data_close(&d);
     return st;

@@ -26,9 +26,7 @@ static void say_tokenizing(void *user, uint64_t done, uint64_t total) {
     if (!ndp_is_first(w->rank->world) || now - w->begin < 1 || now - w->last < (live ? 0.1 : 5))
         return;
     w->last = now;
-    double rate = (double)done / (now - w->begin);
-    snprintf(line, sizeof line, "tokenizing: %.1f of %.1f MB, %.1f MB/s, %.0f s left", (double)done * 1e-6,
-             (double)total * 1e-6, rate * 1e-6, (double)(total - done) / rate);
+    ndp_job_data_progress(done, total, now - w->begin, line);
     if (live)
         o->working(o->user, line);
     else

@@ -22,8 +22,10 @@ static inline ndp_tokenizer *small_tokenizer_of(const char *folder, const char *
                      "%s{\"id\":%d,\"content\":\"%s\",\"special\":true,\"single_word\":false,\"lstrip\":false,"
                      "\"rstrip\":false,\"normalized\":false}",
                      i ? "," : "", 256 + i, added[i]);
-    ndp_str_add(&s, "],\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":"
-                    "\"<s>\",\"type_id\":0}},{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}");
+    ndp_str_add(&s,
+                "],\"decoder\":{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"ByteFallback\"},{\"type\":\"Fuse\"}]},"
+                "\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":"
+                "\"<s>\",\"type_id\":0}},{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}");
     if (after)
         ndp_str_addf(&s, ",{\"SpecialToken\":{\"id\":\"%s\",\"type_id\":0}}", after);
     ndp_str_add(&s, "],\"pair\":[],\"special_tokens\":{");

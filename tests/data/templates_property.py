@@ -1,5 +1,6 @@
 """Properties of what chat templates make of conversations (src/data/python/jinja.py), over generated ones: a template x begin
-and end tokens, each a special token of the template x 1 to 5 turns x a system prompt or none.
+and end tokens, each a special token of the template x 1 to 5 turns x a system prompt or none; and over those in
+$NDP_TEST_DATA/reports, if that is set.
 
     templates_property.py SOURCE_DIR N                 the templates below, every N-th conversation
     templates_property.py SOURCE_DIR N FOLDER...       all templates in *.jinja and in the strings of *.py there
@@ -12,6 +13,8 @@ and end tokens, each a special token of the template x 1 to 5 turns x a system p
 import ast
 import collections
 import itertools
+import json
+import os
 import pathlib
 import re
 import sys
@@ -79,6 +82,18 @@ def conversation(turns, system):
     return [say("system", "Szy prompt yzs."), *talk] if system else talk
 
 
+def talks():
+    """Generated ones, and those of reports: messages and tools."""
+    for turns, system in itertools.product(range(1, 6), (False, True)):
+        yield "%d turns, system %s" % (turns, system), conversation(turns, system), None
+    for path in sorted(pathlib.Path(os.environ.get("NDP_TEST_DATA") or "/nowhere").glob("reports/*.jsonl")):
+        for line in path.read_text().splitlines():
+            record = json.loads(line)
+            if "messages" in record:
+                yield path.name, record["messages"], record.get("tools") if isinstance(record.get("tools"), list) else None
+                break
+
+
 def trained(text, spans):
     """Whether each byte is."""
     out = bytearray(len(text))
@@ -99,6 +114,8 @@ class Check:
         at, places = 0, []
         for m in messages:
             words = m["content"].encode()
+            if not words:  # a call of a tool alone
+                continue
             found = text.find(words, at)
             if found < 0:
                 if m["role"] == "assistant":
@@ -151,15 +168,14 @@ def main():
         count["templates"] += 1
         for own, given in variables(template):
             tokens = {*own, given["bos_token"], given["eos_token"]}
-            for turns, system in itertools.product(range(1, 6), (False, True)):
+            for about, messages, tools in talks():
                 n += 1
                 if n % stride:
                     continue
-                messages = conversation(turns, system)
                 try:
                     r = renderer({"template": template, "variables": given, "date": "2024-07-26", "special": sorted(tokens)})
                     r.most = 1 << 24
-                    answer = r.answer({"messages": messages, "prompt": False})
+                    answer = r.answer({"messages": messages, "tools": tools or None, "prompt": False})
                 except Exception:
                     count["refused"] += 1
                     continue
@@ -168,7 +184,7 @@ def main():
                     count["faults"] += 1
                     shown += 1
                     if shown <= 20:
-                        print(f"{name}: begin {given['bos_token']}, end {given['eos_token']}, {turns} turns, system {system}: {fault}\n"
+                        print(f"{name}: begin {given['bos_token']}, end {given['eos_token']}, {about}: {fault}\n"
                               f"  {answer['text']!r}\n  {answer['spans']}")
     print(", ".join(f"{count[k]} {k}" for k in ("templates", "renderings", "refused", "unsure", "faults")))
     sys.exit(count["faults"] > 0 or not count["renderings"])

@@ -67,10 +67,10 @@ static void a_token_that_is_written_out_counts(void **state) {
     ndp_ids ids = {0};
     const int32_t end = 5;
     CHECK_OK(ndp_tokenizer_parse(JSON, sizeof JSON - 1, "test", &t));
-    CHECK_OK(ndp_encode_document(t, &(ndp_document){.text = "a</s>", .n = 5}, &end, &ids, NULL));
+    CHECK_OK(ndp_encode_document(t, &(ndp_document){.text = "a</s>", .n = 5}, &end, &ids, NULL, NULL));
     assert_int_equal(ids.n, 5);
     ids.n = 0;
-    CHECK_OK(ndp_encode_document(t, &(ndp_document){.text = "a</s>a", .n = 6}, &end, &ids, NULL));
+    CHECK_OK(ndp_encode_document(t, &(ndp_document){.text = "a</s>a", .n = 6}, &end, &ids, NULL, NULL));
     assert_int_equal(ids.n, 7);
     assert_int_equal(ids.items[6], 5);
     ndp_ids_release(&ids);

@@ -75,7 +75,7 @@ static void spans_of_a_text(void **state) {
                           .partly = true,
                           .spans = cases[i].spans,
                           .n_spans = 1};
-        CHECK_OK(ndp_encode_document(f->t, &d, cases[i].ended ? &eos : NULL, &ids, &borders));
+        CHECK_OK(ndp_encode_document(f->t, &d, cases[i].ended ? &eos : NULL, &ids, &borders, NULL));
         assert_int_equal(borders.n, 2);
         for (int k = 0; k < 2; k++)
             if (borders.items[k] != cases[i].want[k])

@@ -95,7 +95,7 @@ static void check_ids(const char *name, struct json_object *o, const ndp_renderi
                             .n_spans = r->n};
     ndp_ids got = {0};
     ndp_places borders = {0};
-    CHECK_OK(ndp_encode_document(t->tokenizer, &d, NULL, &got, &borders));
+    CHECK_OK(ndp_encode_document(t->tokenizer, &d, NULL, &got, &borders, NULL));
     int32_t *trained = calloc((size_t)got.n + 1, sizeof *trained);
     assert_non_null(trained);
     for (int64_t i = 0; i + 1 < borders.n; i += 2)

@@ -417,63 +417,109 @@ static void only_what_is_learned_has_labels(void **state) {
     free(path);
 }
 
-/* ---- pieces without their question ---- */
+/* ---- conversations ---- */
 
-enum { IDS = 400, LENGTHS = 40 };
+enum { IDS = 400, LENGTHS = 40, TALKS = 31 };
 
-/* Documents of stretches that are trained on or not, in turn; the first one either. */
+/* Documents of turns: stretches that are not trained on and ones that are, twice or once; some begin with an answer. */
 typedef struct talks {
-    uint64_t offsets[32], ends[1];
+    uint64_t offsets[TALKS + 1], ends[1], questions[IDS];
     uint16_t ids[IDS];
     uint8_t trained[IDS / 8];
     ndp_token_cache cache;
 } talks;
 
+static int draw(uint64_t seed, int *i, int most) {
+    return 1 + (int)(ndp_rng_uniform(seed, 1, (uint64_t)(*i)++) * most);
+}
+
 static void make_talks(talks *x, uint64_t seed) {
-    uint32_t draw[IDS];
-    for (int i = 0; i < IDS; i++)
-        draw[i] = (uint32_t)(ndp_rng_uniform(seed, 1, (uint64_t)i) * 1000);
+    int n = 0, at = 0, i = 0, questions = 0;
     *x = (talks){.offsets = {0}};
-    int n = 0, at = 0;
-    for (int i = 0; n < 31 && at < IDS; n++) {
-        bool trained = draw[i++] % 3 == 0;
-        for (int stretches = 1 + (int)draw[i++] % 6; stretches > 0 && at < IDS; stretches--, trained = !trained)
-            for (int k = 1 + (int)draw[i++ % IDS] % 9; k > 0 && at < IDS; k--, at++)
-                x->trained[at / 8] |= (uint8_t)(trained << at % 8);
+    for (; n < TALKS && at < IDS; n++) {
+        bool answer = draw(seed, &i, 5) == 1;
+        for (int turns = draw(seed, &i, 5); turns > 0 && at < IDS; turns--) {
+            if (at > (int)x->offsets[n])
+                x->questions[questions++] = (uint64_t)at;
+            for (int stretch = 2 * draw(seed, &i, 2); stretch > 0 && at < IDS; stretch--, answer = !answer)
+                for (int k = draw(seed, &i, 9); k > 0 && at < IDS; k--, at++)
+                    x->trained[at / 8] |= (uint8_t)(answer << at % 8);
+        }
         x->offsets[n + 1] = (uint64_t)at;
     }
-    for (int i = 0; i < IDS; i++)
-        x->ids[i] = (uint16_t)i; /* ids are places */
+    for (int k = 0; k < IDS; k++)
+        x->ids[k] = (uint16_t)k; /* ids are places */
     x->ends[0] = (uint64_t)n;
     x->cache = (ndp_token_cache){.offsets = x->offsets,
                                  .source_ends = x->ends,
+                                 .questions = x->questions,
                                  .ids = x->ids,
                                  .trained = x->trained,
                                  .id_bytes = 2,
                                  .n_sources = 1,
                                  .n_documents = n,
                                  .n_tokens = at,
+                                 .n_questions = questions,
                                  .largest_id = IDS};
 }
 
-/* By the definition, from the first label of a row that holds one piece. */
-static bool has_whole_question(const talks *x, const rows *r, int64_t length) {
-    int64_t first = r->tokens[0], document = 0, at = -1;
-    while ((int64_t)x->offsets[document + 1] <= first)
-        document++;
-    for (int64_t t = length - 1; t >= 0; t--)
-        at = r->labels[t] >= 0 ? r->labels[t] : at;
-    int64_t begin = (int64_t)x->offsets[document];
-    while (at > begin && ndp_token_cache_trained(&x->cache, at - 1))
-        at--;
-    int64_t question = at;
-    while (question > begin && !ndp_token_cache_trained(&x->cache, question - 1))
-        question--;
-    return first == begin || question == at || question >= first;
+/* The last question, or beginning of a document, at or before a token; and where its turn ends. */
+static int64_t turn_of(const talks *x, int64_t at, int64_t *end) {
+    int64_t begin = 0;
+    *end = x->cache.n_tokens;
+    for (int64_t d = 0; d <= x->cache.n_documents; d++) {
+        int64_t place = (int64_t)x->offsets[d];
+        begin = place <= at ? place : begin;
+        *end = place > at && place < *end ? place : *end;
+    }
+    for (int64_t k = 0; k < x->cache.n_questions; k++) {
+        int64_t place = (int64_t)x->questions[k];
+        begin = place <= at && place > begin ? place : begin;
+        *end = place > at && place < *end ? place : *end;
+    }
+    return begin;
 }
 
-/* The rows of `auto` are those of `cut` whose first answer has its question; what is left out is counted. */
-static void pieces_without_their_question_are_left_out(void **state) {
+static int64_t document_of(const talks *x, int64_t at) {
+    int64_t d = 0;
+    while ((int64_t)x->offsets[d + 1] <= at)
+        d++;
+    return d;
+}
+
+/* Rows of one piece each. What is predicted is in a row with the beginning of its turn, unless the document begins with
+ * what is trained on; every turn that has room in a row is wholly in one; what is left out is counted. */
+static int64_t check_turns(const talks *x, const ndp_dataset *d, int64_t length) {
+    int64_t predicted = 0;
+    bool in_row[IDS] = {false};
+    rows r;
+    for (int64_t i = 0; i < ndp_dataset_rows(d); i++) {
+        CHECK_OK(ndp_dataset_row(d, i, r.tokens, r.labels, r.positions, r.document_start));
+        int64_t first = r.tokens[0], document = document_of(x, first), end;
+        bool text = ndp_token_cache_trained(&x->cache, (int64_t)x->offsets[document]);
+        for (int64_t t = 0; t < length; t++) {
+            int64_t at = r.labels[t];
+            if (at < 0)
+                continue;
+            assert_true(!in_row[at] && document_of(x, at) == document);
+            in_row[at] = true;
+            predicted++;
+            if (!text && turn_of(x, at, &end) < first)
+                fail_msg("row %lld, from token %lld on, predicts %lld without its question", (long long)i,
+                         (long long)first, (long long)at);
+        }
+    }
+    for (int64_t at = 1, end; at < x->cache.n_tokens; at++) {
+        int64_t begin = turn_of(x, at, &end);
+        bool fits = end - begin <= length && at > (int64_t)x->offsets[document_of(x, at)];
+        if (fits && ndp_token_cache_trained(&x->cache, at) && !in_row[at])
+            fail_msg("token %lld, of a turn of %lld, is in no row of %lld", (long long)at, (long long)(end - begin),
+                     (long long)length);
+    }
+    return predicted;
+}
+
+static void answers_have_their_question(void **state) {
     (void)state;
     talks x;
     int64_t out = 0;
@@ -481,54 +527,41 @@ static void pieces_without_their_question_are_left_out(void **state) {
         for (int64_t length = 2; length < LENGTHS; length += 3) {
             make_talks(&x, seed);
             ndp_row_opts o = {.length = length, .document_mask = true, .single = true, .overlong = NDP_OVERLONG_CUT};
-            ndp_dataset *cut, *some = NULL;
+            ndp_dataset *cut, *d;
             CHECK_OK(ndp_dataset_create(&x.cache, &o, &cut));
-            o.overlong = NDP_OVERLONG_AUTO;
-            if (ndp_dataset_create(&x.cache, &o, &some) != NDP_OK) /* nothing is left */
-                some = NULL;
-            int64_t left = 0, labels = 0, row = 0;
-            rows r, kept;
-            for (int64_t i = 0; i < ndp_dataset_rows(cut); i++) {
-                CHECK_OK(ndp_dataset_row(cut, i, r.tokens, r.labels, r.positions, r.document_start));
-                if (!has_whole_question(&x, &r, length)) {
-                    left++;
-                    for (int64_t t = 0; t < length; t++)
-                        labels += r.labels[t] >= 0;
-                    continue;
-                }
-                CHECK_OK(ndp_dataset_row(some, row++, kept.tokens, kept.labels, kept.positions, kept.document_start));
-                check(kept.tokens, (int)length, r.tokens, "tokens", (int)i);
-                check(kept.labels, (int)length, r.labels, "labels", (int)i);
-            }
-            assert_int_equal(row, some ? ndp_dataset_rows(some) : 0);
-            assert_int_equal(some ? ndp_dataset_losses(some).unasked : left, left);
-            assert_int_equal(some ? ndp_dataset_losses(some).unasked_labels : labels, labels);
-            out += left;
-            ndp_dataset_close(some);
+            int64_t all = ndp_dataset_labels(cut);
             ndp_dataset_close(cut);
+            o.overlong = NDP_OVERLONG_AUTO;
+            if (ndp_dataset_create(&x.cache, &o, &d) != NDP_OK) /* nothing is left */
+                continue;
+            int64_t predicted = check_turns(&x, d, length);
+            assert_int_equal(ndp_dataset_labels(d), predicted);
+            assert_int_equal(ndp_dataset_losses(d).unasked_labels + predicted, all);
+            out += ndp_dataset_losses(d).unasked;
+            ndp_dataset_close(d);
         }
     assert_true(out > 1000);
 }
 
-/* Packed, and as one text: the same pieces are left out. */
+/* Packed, and as one text: nothing is trained on without its question either, and texts go on. */
 static void however_rows_are_filled(void **state) {
     (void)state;
     talks x;
     make_talks(&x, 7);
+    static const uint8_t all[IDS / 8] = {[0 ... IDS / 8 - 1] = 0xff};
     for (int way = 0; way < 2; way++) {
         ndp_row_opts o = {.length = 11, .document_mask = way == 0};
         ndp_dataset *d;
         CHECK_OK(ndp_dataset_create(&x.cache, &o, &d));
         assert_true(ndp_dataset_losses(d).unasked > 0 && ndp_dataset_labels(d) > 0);
         ndp_dataset_close(d);
+        ndp_token_cache texts = x.cache;
+        texts.trained = all;
+        CHECK_OK(ndp_dataset_create(&texts, &o, &d));
+        assert_int_equal(ndp_dataset_losses(d).unasked, 0);
+        assert_int_equal(ndp_dataset_labels(d), texts.n_tokens - (way == 0 ? texts.n_documents : 1));
+        ndp_dataset_close(d);
     }
-    static const uint8_t all[IDS / 8] = {[0 ... IDS / 8 - 1] = 0xff}; /* texts go on */
-    x.cache.trained = all;
-    ndp_dataset *d;
-    CHECK_OK(ndp_dataset_create(&x.cache, &(ndp_row_opts){.length = 5, .document_mask = true}, &d));
-    assert_int_equal(ndp_dataset_losses(d).unasked, 0);
-    assert_int_equal(ndp_dataset_labels(d), x.cache.n_tokens - x.cache.n_documents);
-    ndp_dataset_close(d);
 }
 
 static void out_of_range_is_an_error(void **state) {
@@ -580,7 +613,7 @@ int main(void) {
         TEST(only_what_is_learned_has_labels),
         TEST(without_the_mask_the_stream_is_one_text),
         TEST(every_prediction_is_in_one_row),
-        TEST(pieces_without_their_question_are_left_out),
+        TEST(answers_have_their_question),
         TEST(however_rows_are_filled),
         TEST(out_of_range_is_an_error),
         TEST(a_corpus_without_predictions_is_refused),

@@ -65,7 +65,7 @@ static void words_across_a_border(void **state) {
                           .spans = cases[i].spans,
                           .n_spans = cases[i].n};
         CHECK_OK(ndp_ids_add(&ids, 7)); /* what is there already stays */
-        CHECK_OK(ndp_encode_document(f->t, &d, NULL, &ids, &borders));
+        CHECK_OK(ndp_encode_document(f->t, &d, NULL, &ids, &borders, NULL));
         CHECK_OK(ndp_tokenizer_encode(f->t, d.text, d.n, false, &whole));
         assert_int_equal(ids.n, whole.n + 1);
         assert_memory_equal(ids.items + 1, whole.items, (size_t)whole.n * sizeof *whole.items);

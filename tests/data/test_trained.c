@@ -97,6 +97,42 @@ static void other_weights_are_refused(void **state) {
     CHECK_FILE(f, "a.jsonl", TWO(",\"weight\":1", ",\"train\":true"), all, "[<s>a/b</s>d/e</s>] | 1");
 }
 
+/* Where later questions begin, as letters of the text: after each answer, trained on or not, that the user follows. */
+static void check_questions(const fixture *f, const char *record, const char *want) {
+    char *file = write_file(f->folder, "q.jsonl", record, strlen(record)), *path, word[8];
+    ndp_dataset_options o = {.files = (const char *const[]){file},
+                             .n_files = 1,
+                             .format = {.chat = &f->plain},
+                             .cache_dir = f->folder,
+                             .tokenizer = f->t};
+    ndp_token_cache c;
+    ndp_str got = {0};
+    CHECK_OK(ndp_dataset_prepare(&o, &path));
+    CHECK_OK(ndp_token_cache_open(path, &c));
+    for (int64_t i = 0; i < c.n_questions; i++)
+        ndp_str_add(&got, cache_word(&c, (int64_t)c.questions[i], word));
+    assert_string_equal(got.data ? got.data : "", want);
+    ndp_str_release(&got);
+    ndp_token_cache_close(&c);
+    free(path);
+    free(file);
+}
+
+static void questions_begin_after_answers(void **state) {
+    const fixture *f = *state;
+    check_questions(f, TWO("", ""), "d");
+    check_questions(f, TWO(",\"weight\":0", ""), "d");
+    check_questions(f, TWO(",\"weight\":0", "") "\n" TWO("", ",\"train\":false"), "dd");
+    check_questions(f, ROOT(""), "");
+    check_questions(f, "{\"text\":\"abc\"}", "");
+    /* two answers to one question, and two questions before one answer */
+    check_questions(
+        f,
+        "{\"messages\":[" TURN("user", "a", "") "," TURN("assistant", "b", "") "," TURN("assistant", "c", "") "," TURN(
+            "user", "d", "") "," TURN("user", "e", "") "," TURN("assistant", "f", "") "]}",
+        "d");
+}
+
 /* ---- templates that Jinja renders ---- */
 
 static ndp_chat chat_of(const fixture *f, const char *template) {
@@ -177,7 +213,7 @@ static void reasoning_by_any_name(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(answers_of_weight_0_are_context), cmocka_unit_test(other_weights_are_refused),
-        cmocka_unit_test(ranges_of_a_template_belong_to_messages), cmocka_unit_test(reasoning_by_any_name),
-        cmocka_unit_test(a_context_continues_the_question)};
+        cmocka_unit_test(questions_begin_after_answers),   cmocka_unit_test(ranges_of_a_template_belong_to_messages),
+        cmocka_unit_test(reasoning_by_any_name),           cmocka_unit_test(a_context_continues_the_question)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }

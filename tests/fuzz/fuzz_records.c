@@ -40,7 +40,7 @@ static ndp_status visit(void *user, const ndp_document *d) {
         check(d->spans[i].begin >= at && d->spans[i].end > d->spans[i].begin && d->spans[i].end <= d->n);
         at = d->spans[i].end;
     }
-    ndp_status st = ndp_encode_document(s->t, d, NULL, &ids, &borders);
+    ndp_status st = ndp_encode_document(s->t, d, NULL, &ids, &borders, NULL);
     if (st == NDP_OK) {
         check(ndp_tokenizer_encode(s->t, d->text, d->n, !d->rendered, &whole) == NDP_OK && whole.n == ids.n &&
               (ids.n == 0 || !memcmp(ids.items, whole.items, (size_t)ids.n * sizeof *ids.items)));

@@ -5,7 +5,7 @@
  *   waits for all part-P
  *   make_table: counts, creates `tokens`, `table`    waits for `table`
  *   copy_ids of its parts                            copy_ids of its parts, then copied-R
- *   put_tables: offsets, sources, bits               waits for `finished`
+ *   put_tables: offsets, sources, questions, bits               waits for `finished`
  *   waits for all copied-R
  *   put_header; renames `tokens` to the cache
  *   finished
@@ -173,6 +173,7 @@ static ndp_status count_parts(building *b) {
         h->n_tokens += part.h.n_tokens;
         h->n_documents += part.h.n_documents;
         h->n_texts += part.h.n_texts;
+        h->n_questions += part.h.n_questions;
         h->largest_id = part.h.largest_id > h->largest_id ? part.h.largest_id : h->largest_id;
         h->partly |= part.h.n_turns > 0;
         b->firsts[p + 1] = h->n_tokens;
@@ -190,17 +191,23 @@ static ndp_status make_table(building *b) {
                                  (size_t)(b->parts.n + 1) * sizeof *b->firsts);
 }
 
-static ndp_status put_offsets(const building *b, FILE *f) {
-    NDP_TRY(ndp_part_put(f, &(uint64_t){0}, 8));
+/* Of all parts, the ends of documents or the beginnings of later questions. */
+static ndp_status put_places(const building *b, bool questions, FILE *f) {
     for (int64_t p = 0; p < b->parts.n; p++) {
         ndp_part_file part;
         NDP_TRY(open_part(b, p, &part));
         ndp_status st = NDP_OK;
-        for (uint64_t i = 0; i < part.h.n_documents && st == NDP_OK; i++)
-            st = ndp_part_put(f, &(uint64_t){b->firsts[p] + part.ends[i]}, 8);
+        uint64_t n = questions ? part.h.n_questions : part.h.n_documents;
+        for (uint64_t i = 0; i < n && st == NDP_OK; i++)
+            st = ndp_part_put(f, &(uint64_t){b->firsts[p] + (questions ? part.questions : part.ends)[i]}, 8);
         NDP_TRY(ndp_part_close(&part, st));
     }
     return NDP_OK;
+}
+
+static ndp_status put_offsets(const building *b, FILE *f) {
+    NDP_TRY(ndp_part_put(f, &(uint64_t){0}, 8));
+    return put_places(b, false, f);
 }
 
 static ndp_status put_source_ends(const building *b, FILE *f) {
@@ -258,6 +265,8 @@ static ndp_status put_tables(building *b) {
                         : put_offsets(b, f);
     if (st == NDP_OK)
         st = put_source_ends(b, f);
+    if (st == NDP_OK)
+        st = put_places(b, true, f);
     if (st == NDP_OK && b->h.partly)
         st = put_bits(b, f);
     if (st == NDP_OK)

@@ -13,17 +13,22 @@ static bool header_is_sound(const ndp_cache_header *h, size_t file_size) {
         h->hash != ndp_cache_header_hash(h))
         return false;
     if ((h->id_bytes != 2 && h->id_bytes != 4) || h->n_tokens > file_size || h->n_documents > file_size ||
-        h->n_sources > file_size || h->tally_bytes > file_size || h->largest_id < 0 || h->largest_id > INT32_MAX)
+        h->n_sources > file_size || h->n_questions > file_size || h->tally_bytes > file_size || h->largest_id < 0 ||
+        h->largest_id > INT32_MAX)
         return false;
     return file_size == sizeof *h + ndp_cache_payload_bytes(h) + h->tally_bytes;
 }
 
-/* Offsets are sorted and within the tokens, source ends within the documents: rows are cut by these numbers. */
+/* Offsets and questions are sorted and within the tokens, source ends within the documents: rows are cut by these
+ * numbers. */
 static bool tables_are_sound(const ndp_token_cache *c) {
     bool sound = true;
     uint64_t last = 0;
     for (int64_t i = 0; i <= c->n_documents; last = c->offsets[i++])
         sound &= c->offsets[i] >= last && c->offsets[i] <= (uint64_t)c->n_tokens;
+    last = 0;
+    for (int64_t i = 0; i < c->n_questions; last = c->questions[i++])
+        sound &= c->questions[i] >= last && c->questions[i] <= (uint64_t)c->n_tokens;
     last = 0;
     for (int64_t i = 0; i < c->n_sources; last = c->source_ends[i++])
         sound &= c->source_ends[i] >= last && c->source_ends[i] <= (uint64_t)c->n_documents;
@@ -33,14 +38,16 @@ static bool tables_are_sound(const ndp_token_cache *c) {
 /* The arrays of a file with a valid header. */
 static ndp_token_cache lay_out(const ndp_mapped *file, const ndp_cache_header *h) {
     const unsigned char *ids = file->data + sizeof *h, *offsets = ids + ndp_cache_ids_bytes(h);
-    const unsigned char *sources = offsets + 8 * (h->n_documents + 1);
+    const unsigned char *sources = offsets + 8 * (h->n_documents + 1), *questions = sources + 8 * (size_t)h->n_sources;
     return (ndp_token_cache){.file = *file,
                              .ids = ids,
                              .offsets = (const uint64_t *)(const void *)offsets,
                              .source_ends = (const uint64_t *)(const void *)sources,
-                             .trained = h->partly ? sources + 8 * (size_t)h->n_sources : NULL,
+                             .questions = (const uint64_t *)(const void *)questions,
+                             .trained = h->partly ? questions + 8 * h->n_questions : NULL,
                              .n_documents = (int64_t)h->n_documents,
                              .n_tokens = (int64_t)h->n_tokens,
+                             .n_questions = (int64_t)h->n_questions,
                              .n_texts = (int64_t)h->n_texts,
                              .n_sources = (int)h->n_sources,
                              .id_bytes = (int)h->id_bytes,

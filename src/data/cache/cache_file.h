@@ -25,7 +25,7 @@ typedef struct ndp_cache_header {
     uint32_t version, id_bytes;
     ndp_hash128 key;     /* of what it was made from; also the cache's name */
     ndp_hash128 payload; /* ndp_hash_blocks of everything after the header, without the tally */
-    uint64_t n_documents, n_tokens, n_texts;
+    uint64_t n_documents, n_tokens, n_texts, n_questions;
     uint64_t tally_bytes, tally_hash;
     uint32_t n_sources, partly; /* partly: there are `trained` bits */
     int64_t largest_id;
@@ -42,7 +42,7 @@ static inline uint64_t ndp_cache_bits_bytes(const ndp_cache_header *h) {
 }
 /* All between the header and the tally. */
 static inline uint64_t ndp_cache_payload_bytes(const ndp_cache_header *h) {
-    return ndp_cache_ids_bytes(h) + 8 * (h->n_documents + 1 + h->n_sources) + ndp_cache_bits_bytes(h);
+    return ndp_cache_ids_bytes(h) + 8 * (h->n_documents + 1 + h->n_sources + h->n_questions) + ndp_cache_bits_bytes(h);
 }
 
 /* "cannot write the token cache ...": adds the name and the remedy to an error of writing, which knows neither. */
@@ -58,8 +58,9 @@ typedef struct ndp_token_cache {
     const void *ids; /* u16 or u32 */
     const uint64_t *offsets;
     const uint64_t *source_ends; /* [n_sources] */
+    const uint64_t *questions;   /* [n_questions] tokens with which later questions of conversations begin; sorted */
     const uint8_t *trained;      /* one bit per token; NULL: all are trained on */
-    int64_t n_documents, n_tokens;
+    int64_t n_documents, n_tokens, n_questions;
     int64_t n_texts; /* documents that are not conversations: they get an end token */
     int n_sources, id_bytes;
     int32_t largest_id;  /* must be below the model's vocabulary */

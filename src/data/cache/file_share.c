@@ -43,7 +43,7 @@ static ndp_status add_turns(ndp_file_share *s, const ndp_document *d, const ndp_
 static ndp_status encode_one(ndp_file_share *s, const ndp_document *d) {
     int64_t first = s->ids.n;
     ndp_places borders = {0};
-    ndp_status st = ndp_encode_document(s->o->tokenizer, d, s->o->end_token, &s->ids, &borders);
+    ndp_status st = ndp_encode_document(s->o->tokenizer, d, s->o->end_token, &s->ids, &borders, &s->questions);
     st = st == NDP_OK ? check_ids(s, first, d)
                       : NDP_FAIL(NDP_EFORMAT, "%s:%lld: %s", d->path, (long long)d->line, ndp_error_message());
     if (st == NDP_OK && s->ids.n > first)
@@ -55,15 +55,16 @@ static ndp_status encode_one(ndp_file_share *s, const ndp_document *d) {
 
 /* How much of a share there was before a document. */
 typedef struct share_mark {
-    int64_t ids, ends, turns, last_turn, texts;
+    int64_t ids, ends, turns, last_turn, questions, texts;
 } share_mark;
 
 static share_mark mark(const ndp_file_share *s) {
-    return (share_mark){s->ids.n, s->ends.n, s->turns.n, s->turns.n ? s->turns.items[s->turns.n - 1] : 0, s->texts};
+    return (share_mark){s->ids.n,       s->ends.n, s->turns.n, s->turns.n ? s->turns.items[s->turns.n - 1] : 0,
+                        s->questions.n, s->texts};
 }
 
 static void back_to(ndp_file_share *s, const share_mark *m) {
-    s->ids.n = m->ids, s->ends.n = m->ends, s->turns.n = m->turns, s->texts = m->texts;
+    s->ids.n = m->ids, s->ends.n = m->ends, s->turns.n = m->turns, s->questions.n = m->questions, s->texts = m->texts;
     if (m->turns) /* the last one may have been cancelled */
         s->turns.items[m->turns - 1] = m->last_turn;
 }
@@ -132,7 +133,7 @@ static ndp_status encode_bin(ndp_file_share *s) {
 static ndp_status encode_chunk(ndp_file_share *s) {
     ndp_record_format format = *s->format;
     format.tally = &s->tally;
-    s->ids.n = s->ends.n = s->turns.n = s->texts = 0;
+    s->ids.n = s->ends.n = s->turns.n = s->questions.n = s->texts = 0;
     ndp_tally_clear(&s->tally);
     s->stopped = false;
     if (format.kind == NDP_RECORD_PREFERENCE && (s->chunk.kind == NDP_SOURCE_IDS || s->chunk.kind == NDP_SOURCE_TEXT))
@@ -165,7 +166,10 @@ ndp_status ndp_file_share_check(const ndp_file_share *s) {
     return NDP_FAIL(s->status, "%s", s->message ? s->message : "not enough memory to tokenize");
 }
 
-ndp_status ndp_file_share_append(const ndp_file_share *s, int64_t first, ndp_places *ends, ndp_places *turns) {
+ndp_status ndp_file_share_append(const ndp_file_share *s, int64_t first, ndp_places *ends, ndp_places *turns,
+                                 ndp_places *questions) {
+    for (int64_t i = 0; i < s->questions.n; i++)
+        NDP_TRY(ndp_places_add(questions, first + s->questions.items[i]));
     for (int64_t i = 0; i < s->ends.n; i++)
         NDP_TRY(ndp_places_add(ends, first + s->ends.items[i]));
     if (s->ids.n > 0)
@@ -179,6 +183,7 @@ void ndp_file_share_release(ndp_file_share *s) {
     ndp_ids_release(&s->ids);
     free(s->ends.items);
     free(s->turns.items);
+    free(s->questions.items);
     ndp_tally_clear(&s->tally);
     free(s->message);
     *s = (ndp_file_share){0};

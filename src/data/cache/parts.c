@@ -24,8 +24,8 @@ typedef struct tokenizing {
     FILE *file;
     int id_bytes, threads;
     ndp_part_header h;
-    ndp_places ends, turns; /* of the part, */
-    ndp_tally tally;        /* and this too */
+    ndp_places ends, turns, questions; /* of the part, */
+    ndp_tally tally;                   /* and this too */
     ndp_file_share *shares;
     uint64_t *done_with; /* [n_shares] bytes of the part up to the end of the share */
     int n_shares, used;
@@ -69,7 +69,7 @@ static ndp_status put_share(tokenizing *b, ndp_file_share *s) {
     NDP_TRY(ndp_file_share_check(s));
     NDP_TRY(put_tally(b, s));
     NDP_TRY(put_ids(b, &s->ids));
-    NDP_TRY(ndp_file_share_append(s, first, &b->ends, &b->turns));
+    NDP_TRY(ndp_file_share_append(s, first, &b->ends, &b->turns, &b->questions));
     b->h.n_tokens += (uint64_t)s->ids.n;
     b->h.n_texts += (uint64_t)s->texts;
     return NDP_OK;
@@ -159,11 +159,13 @@ static ndp_status put_tables(tokenizing *b, const ndp_str *tally) {
         return NDP_FAIL(NDP_ENOMEM, "not enough memory to count records");
     b->h.n_documents = (uint64_t)b->ends.n;
     b->h.n_turns = (uint64_t)b->turns.n;
+    b->h.n_questions = (uint64_t)b->questions.n;
     b->h.tally_bytes = tally->length;
     uint64_t ids = b->h.n_tokens * (uint64_t)b->id_bytes;
     NDP_TRY(ndp_part_put(b->file, (const char[8]){0}, (ids + 7) / 8 * 8 - ids));
     NDP_TRY(ndp_part_put(b->file, b->ends.items, 8 * (size_t)b->ends.n));
     NDP_TRY(ndp_part_put(b->file, b->turns.items, 8 * (size_t)b->turns.n));
+    NDP_TRY(ndp_part_put(b->file, b->questions.items, 8 * (size_t)b->questions.n));
     NDP_TRY(ndp_part_put(b->file, tally->data, tally->length));
     if (fseek(b->file, 0, SEEK_SET))
         return NDP_FAIL(NDP_EIO, "%s", strerror(errno));
@@ -200,6 +202,7 @@ static void release(tokenizing *b) {
     free(b->done_with);
     free(b->ends.items);
     free(b->turns.items);
+    free(b->questions.items);
     ndp_tally_clear(&b->tally);
 }
 

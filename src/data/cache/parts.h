@@ -29,11 +29,11 @@ int ndp_parts_source(const ndp_parts *parts, int64_t p);
 void ndp_parts_release(ndp_parts *p);
 
 /* A part's file: this header; the ids, padded to 8 bytes; the ends of its documents (64 bits); the turns (64 bits); the
- * tally (tally.h). Ends and turns are counted in tokens of the part. Training on them switches at each turn: tokens [0,
- * turn 0) are trained on, [turn 0, turn 1) are not, [turn 1, turn 2) are, and so on. A document that continues in the
- * next part has its end there. */
+ * beginnings of later questions (64 bits); the tally (tally.h). All are counted in tokens of the part. Training on them
+ * switches at each turn: tokens [0, turn 0) are trained on, [turn 0, turn 1) are not, [turn 1, turn 2) are, and so on.
+ * A document that continues in the next part has its end there. */
 typedef struct ndp_part_header {
-    uint64_t n_tokens, n_documents, n_turns, n_texts; /* n_texts: documents that are not conversations */
+    uint64_t n_tokens, n_documents, n_turns, n_questions, n_texts; /* n_texts: documents that are not conversations */
     uint64_t tally_bytes;
     int64_t largest_id;
 } ndp_part_header;
@@ -42,7 +42,7 @@ typedef struct ndp_part_file {
     ndp_mapped file;
     ndp_part_header h;
     const void *ids;
-    const uint64_t *ends, *turns;
+    const uint64_t *ends, *turns, *questions;
     const char *tally;
 } ndp_part_file;
 ndp_status ndp_part_open(const char *path, int id_bytes, ndp_part_file *out);

@@ -80,8 +80,9 @@ ndp_status ndp_part_open(const char *path, int id_bytes, ndp_part_file *out) {
     if (whole) {
         memcpy(&p.h, p.file.data, sizeof p.h);
         ids = (p.h.n_tokens * (uint64_t)id_bytes + 7) / 8 * 8;
-        whole = p.h.n_tokens <= size && p.h.n_documents <= size && p.h.n_turns <= size && p.h.tally_bytes <= size &&
-                size == sizeof p.h + ids + 8 * (p.h.n_documents + p.h.n_turns) + p.h.tally_bytes;
+        whole = p.h.n_tokens <= size && p.h.n_documents <= size && p.h.n_turns <= size && p.h.n_questions <= size &&
+                p.h.tally_bytes <= size &&
+                size == sizeof p.h + ids + 8 * (p.h.n_documents + p.h.n_turns + p.h.n_questions) + p.h.tally_bytes;
     }
     if (!whole) {
         ndp_file_unmap(&p.file);
@@ -92,7 +93,8 @@ ndp_status ndp_part_open(const char *path, int id_bytes, ndp_part_file *out) {
     p.ids = p.file.data + sizeof p.h;
     p.ends = (const uint64_t *)(const void *)(p.file.data + sizeof p.h + ids);
     p.turns = p.ends + p.h.n_documents;
-    p.tally = (const char *)(p.turns + p.h.n_turns);
+    p.questions = p.turns + p.h.n_turns;
+    p.tally = (const char *)(p.questions + p.h.n_questions);
     *out = p;
     return NDP_OK;
 }

@@ -165,7 +165,7 @@ static void name_fitting(const ndp_chat *c, const ndp_conversation *conversation
 ndp_status ndp_chat_render(const ndp_chat *c, const ndp_conversation *conversation, bool generation_prompt,
                            ndp_rendering *out) {
     out->text.length = out->unsure.length = 0;
-    out->n = 0;
+    out->n = out->n_questions = 0;
     if (c->template)
         return ndp_chat_template_render(c, conversation, generation_prompt, out);
     if (c->jinja) {
@@ -181,5 +181,6 @@ void ndp_rendering_release(ndp_rendering *r) {
     ndp_str_release(&r->text);
     ndp_str_release(&r->unsure);
     free(r->spans);
+    free(r->questions);
     *r = (ndp_rendering){0};
 }

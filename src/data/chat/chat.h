@@ -45,6 +45,9 @@ typedef struct ndp_rendering {
     ndp_str unsure; /* not empty: why it is not known what the assistant wrote; there are no ranges */
     ndp_range *spans;
     int64_t n, capacity;
+    /* Bytes at which a later question begins: the answer before it is over, whether it is trained on or not; sorted. */
+    size_t *questions;
+    int64_t n_questions, question_capacity;
 } ndp_rendering;
 void ndp_rendering_release(ndp_rendering *r);
 

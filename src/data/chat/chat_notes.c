@@ -59,6 +59,26 @@ static bool is_missing(const probe *p, ndp_span tag, const ndp_str *listed) {
     return missing;
 }
 
+void ndp_chat_add_split_tokens(const ndp_chat *c, const ndp_tokenizer *t, ndp_str *out) {
+    static const ndp_message talk[] = {{.role = NDP_ROLE_USER, .content = {QUESTION, sizeof QUESTION - 1}},
+                                       {.role = NDP_ROLE_ASSISTANT, .content = {ANSWER, sizeof ANSWER - 1}}};
+    probe p = {.chat = c, .tokenizer = t};
+    ndp_str listed = {0};
+    size_t at = 0;
+    if (ndp_chat_render(c, &(ndp_conversation){.messages = talk, .n = 2}, false, &p.text) == NDP_OK)
+        for (ndp_span tag; (tag = next_tag(&p.text.text, &at)).n;) {
+            ndp_ids ids = {0};
+            if (is_missing(&p, tag, &listed) && ndp_tokenizer_encode(t, tag.data, tag.n, false, &ids) == NDP_OK)
+                ndp_str_addf(&listed, "%s%.*s (%lld tokens)", listed.length ? ", " : "", (int)tag.n, tag.data,
+                             (long long)ids.n);
+            ndp_ids_release(&ids);
+        }
+    if (listed.length && !listed.failed)
+        ndp_str_addf(out, "special tokens of the chat template that are not one token here: %s\n", listed.data);
+    ndp_str_release(&listed);
+    ndp_rendering_release(&p.text);
+}
+
 static void note_tokens(const probe *p, ndp_str *out) {
     ndp_str missing = {0};
     size_t at = 0;

@@ -9,5 +9,8 @@
  * answer; it leaves out the answer. Nothing if the template cannot render. `source`: what the tokenizer was made from.
  */
 void ndp_chat_add_notes(const ndp_chat *c, const ndp_tokenizer *t, const char *source, ndp_str *out);
+/* Appends a line with the special tokens that a question and an answer are rendered with and that are several tokens
+ * for this tokenizer; nothing if there are none. */
+void ndp_chat_add_split_tokens(const ndp_chat *c, const ndp_tokenizer *t, ndp_str *out);
 
 #endif

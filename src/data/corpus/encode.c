@@ -54,9 +54,20 @@ static ndp_status find_border(span_search *e, size_t at, int64_t *token) {
     return NDP_OK;
 }
 
-static ndp_status find_spans(span_search *e, int64_t first, ndp_places *borders) {
+/* Those up to a place, which is searched for next. */
+static ndp_status find_questions(span_search *e, size_t upto, int64_t first, int64_t *k, ndp_places *questions) {
+    for (int64_t at = 0; questions && *k < e->d->n_questions && e->d->questions[*k] <= upto; ++*k) {
+        NDP_TRY(find_border(e, e->d->questions[*k], &at));
+        NDP_TRY(ndp_places_add(questions, first + at));
+    }
+    return NDP_OK;
+}
+
+static ndp_status find_spans(span_search *e, int64_t first, ndp_places *borders, ndp_places *questions) {
+    int64_t k = 0;
     for (int64_t i = 0; i < e->d->n_spans; i++) {
         int64_t begin = 0, end = 0;
+        NDP_TRY(find_questions(e, e->d->spans[i].begin, first, &k, questions));
         NDP_TRY(find_border(e, e->d->spans[i].begin, &begin));
         if (e->d->spans[i].end == e->d->n && !e->d->rendered)
             end = e->n; /* with the tokens after the text */
@@ -66,7 +77,7 @@ static ndp_status find_spans(span_search *e, int64_t first, ndp_places *borders)
         NDP_TRY(ndp_places_add(borders, first + begin));
         NDP_TRY(ndp_places_add(borders, first + end));
     }
-    return NDP_OK;
+    return find_questions(e, e->d->n, first, &k, questions);
 }
 
 /* ---- end tokens ---- */
@@ -89,7 +100,7 @@ static ndp_status add_end(const ndp_tokenizer *t, const ndp_document *d, int32_t
 }
 
 ndp_status ndp_encode_document(const ndp_tokenizer *t, const ndp_document *d, const int32_t *end, ndp_ids *ids,
-                               ndp_places *borders) {
+                               ndp_places *borders, ndp_places *questions) {
     int64_t first = ids->n;
     NDP_TRY(ndp_tokenizer_encode(t, d->text, d->n, !d->rendered, ids));
     if (end && !d->rendered)
@@ -99,7 +110,7 @@ ndp_status ndp_encode_document(const ndp_tokenizer *t, const ndp_document *d, co
     span_search e = {.t = t, .d = d, .whole = ids->items + first, .n = ids->n - first};
     e.start.token = d->rendered ? 0 : ndp_tokenizer_prefix(t);
     e.last = e.anchor = e.start;
-    ndp_status st = find_spans(&e, first, borders);
+    ndp_status st = find_spans(&e, first, borders, questions);
     ndp_ids_release(&e.piece);
     return st;
 }

@@ -17,8 +17,10 @@
  * `borders`: the positions in `ids` at which the document's spans begin and end: begin, end, begin, end, ...; unchanged
  * for a document that is trained on whole. A token that crosses a border belongs to what follows it: at the start of
  * the assistant's turn it contains text that the assistant has to write, at the end text of the template. Precisely,
- * the first token after a border is the first one that the text before the border does not produce by itself. */
+ * the first token after a border is the first one that the text before the border does not produce by itself.
+ *
+ * `questions` (NULL: not wanted): the positions at which later questions begin, found in the same way. */
 NDP_API ndp_status ndp_encode_document(const ndp_tokenizer *t, const ndp_document *d, const int32_t *end, ndp_ids *ids,
-                                       ndp_places *borders);
+                                       ndp_places *borders, ndp_places *questions);
 
 #endif

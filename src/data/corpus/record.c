@@ -44,6 +44,29 @@ static ndp_status check_rendering(const ndp_record_input *r, const ndp_rendering
     return NDP_OK;
 }
 
+/* A question begins where an answer ends that a message of the user follows before the next answer. Where ranges are
+ * more or fewer than answers, at the end of each range. */
+static ndp_status find_questions(const ndp_conversation *c, ndp_rendering *out) {
+    int64_t answers = 0, k = 0;
+    for (int64_t i = 0; i < c->n; i++)
+        answers += c->messages[i].role == NDP_ROLE_ASSISTANT;
+    bool asked = true;
+    for (int64_t i = 0; i < (answers == out->n ? c->n : out->n); i++) {
+        ndp_role role = answers == out->n ? c->messages[i].role : NDP_ROLE_ASSISTANT;
+        asked |= role == NDP_ROLE_USER || answers != out->n;
+        if (role != NDP_ROLE_ASSISTANT)
+            continue;
+        if (asked && k > 0) {
+            NDP_TRY(ndp_array_reserve(&out->questions, &out->question_capacity, out->n_questions + 1,
+                                      sizeof *out->questions));
+            out->questions[out->n_questions++] = out->spans[k - 1].end;
+        }
+        asked = false;
+        k++;
+    }
+    return NDP_OK;
+}
+
 ndp_status ndp_record_render(const ndp_record_input *r, const ndp_message *messages, int64_t n, ndp_rendering *out) {
     const ndp_conversation c = {messages, n, json_object_object_get(r->object, "tools"),
                                 json_object_object_get(r->object, "documents"),
@@ -55,6 +78,8 @@ ndp_status ndp_record_render(const ndp_record_input *r, const ndp_message *messa
     if (st != NDP_OK)
         return NDP_FAIL(st, "%s: %s", r->where, ndp_error_message()); /* rendering does not know the place */
     if (!r->format->open)
+        NDP_TRY(find_questions(&c, out));
+    if (!r->format->open)
         NDP_TRY(ndp_record_drop_untrained(r, &c, out));
     return check_rendering(r, out);
 }
@@ -65,6 +90,8 @@ void ndp_record_set(const ndp_record_input *r, const ndp_rendering *text, ndp_do
     d->partly = !r->format->train_all;
     d->spans = text->spans;
     d->n_spans = text->n;
+    d->questions = text->questions;
+    d->n_questions = text->n_questions;
 }
 
 static ndp_status render_and_visit(const ndp_record_input *r, const ndp_message *messages, int64_t n) {
@@ -349,6 +376,8 @@ ndp_status ndp_record_visit(struct json_object *record, const char *where, const
         return NDP_FAIL(NDP_EFORMAT, "%s: the record is not an object", where);
     d->rendered = d->partly = false;
     d->rejected = NULL;
+    d->questions = NULL;
+    d->n_questions = 0;
     ndp_record_kind kind = kind_of(&r);
     if (kind != NDP_RECORD_AUTO)
         NDP_TRY(ndp_record_has_conversations(kind)

@@ -68,6 +68,8 @@ typedef struct ndp_document {
     bool partly;            /* only the bytes in `spans` are trained on */
     const ndp_range *spans; /* sorted */
     int64_t n_spans;
+    const size_t *questions; /* bytes at which a later question of a conversation begins; sorted */
+    int64_t n_questions;
     ndp_bad_record bad; /* after a failed ndp_record_visit */
     /* A pair: this document is the chosen one. NULL: none. */
     const struct ndp_document *rejected;
