@@ -32,6 +32,7 @@ static const adapter_key keys[] = {
     {"ensure_weight_tying", READ, NULL},
     {"base_model_name_or_path", READ, NULL},
     {"target_modules", READ, NULL},
+    {"target_parameters", READ, NULL},
     {"modules_to_save", READ, NULL},
     {"bias", READ, NULL},
     {"init_lora_weights", READ, NULL},
@@ -50,7 +51,6 @@ static const adapter_key keys[] = {
     {"layers_to_transform", REFUSED, "all layers have factors"},
     {"layer_replication", REFUSED, "layers are not repeated"},
     {"exclude_modules", REFUSED, "target_modules alone says what has factors"},
-    {"target_parameters", REFUSED, "factors belong to modules"},
     {"trainable_token_indices", REFUSED, "embeddings are trained whole, by modules_to_save"},
     {"use_qalora", REFUSED, "A reads the whole input"},
     {"megatron_config", REFUSED, "there are no layers of Megatron"},
@@ -184,6 +184,21 @@ static ndp_status read_list(struct json_object *value, const char *what, const c
     return NDP_OK;
 }
 
+/* The modules of "MODULE.weight": those names have the same meaning as in target_modules. */
+static ndp_status read_parameters(struct json_object *value, const char *what, ndp_strings *out) {
+    NDP_TRY(read_list(value, what, "target_parameters", out));
+    for (int i = 0; i < out->n; i++) {
+        char *end = strrchr(out->items[i], '.');
+        if (!end || end == out->items[i] || strcmp(end, ".weight") != 0)
+            return NDP_FAIL(NDP_ENOTSUP,
+                            "%s: \"target_parameters\": \"%.80s\" is not supported: factors belong to the weights of "
+                            "modules (MODULE.weight), and stacked experts have none",
+                            what, out->items[i]);
+        *end = '\0';
+    }
+    return NDP_OK;
+}
+
 static ndp_status copy_text(const char *text, char **out) {
     *out = strdup(text);
     return *out ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for a text of %zu bytes", strlen(text));
@@ -199,6 +214,7 @@ static ndp_status read_names(struct json_object *o, const char *what, ndp_adapte
         NDP_TRY(copy_text(pattern, &c->pattern));
     else
         NDP_TRY(read_list(targets, what, "target_modules", &c->targets));
+    NDP_TRY(read_parameters(json_object_object_get(o, "target_parameters"), what, &c->parameters));
     return read_list(json_object_object_get(o, "modules_to_save"), what, "modules_to_save", &c->save);
 }
 
@@ -242,16 +258,21 @@ void ndp_adapter_config_release(ndp_adapter_config *c) {
     free(c->base);
     free(c->pattern);
     ndp_strings_release(&c->targets);
+    ndp_strings_release(&c->parameters);
     ndp_strings_release(&c->save);
     *c = (ndp_adapter_config){0};
 }
 
 /* ---- writing ---- */
 
-static struct json_object *list_of(const ndp_strings *names) {
+/* Of names, each with the same ending. */
+static struct json_object *list_of(const ndp_strings *names, const char *ending) {
     struct json_object *list = json_object_new_array();
-    for (int i = 0; list && i < names->n; i++)
-        json_object_array_add(list, json_object_new_string(names->items[i]));
+    for (int i = 0; list && i < names->n; i++) {
+        char *name = ndp_format("%s%s", names->items[i], ending);
+        json_object_array_add(list, name ? json_object_new_string(name) : NULL);
+        free(name);
+    }
     return list;
 }
 
@@ -277,12 +298,15 @@ static struct json_object *object_of(const ndp_adapter_config *c) {
     json_object_object_add(o, "init_lora_weights", json_object_new_boolean(true));
     json_object_object_add(o, "lora_alpha", number_of(c->alpha));
     json_object_object_add(o, "lora_dropout", number_of(c->dropout));
-    json_object_object_add(o, "modules_to_save", c->save.n ? list_of(&c->save) : NULL);
+    json_object_object_add(o, "modules_to_save", c->save.n ? list_of(&c->save, "") : NULL);
     json_object_object_add(o, "peft_type", json_object_new_string("LORA"));
     json_object_object_add(o, "r", json_object_new_int(c->r));
     json_object_object_add(o, "rank_pattern", json_object_new_object());
     json_object_object_add(o, "revision", NULL);
-    json_object_object_add(o, "target_modules", c->pattern ? json_object_new_string(c->pattern) : list_of(&c->targets));
+    json_object_object_add(o, "target_modules",
+                           c->pattern ? json_object_new_string(c->pattern) : list_of(&c->targets, ""));
+    if (c->parameters.n) /* newer too */
+        json_object_object_add(o, "target_parameters", list_of(&c->parameters, ".weight"));
     json_object_object_add(o, "task_type", json_object_new_string("CAUSAL_LM"));
     json_object_object_add(o, "use_dora", json_object_new_boolean(c->dora));
     json_object_object_add(o, "use_rslora", json_object_new_boolean(c->rslora));
@@ -315,14 +339,18 @@ double ndp_adapter_config_scale(const ndp_adapter_config *c) {
     return c->alpha / (c->rslora ? sqrt((double)c->r) : (double)c->r);
 }
 
-bool ndp_adapter_config_targets(const ndp_adapter_config *c, const char *module) {
+static bool names_module(const ndp_strings *names, const char *module) {
     size_t n = strlen(module);
-    for (int i = 0; i < c->targets.n; i++) {
-        size_t end = strlen(c->targets.items[i]);
-        if (end <= n && strcmp(module + n - end, c->targets.items[i]) == 0 && (end == n || module[n - end - 1] == '.'))
+    for (int i = 0; i < names->n; i++) {
+        size_t end = strlen(names->items[i]);
+        if (end <= n && strcmp(module + n - end, names->items[i]) == 0 && (end == n || module[n - end - 1] == '.'))
             return true;
     }
     return false;
+}
+
+bool ndp_adapter_config_targets(const ndp_adapter_config *c, const char *module) {
+    return names_module(&c->targets, module) || names_module(&c->parameters, module);
 }
 
 bool ndp_adapter_config_saves(const ndp_adapter_config *c, const char *module) {

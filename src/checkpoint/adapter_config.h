@@ -25,7 +25,8 @@ typedef struct ndp_adapter_config {
      * whole name, or "all-linear". Neither: it is not said. */
     ndp_strings targets;
     char *pattern;
-    ndp_strings save; /* modules_to_save: ends of the names of modules that are saved whole */
+    ndp_strings parameters; /* target_parameters, less ".weight": modules that are named by their matrices */
+    ndp_strings save;       /* modules_to_save: ends of the names of modules that are saved whole */
 } ndp_adapter_config;
 
 /* Reads FOLDER/adapter_config.json. NDP_ENOTSUP names the key and its value; NDP_EFORMAT; NDP_EIO. */
@@ -42,7 +43,8 @@ NDP_API ndp_status ndp_adapter_config_write(const ndp_adapter_config *c, const c
 
 /* What B A is multiplied by. */
 double ndp_adapter_config_scale(const ndp_adapter_config *c);
-/* Whether a module of the model ("model.layers.0.self_attn.q_proj") is named by `targets`; false for a pattern. */
+/* Whether a module of the model ("model.layers.0.self_attn.q_proj") is named by `targets` or
+ * `parameters`; false for a pattern. */
 bool ndp_adapter_config_targets(const ndp_adapter_config *c, const char *module);
 /* Whether it is named by `save`. As in PEFT, a name is any end of a module's name: "norm" is that of every norm. */
 bool ndp_adapter_config_saves(const ndp_adapter_config *c, const char *module);

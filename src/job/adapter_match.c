@@ -13,6 +13,7 @@ typedef struct matching_adapter {
     ndp_adapter_match *match;
     ndp_adapted_tensor head;             /* of a tied pair */
     const ndp_adapted_tensor *embedding; /* of the pair; NULL: the model ties none */
+    bool experts;                        /* the adapter has factors of some */
     const char *file;                    /* for messages */
 } matching_adapter;
 
@@ -49,7 +50,8 @@ static ndp_status add_tensors(ndp_adapter_match *match, const ndp_model *m, int 
             one.name = ndp_arena_strdup(&match->arena, room);
         if (!one.name)
             return NDP_FAIL(NDP_ENOMEM, "not enough memory for the names of %lld tensors", (long long)s->stack);
-        match->tensors[match->n++] = tensor_of(m, buffer, &one);
+        match->tensors[match->n] = tensor_of(m, buffer, &one);
+        match->tensors[match->n++].expert = ndp_segment_is_stack(s);
     }
     return NDP_OK;
 }
@@ -188,6 +190,7 @@ static ndp_status place(matching_adapter *x, const ndp_tensor_entry *e) {
         return fail_unknown(x, name, wanted);
     NDP_TRY(check_part(x, t, part, e));
     t->parts[part] = e;
+    x->experts |= t->expert && part != NDP_ADAPTER_WHOLE;
     return NDP_OK;
 }
 
@@ -197,13 +200,20 @@ static ndp_status fail_missing(const matching_adapter *x, const char *module, co
     return NDP_FAIL(NDP_EINVAL, "%s: the %s of %s is missing: %s", x->file, what, module, why);
 }
 
+/* A name of a module may also be that of experts, which are no modules in transformers from 5 on. */
+static bool is_named(const matching_adapter *x, const ndp_adapted_tensor *t, const char *module) {
+    const ndp_adapter_config *c = &x->a->config;
+    bool all = c->pattern && strcmp(c->pattern, "all-linear") == 0;
+    return (x->experts || !t->expert) &&
+           ((all && t->projection) || (t->linear && ndp_adapter_config_targets(c, module)));
+}
+
 static ndp_status check_complete(const matching_adapter *x, const ndp_adapted_tensor *t) {
     const ndp_adapter_config *c = &x->a->config;
     const ndp_tensor_entry *const *p = t->parts;
     char module[256];
     snprintf(module, sizeof module, "%.*s", (int)(strlen(t->name) - strlen(".weight")), t->name);
-    bool all = c->pattern && strcmp(c->pattern, "all-linear") == 0;
-    bool named = (all && t->projection) || (t->linear && ndp_adapter_config_targets(c, module));
+    bool named = is_named(x, t, module);
     bool any = p[NDP_ADAPTER_A] || p[NDP_ADAPTER_B] || p[NDP_ADAPTER_MAGNITUDE];
     if (any && p[NDP_ADAPTER_WHOLE])
         return NDP_FAIL(NDP_EINVAL, "%s: %s has factors, and is saved whole as well", x->file, t->name);

@@ -13,6 +13,7 @@ typedef struct ndp_adapted_tensor {
     bool transposed;                                  /* files hold [inputs, outputs] */
     bool projection;                                  /* of a block */
     bool linear;                                      /* a projection, or a head that is not tied */
+    bool expert;                                      /* one of a stack of matrices */
     const ndp_tensor_entry *parts[NDP_ADAPTER_PARTS]; /* NULL: the adapter has none */
 } ndp_adapted_tensor;
 

@@ -172,25 +172,42 @@ ndp_status ndp_job_find_weights(const ndp_job *j) {
 void ndp_job_notes(const ndp_job *j, ndp_str *out) {
     if (ndp_head_note(&j->spec))
         ndp_str_addf(out, "%s\n", ndp_head_note(&j->spec));
-    if (j->spec.dropout > 0)
+    const ndp_model_spec *s = &j->spec;
+    if (s->dropout > 0 && s->dropout_lacks)
+        ndp_str_addf(out,
+                     "note: a %s whose config.json lacks \"%s\" has dropout %g in training, which is not applied\n",
+                     s->type, s->dropout_lacks, s->dropout);
+    else if (s->dropout > 0)
         ndp_str_addf(out, "note: config.json asks for dropout in training (up to %g), which is not applied\n",
-                     j->spec.dropout);
+                     s->dropout);
 }
 
-/* "adapter: dora of rank 16, scale 2, dropout 0.05, beside linear" */
+/* "lora", "qlora (nf4) with dora" */
+static void name_adapter(const ndp_job *j, ndp_str *out) {
+    const ndp_adapter *a = &j->model.adapter;
+    if (j->model.base == NDP_PACKING_NONE)
+        ndp_str_add(out, a->dora ? "dora" : "lora");
+    else
+        ndp_str_addf(out, "qlora (%s)%s", ndp_packing_name(j->model.base), a->dora ? " with dora" : "");
+}
+
+/* "adapter: dora of rank 16, scale 2, dropout 0.05, beside q_proj, v_proj" */
 static void describe_adapter(const ndp_job *j, ndp_str *out) {
     const ndp_adapter *a = &j->model.adapter;
-    if (a->r == 0)
+    ndp_model m;
+    if (a->r == 0 || ndp_model_build(&j->spec, &j->model, &m) != NDP_OK)
         return;
-    ndp_str_addf(out, "adapter: %s of rank %d, scale %g, ", a->dora ? "dora" : "lora", a->r, a->scale);
+    ndp_str_add(out, "adapter: ");
+    name_adapter(j, out);
+    ndp_str_addf(out, " of rank %d, scale %g, ", a->r, a->scale);
     if (a->dropout > 0)
         ndp_str_addf(out, "dropout %g, ", a->dropout);
-    ndp_str_add(out, "beside");
-    for (int i = 0; i < a->n_targets; i++)
-        ndp_str_addf(out, "%s %s", i ? "," : "", a->targets[i]);
+    ndp_str_add(out, "beside ");
+    ndp_adapter_describe(&m, out);
     for (int i = 0; i < a->n_save; i++)
         ndp_str_addf(out, "%s %s", i ? "," : "; trained whole:", a->save[i]);
     ndp_str_add(out, "\n");
+    ndp_model_release(&m);
 }
 
 void ndp_job_describe(const ndp_job *j, ndp_str *out) {

@@ -33,4 +33,9 @@ ndp_factor ndp_factor_of(const char *tensor);
 void ndp_factor_random(const ndp_adapter *a, uint64_t seed, const ndp_segment *s, int64_t first, int64_t count,
                        float *out);
 
+struct ndp_model;
+/* Appends what has factors in a model that is built with an adapter: its targets, with the last words of the names of
+ * all projections for "linear"; and of a mixture, that its experts have none. */
+void ndp_adapter_describe(const struct ndp_model *m, ndp_str *out);
+
 #endif

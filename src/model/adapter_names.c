@@ -92,7 +92,7 @@ static void add_word(ndp_str *list, const char *tensor) {
         first--;
     snprintf(word, sizeof word, "%.*s", (int)(n - first), tensor + first);
     const char *at = list->data ? strstr(list->data, word) : NULL;
-    while (at && at[strlen(word)] != ',' && at[strlen(word)] != '\0')
+    while (at && ((at > list->data && at[-1] != ' ') || (at[strlen(word)] != ',' && at[strlen(word)] != '\0')))
         at = strstr(at + 1, word);
     if (!at)
         ndp_str_addf(list, "%s%s", list->length ? ", " : "", word);
@@ -146,10 +146,12 @@ static found_names find_name(const ndp_model *m, const ndp_facts *f, const char 
     return r;
 }
 
-static ndp_status refuse_fixed(const ndp_facts *f, const char *key, const char *name, const ndp_segment *s) {
+static ndp_status refuse_fixed(const ndp_facts *f, const char *key, const char *name, const found_names *r) {
+    const ndp_segment *s = r->fixed;
+    char room[NDP_SEGMENT_NAME];
     if (ndp_segment_is_stack(s))
-        return NDP_FAIL(NDP_ENOTSUP, "%s: %.100s is a stack of %lld matrices, %s, which no adapter changes", key, name,
-                        (long long)s->stack, s->name);
+        return NDP_FAIL(NDP_ENOTSUP, "%s: %.100s names experts (%s, ...), which take no adapters; use %s: [%s]", key,
+                        name, ndp_segment_tensor_name(s, 0, room), key, r->list.data ? r->list.data : "");
     return NDP_FAIL(NDP_ENOTSUP, "%s: %.100s is %s, %s, which no adapter changes", key, name, decider(f, s->name),
                     s->name);
 }
@@ -164,7 +166,7 @@ static ndp_status check_name(const ndp_model *m, const ndp_facts *f, const char 
                       "adapter.targets",
                       key, name);
     else if (r.fixed && (!r.found || !projections))
-        st = refuse_fixed(f, key, name, r.fixed);
+        st = refuse_fixed(f, key, name, &r);
     else if (!r.found)
         st = NDP_FAIL(NDP_EINVAL, "%s: there is no %s '%.100s' in a %s; there are %s", key,
                       projections ? "projection" : "module", name, f->family, r.list.data ? r.list.data : "none");
@@ -188,4 +190,25 @@ ndp_status ndp_adapter_check(const ndp_model *m, const ndp_facts *f) {
     NDP_CHECK(a->n_targets + a->n_save > 0,
               "adapter.targets is empty: name projections such as q_proj, or linear for all of them");
     return NDP_OK;
+}
+
+/* ---- what has factors ---- */
+
+void ndp_adapter_describe(const ndp_model *m, ndp_str *out) {
+    const ndp_adapter *a = &m->opts.adapter;
+    ndp_str words = {0};
+    bool experts = false;
+    for (int b = 0; b < m->n_buffers; b++)
+        for (int i = 0; i < m->buffers[b].segments.n; i++) {
+            const ndp_segment *s = &m->buffers[b].segments.items[i];
+            char factor[NDP_SEGMENT_NAME];
+            experts |= ndp_segment_is_stack(s);
+            snprintf(factor, sizeof factor, "%.*s", (int)module_length(s->name), s->name); /* "...q_proj.lora_A" */
+            if (ndp_factor_of(s->name) == NDP_FACTOR_A)
+                add_word(&words, factor);
+        }
+    for (int i = 0; i < a->n_targets; i++)
+        ndp_str_addf(out, "%s%s", i ? ", " : "", is_linear(a->targets[i]) && words.data ? words.data : a->targets[i]);
+    ndp_str_add(out, experts ? "; experts have none" : "");
+    ndp_str_release(&words);
 }

@@ -28,6 +28,8 @@ typedef struct ndp_model_spec {
     /* Two tensors that config.json makes one, but files may hold apart: the embedding, the head. "": it ties none. */
     char tie[2][NDP_TENSOR_NAME];
     bool own_head; /* the weights hold the head that config.json ties: it is a tensor of its own */
+    /* The key that config.json lacks, where `dropout` is the family's own; NULL: config.json says it. */
+    const char *dropout_lacks;
 } ndp_model_spec;
 
 /* One fact as text, for the identity of a run. */

@@ -332,7 +332,7 @@ static void describe(const void *facts, ndp_model_spec *out) {
     out->positions = f->max_positions;
     out->learned_positions = f->n_ropes == 0;
     out->bos = f->bos, out->eos = f->eos;
-    out->dropout = f->dropout;
+    out->dropout = f->dropout, out->dropout_lacks = f->dropout_lacks;
     out->parameters = ndp_facts_parameters(f);
     out->largest = widest * f->hidden;
     out->prefix = ndp_facts_prefix(f);

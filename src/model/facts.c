@@ -94,14 +94,16 @@ static ndp_status read_activation(struct json_object *config, const char *what, 
     return ndp_config_refuse(what, key, ndp_config_member(config, key), way_out);
 }
 
+static const char mixture[] = "a mixture of experts";
+
 /* What makes a model something else than a dense causal language model, by a key that says so. */
 static const struct {
     const char *key, *is;
 } kinds[] = {
-    {"num_experts", "a mixture of experts"},
-    {"num_local_experts", "a mixture of experts"},
-    {"n_routed_experts", "a mixture of experts"},
-    {"moe_num_experts", "a mixture of experts"},
+    {"num_experts", mixture},
+    {"num_local_experts", mixture},
+    {"n_routed_experts", mixture},
+    {"moe_num_experts", mixture},
     {"is_encoder_decoder", "an encoder and a decoder"},
     {"vision_config", "a model of several parts, some for more than text"},
     {"audio_config", "a model of several parts, some for more than text"},
@@ -109,16 +111,50 @@ static const struct {
     {"auto_map", "code from the Hub"},
 };
 
+/* What mixtures of families that are not built have besides experts, by model_type. Source: the modeling_* files of
+ * transformers 5.23. */
+static const struct {
+    const char *type, *with;
+} others[] = {
+    {"deepseek_v2", "a router over groups of experts and latent attention"},
+    {"deepseek_v3", "a sigmoid router over groups of experts and latent attention"},
+    {"dbrx", "one matrix for all experts of a layer"},
+    {"dots1", "a sigmoid router over groups of experts"},
+    {"ernie4_5_moe", "a router that adds a bias to its scores"},
+    {"exaone_moe", "a sigmoid router over groups of experts"},
+    {"glm4_moe", "a sigmoid router over groups of experts"},
+    {"gpt_oss", "attention sinks and clipped experts with biases"},
+    {"granitemoe", "one tensor for all experts of a layer and scaled residuals"},
+    {"jamba", "Mamba layers"},
+    {"lfm2_moe", "layers of short convolutions and a sigmoid router"},
+    {"llama4_text", "a sigmoid router and attention in chunks"},
+    {"minimax", "layers of lightning attention"},
+    {"minimax_m2", "a sigmoid router that adds a bias to its scores"},
+    {"nemotron_h", "Mamba layers and a sigmoid router over groups of experts"},
+    {"phimoe", "a router of SparseMixer"},
+    {"qwen3_5_moe_text", "layers of linear attention (gated delta net)"},
+    {"qwen3_next", "layers of linear attention (gated delta net)"},
+};
+
+static const char *what_else(const char *type) {
+    for (int i = 0; i < NDP_COUNT(others); i++)
+        if (strcmp(others[i].type, type) == 0)
+            return others[i].with;
+    return "a router or layers of its own";
+}
+
 /* Why a model_type is not among the supported ones. */
 static ndp_status refuse_family(struct json_object *config, const char *what, const char *type) {
-    char list[200], why[220] = "not supported";
+    char list[200], why[300] = "not supported";
     for (int i = 0; i < NDP_COUNT(kinds); i++) {
         struct json_object *value = ndp_config_member(config, kinds[i].key);
         if (ndp_config_is_neutral(value, 0))
             continue;
         const char *text = json_object_to_json_string_ext(value, JSON_C_TO_STRING_PLAIN);
-        snprintf(why, sizeof why, "%s (\"%s\": %.60s%s), which is not supported", kinds[i].is, kinds[i].key, text,
-                 strlen(text) > 60 ? "..." : "");
+        bool mixes = kinds[i].is == mixture;
+        snprintf(why, sizeof why, "%s (\"%s\": %.60s%s)%s%s%s", kinds[i].is, kinds[i].key, text,
+                 strlen(text) > 60 ? "..." : "", mixes ? " with " : "", mixes ? what_else(type) : "",
+                 mixes ? ": that is not supported" : ", which is not supported");
         break;
     }
     return NDP_FAIL(NDP_ENOTSUP, "%s: model_type '%.64s' is %s; supported: %s", what, type, why,
@@ -281,20 +317,23 @@ static ndp_status read_numbers(struct json_object *config, const char *what, con
     return ndp_config_bool(config, what, "tie_word_embeddings", &f->tied);
 }
 
-/* Dropout is never applied; f->dropout becomes the largest probability that any key asks for, so that a run can say so.
- * One rule for all families, with the keys of all of them. GPT-2's own are 0.1 where they are missing. */
+/* Dropout is never applied; f->dropout becomes the largest probability that any key asks for, so that a run can say so,
+ * and whether the number is the family's own. One rule for all families, with the keys of all of them. GPT-2's own are
+ * 0.1 where they are missing. */
 static ndp_status read_dropout(struct json_object *config, const char *what, ndp_facts *f) {
     enum { OF_GPT2 = 3 };
     static const char *const keys[] = {"attn_pdrop",     "resid_pdrop",      "embd_pdrop",       "attention_dropout",
                                        "hidden_dropout", "residual_dropout", "embedding_dropout"};
     double missing = f->dropout;
     f->dropout = 0;
-    for (int i = 0; i < NDP_COUNT(keys); i++) {
+    for (int i = NDP_COUNT(keys) - 1; i >= 0; i--) {
+        bool stated = ndp_config_member(config, keys[i]);
         double p = i < OF_GPT2 ? missing : 0;
         NDP_TRY(ndp_json_double(config, what, keys[i], &p));
         if (!(p >= 0 && p <= 1)) /* also NaN */
             return NDP_FAIL(NDP_EFORMAT, "%s: \"%s\" is %g, expected a probability from 0 to 1", what, keys[i], p);
-        f->dropout = fmax(f->dropout, p);
+        if (p > f->dropout || (p == f->dropout && stated))
+            f->dropout = p, f->dropout_lacks = stated || p == 0 ? NULL : keys[i];
     }
     return NDP_OK;
 }

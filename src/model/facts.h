@@ -82,6 +82,7 @@ typedef struct ndp_facts {
     ndp_layer_kind kinds[NDP_LAYER_KINDS];
     uint8_t kind_of[NDP_MAX_LAYERS]; /* by layer */
     int64_t bos, eos;                /* -1: none; of several eos the first */
+    const char *dropout_lacks;       /* the missing key, where `dropout` is the family's own; NULL: it is said */
 } ndp_facts;
 
 /* Reads config.json (a file). NDP_ENOTSUP names an unsupported architecture or feature (hidden_act, rope type,

@@ -150,6 +150,8 @@ static ndp_status budget_text(const ndp_dry_run *d, const ndp_program *p, const 
     put_program(d, p, &report->json);
     ndp_plan_put_memory(&report->json, &budget, score);
     for (int c = 0; c < NDP_MEM_CLASSES; c++) {
+        if (c == NDP_MEM_FROZEN && !budget.class_bytes[c])
+            continue;
         ndp_str_addf(out, "  %-16s %10s  %zu bytes\n", ndp_memory_class_name((ndp_memory_class)c),
                      ndp_human_bytes((double)budget.class_bytes[c], a), budget.class_bytes[c]);
         sum += budget.class_bytes[c];

@@ -10,8 +10,8 @@
 #include <stdlib.h>
 
 const char *ndp_memory_class_name(ndp_memory_class c) {
-    static const char *const names[NDP_MEM_CLASSES] = {"weights",     "master weights", "gradients", "optimizer state",
-                                                       "activations", "work",           "data"};
+    static const char *const names[NDP_MEM_CLASSES] = {
+        "weights", "master weights", "frozen weights", "gradients", "optimizer state", "activations", "work", "data"};
     return names[c];
 }
 

@@ -79,7 +79,8 @@ static ndp_status own_buffer(ndp_program *p, int i) {
     if (s->in_place && s->same)
         o->master = (ndp_address){o->weights.block, (size_t)s->index * n * master};
     else
-        NDP_TRY(ndp_block_keep(p, NDP_MEM_MASTER, home, n * master, &o->master));
+        NDP_TRY(
+            ndp_block_keep(p, m->buffers[i].trainable ? NDP_MEM_MASTER : NDP_MEM_FROZEN, home, n * master, &o->master));
     if (s->shards == 1 && s->same)
         o->weights = o->master;
     if (s->same)

@@ -26,6 +26,7 @@
 typedef enum ndp_memory_class {
     NDP_MEM_WEIGHTS, /* as ops read them: gathered or whole buffers, slices to send */
     NDP_MEM_MASTER,
+    NDP_MEM_FROZEN, /* what is not trained, as it is kept: in the compute type, or as codes */
     NDP_MEM_GRADIENTS,
     NDP_MEM_OPTIMIZER,
     NDP_MEM_ACTIVATIONS, /* saved, boundary and between values */

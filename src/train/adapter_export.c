@@ -37,39 +37,72 @@ static bool lists_module(const ndp_model *m, const char *module, bool factors) {
     return false;
 }
 
+/* Whether one of the modules that a segment is, or is a part of, has a name that ends with `end` and is not listed. */
+static bool has_other(const ndp_model *m, const ndp_segment *s, const char *end, bool factors) {
+    char module[MODULE], room[NDP_SEGMENT_NAME];
+    for (int64_t i = 0; i < ndp_segment_tensors(s); i++) {
+        module_of(ndp_segment_tensor_name(s, i, room), module);
+        if (ndp_ends_with(module, end) && !lists_module(m, module, factors))
+            return true;
+    }
+    return false;
+}
+
 /* Whether all modules whose names end with `end` are listed: PEFT takes every one of them. */
 static bool is_exact(const ndp_model *m, const char *end, bool factors) {
-    char module[MODULE];
     for (int b = 0; b < m->n_buffers; b++)
-        for (int i = 0; i < m->buffers[b].segments.n; i++) {
-            module_of(m->buffers[b].segments.items[i].name, module);
-            if (ndp_ends_with(module, end) && !lists_module(m, module, factors))
+        for (int i = 0; i < m->buffers[b].segments.n; i++)
+            if (has_other(m, &m->buffers[b].segments.items[i], end, factors))
                 return false;
-        }
     return true;
 }
 
-/* Adds the shortest end of a module's name that means no other module: "q_proj", "mlp.c_proj", "model.norm". Nothing if
- * the list has one already, as it has for all layers but the first. */
-static ndp_status add_module(const ndp_model *m, const char *module, bool factors, ndp_strings *list) {
-    const char *end = module + strlen(module);
+/* Whether the last word of a module's name is that of an expert's matrix. In transformers from 5 on, experts are no
+ * modules, and PEFT takes each target with such a word, also a whole name, for the experts of all layers. So these
+ * modules are named by their parameter, which it looks up as it is. */
+static bool is_like_expert(const ndp_model *m, const char *module) {
+    const char *word = strrchr(module, '.');
+    char other[MODULE], room[NDP_SEGMENT_NAME];
+    for (int b = 0; b < m->n_buffers; b++)
+        for (int i = 0; i < m->buffers[b].segments.n; i++) {
+            const ndp_segment *s = &m->buffers[b].segments.items[i];
+            for (int64_t k = 0; ndp_segment_is_stack(s) && k < ndp_segment_tensors(s); k++) {
+                module_of(ndp_segment_tensor_name(s, k, room), other);
+                if (word && ndp_ends_with(other, word))
+                    return true;
+            }
+        }
+    return false;
+}
+
+static bool is_covered(const ndp_strings *list, const char *module) {
     for (int i = 0; i < list->n; i++)
         if (ndp_ends_with(module, list->items[i]))
-            return NDP_OK;
+            return true;
+    return false;
+}
+
+/* Adds the shortest end of a module's name that means no other module: "q_proj", "mlp.c_proj", "model.norm". Nothing if
+ * a list has one already, as it has for all layers but the first. */
+static ndp_status add_module(const ndp_model *m, const char *module, bool factors, ndp_adapter_config *a) {
+    const char *end = module + strlen(module);
+    ndp_strings *list = factors ? &a->targets : &a->save;
+    if (is_covered(list, module) || is_covered(&a->parameters, module))
+        return NDP_OK;
     for (bool exact = false; !exact && end > module; exact = is_exact(m, end + (*end == '.'), factors))
         for (end--; end > module && *end != '.'; end--)
             continue;
-    return ndp_strings_add(list, end + (*end == '.'));
+    return ndp_strings_add(factors && is_like_expert(m, module) ? &a->parameters : list, end + (*end == '.'));
 }
 
-static ndp_status list_modules(const ndp_model *m, bool factors, ndp_strings *list) {
+static ndp_status list_modules(const ndp_model *m, bool factors, ndp_adapter_config *a) {
     char module[MODULE];
     for (int b = 0; b < m->n_buffers; b++)
         for (int i = 0; i < m->buffers[b].segments.n; i++) {
             const ndp_segment *s = &m->buffers[b].segments.items[i];
             module_of(s->name, module);
             if (is_listed(&m->buffers[b], s, factors))
-                NDP_TRY(add_module(m, module, factors, list));
+                NDP_TRY(add_module(m, module, factors, a));
         }
     return NDP_OK;
 }
@@ -117,9 +150,11 @@ ndp_status ndp_export_adapter_config(const ndp_job *j, const ndp_model *m, const
                             .dora = c->adapter.dora,
                             .fan_in_fan_out = is_transposed(m),
                             .base = (char *)c->model.path}; /* borrowed: not released */
-    ndp_status st = list_modules(m, true, &a.targets);
+    ndp_status st = list_modules(m, true, &a);
     if (st == NDP_OK)
-        st = list_modules(m, false, &a.save);
+        st = list_modules(m, false, &a);
+    if (a.parameters.n > 0)
+        a.dropout = 0; /* PEFT loads no other beside them; it is of training alone */
     a.tied = saves_tied(j, m);
     if (st == NDP_OK && a.tied)
         st = save_both(j, &a.save);

@@ -20,8 +20,9 @@ static const char whole[] =
     "0.05, \"lora_ga_config\": null, \"megatron_config\": null, \"megatron_core\": \"megatron.core\", "
     "\"modules_to_save\": [\"embed_tokens\", \"lm_head\"], \"monteclora_config\": null, \"peft_type\": \"LORA\", "
     "\"peft_version\": \"0.21.2\", \"qalora_group_size\": 16, \"r\": 16, \"rank_pattern\": {}, \"revision\": null, "
-    "\"target_modules\": [\"q_proj\", \"mlp.down_proj\"], \"target_parameters\": null, \"task_type\": \"CAUSAL_LM\", "
-    "\"trainable_token_indices\": null, \"use_bdlora\": null, \"use_dora\": true, \"use_qalora\": false, "
+    "\"target_modules\": [\"q_proj\", \"mlp.down_proj\"], \"target_parameters\": [\"mlp.up_proj.weight\"], "
+    "\"task_type\": \"CAUSAL_LM\", \"trainable_token_indices\": null, \"use_bdlora\": null, \"use_dora\": true, "
+    "\"use_qalora\": false, "
     "\"use_rslora\": true, \"velora_config\": null}";
 
 static void check_whole(const ndp_adapter_config *c) {
@@ -33,6 +34,8 @@ static void check_whole(const ndp_adapter_config *c) {
     assert_int_equal(c->targets.n, 2);
     assert_string_equal(c->targets.items[0], "q_proj");
     assert_string_equal(c->targets.items[1], "mlp.down_proj");
+    assert_int_equal(c->parameters.n, 1);
+    assert_string_equal(c->parameters.items[0], "mlp.up_proj");
     assert_int_equal(c->save.n, 2);
     assert_string_equal(c->save.items[1], "lm_head");
     assert_true(ndp_adapter_config_scale(c) == 8);
@@ -46,7 +49,7 @@ static void what_peft_writes_is_read(void **state) {
     ndp_adapter_config_release(&c);
     CHECK_OK(parse("{\"peft_type\": \"LORA\"}", &c)); /* PEFT's defaults */
     assert_true(c.r == 8 && c.alpha == 8 && c.dropout == 0 && !c.rslora && !c.dora && !c.fan_in_fan_out && !c.tied);
-    assert_true(!c.base && !c.pattern && c.targets.n == 0 && c.save.n == 0);
+    assert_true(!c.base && !c.pattern && c.targets.n == 0 && c.parameters.n == 0 && c.save.n == 0);
     ndp_adapter_config_release(&c);
     CHECK_OK(parse("{\"peft_type\": \"LORA\", \"r\": 4, \"lora_alpha\": 6, \"target_modules\": \"all-linear\"}", &c));
     assert_string_equal(c.pattern, "all-linear");
@@ -80,7 +83,7 @@ static void names_of_modules(void **state) {
     (void)state;
     ndp_adapter_config c;
     CHECK_OK(parse("{\"peft_type\": \"LORA\", \"target_modules\": [\"q_proj\", \"mlp.c_proj\", \"model.norm\"], "
-                   "\"modules_to_save\": [\"norm\"]}",
+                   "\"target_parameters\": [\"mlp.up_proj.weight\"], \"modules_to_save\": [\"norm\"]}",
                    &c));
     assert_true(ndp_adapter_config_targets(&c, "model.layers.0.self_attn.q_proj"));
     assert_true(ndp_adapter_config_targets(&c, "q_proj"));
@@ -89,6 +92,8 @@ static void names_of_modules(void **state) {
     assert_true(ndp_adapter_config_targets(&c, "transformer.h.0.mlp.c_proj"));
     assert_false(ndp_adapter_config_targets(&c, "transformer.h.0.attn.c_proj"));
     assert_true(ndp_adapter_config_targets(&c, "model.norm"));
+    assert_true(ndp_adapter_config_targets(&c, "model.layers.0.mlp.up_proj"));
+    assert_false(ndp_adapter_config_targets(&c, "model.layers.0.mlp.experts.0.up_proj"));
     assert_true(ndp_adapter_config_saves(&c, "model.norm"));
     assert_true(ndp_adapter_config_saves(&c, "model.layers.0.input_layernorm"));
     assert_false(ndp_adapter_config_saves(&c, "model.norm.weight"));
@@ -110,7 +115,10 @@ static void what_changes_numbers_is_refused(void **state) {
         {WITH("\"layers_to_transform\": 0"), "\"layers_to_transform\": 0 is not supported"},
         {WITH("\"layer_replication\": [[0, 2]]"), "\"layer_replication\": [[0,2]] is not supported"},
         {WITH("\"exclude_modules\": \"lm_head\""), "\"exclude_modules\": \"lm_head\" is not supported"},
-        {WITH("\"target_parameters\": [\"w\"]"), "\"target_parameters\": [\"w\"] is not supported"},
+        {WITH("\"target_parameters\": [\"w\"]"), "file: \"target_parameters\": \"w\" is not supported: factors"},
+        {WITH("\"target_parameters\": [\"a.weight\", \"experts.gate_up_proj\"]"),
+         "\"target_parameters\": \"experts.gate_up_proj\" is not supported: factors belong to the weights of modules "
+         "(MODULE.weight), and stacked experts have none"},
         {WITH("\"trainable_token_indices\": [7]"), "\"trainable_token_indices\": [7] is not supported"},
         {WITH("\"use_qalora\": true"), "\"use_qalora\": true is not supported"},
         {WITH("\"megatron_config\": {\"a\": 1}"), "\"megatron_config\": {\"a\":1} is not supported"},

@@ -30,8 +30,8 @@ plan_keys="model model.type model.layers model.hidden model.heads model.kv_heads
     data
     rows rows.micro_batch rows.padded rows.rank rows.queries rows.keys rows.residual
     program program.rank program.instructions program.ranks_per_node program.gathers
-    memory memory.classes memory.classes.weights memory.classes.master_weights memory.classes.gradients
-    memory.classes.optimizer_state memory.classes.activations memory.classes.work memory.classes.data
+    memory memory.classes memory.classes.weights memory.classes.master_weights memory.classes.frozen_weights
+    memory.classes.gradients memory.classes.optimizer_state memory.classes.activations memory.classes.work memory.classes.data
     memory.sum memory.taken memory.held_out memory.pinned
     node node.ranks node.bytes node.available node.lacks
     sent sent[].group sent[].ranks sent[].bytes sent[].calls sent[].calls[].times sent[].calls[].bytes

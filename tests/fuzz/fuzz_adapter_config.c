@@ -21,7 +21,7 @@ static void same(const ndp_adapter_config *a, const ndp_adapter_config *b) {
     if (a->r != b->r || a->alpha != b->alpha || a->dropout != b->dropout || a->rslora != b->rslora ||
         a->dora != b->dora || a->fan_in_fan_out != b->fan_in_fan_out || a->tied != b->tied ||
         !same_text(a->base, b->base) || !same_text(a->pattern, b->pattern) || !same_list(&a->targets, &b->targets) ||
-        !same_list(&a->save, &b->save))
+        !same_list(&a->parameters, &b->parameters) || !same_list(&a->save, &b->save))
         abort();
 }
 
@@ -31,6 +31,9 @@ static void check(const ndp_adapter_config *c) {
         abort();
     for (int i = 0; i < c->targets.n; i++)
         if (!*c->targets.items[i] || !ndp_adapter_config_targets(c, c->targets.items[i]))
+            abort();
+    for (int i = 0; i < c->parameters.n; i++)
+        if (!*c->parameters.items[i] || !ndp_adapter_config_targets(c, c->parameters.items[i]))
             abort();
     for (int i = 0; i < c->save.n; i++)
         if (!*c->save.items[i] || !ndp_adapter_config_saves(c, c->save.items[i]))

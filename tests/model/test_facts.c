@@ -102,9 +102,13 @@ static const struct {
     {"{\"model_type\": 3}", NDP_EFORMAT, "model_type"},
     {"{\"model_type\": \"opt\"}", NDP_ENOTSUP, "model_type 'opt' is not supported; supported: llama, mistral, qwen2"},
     {"{\"model_type\": \"phimoe\", \"num_local_experts\": 16}", NDP_ENOTSUP,
-     "'phimoe' is a mixture of experts (\"num_local_experts\": 16), which is not supported; supported: llama"},
+     "'phimoe' is a mixture of experts (\"num_local_experts\": 16) with a router of SparseMixer: that is not "
+     "supported; supported: llama"},
+    {"{\"model_type\": \"own\", \"num_experts\": 4}", NDP_ENOTSUP,
+     "'own' is a mixture of experts (\"num_experts\": 4) with a router or layers of its own: that is not supported; "
+     "supported: llama"},
     {"{\"model_type\": \"qwen3_next\", \"num_experts\": 60}", NDP_ENOTSUP,
-     "'qwen3_next' is a mixture of experts (\"num_experts\": 60)"},
+     "'qwen3_next' is a mixture of experts (\"num_experts\": 60) with layers of linear attention"},
     {"{\"model_type\": \"own\", \"auto_map\": {\"AutoConfig\": \"own.Config\"}}", NDP_ENOTSUP,
      "'own' is code from the Hub (\"auto_map\": {\"AutoConfig\":\"own.Config\"}), which is not supported; supported: "
      "llama"},
@@ -560,11 +564,17 @@ static void dropout_is_read(void **state) {
     static const struct {
         const char *embedding, *attention, *other;
         double largest;
-    } cases[] = {{"0", "0", "0", 0}, {"0.05", "null", "0", 0.1}, {"0", "0.3", "0.2", 0.3}, {"0", "0", "0.2", 0.2}};
+        const char *lacks; /* NULL: the number is that of a key */
+    } cases[] = {{"0", "0", "0", 0, NULL},
+                 {"0.05", "null", "0", 0.1, "attn_pdrop"},
+                 {"0", "0.3", "0.2", 0.3, NULL},
+                 {"0.1", "null", "0", 0.1, NULL},
+                 {"0", "0", "0.2", 0.2, NULL}};
     for (int i = 0; i < NDP_COUNT(cases); i++) {
         snprintf(text, sizeof text, gpt2, cases[i].embedding, cases[i].attention, cases[i].other);
         CHECK_OK(parse(text, &f));
         assert_true(f.dropout == cases[i].largest);
+        assert_true(cases[i].lacks ? strcmp(f.dropout_lacks, cases[i].lacks) == 0 : !f.dropout_lacks);
     }
 }
 

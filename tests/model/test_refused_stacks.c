@@ -22,12 +22,16 @@ static void build(ndp_facts *f, ndp_model *m) {
 static void no_adapter_changes_a_stack(void **state) {
     static const struct {
         const char *target, *save, *words; /* NULL: allowed */
-    } of[] = {{"linear", NULL, NULL},
-              {"q_proj", NULL, NULL},
-              {"*_proj", NULL, NULL},
-              {"up_proj", NULL, "adapter.targets: up_proj is a stack of 4 matrices, model.layers.1.mlp.up_proj.weight"},
-              {"model.layers.0.mlp.up*", NULL, "is a stack of 4 matrices, model.layers.0.mlp.up_proj.weight, which"},
-              {"q_proj", "up_proj", "adapter.modules_to_save: up_proj is a stack of 4 matrices"}};
+    } of[] = {
+        {"linear", NULL, NULL},
+        {"q_proj", NULL, NULL},
+        {"*_proj", NULL, NULL},
+        {"up_proj", NULL,
+         "adapter.targets: up_proj names experts (model.layers.1.mlp.up_proj.weight, ...), which take no adapters; use "
+         "adapter.targets: [q_proj, k_proj, v_proj, o_proj, gate_proj, down_proj]"},
+        {"model.layers.0.mlp.up*", NULL,
+         "model.layers.0.mlp.up* names experts (model.layers.0.mlp.up_proj.weight, ...)"},
+        {"q_proj", "up_proj", "adapter.modules_to_save: up_proj names experts"}};
     static ndp_facts f;
     ndp_model m;
     (void)state;
@@ -81,10 +85,15 @@ static void no_adapter_changes_a_mixture(void **state) {
         {"*mlp*", NULL, NULL}, /* of the layer with an MLP */
         {"gate", NULL, "adapter.targets: gate is a router, model.layers.1.mlp.gate.weight, which no adapter"},
         {"w1", NULL, "there is no projection 'w1' in a qwen3_moe; there are q_proj, k_proj, v_proj, o_proj, gate_"},
-        {"mlp.experts.3.up_proj", NULL, "adapter.targets: mlp.experts.3.up_proj is a stack of 8 matrices"},
-        {"*experts*", NULL, "adapter.targets: *experts* is a stack of 4 matrices"},
+        {"mlp.experts.3.up_proj", NULL,
+         "adapter.targets: mlp.experts.3.up_proj names experts "
+         "(model.layers.1.mlp.experts.0.gate_proj.weight, ...)"},
+        {"*experts*", NULL, "adapter.targets: *experts* names experts"},
         {"q_proj", "gate", "adapter.modules_to_save: gate is a router, model.layers.1.mlp.gate.weight"},
-        {"q_proj", "experts.0.down_proj", "adapter.modules_to_save: experts.0.down_proj is a stack of 4"}};
+        {"q_proj", "experts.0.down_proj",
+         "adapter.modules_to_save: experts.0.down_proj names experts (model.layers.1.mlp.experts.0.down_proj.weight, "
+         "...), "
+         "which take no adapters; use adapter.modules_to_save: ["}};
     (void)state;
     check_names(MIXTURE("qwen3_moe", ", \"mlp_only_layers\": [0]"), of, NDP_COUNT(of));
 }

@@ -108,28 +108,80 @@ static void padding_is_said(void **state) {
     ndp_config_destroy(c);
 }
 
-/* Dropout of any family is left out, and a line says so; where there is none there is no line. */
+/* What an adapter is, what has factors, where the frozen weights are. */
+static void models_are_described(void **state) {
+    (void)state;
+    static const struct {
+        const char *model, *set[3], *words[3];
+    } cases[] = {
+        {"qwen2-moe",
+         {"adapter.type=lora", "adapter.r=4"},
+         {"adapter: lora of rank 4, scale 8, beside q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj; "
+          "experts have none\n",
+          "\n  frozen weights "}},
+        {"mixtral",
+         {"adapter.type=lora", "adapter.targets=[q_proj, '*.v_*']"},
+         {"scale 2, beside q_proj, *.v_*; experts have none\n"}},
+        {"phi3",
+         {"adapter.type=qlora", "adapter.dora=true", "adapter.modules_to_save=[norm]"},
+         {"adapter: qlora (nf4) with dora of rank 16, scale 2, beside qkv_proj, o_proj, gate_up_proj, down_proj; "
+          "trained "
+          "whole: norm\n",
+          "\n  frozen weights "}},
+        {"odd", {"adapter.type=none"}, {"\nprogram: "}},
+        {"gpt2",
+         {"adapter.type=qlora", "adapter.base=int8"},
+         {"adapter: qlora (int8) of rank 16, ", "\n  frozen weights "}},
+    };
+    for (int i = 0; i < NDP_COUNT(cases); i++) {
+        char *model =
+            ndp_format("model.config=%s/tests/golden/%s/config.json", getenv("NDP_SOURCE_DIR"), cases[i].model);
+        ndp_config *c = configure((const char *const[]){model, "data.sequence_length=32", cases[i].set[0],
+                                                        cases[i].set[1], cases[i].set[2], NULL});
+        ndp_plan_opts o = NDP_PLAN_OPTS_INIT;
+        char *text = plan(c, &o);
+        int n = 0;
+        while (n < NDP_COUNT(cases[i].words) && cases[i].words[n])
+            n++;
+        check_words(text, cases[i].words, n);
+        assert_true(!strstr(text, "frozen weights") == (strcmp(cases[i].model, "odd") == 0));
+        free(model);
+        free(text);
+        ndp_config_destroy(c);
+    }
+}
+
+#define PHI3                                                                                                           \
+    "{\"model_type\": \"phi3\", \"vocab_size\": 100, \"hidden_size\": 32, \"intermediate_size\": 40, "                 \
+    "\"num_hidden_layers\": 2, \"num_attention_heads\": 4, \"max_position_embeddings\": 64, "
+#define GPT2                                                                                                           \
+    "{\"model_type\": \"gpt2\", \"vocab_size\": 100, \"n_embd\": 32, \"n_head\": 4, \"n_layer\": 2, \"n_positions\": " \
+    "64, "
+
+/* Dropout of any family is left out, and a line says so, and whose it is; where there is none there is no line. */
 static void dropout_is_said(void **state) {
     (void)state;
-    static const char model[] =
-        "{\"model_type\": \"phi3\", \"vocab_size\": 100, \"hidden_size\": 32, \"intermediate_size\": 40, "
-        "\"num_hidden_layers\": 2, \"num_attention_heads\": 4, \"max_position_embeddings\": 64, "
-        "\"attention_dropout\": 0.05, \"resid_pdrop\": %s}";
+    static const struct {
+        const char *model, *words;
+    } cases[] = {
+        {PHI3 "\"attention_dropout\": 0.05, \"resid_pdrop\": 0.0}",
+         "\nnote: config.json asks for dropout in training (up to 0.05), which is not applied\n"},
+        {PHI3 "\"attention_dropout\": 0.05, \"resid_pdrop\": 0.125}",
+         "\nnote: config.json asks for dropout in training (up to 0.125), which is not applied\n"},
+        {GPT2 "\"attn_pdrop\": 0.1, \"embd_pdrop\": 0.0}",
+         "\nnote: config.json asks for dropout in training (up to 0.1), which is not applied\n"},
+        {GPT2 "\"attn_pdrop\": 0.0, \"embd_pdrop\": 0.0}",
+         "\nnote: a gpt2 whose config.json lacks \"resid_pdrop\" has dropout 0.1 in training, which is not applied\n"}};
     char path[] = "/tmp/ndp-plan-XXXXXX", set[64];
     close(mkstemp(path));
     snprintf(set, sizeof set, "model.config=%s", path);
-    for (int i = 0; i < 2; i++) {
-        char *json = ndp_format(model, i ? "0.125" : "0.0");
-        CHECK_OK(ndp_file_write_atomic(path, json, strlen(json)));
+    for (int i = 0; i < NDP_COUNT(cases); i++) {
+        CHECK_OK(ndp_file_write_atomic(path, cases[i].model, strlen(cases[i].model)));
         ndp_config *c = configure((const char *const[]){set, "data.sequence_length=32", NULL});
         ndp_plan_opts o = NDP_PLAN_OPTS_INIT;
         char *text = plan(c, &o);
-        const char *const words[] = {
-            i ? "\nnote: config.json asks for dropout in training (up to 0.125), which is not applied\n"
-              : "\nnote: config.json asks for dropout in training (up to 0.05), which is not applied\n"};
-        check_words(text, words, 1);
+        check_words(text, &cases[i].words, 1);
         free(text);
-        free(json);
         ndp_config_destroy(c);
     }
     unlink(path);
@@ -277,11 +329,15 @@ static void mixtures_of_experts(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(programs_are_printed), cmocka_unit_test(axes_inside_units_are_printed),
-        cmocka_unit_test(padding_is_said),      cmocka_unit_test(dropout_is_said),
-        cmocka_unit_test(no_such_rank),         cmocka_unit_test(axes_that_are_not_built_say_so),
-        cmocka_unit_test(states_of_8_bits),     cmocka_unit_test(llama_405b),
-        cmocka_unit_test(mixtures_of_experts)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(programs_are_printed),
+                                       cmocka_unit_test(axes_inside_units_are_printed),
+                                       cmocka_unit_test(padding_is_said),
+                                       cmocka_unit_test(models_are_described),
+                                       cmocka_unit_test(dropout_is_said),
+                                       cmocka_unit_test(no_such_rank),
+                                       cmocka_unit_test(axes_that_are_not_built_say_so),
+                                       cmocka_unit_test(states_of_8_bits),
+                                       cmocka_unit_test(llama_405b),
+                                       cmocka_unit_test(mixtures_of_experts)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
