@@ -573,7 +573,7 @@ typedef struct ndp_generate_opts {
     bool force_memory;       /* as in ndp_evaluate_opts */
     const char *const *stop; /* texts that end the generated text, which does not contain them */
     int stop_count;
-    const char *chat_template; /* of conversations: a name as in data.chat_template; NULL: the tokenizer's own */
+    const char *chat_template; /* of conversations: a name as in data.chat_template; NULL: that of the training */
     int64_t step;              /* as in ndp_evaluate_opts */
     const char *adapter;       /* the same */
 } ndp_generate_opts;

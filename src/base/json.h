@@ -8,6 +8,11 @@
 
 /* `what` names the text in messages (a path). The caller releases the object with json_object_put. */
 ndp_status ndp_json_parse(const char *text, size_t size, const char *what, struct json_object **out);
+/* Appends the text of an object, which ends with 0, with another value of a member. All other bytes stay, so also
+ * numbers that json-c does not keep, such as 10^30; but if the member is missing or its name is written with escapes,
+ * the object is written anew. NDP_EFORMAT: it is no object. */
+ndp_status ndp_json_replace(const char *text, size_t size, const char *what, const char *key, struct json_object *value,
+                            ndp_str *out);
 /* A file of NDP_FILE_CONFIG. */
 ndp_status ndp_json_read(const char *path, struct json_object **out);
 

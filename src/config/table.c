@@ -107,7 +107,7 @@ const ndp_option ndp_options[] = {
     {IDENTITY(data, response_field, ROWS), TEXT(NULL), .entry = true, WHEN "records have a question and an answer", HELP "field that holds the answer; null: response or output"},
     {IDENTITY(data, chosen_field, ROWS), TEXT(NULL), .entry = true, WHEN "data.format is preference", HELP "field that holds the preferred answer; null: chosen or chosen_response"},
     {IDENTITY(data, rejected_field, ROWS), TEXT(NULL), .entry = true, WHEN "data.format is preference", HELP "field that holds the other answer; null: rejected or rejected_response"},
-    {CONTENTS(data, chat_template, ROWS), TEXT(NULL), WHEN "records are conversations", HELP "a built-in one, such as chatml or llama3.1, or a file.jinja; null: the tokenizer's own"},
+    {CONTENTS(data, chat_template, ROWS), TEXT(NULL), WHEN "records are conversations", HELP "a built-in one, such as chatml or llama3.1, or a file.jinja, which the result then has; null: the tokenizer's own"},
     {IDENTITY(data, template_date, ROWS), TEXT(NULL), WHEN "the chat template writes a date", HELP "the date that chat templates write as today, such as 2025-01-31; null: 2024-07-26"},
     {IDENTITY(data, train_on, ROWS), WORD(assistant, train_on_words), .entry = true, WHEN "records are conversations, or have a question and an answer", HELP "which part of a conversation is trained on"},
     {FREE(data, bad_records, ROWS), WORD(error, bad_words), WHEN "data.files has JSON records or tables", HELP "records that cannot be read or rendered: an error, or left out and counted"},

@@ -67,7 +67,7 @@ static ndp_status open_dialog(ndp_dialog *d, const char *system, int context) {
     int64_t most = f->facts->max_positions, longest = context ? context : DEFAULT_CONTEXT;
     NDP_CHECK(context <= most, "a context of %d tokens, the model's longest text max_position_embeddings is %lld",
               context, (long long)most);
-    NDP_TRY(ndp_chat_init(&d->chat, f->tokenizer, f->tokenizer_source, d->opts.chat_template, NULL));
+    NDP_TRY(ndp_infer_chat(f, d->opts.chat_template, &d->chat));
     if (system)
         NDP_TRY(add_message(d, NDP_ROLE_SYSTEM, system));
     d->kept = d->n;

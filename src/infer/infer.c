@@ -5,6 +5,7 @@
 #include "base/hub.h"
 #include "base/log.h"
 #include "checkpoint/folder.h"
+#include "data/chat/chat_own.h"
 #include "host/memory_need.h"
 #include "job/folder_facts.h"
 #include "job/job.h"
@@ -120,6 +121,24 @@ void ndp_infer_release(ndp_infer *f) {
         ndp_model_spec_release(&f->spec);
     }
     *f = (ndp_infer){0};
+}
+
+/* Whether the adapter beside the model has a template of its own. */
+static ndp_status find_own_template(const ndp_infer *f, bool *has) {
+    ndp_str text = {0};
+    ndp_status st = f->use.path[0] ? ndp_chat_own_text(f->use.path, NULL, &text) : NDP_OK;
+    *has = text.length > 0;
+    ndp_str_release(&text);
+    return st;
+}
+
+ndp_status ndp_infer_chat(const ndp_infer *f, const char *name, ndp_chat *out) {
+    bool own = false;
+    if (!name && f->run)
+        return ndp_run_model_chat(f->run, out);
+    if (!name)
+        NDP_TRY(find_own_template(f, &own));
+    return ndp_chat_init(out, f->tokenizer, own ? f->use.path : f->tokenizer_source, name, NULL);
 }
 
 ndp_status ndp_infer_encode(const ndp_infer *f, const char *text, size_t n, bool special, ndp_ids *ids) {

@@ -2,6 +2,7 @@
 #ifndef NDP_INFER_INFER_H
 #define NDP_INFER_INFER_H
 
+#include "data/chat/chat.h"
 #include "job/adapter_use.h"
 #include "model/decoder.h"
 #include "step/engine.h"
@@ -39,6 +40,10 @@ void ndp_infer_release(ndp_infer *f);
 /* The result for a file (or NULL: for all) from the sum of the nll; without windows. */
 ndp_evaluation ndp_evaluation_of(const char *name, double nll, int64_t tokens, int64_t bytes, int64_t documents);
 
+/* The template of conversations: `name` as in ndp_generate_opts; NULL: the one that the run, or the adapter, was
+ * trained with, or the tokenizer's own. The caller releases `out`. Errors as of ndp_chat_init and ndp_run_model_chat.
+ */
+ndp_status ndp_infer_chat(const ndp_infer *f, const char *name, ndp_chat *out);
 /* Appends the ids of a text; `special`: with the special tokens that the tokenizer puts around it. NDP_EINVAL: the
  * model has no embedding for a token. */
 NDP_API ndp_status ndp_infer_encode(const ndp_infer *f, const char *text, size_t n, bool special, ndp_ids *ids);

@@ -103,7 +103,7 @@ ndp_status ndp_prompts_read(ndp_prompts *p, const ndp_infer *f, const char *chat
     char *text = NULL;
     size_t size;
     *p = (ndp_prompts){0};
-    NDP_TRY(ndp_chat_init(&r.chat, f->tokenizer, f->tokenizer_source, chat_template, NULL));
+    NDP_TRY(ndp_infer_chat(f, chat_template, &r.chat));
     ndp_status st = ndp_file_read(path, &text, &size);
     if (st == NDP_OK)
         st = read_lines(&r, text, size);

@@ -131,6 +131,28 @@ static ndp_status check_identity(const ndp_run_model *m) {
     return st;
 }
 
+ndp_status ndp_run_model_chat(const ndp_run_model *m, ndp_chat *out) {
+    static const char key[] = "data.chat_template";
+    const ndp_job_data *d = &m->data;
+    const char *name = m->config->data.chat_template,
+               *then = ndp_json_text(json_object_object_get(identity_of(m), key));
+    ndp_chat chat;
+    ndp_status init = ndp_chat_init(&chat, d->tokenizer, d->tokenizer_source, name, m->config->data.template_date);
+    if (init != NDP_OK)
+        return NDP_FAIL(init, "%s; the run's data.chat_template is %s", ndp_error_message(), name ? name : "not set");
+    if (!name || !then || strcmp(then, ndp_chat_name(&chat)) == 0) {
+        *out = chat;
+        return NDP_OK;
+    }
+    ndp_status st =
+        NDP_FAIL(NDP_EINVAL,
+                 "data.chat_template: '%s' is now another template (%s) than the one that the checkpoint of "
+                 "step %lld was trained with (%s)",
+                 name, ndp_chat_name(&chat), (long long)m->step, then);
+    ndp_chat_release(&chat);
+    return st;
+}
+
 static ndp_status open_sources(ndp_run_model *m) {
     NDP_TRY(ndp_job_find_model(&m->job));
     NDP_TRY(read_spec(m));

@@ -22,6 +22,10 @@ NDP_API ndp_status ndp_run_model_open(const char *run, int64_t step, int threads
 /* Accepts NULL. */
 void ndp_run_model_close(ndp_run_model *m);
 
+/* The chat template that the run was trained with. The caller releases `out`. NDP_EINVAL: data.chat_template names one
+ * that is gone, or another one than when the checkpoint was written; else as of ndp_chat_init. */
+NDP_API ndp_status ndp_run_model_chat(const ndp_run_model *m, ndp_chat *out);
+
 /* The weights; borrowed. */
 ndp_weights *ndp_run_model_weights(const ndp_run_model *m);
 

@@ -141,7 +141,7 @@ static bool is_transposed(const ndp_model *m) {
     return is;
 }
 
-ndp_status ndp_export_adapter_config(const ndp_job *j, const ndp_model *m, const char *folder) {
+ndp_status ndp_export_adapter_rest(const ndp_job *j, const ndp_job_data *d, const ndp_model *m, const char *folder) {
     const ndp_config *c = j->config;
     ndp_adapter_config a = {.r = c->adapter.r,
                             .alpha = c->adapter.alpha,
@@ -162,21 +162,23 @@ ndp_status ndp_export_adapter_config(const ndp_job *j, const ndp_model *m, const
         st = ndp_folder_create(folder);
     if (st == NDP_OK)
         st = ndp_adapter_config_write(&a, folder);
+    if (st == NDP_OK)
+        st = ndp_export_adapter_tokenizer(j, d, folder);
     a.base = NULL;
     ndp_adapter_config_release(&a);
     return st;
 }
 
 /* Rank 0. */
-static ndp_status write_config(const ndp_trainer *t, const char *folder) {
+static ndp_status write_rest(const ndp_trainer *t, const char *folder) {
     NDP_TRY(ndp_lock_check(t->lock));
-    return ndp_export_adapter_config(&t->rank.job, &t->model, folder);
+    return ndp_export_adapter_rest(&t->rank.job, &t->rank.data, &t->model, folder);
 }
 
 ndp_status ndp_trainer_export_adapter(ndp_trainer *t, const char *folder) {
     ndp_tensor_list list = {0};
     ndp_dtype type = t->model.opts.master; /* factors are small: nothing is rounded */
-    NDP_TRY(ndp_agree(t->rank.world, ndp_is_first(t->rank.world) ? write_config(t, folder) : NDP_OK));
+    NDP_TRY(ndp_agree(t->rank.world, ndp_is_first(t->rank.world) ? write_rest(t, folder) : NDP_OK));
     ndp_status st = ndp_tensor_list_add(&list, t->engine, NDP_OWNED_MASTER, NDP_TENSORS_RUN, "", type);
     if (st == NDP_OK)
         st = ndp_tensor_list_wrap(&list);

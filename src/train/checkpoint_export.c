@@ -57,7 +57,7 @@ static ndp_status write_files(const ndp_run_model *m, const ndp_model *model, co
     if (st == NDP_OK && adapter)
         st = ndp_export_tied(&m->job, model, &list);
     if (st == NDP_OK)
-        st = adapter ? ndp_export_adapter_config(&m->job, model, folder)
+        st = adapter ? ndp_export_adapter_rest(&m->job, &m->data, model, folder)
                      : ndp_export_rest(&m->job, &m->data, folder, m->type);
     if (st == NDP_OK)
         st = ndp_weights_save_stem(NULL, NULL, folder, adapter ? "adapter_model" : "model", list.specs, list.n,
@@ -79,7 +79,9 @@ ndp_status ndp_checkpoint_export(const char *run, int64_t step, const char *fold
     ndp_new_folder place;
     NDP_TRY(ndp_new_folder_check(folder));
     NDP_TRY(ndp_run_model_open(run, step, 0, &m));
-    ndp_status st = ndp_new_folder_begin(folder, &place);
+    ndp_status st = ndp_run_model_chat(m, &m->data.chat);
+    if (st == NDP_OK)
+        st = ndp_new_folder_begin(folder, &place);
     if (st == NDP_OK)
         st = ndp_new_folder_end(&place, write_into(m, place.beside));
     if (st == NDP_OK)

@@ -120,23 +120,45 @@ static ndp_status copy_tokenizer(const char *from, const char *to) {
     return copy_templates(from, to);
 }
 
-static const char generation[] = "generation_config.json";
-
-static ndp_status export_tokenizer(const ndp_job *j, const ndp_job_data *d, const char *folder) {
+/* With the template, where that is not the tokenizer's own. */
+static ndp_status export_tokenizer(const ndp_job_data *d, const char *folder, const ndp_str *template) {
     const char *source = d->tokenizer_source, *slash = strrchr(source, '/');
-    if (strcmp(source, "bytes") == 0)
-        return write_byte_tokenizer(folder);
     char folder_of_file[NDP_PATH];
+    if (!*source)
+        return NDP_OK;
     snprintf(folder_of_file, sizeof folder_of_file, "%.*s", slash ? (int)(slash - source) : 1, slash ? source : ".");
-    if (*source)
-        NDP_TRY(copy_tokenizer(ndp_path_is_folder(source) ? source : folder_of_file, folder));
-    return j->config->model.path ? copy_file(j->model_folder, generation, folder) : NDP_OK;
+    NDP_TRY(strcmp(source, "bytes") == 0
+                ? write_byte_tokenizer(folder)
+                : copy_tokenizer(ndp_path_is_folder(source) ? source : folder_of_file, folder));
+    return template->length ? ndp_export_template(folder, template) : NDP_OK;
 }
+
+/* What the tokenizer's own template is replaced by, if by anything. */
+static ndp_status find_template(const ndp_job_data *d, ndp_str *out) {
+    return *d->tokenizer_source ? ndp_chat_add_other_text(&d->chat, d->tokenizer, d->tokenizer_source, out) : NDP_OK;
+}
+
+static const char generation[] = "generation_config.json";
 
 ndp_status ndp_export_rest(const ndp_job *j, const ndp_job_data *d, const char *folder, ndp_dtype type) {
     NDP_TRY(ndp_folder_create(folder));
     NDP_TRY(export_config(j, folder, type));
-    return export_tokenizer(j, d, folder);
+    ndp_str template = {0};
+    ndp_status st = find_template(d, &template);
+    if (st == NDP_OK)
+        st = export_tokenizer(d, folder, &template);
+    ndp_str_release(&template);
+    return st == NDP_OK && j->config->model.path ? copy_file(j->model_folder, generation, folder) : st;
+}
+
+ndp_status ndp_export_adapter_tokenizer(const ndp_job *j, const ndp_job_data *d, const char *folder) {
+    ndp_str template = {0};
+    ndp_status st = find_template(d, &template);
+    bool other = template.length || (j->config->data.tokenizer && (d->chat.template || d->chat.jinja));
+    if (st == NDP_OK && other)
+        st = export_tokenizer(d, folder, &template);
+    ndp_str_release(&template);
+    return st;
 }
 
 ndp_status ndp_export_copy(const char *from, const char *to, bool own_head) {

@@ -8,6 +8,8 @@
 #include <string.h>
 #include <xxhash.h>
 
+static ndp_status no_memory(void) { return NDP_FAIL(NDP_ENOMEM, "not enough memory for a chat template"); }
+
 /* ---- choosing ---- */
 
 static ndp_status fail_name(const char *name, const char *source) {
@@ -22,10 +24,12 @@ static ndp_status fail_name(const char *name, const char *source) {
 }
 
 /* Ignores white space at the end of a template: editors add and remove it. */
-static const ndp_chat_template *by_text(const char *text, size_t n) {
+static void find_text(ndp_chat *c, const char *text, size_t n) {
     while (n && (text[n - 1] == ' ' || text[n - 1] == '\n' || text[n - 1] == '\r' || text[n - 1] == '\t'))
         n--;
-    return ndp_chat_template_of(XXH3_64bits(text, n));
+    c->template = ndp_chat_template_of(XXH3_64bits(text, n));
+    if (!c->template)
+        ndp_chat_template_find_text(c, (ndp_span){text, n});
 }
 
 static ndp_status use_jinja(ndp_chat *c, const char *what, ndp_span text, const char *folder) {
@@ -39,7 +43,7 @@ static ndp_status use_jinja(ndp_chat *c, const char *what, ndp_span text, const 
     NDP_TRY(st);
     ndp_hash128 h = ndp_jinja_hash(c->jinja);
     c->name = ndp_format("jinja %016llx%016llx", (unsigned long long)h.high, (unsigned long long)h.low);
-    return c->name ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for a chat template");
+    return c->name ? NDP_OK : no_memory();
 }
 
 /* The file of a template. */
@@ -48,8 +52,7 @@ static ndp_status choose_file(ndp_chat *c, const char *folder, const char *path)
     size_t size;
     NDP_TRY(ndp_file_read_as(NDP_FILE_TEMPLATE, path, &contents, &size));
     char *what = ndp_format("the chat template %s", path);
-    ndp_status st = what ? use_jinja(c, what, (ndp_span){contents, size}, folder)
-                         : NDP_FAIL(NDP_ENOMEM, "not enough memory for a chat template");
+    ndp_status st = what ? use_jinja(c, what, (ndp_span){contents, size}, folder) : no_memory();
     free(what);
     free(contents);
     return st;
@@ -70,12 +73,11 @@ static ndp_status choose_own(ndp_chat *c, const char *source, const char *folder
     bool by_jinja = name && strcmp(name, "jinja") == 0;
     ndp_status st = folder ? ndp_chat_own_text(folder, by_jinja ? NULL : name, &text) : NDP_OK;
     if (st == NDP_OK && text.length && !name)
-        c->template = by_text(text.data, text.length);
+        find_text(c, text.data, text.length);
     if (st == NDP_OK && text.length && !c->template) {
         char *what = ndp_format("the chat template %s%sof %s", name && !by_jinja ? name : "",
                                 name && !by_jinja ? " " : "", source);
-        st = what ? use_jinja(c, what, (ndp_span){text.data, text.length}, folder)
-                  : NDP_FAIL(NDP_ENOMEM, "not enough memory for a chat template");
+        st = what ? use_jinja(c, what, (ndp_span){text.data, text.length}, folder) : no_memory();
         free(what);
     } else if (st == NDP_OK && !text.length)
         st = name && !by_jinja ? fail_name(name, source) : record_why(c, source);
@@ -105,8 +107,7 @@ ndp_status ndp_chat_init(ndp_chat *c, const ndp_tokenizer *t, const char *source
     NDP_TRY(st);
     bool files = *source && strcmp(source, "bytes") != 0;
     char *folder = files ? ndp_tokenizer_folder(source) : NULL;
-    st = files && !folder ? NDP_FAIL(NDP_ENOMEM, "not enough memory for a chat template")
-                          : choose(&chat, source, folder, name);
+    st = files && !folder ? no_memory() : choose(&chat, source, folder, name);
     free(folder);
     if (st == NDP_OK)
         *c = chat;
@@ -119,12 +120,32 @@ void ndp_chat_release(ndp_chat *c) {
     ndp_jinja_destroy(c->jinja);
     free(c->why);
     free(c->name);
+    free(c->own_date);
     *c = (ndp_chat){0};
 }
 
 /* ---- using it ---- */
 
 const char *ndp_chat_name(const ndp_chat *c) { return c->template ? c->template->name : c->name ? c->name : "none"; }
+
+void ndp_chat_add_text(const ndp_chat *c, ndp_str *out) {
+    if (c->template)
+        ndp_chat_template_text(c, out);
+    else if (c->jinja)
+        ndp_str_add_bytes(out, ndp_jinja_template(c->jinja).data, ndp_jinja_template(c->jinja).n);
+}
+
+ndp_status ndp_chat_add_other_text(const ndp_chat *c, const ndp_tokenizer *t, const char *source, ndp_str *out) {
+    bool dated = c->date && c->template && c->template->dated;
+    ndp_chat own;
+    if (!c->chosen && !dated)
+        return NDP_OK;
+    NDP_TRY(ndp_chat_init(&own, t, source, NULL, NULL));
+    if (dated || strcmp(ndp_chat_name(c), ndp_chat_name(&own)) != 0)
+        ndp_chat_add_text(c, out);
+    ndp_chat_release(&own);
+    return out->failed ? no_memory() : NDP_OK;
+}
 
 void ndp_chat_describe(const ndp_chat *c, ndp_str *out) {
     if (c->jinja)
@@ -140,6 +161,7 @@ ndp_status ndp_chat_add_key(const ndp_chat *c, ndp_str *out) {
     if (st != NDP_EINVAL && st != NDP_EFORMAT)
         return st;
     ndp_str_add(out, ndp_chat_name(c));
+    ndp_str_add(out, c->bare ? " bare" : "");
     if (c->template && c->template->dated)
         ndp_str_addf(out, " %s", c->date ? c->date : NDP_CHAT_DATE);
     return NDP_OK;

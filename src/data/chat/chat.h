@@ -58,8 +58,9 @@ typedef struct ndp_chat {
     ndp_span bos, eos;              /* texts of its tokens, borrowed; n = 0: none */
     bool adds_bos;                  /* the tokenizer puts its begin token before a text */
     bool chosen;                    /* by name, and not the tokenizer's own */
-    const char *date;               /* what templates write as today, NULL: NDP_CHAT_DATE; borrowed */
-    char *why, *name;
+    bool bare;        /* a built-in one, written for a tokenizer whose tokens have no texts: bos and eos are empty */
+    const char *date; /* what templates write as today, NULL: NDP_CHAT_DATE; borrowed */
+    char *why, *name, *own_date; /* own_date: that of `date`, where the template has one of its own */
 } ndp_chat;
 
 /* The day that Llama's templates write where there is no clock. A fixed one, so that equal data gives equal tokens. */
@@ -76,6 +77,13 @@ NDP_API ndp_status ndp_chat_init(ndp_chat *c, const ndp_tokenizer *t, const char
 void ndp_chat_release(ndp_chat *c);
 /* The name of the chosen template, "jinja" and a hash of the template for one that is not built in, or "none". */
 const char *ndp_chat_name(const ndp_chat *c);
+/* Appends the template as a text in Jinja, which renders the same; nothing if there is none. For a built-in one, it has
+ * the tokenizer's tokens and the date as texts, and ndp_chat_init with it beside that tokenizer chooses the built-in
+ * one again. */
+void ndp_chat_add_text(const ndp_chat *c, ndp_str *out);
+/* The same, if beside the tokenizer that was made from `source` another template is the tokenizer's own, or one that
+ * writes another date. */
+ndp_status ndp_chat_add_other_text(const ndp_chat *c, const ndp_tokenizer *t, const char *source, ndp_str *out);
 /* Appends a phrase for the user: which template renders, and by what. */
 void ndp_chat_describe(const ndp_chat *c, ndp_str *out);
 /* Appends all that a rendering depends on besides the conversation: for Jinja also its version, which is asked for.

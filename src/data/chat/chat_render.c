@@ -143,11 +143,11 @@ static void add_date(ndp_str *text, const char *date) {
         ndp_str_add(text, date);
 }
 
-static void add_preamble(const rendering *r) {
-    ndp_str_add(r->text, r->t->preamble);
-    if (r->t->dated) {
-        add_date(r->text, r->chat->date ? r->chat->date : NDP_CHAT_DATE);
-        ndp_str_add(r->text, "\n\n");
+void ndp_chat_template_add_preamble(const ndp_chat *c, ndp_str *text) {
+    ndp_str_add(text, c->template->preamble ? c->template->preamble : "");
+    if (c->template->dated) {
+        add_date(text, c->date ? c->date : NDP_CHAT_DATE);
+        ndp_str_add(text, "\n\n");
     }
 }
 
@@ -164,8 +164,8 @@ static ndp_status add_message(const rendering *r, int64_t i, ndp_rendering *out)
     bool answer = role == NDP_ROLE_ASSISTANT;
     size_t begin = answer_begin(t, r->text->length);
     ndp_str_add(r->text, t->before[role]);
-    if (i == 0 && role == NDP_ROLE_SYSTEM && t->preamble)
-        add_preamble(r);
+    if (i == 0 && role == NDP_ROLE_SYSTEM)
+        ndp_chat_template_add_preamble(r->chat, r->text);
     add_content(r, i);
     ndp_str_add(r->text, t->end[role]);
     if (t->eos == NDP_EOS_MESSAGE || (answer && t->eos == NDP_EOS_ANSWER))
@@ -189,8 +189,7 @@ static void add_beginning(const rendering *r) {
         add_span(r->text, r->chat->bos);
     if ((t->system || t->preamble) && !starts_with_system(r)) {
         ndp_str_add(r->text, t->before[NDP_ROLE_SYSTEM]);
-        if (t->preamble)
-            add_preamble(r);
+        ndp_chat_template_add_preamble(r->chat, r->text);
         if (t->system)
             ndp_str_add(r->text, t->system);
         ndp_str_add(r->text, t->end[NDP_ROLE_SYSTEM]);

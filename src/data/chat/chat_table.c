@@ -108,6 +108,8 @@ static const struct {
     {0xf47cfd234bfcd76a, "deepseek-r1"},
 };
 
+const ndp_chat_template *ndp_chat_template_at(int i) { return i < NDP_COUNT(templates) ? &templates[i] : NULL; }
+
 const ndp_chat_template *ndp_chat_template_named(const char *name) {
     for (int i = 0; i < NDP_COUNT(templates); i++)
         if (strcmp(name, templates[i].name) == 0)

@@ -58,6 +58,8 @@ typedef struct ndp_chat_template {
     const char *late_system; /* a later one is */
 } ndp_chat_template;
 
+/* Row `i`; NULL: behind the last one. */
+const ndp_chat_template *ndp_chat_template_at(int i);
 /* The row of that name; NULL: there is none. */
 const ndp_chat_template *ndp_chat_template_named(const char *name);
 /* The row that renders a template with this text, given by the XXH3-64 of its bytes without white space at the end;
@@ -68,6 +70,14 @@ const ndp_chat_template *ndp_chat_template_fitting(bool (*has)(const void *user,
 /* ndp_chat_render by a row: c->template. */
 ndp_status ndp_chat_template_render(const ndp_chat *c, const ndp_conversation *conversation, bool generation_prompt,
                                     ndp_rendering *out);
+/* Appends what starts the first system prompt, with the date; nothing where the row has none. */
+void ndp_chat_template_add_preamble(const ndp_chat *c, ndp_str *text);
+/* Appends a template in Jinja that writes and refuses what the row c->template does (chat_text.c). The tokens of the
+ * tokenizer and the date are those of `c`, as texts. */
+void ndp_chat_template_text(const ndp_chat *c, ndp_str *out);
+/* Sets c->template to the row with that text, as it was written for this tokenizer, or for one without texts of its
+ * tokens (c->bare), and c->date to the date there. False: there is none. */
+bool ndp_chat_template_find_text(ndp_chat *c, ndp_span text);
 /* Appends the names of all rows. */
 void ndp_chat_template_names(ndp_str *out);
 
