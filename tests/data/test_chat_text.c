@@ -68,7 +68,8 @@ static void check_tools(const ndp_chat *c, ndp_jinja *j) {
                       answer = {.role = NDP_ROLE_ASSISTANT, .content = span("a")};
     ndp_message plain[] = {user, answer}, calls[] = {user, answer},
                 tool[] = {user, answer, {.role = NDP_ROLE_TOOL, .content = span("t")}};
-    const ndp_conversation bad[] = {{plain, 2, tools}, {tool, 3, NULL}, {calls, 2, NULL}};
+    const ndp_conversation bad[] = {
+        {.messages = plain, .n = 2, .tools = tools}, {.messages = tool, .n = 3}, {.messages = calls, .n = 2}};
     ndp_rendering r = {0};
     calls[1].json = call;
     for (int k = 0; k < NDP_COUNT(bad); k++) {
@@ -76,7 +77,7 @@ static void check_tools(const ndp_chat *c, ndp_jinja *j) {
         CHECK_FAILS(ndp_jinja_render(j, &bad[k], false, &r), NDP_EFORMAT, "has no place for tools");
     }
     calls[1].json = none;
-    check_same(c, j, &(ndp_conversation){calls, 2, NULL}, false, 0);
+    check_same(c, j, &(ndp_conversation){.messages = calls, .n = 2}, false, 0);
     ndp_rendering_release(&r);
     json_object_put(tools);
     json_object_put(call);
@@ -96,9 +97,9 @@ static void texts_render_what_rows_render(void **state) {
             ndp_jinja *j = text_of(&c);
             for (int n = 0; n < each; n++) {
                 draw(&t, seed + (uint64_t)n);
-                check_same(&c, j, &(ndp_conversation){t.messages, t.n, NULL}, n & 1, seed + (uint64_t)n);
+                check_same(&c, j, &(ndp_conversation){.messages = t.messages, .n = t.n}, n & 1, seed + (uint64_t)n);
             }
-            check_same(&c, j, &(ndp_conversation){t.messages, 0, NULL}, true, 0);
+            check_same(&c, j, &(ndp_conversation){.messages = t.messages, .n = 0}, true, 0);
             check_tools(&c, j);
             ndp_jinja_destroy(j);
         }

@@ -106,7 +106,7 @@ static void close_job(opened *o) {
 /* As records and prompts are tokenized; false: the template refuses it. */
 static bool tokens_of(const ndp_chat *c, const ndp_tokenizer *t, const drawn *talk, bool prompt, ndp_ids *out) {
     ndp_rendering r = {0};
-    bool fine = ndp_chat_render(c, &(ndp_conversation){talk->messages, talk->n, NULL}, prompt, &r) == NDP_OK;
+    bool fine = ndp_chat_render(c, &(ndp_conversation){.messages = talk->messages, .n = talk->n}, prompt, &r) == NDP_OK;
     out->n = 0;
     if (fine)
         CHECK_OK(ndp_tokenizer_encode(t, r.text.data, r.text.length, false, out));
