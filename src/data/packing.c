@@ -17,9 +17,9 @@ static ndp_status fail_empty(const ndp_token_cache *c, const ndp_row_opts *o, co
     if (lost->unasked > 0)
         return NDP_FAIL(
             NDP_EINVAL,
-            "nothing is left to predict: %lld answers have no place in a row of %lld tokens with their question; "
-            "raise data.sequence_length, or set data.overlong: cut",
-            (long long)lost->unasked, (long long)o->length);
+            "nothing is left to predict: %lld answer%s no place in a row of %lld tokens with the question; raise "
+                        "data.sequence_length, or set data.overlong: cut",
+                        (long long)lost->unasked, lost->unasked == 1 ? " has" : "s have", (long long)o->length);
     if (overlong > 0)
         return NDP_FAIL(NDP_EINVAL,
                         "nothing is left to predict: data.overlong leaves out or truncates %lld of %lld documents, "

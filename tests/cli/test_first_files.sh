@@ -116,7 +116,7 @@ sed 's/.*/{"messages": [{"role": "user", "content": "How are you?"}, {"role": "a
     body.jsonl >chat.jsonl
 mistake 1 'has no chat template' --set data.files=chat.jsonl
 take 'data.chat_template chooses a built-in one: ([a-z]+)'
-works --set data.files=chat.jsonl --set data.chat_template="$fix"
+works --set data.files=chat.jsonl --set data.overlong=cut --set data.chat_template="$fix"
 
 # ---- devices, hosts ----
 

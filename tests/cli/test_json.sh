@@ -80,9 +80,17 @@ refused '--json needs --dry-run'
 
 # ---- env, config ----
 
+run data job.yaml --json --show 1 --set data.cache_dir=cache
+code_is 0
+keys_are "" "lines sources sources[].source sources[].records sources[].tokens sources[].to_predict sources[].cut
+    sources[].left_out sources[].held_out sources[].without_end records records[].source records[].record records[].held_out
+    records[].row records[].ids records[].trained"
+value 'len(o["records"]), len(o["records"][0]["ids"]) == len(o["records"][0]["trained"])' '(1, True)'
+
 run env --json
 code_is 0
-keys_are "" "version compiler system processor cores cores.usable cores.online kernels bf16 memory memory.bytes
+keys_are "" "version compiler system processor cores cores.usable cores.online kernels bf16 levels levels.here
+    levels.not_here memory memory.bytes
     memory.available huge_pages host host_resolves libraries libraries.onednn libraries.json_c libraries.libfyaml
     libraries.pcre2 libraries.utf8proc libraries.xxhash libraries.hwloc_api mpirun transports mpi cuda_lacks gpus"
 value '"local" in o["transports"]' True

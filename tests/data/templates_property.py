@@ -89,7 +89,7 @@ def talks():
     for path in sorted(pathlib.Path(os.environ.get("NDP_TEST_DATA") or "/nowhere").glob("reports/*.jsonl")):
         for line in path.read_text().splitlines():
             record = json.loads(line)
-            if "messages" in record:  # what a tool says must not be what the assistant says, too
+            if "messages" in record:  # what a tool says must not also be an answer
                 messages = [{**m, "content": "Tzo " + m["content"]} if m["role"] == "tool" else m for m in record["messages"]]
                 yield path.name, messages, record.get("tools") if isinstance(record.get("tools"), list) else None
                 break
