@@ -43,6 +43,8 @@ finds 'no command "trian"$' '' '    ndparallel trian job.yaml'
 finds 'a link to nowhere.md: there is no docs/guide/nowhere.md$' '[a](nowhere.md)'
 finds 'a link to #nothing: no such heading$' '[a](#nothing)'
 finds 'a link to ../../README.md#keys: no such heading$' '[a](../../README.md#keys)'
+finds 'a path of one machine: /home/me/project/x$' '<!-- output: echo -->' '```' 'looked for /home/me/project/x; (/usr/lib/x)' '```'
+finds 'a path of one machine: /tmp/tmp.aB3/cache$' 'It is in `/tmp/tmp.aB3/cache`, not `/tmp/cache/x`.'
 finds 'this output is not checked' '' '```' 'loss 1.0' '```'
 
 page "$(seq 250)"

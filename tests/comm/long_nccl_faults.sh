@@ -20,7 +20,7 @@ build() {
     ${CC:-cc} $flags -Isrc/comm/nccl/plugin -shared "$work/nccl.c" src/comm/nccl/plugin/library.c -o "$work/ndp_nccl.so" -ldl &&
         ${CC:-cc} $flags -Itests tests/comm/test_nccl.c "$work/nccl_transport.c" "$work/nccl_comm.c" -o "$work/test_nccl" \
             -L"$NDP_BUILD_DIR" -lndp_comm -lndp_device -lndp_tensor -lndp_mesh -lndp_base -lcmocka -lhwloc -lxxhash -lfyaml \
-            -ljson-c -lpcre2-8 -lutf8proc -lisal -larchive -fopenmp -lpthread -lm -ldl
+            -ljson-c -lpcre2-8 -lutf8proc -larchive -fopenmp -lpthread -lm -ldl
 }
 
 passes() {
