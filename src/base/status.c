@@ -1,39 +1,76 @@
+/* The text of an error is memory of its own, freed where its thread ends: the initial-exec variable of base/watched.c
+ * puts all that is thread-local in the library into the static TLS block, where dlopen finds little room. */
 #include "base/status.h"
 
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-/* Per thread, not per process, since ranks may be threads. */
-static _Thread_local struct {
+typedef struct error_text {
     char message[2048];
     char trail[1024];
-} error;
+} error_text;
+
+/* Per thread, not per process, since ranks may be threads. */
+static _Thread_local error_text *own; /* NULL: no error so far */
+static _Thread_local bool lost;       /* there was no memory for the last one */
+
+static pthread_key_t key;
+static bool has_key;
+
+static void forget(void *text) {
+    free(text);
+    own = NULL;
+}
+
+static void create_key(void) { has_key = pthread_key_create(&key, forget) == 0; }
+
+/* To write to; NULL: no memory. */
+static error_text *text_of_thread(void) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, create_key);
+    if (!own && has_key)
+        own = calloc(1, sizeof *own);
+    if (own && pthread_setspecific(key, own) != 0)
+        forget(own);
+    lost = !own;
+    return own;
+}
 
 ndp_status ndp_fail_at(const char *file, int line, ndp_status code, const char *fmt, ...) {
-    char message[sizeof error.message]; /* the earlier message may be an argument */
+    char message[sizeof own->message]; /* the earlier message may be an argument */
     va_list args;
     va_start(args, fmt);
     vsnprintf(message, sizeof message, fmt, args);
     va_end(args);
-    memcpy(error.message, message, strlen(message) + 1);
-    error.trail[0] = '\0';
+    if (text_of_thread()) {
+        memcpy(own->message, message, strlen(message) + 1);
+        own->trail[0] = '\0';
+    }
     ndp_trail_add(file, line);
     return code;
 }
 
 void ndp_trail_add(const char *file, int line) {
-    size_t used = strlen(error.trail);
-    snprintf(error.trail + used, sizeof error.trail - used, "%s%s:%d", used ? " < " : "", file, line);
+    if (!own)
+        return;
+    size_t used = strlen(own->trail);
+    snprintf(own->trail + used, sizeof own->trail - used, "%s%s:%d", used ? " < " : "", file, line);
 }
 
 void ndp_error_set(ndp_status code, const char *message) {
-    if (code == NDP_OK)
-        error.message[0] = '\0';
-    else
-        snprintf(error.message, sizeof error.message, "%s", message);
-    error.trail[0] = '\0';
+    lost = false;
+    if (code != NDP_OK)
+        text_of_thread();
+    if (own) {
+        snprintf(own->message, sizeof own->message, "%s", code == NDP_OK ? "" : message);
+        own->trail[0] = '\0';
+    }
 }
 
-const char *ndp_error_message(void) { return error.message; }
-const char *ndp_error_trail(void) { return error.trail; }
+const char *ndp_error_message(void) {
+    return own ? own->message : lost ? "not enough memory for the message of this error" : "";
+}
+const char *ndp_error_trail(void) { return own ? own->trail : ""; }

@@ -2,6 +2,8 @@
 #include "check.h"
 
 #include <pthread.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 static ndp_status deep(int n) { return NDP_FAIL(NDP_EIO, "the cause is %d", n); }
 static ndp_status middle(int n) {
@@ -65,8 +67,26 @@ static void endless_messages_are_cut(void **state) {
     assert_in_range(strlen(ndp_error_trail()), 100, 1023);
 }
 
+/* In a process whose keys of pthreads are used up, a message has no memory: the status is what it was. */
+static void an_error_without_memory_says_so(void **state) {
+    (void)state;
+    pid_t child = fork();
+    if (child == 0) {
+        pthread_key_t key;
+        while (pthread_key_create(&key, NULL) == 0)
+            ;
+        bool good = middle(3) == NDP_EIO && strstr(ndp_error_message(), "not enough memory") && !*ndp_error_trail();
+        ndp_error_set(NDP_OK, "");
+        _exit(good && !*ndp_error_message() ? 0 : 1);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(message_once_and_a_trail),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(an_error_without_memory_says_so), /* before any other error */
+                                       cmocka_unit_test(message_once_and_a_trail),
                                        cmocka_unit_test(errors_belong_to_their_thread),
                                        cmocka_unit_test(endless_messages_are_cut)};
     return cmocka_run_group_tests(tests, NULL, NULL);
