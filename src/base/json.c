@@ -1,9 +1,12 @@
-/* Where json-c's strict mode is not strict (control characters, quotes, equal keys, zeros in keys) or wrong (some pairs
- * of surrogates), the text is checked or rewritten before json-c parses it, and the members are counted after. */
+/* json-c is never strict here: its strict mode accepts control characters, quotes, equal keys and zeros in keys, and
+ * since version 0.18 refuses every string with a byte above 0x7f. The text is scanned before json-c parses it, some
+ * pairs of surrogates that json-c gets wrong are rewritten, and the members are counted after: every version accepts
+ * the same. */
 #include "base/json.h"
 
 #include "base/text.h"
 #include "base/utf8.h"
+#include <ctype.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -60,14 +63,66 @@ static void write_pairs_out(const char *text, size_t size, ndp_str *out) {
     ndp_str_add_bytes(out, text + done, size - done);
 }
 
-/* Rejects what json-c's strict mode accepts: control characters, keys in single quotes, and keys with a zero, where it
- * would end them. Also counts the colons outside of strings (every member has one), and sets *misread if there are
- * surrogate pairs that json-c gets wrong. */
-static ndp_status scan(const char *text, size_t size, const char *what, int64_t *colons, bool *misread) {
+/* What a scan finds and does not reject. */
+typedef struct findings {
+    int64_t colons;  /* outside of strings: every member has one */
+    bool misread;    /* there are surrogate pairs that json-c gets wrong */
+    const char *lax; /* why the text is not JSON although json-c parses it; NULL: it is JSON if json-c does */
+    size_t lax_at;   /* the first such place */
+} findings;
+
+/* Letters alone differ by 0x20 from those of the other case; the locale has no part in it. */
+static bool same_letters(const char *a, const char *b, size_t n) {
+    while (n > 0 && (a[n - 1] | 0x20) == (b[n - 1] | 0x20))
+        n--;
+    return n == 0;
+}
+
+static bool in_token(char c) { return isalnum((unsigned char)c) || c == '+' || c == '-' || c == '.'; }
+
+/* Why a word or number that json-c accepts is not JSON, or NULL. 00, -01 and 01.5 are accepted, as in json-c's strict
+ * mode. */
+static const char *lax_token(const char *text, size_t n) {
+    static const char *const words[] = {"true", "false", "null", "NaN", "Infinity", "-Infinity"};
+    bool number = isdigit((unsigned char)text[0]);
+    for (int i = 0; i < NDP_COUNT(words) && !number; i++)
+        if (strlen(words[i]) == n && same_letters(text, words[i], n))
+            return memcmp(text, words[i], n) == 0 ? NULL
+                                                  : "upper and lower case matter: true, false, null, NaN, Infinity";
+    if ((number || text[0] == '-') && n > 1 && strchr("eE+-", text[n - 1]))
+        return "a number ends in e, E, + or -";
+    size_t zeros = 0, digits;
+    while (zeros < n && text[zeros] == '0')
+        zeros++;
+    for (digits = zeros; zeros > 0 && digits < n && isdigit((unsigned char)text[digits]);)
+        digits++;
+    return zeros < n && digits == n ? "a number begins with a zero" : NULL;
+}
+
+/* Looks for what only json-c takes in the token at `at`, outside of strings. Returns the bytes of the token. */
+static size_t scan_token(const char *text, size_t size, size_t at, findings *f) {
+    const char *why = text[at] == '/' ? "JSON has no comments" : NULL;
+    size_t end = at + 1, place = at;
+    if (text[at] == ',') {
+        for (place = end; place < size && isspace((unsigned char)text[place]);)
+            place++;
+        why = place < size && (text[place] == ']' || text[place] == '}') ? "nothing follows the comma" : NULL;
+    } else if (in_token(text[at])) {
+        while (end < size && in_token(text[end]))
+            end++;
+        why = lax_token(text + at, end - at);
+    }
+    if (why && !f->lax)
+        f->lax = why, f->lax_at = place;
+    return end - at;
+}
+
+/* Rejects what also json-c's strict mode accepts: control characters, keys in single quotes, and keys with a zero,
+ * where it would end them. */
+static ndp_status scan(const char *text, size_t size, const char *what, findings *f) {
     bool quoted = false;
     size_t zero = SIZE_MAX; /* position of one in the last string */
-    *colons = 0;
-    *misread = false;
+    *f = (findings){0};
     for (size_t i = 0; i < size; i++) {
         unsigned char c = (unsigned char)text[i];
         if (c < 0x20 && (quoted || (c != '\t' && c != '\n' && c != '\r')))
@@ -77,15 +132,16 @@ static ndp_status scan(const char *text, size_t size, const char *what, int64_t 
             zero = quoted ? SIZE_MAX : zero;
         } else if (quoted && c == '\\') {
             zero = size - i >= 6 && !memcmp(text + i, "\\u0000", 6) ? i : zero;
-            *misread |= misread_pair(text + i, size - i) != 0;
+            f->misread |= misread_pair(text + i, size - i) != 0;
             i++;
-        }
-        if (!quoted && c == '\'')
+        } else if (!quoted && c == '\'') {
             return ndp_json_fail_at(text, size, i, what, "JSON strings need double quotes");
-        if (!quoted && c == ':') {
+        } else if (!quoted && c == ':') {
             if (zero != SIZE_MAX)
                 return ndp_json_fail_at(text, size, zero, what, "a key with a zero character");
-            ++*colons;
+            f->colons++;
+        } else if (!quoted) {
+            i += scan_token(text, size, i, f) - 1;
         }
     }
     return NDP_OK;
@@ -105,36 +161,52 @@ static int64_t count_members(struct json_object *o) {
     return n;
 }
 
-static ndp_status parse_value(struct json_tokener *tok, const char *text, size_t size, const char *what, int64_t colons,
-                              struct json_object **out) {
+/* Why json-c stopped at `end`, or NULL. The first thing that is wrong is reported. */
+static const char *why_not(enum json_tokener_error error, size_t size, size_t *end, const findings *f) {
+    if (error == json_tokener_continue || error == json_tokener_error_parse_eof)
+        *end = size;
+    if (f->lax && f->lax_at <= *end) {
+        *end = f->lax_at;
+        return f->lax;
+    }
+    switch (error) {
+    case json_tokener_success:
+        return *end < size ? "text follows the JSON value" : NULL;
+    case json_tokener_continue:
+    case json_tokener_error_parse_eof:
+        return "the JSON text ends before its value does";
+    case json_tokener_error_depth:
+        return "nested deeper than 128 levels";
+    default:
+        return json_tokener_error_desc(error);
+    }
+}
+
+static ndp_status parse_value(struct json_tokener *tok, const char *text, size_t size, const char *what,
+                              const findings *f, struct json_object **out) {
     struct json_object *o = json_tokener_parse_ex(tok, text, (int)size);
     size_t end = json_tokener_get_parse_end(tok);
     if (json_tokener_get_error(tok) == json_tokener_continue) {
         o = json_tokener_parse_ex(tok, "", 1); /* completes a bare number; anything else is truncated */
         end = size;
     }
-    enum json_tokener_error error = json_tokener_get_error(tok);
-    if (error == json_tokener_continue || error == json_tokener_error_parse_eof)
-        return ndp_json_fail_at(text, size, size, what, "the JSON text ends before its value does");
-    if (error == json_tokener_error_depth)
-        return ndp_json_fail_at(text, size, end, what, "nested deeper than 128 levels");
-    if (error != json_tokener_success)
-        return ndp_json_fail_at(text, size, end, what, json_tokener_error_desc(error));
-    if (count_members(o) != colons) { /* json-c silently keeps the last of two equal keys */
+    const char *why = why_not(json_tokener_get_error(tok), size, &end, f);
+    ndp_status st = why ? ndp_json_fail_at(text, size, end, what, why) : NDP_OK;
+    if (!why && count_members(o) != f->colons) /* json-c silently keeps the last of two equal keys */
+        st = NDP_FAIL(NDP_EFORMAT, "%s: an object has the same key twice", what);
+    if (st == NDP_OK)
+        *out = o;
+    else
         json_object_put(o);
-        return NDP_FAIL(NDP_EFORMAT, "%s: an object has the same key twice", what);
-    }
-    *out = o;
-    return NDP_OK;
+    return st;
 }
 
-static ndp_status parse_text(const char *text, size_t size, const char *what, int64_t colons,
+static ndp_status parse_text(const char *text, size_t size, const char *what, const findings *f,
                              struct json_object **out) {
     struct json_tokener *tok = json_tokener_new_ex(DEPTH);
     if (!tok)
         return NDP_FAIL(NDP_ENOMEM, "%s: not enough memory to parse %zu bytes of JSON", what, size);
-    json_tokener_set_flags(tok, JSON_TOKENER_STRICT);
-    ndp_status st = parse_value(tok, text, size, what, colons, out);
+    ndp_status st = parse_value(tok, text, size, what, f, out);
     json_tokener_free(tok);
     return st;
 }
@@ -145,15 +217,17 @@ ndp_status ndp_json_parse(const char *text, size_t size, const char *what, struc
     size_t valid = ndp_utf8_valid_prefix(text, size);
     if (valid < size)
         return ndp_json_fail_at(text, size, valid, what, "not valid UTF-8");
-    int64_t colons;
-    bool misread;
-    NDP_TRY(scan(text, size, what, &colons, &misread));
-    if (!misread)
-        return parse_text(text, size, what, colons, out);
+    findings f;
     ndp_str mended = {0};
-    write_pairs_out(text, size, &mended);
-    ndp_status st = mended.failed ? NDP_FAIL(NDP_ENOMEM, "%s: not enough memory to parse %zu bytes of JSON", what, size)
-                                  : parse_text(mended.data, mended.length, what, colons, out);
+    ndp_status st = scan(text, size, what, &f);
+    if (st == NDP_OK && f.misread) {
+        write_pairs_out(text, size, &mended);
+        text = mended.data, size = mended.length;
+        st = mended.failed ? NDP_FAIL(NDP_ENOMEM, "%s: not enough memory to parse %zu bytes of JSON", what, size)
+                           : scan(text, size, what, &f);
+    }
+    if (st == NDP_OK)
+        st = parse_text(text, size, what, &f, out);
     ndp_str_release(&mended);
     return st;
 }

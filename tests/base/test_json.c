@@ -1,8 +1,8 @@
-#include "base/json.h"
+#include "base/rng.h"
 #include "check.h"
+#include "strict_json.h"
 
 #include <math.h>
-#include <stdlib.h>
 
 static ndp_status parse(const char *text, struct json_object **out) {
     return ndp_json_parse(text, strlen(text), "config.json", out);
@@ -120,6 +120,96 @@ static void refuses(void **state) {
     CHECK_FAILS(ndp_json_parse("{}\0{}", 5, "c", &o), NDP_EFORMAT, "c: a control character in JSON text, at byte 3");
 }
 
+/* What json-c parses where it is not strict. */
+static const struct {
+    const char *text, *words;
+} lax[] = {{"[1] /* x */", "config.json: JSON has no comments, at byte 5"},
+           {"{\"a\": 1, // x\n\"b\": 2}", "config.json:1: JSON has no comments, at byte 10 of the line"},
+           {"{\"a\": True}", "upper and lower case matter: true, false, null, NaN, Infinity, at byte 7"},
+           {"[nan]", "NaN, Infinity, at byte 2"},
+           {"NULL", "NaN, Infinity, at byte 1"},
+           {"[-infinity, 1]", "NaN, Infinity, at byte 2"},
+           {"[0, 007]", "a number begins with a zero, at byte 5"},
+           {"1e+", "a number ends in e, E, + or -, at byte 1"},
+           {"[1.-]", "a number ends in e, E, + or -, at byte 2"},
+           {"[1, 2, ]", "nothing follows the comma, at byte 8"},
+           {"{\"a\": [1,\n], }", "config.json:2: nothing follows the comma, at byte 1 of the line"},
+           {"{\"a\": 1}}", "text follows the JSON value, at byte 9"},
+           {"[\"\\ud836\\udc00\", 01]", "a number begins with a zero, at byte 10"}};
+
+static void what_only_json_c_takes_is_refused(void **state) {
+    (void)state;
+    for (int i = 0; i < NDP_COUNT(lax); i++) {
+        struct json_object *o = NULL, *theirs = json_tokener_parse(lax[i].text);
+        assert_true(theirs || !strcmp(lax[i].text, "NULL"));
+        json_object_put(theirs);
+        CHECK_FAILS(parse(lax[i].text, &o), NDP_EFORMAT, lax[i].words);
+        assert_null(o);
+    }
+    struct json_object *o = NULL; /* the first of two errors */
+    CHECK_FAILS(parse("[1, 2,], {]", &o), NDP_EFORMAT, "nothing follows the comma, at byte 7");
+    CHECK_FAILS(parse("[1 2], // x", &o), NDP_EFORMAT, "array value separator ',' expected, at byte 4");
+}
+
+static void agree(const char *text, size_t size) {
+    const char *why = strict_json_disagrees(text, size);
+    if (why)
+        fail_msg("%s: %.*s", why, (int)size, text);
+}
+
+/* Every sequence of up to `most` of these pieces. */
+static void all_sequences(const char *const *pieces, int n, int most, char *text, size_t size) {
+    agree(text, size);
+    for (int i = 0; i < n && most > 0; i++) {
+        strcpy(text + size, pieces[i]);
+        all_sequences(pieces, n, most - 1, text, size + strlen(pieces[i]));
+    }
+}
+
+static void accepts_what_strict_json_c_accepts(void **state) {
+    (void)state;
+    static const char *const structure[] = {"[", "]", "{", "}", ",", ":", "\"a\"", "1", "/", " ", "null", "'"},
+                             *const numbers[] = {"0", "7", "-", "+", ".", "e", "E", "]", "Infinity"};
+    char text[100] = "";
+    all_sequences(structure, NDP_COUNT(structure), short_or_all(4, 6), text, 0);
+    all_sequences(numbers, NDP_COUNT(numbers), short_or_all(4, 6), text, 0);
+    text[0] = '[';
+    all_sequences(numbers, NDP_COUNT(numbers), short_or_all(4, 6), text, 1);
+}
+
+/* Texts in which one to three pieces are replaced. */
+static void mutated_texts_are_taken_as_strict_json_c_takes_them(void **state) {
+    (void)state;
+    static const char *const texts[] = {
+        " {\"a\": {\"b\": 1, \"gr\xc3\xbc\": [true, false, null]}, \"c\": [{\"a\": \":\"}, {}, [], {\"a\": "
+        "\"\\\":\\\\\"}]}\n",
+        "[-1.5e3, 0, -0, 1E-2, 12, Infinity, -Infinity, NaN, [[1], [[2]]], \"/* x */\", \"it's\"]",
+        "{\"\\ud836\\udc00\": \"gr\\u00df \\ud83d\\ude00 \xf0\x9f\x98\x80\", \"\\n\\/\": \"\", \"x\": 1.25}"};
+    static const char *const pieces[] = {
+        "",          "/",        "//", "/* x */", "'",    ",",    ",]",       ",}",      "]",
+        "}",         "[",        "{",  ":",       "\"",   "\\",   "e",        "E",       "+",
+        "-",         ".",        "0",  "7",       "T",    "tRUE", "null",     "nan",     "NaN",
+        "-inf",      "Infinity", " ",  "\n",      "\x01", "\xff", "\xc3\xbc", "\\u0000", "\\ud836\\udc00",
+        "\"a\": 1, "};
+    uint64_t stream = ndp_rng_stream("mutations"), at = 0, accepted = 0, total = (uint64_t)short_or_all(60000, 2000000);
+    for (uint64_t i = 0; i < total; i++) {
+        char text[400];
+        size_t size = strlen(strcpy(text, texts[i % NDP_COUNT(texts)]));
+        for (uint64_t edits = 1 + i / 3 % 3; edits > 0; edits--) {
+            const char *piece = pieces[ndp_rng_below(1, stream, at++, NDP_COUNT(pieces))];
+            size_t from = ndp_rng_below(1, stream, at++, size + 1), cut = ndp_rng_below(1, stream, at++, 4),
+                   n = strlen(piece);
+            cut = cut < size - from ? cut : size - from;
+            memmove(text + from + n, text + from + cut, size - from - cut + 1);
+            memcpy(text + from, piece, n);
+            size += n - cut;
+        }
+        agree(text, size);
+        accepted += strict_json_accepts(text, size);
+    }
+    assert_in_range(accepted, total / 20, total / 2);
+}
+
 static void depth(void **state) {
     (void)state;
     struct json_object *o;
@@ -174,6 +264,9 @@ int main(void) {
                                        cmocka_unit_test(accepts),
                                        cmocka_unit_test(bare_nan_and_infinity),
                                        cmocka_unit_test(refuses),
+                                       cmocka_unit_test(what_only_json_c_takes_is_refused),
+                                       cmocka_unit_test(accepts_what_strict_json_c_accepts),
+                                       cmocka_unit_test(mutated_texts_are_taken_as_strict_json_c_takes_them),
                                        cmocka_unit_test(depth),
                                        cmocka_unit_test(not_terminated_text),
                                        cmocka_unit_test(real_configurations)};

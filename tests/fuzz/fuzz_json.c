@@ -1,8 +1,6 @@
-/* Any bytes: parsed or refused with a message; what was parsed prints as JSON that parses again. */
-#include "base/json.h"
-
-#include <stdlib.h>
-#include <string.h>
+/* Any bytes: parsed or refused with a message, as by json-c's strict mode; what was parsed prints as JSON that parses
+ * again. */
+#include "../strict_json.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -13,6 +11,7 @@ static void require(bool ok) {
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct json_object *o = NULL, *again = NULL;
+    require(!strict_json_disagrees((const char *)data, size));
     if (ndp_json_parse((const char *)data, size, "fuzz", &o) != NDP_OK) {
         require(ndp_error_message()[0] != '\0' && !o);
         return 0;
