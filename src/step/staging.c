@@ -113,7 +113,7 @@ ndp_status ndp_staging_plan(ndp_program *p) {
     for (int g = 0; g < p->opts.model->n_graphs; g++)
         for (int phase = 0; phase < NDP_PHASES; phase++) {
             const ndp_list *list = &p->opts.units[g].lists[phase];
-            size_t end;
+            size_t end = 0;
             NDP_TRY(place_calls(&(staged_calls){p, list}, list->n, list->n, 0, s->places + s->of_list[g][phase], &end));
             units = end > units ? end : units;
         }

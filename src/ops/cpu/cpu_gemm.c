@@ -16,6 +16,37 @@
 #include <stdlib.h>
 #include <uthash.h>
 
+#if DNNL_VERSION_MAJOR < 3 /* the calls of oneDNN 3, where a description of memory is an object */
+typedef dnnl_memory_desc_t *memory_desc;
+#define dnnl_cpu_isa_default dnnl_cpu_isa_all
+#define dnnl_post_ops_append_sum(ops, scale, zero, type) (dnnl_post_ops_append_sum)(ops, scale)
+
+static dnnl_status_t dnnl_memory_desc_clone(memory_desc *out, const dnnl_memory_desc_t *from) {
+    *out = malloc(sizeof **out);
+    if (*out)
+        **out = *from;
+    return *out ? dnnl_success : dnnl_out_of_memory;
+}
+
+static void dnnl_memory_desc_destroy(memory_desc d) { free(d); }
+
+static dnnl_status_t dnnl_memory_desc_create_with_strides(memory_desc *out, int n, const dnnl_dims_t dims,
+                                                          dnnl_data_type_t type, const dnnl_dims_t strides) {
+    dnnl_status_t st = dnnl_memory_desc_clone(out, &(dnnl_memory_desc_t){0});
+    return st == dnnl_success ? dnnl_memory_desc_init_by_strides(*out, n, dims, type, strides) : st;
+}
+
+static dnnl_status_t dnnl_matmul_primitive_desc_create(dnnl_primitive_desc_t *out, dnnl_engine_t engine, memory_desc a,
+                                                       memory_desc b, memory_desc bias, memory_desc c,
+                                                       dnnl_primitive_attr_t attr) {
+    dnnl_matmul_desc_t desc;
+    dnnl_status_t st = dnnl_matmul_desc_init(&desc, a, b, bias, c);
+    return st == dnnl_success ? dnnl_primitive_desc_create(out, &desc, attr, engine, NULL) : st;
+}
+#else
+typedef dnnl_memory_desc_t memory_desc;
+#endif
+
 enum { A, B, C, SCRATCH, OPERANDS };
 
 /* What one execution needs for itself; kept for the next one, because oneDNN allocates memory to make it. */
@@ -31,7 +62,7 @@ struct ndp_gemm {
     ndp_gemm *part[2];             /* of a split product, or [0] in fp32 of one in bf16; then nothing below */
     const ndp_gemm_kernel *kernel; /* ours; NULL: oneDNN's, which needs: */
     dnnl_primitive_t primitive;
-    dnnl_memory_desc_t md[OPERANDS];
+    memory_desc md[OPERANDS];
     context **idle; /* as many as threads have asked for the plan; an execution that finds none idle makes one */
     pthread_t *users;
     int n_users;
@@ -53,9 +84,9 @@ void __tsan_write_range(void *address, long size) __attribute__((weak));
 
 static dnnl_data_type_t type_of(ndp_dtype t) { return t == NDP_BF16 ? dnnl_bf16 : dnnl_f32; }
 
-static dnnl_status_t describe(dnnl_memory_desc_t *md, int64_t rows, int64_t cols, int64_t ld, bool trans, ndp_dtype t) {
-    return dnnl_memory_desc_init_by_strides(md, 2, (dnnl_dims_t){rows, cols}, type_of(t),
-                                            trans ? (dnnl_dims_t){1, ld} : (dnnl_dims_t){ld, 1});
+static dnnl_status_t describe(memory_desc *md, int64_t rows, int64_t cols, int64_t ld, bool trans, ndp_dtype t) {
+    return dnnl_memory_desc_create_with_strides(md, 2, (dnnl_dims_t){rows, cols}, type_of(t),
+                                                trans ? (dnnl_dims_t){1, ld} : (dnnl_dims_t){ld, 1});
 }
 
 static dnnl_status_t set_attributes(dnnl_primitive_attr_t attr, bool accumulate) {
@@ -64,7 +95,7 @@ static dnnl_status_t set_attributes(dnnl_primitive_attr_t attr, bool accumulate)
     if (st == dnnl_success && accumulate)
         st = dnnl_post_ops_create(&ops);
     if (st == dnnl_success && accumulate)
-        st = dnnl_post_ops_append_sum(ops, 1.0f);
+        st = dnnl_post_ops_append_sum(ops, 1.0f, 0, dnnl_data_type_undef);
     if (st == dnnl_success && accumulate)
         st = dnnl_primitive_attr_set_post_ops(attr, ops);
     if (ops)
@@ -92,7 +123,7 @@ static context *create_context(const ndp_gemm *g) {
         return NULL;
     dnnl_status_t st = dnnl_stream_create(&x->stream, cache.engine, dnnl_stream_default_flags);
     for (int i = 0; st == dnnl_success && i < OPERANDS; i++)
-        st = dnnl_memory_create(&x->memory[i], &g->md[i], cache.engine, DNNL_MEMORY_NONE);
+        st = dnnl_memory_create(&x->memory[i], g->md[i], cache.engine, DNNL_MEMORY_NONE);
     if (st == dnnl_success)
         return x;
     destroy_context(x);
@@ -101,7 +132,6 @@ static context *create_context(const ndp_gemm *g) {
 
 static dnnl_status_t create_primitive(ndp_gemm *g) {
     const ndp_gemm_shape *s = &g->shape;
-    dnnl_matmul_desc_t desc;
     dnnl_primitive_attr_t attr = NULL;
     dnnl_primitive_desc_t pd = NULL;
     dnnl_status_t st = describe(&g->md[A], s->m, s->k, s->lda, s->trans_a, s->a);
@@ -110,16 +140,15 @@ static dnnl_status_t create_primitive(ndp_gemm *g) {
     if (st == dnnl_success)
         st = describe(&g->md[C], s->m, s->n, s->ldc, false, s->c);
     if (st == dnnl_success)
-        st = dnnl_matmul_desc_init(&desc, &g->md[A], &g->md[B], NULL, &g->md[C]);
-    if (st == dnnl_success)
         st = dnnl_primitive_attr_create(&attr);
     if (st == dnnl_success)
         st = set_attributes(attr, s->accumulate);
     if (st == dnnl_success)
-        st = dnnl_primitive_desc_create(&pd, &desc, attr, cache.engine, NULL);
+        st = dnnl_matmul_primitive_desc_create(&pd, cache.engine, g->md[A], g->md[B], NULL, g->md[C], attr);
+    if (st == dnnl_success)
+        st = dnnl_memory_desc_clone(&g->md[SCRATCH], dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0));
     if (st == dnnl_success) {
-        g->md[SCRATCH] = *dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0);
-        g->scratch_bytes = dnnl_memory_desc_get_size(&g->md[SCRATCH]);
+        g->scratch_bytes = dnnl_memory_desc_get_size(g->md[SCRATCH]);
         st = dnnl_primitive_create(&g->primitive, pd);
     }
     dnnl_primitive_desc_destroy(pd);
@@ -131,7 +160,7 @@ static dnnl_status_t create_primitive(ndp_gemm *g) {
  * tiles by CPUID's description of them; without one its kernels end by SIGILL. */
 static dnnl_status_t create_engine(void) {
     bool tiles = ndp_cpu_has_amx_bf16() && ndp_cpu_describes_tiles();
-    (void)dnnl_set_max_cpu_isa(tiles                       ? dnnl_cpu_isa_all
+    (void)dnnl_set_max_cpu_isa(tiles                       ? dnnl_cpu_isa_default
                                : ndp_cpu_has_avx512_bf16() ? dnnl_cpu_isa_avx512_core_bf16
                                : ndp_cpu_has_avx512()      ? dnnl_cpu_isa_avx512_core
                                                            : dnnl_cpu_isa_avx2);
@@ -151,17 +180,20 @@ static dnnl_status_t create_library_plan(ndp_gemm *g) {
     ndp_gemm_set_threads(g->shape.threads);
     if (st == dnnl_success)
         st = create_primitive(g);
-    if (st != dnnl_success)
-        return st;
-    g->idle = malloc(sizeof(context *));
-    context *first = g->idle ? create_context(g) : NULL;
-    if (first) {
-        *g->idle = first;
-        return dnnl_success;
+    if (st == dnnl_success) {
+        g->idle = malloc(sizeof(context *));
+        context *first = g->idle ? create_context(g) : NULL;
+        if (first) {
+            *g->idle = first;
+            return dnnl_success;
+        }
+        free(g->idle);
+        dnnl_primitive_destroy(g->primitive);
+        st = dnnl_out_of_memory;
     }
-    free(g->idle);
-    dnnl_primitive_destroy(g->primitive);
-    return dnnl_out_of_memory;
+    for (int i = 0; i < OPERANDS; i++)
+        dnnl_memory_desc_destroy(g->md[i]);
+    return st;
 }
 
 static ndp_status check(const ndp_gemm_shape *s) {
