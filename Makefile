@@ -5,6 +5,9 @@ SECONDS_PER_FUZZER ?= 60
 BUILD ?= build
 PREFIX ?= /usr/local
 
+# In a build for tests a warning is an error; `make test NDP_WERROR=` goes on.
+test test-room test-all: export NDP_WERROR ?= 1
+
 build: ## the program: build/ndparallel (installs nothing)
 	@for tool in cmake ninja; do command -v $$tool >/dev/null || { echo "$$tool is missing: 'make deps' installs what the build needs" >&2; exit 1; }; done
 	@cmake --preset release --log-level=WARNING >/dev/null
@@ -19,6 +22,7 @@ quickstart: deps build ## trains a small Llama on real text on 4 ranks, about a 
 test: ## installs, builds, tests
 	@tools/install-deps build test
 	@tools/test-python
+	@tools/compile --again build
 	@$(MAKE) --no-print-directory build
 	@tools/check-sources
 	@cmake --build build -j $(JOBS) --target tests benches
@@ -28,6 +32,7 @@ test-room: ## the short tests of one room: make test-room ROOM=mesh
 	@[ -d "tests/$(ROOM)" ] && [ -n "$(ROOM)" ] || { echo "no tests/$(ROOM): ROOM=mesh, or another folder of tests/" >&2; exit 1; }
 	@tools/install-deps build test
 	@cmake --preset release --log-level=WARNING >/dev/null
+	@tools/compile --again build
 	@cmake --build build -j $(JOBS) --target tests-$(ROOM)
 	@tools/run-tests build --label-exclude long --tests-regex '^$(ROOM)/'
 
