@@ -112,10 +112,11 @@ ndp_status ndp_yaml_fail(ndp_yaml *y, struct fy_node *node, const char *fmt, ...
     va_end(args);
     if (!message)
         return NDP_FAIL(NDP_ENOMEM, "%s: not enough memory for an error message", y->what);
+    const char *text = ndp_yaml_text(node);
+    if (y->near && text && !*text && ndp_yaml_is_plain(node)) /* an empty node, whose place depends on libfyaml */
+        node = y->near;
     if (node)
         fy_node_report(node, FYET_ERROR, "%s", message);
-    if (y->near && !collected(y)) /* an empty node has no position: point at its key */
-        fy_node_report(y->near, FYET_ERROR, "%s", message);
     ndp_status st = fail_as_collected(y, message);
     free(message);
     return st;
