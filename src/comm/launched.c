@@ -25,15 +25,6 @@ bool ndp_launched_on_host(int *ranks) {
     return true;
 }
 
-bool ndp_launched_local(int *rank, int *ranks) {
-    *rank = ndp_launched_rank();
-    if (ndp_launched_on_host(ranks))
-        return true;
-    *rank = env_number("OMPI_COMM_WORLD_LOCAL_RANK");
-    *ranks = env_number("OMPI_COMM_WORLD_LOCAL_SIZE");
-    return *ranks > 0;
-}
-
 /* Only variables that a launcher sets for each rank it starts. Slurm also sets SLURM_NTASKS in a batch script, which is
  * not a rank; SLURM_STEP_NUM_TASKS is set by srun. */
 bool ndp_launched(int *ranks) {

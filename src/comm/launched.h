@@ -6,7 +6,5 @@
 
 /* True when ndp_launch started this process as a rank of a world on one host, without mpirun. */
 bool ndp_launched_on_host(int *ranks);
-/* This process's number among the ranks of its host, and their number; false if the environment does not state it. */
-bool ndp_launched_local(int *rank, int *ranks);
 
 #endif

@@ -1,5 +1,4 @@
 /* Binding ranks to cores, so that ranks on one host do not share any. */
-#include "comm/launched.h"
 #include "host/host.h"
 
 #include <hwloc.h>
@@ -44,11 +43,4 @@ ndp_status ndp_bind_rank(int local_rank, int local_ranks, int threads) {
     ndp_status st = bind_part(t, local_rank, local_ranks, threads);
     hwloc_topology_destroy(t);
     return st;
-}
-
-ndp_status ndp_bind_launched_rank(int threads) {
-    int rank, ranks;
-    if (!getenv(NDP_LAUNCHED) || !ndp_launched_local(&rank, &ranks))
-        return NDP_OK;
-    return rank < ranks ? ndp_bind_rank(rank, ranks, threads) : NDP_OK;
 }

@@ -61,6 +61,8 @@ ndp_status ndp_hosts_check(const char *hostfile);
 char *ndp_hosts_unresolved(const char *hostfile);
 /* Whether the name is one of this host's addresses; mpirun uses no agent for these. */
 bool ndp_is_here(const char *name);
+/* The same of all hosts of a hostfile. */
+bool ndp_hosts_are_here(const char *hostfile);
 /* Tries to reach each host of a hostfile except this one as mpirun does: `ssh HOST true`, or with the agent in
  * OMPI_MCA_plm_rsh_agent. NDP_ECOMM names the hosts for which that fails or takes more than 12 s, and what to try. */
 NDP_API ndp_status ndp_hosts_reach(const char *hostfile);
@@ -72,8 +74,6 @@ bool ndp_allocation_is_here(void);
  * may use; the parts follow caches and sockets. Does nothing if a part would have fewer cores than `threads`, if there
  * is only one rank, or if the system does not allow binding. */
 NDP_API ndp_status ndp_bind_rank(int local_rank, int local_ranks, int threads);
-/* The same for a rank that ndp_launch started. Binding other ranks is up to whatever started them. */
-NDP_API ndp_status ndp_bind_launched_rank(int threads);
 
 /* ndp_launch for ranks that all run on this host, as children of the calling thread. */
 NDP_API ndp_status ndp_launch_on_host(const ndp_launch_opts *o, int *exit_code);

@@ -111,6 +111,17 @@ bool ndp_is_here(const char *name) {
     return here;
 }
 
+bool ndp_hosts_are_here(const char *hostfile) {
+    ndp_host_list list;
+    if (ndp_hosts_read(hostfile, &list) != NDP_OK)
+        return false;
+    bool here = true;
+    for (int i = 0; i < list.n && here; i++)
+        here = ndp_is_here(list.items[i].name);
+    ndp_host_list_release(&list);
+    return here;
+}
+
 /* The first agent in mpirun's list, such as "ssh : rsh". */
 static void find_agent(char agent[NAME]) {
     const char *given = getenv("OMPI_MCA_plm_rsh_agent");

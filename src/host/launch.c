@@ -51,17 +51,19 @@ static void add_program_words(const ndp_launch_opts *o, ndp_argv *w) {
 }
 
 /* On one host the only two components that are ever used are named, which saves Open MPI the search; between hosts Open
- * MPI chooses. --quiet hides its own help texts, since a rank reports what is wrong. Variables that begin with NDP_ or
- * OMP_ are passed to all hosts. map: the file of ndp_rank_hosts_write, or NULL. */
+ * MPI chooses. Version 4 is told to hide its own help texts, since a rank reports what is wrong; 5 cannot. Variables
+ * that begin with NDP_ or OMP_ are passed to all hosts. map: the file of ndp_rank_hosts_write, or NULL. */
 static void add_mpirun_words(const ndp_launch_opts *o, const char *folder, const char *map, ndp_argv *w) {
     static const char *const always[] = {"mpirun", "--bind-to",       "none", "--oversubscribe",
                                          "-x",     NDP_LAUNCHED "=1", NULL};
-    static const char *const one_host[] = {"--quiet", "--mca", "pml", "ob1", "--mca", "btl", "self,vader", NULL};
+    static const char *const one_host[] = {"--mca", "orte_execute_quiet", "1", "--mca", "pml", "ob1", "--mca",
+                                           "btl",   "self,vader",         NULL};
     static const char *const hosts[] = {"--mca", "btl_base_warn_component_unused", "0", NULL};
     ndp_argv_add_all(w, always);
-    ndp_argv_add_all(w, on_one_host(o) ? one_host : hosts);
-    ndp_argv_add_all(w, (const char *const[]){"--mca", "orte_tmpdir_base", folder, "--mca",
-                                              "btl_vader_backing_directory", folder, NULL});
+    ndp_argv_add_all(w, on_one_host(o) || (o->hostfile && ndp_hosts_are_here(o->hostfile)) ? one_host : hosts);
+    ndp_argv_add_all(w,
+                     (const char *const[]){"--mca", "orte_tmpdir_base", folder, "--mca", "btl_vader_backing_directory",
+                                           folder, "--mca", "btl_sm_backing_directory", folder, NULL});
     if (geteuid() == 0)
         ndp_argv_add(w, "--allow-run-as-root");
     if (map)
@@ -87,9 +89,18 @@ static void add_mpirun_words(const ndp_launch_opts *o, const char *folder, const
     add_program_words(o, w);
 }
 
-/* If a name server does not answer, each of mpirun's own lookups would take 5 s. */
-static void add_mpirun_environment(ndp_argv *w) {
+/* If a name server does not answer, each of mpirun's own lookups would take 5 s. Open MPI 5 has names of its own for
+ * what the daemons of 4 are told by variables, and here on the command line; each ignores the other's. */
+static void add_mpirun_environment(const char *folder, ndp_argv *w) {
+    static const char *const names[][2] = {{"OMPI_MCA_plm_rsh_", "PRTE_MCA_plm_ssh_"},
+                                           {"OMPI_MCA_oob_", "PRTE_MCA_oob_"},
+                                           {"OMPI_MCA_orte_", "PRTE_MCA_prte_"}};
+    ndp_argv_add(w, "PRTE_MCA_prte_tmpdir_base=%s", folder);
     ndp_argv_add_all(w, (const char *const *)environ);
+    for (char **e = environ; *e; e++)
+        for (int i = 0; i < NDP_COUNT(names); i++)
+            if (strncmp(*e, names[i][0], strlen(names[i][0])) == 0)
+                ndp_argv_add(w, "%s%s", names[i][1], *e + strlen(names[i][0]));
     if (!getenv("RES_OPTIONS"))
         ndp_argv_add(w, "RES_OPTIONS=timeout:1 attempts:1");
 }
@@ -193,7 +204,7 @@ static ndp_status run_mpirun(const ndp_launch_opts *o, const ndp_mpi_folder *fol
     if (mapped)
         NDP_TRY(ndp_rank_hosts_write(o, folder->path, map));
     add_mpirun_words(o, folder->path, mapped ? map : NULL, &args);
-    add_mpirun_environment(&env);
+    add_mpirun_environment(folder->path, &env);
     pid_t mpirun = -1;
     ndp_status st = start_mpirun(&args, &env, folder->lock, &mpirun);
     ndp_argv_release(&args);

@@ -97,6 +97,15 @@ ndp_status ndp_rank_prove_again(const ndp_rank *r, const ndp_engine *e) {
     return taken == planned ? NDP_OK : prove_programs(r, taken);
 }
 
+/* Processes that ndp_launch started share out the cores of their host; whatever started others binds them. The world
+ * knows how many there are: of several hosts, Open MPI 5's OMPI_COMM_WORLD_LOCAL_SIZE is that of the first. */
+static ndp_status bind_to_cores(const ndp_rank *r) {
+    const ndp_transport *t = r->transport;
+    if (!getenv(NDP_LAUNCHED) || strcmp(ndp_transport_name(t), "local") == 0)
+        return NDP_OK;
+    return ndp_bind_rank(ndp_transport_host_rank(t), ndp_transport_host_ranks(t), r->exec.threads);
+}
+
 static ndp_status open_all(ndp_rank *r, const ndp_rank_opts *o) {
     ndp_group all = {0, 1, ndp_transport_world(r->transport), ndp_transport_rank(r->transport)};
     NDP_TRY(ndp_comm_create(r->transport, all, "world", &r->world));
@@ -104,7 +113,7 @@ static ndp_status open_all(ndp_rank *r, const ndp_rank_opts *o) {
         ndp_warn(&r->log, "%s", ndp_transport_note(r->transport));
     r->exec.threads = ndp_job_threads(&r->job, ndp_transport_host_ranks(r->transport));
     omp_set_num_threads(r->exec.threads);
-    NDP_TRY(ndp_bind_launched_rank(r->exec.threads));
+    NDP_TRY(bind_to_cores(r));
     NDP_TRY(open_weights(r, o));
     NDP_TRY(ndp_agree(r->world, plan_memory(r)));
     NDP_TRY(ndp_agree(r->world, open_rows(r)));

@@ -197,18 +197,23 @@ static void a_host_that_cannot_be_reached_is_named(void **state) {
     assert_string_equal(told, "");
 }
 
-/* A rank's exit code stays one, on a host that answers. */
+/* A rank's exit code stays one, on a host that answers. All ranks have begun: mpirun of Open MPI 5.0.7 may hang where
+ * one ends before. */
 static void a_rank_that_fails_is_no_lost_host(void **state) {
     (void)state;
     need_mpirun();
     char agent[] = "/tmp/ndp-agent-XXXXXX";
+    char *script = ndp_format("test $OMPI_COMM_WORLD_RANK = 1 || { : >/tmp/ndp-begun-%d; sleep 6000; }\n"
+                              "until rm /tmp/ndp-begun-%d 2>/dev/null; do sleep 0.01; done; exit 7",
+                              getpid(), getpid());
     int fd = mkstemp(agent), code = -1;
     assert_true(fd >= 0 && dprintf(fd, "#!/bin/sh\nshift\nexec sh -c \"$*\"\n") > 0 && fchmod(fd, 0700) == 0);
     close(fd);
     setenv("OMPI_MCA_plm_rsh_agent", agent, 1);
-    ndp_status st = launch_on("127.0.0.77", "test $OMPI_COMM_WORLD_RANK = 1 && exit 7; sleep 6000", &code);
+    ndp_status st = launch_on("127.0.0.77", script, &code);
     unsetenv("OMPI_MCA_plm_rsh_agent");
     unlink(agent);
+    free(script);
     CHECK_OK(st);
     assert_int_equal(code, 7);
 }
@@ -275,10 +280,10 @@ static void a_batch_systems_host(void **state) {
 
 /* ---- ranks on hosts by a map ---- */
 
-/* An agent in place of ssh that runs everything here, and tells the ranks for which host: $FAR. Each host has a folder of
- * its own for Open MPI's files: daemons that make the same one at the same time fail. */
+/* An agent in place of ssh that runs everything here, and tells the ranks for which host: $FAR. Each host has a folder
+ * of its own for Open MPI's files: daemons that make the same one at the same time fail. */
 static const char far_agent[] = "#!/bin/sh\nFAR=$1\nexport FAR\nshift\n"
-                                "exec sh -c \"$(echo \"$*\" | sed \"s|orte_tmpdir_base [^ ]*|&/$FAR|\")\"\n";
+                                "exec sh -c \"$(echo \"$*\" | sed \"s|rte_tmpdir_base [^ ]*|&/$FAR|g\")\"\n";
 static const char map_hosts[] = "localhost slots=2\nfar-1 slots=1\nme@far-2 slots=2\nfar-3 slots=2\n";
 
 static void file_of(char *path, const char *text, mode_t mode) {
@@ -301,8 +306,7 @@ static ndp_status launch_by_map(const char *const *map, int ranks, const char *h
 /* Ranks of one host are not neighbours, hosts have more of them than slots or cores, one has none. */
 static void ranks_run_where_the_map_says(void **state) {
     static const char *const map[] = {"far-1", "localhost", "far-2", "far-1", "far-1", "localhost", "far-1", "far-2"};
-    static const char expected[] =
-        "far-1 0/4,here 0/2,me@far-2 0/2,far-1 1/4,far-1 2/4,here 1/2,far-1 3/4,me@far-2 1/2,";
+    static const char expected[] = "far-1 0,here 0,me@far-2 0,far-1 1,far-1 2,here 1,far-1 3,me@far-2 1,";
     (void)state;
     need_mpirun();
     char agent[] = "/tmp/ndp-agent-XXXXXX", hosts[] = "/tmp/ndp-hosts-XXXXXX", said[] = "/tmp/ndp-said-XXXXXX",
@@ -313,8 +317,7 @@ static void ranks_run_where_the_map_says(void **state) {
     file_of(said, "", 0600);
     /* Ranks wait for their turn, so the file has them in order. */
     char *script = ndp_format("until [ $(tr -cd , <%s | wc -c) = $OMPI_COMM_WORLD_RANK ]; do sleep 0.01; done\n"
-                              "printf '%%s %%s/%%s,' ${FAR:-here} $OMPI_COMM_WORLD_LOCAL_RANK "
-                              "$OMPI_COMM_WORLD_LOCAL_SIZE >>%s",
+                              "printf '%%s %%s,' ${FAR:-here} $OMPI_COMM_WORLD_LOCAL_RANK >>%s",
                               said, said);
     setenv("OMPI_MCA_plm_rsh_agent", agent, 1);
     ndp_status st = launch_by_map(map, NDP_COUNT(map), hosts, script, &code);
