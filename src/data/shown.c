@@ -48,14 +48,14 @@ static ndp_status text_end(const ndp_tokenizer *t, const int32_t *ids, int64_t n
     return NDP_OK;
 }
 
-typedef struct shown {
+typedef struct shown_text {
     const ndp_tokenizer *t;
     const int32_t *ids;
     ndp_str whole, part;
     size_t at; /* in `whole` */
-} shown;
+} shown_text;
 
-static ndp_status add_stretch(shown *s, int64_t first, int64_t end, int64_t n, const char *const with[2], bool ids,
+static ndp_status add_stretch(shown_text *s, int64_t first, int64_t end, int64_t n, const char *const with[2], bool ids,
                               ndp_str *out) {
     size_t stop = s->whole.length;
     if (!ids && end < n)
@@ -74,7 +74,7 @@ static ndp_status add_stretch(shown *s, int64_t first, int64_t end, int64_t n, c
 
 ndp_status ndp_shown_add(const ndp_tokenizer *t, const int32_t *ids, const uint8_t *marks, int64_t n,
                          ndp_shown_style style, ndp_str *out) {
-    shown s = {.t = t, .ids = ids};
+    shown_text s = {.t = t, .ids = ids};
     bool as_ids = style.ids || ndp_tokenizer_why_no_texts(t);
     ndp_status st = as_ids ? NDP_OK : ndp_tokenizer_decode(t, ids, n, false, &s.whole);
     for (int64_t first = 0, end; first < n && st == NDP_OK; first = end) {
