@@ -6,6 +6,8 @@
 
 /* ---- Slurm ---- */
 
+static const ndp_host_source slurm = {"SLURM_JOB_NODELIST", 0};
+
 /* Of one name: node[1-2]core[1-4] has two. */
 enum { MOST_BRACKETS = 8 };
 
@@ -62,7 +64,7 @@ static ndp_status expand(const node_pattern *p, const char *before, ndp_span res
     if (st == NDP_OK && p->out->n >= NDP_MOST_HOSTS)
         st = NDP_FAIL(NDP_EINVAL, "SLURM_JOB_NODELIST has more than %d nodes", NDP_MOST_HOSTS);
     if (st == NDP_OK && !open)
-        st = *name ? ndp_host_list_add(p->out, (ndp_span){name, strlen(name)}, (ndp_span){0}, 1, false, 0)
+        st = *name ? ndp_host_list_add(p->out, &slurm, (ndp_span){name, strlen(name)}, (ndp_span){0}, 1, false)
                    : fail_nodes(p->nodes, "a node without a name");
     if (st == NDP_OK && open) {
         const char *close = memchr(open, ']', rest.n - n);
@@ -128,15 +130,15 @@ static ndp_status read_slurm(ndp_host_list *out) {
 
 /* ---- PBS and LSF ---- */
 
-/* A word for each rank, which names its host. */
-static ndp_status read_words(const char *text, ndp_host_list *out) {
+ndp_status ndp_hosts_parse_ranks(const char *text, const char *what, ndp_host_list *out) {
+    const ndp_host_source at = {what, 0};
     static const char blanks[] = " \t\r\n";
     ndp_host_list list = {0};
     ndp_status st = NDP_OK;
-    for (const char *at = text + strspn(text, blanks); *at && st == NDP_OK; at += strspn(at, blanks)) {
-        size_t n = strcspn(at, blanks);
-        st = ndp_host_list_add(&list, (ndp_span){at, n}, (ndp_span){0}, 1, true, 0);
-        at += n;
+    for (const char *p = text + strspn(text, blanks); *p && st == NDP_OK; p += strspn(p, blanks)) {
+        size_t n = strcspn(p, blanks);
+        st = ndp_host_list_add(&list, &at, (ndp_span){p, n}, (ndp_span){0}, 1, true);
+        p += n;
     }
     return ndp_host_list_end(st, &list, out);
 }
@@ -144,13 +146,14 @@ static ndp_status read_words(const char *text, ndp_host_list *out) {
 static ndp_status read_pbs(ndp_host_list *out) {
     char *text;
     size_t size;
-    NDP_TRY(ndp_file_read_as(NDP_FILE_HOSTS, getenv("PBS_NODEFILE"), &text, &size));
-    ndp_status st = read_words(text, out);
+    const char *file = getenv("PBS_NODEFILE");
+    NDP_TRY(ndp_file_read_as(NDP_FILE_HOSTS, file, &text, &size));
+    ndp_status st = ndp_hosts_parse_ranks(text, file, out);
     free(text);
     return st;
 }
 
-static ndp_status read_lsf(ndp_host_list *out) { return read_words(getenv("LSB_HOSTS"), out); }
+static ndp_status read_lsf(ndp_host_list *out) { return ndp_hosts_parse_ranks(getenv("LSB_HOSTS"), "LSB_HOSTS", out); }
 
 /* ---- any of them ---- */
 

@@ -32,10 +32,19 @@ enum { NDP_MOST_HOSTS = 1 << 17, NDP_MOST_SLOTS = (1 << 14) - 1 };
 /* hostfile.c: reads Open MPI's hostfile: "[USER@]NAME [slots=N] [max_slots=N]" a line, text after # is a comment. The
  * caller releases the list, unless this fails. NDP_EINVAL begins with FILE:LINE. */
 NDP_API ndp_status ndp_hosts_read(const char *hostfile, ndp_host_list *out);
-/* `what` stands for the file in messages. */
+/* `what` is the file in messages. */
 NDP_API ndp_status ndp_hosts_parse(const char *text, size_t size, const char *what, ndp_host_list *out);
-/* Appends a host. NDP_ENOMEM. */
-ndp_status ndp_host_list_add(ndp_host_list *list, ndp_span name, ndp_span user, int slots, bool stated, int line);
+/* Where a host was listed: a file or a variable, and the line of a hostfile (0: it has no lines). */
+typedef struct ndp_host_source {
+    const char *what;
+    int line;
+} ndp_host_source;
+
+/* Appends a host, of whatever source. NDP_EINVAL: the name, or the user (empty: none), is not one that programs can be
+ * given as a word: it begins with '-', which makes it an option, or has another character than a name has. NDP_ENOMEM.
+ */
+ndp_status ndp_host_list_add(ndp_host_list *list, const ndp_host_source *at, ndp_span name, ndp_span user, int slots,
+                             bool stated);
 /* Ends the reading of a list: hosts of the same name become one, and the list becomes *out. If `st` is an error, or the
  * list has too many hosts (NDP_EINVAL), it is released. */
 ndp_status ndp_host_list_end(ndp_status st, ndp_host_list *list, ndp_host_list *out);
@@ -48,12 +57,15 @@ NDP_API const ndp_host *ndp_host_find(const ndp_host_list *list, const char *nam
 NDP_API ndp_status ndp_hosts_allocated(ndp_host_list *out);
 /* Slurm's compressed lists, "node[1-3,7]" and "2(x3),1"; NULL for `tasks`: it does not say how many. */
 NDP_API ndp_status ndp_hosts_parse_slurm(const char *nodes, const char *tasks, ndp_host_list *out);
+/* The lists of PBS and LSF: the name of a host for each rank. `what` is the file or variable in messages. */
+NDP_API ndp_status ndp_hosts_parse_ranks(const char *text, const char *what, ndp_host_list *out);
 /* The hosts on which ndp_launch starts ranks: those of the hostfile, or without one those allocated; none: this host.
  */
 NDP_API ndp_status ndp_launch_hosts(const char *hostfile, ndp_host_list *out);
 
-/* Checks that a hostfile can be read and understood; NULL (no hostfile) passes. */
+/* Checks that the hosts on which mpirun starts ranks can be read and understood. */
 ndp_status ndp_hosts_check(const char *hostfile);
+
 /* ---- reaching them ---- */
 
 /* A warning about the first host of a hostfile whose name does not resolve (ssh may still know it), or NULL. The caller
@@ -66,6 +78,9 @@ bool ndp_hosts_are_here(const char *hostfile);
 /* Tries to reach each host of a hostfile except this one as mpirun does: `ssh HOST true`, or with the agent in
  * OMPI_MCA_plm_rsh_agent. NDP_ECOMM names the hosts for which that fails or takes more than 12 s, and what to try. */
 NDP_API ndp_status ndp_hosts_reach(const char *hostfile);
+/* The value of plm_rsh_args with which mpirun's ssh takes no name for an option: what Open MPI is configured with, and
+ * "--". NULL: mpirun's agent is not ssh. The caller frees it. */
+char *ndp_ssh_args(void);
 
 /* allocation.c: true outside a batch system, and if the batch system has allocated only this host. */
 bool ndp_allocation_is_here(void);

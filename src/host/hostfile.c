@@ -2,6 +2,7 @@
  * (+n1) and hosts to leave out (^node-1), which only have a meaning inside an allocation, are refused. */
 #include "host/host.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,7 +19,43 @@ void ndp_host_list_release(ndp_host_list *list) {
     *list = (ndp_host_list){0};
 }
 
-ndp_status ndp_host_list_add(ndp_host_list *list, ndp_span name, ndp_span user, int slots, bool stated, int line) {
+/* "FILE:LINE", "VARIABLE". */
+typedef struct source_text {
+    char text[NDP_PATH + 16];
+} source_text;
+
+static source_text text_of(const ndp_host_source *at) {
+    source_text t;
+    snprintf(t.text, sizeof t.text, at->line ? "%s:%d" : "%s", at->what, at->line);
+    return t;
+}
+
+static int shown(ndp_span s) { return (int)(s.n > 80 ? 80 : s.n); }
+
+static ndp_status check_name(const ndp_host_source *at, const char *whose, ndp_span name) {
+    bool ok = true;
+    for (size_t i = 0; i < name.n; i++) {
+        char c = name.data[i];
+        bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+        ok &= letter || (c && strchr("-_.:%", c));
+    }
+    NDP_CHECK(
+        ok,
+        "%s: '%.*s' is not the name of a %s, which has letters, digits and - _ . : %% alone; a line of a hostfile is "
+        "[USER@]NAME [slots=N]",
+        text_of(at).text, shown(name), name.data, whose);
+    NDP_CHECK(name.n >= 1 && name.n <= MOST_NAME, "%s: a %s's name of %zu characters; 1 to %d are possible",
+              text_of(at).text, whose, name.n, MOST_NAME);
+    NDP_CHECK(*name.data != '-', "%s: '%.*s' is not the name of a %s: ssh would take it for an option",
+              text_of(at).text, shown(name), name.data, whose);
+    return NDP_OK;
+}
+
+ndp_status ndp_host_list_add(ndp_host_list *list, const ndp_host_source *at, ndp_span name, ndp_span user, int slots,
+                             bool stated) {
+    NDP_TRY(check_name(at, "host", name));
+    if (user.n)
+        NDP_TRY(check_name(at, "user", user));
     bool full = (list->n & (list->n - 1)) == 0; /* room for the next power of two */
     ndp_host *items = full ? realloc(list->items, (list->n ? (size_t)list->n * 2 : 1) * sizeof *items) : list->items;
     if (items) {
@@ -27,7 +64,7 @@ ndp_status ndp_host_list_add(ndp_host_list *list, ndp_span name, ndp_span user, 
                                     .user = user.n ? strndup(user.data, user.n) : NULL,
                                     .slots = slots,
                                     .stated = stated,
-                                    .line = line};
+                                    .line = at->line};
         list->n++;
     }
     return items && items[list->n - 1].name && (items[list->n - 1].user || !user.n)
@@ -125,28 +162,12 @@ static int number(ndp_span word) {
 
 /* ---- a line ---- */
 
-typedef struct line_place {
-    const char *what;
-    int line;
-} line_place;
-
-static ndp_status check_name(const line_place *at, ndp_span name) {
-    static const char others[] = "-_.:%";
-    size_t colon = 0, colons = 0;
-    for (size_t i = 0; i < name.n; i++) {
-        char c = name.data[i];
-        bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
-        if (!letter && (c == '\0' || !strchr(others, c)))
-            return NDP_FAIL(NDP_EINVAL, "%s:%d: '%.*s' is not the name of a host; a line is [USER@]NAME [slots=N]",
-                            at->what, at->line, (int)(name.n > 80 ? 80 : name.n), name.data);
-        if (c == ':')
-            colon = i, colons++;
-    }
-    NDP_CHECK(name.n >= 1 && name.n <= MOST_NAME, "%s:%d: a host's name of %zu characters; 1 to %d are possible",
-              at->what, at->line, name.n, MOST_NAME);
-    NDP_CHECK(colons != 1, "%s:%d: '%.*s': a hostfile has the number of ranks as a word, '%.*s slots=%.*s'", at->what,
-              at->line, (int)name.n, name.data, (int)colon, name.data, (int)(name.n - colon - 1),
-              name.data + colon + 1);
+/* NAME:RANKS is how some other launchers have it; Open MPI would take it for a name. */
+static ndp_status check_colon(const ndp_host_source *at, ndp_span name) {
+    const char *colon = memchr(name.data, ':', name.n), *end = name.data + name.n;
+    NDP_CHECK(!colon || memchr(colon + 1, ':', (size_t)(end - colon - 1)),
+              "%s:%d: '%.*s': a hostfile has the number of ranks as a word, '%.*s slots=%.*s'", at->what, at->line,
+              (int)name.n, name.data, (int)(colon - name.data), name.data, (int)(end - colon - 1), colon + 1);
     return NDP_OK;
 }
 
@@ -156,7 +177,7 @@ typedef struct host_words {
 } host_words;
 
 /* KEY = VALUE, of which the key has been read. */
-static ndp_status read_value(const line_place *at, ndp_span key, ndp_span *line, host_words *out) {
+static ndp_status read_value(const ndp_host_source *at, ndp_span key, ndp_span *line, host_words *out) {
     static const char *const slots[] = {"slots", "count", "cpu", NULL}, *const most[] = {"max_slots", "max-slots",
                                                                                          "slots_max", "slots-max",
                                                                                          "max_count", "max-count",
@@ -168,7 +189,7 @@ static ndp_status read_value(const line_place *at, ndp_span key, ndp_span *line,
     bool is_slots = is_word(key, slots), is_most = is_word(key, most);
     NDP_CHECK(is_slots || is_most || is_word(key, user),
               "%s:%d: '%.*s' is not known; a line is [USER@]NAME [slots=N] [max_slots=N]", at->what, at->line,
-              (int)(key.n > 80 ? 80 : key.n), key.data);
+              shown(key), key.data);
     ndp_span equal = next_word(line), value = next_word(line);
     int n = number(value);
     NDP_CHECK(equal.n && *equal.data == '=' && value.n && (n >= 0 || !(is_slots || is_most)),
@@ -179,11 +200,11 @@ static ndp_status read_value(const line_place *at, ndp_span key, ndp_span *line,
     else if (is_most)
         out->most = n;
     else
-        out->user = value;
+        NDP_TRY(check_name(at, "user", out->user = value));
     return NDP_OK;
 }
 
-static ndp_status read_line(const line_place *at, ndp_span line, ndp_host_list *out) {
+static ndp_status read_line(const ndp_host_source *at, ndp_span line, ndp_host_list *out) {
     host_words w = {.name = next_word(&line), .slots = -1, .most = -1};
     if (!w.name.n)
         return NDP_OK;
@@ -192,15 +213,15 @@ static ndp_status read_line(const line_place *at, ndp_span line, ndp_host_list *
         w.user = (ndp_span){w.name.data, (size_t)(sign - w.name.data)};
         w.name = (ndp_span){sign + 1, w.name.n - w.user.n - 1};
     }
-    NDP_TRY(check_name(at, w.name));
+    NDP_TRY(check_colon(at, w.name));
+    if (sign)
+        NDP_TRY(check_name(at, "user", w.user));
     for (ndp_span key; (key = next_word(&line)).n;)
         NDP_TRY(read_value(at, key, &line, &w));
-    if (w.user.n)
-        NDP_TRY(check_name(at, w.user));
     int slots = w.slots >= 0 ? w.slots : w.most;
     NDP_CHECK(w.most < 0 || slots <= w.most, "%s:%d: %d slots, more than max_slots, %d", at->what, at->line, slots,
               w.most);
-    return ndp_host_list_add(out, w.name, w.user, slots >= 0 ? slots : 1, slots >= 0, at->line);
+    return ndp_host_list_add(out, at, w.name, w.user, slots >= 0 ? slots : 1, slots >= 0);
 }
 
 /* ---- the file ---- */
@@ -208,7 +229,7 @@ static ndp_status read_line(const line_place *at, ndp_span line, ndp_host_list *
 ndp_status ndp_hosts_parse(const char *text, size_t size, const char *what, ndp_host_list *out) {
     ndp_host_list list = {0};
     ndp_status st = NDP_OK;
-    line_place at = {what, 0};
+    ndp_host_source at = {what, 0};
     for (const char *p = text, *end = text + size; p < end && st == NDP_OK;) {
         const char *next = memchr(p, '\n', (size_t)(end - p));
         size_t n = (size_t)((next ? next : end) - p);
@@ -230,9 +251,8 @@ ndp_status ndp_hosts_read(const char *hostfile, ndp_host_list *out) {
 }
 
 ndp_status ndp_hosts_check(const char *hostfile) {
-    ndp_host_list list = {0};
-    if (hostfile)
-        NDP_TRY(ndp_hosts_read(hostfile, &list));
+    ndp_host_list list;
+    NDP_TRY(ndp_launch_hosts(hostfile, &list));
     ndp_host_list_release(&list);
     return NDP_OK;
 }

@@ -122,22 +122,62 @@ bool ndp_hosts_are_here(const char *hostfile) {
     return here;
 }
 
-/* The first agent in mpirun's list, such as "ssh : rsh". */
-static void find_agent(char agent[NAME]) {
+/* What mpirun starts its daemons with. */
+typedef struct host_agent {
+    char words[NAME]; /* the program, and options */
+    char args[NAME];  /* mpirun's plm_rsh_args */
+} host_agent;
+
+/* The value in a line of ompi_info, which has quotes around one with a colon. */
+static void copy_value(const char *line, const char *key, char out[NAME]) {
+    const char *at = strstr(line, key);
+    if (!at)
+        return;
+    at += strlen(key);
+    at += strspn(at, "\" ");
+    int length = (int)strcspn(at, "\"\n");
+    snprintf(out, NAME, "%.*s", length, at);
+}
+
+/* As Open MPI is configured by its files and the environment. Of its list of agents, such as "ssh : rsh", the first. */
+static host_agent find_agent(void) {
+    host_agent a = {.words = "ssh"};
+    char line[2 * NAME];
     const char *given = getenv("OMPI_MCA_plm_rsh_agent");
-    given = given && *given ? given + strspn(given, " ") : "ssh";
-    int length = (int)strcspn(given, ":");
-    while (length > 0 && given[length - 1] == ' ')
+    if (given && given[strspn(given, " ")])
+        snprintf(a.words, sizeof a.words, "%s", given + strspn(given, " "));
+    FILE *info = popen("ompi_info --parsable --level 9 --param plm rsh 2>/dev/null", "r");
+    while (info && fgets(line, sizeof line, info)) {
+        copy_value(line, ":plm_rsh_agent:value:", a.words);
+        copy_value(line, ":plm_rsh_args:value:", a.args);
+    }
+    if (info)
+        pclose(info);
+    size_t length = strcspn(a.words, ":");
+    while (length > 0 && a.words[length - 1] == ' ')
         length--;
-    snprintf(agent, NAME, "%.*s", length, given);
+    a.words[length] = '\0';
+    return a;
+}
+
+static bool is_ssh(const host_agent *a) {
+    const char *end = a->words + strcspn(a->words, " "), *program = end;
+    while (program > a->words && program[-1] != '/')
+        program--;
+    return end - program == 3 && memcmp(program, "ssh", 3) == 0;
+}
+
+char *ndp_ssh_args(void) {
+    const host_agent a = find_agent();
+    /* Grid Engine's and LoadLeveler's own agents come before that of plm_rsh_agent. */
+    bool batch = getenv("PE_HOSTFILE") || getenv("LOADL_STEP_ID");
+    return is_ssh(&a) && !batch ? ndp_format("%s%s--", a.args, *a.args ? " " : "") : NULL;
 }
 
 /* Starts AGENT HOST true, with options that keep ssh from prompting or waiting for minutes. False: no process. */
-static bool start_probe(const char *agent, const char *host, pid_t *out) {
-    const char *slash = strrchr(agent, '/'), *program = slash ? slash + 1 : agent;
-    bool ssh = strncmp(program, "ssh", 3) == 0 && (!program[3] || program[3] == ' ');
-    char *command = ndp_format("exec %s%s '%s' true >/dev/null 2>&1", agent,
-                               ssh ? " -o BatchMode=yes -o ConnectTimeout=10" : "", host);
+static bool start_probe(const host_agent *agent, const char *host, pid_t *out) {
+    char *command = ndp_format("exec %s%s '%s' true >/dev/null 2>&1", agent->words,
+                               is_ssh(agent) ? " -o BatchMode=yes -o ConnectTimeout=10 --" : "", host);
     char *argv[] = {"/bin/sh", "-c", command, NULL};
     const ndp_child child = {.argv = argv, .env = environ, .keep = -1, .own_group = true};
     bool started = command && ndp_child_start(&child, out) == 0;
@@ -180,7 +220,7 @@ static ndp_status fail_unreachable(const char *hostfile, const char *agent, cons
 }
 
 /* A list's part: starts a probe for each host except this one. */
-static int start_probes(const char *agent, const ndp_host *hosts, int n, host_probe *probes) {
+static int start_probes(const host_agent *agent, const ndp_host *hosts, int n, host_probe *probes) {
     int started = 0;
     for (int i = 0; i < n; i++) {
         host_probe *p = &probes[started];
@@ -198,18 +238,17 @@ static int start_probes(const char *agent, const ndp_host *hosts, int n, host_pr
 ndp_status ndp_hosts_reach(const char *hostfile) {
     enum { AT_ONCE = 32 };
     host_probe probes[AT_ONCE];
-    char agent[NAME];
+    const host_agent agent = find_agent();
     ndp_host_list list;
-    find_agent(agent);
     NDP_TRY(ndp_hosts_read(hostfile, &list));
     ndp_status st = NDP_OK;
     for (int first = 0; first < list.n && st == NDP_OK; first += AT_ONCE) {
         int here = list.n - first < AT_ONCE ? list.n - first : AT_ONCE;
-        int n = start_probes(agent, list.items + first, here, probes);
+        int n = start_probes(&agent, list.items + first, here, probes);
         wait_for_probes(probes, n);
         for (int i = 0; i < n && st == NDP_OK; i++)
             if (probes[i].failed)
-                st = fail_unreachable(hostfile, agent, probes, n);
+                st = fail_unreachable(hostfile, agent.words, probes, n);
     }
     ndp_host_list_release(&list);
     return st;

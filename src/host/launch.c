@@ -50,6 +50,13 @@ static void add_program_words(const ndp_launch_opts *o, ndp_argv *w) {
     ndp_str_release(&script);
 }
 
+static void add_ssh_args(ndp_argv *w) {
+    char *args = ndp_ssh_args();
+    if (args)
+        ndp_argv_add_all(w, (const char *const[]){"--mca", "plm_rsh_args", args, NULL});
+    free(args);
+}
+
 /* On one host the only two components that are ever used are named, which saves Open MPI the search; between hosts Open
  * MPI chooses. Version 4 is told to hide its own help texts, since a rank reports what is wrong; 5 cannot. Variables
  * that begin with NDP_ or OMP_ are passed to all hosts. map: the file of ndp_rank_hosts_write, or NULL. */
@@ -66,6 +73,8 @@ static void add_mpirun_words(const ndp_launch_opts *o, const char *folder, const
                                            folder, "--mca", "btl_sm_backing_directory", folder, NULL});
     if (geteuid() == 0)
         ndp_argv_add(w, "--allow-run-as-root");
+    if (!on_one_host(o))
+        add_ssh_args(w);
     if (map)
         ndp_argv_add_all(w, (const char *const[]){"--map-by", "seq", NULL});
     if (map || o->hostfile) {
@@ -239,8 +248,9 @@ ndp_status ndp_launch(const ndp_launch_opts *o, int *exit_code) {
               "cannot run '%s': there is no such program, or it is not executable; give a program that is not in PATH "
               "with its folder, as in ./%s",
               o->argv[0], strchr(o->argv[0], '/') ? "program" : o->argv[0]);
-    NDP_TRY(ndp_hosts_check(o->hostfile));
     NDP_TRY(ndp_rank_hosts_check(o));
     bool here = is_transport(o, "shm") || (on_one_host(o) && !is_transport(o, "mpi"));
+    if (!here)
+        NDP_TRY(ndp_hosts_check(o->hostfile));
     return here ? ndp_launch_on_host(o, exit_code) : launch_by_mpirun(o, exit_code);
 }

@@ -82,6 +82,85 @@ static void what_is_not_a_hostfile(void **state) {
     CHECK_FAILS(ndp_hosts_read("/nowhere/hosts", &list), NDP_EIO, "/nowhere/hosts");
 }
 
+/* ---- names ---- */
+
+/* A word that ssh takes for the name of a host or a user, and a shell for itself. */
+static bool is_harmless(const char *name) {
+    static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:%";
+    return *name && *name != '-' && strspn(name, allowed) == strlen(name);
+}
+
+static ndp_status of_ranks(const char *text, ndp_host_list *out) {
+    return ndp_hosts_parse_ranks(text, "LSB_HOSTS", out);
+}
+static ndp_status of_slurm(const char *text, ndp_host_list *out) { return ndp_hosts_parse_slurm(text, NULL, out); }
+static ndp_status of_file(const char *text, ndp_host_list *out) {
+    return ndp_hosts_parse(text, strlen(text), "hosts", out);
+}
+
+/* Where a name may be listed; `ends` are the characters that end or divide one there. */
+static const struct name_place {
+    const char *before, *behind, *ends;
+    ndp_status (*parse)(const char *text, ndp_host_list *out);
+    bool user;
+} name_places[] = {
+    {"", " slots=2\n", " \t\n\v\f\r=#@", of_file, false},
+    {"root@", " slots=2\n", " \t\n\v\f\r=#@", of_file, false},
+    {"", "@node slots=2\n", " \t\n\v\f\r=#@", of_file, true},
+    {"node username=", "\n", " \t\n\v\f\r=#", of_file, true},
+    {"", ",node", ",[", of_slurm, false},
+    {"node ", "\n", " \t\n\r", of_ranks, false},
+};
+
+static const ndp_host *find(const ndp_host_list *list, const char *name, bool user) {
+    for (int i = 0; i < list->n; i++) {
+        const char *has = user ? list->items[i].user : list->items[i].name;
+        if (has && strcmp(has, name) == 0)
+            return &list->items[i];
+    }
+    return NULL;
+}
+
+/* Every character, in the first place of a name and in a later one: it is read if and only if it is harmless. */
+static void names_are_harmless_words(void **state) {
+    (void)state;
+    for (int p = 0; p < NDP_COUNT(name_places); p++)
+        for (int c = 1; c < 256; c++)
+            for (int at = 0; at < 2; at++) {
+                const struct name_place *place = &name_places[p];
+                char name[] = "abcd", *text;
+                ndp_host_list list;
+                name[at * 2] = (char)c;
+                if (strchr(place->ends, c) || (c == ':' && place->parse == of_file && !place->user))
+                    continue;
+                text = ndp_format("%s%s%s", place->before, name, place->behind);
+                ndp_status st = place->parse(text, &list);
+                if (st != (is_harmless(name) ? NDP_OK : NDP_EINVAL) ||
+                    (st == NDP_OK && !find(&list, name, place->user)))
+                    fail_msg("'%s' is read with status %d", text, st);
+                if (st == NDP_OK)
+                    ndp_host_list_release(&list);
+                free(text);
+            }
+}
+
+static void an_option_is_no_name(void **state) {
+    (void)state;
+    refused("-Fevil", "hosts:1: '-Fevil' is not the name of a host: ssh would take it for an option");
+    refused("node\n-oProxyCommand slots=2", "hosts:2: '-oProxyCommand' is not the name of a host");
+    refused("-Fevil@node", "hosts:1: '-Fevil' is not the name of a user: ssh would take it for an option");
+    refused("node username=-Fevil", "hosts:1: '-Fevil' is not the name of a user");
+    refused("node username=-Fevil username=root", "hosts:1: '-Fevil' is not the name of a user");
+    refused("-Fevil@node username=root", "hosts:1: '-Fevil' is not the name of a user");
+    refused("a@b@c", "hosts:1: 'b@c' is not the name of a host");
+    refused("@node", "hosts:1: a user's name of 0 characters");
+    ndp_host_list list;
+    CHECK_FAILS(of_slurm("a,-Fevil[1-2]", &list), NDP_EINVAL,
+                "SLURM_JOB_NODELIST: '-Fevil1' is not the name of a host");
+    CHECK_FAILS(of_ranks("a b\n-Fevil", &list), NDP_EINVAL, "LSB_HOSTS: '-Fevil' is not the name of a host");
+    CHECK_FAILS(of_ranks("root@a", &list), NDP_EINVAL, "LSB_HOSTS: 'root@a' is not the name of a host");
+}
+
 /* PBS writes a line for each rank. */
 static void many_lines(void **state) {
     enum { HOSTS = 300, TIMES = 64 };
@@ -181,6 +260,8 @@ int main(void) {
         cmocka_unit_test(a_hostfile),
         cmocka_unit_test(a_host_on_several_lines),
         cmocka_unit_test(what_is_not_a_hostfile),
+        cmocka_unit_test(names_are_harmless_words),
+        cmocka_unit_test(an_option_is_no_name),
         cmocka_unit_test(many_lines),
         cmocka_unit_test(slurms_lists),
         cmocka_unit_test(what_slurm_does_not_write),

@@ -218,6 +218,69 @@ static void a_rank_that_fails_is_no_lost_host(void **state) {
     assert_int_equal(code, 7);
 }
 
+/* ---- names that ssh would take for options ---- */
+
+/* A program by the name of ssh: it says what words it was given, and obeys -F as ssh would, of which the file may have
+ * a command. */
+static const char spy[] = "#!/bin/sh\necho \"$*\" >>%s/words\nfor w in \"$@\"; do\n"
+                          "    case $w in --) break ;; -F*) touch %s/obeyed ;; esac\ndone\nexit 255\n";
+
+static void want_no_obedience(const char *folder) {
+    char *obeyed = ndp_format("%s/obeyed", folder);
+    assert_true(access(obeyed, F_OK) != 0);
+    free(obeyed);
+}
+
+/* What ssh is told, by mpirun and by the search for a host that fails, has "--" before the host. */
+static void ssh_has_its_options_ended(const char *folder) {
+    char *file = ndp_format("%s/words", folder), line[4096];
+    FILE *words = fopen(file, "r");
+    int n = 0;
+    assert_non_null(words);
+    for (; fgets(line, sizeof line, words); n++)
+        if (!strstr(line, " -- far"))
+            fail_msg("ssh was told %s", line);
+    fclose(words);
+    free(file);
+    assert_int_equal(n, 2);
+}
+
+static void ssh_takes_no_name_for_an_option(void **state) {
+    static const char *const attacks[] = {"-Fevil", "-Fevil@far", "far username=-Fevil", "-Fevil@far username=me"};
+    (void)state;
+    need_mpirun();
+    char folder[] = "/tmp/ndp-spy-XXXXXX";
+    assert_non_null(mkdtemp(folder));
+    char *program = ndp_format("%s/ssh", folder), *path = strdup(getenv("PATH")),
+         *first = ndp_format("%s:%s", folder, path);
+    FILE *f = fopen(program, "w");
+    assert_true(f && fprintf(f, spy, folder, folder) > 0 && fchmod(fileno(f), 0700) == 0 && fclose(f) == 0);
+    setenv("PATH", first, 1);
+    int code = -1;
+    for (int i = 0; i < NDP_COUNT(attacks); i++) {
+        CHECK_FAILS(launch_on(attacks[i], "exit 0", &code), NDP_EINVAL, "is not the name of a ");
+        want_no_obedience(folder);
+    }
+    /* In an allocation mpirun itself reads the names. */
+    setenv("SLURM_JOB_ID", "7", 1);
+    setenv("SLURM_JOB_NODELIST", "far,-Fevil", 1);
+    char *argv[] = {"/bin/true", NULL};
+    ndp_launch_opts o = NDP_LAUNCH_OPTS_INIT;
+    o.ranks = 2;
+    o.argv = argv;
+    ndp_status st = ndp_launch(&o, &code);
+    unsetenv("SLURM_JOB_ID");
+    unsetenv("SLURM_JOB_NODELIST");
+    CHECK_FAILS(st, NDP_EINVAL, "SLURM_JOB_NODELIST: '-Fevil' is not the name of a host");
+    CHECK_FAILS(launch_on("far", "exit 0", &code), NDP_ECOMM, "`ssh far true` fails");
+    ssh_has_its_options_ended(folder);
+    setenv("PATH", path, 1);
+    free(program);
+    free(first);
+    free(path);
+    CHECK_OK(ndp_folder_remove(folder));
+}
+
 /* ---- who launches ---- */
 
 static const char facts[] =
@@ -446,6 +509,7 @@ int main(void) {
                                        cmocka_unit_test(what_cannot_be_launched_is_said),
                                        cmocka_unit_test(a_host_that_cannot_be_reached_is_named),
                                        cmocka_unit_test(a_rank_that_fails_is_no_lost_host),
+                                       cmocka_unit_test(ssh_takes_no_name_for_an_option),
                                        cmocka_unit_test(ranks_run_where_the_map_says),
                                        cmocka_unit_test(what_is_not_a_map),
                                        cmocka_unit_test(who_has_to_be_launched),
