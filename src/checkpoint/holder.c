@@ -4,6 +4,7 @@
 #include "checkpoint/holder.h"
 
 #include "base/json.h"
+#include "checkpoint/hash.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -119,6 +120,36 @@ ndp_holder_state ndp_holder_judge(const ndp_holder *h, const ndp_holder *self) {
     /* A zombie no longer writes, unless only its first thread has ended. */
     bool ended = (p.state == 'Z' || p.state == 'X') && p.threads <= 1;
     return p.start_time != h->start_time || ended ? NDP_HOLDER_DEAD : NDP_HOLDER_ALIVE;
+}
+
+/* ---- a word ---- */
+
+static uint32_t hash_of(const char *text) { return (uint32_t)ndp_hash_of(text, strlen(text)).low; }
+
+static uint32_t machine_of(const ndp_holder *h) {
+    char text[160];
+    snprintf(text, sizeof text, "%s %s %lld", h->host, h->machine_id, (long long)h->pid_namespace);
+    return hash_of(text);
+}
+
+void ndp_holder_word(const ndp_holder *h, char word[NDP_HOLDER_WORD]) {
+    snprintf(word, NDP_HOLDER_WORD, "%08x-%08x-%lld-%lld", machine_of(h), hash_of(h->boot_id), (long long)h->pid,
+             (long long)h->start_time);
+}
+
+bool ndp_holder_of_word(const char *text, const ndp_holder *self, ndp_holder *out) {
+    unsigned machine, boot;
+    long long pid, start;
+    if (sscanf(text, "%8x-%8x-%lld-%lld", &machine, &boot, &pid, &start) != 4 || pid < 1 || pid > INT32_MAX)
+        return false;
+    *out = *self;
+    out->pid = pid;
+    out->start_time = start;
+    if (machine != machine_of(self))
+        *out = (ndp_holder){.pid = pid};
+    else if (boot != hash_of(self->boot_id))
+        snprintf(out->boot_id, sizeof out->boot_id, "another");
+    return true;
 }
 
 /* ---- the file ---- */

@@ -21,6 +21,13 @@ void ndp_holder_self(ndp_holder *out);
 enum { NDP_HOLDER_TEXT = 512, NDP_HOLDER_COUNTER = 20 };
 int ndp_holder_text(const ndp_holder *h, char text[NDP_HOLDER_TEXT], int *counter);
 
+/* The process as a word for names of files: a hash of its machine and pid namespace, a hash of its boot, its pid and
+ * its start time. */
+enum { NDP_HOLDER_WORD = 64 };
+void ndp_holder_word(const ndp_holder *h, char word[NDP_HOLDER_WORD]);
+/* Reads the word at the beginning of a text, for ndp_holder_judge with the same `self`. False: there is none. */
+bool ndp_holder_of_word(const char *text, const ndp_holder *self, ndp_holder *out);
+
 /* Reads a lock file. It is opened anew each time, so that NFS asks the server. *there: false if there is no such file.
  * NDP_EFORMAT: it is not a lock. */
 NDP_API ndp_status ndp_holder_read(const char *path, ndp_holder *out, bool *there);

@@ -7,9 +7,9 @@
  *   attempt     free: link own file to `lock`. Holder dead: take_over.
  *   take_over   link own file to lock.G+1; read everything again, and only if nothing changed rename it to `lock`
  *
- * Invariants. A generation has at most one holder. A process that was declared dead while alive finds another generation in
- * `lock` (ndp_lock_check) before it commits anything. A claim with a generation not above the lock's is stale and is
- * ignored. A claim's own process may die as well; the next taker then claims the generation after it.
+ * Invariants. A generation has at most one holder. A process that was declared dead while alive finds another
+ * generation in `lock` (ndp_lock_check) before it commits anything. A claim with a generation not above the lock's is
+ * stale and is ignored. A claim's own process may die as well; the next taker then claims the generation after it.
  *
  * A holder on this host is judged by its process, one elsewhere by its counter (stands_still). */
 #include "checkpoint/lock.h"

@@ -6,9 +6,9 @@
  *   FREE --link lock--> HELD --unlink lock--> FREE
  *   HELD by a dead process --link lock.G+1 (one taker succeeds), read again, rename it to lock--> HELD, generation G+1
  *
- * A holder on this host (same boot id and pid namespace) is dead if no process has its number and start time, and one of
- * an earlier boot of this machine (same host name, machine id and pid namespace, another boot id) is. A holder elsewhere
- * is dead if its counter stood still for `patience` seconds of this host's monotonic clock. A holder that was
+ * A holder on this host (same boot id and pid namespace) is dead if no process has its number and start time, and one
+ * of an earlier boot of this machine (same host name, machine id and pid namespace, another boot id) is. A holder
+ * elsewhere is dead if its counter stood still for `patience` seconds of this host's monotonic clock. A holder that was
  * merely suspended finds another generation before it commits (ndp_lock_check), and commits nothing; its counter goes
  * to the file that it opened, which no longer has a name. lock.c has the protocol. */
 #ifndef NDP_CHECKPOINT_LOCK_H

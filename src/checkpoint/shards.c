@@ -7,8 +7,10 @@
 #include "base/text.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 
 /* ---- the cut ---- */
 
@@ -143,6 +145,18 @@ void ndp_shards_release(ndp_shards *s) {
 
 ndp_status ndp_durable_rename(const char *from, const char *to) {
     if (ndp_fault(NDP_FAULT_RENAME) || rename(from, to))
+        return NDP_FAIL(NDP_EIO, "cannot rename '%s' to '%s': %s", from, to, strerror(errno));
+    return NDP_OK;
+}
+
+ndp_status ndp_rename_new(const char *from, const char *to, bool *taken) {
+    int r = ndp_fault(NDP_FAULT_RENAME) ? -1 : renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE);
+    if (r && (errno == EINVAL || errno == ENOSYS)) {
+        struct stat info;
+        r = lstat(to, &info) == 0 ? (errno = EEXIST, -1) : rename(from, to);
+    }
+    *taken = r && (errno == EEXIST || errno == ENOTEMPTY);
+    if (r && !*taken)
         return NDP_FAIL(NDP_EIO, "cannot rename '%s' to '%s': %s", from, to, strerror(errno));
     return NDP_OK;
 }

@@ -67,6 +67,8 @@ NDP_API ndp_status ndp_shards_gather(ndp_shards *s, ndp_comm *world, const char 
 
 /* System calls around writing. They pass the fault points; errors name path and cause. */
 NDP_API ndp_status ndp_durable_rename(const char *from, const char *to);
+/* Renames, unless `to` exists (*taken). File systems that cannot do this atomically check first. */
+ndp_status ndp_rename_new(const char *from, const char *to, bool *taken);
 NDP_API ndp_status ndp_durable_folder(const char *path);
 /* Creates an empty folder, replacing what a killed run may have left under that name. */
 NDP_API ndp_status ndp_fresh_folder(const char *path);

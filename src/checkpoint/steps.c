@@ -7,12 +7,9 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/shards.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/stat.h>
 
 #define STEP_NAME "step-%08" PRId64
 #define TEMPORARY_NAME ".step-%08" PRId64 ".tmp"
@@ -105,19 +102,6 @@ bool ndp_step_is_aside(const char *name) {
     return false;
 }
 
-/* Renames, unless `to` exists (*taken). File systems that cannot do this atomically check first. */
-static ndp_status rename_new(const char *from, const char *to, bool *taken) {
-    int r = ndp_fault(NDP_FAULT_RENAME) ? -1 : renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE);
-    if (r && (errno == EINVAL || errno == ENOSYS)) {
-        struct stat info;
-        r = lstat(to, &info) == 0 ? (errno = EEXIST, -1) : rename(from, to);
-    }
-    *taken = r && (errno == EEXIST || errno == ENOTEMPTY);
-    if (r && !*taken)
-        return NDP_FAIL(NDP_EIO, "cannot rename '%s' to '%s': %s", from, to, strerror(errno));
-    return NDP_OK;
-}
-
 ndp_status ndp_step_set_aside(const char *folder, int64_t step, const char *why, char name[64]) {
     bool taken = true;
     char from[NDP_PATH], to[NDP_PATH];
@@ -128,7 +112,7 @@ ndp_status ndp_step_set_aside(const char *folder, int64_t step, const char *why,
             snprintf(number, sizeof number, "-%d", k);
         snprintf(name, 64, STEP_NAME ".%s%s", step, why, number);
         NDP_TRY(ndp_path_join(to, folder, name));
-        NDP_TRY(rename_new(from, to, &taken));
+        NDP_TRY(ndp_rename_new(from, to, &taken));
     }
     return ndp_durable_folder(folder);
 }
