@@ -9,7 +9,9 @@
  *     ndp_world_run(c, rank_body, c);        // every rank: ndp_trainer_create, _step, _save, _export, _destroy
  *
  * or calls ndp_train(), which is the whole loop with its run folder. A function that can fail returns an ndp_status;
- * ndp_error_message() describes the error. The caller frees text returned through `char **` with free().
+ * ndp_error_message() describes the error. The caller frees text returned through `char **` with free(). A pointer may
+ * be NULL where a comment says so, and `user` and `arg` may be anything. Any other NULL is NDP_EINVAL with a message
+ * that names the argument; a function that returns no status then does nothing, and returns 0, false, NULL or NaN.
  * "Collective" means that every rank of the world must call the function, in the same order. A rank is a process or a
  * thread. The library never exits, prints only where a function's comment says so, and keeps no global state: any
  * number of worlds may run in one process.
@@ -205,23 +207,22 @@ typedef struct ndp_metrics {
  * the weights, or draws random ones. NDP_EINVAL before any memory is allocated: the ranks of this host need more than
  * is available, and train.force_memory is not set. Borrows the configuration. */
 NDP_API ndp_status ndp_trainer_create(const ndp_config *c, ndp_world *w, ndp_trainer **out);
-/* Accepts NULL. */
 void ndp_trainer_destroy(ndp_trainer *t);
-/* One update on the next global batch. Collective. */
+/* One update on the next global batch. *out may be NULL. Collective. */
 NDP_API ndp_status ndp_trainer_step(ndp_trainer *t, ndp_metrics *out);
 /* The mean loss over all held-out tokens (data.validation_files, data.validation_fraction) and their number, by forward
- * passes on the layout of the training. NDP_EINVAL: the job holds no data out. Collective. */
+ * passes on the layout of the training; either may be NULL. NDP_EINVAL: the job holds no data out. Collective. */
 NDP_API ndp_status ndp_trainer_evaluate(ndp_trainer *t, double *loss, int64_t *tokens);
 /* The number of updates so far. */
 int64_t ndp_trainer_updates(const ndp_trainer *t);
 /* Saves weights, optimizer state and data cursor to `folder` (NULL: the run's checkpoints/). Atomic. Collective. */
 NDP_API ndp_status ndp_trainer_save(ndp_trainer *t, const char *folder);
-/* Loads the newest checkpoint of `folder` (NULL: the run's), on any layout. *step: its step; -1 if the run never saved
- * one. Every byte of it is verified first. If it is damaged, it is renamed to step-N.damaged, the checkpoint before it
- * is loaded, and rank 0 warns on stderr. NDP_EINVAL if that one is damaged too, or if there is none: nothing is
- * changed, and the message lists the steps that verify. NDP_EINVAL also if anything that determines the loss curve
- * differs from the checkpoint (model, data, tokenizer, optimizer, schedule, batch, seed, precision); it names what.
- * Collective. */
+/* Loads the newest checkpoint of `folder` (NULL: the run's), on any layout. *step (may be NULL): its step; -1 if the
+ * run never saved one. Every byte of it is verified first. If it is damaged, it is renamed to step-N.damaged, the
+ * checkpoint before it is loaded, and rank 0 warns on stderr. NDP_EINVAL if that one is damaged too, or if there is
+ * none: nothing is changed, and the message lists the steps that verify. NDP_EINVAL also if anything that determines
+ * the loss curve differs from the checkpoint (model, data, tokenizer, optimizer, schedule, batch, seed, precision); it
+ * names what. Collective. */
 NDP_API ndp_status ndp_trainer_resume(ndp_trainer *t, const char *folder, int64_t *step);
 /* The same from exactly the step `wanted`; newer checkpoints are renamed to step-N.superseded or step-N.damaged.
  * wanted < 0: as ndp_trainer_resume. Collective. */
@@ -231,7 +232,8 @@ NDP_API ndp_status ndp_trainer_export(ndp_trainer *t, const char *folder);
 /* A few lines for the user: model, layout, batch equation, data, memory. */
 NDP_API ndp_status ndp_trainer_describe(const ndp_trainer *t, char **text);
 
-/* The number of tensors of the model, and the name of tensor i in the model folder; NULL beyond the last. */
+/* The number of tensors of the model, and the name of tensor i in the model folder; NULL beyond the last. *elements
+ * (may be NULL): how many it has. */
 int ndp_trainer_tensors(const ndp_trainer *t);
 const char *ndp_trainer_tensor(const ndp_trainer *t, int i, int64_t *elements);
 typedef enum ndp_which { NDP_WEIGHT, NDP_GRADIENT } ndp_which;
@@ -563,7 +565,7 @@ NDP_API ndp_status ndp_evaluate_job(const ndp_config *c, ndp_world *w, const cha
                                     ndp_evaluation *all, ndp_evaluation **files, int *n);
 
 typedef struct ndp_generate_opts {
-    const char *model, *prompt;
+    const char *model, *prompt; /* no prompt (NULL) is the empty one */
     int max_tokens;
     double temperature; /* 0: greedy */
     double top_p;       /* 1: all tokens */

@@ -60,6 +60,17 @@ void ndp_trail_add(const char *file, int line) {
     snprintf(own->trail + used, sizeof own->trail - used, "%s%s:%d", used ? " < " : "", file, line);
 }
 
+ndp_status ndp_check_not_null(const char *file, int line, const char *function, const char *names,
+                              const void *const *pointers, int n) {
+    for (int i = 0; i < n; i++) {
+        if (!pointers[i])
+            return ndp_fail_at(file, line, NDP_EINVAL, "%s: %.*s is NULL", function, (int)strcspn(names, ","), names);
+        names += strcspn(names, ",");
+        names += strspn(names, ", ");
+    }
+    return NDP_OK;
+}
+
 void ndp_error_set(ndp_status code, const char *message) {
     lost = false;
     if (code != NDP_OK)

@@ -51,6 +51,18 @@ void ndp_error_set(ndp_status code, const char *message);
             return NDP_FAIL(NDP_EINVAL, __VA_ARGS__);                                                                  \
     } while (0)
 
+/* Checks the arguments of a public function: NDP_EINVAL names the first of these pointers that is NULL. */
+ndp_status ndp_check_not_null(const char *file, int line, const char *function, const char *names,
+                              const void *const *pointers, int n);
+#define NDP_NOT_NULL(...)                                                                                              \
+    do {                                                                                                               \
+        const void *const pointers_[] = {__VA_ARGS__};                                                                 \
+        ndp_status null_status_ =                                                                                      \
+            ndp_check_not_null(__FILE__, __LINE__, __func__, #__VA_ARGS__, pointers_, NDP_COUNT(pointers_));           \
+        if (null_status_ != NDP_OK)                                                                                    \
+            return null_status_;                                                                                       \
+    } while (0)
+
 #define NDP_COUNT(array) ((int)(sizeof(array) / sizeof((array)[0])))
 
 #endif

@@ -158,8 +158,8 @@ static int edit_distance(const char *a, const char *b) {
 }
 
 const char *ndp_nearest(const char *word, const char *const *candidates, int n) {
-    size_t length = strlen(word);
-    if (length > LONGEST_WORD)
+    size_t length = word && candidates ? strlen(word) : 0;
+    if (length == 0 || length > LONGEST_WORD)
         return NULL;
     int best = 2 + (int)length / 4; /* at most one typo per four letters, plus one */
     const char *nearest = NULL;
@@ -185,6 +185,8 @@ static bool is_among(const char *name, const char *const *names, int n) {
 int ndp_nearest_names(const char *word, const char *const *candidates, int n, int most, const char **out) {
     char start[LONGEST_WORD + 1];
     int found = 0;
+    if (!word || !candidates || !out)
+        return 0;
     snprintf(start, sizeof start, "%s", word);
     for (; found < most && found < n; found++) {
         int least = INT_MAX;

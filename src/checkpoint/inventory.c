@@ -118,6 +118,9 @@ static ndp_status examine_all(const inventory *v, bool data, void (*each)(void *
 
 ndp_status ndp_checkpoints_examine(const char *run, const int64_t *steps, int n, bool data,
                                    void (*each)(void *user, const ndp_checkpoint_entry *e), void *user) {
+    NDP_NOT_NULL(run, each);
+    if (n)
+        NDP_NOT_NULL(steps);
     inventory v = {0};
     ndp_status st = open_inventory(run, &v);
     if (st == NDP_OK)
@@ -188,6 +191,9 @@ static ndp_status remove_names(const inventory *v, const char *const *words, cha
 }
 
 ndp_status ndp_checkpoints_remove(const char *run, const char *const *names, int n, bool force) {
+    NDP_NOT_NULL(run);
+    if (n)
+        NDP_NOT_NULL(names);
     inventory v = {0};
     char(*folders)[64] = calloc((size_t)n + 1, sizeof *folders);
     ndp_status st = folders ? ndp_lock_peek(run) : NDP_FAIL(NDP_ENOMEM, "not enough memory for %d names", n);

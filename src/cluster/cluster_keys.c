@@ -124,6 +124,7 @@ void ndp_cluster_keys_help(ndp_str *out) {
 }
 
 ndp_status ndp_cluster_help(char **text) {
+    NDP_NOT_NULL(text);
     ndp_str out = {0};
     ndp_cluster_keys_help(&out);
     *text = ndp_str_detach(&out);

@@ -319,6 +319,7 @@ static ndp_status check_output(const ndp_topology_run *t) {
 }
 
 ndp_status ndp_topology(ndp_world *w, const ndp_topology_opts *o, char **text) {
+    NDP_NOT_NULL(w, o, text);
     ndp_topology_run t = {.transport = w, .opts = o};
     double start = ndp_now();
     ndp_group all = {0, 1, ndp_transport_world(w), ndp_transport_rank(w)};

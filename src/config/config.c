@@ -205,6 +205,7 @@ ndp_status ndp_config_parse(ndp_config *c, const char *text, size_t size, const 
 }
 
 ndp_status ndp_config_read(ndp_config *c, const char *path) {
+    NDP_NOT_NULL(c, path);
     char *text;
     size_t size;
     NDP_TRY(ndp_file_read_as(NDP_FILE_JOB, path, &text, &size));
@@ -246,6 +247,7 @@ static ndp_status fail_without_value(const ndp_config *c, const char *assignment
 }
 
 ndp_status ndp_config_set(ndp_config *c, const char *assignment) {
+    NDP_NOT_NULL(c, assignment);
     size_t size = strlen(assignment);
     const char *equals = strchr(assignment, '=');
     NDP_CHECK(ndp_utf8_valid_prefix(assignment, size) == size, "--set: not valid UTF-8");
@@ -262,6 +264,7 @@ ndp_status ndp_config_set(ndp_config *c, const char *assignment) {
 }
 
 ndp_status ndp_config_setf(ndp_config *c, const char *format, ...) {
+    NDP_NOT_NULL(c, format);
     va_list args;
     va_start(args, format);
     char *assignment = ndp_vformat(format, args);
@@ -327,6 +330,7 @@ ndp_preference ndp_config_preference(const ndp_config *c) {
 /* ---- the public functions (ndparallel.h) ---- */
 
 ndp_status ndp_config_create(ndp_config **out) {
+    NDP_NOT_NULL(out);
     ndp_config *c = malloc(sizeof *c);
     if (!c)
         return NDP_FAIL(NDP_ENOMEM, "not enough memory for a configuration");
@@ -354,6 +358,7 @@ static ndp_status hand_out(ndp_str *s, char **text) {
 }
 
 ndp_status ndp_config_get(const ndp_config *c, const char *key, char **value) {
+    NDP_NOT_NULL(c, key, value);
     char name[NDP_KEY_NAME];
     for (int i = 0; ndp_config_key(i, name) >= 0; i++)
         if (strcmp(name, key) == 0) {
@@ -365,6 +370,7 @@ ndp_status ndp_config_get(const ndp_config *c, const char *key, char **value) {
 }
 
 ndp_status ndp_config_text(const ndp_config *c, char **yaml) {
+    NDP_NOT_NULL(c, yaml);
     ndp_str s = {0};
     ndp_status st = ndp_config_write(c, &s);
     if (st == NDP_OK)
@@ -374,6 +380,7 @@ ndp_status ndp_config_text(const ndp_config *c, char **yaml) {
 }
 
 ndp_status ndp_config_keys(char **text) {
+    NDP_NOT_NULL(text);
     ndp_str s = {0};
     ndp_config_help(&s);
     return hand_out(&s, text);

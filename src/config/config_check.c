@@ -137,6 +137,7 @@ static ndp_status check_preference(const ndp_config *c) {
 }
 
 ndp_status ndp_config_check(const ndp_config *c) {
+    NDP_NOT_NULL(c);
     NDP_CHECK(c->model.path || c->model.config,
               "no model: set model.path (a Hugging Face folder) or model.config (a config.json, random weights)");
     NDP_CHECK(!c->model.path || !c->model.config, "model.path '%s' and model.config '%s' are both set; set one of them",

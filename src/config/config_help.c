@@ -264,6 +264,9 @@ static ndp_status describe_all(const char *const *names, int n, ndp_keys_format 
 }
 
 ndp_status ndp_config_describe(const char *const *names, int n, ndp_keys_format format, char **text) {
+    NDP_NOT_NULL(text);
+    if (n)
+        NDP_NOT_NULL(names);
     ndp_json_out out = {0};
     if (format == NDP_KEYS_JSON) {
         ndp_json_open(&out, NULL, '{');

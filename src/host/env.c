@@ -200,6 +200,12 @@ static ndp_status report_text(bool json, char **text) {
     return *text ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for the report");
 }
 
-ndp_status ndp_env(char **text) { return report_text(false, text); }
+ndp_status ndp_env(char **text) {
+    NDP_NOT_NULL(text);
+    return report_text(false, text);
+}
 
-ndp_status ndp_env_json(char **json) { return report_text(true, json); }
+ndp_status ndp_env_json(char **json) {
+    NDP_NOT_NULL(json);
+    return report_text(true, json);
+}

@@ -240,6 +240,7 @@ static ndp_status launch_by_mpirun(const ndp_launch_opts *o, int *exit_code) {
 }
 
 ndp_status ndp_launch(const ndp_launch_opts *o, int *exit_code) {
+    NDP_NOT_NULL(o, exit_code);
     NDP_CHECK(o->ranks >= 1 && o->argv && o->argv[0], "nothing to launch: %d ranks", o->ranks);
     NDP_CHECK(!is_transport(o, "shm") || !o->hostfile,
               "transport shm connects the processes of one host, but there is a hostfile, '%s': use `auto` or `mpi`",

@@ -2,6 +2,7 @@
 #include "host/host.h"
 
 ndp_status ndp_topology_ranks(const char *hostfile, int *ranks) {
+    NDP_NOT_NULL(ranks);
     ndp_host_list hosts;
     NDP_TRY(ndp_launch_hosts(hostfile, &hosts));
     int n = 0;

@@ -88,6 +88,9 @@ ndp_status ndp_config_import_text(ndp_config *c, const char *text, size_t size, 
 }
 
 ndp_status ndp_config_import(ndp_config *c, const char *path, const ndp_import_opts *o, char **job, char **notes) {
+    NDP_NOT_NULL(c, path, o, job, notes);
+    if (o->assignment_count)
+        NDP_NOT_NULL(o->assignments);
     char *text;
     size_t size;
     NDP_TRY(ndp_file_read_as(NDP_FILE_JOB, path, &text, &size));

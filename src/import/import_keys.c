@@ -212,6 +212,7 @@ static ndp_status check_words(const char *program, const char *part) {
 }
 
 ndp_status ndp_config_import_keys(const char *program, const char *part, char **markdown) {
+    NDP_NOT_NULL(program, markdown);
     NDP_TRY(check_words(program, part));
     page p = {0};
     ndp_str out = {0};

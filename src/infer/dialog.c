@@ -77,6 +77,7 @@ static ndp_status open_dialog(ndp_dialog *d, const char *system, int context) {
 }
 
 ndp_status ndp_dialog_create(const ndp_generate_opts *o, const char *system, int context, ndp_dialog **out) {
+    NDP_NOT_NULL(o, out);
     NDP_CHECK(context >= 0, "a context of %d tokens; give 1 or more", context);
     ndp_dialog *d = calloc(1, sizeof *d);
     NDP_TRY(d ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for a conversation"));
@@ -104,7 +105,10 @@ void ndp_dialog_destroy(ndp_dialog *d) {
     free(d);
 }
 
-void ndp_dialog_reset(ndp_dialog *d) { drop_messages(d, d->kept); }
+void ndp_dialog_reset(ndp_dialog *d) {
+    if (d)
+        drop_messages(d, d->kept);
+}
 
 /* ---- a turn ---- */
 
@@ -167,6 +171,7 @@ static ndp_status answer_turn(ndp_dialog *d, bool (*emit)(void *, int32_t, const
 
 ndp_status ndp_dialog_ask(ndp_dialog *d, const char *message, bool (*emit)(void *user, int32_t id, const char *text),
                           void *user, ndp_reply *out) {
+    NDP_NOT_NULL(d, message, emit, out);
     int64_t before = d->n;
     NDP_CHECK(ndp_utf8_valid_prefix(message, strlen(message)) == strlen(message), "the message is not UTF-8");
     NDP_TRY(add_message(d, NDP_ROLE_USER, message));

@@ -253,7 +253,7 @@ ndp_evaluation ndp_evaluation_of(const char *name, double nll, int64_t tokens, i
 }
 
 double ndp_bits_per_byte(const ndp_evaluation *e) {
-    return e->bytes ? e->mean_nll * (double)e->tokens / (M_LN2 * (double)e->bytes) : NAN;
+    return e && e->bytes ? e->mean_nll * (double)e->tokens / (M_LN2 * (double)e->bytes) : NAN;
 }
 
 static ndp_evaluation result_of(const evaluation_corpus *c, const evaluation_file *f, int64_t documents) {
@@ -319,6 +319,9 @@ static ndp_status choose_windows(const ndp_evaluate_opts *o, const ndp_infer *f,
 }
 
 ndp_status ndp_evaluate(const ndp_evaluate_opts *o, ndp_evaluation *all, ndp_evaluation **files) {
+    NDP_NOT_NULL(o, all);
+    if (o->data_count)
+        NDP_NOT_NULL(o->data);
     ndp_infer infer;
     NDP_TRY(ndp_infer_open(&infer, o->model, o->adapter, o->step, o->device, o->threads));
     infer.force_memory = o->force_memory;

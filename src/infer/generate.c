@@ -47,6 +47,7 @@ static ndp_status generate_tokens(generation *g, emitter *emit, void *user) {
 }
 
 ndp_status ndp_generate(const ndp_generate_opts *o, emitter *emit, void *user) {
+    NDP_NOT_NULL(o, emit);
     generation g = {0};
     NDP_TRY(ndp_generator_init(&g.generator, o));
     ndp_status st = prepare_generation(&g);

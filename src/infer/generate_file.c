@@ -163,6 +163,7 @@ static void release_batch(batch *b) {
 ndp_status ndp_generate_file(const ndp_generate_opts *o, const char *file, int size,
                              bool (*emit)(void *user, const char *line, size_t length), void *user,
                              ndp_generated *out) {
+    NDP_NOT_NULL(o, file, emit, out);
     batch b = {.emit = emit, .user = user};
     NDP_CHECK(size >= 0, "a batch of %d; give 1 or more, or 0 to choose by memory", size);
     NDP_TRY(ndp_generator_init(&b.generator, o));

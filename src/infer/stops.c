@@ -4,6 +4,7 @@
 #include <string.h>
 
 ndp_status ndp_stops_init(ndp_stops *s, const char *const *strings, int n) {
+    NDP_CHECK(strings || n == 0, "stop is NULL, but stop_count is %d", n);
     for (int i = 0; i < n; i++) {
         size_t length = strlen(strings[i]);
         NDP_CHECK(length > 0, "a stop string is empty; give the text that ends an answer");

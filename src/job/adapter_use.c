@@ -149,6 +149,7 @@ static ndp_status set_keys(ndp_config *c, const ndp_adapter_folder *a, const cha
 }
 
 ndp_status ndp_config_use_adapter(ndp_config *c, const char *adapter) {
+    NDP_NOT_NULL(c, adapter);
     ndp_adapter_folder a;
     ndp_str path = {0}, targets = {0}, save = {0};
     NDP_TRY(open_folder(adapter, &a));

@@ -15,7 +15,7 @@ static const ndp_log run_log = {NDP_LOG_INFO, 0};
 
 bool ndp_is_run_folder(const char *folder) {
     char config[NDP_PATH], job[NDP_PATH];
-    return ndp_path_join(config, folder, "config.json") == NDP_OK && ndp_path_join(job, folder, "job.yaml") == NDP_OK &&
+    return folder && ndp_path_join(config, folder, "config.json") == NDP_OK && ndp_path_join(job, folder, "job.yaml") == NDP_OK &&
            ndp_path_exists(job) && !ndp_path_exists(config);
 }
 

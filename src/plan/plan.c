@@ -276,6 +276,7 @@ static void report_release(ndp_plan_report *r) {
 }
 
 ndp_status ndp_plan(const ndp_config *c, const ndp_plan_opts *o, char **text) {
+    NDP_NOT_NULL(c, o, text);
     ndp_job j;
     ndp_plan_report out = {0}, data = {0};
     NDP_CHECK(!o->json || (!o->program && !o->placements), "a program and placements are printed as text, not as JSON");

@@ -7,6 +7,7 @@
 #include <string.h>
 
 ndp_status ndp_config_ranks(const ndp_config *c, int *ranks) {
+    NDP_NOT_NULL(c, ranks);
     ndp_job j;
     int launched = 0;
     ndp_world_launched(&launched);
@@ -26,13 +27,14 @@ bool ndp_world_launched(int *ranks) {
 
 int ndp_world_launched_rank(void) { return ndp_launched_rank(); }
 
-bool ndp_world_fail(ndp_world *w) { return ndp_transport_fail(w, ndp_error_message()); }
+bool ndp_world_fail(ndp_world *w) { return w && ndp_transport_fail(w, ndp_error_message()); }
 
-const char *ndp_world_transport(const ndp_world *w) { return ndp_transport_name(w); }
-int ndp_world_rank(const ndp_world *w) { return ndp_transport_rank(w); }
-int ndp_world_size(const ndp_world *w) { return ndp_transport_world(w); }
+const char *ndp_world_transport(const ndp_world *w) { return w ? ndp_transport_name(w) : NULL; }
+int ndp_world_rank(const ndp_world *w) { return w ? ndp_transport_rank(w) : 0; }
+int ndp_world_size(const ndp_world *w) { return w ? ndp_transport_world(w) : 0; }
 
 ndp_status ndp_launch_opts_read(const ndp_config *c, ndp_launch_opts *out) {
+    NDP_NOT_NULL(c, out);
     const char *kind = c->train.transport;
     int n;
     NDP_TRY(ndp_config_ranks(c, &n));
@@ -44,6 +46,7 @@ ndp_status ndp_launch_opts_read(const ndp_config *c, ndp_launch_opts *out) {
 }
 
 ndp_status ndp_device_check(const ndp_config *c) {
+    NDP_NOT_NULL(c);
     const ndp_device *device;
     return ndp_device_find(ndp_device_names[c->train.device], &device);
 }
@@ -73,6 +76,7 @@ static ndp_status join(const char *kind, bool on_host, ndp_transport **out) {
 }
 
 ndp_status ndp_world_run(const ndp_config *c, ndp_status (*body)(ndp_world *, void *), void *arg) {
+    NDP_NOT_NULL(c, body);
     const char *kind = c->train.transport;
     ndp_transport *t;
     int ranks;

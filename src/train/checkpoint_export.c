@@ -75,6 +75,7 @@ static ndp_status write_into(const ndp_run_model *m, const char *folder) {
 }
 
 ndp_status ndp_checkpoint_export(const char *run, int64_t step, const char *folder, int64_t *exported) {
+    NDP_NOT_NULL(run, folder, exported);
     ndp_run_model *m = NULL;
     ndp_new_folder place;
     NDP_TRY(ndp_new_folder_check(folder));

@@ -197,6 +197,7 @@ static ndp_status export_to(ndp_trainer *t, const char *folder) {
 }
 
 ndp_status ndp_trainer_export(ndp_trainer *t, const char *folder) {
+    NDP_NOT_NULL(t);
     char path[NDP_PATH];
     bool adapter = t->model.opts.adapter.r > 0;
     NDP_TRY(ndp_path_join(path, t->rank.job.config->train.output_dir, adapter ? "adapter" : "model"));

@@ -383,6 +383,9 @@ static ndp_status train_in_folder(training_loop *l, ndp_world *w) {
 }
 
 ndp_status ndp_train(const ndp_config *c, ndp_world *w, const ndp_train_opts *o) {
+    NDP_NOT_NULL(c, w, o);
+    if (o->accept_count)
+        NDP_NOT_NULL(o->accept);
     training_loop l = {.config = c, .opts = o, .first = ndp_transport_rank(w) == 0, .saved = -1, .tried = -1};
     l.say = l.first ? o->say : NULL;
     if (o->trace)

@@ -106,6 +106,7 @@ static ndp_status merge_into(merging *x, const char *model, const char *adapter,
 }
 
 ndp_status ndp_adapter_merge(const char *model, const char *adapter, const char *folder, int64_t *changed) {
+    NDP_NOT_NULL(model, adapter, folder, changed);
     merging *x = calloc(1, sizeof *x);
     if (!x)
         return NDP_FAIL(NDP_ENOMEM, "not enough memory to merge an adapter");

@@ -15,12 +15,16 @@
 /* ---- the lock ---- */
 
 ndp_status ndp_run_folder_file(const ndp_config *c, const char *name, char **path) {
+    NDP_NOT_NULL(c, name, path);
     NDP_TRY(ndp_folder_create(c->train.output_dir));
     *path = ndp_format("%s/%s", c->train.output_dir, name);
     return *path ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for a path");
 }
 
-ndp_status ndp_run_folder_check(const ndp_config *c) { return ndp_lock_peek(c->train.output_dir); }
+ndp_status ndp_run_folder_check(const ndp_config *c) {
+    NDP_NOT_NULL(c);
+    return ndp_lock_peek(c->train.output_dir);
+}
 
 /* One attempt of rank 0; passes on a note of the lock, such as whose it is. */
 static ndp_status try_lock(ndp_lock *lock, const ndp_train_opts *o, bool *held) {
@@ -67,6 +71,7 @@ ndp_status ndp_run_folder_take(const ndp_config *c, const ndp_train_opts *o, ndp
 /* ---- its contents ---- */
 
 ndp_status ndp_run_folder_newest(const ndp_config *c, int64_t *step) {
+    NDP_NOT_NULL(c, step);
     char path[NDP_PATH];
     int64_t *steps = NULL, newest = 0;
     int n = 0;

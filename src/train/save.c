@@ -77,6 +77,7 @@ static ndp_status make_extra(const ndp_trainer *t, struct json_object **extra) {
 }
 
 ndp_status ndp_trainer_save(ndp_trainer *t, const char *folder) {
+    NDP_NOT_NULL(t);
     char room[NDP_PATH];
     t->saved = (ndp_save_cost){0};
     NDP_TRY(choose_folder(t, &folder, room));
@@ -190,17 +191,19 @@ static ndp_status load_chosen(ndp_trainer *t, const char *path, const ndp_resume
 }
 
 ndp_status ndp_trainer_resume_from(ndp_trainer *t, const char *folder, int64_t wanted, int64_t *step) {
+    NDP_NOT_NULL(t);
     char room[NDP_PATH];
     ndp_resume r;
     NDP_TRY(choose_folder(t, &folder, room));
     NDP_TRY(ndp_resume_choose(t->rank.world, folder, wanted, t->rank.exec.threads, &r));
     ndp_status st = r.step >= 0 ? load_chosen(t, folder, &r) : NDP_OK;
-    if (st == NDP_OK)
+    if (st == NDP_OK && step)
         *step = r.step;
     ndp_resume_release(&r);
     return st;
 }
 
 ndp_status ndp_trainer_resume(ndp_trainer *t, const char *folder, int64_t *step) {
+    NDP_NOT_NULL(t);
     return ndp_trainer_resume_from(t, folder, -1, step);
 }

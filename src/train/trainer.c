@@ -65,6 +65,7 @@ static ndp_status build_engines(ndp_trainer *t) {
 }
 
 ndp_status ndp_trainer_create(const ndp_config *c, ndp_world *w, ndp_trainer **out) {
+    NDP_NOT_NULL(c, w, out);
     return ndp_trainer_open(c, w, &(ndp_rank_opts){0}, out);
 }
 
@@ -228,11 +229,13 @@ ndp_status ndp_trainer_count_back(ndp_trainer *t, int64_t step, bool *whole) {
 }
 
 ndp_status ndp_trainer_step(ndp_trainer *t, ndp_metrics *out) {
+    ndp_metrics unread;
+    NDP_NOT_NULL(t);
     NDP_TRY(ndp_trainer_submit(t));
-    return ndp_trainer_result(t, out);
+    return ndp_trainer_result(t, out ? out : &unread);
 }
 
-int64_t ndp_trainer_updates(const ndp_trainer *t) { return t->updates; }
+int64_t ndp_trainer_updates(const ndp_trainer *t) { return t ? t->updates : 0; }
 
 void ndp_trainer_describe_kernels(const ndp_trainer *t, ndp_str *out) {
     ndp_str_addf(out, "kernels: %s",
@@ -243,6 +246,7 @@ void ndp_trainer_describe_kernels(const ndp_trainer *t, ndp_str *out) {
 }
 
 ndp_status ndp_trainer_describe(const ndp_trainer *t, char **text) {
+    NDP_NOT_NULL(t, text);
     ndp_str s = {0};
     char bytes[16], pinned[48] = "";
     ndp_engine_memory own = ndp_engine_memory_of(t->engine), score = {0};
@@ -263,24 +267,28 @@ ndp_status ndp_trainer_describe(const ndp_trainer *t, char **text) {
 /* ---- held-out rows ---- */
 
 ndp_status ndp_trainer_evaluate(ndp_trainer *t, double *loss, int64_t *tokens) {
+    NDP_NOT_NULL(t);
     NDP_CHECK(t->rank.data.held, "there is no held-out data; set data.validation_fraction or data.validation_files");
     ndp_step_result sums = {0};
     for (int i = 0; i < ndp_dataset_sources(t->rank.data.held); i++)
         NDP_TRY(ndp_rank_score(&t->rank, i, &sums));
-    *loss = ndp_rank_loss_of(&t->rank, &sums);
-    *tokens = sums.tokens;
+    if (loss)
+        *loss = ndp_rank_loss_of(&t->rank, &sums);
+    if (tokens)
+        *tokens = sums.tokens;
     t->held = pair_metrics_of(&sums);
     return NDP_OK;
 }
 
 /* ---- reading tensors: as files hold them, where several segments may be parts of one tensor ---- */
 
-int ndp_trainer_tensors(const ndp_trainer *t) { return t->n_tensors; }
+int ndp_trainer_tensors(const ndp_trainer *t) { return t ? t->n_tensors : 0; }
 
 const char *ndp_trainer_tensor(const ndp_trainer *t, int i, int64_t *elements) {
-    if (i < 0 || i >= t->n_tensors)
+    if (i < 0 || i >= ndp_trainer_tensors(t))
         return NULL;
-    *elements = ndp_segment_tensor_elements(t->tensors[i].segment);
+    if (elements)
+        *elements = ndp_segment_tensor_elements(t->tensors[i].segment);
     return t->tensors[i].name;
 }
 
@@ -308,6 +316,7 @@ static ndp_status read_packed(ndp_trainer *t, const ndp_segments *of, const ndp_
 }
 
 ndp_status ndp_trainer_read(ndp_trainer *t, ndp_which which, int tensor, double *out) {
+    NDP_NOT_NULL(t, out);
     NDP_CHECK(tensor >= 0 && tensor < t->n_tensors, "there is no tensor %d; the model has %d", tensor, t->n_tensors);
     const ndp_model_tensor *of = &t->tensors[tensor];
     const ndp_buffer *buffer = &t->model.buffers[of->buffer];

@@ -292,6 +292,8 @@ static ndp_status against_dump(const ndp_config *c, const ndp_against_opts *o, c
 }
 
 ndp_status ndp_verify_against(const ndp_config *c, const ndp_against_opts *o, ndp_against *out) {
+    NDP_NOT_NULL(c, o, out);
+    NDP_NOT_NULL(o->folder);
     ndp_dump d;
     *out = (ndp_against){0};
     NDP_TRY(ndp_device_check(c));
@@ -318,6 +320,8 @@ ndp_status ndp_add_cause(ndp_against *out, const char *format, ...) {
 }
 
 void ndp_against_release(ndp_against *a) {
+    if (!a)
+        return;
     for (int i = 0; i < a->n; i++)
         free(a->gradients[i].name);
     for (int i = 0; i < a->n_causes; i++)

@@ -225,5 +225,7 @@ ndp_status ndp_verify_dump_altered(const ndp_config *c, const ndp_dump_opts *o, 
 }
 
 ndp_status ndp_verify_dump(const ndp_config *c, const ndp_dump_opts *o) {
+    NDP_NOT_NULL(c, o);
+    NDP_NOT_NULL(o->folder);
     return ndp_verify_dump_altered(c, o, NULL, NULL);
 }

@@ -387,5 +387,8 @@ ndp_status ndp_verify_altered(const ndp_config *c, const ndp_verify_opts *o, ndp
 }
 
 ndp_status ndp_verify(const ndp_config *c, const ndp_verify_opts *o, ndp_verdict *verdicts) {
+    NDP_NOT_NULL(c, o, verdicts);
+    if (o->n)
+        NDP_NOT_NULL(o->layouts);
     return ndp_verify_altered(c, o, NULL, NULL, verdicts);
 }

@@ -156,6 +156,7 @@ static ndp_status run_text(tokenize_run *r) {
 
 ndp_status ndp_tokenize(const ndp_tokenize_opts *o, bool (*emit)(void *user, const char *line, size_t length),
                         void *user) {
+    NDP_NOT_NULL(o, emit);
     NDP_CHECK(o->tokenizer, "no tokenizer is given: a folder with a tokenizer.json, such a file, or \"bytes\"");
     NDP_CHECK(!o->file != !o->text, "give either a file or a text to tokenize, not %s", o->file ? "both" : "neither");
     tokenize_run r = {.o = o, .file = o->file, .emit = emit, .user = user};

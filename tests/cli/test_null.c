@@ -1,0 +1,431 @@
+/* NULL for each pointer of each public function: it is refused with a message that names the argument, or it means what
+ * the header says, and nothing crashes. The functions and their arguments are those of the header as it is: one without
+ * a row below fails. */
+#include "cli/job.h"
+
+#include <math.h>
+#include <ndparallel/ndparallel.h>
+
+/* ---- what is declared ---- */
+
+enum { MOST_FUNCTIONS = 200, MOST_ARGUMENTS = 10, NAME = 64 };
+
+typedef struct declared {
+    char name[NAME];
+    char pointers[MOST_ARGUMENTS][NAME];
+    int n;
+} declared;
+
+/* Comments and lines of the preprocessor become blanks. */
+static void blank_out(char *text) {
+    for (char *p; (p = strstr(text, "/*"));) {
+        char *end = strstr(p, "*/") + 2;
+        memset(p, ' ', (size_t)(end - p));
+    }
+    for (char *line = text; *line; line += strcspn(line, "\n"), line += *line == '\n') {
+        bool goes_on = line[strspn(line, " ")] == '#';
+        for (; goes_on; line += *line == '\n') {
+            size_t n = strcspn(line, "\n");
+            goes_on = n && line[n - 1] == '\\';
+            memset(line, ' ', n);
+            line += n;
+            if (!goes_on)
+                break;
+        }
+    }
+}
+
+static bool is_name(char c) { return c == '_' || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); }
+
+/* The name that an argument declares, "bool (*emit)(void *user)" among them, if it is a pointer. */
+static void read_argument(const char *begin, const char *end, declared *d) {
+    const char *star = memchr(begin, '*', (size_t)(end - begin)), *call = begin;
+    while (call < end && strncmp(call, "(*", 2) != 0)
+        call++;
+    const char *name = end, *stop;
+    if (call < end)
+        name = call + 2;
+    else
+        while (name > begin && is_name(name[-1]))
+            name--;
+    for (stop = name; is_name(*stop);)
+        stop++;
+    if (star)
+        snprintf(d->pointers[d->n++], NAME, "%.*s", (int)(stop - name), name);
+}
+
+/* Reads the declaration whose arguments begin at `p`, which is past the bracket. */
+static const char *read_arguments(const char *p, declared *d) {
+    const char *begin = p;
+    for (int depth = 1; depth > 0; p++) {
+        depth += (*p == '(') - (*p == ')');
+        if (depth == 0 || (depth == 1 && *p == ',')) {
+            read_argument(begin, p, d);
+            begin = p + 1;
+        }
+    }
+    return p;
+}
+
+/* Functions are what has a name that begins with ndp_ before a bracket, outside of structs; extern "C" has a brace. */
+static int read_header(declared *out) {
+    char *path = ndp_format("%s/include/ndparallel/ndparallel.h", getenv("NDP_SOURCE_DIR")), *text;
+    size_t size;
+    int n = 0, depth = -1;
+    CHECK_OK(ndp_file_read(path, &text, &size));
+    free(path);
+    blank_out(text);
+    for (const char *p = text; *p; p++) {
+        depth += (*p == '{') - (*p == '}');
+        size_t length =
+            strncmp(p, "ndp_", 4) == 0 && !is_name(p[-1]) ? strspn(p, "abcdefghijklmnopqrstuvwxyz0123456789_") : 0;
+        if (depth != 0 || !length || p[length] != '(')
+            continue;
+        assert_true(n < MOST_FUNCTIONS);
+        out[n] = (declared){0};
+        snprintf(out[n].name, NAME, "%.*s", (int)length, p);
+        p = read_arguments(p + length + 1, &out[n++]) - 1;
+    }
+    free(text);
+    return n;
+}
+
+/* ---- what is called ---- */
+
+/* What arguments are that are not NULL, and what a function returned. */
+typedef struct calling {
+    const char *null; /* the argument that is NULL */
+    bool met;         /* the row has it */
+    char job[80], model[80], run[80], checkpoints[96], data[96], prompts[80], hosts[80], cluster[80];
+    ndp_config *config, *other;
+    ndp_world *world;
+    ndp_trainer *trainer, *trainer_out;
+    ndp_dialog *dialog, *dialog_out;
+    char *text[2], **names;
+    ndp_evaluation evaluation, *files;
+    ndp_metrics metrics;
+    ndp_launch_opts launch;
+    ndp_verdict verdict;
+    ndp_against against;
+    ndp_reply reply;
+    ndp_generated generated;
+    double *numbers, number;
+    int64_t count, steps[1];
+    int n;
+} calling;
+
+static void *given(calling *it, const char *name, const void *value) {
+    bool null = strcmp(it->null, name) == 0;
+    it->met |= null;
+    return null ? NULL : (void *)(uintptr_t)value;
+}
+
+static bool on_token(void *user, int32_t id, const char *text) { return (void)user, (void)id, (void)text, false; }
+static bool on_line(void *user, const char *line, size_t n) { return (void)user, (void)line, (void)n, true; }
+static void on_entry(void *user, const ndp_checkpoint_entry *e) { (void)user, (void)e; }
+static ndp_status on_rank(ndp_world *w, void *arg) { return (void)w, (void)arg, NDP_OK; }
+
+static const char *const words[] = {"word"};
+static char *const truth[] = {"/bin/true", NULL};
+static const char *const layouts[] = {"tp=1"};
+
+#define IMPORT (&(ndp_import_opts)NDP_IMPORT_OPTS_INIT)
+#define LAUNCH (&(ndp_launch_opts){.ranks = 1, .argv = truth})
+#define TRAIN (&(ndp_train_opts)NDP_TRAIN_OPTS_INIT)
+#define PLAN (&(ndp_plan_opts)NDP_PLAN_OPTS_INIT)
+#define TOPOLOGY (&(ndp_topology_opts)NDP_TOPOLOGY_OPTS_INIT)
+#define VERIFY (&(ndp_verify_opts){.layouts = layouts, .n = 1, .steps = 1})
+#define DUMP (&(ndp_dump_opts){.folder = it->run})
+#define AGAINST (&(ndp_against_opts){.folder = it->run})
+#define EVALUATE                                                                                                       \
+    (&(ndp_evaluate_opts){.model = it->model,                                                                          \
+                          .data = (const char *[]){it->data},                                                          \
+                          .data_count = 1,                                                                             \
+                          .device = "cpu",                                                                             \
+                          .threads = 1,                                                                                \
+                          .force_memory = true})
+#define GENERATE                                                                                                       \
+    (&(ndp_generate_opts){.model = it->model,                                                                          \
+                          .prompt = "",                                                                                \
+                          .max_tokens = 1,                                                                             \
+                          .top_p = 1,                                                                                  \
+                          .threads = 1,                                                                                \
+                          .device = "cpu",                                                                             \
+                          .force_memory = true,                                                                        \
+                          .chat_template = "chatml"})
+#define TOKENIZE (&(ndp_tokenize_opts){.tokenizer = "bytes", .text = "text"})
+
+/* P(NAME, VALUE): a pointer, which is NULL when it is its turn. S: functions that return a status, with the arguments
+ * for which the header says what NULL means; `user` and `arg` are passed on. V: functions that return none. */
+#define P(name, value) (given(it, #name, (value)))
+#define F(name, value) (given(it, #name, (const void *)(uintptr_t)(value)))
+#define ROWS(S, V)                                                                                                     \
+    V(ndp_nearest, P(word, "wrod"), P(candidates, words), 1)                                                           \
+    V(ndp_nearest_names, P(word, "wrod"), P(candidates, words), 1, 1, P(out, (const char *[1]){NULL}))                 \
+    S(ndp_config_create, "", P(out, &it->other))                                                                       \
+    V(ndp_config_destroy, P(c, it->config))                                                                            \
+    S(ndp_config_read, "", P(c, it->config), P(path, it->job))                                                         \
+    S(ndp_config_set, "", P(c, it->config), P(assignment, "train.steps=2"))                                            \
+    S(ndp_config_setf, "", P(c, it->config), P(format, "train.steps=%d"), 2)                                           \
+    S(ndp_config_get, "", P(c, it->config), P(key, "train.steps"), P(value, &it->text[0]))                             \
+    S(ndp_config_check, "", P(c, it->config))                                                                          \
+    S(ndp_config_text, "", P(c, it->config), P(yaml, &it->text[0]))                                                    \
+    S(ndp_config_keys, "", P(text, &it->text[0]))                                                                      \
+    S(ndp_config_describe, "", P(names, words), 1, NDP_KEYS_TEXT, P(text, &it->text[0]))                               \
+    S(ndp_config_import, "", P(c, it->config), P(path, it->job), P(o, IMPORT), P(job, &it->text[0]),                   \
+      P(notes, &it->text[1]))                                                                                          \
+    S(ndp_config_import_keys, "part", P(program, "axolotl"), P(part, "imported"), P(markdown, &it->text[0]))           \
+    S(ndp_config_ranks, "", P(c, it->config), P(ranks, &it->n))                                                        \
+    V(ndp_world_launched, P(ranks, &it->n))                                                                            \
+    S(ndp_world_run, "", P(c, it->config), F(body, on_rank), P(arg, it))                                               \
+    V(ndp_world_transport, P(w, it->world))                                                                            \
+    V(ndp_world_rank, P(w, it->world))                                                                                 \
+    V(ndp_world_size, P(w, it->world))                                                                                 \
+    V(ndp_world_fail, P(w, it->world))                                                                                 \
+    S(ndp_launch_opts_read, "", P(c, it->config), P(out, &it->launch))                                                 \
+    S(ndp_launch, "", P(o, LAUNCH), P(exit_code, &it->n))                                                              \
+    S(ndp_trainer_create, "", P(c, it->config), P(w, it->world), P(out, &it->trainer_out))                             \
+    V(ndp_trainer_destroy, P(t, it->trainer))                                                                          \
+    S(ndp_trainer_step, "out", P(t, it->trainer), P(out, &it->metrics))                                                \
+    S(ndp_trainer_evaluate, "loss tokens", P(t, it->trainer), P(loss, &it->number), P(tokens, &it->count))             \
+    V(ndp_trainer_updates, P(t, it->trainer))                                                                          \
+    S(ndp_trainer_save, "folder", P(t, it->trainer), P(folder, it->checkpoints))                                       \
+    S(ndp_trainer_resume, "folder step", P(t, it->trainer), P(folder, it->checkpoints), P(step, &it->count))           \
+    S(ndp_trainer_resume_from, "folder step", P(t, it->trainer), P(folder, it->checkpoints), -1, P(step, &it->count))  \
+    S(ndp_trainer_export, "folder", P(t, it->trainer), P(folder, it->checkpoints))                                     \
+    S(ndp_trainer_describe, "", P(t, it->trainer), P(text, &it->text[0]))                                              \
+    V(ndp_trainer_tensors, P(t, it->trainer))                                                                          \
+    V(ndp_trainer_tensor, P(t, it->trainer), 0, P(elements, &it->count))                                               \
+    S(ndp_trainer_read, "", P(t, it->trainer), NDP_WEIGHT, 0, P(out, it->numbers))                                     \
+    S(ndp_train, "", P(c, it->config), P(w, it->world), P(o, TRAIN))                                                   \
+    S(ndp_run_folder_check, "", P(c, it->config))                                                                      \
+    S(ndp_run_folder_file, "", P(c, it->config), P(name, "file"), P(path, &it->text[0]))                               \
+    S(ndp_run_folder_newest, "", P(c, it->config), P(step, &it->count))                                                \
+    S(ndp_device_check, "", P(c, it->config))                                                                          \
+    S(ndp_checkpoints_examine, "", P(run, it->run), P(steps, it->steps), 1, false, F(each, on_entry), P(user, it))     \
+    S(ndp_checkpoints_remove, "", P(run, it->run), P(names, words), 1, false)                                          \
+    S(ndp_checkpoint_export, "", P(run, it->run), 0, P(folder, it->data), P(exported, &it->count))                     \
+    S(ndp_adapter_merge, "", P(model, it->model), P(adapter, it->model), P(folder, it->data), P(changed, &it->count))  \
+    S(ndp_config_use_adapter, "", P(c, it->config), P(adapter, it->model))                                             \
+    S(ndp_plan, "", P(c, it->config), P(o, PLAN), P(text, &it->text[0]))                                               \
+    S(ndp_topology, "", P(w, it->world), P(o, TOPOLOGY), P(text, &it->text[0]))                                        \
+    S(ndp_topology_ranks, "hostfile", P(hostfile, it->hosts), P(ranks, &it->n))                                        \
+    S(ndp_place_ranks, "hostfile cluster", P(c, it->config), P(hostfile, it->hosts), P(cluster, it->cluster),          \
+      P(hosts, &it->names), P(text, &it->text[0]))                                                                     \
+    V(ndp_rank_hosts_free, P(hosts, it->names))                                                                        \
+    S(ndp_cluster_help, "", P(text, &it->text[0]))                                                                     \
+    S(ndp_verify, "", P(c, it->config), P(o, VERIFY), P(verdicts, &it->verdict))                                       \
+    S(ndp_verify_dump, "", P(c, it->config), P(o, DUMP))                                                               \
+    S(ndp_verify_against, "", P(c, it->config), P(o, AGAINST), P(out, &it->against))                                   \
+    V(ndp_against_release, P(a, &it->against))                                                                         \
+    V(ndp_bits_per_byte, P(e, &it->evaluation))                                                                        \
+    S(ndp_evaluate, "files", P(o, EVALUATE), P(all, &it->evaluation), P(files, &it->files))                            \
+    S(ndp_is_run_folder, "folder", P(folder, it->run))                                                                 \
+    S(ndp_evaluate_job, "run files", P(c, it->config), P(w, it->world), P(run, it->run), 0, P(all, &it->evaluation),   \
+      P(files, &it->files), P(n, &it->n))                                                                              \
+    S(ndp_generate, "", P(o, GENERATE), F(emit, on_token), P(user, it))                                                \
+    S(ndp_generate_file, "", P(o, GENERATE), P(file, it->prompts), 1, F(emit, on_line), P(user, it),                   \
+      P(out, &it->generated))                                                                                          \
+    S(ndp_dialog_create, "system", P(o, GENERATE), P(system, "Be kind."), 0, P(out, &it->dialog_out))                  \
+    V(ndp_dialog_destroy, P(d, it->dialog))                                                                            \
+    S(ndp_dialog_ask, "", P(d, it->dialog), P(message, "Yes"), F(emit, on_token), P(user, it), P(out, &it->reply))     \
+    V(ndp_dialog_reset, P(d, it->dialog))                                                                              \
+    S(ndp_tokenize, "", P(o, TOKENIZE), F(emit, on_line), P(user, it))                                                 \
+    S(ndp_env, "", P(text, &it->text[0]))                                                                              \
+    S(ndp_env_json, "", P(json, &it->text[0]))
+
+#define CALL_S(NAME, MEANS, ...)                                                                                       \
+    static ndp_status call_##NAME(calling *it) { return NAME(__VA_ARGS__); }
+#define CALL_V(NAME, ...)                                                                                              \
+    static ndp_status call_##NAME(calling *it) { return (void)NAME(__VA_ARGS__), NDP_OK; }
+#pragma GCC diagnostic ignored "-Wformat-nonliteral" /* of ndp_config_setf, whose format is NULL once */
+ROWS(CALL_S, CALL_V)
+
+typedef struct row {
+    const char *name;
+    ndp_status (*call)(calling *it);
+    const char *means; /* arguments of which NULL means something; NULL: all, since there is no status */
+} row;
+#define ROW_S(NAME, MEANS, ...) {#NAME, call_##NAME, MEANS " user arg"},
+#define ROW_V(NAME, ...) {#NAME, call_##NAME, NULL},
+static const row rows[] = {ROWS(ROW_S, ROW_V)};
+
+/* ---- the calls ---- */
+
+static void release_results(calling *it) {
+    for (int i = 0; i < NDP_COUNT(it->text); i++) {
+        free(it->text[i]);
+        it->text[i] = NULL;
+    }
+    free(it->files);
+    it->files = NULL;
+    ndp_dialog_destroy(it->dialog_out);
+    it->dialog_out = NULL;
+}
+
+static bool is_among(const char *name, const char *names) {
+    for (size_t n = strlen(name); names && *names; names += strcspn(names, " "), names += strspn(names, " "))
+        if (strncmp(name, names, n) == 0 && (!names[n] || names[n] == ' '))
+            return true;
+    return false;
+}
+
+static void pass_null(calling *it, const row *r, const char *argument) {
+    char refusal[2 * NAME + 16];
+    it->null = argument;
+    it->met = false;
+    ndp_status st = r->call(it);
+    snprintf(refusal, sizeof refusal, "%s: %s is NULL", r->name, argument);
+    if (!it->met)
+        fail_msg("%s has an argument %s, and its row none", r->name, argument);
+    bool refused = st == NDP_EINVAL && strcmp(ndp_error_message(), refusal) == 0;
+    if (r->means && refused == is_among(argument, r->means))
+        fail_msg("%s with NULL for %s: status %d, %s", r->name, argument, st, st ? ndp_error_message() : "");
+    if (r->means && !refused && st != NDP_OK)
+        fail_msg("%s with NULL for %s: %s", r->name, argument, ndp_error_message());
+    release_results(it);
+}
+
+static const row *row_of(const char *name) {
+    for (int i = 0; i < NDP_COUNT(rows); i++)
+        if (strcmp(rows[i].name, name) == 0)
+            return &rows[i];
+    return NULL;
+}
+
+/* One test of cmocka for each function: one that crashes is named by it. */
+typedef struct calling_of {
+    calling *it;
+    const declared *function;
+} calling_of;
+
+static void null_for_each_pointer(void **state) {
+    const calling_of *of = *state;
+    const row *r = row_of(of->function->name);
+    if (!r)
+        fail_msg("%s is declared in ndparallel.h, and has no row", of->function->name);
+    for (int i = 0; i < of->function->n; i++)
+        pass_null(of->it, r, of->function->pointers[i]);
+}
+
+static void each_row_is_declared(void **state) {
+    const declared *all = ((const calling_of *)*state)->function;
+    for (int r = 0; r < NDP_COUNT(rows); r++) {
+        int i = 0;
+        while (i < MOST_FUNCTIONS && strcmp(all[i].name, rows[r].name) != 0)
+            i++;
+        if (i == MOST_FUNCTIONS)
+            fail_msg("%s has a row, and is not declared in ndparallel.h", rows[r].name);
+    }
+}
+
+/* ---- options ---- */
+
+/* Members that have to be set, and arrays that a count goes with. */
+static void options_that_lack_something(void **state) {
+    calling *it = ((const calling_of *)*state)->it;
+    ndp_evaluation *files = NULL;
+    ndp_launch_opts launch = NDP_LAUNCH_OPTS_INIT;
+    CHECK_FAILS(ndp_launch(&launch, &it->n), NDP_EINVAL, "nothing to launch");
+    ndp_evaluate_opts evaluate = NDP_EVALUATE_OPTS_INIT;
+    CHECK_FAILS(ndp_evaluate(&evaluate, &it->evaluation, &files), NDP_EINVAL, "no model is given");
+    evaluate.model = it->model, evaluate.data_count = 1;
+    CHECK_FAILS(ndp_evaluate(&evaluate, &it->evaluation, &files), NDP_EINVAL, "ndp_evaluate: o->data is NULL");
+    evaluate.data_count = 0;
+    CHECK_FAILS(ndp_evaluate(&evaluate, &it->evaluation, &files), NDP_EINVAL, "");
+    ndp_generate_opts generate = NDP_GENERATE_OPTS_INIT;
+    CHECK_FAILS(ndp_generate(&generate, on_token, NULL), NDP_EINVAL, "no model is given");
+    CHECK_FAILS(ndp_generate_file(&generate, it->data, 1, on_line, NULL, &it->generated), NDP_EINVAL,
+                "no model is given");
+    CHECK_FAILS(ndp_dialog_create(&generate, NULL, 0, &it->dialog_out), NDP_EINVAL, "no model is given");
+    generate.model = it->model, generate.prompt = NULL, generate.threads = 1, generate.force_memory = true;
+    CHECK_OK(ndp_generate(&generate, on_token, NULL));
+    generate.stop_count = 1;
+    CHECK_FAILS(ndp_generate(&generate, on_token, NULL), NDP_EINVAL, "stop is NULL, but stop_count is 1");
+    ndp_tokenize_opts tokenize = NDP_TOKENIZE_OPTS_INIT;
+    CHECK_FAILS(ndp_tokenize(&tokenize, on_line, NULL), NDP_EINVAL, "no tokenizer is given");
+    ndp_verify_opts verify = NDP_VERIFY_OPTS_INIT;
+    CHECK_FAILS(ndp_verify(it->config, &verify, &it->verdict), NDP_EINVAL, "");
+    verify.n = 1;
+    CHECK_FAILS(ndp_verify(it->config, &verify, &it->verdict), NDP_EINVAL, "ndp_verify: o->layouts is NULL");
+    CHECK_FAILS(ndp_verify_dump(it->config, &(ndp_dump_opts){0}), NDP_EINVAL, "ndp_verify_dump: o->folder is NULL");
+    CHECK_FAILS(ndp_verify_against(it->config, &(ndp_against_opts){0}, &it->against), NDP_EINVAL,
+                "ndp_verify_against: o->folder is NULL");
+    ndp_train_opts train = NDP_TRAIN_OPTS_INIT;
+    train.resume = true, train.accept_count = 1;
+    CHECK_FAILS(ndp_train(it->config, it->world, &train), NDP_EINVAL, "ndp_train: o->accept is NULL");
+    ndp_import_opts import = NDP_IMPORT_OPTS_INIT;
+    import.assignment_count = 1;
+    CHECK_FAILS(ndp_config_import(it->config, it->job, &import, &it->text[0], &it->text[1]), NDP_EINVAL,
+                "ndp_config_import: o->assignments is NULL");
+}
+
+/* ---- the world ---- */
+
+static void make_values(calling *it, const char *folder) {
+    snprintf(it->job, sizeof it->job, "%s/job.yaml", folder);
+    snprintf(it->model, sizeof it->model, "%s/model", folder);
+    snprintf(it->run, sizeof it->run, "%s/run", folder);
+    snprintf(it->checkpoints, sizeof it->checkpoints, "%s/run/checkpoints", folder);
+    snprintf(it->prompts, sizeof it->prompts, "%s/prompts", folder);
+    snprintf(it->cluster, sizeof it->cluster, "%s/cluster", folder);
+    snprintf(it->data, sizeof it->data, "%s/data/corpus.jsonl", folder);
+    snprintf(it->hosts, sizeof it->hosts, "%s/hosts", folder);
+    tiny_write(folder, "hosts", "one slots=1\nother slots=1\n");
+    tiny_write(folder, "prompts", "{\"prompt\": \"\"}\n");
+    tiny_write(folder, "cluster", "nodes: 2\nhosts: [one, other]\nnode: {device: h100-sxm}\n");
+    setenv("LSB_HOSTS", "one other", 1); /* what no hostfile means */
+    it->steps[0] = 1;
+    CHECK_OK(ndp_config_create(&it->config));
+    CHECK_OK(ndp_config_read(it->config, it->job));
+    static const char *const sets[] = {"parallelism.dp_shard_size=1", "train.transport=self",
+                                       "data.validation_fraction=0.2", "train.steps=2", "checkpoint.every=0"};
+    for (int i = 0; i < NDP_COUNT(sets); i++)
+        CHECK_OK(ndp_config_set(it->config, sets[i]));
+    char *text;
+    CHECK_OK(ndp_config_text(it->config, &text));
+    assert_int_equal(mkdir(it->run, 0700), 0);
+    tiny_write(it->run, "job.yaml", text);
+    free(text);
+    CHECK_OK(ndp_dialog_create(GENERATE, NULL, 0, &it->dialog));
+}
+
+static ndp_status run_calls(ndp_world *w, void *arg) {
+    calling *it = arg;
+    static declared all[MOST_FUNCTIONS];
+    static calling_of of[MOST_FUNCTIONS + 1];
+    static struct CMUnitTest tests[MOST_FUNCTIONS + 2];
+    int64_t elements;
+    size_t n = 0;
+    it->world = w;
+    CHECK_OK(ndp_trainer_create(it->config, w, &it->trainer));
+    assert_non_null(ndp_trainer_tensor(it->trainer, 0, &elements));
+    it->numbers = malloc((size_t)elements * sizeof *it->numbers);
+    int declarations = read_header(all);
+    for (int i = 0; i < declarations; i++)
+        if (all[i].n) {
+            of[n] = (calling_of){it, &all[i]};
+            tests[n] = (struct CMUnitTest){all[i].name, null_for_each_pointer, NULL, NULL, &of[n]};
+            n++;
+        }
+    of[n] = (calling_of){it, all};
+    tests[n] = (struct CMUnitTest){"each_row_is_declared", each_row_is_declared, NULL, NULL, &of[n]};
+    n++;
+    tests[n++] = (struct CMUnitTest){"options_that_lack_something", options_that_lack_something, NULL, NULL, &of[0]};
+    int failed = _cmocka_run_group_tests("null", tests, n, NULL, NULL);
+    free(it->numbers);
+    ndp_trainer_destroy(it->trainer);
+    return failed ? NDP_EBUG : NDP_OK;
+}
+
+int main(void) {
+    void *folder;
+    calling it = {.null = ""};
+    make_job(&folder);
+    make_values(&it, folder);
+    ndp_status st = ndp_world_run(it.config, run_calls, &it);
+    ndp_dialog_destroy(it.dialog);
+    ndp_config_destroy(it.config);
+    tiny_teardown(&folder);
+    return st != NDP_OK;
+}
