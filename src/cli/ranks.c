@@ -34,8 +34,13 @@ static bool wait_for_failed_rank(void) {
     return sleep(SECONDS) == 0; /* or SIGTERM from mpirun ends this process */
 }
 
+/* What the tasks of an srun cannot but all find, and srun does not end the others: rank 0 alone reports it. */
+static bool is_of_all(void) { return strncmp(ndp_error_message(), "srun started ", 13) == 0; }
+
 int cli_fail_early(ndp_status st, bool debug) {
     bool other = ndp_world_launched(NULL) && ndp_world_launched_rank() != 0;
+    if (other && is_of_all())
+        return cli_exit_code(st);
     return !other || wait_for_failed_rank() ? cli_fail(st, debug) : cli_exit_code(st);
 }
 

@@ -5,6 +5,8 @@
 #include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 /* A positive number in the environment, else 0 (a rank 0 is 0 either way). */
 static int env_number(const char *name) {
@@ -39,6 +41,19 @@ bool ndp_launched(int *ranks) {
     if (n == 0)
         return false;
     *ranks = n;
+    return true;
+}
+
+bool ndp_launched_without_pmi(int *tasks) {
+    static const char *const known[] = {"PMIX_",          "PMI_",           "PMI2_", "OMPI_COMM_WORLD_",
+                                        "OMPI_MCA_pmix=", "MV2_COMM_WORLD_"};
+    if (!getenv("SLURM_PROCID") || env_number("SLURM_STEP_NUM_TASKS") < 2)
+        return false;
+    for (char **e = environ; *e; e++)
+        for (int i = 0; i < NDP_COUNT(known); i++)
+            if (strncmp(*e, known[i], strlen(known[i])) == 0)
+                return false;
+    *tasks = env_number("SLURM_STEP_NUM_TASKS");
     return true;
 }
 

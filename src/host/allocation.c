@@ -157,6 +157,24 @@ static ndp_status read_lsf(ndp_host_list *out) { return ndp_hosts_parse_ranks(ge
 
 /* ---- any of them ---- */
 
+bool ndp_in_allocation(void) {
+    static const char *const jobs[] = {"SLURM_JOB_ID", "PBS_JOBID", "PBS_NODEFILE", "LSB_JOBID", "LSB_HOSTS"};
+    bool in = false;
+    for (int i = 0; i < NDP_COUNT(jobs); i++)
+        in |= getenv(jobs[i]) != NULL;
+    return in;
+}
+
+/* Open MPI's own is 1. */
+static int stop_seconds(int otherwise) {
+    const char *text = getenv("OMPI_MCA_odls_base_sigkill_timeout");
+    return text ? atoi(text) : otherwise;
+}
+
+int ndp_stop_seconds(void) { return stop_seconds(NDP_STOP_SECONDS); }
+
+int ndp_rank_stop_seconds(void) { return ndp_in_allocation() && getenv("OMPI_COMM_WORLD_SIZE") ? stop_seconds(1) : -1; }
+
 ndp_status ndp_hosts_allocated(ndp_host_list *out) {
     *out = (ndp_host_list){0};
     if (getenv("SLURM_JOB_ID"))

@@ -82,6 +82,15 @@ NDP_API ndp_status ndp_hosts_reach(const char *hostfile);
  * "--". NULL: mpirun's agent is not ssh. The caller frees it. */
 char *ndp_ssh_args(void);
 
+/* allocation.c: whether this is a job of Slurm, PBS or LSF. */
+bool ndp_in_allocation(void);
+/* Seconds that Open MPI's daemons leave ranks from a batch system's SIGTERM, or the failure of another rank, to their
+ * end: as ndp_launch asks for in a batch job, or $OMPI_MCA_odls_base_sigkill_timeout. */
+enum { NDP_STOP_SECONDS = 20 };
+NDP_API int ndp_stop_seconds(void);
+/* The same for this rank: -1 if it has no such limit, since mpirun or a batch system did not start it. */
+NDP_API int ndp_rank_stop_seconds(void);
+
 /* allocation.c: true outside a batch system, and if the batch system has allocated only this host. */
 bool ndp_allocation_is_here(void);
 

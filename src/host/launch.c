@@ -50,6 +50,15 @@ static void add_program_words(const ndp_launch_opts *o, ndp_argv *w) {
     ndp_str_release(&script);
 }
 
+/* A batch system stops a job with SIGTERM to all of its processes, at its time limit as well. Ranks then finish their
+ * step and save, and Open MPI's daemons would kill them in the middle of that, a second after the signal. It costs what
+ * a failure takes: from a rank's end to that of mpirun twice this time passes, however soon the others have ended, so
+ * it is not asked for where nothing sends such a signal. */
+static void add_stop_seconds(ndp_argv *w) {
+    ndp_argv_add_all(w, (const char *const[]){"--mca", "odls_base_sigkill_timeout", NULL});
+    ndp_argv_add(w, "%d", ndp_stop_seconds());
+}
+
 static void add_ssh_args(ndp_argv *w) {
     char *args = ndp_ssh_args();
     if (args)
@@ -75,6 +84,8 @@ static void add_mpirun_words(const ndp_launch_opts *o, const char *folder, const
         ndp_argv_add(w, "--allow-run-as-root");
     if (!on_one_host(o))
         add_ssh_args(w);
+    if (ndp_in_allocation())
+        add_stop_seconds(w);
     if (map)
         ndp_argv_add_all(w, (const char *const[]){"--map-by", "seq", NULL});
     if (map || o->hostfile) {

@@ -211,6 +211,29 @@ ndp_status ndp_tensor_list_of(ndp_tensor_list *list, const ndp_model *whole, ndp
     return add_specs(list, whole, NULL, kind, part, "", stored);
 }
 
+ndp_status ndp_checkpoint_bytes(const ndp_engine *e, int64_t *bytes) {
+    const ndp_optimizer_opts *o = &ndp_engine_program(e)->opts.step.optimizer;
+    const ndp_dtype type = ndp_engine_model(e)->opts.master;
+    ndp_tensor_list list = {0};
+    ndp_status st = add_specs(&list, ndp_engine_whole(e), e, NDP_OWNED_MASTER, NDP_TENSORS_RUN, "", type);
+    for (int k = 0; st == NDP_OK && k < ndp_optimizer_states(o); k++) {
+        st =
+            add_specs(&list, ndp_engine_whole(e), e, (ndp_owned_kind)(NDP_OWNED_STATE0 + k), NDP_TENSORS_RUN, "", type);
+        if (st == NDP_OK && ndp_optimizer_apart(o) == NDP_APART_CODED)
+            st = add_specs(&list, ndp_engine_whole(e), e, (ndp_owned_kind)(NDP_OWNED_CODES0 + k), NDP_TENSORS_RUN, "",
+                           NDP_U8);
+    }
+    *bytes = 0;
+    for (int i = 0; i < list.n; i++) {
+        int64_t n = ndp_tensor_elements(&list.specs[i]);
+        bool codes = list.specs[i].dtype == NDP_U8; /* with a scale for each block of them */
+        *bytes += n * (int64_t)ndp_dtype_size(list.specs[i].dtype) +
+                  (codes ? (n + NDP_CODE_BLOCK - 1) / NDP_CODE_BLOCK * (int64_t)ndp_dtype_size(type) : 0);
+    }
+    ndp_tensor_list_release(&list);
+    return st;
+}
+
 ndp_status ndp_tensor_list_wrap(ndp_tensor_list *list) {
     for (int i = 0; i < list->n; i++) {
         ndp_tensor_spec *s = &list->specs[i];

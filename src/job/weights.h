@@ -44,6 +44,8 @@ NDP_API ndp_status ndp_tensor_list_wrap(ndp_tensor_list *list);
 /* Appends a tensor `again`, whose shape and elements are those of the tensor `name`. */
 NDP_API ndp_status ndp_tensor_list_repeat(ndp_tensor_list *list, const char *name, const char *again);
 void ndp_tensor_list_release(ndp_tensor_list *list);
+/* Bytes of the tensors of a checkpoint, all ranks' together: weights and optimizer states. */
+NDP_API ndp_status ndp_checkpoint_bytes(const ndp_engine *e, int64_t *bytes);
 
 /* The type of exported weights: bf16 if that is what the model computes in, else that of the master weights. */
 ndp_dtype ndp_export_type(const ndp_model_opts *o);

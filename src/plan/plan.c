@@ -1,13 +1,16 @@
 /* What a run would do and need, as text, from its real programs (dry_run.c). */
 #include "data/sample.h"
+#include "host/host.h"
 #include "host/memory_need.h"
 #include "job/job_shown.h"
+#include "job/weights.h"
 #include "plan/gpu_memory.h"
 #include "plan/layout_picture.h"
 #include "plan/plan_report.h"
 #include "plan/traffic.h"
 #include "step/timeline.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -104,6 +107,38 @@ static ndp_status compare_gpu(const ndp_dry_run *d, int64_t rank_bytes, bool as_
     return as_run ? ndp_gpu_memory_check(d->job, &m, NULL) : NDP_OK;
 }
 
+/* How long a save takes, beside what mpirun leaves for it where a batch system stops a job (host/launch.c). On one node
+ * the ranks have no such limit. The rate of the disk is not known here. */
+static ndp_status save_text(const ndp_dry_run *d, const ndp_engine *engine, ndp_plan_report *report) {
+    const double rate = 1e9; /* bytes/s that it takes from a node */
+    char all[16], node[16];
+    int64_t bytes;
+    NDP_TRY(ndp_checkpoint_bytes(engine, &bytes));
+    int world = d->job->world, limit = ndp_stop_seconds();
+    double part = (double)bytes * (d->per_node < world ? d->per_node : world) / world, seconds = part / rate;
+    ndp_json_open(&report->json, "save", '{');
+    ndp_json_put_int(&report->json, "bytes", bytes);
+    ndp_json_put_int(&report->json, "node_bytes", (int64_t)part);
+    ndp_json_put_number(&report->json, "assumed_rate", rate);
+    ndp_json_put_number(&report->json, "seconds", seconds);
+    ndp_json_put_int(&report->json, "limit", limit);
+    ndp_json_close(&report->json, '}');
+    if (d->per_node >= world)
+        return NDP_OK;
+    ndp_str_addf(
+        &report->text,
+        "a save writes %s, %s from each node: %.2g s if the disk takes 1 GB/s from a node, which is assumed; where "
+        "a batch system stops the job, mpirun leaves %d s\n",
+        ndp_human_bytes((double)bytes, all), ndp_human_bytes(part, node), seconds, limit);
+    if (seconds > limit)
+        ndp_str_addf(&report->text,
+                     "warning: at that rate a job that is stopped loses the steps since its last save: set "
+                     "OMPI_MCA_odls_base_sigkill_timeout=%.0f, and let the batch system wait longer than that (Slurm: "
+                     "KillWait); or save more often (checkpoint.every)\n",
+                     ceil(seconds * 1.5));
+    return NDP_OK;
+}
+
 static const char *gathers_word(const ndp_program *p) {
     bool gathers = false, in_place = true;
     for (int i = 0; i < p->opts.model->n_buffers; i++) {
@@ -185,6 +220,8 @@ static ndp_status plan_rank(const ndp_dry_run *d, const ndp_model *m, int rank, 
         ndp_program_print(ndp_engine_program(engine), true, &out->text);
     else if (st == NDP_OK)
         st = budget_text(d, ndp_engine_program(engine), &score, data, o->as_run, out);
+    if (st == NDP_OK && !program)
+        st = save_text(d, engine, out);
     if (st == NDP_OK && !program)
         st = traffic_text(ndp_engine_program(engine), links, out);
     ndp_engine_destroy(engine);

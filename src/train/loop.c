@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "checkpoint/agree.h"
+#include "host/host.h"
 #include "step/timeline.h"
 #include "train/identity.h"
 #include "train/links.h"
@@ -33,6 +34,7 @@ typedef struct training_loop {
     ndp_lock *lock;                            /* of the run folder; rank 0 */
     ndp_metrics_file metrics;                  /* rank 0 */
     bool unwritable;                           /* it was said that metrics.jsonl cannot be written */
+    bool slow;                                 /* it was said that a save takes longer than a stopped job has */
     bool begun;           /* the steps have begun: from here on, an error names the newest checkpoint */
     bool stop, due;       /* all ranks: stop after this step; save after it */
     bool torn;            /* the weights are those of no step */
@@ -155,12 +157,27 @@ static ndp_status take_step(training_loop *l, ndp_metrics *m) {
 
 /* ---- commit ---- */
 
-static void say_saved(const training_loop *l) {
+/* The time that a save has taken, where a stopped job may not leave as much. Once. */
+static void warn_of_time(training_loop *l, double seconds) {
+    int limit = ndp_rank_stop_seconds();
+    if (!l->first || l->slow || limit < 0 || seconds <= limit)
+        return;
+    l->slow = true;
+    ndp_warn(
+        &l->trainer->rank.log,
+        "a save takes %.1f s, and mpirun ends ranks %d s after the batch system's SIGTERM: a job that is stopped "
+        "loses the steps since its last save. Set OMPI_MCA_odls_base_sigkill_timeout=%.0f, and let the batch system "
+        "wait longer than that (Slurm: KillWait)",
+        seconds, limit, ceil(seconds * 1.5));
+}
+
+static void say_saved(training_loop *l) {
     const ndp_save_cost *cost = &l->trainer->saved;
     char size[16];
     ndp_say(l->say, l->opts->user, "checkpoint: %s/checkpoints/step-%08lld  %s in %.2f s, %.1f%% of it hashing",
             l->config->train.output_dir, (long long)l->saved, ndp_human_bytes((double)cost->bytes, size), cost->seconds,
             cost->seconds > 0 ? 100 * cost->hashing / cost->seconds : 0);
+    warn_of_time(l, cost->seconds);
 }
 
 /* Saves the newest step. A full or broken disk ends the run only at its last save: until then the next one tries again,

@@ -34,6 +34,7 @@ plan_keys="model model.type model.layers model.hidden model.heads model.kv_heads
     memory.classes.gradients memory.classes.optimizer_state memory.classes.activations memory.classes.work memory.classes.data
     memory.sum memory.taken memory.held_out memory.pinned
     node node.ranks node.bytes node.available node.lacks
+    save save.bytes save.node_bytes save.assumed_rate save.seconds save.limit
     sent sent[].group sent[].ranks sent[].bytes sent[].calls sent[].calls[].times sent[].calls[].bytes
     sent[].calls[].operation sent[].calls[].unit sent[].calls[].what sent[].calls[].others sent[].calls[].in_place
     holds holds.samples holds.tokens holds.units holds.heads holds.kv_heads holds.attention holds.ffn holds.vocabulary
@@ -69,6 +70,22 @@ run train job.yaml --dry-run --json --set data.validation_files=text.txt
 code_is 0
 keys_are "" "$plan_keys" "$data_keys" "data.held_out.documents data.held_out.tokens data.held_out.predicted
     data.held_out.rows data.held_out.fill"
+
+# saved: bytes of the tensors in the files of the run's checkpoint.
+saved() {
+    python3 -c 'import glob, os, struct
+print(sum(os.path.getsize(f) - 8 - struct.unpack("<Q", open(f, "rb").read(8))[0] for f in glob.glob("run/checkpoints/*/*.safetensors")))'
+}
+for set in optimizer.name=adamw optimizer.name=muon train.steps=1 precision.compute=bf16; do
+    run plan job.yaml --json --ranks-per-node 1 --set $set
+    value 'o["save"]["node_bytes"] * 2 == o["save"]["bytes"], o["save"]["limit"]' '(True, 20)'
+    planned=$(python3 -c 'import json; print(json.load(open("out"))["save"]["bytes"])')
+    rm -rf run
+    run train job.yaml --transport local --set $set --set train.steps=1
+    code_is 0
+    [ "$(saved)" = "$planned" ] || fail "a save of $planned bytes was planned, and has $(saved)"
+done
+rm -rf run
 
 for words in "--program" "--placements layers.0"; do
     # shellcheck disable=SC2086 # two words

@@ -1,6 +1,7 @@
 /* What needs no peers: the self and null transports, the launcher's environment, the search for the plugin. */
 #include "base/text.h"
 #include "comm/cases.h"
+#include "comm/launched.h"
 
 #include "check.h"
 #include <unistd.h>
@@ -110,6 +111,28 @@ static void the_launcher_is_recognised(void **state) {
     unsetenv("SLURM_PROCID");
 }
 
+/* srun's own variables, and none by which MPI would find the other tasks. */
+static void an_srun_without_pmi_is_recognised(void **state) {
+    static const char *const others[] = {"PMIX_RANK", "PMI_FD", "PMI2_ANY", "OMPI_COMM_WORLD_SIZE", "OMPI_MCA_pmix"};
+    int tasks = -1;
+    (void)state;
+    assert_false(ndp_launched_without_pmi(&tasks));
+    setenv("SLURM_STEP_NUM_TASKS", "2", 1);
+    assert_false(ndp_launched_without_pmi(&tasks)); /* a batch script */
+    setenv("SLURM_PROCID", "0", 1);
+    assert_true(ndp_launched_without_pmi(&tasks));
+    assert_int_equal(tasks, 2);
+    for (int i = 0; i < NDP_COUNT(others); i++) {
+        setenv(others[i], "1", 1);
+        assert_false(ndp_launched_without_pmi(&tasks));
+        unsetenv(others[i]);
+    }
+    setenv("SLURM_STEP_NUM_TASKS", "1", 1);
+    assert_false(ndp_launched_without_pmi(&tasks)); /* one task has none to find */
+    unsetenv("SLURM_STEP_NUM_TASKS");
+    unsetenv("SLURM_PROCID");
+}
+
 static void a_missing_plugin_is_explained(void **state) {
     char folder[] = "/tmp/ndp-plugin-XXXXXX";
     ndp_transport *t;
@@ -127,9 +150,10 @@ static void a_missing_plugin_is_explained(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(self_is_a_world_of_one),     cmocka_unit_test(null_moves_nothing),
-        cmocka_unit_test(null_windows_cost_nothing),  cmocka_unit_test(a_group_of_one_accumulates),
-        cmocka_unit_test(the_launcher_is_recognised), cmocka_unit_test(a_missing_plugin_is_explained),
+        cmocka_unit_test(self_is_a_world_of_one),        cmocka_unit_test(null_moves_nothing),
+        cmocka_unit_test(null_windows_cost_nothing),     cmocka_unit_test(a_group_of_one_accumulates),
+        cmocka_unit_test(the_launcher_is_recognised),    cmocka_unit_test(an_srun_without_pmi_is_recognised),
+        cmocka_unit_test(a_missing_plugin_is_explained),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -281,6 +281,55 @@ static void ssh_takes_no_name_for_an_option(void **state) {
     CHECK_OK(ndp_folder_remove(folder));
 }
 
+/* ---- the time to save when a job is stopped ---- */
+
+/* A program by the name of mpirun that says what words it was given; true if `words` are among them. */
+static bool mpirun_is_told(const char *folder, const char *words, const char *const *variables) {
+    char *argv[] = {"/bin/true", NULL}, *file = ndp_format("%s/words", folder), *text;
+    ndp_launch_opts o = NDP_LAUNCH_OPTS_INIT;
+    int code = -1;
+    size_t size;
+    o.argv = argv;
+    o.transport = "mpi";
+    for (int i = 0; variables[i]; i += 2)
+        setenv(variables[i], variables[i + 1], 1);
+    ndp_status st = ndp_launch(&o, &code);
+    for (int i = 0; variables[i]; i += 2)
+        unsetenv(variables[i]);
+    CHECK_OK(st);
+    CHECK_OK(ndp_file_read(file, &text, &size));
+    bool has = strstr(text, words) != NULL;
+    free(text);
+    free(file);
+    return has;
+}
+#define TOLD(WORDS, ...) mpirun_is_told(folder, WORDS, (const char *const[]){__VA_ARGS__, NULL})
+
+/* Its daemons end ranks a second after they are told to stop, unless it is told otherwise (long_stop.sh). */
+static void a_stopped_job_has_time_to_save(void **state) {
+    static const char wait[] = " --mca odls_base_sigkill_timeout 20 ", any[] = "odls_base_sigkill_timeout";
+    (void)state;
+    char folder[] = "/tmp/ndp-spy-XXXXXX";
+    assert_non_null(mkdtemp(folder));
+    char *program = ndp_format("%s/mpirun", folder), *path = strdup(getenv("PATH")),
+         *first = ndp_format("%s:%s", folder, path);
+    FILE *f = fopen(program, "w");
+    assert_true(f && fprintf(f, "#!/bin/sh\necho \"$*\" >%s/words\n", folder) > 0);
+    assert_true(fchmod(fileno(f), 0700) == 0 && fclose(f) == 0);
+    setenv("PATH", first, 1);
+    assert_true(TOLD(wait, "SLURM_JOB_ID", "7"));
+    assert_true(TOLD(wait, "PBS_JOBID", "7.server"));
+    assert_true(TOLD(wait, "LSB_JOBID", "7"));
+    assert_true(
+        TOLD(" --mca odls_base_sigkill_timeout 90 ", "SLURM_JOB_ID", "7", "OMPI_MCA_odls_base_sigkill_timeout", "90"));
+    assert_false(TOLD(any, "NDP_NO_JOB", "7")); /* it would be time lost after a failure */
+    setenv("PATH", path, 1);
+    free(program);
+    free(first);
+    free(path);
+    CHECK_OK(ndp_folder_remove(folder));
+}
+
 /* ---- who launches ---- */
 
 static const char facts[] =
@@ -510,6 +559,7 @@ int main(void) {
                                        cmocka_unit_test(a_host_that_cannot_be_reached_is_named),
                                        cmocka_unit_test(a_rank_that_fails_is_no_lost_host),
                                        cmocka_unit_test(ssh_takes_no_name_for_an_option),
+                                       cmocka_unit_test(a_stopped_job_has_time_to_save),
                                        cmocka_unit_test(ranks_run_where_the_map_says),
                                        cmocka_unit_test(what_is_not_a_map),
                                        cmocka_unit_test(who_has_to_be_launched),

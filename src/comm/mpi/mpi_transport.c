@@ -4,6 +4,7 @@
  * NDP_SHM=off takes MPI for everything. Several nodes are rehearsed on one by NDP_NODE_RANKS=N, which takes every N
  * ranks for a node of their own, and by NDP_NODE_OF=0,1,1,0, which says the node of each rank. */
 #include "base/clock.h"
+#include "comm/launched.h"
 #include "comm/mpi/mpi_bootstrap.h"
 #include "comm/mpi/mpi_load.h"
 #include "comm/mpi/mpi_plain.h"
@@ -239,6 +240,18 @@ static ndp_status check_launcher(const ndp_mpi_transport *t) {
         ranks, t->api->library());
 }
 
+/* MPI_Init would print a page, and end the process. Open MPI alone needs PMIx; others may have Slurm's own library. */
+static ndp_status check_pmi(const ndp_mpi_transport *t) {
+    int tasks;
+    if (!ndp_launched_without_pmi(&tasks) || strncmp(t->api->library(), "Open MPI", 8) != 0)
+        return NDP_OK;
+    return NDP_FAIL(NDP_ECOMM,
+                    "srun started %d tasks without PMIx, by which Open MPI connects them: use `srun --mpi=pmix` (`srun "
+                    "--mpi=list` shows whether there is one), or start `ndparallel train` in the batch script without "
+                    "srun; OMPI_MCA_pmix=s1 or s2 says that this Open MPI was built with Slurm's PMI",
+                    tasks);
+}
+
 static int env_positive(const char *name) {
     const char *text = getenv(name);
     int n = text ? atoi(text) : 0;
@@ -263,6 +276,7 @@ static int node_of_rank(const ndp_mpi_world *w) {
 
 static ndp_status join(ndp_mpi_transport *t) {
     ndp_mpi_world world;
+    NDP_TRY(check_pmi(t));
     const char *text = t->api->init(&world);
     if (text)
         return NDP_FAIL(NDP_ECOMM, "MPI_Init failed: %s", text);

@@ -1,0 +1,44 @@
+#!/bin/sh
+# What a batch system does to a run: tasks that cannot find each other, and the time that a save has when it is stopped.
+. "$(dirname "$0")/../cli/cases.sh"
+make_job
+
+# ---- srun without PMIx: one line, by task 0, and none of Open MPI's ----
+
+case " $(transports) " in *" mpi "*) mpi=1 ;; *) mpi= ;; esac
+if [ "$mpi" ]; then
+    for task in 0 1; do
+        export SLURM_JOB_ID=7 SLURM_JOBID=7 SLURM_STEP_ID=0 SLURM_STEPID=0 SLURM_STEP_NUM_TASKS=2 SLURM_PROCID=$task
+        run train job.yaml
+        code_is 1
+        [ ! -s out ] || fail "something on stdout"
+        lines err $((1 - task)) ''
+        [ $task = 1 ] || says err '^ndparallel: srun started 2 tasks without PMIx, by which Open MPI connects them: use `srun --mpi=pmix`'
+    done
+    unset SLURM_JOB_ID SLURM_JOBID SLURM_STEP_ID SLURM_STEPID SLURM_STEP_NUM_TASKS SLURM_PROCID
+fi
+
+# ---- a plan of several nodes says what a save takes ----
+
+run plan job.yaml
+lines out 0 '^a save|^warning: at that rate'
+run plan job.yaml --ranks-per-node 1
+says out '^a save writes [0-9.]+ KiB, [0-9.]+ KiB from each node: 0.000[0-9]+ s if the disk takes 1 GB/s from a node, which is assumed; where a batch system stops the job, mpirun leaves 20 s$'
+lines out 0 '^warning: at that rate'
+OMPI_MCA_odls_base_sigkill_timeout=0
+export OMPI_MCA_odls_base_sigkill_timeout
+run plan job.yaml --ranks-per-node 1
+says out 'mpirun leaves 0 s$' '^warning: at that rate a job that is stopped loses .* OMPI_MCA_odls_base_sigkill_timeout=1, .*checkpoint.every'
+
+# ---- a run says what one has taken ----
+
+export SLURM_JOB_ID=7 OMPI_COMM_WORLD_SIZE=1
+run train job.yaml --transport self --set parallelism.dp_shard_size=1 --set checkpoint.every=2
+code_is 0
+lines err 1 '^warning .*: a save takes [0-9.]+ s, and mpirun ends ranks 0 s after the batch system.s SIGTERM: .*=1, '
+unset OMPI_COMM_WORLD_SIZE
+run train job.yaml --transport self --set parallelism.dp_shard_size=1 --set train.output_dir=alone
+code_is 0
+lines err 0 'SIGTERM'
+
+end_of_cases
