@@ -15,8 +15,9 @@ static ndp_status assign(ndp_import *m) {
 static ndp_status refuse_toml(const char *text, size_t size, const char *what) {
     NDP_CHECK(
         !ndp_foreign_is_toml(text, size),
-        "%s: a TOML file, as torchtitan's configurations are; only YAML files of Axolotl and Accelerate (also JSON) "
-        "are imported. `ndparallel config --defaults` prints a job file to fill in: torchtitan's "
+        "%s: a TOML file, as torchtitan's configurations are; only files of Axolotl, LLaMA-Factory, Accelerate and "
+        "DeepSpeed (YAML or JSON) are imported. `ndparallel config --defaults` prints a job file to fill in: "
+        "torchtitan's "
         "data_parallel_replicate_degree, data_parallel_shard_degree, context_parallel_degree, "
         "tensor_parallel_degree and pipeline_parallel_degree are dp_replicate_size, dp_shard_size (-1: auto), "
         "cp_size, tp_size and pp_size of parallelism; local_batch_size is batch.micro_batch_size, seq_len "
@@ -32,8 +33,12 @@ static ndp_status run(ndp_import *m, const char *text, size_t size, const char *
     NDP_TRY(ndp_import_choose(m));
     for (int i = 0; m->dialect->defaults[i]; i++)
         NDP_TRY(ndp_config_set(&m->job, m->dialect->defaults[i]));
+    if (m->dialect->begin)
+        m->dialect->begin(&m->read);
     NDP_TRY(ndp_import_walk(m, m->yaml.root, m->dialect->section, "parallelism_config_", ""));
     NDP_TRY(assign(m)); /* what follows sees the user's keys, */
+    if (m->dialect->prepare)
+        NDP_TRY(m->dialect->prepare(m));
     NDP_TRY(ndp_import_finish(m));
     NDP_TRY(assign(m)); /* and does not replace them */
     ndp_import_say_schedule(m);
@@ -49,6 +54,8 @@ static void release(ndp_import *m) {
     ndp_yaml_close(&m->yaml);
     ndp_yaml_close(&m->deepspeed_yaml);
     free(m->deepspeed_text);
+    ndp_yaml_close(&m->info_yaml);
+    free(m->info_text);
     ndp_import_release_notes(&m->notes);
     ndp_config_release(&m->job);
 }

@@ -25,6 +25,29 @@ static const import_word rotations[] = {{"allgather", NDP_CP_ALL_GATHER + 1, 0},
 static const char accelerate[] = "accelerate", parallelism[] = "parallelism", cp_handler[] = "cp_handler",
                   tp_config[] = "tp", fsdp[] = "fsdp", deepspeed[] = "deepspeed", zero[] = "zero",
                   enabled_bf16[] = "bf16", enabled_fp16[] = "fp16", megatron[] = "megatron";
+/* A DeepSpeed file by itself. */
+static const char alone[] = "deepspeed:alone", zero_alone[] = "zero:alone", optimizer[] = "deepspeed optimizer",
+                  optimizer_params[] = "deepspeed optimizer.params", schedule[] = "deepspeed scheduler",
+                  schedule_params[] = "deepspeed scheduler.params", checkpoints[] = "deepspeed checkpoints";
+
+static const char other_update[] = "another update rule; optimizer.name is one of:" OPTIMIZERS_LISTED;
+static const char no_l2[] = "weight decay shrinks the weights; it is not added to gradients";
+static const char no_such_schedule[] =
+    "of DeepSpeed's schedules WarmupLR, WarmupDecayLR and WarmupCosineLR are imported";
+static const char other_data[] = "data are read in the order of train.seed, whole";
+static const char other_network[] = "the model is that of config.json";
+/* DeepSpeed's Adam is AdamW unless adam_w_mode is false. */
+static const import_word update_words[] = {
+    {"Adam AdamW", 1 + NDP_ADAMW, 0}, {"Lion", 1 + NDP_LION, 0}, {"SGD", 1 + NDP_SGD, 0}, {"*", 0, other_update}, {0}};
+static const import_word schedule_words[] = {{"WarmupLR", SCHEDULE_CONSTANT_WARMUP, 0},
+                                             {"WarmupDecayLR", SCHEDULE_LINEAR, 0},
+                                             {"WarmupCosineLR", SCHEDULE_COSINE, 0},
+                                             {"*", 0, no_such_schedule},
+                                             {0}};
+static const import_word offload_words[] = {{"none", 0, 0}, {"*", 0, no_offload}, {0}};
+static const import_word rise_words[] = {{"linear", RISE_LINEAR, 0}, {"log", RISE_LOG, 0}, {0}};
+static const import_word corrected[] = {{"true", 0, 0}, {"false", 0, "moments are corrected for their beginning"}, {0}};
+static const import_word decoupled[] = {{"true", 0, 0}, {"false", 0, no_l2}, {0}};
 
 static const import_key keys[] = {
     /* clang-format off */
@@ -84,6 +107,16 @@ static const import_key keys[] = {
     {deepspeed, "gradient_clipping", NUMBER(job.optimizer.max_grad_norm, "[0, inf)")},
     {deepspeed, "train_micro_batch_size_per_gpu", INT(read.micro, 1, 1 << 24)},
     {deepspeed, "train_batch_size", LEFT("it is derived: micro batch x accumulation x data ranks")},
+    {alone, "prescale_gradients gradient_predivide_factor fp32_allreduce sparse_gradients data_types",
+     LEFT("gradients are means over all tokens of an update, summed in fp32")},
+    {alone, "flops_profiler comms_logger tensorboard wandb csv_monitor comet monitor_config dump_state memory_breakdown "
+                "timers", LEFT(no_tracker)},
+    {alone, "autotuning elasticity nebula checkpoint aio pipeline zero_force_ds_cpu_optimizer "
+                "load_universal_checkpoint use_node_local_storage", LEFT(own_memory)},
+    {alone, "amp", REFUSED(no_fp16), SETTLED_BY("precision.compute")},
+    {alone, "compression_training quantize_training sparse_attention progressive_layer_drop eigenvalue hybrid_engine",
+     REFUSED(other_network)},
+    {alone, "curriculum_learning data_efficiency", REFUSED(other_data)},
     {deepspeed, "config_file", EACH(ndp_import_deepspeed), SETTLED_BY("parallelism.dp_shard_size"),
      .why = "a file with keys of DeepSpeed"},
     {deepspeed, "zero_optimization", SECTION(zero)},
@@ -101,6 +134,7 @@ static const import_key keys[] = {
     {deepspeed, "steps_per_print wall_clock_breakdown", LEFT(no_tracker)},
     {zero, "stage", INT(read.zero_stage, 0, 3)},
     {zero, "offload_*", LEFT(no_offload)},
+    {zero, "cpu_offload*", LEFT(no_offload)},
     {zero, "stage3_* overlap_comm prefetch_bucket_size param_persistence_threshold max_live_parameters "
            "max_reuse_distance allgather_* reduce_*", LEFT(overlapped)},
     {zero, "gather_16bit_weights_on_model_save elastic_checkpoint", LEFT(always_sharded)},
@@ -112,6 +146,42 @@ static const import_key keys[] = {
     {enabled_fp16, "enabled", WORD(read.fp16, half_words), SETTLED_BY("precision.compute")},
     {enabled_fp16, "auto_cast loss_scale* min_loss_scale initial_scale_power hysteresis consecutive_hysteresis",
      LEFT(no_fp16)},
+
+    /* a DeepSpeed file by itself, which says more than one that another program names */
+    {alone, "zero_optimization", SECTION(zero_alone)},
+    {alone, "train_batch_size", INT(read.train_batch, 1, 1 << 30)},
+    {alone, "optimizer", SECTION(optimizer)},
+    {alone, "scheduler", SECTION(schedule)},
+    {alone, "activation_checkpointing", SECTION(checkpoints)},
+    {zero_alone, "offload_*", SECTION("deepspeed offload")},
+    {zero_alone, "cpu_offload*", REFUSED(no_offload)},
+    {"deepspeed offload", "device", WORD(read.ignored, offload_words)},
+    {"deepspeed offload", "*", LEFT(no_offload)},
+    {optimizer, "type", WORD(read.optimizer, update_words), SETTLED_BY("optimizer.name")},
+    {optimizer, "params", SECTION(optimizer_params)},
+    {optimizer, "legacy_fusion", LEFT(own_kernels)},
+    {optimizer_params, "lr", NUMBER(job.optimizer.lr, "[0, inf)")},
+    {optimizer_params, "betas", PAIR(job.optimizer.betas, "[0, 1)")},
+    {optimizer_params, "eps", NUMBER(job.optimizer.eps, "(0, inf)")},
+    {optimizer_params, "weight_decay", NUMBER(job.optimizer.weight_decay, "[0, inf)")},
+    {optimizer_params, "momentum", NUMBER(job.optimizer.momentum, "[0, 1)")},
+    {optimizer_params, "adam_w_mode", WORD(read.ignored, decoupled), SETTLED_BY("optimizer.weight_decay")},
+    {optimizer_params, "bias_correction", WORD(read.ignored, corrected)},
+    {optimizer_params, "torch_adam fused foreach set_grad_none", LEFT(own_kernels)},
+    {optimizer_params, "*", REFUSED("optimizers have only the options in optimizer:"), SETTLED_BY("optimizer.name")},
+    {schedule, "type", WORD(read.scheduler, schedule_words), SETTLED_BY("schedule.name")},
+    {schedule, "params", SECTION(schedule_params)},
+    {schedule_params, "warmup_max_lr", NUMBER(read.peak, "[0, inf)")},
+    {schedule_params, "warmup_min_lr", NUMBER(read.rise_from, "[0, inf)")},
+    {schedule_params, "warmup_min_ratio", NUMBER(read.rise_ratio, "[0, 1]")},
+    {schedule_params, "warmup_num_steps", NUMBER(read.warmup, "[0, 1073741824]")},
+    {schedule_params, "warmup_type", WORD(read.rise, rise_words)},
+    {schedule_params, "total_num_steps", INT(read.max_steps, 1, 1 << 30)},
+    {schedule_params, "cos_min_ratio", NUMBER(read.min_lr_ratio, "[0, 1]")},
+    {schedule_params, "last_batch_iteration", LEFT("a resumed run continues its schedule")},
+    {schedule_params, "*", REFUSED(no_such_schedule), SETTLED_BY("schedule.name")},
+    {checkpoints, "cpu_checkpointing", REFUSED(no_offload)},
+    {checkpoints, "*", LEFT("train.recompute: block recomputes the decoder blocks")},
 
     /* Megatron-LM by Accelerate */
     {megatron, "tp_degree", AXIS(TP)},

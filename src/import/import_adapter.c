@@ -1,11 +1,11 @@
-/* Axolotl's adapters: LoRA and QLoRA by PEFT and bitsandbytes. */
+/* Adapters of Axolotl and LLaMA-Factory: LoRA and QLoRA by PEFT and bitsandbytes. */
 #include "import/import_parts.h"
 
 #include <string.h>
 
 /* A module that is no projection, or a regular expression. */
 static ndp_status check_target(ndp_import *m, const char *target) {
-    static const char key[] = "lora_target_modules";
+    const char *key = ndp_import_is_axolotl(m) ? "lora_target_modules" : "lora_target";
     static const char *const others[] = {"embed_tokens", "lm_head", "wte", "wpe"};
     const char *why =
         strpbrk(target, "\\()|+^$") ? "a regular expression: name the projections, or patterns such as *.q_proj" : NULL;
@@ -42,20 +42,17 @@ static ndp_status forget(ndp_import *m) {
     for (int i = 0; i < ndp_option_count; i++)
         if (strcmp(ndp_options[i].section, "adapter") == 0) {
             ndp_option_release(&ndp_options[i], &m->job);
-            ndp_status st = ndp_option_copy(&ndp_options[i], &defaults, &m->job);
-            m->imported[i] = false;
-            if (st != NDP_OK) {
-                ndp_config_release(&defaults);
-                return st;
-            }
+            m->imported[i] = m->job.given[i] = false;
         }
+    m->job.adapter = defaults.adapter; /* which owns its lists now */
+    memset(&defaults.adapter, 0, sizeof defaults.adapter);
     ndp_config_release(&defaults);
     return NDP_OK;
 }
 
 ndp_status ndp_import_finish_adapter(ndp_import *m) {
     bool four = m->read.four_bits == WORD_YES, eight = m->read.eight_bits == WORD_YES;
-    const char *bits = four ? "load_in_4bit" : "load_in_8bit";
+    const char *bits = !ndp_import_is_axolotl(m) ? "quantization_bit" : four ? "load_in_4bit" : "load_in_8bit";
     if (m->read.adapter == NDP_ADAPTER_NONE) {
         NDP_TRY(forget(m));
         return four || eight ? ndp_import_refuse(&m->notes, bits, "true", ndp_import_node(&m->notes, bits),
@@ -71,8 +68,7 @@ ndp_status ndp_import_finish_adapter(ndp_import *m) {
     m->job.adapter.rslora = m->read.rslora == WORD_YES;
     ndp_import_mark(m, offsetof(ndp_config, adapter.type));
     if (qlora && m->job.adapter.base == NDP_PACKING_INT8)
-        SAY(m,
-            "load_in_8bit: weights are stored as int8 with a scale for each row; bitsandbytes also computes products "
-            "in int8, apart from outliers\n");
+        SAY(m, "8 bits: weights are stored as int8 with a scale for each row; bitsandbytes also computes products "
+               "in int8, apart from outliers\n");
     return finish_targets(m);
 }

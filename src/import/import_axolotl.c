@@ -3,28 +3,13 @@
 
 /* ---- reasons ---- */
 
-static const char no_hub[] = "nothing is downloaded or uploaded; paths are paths on disk";
 static const char no_relora[] = "an adapter is trained as one, and merged by `ndparallel merge`";
-static const char all_layers[] = "all layers have the same factors, of one rank; see adapter.targets";
-static const char no_quantization[] = "weights are quantized beside an adapter only, as nf4 or int8 (adapter.base)";
-static const char no_rewards[] =
-    "rewards are not supported; of preference data, the losses dpo, ipo, orpo and simpo are (loss.name)";
 static const char other_rl[] = "used only by other values of rl";
 static const char own_reference[] = "log-probabilities of the reference are computed once, before the first step";
-static const char own_cache[] = "data are tokenized once, into data.cache_dir";
 static const char model_tokenizer[] = "change the model folder's tokenizer instead";
-static const char one_rate[] = "all parameters share one learning rate and one schedule";
-static const char one_loss[] = "the loss of tokens is the cross-entropy of the next one";
-static const char all_trained[] = "units are trained or frozen as a whole; model.frozen names the frozen ones";
-static const char exact_attention[] = "attention is exact and covers all that the mask allows";
-static const char by_seed[] = "rows are shuffled with train.seed, identically on every layout";
 static const char first_fit[] = "rows are packed first fit; documents that share a row do not affect each other";
 static const char padding[] = "rows are data.sequence_length long, and padding is masked";
-static const char all_read[] = "all documents are read; data.max_documents takes the first of each file";
-static const char last_model[] = "the model of the last step is exported";
 static const char runs_to_the_end[] = "a run always continues to train.steps";
-static const char own_resume[] = "use `ndparallel train --resume`, which reads its own checkpoints";
-static const char no_images[] = "only text is supported";
 static const char message_keys[] = "of a message, the role, the content and reasoning_content are read";
 static const char whole_turns[] = "data.train_on: assistant trains on whole turns of the assistant";
 static const char given_system[] = "a system message has to be among the messages of a record";
@@ -36,48 +21,10 @@ static const char thoughts[] =
 
 /* ---- words ---- */
 
-#define OPTIMIZER_LISTED(NAME, name, ...) " " #name
-#define OPTIMIZERS_LISTED NDP_OPTIMIZERS(OPTIMIZER_LISTED)
-static const char not_adamw[] =
-    "not the same as AdamW with states of fp32 or of 8 bits; optimizer.name is one of:" OPTIMIZERS_LISTED;
-static const char not_lion[] = "not the same as Lion in fp32; optimizer.name is one of:" OPTIMIZERS_LISTED;
-static const char not_muon[] = "not the same as Muon in fp32; optimizer.name is one of:" OPTIMIZERS_LISTED;
-static const import_word optimizers[] = {
-    {"adamw_torch adamw_torch_fused adamw_torch_xla adamw_torch_npu_fused adamw_hf adamw_apex_fused", 1 + NDP_ADAMW, 0},
-    {"paged_adamw_32bit paged_adamw", (1 + NDP_ADAMW) | OPTIMIZER_PAGED, 0},
-    {"adamw_bnb_8bit adamw_8bit", 1 + NDP_ADAMW8BIT, 0},
-    {"paged_adamw_8bit", (1 + NDP_ADAMW8BIT) | OPTIMIZER_PAGED, 0},
-    {"adamw_torch_8bit ao_adamw_8bit", (1 + NDP_ADAMW8BIT) | OPTIMIZER_OF_TORCHAO, 0},
-    {"sgd", 1 + NDP_SGD, 0},
-    {"lion_32bit", 1 + NDP_LION, 0},
-    {"paged_lion_32bit", (1 + NDP_LION) | OPTIMIZER_PAGED, 0},
-    {"lion_* paged_lion_*", 0, not_lion},
-    {"muon", 0, not_muon},
-    {"adamw_torch_4bit adamw_anyprecision adopt_adamw ao_adamw_* ademamix* paged_ademamix_* adafactor adagrad rmsprop* "
-     "galore_* apollo_adamw* schedule_free_* optimi_adamw came_pytorch grokadamw stable_adamw lomo adalomo dion",
-     0, not_adamw},
-    {0}};
 static const import_word adapters[] = {
     {"lora", NDP_ADAPTER_LORA, 0}, {"qlora", NDP_ADAPTER_QLORA, 0}, {"*", 0, "adapter.type is lora or qlora"}, {0}};
-static const import_word starts[] = {
-    {"true", 0, 0}, {"*", 0, "factors begin as PEFT's default: A uniform, B zero (adapter.init)"}, {0}};
-#define SCHEDULE_LISTED(NAME, name) " " #name
-static const char no_schedule[] = "schedule.name is one of:" NDP_LR_SCHEDULES(SCHEDULE_LISTED);
-static const import_word schedules[] = {{"constant", SCHEDULE_CONSTANT, 0},
-                                        {"constant_with_warmup", SCHEDULE_CONSTANT_WARMUP, 0},
-                                        {"linear", SCHEDULE_LINEAR, 0},
-                                        {"cosine cosine_with_min_lr cosine_warmup_with_min_lr", SCHEDULE_COSINE, 0},
-                                        {"cosine_with_restarts", SCHEDULE_RESTARTS, 0},
-                                        {"inverse_sqrt", SCHEDULE_INVERSE_SQRT, 0},
-                                        {"warmup_stable_decay", SCHEDULE_WSD, 0},
-                                        {"polynomial reduce_lr_on_plateau one_cycle rex greedy", 0, no_schedule},
-                                        {0}};
 static const import_word decays[] = {{"cosine", 0, 0}, {"linear 1-sqrt", 0, "the rate of wsd falls as a cosine"}, {0}};
 static const import_word rises[] = {{"linear", 0, 0}, {"cosine 1-sqrt", 0, "warm-up is linear"}, {0}};
-static const import_word save_words[] = {
-    {"no false", EVERY_NEVER, 0}, {"steps", EVERY_STEPS, 0}, {"epoch best", EVERY_EPOCH, 0}, {0}};
-static const import_word eval_words[] = {
-    {"no false", EVERY_NEVER, 0}, {"steps", EVERY_STEPS, 0}, {"epoch", EVERY_EPOCH, 0}, {0}};
 static const import_word rings[] = {{"varlen_llama3", RING_GATHERED, 0},
                                     {"batch_ring", RING_PLAIN, 0},
                                     {"batch_zigzag", RING_ZIGZAG, 0},

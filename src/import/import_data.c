@@ -8,25 +8,11 @@
 #include <string.h>
 
 void ndp_import_forget_set(ndp_import *m) {
-    char *texts[] = {m->set.path,
-                     m->set.type,
-                     m->set.ds_type,
-                     m->set.template,
-                     m->set.text,
-                     m->set.messages,
-                     m->set.prompt,
-                     m->set.input,
-                     m->set.response,
-                     m->set.format,
-                     m->set.no_input_format,
-                     m->set.config,
-                     m->set.revision,
-                     m->set.split,
-                     m->set.chosen,
-                     m->set.rejected,
-                     m->set.role,
-                     m->set.content,
-                     m->set.train};
+    char *texts[] = {m->set.path,     m->set.type,     m->set.ds_type,         m->set.template,
+                     m->set.text,     m->set.messages, m->set.prompt,          m->set.input,
+                     m->set.response, m->set.format,   m->set.no_input_format, m->set.hub,
+                     m->set.config,   m->set.revision, m->set.split,           m->set.chosen,
+                     m->set.rejected, m->set.role,     m->set.content,         m->set.train};
     for (int i = 0; i < NDP_COUNT(texts); i++)
         free(texts[i]);
     ndp_strings_release(&m->set.files);
@@ -129,6 +115,7 @@ static const set_type types[] = {
     {"alpaca", NDP_RECORD_ALPACA, 0, 0, 0, NULL},
     {"sharegpt", NDP_RECORD_SHAREGPT, 0, 0, 0, NULL},
     {"input_output", NDP_RECORD_INPUT_OUTPUT, 0, 0, 0, NULL},
+    {"llamafactory", NDP_RECORD_INSTRUCTION, "instruction", "input", "output", NULL},
     {"alpaca_chat", NDP_RECORD_INSTRUCTION, "instruction", "input", "output", own_words},
     {"alpaca_chat.load_qa", NDP_RECORD_INSTRUCTION, "question", NULL, "answer", own_words},
     {"alpaca_instruct", NDP_RECORD_INSTRUCTION, "instruction", "input", "output", own_words},
@@ -226,6 +213,15 @@ static ndp_status read_source_role(ndp_import *m, struct fy_node *item, const ch
                ? NDP_OK
                : ndp_import_refuse(&m->notes, name, source, item,
                                    "this name has another role in records; rename it there", ndp_import_files_key(m));
+}
+
+/* user_tag: the name that the records have for a role. */
+ndp_status ndp_import_tag(ndp_import *m, struct fy_node *value, const char *name) {
+    const char *tag = strrchr(name, '.');
+    char role[64];
+    tag = tag ? tag + 1 : name;
+    snprintf(role, sizeof role, "%.*s", (int)strcspn(tag, "_"), tag);
+    return read_source_role(m, value, role);
 }
 
 ndp_status ndp_import_role(ndp_import *m, struct fy_node *value, const char *name) {
@@ -331,7 +327,7 @@ static ndp_status share_format(ndp_import *m, ndp_record_kind format) {
 }
 
 /* Adds the current data set, whose keys are in m->set. */
-static ndp_status add_set(ndp_import *m, const char *name, struct fy_node *node, const char *silent_type) {
+ndp_status ndp_import_add_set(ndp_import *m, const char *name, struct fy_node *node, const char *silent_type) {
     bool pairs = ndp_import_has_pairs(m);
     const char *type = either(m->set.type, pairs ? "passthrough" : silent_type);
     const set_type *t = type_of(pairs ? pair_types : types, either(type, ""));
@@ -366,7 +362,7 @@ static ndp_status read_set(ndp_import *m, struct fy_node *item, const char *name
     ndp_import_forget_set(m);
     const char *path = ndp_yaml_text(item);
     NDP_TRY(path && *path ? ndp_option_copy_text(path, &m->set.path) : ndp_import_walk(m, item, "dataset", NULL, name));
-    return add_set(m, name, item, silent_type);
+    return ndp_import_add_set(m, name, item, silent_type);
 }
 
 /* A list of data sets, or one of them. */
@@ -429,8 +425,8 @@ static ndp_status finish_chats(ndp_import *m) {
     if (m->sets.chat_count && m->read.train_on_inputs != WORD_YES)
         SAY(m, "training is on all that follows the assistant's header, including the token that ends the turn\n");
     else if (m->sets.formats & 1 << NDP_RECORD_MESSAGES)
-        SAY(m,
-            "data.train_on: all includes the template's text between messages; Axolotl trains on the messages only\n");
+        SAY(m, "data.train_on: all includes the template's text between messages; %s trains on the messages only\n",
+            m->dialect->program);
     return NDP_OK;
 }
 
@@ -446,21 +442,21 @@ static void finish_lengths(ndp_import *m) {
     m->job.data.overlong = of[m->read.excess];
     ndp_import_mark(m, offsetof(ndp_config, data.overlong));
     if (m->sets.formats & texts)
-        SAY(m,
-            "data.overlong also applies to texts longer than sequence_len, which Axolotl continues in another row\n");
+        SAY(m, "data.overlong also applies to texts longer than a row, which %s continues in another one\n",
+            m->dialect->program);
 }
 
 static ndp_status finish_held_out(ndp_import *m) {
+    const char *key = ndp_import_is_axolotl(m) ? "val_set_size" : "val_size";
     if (m->read.val_set_size > 0 && m->job.data.validation_files.n)
-        return ndp_import_fail(&m->notes, "val_set_size",
-                               "'val_set_size' and 'test_datasets' both set the held-out data; give one of them");
+        return ndp_import_fail(&m->notes, key, "'%s' and '%s' both set the held-out data; give one of them", key,
+                               ndp_import_is_axolotl(m) ? "test_datasets" : "eval_dataset");
     if (m->read.val_set_size == 1)
-        return ndp_import_fail(&m->notes, "val_set_size",
-                               "'val_set_size' is 1, expected a fraction below 1 or a number of records");
+        return ndp_import_fail(&m->notes, key, "'%s' is 1, expected a fraction below 1 or a number of records", key);
     char number[32];
     snprintf(number, sizeof number, "%.10g", m->read.val_set_size);
     if (m->read.val_set_size > 1)
-        return ndp_import_refuse(&m->notes, "val_set_size", number, ndp_import_node(&m->notes, "val_set_size"),
+        return ndp_import_refuse(&m->notes, key, number, ndp_import_node(&m->notes, key),
                                  "data.validation_fraction is a fraction: this number / the number of records",
                                  "data.validation_fraction");
     if (m->read.val_set_size > 0)
@@ -482,7 +478,7 @@ ndp_status ndp_import_finish_data(ndp_import *m) {
         SAY(m, "curriculum_sampling without shuffle_merged_datasets: false shuffles once; here the order is shuffled "
                "every "
                "epoch\n");
-    if (!m->job.data.files.n && !m->sets.formats)
+    if (!m->job.data.files.n && !m->sets.formats && !ndp_import_find(&m->notes, "dataset"))
         SAY(m, "no datasets: set data.files\n");
     return finish_held_out(m);
 }

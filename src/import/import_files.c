@@ -41,9 +41,9 @@ static const char *why_unread(const ndp_import *m, const char *path) {
     if (strstr(path, "://"))
         return "nothing is downloaded; name local files";
     if (ndp_path_is_folder(path))
-        return "Axolotl takes the files of one split from a folder; name them";
+        return "a folder has the files of several splits; name them";
     if ((type && strcmp(type, "text") == 0) || ends_with_one_of(path, n, texts))
-        return "Axolotl reads every line of a text file as a document; here lines <|endoftext|> separate documents. "
+        return "every line of a text file is a document there; here lines <|endoftext|> separate documents. "
                "Write .jsonl";
     if (is_of_type(path, n, type))
         return NULL;

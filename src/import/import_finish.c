@@ -10,8 +10,6 @@
 
 static int or_one(int size) { return size ? size : 1; }
 
-static bool is_axolotl(const ndp_import *m) { return m->dialect->whole; }
-
 /* ---- sharding ---- */
 
 /* A list of words, or one string of several, as the Trainer accepts it: a strategy and its options. */
@@ -38,7 +36,7 @@ static ndp_status read_fsdp_words(ndp_import *m) {
 
 /* How the ranks that no size accounts for share the parameters. */
 typedef struct sharding {
-    bool sharded, hybrid, reshard;
+    bool sharded, hybrid, reshard, late; /* late: a rank keeps whole gradients until the update */
 } sharding;
 
 static sharding sharding_of(ndp_import *m) {
@@ -50,7 +48,7 @@ static sharding sharding_of(ndp_import *m) {
     int strategy = m->read.strategy ? m->read.strategy : m->read.reshard ? m->read.reshard : FULL_SHARD;
     if (deepspeed) { /* stages 1 and 2 cut optimizer state and gradients alone; Accelerate's default is 2 */
         int stage = m->read.zero_stage >= 0 ? m->read.zero_stage : 2;
-        s = (sharding){.sharded = stage > 0, .reshard = stage == 3};
+        s = (sharding){.sharded = stage > 0, .reshard = stage == 3, .late = stage == 1};
     } else if (m->read.distributed_optimizer == WORD_YES)
         s = (sharding){.sharded = true};
     else if (fsdp) {
@@ -108,9 +106,9 @@ static ndp_status spread(ndp_import *m, sharding s, int rest) {
     }
     if (one_replica && whole)
         *(s.sharded ? &m->read.size[NDP_DP_SHARD] : &m->read.size[NDP_DP_REPLICATE]) = rest;
-    else if (is_axolotl(m) && whole && s.sharded)
+    else if (ndp_import_is_axolotl(m) && whole && s.sharded)
         m->read.size[NDP_DP_SHARD] = rest;
-    else if (is_axolotl(m) && one_replica)
+    else if (ndp_import_is_axolotl(m) && one_replica)
         m->read.size[NDP_DP_REPLICATE] = rest;
     else
         return fail_product(m, product(m), m->notes.o->ranks ? m->notes.o->ranks : m->read.processes);
@@ -121,8 +119,19 @@ static ndp_status spread(ndp_import *m, sharding s, int rest) {
 static ndp_status resolve_ranks(ndp_import *m, sharding s) {
     int64_t known = product(m);
     int ranks = m->notes.o->ranks ? m->notes.o->ranks : m->read.processes;
+    if (m->read.distributed == DISTRIBUTED_NO && ranks > 1 && !m->notes.o->ranks) {
+        SAY(m,
+            "distributed_type NO is one process: num_processes %d is not used; --ranks %d makes so many data ranks\n",
+            ranks, ranks);
+        ranks = (int)(known <= 1 << 20 ? known : 1);
+    }
     if (known > 1 << 20)
         return ndp_import_fail(&m->notes, "", "the parallel sizes multiply to more than %d ranks", 1 << 20);
+    if (!ranks && ndp_import_is_deepspeed(m)) {
+        SAY(m, "the file does not give the number of ranks, which train.ranks sets; --ranks N sets the layout\n");
+        m->read.undecided = true;
+        return NDP_OK;
+    }
     if (!ranks) {
         if (!m->read.size[NDP_DP_REPLICATE] && !m->read.size[NDP_DP_SHARD])
             SAY(m,
@@ -134,7 +143,7 @@ static ndp_status resolve_ranks(ndp_import *m, sharding s) {
     if (ranks % known)
         return fail_product(m, known, ranks);
     /* An Accelerate file that names sizes names all of them; only where it names none do the ranks become replicas. */
-    if (!is_axolotl(m) && known > 1 && ranks != known &&
+    if (!ndp_import_is_axolotl(m) && known > 1 && ranks != known &&
         m->read.size[NDP_DP_REPLICATE] + m->read.size[NDP_DP_SHARD] > 0)
         return fail_product(m, known, ranks);
     return ranks == known ? NDP_OK : spread(m, s, (int)(ranks / known));
@@ -148,7 +157,7 @@ static void set_context_method(ndp_import *m) {
                  [RING_ZIGZAG] = {NDP_CP_RING, true},
                  [RING_STRIPE] = {NDP_CP_RING, true},
                  [RING_GATHERED] = {NDP_CP_ALL_GATHER, true}};
-    if (is_axolotl(m)) {
+    if (ndp_import_is_axolotl(m)) {
         int ring = m->read.ring ? m->read.ring : m->read.packing == WORD_YES ? RING_GATHERED : RING_PLAIN;
         m->job.parallelism.cp_method = rings[ring].method;
         m->job.parallelism.cp_zigzag = rings[ring].zigzag;
@@ -161,7 +170,9 @@ static void set_context_method(ndp_import *m) {
 static ndp_status finish_layout(ndp_import *m) {
     NDP_TRY(read_fsdp_words(m));
     sharding s = sharding_of(m);
-    if (is_axolotl(m) && m->read.zero_stage >= 0 && m->read.size[NDP_CP] > 1) {
+    if (ndp_import_is_deepspeed(m))
+        ndp_import_deepspeed_ranks(m);
+    if (ndp_import_is_axolotl(m) && m->read.zero_stage >= 0 && m->read.size[NDP_CP] > 1) {
         SAY(m, "context_parallel_size under DeepSpeed is Ulysses: parallelism.sp_size %d\n", m->read.size[NDP_CP]);
         m->read.size[NDP_SP] = m->read.size[NDP_CP];
         m->read.size[NDP_CP] = 0;
@@ -169,9 +180,18 @@ static ndp_status finish_layout(ndp_import *m) {
     NDP_TRY(resolve_ranks(m, s));
     for (int axis = 0; axis < NDP_SIZES; axis++)
         m->job.parallelism.size[axis] = or_one(m->read.size[axis]);
+    if (m->read.undecided) { /* auto: the number of ranks decides */
+        ndp_axis data = s.sharded ? NDP_DP_SHARD : NDP_DP_REPLICATE;
+        m->job.parallelism.size[data] = 0;
+        ndp_import_mark(m, offsetof(ndp_config, parallelism.size) + (size_t)data * sizeof m->job.parallelism.size[0]);
+    }
     m->job.parallelism.reshard_after_forward = s.reshard || !s.sharded;
     if (!m->job.parallelism.reshard_after_forward)
         ndp_import_mark(m, offsetof(ndp_config, parallelism.reshard_after_forward));
+    if (s.late) {
+        m->job.parallelism.reduce_every = NDP_REDUCE_EVERY_UPDATE;
+        ndp_import_mark(m, offsetof(ndp_config, parallelism.reduce_every));
+    }
     if (m->read.size[NDP_CP] > 1)
         set_context_method(m);
     if (m->read.tp_sequence)
@@ -220,18 +240,18 @@ static void finish_precision(ndp_import *m) {
     bool fp16 = m->read.fp16 == WORD_YES, fp32 = m->read.fp32 == WORD_YES;
     bool bf16 =
         m->read.bf16 == WORD_YES || m->read.bf16 == WORD_AUTO || m->read.half == WORD_YES || m->read.mixed == WORD_YES;
-    if (is_axolotl(m) && !m->read.bf16 && !fp16 && !fp32) /* Axolotl's default */
+    if (ndp_import_is_axolotl(m) && !m->read.bf16 && !fp16 && !fp32) /* Axolotl's default */
         bf16 = true;
     m->job.precision.compute = bf16 ? NDP_BF16 : NDP_F32;
-    if (bf16 && is_axolotl(m))
+    if (bf16 && ndp_import_is_axolotl(m))
         SAY(m, "bf16: computation is in bf16, weights and optimizer state are in fp32; Axolotl %s\n",
             m->read.bf16 == WORD_YES ? "loads the weights as bf16" : "decides by the GPU it finds");
     ndp_import_mark(m, offsetof(ndp_config, precision.compute));
 }
 
 static void finish_recompute(ndp_import *m) {
-    bool blocks = m->read.checkpointing == WORD_YES || m->read.checkpointing == WORD_OFFLOAD ||
-                  m->read.fsdp_checkpointing == WORD_YES;
+    bool blocks = ndp_import_find(&m->notes, "activation_checkpointing") || m->read.checkpointing == WORD_YES ||
+                  m->read.checkpointing == WORD_OFFLOAD || m->read.fsdp_checkpointing == WORD_YES;
     m->job.train.recompute = blocks ? NDP_RECOMPUTE_BLOCK : NDP_RECOMPUTE_NONE;
     if (m->read.checkpointing == WORD_OFFLOAD)
         SAY(m, "gradient_checkpointing: blocks are recomputed; their inputs are not offloaded\n");
@@ -253,7 +273,7 @@ static ndp_status finish_lion(ndp_import *m) {
         "optimizer.weight_decay");
 }
 
-static ndp_status finish_optimizer(ndp_import *m) {
+ndp_status ndp_import_finish_optimizer(ndp_import *m) {
     int read = m->read.optimizer;
     if (ndp_import_is_set(&m->notes, "optimizer.name") || read == 0)
         return NDP_OK;
@@ -264,7 +284,7 @@ static ndp_status finish_optimizer(ndp_import *m) {
             ndp_optimizers[m->job.optimizer.name]->name);
     if (read & OPTIMIZER_OF_TORCHAO)
         SAY(m, "optimizer.name adamw8bit: blocks and codes are torchao's; states of embeddings are fp32\n");
-    return finish_lion(m);
+    return ndp_import_is_deepspeed(m) ? NDP_OK : finish_lion(m); /* DeepSpeed's Lion is the paper's */
 }
 
 /* A model may be a folder or a name in the Hub cache; if it is neither, the note says how to get it. */
@@ -279,9 +299,11 @@ static ndp_status check_model(ndp_import *m) {
 
 ndp_status ndp_import_finish(ndp_import *m) {
     NDP_TRY(finish_layout(m));
-    NDP_TRY(finish_batch(m));
+    NDP_TRY(ndp_import_is_deepspeed(m) ? ndp_import_deepspeed_batch(m) : finish_batch(m));
     finish_precision(m);
     finish_recompute(m);
+    if (ndp_import_is_deepspeed(m))
+        return ndp_import_deepspeed_training(m);
     if (!m->dialect->whole) {
         SAY(m,
             "the file has the layout, but not the training: set model.path, data.files, batch, optimizer, schedule and "
@@ -290,11 +312,11 @@ ndp_status ndp_import_finish(ndp_import *m) {
         return NDP_OK;
     }
     NDP_TRY(ndp_import_finish_adapter(m));
-    NDP_TRY(finish_optimizer(m));
+    NDP_TRY(ndp_import_finish_optimizer(m));
     NDP_TRY(ndp_import_finish_preference(m));
     NDP_TRY(ndp_import_finish_steps(m));
     if (!m->job.model.path && !m->job.model.config)
-        SAY(m, "no base_model: set model.path\n");
+        SAY(m, "the file names no model: set model.path\n");
     else if (m->job.model.path)
         NDP_TRY(check_model(m));
     NDP_TRY(ndp_import_finish_data(m));

@@ -167,10 +167,19 @@ static ndp_status add_key(page *p, const import_key *k, const char *path) {
     return st;
 }
 
+/* Another row of these names counts: one of the section's own. */
+static bool is_replaced(const import_key *k, const char *section) {
+    for (const import_table *const *t = ndp_import_tables; *t && strcmp(k->section, section) != 0; t++)
+        for (int i = 0; i < (*t)->n; i++)
+            if (strcmp((*t)->keys[i].section, section) == 0 && strcmp((*t)->keys[i].names, k->names) == 0)
+                return true;
+    return false;
+}
+
 static ndp_status add_section(page *p, const char *section, const char *path) {
     for (const import_table *const *t = ndp_import_tables; *t; t++)
         for (int i = 0; i < (*t)->n; i++)
-            if (strcmp((*t)->keys[i].section, section) == 0)
+            if (ndp_import_has_key(section, &(*t)->keys[i]) && !is_replaced(&(*t)->keys[i], section))
                 NDP_TRY(add_key(p, &(*t)->keys[i], path));
     return NDP_OK;
 }
@@ -198,12 +207,15 @@ static void write_chapter(const page *p, answer in, const char *program, bool al
     }
 }
 
-static ndp_status check_words(const char *program, const char *part) {
-    static const char *const programs[] = {"axolotl", "accelerate"};
-    bool known = false, chapter = !part;
-    for (int i = 0; i < NDP_COUNT(programs); i++)
-        known |= strcmp(program, programs[i]) == 0;
-    NDP_CHECK(known, "--keys '%s': expected axolotl or accelerate", program);
+/* A section is that of its program, before a colon. */
+static ndp_status check_words(const char *program, const char *part, const char **section) {
+    static const char *const sections[] = {"axolotl", "llamafactory", "accelerate", "deepspeed:alone"};
+    bool chapter = !part;
+    *section = NULL;
+    for (int i = 0; i < NDP_COUNT(sections); i++)
+        if (strlen(program) == strcspn(sections[i], ":") && strncmp(program, sections[i], strlen(program)) == 0)
+            *section = sections[i];
+    NDP_CHECK(*section, "--keys '%s': expected axolotl, llamafactory, accelerate or deepspeed", program);
     for (int in = 0; in < ANSWERS && !chapter; in++)
         chapter = strcmp(part, chapters[in].part) == 0;
     NDP_CHECK(chapter, "--keys %s '%s': expected imported, left-out or unsupported, or nothing for all three", program,
@@ -213,10 +225,11 @@ static ndp_status check_words(const char *program, const char *part) {
 
 ndp_status ndp_config_import_keys(const char *program, const char *part, char **markdown) {
     NDP_NOT_NULL(program, markdown);
-    NDP_TRY(check_words(program, part));
+    const char *section;
+    NDP_TRY(check_words(program, part, &section));
     page p = {0};
     ndp_str out = {0};
-    ndp_status st = add_section(&p, program, "");
+    ndp_status st = add_section(&p, section, "");
     for (int in = 0; st == NDP_OK && in < ANSWERS; in++)
         if (!part || strcmp(part, chapters[in].part) == 0)
             write_chapter(&p, (answer)in, program, part != NULL, &out);

@@ -27,7 +27,9 @@ typedef enum import_kind {
 } import_kind;
 
 typedef struct import_key {
-    const char *section, *names; /* names of keys, separated by spaces; one that ends with * is a prefix */
+    /* "zero:alone" has the keys of "zero", too; of two rows with the same names its own counts. */
+    const char *section;
+    const char *names; /* of keys, separated by spaces; one that ends with * is a prefix */
     import_kind kind;
     ndp_option_type type; /* VALUE: these four as in ndp_option */
     size_t offset;        /* in ndp_import; of WORD too */
@@ -48,10 +50,14 @@ typedef struct import_table {
 /* ---- what was read ---- */
 
 /* A dialect is a section of the tables and the values that its program takes for keys that a file lacks. */
+typedef struct import_values import_values;
 typedef struct import_dialect {
-    const char *section, *name;
+    const char *section, *name, *program;
+    const char *marks;           /* keys, separated by spaces, of which the file has at least one; NULL: any will do */
     const char *const *defaults; /* assignments, ends with NULL */
-    bool whole;                  /* the file describes the whole training, not the layout alone */
+    void (*begin)(import_values *read);   /* defaults of what is not in the job; NULL: none */
+    ndp_status (*prepare)(ndp_import *m); /* once all is read; NULL: nothing */
+    bool whole;                           /* the file describes the whole training, not the layout alone */
 } import_dialect;
 
 /* FSDP's sharding strategies, by the numbers that Accelerate also takes. */
@@ -70,24 +76,29 @@ enum {
     SCHEDULE_WSD
 };
 enum { EVERY_NEVER = 1, EVERY_STEPS, EVERY_EPOCH };
+enum { RISE_LINEAR = 1, RISE_LOG };
+enum { STAGE_SFT = 1, STAGE_PT };
 /* What an optimizer has besides its name. */
 enum { OPTIMIZER_PAGED = 1 << 8, OPTIMIZER_OF_TORCHAO = 1 << 9, OPTIMIZER_NAME = OPTIMIZER_PAGED - 1 };
 enum { EXCESS_DROP = 1, EXCESS_TRUNCATE, EXCESS_RAISE };
 enum { PAIRS_DPO = 1, PAIRS_IPO, PAIRS_ORPO, PAIRS_SIMPO };
 
 /* What was read, where it does not go straight into the job. What the file lacks is 0, unless noted. */
-typedef struct import_values {
+struct import_values {
     int processes, machines;
     int size[NDP_SIZES];
     int distributed, strategy, reshard, zero_stage; /* zero_stage: -1 */
+    bool undecided;                                 /* the number of data ranks is */
     ndp_strings fsdp;
-    int micro, accumulation, batch;
+    int micro, accumulation, batch, train_batch;
     int max_steps;                             /* -1 */
     double warmup;                             /* steps, or below 1 a share of them; -1 */
     double epochs, warmup_ratio, min_lr_ratio; /* the ratios: -1 */
     double min_lr, wsd_min_lr_ratio;           /* the same of lr_scheduler_kwargs: -1 */
     double cycles;
     int decay_steps, stable_steps, timescale; /* stable_steps: -1 */
+    double rise_from, peak, rise_ratio;       /* of DeepSpeed's schedulers */
+    int rise;                                 /* RISE_... */
     int optimizer;                            /* 1 + its ndp_optimizer_name, and OPTIMIZER_... */
     int scheduler, fp32, bf16, fp16, half, mixed;
     int checkpointing, fsdp_checkpointing, ring, rotate, tp_sequence, distributed_optimizer;
@@ -101,7 +112,8 @@ typedef struct import_values {
     int pairs;                                              /* the key rl: PAIRS_... */
     double beta, trl_beta, odds_weight, nll_weight, margin; /* of the loss of pairs; -1 */
     int ignored;                                            /* a word that changes nothing */
-} import_values;
+    int stage, bits, neat_packing;                          /* LLaMA-Factory's; stage: STAGE_... */
+};
 
 /* The data set that is being read. */
 typedef struct import_set {
@@ -110,7 +122,8 @@ typedef struct import_set {
     char *chosen, *rejected;                           /* of pairs */
     char *role, *content, *train;                      /* names of fields of a message */
     char *format, *no_input_format;                    /* of a custom type */
-    char *config, *revision, *split;                   /* of a data set on the Hub */
+    char *hub, *config, *revision, *split;             /* of a data set on the Hub */
+    int sharegpt;                                      /* WORD_YES: LLaMA-Factory's formatting */
     ndp_strings files;
     ndp_str own; /* what it has other than the sets before it: ", format: alpaca, text_field: \"body\"" */
 } import_set;
@@ -143,6 +156,8 @@ struct ndp_import {
     const import_dialect *dialect;
     ndp_yaml yaml, deepspeed_yaml; /* the file, and the one that its key deepspeed names */
     char *deepspeed_text;
+    ndp_yaml info_yaml; /* LLaMA-Factory's dataset_info.json */
+    char *info_text;
     import_values read;
     import_set set;
     import_sets sets;
@@ -160,12 +175,28 @@ NDP_API ndp_status ndp_import_roles_to_train(ndp_import *m, struct fy_node *valu
 NDP_API ndp_status ndp_import_plugins(ndp_import *m, struct fy_node *value, const char *name);
 NDP_API ndp_status ndp_import_deepspeed(ndp_import *m, struct fy_node *value, const char *name);
 
+NDP_API ndp_status ndp_import_tag(ndp_import *m, struct fy_node *value, const char *name);
+NDP_API ndp_status ndp_import_llamafactory_sets(ndp_import *m, struct fy_node *value, const char *name);
+NDP_API ndp_status ndp_import_llamafactory_template(ndp_import *m, struct fy_node *value, const char *name);
+NDP_API ndp_status ndp_import_llamafactory_targets(ndp_import *m, struct fy_node *value, const char *name);
+void ndp_import_begin_llamafactory(import_values *read);
+ndp_status ndp_import_prepare_llamafactory(ndp_import *m);
+
+/* import_deepspeed.c: a DeepSpeed file by itself: its ranks, before the layout; its batch; its optimizer, schedule and
+ * clipping. */
+bool ndp_import_is_deepspeed(const ndp_import *m);
+void ndp_import_deepspeed_ranks(ndp_import *m);
+ndp_status ndp_import_deepspeed_batch(ndp_import *m);
+ndp_status ndp_import_deepspeed_training(ndp_import *m);
+
 /* ---- the walk by the tables ---- */
 
 /* The key of a section that a name, with or without the prefix of its section, fits best; NULL: none. `tables` ends
  * with NULL. */
 const import_key *ndp_import_key(const import_table *const *tables, const char *section, const char *prefix,
                                  const char *name);
+/* Whether a section has the key, if only by its part before a colon. */
+bool ndp_import_has_key(const char *section, const import_key *k);
 /* Reads the keys of a mapping by the table's section; `name` is the mapping's own, "" at the top. */
 NDP_API ndp_status ndp_import_walk(ndp_import *m, struct fy_node *node, const char *section, const char *prefix,
                                    const char *name);
@@ -175,6 +206,10 @@ ndp_status ndp_import_items(ndp_import *m, struct fy_node *value, const char *na
 
 /* ---- what follows ---- */
 
+/* Whether the file is Axolotl's, whose arithmetic differs from that of the transformers' Trainer. */
+bool ndp_import_is_axolotl(const ndp_import *m);
+/* Adds m->set, a data set of this name, to the job. `silent_type`: that of a set without one; NULL: there is none. */
+ndp_status ndp_import_add_set(ndp_import *m, const char *name, struct fy_node *node, const char *silent_type);
 /* The files of m->set, to those of the job. */
 ndp_status ndp_import_add_files(ndp_import *m, const char *name, struct fy_node *node);
 /* The key of ours for them. */
@@ -196,6 +231,8 @@ ndp_status ndp_import_finish_adapter(ndp_import *m);
 static inline bool ndp_import_knows_steps(const ndp_import *m) { return m->job.train.epochs == 0; }
 /* The part about the schedule, with the length of the run known. */
 ndp_status ndp_import_finish_schedule(ndp_import *m);
+/* import_finish.c: optimizer.name. */
+ndp_status ndp_import_finish_optimizer(ndp_import *m);
 /* The loss of pairs. */
 ndp_status ndp_import_finish_preference(ndp_import *m);
 /* Whether the file has the key rl, which may come after its data sets. */

@@ -15,6 +15,8 @@ static int warmup_asked(const ndp_import *m) {
     int steps = m->job.train.steps, most = 100, share = (int)(0.03 * steps);
     if (is_share(m))
         return (int)ceil(m->read.warmup * steps); /* the Trainer's */
+    if (!ndp_import_is_axolotl(m))                /* the Trainer's, too */
+        return m->read.warmup > 0 ? (int)m->read.warmup : (int)ceil(m->read.warmup_ratio * steps);
     if (m->read.warmup >= 0)
         return (int)m->read.warmup;
     if (m->read.warmup_ratio >= 0)
@@ -47,7 +49,7 @@ static ndp_status finish_warmup(ndp_import *m) {
         return NDP_OK;
     }
     int warmup = m->read.scheduler == SCHEDULE_CONSTANT ? 0 : warmup_asked(m);
-    m->job.schedule.warmup_steps = warmup == 1 && !is_share(m) ? 2 : warmup;
+    m->job.schedule.warmup_steps = warmup == 1 && !is_share(m) && ndp_import_is_axolotl(m) ? 2 : warmup;
     ndp_import_mark(m, offsetof(ndp_config, schedule.warmup_steps));
     return NDP_OK;
 }
@@ -149,9 +151,9 @@ ndp_status ndp_import_finish_schedule(ndp_import *m) {
 static void say_warmup(ndp_import *m) {
     int written = m->job.schedule.warmup_steps;
     if (ndp_import_is_set(&m->notes, "schedule.warmup_steps") || written == m->read.warmup ||
-        !ndp_import_knows_steps(m))
+        !ndp_import_knows_steps(m) || (written == 0 && m->read.warmup_ratio == 0))
         return;
-    const char *source = m->read.scheduler == SCHEDULE_CONSTANT ? "Axolotl's lr_scheduler constant has none"
+    const char *source = m->read.scheduler == SCHEDULE_CONSTANT ? "the Trainer's schedule constant has none"
                          : m->read.warmup >= 0                  ? "warmup_steps"
                          : m->read.warmup_ratio >= 0            ? "warmup_ratio"
                                                                 : "Axolotl's 3%, at most 100";
@@ -166,7 +168,7 @@ void ndp_import_say_schedule(ndp_import *m) {
     bool rises = m->job.schedule.warmup_steps > 0 || m->job.schedule.warmup_ratio > 0,
          falls = ndp_lr_has_end(m->job.schedule.name);
     if (rises || falls)
-        SAY(m, "the learning rate %s%s%s, one update ahead of Axolotl\n",
+        SAY(m, "the learning rate %s%s%s, one update ahead of %s\n",
             rises ? "starts at lr / warmup_steps, not at 0" : "", rises && falls ? ", and " : "",
-            falls ? "reaches lr x min_lr_ratio at the last update" : "");
+            falls ? "reaches lr x min_lr_ratio at the last update" : "", m->dialect->program);
 }

@@ -13,7 +13,7 @@ static ndp_status finish_steps(ndp_import *m) {
     if (m->read.max_steps > 0) {
         if (!ndp_import_is_set(&m->notes, "train.steps"))
             m->job.train.steps = m->read.max_steps;
-        if (m->read.epochs > 0)
+        if (m->read.epochs > 0 && ndp_import_is_axolotl(m))
             SAY(m,
                 "max_steps %d determines the length of the run, even if it takes more than num_epochs %g; Axolotl "
                 "would "
@@ -88,15 +88,15 @@ static ndp_status finish_checkpoints(ndp_import *m) {
 static ndp_status finish_evaluation(ndp_import *m) {
     int *every = &m->job.train.eval_every, steps = m->job.train.steps;
     double times = m->read.evals_per_epoch * epochs_of(m);
-    if (!ndp_import_find(&m->notes, "logging_steps")) /* Axolotl's */
+    if (!ndp_import_find(&m->notes, "logging_steps") && ndp_import_is_axolotl(m))
         m->job.train.log_every = !ndp_import_knows_steps(m) ? 10 : steps < 400 ? 1 : steps < 2000 ? steps / 200 : 10;
     if (m->job.data.validation_fraction == 0 && m->job.data.validation_files.n == 0) {
         if (m->read.eval_steps > 0 || m->read.evals_per_epoch > 0 || m->read.eval > EVERY_NEVER)
             SAY(m, "there is no held-out data (val_set_size, test_datasets), so nothing is evaluated\n");
         return NDP_OK;
     }
-    SAY(m, "eval_loss is the mean over all held-out %s; Axolotl averages over batches\n",
-        m->read.pairs ? "pairs" : "tokens");
+    SAY(m, "eval_loss is the mean over all held-out %s; %s averages over batches\n", m->read.pairs ? "pairs" : "tokens",
+        m->dialect->program);
     if (m->read.eval_steps > 0)
         return count_steps(m, "eval_steps", m->read.eval_steps, every);
     if (times > 1)

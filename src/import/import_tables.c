@@ -1,25 +1,54 @@
 /* All keys, and the kinds of files that have them. */
 #include "import/import_table.h"
 
-const import_table *const ndp_import_tables[] = {&ndp_import_axolotl, &ndp_import_accelerate, NULL};
+#include <string.h>
+
+const import_table *const ndp_import_tables[] = {&ndp_import_axolotl, &ndp_import_accelerate, &ndp_import_llamafactory,
+                                                 NULL};
 
 /* The defaults of Axolotl and of the transformers' Trainer below it. */
 static const char *const axolotl_defaults[] = {"model.path=null",          "data.sequence_length=512",
                                                "optimizer.weight_decay=0", "optimizer.betas=[0.9, 0.999]",
                                                "schedule.min_lr_ratio=0",  "train.output_dir=./model-out",
                                                "checkpoint.keep=4",        NULL};
+/* Those of LLaMA-Factory, and of the Trainer where it has none. */
+static const char *const llamafactory_defaults[] = {"model.path=null",
+                                                    "data.sequence_length=2048",
+                                                    "optimizer.lr=5e-5",
+                                                    "optimizer.weight_decay=0",
+                                                    "optimizer.betas=[0.9, 0.999]",
+                                                    "schedule.min_lr_ratio=0",
+                                                    "adapter.r=8",
+                                                    "train.output_dir=./trainer_output",
+                                                    NULL};
 static const char *const no_defaults[] = {NULL};
 
 /* At equal counts of known keys the first wins: a ParallelismConfig alone has keys that Axolotl has too. */
-static const import_dialect dialects[] = {{"parallelism", "a ParallelismConfig", no_defaults, false},
-                                          {"accelerate", "an Accelerate configuration", no_defaults, false},
-                                          {"axolotl", "an Axolotl configuration", axolotl_defaults, true}};
+static const import_dialect dialects[] = {
+    {"parallelism", "a ParallelismConfig", "Accelerate", NULL, no_defaults, NULL, NULL, false},
+    {"accelerate", "an Accelerate configuration", "Accelerate", NULL, no_defaults, NULL, NULL, false},
+    {"deepspeed:alone", "a DeepSpeed configuration", "DeepSpeed", NULL, no_defaults, NULL, NULL, false},
+    {"axolotl", "an Axolotl configuration", "Axolotl", NULL, axolotl_defaults, NULL, NULL, true},
+    {"llamafactory", "a LLaMA-Factory configuration", "LLaMA-Factory",
+     "finetuning_type cutoff_len template stage lora_target dataset", llamafactory_defaults,
+     ndp_import_begin_llamafactory, ndp_import_prepare_llamafactory, true}};
+
+bool ndp_import_is_axolotl(const ndp_import *m) { return strcmp(m->dialect->section, "axolotl") == 0; }
+
+/* Files of other programs with the Trainer's keys have most of LLaMA-Factory's. */
+static bool has_mark(const ndp_import *m, const char *marks) {
+    bool found = !marks;
+    for (size_t n; marks && !found && (n = strcspn(marks, " ")); marks += n, marks += *marks == ' ')
+        found = fy_node_mapping_lookup_by_string(m->yaml.root, marks, n) != NULL;
+    return found;
+}
 
 ndp_status ndp_import_choose(ndp_import *m) {
     int most = 0;
     m->tables = ndp_import_tables;
     if (!m->yaml.root || !fy_node_is_mapping(m->yaml.root))
-        return ndp_yaml_fail(&m->yaml, m->yaml.root, "expected the keys of an Axolotl or Accelerate configuration");
+        return ndp_yaml_fail(&m->yaml, m->yaml.root,
+                             "expected the keys of an Axolotl, LLaMA-Factory, Accelerate or DeepSpeed configuration");
     for (int d = 0; d < NDP_COUNT(dialects); d++) {
         int known = 0;
         void *place = NULL;
@@ -28,14 +57,16 @@ ndp_status ndp_import_choose(ndp_import *m) {
             known +=
                 name && ndp_import_key(ndp_import_tables, dialects[d].section, "parallelism_config_", name) != NULL;
         }
-        if (known > most) {
+        if (known > most && has_mark(m, dialects[d].marks)) {
             most = known;
             m->dialect = &dialects[d];
         }
     }
     if (!m->dialect)
-        return ndp_yaml_fail(&m->yaml, m->yaml.root,
-                             "the file has no key of an Axolotl or Accelerate configuration, such as base_model, "
-                             "distributed_type or parallelism_config");
+        return ndp_yaml_fail(
+            &m->yaml, m->yaml.root,
+            "the file has no key of an Axolotl, LLaMA-Factory, Accelerate or DeepSpeed configuration, such as "
+            "base_model, model_name_or_path, distributed_type, parallelism_config or "
+            "zero_optimization");
     return NDP_OK;
 }

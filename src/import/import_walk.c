@@ -29,22 +29,30 @@ static const char *bare(const char *name, const char *prefix) {
     return n && strncmp(name, prefix, n) == 0 ? name + n : name;
 }
 
+bool ndp_import_has_key(const char *section, const import_key *k) {
+    size_t n = strlen(k->section);
+    return strncmp(section, k->section, n) == 0 && (!section[n] || section[n] == ':');
+}
+
 const import_key *ndp_import_key(const import_table *const *tables, const char *section, const char *prefix,
                                  const char *name) {
     const import_key *best = NULL;
-    size_t longest = 0;
+    size_t longest = 0; /* twice what fits, and one more if the row is the section's own */
     name = bare(name, prefix);
     for (const import_table *const *t = tables; *t; t++)
         for (int i = 0; i < (*t)->n; i++) {
             const import_key *k = &(*t)->keys[i];
             const char *known = k->names;
-            if (strcmp(k->section, section) != 0)
+            if (!ndp_import_has_key(section, k))
                 continue;
-            for (size_t n, fits; (n = next_name(&known)); known += n)
-                if ((fits = fit(known, n, name)) > longest) {
+            for (size_t n, fits; (n = next_name(&known)); known += n) {
+                fits = 2 * fit(known, n, name);
+                fits += fits && strcmp(k->section, section) == 0;
+                if (fits > longest) {
                     best = k;
                     longest = fits;
                 }
+            }
         }
     return best;
 }
@@ -75,7 +83,7 @@ static ndp_status note_unknown(ndp_import *m, struct fy_node *node, const char *
     char why[160];
     for (const import_table *const *t = m->tables; *t; t++)
         for (int i = 0; i < (*t)->n; i++)
-            if (strcmp((*t)->keys[i].section, section) == 0)
+            if (ndp_import_has_key(section, &(*t)->keys[i]))
                 add_names(&known, (*t)->keys[i].names, false);
     const char *meant = ndp_nearest(bare(written, prefix), known.items, known.n);
     const char *before = bare(written, prefix) != written ? prefix : "";
@@ -148,12 +156,20 @@ static ndp_status read_word(ndp_import *m, const import_key *k, struct fy_node *
     return ndp_import_note(&m->notes, k->why ? SEEN_LEFT : SEEN_CARRIED, name, key, k->why, NULL);
 }
 
+/* Marks the key of ours that a value was read into. */
+static void mark_target(ndp_import *m, const import_key *k) {
+    size_t job = offsetof(ndp_import, job);
+    if (k->offset >= job && k->offset < job + sizeof m->job)
+        ndp_import_mark(m, k->offset - job);
+}
+
 /* "auto" leaves a number to the program, as if the key were missing. */
 static ndp_status read_value(ndp_import *m, const import_key *k, struct fy_node *key, struct fy_node *value,
                              const char *name) {
     const char *text = ndp_yaml_text(value);
-    bool number = k->type != NDP_OPTION_TEXT && k->type != NDP_OPTION_LIST;
-    if (number && text && strcmp(text, "auto") == 0)
+    bool numbers = k->type != NDP_OPTION_TEXT && k->type != NDP_OPTION_LIST,
+         number = numbers && k->type != NDP_OPTION_PAIR;
+    if (numbers && text && strcmp(text, "auto") == 0)
         return NDP_OK;
     ndp_option o = {.section = "",
                     .key = name,
@@ -168,14 +184,8 @@ static ndp_status read_value(ndp_import *m, const import_key *k, struct fy_node 
         NDP_TRY(ndp_option_read(&o, m->notes.y, value, m));
     else if (!ndp_import_digits(value, k->type != NDP_OPTION_NUMBER, digits) || !ndp_option_digits(&o, digits, m))
         return ndp_option_unexpected(&o, m->notes.y, value);
+    mark_target(m, k);
     return ndp_import_note(&m->notes, SEEN_CARRIED, name, key, NULL, NULL);
-}
-
-/* Marks the key of ours that a value was read into. */
-static void mark_target(ndp_import *m, const import_key *k) {
-    size_t job = offsetof(ndp_import, job);
-    if (k->offset >= job && k->offset < job + sizeof m->job)
-        ndp_import_mark(m, k->offset - job);
 }
 
 static ndp_status read_key(ndp_import *m, const import_key *k, struct fy_node *key, struct fy_node *value,
@@ -185,7 +195,6 @@ static ndp_status read_key(ndp_import *m, const import_key *k, struct fy_node *k
         return NDP_OK;
     switch (k->kind) {
     case IMPORT_VALUE:
-        mark_target(m, k);
         return read_value(m, k, key, value, name);
     case IMPORT_WORD:
         mark_target(m, k);

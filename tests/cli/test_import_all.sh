@@ -1,7 +1,7 @@
 #!/bin/sh
 # Configurations of all kinds, tests/import/files/all: each is imported, and trained as it is on a tiny model and tiny
 # data that stand in a Hub cache and beside it under the names in the file. Prints a table of what happened. At least
-# seven of Axolotl's and seven of Accelerate's train; the others name what is missing.
+# seven of Axolotl's and of Accelerate's train, and all of LLaMA-Factory's and DeepSpeed's; others name what is missing.
 . "$(dirname "$0")/cases.sh"
 unset HF_HUB_CACHE
 export HF_HOME="$work/hf"
@@ -103,4 +103,29 @@ for file in "$all"/accelerate_*; do
     case $file in *_fp16.yaml) says err 'fp16 is not supported' ;; *) code_is 0 ;; esac
 done
 [ "$trained" -ge 7 ] || fail "only $trained of Accelerate's configurations train"
+
+# LLaMA-Factory's name their data by dataset_info.json.
+records '{"instruction": "Say %d", "input": "", "output": "It is %d"}' >data/questions.jsonl
+cat >data/dataset_info.json <<'EOF2'
+{"chats": {"file_name": "talks.jsonl", "formatting": "sharegpt", "columns": {"messages": "conversations"},
+           "tags": {"role_tag": "speaker", "content_tag": "says", "user_tag": "person", "assistant_tag": "bot"}},
+ "questions": {"file_name": "questions.jsonl"},
+ "books": {"file_name": "books.jsonl", "columns": {"prompt": "body"}}}
+EOF2
+trained=0
+for file in "$all"/llamafactory_*; do
+    try "$(basename "$file")" "$file" --ranks 2
+    code_is 0
+done
+[ "$trained" = 2 ] || fail "only $trained of LLaMA-Factory's configurations train"
+
+# DeepSpeed's by themselves.
+trained=0
+for file in "$all"/deepspeed/*.json; do
+    try "deepspeed/$(basename "$file")" "$file" --ranks 2 --set model.path=org/base-model --set 'data.files=[data/books.jsonl]' \
+        --set data.text_field=body --set data.sequence_length=256 --set batch.micro_batch_size=1 --set batch.global_batch_size=2 \
+        --set train.steps=2 --set train.output_dir=run
+    code_is 0
+done
+[ "$trained" -ge 1 ] || fail "no configuration of DeepSpeed's trains"
 end_of_cases

@@ -491,21 +491,21 @@ static const char *const refused[][2] = {
     {"base_model: m\nmax_steps: 3\ndeepspeed: {zero_optimization: {stage: 3, zero_quantized_weights: true}}\n",
      "'deepspeed.zero_optimization.zero_quantized_weights: true': communication is not quantized"},
     /* no configuration of theirs */
-    {"", "expected the keys of an Axolotl or Accelerate configuration"},
-    {"[1, 2]", "their.yaml:1:1: expected the keys of an Axolotl or Accelerate configuration"},
-    {"colour: red\n", "their.yaml:1:1: the file has no key of an Axolotl or Accelerate configuration, such as"},
-    {"train: {steps: 3}\n", "no key of an Axolotl or Accelerate configuration"},
+    {"", "expected the keys of an Axolotl, LLaMA-Factory, Accelerate or DeepSpeed configuration"},
+    {"[1, 2]", "their.yaml:1:1: expected the keys of an Axolotl, LLaMA-Factory, Accelerate or DeepSpeed configuration"},
+    {"colour: red\n", "their.yaml:1:1: the file has no key of an Axolotl, LLaMA-Factory, Accelerate or DeepSpeed configuration, such as"},
+    {"train: {steps: 3}\n", "no key of an Axolotl, LLaMA-Factory, Accelerate or DeepSpeed configuration"},
     {"a: 1\n---\nb: 2\n", "a second document"},
     {"# torchtitan\n[job]\ndump_folder = \"./outputs\"\n\n[parallelism]\ntensor_parallel_degree = 2\n",
-     "their.yaml: a TOML file, as torchtitan's configurations are; only YAML files of Axolotl and Accelerate"},
+     "their.yaml: a TOML file, as torchtitan's configurations are; only files of Axolotl, LLaMA-Factory, Accelerate and DeepSpeed"},
     {"base_model: m\nmax_steps: 3\nwarmup_steps: 10.5\n",
      "their.yaml:3:1: 'warmup_steps' is 10.5, expected a whole number of steps, or a share below 1"},
 };
 
 /* A data set, what the message about it says. */
 static const char *const refused_sets[][2] = {
-    {"path: a.txt, type: completion", "'datasets[0]: a.txt': Axolotl reads every line of a text file as a document"},
-    {"path: a.jsonl, ds_type: text, type: completion", "'datasets[0]: a.jsonl': Axolotl reads every line"},
+    {"path: a.txt, type: completion", "'datasets[0]: a.txt': every line of a text file is a document there"},
+    {"path: a.jsonl, ds_type: text, type: completion", "'datasets[0]: a.jsonl': every line"},
     {"path: a.jsonl, ds_type: csv, type: completion", "'datasets[0]: a.jsonl': records are read from .jsonl, .ndjson"},
     {"path: a.parquet, ds_type: json, type: completion", "'datasets[0]: a.parquet': records are read from .jsonl"},
     {"path: a.csv.gz, type: completion", "'datasets[0]: a.csv.gz': records are read from .jsonl"},
@@ -516,7 +516,7 @@ static const char *const refused_sets[][2] = {
      "'datasets[0]: someone/set': its data_files are not local"},
     {"path: parquet, data_files: a.jsonl, type: completion", "'datasets[0]: a.jsonl': records are read from"},
     {"path: 'https://a.b/c.jsonl', type: completion", "nothing is downloaded; name local files"},
-    {"path: /tmp, type: completion", "'datasets[0]: /tmp': Axolotl takes the files of one split from a folder"},
+    {"path: /tmp, type: completion", "'datasets[0]: /tmp': a folder has the files of several splits"},
     {"path: a.jsonl", "'datasets[0]: no type': Axolotl reads token ids (input_ids, labels) there"},
     {"path: a.jsonl, type: chatml.intel", "'datasets[0].type: chatml.intel': supported types are alpaca, sharegpt,"},
     {"path: a.jsonl, type: 'alpaca:chat'", "'datasets[0]: alpaca:chat': of alpaca only the style without a name"},

@@ -11,13 +11,17 @@ static char *keys_of(const char *program, const char *part) {
     return text;
 }
 
-/* Both programs' tables, which share sections. */
+static const char *const programs[] = {"axolotl", "llamafactory", "accelerate", "deepspeed"};
+
+/* All programs' tables, which share sections. */
 static char *all_keys(void) {
-    char *axolotl = keys_of("axolotl", NULL), *accelerate = keys_of("accelerate", NULL);
-    char *both = ndp_format("%s%s", axolotl, accelerate);
-    free(axolotl);
-    free(accelerate);
-    return both;
+    ndp_str all = {0};
+    for (int p = 0; p < NDP_COUNT(programs); p++) {
+        char *keys = keys_of(programs[p], NULL);
+        ndp_str_add(&all, keys);
+        free(keys);
+    }
+    return ndp_str_detach(&all);
 }
 
 /* As a code span, alone or below a section. */
@@ -61,7 +65,6 @@ static void every_row_is_listed(void **state) {
 /* Every `section.key` in the column "here" is an option. */
 static void imported_keys_exist(void **state) {
     (void)state;
-    static const char *const programs[] = {"axolotl", "accelerate"};
     int found = 0;
     for (int p = 0; p < NDP_COUNT(programs); p++) {
         char *text = keys_of(programs[p], "imported"), *lines = NULL, *cells;
@@ -172,6 +175,56 @@ static const sample accelerate_samples[] = {
     {0},
 };
 
+static const sample llamafactory_samples[] = {
+    {"model_name_or_path", "other", ""},
+    {"adapter_name_or_path", "folder", ""},
+    {"stage", "pt", ""},
+    {"finetuning_type", "full", ""},
+    {"lora_rank", "7", ""},
+    {"lora_alpha", "7", ""},
+    {"lora_dropout", "0.5", ""},
+    {"additional_target", "[lm_head]", ""},
+    {"use_rslora", "true", ""},
+    {"use_dora", "true", ""},
+    {"quantization_bit", "4", ""},
+    {"cutoff_len", "99", ""},
+    {"packing", "true", ""},
+    {"neat_packing", "true", ""},
+    {"train_on_prompt", "true", ""},
+    {"max_samples", "9", ""},
+    {"val_size", "0.5", ""},
+    {"per_device_train_batch_size", "3", ""},
+    {"gradient_accumulation_steps", "3", ""},
+    {"num_train_epochs", "2", ""},
+    {"max_steps", "77", ""},
+    {"seed", "5", ""},
+    {"optim", "sgd", ""},
+    {"learning_rate", "0.5", ""},
+    {"adam_beta1", "0.5", ""},
+    {"adam_beta2", "0.5", ""},
+    {"adam_epsilon", "0.5", ""},
+    {"weight_decay", "0.5", ""},
+    {"max_grad_norm", "0.5", ""},
+    {"lr_scheduler_type", "cosine", ""},
+    {"warmup_steps", "5", "max_steps: 100\n"},
+    {"warmup_ratio", "0.5", ""},
+    {"bf16", "true", ""},
+    {"disable_gradient_checkpointing", "true", ""},
+    {"fsdp", "[shard_grad_op]", ""},
+    {"output_dir", "elsewhere", ""},
+    {"save_steps", "7", "max_steps: 100\n"},
+    {"save_strategy", "no", "max_steps: 100\n"},
+    {"save_total_limit", "9", ""},
+    {"logging_steps", "3", ""},
+    {"eval_steps", "7", "max_steps: 100\nval_size: 0.5\n"},
+    {"eval_strategy", "steps", "max_steps: 100\nval_size: 0.5\nlogging_steps: 5\n"},
+    {0},
+};
+static const sample deepspeed_samples[] = {
+    {"train_batch_size", "64", ""},
+    {0},
+};
+
 static const sample *sample_of(const sample *samples, const char *names) {
     for (const sample *s = samples; s->key; s++) {
         const char *at = strstr(names, s->key);
@@ -229,21 +282,24 @@ static void keys_set_what_the_table_says(void **state) {
     static const struct {
         const char *section, *base;
         const sample *samples;
-    } programs[] = {{"axolotl", "base_model: m\ndatasets: [{path: a.jsonl, type: chat_template}]\n", axolotl_samples},
-                    {"accelerate", "compute_environment: LOCAL_MACHINE\n", accelerate_samples}};
+    } sampled[NDP_COUNT(programs)] = {
+        {"axolotl", "base_model: m\ndatasets: [{path: a.jsonl, type: chat_template}]\n", axolotl_samples},
+        {"llamafactory", "do_train: true\ndataset: some\n", llamafactory_samples},
+        {"accelerate", "compute_environment: LOCAL_MACHINE\n", accelerate_samples},
+        {"deepspeed:alone", "zero_optimization: {stage: 2}\n", deepspeed_samples}};
     for (int p = 0; p < NDP_COUNT(programs); p++) {
-        char *table = keys_of(programs[p].section, "imported");
+        char *table = keys_of(programs[p], "imported");
         for (const import_table *const *t = ndp_import_tables; *t; t++)
             for (int i = 0; i < (*t)->n; i++) {
                 const import_key *k = &(*t)->keys[i];
                 bool reads = (k->kind == IMPORT_VALUE || k->kind == IMPORT_WORD) && !k->why;
                 /* fp16 only turns off what is not supported */
-                if (!reads || strcmp(k->section, programs[p].section) != 0 || strcmp(k->names, "fp16") == 0)
+                if (!reads || strcmp(k->section, sampled[p].section) != 0 || strcmp(k->names, "fp16") == 0)
                     continue;
-                const sample *s = sample_of(programs[p].samples, k->names);
+                const sample *s = sample_of(sampled[p].samples, k->names);
                 if (!s)
                     fail_msg("%s has no sample", k->names);
-                check_sample(table, programs[p].base, s);
+                check_sample(table, sampled[p].base, s);
             }
         free(table);
     }
@@ -298,7 +354,7 @@ static void other_words_are_errors(void **state) {
     (void)state;
     char *text;
     CHECK_FAILS(ndp_config_import_keys("torchtitan", NULL, &text), NDP_EINVAL,
-                "--keys 'torchtitan': expected axolotl or accelerate");
+                "--keys 'torchtitan': expected axolotl, llamafactory, accelerate or deepspeed");
     CHECK_FAILS(ndp_config_import_keys("axolotl", "all", &text), NDP_EINVAL,
                 "--keys axolotl 'all': expected imported, left-out or unsupported");
 }

@@ -187,9 +187,9 @@ static void the_note_is_about_the_warm_up_that_is_written(void **state) {
         {"warmup_ratio: 0.1", "20", "schedule.warmup_steps 20 of train.steps 200: warmup_ratio\n"},
         {"", "6", "schedule.warmup_steps 6 of train.steps 200: Axolotl's 3%, at most 100\n"},
         {"lr_scheduler: constant", "0",
-         "schedule.warmup_steps 0 of train.steps 200: Axolotl's lr_scheduler constant has none\n"},
+         "schedule.warmup_steps 0 of train.steps 200: the Trainer's schedule constant has none\n"},
         {"lr_scheduler: constant\nwarmup_steps: 9", "0",
-         "schedule.warmup_steps 0 of train.steps 200: Axolotl's lr_scheduler constant has none\n"},
+         "schedule.warmup_steps 0 of train.steps 200: the Trainer's schedule constant has none\n"},
         {"warmup_steps: 9", "9", NULL},
         {"warmup_steps: 0", "0", NULL},
     };

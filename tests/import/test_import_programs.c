@@ -1,0 +1,342 @@
+/* DeepSpeed's file by itself, LLaMA-Factory's jobs and data sets, and an Accelerate file for one process. */
+#include "base/text.h"
+#include "import/imported.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const ndp_import_opts four = {.ranks = 4};
+
+/* Keys of an adapter in a file without one are of no effect, whatever the program. */
+static void adapters_that_are_not_asked_for(void **state) {
+    (void)state;
+    static const char *const texts[] = {
+        "base_model: m\ndatasets: [{path: a.jsonl, type: completion}]\nlora_r: 7\nlora_alpha: 9\n"
+        "lora_modules_to_save: [lm_head]\nlora_target_modules: [q_proj]\n",
+        "model_name_or_path: m\nfinetuning_type: full\nlora_rank: 7\nadditional_target: lm_head\n"};
+    for (int k = 0; k < NDP_COUNT(texts); k++) {
+        imported i;
+        CHECK_OK(import(&i, texts[k], NULL));
+        assert_null(strstr(i.job, "adapter:"));
+        CHECK_KEYS(&i, {"adapter.type", "none"}, {"adapter.r", "16"}, {"adapter.modules_to_save", "[]"});
+        check_round_trip(&i);
+        release(&i);
+    }
+}
+
+/* ---- Accelerate ---- */
+
+/* `accelerate launch` starts one process, whatever num_processes says. */
+static void accelerate_without_distribution(void **state) {
+    (void)state;
+    imported i;
+    CHECK_OK(import(&i, "distributed_type: 'NO'\nnum_processes: 8\n", NULL));
+    CHECK_KEYS(&i, {"parallelism.dp_replicate_size", "1"}, {"parallelism.dp_shard_size", "1"},
+               {"batch.global_batch_size", "1"});
+    CHECK_NOTES(&i, "distributed_type NO is one process: num_processes 8 is not used; --ranks 8 makes so many");
+    release(&i);
+    CHECK_OK(import(&i, "distributed_type: 'NO'\nnum_processes: 8\n", &four));
+    CHECK_KEYS(&i, {"parallelism.dp_replicate_size", "4"});
+    assert_null(strstr(i.notes, "is not used"));
+    release(&i);
+    CHECK_OK(import(&i, "distributed_type: 'NO'\nnum_processes: 1\n", NULL));
+    assert_null(strstr(i.notes, "is not used"));
+    release(&i);
+}
+
+/* ---- DeepSpeed ---- */
+
+/* Every stage, with and without the number of ranks; "auto" and what is missing stay as a job has them. */
+static void deepspeed_stages(void **state) {
+    (void)state;
+    static const struct {
+        const char *shard, *replicate, *reshard, *reduce;
+    } of[][2] = {{{"1", "auto", "true", "micro_batch"}, {"1", "4", "true", "micro_batch"}},
+                 {{"auto", "1", "false", "update"}, {"4", "1", "false", "update"}},
+                 {{"auto", "1", "false", "micro_batch"}, {"4", "1", "false", "micro_batch"}},
+                 {{"auto", "1", "true", "micro_batch"}, {"4", "1", "true", "micro_batch"}}};
+    for (int stage = 0; stage < 4; stage++)
+        for (int ranks = 0; ranks < 2; ranks++) {
+            imported i;
+            char *text = ndp_format("{\"bf16\": {\"enabled\": \"auto\"}, \"zero_optimization\": {\"stage\": %d},"
+                                    " \"train_micro_batch_size_per_gpu\": \"auto\", \"train_batch_size\": \"auto\","
+                                    " \"gradient_accumulation_steps\": \"auto\", \"gradient_clipping\": \"auto\"}",
+                                    stage);
+            CHECK_OK(import(&i, text, ranks ? &four : NULL));
+            CHECK_KEYS(&i, {"parallelism.dp_shard_size", of[stage][ranks].shard},
+                       {"parallelism.dp_replicate_size", of[stage][ranks].replicate},
+                       {"parallelism.reshard_after_forward", of[stage][ranks].reshard},
+                       {"parallelism.reduce_every", of[stage][ranks].reduce}, {"precision.compute", "bf16"},
+                       {"optimizer.max_grad_norm", "1"}, {"batch.global_batch_size", "16"});
+            assert_null(strstr(i.job, "batch:")); /* it is the job's own */
+            CHECK_NOTES(&i, "a DeepSpeed configuration", "set model.path, data.files");
+            check_round_trip(&i);
+            release(&i);
+            free(text);
+        }
+}
+
+/* The equation of the batch, from whatever parts the file has. */
+static void deepspeed_batches(void **state) {
+    (void)state;
+    static const struct {
+        const char *text;
+        int ranks;
+        const char *global, *micro, *shard;
+    } of[] = {
+        {"train_batch_size: 64, train_micro_batch_size_per_gpu: 4, gradient_accumulation_steps: 2", 0, "64", "4", "8"},
+        {"train_batch_size: 64, train_micro_batch_size_per_gpu: 4, gradient_accumulation_steps: 4", 4, "64", "4", "4"},
+        {"train_batch_size: 64", 0, "64", "1", "auto"},
+        {"train_micro_batch_size_per_gpu: 32", 0, "32", "32", "auto"},
+        {"train_micro_batch_size_per_gpu: 32, gradient_accumulation_steps: 2", 4, "256", "32", "4"},
+        {"gradient_accumulation_steps: 8", 4, "32", "1", "4"},
+    };
+    for (int k = 0; k < NDP_COUNT(of); k++) {
+        imported i;
+        ndp_import_opts o = {.ranks = of[k].ranks};
+        char *text = ndp_format("{zero_optimization: {stage: 3}, %s}", of[k].text);
+        CHECK_OK(import(&i, text, &o));
+        CHECK_KEYS(&i, {"batch.global_batch_size", of[k].global}, {"batch.micro_batch_size", of[k].micro},
+                   {"parallelism.dp_shard_size", of[k].shard}, {"optimizer.max_grad_norm", "0"});
+        check_round_trip(&i);
+        release(&i);
+        free(text);
+    }
+    static const char *const wrong[] = {
+        "{zero_optimization: {stage: 1}, train_batch_size: 10, train_micro_batch_size_per_gpu: 4}",
+        "{zero_optimization: {stage: 1}, train_batch_size: 64, train_micro_batch_size_per_gpu: 4, "
+        "gradient_accumulation_steps: 2}"};
+    for (int k = 0; k < NDP_COUNT(wrong); k++) {
+        imported i;
+        CHECK_FAILS(import(&i, wrong[k], &four), NDP_EINVAL, "'train_batch_size' is ");
+        release(&i);
+    }
+}
+
+static void deepspeed_training(void **state) {
+    (void)state;
+    imported i;
+    CHECK_OK(import(&i,
+                    "{zero_optimization: {stage: 3, offload_param: {device: none}}, gradient_clipping: 0.5,\n"
+                    " optimizer: {type: Adam, params: {lr: 2.0e-4, betas: [0.8, 0.99], weight_decay: auto}},\n"
+                    " scheduler: {type: WarmupCosineLR, params: {total_num_steps: 500, warmup_num_steps: 20, "
+                    "warmup_type: linear}},\n"
+                    " activation_checkpointing: {partition_activations: true}}",
+                    &four));
+    CHECK_KEYS(&i, {"optimizer.name", "adamw"}, {"optimizer.lr", "0.0002"}, {"optimizer.betas", "[0.8, 0.99]"},
+               {"optimizer.weight_decay", "0.1"}, {"optimizer.max_grad_norm", "0.5"}, {"schedule.name", "cosine"},
+               {"schedule.min_lr_ratio", "0.0001"}, {"schedule.warmup_steps", "20"}, {"train.steps", "500"},
+               {"train.recompute", "block"});
+    check_round_trip(&i);
+    release(&i);
+    /* What a section lacks are DeepSpeed's own values, and warm-up without steps may be of any kind. */
+    CHECK_OK(import(&i,
+                    "{zero_optimization: {stage: 2}, optimizer: {type: SGD, params: {}}, scheduler: {type: "
+                    "WarmupDecayLR, params: {warmup_max_lr: 0.5, warmup_num_steps: 0, total_num_steps: auto}}}",
+                    &four));
+    CHECK_KEYS(&i, {"optimizer.name", "sgd"}, {"optimizer.lr", "0.5"}, {"optimizer.weight_decay", "0"},
+               {"schedule.name", "linear"}, {"schedule.min_lr_ratio", "0"}, {"schedule.warmup_steps", "0"});
+    release(&i);
+}
+
+/* By name, all at once, with what settles each. */
+static void what_deepspeed_has_alone(void **state) {
+    (void)state;
+    static const char text[] =
+        "{zero_optimization: {stage: 3, offload_optimizer: {device: cpu, pin_memory: true}, cpu_offload: true},\n"
+        " fp16: {enabled: true}, optimizer: {type: OneBitAdam, params: {adam_w_mode: false, freeze_step: 9}},\n"
+        " scheduler: {type: WarmupLR, params: {warmup_min_lr: 0.1, warmup_num_steps: 9}},\n"
+        " activation_checkpointing: {cpu_checkpointing: true}, curriculum_learning: {enabled: true}, trian: 1}";
+    static const char *const words[] = {
+        "'zero_optimization.offload_optimizer.device: cpu': parameters and optimizer state are not offloaded",
+        "'zero_optimization.cpu_offload: true'",
+        "'fp16.enabled: true': fp16 is not supported; bf16 needs no loss scaling; or --set precision.compute=",
+        "'optimizer.type: OneBitAdam': another update rule; optimizer.name is one of:",
+        "'optimizer.params.adam_w_mode: false': weight decay shrinks",
+        "'optimizer.params.freeze_step: 9': optimizers have only",
+        "'scheduler.params.warmup_num_steps: 9': warm-up is linear; DeepSpeed's is logarithmic",
+        "'scheduler.params.warmup_min_lr: 0.1': warm-up rises from 0",
+        "'activation_checkpointing.cpu_checkpointing: true'",
+        "'trian': unknown key"};
+    imported i;
+    CHECK_FAILS(import(&i, text, &four), NDP_EINVAL, words[0]);
+    for (int k = 0; k < NDP_COUNT(words); k++)
+        if (!strstr(ndp_error_message(), words[k]))
+            fail_msg("no '%s' in %s", words[k], ndp_error_message());
+    release(&i);
+    /* Beside another program's file the optimizer is that program's. */
+    CHECK_FAILS(import(&i, "distributed_type: DEEPSPEED\ndeepspeed_config: {optimizer: {type: Adam}}\n", &four),
+                NDP_EINVAL, "give the optimizer in optimizer:, not to DeepSpeed");
+    release(&i);
+    CHECK_OK(import(&i,
+                    "distributed_type: DEEPSPEED\ndeepspeed_config: {zero_optimization: {stage: 3, "
+                    "offload_param: {device: cpu}}}\n",
+                    &four));
+    CHECK_NOTES(&i, "deepspeed_config.zero_optimization.offload_param (line 2): parameters and optimizer state");
+    release(&i);
+}
+
+/* ---- LLaMA-Factory ---- */
+
+static const char job[] = "model_name_or_path: m\nstage: sft\nfinetuning_type: lora\nlora_rank: 4\ndataset: ponds\n"
+                          "template: default\nper_device_train_batch_size: 2\ngradient_accumulation_steps: 3\n"
+                          "learning_rate: 1.0e-4\nlr_scheduler_type: cosine\nwarmup_ratio: 0.1\nbf16: true\n";
+
+/* Without a dataset_info.json: as far as keys go, and what to set is named. */
+static void llamafactory_job(void **state) {
+    (void)state;
+    imported i;
+    CHECK_OK(import(&i, job, &four));
+    CHECK_KEYS(&i, {"model.path", "\"m\""}, {"adapter.type", "lora"}, {"adapter.r", "4"}, {"adapter.alpha", "8"},
+               {"adapter.targets", "[\"linear\"]"}, {"batch.micro_batch_size", "2"}, {"batch.global_batch_size", "24"},
+               {"parallelism.dp_replicate_size", "4"}, {"schedule.name", "cosine"}, {"schedule.warmup_ratio", "0.1"},
+               {"optimizer.lr", "0.0001"}, {"optimizer.weight_decay", "0"}, {"train.epochs", "3"},
+               {"train.recompute", "block"}, {"checkpoint.every", "500"}, {"data.sequence_length", "2048"},
+               {"data.overlong", "truncate"}, {"data.packing", "false"}, {"precision.compute", "bf16"});
+    CHECK_NOTES(&i, "a LLaMA-Factory configuration", "dataset ponds is an entry of a dataset_info.json",
+                "set data.files to its files", "template default is LLaMA-Factory's own: set data.chat_template");
+    assert_null(strstr(i.notes, "Axolotl"));
+    assert_null(strstr(i.notes, "no datasets"));
+    check_round_trip(&i);
+    release(&i);
+}
+
+/* A folder with a dataset_info.json in `data`; *state is its path. */
+static int make_info(void **state) {
+    static const char info[] =
+        "{\"ponds\": {\"file_name\": \"ponds.json\", \"columns\": {\"prompt\": \"ask\", \"response\": \"reply\"}},\n"
+        " \"talks\": {\"file_name\": \"talks.jsonl\", \"formatting\": \"sharegpt\", \"columns\": {\"messages\": "
+        "\"turns\"}, \"tags\": {\"role_tag\": \"who\", \"content_tag\": \"says\", \"user_tag\": \"person\"}},\n"
+        " \"pages\": {\"hf_hub_url\": \"org/pages\", \"split\": \"other\", \"columns\": {\"prompt\": \"body\"}},\n"
+        " \"votes\": {\"file_name\": \"votes.json\", \"ranking\": true},\n"
+        " \"calls\": {\"file_name\": \"calls.json\", \"columns\": {\"tools\": \"api\"}}}\n";
+    char *folder = strdup("/tmp/ndp-info-XXXXXX"), *data, *file;
+    assert_true(folder && mkdtemp(folder));
+    data = ndp_format("%s/data", folder);
+    file = ndp_format("%s/dataset_info.json", data);
+    assert_int_equal(mkdir(data, 0700), 0);
+    CHECK_OK(ndp_file_write_atomic(file, info, strlen(info)));
+    free(data);
+    free(file);
+    *state = folder;
+    return 0;
+}
+
+static int drop_info(void **state) {
+    CHECK_OK(ndp_folder_remove(*state));
+    free(*state);
+    return 0;
+}
+
+/* The job with other words, dataset_dir among them. */
+static ndp_status import_sets(imported *i, const char *folder, const char *dataset, const char *template,
+                              const char *more) {
+    char *text = ndp_format("dataset: %s\ntemplate: %s\ndataset_dir: %s/data\nmodel_name_or_path: m\n%s", dataset,
+                            template, folder, more);
+    ndp_status st = import(i, text, &four);
+    free(text);
+    return st;
+}
+
+static void llamafactory_sets(void **state) {
+    imported i;
+    char *files = ndp_format("[\"%s/data/ponds.json\", {path: \"%s/data/talks.jsonl\", format: messages}]",
+                             (char *)*state, (char *)*state);
+    CHECK_OK(import_sets(&i, *state, "ponds, talks", "qwen", "stage: sft\n"));
+    CHECK_KEYS(&i, {"data.files", files}, {"data.format", "instruction"}, {"data.prompt_field", "\"ask\""},
+               {"data.input_field", "\"input\""}, {"data.response_field", "\"reply\""},
+               {"data.messages_field", "\"turns\""}, {"data.role_field", "\"who\""}, {"data.content_field", "\"says\""},
+               {"data.roles", "[\"person: user\"]"}, {"data.chat_template", "\"qwen2.5\""},
+               {"data.train_on", "assistant"});
+    check_round_trip(&i);
+    release(&i);
+    free(files);
+}
+
+/* The stage may come after the data. Texts are packed, and see each other. */
+static void llamafactory_texts(void **state) {
+    imported i;
+    char *text = ndp_format("dataset: pages\ndataset_dir: %s/data\nmodel_name_or_path: m\nstage: pt\n"
+                            "finetuning_type: full\n",
+                            (char *)*state);
+    CHECK_OK(import(&i, text, &four));
+    CHECK_KEYS(&i, {"data.files", "[\"org/pages:other\"]"}, {"data.format", "text"}, {"data.text_field", "\"body\""},
+               {"data.packing", "true"}, {"data.document_mask", "false"}, {"adapter.type", "none"});
+    release(&i);
+    free(text);
+}
+
+/* Each has its reason; where a run would start with another template it is refused. */
+static void what_llamafactory_has_alone(void **state) {
+    static const struct {
+        const char *dataset, *template, *more, *words;
+    } of[] = {
+        {"ponds", "mistral", "", "'template: mistral': set data.chat_template to a built-in one"},
+        {"seas", "qwen", "", "'dataset: seas': dataset_info.json has no such entry; or --set data.files="},
+        {"votes", "qwen", "", "preference data is not imported"},
+        {"calls", "qwen", "", "of a record, instruction, input and output are read, or its messages"},
+        {"ponds", "qwen", "stage: ppo\n", "'stage: ppo': rewards are not supported"},
+        {"ponds", "qwen", "stage: dpo\n", "'stage: dpo': preference data is not imported"},
+        {"ponds", "qwen", "finetuning_type: freeze\n", "'finetuning_type: freeze': another method of training"},
+        {"ponds", "qwen", "use_galore: true\n", "'use_galore: true': another method of training"},
+        {"ponds", "qwen", "quantization_bit: 3\n", "'quantization_bit: 3': weights are quantized"},
+        {"ponds", "qwen", "pure_bf16: true\n", "'pure_bf16: true': master weights are kept in fp32"},
+        {"ponds", "qwen", "neftune_noise_alpha: 5\n", "'neftune_noise_alpha: 5'"},
+        {"ponds", "qwen", "lora_rnak: 5\n", "'lora_rnak': unknown key; did you mean 'lora_rank'?"},
+        {"[]", "qwen", "", "'dataset' has no name of a data set"},
+    };
+    for (int k = 0; k < NDP_COUNT(of); k++) {
+        imported i;
+        CHECK_FAILS(import_sets(&i, *state, of[k].dataset, of[k].template, of[k].more), NDP_EINVAL, of[k].words);
+        release(&i);
+    }
+}
+
+/* Keys of the Trainer alone do not make a file LLaMA-Factory's. */
+static void other_programs_of_the_trainer(void **state) {
+    (void)state;
+    imported i;
+    CHECK_FAILS(
+        import(&i, "model_name_or_path: m\ndataset_name: d\nnum_train_epochs: 1\nlearning_rate: 1.0e-4\n", NULL),
+        NDP_EINVAL, "'model_name_or_path': unknown key");
+    release(&i);
+}
+
+/* The Trainer's arithmetic: no 2 for 1, a share rounded up, epochs that are not needed. */
+static void the_trainers_warmup(void **state) {
+    (void)state;
+    static const struct {
+        const char *text, *steps;
+    } of[] = {{"max_steps: 100\nwarmup_steps: 1\n", "1"},
+              {"max_steps: 100\nwarmup_ratio: 0.011\n", "2"},
+              {"max_steps: 100\nwarmup_steps: 0\nwarmup_ratio: 0.5\n", "50"},
+              {"max_steps: 100\nwarmup_steps: 7\nwarmup_ratio: 0.5\n", "7"},
+              {"max_steps: 100\n", "0"}};
+    for (int k = 0; k < NDP_COUNT(of); k++) {
+        imported i;
+        char *whole = ndp_format("model_name_or_path: m\nstage: sft\nlr_scheduler_type: cosine\n%s", of[k].text);
+        CHECK_OK(import(&i, whole, &four));
+        CHECK_KEYS(&i, {"schedule.warmup_steps", of[k].steps}, {"train.steps", "100"});
+        assert_null(strstr(i.notes, "num_epochs"));
+        release(&i);
+        free(whole);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(adapters_that_are_not_asked_for),
+        cmocka_unit_test(accelerate_without_distribution),
+        cmocka_unit_test(deepspeed_stages),
+        cmocka_unit_test(deepspeed_batches),
+        cmocka_unit_test(deepspeed_training),
+        cmocka_unit_test(what_deepspeed_has_alone),
+        cmocka_unit_test(llamafactory_job),
+        cmocka_unit_test_setup_teardown(llamafactory_sets, make_info, drop_info),
+        cmocka_unit_test_setup_teardown(llamafactory_texts, make_info, drop_info),
+        cmocka_unit_test_setup_teardown(what_llamafactory_has_alone, make_info, drop_info),
+        cmocka_unit_test(other_programs_of_the_trainer),
+        cmocka_unit_test(the_trainers_warmup),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
