@@ -61,7 +61,7 @@ static void begin(const job *j, setup *s) {
             .parallel = NDP_PARALLEL_INIT,
             .accumulation = j->micro_batches,
             .node_ranks = 8,
-            .reshard = true,
+            .reshard = j->pp == 1, /* as a job has it where nothing is said */
             .recompute = true,
             .reduce_once = j->pp > 1,
             .optimizer = {.name = NDP_ADAMW, .betas = {0.9, 0.95}, .eps = 1e-8, .weight_decay = 0.1, .max_norm = 1.0}}};

@@ -11,46 +11,46 @@ const cli_command *const cli_commands[] = {
 };
 
 const cli_synonym cli_synonyms[] = {
-    {"estimate-memory", "plan"},
-    {"estimate", "plan"},
-    {"memory", "plan"},
-    {"dry-run", "train --dry-run"},
-    {"fit", "train"},
-    {"run", "train"},
-    {"finetune", "train"},
-    {"fine-tune", "train"},
-    {"sft", "train"},
-    {"pretrain", "train"},
-    {"pre-train", "train"},
-    {"resume", "train --resume"},
-    {"chat", "generate --chat"},
-    {"inference", "generate"},
-    {"infer", "generate"},
-    {"sample", "generate"},
-    {"serve", "generate --chat"},
-    {"eval", "evaluate"},
-    {"test", "evaluate"},
-    {"lm-eval", "evaluate"},
-    {"perplexity", "evaluate"},
-    {"import", "config import"},
-    {"convert", "config import"},
-    {"export", "checkpoint export"},
-    {"merge-lora", "merge"},
-    {"merge_and_unload", "merge"},
-    {"merge-weights", "checkpoint export"},
-    {"merge-sharded-fsdp-weights", "checkpoint export"},
-    {"preprocess", "data"},
-    {"dataset", "data"},
-    {"inspect", "data"},
-    {"encode", "tokenize"},
-    {"decode", "tokenize --decode"},
-    {"info", "env"},
-    {"doctor", "env"},
-    {"version", "env"},
-    {"compare", "verify"},
-    {"check", "verify"},
-    {"keys", "config"},
-    {"man", "help"},
+    {"estimate-memory", "plan", NULL},
+    {"estimate", "plan", NULL},
+    {"memory", "plan", NULL},
+    {"dry-run", "train --dry-run", NULL},
+    {"fit", "train", NULL},
+    {"run", "train", NULL},
+    {"finetune", "train", NULL},
+    {"fine-tune", "train", NULL},
+    {"sft", "train", NULL},
+    {"pretrain", "train", NULL},
+    {"pre-train", "train", NULL},
+    {"resume", "train --resume", NULL},
+    {"chat", "generate --chat", NULL},
+    {"inference", "generate", NULL},
+    {"infer", "generate", NULL},
+    {"sample", "generate", NULL},
+    {"serve", "generate --chat", NULL},
+    {"eval", "evaluate", NULL},
+    {"test", "evaluate", "Accelerate's test is `ndparallel verify JOB.YAML`"},
+    {"lm-eval", "evaluate", NULL},
+    {"perplexity", "evaluate", NULL},
+    {"import", "config import", NULL},
+    {"convert", "config import", NULL},
+    {"export", "checkpoint export", NULL},
+    {"merge-lora", "merge", NULL},
+    {"merge_and_unload", "merge", NULL},
+    {"merge-weights", "checkpoint export", NULL},
+    {"merge-sharded-fsdp-weights", "checkpoint export", NULL},
+    {"preprocess", "data", NULL},
+    {"dataset", "data", NULL},
+    {"inspect", "data", NULL},
+    {"encode", "tokenize", NULL},
+    {"decode", "tokenize --decode", NULL},
+    {"info", "env", NULL},
+    {"doctor", "env", NULL},
+    {"version", "env", NULL},
+    {"compare", "verify", NULL},
+    {"check", "verify", NULL},
+    {"keys", "config", NULL},
+    {"man", "help", NULL},
     {0},
 };
 
@@ -78,24 +78,26 @@ const cli_command *cli_find(char *const *words, int n, int *used, char name[CLI_
 
 /* ---- names that do not exist ---- */
 
-static const char *synonym_of(const char *word) {
+static const cli_synonym *synonym_of(const char *word) {
     for (const cli_synonym *s = cli_synonyms; s->word; s++)
         if (strcasecmp(s->word, word) == 0)
-            return s->command;
+            return s;
     return NULL;
 }
 
 int cli_fail_unknown(const cli_command *in, const char *word) {
     enum { MOST = 32, SHOWN = 3 };
     const cli_command *const *list = in ? in->parts : cli_commands;
-    const char *names[MOST] = {0}, *near[SHOWN], *synonym = in ? NULL : synonym_of(word);
+    const char *names[MOST] = {0}, *near[SHOWN];
+    const cli_synonym *synonym = in ? NULL : synonym_of(word);
     int n = 0;
     for (; list[n] && n < MOST; n++)
         names[n] = list[n]->name;
     const char *meant = ndp_nearest(word, names, n);
     fprintf(stderr, "ndparallel: unknown command '%s%s%.60s'", in ? in->name : "", in ? " " : "", word);
     if (synonym)
-        fprintf(stderr, "; use `ndparallel %s`", synonym);
+        fprintf(stderr, "; use `ndparallel %s`%s%s", synonym->command, synonym->also ? ". " : "",
+                synonym->also ? synonym->also : "");
     else if (meant)
         fprintf(stderr, "; did you mean '%s'?", meant);
     int shown = synonym || meant ? 0 : ndp_nearest_names(word, names, n, SHOWN, near);

@@ -12,6 +12,7 @@ extern const cli_command *const cli_commands[];
 /* A command that other programs have, or a likely word for one of ours, and what does that here: "generate --chat". */
 typedef struct cli_synonym {
     const char *word, *command;
+    const char *also; /* a sentence; NULL: none */
 } cli_synonym;
 /* Ending with {0}. */
 extern const cli_synonym cli_synonyms[];

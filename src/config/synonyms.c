@@ -7,7 +7,17 @@
     "it is derived: batch.global_batch_size = batch.micro_batch_size x data ranks x accumulation; set "                \
     "batch.global_batch_size"
 #define NO_TRACKER "trackers are not supported: metrics.jsonl in train.output_dir has the metrics of every step"
-#define IMPORTED "set model.path; `ndparallel config import FILE` converts a file of Axolotl or Accelerate"
+#define TO_THE_END                                                                                                     \
+    "early stopping is not supported: a run goes on to train.steps. Ctrl-C ends it with a checkpoint, and "            \
+    "`ndparallel "                                                                                                     \
+    "checkpoint export` writes the model of any step"
+#define LAST_MODEL                                                                                                     \
+    "choosing the best checkpoint is not supported: the model of the last step is exported, and `ndparallel "          \
+    "checkpoint "                                                                                                      \
+    "export` writes that of any other"
+#define IMPORTED                                                                                                       \
+    "set model.path; `ndparallel config import FILE` converts a file of Axolotl, LLaMA-Factory, Accelerate or "        \
+    "DeepSpeed"
 #define STAGES                                                                                                         \
     "set parallelism.dp_shard_size; stage 3 is parallelism.reshard_after_forward: true, the default, stage 2 is false"
 
@@ -203,8 +213,31 @@ const ndp_synonym ndp_synonyms[] = {
     {"nnodes", NULL, "hosts are named in a file: `ndparallel train JOB.YAML --hostfile FILE`"},
     {"num_threads", "train.threads", NULL},
     {"resume_from_checkpoint", NULL, "run `ndparallel train JOB.YAML --resume`, or --resume-from STEP"},
+    {"wandb", NULL, NO_TRACKER},
+    {"use_wandb", NULL, NO_TRACKER},
     {"wandb_project", NULL, NO_TRACKER},
+    {"wandb_entity", NULL, NO_TRACKER},
+    {"wandb_name", NULL, NO_TRACKER},
+    {"wandb_run_id", NULL, NO_TRACKER},
+    {"mlflow", NULL, NO_TRACKER},
+    {"comet", NULL, NO_TRACKER},
+    {"swanlab", NULL, NO_TRACKER},
+    {"tensorboard", NULL, NO_TRACKER},
+    {"use_tensorboard", NULL, NO_TRACKER},
+    {"enable_tensorboard", NULL, NO_TRACKER},
+    {"enable_wandb", NULL, NO_TRACKER},
+    {"log_with", NULL, NO_TRACKER},
+    {"logger", NULL, NO_TRACKER},
+    {"trackers", NULL, NO_TRACKER},
     {"report_to", NULL, NO_TRACKER},
+    {"early_stopping", NULL, TO_THE_END},
+    {"early_stopping_patience", NULL, TO_THE_END},
+    {"early_stopping_steps", NULL, TO_THE_END},
+    {"load_best_model_at_end", NULL, LAST_MODEL},
+    {"metric_for_best_model", NULL, LAST_MODEL},
+    {"greater_is_better", NULL, LAST_MODEL},
+    {"streaming", NULL,
+     "streaming is not supported: data are tokenized once, into data.cache_dir, and rows are read from there"},
     {"attn_implementation", NULL, "attention has one implementation for each device; leave it out"},
     {"flash_attention", NULL, "attention has one implementation for each device; leave it out"},
     {"push_to_hub", NULL, "uploads to the Hub are not supported; the model is in train.output_dir/model"},

@@ -28,6 +28,8 @@ run nosuchcommand
 refused "unknown command 'nosuchcommand'; the nearest are '[a-z]+', '[a-z]+', '[a-z]+'$"
 run fit job.yaml
 refused "unknown command 'fit'; use \`ndparallel train\`"
+run test
+refused "unknown command 'test'; use \`ndparallel evaluate\`. Accelerate's test is \`ndparallel verify JOB.YAML\`"
 
 # help prints what --help prints, which ends with two examples.
 for command in train plan verify checkpoint "checkpoint list" "checkpoint verify" "checkpoint export" "checkpoint rm" merge \
