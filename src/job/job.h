@@ -62,6 +62,10 @@ NDP_API ndp_status ndp_job_score(const ndp_job *j, int rank, const ndp_exec *exe
 /* Whether the loss compares with a reference model, whose log-probabilities forward passes compute. */
 static inline bool ndp_job_refers(const ndp_job *j) { return ndp_preference_table[j->model.preference.kind].reference; }
 
+/* Whether steps read the weights that the run begins from and that no checkpoint holds: those beside which an adapter
+ * is trained, or those of the reference. */
+static inline bool ndp_job_reads_base(const ndp_job *j) { return j->model.adapter.r > 0 || ndp_job_refers(j); }
+
 /* Appends lines "note: ..." on what differs from config.json; none for most jobs. */
 void ndp_job_notes(const ndp_job *j, ndp_str *out);
 

@@ -15,6 +15,8 @@ void ndp_identity_hash(ndp_str *out, ndp_hash128 h) {
     ndp_str_addf(out, "%016llx%016llx", (unsigned long long)h.high, (unsigned long long)h.low);
 }
 
+bool ndp_identity_is_hash(const char *text) { return strlen(text) == 32 && strspn(text, "0123456789abcdef") == 32; }
+
 /* With bos and eos, which may come from a file that the fingerprint does not cover. */
 void ndp_identity_tokenizer(const ndp_tokenizer *t, ndp_str *out) {
     ndp_identity_hash(out, ndp_tokenizer_fingerprint(t));

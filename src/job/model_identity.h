@@ -22,6 +22,8 @@ void ndp_identity_facts(const ndp_model *m, struct json_object *o);
 void ndp_identity_tokenizer(const ndp_tokenizer *t, ndp_str *out);
 /* Appends a hash as hexadecimal digits. */
 void ndp_identity_hash(ndp_str *out, ndp_hash128 h);
+/* True for such a text. */
+bool ndp_identity_is_hash(const char *text);
 /* Adds a key and its text, which is released; null if memory ran out. */
 void ndp_identity_text(struct json_object *o, const char *key, ndp_str *text);
 

@@ -28,6 +28,9 @@ typedef struct ndp_rank {
     const ndp_choices *given;
     ndp_choices of_file; /* of moe.routes */
     int32_t *choices;    /* of a micro-batch: [mixtures][rows][choices] */
+    /* Rank 0: of the weights that steps read and no checkpoint holds (unsaved.c); zeros: there are none, or they are
+     * random. Of model.path, and of the adapter that the run began with, where that is a part of the reference. */
+    ndp_hash128 base, began_with;
     /* Of pairs (reference.c); NULL: the loss has no reference. */
     double *reference;     /* of the documents of a micro-batch */
     double *references[2]; /* of all documents of data.tokens, of data.held_tokens */
@@ -99,8 +102,12 @@ double ndp_rank_loss_of(const ndp_rank *r, const ndp_step_result *sums);
 ndp_status ndp_rank_score_pass(ndp_rank *r, ndp_engine *e, const ndp_dataset *d, int64_t at, int64_t end,
                                ndp_step_result *out);
 
-/* reference.c: where the loss has a reference model, finds or computes the log-probabilities of all documents under it.
- * Call it while the engine that trains has its initial weights. Collective. */
+/* unsaved.c: sets r->base and r->began_with. Reads all of these weights; called on rank 0. NDP_EIO, and the errors of
+ * an adapter's folder. */
+NDP_API ndp_status ndp_rank_hash_unsaved(ndp_rank *r);
+
+/* reference.c: where the loss has a reference model, finds or computes the log-probabilities of all documents under it,
+ * once. Call it while the engine that trains has its initial weights, and rank 0 their hashes. Collective. */
 NDP_API ndp_status ndp_rank_find_references(ndp_rank *r);
 
 #endif

@@ -3,13 +3,10 @@
  * under a key of contents: the tokens, the rows that are made of them, the weights, and the types that computed it. A
  * resumed run has the initial weights in its engine until it loads its checkpoint, so it finds the file, or makes it
  * again. Called by train/. */
-#include "base/hub.h"
 #include "base/log.h"
-#include "checkpoint/adapter_folder.h"
 #include "checkpoint/agree.h"
 #include "config/option.h"
 #include "data/cache/corpus.h"
-#include "data/corpus/folder_files.h"
 #include "job/model_identity.h"
 #include "rank/rank.h"
 
@@ -26,65 +23,34 @@
  * are. */
 static ndp_engine *reference_engine(const ndp_rank *r) { return r->score; }
 
-static bool is_weights(const char *path) { return ndp_ends_with(path, ".safetensors"); }
-
-/* Appends the contents of a folder's weights. */
-static ndp_status add_files(const ndp_rank *r, const char *folder, ndp_str *key) {
-    ndp_strings files = {0};
-    int64_t others = 0;
-    NDP_TRY(ndp_folder_files(folder, is_weights, &files, &others));
-    ndp_status st = NDP_OK;
-    for (int i = 0; i < files.n && st == NDP_OK; i++) {
-        ndp_mapped file;
-        ndp_hash128 h;
-        st = ndp_file_map(files.items[i], &file);
-        if (st != NDP_OK)
-            break;
-        st = ndp_file_end(&file, ndp_hash_blocks(file.data, file.size, r->exec.threads, &h));
-        ndp_str_add(key, " ");
-        ndp_identity_hash(key, h);
-    }
-    ndp_strings_release(&files);
-    return st;
-}
-
 /* Appends what an adapter is: its options, the seed that draws a new one, the contents of the one that is continued. */
-static ndp_status add_adapter(const ndp_rank *r, ndp_str *key) {
+static void add_adapter(const ndp_rank *r, ndp_str *key) {
     const ndp_config *c = r->job.config;
-    char folder[NDP_PATH];
-    ndp_adapter_folder a;
     if (c->adapter.type == NDP_ADAPTER_NONE)
-        return NDP_OK;
+        return;
     ndp_str_addf(key, " adapter %lld", (long long)c->train.seed);
     for (int i = 0; i < ndp_option_count; i++)
         if (strcmp(ndp_options[i].section, "adapter") == 0 && strcmp(ndp_options[i].key, "path") != 0) {
             ndp_str_addf(key, " %s=", ndp_options[i].key);
             ndp_option_write(&ndp_options[i], c, key);
         }
-    if (!c->adapter.path)
-        return NDP_OK;
-    NDP_TRY(ndp_hub_find(NDP_HUB_MODEL, c->adapter.path, folder));
-    NDP_TRY(ndp_adapter_folder_open(folder, &a));
-    ndp_status st = add_files(r, a.path, key);
-    ndp_adapter_folder_close(&a);
-    return st;
+    ndp_identity_hash(key, r->began_with);
 }
 
-/* Appends what identifies them: the contents of the model's files, or the seed that draws them; and the adapter. */
-static ndp_status add_weights(const ndp_rank *r, ndp_str *key) {
-    const ndp_config *c = r->job.config;
-    if (c->model.init == NDP_INIT_RANDOM)
-        ndp_str_addf(key, " random %lld", (long long)c->train.seed);
-    else
-        NDP_TRY(add_files(r, r->job.model_folder, key));
-    return add_adapter(r, key);
+/* Appends what identifies them: the contents of the model's weights, or the seed that draws them; and the adapter. */
+static void add_weights(const ndp_rank *r, ndp_str *key) {
+    if (r->job.config->model.init == NDP_INIT_RANDOM)
+        ndp_str_addf(key, " random %lld", (long long)r->job.config->train.seed);
+    ndp_str_add(key, " ");
+    ndp_identity_hash(key, r->base);
+    add_adapter(r, key);
 }
 
 static void add_fact(void *key, const ndp_fact *fact) { ndp_str_addf(key, " %s=%s", fact->key, fact->value); }
 
 /* ---- the file ---- */
 
-enum { VERSION = 1 };
+enum { VERSION = 2 };
 typedef struct reference_header {
     char magic[8];
     uint64_t version;
@@ -101,9 +67,8 @@ static ndp_status make_key(const ndp_rank *r, const ndp_token_cache *tokens, ndp
     ndp_str_addf(&key, " %d %d %d %d", c->data.sequence_length, (int)c->data.overlong, (int)c->precision.compute,
                  (int)c->train.matmul);
     r->score_model.architecture->list(r->score_model.facts, add_fact, &key);
-    ndp_status st = add_weights(r, &key);
-    if (st == NDP_OK && key.failed)
-        st = NDP_FAIL(NDP_ENOMEM, "not enough memory to name the reference");
+    add_weights(r, &key);
+    ndp_status st = key.failed ? NDP_FAIL(NDP_ENOMEM, "not enough memory to name the reference") : NDP_OK;
     if (st == NDP_OK)
         *out = ndp_hash128_of(key.data, key.length);
     ndp_str_release(&key);
@@ -272,7 +237,7 @@ ndp_status ndp_rank_find_references(ndp_rank *r) {
     bool apart = d->held_tokens.n_documents > 0; /* held-out rows have a cache of their own */
     const referred all[] = {{&d->tokens, {d->dataset, apart ? NULL : d->held}, NULL},
                             {&d->held_tokens, {NULL, apart ? d->held : NULL}, NULL}};
-    if (r->no_data || !ndp_preference_table[r->job.model.preference.kind].reference)
+    if (r->no_data || r->scores || !ndp_job_refers(&r->job))
         return NDP_OK;
     NDP_TRY(ndp_agree(r->world, take_memory(r)));
     for (int k = 0; k < 2; k++) {

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+const char ndp_identity_saved[] = "in the checkpoints";
+
 static void add_number(struct json_object *o, const char *key, int64_t n) {
     ndp_str text = {0};
     ndp_str_addf(&text, "%lld", (long long)n);
@@ -72,20 +74,34 @@ static void write_mix(const ndp_trainer *t, ndp_str *out) {
     ndp_str_add(out, "]");
 }
 
-/* What a step works on and no checkpoint holds: the weights beside which an adapter is trained. */
+/* Weights that steps read and no checkpoint holds: those beside which an adapter is trained, and the reference. */
 static void write_base(const ndp_trainer *t, ndp_str *out) {
-    if (t->model.opts.adapter.r == 0)
-        ndp_str_add(out, "in the checkpoints");
+    if (!ndp_job_reads_base(&t->rank.job))
+        ndp_str_add(out, ndp_identity_saved);
     else if (t->rank.job.config->model.init == NDP_INIT_RANDOM)
         ndp_str_add(out, "random");
     else
-        ndp_identity_hash(out, t->base);
+        ndp_identity_hash(out, t->rank.base);
 }
 
-/* The adapter that a run begins from is in its checkpoints. */
+/* The adapter that a run begins from is in its checkpoints, but as it was it is a part of the reference. */
 static void write_adapter(const ndp_trainer *t, ndp_str *out) {
-    (void)t;
-    ndp_str_add(out, "in the checkpoints");
+    if (!ndp_job_refers(&t->rank.job))
+        ndp_str_add(out, ndp_identity_saved);
+    else if (t->rank.job.config->adapter.path)
+        ndp_identity_hash(out, t->rank.began_with);
+    else
+        ndp_str_add(out, "none");
+}
+
+/* The choices of the file, not its name. */
+static void write_routes(const ndp_trainer *t, ndp_str *out) {
+    const ndp_choices *c = &t->rank.of_file;
+    int64_t n = c->updates * c->mixtures.n * c->rows * c->mixtures.choices;
+    if (c->chosen)
+        ndp_identity_hash(out, ndp_hash128_of(c->chosen, (size_t)n * sizeof *c->chosen));
+    else
+        ndp_str_add(out, "null");
 }
 
 /* Every NDP_KEY_CONTENTS key; NULL: its contents have keys of their own (add_all). */
@@ -95,6 +111,7 @@ static const struct {
 } contents[] = {
     {"model.path", write_base},
     {"adapter.path", write_adapter},
+    {"moe.routes", write_routes},
     {"model.config", NULL},
     {"model.sliding_window", NULL},
     {"data.files", write_files},

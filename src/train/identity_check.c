@@ -9,7 +9,7 @@
 #include <string.h>
 
 typedef struct key_difference {
-    const char *key, *then, *now;
+    const char *key, *then, *now; /* key: as the identity has it (key_of) */
 } key_difference;
 
 typedef struct identity_comparison {
@@ -30,6 +30,19 @@ static bool is_any(const char *key, const char *const *keys, int n) {
 }
 #define IS_ANY(key, keys) is_any(key, keys, NDP_COUNT(keys))
 
+/* The number of steps is that of train.epochs where the job has that: users set and accept that key. */
+static const char steps_key[] = "train.steps", epochs_key[] = "train.epochs";
+
+static bool by_epochs(const ndp_trainer *t) { return t->rank.job.config->train.epochs > 0; }
+
+/* The name of the identity's key for users, and of a user's key in the identity. */
+static const char *name_of(const ndp_trainer *t, const char *key) {
+    return by_epochs(t) && strcmp(key, steps_key) == 0 ? epochs_key : key;
+}
+static const char *key_of(const ndp_trainer *t, const char *name) {
+    return by_epochs(t) && strcmp(name, epochs_key) == 0 ? steps_key : name;
+}
+
 /* ---- messages ---- */
 
 /* A value as shown in a message: shortened, and without control characters. */
@@ -41,11 +54,13 @@ static void add_shown(ndp_str *out, const char *text) {
     ndp_str_add(out, shown < n ? "..." : n == 0 ? "none" : "");
 }
 
-static void add_difference(ndp_str *out, const key_difference *d) {
-    ndp_str_addf(out, "%s was ", d->key);
+static void add_difference(const ndp_trainer *t, ndp_str *out, const key_difference *d) {
+    const char *name = name_of(t, d->key), *unit = name == epochs_key ? " steps" : "";
+    ndp_str_addf(out, "%s was ", name);
     add_shown(out, d->then);
-    ndp_str_add(out, ", now it is ");
+    ndp_str_addf(out, "%s, now it is ", unit);
     add_shown(out, d->now);
+    ndp_str_add(out, unit);
 }
 
 /* Reports a line, which is released. */
@@ -73,7 +88,7 @@ static ndp_status fail_with(ndp_str *message) {
 
 static const char *const lr_keys[] = {
     "optimizer.lr",          "schedule.name",        "schedule.warmup_steps", "schedule.warmup_ratio",
-    "schedule.min_lr_ratio", "schedule.decay_ratio", "schedule.cycles",       "train.steps"};
+    "schedule.min_lr_ratio", "schedule.decay_ratio", "schedule.cycles",       steps_key};
 
 static ndp_status set_lr_keys(struct json_object *then, ndp_config *c) {
     for (int i = 0; i < NDP_COUNT(lr_keys); i++) {
@@ -138,9 +153,8 @@ static const char *const token_keys[] = {
 
 static bool is_compared(const identity_comparison *c, const char *key) {
     const ndp_config *config = c->t->rank.job.config;
-    if (strcmp(key, "train.steps") == 0) /* inverse_sqrt falls as long as the warm-up was */
-        return ndp_lr_has_end(config->schedule.name) ||
-               (config->schedule.name == NDP_LR_INVERSE_SQRT && config->schedule.warmup_ratio > 0);
+    if (strcmp(key, steps_key) == 0)
+        return ndp_lr_has_end(config->schedule.name) || config->schedule.warmup_ratio > 0;
     for (int i = 0; i < c->n && strcmp(key, "data.tokens") == 0; i++)
         if (IS_ANY(c->of[i].key, token_keys))
             return false;
@@ -149,38 +163,57 @@ static bool is_compared(const identity_comparison *c, const char *key) {
 
 static void add_key(ndp_str *list, const char *key) { ndp_str_addf(list, "%s%s", list->length ? ", " : "", key); }
 
-static void compare_key(identity_comparison *c, const char *key, ndp_str *only_one) {
+/* The keys that decide whether steps read the weights that a run began with. */
+static const char *const reading_keys[] = {"adapter.type", "loss.name"};
+
+/* Whether one of the values does not say what the other one does. Weights that only one of the runs reads after its
+ * beginning: reading_keys differ then, or the checkpoint is of an earlier version (*old), which had no hash of a
+ * reference; that of moe.routes was a path. */
+static bool is_other_form(const identity_comparison *c, const char *key, const char *then, const char *now, bool *old) {
+    bool path = strcmp(key, "moe.routes") == 0 && strcmp(then, "null") != 0 && !ndp_identity_is_hash(then);
+    *old = path && ndp_identity_is_hash(now);
+    if (strcmp(then, ndp_identity_saved) != 0 && strcmp(now, ndp_identity_saved) != 0)
+        return *old;
+    *old = true;
+    for (int i = 0; i < NDP_COUNT(reading_keys); i++)
+        *old &= json_object_equal(json_object_object_get(c->then, reading_keys[i]),
+                                  json_object_object_get(c->now, reading_keys[i]));
+    return true;
+}
+
+static void compare_key(identity_comparison *c, const char *key, ndp_str *unknown) {
     const char *then = ndp_json_text(json_object_object_get(c->then, key)),
                *now = ndp_json_text(json_object_object_get(c->now, key));
-    if (!then || !now)
-        add_key(only_one, key);
-    else if (strcmp(then, now) != 0 && is_compared(c, key))
+    bool old = !then || !now, same = !old && strcmp(then, now) == 0;
+    if (!same && !old && !is_other_form(c, key, then, now, &old) && is_compared(c, key))
         c->of[c->n++] = (key_difference){key, then, now};
+    if (!same && old)
+        add_key(unknown, key);
 }
 
 static ndp_status compare_identities(identity_comparison *c) {
     static const char last[] = "data.tokens"; /* compared last: it depends on the others */
-    ndp_str only_one = {0};
+    ndp_str unknown = {0};
     c->of = calloc((size_t)json_object_object_length(c->now) + 1, sizeof *c->of);
     if (!c->of)
         return NDP_FAIL(NDP_ENOMEM, "not enough memory to compare a run with its checkpoint");
     json_object_object_foreach(c->now, key, value) {
         (void)value;
         if (strcmp(key, last) != 0)
-            compare_key(c, key, &only_one);
+            compare_key(c, key, &unknown);
     }
     if (json_object_object_get_ex(c->now, last, NULL))
-        compare_key(c, last, &only_one);
+        compare_key(c, last, &unknown);
     json_object_object_foreach(c->then, old, unused) {
         (void)unused;
         if (!json_object_object_get_ex(c->now, old, NULL))
-            add_key(&only_one, old);
+            add_key(&unknown, old);
     }
-    if (only_one.length && !c->counted)
+    if (unknown.length && !c->counted)
         ndp_warn(&c->t->rank.log,
                  "the checkpoint of step %lld was written by another version; these keys cannot be compared: %s",
-                 (long long)c->info->step, only_one.data);
-    ndp_str_release(&only_one);
+                 (long long)c->info->step, unknown.data);
+    ndp_str_release(&unknown);
     return NDP_OK;
 }
 
@@ -188,7 +221,8 @@ static ndp_status compare_identities(identity_comparison *c) {
 
 static bool is_accepted(const identity_comparison *c, const char *key) {
     const ndp_train_opts *o = c->t->rank.opts;
-    return o && o->accept && is_any(key, o->accept, o->accept_count);
+    return o && o->accept &&
+           (is_any(key, o->accept, o->accept_count) || is_any(name_of(c->t, key), o->accept, o->accept_count));
 }
 
 /* Would the optimizer with the checkpoint's value keep another number of states? Momentum alone decides that. */
@@ -197,6 +231,17 @@ static bool has_other_states(const identity_comparison *c, const key_difference 
     if (strcmp(d->key, "optimizer.momentum") == 0)
         then.momentum = strtod(d->then, NULL);
     return ndp_optimizer_states(&then) != ndp_optimizer_states(&now);
+}
+
+/* The keys that random weights follow from. */
+static const char *const drawing_keys[] = {"train.seed", "model.initializer_range"};
+
+/* Whether steps read random weights that no checkpoint holds: those of the base, or of a new adapter in a reference. */
+static bool is_drawn(const identity_comparison *c) {
+    const ndp_job *j = &c->t->rank.job;
+    bool base = j->config->model.init == NDP_INIT_RANDOM && ndp_job_reads_base(j);
+    return base || (ndp_job_refers(j) && j->config->adapter.type != NDP_ADAPTER_NONE && !j->config->adapter.path &&
+                    j->config->adapter.init == NDP_ADAPTER_RANDOM);
 }
 
 /* Why a difference can never be accepted; NULL if it can. */
@@ -209,6 +254,8 @@ static const char *why_never(const identity_comparison *c, const key_difference 
         return "the tensors have other shapes";
     if (has_other_states(c, d))
         return "only a run with momentum saves momentum tensors";
+    if (is_drawn(c) && IS_ANY(d->key, drawing_keys))
+        return "weights that no checkpoint holds are drawn from it";
     return NULL;
 }
 
@@ -227,10 +274,10 @@ static ndp_status check_differences(const identity_comparison *c) {
         if (refused++ >= MOST)
             continue;
         ndp_str_add(&message, refused > 1 ? "; " : "");
-        add_difference(&message, &c->of[i]);
+        add_difference(c->t, &message, &c->of[i]);
         if (why)
             ndp_str_addf(&message, ", which cannot be accepted (%s)", why);
-        ndp_str_addf(&flags, " --accept %s", c->of[i].key);
+        ndp_str_addf(&flags, " --accept %s", name_of(c->t, c->of[i].key));
     }
     if (refused > MOST)
         ndp_str_addf(&message, "; and %d more", refused - MOST);
@@ -286,7 +333,7 @@ static bool was_accepted(const identity_comparison *c, const char *key) {
 static ndp_status check_accepted(const identity_comparison *c) {
     const ndp_train_opts *o = c->t->rank.opts;
     for (int k = 0; o && o->accept && k < o->accept_count; k++) {
-        const char *key = o->accept[k];
+        const char *name = o->accept[k], *key = key_of(c->t, name);
         bool differs = false;
         for (int i = 0; i < c->n; i++)
             differs |= strcmp(c->of[i].key, key) == 0;
@@ -295,10 +342,10 @@ static ndp_status check_accepted(const identity_comparison *c) {
         int role = role_of(key);
         bool there = json_object_object_get_ex(c->now, key, NULL);
         if (role < 0 && !there)
-            return fail_unknown(c, key);
+            return fail_unknown(c, name);
         if (role == NDP_KEY_FREE)
-            return NDP_FAIL(NDP_EINVAL, "--accept %s: this key may change on any resume; leave it out", key);
-        return NDP_FAIL(NDP_EINVAL, "--accept %s: it %s the checkpoint of step %lld; leave it out", key,
+            return NDP_FAIL(NDP_EINVAL, "--accept %s: this key may change on any resume; leave it out", name);
+        return NDP_FAIL(NDP_EINVAL, "--accept %s: it %s the checkpoint of step %lld; leave it out", name,
                         c->counted && !there ? "cannot be compared with" : "does not differ from",
                         (long long)c->info->step);
     }
@@ -328,7 +375,7 @@ static ndp_status accept_differences(identity_comparison *c) {
     for (int i = 0; i < c->n; i++) {
         ndp_str line = {0};
         ndp_str_add(&line, "accepted: ");
-        add_difference(&line, &c->of[i]);
+        add_difference(c->t, &line, &c->of[i]);
         NDP_TRY(say_line(c->t, &line));
     }
     ndp_str lr = {0};

@@ -16,15 +16,6 @@
 
 /* ---- engine ---- */
 
-/* Checkpoints of an adapter lack the weights beside which it is trained: a resumed run must find the same ones. */
-static ndp_status hash_base(ndp_trainer *t, const char *folder) {
-    ndp_weights *w;
-    NDP_TRY(ndp_weights_open(folder, &w));
-    ndp_status st = ndp_weights_hash(w, &t->base);
-    ndp_weights_close(w);
-    return st;
-}
-
 static ndp_status build_engine(ndp_trainer *t) {
     NDP_TRY(ndp_model_build(&t->rank.job.spec, &t->rank.job.model, &t->model));
     ndp_engine_opts o;
@@ -35,8 +26,7 @@ static ndp_status build_engine(ndp_trainer *t) {
     NDP_TRY(ndp_engine_create(&o, &t->engine));
     ndp_weight_sources from = ndp_job_weights(&t->rank.job);
     NDP_TRY(ndp_weights_start(t->engine, &from));
-    return from.folder && t->model.opts.adapter.r > 0 && ndp_is_first(t->rank.world) ? hash_base(t, from.folder)
-                                                                                     : NDP_OK;
+    return ndp_is_first(t->rank.world) ? ndp_rank_hash_unsaved(&t->rank) : NDP_OK;
 }
 
 /* Lists the tensors of the model. Members of patterns have names of their own. */
@@ -78,7 +68,7 @@ ndp_status ndp_trainer_open(const ndp_config *c, ndp_world *w, const ndp_rank_op
         st = ndp_agree(t->rank.world, build_engines(t));
     if (st == NDP_OK)
         st = ndp_rank_prove_again(&t->rank, t->engine);
-    if (st == NDP_OK)
+    if (st == NDP_OK && !o->run) /* a run first compares itself with its checkpoint (save.c) */
         st = ndp_rank_find_references(&t->rank);
     if (st != NDP_OK) {
         ndp_trail_add(__FILE__, __LINE__);

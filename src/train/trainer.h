@@ -17,7 +17,6 @@ typedef struct ndp_model_tensor {
 struct ndp_trainer {
     ndp_rank rank;
     const ndp_lock *lock; /* of a whole run, held by rank 0, borrowed; else NULL */
-    ndp_hash128 base;     /* rank 0: of the weights beside which an adapter is trained */
     ndp_model model;
     ndp_model_tensor *tensors; /* of `model`, in the order of its buffers */
     int n_tensors;

@@ -9,7 +9,7 @@
 #include <ftw.h>
 #include <sys/stat.h>
 
-enum { SAVED = 2, STEPS = 4, MOST_SETS = 6 };
+enum { SAVED = 2, STEPS = 4, MOST_SETS = 8 };
 
 /* ---- files ---- */
 
@@ -179,11 +179,14 @@ static const struct base {
     {"adamw8bit", {"optimizer.name=adamw8bit"}},
     {"inverse_sqrt", {"schedule.name=inverse_sqrt"}},
     {"preference", {"data.files=@/pairs.jsonl", "data.validation_files=[]", "data.format=preference", "loss.name=dpo"}},
+    {"referred",
+     {"model.config=null", "model.path=@/model", "model.init=pretrained", "data.files=@/pairs.jsonl",
+      "data.validation_files=[]", "data.format=preference", "loss.name=dpo"}},
     {"lora", {"adapter.type=lora"}},
     {"qlora", {"adapter.type=qlora"}},
     {"mixture", {"model.config=@/mixture.json"}},
     {"shared", {"model.config=@/shared.json"}}};
-enum { COSINE, CONSTANT, SGD, LION, MUON, CODED, INVERSE_SQRT, PREFERENCE, LORA, QLORA, MIXTURE, SHARED };
+enum { COSINE, CONSTANT, SGD, LION, MUON, CODED, INVERSE_SQRT, PREFERENCE, REFERRED, LORA, QLORA, MIXTURE, SHARED };
 
 /* key=value with '@' for the folder. */
 static inline void set(ndp_config *c, const char *folder, const char *assignment) {
@@ -216,11 +219,14 @@ typedef struct run {
     volatile sig_atomic_t stop;
     int64_t stop_after;
     ndp_str said;
+    ndp_metrics m[STEPS + 1]; /* by step; of the first STEPS */
 } run;
 
 static inline void progress(void *user, const ndp_metrics *m, int64_t steps) {
     run *r = user;
     (void)steps;
+    if (m->step <= STEPS)
+        r->m[m->step] = *m;
     if (m->step == r->stop_after)
         __atomic_store_n(&r->stop, 1, __ATOMIC_RELAXED);
 }

@@ -120,7 +120,31 @@ static void a_mix_by_names(void **state) {
     ndp_config_destroy(c);
 }
 
-/* A stopped run goes on from its own job.yaml, and as the same number of steps; other epochs are refused. */
+/* The run of 3 epochs, 6 steps, goes on for a fourth one, and says what was accepted. */
+static void accept_epochs(const ndp_config *c) {
+    static const char *const accepts[][2] = {{"train.epochs", NULL}, {"train.steps", NULL}};
+    for (int i = 0; i < NDP_COUNT(accepts); i++) {
+        ndp_config *more;
+        char *text, says[64];
+        CHECK_OK(ndp_config_text(c, &text));
+        CHECK_OK(ndp_config_create(&more));
+        CHECK_OK(ndp_config_parse(more, text, strlen(text), "job"));
+        CHECK_OK(ndp_config_setf(more, "train.epochs=%d", 4 + i));
+        run r = {.config = more};
+        CHECK_OK(train(&r, true, accepts[i]));
+        snprintf(says, sizeof says, "accepted: train.epochs was %d steps, now it is %d steps\n", 6 + i, i ? 9 : 7);
+        check_heard(&r, says);
+        ndp_str_release(&r.said);
+        r = (run){.config = more};
+        CHECK_FAILS(train(&r, true, accepts[i]), NDP_EINVAL, "it does not differ from the checkpoint");
+        ndp_str_release(&r.said);
+        ndp_config_destroy(more);
+        free(text);
+    }
+}
+
+/* A stopped run goes on from its own job.yaml, and as the same number of steps; other epochs are refused, and accepted,
+ * by that name. */
 static void epochs_resume(void **state) {
     ndp_config *c = epochs_job(*state, 1, "again"), *back;
     char *path = ndp_format("%s/again/job.yaml", (char *)*state);
@@ -132,7 +156,8 @@ static void epochs_resume(void **state) {
 
     CHECK_OK(ndp_config_set(c, "train.epochs=2"));
     r = (run){.config = c};
-    CHECK_FAILS(train(&r, true, NULL), NDP_EINVAL, "train.steps was 6, now it is 4");
+    CHECK_FAILS(train(&r, true, NULL), NDP_EINVAL, "train.epochs was 6 steps, now it is 4 steps");
+    assert_non_null(strstr(ndp_error_message(), "resume with --accept train.epochs"));
     ndp_str_release(&r.said);
 
     ndp_config *same = epochs_job(*state, 1, "again");
@@ -152,6 +177,7 @@ static void epochs_resume(void **state) {
     assert_true(back->train.epochs == 3);
     CHECK_OK(ndp_config_check(back));
     ndp_config_destroy(back);
+    accept_epochs(c);
     ndp_config_destroy(c);
     free(path);
 }

@@ -71,8 +71,8 @@ static const change changes[] = {
     {"layers with experts", MIXTURE, .sets = {"model.config=@/mixtures.json"}, .refused = "model.mixture", .says = {"true false true, now it is false true true", "cannot be accepted"}},
     {"size of the shared expert", SHARED, .sets = {"model.config=@/shared-ffn.json"}, .refused = "model.shared_expert_intermediate_size", .says = {"8, now it is 9", "cannot be accepted"}},
     /* the adapter */
-    {"an adapter", COSINE, .sets = {"adapter.type=lora"}, .refused = "model.path adapter.type"},
-    {"no adapter", LORA, .sets = {"adapter.type=none"}, .refused = "model.path adapter.type"},
+    {"an adapter", COSINE, .sets = {"adapter.type=lora"}, .refused = "adapter.type"},
+    {"no adapter", LORA, .sets = {"adapter.type=none"}, .refused = "adapter.type"},
     {"rank", LORA, .sets = {"adapter.r=4"}, .refused = "adapter.r"},
     {"alpha", LORA, .sets = {"adapter.alpha=4"}, .refused = "adapter.alpha"},
     {"rslora", LORA, .sets = {"adapter.rslora=true"}, .refused = "adapter.rslora"},
@@ -81,6 +81,8 @@ static const change changes[] = {
     {"dora", LORA, .sets = {"adapter.dora=true"}, .refused = "adapter.dora"},
     {"modules_to_save", LORA, .sets = {"adapter.modules_to_save=[lm_head]"}, .refused = "adapter.modules_to_save"},
     {"start of B", LORA, .sets = {"adapter.init=random"}, .refused = "adapter.init"},
+    {"seed of random frozen weights", LORA, .sets = {"train.seed=7"}, {"train.seed"}, "train.seed", {"cannot be accepted (weights that no checkpoint holds are drawn from it)"}},
+    {"seed of a random reference", PREFERENCE, .sets = {"train.seed=7"}, {"train.seed"}, "train.seed", {"cannot be accepted"}},
     {"packed base", QLORA, .sets = {"adapter.base=int8"}, .refused = "adapter.base"},
     /* optimizer, schedule, batch */
     {"lr", COSINE, .sets = {"optimizer.lr=1e-3"}, .refused = "optimizer.lr", .says = {"lr of step 3: 0.000165 then, 0.00055 now", "resume with --accept optimizer.lr"}},
@@ -295,9 +297,8 @@ static bool is_tried(const char *key) {
 
 /* Every key has a role and a case, and the manifest has those that are not free. */
 static void every_key_has_a_case(void **state) {
-    static const char *const one_value[] = {"precision.reduce", "parallelism.ep_size",
-                                            "adapter.path",      /* checkpoints have what it began from */
-                                            "moe.routes",        /* verify/test_forced_routes */
+    static const char *const one_value[] = {"precision.reduce", "parallelism.ep_size", "adapter.path",
+                                            "moe.routes",        /* test_resumed_curves */
                                             "train.output_dir"}; /* all that go on are copies */
     static const char *const others[] = {"model.config", "train.epochs"};
     struct json_object *extra = extra_of(*state, "cosine", SAVED),

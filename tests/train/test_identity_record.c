@@ -70,10 +70,11 @@ static void write_old_manifest(const char *folder, const char *extra) {
     free(step);
 }
 
-static ndp_status resume_extra(const char *folder, const char *extra, const char *other, const char *const *accept) {
-    copy_run(folder, COSINE);
+static ndp_status resume_extra(const char *folder, int base, const char *extra, const char *other,
+                               const char *const *accept) {
+    copy_run(folder, base);
     write_old_manifest(folder, extra);
-    ndp_config *c = configure(folder, COSINE, "again");
+    ndp_config *c = configure(folder, base, "again");
     if (other)
         set(c, folder, other);
     run r = {.config = c};
@@ -85,7 +86,7 @@ static ndp_status resume_extra(const char *folder, const char *extra, const char
 
 /* Counts of the data, no identity. */
 static ndp_status resume_old(const char *folder, const char *other, const char *const *accept) {
-    return resume_extra(folder,
+    return resume_extra(folder, COSINE,
                         "{\"rows\": 20, \"epoch_rows\": 20, \"tokens\": 1496, \"sequence_length\": 96, "
                         "\"shuffle\": true}",
                         other, accept);
@@ -109,15 +110,20 @@ static void counts_of_an_earlier_version(void **state) {
 }
 
 /* The identity of the run with one value changed (NULL: left out). */
-static ndp_status resume_edited(const char *folder, const char *key, const char *value, const char *const *accept) {
-    struct json_object *extra = extra_of(folder, "cosine", SAVED),
+static ndp_status resume_edited_of(const char *folder, int base, const char *key, const char *value,
+                                   const char *const *accept) {
+    struct json_object *extra = extra_of(folder, bases[base].name, SAVED),
                        *identity = json_object_object_get(extra, "identity");
     json_object_object_del(identity, key);
     if (value)
         json_object_object_add(identity, key, json_object_new_string(value));
-    ndp_status st = resume_extra(folder, json_object_to_json_string(extra), NULL, accept);
+    ndp_status st = resume_extra(folder, base, json_object_to_json_string(extra), NULL, accept);
     json_object_put(extra);
     return st;
+}
+
+static ndp_status resume_edited(const char *folder, const char *key, const char *value, const char *const *accept) {
+    return resume_edited_of(folder, COSINE, key, value, accept);
 }
 
 static void identity_of_another_version(void **state) {
@@ -132,19 +138,34 @@ static void identity_of_another_version(void **state) {
     /* What a file says is shown without control characters. */
     CHECK_FAILS(resume_edited(*state, "data.end_token", "\033[2J\n", NULL), NDP_EINVAL,
                 "data.end_token was ?[2J?, now it is none");
-    CHECK_FAILS(resume_extra(*state, "{\"identity\": [1]}", NULL, NULL), NDP_EFORMAT, "is not an object");
+    CHECK_FAILS(resume_extra(*state, COSINE, "{\"identity\": [1]}", NULL, NULL), NDP_EFORMAT, "is not an object");
+}
+
+/* What a reference is made from, and the choices of a file, are known by their contents: earlier versions had none of
+ * the one, and the name of the other. */
+static void contents_that_an_earlier_version_did_not_have(void **state) {
+    static const char hash[] = "0123456789abcdef0123456789abcdef";
+    CHECK_OK(resume_edited_of(*state, REFERRED, "model.path", "in the checkpoints", NULL));
+    CHECK_OK(resume_edited_of(*state, REFERRED, "adapter.path", "in the checkpoints", NULL));
+    CHECK_OK(resume_edited_of(*state, REFERRED, "moe.routes", "null", NULL));
+    CHECK_FAILS(resume_edited_of(*state, REFERRED, "model.path", hash, NULL), NDP_EINVAL, "model.path was 0123");
+    CHECK_FAILS(resume_edited_of(*state, REFERRED, "adapter.path", hash, NULL), NDP_EINVAL, "now it is none");
+    CHECK_FAILS(resume_edited_of(*state, REFERRED, "moe.routes", "routes.safetensors", NULL), NDP_EINVAL,
+                "moe.routes was routes.safetensors, now it is null");
 }
 
 static int make_runs(void **state) {
     make_folder(state);
     train_base(*state, COSINE);
     train_base(*state, CONSTANT);
+    train_base(*state, REFERRED);
     return 0;
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_record_is_kept), cmocka_unit_test(nothing_to_accept_in_an_empty_folder),
-        cmocka_unit_test(counts_of_an_earlier_version), cmocka_unit_test(identity_of_another_version)};
+        cmocka_unit_test(counts_of_an_earlier_version), cmocka_unit_test(identity_of_another_version),
+        cmocka_unit_test(contents_that_an_earlier_version_did_not_have)};
     return cmocka_run_group_tests(tests, make_runs, tiny_teardown);
 }

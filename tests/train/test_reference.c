@@ -5,51 +5,21 @@
 #include <dirent.h>
 #include <math.h>
 
-/* ---- runs that keep their metrics ---- */
-
-typedef struct kept_run {
-    const ndp_config *config;
-    ndp_train_opts opts;
-    volatile sig_atomic_t stop;
-    int64_t stop_after;
-    ndp_metrics m[STEPS + 1]; /* by step */
-} kept_run;
-
-static void keep(void *user, const ndp_metrics *m, int64_t steps) {
-    kept_run *r = user;
-    (void)steps;
-    assert_true(m->step <= STEPS);
-    r->m[m->step] = *m;
-    if (m->step == r->stop_after)
-        __atomic_store_n(&r->stop, 1, __ATOMIC_RELAXED);
-}
-
-static ndp_status kept_body(ndp_world *w, void *arg) {
-    kept_run *r = arg;
-    return ndp_train(r->config, w, &r->opts);
-}
-
-/* Trains to a step and keeps the metrics in *r; `sets` end with NULL. */
+/* Trains to a step; the metrics are in *r. `sets` end with NULL. */
 static void train_pairs(const char *folder, const char *name, const char *const *sets, bool resume, int64_t stop_after,
-                        kept_run *r) {
+                        run *r) {
     ndp_config *c = configure(folder, PREFERENCE, name);
     while (*sets)
         set(c, folder, *sets++);
-    memset(r, 0, sizeof *r);
-    r->config = c;
-    r->stop_after = stop_after;
-    r->opts = (ndp_train_opts)NDP_TRAIN_OPTS_INIT;
-    r->opts.resume = resume;
-    r->opts.stop = &r->stop;
-    r->opts.progress = keep;
-    r->opts.user = r;
-    ndp_status st = ndp_world_run(c, kept_body, r);
+    *r = (run){.config = c, .stop_after = stop_after};
+    ndp_status st = train(r, resume, NULL);
     if (st != (stop_after ? NDP_EINTR : NDP_OK))
         fail_msg("%s: status %d, %s", name, st, ndp_error_message());
+    ndp_str_release(&r->said);
     ndp_config_destroy(c);
 }
 
-static void check_same(const kept_run *a, const kept_run *b, int64_t from, int64_t to) {
+static void check_same(const run *a, const run *b, int64_t from, int64_t to) {
     for (int64_t k = from; k <= to; k++) {
         const ndp_metrics *p = &a->m[k], *q = &b->m[k];
         assert_int_equal(p->step, k);
@@ -95,7 +65,7 @@ static const char *const plain[] = {CACHE("own"), NULL};
 static void the_first_loss_is_that_of_equal_models(void **state) {
     static const char *const sets[] = {CACHE("first"), "optimizer.lr=0", NULL};
     static const char *const ipo[] = {CACHE("first"), "optimizer.lr=0", "loss.variant=ipo", NULL};
-    kept_run r;
+    run r;
     train_pairs(*state, "first", sets, false, 0, &r);
     for (int k = 1; k <= STEPS; k++) {
         const ndp_pair_metrics *p = &r.m[k].pair;
@@ -108,7 +78,7 @@ static void the_first_loss_is_that_of_equal_models(void **state) {
 }
 
 static void a_second_run_reads_the_file(void **state) {
-    kept_run first, second;
+    run first, second;
     uint64_t before, after;
     char path[512];
     train_pairs(*state, "own-1", plain, false, 0, &first);
@@ -140,7 +110,7 @@ static void an_adapter_is_part_of_the_reference(void **state) {
                                             "adapter.path=@/adapted-0/adapter",
                                             NULL},
                              *const off[] = {CACHE("adapted"), NULL};
-    kept_run first, continued, base;
+    run first, continued, base;
     uint64_t inodes;
     char path[512];
     train_pairs(*state, "adapted-0", sets, false, 0, &first);
@@ -157,7 +127,7 @@ static void an_adapter_is_part_of_the_reference(void **state) {
 
 /* A damaged file is not read: it is computed and written again. */
 static void a_damaged_file_is_replaced(void **state) {
-    kept_run whole, again;
+    run whole, again;
     uint64_t before, after;
     char path[512], *data, *restored;
     size_t size, n;
@@ -186,7 +156,7 @@ static void a_damaged_file_is_replaced(void **state) {
 
 /* A resumed run has other weights than it began with; its reference is still that of the beginning. */
 static void a_resumed_run_has_the_first_weights_as_reference(void **state) {
-    kept_run whole, part;
+    run whole, part;
     static const char *const there[] = {CACHE("resumed"), NULL}, *const gone[] = {CACHE("empty"), NULL};
     train_pairs(*state, "whole", there, false, 0, &whole);
     for (int i = 0; i < 2; i++) {
@@ -206,7 +176,7 @@ static void held_out_pairs(void **state) {
                                           "parallelism.tp_size=2", "parallelism.cp_size=2",
                                           "parallelism.pp_size=2", "parallelism.sp_size=2"};
     for (int d = 0; d < 2; d++) {
-        kept_run one = {0}, r;
+        run one = {0}, r;
         for (int l = 0; l < NDP_COUNT(layouts); l++) {
             const char *const sets[] = {data[d],       layouts[l], "train.eval_every=2", "optimizer.lr=3e-3",
                                         CACHE("held"), NULL};

@@ -1,0 +1,31 @@
+/* What steps read and no checkpoint holds, as hashes of contents: a run that is resumed must find it again, wherever it
+ * lies now (train/identity.h). Weights alone need that: the other files of a run, its data and its tokenizer, have
+ * hashes of their own (job/job_data.h). */
+#include "base/hub.h"
+#include "checkpoint/adapter_folder.h"
+#include "rank/rank.h"
+
+static ndp_status hash_base(const char *folder, ndp_hash128 *out) {
+    ndp_weights *w;
+    NDP_TRY(ndp_weights_open(folder, &w));
+    ndp_status st = ndp_weights_hash(w, out);
+    ndp_weights_close(w);
+    return st;
+}
+
+static ndp_status hash_adapter(const char *name, ndp_hash128 *out) {
+    char folder[NDP_PATH];
+    ndp_adapter_folder a;
+    NDP_TRY(ndp_hub_find(NDP_HUB_MODEL, name, folder));
+    NDP_TRY(ndp_adapter_folder_open(folder, &a));
+    ndp_status st = ndp_weights_hash(a.weights, out);
+    ndp_adapter_folder_close(&a);
+    return st;
+}
+
+ndp_status ndp_rank_hash_unsaved(ndp_rank *r) {
+    const ndp_weight_sources from = ndp_job_weights(&r->job);
+    if (from.folder && ndp_job_reads_base(&r->job))
+        NDP_TRY(hash_base(from.folder, &r->base));
+    return from.adapter && ndp_job_refers(&r->job) ? hash_adapter(from.adapter, &r->began_with) : NDP_OK;
+}
