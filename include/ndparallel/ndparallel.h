@@ -319,9 +319,20 @@ NDP_API ndp_status ndp_checkpoint_export(const char *run, int64_t step, const ch
  * types, computed in fp64 and rounded once, and its other files. `model`: a Hugging Face folder; `adapter`: a folder as
  * PEFT saves it, or that of a run that has trained one. *changed: the number of tensors that differ. The memory does
  * not depend on the model's size. The folder appears complete or not at all. NDP_EINVAL: it exists and is not empty, or
- * the adapter belongs to another model (the message has the tensor, both shapes or the nearest names); NDP_ENOTSUP
- * names a key of adapter_config.json; NDP_EFORMAT: an element is not finite. */
+ * the adapter belongs to another model (the message has the tensor, both shapes or the nearest names), or a run trained
+ * it beside other weights, of which it recorded the hash; NDP_ENOTSUP names a key of adapter_config.json; NDP_EFORMAT:
+ * an element is not finite. */
 NDP_API ndp_status ndp_adapter_merge(const char *model, const char *adapter, const char *folder, int64_t *changed);
+typedef struct ndp_merge_opts {
+    const char *model, *adapter, *folder; /* as above */
+    /* Keys that may differ from the run that trained the adapter: "model.path", whose weights they are then not. */
+    const char *const *accept;
+    int accept_count;
+} ndp_merge_opts;
+#define NDP_MERGE_OPTS_INIT                                                                                            \
+    { NULL, NULL, NULL, NULL, 0 }
+/* The same. NDP_EINVAL also if `accept` has a key that does not differ. */
+NDP_API ndp_status ndp_adapter_merge_with(const ndp_merge_opts *o, int64_t *changed);
 /* Sets the section adapter of a job to the adapter of a folder: adapter.path, and the options and names that go with
  * it. A job that is evaluated then has the adapter, and one that is trained goes on with it. */
 NDP_API ndp_status ndp_config_use_adapter(ndp_config *c, const char *adapter);

@@ -392,7 +392,9 @@ ndp_status ndp_safetensors_read(const ndp_safetensors *f, const ndp_tensor_entry
 }
 
 ndp_hash128 ndp_safetensors_hash(const ndp_safetensors *f, const ndp_tensor_entry *t) {
-    return ndp_hash_of(f->data + t->offset, t->bytes);
+    ndp_hash128 h = ndp_hash_of(f->data + t->offset, t->bytes);
+    ndp_file_forget(&f->map, (size_t)(f->data - f->map.data) + t->offset, t->bytes);
+    return h;
 }
 
 void ndp_safetensors_forget(const ndp_safetensors *f, const ndp_tensor_entry *t, int64_t first, int64_t count) {

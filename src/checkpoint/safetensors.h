@@ -65,7 +65,7 @@ const char *ndp_safetensors_metadata(const ndp_safetensors *f, const char *key);
 
 /* Gives the memory of the pages of these elements back; reading them again takes them from the file. */
 void ndp_safetensors_forget(const ndp_safetensors *f, const ndp_tensor_entry *t, int64_t first, int64_t count);
-/* The hash of a tensor's bytes in the file. */
+/* The hash of a tensor's bytes in the file, whose memory it gives back like ndp_safetensors_forget. */
 ndp_hash128 ndp_safetensors_hash(const ndp_safetensors *f, const ndp_tensor_entry *t);
 /* Elements [first, first + count) of `t` into `dest` as `type`. Float types convert into each other; integers are read
  * only as their own type. `finite`: NDP_EFORMAT if an element is NaN or infinite, naming it; `dest` is then unchanged.

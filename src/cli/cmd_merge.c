@@ -2,41 +2,49 @@
 #include "cli/commands.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 typedef struct merge_arguments {
-    const char *model, *adapter, *output;
+    ndp_merge_opts merge;
+    cli_list accept;
     bool debug;
 } merge_arguments;
 
 static const cli_option options[] = {
     {"model", 'm', "DIR", "Hugging Face folder of the model that the adapter was trained on; required",
-     CLI_TEXT(merge_arguments, model)},
+     CLI_TEXT(merge_arguments, merge.model)},
     {"adapter", 'a', "DIR", "Folder of the adapter, as PEFT saves it, or of a run that has trained one; required",
-     CLI_TEXT(merge_arguments, adapter)},
+     CLI_TEXT(merge_arguments, merge.adapter)},
     {"output", 'o', "DIR", "The model folder to write, required; it must not exist, or be empty",
-     CLI_TEXT(merge_arguments, output)},
+     CLI_TEXT(merge_arguments, merge.folder)},
+    {"accept", 0, "KEY",
+     "With the adapter of a run: allow KEY, model.path, to be other weights than those that it was trained beside",
+     CLI_LIST(merge_arguments, accept)},
     {"debug", 0, NULL, "Show where in the source an error occurred", CLI_FLAG(merge_arguments, debug), .group = 1},
     {0},
 };
 
 static void check_arguments(void *arguments, struct argp_state *state) {
     const merge_arguments *a = arguments;
-    if (!a->model)
+    if (!a->merge.model)
         argp_error(state, "--model DIR is missing");
-    if (!a->adapter)
+    if (!a->merge.adapter)
         argp_error(state, "--adapter DIR is missing");
-    if (!a->output)
+    if (!a->merge.folder)
         argp_error(state, "merge needs -o DIR, the model folder to write");
 }
 
 static int run(const cli_command *c, int argc, char **argv) {
-    merge_arguments a = {0};
+    merge_arguments a = {.merge = NDP_MERGE_OPTS_INIT};
     int64_t changed;
     cli_parse(c, argc, argv, &a);
-    ndp_status st = ndp_adapter_merge(a.model, a.adapter, a.output, &changed);
+    a.merge.accept = a.accept.items;
+    a.merge.accept_count = a.accept.n;
+    ndp_status st = ndp_adapter_merge_with(&a.merge, &changed);
+    free(a.accept.items);
     if (st != NDP_OK)
         return cli_fail(st, a.debug);
-    printf("model: %s, %lld tensors merged\n", a.output, (long long)changed);
+    printf("model: %s, %lld tensors merged\n", a.merge.folder, (long long)changed);
     return cli_end_output(0);
 }
 

@@ -2,6 +2,7 @@
  * from the rows themselves, so they are the same on every rank and layout; without a tokenizer there are none. */
 #include "checkpoint/agree.h"
 #include "infer/infer.h"
+#include "job/adapter_base.h"
 #include "rank/rank.h"
 #include "text/token_bytes.h"
 
@@ -69,6 +70,21 @@ static ndp_status evaluate_rank(ndp_rank *r, ndp_evaluation *all, ndp_evaluation
     return st;
 }
 
+/* Rank 0: warns if an adapter was trained beside other weights. */
+static ndp_status check_base(const ndp_rank *r, const char *run) {
+    const ndp_weight_sources from = ndp_job_weights(&r->job);
+    ndp_adapter_folder a;
+    if (!ndp_is_first(r->world) || (!run && !from.adapter))
+        return NDP_OK;
+    if (run)
+        return ndp_run_model_check_base(r->weights_of, run);
+    NDP_TRY(ndp_adapter_folder_open(from.adapter, &a));
+    const ndp_adapter_base base = ndp_adapter_base_find(a.path);
+    ndp_status st = ndp_adapter_base_check(&base, from.folder, a.path);
+    ndp_adapter_folder_close(&a);
+    return st;
+}
+
 ndp_status ndp_evaluate_job(const ndp_config *c, ndp_world *w, const char *run, int64_t step, ndp_evaluation *all,
                             ndp_evaluation **files, int *n) {
     NDP_NOT_NULL(c, w, all, n);
@@ -82,7 +98,9 @@ ndp_status ndp_evaluate_job(const ndp_config *c, ndp_world *w, const char *run, 
               "a model on texts, or a job of another format");
     const ndp_rank_opts o = {.forward_only = true, .weights_of = run, .step = step};
     NDP_TRY(ndp_rank_open(c, w, &o, &r));
-    ndp_status st = ndp_agree(r.world, ndp_rank_build_score(&r, NULL));
+    ndp_status st = ndp_agree(r.world, check_base(&r, run));
+    if (st == NDP_OK)
+        st = ndp_agree(r.world, ndp_rank_build_score(&r, NULL));
     if (st == NDP_OK)
         st = ndp_rank_prove_again(&r, r.score);
     if (st == NDP_OK)

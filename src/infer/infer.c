@@ -7,6 +7,7 @@
 #include "checkpoint/folder.h"
 #include "data/chat/chat_own.h"
 #include "host/memory_need.h"
+#include "job/adapter_base.h"
 #include "job/folder_facts.h"
 #include "job/job.h"
 #include "job/run_model.h"
@@ -57,6 +58,7 @@ static ndp_status read_run(ndp_infer *f, int64_t step) {
               "job.yaml and checkpoints",
               (long long)step, f->folder);
     NDP_TRY(ndp_run_model_open(f->folder, step, f->exec.threads, &f->run));
+    NDP_TRY(ndp_run_model_check_base(f->run, f->folder));
     const ndp_job *j = &f->run->job;
     const char *why = ndp_tokenizer_why_no_texts(f->run->data.tokenizer);
     NDP_CHECK(!why, "%s was trained on ids, without a tokenizer: %s, and resume it, or export the checkpoint",
@@ -78,7 +80,8 @@ static ndp_status use_adapter(ndp_infer *f, const char *name) {
         f->folder, name);
     NDP_TRY(ndp_adapter_use_open(name, &f->spec, &f->use));
     f->adapter = f->use.adapter;
-    return NDP_OK;
+    const ndp_adapter_base base = ndp_adapter_base_find(f->use.path);
+    return ndp_adapter_base_check(&base, f->folder, f->use.path);
 }
 
 static ndp_status open_folder(ndp_infer *f, const char *name, const char *adapter, int64_t step) {

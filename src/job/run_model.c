@@ -5,6 +5,7 @@
 #include "base/cpu.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "job/adapter_base.h"
 #include "job/folder_facts.h"
 #include "job/model_identity.h"
 #include "job/weights.h"
@@ -69,6 +70,16 @@ static ndp_status open_checkpoint(ndp_run_model *m, const char *run, int64_t ste
     return st == NDP_OK ? ndp_checkpoint_open(folder, m->step, &m->checkpoint) : st;
 }
 
+/* NULL: the checkpoint was written by a version that recorded none. */
+static struct json_object *identity_of(const ndp_run_model *m) {
+    return json_object_object_get(ndp_checkpoint_get_info(m->checkpoint)->extra, "identity");
+}
+
+ndp_status ndp_run_model_check_base(const ndp_run_model *m, const char *run) {
+    const ndp_adapter_base base = ndp_adapter_base_of(identity_of(m));
+    return m->job.model.adapter.r > 0 ? ndp_adapter_base_check(&base, m->job.model_folder, run) : NDP_OK;
+}
+
 ndp_weights *ndp_run_model_weights(const ndp_run_model *m) { return ndp_checkpoint_weights(m->checkpoint); }
 
 /* ---- the rest ---- */
@@ -83,18 +94,13 @@ static ndp_status read_job(ndp_run_model *m, const char *run) {
     return ndp_config_read(m->config, path);
 }
 
-/* NULL: the checkpoint was written by a version that recorded none. */
-static struct json_object *identity_of(const ndp_run_model *m) {
-    return json_object_object_get(ndp_checkpoint_get_info(m->checkpoint)->extra, "identity");
-}
-
 /* The precision that the checkpoint was trained with, whatever a later resume has accepted. */
 static ndp_status choose_model(ndp_run_model *m) {
     static const char key[] = "precision.compute";
     const char *value = ndp_json_text(json_object_object_get(identity_of(m), key));
     if (value)
         NDP_TRY(ndp_config_setf(m->config, "%s=%s", key, value));
-    m->job.batch.micro_batch = 1;
+    m->job.batch.micro_batch = ndp_config_preference(m->config).kind ? 2 : 1; /* a pair, as its loss has them */
     ndp_job_choose_model(&m->job);
     m->type = m->job.model.adapter.r > 0 ? m->job.model.master : ndp_export_type(&m->job.model);
     return NDP_OK;

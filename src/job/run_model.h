@@ -26,6 +26,9 @@ void ndp_run_model_close(ndp_run_model *m);
  * that is gone, or another one than when the checkpoint was written; else as of ndp_chat_init. */
 NDP_API ndp_status ndp_run_model_chat(const ndp_run_model *m, ndp_chat *out);
 
+/* Of an adapter: warns if the weights of the model folder are not those that it was trained beside; reads all of them.
+ * `run`: its name in the warning. NDP_EIO, NDP_EFORMAT. */
+NDP_API ndp_status ndp_run_model_check_base(const ndp_run_model *m, const char *run);
 /* The weights; borrowed. */
 ndp_weights *ndp_run_model_weights(const ndp_run_model *m);
 

@@ -2,6 +2,7 @@
  * tensors go from file to file in ranges (train/merged_tensor.h), so the memory does not depend on the model's size. */
 #include "base/hub.h"
 #include "checkpoint/new_folder.h"
+#include "job/adapter_base.h"
 #include "job/folder_facts.h"
 #include "job/run_model.h"
 #include "job/weights.h"
@@ -9,6 +10,7 @@
 #include "train/merged_tensor.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 typedef struct merging {
     char folder[NDP_PATH], adapter_folder[NDP_PATH]; /* of the model, of the adapter */
@@ -92,13 +94,51 @@ static ndp_status write_into(merging *x, const char *folder) {
     return ndp_weights_intact(x->base);
 }
 
-static ndp_status merge_into(merging *x, const char *model, const char *adapter, const char *folder) {
+/* The one key that a merge compares. */
+static const char base_key[] = "model.path";
+
+static bool accepts_base(const ndp_merge_opts *o) {
+    for (int i = 0; i < o->accept_count; i++)
+        if (strcmp(o->accept[i], base_key) == 0)
+            return true;
+    return false;
+}
+
+static ndp_status check_accepted(const ndp_merge_opts *o, bool differs) {
+    for (int i = 0; i < o->accept_count; i++) {
+        bool base = strcmp(o->accept[i], base_key) == 0;
+        NDP_CHECK(base, "--accept %s: a merge compares %s alone", o->accept[i], base_key);
+        NDP_CHECK(differs, "--accept %s: it is not known to differ from that of the adapter's run; leave it out",
+                  base_key);
+    }
+    return NDP_OK;
+}
+
+/* An adapter of a run is merged into the weights that it was trained beside. */
+static ndp_status check_trained_beside(const merging *x, const ndp_merge_opts *o) {
+    const ndp_adapter_base trained = ndp_adapter_base_find(x->adapter.path);
+    ndp_hash128 now = {0, 0};
+    ndp_str words = {0};
+    if (*trained.hash)
+        NDP_TRY(ndp_weights_hash(x->base, &now));
+    bool differs = ndp_adapter_base_differs(&trained, now, x->folder, x->adapter.path, &words);
+    ndp_status st = check_accepted(o, differs);
+    if (st == NDP_OK && differs && !accepts_base(o))
+        st = NDP_FAIL(NDP_EINVAL, "%s. Give that model, or merge with --accept %s",
+                      words.failed ? "the adapter was trained beside other weights" : words.data, base_key);
+    ndp_str_release(&words);
+    return st;
+}
+
+static ndp_status merge_into(merging *x, const ndp_merge_opts *o) {
+    const char *folder = o->folder;
     ndp_new_folder place;
     NDP_TRY(ndp_new_folder_check(folder));
-    NDP_TRY(open_adapter(x, adapter));
-    NDP_TRY(open_base(x, model));
+    NDP_TRY(open_adapter(x, o->adapter));
+    NDP_TRY(open_base(x, o->model));
     NDP_TRY(check_base(x));
     NDP_TRY(ndp_adapter_match_make(&x->adapter, &x->spec, &x->model, &x->match));
+    NDP_TRY(check_trained_beside(x, o));
     x->merge = (ndp_merge){
         .base = x->base, .adapter = x->adapter.weights, .scale = ndp_adapter_config_scale(&x->adapter.config)};
     NDP_TRY(ndp_new_folder_begin(folder, &place));
@@ -107,10 +147,16 @@ static ndp_status merge_into(merging *x, const char *model, const char *adapter,
 
 ndp_status ndp_adapter_merge(const char *model, const char *adapter, const char *folder, int64_t *changed) {
     NDP_NOT_NULL(model, adapter, folder, changed);
+    return ndp_adapter_merge_with(&(ndp_merge_opts){.model = model, .adapter = adapter, .folder = folder}, changed);
+}
+
+ndp_status ndp_adapter_merge_with(const ndp_merge_opts *o, int64_t *changed) {
+    NDP_NOT_NULL(o, changed);
+    NDP_NOT_NULL(o->model, o->adapter, o->folder);
     merging *x = calloc(1, sizeof *x);
     if (!x)
         return NDP_FAIL(NDP_ENOMEM, "not enough memory to merge an adapter");
-    ndp_status st = merge_into(x, model, adapter, folder);
+    ndp_status st = merge_into(x, o);
     if (st == NDP_OK)
         *changed = x->changed;
     ndp_merge_release(&x->merge);
