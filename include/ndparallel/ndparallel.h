@@ -249,11 +249,12 @@ typedef struct ndp_train_opts {
     /* With resume: if a run on another host holds the folder's lock, wait until its counter has stood still for 30 s,
      * then take over. Otherwise such a lock is NDP_EINVAL. */
     bool await;
-    const volatile sig_atomic_t *stop; /* once non-zero: finish the step, save, return NDP_EINTR; may be NULL */
+    /* Once non-zero: finish the step, save, return NDP_EINTR; or the pass over a part of the reference. May be NULL. */
+    const volatile sig_atomic_t *stop;
     void (*progress)(void *user, const ndp_metrics *m, int64_t steps); /* rank 0, after each step; may be NULL */
     void (*say)(void *user, const char *line);                         /* rank 0: status messages; may be NULL */
-    /* Rank 0: the progress of tokenizing, up to ten times a second; each line replaces the previous one. NULL: a line
-     * on stderr every few seconds. */
+    /* Rank 0: the progress of tokenizing and of scoring a reference, up to ten times a second; each line replaces the
+     * previous one. NULL: a line on stderr every few seconds. */
     void (*working)(void *user, const char *line);
     void *user;
     const char *const *accept; /* with resume: keys that may differ from the checkpoint, such as "optimizer.lr" */

@@ -1,9 +1,8 @@
 /* The data of a job: how ranks make its token caches, and how rows become batches. */
-#include "base/clock.h"
 #include "base/log.h"
 #include "base/rng.h"
 #include "checkpoint/agree.h"
-#include "rank/rank.h"
+#include "rank/working.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,26 +10,13 @@
 
 /* ---- token caches ---- */
 
-typedef struct tokenizing_progress {
-    const ndp_rank *rank;
-    double begin, last;
-} tokenizing_progress;
-
-/* Reports progress after the first second: to the `working` callback ten times a second, else to the log every 5 s. */
 static void say_tokenizing(void *user, uint64_t done, uint64_t total) {
-    tokenizing_progress *w = user;
-    const ndp_train_opts *o = w->rank->opts;
-    bool live = o && o->working;
-    double now = ndp_now();
+    double seconds;
     char line[160];
-    if (!ndp_is_first(w->rank->world) || now - w->begin < 1 || now - w->last < (live ? 0.1 : 5))
+    if (!ndp_working_due(user, &seconds))
         return;
-    w->last = now;
-    ndp_job_data_progress(done, total, now - w->begin, line);
-    if (live)
-        o->working(o->user, line);
-    else
-        ndp_info(&w->rank->log, "%s", line);
+    ndp_job_data_progress(done, total, seconds, line);
+    ndp_working_say(user, line);
 }
 
 static ndp_status agree_on_status(void *world, ndp_status mine) { return ndp_agree(world, mine); }
@@ -44,7 +30,7 @@ static ndp_status gather_bytes(void *world, const void *mine, void *all, int64_t
 /* Collective: tokenizes the files, or finds their cache, and opens it. */
 static ndp_status prepare_tokens(void *user, const ndp_strings *files, ndp_token_cache *out) {
     ndp_rank *r = user;
-    tokenizing_progress w = {r, ndp_now(), ndp_now()};
+    ndp_working w = ndp_working_begin(r);
     int64_t left_out = 0;
     bool of_job = files == &r->job.config->data.files;
     char *path;
