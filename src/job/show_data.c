@@ -71,7 +71,7 @@ static ndp_status show(const ndp_job_data *d, const ndp_data_opts *o, char **tex
 }
 
 ndp_status ndp_data(const ndp_config *c, const ndp_data_opts *o, char **text) {
-    NDP_CHECK(c && o && text, "ndp_data: NULL for %s", !c ? "the configuration" : !o ? "the options" : "text");
+    NDP_NOT_NULL(c, o, text);
     ndp_job j;
     ndp_job_data d;
     NDP_TRY(ndp_job_init(c, 0, &j));
