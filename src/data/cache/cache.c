@@ -23,9 +23,9 @@ static bool cache_is_whole(const ndp_dataset_options *o, const char *path, ndp_h
     memcpy(&h, c.file.data, sizeof h);
     size_t n = ndp_cache_payload_bytes(&h);
     ndp_status st = ndp_hash_blocks(c.file.data + sizeof h, n, ndp_dataset_threads(o), &payload);
-    bool tally = h.tally_hash == XXH3_64bits(c.file.data + sizeof h + n, h.tally_bytes);
+    bool more = h.more_hash == XXH3_64bits(c.file.data + sizeof h + n, ndp_cache_more_bytes(&h));
     ndp_token_cache_close(&c);
-    return st == NDP_OK && tally && (o->vocab == 0 || h.largest_id < o->vocab) && !memcmp(&h.key, &key, sizeof key) &&
+    return st == NDP_OK && more && (o->vocab == 0 || h.largest_id < o->vocab) && !memcmp(&h.key, &key, sizeof key) &&
            !memcmp(&h.payload, &payload, sizeof payload);
 }
 

@@ -5,7 +5,7 @@
  *   waits for all part-P
  *   make_table: counts, creates `tokens`, `table`    waits for `table`
  *   copy_ids of its parts                            copy_ids of its parts, then copied-R
- *   put_tables: offsets, sources, questions, bits               waits for `finished`
+ *   put_tables: offsets, sources, bits, questions               waits for `finished`
  *   waits for all copied-R
  *   put_header; renames `tokens` to the cache
  *   finished
@@ -248,7 +248,6 @@ static ndp_status put_tally(building *b, FILE *f) {
     ndp_str text = {0};
     ndp_tally_write(&b->tally, &text);
     b->h.tally_bytes = text.length;
-    b->h.tally_hash = XXH3_64bits(text.data, text.length);
     ndp_status st = text.failed ? NDP_FAIL(NDP_ENOMEM, "not enough memory to count records")
                                 : ndp_part_put(f, text.data, text.length);
     ndp_str_release(&text);
@@ -265,10 +264,10 @@ static ndp_status put_tables(building *b) {
                         : put_offsets(b, f);
     if (st == NDP_OK)
         st = put_source_ends(b, f);
-    if (st == NDP_OK)
-        st = put_places(b, true, f);
     if (st == NDP_OK && b->h.partly)
         st = put_bits(b, f);
+    if (st == NDP_OK)
+        st = put_places(b, true, f);
     if (st == NDP_OK)
         st = put_tally(b, f);
     if (fclose(f) && st == NDP_OK)
@@ -282,6 +281,7 @@ static ndp_status put_header(building *b) {
     NDP_TRY(ndp_file_map(ndp_crew_path(b->crew, path, "tokens"), &all));
     ndp_status st = ndp_hash_blocks(all.data + sizeof b->h, ndp_cache_payload_bytes(&b->h), ndp_dataset_threads(b->o),
                                     &b->h.payload);
+    b->h.more_hash = XXH3_64bits(all.data + sizeof b->h + ndp_cache_payload_bytes(&b->h), ndp_cache_more_bytes(&b->h));
     NDP_TRY(ndp_file_end(&all, st));
     b->h.hash = ndp_cache_header_hash(&b->h);
     int fd = open(path, O_WRONLY | O_CLOEXEC);

@@ -16,7 +16,7 @@ static bool header_is_sound(const ndp_cache_header *h, size_t file_size) {
         h->n_sources > file_size || h->n_questions > file_size || h->tally_bytes > file_size || h->largest_id < 0 ||
         h->largest_id > INT32_MAX)
         return false;
-    return file_size == sizeof *h + ndp_cache_payload_bytes(h) + h->tally_bytes;
+    return file_size == sizeof *h + ndp_cache_payload_bytes(h) + ndp_cache_more_bytes(h);
 }
 
 /* Offsets and questions are sorted and within the tokens, source ends within the documents: rows are cut by these
@@ -38,13 +38,13 @@ static bool tables_are_sound(const ndp_token_cache *c) {
 /* The arrays of a file with a valid header. */
 static ndp_token_cache lay_out(const ndp_mapped *file, const ndp_cache_header *h) {
     const unsigned char *ids = file->data + sizeof *h, *offsets = ids + ndp_cache_ids_bytes(h);
-    const unsigned char *sources = offsets + 8 * (h->n_documents + 1), *questions = sources + 8 * (size_t)h->n_sources;
+    const unsigned char *sources = offsets + 8 * (h->n_documents + 1), *bits = sources + 8 * (size_t)h->n_sources;
     return (ndp_token_cache){.file = *file,
                              .ids = ids,
                              .offsets = (const uint64_t *)(const void *)offsets,
                              .source_ends = (const uint64_t *)(const void *)sources,
-                             .questions = (const uint64_t *)(const void *)questions,
-                             .trained = h->partly ? questions + 8 * h->n_questions : NULL,
+                             .questions = (const uint64_t *)(const void *)(bits + ndp_cache_bits_bytes(h)),
+                             .trained = h->partly ? bits : NULL,
                              .n_documents = (int64_t)h->n_documents,
                              .n_tokens = (int64_t)h->n_tokens,
                              .n_questions = (int64_t)h->n_questions,
@@ -71,7 +71,7 @@ ndp_status ndp_token_cache_read(const char *path, const ndp_mapped *file, ndp_to
     if (!sound || !tables_are_sound(&c))
         return NDP_FAIL(NDP_EFORMAT, "%s: the token cache is damaged or cut short (%zu bytes); remove it", path,
                         file->size);
-    const char *tally = (const char *)file->data + sizeof h + ndp_cache_payload_bytes(&h);
+    const char *tally = (const char *)file->data + sizeof h + ndp_cache_payload_bytes(&h) + 8 * h.n_questions;
     if (ndp_tally_read(tally, h.tally_bytes, c.n_sources, &c.tally) != NDP_OK)
         return NDP_FAIL(NDP_EFORMAT, "%s: %s; remove the token cache", path, ndp_error_message());
     *out = c;

@@ -5,6 +5,7 @@
  *   offsets    n_documents + 1 of them, in tokens (64 bits)
  *   sources    for each source, the number of documents up to its end (64 bits)
  *   trained    only where some tokens are not trained on: one bit per token, padded to 8 bytes
+ *   questions  the tokens with which later questions of conversations begin (64 bits)
  *   tally      what reading met (tally.h): it names files as they were called then, so `payload` leaves it out
  *
  * All numbers are little-endian. */
@@ -24,10 +25,10 @@ typedef struct ndp_cache_header {
     char magic[8];
     uint32_t version, id_bytes;
     ndp_hash128 key;     /* of what it was made from; also the cache's name */
-    ndp_hash128 payload; /* ndp_hash_blocks of everything after the header, without the tally */
+    ndp_hash128 payload; /* ndp_hash_blocks of ids, offsets, sources and bits */
     uint64_t n_documents, n_tokens, n_texts, n_questions;
-    uint64_t tally_bytes, tally_hash;
-    uint32_t n_sources, partly; /* partly: there are `trained` bits */
+    uint64_t tally_bytes, more_hash; /* more_hash: of what follows the payload, the questions and the tally */
+    uint32_t n_sources, partly;      /* partly: there are `trained` bits */
     int64_t largest_id;
     uint64_t hash; /* of the header up to here */
 } ndp_cache_header;
@@ -40,10 +41,13 @@ static inline uint64_t ndp_cache_ids_bytes(const ndp_cache_header *h) {
 static inline uint64_t ndp_cache_bits_bytes(const ndp_cache_header *h) {
     return h->partly ? (h->n_tokens + 63) / 64 * 8 : 0;
 }
-/* All between the header and the tally. */
+/* All that a run's identity covers: what is predicted, of what. */
 static inline uint64_t ndp_cache_payload_bytes(const ndp_cache_header *h) {
-    return ndp_cache_ids_bytes(h) + 8 * (h->n_documents + 1 + h->n_sources + h->n_questions) + ndp_cache_bits_bytes(h);
+    return ndp_cache_ids_bytes(h) + 8 * (h->n_documents + 1 + h->n_sources) + ndp_cache_bits_bytes(h);
 }
+
+/* All that follows. */
+static inline uint64_t ndp_cache_more_bytes(const ndp_cache_header *h) { return 8 * h->n_questions + h->tally_bytes; }
 
 /* "cannot write the token cache ...": adds the name and the remedy to an error of writing, which knows neither. */
 NDP_API ndp_status ndp_cache_fail_writing(const char *path, const char *cause);
