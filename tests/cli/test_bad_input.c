@@ -479,7 +479,6 @@ static outcome train_joined(const char *folder, const char *what) {
     char *argv[] = {"mpirun",
                     "--allow-run-as-root",
                     "--oversubscribe",
-                    "--quiet",
                     "--mca",
                     "btl",
                     "self,vader",

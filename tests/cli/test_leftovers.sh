@@ -62,7 +62,8 @@ done
 case $(transports) in *mpi*)
     begin mpi
     within some_steps || fail "no steps"
-    [ -n "$(find tmp -name 'vader*')" ] || fail "no segment of vader in TMPDIR: $(left)"
+    # As Open MPI 4 and 5 call them.
+    [ -n "$(find tmp -name 'vader*' -o -name 'sm_segment*')" ] || fail "no segment of MPI in TMPDIR: $(left)"
     for p in $(processes); do
         grep /dev/shm "/proc/$p/maps" >maps 2>/dev/null && fail "process $p maps $(cat maps)"
     done

@@ -119,7 +119,7 @@ for transport in $ways; do
     mpi) says err '^ndparallel: a rank was killed by signal 9' ;; # a peer may have said which, and what it did last
     esac
     says err '^ndparallel: .* killed by signal 9.*; no step is on disk$'
-    [ "$(grep -vcE "^ndparallel: rank 1 \(process $victim\) has died" err)" = 1 ] || fail 'more than one line'
+    [ "$(ours err | grep -vcE "^ndparallel: rank 1 \(process $victim\) has died")" = 1 ] || fail 'more than one line'
 
     # The ranks do not outlive the program that started them.
     begin --transport "$transport"

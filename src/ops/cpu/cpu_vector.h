@@ -18,6 +18,17 @@ NDP_INLINE void ndp_st(void *p, ndp_dtype t, int64_t i, float x) {
         ((uint16_t *)p)[i] = ndp_f32_to_bf16(x);
 }
 
+/* a * b + c, rounded once where the processor can. Of g * scale + k * d compilers fuse either product, and not the same
+ * one in vectors as in the elements that are left over: where that matters, the file is compiled without contraction.
+ */
+NDP_INLINE float ndp_fused(float a, float b, float c) {
+#ifdef __FMA__
+    return __builtin_fmaf(a, b, c);
+#else
+    return a * b + c;
+#endif
+}
+
 /* Calls f(type, ...) with the storage type as a constant. */
 #define NDP_BY_TYPE(t, f, ...)                                                                                         \
     do {                                                                                                               \

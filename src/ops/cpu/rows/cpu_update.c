@@ -52,9 +52,9 @@ NDP_INLINE void adamw_loop(const update_range *u, bool copied) {
     const int64_t first = u->first, end = u->end;
     SIMD for (int64_t i = first; i < end; i++) {
         float gi = g[i] * scale;
-        float mi = flush(m[i] + new1 * (gi - m[i]));
-        float vi = flush(old2 * v[i] + new2 * (gi * gi));
-        float wi = w[i] * keep - rate * (mi / (sqrtf(vi) * unbias + eps));
+        float mi = flush(ndp_fused(new1, gi - m[i], m[i]));
+        float vi = flush(ndp_fused(old2, v[i], new2 * (gi * gi)));
+        float wi = ndp_fused(w[i], keep, -rate * (mi / ndp_fused(sqrtf(vi), unbias, eps)));
         m[i] = mi;
         v[i] = vi;
         w[i] = wi;
@@ -81,10 +81,10 @@ NDP_INLINE void sgd_loop(const update_range *u, bool copied, bool with_momentum)
     const float momentum = (float)k[NDP_SGD_MOMENTUM];
     const int64_t first = u->first, end = u->end;
     SIMD for (int64_t i = first; i < end; i++) {
-        float d = g[i] * scale + decay * w[i];
+        float d = ndp_fused(g[i], scale, decay * w[i]);
         if (with_momentum)
-            b[i] = d = flush(momentum * b[i] + d);
-        float wi = w[i] - lr * d;
+            b[i] = d = flush(ndp_fused(momentum, b[i], d));
+        float wi = ndp_fused(-lr, d, w[i]);
         w[i] = wi;
         if (copied)
             copy[i] = ndp_f32_to_bf16(wi);
@@ -116,10 +116,10 @@ NDP_INLINE void lion_loop(const update_range *u, bool copied) {
     const int64_t first = u->first, end = u->end;
     SIMD for (int64_t i = first; i < end; i++) {
         float gi = g[i] * scale, mi = m[i];
-        float c = old1 * mi + new1 * gi;
+        float c = ndp_fused(old1, mi, new1 * gi);
         float sign = c > 0 ? 1 : c < 0 ? -1 : c;
-        float wi = w[i] * keep - lr * sign;
-        m[i] = flush(old2 * mi + new2 * gi);
+        float wi = ndp_fused(w[i], keep, -lr * sign);
+        m[i] = flush(ndp_fused(old2, mi, new2 * gi));
         w[i] = wi;
         if (copied)
             copy[i] = ndp_f32_to_bf16(wi);
@@ -142,9 +142,9 @@ void NDP_RANGE_KERNEL(muon_momentum)(const ndp_op_call *c, int64_t first, int64_
     const float momentum = (float)u.k[NDP_MUON_MOMENTUM], fresh = (float)(1 - u.k[NDP_MUON_MOMENTUM]), scale = u.clip;
     const int64_t from = u.first, end = u.end;
     SIMD for (int64_t i = from; i < end; i++) {
-        float gi = g[i] * scale, mi = flush(m[i] + fresh * (gi - m[i]));
+        float gi = g[i] * scale, mi = flush(ndp_fused(fresh, gi - m[i], m[i]));
         m[i] = mi;
-        direction[i] = gi + momentum * (mi - gi);
+        direction[i] = ndp_fused(momentum, mi - gi, gi);
     }
 }
 
@@ -156,7 +156,7 @@ NDP_INLINE void muon_loop(const update_range *u, bool copied) {
     const float keep = u->decays ? (float)u->k[NDP_MUON_KEEP] : 1, lr = (float)u->k[NDP_MUON_LR];
     const int64_t first = u->first, end = u->end;
     SIMD for (int64_t i = first; i < end; i++) {
-        float wi = w[i] * keep - lr * direction[i];
+        float wi = ndp_fused(w[i], keep, -lr * direction[i]);
         w[i] = wi;
         if (copied)
             copy[i] = ndp_f32_to_bf16(wi);

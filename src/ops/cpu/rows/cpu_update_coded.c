@@ -49,9 +49,9 @@ NDP_INLINE void update(const coded_constants *k, const float *restrict g, float 
     const coded_constants c = *k;
     SIMD for (int i = 0; i < n; i++) {
         float gi = g[i] * c.clip;
-        float mi = flush(m[i] + c.new1 * (gi - m[i]));
-        float vi = flush(c.old2 * v[i] + c.new2 * (gi * gi));
-        w[i] = w[i] * c.keep - c.rate * (mi / (sqrtf(vi) * c.unbias + c.eps));
+        float mi = flush(ndp_fused(c.new1, gi - m[i], m[i]));
+        float vi = flush(ndp_fused(c.old2, v[i], c.new2 * (gi * gi)));
+        w[i] = ndp_fused(w[i], c.keep, -c.rate * (mi / ndp_fused(sqrtf(vi), c.unbias, c.eps)));
         m[i] = mi;
         v[i] = vi;
     }
