@@ -416,6 +416,7 @@ typedef enum ndp_measure {
     NDP_MEASURE_GRAD_NORM,      /* each step */
     NDP_MEASURE_LAST_GRADIENT,  /* the last step, each tensor */
     NDP_MEASURE_LOSS,           /* each step */
+    NDP_MEASURE_EVAL_LOSS,      /* after the last step, of held-out data, as many rows as were trained on; 0: none is */
     NDP_MEASURE_WEIGHTS,        /* after the last step, each tensor */
     NDP_MEASURE_FLIP_GAP,       /* of a mixture's choices that the layout would make otherwise: the gap of the two
                                    experts' probabilities, as it is */

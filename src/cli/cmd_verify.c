@@ -55,8 +55,13 @@ static void say(void *user, const char *line) {
 
 /* The measures in the table: those with a bound (proof 3). */
 static const ndp_measure shown[] = {NDP_MEASURE_FIRST_GRADIENT, NDP_MEASURE_LAST_GRADIENT, NDP_MEASURE_GRAD_NORM,
-                                    NDP_MEASURE_LOSS};
+                                    NDP_MEASURE_LOSS, NDP_MEASURE_EVAL_LOSS};
 enum { SHOWN = sizeof shown / sizeof shown[0] };
+
+/* Nothing may be held out. */
+static bool is_shown(const ndp_verdict *v, int m) {
+    return shown[m] != NDP_MEASURE_EVAL_LOSS || v->of[NDP_MEASURE_EVAL_LOSS].worst.bound > 0;
+}
 
 static double share_of(const ndp_deviation *d) { return d->worst.off == 0 ? 0 : d->worst.off / d->worst.bound; }
 
@@ -71,15 +76,18 @@ static int longest(const verify_arguments *a, const ndp_verdict *v, bool tensors
 
 static void print_table(const verify_arguments *a, const ndp_verdict *v) {
     int layouts = longest(a, v, false), tensors = longest(a, v, true);
-    static const int widths[SHOWN] = {8, 9, 6, 6}; /* of the shares, to align with the headings */
+    static const int widths[SHOWN] = {8, 9, 6, 6, 6}; /* of the shares, to align with the headings */
     char share[16], last[32];
     snprintf(last, sizeof last, "gradient, step %d", a->steps);
-    printf("%-*s  %-16s  %-*s  %-17s  %-14s  %-14s  %sverdict\n", layouts, "layout", "gradient, step 1", tensors,
-           "of tensor", last, "grad_norm", "loss", v->choices ? "flips              " : "");
+    printf("%-*s  %-16s  %-*s  %-17s  %-14s  %-14s  %s%sverdict\n", layouts, "layout", "gradient, step 1", tensors,
+           "of tensor", last, "grad_norm", "loss", is_shown(v, SHOWN - 1) ? "eval_loss       " : "",
+           v->choices ? "flips              " : "");
     for (int i = 0; i < a->layouts.n; i++) {
         printf("%-*s", layouts, a->layouts.items[i]);
         for (int m = 0; m < SHOWN; m++) {
             const ndp_deviation *d = &v[i].of[shown[m]];
+            if (!is_shown(v, m))
+                continue;
             cli_share_text(share_of(d), share);
             printf("  %.1e %*s", d->worst.off, widths[m], share);
             if (shown[m] == NDP_MEASURE_FIRST_GRADIENT)
@@ -174,8 +182,9 @@ static void print_json(const verify_arguments *a, const ndp_verdict *v) {
     static const char *const keys[NDP_MEASURES] = {
         [NDP_MEASURE_TOKENS] = "tokens",       [NDP_MEASURE_FIRST_GRADIENT] = "first_gradient",
         [NDP_MEASURE_GRAD_NORM] = "grad_norm", [NDP_MEASURE_LAST_GRADIENT] = "last_gradient",
-        [NDP_MEASURE_LOSS] = "loss",           [NDP_MEASURE_WEIGHTS] = "weights",
-        [NDP_MEASURE_FLIP_GAP] = "flip_gap",   [NDP_MEASURE_FLIPS] = "flip_share"};
+        [NDP_MEASURE_LOSS] = "loss",           [NDP_MEASURE_EVAL_LOSS] = "eval_loss",
+        [NDP_MEASURE_WEIGHTS] = "weights",     [NDP_MEASURE_FLIP_GAP] = "flip_gap",
+        [NDP_MEASURE_FLIPS] = "flip_share"};
     ndp_json_out o = {0};
     ndp_json_open(&o, NULL, '{');
     ndp_json_put_int(&o, "steps", a->steps);

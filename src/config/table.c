@@ -117,8 +117,8 @@ const ndp_option ndp_options[] = {
     {IDENTITY(data, packing, ROWS), BOOL(true), HELP "several documents per row; false: one, padded; with preference data the default is false"},
     {CONTENTS(data, overlong, ROWS), WORD(auto, overlong_words), HELP "documents longer than a row: auto and cut continue them in another row, auto without pieces of conversations that lack their question; or an error, left out, truncated; with preference data auto is truncate"},
     {IDENTITY(data, max_documents, ROWS), INT64(0, 0, INT64_MAX), HELP "only the first documents of each entry of data.files, or pairs; 0: all"},
-    {CONTENTS(data, validation_files, HELD), NDP_OPTION_ENTRIES, "[]", .own = offsetof(ndp_config, data.validation_own), HELP "held-out data, named like data.files"},
-    {IDENTITY(data, validation_fraction, HELD), NUMBER(0, "[0, 1)"), WHEN "data.validation_files is empty", HELP "fraction of the documents of data.files to hold out"},
+    {CONTENTS(data, validation_files, ROWS), NDP_OPTION_ENTRIES, "[]", .own = offsetof(ndp_config, data.validation_own), HELP "held-out data, named like data.files"},
+    {IDENTITY(data, validation_fraction, ROWS), NUMBER(0, "[0, 1)"), WHEN "data.validation_files is empty", HELP "fraction of the documents of data.files to hold out"},
     {IDENTITY(data, shuffle, LEARN), BOOL(true), HELP "a new order every epoch, the same on every layout"},
     {FREE(data, cache_dir, ROWS), TEXT(NULL), HELP "folder for tokenized data; null: $XDG_CACHE_HOME/ndparallel"},
 

@@ -30,7 +30,7 @@ static ndp_status evaluate_source(ndp_rank *r, int i, byte_count *c, double *nll
     ndp_dataset_source(r->data.held, i, &first, &n);
     if (!ndp_job_data_ids_only(&r->data))
         NDP_TRY(ndp_dataset_visit_labels(r->data.held, first, n, add_bytes, c));
-    NDP_TRY(ndp_rank_score(r, i, &sums));
+    NDP_TRY(ndp_rank_score(r, i, 0, &sums));
     *nll = sums.sums[NDP_PAIR_NLL];
     *out = ndp_evaluation_of(names->n ? names->items[i] : NULL, *nll, sums.tokens, c->bytes,
                              ndp_dataset_source_documents(r->data.held, i));

@@ -48,6 +48,7 @@ ndp_status ndp_job_score(const ndp_job *j, int rank, const ndp_exec *exec, const
                          ndp_engine_opts *out) {
     ndp_model_opts opts = j->model;
     opts.mode = NDP_MODEL_SCORE;
+    opts.routes = 0; /* choices are given to the rows of an update, not to these */
     NDP_TRY(ndp_job_engine(j, rank, exec, out));
     out->step.accumulation = j->forward.ranks ? j->forward.micro_batches : 1;
     out->pipeline = j->forward.ranks ? &j->forward : NULL;

@@ -66,11 +66,12 @@ ndp_status ndp_rank_score_pass(ndp_rank *r, ndp_engine *e, const ndp_dataset *d,
 
 /* Every row once, in order; the last pass is filled up with empty rows. A pass returns the mean over its tokens, and
  * passes are weighted by tokens, so the result does not depend on which rows a pass has. Of pairs it returns sums. */
-ndp_status ndp_rank_score(ndp_rank *r, int source, ndp_step_result *sums) {
+ndp_status ndp_rank_score(ndp_rank *r, int source, int64_t most, ndp_step_result *sums) {
     int64_t at, n, each = (int64_t)r->shape.micro * r->shape.data_ranks;
     each *= ndp_engine_program(r->score)->opts.step.accumulation;
     bool pairs = r->job.model.preference.kind != NDP_PREFERENCE_NONE;
     ndp_dataset_source(r->data.held, source, &at, &n);
+    n = most > 0 && most < n ? most : n;
     for (int64_t end = at + n; at < end; at += each) {
         ndp_step_result result;
         NDP_TRY(ndp_rank_score_pass(r, r->score, r->data.held, at, end, &result));

@@ -132,8 +132,12 @@ static ndp_status check_collectives(const ndp_rank *r, const ndp_config *c) {
 
 ndp_status ndp_rank_open(const ndp_config *c, ndp_world *w, const ndp_rank_opts *o, ndp_rank *out) {
     ndp_rank *r = out;
-    *r = (ndp_rank){
-        .opts = o->run, .forward_only = o->forward_only, .no_data = o->no_data, .transport = w, .given = o->given};
+    *r = (ndp_rank){.opts = o->run,
+                    .forward_only = o->forward_only,
+                    .no_data = o->no_data,
+                    .own_reference = o->own_reference,
+                    .transport = w,
+                    .given = o->given};
     r->exec = ndp_exec_of(o->device, 0, o->split_place);
     r->exec.share = c->train.share_gpu;
     r->exec.tf32 = c->train.matmul == NDP_MATMUL_TF32;

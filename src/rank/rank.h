@@ -14,6 +14,7 @@ typedef struct ndp_rank {
     const ndp_train_opts *opts; /* of a whole run, borrowed; else NULL */
     bool forward_only;          /* only evaluates */
     bool no_data;               /* its caller loads the batches */
+    int64_t own_reference;      /* as of the options */
     ndp_transport *transport;   /* borrowed */
     ndp_exec exec;              /* of all engines */
     ndp_comm *world;
@@ -51,11 +52,14 @@ typedef struct ndp_rank_opts {
     bool no_data;              /* opens no data: the caller loads the batches of a trainer (ndp_engine_load) */
     const ndp_device *device;  /* NULL: that of the configuration. Borrowed */
     int split_place;           /* of sums (device/device.h); 0: fast ones */
-    const ndp_choices *given;  /* of mixtures of experts; NULL: those of moe.routes, or their own. Borrowed */
-    bool record;               /* mixtures record what they choose by (ndp_trainer_read_router) */
-    const char *weights_of;    /* forward_only: a run folder, whose checkpoint of `step` has the weights, hash-checked;
-                                * NULL: those of model.path */
-    int64_t step;              /* 0: the newest whole one */
+    /* Above 0: scores the answers of so many first samples, and of so many held-out rows of each source, itself; no
+     * file of a reference is read or written. */
+    int64_t own_reference;
+    const ndp_choices *given; /* of mixtures of experts; NULL: those of moe.routes, or their own. Borrowed */
+    bool record;              /* mixtures record what they choose by (ndp_trainer_read_router) */
+    const char *weights_of;   /* forward_only: a run folder, whose checkpoint of `step` has the weights, hash-checked;
+                               * NULL: those of model.path */
+    int64_t step;             /* 0: the newest whole one */
 } ndp_rank_opts;
 
 /* Reads the job, compares the memory that its programs need with what this host has, and opens the data; no engine
@@ -93,9 +97,9 @@ NDP_API ndp_status ndp_rank_check_memory(const ndp_rank *r);
 NDP_API ndp_status ndp_rank_build_score(ndp_rank *r, const ndp_engine *trained);
 /* Destroys r->score, which must happen before `trained` is destroyed. */
 void ndp_rank_destroy_score(ndp_rank *r);
-/* Adds to *sums what the held-out rows of one source have: tokens and the sum of their nll, or pairs and their sums.
- * Collective; all ranks return the same status if one cannot read its rows. */
-NDP_API ndp_status ndp_rank_score(ndp_rank *r, int source, ndp_step_result *sums);
+/* Adds to *sums what the held-out rows of one source have, or the `most` first ones (0: all): tokens and the sum of
+ * their nll, or pairs and their sums. Collective; all ranks return the same status if one cannot read its rows. */
+NDP_API ndp_status ndp_rank_score(ndp_rank *r, int source, int64_t most, ndp_step_result *sums);
 /* The mean loss of what was counted. */
 double ndp_rank_loss_of(const ndp_rank *r, const ndp_step_result *sums);
 /* One pass of an engine over rows [at, end) of a data set, as many as it takes. Collective. */
@@ -109,5 +113,7 @@ NDP_API ndp_status ndp_rank_hash_unsaved(ndp_rank *r);
 /* reference.c: where the loss has a reference model, finds or computes the log-probabilities of all documents under it,
  * once. Call it while the engine that trains has its initial weights, and rank 0 their hashes. Collective. */
 NDP_API ndp_status ndp_rank_find_references(ndp_rank *r);
+/* Whether this rank has the scores of its micro-batches' answers: it has the head. */
+bool ndp_rank_has_scores(const ndp_engine *e);
 
 #endif

@@ -36,7 +36,7 @@ enum { STOPPED, FAILED, FLAGS };
 typedef struct scoring {
     ndp_rank *rank;
     referred of;
-    ndp_reference_file file;      /* rank 0 */
+    ndp_reference_file file;      /* rank 0; path NULL: none is kept */
     double *values;               /* by document; NaN: it is missing, or in no row */
     double *pass;                 /* of each row of a pass its score, then the flags */
     int64_t each;                 /* rows of a pass */
@@ -64,7 +64,7 @@ static int64_t count_missing(const scoring *s, const ndp_dataset *d, int64_t at,
 
 /* A file that cannot be written costs the next run its scores. */
 static void write_scores(scoring *s) {
-    bool written = ndp_reference_file_write(&s->file, s->values) == NDP_OK;
+    bool written = !s->file.path || ndp_reference_file_write(&s->file, s->values) == NDP_OK;
     if (!written && !s->unwritable)
         ndp_warn(&s->rank->log, "%s; the reference is computed again by the next run", ndp_error_message());
     s->unwritable = !written;
@@ -79,13 +79,15 @@ static bool is_due(const scoring *s) {
 
 /* ---- a pass ---- */
 
-/* This rank hands in what one rank of each micro-batch has: that with the head, and the first of those that share it.
- */
-static bool hands_in(const ndp_engine *e) {
+bool ndp_rank_has_scores(const ndp_engine *e) {
     const ndp_model *m = ndp_engine_model(e), *whole = ndp_engine_whole(e);
+    return m->n_units > 0 && m->units[m->n_units - 1].number == whole->n_units - 1;
+}
+
+/* This rank hands in what one rank of each micro-batch has: the first of those that share it. */
+static bool hands_in(const ndp_engine *e) {
     const int *at = ndp_engine_program(e)->opts.step.mesh.coord;
-    bool head = m->n_units > 0 && m->units[m->n_units - 1].number == whole->n_units - 1;
-    return head && at[NDP_CP] == 0 && at[NDP_SP] == 0 && at[NDP_TP] == 0;
+    return ndp_rank_has_scores(e) && at[NDP_CP] == 0 && at[NDP_SP] == 0 && at[NDP_TP] == 0;
 }
 
 /* Writes the scores that this rank hands in at the places of their rows in the pass. */
@@ -185,6 +187,22 @@ static void say_begin(const scoring *s) {
         ndp_info(&s->rank->log, "reference: scoring %lld answers with the initial model", (long long)s->rows);
 }
 
+/* Only what a run reads that has no file: the first samples, and the first held-out rows. */
+static void want_few(const scoring *s) {
+    const ndp_rank *r = s->rank;
+    const ndp_dataset *train = s->of.rows[0], *held = s->of.rows[1];
+    for (int64_t i = 0; i < s->of.tokens->n_documents; i++)
+        s->values[i] = 0;
+    for (int64_t i = 0; train && i < r->own_reference; i++)
+        *value_of(s, train, ndp_sampler_row(&r->data.sampler, i)) = NAN;
+    for (int k = 0; held && k < ndp_dataset_sources(held); k++) {
+        int64_t first, n;
+        ndp_dataset_source(held, k, &first, &n);
+        for (int64_t i = 0; i < n && i < r->own_reference; i++)
+            *value_of(s, held, first + i) = NAN;
+    }
+}
+
 /* Rank 0 reads what there is. */
 static ndp_status read_scores(scoring *s) {
     const ndp_rank *r = s->rank;
@@ -195,17 +213,26 @@ static ndp_status read_scores(scoring *s) {
     NDP_TRY(ndp_agree(r->world, first ? ndp_reference_file_find(r, s->of.tokens, &s->file) : NDP_OK));
     if (first)
         (void)ndp_reference_file_read(&s->file, s->values);
-    NDP_TRY(ndp_share_now(r->world, s->values, (size_t)n * sizeof *s->values, 0));
+    return ndp_share_now(r->world, s->values, (size_t)n * sizeof *s->values, 0);
+}
+
+/* Sets the values that are known, and counts. */
+static ndp_status begin(scoring *s) {
+    int64_t rows[2];
+    if (s->rank->own_reference > 0)
+        want_few(s);
+    else
+        NDP_TRY(read_scores(s));
     for (int k = 0; k < 2; k++) {
-        int64_t rows = s->of.rows[k] ? ndp_dataset_rows(s->of.rows[k]) : 0;
-        s->rows += rows;
-        s->missing += count_missing(s, s->of.rows[k], 0, rows);
+        rows[k] = s->of.rows[k] ? ndp_dataset_rows(s->of.rows[k]) : 0;
+        s->missing += count_missing(s, s->of.rows[k], 0, rows[k]);
     }
+    s->rows = s->rank->own_reference > 0 ? s->missing : rows[0] + rows[1];
     return NDP_OK;
 }
 
 static ndp_status score_missing(scoring *s) {
-    NDP_TRY(read_scores(s));
+    NDP_TRY(begin(s));
     if (s->missing == 0)
         return NDP_OK;
     if (ndp_is_first(s->rank->world))

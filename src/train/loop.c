@@ -108,7 +108,9 @@ static bool may_submit(const training_loop *l) {
         return false;
     if (t->pending.n == 0)
         return true;
-    return !t->rank.exec.device->host_memory && t->pending.n == 1 && !l->due && !evaluates(l, step) && !saves(l, step);
+    bool checked = step > 1 || !ndp_trainer_checks_policy(t); /* it reads what step 1 has loaded */
+    return checked && !t->rank.exec.device->host_memory && t->pending.n == 1 && !l->due && !evaluates(l, step) &&
+           !saves(l, step);
 }
 
 /* Sums what the ranks have seen, so that all of them stop, save and end after the same step. A failure of one becomes

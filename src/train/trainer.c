@@ -112,11 +112,12 @@ void ndp_trainer_draw_keys(const ndp_trainer *t, int m) {
     }
 }
 
-static ndp_status load_batches(const ndp_trainer *t) {
+static ndp_status load_batches(ndp_trainer *t) {
     for (int m = 0; m < t->rank.job.batch.accumulation; m++) {
         ndp_trainer_draw_rows(t, m, t->rank.rows);
         NDP_TRY(ndp_rank_load_rows(&t->rank, t->rank.data.dataset, t->rank.rows));
         ndp_trainer_draw_keys(t, m);
+        ndp_trainer_note_inputs(t, m);
         NDP_TRY(ndp_engine_load(t->engine, m, &t->rank.whole));
     }
     return NDP_OK;
@@ -162,6 +163,7 @@ ndp_status ndp_trainer_load_next(ndp_trainer *t) {
 }
 
 ndp_status ndp_trainer_submit_loaded(ndp_trainer *t) {
+    NDP_TRY(ndp_trainer_agree_on_inputs(t));
     double lr = ndp_trainer_lr(t->rank.job.config, t->rank.data.steps, t->updates);
     ndp_status st = ndp_engine_submit(t->engine, &(ndp_step_input){lr, t->updates, true});
     t->rank.apart |= st != NDP_OK;
@@ -184,6 +186,8 @@ ndp_status ndp_trainer_result(ndp_trainer *t, ndp_metrics *out) {
     ndp_status st = ndp_engine_result(t->engine, &r);
     t->rank.apart |= st != NDP_OK;
     NDP_TRY(st);
+    if (update == 0 && ndp_trainer_checks_policy(t))
+        NDP_TRY(ndp_trainer_check_policy(t));
     double now = ndp_now(), seconds = now - fmax(t->pending.start[0], t->pending.last);
     double work = 6.0 * (double)t->rank.job.spec.parameters * (double)r.tokens;
     t->pending.last = now;
@@ -261,7 +265,7 @@ ndp_status ndp_trainer_evaluate(ndp_trainer *t, double *loss, int64_t *tokens) {
     NDP_CHECK(t->rank.data.held, "there is no held-out data; set data.validation_fraction or data.validation_files");
     ndp_step_result sums = {0};
     for (int i = 0; i < ndp_dataset_sources(t->rank.data.held); i++)
-        NDP_TRY(ndp_rank_score(&t->rank, i, &sums));
+        NDP_TRY(ndp_rank_score(&t->rank, i, 0, &sums));
     if (loss)
         *loss = ndp_rank_loss_of(&t->rank, &sums);
     if (tokens)

@@ -31,7 +31,11 @@ struct ndp_trainer {
     } pending;                           /* steps whose results are not taken */
     struct json_object *accepted;        /* rank 0: changes that resumed runs accepted (identity.h); NULL: none */
     ndp_save_cost saved;                 /* of the last save */
-    ndp_pair_metrics held;               /* of the last evaluation */
+    struct {
+        ndp_hash128 hash; /* of all micro-batches of the first step of this process, before the axes cut them */
+        bool agreed;      /* the ranks that compute the same samples have the same */
+    } inputs;
+    ndp_pair_metrics held; /* of the last evaluation */
     struct {
         ndp_peak *own;       /* of this rank's threads; NULL unless in a whole run, which reports mfu */
         double share;        /* the part of it that this rank has cores for */
@@ -58,6 +62,17 @@ NDP_API ndp_status ndp_trainer_submit(ndp_trainer *t);
  * counts back to `step`, the one before it. *whole: the weights are those after `step`; false if a later step was
  * applied to them. Collective. */
 NDP_API ndp_status ndp_trainer_count_back(ndp_trainer *t, int64_t step, bool *whole);
+
+/* first_step.c: adds micro-batch m, as it was loaded, to t->inputs.hash, until the ranks have agreed on that. */
+void ndp_trainer_note_inputs(ndp_trainer *t, int m);
+/* NDP_EINVAL names two ranks that compute the same samples and have other inputs. Does nothing after the first step.
+ * Collective. */
+NDP_API ndp_status ndp_trainer_agree_on_inputs(ndp_trainer *t);
+/* Whether step 1 has a reference that its policy must be equal to; */
+bool ndp_trainer_checks_policy(const ndp_trainer *t);
+/* and whether it is, when its result has been taken and no other step was loaded: NDP_EBUG names an answer and both
+ * log-probabilities. Collective. */
+NDP_API ndp_status ndp_trainer_check_policy(ndp_trainer *t);
 
 /* The learning rate of an update, counted from 0, in a run of `steps` updates with configuration `c`. */
 double ndp_trainer_lr(const ndp_config *c, int steps, int64_t update);

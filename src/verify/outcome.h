@@ -18,6 +18,7 @@ typedef struct ndp_outcome {
     int64_t *first; /* tensor i is elements first[i] .. first[i + 1] of the arrays below */
     double loss[NDP_VERIFY_STEPS], norm[NDP_VERIFY_STEPS];
     int64_t tokens[NDP_VERIFY_STEPS];
+    double eval_loss;      /* after the last step; NaN: nothing is held out */
     ndp_choices routed;    /* what mixtures would choose in each step; on ranks that keep it, if they record it */
     const char **mixtures; /* the units that have them */
     void *kept[NDP_KEPT];  /* whole tensors in the master type; NULL on ranks that keep none */
@@ -29,7 +30,8 @@ NDP_API ndp_status ndp_outcome_init(ndp_outcome *o, const ndp_trainer *t, int st
 void ndp_outcome_release(ndp_outcome *o);
 
 /* Runs the trainer's next update and records it: loss, norm and tokens of every step, gradients of the first and the
- * last, weights after the last. Collective over the world, including ranks that keep nothing. */
+ * last, weights after the last, and their loss on held-out rows, at most as many as the steps had. Collective over the
+ * world, including ranks that keep nothing. */
 NDP_API ndp_status ndp_outcome_step(ndp_outcome *o, ndp_trainer *t);
 
 /* Bytes that an outcome keeps for a model with this many parameters, without choices (ndp_choices_bytes). */

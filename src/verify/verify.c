@@ -98,7 +98,8 @@ static ndp_status train_way(const verification *v, const verify_way *w, ndp_outc
     NDP_TRY(configure_way(v, w, &c));
     const ndp_rank_opts opts = {.split_place = w->split.split_place,
                                 .given = v->one.routed.chosen && !c.moe.routes ? &v->one.routed : NULL,
-                                .record = true};
+                                .record = true,
+                                .own_reference = (int64_t)v->opts->steps * c.batch.global_batch_size};
     ndp_status st = ndp_local_world(count_ranks(&w->layout), run_rank, &(verify_run){v, &c, opts, out});
     ndp_config_release(&c);
     return st;

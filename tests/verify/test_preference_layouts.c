@@ -122,6 +122,27 @@ static void lose_reference(ndp_program *p, int rank) {
         replace_kernel(p, &ndp_op_pair_loss, without_reference);
 }
 
+/* The run ends at step 1, where an answer's log-probability is not that of the reference. */
+static void check_stops(const subject *s, const way *w) {
+    outcome o = {0};
+    ndp_config *c = configure(s, w);
+    running r = {s, w, c, {.record = true}, &o};
+    CHECK_FAILS(ndp_world_run(c, run_rank, &r), NDP_EBUG, w->fault->seen);
+    ndp_config_destroy(c);
+}
+
+static void check_bug(family *f, way w, const fault *bug) {
+    char words[512];
+    check_way(f, &w);
+    w.fault = bug;
+    const char *bad = try_way(f, &w, words);
+    printf("%s: %s\n", bug->name, bad ? bad : "NOT SEEN");
+    assert_non_null(bad);
+    if (!strstr(bad, bug->seen))
+        fail_msg("%s: %s does not say '%s'", bug->name, bad, bug->seen);
+}
+
+/* Sums that are missed are also those of the reference; without one, gradients show it. */
 static void bugs_are_seen(void **state) {
     static const way data = {.replicate = 2, .shard = 2, .global = 16, .accumulation = 2, .threads = 1},
                      context = {.shard = 2, .cp = 2, .global = 16, .accumulation = 4, .threads = 1},
@@ -129,26 +150,26 @@ static void bugs_are_seen(void **state) {
     static const struct {
         const way *way;
         fault fault;
-    } bugs[] = {{&context, {"cp: the sums of a rank missed", "gradient of step 1", miss_sums}},
-                {&sequence, {"sp: the sums of a rank missed", "gradient of step 1", miss_sums}},
-                {&data, {"a pair scaled by its micro-batch", "gradient of step 1", scale_alone}},
+    } missed[] = {{&context, {"cp: the sums of a rank missed", "gradient of step 1", miss_sums}},
+                  {&sequence, {"sp: the sums of a rank missed", "gradient of step 1", miss_sums}}},
+      bugs[] = {{&data, {"a pair scaled by its micro-batch", "gradient of step 1", scale_alone}},
                 {&context, {"cp: a rank's rows scaled by their micro-batch", "gradient of step 1", scale_alone}},
                 {&data, {"a rank without reference", "gradient of step 1", lose_reference}}};
     char *text = write_preferences(((corpus *)*state)->folder);
-    family f = {.s = pairs_subject(*state, "dpo fp32", "fp32", losses[0], text)};
-    f.s.steps = 2;
-    for (int i = 0; i < NDP_COUNT(bugs); i++) {
-        char words[512];
-        way w = *bugs[i].way;
-        check_way(&f, &w);
-        w.fault = &bugs[i].fault;
-        const char *bad = try_way(&f, &w, words);
-        printf("%s: %s\n", w.fault->name, bad ? bad : "NOT SEEN");
-        assert_non_null(bad);
-        if (!strstr(bad, w.fault->seen))
-            fail_msg("%s: %s does not say '%s'", w.fault->name, bad, w.fault->seen);
+    family dpo = {.s = pairs_subject(*state, "dpo fp32", "fp32", losses[0], text)},
+           orpo = {.s = pairs_subject(*state, "orpo fp32", "fp32", losses[1], text)};
+    dpo.s.steps = orpo.s.steps = 2;
+    for (int i = 0; i < NDP_COUNT(missed); i++) {
+        const fault stops = {missed[i].fault.name, "step 1: the policy is the reference model", miss_sums};
+        way w = *missed[i].way;
+        check_bug(&orpo, w, &missed[i].fault);
+        w.fault = &stops;
+        check_stops(&dpo.s, &w);
     }
-    family_release(&f);
+    for (int i = 0; i < NDP_COUNT(bugs); i++)
+        check_bug(&dpo, *bugs[i].way, &bugs[i].fault);
+    family_release(&dpo);
+    family_release(&orpo);
     free(text);
 }
 
