@@ -77,26 +77,26 @@ static ndp_status optimizer_follows(ndp_config *c) {
  */
 static void parallelism_follows(ndp_config *c) {
     bool pipeline = c->parallelism.size[NDP_PP] != 1;
-    if (!c->given[ndp_option_find("parallelism", "reshard_after_forward") - ndp_options])
+    if (!ndp_config_given(c, "parallelism", "reshard_after_forward"))
         c->parallelism.reshard_after_forward = !pipeline;
-    if (!c->given[ndp_option_find("parallelism", "reduce_every") - ndp_options])
+    if (!ndp_config_given(c, "parallelism", "reduce_every"))
         c->parallelism.reduce_every = pipeline ? NDP_REDUCE_EVERY_UPDATE : NDP_REDUCE_EVERY_MICRO_BATCH;
 }
 
-static bool is_given(const ndp_config *c, const char *section, const char *key) {
+bool ndp_config_given(const ndp_config *c, const char *section, const char *key) {
     return c->given[ndp_option_find(section, key) - ndp_options];
 }
 
 /* A pair is two rows, one document each. The weight of the token loss is what its loss has. */
 static void preference_follows(ndp_config *c) {
     bool pairs = c->data.format == NDP_RECORD_PREFERENCE;
-    if (!is_given(c, "data", "packing"))
+    if (!ndp_config_given(c, "data", "packing"))
         c->data.packing = !pairs;
-    if (!is_given(c, "data", "overlong") || (pairs && c->data.overlong == NDP_OVERLONG_AUTO))
+    if (!ndp_config_given(c, "data", "overlong") || (pairs && c->data.overlong == NDP_OVERLONG_AUTO))
         c->data.overlong = pairs ? NDP_OVERLONG_TRUNCATE : NDP_OVERLONG_AUTO;
-    if (!is_given(c, "batch", "micro_batch_size"))
+    if (!ndp_config_given(c, "batch", "micro_batch_size"))
         c->batch.micro_batch_size = pairs ? 2 : 1;
-    if (!is_given(c, "loss", "sft_weight"))
+    if (!ndp_config_given(c, "loss", "sft_weight"))
         c->loss.sft_weight = ndp_preference_table[ndp_preference_find(c->loss.name, c->loss.variant)].sft_weight;
 }
 

@@ -153,6 +153,8 @@ struct ndp_config {
 /* All defaults. Release frees what a config owns. */
 NDP_API ndp_status ndp_config_init(ndp_config *c);
 void ndp_config_release(ndp_config *c);
+/* Whether the job has the key, be it with the value of the default. */
+NDP_API bool ndp_config_given(const ndp_config *c, const char *section, const char *key);
 NDP_API ndp_status ndp_config_copy(const ndp_config *from, ndp_config *to);
 
 /* Reads a job file over the defaults. Unknown key, wrong type, value out of range, duplicate key: NDP_EINVAL, with

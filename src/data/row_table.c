@@ -157,6 +157,7 @@ static ndp_status add_long_turn(row_builder *b, int64_t document, int64_t at, in
 /* Pieces of as many whole turns as a row has room for. */
 static ndp_status add_turns(row_builder *b, int64_t document, int64_t end) {
     bool begins;
+    b->lost.between_turns++;
     for (int64_t at = document, stop; at < end; at = stop) {
         stop = at;
         for (int64_t next = at; next < end && (next = turn_end(b, next, end, &begins)) - at <= b->o->length;)
@@ -191,6 +192,7 @@ static ndp_status add_to_text(row_builder *b, int64_t at, int64_t end, int64_t f
     for (int64_t n; at < end; at += n) {
         int64_t room = length - *used % length, stop;
         if (turns && at > first && room == length && (stop = turn_end(b, at, end, &begins), !begins)) {
+            b->lost.between_turns++;
             leave_out(b, at + (b->n > 0 && b->pieces[b->n - 1].next == at), stop); /* its row has no question */
             n = stop - at;
             continue;

@@ -42,6 +42,7 @@ typedef struct ndp_row_losses {
     int64_t overlong;       /* more than S tokens: dropped or truncated */
     int64_t emptied;        /* of the truncated ones: nothing to predict is left, so they have no row */
     int64_t beyond;         /* not among the first of their source (most_documents) */
+    int64_t between_turns;  /* cut between turns, not where a row was full; they may be in these rows whole */
     int64_t unasked;        /* turns of which answers, or parts of them, have no place in a row with their question, */
     int64_t unasked_labels; /* and their tokens to predict */
 } ndp_row_losses;

@@ -87,7 +87,9 @@ static ndp_status check_base(const ndp_rank *r, const char *run) {
 
 ndp_status ndp_evaluate_job(const ndp_config *c, ndp_world *w, const char *run, int64_t step, ndp_evaluation *all,
                             ndp_evaluation **files, int *n) {
-    NDP_NOT_NULL(c, w, all, n);
+    NDP_NOT_NULL(c, w, all);
+    if (files)
+        NDP_NOT_NULL(n);
     ndp_rank r;
     NDP_CHECK(run || c->model.init != NDP_INIT_RANDOM,
               "the job starts from random weights (model.init: random), so there is no model to evaluate; give the "

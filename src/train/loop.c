@@ -27,6 +27,7 @@
 
 typedef struct training_loop {
     const ndp_config *config;
+    ndp_config *kept; /* config with what the run before had; NULL: it is the caller's */
     const ndp_train_opts *opts;
     ndp_trainer *trainer;
     bool first;                                /* rank 0 */
@@ -377,6 +378,24 @@ static ndp_status run_whole(training_loop *l) {
     return l->failed;
 }
 
+/* The rows of a run that began when documents were cut anywhere. */
+static ndp_status keep_rows(training_loop *l, ndp_comm *world) {
+    bool cut = l->first && ndp_run_folder_cuts(l->config, l->opts);
+    NDP_TRY(ndp_share_now(world, &cut, sizeof cut, 0));
+    if (!cut)
+        return NDP_OK;
+    l->kept = calloc(1, sizeof *l->kept);
+    ndp_status st =
+        l->kept ? ndp_config_copy(l->config, l->kept) : NDP_FAIL(NDP_ENOMEM, "not enough memory for a configuration");
+    if (st == NDP_OK)
+        st = ndp_config_set(l->kept, "data.overlong=cut");
+    ndp_say(l->say, l->opts->user,
+            "resume: data.overlong stays cut, as in %s/job.yaml; --accept data.overlong changes it to auto",
+            l->config->train.output_dir);
+    l->config = l->kept ? l->kept : l->config;
+    return ndp_agree(world, st);
+}
+
 /* Rank 0 locks the folder and checks it, and the links are measured, before any other work. */
 static ndp_status prepare_folder(training_loop *l, ndp_world *w) {
     ndp_comm *world;
@@ -385,6 +404,8 @@ static ndp_status prepare_folder(training_loop *l, ndp_world *w) {
     ndp_status st = ndp_run_folder_take(l->config, l->opts, world, &l->lock);
     if (st == NDP_OK)
         st = ndp_agree(world, l->first ? ndp_run_folder_prepare(l->config, l->opts) : NDP_OK);
+    if (st == NDP_OK)
+        st = keep_rows(l, world);
     if (st == NDP_OK)
         st = ndp_links_check(l->config, world, l->say, l->opts->user);
     ndp_comm_destroy(world);
@@ -416,5 +437,6 @@ ndp_status ndp_train(const ndp_config *c, ndp_world *w, const ndp_train_opts *o)
     ndp_metrics_close(&l.metrics);
     ndp_trainer_destroy(l.trainer);
     ndp_lock_destroy(l.lock);
+    ndp_config_destroy(l.kept);
     return st;
 }

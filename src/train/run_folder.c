@@ -177,6 +177,26 @@ ndp_status ndp_run_folder_prepare(const ndp_config *c, const ndp_train_opts *o) 
     return try_outputs(c, o);
 }
 
+static bool names_overlong(const ndp_train_opts *o) {
+    for (int i = 0; i < o->accept_count; i++)
+        if (strcmp(o->accept[i], "data.overlong") == 0)
+            return true;
+    return false;
+}
+
+bool ndp_run_folder_cuts(const ndp_config *c, const ndp_train_opts *o) {
+    char path[NDP_PATH];
+    ndp_config *then;
+    if (!o->resume || names_overlong(o) || c->data.overlong != NDP_OVERLONG_AUTO ||
+        ndp_config_given(c, "data", "overlong"))
+        return false;
+    if (ndp_path_join(path, c->train.output_dir, "job.yaml") != NDP_OK || ndp_config_create(&then) != NDP_OK)
+        return false;
+    bool cut = ndp_config_read(then, path) == NDP_OK && then->data.overlong == NDP_OVERLONG_CUT;
+    ndp_config_destroy(then);
+    return cut;
+}
+
 ndp_status ndp_run_folder_write_job(const ndp_trainer *t) {
     char path[NDP_PATH], *yaml;
     NDP_TRY(ndp_path_join(path, t->rank.job.config->train.output_dir, "job.yaml"));

@@ -133,6 +133,8 @@ static const char *const layouts[] = {"tp=1"};
 #define LAUNCH (&(ndp_launch_opts){.ranks = 1, .argv = truth})
 #define TRAIN (&(ndp_train_opts)NDP_TRAIN_OPTS_INIT)
 #define PLAN (&(ndp_plan_opts)NDP_PLAN_OPTS_INIT)
+#define DATA (&(ndp_data_opts)NDP_DATA_OPTS_INIT)
+#define MERGE (&(ndp_merge_opts){.model = it->model, .adapter = it->model, .folder = it->data})
 #define TOPOLOGY (&(ndp_topology_opts)NDP_TOPOLOGY_OPTS_INIT)
 #define VERIFY (&(ndp_verify_opts){.layouts = layouts, .n = 1, .steps = 1})
 #define DUMP (&(ndp_dump_opts){.folder = it->run})
@@ -206,7 +208,9 @@ static const char *const layouts[] = {"tp=1"};
     S(ndp_checkpoints_remove, "", P(run, it->run), P(names, words), 1, false)                                          \
     S(ndp_checkpoint_export, "", P(run, it->run), 0, P(folder, it->data), P(exported, &it->count))                     \
     S(ndp_adapter_merge, "", P(model, it->model), P(adapter, it->model), P(folder, it->data), P(changed, &it->count))  \
+    S(ndp_adapter_merge_with, "", P(o, MERGE), P(changed, &it->count))                                                 \
     S(ndp_config_use_adapter, "", P(c, it->config), P(adapter, it->model))                                             \
+    S(ndp_data, "", P(c, it->config), P(o, DATA), P(text, &it->text[0]))                                               \
     S(ndp_plan, "", P(c, it->config), P(o, PLAN), P(text, &it->text[0]))                                               \
     S(ndp_topology, "", P(w, it->world), P(o, TOPOLOGY), P(text, &it->text[0]))                                        \
     S(ndp_topology_ranks, "hostfile", P(hostfile, it->hosts), P(ranks, &it->n))                                        \

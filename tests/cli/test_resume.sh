@@ -54,6 +54,35 @@ for transport in $(transports); do
     says run/checkpoints/step-00000006/manifest.json '"key": ?"train\.seed"'
 done
 
+# A run that began when documents were cut anywhere has such rows to its end: the losses are those with data.overlong: cut.
+awk 'BEGIN { for (i = 1; i <= 12; i++) {
+    printf "{\"messages\": ["
+    for (turn = 1; turn <= 4; turn++)
+        printf "%s{\"role\": \"user\", \"content\": \"%d plus %d, please?\"}, {\"role\": \"assistant\", \"content\": \"That is %d.\"}", (turn > 1 ? ", " : ""), i, turn, i + turn
+    print "]}" } }' >chats.jsonl
+chats() { run train job.yaml --set data.files=chats.jsonl --set data.chat_template=chatml --set data.sequence_length=160 --set model.allow_longer=true "$@"; }
+losses() { sed -E 's/.*"step": ?([0-9]+),.*"loss": ?([^,]*),.*/\1 \2/' run/metrics.jsonl; }
+rm -rf run
+chats --set train.steps=3 --set data.overlong=cut
+code_is 0
+cp -r run old
+chats --resume --accept train.steps --set data.overlong=cut
+code_is 0
+lines out 0 'data.overlong stays cut'
+losses >expected
+[ "$(wc -l <expected)" = 6 ] || fail "no six losses: $(cat expected)"
+rm -rf run && cp -r old run
+chats --resume --accept train.steps
+code_is 0
+says out '^resume: data\.overlong stays cut, as in run/job\.yaml; --accept data\.overlong changes it to auto$'
+says run/job.yaml '^  overlong: cut$'
+losses | cmp - expected || fail 'the losses of other rows'
+rm -rf run && cp -r old run
+chats --resume --accept train.steps --accept data.overlong
+code_is 0
+says out '^accepted: data\.overlong was cut, now it is auto$'
+losses | cmp -s - expected && fail 'the losses of the same rows'
+
 run train job.yaml --accept train.steps
 code_is 2
 says err '--accept needs --resume'

@@ -564,6 +564,47 @@ static void however_rows_are_filled(void **state) {
     }
 }
 
+static bool same_rows(const ndp_dataset *a, const ndp_dataset *b) {
+    static rows x, y;
+    bool same = ndp_dataset_rows(a) == ndp_dataset_rows(b);
+    for (int64_t r = 0; same && r < ndp_dataset_rows(a); r++) {
+        memset(&x, 0, sizeof x);
+        memset(&y, 0, sizeof y);
+        CHECK_OK(ndp_dataset_row(a, r, x.tokens, x.labels, x.positions, x.document_start));
+        CHECK_OK(ndp_dataset_row(b, r, y.tokens, y.labels, y.positions, y.document_start));
+        same = memcmp(&x, &y, sizeof x) == 0;
+    }
+    return same;
+}
+
+/* The identity of a run takes both for the same where no document was cut between turns (train/identity.c). */
+static void rows_of_auto_and_cut_differ_by_turns(void **state) {
+    (void)state;
+    talks x;
+    int differ = 0, alike = 0;
+    for (uint64_t seed = 0; seed < 60; seed++)
+        for (int64_t length = 2; length <= MAX; length += 2)
+            for (int way = 0; way < 3; way++) {
+                make_talks(&x, seed);
+                ndp_row_opts o = {.length = length, .document_mask = way > 0, .single = way == 1};
+                o.most_documents = 1 + (int64_t)seed % 3;
+                ndp_dataset *d[2];
+                if (ndp_dataset_create(&x.cache, &o, &d[0]) != NDP_OK) /* nothing is left */
+                    continue;
+                o.overlong = NDP_OVERLONG_CUT;
+                CHECK_OK(ndp_dataset_create(&x.cache, &o, &d[1]));
+                bool same = same_rows(d[0], d[1]), turns = ndp_dataset_losses(d[0]).between_turns > 0;
+                if (!turns && !same)
+                    fail_msg("seed %d, rows of %d, way %d: other rows", (int)seed, (int)length, way);
+                assert_int_equal(ndp_dataset_losses(d[1]).between_turns, 0);
+                differ += !same;
+                alike += !turns;
+                ndp_dataset_close(d[0]);
+                ndp_dataset_close(d[1]);
+            }
+    assert_true(differ > 300 && alike > 100);
+}
+
 static void out_of_range_is_an_error(void **state) {
     ndp_dataset *d = dataset(*state, THREE, 4, true), *none = NULL;
     rows x;
@@ -615,6 +656,7 @@ int main(void) {
         TEST(every_prediction_is_in_one_row),
         TEST(answers_have_their_question),
         TEST(however_rows_are_filled),
+        TEST(rows_of_auto_and_cut_differ_by_turns),
         TEST(out_of_range_is_an_error),
         TEST(a_corpus_without_predictions_is_refused),
     };

@@ -263,7 +263,7 @@ static size_t plan_8b(ndp_packing base, size_t *work) {
     *work = 0;
     for (int i = 0; i < p->n_blocks; i++) {
         const ndp_block *b = &p->blocks[i];
-        bytes += b->persistent && (b->class == NDP_MEM_WEIGHTS || b->class == NDP_MEM_MASTER) ? b->bytes : 0;
+        bytes += b->persistent && (b->class == NDP_MEM_WEIGHTS || b->class == NDP_MEM_MASTER || b->class == NDP_MEM_FROZEN) ? b->bytes : 0;
     }
     for (int u = 0; u < m.n_units; u++)
         for (int phase = 0; phase < NDP_PHASES; phase++) {

@@ -24,7 +24,7 @@ static const change changes[] = {
     {"a file less", COSINE, .sets = {"data.files=[@/texts.jsonl]"}, .refused = "data.files"},
     {"sequence_length", COSINE, .sets = {"data.sequence_length=80"}, .refused = "data.sequence_length"},
     {"packing", COSINE, .sets = {"data.packing=false"}, .refused = "data.packing"},
-    {"document_mask", COSINE, .sets = {"data.document_mask=false"}, .refused = "data.document_mask"},
+    {"document_mask", COSINE, .sets = {"data.document_mask=false"}, .refused = "data.document_mask data.overlong", .says = {"was cut, now it is auto"}},
     {"shuffle", COSINE, .sets = {"data.shuffle=false"}, .refused = "data.shuffle"},
     {"mix", COSINE, .sets = {"data.mix=[1, 2]"}, .refused = "data.mix"},
     {"mix by names", COSINE, .sets = {"data.mix=[@/chats.jsonl: 2, @/texts.jsonl: 1]"}, .refused = "data.mix", .says = {"now it is [\"1\", \"2\"]"}},
