@@ -13,28 +13,30 @@ struct ndp_dataset {
 };
 
 static ndp_status fail_empty(const ndp_token_cache *c, const ndp_row_opts *o, const ndp_row_losses *lost) {
+    const char *s = c->n_documents == 1 ? "" : "s";
     int64_t overlong = lost->overlong;
     if (lost->unasked > 0)
         return NDP_FAIL(
             NDP_EINVAL,
             "nothing is left to predict: %lld answer%s no place in a row of %lld tokens with the question; raise "
-                        "data.sequence_length, or set data.overlong: cut",
-                        (long long)lost->unasked, lost->unasked == 1 ? " has" : "s have", (long long)o->length);
+            "data.sequence_length, or set data.overlong: cut",
+            (long long)lost->unasked, lost->unasked == 1 ? " has" : "s have", (long long)o->length);
     if (overlong > 0)
         return NDP_FAIL(NDP_EINVAL,
-                        "nothing is left to predict: data.overlong leaves out or truncates %lld of %lld documents, "
+                        "nothing is left to predict: data.overlong leaves out or truncates %lld of %lld document%s, "
                         "those of more than %lld tokens; raise data.sequence_length%s",
-                        (long long)overlong, (long long)c->n_documents, (long long)o->length,
+                        (long long)overlong, (long long)c->n_documents, s, (long long)o->length,
                         !o->pairs                              ? ", or set data.overlong: cut"
                         : o->overlong != NDP_OVERLONG_TRUNCATE ? ", or set data.overlong: truncate"
                                                                : "");
     if (o->validation)
-        return NDP_FAIL(NDP_EINVAL,
-                        "the validation set is empty: data.validation_fraction %g of %lld documents; raise it, or name "
-                        "data.validation_files",
-                        o->held_out, (long long)c->n_documents);
-    return NDP_FAIL(NDP_EINVAL, "nothing to train on: %lld tokens in %lld documents leave no token to predict",
-                    (long long)c->n_tokens, (long long)c->n_documents);
+        return NDP_FAIL(
+            NDP_EINVAL,
+            "the validation set is empty: data.validation_fraction %g of %lld document%s; raise it, or name "
+            "data.validation_files",
+            o->held_out, (long long)c->n_documents, s);
+    return NDP_FAIL(NDP_EINVAL, "nothing to train on: %lld tokens in %lld document%s leave no token to predict",
+                    (long long)c->n_tokens, (long long)c->n_documents, s);
 }
 
 static ndp_status check_length(const ndp_row_opts *o) {

@@ -278,6 +278,18 @@ static void describe_steps(const ndp_job_data *d, ndp_str *out) {
                      c->train.epochs, s);
 }
 
+/* A learning rate that never gets where it was set. */
+static void note_warmup(const ndp_job_data *d, ndp_str *out) {
+    const ndp_config *c = d->job->config;
+    if (c->schedule.warmup_ratio > 0 || d->steps < 1 || c->schedule.warmup_steps <= d->steps ||
+        !ndp_config_given(c, "schedule", "warmup_steps"))
+        return;
+    ndp_str_addf(out,
+                 "note: schedule.warmup_steps is %d and the run has %d step%s, so lr never reaches optimizer.lr; "
+                 "schedule.warmup_ratio: 0.1 is a part of the run\n",
+                 c->schedule.warmup_steps, d->steps, d->steps == 1 ? "" : "s");
+}
+
 static bool has_conversations(const ndp_token_cache *c) { return c->trained && c->n_texts < c->n_documents; }
 
 bool ndp_job_data_has_conversations(const ndp_job_data *d) {
@@ -309,6 +321,7 @@ void ndp_job_data_describe(const ndp_job_data *d, ndp_str *out) {
     ndp_job_data_describe_records(&d->held_tokens, &d->job->config->data.validation_files, out);
     describe_template(d, out);
     describe_steps(d, out);
+    note_warmup(d, out);
     note_end_token(d, out);
     note_ids(d, out);
     note_head(d, out);

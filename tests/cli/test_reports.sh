@@ -61,6 +61,14 @@ two_turns '' '' ', "label": false' >label.jsonl
 run data job.yaml --set data.files=label.jsonl
 refused "label.jsonl:1: the record has 'label': false"
 
+# ---- a warm-up that never ends ----
+
+run train job.yaml --dry-run --set data.files=two_turns.jsonl --set schedule.warmup_steps=500
+code_is 0
+says out '^note: schedule.warmup_steps is 500 and the run has 1 step, so lr never reaches optimizer.lr'
+run train job.yaml --dry-run --set data.files=two_turns.jsonl --set schedule.warmup_steps=1
+lines out 0 '^note: schedule'
+
 # ---- tools ----
 
 for empty in '[]' '{}' '""' '"[]"' null; do
