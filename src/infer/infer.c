@@ -146,7 +146,8 @@ ndp_status ndp_infer_chat(const ndp_infer *f, const char *name, ndp_chat *out) {
 
 ndp_status ndp_infer_encode(const ndp_infer *f, const char *text, size_t n, bool special, ndp_ids *ids) {
     int64_t first = ids->n;
-    NDP_TRY(ndp_tokenizer_encode(f->tokenizer, text, n, special, ids));
+    NDP_TRY(special ? ndp_tokenizer_encode(f->tokenizer, text, n, true, ids)
+                    : ndp_tokenizer_encode_rendered(f->tokenizer, text, n, ids));
     for (int64_t i = first; i < ids->n; i++)
         NDP_CHECK(ids->items[i] < f->facts->vocab,
                   "the tokenizer of %s gives token %d, but the model's vocabulary ends at %lld: they do "

@@ -43,8 +43,10 @@ static ndp_status add_as(const ndp_loader *l, ndp_added_token token, ndp_span te
     return ndp_added_add(to, token);
 }
 
-/* Searches use the token's text, or, for a token that is searched in normalized text, the normalizers' result. */
-static ndp_status add_token(const ndp_loader *l, ndp_added_token token, bool normalized) {
+/* Searches use the token's text, or, for a token that is searched in normalized text, the normalizers' result. That of
+ * "</s>" is "\u2581</s>" where a text gets a space in front, so nothing finds it after an answer: in what a template
+ * has rendered a special token is looked for as it is written, too, as LlamaTokenizer of transformers 5 does. */
+static ndp_status add_token(const ndp_loader *l, ndp_added_token token, bool normalized, bool special) {
     ndp_normalize_scratch scratch = {0};
     ndp_regex_scratch regex = {0};
     ndp_span text = {token.text, token.length};
@@ -54,6 +56,10 @@ static ndp_status add_token(const ndp_loader *l, ndp_added_token token, bool nor
     ndp_status st = ndp_normalize(&l->t->normalizers, text, &scratch, &regex, &first, &text);
     if (st == NDP_OK)
         st = add_as(l, token, text, &l->t->normalized);
+    if (st == NDP_OK)
+        st = add_as(l, token, text, &l->t->rendered);
+    if (st == NDP_OK && special && (text.n != token.length || memcmp(text.data, token.text, text.n) != 0))
+        st = add_as(l, token, (ndp_span){token.text, token.length}, &l->t->rendered);
     ndp_normalize_scratch_release(&scratch);
     ndp_regex_scratch_release(&regex);
     return st;
@@ -63,7 +69,7 @@ static ndp_status load_token(const ndp_loader *l, listed *all, struct json_objec
     struct json_object *content = NULL;
     ndp_added_token token = {0};
     int64_t id = -1;
-    bool normalized = false;
+    bool normalized = false, special = false;
     NDP_TRY(NDP_LOAD_KEYS(l, "an added token", o, "id", "content", "single_word", "lstrip", "rstrip", "normalized",
                           "special"));
     NDP_TRY(ndp_load_need(l, "an added token", o, "content", json_type_string, &content));
@@ -71,6 +77,7 @@ static ndp_status load_token(const ndp_loader *l, listed *all, struct json_objec
     token.length = (size_t)json_object_get_string_len(content);
     NDP_TRY(ndp_json_int(o, l->what, "id", 0, NDP_VOCAB_MAX_ID, &id));
     NDP_TRY(ndp_json_bool(o, l->what, "normalized", &normalized));
+    NDP_TRY(ndp_json_bool(o, l->what, "special", &special));
     NDP_TRY(ndp_json_bool(o, l->what, "single_word", &token.single_word));
     NDP_TRY(ndp_json_bool(o, l->what, "lstrip", &token.lstrip));
     NDP_TRY(ndp_json_bool(o, l->what, "rstrip", &token.rstrip));
@@ -78,7 +85,7 @@ static ndp_status load_token(const ndp_loader *l, listed *all, struct json_objec
         return NDP_FAIL(NDP_EFORMAT, "%s: an added token without %s", l->what, token.length ? "an id" : "a text");
     token.id = (int32_t)id;
     NDP_TRY(enter_token(l, all, token.text, token.length, id));
-    return add_token(l, token, normalized);
+    return add_token(l, token, normalized, special);
 }
 
 static ndp_status mark_special(const ndp_loader *l, struct json_object *list, size_t n) {
@@ -122,6 +129,7 @@ static ndp_status load_tokens(const ndp_loader *l, listed *all, struct json_obje
     NDP_TRY(refuse_equal(l, &all->contents));
     NDP_TRY(ndp_added_build(&l->t->raw));
     NDP_TRY(ndp_added_build(&l->t->normalized));
+    NDP_TRY(ndp_added_build(&l->t->rendered));
     return refuse_equal(l, &l->t->normalized.index);
 }
 

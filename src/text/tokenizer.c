@@ -177,6 +177,7 @@ void ndp_tokenizer_destroy(ndp_tokenizer *t) {
     ndp_added_release(&t->raw);
     ndp_text_steps_release(&t->normalizers);
     ndp_added_release(&t->normalized);
+    ndp_added_release(&t->rendered);
     ndp_pretokenizers_release(&t->pretokenizers);
     ndp_words_release(&t->words);
     ndp_text_steps_release(&t->decoders);
@@ -218,6 +219,7 @@ ndp_span ndp_tokenizer_token(const ndp_tokenizer *t, int32_t id) {
 
 typedef struct text_encoding {
     const ndp_tokenizer *t;
+    const ndp_added *normalized; /* what is looked for in normalized text */
     ndp_workbench *w;
     ndp_ids *ids;
 } text_encoding;
@@ -252,7 +254,7 @@ static ndp_status encode_normalized(text_encoding *e, ndp_span text, size_t firs
 static ndp_status encode_raw(text_encoding *e, ndp_span text, size_t first) {
     ndp_span normal;
     NDP_TRY(ndp_normalize(&e->t->normalizers, text, &e->w->normalize, &e->w->regex, &first, &normal));
-    return cut(e, &e->t->normalized, normal, first, encode_normalized);
+    return cut(e, e->normalized, normal, first, encode_normalized);
 }
 
 static ndp_status encode_bytes(const char *text, size_t n, ndp_ids *ids) {
@@ -262,11 +264,12 @@ static ndp_status encode_bytes(const char *text, size_t n, ndp_ids *ids) {
     return NDP_OK;
 }
 
-static ndp_status encode_text(const ndp_tokenizer *t, const char *text, size_t n, ndp_ids *ids) {
+static ndp_status encode_text(const ndp_tokenizer *t, const ndp_added *normalized, const char *text, size_t n,
+                              ndp_ids *ids) {
     size_t valid = ndp_utf8_valid_prefix(text, n);
     if (valid < n)
         return NDP_FAIL(NDP_EINVAL, "the text is not valid UTF-8 at byte %zu", valid);
-    text_encoding e = {.t = t, .ids = ids};
+    text_encoding e = {.t = t, .normalized = normalized, .ids = ids};
     NDP_TRY(ndp_workbench_take(t->benches, &e.w));
     ndp_status st = cut(&e, &t->raw, (ndp_span){text, n}, n ? ndp_utf8_length((unsigned char)text[0]) : 0, encode_raw);
     ndp_workbench_put(t->benches, e.w, n);
@@ -280,10 +283,16 @@ ndp_status ndp_tokenizer_encode(const ndp_tokenizer *t, const char *text, size_t
         return n ? fail_no_texts(t) : NDP_OK;
     for (int64_t i = 0; add_special && i < t->prefix.n; i++)
         NDP_TRY(ndp_ids_add(ids, t->prefix.items[i]));
-    NDP_TRY(t->bytes ? encode_bytes(text, n, ids) : encode_text(t, text, n, ids));
+    NDP_TRY(t->bytes ? encode_bytes(text, n, ids) : encode_text(t, &t->normalized, text, n, ids));
     for (int64_t i = 0; add_special && i < t->suffix.n; i++)
         NDP_TRY(ndp_ids_add(ids, t->suffix.items[i]));
     return NDP_OK;
+}
+
+ndp_status ndp_tokenizer_encode_rendered(const ndp_tokenizer *t, const char *text, size_t n, ndp_ids *ids) {
+    if (t->ids || t->bytes)
+        return ndp_tokenizer_encode(t, text, n, false, ids);
+    return encode_text(t, &t->rendered, text, n, ids);
 }
 
 /* ---- decode ---- */

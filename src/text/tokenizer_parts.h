@@ -19,6 +19,7 @@ struct ndp_tokenizer {
     ndp_added raw;                   /* added tokens, found in the raw text; */
     ndp_text_steps normalizers;      /* the stretches between them are normalized; */
     ndp_added normalized;            /* added tokens, found in the normalized text; */
+    ndp_added rendered;              /* the same, and special ones as templates write them */
     ndp_pretokenizers pretokenizers; /* the rest is split into words, */
     ndp_words words;                 /* and words into tokens; the vocabulary includes the added tokens */
     ndp_text_steps decoders;

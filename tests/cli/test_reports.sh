@@ -5,15 +5,16 @@
 
 # ---- inputs ----
 
-# tokenizer FOLDER BOS EOS: <|im_start|>, <|im_end|> and the bytes; its template, if chat.jinja is there.
+# tokenizer FOLDER BOS EOS [NORMALIZED]: <|im_start|>, <|im_end|> and the bytes; its template, if chat.jinja is there. With
+# NORMALIZED, texts get a "_" in front, and special tokens are looked for after that.
 tokenizer() {
     mkdir -p "$1"
-    awk 'BEGIN {
-        printf "{\"model\": {\"type\": \"BPE\", \"byte_fallback\": true, \"merges\": [], \"vocab\": {\"<s>\": 0, \"</s>\": 1, \"<|im_start|>\": 2, \"<|im_end|>\": 3"
+    awk -v normalized="${4:-false}" 'BEGIN {
+        printf "{%s\"model\": {\"type\": \"BPE\", \"byte_fallback\": true, \"merges\": [], \"vocab\": {\"<s>\": 0, \"</s>\": 1, \"<|im_start|>\": 2, \"<|im_end|>\": 3", (normalized == "true" ? "\"normalizer\": {\"type\": \"Prepend\", \"prepend\": \"_\"}, " : "")
         for (i = 0; i < 256; i++) printf ", \"<0x%02X>\": %d", i, i + 4
         printf "}}, \"decoder\": {\"type\": \"Sequence\", \"decoders\": [{\"type\": \"ByteFallback\"}, {\"type\": \"Fuse\"}]}, \"added_tokens\": ["
         n = split("<s> </s> <|im_start|> <|im_end|>", name, " ")
-        for (i = 1; i <= n; i++) printf "%s{\"id\": %d, \"content\": \"%s\", \"special\": true, \"single_word\": false, \"lstrip\": false, \"rstrip\": false, \"normalized\": false}", (i > 1 ? ", " : ""), i - 1, name[i]
+        for (i = 1; i <= n; i++) printf "%s{\"id\": %d, \"content\": \"%s\", \"special\": true, \"single_word\": false, \"lstrip\": false, \"rstrip\": false, \"normalized\": %s}", (i > 1 ? ", " : ""), i - 1, name[i], normalized
         print "]}" }' >"$1/tokenizer.json"
     printf '{"bos_token": "%s", "eos_token": "%s"}\n' "$2" "$3" >"$1/tokenizer_config.json"
     [ ! -f chat.jinja ] || mv chat.jinja "$1/chat_template.jinja"
@@ -127,8 +128,13 @@ if "$python" -c 'import jinja2' 2>/dev/null; then
     no_note
     # No token opens a turn, and all end alike (OpenChat, Starling).
     printf '%s' "$each{{ m.role + ': ' + m.content + eos_token + '\n' }}$done{% if add_generation_prompt %}{{ 'assistant: ' }}{% endif %}" >chat.jinja
+    cp chat.jinja alike.jinja
     tokenizer alike '<s>' '</s>'
     predicts 20 two_turns.jsonl --set data.tokenizer=alike --set data.chat_template=null
+    no_note
+    # The same, in a tokenizer that finds "_</s>" in normalized text (stories260K).
+    tokenizer normalized '<s>' '</s>' true
+    predicts 20 two_turns.jsonl --set data.tokenizer=normalized --set data.chat_template=alike.jinja
     no_note
     # The last block holds the end token alone.
     printf '%s' "$each{{ '<|' + m.role + '|>\n' }}{% if m.role == 'assistant' %}{% generation %}{{ m.content + '<|end|>\n' }}{% endgeneration %}" \
@@ -159,6 +165,10 @@ if [ -d "$stories" ]; then
     predicts 31 two_turns.jsonl
     predicts 16 loss_weight.jsonl
     predicts 16 loss_mask_root.jsonl
+    if [ -s alike.jinja ]; then
+        predicts 19 two_turns.jsonl --set data.chat_template=alike.jinja
+        no_note
+    fi
 else
     echo "skipped without NDP_TEST_DATA: the tokenizer of stories260K"
 fi

@@ -42,8 +42,9 @@ static ndp_status visit(void *user, const ndp_document *d) {
     }
     ndp_status st = ndp_encode_document(s->t, d, NULL, &ids, &borders, NULL);
     if (st == NDP_OK) {
-        check(ndp_tokenizer_encode(s->t, d->text, d->n, !d->rendered, &whole) == NDP_OK && whole.n == ids.n &&
-              (ids.n == 0 || !memcmp(ids.items, whole.items, (size_t)ids.n * sizeof *ids.items)));
+        check((d->rendered ? ndp_tokenizer_encode_rendered(s->t, d->text, d->n, &whole)
+                           : ndp_tokenizer_encode(s->t, d->text, d->n, true, &whole)) == NDP_OK &&
+              whole.n == ids.n && (ids.n == 0 || !memcmp(ids.items, whole.items, (size_t)ids.n * sizeof *ids.items)));
         check(borders.n == (d->partly ? 2 * d->n_spans : 0));
         for (int64_t i = 0; i < borders.n; i++)
             check(borders.items[i] >= (i ? borders.items[i - 1] : 0) && borders.items[i] <= ids.n);

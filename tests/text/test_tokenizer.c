@@ -90,6 +90,33 @@ static void check_encoding(const ndp_tokenizer *t, const char *text, const int32
 #define ENCODES(t, text, ...)                                                                                          \
     check_encoding(t, text, (const int32_t[]){__VA_ARGS__}, NDP_COUNT(((const int32_t[]){__VA_ARGS__})))
 
+/* As transformers 5 does (LlamaTokenizer), where `tokenizers` by itself finds "_</s>" alone. */
+static void templates_write_special_tokens(void **state) {
+    (void)state;
+    static const char format[] =
+        "{\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"Prepend\",\"prepend\":\"_\"},"
+        "{\"type\":\"Replace\",\"pattern\":{\"String\":\" \"},\"content\":\"_\"}]},\"added_tokens\":[{\"id\":0,"
+        "\"content\":\"<e>\",\"special\":%s,\"normalized\":true}],\"model\":{\"type\":\"BPE\",\"vocab\":{"
+        "\"<e>\":0,\"a\":1,\"_\":2,\"<\":3,\"e\":4,\">\":5},\"merges\":[]}}";
+    for (int special = 0; special < 2; special++) {
+        char *text = ndp_format(format, special ? "true" : "false");
+        ndp_tokenizer *t = parse(text);
+        ndp_ids ids = {0};
+        ENCODES(t, "a<e>a <e>a", 2, 1, 3, 4, 5, 1, 0, 1);
+        static const int32_t want[] = {2, 1, 0, 1, 0, 1};
+        CHECK_OK(ndp_tokenizer_encode_rendered(t, "a<e>a <e>a", 10, &ids));
+        if (special)
+            assert_int_equal(ids.n, NDP_COUNT(want));
+        else
+            assert_int_equal(ids.n, 8);
+        for (int i = 0; special && i < NDP_COUNT(want); i++)
+            assert_int_equal(ids.items[i], want[i]);
+        ndp_ids_release(&ids);
+        ndp_tokenizer_destroy(t);
+        free(text);
+    }
+}
+
 static void merges_follow_rank_then_place(void **state) {
     (void)state;
     ndp_tokenizer *t =
@@ -399,6 +426,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(a_sentencepiece_model_alone_is_refused, make_folder, remove_folder),
         cmocka_unit_test(story_models_begin_documents_with_bos),
         cmocka_unit_test(bytes_are_bytes),
+        cmocka_unit_test(templates_write_special_tokens),
         cmocka_unit_test(merges_follow_rank_then_place),
         cmocka_unit_test(unknown_characters_fuse_or_not),
         cmocka_unit_test(added_tokens_are_found_longest_first),

@@ -68,7 +68,7 @@ void ndp_chat_add_split_tokens(const ndp_chat *c, const ndp_tokenizer *t, ndp_st
     if (ndp_chat_render(c, &(ndp_conversation){.messages = talk, .n = 2}, false, &p.text) == NDP_OK)
         for (ndp_span tag; (tag = next_tag(&p.text.text, &at)).n;) {
             ndp_ids ids = {0};
-            if (is_missing(&p, tag, &listed) && ndp_tokenizer_encode(t, tag.data, tag.n, false, &ids) == NDP_OK)
+            if (is_missing(&p, tag, &listed) && ndp_tokenizer_encode_rendered(t, tag.data, tag.n, &ids) == NDP_OK)
                 ndp_str_addf(&listed, "%s%.*s (%lld tokens)", listed.length ? ", " : "", (int)tag.n, tag.data,
                              (long long)ids.n);
             ndp_ids_release(&ids);

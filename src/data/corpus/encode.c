@@ -23,11 +23,17 @@ typedef struct span_search {
     text_place last, anchor; /* the previous border, and the last one that ended a turn */
 } span_search;
 
+static ndp_status encode(const ndp_tokenizer *t, const ndp_document *d, size_t from, size_t to, bool special,
+                         ndp_ids *ids) {
+    return d->rendered ? ndp_tokenizer_encode_rendered(t, d->text + from, to - from, ids)
+                       : ndp_tokenizer_encode(t, d->text + from, to - from, special, ids);
+}
+
 /* Encodes the text from a border up to `to`. *same: how many of its tokens agree with the document's. */
 static ndp_status encode_from(span_search *e, text_place from, size_t to, int64_t *same) {
     int64_t i = 0, most = e->n - from.token;
     e->piece.n = 0;
-    NDP_TRY(ndp_tokenizer_encode(e->t, e->d->text + from.byte, to - from.byte, false, &e->piece));
+    NDP_TRY(encode(e->t, e->d, from.byte, to, false, &e->piece));
     while (i < most && i < e->piece.n && e->piece.items[i] == e->whole[from.token + i])
         i++;
     *same = i;
@@ -102,7 +108,7 @@ static ndp_status add_end(const ndp_tokenizer *t, const ndp_document *d, int32_t
 ndp_status ndp_encode_document(const ndp_tokenizer *t, const ndp_document *d, const int32_t *end, ndp_ids *ids,
                                ndp_places *borders, ndp_places *questions) {
     int64_t first = ids->n;
-    NDP_TRY(ndp_tokenizer_encode(t, d->text, d->n, !d->rendered, ids));
+    NDP_TRY(encode(t, d, 0, d->n, true, ids));
     if (end && !d->rendered)
         NDP_TRY(add_end(t, d, *end, first, ids));
     if (!d->partly)
