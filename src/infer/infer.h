@@ -44,9 +44,8 @@ ndp_evaluation ndp_evaluation_of(const char *name, double nll, int64_t tokens, i
  * trained with, or the tokenizer's own. The caller releases `out`. Errors as of ndp_chat_init and ndp_run_model_chat.
  */
 ndp_status ndp_infer_chat(const ndp_infer *f, const char *name, ndp_chat *out);
-/* Appends the ids of a text; `special`: with the special tokens that the tokenizer puts around it;
- * otherwise a template has rendered it. NDP_EINVAL: the
- * model has no embedding for a token. */
+/* Appends the ids of a text; `special`: with the special tokens that the tokenizer puts around it; otherwise a template
+ * has rendered it. NDP_EINVAL: the model has no embedding for a token. */
 NDP_API ndp_status ndp_infer_encode(const ndp_infer *f, const char *text, size_t n, bool special, ndp_ids *ids);
 /* Gives an empty prompt the model's begin token. NDP_EINVAL: the model has none. */
 NDP_API ndp_status ndp_infer_begin(const ndp_infer *f, ndp_ids *prompt);
