@@ -591,9 +591,10 @@ typedef struct ndp_generate_opts {
     const char *chat_template; /* of conversations: a name as in data.chat_template; NULL: that of the training */
     int64_t step;              /* as in ndp_evaluate_opts */
     const char *adapter;       /* the same */
+    bool ids; /* texts are not needed: a model without a tokenizer continues the empty prompt, and its texts are "" */
 } ndp_generate_opts;
 #define NDP_GENERATE_OPTS_INIT                                                                                         \
-    { NULL, "", 256, 0.0, 1.0, 42, 0, "cpu", false, NULL, 0, NULL, 0, NULL }
+    { NULL, "", 256, 0.0, 1.0, 42, 0, "cpu", false, NULL, 0, NULL, 0, NULL, false }
 /* Why a text ended. */
 typedef enum ndp_finish {
     NDP_FINISH_STOP,     /* an end token or a stop string */

@@ -94,6 +94,7 @@ static bool print_line(void *user, const char *line, size_t length) {
 }
 
 static int generate_prompt(generate_arguments *a) {
+    a->generate.ids = a->ids;
     ndp_status st = ndp_generate(&a->generate, print_token, a);
     if (st != NDP_OK)
         return cli_fail(st, a->debug);

@@ -80,12 +80,21 @@ static ndp_status take_room(ndp_generator *g) {
     return g->room ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory to choose among %lld tokens", (long long)vocab);
 }
 
+static ndp_status check_texts(const ndp_generator *g) {
+    const char *why = ndp_tokenizer_why_no_texts(g->infer.tokenizer);
+    if (why && (!g->opts->ids || g->opts->stop_count))
+        return NDP_FAIL(NDP_EIO, "%s; without a prompt, --ids continues the begin token", why);
+    return NDP_OK;
+}
+
 ndp_status ndp_generator_init(ndp_generator *g, const ndp_generate_opts *o) {
     *g = (ndp_generator){.opts = o};
     NDP_TRY(check_options(o));
     NDP_TRY(ndp_infer_open(&g->infer, o->model, o->adapter, o->step, o->device, o->threads));
     g->infer.force_memory = o->force_memory;
-    ndp_status st = find_ends(g);
+    ndp_status st = check_texts(g);
+    if (st == NDP_OK)
+        st = find_ends(g);
     if (st == NDP_OK)
         st = take_room(g);
     if (st != NDP_OK)
@@ -107,7 +116,9 @@ ndp_status ndp_answer_init(ndp_answer *a, const ndp_generator *g, const ndp_ids 
                            int64_t most) {
     ndp_str text = {0};
     *a = (ndp_answer){.number = number, .most = most};
-    ndp_status st = ndp_tokenizer_decode(g->infer.tokenizer, prompt->items, prompt->n, true, &text);
+    ndp_status st = ndp_tokenizer_why_no_texts(g->infer.tokenizer)
+                        ? NDP_OK
+                        : ndp_tokenizer_decode(g->infer.tokenizer, prompt->items, prompt->n, true, &text);
     if (st == NDP_OK)
         st = ndp_text_stream_init(&a->stream, g->infer.tokenizer, text.length > 0);
     if (st == NDP_OK)

@@ -35,6 +35,19 @@ static ndp_status use_spec(ndp_infer *f) {
     return NDP_OK;
 }
 
+/* Of a model without a tokenizer: its ids, which texts are not made of. */
+static ndp_status use_ids(ndp_infer *f) {
+    char *why =
+        ndp_format("the model %s has no tokenizer, which text needs; copy the tokenizer.json (or vocab.json and "
+                   "merges.txt) of its vocabulary of %lld tokens into the folder",
+                   f->folder, (long long)f->facts->vocab);
+    if (!why)
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a tokenizer");
+    ndp_status st = ndp_tokenizer_of_ids(f->facts->vocab, f->facts->bos, f->facts->eos, why, &f->tokenizer);
+    free(why);
+    return st;
+}
+
 static ndp_status read_folder(ndp_infer *f) {
     NDP_TRY(ndp_path_join(f->config, f->folder, "config.json"));
     NDP_TRY(ndp_path_join(f->generation, f->folder, "generation_config.json"));
@@ -43,12 +56,7 @@ static ndp_status read_folder(ndp_infer *f) {
     f->tokenizer_source = f->folder;
     NDP_TRY(ndp_weights_check_files(f->folder));
     ndp_status st = ndp_tokenizer_create(f->folder, &f->tokenizer);
-    if (st != NDP_EIO || ndp_tokenizer_exists(f->folder))
-        return st;
-    return NDP_FAIL(NDP_EIO,
-                    "the model %s has no tokenizer, which text needs; copy the tokenizer.json (or vocab.json and "
-                    "merges.txt) of its vocabulary of %lld tokens into the folder",
-                    f->folder, (long long)f->facts->vocab);
+    return st == NDP_EIO && !ndp_tokenizer_exists(f->folder) ? use_ids(f) : st;
 }
 
 /* The checkpoint of a run. */

@@ -9,6 +9,8 @@ enum { REPLACEMENT_LENGTH = 3, LONGEST_CHARACTER = 4 };
 
 ndp_status ndp_text_stream_init(ndp_text_stream *s, const ndp_tokenizer *t, bool begun) {
     *s = (ndp_text_stream){.tokenizer = t, .begun = begun};
+    if (ndp_tokenizer_why_no_texts(t))
+        return NDP_OK;
     ndp_status st = ndp_tokenizer_encode(t, "a", 1, false, &s->window);
     s->anchor = s->window.n;
     if (st == NDP_OK)
@@ -79,6 +81,8 @@ static ndp_status flush(ndp_text_stream *s, int64_t hold, ndp_str *out) {
 }
 
 ndp_status ndp_text_stream_add(ndp_text_stream *s, int32_t id, ndp_str *out) {
+    if (ndp_tokenizer_why_no_texts(s->tokenizer))
+        return NDP_OK;
     NDP_TRY(ndp_ids_add(&s->window, id));
     return flush(s, LONGEST_CHARACTER - 1, out);
 }

@@ -107,6 +107,13 @@ says out '"bytes": 0, .*"bits_per_byte": null'
 run generate --model run-local/model --prompt x
 code_is 1
 says err 'the model run-local/model has no tokenizer, .*copy the tokenizer.json'
+run generate --model run-local/model --ids --prompt x
+says err 'the model run-local/model has no tokenizer, .*copy the tokenizer.json'
+run generate --model run-local/model --ids --max-tokens 3 --force-memory
+code_is 0
+says out '^([0-9]+ )+$'
+run evaluate --model run-local/model --data end.bin
+says err 'end.bin: a .bin file contains ids, .* name it in data.validation_files, and run `evaluate JOB.YAML`$'
 run verify job.yaml --set model.config=named.json --set train.steps=2 --layout tp=2
 code_is 0
 

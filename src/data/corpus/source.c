@@ -267,7 +267,10 @@ ndp_status ndp_source_visit_chunk(const ndp_source_chunk *c, const ndp_record_fo
     case NDP_SOURCE_JSON:
         return visit_json(c, format, visit, user);
     default:
-        return NDP_FAIL(NDP_ENOTSUP, "%s: a .bin file contains ids, but this command reads only texts", c->path);
+        return NDP_FAIL(NDP_ENOTSUP,
+                        "%s: a .bin file contains ids, but this command reads only texts; a job reads them: name it in "
+                        "data.validation_files, and run `evaluate JOB.YAML`",
+                        c->path);
     }
 }
 
