@@ -163,7 +163,7 @@ mv "$odd" run
 
 distance="off bound where beyond first unit"
 verify_keys="steps layouts layouts[].layout layouts[].ranks layouts[].agrees layouts[].seconds layouts[].choices layouts[].flips layouts[].listed layouts[].words"
-for measure in tokens first_gradient grad_norm last_gradient loss weights flip_gap flip_share; do
+for measure in tokens first_gradient grad_norm last_gradient loss eval_loss weights flip_gap flip_share; do
     verify_keys="$verify_keys layouts[].$measure"
     for key in $distance; do
         verify_keys="$verify_keys layouts[].$measure.$key"
