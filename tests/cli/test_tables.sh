@@ -106,13 +106,13 @@ reader "printf 'what\\n'" "a.[ct]sv: row 1: its reader wrote 'what', which is no
 
 if "$python" -I -c 'import pyarrow' 2>/dev/null; then
     for file in chat.parquet chat.arrow chat-file.arrow; do
-        same "$tables/$file" "$tables/chat.jsonl" --set data.chat_template=chatml --set train.steps=3
+        same "$tables/$file" "$tables/chat.jsonl" --set data.chat_template=chatml --set data.overlong=cut --set train.steps=3
     done
     # As datasets.save_to_disk writes a folder: tables, and what describes them.
     mkdir saved
     cp "$tables/chat.arrow" saved/data-00000-of-00001.arrow
     echo '{}' | tee saved/dataset_info.json >saved/state.json
-    same saved "$tables/chat.jsonl" --set data.chat_template=chatml --set train.steps=3
+    same saved "$tables/chat.jsonl" --set data.chat_template=chatml --set data.overlong=cut --set train.steps=3
     mkdir splits
     cp -r saved splits/train
     echo '{"splits": ["train"]}' >splits/dataset_dict.json
