@@ -154,6 +154,9 @@ ndp_status ndp_infer_chat(const ndp_infer *f, const char *name, ndp_chat *out) {
 
 ndp_status ndp_infer_encode(const ndp_infer *f, const char *text, size_t n, bool special, ndp_ids *ids) {
     int64_t first = ids->n;
+    const char *why = ndp_tokenizer_why_no_texts(f->tokenizer);
+    if (n && why) /* a file is missing */
+        return NDP_FAIL(NDP_EIO, "%s", why);
     NDP_TRY(special ? ndp_tokenizer_encode(f->tokenizer, text, n, true, ids)
                     : ndp_tokenizer_encode_rendered(f->tokenizer, text, n, ids));
     for (int64_t i = first; i < ids->n; i++)
