@@ -25,7 +25,8 @@ int ndp_holder_text(const ndp_holder *h, char text[NDP_HOLDER_TEXT], int *counte
  * its start time. */
 enum { NDP_HOLDER_WORD = 64 };
 void ndp_holder_word(const ndp_holder *h, char word[NDP_HOLDER_WORD]);
-/* Reads the word at the beginning of a text, for ndp_holder_judge with the same `self`. False: there is none. */
+/* Reads the word at the beginning of a text, for ndp_holder_judge with the same `self`. False: the text has no such
+ * word. */
 bool ndp_holder_of_word(const char *text, const ndp_holder *self, ndp_holder *out);
 
 /* Reads a lock file. It is opened anew each time, so that NFS asks the server. *there: false if there is no such file.

@@ -158,7 +158,7 @@ static void models_are_described(void **state) {
     "{\"model_type\": \"gpt2\", \"vocab_size\": 100, \"n_embd\": 32, \"n_head\": 4, \"n_layer\": 2, \"n_positions\": " \
     "64, "
 
-/* Dropout of any family is left out, and a line says so, and whose it is; where there is none there is no line. */
+/* Dropout of any family is left out, and a line says so and whose it is; a family without dropout has no such line. */
 static void dropout_is_said(void **state) {
     (void)state;
     static const struct {

@@ -102,7 +102,7 @@ static scored score(const char *folder, const char *cache, const char *layout, i
 
 /* ---- the file ---- */
 
-/* The path of the one reference in a cache; "": there is none. */
+/* The path of the one reference in a cache, or "". */
 static const char *find_file(const char *folder, const char *cache, char out[512]) {
     char *path = ndp_format("%s/%s", folder, cache);
     DIR *d = opendir(path);

@@ -99,7 +99,7 @@ static bool other_value(const ndp_option *o, const char *value, uint64_t turn, c
     return text && snprintf(out, size, "%s", text) > 0;
 }
 
-/* A change of option i; false: there is none. */
+/* A change of option i; false: it has no other value. */
 static bool change_key(const drawn_job *j, const char *folder, int i, uint64_t turn, change *out) {
     const ndp_option *o = &ndp_options[i];
     char key[64], text[96] = "", *value;

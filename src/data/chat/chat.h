@@ -77,9 +77,9 @@ NDP_API ndp_status ndp_chat_init(ndp_chat *c, const ndp_tokenizer *t, const char
 void ndp_chat_release(ndp_chat *c);
 /* The name of the chosen template, "jinja" and a hash of the template for one that is not built in, or "none". */
 const char *ndp_chat_name(const ndp_chat *c);
-/* Appends the template as a text in Jinja, which renders the same; nothing if there is none. For a built-in one, it has
- * the tokenizer's tokens and the date as texts, and ndp_chat_init with it beside that tokenizer chooses the built-in
- * one again. */
+/* Appends the template as a text in Jinja, which renders the same; nothing without a template. That of a built-in one
+ * has the tokenizer's tokens and the date as texts, and ndp_chat_init with it beside that tokenizer chooses the
+ * built-in one again. */
 void ndp_chat_add_text(const ndp_chat *c, ndp_str *out);
 /* The same, if beside the tokenizer that was made from `source` another template is the tokenizer's own, or one that
  * writes another date. */

@@ -76,7 +76,7 @@ void ndp_chat_template_add_preamble(const ndp_chat *c, ndp_str *text);
  * tokenizer and the date are those of `c`, as texts. */
 void ndp_chat_template_text(const ndp_chat *c, ndp_str *out);
 /* Sets c->template to the row with that text, as it was written for this tokenizer, or for one without texts of its
- * tokens (c->bare), and c->date to the date there. False: there is none. */
+ * tokens (c->bare), and c->date to the date there. False: no row does. */
 bool ndp_chat_template_find_text(ndp_chat *c, ndp_span text);
 /* Appends the names of all rows. */
 void ndp_chat_template_names(ndp_str *out);

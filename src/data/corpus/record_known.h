@@ -18,7 +18,7 @@ ndp_status ndp_message_check_text(const ndp_record_input *r, const ndp_message *
 /* The i-th name, from 0, of a mark that says whether a message is trained on; false: there are no more. `weight`: 1 on
  * a message of another role says nothing. */
 bool ndp_known_mark(int i, const char **name, bool *weight);
-/* The list with a mark for each message, borrowed; NULL: there is none. NDP_EFORMAT: it is no list. */
+/* The list with a mark for each message, borrowed; NULL: the record has no such list. NDP_EFORMAT: it is no list. */
 ndp_status ndp_record_masks(const ndp_record_input *r, struct json_object **out);
 
 #endif
