@@ -6,7 +6,7 @@ BUILD ?= build
 PREFIX ?= /usr/local
 
 # In a build for tests a warning is an error; `make test NDP_WERROR=` goes on.
-test test-room test-all: export NDP_WERROR ?= 1
+test test-changed test-room test-all: export NDP_WERROR ?= 1
 
 build: ## the program: build/ndparallel (installs nothing)
 	@for tool in cmake ninja; do command -v $$tool >/dev/null || { echo "$$tool is missing: 'make deps' installs what the build needs" >&2; exit 1; }; done
@@ -26,7 +26,13 @@ test: ## installs, builds, tests
 	@$(MAKE) --no-print-directory build
 	@tools/check-sources
 	@cmake --build build -j $(JOBS) --target tests benches
-	@tools/run-tests build --label-exclude long
+	@tools/run-tests build --label-regex short
+
+test-samples: ## all generated cases of which `make test` runs some, kernels at lower levels of NDP_ISA, packages; after `make test`
+	@tools/run-tests build --label-regex samples
+
+test-changed: ## the short tests of the rooms that have changed since origin/main, or SINCE=COMMIT, and of those above them
+	@tools/test-changed $(SINCE)
 
 test-room: ## the short tests of one room: make test-room ROOM=mesh
 	@[ -d "tests/$(ROOM)" ] && [ -n "$(ROOM)" ] || { echo "no tests/$(ROOM): ROOM=mesh, or another folder of tests/" >&2; exit 1; }
@@ -36,7 +42,7 @@ test-room: ## the short tests of one room: make test-room ROOM=mesh
 	@cmake --build build -j $(JOBS) --target tests-$(ROOM)
 	@tools/run-tests build --label-exclude long --tests-regex '^$(ROOM)/'
 
-test-all: test ## the long tests, the sanitizer builds, a minute of every fuzzer
+test-all: test test-samples ## the long tests, the sanitizer builds, a minute of every fuzzer
 	@tools/install-deps build test analysis
 	@tools/test-python dump
 	@tools/run-tests build --label-regex long
@@ -68,4 +74,4 @@ clean: ## removes build/
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
-.PHONY: build deps quickstart test test-room test-all cuda deps-cuda install uninstall bench format clean help
+.PHONY: build deps quickstart test test-samples test-changed test-room test-all cuda deps-cuda install uninstall bench format clean help

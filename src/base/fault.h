@@ -27,4 +27,14 @@ bool ndp_fault_fired(ndp_fault_kind kind);
  * broken one (SYNC, RENAME). */
 bool ndp_fault(ndp_fault_kind kind);
 
+/* All of a thread's fault points, for what takes turns on it (base/turns.h): returns them, and sets `next`. */
+typedef struct ndp_faults {
+    struct ndp_fault_point {
+        int64_t left, armed; /* operations until the one that fails, now and at first; 0: not armed */
+        bool fired;
+        enum { NDP_FAULT_ONCE, NDP_FAULT_ALWAYS, NDP_FAULT_KILL } way;
+    } of[NDP_FAULT_KINDS];
+} ndp_faults;
+ndp_faults ndp_faults_swap(ndp_faults next);
+
 #endif

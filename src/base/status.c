@@ -39,6 +39,20 @@ static error_text *text_of_thread(void) {
     return own;
 }
 
+ndp_error_state ndp_error_swap(ndp_error_state next) {
+    ndp_error_state now = {own, lost};
+    own = next.text, lost = next.lost;
+    if (has_key)
+        pthread_setspecific(key, own);
+    return now;
+}
+
+void ndp_error_forget(void) {
+    forget(own);
+    if (has_key)
+        pthread_setspecific(key, NULL);
+}
+
 ndp_status ndp_fail_at(const char *file, int line, ndp_status code, const char *fmt, ...) {
     char message[sizeof own->message]; /* the earlier message may be an argument */
     va_list args;

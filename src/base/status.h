@@ -22,6 +22,15 @@ void ndp_trail_add(const char *file, int line);
 /* Replaces this thread's error by another thread's, when a rank thread ends. */
 void ndp_error_set(ndp_status code, const char *message);
 
+/* This thread's error as a whole, for what takes turns on it (base/turns.h): returns it, and sets `next`. */
+typedef struct ndp_error_state {
+    struct error_text *text;
+    bool lost;
+} ndp_error_state;
+ndp_error_state ndp_error_swap(ndp_error_state next);
+/* Frees it. */
+void ndp_error_forget(void);
+
 #define NDP_FAIL(code, ...) ndp_fail_at(__FILE__, __LINE__, (code), __VA_ARGS__)
 
 /* Returns on error, adding this line to the trail. */

@@ -460,8 +460,24 @@ static void misuse_is_refused(void **state) {
     CHECK_FAILS(ndp_local_world(0, with_comm, NULL), NDP_EINVAL, "a world of 0 ranks");
 }
 
+/* The same on one thread, in an order that a seed shuffles. */
+static void ranks_take_turns(void **state) {
+    setenv("NDP_LOCAL_ORDER", "3,4,5", 1);
+    every_operation_on_every_world(state);
+    shared_windows(state);
+    operations_overlap(state);
+    many_communicators(state);
+    uneven_windows(state);
+    windows_are_read_in_place(state);
+    for (int n = 1; n <= 4; n++)
+        CHECK_OK(ndp_local_world(n, check_streams, NULL));
+    misuse_is_refused(state);
+    setenv("NDP_LOCAL_ORDER", "", 1);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ranks_take_turns),
         cmocka_unit_test(every_operation_on_every_world),
         cmocka_unit_test(shared_windows),
         cmocka_unit_test(operations_overlap),

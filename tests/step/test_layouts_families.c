@@ -10,8 +10,12 @@ static void check_families(ndp_dtype compute, const ndp_device *device, const bo
     }
 }
 
-static void families_fp64(void **state) { (void)state, check_families(NDP_F64, &ndp_device_ref, &exact, short_or_all(8, 5)); }
-static void families_fp32(void **state) { (void)state, check_families(NDP_F32, &ndp_device_cpu, &other_single, short_or_all(8, 5)); }
+static void families_fp64(void **state) {
+    (void)state, check_families(NDP_F64, &ndp_device_ref, &exact, short_or_all(8, 5));
+}
+static void families_fp32(void **state) {
+    (void)state, check_families(NDP_F32, &ndp_device_cpu, &other_single, short_or_all(8, 5));
+}
 static void families_bf16(void **state) { (void)state, check_families(NDP_BF16, &ndp_device_cpu, &half, 12); }
 
 int main(void) {

@@ -309,7 +309,8 @@ static void resume_elsewhere(void **state) {
                  {"tensor-context-to-one", "adamw", tensor_context, one},
                  {"one-to-every", "adamw", one, every}};
     for (int i = 0; i < NDP_COUNT(moves); i += short_or_all(2, 1))
-        check_elsewhere(*state, moves[i].name, moves[i].optimizer, twelve(moves[i].before), twelve(moves[i].after));
+        if (!left_out())
+            check_elsewhere(*state, moves[i].name, moves[i].optimizer, twelve(moves[i].before), twelve(moves[i].after));
 }
 
 /* The cursor of a checkpoint counts rows: other rows are refused (test_identity.c has the rest). */

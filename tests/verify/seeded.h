@@ -14,19 +14,18 @@ static inline void harmless(const ndp_program *p, ndp_instr *in) {
     *in = p->instrs[i];
 }
 
-/* Of the slice of the rank that this thread is: the piece that counts again; NDP_NONE: it has none of the tensor. */
-static _Thread_local int counted_again;
-
+/* attr.peer, of which this op knows nothing: the piece of the rank's slice that counts again; NDP_NONE: it has none of
+ * the tensor. */
 static ndp_status sum_squares_again(const ndp_op_call *c) {
     const ndp_kernel *kernel = c->exec->device->kernels[NDP_OP_square_sum];
     ndp_op_attr again = *c->attr;
     ndp_op_call one = *c;
     NDP_TRY(kernel->run(c));
-    if (counted_again == NDP_NONE)
+    if (c->attr->peer == NDP_NONE)
         return NDP_OK;
     again.accumulate = true;
     one.attr = &again;
-    one.in[1].data = (void *)ndp_piece_at(&c->in[1], counted_again);
+    one.in[1].data = (void *)ndp_piece_at(&c->in[1], c->attr->peer);
     one.in[1].rows = 1;
     return kernel->run(&one);
 }
@@ -37,14 +36,14 @@ static inline void count_tensor_twice(ndp_program *p, int buffer, const char *te
     const ndp_shard *s = &p->owned[buffer].shard;
     const ndp_buffer *b = &p->opts.model->buffers[buffer];
     ndp_piece piece;
-    counted_again = NDP_NONE;
+    int counted_again = NDP_NONE;
     for (int cursor = 0, i = 0; ndp_segments_piece(&b->segments, s->shards, s->index, &cursor, &piece); i++)
         if (strstr(piece.segment->name, tensor))
             counted_again = i;
     for (int i = 0; i < p->n; i++)
         if (p->instrs[i].code == NDP_DO_CALL && p->instrs[i].call.op == &ndp_op_square_sum &&
             strcmp(p->instrs[i].what, b->name) == 0)
-            p->instrs[i].call.kernel = &kernel;
+            p->instrs[i].call.kernel = &kernel, p->instrs[i].call.attr.peer = counted_again;
 }
 
 #endif

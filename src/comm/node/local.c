@@ -2,6 +2,7 @@
  *
  * The world's lists (groups, shared windows) are guarded by one lock; operations use only gates. A body that returns an
  * error ends the run for all: rank_main records it in the health record, and the waits of the others return it. */
+#include "base/turns.h"
 #include "comm/node/mapping.h"
 #include "comm/node/peers.h"
 #include "comm/watch/health.h"
@@ -312,7 +313,7 @@ static const ndp_transport_ops local_ops = {
     .abort = local_abort,
 };
 
-static void *rank_main(void *arg) {
+static void rank_run(void *arg) {
     local_transport *t = arg;
     local_world *world = t->world;
     omp_set_num_threads(1); /* per thread: N ranks share the cores; a body may raise it */
@@ -334,26 +335,59 @@ static void *rank_main(void *arg) {
         pthread_mutex_unlock(&world->lock);
     }
     atomic_store(&world->health->of[t->base.rank].left, 1);
+}
+
+static void *rank_main(void *arg) {
+    rank_run(arg);
     return NULL;
 }
 
-/* Starts as many rank threads as the system allows; *started: how many. */
-static void start(pthread_t *threads, local_transport *ranks, int n, int *started) {
+/* Starts as many rank threads as the system allows, and waits for their end. */
+static void run_threads(pthread_t *threads, local_transport *ranks, int n) {
+    int started = 0;
     pthread_attr_t attr;
     pthread_attr_init(&attr);
     pthread_attr_setstacksize(&attr, STACK_BYTES);
-    for (*started = 0; *started < n; ++*started) {
-        int error = pthread_create(&threads[*started], &attr, rank_main, &ranks[*started]);
+    for (; started < n; started++) {
+        int error = pthread_create(&threads[started], &attr, rank_main, &ranks[started]);
         if (error) {
             char message[160];
-            snprintf(message, sizeof message, "cannot start the thread of rank %d of %d: %s", *started, n,
+            snprintf(message, sizeof message, "cannot start the thread of rank %d of %d: %s", started, n,
                      strerror(error));
             ranks[0].world->first_status = NDP_ENOMEM;
-            ndp_health_fail(ranks[0].world->health, *started, message);
+            ndp_health_fail(ranks[0].world->health, started, message);
             break;
         }
     }
     pthread_attr_destroy(&attr);
+    for (int r = 0; r < started; r++)
+        pthread_join(threads[r], NULL);
+}
+
+/* NDP_LOCAL_ORDER, for tests: seeds, with commas between them. The ranks take turns on one thread, in an order that one
+ * of the seeds shuffles: another one for worlds of n + 1 ranks than of n. False: not set, or empty. */
+static bool order_of(int n, uint64_t *seed) {
+    const char *text = getenv("NDP_LOCAL_ORDER");
+    if (!text || !*text)
+        return false;
+    int seeds = 1;
+    for (const char *c = text; (c = strchr(c, ',')) != NULL; c++)
+        seeds++;
+    for (int k = n % seeds; k > 0; k--)
+        text = strchr(text, ',') + 1;
+    *seed = strtoull(text, NULL, 10);
+    return true;
+}
+
+static ndp_status run_in_turns(local_transport *ranks, int n, uint64_t seed) {
+    void **args = calloc((size_t)n, sizeof *args);
+    if (!args)
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a world of %d ranks", n);
+    for (int r = 0; r < n; r++)
+        args[r] = &ranks[r];
+    ndp_status st = ndp_turns_run(n, rank_run, args, seed);
+    free(args);
+    return st;
 }
 
 static ndp_status world_run(local_world *world, pthread_t *threads, local_transport *ranks, int n) {
@@ -367,10 +401,11 @@ static ndp_status world_run(local_world *world, pthread_t *threads, local_transp
         NDP_TRY(ndp_wait_setup(&base, n));
         ranks[r] = (local_transport){.base = base, .world = world};
     }
-    int started;
-    start(threads, ranks, n, &started);
-    for (int r = 0; r < started; r++)
-        pthread_join(threads[r], NULL);
+    uint64_t seed;
+    if (order_of(n, &seed))
+        NDP_TRY(run_in_turns(ranks, n, seed));
+    else
+        run_threads(threads, ranks, n);
     if (atomic_load(&world->health->failed) == 0) {
         if (world->stopped[0])
             return NDP_FAIL(NDP_EINTR, "%s", world->stopped);

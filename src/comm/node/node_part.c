@@ -2,10 +2,10 @@
  *
  * A communicator's block is a segment that the first rank to join creates; the table of groups, under its lock, tells
  * the others which. No rank waits for another here. */
+#include "base/turns.h"
 #include "comm/node/mapping.h"
 #include "comm/node/node_memory.h"
 
-#include <sched.h>
 #include <stdlib.h>
 
 /* ---- communicators ---- */
@@ -14,7 +14,7 @@
 static ndp_status lock(ndp_node_memory *n) {
     while (atomic_exchange_explicit(&n->table->lock, 1, memory_order_acquire)) {
         NDP_TRY(ndp_health_check(n->health));
-        sched_yield();
+        ndp_yield();
     }
     return NDP_OK;
 }

@@ -18,6 +18,7 @@
  * why, and ends the operations of its device's transport, so that no queue waits forever. */
 #include "comm/watch/device_wait.h"
 #include "base/clock.h"
+#include "base/turns.h"
 #include "comm/watch/health.h"
 #include "comm/watch/op_wait.h"
 #include "comm/watch/state_query.h"
@@ -26,9 +27,7 @@
 #include "comm/watch/waypoints.h"
 
 #include <math.h>
-#include <sched.h>
 #include <stdio.h>
-#include <unistd.h>
 
 #define SPIN_SECONDS 200e-6
 #define LOOK_SECONDS 0.05  /* between two looks at the other ranks */
@@ -129,7 +128,7 @@ static void leave_journal(device_wait *v) {
 /* ---- waiting ---- */
 
 /* Longer the longer nothing happens, but never by more than 1/64 of that time. */
-static void nap(double waited) { usleep((useconds_t)(1e6 * fmin(fmax(waited / 64, 10e-6), 500e-6))); }
+static void nap(double waited) { ndp_nap(fmin(fmax(waited / 64, 10e-6), 500e-6)); }
 
 static ndp_status poll_until(device_wait *v) {
     const ndp_device *d = v->t->device;
@@ -144,7 +143,7 @@ static ndp_status poll_until(device_wait *v) {
             continue;
         NDP_TRY(look(v, now));
         if (now - v->begun < SPIN_SECONDS)
-            sched_yield();
+            ndp_yield();
         else
             nap(now - v->moved);
     }
@@ -199,7 +198,7 @@ bool ndp_transport_settles(ndp_transport *t, ndp_queue *q) {
             t->stuck = true;
             return false;
         }
-        usleep(1000);
+        ndp_nap(1e-3);
     }
     return true;
 }

@@ -3,8 +3,8 @@
  * others' memory (drain). */
 #include "comm/watch/health.h"
 #include "base/clock.h"
+#include "base/turns.h"
 
-#include <sched.h>
 #include <stdio.h>
 
 enum { DRAIN_SECONDS = 5 };
@@ -15,13 +15,13 @@ static void drain(ndp_health *h) {
     double deadline = ndp_now() + DRAIN_SECONDS;
     for (int r = 0; r < h->world; r++)
         while (atomic_load(&h->of[r].inside) && ndp_now() < deadline)
-            sched_yield();
+            ndp_yield();
 }
 
 /* A rank has failed: waits until its number and message are written. */
 static void wait_for_message(const ndp_health *h) {
     while (atomic_load(&h->failed) != 2)
-        sched_yield();
+        ndp_yield();
 }
 
 void ndp_health_fail(ndp_health *h, int rank, const char *message) {

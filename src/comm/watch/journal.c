@@ -3,8 +3,8 @@
  * transports read it. A read is a copy under the lock, so a reader never sees half an update. */
 #include "comm/watch/journal.h"
 #include "base/clock.h"
+#include "base/turns.h"
 
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +14,7 @@ enum { LOCK_TRIES = 100000 };
 /* The holder copies for a microsecond. One that was killed meanwhile holds the lock forever: hence the limit. */
 static void lock(ndp_journal *j) {
     for (int i = 0; i < LOCK_TRIES && atomic_exchange_explicit(&j->lock, 1, memory_order_acquire); i++)
-        sched_yield();
+        ndp_yield();
 }
 
 static void unlock(ndp_journal *j) { atomic_store_explicit(&j->lock, 0, memory_order_release); }

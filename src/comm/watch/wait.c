@@ -7,6 +7,7 @@
 #include "comm/watch/wait.h"
 #include "base/clock.h"
 #include "base/cpu.h"
+#include "base/turns.h"
 #include "comm/watch/health.h"
 #include "comm/watch/state_query.h"
 #include "comm/watch/watchdog.h"
@@ -75,7 +76,8 @@ static ndp_status sleep_until(ndp_gate *g, uint32_t value, const ndp_work *w, in
         NDP_TRY(ndp_progress_fns_run(t));
         ndp_waypoints_poll(t, now);
         NDP_TRY(ndp_watchdog_find_cycle(&watchdog, t, now));
-        futex_sleep(&g->value, seen, t->pending_shares > own ? NAP_MS : SLEEP_MS);
+        if (!ndp_turn_pass())
+            futex_sleep(&g->value, seen, t->pending_shares > own ? NAP_MS : SLEEP_MS);
     }
 }
 
@@ -85,13 +87,16 @@ ndp_status ndp_gate_wait(ndp_gate *g, uint32_t value, const ndp_work *w, int mem
     ndp_transport *t = w->comm->transport;
     int yields = t->crowded ? YIELDS_CROWDED : YIELDS;
     double limit = ndp_now() + SPIN_SECONDS;
-    for (int i = 0; i < yields && (i % 8 || ndp_now() < limit); i++) {
+    for (int i = 0; i < yields && (i % 8 || ndp_now() < limit);) {
         for (int k = 0; k < POLLS_PER_YIELD; k++)
             if (ndp_gate_reached(g, value))
                 return NDP_OK;
         if (t->pending_shares > own)
             NDP_TRY(ndp_progress_fns_run(t));
+        if (ndp_turn_pass())
+            continue;
         sched_yield();
+        i++;
     }
     ndp_journal *journal = &t->journals[t->rank];
     atomic_fetch_add(&g->sleepers, 1);

@@ -12,6 +12,7 @@
 #include "data/cache/crew.h"
 
 #include "base/fault.h"
+#include "base/turns.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -20,7 +21,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
-#include <time.h>
 #include <unistd.h>
 
 #define WORK_PREFIX "building-"
@@ -239,13 +239,13 @@ void ndp_crew_stop(const ndp_crew *c) {
 bool ndp_crew_stopped(const ndp_crew *c) { return !ndp_crew_has(c, "go"); }
 
 bool ndp_crew_wait(const ndp_crew *c, const char *name, void (*meanwhile)(void *user), void *user) {
-    struct timespec nap = {0, 100000};
-    for (; !ndp_crew_has(c, name); nanosleep(&nap, NULL)) {
+    double nap = 1e-4;
+    for (; !ndp_crew_has(c, name); ndp_nap(nap)) {
         if (ndp_crew_stopped(c))
             return false;
         if (meanwhile)
             meanwhile(user);
-        nap.tv_nsec = nap.tv_nsec < 50000000 ? 2 * nap.tv_nsec : 100000000;
+        nap = nap < 0.05 ? 2 * nap : 0.1;
     }
     return true;
 }

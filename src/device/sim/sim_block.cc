@@ -2,7 +2,7 @@
  * next one continues. A thread that never waits leaves its stack to the next, so kernels without barriers cost a call a
  * thread. */
 #include "device/sim/sim_block.hpp"
-#include "device/sim/sim_fiber.hpp"
+#include "base/fiber.h"
 
 #include <cstdio>
 #include <memory>
@@ -11,7 +11,7 @@
 
 thread_local uint3 threadIdx, blockIdx;
 thread_local dim3 blockDim, gridDim;
-enum { WARP = 32 };
+enum { WARP = 32, STACK_BYTES = 128 << 10 };
 /* What kernels see as their dynamic shared memory. */
 extern thread_local unsigned char ndp_shared_bytes[];
 alignas(128) thread_local unsigned char ndp_shared_bytes[NDP_SIM_MOST_SHARED];
@@ -21,8 +21,8 @@ alignas(128) thread_local unsigned char ndp_shared_bytes[NDP_SIM_MOST_SHARED];
 namespace {
 
 struct Stack {
-    char *base = ndp_sim_stack_map();
-    ~Stack() { ndp_sim_stack_unmap(base); }
+    char *base = ndp_fiber_stack_map(STACK_BYTES);
+    ~Stack() { ndp_fiber_stack_unmap(base, STACK_BYTES); }
     Stack() = default;
     Stack(const Stack &) = delete;
 };
@@ -33,7 +33,7 @@ enum { EVERYONE = -1 };
 struct Thread {
     State state;
     bool begun;
-    ndp_sim_fiber fiber;
+    ndp_fiber fiber;
     Stack *stack;
     /* AT_WARP: the lanes it waits for, and what they exchange. */
     unsigned mask;
@@ -49,19 +49,19 @@ struct Block {
     std::vector<Thread> threads;
     std::vector<std::unique_ptr<Stack>> stacks;
     std::vector<Stack *> unused;
-    ndp_sim_fiber scheduler;
+    ndp_fiber scheduler;
 };
 thread_local Block *block; /* a pointer: reaching it checks no constructor */
 
 /* A fiber begins here. It is not resumed after the switch: the next thread that gets the stack begins anew. */
 void run_thread() {
-    ndp_sim_fiber_entered();
+    ndp_fiber_entered();
     Block *b = block;
     (*b->body)();
     Thread *t = &b->threads[(size_t)b->at];
     t->state = DONE;
     b->unused.push_back(t->stack);
-    ndp_sim_fiber_switch(&t->fiber, &b->scheduler, true);
+    ndp_fiber_switch(&t->fiber, &b->scheduler, true);
 }
 
 void set_index(int i) {
@@ -78,12 +78,12 @@ void resume(Block *b, int i) {
         }
         t->stack = b->unused.back();
         b->unused.pop_back();
-        ndp_sim_fiber_init(&t->fiber, t->stack->base, run_thread);
+        ndp_fiber_init(&t->fiber, t->stack->base, STACK_BYTES, run_thread);
         t->begun = true;
     }
     b->at = i;
     set_index(i);
-    ndp_sim_fiber_switch(&b->scheduler, &t->fiber, false);
+    ndp_fiber_switch(&b->scheduler, &t->fiber, false);
 }
 
 /* Leaves the fiber until the scheduler resumes it. */
@@ -91,7 +91,7 @@ Thread *wait_in(State state, unsigned mask, const char *what) {
     Block *b = block;
     Thread *t = &b->threads[(size_t)b->at];
     t->state = state, t->mask = mask, t->what = what;
-    ndp_sim_fiber_switch(&t->fiber, &b->scheduler, false);
+    ndp_fiber_switch(&t->fiber, &b->scheduler, false);
     return t;
 }
 
