@@ -361,6 +361,10 @@ typedef struct ndp_plan_opts {
  * first 100 records or 1 MiB of each source are rendered and tokenized; the text then also has the run's lines about
  * its data. Writes nothing but `schedule`, `timeline` and `layout_picture`. */
 NDP_API ndp_status ndp_plan(const ndp_config *c, const ndp_plan_opts *o, char **text);
+/* The passes that make the step program of a rank, in the order in which they run: a name, when it runs, what it writes
+ * and what it does. With a job also how much each wrote for o->rank (-1: rank 0); other options but `ranks_per_node`
+ * are not read. `c` NULL: the list alone. */
+NDP_API ndp_status ndp_plan_passes(const ndp_config *c, const ndp_plan_opts *o, char **text);
 
 typedef struct ndp_data_opts {
     int64_t show;                                  /* records to show of each source, or pairs */
