@@ -27,8 +27,8 @@
  * less than ctest waits (CMakeLists.txt). */
 enum { HANGS = 1200 };
 
-/* Generated cases and repeats: a test of the short suite runs some, the long test `long_NAME_all` (CMakeLists.txt) runs all
- * of them, by NDP_TEST_ALL=1. This is the number that goes with it. */
+/* Generated cases and repeats: a test of the short suite runs some, the long test `long_NAME_all` (CMakeLists.txt) runs
+ * all of them, by NDP_TEST_ALL=1. This is the number that goes with it. */
 static inline int short_or_all(int in_short, int in_all) { return getenv("NDP_TEST_ALL") ? in_all : in_short; }
 
 #define CHECK_OK(expr)                                                                                                 \
