@@ -14,8 +14,8 @@
  * that names the argument; a function that returns no status then does nothing, and returns 0, false, NULL or NaN.
  * "Collective" means that every rank of the world must call the function, in the same order. A rank is a process or a
  * thread. A type or function is there since 0.1.0 unless its comment says since when (CHANGELOG.md). The library never
- * exits, prints only where a function's comment says so, and keeps no global state: any
- * number of worlds may run in one process.
+ * exits, prints only where a function's comment says so, and keeps no global state: any number of worlds may run in one
+ * process.
  */
 #ifndef NDPARALLEL_H
 #define NDPARALLEL_H
