@@ -5,6 +5,7 @@
  * while others have the core. Usage: bench_gemm [threads] [runs] [fp32|bf16] [rows of the head at a time] */
 #include "clock.h"
 #include "ops/cpu/cpu_gemm.h"
+#include "result.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -103,6 +104,11 @@ static void bench_type(ndp_dtype t, int threads, int runs, int head_rows, double
         }
     printf("  a step: %.0f ms, %.1f GFLOP/s, %.1f%% of the loop; oneDNN %.0f ms, %.1f\n", total * 1e3,
            flops / total * 1e-9, flops / total * 1e-7 / loop, library * 1e3, flops / library * 1e-9);
+    char what[64];
+    snprintf(what, sizeof what, "products of a step, %s, %d threads", ndp_dtype_name(t), threads);
+    bench_result(what, total * 1e3, "ms", loop * 1e9 * total / flops);
+    snprintf(what, sizeof what, "the same by oneDNN, %s, %d threads", ndp_dtype_name(t), threads);
+    bench_result(what, library * 1e3, "ms", loop * 1e9 * library / flops);
 }
 
 int main(int argc, char **argv) {

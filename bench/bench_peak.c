@@ -4,6 +4,7 @@
  * [threads] */
 #include "base/cpu.h"
 #include "clock.h"
+#include "result.h"
 
 enum { TIMES = 10 };
 
@@ -17,6 +18,9 @@ static void repeat(bool bf16, int threads) {
         most = rate > most ? rate : most;
     }
     printf(" GFLOP/s; spread %.1f%%, %.0f ms each\n", 100 * (most / least - 1), 1e3 * (ndp_now() - start) / TIMES);
+    char what[64];
+    snprintf(what, sizeof what, "peak %s, %d threads", bf16 ? "bf16" : "fp32", threads);
+    bench_result(what, 1e-9 * most, "GFLOP/s", 0);
 }
 
 static void go_on(bool bf16, int threads) {

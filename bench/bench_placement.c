@@ -6,6 +6,7 @@
 #include "clock.h"
 #include "model/decoder.h"
 #include "placement/placement.h"
+#include "result.h"
 #include "step/engine.h"
 
 #include <string.h>
@@ -133,6 +134,10 @@ static void measure(const job *j, int times) {
            "%5.3f s, %.2f of it\n",
            j->pp, j->shard, j->tp, j->pp > 1 ? ndp_pipeline_table[j->kind].name : "", j->chunks, j->micro_batches, n,
            build, check, check / build);
+    char what[96];
+    snprintf(what, sizeof what, "check of pp %d x dp_shard %d x tp %d, %d virtual stages, %d micro-batches", j->pp,
+             j->shard, j->tp, j->chunks, j->micro_batches);
+    bench_result(what, check, "s of a core", 0);
 }
 
 int main(int argc, char **argv) {

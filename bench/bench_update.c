@@ -6,6 +6,7 @@
 #include "ops/pieces.h"
 #include "ops/shape.h"
 #include "optim/optim.h"
+#include "result.h"
 
 #include <string.h>
 
@@ -120,6 +121,9 @@ int main(int argc, char **argv) {
         printf("%-9s %d threads: %6.3f ns an element, %5.1f GB/s, %6.2f of copying memory (%.1f GB/s)\n",
                ndp_optimizers[names[i]]->name, threads, seconds / ELEMENTS * 1e9, bytes / seconds * 1e-9,
                seconds / floor, bytes / floor * 1e-9);
+        char what[64];
+        snprintf(what, sizeof what, "%s, %d threads", ndp_optimizers[names[i]]->name, threads);
+        bench_result(what, seconds / ELEMENTS * 1e9, "ns/element", seconds / floor);
     }
     return 0;
 }

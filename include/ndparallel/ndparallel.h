@@ -13,8 +13,9 @@
  * be NULL where a comment says so, and `user` and `arg` may be anything. Any other NULL is NDP_EINVAL with a message
  * that names the argument; a function that returns no status then does nothing, and returns 0, false, NULL or NaN.
  * "Collective" means that every rank of the world must call the function, in the same order. A rank is a process or a
- * thread. The library never exits, prints only where a function's comment says so, and keeps no global state: any
- * number of worlds may run in one process.
+ * thread. A type or function is there since 0.1.0 unless its comment says since when (CHANGELOG.md). The library never
+ * exits, prints only where a function's comment says so, and keeps no global state: any number of worlds may run in one
+ * process.
  */
 #ifndef NDPARALLEL_H
 #define NDPARALLEL_H
@@ -361,6 +362,10 @@ typedef struct ndp_plan_opts {
  * first 100 records or 1 MiB of each source are rendered and tokenized; the text then also has the run's lines about
  * its data. Writes nothing but `schedule`, `timeline` and `layout_picture`. */
 NDP_API ndp_status ndp_plan(const ndp_config *c, const ndp_plan_opts *o, char **text);
+/* The passes that make the step program of a rank, in the order in which they run: a name, when it runs, what it writes
+ * and what it does. With a job also how much each wrote for o->rank (-1: rank 0); other options but `ranks_per_node`
+ * are not read. `c` NULL: the list alone. Since 0.2.0. */
+NDP_API ndp_status ndp_plan_passes(const ndp_config *c, const ndp_plan_opts *o, char **text);
 
 typedef struct ndp_data_opts {
     int64_t show;                                  /* records to show of each source, or pairs */

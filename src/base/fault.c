@@ -1,4 +1,4 @@
-/* Fault points, counted down by thread. */
+/* Counters of operations, by thread: the n-th one of a kind fails. An unarmed kind costs one comparison. */
 #include "base/fault.h"
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* XXH3-128, by the library xxHash. */
 #include "base/hash128.h"
 
 #include <xxhash.h>

@@ -1,3 +1,5 @@
+/* JSON as text. Strings that are not UTF-8 are made so (U+FFFD), and numbers that JSON lacks become null: what is
+ * written parses. */
 #include "base/json_write.h"
 
 #include <math.h>

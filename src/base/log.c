@@ -1,3 +1,4 @@
+/* Lines for the user on stderr. A line is one write, so that lines of ranks that share stderr do not mix. */
 #include "base/log.h"
 
 #include "base/text.h"

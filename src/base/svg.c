@@ -1,3 +1,5 @@
+/* SVG elements as text. A colour is a class with a rule for light and one for dark pages; text is escaped here alone.
+ * */
 #include "base/svg.h"
 
 #include <stdlib.h>

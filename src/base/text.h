@@ -127,8 +127,8 @@ bool ndp_ends_with(const char *text, const char *end);
 /* "1.5 GiB" into `out` (at least 16 bytes); returns `out`. */
 char *ndp_human_bytes(double bytes, char out[16]);
 
-/* The name of the entry of a folder nearest to `name`, and the same for a path of which only the folder exists; owned by
- * the caller. NULL: none is near enough, or the folder cannot be read. */
+/* The name of the entry of a folder nearest to `name`, and the same for a path of which only the folder exists; owned
+ * by the caller. NULL: none is near enough, or the folder cannot be read. */
 char *ndp_nearest_entry(const char *folder, const char *name);
 char *ndp_nearest_path(const char *path);
 

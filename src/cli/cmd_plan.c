@@ -7,6 +7,7 @@ typedef struct plan_arguments {
     cli_job job;
     ndp_plan_opts plan;
     const char *distribution;
+    bool passes;
 } plan_arguments;
 
 static const char *distributions(void) { return "block, cyclic"; }
@@ -39,6 +40,9 @@ static const cli_option options[] = {
      "cut, "
      "part (a summand) or own (of its samples)",
      CLI_TEXT(plan_arguments, plan.placements)},
+    {"passes", 0, NULL,
+     "List the passes that make the program, in order; with JOB.YAML also what each wrote for the rank",
+     CLI_FLAG(plan_arguments, passes)},
     CLI_JSON(plan_arguments, plan.json),
     CLI_JOB_DEVICE,
     {0},
@@ -47,6 +51,13 @@ static const cli_option options[] = {
 static void check_arguments(void *arguments, struct argp_state *state) {
     plan_arguments *a = arguments;
     const char *how = a->distribution;
+    if (!a->job.file && !a->passes)
+        argp_error(state, "no job file; give one, such as job.yaml");
+    if (a->passes && (a->plan.program || a->plan.placements || a->plan.json))
+        argp_error(state, "--passes is a text of its own: leave out %s",
+                   a->plan.program      ? "--program"
+                   : a->plan.placements ? "--placements"
+                                        : "--json");
     if (how && strcmp(how, "block") != 0 && strcmp(how, "cyclic") != 0)
         argp_error(state, "--distribution '%s': expected block or cyclic", how);
     if (a->plan.cluster && a->plan.ranks_per_node)
@@ -60,12 +71,12 @@ static void check_arguments(void *arguments, struct argp_state *state) {
 }
 
 static int run(const cli_command *c, int argc, char **argv) {
-    plan_arguments a = {.plan = NDP_PLAN_OPTS_INIT};
+    plan_arguments a = {.job.optional = true, .plan = NDP_PLAN_OPTS_INIT};
     cli_parse(c, argc, argv, &a);
     char *text = NULL;
-    ndp_status st = cli_job_load(&a.job);
+    ndp_status st = a.job.file ? cli_job_load(&a.job) : NDP_OK;
     if (st == NDP_OK)
-        st = ndp_plan(a.job.config, &a.plan, &text);
+        st = (a.passes ? ndp_plan_passes : ndp_plan)(a.job.config, &a.plan, &text);
     bool debug = a.job.debug;
     cli_job_release(&a.job);
     return cli_print(st, text, debug);

@@ -1,3 +1,4 @@
+/* The table of exit codes, made from its list. */
 #include "cli/exit_codes.h"
 
 #include <stddef.h>

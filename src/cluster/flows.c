@@ -1,3 +1,5 @@
+/* Bytes that a layout puts on each link of a cluster. Flows depend on the layout alone and are listed once; the load
+ * of a level is summed for each placement of the ranks that is tried. */
 #include "cluster/flows.h"
 
 #include <stdlib.h>

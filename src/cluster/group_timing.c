@@ -1,3 +1,5 @@
+/* Timing of collectives, then the fit: which share of a link's stated rate the groups reach that cross nodes, and
+ * those that do not. A time is that of the slowest rank in the fastest run. */
 #include "cluster/group_timing.h"
 
 #include "base/clock.h"

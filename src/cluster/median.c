@@ -1,3 +1,4 @@
+/* The median of numbers, which it sorts in place. */
 #include "cluster/median.h"
 
 #include <stdlib.h>

@@ -1,3 +1,6 @@
+/* The measurement of a link: pairs of ranks exchange messages, small ones for the latency, large ones both ways for
+ * the rate. The lower rank of a pair leads. A large message goes in pieces, several under way, and grows until it
+ * takes long enough to be timed. */
 #include "cluster/probe.h"
 
 #include "base/clock.h"

@@ -1,3 +1,5 @@
+/* A measured topology in words: hosts and devices, the matrix of links, what is slow, and how well the fit explains
+ * times. */
 #include "cluster/topology_text.h"
 
 #include <math.h>

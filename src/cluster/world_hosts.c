@@ -1,3 +1,5 @@
+/* The hosts of a world. Every rank sends its host's name to all; hosts are numbered in the order of their first ranks,
+ * so all ranks number them alike. */
 #include "cluster/world_hosts.h"
 
 #include <stdlib.h>

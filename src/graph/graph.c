@@ -510,6 +510,20 @@ static ndp_status finish_grad_input(derivation *d) {
     return g->status;
 }
 
+int64_t ndp_graph_nodes(const ndp_graph *g) {
+    int64_t n = 0;
+    for (int list = 0; list < NDP_NODE_LISTS; list++)
+        n += g->nodes[list].n;
+    return n;
+}
+
+bool ndp_graph_has_op(const ndp_graph *g, const ndp_op *op) {
+    bool has = false;
+    for (int i = 0; i < g->nodes[NDP_NODES_FORWARD].n; i++)
+        has |= g->nodes[NDP_NODES_FORWARD].items[i].op == op;
+    return has;
+}
+
 ndp_status ndp_graph_derive(ndp_graph *g) {
     NDP_TRY(g->status);
     if (g->nodes[NDP_NODES_FORWARD].n_repeats > 0)

@@ -128,6 +128,10 @@ void ndp_graph_append(ndp_graph *g, ndp_node_list list, const ndp_op *op, const 
  * overlap; ndp_graph_derive refuses a forward that repeats. */
 void ndp_graph_repeat(ndp_graph *g, ndp_node_list list, int first, int64_t times, int count);
 
+/* Nodes of all lists. True if a node of the forward has that op. */
+int64_t ndp_graph_nodes(const ndp_graph *g);
+bool ndp_graph_has_op(const ndp_graph *g, const ndp_op *op);
+
 /* Writes the two backward lists. NDP_EBUG: an op without a backward rule, an output used by its own backward, ... */
 NDP_API ndp_status ndp_graph_derive(ndp_graph *g);
 

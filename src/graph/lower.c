@@ -1,11 +1,11 @@
 /* Lowering: a unit's graph becomes one flat list of calls for each phase.
  *
- *   1. note_uses    which lists touch each root (forward, input gradients, weight gradients);
- *   2. find_homes   where each root lives: boundary values in blocks of their own, values that cross phases in `saved`,
- *                   `saved_in` or `between`, all others in the work memory of their phase;
- *   3. mark_needed  which forward nodes the recompute runs: those that saved values need;
- *   4. lower_list   for each phase: nodes to calls, with waits for collectives before the first call that reads their
- *                   result or writes their operand; then place_work gives work memory its offsets.
+ *   1. homes    where each root lives, by the lists that touch it (forward, input gradients, weight gradients):
+ *               boundary values in blocks of their own, values that cross phases in `saved`, `saved_in` or `between`,
+ *               all others in the work memory of their phase;
+ *   2. needed   which forward nodes the recompute runs: those that saved values need;
+ *   3. list_*   for each phase: nodes to calls, with waits for collectives before the first call that reads their
+ *               result or writes their operand; then place_work gives work memory its offsets.
  *
  * Invariants: operands are offsets from bases, never addresses; a begin has one wait, and the collectives of a group
  * are waited for in the order of their begins; two values of a work memory that live at the same time do not overlap.
@@ -33,6 +33,8 @@ typedef struct lowering {
     home *homes;    /* by value: of roots */
     unsigned *uses; /* by root: bit list: a node of that list touches it */
     bool *needed;   /* by root: the recompute makes it */
+    bool *run;      /* by forward node: the recompute runs it */
+    ndp_unit_program *out;
 } lowering;
 
 static size_t storage_bytes(const ndp_value *v) {
@@ -82,8 +84,10 @@ static home home_of(const lowering *l, int root, ndp_unit_program *p) {
 
 /* Gives every root its home. Boundary values have blocks of their own; values in work memory get their offset later,
  * phase by phase. */
-static ndp_status find_homes(lowering *l, ndp_unit_program *p) {
+static ndp_status pass_homes(lowering *l) {
     const ndp_graph *g = l->g;
+    ndp_unit_program *p = l->out;
+    note_uses(l);
     const int boundary[4] = {root_of(g, g->input), root_of(g, g->output), root_of(g, g->grad_output),
                              root_of(g, g->grad_input)};
     for (int v = 0; v < g->n_values; v++) {
@@ -102,18 +106,19 @@ static ndp_status find_homes(lowering *l, ndp_unit_program *p) {
 }
 
 /* What the recompute must run: nodes that make saved values, and what these need. */
-static void mark_needed(lowering *l, bool *run) {
+static ndp_status pass_needed(lowering *l) {
     const ndp_nodes *nodes = &l->g->nodes[NDP_NODES_FORWARD];
     for (int v = 0; v < l->g->n_values; v++)
         l->needed[v] = l->g->values[v].root == v && is_saved(l->homes[v].base);
     for (int i = nodes->n - 1; i >= 0; i--) {
         const ndp_node *n = &nodes->items[i];
         for (int k = 0; k < n->n_out; k++)
-            run[i] |= n->out[k] != NDP_NONE && l->needed[root_of(l->g, n->out[k])];
-        for (int k = 0; run[i] && k < n->n_in; k++)
+            l->run[i] |= n->out[k] != NDP_NONE && l->needed[root_of(l->g, n->out[k])];
+        for (int k = 0; l->run[i] && k < n->n_in; k++)
             if (n->in[k] != NDP_NONE)
                 l->needed[root_of(l->g, n->in[k])] = true;
     }
+    return NDP_OK;
 }
 
 static ndp_operand make_operand(const lowering *l, int value, bool drop) {
@@ -364,15 +369,44 @@ static ndp_status lower_list(const lowering *l, ndp_node_list from, const bool *
     return place_work(l, list);
 }
 
-static ndp_status lower_phases(lowering *l, bool *run, ndp_unit_program *out) {
-    note_uses(l);
-    NDP_TRY(find_homes(l, out));
-    mark_needed(l, run);
-    NDP_TRY(lower_list(l, NDP_NODES_FORWARD, NULL, false, &out->lists[NDP_FORWARD]));
-    NDP_TRY(lower_list(l, NDP_NODES_FORWARD, NULL, true, &out->lists[NDP_FORWARD_DROP]));
-    NDP_TRY(lower_list(l, NDP_NODES_FORWARD, run, false, &out->lists[NDP_RECOMPUTE]));
-    NDP_TRY(lower_list(l, NDP_NODES_INPUT_GRAD, NULL, false, &out->lists[NDP_BACKWARD_INPUT]));
-    return lower_list(l, NDP_NODES_WEIGHT_GRAD, NULL, false, &out->lists[NDP_BACKWARD_WEIGHT]);
+static ndp_status pass_list_forward(lowering *l) {
+    return lower_list(l, NDP_NODES_FORWARD, NULL, false, &l->out->lists[NDP_FORWARD]);
+}
+
+static ndp_status pass_list_forward_drop(lowering *l) {
+    return lower_list(l, NDP_NODES_FORWARD, NULL, true, &l->out->lists[NDP_FORWARD_DROP]);
+}
+
+static ndp_status pass_list_recompute(lowering *l) {
+    return lower_list(l, NDP_NODES_FORWARD, l->run, false, &l->out->lists[NDP_RECOMPUTE]);
+}
+
+static ndp_status pass_list_backward_input(lowering *l) {
+    return lower_list(l, NDP_NODES_INPUT_GRAD, NULL, false, &l->out->lists[NDP_BACKWARD_INPUT]);
+}
+
+static ndp_status pass_list_backward_weight(lowering *l) {
+    return lower_list(l, NDP_NODES_WEIGHT_GRAD, NULL, false, &l->out->lists[NDP_BACKWARD_WEIGHT]);
+}
+
+static int64_t count_calls(const ndp_unit_program *u) {
+    int64_t n = 0;
+    for (int phase = 0; phase < NDP_PHASES; phase++)
+        n += u->lists[phase].n;
+    return n;
+}
+
+/* The passes of a unit, which run always. */
+static ndp_status run_passes(lowering *l) {
+#define ROW(name, when, writes, does) pass_##name,
+    static ndp_status (*const run[])(lowering *) = {NDP_UNIT_PASSES(ROW)};
+#undef ROW
+    for (int i = 0; i < NDP_COUNT(run); i++) {
+        int64_t before = count_calls(l->out);
+        NDP_TRY(run[i](l));
+        ndp_pass_note(&l->out->passes, NDP_PASS_homes + i, NDP_PASS_homes, count_calls(l->out) - before);
+    }
+    return NDP_OK;
 }
 
 ndp_status ndp_lower(const ndp_graph *g, const ndp_lower_opts *opts, ndp_unit_program *out) {
@@ -381,19 +415,20 @@ ndp_status ndp_lower(const ndp_graph *g, const ndp_lower_opts *opts, ndp_unit_pr
     size_t n = (size_t)g->n_values + 1;
     lowering l = {.g = g,
                   .opts = opts,
+                  .out = out,
                   .homes = calloc(n, sizeof *l.homes),
                   .uses = calloc(n, sizeof *l.uses),
-                  .needed = calloc(n, sizeof *l.needed)};
-    bool *run = calloc((size_t)g->nodes[NDP_NODES_FORWARD].n + 1, sizeof *run);
+                  .needed = calloc(n, sizeof *l.needed),
+                  .run = calloc((size_t)g->nodes[NDP_NODES_FORWARD].n + 1, sizeof *l.run)};
     ndp_status st = NDP_OK;
-    if (!l.homes || !l.uses || !l.needed || !run)
+    if (!l.homes || !l.uses || !l.needed || !l.run)
         st = NDP_FAIL(NDP_ENOMEM, "unit %s: not enough memory to lower it", g->name);
     else
-        st = lower_phases(&l, run, out);
+        st = run_passes(&l);
     free(l.homes);
     free(l.uses);
     free(l.needed);
-    free(run);
+    free(l.run);
     if (st != NDP_OK)
         ndp_unit_program_release(out);
     return st;

@@ -10,6 +10,7 @@
 
 #include "graph/call.h"
 #include "graph/intervals.h"
+#include "graph/passes.h"
 #include "graph/repeat.h"
 #include "mesh/mesh.h"
 
@@ -68,6 +69,7 @@ typedef struct ndp_unit_program {
     size_t saved_bytes, saved_input_bytes, between_bytes;
     size_t input_bytes, output_bytes; /* 0: none */
     size_t grad_input_bytes;          /* 0: the backward makes none */
+    ndp_pass_trace passes;
 } ndp_unit_program;
 
 typedef struct ndp_lower_opts {

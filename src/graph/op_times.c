@@ -1,3 +1,5 @@
+/* Times of ops by stamps in a queue. Stamp i lies between call i - 1 and call i, so n calls take n + 1 stamps; when
+ * they run out, the queue is drained once, and the last stamp begins the next batch. */
 #include "graph/op_times.h"
 
 #include <stdlib.h>

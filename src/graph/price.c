@@ -1,3 +1,5 @@
+/* Prices of calls and lists, in seconds. A kernel is as slow as the slower of its arithmetic and its memory traffic.
+ * */
 #include "graph/price.h"
 
 #include <math.h>

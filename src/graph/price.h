@@ -26,7 +26,8 @@ typedef struct ndp_rates {
  */
 NDP_API ndp_price ndp_price_by_rates(const ndp_rates *rates);
 
-/* The sum over a list, one call after the other, those of a range as often as it is executed at most: communications of the groups of `mesh` do not overlap. */
+/* The sum over a list, one call after the other, those of a range as often as it is executed at most: communications of
+ * the groups of `mesh` do not overlap. */
 NDP_API double ndp_list_price(const ndp_list *list, const ndp_price *price, const ndp_mesh *mesh);
 
 /* Bytes that a communication moves out of a rank, each counted once (ring or direct algorithm); those of a receive come

@@ -7,6 +7,7 @@
 #define NDP_MODEL_MODEL_H
 
 #include "graph/graph.h"
+#include "graph/passes.h"
 #include "mesh/mesh.h"
 #include "model/adapter.h"
 #include "ops/preference.h"
@@ -88,7 +89,8 @@ typedef struct ndp_model {
     int n_units;
     ndp_graph graphs[NDP_MAX_GRAPHS];
     int n_graphs;
-    ndp_inputs *inputs; /* in the arena */
+    ndp_inputs *inputs;    /* in the arena */
+    ndp_pass_trace passes; /* of a rank's model: those that made it of the whole one */
 } ndp_model;
 
 /* The storage that the options ask for, of a buffer that is not packed. */

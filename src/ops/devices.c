@@ -1,3 +1,5 @@
+/* The list of devices, and how one is found by name. `cpu` and `ref` are built in; `cuda` and `sim` are plugins, which
+ * are loaded when a job names them and never before. */
 #include "ops/devices.h"
 
 #include "device/cuda/cuda_load.h"

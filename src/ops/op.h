@@ -62,7 +62,7 @@ typedef enum ndp_collective {
     X(int, parts)          /* heads_*: cuts of the heads; xent_grad: slices of the vocabulary; document_sums: \
                               documents; choice_counts: samples; router_losses: ranks with the same rows */ \
     X(int64_t, first)      /* embedding*, xent*: the id that row 0 of the table stands for; heads_*: the first part; \
-                              add_columns, dora*: the first column; dropout: the column of the model's that column 0 is; \
+                              add_columns, dora*: the first column; dropout: the model's column that column 0 is; \
                               unpack: the number of the first block in the whole tensor */ \
     X(int64_t, row_blocks) /* unpack: from the first block of a row to that of the next one; 0: rows are whole, and \
                               blocks continue from one to the next */ \
@@ -227,7 +227,7 @@ typedef enum ndp_op_kind {
  * geglu_bwd       (da [T,F], gu [T,2F])                        -> dgu [T,2F]
  * gate_rows       (x [T,C], gate [T,1] wide)                   -> y [T,C]               y = sigmoid(gate[t]) x[t]
  *                 dx is gate_rows of dy
- * gate_rows_dg    (dy [T,C], x [T,C], gate [T,1] wide)         -> dgate [T,1] wide      sigmoid'(gate[t]) times dy[t].x[t]
+ * gate_rows_dg    (dy [T,C], x [T,C], gate [T,1] wide)         -> dgate [T,1] wide      sigmoid'(gate[t]) dy[t].x[t]
  * gelu            (x [T,F])                                    -> a [T,F]               the tanh form
  * gelu_bwd        (da [T,F], x [T,F])                          -> dx [T,F]
  * causal_conv     (x [T,C], w [J,C], start~ [T,1])             -> y [T,C]
@@ -238,7 +238,7 @@ typedef enum ndp_op_kind {
  * cap             (x [T,N])                                    -> x in place            x = c tanh(x / c), c = attr.cap
  * add             (a [T,N], b [T,N])                           -> c [T,N]               c may be a or b
  * add_bias        (y [T,N], b [1,N])                           -> y in place            b is added to every row
- * add_columns     (y [T,N], z [T,n])                           -> y in place            z is added to the n columns from
+ * add_columns     (y [T,N], z [T,n])                           -> y in place            z is added to n columns, from
  *                                                                                       attr.first on
  * dropout         (x [T,C], key~ [T,1], unit~ [1,1])           -> y [T,C]               0, or x / (1 - attr.drop)
  *                 A function of attr.tag, unit, key[t] and the column of the model's that column c is, attr.first + c
@@ -306,8 +306,8 @@ typedef enum ndp_op_kind {
  * xent_grad       (logits [R,V] wide, stats [P*R,3] wide, x [R,C], w [V,C], labels~ [R,1], scale [1,1] or [R,1] fp64)
  *                                                              -> nll [R,1] wide, dx? [R,C], dw? [V,C]
  *                 xent's results from the stats of all P = attr.parts slices (row p*R + t: row t of slice p) and the
- *                 logits of one of them, which are overwritten. dx is this slice's part of it, wide with attr.wide_grad.
- * kv_append       (cache [M,X], new [n,X], row~ [n,1])         -> cache in place        row row[t] of the cache = new[t]
+ *                 logits of one of them, which are overwritten. dx is this slice's part, wide with attr.wide_grad.
+ * kv_append       (cache [M,X], new [n,X], row~ [n,1])         -> cache in place        row row[t] of cache = new[t]
  * reduce_sum      (x [T,N])                                    -> sum [1,N] fp64        sum (+)= rows, in order
  *                 x has one column, or is fp64
  *
@@ -322,8 +322,8 @@ typedef enum ndp_op_kind {
  *                 nll. parts: pairs / rows of the pair's answers, and the nll where it counts; summed over all rows
  *                 they are the sums over pairs, and the nll
  *
- * Of a step, on slices of n elements and numbers of one element. pieces [P,4] or [P,5] i64 (ops/pieces.h) may be absent:
- * none.
+ * Of a step, on slices of n elements and numbers of one element. pieces, [P,4] or [P,5] i64 (ops/pieces.h), may be
+ * absent: none.
  * count_valid     (labels~ [M,T])                              -> valid [1,1] i64       labels that are not negative
  *                 and have all bits of attr.mask
  * zero            (x of any type)                              -> x in place            x = 0
@@ -339,8 +339,8 @@ typedef enum ndp_op_kind {
  *                 is the new w; constants: ops/update.h. If clip is NaN, nothing is written: w, states and copy stay as
  *                 they are. adamw has both states, lion the first, sgd the first or none; muon has none, and its grad
  *                 is what newton_schulz made: its length does not depend on the gradient's, and clip does not scale it.
- *                 adamw8bit is adamw with states stored as u8 codes: operands scales0, scales1 [1,B] of w's type follow,
- *                 and pieces [P,5] say where the scales of a piece begin (ops/dynamic_map.h)
+ *                 adamw8bit is adamw with states stored as u8 codes: scales0, scales1 [1,B] of w's type follow, and
+ *                 pieces [P,5] say where the scales of a piece begin (ops/dynamic_map.h)
  * muon_momentum   (operands as above; w is a direction u, written; state0 m) -> u, nothing
  *                 m = b m + (1 - b) g, u = b m + (1 - b) g
  * newton_schulz   (x [R,C])                                    -> x in place

@@ -1,3 +1,5 @@
+/* Tables of pieces, counted, filled and checked. All three walk the pieces of a slice in the same order, so a table
+ * has exactly the rows that were counted. */
 #include "ops/pieces.h"
 
 #include "ops/shape.h"

@@ -1,3 +1,5 @@
+/* The table of losses of pairs, made from its list. The formulas themselves are in the header, where kernels call
+ * them. */
 #include "ops/preference.h"
 
 #include <string.h>

@@ -115,17 +115,9 @@ ndp_status ndp_gather_again(ndp_graph *g, ndp_node_list list, ndp_group_kind gro
 }
 
 ndp_status ndp_take_again(ndp_graph *g, ndp_node_list list) {
-    bool takes = false;
-    for (int i = 0; i < g->nodes[NDP_NODES_FORWARD].n; i++)
-        takes |= g->nodes[NDP_NODES_FORWARD].items[i].op == &ndp_op_take_rows;
-    return takes ? write_again((again){.g = g, .list = list, .make = take}) : NDP_OK;
+    return write_again((again){.g = g, .list = list, .make = take});
 }
 
 ndp_status ndp_unpack_again(ndp_graph *g, ndp_node_list list) {
-    bool packed = false;
-    for (int s = 0; s < NDP_SLOTS; s++)
-        packed |= g->slots[s] && g->slots[s]->packing != NDP_PACKING_NONE;
-    if (!packed)
-        return NDP_OK;
     return write_again((again){.g = g, .list = list, .make = unpack});
 }

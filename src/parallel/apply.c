@@ -5,7 +5,7 @@
  * and ndp_pass_rowwise for ops whose rows are alike (ndp_op.rows). An op that mixes rows and has no rule here is
  * refused, with the axis named, where an axis cuts rows: on a part of them it would compute something else, silently.
  * The backward is derived from the rank's forward, and only then are gathers repeated in it (again.c) and attention
- * written as a ring (context.c).
+ * written as a ring (context.c). graph/passes.h lists these passes.
  *
  * Invariant: no graph of a rank contains a size of another rank; ranks differ in sizes, offsets and the order of keys,
  * never in the order of their collectives. step/ calls this once for each engine. */
@@ -88,7 +88,7 @@ static ndp_status write_node(ndp_pass *p) {
 
 /* ---- a graph, a model ---- */
 
-static ndp_status write_graph(ndp_pass *p) {
+static ndp_status pass_forward(ndp_pass *p) {
     const ndp_nodes *nodes = &p->from->nodes[NDP_NODES_FORWARD];
     p->images = calloc((size_t)p->from->n_values + 1, sizeof *p->images);
     if (!p->images)
@@ -104,19 +104,33 @@ static ndp_status write_graph(ndp_pass *p) {
         ndp_graph_output(p->to, ndp_pass_value(p, p->from->output));
     free(p->images);
     p->to->writing = NDP_NONE;
-    NDP_TRY(st);
-    if (p->whole->opts.mode == NDP_MODEL_TRAIN)
-        NDP_TRY(ndp_graph_derive(p->to));
-    NDP_TRY(ndp_take_again(p->to, NDP_NODES_WEIGHT_GRAD));
-    NDP_TRY(ndp_gather_again(p->to, NDP_NODES_WEIGHT_GRAD, NDP_GROUP_TP));
-    NDP_TRY(ndp_gather_again(p->to, NDP_NODES_INPUT_GRAD, NDP_GROUP_CP));
-    NDP_TRY(ndp_unpack_again(p->to, NDP_NODES_INPUT_GRAD));
-    NDP_TRY(ndp_unpack_again(p->to, NDP_NODES_WEIGHT_GRAD));
-    return p->rows.ring ? ndp_context_ring(p->to, &p->rows) : NDP_OK;
+    return st;
 }
 
+static ndp_status pass_backward(ndp_pass *p) { return ndp_graph_derive(p->to); }
+
+static ndp_status pass_take_again(ndp_pass *p) { return ndp_take_again(p->to, NDP_NODES_WEIGHT_GRAD); }
+
+static ndp_status pass_gather_tp_again(ndp_pass *p) {
+    return ndp_gather_again(p->to, NDP_NODES_WEIGHT_GRAD, NDP_GROUP_TP);
+}
+
+static ndp_status pass_gather_cp_again(ndp_pass *p) {
+    return ndp_gather_again(p->to, NDP_NODES_INPUT_GRAD, NDP_GROUP_CP);
+}
+
+static ndp_status pass_unpack_again(ndp_pass *p) {
+    NDP_TRY(ndp_unpack_again(p->to, NDP_NODES_INPUT_GRAD));
+    return ndp_unpack_again(p->to, NDP_NODES_WEIGHT_GRAD);
+}
+
+static ndp_status pass_ring(ndp_pass *p) { return ndp_context_ring(p->to, &p->rows); }
+
 /* The inputs, with the rows of this rank. A cache is not cut. */
-static ndp_status copy_inputs(const ndp_model *whole, const ndp_row_cut *rows, ndp_model *m) {
+static ndp_status pass_rows(ndp_pass *p) {
+    const ndp_model *whole = p->whole;
+    const ndp_row_cut *rows = &p->rows;
+    ndp_model *m = p->local;
     ndp_inputs *in = m->inputs = ndp_arena_alloc(&m->arena, sizeof *in);
     if (!in)
         return NDP_FAIL(NDP_ENOMEM, "not enough memory for the inputs of the model");
@@ -129,11 +143,11 @@ static ndp_status copy_inputs(const ndp_model *whole, const ndp_row_cut *rows, n
     return NDP_OK;
 }
 
-/* The units of this rank's stages. local[i]: the place of whole buffer i among those that they use, NDP_NONE. */
-static ndp_status copy_units(ndp_pass *p, int *local) {
+/* The units of this rank's stages, and p->buffers. */
+static ndp_status pass_units(ndp_pass *p) {
     const ndp_model *whole = p->whole;
     ndp_model *m = p->local;
-    int pp = p->mesh->coord[NDP_PP];
+    int *local = p->buffers, pp = p->mesh->coord[NDP_PP];
     m->units = ndp_arena_alloc(&m->arena, (size_t)whole->n_units * sizeof *m->units);
     if (!m->units)
         return NDP_FAIL(NDP_ENOMEM, "not enough memory for the tables of %d units", whole->n_units);
@@ -204,15 +218,14 @@ static ndp_status copy_buffer(const ndp_pass *p, const ndp_buffer *whole, ndp_bu
     return NDP_OK;
 }
 
-/* `local`: as copy_units makes it. */
-static ndp_status copy_buffers(const ndp_pass *p, const int *local) {
+static ndp_status pass_buffers(ndp_pass *p) {
     ndp_model *m = p->local;
     m->buffers = ndp_arena_alloc(&m->arena, (size_t)m->n_buffers * sizeof *m->buffers);
     if (!m->buffers)
         return NDP_FAIL(NDP_ENOMEM, "not enough memory for the tables of %d buffers", m->n_buffers);
     for (int i = 0; i < p->whole->n_buffers; i++)
-        if (local[i] != NDP_NONE)
-            NDP_TRY(copy_buffer(p, &p->whole->buffers[i], &m->buffers[local[i]]));
+        if (p->buffers[i] != NDP_NONE)
+            NDP_TRY(copy_buffer(p, &p->whole->buffers[i], &m->buffers[p->buffers[i]]));
     return NDP_OK;
 }
 
@@ -222,6 +235,46 @@ static const ndp_unit *unit_with(const ndp_model *m, int graph) {
         if (m->units[i].graph == graph)
             return &m->units[i];
     return NULL;
+}
+
+/* ---- the passes, as graph/passes.h lists them ---- */
+
+static bool when_always(const ndp_pass *p) {
+    (void)p;
+    return true;
+}
+
+static bool when_training(const ndp_pass *p) { return p->whole->opts.mode == NDP_MODEL_TRAIN; }
+
+static bool when_experts(const ndp_pass *p) { return ndp_graph_has_op(p->to, &ndp_op_take_rows); }
+
+static bool when_packed(const ndp_pass *p) {
+    bool packed = false;
+    for (int s = 0; s < NDP_SLOTS; s++)
+        packed |= p->to->slots[s] && p->to->slots[s]->packing != NDP_PACKING_NONE;
+    return packed;
+}
+
+static bool when_ring(const ndp_pass *p) { return p->rows.ring; }
+
+typedef struct pass_row {
+    bool (*when)(const ndp_pass *p);
+    ndp_status (*run)(ndp_pass *p);
+} pass_row;
+#define ROW(name, when, writes, does) {when_##when, pass_##name},
+static const pass_row model_passes[] = {NDP_MODEL_PASSES(ROW)}, graph_passes[] = {NDP_GRAPH_PASSES(ROW)};
+#undef ROW
+
+/* `first`: the number of the first of the n passes. */
+static ndp_status run_passes(ndp_pass *p, const pass_row *rows, int n, int first) {
+    for (int i = 0; i < n; i++) {
+        if (!rows[i].when(p))
+            continue;
+        int64_t before = p->to ? ndp_graph_nodes(p->to) : 0;
+        NDP_TRY(rows[i].run(p));
+        ndp_pass_note(&p->local->passes, first + i, first, p->to ? ndp_graph_nodes(p->to) - before : 0);
+    }
+    return NDP_OK;
 }
 
 /* A graph that no unit of this rank has stays empty. */
@@ -239,23 +292,19 @@ static ndp_status write_graphs(ndp_pass *p) {
             p->to->slots[s] = u->buffers[s] == NDP_NONE ? NULL : &p->local->buffers[u->buffers[s]].segments;
             p->to->frozen[s] = p->from->frozen[s];
         }
-        NDP_TRY(write_graph(p));
+        NDP_TRY(run_passes(p, graph_passes, NDP_COUNT(graph_passes), NDP_PASS_forward));
     }
     return NDP_OK;
 }
 
 static ndp_status write_model(ndp_pass *p) {
-    int *local = malloc(((size_t)p->whole->n_buffers + 1) * sizeof *local);
-    ndp_status st = local ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for the tables of a rank");
+    p->buffers = malloc(((size_t)p->whole->n_buffers + 1) * sizeof *p->buffers);
+    ndp_status st = p->buffers ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for the tables of a rank");
     if (st == NDP_OK)
-        st = copy_inputs(p->whole, &p->rows, p->local);
-    if (st == NDP_OK)
-        st = copy_units(p, local);
-    if (st == NDP_OK)
-        st = copy_buffers(p, local);
+        st = run_passes(p, model_passes, NDP_COUNT(model_passes), NDP_PASS_rows);
     if (st == NDP_OK)
         st = write_graphs(p);
-    free(local);
+    free(p->buffers);
     return st;
 }
 

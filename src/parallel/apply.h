@@ -9,8 +9,7 @@
 #include "parallel/stages.h"
 
 /* `out`: the rank's parameter tables, graphs (derived in TRAIN mode) and data sizes; facts and options stay those of
- * the whole. The order of the passes: tensor and sequence axis and gathering contexts while the forward is written,
- * then the derivation, then the ring. NDP_ENOMEM, NDP_EBUG. */
+ * the whole. graph/passes.h lists the passes. NDP_ENOMEM, NDP_EBUG. */
 NDP_API ndp_status ndp_parallel_apply(const ndp_model *whole, const ndp_mesh *mesh, const ndp_parallel *how,
                                       const ndp_stages *stages, ndp_model *out);
 

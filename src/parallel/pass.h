@@ -34,6 +34,7 @@ typedef struct ndp_pass {
     const ndp_stages *stages;
     ndp_row_cut rows;
     int tp;
+    int *buffers; /* by buffer of the whole model: its place among those that this rank's units use, NDP_NONE */
     const ndp_graph *from;
     ndp_graph *to;
     ndp_image *images; /* by value of `from` */

@@ -1,3 +1,4 @@
+/* How a rank holds a buffer. Only arithmetic on the mesh: every rank computes the same answer for every other one. */
 #include "parallel/shard.h"
 
 /* All ranks of the group on one node, for every group alike, so that all ranks decide the same. */

@@ -1,3 +1,5 @@
+/* The uses of each value of a forward graph, with their weights. Weights are random shares that sum to 1, so a
+ * gradient that lacks a use, or has one twice, cannot come out as complete by chance. */
 #include "placement/uses.h"
 
 #include "ops/op.h"

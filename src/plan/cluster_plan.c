@@ -1,3 +1,5 @@
+/* A job on the links of a cluster: for each group of a rank, which links its bytes take and at what share of their
+ * rate. What is found is kept, since many lines of a plan ask for the same group. */
 #include "plan/cluster_plan.h"
 
 #include <stdio.h>

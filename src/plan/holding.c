@@ -1,3 +1,5 @@
+/* What one rank holds, read from what its run would use: samples from the order of the data, tokens from the cut of
+ * rows, units, heads and slices from its tables. Numbers are kept as ascending ranges [first, end). */
 #include "plan/holding.h"
 
 #include "data/sampler.h"

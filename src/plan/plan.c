@@ -247,9 +247,7 @@ static ndp_status check_paths(const ndp_plan_opts *o) {
 
 /* Ranks of a node: those of the cluster, or as stated. */
 static int ranks_per_node(const ndp_job *j, const ndp_plan_opts *o, const ndp_cluster_plan *links) {
-    if (links)
-        return ndp_rank_map_block(&links->map);
-    return o->ranks_per_node ? o->ranks_per_node : j->world <= 8 ? j->world : 8;
+    return links ? ndp_rank_map_block(&links->map) : ndp_plan_per_node(j, o);
 }
 
 static ndp_status plan_ranks(const ndp_job *j, const ndp_plan_opts *o, const char *data, ndp_cluster_plan *links,

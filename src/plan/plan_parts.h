@@ -17,6 +17,11 @@ typedef struct ndp_dry_run {
 ndp_status ndp_dry_run_init(ndp_dry_run *d, const ndp_job *j, int per_node, int split_place);
 ndp_status ndp_dry_run_at(ndp_dry_run *d, const ndp_job *j, const ndp_program_place *at);
 
+/* Ranks of a node where no cluster says so: as stated, or one node for up to 8 ranks, else 8. */
+static inline int ndp_plan_per_node(const ndp_job *j, const ndp_plan_opts *o) {
+    return o->ranks_per_node ? o->ranks_per_node : j->world <= 8 ? j->world : 8;
+}
+
 /* Builds the program of one rank. */
 ndp_status ndp_plan_engine(const ndp_dry_run *d, const ndp_model *m, int rank, ndp_engine **out);
 

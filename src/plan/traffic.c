@@ -1,3 +1,6 @@
+/* What a rank sends in a step, as lines of text and as JSON. Communications that differ only in their unit or buffer
+ * are one line, with a count: a model of 126 layers has as many lines as one of two. Bytes are those that leave the
+ * rank in a whole step, repeated ranges included. */
 #include "plan/traffic.h"
 
 #include "base/arena.h"

@@ -5,8 +5,9 @@
  *         complete | release
  *     loss scale before all runs; norm, clipping and updates after them; then the memory plan
  *
- * A step of many micro-batches is built as one of fewer, with two copies of its middle (ndp_schedule_find_body), and
- * folded: the copies become a range that repeats (repeats.c). If they differ, every micro-batch is listed.
+ * graph/passes.h lists the passes. A step of many micro-batches is built as one of fewer, with two copies of its middle
+ * (ndp_schedule_find_body), and folded: the copies become a range that repeats (repeats.c). If they differ, every
+ * micro-batch is listed.
  *
  * A slot holds the blocks of one unit and micro-batch, so runs of several micro-batches may interleave. */
 #include "step/program_parts.h"
@@ -41,7 +42,8 @@ static void add_gradients(ndp_builder *b, const ndp_planned_run *r, int unit) {
         add_run(b, unit, NDP_BACKWARD_WEIGHT, r->micro_batch);
 }
 
-static void list_runs(ndp_builder *b, const ndp_schedule *s) {
+static ndp_status pass_runs(ndp_builder *b) {
+    const ndp_schedule *s = b->schedule;
     bool train = b->m->opts.mode == NDP_MODEL_TRAIN;
     for (int i = 0; i < s->n; i++) {
         const ndp_planned_run *r = &s->runs[i];
@@ -51,6 +53,7 @@ static void list_runs(ndp_builder *b, const ndp_schedule *s) {
         for (int u = r->end_unit - 1; r->action != NDP_ACTION_FORWARD && u >= r->first_unit; u--)
             add_gradients(b, r, u);
     }
+    return NDP_OK;
 }
 
 /* ---- a run's memory ---- */
@@ -132,7 +135,7 @@ static ndp_status emit_run(ndp_builder *b, int index) {
 
 /* ---- the whole ---- */
 
-static ndp_status emit_runs(ndp_builder *b) {
+static ndp_status pass_micro_batches(ndp_builder *b) {
     ndp_reduce_plan(b);
     for (int r = 0, entry = 0; r < b->n_runs; r++) {
         while (entry <= b->runs[r].entry)
@@ -148,18 +151,68 @@ static ndp_status emit_runs(ndp_builder *b) {
     return ndp_reduce_finish(b);
 }
 
-static ndp_status emit_all(ndp_builder *b) {
-    bool train = b->m->opts.mode == NDP_MODEL_TRAIN;
-    NDP_TRY(ndp_emit_loss_scale(b));
-    NDP_TRY(emit_runs(b));
+static ndp_status pass_own(ndp_builder *b) { return ndp_own_all(b->p); }
+
+static ndp_status pass_loss_scale(ndp_builder *b) { return ndp_emit_loss_scale(b); }
+
+static ndp_status pass_loss(ndp_builder *b) {
     NDP_TRY(ndp_emit_loss(b->p, NDP_GROUP_LOSS));
     NDP_TRY(ndp_emit_loss(b->p, NDP_GROUP_PP));
     b->p->first_update = b->p->n;
-    return train ? ndp_emit_update(b) : NDP_OK;
+    return NDP_OK;
+}
+
+static ndp_status pass_update(ndp_builder *b) { return ndp_emit_update(b); }
+
+/* Leaves the program as it is where the copies differ. */
+static ndp_status pass_fold(ndp_builder *b) {
+    const ndp_schedule_body *body = b->body;
+    NDP_TRY(ndp_memory_least(b->p, &b->least));
+    int first = b->first_of[body->first], n = b->first_of[body->first + body->n] - first;
+    return ndp_program_fold(b->p, first, n, body->times, body->micro_batches, &b->folded);
+}
+
+static ndp_status pass_memory(ndp_builder *b) { return ndp_memory_plan(b->p); }
+
+static ndp_status pass_staging(ndp_builder *b) { return ndp_staging_plan(b->p); }
+
+/* ---- the passes, as graph/passes.h lists them ---- */
+
+static bool when_always(const ndp_builder *b) {
+    (void)b;
+    return true;
+}
+
+static bool when_training(const ndp_builder *b) { return b->m->opts.mode == NDP_MODEL_TRAIN; }
+
+static bool when_repeated(const ndp_builder *b) { return b->body; }
+
+/* Copies that differ end the work on a short list. */
+static bool when_alike(const ndp_builder *b) { return !b->body || b->folded; }
+
+static bool when_staged(const ndp_builder *b) { return when_alike(b) && ndp_exec_stages(b->p->opts.step.exec); }
+
+static ndp_status run_passes(ndp_builder *b) {
+    static const struct {
+        bool (*when)(const ndp_builder *b);
+        ndp_status (*run)(ndp_builder *b);
+    } rows[] = {
+#define ROW(name, when, writes, does) {when_##when, pass_##name},
+        NDP_STEP_PASSES(ROW)
+#undef ROW
+    };
+    for (int i = 0; i < NDP_COUNT(rows); i++) {
+        int before = b->p->n;
+        if (!rows[i].when(b))
+            continue;
+        NDP_TRY(rows[i].run(b));
+        ndp_pass_note(&b->p->passes, NDP_PASS_own + i, NDP_PASS_own, b->p->n - before);
+    }
+    return NDP_OK;
 }
 
 /* There are at most four runs per unit and micro-batch. */
-static ndp_status take_tables(ndp_builder *b, const ndp_schedule *s) {
+static ndp_status take_tables(ndp_builder *b) {
     size_t accumulation = (size_t)b->micro_batches, buffers = (size_t)b->m->n_buffers;
     size_t units = (size_t)b->m->n_units, slots = ((size_t)b->m->units[units - 1].number + 2) * accumulation;
     size_t peers = (size_t)b->p->opts.step.mesh.layout.size[NDP_PP];
@@ -169,7 +222,7 @@ static ndp_status take_tables(ndp_builder *b, const ndp_schedule *s) {
     ndp_gradient_writes *writes = calloc(buffers * accumulation + 1, sizeof *writes);
     b->gathered = malloc(2 * buffers * sizeof *b->gathered);
     b->sends = calloc(peers, sizeof *b->sends);
-    b->first_of = calloc((size_t)s->n + 1, sizeof *b->first_of);
+    b->first_of = calloc((size_t)b->schedule->n + 1, sizeof *b->first_of);
     if (!b->first_of || !b->runs || !b->slots || !b->gradients || !writes || !b->gathered || !b->sends) {
         free(writes);
         return NDP_FAIL(NDP_ENOMEM, "not enough memory to build the step program");
@@ -192,54 +245,28 @@ static void builder_release(ndp_builder *b) {
     free(b->slots);
     free(b->gathered);
     free(b->sends);
+    free(b->first_of);
 }
 
-/* Everything but the memory plan, for `micro_batches` micro-batches. first_of: by entry of the schedule, its first
- * instruction; the caller's to free. */
-static ndp_status build(ndp_program *p, const ndp_schedule *s, int micro_batches, int **first_of) {
+/* A program of `micro_batches` micro-batches, planned. With a body, `s` has two copies of it, which are folded. *done:
+ * they were, not differing. *tight: the list that was folded needs no less memory, however it is planned, nor does one
+ * of more copies. */
+static ndp_status build(const ndp_program_opts *opts, const ndp_schedule *s, int micro_batches,
+                        const ndp_schedule_body *body, ndp_program *p, bool *done, bool *tight) {
+    *p = (ndp_program){.opts = *opts};
     ndp_builder b = {.p = p,
-                     .m = p->opts.model,
+                     .m = opts->model,
                      .micro_batches = micro_batches,
+                     .schedule = s,
+                     .body = body,
                      .pending_scatter = NDP_NONE,
                      .pending_replicas = NDP_NONE};
-    ndp_status st = ndp_own_all(p);
+    ndp_status st = take_tables(&b);
     if (st == NDP_OK)
-        st = take_tables(&b, s);
-    if (st == NDP_OK) {
-        list_runs(&b, s);
-        st = emit_all(&b);
-    }
-    *first_of = b.first_of;
+        st = run_passes(&b);
+    *done = b.folded;
+    *tight = st == NDP_OK && *done && (p->bytes[NDP_REGION_ARENA] <= b.least || opts->step.fold == NDP_FOLD_ALWAYS);
     builder_release(&b);
-    return st;
-}
-
-/* The program that lists every micro-batch, planned. */
-static ndp_status build_listed(const ndp_program_opts *opts, const ndp_schedule *s, ndp_program *p) {
-    int *first_of = NULL;
-    *p = (ndp_program){.opts = *opts};
-    ndp_status st = build(p, s, opts->step.accumulation, &first_of);
-    free(first_of);
-    return st == NDP_OK ? ndp_memory_plan(p) : st;
-}
-
-/* Builds a short schedule, which has two copies of the body, folds it, and plans the result. *done false: the copies
- * differ. *tight: the list that was folded needs no less memory, however it is planned, nor does one of more copies. */
-static ndp_status build_short(const ndp_schedule *few, int micro_batches, const ndp_schedule_body *body, ndp_program *p,
-                              bool *done, bool *tight) {
-    int *first_of = NULL;
-    size_t least = 0;
-    ndp_status st = build(p, few, micro_batches, &first_of);
-    if (st == NDP_OK)
-        st = ndp_memory_least(p, &least);
-    if (st == NDP_OK) {
-        int first = first_of[body->first], n = first_of[body->first + body->n] - first;
-        st = ndp_program_fold(p, first, n, body->times, body->micro_batches, done);
-    }
-    free(first_of);
-    if (st == NDP_OK && *done)
-        st = ndp_memory_plan(p);
-    *tight = st == NDP_OK && *done && (p->bytes[NDP_REGION_ARENA] <= least || p->opts.step.fold == NDP_FOLD_ALWAYS);
     return st;
 }
 
@@ -253,9 +280,8 @@ static ndp_status build_folded(const ndp_program_opts *opts, const ndp_schedule 
     if (body.times == 0 || opts->step.fold == NDP_FOLD_NEVER)
         return NDP_OK;
     NDP_TRY(ndp_schedule_shorten(s, &body, COPIES, &few));
-    *p = (ndp_program){.opts = *opts};
     int left = opts->step.accumulation - (body.times - COPIES) * body.micro_batches;
-    ndp_status st = build_short(&few, left, &body, p, done, tight);
+    ndp_status st = build(opts, &few, left, &body, p, done, tight);
     ndp_schedule_release(&few);
     return st;
 }
@@ -263,17 +289,17 @@ static ndp_status build_folded(const ndp_program_opts *opts, const ndp_schedule 
 /* A folded program is taken if it needs no more memory. Slots that rotate are held over the whole body: where other
  * memory is at its peak while some are free, a list needs less. */
 static ndp_status build_scheduled(const ndp_program_opts *opts, const ndp_schedule *s, ndp_program *p) {
-    bool done, tight;
+    bool done, tight, none;
     ndp_program listed = {0};
     NDP_TRY(ndp_schedule_check(s, opts->model, opts->step.accumulation));
     NDP_TRY(build_folded(opts, s, p, &done, &tight));
-    ndp_status st = tight ? NDP_OK : build_listed(opts, s, &listed);
+    ndp_status st = tight ? NDP_OK : build(opts, s, opts->step.accumulation, NULL, &listed, &none, &none);
     bool folded = done && (tight || p->bytes[NDP_REGION_ARENA] <= listed.bytes[NDP_REGION_ARENA]);
     ndp_program_release(folded ? &listed : p);
     if (!folded)
         *p = listed;
     p->opts.step.schedule = NULL; /* the caller's */
-    return st == NDP_OK ? ndp_staging_plan(p) : st;
+    return st;
 }
 
 /* Gives back what growing lists took ahead: a plan has the programs of many ranks. */

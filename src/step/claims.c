@@ -1,3 +1,5 @@
+/* The claims of a real run: the same functions by which an engine fills memory, so what the placement check proves is
+ * what runs. */
 #include "step/claims.h"
 
 #include "ops/pieces.h"

@@ -261,4 +261,12 @@ const ndp_program *ndp_engine_program(const ndp_engine *e) { return &e->program;
 
 const ndp_model *ndp_engine_model(const ndp_engine *e) { return &e->model; }
 
+void ndp_engine_passes(const ndp_engine *e, ndp_pass_trace *out) {
+    *out = (ndp_pass_trace){0};
+    ndp_pass_add(out, &e->model.passes);
+    for (int g = 0; g < e->model.n_graphs; g++)
+        ndp_pass_add(out, &e->units[g].passes);
+    ndp_pass_add(out, &e->program.passes);
+}
+
 const ndp_model *ndp_engine_whole(const ndp_engine *e) { return e->opts.model; }

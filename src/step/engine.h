@@ -28,6 +28,8 @@ void ndp_engine_destroy(ndp_engine *e);
 const ndp_program *ndp_engine_program(const ndp_engine *e);
 /* The model as this rank computes it: its buffers and graphs. Lives as long as the engine. */
 const ndp_model *ndp_engine_model(const ndp_engine *e);
+/* What the passes did that made its program: those of its model, of each unit's lists, of the step. */
+void ndp_engine_passes(const ndp_engine *e, ndp_pass_trace *out);
 /* The whole model, as no rank may hold it. Borrowed from the options. */
 const ndp_model *ndp_engine_whole(const ndp_engine *e);
 

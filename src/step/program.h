@@ -203,6 +203,7 @@ typedef struct ndp_program {
     size_t bytes[NDP_REGIONS];
     int peak; /* the instruction at which blocks take the most bytes */
     ndp_staging staging;
+    ndp_pass_trace passes;
 } ndp_program;
 
 /* True if the rows of a micro-batch are pairs of documents. */

@@ -68,6 +68,10 @@ typedef struct ndp_builder {
     int pending_scatter, pending_replicas; /* begin instructions of the reductions under way */
     bool scatter_is_last;                  /* of the update: the replicas' all_reduce follows */
     ndp_sends (*sends)[2];                 /* by peer; forward, backward */
+    const ndp_schedule *schedule;
+    const ndp_schedule_body *body; /* of which `schedule` has two copies, to be folded; NULL: it is the whole step's */
+    bool folded;
+    size_t least; /* bytes that the list took, unfolded, however it is planned */
 } ndp_builder;
 
 /* `number`: of a unit in the whole model. Neighbours of this rank's units have slots for what they send. */

@@ -100,8 +100,6 @@ static ndp_status place_calls(const staged_calls *s, int calls, int n, size_t fr
 ndp_status ndp_staging_plan(ndp_program *p) {
     ndp_staging *s = &p->staging;
     size_t n = (size_t)p->n_works, units = 0;
-    if (!ndp_exec_stages(p->opts.step.exec))
-        return NDP_OK;
     for (int g = 0; g < p->opts.model->n_graphs; g++)
         for (int phase = 0; phase < NDP_PHASES; phase++) {
             s->of_list[g][phase] = n;

@@ -7,7 +7,7 @@
 
 #include "step/engine_parts.h"
 
-/* Plans the places of the program's collectives and of those in its units, if ndp_exec_stages: sets p->staging.
+/* Plans the places of the collectives of a program that stages them (ndp_exec_stages), units included: sets p->staging.
  * NDP_ENOMEM. */
 ndp_status ndp_staging_plan(ndp_program *p);
 void ndp_staging_release(ndp_staging *s);

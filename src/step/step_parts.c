@@ -1,3 +1,5 @@
+/* The time of a rank's instructions, summed by part. Waits inside a unit's list are taken from the unit's time and
+ * counted as collectives, so the parts sum to the time of the instructions. */
 #include "step/step_parts.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
-/* Storage types: sizes, names, and conversion, by way of a block of fp32 on the stack where the types differ. Kernels of
- * `cpu`, checkpoints, the loading of weights and verify call it. */
+/* Storage types: sizes, names, and conversion, by way of a block of fp32 on the stack where the types differ. Kernels
+ * of `cpu`, checkpoints, the loading of weights and verify call it. */
 #include "tensor/dtype.h"
 
 static const struct {

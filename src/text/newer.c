@@ -1,3 +1,4 @@
+/* The characters that came after Unicode 9 and that the reference leaves as they are. */
 #include "text/newer.h"
 
 #include <stddef.h>

@@ -1,3 +1,4 @@
+/* Lists of the steps of a normalizer or decoder. A list owns what its steps own, and releases it. */
 #include "text/text_steps.h"
 
 #include "base/arena.h"

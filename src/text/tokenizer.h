@@ -38,8 +38,8 @@ char *ndp_tokenizer_folder(const char *source);
  * contain a part of the result. */
 NDP_API ndp_status ndp_tokenizer_encode(const ndp_tokenizer *t, const char *text, size_t n, bool add_special,
                                         ndp_ids *ids);
-/* The same for what a chat template has rendered, without tokens before and after. Special tokens that the file looks for
- * in normalized text ("normalized": true) are also recognized where the normalizers would put a space in front. */
+/* The same for what a chat template has rendered, without tokens before and after. Special tokens that the file looks
+ * for in normalized text ("normalized": true) are also recognized where the normalizers would put a space in front. */
 NDP_API ndp_status ndp_tokenizer_encode_rendered(const ndp_tokenizer *t, const char *text, size_t n, ndp_ids *ids);
 /* Appends the text of the ids. `skip_special`: special tokens produce no text. NDP_EINVAL: an id has no token. Bytes
  * that are not UTF-8 become U+FFFD where the file's decoder says so; `bytes` returns them unchanged. */

@@ -53,8 +53,8 @@ static void write_end_token(const ndp_trainer *t, ndp_str *out) {
         ndp_str_add(out, "none");
 }
 
-/* What data.overlong does to the rows: nothing where no document is too long, or where such documents continue. The rows
- * of auto are those of cut where it has cut no conversation between turns. */
+/* What data.overlong does to the rows: nothing where no document is too long, or where such documents continue. The
+ * rows of auto are those of cut where it has cut no conversation between turns. */
 static void write_overlong(const ndp_trainer *t, ndp_str *out) {
     ndp_row_losses lost = ndp_dataset_losses(t->rank.data.dataset),
                    held = t->rank.data.held ? ndp_dataset_losses(t->rank.data.held) : (ndp_row_losses){0};

@@ -1,3 +1,5 @@
+/* The check of links before a run reads anything: measured, written to links.json, and judged. Rank 0 writes and
+ * warns; all ranks return the same status, so a run either starts everywhere or nowhere. */
 #include "train/links.h"
 
 #include "base/log.h"

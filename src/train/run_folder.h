@@ -18,8 +18,8 @@ NDP_API ndp_status ndp_run_folder_take(const ndp_config *c, const ndp_train_opts
  * after the last step. */
 NDP_API ndp_status ndp_run_folder_prepare(const ndp_config *c, const ndp_train_opts *o);
 
-/* Whether a resumed run cuts documents as its job.yaml says (data.overlong: cut, once the default), since neither the job
- * nor o->accept says data.overlong: its rows stay those of its checkpoints. */
+/* Whether a resumed run cuts documents as its job.yaml says (data.overlong: cut, once the default), since neither the
+ * job nor o->accept says data.overlong: its rows stay those of its checkpoints. */
 NDP_API bool ndp_run_folder_cuts(const ndp_config *c, const ndp_train_opts *o);
 
 /* Rank 0: writes job.yaml. After a resume, so that a refused one keeps the job.yaml of its run. */

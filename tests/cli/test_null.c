@@ -212,6 +212,7 @@ static const char *const layouts[] = {"tp=1"};
     S(ndp_config_use_adapter, "", P(c, it->config), P(adapter, it->model))                                             \
     S(ndp_data, "", P(c, it->config), P(o, DATA), P(text, &it->text[0]))                                               \
     S(ndp_plan, "", P(c, it->config), P(o, PLAN), P(text, &it->text[0]))                                               \
+    S(ndp_plan_passes, "c", P(c, it->config), P(o, PLAN), P(text, &it->text[0]))                                       \
     S(ndp_topology, "", P(w, it->world), P(o, TOPOLOGY), P(text, &it->text[0]))                                        \
     S(ndp_topology_ranks, "hostfile", P(hostfile, it->hosts), P(ranks, &it->n))                                        \
     S(ndp_place_ranks, "hostfile cluster", P(c, it->config), P(hostfile, it->hosts), P(cluster, it->cluster),          \

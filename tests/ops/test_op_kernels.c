@@ -1,6 +1,6 @@
 /* Every kernel of `cpu`, or of NDP_TEST_DEVICE, against ref: fp32 and bf16, odd sizes, padded rows, sums split or not,
- * accumulation, absent operands, outputs that were NaN. `cpu`: 1 to 3 threads with equal bits. Other devices: twice with
- * equal bits, `sim` once in each order. */
+ * accumulation, absent operands, outputs that were NaN. `cpu`: 1 to 3 threads with equal bits. Other devices: twice
+ * with equal bits, `sim` once in each order. */
 #include "expert_cases.h"
 
 static void embedding_kernels(void **state) {

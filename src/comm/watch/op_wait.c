@@ -1,3 +1,5 @@
+/* A wait without a gate, in the journal: it is entered when it begins, so peers see what this rank waits for, and
+ * looked at now and then for a rank that has not begun the operation. */
 #include "comm/watch/op_wait.h"
 #include "base/clock.h"
 

@@ -1,3 +1,5 @@
+/* What follows from the options of a data set: threads, the tokens around documents of .bin files, and bytes of an id.
+ * */
 #include "data/cache/dataset_options.h"
 
 #include "base/cpu.h"

@@ -143,8 +143,8 @@ static std::vector<cudaStream_t> &streams() {
 /* Whose operation this thread executes. */
 static thread_local Host *running;
 
-/* Memory of GPUs stays open from the first operation that a wait executes to its last one: pages are protected once a wait,
- * not once an operation. Under the lock. */
+/* Memory of GPUs stays open from the first operation that a wait executes to its last one: pages are protected once a
+ * wait, not once an operation. Under the lock. */
 static std::set<int> &open_gpus() {
     static std::set<int> *const open = new std::set<int>;
     return *open;

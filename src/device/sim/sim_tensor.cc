@@ -28,8 +28,8 @@ struct Lane {
     std::vector<Copy> copies; /* not yet waited for, in order */
 };
 
-/* The last product of a warp: what its lanes brought, as matrices, and their product. Rows of 8 are two vectors that every
- * x86-64 has registers for. */
+/* The last product of a warp: what its lanes brought, as matrices, and their product. Rows of 8 are two vectors that
+ * every x86-64 has registers for. */
 typedef float Vector __attribute__((vector_size(16)));
 struct Row {
     Vector low, high;
