@@ -102,7 +102,7 @@ void ndp_cluster_release(ndp_cluster *c);
 /* "measured on 2026-11-26 by ndparallel 0.1", "built in" or "mixed: ..." */
 void ndp_cluster_source(const ndp_cluster *c, ndp_str *out);
 
-/* Appends all keys with their meaning, values and defaults, for people (cluster_keys.c). */
+/* Appends all keys with their meaning, values and defaults, for people (cluster_table.c). */
 void ndp_cluster_keys_help(ndp_str *out);
 
 /* Measures this host's processor where the device is `cpu` and its numbers are not known, in less than a second

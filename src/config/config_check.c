@@ -2,7 +2,7 @@
 #include "config/config.h"
 
 #include "base/hub.h"
-#include "config/option.h"
+#include "config/table.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

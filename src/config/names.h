@@ -2,7 +2,7 @@
 #ifndef NDP_CONFIG_NAMES_H
 #define NDP_CONFIG_NAMES_H
 
-#include "config/option.h"
+#include "config/table.h"
 
 /* What another program calls a key of ours. */
 typedef struct ndp_synonym {
@@ -15,10 +15,13 @@ extern const int ndp_synonym_count;
 const ndp_synonym *ndp_synonym_find(const char *word);
 
 bool ndp_names_is_section(const char *name);
+/* Whether a name is that of a key, with its section: "optimizer.lr". */
+bool ndp_names_is_key(const char *name);
 /* "unknown key 'tp_sze' in 'parallelism'; did you mean 'tp_size'?", or the section that has the key, or what the key of
- * another program is here, or all names.
- * `section` NULL: `key` stands where a section is expected. The caller frees it; NULL: no memory. */
-char *ndp_names_unknown(const char *section, const char *key);
+ * another program is here, or all names. `section` "": `key` stands where a section is expected. */
+void ndp_names_unknown(const char *section, const char *key, ndp_str *out);
+/* The same as NDP_EINVAL, pointing at the key. */
+ndp_status ndp_names_refuse(ndp_yaml *y, const ndp_option_key *key);
 /* The keys that a name from the command line means, as flags of ndp_options: "optimizer.lr"; "lr", if one section alone
  * has it; "optimizer", all of a section; NULL, all. NDP_EINVAL: none, or several. */
 NDP_API ndp_status ndp_names_find(const char *name, bool wanted[NDP_MOST_OPTIONS]);

@@ -1,8 +1,7 @@
 /* YAML by libfyaml, whose errors and ours are shown in one form: file:line, the text of the line, and a caret below the
  * place. Lines are shortened to about 100 characters around the caret; columns are characters, not bytes. */
-#include "config/yaml.h"
+#include "options/yaml.h"
 
-#include "base/text.h"
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -119,6 +118,13 @@ ndp_status ndp_yaml_fail(ndp_yaml *y, struct fy_node *node, const char *fmt, ...
         fy_node_report(node, FYET_ERROR, "%s", message);
     ndp_status st = fail_as_collected(y, message);
     free(message);
+    return st;
+}
+
+ndp_status ndp_yaml_fail_str(ndp_yaml *y, struct fy_node *node, ndp_str *message) {
+    ndp_status st = message->failed ? NDP_FAIL(NDP_ENOMEM, "%s: not enough memory for an error message", y->what)
+                                    : ndp_yaml_fail(y, node, "%s", message->data);
+    ndp_str_release(message);
     return st;
 }
 

@@ -1,39 +1,11 @@
 /* What a wrong value probably meant: the names that other programs have for a value of ours, and values in another
  * spelling. */
-#include "config/meant.h"
+#include "options/meant.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-
-/* Words of a key that mean `ours`, separated by spaces; a word that ends with * is a prefix. */
-typedef struct foreign_value {
-    const char *section, *key, *theirs, *ours;
-    const char *why; /* what the user should know about the difference; NULL: nothing */
-} foreign_value;
-
-#define FP16_WHY "fp16 is not supported; bf16 has fp32's range and needs no loss scaling"
-
-static const foreign_value foreign_values[] = {
-    {"precision", "compute", "fp16 float16 half f16", "bf16", FP16_WHY},
-    {"precision", "compute", "fp8* float8*", "bf16", "fp8 is not supported"},
-    {"precision", "compute", "bfloat16", "bf16", NULL},
-    {"precision", "compute", "float32 float no", "fp32", NULL},
-    {"precision", "compute", "float64 double", "fp64", NULL},
-    {"optimizer", "name", "adamw_bnb_8bit adamw_8bit paged_adamw_8bit adamw_torch_8bit adam8bit", "adamw8bit", NULL},
-    {"optimizer", "name", "adamw_torch* adamw_hf adam fused_adamw", "adamw", NULL},
-    {"optimizer", "name", "adamw_* paged_adamw*", "adamw", "its states are fp32"},
-    {"schedule", "name", "constant_with_warmup", "constant", "schedule.warmup_steps sets the warm-up"},
-    {"schedule", "name", "cosine_with_min_lr* cosine_warmup*", "cosine", "schedule.min_lr_ratio sets its end"},
-    {"schedule", "name", "cosine_with_restarts cosine_annealing_with_restarts", "cosine_restarts",
-     "schedule.cycles sets how many"},
-    {"schedule", "name", "warmup_stable_decay warmup-stable-decay", "wsd", "schedule.decay_ratio sets its decay"},
-    {"train", "device", "gpu cuda:* nvidia", "cuda", NULL},
-    {"train", "transport", "nccl gloo ucc", "auto", NULL},
-    {"train", "recompute", "true full selective", "block", NULL},
-    {"train", "recompute", "false no off", "none", NULL},
-};
 
 static bool has_word(const char *words, const char *text) {
     for (size_t n; *words; words += n + (words[n] == ' ')) {
@@ -45,11 +17,10 @@ static bool has_word(const char *words, const char *text) {
     return false;
 }
 
-static const foreign_value *find_foreign(const ndp_option *o, const char *text) {
-    for (int i = 0; i < NDP_COUNT(foreign_values); i++)
-        if (!strcmp(o->section, foreign_values[i].section) && !strcmp(o->key, foreign_values[i].key) &&
-            has_word(foreign_values[i].theirs, text))
-            return &foreign_values[i];
+static const ndp_foreign_value *find_foreign(const ndp_option *o, const char *text) {
+    for (const ndp_foreign_value *f = o->foreign; f && f->theirs; f++)
+        if (has_word(f->theirs, text))
+            return f;
     return NULL;
 }
 
@@ -97,7 +68,7 @@ static void add_without_quotes(const ndp_option *o, const char *text, ndp_str *o
 
 void ndp_meant_add(const ndp_option *o, const char *text, bool quoted, ndp_str *out) {
     bool whole = o->type == NDP_OPTION_INT || o->type == NDP_OPTION_INT64;
-    const foreign_value *foreign = find_foreign(o, text);
+    const ndp_foreign_value *foreign = find_foreign(o, text);
     const char *word = foreign ? foreign->ours : o->type == NDP_OPTION_BOOL ? meant_bool(text) : nearest_word(o, text);
     if (quoted && (whole || o->type == NDP_OPTION_NUMBER || o->type == NDP_OPTION_BOOL))
         add_without_quotes(o, text, out);

@@ -1,6 +1,7 @@
 /* One option of a table: reads, writes, copies and releases the member that it describes, by its type. */
-#include "config/entry.h"
-#include "config/meant.h"
+#include "options/option.h"
+
+#include "options/meant.h"
 
 #include <errno.h>
 #include <math.h>
@@ -55,9 +56,7 @@ ndp_status ndp_option_unexpected(const ndp_option *o, ndp_yaml *y, struct fy_nod
     ndp_option_expects(o, &s);
     if (text && !ndp_yaml_is_null(node))
         ndp_meant_add(o, text, !ndp_yaml_is_plain(node), &s);
-    ndp_status st = ndp_yaml_fail(y, node, "%s", s.failed ? "a wrong value" : s.data);
-    ndp_str_release(&s);
-    return st;
+    return ndp_yaml_fail_str(y, node, &s);
 }
 
 static const char *plain_text(struct fy_node *node) { return ndp_yaml_is_plain(node) ? ndp_yaml_text(node) : NULL; }
@@ -180,45 +179,38 @@ static ndp_status read_item(const ndp_option *o, ndp_yaml *y, struct fy_node *it
     return missing ? ndp_option_unexpected(o, y, item) : ndp_strings_add(list, text);
 }
 
-static ndp_status read_list(const ndp_option *o, ndp_yaml *y, struct fy_node *node, ndp_strings *out) {
-    ndp_status st = NDP_OK;
-    bool many = node && fy_node_is_sequence(node);
-    int n = ndp_yaml_is_null(node) ? 0 : many ? fy_node_sequence_item_count(node) : 1;
-    ndp_strings list = {0};
-    void *place = NULL;
-    for (int i = 0; i < n && st == NDP_OK; i++)
-        st = read_item(o, y, many ? fy_node_sequence_iterate(node, &place) : node, &list);
-    ndp_strings_release(st == NDP_OK ? out : &list);
-    if (st == NDP_OK)
-        *out = list;
-    return st;
-}
-
-static ndp_status read_entry(const ndp_option *o, ndp_yaml *y, struct fy_node *item, ndp_strings *names,
-                             ndp_strings *own) {
-    NDP_TRY(ndp_yaml_follow(y, &item));
-    if (item && fy_node_is_mapping(item))
-        return ndp_entry_read(o, y, item, names, own);
-    NDP_TRY(read_item(o, y, item, names));
-    return ndp_strings_add(own, "");
-}
-
 static ndp_strings *own_of(const ndp_option *o, void *c) { return (ndp_strings *)(void *)((char *)c + o->own); }
 
-static ndp_status read_entries(const ndp_option *o, ndp_yaml *y, struct fy_node *node, void *into) {
+/* An item of a LIST or of ENTRIES, whose own options go to lists[1]. */
+static ndp_status read_any_item(const ndp_option *o, ndp_yaml *y, struct fy_node *item, ndp_strings lists[2]) {
+    if (o->type == NDP_OPTION_LIST)
+        return read_item(o, y, item, &lists[0]);
+    NDP_TRY(ndp_yaml_follow(y, &item));
+    if (item && fy_node_is_mapping(item))
+        return o->read_entry(o, y, item, &lists[0], &lists[1]);
+    NDP_TRY(read_item(o, y, item, &lists[0]));
+    return ndp_strings_add(&lists[1], "");
+}
+
+/* A list, or one item without a list. What was there is replaced if all is read. */
+static ndp_status read_list(const ndp_option *o, ndp_yaml *y, struct fy_node *node, void *into) {
     ndp_status st = NDP_OK;
     bool many = node && fy_node_is_sequence(node);
     int n = ndp_yaml_is_null(node) ? 0 : many ? fy_node_sequence_item_count(node) : 1;
-    ndp_strings *out[2] = {field(o, into), own_of(o, into)}, lists[2] = {{0}};
+    ndp_strings lists[2] = {{0}};
     void *place = NULL;
     for (int i = 0; i < n && st == NDP_OK; i++)
-        st = read_entry(o, y, many ? fy_node_sequence_iterate(node, &place) : node, &lists[0], &lists[1]);
-    for (int k = 0; k < 2; k++) {
-        ndp_strings_release(st == NDP_OK ? out[k] : &lists[k]);
-        if (st == NDP_OK)
-            *out[k] = lists[k];
+        st = read_any_item(o, y, many ? fy_node_sequence_iterate(node, &place) : node, lists);
+    if (st != NDP_OK) {
+        ndp_strings_release(&lists[0]);
+        ndp_strings_release(&lists[1]);
+        return st;
     }
-    return st;
+    ndp_option_release(o, into);
+    *(ndp_strings *)field(o, into) = lists[0];
+    if (o->type == NDP_OPTION_ENTRIES)
+        *own_of(o, into) = lists[1];
+    return NDP_OK;
 }
 
 bool ndp_option_digits(const ndp_option *o, const char *digits, void *into) {
@@ -252,11 +244,19 @@ ndp_status ndp_option_read(const ndp_option *o, ndp_yaml *y, struct fy_node *nod
     case NDP_OPTION_TEXT:
         return read_text(o, y, node, out);
     case NDP_OPTION_ENTRIES:
-        return read_entries(o, y, node, into);
     case NDP_OPTION_LIST:
-        return read_list(o, y, node, out);
+        return read_list(o, y, node, into);
     }
     return NDP_FAIL(NDP_EBUG, "option %s.%s has no type", o->section, o->key);
+}
+
+ndp_status ndp_option_parse(const ndp_option *o, const char *value, void *into) {
+    ndp_yaml y;
+    ndp_status st = ndp_yaml_open(&y, "defaults", value, strlen(value), 0);
+    if (st == NDP_OK)
+        st = ndp_option_read(o, &y, y.root, into);
+    ndp_yaml_close(&y);
+    return st;
 }
 
 /* In double quotes, the only style that can hold every string. */
@@ -284,7 +284,12 @@ static const ndp_strings *const_own(const ndp_option *o, const void *c) {
     return (const ndp_strings *)(const void *)((const char *)c + o->own);
 }
 
-const char *ndp_config_own(const ndp_strings *own, int i) { return i < own->n ? own->items[i] : ""; }
+void ndp_option_write_entry(const char *name, const char *own, ndp_str *out) {
+    ndp_str_add(out, *own ? "{path: " : "");
+    ndp_option_write_text(name, out);
+    if (*own)
+        ndp_str_addf(out, ", %s", own + 1);
+}
 
 static const char *word_of(const ndp_option *o, int value) {
     int i = 0;
@@ -316,12 +321,11 @@ void ndp_option_write(const ndp_option *o, const void *from, ndp_str *out) {
     else if (o->type == NDP_OPTION_TEXT)
         ndp_option_write_text(*(char *const *)at, out);
     else {
-        const ndp_strings *list = at;
-        bool entries = o->type == NDP_OPTION_ENTRIES;
+        const ndp_strings *list = at, *own = o->type == NDP_OPTION_ENTRIES ? const_own(o, from) : &(ndp_strings){0};
         ndp_str_add(out, "[");
         for (int i = 0; i < list->n; i++) {
             ndp_str_add(out, i ? ", " : "");
-            ndp_entry_write(list->items[i], entries ? ndp_config_own(const_own(o, from), i) : "", out);
+            ndp_option_write_entry(list->items[i], i < own->n ? own->items[i] : "", out);
         }
         ndp_str_add(out, "]");
     }
@@ -360,15 +364,4 @@ ndp_status ndp_option_copy(const ndp_option *o, const void *from, void *to) {
         st = st == NDP_OK ? second : st;
     }
     return st;
-}
-
-const ndp_option *ndp_option_among(const ndp_option *table, int n, const char *section, const char *key) {
-    for (int i = 0; i < n; i++)
-        if ((!section || strcmp(table[i].section, section) == 0) && strcmp(table[i].key, key) == 0)
-            return &table[i];
-    return NULL;
-}
-
-const ndp_option *ndp_option_find(const char *section, const char *key) {
-    return ndp_option_among(ndp_options, ndp_option_count, section, key);
 }

@@ -1,11 +1,10 @@
-/* Tables of options: what keys a file has, and how each is read, checked and written. A row describes a member of a
- * struct; the table of job.yaml is ndp_options, whose struct is ndp_config. */
-#ifndef NDP_CONFIG_OPTION_H
-#define NDP_CONFIG_OPTION_H
+/* One option of a file: a key, and how its value is read, checked and written. A row describes a member of a struct.
+ * Tables of such rows are those of job.yaml (config/table.c), whose struct is ndp_config, and of cluster.yaml. */
+#ifndef NDP_OPTIONS_OPTION_H
+#define NDP_OPTIONS_OPTION_H
 
-#include "config/config.h"
-#include "config/yaml.h"
-#include <string.h>
+#include "base/text.h"
+#include "options/yaml.h"
 
 typedef enum ndp_option_type {
     NDP_OPTION_INT,    /* int in [low, high]; where `open`, also auto, stored as 0 */
@@ -15,10 +14,16 @@ typedef enum ndp_option_type {
     NDP_OPTION_BOOL,
     NDP_OPTION_WORD,    /* an enum: the index of one of the words, or its meaning */
     NDP_OPTION_TEXT,    /* char *: one of the words, if there are any; may be NULL if the default is NULL */
-    NDP_OPTION_ENTRIES, /* two ndp_strings, names and own options: names, or mappings with a name and options (entry.h)
-                         */
+    NDP_OPTION_ENTRIES, /* two ndp_strings, names and own options: names, or mappings, which read_entry reads */
     NDP_OPTION_LIST     /* ndp_strings: a list, or one string; where `open`, also mappings, as strings "name: value" */
 } ndp_option_type;
+
+/* What a key means to a run that is resumed. No role is 0, so a row of job.yaml without a role does not compile. */
+typedef enum ndp_key_role {
+    NDP_KEY_FREE = 1, /* may change: it does not determine the curve */
+    NDP_KEY_IDENTITY, /* must keep its value */
+    NDP_KEY_CONTENTS  /* its spelling may change; what it names must stay: a file's contents, the token of "auto" */
+} ndp_key_role;
 
 /* What reads a key. No row of ndp_options has none: the table's macros ask for them. */
 typedef enum ndp_key_reader {
@@ -29,39 +34,40 @@ typedef enum ndp_key_reader {
     NDP_READER_RUN = 16 /* commands that open the model of a run folder, by its job.yaml */
 } ndp_key_reader;
 
-typedef struct ndp_option {
+/* What other programs call a value: their words, separated by spaces, of which one that ends with * is a prefix. */
+typedef struct ndp_foreign_value {
+    const char *theirs, *ours; /* `theirs` NULL ends a list */
+    const char *why;           /* what the user should know about the difference; NULL: nothing */
+} ndp_foreign_value;
+
+typedef struct ndp_option ndp_option;
+struct ndp_option {
     const char *section, *key; /* section "": the key is in none */
     size_t offset;             /* in the struct that callers pass: ndp_config, if it is a row of ndp_options */
     ndp_key_role role;
     int readers; /* bits of ndp_key_reader */
     ndp_option_type type;
-    const char *value; /* the default, as YAML; NULL: unset */
+    const char *value; /* the default, as YAML; NULL: unset; "": a text that has none, and cannot be null */
     int64_t low, high;
-    const char *interval;     /* "[0, 1)" */
-    const char *const *words; /* ends with NULL */
-    const int *meanings;      /* values that the words stand for; NULL: their indices */
+    const char *interval;             /* "[0, 1)" */
+    const char *const *words;         /* ends with NULL */
+    const int *meanings;              /* values that the words stand for; NULL: their indices */
+    const ndp_foreign_value *foreign; /* NULL: none */
     bool open;
-    size_t own;       /* ENTRIES: offset of the second list */
+    size_t own; /* ENTRIES: offset of the second list */
+    /* ENTRIES: reads a mapping and appends to both lists */
+    ndp_status (*read_entry)(const ndp_option *o, ndp_yaml *y, struct fy_node *mapping, ndp_strings *names,
+                             ndp_strings *own);
     bool entry;       /* an entry of data.files may have its own value */
     const char *also; /* what the reader of the table takes besides, "or a list of them"; NULL: nothing */
     const char *when; /* the condition under which they read it, "parallelism.pp_size is above 1"; NULL: always */
     const char *help;
-} ndp_option;
-
-extern const ndp_option ndp_options[];
-extern const int ndp_option_count;
-
-/* The row of a key; `section` NULL: the first one of that name. NULL: there is no such key. */
-const ndp_option *ndp_option_among(const ndp_option *table, int n, const char *section, const char *key);
-/* The same among ndp_options. */
-const ndp_option *ndp_option_find(const char *section, const char *key);
-/* True if row i is the first of its section. */
-static inline bool ndp_option_opens_section(int i) {
-    return i == 0 || strcmp(ndp_options[i].section, ndp_options[i - 1].section) != 0;
-}
+};
 
 /* Reads a node into the struct at `into`, of which `offset` is an offset. */
 NDP_API ndp_status ndp_option_read(const ndp_option *o, ndp_yaml *y, struct fy_node *node, void *into);
+/* The same for a value that is not the user's, as YAML. */
+NDP_API ndp_status ndp_option_parse(const ndp_option *o, const char *value, void *into);
 /* The same for the digits of an INT, INT64 or NUMBER; false, and nothing is read, if they do not fit. */
 bool ndp_option_digits(const ndp_option *o, const char *digits, void *into);
 /* NDP_EINVAL: "'optimizer.lr' is 'fast', expected a number in [0, inf)", pointing at the node. */
@@ -70,10 +76,10 @@ ndp_status ndp_option_unexpected(const ndp_option *o, ndp_yaml *y, struct fy_nod
 void ndp_option_write(const ndp_option *o, const void *from, ndp_str *out);
 /* "a whole number from 1 to 9, or auto", and what the row takes `also` */
 void ndp_option_expects(const ndp_option *o, ndp_str *out);
-/* ndp_config_write (config.h) of some keys: `wanted` has a flag for each of ndp_options; NULL: all. */
-NDP_API ndp_status ndp_config_write_keys(const ndp_config *c, const bool *wanted, ndp_str *out);
 /* A string in double quotes, or null. */
 void ndp_option_write_text(const char *text, ndp_str *out);
+/* An entry of a list: its name, or with `own`, "{format: alpaca}", the mapping {path: NAME, format: alpaca}. */
+void ndp_option_write_entry(const char *name, const char *own, ndp_str *out);
 /* Releases the member, and leaves it empty. */
 void ndp_option_release(const ndp_option *o, void *from);
 /* Replaces *out by a copy of `text`, or by NULL. NDP_ENOMEM. */

@@ -1,8 +1,8 @@
 /* Suggestions for values that a key does not take. Inside this room only. */
-#ifndef NDP_CONFIG_MEANT_H
-#define NDP_CONFIG_MEANT_H
+#ifndef NDP_OPTIONS_MEANT_H
+#define NDP_OPTIONS_MEANT_H
 
-#include "config/option.h"
+#include "options/option.h"
 
 /* Appends what a refused value of an option probably meant, "; did you mean 'bf16'? ...", if that is known. `quoted`:
  * it was written in quotes. */

@@ -1,9 +1,9 @@
 /* A YAML text with positions: every error in it, the parser's and ours, is shown with file:line, the text of the line
  * and a caret. */
-#ifndef NDP_CONFIG_YAML_H
-#define NDP_CONFIG_YAML_H
+#ifndef NDP_OPTIONS_YAML_H
+#define NDP_OPTIONS_YAML_H
 
-#include "base/status.h"
+#include "base/text.h"
 #include <libfyaml.h>
 
 typedef struct ndp_yaml {
@@ -24,6 +24,8 @@ void ndp_yaml_close(ndp_yaml *y);
 
 /* NDP_EINVAL, with the message pointing at the node. */
 ndp_status ndp_yaml_fail(ndp_yaml *y, struct fy_node *node, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+/* The same for a message that was put together, which is released. */
+ndp_status ndp_yaml_fail_str(ndp_yaml *y, struct fy_node *node, ndp_str *message);
 /* The same at a position: line and column from 1, columns in characters. */
 ndp_status ndp_yaml_fail_at(const ndp_yaml *y, int line, int column, const char *message);
 
