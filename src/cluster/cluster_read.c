@@ -245,12 +245,7 @@ ndp_status ndp_cluster_parse(const char *text, size_t size, const char *what, nd
 }
 
 ndp_status ndp_cluster_read(const char *path, ndp_cluster *out) {
-    char *text;
-    size_t size;
-    NDP_TRY(ndp_file_read_as(NDP_FILE_CLUSTER, path, &text, &size));
-    ndp_status st = ndp_cluster_parse(text, size, path, out);
-    free(text);
-    return st;
+    return NDP_FILE_PARSE(NDP_FILE_CLUSTER, path, text, size, ndp_cluster_parse(text, size, path, out));
 }
 
 void ndp_cluster_release(ndp_cluster *c) {

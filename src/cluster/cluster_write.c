@@ -34,16 +34,6 @@ typedef struct section_style {
     const char *before, *between, *after;
 } section_style;
 
-static bool is_same(const ndp_option *o, const void *a, const ndp_option *as, const void *b) {
-    ndp_str one = {0}, other = {0};
-    ndp_option_write(o, a, &one);
-    ndp_option_write(as, b, &other);
-    bool same = !one.failed && !other.failed && strcmp(one.data, other.data) == 0;
-    ndp_str_release(&one);
-    ndp_str_release(&other);
-    return same;
-}
-
 /* The rows of a section whose values are known, as a mapping; nothing if there are none. Of those that `base` has too
  * nothing is written, unless `base` is NULL: a struct like `from`, or of a node's links and NICs a device. */
 static void add_rows(const char *section, const void *from, const void *base, section_style style, ndp_str *out) {
@@ -53,7 +43,7 @@ static void add_rows(const char *section, const void *from, const void *base, se
         if (strcmp(o->section, section) != 0 || ndp_cluster_is_unknown(o, from))
             continue;
         const ndp_option *as = strncmp(section, "node.", 5) == 0 ? ndp_cluster_row_of_device(o) : o;
-        if (base && is_same(o, from, as, base))
+        if (base && ndp_option_is_same(o, from, as, base))
             continue;
         ndp_str_addf(out, "%s%s: ", any ? style.between : style.before, o->key);
         add_value(o, from, out);

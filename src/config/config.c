@@ -130,12 +130,7 @@ ndp_status ndp_config_parse(ndp_config *c, const char *text, size_t size, const 
 
 ndp_status ndp_config_read(ndp_config *c, const char *path) {
     NDP_NOT_NULL(c, path);
-    char *text;
-    size_t size;
-    NDP_TRY(ndp_file_read_as(NDP_FILE_JOB, path, &text, &size));
-    ndp_status st = ndp_config_parse(c, text, size, path);
-    free(text);
-    return st;
+    return NDP_FILE_PARSE(NDP_FILE_JOB, path, text, size, ndp_config_parse(c, text, size, path));
 }
 
 /* The option that the first `length` bytes of an assignment name; otherwise an error that points at them. */
@@ -165,7 +160,7 @@ static ndp_status find_assigned(const char *assignment, size_t length, const ndp
 /* An assignment without '=': an example with the value that the key has. */
 static ndp_status fail_without_value(const ndp_config *c, const char *assignment) {
     char *value = NULL;
-    if (!ndp_names_is_key(assignment) || ndp_config_get(c, assignment, &value) != NDP_OK)
+    if (!ndp_names_key(assignment) || ndp_config_get(c, assignment, &value) != NDP_OK)
         return NDP_FAIL(NDP_EINVAL, "--set '%s': expected SECTION.KEY=VALUE", assignment);
     ndp_status st = NDP_FAIL(NDP_EINVAL, "--set '%s': expected SECTION.KEY=VALUE, as in --set %s=%s", assignment,
                              assignment, value);
@@ -279,14 +274,12 @@ static ndp_status hand_out(ndp_str *s, char **text) {
 
 ndp_status ndp_config_get(const ndp_config *c, const char *key, char **value) {
     NDP_NOT_NULL(c, key, value);
-    char name[NDP_KEY_NAME];
-    for (int i = 0; ndp_config_key(i, name) >= 0; i++)
-        if (strcmp(name, key) == 0) {
-            ndp_str text = {0};
-            ndp_option_write(&ndp_options[i], c, &text);
-            return hand_out(&text, value);
-        }
-    return NDP_FAIL(NDP_EINVAL, "the configuration has no key '%s'; expected SECTION.KEY", key);
+    const ndp_option *o = ndp_names_key(key);
+    if (!o)
+        return NDP_FAIL(NDP_EINVAL, "the configuration has no key '%s'; expected SECTION.KEY", key);
+    ndp_str text = {0};
+    ndp_option_write(o, c, &text);
+    return hand_out(&text, value);
 }
 
 ndp_status ndp_config_text(const ndp_config *c, char **yaml) {

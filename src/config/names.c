@@ -7,12 +7,12 @@
 
 bool ndp_names_is_section(const char *name) { return ndp_option_is_section(&ndp_job_options, name); }
 
-bool ndp_names_is_key(const char *name) {
+const ndp_option *ndp_names_key(const char *name) {
     char known[NDP_KEY_NAME];
     for (int i = 0; ndp_config_key(i, known) >= 0; i++)
         if (strcmp(name, known) == 0)
-            return true;
-    return false;
+            return &ndp_options[i];
+    return NULL;
 }
 
 /* "use optimizer.lr" for a word of another program; empty: it is not one. */
@@ -31,7 +31,7 @@ void ndp_names_unknown(const char *section, const char *key, ndp_str *out) {
 
 ndp_status ndp_names_refuse(ndp_yaml *y, const ndp_option_key *key) {
     const char *dot = *key->section ? NULL : strchr(key->name, '.');
-    if (dot && ndp_names_is_key(key->name))
+    if (dot && ndp_names_key(key->name))
         return ndp_yaml_fail(y, key->node, "'%s' is a name for --set; in a file it is %.*s: {%s: VALUE}", key->name,
                              (int)(dot - key->name), key->name, dot + 1);
     ndp_str s = {0};
@@ -40,21 +40,6 @@ ndp_status ndp_names_refuse(ndp_yaml *y, const ndp_option_key *key) {
 }
 
 /* ---- names from the command line ---- */
-
-/* How many keys are called so, in any section. */
-static int count_keys(const char *key, bool wanted[NDP_MOST_OPTIONS]) {
-    int n = 0;
-    for (int i = 0; i < ndp_option_count; i++)
-        n += wanted[i] = strcmp(ndp_options[i].key, key) == 0;
-    return n;
-}
-
-static int count_section(const char *section, bool wanted[NDP_MOST_OPTIONS]) {
-    int n = 0;
-    for (int i = 0; i < ndp_option_count; i++)
-        n += wanted[i] = !section || strcmp(ndp_options[i].section, section) == 0;
-    return n;
-}
 
 static ndp_status fail_several(const char *name, const bool wanted[NDP_MOST_OPTIONS]) {
     ndp_str s = {0};
@@ -115,19 +100,17 @@ static ndp_status fail_none(const char *name) {
 }
 
 ndp_status ndp_names_find(const char *name, bool wanted[NDP_MOST_OPTIONS]) {
-    memset(wanted, 0, sizeof *wanted * NDP_MOST_OPTIONS);
-    char key[NDP_KEY_NAME];
-    if (!name || ndp_names_is_section(name)) {
-        count_section(name, wanted);
-        return NDP_OK;
+    const ndp_option *whole = name ? ndp_names_key(name) : NULL;
+    bool section = !name || ndp_names_is_section(name);
+    int n = 0;
+    for (int i = 0; i < NDP_MOST_OPTIONS; i++) {
+        const ndp_option *o = &ndp_options[i];
+        wanted[i] = i < ndp_option_count && (section ? !name || strcmp(o->section, name) == 0
+                                             : whole ? o == whole
+                                                     : strcmp(o->key, name) == 0);
+        n += wanted[i];
     }
-    for (int i = 0; ndp_config_key(i, key) >= 0; i++)
-        if (strcmp(name, key) == 0) {
-            wanted[i] = true;
-            return NDP_OK;
-        }
-    int n = count_keys(name, wanted);
-    if (n > 1)
+    if (n > 1 && !section)
         return fail_several(name, wanted);
-    return n == 1 ? NDP_OK : fail_none(name);
+    return n ? NDP_OK : fail_none(name);
 }

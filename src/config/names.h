@@ -4,19 +4,19 @@
 
 #include "config/table.h"
 
-/* What another program calls a key of ours. */
+/* What other programs call a key of ours. */
 typedef struct ndp_synonym {
-    const char *word;
-    const char *key;   /* ours, or a section; NULL: it has no counterpart */
-    const char *words; /* what to do; NULL: use the key */
+    const char *theirs; /* their words, separated by spaces */
+    const char *key;    /* ours, or a section; NULL: it has no counterpart */
+    const char *words;  /* what to do; NULL: use the key */
 } ndp_synonym;
 extern const ndp_synonym ndp_synonyms[];
 extern const int ndp_synonym_count;
 const ndp_synonym *ndp_synonym_find(const char *word);
 
 bool ndp_names_is_section(const char *name);
-/* Whether a name is that of a key, with its section: "optimizer.lr". */
-bool ndp_names_is_key(const char *name);
+/* The key of a name with its section, "optimizer.lr"; NULL: it is not one. */
+const ndp_option *ndp_names_key(const char *name);
 /* "unknown key 'tp_sze' in 'parallelism'; did you mean 'tp_size'?", or the section that has the key, or what the key of
  * another program is here, or all names. `section` "": `key` stands where a section is expected. */
 void ndp_names_unknown(const char *section, const char *key, ndp_str *out);

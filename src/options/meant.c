@@ -7,7 +7,7 @@
 #include <string.h>
 #include <strings.h>
 
-static bool has_word(const char *words, const char *text) {
+bool ndp_has_word(const char *words, const char *text) {
     for (size_t n; *words; words += n + (words[n] == ' ')) {
         n = strcspn(words, " ");
         if (words[n - 1] == '*' ? strncasecmp(words, text, n - 1) == 0
@@ -19,7 +19,7 @@ static bool has_word(const char *words, const char *text) {
 
 static const ndp_foreign_value *find_foreign(const ndp_option *o, const char *text) {
     for (const ndp_foreign_value *f = o->foreign; f && f->theirs; f++)
-        if (has_word(f->theirs, text))
+        if (ndp_has_word(f->theirs, text))
             return f;
     return NULL;
 }
@@ -34,7 +34,7 @@ static const char *nearest_word(const ndp_option *o, const char *text) {
 }
 
 static const char *meant_bool(const char *text) {
-    return has_word("true yes on 1", text) ? "true" : has_word("false no off 0", text) ? "false" : NULL;
+    return ndp_has_word("true yes on 1", text) ? "true" : ndp_has_word("false no off 0", text) ? "false" : NULL;
 }
 
 /* A whole number written as 1e3, 1_000 or 1,000; or -1, which other programs write where we write auto. */

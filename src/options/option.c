@@ -252,6 +252,8 @@ ndp_status ndp_option_read(const ndp_option *o, ndp_yaml *y, struct fy_node *nod
 
 ndp_status ndp_option_parse(const ndp_option *o, const char *value, void *into) {
     ndp_yaml y;
+    if (o->type <= NDP_OPTION_NUMBER && ndp_option_digits(o, value, into)) /* without a parser, which takes a while */
+        return NDP_OK;
     ndp_status st = ndp_yaml_open(&y, "defaults", value, strlen(value), 0);
     if (st == NDP_OK)
         st = ndp_option_read(o, &y, y.root, into);
@@ -329,6 +331,16 @@ void ndp_option_write(const ndp_option *o, const void *from, ndp_str *out) {
         }
         ndp_str_add(out, "]");
     }
+}
+
+bool ndp_option_is_same(const ndp_option *o, const void *a, const ndp_option *as, const void *b) {
+    ndp_str one = {0}, other = {0};
+    ndp_option_write(o, a, &one);
+    ndp_option_write(as, b, &other);
+    bool same = !one.failed && !other.failed && strcmp(one.data, other.data) == 0;
+    ndp_str_release(&one);
+    ndp_str_release(&other);
+    return same;
 }
 
 void ndp_option_release(const ndp_option *o, void *from) {

@@ -34,7 +34,7 @@ typedef enum ndp_key_reader {
     NDP_READER_RUN = 16 /* commands that open the model of a run folder, by its job.yaml */
 } ndp_key_reader;
 
-/* What other programs call a value: their words, separated by spaces, of which one that ends with * is a prefix. */
+/* What other programs call a value: their words, as ndp_has_word (meant.h) has them. */
 typedef struct ndp_foreign_value {
     const char *theirs, *ours; /* `theirs` NULL ends a list */
     const char *why;           /* what the user should know about the difference; NULL: nothing */
@@ -74,6 +74,8 @@ bool ndp_option_digits(const ndp_option *o, const char *digits, void *into);
 ndp_status ndp_option_unexpected(const ndp_option *o, ndp_yaml *y, struct fy_node *node);
 /* As YAML that ndp_option_read reads back to the same value. */
 void ndp_option_write(const ndp_option *o, const void *from, ndp_str *out);
+/* Whether a member has the same value as the one of another struct that `as` describes. */
+bool ndp_option_is_same(const ndp_option *o, const void *a, const ndp_option *as, const void *b);
 /* "a whole number from 1 to 9, or auto", and what the row takes `also` */
 void ndp_option_expects(const ndp_option *o, ndp_str *out);
 /* A string in double quotes, or null. */
