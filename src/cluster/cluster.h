@@ -105,10 +105,6 @@ void ndp_cluster_source(const ndp_cluster *c, ndp_str *out);
 /* Appends all keys with their meaning, values and defaults, for people (cluster_table.c). */
 void ndp_cluster_keys_help(ndp_str *out);
 
-/* Measures this host's processor where the device is `cpu` and its numbers are not known, in less than a second
- * (fit_device.c). Does nothing for other devices. */
-NDP_API ndp_status ndp_cluster_complete(ndp_cluster *c);
-
 int ndp_cluster_devices(const ndp_cluster *c); /* of all nodes */
 /* How many levels of links data can cross: 2, and those of the network whose units are several. */
 int ndp_cluster_levels(const ndp_cluster *c);

@@ -1,4 +1,8 @@
+/* A job on a cluster (cluster_plan.h): the links of its groups are found when they are asked for, and what all ranks
+ * send follows from the programs of one rank of each pipeline stage, since those of a stage send alike. */
 #include "plan/cluster_plan.h"
+
+#include "measure/measure_device.h"
 
 #include <stdio.h>
 #include <stdlib.h>

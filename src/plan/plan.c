@@ -1,7 +1,7 @@
 /* What a run would do and need, as text, from its real programs (dry_run.c). */
 #include "data/sample.h"
-#include "host/host.h"
-#include "host/memory_need.h"
+#include "launch/launch.h"
+#include "launch/memory_need.h"
 #include "job/job_shown.h"
 #include "job/weights.h"
 #include "plan/gpu_memory.h"
@@ -107,7 +107,7 @@ static ndp_status compare_gpu(const ndp_dry_run *d, int64_t rank_bytes, bool as_
     return as_run ? ndp_gpu_memory_check(d->job, &m, NULL) : NDP_OK;
 }
 
-/* How long a save takes, beside what mpirun leaves for it where a batch system stops a job (host/launch.c). On one node
+/* How long a save takes, beside what mpirun leaves for it where a batch system stops a job (launch/launch.c). On one node
  * the ranks have no such limit. The rate of the disk is not known here. */
 static ndp_status save_text(const ndp_dry_run *d, const ndp_engine *engine, ndp_plan_report *report) {
     const double rate = 1e9; /* bytes/s that it takes from a node */
