@@ -97,6 +97,8 @@ NDP_API ndp_status ndp_cluster_read(const char *path, ndp_cluster *out);
 NDP_API ndp_status ndp_cluster_parse(const char *text, size_t size, const char *what, ndp_cluster *out);
 /* Appends it as YAML that reads back to the same cluster, up to the 1 MiB that a file may have. */
 void ndp_cluster_write(const ndp_cluster *c, ndp_str *out);
+/* Rounds all numbers to four digits, which are more than a measurement has. */
+void ndp_cluster_round(ndp_cluster *c);
 /* Accepts {0}. */
 void ndp_cluster_release(ndp_cluster *c);
 /* "measured on 2026-11-26 by ndparallel 0.1", "built in" or "mixed: ..." */

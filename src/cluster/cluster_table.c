@@ -127,6 +127,24 @@ bool ndp_cluster_is_unknown(const ndp_option *o, const void *from) {
     return o->type == NDP_OPTION_NUMBER && o->interval[0] == '(' && *(const double *)(const void *)at == 0;
 }
 
+void ndp_cluster_round(ndp_cluster *c) {
+    double *numbers[NDP_COUNT(rows) + NDP_NETWORK_LEVELS];
+    int n = 0;
+    for (int i = 0; i < NDP_COUNT(rows); i++) {
+        bool device = strncmp(rows[i].section, NDP_SECTION_DEVICE, strlen(NDP_SECTION_DEVICE)) == 0;
+        char *at = (device ? (char *)&c->facts : (char *)c) + rows[i].offset;
+        if (rows[i].type == NDP_OPTION_NUMBER && strcmp(rows[i].section, NDP_SECTION_NETWORK) != 0)
+            numbers[n++] = (double *)(void *)at;
+    }
+    for (int i = 0; i < c->levels; i++)
+        numbers[n++] = &c->network[i].oversubscription;
+    for (int i = 0; i < n; i++) {
+        char digits[32];
+        snprintf(digits, sizeof digits, "%.4g", *numbers[i]);
+        *numbers[i] = strtod(digits, NULL);
+    }
+}
+
 /* ---- names ---- */
 
 ndp_status ndp_cluster_unknown_key(ndp_yaml *y, const ndp_option_key *key, const char *more) {

@@ -163,35 +163,6 @@ static ndp_status set_nodes(ndp_topology_run *t) {
     return NDP_OK;
 }
 
-/* Four digits are more than a measurement has. */
-static void round_number(double *x) {
-    char digits[32];
-    snprintf(digits, sizeof digits, "%.4g", *x);
-    *x = strtod(digits, NULL);
-}
-
-static void round_all(ndp_cluster *c) {
-    ndp_device_facts *f = &c->facts;
-    double *numbers[] = {&c->links.bandwidth,
-                         &c->links.latency,
-                         &c->nics.bandwidth,
-                         &c->nics.latency,
-                         &c->network[1].oversubscription,
-                         &f->flops[NDP_RATE_FP32],
-                         &f->flops[NDP_RATE_BF16],
-                         &f->flops[NDP_RATE_FP8],
-                         &f->memory_bytes,
-                         &f->memory_bandwidth,
-                         &f->call_seconds,
-                         &c->efficiency.matmul,
-                         &c->efficiency.attention,
-                         &c->efficiency.memory,
-                         &c->efficiency.links,
-                         &c->efficiency.nics};
-    for (int i = 0; i < NDP_COUNT(numbers); i++)
-        round_number(numbers[i]);
-}
-
 /* Names, numbers and date; rank 0's date is that of all. */
 static ndp_status make_cluster(ndp_topology_run *t) {
     ndp_cluster *c = &t->cluster;
@@ -203,7 +174,6 @@ static ndp_status make_cluster(ndp_topology_run *t) {
     order_nodes(t);
     NDP_TRY(set_nodes(t));
     set_links(t);
-    round_all(c);
     c->name = strdup("measured");
     c->device = strdup(t->opts->device ? t->opts->device : "cpu");
     c->like = t->opts->quick ? strdup("cpu") : NULL; /* whose numbers stand where none are measured */
@@ -217,7 +187,7 @@ static ndp_status make_cluster(ndp_topology_run *t) {
     c->efficiency = t->first.efficiency;
     c->measured_on = strdup(date);
     c->measured_by = strdup("ndparallel " NDP_VERSION);
-    round_all(c);
+    ndp_cluster_round(c);
     return c->name && c->device && (c->like || !c->built_in) && c->links.kind && c->nics.kind && c->measured_on &&
                    c->measured_by
                ? NDP_OK
@@ -239,7 +209,7 @@ static ndp_status time_groups(ndp_topology_run *t) {
     ndp_rank_map_release(&map);
     if (st == NDP_OK)
         ndp_group_timings_fit(&t->groups, &t->cluster, &t->group_misses);
-    round_all(&t->cluster);
+    ndp_cluster_round(&t->cluster);
     return st;
 }
 

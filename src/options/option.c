@@ -179,7 +179,12 @@ static ndp_status read_item(const ndp_option *o, ndp_yaml *y, struct fy_node *it
     return missing ? ndp_option_unexpected(o, y, item) : ndp_strings_add(list, text);
 }
 
-static ndp_strings *own_of(const ndp_option *o, void *c) { return (ndp_strings *)(void *)((char *)c + o->own); }
+/* The lists of a member, and how many: one of a LIST, two of ENTRIES. Callers with a const struct only read them. */
+static int lists_of(const ndp_option *o, void *c, ndp_strings *lists[2]) {
+    lists[0] = field(o, c);
+    lists[1] = (ndp_strings *)(void *)((char *)c + o->own);
+    return o->type == NDP_OPTION_ENTRIES ? 2 : o->type == NDP_OPTION_LIST;
+}
 
 /* An item of a LIST or of ENTRIES, whose own options go to lists[1]. */
 static ndp_status read_any_item(const ndp_option *o, ndp_yaml *y, struct fy_node *item, ndp_strings lists[2]) {
@@ -197,20 +202,16 @@ static ndp_status read_list(const ndp_option *o, ndp_yaml *y, struct fy_node *no
     ndp_status st = NDP_OK;
     bool many = node && fy_node_is_sequence(node);
     int n = ndp_yaml_is_null(node) ? 0 : many ? fy_node_sequence_item_count(node) : 1;
-    ndp_strings lists[2] = {{0}};
+    ndp_strings lists[2] = {{0}}, *out[2];
     void *place = NULL;
     for (int i = 0; i < n && st == NDP_OK; i++)
         st = read_any_item(o, y, many ? fy_node_sequence_iterate(node, &place) : node, lists);
-    if (st != NDP_OK) {
-        ndp_strings_release(&lists[0]);
-        ndp_strings_release(&lists[1]);
-        return st;
+    for (int i = 0, k = lists_of(o, into, out); i < k; i++) {
+        ndp_strings_release(st == NDP_OK ? out[i] : &lists[i]);
+        if (st == NDP_OK)
+            *out[i] = lists[i];
     }
-    ndp_option_release(o, into);
-    *(ndp_strings *)field(o, into) = lists[0];
-    if (o->type == NDP_OPTION_ENTRIES)
-        *own_of(o, into) = lists[1];
-    return NDP_OK;
+    return st;
 }
 
 bool ndp_option_digits(const ndp_option *o, const char *digits, void *into) {
@@ -282,10 +283,6 @@ void ndp_option_write_text(const char *text, ndp_str *out) {
     ndp_str_add(out, "\"");
 }
 
-static const ndp_strings *const_own(const ndp_option *o, const void *c) {
-    return (const ndp_strings *)(const void *)((const char *)c + o->own);
-}
-
 void ndp_option_write_entry(const char *name, const char *own, ndp_str *out) {
     ndp_str_add(out, *own ? "{path: " : "");
     ndp_option_write_text(name, out);
@@ -323,7 +320,9 @@ void ndp_option_write(const ndp_option *o, const void *from, ndp_str *out) {
     else if (o->type == NDP_OPTION_TEXT)
         ndp_option_write_text(*(char *const *)at, out);
     else {
-        const ndp_strings *list = at, *own = o->type == NDP_OPTION_ENTRIES ? const_own(o, from) : &(ndp_strings){0};
+        ndp_strings *lists[2];
+        int n = lists_of(o, (void *)from, lists);
+        const ndp_strings *list = lists[0], *own = n == 2 ? lists[1] : &(ndp_strings){0};
         ndp_str_add(out, "[");
         for (int i = 0; i < list->n; i++) {
             ndp_str_add(out, i ? ", " : "");
@@ -344,36 +343,29 @@ bool ndp_option_is_same(const ndp_option *o, const void *a, const ndp_option *as
 }
 
 void ndp_option_release(const ndp_option *o, void *from) {
+    ndp_strings *lists[2];
     char **text = field(o, from);
+    for (int i = 0, n = lists_of(o, from, lists); i < n; i++)
+        ndp_strings_release(lists[i]);
     if (o->type == NDP_OPTION_TEXT) {
         free(*text);
         *text = NULL;
-    } else if (o->type == NDP_OPTION_LIST || o->type == NDP_OPTION_ENTRIES)
-        ndp_strings_release(field(o, from));
-    if (o->type == NDP_OPTION_ENTRIES)
-        ndp_strings_release(own_of(o, from));
-}
-
-/* What `to` has is overwritten, even if the copy fails. */
-static ndp_status copy_list(const ndp_strings *from, ndp_strings *to) {
-    *to = (ndp_strings){0};
-    for (int i = 0; i < from->n; i++)
-        NDP_TRY(ndp_strings_add(to, from->items[i]));
-    return NDP_OK;
+    }
 }
 
 ndp_status ndp_option_copy(const ndp_option *o, const void *from, void *to) {
-    if (o->type == NDP_OPTION_TEXT) {
-        char *const *text = const_field(o, from), **copy = field(o, to);
-        *copy = NULL;
-        return ndp_option_copy_text(*text, copy);
-    }
+    ndp_strings *lists[2], *copies[2];
+    int n = lists_of(o, (void *)from, lists);
     ndp_status st = NDP_OK;
-    if (o->type == NDP_OPTION_LIST || o->type == NDP_OPTION_ENTRIES)
-        st = copy_list(const_field(o, from), field(o, to));
-    if (o->type == NDP_OPTION_ENTRIES) {
-        ndp_status second = copy_list(const_own(o, from), own_of(o, to));
-        st = st == NDP_OK ? second : st;
+    lists_of(o, to, copies);
+    for (int k = 0; k < n; k++) {
+        *copies[k] = (ndp_strings){0};
+        for (int i = 0; i < lists[k]->n && st == NDP_OK; i++)
+            st = ndp_strings_add(copies[k], lists[k]->items[i]);
     }
-    return st;
+    if (o->type != NDP_OPTION_TEXT)
+        return st;
+    char *const *text = const_field(o, from), **copy = field(o, to);
+    *copy = NULL;
+    return ndp_option_copy_text(*text, copy);
 }
