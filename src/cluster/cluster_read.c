@@ -15,8 +15,8 @@ typedef struct cluster_reading {
     ndp_cluster_file file;
     ndp_found_device device;
     ndp_option_reading of; /* of the file's keys outside `devices` and `network` */
-    ndp_option_key nodes, node, network, devices, efficiency,
-        measured; /* `nodes` if it is a list; {0}: not in the file */
+    ndp_option_key nodes;  /* if it is a list; {0}: it is not, or not in the file */
+    ndp_option_key node, network, devices, efficiency, measured; /* {0}: not in the file */
 } cluster_reading;
 
 /* The row of a key, and where its value is. */
