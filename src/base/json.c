@@ -233,12 +233,7 @@ ndp_status ndp_json_parse(const char *text, size_t size, const char *what, struc
 }
 
 ndp_status ndp_json_read(const char *path, struct json_object **out) {
-    char *text;
-    size_t size;
-    NDP_TRY(ndp_file_read_as(NDP_FILE_CONFIG, path, &text, &size));
-    ndp_status st = ndp_json_parse(text, size, path, out);
-    free(text);
-    return st;
+    return NDP_FILE_PARSE(NDP_FILE_CONFIG, path, text, size, ndp_json_parse(text, size, path, out));
 }
 
 static ndp_status fail_type(const char *what, const char *key, struct json_object *found, const char *expected) {

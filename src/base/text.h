@@ -64,8 +64,21 @@ ndp_status ndp_file_open(ndp_file_kind kind, const char *path, int *fd);
 ndp_status ndp_file_read_as(ndp_file_kind kind, const char *path, char **data, size_t *size);
 /* The same for NDP_FILE_ANY. */
 ndp_status ndp_file_read(const char *path, char **data, size_t *size);
-/* The same for the rest of an open file or pipe, up to `most` bytes (NDP_ENOMEM: there are more); `name` stands for it
- * in messages. Does not close it. */
+/* Reads a file of `kind` and evaluates `parsed`, the status of what makes sense of its `text` and `size`, which names
+ * the path in its messages. The text is freed afterwards. */
+#define NDP_FILE_PARSE(kind, path, text, size, parsed)                                                                 \
+    ({                                                                                                                 \
+        char *text;                                                                                                    \
+        size_t size;                                                                                                   \
+        ndp_status parse_status_ = ndp_file_read_as(kind, path, &text, &size);                                         \
+        if (parse_status_ == NDP_OK) {                                                                                 \
+            parse_status_ = (parsed);                                                                                  \
+            free(text);                                                                                                \
+        }                                                                                                              \
+        parse_status_;                                                                                                 \
+    })
+/* As ndp_file_read, for the rest of an open file or pipe, up to `most` bytes (NDP_ENOMEM: there are more); `name`
+ * stands for it in messages. Does not close it. */
 ndp_status ndp_fd_read(int fd, const char *name, size_t most, char **data, size_t *size);
 /* Writes all of it at `at`; -1: not all, with errno. The kernel begins to write it to the disk at once: fsync then has
  * less to wait for, and a control group whose limit is near waits for these pages. It kills a process (version 1) if

@@ -51,6 +51,7 @@ typedef struct map_search {
     int *node;                  /* of each rank, in the candidate */
     ndp_rank_map best;
     ndp_map_cost cost;
+    bool better; /* the candidate tried last was the best so far */
 } map_search;
 
 /* Sets rank_at: the place's digits, innermost first, are coordinates on the axes in their present order. */
@@ -66,7 +67,7 @@ static void nest_axes(map_search *s) {
 }
 
 /* Fills the nodes in the present order, and keeps the map if it is the best so far. */
-static ndp_status try_map(map_search *s, bool *better) {
+static ndp_status try_map(map_search *s) {
     ndp_rank_map m;
     ndp_map_cost cost;
     for (int i = 0, place = 0; i < s->c->nodes && place < s->world; i++)
@@ -74,8 +75,8 @@ static ndp_status try_map(map_search *s, bool *better) {
             s->node[s->rank_at[place++]] = s->order[i];
     NDP_TRY(ndp_rank_map_take(s->c, s->world, s->node, &m));
     ndp_status st = ndp_map_cost_of(s->f, s->c, &m, &cost);
-    *better = st == NDP_OK && ndp_map_cost_compare(&cost, &s->cost) < 0;
-    if (*better) {
+    s->better = st == NDP_OK && ndp_map_cost_compare(&cost, &s->cost) < 0;
+    if (s->better) {
         ndp_rank_map old = s->best;
         s->best = m;
         s->cost = cost;
@@ -91,15 +92,14 @@ static void swap(int *a, int *b) {
     *b = x;
 }
 
-/* All orders of the nodes from `at` on. */
-static ndp_status try_orders(map_search *s, int at) {
-    bool better;
-    if (at >= s->c->nodes - 1)
-        return try_map(s, &better);
-    for (int i = at; i < s->c->nodes; i++) {
-        swap(&s->order[at], &s->order[i]);
-        ndp_status st = try_orders(s, at + 1);
-        swap(&s->order[at], &s->order[i]);
+/* Visits all orders of the items from `at` on. */
+static ndp_status permute(map_search *s, int *items, int n, int at, ndp_status (*visit)(map_search *)) {
+    if (at >= n - 1)
+        return visit(s);
+    for (int i = at; i < n; i++) {
+        swap(&items[at], &items[i]);
+        ndp_status st = permute(s, items, n, at + 1, visit);
+        swap(&items[at], &items[i]);
         NDP_TRY(st);
     }
     return NDP_OK;
@@ -107,44 +107,30 @@ static ndp_status try_orders(map_search *s, int at) {
 
 /* Exchanges two nodes as long as that makes a better map. */
 static ndp_status try_exchanges(map_search *s) {
-    bool better;
-    NDP_TRY(try_map(s, &better));
+    NDP_TRY(try_map(s));
     for (bool any = true; any;) {
         any = false;
         for (int i = 0; i < s->c->nodes; i++)
             for (int k = i + 1; k < s->c->nodes; k++) {
                 swap(&s->order[i], &s->order[k]);
-                NDP_TRY(try_map(s, &better));
-                if (!better)
+                NDP_TRY(try_map(s));
+                if (!s->better)
                     swap(&s->order[i], &s->order[k]);
-                any |= better;
+                any |= s->better;
             }
     }
     return NDP_OK;
 }
 
+/* The nodes in all orders, for the present nesting of the axes. */
 static ndp_status try_nodes(map_search *s) {
     enum { ALL_ORDERS = 6, EXCHANGES = 48 };
-    bool better;
     for (int i = 0; i < s->c->nodes; i++)
         s->order[i] = i;
     nest_axes(s);
     if (s->c->nodes <= ALL_ORDERS)
-        return try_orders(s, 0);
-    return s->c->nodes <= EXCHANGES ? try_exchanges(s) : try_map(s, &better);
-}
-
-/* All nestings of the axes from `at` on. */
-static ndp_status try_nestings(map_search *s, int at) {
-    if (at >= s->n_axes - 1)
-        return try_nodes(s);
-    for (int i = at; i < s->n_axes; i++) {
-        swap(&s->axes[at], &s->axes[i]);
-        ndp_status st = try_nestings(s, at + 1);
-        swap(&s->axes[at], &s->axes[i]);
-        NDP_TRY(st);
-    }
-    return NDP_OK;
+        return permute(s, s->order, s->c->nodes, 0, try_map);
+    return s->c->nodes <= EXCHANGES ? try_exchanges(s) : try_map(s);
 }
 
 static ndp_status search(map_search *s, const ndp_rank_map *given) {
@@ -153,7 +139,7 @@ static ndp_status search(map_search *s, const ndp_rank_map *given) {
             s->axes[s->n_axes++] = axis;
     NDP_TRY(ndp_rank_map_take(s->c, s->world, given->node, &s->best));
     NDP_TRY(ndp_map_cost_of(s->f, s->c, &s->best, &s->cost));
-    return try_nestings(s, 0);
+    return permute(s, s->axes, s->n_axes, 0, try_nodes);
 }
 
 ndp_status ndp_best_map(const ndp_cluster *c, const ndp_layout *l, const ndp_flows *f, const ndp_rank_map *given,

@@ -10,7 +10,7 @@
  * included, and the launch of a kernel takes a few us. A machine's own are measured. */
 #include "cluster/built_in.h"
 
-#include "config/option.h"
+#include "options/option.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* Facts of a device as a value that owns its texts. Inside this room only. */
+/* Facts of a device as a value that owns its texts. For this room, and measure/. */
 #ifndef NDP_CLUSTER_BUILT_IN_H
 #define NDP_CLUSTER_BUILT_IN_H
 

@@ -97,17 +97,15 @@ NDP_API ndp_status ndp_cluster_read(const char *path, ndp_cluster *out);
 NDP_API ndp_status ndp_cluster_parse(const char *text, size_t size, const char *what, ndp_cluster *out);
 /* Appends it as YAML that reads back to the same cluster, up to the 1 MiB that a file may have. */
 void ndp_cluster_write(const ndp_cluster *c, ndp_str *out);
+/* Rounds all numbers to four digits, which are more than a measurement has. */
+void ndp_cluster_round(ndp_cluster *c);
 /* Accepts {0}. */
 void ndp_cluster_release(ndp_cluster *c);
 /* "measured on 2026-11-26 by ndparallel 0.1", "built in" or "mixed: ..." */
 void ndp_cluster_source(const ndp_cluster *c, ndp_str *out);
 
-/* Appends all keys with their meaning, values and defaults, for people (cluster_keys.c). */
+/* Appends all keys with their meaning, values and defaults, for people (cluster_table.c). */
 void ndp_cluster_keys_help(ndp_str *out);
-
-/* Measures this host's processor where the device is `cpu` and its numbers are not known, in less than a second
- * (fit_device.c). Does nothing for other devices. */
-NDP_API ndp_status ndp_cluster_complete(ndp_cluster *c);
 
 int ndp_cluster_devices(const ndp_cluster *c); /* of all nodes */
 /* How many levels of links data can cross: 2, and those of the network whose units are several. */

@@ -3,65 +3,54 @@
 #include "cluster/cluster.h"
 
 #include "cluster/built_in.h"
-#include "cluster/cluster_keys.h"
 #include "cluster/named_devices.h"
 #include "cluster/network_read.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 enum { HOST_LENGTH = 253 };
 
 typedef struct cluster_reading {
     ndp_cluster_file file;
     ndp_found_device device;
-    bool given[NDP_CLUSTER_MOST_ROWS];
-    struct fy_node *nodes_list, *hosts, *name_of_device, *devices_key; /* NULL: not in the file */
-    struct fy_node *node_key, *node, *network, *devices, *efficiency, *measured;
-    struct fy_node *parts[NDP_OWN_PARTS]; /* of node */
+    ndp_option_reading of; /* of the file's keys outside `devices` and `network` */
+    ndp_option_key nodes;  /* if it is a list; {0}: it is not, or not in the file */
+    ndp_option_key node, network, devices, efficiency, measured; /* {0}: not in the file */
 } cluster_reading;
 
-/* ---- where things are ---- */
+/* The row of a key, and where its value is. */
+static const ndp_option *row(const char *section, const char *key) {
+    return &ndp_cluster_options.rows[ndp_cluster_row(section, key)];
+}
+static struct fy_node *value_of(const cluster_reading *r, const char *section, const char *key) {
+    return r->of.value[ndp_cluster_row(section, key)];
+}
 
-static ndp_status find_section(void *user, ndp_yaml *y, const ndp_cluster_key *key, bool *taken) {
-    cluster_reading *r = user;
+/* Notes where the sections are. */
+static ndp_status find_section(ndp_option_reading *of, const ndp_option_key *key, bool *taken) {
+    cluster_reading *r = of->user;
     const struct {
         const char *name;
-        struct fy_node **at;
+        ndp_option_key *at;
     } sections[] = {{"node", &r->node},
                     {"network", &r->network},
                     {"devices", &r->devices},
                     {"efficiency", &r->efficiency},
                     {"measured", &r->measured}};
-    for (int i = 0; i < NDP_COUNT(sections); i++)
+    for (int i = 0; i < NDP_COUNT(sections) && !*key->section; i++)
         if (strcmp(key->name, sections[i].name) == 0) {
-            *sections[i].at = key->value;
+            *sections[i].at = *key;
             *taken = true;
         }
-    if (strcmp(key->name, "node") == 0)
-        r->node_key = key->node;
-    if (strcmp(key->name, "hosts") == 0)
-        r->hosts = key->value;
     struct fy_node *value = key->value;
-    NDP_TRY(ndp_yaml_follow(y, &value));
-    if (strcmp(key->name, "nodes") == 0 && value && fy_node_is_sequence(value)) {
-        r->nodes_list = value;
+    if (*key->section || strcmp(key->name, "nodes") != 0)
+        return NDP_OK;
+    NDP_TRY(ndp_yaml_follow(of->y, &value));
+    if (value && fy_node_is_sequence(value)) {
+        r->nodes = (ndp_option_key){"", "nodes", key->node, value};
         *taken = true;
     }
-    return NDP_OK;
-}
-
-static ndp_status find_node_part(void *user, ndp_yaml *y, const ndp_cluster_key *key, bool *taken) {
-    cluster_reading *r = user;
-    (void)y;
-    for (int i = 0; i < NDP_OWN_PARTS; i++)
-        if (strcmp(key->name, ndp_own_parts[i].key) == 0) {
-            r->parts[i] = key->value;
-            *taken = true;
-        }
-    if (strcmp(key->name, "device") == 0)
-        r->name_of_device = key->value;
-    if (strcmp(key->name, "devices") == 0)
-        r->devices_key = key->node;
     return NDP_OK;
 }
 
@@ -69,22 +58,22 @@ static ndp_status find_node_part(void *user, ndp_yaml *y, const ndp_cluster_key 
 
 /* One item of a list of nodes: how many devices that node has. */
 static ndp_status read_node_devices(ndp_yaml *y, struct fy_node *item, int *out) {
-    ndp_option row = *ndp_option_among(ndp_cluster_rows, ndp_cluster_row_count, "node", "devices");
-    row.section = "";
-    row.key = "nodes";
-    row.offset = 0;
-    return ndp_option_read(&row, y, item, out);
+    ndp_option devices = *row("node", "devices");
+    devices.section = "";
+    devices.key = "nodes";
+    devices.offset = 0;
+    return ndp_option_read(&devices, y, item, out);
 }
 
 static ndp_status check_nodes_list(ndp_yaml *y, cluster_reading *r) {
-    int n = fy_node_sequence_item_count(r->nodes_list), devices;
+    int n = fy_node_sequence_item_count(r->nodes.value), devices, stated = ndp_cluster_row("node", "devices");
     void *place = NULL;
-    if (r->devices_key)
-        return ndp_yaml_fail(y, r->devices_key,
+    if (r->of.stated[stated])
+        return ndp_yaml_fail(y, r->of.key[stated],
                              "'nodes' is a list of how many devices each node has: remove 'node.devices'");
     if (n < 1 || n > NDP_MOST_NODES)
-        return ndp_yaml_fail(y, r->nodes_list, "'nodes' is a list of %d nodes, expected 1 to %d", n, NDP_MOST_NODES);
-    for (struct fy_node *item; (item = fy_node_sequence_iterate(r->nodes_list, &place));)
+        return ndp_yaml_fail(y, r->nodes.value, "'nodes' is a list of %d nodes, expected 1 to %d", n, NDP_MOST_NODES);
+    for (struct fy_node *item; (item = fy_node_sequence_iterate(r->nodes.value, &place));)
         NDP_TRY(read_node_devices(y, item, &devices));
     r->file.c.nodes = n;
     return NDP_OK;
@@ -98,8 +87,8 @@ static ndp_status allocate_nodes(ndp_yaml *y, cluster_reading *r) {
         return NDP_FAIL(NDP_ENOMEM, "%s: not enough memory for %d nodes", y->what, c->nodes);
     for (int i = 0; i < c->nodes; i++) {
         c->devices_of[i] = r->file.devices;
-        if (r->nodes_list)
-            NDP_TRY(read_node_devices(y, fy_node_sequence_iterate(r->nodes_list, &place), &c->devices_of[i]));
+        if (r->nodes.value)
+            NDP_TRY(read_node_devices(y, fy_node_sequence_iterate(r->nodes.value, &place), &c->devices_of[i]));
     }
     return NDP_OK;
 }
@@ -140,57 +129,64 @@ static ndp_status check_distinct(ndp_yaml *y, struct fy_node *hosts, const ndp_s
 
 static ndp_status check_hosts(ndp_yaml *y, cluster_reading *r) {
     const ndp_strings *hosts = &r->file.c.hosts;
+    struct fy_node *list = value_of(r, "", "hosts");
     void *place = NULL;
     if (hosts->n < 1)
         return NDP_OK;
-    NDP_TRY(ndp_yaml_follow(y, &r->hosts));
+    NDP_TRY(ndp_yaml_follow(y, &list));
     if (hosts->n != r->file.c.nodes)
-        return ndp_yaml_fail(y, r->hosts, "%d hosts, but the cluster has %d nodes", hosts->n, r->file.c.nodes);
+        return ndp_yaml_fail(y, list, "%d hosts, but the cluster has %d nodes", hosts->n, r->file.c.nodes);
     for (int i = 0; i < hosts->n; i++) {
-        struct fy_node *item = next_host(r->hosts, &place);
+        struct fy_node *item = next_host(list, &place);
         NDP_TRY(ndp_yaml_follow(y, &item));
         NDP_TRY(ndp_cluster_check_name(y, item, "host", hosts->items[i], HOST_LENGTH, true));
     }
-    return check_distinct(y, r->hosts, hosts);
+    return check_distinct(y, list, hosts);
 }
 
 /* ---- the node ---- */
 
-/* Links and NICs are those of the device, but for what the node states. */
-static ndp_status read_node_part(ndp_yaml *y, cluster_reading *r, int part) {
-    const ndp_own_part *p = &ndp_own_parts[part];
-    void *into = (char *)&r->file.c + p->offset, *from = (char *)&r->file.c.facts + p->device_offset;
-    for (int i = 0; i < ndp_cluster_row_count; i++)
-        if (ndp_cluster_row_is_of(i, p->section))
-            NDP_TRY(ndp_option_copy(&ndp_cluster_rows[i], from, into));
-    NDP_TRY(ndp_cluster_read_section(y, p->section, r->parts[part], into, r->given, NULL, NULL));
-    for (int i = 0; i < ndp_cluster_row_count; i++)
-        if (ndp_cluster_row_is_of(i, p->section) && ndp_cluster_is_unknown(&ndp_cluster_rows[i], into))
-            return ndp_yaml_fail(y, r->name_of_device, "device '%s' has no %s.%s: state it, or %s.%s", r->file.c.device,
-                                 p->key, ndp_cluster_rows[i].key, p->section, ndp_cluster_rows[i].key);
+/* Gives the node the links and NICs of its device. */
+static ndp_status take_links(ndp_cluster *c) {
+    ndp_device_facts own;
+    NDP_TRY(ndp_device_facts_copy(&c->facts, &own));
+    free(c->links.kind);
+    free(c->nics.kind);
+    c->links = own.links;
+    c->nics = own.nics;
     return NDP_OK;
 }
 
+/* What neither the device nor the node states, and has no default. */
+static ndp_status check_links(ndp_yaml *y, struct fy_node *name_of_device, const ndp_cluster_file *file) {
+    for (int i = 0; i < ndp_cluster_options.n; i++) {
+        const ndp_option *o = &ndp_cluster_options.rows[i];
+        const char *part = strncmp(o->section, "node.", 5) == 0 ? o->section + 5 : NULL;
+        if (part && ndp_cluster_is_unknown(o, file))
+            return ndp_yaml_fail(y, name_of_device, "device '%s' has no %s.%s: state it, or %s.%s", file->c.device,
+                                 part, o->key, o->section, o->key);
+    }
+    return NDP_OK;
+}
+
+/* The node is read twice: to find its device, and over the links and NICs of the device. */
 static ndp_status read_node(ndp_yaml *y, cluster_reading *r) {
     ndp_cluster *c = &r->file.c;
     ndp_named_devices devices;
-    NDP_TRY(ndp_named_devices_read(y, r->devices, &devices));
-    y->near = r->node_key;
-    NDP_TRY(ndp_cluster_read_section(y, "node", r->node, &r->file, r->given, find_node_part, r));
+    NDP_TRY(ndp_named_devices_read(y, r->devices.value, &devices));
+    y->near = r->node.node;
+    NDP_TRY(ndp_option_read_section(&r->of, "node", r->node.value));
+    struct fy_node *name = value_of(r, "node", "device");
     if (!c->device)
-        return ndp_yaml_fail(y, r->name_of_device ? r->name_of_device : r->node,
+        return ndp_yaml_fail(y, r->node.value,
                              "the cluster has no device: state node.device, such as 'node: {device: h100-sxm}'");
-    NDP_TRY(ndp_yaml_follow(y, &r->name_of_device));
-    NDP_TRY(ndp_named_devices_find(y, &devices, c->device, r->name_of_device, &r->device));
+    NDP_TRY(ndp_yaml_follow(y, &name));
+    NDP_TRY(ndp_named_devices_find(y, &devices, c->device, name, &r->device));
     c->facts = r->device.facts;
-    c->links = c->facts.links;
-    c->links.kind = NULL;
-    c->nics = c->facts.nics;
-    c->nics.kind = NULL;
     NDP_TRY(r->device.like ? ndp_option_copy_text(r->device.like, &c->like) : NDP_OK);
-    for (int i = 0; i < NDP_OWN_PARTS; i++)
-        NDP_TRY(read_node_part(y, r, i));
-    return NDP_OK;
+    NDP_TRY(take_links(c));
+    NDP_TRY(ndp_option_read_section(&r->of, "node", r->node.value));
+    return check_links(y, name, &r->file);
 }
 
 static bool is_number(const ndp_option *o) { return o->type == NDP_OPTION_INT || o->type == NDP_OPTION_NUMBER; }
@@ -200,44 +196,37 @@ static bool is_zero(const ndp_option *o, const void *from) {
     return o->type == NDP_OPTION_INT ? *(const int *)at == 0 : *(const double *)at == 0;
 }
 
-/* Whether the node states the number that a row of its device stands for. */
-static bool node_states(const cluster_reading *r, const ndp_option *o) {
-    for (int i = 0; i < NDP_OWN_PARTS; i++)
-        if (strcmp(ndp_own_parts[i].of_device, o->section) == 0)
-            return r
-                ->given[ndp_option_among(ndp_cluster_rows, ndp_cluster_row_count, ndp_own_parts[i].section, o->key) -
-                        ndp_cluster_rows];
-    return false;
-}
-
 /* True if a number comes from a built-in device; a 0 there means unknown, and does not count. */
 static bool uses_built_in(const cluster_reading *r) {
     bool uses = false;
-    for (int i = 0; i < ndp_cluster_row_count && r->device.like; i++)
-        for (int k = 0; k < NDP_DEVICE_PARTS; k++) {
-            const ndp_option *o = &ndp_cluster_rows[i];
-            if (ndp_cluster_row_is_of(i, ndp_device_parts[k].section) && is_number(o) && !r->device.given[i])
-                uses |= !node_states(r, o) && !is_zero(o, (const char *)&r->file.c.facts + ndp_device_parts[k].offset);
-        }
+    for (int i = 0; i < ndp_cluster_options.n && r->device.like; i++) {
+        const ndp_option *o = &ndp_cluster_options.rows[i];
+        if (strncmp(o->section, NDP_SECTION_DEVICE, strlen(NDP_SECTION_DEVICE)) != 0 || !is_number(o))
+            continue;
+        const ndp_option *of_node = ndp_cluster_row_of_node(o);
+        bool stated = r->device.stated[i] || (of_node && r->of.stated[of_node - ndp_cluster_options.rows]);
+        uses |= !stated && !is_zero(o, &r->file.c.facts);
+    }
     return uses;
 }
 
 /* ---- the whole ---- */
 
 static ndp_status read_file(ndp_yaml *y, cluster_reading *r) {
-    ndp_cluster *c = &r->file.c;
-    NDP_TRY(ndp_cluster_defaults("", &r->file));
-    NDP_TRY(ndp_cluster_defaults("node", &r->file));
-    NDP_TRY(ndp_cluster_defaults("efficiency", &c->efficiency));
-    NDP_TRY(ndp_cluster_read_section(y, "", y->root, &r->file, r->given, find_section, r));
+    static const char *const sections[] = {"", "node", "efficiency"};
+    r->of =
+        (ndp_option_reading){.table = &ndp_cluster_options, .y = y, .into = &r->file, .other = find_section, .user = r};
+    for (int i = 0; i < NDP_COUNT(sections); i++)
+        NDP_TRY(ndp_option_defaults(&ndp_cluster_options, sections[i], &r->file));
+    NDP_TRY(ndp_option_read_section(&r->of, "", y->root));
     NDP_TRY(read_node(y, r));
-    if (r->nodes_list)
+    if (r->nodes.value)
         NDP_TRY(check_nodes_list(y, r));
     NDP_TRY(check_hosts(y, r));
-    NDP_TRY(ndp_network_read(y, r->network, c));
-    NDP_TRY(ndp_cluster_read_section(y, "efficiency", r->efficiency, &c->efficiency, NULL, NULL, NULL));
-    NDP_TRY(ndp_cluster_read_section(y, "measured", r->measured, &r->file, NULL, NULL, NULL));
-    c->built_in = uses_built_in(r);
+    NDP_TRY(ndp_network_read(y, r->network.value, &r->file.c));
+    NDP_TRY(ndp_option_read_section(&r->of, "efficiency", r->efficiency.value));
+    NDP_TRY(ndp_option_read_section(&r->of, "measured", r->measured.value));
+    r->file.c.built_in = uses_built_in(r);
     return allocate_nodes(y, r);
 }
 
@@ -256,12 +245,7 @@ ndp_status ndp_cluster_parse(const char *text, size_t size, const char *what, nd
 }
 
 ndp_status ndp_cluster_read(const char *path, ndp_cluster *out) {
-    char *text;
-    size_t size;
-    NDP_TRY(ndp_file_read_as(NDP_FILE_CLUSTER, path, &text, &size));
-    ndp_status st = ndp_cluster_parse(text, size, path, out);
-    free(text);
-    return st;
+    return NDP_FILE_PARSE(NDP_FILE_CLUSTER, path, text, size, ndp_cluster_parse(text, size, path, out));
 }
 
 void ndp_cluster_release(ndp_cluster *c) {

@@ -1,7 +1,9 @@
-/* All sections and keys of cluster.yaml, in the order in which it is written and the help shows them. */
+/* All sections and keys of cluster.yaml, in the order in which it is written and the help shows them; the help. */
 #include "cluster/cluster_table.h"
 
+#include <ctype.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define SHAPE_WORD(NAME, name) #name,
 static const char *const shape_words[] = {NDP_LINK_SHAPES(SHAPE_WORD) NULL};
@@ -21,18 +23,18 @@ static const char *const shape_words[] = {NDP_LINK_SHAPES(SHAPE_WORD) NULL};
 #define MONEY "[0, 1e12]"
 
 /* clang-format off */
-#define LINK_ROWS(section) \
-    {ROW(section, "kind", ndp_link_facts, kind), TEXT("links"), HELP "what they are, for reports: nvlink, pcie"}, \
-    {ROW(section, "bandwidth", ndp_link_facts, bandwidth), NUMBER(NONE, BANDWIDTH), HELP "bytes/s that a device sends altogether; as much arrives at the same time"}, \
-    {ROW(section, "latency", ndp_link_facts, latency), NUMBER("2e-6", SECONDS), HELP "seconds until the first byte arrives"}, \
-    {ROW(section, "shape", ndp_link_facts, shape), NDP_OPTION_WORD, "switch", .words = shape_words, HELP "switch: to any others at once; ring: half to each of two neighbours; mesh: an equal part to each other; host: over PCIe through the host's memory"},
-#define NIC_ROWS(section) \
-    {ROW(section, "count", ndp_nic_facts, count), INT("1", 1, NDP_MOST_NODE_DEVICES), HELP "NICs of a node, which its devices share"}, \
-    {ROW(section, "bandwidth", ndp_nic_facts, bandwidth), NUMBER(NONE, BANDWIDTH), HELP "bytes/s of one NIC in each direction"}, \
-    {ROW(section, "latency", ndp_nic_facts, latency), NUMBER("5e-6", SECONDS), HELP "seconds until the first byte arrives at another node"}, \
-    {ROW(section, "kind", ndp_nic_facts, kind), TEXT("nics"), HELP "what they are, for reports: infiniband, ethernet"},
+#define LINK_ROWS(section, type) \
+    {ROW(section, "kind", type, links.kind), TEXT("links"), HELP "what they are, for reports: nvlink, pcie"}, \
+    {ROW(section, "bandwidth", type, links.bandwidth), NUMBER(NONE, BANDWIDTH), HELP "bytes/s that a device sends altogether; as much arrives at the same time"}, \
+    {ROW(section, "latency", type, links.latency), NUMBER("2e-6", SECONDS), HELP "seconds until the first byte arrives"}, \
+    {ROW(section, "shape", type, links.shape), NDP_OPTION_WORD, "switch", .words = shape_words, HELP "switch: to any others at once; ring: half to each of two neighbours; mesh: an equal part to each other; host: over PCIe through the host's memory"},
+#define NIC_ROWS(section, type) \
+    {ROW(section, "count", type, nics.count), INT("1", 1, NDP_MOST_NODE_DEVICES), HELP "NICs of a node, which its devices share"}, \
+    {ROW(section, "bandwidth", type, nics.bandwidth), NUMBER(NONE, BANDWIDTH), HELP "bytes/s of one NIC in each direction"}, \
+    {ROW(section, "latency", type, nics.latency), NUMBER("5e-6", SECONDS), HELP "seconds until the first byte arrives at another node"}, \
+    {ROW(section, "kind", type, nics.kind), TEXT("nics"), HELP "what they are, for reports: infiniband, ethernet"},
 
-const ndp_cluster_section ndp_cluster_sections[] = {
+static const ndp_option_section sections[] = {
     {"", "the cluster", NULL},
     {"node", "every node; its devices are of one kind", NULL},
     {"node.links", "between the devices of a node", "that of the device"},
@@ -46,9 +48,8 @@ const ndp_cluster_section ndp_cluster_sections[] = {
     {"efficiency", "shares of the stated rates that calls reach", NULL},
     {"measured", "where numbers come from that are measured", NULL},
 };
-const int ndp_cluster_section_count = NDP_COUNT(ndp_cluster_sections);
 
-const ndp_option ndp_cluster_rows[] = {
+static const ndp_option rows[] = {
     {ROW("", "name", ndp_cluster_file, c.name), TEXT("cluster"), HELP "for reports"},
     {ROW("", "nodes", ndp_cluster_file, c.nodes), INT("1", 1, NDP_MOST_NODES), .also = "or a list: how many devices each node has", HELP "number of nodes"},
     {ROW("", "hosts", ndp_cluster_file, c.hosts), NDP_OPTION_LIST, "[]", HELP "names of the nodes, in order; none: not stated"},
@@ -57,14 +58,14 @@ const ndp_option ndp_cluster_rows[] = {
     {ROW("node", "devices", ndp_cluster_file, devices), INT("1", 1, NDP_MOST_NODE_DEVICES), HELP "devices of a node, unless nodes is a list"},
     {ROW("node", "price", ndp_cluster_file, c.price), NUMBER("0", MONEY), HELP "of a node per hour, in any currency; 0: not stated"},
     {ROW("node", "power", ndp_cluster_file, c.power), NUMBER("0", MONEY), HELP "of a node, in watts; 0: not stated"},
-    LINK_ROWS("node.links")
-    NIC_ROWS("node.nics")
+    LINK_ROWS("node.links", ndp_cluster)
+    NIC_ROWS("node.nics", ndp_cluster)
 
     {ROW(NDP_SECTION_NETWORK, "level", ndp_network_level, name), TEXT(STATED), HELP "what a unit of this level is called: rack, pod"},
     {ROW(NDP_SECTION_NETWORK, "nodes", ndp_network_level, members), INT(NONE, 1, NDP_MOST_NODES), HELP "how many units of the level inside it one has; after a level rack, the key is racks"},
     {ROW(NDP_SECTION_NETWORK, "oversubscription", ndp_network_level, oversubscription), NUMBER("1", "[1, 1e6]"), HELP "bandwidth of a unit's members together / that of its own uplink"},
 
-    {ROW(NDP_SECTION_DEVICE, "like", ndp_cluster, like), TEXT(STATED), HELP "another device, whose numbers it has where it states none; without it, the built-in device of its name"},
+    {ROW(NDP_SECTION_DEVICE, "like", ndp_device_entry, like), TEXT(STATED), HELP "another device, whose numbers it has where it states none; without it, the built-in device of its name"},
     {ROW(NDP_SECTION_DEVICE, "memory_bytes", ndp_device_facts, memory_bytes), NUMBER(NONE, BANDWIDTH), HELP "bytes of its memory"},
     {ROW(NDP_SECTION_DEVICE, "memory_bandwidth", ndp_device_facts, memory_bandwidth), NUMBER(NONE, BANDWIDTH), HELP "bytes/s of its memory"},
     {ROW(NDP_SECTION_DEVICE, "multiprocessors", ndp_device_facts, multiprocessors), INT(NONE, 1, 1 << 20), HELP "streaming multiprocessors, compute units; of a CPU: cores"},
@@ -72,70 +73,49 @@ const ndp_option ndp_cluster_rows[] = {
     {ROW(NDP_SECTION_DEVICE ".flops", "fp32", ndp_device_facts, flops[NDP_RATE_FP32]), NUMBER("0", FLOPS), HELP "of fp32, without TF32; 0: it has no such unit"},
     {ROW(NDP_SECTION_DEVICE ".flops", "bf16", ndp_device_facts, flops[NDP_RATE_BF16]), NUMBER("0", FLOPS), HELP "of bf16 with sums in fp32"},
     {ROW(NDP_SECTION_DEVICE ".flops", "fp8", ndp_device_facts, flops[NDP_RATE_FP8]), NUMBER("0", FLOPS), HELP "of fp8 with sums in fp32"},
-    LINK_ROWS(NDP_SECTION_DEVICE ".links")
-    NIC_ROWS(NDP_SECTION_DEVICE ".nics")
+    LINK_ROWS(NDP_SECTION_DEVICE ".links", ndp_device_facts)
+    NIC_ROWS(NDP_SECTION_DEVICE ".nics", ndp_device_facts)
 
-    {ROW("efficiency", "matmul", ndp_efficiency, matmul), NUMBER("1", "(0, 1]"), HELP "products of matrices, of flops"},
-    {ROW("efficiency", "attention", ndp_efficiency, attention), NUMBER("1", "(0, 1]"), HELP "attention, of flops"},
-    {ROW("efficiency", "memory", ndp_efficiency, memory), NUMBER("1", "(0, 1]"), HELP "other calls, of memory_bandwidth"},
-    {ROW("efficiency", "links", ndp_efficiency, links), NUMBER("1", "(0, 1]"), HELP "collectives inside a node, of links.bandwidth"},
-    {ROW("efficiency", "nics", ndp_efficiency, nics), NUMBER("1", "(0, 1]"), HELP "collectives between nodes, of nics.bandwidth and uplinks"},
+    {ROW("efficiency", "matmul", ndp_cluster_file, c.efficiency.matmul), NUMBER("1", "(0, 1]"), HELP "products of matrices, of flops"},
+    {ROW("efficiency", "attention", ndp_cluster_file, c.efficiency.attention), NUMBER("1", "(0, 1]"), HELP "attention, of flops"},
+    {ROW("efficiency", "memory", ndp_cluster_file, c.efficiency.memory), NUMBER("1", "(0, 1]"), HELP "other calls, of memory_bandwidth"},
+    {ROW("efficiency", "links", ndp_cluster_file, c.efficiency.links), NUMBER("1", "(0, 1]"), HELP "collectives inside a node, of links.bandwidth"},
+    {ROW("efficiency", "nics", ndp_cluster_file, c.efficiency.nics), NUMBER("1", "(0, 1]"), HELP "collectives between nodes, of nics.bandwidth and uplinks"},
 
     {ROW("measured", "on", ndp_cluster_file, c.measured_on), TEXT(NONE), HELP "the day: 2026-11-26"},
     {ROW("measured", "by", ndp_cluster_file, c.measured_by), TEXT(NONE), HELP "the program"},
 };
 /* clang-format on */
-const int ndp_cluster_row_count = NDP_COUNT(ndp_cluster_rows);
-_Static_assert(NDP_COUNT(ndp_cluster_rows) <= NDP_CLUSTER_MOST_ROWS, "flags of all rows fit");
+_Static_assert(NDP_COUNT(rows) <= NDP_MOST_ROWS, "a reading has a place for every row");
+_Static_assert(offsetof(ndp_cluster_file, c) == 0 && offsetof(ndp_device_entry, facts) == 0,
+               "a row of a cluster is one of its file, and a row of facts one of an entry");
 
-const ndp_device_part ndp_device_parts[NDP_DEVICE_PARTS] = {
-    {NDP_SECTION_DEVICE, NULL, 0},
-    {NDP_SECTION_DEVICE ".flops", "flops", 0},
-    {NDP_SECTION_DEVICE ".links", "links", offsetof(ndp_device_facts, links)},
-    {NDP_SECTION_DEVICE ".nics", "nics", offsetof(ndp_device_facts, nics)},
-};
+static ndp_status refuse(ndp_yaml *y, const ndp_option_key *key) { return ndp_cluster_unknown_key(y, key, NULL); }
 
-const ndp_own_part ndp_own_parts[NDP_OWN_PARTS] = {
-    {"node.links", "links", NDP_SECTION_DEVICE ".links", offsetof(ndp_cluster, links),
-     offsetof(ndp_device_facts, links)},
-    {"node.nics", "nics", NDP_SECTION_DEVICE ".nics", offsetof(ndp_cluster, nics), offsetof(ndp_device_facts, nics)},
-};
+const ndp_option_table ndp_cluster_options = {.rows = rows,
+                                              .n = NDP_COUNT(rows),
+                                              .sections = sections,
+                                              .section_count = NDP_COUNT(sections),
+                                              .expected = "keys and sections such as 'nodes:' and 'node:'",
+                                              .refuse = refuse};
 
-const char *ndp_cluster_subsection(const char *section, const char *parent) {
-    const char *dot = strrchr(section, '.');
-    size_t n = dot ? (size_t)(dot - section) : 0;
-    return *section && strlen(parent) == n && strncmp(section, parent, n) == 0 ? section + n + (dot ? 1 : 0) : NULL;
+int ndp_cluster_row(const char *section, const char *key) {
+    return (int)(ndp_option_among(&ndp_cluster_options, section, key) - rows);
 }
 
-static ndp_status set_default(const ndp_option *o, void *into) {
-    void *at = (char *)into + o->offset;
-    if (!*o->value)
-        return NDP_OK;
-    if (o->type == NDP_OPTION_TEXT)
-        return ndp_option_copy_text(o->value, at);
-    if (o->type == NDP_OPTION_LIST)
-        return NDP_OK; /* an empty one */
-    if (o->type == NDP_OPTION_WORD) {
-        for (int i = 0; o->words[i]; i++)
-            if (strcmp(o->words[i], o->value) == 0)
-                *(int *)at = i;
-        return NDP_OK;
-    }
-    return ndp_option_digits(o, o->value, into)
-               ? NDP_OK
-               : NDP_FAIL(NDP_EBUG, "the default of %s.%s is %s", o->section, o->key, o->value);
+/* The row whose section is called `to` and what follows `from` in the section of another one. */
+static const ndp_option *row_as(const ndp_option *o, const char *from, const char *to) {
+    char section[64];
+    snprintf(section, sizeof section, "%s%s", to, o->section + strlen(from));
+    return ndp_option_among(&ndp_cluster_options, section, o->key);
 }
 
-bool ndp_cluster_row_is_of(int i, const char *section) {
-    const ndp_option *o = &ndp_cluster_rows[i];
-    return strcmp(o->section, section) == 0 && strcmp(o->key, "like") != 0;
+const ndp_option *ndp_cluster_row_of_node(const ndp_option *of_device) {
+    return row_as(of_device, NDP_SECTION_DEVICE, "node");
 }
 
-ndp_status ndp_cluster_defaults(const char *section, void *into) {
-    for (int i = 0; i < ndp_cluster_row_count; i++)
-        if (ndp_cluster_rows[i].value && ndp_cluster_row_is_of(i, section))
-            NDP_TRY(set_default(&ndp_cluster_rows[i], into));
-    return NDP_OK;
+const ndp_option *ndp_cluster_row_of_device(const ndp_option *of_node) {
+    return row_as(of_node, "node", NDP_SECTION_DEVICE);
 }
 
 bool ndp_cluster_is_unknown(const ndp_option *o, const void *from) {
@@ -147,12 +127,81 @@ bool ndp_cluster_is_unknown(const ndp_option *o, const void *from) {
     return o->type == NDP_OPTION_NUMBER && o->interval[0] == '(' && *(const double *)(const void *)at == 0;
 }
 
-bool ndp_cluster_is_same(const ndp_option *o, const void *a, const void *b) {
-    ndp_str one = {0}, other = {0};
-    ndp_option_write(o, a, &one);
-    ndp_option_write(o, b, &other);
-    bool same = !one.failed && !other.failed && strcmp(one.data, other.data) == 0;
-    ndp_str_release(&one);
-    ndp_str_release(&other);
-    return same;
+void ndp_cluster_round(ndp_cluster *c) {
+    double *numbers[NDP_COUNT(rows) + NDP_NETWORK_LEVELS];
+    int n = 0;
+    for (int i = 0; i < NDP_COUNT(rows); i++) {
+        bool device = strncmp(rows[i].section, NDP_SECTION_DEVICE, strlen(NDP_SECTION_DEVICE)) == 0;
+        char *at = (device ? (char *)&c->facts : (char *)c) + rows[i].offset;
+        if (rows[i].type == NDP_OPTION_NUMBER && strcmp(rows[i].section, NDP_SECTION_NETWORK) != 0)
+            numbers[n++] = (double *)(void *)at;
+    }
+    for (int i = 0; i < c->levels; i++)
+        numbers[n++] = &c->network[i].oversubscription;
+    for (int i = 0; i < n; i++) {
+        char digits[32];
+        snprintf(digits, sizeof digits, "%.4g", *numbers[i]);
+        *numbers[i] = strtod(digits, NULL);
+    }
+}
+
+/* ---- names ---- */
+
+ndp_status ndp_cluster_unknown_key(ndp_yaml *y, const ndp_option_key *key, const char *more) {
+    ndp_str s = {0};
+    ndp_option_unknown(&ndp_cluster_options, key, NULL, more, &s);
+    return ndp_yaml_fail_str(y, key->node, &s);
+}
+
+ndp_status ndp_cluster_check_name(ndp_yaml *y, struct fy_node *node, const char *what, const char *name, int most,
+                                  bool colons) {
+    bool good = isalnum((unsigned char)name[0]) && strlen(name) <= (size_t)most;
+    for (const char *c = name; *c && good; c++)
+        good = isalnum((unsigned char)*c) || strchr("-_.", *c) || (colons && *c == ':');
+    return good ? NDP_OK
+                : ndp_yaml_fail(y, node, "'%.60s' is no name of a %s: expected at most %d letters, digits and - _ .%s",
+                                name, what, most, colons ? " :" : "");
+}
+
+/* ---- help ---- */
+
+/* "that of the device, or else 2e-6" */
+static void explain_default(const ndp_option_section *s, const ndp_option *o, ndp_str *out) {
+    const char *value = o->value && *o->value ? o->value : NULL;
+    if (strcmp(o->key, "like") == 0)
+        ndp_str_add(out, "none");
+    else if (s->otherwise)
+        ndp_str_addf(out, "%s%s%s", s->otherwise, value ? ", or else " : "", value ? value : "");
+    else if (o->type == NDP_OPTION_TEXT && !o->value)
+        ndp_str_add(out, "null");
+    else
+        ndp_str_add(out, value ? value : "none: it must be stated");
+}
+
+static void explain_row(const ndp_option_section *s, const ndp_option *o, ndp_str *out) {
+    enum { WIDTH = 18 };
+    ndp_str_addf(out, "  %-*s %s\n  %-*s ", WIDTH, o->key, o->help, WIDTH, "");
+    ndp_option_expects(o, out);
+    ndp_str_add(out, "; default ");
+    explain_default(s, o, out);
+    ndp_str_add(out, "\n");
+}
+
+void ndp_cluster_keys_help(ndp_str *out) {
+    for (int i = 0; i < NDP_COUNT(sections); i++) {
+        const ndp_option_section *s = &sections[i];
+        if (*s->name)
+            ndp_str_addf(out, "\n%s: %s\n", s->name, s->help);
+        for (int k = 0; k < NDP_COUNT(rows); k++)
+            if (strcmp(rows[k].section, s->name) == 0)
+                explain_row(s, &rows[k], out);
+    }
+}
+
+ndp_status ndp_cluster_help(char **text) {
+    NDP_NOT_NULL(text);
+    ndp_str out = {0};
+    ndp_cluster_keys_help(&out);
+    *text = ndp_str_detach(&out);
+    return *text ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for a text");
 }

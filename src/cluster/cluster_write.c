@@ -5,6 +5,7 @@
 #include "cluster/cluster_table.h"
 
 #include <ctype.h>
+#include <string.h>
 #include <strings.h>
 
 /* A text as a plain word if YAML programs read it as a text, otherwise in quotes. */
@@ -33,17 +34,19 @@ typedef struct section_style {
     const char *before, *between, *after;
 } section_style;
 
-/* The rows of a section whose values are known, as a mapping; nothing if there are none. Of those that `as` has too,
- * nothing is written, unless `as` is NULL. `at` and `as` are structs of the section. */
-static void add_rows(const char *section, const void *at, const void *as, section_style style, ndp_str *out) {
+/* The rows of a section whose values are known, as a mapping; nothing if there are none. Of those that `base` has too
+ * nothing is written, unless `base` is NULL: a struct like `from`, or of a node's links and NICs a device. */
+static void add_rows(const char *section, const void *from, const void *base, section_style style, ndp_str *out) {
     bool any = false;
-    for (int i = 0; i < ndp_cluster_row_count; i++) {
-        const ndp_option *o = &ndp_cluster_rows[i];
-        if (!ndp_cluster_row_is_of(i, section) || ndp_cluster_is_unknown(o, at) ||
-            (as && ndp_cluster_is_same(o, at, as)))
+    for (int i = 0; i < ndp_cluster_options.n; i++) {
+        const ndp_option *o = &ndp_cluster_options.rows[i];
+        if (strcmp(o->section, section) != 0 || ndp_cluster_is_unknown(o, from))
+            continue;
+        const ndp_option *as = strncmp(section, "node.", 5) == 0 ? ndp_cluster_row_of_device(o) : o;
+        if (base && ndp_option_is_same(o, from, as, base))
             continue;
         ndp_str_addf(out, "%s%s: ", any ? style.between : style.before, o->key);
-        add_value(o, at, out);
+        add_value(o, from, out);
         any = true;
     }
     if (any)
@@ -81,13 +84,8 @@ static void add_node(const ndp_cluster *c, ndp_str *out) {
     if (all_alike(c))
         ndp_str_addf(out, "\n  devices: %d", c->devices_of[0]);
     ndp_str_add(out, "\n");
-    for (int i = 0; i < NDP_OWN_PARTS; i++) {
-        const ndp_own_part *p = &ndp_own_parts[i];
-        char before[32];
-        snprintf(before, sizeof before, "  %s: {", p->key);
-        add_rows(p->section, (const char *)c + p->offset, (const char *)&c->facts + p->device_offset,
-                 (section_style){before, ", ", "}\n"}, out);
-    }
+    add_rows("node.links", c, &c->facts, (section_style){"  links: {", ", ", "}\n"}, out);
+    add_rows("node.nics", c, &c->facts, (section_style){"  nics: {", ", ", "}\n"}, out);
     const struct {
         const char *key;
         double value;
@@ -110,23 +108,28 @@ static void add_network(const ndp_cluster *c, ndp_str *out) {
     }
 }
 
+/* What the entry of a device states beside the facts of `base`, which may be NULL. */
+static void add_facts(const ndp_device_entry *entry, const ndp_device_facts *base, ndp_str *out) {
+    ndp_device_entry other = {0};
+    if (base)
+        other.facts = *base;
+    const struct {
+        const char *section;
+        section_style style;
+    } parts[] = {{NDP_SECTION_DEVICE, {"    ", "\n    ", "\n"}},
+                 {NDP_SECTION_DEVICE ".flops", {"    flops: {", ", ", "}\n"}},
+                 {NDP_SECTION_DEVICE ".links", {"    links: {", ", ", "}\n"}},
+                 {NDP_SECTION_DEVICE ".nics", {"    nics: {", ", ", "}\n"}}};
+    for (int i = 0; i < NDP_COUNT(parts); i++)
+        add_rows(parts[i].section, entry, base ? &other : NULL, parts[i].style, out);
+}
+
 /* The entry of the device, if it is not a built-in device as it is. */
 static void add_device(const ndp_cluster *c, ndp_str *out) {
-    const ndp_device_facts *base = c->like && c->built_in ? ndp_built_in_device(c->like) : NULL;
+    bool other_name = c->like && strcmp(c->like, c->device) != 0;
+    const ndp_device_entry entry = {.facts = c->facts, .like = other_name ? c->like : NULL};
     ndp_str keys = {0};
-    if (c->like && strcmp(c->like, c->device) != 0) {
-        ndp_str_add(&keys, "    like: ");
-        add_text(c->like, &keys);
-        ndp_str_add(&keys, "\n");
-    }
-    for (int i = 0; i < NDP_DEVICE_PARTS; i++) {
-        const ndp_device_part *p = &ndp_device_parts[i];
-        char before[32];
-        snprintf(before, sizeof before, "    %s: {", p->key ? p->key : "");
-        section_style style = {p->key ? before : "    ", p->key ? ", " : "\n    ", p->key ? "}\n" : "\n"};
-        add_rows(p->section, (const char *)&c->facts + p->offset, base ? (const char *)base + p->offset : NULL, style,
-                 &keys);
-    }
+    add_facts(&entry, c->like && c->built_in ? ndp_built_in_device(c->like) : NULL, &keys);
     if (keys.length) {
         ndp_str_add(out, "devices:\n  ");
         add_text(c->device, out);
@@ -138,13 +141,12 @@ static void add_device(const ndp_cluster *c, ndp_str *out) {
 }
 
 void ndp_cluster_write(const ndp_cluster *c, ndp_str *out) {
-    static const ndp_efficiency whole = {1, 1, 1, 1, 1};
+    const ndp_cluster_file file = {.c = *c}, whole = {.c.efficiency = {1, 1, 1, 1, 1}};
     add_cluster(c, out);
     add_node(c, out);
     add_network(c, out);
     add_device(c, out);
-    add_rows("efficiency", &c->efficiency, &whole, (section_style){"efficiency: {", ", ", "}\n"}, out);
-    const ndp_cluster_file file = {.c = *c};
+    add_rows("efficiency", &file, &whole, (section_style){"efficiency: {", ", ", "}\n"}, out);
     add_rows("measured", &file, NULL, (section_style){"measured: {", ", ", "}\n"}, out);
 }
 
@@ -155,14 +157,11 @@ static bool is_as_built_in(const ndp_cluster *c) {
     const ndp_device_facts *base = c->like ? ndp_built_in_device(c->like) : NULL;
     ndp_str stated = {0};
     const section_style style = {"", "", ""};
-    for (int i = 0; i < NDP_DEVICE_PARTS && base; i++) {
-        size_t offset = ndp_device_parts[i].offset;
-        add_rows(ndp_device_parts[i].section, (const char *)&c->facts + offset, (const char *)base + offset, style,
-                 &stated);
+    if (base) {
+        add_facts(&(ndp_device_entry){.facts = c->facts}, base, &stated);
+        add_rows("node.links", c, base, style, &stated);
+        add_rows("node.nics", c, base, style, &stated);
     }
-    for (int i = 0; i < NDP_OWN_PARTS && base; i++)
-        add_rows(ndp_own_parts[i].section, (const char *)c + ndp_own_parts[i].offset,
-                 (const char *)base + ndp_own_parts[i].device_offset, style, &stated);
     bool same = base && stated.length == 0;
     ndp_str_release(&stated);
     return same;

@@ -1,5 +1,4 @@
-/* Bytes that a layout puts on each link of a cluster. Flows depend on the layout alone and are listed once; the load
- * of a level is summed for each placement of the ranks that is tried. */
+/* Flows of a layout: the bytes of each stage, for all groups of a kind, and their sums on the links of a level. */
 #include "cluster/flows.h"
 
 #include <stdlib.h>

@@ -4,17 +4,21 @@
 
 #include "cluster/cluster_table.h"
 
+/* An entry; all of it is borrowed from the document. */
+typedef struct ndp_named_device {
+    const char *name, *like; /* `like` NULL: none */
+    struct fy_node *key, *value, *like_node;
+} ndp_named_device;
+
 typedef struct ndp_named_devices {
     int n;
-    const char *name[NDP_MOST_NAMED_DEVICES],
-        *like[NDP_MOST_NAMED_DEVICES]; /* borrowed from the document; NULL: none */
-    struct fy_node *value[NDP_MOST_NAMED_DEVICES], *key[NDP_MOST_NAMED_DEVICES], *like_node[NDP_MOST_NAMED_DEVICES];
+    ndp_named_device of[NDP_MOST_NAMED_DEVICES];
 } ndp_named_devices;
 
 typedef struct ndp_found_device {
     ndp_device_facts facts;
-    const char *like;                  /* the built-in device that it starts from; NULL: none */
-    bool given[NDP_CLUSTER_MOST_ROWS]; /* rows that the file states, of it or of those that it is like */
+    const char *like;           /* the built-in device that it starts from; NULL: none */
+    bool stated[NDP_MOST_ROWS]; /* rows that the file states, of it or of those that it is like */
 } ndp_found_device;
 
 /* Lists the entries and reads each of them, so that none is wrong. */

@@ -2,7 +2,7 @@
  * level inside it and an s: nodes of a rack, racks of a pod. */
 #include "cluster/network_read.h"
 
-#include "cluster/cluster_keys.h"
+#include <string.h>
 
 enum { NAME_LENGTH = 32 };
 
@@ -27,23 +27,23 @@ static bool names_members(const ndp_cluster *c, int level, const char *key) {
     return false;
 }
 
-static ndp_status read_members(void *user, ndp_yaml *y, const ndp_cluster_key *key, bool *taken) {
-    network_reading *r = user;
-    ndp_network_level *level = &r->c->network[r->level];
-    ndp_option row = *ndp_option_among(ndp_cluster_rows, ndp_cluster_row_count, NDP_SECTION_NETWORK, "nodes");
-    bool is_row = ndp_option_among(ndp_cluster_rows, ndp_cluster_row_count, NDP_SECTION_NETWORK, key->name);
+static ndp_status read_members(ndp_option_reading *reading, const ndp_option_key *key, bool *taken) {
+    network_reading *r = reading->user;
+    ndp_option row = ndp_cluster_options.rows[ndp_cluster_row(NDP_SECTION_NETWORK, "nodes")];
     if (strcmp(key->name, "level") == 0)
         r->name_at = key->value;
     if (strcmp(key->name, r->members) == 0) {
         row.key = r->members;
         r->members_at = key->value;
         *taken = true;
-        return ndp_option_read(&row, y, key->value, level);
+        return ndp_option_read(&row, reading->y, key->value, reading->into);
     }
     if (names_members(r->c, r->level, key->name))
-        return ndp_yaml_fail(y, key->node, "'%s' is not the level inside this one: its members are '%s'", key->name,
-                             r->members);
-    return is_row ? NDP_OK : ndp_cluster_unknown_key(y, key, r->members);
+        return ndp_yaml_fail(reading->y, key->node, "'%s' is not the level inside this one: its members are '%s'",
+                             key->name, r->members);
+    return ndp_option_among(&ndp_cluster_options, NDP_SECTION_NETWORK, key->name)
+               ? NDP_OK
+               : ndp_cluster_unknown_key(reading->y, key, r->members);
 }
 
 static ndp_status check_level_name(ndp_yaml *y, const network_reading *r) {
@@ -88,8 +88,10 @@ static ndp_status read_level(ndp_yaml *y, struct fy_node *node, ndp_cluster *c) 
         return ndp_yaml_fail(y, node, "expected a level: {level: NAME, %s: COUNT, oversubscription: NUMBER}",
                              r.members);
     c->network[c->levels++] = (ndp_network_level){0};
-    NDP_TRY(ndp_cluster_defaults(NDP_SECTION_NETWORK, &c->network[r.level]));
-    NDP_TRY(ndp_cluster_read_section(y, NDP_SECTION_NETWORK, node, &c->network[r.level], NULL, read_members, &r));
+    ndp_option_reading reading = {
+        .table = &ndp_cluster_options, .y = y, .into = &c->network[r.level], .other = read_members, .user = &r};
+    NDP_TRY(ndp_option_defaults(&ndp_cluster_options, NDP_SECTION_NETWORK, reading.into));
+    NDP_TRY(ndp_option_read_section(&reading, NDP_SECTION_NETWORK, node));
     return check_level(y, node, &r);
 }
 

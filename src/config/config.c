@@ -1,4 +1,4 @@
-/* Reads, checks and writes a configuration by the option table (option.h). A document or an assignment is read into a
+/* Reads and writes a configuration by its option table (table.h). A document or an assignment is read into a
  * copy, which replaces the configuration only if all of it was accepted. */
 #include "config/config.h"
 
@@ -10,55 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Whether a name is that of a key, with its section: "optimizer.lr". */
-static bool is_key(const char *name) {
-    char known[NDP_KEY_NAME];
-    for (int i = 0; ndp_config_key(i, known) >= 0; i++)
-        if (strcmp(name, known) == 0)
-            return true;
-    return false;
-}
-
-static ndp_status fail_unknown(ndp_yaml *y, struct fy_node *node, const char *section, const char *key) {
-    const char *dot = section ? NULL : strchr(key, '.'), *colon = strchr(key, ':');
-    if (colon && colon > key)
-        return ndp_yaml_fail(y, node, "YAML needs a space after the colon: '%.*s: %.60s'", (int)(colon - key), key,
-                             colon + 1);
-    if (dot && is_key(key))
-        return ndp_yaml_fail(y, node, "'%s' is a name for --set; in a file it is %.*s: {%s: VALUE}", key,
-                             (int)(dot - key), key, dot + 1);
-    char *message = ndp_names_unknown(section, key);
-    ndp_status st = ndp_yaml_fail(y, node, "%s", message ? message : "unknown key");
-    free(message);
-    return st;
-}
-
-/* What is read, from a document or an assignment, into which configuration; whether it names the options that others
- * follow. */
-typedef struct reading {
-    ndp_yaml *y;
-    ndp_config *c;
-    bool init, config, optimizer;
-} reading;
-
-static ndp_status read_option(reading *r, const ndp_option *o, struct fy_node *node) {
-    NDP_TRY(ndp_option_read(o, r->y, node, r->c));
-    r->c->given[o - ndp_options] = true;
-    r->init |= o->offset == offsetof(ndp_config, model.init);
-    r->config |= o->offset == offsetof(ndp_config, model.config);
-    r->optimizer |= o->offset == offsetof(ndp_config, optimizer.name);
-    return NDP_OK;
-}
-
-static ndp_status read_default(ndp_config *c, const ndp_option *o, const char *value) {
-    ndp_yaml y;
-    ndp_status st = ndp_yaml_open(&y, "defaults", value, strlen(value), 0);
-    if (st == NDP_OK)
-        st = ndp_option_read(o, &y, y.root, c);
-    ndp_yaml_close(&y);
-    return st;
-}
-
 /* Options for which some optimizer has a default of its own get the one of the optimizer just named, unless they are
  * given, before or after its name. */
 static ndp_status optimizer_follows(ndp_config *c) {
@@ -68,7 +19,7 @@ static ndp_status optimizer_follows(ndp_config *c) {
             const ndp_optimizer_option *any = &ndp_optimizers[i]->reads[k], *own = ndp_optimizer_reads(named, any->key);
             const ndp_option *o = ndp_option_find("optimizer", any->key);
             if (any->value && o && !c->given[o - ndp_options])
-                NDP_TRY(read_default(c, o, own && own->value ? own->value : o->value));
+                NDP_TRY(ndp_option_parse(o, own && own->value ? own->value : o->value, c));
         }
     return NDP_OK;
 }
@@ -100,60 +51,22 @@ static void preference_follows(ndp_config *c) {
         c->loss.sft_weight = ndp_preference_table[ndp_preference_find(c->loss.name, c->loss.variant)].sft_weight;
 }
 
-/* A model that is only a config.json has no weights to load, so init is random unless it was set. */
-static ndp_status others_follow(const reading *r) {
-    if (r->config && !r->init)
-        r->c->model.init = r->c->model.config ? NDP_INIT_RANDOM : NDP_INIT_PRETRAINED;
-    parallelism_follows(r->c);
-    preference_follows(r->c);
-    return r->optimizer ? optimizer_follows(r->c) : NDP_OK;
+/* Whether what was just read states a key. */
+static bool states(const ndp_option_reading *r, const char *section, const char *key) {
+    return r->stated[ndp_option_find(section, key) - ndp_options];
 }
 
-static ndp_status read_section(reading *r, const char *section, struct fy_node *node) {
-    ndp_yaml *y = r->y;
-    NDP_TRY(ndp_yaml_follow(y, &node));
-    if (ndp_yaml_is_null(node)) /* all its keys are commented out */
-        return NDP_OK;
-    if (!fy_node_is_mapping(node)) {
-        const char *text = ndp_yaml_text(node);
-        return text && strchr(text, ':')
-                   ? fail_unknown(y, node, section, text)
-                   : ndp_yaml_fail(y, node, "'%s' is a section: expected KEY: VALUE below it", section);
-    }
-    void *place = NULL;
-    for (struct fy_node_pair *pair; (pair = fy_node_mapping_iterate(node, &place));) {
-        struct fy_node *key = fy_node_pair_key(pair), *value = fy_node_pair_value(pair);
-        const char *name = ndp_yaml_text(key);
-        y->near = key ? key : y->near;
-        if (!name)
-            return ndp_yaml_fail(y, key, "expected a word as the key");
-        const ndp_option *o = ndp_option_find(section, name);
-        if (!o)
-            return fail_unknown(y, key, section, name);
-        NDP_TRY(read_option(r, o, value));
-    }
-    return NDP_OK;
-}
-
-static ndp_status read_document(reading *r) {
-    ndp_yaml *y = r->y;
-    if (ndp_yaml_is_null(y->root))
-        return NDP_OK;
-    if (!fy_node_is_mapping(y->root))
-        return ndp_yaml_fail(y, y->root, "expected sections such as 'model:' and 'data:'");
-    NDP_TRY(ndp_foreign_refuse(y));
-    void *place = NULL;
-    for (struct fy_node_pair *pair; (pair = fy_node_mapping_iterate(y->root, &place));) {
-        struct fy_node *key = fy_node_pair_key(pair);
-        const char *section = ndp_yaml_text(key);
-        y->near = key;
-        if (!section)
-            return ndp_yaml_fail(y, key, "expected a word as the name of a section");
-        if (!ndp_names_is_section(section))
-            return fail_unknown(y, key, NULL, section);
-        NDP_TRY(read_section(r, section, fy_node_pair_value(pair)));
-    }
-    return NDP_OK;
+/* Options that follow others. A model that is only a config.json has no weights to load, so init is random unless it
+ * was set. */
+static ndp_status others_follow(const ndp_option_reading *r) {
+    ndp_config *c = r->into;
+    for (int i = 0; i < ndp_option_count; i++)
+        c->given[i] |= r->stated[i];
+    if (states(r, "model", "config") && !states(r, "model", "init"))
+        c->model.init = c->model.config ? NDP_INIT_RANDOM : NDP_INIT_PRETRAINED;
+    parallelism_follows(c);
+    preference_follows(c);
+    return states(r, "optimizer", "name") ? optimizer_follows(c) : NDP_OK;
 }
 
 void ndp_config_release(ndp_config *c) {
@@ -174,21 +87,32 @@ ndp_status ndp_config_copy(const ndp_config *from, ndp_config *to) {
     return st;
 }
 
+static ndp_status read_option(ndp_option_reading *r, const ndp_option *o, struct fy_node *value) {
+    r->stated[o - ndp_options] = true;
+    return ndp_option_read(o, r->y, value, r->into);
+}
+
+static ndp_status read_document(ndp_option_reading *r) {
+    if (r->y->root && fy_node_is_mapping(r->y->root))
+        NDP_TRY(ndp_foreign_refuse(r->y));
+    return ndp_option_read_section(r, "", r->y->root);
+}
+
 /* Reads a document, or the value of one option, into a copy: a failed read changes nothing. */
 static ndp_status read_into(ndp_config *c, ndp_yaml *y, const ndp_option *o) {
     ndp_config next;
     NDP_TRY(ndp_config_copy(c, &next));
-    reading r = {.y = y, .c = &next};
+    ndp_option_reading r = {.table = &ndp_job_options, .y = y, .into = &next};
     ndp_status st = o ? read_option(&r, o, y->root) : read_document(&r);
     if (st == NDP_OK)
         st = others_follow(&r);
-    if (st != NDP_OK) {
+    if (st == NDP_OK)
+        ndp_config_release(c);
+    else
         ndp_config_release(&next);
-        return st;
-    }
-    ndp_config_release(c);
-    *c = next;
-    return NDP_OK;
+    if (st == NDP_OK)
+        *c = next;
+    return st;
 }
 
 ndp_status ndp_config_parse(ndp_config *c, const char *text, size_t size, const char *what) {
@@ -206,12 +130,7 @@ ndp_status ndp_config_parse(ndp_config *c, const char *text, size_t size, const 
 
 ndp_status ndp_config_read(ndp_config *c, const char *path) {
     NDP_NOT_NULL(c, path);
-    char *text;
-    size_t size;
-    NDP_TRY(ndp_file_read_as(NDP_FILE_JOB, path, &text, &size));
-    ndp_status st = ndp_config_parse(c, text, size, path);
-    free(text);
-    return st;
+    return NDP_FILE_PARSE(NDP_FILE_JOB, path, text, size, ndp_config_parse(c, text, size, path));
 }
 
 /* The option that the first `length` bytes of an assignment name; otherwise an error that points at them. */
@@ -228,17 +147,20 @@ static ndp_status find_assigned(const char *assignment, size_t length, const ndp
         *out = o;
         return NDP_OK;
     }
-    char *message = !section ? ndp_names_unknown(NULL, name) : dot ? ndp_names_unknown(name, dot + 1) : NULL;
+    ndp_str message = {0};
+    if (!section || dot)
+        ndp_names_unknown(section ? name : "", section ? dot + 1 : name, &message);
     int column = section && dot ? (int)(dot - name) + 2 : 1;
-    ndp_status st = ndp_yaml_fail_at(&y, 1, column, message ? message : "a section alone; expected SECTION.KEY=VALUE");
-    free(message);
+    ndp_status st =
+        ndp_yaml_fail_at(&y, 1, column, message.data ? message.data : "a section alone; expected SECTION.KEY=VALUE");
+    ndp_str_release(&message);
     return st;
 }
 
 /* An assignment without '=': an example with the value that the key has. */
 static ndp_status fail_without_value(const ndp_config *c, const char *assignment) {
     char *value = NULL;
-    if (!is_key(assignment) || ndp_config_get(c, assignment, &value) != NDP_OK)
+    if (!ndp_names_key(assignment) || ndp_config_get(c, assignment, &value) != NDP_OK)
         return NDP_FAIL(NDP_EINVAL, "--set '%s': expected SECTION.KEY=VALUE", assignment);
     ndp_status st = NDP_FAIL(NDP_EINVAL, "--set '%s': expected SECTION.KEY=VALUE, as in --set %s=%s", assignment,
                              assignment, value);
@@ -283,20 +205,13 @@ int ndp_config_key(int i, char name[NDP_KEY_NAME]) {
     return ndp_options[i].role;
 }
 
-/* The defaults are read like any other document: the table states them once. */
 ndp_status ndp_config_init(ndp_config *c) {
-    ndp_str text = {0};
-    for (int i = 0; i < ndp_option_count; i++) {
-        const ndp_option *o = &ndp_options[i];
-        if (ndp_option_opens_section(i))
-            ndp_str_addf(&text, "%s:\n", o->section);
-        ndp_str_addf(&text, "  %s: %s\n", o->key, o->value ? o->value : "null");
-    }
     memset(c, 0, sizeof *c);
-    ndp_status st = text.failed ? NDP_FAIL(NDP_ENOMEM, "not enough memory for the configuration")
-                                : ndp_config_parse(c, text.data, text.length, "defaults");
-    memset(c->given, 0, sizeof c->given);
-    ndp_str_release(&text);
+    ndp_status st = NDP_OK;
+    for (int i = 0; i < ndp_job_options.section_count && st == NDP_OK; i++)
+        st = ndp_option_defaults(&ndp_job_options, ndp_job_options.sections[i].name, c);
+    if (st != NDP_OK)
+        ndp_config_release(c);
     return st;
 }
 
@@ -359,14 +274,12 @@ static ndp_status hand_out(ndp_str *s, char **text) {
 
 ndp_status ndp_config_get(const ndp_config *c, const char *key, char **value) {
     NDP_NOT_NULL(c, key, value);
-    char name[NDP_KEY_NAME];
-    for (int i = 0; ndp_config_key(i, name) >= 0; i++)
-        if (strcmp(name, key) == 0) {
-            ndp_str text = {0};
-            ndp_option_write(&ndp_options[i], c, &text);
-            return hand_out(&text, value);
-        }
-    return NDP_FAIL(NDP_EINVAL, "the configuration has no key '%s'; expected SECTION.KEY", key);
+    const ndp_option *o = ndp_names_key(key);
+    if (!o)
+        return NDP_FAIL(NDP_EINVAL, "the configuration has no key '%s'; expected SECTION.KEY", key);
+    ndp_str text = {0};
+    ndp_option_write(o, c, &text);
+    return hand_out(&text, value);
 }
 
 ndp_status ndp_config_text(const ndp_config *c, char **yaml) {

@@ -180,15 +180,8 @@ ndp_preference ndp_config_preference(const ndp_config *c);
 /* Item i of files_own; "" beyond its end. */
 const char *ndp_config_own(const ndp_strings *own, int i);
 
-/* What a key means to a run that is resumed. No role is 0, so a row of the option table without a role does not
- * compile. */
-typedef enum ndp_key_role {
-    NDP_KEY_FREE = 1, /* may change: it does not determine the curve */
-    NDP_KEY_IDENTITY, /* must keep its value */
-    NDP_KEY_CONTENTS  /* its spelling may change; what it names must stay: a file's contents, the token of "auto" */
-} ndp_key_role;
-
-/* Key number i of the option table, "optimizer.lr", into `name`; returns its role, -1 beyond the last key. */
+/* Key number i of the option table, "optimizer.lr", into `name`; returns its role, an
+ * ndp_key_role (options/option.h), -1 beyond the last key. */
 enum { NDP_KEY_NAME = 64 };
 int ndp_config_key(int i, char name[NDP_KEY_NAME]);
 

@@ -2,7 +2,7 @@
 #include "config/config.h"
 
 #include "base/hub.h"
-#include "config/option.h"
+#include "config/table.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,32 +59,17 @@ static ndp_status check_data(const ndp_config *c) {
     return NDP_OK;
 }
 
-/* Whether a key has its default. */
-static ndp_status is_default(const ndp_config *c, const ndp_config *defaults, const char *key, bool *is) {
-    char *value = NULL, *other = NULL;
-    ndp_status st = ndp_config_get(c, key, &value);
-    if (st == NDP_OK)
-        st = ndp_config_get(defaults, key, &other);
-    *is = st == NDP_OK && strcmp(value, other) == 0;
-    free(value);
-    free(other);
-    return st;
-}
-
 /* Keys of an adapter without one would be ignored. */
 static ndp_status check_adapter(const ndp_config *c) {
     ndp_config defaults;
-    ndp_status st = ndp_config_init(&defaults);
-    char key[NDP_KEY_NAME];
+    NDP_TRY(ndp_config_init(&defaults));
+    ndp_status st = NDP_OK;
+    bool none = c->adapter.type == NDP_ADAPTER_NONE, lora = c->adapter.type == NDP_ADAPTER_LORA;
     for (int i = 0; i < ndp_option_count && st == NDP_OK; i++) {
-        bool none = c->adapter.type == NDP_ADAPTER_NONE, is = true;
-        ndp_config_key(i, key);
-        if (strncmp(key, "adapter.", 8) != 0 || strcmp(key, "adapter.type") == 0 ||
-            (!none && (c->adapter.type == NDP_ADAPTER_QLORA || strcmp(key, "adapter.base") != 0)))
-            continue;
-        st = is_default(c, &defaults, key, &is);
-        if (st == NDP_OK && !is)
-            st = NDP_FAIL(NDP_EINVAL, "%s is set, but adapter.type is %s; set adapter.type: %s", key,
+        const ndp_option *o = &ndp_options[i];
+        bool unread = strcmp(o->key, "type") != 0 && (none || (lora && strcmp(o->key, "base") == 0));
+        if (strcmp(o->section, "adapter") == 0 && unread && !ndp_option_is_same(o, c, o, &defaults))
+            st = NDP_FAIL(NDP_EINVAL, "adapter.%s is set, but adapter.type is %s; set adapter.type: %s", o->key,
                           none ? "none" : "lora, whose base is stored in precision.compute",
                           none ? "lora or qlora, or remove the section" : "qlora");
     }

@@ -7,58 +7,46 @@
 
 static const char path_key[] = "path", split_key[] = "split";
 
-static const ndp_option *find(const char *key) {
-    for (int i = 0; i < ndp_option_count; i++)
-        if (ndp_options[i].entry && strcmp(ndp_options[i].key, key) == 0)
-            return &ndp_options[i];
-    return NULL;
-}
-
-static ndp_status fail_key(const ndp_option *o, ndp_yaml *y, struct fy_node *key, const char *name) {
-    enum { MOST = 32 };
-    const char *known[MOST] = {path_key, split_key};
+static ndp_status fail_key(const ndp_option *o, ndp_yaml *y, const ndp_option_key *key) {
+    const char *known[NDP_MOST_OPTIONS + 2] = {path_key, split_key};
     int n = 2;
-    for (int i = 0; i < ndp_option_count && n < MOST; i++)
+    for (int i = 0; i < ndp_option_count; i++)
         if (ndp_options[i].entry)
             known[n++] = ndp_options[i].key;
-    const char *meant = ndp_nearest(name, known, n);
+    const char *meant = ndp_nearest(key->name, known, n);
     ndp_str s = {0};
-    ndp_str_addf(&s, "unknown key '%.60s' in an entry of %s.%s; ", name, o->section, o->key);
+    ndp_str_addf(&s, "unknown key '%.60s' in an entry of %s.%s; ", key->name, o->section, o->key);
     ndp_str_addf(&s, meant ? "did you mean '%s'?" : "known are path, split", meant);
     for (int i = 2; i < n && !meant; i++)
         ndp_str_addf(&s, ", %s", known[i]);
-    ndp_status st = ndp_yaml_fail(y, key, "%s", s.failed ? "unknown key" : s.data);
-    ndp_str_release(&s);
-    return st;
+    return ndp_yaml_fail_str(y, key->node, &s);
 }
 
 /* What a mapping says, before it is written. */
 typedef struct entry_reading {
     const ndp_option *o;
-    ndp_yaml *y;
     ndp_config values;
     bool given[NDP_MOST_OPTIONS];
     char *path, *split;
 } entry_reading;
 
-static ndp_status read_pair(entry_reading *r, struct fy_node *key, struct fy_node *value) {
-    const char *name = ndp_yaml_text(key);
-    r->y->near = key ? key : r->y->near;
-    if (!name)
-        return ndp_yaml_fail(r->y, key, "expected a word as the key");
-    const ndp_option text = {.section = r->o->section, .key = name, .type = NDP_OPTION_TEXT, .value = ""};
-    if (strcmp(name, path_key) == 0 || strcmp(name, split_key) == 0) {
-        NDP_TRY(ndp_yaml_follow(r->y, &value));
-        const char *given = ndp_yaml_text(value);
-        if (!given || !*given || ndp_yaml_is_null(value))
-            return ndp_option_unexpected(&text, r->y, value);
-        return ndp_option_copy_text(given, name[0] == 'p' ? &r->path : &r->split);
-    }
-    const ndp_option *o = find(name);
-    if (!o)
-        return fail_key(r->o, r->y, key, name);
-    NDP_TRY(ndp_option_read(o, r->y, value, &r->values));
-    r->given[o - ndp_options] = true;
+/* path and split, which are no rows; of the rows, those that an entry may have. */
+static ndp_status read_other(ndp_option_reading *reading, const ndp_option_key *key, bool *taken) {
+    entry_reading *r = reading->user;
+    const ndp_option *o = ndp_option_find(r->o->section, key->name);
+    *taken = strcmp(key->name, path_key) == 0 || strcmp(key->name, split_key) == 0;
+    if (!*taken)
+        return o && o->entry ? NDP_OK : fail_key(r->o, reading->y, key);
+    const ndp_option text = {.section = r->o->section, .key = key->name, .type = NDP_OPTION_TEXT, .value = ""};
+    char **into = key->name[0] == 'p' ? &r->path : &r->split;
+    return ndp_option_read(&text, reading->y, key->value, into);
+}
+
+static ndp_status read_mapping(entry_reading *r, ndp_yaml *y, struct fy_node *mapping) {
+    ndp_option_reading reading = {
+        .table = &ndp_job_options, .y = y, .into = &r->values, .other = read_other, .user = r};
+    NDP_TRY(ndp_option_read_section(&reading, r->o->section, mapping));
+    memcpy(r->given, reading.stated, sizeof r->given);
     return NDP_OK;
 }
 
@@ -78,13 +66,6 @@ static void write_own(const entry_reading *r, ndp_str *out) {
     ndp_str_add(out, before[0] == ',' ? "}" : "");
 }
 
-static ndp_status read_mapping(entry_reading *r, struct fy_node *mapping) {
-    void *place = NULL;
-    for (struct fy_node_pair *pair; (pair = fy_node_mapping_iterate(mapping, &place));)
-        NDP_TRY(read_pair(r, fy_node_pair_key(pair), fy_node_pair_value(pair)));
-    return NDP_OK;
-}
-
 static void release(entry_reading *r) {
     ndp_config_release(&r->values);
     free(r->path);
@@ -93,9 +74,9 @@ static void release(entry_reading *r) {
 
 ndp_status ndp_entry_read(const ndp_option *o, ndp_yaml *y, struct fy_node *mapping, ndp_strings *names,
                           ndp_strings *own) {
-    entry_reading r = {.o = o, .y = y};
+    entry_reading r = {.o = o};
     ndp_str text = {0};
-    ndp_status st = read_mapping(&r, mapping);
+    ndp_status st = read_mapping(&r, y, mapping);
     if (st == NDP_OK && !r.path)
         st = ndp_yaml_fail(y, mapping,
                            "an entry of %s.%s has no path; expected a name, or {path: NAME, KEY: VALUE, ...}",
@@ -110,14 +91,6 @@ ndp_status ndp_entry_read(const ndp_option *o, ndp_yaml *y, struct fy_node *mapp
     ndp_str_release(&text);
     release(&r);
     return st;
-}
-
-void ndp_entry_write(const char *name, const char *own, ndp_str *out) {
-    if (*own)
-        ndp_str_addf(out, "{%s: ", path_key);
-    ndp_option_write_text(name, out);
-    if (*own)
-        ndp_str_addf(out, ", %s", own + 1);
 }
 
 /* ---- applying ---- */
@@ -139,15 +112,17 @@ ndp_status ndp_entry_parse(const char *text, ndp_strings *names, ndp_strings *ow
     return st;
 }
 
+const char *ndp_config_own(const ndp_strings *own, int i) { return i < own->n ? own->items[i] : ""; }
+
 ndp_status ndp_config_entry(const ndp_config *c, const char *own, ndp_config *out, char **split) {
     ndp_yaml y;
     ndp_config with;
-    entry_reading r = {.o = first_entries(), .y = &y};
+    entry_reading r = {.o = first_entries()};
     NDP_TRY(ndp_config_copy(c, &with));
     ndp_status st = *own ? ndp_yaml_open(&y, "an entry of data.files", own, strlen(own), 0) : NDP_OK;
     if (st == NDP_OK && *own) {
         r.values = with; /* the values of the entry replace those of the job */
-        st = read_mapping(&r, y.root);
+        st = read_mapping(&r, &y, y.root);
         with = r.values;
         r.values = (ndp_config){0};
     }

@@ -6,14 +6,12 @@
 #ifndef NDP_CONFIG_ENTRY_H
 #define NDP_CONFIG_ENTRY_H
 
-#include "config/option.h"
+#include "config/table.h"
 
 /* Reads a mapping {path: ..., format: ..., ...} and appends to both lists of the option `o`. */
 ndp_status ndp_entry_read(const ndp_option *o, ndp_yaml *y, struct fy_node *mapping, ndp_strings *names,
                           ndp_strings *own);
 /* The same for its text, "{path: ..., ...}", of an entry that is not the user's. */
 ndp_status ndp_entry_parse(const char *text, ndp_strings *names, ndp_strings *own);
-/* As YAML that reads back the same. `own`: the options, "" for none. */
-void ndp_entry_write(const char *name, const char *own, ndp_str *out);
 
 #endif

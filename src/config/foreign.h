@@ -2,7 +2,7 @@
 #ifndef NDP_CONFIG_FOREIGN_H
 #define NDP_CONFIG_FOREIGN_H
 
-#include "config/yaml.h"
+#include "options/yaml.h"
 
 /* Whether the first line with words is the name of a TOML table, "[training]", and a later one sets a key. */
 bool ndp_foreign_is_toml(const char *text, size_t size);

@@ -5,70 +5,41 @@
 #include <stdlib.h>
 #include <string.h>
 
-bool ndp_names_is_section(const char *name) {
-    for (int i = 0; i < ndp_option_count; i++)
-        if (strcmp(ndp_options[i].section, name) == 0)
-            return true;
-    return false;
+bool ndp_names_is_section(const char *name) { return ndp_option_is_section(&ndp_job_options, name); }
+
+const ndp_option *ndp_names_key(const char *name) {
+    char known[NDP_KEY_NAME];
+    for (int i = 0; ndp_config_key(i, known) >= 0; i++)
+        if (strcmp(name, known) == 0)
+            return &ndp_options[i];
+    return NULL;
 }
 
-/* The valid names: of the sections, or of the keys in one. */
-static int names(const char *section, const char *out[NDP_MOST_OPTIONS]) {
-    int n = 0;
-    for (int i = 0; i < ndp_option_count; i++) {
-        if (!section && ndp_option_opens_section(i))
-            out[n++] = ndp_options[i].section;
-        else if (section && strcmp(ndp_options[i].section, section) == 0)
-            out[n++] = ndp_options[i].key;
-    }
-    return n;
-}
-
-/* "; use optimizer.lr" for a word of another program; false: it is not one. */
-static bool add_synonym(const char *word, ndp_str *out) {
+/* "use optimizer.lr" for a word of another program; empty: it is not one. */
+static void add_synonym(const char *word, ndp_str *out) {
     const ndp_synonym *s = ndp_synonym_find(word);
     if (s)
-        ndp_str_addf(out, "; %s%s", s->words ? "" : "use ", s->words ? s->words : s->key);
-    return s;
+        ndp_str_addf(out, "%s%s", s->words ? "" : "use ", s->words ? s->words : s->key);
 }
 
-char *ndp_names_unknown(const char *section, const char *key) {
-    const char *known[NDP_MOST_OPTIONS] = {0};
-    int n = names(section, known);
-    const char *meant = ndp_nearest(key, known, n);
-    const ndp_option *elsewhere = ndp_option_find(NULL, key);
+void ndp_names_unknown(const char *section, const char *key, ndp_str *out) {
+    ndp_str hint = {0};
+    add_synonym(key, &hint);
+    ndp_option_unknown(&ndp_job_options, &(ndp_option_key){section, key, NULL, NULL}, hint.data, NULL, out);
+    ndp_str_release(&hint);
+}
+
+ndp_status ndp_names_refuse(ndp_yaml *y, const ndp_option_key *key) {
+    const char *dot = *key->section ? NULL : strchr(key->name, '.');
+    if (dot && ndp_names_key(key->name))
+        return ndp_yaml_fail(y, key->node, "'%s' is a name for --set; in a file it is %.*s: {%s: VALUE}", key->name,
+                             (int)(dot - key->name), key->name, dot + 1);
     ndp_str s = {0};
-    bool synonym = ndp_synonym_find(key);
-    ndp_str_addf(&s, section || synonym || elsewhere ? "unknown key '%.60s'" : "unknown section '%.60s'", key);
-    if (section)
-        ndp_str_addf(&s, " in '%s'", section);
-    if (synonym)
-        add_synonym(key, &s);
-    else if (elsewhere)
-        ndp_str_addf(&s, "; did you mean '%s.%s'?", elsewhere->section, key);
-    else if (meant)
-        ndp_str_addf(&s, "; did you mean '%s'?", meant);
-    for (int i = 0; i < n && !synonym && !elsewhere && !meant; i++)
-        ndp_str_addf(&s, "%s%s", i ? ", " : "; known are ", known[i]);
-    return ndp_str_detach(&s);
+    ndp_names_unknown(key->section, key->name, &s);
+    return ndp_yaml_fail_str(y, key->node, &s);
 }
 
 /* ---- names from the command line ---- */
-
-/* How many keys are called so, in any section. */
-static int count_keys(const char *key, bool wanted[NDP_MOST_OPTIONS]) {
-    int n = 0;
-    for (int i = 0; i < ndp_option_count; i++)
-        n += wanted[i] = strcmp(ndp_options[i].key, key) == 0;
-    return n;
-}
-
-static int count_section(const char *section, bool wanted[NDP_MOST_OPTIONS]) {
-    int n = 0;
-    for (int i = 0; i < ndp_option_count; i++)
-        n += wanted[i] = !section || strcmp(ndp_options[i].section, section) == 0;
-    return n;
-}
 
 static ndp_status fail_several(const char *name, const bool wanted[NDP_MOST_OPTIONS]) {
     ndp_str s = {0};
@@ -92,7 +63,7 @@ static void add_similar(const char *name, ndp_str *out) {
         whole[i] = text[i];
         keys[i] = ndp_options[i].key;
     }
-    int n = names(NULL, sections);
+    int n = ndp_option_keys(&ndp_job_options, "", sections);
     const char *meant = ndp_nearest(name, whole, ndp_option_count), *key = ndp_nearest(name, keys, ndp_option_count);
     for (int i = 0; i < ndp_option_count && !meant && key; i++)
         meant = key == keys[i] ? whole[i] : NULL;
@@ -113,13 +84,14 @@ static ndp_status fail_none(const char *name) {
     const char *dot = strchr(name, '.');
     ndp_str s = {0};
     snprintf(section, sizeof section, "%.*s", (int)(dot ? dot - name : 0), name);
-    if (dot && (ndp_names_is_section(section) || ndp_synonym_find(dot + 1))) {
-        char *message = ndp_names_unknown(section, dot + 1);
-        ndp_str_add(&s, message ? message : "unknown key");
-        free(message);
-    } else {
+    if (dot && (ndp_names_is_section(section) || ndp_synonym_find(dot + 1)))
+        ndp_names_unknown(section, dot + 1, &s);
+    else {
         ndp_str_addf(&s, "unknown key '%.60s'", name);
-        if (!add_synonym(name, &s))
+        if (ndp_synonym_find(name)) {
+            ndp_str_add(&s, "; ");
+            add_synonym(name, &s);
+        } else
             add_similar(name, &s);
     }
     ndp_status st = NDP_FAIL(NDP_EINVAL, "%s", s.failed ? "unknown key" : s.data);
@@ -128,19 +100,17 @@ static ndp_status fail_none(const char *name) {
 }
 
 ndp_status ndp_names_find(const char *name, bool wanted[NDP_MOST_OPTIONS]) {
-    memset(wanted, 0, sizeof *wanted * NDP_MOST_OPTIONS);
-    char key[NDP_KEY_NAME];
-    if (!name || ndp_names_is_section(name)) {
-        count_section(name, wanted);
-        return NDP_OK;
+    const ndp_option *whole = name ? ndp_names_key(name) : NULL;
+    bool section = !name || ndp_names_is_section(name);
+    int n = 0;
+    for (int i = 0; i < NDP_MOST_OPTIONS; i++) {
+        const ndp_option *o = &ndp_options[i];
+        wanted[i] = i < ndp_option_count && (section ? !name || strcmp(o->section, name) == 0
+                                             : whole ? o == whole
+                                                     : strcmp(o->key, name) == 0);
+        n += wanted[i];
     }
-    for (int i = 0; ndp_config_key(i, key) >= 0; i++)
-        if (strcmp(name, key) == 0) {
-            wanted[i] = true;
-            return NDP_OK;
-        }
-    int n = count_keys(name, wanted);
-    if (n > 1)
+    if (n > 1 && !section)
         return fail_several(name, wanted);
-    return n == 1 ? NDP_OK : fail_none(name);
+    return n ? NDP_OK : fail_none(name);
 }

@@ -1,6 +1,9 @@
 /* All options, in the order in which `ndparallel config` and job.yaml show them. The help is what users read; a row
  * also says what a key means to a resumed run. */
-#include "config/option.h"
+#include "config/entry.h"
+#include "config/names.h"
+
+#include <string.h>
 
 static const char *const init_words[] = {"pretrained", "random", NULL};
 static const char *const adapter_words[] = {
@@ -39,6 +42,30 @@ static const char *const overlong_words[] = {
     [NDP_OVERLONG_DROP] = "drop", [NDP_OVERLONG_TRUNCATE] = "truncate", NULL};
 static const char *const transport_words[] = {"auto", "self", "local", "shm", "mpi", NULL};
 
+/* What other programs call values of ours. */
+#define FP16_WHY "fp16 is not supported; bf16 has fp32's range and needs no loss scaling"
+static const ndp_foreign_value compute_foreign[] = {{"fp16 float16 half f16", "bf16", FP16_WHY},
+                                                    {"fp8* float8*", "bf16", "fp8 is not supported"},
+                                                    {"bfloat16", "bf16", NULL},
+                                                    {"float32 float no", "fp32", NULL},
+                                                    {"float64 double", "fp64", NULL},
+                                                    {0}};
+static const ndp_foreign_value optimizer_foreign[] = {
+    {"adamw_bnb_8bit adamw_8bit paged_adamw_8bit adamw_torch_8bit adam8bit", "adamw8bit", NULL},
+    {"adamw_torch* adamw_hf adam fused_adamw", "adamw", NULL},
+    {"adamw_* paged_adamw*", "adamw", "its states are fp32"},
+    {0}};
+static const ndp_foreign_value schedule_foreign[] = {
+    {"constant_with_warmup", "constant", "schedule.warmup_steps sets the warm-up"},
+    {"cosine_with_min_lr* cosine_warmup*", "cosine", "schedule.min_lr_ratio sets its end"},
+    {"cosine_with_restarts cosine_annealing_with_restarts", "cosine_restarts", "schedule.cycles sets how many"},
+    {"warmup_stable_decay warmup-stable-decay", "wsd", "schedule.decay_ratio sets its decay"},
+    {0}};
+static const ndp_foreign_value device_foreign[] = {{"gpu cuda:* nvidia", "cuda", NULL}, {0}};
+static const ndp_foreign_value transport_foreign[] = {{"nccl gloo ucc", "auto", NULL}, {0}};
+static const ndp_foreign_value recompute_foreign[] = {
+    {"true full selective", "block", NULL}, {"false no off", "none", NULL}, {0}};
+
 /* The readers of most keys: what takes a job; of it what also needs a run folder; what trains; ... */
 enum {
     TRAIN = NDP_READER_TRAIN,
@@ -60,6 +87,7 @@ enum {
 #define INT64(default, from, to) NDP_OPTION_INT64, #default, from, to
 #define NUMBER(default, within) NDP_OPTION_NUMBER, #default, .interval = within
 #define WORD(default, choices) NDP_OPTION_WORD, #default, .words = choices
+#define ENTRIES NDP_OPTION_ENTRIES, "[]", .read_entry = ndp_entry_read
 #define BOOL(default) NDP_OPTION_BOOL, #default
 #define WHEN .when =
 #define HELP .help =
@@ -91,7 +119,7 @@ const ndp_option ndp_options[] = {
     {IDENTITY(adapter, init, RUN), WORD(zero, start_words), WHEN "adapter.type is lora or qlora", HELP "the second factor of a new adapter: zero, as in PEFT, or random, which trains the first one from step 1 on; verify takes random"},
     {CONTENTS(adapter, path, RUN), TEXT(NULL), WHEN "adapter.type is lora or qlora", HELP "a PEFT folder: training continues its adapter"},
 
-    {CONTENTS(data, files, ROWS), NDP_OPTION_ENTRIES, "[]", .own = offsetof(ndp_config, data.files_own), HELP "files, folders, patterns: .txt .jsonl .json .csv .parquet .arrow .bin ...; org/name:split in the Hub cache; {path: NAME, format: alpaca, ...} with its own options"},
+    {CONTENTS(data, files, ROWS), ENTRIES, .own = offsetof(ndp_config, data.files_own), HELP "files, folders, patterns: .txt .jsonl .json .csv .parquet .arrow .bin ...; org/name:split in the Hub cache; {path: NAME, format: alpaca, ...} with its own options"},
     {CONTENTS(data, mix, LEARN), NDP_OPTION_LIST, "[]", .open = true, WHEN "data.files has several entries", HELP "how often an epoch reads the rows of each file: a list of numbers, or file: number"},
     {IDENTITY(data, sequence_length, JOB), INT(256, 1, 1 << 24), HELP "tokens per row"},
     {CONTENTS(data, tokenizer, RUN), TEXT(NULL), HELP "bytes, a folder or a tokenizer.json; null: the model folder's, or none if the data are .bin files"},
@@ -117,7 +145,7 @@ const ndp_option ndp_options[] = {
     {IDENTITY(data, packing, ROWS), BOOL(true), HELP "several documents per row; false: one, padded; with preference data the default is false"},
     {CONTENTS(data, overlong, ROWS), WORD(auto, overlong_words), HELP "documents longer than a row: auto and cut continue them in another row, auto without pieces of conversations that lack their question; or an error, left out, truncated; with preference data auto is truncate"},
     {IDENTITY(data, max_documents, ROWS), INT64(0, 0, INT64_MAX), HELP "only the first documents of each entry of data.files, or pairs; 0: all"},
-    {CONTENTS(data, validation_files, ROWS), NDP_OPTION_ENTRIES, "[]", .own = offsetof(ndp_config, data.validation_own), HELP "held-out data, named like data.files"},
+    {CONTENTS(data, validation_files, ROWS), ENTRIES, .own = offsetof(ndp_config, data.validation_own), HELP "held-out data, named like data.files"},
     {IDENTITY(data, validation_fraction, ROWS), NUMBER(0, "[0, 1)"), WHEN "data.validation_files is empty", HELP "fraction of the documents of data.files to hold out"},
     {IDENTITY(data, shuffle, LEARN), BOOL(true), HELP "a new order every epoch, the same on every layout"},
     {FREE(data, cache_dir, ROWS), TEXT(NULL), HELP "folder for tokenized data; null: $XDG_CACHE_HOME/ndparallel"},
@@ -135,7 +163,7 @@ const ndp_option ndp_options[] = {
     {FREE(pipeline, stages, JOB), NDP_OPTION_LIST, "auto", WHEN "parallelism.pp_size is above 1", HELP "layers of each stage, such as [12, 10, 8]; auto: by their cost"},
     {FREE(pipeline, file, JOB), TEXT(NULL), WHEN "parallelism.pp_size is above 1, and pipeline.schedule is file", HELP "the table of schedule `file`: torch's CSV, a row per rank"},
 
-    {IDENTITY(precision, compute, RUN), WORD(fp32, compute_words), .meanings = compute_types, HELP "type of activations and kernels; fp64: device ref only"},
+    {IDENTITY(precision, compute, RUN), WORD(fp32, compute_words), .meanings = compute_types, .foreign = compute_foreign, HELP "type of activations and kernels; fp64: device ref only"},
     {IDENTITY(precision, reduce, STEP), WORD(fp32, reduce_words), HELP "type of gradients sent between ranks"},
 
     {IDENTITY(batch, global_batch_size, JOB), INT(16, 1, 1 << 30), HELP "rows per update; accumulation is derived"},
@@ -152,7 +180,7 @@ const ndp_option ndp_options[] = {
     {IDENTITY(moe, z_loss, LEARN), NUMBER(0, "[0, inf)"), HELP "coefficient of the square of the log of the sum of a router's exponentials, in each layer"},
     {CONTENTS(moe, routes, STEP), TEXT(NULL), WHEN "the model is a mixture of experts", HELP "a safetensors file with the experts that each row of an update goes to, instead of those that routers choose"},
 
-    {IDENTITY(optimizer, name, STEP), WORD(adamw, optimizer_words), HELP "the update rule"},
+    {IDENTITY(optimizer, name, STEP), WORD(adamw, optimizer_words), .foreign = optimizer_foreign, HELP "the update rule"},
     {IDENTITY(optimizer, lr, LEARN), NUMBER(3.0e-4, "[0, inf)"), HELP "learning rate after warm-up"},
     {IDENTITY(optimizer, betas, LEARN), NDP_OPTION_PAIR, "[0.9, 0.95]", .interval = "[0, 1)", HELP "decay rates of the moments"},
     {IDENTITY(optimizer, eps, LEARN), NUMBER(1.0e-8, "(0, inf)"), HELP "added to the denominator"},
@@ -160,7 +188,7 @@ const ndp_option ndp_options[] = {
     {IDENTITY(optimizer, momentum, STEP), NUMBER(0, "[0, 1)"), HELP "momentum"},
     {IDENTITY(optimizer, max_grad_norm, STEP), NUMBER(1.0, "[0, inf)"), HELP "clip gradients to this global norm; 0: no clipping"},
 
-    {IDENTITY(schedule, name, LEARN), WORD(cosine, schedule_words), HELP "shape of the learning rate after warm-up"},
+    {IDENTITY(schedule, name, LEARN), WORD(cosine, schedule_words), .foreign = schedule_foreign, HELP "shape of the learning rate after warm-up"},
     {IDENTITY(schedule, warmup_steps, LEARN), INT(10, 0, 1 << 30), WHEN "schedule.warmup_ratio is 0", HELP "steps of linear warm-up"},
     {IDENTITY(schedule, warmup_ratio, LEARN), NUMBER(0, "[0, 1]"), WHEN "it is above 0", HELP "warm-up as a share of the steps, instead of schedule.warmup_steps; 0: unset"},
     {IDENTITY(schedule, min_lr_ratio, LEARN), NUMBER(0.1, "[0, 1]"), WHEN "schedule.name is linear, cosine, wsd or cosine_restarts", HELP "final learning rate / lr"},
@@ -170,16 +198,16 @@ const ndp_option ndp_options[] = {
     {IDENTITY(train, steps, LEARN), INT(100, 1, 1 << 30), WHEN "train.epochs is 0", HELP "number of updates"},
     {CONTENTS(train, epochs, LEARN), NUMBER(0, "[0, 1e9]"), WHEN "it is above 0", HELP "instead of train.steps: passes over the rows, such as 3 or 0.5; 0: unset"},
     {IDENTITY(train, seed, LEARN), INT64(42, 0, INT64_MAX), HELP "seed of initial weights and data order"},
-    {FREE(train, recompute, STEP), WORD(none, recompute_words), HELP "block: keep only the input of each layer, and recompute the rest in backward"},
+    {FREE(train, recompute, STEP), WORD(none, recompute_words), .foreign = recompute_foreign, HELP "block: keep only the input of each layer, and recompute the rest in backward"},
     {FREE(train, output_dir, TRAIN), TEXT("runs/demo"), HELP "run folder: metrics, checkpoints, the trained model"},
     {FREE(train, threads, ROWS), INT(0, 0, 4096), HELP "threads per rank; 0: cores / ranks"},
     {FREE(train, force_memory, ROWS), BOOL(false), HELP "start even if more memory is needed than is available"},
-    {FREE(train, device, JOB), WORD(cpu, ndp_device_names), HELP "cuda: NVIDIA GPUs, one for each rank; ref: plain loops, for comparison; sim: cuda's kernels on the CPU, for tests"},
+    {FREE(train, device, JOB), WORD(cpu, ndp_device_names), .foreign = device_foreign, HELP "cuda: NVIDIA GPUs, one for each rank; ref: plain loops, for comparison; sim: cuda's kernels on the CPU, for tests"},
     {FREE(train, share_gpu, HELD), BOOL(false), WHEN "train.device is cuda", HELP "device cuda: allow more ranks on a host than it has GPUs"},
     {FREE(train, gpu_memory, JOB), NUMBER(0, "[0, 1e6]"), WHEN "train.device is cuda", HELP "device cuda: GiB of each GPU, for plans and dry runs where there is none; 0: what is free on this machine's GPU, if it has one"},
     {IDENTITY(train, matmul, ROWS), WORD(fp32, matmul_words), WHEN "train.device is cuda, and precision.compute is fp32", HELP "device cuda, compute fp32: tf32 rounds the operands of products to 10 bits, and is faster"},
     {FREE(train, collectives, JOB), WORD(auto, collectives_words), WHEN "train.device is cuda", HELP "device cuda: how ranks exchange tensors: device (on the GPUs; processes use NCCL), staged (through the host's memory, slow), or auto: device, but staged for processes that share a GPU and threads that do not"},
-    {FREE(train, transport, ROWS), TEXT("auto"), .words = transport_words, HELP "how ranks communicate; local: threads of one process, shm: processes of one host"},
+    {FREE(train, transport, ROWS), TEXT("auto"), .words = transport_words, .foreign = transport_foreign, HELP "how ranks communicate; local: threads of one process, shm: processes of one host"},
     {FREE(train, check_links, TRAIN), WORD(warn, check_words), WHEN "the ranks are on several hosts", HELP "measure the links between hosts before the first step: warn names those that are slow, and axes placed badly; fail also ends the run; off: measure nothing"},
     {FREE(train, ranks, LAYOUT), INT(0, 0, 1 << 20), HELP "number of ranks; 0: the product of the sizes"},
     {FREE(train, log_every, TRAIN), INT(1, 1, 1 << 30), HELP "steps between printed lines"},
@@ -192,3 +220,25 @@ const ndp_option ndp_options[] = {
 };
 const int ndp_option_count = NDP_COUNT(ndp_options);
 _Static_assert(NDP_COUNT(ndp_options) <= NDP_MOST_OPTIONS, "ndp_config.given has a place for every option");
+_Static_assert(NDP_COUNT(ndp_options) <= NDP_MOST_ROWS, "a reading has a place for every option");
+
+static const ndp_option_section sections[] = {
+    {"model", NULL, NULL},     {"adapter", NULL, NULL},   {"data", NULL, NULL},     {"parallelism", NULL, NULL},
+    {"pipeline", NULL, NULL},  {"precision", NULL, NULL}, {"batch", NULL, NULL},    {"loss", NULL, NULL},
+    {"moe", NULL, NULL},       {"optimizer", NULL, NULL}, {"schedule", NULL, NULL}, {"train", NULL, NULL},
+    {"checkpoint", NULL, NULL}};
+
+const ndp_option_table ndp_job_options = {.rows = ndp_options,
+                                          .n = NDP_COUNT(ndp_options),
+                                          .sections = sections,
+                                          .section_count = NDP_COUNT(sections),
+                                          .expected = "sections such as 'model:' and 'data:'",
+                                          .refuse = ndp_names_refuse};
+
+const ndp_option *ndp_option_find(const char *section, const char *key) {
+    return ndp_option_among(&ndp_job_options, section, key);
+}
+
+bool ndp_option_opens_section(int i) {
+    return i == 0 || strcmp(ndp_options[i].section, ndp_options[i - 1].section) != 0;
+}

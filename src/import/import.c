@@ -98,10 +98,5 @@ ndp_status ndp_config_import(ndp_config *c, const char *path, const ndp_import_o
     NDP_NOT_NULL(c, path, o, job, notes);
     if (o->assignment_count)
         NDP_NOT_NULL(o->assignments);
-    char *text;
-    size_t size;
-    NDP_TRY(ndp_file_read_as(NDP_FILE_JOB, path, &text, &size));
-    ndp_status st = ndp_config_import_text(c, text, size, path, o, job, notes);
-    free(text);
-    return st;
+    return NDP_FILE_PARSE(NDP_FILE_JOB, path, text, size, ndp_config_import_text(c, text, size, path, o, job, notes));
 }

@@ -9,16 +9,6 @@ void ndp_import_mark(ndp_import *m, size_t offset) {
             m->imported[i] = m->job.given[i] = true; /* an assignment of the user's does not replace it by a default */
 }
 
-static bool is_default(const ndp_option *o, const ndp_config *c, const ndp_config *defaults) {
-    ndp_str ours = {0}, theirs = {0};
-    ndp_option_write(o, c, &ours);
-    ndp_option_write(o, defaults, &theirs);
-    bool same = !ours.failed && !theirs.failed && strcmp(ours.data, theirs.data) == 0;
-    ndp_str_release(&ours);
-    ndp_str_release(&theirs);
-    return same;
-}
-
 /* An optimizer's own default is not the table's: what a job without the key gets depends on optimizer.name. */
 static bool has_own_default(const ndp_option *o, const ndp_config *c) {
     const ndp_optimizer_option *own = ndp_optimizer_reads(ndp_optimizers[c->optimizer.name], o->key);
@@ -32,7 +22,7 @@ static void mark_wanted(const ndp_import *m, const ndp_config *defaults, bool *w
         char name[NDP_KEY_NAME];
         ndp_config_key(i, name);
         wanted[i] = m->imported[i] || ndp_import_is_set(&m->notes, name) || has_own_default(o, &m->job) ||
-                    !is_default(o, &m->job, defaults);
+                    !ndp_option_is_same(o, &m->job, o, defaults);
     }
 }
 

@@ -4,7 +4,7 @@
 
 #include "base/arena.h"
 #include "config/config.h"
-#include "config/yaml.h"
+#include "options/yaml.h"
 
 typedef enum import_verdict { SEEN_CARRIED, SEEN_LEFT, SEEN_REFUSED, SEEN_UNKNOWN } import_verdict;
 

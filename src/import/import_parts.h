@@ -2,7 +2,7 @@
 #ifndef NDP_CONFIG_IMPORT_PARTS_H
 #define NDP_CONFIG_IMPORT_PARTS_H
 
-#include "config/option.h"
+#include "config/table.h"
 #include "import/import_notes.h"
 
 typedef struct ndp_import ndp_import;

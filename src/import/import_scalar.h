@@ -2,7 +2,7 @@
 #ifndef NDP_CONFIG_IMPORT_SCALAR_H
 #define NDP_CONFIG_IMPORT_SCALAR_H
 
-#include "config/yaml.h"
+#include "options/yaml.h"
 
 enum { NDP_IMPORT_DIGITS = 64 };
 /* A number, in the digits that ndp_option_digits reads; false for anything else. `whole`: the key takes an integer. */

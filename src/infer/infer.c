@@ -6,7 +6,7 @@
 #include "base/log.h"
 #include "checkpoint/folder.h"
 #include "data/chat/chat_own.h"
-#include "host/memory_need.h"
+#include "launch/memory_need.h"
 #include "job/adapter_base.h"
 #include "job/folder_facts.h"
 #include "job/job.h"

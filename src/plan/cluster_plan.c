@@ -1,6 +1,8 @@
-/* A job on the links of a cluster: for each group of a rank, which links its bytes take and at what share of their
- * rate. What is found is kept, since many lines of a plan ask for the same group. */
+/* A job on a cluster (cluster_plan.h): the links of its groups are found when they are asked for, and what all ranks
+ * send follows from the programs of one rank of each pipeline stage, since those of a stage send alike. */
 #include "plan/cluster_plan.h"
+
+#include "measure/measure_device.h"
 
 #include <stdio.h>
 #include <stdlib.h>

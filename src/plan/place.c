@@ -3,7 +3,7 @@
  * rank on a node of its own, since which of them share memory depends on the places. */
 #include "base/text.h"
 #include "cluster/best_map.h"
-#include "host/host.h"
+#include "launch/launch.h"
 #include "plan/cluster_plan.h"
 
 #include <stdlib.h>

@@ -1,9 +1,9 @@
 /* What a run would do and need, as text, from its real programs (dry_run.c). */
 #include "data/sample.h"
-#include "host/host.h"
-#include "host/memory_need.h"
 #include "job/job_shown.h"
 #include "job/weights.h"
+#include "launch/launch.h"
+#include "launch/memory_need.h"
 #include "plan/gpu_memory.h"
 #include "plan/layout_picture.h"
 #include "plan/plan_report.h"
@@ -107,8 +107,8 @@ static ndp_status compare_gpu(const ndp_dry_run *d, int64_t rank_bytes, bool as_
     return as_run ? ndp_gpu_memory_check(d->job, &m, NULL) : NDP_OK;
 }
 
-/* How long a save takes, beside what mpirun leaves for it where a batch system stops a job (host/launch.c). On one node
- * the ranks have no such limit. The rate of the disk is not known here. */
+/* How long a save takes, beside what mpirun leaves for it where a batch system stops a job (launch/launch.c). On one
+ * node the ranks have no such limit. The rate of the disk is not known here. */
 static ndp_status save_text(const ndp_dry_run *d, const ndp_engine *engine, ndp_plan_report *report) {
     const double rate = 1e9; /* bytes/s that it takes from a node */
     char all[16], node[16];
@@ -157,15 +157,9 @@ static void put_program(const ndp_dry_run *d, const ndp_program *p, ndp_json_out
     ndp_json_close(o, '}');
 }
 
-static ndp_status traffic_text(const ndp_program *p, ndp_cluster_plan *links, ndp_plan_report *report) {
-    ndp_traffic t;
-    NDP_TRY(ndp_traffic_read(p, &t));
+static ndp_status write_traffic(const ndp_program *p, ndp_cluster_plan *links, ndp_plan_report *report) {
     ndp_str_addf(&report->text, "\nsent by rank %d in a step\n", p->opts.step.mesh.rank);
-    ndp_status st = ndp_traffic_print(&t, links, &report->text);
-    if (st == NDP_OK)
-        st = ndp_traffic_put(&t, links, "sent", &report->json);
-    ndp_traffic_release(&t);
-    return st;
+    return ndp_traffic_write(p, links, "sent", &report->text, &report->json);
 }
 
 static ndp_status budget_text(const ndp_dry_run *d, const ndp_program *p, const ndp_engine_memory *score,
@@ -223,7 +217,7 @@ static ndp_status plan_rank(const ndp_dry_run *d, const ndp_model *m, int rank, 
     if (st == NDP_OK && !program)
         st = save_text(d, engine, out);
     if (st == NDP_OK && !program)
-        st = traffic_text(ndp_engine_program(engine), links, out);
+        st = write_traffic(ndp_engine_program(engine), links, out);
     ndp_engine_destroy(engine);
     if (st == NDP_OK && !program && links)
         st = ndp_cluster_plan_loads(links, d, m, &out->text, &out->json);

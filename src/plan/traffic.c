@@ -1,6 +1,4 @@
-/* What a rank sends in a step, as lines of text and as JSON. Communications that differ only in their unit or buffer
- * are one line, with a count: a model of 126 layers has as many lines as one of two. Bytes are those that leave the
- * rank in a whole step, repeated ranges included. */
+/* The communications of a program in groups, as text and as JSON (traffic.h). */
 #include "plan/traffic.h"
 
 #include "base/arena.h"
@@ -8,19 +6,37 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Communications that differ only in their unit or buffer. */
+typedef struct traffic_line {
+    ndp_comm_event first;
+    const char *graph; /* of the unit, or "" */
+    bool others;       /* buffers */
+    int64_t times;
+    const ndp_group_links *links; /* NULL: none, or no cluster */
+    double seconds;               /* of all `times` */
+} traffic_line;
+
+typedef struct traffic {
+    const ndp_program *program;
+    ndp_cluster_plan *cluster; /* NULL: none */
+    traffic_line *lines;
+    int n;
+    int64_t capacity;
+} traffic;
+
 static const char *graph_of(const ndp_program *p, const ndp_comm_event *e) {
     return e->call_index == NDP_NONE ? ""
                                      : p->opts.units[p->opts.model->units[p->instrs[e->instr].unit].graph].graph->name;
 }
 
-static bool are_alike(const ndp_traffic_line *a, const ndp_comm_event *e, const char *graph) {
+static bool are_alike(const traffic_line *a, const ndp_comm_event *e, const char *graph) {
     const ndp_comm_event *f = &a->first;
     return f->call->op == e->call->op && f->call->channel == e->call->channel && f->bytes == e->bytes &&
            f->call->in_place == e->call->in_place && f->call->attr.peer == e->call->attr.peer &&
            strcmp(a->graph, graph) == 0 && (!*graph || strcmp(f->call->what, e->call->what) == 0);
 }
 
-static ndp_status add_event(ndp_traffic *t, const ndp_comm_event *e) {
+static ndp_status add_event(traffic *t, const ndp_comm_event *e) {
     const ndp_program *p = t->program;
     const char *graph = graph_of(p, e);
     int i = 0;
@@ -28,8 +44,8 @@ static ndp_status add_event(ndp_traffic *t, const ndp_comm_event *e) {
         i++;
     NDP_TRY(ndp_array_reserve(&t->lines, &t->capacity, i + 1, sizeof *t->lines));
     if (i == t->n)
-        t->lines[t->n++] = (ndp_traffic_line){.first = *e, .graph = graph};
-    ndp_traffic_line *line = &t->lines[i];
+        t->lines[t->n++] = (traffic_line){.first = *e, .graph = graph};
+    traffic_line *line = &t->lines[i];
     int64_t times = ndp_repeats_times(&p->repeats, e->instr);
     line->others |= strcmp(line->first.call->what, e->call->what) != 0 ||
                     (ndp_comm_event_is_message(e) && (times > 1 || line->first.micro_batch != e->micro_batch));
@@ -37,175 +53,117 @@ static ndp_status add_event(ndp_traffic *t, const ndp_comm_event *e) {
     return NDP_OK;
 }
 
-ndp_status ndp_traffic_read(const ndp_program *p, ndp_traffic *out) {
-    ndp_traffic t = {.program = p};
-    ndp_comm_event e;
-    ndp_status st = NDP_OK;
-    ndp_program_traffic(p, t.sent);
-    for (ndp_comm_event_cursor c = NDP_COMM_EVENTS(NDP_FIRST_ITERATIONS(1));
-         st == NDP_OK && ndp_program_comm_event(p, &c, &e);)
-        st = e.begin ? add_event(&t, &e) : NDP_OK;
-    if (st == NDP_OK)
-        *out = t;
-    else
-        ndp_traffic_release(&t);
-    return st;
-}
-
-void ndp_traffic_release(ndp_traffic *t) { free(t->lines); }
-
-/* ---- links ---- */
-
-static double moved(const ndp_traffic *t, const ndp_traffic_line *line) {
-    return ndp_comm_event_kind(&line->first) == NDP_RECV ? 0 : ndp_comm_event_moved(t->program, &line->first);
-}
-
-/* Where a line goes, and how long it takes a step. *links NULL: nowhere. */
-static ndp_status use_of(const ndp_traffic *t, const ndp_traffic_line *line, ndp_cluster_plan *p,
-                         const ndp_group_links **links, double *seconds) {
-    double bytes = moved(t, line);
-    *links = NULL;
-    *seconds = 0;
-    if (!p || bytes == 0)
+/* Where a line goes, and how long it takes a step. */
+static ndp_status find_use(const traffic *t, traffic_line *line) {
+    const ndp_comm_event *e = &line->first;
+    double bytes = ndp_comm_event_kind(e) == NDP_RECV ? 0 : ndp_comm_event_moved(t->program, e);
+    if (!t->cluster || bytes == 0)
         return NDP_OK;
-    ndp_send_pattern pattern = ndp_cluster_plan_pattern(p, t->program, &line->first);
-    NDP_TRY(ndp_cluster_plan_links(p, ndp_comm_event_group(&line->first), pattern, links));
-    if ((*links)->n == 0)
-        *links = NULL;
+    ndp_send_pattern pattern = ndp_cluster_plan_pattern(t->cluster, t->program, e);
+    NDP_TRY(ndp_cluster_plan_links(t->cluster, ndp_comm_event_group(e), pattern, &line->links));
+    if (line->links->n == 0)
+        line->links = NULL;
     else
-        *seconds = (double)line->times * ndp_cluster_plan_seconds(p, *links, bytes);
+        line->seconds = (double)line->times * ndp_cluster_plan_seconds(t->cluster, line->links, bytes);
     return NDP_OK;
 }
 
-/* "1 to 2" */
-static void add_per_node(const ndp_group_links *l, ndp_str *out) {
-    if (l->least == l->most)
-        ndp_str_addf(out, "%d", l->most);
-    else
-        ndp_str_addf(out, "%d to %d", l->least, l->most);
+static ndp_status read_program(traffic *t) {
+    ndp_comm_event e;
+    for (ndp_comm_event_cursor c = NDP_COMM_EVENTS(NDP_FIRST_ITERATIONS(1));
+         ndp_program_comm_event(t->program, &c, &e);)
+        NDP_TRY(e.begin ? add_event(t, &e) : NDP_OK);
+    for (int i = 0; i < t->n; i++)
+        NDP_TRY(find_use(t, &t->lines[i]));
+    return NDP_OK;
 }
 
-/* "; infiniband, 2 a node, 25 GB/s each: 0.31 s" */
-static void add_use(const ndp_cluster_plan *p, const ndp_group_links *l, double seconds, ndp_str *out) {
-    char name[64], rate[NDP_RATE_TEXT];
-    ndp_str_addf(out, "; %s, ", ndp_cluster_level_name(&p->cluster, l->of[l->slowest].level, name, sizeof name));
-    add_per_node(l, out);
-    ndp_str_addf(out, " a node, %s each: %.3g s", ndp_rate_text(l->rate, rate), seconds);
+/* "; infiniband, 1 to 2 a node, 25 GB/s each: 0.31 s" */
+static void add_use(const ndp_group_links *l, const char *name, double seconds, ndp_str *out) {
+    char rate[NDP_RATE_TEXT];
+    ndp_str_addf(out, "; %s, ", name);
+    if (l->least < l->most)
+        ndp_str_addf(out, "%d to ", l->least);
+    ndp_str_addf(out, "%d a node, %s each: %.3g s", l->most, ndp_rate_text(l->rate, rate), seconds);
 }
 
-/* ---- text ---- */
+static void put_use(const ndp_group_links *l, const char *name, double seconds, ndp_json_out *json) {
+    ndp_json_put_text(json, "link", name);
+    ndp_json_put_int(json, "least_ranks_a_node", l ? l->least : 0);
+    ndp_json_put_int(json, "most_ranks_a_node", l ? l->most : 0);
+    ndp_json_put_number(json, "rate", l ? l->rate : 0);
+    ndp_json_put_number(json, "latency", l ? l->latency : 0);
+    ndp_json_put_number(json, "seconds", seconds);
+}
 
-static ndp_status print_line(const ndp_traffic *t, const ndp_traffic_line *line, ndp_cluster_plan *p, ndp_str *out) {
-    char bytes[16];
-    double seconds;
-    const ndp_group_links *links;
+static void write_line(const traffic *t, const traffic_line *line, ndp_str *out, ndp_json_out *json) {
+    char bytes[16], text[64];
     const ndp_comm_event *e = &line->first;
-    NDP_TRY(use_of(t, line, p, &links, &seconds));
+    const ndp_group_links *l = line->links;
+    const char *name =
+        l ? ndp_cluster_level_name(&t->cluster->cluster, l->of[l->slowest].level, text, sizeof text) : NULL;
     ndp_str_addf(out, "    %6lld x %10s  %-14s %s%s%s", (long long)line->times,
                  ndp_human_bytes((double)e->bytes, bytes), e->call->op->name, line->graph, *line->graph ? ": " : "",
                  e->call->what);
     if (ndp_comm_event_is_message(e))
         ndp_str_addf(out, ", micro-batch %d", e->micro_batch);
     ndp_str_addf(out, "%s%s", line->others ? ", ..." : "", e->call->in_place ? "; in place" : "");
-    if (links)
-        add_use(p, links, seconds, out);
+    if (l)
+        add_use(l, name, line->seconds, out);
     ndp_str_add(out, "\n");
-    return NDP_OK;
+    ndp_json_open(json, NULL, '{');
+    ndp_json_put_int(json, "times", line->times);
+    ndp_json_put_int(json, "bytes", (int64_t)e->bytes);
+    ndp_json_put_text(json, "operation", e->call->op->name);
+    ndp_json_put_text(json, "unit", *line->graph ? line->graph : NULL);
+    ndp_json_put_text(json, "what", e->call->what);
+    ndp_json_put_bool(json, "others", line->others);
+    ndp_json_put_bool(json, "in_place", e->call->in_place);
+    if (t->cluster)
+        put_use(l, name, line->seconds, json);
+    ndp_json_close(json, '}');
 }
 
-/* True if a communication is over groups of this kind. */
-static bool is_used(const ndp_traffic *t, int group) {
-    for (int i = 0; i < t->n; i++)
-        if ((int)ndp_comm_event_group(&t->lines[i].first) == group)
-            return true;
-    return false;
-}
-
-/* Seconds of all lines of a kind. */
-static ndp_status group_seconds(const ndp_traffic *t, int group, ndp_cluster_plan *p, double *out) {
-    const ndp_group_links *links;
-    *out = 0;
-    for (int i = 0; i < t->n; i++) {
-        double seconds = 0;
-        if ((int)ndp_comm_event_group(&t->lines[i].first) == group)
-            NDP_TRY(use_of(t, &t->lines[i], p, &links, &seconds));
-        *out += seconds;
-    }
-    return NDP_OK;
-}
-
-ndp_status ndp_traffic_print(const ndp_traffic *t, ndp_cluster_plan *links, ndp_str *out) {
+/* All lines over groups of a kind, if there are any. `sent`: bytes of them together. */
+static void write_group(const traffic *t, ndp_group_kind kind, double sent, ndp_str *out, ndp_json_out *json) {
     char bytes[16];
-    for (int g = 0; g < NDP_GROUPS; g++) {
-        double seconds;
-        int ranks = ndp_mesh_group(&t->program->opts.step.mesh, (ndp_group_kind)g).count;
-        if (!is_used(t, g))
-            continue;
-        NDP_TRY(group_seconds(t, g, links, &seconds));
-        ndp_str_addf(out, "  %-16s %10s  over %d ranks", ndp_group_name((ndp_group_kind)g),
-                     ndp_human_bytes(t->sent[g], bytes), ranks);
-        if (links)
-            ndp_str_addf(out, ", %.3g s", seconds);
-        ndp_str_add(out, "\n");
-        for (int i = 0; i < t->n; i++)
-            if ((int)ndp_comm_event_group(&t->lines[i].first) == g)
-                NDP_TRY(print_line(t, &t->lines[i], links, out));
-    }
-    return NDP_OK;
+    double seconds = 0;
+    int ranks = ndp_mesh_group(&t->program->opts.step.mesh, kind).count, lines = 0;
+    for (int i = 0; i < t->n; i++)
+        if (ndp_comm_event_group(&t->lines[i].first) == kind) {
+            seconds += t->lines[i].seconds;
+            lines++;
+        }
+    if (!lines)
+        return;
+    ndp_str_addf(out, "  %-16s %10s  over %d ranks", ndp_group_name(kind), ndp_human_bytes(sent, bytes), ranks);
+    if (t->cluster)
+        ndp_str_addf(out, ", %.3g s", seconds);
+    ndp_str_add(out, "\n");
+    ndp_json_open(json, NULL, '{');
+    ndp_json_put_text(json, "group", ndp_group_name(kind));
+    ndp_json_put_int(json, "ranks", ranks);
+    ndp_json_put_number(json, "bytes", sent);
+    if (t->cluster)
+        ndp_json_put_number(json, "seconds", seconds);
+    ndp_json_open(json, "calls", '[');
+    for (int i = 0; i < t->n; i++)
+        if (ndp_comm_event_group(&t->lines[i].first) == kind)
+            write_line(t, &t->lines[i], out, json);
+    ndp_json_close(json, ']');
+    ndp_json_close(json, '}');
 }
 
-/* ---- JSON ---- */
-
-static void put_use(const ndp_cluster_plan *p, const ndp_group_links *l, double seconds, ndp_json_out *out) {
-    char name[64];
-    ndp_json_put_text(out, "link",
-                      l ? ndp_cluster_level_name(&p->cluster, l->of[l->slowest].level, name, sizeof name) : NULL);
-    ndp_json_put_int(out, "least_ranks_a_node", l ? l->least : 0);
-    ndp_json_put_int(out, "most_ranks_a_node", l ? l->most : 0);
-    ndp_json_put_number(out, "rate", l ? l->rate : 0);
-    ndp_json_put_number(out, "latency", l ? l->latency : 0);
-    ndp_json_put_number(out, "seconds", seconds);
-}
-
-static ndp_status put_line(const ndp_traffic *t, const ndp_traffic_line *line, ndp_cluster_plan *p, ndp_json_out *out) {
-    const ndp_comm_event *e = &line->first;
-    double seconds;
-    const ndp_group_links *links;
-    NDP_TRY(use_of(t, line, p, &links, &seconds));
-    ndp_json_open(out, NULL, '{');
-    ndp_json_put_int(out, "times", line->times);
-    ndp_json_put_int(out, "bytes", (int64_t)e->bytes);
-    ndp_json_put_text(out, "operation", e->call->op->name);
-    ndp_json_put_text(out, "unit", *line->graph ? line->graph : NULL);
-    ndp_json_put_text(out, "what", e->call->what);
-    ndp_json_put_bool(out, "others", line->others);
-    ndp_json_put_bool(out, "in_place", e->call->in_place);
-    if (p)
-        put_use(p, links, seconds, out);
-    ndp_json_close(out, '}');
-    return NDP_OK;
-}
-
-ndp_status ndp_traffic_put(const ndp_traffic *t, ndp_cluster_plan *links, const char *key, ndp_json_out *out) {
-    ndp_json_open(out, key, '[');
-    for (int g = 0; g < NDP_GROUPS; g++) {
-        double seconds;
-        if (!is_used(t, g))
-            continue;
-        NDP_TRY(group_seconds(t, g, links, &seconds));
-        ndp_json_open(out, NULL, '{');
-        ndp_json_put_text(out, "group", ndp_group_name((ndp_group_kind)g));
-        ndp_json_put_int(out, "ranks", ndp_mesh_group(&t->program->opts.step.mesh, (ndp_group_kind)g).count);
-        ndp_json_put_number(out, "bytes", t->sent[g]);
-        if (links)
-            ndp_json_put_number(out, "seconds", seconds);
-        ndp_json_open(out, "calls", '[');
-        for (int i = 0; i < t->n; i++)
-            if ((int)ndp_comm_event_group(&t->lines[i].first) == g)
-                NDP_TRY(put_line(t, &t->lines[i], links, out));
-        ndp_json_close(out, ']');
-        ndp_json_close(out, '}');
-    }
-    ndp_json_close(out, ']');
-    return NDP_OK;
+ndp_status ndp_traffic_write(const ndp_program *p, ndp_cluster_plan *links, const char *key, ndp_str *out,
+                             ndp_json_out *json) {
+    traffic t = {.program = p, .cluster = links};
+    double sent[NDP_GROUPS];
+    ndp_status st = read_program(&t);
+    ndp_program_traffic(p, sent);
+    ndp_json_open(json, key, '[');
+    for (int kind = 0; kind < NDP_GROUPS && st == NDP_OK; kind++)
+        write_group(&t, (ndp_group_kind)kind, sent[kind], out, json);
+    ndp_json_close(json, ']');
+    free(t.lines);
+    return st;
 }

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "checkpoint/agree.h"
-#include "host/host.h"
+#include "launch/launch.h"
 #include "ops/devices.h"
 #include "plan/job_memory.h"
 #include <omp.h>

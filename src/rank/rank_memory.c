@@ -1,7 +1,7 @@
 /* Compares the planned memory of this host's ranks with what the host has, before anything is allocated. Called twice:
  * before tokenizing, which may take long, and again once the tables of rows are in memory. */
 #include "checkpoint/agree.h"
-#include "host/memory_need.h"
+#include "launch/memory_need.h"
 #include "plan/gpu_memory.h"
 #include "rank/rank.h"
 

@@ -1,7 +1,7 @@
 /* The key and the file of a reference. Called by reference.c. */
 #include "rank/reference_file.h"
 
-#include "config/option.h"
+#include "config/table.h"
 #include "job/model_identity.h"
 
 #include <stdlib.h>

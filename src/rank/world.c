@@ -1,6 +1,6 @@
 /* The public functions for worlds of ranks, and how many ranks a configuration needs. */
 #include "comm/launched.h"
-#include "host/mpi_folder.h"
+#include "launch/mpi_folder.h"
 #include "job/job.h"
 
 #include <stdlib.h>

@@ -55,12 +55,7 @@ ndp_status ndp_tokenizer_parse(const char *text, size_t size, const char *what, 
 }
 
 static ndp_status create_from_file(const char *path, ndp_tokenizer **out) {
-    char *text;
-    size_t size;
-    NDP_TRY(ndp_file_read_as(NDP_FILE_TOKENIZER, path, &text, &size));
-    ndp_status st = ndp_tokenizer_parse(text, size, path, out);
-    free(text);
-    return st;
+    return NDP_FILE_PARSE(NDP_FILE_TOKENIZER, path, text, size, ndp_tokenizer_parse(text, size, path, out));
 }
 
 /* From the texts of vocab.json and merges.txt. */

@@ -12,6 +12,7 @@
 #define NDP_TRAIN_IDENTITY_H
 
 #include "checkpoint/checkpoint.h"
+#include "config/table.h"
 #include "job/model_identity.h"
 #include "train/trainer.h"
 

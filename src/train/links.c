@@ -5,7 +5,7 @@
 #include "base/log.h"
 #include "checkpoint/agree.h"
 #include "cluster/cluster.h"
-#include "cluster/link_check.h"
+#include "measure/link_check.h"
 #include "job/job.h"
 
 #include <stdlib.h>

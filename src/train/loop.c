@@ -13,7 +13,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "checkpoint/agree.h"
-#include "host/host.h"
+#include "launch/launch.h"
 #include "step/timeline.h"
 #include "train/identity.h"
 #include "train/links.h"

@@ -5,7 +5,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "host/memory_need.h"
+#include "launch/memory_need.h"
 #include "plan/job_memory.h"
 #include <math.h>
 #include <stdio.h>

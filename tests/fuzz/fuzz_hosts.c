@@ -1,7 +1,7 @@
 /* libFuzzer: lists of hosts. A hostfile that is taken has every host once, and reads the same when it is written again;
  * so do Slurm's lists of nodes and tasks, which the first line end divides, and a name for each rank, as PBS and LSF
  * have them. No list has a name or a user that a program could take for an option, or a shell for more than a word. */
-#include "host/host.h"
+#include "launch/launch.h"
 
 #include <limits.h>
 #include <stdlib.h>

@@ -1,5 +1,6 @@
 /* Resumes with something changed: what determines the curve is named and refused before anything is written, what does
  * not may change, and --accept takes single keys. Every row of the option table is in one of the cases. */
+#include "config/table.h"
 #include "train/resumes.h"
 
 /* ---- the cases ---- */

@@ -4,7 +4,7 @@
 #include "train/resumed_jobs.h"
 
 #include "checkpoint/manifest.h"
-#include "config/option.h"
+#include "config/table.h"
 
 #include <math.h>
 

@@ -1,0 +1,255 @@
+/* The hosts of a run: whether names resolve, whether mpirun can reach a host. */
+#include "base/child.h"
+#include "base/clock.h"
+#include "base/text.h"
+#include "launch/launch.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <ifaddrs.h>
+#include <netdb.h>
+#include <resolv.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { NAME = 512 }; /* of a user, and of a host */
+
+/* ---- names ---- */
+
+bool ndp_name_resolves(const char *name) {
+    /* The resolver's state belongs to the thread. Its default is 5 s per attempt. */
+    if (res_init() == 0) {
+        _res.retrans = 1;
+        _res.retry = 1;
+    }
+    struct addrinfo *found = NULL;
+    bool ok = getaddrinfo(name, NULL, NULL, &found) == 0;
+    if (ok)
+        freeaddrinfo(found);
+    (void)res_init();
+    return ok;
+}
+
+bool ndp_host_resolves(char *name, size_t size) {
+    snprintf(name, size, "?");
+    if (gethostname(name, size))
+        return false;
+    name[size - 1] = '\0';
+    return ndp_name_resolves(name);
+}
+
+char *ndp_hosts_unresolved(const char *hostfile) {
+    ndp_host_list list;
+    char *text = NULL;
+    if (ndp_hosts_read(hostfile, &list) != NDP_OK)
+        return NULL; /* ndp_hosts_check has reported errors */
+    for (int i = 0; i < list.n && !text; i++)
+        if (!ndp_name_resolves(list.items[i].name))
+            text = ndp_format("warning: %s:%d: the host '%s' does not resolve; correct its name, or add its address to "
+                              "/etc/hosts",
+                              hostfile, list.items[i].line, list.items[i].name);
+    ndp_host_list_release(&list);
+    return text;
+}
+
+/* ---- reaching hosts ---- */
+
+typedef struct host_probe {
+    char host[NAME]; /* the name that mpirun uses */
+    int line;
+    bool cut; /* the name in the hostfile is longer */
+    pid_t process;
+    bool failed;
+} host_probe;
+
+static bool is_address(const char *name) {
+    unsigned char any[16];
+    return inet_pton(AF_INET, name, any) == 1 || inet_pton(AF_INET6, name, any) == 1;
+}
+
+static const char *without_user(const char *name) {
+    const char *at = strchr(name, '@');
+    return at ? at + 1 : name;
+}
+
+/* mpirun cuts a name at its first dot by default. */
+static bool cut_at_dot(char *name) {
+    const char *keep = getenv("OMPI_MCA_orte_keep_fqdn_hostnames");
+    char *dot = strchr(without_user(name), '.');
+    if (!dot || is_address(without_user(name)) || (keep && strchr("1tyeTYE", *keep)))
+        return false;
+    *dot = '\0';
+    return true;
+}
+
+static bool same_address(const struct sockaddr *a, const struct sockaddr *b) {
+    if (!a || a->sa_family != b->sa_family)
+        return false;
+    if (a->sa_family == AF_INET)
+        return memcmp(&((const struct sockaddr_in *)a)->sin_addr, &((const struct sockaddr_in *)b)->sin_addr, 4) == 0;
+    return a->sa_family == AF_INET6 &&
+           memcmp(&((const struct sockaddr_in6 *)a)->sin6_addr, &((const struct sockaddr_in6 *)b)->sin6_addr, 16) == 0;
+}
+
+bool ndp_is_here(const char *name) {
+    struct ifaddrs *mine = NULL;
+    struct addrinfo *found = NULL;
+    bool here = false;
+    if (getifaddrs(&mine) == 0 && getaddrinfo(name, NULL, NULL, &found) == 0)
+        for (struct ifaddrs *i = mine; i; i = i->ifa_next)
+            for (struct addrinfo *a = found; a; a = a->ai_next)
+                here |= same_address(i->ifa_addr, a->ai_addr);
+    if (mine)
+        freeifaddrs(mine);
+    if (found)
+        freeaddrinfo(found);
+    return here;
+}
+
+bool ndp_hosts_are_here(const char *hostfile) {
+    ndp_host_list list;
+    if (ndp_hosts_read(hostfile, &list) != NDP_OK)
+        return false;
+    bool here = true;
+    for (int i = 0; i < list.n && here; i++)
+        here = ndp_is_here(list.items[i].name);
+    ndp_host_list_release(&list);
+    return here;
+}
+
+/* What mpirun starts its daemons with. */
+typedef struct host_agent {
+    char words[NAME]; /* the program, and options */
+    char args[NAME];  /* mpirun's plm_rsh_args */
+} host_agent;
+
+/* The value in a line of ompi_info, which has quotes around one with a colon. */
+static void copy_value(const char *line, const char *key, char out[NAME]) {
+    const char *at = strstr(line, key);
+    if (!at)
+        return;
+    at += strlen(key);
+    at += strspn(at, "\" ");
+    int length = (int)strcspn(at, "\"\n");
+    snprintf(out, NAME, "%.*s", length, at);
+}
+
+/* As Open MPI is configured by its files and the environment. Of its list of agents, such as "ssh : rsh", the first. */
+static host_agent find_agent(void) {
+    host_agent a = {.words = "ssh"};
+    char line[2 * NAME];
+    const char *given = getenv("OMPI_MCA_plm_rsh_agent");
+    if (given && given[strspn(given, " ")])
+        snprintf(a.words, sizeof a.words, "%s", given + strspn(given, " "));
+    FILE *info = popen("ompi_info --parsable --level 9 --param plm rsh 2>/dev/null", "r");
+    while (info && fgets(line, sizeof line, info)) {
+        copy_value(line, ":plm_rsh_agent:value:", a.words);
+        copy_value(line, ":plm_rsh_args:value:", a.args);
+    }
+    if (info)
+        pclose(info);
+    size_t length = strcspn(a.words, ":");
+    while (length > 0 && a.words[length - 1] == ' ')
+        length--;
+    a.words[length] = '\0';
+    return a;
+}
+
+static bool is_ssh(const host_agent *a) {
+    const char *end = a->words + strcspn(a->words, " "), *program = end;
+    while (program > a->words && program[-1] != '/')
+        program--;
+    return end - program == 3 && memcmp(program, "ssh", 3) == 0;
+}
+
+char *ndp_ssh_args(void) {
+    const host_agent a = find_agent();
+    /* Grid Engine's and LoadLeveler's own agents come before that of plm_rsh_agent. */
+    bool batch = getenv("PE_HOSTFILE") || getenv("LOADL_STEP_ID");
+    return is_ssh(&a) && !batch ? ndp_format("%s%s--", a.args, *a.args ? " " : "") : NULL;
+}
+
+/* Starts AGENT HOST true, with options that keep ssh from prompting or waiting for minutes. False: no process. */
+static bool start_probe(const host_agent *agent, const char *host, pid_t *out) {
+    char *command = ndp_format("exec %s%s '%s' true >/dev/null 2>&1", agent->words,
+                               is_ssh(agent) ? " -o BatchMode=yes -o ConnectTimeout=10 --" : "", host);
+    char *argv[] = {"/bin/sh", "-c", command, NULL};
+    const ndp_child child = {.argv = argv, .env = environ, .keep = -1, .own_group = true};
+    bool started = command && ndp_child_start(&child, out) == 0;
+    free(command);
+    return started;
+}
+
+/* Waits until all probes have ended. One that takes too long is killed and counts as failed. */
+static void wait_for_probes(host_probe *probes, int n) {
+    const double seconds = 12, start = ndp_now();
+    const struct timespec nap = {.tv_nsec = 10000000};
+    for (int i = 0; i < n; i++) {
+        int status = 1;
+        pid_t ended;
+        while ((ended = waitpid(probes[i].process, &status, WNOHANG)) == 0 && ndp_now() - start < seconds)
+            nanosleep(&nap, NULL);
+        if (ended == 0) {
+            kill(-probes[i].process, SIGKILL);
+            waitpid(probes[i].process, NULL, 0);
+        }
+        probes[i].failed = ended <= 0 || status != 0;
+    }
+}
+
+static ndp_status fail_unreachable(const char *hostfile, const char *agent, const host_probe *probes, int n) {
+    const host_probe *first = NULL;
+    ndp_str names = {0};
+    for (int i = 0; i < n; i++)
+        if (probes[i].failed) {
+            ndp_str_addf(&names, "%s'%s' (%s:%d)", first ? ", " : "", probes[i].host, hostfile, probes[i].line);
+            first = first ? first : &probes[i];
+        }
+    ndp_status st = NDP_FAIL(
+        NDP_ECOMM,
+        "cannot reach %s: `%s %s true` fails; run it by hand to see why. It has to work without a password%s",
+        names.failed ? first->host : names.data, agent, first->host,
+        first->cut ? ". mpirun cuts names at the first dot; OMPI_MCA_orte_keep_fqdn_hostnames=1 keeps them" : "");
+    ndp_str_release(&names);
+    return st;
+}
+
+/* A list's part: starts a probe for each host except this one. */
+static int start_probes(const host_agent *agent, const ndp_host *hosts, int n, host_probe *probes) {
+    int started = 0;
+    for (int i = 0; i < n; i++) {
+        host_probe *p = &probes[started];
+        if (ndp_is_here(hosts[i].name))
+            continue;
+        snprintf(p->host, sizeof p->host, "%s%s%s", hosts[i].user ? hosts[i].user : "", hosts[i].user ? "@" : "",
+                 hosts[i].name);
+        p->line = hosts[i].line;
+        p->cut = cut_at_dot(p->host);
+        started += start_probe(agent, p->host, &p->process);
+    }
+    return started;
+}
+
+ndp_status ndp_hosts_reach(const char *hostfile) {
+    enum { AT_ONCE = 32 };
+    host_probe probes[AT_ONCE];
+    const host_agent agent = find_agent();
+    ndp_host_list list;
+    NDP_TRY(ndp_hosts_read(hostfile, &list));
+    ndp_status st = NDP_OK;
+    for (int first = 0; first < list.n && st == NDP_OK; first += AT_ONCE) {
+        int here = list.n - first < AT_ONCE ? list.n - first : AT_ONCE;
+        int n = start_probes(&agent, list.items + first, here, probes);
+        wait_for_probes(probes, n);
+        for (int i = 0; i < n && st == NDP_OK; i++)
+            if (probes[i].failed)
+                st = fail_unreachable(hostfile, agent.words, probes, n);
+    }
+    ndp_host_list_release(&list);
+    return st;
+}

@@ -1,0 +1,269 @@
+/* Starting ranks as processes: on one host by launch/host_ranks.c, on several with mpirun.
+ *
+ * mpirun runs in a process group of its own, since it would answer a terminal's Ctrl-C by killing the ranks. The stop
+ * flag is forwarded to it as SIGUSR1, which it passes on to every rank. Its exit code may be that of an ssh that
+ * failed, so after a failure the hosts of the hostfile are tried (launch/hosts.c) to name the one that cannot be
+ * reached.
+ */
+#include "launch/launch.h"
+#include "base/child.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "launch/mpi_folder.h"
+#include "launch/rank_hosts.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+/* ---- the command line of mpirun ---- */
+
+static bool is_transport(const ndp_launch_opts *o, const char *name) {
+    return o->transport && strcmp(o->transport, name) == 0;
+}
+
+static bool on_one_host(const ndp_launch_opts *o) { return !o->hostfile && ndp_allocation_is_here(); }
+
+/* mpirun treats any argument ":" as the start of a second program. A shell script hides it from mpirun. */
+static void add_program_words(const ndp_launch_opts *o, ndp_argv *w) {
+    bool colon = false;
+    for (char *const *a = o->argv; *a; a++)
+        colon |= strcmp(*a, ":") == 0;
+    if (!colon) {
+        ndp_argv_add_all(w, (const char *const *)o->argv);
+        return;
+    }
+    ndp_str script = {0};
+    ndp_str_add(&script, "exec");
+    for (char *const *a = o->argv; *a; a++) {
+        ndp_str_add(&script, " '");
+        for (const char *at = *a; *at; at++)
+            ndp_str_addf(&script, *at == '\'' ? "'\\''" : "%c", *at);
+        ndp_str_add(&script, "'");
+    }
+    w->failed |= script.failed;
+    ndp_argv_add_all(w, (const char *const[]){"/bin/sh", "-c", script.failed ? "" : script.data, NULL});
+    ndp_str_release(&script);
+}
+
+/* A batch system stops a job with SIGTERM to all of its processes, at its time limit as well. Ranks then finish their
+ * step and save, and Open MPI's daemons would kill them in the middle of that, a second after the signal. It costs what
+ * a failure takes: from a rank's end to that of mpirun twice this time passes, however soon the others have ended, so
+ * it is not asked for where nothing sends such a signal. */
+static void add_stop_seconds(ndp_argv *w) {
+    ndp_argv_add_all(w, (const char *const[]){"--mca", "odls_base_sigkill_timeout", NULL});
+    ndp_argv_add(w, "%d", ndp_stop_seconds());
+}
+
+static void add_ssh_args(ndp_argv *w) {
+    char *args = ndp_ssh_args();
+    if (args)
+        ndp_argv_add_all(w, (const char *const[]){"--mca", "plm_rsh_args", args, NULL});
+    free(args);
+}
+
+/* On one host the only two components that are ever used are named, which saves Open MPI the search; between hosts Open
+ * MPI chooses. Version 4 is told to hide its own help texts, since a rank reports what is wrong; 5 cannot. Variables
+ * that begin with NDP_ or OMP_ are passed to all hosts. map: the file of ndp_rank_hosts_write, or NULL. */
+static void add_mpirun_words(const ndp_launch_opts *o, const char *folder, const char *map, ndp_argv *w) {
+    static const char *const always[] = {"mpirun", "--bind-to",       "none", "--oversubscribe",
+                                         "-x",     NDP_LAUNCHED "=1", NULL};
+    static const char *const one_host[] = {"--mca", "orte_execute_quiet", "1", "--mca", "pml", "ob1", "--mca",
+                                           "btl",   "self,vader",         NULL};
+    static const char *const hosts[] = {"--mca", "btl_base_warn_component_unused", "0", NULL};
+    ndp_argv_add_all(w, always);
+    ndp_argv_add_all(w, on_one_host(o) || (o->hostfile && ndp_hosts_are_here(o->hostfile)) ? one_host : hosts);
+    ndp_argv_add_all(w,
+                     (const char *const[]){"--mca", "orte_tmpdir_base", folder, "--mca", "btl_vader_backing_directory",
+                                           folder, "--mca", "btl_sm_backing_directory", folder, NULL});
+    if (geteuid() == 0)
+        ndp_argv_add(w, "--allow-run-as-root");
+    if (!on_one_host(o))
+        add_ssh_args(w);
+    if (ndp_in_allocation())
+        add_stop_seconds(w);
+    if (map)
+        ndp_argv_add_all(w, (const char *const[]){"--map-by", "seq", NULL});
+    if (map || o->hostfile) {
+        ndp_argv_add(w, "--hostfile");
+        ndp_argv_add(w, "%s", map ? map : o->hostfile);
+    }
+    for (char **e = environ; *e && !on_one_host(o); e++) {
+        int length = (int)strcspn(*e, "=");
+        if (strncmp(*e, "NDP_", 4) == 0 ||
+            (strncmp(*e, "OMP_", 4) == 0 && !(o->threads && strncmp(*e, "OMP_NUM_THREADS=", 16) == 0))) {
+            ndp_argv_add(w, "-x");
+            ndp_argv_add(w, "%.*s", length, *e);
+        }
+    }
+    if (o->threads) {
+        ndp_argv_add(w, "-x");
+        ndp_argv_add(w, "OMP_NUM_THREADS=%d", o->threads);
+    }
+    ndp_argv_add(w, "-n");
+    ndp_argv_add(w, "%d", o->ranks);
+    add_program_words(o, w);
+}
+
+/* If a name server does not answer, each of mpirun's own lookups would take 5 s. Open MPI 5 has names of its own for
+ * what the daemons of 4 are told by variables, and here on the command line; each ignores the other's. */
+static void add_mpirun_environment(const char *folder, ndp_argv *w) {
+    static const char *const names[][2] = {{"OMPI_MCA_plm_rsh_", "PRTE_MCA_plm_ssh_"},
+                                           {"OMPI_MCA_oob_", "PRTE_MCA_oob_"},
+                                           {"OMPI_MCA_orte_", "PRTE_MCA_prte_"}};
+    ndp_argv_add(w, "PRTE_MCA_prte_tmpdir_base=%s", folder);
+    ndp_argv_add_all(w, (const char *const *)environ);
+    for (char **e = environ; *e; e++)
+        for (int i = 0; i < NDP_COUNT(names); i++)
+            if (strncmp(*e, names[i][0], strlen(names[i][0])) == 0)
+                ndp_argv_add(w, "%s%s", names[i][1], *e + strlen(names[i][0]));
+    if (!getenv("RES_OPTIONS"))
+        ndp_argv_add(w, "RES_OPTIONS=timeout:1 attempts:1");
+}
+
+/* ---- the process ---- */
+
+/* mpirun inherits the lock of the folder, so the folder counts as in use until mpirun has ended. */
+static ndp_status start_mpirun(const ndp_argv *args, const ndp_argv *env, int lock, pid_t *out) {
+    ndp_child child = {
+        .argv = args->items, .env = env->items, .death_signal = SIGTERM, .keep = lock, .own_group = true};
+    int cause = args->failed || env->failed ? ENOMEM : ndp_child_start(&child, out);
+    if (cause == ENOENT)
+        return NDP_FAIL(
+            NDP_ENOTSUP,
+            "mpirun is not installed: install it (Debian: apt-get install openmpi-bin); on one host it is not "
+            "needed (train.transport: shm, processes, or local, threads of one process)");
+    return cause ? NDP_FAIL(NDP_EIO, "cannot start mpirun: %s", strerror(cause)) : NDP_OK;
+}
+
+/* mpirun forwards SIGUSR1 to the ranks that it has started so far, so the signal is repeated every second. SIGINT and
+ * SIGTERM would end the ranks within a second. */
+static int wait_for_mpirun(pid_t mpirun, const volatile sig_atomic_t *stop) {
+    enum { NAPS_A_SECOND = 100 };
+    const struct timespec nap = {.tv_nsec = 1000000000 / NAPS_A_SECOND};
+    for (int64_t stopping = 0;; nanosleep(&nap, NULL)) {
+        int status;
+        pid_t ended = waitpid(mpirun, &status, WNOHANG);
+        if (ended < 0 && errno != EINTR)
+            return 1;
+        if (ended == mpirun) {
+            int code = ndp_child_code(status);
+            /* SIGUSR1 arrived before mpirun or a rank had a handler. */
+            return stopping && code == 128 + SIGUSR1 ? 128 + SIGINT : code;
+        }
+        if (stop && *stop && stopping++ % NAPS_A_SECOND == 0)
+            kill(mpirun, SIGUSR1);
+    }
+}
+
+static void warn_of_host_name(const ndp_launch_opts *o) {
+    char name[256];
+    if (o->say && !ndp_host_resolves(name, sizeof name))
+        ndp_say(o->say, o->user,
+                "warning: this host's name '%s' does not resolve, so starting ranks may take 10 s; add this line to "
+                "/etc/hosts: 127.0.1.1 %s",
+                name, name);
+}
+
+static void warn_of_hosts(const ndp_launch_opts *o) {
+    char *line = o->say && o->hostfile ? ndp_hosts_unresolved(o->hostfile) : NULL;
+    if (line)
+        o->say(o->user, line);
+    free(line);
+}
+
+/* mpirun exits with the code of the ssh that failed, which may be any, and a rank may fail because a host is gone. Code
+ * 2 comes only from a rank, for an error of the user, so the hosts were reached. */
+static bool hosts_may_be_unreachable(const ndp_launch_opts *o, int code) {
+    return o->hostfile && code != 0 && code != 2 && !(o->stop && *o->stop);
+}
+
+/* Whether mpirun would find the program: by its path, or by its name in PATH. */
+static bool can_run(const char *program) {
+    const char *folder = getenv("PATH");
+    if (strchr(program, '/'))
+        return access(program, X_OK) == 0;
+    for (int length; folder && *folder; folder += length + (folder[length] == ':')) {
+        length = (int)strcspn(folder, ":");
+        char *file = ndp_format("%.*s/%s", length, folder, program);
+        bool found = file && access(file, X_OK) == 0;
+        free(file);
+        if (found)
+            return true;
+    }
+    return false;
+}
+
+/* Reports how a rank ended if the rank could not do so itself. */
+static void report_end(const ndp_launch_opts *o, int code) {
+    enum { SIGNALS = 64 }; /* higher codes are exit codes of mpirun or ssh */
+    char text[256];
+    if (!o->report || code <= 2 || code == 128 + SIGINT)
+        return;
+    if (code > 128 && code <= 128 + SIGNALS)
+        snprintf(text, sizeof text, "a rank was killed by signal %d (%s)%s", code - 128, strsignal(code - 128),
+                 code == 128 + SIGKILL  ? "; if you did not kill it, memory ran out: see `train --dry-run`"
+                 : code == 128 + SIGILL ? ", or could not be started, if mpirun says so above" /* mpirun's code */
+                                        : "");
+    else
+        snprintf(text, sizeof text,
+                 "a rank, or mpirun itself, ended with code %d; its output above says why. If it printed nothing, try "
+                 "train.transport=local, which runs all ranks without mpirun",
+                 code);
+    o->report(o->user, text);
+}
+
+static ndp_status run_mpirun(const ndp_launch_opts *o, const ndp_mpi_folder *folder, int *code) {
+    ndp_argv args = {0}, env = {0};
+    char map[NDP_PATH];
+    bool mapped = o->rank_hosts && !on_one_host(o);
+    if (mapped)
+        NDP_TRY(ndp_rank_hosts_write(o, folder->path, map));
+    add_mpirun_words(o, folder->path, mapped ? map : NULL, &args);
+    add_mpirun_environment(folder->path, &env);
+    pid_t mpirun = -1;
+    ndp_status st = start_mpirun(&args, &env, folder->lock, &mpirun);
+    ndp_argv_release(&args);
+    ndp_argv_release(&env);
+    NDP_TRY(st);
+    *code = wait_for_mpirun(mpirun, o->stop);
+    return NDP_OK;
+}
+
+static ndp_status launch_by_mpirun(const ndp_launch_opts *o, int *exit_code) {
+    ndp_mpi_folder folder;
+    int code;
+    warn_of_host_name(o);
+    warn_of_hosts(o);
+    NDP_TRY(ndp_mpi_folder_create(&folder));
+    ndp_status st = run_mpirun(o, &folder, &code);
+    ndp_mpi_folder_remove(&folder);
+    NDP_TRY(st);
+    if (hosts_may_be_unreachable(o, code))
+        NDP_TRY(ndp_hosts_reach(o->hostfile));
+    report_end(o, code);
+    *exit_code = code;
+    return NDP_OK;
+}
+
+ndp_status ndp_launch(const ndp_launch_opts *o, int *exit_code) {
+    NDP_NOT_NULL(o, exit_code);
+    NDP_CHECK(o->ranks >= 1 && o->argv && o->argv[0], "nothing to launch: %d ranks", o->ranks);
+    NDP_CHECK(!is_transport(o, "shm") || !o->hostfile,
+              "transport shm connects the processes of one host, but there is a hostfile, '%s': use `auto` or `mpi`",
+              o->hostfile);
+    NDP_CHECK(!on_one_host(o) || can_run(o->argv[0]),
+              "cannot run '%s': there is no such program, or it is not executable; give a program that is not in PATH "
+              "with its folder, as in ./%s",
+              o->argv[0], strchr(o->argv[0], '/') ? "program" : o->argv[0]);
+    NDP_TRY(ndp_rank_hosts_check(o));
+    bool here = is_transport(o, "shm") || (on_one_host(o) && !is_transport(o, "mpi"));
+    if (!here)
+        NDP_TRY(ndp_hosts_check(o->hostfile));
+    return here ? ndp_launch_on_host(o, exit_code) : launch_by_mpirun(o, exit_code);
+}

@@ -1,0 +1,59 @@
+/* The bytes that a run needs beside its programs, and what limits them on this host. Called before anything large is
+ * allocated: by trainers, dry runs, verify and inference. */
+#include "launch/memory_need.h"
+
+#include <stdlib.h>
+
+/* What a run uses beyond the plan of its programs. RANK_BESIDES: lists, journals and file buffers of a rank. A 256th of
+ * the total: page tables, and pages of files being written, without which a checkpoint cannot reach the disk. Measured
+ * as the lowest control group limit under which runs succeed (docs/numbers.md). */
+enum { RANK_BESIDES = 12 << 20, KERNEL_PART = 256 };
+
+static int64_t bytes_of_ranks(const ndp_memory_need *n, int ranks) {
+    int64_t planned = ranks * n->rank + n->besides;
+    return planned + planned / KERNEL_PART + ranks * (int64_t)RANK_BESIDES;
+}
+
+int64_t ndp_memory_of_host(const ndp_memory_need *n) { return bytes_of_ranks(n, n->ranks); }
+
+static bool explain_lack(const ndp_memory_need *n, const char *where, int ranks, const ndp_memory_limit *limit,
+                         ndp_str *out) {
+    char all[16], one[16], besides[16], have[16];
+    int64_t need = bytes_of_ranks(n, ranks);
+    if (need <= limit->bytes)
+        return false;
+    ndp_str_addf(out, "%s needs %s %s (", n->what, ndp_human_bytes((double)need, all), where);
+    if (ranks > 1)
+        ndp_str_addf(out, "%d ranks of ", ranks);
+    ndp_str_addf(out, "%s by %s, %s besides), %s available (%s)", ndp_human_bytes((double)n->rank, one),
+                 ranks > 1 ? "their programs" : "its program",
+                 ndp_human_bytes((double)(need - ranks * n->rank), besides),
+                 ndp_human_bytes((double)limit->bytes, have), limit->what);
+    return true;
+}
+
+bool ndp_memory_lacks(const ndp_memory_need *n, ndp_str *out) {
+    ndp_memory_limit limit;
+    ndp_memory_limit_host("", &limit);
+    if (explain_lack(n, "on this host", n->ranks, &limit, out))
+        return true;
+    ndp_memory_limit_address_space(&limit);
+    if (explain_lack(n, "of address space in a process", n->mapped, &limit, out))
+        return true;
+    ndp_memory_limit_data(&limit);
+    return !n->shared && explain_lack(n, "of private memory in a process", n->mapped, &limit, out);
+}
+
+ndp_status ndp_memory_check(const ndp_memory_need *n, bool force, const ndp_log *log) {
+    ndp_str why = {0};
+    ndp_status st = NDP_OK;
+    bool lacks = ndp_memory_lacks(n, &why);
+    if (why.failed)
+        st = NDP_FAIL(NDP_ENOMEM, "not enough memory for a text");
+    else if (lacks && !force)
+        st = NDP_FAIL(NDP_EINVAL, "%s. %s, or start anyway with --force-memory", why.data, n->less);
+    else if (lacks && log)
+        ndp_warn(log, "%s; starting anyway (--force-memory)", why.data);
+    ndp_str_release(&why);
+    return st;
+}
