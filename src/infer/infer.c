@@ -7,13 +7,13 @@
 #include "checkpoint/folder.h"
 #include "data/chat/chat_own.h"
 #include "host/memory_need.h"
-#include "job/adapter_base.h"
 #include "job/folder_facts.h"
 #include "job/job.h"
-#include "job/run_model.h"
-#include "job/weights.h"
 #include "ops/devices.h"
 #include "plan/job_memory.h"
+#include "weights/adapter_base.h"
+#include "weights/run_model.h"
+#include "weights/weights.h"
 #include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,7 +3,6 @@
 
 #include "base/hub.h"
 #include "checkpoint/folder.h"
-#include "job/adapter_use.h"
 #include "job/folder_facts.h"
 #include <math.h>
 #include <stdio.h>
@@ -144,29 +143,6 @@ void ndp_job_release(ndp_job *j) {
     ndp_pipeline_release(&j->pipeline);
     ndp_pipeline_release(&j->forward);
     *j = (ndp_job){0};
-}
-
-/* The adapter that the run goes on with. */
-static ndp_status find_adapter(const ndp_job *j) {
-    ndp_adapter_folder a;
-    ndp_adapter_match match;
-    ndp_model m;
-    NDP_TRY(ndp_model_build(&j->spec, &j->model, &m));
-    ndp_status st = ndp_adapter_use_match(j->config->adapter.path, &m, &a, &match);
-    if (st == NDP_OK) {
-        ndp_adapter_match_release(&match);
-        ndp_adapter_folder_close(&a);
-    }
-    ndp_model_release(&m);
-    return st;
-}
-
-ndp_status ndp_job_find_weights(const ndp_job *j) {
-    bool loaded = j->config->model.path && j->config->model.init != NDP_INIT_RANDOM;
-    if (loaded)
-        NDP_TRY(ndp_hub_explain(NDP_HUB_MODEL, j->config->model.path, j->model_folder,
-                                ndp_weights_check_files(j->model_folder)));
-    return j->model.adapter.r > 0 && j->config->adapter.path ? find_adapter(j) : NDP_OK;
 }
 
 void ndp_job_notes(const ndp_job *j, ndp_str *out) {

@@ -7,6 +7,7 @@
 #ifndef NDP_MODEL_ADAPTER_H
 #define NDP_MODEL_ADAPTER_H
 
+#include "base/text.h"
 #include "tensor/segments.h"
 
 typedef struct ndp_adapter {

@@ -3,12 +3,12 @@
 #include "host/host.h"
 #include "host/memory_need.h"
 #include "job/job_shown.h"
-#include "job/weights.h"
 #include "plan/gpu_memory.h"
 #include "plan/layout_picture.h"
 #include "plan/plan_report.h"
 #include "plan/traffic.h"
 #include "step/timeline.h"
+#include "weights/weights.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* Checkpoints of a trainer: weights, optimizer state, step and cursor, on any layout. */
 #include "checkpoint/agree.h"
-#include "job/state_codes.h"
 #include "train/identity.h"
 #include "train/metrics_file.h"
+#include "weights/state_codes.h"
 
 #include <stdio.h>
 
@@ -16,7 +16,7 @@ static const char *state_prefix(const ndp_trainer *t, int state) {
 
 static int tp_of(const ndp_trainer *t) { return ndp_engine_program(t->engine)->opts.step.mesh.layout.size[NDP_TP]; }
 
-/* All tensors of a checkpoint, with this rank's pieces. `tp`: of the run that wrote it (job/state_codes.h). */
+/* All tensors of a checkpoint, with this rank's pieces. `tp`: of the run that wrote it (weights/state_codes.h). */
 static ndp_status list_tensors(const ndp_trainer *t, int tp, ndp_tensor_list *list) {
     ndp_dtype type = t->model.opts.master;
     NDP_TRY(ndp_tensor_list_add(list, t->engine, NDP_OWNED_MASTER, NDP_TENSORS_RUN, "", type));

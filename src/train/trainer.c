@@ -6,8 +6,8 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "checkpoint/agree.h"
-#include "job/packed_weights.h"
 #include "plan/job_memory.h"
+#include "weights/packed_weights.h"
 #include <math.h>
 #include <omp.h>
 #include <stdio.h>

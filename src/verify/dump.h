@@ -19,7 +19,7 @@
 #define NDP_VERIFY_DUMP_H
 
 #include "checkpoint/folder.h"
-#include "job/weights.h"
+#include "weights/weights.h"
 
 #define NDP_DUMP_BATCH "batch.safetensors"
 enum { NDP_DUMP_NO_LABEL = -100 };
@@ -44,8 +44,8 @@ typedef struct ndp_dump {
     const ndp_tensor_entry *logits; /* of the batch; NULL: none */
 } ndp_dump;
 
-/* NDP_ENOTSUP: the job has a loss of pairs, losses of routers, or choices of experts, which a dump does not have. Losses
- * of routers that only the model's configuration asks for are left out of dumps. */
+/* NDP_ENOTSUP: the job has a loss of pairs, losses of routers, or choices of experts, which a dump does not have.
+ * Losses of routers that only the model's configuration asks for are left out of dumps. */
 NDP_API ndp_status ndp_dump_check_job(const ndp_config *c);
 
 /* Opens the files of a dump and reads the numbers of its batch; checks the tensors of the batch by their headers.
