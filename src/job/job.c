@@ -4,7 +4,6 @@
 #include "base/hub.h"
 #include "checkpoint/folder.h"
 #include "job/folder_facts.h"
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -85,13 +84,12 @@ static ndp_status resolve_layout(ndp_job *j, int world) {
 
 /* Borrows the configuration. */
 static ndp_adapter adapter_of(const ndp_config *c) {
-    double r = c->adapter.r;
     if (c->adapter.type == NDP_ADAPTER_NONE)
         return (ndp_adapter){0};
     return (ndp_adapter){.r = c->adapter.r,
-                         .scale = c->adapter.alpha / (c->adapter.rslora ? sqrt(r) : r),
+                         .scale = ndp_adapter_scale(c->adapter.alpha, c->adapter.r, c->adapter.rslora),
                          .dropout = c->adapter.dropout,
-                         .dora = c->adapter.dora,
+                         .form = c->adapter.dora ? NDP_DORA : NDP_LORA,
                          .random_b = c->adapter.init == NDP_ADAPTER_RANDOM,
                          .targets = (const char *const *)c->adapter.targets.items,
                          .n_targets = c->adapter.targets.n,
@@ -160,11 +158,12 @@ void ndp_job_notes(const ndp_job *j, ndp_str *out) {
 
 /* "lora", "qlora (nf4) with dora" */
 static void name_adapter(const ndp_job *j, ndp_str *out) {
-    const ndp_adapter *a = &j->model.adapter;
+    ndp_adapter_form form = j->model.adapter.form;
     if (j->model.base == NDP_PACKING_NONE)
-        ndp_str_add(out, a->dora ? "dora" : "lora");
+        ndp_str_add(out, ndp_form_rules[form].name);
     else
-        ndp_str_addf(out, "qlora (%s)%s", ndp_packing_name(j->model.base), a->dora ? " with dora" : "");
+        ndp_str_addf(out, "qlora (%s)%s%s", ndp_packing_name(j->model.base), form == NDP_LORA ? "" : " with ",
+                     form == NDP_LORA ? "" : ndp_form_rules[form].name);
 }
 
 /* "adapter: dora of rank 16, scale 2, dropout 0.05, beside q_proj, v_proj" */

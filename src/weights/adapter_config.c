@@ -154,7 +154,12 @@ static ndp_status read_numbers(struct json_object *o, const char *what, ndp_adap
     NDP_TRY(ndp_json_double(o, what, "lora_alpha", &c->alpha));
     NDP_TRY(ndp_json_double(o, what, "lora_dropout", &c->dropout));
     NDP_TRY(ndp_json_bool(o, what, "use_rslora", &c->rslora));
-    NDP_TRY(ndp_json_bool(o, what, "use_dora", &c->dora));
+    for (int form = 0; form < NDP_ADAPTER_FORMS; form++) {
+        bool asked = false;
+        if (ndp_form_rules[form].key)
+            NDP_TRY(ndp_json_bool(o, what, ndp_form_rules[form].key, &asked));
+        c->form = asked ? (ndp_adapter_form)form : c->form;
+    }
     NDP_TRY(ndp_json_bool(o, what, "fan_in_fan_out", &c->fan_in_fan_out));
     NDP_TRY(ndp_json_bool(o, what, "ensure_weight_tying", &c->tied));
     c->r = (int)r;
@@ -308,7 +313,9 @@ static struct json_object *object_of(const ndp_adapter_config *c) {
     if (c->parameters.n) /* newer too */
         json_object_object_add(o, "target_parameters", list_of(&c->parameters, ".weight"));
     json_object_object_add(o, "task_type", json_object_new_string("CAUSAL_LM"));
-    json_object_object_add(o, "use_dora", json_object_new_boolean(c->dora));
+    for (int form = 0; form < NDP_ADAPTER_FORMS; form++)
+        if (ndp_form_rules[form].key)
+            json_object_object_add(o, ndp_form_rules[form].key, json_object_new_boolean((int)c->form == form));
     json_object_object_add(o, "use_rslora", json_object_new_boolean(c->rslora));
     return o;
 }
@@ -334,10 +341,6 @@ ndp_status ndp_adapter_config_write(const ndp_adapter_config *c, const char *fol
 }
 
 /* ---- what it means ---- */
-
-double ndp_adapter_config_scale(const ndp_adapter_config *c) {
-    return c->alpha / (c->rslora ? sqrt((double)c->r) : (double)c->r);
-}
 
 static bool names_module(const ndp_strings *names, const char *module) {
     size_t n = strlen(module);

@@ -1,7 +1,5 @@
-/* adapter_config.json of an adapter, in the form of PEFT (0.17 and later): what LoRA's factors are and how they are
- * scaled.
- *
- *   W' = W + scale B A      A [r, inputs], B [outputs, r]; scale = alpha / r, or alpha / sqrt(r) (rslora)
+/* adapter_config.json of an adapter, as PEFT (0.17 and later) has it: the form of the adapter (model/adapter_form.h),
+ * how its factors are scaled, and which modules it names.
  *
  * Keys that change numbers and are not supported are refused by name, and so are unknown ones, unless they have a value
  * that asks for nothing: null, false, or something empty. Keys that only say how A and B began, or which program wrote
@@ -10,6 +8,7 @@
 #define NDP_WEIGHTS_ADAPTER_CONFIG_H
 
 #include "base/text.h"
+#include "model/adapter_form.h"
 
 #define NDP_ADAPTER_CONFIG "adapter_config.json"
 enum { NDP_ADAPTER_RANK_MOST = 1 << 16 };
@@ -17,7 +16,8 @@ enum { NDP_ADAPTER_RANK_MOST = 1 << 16 };
 typedef struct ndp_adapter_config {
     int r;
     double alpha, dropout; /* dropout: of A's input, in training */
-    bool rslora, dora;
+    bool rslora;
+    ndp_adapter_form form;
     bool fan_in_fan_out; /* files hold the matrices of the model as [inputs, outputs] */
     bool tied;           /* of two tied modules that are saved, each is the other (ensure_weight_tying) */
     char *base;          /* base_model_name_or_path; NULL: not said */
@@ -42,7 +42,9 @@ void ndp_adapter_config_text(const ndp_adapter_config *c, ndp_str *out);
 NDP_API ndp_status ndp_adapter_config_write(const ndp_adapter_config *c, const char *folder);
 
 /* What B A is multiplied by. */
-double ndp_adapter_config_scale(const ndp_adapter_config *c);
+static inline double ndp_adapter_config_scale(const ndp_adapter_config *c) {
+    return ndp_adapter_scale(c->alpha, c->r, c->rslora);
+}
 /* Whether a module of the model ("model.layers.0.self_attn.q_proj") is named by `targets` or
  * `parameters`; false for a pattern. */
 bool ndp_adapter_config_targets(const ndp_adapter_config *c, const char *module);

@@ -1,23 +1,9 @@
 /* Opening the folder of an adapter. Called where adapters are merged, trained further or used beside a model. */
 #include "weights/adapter_folder.h"
 
+#include "base/hub.h"
 #include <stdio.h>
 #include <string.h>
-
-static const char prefix[] = "base_model.model.";
-static const char *const endings[NDP_ADAPTER_PARTS] = {".lora_A.weight", ".lora_B.weight", ".lora_magnitude_vector",
-                                                       ""};
-
-ndp_adapter_part ndp_adapter_part_of(const char *name, const char **target, size_t *length) {
-    ndp_adapter_part part = NDP_ADAPTER_A;
-    while (!ndp_ends_with(name, endings[part]))
-        part++;
-    size_t n = strlen(name) - strlen(endings[part]), skip = sizeof prefix - 1;
-    bool there = strncmp(name, prefix, skip) == 0 && n >= skip;
-    *target = there ? name + skip : NULL;
-    *length = there ? n - skip : 0;
-    return part;
-}
 
 static bool holds(const char *folder, const char *name) {
     char path[NDP_PATH];
@@ -62,8 +48,29 @@ ndp_status ndp_adapter_folder_open(const char *path, ndp_adapter_folder *out) {
     return st;
 }
 
+ndp_status ndp_adapter_folder_find(const char *name, ndp_adapter_folder *out) {
+    char folder[NDP_PATH];
+    NDP_TRY(ndp_hub_find(NDP_HUB_MODEL, name, folder));
+    return ndp_hub_explain(NDP_HUB_MODEL, name, folder, ndp_adapter_folder_open(folder, out));
+}
+
 void ndp_adapter_folder_close(ndp_adapter_folder *a) {
     ndp_weights_close(a->weights);
     ndp_adapter_config_release(&a->config);
     *a = (ndp_adapter_folder){0};
+}
+
+/* Tensors of one module are neighbours in the set. */
+ndp_status ndp_adapter_folder_modules(const ndp_adapter_folder *a, ndp_strings *targets, ndp_strings *save) {
+    for (int i = 0; i < ndp_weights_count(a->weights); i++) {
+        const char *name = ndp_weights_at(a->weights, i)->spec.name;
+        ndp_factor part = ndp_factor_of(name);
+        ndp_strings *list = part == NDP_FACTOR_A ? targets : save;
+        char module[NDP_MODULE_NAME];
+        ndp_module_of(name, module);
+        bool listed = list->n > 0 && strcmp(list->items[list->n - 1], module) == 0;
+        if (ndp_adapter_inner(name) && (part == NDP_FACTOR_A || part == NDP_NO_FACTOR) && !listed)
+            NDP_TRY(ndp_strings_add(list, module));
+    }
+    return NDP_OK;
 }

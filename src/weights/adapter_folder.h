@@ -1,10 +1,8 @@
 /* The folder of an adapter, as PEFT saves it: adapter_config.json and adapter_model.safetensors, whose names are those
  * of the model's tensors, after a prefix:
  *
- *   base_model.model.MODULE.lora_A.weight             A [r, inputs]
- *   base_model.model.MODULE.lora_B.weight             B [outputs, r]
- *   base_model.model.MODULE.lora_magnitude_vector     m [outputs], with DoRA
- *   base_model.model.TENSOR                           a tensor that is saved whole */
+ *   base_model.model.MODULE.lora_A.weight     a factor (model/adapter_form.h has their endings and shapes)
+ *   base_model.model.TENSOR                   a tensor that is saved whole */
 #ifndef NDP_WEIGHTS_ADAPTER_FOLDER_H
 #define NDP_WEIGHTS_ADAPTER_FOLDER_H
 
@@ -23,16 +21,10 @@ NDP_API ndp_status ndp_adapter_folder_open(const char *path, ndp_adapter_folder 
 /* Accepts {0}. */
 void ndp_adapter_folder_close(ndp_adapter_folder *a);
 
-/* What a tensor of the file is. */
-typedef enum ndp_adapter_part {
-    NDP_ADAPTER_A,
-    NDP_ADAPTER_B,
-    NDP_ADAPTER_MAGNITUDE,
-    NDP_ADAPTER_WHOLE,
-    NDP_ADAPTER_PARTS
-} ndp_adapter_part;
-/* The part that a name says. *target: where the rest of the name begins, that of a module (of *length bytes), or of the
- * tensor that is saved whole. NULL: the name has not the prefix of an adapter. */
-ndp_adapter_part ndp_adapter_part_of(const char *name, const char **target, size_t *length);
+/* The same for the folder that a name in the Hub cache has. */
+NDP_API ndp_status ndp_adapter_folder_find(const char *name, ndp_adapter_folder *out);
+
+/* Appends the modules that have factors, and those of tensors that are saved whole, as the names of the tensors say. */
+ndp_status ndp_adapter_folder_modules(const ndp_adapter_folder *a, ndp_strings *targets, ndp_strings *save);
 
 #endif

@@ -3,7 +3,7 @@
 #include "weights/adapter_match.h"
 
 #include "checkpoint/safetensors_types.h"
-#include <stdio.h>
+#include "model/tensors.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,79 +19,57 @@ typedef struct matching_adapter {
 
 /* ---- the model's tensors ---- */
 
-static int count_tensors(const ndp_model *m) {
-    int n = 0;
-    for (int b = 0; b < m->n_buffers; b++)
-        for (int i = 0; i < m->buffers[b].segments.n; i++)
-            n += (int)ndp_segment_tensors(&m->buffers[b].segments.items[i]);
-    return n;
-}
-
 /* A tensor of a whole stack is no matrix, and has no factors. */
-static ndp_adapted_tensor tensor_of(const ndp_model *m, int buffer, const ndp_segment *s) {
+static ndp_adapted_tensor tensor_of(const ndp_model *m, const ndp_model_tensor *t, const char *name) {
     const ndp_unit *first = &m->units[0]; /* its matrices are tables */
-    bool table = false, stack = ndp_segment_is_stack(s);
+    char room[NDP_SEGMENT_NAME];
+    const ndp_segment s = ndp_segment_of_tensor(t->segment, t->member, room);
+    bool table = false, stack = ndp_segment_is_stack(&s);
     for (int slot = 0; slot < NDP_SLOTS; slot++)
-        table |= first->buffers[slot] == buffer;
-    return (ndp_adapted_tensor){.name = s->name,
-                                .ndim = s->ndim,
-                                .rows = s->ndim == 2 ? s->whole[0] : 1,
-                                .cols = s->whole[1],
-                                .transposed = s->transposed,
-                                .projection = s->projection && !stack,
-                                .linear = s->ndim == 2 && !table && !stack};
-}
-
-static ndp_status add_tensors(ndp_adapter_match *match, const ndp_model *m, int buffer, const ndp_segment *s) {
-    for (int64_t i = 0; i < ndp_segment_tensors(s); i++) {
-        char room[NDP_SEGMENT_NAME];
-        ndp_segment one = ndp_segment_of_tensor(s, i, room);
-        if (one.name == room)
-            one.name = ndp_arena_strdup(&match->arena, room);
-        if (!one.name)
-            return NDP_FAIL(NDP_ENOMEM, "not enough memory for the names of %lld tensors", (long long)s->stack);
-        match->tensors[match->n] = tensor_of(m, buffer, &one);
-        match->tensors[match->n++].expert = ndp_segment_is_stack(s);
-    }
-    return NDP_OK;
+        table |= first->buffers[slot] == t->buffer;
+    return (ndp_adapted_tensor){.name = name,
+                                .ndim = s.ndim,
+                                .rows = s.ndim == 2 ? s.whole[0] : 1,
+                                .cols = s.whole[1],
+                                .transposed = s.transposed,
+                                .projection = s.projection && !stack,
+                                .linear = s.ndim == 2 && !table && !stack,
+                                .expert = ndp_segment_is_stack(t->segment)};
 }
 
 static int compare_tensors(const void *a, const void *b) {
     return strcmp((*(const ndp_adapted_tensor *const *)a)->name, (*(const ndp_adapted_tensor *const *)b)->name);
 }
 
-static ndp_adapted_tensor *find_in(const ndp_adapter_match *match, const char *name) {
+ndp_adapted_tensor *ndp_adapter_match_find(const ndp_adapter_match *match, const char *name) {
     const ndp_adapted_tensor wanted = {.name = name}, *key = &wanted;
     ndp_adapted_tensor **found =
         bsearch(&key, match->by_name, (size_t)match->n_by_name, sizeof *match->by_name, compare_tensors);
     return found ? *found : NULL;
 }
 
-const ndp_adapted_tensor *ndp_adapter_match_find(const ndp_adapter_match *match, const char *name) {
-    return find_in(match, name);
-}
-
 static ndp_adapted_tensor *find_tensor(matching_adapter *x, const char *name) {
-    return x->head.name && strcmp(x->head.name, name) == 0 ? &x->head : find_in(x->match, name);
+    return x->head.name && strcmp(x->head.name, name) == 0 ? &x->head : ndp_adapter_match_find(x->match, name);
 }
 
 /* Room for one more: a head that is no longer tied. */
 static ndp_status list_tensors(matching_adapter *x, const ndp_model *m) {
     ndp_adapter_match *match = x->match;
-    size_t most = (size_t)count_tensors(m) + 1;
+    size_t most = (size_t)ndp_tensor_count(m) + 1;
     match->tensors = ndp_arena_alloc(&match->arena, most * sizeof *match->tensors);
     match->by_name = ndp_arena_alloc(&match->arena, most * sizeof *match->by_name);
     if (!match->tensors || !match->by_name)
         return NDP_FAIL(NDP_ENOMEM, "not enough memory for a list of %zu tensors", most);
-    for (int b = 0; b < m->n_buffers; b++)
-        for (int i = 0; i < m->buffers[b].segments.n; i++) {
-            const ndp_segment *s = &m->buffers[b].segments.items[i];
-            if ((i == 0 || !ndp_segment_continues(s)) && ndp_factor_of(s->name) == NDP_NO_FACTOR)
-                NDP_TRY(add_tensors(match, m, b, s));
-        }
-    match->n_by_name = match->n;
-    for (int i = 0; i < match->n; i++)
-        match->by_name[i] = &match->tensors[i];
+    for (ndp_tensor_walk w = {.segments.model = m}; ndp_tensor_next(&w);) {
+        if (ndp_factor_of(w.tensor.name) != NDP_NO_FACTOR)
+            continue;
+        const char *name = ndp_tensor_keep_name(&w, &match->arena);
+        if (!name)
+            return NDP_FAIL(NDP_ENOMEM, "not enough memory for the names of %zu tensors", most);
+        match->tensors[match->n] = tensor_of(m, &w.tensor, name);
+        match->by_name[match->n] = &match->tensors[match->n];
+        match->n_by_name = ++match->n;
+    }
     qsort(match->by_name, (size_t)match->n, sizeof *match->by_name, compare_tensors);
     const char *tokens = x->spec->tie[0], *head = x->spec->tie[1];
     x->embedding = tokens[0] && !x->spec->own_head ? find_tensor(x, tokens) : NULL;
@@ -132,33 +110,19 @@ static ndp_status fail_shape(const matching_adapter *x, const ndp_tensor_entry *
 }
 
 /* What the part of a tensor must be. */
-static ndp_tensor_spec spec_of(const matching_adapter *x, const ndp_adapted_tensor *t, ndp_adapter_part part) {
-    ndp_tensor_spec s = {.ndim = 2};
-    switch (part) {
-    case NDP_ADAPTER_A:
-        s.shape[0] = x->a->config.r, s.shape[1] = t->cols;
-        break;
-    case NDP_ADAPTER_B:
-        s.shape[0] = t->rows, s.shape[1] = x->a->config.r;
-        break;
-    case NDP_ADAPTER_MAGNITUDE:
-        s.ndim = 1, s.shape[0] = t->rows;
-        break;
-    default:
-        s.ndim = t->ndim;
-        s.shape[0] = t->ndim == 1 || t->transposed ? t->cols : t->rows;
-        s.shape[1] = t->transposed ? t->rows : t->cols;
-    }
-    return s;
+static ndp_tensor_spec spec_of(const matching_adapter *x, const ndp_adapted_tensor *t, ndp_factor part) {
+    int64_t shape[2] = {t->transposed ? t->cols : t->rows, t->transposed ? t->rows : t->cols};
+    int ndim = part == NDP_NO_FACTOR ? t->ndim : ndp_factor_shape(part, x->a->config.r, t->rows, t->cols, shape);
+    return (ndp_tensor_spec){.ndim = ndim, .shape = {shape[ndim == 1], ndim == 1 ? 0 : shape[1]}};
 }
 
-static ndp_status check_part(const matching_adapter *x, const ndp_adapted_tensor *t, ndp_adapter_part part,
+static ndp_status check_part(const matching_adapter *x, const ndp_adapted_tensor *t, ndp_factor part,
                              const ndp_tensor_entry *e) {
     const ndp_tensor_spec expected = spec_of(x, t, part);
-    if (part != NDP_ADAPTER_WHOLE && t == &x->head)
+    if (part != NDP_NO_FACTOR && t == &x->head)
         return NDP_FAIL(NDP_ENOTSUP, "%s: %s: the head is tied to the embedding, and factors of it are not supported",
                         x->file, e->spec.name);
-    if (part != NDP_ADAPTER_WHOLE && !t->linear)
+    if (part != NDP_NO_FACTOR && !t->linear)
         return NDP_FAIL(NDP_ENOTSUP,
                         "%s: %s: %s is not the matrix of a linear map, and factors of it are not supported", x->file,
                         e->spec.name, t->name);
@@ -170,35 +134,30 @@ static ndp_status check_part(const matching_adapter *x, const ndp_adapted_tensor
 }
 
 static ndp_status place(matching_adapter *x, const ndp_tensor_entry *e) {
-    const char *target, *name = e->spec.name;
-    size_t length;
-    ndp_adapter_part part = ndp_adapter_part_of(name, &target, &length);
-    if (!target)
+    const char *name = e->spec.name, *wanted = ndp_adapter_inner(name);
+    ndp_factor part = ndp_factor_of(name);
+    char module[NDP_MODULE_NAME];
+    if (!wanted)
         return NDP_FAIL(NDP_EINVAL,
                         "%s: the name of the tensor %s does not begin with base_model.model., as those of "
                         "PEFT do",
                         x->file, name);
-    if (strstr(target, ".lora_embedding_"))
+    if (strstr(wanted, ".lora_embedding_"))
         return NDP_FAIL(NDP_ENOTSUP, "%s: %s: factors of embeddings are not supported; modules_to_save has them whole",
                         x->file, name);
-    const char *wanted =
-        ndp_arena_format(&x->match->arena, "%.*s%s", (int)length, target, part == NDP_ADAPTER_WHOLE ? "" : ".weight");
-    if (!wanted)
+    ndp_module_of(name, module);
+    if (part != NDP_NO_FACTOR && !(wanted = ndp_arena_format(&x->match->arena, "%s.weight", module)))
         return NDP_FAIL(NDP_ENOMEM, "not enough memory for the names of an adapter");
     ndp_adapted_tensor *t = find_tensor(x, wanted);
     if (!t)
         return fail_unknown(x, name, wanted);
     NDP_TRY(check_part(x, t, part, e));
     t->parts[part] = e;
-    x->experts |= t->expert && part != NDP_ADAPTER_WHOLE;
+    x->experts |= t->expert && part != NDP_NO_FACTOR;
     return NDP_OK;
 }
 
 /* ---- what is missing ---- */
-
-static ndp_status fail_missing(const matching_adapter *x, const char *module, const char *what, const char *why) {
-    return NDP_FAIL(NDP_EINVAL, "%s: the %s of %s is missing: %s", x->file, what, module, why);
-}
 
 /* A name of a module may also be that of experts, which are no modules in transformers from 5 on. */
 static bool is_named(const matching_adapter *x, const ndp_adapted_tensor *t, const char *module) {
@@ -208,34 +167,47 @@ static bool is_named(const matching_adapter *x, const ndp_adapted_tensor *t, con
            ((all && t->projection) || (t->linear && ndp_adapter_config_targets(c, module)));
 }
 
-static ndp_status check_complete(const matching_adapter *x, const ndp_adapted_tensor *t) {
-    const ndp_adapter_config *c = &x->a->config;
-    const ndp_tensor_entry *const *p = t->parts;
-    char module[256];
-    snprintf(module, sizeof module, "%.*s", (int)(strlen(t->name) - strlen(".weight")), t->name);
-    bool named = is_named(x, t, module);
-    bool any = p[NDP_ADAPTER_A] || p[NDP_ADAPTER_B] || p[NDP_ADAPTER_MAGNITUDE];
-    if (any && p[NDP_ADAPTER_WHOLE])
-        return NDP_FAIL(NDP_EINVAL, "%s: %s has factors, and is saved whole as well", x->file, t->name);
-    if (!any && (!named || p[NDP_ADAPTER_WHOLE]))
+/* The key that asks for a factor which not every form has; NULL: every form has it. */
+static const char *key_of(int factor) {
+    int form = 0;
+    while (ndp_form_rules[form].factors <= factor)
+        form++;
+    return ndp_form_rules[form].key;
+}
+
+/* A factor that the form of the adapter has is there, and no other. */
+static ndp_status check_factor(const matching_adapter *x, int factor, bool there, const char *module, const char *why) {
+    const char *key = key_of(factor), *name = ndp_factor_rules[factor].ending + 1;
+    int length = (int)strcspn(name, ".");
+    bool asked = factor < ndp_form_rules[x->a->config.form].factors;
+    if (there == asked)
         return NDP_OK;
-    const char *why = any ? "its other factors are there" : "target_modules names it";
-    if (!p[NDP_ADAPTER_A])
-        return fail_missing(x, module, "lora_A", why);
-    if (!p[NDP_ADAPTER_B])
-        return fail_missing(x, module, "lora_B", why);
-    if (!p[NDP_ADAPTER_MAGNITUDE] == c->dora)
-        return c->dora
-                   ? fail_missing(x, module, "lora_magnitude_vector", "use_dora is true")
-                   : NDP_FAIL(NDP_EINVAL, "%s: %s has a lora_magnitude_vector, but use_dora is false", x->file, module);
+    return asked ? NDP_FAIL(NDP_EINVAL, "%s: the %.*s of %s is missing: %s%s", x->file, length, name, module,
+                            key ? key : why, key ? " is true" : "")
+                 : NDP_FAIL(NDP_EINVAL, "%s: %s has a %.*s, but %s is false", x->file, module, length, name, key);
+}
+
+static ndp_status check_complete(const matching_adapter *x, const ndp_adapted_tensor *t) {
+    char module[NDP_MODULE_NAME];
+    bool any = false, whole = t->parts[NDP_NO_FACTOR];
+    ndp_module_of(t->name, module);
+    for (int k = 0; k < NDP_FACTORS; k++)
+        any |= t->parts[k] != NULL;
+    if (any && whole)
+        return NDP_FAIL(NDP_EINVAL, "%s: %s has factors, and is saved whole as well", x->file, t->name);
+    if (!any && (whole || !is_named(x, t, module)))
+        return NDP_OK;
+    for (int k = 0; k < NDP_FACTORS; k++)
+        NDP_TRY(
+            check_factor(x, k, t->parts[k], module, any ? "its other factors are there" : "target_modules names it"));
     return NDP_OK;
 }
 
 /* Whether a tensor is saved whole because of one of modules_to_save: "norm" for "model.norm.weight". */
 static bool is_saved(const ndp_adapted_tensor *t, const char *save) {
-    const char *dot = strrchr(t->name, '.');
-    size_t n = dot ? (size_t)(dot - t->name) : 0, end = strlen(save);
-    return t->parts[NDP_ADAPTER_WHOLE] && end <= n && strncmp(t->name + n - end, save, end) == 0;
+    char module[NDP_MODULE_NAME];
+    ndp_module_of(t->name, module);
+    return t->parts[NDP_NO_FACTOR] && ndp_ends_with(module, save);
 }
 
 static ndp_status check_saved(const matching_adapter *x) {
@@ -258,8 +230,8 @@ static ndp_status check_saved(const matching_adapter *x) {
  * table, which both are. */
 static ndp_status resolve_tie(matching_adapter *x) {
     ndp_adapted_tensor *embedding = x->embedding ? find_tensor(x, x->embedding->name) : NULL;
-    const ndp_tensor_entry **tokens = embedding ? &embedding->parts[NDP_ADAPTER_WHOLE] : NULL;
-    const ndp_tensor_entry *head = x->head.parts[NDP_ADAPTER_WHOLE];
+    const ndp_tensor_entry **tokens = embedding ? &embedding->parts[NDP_NO_FACTOR] : NULL;
+    const ndp_tensor_entry *head = x->head.parts[NDP_NO_FACTOR];
     if (!tokens || (!*tokens && !head))
         return NDP_OK;
     bool one = true;

@@ -14,7 +14,7 @@ typedef struct ndp_adapted_tensor {
     bool projection;                                  /* of a block */
     bool linear;                                      /* a projection, or a head that is not tied */
     bool expert;                                      /* one of a stack of matrices */
-    const ndp_tensor_entry *parts[NDP_ADAPTER_PARTS]; /* NULL: the adapter has none */
+    const ndp_tensor_entry *parts[NDP_ADAPTER_PARTS]; /* factors, and the tensor whole; NULL: there is none */
 } ndp_adapted_tensor;
 
 /* Where the model ties its head to the embedding, the last tensor is the head. It is there only if the adapter saves
@@ -36,7 +36,7 @@ typedef struct ndp_adapter_match {
 NDP_API ndp_status ndp_adapter_match_make(const ndp_adapter_folder *a, const ndp_model_spec *s, const ndp_model *m,
                                           ndp_adapter_match *out);
 /* The tensor of that name; NULL: the model's files have none. */
-const ndp_adapted_tensor *ndp_adapter_match_find(const ndp_adapter_match *match, const char *name);
+ndp_adapted_tensor *ndp_adapter_match_find(const ndp_adapter_match *match, const char *name);
 void ndp_adapter_match_release(ndp_adapter_match *match);
 
 #endif

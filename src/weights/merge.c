@@ -14,7 +14,7 @@
 #include <string.h>
 
 typedef struct merging {
-    char folder[NDP_PATH], adapter_folder[NDP_PATH]; /* of the model, of the adapter */
+    char folder[NDP_PATH]; /* of the model */
     ndp_adapter_folder adapter;
     ndp_model_spec spec;
     ndp_model model;
@@ -26,12 +26,6 @@ typedef struct merging {
 } merging;
 
 /* ---- what goes in ---- */
-
-static ndp_status open_adapter(merging *x, const char *name) {
-    NDP_TRY(ndp_hub_find(NDP_HUB_MODEL, name, x->adapter_folder));
-    return ndp_hub_explain(NDP_HUB_MODEL, name, x->adapter_folder,
-                           ndp_adapter_folder_open(x->adapter_folder, &x->adapter));
-}
 
 static ndp_status open_base(merging *x, const char *name) {
     const ndp_model_opts opts = {.mode = NDP_MODEL_SCORE, .rows = 1, .positions = 1, .compute = NDP_F32};
@@ -63,6 +57,7 @@ static const ndp_tensor_entry *base_of(const merging *x, const ndp_adapted_tenso
     return ndp_weights_find(x->base, untied ? x->spec.tie[0] : t->name);
 }
 
+/* The tensors of the model, of which some are computed and the others copied. */
 static ndp_status list_merged(merging *x) {
     ndp_tensor_list *list = &x->list;
     int n = x->match.n;
@@ -71,17 +66,18 @@ static ndp_status list_merged(merging *x) {
     NDP_TRY(ndp_array_reserve(&list->pieces, &list->piece_capacity, n, sizeof *list->pieces));
     if (!tensors)
         return NDP_FAIL(NDP_ENOMEM, "not enough memory for a list of %d tensors", n);
-    for (int i = 0; i < n; i++) {
-        const ndp_adapted_tensor *t = &x->match.tensors[i];
+    for (list->n = 0; list->n < n; list->n++) {
+        const ndp_adapted_tensor *t = &x->match.tensors[list->n];
         const ndp_tensor_entry *base = base_of(x, t);
-        ndp_merged_tensor_init(&tensors[i], &x->merge, t, base);
-        list->specs[i] = base->spec;
-        list->specs[i].name = t->name;
-        list->pieces[i] = (ndp_file_piece){
-            .tensor = i, .count = base->elements, .dtype = base->spec.dtype, .source = &tensors[i].source};
-        x->changed += ndp_merged_tensor_changes(&tensors[i]);
+        list->specs[list->n] = base->spec;
+        list->specs[list->n].name = t->name;
+        if (t->parts[NDP_FACTOR_A] || t->parts[NDP_NO_FACTOR]) {
+            list->pieces[list->n_pieces++] = ndp_merged_tensor_init(&tensors[list->n], &x->merge, t, base, list->n);
+            x->changed++;
+        } else {
+            NDP_TRY(ndp_tensor_list_stored(list, list->n, x->base, base, true));
+        }
     }
-    list->n = list->n_pieces = n;
     return NDP_OK;
 }
 
@@ -135,7 +131,7 @@ static ndp_status merge_into(merging *x, const ndp_merge_opts *o) {
     const char *folder = o->folder;
     ndp_new_folder place;
     NDP_TRY(ndp_new_folder_check(folder));
-    NDP_TRY(open_adapter(x, o->adapter));
+    NDP_TRY(ndp_adapter_folder_find(o->adapter, &x->adapter));
     NDP_TRY(open_base(x, o->model));
     NDP_TRY(check_base(x));
     NDP_TRY(ndp_adapter_match_make(&x->adapter, &x->spec, &x->model, &x->match));

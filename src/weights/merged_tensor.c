@@ -35,8 +35,7 @@ static ndp_status no_memory(const ndp_merged_tensor *t) {
 }
 
 /* A factor [rows,cols], or its transpose, times `scale`. */
-static ndp_status read_factor(const ndp_merged_tensor *t, ndp_adapter_part part, bool transpose, double scale,
-                              double **out) {
+static ndp_status read_factor(const ndp_merged_tensor *t, ndp_factor part, bool transpose, double scale, double **out) {
     const ndp_tensor_entry *e = t->tensor->parts[part];
     int64_t rows = e->spec.shape[0], cols = e->spec.ndim == 2 ? e->spec.shape[1] : 1;
     double *x = malloc((size_t)e->elements * sizeof *x + 1), *y = x;
@@ -79,7 +78,7 @@ static int64_t output_of(const ndp_merged_tensor *t, int64_t element) {
 /* Up to BLOCK elements in fp64, without DoRA's gain. */
 static ndp_status read_values(const ndp_merged_tensor *t, int64_t first, int64_t n, double *x) {
     const ndp_merge *m = t->merge;
-    const ndp_tensor_entry *whole = t->tensor->parts[NDP_ADAPTER_WHOLE];
+    const ndp_tensor_entry *whole = t->tensor->parts[NDP_NO_FACTOR];
     const ndp_weights *from = whole ? m->adapter : m->base;
     const char *name = whole ? whole->spec.name : t->base->spec.name;
     NDP_TRY(ndp_weights_read(from, name, first, n, x, NDP_F64, true));
@@ -105,7 +104,7 @@ static ndp_status find_gain(ndp_merged_tensor *t) {
             squares[output_of(t, first + i)] += m->block[i] * m->block[i];
     }
     if (st == NDP_OK)
-        st = read_factor(t, NDP_ADAPTER_MAGNITUDE, false, 1, &m->gain);
+        st = read_factor(t, NDP_FACTOR_LENGTH, false, 1, &m->gain);
     for (int64_t i = 0; i < outputs && st == NDP_OK; i++)
         m->gain[i] /= sqrt(squares[i]);
     free(squares);
@@ -116,19 +115,19 @@ static ndp_status load_factors(ndp_merged_tensor *t) {
     ndp_merge *m = t->merge;
     const ndp_adapted_tensor *of = t->tensor;
     bool swap = of->transposed;
-    ndp_adapter_part left = swap ? NDP_ADAPTER_A : NDP_ADAPTER_B, right = swap ? NDP_ADAPTER_B : NDP_ADAPTER_A;
+    ndp_factor left = swap ? NDP_FACTOR_A : NDP_FACTOR_B, right = swap ? NDP_FACTOR_B : NDP_FACTOR_A;
     forget_factors(m);
     if (!m->block && !(m->block = malloc(BLOCK * sizeof *m->block)))
         return no_memory(t);
     m->rows = swap ? of->cols : of->rows;
     m->cols = swap ? of->rows : of->cols;
-    if (of->parts[NDP_ADAPTER_A]) {
-        const ndp_tensor_entry *a = of->parts[NDP_ADAPTER_A];
+    if (of->parts[NDP_FACTOR_A]) {
+        const ndp_tensor_entry *a = of->parts[NDP_FACTOR_A];
         m->r = a->spec.shape[0];
         NDP_TRY(read_factor(t, left, swap, m->scale, &m->left));
         NDP_TRY(read_factor(t, right, swap, 1, &m->right));
     }
-    if (of->parts[NDP_ADAPTER_MAGNITUDE])
+    if (of->parts[NDP_FACTOR_LENGTH])
         NDP_TRY(find_gain(t));
     m->loaded = t;
     return NDP_OK;
@@ -193,30 +192,21 @@ static ndp_status read_block(const ndp_merged_tensor *t, int64_t first, int64_t 
 
 /* ---- the source ---- */
 
-bool ndp_merged_tensor_changes(const ndp_merged_tensor *t) {
-    return t->tensor->parts[NDP_ADAPTER_A] || t->tensor->parts[NDP_ADAPTER_WHOLE];
-}
-
 static ndp_status read_merged(void *user, int64_t first, int64_t n, int64_t stride, void *out) {
     ndp_merged_tensor *t = user;
-    ndp_dtype type = t->base->spec.dtype;
     if (stride != 1)
         return NDP_FAIL(NDP_EBUG, "a merged tensor is read with a stride of %lld", (long long)stride);
-    if (!ndp_merged_tensor_changes(t)) {
-        NDP_TRY(ndp_weights_read(t->merge->base, t->base->spec.name, first, n, out, type, true));
-        ndp_weights_forget(t->merge->base, t->base->spec.name, first, n);
-        return NDP_OK;
-    }
     if (t->merge->loaded != t)
         NDP_TRY(load_factors(t));
     for (int64_t done = 0, count; done < n; done += count) {
         count = n - done < BLOCK ? n - done : BLOCK;
-        NDP_TRY(read_block(t, first + done, count, (char *)out + (size_t)done * ndp_dtype_size(type)));
+        NDP_TRY(read_block(t, first + done, count, (char *)out + (size_t)done * ndp_dtype_size(t->base->spec.dtype)));
     }
     return NDP_OK;
 }
 
-void ndp_merged_tensor_init(ndp_merged_tensor *t, ndp_merge *m, const ndp_adapted_tensor *tensor,
-                            const ndp_tensor_entry *base) {
+ndp_file_piece ndp_merged_tensor_init(ndp_merged_tensor *t, ndp_merge *m, const ndp_adapted_tensor *tensor,
+                                      const ndp_tensor_entry *base, int number) {
     *t = (ndp_merged_tensor){{read_merged, t}, m, tensor, base};
+    return (ndp_file_piece){.tensor = number, .count = base->elements, .dtype = base->spec.dtype, .source = &t->source};
 }

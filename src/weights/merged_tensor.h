@@ -1,4 +1,4 @@
-/* Inside the train room: a tensor of a model with an adapter merged, as the source of its elements in a file. */
+/* Inside the weights room: a tensor of a model with an adapter merged, as the source of its elements in a file. */
 #ifndef NDP_WEIGHTS_MERGED_TENSOR_H
 #define NDP_WEIGHTS_MERGED_TENSOR_H
 
@@ -23,11 +23,10 @@ typedef struct ndp_merged_tensor {
     const ndp_tensor_entry *base;
 } ndp_merged_tensor;
 
-/* Elements are read in the order of the file, so that the factors of a tensor are loaded once. NDP_EFORMAT, on reading:
- * an element of what is merged, or of the result, is not finite. */
-void ndp_merged_tensor_init(ndp_merged_tensor *t, ndp_merge *m, const ndp_adapted_tensor *tensor,
-                            const ndp_tensor_entry *base);
-/* Whether the adapter has something for it. */
-bool ndp_merged_tensor_changes(const ndp_merged_tensor *t);
+/* Makes the tensor that `tensor` becomes, with the type of `base`, as tensor `number` of a list. Elements are read in
+ * the order of the file, so that its factors are loaded once. NDP_EFORMAT, on reading: an element of what is merged, or
+ * of the result, is not finite. */
+ndp_file_piece ndp_merged_tensor_init(ndp_merged_tensor *t, ndp_merge *m, const ndp_adapted_tensor *tensor,
+                                      const ndp_tensor_entry *base, int number);
 
 #endif

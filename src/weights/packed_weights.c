@@ -6,6 +6,7 @@
 #include "weights/packed_weights.h"
 
 #include "checkpoint/agree.h"
+#include "model/tensors.h"
 #include "ops/devices.h"
 #include <stdlib.h>
 #include <string.h>
@@ -298,14 +299,13 @@ static ndp_status copy_owned(ndp_engine *e, int buffer, const ndp_segment *s, do
 
 /* This rank's buffer and segment of that name and part; NULL: another stage has it. */
 static const ndp_segment *find_own(ndp_engine *e, const ndp_segment *whole, int *buffer) {
-    const ndp_model *m = ndp_engine_model(e);
-    for (*buffer = 0; *buffer < m->n_buffers; ++*buffer)
-        for (int k = 0; k < m->buffers[*buffer].segments.n; k++) {
-            const ndp_segment *s = &m->buffers[*buffer].segments.items[k];
-            if (strcmp(s->name, whole->name) == 0 && s->base[0] == whole->base[0] && s->base[1] == whole->base[1] &&
-                s->ndim == whole->ndim)
-                return s;
-        }
+    for (ndp_segment_walk w = {.model = ndp_engine_model(e)}; ndp_segment_next(&w);) {
+        const ndp_segment *s = w.segment;
+        *buffer = w.buffer;
+        if (strcmp(s->name, whole->name) == 0 && s->base[0] == whole->base[0] && s->base[1] == whole->base[1] &&
+            s->ndim == whole->ndim)
+            return s;
+    }
     return NULL;
 }
 

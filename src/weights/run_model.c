@@ -1,5 +1,5 @@
 /* Opening the model of a checkpoint. A checkpoint has only tensors, in the names and shapes of a model folder; what
- * else a model is comes from where RUN/job.yaml takes it. Called by checkpoint_export.c and by infer/. */
+ * else a model is comes from where RUN/job.yaml takes it. Called by export.c and by infer/. */
 #include "weights/run_model.h"
 
 #include "base/cpu.h"
@@ -8,7 +8,7 @@
 #include "job/folder_facts.h"
 #include "job/model_identity.h"
 #include "weights/adapter_base.h"
-#include "weights/weights.h"
+#include "weights/export.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -102,7 +102,7 @@ static ndp_status choose_model(ndp_run_model *m) {
         NDP_TRY(ndp_config_setf(m->config, "%s=%s", key, value));
     m->job.batch.micro_batch = ndp_config_preference(m->config).kind ? 2 : 1; /* a pair, as its loss has them */
     ndp_job_choose_model(&m->job);
-    m->type = m->job.model.adapter.r > 0 ? m->job.model.master : ndp_export_type(&m->job.model);
+    m->type = ndp_export_type(&m->job.model);
     return NDP_OK;
 }
 

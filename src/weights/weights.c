@@ -1,12 +1,12 @@
 /* Weights to and from the slices of an engine: runs of elements, and lists of tensors for files. */
 #include "weights/weights.h"
 
+#include "model/tensors.h"
+
 #include <stdlib.h>
 #include <string.h>
 
 enum { BLOCK = 8192 }; /* elements that are moved at a time: they stay in the cache */
-
-ndp_dtype ndp_export_type(const ndp_model_opts *o) { return o->compute == NDP_BF16 ? NDP_BF16 : o->master; }
 
 ndp_status ndp_engine_runs(ndp_engine *e, ndp_owned_kind kind, ndp_run_visitor *visit, void *user) {
     const ndp_model *m = ndp_engine_model(e);
@@ -71,11 +71,11 @@ ndp_status ndp_engine_fill(ndp_engine *e, ndp_owned_kind kind, ndp_tensor_part p
 
 /* ---- lists of tensors ---- */
 
-/* The tensor of files that has member `member` of a segment. */
-static ndp_status add_spec(ndp_tensor_list *list, const ndp_segment *s, int64_t member, const char *prefix,
+static ndp_status no_memory(void) { return NDP_FAIL(NDP_ENOMEM, "not enough memory for the list of tensors"); }
+
+/* The tensor of files that a segment is a part of. */
+static ndp_status add_spec(ndp_tensor_list *list, const ndp_segment *s, const char *name, const char *prefix,
                            ndp_dtype stored) {
-    char room[NDP_SEGMENT_NAME];
-    const char *name = ndp_segment_tensor_name(s, member, room);
     NDP_TRY(ndp_array_reserve(&list->specs, &list->capacity, list->n + 1, sizeof *list->specs));
     ndp_tensor_spec *spec = &list->specs[list->n++];
     *spec = (ndp_tensor_spec){.name = ndp_arena_format(&list->arena, "%s%s", prefix, name), .dtype = stored};
@@ -84,14 +84,7 @@ static ndp_status add_spec(ndp_tensor_list *list, const ndp_segment *s, int64_t 
     if (s->ndim == 2)
         spec->shape[spec->ndim++] = s->whole[s->transposed];
     spec->shape[spec->ndim++] = s->whole[!s->transposed];
-    return spec->name ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for the list of tensors");
-}
-
-/* The tensors of a segment, those of a pattern in the order of its members. */
-static ndp_status add_segment(ndp_tensor_list *list, const ndp_segment *s, const char *prefix, ndp_dtype stored) {
-    for (int64_t i = 0; i < ndp_segment_tensors(s); i++)
-        NDP_TRY(add_spec(list, s, i, prefix, stored));
-    return NDP_OK;
+    return spec->name ? NDP_OK : no_memory();
 }
 
 /* A slice of the engine as a source of pieces. */
@@ -111,7 +104,7 @@ static ndp_status add_source(ndp_tensor_list *list, const ndp_engine *e, ndp_own
                              const ndp_piece_source **out) {
     owned_slice *s = ndp_arena_alloc(&list->arena, sizeof *s);
     if (!s)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the list of tensors");
+        return no_memory();
     *s = (owned_slice){{read_slice, s}, e, kind, buffer};
     *out = &s->source;
     return NDP_OK;
@@ -134,17 +127,12 @@ static ndp_status add_piece(ndp_tensor_list *list, int tensor, const ndp_run *p,
  * every optimizer keeps; an engine's files have no packed ones. */
 static ndp_status add_specs(ndp_tensor_list *list, const ndp_model *whole, const ndp_engine *e, ndp_owned_kind kind,
                             ndp_tensor_part part, const char *prefix, ndp_dtype stored) {
-    for (int b = 0; b < whole->n_buffers; b++) {
-        const ndp_segments *segments = &whole->buffers[b].segments;
-        if ((kind != NDP_OWNED_MASTER && !whole->buffers[b].trainable) ||
-            (e && ndp_buffer_is_packed(&whole->buffers[b])))
-            continue;
-        for (int i = 0; i < segments->n; i++) {
-            const ndp_segment *s = &segments->items[i];
-            if ((i == 0 || !ndp_segment_continues(s)) && (!e || ndp_engine_keeps(e, kind, s)) &&
-                is_part(&whole->buffers[b], s, part))
-                NDP_TRY(add_segment(list, s, prefix, stored));
-        }
+    for (ndp_tensor_walk w = {.segments.model = whole}; ndp_tensor_next(&w);) {
+        const ndp_buffer *b = &whole->buffers[w.tensor.buffer];
+        const ndp_segment *s = w.tensor.segment;
+        if ((kind == NDP_OWNED_MASTER || b->trainable) && !(e && ndp_buffer_is_packed(b)) &&
+            (!e || ndp_engine_keeps(e, kind, s)) && is_part(b, s, part))
+            NDP_TRY(add_spec(list, s, w.tensor.name, prefix, stored));
     }
     return NDP_OK;
 }
@@ -237,11 +225,11 @@ ndp_status ndp_checkpoint_bytes(const ndp_engine *e, int64_t *bytes) {
 ndp_status ndp_tensor_list_wrap(ndp_tensor_list *list) {
     for (int i = 0; i < list->n; i++) {
         ndp_tensor_spec *s = &list->specs[i];
-        if (strncmp(s->name, NDP_ADAPTER_PREFIX, strlen(NDP_ADAPTER_PREFIX)) == 0)
+        if (ndp_adapter_inner(s->name))
             continue;
         s->name = ndp_arena_format(&list->arena, "%s%s", NDP_ADAPTER_PREFIX, s->name);
         if (!s->name)
-            return NDP_FAIL(NDP_ENOMEM, "not enough memory for the list of tensors");
+            return no_memory();
     }
     return NDP_OK;
 }
@@ -249,7 +237,7 @@ ndp_status ndp_tensor_list_wrap(ndp_tensor_list *list) {
 ndp_status ndp_tensor_list_vector(ndp_tensor_list *list, const char *prefix, const char *name, int64_t n,
                                   ndp_dtype stored) {
     const ndp_segment s = {.name = name, .ndim = 1, .whole = {1, n}};
-    return add_spec(list, &s, 0, prefix, stored);
+    return add_spec(list, &s, name, prefix, stored);
 }
 
 ndp_status ndp_tensor_list_part(ndp_tensor_list *list, const ndp_engine *e, ndp_owned_kind kind, int buffer, int after,
@@ -260,6 +248,35 @@ ndp_status ndp_tensor_list_part(ndp_tensor_list *list, const ndp_engine *e, ndp_
     NDP_TRY(find_spec(list, after, prefix, name, &tensor));
     NDP_TRY(add_source(list, e, kind, buffer, &source));
     return add_piece(list, tensor, &part, source, ndp_engine_type(e, kind, buffer));
+}
+
+/* A tensor of a set as the source of a piece. */
+typedef struct stored_tensor {
+    ndp_piece_source source;
+    const ndp_weights *weights;
+    const ndp_tensor_entry *entry;
+    bool finite;
+} stored_tensor;
+
+/* Forgets what it has read, which would otherwise count as memory of the process until the end. */
+static ndp_status read_stored(void *user, int64_t first, int64_t n, int64_t stride, void *out) {
+    const stored_tensor *t = user;
+    const ndp_tensor_spec *s = &t->entry->spec;
+    if (stride != 1)
+        return NDP_FAIL(NDP_EBUG, "a tensor of a file is read with a stride of %lld", (long long)stride);
+    NDP_TRY(ndp_weights_read(t->weights, s->name, first, n, out, s->dtype, t->finite));
+    ndp_weights_forget(t->weights, s->name, first, n);
+    return NDP_OK;
+}
+
+ndp_status ndp_tensor_list_stored(ndp_tensor_list *list, int tensor, const ndp_weights *w, const ndp_tensor_entry *e,
+                                  bool finite) {
+    const ndp_run all = {.count = e->elements, .stride = 1};
+    stored_tensor *t = ndp_arena_alloc(&list->arena, sizeof *t);
+    if (!t)
+        return no_memory();
+    *t = (stored_tensor){{read_stored, t}, w, e, finite};
+    return add_piece(list, tensor, &all, &t->source, e->spec.dtype);
 }
 
 ndp_status ndp_tensor_list_repeat(ndp_tensor_list *list, const char *name, const char *again) {
@@ -273,7 +290,7 @@ ndp_status ndp_tensor_list_repeat(ndp_tensor_list *list, const char *name, const
     list->specs[list->n] = list->specs[of];
     list->specs[list->n].name = ndp_arena_strdup(&list->arena, again);
     if (!list->specs[list->n].name)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the list of tensors");
+        return no_memory();
     for (int i = 0; i < n; i++)
         if (list->pieces[i].tensor == of) {
             list->pieces[list->n_pieces] = list->pieces[i];

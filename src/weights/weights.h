@@ -36,6 +36,10 @@ ndp_status ndp_tensor_list_vector(ndp_tensor_list *list, const char *prefix, con
 NDP_API ndp_status ndp_tensor_list_part(ndp_tensor_list *list, const ndp_engine *e, ndp_owned_kind kind, int buffer,
                                         int after, const char *prefix, const char *name, int64_t first, int64_t at,
                                         int64_t count);
+/* Appends a piece: the elements of tensor number `tensor` of the list are those of `e` in a set, which gives their
+ * memory back as they are read. `finite`: others are refused (ndp_weights_read). Borrows both. */
+ndp_status ndp_tensor_list_stored(ndp_tensor_list *list, int tensor, const ndp_weights *w, const ndp_tensor_entry *e,
+                                  bool finite);
 /* The tensors of a whole model, without pieces; of other kinds than NDP_OWNED_MASTER only those that are trained. */
 NDP_API ndp_status ndp_tensor_list_of(ndp_tensor_list *list, const ndp_model *whole, ndp_owned_kind kind,
                                       ndp_tensor_part part, ndp_dtype stored);
@@ -46,9 +50,6 @@ NDP_API ndp_status ndp_tensor_list_repeat(ndp_tensor_list *list, const char *nam
 void ndp_tensor_list_release(ndp_tensor_list *list);
 /* Bytes of the tensors of a checkpoint, all ranks' together: weights and optimizer states. */
 NDP_API ndp_status ndp_checkpoint_bytes(const ndp_engine *e, int64_t *bytes);
-
-/* The type of exported weights: bf16 if that is what the model computes in, else that of the master weights. */
-ndp_dtype ndp_export_type(const ndp_model_opts *o);
 
 /* Where the weights of an engine come from. */
 typedef struct ndp_weight_sources {

@@ -3,6 +3,7 @@
  */
 #include "base/hub.h"
 #include "model/architecture.h"
+#include "model/tensors.h"
 #include "weights/adapter_use.h"
 #include "weights/packed_weights.h"
 #include "weights/weights.h"
@@ -49,20 +50,18 @@ static const ndp_tensor_entry *find_own(const weight_filling *f, const char *nam
     if (!f->own || !f->match || ndp_factor_of(name) != NDP_NO_FACTOR)
         return f->own ? ndp_weights_find(f->own, name) : NULL;
     const ndp_adapted_tensor *t = ndp_adapter_match_find(f->match, name);
-    return t ? t->parts[NDP_ADAPTER_WHOLE] : NULL;
+    return t ? t->parts[NDP_NO_FACTOR] : NULL;
 }
 
 /* ---- new factors ---- */
 
 /* The tensor of the model beside which a factor is: its name in `room`. */
 static ndp_segment base_of(const weight_filling *f, const ndp_segment *s, char *room, size_t size) {
-    const char *stem = s->name + strlen(NDP_ADAPTER_PREFIX), *end = strstr(stem, ".lora_");
-    snprintf(room, size, "%.*s.weight", (int)(end - stem), stem);
-    for (int b = 0; b < f->model->n_buffers; b++)
-        for (int i = 0; i < f->model->buffers[b].segments.n; i++)
-            if (strcmp(f->model->buffers[b].segments.items[i].name, room) == 0)
-                return f->model->buffers[b].segments.items[i];
-    return (ndp_segment){.name = room, .ndim = 2};
+    char module[NDP_MODULE_NAME];
+    ndp_module_of(s->name, module);
+    snprintf(room, size, "%.*s.weight", (int)size - 8, module);
+    const ndp_segment *w = ndp_model_segment(f->model, room);
+    return w ? *w : (ndp_segment){.name = room, .ndim = 2};
 }
 
 /* Lengths of rows [first, first + count) of a tensor of the model, whose files hold rows or, transposed, columns. */
@@ -90,7 +89,7 @@ static ndp_status lengths(const weight_filling *f, const ndp_segment *s, int64_t
 
 static ndp_status new_factor(const weight_filling *f, const ndp_segment *s, int64_t first, int64_t count, void *out) {
     float values[BLOCK];
-    if (ndp_factor_of(s->name) == NDP_FACTOR_LENGTH)
+    if (ndp_factor_rules[ndp_factor_of(s->name)].start == NDP_START_LENGTHS)
         return lengths(f, s, first, count, out);
     ndp_factor_random(&f->model->opts.adapter, f->sources->seed, s, first, count, values);
     ndp_convert(values, NDP_F32, out, f->model->opts.master, count);

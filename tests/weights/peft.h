@@ -43,7 +43,7 @@ static inline void peft_open(peft_run *r, const golden *base, const char *adapte
 static inline ndp_adapter peft_adapter(const peft_run *r) {
     return (ndp_adapter){.r = r->config.r,
                          .scale = ndp_adapter_config_scale(&r->config),
-                         .dora = r->config.dora,
+                         .form = r->config.form,
                          .targets = (const char *const *)r->config.targets.items,
                          .n_targets = r->config.targets.n,
                          .save = (const char *const *)r->config.save.items,

@@ -28,7 +28,7 @@ static const char whole[] =
 static void check_whole(const ndp_adapter_config *c) {
     assert_int_equal(c->r, 16);
     assert_true(c->alpha == 32 && c->dropout == 0.05);
-    assert_true(c->rslora && c->dora && c->fan_in_fan_out && c->tied);
+    assert_true(c->rslora && c->form == NDP_DORA && c->fan_in_fan_out && c->tied);
     assert_string_equal(c->base, "org/base");
     assert_null(c->pattern);
     assert_int_equal(c->targets.n, 2);
@@ -48,7 +48,8 @@ static void what_peft_writes_is_read(void **state) {
     check_whole(&c);
     ndp_adapter_config_release(&c);
     CHECK_OK(parse("{\"peft_type\": \"LORA\"}", &c)); /* PEFT's defaults */
-    assert_true(c.r == 8 && c.alpha == 8 && c.dropout == 0 && !c.rslora && !c.dora && !c.fan_in_fan_out && !c.tied);
+    assert_true(c.r == 8 && c.alpha == 8 && c.dropout == 0 && !c.rslora && c.form == NDP_LORA && !c.fan_in_fan_out &&
+                !c.tied);
     assert_true(!c.base && !c.pattern && c.targets.n == 0 && c.parameters.n == 0 && c.save.n == 0);
     ndp_adapter_config_release(&c);
     CHECK_OK(parse("{\"peft_type\": \"LORA\", \"r\": 4, \"lora_alpha\": 6, \"target_modules\": \"all-linear\"}", &c));

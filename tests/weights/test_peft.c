@@ -106,7 +106,7 @@ static const struct {
      "set adapter.r: 4, adapter.alpha: 8, adapter.rslora: false, adapter.dora: false",
      NDP_EINVAL},
     {"llama-yarn", "rslora", {.scale = 2}, "set adapter.r: 3, adapter.alpha: 6, adapter.rslora: true", NDP_EINVAL},
-    {"llama-yarn", "lora", {.dora = true}, "scale 2, dora true; set adapter.r: 4", NDP_EINVAL},
+    {"llama-yarn", "lora", {.form = NDP_DORA}, "scale 2, dora true; set adapter.r: 4", NDP_EINVAL},
     {"llama-yarn",
      "lora",
      {.targets = q, .n_targets = 1},
@@ -148,7 +148,7 @@ static void what_the_job_says_otherwise_is_refused(void **state) {
         mo.adapter = peft_adapter(&r);
         mo.adapter.r = o->r ? o->r : mo.adapter.r;
         mo.adapter.scale = o->scale > 0 ? o->scale : mo.adapter.scale;
-        mo.adapter.dora |= o->dora;
+        mo.adapter.form = o->form ? o->form : mo.adapter.form;
         if (o->targets)
             mo.adapter.targets = o->targets, mo.adapter.n_targets = o->n_targets;
         if (o->save)
