@@ -1,4 +1,4 @@
-/* Called by what writes model folders outside runs (train/checkpoint_export.c, train/merge.c) and by verify/. */
+/* Called by what writes model folders outside runs (weights/export.c, weights/merge.c) and by verify/. */
 #include "checkpoint/new_folder.h"
 
 #include "base/fault.h"

@@ -2,9 +2,9 @@
  * from the rows themselves, so they are the same on every rank and layout; without a tokenizer there are none. */
 #include "checkpoint/agree.h"
 #include "infer/infer.h"
-#include "job/adapter_base.h"
 #include "rank/rank.h"
 #include "text/token_bytes.h"
+#include "weights/adapter_base.h"
 
 #include <stdlib.h>
 

@@ -3,10 +3,10 @@
 #define NDP_INFER_INFER_H
 
 #include "data/chat/chat.h"
-#include "job/adapter_use.h"
 #include "model/decoder.h"
 #include "step/engine.h"
 #include "text/tokenizer.h"
+#include "weights/adapter_use.h"
 #include <ndparallel/ndparallel.h>
 
 typedef struct ndp_infer {
@@ -29,8 +29,8 @@ typedef struct ndp_infer {
 /* Opens a folder: reads its facts (job/folder_facts.h; a note goes to stderr) and its tokenizer. The weights must
  * exist (NDP_EIO) but are not loaded yet. `device`: one of ndp_device_names; threads: 0 for all cores. */
 NDP_API ndp_status ndp_infer_init(ndp_infer *f, const char *folder, const char *device, int threads);
-/* The same for `model`, which may also be a run folder: its checkpoint of `step` (job/run_model.h; 0: the newest
- * whole one), with the values that its export has. `adapter`: of a model folder (job/adapter_use.h); NULL: none.
+/* The same for `model`, which may also be a run folder: its checkpoint of `step` (weights/run_model.h; 0: the newest
+ * whole one), with the values that its export has. `adapter`: of a model folder (weights/adapter_use.h); NULL: none.
  * NDP_EINVAL: a step of a model folder, an adapter of a run folder. */
 NDP_API ndp_status ndp_infer_open(ndp_infer *f, const char *model, const char *adapter, int64_t step,
                                   const char *device, int threads);

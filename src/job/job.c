@@ -3,9 +3,7 @@
 
 #include "base/hub.h"
 #include "checkpoint/folder.h"
-#include "job/adapter_use.h"
 #include "job/folder_facts.h"
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -86,13 +84,12 @@ static ndp_status resolve_layout(ndp_job *j, int world) {
 
 /* Borrows the configuration. */
 static ndp_adapter adapter_of(const ndp_config *c) {
-    double r = c->adapter.r;
     if (c->adapter.type == NDP_ADAPTER_NONE)
         return (ndp_adapter){0};
     return (ndp_adapter){.r = c->adapter.r,
-                         .scale = c->adapter.alpha / (c->adapter.rslora ? sqrt(r) : r),
+                         .scale = ndp_adapter_scale(c->adapter.alpha, c->adapter.r, c->adapter.rslora),
                          .dropout = c->adapter.dropout,
-                         .dora = c->adapter.dora,
+                         .form = c->adapter.dora ? NDP_DORA : NDP_LORA,
                          .random_b = c->adapter.init == NDP_ADAPTER_RANDOM,
                          .targets = (const char *const *)c->adapter.targets.items,
                          .n_targets = c->adapter.targets.n,
@@ -146,29 +143,6 @@ void ndp_job_release(ndp_job *j) {
     *j = (ndp_job){0};
 }
 
-/* The adapter that the run goes on with. */
-static ndp_status find_adapter(const ndp_job *j) {
-    ndp_adapter_folder a;
-    ndp_adapter_match match;
-    ndp_model m;
-    NDP_TRY(ndp_model_build(&j->spec, &j->model, &m));
-    ndp_status st = ndp_adapter_use_match(j->config->adapter.path, &m, &a, &match);
-    if (st == NDP_OK) {
-        ndp_adapter_match_release(&match);
-        ndp_adapter_folder_close(&a);
-    }
-    ndp_model_release(&m);
-    return st;
-}
-
-ndp_status ndp_job_find_weights(const ndp_job *j) {
-    bool loaded = j->config->model.path && j->config->model.init != NDP_INIT_RANDOM;
-    if (loaded)
-        NDP_TRY(ndp_hub_explain(NDP_HUB_MODEL, j->config->model.path, j->model_folder,
-                                ndp_weights_check_files(j->model_folder)));
-    return j->model.adapter.r > 0 && j->config->adapter.path ? find_adapter(j) : NDP_OK;
-}
-
 void ndp_job_notes(const ndp_job *j, ndp_str *out) {
     if (ndp_head_note(&j->spec))
         ndp_str_addf(out, "%s\n", ndp_head_note(&j->spec));
@@ -184,11 +158,12 @@ void ndp_job_notes(const ndp_job *j, ndp_str *out) {
 
 /* "lora", "qlora (nf4) with dora" */
 static void name_adapter(const ndp_job *j, ndp_str *out) {
-    const ndp_adapter *a = &j->model.adapter;
+    ndp_adapter_form form = j->model.adapter.form;
     if (j->model.base == NDP_PACKING_NONE)
-        ndp_str_add(out, a->dora ? "dora" : "lora");
+        ndp_str_add(out, ndp_form_rules[form].name);
     else
-        ndp_str_addf(out, "qlora (%s)%s", ndp_packing_name(j->model.base), a->dora ? " with dora" : "");
+        ndp_str_addf(out, "qlora (%s)%s%s", ndp_packing_name(j->model.base), form == NDP_LORA ? "" : " with ",
+                     form == NDP_LORA ? "" : ndp_form_rules[form].name);
 }
 
 /* "adapter: dora of rank 16, scale 2, dropout 0.05, beside q_proj, v_proj" */

@@ -36,10 +36,6 @@ ndp_status ndp_job_find_model(ndp_job *j);
 void ndp_job_choose_model(ndp_job *j);
 /* A part of ndp_job_init: the pipeline's table and stages (job_stages.c). */
 ndp_status ndp_job_cut(ndp_job *j);
-/* NDP_EIO if weights are to be loaded and model.path has none; and the errors of an adapter in adapter.path. Call it
- * before the tokenizer is opened: such a folder often lacks both, and the missing weights are the error to report. */
-NDP_API ndp_status ndp_job_find_weights(const ndp_job *j);
-
 /* The section optimizer of a configuration. */
 ndp_optimizer_opts ndp_job_optimizer(const ndp_config *c);
 

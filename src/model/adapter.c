@@ -2,27 +2,16 @@
  *
  *   x [T,K] -> [dropout] -> A of all projections that read x, glued [n r, K] -> h [T, n r], scaled
  *   y [T,N] = x W^T; its columns of a projection += its r columns of h times B^T
- *   DoRA: its columns *= m / |W + scale B A|; then the bias
+ *   with lengths its columns *= m / |W + scale B A|; then the bias
  *
  * A fused tensor of the files (phi3's qkv_proj) has one pair of factors, as in PEFT; B is in as many segments as the
- * tensor. The bias comes last, since DoRA scales what has none. */
+ * tensor. The bias comes last, since lengths scale what has none. */
 #include "model/block.h"
 
 #include <string.h>
 
-ndp_param ndp_factor_place(ndp_param projection, ndp_factor factor) {
-    static const ndp_param projections[] = {NDP_P_Q,         NDP_P_K,          NDP_P_V,    NDP_P_O,
-                                            NDP_P_GATE,      NDP_P_UP,         NDP_P_DOWN, NDP_P_SHARED_GATE,
-                                            NDP_P_SHARED_UP, NDP_P_SHARED_DOWN};
-    for (int i = 0; i < NDP_COUNT(projections); i++)
-        if (projections[i] == projection)
-            return (ndp_param)(NDP_BASE_PARAMS + 3 * i + (int)factor);
-    return NDP_NO_PARAM;
-}
-
 static ndp_place at(const ndp_unit_builder *b, int place, ndp_factor factor) {
-    ndp_param p = ndp_factor_place((ndp_param)place, factor);
-    return p == NDP_NO_PARAM ? (ndp_place){0, NDP_NONE} : b->at[p];
+    return b->places->factors[place][factor];
 }
 
 bool ndp_unit_has_adapter(const ndp_unit_builder *b, ndp_param place, int n) {
@@ -49,9 +38,9 @@ static int dropped(ndp_unit_builder *b, int x) {
 
 /* How many of `n` places from `place` on are of the same tensor of the files as the first one. */
 static int parts_of(const ndp_unit_builder *b, int place, int n) {
-    const char *name = segment(b, b->at[place])->name;
+    const char *name = segment(b, b->places->at[place])->name;
     int parts = 1;
-    while (parts < n && strcmp(segment(b, b->at[place + parts])->name, name) == 0)
+    while (parts < n && strcmp(segment(b, b->places->at[place + parts])->name, name) == 0)
         parts++;
     return parts;
 }
@@ -90,13 +79,13 @@ int ndp_unit_adapters(ndp_unit_builder *b, const char *name, int x, int y, ndp_p
         int64_t rows = 0;
         parts = parts_of(b, (int)place + i, n - i);
         for (int k = 0; k < parts; k++)
-            rows += segment(b, b->at[(int)place + i + k])->rows;
+            rows += segment(b, b->places->at[(int)place + i + k])->rows;
         if (B.segment != NDP_NONE) {
             int part = pairs == 1 ? h : ndp_graph_columns(b->g, h, (int64_t)pair++ * r, r);
             int ins[] = {part, ndp_graph_param(b->g, B.slot, B.segment, parts), NDP_NONE};
             int z = ndp_graph_op1(b->g, &ndp_op_linear, NULL, "outer", ins, 3);
             y = ndp_graph_op1(b->g, &ndp_op_add_columns, &(ndp_op_attr){.first = first}, name, (int[]){y, z}, 2);
-            if (b->m->opts.adapter.dora)
+            if (ndp_form_rules[b->m->opts.adapter.form].lengths != NDP_NO_FACTOR)
                 y = lengthen(b, name, y, first, (int)place + i, parts);
         }
         first += rows;

@@ -3,33 +3,18 @@
 
 #include "base/rng.h"
 #include "model/families.h"
+#include "model/tensors.h"
 #include <fnmatch.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-/* ---- factors ---- */
-
-static bool has_ending(const char *name, const char *ending) {
-    size_t n = strlen(name), k = strlen(ending);
-    return n > k && strcmp(name + n - k, ending) == 0;
-}
-
-ndp_factor ndp_factor_of(const char *tensor) {
-    if (strncmp(tensor, NDP_ADAPTER_PREFIX, strlen(NDP_ADAPTER_PREFIX)) != 0)
-        return NDP_NO_FACTOR;
-    return has_ending(tensor, ".lora_A.weight")           ? NDP_FACTOR_A
-           : has_ending(tensor, ".lora_B.weight")         ? NDP_FACTOR_B
-           : has_ending(tensor, ".lora_magnitude_vector") ? NDP_FACTOR_LENGTH
-                                                          : NDP_NO_FACTOR;
-}
-
 void ndp_factor_random(const ndp_adapter *a, uint64_t seed, const ndp_segment *s, int64_t first, int64_t count,
                        float *out) {
     static const double small = 0.02;
-    bool b = ndp_factor_of(s->name) == NDP_FACTOR_B;
+    bool zero = ndp_factor_rules[ndp_factor_of(s->name)].start == NDP_START_ZERO;
     uint64_t stream = ndp_rng_stream(s->name);
-    double bound = !b ? 1 / sqrt((double)s->whole[1]) : a->random_b ? small : 0;
+    double bound = !zero ? 1 / sqrt((double)s->whole[1]) : a->random_b ? small : 0;
     for (int64_t i = 0; i < count; i++)
         out[i] = (float)(bound * (2 * ndp_rng_uniform(seed, stream, (uint64_t)(first + i)) - 1));
 }
@@ -128,21 +113,20 @@ static bool is_named(const ndp_segment *s, const ndp_facts *f, const char *name,
 
 static found_names find_name(const ndp_model *m, const ndp_facts *f, const char *name, bool projections) {
     found_names r = {0};
-    for (int b = 0; b < m->n_buffers; b++)
-        for (int k = 0; k < m->buffers[b].segments.n; k++) {
-            const ndp_segment *s = &m->buffers[b].segments.items[k];
-            if (strncmp(s->name, NDP_ADAPTER_PREFIX, strlen(NDP_ADAPTER_PREFIX)) == 0)
-                continue;
-            bool is = is_named(s, f, name, projections);
-            if (ndp_segment_is_stack(s) || decider(f, s->name)) {
-                r.fixed = is ? s : r.fixed;
-                continue;
-            }
-            r.found |= is && s->projection == projections;
-            r.other |= is && s->projection != projections;
-            if (s->projection == projections)
-                add_word(&r.list, s->name);
+    for (ndp_segment_walk w = {.model = m}; ndp_segment_next(&w);) {
+        const ndp_segment *s = w.segment;
+        if (ndp_adapter_inner(s->name))
+            continue;
+        bool is = is_named(s, f, name, projections);
+        if (ndp_segment_is_stack(s) || decider(f, s->name)) {
+            r.fixed = is ? s : r.fixed;
+            continue;
         }
+        r.found |= is && s->projection == projections;
+        r.other |= is && s->projection != projections;
+        if (s->projection == projections)
+            add_word(&r.list, s->name);
+    }
     return r;
 }
 
@@ -198,15 +182,14 @@ void ndp_adapter_describe(const ndp_model *m, ndp_str *out) {
     const ndp_adapter *a = &m->opts.adapter;
     ndp_str words = {0};
     bool experts = false;
-    for (int b = 0; b < m->n_buffers; b++)
-        for (int i = 0; i < m->buffers[b].segments.n; i++) {
-            const ndp_segment *s = &m->buffers[b].segments.items[i];
-            char factor[NDP_SEGMENT_NAME];
-            experts |= ndp_segment_is_stack(s);
-            snprintf(factor, sizeof factor, "%.*s", (int)module_length(s->name), s->name); /* "...q_proj.lora_A" */
-            if (ndp_factor_of(s->name) == NDP_FACTOR_A)
-                add_word(&words, factor);
-        }
+    for (ndp_segment_walk w = {.model = m}; ndp_segment_next(&w);) {
+        const char *name = w.segment->name;
+        char factor[NDP_SEGMENT_NAME];
+        experts |= ndp_segment_is_stack(w.segment);
+        snprintf(factor, sizeof factor, "%.*s", (int)module_length(name), name); /* "...q_proj.lora_A" */
+        if (ndp_factor_of(name) == NDP_FACTOR_A)
+            add_word(&words, factor);
+    }
     for (int i = 0; i < a->n_targets; i++)
         ndp_str_addf(out, "%s%s", i ? ", " : "", is_linear(a->targets[i]) && words.data ? words.data : a->targets[i]);
     ndp_str_add(out, experts ? "; experts have none" : "");

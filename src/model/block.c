@@ -8,12 +8,12 @@
 /* ---- parameters ---- */
 
 int ndp_unit_param(ndp_unit_builder *b, ndp_param place, int n) {
-    ndp_place at = place == NDP_NO_PARAM ? (ndp_place){0, NDP_NONE} : b->at[place];
+    ndp_place at = place == NDP_NO_PARAM ? (ndp_place){0, NDP_NONE} : b->places->at[place];
     return at.segment == NDP_NONE ? NDP_NONE : ndp_graph_param(b->g, at.slot, at.segment, n);
 }
 
 int ndp_unit_weight(ndp_unit_builder *b, ndp_param place, int n) {
-    ndp_place at = b->at[place];
+    ndp_place at = b->places->at[place];
     if (at.segment == NDP_NONE || b->g->slots[at.slot]->packing == NDP_PACKING_NONE)
         return ndp_unit_param(b, place, n);
     int w = ndp_graph_unpacked(b->g, at.slot, at.segment, n);
@@ -22,7 +22,7 @@ int ndp_unit_weight(ndp_unit_builder *b, ndp_param place, int n) {
     return w;
 }
 
-static bool has(const ndp_unit_builder *b, ndp_param place) { return b->at[place].segment != NDP_NONE; }
+static bool has(const ndp_unit_builder *b, ndp_param place) { return b->places->at[place].segment != NDP_NONE; }
 
 static ndp_op_attr norm_attr(const ndp_unit_builder *b) {
     return (ndp_op_attr){.eps = b->f->norm_eps, .unit_offset = b->f->unit_offset};

@@ -11,9 +11,9 @@ typedef struct ndp_unit_builder {
     const ndp_model *m;
     const ndp_facts *f;
     ndp_graph *g;
-    const ndp_place *at;  /* the unit's parameters, by ndp_param */
-    ndp_layer_kind layer; /* of a block */
-    int dropouts;         /* written so far */
+    const ndp_param_places *places; /* of the unit's parameters */
+    ndp_layer_kind layer;           /* of a block */
+    int dropouts;                   /* written so far */
 } ndp_unit_builder;
 
 /* x [T,C] -> [T,C], both of them */

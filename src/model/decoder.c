@@ -230,7 +230,7 @@ static ndp_status build_graph(ndp_model *m, int unit, const variant *v, const nd
     }
     memcpy(g->frozen, v->frozen, sizeof g->frozen);
     g->ends_backward = v->ends_backward;
-    ndp_unit_builder b = {m, f, g, places->at[v->kind], f->kinds[block ? v->kind - NDP_KIND_LAYER : 0], 0};
+    ndp_unit_builder b = {m, f, g, &places->of[v->kind], f->kinds[block ? v->kind - NDP_KIND_LAYER : 0], 0};
     (block ? ndp_unit_block : head ? build_head : build_embedding)(&b);
     return g->status;
 }

@@ -1,5 +1,6 @@
 /* What all models have in common: how they begin and end, and frozen units. */
 #include "model/architecture.h"
+#include "model/tensors.h"
 
 #include <fnmatch.h>
 #include <string.h>
@@ -15,13 +16,10 @@ ndp_status ndp_model_init(const ndp_architecture *a, const void *facts, const nd
 }
 
 int ndp_model_kv_heads(const ndp_model *m) {
-    for (int b = 0; b < m->n_buffers; b++)
-        for (int i = 0; i < m->buffers[b].segments.n; i++) {
-            const ndp_segment *s = &m->buffers[b].segments.items[i];
-            for (int axis = 0; axis < 2; axis++)
-                if (s->dim[axis] == NDP_DIM_KV_HEADS)
-                    return (int)(s->part[axis] / s->grain[axis]);
-        }
+    for (ndp_segment_walk w = {.model = m}; ndp_segment_next(&w);)
+        for (int axis = 0; axis < 2; axis++)
+            if (w.segment->dim[axis] == NDP_DIM_KV_HEADS)
+                return (int)(w.segment->part[axis] / w.segment->grain[axis]);
     return 0;
 }
 

@@ -8,9 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-_Static_assert((int)NDP_BASE_PARAMS <= (int)NDP_MOST_SEGMENTS, "a buffer may have a segment for each place");
-/* Norms of a layer may be trained beside its adapter. */
-_Static_assert((int)NDP_PARAMS - (int)NDP_BASE_PARAMS + 10 <= (int)NDP_MOST_SEGMENTS, "so may that of an adapter");
+_Static_assert((int)NDP_PARAMS <= (int)NDP_MOST_SEGMENTS, "a buffer may have a segment for each place");
 
 typedef enum length {
     ONE,
@@ -206,6 +204,8 @@ static ndp_status need_buffer(ndp_model *m, ndp_unit *u, int slot) {
 static ndp_status append(ndp_model *m, ndp_unit *u, int slot, const ndp_segment *s, ndp_place *at) {
     NDP_TRY(s->name ? need_buffer(m, u, slot) : NDP_FAIL(NDP_ENOMEM, "not enough memory for the model's tables"));
     ndp_segments *segments = &m->buffers[u->buffers[slot]].segments;
+    if (segments->n == NDP_MOST_SEGMENTS)
+        return NDP_FAIL(NDP_EBUG, "%s is tensor %d of a buffer of %s", s->name, NDP_MOST_SEGMENTS + 1, u->name);
     *at = (ndp_place){slot, segments->n};
     segments->items[segments->n++] = *s;
     return NDP_OK;
@@ -215,8 +215,6 @@ static ndp_status append(ndp_model *m, ndp_unit *u, int slot, const ndp_segment 
 static ndp_status fill_unit(const ndp_facts *f, ndp_model *m, ndp_unit *u, int kind, const char *prefix,
                             ndp_place at[NDP_PARAMS]) {
     bool before = false; /* is there */
-    for (int p = 0; p < NDP_PARAMS; p++)
-        at[p] = (ndp_place){OWN, NDP_NONE};
     for (int i = 0; i < NDP_COUNT(rules); i++) {
         const rule *r = &rules[i];
         bool there = is_there(f, r) && (r->parts & parts_of(f, kind));
@@ -235,67 +233,81 @@ static ndp_status fill_unit(const ndp_facts *f, ndp_model *m, ndp_unit *u, int k
 
 /* ---- factors of adapters ---- */
 
-/* The factor of a projection in the form that it has in the buffer: A is [r, columns], B [rows, r], lengths [rows]. */
+/* The factor of a projection in the form that it has in the buffer: cut as the dimensions of W that it has. */
 static ndp_segment factor_of(const ndp_segment *w, int r, ndp_factor factor, const char *name) {
-    static const ndp_dim whole = NDP_DIM_WHOLE;
-    ndp_segment s = factor == NDP_FACTOR_A   ? ndp_segment_whole(name, 2, r, w->cols, whole, w->dim[1])
-                    : factor == NDP_FACTOR_B ? ndp_segment_whole(name, 2, w->rows, r, w->dim[0], whole)
-                                             : ndp_segment_whole(name, 1, 1, w->rows, whole, w->dim[0]);
-    s.grain[0] = factor == NDP_FACTOR_B ? w->grain[0] : 1;
-    s.grain[1] = factor == NDP_FACTOR_A ? w->grain[1] : factor == NDP_FACTOR_LENGTH ? w->grain[0] : 1;
-    s.decay = s.projection = factor != NDP_FACTOR_LENGTH;
+    ndp_dim dim[2] = {NDP_DIM_WHOLE, NDP_DIM_WHOLE};
+    int64_t shape[2], grain[2] = {1, 1};
+    int ndim = ndp_factor_shape(factor, r, w->rows, w->cols, shape);
+    for (int i = 0; i < 2; i++) {
+        ndp_factor_dim of = ndp_factor_rules[factor].dim[i];
+        int axis = of == NDP_FACTOR_OUTPUTS ? 0 : of == NDP_FACTOR_INPUTS ? 1 : NDP_NONE;
+        if (axis != NDP_NONE)
+            dim[i] = w->dim[axis], grain[i] = w->grain[axis];
+    }
+    ndp_segment s = ndp_segment_whole(name, ndim, shape[0], shape[1], dim[0], dim[1]);
+    memcpy(s.grain, grain, sizeof grain);
+    s.decay = s.projection = ndim == 2;
     s.coded = true;
     return s;
 }
 
-/* One kind of factor of `n` projections from `place` on that read the same values. Parts of one tensor have one A. */
-static ndp_status add_factors(ndp_model *m, ndp_unit *u, ndp_param place, int n, ndp_factor factor, ndp_place *at) {
-    static const char *const endings[] = {".lora_A.weight", ".lora_B.weight", ".lora_magnitude_vector"};
+/* One kind of factor of `n` projections from `place` on that read the same values. */
+static ndp_status add_factors(ndp_model *m, ndp_unit *u, ndp_param place, int n, ndp_factor factor,
+                              ndp_param_places *of) {
     const char *before = "";
-    bool some = false; /* of this kind stand before */
-    for (int i = 0; i < n; i++) {
-        ndp_place p = at[(int)place + i];
-        if (p.segment == NDP_NONE)
+    bool some = false, parts = ndp_factor_has_parts(factor); /* some: of this kind stand before */
+    for (int p = (int)place; p < (int)place + n; p++) {
+        ndp_place at = of->at[p];
+        if (at.segment == NDP_NONE)
             continue;
-        const ndp_segment *w = &m->buffers[u->buffers[p.slot]].segments.items[p.segment];
+        const ndp_segment *w = &m->buffers[u->buffers[at.slot]].segments.items[at.segment];
         bool continues = strcmp(w->name, before) == 0;
         before = w->name;
-        if (ndp_segment_is_stack(w) || !ndp_adapter_targets(&m->opts.adapter, w->name) ||
-            (continues && factor == NDP_FACTOR_A))
+        if (!ndp_adapter_targets(&m->opts.adapter, w->name) || (continues && !parts))
             continue;
-        int stem = (int)(strlen(w->name) - strlen(".weight"));
-        ndp_segment s =
-            factor_of(w, m->opts.adapter.r, factor,
-                      ndp_arena_format(&m->arena, "%s%.*s%s", NDP_ADAPTER_PREFIX, stem, w->name, endings[factor]));
-        s.glued = factor == NDP_FACTOR_A ? some : continues;
+        ndp_segment s = factor_of(w, m->opts.adapter.r, factor, ndp_factor_name(&m->arena, w->name, factor));
+        s.glued = parts ? continues : some;
         some = true;
-        NDP_TRY(append(m, u, ADAPTER, &s, &at[ndp_factor_place((ndp_param)((int)place + i), factor)]));
+        NDP_TRY(append(m, u, ADAPTER, &s, &of->factors[p][factor]));
     }
     return NDP_OK;
 }
 
-static ndp_status add_adapter(ndp_model *m, ndp_unit *u, ndp_place *at) {
-    static const struct {
-        ndp_param place;
-        int n;
-    } groups[] = {{NDP_P_Q, 3},    {NDP_P_O, 1},           {NDP_P_GATE, 2},
-                  {NDP_P_DOWN, 1}, {NDP_P_SHARED_GATE, 2}, {NDP_P_SHARED_DOWN, 1}};
-    int last = m->opts.adapter.dora ? NDP_FACTOR_LENGTH : NDP_FACTOR_B;
-    for (int g = 0; g < NDP_COUNT(groups); g++)
-        for (int factor = NDP_FACTOR_A; factor <= last; factor++)
-            NDP_TRY(add_factors(m, u, groups[g].place, groups[g].n, (ndp_factor)factor, at));
+/* Matrices of layers have factors, but for stacks of experts and for what decides where a row goes. */
+static bool takes_factors(const rule *r) {
+    return !(r->parts & (NDP_PART_EMBEDDING | NDP_PART_HEAD)) && r->slot != STACKS && r->rows != ONE &&
+           r->rows != ONE_ROW && r->rows != EXPERTS;
+}
+
+/* Glued projections read the same values. */
+static ndp_status add_adapter(ndp_model *m, ndp_unit *u, ndp_param_places *places) {
+    int factors = ndp_form_rules[m->opts.adapter.form].factors;
+    for (int i = 0, n; i < NDP_COUNT(rules); i += n) {
+        for (n = 1; i + n < NDP_COUNT(rules) && rules[i + n].glued;)
+            n++;
+        for (int k = 0; k < factors && takes_factors(&rules[i]); k++)
+            NDP_TRY(add_factors(m, u, rules[i].place, n, (ndp_factor)k, places));
+    }
     return NDP_OK;
 }
 
 /* Layers of one kind share a graph, so they have factors at the same places. */
-static ndp_status check_alike(const ndp_facts *f, const ndp_unit *u, const ndp_place *at, const ndp_place *of_kind) {
-    for (int p = 0; p < NDP_PARAMS; p++)
-        if (at[p].segment != of_kind[p].segment || at[p].slot != of_kind[p].slot)
-            return NDP_FAIL(NDP_ENOTSUP,
-                            "adapter.targets and adapter.modules_to_save name tensors of %s that they do not name in "
-                            "the layers before it: they must name the same ones in each of the %d layers",
-                            u->name, f->layers);
+static ndp_status check_alike(const ndp_facts *f, const ndp_unit *u, const ndp_param_places *at,
+                              const ndp_param_places *of_kind) {
+    if (memcmp(at, of_kind, sizeof *at) != 0)
+        return NDP_FAIL(NDP_ENOTSUP,
+                        "adapter.targets and adapter.modules_to_save name tensors of %s that they do not name in "
+                        "the layers before it: they must name the same ones in each of the %d layers",
+                        u->name, f->layers);
     return NDP_OK;
+}
+
+static void clear(ndp_param_places *places) {
+    for (int p = 0; p < NDP_PARAMS; p++) {
+        places->at[p] = (ndp_place){OWN, NDP_NONE};
+        for (int k = 0; k < NDP_FACTORS; k++)
+            places->factors[p][k] = (ndp_place){OWN, NDP_NONE};
+    }
 }
 
 static ndp_status make_unit(const ndp_facts *f, ndp_model *m, int i, ndp_unit_places *out) {
@@ -313,13 +325,14 @@ static ndp_status make_unit(const ndp_facts *f, ndp_model *m, int i, ndp_unit_pl
     *u = (ndp_unit){.name = name};
     for (int s = 0; s < NDP_SLOTS; s++)
         u->buffers[s] = NDP_NONE;
-    ndp_place at[NDP_PARAMS];
-    NDP_TRY(fill_unit(f, m, u, kind, prefix, at));
+    ndp_param_places places;
+    clear(&places);
+    NDP_TRY(fill_unit(f, m, u, kind, prefix, places.at));
     if (m->opts.adapter.r > 0)
-        NDP_TRY(add_adapter(m, u, at));
+        NDP_TRY(add_adapter(m, u, &places));
     if (out->made[kind])
-        NDP_TRY(check_alike(f, u, at, out->at[kind]));
-    memcpy(out->at[kind], at, sizeof at);
+        NDP_TRY(check_alike(f, u, &places, &out->of[kind]));
+    out->of[kind] = places;
     out->made[kind] = true;
     for (int s = 0; s < SLOTS; s++)
         if (u->buffers[s] != NDP_NONE) {
@@ -341,9 +354,9 @@ ndp_status ndp_tables_make(const ndp_facts *f, ndp_model *m, ndp_unit_places *ou
     NDP_TRY(ndp_adapter_check(m, f));
     if (!f->tied)
         return NDP_OK;
-    ndp_place tokens = out->at[NDP_KIND_EMBEDDING][NDP_P_TOKENS];
+    ndp_place tokens = out->of[NDP_KIND_EMBEDDING].at[NDP_P_TOKENS];
     m->units[m->n_units - 1].buffers[TIED] = m->units[0].buffers[tokens.slot];
-    out->at[ndp_kind_head(f)][NDP_P_HEAD] = (ndp_place){TIED, tokens.segment};
+    out->of[ndp_kind_head(f)].at[NDP_P_HEAD] = (ndp_place){TIED, tokens.segment};
     return NDP_OK;
 }
 

@@ -42,13 +42,8 @@ typedef enum ndp_param {
     NDP_P_FINAL_NORM,
     NDP_B_FINAL_NORM,
     NDP_P_HEAD,
-    NDP_BASE_PARAMS, /* those of the model itself; the places of its adapter follow */
-    NDP_PARAMS = NDP_BASE_PARAMS + 3 * 10
+    NDP_PARAMS
 } ndp_param;
-
-/* The place of a factor of a projection: NDP_P_Q to NDP_P_V, NDP_P_O, NDP_P_GATE, NDP_P_UP, NDP_P_DOWN, and those of a
- * shared expert. NDP_NO_PARAM: another parameter, which has none. */
-ndp_param ndp_factor_place(ndp_param projection, ndp_factor factor);
 
 /* Parts of units that have parameters of their own. A layer has NDP_PART_LAYER and the parts of its mixer and MLP. */
 typedef enum ndp_table_part {
@@ -74,9 +69,14 @@ typedef struct ndp_place {
     int slot, segment; /* segment NDP_NONE: the unit lacks it */
 } ndp_place;
 
-/* Where each parameter is. Units of one kind have the same tables; only names differ. */
+/* Where each parameter of a unit is, and the factors of its adapter, by the projection that they are beside. */
+typedef struct ndp_param_places {
+    ndp_place at[NDP_PARAMS], factors[NDP_PARAMS][NDP_FACTORS];
+} ndp_param_places;
+
+/* Units of one kind have the same tables; only names differ. */
 typedef struct ndp_unit_places {
-    ndp_place at[NDP_UNIT_KINDS][NDP_PARAMS];
+    ndp_param_places of[NDP_UNIT_KINDS];
     bool made[NDP_UNIT_KINDS];
 } ndp_unit_places;
 

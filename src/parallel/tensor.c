@@ -13,6 +13,7 @@
  * columns cut: row_linear, neither: the node as it is. Invariant: an image whose spread is COLS has the columns of the
  * segments that made it, and only row_linear, or an op on heads, reads it. apply.c calls the rules; ndp_tensor_cut is
  * called for each table before any graph is written. */
+#include "model/tensors.h"
 #include "parallel/held.h"
 #include "parallel/pass.h"
 
@@ -66,23 +67,19 @@ static bool has_whole_blocks(const ndp_segment *s, int tp) {
 
 /* The first segment that a tensor axis of that size would cut through a block; NULL: there is none. */
 static const ndp_segment *find_cut_block(const ndp_model *whole, int tp) {
-    for (int b = 0; b < whole->n_buffers; b++)
-        for (int i = 0; whole->buffers[b].segments.packing == NDP_PACKING_NF4 && i < whole->buffers[b].segments.n; i++)
-            if (!has_whole_blocks(&whole->buffers[b].segments.items[i], tp))
-                return &whole->buffers[b].segments.items[i];
+    for (ndp_segment_walk w = {.model = whole}; ndp_segment_next(&w);)
+        if (whole->buffers[w.buffer].segments.packing == NDP_PACKING_NF4 && !has_whole_blocks(w.segment, tp))
+            return w.segment;
     return NULL;
 }
 
 /* The most ranks that the attention of a model may be cut over. */
 static int heads_of(const ndp_model *whole) {
     int64_t heads = 1;
-    for (int b = 0; b < whole->n_buffers; b++)
-        for (int i = 0; i < whole->buffers[b].segments.n; i++) {
-            const ndp_segment *s = &whole->buffers[b].segments.items[i];
-            for (int axis = 0; axis < 2; axis++)
-                if (s->dim[axis] == NDP_DIM_HEADS)
-                    heads = s->part[axis] / s->grain[axis];
-        }
+    for (ndp_segment_walk w = {.model = whole}; ndp_segment_next(&w);)
+        for (int axis = 0; axis < 2; axis++)
+            if (w.segment->dim[axis] == NDP_DIM_HEADS)
+                heads = w.segment->part[axis] / w.segment->grain[axis];
     return (int)heads;
 }
 

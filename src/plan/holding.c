@@ -3,6 +3,7 @@
 #include "plan/holding.h"
 
 #include "data/sampler.h"
+#include "model/tensors.h"
 
 #include <stdlib.h>
 
@@ -65,14 +66,11 @@ static ndp_status read_units(const ndp_model *whole, const ndp_model *m, ndp_hol
 
 /* The first segment with rows or columns of that kind, `part` of them (0: any number); *axis says which. */
 static const ndp_segment *find_dim(const ndp_model *m, ndp_dim dim, int64_t part, int *axis) {
-    for (int b = 0; b < m->n_buffers; b++)
-        for (int i = 0; i < m->buffers[b].segments.n; i++)
-            for (int a = 0; a < 2; a++) {
-                const ndp_segment *s = &m->buffers[b].segments.items[i];
-                if (s->dim[a] == dim && (part == 0 || s->part[a] == part)) {
-                    *axis = a;
-                    return s;
-                }
+    for (ndp_segment_walk w = {.model = m}; ndp_segment_next(&w);)
+        for (int a = 0; a < 2; a++)
+            if (w.segment->dim[a] == dim && (part == 0 || w.segment->part[a] == part)) {
+                *axis = a;
+                return w.segment;
             }
     return NULL;
 }

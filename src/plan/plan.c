@@ -1,7 +1,6 @@
 /* What a run would do and need, as text, from its real programs (dry_run.c). */
 #include "data/sample.h"
 #include "job/job_shown.h"
-#include "job/weights.h"
 #include "launch/launch.h"
 #include "launch/memory_need.h"
 #include "plan/gpu_memory.h"
@@ -9,6 +8,7 @@
 #include "plan/plan_report.h"
 #include "plan/traffic.h"
 #include "step/timeline.h"
+#include "weights/weights.h"
 
 #include <math.h>
 #include <stdlib.h>

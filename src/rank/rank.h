@@ -5,9 +5,9 @@
 
 #include "base/log.h"
 #include "job/job_data.h"
-#include "job/run_model.h"
-#include "job/weights.h"
 #include "rank/choices.h"
+#include "weights/run_model.h"
+#include "weights/weights.h"
 
 typedef struct ndp_rank {
     ndp_job job;

@@ -2,9 +2,9 @@
  * lies now (train/identity.h). Weights alone need that: the other files of a run, its data and its tokenizer, have
  * hashes of their own (job/job_data.h). */
 #include "base/hub.h"
-#include "checkpoint/adapter_folder.h"
-#include "job/adapter_base.h"
 #include "rank/rank.h"
+#include "weights/adapter_base.h"
+#include "weights/adapter_folder.h"
 
 static ndp_status hash_base(const char *folder, ndp_hash128 *out) {
     ndp_weights *w;

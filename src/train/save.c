@@ -1,8 +1,10 @@
-/* Checkpoints of a trainer: weights, optimizer state, step and cursor, on any layout. */
+/* Checkpoints of a trainer: weights, optimizer state, step and cursor, on any layout; and the model as it exports it.
+ */
 #include "checkpoint/agree.h"
-#include "job/state_codes.h"
 #include "train/identity.h"
 #include "train/metrics_file.h"
+#include "weights/export.h"
+#include "weights/state_codes.h"
 
 #include <stdio.h>
 
@@ -16,7 +18,7 @@ static const char *state_prefix(const ndp_trainer *t, int state) {
 
 static int tp_of(const ndp_trainer *t) { return ndp_engine_program(t->engine)->opts.step.mesh.layout.size[NDP_TP]; }
 
-/* All tensors of a checkpoint, with this rank's pieces. `tp`: of the run that wrote it (job/state_codes.h). */
+/* All tensors of a checkpoint, with this rank's pieces. `tp`: of the run that wrote it (weights/state_codes.h). */
 static ndp_status list_tensors(const ndp_trainer *t, int tp, ndp_tensor_list *list) {
     ndp_dtype type = t->model.opts.master;
     NDP_TRY(ndp_tensor_list_add(list, t->engine, NDP_OWNED_MASTER, NDP_TENSORS_RUN, "", type));
@@ -93,6 +95,15 @@ ndp_status ndp_trainer_save(ndp_trainer *t, const char *folder) {
     json_object_put(info.extra);
     ndp_tensor_list_release(&list);
     return st;
+}
+
+ndp_status ndp_trainer_export(ndp_trainer *t, const char *folder) {
+    NDP_NOT_NULL(t);
+    char path[NDP_PATH];
+    const char *name = t->model.opts.adapter.r > 0 ? "adapter" : "model";
+    const ndp_export x = {&t->rank.job, &t->rank.data, &t->model, t->rank.world, t->lock};
+    NDP_TRY(ndp_path_join(path, t->rank.job.config->train.output_dir, name));
+    return ndp_export_engine(&x, t->engine, folder ? folder : path);
 }
 
 /* ---- resuming ---- */

@@ -6,8 +6,8 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "checkpoint/agree.h"
-#include "job/packed_weights.h"
 #include "plan/job_memory.h"
+#include "weights/packed_weights.h"
 #include <math.h>
 #include <omp.h>
 #include <stdio.h>
@@ -31,21 +31,13 @@ static ndp_status build_engine(ndp_trainer *t) {
 
 /* Lists the tensors of the model. Members of patterns have names of their own. */
 static ndp_status list_tensors(ndp_trainer *t) {
-    int64_t capacity = 0;
-    char room[NDP_SEGMENT_NAME];
-    for (int b = 0; b < t->model.n_buffers; b++)
-        for (int k = 0; k < t->model.buffers[b].segments.n; k++) {
-            const ndp_segment *s = &t->model.buffers[b].segments.items[k];
-            for (int64_t i = 0; i < ndp_segment_tensors(s) && !ndp_segment_continues(s); i++) {
-                const char *name = ndp_segment_tensor_name(s, i, room);
-                name = name == room ? ndp_arena_strdup(&t->model.arena, name) : name;
-                if (!name)
-                    return NDP_FAIL(NDP_ENOMEM, "not enough memory for the names of the model's tensors");
-                NDP_TRY(ndp_array_reserve(&t->tensors, &capacity, t->n_tensors + 1, sizeof *t->tensors));
-                t->tensors[t->n_tensors++] = (ndp_model_tensor){name, s, b, i};
-            }
-        }
-    return NDP_OK;
+    t->tensors = ndp_arena_alloc(&t->model.arena, (size_t)ndp_tensor_count(&t->model) * sizeof *t->tensors);
+    for (ndp_tensor_walk w = {.segments.model = &t->model}; t->tensors && ndp_tensor_next(&w);) {
+        t->tensors[t->n_tensors] = w.tensor;
+        if (!(t->tensors[t->n_tensors++].name = ndp_tensor_keep_name(&w, &t->model.arena)))
+            return NDP_FAIL(NDP_ENOMEM, "not enough memory for the names of the model's tensors");
+    }
+    return t->tensors ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for the names of the model's tensors");
 }
 
 static ndp_status build_engines(ndp_trainer *t) {
@@ -84,7 +76,6 @@ void ndp_trainer_destroy(ndp_trainer *t) {
         return;
     ndp_rank_destroy_score(&t->rank); /* it reads the weights of `engine` */
     ndp_engine_destroy(t->engine);
-    free(t->tensors);
     ndp_model_release(&t->model);
     ndp_peak_destroy(t->peak.own);
     json_object_put(t->accepted);

@@ -4,21 +4,14 @@
 
 #include "checkpoint/lock.h"
 #include "device/peak.h"
+#include "model/tensors.h"
 #include "rank/rank.h"
-
-/* A tensor of the model, as files hold it: several segments may be parts of one, and a segment a stack of many. */
-typedef struct ndp_model_tensor {
-    const char *name;
-    const ndp_segment *segment; /* of the whole model: the first that is a part of it */
-    int buffer;
-    int64_t member; /* of a pattern; else 0 */
-} ndp_model_tensor;
 
 struct ndp_trainer {
     ndp_rank rank;
     const ndp_lock *lock; /* of a whole run, held by rank 0, borrowed; else NULL */
     ndp_model model;
-    ndp_model_tensor *tensors; /* of `model`, in the order of its buffers */
+    ndp_model_tensor *tensors; /* of `model`, in the order of its buffers; in its arena */
     int n_tensors;
     ndp_engine *engine;
     int64_t updates, samples; /* updates submitted; samples drawn, which is the data cursor */

@@ -1,6 +1,7 @@
 /* Reading a dump (dump.h): headers first, then rows, then every element, each with what it needs to be refused before
  * anything large is allocated. Called by against.c. */
 #include "verify/dump.h"
+#include "model/tensors.h"
 
 #include "config/config.h"
 #include "model/architecture.h"
@@ -176,10 +177,9 @@ void ndp_dump_close(ndp_dump *d) {
 /* Tensors that may be there: those that the architecture ignores, and of gradients those that are frozen. */
 static bool may_be_there(const char *name, void *model) {
     const ndp_model *m = model;
-    for (int b = 0; b < m->n_buffers; b++)
-        for (int i = 0; i < m->buffers[b].segments.n; i++)
-            if (ndp_segment_is_named(&m->buffers[b].segments.items[i], name))
-                return true;
+    for (ndp_segment_walk w = {.model = m}; ndp_segment_next(&w);)
+        if (ndp_segment_is_named(w.segment, name))
+            return true;
     return m->architecture->ignores && m->architecture->ignores(m->facts, name);
 }
 

@@ -19,7 +19,7 @@
 #define NDP_VERIFY_DUMP_H
 
 #include "checkpoint/folder.h"
-#include "job/weights.h"
+#include "weights/weights.h"
 
 #define NDP_DUMP_BATCH "batch.safetensors"
 enum { NDP_DUMP_NO_LABEL = -100 };

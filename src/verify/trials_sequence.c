@@ -1,5 +1,6 @@
 /* Trials of what cuts a row: borders of documents, ranks that have some of its columns, and ranks that have some of the
  * heads or one end of a tied table. */
+#include "model/tensors.h"
 #include "verify/trials.h"
 
 #include <stdio.h>
@@ -196,11 +197,9 @@ static ndp_status try_sums(ndp_finder *f, const ndp_partial_sums *sums, const ch
 static bool is_of_kv_heads(const ndp_finder *f, const char *name) {
     const ndp_model *m = &f->c->judge->trainer->model;
     bool found = false;
-    for (int b = 0; b < m->n_buffers; b++)
-        for (int i = 0; i < m->buffers[b].segments.n; i++) {
-            const ndp_segment *s = &m->buffers[b].segments.items[i];
-            found |= (s->dim[0] == NDP_DIM_KV_HEADS || s->dim[1] == NDP_DIM_KV_HEADS) && ndp_segment_is_named(s, name);
-        }
+    for (ndp_segment_walk w = {.model = m}; ndp_segment_next(&w);)
+        found |= (w.segment->dim[0] == NDP_DIM_KV_HEADS || w.segment->dim[1] == NDP_DIM_KV_HEADS) &&
+                 ndp_segment_is_named(w.segment, name);
     return found;
 }
 

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Adapters merged by the program: what it says, what it refuses, and what it leaves. tests/train/test_merge.c compares
+# Adapters merged by the program: what it says, what it refuses, and what it leaves. tests/weights/test_merge.c compares
 # the numbers with those of PEFT.
 . "$(dirname "$0")/cases.sh"
 golden=$NDP_SOURCE_DIR/tests/golden

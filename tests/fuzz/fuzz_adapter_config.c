@@ -1,6 +1,6 @@
 /* adapter_config.json as bytes: what was accepted has values in their ranges and, written again, is accepted as the
  * same. */
-#include "checkpoint/adapter_config.h"
+#include "weights/adapter_config.h"
 
 #include <math.h>
 #include <stdlib.h>

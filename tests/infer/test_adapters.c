@@ -1,8 +1,8 @@
 /* Models with an adapter beside them: scored and continued as the model is into which the adapter is merged. Adapters
  * of PEFT (tests/golden/README.md), in fp32. */
 #include "train/golden.h"
-#include "train/tensor_set.h"
 #include "train/tiny_model.h"
+#include "weights/tensor_set.h"
 
 #include <math.h>
 

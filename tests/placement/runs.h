@@ -2,10 +2,10 @@
 #ifndef TESTS_PLACEMENT_RUNS_H
 #define TESTS_PLACEMENT_RUNS_H
 
-#include "job/packed_weights.h"
 #include "placement/mutations.h"
 #include "placement/worlds.h"
 #include "step/engine_parts.h"
+#include "weights/packed_weights.h"
 #include <math.h>
 #include <sys/resource.h>
 #include <sys/wait.h>

@@ -114,7 +114,7 @@ static inline ndp_adapter world_adapter(int number) {
         {.r = 2,
          .scale = 0.5,
          .dropout = 0.1,
-         .dora = true,
+         .form = NDP_DORA,
          .targets = all,
          .n_targets = 1,
          .save = head,

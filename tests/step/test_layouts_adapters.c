@@ -20,13 +20,13 @@ typedef struct variant {
 static const variant variants[] = {
     {.adapter = {.r = 3, .scale = 0.5}},
     {.adapter = {.r = 2, .scale = 0.5, .dropout = 0.3}, .some = true, .tied = true},
-    {.adapter = {.r = 4, .scale = 0.4, .dora = true}},
-    {.adapter = {.r = 1, .scale = 0.5, .dora = true, .dropout = 0.2}, .some = true, .saves = true},
+    {.adapter = {.r = 4, .scale = 0.4, .form = NDP_DORA}},
+    {.adapter = {.r = 1, .scale = 0.5, .form = NDP_DORA, .dropout = 0.2}, .some = true, .saves = true},
     {.adapter = {.r = 5, .scale = 0.2, .dropout = 0.1}, .saves = true, .tied = true},
     {.adapter = {.r = 3, .scale = 0.2, .dropout = 0.2}, .base = NDP_PACKING_INT8},
     {.adapter = {.r = 3, .scale = 0.2}, .base = NDP_PACKING_NF4},
-    {.adapter = {.r = 3, .scale = 0.4, .dora = true}, .base = NDP_PACKING_INT8}};
-/* Packed bases are only run in fp64 here, for these updates are long: tests/job/test_packed_layouts.c has others. */
+    {.adapter = {.r = 3, .scale = 0.4, .form = NDP_DORA}, .base = NDP_PACKING_INT8}};
+/* Packed bases are only run in fp64 here, for these updates are long: tests/weights/test_packed_layouts.c has others. */
 enum { ROUNDED_VARIANTS = NDP_COUNT(variants) - 3 };
 
 static int keep_known(const ndp_facts *f, const char *const *names, int n, bool projections, const char **out) {

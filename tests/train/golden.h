@@ -3,9 +3,9 @@
 #define TESTS_TRAIN_GOLDEN_H
 
 #include "check.h"
-#include "job/weights.h"
 #include "model/decoder.h"
 #include "step/engine.h"
+#include "weights/weights.h"
 
 #include <math.h>
 #include <stdlib.h>

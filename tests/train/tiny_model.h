@@ -5,7 +5,7 @@
 #include "base/text.h"
 #include "check.h"
 #include "infer/infer.h"
-#include "job/weights.h"
+#include "weights/weights.h"
 #include <stdlib.h>
 #include <unistd.h>
 

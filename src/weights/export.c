@@ -1,0 +1,88 @@
+/* A trained model as a folder: a model folder, or the adapter alone as a folder of PEFT. The tensors are those that a
+ * run saves, from its engine or from a checkpoint; from files they go to files in chunks, so the memory does not depend
+ * on the model's size. Both ways give the same bytes. */
+#include "weights/export.h"
+
+#include "checkpoint/agree.h"
+#include "checkpoint/new_folder.h"
+#include "weights/run_model.h"
+
+#include <ndparallel/ndparallel.h>
+
+static bool has_adapter(const ndp_export *x) { return x->model->opts.adapter.r > 0; }
+
+ndp_dtype ndp_export_type(const ndp_model_opts *o) {
+    return o->compute == NDP_BF16 && o->adapter.r == 0 ? NDP_BF16
+                                                       : o->master; /* factors are small: nothing is rounded */
+}
+
+/* Everything except the weights. */
+static ndp_status write_rest(const ndp_export *x, const char *folder) {
+    NDP_TRY(ndp_lock_check(x->lock));
+    return has_adapter(x) ? ndp_export_adapter_rest(x->job, x->data, x->model, folder)
+                          : ndp_export_rest(x->job, x->data, folder, ndp_export_type(&x->model->opts));
+}
+
+/* Takes the status of the listing, which the ranks share here. */
+static ndp_status write_folder(const ndp_export *x, ndp_status st, ndp_tensor_list *list, const char *folder) {
+    bool adapter = has_adapter(x);
+    NDP_TRY(ndp_agree(x->world, st));
+    if (ndp_is_first(x->world))
+        st = write_rest(x, folder);
+    if (st == NDP_OK && adapter)
+        st = ndp_tensor_list_wrap(list);
+    if (st == NDP_OK && adapter)
+        st = ndp_export_tied(x->job, x->model, list);
+    NDP_TRY(ndp_agree(x->world, st));
+    return ndp_weights_save_stem(x->world, x->lock, folder, adapter ? "adapter_model" : "model", list->specs, list->n,
+                                 list->pieces, list->n_pieces, adapter ? INT64_MAX : NDP_SHARD_BYTES);
+}
+
+ndp_status ndp_export_engine(const ndp_export *x, const ndp_engine *e, const char *folder) {
+    ndp_tensor_list list = {0};
+    ndp_dtype type = ndp_export_type(&x->model->opts);
+    ndp_status st = ndp_tensor_list_add(&list, e, NDP_OWNED_MASTER, NDP_TENSORS_RUN, "", type);
+    st = write_folder(x, st, &list, folder);
+    ndp_tensor_list_release(&list);
+    return st;
+}
+
+/* ---- a checkpoint ---- */
+
+/* The tensors in the order of the model, in which a run exports them; they are all that the checkpoint has. */
+static ndp_status list_stored(const ndp_run_model *m, const ndp_model *model, ndp_tensor_list *list) {
+    const ndp_weights *w = ndp_run_model_weights(m);
+    NDP_TRY(ndp_tensor_list_of(list, model, NDP_OWNED_MASTER, NDP_TENSORS_RUN, m->type));
+    NDP_TRY(ndp_weights_check(w, list->specs, list->n, NULL, NULL));
+    for (int i = 0; i < list->n; i++)
+        NDP_TRY(ndp_tensor_list_stored(list, i, w, ndp_weights_find(w, list->specs[i].name), false));
+    return NDP_OK;
+}
+
+static ndp_status write_into(const ndp_run_model *m, const char *folder) {
+    ndp_model model;
+    ndp_tensor_list list = {0};
+    NDP_TRY(ndp_model_build(&m->job.spec, &m->job.model, &model));
+    ndp_status st = list_stored(m, &model, &list);
+    st = write_folder(&(ndp_export){&m->job, &m->data, &model, NULL, NULL}, st, &list, folder);
+    ndp_tensor_list_release(&list);
+    ndp_model_release(&model);
+    return st == NDP_OK ? ndp_checkpoint_intact(m->checkpoint) : st;
+}
+
+ndp_status ndp_checkpoint_export(const char *run, int64_t step, const char *folder, int64_t *exported) {
+    NDP_NOT_NULL(run, folder, exported);
+    ndp_run_model *m = NULL;
+    ndp_new_folder place;
+    NDP_TRY(ndp_new_folder_check(folder));
+    NDP_TRY(ndp_run_model_open(run, step, 0, &m));
+    ndp_status st = ndp_run_model_chat(m, &m->data.chat);
+    if (st == NDP_OK)
+        st = ndp_new_folder_begin(folder, &place);
+    if (st == NDP_OK)
+        st = ndp_new_folder_end(&place, write_into(m, place.beside));
+    if (st == NDP_OK)
+        *exported = m->step;
+    ndp_run_model_close(m);
+    return st;
+}

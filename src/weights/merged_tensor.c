@@ -1,0 +1,212 @@
+/* The elements of a merged tensor, as they are written: a range at a time, in fp64, rounded once.
+ *
+ *   W' = W + scale B A          as files hold W: [outputs, inputs], or [inputs, outputs] with the factors transposed
+ *   DoRA:  (m / |W'|) W'        |W'|: the norm of the weights of one output, from a pass over the tensor before
+ *
+ * In memory are the factors of one tensor and a block of elements; pages of the files are given back once they are
+ * read. Called by weights/merge.c through the writer of shards. */
+#include "weights/merged_tensor.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+enum { BLOCK = 1 << 16, PART = 2048 }; /* elements: computed at a time, by one thread */
+
+void ndp_merge_release(ndp_merge *m) {
+    free(m->left);
+    free(m->right);
+    free(m->gain);
+    free(m->block);
+    *m = (ndp_merge){0};
+}
+
+/* ---- factors ---- */
+
+static void forget_factors(ndp_merge *m) {
+    free(m->left);
+    free(m->right);
+    free(m->gain);
+    m->left = m->right = m->gain = NULL;
+    m->loaded = NULL;
+}
+
+static ndp_status no_memory(const ndp_merged_tensor *t) {
+    return NDP_FAIL(NDP_ENOMEM, "not enough memory to merge %s", t->base->spec.name);
+}
+
+/* A factor [rows,cols], or its transpose, times `scale`. */
+static ndp_status read_factor(const ndp_merged_tensor *t, ndp_factor part, bool transpose, double scale, double **out) {
+    const ndp_tensor_entry *e = t->tensor->parts[part];
+    int64_t rows = e->spec.shape[0], cols = e->spec.ndim == 2 ? e->spec.shape[1] : 1;
+    double *x = malloc((size_t)e->elements * sizeof *x + 1), *y = x;
+    if (!x)
+        return no_memory(t);
+    ndp_status st = ndp_weights_read(t->merge->adapter, e->spec.name, 0, e->elements, x, NDP_F64, true);
+    if (st == NDP_OK && transpose && !(y = malloc((size_t)e->elements * sizeof *y + 1)))
+        st = no_memory(t);
+    for (int64_t i = 0; i < rows && st == NDP_OK; i++)
+        for (int64_t k = 0; k < cols; k++)
+            y[transpose ? k * rows + i : i * cols + k] = scale * x[i * cols + k];
+    if (y != x || st != NDP_OK)
+        free(x);
+    if (st == NDP_OK)
+        *out = y;
+    return st;
+}
+
+/* ---- elements ---- */
+
+/* Adds the product of the factors to `n` elements from `first` on. */
+static void add_product(const ndp_merge *m, int64_t first, int64_t n, double *x) {
+    for (int64_t done = 0, count; done < n; done += count) {
+        int64_t row = (first + done) / m->cols, col = (first + done) % m->cols;
+        count = m->cols - col < n - done ? m->cols - col : n - done;
+        double *restrict y = x + done;
+        for (int64_t j = 0; j < m->r; j++) {
+            const double *restrict right = m->right + j * m->cols + col;
+            double left = m->left[row * m->r + j];
+            for (int64_t c = 0; c < count; c++)
+                y[c] += left * right[c];
+        }
+    }
+}
+
+static int64_t output_of(const ndp_merged_tensor *t, int64_t element) {
+    return t->tensor->transposed ? element % t->merge->cols : element / t->merge->cols;
+}
+
+/* Up to BLOCK elements in fp64, without DoRA's gain. */
+static ndp_status read_values(const ndp_merged_tensor *t, int64_t first, int64_t n, double *x) {
+    const ndp_merge *m = t->merge;
+    const ndp_tensor_entry *whole = t->tensor->parts[NDP_NO_FACTOR];
+    const ndp_weights *from = whole ? m->adapter : m->base;
+    const char *name = whole ? whole->spec.name : t->base->spec.name;
+    NDP_TRY(ndp_weights_read(from, name, first, n, x, NDP_F64, true));
+    ndp_weights_forget(from, name, first, n);
+    if (!m->left)
+        return NDP_OK;
+#pragma omp parallel for if (n * m->r > BLOCK)
+    for (int64_t at = 0; at < n; at += PART)
+        add_product(m, first + at, n - at < PART ? n - at : PART, x + at);
+    return NDP_OK;
+}
+
+/* m / |W'| of each output. */
+static ndp_status find_gain(ndp_merged_tensor *t) {
+    ndp_merge *m = t->merge;
+    int64_t outputs = t->tensor->rows, elements = m->rows * m->cols;
+    double *squares = calloc((size_t)outputs, sizeof *squares);
+    ndp_status st = squares ? NDP_OK : no_memory(t);
+    for (int64_t first = 0; first < elements && st == NDP_OK; first += BLOCK) {
+        int64_t n = elements - first < BLOCK ? elements - first : BLOCK;
+        st = read_values(t, first, n, m->block);
+        for (int64_t i = 0; i < n && st == NDP_OK; i++)
+            squares[output_of(t, first + i)] += m->block[i] * m->block[i];
+    }
+    if (st == NDP_OK)
+        st = read_factor(t, NDP_FACTOR_LENGTH, false, 1, &m->gain);
+    for (int64_t i = 0; i < outputs && st == NDP_OK; i++)
+        m->gain[i] /= sqrt(squares[i]);
+    free(squares);
+    return st;
+}
+
+static ndp_status load_factors(ndp_merged_tensor *t) {
+    ndp_merge *m = t->merge;
+    const ndp_adapted_tensor *of = t->tensor;
+    bool swap = of->transposed;
+    ndp_factor left = swap ? NDP_FACTOR_A : NDP_FACTOR_B, right = swap ? NDP_FACTOR_B : NDP_FACTOR_A;
+    forget_factors(m);
+    if (!m->block && !(m->block = malloc(BLOCK * sizeof *m->block)))
+        return no_memory(t);
+    m->rows = swap ? of->cols : of->rows;
+    m->cols = swap ? of->rows : of->cols;
+    if (of->parts[NDP_FACTOR_A]) {
+        const ndp_tensor_entry *a = of->parts[NDP_FACTOR_A];
+        m->r = a->spec.shape[0];
+        NDP_TRY(read_factor(t, left, swap, m->scale, &m->left));
+        NDP_TRY(read_factor(t, right, swap, 1, &m->right));
+    }
+    if (of->parts[NDP_FACTOR_LENGTH])
+        NDP_TRY(find_gain(t));
+    m->loaded = t;
+    return NDP_OK;
+}
+
+/* ---- rounding ---- */
+
+/* The float on the way to a shorter type: rounded to odd, so that rounding it again is rounding once. */
+static float round_to_odd(double x) {
+    float f = (float)x;
+    uint32_t bits;
+    memcpy(&bits, &f, 4);
+    if ((double)f == x || bits & 1 || isnan(f))
+        return f;
+    bits = fabs((double)f) > fabs(x) ? bits - 1 : bits + 1;
+    memcpy(&f, &bits, 4);
+    return f;
+}
+
+/* To nearest, ties to even, once. */
+static void round_once(const double *x, int64_t n, void *out, ndp_dtype type) {
+    float block[PART];
+    if (type == NDP_F64 || type == NDP_F32)
+        ndp_convert(x, NDP_F64, out, type, n);
+    else
+        for (int64_t first = 0; first < n; first += PART) {
+            int64_t count = n - first < PART ? n - first : PART;
+            for (int64_t i = 0; i < count; i++)
+                block[i] = round_to_odd(x[first + i]);
+            ndp_convert(block, NDP_F32, (char *)out + (size_t)first * ndp_dtype_size(type), type, count);
+        }
+}
+
+/* The first element that is not finite once it is rounded; n: there is none. */
+static int64_t find_infinite(const double *x, int64_t n, const void *rounded, ndp_dtype type) {
+    float block[PART];
+    for (int64_t first = 0; first < n; first += PART) {
+        int64_t count = n - first < PART ? n - first : PART;
+        if (type != NDP_F64)
+            ndp_convert((const char *)rounded + (size_t)first * ndp_dtype_size(type), type, block, NDP_F32, count);
+        for (int64_t i = 0; i < count; i++)
+            if (!(type == NDP_F64 ? isfinite(x[first + i]) : isfinite(block[i])))
+                return first + i;
+    }
+    return n;
+}
+
+static ndp_status read_block(const ndp_merged_tensor *t, int64_t first, int64_t n, void *out) {
+    ndp_merge *m = t->merge;
+    NDP_TRY(read_values(t, first, n, m->block));
+    for (int64_t i = 0; i < n && m->gain; i++)
+        m->block[i] *= m->gain[output_of(t, first + i)];
+    ndp_dtype type = t->base->spec.dtype;
+    round_once(m->block, n, out, type);
+    int64_t bad = find_infinite(m->block, n, out, type);
+    return bad == n ? NDP_OK
+                    : NDP_FAIL(NDP_EFORMAT,
+                               "%s: element %lld is %g once the adapter is merged, which is not finite as %s; does the "
+                               "adapter belong to this model?",
+                               t->tensor->name, (long long)(first + bad), m->block[bad], ndp_dtype_name(type));
+}
+
+/* ---- the source ---- */
+
+static ndp_status read_merged(void *user, int64_t first, int64_t n, int64_t stride, void *out) {
+    ndp_merged_tensor *t = user;
+    if (stride != 1)
+        return NDP_FAIL(NDP_EBUG, "a merged tensor is read with a stride of %lld", (long long)stride);
+    if (t->merge->loaded != t)
+        NDP_TRY(load_factors(t));
+    for (int64_t done = 0, count; done < n; done += count) {
+        count = n - done < BLOCK ? n - done : BLOCK;
+        NDP_TRY(read_block(t, first + done, count, (char *)out + (size_t)done * ndp_dtype_size(t->base->spec.dtype)));
+    }
+    return NDP_OK;
+}
+
+ndp_file_piece ndp_merged_tensor_init(ndp_merged_tensor *t, ndp_merge *m, const ndp_adapted_tensor *tensor,
+                                      const ndp_tensor_entry *base, int number) {
+    *t = (ndp_merged_tensor){{read_merged, t}, m, tensor, base};
+    return (ndp_file_piece){.tensor = number, .count = base->elements, .dtype = base->spec.dtype, .source = &t->source};
+}
