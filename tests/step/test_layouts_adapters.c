@@ -26,7 +26,7 @@ static const variant variants[] = {
     {.adapter = {.r = 3, .scale = 0.2, .dropout = 0.2}, .base = NDP_PACKING_INT8},
     {.adapter = {.r = 3, .scale = 0.2}, .base = NDP_PACKING_NF4},
     {.adapter = {.r = 3, .scale = 0.4, .form = NDP_DORA}, .base = NDP_PACKING_INT8}};
-/* Packed bases are only run in fp64 here, for these updates are long: tests/weights/test_packed_layouts.c has others. */
+/* Packed bases are only run in fp64 here, for these updates are long; others: tests/weights/test_packed_layouts.c. */
 enum { ROUNDED_VARIANTS = NDP_COUNT(variants) - 3 };
 
 static int keep_known(const ndp_facts *f, const char *const *names, int n, bool projections, const char **out) {
