@@ -1,6 +1,6 @@
 /* Checkpoints with 8-bit states (weights/state_codes.h). A run that is saved, resumed on another layout and saved again
- * has the same bytes in both checkpoints, codes and scales included, unless tp_size changes: then the states are those of
- * the first checkpoint, encoded in the blocks that the new ranks have. */
+ * has the same bytes in both checkpoints, codes and scales included, unless tp_size changes: then the states are those
+ * of the first checkpoint, encoded in the blocks that the new ranks have. */
 #include "weights/state_codes.h"
 #include "ops/pieces.h"
 #include "train/guarded_trainer.h"
