@@ -319,6 +319,14 @@ ndp_status ndp_weights_hash(const ndp_weights *w, ndp_hash128 *out) {
     return st;
 }
 
+ndp_status ndp_weights_hash_folder(const char *folder, ndp_hash128 *out) {
+    ndp_weights *w = NULL;
+    NDP_TRY(ndp_weights_open(folder, &w));
+    ndp_status st = ndp_weights_hash(w, out);
+    ndp_weights_close(w);
+    return st;
+}
+
 ndp_status ndp_weights_intact(const ndp_weights *w) {
     for (int64_t i = 0; i < w->n_files; i++)
         NDP_TRY(ndp_safetensors_check(w->files[i]));

@@ -100,5 +100,7 @@ NDP_API ndp_status ndp_weights_save_stem(ndp_comm *world, const ndp_lock *lock, 
                                          int n_pieces, int64_t max_shard_bytes);
 /* The hash of all tensors: names, types, shapes and values. Reads all of it. NDP_EIO. */
 NDP_API ndp_status ndp_weights_hash(const ndp_weights *w, ndp_hash128 *out);
+/* Of a model folder. */
+NDP_API ndp_status ndp_weights_hash_folder(const char *folder, ndp_hash128 *out);
 
 #endif

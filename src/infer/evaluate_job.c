@@ -79,8 +79,7 @@ static ndp_status check_base(const ndp_rank *r, const char *run) {
     if (run)
         return ndp_run_model_check_base(r->weights_of, run);
     NDP_TRY(ndp_adapter_folder_open(from.adapter, &a));
-    const ndp_adapter_base base = ndp_adapter_base_find(a.path);
-    ndp_status st = ndp_adapter_base_check(&base, from.folder, a.path);
+    ndp_status st = ndp_adapter_base_check_folder(a.path, from.folder);
     ndp_adapter_folder_close(&a);
     return st;
 }

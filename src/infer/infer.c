@@ -88,8 +88,7 @@ static ndp_status use_adapter(ndp_infer *f, const char *name) {
         f->folder, name);
     NDP_TRY(ndp_adapter_use_open(name, &f->spec, &f->use));
     f->adapter = f->use.adapter;
-    const ndp_adapter_base base = ndp_adapter_base_find(f->use.path);
-    return ndp_adapter_base_check(&base, f->folder, f->use.path);
+    return ndp_adapter_base_check_folder(f->use.path, f->folder);
 }
 
 static ndp_status open_folder(ndp_infer *f, const char *name, const char *adapter, int64_t step) {
@@ -227,10 +226,8 @@ ndp_status ndp_infer_engine(const ndp_infer *f, const ndp_model *m, const ndp_en
     ndp_engine *e;
     NDP_TRY(ndp_engine_create(&opts, &e));
     ndp_weight_sources from = {.folder = f->folder, .adapter = f->use.path[0] ? f->use.path : NULL};
-    if (f->run) {
-        from = ndp_job_weights(&f->run->job);
-        from.own = ndp_run_model_weights(f->run), from.rounded = f->run->type;
-    }
+    if (f->run)
+        from = ndp_run_model_sources(f->run, &f->run->job);
     ndp_status st = weights_of ? NDP_OK : ndp_weights_start(e, &from);
     if (st != NDP_OK) {
         ndp_engine_destroy(e);

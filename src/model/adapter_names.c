@@ -36,14 +36,12 @@ static bool ends_with_module(const char *tensor, const char *name) {
 static bool is_linear(const char *target) { return strcmp(target, "linear") == 0 || strcmp(target, "all-linear") == 0; }
 
 static bool is_target(const char *tensor, const char *target) {
-    char module[256];
-    size_t n = module_length(tensor);
+    char module[NDP_MODULE_NAME];
     if (is_linear(target) || ends_with_module(tensor, target))
         return true;
-    if (!strpbrk(target, "*?[") || n >= sizeof module)
+    if (!strpbrk(target, "*?["))
         return false;
-    memcpy(module, tensor, n);
-    module[n] = '\0';
+    ndp_module_of(tensor, module);
     return fnmatch(target, module, 0) == 0;
 }
 
@@ -69,13 +67,11 @@ bool ndp_adapter_saves(const ndp_adapter *a, const char *tensor, const ndp_facts
 
 /* ---- names that match nothing ---- */
 
-/* Appends the last word of a module's name, once. */
+/* Appends the last word of the name of a tensor's module, once. */
 static void add_word(ndp_str *list, const char *tensor) {
-    char word[128];
-    size_t n = module_length(tensor), first = n;
-    while (first > 0 && tensor[first - 1] != '.')
-        first--;
-    snprintf(word, sizeof word, "%.*s", (int)(n - first), tensor + first);
+    char module[NDP_MODULE_NAME];
+    ndp_module_of(tensor, module);
+    const char *dot = strrchr(module, '.'), *word = dot ? dot + 1 : module;
     const char *at = list->data ? strstr(list->data, word) : NULL;
     while (at && ((at > list->data && at[-1] != ' ') || (at[strlen(word)] != ',' && at[strlen(word)] != '\0')))
         at = strstr(at + 1, word);
@@ -183,12 +179,9 @@ void ndp_adapter_describe(const ndp_model *m, ndp_str *out) {
     ndp_str words = {0};
     bool experts = false;
     for (ndp_segment_walk w = {.model = m}; ndp_segment_next(&w);) {
-        const char *name = w.segment->name;
-        char factor[NDP_SEGMENT_NAME];
         experts |= ndp_segment_is_stack(w.segment);
-        snprintf(factor, sizeof factor, "%.*s", (int)module_length(name), name); /* "...q_proj.lora_A" */
-        if (ndp_factor_of(name) == NDP_FACTOR_A)
-            add_word(&words, factor);
+        if (ndp_factor_of(w.segment->name) == NDP_FACTOR_A)
+            add_word(&words, w.segment->name);
     }
     for (int i = 0; i < a->n_targets; i++)
         ndp_str_addf(out, "%s%s", i ? ", " : "", is_linear(a->targets[i]) && words.data ? words.data : a->targets[i]);

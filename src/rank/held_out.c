@@ -29,9 +29,7 @@ ndp_status ndp_rank_build_score(ndp_rank *r, const ndp_engine *trained) {
     NDP_TRY(ndp_job_score(&r->job, ndp_transport_rank(r->transport), &r->exec, trained, &r->score_model, &o));
     o.transport = r->transport;
     NDP_TRY(ndp_engine_create(&o, &r->score));
-    ndp_weight_sources from = ndp_job_weights(&r->job);
-    if (r->weights_of)
-        from.own = ndp_run_model_weights(r->weights_of), from.rounded = r->weights_of->type;
+    ndp_weight_sources from = ndp_run_model_sources(r->weights_of, &r->job);
     return trained ? NDP_OK : ndp_weights_start(r->score, &from);
 }
 

@@ -6,14 +6,6 @@
 #include "weights/adapter_base.h"
 #include "weights/adapter_folder.h"
 
-static ndp_status hash_base(const char *folder, ndp_hash128 *out) {
-    ndp_weights *w;
-    NDP_TRY(ndp_weights_open(folder, &w));
-    ndp_status st = ndp_weights_hash(w, out);
-    ndp_weights_close(w);
-    return st;
-}
-
 /* Warns if the adapter was trained beside other weights than those that it goes on beside. */
 static void warn_of_base(const ndp_rank *r, const char *base, const char *adapter) {
     const ndp_adapter_base trained = ndp_adapter_base_find(adapter);
@@ -37,6 +29,6 @@ static ndp_status hash_adapter(ndp_rank *r, const ndp_weight_sources *from) {
 ndp_status ndp_rank_hash_unsaved(ndp_rank *r) {
     const ndp_weight_sources from = ndp_job_weights(&r->job);
     if (from.folder && ndp_job_reads_base(&r->job))
-        NDP_TRY(hash_base(from.folder, &r->base));
+        NDP_TRY(ndp_weights_hash_folder(from.folder, &r->base));
     return from.adapter ? hash_adapter(r, &from) : NDP_OK;
 }

@@ -57,16 +57,18 @@ bool ndp_adapter_base_differs(const ndp_adapter_base *b, ndp_hash128 now, const 
 
 ndp_status ndp_adapter_base_check(const ndp_adapter_base *b, const char *folder, const char *adapter) {
     static const ndp_log log = {NDP_LOG_INFO, 0};
-    ndp_weights *w;
     ndp_hash128 now;
     ndp_str words = {0};
     if (!*b->hash)
         return NDP_OK;
-    NDP_TRY(ndp_weights_open(folder, &w));
-    ndp_status st = ndp_weights_hash(w, &now);
-    ndp_weights_close(w);
-    if (st == NDP_OK && ndp_adapter_base_differs(b, now, folder, adapter, &words))
+    NDP_TRY(ndp_weights_hash_folder(folder, &now));
+    if (ndp_adapter_base_differs(b, now, folder, adapter, &words))
         ndp_warn(&log, "%s", words.failed ? "the adapter was trained beside other weights" : words.data);
     ndp_str_release(&words);
-    return st;
+    return NDP_OK;
+}
+
+ndp_status ndp_adapter_base_check_folder(const char *adapter, const char *folder) {
+    const ndp_adapter_base base = ndp_adapter_base_find(adapter);
+    return ndp_adapter_base_check(&base, folder, adapter);
 }

@@ -26,4 +26,7 @@ NDP_API bool ndp_adapter_base_differs(const ndp_adapter_base *b, ndp_hash128 now
  * NDP_EIO, NDP_EFORMAT. */
 NDP_API ndp_status ndp_adapter_base_check(const ndp_adapter_base *b, const char *folder, const char *adapter);
 
+/* The same for the adapter in the folder `adapter`, as its run knows it. */
+NDP_API ndp_status ndp_adapter_base_check_folder(const char *adapter, const char *folder);
+
 #endif

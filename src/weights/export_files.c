@@ -18,29 +18,23 @@ static void correct_type(struct json_object *config, ndp_dtype type) {
             json_object_object_add(config, keys[i], json_object_new_string(name));
 }
 
-/* The weights have a head of their own: older versions would tie it again. */
-static void correct_tie(struct json_object *config) {
-    json_object_object_add(config, "tie_word_embeddings", json_object_new_boolean(false));
-}
-
 static ndp_status write_text(const char *folder, const char *name, const char *text, size_t n) {
     char path[NDP_PATH];
     NDP_TRY(ndp_path_join(path, folder, name));
     return ndp_file_write_atomic(path, text, n);
 }
 
-static ndp_status write_config(struct json_object *config, const char *folder) {
-    const char *text = json_object_to_json_string_ext(config, JSON_C_TO_STRING_PRETTY | JSON_C_TO_STRING_NOSLASHESCAPE);
-    return write_text(folder, "config.json", text, strlen(text));
-}
-
-static ndp_status export_config(const ndp_job *j, const char *folder, ndp_dtype type) {
+/* config.json of weights of `type` (NDP_DTYPES: as it says). With a head of its own it also says that: older versions
+ * would tie the head again. */
+static ndp_status export_config(const char *path, const char *folder, ndp_dtype type, bool own_head) {
     struct json_object *config;
-    NDP_TRY(ndp_json_read(j->facts_path, &config));
-    correct_type(config, type);
-    if (j->spec.own_head)
-        correct_tie(config);
-    ndp_status st = write_config(config, folder);
+    NDP_TRY(ndp_json_read(path, &config));
+    if (type != NDP_DTYPES)
+        correct_type(config, type);
+    if (own_head)
+        json_object_object_add(config, "tie_word_embeddings", json_object_new_boolean(false));
+    const char *text = json_object_to_json_string_ext(config, JSON_C_TO_STRING_PRETTY | JSON_C_TO_STRING_NOSLASHESCAPE);
+    ndp_status st = write_text(folder, "config.json", text, strlen(text));
     json_object_put(config);
     return st;
 }
@@ -140,7 +134,7 @@ static const char generation[] = "generation_config.json";
 
 ndp_status ndp_export_rest(const ndp_job *j, const ndp_job_data *d, const char *folder, ndp_dtype type) {
     NDP_TRY(ndp_folder_create(folder));
-    NDP_TRY(export_config(j, folder, type));
+    NDP_TRY(export_config(j->facts_path, folder, type, j->spec.own_head));
     ndp_str template = {0};
     ndp_status st = find_template(d, &template);
     if (st == NDP_OK)
@@ -160,17 +154,10 @@ ndp_status ndp_export_adapter_tokenizer(const ndp_job *j, const ndp_job_data *d,
 }
 
 ndp_status ndp_export_copy(const char *from, const char *to, bool own_head) {
-    struct json_object *config;
     char path[NDP_PATH];
     NDP_TRY(ndp_folder_create(to));
     NDP_TRY(copy_tokenizer(from, to));
     NDP_TRY(copy_file(from, generation, to));
-    if (!own_head)
-        return copy_file(from, "config.json", to);
     NDP_TRY(ndp_path_join(path, from, "config.json"));
-    NDP_TRY(ndp_json_read(path, &config));
-    correct_tie(config);
-    ndp_status st = write_config(config, to);
-    json_object_put(config);
-    return st;
+    return own_head ? export_config(path, to, NDP_DTYPES, true) : copy_file(from, "config.json", to);
 }

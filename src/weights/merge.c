@@ -39,16 +39,6 @@ static ndp_status open_base(merging *x, const char *name) {
     return ndp_model_build(&x->spec, &opts, &x->model);
 }
 
-static bool is_ignored(const char *name, void *model) {
-    const ndp_model *m = model;
-    return m->architecture->ignores && m->architecture->ignores(m->facts, name);
-}
-
-static ndp_status check_base(merging *x) {
-    NDP_TRY(ndp_tensor_list_of(&x->list, &x->model, NDP_OWNED_MASTER, NDP_TENSORS_ALL, NDP_F32));
-    return ndp_weights_check(x->base, x->list.specs, x->list.n, is_ignored, &x->model);
-}
-
 /* ---- what comes out ---- */
 
 /* A head that is no longer tied begins as the embedding. */
@@ -133,11 +123,13 @@ static ndp_status merge_into(merging *x, const ndp_merge_opts *o) {
     NDP_TRY(ndp_new_folder_check(folder));
     NDP_TRY(ndp_adapter_folder_find(o->adapter, &x->adapter));
     NDP_TRY(open_base(x, o->model));
-    NDP_TRY(check_base(x));
+    NDP_TRY(ndp_weights_fit(x->base, &x->model, NDP_TENSORS_ALL));
     NDP_TRY(ndp_adapter_match_make(&x->adapter, &x->spec, &x->model, &x->match));
     NDP_TRY(check_trained_beside(x, o));
-    x->merge = (ndp_merge){
-        .base = x->base, .adapter = x->adapter.weights, .scale = ndp_adapter_config_scale(&x->adapter.config)};
+    x->merge = (ndp_merge){.base = x->base,
+                           .adapter = x->adapter.weights,
+                           .form = x->adapter.config.form,
+                           .scale = ndp_adapter_config_scale(&x->adapter.config)};
     NDP_TRY(ndp_new_folder_begin(folder, &place));
     return ndp_new_folder_end(&place, write_into(x, place.beside));
 }

@@ -91,8 +91,8 @@ static ndp_status read_values(const ndp_merged_tensor *t, int64_t first, int64_t
     return NDP_OK;
 }
 
-/* m / |W'| of each output. */
-static ndp_status find_gain(ndp_merged_tensor *t) {
+/* m / |W'| of each output; m: the factor `lengths`. */
+static ndp_status find_gain(ndp_merged_tensor *t, ndp_factor lengths) {
     ndp_merge *m = t->merge;
     int64_t outputs = t->tensor->rows, elements = m->rows * m->cols;
     double *squares = calloc((size_t)outputs, sizeof *squares);
@@ -104,7 +104,7 @@ static ndp_status find_gain(ndp_merged_tensor *t) {
             squares[output_of(t, first + i)] += m->block[i] * m->block[i];
     }
     if (st == NDP_OK)
-        st = read_factor(t, NDP_FACTOR_LENGTH, false, 1, &m->gain);
+        st = read_factor(t, lengths, false, 1, &m->gain);
     for (int64_t i = 0; i < outputs && st == NDP_OK; i++)
         m->gain[i] /= sqrt(squares[i]);
     free(squares);
@@ -127,8 +127,9 @@ static ndp_status load_factors(ndp_merged_tensor *t) {
         NDP_TRY(read_factor(t, left, swap, m->scale, &m->left));
         NDP_TRY(read_factor(t, right, swap, 1, &m->right));
     }
-    if (of->parts[NDP_FACTOR_LENGTH])
-        NDP_TRY(find_gain(t));
+    ndp_factor lengths = ndp_form_rules[m->form].lengths;
+    if (lengths != NDP_NO_FACTOR && of->parts[lengths])
+        NDP_TRY(find_gain(t, lengths));
     m->loaded = t;
     return NDP_OK;
 }

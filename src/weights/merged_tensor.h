@@ -7,11 +7,12 @@
 /* What the tensors of one merge share. */
 typedef struct ndp_merge {
     const ndp_weights *base, *adapter;
+    ndp_adapter_form form;
     double scale;
     struct ndp_merged_tensor *loaded; /* whose factors are in memory; NULL: none */
     int64_t rows, cols, r;            /* of that tensor, as its file has it; columns of `left` */
     double *left, *right;             /* [rows,r], [r,cols]: their product, scale included, is what is added */
-    double *gain;                     /* of each output, with DoRA: what W' is multiplied by; NULL: nothing */
+    double *gain;                     /* of each output, with lengths: what W' is multiplied by; NULL: nothing */
     double *block;
 } ndp_merge;
 void ndp_merge_release(ndp_merge *m);

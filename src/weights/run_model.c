@@ -30,30 +30,24 @@ static ndp_status examine(const char *folder, int64_t step, int threads, ndp_exa
     return NDP_OK;
 }
 
-static ndp_status check_step(const char *folder, const int64_t *steps, int n, int64_t step, int threads) {
-    ndp_examined e;
-    bool found = false;
-    for (int i = 0; i < n; i++)
-        found |= steps[i] == step;
-    NDP_CHECK(found, "there is no checkpoint of step %lld in '%s'; `ndparallel checkpoint list` lists them",
-              (long long)step, folder);
-    NDP_TRY(examine(folder, step, threads, &e));
-    NDP_CHECK(e.state != NDP_CHECKPOINT_DAMAGED, "the checkpoint of step %lld in '%s' is damaged: %s", (long long)step,
-              folder, e.words);
-    return NDP_OK;
-}
-
-static ndp_status find_newest(const char *folder, const int64_t *steps, int n, int threads, int64_t *out) {
+/* The checkpoint of that step, or (0) the newest one that is whole. `steps`: newest first. */
+static ndp_status choose_step(const char *folder, const int64_t *steps, int n, int64_t wanted, int threads,
+                              int64_t *out) {
     for (int i = 0; i < n; i++) {
         ndp_examined e;
+        if (wanted > 0 && steps[i] != wanted)
+            continue;
         NDP_TRY(examine(folder, steps[i], threads, &e));
-        if (e.state != NDP_CHECKPOINT_DAMAGED) {
-            *out = steps[i];
+        *out = steps[i];
+        if (e.state != NDP_CHECKPOINT_DAMAGED)
             return NDP_OK;
-        }
+        NDP_CHECK(wanted <= 0, "the checkpoint of step %lld in '%s' is damaged: %s", (long long)wanted, folder,
+                  e.words);
         ndp_warn(&run_log, "the checkpoint of step %lld in '%s' is DAMAGED and not used: %s", (long long)steps[i],
                  folder, e.words);
     }
+    NDP_CHECK(wanted <= 0, "there is no checkpoint of step %lld in '%s'; `ndparallel checkpoint list` lists them",
+              (long long)wanted, folder);
     return NDP_FAIL(NDP_EINVAL, "there is no whole checkpoint in '%s'", folder);
 }
 
@@ -63,9 +57,7 @@ static ndp_status open_checkpoint(ndp_run_model *m, const char *run, int64_t ste
     int n = 0;
     NDP_TRY(ndp_path_join(folder, run, "checkpoints"));
     NDP_TRY(ndp_checkpoint_steps(folder, &steps, &n));
-    m->step = step;
-    ndp_status st =
-        step > 0 ? check_step(folder, steps, n, step, threads) : find_newest(folder, steps, n, threads, &m->step);
+    ndp_status st = choose_step(folder, steps, n, step, threads, &m->step);
     free(steps);
     return st == NDP_OK ? ndp_checkpoint_open(folder, m->step, &m->checkpoint) : st;
 }
@@ -81,6 +73,13 @@ ndp_status ndp_run_model_check_base(const ndp_run_model *m, const char *run) {
 }
 
 ndp_weights *ndp_run_model_weights(const ndp_run_model *m) { return ndp_checkpoint_weights(m->checkpoint); }
+
+ndp_weight_sources ndp_run_model_sources(const ndp_run_model *m, const ndp_job *j) {
+    ndp_weight_sources from = ndp_job_weights(j);
+    if (m)
+        from.own = ndp_run_model_weights(m), from.rounded = m->type;
+    return from;
+}
 
 /* ---- the rest ---- */
 

@@ -4,6 +4,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "job/job_data.h"
+#include "weights/weights.h"
 
 typedef struct ndp_run_model {
     ndp_config *config; /* RUN/job.yaml */
@@ -31,5 +32,8 @@ NDP_API ndp_status ndp_run_model_chat(const ndp_run_model *m, ndp_chat *out);
 NDP_API ndp_status ndp_run_model_check_base(const ndp_run_model *m, const char *run);
 /* The weights; borrowed. */
 ndp_weights *ndp_run_model_weights(const ndp_run_model *m);
+/* Where the weights of job `j` come from, with what the checkpoint has changed of them; m NULL: nothing. Borrows both.
+ */
+ndp_weight_sources ndp_run_model_sources(const ndp_run_model *m, const ndp_job *j);
 
 #endif

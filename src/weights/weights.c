@@ -1,6 +1,7 @@
 /* Weights to and from the slices of an engine: runs of elements, and lists of tensors for files. */
 #include "weights/weights.h"
 
+#include "model/architecture.h"
 #include "model/tensors.h"
 
 #include <stdlib.h>
@@ -197,6 +198,20 @@ ndp_status ndp_tensor_list_add(ndp_tensor_list *list, const ndp_engine *e, ndp_o
 ndp_status ndp_tensor_list_of(ndp_tensor_list *list, const ndp_model *whole, ndp_owned_kind kind, ndp_tensor_part part,
                               ndp_dtype stored) {
     return add_specs(list, whole, NULL, kind, part, "", stored);
+}
+
+static bool is_ignored(const char *name, void *model) {
+    const ndp_model *m = model;
+    return m->architecture->ignores && m->architecture->ignores(m->facts, name);
+}
+
+ndp_status ndp_weights_fit(const ndp_weights *w, const ndp_model *whole, ndp_tensor_part part) {
+    ndp_tensor_list list = {0};
+    ndp_status st = ndp_tensor_list_of(&list, whole, NDP_OWNED_MASTER, part, NDP_F32);
+    if (st == NDP_OK)
+        st = ndp_weights_check(w, list.specs, list.n, is_ignored, (void *)whole);
+    ndp_tensor_list_release(&list);
+    return st;
 }
 
 ndp_status ndp_checkpoint_bytes(const ndp_engine *e, int64_t *bytes) {

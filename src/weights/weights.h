@@ -43,6 +43,9 @@ ndp_status ndp_tensor_list_stored(ndp_tensor_list *list, int tensor, const ndp_w
 /* The tensors of a whole model, without pieces; of other kinds than NDP_OWNED_MASTER only those that are trained. */
 NDP_API ndp_status ndp_tensor_list_of(ndp_tensor_list *list, const ndp_model *whole, ndp_owned_kind kind,
                                       ndp_tensor_part part, ndp_dtype stored);
+/* Checks that a set has the tensors of that part of a model, and no others but those that its architecture ignores.
+ * NDP_EFORMAT lists what differs. */
+NDP_API ndp_status ndp_weights_fit(const ndp_weights *w, const ndp_model *whole, ndp_tensor_part part);
 /* Gives all tensors the names that PEFT's files have: NDP_ADAPTER_PREFIX before them, where it is not. NDP_ENOMEM. */
 NDP_API ndp_status ndp_tensor_list_wrap(ndp_tensor_list *list);
 /* Appends a tensor `again`, whose shape and elements are those of the tensor `name`. */

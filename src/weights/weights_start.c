@@ -107,27 +107,11 @@ static ndp_status read_element(void *user, const ndp_segment *s, int64_t first, 
                                                    : new_factor(f, s, first, count, out);
 }
 
-static bool is_ignored(const char *name, void *model) {
-    const ndp_model *m = *(const ndp_model **)model;
-    return m->architecture->ignores && m->architecture->ignores(m->facts, name);
-}
-
-/* Compares a set with the tensors that it must have. */
-static ndp_status check(const ndp_engine *e, const ndp_weights *w, ndp_tensor_part part) {
-    ndp_tensor_list list = {0};
-    const ndp_model *m = ndp_engine_model(e);
-    ndp_status st = ndp_tensor_list_of(&list, ndp_engine_whole(e), NDP_OWNED_MASTER, part, NDP_F32);
-    if (st == NDP_OK)
-        st = ndp_weights_check(w, list.specs, list.n, is_ignored, &m);
-    ndp_tensor_list_release(&list);
-    return st;
-}
-
 static ndp_status fill(ndp_engine *e, const weight_filling *f) {
     if (f->folder)
-        NDP_TRY(check(e, f->folder, NDP_TENSORS_FOLDER));
+        NDP_TRY(ndp_weights_fit(f->folder, ndp_engine_whole(e), NDP_TENSORS_FOLDER));
     if (f->own && !f->match)
-        NDP_TRY(check(e, f->own, NDP_TENSORS_RUN));
+        NDP_TRY(ndp_weights_fit(f->own, ndp_engine_whole(e), NDP_TENSORS_RUN));
     NDP_TRY(ndp_engine_fill(e, NDP_OWNED_MASTER, NDP_TENSORS_ALL, read_element, (void *)f));
     NDP_TRY(ndp_engine_pack(e, read_element, (void *)f));
     if (f->folder)

@@ -19,7 +19,7 @@ static bool same_list(const ndp_strings *a, const ndp_strings *b) {
 
 static void same(const ndp_adapter_config *a, const ndp_adapter_config *b) {
     if (a->r != b->r || a->alpha != b->alpha || a->dropout != b->dropout || a->rslora != b->rslora ||
-        a->dora != b->dora || a->fan_in_fan_out != b->fan_in_fan_out || a->tied != b->tied ||
+        a->form != b->form || a->fan_in_fan_out != b->fan_in_fan_out || a->tied != b->tied ||
         !same_text(a->base, b->base) || !same_text(a->pattern, b->pattern) || !same_list(&a->targets, &b->targets) ||
         !same_list(&a->parameters, &b->parameters) || !same_list(&a->save, &b->save))
         abort();
