@@ -1,5 +1,6 @@
 /* Activations: GELU (arXiv:1606.08415) in its tanh form, gelu(x) = x / 2 (1 + tanh u), u = sqrt(2 / pi) (x + 0.044715
  * x^3); and gates, a = gelu(gate) up or silu(gate) up over the two halves of gu, silu(g) = g / (1 + e^-g). */
+#include "ops/flow.h"
 #include "ops/shape.h"
 
 static ndp_status backward_by(ndp_bwd *b, const ndp_op *op) {
@@ -19,6 +20,7 @@ const ndp_op ndp_op_gelu = {
     .shape = ndp_shape_alike,
     .backward = gelu_backward,
     .flops = 27,
+    NDP_FLOWS({.in = {NDP_IS(OPERAND, 0, "tc")}, .out = {NDP_IS(RESULT, 0, "tc")}}),
 };
 
 const ndp_op ndp_op_gelu_bwd = {
@@ -29,6 +31,9 @@ const ndp_op ndp_op_gelu_bwd = {
     .rows = NDP_ROWS_ALIKE,
     .shape = ndp_shape_alike,
     .flops = 36,
+    NDP_FLOWS({.node = &ndp_op_gelu,
+               .in = {NDP_IS(D_RESULT, 0, "tc"), NDP_IS(OPERAND, 0, "tc")},
+               .out = {NDP_IS(D_OPERAND, 0, "tc")}}),
 };
 
 /* as a gate ------------------------------------------------------------------------------------------------------ */
@@ -60,6 +65,7 @@ static ndp_status gate_bwd_shape(ndp_op_call *c) {
         .shape = gate_shape,                                                                                           \
         .backward = op##_backward,                                                                                     \
         .flops = (per) / 2.0,                                                                                          \
+        NDP_FLOWS({.in = {NDP_IS(OPERAND, 0, "tf")}, .out = {NDP_IS(RESULT, 0, "tf")}}),                               \
     };                                                                                                                 \
     const ndp_op ndp_op_##op##_bwd = {                                                                                 \
         .id = NDP_OP_##op##_bwd,                                                                                       \
@@ -69,6 +75,9 @@ static ndp_status gate_bwd_shape(ndp_op_call *c) {
         .rows = NDP_ROWS_ALIKE,                                                                                        \
         .shape = gate_bwd_shape,                                                                                       \
         .flops = bwd_per,                                                                                              \
+        NDP_FLOWS({.node = &ndp_op_##op,                                                                               \
+                   .in = {NDP_IS(D_RESULT, 0, "tf"), NDP_IS(OPERAND, 0, "tf")},                                        \
+                   .out = {NDP_IS(D_OPERAND, 0, "tf")}}),                                                              \
     };
 
 GATE(geglu, 27, 36)

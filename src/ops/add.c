@@ -1,4 +1,5 @@
 /* c = a + b, of equal matrices, of a matrix and a row, or of some columns of a matrix and another one. */
+#include "ops/flow.h"
 #include "ops/shape.h"
 
 static ndp_status backward(ndp_bwd *b) {
@@ -15,6 +16,8 @@ const ndp_op ndp_op_add = {
     .shape = ndp_shape_alike,
     .backward = backward,
     .flops = 1,
+    NDP_FLOWS({.sum = true},
+              {.in = {NDP_IS(OPERAND, 0, "tc"), NDP_IS(OPERAND, 1, "tc")}, .out = {NDP_IS(RESULT, 0, "tc")}}),
 };
 
 /* y += b, b one row for all -------------------------------------------------------------------------------------- */
@@ -42,6 +45,10 @@ const ndp_op ndp_op_add_bias = {
     .shape = bias_shape,
     .backward = bias_backward,
     .flops = 1,
+    NDP_FLOWS({.in = {NDP_IS(OPERAND, 0, "tc"), NDP_IS(OPERAND, 1, "1c")}, .out = {NDP_IS(RESULT, 0, "tc")}},
+              {.node = &ndp_op_linear,
+               .in = {NDP_IS(PRODUCT, 0, "tc"), NDP_IS(OPERAND, 2, "1c")},
+               .out = {NDP_IS(RESULT, 0, "tc")}}),
 };
 
 /* columns first .. of y += z ------------------------------------------------------------------------------------- */
@@ -79,4 +86,5 @@ const ndp_op ndp_op_add_columns = {
     .backward = columns_backward,
     .cost = columns_cost,
     .reads = NDP_READS_first,
+    NDP_FLOWS({.in = {NDP_IS(OPERAND, 0, "tc"), NDP_IS(OPERAND, 1, "t.")}, .out = {NDP_IS(RESULT, 0, "tc")}}),
 };

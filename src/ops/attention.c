@@ -4,6 +4,7 @@
  * ds[t,s] = p[t,s] (do[t].v[s] - delta[t]), dq = scale ds k, dk = scale ds^T q, dv = p^T do.
  * With a cap c a score x becomes c tanh(x / c) before the softmax, and ds gains the slope of that, 1 - (score / c)^2.
  */
+#include "ops/flow.h"
 #include "ops/shape.h"
 
 #include <math.h>
@@ -115,6 +116,8 @@ const ndp_op ndp_op_attention = {
     .cost = attention_cost,
     .reads = NDP_READS_heads | NDP_READS_kv_heads | NDP_READS_head_dim | NDP_READS_window | NDP_READS_scale |
              NDP_READS_cap | NDP_READS_wide_grad,
+    NDP_FLOWS({.in = {NDP_IS(OPERAND, 0, "tc"), NDP_IS(OPERAND, 1, "sk"), NDP_IS(OPERAND, 2, "sk"),
+                      NDP_IS(OPERAND, 3, "t1"), NDP_IS(OPERAND, 4, "t1"), NDP_IS(OPERAND, 5, "s1")}}),
 };
 
 const ndp_op ndp_op_attention_bwd = {
@@ -127,4 +130,8 @@ const ndp_op ndp_op_attention_bwd = {
     .cost = attention_bwd_cost,
     .reads = NDP_READS_heads | NDP_READS_kv_heads | NDP_READS_head_dim | NDP_READS_window | NDP_READS_scale |
              NDP_READS_cap | NDP_READS_wide_grad,
+    NDP_FLOWS({.node = &ndp_op_attention,
+               .in = {NDP_IS(D_RESULT, 0, "tc"), NDP_IS(OPERAND, 0, "tc"), NDP_IS(OPERAND, 1, "sk"),
+                      NDP_IS(OPERAND, 2, "sk"), NDP_IS(RESULT, 0, "tc"), NDP_IS(RESULT, 1, "t."),
+                      NDP_IS(OPERAND, 3, "t1"), NDP_IS(OPERAND, 4, "t1"), NDP_IS(OPERAND, 5, "s1")}}),
 };

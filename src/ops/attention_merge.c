@@ -1,5 +1,6 @@
 /* Two attentions of the same queries over disjoint keys become one: what each would be scaled by in a softmax over both
  * follows from their lse. -inf: saw nothing. */
+#include "ops/flow.h"
 #include "ops/shape.h"
 
 static ndp_status shape(ndp_op_call *c) {
@@ -23,4 +24,6 @@ const ndp_op ndp_op_attention_merge = {
     .rows = NDP_ROWS_ALIKE,
     .shape = shape,
     .flops = 3,
+    NDP_FLOWS({.node = &ndp_op_attention,
+               .in = {NDP_IS(ANY, 0, "tc"), NDP_IS(ANY, 0, "th"), NDP_IS(ANY, 0, "tc"), NDP_IS(ANY, 0, "th")}}),
 };

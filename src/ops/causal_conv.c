@@ -3,6 +3,7 @@
  *
  * It mixes rows, and no pass knows how to cut them: graphs with it are refused on the axes that do (parallel/apply.c).
  */
+#include "ops/flow.h"
 #include "ops/shape.h"
 
 /* Of x or its gradient, the taps, and the starts. */
@@ -45,6 +46,8 @@ const ndp_op ndp_op_causal_conv = {
     .shape = shape,
     .backward = backward,
     .cost = cost,
+    NDP_FLOWS({.in = {NDP_IS(OPERAND, 0, "Tc"), NDP_IS(OPERAND, 1, "Kc"), NDP_IS(OPERAND, 2, "T1")},
+               .out = {NDP_IS(RESULT, 0, "Tc")}}),
 };
 
 static ndp_status dx_shape(ndp_op_call *c) {
@@ -61,6 +64,10 @@ const ndp_op ndp_op_causal_conv_dx = {
     .rows = NDP_ROWS_MIXED,
     .shape = dx_shape,
     .cost = cost,
+    NDP_FLOWS({.node = &ndp_op_causal_conv,
+               .in = {NDP_IS(D_RESULT, 0, "Tc"), NDP_IS(OPERAND, 1, "Kc"), NDP_IS(OPERAND, 2, "T1"),
+                      NDP_IS(EARLIER, 0, "..")},
+               .out = {NDP_IS(D_OPERAND, 0, "Tc")}}),
 };
 
 /* The destination says how many taps there are. */
@@ -86,4 +93,7 @@ const ndp_op ndp_op_causal_conv_dw = {
     .rows = NDP_ROWS_MIXED,
     .shape = dw_shape,
     .cost = dw_cost,
+    NDP_FLOWS({.node = &ndp_op_causal_conv,
+               .in = {NDP_IS(D_RESULT, 0, "Tc"), NDP_IS(OPERAND, 0, "Tc"), NDP_IS(OPERAND, 2, "T1")},
+               .out = {NDP_IS(D_OPERAND, 1, "Kc")}}),
 };

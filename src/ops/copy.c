@@ -1,4 +1,5 @@
 /* y = x, and an earlier gradient, in another storage type, or in another place. */
+#include "ops/flow.h"
 #include "ops/shape.h"
 
 static bool is_real(ndp_dtype t) { return t == NDP_F32 || t == NDP_BF16 || t == NDP_F64; }
@@ -25,4 +26,5 @@ const ndp_op ndp_op_copy = {
     .shape = shape,
     .backward = backward,
     .reads = NDP_READS_type,
+    NDP_FLOWS({.sum = true}, {.any = true, .in = {NDP_IS(ANY, 0, "..")}}),
 };

@@ -4,6 +4,7 @@
  * so dora_squares has none.
  *
  * Where ranks have some columns of W and A each, sq is the sum of what they make. */
+#include "ops/flow.h"
 #include "ops/shape.h"
 
 /* dora_squares --------------------------------------------------------------------------------------------------- */
@@ -33,6 +34,8 @@ const ndp_op ndp_op_dora_squares = {
     .shape = squares_shape,
     .cost = squares_cost,
     .reads = NDP_READS_scale,
+    NDP_FLOWS({.in = {NDP_IS(OPERAND, 0, "nk"), NDP_IS(OPERAND, 1, "Rk"), NDP_IS(OPERAND, 2, "nR")},
+               .out = {NDP_IS(RESULT, 0, "n1")}}),
 };
 
 /* dora ----------------------------------------------------------------------------------------------------------- */
@@ -72,6 +75,8 @@ const ndp_op ndp_op_dora = {
     .backward = backward,
     .flops = 1,
     .reads = NDP_READS_first,
+    NDP_FLOWS({.in = {NDP_IS(EITHER, 0, "tc"), NDP_IS(OPERAND, 1, ".."), NDP_IS(OPERAND, 2, "..")},
+               .out = {NDP_IS(EITHER, 0, "tc")}}),
 };
 
 /* dora_dm -------------------------------------------------------------------------------------------------------- */
@@ -99,4 +104,7 @@ const ndp_op ndp_op_dora_dm = {
     .shape = dm_shape,
     .cost = dm_cost,
     .reads = NDP_READS_first,
+    NDP_FLOWS({.node = &ndp_op_dora,
+               .in = {NDP_IS(D_RESULT, 0, "tc"), NDP_IS(OPERAND, 0, "tc"), NDP_IS(OPERAND, 2, "..")},
+               .out = {NDP_IS(D_OPERAND, 1, "1c")}}),
 };

@@ -1,5 +1,6 @@
 /* Dropout: each element is 0 with probability attr.drop, else divided by 1 - drop (dropout.h says which). The gradient
  * goes through the same elements, so it is the same op. */
+#include "ops/flow.h"
 #include "ops/shape.h"
 
 static ndp_status shape(ndp_op_call *c) {
@@ -30,4 +31,6 @@ const ndp_op ndp_op_dropout = {
     .backward = backward,
     .flops = 32,
     .reads = NDP_READS_drop | NDP_READS_first | NDP_READS_tag,
+    NDP_FLOWS({.in = {NDP_IS(EITHER, 0, "tc"), NDP_IS(PLACED, 1, "t1"), NDP_IS(OPERAND, 2, "..")},
+               .out = {NDP_IS(EITHER, 0, "tc")}}),
 };

@@ -1,5 +1,6 @@
 /* x[t] = table[ids[t] - first], and the gradient of the table; ids of rows that the table has not (those of other
  * slices) give zeros and nothing. */
+#include "ops/flow.h"
 #include "ops/shape.h"
 
 static ndp_status shape(ndp_op_call *c) {
@@ -29,6 +30,7 @@ const ndp_op ndp_op_embedding = {
     .backward = backward,
     .cost = cost,
     .reads = NDP_READS_first,
+    NDP_FLOWS({.in = {NDP_IS(OPERAND, 0, "t1"), NDP_IS(OPERAND, 1, "vc")}, .out = {NDP_IS(RESULT, 0, "tc")}}),
 };
 
 /* The table's rows are not seen in the operands: the caller sets them, they are the parameter's. */
@@ -54,4 +56,7 @@ const ndp_op ndp_op_embedding_dw = {
     .shape = dw_shape,
     .cost = dw_cost,
     .reads = NDP_READS_first,
+    NDP_FLOWS({.node = &ndp_op_embedding,
+               .in = {NDP_IS(OPERAND, 0, "t1"), NDP_IS(D_RESULT, 0, "tc")},
+               .out = {NDP_IS(D_OPERAND, 1, "vc")}}),
 };

@@ -1,6 +1,7 @@
 /* Rows times the sigmoid of a number each, which says how much of a row passes: y[t] = s(gate[t]) x[t]. Linear in x, so
  * the gradient of x is the same op on that of y; the gate's is s (1 - s) times the dot product of a row and its
  * gradient. Gates and their gradients are wide: one number decides about all columns of a row. */
+#include "ops/flow.h"
 #include "ops/shape.h"
 
 /* A wide number for each row of x. */
@@ -41,6 +42,7 @@ const ndp_op ndp_op_gate_rows = {
     .shape = shape,
     .backward = backward,
     .cost = cost,
+    NDP_FLOWS({.in = {NDP_IS(EITHER, 0, "tc"), NDP_IS(OPERAND, 1, "t1")}, .out = {NDP_IS(EITHER, 0, "tc")}}),
 };
 
 /* gate_rows_dg --------------------------------------------------------------------------------------------------- */
@@ -65,4 +67,7 @@ const ndp_op ndp_op_gate_rows_dg = {
     .rows = NDP_ROWS_ALIKE,
     .shape = dg_shape,
     .cost = dg_cost,
+    NDP_FLOWS({.node = &ndp_op_gate_rows,
+               .in = {NDP_IS(D_RESULT, 0, "tC"), NDP_IS(OPERAND, 0, "tC"), NDP_IS(OPERAND, 1, "t1")},
+               .out = {NDP_IS(D_OPERAND, 1, "t1")}}),
 };

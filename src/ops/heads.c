@@ -1,6 +1,7 @@
 /* heads_split, heads_merge: rows with all their heads become one block of rows a part, each with its heads, as an
  * exchange between ranks wants them; and back. */
 #include "ops/heads.h"
+#include "ops/flow.h"
 #include "ops/shape.h"
 
 static ndp_status check(const ndp_op_call *c) {
@@ -58,6 +59,7 @@ const ndp_op ndp_op_heads_split = {
     .backward = split_backward,
     .reads = NDP_READS_heads | NDP_READS_head_dim | NDP_READS_parts | NDP_READS_all_parts | NDP_READS_first |
              NDP_READS_wide_grad | NDP_READS_type,
+    NDP_FLOWS({.node = &ndp_op_attention}),
 };
 
 const ndp_op ndp_op_heads_merge = {
@@ -71,4 +73,5 @@ const ndp_op ndp_op_heads_merge = {
     .cost = merge_cost,
     .reads = NDP_READS_heads | NDP_READS_head_dim | NDP_READS_parts | NDP_READS_all_parts | NDP_READS_first |
              NDP_READS_wide_grad | NDP_READS_type,
+    NDP_FLOWS({.node = &ndp_op_attention}),
 };

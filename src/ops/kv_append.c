@@ -1,4 +1,5 @@
 /* Writes new rows into a cache of keys or values, each to a row of its own; only generation uses it. */
+#include "ops/flow.h"
 #include "ops/shape.h"
 
 static ndp_status shape(ndp_op_call *c) {
@@ -25,4 +26,6 @@ const ndp_op ndp_op_kv_append = {
     .rows = NDP_ROWS_MIXED,
     .shape = shape,
     .cost = cost,
+    NDP_FLOWS({.in = {NDP_IS(ANY, 0, "sc"), NDP_IS(OPERAND, 1, "t."), NDP_IS(OPERAND, 2, "t1")},
+               .out = {NDP_IS(RESULT, 0, "sc", .times = NDP_TIMES_UNSUMMED)}}),
 };

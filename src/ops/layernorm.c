@@ -1,4 +1,5 @@
 /* y = (x - mean) rstd w + b with rstd = (var(x) + eps)^-1/2, and the gradients (arXiv:1607.06450). */
+#include "ops/flow.h"
 #include "ops/shape.h"
 
 enum { STATS = 2 }; /* columns: mean, rstd */
@@ -35,6 +36,8 @@ const ndp_op ndp_op_layernorm = {
     .backward = backward,
     .flops = 7,
     .reads = NDP_READS_eps,
+    NDP_FLOWS({.in = {NDP_IS(OPERAND, 0, "tg", .each = 1), NDP_IS(OPERAND, 1, "1C"), NDP_IS(OPERAND, 2, "1C")},
+               .out = {NDP_IS(RESULT, 0, "tg", .each = 1), NDP_IS(RESULT, 1, "tg", .each = -2)}}),
 };
 
 static ndp_status dx_shape(ndp_op_call *c) {
@@ -56,6 +59,10 @@ const ndp_op ndp_op_layernorm_dx = {
     .rows = NDP_ROWS_ALIKE,
     .shape = dx_shape,
     .flops = 12,
+    NDP_FLOWS({.node = &ndp_op_layernorm,
+               .in = {NDP_IS(D_RESULT, 0, "tC"), NDP_IS(OPERAND, 0, "tC"), NDP_IS(OPERAND, 1, "1C"),
+                      NDP_IS(RESULT, 1, "tS"), NDP_IS(EARLIER, 0, "..")},
+               .out = {NDP_IS(D_OPERAND, 0, "tC")}}),
 };
 
 static ndp_status dw_shape(ndp_op_call *c) {
@@ -75,4 +82,7 @@ const ndp_op ndp_op_layernorm_dw = {
     .rows = NDP_ROWS_SUMMED,
     .shape = dw_shape,
     .flops = 4,
+    NDP_FLOWS({.node = &ndp_op_layernorm,
+               .in = {NDP_IS(D_RESULT, 0, "tC"), NDP_IS(OPERAND, 0, "tC"), NDP_IS(RESULT, 1, "tS")},
+               .out = {NDP_IS(D_OPERAND, 1, "1C")}}),
 };

@@ -1,4 +1,5 @@
 /* y = x w^T + b, and its gradients. */
+#include "ops/flow.h"
 #include "ops/shape.h"
 
 /* Of a product of in[0] with another operand: every element of in[0] meets each column of the result. */
@@ -35,6 +36,8 @@ const ndp_op ndp_op_linear = {
     .backward = backward,
     .cost = product_cost,
     .reads = NDP_READS_wide_grad,
+    NDP_FLOWS({.in = {NDP_IS(PART, 0, "tk"), NDP_IS(OPERAND, 1, "nk"), NDP_IS(BIAS, 2, "1n")},
+               .out = {NDP_IS(RESULT, 0, "tn")}}),
 };
 
 /* The gradient of a wide result of narrow operands is wide. */
@@ -60,6 +63,9 @@ const ndp_op ndp_op_linear_dx = {
     .shape = dx_shape,
     .cost = product_cost,
     .reads = NDP_READS_wide_grad,
+    NDP_FLOWS({.node = &ndp_op_linear,
+               .in = {NDP_IS(D_RESULT, 0, "tn"), NDP_IS(OPERAND, 1, "nk"), NDP_IS(EARLIER, 0, "..")},
+               .out = {NDP_IS(D_OPERAND, 0, "tk")}}),
 };
 
 static ndp_status dw_shape(ndp_op_call *c) {
@@ -78,6 +84,9 @@ const ndp_op ndp_op_linear_dw = {
     .rows = NDP_ROWS_SUMMED,
     .shape = dw_shape,
     .cost = product_cost,
+    NDP_FLOWS({.node = &ndp_op_linear,
+               .in = {NDP_IS(D_RESULT, 0, "tn"), NDP_IS(OPERAND, 0, "tk")},
+               .out = {NDP_IS(D_OPERAND, 1, "nk")}}),
 };
 
 static ndp_status db_shape(ndp_op_call *c) {
@@ -93,4 +102,7 @@ const ndp_op ndp_op_linear_db = {
     .rows = NDP_ROWS_SUMMED,
     .shape = db_shape,
     .flops = 1,
+    NDP_FLOWS({.node = &ndp_op_linear, .in = {NDP_IS(D_RESULT, 0, "tn")}, .out = {NDP_IS(D_OPERAND, 2, "1n")}},
+              {.node = &ndp_op_layernorm, .in = {NDP_IS(D_RESULT, 0, "tn")}, .out = {NDP_IS(D_OPERAND, 2, "1n")}},
+              {.node = &ndp_op_add_bias, .in = {NDP_IS(D_RESULT, 0, "tn")}, .out = {NDP_IS(D_OPERAND, 1, "1n")}}),
 };

@@ -1,5 +1,6 @@
 /* The products of a mixture of experts: those of linear for groups of rows, each with a matrix of its own. Their costs
  * are those of all N rows, whatever the groups are. */
+#include "ops/flow.h"
 #include "ops/shape.h"
 
 /* As linear.c's: every element of in[0] meets each column of the result, of one matrix. */
@@ -51,6 +52,8 @@ const ndp_op ndp_op_linear_stack = {
     .backward = backward,
     .cost = product_cost,
     .reads = NDP_READS_wide_grad,
+    NDP_FLOWS({.in = {NDP_IS(PART, 0, "rk"), NDP_IS(OPERAND, 1, "nk"), NDP_IS(OPERAND, 2, "..")},
+               .out = {NDP_IS(RESULT, 0, "rn")}}),
 };
 
 static ndp_status dx_shape(ndp_op_call *c) {
@@ -74,6 +77,10 @@ const ndp_op ndp_op_linear_stack_dx = {
     .shape = dx_shape,
     .cost = product_cost,
     .reads = NDP_READS_wide_grad,
+    NDP_FLOWS({.node = &ndp_op_linear_stack,
+               .in = {NDP_IS(D_RESULT, 0, "rn"), NDP_IS(OPERAND, 1, "nk"), NDP_IS(OPERAND, 2, ".."),
+                      NDP_IS(EARLIER, 0, "..")},
+               .out = {NDP_IS(D_OPERAND, 0, "rk")}}),
 };
 
 static ndp_status dw_shape(ndp_op_call *c) {
@@ -93,4 +100,7 @@ const ndp_op ndp_op_linear_stack_dw = {
     .rows = NDP_ROWS_SUMMED,
     .shape = dw_shape,
     .cost = product_cost,
+    NDP_FLOWS({.node = &ndp_op_linear_stack,
+               .in = {NDP_IS(D_RESULT, 0, "rn"), NDP_IS(OPERAND, 0, "rk"), NDP_IS(OPERAND, 2, "..")},
+               .out = {NDP_IS(D_OPERAND, 1, "nk")}}),
 };

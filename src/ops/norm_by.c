@@ -5,6 +5,7 @@
  * With g = dy w the gradient of m is -1/2 rstd^3 sum(g x), summed over the ranks like m, and dx = g rstd + 2 c x dm
  * where mean_squares is c sum(x^2).
  * The first part of dx is kept wide, so that dx is rounded once, as that of rmsnorm is. */
+#include "ops/flow.h"
 #include "ops/shape.h"
 
 static bool is_column_of(const ndp_view *v, const ndp_view *x) {
@@ -32,6 +33,10 @@ const ndp_op ndp_op_mean_squares = {
     .backward = squares_backward,
     .flops = 2,
     .reads = NDP_READS_scale,
+    NDP_FLOWS({.node = &ndp_op_rmsnorm,
+               .runs = NDP_RUNS_ONE,
+               .in = {NDP_IS(OPERAND, 0, "tc")},
+               .out = {NDP_IS(SQUARES, 0, "t1", .times = NDP_TIMES_COPIES)}}),
 };
 
 static ndp_status squares_dx_shape(ndp_op_call *c) {
@@ -60,6 +65,10 @@ const ndp_op ndp_op_mean_squares_dx = {
     .shape = squares_dx_shape,
     .cost = squares_dx_cost,
     .reads = NDP_READS_scale,
+    NDP_FLOWS({.node = &ndp_op_rmsnorm,
+               .runs = NDP_RUNS_ONE,
+               .in = {NDP_IS(D_SQUARES, 0, "t1"), NDP_IS(OPERAND, 0, "tc"), NDP_IS(EARLIER, 0, "..")},
+               .out = {NDP_IS(D_OPERAND, 0, "tc", .times = NDP_TIMES_INDIRECT)}}),
 };
 
 /* norm_by -------------------------------------------------------------------------------------------------------- */
@@ -92,6 +101,10 @@ const ndp_op ndp_op_norm_by = {
     .backward = backward,
     .flops = 2,
     .reads = NDP_READS_eps | NDP_READS_unit_offset,
+    NDP_FLOWS({.node = &ndp_op_rmsnorm,
+               .runs = NDP_RUNS_ONE,
+               .in = {NDP_IS(OPERAND, 0, "tc"), NDP_IS(OPERAND, 1, "1c"), NDP_IS(SQUARES, 0, "t1")},
+               .out = {NDP_IS(RESULT, 0, "tc"), NDP_IS(RESULT, 1, "t1", .times = NDP_TIMES_UNSUMMED)}}),
 };
 
 static ndp_status dx_shape(ndp_op_call *c) {
@@ -114,4 +127,9 @@ const ndp_op ndp_op_norm_by_dx = {
     .shape = dx_shape,
     .flops = 5,
     .reads = NDP_READS_unit_offset,
+    NDP_FLOWS(
+        {.node = &ndp_op_rmsnorm,
+         .runs = NDP_RUNS_ONE,
+         .in = {NDP_IS(D_RESULT, 0, "tc"), NDP_IS(OPERAND, 0, "tc"), NDP_IS(OPERAND, 1, "1c"), NDP_IS(RESULT, 1, "t1")},
+         .out = {NDP_IS(D_OPERAND, 0, "tc", .times = NDP_TIMES_DIRECT), NDP_IS(D_SQUARES, 0, "t1")}}),
 };

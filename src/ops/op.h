@@ -479,7 +479,8 @@ struct ndp_op {
     /* Sets what else a call costs than this: `flops`, and the bytes of each operand, once. NULL: nothing else. */
     void (*cost)(const ndp_op_call *shapes, double *flops, double *bytes);
     ndp_collective collective;
-    uint64_t reads; /* the attributes that it reads, besides `accumulate` (NDP_READS_<name>) */
+    uint64_t reads;                 /* the attributes that it reads, besides `accumulate` (NDP_READS_<name>) */
+    const struct ndp_op_flow *flow; /* ops/flow.h; NULL: no unit has it */
 };
 
 /* Those of `attr` that the op reads; the others are 0. */

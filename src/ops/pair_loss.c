@@ -1,6 +1,7 @@
 /* Losses of pairs of documents (ops/preference.h): the log-probability of each document's answer is a sum over its
  * rows; a pair's loss and its derivatives are made of two such sums; each row gets what its gradient is scaled by, and
  * its part of what is reported. */
+#include "ops/flow.h"
 #include "ops/preference.h"
 #include "ops/shape.h"
 
@@ -36,6 +37,7 @@ const ndp_op ndp_op_document_sums = {
     .shape = sums_shape,
     .flops = 2,
     .reads = NDP_READS_parts,
+    NDP_FLOWS({.in = {NDP_IS(OPERAND, 0, "t1"), NDP_IS(OPERAND, 1, "t1")}, .out = {NDP_IS(RESULT, 0, "..")}}),
 };
 
 /* ---- pair_loss ---- */
@@ -61,6 +63,8 @@ const ndp_op ndp_op_pair_loss = {
     .shape = loss_shape,
     .flops = 100,
     .reads = NDP_READS_loss | NDP_READS_scale | NDP_READS_gamma | NDP_READS_label_smoothing,
+    NDP_FLOWS({.in = {NDP_IS(OPERAND, 0, ".."), NDP_IS(OPERAND, 1, "..", .name = "a reference")},
+               .out = {NDP_IS(RESULT, 0, ".."), NDP_IS(RESULT, 1, "..")}}),
 };
 
 /* ---- pair_rows ---- */
@@ -90,4 +94,8 @@ const ndp_op ndp_op_pair_rows = {
     .shape = rows_shape,
     .flops = 10,
     .reads = NDP_READS_scale,
+    NDP_FLOWS(
+        {.in = {NDP_IS(OPERAND, 0, "t1"), NDP_IS(OPERAND, 1, "t1"), NDP_IS(OPERAND, 2, ".."), NDP_IS(OPERAND, 3, ".."),
+                NDP_IS(OPERAND, 4, ".."), NDP_IS(OPERAND, 5, ".."), NDP_IS(OPERAND, 6, "..")},
+         .out = {NDP_IS(RESULT, 0, "t1"), NDP_IS(RESULT, 1, "t.")}}),
 };

@@ -1,4 +1,5 @@
 /* sum (+)= rows of each column, in order and in fp64: how token losses become one number. */
+#include "ops/flow.h"
 #include "ops/shape.h"
 
 static ndp_status shape(ndp_op_call *c) {
@@ -17,4 +18,6 @@ const ndp_op ndp_op_reduce_sum = {
     .rows = NDP_ROWS_SUMMED,
     .shape = shape,
     .flops = 1,
+    NDP_FLOWS({.in = {NDP_IS(OPERAND, 0, "tn")}, .out = {NDP_IS(COUNT, 0, "1n")}},
+              {.node = &ndp_op_router_losses, .in = {NDP_IS(LOSSES, 0, "tn")}, .out = {NDP_IS(COUNT, 0, "1n")}}),
 };

@@ -1,5 +1,6 @@
 /* y = x rstd w with rstd = (mean(x^2) + eps)^-1/2, alone or with the residual sum before it, and the gradients. Rows of
  * G times as many columns as w has are G runs, each normed by itself: heads, say. */
+#include "ops/flow.h"
 #include "ops/shape.h"
 
 /* Of x and w; output `y`, and rstd after it. */
@@ -29,6 +30,8 @@ const ndp_op ndp_op_rmsnorm = {
     .backward = backward,
     .flops = 4,
     .reads = NDP_READS_eps | NDP_READS_unit_offset,
+    NDP_FLOWS({.in = {NDP_IS(OPERAND, 0, "tg", .each = 1), NDP_IS(OPERAND, 1, "1C")},
+               .out = {NDP_IS(RESULT, 0, "tg", .each = 1), NDP_IS(RESULT, 1, "tg")}}),
 };
 
 static ndp_status dx_shape(ndp_op_call *c) {
@@ -51,6 +54,14 @@ const ndp_op ndp_op_rmsnorm_dx = {
     .shape = dx_shape,
     .flops = 9,
     .reads = NDP_READS_unit_offset,
+    NDP_FLOWS({.node = &ndp_op_rmsnorm,
+               .in = {NDP_IS(D_RESULT, 0, "tg", .each = 1), NDP_IS(OPERAND, 0, "tg", .each = 1),
+                      NDP_IS(OPERAND, 1, "1C"), NDP_IS(RESULT, 1, "tg"), NDP_IS(EARLIER, 0, "..")},
+               .out = {NDP_IS(D_OPERAND, 0, "tg", .each = 1)}},
+              {.node = &ndp_op_add_rmsnorm,
+               .in = {NDP_IS(D_RESULT, 1, "tg", .each = 2), NDP_IS(RESULT, 0, "tg", .each = 2),
+                      NDP_IS(OPERAND, 2, "1C"), NDP_IS(RESULT, 2, "tg"), NDP_IS(EARLIER, 0, "..")},
+               .out = {NDP_IS(D_SUM, 0, "tg", .each = 2)}}),
 };
 
 static ndp_status dw_shape(ndp_op_call *c) {
@@ -67,6 +78,18 @@ const ndp_op ndp_op_rmsnorm_dw = {
     .rows = NDP_ROWS_SUMMED,
     .shape = dw_shape,
     .flops = 3,
+    NDP_FLOWS(
+        {.node = &ndp_op_rmsnorm,
+         .runs = NDP_RUNS_ONE,
+         .in = {NDP_IS(D_RESULT, 0, "tc"), NDP_IS(OPERAND, 0, "tc"), NDP_IS(RESULT, 1, "t1")},
+         .out = {NDP_IS(D_OPERAND, 1, "1c")}},
+        {.node = &ndp_op_rmsnorm,
+         .runs = NDP_RUNS_SEVERAL,
+         .in = {NDP_IS(D_RESULT, 0, "tg", .each = 1), NDP_IS(OPERAND, 0, "tg", .each = 1), NDP_IS(RESULT, 1, "tg")},
+         .out = {NDP_IS(D_OPERAND, 1, "1C")}},
+        {.node = &ndp_op_add_rmsnorm,
+         .in = {NDP_IS(D_RESULT, 1, "tC"), NDP_IS(RESULT, 0, "tC"), NDP_IS(RESULT, 2, "t1")},
+         .out = {NDP_IS(D_OPERAND, 2, "1C")}}),
 };
 
 /* s = x + h, y = norm(s) ------------------------------------------------------------------------------------------- */
@@ -106,4 +129,7 @@ const ndp_op ndp_op_add_rmsnorm = {
     .backward = add_backward,
     .flops = 5,
     .reads = NDP_READS_eps | NDP_READS_unit_offset,
+    NDP_FLOWS(
+        {.in = {NDP_IS(OPERAND, 0, "tg", .each = 2), NDP_IS(OPERAND, 1, "tg", .each = 2), NDP_IS(OPERAND, 2, "1C")},
+         .out = {NDP_IS(RESULT, 0, "tg", .each = 2), NDP_IS(RESULT, 1, "tg", .each = 2), NDP_IS(RESULT, 2, "tg")}}),
 };

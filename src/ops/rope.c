@@ -2,6 +2,7 @@
  * back. (A table whose cosines and sines have another amplitude than 1 also scales: then the backward is the
  * transpose.)
  */
+#include "ops/flow.h"
 #include "ops/shape.h"
 
 static int64_t turned_heads(const ndp_op_attr *a) { return (int64_t)a->heads + a->kv_heads; }
@@ -46,4 +47,6 @@ const ndp_op ndp_op_rope = {
     .backward = backward,
     .cost = cost,
     .reads = NDP_READS_heads | NDP_READS_kv_heads | NDP_READS_head_dim | NDP_READS_rotary_dim | NDP_READS_inverse,
+    NDP_FLOWS({.in = {NDP_IS(EITHER, 0, "tc"), NDP_IS(OPERAND, 1, "t1"), NDP_IS(OPERAND, 2, "..")},
+               .out = {NDP_IS(EITHER, 0, "tc")}}),
 };

@@ -5,6 +5,7 @@
  * Choices may be given instead. Weights are then those of the given experts, whose logits may be any: so exponentials
  * are taken relative to the largest logit that counts in their sum, which is the largest of all, or with renormalise of
  * the chosen. Where experts are chosen here, the two are the same. */
+#include "ops/flow.h"
 #include "ops/shape.h"
 
 static ndp_status shape(ndp_op_call *c) {
@@ -44,6 +45,9 @@ const ndp_op ndp_op_route = {
     .backward = backward,
     .flops = 12,
     .reads = NDP_READS_choices | NDP_READS_renormalise,
+    NDP_FLOWS({.in = {NDP_IS(OPERAND, 0, "tE"), NDP_IS(OPERAND, 1, "t1", .name = "what says which rows are padding"),
+                      NDP_IS(OPERAND, 2, "t.", .name = "given choices")},
+               .out = {NDP_IS(RESULT, 0, "tK"), NDP_IS(RESULT, 1, "tK"), NDP_IS(RESULT, 2, "tE")}}),
 };
 
 static ndp_status dx_shape(ndp_op_call *c) {
@@ -72,4 +76,8 @@ const ndp_op ndp_op_route_dx = {
     .shape = dx_shape,
     .cost = dx_cost,
     .reads = NDP_READS_renormalise,
+    NDP_FLOWS(
+        {.node = &ndp_op_route,
+         .in = {NDP_IS(D_RESULT, 1, "tK"), NDP_IS(OPERAND, 0, "tE"), NDP_IS(RESULT, 0, "tK"), NDP_IS(EARLIER, 0, "..")},
+         .out = {NDP_IS(D_OPERAND, 0, "tE")}}),
 };

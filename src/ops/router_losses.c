@@ -4,6 +4,7 @@
  * The z-loss (ST-MoE, arXiv:2202.08906) is the square of the log of the sum of a row's exponentials. Both are means
  * over all rows of an update that are not padding: no layout, and no cut into micro-batches, changes them. */
 #include "ops/router_losses.h"
+#include "ops/flow.h"
 #include "ops/shape.h"
 
 static bool is_samples(const ndp_view *v, int64_t rows) {
@@ -32,6 +33,7 @@ const ndp_op ndp_op_choice_counts = {
     .shape = counts_shape,
     .flops = 1,
     .reads = NDP_READS_parts | NDP_READS_experts,
+    NDP_FLOWS({.in = {NDP_IS(OPERAND, 0, "tK"), NDP_IS(OPERAND, 1, "t1")}, .out = {NDP_IS(RESULT, 0, "..")}}),
 };
 
 /* ---- router_losses ---- */
@@ -93,4 +95,9 @@ const ndp_op ndp_op_router_losses_dx = {
     .shape = dx_shape,
     .flops = 26,
     .reads = NDP_READS_balance | NDP_READS_z_loss | NDP_READS_parts,
+    NDP_FLOWS({.node = &ndp_op_router_losses,
+               .own = NDP_READS_parts,
+               .in = {NDP_IS(OPERAND, 0, "tE"), NDP_IS(OPERAND, 1, "..", .name = "counts of choices"),
+                      NDP_IS(OPERAND, 2, "t1"), NDP_IS(OPERAND, 3, ".."), NDP_IS(EARLIER, 0, "..")},
+               .out = {NDP_IS(D_OPERAND, 0, "tE", .times = NDP_TIMES_PARTS), NDP_IS(LOSSES, 0, "t.")}}),
 };

@@ -1,4 +1,5 @@
 /* In place on every element: x times a number, x capped to (-c, c) by c tanh(x / c), and 0. */
+#include "ops/flow.h"
 #include "ops/shape.h"
 
 static ndp_status scale_backward(ndp_bwd *b) {
@@ -16,6 +17,7 @@ const ndp_op ndp_op_scale = {
     .backward = scale_backward,
     .flops = 1,
     .reads = NDP_READS_scale,
+    NDP_FLOWS({.in = {NDP_IS(EITHER, 0, "tc")}, .out = {NDP_IS(EITHER, 0, "tc")}}),
 };
 
 /* Of logits that nothing is trained on: xent caps its own. */
@@ -29,6 +31,7 @@ const ndp_op ndp_op_cap = {
     .shape = ndp_shape_alike,
     .flops = 20,
     .reads = NDP_READS_cap,
+    NDP_FLOWS({.in = {NDP_IS(OPERAND, 0, "tc")}, .out = {NDP_IS(RESULT, 0, "tc")}}),
 };
 
 const ndp_op ndp_op_zero = {

@@ -3,6 +3,7 @@
  * choice into that order; give_rows sums the rows of a token's choices. As maps of rows they are each other's
  * transpose, so each is the other's backward, with the same weights; a weight's own gradient is a dot product in both.
  */
+#include "ops/flow.h"
 #include "ops/shape.h"
 
 /* ---- route_order ---- */
@@ -29,6 +30,9 @@ const ndp_op ndp_op_route_order = {
     .shape = order_shape,
     .flops = 4,
     .reads = NDP_READS_experts,
+    NDP_FLOWS({.in = {NDP_IS(OPERAND, 0, "tK")},
+               .out = {NDP_IS(RESULT, 0, "t1"), NDP_IS(RESULT, 1, "tK"),
+                       NDP_IS(RESULT, 2, "..", .times = NDP_TIMES_UNSUMMED)}}),
 };
 
 /* ---- take_rows ---- */
@@ -87,6 +91,13 @@ const ndp_op ndp_op_take_rows = {
     .backward = take_backward,
     .cost = take_cost,
     .reads = NDP_READS_wide_grad,
+    NDP_FLOWS({.in = {NDP_IS(PART, 0, "tc"), NDP_IS(OPERAND, 1, ".."), NDP_IS(OPERAND, 2, "tK"),
+                      NDP_IS(OPERAND, 3, "tK", .name = "weights")},
+               .out = {NDP_IS(RESULT, 0, "tc")}},
+              {.node = &ndp_op_give_rows,
+               .in = {NDP_IS(D_RESULT, 0, "tc"), NDP_IS(OPERAND, 1, ".."), NDP_IS(OPERAND, 2, "tK"),
+                      NDP_IS(OPERAND, 3, "tK", .name = "weights")},
+               .out = {NDP_IS(D_OPERAND, 0, "tc")}}),
 };
 
 /* ---- give_rows ---- */
@@ -122,6 +133,13 @@ const ndp_op ndp_op_give_rows = {
     .backward = give_backward,
     .cost = give_cost,
     .reads = NDP_READS_wide_grad,
+    NDP_FLOWS({.in = {NDP_IS(PART, 0, "tc"), NDP_IS(OPERAND, 1, ".."), NDP_IS(OPERAND, 2, "tK"),
+                      NDP_IS(OPERAND, 3, "tK", .name = "weights"), NDP_IS(ADDED, 4, "tc")},
+               .out = {NDP_IS(RESULT, 0, "tc")}},
+              {.node = &ndp_op_take_rows,
+               .in = {NDP_IS(D_RESULT, 0, "tc"), NDP_IS(OPERAND, 1, ".."), NDP_IS(OPERAND, 2, "tK"),
+                      NDP_IS(OPERAND, 3, "tK", .name = "weights"), NDP_IS(EARLIER, 0, "..")},
+               .out = {NDP_IS(D_OPERAND, 0, "tc")}}),
 };
 
 /* ---- give_rows_dw ---- */
@@ -149,4 +167,10 @@ const ndp_op ndp_op_give_rows_dw = {
     .rows = NDP_ROWS_MIXED,
     .shape = dw_shape,
     .cost = dw_cost,
+    NDP_FLOWS({.node = &ndp_op_give_rows,
+               .in = {NDP_IS(D_RESULT, 0, "tC"), NDP_IS(PART, 0, "tC"), NDP_IS(OPERAND, 2, "tK")},
+               .out = {NDP_IS(D_OPERAND, 3, "tK")}},
+              {.node = &ndp_op_take_rows,
+               .in = {NDP_IS(PART, 0, "tC"), NDP_IS(D_RESULT, 0, "tC"), NDP_IS(OPERAND, 2, "tK")},
+               .out = {NDP_IS(D_OPERAND, 3, "tK")}}),
 };

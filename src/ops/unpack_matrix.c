@@ -1,5 +1,6 @@
 /* w = the values of a packed matrix (tensor/packed.h). Its output's extents are not seen in the operands: the caller
  * sets them, they are the parameter's. No gradient flows through it: what is packed is not trained. */
+#include "ops/flow.h"
 #include "ops/shape.h"
 
 #include "tensor/packed.h"
@@ -49,4 +50,5 @@ const ndp_op ndp_op_unpack = {
     .shape = shape,
     .cost = cost,
     .reads = NDP_READS_type | NDP_READS_first | NDP_READS_row_blocks,
+    NDP_FLOWS({.node = NULL}),
 };

@@ -1,5 +1,6 @@
 /* The head over the whole vocabulary: logits, softmax and cross-entropy of a chunk of rows at a time, and with
  * attr.train their gradients, made while the chunk's logits are there. */
+#include "ops/flow.h"
 #include "ops/shape.h"
 #include "ops/xent_rows.h"
 
@@ -38,4 +39,7 @@ const ndp_op ndp_op_xent = {
     .backward = backward,
     .cost = cost,
     .reads = NDP_READS_vocab | NDP_READS_cap | NDP_READS_train | NDP_READS_first,
+    NDP_FLOWS(
+        {.in = {NDP_IS(OPERAND, 0, "tC"), NDP_IS(OPERAND, 1, "VC"), NDP_IS(OPERAND, 2, "t1"), NDP_IS(OPERAND, 3, "t1")},
+         .out = {NDP_IS(RESULT, 0, "t1"), NDP_IS(D_OPERAND, 0, "tC"), NDP_IS(D_OPERAND, 1, "VC")}}),
 };

@@ -1,4 +1,5 @@
 /* The head over a slice of the vocabulary, in two ops with an exchange of the rows' statistics between them. */
+#include "ops/flow.h"
 #include "ops/shape.h"
 #include "ops/xent_rows.h"
 
@@ -26,6 +27,9 @@ const ndp_op ndp_op_xent_logits = {
     .shape = logits_shape,
     .cost = logits_cost,
     .reads = NDP_READS_vocab | NDP_READS_cap | NDP_READS_train | NDP_READS_first,
+    NDP_FLOWS({.node = &ndp_op_xent,
+               .in = {NDP_IS(OPERAND, 0, "tC"), NDP_IS(OPERAND, 1, "vC"), NDP_IS(OPERAND, 2, "t1")},
+               .out = {NDP_IS(LOGITS, 0, "tv"), NDP_IS(STATISTICS, 0, "t.")}}),
 };
 
 /* xent_grad ------------------------------------------------------------------------------------------------------ */
@@ -66,4 +70,9 @@ const ndp_op ndp_op_xent_grad = {
     .cost = grad_cost,
     .reads =
         NDP_READS_vocab | NDP_READS_cap | NDP_READS_train | NDP_READS_first | NDP_READS_parts | NDP_READS_wide_grad,
+    NDP_FLOWS({.node = &ndp_op_xent,
+               .in = {NDP_IS(LOGITS, 0, "tv"), NDP_IS(STATISTICS, 0, ".."), NDP_IS(OPERAND, 0, "tC"),
+                      NDP_IS(OPERAND, 1, "vC"), NDP_IS(OPERAND, 2, "t1"), NDP_IS(OPERAND, 3, "t1")},
+               .out = {NDP_IS(RESULT, 0, "t1", .times = NDP_TIMES_UNSUMMED), NDP_IS(D_OPERAND, 0, "tC"),
+                       NDP_IS(D_OPERAND, 1, "vC")}}),
 };

@@ -2,7 +2,7 @@
  * those of whole documents from then on: every rank of a micro-batch computes the same losses of pairs, and what its
  * own rows get of them. Ranks of tp have all rows of a (cp, sp) place in the head.
  *
- * placement/rules_pairs.c proves the sums. */
+ * The flow of the ops (ops/pair_loss.c) says what these sums are; placement/flow_meet.c proves them. */
 #include "parallel/pass.h"
 
 int ndp_pass_sum_rows(ndp_pass *p, int part, const char *name) {

@@ -7,7 +7,7 @@
  * Without how.tp_sequence_parallel every rank has x [T,C] (its gradient is all_reduced), and partial sums are
  * all_reduced. Sums over ranks are made of wide parts (fp32 for bf16) and rounded once.
  *
- * placement/rules_product.c, rules_norm.c and rules_head.c say what these pieces are, and prove the sums.
+ * The flow of the ops (ops/flow.h) says what these pieces are; placement/flow_meet.c proves the sums.
  *
  * Which rule applies follows from the dimensions that a parameter's segment names: rows of w cut: column_linear,
  * columns cut: row_linear, neither: the node as it is. Invariant: an image whose spread is COLS has the columns of the

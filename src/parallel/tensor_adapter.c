@@ -4,7 +4,7 @@
  * columns: where a projection's begin in a fused result, which ones dropout sees, and the lengths of rows for DoRA,
  * which are sums over the ranks where columns are cut.
  *
- * placement/rules_adapter.c says what the pieces are. */
+ * placement/rules_columns.c says what the pieces are. */
 #include "parallel/pass.h"
 
 /* Where column `first` of the whole value, at which a projection begins, is on this rank. */

@@ -2,20 +2,11 @@
 #include "placement/content.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 ndp_status ndp_content_add(ndp_content *c, ndp_tile t) {
     if (t.rows <= 0 || t.cols <= 0)
         return NDP_OK;
-    if (c->n == c->capacity) {
-        int capacity = c->capacity > 0 ? 2 * c->capacity : 4;
-        ndp_tile *more = ndp_arena_alloc(c->arena, (size_t)capacity * sizeof *more);
-        if (!more)
-            return NDP_FAIL(NDP_ENOMEM, "not enough memory to check placements");
-        if (c->n > 0)
-            memcpy(more, c->tiles, (size_t)c->n * sizeof *more);
-        c->tiles = more, c->capacity = capacity;
-    }
+    NDP_TRY(NDP_GROW(c->arena, c->n, &c->capacity, c->tiles));
     c->tiles[c->n++] = t;
     return NDP_OK;
 }
@@ -121,32 +112,7 @@ ndp_status ndp_content_move(const ndp_content *c, int64_t row, int64_t rows, int
     return NDP_OK;
 }
 
-static int by_number(const void *a, const void *b) {
-    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return (x > y) - (x < y);
-}
-
-int ndp_content_rows(const ndp_content *c, int64_t *rows) {
-    int n = 0, kept = 0;
-    rows[n++] = 0;
-    rows[n++] = c->rows;
-    for (int i = 0; i < c->n; i++) {
-        rows[n++] = c->tiles[i].row;
-        rows[n++] = c->tiles[i].row + c->tiles[i].rows;
-    }
-    qsort(rows, (size_t)n, sizeof *rows, by_number);
-    for (int i = 0; i < n; i++)
-        if (kept == 0 || rows[kept - 1] != rows[i])
-            rows[kept++] = rows[i];
-    return kept;
-}
-
 /* ---- memory ---- */
-
-void ndp_tile_map_release(ndp_tile_map *m) {
-    free(m->items);
-    *m = (ndp_tile_map){0};
-}
 
 /* Bytes from one row to the next by which both matrices can be read; 0: they have none in common. */
 static size_t common_ld(const ndp_mapped_tile *t, const ndp_matrix *x) {
@@ -208,12 +174,12 @@ ndp_status ndp_tile_map_read(const ndp_tile_map *m, const ndp_matrix *x, ndp_con
     return NDP_OK;
 }
 
-static ndp_status keep(ndp_tile_map *m, const ndp_mapped_tile *of, const ndp_tile *seen, int64_t row, int64_t rows,
-                       int64_t col, int64_t cols) {
+static ndp_status keep(ndp_tile_map *m, ndp_arena *arena, const ndp_mapped_tile *of, const ndp_tile *seen, int64_t row,
+                       int64_t rows, int64_t col, int64_t cols) {
     ndp_tile part;
     if (rows <= 0 || cols <= 0 || !ndp_tile_cut(seen, row, rows, col, cols, &part))
         return NDP_OK;
-    NDP_TRY(ndp_array_reserve(&m->items, &m->capacity, m->n + 1, sizeof *m->items));
+    NDP_TRY(NDP_GROW(arena, m->n, &m->capacity, m->items));
     ndp_mapped_tile left = *of;
     left.at += (size_t)(part.row - seen->row) * of->ld + (size_t)(part.col - seen->col) * of->size;
     left.tile = part;
@@ -223,7 +189,7 @@ static ndp_status keep(ndp_tile_map *m, const ndp_mapped_tile *of, const ndp_til
 }
 
 /* Removes the matrix's bytes from tile i: what is above, left, right and below of them stays. */
-static ndp_status clear(ndp_tile_map *m, int64_t i, const ndp_matrix *x) {
+static ndp_status clear(ndp_tile_map *m, ndp_arena *arena, int64_t i, const ndp_matrix *x) {
     ndp_mapped_tile t = m->items[i];
     ndp_tile part, seen;
     tile_overlap how = look(&t, x, &seen, &part);
@@ -233,22 +199,22 @@ static ndp_status clear(ndp_tile_map *m, int64_t i, const ndp_matrix *x) {
     if (how == OTHER_SHAPE)
         return NDP_OK;
     int64_t bottom = part.row + part.rows, right = part.col + part.cols;
-    NDP_TRY(keep(m, &t, &seen, seen.row, part.row - seen.row, seen.col, seen.cols));
-    NDP_TRY(keep(m, &t, &seen, part.row, part.rows, seen.col, part.col - seen.col));
-    NDP_TRY(keep(m, &t, &seen, part.row, part.rows, right, seen.col + seen.cols - right));
-    return keep(m, &t, &seen, bottom, seen.row + seen.rows - bottom, seen.col, seen.cols);
+    NDP_TRY(keep(m, arena, &t, &seen, seen.row, part.row - seen.row, seen.col, seen.cols));
+    NDP_TRY(keep(m, arena, &t, &seen, part.row, part.rows, seen.col, part.col - seen.col));
+    NDP_TRY(keep(m, arena, &t, &seen, part.row, part.rows, right, seen.col + seen.cols - right));
+    return keep(m, arena, &t, &seen, bottom, seen.row + seen.rows - bottom, seen.col, seen.cols);
 }
 
 ndp_status ndp_tile_map_write(ndp_tile_map *m, const ndp_matrix *x, const ndp_content *c) {
     int64_t n = m->n, kept = 0;
     for (int64_t i = 0; i < n; i++)
-        NDP_TRY(clear(m, i, x));
+        NDP_TRY(clear(m, c->arena, i, x));
     for (int64_t i = 0; i < m->n; i++)
         if (m->items[i].tile.rows > 0)
             m->items[kept++] = m->items[i];
     m->n = kept;
-    NDP_TRY(ndp_array_reserve(&m->items, &m->capacity, m->n + c->n, sizeof *m->items));
     for (int i = 0; i < c->n; i++) {
+        NDP_TRY(NDP_GROW(c->arena, m->n, &m->capacity, m->items));
         ndp_tile t = c->tiles[i];
         size_t at = x->at + (size_t)t.row * x->ld + (size_t)t.col * x->size;
         t.row = t.col = 0;

@@ -6,7 +6,7 @@
 #ifndef NDP_PLACEMENT_CONTENT_H
 #define NDP_PLACEMENT_CONTENT_H
 
-#include "base/arena.h"
+#include "placement/items.h"
 #include "placement/share.h"
 #include "tensor/packed.h"
 #include <stdbool.h>
@@ -28,9 +28,8 @@ typedef enum ndp_thing_kind {
     NDP_THING_STATS,  /* id: a node; statistics of logits; at_col: the first id of the slice, `share`: of the vocabulary
                        */
     NDP_THING_LOSSES, /* id: a node; the losses of rows of a router */
-    NDP_THING_SQUARES,  /* id: a node; the mean of squares that it norms by */
-    NDP_THING_DSQUARES, /* its gradient */
-    NDP_THING_DIRECT    /* the gradient of a value through its norm for a given mean of squares */
+    NDP_THING_SQUARES, /* id: a node; the mean of squares that it norms by */
+    NDP_THING_DSQUARES /* its gradient */
 } ndp_thing_kind;
 
 typedef struct ndp_thing {
@@ -58,7 +57,8 @@ typedef struct ndp_tile {
 typedef struct ndp_content {
     int64_t rows, cols;
     ndp_tile *tiles;
-    int n, capacity;
+    int n;
+    int64_t capacity;
     ndp_arena *arena;
 } ndp_content;
 
@@ -78,9 +78,6 @@ bool ndp_tile_cut(const ndp_tile *t, int64_t row, int64_t rows, int64_t col, int
 /* Appends to `out` what `c` has in a rectangle, moved so that its corner is at [to_row, to_col]. */
 ndp_status ndp_content_move(const ndp_content *c, int64_t row, int64_t rows, int64_t col, int64_t cols, int64_t to_row,
                             int64_t to_col, ndp_content *out);
-/* The rows at which a tile begins or ends, ascending, with 0 and the number of rows. Returns how many; `rows` has room
- * for 2 c->n + 2. */
-int ndp_content_rows(const ndp_content *c, int64_t *rows);
 
 /* ---- memory ---- */
 
@@ -101,10 +98,9 @@ typedef struct ndp_matrix {
     int64_t rows, cols;
 } ndp_matrix;
 
-void ndp_tile_map_release(ndp_tile_map *m);
 /* What is in the matrix's memory; what nothing wrote is missing. */
 ndp_status ndp_tile_map_read(const ndp_tile_map *m, const ndp_matrix *x, ndp_content *out);
-/* Writes the content; what was in the same bytes is gone. */
+/* Writes the content; what was in the same bytes is gone. Memory is that of the content's arena. */
 ndp_status ndp_tile_map_write(ndp_tile_map *m, const ndp_matrix *x, const ndp_content *c);
 
 #endif

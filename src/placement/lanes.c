@@ -1,8 +1,8 @@
 /* Lanes: one for each coordinate of pp, cp, sp and tp at one pair of data coordinates. */
 #include "placement/lanes.h"
 
+#include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* The axes that lanes differ on, outermost first. */
@@ -28,16 +28,14 @@ static int distance(const ndp_mesh *a, const ndp_mesh *b) {
 static bool same_sizes(const ndp_segments *a, const ndp_segments *b) {
     bool same = a->n == b->n && a->elements == b->elements && a->packing == b->packing;
     for (int k = 0; same && k < a->n; k++)
-        same = a->items[k].rows == b->items[k].rows && a->items[k].cols == b->items[k].cols &&
-               a->items[k].offset == b->items[k].offset && a->items[k].stack == b->items[k].stack;
+        same = ndp_segments_same(&a->items[k], &b->items[k], NDP_SAME_SIZES);
     return same;
 }
 
 static ndp_status take_tables(ndp_lanes *l, ndp_lane *lane, const ndp_program *p, bool *fits) {
     const ndp_model *m = p->opts.model;
-    ndp_segments *tables = ndp_arena_alloc(&l->arena, ((size_t)m->n_buffers + 1) * sizeof *tables);
-    if (!tables)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the tables of %d buffers", m->n_buffers);
+    ndp_segments *tables;
+    NDP_TRY(NDP_NEW(&l->arena, m->n_buffers, tables));
     *fits = true;
     for (int i = 0; i < m->n_buffers && *fits; i++) {
         NDP_TRY(l->claims->table(l->claims->user, p, &lane->mesh, i, &l->arena, &tables[i]));
@@ -45,13 +43,6 @@ static ndp_status take_tables(ndp_lanes *l, ndp_lane *lane, const ndp_program *p
     }
     lane->tables = tables;
     return NDP_OK;
-}
-
-/* True if the segments differ at most in which rows and columns of the tensor they are. */
-static bool same_tensor_part(const ndp_segment *a, const ndp_segment *b) {
-    return strcmp(a->name, b->name) == 0 && a->rows == b->rows && a->cols == b->cols && a->offset == b->offset &&
-           a->copies == b->copies && a->sums == b->sums && a->decay == b->decay && a->projection == b->projection &&
-           a->coded == b->coded && a->stack == b->stack;
 }
 
 /* A program that ranks share has the tables of one of them, which differ from another rank's in the rows and columns
@@ -62,25 +53,13 @@ static ndp_status compare_tables(const ndp_lane *lane, const ndp_program *p, boo
     for (int i = 0; i < m->n_buffers; i++)
         for (int k = 0; k < lane->tables[i].n; k++) {
             const ndp_segment *a = &lane->tables[i].items[k], *b = &m->buffers[i].segments.items[k];
-            if (!same_tensor_part(a, b))
+            if (!ndp_segments_same(a, b, NDP_SAME_SIZES | NDP_SAME_TENSOR | NDP_SAME_NUMBERS))
                 return NDP_FAIL(NDP_EBUG,
                                 "placement: rank %d: segment %d of its table of %s, %s, is another than the one that "
                                 "its program is made for",
                                 lane->mesh.rank, k, m->buffers[i].name, a->name);
-            *own = *own && a->first[0] == b->first[0] && a->first[1] == b->first[1];
+            *own = *own && ndp_segments_same(a, b, NDP_SAME_RECTANGLE);
         }
-    return NDP_OK;
-}
-
-/* The tables of a rank's own program are the claim itself. */
-static ndp_status own_tables(ndp_lanes *l, ndp_lane *lane) {
-    const ndp_model *m = lane->program->opts.model;
-    ndp_segments *tables = ndp_arena_alloc(&l->arena, ((size_t)m->n_buffers + 1) * sizeof *tables);
-    if (!tables)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the tables of %d buffers", m->n_buffers);
-    for (int i = 0; i < m->n_buffers; i++)
-        tables[i] = m->buffers[i].segments;
-    lane->tables = tables;
     return NDP_OK;
 }
 
@@ -100,7 +79,7 @@ static ndp_status find_program(ndp_lanes *l, ndp_lane *lane, const ndp_program *
                 NDP_TRY(compare_tables(lane, programs[i], &own));
             lane->program = programs[i];
             lane->stands_in = !own;
-            return own ? own_tables(l, lane) : NDP_OK;
+            return NDP_OK;
         }
     return NDP_FAIL(NDP_EBUG, "placement: no program is given for rank %d, or one with tables of its sizes",
                     lane->mesh.rank);
@@ -120,9 +99,7 @@ ndp_status ndp_lanes_init(const ndp_program *const *programs, int n, const int d
     memcpy(out->size, mesh->layout.size, sizeof out->size);
     for (int i = 0; i < 4; i++)
         out->n *= out->size[lane_axes[i]];
-    out->items = calloc((size_t)out->n, sizeof *out->items);
-    if (!out->items)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory to check %d ranks", out->n);
+    NDP_TRY(NDP_NEW(&out->arena, out->n, out->items));
     for (int i = 0; i < out->n; i++) {
         int coord[NDP_AXES] = {[NDP_DP_REPLICATE] = dp[0], [NDP_DP_SHARD] = dp[1]};
         for (int k = 3, rest = i; k >= 0; rest /= out->size[lane_axes[k]], k--)
@@ -134,7 +111,6 @@ ndp_status ndp_lanes_init(const ndp_program *const *programs, int n, const int d
 }
 
 void ndp_lanes_release(ndp_lanes *l) {
-    free(l->items);
     ndp_arena_release(&l->arena);
     *l = (ndp_lanes){0};
 }
@@ -151,6 +127,58 @@ const char *ndp_lane_text(const ndp_lanes *l, int lane, char *out, size_t size) 
     if (before[0] == ',' && n < (int)size)
         snprintf(out + n, size - (size_t)n, ")");
     return out;
+}
+
+ndp_status ndp_lane_refuse(const ndp_lanes *l, int lane, const char *fmt, ...) {
+    char rank[160], text[1024];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    return NDP_FAIL(NDP_EBUG, "placement: %s: %s", ndp_lane_text(l, lane, rank, sizeof rank), text);
+}
+
+/* ---- segments and rows ---- */
+
+bool ndp_segments_same(const ndp_segment *a, const ndp_segment *b, unsigned what) {
+    bool same = true;
+    if (what & (NDP_SAME_SIZES | NDP_SAME_RECTANGLE))
+        same = a->rows == b->rows && a->cols == b->cols;
+    if (what & NDP_SAME_SIZES)
+        same = same && a->offset == b->offset && a->stack == b->stack;
+    if (what & NDP_SAME_NUMBERS)
+        same = same && a->copies == b->copies && a->sums == b->sums;
+    for (int k = 0; same && k < 2; k++)
+        same = (!(what & NDP_SAME_RECTANGLE) || a->first[k] == b->first[k]) &&
+               (!(what & NDP_SAME_TENSOR) ||
+                (a->base[k] == b->base[k] && a->part[k] == b->part[k] && a->whole[k] == b->whole[k]));
+    return same && (!(what & NDP_SAME_TENSOR) ||
+                    (strcmp(a->name, b->name) == 0 && a->stack == b->stack && a->ndim == b->ndim &&
+                     a->decay == b->decay && a->transposed == b->transposed && a->projection == b->projection &&
+                     a->coded == b->coded && a->glued == b->glued));
+}
+
+ndp_share ndp_segment_share(const ndp_segment *s, ndp_dim_key tensor, int64_t row, int64_t rows, int64_t col,
+                            int64_t cols) {
+    row += s->first[0] - s->base[0], col += s->first[1] - s->base[1];
+    return ndp_share_mul(ndp_range_share(ndp_dim_make(tensor, 1), s->part[0], row, row + rows),
+                         ndp_range_share(ndp_dim_make(tensor, 2), s->part[1], col, col + cols));
+}
+
+/* Rows that follow each other count as one range. */
+ndp_share ndp_lane_rows(const ndp_lanes *l, int lane, ndp_extent extent) {
+    const ndp_program *p = l->items[lane].program;
+    int64_t n = p->opts.model->inputs->rows[extent], real = p->opts.whole->opts.rows;
+    ndp_share sum = 0;
+    for (int64_t i = 0, first = 0, end = 0; i <= n; i++) {
+        int64_t row = i < n ? l->claims->row(l->claims->user, p, &l->items[lane].mesh, extent, i) : NDP_NONE;
+        if (row != end || i == 0) {
+            sum = ndp_share_add(sum, ndp_range_share(ndp_dim_make(0, 'r'), real, first, end));
+            first = row;
+        }
+        end = row + 1;
+    }
+    return sum;
 }
 
 /* ---- groups ---- */
@@ -204,42 +232,35 @@ int ndp_member(const ndp_members *m, int i) {
     return lane;
 }
 
-/* ---- meetings ---- */
+/* ---- running, and meetings ---- */
 
-struct ndp_meeting {
-    void **handed;
-    int64_t n, capacity;
-};
-
-ndp_status ndp_meetings_init(const ndp_lanes *l, int channels, ndp_meetings *out) {
-    *out = (ndp_meetings){.lanes = l, .channels = channels};
-    out->of = calloc((size_t)l->n * (size_t)channels, sizeof *out->of);
-    return out->of ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory to check %d ranks", l->n);
-}
-
-static ndp_meeting **meeting_of(const ndp_meetings *m, int lane, int channel) {
-    return &m->of[(size_t)lane * (size_t)m->channels + (size_t)channel];
-}
-
-void ndp_meetings_release(ndp_meetings *m) {
-    for (int i = 0; m->of && i < m->lanes->n * m->channels; i++) {
-        free(m->of[i] ? m->of[i]->handed : NULL);
-        free(m->of[i]);
+ndp_status ndp_lanes_run(int first, int n, ndp_lane_fn *advance, void *user, int *stuck) {
+    for (bool moved = true; moved;) {
+        moved = false;
+        *stuck = NDP_NONE;
+        for (int lane = first; lane < first + n; lane++) {
+            bool over = false;
+            NDP_TRY(advance(user, lane, &moved, &over));
+            *stuck = over || *stuck != NDP_NONE ? *stuck : lane;
+        }
     }
-    free(m->of);
-    *m = (ndp_meetings){0};
+    return NDP_OK;
 }
 
-int64_t ndp_meet_begin(ndp_meetings *m, int lane, int channel, void *handed) {
-    ndp_meeting **at = meeting_of(m, lane, channel);
-    *at = *at ? *at : calloc(1, sizeof **at);
-    if (!*at || ndp_array_reserve(&(*at)->handed, &(*at)->capacity, (*at)->n + 1, sizeof *(*at)->handed) != NDP_OK)
-        return NDP_NONE;
-    (*at)->handed[(*at)->n] = handed;
-    return (*at)->n++;
+ndp_status ndp_meetings_init(const ndp_lanes *l, int channels, ndp_arena *arena, ndp_meetings *out) {
+    *out = (ndp_meetings){.channels = channels, .arena = arena};
+    return NDP_NEW(arena, l->n * channels, out->of);
+}
+
+ndp_status ndp_meet_begin(ndp_meetings *m, int lane, int channel, void *handed, int64_t *number) {
+    ndp_meeting *at = &m->of[lane * m->channels + channel];
+    NDP_TRY(NDP_GROW(m->arena, at->n, &at->capacity, at->handed));
+    *number = at->n;
+    at->handed[at->n++] = handed;
+    return NDP_OK;
 }
 
 void *ndp_meet_handed(const ndp_meetings *m, int member, int channel, int64_t number) {
-    const ndp_meeting *at = *meeting_of(m, member, channel);
-    return at && number < at->n ? at->handed[number] : NULL;
+    const ndp_meeting *at = &m->of[member * m->channels + channel];
+    return number < at->n ? at->handed[number] : NULL;
 }

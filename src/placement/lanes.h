@@ -8,7 +8,9 @@
 #ifndef NDP_PLACEMENT_LANES_H
 #define NDP_PLACEMENT_LANES_H
 
+#include "placement/items.h"
 #include "placement/placement.h"
+#include "placement/share.h"
 
 /* Data axes on which a value is of this rank's own samples. */
 typedef enum ndp_own { NDP_OWN_NONE = 0, NDP_OWN_REPLICATE = 1, NDP_OWN_SHARD = 2, NDP_OWN_BOTH = 3 } ndp_own;
@@ -51,22 +53,56 @@ int ndp_member(const ndp_members *m, int i);
 
 /* "rank 5 (tp 1, cp 0)" */
 const char *ndp_lane_text(const ndp_lanes *l, int lane, char *out, size_t size);
+/* NDP_EBUG: "placement: rank 5 (tp 1, cp 0): ..." */
+ndp_status ndp_lane_refuse(const ndp_lanes *l, int lane, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+
+/* True if both are the same memory, in the same shape. */
+static inline bool ndp_operands_same(const ndp_operand *a, const ndp_operand *b) {
+    return a->base == b->base && a->offset == b->offset && a->view.rows == b->view.rows &&
+           a->view.cols == b->view.cols && a->view.ld == b->view.ld && a->view.dtype == b->view.dtype;
+}
+
+/* ---- segments ---- */
+
+/* What two segments may have in common. */
+enum {
+    NDP_SAME_SIZES = 1,     /* rows and columns, place in the buffer, members of a stack */
+    NDP_SAME_RECTANGLE = 2, /* rows and columns of the tensor */
+    NDP_SAME_TENSOR = 4,
+    NDP_SAME_NUMBERS = 8 /* copies of elements, and the groups over which gradients are summed */
+};
+bool ndp_segments_same(const ndp_segment *a, const ndp_segment *b, unsigned what);
+/* The share of rows and columns of a segment, one of its matrices, among those of its tensor's part. */
+ndp_share ndp_segment_share(const ndp_segment *s, ndp_dim_key tensor, int64_t row, int64_t rows, int64_t col,
+                            int64_t cols);
+/* The share of a micro-batch's rows that a lane has of an extent. */
+ndp_share ndp_lane_rows(const ndp_lanes *l, int lane, ndp_extent extent);
+
+/* ---- running lanes ---- */
+
+/* Runs a lane until it waits for another one. *moved: it has come further; *over: it has ended. */
+typedef ndp_status ndp_lane_fn(void *user, int lane, bool *moved, bool *over);
+/* Runs lanes in turns until all have ended. What a lane gets of others it gets by meetings alone, so any order that
+ * does not stop shows the same. *stuck: a lane that waits forever; NDP_NONE: none. */
+ndp_status ndp_lanes_run(int first, int n, ndp_lane_fn *advance, void *user, int *stuck);
 
 /* ---- where lanes meet ---- */
 
-/* Operations that members begin and then wait for. The k-th begin of each member of a group on a channel meets. */
-typedef struct ndp_meeting ndp_meeting;
+/* Operations that members begin and then wait for: the k-th begins of all members of a group on a channel meet. What a
+ * member hands in the meeting does not own. Memory is an arena's. */
+typedef struct ndp_meeting {
+    void **handed;
+    int64_t n, capacity;
+} ndp_meeting;
 typedef struct ndp_meetings {
-    const ndp_lanes *lanes;
-    ndp_meeting **of; /* by lane and channel: a list */
+    ndp_meeting *of; /* by lane and channel */
     int channels;
+    ndp_arena *arena;
 } ndp_meetings;
-ndp_status ndp_meetings_init(const ndp_lanes *l, int channels, ndp_meetings *out);
-void ndp_meetings_release(ndp_meetings *m);
-/* Lane `lane` begins an operation on `channel`, and hands in a pointer, which the meeting does not own. Returns its
- * number on that channel; NDP_NONE: no memory. */
-int64_t ndp_meet_begin(ndp_meetings *m, int lane, int channel, void *handed);
-/* What member `member` (a lane) handed in to operation `number` of the channel; NULL: it has not begun it yet. */
+ndp_status ndp_meetings_init(const ndp_lanes *l, int channels, ndp_arena *arena, ndp_meetings *out);
+/* Lane `lane` begins an operation on `channel`; *number: which one it is there. */
+ndp_status ndp_meet_begin(ndp_meetings *m, int lane, int channel, void *handed, int64_t *number);
+/* What a member (a lane) handed in to operation `number` of the channel; NULL: it has not begun it yet. */
 void *ndp_meet_handed(const ndp_meetings *m, int member, int channel, int64_t number);
 
 #endif

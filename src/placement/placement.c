@@ -3,7 +3,6 @@
 
 #include "placement/step.h"
 #include "placement/unit.h"
-#include <stdlib.h>
 
 /* The units of a pair of coordinates hold for another one whose lanes have the same lists. */
 static bool same_lists(const ndp_lanes *a, const ndp_lanes *b) {
@@ -60,19 +59,26 @@ static void say_proof(const ndp_program *p, ndp_str *out) {
     ndp_str_addf(out, "%s%d micro-batch%s", before[0] ? " and " : "", n, n == 1 ? "" : "es");
 }
 
-ndp_status ndp_placement_check(const ndp_placement_opts *o, ndp_str *proof) {
-    int(*dp)[2] = calloc((size_t)o->n + 1, sizeof *dp);
-    checked_pair *pairs = calloc((size_t)o->n + 1, sizeof *pairs);
-    ndp_status st = dp && pairs ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory to check %d programs", o->n);
-    int n = st == NDP_OK ? find_pairs(o, dp) : 0;
+static ndp_status check_pairs(const ndp_placement_opts *o, ndp_arena *arena) {
+    int(*dp)[2];
+    checked_pair *pairs;
+    NDP_TRY(NDP_NEW(arena, o->n, dp));
+    NDP_TRY(NDP_NEW(arena, o->n, pairs));
+    ndp_status st = NDP_OK;
+    int n = find_pairs(o, dp);
     for (int k = 0; k < n && st == NDP_OK; k++)
         st = check_pair(o, dp[k], pairs, k);
     for (int k = 0; k < n; k++) {
         ndp_units_release(pairs[k].units);
         ndp_lanes_release(&pairs[k].lanes);
     }
-    free(pairs);
-    free(dp);
+    return st;
+}
+
+ndp_status ndp_placement_check(const ndp_placement_opts *o, ndp_str *proof) {
+    ndp_arena arena = {0};
+    ndp_status st = check_pairs(o, &arena);
+    ndp_arena_release(&arena);
     if (st == NDP_OK && proof)
         say_proof(o->programs[0], proof);
     return st;

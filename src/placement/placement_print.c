@@ -4,7 +4,6 @@
 #include "placement/step.h"
 #include "placement/unit_trial.h"
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* A result of a call, on all lanes of a place on pp. */
@@ -106,26 +105,21 @@ static shown *find(table *t, ndp_phase phase, int call, int out) {
     return NULL;
 }
 
-static const char *kind_text(ndp_thing_kind k) {
-    return k == NDP_THING_GRADIENT || k == NDP_THING_PGRADIENT ? "d " : "";
-}
-
 static shown *add(table *t, ndp_phase phase, const ndp_rule *r, int out) {
     int n = t->lanes->n / t->lanes->size[NDP_PP];
-    t->status = ndp_array_reserve(&t->items, &t->capacity, t->n + 1, sizeof *t->items);
-    ndp_content *on = t->status == NDP_OK ? ndp_arena_alloc(&t->arena, (size_t)n * sizeof *on) : NULL;
-    if (!on)
+    ndp_content *on;
+    t->status = NDP_GROW(&t->arena, t->n, &t->capacity, t->items);
+    t->status = t->status == NDP_OK ? NDP_NEW(&t->arena, n, on) : t->status;
+    if (t->status != NDP_OK)
         return NULL;
     shown *s = &t->items[t->n++];
     *s = (shown){.phase = phase, .call = r->index, .out = out, .on = on};
     s->rows = r->out[out].rows, s->cols = r->out[out].cols;
     ndp_thing what = r->out[out].n > 0 ? r->out[out].tiles[0].what : (ndp_thing){NDP_THING_NONE, 0};
-    const char *name = what.kind == NDP_THING_PGRADIENT ? r->g->slots[what.id / 64]->items[what.id % 64].name
-                       : what.kind == NDP_THING_VALUE || what.kind == NDP_THING_GRADIENT ||
-                               what.kind == NDP_THING_KEYS || what.kind == NDP_THING_PRODUCT
-                           ? r->g->values[what.id].name
-                           : r->c->op->name;
-    snprintf(s->name, sizeof s->name, "%s %s%s", r->c->op->name, kind_text(what.kind), name);
+    bool given = what.kind == NDP_THING_DATA || what.kind == NDP_THING_PARAM || what.kind == NDP_THING_PACKED;
+    const char *name = given ? "" : ndp_thing_name(r->g, what);
+    bool gradient = what.kind == NDP_THING_GRADIENT || what.kind == NDP_THING_PGRADIENT;
+    snprintf(s->name, sizeof s->name, "%s %s%s", r->c->op->name, gradient ? "d " : "", name[0] ? name : r->c->op->name);
     return s;
 }
 
@@ -141,8 +135,7 @@ static void observe(void *user, int lane, ndp_phase phase, const ndp_rule *r) {
             continue;
         ndp_content *to = &s->on[lane % n];
         *to = ndp_content_of(&t->arena, r->out[k].rows, r->out[k].cols);
-        for (int i = 0; i < r->out[k].n && t->status == NDP_OK; i++)
-            t->status = ndp_content_add(to, r->out[k].tiles[i]);
+        t->status = ndp_content_move(&r->out[k], 0, to->rows, 0, to->cols, 0, 0, to);
     }
 }
 
@@ -163,27 +156,29 @@ static void unit_done(void *user, int unit, int lane) {
     t->n = 0;
 }
 
+static ndp_status check_name(const ndp_model *whole, const char *unit) {
+    bool found = !unit;
+    for (int i = 0; unit && i < whole->n_units; i++)
+        found |= strcmp(whole->units[i].name, unit) == 0;
+    return found ? NDP_OK
+                 : NDP_FAIL(NDP_EINVAL, "there is no unit %s; the first is %s, the last %s", unit, whole->units[0].name,
+                            whole->units[whole->n_units - 1].name);
+}
+
 /* The unit with that name, or all: its place on pp does not matter, since all its calls are the same. */
 ndp_status ndp_placement_print(const ndp_placement_opts *o, const char *unit, ndp_str *out) {
     const int *coord = o->programs[0]->opts.step.mesh.coord;
     int dp[2] = {coord[NDP_DP_REPLICATE], coord[NDP_DP_SHARD]};
-    const ndp_model *whole = o->programs[0]->opts.whole;
     ndp_lanes lanes;
     ndp_units *units = NULL;
-    int found = unit ? 0 : 1;
-    for (int i = 0; unit && i < whole->n_units; i++)
-        found |= strcmp(whole->units[i].name, unit) == 0;
-    if (!found)
-        return NDP_FAIL(NDP_EINVAL, "there is no unit %s; the first is %s, the last %s", unit, whole->units[0].name,
-                        whole->units[whole->n_units - 1].name);
-    ndp_status st = ndp_lanes_init(o->programs, o->n, dp, o->claims, &lanes);
+    NDP_TRY(check_name(o->programs[0]->opts.whole, unit));
     table t = {.lanes = &lanes, .unit = unit, .text = out};
+    ndp_status st = ndp_lanes_init(o->programs, o->n, dp, o->claims, &lanes);
     if (st == NDP_OK)
         st = ndp_units_watch(&lanes, &(ndp_units_watcher){observe, unit_done, unit, &t}, &units);
     st = st == NDP_OK ? t.status : st;
     ndp_units_release(units);
     ndp_lanes_release(&lanes);
     ndp_arena_release(&t.arena);
-    free(t.items);
     return st;
 }

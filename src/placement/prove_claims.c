@@ -2,25 +2,14 @@
  * of all slices name each element once, with the numbers of its segment; rows tile a micro-batch, samples a batch. */
 #include "placement/step.h"
 
-#include "ops/pieces.h"
+#include "placement/step_buffer.h"
 #include <stddef.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* ---- segment tables ---- */
 
-static bool same_rectangle(const ndp_segment *a, const ndp_segment *b) {
-    return a->rows == b->rows && a->cols == b->cols && a->first[0] == b->first[0] && a->first[1] == b->first[1];
-}
-
 static const ndp_segments *table_at(const ndp_lanes *l, int pp, int cp, int sp, int tp, int buffer) {
     return &l->items[ndp_lane_at(l, pp, cp, sp, tp)].tables[buffer];
-}
-
-static ndp_share measure(const ndp_segment *s) {
-    int64_t row = s->first[0] - s->base[0], col = s->first[1] - s->base[1];
-    return ndp_share_mul(ndp_range_share(ndp_dim_make(0, 1), s->part[0], row, row + s->rows),
-                         ndp_range_share(ndp_dim_make(0, 2), s->part[1], col, col + s->cols));
 }
 
 /* The ranks of tp have rectangles of the tensor that are all of it; those that are the same count once. Of a stack each
@@ -32,8 +21,8 @@ static ndp_status tile_tensor(const ndp_lanes *l, int pp, int buffer, int k) {
         const ndp_segment *s = &table_at(l, pp, 0, 0, tp, buffer)->items[k];
         bool known = s->rows * s->cols == 0;
         for (int other = 0; other < tp && !known; other++)
-            known = same_rectangle(s, &table_at(l, pp, 0, 0, other, buffer)->items[k]);
-        sum = known ? sum : ndp_share_add(sum, measure(s));
+            known = ndp_segments_same(s, &table_at(l, pp, 0, 0, other, buffer)->items[k], NDP_SAME_RECTANGLE);
+        sum = known ? sum : ndp_share_add(sum, ndp_segment_share(s, 0, 0, s->rows, 0, s->cols));
     }
     char text[64];
     return sum == 1 ? NDP_OK
@@ -49,23 +38,13 @@ static ndp_status check_copies(const ndp_lanes *l, int pp, int buffer, int k) {
         const ndp_segment *s = &table_at(l, pp, 0, 0, tp, buffer)->items[k];
         for (int other = 0; other < tp; other++) {
             const ndp_segment *like = &table_at(l, pp, 0, 0, other, buffer)->items[k];
-            if (same_rectangle(s, like) && (s->offset - like->offset) % NDP_CODE_BLOCK != 0)
+            if (ndp_segments_same(s, like, NDP_SAME_RECTANGLE) && (s->offset - like->offset) % NDP_CODE_BLOCK != 0)
                 return NDP_FAIL(NDP_EBUG,
                                 "placement: ranks %d and %d of tp have the same elements of %s in other blocks", other,
                                 tp, s->name);
         }
     }
     return NDP_OK;
-}
-
-/* What a segment says of its tensor is what the whole model says. */
-static bool same_tensor(const ndp_segment *s, const ndp_segment *whole) {
-    bool same = strcmp(s->name, whole->name) == 0 && s->stack == whole->stack && s->ndim == whole->ndim &&
-                s->transposed == whole->transposed && s->decay == whole->decay && s->projection == whole->projection &&
-                s->coded == whole->coded && s->glued == whole->glued;
-    for (int k = 0; k < 2; k++)
-        same = same && s->base[k] == whole->base[k] && s->part[k] == whole->part[k] && s->whole[k] == whole->whole[k];
-    return same;
 }
 
 static const ndp_segments *whole_table(const ndp_model *whole, const char *buffer) {
@@ -77,11 +56,10 @@ static const ndp_segments *whole_table(const ndp_model *whole, const char *buffe
 
 static ndp_status check_tensors(const ndp_lanes *l, int lane, const ndp_segments *t, const char *buffer) {
     const ndp_segments *whole = whole_table(l->items[lane].program->opts.whole, buffer);
-    char rank[160];
     for (int k = 0; k < t->n; k++)
-        if (!whole || whole->n != t->n || !same_tensor(&t->items[k], &whole->items[k]))
-            return NDP_FAIL(NDP_EBUG, "placement: %s: segment %d of %s, %s, is another tensor than in the whole model",
-                            ndp_lane_text(l, lane, rank, sizeof rank), k, buffer, t->items[k].name);
+        if (!whole || whole->n != t->n || !ndp_segments_same(&t->items[k], &whole->items[k], NDP_SAME_TENSOR))
+            return ndp_lane_refuse(l, lane, "segment %d of %s, %s, is another tensor than in the whole model", k,
+                                   buffer, t->items[k].name);
     return NDP_OK;
 }
 
@@ -93,7 +71,8 @@ static ndp_status check_table(const ndp_lanes *l, int lane, const ndp_segments *
     bool same = t->n == like->n;
     NDP_TRY(check_tensors(l, lane, t, name));
     for (int k = 0; same && k < t->n; k++)
-        same = same_rectangle(&t->items[k], &like->items[k]) && t->items[k].offset == like->items[k].offset;
+        same = ndp_segments_same(&t->items[k], &like->items[k], NDP_SAME_RECTANGLE) &&
+               t->items[k].offset == like->items[k].offset;
     if (!same)
         return NDP_FAIL(NDP_EBUG, "placement: %s has another table of %s than ranks with other rows",
                         ndp_lane_text(l, lane, rank, sizeof rank), name);
@@ -102,8 +81,8 @@ static ndp_status check_table(const ndp_lanes *l, int lane, const ndp_segments *
             const ndp_segment *a = &t->items[k], *b = &t->items[i];
             if (a->length > 0 && b->length > 0 && a->offset < b->offset + b->length &&
                 b->offset < a->offset + a->length)
-                return NDP_FAIL(NDP_EBUG, "placement: %s: %s and %s have the same elements of buffer %s",
-                                ndp_lane_text(l, lane, rank, sizeof rank), a->name, b->name, name);
+                return ndp_lane_refuse(l, lane, "%s and %s have the same elements of buffer %s", a->name, b->name,
+                                       name);
         }
     return NDP_OK;
 }
@@ -138,44 +117,31 @@ typedef struct piece_check {
 } piece_check;
 
 static ndp_status refuse_piece(const piece_check *c, int index, const char *what) {
-    char rank[160];
-    return NDP_FAIL(NDP_EBUG, "placement: %s: the table of pieces of slice %d of %s %s",
-                    ndp_lane_text(c->lanes, c->lane, rank, sizeof rank), index,
-                    c->lanes->items[c->lane].program->opts.model->buffers[c->buffer].name, what);
+    return ndp_lane_refuse(c->lanes, c->lane, "the table of pieces of slice %d of %s %s", index,
+                           c->lanes->items[c->lane].program->opts.model->buffers[c->buffer].name, what);
 }
 
-/* The segment whose overlap with slice `index` is the row; NULL: none is. */
-static const ndp_segment *segment_of(const piece_check *c, int index, const int64_t *row) {
-    int64_t low = c->shard->slice * index, high = low + c->shard->slice;
+/* The elements that segment k has in slice `index`, from the slice's start on; *count: how many. */
+static int64_t overlap(const piece_check *c, int index, int k, int64_t *count) {
+    const ndp_segment *s = &c->table->items[k];
+    int64_t low = c->shard->slice * index, high = low + c->shard->slice, end = s->offset + ndp_segment_elements(s);
+    int64_t first = s->offset > low ? s->offset : low;
+    end = end < high ? end : high;
+    *count = first < end ? end - first : 0;
+    return first - low;
+}
+
+/* The segment whose elements in slice `index` are the row's; NULL: none's are. *n: how many segments have some. */
+static const ndp_segment *segment_of(const piece_check *c, int index, const int64_t *row, int64_t *n) {
+    const ndp_segment *found = NULL;
+    *n = 0;
     for (int k = 0; k < c->table->n; k++) {
-        const ndp_segment *s = &c->table->items[k];
-        int64_t first = s->offset > low ? s->offset : low, end = s->offset + ndp_segment_elements(s);
-        end = end < high ? end : high;
-        if (first < end && row[NDP_PIECE_FIRST] == first - low && row[NDP_PIECE_COUNT] == end - first)
-            return s;
+        int64_t count, first = overlap(c, index, k, &count);
+        *n += count > 0;
+        if (row && count > 0 && row[NDP_PIECE_FIRST] == first && row[NDP_PIECE_COUNT] == count)
+            found = &c->table->items[k];
     }
-    return NULL;
-}
-
-/* How many segments meet slice `index`. */
-static int64_t overlaps(const piece_check *c, int index) {
-    int64_t low = c->shard->slice * index, high = low + c->shard->slice, n = 0;
-    for (int k = 0; k < c->table->n; k++) {
-        const ndp_segment *s = &c->table->items[k];
-        n += ndp_segment_elements(s) > 0 && s->offset < high && low < s->offset + ndp_segment_elements(s);
-    }
-    return n;
-}
-
-/* True if the optimizer updates the tensor apart. */
-static bool is_apart(const piece_check *c, const ndp_segment *s) {
-    return (c->apart == NDP_APART_PROJECTIONS && s->projection) || (c->apart == NDP_APART_CODED && s->coded);
-}
-
-/* Blocks of codes that the piece of a row is in. */
-static int64_t blocks_of(const int64_t *row) {
-    int64_t first = row[NDP_PIECE_FIRST], last = first + row[NDP_PIECE_COUNT] - 1;
-    return last / NDP_CODE_BLOCK - first / NDP_CODE_BLOCK + 1;
+    return found;
 }
 
 /* Every segment that meets the slice has one row. Those that are updated apart come last; all before them has its place
@@ -186,13 +152,14 @@ static ndp_status check_pieces(const piece_check *c, int index) {
     bool last = false;
     int64_t rows[MOST_ROWS * NDP_PIECE_COLUMNS_APART], place[2] = {0};
     const ndp_segment *seen[MOST_ROWS];
-    int64_t n = claims->pieces(claims->user, lane->program, c->table, c->buffer, c->shard->shards, index, NULL);
-    if (n != overlaps(c, index) || n > MOST_ROWS)
+    int64_t met, n = claims->pieces(claims->user, lane->program, c->table, c->buffer, c->shard->shards, index, NULL);
+    segment_of(c, index, NULL, &met);
+    if (n != met || n > MOST_ROWS)
         return refuse_piece(c, index, "has not a row for each of its tensors");
     claims->pieces(claims->user, lane->program, c->table, c->buffer, c->shard->shards, index, rows);
     for (int64_t r = 0; r < n; r++) {
         const int64_t *row = rows + r * c->columns;
-        const ndp_segment *s = seen[r] = segment_of(c, index, row);
+        const ndp_segment *s = seen[r] = segment_of(c, index, row, &met);
         bool known = false;
         for (int64_t i = 0; i < r; i++)
             known |= seen[i] == s;
@@ -200,28 +167,26 @@ static ndp_status check_pieces(const piece_check *c, int index) {
             return refuse_piece(c, index, "has a row that is not a piece, or the same piece twice");
         if (row[NDP_PIECE_COPIES] != (int64_t)s->copies || row[NDP_PIECE_DECAYS] != s->decay || s->copies < 1)
             return refuse_piece(c, index, "has other copies, or another decay, than the segment");
-        bool apart = is_apart(c, s), coded = apart && c->apart == NDP_APART_CODED;
+        bool apart = ndp_segment_is_apart(s, c->apart), coded = apart && c->apart == NDP_APART_CODED;
         if (last && !apart)
             return refuse_piece(c, index, "has tensors that are updated apart before others");
         if (c->columns > NDP_PIECE_PLACE && (!apart || coded) && row[NDP_PIECE_PLACE] != place[apart])
             return refuse_piece(c, index, "has places that do not follow each other");
         last |= apart;
-        place[apart] += coded ? blocks_of(row) : row[NDP_PIECE_COUNT];
+        place[apart] += coded ? ndp_step_blocks(row) : row[NDP_PIECE_COUNT];
     }
     return NDP_OK;
 }
 
 /* No block of codes is in two slices, nor in two groups of tensors: both start at multiples of a block. */
 static ndp_status check_blocks(const piece_check *c) {
-    char rank[160];
     bool starts = c->shard->slice % NDP_CODE_BLOCK == 0;
     for (int k = 0; k < c->table->n; k++)
         starts &= c->table->items[k].glued || c->table->items[k].offset % NDP_CODE_BLOCK == 0;
     return starts || c->apart != NDP_APART_CODED
                ? NDP_OK
-               : NDP_FAIL(NDP_EBUG, "placement: %s: slices or tensors of %s do not start with a block of %d elements",
-                          ndp_lane_text(c->lanes, c->lane, rank, sizeof rank),
-                          c->lanes->items[c->lane].program->opts.model->buffers[c->buffer].name, NDP_CODE_BLOCK);
+               : ndp_lane_refuse(c->lanes, c->lane, "slices or tensors of %s do not start with a block of %d elements",
+                                 c->lanes->items[c->lane].program->opts.model->buffers[c->buffer].name, NDP_CODE_BLOCK);
 }
 
 static uint64_t mix(uint64_t key, int64_t x) { return ndp_dim_make(key, (uint64_t)x); }
@@ -232,7 +197,7 @@ static uint64_t layout_of(const piece_check *c) {
     for (int k = 0; k < c->table->n; k++) {
         const ndp_segment *s = &c->table->items[k];
         key = mix(mix(mix(key, s->offset), ndp_segment_elements(s)),
-                  (int64_t)s->copies * 4 + s->decay * 2 + is_apart(c, s));
+                  (int64_t)s->copies * 4 + s->decay * 2 + ndp_segment_is_apart(s, c->apart));
     }
     return key;
 }
@@ -240,6 +205,7 @@ static uint64_t layout_of(const piece_check *c) {
 typedef struct known_layouts {
     uint64_t *keys;
     int64_t n, capacity;
+    ndp_arena arena;
 } known_layouts;
 
 /* All slices of one of the buffers with alike tables; of the others, the slice of the rank itself. */
@@ -249,7 +215,7 @@ static ndp_status check_buffer(const piece_check *c, known_layouts *known) {
     for (int64_t i = 0; i < known->n; i++)
         if (known->keys[i] == key)
             return check_pieces(c, c->shard->index);
-    NDP_TRY(ndp_array_reserve(&known->keys, &known->capacity, known->n + 1, sizeof *known->keys));
+    NDP_TRY(NDP_GROW(&known->arena, known->n, &known->capacity, known->keys));
     known->keys[known->n++] = key;
     for (int i = 0; i < c->shard->shards; i++)
         NDP_TRY(check_pieces(c, i));
@@ -272,24 +238,12 @@ static ndp_status check_all_pieces(const ndp_lanes *l, known_layouts *known) {
 
 /* ---- rows and samples ---- */
 
-/* The rows of a micro-batch that a lane's units have. */
-static ndp_share rows_of(const ndp_lanes *l, const ndp_lane *lane) {
-    const ndp_program *p = lane->program;
-    int64_t n = p->opts.model->inputs->rows[NDP_EXTENT_TOKENS], real = p->opts.whole->opts.rows;
-    ndp_share sum = 0;
-    for (int64_t i = 0; i < n; i++) {
-        int64_t row = l->claims->row(l->claims->user, p, &lane->mesh, NDP_EXTENT_TOKENS, i);
-        sum = ndp_share_add(sum, row < real ? ndp_range_share(ndp_dim_make(0, 'r'), real, row, row + 1) : 0);
-    }
-    return sum;
-}
-
 static ndp_status check_rows(const ndp_lanes *l) {
     ndp_share sum = 0;
     char text[64];
     for (int cp = 0; cp < l->size[NDP_CP]; cp++)
         for (int sp = 0; sp < l->size[NDP_SP]; sp++)
-            sum = ndp_share_add(sum, rows_of(l, &l->items[ndp_lane_at(l, 0, cp, sp, 0)]));
+            sum = ndp_share_add(sum, ndp_lane_rows(l, ndp_lane_at(l, 0, cp, sp, 0), NDP_EXTENT_TOKENS));
     return sum == 1 ? NDP_OK
                     : NDP_FAIL(NDP_EBUG, "placement: the ranks of cp and sp load %s of the rows of a micro-batch",
                                ndp_share_text(sum, text, sizeof text));
@@ -324,25 +278,24 @@ static ndp_status check_samples(const ndp_lanes *l) {
 
 /* Where input i of micro-batch m must be; block NDP_NONE: lent by the engine's user. */
 static ndp_address place_of_input(const ndp_program *p, int i, int m) {
-    switch (p->opts.model->inputs->items[i].kind) {
-    case NDP_INPUT_TABLE:
-    case NDP_INPUT_UNIT_TABLE:
-        return (ndp_address){p->tables.block, p->input_at[i]};
-    case NDP_INPUT_LENT:
-        return (ndp_address){NDP_NONE, 0};
-    case NDP_INPUT_LOSS_SCALE:
-        return (ndp_address){p->scalars.block, p->scalars.offset + offsetof(ndp_scalars, scale)};
-    case NDP_INPUT_NLL_SCALE:
-        return (ndp_address){p->scalars.block, p->scalars.offset + offsetof(ndp_all_scalars, pair.nll_scale)};
-    case NDP_INPUT_ROUTER_SCALE:
-        return (ndp_address){p->scalars.block, p->scalars.offset + offsetof(ndp_all_scalars, router.scale)};
-    case NDP_INPUT_ROUTER_SUMS:
-        return (ndp_address){p->scalars.block, p->scalars.offset + offsetof(ndp_all_scalars, router.sums)};
-    case NDP_INPUT_LOSS:
+    static const struct {
+        ndp_input_kind kind;
+        size_t at;
+    } numbers[] = {{NDP_INPUT_LOSS_SCALE, offsetof(ndp_scalars, scale)},
+                   {NDP_INPUT_NLL_SCALE, offsetof(ndp_all_scalars, pair.nll_scale)},
+                   {NDP_INPUT_ROUTER_SCALE, offsetof(ndp_all_scalars, router.scale)},
+                   {NDP_INPUT_ROUTER_SUMS, offsetof(ndp_all_scalars, router.sums)}};
+    ndp_input_kind kind = p->opts.model->inputs->items[i].kind;
+    for (int k = 0; k < NDP_COUNT(numbers); k++)
+        if (numbers[k].kind == kind)
+            return (ndp_address){p->scalars.block, p->scalars.offset + numbers[k].at};
+    if (kind == NDP_INPUT_LOSS)
         return (ndp_address){p->scalars.block, p->scalars.offset + ndp_loss_at(p)};
-    default:
-        return (ndp_address){p->batch.block, (size_t)m * p->batch_stride + p->input_at[i]};
-    }
+    if (kind == NDP_INPUT_LENT)
+        return (ndp_address){NDP_NONE, 0};
+    if (ndp_input_is_table(kind))
+        return (ndp_address){p->tables.block, p->input_at[i]};
+    return (ndp_address){p->batch.block, (size_t)m * p->batch_stride + p->input_at[i]};
 }
 
 /* A run binds the inputs of its own micro-batch, each at a place of its own. */
@@ -350,7 +303,6 @@ static ndp_status check_inputs(const ndp_lanes *l, int lane) {
     const ndp_program *p = l->items[lane].program;
     const ndp_inputs *inputs = p->opts.model->inputs;
     int last = p->opts.step.accumulation - 1;
-    char rank[160];
     for (int i = 0; i < inputs->n; i++)
         for (int m = 0; m <= last; m = m == 0 && last > 1 ? 1 : m == last ? m + 1 : last) { /* 0, 1, the last */
             ndp_address is = l->claims->input(l->claims->user, p, i, m), must = place_of_input(p, i, m);
@@ -360,8 +312,8 @@ static ndp_status check_inputs(const ndp_lanes *l, int lane) {
                 fits = fits && (!ndp_input_is_of_batch(inputs->items[k].kind) ||
                                 p->input_at[k] + ndp_input_bytes(inputs, k) <= p->input_at[i]);
             if (!fits || is.block != must.block || (is.block != NDP_NONE && is.offset != must.offset))
-                return NDP_FAIL(NDP_EBUG, "placement: %s: a run of micro-batch %d reads input %s from where another is",
-                                ndp_lane_text(l, lane, rank, sizeof rank), m, inputs->items[i].name);
+                return ndp_lane_refuse(l, lane, "a run of micro-batch %d reads input %s from where another is", m,
+                                       inputs->items[i].name);
         }
     return NDP_OK;
 }
@@ -377,7 +329,7 @@ ndp_status ndp_claims_prove(const ndp_lanes *l) {
     known_layouts known = {0};
     NDP_TRY(check_tables(l));
     ndp_status st = check_all_pieces(l, &known);
-    free(known.keys);
+    ndp_arena_release(&known.arena);
     NDP_TRY(st);
     NDP_TRY(check_rows(l));
     NDP_TRY(check_all_inputs(l));

@@ -7,42 +7,48 @@
 
 /* ---- messages ---- */
 
-static const char *name_of(const ndp_rule *r, ndp_thing t, char *out, size_t size) {
-    const ndp_graph *g = r->g;
+/* What stands before and after the name of what a thing is of. */
+static const struct {
+    const char *before, *after;
+} texts[] = {
+    [NDP_THING_NONE] = {"what nothing wrote", ""},
+    [NDP_THING_ZERO] = {"zeros", ""},
+    [NDP_THING_VALUE] = {"", ""},
+    [NDP_THING_GRADIENT] = {"the gradient of ", ""},
+    [NDP_THING_PARAM] = {"", ""},
+    [NDP_THING_PACKED] = {"a part of ", ""},
+    [NDP_THING_PGRADIENT] = {"the gradient of ", ""},
+    [NDP_THING_DATA] = {"the input ", ""},
+    [NDP_THING_PRODUCT] = {"", " without its bias"},
+    [NDP_THING_KEYS] = {"", " over some of the keys"},
+    [NDP_THING_LOGITS] = {"logits", ""},
+    [NDP_THING_STATS] = {"statistics of logits", ""},
+    [NDP_THING_LOSSES] = {"losses of its router", ""},
+    [NDP_THING_SQUARES] = {"the mean of squares", ""},
+    [NDP_THING_DSQUARES] = {"the gradient of the mean of squares", ""},
+};
+
+const char *ndp_thing_name(const ndp_graph *g, ndp_thing t) {
     switch (t.kind) {
     case NDP_THING_VALUE:
-    case NDP_THING_DIRECT:
-        snprintf(out, size, "%s", g->values[t.id].name);
-        break;
     case NDP_THING_PRODUCT:
-        snprintf(out, size, "%s without its bias", g->values[t.id].name);
-        break;
     case NDP_THING_KEYS:
-        snprintf(out, size, "%s over some of the keys", g->values[t.id].name);
-        break;
     case NDP_THING_GRADIENT:
-        snprintf(out, size, "the gradient of %s", g->values[t.id].name);
-        break;
+        return g->values[t.id].name;
     case NDP_THING_PARAM:
     case NDP_THING_PGRADIENT:
-        snprintf(out, size, "%s%s", t.kind == NDP_THING_PARAM ? "" : "the gradient of ",
-                 g->slots[t.id / 64]->items[t.id % 64].name);
-        break;
+        return g->slots[t.id / 64]->items[t.id % 64].name;
     case NDP_THING_PACKED:
-        snprintf(out, size, "part %d of %s", t.id % NDP_PACKED_PARTS,
-                 g->slots[t.id / NDP_PACKED_PARTS / 64]->items[t.id / NDP_PACKED_PARTS % 64].name);
-        break;
+        return g->slots[t.id / NDP_PACKED_PARTS / 64]->items[t.id / NDP_PACKED_PARTS % 64].name;
     case NDP_THING_DATA:
-        snprintf(out, size, "the input %s", g->inputs->items[t.id].name);
-        break;
+        return g->inputs->items[t.id].name;
     default:
-        snprintf(out, size, "%s",
-                 t.kind == NDP_THING_LOGITS   ? "logits"
-                 : t.kind == NDP_THING_STATS  ? "statistics of logits"
-                 : t.kind == NDP_THING_LOSSES ? "losses of a router"
-                 : t.kind == NDP_THING_NONE   ? "what nothing wrote"
-                                              : "the mean of squares");
+        return "";
     }
+}
+
+const char *ndp_thing_text(const ndp_rule *r, ndp_thing t, char *out, size_t size) {
+    snprintf(out, size, "%s%s%s", texts[t.kind].before, ndp_thing_name(r->g, t), texts[t.kind].after);
     return out;
 }
 
@@ -50,7 +56,7 @@ const char *ndp_tile_text(const ndp_rule *r, const ndp_tile *t, char *out, size_
     char name[180], share[64], made[32] = "";
     if (t->made != NDP_NONE)
         snprintf(made, sizeof made, ", made by #%d", t->made);
-    name_of(r, t->what, name, sizeof name);
+    ndp_thing_text(r, t->what, name, sizeof name);
     if (t->share == 1)
         snprintf(out, size, "%s%s", name, made);
     else
@@ -74,7 +80,7 @@ ndp_status ndp_refuse(const ndp_rule *r, const char *fmt, ...) {
 
 /* ---- values ---- */
 
-static ndp_status expect_all(ndp_rule *r, int k) {
+ndp_status ndp_expect_all(const ndp_rule *r, int k) {
     const ndp_view *v = &r->c->in[k].view;
     return ndp_content_full(&r->in[k]) ? NDP_OK
                                        : ndp_refuse(r, "operand %d, [%lld,%lld], is not written before it is read", k,
@@ -84,7 +90,7 @@ static ndp_status expect_all(ndp_rule *r, int k) {
 static ndp_status refuse_thing(const ndp_rule *r, int k, const ndp_tile *t, ndp_thing must) {
     char is[300], wanted[200];
     return ndp_refuse(r, "operand %d is %s; it must be %s", k, ndp_tile_text(r, t, is, sizeof is),
-                      name_of(r, must, wanted, sizeof wanted));
+                      ndp_thing_text(r, must, wanted, sizeof wanted));
 }
 
 ndp_status ndp_expect_value(ndp_rule *r, int k, int value, bool complete) {
@@ -93,7 +99,7 @@ ndp_status ndp_expect_value(ndp_rule *r, int k, int value, bool complete) {
     if (origin == NDP_NONE)
         return ndp_refuse(r, "its node has no operand %d", k);
     int64_t cols = r->g->values[value].view.cols;
-    NDP_TRY(expect_all(r, k));
+    NDP_TRY(ndp_expect_all(r, k));
     for (int i = 0; i < r->in[k].n; i++) {
         ndp_tile *t = &r->in[k].tiles[i];
         if (!ndp_thing_is(t->what, NDP_THING_VALUE, origin))
@@ -156,7 +162,7 @@ ndp_status ndp_expect_gradient(ndp_rule *r, int k, int value) {
     int origin = value == NDP_NONE ? NDP_NONE : ndp_value_origin(r->g, value, &col);
     if (origin == NDP_NONE)
         return ndp_refuse(r, "its node has no operand %d", k);
-    NDP_TRY(expect_all(r, k));
+    NDP_TRY(ndp_expect_all(r, k));
     for (int i = 0; i < r->in[k].n; i++) {
         ndp_tile *t = &r->in[k].tiles[i];
         int64_t first = 0;
@@ -182,28 +188,6 @@ bool ndp_is_gradient(const ndp_rule *r, int k, int value) {
     return is;
 }
 
-ndp_status ndp_expect_alike(ndp_rule *r, int a, int b, bool rows) {
-    for (int i = 0; i < r->in[a].n; i++)
-        for (int j = 0; j < r->in[b].n; j++) {
-            ndp_tile x = r->in[a].tiles[i], y = r->in[b].tiles[j], part;
-            if (rows)
-                x.col = y.col = x.at_col = y.at_col = 0, x.cols = y.cols = 1;
-            if (!ndp_tile_cut(&x, y.row, y.rows, y.col, y.cols, &part))
-                continue;
-            if (x.among != y.among)
-                return ndp_refuse(r, "the rows of operands %d and %d stand in other orders", a, b);
-            if (part.at_row - part.row != y.at_row - y.row || part.at_col - part.col != y.at_col - y.col)
-                return ndp_refuse(r,
-                                  "operands %d and %d are of other %s: row %lld, column %lld of one is row %lld, "
-                                  "column %lld of the whole, of the other row %lld, column %lld",
-                                  a, b, part.at_row - part.row != y.at_row - y.row ? "rows" : "columns",
-                                  (long long)part.row, (long long)part.col, (long long)part.at_row,
-                                  (long long)part.at_col, (long long)(y.at_row + part.row - y.row),
-                                  (long long)(y.at_col + part.col - y.col));
-        }
-    return NDP_OK;
-}
-
 ndp_tile ndp_gradient_tile(const ndp_rule *r, int value, ndp_tile t, ndp_share share) {
     int64_t col;
     t.what = (ndp_thing){NDP_THING_GRADIENT, ndp_value_origin(r->g, value, &col)};
@@ -214,25 +198,12 @@ ndp_tile ndp_gradient_tile(const ndp_rule *r, int value, ndp_tile t, ndp_share s
 
 /* ---- inputs, parameters ---- */
 
-ndp_status ndp_expect_rows(ndp_rule *r, int k, int value, int like) {
-    NDP_TRY(expect_all(r, k));
-    int input = r->g->values[value].input;
-    for (int i = 0; i < r->in[like].n; i++) {
-        const ndp_tile *t = &r->in[like].tiles[i];
-        if (t->among)
-            return ndp_refuse(r, "%s is by row, and the rows of operand %d stand in some order",
-                              r->g->inputs->items[input].name, like);
-        for (int j = 0; j < r->in[k].n; j++) {
-            ndp_tile part;
-            if (!ndp_thing_is(r->in[k].tiles[j].what, NDP_THING_DATA, input))
-                return refuse_thing(r, k, &r->in[k].tiles[j], (ndp_thing){NDP_THING_DATA, input});
-            if (ndp_tile_cut(&r->in[k].tiles[j], t->row, t->rows, 0, 1, &part) &&
-                part.at_row != t->at_row + part.row - t->row)
-                return ndp_refuse(r, "%s is of row %lld where the rows of operand %d are from %lld on",
-                                  r->g->inputs->items[input].name, (long long)part.at_row, like,
-                                  (long long)(t->at_row + part.row - t->row));
-        }
-    }
+ndp_status ndp_expect_input(const ndp_rule *r, int k, int value) {
+    ndp_thing must = {NDP_THING_DATA, r->g->values[value].input};
+    NDP_TRY(ndp_expect_all(r, k));
+    for (int i = 0; i < r->in[k].n; i++)
+        if (!ndp_things_equal(r->in[k].tiles[i].what, must))
+            return refuse_thing(r, k, &r->in[k].tiles[i], must);
     return NDP_OK;
 }
 
@@ -240,7 +211,7 @@ ndp_status ndp_expect_param(ndp_rule *r, int k, int param) {
     if (param == NDP_NONE)
         return ndp_refuse(r, "its node has no operand %d", k);
     const ndp_value *v = &r->g->values[param];
-    NDP_TRY(expect_all(r, k));
+    NDP_TRY(ndp_expect_all(r, k));
     for (int i = 0; i < r->in[k].n; i++) {
         ndp_tile *t = &r->in[k].tiles[i];
         int segment = t->what.id % 64, slot = t->what.id / 64;
@@ -256,11 +227,6 @@ ndp_status ndp_expect_param(ndp_rule *r, int k, int param) {
     return NDP_OK;
 }
 
-ndp_status ndp_expect_weight(ndp_rule *r, int k, int weight) {
-    bool made = weight != NDP_NONE && r->g->values[weight].kind == NDP_VALUE_ACT;
-    return made ? ndp_expect_value(r, k, weight, true) : ndp_expect_param(r, k, weight);
-}
-
 /* ---- results ---- */
 
 ndp_status ndp_result(ndp_rule *r, int o, ndp_tile t) {
@@ -268,18 +234,8 @@ ndp_status ndp_result(ndp_rule *r, int o, ndp_tile t) {
     return ndp_rule_wants(r, o) ? ndp_content_add(&r->out[o], t) : NDP_OK;
 }
 
-ndp_status ndp_result_zero(ndp_rule *r) {
-    const ndp_view *v = &r->c->out[0].view;
-    return ndp_result(r, 0, (ndp_tile){.rows = v->rows, .cols = v->cols, .what = {NDP_THING_ZERO, 0}});
-}
-
-ndp_status ndp_result_as(ndp_rule *r, int k, int value) {
-    for (int i = 0; i < r->in[k].n; i++) {
-        ndp_tile t = r->in[k].tiles[i];
-        t.what = ndp_value_thing(r, value);
-        NDP_TRY(ndp_result(r, 0, t));
-    }
-    return NDP_OK;
+ndp_status ndp_result_zero(ndp_rule *r, int o) {
+    return ndp_result(r, o, (ndp_tile){.rows = r->out[o].rows, .cols = r->out[o].cols, .what = {NDP_THING_ZERO, 0}});
 }
 
 ndp_status ndp_result_add(ndp_rule *r, int o, ndp_tile t) {
@@ -352,15 +308,4 @@ ndp_status ndp_sum_contents(ndp_rule *r, const ndp_content *a, const ndp_content
         }
     ndp_content_join(out);
     return NDP_OK;
-}
-
-ndp_status ndp_add_earlier(ndp_rule *r, int k, int value) {
-    if (!ndp_rule_has(r, k))
-        return NDP_OK;
-    NDP_TRY(ndp_expect_gradient(r, k, value));
-    for (int i = 0; i < r->in[k].n; i++)
-        r->in[k].tiles[i] = ndp_gradient_tile(r, value, r->in[k].tiles[i], r->in[k].tiles[i].share);
-    ndp_content made = r->out[0];
-    r->out[0] = ndp_content_of(r->arena, made.rows, made.cols);
-    return ndp_sum_contents(r, &made, &r->in[k], &r->out[0]);
 }

@@ -1,5 +1,4 @@
-/* Rules of ops that mix rows: attention over the keys of one rank or of several, the exchange of rows for heads, and
- * convolutions.
+/* Functions of attention over the keys of one rank or of several, and of the exchange of rows for heads.
  *
  * Attention over some of the keys is not a summand: parts are merged by their log-sum-exp, and until all keys are in it
  * nothing else may read it (NDP_THING_KEYS). Its share is the measure of the keys. */
@@ -10,27 +9,13 @@ typedef struct heads {
     int64_t d, q, kv, whole_q, whole_kv; /* head dim; heads and kv heads here, and of the node */
 } heads;
 
-static ndp_status expect_attention(ndp_rule *r, int q, int k, heads *h) {
+static ndp_status expect_heads(const ndp_rule *r, int q, int k, heads *h) {
     const ndp_op_attr *a = &r->n->attr;
-    if (r->n->op != &ndp_op_attention)
-        return ndp_refuse(r, "its node is a %s", r->n->op->name);
-    NDP_EXPECT_SAME(r, scale);
-    NDP_EXPECT_SAME(r, window);
-    NDP_EXPECT_SAME(r, cap);
-    NDP_EXPECT_SAME(r, head_dim);
     *h = (heads){a->head_dim, r->in[q].cols / a->head_dim, r->in[k].cols / a->head_dim, a->heads, a->kv_heads};
     if (h->q != r->c->attr.heads || h->kv != r->c->attr.kv_heads || h->kv < 1 || h->q % h->kv != 0)
         return ndp_refuse(r, "it has %d heads and %d kv heads, its operands %lld and %lld", r->c->attr.heads,
                           r->c->attr.kv_heads, (long long)h->q, (long long)h->kv);
     return NDP_OK;
-}
-
-/* Keys and values: the same rows and heads; k_pos is of these rows. */
-static ndp_status expect_keys(ndp_rule *r, int k, int v, int k_pos) {
-    NDP_TRY(ndp_expect_value(r, k, r->n->in[1], true));
-    NDP_TRY(ndp_expect_value(r, v, r->n->in[2], true));
-    NDP_TRY(ndp_expect_alike(r, k, v, false));
-    return ndp_expect_rows(r, k_pos, r->n->in[5], k);
 }
 
 /* The kv head that local head i reads, and whether it is that of the whole: *head, of the whole. `row`: of q. */
@@ -91,13 +76,9 @@ static ndp_status attend(ndp_rule *r, const heads *h, const ndp_tile *q, int64_t
 }
 
 /* Of (q, k, v, q_pos, q_low, k_pos). */
-ndp_status ndp_rule_attention(ndp_rule *r) {
+ndp_status ndp_after_attention(ndp_rule *r) {
     heads h;
-    NDP_TRY(expect_attention(r, 0, 1, &h));
-    NDP_TRY(ndp_expect_value(r, 0, r->n->in[0], true));
-    NDP_TRY(expect_keys(r, 1, 2, 5));
-    NDP_TRY(ndp_expect_rows(r, 3, r->n->in[3], 0));
-    NDP_TRY(ndp_expect_rows(r, 4, r->n->in[4], 0));
+    NDP_TRY(expect_heads(r, 0, 1, &h));
     return for_heads(r, 0, &h, attend);
 }
 
@@ -114,9 +95,8 @@ static ndp_status merge(ndp_rule *r, int a, int b, int value, int o) {
         if (k == b)
             break;
     }
-    NDP_TRY(ndp_expect_alike(r, a, b, false));
-    if (!ndp_content_full(&r->in[a]) || !ndp_content_full(&r->in[b]))
-        return ndp_refuse(r, "an operand is not written before it is read");
+    NDP_TRY(ndp_expect_all(r, a));
+    NDP_TRY(ndp_expect_all(r, b));
     for (int i = 0; i < r->in[a].n; i++)
         for (int j = 0; j < r->in[b].n; j++) {
             const ndp_tile *x = &r->in[a].tiles[i];
@@ -147,9 +127,7 @@ static ndp_status expect_same_keys(ndp_rule *r, int o, int s) {
 }
 
 /* Of (o, lse, o2, lse2). */
-ndp_status ndp_rule_attention_merge(ndp_rule *r) {
-    if (r->n->op != &ndp_op_attention)
-        return ndp_refuse(r, "its node is a %s", r->n->op->name);
+ndp_status ndp_after_attention_merge(ndp_rule *r) {
     NDP_TRY(expect_same_keys(r, 0, 1));
     NDP_TRY(expect_same_keys(r, 2, 3));
     NDP_TRY(merge(r, 0, 2, r->n->out[0], 0));
@@ -158,7 +136,7 @@ ndp_status ndp_rule_attention_merge(ndp_rule *r) {
 
 /* ---- backward: (do, q, k, v, o, lse, q_pos, q_low, k_pos) -> dq, dk, dv ---- */
 
-enum { D_O, Q, K, V, O, LSE, Q_POS, Q_LOW, K_POS };
+enum { D_O, Q, K, O = 4, LSE };
 
 /* Head i of rows of do gives those rows of dq, and a summand of dk and dv of its kv head for all keys. */
 static ndp_status attend_bwd(ndp_rule *r, const heads *h, const ndp_tile *d_o, int64_t i) {
@@ -181,19 +159,10 @@ static ndp_status attend_bwd(ndp_rule *r, const heads *h, const ndp_tile *d_o, i
     return NDP_OK;
 }
 
-ndp_status ndp_rule_attention_bwd(ndp_rule *r) {
+ndp_status ndp_after_attention_bwd(ndp_rule *r) {
     heads h;
-    NDP_TRY(expect_attention(r, Q, K, &h));
-    NDP_TRY(ndp_expect_gradient(r, D_O, r->n->out[0]));
-    NDP_TRY(ndp_expect_value(r, Q, r->n->in[0], true));
-    NDP_TRY(expect_keys(r, K, V, K_POS));
-    NDP_TRY(ndp_expect_value(r, O, r->n->out[0], true));
-    NDP_TRY(ndp_expect_value(r, LSE, r->n->out[1], true));
-    NDP_TRY(ndp_expect_alike(r, D_O, Q, false));
-    NDP_TRY(ndp_expect_alike(r, D_O, O, false));
+    NDP_TRY(expect_heads(r, Q, K, &h));
     NDP_TRY(expect_same_keys(r, O, LSE));
-    NDP_TRY(ndp_expect_rows(r, Q_POS, r->n->in[3], Q));
-    NDP_TRY(ndp_expect_rows(r, Q_LOW, r->n->in[4], Q));
     return for_heads(r, D_O, &h, attend_bwd);
 }
 
@@ -207,8 +176,8 @@ typedef struct cut {
 static ndp_status cut_of(const ndp_rule *r, cut *out) {
     const ndp_op_attr *a = &r->c->attr;
     int64_t all = a->all_parts ? a->all_parts : a->parts;
-    if (r->n->op != &ndp_op_attention || a->head_dim != r->n->attr.head_dim || a->heads < 1)
-        return ndp_refuse(r, "it cuts heads of %d for a %s of %d", a->head_dim, r->n->op->name, r->n->attr.head_dim);
+    if (a->heads < 1)
+        return ndp_refuse(r, "it cuts %d heads", a->heads);
     out->repeats = a->heads < all ? all / a->heads : 1;
     out->width = (int64_t)a->heads * a->head_dim * out->repeats / all;
     out->first = a->first, out->parts = a->parts;
@@ -219,11 +188,10 @@ static ndp_status cut_of(const ndp_rule *r, cut *out) {
     return NDP_OK;
 }
 
-ndp_status ndp_rule_heads_split(ndp_rule *r) {
+ndp_status ndp_after_heads_split(ndp_rule *r) {
     cut c;
     NDP_TRY(cut_of(r, &c));
-    if (!ndp_content_full(&r->in[0]))
-        return ndp_refuse(r, "its operand is not written before it is read");
+    NDP_TRY(ndp_expect_all(r, 0));
     for (int64_t p = 0; p < c.parts; p++) {
         ndp_content part = ndp_content_of(r->arena, r->in[0].rows, c.width);
         NDP_TRY(ndp_content_move(&r->in[0], 0, r->in[0].rows, (c.first + p) / c.repeats * c.width, c.width,
@@ -253,11 +221,10 @@ static ndp_status add_absent(ndp_rule *r, const cut *c, int64_t rows) {
     return NDP_OK;
 }
 
-ndp_status ndp_rule_heads_merge(ndp_rule *r) {
+ndp_status ndp_after_heads_merge(ndp_rule *r) {
     cut c;
     NDP_TRY(cut_of(r, &c));
-    if (!ndp_content_full(&r->in[0]))
-        return ndp_refuse(r, "its operand is not written before it is read");
+    NDP_TRY(ndp_expect_all(r, 0));
     int64_t rows = r->in[0].rows / c.parts;
     for (int64_t p = 0; p < c.parts; p++) {
         ndp_content part = ndp_content_of(r->arena, rows, c.width);
@@ -270,74 +237,4 @@ ndp_status ndp_rule_heads_merge(ndp_rule *r) {
         }
     }
     return add_absent(r, &c, rows);
-}
-
-/* ---- convolutions over rows ---- */
-
-/* All rows of the micro-batch, in order. */
-static ndp_status expect_all_rows(ndp_rule *r, int k) {
-    for (int i = 0; i < r->in[k].n; i++)
-        if (r->in[k].tiles[i].at_row != r->in[k].tiles[i].row || r->in[k].rows < r->real)
-            return ndp_refuse(r, "it mixes rows, and operand %d has some of them only", k);
-    return NDP_OK;
-}
-
-/* The taps of the same columns as x. */
-static ndp_status expect_taps(ndp_rule *r, int k, int x) {
-    NDP_TRY(ndp_expect_param(r, k, r->n->in[1]));
-    for (int i = 0; i < r->in[k].n; i++)
-        for (int j = 0; j < r->in[x].n; j++) {
-            const ndp_tile *w = &r->in[k].tiles[i], *t = &r->in[x].tiles[j];
-            ndp_tile part;
-            if (w->at_row != w->row || r->in[k].rows != r->g->values[r->n->in[1]].view.rows ||
-                (ndp_tile_cut(t, 0, r->in[x].rows, w->col, w->cols, &part) &&
-                 part.at_col - part.col != w->at_col - w->col))
-                return ndp_refuse(r, "its taps are of other columns than its rows");
-        }
-    return NDP_OK;
-}
-
-ndp_status ndp_rule_causal_conv(ndp_rule *r) {
-    NDP_TRY(ndp_expect_value(r, 0, r->n->in[0], true));
-    NDP_TRY(expect_all_rows(r, 0));
-    NDP_TRY(expect_taps(r, 1, 0));
-    NDP_TRY(ndp_expect_rows(r, 2, r->n->in[2], 0));
-    return ndp_result_as(r, 0, r->n->out[0]);
-}
-
-/* Of (dy, w, start, acc?). */
-ndp_status ndp_rule_causal_conv_dx(ndp_rule *r) {
-    NDP_TRY(ndp_expect_gradient(r, 0, r->n->out[0]));
-    NDP_TRY(expect_all_rows(r, 0));
-    NDP_TRY(expect_taps(r, 1, 0));
-    NDP_TRY(ndp_expect_rows(r, 2, r->n->in[2], 0));
-    for (int i = 0; i < r->in[0].n; i++) {
-        ndp_share share = ndp_share_mul(r->in[0].tiles[i].share, r->uses->of[r->of][0]);
-        NDP_TRY(ndp_result(r, 0, ndp_gradient_tile(r, r->n->in[0], r->in[0].tiles[i], share)));
-    }
-    return ndp_add_earlier(r, 3, r->n->in[0]);
-}
-
-/* Of (dy, x, start). */
-ndp_status ndp_rule_causal_conv_dw(ndp_rule *r) {
-    NDP_TRY(ndp_expect_gradient(r, 0, r->n->out[0]));
-    NDP_TRY(ndp_expect_value(r, 1, r->n->in[0], true));
-    NDP_TRY(expect_all_rows(r, 0));
-    NDP_TRY(ndp_expect_alike(r, 0, 1, false));
-    NDP_TRY(ndp_expect_rows(r, 2, r->n->in[2], 0));
-    for (int i = 0; i < r->in[0].n; i++) {
-        ndp_tile t = r->in[0].tiles[i];
-        ndp_share share = ndp_share_mul(t.share, ndp_rows_measure(r, t.at_row, t.rows));
-        t.share = ndp_share_mul(share, r->uses->of[r->of][1]);
-        t.row = 0, t.rows = r->c->out[0].view.rows, t.at_row = 0;
-        NDP_TRY(ndp_param_gradient(r, 0, r->n->in[1], t));
-    }
-    return NDP_OK;
-}
-
-/* Of (cache, new, row): the cache with the new rows; caches are not cut. */
-ndp_status ndp_rule_kv_append(ndp_rule *r) {
-    NDP_TRY(ndp_expect_value(r, 1, r->n->in[1], true));
-    NDP_TRY(ndp_expect_rows(r, 2, r->n->in[2], 1));
-    return ndp_result_as(r, 0, r->n->out[0]);
 }

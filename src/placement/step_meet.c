@@ -1,25 +1,21 @@
 /* Begins and waits of the program. A begin takes what its operand holds, and nothing may be read of its result until
  * the wait, which writes what the group made. */
-#include "placement/step_lanes.h"
+#include "placement/step_world.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 /* ---- operations under way ---- */
 
-static ndp_under_way *take(ndp_step_world *w) {
-    ndp_under_way *u = w->free;
-    if (u) {
-        ndp_held_list spans = u->spans, added = u->added, result = u->result;
-        struct ndp_under_way *other = u->other;
-        w->free = u->next;
-        spans.n = added.n = result.n = 0;
-        *u = (ndp_under_way){.spans = spans, .added = added, .result = result, .other = other};
-    } else if ((u = calloc(1, sizeof *u)) != NULL) {
-        u->other = w->all;
-        w->all = u;
-    }
-    return u;
+/* One that is free keeps the room of its lists. */
+static ndp_status take(ndp_step_world *w, ndp_under_way **out) {
+    ndp_under_way *u = *out = w->free;
+    if (!u)
+        return NDP_NEW(&w->arena, 1, *out);
+    ndp_held_list spans = u->spans, added = u->added, result = u->result;
+    w->free = u->next;
+    spans.n = added.n = result.n = 0;
+    *u = (ndp_under_way){.spans = spans, .added = added, .result = result};
+    return NDP_OK;
 }
 
 static void give(ndp_step_world *w, ndp_under_way *u) {
@@ -31,10 +27,10 @@ static bool is_message(const ndp_call *c) { return c->op->collective == NDP_SEND
 
 /* The bytes of an operand. Blocks of messages alone rotate. */
 static ndp_bytes operand(const ndp_step_lane *l, const ndp_operand *o) {
-    size_t bytes = ndp_step_operand_bytes(o);
+    ndp_bytes b = ndp_step_bytes(o);
     if (l->instr->role != NDP_NONE)
-        return ndp_step_bytes(l, o, bytes);
-    return (ndp_bytes){o->base, o->offset, o->offset + bytes};
+        b.block = ndp_block_at(l->program->blocks, b.block, &l->walk);
+    return b;
 }
 
 /* ---- begins ---- */
@@ -44,12 +40,8 @@ static ndp_status check_message(const ndp_step_lane *l, ndp_bytes b) {
     const ndp_held *s = ndp_memory_find(&l->memory, b);
     if (s && (s->kind == NDP_HELD_BOUNDARY || s->kind == NDP_HELD_BOUNDARY_GRAD) && s->share == 0)
         return NDP_OK;
-    char text[NDP_HELD_TEXT];
-    ndp_held first = {.made = NDP_NONE};
-    size_t at = b.start;
-    ndp_memory_next(&l->memory, b.block, &at, b.end, &first);
-    return ndp_step_refuse(l, "sends %s, must be the output of a unit, or a gradient of one",
-                           ndp_held_text(l, &first, text, sizeof text));
+    ndp_held first = ndp_memory_first(&l->memory, b);
+    return ndp_step_refuse_held(l, &first, "sends ", ", must be the output of a unit, or a gradient of one");
 }
 
 static ndp_mail *mailbox(const ndp_step_world *w, int to, int from, int channel) {
@@ -59,7 +51,7 @@ static ndp_mail *mailbox(const ndp_step_world *w, int to, int from, int channel)
 
 /* The lane at another place on pp. */
 static int lane_of_peer(const ndp_step_lane *l, int peer) {
-    const ndp_members *m = &l->world->members[l->lane][NDP_GROUP_PP];
+    const ndp_members *m = ndp_step_members(l, NDP_GROUP_PP);
     return peer >= 0 && peer < m->n ? ndp_member(m, peer) : NDP_NONE;
 }
 
@@ -69,7 +61,7 @@ static ndp_status post(ndp_step_lane *l, ndp_under_way *u) {
     if (to == NDP_NONE)
         return ndp_step_refuse(l, "there is no rank %d on pp", u->peer);
     ndp_mail *box = mailbox(w, to, w->lanes->items[l->lane].mesh.coord[NDP_PP], u->channel);
-    NDP_TRY(ndp_array_reserve(&box->items, &box->capacity, box->n + 1, sizeof *box->items));
+    NDP_TRY(NDP_GROW(&w->arena, box->n, &box->capacity, box->items));
     box->items[box->n++] = u;
     return NDP_OK;
 }
@@ -103,20 +95,10 @@ static ndp_status clear_result(ndp_step_lane *l, ndp_bytes in, ndp_bytes out) {
 
 static ndp_status note_begin(ndp_step_lane *l, ndp_under_way *u) {
     int c = u->channel;
-    u->number = ndp_meet_begin(&l->world->meetings, l->lane, c, u);
-    if (u->number == NDP_NONE)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory to check the step of a rank");
-    NDP_TRY(ndp_array_reserve(&l->begun[c], &l->capacity[c], u->number + 1, sizeof **l->begun));
+    NDP_TRY(ndp_meet_begin(&l->world->meetings, l->lane, c, u, &u->number));
+    NDP_TRY(NDP_GROW(&l->world->arena, u->number, &l->capacity[c], l->begun[c]));
     l->begun[c][u->number] = l->walk.executed;
-    l->n_begun[c] = u->number + 1;
-    u->left = l->world->members[l->lane][ndp_channel_group(c)].n;
-    return NDP_OK;
-}
-
-static ndp_status copy_spans(const ndp_held_list *from, ndp_held_list *to) {
-    to->n = 0;
-    for (int i = 0; i < from->n; i++)
-        NDP_TRY(ndp_held_add(to, from->items[i]));
+    u->left = ndp_step_members(l, ndp_channel_group(c))->n;
     return NDP_OK;
 }
 
@@ -127,13 +109,13 @@ static ndp_status take_part(const ndp_step_lane *l, ndp_under_way *u, ndp_bytes 
                  part->bytes.start == in.start && part->bytes.end == in.end;
     for (int i = 0; i < u->spans.n && u->is_part; i++)
         u->is_part = u->spans.items[i].made == part->made;
-    return u->is_part ? copy_spans(&part->sum, &u->added) : NDP_OK;
+    return u->is_part ? ndp_held_append(&l->world->arena, &u->added, &part->sum) : NDP_OK;
 }
 
 static ndp_status begin_collective(ndp_step_lane *l, ndp_under_way *u, ndp_bytes in) {
     const ndp_call *c = &l->instr->call;
     ndp_bytes out = operand(l, &c->out[0]);
-    int ranks = l->world->members[l->lane][ndp_channel_group(u->channel)].ranks;
+    int ranks = ndp_step_members(l, ndp_channel_group(u->channel))->ranks;
     size_t many = (size_t)ranks, handed = in.end - in.start, got = out.end - out.start;
     bool gathers = c->op->collective == NDP_ALL_GATHER, scatters = c->op->collective == NDP_REDUCE_SCATTER;
     if (!gathers && !scatters && c->op->collective != NDP_ALL_REDUCE)
@@ -153,9 +135,8 @@ ndp_status ndp_step_begin(ndp_step_lane *l) {
     const ndp_instr *in = l->instr;
     const ndp_call *c = &in->call;
     int work = ndp_work_at(in, &l->walk);
-    ndp_under_way *u = take(l->world);
-    if (!u)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory to check the step of a rank");
+    ndp_under_way *u;
+    NDP_TRY(take(l->world, &u));
     if (l->under_way[work])
         return ndp_step_refuse(l, "its number, %d, is that of #%d, which is under way", work, l->under_way[work]->at);
     ndp_bytes bytes = operand(l, &c->in[0]);
@@ -176,16 +157,6 @@ static void end(ndp_step_lane *l, ndp_under_way *u) {
     ndp_under_way *last = l->list[--l->n_under_way];
     l->under_way[u->work] = NULL;
     l->list[last->listed = u->listed] = last;
-}
-
-static ndp_status write_spans(ndp_step_lane *l, ndp_bytes out, const ndp_held_list *s) {
-    for (int i = 0; i < s->n; i++) {
-        ndp_held span = s->items[i];
-        span.made = l->walk.at;
-        NDP_TRY(
-            ndp_memory_write(&l->memory, (ndp_bytes){out.block, out.start + span.start, out.start + span.end}, span));
-    }
-    return NDP_OK;
 }
 
 /* Both sides of a message have its begin. */
@@ -212,7 +183,7 @@ static ndp_status wait_message(ndp_step_lane *l, ndp_under_way *u) {
     memmove(box->items + i, box->items + i + 1, (size_t)(--box->n - i) * sizeof(void *));
     if (sent->bytes != u->bytes)
         return ndp_step_refuse(l, "receives %zu bytes, of %zu that are sent", u->bytes, sent->bytes);
-    NDP_TRY(write_spans(l, operand(l, &l->instr->call.out[0]), &sent->spans));
+    NDP_TRY(ndp_memory_put(&l->memory, operand(l, &l->instr->call.out[0]), &sent->spans, l->walk.at));
     give_sent(l->world, sent);
     end(l, u);
     give(l->world, u);
@@ -246,37 +217,18 @@ static ndp_status wait_scalar(ndp_step_lane *l, const ndp_members *m, ndp_under_
     if (l->instr->call.op->collective != NDP_ALL_REDUCE)
         return ndp_step_refuse(l, "no program has this operation on a number");
     for (int i = 0; i < m->n; i++)
-        for (int own = 0; own < NDP_COUNT(sum.by_own); own++)
-            sum.by_own[own] = ndp_share_add(sum.by_own[own], members[i]->sum.by_own[own]);
+        ndp_sum_add(&sum, &members[i]->sum);
     return ndp_step_scalar_write(l, members[0]->scalar, ndp_step_sum_over(l->world, &sum, m->own));
-}
-
-/* Adds `part` to what those bytes hold: the same elements, of the same ranks' samples. */
-static ndp_status add_part(ndp_step_lane *l, ndp_bytes at, const ndp_held *part) {
-    ndp_held is;
-    for (size_t b = at.start; ndp_memory_next(&l->memory, at.block, &b, at.end, &is);) {
-        size_t start = part->start + is.start - at.start;
-        ndp_held mine = ndp_held_cut(part, start, start + is.end - is.start);
-        ndp_bytes bytes = {at.block, is.start, is.end};
-        char text[NDP_HELD_TEXT];
-        bool same = is.kind == NDP_HELD_GRAD && is.of == mine.of && is.own == mine.own && is.first == mine.first;
-        if (is.kind == NDP_HELD_ZERO)
-            NDP_TRY(ndp_memory_write(&l->memory, bytes, mine));
-        else if (same)
-            NDP_TRY(ndp_memory_add(&l->memory, bytes, mine.share, l->walk.at));
-        else
-            return ndp_step_refuse(l, "adds to %s", ndp_held_text(l, &is, text, sizeof text));
-    }
-    return NDP_OK;
 }
 
 /* The part of a sum that a rank of a reduce_scatter gets, added to what is there. */
 static ndp_status write_part(ndp_step_lane *l, const ndp_under_way *u, const ndp_held_list *sum, ndp_bytes out) {
     size_t bytes = out.end - out.start, low = bytes * (size_t)ndp_step_place(l, ndp_channel_group(u->channel));
     bool adds = u->instr->call.attr.accumulate;
-    NDP_TRY(write_spans(l, out, &u->added));
+    NDP_TRY(ndp_memory_put(&l->memory, out, &u->added, l->walk.at));
     l->part.group = ndp_channel_group(u->channel), l->part.bytes = out, l->part.made = adds ? NDP_NONE : l->walk.at;
-    NDP_TRY(copy_spans(sum, &l->part.sum));
+    l->part.sum.n = 0;
+    NDP_TRY(ndp_held_append(&l->world->arena, &l->part.sum, sum));
     NDP_TRY(ndp_step_scattered(l, u, sum));
     for (int i = 0; i < sum->n; i++) {
         const ndp_held *s = &sum->items[i];
@@ -289,7 +241,7 @@ static ndp_status write_part(ndp_step_lane *l, const ndp_under_way *u, const ndp
         if (!adds)
             NDP_TRY(ndp_memory_write(&l->memory, at, part));
         else if (part.kind != NDP_HELD_ZERO)
-            NDP_TRY(add_part(l, at, &part));
+            NDP_TRY(ndp_step_add(l, at, &part, NULL));
     }
     return NDP_OK;
 }
@@ -305,31 +257,27 @@ static ndp_status wait_collective(ndp_step_lane *l, ndp_under_way *u, const ndp_
         NDP_TRY(kind == NDP_ALL_GATHER ? ndp_step_gather(l, m, members, result)
                                        : ndp_step_reduce(l, m, members, result));
     members[0]->made = true;
-    return kind == NDP_REDUCE_SCATTER ? write_part(l, u, result, out) : write_spans(l, out, result);
+    return kind == NDP_REDUCE_SCATTER ? write_part(l, u, result, out)
+                                      : ndp_memory_put(&l->memory, out, result, l->walk.at);
 }
 
 ndp_status ndp_step_wait(ndp_step_lane *l) {
     ndp_step_world *w = l->world;
-    ndp_under_way *u = l->under_way[ndp_work_at(l->instr, &l->walk)], *few[64];
+    ndp_under_way *u = l->under_way[ndp_work_at(l->instr, &l->walk)], **members = w->meeting;
     l->again = false;
     if (!u || u->instr->call.op != l->instr->call.op)
         return ndp_step_refuse(l, "waits for what is not under way");
     if (is_message(&u->instr->call))
         return wait_message(l, u);
-    const ndp_members *m = &w->members[l->lane][ndp_channel_group(u->channel)];
-    ndp_under_way **members = m->n <= NDP_COUNT(few) ? few : malloc((size_t)m->n * sizeof(void *));
-    if (!members)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory to check the step of a rank");
+    const ndp_members *m = ndp_step_members(l, ndp_channel_group(u->channel));
     l->again = !all_begun(l, m, u, members);
-    ndp_status st = l->again ? NDP_OK : wait_collective(l, u, m, members);
-    if (st == NDP_OK && !l->again) {
-        l->waited[u->channel] = u->number;
-        end(l, u);
-        if (--members[0]->left == 0)
-            for (int i = 0; i < m->n; i++)
-                give(w, members[i]);
-    }
-    if (members != few)
-        free(members);
-    return st;
+    if (l->again)
+        return NDP_OK;
+    NDP_TRY(wait_collective(l, u, m, members));
+    l->waited[u->channel] = u->number;
+    end(l, u);
+    if (--members[0]->left == 0)
+        for (int i = 0; i < m->n; i++)
+            give(w, members[i]);
+    return NDP_OK;
 }

@@ -43,47 +43,34 @@ static bool starts_in(const ndp_step_places *p, int later, int i) {
 }
 
 /* Lists for each place those that it meets. */
-static ndp_status find_meets(ndp_step_places *p) {
+static ndp_status find_meets(ndp_step_places *p, ndp_arena *arena) {
+    int *filled;
     for (int i = 0; i < p->n; i++)
         for (int k = i + 1; starts_in(p, k, i); k++)
             p->first[i + 1]++, p->first[k + 1]++;
     for (int i = 0; i < p->n; i++)
         p->first[i + 1] += p->first[i];
-    p->meets = malloc(((size_t)p->first[p->n] + 1) * sizeof *p->meets);
-    int *filled = calloc((size_t)p->n + 1, sizeof *filled);
-    for (int i = 0; p->meets && filled && i < p->n; i++)
+    NDP_TRY(NDP_NEW(arena, p->first[p->n], p->meets));
+    NDP_TRY(NDP_NEW(arena, p->n, filled));
+    for (int i = 0; i < p->n; i++)
         for (int k = i + 1; starts_in(p, k, i); k++) {
             p->meets[p->first[i] + filled[i]++] = k;
             p->meets[p->first[k] + filled[k]++] = i;
         }
-    bool ok = p->meets && filled;
-    free(filled);
-    return ok ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory to check %d places", p->n);
+    return NDP_OK;
 }
 
-ndp_status ndp_step_places_init(const ndp_program *p, ndp_step_places *out) {
-    size_t n = (size_t)p->n_blocks + 1;
-    int *order = malloc(n * sizeof *order);
-    *out = (ndp_step_places){.of = malloc(n * sizeof *out->of),
-                             .at = malloc(n * sizeof *out->at),
-                             .bytes = malloc(n * sizeof *out->bytes),
-                             .region = malloc(n * sizeof *out->region),
-                             .first = calloc(n + 1, sizeof *out->first)};
-    bool ok = order && out->of && out->at && out->bytes && out->region && out->first;
-    if (ok)
-        number_places(p, order, out);
-    free(order);
-    return ok ? find_meets(out) : NDP_FAIL(NDP_ENOMEM, "not enough memory to check %d blocks", p->n_blocks);
-}
-
-void ndp_step_places_release(ndp_step_places *p) {
-    free(p->of);
-    free(p->at);
-    free(p->bytes);
-    free(p->region);
-    free(p->first);
-    free(p->meets);
-    *p = (ndp_step_places){0};
+ndp_status ndp_step_places_init(const ndp_program *p, ndp_arena *arena, ndp_step_places *out) {
+    int n = p->n_blocks, *order;
+    *out = (ndp_step_places){.n = 0};
+    NDP_TRY(NDP_NEW(arena, n, order));
+    NDP_TRY(NDP_NEW(arena, n, out->of));
+    NDP_TRY(NDP_NEW(arena, n, out->at));
+    NDP_TRY(NDP_NEW(arena, n, out->bytes));
+    NDP_TRY(NDP_NEW(arena, n, out->region));
+    NDP_TRY(NDP_NEW(arena, n + 1, out->first));
+    number_places(p, order, out);
+    return find_meets(out, arena);
 }
 
 /* ---- spans ---- */
@@ -104,65 +91,66 @@ static bool continues(const ndp_held *a, const ndp_held *b) {
            a->first + (int64_t)((a->end - a->start) / ndp_held_unit(a)) == b->first;
 }
 
-ndp_status ndp_held_add(ndp_held_list *s, ndp_held span) {
+ndp_status ndp_held_add(ndp_arena *arena, ndp_held_list *s, ndp_held span) {
     if (s->n > 0 && continues(&s->items[s->n - 1], &span)) {
         s->items[s->n - 1].end = span.end;
         return NDP_OK;
     }
-    NDP_TRY(ndp_array_reserve(&s->items, &s->capacity, s->n + 1, sizeof *s->items));
+    NDP_TRY(NDP_GROW(arena, s->n, &s->capacity, s->items));
     s->items[s->n++] = span;
+    return NDP_OK;
+}
+
+ndp_status ndp_held_append(ndp_arena *arena, ndp_held_list *s, const ndp_held_list *more) {
+    for (int i = 0; i < more->n; i++)
+        NDP_TRY(ndp_held_add(arena, s, more->items[i]));
     return NDP_OK;
 }
 
 /* ---- memory ---- */
 
-ndp_status ndp_memory_init(const ndp_step_places *places, ndp_memory *out) {
-    *out = (ndp_memory){.places = places, .of = calloc((size_t)places->n + 1, sizeof *out->of)};
-    return out->of ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory to check %d places", places->n);
-}
-
-void ndp_memory_release(ndp_memory *m) {
-    for (int i = 0; m->of && i < m->places->n; i++)
-        free(m->of[i].items);
-    free(m->of);
-    *m = (ndp_memory){0};
-}
-
-static ndp_status make_room(ndp_place_spans *p, int more) {
-    int64_t capacity = p->capacity;
-    if (p->n + more <= p->capacity)
-        return NDP_OK;
-    NDP_TRY(ndp_array_reserve(&p->items, &capacity, p->n + more, sizeof *p->items));
-    p->capacity = (int)capacity;
-    return NDP_OK;
+ndp_status ndp_memory_init(const ndp_step_places *places, ndp_arena *arena, ndp_memory *out) {
+    *out = (ndp_memory){.places = places, .arena = arena};
+    return NDP_NEW(arena, places->n, out->of);
 }
 
 /* The first span that ends after byte `at`. */
-static int first_after(const ndp_place_spans *p, size_t at) {
+static int first_after(const ndp_held_list *p, size_t at) {
     int i = 0;
     while (i < p->n && p->items[i].end <= at)
         i++;
     return i;
 }
 
-/* Removes bytes [start, end) from the spans; *where: the place of a span that starts at `start`. */
-static ndp_status remove_bytes(ndp_place_spans *p, size_t start, size_t end, int *where) {
-    int i = first_after(p, start), last;
-    *where = i;
-    if (i == p->n || p->items[i].start >= end)
+/* Puts a span before the one at place `i`. */
+static ndp_status insert(const ndp_memory *m, ndp_held_list *p, int i, ndp_held s) {
+    NDP_TRY(NDP_GROW(m->arena, p->n, &p->capacity, p->items));
+    memmove(p->items + i + 1, p->items + i, (size_t)(p->n - i) * sizeof *p->items);
+    p->items[i] = s;
+    p->n++;
+    return NDP_OK;
+}
+
+/* Cuts the span that holds byte `at` in two there. */
+static ndp_status split(const ndp_memory *m, ndp_held_list *p, size_t at) {
+    int i = first_after(p, at);
+    if (i == p->n || p->items[i].start >= at)
         return NDP_OK;
-    for (last = i; last + 1 < p->n && p->items[last + 1].start < end;)
+    NDP_TRY(insert(m, p, i, ndp_held_cut(&p->items[i], p->items[i].start, at)));
+    p->items[i + 1] = ndp_held_cut(&p->items[i + 1], at, p->items[i + 1].end);
+    return NDP_OK;
+}
+
+/* Removes bytes [start, end) from the spans; *where: the place of a span that starts at `start`. */
+static ndp_status remove_bytes(const ndp_memory *m, ndp_held_list *p, size_t start, size_t end, int *where) {
+    NDP_TRY(split(m, p, start));
+    NDP_TRY(split(m, p, end));
+    int i = first_after(p, start), last = i;
+    while (last < p->n && p->items[last].start < end)
         last++;
-    ndp_held kept[2];
-    int n = 0;
-    if (p->items[i].start < start)
-        kept[n++] = ndp_held_cut(&p->items[i], p->items[i].start, start), ++*where;
-    if (p->items[last].end > end)
-        kept[n++] = ndp_held_cut(&p->items[last], end, p->items[last].end);
-    NDP_TRY(make_room(p, 1));
-    memmove(p->items + i + n, p->items + last + 1, (size_t)(p->n - last - 1) * sizeof *p->items);
-    memcpy(p->items + i, kept, (size_t)n * sizeof *kept);
-    p->n += n - (last - i + 1);
+    memmove(p->items + i, p->items + last, (size_t)(p->n - last) * sizeof *p->items);
+    p->n -= last - i;
+    *where = i;
     return NDP_OK;
 }
 
@@ -175,7 +163,7 @@ static ndp_status take_bytes(ndp_memory *m, int place, size_t start, size_t end)
             continue;
         size_t low = p->at[place] + start, high = p->at[place] + end, at = p->at[other];
         if (high > at && low < at + p->bytes[other])
-            NDP_TRY(remove_bytes(&m->of[other], low > at ? low - at : 0, high - at, &where));
+            NDP_TRY(remove_bytes(m, &m->of[other], low > at ? low - at : 0, high - at, &where));
     }
     return NDP_OK;
 }
@@ -185,27 +173,31 @@ ndp_status ndp_memory_clear(ndp_memory *m, ndp_bytes b) {
     if (place == NDP_NONE || b.start >= b.end)
         return NDP_OK;
     NDP_TRY(take_bytes(m, place, b.start, b.end));
-    return m->of[place].n > 0 ? remove_bytes(&m->of[place], b.start, b.end, &where) : NDP_OK;
+    return m->of[place].n > 0 ? remove_bytes(m, &m->of[place], b.start, b.end, &where) : NDP_OK;
 }
 
 ndp_status ndp_memory_write(ndp_memory *m, ndp_bytes b, ndp_held s) {
     int place = b.block == NDP_NONE ? NDP_NONE : m->places->of[b.block], where;
     if (place == NDP_NONE || b.start >= b.end)
         return NDP_OK;
-    ndp_place_spans *p = &m->of[place];
     NDP_TRY(take_bytes(m, place, b.start, b.end));
     s.start = b.start, s.end = b.end;
-    NDP_TRY(remove_bytes(p, b.start, b.end, &where));
-    NDP_TRY(make_room(p, 1));
-    memmove(p->items + where + 1, p->items + where, (size_t)(p->n - where) * sizeof *p->items);
-    p->items[where] = s;
-    p->n++;
+    NDP_TRY(remove_bytes(m, &m->of[place], b.start, b.end, &where));
+    return insert(m, &m->of[place], where, s);
+}
+
+ndp_status ndp_memory_put(ndp_memory *m, ndp_bytes b, const ndp_held_list *s, int made) {
+    for (int i = 0; i < s->n; i++) {
+        ndp_held span = s->items[i];
+        span.made = made;
+        NDP_TRY(ndp_memory_write(m, (ndp_bytes){b.block, b.start + span.start, b.start + span.end}, span));
+    }
     return NDP_OK;
 }
 
 bool ndp_memory_next(const ndp_memory *m, int block, size_t *at, size_t end, ndp_held *out) {
     int place = block == NDP_NONE ? NDP_NONE : m->places->of[block];
-    const ndp_place_spans none = {0}, *p = place == NDP_NONE ? &none : &m->of[place];
+    const ndp_held_list none = {0}, *p = place == NDP_NONE ? &none : &m->of[place];
     if (*at >= end)
         return false;
     int i = first_after(p, *at);
@@ -219,11 +211,17 @@ bool ndp_memory_next(const ndp_memory *m, int block, size_t *at, size_t end, ndp
     return true;
 }
 
+ndp_held ndp_memory_first(const ndp_memory *m, ndp_bytes b) {
+    ndp_held s = {.made = NDP_NONE};
+    ndp_memory_next(m, b.block, &b.start, b.end, &s);
+    return s;
+}
+
 const ndp_held *ndp_memory_find(const ndp_memory *m, ndp_bytes b) {
     int place = b.block == NDP_NONE ? NDP_NONE : m->places->of[b.block];
     if (place == NDP_NONE)
         return NULL;
-    const ndp_place_spans *p = &m->of[place];
+    const ndp_held_list *p = &m->of[place];
     int i = first_after(p, b.start);
     return i < p->n && p->items[i].start <= b.start && b.end <= p->items[i].end ? &p->items[i] : NULL;
 }
@@ -233,21 +231,8 @@ ndp_status ndp_memory_read(const ndp_memory *m, ndp_bytes b, ndp_held_list *out)
     for (size_t at = b.start; ndp_memory_next(m, b.block, &at, b.end, &s);) {
         s.start -= b.start, s.end -= b.start;
         if (s.kind != NDP_HELD_NOTHING)
-            NDP_TRY(ndp_held_add(out, s));
+            NDP_TRY(ndp_held_add(m->arena, out, s));
     }
-    return NDP_OK;
-}
-
-/* Cuts the span that holds byte `at` in two there. */
-static ndp_status split(ndp_place_spans *p, size_t at) {
-    int i = first_after(p, at);
-    if (i == p->n || p->items[i].start >= at)
-        return NDP_OK;
-    NDP_TRY(make_room(p, 1));
-    memmove(p->items + i + 1, p->items + i, (size_t)(p->n - i) * sizeof *p->items);
-    p->items[i] = ndp_held_cut(&p->items[i + 1], p->items[i + 1].start, at);
-    p->items[i + 1] = ndp_held_cut(&p->items[i + 1], at, p->items[i + 1].end);
-    p->n++;
     return NDP_OK;
 }
 
@@ -255,9 +240,9 @@ ndp_status ndp_memory_add(ndp_memory *m, ndp_bytes b, ndp_share share, int made)
     int place = b.block == NDP_NONE ? NDP_NONE : m->places->of[b.block];
     if (place == NDP_NONE)
         return NDP_OK;
-    ndp_place_spans *p = &m->of[place];
-    NDP_TRY(split(p, b.start));
-    NDP_TRY(split(p, b.end));
+    ndp_held_list *p = &m->of[place];
+    NDP_TRY(split(m, p, b.start));
+    NDP_TRY(split(m, p, b.end));
     NDP_TRY(take_bytes(m, place, b.start, b.end));
     for (int i = first_after(p, b.start); i < p->n && p->items[i].start < b.end; i++) {
         p->items[i].share = ndp_share_add(p->items[i].share, share);

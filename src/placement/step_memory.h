@@ -49,10 +49,8 @@ typedef struct ndp_held {
 
 /* Member `member` of a segment; the segment is `at` % NDP_MOST_SEGMENTS. */
 static inline int ndp_held_matrix(int segment, int64_t member) { return segment + NDP_MOST_SEGMENTS * (int)member; }
-/* Those of state k of the optimizer. */
-static inline ndp_held_kind ndp_held_state(int k) { return k == 0 ? NDP_HELD_STATE0 : NDP_HELD_STATE1; }
-static inline ndp_held_kind ndp_held_codes(int k) { return k == 0 ? NDP_HELD_CODES0 : NDP_HELD_CODES1; }
-static inline ndp_held_kind ndp_held_scales(int k) { return k == 0 ? NDP_HELD_SCALES0 : NDP_HELD_SCALES1; }
+/* Those of state k of the optimizer: first, of `kind`, that of state 0. */
+static inline ndp_held_kind ndp_held_of_state(ndp_held_kind first, int k) { return (ndp_held_kind)((int)first + k); }
 
 static inline bool ndp_held_is_flat(ndp_held_kind k) { return k >= NDP_HELD_PARAM && k <= NDP_HELD_ORTHOGONAL; }
 /* Bytes from one `first` to the next. */
@@ -70,22 +68,23 @@ typedef struct ndp_step_places {
     int *first, *meets; /* meets[first[i]] to meets[first[i + 1] - 1]: the places with bytes of place i */
     int n;
 } ndp_step_places;
-ndp_status ndp_step_places_init(const ndp_program *p, ndp_step_places *out);
-void ndp_step_places_release(ndp_step_places *p);
+ndp_status ndp_step_places_init(const ndp_program *p, ndp_arena *arena, ndp_step_places *out);
 
 /* ---- memory ---- */
 
-typedef struct ndp_place_spans {
-    ndp_held *items; /* ascending, disjoint */
-    int n, capacity;
-} ndp_place_spans;
+/* A list of spans that grows. */
+typedef struct ndp_held_list {
+    ndp_held *items;
+    int n;
+    int64_t capacity;
+} ndp_held_list;
 
 typedef struct ndp_memory {
     const ndp_step_places *places;
-    ndp_place_spans *of; /* by place */
+    ndp_held_list *of; /* by place: ascending, disjoint */
+    ndp_arena *arena;
 } ndp_memory;
-ndp_status ndp_memory_init(const ndp_step_places *places, ndp_memory *out);
-void ndp_memory_release(ndp_memory *m);
+ndp_status ndp_memory_init(const ndp_step_places *places, ndp_arena *arena, ndp_memory *out);
 
 /* Bytes of a block. */
 typedef struct ndp_bytes {
@@ -97,6 +96,8 @@ typedef struct ndp_bytes {
 ndp_status ndp_memory_clear(ndp_memory *m, ndp_bytes b);
 /* The bytes hold `s`, whose start and end are set. */
 ndp_status ndp_memory_write(ndp_memory *m, ndp_bytes b, ndp_held s);
+/* Writes spans that begin at byte 0 of `b`, made by instruction `made`. */
+ndp_status ndp_memory_put(ndp_memory *m, ndp_bytes b, const ndp_held_list *s, int made);
 /* The next part of bytes [*at, end) of a block that one span holds, or (kind NDP_HELD_NOTHING) none; false at the end.
  * *at: where the part after it starts. */
 bool ndp_memory_next(const ndp_memory *m, int block, size_t *at, size_t end, ndp_held *out);
@@ -105,17 +106,16 @@ const ndp_held *ndp_memory_find(const ndp_memory *m, ndp_bytes b);
 /* A share more in bytes that spans of gradients hold; they are cut where these bytes begin and end. */
 ndp_status ndp_memory_add(ndp_memory *m, ndp_bytes b, ndp_share share, int made);
 
+/* The first part of those bytes, which may be nothing: for messages. */
+ndp_held ndp_memory_first(const ndp_memory *m, ndp_bytes b);
+
 /* Bytes [start, end) of a span, as it would be alone. */
 ndp_held ndp_held_cut(const ndp_held *s, size_t start, size_t end);
 
-/* A list of spans that grows. */
-typedef struct ndp_held_list {
-    ndp_held *items;
-    int n;
-    int64_t capacity;
-} ndp_held_list;
 /* Appends, and joins with the last one what continues it. */
-ndp_status ndp_held_add(ndp_held_list *s, ndp_held span);
+ndp_status ndp_held_add(ndp_arena *arena, ndp_held_list *s, ndp_held span);
+/* Appends all of a list. */
+ndp_status ndp_held_append(ndp_arena *arena, ndp_held_list *s, const ndp_held_list *more);
 /* What those bytes hold, from byte 0 on; gaps are left out. */
 ndp_status ndp_memory_read(const ndp_memory *m, ndp_bytes b, ndp_held_list *out);
 

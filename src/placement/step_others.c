@@ -4,26 +4,12 @@
  * with theirs, but of other tensors: a sum may be complete in this slice and not in another. A reduce_scatter makes all
  * slices; here their shares are kept, and completed at the end of the step by the sums that the tables claim
  * (segment.sums, shard.over), which are proven for the slices of lanes. */
-#include "placement/step_lanes.h"
-
-#include <stdlib.h>
-
-ndp_status ndp_step_others_init(ndp_step_lane *l) {
-    l->others = calloc((size_t)l->program->opts.model->n_buffers + 1, sizeof *l->others);
-    return l->others ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory to check the slices of owners");
-}
-
-void ndp_step_others_release(ndp_step_lane *l) {
-    for (int i = 0; l->others && i < l->program->opts.model->n_buffers; i++)
-        free(l->others[i].items);
-    free(l->others);
-    l->others = NULL;
-}
+#include "placement/step_world.h"
 
 /* ---- reduce_scatters ---- */
 
-static ndp_status append(ndp_step_others *o, int64_t first, int64_t end, const ndp_sum *sum) {
-    NDP_TRY(ndp_array_reserve(&o->items, &o->capacity, o->n + 1, sizeof *o->items));
+static ndp_status append(ndp_arena *arena, ndp_step_others *o, int64_t first, int64_t end, const ndp_sum *sum) {
+    NDP_TRY(NDP_GROW(arena, o->n, &o->capacity, o->items));
     o->items[o->n++] = (ndp_reduced){first, end, *sum};
     return NDP_OK;
 }
@@ -42,20 +28,21 @@ static ndp_sum reduced_at(const ndp_step_others *o, int64_t element, int64_t *en
 }
 
 /* Adds what `before` has of the elements of one span of the sum. */
-static ndp_status take_span(ndp_step_others *o, const ndp_step_others *before, const ndp_held *s, int64_t size) {
+static ndp_status take_span(ndp_arena *arena, ndp_step_others *o, const ndp_step_others *before, const ndp_held *s,
+                            int64_t size) {
     int64_t last = (int64_t)s->end / size;
     for (int64_t at = (int64_t)s->start / size, end; at < last; at = end) {
         end = last;
         ndp_sum sum = reduced_at(before, at, &end);
         if (s->kind == NDP_HELD_GRAD)
             sum.by_own[s->own] = ndp_share_add(sum.by_own[s->own], s->share);
-        NDP_TRY(append(o, at, end, &sum));
+        NDP_TRY(append(arena, o, at, end, &sum));
     }
     return NDP_OK;
 }
 
 ndp_status ndp_step_scattered(ndp_step_lane *l, const ndp_under_way *u, const ndp_held_list *sum) {
-    int local = u->of == NDP_NONE ? NDP_NONE : l->shared->local[u->of];
+    int local = ndp_step_local(l, u->of);
     const ndp_step_buffer *b = local == NDP_NONE ? NULL : &l->shared->buffers[local];
     int64_t size = (int64_t)ndp_dtype_size(u->instr->call.in[0].view.dtype);
     bool owners = b && b->trainable && l->program->opts.model->buffers[local].owners == ndp_channel_group(u->channel) &&
@@ -63,12 +50,11 @@ ndp_status ndp_step_scattered(ndp_step_lane *l, const ndp_under_way *u, const nd
     if (!owners)
         return NDP_OK;
     ndp_step_others *o = &l->others[local], made = {.known = true, .moved = o->moved}, nothing = {0};
-    ndp_status st = NDP_OK;
-    for (int i = 0; i < sum->n && st == NDP_OK; i++)
-        st = take_span(&made, u->instr->call.attr.accumulate ? o : &nothing, &sum->items[i], size);
-    free(o->items);
+    for (int i = 0; i < sum->n; i++)
+        NDP_TRY(
+            take_span(&l->world->arena, &made, u->instr->call.attr.accumulate ? o : &nothing, &sum->items[i], size));
     *o = made;
-    return st;
+    return NDP_OK;
 }
 
 void ndp_step_moved(ndp_step_lane *l, int block) {
@@ -95,26 +81,25 @@ static ndp_sum sum_over(const ndp_step_world *w, int lane, int whole, int64_t el
     ndp_sum sum = {{0}};
     for (int i = 0; i < m->n; i++) {
         ndp_sum part = sum_over(w, ndp_member(m, i), whole, element, kinds & ~NDP_GROUP_BIT(kind), lost);
-        for (int own = 0; own < NDP_COUNT(sum.by_own); own++)
-            sum.by_own[own] = ndp_share_add(sum.by_own[own], part.by_own[own]);
+        ndp_sum_add(&sum, &part);
     }
     return ndp_step_sum_over(w, &sum, m->own);
 }
 
 static ndp_status check_element(const ndp_step_world *w, int lane, int local, const ndp_segment *s, int64_t element) {
     const ndp_step_buffer *b = &w->items[lane].shared->buffers[local];
-    char share[64], rank[160];
+    char share[64];
     bool lost = false;
     ndp_sum sum = sum_over(w, lane, b->whole, element, s->sums | NDP_GROUP_BIT(b->shard.over), &lost);
     bool own = sum.by_own[NDP_OWN_REPLICATE] || sum.by_own[NDP_OWN_SHARD] || sum.by_own[NDP_OWN_BOTH];
-    if (lost || (!own && sum.by_own[NDP_OWN_NONE] == 1))
+    if (lost || ndp_sum_is(&sum, 1))
         return NDP_OK;
-    return NDP_FAIL(
-        NDP_EBUG,
-        "placement: %s: the gradient of %s, from element %lld of %s on, is %s%s after its reduce_scatter and "
+    return ndp_lane_refuse(
+        w->lanes, lane,
+        "the gradient of %s, from element %lld of %s on, is %s%s after its reduce_scatter and "
         "the sums over the ranks with the same elements; it must be complete in the slices of all owners",
-        ndp_lane_text(w->lanes, lane, rank, sizeof rank), s->name, (long long)element, b->name,
-        ndp_share_text(sum.by_own[NDP_OWN_NONE], share, sizeof share), own ? ", and in part of own samples" : "");
+        s->name, (long long)element, b->name, ndp_share_text(sum.by_own[NDP_OWN_NONE], share, sizeof share),
+        own ? ", and in part of own samples" : "");
 }
 
 /* Where the sum changes, some lane of the group has an element at which its part does: each looks at its own. */

@@ -1,73 +1,7 @@
 /* Updates: an owner updates the elements of its slice that are in pieces, once each, from complete gradients. */
-#include "placement/step_lanes.h"
+#include "placement/step_world.h"
 
-#include "ops/pieces.h"
 #include "ops/update.h"
-#include <stdio.h>
-
-/* ---- what elements must be ---- */
-
-/* The axis over which the lanes' gradients of an element sum to 1; NULL: none. */
-static const char *axis_of(const ndp_step_lane *l, const ndp_held *s, int64_t element) {
-    static const ndp_group_kind kinds[] = {NDP_GROUP_TP, NDP_GROUP_KV, NDP_GROUP_PP, NDP_GROUP_CP, NDP_GROUP_SP};
-    for (int k = 0; k < NDP_COUNT(kinds); k++) {
-        const ndp_members *m = &l->world->members[l->lane][kinds[k]];
-        ndp_share sum = 0;
-        for (int i = 0; i < m->n; i++) {
-            const ndp_step_lane *other = &l->world->items[ndp_member(m, i)];
-            int local = other->shared->local[s->of];
-            if (local == NDP_NONE)
-                continue;
-            const ndp_owned *o = &other->program->owned[local];
-            size_t size = ndp_held_unit(s);
-            int64_t in_slice = element - o->shard.index * o->shard.slice;
-            size_t at = o->grad.offset + (size_t)in_slice * size;
-            const ndp_held *x = in_slice < 0 || in_slice >= o->shard.slice || o->grad.block == NDP_NONE
-                                    ? NULL
-                                    : ndp_memory_find(&other->memory, (ndp_bytes){o->grad.block, at, at + size});
-            sum = ndp_share_add(sum, x && x->kind == NDP_HELD_GRAD ? x->share : 0);
-        }
-        if (m->n > 1 && sum == 1)
-            return ndp_group_name(kinds[k]);
-    }
-    return NULL;
-}
-
-static ndp_status refuse_elements(const ndp_step_lane *l, const ndp_step_buffer *b, const ndp_held *is,
-                                  const ndp_held *want) {
-    char text[NDP_HELD_TEXT], must[NDP_HELD_TEXT];
-    int segment = NDP_NONE;
-    for (int k = 0; k < b->n; k++)
-        if (b->stretches[k].first <= want->first && want->first < b->stretches[k].end)
-            segment = b->stretches[k].segment;
-    const char *name = segment == NDP_NONE ? b->name : l->world->whole->buffers[b->whole].segments.items[segment].name;
-    const char *axis = is->kind == NDP_HELD_GRAD && is->of == want->of ? axis_of(l, is, want->first) : NULL;
-    return ndp_step_refuse(l, "%s from element %lld of the buffer on: it is %s%s%s, must be %s", name,
-                           (long long)want->first, axis ? "a summand over " : "", axis ? axis : "",
-                           axis ? "" : ndp_held_text(l, is, text, sizeof text),
-                           ndp_held_text(l, want, must, sizeof must));
-}
-
-static bool fits(const ndp_held *s, const ndp_held *want, int64_t first) {
-    bool same = s->kind == want->kind && s->of == want->of && s->type == want->type && s->at == want->at;
-    return same && s->first == first && (s->kind != NDP_HELD_GRAD || (s->share == 1 && s->own == NDP_OWN_NONE));
-}
-
-ndp_status ndp_step_needs(const ndp_step_lane *l, int block, size_t at, ndp_held_kind kind, const ndp_step_buffer *b,
-                          int64_t first, int64_t count, ndp_dtype type, int version) {
-    size_t size = ndp_dtype_size(type), start = at, end = at + (size_t)count * size;
-    ndp_held s,
-        want = {
-            .kind = kind, .of = b->whole, .type = type, .at = version, .share = 1, .first = first, .made = NDP_NONE};
-    while (ndp_memory_next(&l->memory, block, &at, end, &s)) {
-        int64_t wanted = first + (int64_t)((s.start - start) / size);
-        if (fits(&s, &want, wanted))
-            continue;
-        want.first = wanted;
-        return refuse_elements(l, b, &s, &want);
-    }
-    return NDP_OK;
-}
 
 /* ---- tables ---- */
 
@@ -76,8 +10,7 @@ ndp_status ndp_step_pieces(const ndp_step_lane *l, const ndp_operand *o, ndp_pie
     if (ndp_step_is_absent(o))
         return NDP_OK;
     size_t row = (size_t)l->shared->columns * sizeof(int64_t);
-    ndp_bytes b = {o->base, o->offset, o->offset + ndp_step_operand_bytes(o)};
-    const ndp_held *s = ndp_memory_find(&l->memory, b);
+    const ndp_held *s = ndp_memory_find(&l->memory, ndp_step_bytes(o));
     if (!s || s->kind != NDP_HELD_PIECES || o->view.cols != l->shared->columns || o->view.ld != o->view.cols ||
         o->view.dtype != NDP_I64)
         return ndp_step_refuse(l, "operand 2 is not a table of pieces");
@@ -139,11 +72,12 @@ static ndp_status update_states(ndp_step_lane *l, const step_update *u, const in
     for (int k = 0; k < NDP_OPTIMIZER_STATES; k++) {
         const ndp_operand *o = &u->call->in[NDP_UPDATE_STATE + k], *scales = o + NDP_OPTIMIZER_STATES;
         if (u->codes) {
-            NDP_TRY(renew(l, u, o, first, count, ndp_held_codes(k)));
-            NDP_TRY(renew(l, u, scales, row[NDP_PIECE_PLACE], ndp_step_blocks(row), ndp_held_scales(k)));
+            NDP_TRY(renew(l, u, o, first, count, ndp_held_of_state(NDP_HELD_CODES0, k)));
+            NDP_TRY(renew(l, u, scales, row[NDP_PIECE_PLACE], ndp_step_blocks(row),
+                          ndp_held_of_state(NDP_HELD_SCALES0, k)));
         } else if (!ndp_step_is_absent(o)) {
             bool own = ndp_step_state_is_short(l, u->rows.buffer, o->view.cols);
-            NDP_TRY(renew(l, u, o, own ? row[NDP_PIECE_PLACE] : first, count, ndp_held_state(k)));
+            NDP_TRY(renew(l, u, o, own ? row[NDP_PIECE_PLACE] : first, count, ndp_held_of_state(NDP_HELD_STATE0, k)));
         }
     }
     return NDP_OK;
@@ -168,12 +102,10 @@ static ndp_status update_piece(ndp_step_lane *l, const step_update *u, const int
 
 static ndp_status check_numbers(const ndp_step_lane *l, const ndp_call *c) {
     const ndp_operand *k = &c->in[NDP_UPDATE_CONSTANTS], *clip = &c->in[NDP_UPDATE_CLIP];
-    const ndp_held *s =
-        ndp_memory_find(&l->memory, (ndp_bytes){k->base, k->offset, k->offset + ndp_step_operand_bytes(k)});
+    const ndp_held *s = ndp_memory_find(&l->memory, ndp_step_bytes(k));
     if (!s || s->kind != NDP_HELD_CONSTANTS || k->offset != s->start)
         return ndp_step_refuse(l, "its constants are not those of the update");
-    ndp_bytes b = {clip->base, clip->offset, clip->offset + ndp_step_operand_bytes(clip)};
-    if (clip->base == NDP_NONE || ndp_step_scalar_at(l, b) != NDP_STEP_CLIP)
+    if (clip->base == NDP_NONE || ndp_step_scalar_at(l, ndp_step_bytes(clip)) != NDP_STEP_CLIP)
         return ndp_step_refuse(l, "operand 4 is not the clipping factor");
     return NDP_OK;
 }

@@ -1,8 +1,6 @@
 /* Places of collectives in pinned memory (step/staging.h): those that are under way at the same time are apart, of the
  * program and of a unit that runs meanwhile. */
-#include "placement/step_lanes.h"
-
-#include <stdlib.h>
+#include "placement/step_lane.h"
 
 static size_t aligned(size_t n) { return (n + 63) & ~(size_t)63; }
 
@@ -58,7 +56,7 @@ static ndp_status walk(pinned_list *p, const char *unit) {
     return NDP_OK;
 }
 
-static ndp_status check_list(ndp_step_program *s, int graph, int phase) {
+static ndp_status check_list(ndp_step_program *s, int graph, int phase, ndp_arena *arena) {
     const ndp_program *p = s->program;
     const ndp_unit_program *unit = &p->opts.units[graph];
     pinned_list list = {.list = &unit->lists[phase], .places = p->staging.places + p->staging.of_list[graph][phase]};
@@ -70,17 +68,14 @@ static ndp_status check_list(ndp_step_program *s, int graph, int phase) {
     if (s->pinned[graph][phase] > p->staging.bytes)
         return NDP_FAIL(NDP_EBUG, "placement: unit %s: its collectives take %zu bytes of pinned memory, of %zu",
                         unit->graph->name, s->pinned[graph][phase], p->staging.bytes);
-    list.under_way = malloc(((size_t)list.list->n * 2 + 1) * sizeof *list.under_way);
-    ndp_status st = list.under_way ? walk(&list, unit->graph->name)
-                                   : NDP_FAIL(NDP_ENOMEM, "not enough memory to check places in pinned memory");
-    free(list.under_way);
-    return st;
+    NDP_TRY(NDP_NEW(arena, list.list->n * 2, list.under_way));
+    return walk(&list, unit->graph->name);
 }
 
-ndp_status ndp_step_pinned_init(ndp_step_program *s) {
+ndp_status ndp_step_pinned_init(ndp_step_program *s, ndp_arena *arena) {
     for (int g = 0; s->program->staging.bytes > 0 && g < s->program->opts.model->n_graphs; g++)
         for (int phase = 0; phase < NDP_PHASES; phase++)
-            NDP_TRY(check_list(s, g, phase));
+            NDP_TRY(check_list(s, g, phase, arena));
     return NDP_OK;
 }
 

@@ -1,9 +1,7 @@
 /* Rotations: a repeated range names a block, or the number of a communication, and means the next one in every
  * iteration (ndp_ring). Two iterations meet some of them alone. So the memory of each is compared here with that of all
  * others that live meanwhile, whichever iterations are executed. */
-#include "placement/step_lanes.h"
-
-#include <stdlib.h>
+#include "placement/step_buffer.h"
 
 /* ---- blocks ---- */
 
@@ -77,21 +75,17 @@ static ndp_status check_work(const ndp_program *p, const pinned_work *works, int
     return NDP_OK;
 }
 
-static ndp_status check_works(const ndp_program *p) {
-    pinned_work *works = calloc((size_t)p->n_works + 1, sizeof *works);
-    ndp_status st = works ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory to check places in pinned memory");
-    if (st == NDP_OK)
-        find_lives(p, works);
-    for (int i = 0; i < p->n_works && st == NDP_OK; i++)
-        if (works[i].bytes > 0 && p->instrs[works[i].at].works.n > 1)
-            st = check_work(p, works, i);
-    free(works);
-    return st;
-}
-
-ndp_status ndp_step_rings_check(const ndp_program *p) {
+ndp_status ndp_step_rings_check(const ndp_program *p, ndp_arena *arena) {
+    pinned_work *works;
     for (int i = 0; i < p->n_blocks; i++)
         if (p->blocks[i].ring.n > 1)
             NDP_TRY(check_block(p, i));
-    return p->staging.bytes > 0 ? check_works(p) : NDP_OK;
+    if (p->staging.bytes == 0)
+        return NDP_OK;
+    NDP_TRY(NDP_NEW(arena, p->n_works, works));
+    find_lives(p, works);
+    for (int i = 0; i < p->n_works; i++)
+        if (works[i].bytes > 0 && p->instrs[works[i].at].works.n > 1)
+            NDP_TRY(check_work(p, works, i));
+    return NDP_OK;
 }

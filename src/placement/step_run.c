@@ -1,6 +1,6 @@
 /* RUN: the first half of the contract under which the unit level has proven the list (unit.h), and what the run leaves
  * in memory. */
-#include "placement/step_lanes.h"
+#include "placement/step_world.h"
 
 #include <stddef.h>
 
@@ -12,8 +12,6 @@ typedef struct step_run {
     int micro_batch;  /* as numbered in the step */
     ndp_share weight; /* of the micro-batch */
 } step_run;
-
-static bool is_forward(ndp_phase p) { return p == NDP_FORWARD || p == NDP_FORWARD_DROP; }
 
 static ndp_bytes bytes_of(const ndp_step_lane *l, int base, size_t n) {
     int block = l->instr->bases[base];
@@ -30,24 +28,30 @@ typedef struct step_activation {
     ndp_share changed; /* bits of phases */
 } step_activation;
 
+/* The bases of activations: what each holds, of this unit or of one before it, its bytes in ndp_unit_program, and the
+ * phases that make it. */
+enum { FORWARDS = 1 << NDP_FORWARD | 1 << NDP_FORWARD_DROP };
+#define BYTES(field) offsetof(ndp_unit_program, field)
+static const struct {
+    ndp_held_kind kind;
+    int before;
+    size_t bytes;
+    unsigned made;
+} activations[NDP_BASE_WORK] = {
+    [NDP_BASE_INPUT] = {NDP_HELD_BOUNDARY, 1, BYTES(input_bytes), 0},
+    [NDP_BASE_OUTPUT] = {NDP_HELD_BOUNDARY, 0, BYTES(output_bytes), FORWARDS},
+    [NDP_BASE_GRAD_OUTPUT] = {NDP_HELD_BOUNDARY_GRAD, 0, BYTES(output_bytes), 0},
+    [NDP_BASE_GRAD_INPUT] = {NDP_HELD_BOUNDARY_GRAD, 1, BYTES(grad_input_bytes), 1 << NDP_BACKWARD_INPUT},
+    [NDP_BASE_SAVED] = {NDP_HELD_SAVED, 0, BYTES(saved_bytes), 1 << NDP_FORWARD | 1 << NDP_RECOMPUTE},
+    [NDP_BASE_SAVED_INPUT] = {NDP_HELD_SAVED_INPUT, 0, BYTES(saved_input_bytes), 1 << NDP_FORWARD | 1 << NDP_RECOMPUTE},
+    [NDP_BASE_BETWEEN] = {NDP_HELD_BETWEEN, 0, BYTES(between_bytes), 1 << NDP_BACKWARD_INPUT},
+};
+#undef BYTES
+
 static step_activation activation_at(const step_run *r, int base) {
-    int number = r->unit->number;
-    switch (base) {
-    case NDP_BASE_INPUT:
-        return (step_activation){NDP_HELD_BOUNDARY, number - 1, r->program->input_bytes, 0};
-    case NDP_BASE_OUTPUT:
-        return (step_activation){NDP_HELD_BOUNDARY, number, r->program->output_bytes, 0};
-    case NDP_BASE_GRAD_OUTPUT:
-        return (step_activation){NDP_HELD_BOUNDARY_GRAD, number, r->program->output_bytes, 0};
-    case NDP_BASE_GRAD_INPUT:
-        return (step_activation){NDP_HELD_BOUNDARY_GRAD, number - 1, r->program->grad_input_bytes, 0};
-    case NDP_BASE_SAVED:
-        return (step_activation){NDP_HELD_SAVED, number, r->program->saved_bytes, 0};
-    case NDP_BASE_SAVED_INPUT:
-        return (step_activation){NDP_HELD_SAVED_INPUT, number, r->program->saved_input_bytes, 0};
-    default:
-        return (step_activation){NDP_HELD_BETWEEN, number, r->program->between_bytes, 0};
-    }
+    const char *bytes = (const char *)r->program + activations[base].bytes;
+    return (step_activation){activations[base].kind, r->unit->number - activations[base].before, *(const size_t *)bytes,
+                             0};
 }
 
 static bool writes(const ndp_step_lane *l, const step_run *r, ndp_phase phase, int base) {
@@ -62,21 +66,7 @@ static step_activation activation_of(const ndp_step_lane *l, const step_run *r, 
     return a;
 }
 
-/* True if the phase makes what is in the base. */
-static bool makes(ndp_phase phase, int base) {
-    switch (base) {
-    case NDP_BASE_OUTPUT:
-        return is_forward(phase);
-    case NDP_BASE_SAVED:
-    case NDP_BASE_SAVED_INPUT:
-        return phase == NDP_FORWARD || phase == NDP_RECOMPUTE;
-    case NDP_BASE_GRAD_INPUT:
-    case NDP_BASE_BETWEEN:
-        return phase == NDP_BACKWARD_INPUT;
-    default:
-        return false;
-    }
-}
+static bool makes(ndp_phase phase, int base) { return activations[base].made >> phase & 1; }
 
 /* A recompute leaves the output as it is. */
 static bool is_left_out(const step_run *r, ndp_phase phase, int base) {
@@ -129,7 +119,7 @@ static ndp_status read_param(ndp_step_lane *l, const step_run *r, int slot) {
     if (buffer == NDP_NONE)
         return ndp_step_refuse(l, "the unit has no buffer in slot %d", slot);
     const ndp_step_buffer *b = &l->shared->buffers[buffer];
-    int64_t end = b->n > 0 ? b->stretches[b->n - 1].end : 0;
+    int64_t end = ndp_step_buffer_end(b);
     ndp_dtype type = l->program->opts.model->buffers[buffer].storage.kept;
     ndp_bytes bytes = bytes_of(l, NDP_BASE_PARAM + slot, (size_t)end * ndp_dtype_size(type));
     ndp_step_reads(l, buffer);
@@ -138,27 +128,30 @@ static ndp_status read_param(ndp_step_lane *l, const step_run *r, int slot) {
 
 /* ---- inputs ---- */
 
-static ndp_status read_inputs(const ndp_step_lane *l, const step_run *r) {
-    const ndp_inputs *inputs = l->program->opts.model->inputs;
+/* Numbers of the step that units read. */
+static const struct {
+    ndp_input_kind kind;
+    int scalar;
+} numbers[] = {{NDP_INPUT_LOSS_SCALE, NDP_STEP_SCALE},
+               {NDP_INPUT_NLL_SCALE, NDP_STEP_NLL_SCALE},
+               {NDP_INPUT_ROUTER_SCALE, NDP_STEP_ROUTER_SCALE}};
+
+static ndp_status read_input(const ndp_step_lane *l, int input) {
     const ndp_program *p = l->program;
-    for (int i = 0; i < inputs->n; i++) {
-        ndp_input_kind kind = inputs->items[i].kind;
-        bool batch = ndp_input_is_of_batch(kind);
-        if (!ndp_list_names(r->list, NDP_BASE_DATA + i) || (!batch && !ndp_input_is_table(kind)))
-            continue;
-        size_t at = p->input_at[i] + (batch ? (size_t)ndp_micro_batch_at(l->instr, &l->walk) * p->batch_stride : 0);
-        ndp_bytes b = {batch ? p->batch.block : p->tables.block, at, at + ndp_input_bytes(inputs, i)};
-        const ndp_held *s = ndp_memory_find(&l->memory, b);
-        if (!s || s->kind != NDP_HELD_INPUTS || s->of != !batch)
-            return ndp_step_refuse(l, "input %s was overwritten", inputs->items[i].name);
-    }
-    if (r->made->reads_scale)
-        NDP_TRY(ndp_step_scalar_needs(l, NDP_STEP_SCALE));
-    if (r->made->reads_nll_scale)
-        NDP_TRY(ndp_step_scalar_needs(l, NDP_STEP_NLL_SCALE));
-    if (r->made->reads_router_scale)
-        NDP_TRY(ndp_step_scalar_needs(l, NDP_STEP_ROUTER_SCALE));
-    return NDP_OK;
+    const ndp_inputs *inputs = p->opts.model->inputs;
+    ndp_input_kind kind = inputs->items[input].kind;
+    bool batch = ndp_input_is_of_batch(kind);
+    for (int k = 0; k < NDP_COUNT(numbers); k++)
+        if (numbers[k].kind == kind)
+            return ndp_step_scalar_needs(l, numbers[k].scalar);
+    if (!batch && !ndp_input_is_table(kind))
+        return NDP_OK;
+    size_t at = p->input_at[input] + (batch ? (size_t)ndp_micro_batch_at(l->instr, &l->walk) * p->batch_stride : 0);
+    ndp_bytes b = {batch ? p->batch.block : p->tables.block, at, at + ndp_input_bytes(inputs, input)};
+    const ndp_held *s = ndp_memory_find(&l->memory, b);
+    return s && s->kind == NDP_HELD_INPUTS && s->of == !batch
+               ? NDP_OK
+               : ndp_step_refuse(l, "input %s was overwritten", inputs->items[input].name);
 }
 
 static ndp_status add_sum(ndp_step_lane *l, const step_run *r, ndp_sum_made made, int scalar) {
@@ -177,30 +170,6 @@ static ndp_status add_sum(ndp_step_lane *l, const step_run *r, ndp_sum_made made
 }
 
 /* ---- gradients ---- */
-
-static ndp_status refuse_garbage(const ndp_step_lane *l, const ndp_step_buffer *b, const ndp_held *is) {
-    char text[NDP_HELD_TEXT];
-    return ndp_step_refuse(l, "adds to the gradient of %s where there is %s", b->name,
-                           ndp_held_text(l, is, text, sizeof text));
-}
-
-/* Adds to a gradient of the same elements, of this rank's own samples. */
-static ndp_status add_gradient(ndp_step_lane *l, const ndp_step_buffer *b, ndp_bytes bytes, const ndp_held *more) {
-    ndp_held s;
-    for (size_t at = bytes.start; ndp_memory_next(&l->memory, bytes.block, &at, bytes.end, &s);) {
-        ndp_held mine = *more;
-        mine.first += (int64_t)((s.start - bytes.start) / ndp_held_unit(more));
-        ndp_bytes part = {bytes.block, s.start, s.end};
-        bool same = s.kind == NDP_HELD_GRAD && s.of == mine.of && s.first == mine.first && s.type == mine.type;
-        if (s.kind == NDP_HELD_ZERO)
-            NDP_TRY(ndp_memory_write(&l->memory, part, mine));
-        else if (same && s.own == mine.own)
-            NDP_TRY(ndp_memory_add(&l->memory, part, mine.share, l->walk.at));
-        else
-            return refuse_garbage(l, b, &s);
-    }
-    return NDP_OK;
-}
 
 static ndp_status contribute(ndp_step_lane *l, const step_run *r, const ndp_contribution *c) {
     int buffer = r->unit->buffers[c->slot];
@@ -222,7 +191,7 @@ static ndp_status contribute(ndp_step_lane *l, const step_run *r, const ndp_cont
     bytes.start = at;
     if (bytes.end > l->program->blocks[bytes.block].bytes)
         return ndp_step_refuse(l, "the gradient of %s ends behind its block", b->name);
-    return adds ? add_gradient(l, b, bytes, &s) : ndp_memory_write(&l->memory, bytes, s);
+    return adds ? ndp_step_add(l, bytes, &s, b->name) : ndp_memory_write(&l->memory, bytes, s);
 }
 
 /* ---- the run ---- */
@@ -263,7 +232,9 @@ ndp_status ndp_step_run(ndp_step_lane *l) {
     for (int s = 0; s < NDP_SLOTS; s++)
         if (ndp_list_names(r.list, NDP_BASE_PARAM + s))
             NDP_TRY(read_param(l, &r, s));
-    NDP_TRY(read_inputs(l, &r));
+    for (int i = 0; i < l->program->opts.model->inputs->n; i++)
+        if (ndp_list_names(r.list, NDP_BASE_DATA + i))
+            NDP_TRY(read_input(l, i));
     for (int base = NDP_BASE_INPUT; base < NDP_BASE_WORK; base++)
         if (!is_left_out(&r, phase, base) && makes(phase, base))
             NDP_TRY(write_activation(l, &r, base));

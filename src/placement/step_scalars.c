@@ -1,11 +1,8 @@
 /* The numbers of a step: valid tokens, loss, the norm of the gradient, and what is made of them. A sum has its share by
  * the data axes on which it is of own samples, or slices: parts of both kinds may be in one sum. */
-#include "placement/step_lanes.h"
+#include "placement/step_world.h"
 
-#include "ops/pieces.h"
 #include <stddef.h>
-#include <stdio.h>
-#include <string.h>
 
 static const struct {
     const char *name;
@@ -61,27 +58,7 @@ ndp_status ndp_step_scalar_write(ndp_step_lane *l, int scalar, ndp_sum value) {
                             (ndp_held){.kind = NDP_HELD_SCALAR, .of = scalar, .made = l->walk.at});
 }
 
-static bool is_complete(const ndp_sum *s, ndp_share all) {
-    return s->by_own[0] == all && !s->by_own[1] && !s->by_own[2] && !s->by_own[3];
-}
-
-/* The axis over which the lanes' parts are complete. */
-static const char *axis_of(const ndp_step_lane *l, int scalar, ndp_share all) {
-    static const ndp_group_kind kinds[] = {NDP_GROUP_PP, NDP_GROUP_CP,    NDP_GROUP_SP,
-                                           NDP_GROUP_TP, NDP_GROUP_SHARD, NDP_GROUP_LOSS};
-    for (int k = 0; k < NDP_COUNT(kinds); k++) {
-        const ndp_members *m = &l->world->members[l->lane][kinds[k]];
-        ndp_sum sum = {{0}};
-        for (int i = 0; i < m->n; i++)
-            for (int own = 0; own < NDP_COUNT(sum.by_own); own++)
-                sum.by_own[own] =
-                    ndp_share_add(sum.by_own[own], l->world->items[ndp_member(m, i)].scalars[scalar].by_own[own]);
-        sum = ndp_step_sum_over(l->world, &sum, m->own);
-        if (m->ranks > 1 && is_complete(&sum, all))
-            return ndp_group_name(kinds[k]);
-    }
-    return NULL;
-}
+static ndp_sum part_of_scalar(const ndp_step_lane *l, const void *what) { return l->scalars[*(const int *)what]; }
 
 ndp_status ndp_step_scalar_needs(const ndp_step_lane *l, int scalar) {
     const ndp_sum *s = &l->scalars[scalar];
@@ -91,9 +68,11 @@ ndp_status ndp_step_scalar_needs(const ndp_step_lane *l, int scalar) {
     char text[64];
     if (!ndp_step_scalar_is_written(l, scalar))
         return ndp_step_refuse(l, "the %s was not written in this step", numbers[scalar].name);
-    if (is_complete(s, all))
+    if (ndp_sum_is(s, all))
         return NDP_OK;
-    const char *axis = axis_of(l, scalar, all);
+    static const ndp_group_kind kinds[] = {NDP_GROUP_PP, NDP_GROUP_CP,    NDP_GROUP_SP,
+                                           NDP_GROUP_TP, NDP_GROUP_SHARD, NDP_GROUP_LOSS};
+    const char *axis = ndp_step_axis(l, kinds, NDP_COUNT(kinds), all, part_of_scalar, &scalar);
     int own = s->by_own[3] ? 3 : s->by_own[2] ? 2 : s->by_own[1] ? 1 : 0;
     ndp_share part = all == 1 || all == 0 ? s->by_own[own] : ndp_share_mul(s->by_own[own], ndp_share_inverse(all));
     if (axis)
@@ -122,8 +101,8 @@ static ndp_status refuse_operand(const ndp_step_lane *l, int scalar, bool out) {
 
 /* ---- tokens ---- */
 
-/* Where the numbers of a kind of a micro-batch are among the inputs; NDP_NONE: there are none. */
-static int input_of(const ndp_inputs *inputs, ndp_input_kind kind) {
+int ndp_step_input_of(const ndp_step_lane *l, ndp_input_kind kind) {
+    const ndp_inputs *inputs = l->program->opts.model->inputs;
     for (int i = 0; i < inputs->n; i++)
         if (inputs->items[i].kind == kind)
             return i;
@@ -139,24 +118,6 @@ static const struct {
               {NDP_STEP_NLL_TOKENS, NDP_DOCUMENT_NLL, NDP_INPUT_DOCUMENTS},
               {NDP_STEP_ROUTED, 0, NDP_INPUT_SAMPLES}};
 
-/* The share of a micro-batch's rows that this rank has. */
-static ndp_share rows_of(const ndp_step_lane *l, ndp_extent extent) {
-    const ndp_lanes *lanes = l->world->lanes;
-    const ndp_claims *claims = lanes->claims;
-    const ndp_mesh *mesh = &lanes->items[l->lane].mesh;
-    int64_t n = l->program->opts.model->inputs->rows[extent], real = l->world->whole->opts.rows;
-    ndp_share sum = 0;
-    for (int64_t i = 0, first = 0, end = 0; i <= n; i++) {
-        int64_t row = i < n ? claims->row(claims->user, l->program, mesh, extent, i) : NDP_NONE;
-        if (row != end || i == 0) {
-            sum = ndp_share_add(sum, ndp_range_share(ndp_dim_make(0, 'r'), real, first, end));
-            first = row;
-        }
-        end = row + 1;
-    }
-    return sum;
-}
-
 /* The labels, the documents, or the samples, of all micro-batches. */
 static ndp_status count_valid(ndp_step_lane *l) {
     const ndp_program *p = l->program;
@@ -165,7 +126,7 @@ static ndp_status count_valid(ndp_step_lane *l) {
     int k = 0, made = named(l, &l->instr->call.out[0]);
     while (k < NDP_COUNT(counts) && counts[k].scalar != made)
         k++;
-    int labels = k < NDP_COUNT(counts) ? input_of(inputs, counts[k].input) : NDP_NONE;
+    int labels = k < NDP_COUNT(counts) ? ndp_step_input_of(l, counts[k].input) : NDP_NONE;
     if (labels == NDP_NONE)
         return refuse_operand(l, NDP_STEP_VALID, true);
     if (l->instr->call.attr.mask != counts[k].mask)
@@ -180,7 +141,7 @@ static ndp_status count_valid(ndp_step_lane *l) {
         return ndp_step_refuse(l, "counts other memory than the %s of all %d micro-batches", inputs->items[labels].name,
                                p->opts.step.accumulation);
     ndp_sum sum = {{0}};
-    sum.by_own[l->world->data] = rows_of(l, extent);
+    sum.by_own[l->world->data] = ndp_lane_rows(l->world->lanes, l->lane, extent);
     return ndp_step_scalar_write(l, made, sum);
 }
 
@@ -198,7 +159,7 @@ static ndp_status loss_scale(ndp_step_lane *l) {
         return refuse_operand(l, of, false);
     if (named(l, &c->out[0]) != scale)
         return refuse_operand(l, scale, true);
-    if (input_of(l->program->opts.model->inputs, NDP_INPUT_LABELS) != NDP_NONE) {
+    if (ndp_step_input_of(l, NDP_INPUT_LABELS) != NDP_NONE) {
         NDP_TRY(ndp_step_scalar_needs(l, of));
         NDP_TRY(ndp_step_scalar_needs(l, NDP_STEP_VALID)); /* which is reported, if nothing else */
     }
@@ -212,64 +173,13 @@ static ndp_status zero(ndp_step_lane *l) {
     int scalar = named_of(l, o, o->view.cols);
     if (scalar != NDP_NONE && count_of(l, scalar) == o->view.cols)
         return ndp_step_scalar_write(l, scalar, (ndp_sum){{0}});
-    ndp_bytes b = {o->base, o->offset, o->offset + ndp_step_operand_bytes(o)};
     if (o->view.rows > 1 && o->view.ld != o->view.cols)
         return ndp_step_refuse(l, "zeroes memory with gaps");
-    return ndp_memory_write(&l->memory, b, (ndp_held){.kind = NDP_HELD_ZERO, .of = NDP_NONE, .made = l->walk.at});
+    return ndp_memory_write(&l->memory, ndp_step_bytes(o),
+                            (ndp_held){.kind = NDP_HELD_ZERO, .of = NDP_NONE, .made = l->walk.at});
 }
 
 /* ---- the norm ---- */
-
-static ndp_dim_key tensor_key(int whole, int segment) {
-    return ndp_dim_make(ndp_dim_make(0, 't'), (uint64_t)whole * 64 + (uint64_t)segment);
-}
-
-/* Elements [first, first + count) of a row: a rectangle of one row. */
-static ndp_share rectangle(const ndp_segment *s, ndp_dim_key tensor, int64_t row, int64_t rows, int64_t col,
-                           int64_t cols) {
-    int64_t r = s->first[0] - s->base[0] + row, c = s->first[1] - s->base[1] + col;
-    return ndp_share_mul(ndp_range_share(ndp_dim_make(tensor, 1), s->part[0], r, r + rows),
-                         ndp_range_share(ndp_dim_make(tensor, 2), s->part[1], c, c + cols));
-}
-
-/* Of one matrix: at most a part of a first row, whole rows, and a part of a last one. */
-static ndp_share measure(const ndp_segment *s, ndp_dim_key tensor, int64_t first, int64_t count) {
-    int64_t row = first / s->cols, col = first % s->cols;
-    ndp_share sum = 0;
-    if (col > 0) {
-        int64_t n = s->cols - col < count ? s->cols - col : count;
-        sum = rectangle(s, tensor, row++, 1, col, n);
-        count -= n;
-    }
-    sum = ndp_share_add(sum, rectangle(s, tensor, row, count / s->cols, 0, s->cols));
-    return count % s->cols == 0
-               ? sum
-               : ndp_share_add(sum, rectangle(s, tensor, row + count / s->cols, 1, 0, count % s->cols));
-}
-
-/* Each member of a stack has a part of the whole, and its elements shares of that. */
-ndp_share ndp_step_measure(const ndp_segment *s, int whole, int segment, int64_t first, int64_t count) {
-    ndp_dim_key tensor = tensor_key(whole, segment);
-    int64_t size = s->rows * s->cols, n = ndp_segment_matrices(s), end = first + count;
-    ndp_share sum = 0;
-    if (!ndp_segment_is_stack(s))
-        return measure(s, tensor, first, count);
-    for (int64_t i = 0; i < n; i++) {
-        int64_t low = first > i * size ? first : i * size, high = end < (i + 1) * size ? end : (i + 1) * size;
-        ndp_share member = ndp_range_share(ndp_dim_make(tensor, 3), n, i, i + 1);
-        if (low < high)
-            sum = ndp_share_add(sum, ndp_share_mul(member, measure(s, tensor, low - i * size, high - low)));
-    }
-    return sum;
-}
-
-ndp_status ndp_step_norm(const ndp_step_world *w, ndp_share *out) {
-    *out = 0;
-    for (int b = 0; b < w->whole->n_buffers; b++)
-        for (int k = 0; w->whole->buffers[b].trainable && k < w->whole->buffers[b].segments.n; k++)
-            *out = ndp_share_add(*out, ndp_share_random(tensor_key(b, k)));
-    return NDP_OK;
-}
 
 /* The squares of all of the buffer on this rank's place of the axes that do not cut it into slices; of the slices, the
  * one that this rank has. */
@@ -277,13 +187,13 @@ static ndp_status squares_of(ndp_step_lane *l, const ndp_piece_rows *rows, ndp_s
     const ndp_step_buffer *b = rows->buffer;
     const ndp_segments *table = ndp_step_table(l, rows->number);
     const ndp_segments *claimed = &l->program->opts.model->buffers[rows->number].segments;
-    const ndp_members *owners = &l->world->members[l->lane][l->program->opts.model->buffers[rows->number].owners];
+    const ndp_members *owners = ndp_step_members(l, l->program->opts.model->buffers[rows->number].owners);
     ndp_share all = 0, slice = ndp_range_share(ndp_dim_make(0, 's'), owners->n, owners->me, owners->me + 1);
     for (int k = 0; k < b->n; k++) {
         const ndp_segment *s = &table->items[b->stretches[k].segment];
         int64_t n = (int64_t)claimed->items[b->stretches[k].segment].copies;
         ndp_share copies = n == 1 ? 1 : ndp_share_inverse(ndp_share_of(n));
-        ndp_share weight = ndp_share_random(tensor_key(b->whole, b->stretches[k].segment));
+        ndp_share weight = ndp_share_random(ndp_step_tensor(b->whole, b->stretches[k].segment));
         ndp_share part = ndp_step_measure(s, b->whole, b->stretches[k].segment, 0, ndp_segment_elements(s));
         all = ndp_share_add(all, ndp_share_mul(ndp_share_mul(weight, copies), part));
     }
@@ -351,15 +261,9 @@ static ndp_status clip_factor(ndp_step_lane *l) {
 
 /* ---- kernels ---- */
 
-static bool is_in_place(const ndp_call *c) {
-    const ndp_operand *in = &c->in[0], *out = &c->out[0];
-    return in->base == out->base && in->offset == out->offset && in->view.rows == out->view.rows &&
-           in->view.cols == out->view.cols && in->view.ld == out->view.ld && in->view.dtype == out->view.dtype;
-}
-
 ndp_status ndp_step_kernel(ndp_step_lane *l) {
     const ndp_call *c = &l->instr->call;
-    if (c->op->in_place && !is_in_place(c))
+    if (c->op->in_place && !ndp_operands_same(&c->in[0], &c->out[0]))
         return ndp_step_refuse(l, "changes one operand in place and names another");
     if (c->scratch != NDP_NONE)
         NDP_TRY(ndp_memory_clear(&l->memory, (ndp_bytes){c->scratch, 0, l->program->blocks[c->scratch].bytes}));

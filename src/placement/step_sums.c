@@ -3,9 +3,7 @@
  * Ranks of the axes pp, cp, sp and tp are lanes, and their shares are added. A rank of a data axis does as this one
  * does, with its own samples or slice: a share that is of own samples on the axis becomes that of all, and one that is
  * not is the same number on every rank, so the sum has it that many times. */
-#include "placement/step_lanes.h"
-
-#include <stdio.h>
+#include "placement/step_world.h"
 
 /* Times that a sum over the axes of `own` has what is not own there, and what is own after it. */
 static ndp_share times_over(const ndp_step_world *w, ndp_own own, ndp_own of, ndp_own *left) {
@@ -28,17 +26,28 @@ ndp_sum ndp_step_sum_over(const ndp_step_world *w, const ndp_sum *s, ndp_own own
     return sum;
 }
 
+const char *ndp_step_axis(const ndp_step_lane *l, const ndp_group_kind *kinds, int n, ndp_share all, ndp_part_fn *part,
+                          const void *what) {
+    for (int k = 0; k < n; k++) {
+        const ndp_members *m = ndp_step_members(l, kinds[k]);
+        ndp_sum sum = {{0}};
+        for (int i = 0; i < m->n; i++) {
+            ndp_sum more = part(&l->world->items[ndp_member(m, i)], what);
+            ndp_sum_add(&sum, &more);
+        }
+        sum = ndp_step_sum_over(l->world, &sum, m->own);
+        if (m->ranks > 1 && ndp_sum_is(&sum, all))
+            return ndp_group_name(kinds[k]);
+    }
+    return NULL;
+}
+
 /* ---- the same elements ---- */
 
 static const ndp_segments *table_of(const ndp_step_world *w, int lane, int whole) {
     const ndp_step_lane *l = &w->items[lane];
-    int local = l->shared->local[whole];
+    int local = ndp_step_local(l, whole);
     return local == NDP_NONE ? NULL : ndp_step_table(l, local);
-}
-
-static bool same_rectangle(const ndp_segment *a, const ndp_segment *b) {
-    return a->rows == b->rows && a->cols == b->cols && a->first[0] == b->first[0] && a->first[1] == b->first[1] &&
-           a->offset == b->offset;
 }
 
 /* True if elements [first, end) of a buffer are the same of the same tensors on both lanes. */
@@ -49,7 +58,7 @@ static bool same_elements(const ndp_step_world *w, int a, int b, int whole, int6
     for (int k = 0; k < x->n && x != y; k++) {
         const ndp_segment *s = &x->items[k];
         bool meets = s->offset < end && first < s->offset + s->length;
-        if (meets && !same_rectangle(s, &y->items[k]))
+        if (meets && !ndp_segments_same(s, &y->items[k], NDP_SAME_SIZES | NDP_SAME_RECTANGLE))
             return false;
     }
     return true;
@@ -178,7 +187,7 @@ static ndp_status sum_part(ndp_step_lane *l, const ndp_members *m, ndp_under_way
         sum.share = ndp_share_mul(sum.share, times_over(l->world, m->own, sum.own, &left));
         sum.own = left;
     }
-    return ndp_held_add(out, sum);
+    return ndp_held_add(&l->world->arena, out, sum);
 }
 
 ndp_status ndp_step_reduce(ndp_step_lane *l, const ndp_members *m, ndp_under_way **members, ndp_held_list *out) {
@@ -200,7 +209,7 @@ static ndp_status join_parts(ndp_step_lane *l, const ndp_members *m, ndp_under_w
             ndp_held s = members[i]->spans.items[k];
             s.start += (size_t)i * members[i]->bytes, s.end += (size_t)i * members[i]->bytes;
             s.made = l->walk.at;
-            NDP_TRY(ndp_held_add(out, s));
+            NDP_TRY(ndp_held_add(&l->world->arena, out, s));
         }
     return NDP_OK;
 }
@@ -242,14 +251,13 @@ static bool is_like(const ndp_held *s, const ndp_held *like) {
 /* All elements of slice `place` that the gather is to have are in a member's operand, alike. */
 static ndp_status check_slice(ndp_step_lane *l, const gathered_slices *g, const ndp_under_way *u, int place) {
     const ndp_step_lane *of = &l->world->items[u->lane];
-    int local = of->shared->local[g->buffer];
+    int local = ndp_step_local(of, g->buffer);
     const ndp_step_buffer *b = local == NDP_NONE ? NULL : &of->shared->buffers[local];
     int64_t unit = (int64_t)ndp_held_unit(&g->like), low = g->base + place * g->count;
-    for (int k = 0; b && k < b->n; k++) {
-        int64_t at = b->stretches[k].first > low ? b->stretches[k].first : low;
-        int64_t end = b->stretches[k].end < low + g->count ? b->stretches[k].end : low + g->count;
-        while (wants(g->like.kind, &b->stretches[k]) && at < end) {
-            size_t stop = (size_t)((end - low) * unit), byte = (size_t)((at - low) * unit);
+    ndp_stretch t;
+    for (int k = 0; b && ndp_step_next_stretch(b, &k, low, low + g->count, &t);)
+        for (int64_t at = t.first; wants(g->like.kind, &t) && at < t.end;) {
+            size_t stop = (size_t)((t.end - low) * unit), byte = (size_t)((at - low) * unit);
             const ndp_held *s = span_at(&u->spans, byte, &stop);
             if (!is_like(s, &g->like) || s->first + (int64_t)(byte - s->start) / unit != at) {
                 char must[NDP_HELD_TEXT];
@@ -259,7 +267,6 @@ static ndp_status check_slice(ndp_step_lane *l, const gathered_slices *g, const 
             }
             at = low + (int64_t)stop / unit;
         }
-    }
     return b ? NDP_OK : refuse_summand(l, u, NULL, "a slice of the same buffer");
 }
 
@@ -301,22 +308,21 @@ static ndp_status join_slices(ndp_step_lane *l, const ndp_members *m, ndp_under_
     s.made = l->walk.at;
     if (s.kind == NDP_HELD_PARAM) {
         s.start = 0, s.end = (size_t)((end - g.base) * unit), s.first = g.base;
-        return ndp_held_add(out, s);
+        return ndp_held_add(&l->world->arena, out, s);
     }
-    for (int k = 0; k < b->n; k++) {
-        int64_t first = b->stretches[k].first > g.base ? b->stretches[k].first : g.base;
-        int64_t last = b->stretches[k].end < end ? b->stretches[k].end : end;
-        if (!wants(s.kind, &b->stretches[k]) || first >= last)
+    ndp_stretch t;
+    for (int k = 0; ndp_step_next_stretch(b, &k, g.base, end, &t);) {
+        if (!wants(s.kind, &t))
             continue;
-        s.start = (size_t)((first - g.base) * unit), s.end = (size_t)((last - g.base) * unit), s.first = first;
-        NDP_TRY(ndp_held_add(out, s));
+        s.start = (size_t)((t.first - g.base) * unit), s.end = (size_t)((t.end - g.base) * unit), s.first = t.first;
+        NDP_TRY(ndp_held_add(&l->world->arena, out, s));
     }
     return NDP_OK;
 }
 
 /* True if the group's ranks own the slices of the buffer. */
 static bool is_of_owners(const ndp_step_lane *l, const ndp_under_way *u) {
-    int local = u->of == NDP_NONE ? NDP_NONE : l->shared->local[u->of];
+    int local = ndp_step_local(l, u->of);
     return local != NDP_NONE && l->program->opts.model->buffers[local].owners == ndp_channel_group(u->channel);
 }
 
@@ -325,9 +331,7 @@ static ndp_status join_sum(ndp_step_lane *l, const ndp_members *m, ndp_under_way
     for (int i = 0; i < m->n; i++)
         if (!members[i]->is_part)
             return refuse_summand(l, members[i], any_gradient(&members[i]->spans), "the part of a sum");
-    for (int i = 0; i < members[0]->added.n; i++)
-        NDP_TRY(ndp_held_add(out, members[0]->added.items[i]));
-    return NDP_OK;
+    return ndp_held_append(&l->world->arena, out, &members[0]->added);
 }
 
 ndp_status ndp_step_gather(ndp_step_lane *l, const ndp_members *m, ndp_under_way **members, ndp_held_list *out) {

@@ -1,6 +1,5 @@
-/* The order in which lanes run: each until it waits for one that has not come as far. What a lane reads of others it
- * gets by collectives and messages alone, so any order that does not stop shows the same. */
-#include "placement/step_lanes.h"
+/* The order in which instructions of lanes run: each lane until it waits for one that has not come as far. */
+#include "placement/step_world.h"
 
 static ndp_status execute(ndp_step_lane *l) {
     l->again = false;
@@ -16,32 +15,29 @@ static ndp_status execute(ndp_step_lane *l) {
     }
 }
 
-/* Runs a lane until it waits; *moved: it has come further. */
-static ndp_status advance(ndp_step_lane *l, bool *moved) {
+/* Runs a lane until it waits. */
+static ndp_status advance(void *user, int lane, bool *moved, bool *over) {
+    ndp_step_world *w = user;
+    ndp_step_lane *l = &w->items[lane];
     while (!l->over) {
         if (!l->again) {
-            l->over = !ndp_program_next(l->program, l->world->visits, &l->walk);
+            l->over = !ndp_program_next(l->program, w->visits, &l->walk);
             l->instr = l->over ? NULL : &l->program->instrs[l->walk.at];
         }
-        if (l->over)
-            return ndp_step_end(l);
-        NDP_TRY(execute(l));
+        NDP_TRY(l->over ? ndp_step_end(l) : execute(l));
         if (l->again)
             return NDP_OK;
         *moved = true;
     }
+    *over = true;
     return NDP_OK;
 }
 
 static ndp_status run_all(ndp_step_world *w) {
-    for (bool moved = true; moved;) {
-        moved = false;
-        for (int i = 0; i < w->lanes->n; i++)
-            NDP_TRY(advance(&w->items[i], &moved));
-    }
-    for (int i = 0; i < w->lanes->n; i++)
-        if (!w->items[i].over)
-            return ndp_step_refuse(&w->items[i], "waits forever");
+    int stuck;
+    NDP_TRY(ndp_lanes_run(0, w->lanes->n, advance, w, &stuck));
+    if (stuck != NDP_NONE)
+        return ndp_step_refuse(&w->items[stuck], "waits forever");
     NDP_TRY(ndp_step_others_check(w));
     return ndp_step_windows(w);
 }
@@ -59,16 +55,10 @@ static ndp_visits visits_of(const ndp_lanes *l) {
     return least > 2 ? (ndp_visits){2, least - 2} : NDP_ALL_ITERATIONS;
 }
 
-static ndp_status prove(const ndp_lanes *l, const ndp_units *u, ndp_visits visits) {
+ndp_status ndp_steps_prove(const ndp_lanes *l, const ndp_units *u) {
     ndp_step_world w;
-    ndp_status st = ndp_step_world_init(l, u, visits, &w);
-    if (st == NDP_OK)
-        st = run_all(&w);
+    ndp_status st = ndp_step_world_init(l, u, visits_of(l), &w);
+    st = st == NDP_OK ? run_all(&w) : st;
     ndp_step_world_release(&w);
     return st;
-}
-
-ndp_status ndp_steps_prove(const ndp_lanes *l, const ndp_units *u) {
-    NDP_TRY(ndp_claims_prove(l));
-    return prove(l, u, visits_of(l));
 }

@@ -1,10 +1,7 @@
 /* Projections that are updated as whole matrices: their directions are put together from the ranks' parts, transformed,
  * and each rank takes its own part back. A matrix is complete when the parts' rectangles are all of it, each element
  * once. */
-#include "placement/step_lanes.h"
-
-#include "ops/pieces.h"
-#include <stdlib.h>
+#include "placement/step_world.h"
 
 /* The matrix of a table that has elements [first, first + count), which is a segment or a member of one; *number: which
  * (ndp_held_matrix). False: the rank has no such matrix. */
@@ -23,14 +20,14 @@ static bool find_matrix(const ndp_segments *t, int64_t first, int64_t count, ndp
 
 /* Of the lane that program numbers are for. */
 static bool own_matrix(const ndp_step_lane *l, int whole, int64_t first, int64_t count, ndp_segment *out, int *number) {
-    int local = l->shared->local[whole];
+    int local = ndp_step_local(l, whole);
     return local != NDP_NONE &&
            find_matrix(&l->program->opts.model->buffers[local].segments, first, count, out, number);
 }
 
 /* Of a lane's table. */
 static bool matrix_of(const ndp_step_lane *l, int whole, int64_t first, int64_t count, ndp_segment *out, int *number) {
-    int local = l->shared->local[whole];
+    int local = ndp_step_local(l, whole);
     return local != NDP_NONE && find_matrix(ndp_step_table(l, local), first, count, out, number);
 }
 
@@ -42,17 +39,13 @@ static ndp_bytes bytes_of(const ndp_operand *o) {
 static bool is_contiguous(const ndp_operand *o) { return o->view.rows == 1 || o->view.ld == o->view.cols; }
 
 static ndp_status refuse(const ndp_step_lane *l, const ndp_operand *o, const char *must) {
-    char text[NDP_HELD_TEXT];
-    ndp_held s = {.made = NDP_NONE};
-    ndp_bytes b = bytes_of(o);
-    size_t at = b.start;
-    ndp_memory_next(&l->memory, b.block, &at, b.end, &s);
-    return ndp_step_refuse(l, "its operand is %s, must be %s", ndp_held_text(l, &s, text, sizeof text), must);
+    ndp_held is = ndp_memory_first(&l->memory, bytes_of(o));
+    return ndp_step_refuse_held(l, &is, "its operand is ", must);
 }
 
 /* The lane of the tensor axis at place `tp`. */
 static const ndp_step_lane *lane_at(const ndp_step_lane *l, int tp) {
-    const ndp_members *m = &l->world->members[l->lane][NDP_GROUP_TP];
+    const ndp_members *m = ndp_step_members(l, NDP_GROUP_TP);
     return &l->world->items[ndp_member(m, tp)];
 }
 
@@ -70,7 +63,7 @@ static ndp_status assemble(ndp_step_lane *l, const ndp_operand *in, const ndp_op
     ndp_segment s;
     bool found = matrix_of(lane_at(l, from->at), from->of, from->first, in->view.rows * in->view.cols, &s, &number);
     if (!found || !s.projection || in->view.rows != s.rows || in->view.dtype != out->view.dtype)
-        return refuse(l, in, "the directions of one projection");
+        return refuse(l, in, ", must be the directions of one projection");
     ndp_bytes b = {out->base, 0, (size_t)(s.part[0] * s.part[1]) * ndp_dtype_size(out->view.dtype)};
     if (!is_rectangle(out, 0, &s) || b.end > l->program->blocks[out->base].bytes)
         return ndp_step_refuse(l, "%s: rows %lld and columns %lld of the whole are copied elsewhere", s.name,
@@ -106,20 +99,13 @@ static ndp_status move(ndp_step_lane *l, const ndp_operand *in, const ndp_operan
     ndp_bytes from = bytes_of(in), to = bytes_of(out);
     ndp_held_list held = {0};
     if (!is_contiguous(in) || !is_contiguous(out) || in->view.dtype != out->view.dtype)
-        return refuse(l, in, "contiguous, and copied as it is");
+        return refuse(l, in, ", must be contiguous, and copied as it is");
     if (ndp_region_is_shared(l->program->blocks[to.block].region))
         return ndp_step_refuse(l, "only updates write into memory that other ranks read");
-    ndp_status st = ndp_memory_read(&l->memory, from, &held);
-    if (st == NDP_OK)
-        st = ndp_memory_clear(&l->memory, to);
-    for (int i = 0; i < held.n && st == NDP_OK; i++) {
-        ndp_held s = held.items[i];
-        s.made = l->walk.at;
-        st = ndp_memory_write(&l->memory, (ndp_bytes){to.block, to.start + s.start, to.start + s.end}, s);
-    }
-    free(held.items);
+    NDP_TRY(ndp_memory_read(&l->memory, from, &held));
+    NDP_TRY(ndp_memory_clear(&l->memory, to));
     ndp_step_moved(l, to.block);
-    return st;
+    return ndp_memory_put(&l->memory, to, &held, l->walk.at);
 }
 
 ndp_status ndp_step_copy(ndp_step_lane *l) {
@@ -143,7 +129,7 @@ ndp_status ndp_step_transform(ndp_step_lane *l) {
     const ndp_held *found = ndp_memory_find(&l->memory, b);
     const ndp_model *whole = l->world->whole;
     if (!found || !is_contiguous(o) || out->base != o->base || out->offset != o->offset)
-        return refuse(l, o, "a whole matrix of directions");
+        return refuse(l, o, ", must be a whole matrix of directions");
     ndp_held is = ndp_held_cut(found, b.start, b.end);
     if (is.kind == NDP_HELD_MATRIX) {
         const ndp_segment *s = &whole->buffers[is.of].segments.items[is.at % NDP_MOST_SEGMENTS];
@@ -159,7 +145,7 @@ ndp_status ndp_step_transform(ndp_step_lane *l) {
     if (is.kind != NDP_HELD_DIRECTION || !matrix_of(l, is.of, is.first, o->view.rows * o->view.cols, &s, &number) ||
         !s.projection || o->view.rows != s.part[0] || o->view.cols != s.part[1] || s.rows != s.part[0] ||
         s.cols != s.part[1])
-        return refuse(l, o, "a whole matrix of directions");
+        return refuse(l, o, ", must be a whole matrix of directions");
     is.kind = NDP_HELD_ORTHOGONAL, is.made = l->walk.at;
     return ndp_memory_write(&l->memory, b, is);
 }

@@ -1,7 +1,7 @@
 /* Windows: ranks of a node read each other's slices in place, so an owner may write its slice only when no rank of the
  * group reads it any more. It may after it has waited for an operation of all those ranks that each has begun after its
  * last read. */
-#include "placement/step_lanes.h"
+#include "placement/step_world.h"
 
 #include <string.h>
 
@@ -25,7 +25,7 @@ void ndp_step_writes(ndp_step_lane *l, int buffer) {
  * it wrote. */
 static bool came_after(const ndp_step_lane *l, int buffer, int channel, const ndp_members *owners) {
     const ndp_step_world *w = l->world;
-    const ndp_members *group = &w->members[l->lane][ndp_channel_group(channel)];
+    const ndp_members *group = ndp_step_members(l, ndp_channel_group(channel));
     int64_t number = l->wrote[buffer].waited[channel];
     int whole = l->shared->buffers[buffer].whole;
     if (number == NDP_NONE || (owners->own & ~group->own) != 0)
@@ -43,7 +43,7 @@ static bool came_after(const ndp_step_lane *l, int buffer, int channel, const nd
 
 static ndp_status check_window(const ndp_step_lane *l, int buffer) {
     const ndp_buffer *b = &l->program->opts.model->buffers[buffer];
-    const ndp_members *owners = &l->world->members[l->lane][b->owners];
+    const ndp_members *owners = ndp_step_members(l, b->owners);
     for (int channel = 0; channel < NDP_CHANNEL_FORWARD; channel++)
         if (came_after(l, buffer, channel, owners))
             return NDP_OK;

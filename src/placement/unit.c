@@ -2,7 +2,6 @@
 #include "placement/unit.h"
 
 #include "placement/unit_trial.h"
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -41,13 +40,11 @@ static ndp_status run_phase(ndp_units *u, ndp_unit_trial *run, ndp_phase phase) 
     NDP_TRY(ndp_unit_trial_phase(run, phase));
     for (int lane = run->first; lane < run->first + run->n; lane++) {
         ndp_unit_made *at = made_at(u, lane, run->graph, phase), made;
-        char where[160];
-        NDP_TRY(ndp_trial_take_made(run, lane, phase, &u->arena, &made));
+        NDP_TRY(ndp_trial_take_made(run, lane, &u->arena, &made));
         if (at->items && !same_made(at, &made))
-            return NDP_FAIL(
-                NDP_EBUG,
-                "placement: %s, %s: it makes other gradients of what a recompute leaves than of what a forward does",
-                ndp_trial_text(run, lane, where, sizeof where), ndp_phase_name(phase));
+            return ndp_trial_refuse(
+                run, lane, "%s: it makes other gradients of what a recompute leaves than of what a forward does",
+                ndp_phase_name(phase));
         *at = made;
     }
     return NDP_OK;
@@ -110,28 +107,30 @@ static ndp_status run_unit(ndp_units *u, ndp_unit_trial *run, const ndp_content 
     return run_backward(u, run, before, after);
 }
 
+/* Contents that live as long as the units. */
 static ndp_status keep_contents(ndp_units *u, const ndp_content *from, int n, ndp_content **out) {
-    *out = ndp_arena_alloc(&u->arena, (size_t)n * sizeof **out);
-    if (!*out)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory to check placements");
+    NDP_TRY(NDP_NEW(&u->arena, n, *out));
     for (int i = 0; i < n; i++) {
         (*out)[i] = ndp_content_of(&u->arena, from[i].rows, from[i].cols);
-        for (int k = 0; k < from[i].n; k++)
-            NDP_TRY(ndp_content_add(&(*out)[i], from[i].tiles[k]));
+        NDP_TRY(ndp_content_move(&from[i], 0, from[i].rows, 0, from[i].cols, 0, 0, &(*out)[i]));
     }
     return NDP_OK;
 }
 
-static void run_release(ndp_unit_trial *run) {
-    for (int i = 0; run->memory && i < run->n; i++)
-        for (int b = 0; b < NDP_BASES; b++)
-            ndp_tile_map_release(&run->memory[i].bases[b]);
-    free(run->memory);
-    ndp_uses_release(&run->uses);
-    ndp_arena_release(&run->arena);
+static ndp_status judge_unit(ndp_units *u, ndp_unit_trial *run, const ndp_model *whole, int at) {
+    ndp_content *after;
+    NDP_TRY(ndp_uses_init(&whole->graphs[run->graph], &run->arena, &run->uses));
+    NDP_TRY(NDP_NEW(&run->arena, run->n, run->memory));
+    NDP_TRY(NDP_NEW(&run->arena, run->n, after));
+    NDP_TRY(ndp_trial_write_before(run, u->between));
+    NDP_TRY(run_unit(u, run, u->between, after));
+    if (u->watcher.done)
+        u->watcher.done(u->watcher.user, run->unit, run->first);
+    NDP_TRY(keep_contents(u, u->between, run->n, &u->in[at]));
+    return keep_contents(u, after, run->n, &u->out[at]);
 }
 
-/* Judges unit `unit` of the lanes at `pp`; u->between becomes its output. */
+/* Judges unit `unit` of the lanes at `pp`. */
 static ndp_status prove_unit(ndp_units *u, int pp, int unit) {
     const ndp_program *p = u->lanes->items[ndp_lane_at(u->lanes, pp, 0, 0, 0)].program;
     int n = u->lanes->n / u->lanes->size[NDP_PP], graph = p->opts.model->units[unit].graph;
@@ -142,26 +141,8 @@ static ndp_status prove_unit(ndp_units *u, int pp, int unit) {
                           .graph = graph,
                           .observer = u->watcher.observer,
                           .user = u->watcher.user};
-    ndp_content *after = NULL;
-    int at = pp * u->graphs + graph;
-    ndp_status st = ndp_uses_init(&p->opts.whole->graphs[graph], &run.uses);
-    if (st == NDP_OK) {
-        run.memory = calloc((size_t)n, sizeof *run.memory);
-        after = calloc((size_t)n, sizeof *after);
-        st = run.memory && after ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory to check placements");
-    }
-    if (st == NDP_OK)
-        st = ndp_trial_write_before(&run, u->between);
-    if (st == NDP_OK)
-        st = run_unit(u, &run, u->between, after);
-    if (st == NDP_OK && u->watcher.done)
-        u->watcher.done(u->watcher.user, unit, run.first);
-    if (st == NDP_OK)
-        st = keep_contents(u, u->between, n, &u->in[at]);
-    if (st == NDP_OK)
-        st = keep_contents(u, after, n, &u->out[at]);
-    run_release(&run);
-    free(after);
+    ndp_status st = judge_unit(u, &run, p->opts.whole, pp * u->graphs + graph);
+    ndp_arena_release(&run.arena);
     return st;
 }
 
@@ -169,14 +150,8 @@ static ndp_status prove_unit(ndp_units *u, int pp, int unit) {
 static bool proven(const ndp_units *u, int at) {
     int n = u->lanes->n / u->lanes->size[NDP_PP];
     bool same = u->in[at] != NULL;
-    for (int i = 0; same && i < n; i++) {
-        const ndp_content *a = &u->in[at][i], *b = &u->between[i];
-        same = a->n == b->n && a->rows == b->rows && a->cols == b->cols;
-        for (int k = 0; same && k < a->n; k++)
-            same = a->tiles[k].row == b->tiles[k].row && a->tiles[k].rows == b->tiles[k].rows &&
-                   a->tiles[k].at_row == b->tiles[k].at_row && a->tiles[k].among == b->tiles[k].among &&
-                   a->tiles[k].col == b->tiles[k].col && a->tiles[k].at_col == b->tiles[k].at_col;
-    }
+    for (int i = 0; same && i < n; i++)
+        same = ndp_contents_equal(&u->in[at][i], &u->between[i]);
     return same;
 }
 
@@ -199,13 +174,11 @@ static ndp_status prove_number(ndp_units *u, int number) {
 
 static ndp_status prove_all(ndp_units *u) {
     const ndp_model *whole = u->lanes->items[0].program->opts.whole;
-    size_t graphs = (size_t)u->lanes->size[NDP_PP] * (size_t)u->graphs;
-    u->made = ndp_arena_alloc(&u->arena, (size_t)u->lanes->n * (size_t)u->graphs * NDP_PHASES * sizeof *u->made);
-    u->between = ndp_arena_alloc(&u->arena, (size_t)u->lanes->n * sizeof *u->between);
-    u->in = ndp_arena_alloc(&u->arena, graphs * sizeof *u->in);
-    u->out = ndp_arena_alloc(&u->arena, graphs * sizeof *u->out);
-    if (!u->made || !u->between || !u->in || !u->out)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory to check placements");
+    int graphs = u->lanes->size[NDP_PP] * u->graphs;
+    NDP_TRY(NDP_NEW(&u->arena, u->lanes->n * u->graphs * NDP_PHASES, u->made));
+    NDP_TRY(NDP_NEW(&u->arena, u->lanes->n, u->between));
+    NDP_TRY(NDP_NEW(&u->arena, graphs, u->in));
+    NDP_TRY(NDP_NEW(&u->arena, graphs, u->out));
     for (int i = 0; i < whole->n_units; i++)
         NDP_TRY(prove_number(u, i));
     return NDP_OK;
@@ -230,11 +203,9 @@ static ndp_share raw_weight(int buffer, int segment, int unit) {
 
 /* Sums the weights of all units that have a gradient of a segment, then divides by the sums. */
 static ndp_status weigh_uses(ndp_units *u, const ndp_model *whole, const ndp_uses *uses) {
-    size_t n = (size_t)whole->n_buffers * NDP_MOST_SEGMENTS;
-    u->use_total = ndp_arena_alloc(&u->arena, n * sizeof *u->use_total);
-    u->uses = ndp_arena_alloc(&u->arena, (size_t)whole->n_units * NDP_SLOTS * sizeof *u->uses);
-    if (!u->use_total || !u->uses)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory to check placements");
+    int n = whole->n_buffers * NDP_MOST_SEGMENTS;
+    NDP_TRY(NDP_NEW(&u->arena, n, u->use_total));
+    NDP_TRY(NDP_NEW(&u->arena, whole->n_units * NDP_SLOTS, u->uses));
     for (int i = 0; i < whole->n_units; i++)
         for (int slot = 0; slot < NDP_SLOTS; slot++) {
             int buffer = whole->units[i].buffers[slot];
@@ -245,23 +216,18 @@ static ndp_status weigh_uses(ndp_units *u, const ndp_model *whole, const ndp_use
                     u->uses[i * NDP_SLOTS + slot] |= 1u << k;
                 }
         }
-    for (size_t i = 0; i < n; i++)
+    for (int i = 0; i < n; i++)
         u->use_total[i] = u->use_total[i] ? ndp_share_inverse(u->use_total[i]) : 0;
     return NDP_OK;
 }
 
 static ndp_status take_uses(ndp_units *u) {
     const ndp_model *whole = u->lanes->items[0].program->opts.whole;
-    ndp_uses *uses = calloc((size_t)whole->n_graphs + 1, sizeof *uses);
-    ndp_status st = uses ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory to check placements");
-    for (int g = 0; g < whole->n_graphs && st == NDP_OK; g++)
-        st = ndp_uses_init(&whole->graphs[g], &uses[g]);
-    if (st == NDP_OK)
-        st = weigh_uses(u, whole, uses);
-    for (int g = 0; uses && g < whole->n_graphs; g++)
-        ndp_uses_release(&uses[g]);
-    free(uses);
-    return st;
+    ndp_uses *uses;
+    NDP_TRY(NDP_NEW(&u->arena, whole->n_graphs, uses));
+    for (int g = 0; g < whole->n_graphs; g++)
+        NDP_TRY(ndp_uses_init(&whole->graphs[g], &u->arena, &uses[g]));
+    return weigh_uses(u, whole, uses);
 }
 
 ndp_status ndp_units_watch(const ndp_lanes *l, const ndp_units_watcher *w, ndp_units **out) {

@@ -34,8 +34,6 @@ typedef struct ndp_unit_made {
     ndp_contribution *items; /* ascending by slot and place; disjoint */
     int n;
     ndp_sum_made sums[NDP_MADE_SUMS];
-    bool reads_scale; /* it reads the input LOSS_SCALE, which must be complete */
-    bool reads_nll_scale, reads_router_scale;
 } ndp_unit_made;
 
 typedef struct ndp_units ndp_units;

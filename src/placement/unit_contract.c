@@ -1,15 +1,27 @@
 /* The contract of a unit's lists (unit.h): what is in memory before one runs, and what it must have made. */
 #include "placement/unit_trial.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-const char *ndp_trial_text(const ndp_unit_trial *run, int lane, char *out, size_t size) {
+/* "rank 1 (tp 1): unit layers.0, forward" */
+const char *ndp_trial_text(const ndp_unit_trial *run, int lane, const char *phase, char *out, size_t size) {
     char rank[80];
-    snprintf(out, size, "%s: unit %s", ndp_lane_text(run->lanes, lane, rank, sizeof rank),
-             run->lanes->items[lane].program->opts.model->units[run->unit].name);
+    snprintf(out, size, "%s: unit %s%s%s", ndp_lane_text(run->lanes, lane, rank, sizeof rank),
+             run->lanes->items[lane].program->opts.model->units[run->unit].name, phase ? ", " : "", phase ? phase : "");
     return out;
+}
+
+ndp_status ndp_trial_refuse(const ndp_unit_trial *run, int lane, const char *fmt, ...) {
+    char text[600];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    return ndp_lane_refuse(run->lanes, lane, "unit %s%s",
+                           run->lanes->items[lane].program->opts.model->units[run->unit].name, text);
 }
 
 /* ---- what is in memory before a list runs ---- */
@@ -130,7 +142,6 @@ ndp_status ndp_trial_write_before(ndp_unit_trial *run, const ndp_content *before
 ndp_status ndp_trial_take_output(ndp_unit_trial *run, ndp_content *out) {
     int64_t col;
     int origin = ndp_value_origin(run->uses.graph, run->uses.graph->output, &col);
-    char where[160];
     for (int i = 0; i < run->n; i++) {
         const ndp_graph *g = &run->lanes->items[run->first + i].program->opts.model->graphs[run->graph];
         const ndp_view *v = &g->values[g->output].view;
@@ -141,51 +152,44 @@ ndp_status ndp_trial_take_output(ndp_unit_trial *run, ndp_content *out) {
         for (int k = 0; k < c.n; k++)
             whole = whole && ndp_thing_is(c.tiles[k].what, NDP_THING_VALUE, origin) && c.tiles[k].share == 1;
         if (!whole)
-            return NDP_FAIL(
-                NDP_EBUG, "placement: %s: its output is not the complete %s; nothing sums or writes all of it",
-                ndp_trial_text(run, run->first + i, where, sizeof where), run->uses.graph->values[origin].name);
+            return ndp_trial_refuse(run, run->first + i,
+                                    ": its output is not the complete %s; nothing sums or writes all of it",
+                                    run->uses.graph->values[origin].name);
+        for (int k = 0; k < c.n; k++) /* whichever graph names it */
+            c.tiles[k].what.id = 0, c.tiles[k].made = NDP_NONE;
         out[i] = c;
     }
     return NDP_OK;
 }
 
-/* The complete gradient of the input, cut as the input is. */
+/* Of one lane: the complete gradient, cut as `before`. */
+static ndp_status check_grad_input(ndp_unit_trial *run, int lane, const ndp_content *before) {
+    const ndp_graph *g = run->uses.graph, *local = &run->lanes->items[lane].program->opts.model->graphs[run->graph];
+    char where[160];
+    if (local->grad_input == NDP_NONE)
+        return ndp_trial_refuse(run, lane, " makes no gradient of its input");
+    ndp_dtype type = local->values[local->grad_input].view.dtype;
+    ndp_matrix x = {0, (size_t)before->cols * ndp_dtype_size(type), ndp_dtype_size(type), before->rows, before->cols};
+    ndp_operand o = {.base = NDP_BASE_GRAD_INPUT, .value = NDP_NONE, .view = {NULL, type, x.rows, x.cols, x.cols}};
+    ndp_call c = {.op = &ndp_op_copy, .in = &o, .n_in = 1, .what = "the gradient of its input"};
+    ndp_rule r = {.uses = &run->uses, .g = g, .c = &c, .arena = &run->arena};
+    r.where = ndp_trial_text(run, lane, NULL, where, sizeof where);
+    r.in[0] = ndp_content_of(&run->arena, x.rows, x.cols);
+    NDP_TRY(ndp_tile_map_read(&run->memory[lane - run->first].bases[NDP_BASE_GRAD_INPUT], &x, &r.in[0]));
+    NDP_TRY(ndp_expect_gradient(&r, 0, g->input));
+    for (int k = 0; k < r.in[0].n; k++)
+        r.in[0].tiles[k].what = (ndp_thing){NDP_THING_VALUE, 0};
+    ndp_content_join(&r.in[0]);
+    return ndp_contents_equal(&r.in[0], before)
+               ? NDP_OK
+               : ndp_trial_refuse(run, lane,
+                                  ": the gradient of its input is not complete, or of other rows than its input");
+}
+
 ndp_status ndp_trial_check_grad_input(ndp_unit_trial *run, const ndp_content *before) {
     const ndp_graph *g = run->uses.graph;
-    char where[160];
-    for (int i = 0; i < run->n && g->input != NDP_NONE && !g->ends_backward; i++) {
-        int lane = run->first + i;
-        const ndp_graph *local = &run->lanes->items[lane].program->opts.model->graphs[run->graph];
-        if (local->grad_input == NDP_NONE)
-            return NDP_FAIL(NDP_EBUG, "placement: %s makes no gradient of its input",
-                            ndp_trial_text(run, lane, where, sizeof where));
-        ndp_dtype type = local->values[local->grad_input].view.dtype;
-        size_t size = ndp_dtype_size(type);
-        ndp_operand o = {.base = NDP_BASE_GRAD_INPUT,
-                         .value = NDP_NONE,
-                         .view = {NULL, type, before[i].rows, before[i].cols, before[i].cols}};
-        ndp_call c = {.op = &ndp_op_copy, .in = &o, .n_in = 1, .what = "the gradient of its input"};
-        ndp_rule r = {.uses = &run->uses,
-                      .g = g,
-                      .c = &c,
-                      .arena = &run->arena,
-                      .where = ndp_trial_text(run, lane, where, sizeof where)};
-        ndp_matrix x = {0, (size_t)before[i].cols * size, size, before[i].rows, before[i].cols};
-        r.in[0] = ndp_content_of(&run->arena, x.rows, x.cols);
-        NDP_TRY(ndp_tile_map_read(&run->memory[i].bases[NDP_BASE_GRAD_INPUT], &x, &r.in[0]));
-        NDP_TRY(ndp_expect_gradient(&r, 0, g->input));
-        for (int k = 0; k < r.in[0].n; k++)
-            r.in[0].tiles[k].share = r.in[0].tiles[k].share == 1,
-            r.in[0].tiles[k].what = (ndp_thing){NDP_THING_VALUE, g->input};
-        ndp_content must = before[i];
-        for (int k = 0; k < must.n; k++)
-            must.tiles[k].what = (ndp_thing){NDP_THING_VALUE, g->input};
-        ndp_content_join(&r.in[0]);
-        if (!ndp_contents_equal(&r.in[0], &must))
-            return NDP_FAIL(NDP_EBUG,
-                            "placement: %s: the gradient of its input is not complete, or of other rows than its input",
-                            where);
-    }
+    for (int i = 0; i < run->n && g->input != NDP_NONE && !g->ends_backward; i++)
+        NDP_TRY(check_grad_input(run, run->first + i, &before[i]));
     return NDP_OK;
 }
 
@@ -212,38 +216,26 @@ static ndp_status take_tile(ndp_unit_trial *run, int lane, int slot, const ndp_m
     int64_t row = rows_here(s, t->tile.at_row, t->tile.rows), col = t->tile.at_col - (s->first[1] - s->base[1]);
     int64_t place = s->offset + row * s->cols + col;
     const ndp_first_write *w = &run->memory[lane - run->first].writes[slot][segment];
-    char where[160];
     bool fits = row >= 0 && col >= 0 && col + t->tile.cols <= s->cols;
     if (!fits || t->at != (size_t)place * t->size || (t->tile.rows > 1 && t->ld != (size_t)s->cols * t->size))
-        return NDP_FAIL(NDP_EBUG,
-                        "placement: %s: the gradient of %s, rows from %lld and columns from %lld on, is written where "
-                        "other elements are",
-                        ndp_trial_text(run, lane, where, sizeof where), s->name, (long long)t->tile.at_row,
-                        (long long)t->tile.at_col);
+        return ndp_trial_refuse(run, lane,
+                                ": the gradient of %s, rows from %lld and columns from %lld on, is written where other "
+                                "elements are",
+                                s->name, (long long)t->tile.at_row, (long long)t->tile.at_col);
     if (t->tile.rows > 1 && t->tile.cols != s->cols)
-        return NDP_FAIL(NDP_EBUG, "placement: %s: the gradient of %s is written in parts of its rows",
-                        ndp_trial_text(run, lane, where, sizeof where), s->name);
+        return ndp_trial_refuse(run, lane, ": the gradient of %s is written in parts of its rows", s->name);
     *out = (ndp_contribution){slot, segment, place, t->tile.rows * t->tile.cols, t->tile.share, w->pgrad, w->adds};
     return NDP_OK;
 }
 
-ndp_status ndp_trial_take_made(ndp_unit_trial *run, int lane, ndp_phase phase, ndp_arena *arena, ndp_unit_made *out) {
+ndp_status ndp_trial_take_made(ndp_unit_trial *run, int lane, ndp_arena *arena, ndp_unit_made *out) {
     ndp_unit_memory *m = &run->memory[lane - run->first];
-    const ndp_list *list = &ndp_unit_program_of(run, lane)->lists[phase];
-    const ndp_inputs *inputs = run->lanes->items[lane].program->opts.model->inputs;
     int64_t n = 0;
     for (int s = 0; s < NDP_SLOTS; s++)
         n += m->bases[NDP_BASE_PGRAD + s].n;
-    *out = (ndp_unit_made){.items = ndp_arena_alloc(arena, ((size_t)n + 1) * sizeof *out->items)};
+    *out = (ndp_unit_made){.n = 0};
+    NDP_TRY(NDP_NEW(arena, n, out->items));
     memcpy(out->sums, m->sums, sizeof out->sums);
-    if (!out->items)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory to check placements");
-    for (int k = 0; k < inputs->n; k++) {
-        bool named = ndp_list_names(list, NDP_BASE_DATA + k);
-        out->reads_scale |= named && inputs->items[k].kind == NDP_INPUT_LOSS_SCALE;
-        out->reads_nll_scale |= named && inputs->items[k].kind == NDP_INPUT_NLL_SCALE;
-        out->reads_router_scale |= named && inputs->items[k].kind == NDP_INPUT_ROUTER_SCALE;
-    }
     for (int s = 0; s < NDP_SLOTS; s++)
         for (int64_t i = 0; i < m->bases[NDP_BASE_PGRAD + s].n; i++)
             NDP_TRY(take_tile(run, lane, s, &m->bases[NDP_BASE_PGRAD + s].items[i], &out->items[out->n++]));

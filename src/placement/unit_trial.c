@@ -1,17 +1,15 @@
 /* Executing a list: each lane goes on until it must wait for others. */
 #include "placement/unit_trial.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 typedef struct phase_run {
     ndp_unit_trial *run;
     ndp_phase phase;
     ndp_meetings meetings;
-    ndp_walk *at;                               /* by lane - first */
-    enum state { RUNS, WAITS, ENDED } * states; /* WAITS: its call is a wait that was not over */
-    int64_t **numbers;                          /* by lane - first and call: of a begin, its number on its channel */
+    ndp_walk *at;      /* by lane - first */
+    bool *waits;       /* its call is a wait that was not over */
+    int64_t **numbers; /* by lane - first and call: of a begin, its number on its channel */
 } phase_run;
 
 static const ndp_list *list_of(const phase_run *p, int lane) {
@@ -31,9 +29,6 @@ static ndp_status begin_rule(const phase_run *p, int lane, int index, const ndp_
     ndp_unit_trial *run = p->run;
     const ndp_lane *l = &run->lanes->items[lane];
     ndp_unit_memory *m = &run->memory[lane - run->first];
-    char rank[80];
-    snprintf(where, size, "%s: unit %s, %s", ndp_lane_text(run->lanes, lane, rank, sizeof rank),
-             l->program->opts.model->units[run->unit].name, ndp_phase_name(p->phase));
     *r = (ndp_rule){.uses = &run->uses,
                     .g = run->uses.graph,
                     .of = c->of,
@@ -43,7 +38,7 @@ static ndp_status begin_rule(const phase_run *p, int lane, int index, const ndp_
                     .real = l->program->opts.whole->opts.rows,
                     .arena = &run->arena,
                     .index = index,
-                    .where = where};
+                    .where = ndp_trial_text(run, lane, ndp_phase_name(p->phase), where, size)};
     if (c->of < 0 || c->of >= r->g->nodes[NDP_NODES_FORWARD].n)
         return ndp_refuse(r, "it names no node of the whole graph");
     r->n = &r->g->nodes[NDP_NODES_FORWARD].items[c->of];
@@ -107,23 +102,18 @@ static bool side_by_side(const ndp_operand *a, const ndp_operand *b) {
     return alike && apart > -ld && apart < ld && (apart >= a->view.cols * size || -apart >= b->view.cols * size);
 }
 
-static bool same_operand(const ndp_operand *a, const ndp_operand *b) {
-    return a->offset == b->offset && a->view.rows == b->view.rows && a->view.cols == b->view.cols &&
-           a->view.ld == b->view.ld && a->view.dtype == b->view.dtype;
-}
-
 /* A result lies apart from the operands. One in place is operand 0; where each row or element of a result is made of
  * the same ones of an operand, it may be that operand. */
 static ndp_status expect_apart(const ndp_rule *r) {
     const ndp_call *c = r->c;
-    if (c->op->in_place && (c->in[0].base != c->out[0].base || !same_operand(&c->in[0], &c->out[0])))
+    if (c->op->in_place && !ndp_operands_same(&c->in[0], &c->out[0]))
         return ndp_refuse(r, "it works in place, and its result is elsewhere");
     for (int k = 0; k < c->n_out; k++)
         for (int i = 0; i < c->n_in; i++) {
             const ndp_operand *in = &c->in[i], *out = &c->out[k];
             bool meets = in->base != NDP_NONE && in->base == out->base && in->offset < end_of(out) &&
                          out->offset < end_of(in) && !side_by_side(in, out);
-            bool one = same_operand(in, out) && (c->op->in_place || ndp_op_kinds[c->op->id] == NDP_KIND_ROWS);
+            bool one = ndp_operands_same(in, out) && (c->op->in_place || ndp_op_kinds[c->op->id] == NDP_KIND_ROWS);
             if (meets && !one)
                 return ndp_refuse(r, "it writes result %d over operand %d", k, i);
         }
@@ -141,7 +131,7 @@ static ndp_status clear_scratch(const ndp_rule *r, ndp_unit_memory *m) {
     for (int k = 0; k < c->n_out; k++)
         shapes.out[k] = c->out[k].view;
     size_t bytes = c->kernel->scratch(&shapes);
-    ndp_content nothing = {0};
+    ndp_content nothing = {.arena = r->arena};
     ndp_matrix x = {c->scratch_offset, bytes, 1, 1, (int64_t)bytes};
     return bytes > 0 ? ndp_tile_map_write(&m->bases[c->scratch], &x, &nothing) : NDP_OK;
 }
@@ -209,13 +199,10 @@ static ndp_status begin(phase_run *p, int lane, int index, const ndp_call *c) {
     ndp_rule r;
     char where[200];
     NDP_TRY(begin_rule(p, lane, index, c, where, sizeof where, &r));
-    ndp_content *handed = ndp_arena_alloc(&p->run->arena, sizeof *handed);
-    if (!handed)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory to check placements");
+    ndp_content *handed;
+    NDP_TRY(NDP_NEW(&p->run->arena, 1, handed));
     *handed = r.in[0];
-    int64_t number = ndp_meet_begin(&p->meetings, lane, c->channel, handed);
-    p->numbers[lane - p->run->first][index] = number;
-    return number == NDP_NONE ? NDP_FAIL(NDP_ENOMEM, "not enough memory to check placements") : NDP_OK;
+    return ndp_meet_begin(&p->meetings, lane, c->channel, handed, &p->numbers[lane - p->run->first][index]);
 }
 
 /* *done false: a member has not begun it. */
@@ -223,11 +210,10 @@ static ndp_status end(phase_run *p, int lane, int index, const ndp_call *c, bool
     const ndp_call *began = &list_of(p, lane)->calls[c->partner];
     ndp_members m = ndp_lane_members(p->run->lanes, lane, ndp_channel_group(began->channel));
     int64_t number = p->numbers[lane - p->run->first][c->partner];
-    const ndp_content **handed = ndp_arena_alloc(&p->run->arena, (size_t)m.n * sizeof *handed);
+    const ndp_content **handed;
     ndp_rule r;
     char where[200];
-    if (!handed)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory to check placements");
+    NDP_TRY(NDP_NEW(&p->run->arena, m.n, handed));
     for (int i = 0; i < m.n; i++) {
         handed[i] = ndp_meet_handed(&p->meetings, ndp_member(&m, i), began->channel, number);
         if (!handed[i])
@@ -244,67 +230,50 @@ static ndp_status end(phase_run *p, int lane, int index, const ndp_call *c, bool
 
 /* ---- the list ---- */
 
-/* Runs a lane until it waits or ends. *moved: it has done something. */
-static ndp_status advance(phase_run *p, int lane, bool *moved) {
+/* Runs a lane until it waits or ends. */
+static ndp_status advance(void *user, int lane, bool *moved, bool *over) {
+    phase_run *p = user;
     const ndp_list *list = list_of(p, lane);
     ndp_walk *w = &p->at[lane - p->run->first];
-    enum state *state = &p->states[lane - p->run->first];
-    while (*state == WAITS || (*state == RUNS && ndp_walk_next(&list->repeats, list->n, NDP_FIRST_ITERATIONS(1), w))) {
+    bool *waits = &p->waits[lane - p->run->first];
+    while (*waits || ndp_walk_next(&list->repeats, list->n, NDP_FIRST_ITERATIONS(1), w)) {
         const ndp_call *c = &list->calls[w->at];
         bool done = c->kind != NDP_CALL_WAIT;
         NDP_TRY(c->kind == NDP_CALL_KERNEL  ? run_kernel(p, lane, w->at, c)
                 : c->kind == NDP_CALL_BEGIN ? begin(p, lane, w->at, c)
                                             : end(p, lane, w->at, c, &done));
-        *state = done ? RUNS : WAITS;
+        *waits = !done;
         if (!done)
             return NDP_OK;
         *moved = true;
     }
-    *state = ENDED;
+    *over = true;
     return NDP_OK;
 }
 
-static ndp_status run_all(phase_run *p) {
-    for (bool moved = true, all = false; !all;) {
-        if (!moved)
-            return NDP_FAIL(NDP_EBUG, "placement: unit %s, %s: the ranks wait for each other", p->run->uses.graph->name,
-                            ndp_phase_name(p->phase));
-        moved = false, all = true;
-        for (int lane = p->run->first; lane < p->run->first + p->run->n; lane++) {
-            NDP_TRY(advance(p, lane, &moved));
-            all = all && p->states[lane - p->run->first] == ENDED;
-        }
-    }
-    return NDP_OK;
-}
-
-ndp_status ndp_unit_trial_phase(ndp_unit_trial *run, ndp_phase phase) {
-    size_t n = (size_t)run->n;
-    phase_run p = {.run = run,
-                   .phase = phase,
-                   .at = calloc(n, sizeof *p.at),
-                   .states = calloc(n, sizeof *p.states),
-                   .numbers = calloc(n, sizeof *p.numbers)};
-    bool ok = p.at && p.states && p.numbers;
-    for (size_t i = 0; ok && i < n; i++) {
+static ndp_status phase_init(ndp_unit_trial *run, phase_run *p) {
+    NDP_TRY(NDP_NEW(&run->arena, run->n, p->at));
+    NDP_TRY(NDP_NEW(&run->arena, run->n, p->waits));
+    NDP_TRY(NDP_NEW(&run->arena, run->n, p->numbers));
+    for (int i = 0; i < run->n; i++) {
         ndp_unit_memory *m = &run->memory[i];
-        p.at[i] = NDP_WALK_START;
-        ok = (p.numbers[i] = calloc((size_t)list_of(&p, run->first + (int)i)->n + 1, sizeof **p.numbers)) != NULL;
+        p->at[i] = NDP_WALK_START;
+        NDP_TRY(NDP_NEW(&run->arena, list_of(p, run->first + i)->n, p->numbers[i]));
         m->bases[NDP_BASE_WORK].n = 0;
         for (int s = 0; s < NDP_SLOTS; s++)
             m->bases[NDP_BASE_PGRAD + s].n = 0;
         memset(m->writes, 0, sizeof m->writes);
         memset(m->sums, 0, sizeof m->sums);
     }
-    ndp_status st = ok ? ndp_meetings_init(run->lanes, NDP_CHANNELS, &p.meetings)
-                       : NDP_FAIL(NDP_ENOMEM, "not enough memory to check placements");
-    if (st == NDP_OK)
-        st = run_all(&p);
-    ndp_meetings_release(&p.meetings);
-    for (size_t i = 0; p.numbers && i < n; i++)
-        free(p.numbers[i]);
-    free(p.numbers);
-    free(p.states);
-    free(p.at);
-    return st;
+    return ndp_meetings_init(run->lanes, NDP_CHANNELS, &run->arena, &p->meetings);
+}
+
+ndp_status ndp_unit_trial_phase(ndp_unit_trial *run, ndp_phase phase) {
+    phase_run p = {.run = run, .phase = phase};
+    int stuck;
+    NDP_TRY(phase_init(run, &p));
+    NDP_TRY(ndp_lanes_run(run->first, run->n, advance, &p, &stuck));
+    return stuck == NDP_NONE ? NDP_OK
+                             : NDP_FAIL(NDP_EBUG, "placement: unit %s, %s: the ranks wait for each other",
+                                        run->uses.graph->name, ndp_phase_name(phase));
 }

@@ -49,8 +49,11 @@ ndp_status ndp_units_watch(const ndp_lanes *l, const ndp_units_watcher *w, ndp_u
 
 /* ---- unit_contract.c ---- */
 
-/* "rank 1 (tp 1): unit layers.0" */
-const char *ndp_trial_text(const ndp_unit_trial *run, int lane, char *out, size_t size);
+/* "rank 1 (tp 1): unit layers.0, forward"; phase NULL: without it. */
+const char *ndp_trial_text(const ndp_unit_trial *run, int lane, const char *phase, char *out, size_t size);
+/* NDP_EBUG: the same, and the text. */
+ndp_status ndp_trial_refuse(const ndp_unit_trial *run, int lane, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
 /* Fills memory with parameters, inputs, and the output of the unit before: `before`, by place in the stage. */
 ndp_status ndp_trial_write_before(ndp_unit_trial *run, const ndp_content *before);
 /* Writes the rows of a boundary, with that share, as another thing. */
@@ -61,7 +64,7 @@ ndp_status ndp_trial_take_output(ndp_unit_trial *run, ndp_content *out);
 /* The gradient of the input must be complete, and cut as the input is. */
 ndp_status ndp_trial_check_grad_input(ndp_unit_trial *run, const ndp_content *before);
 /* What the list added to gradients and the loss; each must be where its elements belong. */
-ndp_status ndp_trial_take_made(ndp_unit_trial *run, int lane, ndp_phase phase, ndp_arena *arena, ndp_unit_made *out);
+ndp_status ndp_trial_take_made(ndp_unit_trial *run, int lane, ndp_arena *arena, ndp_unit_made *out);
 
 /* ---- unit_trial.c ---- */
 

@@ -1,9 +1,8 @@
-/* The uses of each value of a forward graph, with their weights. Weights are random shares that sum to 1, so a
- * gradient that lacks a use, or has one twice, cannot come out as complete by chance. */
+/* Which operands of the whole graph a gradient flows through, and their weights. */
 #include "placement/uses.h"
 
 #include "ops/op.h"
-#include <stdlib.h>
+#include <string.h>
 
 int ndp_value_origin(const ndp_graph *g, int value, int64_t *col) {
     *col = 0;
@@ -88,15 +87,12 @@ static ndp_share outside(const ndp_graph *g, use_range of) {
     return out && r.value == of.value ? ndp_share_random(ndp_dim_make(0, 0)) : 0;
 }
 
-static ndp_status normalise(ndp_uses *u) {
+static ndp_status normalise(ndp_uses *u, ndp_arena *arena) {
     const ndp_nodes *nodes = &u->graph->nodes[NDP_NODES_FORWARD];
-    ndp_share(*raw)[NDP_OP_MAX_IN] = malloc(((size_t)nodes->n + 1) * sizeof *raw);
+    ndp_share(*raw)[NDP_OP_MAX_IN];
     bool partly = false;
-    if (!raw)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory to check placements");
-    for (int i = 0; i < nodes->n; i++)
-        for (int k = 0; k < NDP_OP_MAX_IN; k++)
-            raw[i][k] = u->of[i][k];
+    NDP_TRY(NDP_NEW(arena, nodes->n, raw));
+    memcpy(raw, u->of, (size_t)nodes->n * sizeof *raw);
     for (int i = 0; i < nodes->n; i++)
         for (int k = 0; k < NDP_OP_MAX_IN; k++)
             if (raw[i][k] != 0) {
@@ -105,24 +101,16 @@ static ndp_status normalise(ndp_uses *u) {
                 total = ndp_share_add(total, outside(u->graph, of));
                 u->of[i][k] = ndp_share_mul(raw[i][k], ndp_share_inverse(total));
             }
-    free(raw);
     return partly ? NDP_FAIL(NDP_EBUG, "placement: unit %s uses overlapping columns of a value", u->graph->name)
                   : NDP_OK;
 }
 
-ndp_status ndp_uses_init(const ndp_graph *g, ndp_uses *out) {
-    size_t n = (size_t)g->nodes[NDP_NODES_FORWARD].n + 1;
-    *out = (ndp_uses){.graph = g, .of = calloc(n, sizeof *out->of), .flows = calloc((size_t)g->n_values + 1, 1)};
-    if (!out->of || !out->flows)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory to check placements");
+ndp_status ndp_uses_init(const ndp_graph *g, ndp_arena *arena, ndp_uses *out) {
+    *out = (ndp_uses){.graph = g};
+    NDP_TRY(NDP_NEW(arena, g->nodes[NDP_NODES_FORWARD].n, out->of));
+    NDP_TRY(NDP_NEW(arena, g->n_values, out->flows));
     find_flow(out);
-    return normalise(out);
-}
-
-void ndp_uses_release(ndp_uses *u) {
-    free(u->of);
-    free(u->flows);
-    *u = (ndp_uses){0};
+    return normalise(out, arena);
 }
 
 ndp_share ndp_uses_outside(const ndp_uses *u) {

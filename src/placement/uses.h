@@ -6,6 +6,7 @@
 #define NDP_PLACEMENT_USES_H
 
 #include "graph/graph.h"
+#include "placement/items.h"
 #include "placement/share.h"
 
 /* The operand number of add_rmsnorm's second reading of its sum. */
@@ -17,9 +18,8 @@ typedef struct ndp_uses {
     bool *flows;                    /* by value: a gradient of it is made */
 } ndp_uses;
 
-/* NDP_EBUG: two uses of a value overlap in some of their columns only. Release in any case. */
-ndp_status ndp_uses_init(const ndp_graph *g, ndp_uses *out);
-void ndp_uses_release(ndp_uses *u);
+/* NDP_EBUG: two uses of a value overlap in some of their columns only. Memory is the arena's. */
+ndp_status ndp_uses_init(const ndp_graph *g, ndp_arena *arena, ndp_uses *out);
 
 /* The share of the gradient of the graph's output that comes from the next unit. */
 ndp_share ndp_uses_outside(const ndp_uses *u);

@@ -77,7 +77,6 @@ static void random_writes(const int64_t *shapes, int n) {
         else
             read_matrix(&m, &x, n == 1);
     }
-    ndp_tile_map_release(&m.map);
     ndp_arena_release(&m.arena);
 }
 

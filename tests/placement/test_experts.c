@@ -38,11 +38,10 @@ static void begin(layer *l, bool added) {
                               (int[]){l->made, l->order, l->places, l->weights, added ? l->x : NDP_NONE}, 5);
     ndp_graph_output(&l->g, l->result);
     CHECK_OK(l->g.status);
-    CHECK_OK(ndp_uses_init(&l->g, &l->uses));
+    CHECK_OK(ndp_uses_init(&l->g, &l->arena, &l->uses));
 }
 
 static void end(layer *l) {
-    ndp_uses_release(&l->uses);
     ndp_graph_release(&l->g);
     ndp_arena_release(&l->arena);
 }
@@ -55,7 +54,7 @@ static void begin_gate(layer *l) {
     l->result = ndp_graph_op1(&l->g, &ndp_op_gate_rows, NULL, "result", (int[]){l->x, l->logits}, 2);
     ndp_graph_output(&l->g, l->result);
     CHECK_OK(l->g.status);
-    CHECK_OK(ndp_uses_init(&l->g, &l->uses));
+    CHECK_OK(ndp_uses_init(&l->g, &l->arena, &l->uses));
 }
 
 /* ---- contents ---- */
@@ -333,7 +332,7 @@ static void given_choices_are_of_the_same_rows(void **state) {
     l.choices = routed[0];
     ndp_graph_output(&l.g, routed[1]);
     CHECK_OK(l.g.status);
-    CHECK_OK(ndp_uses_init(&l.g, &l.uses));
+    CHECK_OK(ndp_uses_init(&l.g, &l.arena, &l.uses));
     ndp_content logits = rows_of(&l, l.logits, false, ends, 1);
     CHECK_OK(judge(&l, ROUTE, &ndp_op_route, (ndp_content[]){logits, none, choices_of(&l, ends)}, out));
     CHECK_FAILS(judge(&l, ROUTE, &ndp_op_route, (ndp_content[]){logits, none, choices_of(&l, low)}, out), NDP_EBUG,

@@ -29,11 +29,10 @@ static void begin(stack_graph *s) {
     int ins[] = {ndp_graph_input(&s->g, N, K), ndp_graph_param(&s->g, 0, 0, 1), ndp_graph_data(&s->g, 0)};
     ndp_graph_output(&s->g, ndp_graph_op1(&s->g, &ndp_op_linear_stack, NULL, "y", ins, 3));
     CHECK_OK(s->g.status);
-    CHECK_OK(ndp_uses_init(&s->g, &s->uses));
+    CHECK_OK(ndp_uses_init(&s->g, &s->arena, &s->uses));
 }
 
 static void end(stack_graph *s) {
-    ndp_uses_release(&s->uses);
     ndp_arena_release(&s->arena);
     ndp_graph_release(&s->g);
 }

@@ -1,5 +1,5 @@
-/* What messages say of instructions and of what memory holds. */
-#include "placement/step_lanes.h"
+/* What all instructions of a lane use: messages about errors, and elements that memory must hold. */
+#include "placement/step_world.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -18,13 +18,13 @@ static const char *instr_text(const ndp_program *p, int at, char *out, size_t si
 }
 
 ndp_status ndp_step_refuse(const ndp_step_lane *l, const char *fmt, ...) {
-    char rank[160], instr[192], text[1024];
+    char instr[192], text[1024];
     va_list args;
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
-    return NDP_FAIL(NDP_EBUG, "placement: %s: %s: %s", ndp_lane_text(l->world->lanes, l->lane, rank, sizeof rank),
-                    instr_text(l->program, l->over ? NDP_NONE : l->walk.at, instr, sizeof instr), text);
+    return ndp_lane_refuse(l->world->lanes, l->lane, "%s: %s",
+                           instr_text(l->program, l->over ? NDP_NONE : l->walk.at, instr, sizeof instr), text);
 }
 
 static const char *const held_names[NDP_HELD_KINDS] = {"nothing that was written in this step",
@@ -92,4 +92,87 @@ const char *ndp_held_text(const ndp_step_lane *l, const ndp_held *s, char *out, 
     if (s->made != NDP_NONE && n < (int)size)
         snprintf(out + n, size - (size_t)n, ", made by %s", instr_text(l->program, s->made, made, sizeof made));
     return out;
+}
+
+ndp_status ndp_step_refuse_held(const ndp_step_lane *l, const ndp_held *is, const char *before, const char *after) {
+    char text[NDP_HELD_TEXT];
+    return ndp_step_refuse(l, "%s%s%s", before,
+                           ndp_held_text(l, is ? is : &(ndp_held){.made = NDP_NONE}, text, sizeof text), after);
+}
+
+/* ---- what elements must be ---- */
+
+/* What a lane has of the gradient of an element in its slice. */
+static ndp_sum part_of_element(const ndp_step_lane *l, const void *what) {
+    const ndp_held *want = what;
+    int local = ndp_step_local(l, want->of);
+    if (local == NDP_NONE)
+        return (ndp_sum){{0}};
+    const ndp_owned *o = &l->program->owned[local];
+    size_t size = ndp_held_unit(want);
+    int64_t in_slice = want->first - o->shard.index * o->shard.slice;
+    size_t at = o->grad.offset + (size_t)in_slice * size;
+    const ndp_held *x = in_slice < 0 || in_slice >= o->shard.slice || o->grad.block == NDP_NONE
+                            ? NULL
+                            : ndp_memory_find(&l->memory, (ndp_bytes){o->grad.block, at, at + size});
+    return (ndp_sum){{x && x->kind == NDP_HELD_GRAD ? x->share : 0}};
+}
+
+static ndp_status refuse_elements(const ndp_step_lane *l, const ndp_step_buffer *b, const ndp_held *is,
+                                  const ndp_held *want) {
+    char text[NDP_HELD_TEXT], must[NDP_HELD_TEXT];
+    int segment = NDP_NONE;
+    for (int k = 0; k < b->n; k++)
+        if (b->stretches[k].first <= want->first && want->first < b->stretches[k].end)
+            segment = b->stretches[k].segment;
+    const char *name = segment == NDP_NONE ? b->name : l->world->whole->buffers[b->whole].segments.items[segment].name;
+    const ndp_group_kind kinds[] = {NDP_GROUP_TP, NDP_GROUP_KV, NDP_GROUP_PP, NDP_GROUP_CP, NDP_GROUP_SP};
+    const char *axis = is->kind == NDP_HELD_GRAD && is->of == want->of
+                           ? ndp_step_axis(l, kinds, NDP_COUNT(kinds), 1, part_of_element, want)
+                           : NULL;
+    return ndp_step_refuse(l, "%s from element %lld of the buffer on: it is %s%s%s, must be %s", name,
+                           (long long)want->first, axis ? "a summand over " : "", axis ? axis : "",
+                           axis ? "" : ndp_held_text(l, is, text, sizeof text),
+                           ndp_held_text(l, want, must, sizeof must));
+}
+
+static bool fits(const ndp_held *s, const ndp_held *want, int64_t first) {
+    bool same = s->kind == want->kind && s->of == want->of && s->type == want->type && s->at == want->at;
+    return same && s->first == first && (s->kind != NDP_HELD_GRAD || (s->share == 1 && s->own == NDP_OWN_NONE));
+}
+
+ndp_status ndp_step_needs(const ndp_step_lane *l, int block, size_t at, ndp_held_kind kind, const ndp_step_buffer *b,
+                          int64_t first, int64_t count, ndp_dtype type, int version) {
+    size_t size = ndp_dtype_size(type), start = at, end = at + (size_t)count * size;
+    ndp_held s,
+        want = {
+            .kind = kind, .of = b->whole, .type = type, .at = version, .share = 1, .first = first, .made = NDP_NONE};
+    while (ndp_memory_next(&l->memory, block, &at, end, &s)) {
+        int64_t wanted = first + (int64_t)((s.start - start) / size);
+        if (fits(&s, &want, wanted))
+            continue;
+        want.first = wanted;
+        return refuse_elements(l, b, &s, &want);
+    }
+    return NDP_OK;
+}
+
+ndp_status ndp_step_add(ndp_step_lane *l, ndp_bytes at, const ndp_held *more, const char *of) {
+    ndp_held is;
+    char before[200];
+    snprintf(before, sizeof before, "adds to %s%s%s", of ? "the gradient of " : "", of ? of : "",
+             of ? " where there is " : "");
+    for (size_t b = at.start; ndp_memory_next(&l->memory, at.block, &b, at.end, &is);) {
+        ndp_held mine = *more;
+        ndp_bytes bytes = {at.block, is.start, is.end};
+        mine.first += (int64_t)((is.start - at.start) / ndp_held_unit(more));
+        if (is.kind == NDP_HELD_ZERO)
+            NDP_TRY(ndp_memory_write(&l->memory, bytes, mine));
+        else if (is.kind == NDP_HELD_GRAD && is.of == mine.of && is.first == mine.first && is.type == mine.type &&
+                 is.own == mine.own)
+            NDP_TRY(ndp_memory_add(&l->memory, bytes, mine.share, l->walk.at));
+        else
+            return ndp_step_refuse_held(l, &is, before, "");
+    }
+    return NDP_OK;
 }

@@ -1,0 +1,16 @@
+/* Inside the placement room: arrays in an arena, which one release frees, and one message where memory ends. */
+#ifndef NDP_PLACEMENT_ITEMS_H
+#define NDP_PLACEMENT_ITEMS_H
+
+#include "base/arena.h"
+#include "base/status.h"
+
+/* `*items`, a pointer of any type, becomes `n` zeroed items of `size` bytes. NDP_ENOMEM. */
+ndp_status ndp_items_new(ndp_arena *a, int64_t n, size_t size, void *items_address);
+/* Grows an array `*items` of `n` items to room for one more. */
+ndp_status ndp_items_grow(ndp_arena *a, int64_t n, int64_t *capacity, size_t size, void *items_address);
+
+#define NDP_NEW(arena, n, items) ndp_items_new((arena), (int64_t)(n), sizeof *(items), &(items))
+#define NDP_GROW(arena, n, capacity, items) ndp_items_grow((arena), (n), (capacity), sizeof *(items), &(items))
+
+#endif

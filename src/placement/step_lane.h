@@ -1,0 +1,187 @@
+/* Inside the placement room: a lane while its step program is executed: what it holds, what it has begun, and what its
+ * instructions need of memory. What is between lanes is in step_world.h.
+ *
+ * step_lane.c    operands, messages about errors
+ * step_run.c     RUN: the contract of a unit's list
+ * step_scalars.c tokens, loss, norm
+ * step_owners.c  updates
+ * step_whole.c   updates of whole matrices */
+#ifndef NDP_PLACEMENT_STEP_LANE_H
+#define NDP_PLACEMENT_STEP_LANE_H
+
+#include "placement/step.h"
+#include "placement/step_buffer.h"
+
+typedef enum ndp_step_scalar {
+    NDP_STEP_VALID,
+    NDP_STEP_LOSS,
+    NDP_STEP_SQUARES,
+    NDP_STEP_SCALE,
+    NDP_STEP_NORM,
+    NDP_STEP_CLIP,
+    NDP_STEP_PAIRS, /* these three where rows are pairs */
+    NDP_STEP_NLL_TOKENS,
+    NDP_STEP_NLL_SCALE,
+    NDP_STEP_ROUTED, /* the rest where routers have losses */
+    NDP_STEP_ROUTER_SCALE,
+    NDP_STEP_ROUTERS,
+    NDP_STEP_SCALARS
+} ndp_step_scalar;
+
+/* Of a sum, what is own on which data axes. */
+typedef struct ndp_sum {
+    ndp_share by_own[NDP_OWN_BOTH + 1];
+} ndp_sum;
+static inline void ndp_sum_add(ndp_sum *sum, const ndp_sum *more) {
+    for (int own = 0; own <= NDP_OWN_BOTH; own++)
+        sum->by_own[own] = ndp_share_add(sum->by_own[own], more->by_own[own]);
+}
+
+/* A communication that a lane has begun. */
+typedef struct ndp_under_way {
+    const ndp_instr *instr;
+    int lane, at, channel, work, peer, tag;
+    int listed;                 /* its place in ndp_step_lane.list */
+    int64_t number;             /* of its meeting; in the mailbox of a message */
+    int of;                     /* buffer of the whole model; NDP_NONE */
+    size_t bytes;               /* of the operand */
+    ndp_held_list spans, added; /* the operand, from byte 0; what the sum is added to */
+    bool is_part;               /* of an all_gather: the operand is a part of the sum `added` (ndp_scattered) */
+    int scalar;                 /* NDP_NONE: no scalar */
+    ndp_sum sum;
+    size_t place, place_end; /* in pinned memory */
+    /* Of the first member of a group: what the group makes, for all of them. */
+    bool made;
+    ndp_held_list result;
+    int left;                   /* members that have not waited yet */
+    struct ndp_under_way *next; /* of those that are free */
+} ndp_under_way;
+
+/* The part of a sum that a reduce_scatter left, and the sum: a gather of such parts gives it back. */
+typedef struct ndp_scattered {
+    ndp_group_kind group;
+    ndp_bytes bytes; /* block NDP_NONE: there was none */
+    int made;        /* the instruction */
+    ndp_held_list sum;
+} ndp_scattered;
+
+/* What reduce_scatters left in the slices of all owners: elements [first, end) of the buffer. */
+typedef struct ndp_reduced {
+    int64_t first, end;
+    ndp_sum sum;
+} ndp_reduced;
+typedef struct ndp_step_others {
+    ndp_reduced *items;
+    int64_t n, capacity;
+    bool known, moved; /* moved: the slice is also written in another way, so the items do not say all */
+} ndp_step_others;
+
+/* A lane's write into a window that other ranks read. */
+typedef struct ndp_window_write {
+    bool any;
+    int at;
+    int64_t waited[NDP_CHANNELS]; /* the last meeting before it */
+} ndp_window_write;
+
+typedef struct ndp_step_lane {
+    struct ndp_step_world *world;
+    int lane;
+    const ndp_program *program;
+    const ndp_step_program *shared;
+    ndp_memory memory;
+    ndp_sum scalars[NDP_STEP_SCALARS];
+    ndp_walk walk;
+    const ndp_instr *instr;
+    bool over, again;          /* again: the instruction waits for another lane */
+    ndp_under_way **under_way; /* by number of the communication (ndp_work_at) */
+    ndp_under_way **list;      /* the same without gaps */
+    int n_under_way;
+    int64_t waited[NDP_CHANNELS], *begun[NDP_CHANNELS], capacity[NDP_CHANNELS];
+    ndp_scattered part;      /* the last one */
+    ndp_step_others *others; /* by buffer */
+    int64_t *read;           /* by buffer: when a unit last read it */
+    ndp_window_write *wrote; /* by buffer */
+} ndp_step_lane;
+
+/* ---- step_lane.c ---- */
+
+/* NDP_EBUG with the lane's rank and instruction. */
+ndp_status ndp_step_refuse(const ndp_step_lane *l, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* The same: "FORMAT", with what a span holds, which may be NULL: nothing, at its end. */
+ndp_status ndp_step_refuse_held(const ndp_step_lane *l, const ndp_held *is, const char *before, const char *after);
+/* "the output of model.layers.0, micro-batch 2, made by #11 forward model.layers.0": what a span holds. */
+const char *ndp_held_text(const ndp_step_lane *l, const ndp_held *s, char *out, size_t size);
+enum { NDP_HELD_TEXT = 320 };
+
+/* The buffer of the whole model on a lane; NDP_NONE: it has none of it. */
+static inline int ndp_step_local(const ndp_step_lane *l, int whole) {
+    return whole == NDP_NONE ? NDP_NONE : l->shared->local[whole];
+}
+/* The numbers that depend on a rank's place in a group are those of the rank whose program it is. */
+static inline int ndp_step_place(const ndp_step_lane *l, ndp_group_kind kind) {
+    return ndp_mesh_group(&l->program->opts.step.mesh, kind).rank;
+}
+/* True if a state of `n` elements has none for what is updated apart: pieces have places of their own in it. */
+static inline bool ndp_step_state_is_short(const ndp_step_lane *l, const ndp_step_buffer *b, int64_t n) {
+    return l->shared->apart != NDP_APART_NONE && n < b->shard.slice;
+}
+/* The operand's bytes. */
+static inline size_t ndp_step_operand_bytes(const ndp_operand *o) {
+    return (size_t)(o->view.rows * o->view.cols) * ndp_dtype_size(o->view.dtype);
+}
+static inline ndp_bytes ndp_step_bytes(const ndp_operand *o) {
+    return (ndp_bytes){o->base, o->offset, o->offset + ndp_step_operand_bytes(o)};
+}
+static inline bool ndp_step_is_absent(const ndp_operand *o) { return o->base == NDP_NONE || o->view.rows == 0; }
+
+/* Refuses where elements [first, first + count) of the buffer are not all held by `kind`, from byte `at` of a block on.
+ * `version`: what `at` of the spans is to be. Gradients must be complete. */
+ndp_status ndp_step_needs(const ndp_step_lane *l, int block, size_t at, ndp_held_kind kind, const ndp_step_buffer *b,
+                          int64_t first, int64_t count, ndp_dtype type, int version);
+/* Adds to what those bytes hold: a part of the gradient of the same elements, of the same ranks' samples. `more` begins
+ * at its first byte. */
+ndp_status ndp_step_add(ndp_step_lane *l, ndp_bytes at, const ndp_held *more, const char *of);
+
+/* ---- instructions ---- */
+
+ndp_status ndp_step_run(ndp_step_lane *l);
+/* A kernel of the program. */
+ndp_status ndp_step_kernel(ndp_step_lane *l);
+ndp_status ndp_step_square_sum(ndp_step_lane *l);
+ndp_status ndp_step_update(ndp_step_lane *l);
+ndp_status ndp_step_copy(ndp_step_lane *l);
+ndp_status ndp_step_transform(ndp_step_lane *l);
+
+/* ---- step_scalars.c ---- */
+
+/* The scalar at those bytes; NDP_NONE: none is. */
+int ndp_step_scalar_at(const ndp_step_lane *l, ndp_bytes b);
+/* True if its bytes hold it, as this step wrote it. */
+bool ndp_step_scalar_is_written(const ndp_step_lane *l, int scalar);
+ndp_status ndp_step_scalar_write(ndp_step_lane *l, int scalar, ndp_sum value);
+/* Refuses what is not complete. */
+ndp_status ndp_step_scalar_needs(const ndp_step_lane *l, int scalar);
+const char *ndp_step_scalar_name(int scalar);
+/* Where the inputs of a kind are among those of a micro-batch; NDP_NONE: there are none. */
+int ndp_step_input_of(const ndp_step_lane *l, ndp_input_kind kind);
+
+/* ---- step_owners.c ---- */
+
+/* The rows of the table of pieces that an operand has. */
+typedef struct ndp_piece_rows {
+    const ndp_step_buffer *buffer;
+    int number; /* of it */
+    const int64_t *rows;
+    int64_t n, first; /* first: the number of the first row */
+} ndp_piece_rows;
+/* Refuses an operand that is not rows of a table. For an absent operand, out->n is 0. */
+ndp_status ndp_step_pieces(const ndp_step_lane *l, const ndp_operand *o, ndp_piece_rows *out);
+
+/* ---- pinned memory (step_pinned.c) ---- */
+
+/* Gives a collective of the program that begins its place, which no other under way may have. */
+ndp_status ndp_step_pin(const ndp_step_lane *l, ndp_under_way *u);
+/* Before a RUN. */
+ndp_status ndp_step_pinned_run(const ndp_step_lane *l);
+
+#endif

@@ -1,0 +1,205 @@
+/* The world of lanes, before the first instruction and after the last one: a step is a loop, so what it needs of the
+ * step before it must leave for the next one. */
+#include "placement/step_world.h"
+
+/* ---- before the first instruction ---- */
+
+static bool trains(const ndp_program *p) { return p->opts.model->opts.mode == NDP_MODEL_TRAIN; }
+
+static ndp_status put(ndp_step_lane *l, ndp_address at, size_t bytes, ndp_held s) {
+    s.made = NDP_NONE;
+    return at.block == NDP_NONE ? NDP_OK
+                                : ndp_memory_write(&l->memory, (ndp_bytes){at.block, at.offset, at.offset + bytes}, s);
+}
+
+static ndp_status put_flat(ndp_step_lane *l, ndp_address at, ndp_held_kind kind, ndp_dtype type, int whole,
+                           int64_t first, int64_t count) {
+    return put(l, at, (size_t)count * ndp_dtype_size(type),
+               (ndp_held){.kind = kind, .type = type, .of = whole, .first = first});
+}
+
+/* Slices of other ranks in a shared window are not there before the first gather: those ranks may still write them. */
+static ndp_status put_buffer(ndp_step_lane *l, int i) {
+    const ndp_owned *o = &l->program->owned[i];
+    const ndp_storage *types = &l->program->opts.model->buffers[i].storage;
+    const ndp_shard *s = &o->shard;
+    int whole = l->shared->buffers[i].whole;
+    int64_t first = s->index * s->slice;
+    if (s->shards == 1)
+        NDP_TRY(put_flat(l, o->weights, NDP_HELD_PARAM, types->kept, whole, 0, s->slice));
+    NDP_TRY(put_flat(l, o->send, NDP_HELD_PARAM, types->kept, whole, first, s->slice));
+    if (!l->program->opts.weights_of || s->same)
+        NDP_TRY(put_flat(l, o->master, NDP_HELD_PARAM, types->master, whole, first, s->slice));
+    for (int k = 0; k < NDP_OPTIMIZER_STATES; k++) {
+        NDP_TRY(put_flat(l, o->state[k], ndp_held_of_state(NDP_HELD_STATE0, k), types->state, whole, 0, o->state_n[k]));
+        NDP_TRY(put_flat(l, o->codes[k], ndp_held_of_state(NDP_HELD_CODES0, k), NDP_U8, whole, 0, s->slice));
+        NDP_TRY(put_flat(l, o->scales[k], ndp_held_of_state(NDP_HELD_SCALES0, k), types->state, whole, 0, o->n_scales));
+    }
+    return NDP_OK;
+}
+
+static ndp_status put_numbers(ndp_step_lane *l) {
+    const ndp_program *p = l->program;
+    const ndp_block *blocks = p->blocks;
+    for (int i = 0; i < p->opts.model->n_buffers; i++)
+        if (p->owned[i].n_pieces > 0)
+            NDP_TRY(put(l, p->owned[i].pieces, (size_t)(p->owned[i].n_pieces * l->shared->columns) * sizeof(int64_t),
+                        (ndp_held){.kind = NDP_HELD_PIECES, .of = l->shared->buffers[i].whole, .at = i}));
+    if (p->constants.block != NDP_NONE && trains(p))
+        NDP_TRY(put(l, p->constants, NDP_OPTIMIZER_CONSTANTS * sizeof(double),
+                    (ndp_held){.kind = NDP_HELD_CONSTANTS, .of = NDP_NONE}));
+    if (p->batch.block != NDP_NONE)
+        NDP_TRY(put(l, p->batch, blocks[p->batch.block].bytes, (ndp_held){.kind = NDP_HELD_INPUTS, .of = 0}));
+    return p->tables.block == NDP_NONE
+               ? NDP_OK
+               : put(l, p->tables, blocks[p->tables.block].bytes, (ndp_held){.kind = NDP_HELD_INPUTS, .of = 1});
+}
+
+/* ---- after the last one ---- */
+
+/* The weights that the next step reads. */
+static ndp_status end_buffer(const ndp_step_lane *l, int i) {
+    const ndp_owned *o = &l->program->owned[i];
+    const ndp_step_buffer *b = &l->shared->buffers[i];
+    const ndp_storage *types = &l->program->opts.model->buffers[i].storage;
+    const ndp_shard *s = &o->shard;
+    int64_t first = s->index * s->slice, end = first + s->slice;
+    ndp_stretch t;
+    for (int k = 0; ndp_step_next_stretch(b, &k, first, end, &t);) {
+        const struct {
+            ndp_address at;
+            ndp_dtype type;
+        } kept[] = {
+            {o->master, types->master}, {o->send, types->kept}, {s->shards == 1 ? o->weights : o->send, types->kept}};
+        for (int n = 0; n < NDP_COUNT(kept); n++) {
+            bool lent = l->program->opts.weights_of && n == 0 && !s->same;
+            if (kept[n].at.block != NDP_NONE && !lent)
+                NDP_TRY(ndp_step_needs(l, kept[n].at.block,
+                                       kept[n].at.offset + (size_t)(t.first - first) * ndp_dtype_size(kept[n].type),
+                                       NDP_HELD_PARAM, b, t.first, t.end - t.first, kept[n].type, b->trainable));
+        }
+    }
+    return NDP_OK;
+}
+
+/* Elements of a state, from place `at` on: all were updated. */
+static ndp_status end_state(const ndp_step_lane *l, const ndp_step_buffer *b, ndp_address state, ndp_held_kind kind,
+                            ndp_dtype type, int64_t at, int64_t count) {
+    return state.block == NDP_NONE ? NDP_OK
+                                   : ndp_step_needs(l, state.block, state.offset + (size_t)at * ndp_dtype_size(type),
+                                                    kind, b, at, count, type, 1);
+}
+
+/* States have an element, or a code and a share in a scale, for each that is updated with them. */
+static ndp_status end_states(const ndp_step_lane *l, int i) {
+    const ndp_owned *o = &l->program->owned[i];
+    const ndp_step_buffer *b = &l->shared->buffers[i];
+    ndp_dtype type = l->program->opts.model->buffers[i].storage.state;
+    for (int64_t r = 0; r < b->n_pieces; r++) {
+        const int64_t *row = b->pieces + r * l->shared->columns;
+        int64_t first = row[NDP_PIECE_FIRST], count = row[NDP_PIECE_COUNT];
+        bool apart = r >= b->n_pieces - o->n_apart, coded = apart && l->shared->apart == NDP_APART_CODED;
+        for (int k = 0; k < NDP_OPTIMIZER_STATES; k++) {
+            if (coded) {
+                NDP_TRY(end_state(l, b, o->codes[k], ndp_held_of_state(NDP_HELD_CODES0, k), NDP_U8, first, count));
+                NDP_TRY(end_state(l, b, o->scales[k], ndp_held_of_state(NDP_HELD_SCALES0, k), type,
+                                  row[NDP_PIECE_PLACE], ndp_step_blocks(row)));
+            } else if (!apart || k == 0) {
+                int64_t at = ndp_step_state_is_short(l, b, o->state_n[k]) ? row[NDP_PIECE_PLACE] : first;
+                NDP_TRY(end_state(l, b, o->state[k], ndp_held_of_state(NDP_HELD_STATE0, k), type, at, count));
+            }
+        }
+    }
+    return NDP_OK;
+}
+
+ndp_status ndp_step_end(const ndp_step_lane *l) {
+    const ndp_program *p = l->program;
+    for (int i = 0; i < p->opts.model->n_buffers; i++) {
+        NDP_TRY(end_buffer(l, i));
+        if (l->shared->buffers[i].trainable)
+            NDP_TRY(end_states(l, i));
+    }
+    if (ndp_step_input_of(l, NDP_INPUT_LABELS) != NDP_NONE) {
+        NDP_TRY(ndp_step_scalar_needs(l, NDP_STEP_VALID));
+        NDP_TRY(ndp_step_scalar_needs(l, NDP_STEP_LOSS));
+        NDP_TRY(ndp_step_scalar_needs(l, NDP_STEP_SCALE));
+    }
+    if (ndp_program_has_router_losses(p))
+        NDP_TRY(ndp_step_scalar_needs(l, NDP_STEP_ROUTERS));
+    if (trains(p))
+        NDP_TRY(ndp_step_scalar_needs(l, NDP_STEP_NORM));
+    return l->n_under_way == 0 ? NDP_OK : ndp_step_refuse(l, "%d communications are not waited for", l->n_under_way);
+}
+
+/* ---- lanes ---- */
+
+static ndp_status find_shared(ndp_step_world *w, const ndp_program *p, const ndp_step_program **out) {
+    int i = 0;
+    while (i < w->n_programs && w->programs[i].program != p)
+        i++;
+    *out = &w->programs[i];
+    return i < w->n_programs ? NDP_OK : ndp_step_program_init(w->lanes, p, &w->arena, &w->programs[w->n_programs++]);
+}
+
+static ndp_status take_lane(ndp_step_world *w, int lane) {
+    ndp_step_lane *l = &w->items[lane];
+    const ndp_program *p = w->lanes->items[lane].program;
+    *l = (ndp_step_lane){.world = w, .lane = lane, .program = p, .walk = NDP_WALK_START, .part.bytes.block = NDP_NONE};
+    NDP_TRY(find_shared(w, p, &l->shared));
+    NDP_TRY(NDP_NEW(&w->arena, p->n_works, l->under_way));
+    NDP_TRY(NDP_NEW(&w->arena, p->n_works, l->list));
+    NDP_TRY(NDP_NEW(&w->arena, p->opts.model->n_buffers, l->read));
+    NDP_TRY(NDP_NEW(&w->arena, p->opts.model->n_buffers, l->wrote));
+    NDP_TRY(NDP_NEW(&w->arena, p->opts.model->n_buffers, l->others));
+    for (int i = 0; i < p->opts.model->n_buffers; i++)
+        l->read[i] = NDP_NONE;
+    for (int i = 0; i < NDP_CHANNELS; i++)
+        l->waited[i] = NDP_NONE;
+    NDP_TRY(ndp_memory_init(&l->shared->places, &w->arena, &l->memory));
+    for (int i = 0; i < p->opts.model->n_buffers; i++)
+        NDP_TRY(put_buffer(l, i));
+    return put_numbers(l);
+}
+
+/* Micro-batches are weighed as parts of one dimension. */
+static ndp_status weigh_micro_batches(ndp_step_world *w) {
+    const ndp_program *p = w->lanes->items[0].program;
+    int64_t left_out = p->repeats.n > 0 ? p->repeats.items[0].times - w->visits.first : 0;
+    left_out = left_out < 0 ? 0 : left_out < w->visits.without ? left_out : w->visits.without;
+    w->without = p->repeats.n > 0 ? (int)left_out * p->repeats.items[0].micro_batches : 0;
+    w->micro_batches = p->opts.step.accumulation - w->without;
+    NDP_TRY(NDP_NEW(&w->arena, w->micro_batches, w->weights));
+    for (int m = 0; m < w->micro_batches; m++)
+        w->weights[m] = ndp_range_share(ndp_dim_make(0, 'm'), w->micro_batches, m, m + 1);
+    return NDP_OK;
+}
+
+/* Of all trained tensors, each by a weight of its own. */
+static ndp_share whole_norm(const ndp_model *whole) {
+    ndp_share sum = 0;
+    for (int b = 0; b < whole->n_buffers; b++)
+        for (int k = 0; whole->buffers[b].trainable && k < whole->buffers[b].segments.n; k++)
+            sum = ndp_share_add(sum, ndp_share_random(ndp_step_tensor(b, k)));
+    return sum;
+}
+
+ndp_status ndp_step_world_init(const ndp_lanes *l, const ndp_units *u, ndp_visits visits, ndp_step_world *out) {
+    const ndp_model *whole = l->items[0].program->opts.whole;
+    *out = (ndp_step_world){.lanes = l, .units = u, .visits = visits, .whole = whole, .norm = whole_norm(whole)};
+    out->data = (ndp_own)((l->size[NDP_DP_REPLICATE] > 1 ? NDP_OWN_REPLICATE : 0) |
+                          (l->size[NDP_DP_SHARD] > 1 ? NDP_OWN_SHARD : 0));
+    NDP_TRY(NDP_NEW(&out->arena, l->n, out->items));
+    NDP_TRY(NDP_NEW(&out->arena, l->n, out->programs));
+    NDP_TRY(NDP_NEW(&out->arena, l->n, out->members));
+    NDP_TRY(NDP_NEW(&out->arena, l->n, out->meeting));
+    NDP_TRY(NDP_NEW(&out->arena, l->n * l->size[NDP_PP] * 2, out->mail));
+    NDP_TRY(weigh_micro_batches(out));
+    NDP_TRY(ndp_meetings_init(l, NDP_CHANNELS, &out->arena, &out->meetings));
+    for (int i = 0; i < l->n; i++) {
+        for (int kind = 0; kind < NDP_GROUPS; kind++)
+            out->members[i][kind] = ndp_lane_members(l, i, (ndp_group_kind)kind);
+        NDP_TRY(take_lane(out, i));
+    }
+    return NDP_OK;
+}

@@ -1,0 +1,89 @@
+/* Inside the placement room: all lanes while their step programs are executed, and what is between them: meetings,
+ * messages, sums over groups, and what ranks that are not lanes have.
+ *
+ * step_world.c   starts and ends: what memory holds before and after a step
+ * step_walk.c    the order in which lanes run
+ * step_meet.c    begins and waits
+ * step_sums.c    what a collective makes of the ranks' operands
+ * step_windows.c writes into memory that other ranks read
+ * step_others.c  gradients in the slices of owners that are not lanes */
+#ifndef NDP_PLACEMENT_STEP_WORLD_H
+#define NDP_PLACEMENT_STEP_WORLD_H
+
+#include "placement/step_lane.h"
+
+/* Messages from one lane to another in one direction that are not received yet. */
+typedef struct ndp_mail {
+    ndp_under_way **items;
+    int64_t n, capacity;
+} ndp_mail;
+
+typedef struct ndp_step_world {
+    const ndp_lanes *lanes;
+    const ndp_units *units;
+    const ndp_model *whole;
+    ndp_visits visits;
+    int without; /* micro-batches that are not executed */
+    int micro_batches;
+    ndp_share *weights; /* by micro-batch: of all that count */
+    ndp_own data;       /* data axes of more than one rank */
+    ndp_step_lane *items;
+    ndp_step_program *programs;
+    int n_programs;
+    ndp_members (*members)[NDP_GROUPS]; /* by lane */
+    ndp_meetings meetings;
+    ndp_mail *mail;          /* to lane, from place on pp, direction */
+    ndp_under_way *free;     /* to be used again */
+    ndp_under_way **meeting; /* room for those of all lanes */
+    ndp_share norm;          /* of all trained elements, once */
+    ndp_arena arena;         /* of all of this */
+} ndp_step_world;
+
+/* Release in any case. */
+ndp_status ndp_step_world_init(const ndp_lanes *l, const ndp_units *u, ndp_visits visits, ndp_step_world *out);
+static inline void ndp_step_world_release(ndp_step_world *w) { ndp_arena_release(&w->arena); }
+/* What memory must hold after the last instruction. */
+ndp_status ndp_step_end(const ndp_step_lane *l);
+
+static inline const ndp_members *ndp_step_members(const ndp_step_lane *l, ndp_group_kind kind) {
+    return &l->world->members[l->lane][kind];
+}
+/* Its place on tp. */
+static inline int ndp_step_tp(const ndp_step_lane *l) { return ndp_step_members(l, NDP_GROUP_TP)->me; }
+/* The table of a buffer on the lane. */
+static inline const ndp_segments *ndp_step_table(const ndp_step_lane *l, int buffer) {
+    return &l->world->lanes->items[l->lane].tables[buffer];
+}
+
+ndp_status ndp_step_begin(ndp_step_lane *l);
+/* Sets l->again if another lane has to run first. */
+ndp_status ndp_step_wait(ndp_step_lane *l);
+
+/* What the group of an operation under way makes of its members' operands: spans, from byte 0 of the result (of all
+ * parts, for a reduce_scatter). */
+ndp_status ndp_step_reduce(ndp_step_lane *l, const ndp_members *m, ndp_under_way **members, ndp_held_list *out);
+ndp_status ndp_step_gather(ndp_step_lane *l, const ndp_members *m, ndp_under_way **members, ndp_held_list *out);
+/* The sum over a group of which the lanes' part is `s`, with the data axes of `own`. */
+ndp_sum ndp_step_sum_over(const ndp_step_world *w, const ndp_sum *s, ndp_own own);
+/* The group over which the lanes' parts of something are complete; NULL: none of `kinds`. */
+typedef ndp_sum ndp_part_fn(const ndp_step_lane *l, const void *what);
+const char *ndp_step_axis(const ndp_step_lane *l, const ndp_group_kind *kinds, int n, ndp_share all, ndp_part_fn *part,
+                          const void *what);
+static inline bool ndp_sum_is(const ndp_sum *s, ndp_share all) {
+    return s->by_own[0] == all && !s->by_own[1] && !s->by_own[2] && !s->by_own[3];
+}
+
+/* A unit that reads a buffer; an update that writes it. */
+void ndp_step_reads(ndp_step_lane *l, int buffer);
+void ndp_step_writes(ndp_step_lane *l, int buffer);
+/* Every owner's write into a window comes after the last read of its group (step_windows.c). */
+ndp_status ndp_step_windows(const ndp_step_world *w);
+
+/* A reduce_scatter has made `sum`. Keeps it if it is that of a buffer's owners, of all slices. */
+ndp_status ndp_step_scattered(ndp_step_lane *l, const ndp_under_way *u, const ndp_held_list *sum);
+/* A copy has written to that block. */
+void ndp_step_moved(ndp_step_lane *l, int block);
+/* At the end of the step: gradients are complete in the slices of all owners. */
+ndp_status ndp_step_others_check(const ndp_step_world *w);
+
+#endif
