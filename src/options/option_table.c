@@ -50,7 +50,7 @@ void ndp_option_unknown(const ndp_option_table *t, const ndp_option_key *key, co
     const ndp_option *elsewhere = ndp_option_among(t, NULL, key->name);
     bool mapping = key->value && fy_node_is_mapping(key->value);
     bool section = !hint && !elsewhere && !*key->section && (mapping || !has_keys(t));
-    ndp_str_addf(out, "unknown %s '%.60s'", section ? "section" : "key", key->name);
+    ndp_str_addf(out, section ? "unknown section '%.60s'" : "unknown key '%.60s'", key->name);
     if (*key->section)
         ndp_str_addf(out, " in '%s'", key->section);
     if (hint)

@@ -4,31 +4,39 @@
 #include "placement/flow_rule.h"
 
 #include <math.h>
+#include <string.h>
 
 /* The indices of a letter: [first, first + n) here are [at, at + n) of `total`. */
 typedef struct indices {
-    bool known;
+    char letter;       /* small */
     int operand, axis; /* that has it first */
     int64_t first, n, at, total;
     uint64_t among; /* of rows in some order: which (content.h) */
 } indices;
 
-enum { LETTERS = 26 };
-
 /* One tile of each operand so far. */
 typedef struct meeting_tiles {
-    indices of[LETTERS];
     ndp_share share;
+    int n; /* letters known so far */
+    indices of['z' - 'a' + 1];
 } meeting_tiles;
 
-static int place_of(char c) { return (c | 32) - 'a'; }
+static char small(char c) { return (char)(c | 32); }
+
+/* NULL: not known. */
+static const indices *find(const meeting_tiles *p, char c) {
+    for (int i = 0; i < p->n; i++)
+        if (p->of[i].letter == small(c))
+            return &p->of[i];
+    return NULL;
+}
 
 /* ---- meeting ---- */
 
 /* The indices of an axis of a tile. */
 static indices extent_of(const ndp_rule *r, int k, int axis, const ndp_tile *t) {
     int64_t unit = ndp_flow_unit(r, &r->flow->in[k], axis);
-    return (indices){.known = true,
+    return (indices){.letter = small(r->flow->in[k].axes[axis]),
                      .operand = k,
                      .axis = axis,
                      .first = (axis ? t->col : t->row) / unit,
@@ -42,8 +50,8 @@ static bool meets(const ndp_rule *r, const meeting_tiles *p, int k, const ndp_ti
     for (int axis = 0; axis < 2; axis++) {
         char c = r->flow->in[k].axes[axis];
         indices e = extent_of(r, k, axis, t);
-        const indices *is = ndp_flow_is_letter(c) ? &p->of[place_of(c)] : NULL;
-        if (c == '.' ? e.first > 0 : is && is->known && (e.first >= is->first + is->n || is->first >= e.first + e.n))
+        const indices *is = ndp_flow_is_letter(c) ? find(p, c) : NULL;
+        if (c == '.' ? e.first > 0 : is && (e.first >= is->first + is->n || is->first >= e.first + e.n))
             return false;
     }
     return true;
@@ -75,9 +83,9 @@ static ndp_status bind(const ndp_rule *r, meeting_tiles *p, int k, int axis, con
     if (axis && (t->col % unit || t->cols % unit || t->at_col % unit))
         return ndp_refuse(r, "operand %d has %lld of the %lld columns that it norms, from %lld on", k,
                           (long long)t->cols, (long long)unit, (long long)t->at_col);
-    indices *is = &p->of[place_of(c)], e = extent_of(r, k, axis, t);
-    if (!is->known) {
-        *is = e;
+    indices *is = (indices *)find(p, c), e = extent_of(r, k, axis, t);
+    if (!is) {
+        p->of[p->n++] = e;
         return NDP_OK;
     }
     int64_t end = is->first + is->n < e.first + e.n ? is->first + is->n : e.first + e.n;
@@ -93,11 +101,13 @@ static ndp_status bind(const ndp_rule *r, meeting_tiles *p, int k, int axis, con
 static void bind_empty(const ndp_rule *r, meeting_tiles *p, int k) {
     for (int axis = 0; axis < 2; axis++) {
         char c = r->flow->in[k].axes[axis];
-        if (ndp_flow_is_letter(c) && (axis ? r->in[k].cols : r->in[k].rows) == 0)
-            p->of[place_of(c)] = (indices){.known = true,
-                                           .operand = k,
-                                           .at = c == 'v' ? r->c->attr.first : 0,
-                                           .total = ndp_flow_whole(r, &r->flow->in[k], axis)};
+        if (!ndp_flow_is_letter(c) || (axis ? r->in[k].cols : r->in[k].rows) > 0)
+            continue;
+        const indices *is = find(p, c);
+        p->of[is ? is - p->of : p->n++] = (indices){.letter = small(c),
+                                                    .operand = k,
+                                                    .at = c == 'v' ? r->c->attr.first : 0,
+                                                    .total = ndp_flow_whole(r, &r->flow->in[k], axis)};
     }
 }
 
@@ -124,18 +134,19 @@ static ndp_status times_of(const ndp_rule *r, ndp_flow_times times, ndp_share *o
 
 /* The share of a sum over a letter that these indices are. Rows in some order count by those that they are choices of.
  */
-static ndp_share measure(const ndp_rule *r, int letter, const indices *e) {
+static ndp_share measure(const ndp_rule *r, const indices *e) {
     int64_t choices = e->among ? e->total / r->g->inputs->rows[NDP_EXTENT_TOKENS] : 1;
-    return e->among || letter == 't' - 'a' ? ndp_rows_measure(r, e->at / choices, e->n / choices)
-                                           : ndp_range_share(ndp_node_dim(r, letter), e->total, e->at, e->at + e->n);
+    return e->among || e->letter == 't'
+               ? ndp_rows_measure(r, e->at / choices, e->n / choices)
+               : ndp_range_share(ndp_node_dim(r, e->letter - 'a'), e->total, e->at, e->at + e->n);
 }
 
 static ndp_status share_of(const ndp_rule *r, const meeting_tiles *p, const ndp_flow_matrix *m, ndp_share *out) {
     NDP_TRY(times_of(r, m->times, out));
     *out = ndp_share_mul(*out, p->share);
-    for (int i = 0; i < LETTERS && m->times != NDP_TIMES_UNSUMMED; i++)
-        if (p->of[i].known && place_of(m->axes[0]) != i && place_of(m->axes[1]) != i)
-            *out = ndp_share_mul(*out, measure(r, i, &p->of[i]));
+    for (int i = 0; i < p->n && m->times != NDP_TIMES_UNSUMMED; i++)
+        if (p->of[i].letter != small(m->axes[0]) && p->of[i].letter != small(m->axes[1]))
+            *out = ndp_share_mul(*out, measure(r, &p->of[i]));
     return NDP_OK;
 }
 
@@ -157,16 +168,17 @@ static bool indices_of(const ndp_rule *r, const meeting_tiles *p, int o, int axi
                        int64_t *at) {
     const ndp_flow_matrix *m = &r->flow->out[o];
     char c = m->axes[axis];
-    const indices *e = ndp_flow_is_letter(c) ? &p->of[place_of(c)] : NULL;
+    bool letter = ndp_flow_is_letter(c);
+    const indices *e = letter ? find(p, c) : NULL;
     int64_t unit = ndp_flow_unit(r, m, axis);
     int value = m->is == NDP_FLOW_D_OPERAND ? ndp_flow_value(r, m) : NDP_NONE;
     bool param = value != NDP_NONE && r->g->values[value].kind == NDP_VALUE_PARAM;
     *first = *at = 0, *n = axis ? r->out[o].cols : r->out[o].rows;
-    if (e && e->known)
+    if (e)
         *first = e->first * unit, *n = e->n * unit, *at = e->at * unit;
-    else if (e && is_of_operand(r, c))
+    else if (letter && is_of_operand(r, c))
         return false;
-    else if (e && param)
+    else if (letter && param)
         *at = first_of_param(r, &r->g->values[value], axis);
     return true;
 }
@@ -230,9 +242,10 @@ static ndp_status make_results(ndp_rule *r, const meeting_tiles *p) {
             NDP_TRY(r->out[o].n == 0 ? ndp_result_zero(r, o) : NDP_OK);
             continue;
         }
-        t.among = ndp_flow_is_letter(m->axes[0]) ? p->of[place_of(m->axes[0])].among : 0;
+        const indices *rows = ndp_flow_is_letter(m->axes[0]) ? find(p, m->axes[0]) : NULL, *ids = find(p, 'v');
+        t.among = rows ? rows->among : 0;
         if (m->is == NDP_FLOW_STATISTICS) /* of ids from there on */
-            t.at_col = p->of['v' - 'a'].at;
+            t.at_col = ids ? ids->at : 0;
         NDP_TRY(share_of(r, p, m, &t.share));
         if (m->times == NDP_TIMES_UNSUMMED && is_made(&r->out[o], &t))
             t.share = 0;
@@ -243,10 +256,10 @@ static ndp_status make_results(ndp_rule *r, const meeting_tiles *p) {
 
 /* attr.first is the first id. */
 static ndp_status expect_first(const ndp_rule *r, const meeting_tiles *p) {
-    const indices *v = &p->of['v' - 'a'];
+    const indices *v = find(p, 'v');
     int64_t first = r->c->attr.first;
     const ndp_flow_matrix *m = &r->flow->out[0];
-    if (v->known)
+    if (v)
         first = v->at - v->first;
     else if (m->axes[0] == 'v' && !is_of_operand(r, 'v'))
         first = first_of_param(r, &r->g->values[r->n->in[m->of]], 0);
@@ -262,6 +275,12 @@ static bool has_ids(const ndp_op_flow *f) {
     return any || f->out[0].axes[0] == 'v';
 }
 
+/* Of the letters only those that are known: most ops have four. */
+static void copy(meeting_tiles *to, const meeting_tiles *from) {
+    to->share = from->share, to->n = from->n;
+    memcpy(to->of, from->of, (size_t)from->n * sizeof to->of[0]);
+}
+
 /* Each tile of operand k, and of those after it, that meets those before. */
 static ndp_status visit(ndp_rule *r, const meeting_tiles *at, int k) {
     while (k < r->c->n_in && !ndp_flow_is_compared(r, k))
@@ -270,7 +289,8 @@ static ndp_status visit(ndp_rule *r, const meeting_tiles *at, int k) {
         NDP_TRY(has_ids(r->flow) ? expect_first(r, at) : NDP_OK);
         return make_results(r, at);
     }
-    meeting_tiles next = *at;
+    meeting_tiles next;
+    copy(&next, at);
     if (r->in[k].n == 0) {
         bind_empty(r, &next, k);
         return visit(r, &next, k + 1);
@@ -279,7 +299,7 @@ static ndp_status visit(ndp_rule *r, const meeting_tiles *at, int k) {
         const ndp_tile *t = &r->in[k].tiles[i];
         if (!meets(r, at, k, t))
             continue;
-        next = *at;
+        copy(&next, at);
         for (int axis = 0; axis < 2; axis++)
             NDP_TRY(bind(r, &next, k, axis, t));
         next.share = ndp_share_mul(next.share, t->share);
@@ -288,4 +308,8 @@ static ndp_status visit(ndp_rule *r, const meeting_tiles *at, int k) {
     return NDP_OK;
 }
 
-ndp_status ndp_flow_meet(ndp_rule *r) { return visit(r, &(meeting_tiles){.share = 1}, 0); }
+ndp_status ndp_flow_meet(ndp_rule *r) {
+    meeting_tiles none;
+    none.share = 1, none.n = 0;
+    return visit(r, &none, 0);
+}
