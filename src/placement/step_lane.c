@@ -157,11 +157,15 @@ ndp_status ndp_step_needs(const ndp_step_lane *l, int block, size_t at, ndp_held
     return NDP_OK;
 }
 
-ndp_status ndp_step_add(ndp_step_lane *l, ndp_bytes at, const ndp_held *more, const char *of) {
-    ndp_held is;
+static ndp_status refuse_sum(const ndp_step_lane *l, const ndp_held *is, const char *of) {
     char before[200];
     snprintf(before, sizeof before, "adds to %s%s%s", of ? "the gradient of " : "", of ? of : "",
              of ? " where there is " : "");
+    return ndp_step_refuse_held(l, is, before, "");
+}
+
+ndp_status ndp_step_add(ndp_step_lane *l, ndp_bytes at, const ndp_held *more, const char *of) {
+    ndp_held is;
     for (size_t b = at.start; ndp_memory_next(&l->memory, at.block, &b, at.end, &is);) {
         ndp_held mine = *more;
         ndp_bytes bytes = {at.block, is.start, is.end};
@@ -172,7 +176,7 @@ ndp_status ndp_step_add(ndp_step_lane *l, ndp_bytes at, const ndp_held *more, co
                  is.own == mine.own)
             NDP_TRY(ndp_memory_add(&l->memory, bytes, mine.share, l->walk.at));
         else
-            return ndp_step_refuse_held(l, &is, before, "");
+            return refuse_sum(l, &is, of);
     }
     return NDP_OK;
 }
