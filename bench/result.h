@@ -7,7 +7,7 @@
 
 /* Appends "name value unit ratio", divided by tabs, to the file that NDP_BENCH_ROWS names; does nothing without it.
  * `name` says what was measured, with its threads or sizes, and stays the same from run to run. `ratio`: our time over
- * that of the floor, which was measured in the same run, so 1 is the floor; 0: there is none. */
+ * that of the floor, which was measured in the same run, so 1 is the floor; 0: it has no floor. */
 static inline void bench_result(const char *name, double value, const char *unit, double ratio) {
     const char *path = getenv("NDP_BENCH_ROWS");
     FILE *f = path ? fopen(path, "a") : NULL;

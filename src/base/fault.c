@@ -1,4 +1,4 @@
-/* Counters of operations, by thread: the n-th one of a kind fails. An unarmed kind costs one comparison. */
+/* Counts operations by thread, and makes the n-th of a kind fail. An unarmed kind costs one comparison. */
 #include "base/fault.h"
 
 #include <errno.h>

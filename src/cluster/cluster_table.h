@@ -28,7 +28,7 @@ extern const ndp_option_table ndp_cluster_options;
 /* The number of a key's row. */
 int ndp_cluster_row(const char *section, const char *key);
 /* The row of a device's section that is the node's own, "node.links.bandwidth" of "devices.NAME.links.bandwidth", or
- * the other way round; NULL: there is none. */
+ * the reverse; NULL: no such row. */
 const ndp_option *ndp_cluster_row_of_node(const ndp_option *of_device);
 const ndp_option *ndp_cluster_row_of_device(const ndp_option *of_node);
 /* True if `from` has no value there that the row could read: a bandwidth of 0 that is unknown. */

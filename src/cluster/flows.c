@@ -1,4 +1,4 @@
-/* Flows of a layout: the bytes of each stage, for all groups of a kind, and their sums on the links of a level. */
+/* Sums the bytes that a layout sends: by stage for all groups of a kind, then over the links of a level. */
 #include "cluster/flows.h"
 
 #include <stdlib.h>

@@ -39,7 +39,7 @@ const char *ndp_adapter_inner(const char *tensor) {
     return strncmp(tensor, NDP_ADAPTER_PREFIX, n) == 0 ? tensor + n : NULL;
 }
 
-/* The ending of a factor's name; NULL: the tensor is none. */
+/* The ending of the name, if the tensor is a factor; else NULL. */
 static const char *find_ending(const char *tensor, ndp_factor *factor) {
     const char *inner = ndp_adapter_inner(tensor);
     size_t n = inner ? strlen(inner) : 0, k = 0;

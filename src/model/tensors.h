@@ -11,7 +11,7 @@ typedef struct ndp_segment_walk {
     int buffer; /* that it is in */
     int next;   /* place of the next one there */
 } ndp_segment_walk;
-/* False: there is none left. */
+/* False at the end. */
 bool ndp_segment_next(ndp_segment_walk *w);
 
 /* A tensor of the model, as files hold it: several segments may be parts of one, and a segment a stack of many. */

@@ -7,7 +7,7 @@
 
 static inline bool ndp_flow_is_letter(char c) { return c != '1' && c != '.'; }
 
-/* The node's value that an operand or result is, or is the gradient of; NDP_NONE: it is none, or absent. */
+/* The node's value that an operand or result is, or is the gradient of; NDP_NONE: no value, or absent. */
 int ndp_flow_value(const ndp_rule *r, const ndp_flow_matrix *m);
 /* What a kind is of it, or of the node. */
 ndp_thing_kind ndp_flow_thing(ndp_flow_kind kind);

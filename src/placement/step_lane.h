@@ -162,7 +162,7 @@ ndp_status ndp_step_scalar_write(ndp_step_lane *l, int scalar, ndp_sum value);
 /* Refuses what is not complete. */
 ndp_status ndp_step_scalar_needs(const ndp_step_lane *l, int scalar);
 const char *ndp_step_scalar_name(int scalar);
-/* Where the inputs of a kind are among those of a micro-batch; NDP_NONE: there are none. */
+/* The place of a kind's inputs among those of a micro-batch; NDP_NONE: it has no such inputs. */
 int ndp_step_input_of(const ndp_step_lane *l, ndp_input_kind kind);
 
 /* ---- step_owners.c ---- */

@@ -124,7 +124,7 @@ static void write_line(const traffic *t, const traffic_line *line, ndp_str *out,
     ndp_json_close(json, '}');
 }
 
-/* All lines over groups of a kind, if there are any. `sent`: bytes of them together. */
+/* Prints all lines over groups of a kind; `sent`: the bytes of all of them. */
 static void write_group(const traffic *t, ndp_group_kind kind, double sent, ndp_str *out, ndp_json_out *json) {
     char bytes[16];
     double seconds = 0;

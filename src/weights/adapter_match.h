@@ -14,7 +14,7 @@ typedef struct ndp_adapted_tensor {
     bool projection;                                  /* of a block */
     bool linear;                                      /* a projection, or a head that is not tied */
     bool expert;                                      /* one of a stack of matrices */
-    const ndp_tensor_entry *parts[NDP_ADAPTER_PARTS]; /* factors, and the tensor whole; NULL: there is none */
+    const ndp_tensor_entry *parts[NDP_ADAPTER_PARTS]; /* factors, and the tensor whole; NULL: absent */
 } ndp_adapted_tensor;
 
 /* Where the model ties its head to the embedding, the last tensor is the head. It is there only if the adapter saves

@@ -1,4 +1,5 @@
-/* The `local` transport: ranks are threads of one process and access each other's memory through plain pointers.
+/* The `local` transport: ranks are threads of one process, or in tests fibers of one thread (base/turns.h), and access
+ * each other's memory through plain pointers.
  *
  * The world's lists (groups, shared windows) are guarded by one lock; operations use only gates. A body that returns an
  * error ends the run for all: rank_main records it in the health record, and the waits of the others return it. */

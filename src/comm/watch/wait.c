@@ -1,9 +1,10 @@
 /* Waiting at a gate, for peers whose memory this rank shares (mpi_plain.c waits for all others).
  *
  * First the rank spins and yields, since most operations are met within 0.2 ms. Then it enters its wait in its journal
- * and sleeps on a futex. Each time it wakes it polls once, in this order: the edge to the peer, the gate, failures,
- * requests of other nodes, the time limit, its progress functions, cycles. The order matters: the peer's wait is read
- * before the gate is checked, and `left` too, so that a gate not reached then is certain (watchdog.c, invariant 4). */
+ * and sleeps on a futex. Where ranks take turns on one thread (base/turns.h), it passes its turn instead of both. Each
+ * time it wakes it polls once, in this order: the edge to the peer, the gate, failures, requests of other nodes, the
+ * time limit, its progress functions, cycles. The order matters: the peer's wait is read before the gate is checked,
+ * and `left` too, so that a gate not reached then is certain (watchdog.c, invariant 4). */
 #include "comm/watch/wait.h"
 #include "base/clock.h"
 #include "base/cpu.h"
