@@ -1,6 +1,6 @@
 /* LoRA of every family, with the targets that a job has by default: what a run has written is its adapter for every
- * command that reads one, and its names mean what was trained and nothing else. tests/cli/long_peft.sh loads the same
- * adapters with PEFT. */
+ * command that reads one, and its names mean what was trained and nothing else. tests/cli/long_adapters.sh loads the
+ * same adapters with PEFT. */
 #include "base/rng.h"
 #include "train/golden.h"
 #include "train/tiny_run.h"

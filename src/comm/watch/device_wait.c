@@ -32,7 +32,7 @@
 #define SPIN_SECONDS 200e-6
 #define LOOK_SECONDS 0.05  /* between two looks at the other ranks */
 #define STUCK_SECONDS 0.05 /* in the wait of an operation, before that is in the journal */
-#define END_SECONDS 0.5    /* for a queue to end after a failure: less than a launcher waits for its rank (host/) */
+#define END_SECONDS 0.5    /* for a queue to end after a failure: less than a launcher waits for its rank (launch/) */
 
 typedef struct device_wait {
     ndp_transport *t;
