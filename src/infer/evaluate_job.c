@@ -2,7 +2,7 @@
  * from the rows themselves, so they are the same on every rank and layout; without a tokenizer there are none. */
 #include "checkpoint/agree.h"
 #include "infer/infer.h"
-#include "rank/rank.h"
+#include "score/score.h"
 #include "text/token_bytes.h"
 #include "weights/adapter_base.h"
 
@@ -22,7 +22,8 @@ static ndp_status add_bytes(void *user, int32_t id, int64_t place) {
     return NDP_OK;
 }
 
-static ndp_status evaluate_source(ndp_rank *r, int i, byte_count *c, double *nll, ndp_evaluation *out) {
+static ndp_status evaluate_source(ndp_score *s, int i, byte_count *c, double *nll, ndp_evaluation *out) {
+    const ndp_rank *r = s->rank;
     const ndp_strings *names = &r->job.config->data.validation_files;
     int64_t first, n;
     ndp_step_result sums = {0};
@@ -30,21 +31,22 @@ static ndp_status evaluate_source(ndp_rank *r, int i, byte_count *c, double *nll
     ndp_dataset_source(r->data.held, i, &first, &n);
     if (!ndp_job_data_ids_only(&r->data))
         NDP_TRY(ndp_dataset_visit_labels(r->data.held, first, n, add_bytes, c));
-    NDP_TRY(ndp_rank_score(r, i, 0, &sums));
+    NDP_TRY(ndp_score_held_out(s, i, 0, &sums));
     *nll = sums.sums[NDP_PAIR_NLL];
     *out = ndp_evaluation_of(names->n ? names->items[i] : NULL, *nll, sums.tokens, c->bytes,
                              ndp_dataset_source_documents(r->data.held, i));
     return NDP_OK;
 }
 
-static ndp_status evaluate_sources(ndp_rank *r, ndp_evaluation *all, ndp_evaluation *each) {
+static ndp_status evaluate_sources(ndp_score *s, ndp_evaluation *all, ndp_evaluation *each) {
+    const ndp_rank *r = s->rank;
     byte_count c = {.first = ndp_tokenizer_prefix(r->data.tokenizer)};
     ndp_evaluation sum = {0};
     double nll = 0, one;
     NDP_TRY(ndp_token_bytes_init(&c.lengths, r->data.tokenizer));
     ndp_status st = NDP_OK;
     for (int i = 0; i < ndp_dataset_sources(r->data.held) && st == NDP_OK; i++) {
-        st = evaluate_source(r, i, &c, &one, &each[i]);
+        st = evaluate_source(s, i, &c, &one, &each[i]);
         nll += st == NDP_OK ? one : 0;
         sum.tokens += each[i].tokens;
         sum.bytes += each[i].bytes;
@@ -56,12 +58,12 @@ static ndp_status evaluate_sources(ndp_rank *r, ndp_evaluation *all, ndp_evaluat
     return st;
 }
 
-static ndp_status evaluate_rank(ndp_rank *r, ndp_evaluation *all, ndp_evaluation **files, int *n) {
-    int sources = ndp_dataset_sources(r->data.held);
+static ndp_status evaluate_rank(ndp_score *s, ndp_evaluation *all, ndp_evaluation **files, int *n) {
+    int sources = ndp_dataset_sources(s->rank->data.held);
     ndp_evaluation *each = calloc((size_t)sources, sizeof *each);
     if (!each)
         return NDP_FAIL(NDP_ENOMEM, "not enough memory for %d results", sources);
-    ndp_status st = evaluate_sources(r, all, each);
+    ndp_status st = evaluate_sources(s, all, each);
     if (st == NDP_OK && files) {
         *files = each;
         *n = sources;
@@ -90,6 +92,7 @@ ndp_status ndp_evaluate_job(const ndp_config *c, ndp_world *w, const char *run, 
     if (files)
         NDP_NOT_NULL(n);
     ndp_rank r;
+    ndp_score s = {0};
     NDP_CHECK(run || c->model.init != NDP_INIT_RANDOM,
               "the job starts from random weights (model.init: random), so there is no model to evaluate; give the "
               "folder of one, such as %s/model, or a run folder",
@@ -101,11 +104,12 @@ ndp_status ndp_evaluate_job(const ndp_config *c, ndp_world *w, const char *run, 
     NDP_TRY(ndp_rank_open(c, w, &o, &r));
     ndp_status st = ndp_agree(r.world, check_base(&r, run));
     if (st == NDP_OK)
-        st = ndp_agree(r.world, ndp_rank_build_score(&r, NULL));
+        st = ndp_agree(r.world, ndp_score_build(&s, &r, NULL));
     if (st == NDP_OK)
-        st = ndp_rank_prove_again(&r, r.score);
+        st = ndp_rank_prove_again(&r, s.engine);
     if (st == NDP_OK)
-        st = evaluate_rank(&r, all, files, n);
+        st = evaluate_rank(&s, all, files, n);
+    ndp_score_destroy(&s);
     ndp_rank_close(&r);
     return st;
 }

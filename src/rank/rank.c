@@ -61,28 +61,9 @@ static ndp_status open_weights(ndp_rank *r, const ndp_rank_opts *o) {
     return NDP_OK;
 }
 
-/* Allocates room for a micro-batch before the axes cut it. */
-static ndp_status take_batch(ndp_rank *r) {
-    size_t rows = (size_t)r->job.model.rows;
-    bool pairs = r->job.model.preference.kind != NDP_PREFERENCE_NONE;
-    int32_t *arrays = calloc((pairs ? 6 : 5) * rows, sizeof *arrays);
-    r->reference = calloc((size_t)r->shape.micro, sizeof *r->reference);
-    r->rows = calloc((size_t)r->shape.micro, sizeof *r->rows);
-    r->arrays = arrays;
-    r->whole = ndp_micro_batch_of(arrays, r->job.model.rows);
-    r->whole.samples = arrays + 4 * rows;
-    r->whole.documents = pairs ? arrays + 5 * rows : NULL;
-    r->whole.reference = r->reference;
-    bool drops = r->job.model.adapter.dropout > 0;
-    r->whole.keys = r->keys = drops ? calloc(rows, sizeof *r->keys) : NULL;
-    return arrays && r->rows && r->reference && (r->keys || !drops)
-               ? NDP_OK
-               : NDP_FAIL(NDP_ENOMEM, "not enough memory for a micro-batch of %zu tokens", rows);
-}
-
-static ndp_status open_rows(ndp_rank *r) {
+static ndp_status open_rows(ndp_rank *r, const ndp_rank_opts *o) {
     NDP_TRY(ndp_rank_open_data(r));
-    return take_batch(r);
+    return ndp_feed_open(&r->feed, &r->job, &r->data, o->given);
 }
 
 /* One rank proves the programs of all. */
@@ -116,7 +97,7 @@ static ndp_status open_all(ndp_rank *r, const ndp_rank_opts *o) {
     NDP_TRY(bind_to_cores(r));
     NDP_TRY(open_weights(r, o));
     NDP_TRY(ndp_agree(r->world, plan_memory(r)));
-    NDP_TRY(ndp_agree(r->world, open_rows(r)));
+    NDP_TRY(ndp_agree(r->world, open_rows(r, o)));
     NDP_TRY(prove_programs(r, ndp_transport_node_ranks(r->transport)));
     return ndp_rank_check_memory(r); /* again: the tables of rows are allocated now */
 }
@@ -136,8 +117,7 @@ ndp_status ndp_rank_open(const ndp_config *c, ndp_world *w, const ndp_rank_opts 
                     .forward_only = o->forward_only,
                     .no_data = o->no_data,
                     .own_reference = o->own_reference,
-                    .transport = w,
-                    .given = o->given};
+                    .transport = w};
     r->exec = ndp_exec_of(o->device, 0, o->split_place);
     r->exec.share = c->train.share_gpu;
     r->exec.tf32 = c->train.matmul == NDP_MATMUL_TF32;
@@ -160,19 +140,10 @@ ndp_status ndp_rank_open(const ndp_config *c, ndp_world *w, const ndp_rank_opts 
 }
 
 void ndp_rank_close(ndp_rank *r) {
-    ndp_rank_destroy_score(r);
     ndp_run_model_close(r->weights_of);
+    ndp_feed_release(&r->feed);
     ndp_job_data_close(&r->data);
     ndp_comm_destroy(r->world);
     ndp_job_release(&r->job);
-    free(r->arrays);
-    free(r->keys);
-    free(r->choices);
-    ndp_choices_release(&r->of_file);
-    free(r->rows);
-    free(r->reference);
-    free(r->references[0]);
-    free(r->references[1]);
-    free(r->scores);
     *r = (ndp_rank){0};
 }

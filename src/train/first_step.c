@@ -16,17 +16,10 @@
 /* ---- inputs ---- */
 
 void ndp_trainer_note_inputs(ndp_trainer *t, int m) {
-    const ndp_rank *r = &t->rank;
-    size_t rows = (size_t)r->job.model.rows, word = sizeof(int32_t);
-    size_t choices = r->choices ? rows * (size_t)(r->given->mixtures.n * r->given->mixtures.choices) : 0;
+    const ndp_hash128 none = {0, 0};
     if (t->inputs.agreed)
         return;
-    const ndp_hash128 none = {0, 0};
-    const ndp_hash128 parts[] = {m ? t->inputs.hash : none,
-                                 ndp_hash128_of(r->arrays, (r->whole.documents ? 6 : 5) * rows * word),
-                                 ndp_hash128_of(r->reference, (size_t)r->shape.micro * sizeof *r->reference),
-                                 r->keys ? ndp_hash128_of(r->keys, rows * word) : none,
-                                 choices ? ndp_hash128_of(r->choices, choices * word) : none};
+    const ndp_hash128 parts[] = {m ? t->inputs.hash : none, ndp_feed_hash(&t->rank.feed)};
     t->inputs.hash = ndp_hash128_of(parts, sizeof parts);
 }
 
@@ -81,8 +74,8 @@ ndp_status ndp_trainer_agree_on_inputs(ndp_trainer *t) {
 /* Dropout changes the policy of an adapter whose second factor is not zero, and forced routes that of a mixture. */
 bool ndp_trainer_checks_policy(const ndp_trainer *t) {
     const ndp_config *c = t->rank.job.config;
-    bool changed = t->rank.keys && (c->adapter.path || c->adapter.init == NDP_ADAPTER_RANDOM);
-    return t->rank.scores && !t->rank.choices && !changed;
+    bool changed = t->rank.feed.whole.keys && (c->adapter.path || c->adapter.init == NDP_ADAPTER_RANDOM);
+    return t->score.scores && !t->rank.feed.whole.choices && !changed;
 }
 
 /* How far the two log-probabilities of an answer may be apart, relative to 1 + their size. On the layout that scored
@@ -100,7 +93,7 @@ static ndp_status compare_answers(ndp_trainer *t, int m, double *scores, double 
     double bound = policy_bound(t);
     NDP_TRY(ndp_engine_input(t->engine, m, "scores", scores));
     NDP_TRY(ndp_engine_input(t->engine, m, "reference", reference));
-    for (int64_t j = 0; j < t->rank.shape.micro; j++)
+    for (int64_t j = 0; j < t->rank.feed.shape.micro; j++)
         if (!(fabs(scores[2 * j] - reference[j]) <= bound * (1 + fabs(reference[j]))))
             return NDP_FAIL(NDP_EBUG,
                             "step 1: the policy is the reference model before any update, but gives answer %lld of "
@@ -112,13 +105,13 @@ static ndp_status compare_answers(ndp_trainer *t, int m, double *scores, double 
 
 static ndp_status compare_all(ndp_trainer *t, double *room) {
     ndp_status st = NDP_OK;
-    for (int m = 0; m < t->rank.job.batch.accumulation && st == NDP_OK && ndp_rank_has_scores(t->engine); m++)
-        st = compare_answers(t, m, room, room + 2 * t->rank.shape.micro);
+    for (int m = 0; m < t->rank.job.batch.accumulation && st == NDP_OK && ndp_score_has_answers(t->engine); m++)
+        st = compare_answers(t, m, room, room + 2 * t->rank.feed.shape.micro);
     return st;
 }
 
 ndp_status ndp_trainer_check_policy(ndp_trainer *t) {
-    double *room = malloc(3 * (size_t)t->rank.shape.micro * sizeof *room);
+    double *room = malloc(3 * (size_t)t->rank.feed.shape.micro * sizeof *room);
     ndp_status st =
         room ? compare_all(t, room) : NDP_FAIL(NDP_ENOMEM, "not enough memory for the answers of a micro-batch");
     free(room);

@@ -97,7 +97,7 @@ static void write_adapter(const ndp_trainer *t, ndp_str *out) {
 
 /* The choices of the file, not its name. */
 static void write_routes(const ndp_trainer *t, ndp_str *out) {
-    const ndp_choices *c = &t->rank.of_file;
+    const ndp_choices *c = &t->rank.feed.of_file;
     int64_t n = c->updates * c->mixtures.n * c->rows * c->mixtures.choices;
     if (c->chosen)
         ndp_identity_hash(out, ndp_hash128_of(c->chosen, (size_t)n * sizeof *c->chosen));

@@ -133,12 +133,12 @@ static ndp_status say_cursor(const identity_comparison *c) {
         return NDP_OK;
     ndp_str line = {0};
     long long at = c->info->samples, rows = t->rank.data.sampler.rows;
-    int n = t->rank.shape.global < SHOWN ? (int)t->rank.shape.global : SHOWN;
+    int n = t->rank.feed.shape.global < SHOWN ? (int)t->rank.feed.shape.global : SHOWN;
     ndp_str_addf(&line, "cursor: stays at sample %lld (row %lld of %lld in epoch %lld); the next rows are", at,
                  at % rows + 1, rows, at / rows + 1);
     for (int i = 0; i < n; i++)
         ndp_str_addf(&line, " %lld", (long long)ndp_sampler_row(&t->rank.data.sampler, at + i));
-    ndp_str_addf(&line, "%s; rows may repeat or be skipped in this epoch", n < t->rank.shape.global ? " ..." : "");
+    ndp_str_addf(&line, "%s; rows may repeat or be skipped in this epoch", n < t->rank.feed.shape.global ? " ..." : "");
     return say_line(t, &line);
 }
 

@@ -351,7 +351,7 @@ static ndp_status report_resumed(training_loop *l) {
 static ndp_status begin_run(training_loop *l) {
     if (l->opts->resume)
         NDP_TRY(resume(l));
-    NDP_TRY(ndp_rank_find_references(&l->trainer->rank)); /* none are missing after a resume from a checkpoint */
+    NDP_TRY(ndp_score_find_references(&l->trainer->score)); /* none are missing after a resume from a checkpoint */
     NDP_TRY(ndp_agree(l->trainer->rank.world, l->first ? ndp_run_folder_write_job(l->trainer) : NDP_OK));
     NDP_TRY(ndp_agree(l->trainer->rank.world, ndp_run_folder_shared(l->config, "job.yaml")));
     NDP_TRY(ndp_agree(l->trainer->rank.world, l->first ? open_metrics(l) : NDP_OK));

@@ -190,7 +190,7 @@ static ndp_status load_chosen(ndp_trainer *t, const char *path, const ndp_resume
         st = ndp_identity_check(t, ndp_checkpoint_get_info(c), path);
     st = ndp_agree(t->rank.world, st);
     if (st == NDP_OK)
-        st = ndp_rank_find_references(&t->rank); /* of the weights that the run began with */
+        st = ndp_score_find_references(&t->score); /* of the weights that the run began with */
     if (st == NDP_OK)
         st = load_all(t, c);
     ndp_checkpoint_close(c);

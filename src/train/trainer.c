@@ -22,7 +22,7 @@ static ndp_status build_engine(ndp_trainer *t) {
     NDP_TRY(ndp_job_engine(&t->rank.job, ndp_transport_rank(t->rank.transport), &t->rank.exec, &o));
     o.model = &t->model;
     o.transport = t->rank.transport;
-    NDP_TRY(ndp_rank_open_choices(&t->rank, &t->model));
+    NDP_TRY(ndp_feed_open_choices(&t->rank.feed, &t->model));
     NDP_TRY(ndp_engine_create(&o, &t->engine));
     ndp_weight_sources from = ndp_job_weights(&t->rank.job);
     NDP_TRY(ndp_weights_start(t->engine, &from));
@@ -43,7 +43,7 @@ static ndp_status list_tensors(ndp_trainer *t) {
 static ndp_status build_engines(ndp_trainer *t) {
     NDP_TRY(build_engine(t));
     NDP_TRY(list_tensors(t));
-    return ndp_rank_build_score(&t->rank, t->engine);
+    return ndp_score_build(&t->score, &t->rank, t->engine);
 }
 
 ndp_status ndp_trainer_create(const ndp_config *c, ndp_world *w, ndp_trainer **out) {
@@ -61,7 +61,7 @@ ndp_status ndp_trainer_open(const ndp_config *c, ndp_world *w, const ndp_rank_op
     if (st == NDP_OK)
         st = ndp_rank_prove_again(&t->rank, t->engine);
     if (st == NDP_OK && !o->run) /* a run first compares itself with its checkpoint (save.c) */
-        st = ndp_rank_find_references(&t->rank);
+        st = ndp_score_find_references(&t->score);
     if (st != NDP_OK) {
         ndp_trail_add(__FILE__, __LINE__);
         ndp_trainer_destroy(t);
@@ -74,7 +74,7 @@ ndp_status ndp_trainer_open(const ndp_config *c, ndp_world *w, const ndp_rank_op
 void ndp_trainer_destroy(ndp_trainer *t) {
     if (!t)
         return;
-    ndp_rank_destroy_score(&t->rank); /* it reads the weights of `engine` */
+    ndp_score_destroy(&t->score); /* before the engine */
     ndp_engine_destroy(t->engine);
     ndp_model_release(&t->model);
     ndp_peak_destroy(t->peak.own);
@@ -89,27 +89,16 @@ static int data_rank(const ndp_trainer *t) {
     return ndp_mesh_group(&ndp_engine_program(t->engine)->opts.step.mesh, NDP_GROUP_DATA).rank;
 }
 
-void ndp_trainer_draw_rows(const ndp_trainer *t, int m, int64_t *rows) {
-    for (int64_t j = 0; j < t->rank.shape.micro; j++)
-        rows[j] = ndp_sampler_row(&t->rank.data.sampler,
-                                  t->samples + ndp_sample_index(&t->rank.shape, 0, m, data_rank(t), j));
-}
-
-void ndp_trainer_draw_keys(const ndp_trainer *t, int m) {
-    for (int64_t j = 0; j < t->rank.shape.micro; j++) {
-        int64_t sample = ndp_sample_index(&t->rank.shape, 0, m, data_rank(t), j);
-        ndp_rank_draw_keys(&t->rank, j, t->samples + sample);
-        ndp_rank_draw_choices(&t->rank, j, t->updates, sample);
-    }
+void ndp_trainer_draw_rows(ndp_trainer *t, int m) {
+    ndp_feed_draw(&t->rank.feed, t->updates, t->samples, m, data_rank(t));
 }
 
 static ndp_status load_batches(ndp_trainer *t) {
     for (int m = 0; m < t->rank.job.batch.accumulation; m++) {
-        ndp_trainer_draw_rows(t, m, t->rank.rows);
-        NDP_TRY(ndp_rank_load_rows(&t->rank, t->rank.data.dataset, t->rank.rows));
-        ndp_trainer_draw_keys(t, m);
+        ndp_trainer_draw_rows(t, m);
+        NDP_TRY(ndp_feed_load(&t->rank.feed));
         ndp_trainer_note_inputs(t, m);
-        NDP_TRY(ndp_engine_load(t->engine, m, &t->rank.whole));
+        NDP_TRY(ndp_engine_load(t->engine, m, &t->rank.feed.whole));
     }
     return NDP_OK;
 }
@@ -161,7 +150,7 @@ ndp_status ndp_trainer_submit_loaded(ndp_trainer *t) {
     NDP_TRY(st);
     t->pending.start[t->pending.n++] = t->loading;
     t->updates++;
-    t->samples += t->rank.shape.global;
+    t->samples += t->rank.feed.shape.global;
     return NDP_OK;
 }
 
@@ -208,7 +197,7 @@ ndp_status ndp_trainer_count_back(ndp_trainer *t, int64_t step, bool *whole) {
         NDP_TRY(ndp_trainer_result(t, &later));
         *whole &= !(isfinite(later.loss) && isfinite(later.grad_norm));
     }
-    t->samples -= (t->updates - step) * t->rank.shape.global;
+    t->samples -= (t->updates - step) * t->rank.feed.shape.global;
     t->updates = step;
     return NDP_OK;
 }
@@ -235,8 +224,8 @@ ndp_status ndp_trainer_describe(const ndp_trainer *t, char **text) {
     ndp_str s = {0};
     char bytes[16], pinned[48] = "";
     ndp_engine_memory own = ndp_engine_memory_of(t->engine), score = {0};
-    if (t->rank.score)
-        score = ndp_engine_memory_of(t->rank.score);
+    if (t->score.engine)
+        score = ndp_engine_memory_of(t->score.engine);
     ndp_job_describe(&t->rank.job, &s);
     ndp_job_data_describe(&t->rank.data, &s);
     if (own.pinned)
@@ -256,9 +245,9 @@ ndp_status ndp_trainer_evaluate(ndp_trainer *t, double *loss, int64_t *tokens) {
     NDP_CHECK(t->rank.data.held, "there is no held-out data; set data.validation_fraction or data.validation_files");
     ndp_step_result sums = {0};
     for (int i = 0; i < ndp_dataset_sources(t->rank.data.held); i++)
-        NDP_TRY(ndp_rank_score(&t->rank, i, 0, &sums));
+        NDP_TRY(ndp_score_held_out(&t->score, i, 0, &sums));
     if (loss)
-        *loss = ndp_rank_loss_of(&t->rank, &sums);
+        *loss = ndp_score_loss(&t->score, &sums);
     if (tokens)
         *tokens = sums.tokens;
     t->held = pair_metrics_of(&sums);
@@ -328,7 +317,7 @@ static void take_logits(void *user, int64_t row, const void *columns) {
     const router_reading *r = user;
     const ndp_mixtures *mixtures = &r->t->model.inputs->mixtures;
     int64_t length = r->t->rank.job.config->data.sequence_length;
-    int64_t sample = ndp_sample_index(&r->t->rank.shape, 0, r->micro_batch, data_rank(r->t), row / length);
+    int64_t sample = ndp_sample_index(&r->t->rank.feed.shape, 0, r->micro_batch, data_rank(r->t), row / length);
     ndp_dtype type = r->t->model.opts.compute == NDP_F64 ? NDP_F64 : NDP_F32;
     ndp_convert(columns, type, r->out + (sample * length + row % length) * mixtures->experts, NDP_F64,
                 mixtures->experts);
@@ -336,7 +325,8 @@ static void take_logits(void *user, int64_t row, const void *columns) {
 
 /* Ranks of tp have the same rows. */
 ndp_status ndp_trainer_read_router(ndp_trainer *t, int mixture, double *out) {
-    int64_t n = t->rank.shape.global * t->rank.job.config->data.sequence_length * t->model.inputs->mixtures.experts;
+    int64_t n =
+        t->rank.feed.shape.global * t->rank.job.config->data.sequence_length * t->model.inputs->mixtures.experts;
     const ndp_mesh *mesh = &ndp_engine_program(t->engine)->opts.step.mesh;
     memset(out, 0, (size_t)n * sizeof *out);
     for (int m = 0; m < t->rank.job.batch.accumulation && mesh->coord[NDP_TP] == 0; m++)

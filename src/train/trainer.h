@@ -5,10 +5,11 @@
 #include "checkpoint/lock.h"
 #include "device/peak.h"
 #include "model/tensors.h"
-#include "rank/rank.h"
+#include "score/score.h"
 
 struct ndp_trainer {
     ndp_rank rank;
+    ndp_score score;      /* reads the weights of `engine` */
     const ndp_lock *lock; /* of a whole run, held by rank 0, borrowed; else NULL */
     ndp_model model;
     ndp_model_tensor *tensors; /* of `model`, in the order of its buffers; in its arena */
@@ -69,10 +70,8 @@ NDP_API ndp_status ndp_trainer_check_policy(ndp_trainer *t);
 
 /* The learning rate of an update, counted from 0, in a run of `steps` updates with configuration `c`. */
 double ndp_trainer_lr(const ndp_config *c, int steps, int64_t update);
-/* The row numbers of micro-batch m that this rank reads in the next update; `rows` has room for t->rank.shape.micro. */
-void ndp_trainer_draw_rows(const ndp_trainer *t, int m, int64_t *rows);
-/* The keys of dropout of that micro-batch, and the choices that its mixtures are given, into t->rank.whole. */
-void ndp_trainer_draw_keys(const ndp_trainer *t, int m);
+/* Sets t->rank.feed.rows to those that this rank reads in micro-batch m of the next update. */
+void ndp_trainer_draw_rows(ndp_trainer *t, int m);
 
 /* The logits of a mixture of the whole model for all rows of the last update, [rows][experts] (ndp_rank_opts.record).
  * Collective over the world. */

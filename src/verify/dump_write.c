@@ -26,13 +26,13 @@ static void drop_last_labels(int32_t *labels, int64_t rows, int64_t length) {
 }
 
 static ndp_status run_step(ndp_trainer *t, ndp_metrics *out) {
-    ndp_rank *r = &t->rank;
+    const ndp_rank *r = &t->rank;
+    ndp_feed *f = &t->rank.feed;
     for (int m = 0; m < r->job.batch.accumulation; m++) {
-        ndp_trainer_draw_rows(t, m, r->rows);
-        NDP_TRY(ndp_rank_load_rows(r, r->data.dataset, r->rows));
-        ndp_trainer_draw_keys(t, m);
-        drop_last_labels(r->arrays + r->job.model.rows, r->shape.micro, r->job.config->data.sequence_length);
-        NDP_TRY(ndp_engine_load(t->engine, m, &r->whole));
+        ndp_trainer_draw_rows(t, m);
+        NDP_TRY(ndp_feed_load(f));
+        drop_last_labels(ndp_feed_labels(f), f->shape.micro, r->job.config->data.sequence_length);
+        NDP_TRY(ndp_engine_load(t->engine, m, &f->whole));
     }
     t->loading = ndp_now();
     NDP_TRY(ndp_trainer_submit_loaded(t));
@@ -44,7 +44,7 @@ static ndp_status run_step(ndp_trainer *t, ndp_metrics *out) {
 /* Every row of the step's update, in the order of the samples. */
 static ndp_status read_update(const ndp_trainer *t, ndp_dump_rows *rows) {
     const ndp_rank *r = &t->rank;
-    NDP_TRY(ndp_dump_rows_init(rows, r->shape.global, r->job.config->data.sequence_length));
+    NDP_TRY(ndp_dump_rows_init(rows, r->feed.shape.global, r->job.config->data.sequence_length));
     for (int64_t i = 0; i < rows->n; i++) {
         int64_t at = i * rows->length;
         NDP_TRY(ndp_dataset_row(r->data.dataset, ndp_sampler_row(&r->data.sampler, i), rows->tokens + at,

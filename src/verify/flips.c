@@ -18,7 +18,9 @@ static bool records(const ndp_trainer *t) {
     return inputs->mixtures.n > 0 && ndp_inputs_find(inputs, NDP_INPUT_ROUTER) >= 0;
 }
 
-static int64_t rows_of(const ndp_trainer *t) { return t->rank.shape.global * t->rank.job.config->data.sequence_length; }
+static int64_t rows_of(const ndp_trainer *t) {
+    return t->rank.feed.shape.global * t->rank.job.config->data.sequence_length;
+}
 
 ndp_status ndp_routed_init(ndp_outcome *o, const ndp_trainer *t, bool keep) {
     const ndp_mixtures *m = &t->model.inputs->mixtures;

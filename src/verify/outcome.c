@@ -80,13 +80,13 @@ static ndp_status read_tensors(ndp_outcome *o, ndp_trainer *t, ndp_kept kept) {
 }
 
 static ndp_status score_held(ndp_outcome *o, ndp_trainer *t) {
-    ndp_rank *r = &t->rank;
+    const ndp_rank *r = &t->rank;
     ndp_step_result sums = {0};
     if (!r->data.held)
         return NDP_OK;
     for (int i = 0; i < ndp_dataset_sources(r->data.held); i++)
-        NDP_TRY(ndp_rank_score(r, i, o->steps * r->shape.global, &sums));
-    o->eval_loss = ndp_rank_loss_of(r, &sums);
+        NDP_TRY(ndp_score_held_out(&t->score, i, o->steps * r->feed.shape.global, &sums));
+    o->eval_loss = ndp_score_loss(&t->score, &sums);
     return NDP_OK;
 }
 

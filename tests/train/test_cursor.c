@@ -33,11 +33,14 @@ typedef struct part {
 } part;
 
 /* Each data rank writes what it draws to the places of its samples. Ranks of a tensor group draw the same. */
-static void note_rows(const ndp_trainer *t, int64_t *out) {
+static void note_rows(ndp_trainer *t, int64_t *out) {
     const ndp_mesh *mesh = &ndp_engine_program(t->engine)->opts.step.mesh;
     int rank = ndp_mesh_group(mesh, NDP_GROUP_DATA).rank;
-    for (int m = 0; m < t->rank.job.batch.accumulation && mesh->coord[NDP_TP] == 0; m++)
-        ndp_trainer_draw_rows(t, m, out + ndp_sample_index(&t->rank.shape, 0, m, rank, 0));
+    for (int m = 0; m < t->rank.job.batch.accumulation && mesh->coord[NDP_TP] == 0; m++) {
+        ndp_trainer_draw_rows(t, m);
+        for (int64_t j = 0; j < t->rank.feed.shape.micro; j++)
+            out[ndp_sample_index(&t->rank.feed.shape, 0, m, rank, j)] = t->rank.feed.rows[j].row;
+    }
 }
 
 static ndp_status train(ndp_trainer *t, part *p, bool first) {

@@ -72,11 +72,11 @@ static ndp_status score_rank(ndp_world *w, void *arg) {
     here.run = first ? r : NULL, here.calls = 0;
     if (first && r->kill_at)
         ndp_fault_arm_kill(NDP_FAULT_RENAME, r->kill_at);
-    ndp_status st = ndp_rank_find_references(&t->rank);
+    ndp_status st = ndp_score_find_references(&t->score);
     if (first) {
         r->out->st = st, r->out->micro_batches = here.calls;
         snprintf(r->out->why, sizeof r->out->why, "%s", st == NDP_OK ? "" : ndp_error_message());
-        memcpy(r->out->values, t->rank.references[0], sizeof r->out->values);
+        memcpy(r->out->values, t->score.references[0], sizeof r->out->values);
     }
     here.run = NULL;
     ndp_trainer_destroy(t);

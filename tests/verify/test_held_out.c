@@ -13,19 +13,16 @@ typedef struct scoring {
 } scoring;
 
 /* An empty row: no label, so nothing is predicted, and nothing that another token may see. */
-static void check_empty_row(const ndp_trainer *t) {
-    int64_t length = t->rank.job.config->data.sequence_length, micro = t->rank.shape.micro;
-    int64_t rows[16];
-    assert_true(micro <= NDP_COUNT(rows));
+static void check_empty_row(ndp_trainer *t) {
+    int64_t length = t->rank.job.config->data.sequence_length, micro = t->rank.feed.shape.micro;
+    ndp_feed *f = &t->rank.feed;
     for (int64_t j = 0; j < micro; j++)
-        rows[j] = -1;
-    CHECK_OK(ndp_rank_load_rows(&t->rank, t->rank.data.held, rows));
+        f->rows[j] = (ndp_feed_row){.of = t->rank.data.held, .row = -1, .update = -1};
+    CHECK_OK(ndp_feed_load(f));
     for (int64_t i = 0; i < micro * length; i++) {
-        const int32_t *tokens = t->rank.arrays, *labels = tokens + micro * length,
-                      *starts = labels + 2 * micro * length;
-        assert_int_equal(labels[i], -1);
-        assert_int_equal(tokens[i], 0);
-        assert_int_equal(starts[i], i);
+        assert_int_equal(f->whole.labels[i], -1);
+        assert_int_equal(f->whole.tokens[i], 0);
+        assert_int_equal(f->whole.starts[i], i);
     }
 }
 
@@ -36,7 +33,7 @@ static ndp_status score_rank(ndp_world *w, void *arg) {
     NDP_TRY(ndp_trainer_open(s->config, w, &(ndp_rank_opts){0}, &t));
     check_empty_row(t);
     o.rows = ndp_dataset_rows(t->rank.data.held);
-    o.filled = o.rows % (t->rank.shape.micro * t->rank.shape.data_ranks) != 0;
+    o.filled = o.rows % (t->rank.feed.shape.micro * t->rank.feed.shape.data_ranks) != 0;
     ndp_status st = ndp_trainer_evaluate(t, &o.loss, &o.tokens);
     if (ndp_world_rank(w) == 0)
         *s->out = o;

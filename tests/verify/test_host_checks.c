@@ -25,8 +25,8 @@ static ndp_status sum_more(const ndp_op_call *c) {
 }
 
 static void change_held_loss(ndp_trainer *t) {
-    const ndp_program *p = ndp_engine_program(t->rank.score);
-    const ndp_model *m = ndp_engine_model(t->rank.score);
+    const ndp_program *p = ndp_engine_program(t->score.engine);
+    const ndp_model *m = ndp_engine_model(t->score.engine);
     const ndp_list *list = &p->opts.units[m->units[m->n_units - 1].graph].lists[NDP_FORWARD_DROP];
     ndp_kernel *bad = ndp_arena_alloc(&t->model.arena, sizeof *bad);
     *bad = *ndp_device_cpu.kernels[NDP_OP_reduce_sum];
@@ -48,12 +48,12 @@ static ndp_status seed(void *user, ndp_trainer *t) {
     if (s->what == OTHER_KEYS)
         t->samples += 1000 * (int64_t)t->rank.data.sampler.rows; /* the same rows, if they are in order */
     for (int64_t i = 0; s->what == OTHER_REFERENCE && i + 1 < t->rank.data.tokens.n_documents; i += 2) {
-        double kept = t->rank.references[0][i];
-        t->rank.references[0][i] = t->rank.references[0][i + 1];
-        t->rank.references[0][i + 1] = kept;
+        double kept = t->score.references[0][i];
+        t->score.references[0][i] = t->score.references[0][i + 1];
+        t->score.references[0][i + 1] = kept;
     }
     for (int64_t i = 0; s->what == TWICE_THE_REFERENCE && i < t->rank.data.tokens.n_documents; i++)
-        t->rank.references[0][i] *= 2;
+        t->score.references[0][i] *= 2;
     if (s->what == OTHER_HELD_LOSS)
         change_held_loss(t);
     return NDP_OK;

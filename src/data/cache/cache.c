@@ -1,6 +1,6 @@
 /* Finding a token cache by its key, or having it built. The leader of each crew (crew.h) looks and announces what it
  * found; the others follow its announcement, so all ranks of a crew use one cache. A failure of any rank is agreed
- * on before the crew dissolves. Called by rank/rows.c. */
+ * on before the crew dissolves. Called by rank/tokens.c. */
 #include "data/cache/cache.h"
 
 #include "data/cache/cache_build.h"

@@ -1,5 +1,5 @@
 /* The key and the file of a reference. Called by reference.c. */
-#include "rank/reference_file.h"
+#include "score/reference_file.h"
 
 #include "config/table.h"
 #include "job/model_identity.h"
@@ -45,14 +45,15 @@ typedef struct reference_header {
 } reference_header;
 static const char magic[8] = "NDPREFER";
 
-static ndp_status make_key(const ndp_rank *r, const ndp_token_cache *tokens, ndp_hash128 *out) {
+static ndp_status make_key(const ndp_score *s, const ndp_token_cache *tokens, ndp_hash128 *out) {
+    const ndp_rank *r = s->rank;
     const ndp_config *c = r->job.config;
     ndp_str key = {0};
     ndp_str_addf(&key, "reference %d ", VERSION);
     ndp_identity_hash(&key, tokens->payload);
     ndp_str_addf(&key, " %d %d %d %d", c->data.sequence_length, (int)c->data.overlong, (int)c->precision.compute,
                  (int)c->train.matmul);
-    r->score_model.architecture->list(r->score_model.facts, add_fact, &key);
+    s->model.architecture->list(s->model.facts, add_fact, &key);
     add_weights(r, &key);
     ndp_status st = key.failed ? NDP_FAIL(NDP_ENOMEM, "not enough memory to name the reference") : NDP_OK;
     if (st == NDP_OK)
@@ -71,10 +72,10 @@ static ndp_status name_file(const ndp_rank *r, ndp_reference_file *f) {
     return f->path ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory to name the reference");
 }
 
-ndp_status ndp_reference_file_find(const ndp_rank *r, const ndp_token_cache *tokens, ndp_reference_file *out) {
+ndp_status ndp_reference_file_find(const ndp_score *s, const ndp_token_cache *tokens, ndp_reference_file *out) {
     ndp_reference_file f = {.n = tokens->n_documents};
-    NDP_TRY(make_key(r, tokens, &f.key));
-    NDP_TRY(name_file(r, &f));
+    NDP_TRY(make_key(s, tokens, &f.key));
+    NDP_TRY(name_file(s->rank, &f));
     *out = f;
     return NDP_OK;
 }

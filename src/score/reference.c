@@ -10,35 +10,29 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "checkpoint/agree.h"
-#include "rank/reference_file.h"
 #include "rank/working.h"
+#include "score/reference_file.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* The engine whose weights are the reference's: those of the training engine, which it reads in place, before the first
- * step. With an adapter these are the base and the adapter as it begins: a new one adds nothing, and one that is
- * continued is the reference of what it becomes, as in TRL. Nothing else in this file depends on which weights these
- * are. */
-static ndp_engine *reference_engine(const ndp_rank *r) { return r->score; }
-
-/* The documents of one token cache, and the rows that have them. */
+/* The documents of one token cache, and the rows that have them: for training, held out; NULL: none. */
 typedef struct referred {
     const ndp_token_cache *tokens;
-    const ndp_dataset *rows[2]; /* for training, held out; NULL: none */
+    const ndp_dataset *rows[2];
 } referred;
 
-/* What the ranks sum with the scores of a pass: how many were told to stop, and how many failed. */
-enum { STOPPED, FAILED, FLAGS };
-
 typedef struct scoring {
-    ndp_rank *rank;
+    ndp_score *score; /* its engine has the weights of the reference: it reads those of the engine that trains in place,
+                       * before the first step. With an adapter these are the base and the adapter as it begins: a new
+                       * one adds nothing, and one that is continued is the reference of what it becomes, as in TRL */
+    ndp_rank *rank;   /* of `score` */
     referred of;
     ndp_reference_file file;      /* rank 0; path NULL: none is kept */
     double *values;               /* by document; NaN: it is missing, or in no row */
-    double *pass;                 /* of each row of a pass its score, then the flags */
+    double *pass;                 /* of each row of a pass its score */
     int64_t each;                 /* rows of a pass */
     int64_t rows, missing, found; /* rows of all documents; without a score; of those, scored by this run */
     ndp_working working;
@@ -79,44 +73,6 @@ static bool is_due(const scoring *s) {
 
 /* ---- a pass ---- */
 
-bool ndp_rank_has_scores(const ndp_engine *e) {
-    const ndp_model *m = ndp_engine_model(e), *whole = ndp_engine_whole(e);
-    return m->n_units > 0 && m->units[m->n_units - 1].number == whole->n_units - 1;
-}
-
-/* This rank hands in what one rank of each micro-batch has: the first of those that share it. */
-static bool hands_in(const ndp_engine *e) {
-    const int *at = ndp_engine_program(e)->opts.step.mesh.coord;
-    return ndp_rank_has_scores(e) && at[NDP_CP] == 0 && at[NDP_SP] == 0 && at[NDP_TP] == 0;
-}
-
-/* Writes the scores that this rank hands in at the places of their rows in the pass. */
-static ndp_status take_scores(const scoring *s, ndp_engine *e) {
-    const ndp_rank *r = s->rank;
-    int64_t micro = r->shape.micro,
-            at = ndp_mesh_group(&ndp_engine_program(e)->opts.step.mesh, NDP_GROUP_DATA).rank * micro;
-    for (int m = 0; m < ndp_engine_program(e)->opts.step.accumulation && hands_in(e); m++) {
-        NDP_TRY(ndp_engine_input(e, m, "scores", r->scores));
-        for (int64_t j = 0; j < micro; j++)
-            s->pass[at + j] = r->scores[2 * j];
-        at += micro * r->shape.data_ranks;
-    }
-    return NDP_OK;
-}
-
-/* Sums what the ranks hand in. *stop: one of them was told to stop. */
-static ndp_status gather_scores(const scoring *s, ndp_engine *e, bool *stop) {
-    const ndp_train_opts *o = s->rank->opts;
-    double *flags = s->pass + s->each;
-    memset(s->pass, 0, (size_t)(s->each + FLAGS) * sizeof *s->pass);
-    ndp_status own = take_scores(s, e);
-    flags[STOPPED] = o && o->stop && *o->stop;
-    flags[FAILED] = own != NDP_OK;
-    NDP_TRY(ndp_reduce_now(s->rank->world, s->pass, s->each + FLAGS, NDP_F64, NDP_SUM));
-    *stop = flags[STOPPED] > 0;
-    return flags[FAILED] > 0 ? ndp_agree(s->rank->world, own) : NDP_OK;
-}
-
 static ndp_status keep_scores(scoring *s, const ndp_dataset *d, int64_t at, int64_t end) {
     for (int64_t row = at; row < end; row++) {
         double *value = value_of(s, d, row), score = s->pass[row - at];
@@ -152,11 +108,10 @@ static ndp_status fail_stopped(const scoring *s) {
 }
 
 static ndp_status score_pass(scoring *s, const ndp_dataset *d, int64_t at, int64_t end) {
-    ndp_engine *e = reference_engine(s->rank);
     ndp_step_result unused;
     bool stop;
-    NDP_TRY(ndp_rank_score_pass(s->rank, e, d, at, end, &unused));
-    NDP_TRY(gather_scores(s, e, &stop));
+    NDP_TRY(ndp_score_pass(s->score, ndp_score_dataset_row, d, at, end, &unused));
+    NDP_TRY(ndp_score_answers(s->score, s->pass, &stop));
     NDP_TRY(keep_scores(s, d, at, end));
     stop = stop && s->found < s->missing;
     if (ndp_is_first(s->rank->world) && (stop || s->found == s->missing || is_due(s)))
@@ -210,7 +165,7 @@ static ndp_status read_scores(scoring *s) {
     int64_t n = s->of.tokens->n_documents;
     for (int64_t i = 0; i < n; i++)
         s->values[i] = NAN;
-    NDP_TRY(ndp_agree(r->world, first ? ndp_reference_file_find(r, s->of.tokens, &s->file) : NDP_OK));
+    NDP_TRY(ndp_agree(r->world, first ? ndp_reference_file_find(s->score, s->of.tokens, &s->file) : NDP_OK));
     if (first)
         (void)ndp_reference_file_read(&s->file, s->values);
     return ndp_share_now(r->world, s->values, (size_t)n * sizeof *s->values, 0);
@@ -246,19 +201,17 @@ static ndp_status score_missing(scoring *s) {
 }
 
 static ndp_status take_room(scoring *s) {
-    const ndp_batch_shape *b = &s->rank->shape;
-    s->each = b->micro * b->data_ranks * ndp_engine_program(reference_engine(s->rank))->opts.step.accumulation;
+    s->each = ndp_score_pass_rows(s->score);
     s->values = malloc(((size_t)s->of.tokens->n_documents + 1) * sizeof *s->values);
-    s->pass = malloc((size_t)(s->each + FLAGS) * sizeof *s->pass);
+    s->pass = malloc((size_t)(s->each + NDP_SCORE_FLAGS) * sizeof *s->pass);
     return s->values && s->pass ? NDP_OK
                                 : NDP_FAIL(NDP_ENOMEM, "not enough memory to score %lld documents",
                                            (long long)s->of.tokens->n_documents);
 }
 
-/* `references` stays 0 for the passes. */
-static ndp_status find(ndp_rank *r, const referred *of, double *references) {
-    scoring s = {.rank = r, .of = *of};
-    ndp_status st = ndp_agree(r->world, take_room(&s));
+static ndp_status find(ndp_score *score, const referred *of, double *references) {
+    scoring s = {.score = score, .rank = score->rank, .of = *of};
+    ndp_status st = ndp_agree(s.rank->world, take_room(&s));
     if (st == NDP_OK)
         st = score_missing(&s);
     if (st == NDP_OK)
@@ -269,29 +222,33 @@ static ndp_status find(ndp_rank *r, const referred *of, double *references) {
     return st;
 }
 
-static ndp_status take_memory(ndp_rank *r) {
-    const ndp_token_cache *caches[] = {&r->data.tokens, &r->data.held_tokens};
-    r->scores = calloc(2 * (size_t)r->shape.micro, sizeof *r->scores);
-    bool ok = r->scores != NULL;
+static ndp_status take_memory(ndp_score *s) {
+    const ndp_job_data *d = &s->rank->data;
+    const ndp_token_cache *caches[] = {&d->tokens, &d->held_tokens};
+    s->scores = calloc(2 * (size_t)s->rank->job.model.documents, sizeof *s->scores);
+    bool ok = s->scores != NULL;
     for (int k = 0; k < 2; k++) {
-        r->references[k] = calloc((size_t)caches[k]->n_documents + 1, sizeof *r->references[k]);
-        ok = ok && r->references[k];
+        s->references[k] = calloc((size_t)caches[k]->n_documents + 1, sizeof *s->references[k]);
+        ok = ok && s->references[k];
     }
     return ok ? NDP_OK
               : NDP_FAIL(NDP_ENOMEM, "not enough memory for the reference of %lld documents",
                          (long long)(caches[0]->n_documents + caches[1]->n_documents));
 }
 
-ndp_status ndp_rank_find_references(ndp_rank *r) {
+ndp_status ndp_score_find_references(ndp_score *s) {
+    ndp_rank *r = s->rank;
     const ndp_job_data *d = &r->data;
     bool apart = d->held_tokens.n_documents > 0; /* held-out rows have a cache of their own */
     const referred all[] = {{&d->tokens, {d->dataset, apart ? NULL : d->held}},
                             {&d->held_tokens, {NULL, apart ? d->held : NULL}}};
-    if (r->no_data || r->scores || !ndp_job_refers(&r->job))
+    if (r->no_data || s->scores || !ndp_job_refers(&r->job))
         return NDP_OK;
-    NDP_TRY(ndp_agree(r->world, take_memory(r)));
+    NDP_TRY(ndp_agree(r->world, take_memory(s)));
     for (int k = 0; k < 2; k++)
         if (all[k].rows[0] || all[k].rows[1])
-            NDP_TRY(find(r, &all[k], r->references[k]));
+            NDP_TRY(find(s, &all[k], s->references[k]));
+    for (int k = 0; k < 2; k++)
+        r->feed.references[k] = s->references[k];
     return NDP_OK;
 }

@@ -1,5 +1,5 @@
 /* Tables of choices, and the file of moe.routes. */
-#include "rank/rank.h"
+#include "batch/choices.h"
 
 #include "base/text.h"
 #include "checkpoint/safetensors.h"
@@ -88,32 +88,4 @@ ndp_status ndp_choices_read(const char *path, const ndp_model *m, int64_t rows, 
     else
         ndp_choices_release(&c);
     return st;
-}
-
-/* ---- a rank ---- */
-
-static int64_t length_of(const ndp_rank *r) { return r->job.config->data.sequence_length; }
-
-ndp_status ndp_rank_open_choices(ndp_rank *r, const ndp_model *m) {
-    const char *path = r->job.config->moe.routes;
-    const ndp_mixtures *mixtures = &m->inputs->mixtures;
-    if (!r->given && path) {
-        NDP_TRY(ndp_choices_read(path, m, r->shape.global * length_of(r), &r->of_file));
-        r->given = &r->of_file;
-    }
-    if (!r->given || mixtures->n == 0)
-        return NDP_OK;
-    r->choices = calloc((size_t)(mixtures->n * r->job.model.rows * mixtures->choices), sizeof *r->choices);
-    r->whole.choices = r->choices;
-    return r->choices
-               ? NDP_OK
-               : NDP_FAIL(NDP_ENOMEM, "not enough memory for the choices of %d mixtures in a micro-batch", mixtures->n);
-}
-
-void ndp_rank_draw_choices(const ndp_rank *r, int64_t j, int64_t update, int64_t sample) {
-    int64_t length = length_of(r), k = r->choices ? r->given->mixtures.choices : 0;
-    for (int i = 0; r->choices && i < r->given->mixtures.n; i++)
-        memcpy(r->choices + (i * r->job.model.rows + j * length) * k,
-               r->given->chosen + ndp_choices_row(r->given, update, i, sample * length) * k,
-               (size_t)(length * k) * sizeof *r->choices);
 }

@@ -1,8 +1,8 @@
 /* The experts that the rows of a run go to, in every mixture: read from a file, or recorded by another run. A mixture
  * that is given its choices does not choose, so that two runs of which one would choose otherwise, because two logits
  * lie within rounding, can be compared. */
-#ifndef NDP_RANK_CHOICES_H
-#define NDP_RANK_CHOICES_H
+#ifndef NDP_BATCH_CHOICES_H
+#define NDP_BATCH_CHOICES_H
 
 #include "model/model.h"
 

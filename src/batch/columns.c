@@ -1,0 +1,134 @@
+/* The columns of a micro-batch: how much of each there is, and how a sample's part is written. Read by feed.c. */
+#include "base/rng.h"
+#include "batch/feed.h"
+
+#include <stddef.h>
+#include <string.h>
+
+static int64_t length_of(const ndp_feed *f) { return f->job->config->data.sequence_length; }
+static size_t bytes_of_rows(const ndp_feed *f) { return (size_t)f->job->model.rows * sizeof(int32_t); }
+
+/* The part of a column of i32 rows that sample j has. */
+static int32_t *part_of(const ndp_feed *f, const int32_t *column, int64_t j) {
+    return (int32_t *)(uintptr_t)(column + j * length_of(f));
+}
+
+/* ---- tokens, labels, positions, starts ---- */
+
+/* Document starts count from the beginning of the micro-batch, so its samples are separated like documents. */
+static ndp_status fill_tokens(ndp_feed *f, int64_t j, const ndp_feed_row *row) {
+    const ndp_micro_batch *b = &f->whole;
+    int32_t *tokens = part_of(f, b->tokens, j), *labels = part_of(f, b->labels, j);
+    int32_t *positions = part_of(f, b->positions, j), *starts = part_of(f, b->starts, j);
+    int64_t length = length_of(f);
+    if (row->row >= 0)
+        NDP_TRY(ndp_dataset_row(row->of, row->row, tokens, labels, positions, starts));
+    for (int64_t s = 0; s < length; s++) {
+        if (row->row < 0) {
+            tokens[s] = positions[s] = 0;
+            labels[s] = -1;
+            starts[s] = (int32_t)s;
+        }
+        starts[s] += (int32_t)(j * length);
+    }
+    return NDP_OK;
+}
+
+static ndp_status fill_samples(ndp_feed *f, int64_t j, const ndp_feed_row *row) {
+    int32_t *samples = part_of(f, f->whole.samples, j);
+    int64_t tokens = row->row >= 0 ? ndp_dataset_row_tokens(row->of, row->row) : 0;
+    for (int64_t s = 0; s < length_of(f); s++)
+        samples[s] = s < tokens ? (int32_t)j : -1;
+    return NDP_OK;
+}
+
+/* ---- pairs: documents, and the reference of each ---- */
+
+static bool has_pairs(const ndp_feed *f) { return f->job->model.preference.kind != NDP_PREFERENCE_NONE; }
+static size_t bytes_of_documents(const ndp_feed *f) { return has_pairs(f) ? bytes_of_rows(f) : 0; }
+static size_t bytes_of_references(const ndp_feed *f) {
+    return has_pairs(f) ? (size_t)f->job->model.documents * sizeof(double) : 0;
+}
+
+static double reference_of(const ndp_feed *f, const ndp_dataset *d, int64_t document) {
+    bool apart = d == f->data->held && f->data->held_tokens.n_documents > 0;
+    const double *all = f->references[apart];
+    return all ? all[document] : 0;
+}
+
+/* Marks the rows of tokens of document j, whose answer has labels. Where the loss has the nll of whole chosen
+ * documents, those of their prompts get labels too. */
+static void mark_document(ndp_feed *f, int64_t j, int64_t n, int32_t *documents) {
+    const ndp_preference *p = &f->job->model.preference;
+    const int32_t *tokens = part_of(f, f->whole.tokens, j);
+    int32_t *labels = part_of(f, f->whole.labels, j);
+    bool nll = j % 2 == 0 && p->sft_weight > 0, counted = j % 2 != 0;
+    for (int64_t t = 0; t < n; t++) {
+        bool answer = labels[t] >= 0, prompt = nll && !answer && t + 1 < n && ndp_preference_table[p->kind].whole;
+        int marks = answer ? NDP_DOCUMENT_ANSWER : 0;
+        if (prompt)
+            labels[t] = tokens[t + 1];
+        if (nll && labels[t] >= 0)
+            marks |= NDP_DOCUMENT_NLL;
+        if (answer && !counted)
+            marks |= NDP_DOCUMENT_PAIR;
+        counted |= answer;
+        documents[t] = marks ? (int32_t)(j << NDP_DOCUMENT_MARKS | marks) : -1;
+    }
+}
+
+static ndp_status fill_documents(ndp_feed *f, int64_t j, const ndp_feed_row *row) {
+    int32_t *documents = part_of(f, f->whole.documents, j);
+    double *reference = (double *)(uintptr_t)(f->whole.reference + j);
+    int64_t n = 0, document = row->row >= 0 ? ndp_dataset_document(row->of, row->row, &n) : -1;
+    *reference = document >= 0 ? reference_of(f, row->of, document) : 0;
+    for (int64_t s = 0; s < length_of(f); s++)
+        documents[s] = -1;
+    mark_document(f, j, n, documents);
+    return NDP_OK;
+}
+
+/* ---- dropout ---- */
+
+static size_t bytes_of_keys(const ndp_feed *f) { return f->job->model.adapter.dropout > 0 ? bytes_of_rows(f) : 0; }
+
+/* Words of (seed, the run's sample, position). */
+static ndp_status fill_keys(ndp_feed *f, int64_t j, const ndp_feed_row *row) {
+    int64_t length = length_of(f), first = row->index * length;
+    uint64_t seed = (uint64_t)f->job->config->train.seed, stream = ndp_rng_stream("adapter dropout");
+    int32_t *keys = part_of(f, f->whole.keys, j);
+    for (int64_t s = 0; row->update >= 0 && s < length; s++) {
+        uint32_t words[4];
+        ndp_rng_words(seed, stream, (uint64_t)(first + s), words);
+        memcpy(&keys[s], words, sizeof *keys);
+    }
+    return NDP_OK;
+}
+
+/* ---- mixtures that are given their choices ---- */
+
+static size_t bytes_of_choices(const ndp_feed *f) {
+    return f->given ? (size_t)(f->given->mixtures.n * f->given->mixtures.choices) * bytes_of_rows(f) : 0;
+}
+
+static ndp_status fill_choices(ndp_feed *f, int64_t j, const ndp_feed_row *row) {
+    const ndp_choices *g = f->given;
+    int64_t length = length_of(f), k = g->mixtures.choices;
+    int32_t *choices = (int32_t *)(uintptr_t)f->whole.choices;
+    for (int i = 0; row->update >= 0 && i < g->mixtures.n; i++)
+        memcpy(choices + (i * f->job->model.rows + j * length) * k,
+               g->chosen + ndp_choices_row(g, row->update, i, row->sample * length) * k,
+               (size_t)(length * k) * sizeof *choices);
+    return NDP_OK;
+}
+
+#define COLUMN(field) offsetof(ndp_micro_batch, field)
+const ndp_column ndp_columns[] = {
+    {COLUMN(tokens), bytes_of_rows, fill_tokens},      {COLUMN(labels), bytes_of_rows, NULL},
+    {COLUMN(positions), bytes_of_rows, NULL},          {COLUMN(starts), bytes_of_rows, NULL},
+    {COLUMN(samples), bytes_of_rows, fill_samples},    {COLUMN(documents), bytes_of_documents, fill_documents},
+    {COLUMN(reference), bytes_of_references, NULL},    {COLUMN(keys), bytes_of_keys, fill_keys},
+    {COLUMN(choices), bytes_of_choices, fill_choices},
+};
+const int ndp_column_count = NDP_COUNT(ndp_columns);
+_Static_assert(NDP_COUNT(ndp_columns) <= NDP_FEED_COLUMNS, "the room of a feed has too few columns");
