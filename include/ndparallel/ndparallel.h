@@ -179,11 +179,13 @@ NDP_API ndp_status ndp_launch(const ndp_launch_opts *o, int *exit_code);
 typedef struct ndp_trainer ndp_trainer;
 
 /* Means over pairs of preference data, under the names of TRL: rewards/chosen, rewards/rejected, rewards/accuracies,
- * rewards/margins, logps/chosen, logps/rejected, nll_loss. */
+ * rewards/margins, logps/chosen, logps/rejected, nll_loss, kl. Of single answers (loss.name kto) over those that are
+ * wanted and those that are not; NaN where an update has none. */
 typedef struct ndp_pair_metrics {
-    int64_t pairs; /* 0: there are none, and the rest is not set */
-    double reward_chosen, reward_rejected, accuracy, margin, logp_chosen, logp_rejected;
+    int64_t pairs; /* or single answers; 0: there are none, and the rest is not set */
+    double reward_chosen, reward_rejected, accuracy, margin, logp_chosen, logp_rejected; /* accuracy NaN: of kto */
     double nll; /* of the tokens that loss.sft_weight adds; NaN: none */
+    double kl;  /* what single answers were compared with; NaN: of pairs. Since 0.2.0 */
 } ndp_pair_metrics;
 
 typedef struct ndp_metrics {

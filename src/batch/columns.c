@@ -21,7 +21,9 @@ static ndp_status fill_tokens(ndp_feed *f, int64_t j, const ndp_feed_row *row) {
     int32_t *tokens = part_of(f, b->tokens, j), *labels = part_of(f, b->labels, j);
     int32_t *positions = part_of(f, b->positions, j), *starts = part_of(f, b->starts, j);
     int64_t length = length_of(f);
-    if (row->row >= 0)
+    if (row->row >= 0 && row->mismatched)
+        NDP_TRY(ndp_dataset_mismatched(row->of, row->prompt, row->row, tokens, labels, positions, starts));
+    else if (row->row >= 0)
         NDP_TRY(ndp_dataset_row(row->of, row->row, tokens, labels, positions, starts));
     for (int64_t s = 0; s < length; s++) {
         if (row->row < 0) {
@@ -34,9 +36,16 @@ static ndp_status fill_tokens(ndp_feed *f, int64_t j, const ndp_feed_row *row) {
     return NDP_OK;
 }
 
+/* The tokens of a sample. */
+static int64_t tokens_of(const ndp_feed_row *row) {
+    return row->row < 0      ? 0
+           : row->mismatched ? ndp_dataset_mismatched_tokens(row->of, row->prompt, row->row)
+                             : ndp_dataset_row_tokens(row->of, row->row);
+}
+
 static ndp_status fill_samples(ndp_feed *f, int64_t j, const ndp_feed_row *row) {
     int32_t *samples = part_of(f, f->whole.samples, j);
-    int64_t tokens = row->row >= 0 ? ndp_dataset_row_tokens(row->of, row->row) : 0;
+    int64_t tokens = tokens_of(row);
     for (int64_t s = 0; s < length_of(f); s++)
         samples[s] = s < tokens ? (int32_t)j : -1;
     return NDP_OK;
@@ -56,15 +65,16 @@ static double reference_of(const ndp_feed *f, const ndp_dataset *d, int64_t docu
     return all ? all[document] : 0;
 }
 
-/* Marks the rows of tokens of document j, whose answer has labels. Where the loss has the nll of whole chosen
- * documents, those of their prompts get labels too. */
-static void mark_document(ndp_feed *f, int64_t j, int64_t n, int32_t *documents) {
+/* Marks the rows of tokens of a document of the micro-batch, whose answer has labels. Where the loss has the nll of
+ * whole chosen documents, those of their prompts get labels too. */
+static void mark_document(ndp_feed *f, int64_t j, int64_t number, int64_t n, int32_t *documents) {
     const ndp_preference *p = &f->job->model.preference;
+    const ndp_preference_row *loss = &ndp_preference_table[p->kind];
     const int32_t *tokens = part_of(f, f->whole.tokens, j);
     int32_t *labels = part_of(f, f->whole.labels, j);
-    bool nll = j % 2 == 0 && p->sft_weight > 0, counted = j % 2 != 0;
+    bool chosen = number % 2 == 0, nll = chosen && p->sft_weight > 0, counted = !chosen && !loss->single;
     for (int64_t t = 0; t < n; t++) {
-        bool answer = labels[t] >= 0, prompt = nll && !answer && t + 1 < n && ndp_preference_table[p->kind].whole;
+        bool answer = labels[t] >= 0, prompt = nll && !answer && t + 1 < n && loss->whole;
         int marks = answer ? NDP_DOCUMENT_ANSWER : 0;
         if (prompt)
             labels[t] = tokens[t + 1];
@@ -73,18 +83,28 @@ static void mark_document(ndp_feed *f, int64_t j, int64_t n, int32_t *documents)
         if (answer && !counted)
             marks |= NDP_DOCUMENT_PAIR;
         counted |= answer;
-        documents[t] = marks ? (int32_t)(j << NDP_DOCUMENT_MARKS | marks) : -1;
+        documents[t] = marks ? (int32_t)(number << NDP_DOCUMENT_MARKS | marks) : -1;
     }
 }
 
+/* The number of a sample's document in the micro-batch. A single answer is the first document of pair j or the second
+ * one, as its document in the cache is of its pair. */
+static int64_t number_of(const ndp_feed *f, int64_t j, int64_t document) {
+    return ndp_preference_table[f->job->model.preference.kind].single ? 2 * j + document % 2 : j;
+}
+
 static ndp_status fill_documents(ndp_feed *f, int64_t j, const ndp_feed_row *row) {
+    bool single = ndp_preference_table[f->job->model.preference.kind].single;
     int32_t *documents = part_of(f, f->whole.documents, j);
-    double *reference = (double *)(uintptr_t)(f->whole.reference + j);
-    int64_t n = 0, document = row->row >= 0 ? ndp_dataset_document(row->of, row->row, &n) : -1;
-    *reference = document >= 0 ? reference_of(f, row->of, document) : 0;
+    double *reference = (double *)(uintptr_t)f->whole.reference;
+    int64_t unused, document = row->row >= 0 ? ndp_dataset_document(row->of, row->row, &unused) : 0;
+    int64_t number = number_of(f, j, document);
+    reference[number] = row->row >= 0 ? reference_of(f, row->of, document) : 0;
+    if (single)
+        reference[number ^ 1] = -f->point;
     for (int64_t s = 0; s < length_of(f); s++)
         documents[s] = -1;
-    mark_document(f, j, n, documents);
+    mark_document(f, j, number, tokens_of(row), documents);
     return NDP_OK;
 }
 
@@ -131,4 +151,4 @@ const ndp_column ndp_columns[] = {
     {COLUMN(choices), bytes_of_choices, fill_choices},
 };
 const int ndp_column_count = NDP_COUNT(ndp_columns);
-_Static_assert(NDP_COUNT(ndp_columns) <= NDP_FEED_COLUMNS, "the room of a feed has too few columns");
+_Static_assert(NDP_COUNT(ndp_columns) <= NDP_FEED_COLUMNS, "a feed has memory for fewer columns");

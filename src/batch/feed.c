@@ -52,8 +52,11 @@ void ndp_feed_release(ndp_feed *f) {
 void ndp_feed_draw(ndp_feed *f, int64_t update, int64_t first_sample, int m, int d) {
     for (int64_t j = 0; j < f->shape.micro; j++) {
         int64_t sample = ndp_sample_index(&f->shape, 0, m, d, j);
-        f->rows[j] = (ndp_feed_row){f->data->dataset, ndp_sampler_row(&f->data->sampler, first_sample + sample), update,
-                                    sample, first_sample + sample};
+        f->rows[j] = (ndp_feed_row){.of = f->data->dataset,
+                                    .row = ndp_sampler_row(&f->data->sampler, first_sample + sample),
+                                    .update = update,
+                                    .sample = sample,
+                                    .index = first_sample + sample};
     }
 }
 

@@ -17,6 +17,9 @@ typedef struct ndp_feed_row {
     /* Of a sample that is trained on: the update, its number in that, and in the run. Update below 0: it is only
      * scored, and has neither dropout nor given choices. */
     int64_t update, sample, index;
+    /* With preference data: before the row's answer stands the prompt of row `prompt`. */
+    bool mismatched;
+    int64_t prompt;
 } ndp_feed_row;
 
 enum { NDP_FEED_COLUMNS = 9 }; /* at most */
@@ -30,6 +33,7 @@ typedef struct ndp_feed {
     const double
         *references[2]; /* of all documents of data->tokens, of data->held_tokens: the log-probability of the
                          * answer under the reference model; NULL: the loss has none, or it is being computed */
+    double point;       /* of a loss of single answers: the number that they are compared with (score/point.c) */
     ndp_feed_row *rows; /* [shape.micro] of the micro-batch; owned */
     void *memory[NDP_FEED_COLUMNS];
     ndp_micro_batch whole; /* the micro-batch that was loaded last; borrows `memory` */

@@ -239,7 +239,9 @@ ndp_preference ndp_config_preference(const ndp_config *c) {
                             .beta = c->loss.beta,
                             .gamma = c->loss.gamma,
                             .label_smoothing = c->loss.label_smoothing,
-                            .sft_weight = c->loss.sft_weight};
+                            .sft_weight = c->loss.sft_weight,
+                            .desirable_weight = c->loss.desirable_weight,
+                            .undesirable_weight = c->loss.undesirable_weight};
 }
 
 /* ---- the public functions (ndparallel.h) ---- */

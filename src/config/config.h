@@ -103,6 +103,7 @@ struct ndp_config {
         double beta;
         ndp_loss_variant variant; /* of dpo */
         double label_smoothing, gamma, sft_weight;
+        double desirable_weight, undesirable_weight; /* of kto */
     } loss;
     struct {
         ndp_balance balance;

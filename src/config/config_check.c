@@ -87,10 +87,34 @@ static ndp_status check_loss_options(const ndp_config *c, const ndp_preference_r
     NDP_CHECK(c->loss.sft_weight == 0 || row,
               "loss.sft_weight is %g, but loss.name is xent, which is the loss of all tokens; remove it",
               c->loss.sft_weight);
+    NDP_CHECK((c->loss.desirable_weight == 1 && c->loss.undesirable_weight == 1) || (row && row->single),
+              "loss.desirable_weight is %g and loss.undesirable_weight %g, which only loss.name kto reads; remove them",
+              c->loss.desirable_weight, c->loss.undesirable_weight);
     return NDP_OK;
 }
 
-/* Preference data and its losses need each other; a pair is two rows that stay together. */
+/* A pair is two rows that stay together; a single answer is compared with what the whole update says. */
+static ndp_status check_batch_of_answers(const ndp_config *c, const ndp_preference_row *row) {
+    const int micro = c->batch.micro_batch_size, global = c->batch.global_batch_size;
+    if (row->single) {
+        NDP_CHECK(
+            global >= 2,
+            "batch.global_batch_size is 1, but loss.name %s needs other answers in the update: it pairs each with "
+            "the next prompt to estimate the KL divergence; set it to 2 or more",
+            row->name);
+        return NDP_OK;
+    }
+    NDP_CHECK(micro % 2 == 0,
+              "batch.micro_batch_size is %d, but a pair is two rows, which stay together; set it to an even number, "
+              "such as %d",
+              micro, micro + 1);
+    NDP_CHECK(global % 2 == 0,
+              "batch.global_batch_size is %d rows, but a pair is two rows; set it to an even number, such as %d",
+              global, global + 1);
+    return NDP_OK;
+}
+
+/* Preference data and its losses need each other. */
 static ndp_status check_preference(const ndp_config *c) {
     bool pairs = c->data.format == NDP_RECORD_PREFERENCE, loss = c->loss.name != NDP_LOSS_XENT;
     ndp_preference_kind kind = ndp_preference_find(c->loss.name, c->loss.variant);
@@ -111,14 +135,7 @@ static ndp_status check_preference(const ndp_config *c) {
     NDP_CHECK(c->data.overlong != NDP_OVERLONG_CUT,
               "data.overlong is cut, but a document of preference data is one row; set data.overlong: truncate, drop "
               "or error");
-    NDP_CHECK(c->batch.micro_batch_size % 2 == 0,
-              "batch.micro_batch_size is %d, but a pair is two rows, which stay together; set it to an even number, "
-              "such as %d",
-              c->batch.micro_batch_size, c->batch.micro_batch_size + 1);
-    NDP_CHECK(c->batch.global_batch_size % 2 == 0,
-              "batch.global_batch_size is %d rows, but a pair is two rows; set it to an even number, such as %d",
-              c->batch.global_batch_size, c->batch.global_batch_size + 1);
-    return NDP_OK;
+    return check_batch_of_answers(c, &ndp_preference_table[kind]);
 }
 
 ndp_status ndp_config_check(const ndp_config *c) {

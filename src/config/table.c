@@ -175,6 +175,8 @@ const ndp_option ndp_options[] = {
     {IDENTITY(loss, label_smoothing, JOB), NUMBER(0, "[0, 0.5)"), WHEN "loss.name is simpo, or loss.variant is robust", HELP "probability that a pair is the wrong way round"},
     {IDENTITY(loss, gamma, JOB), NUMBER(0.5, "[0, inf)"), WHEN "loss.name is simpo", HELP "margin between the rewards"},
     {IDENTITY(loss, sft_weight, JOB), NUMBER(0, "[0, inf)"), WHEN "data.format is preference", HELP "weight of the mean token loss of chosen answers (of orpo: of prompt and answer), added to that of pairs; with orpo the default is 1"},
+    {IDENTITY(loss, desirable_weight, JOB), NUMBER(1, "[0, inf)"), WHEN "loss.name is kto", HELP "weight of the loss of answers that are wanted"},
+    {IDENTITY(loss, undesirable_weight, JOB), NUMBER(1, "[0, inf)"), WHEN "loss.name is kto", HELP "weight of the loss of those that are not"},
     {IDENTITY(moe, balance, LEARN), WORD(auto, balance_words), HELP "loss that keeps the experts of a mixture evenly used. sequence: in each sample and layer (DeepSeek-V3's), so that no layout or batch changes it; auto: if the model's output_router_logits is true"},
     {IDENTITY(moe, balance_coef, LEARN), NUMBER(0, "[0, inf)"), HELP "its coefficient in each layer; 0: the model's router_aux_loss_coef x num_experts_per_tok / mixture layers"},
     {IDENTITY(moe, z_loss, LEARN), NUMBER(0, "[0, inf)"), HELP "coefficient of the square of the log of the sum of a router's exponentials, in each layer"},

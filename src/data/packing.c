@@ -130,6 +130,17 @@ static ndp_status check_ids(const ndp_token_cache *c, const int32_t *tokens, con
                     c->file.path ? c->file.path : "the token cache", low ? low : high, c->largest_id);
 }
 
+/* What follows the tokens of a row. */
+static void pad(const ndp_dataset *d, int32_t t, int32_t *tokens, int32_t *labels, int32_t *positions,
+                int32_t *document_start) {
+    for (; t < d->row_length; t++) {
+        tokens[t] = 0;
+        labels[t] = -1;
+        positions[t] = 0;
+        document_start[t] = t;
+    }
+}
+
 ndp_status ndp_dataset_row(const ndp_dataset *d, int64_t row, int32_t *tokens, int32_t *labels, int32_t *positions,
                            int32_t *document_start) {
     NDP_CHECK(row >= 0 && row < d->table.n_rows, "row %lld of a data set of %lld", (long long)row,
@@ -147,12 +158,43 @@ ndp_status ndp_dataset_row(const ndp_dataset *d, int64_t row, int32_t *tokens, i
         }
     }
     NDP_TRY(check_ids(c, tokens, labels, t));
-    for (; t < d->row_length; t++) {
-        tokens[t] = 0;
-        labels[t] = -1;
-        positions[t] = 0;
-        document_start[t] = t;
+    pad(d, t, tokens, labels, positions, document_start);
+    return NDP_OK;
+}
+
+/* Where the document of a row begins and ends in the cache, and its answer begins. */
+typedef struct answered {
+    int64_t first, answer, end;
+} answered;
+
+static answered answered_row(const ndp_dataset *d, int64_t row) {
+    int64_t unused, document = ndp_dataset_document(d, row, &unused);
+    answered a = {(int64_t)d->cache.offsets[document], 0, (int64_t)d->cache.offsets[document + 1]};
+    for (a.answer = a.first + 1; a.answer < a.end && !ndp_token_cache_trained(&d->cache, a.answer);)
+        a.answer++; /* nothing predicts the first token of a document */
+    return a;
+}
+
+int64_t ndp_dataset_mismatched_tokens(const ndp_dataset *d, int64_t prompt_row, int64_t answer_row) {
+    answered p = answered_row(d, prompt_row), a = answered_row(d, answer_row);
+    int64_t n = p.answer - p.first + a.end - a.answer;
+    return n < d->row_length ? n : d->row_length;
+}
+
+ndp_status ndp_dataset_mismatched(const ndp_dataset *d, int64_t prompt_row, int64_t answer_row, int32_t *tokens,
+                                  int32_t *labels, int32_t *positions, int32_t *document_start) {
+    const ndp_token_cache *c = &d->cache;
+    answered p = answered_row(d, prompt_row), a = answered_row(d, answer_row);
+    int64_t prompt = p.answer - p.first, n = ndp_dataset_mismatched_tokens(d, prompt_row, answer_row);
+    for (int64_t t = 0; t < n; t++) {
+        int64_t next = a.answer + t + 1 - prompt; /* of the answer */
+        tokens[t] = ndp_token_cache_id(c, t < prompt ? p.first + t : next - 1);
+        labels[t] = t + 1 >= prompt && t + 1 < n ? label(c, next) : -1;
+        positions[t] = (int32_t)t;
+        document_start[t] = 0;
     }
+    NDP_TRY(check_ids(c, tokens, labels, n));
+    pad(d, (int32_t)n, tokens, labels, positions, document_start);
     return NDP_OK;
 }
 

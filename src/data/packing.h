@@ -73,6 +73,12 @@ void ndp_dataset_visit_pieces(const ndp_dataset *d, void (*each)(void *user, int
                               void *user);
 /* Of pairs, whose rows have one document each: its number in the cache, and its tokens. */
 int64_t ndp_dataset_document(const ndp_dataset *d, int64_t row, int64_t *tokens);
+/* The prompt of a row's document, which is not trained on, followed by the answer of another row's, as much of it as S
+ * tokens have room for; written as ndp_dataset_row does. Of pairs. */
+NDP_API ndp_status ndp_dataset_mismatched(const ndp_dataset *d, int64_t prompt_row, int64_t answer_row, int32_t *tokens,
+                                          int32_t *labels, int32_t *positions, int32_t *document_start);
+/* How many tokens that has. */
+int64_t ndp_dataset_mismatched_tokens(const ndp_dataset *d, int64_t prompt_row, int64_t answer_row);
 /* NDP_EIO if bytes of the cache were lost since it was opened. Call it after reading the rows of a batch, before use.
  */
 NDP_API ndp_status ndp_dataset_check(const ndp_dataset *d);

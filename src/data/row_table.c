@@ -244,7 +244,7 @@ static ndp_status kept_tokens(row_builder *b, int64_t document, int64_t *first, 
     return NDP_OK;
 }
 
-/* Both documents, a row each, or none: one that is dropped takes the other with it. */
+/* Both documents, a row each, or none: one that is dropped takes the other with it, unless they are apart. */
 static ndp_status add_pair(row_builder *b, int64_t document) {
     ndp_row_piece pair[2];
     bool whole = true;
@@ -256,7 +256,9 @@ static ndp_status add_pair(row_builder *b, int64_t document) {
         labels[i] = to > from ? count_labels(b->cache, &pair[i]) : 0;
         whole = whole && labels[i] > 0;
     }
-    for (int i = 0; i < 2 && whole; i++) {
+    for (int i = 0; i < 2; i++) {
+        if (b->o->apart ? labels[i] == 0 : !whole)
+            continue;
         NDP_TRY(add_piece(b, pair[i], b->rows++));
         b->labels += labels[i];
         b->documents++;

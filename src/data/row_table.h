@@ -22,6 +22,7 @@ typedef struct ndp_row_opts {
     bool document_mask; /* attention stays inside documents */
     bool single;        /* no packing */
     bool pairs;         /* documents 2 k and 2 k + 1 stay together, as rows 2 r and 2 r + 1; with `single` */
+    bool apart;         /* with `pairs`: each has a row for itself, if it is not empty */
     ndp_overlong overlong;
     int64_t most_documents;   /* of each source, the first ones, or pairs; 0: all */
     double held_out;          /* fraction of the documents, or pairs, held out for validation */

@@ -109,7 +109,6 @@ void ndp_job_choose_model(ndp_job *j) {
                                 .master = compute == NDP_F64 ? NDP_F64 : NDP_F32,
                                 .window = c->model.sliding_window,
                                 .preference = ndp_config_preference(c),
-                                .documents = j->batch.micro_batch,
                                 .samples = j->batch.micro_batch,
                                 .router = {c->moe.balance, c->moe.balance_coef, c->moe.z_loss},
                                 .frozen = (const char *const *)c->model.frozen.items,
@@ -117,6 +116,7 @@ void ndp_job_choose_model(ndp_job *j) {
                                 .adapter = adapter_of(c),
                                 .routes = c->moe.routes ? NDP_ROUTES_GIVEN : 0,
                                 .base = c->adapter.type == NDP_ADAPTER_QLORA ? c->adapter.base : NDP_PACKING_NONE};
+    j->model.documents = ndp_preference_documents(&j->model.preference, j->batch.micro_batch);
 }
 
 ndp_status ndp_job_init(const ndp_config *c, int world, ndp_job *out) {

@@ -70,6 +70,7 @@ static ndp_row_opts row_opts(const ndp_config *c, const ndp_strings *files) {
                           .document_mask = c->data.document_mask,
                           .single = !c->data.packing,
                           .pairs = c->data.format == NDP_RECORD_PREFERENCE,
+                          .apart = ndp_preference_table[ndp_config_preference(c).kind].single,
                           .overlong = c->data.overlong,
                           .names = (const char *const *)files->items};
 }
@@ -98,7 +99,8 @@ static ndp_status held_rows(ndp_job_data *d) {
 /* Sets up the sampler and, with data.mix, how many rows of each source an epoch takes. */
 static ndp_status open_sampler(ndp_job_data *d) {
     const ndp_config *c = d->job->config;
-    int n = ndp_dataset_sources(d->dataset), group = c->data.format == NDP_RECORD_PREFERENCE ? 2 : 1;
+    const ndp_row_opts o = row_opts(c, &c->data.files);
+    int n = ndp_dataset_sources(d->dataset), group = o.pairs && !o.apart ? 2 : 1;
     d->sampler = (ndp_sampler){.rows = ndp_dataset_rows(d->dataset),
                                .seed = (uint64_t)c->train.seed,
                                .shuffle = c->data.shuffle,

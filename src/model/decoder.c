@@ -148,8 +148,12 @@ static int build_pairs(ndp_unit_builder *b, int x, int w, int labels, int *parts
     int reference =
         ndp_preference_table[p->kind].reference ? ndp_graph_data(b->g, ndp_in_pairs(b->f, NDP_IN_REFERENCE)) : NDP_NONE;
     ndp_op_attr score = {.vocab = b->f->vocab, .cap = b->f->logit_cap}, count = {.parts = b->m->opts.documents};
-    ndp_op_attr loss = {
-        .loss = (int)p->kind, .scale = p->beta, .gamma = p->gamma, .label_smoothing = p->label_smoothing};
+    ndp_op_attr loss = {.loss = (int)p->kind,
+                        .scale = p->beta,
+                        .gamma = p->gamma,
+                        .label_smoothing = p->label_smoothing,
+                        .desirable_weight = p->desirable_weight,
+                        .undesirable_weight = p->undesirable_weight};
     ndp_graph_op(b->g, &ndp_op_xent, &score, "scores", (int[]){x, w, labels, scale}, 4, &nll, 1);
     ndp_graph_op(b->g, &ndp_op_document_sums, &count, "sums", (int[]){nll, documents}, 2, &sums, 1);
     ndp_graph_op(b->g, &ndp_op_pair_loss, &loss, "slopes", (int[]){sums, reference}, 2, pairs, 2);

@@ -79,6 +79,8 @@ typedef enum ndp_collective {
     X(int, loss)           /* pair_loss: an ndp_preference_kind */ \
     X(double, gamma)       /* pair_loss */ \
     X(double, label_smoothing) \
+    X(double, desirable_weight) \
+    X(double, undesirable_weight) \
     X(int, choices)        /* route: experts of a row */ \
     X(int, experts)        /* route_order: of the layer */ \
     X(bool, renormalise)   /* route: a row's weights are divided by their sum */ \

@@ -62,7 +62,8 @@ const ndp_op ndp_op_pair_loss = {
     .constant = true,
     .shape = loss_shape,
     .flops = 100,
-    .reads = NDP_READS_loss | NDP_READS_scale | NDP_READS_gamma | NDP_READS_label_smoothing,
+    .reads = NDP_READS_loss | NDP_READS_scale | NDP_READS_gamma | NDP_READS_label_smoothing |
+             NDP_READS_desirable_weight | NDP_READS_undesirable_weight,
     NDP_FLOWS({.in = {NDP_IS(OPERAND, 0, ".."), NDP_IS(OPERAND, 1, "..", .name = "a reference")},
                .out = {NDP_IS(RESULT, 0, ".."), NDP_IS(RESULT, 1, "..")}}),
 };

@@ -1,11 +1,18 @@
 /* Losses of preference data: pairs of documents, an answer that was chosen and one that was rejected (DPO,
- * arXiv:2305.18290; IPO, 2310.12036; ORPO, 2403.07691; SimPO, 2405.14734). Formulas and names are TRL's.
+ * arXiv:2305.18290; IPO, 2310.12036; ORPO, 2403.07691; SimPO, 2405.14734), or single answers, which are wanted or not
+ * (KTO, 2402.01306). Formulas and names are TRL's.
  *
  * A loss is a row of the list below and a formula of two numbers, one a document: the log-probability of its answer,
  * less that of the reference model if REFERENCE, divided by the tokens of the answer if AVERAGE. The formula gives the
- * loss and its derivatives. Kernels of all devices call these functions. */
+ * loss and its derivatives. Kernels of all devices call these functions.
+ *
+ * A single answer is a pair of which the other document is empty. In its place stands a number that all answers of an
+ * update are compared with, the estimate of the KL divergence from the reference model: minus that is what the empty
+ * document has as its reference, so the formula sees it as the log-ratio of that document. */
 #ifndef NDP_OPS_PREFERENCE_H
 #define NDP_OPS_PREFERENCE_H
+
+#include "ops/op.h"
 
 #include <math.h>
 #include <stdbool.h>
@@ -27,17 +34,17 @@ typedef enum ndp_loss { NDP_LOSSES(NDP_LOSS_ENUMERATOR) NDP_LOSS_COUNT } ndp_los
 typedef enum ndp_loss_variant { NDP_LOSS_VARIANTS(NDP_LOSS_ENUMERATOR) NDP_LOSS_VARIANT_COUNT } ndp_loss_variant;
 #undef NDP_LOSS_ENUMERATOR
 
-/* All losses of pairs, listed here only: X(NAME, name, variant, REFERENCE, AVERAGE, SMOOTHED, MARGIN, WHOLE, SFT,
- * formula). `name` and `variant`: of the lists above. SMOOTHED: it reads loss.label_smoothing; MARGIN: loss.gamma.
- * WHOLE: the nll of chosen documents, which loss.sft_weight (default `SFT`) adds, is that of prompt and answer, else of
- * the answer. */
+/* All losses of preference data, listed here only: X(NAME, name, variant, REFERENCE, AVERAGE, SMOOTHED, MARGIN, WHOLE,
+ * SINGLE, SFT, formula). `name` and `variant`: of the lists above. SMOOTHED: it reads loss.label_smoothing; MARGIN:
+ * loss.gamma. WHOLE: the nll of chosen documents, which loss.sft_weight (default `SFT`) adds, is that of prompt and
+ * answer, else of the answer. SINGLE: of single answers, weighted by loss.desirable_weight and undesirable_weight. */
 #define NDP_PREFERENCES(X)                                                                                             \
-    X(DPO_SIGMOID, dpo, sigmoid, true, false, false, false, false, 0, sigmoid)                                         \
-    X(DPO_HINGE, dpo, hinge, true, false, false, false, false, 0, hinge)                                               \
-    X(DPO_IPO, dpo, ipo, true, true, false, false, false, 0, ipo)                                                      \
-    X(DPO_ROBUST, dpo, robust, true, false, true, false, false, 0, robust)                                             \
-    X(ORPO, orpo, sigmoid, false, true, false, false, true, 1, odds)                                                   \
-    X(SIMPO, simpo, sigmoid, false, true, true, true, false, 0, margin)
+    X(DPO_SIGMOID, dpo, sigmoid, true, false, false, false, false, false, 0, sigmoid)                                  \
+    X(DPO_HINGE, dpo, hinge, true, false, false, false, false, false, 0, hinge)                                        \
+    X(DPO_IPO, dpo, ipo, true, true, false, false, false, false, 0, ipo)                                               \
+    X(DPO_ROBUST, dpo, robust, true, false, true, false, false, false, 0, robust)                                      \
+    X(ORPO, orpo, sigmoid, false, true, false, false, true, false, 1, odds)                                            \
+    X(SIMPO, simpo, sigmoid, false, true, true, true, false, false, 0, margin)
 
 /* NDP_PREFERENCE_NONE: rows are no pairs; the loss is that of their tokens. */
 #define NDP_PREFERENCE_ENUMERATOR(NAME, ...) NDP_PREFERENCE_##NAME,
@@ -49,7 +56,7 @@ typedef enum ndp_preference_kind {
 
 typedef struct ndp_preference_row {
     const char *name, *variant;
-    bool reference, average, smoothed, margin, whole;
+    bool reference, average, smoothed, margin, whole, single;
     double sft_weight; /* the default */
 } ndp_preference_row;
 /* By ndp_preference_kind; the row of NONE has no names. */
@@ -61,12 +68,15 @@ ndp_preference_kind ndp_preference_find(ndp_loss loss, ndp_loss_variant variant)
 typedef struct ndp_preference {
     ndp_preference_kind kind;
     double beta, gamma, label_smoothing, sft_weight;
+    double desirable_weight, undesirable_weight; /* of a loss of single answers */
 } ndp_preference;
+/* Documents of a micro-batch of so many rows, each of which has one answer: a pair has two rows or one. */
+int ndp_preference_documents(const ndp_preference *p, int rows);
 
 /* ---- rows of tokens ---- */
 
 /* What a row of a micro-batch is of: a document's number and marks, or -1: nothing that counts. Documents 2 i and
- * 2 i + 1 are pair i: chosen, rejected. */
+ * 2 i + 1 are pair i: chosen, rejected. A single answer is one of them. */
 enum {
     NDP_DOCUMENT_ANSWER = 1, /* its label is a token of the answer */
     NDP_DOCUMENT_NLL = 2,    /* its label counts in the nll */
@@ -82,7 +92,7 @@ enum {
     NDP_PAIR_LOSS,
     NDP_PAIR_REWARD_CHOSEN,
     NDP_PAIR_REWARD_REJECTED,
-    NDP_PAIR_ACCURACY,
+    NDP_PAIR_ACCURACY, /* of single answers: whether it is the chosen one */
     NDP_PAIR_LOGP_CHOSEN,
     NDP_PAIR_LOGP_REJECTED,
     NDP_PAIR_COLUMNS,
@@ -103,6 +113,13 @@ enum {
 };
 
 /* ---- formulas ---- */
+
+/* What pair_loss reads. */
+static inline ndp_preference ndp_pair_preference(const ndp_op_attr *a) {
+    ndp_preference p = {(ndp_preference_kind)a->loss, a->scale, a->gamma, a->label_smoothing, 0, a->desirable_weight,
+                        a->undesirable_weight};
+    return p;
+}
 
 typedef struct ndp_pair_terms {
     double loss, chosen, rejected; /* and its derivatives by the two numbers */
@@ -156,7 +173,7 @@ static inline ndp_pair_terms ndp_pair_margin(const ndp_preference *p, double cho
                                   p->beta * (e * ndp_sigmoid(x) - (1 - e) * ndp_sigmoid(-x)));
 }
 
-#define NDP_PREFERENCE_FORMULA(NAME, name, variant, REFERENCE, AVERAGE, SMOOTHED, MARGIN, WHOLE, SFT, formula)         \
+#define NDP_PREFERENCE_FORMULA(NAME, name, variant, REFERENCE, AVERAGE, SMOOTHED, MARGIN, WHOLE, SINGLE, SFT, formula) \
     case NDP_PREFERENCE_##NAME:                                                                                        \
         return ndp_pair_##formula(p, chosen, rejected);
 static inline ndp_pair_terms ndp_pair_formula(const ndp_preference *p, double chosen, double rejected) {
@@ -168,12 +185,12 @@ static inline ndp_pair_terms ndp_pair_formula(const ndp_preference *p, double ch
 }
 #undef NDP_PREFERENCE_FORMULA
 
-#define NDP_PREFERENCE_FLAGS(NAME, name, variant, REFERENCE, AVERAGE, ...)                                             \
+#define NDP_PREFERENCE_FLAGS(NAME, name, variant, REFERENCE, AVERAGE, SMOOTHED, MARGIN, WHOLE, SINGLE, ...)            \
     case NDP_PREFERENCE_##NAME:                                                                                        \
-        *reference = REFERENCE, *average = AVERAGE;                                                                    \
+        *reference = REFERENCE, *average = AVERAGE, *single = SINGLE;                                                  \
         break;
-static inline void ndp_preference_flags(ndp_preference_kind kind, bool *reference, bool *average) {
-    *reference = *average = false;
+static inline void ndp_preference_flags(ndp_preference_kind kind, bool *reference, bool *average, bool *single) {
+    *reference = *average = *single = false;
     switch (kind) {
         NDP_PREFERENCES(NDP_PREFERENCE_FLAGS)
     default:
@@ -189,25 +206,26 @@ typedef struct ndp_pair_document {
 } ndp_pair_document;
 
 /* Fills out[NDP_PAIR_COLUMNS], and the derivatives of the loss by the two sums of log-probabilities. A pair of which a
- * document has no answer counts nothing. */
+ * document has no answer counts nothing; of single answers, one in which both have, or none. */
 static inline void ndp_pair_judge(const ndp_preference *p, const ndp_pair_document *chosen,
                                   const ndp_pair_document *rejected, double *out, double *by_chosen,
                                   double *by_rejected) {
-    bool reference, average;
-    ndp_preference_flags(p->kind, &reference, &average);
+    bool reference, average, single, has_c = chosen->tokens > 0, has_r = rejected->tokens > 0;
+    ndp_preference_flags(p->kind, &reference, &average, &single);
     *by_chosen = *by_rejected = 0;
     for (int i = 0; i < NDP_PAIR_COLUMNS; i++)
         out[i] = 0;
-    if (chosen->tokens <= 0 || rejected->tokens <= 0)
+    if (single ? has_c == has_r : !has_c || !has_r)
         return;
     double c = chosen->logp, r = rejected->logp, nc = average ? chosen->tokens : 1, nr = average ? rejected->tokens : 1;
     double ratio_c = reference ? c - chosen->reference : c / nc, ratio_r = reference ? r - rejected->reference : r / nr;
+    double weight = !single ? 1 : has_c ? p->desirable_weight : p->undesirable_weight;
     ndp_pair_terms t = ndp_pair_formula(p, reference ? ratio_c / nc : ratio_c, reference ? ratio_r / nr : ratio_r);
-    *by_chosen = t.chosen / nc, *by_rejected = t.rejected / nr;
-    out[NDP_PAIR_LOSS] = t.loss;
-    out[NDP_PAIR_REWARD_CHOSEN] = p->beta * ratio_c;
-    out[NDP_PAIR_REWARD_REJECTED] = p->beta * ratio_r;
-    out[NDP_PAIR_ACCURACY] = p->beta * ratio_c > p->beta * ratio_r;
+    *by_chosen = weight * t.chosen / nc, *by_rejected = weight * t.rejected / nr;
+    out[NDP_PAIR_LOSS] = weight * t.loss;
+    out[NDP_PAIR_REWARD_CHOSEN] = has_c ? p->beta * ratio_c : 0;
+    out[NDP_PAIR_REWARD_REJECTED] = has_r ? p->beta * ratio_r : 0;
+    out[NDP_PAIR_ACCURACY] = single ? has_c : p->beta * ratio_c > p->beta * ratio_r;
     out[NDP_PAIR_LOGP_CHOSEN] = reference ? c : ratio_c;
     out[NDP_PAIR_LOGP_REJECTED] = reference ? r : ratio_r;
 }

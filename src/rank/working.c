@@ -1,4 +1,4 @@
-/* Lines about work before the first step. Called by rows.c and reference.c. */
+/* Lines about work before the first step. Called by tokens.c and reference.c. */
 #include "rank/working.h"
 
 #include "base/clock.h"

@@ -40,6 +40,8 @@ void ndp_score_destroy(ndp_score *s) {
     ndp_model_release(&s->model);
     free(s->references[0]);
     free(s->references[1]);
+    free(s->mismatched[0]);
+    free(s->mismatched[1]);
     free(s->scores);
     *s = (ndp_score){0};
 }
@@ -54,6 +56,7 @@ ndp_status ndp_score_held_out(ndp_score *s, int source, int64_t most, ndp_step_r
     bool pairs = s->rank->job.model.preference.kind != NDP_PREFERENCE_NONE;
     ndp_dataset_source(held, source, &at, &n);
     n = most > 0 && most < n ? most : n;
+    NDP_TRY(ndp_score_find_held_point(s, source, most));
     for (int64_t end = at + n; at < end; at += each) {
         ndp_step_result result;
         NDP_TRY(ndp_score_pass(s, ndp_score_dataset_row, held, at, end, &result));

@@ -18,23 +18,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The documents of one token cache, and the rows that have them: for training, held out; NULL: none. */
-typedef struct referred {
-    const ndp_token_cache *tokens;
-    const ndp_dataset *rows[2];
-} referred;
-
 typedef struct scoring {
     ndp_score *score; /* its engine has the weights of the reference: it reads those of the engine that trains in place,
                        * before the first step. With an adapter these are the base and the adapter as it begins: a new
                        * one adds nothing, and one that is continued is the reference of what it becomes, as in TRL */
     ndp_rank *rank;   /* of `score` */
-    referred of;
+    const ndp_score_lists *of;
     ndp_reference_file file;      /* rank 0; path NULL: none is kept */
-    double *values;               /* by document; NaN: it is missing, or in no row */
+    double *values;               /* of->n of them; NaN: it is missing, or in no row */
     double *pass;                 /* of each row of a pass its score */
     int64_t each;                 /* rows of a pass */
-    int64_t rows, missing, found; /* rows of all documents; without a score; of those, scored by this run */
+    int64_t rows, missing, found; /* of both lists; without a score; of those, scored by this run */
     ndp_working working;
     double written;  /* rank 0: when the file was */
     bool unwritable; /* it was said that it cannot be */
@@ -42,15 +36,14 @@ typedef struct scoring {
 
 /* ---- what is missing ---- */
 
-static double *value_of(const scoring *s, const ndp_dataset *d, int64_t row) {
-    int64_t unused;
-    return &s->values[ndp_dataset_document(d, row, &unused)];
+static double *value_of(const scoring *s, const ndp_score_list *l, int64_t i) {
+    return &s->values[l->place ? l->place(l->of, i) : i];
 }
 
-static int64_t count_missing(const scoring *s, const ndp_dataset *d, int64_t at, int64_t end) {
+static int64_t count_missing(const scoring *s, const ndp_score_list *l, int64_t at, int64_t end) {
     int64_t n = 0;
-    for (int64_t row = at; row < end; row++)
-        n += isnan(*value_of(s, d, row));
+    for (int64_t i = at; i < end; i++)
+        n += isnan(*value_of(s, l, i));
     return n;
 }
 
@@ -73,9 +66,9 @@ static bool is_due(const scoring *s) {
 
 /* ---- a pass ---- */
 
-static ndp_status keep_scores(scoring *s, const ndp_dataset *d, int64_t at, int64_t end) {
-    for (int64_t row = at; row < end; row++) {
-        double *value = value_of(s, d, row), score = s->pass[row - at];
+static ndp_status keep_scores(scoring *s, const ndp_score_list *l, int64_t at, int64_t end) {
+    for (int64_t i = at; i < end; i++) {
+        double *value = value_of(s, l, i), score = s->pass[i - at];
         if (!isfinite(score))
             return NDP_FAIL(NDP_EINVAL,
                             "the initial model gives an answer no finite log-probability, so there is no reference for "
@@ -93,26 +86,26 @@ static void say_progress(scoring *s) {
     if (!ndp_working_due(&s->working, &seconds))
         return;
     double rate = (double)s->found / seconds;
-    snprintf(line, sizeof line, "reference: %lld of %lld answers, %.0f/s, %.0f s left",
-             (long long)(s->rows - s->missing + s->found), (long long)s->rows, rate,
+    snprintf(line, sizeof line, "reference: %lld of %lld %s, %.0f/s, %.0f s left",
+             (long long)(s->rows - s->missing + s->found), (long long)s->rows, s->of->what, rate,
              (double)(s->missing - s->found) / rate);
     ndp_working_say(&s->working, line);
 }
 
 static ndp_status fail_stopped(const scoring *s) {
     return NDP_FAIL(NDP_EINTR,
-                    "stopped while the reference was scored, before any step of this run; %lld of %lld answers are "
+                    "stopped while the reference was scored, before any step of this run; %lld of %lld %s are "
                     "kept, and the same command goes on after them",
                     (long long)(s->unwritable ? s->rows - s->missing : s->rows - s->missing + s->found),
-                    (long long)s->rows);
+                    (long long)s->rows, s->of->what);
 }
 
-static ndp_status score_pass(scoring *s, const ndp_dataset *d, int64_t at, int64_t end) {
+static ndp_status score_pass(scoring *s, const ndp_score_list *l, int64_t at, int64_t end) {
     ndp_step_result unused;
     bool stop;
-    NDP_TRY(ndp_score_pass(s->score, ndp_score_dataset_row, d, at, end, &unused));
+    NDP_TRY(ndp_score_pass(s->score, l->row, l->of, at, end, &unused));
     NDP_TRY(ndp_score_answers(s->score, s->pass, &stop));
-    NDP_TRY(keep_scores(s, d, at, end));
+    NDP_TRY(keep_scores(s, l, at, end));
     stop = stop && s->found < s->missing;
     if (ndp_is_first(s->rank->world) && (stop || s->found == s->missing || is_due(s)))
         write_scores(s);
@@ -120,12 +113,11 @@ static ndp_status score_pass(scoring *s, const ndp_dataset *d, int64_t at, int64
     return stop ? fail_stopped(s) : NDP_OK;
 }
 
-static ndp_status score_rows(scoring *s, const ndp_dataset *d) {
-    int64_t rows = ndp_dataset_rows(d);
-    for (int64_t at = 0; at < rows; at += s->each) {
-        int64_t end = at + s->each < rows ? at + s->each : rows;
-        if (count_missing(s, d, at, end) > 0)
-            NDP_TRY(score_pass(s, d, at, end));
+static ndp_status score_list(scoring *s, const ndp_score_list *l) {
+    for (int64_t at = 0; at < l->n; at += s->each) {
+        int64_t end = at + s->each < l->n ? at + s->each : l->n;
+        if (count_missing(s, l, at, end) > 0)
+            NDP_TRY(score_pass(s, l, at, end));
     }
     return NDP_OK;
 }
@@ -135,24 +127,23 @@ static ndp_status score_rows(scoring *s, const ndp_dataset *d) {
 static void say_begin(const scoring *s) {
     if (s->missing < s->rows)
         ndp_info(&s->rank->log,
-                 "reference: scoring %lld of %lld answers with the initial model; the others are kept from an "
-                 "earlier run",
-                 (long long)s->missing, (long long)s->rows);
+                 "reference: scoring %lld of %lld %s with the initial model; the others are kept from an earlier run",
+                 (long long)s->missing, (long long)s->rows, s->of->what);
     else
-        ndp_info(&s->rank->log, "reference: scoring %lld answers with the initial model", (long long)s->rows);
+        ndp_info(&s->rank->log, "reference: scoring %lld %s with the initial model", (long long)s->rows, s->of->what);
 }
 
 /* Only what a run reads that has no file: the first samples, and the first held-out rows. */
 static void want_few(const scoring *s) {
     const ndp_rank *r = s->rank;
-    const ndp_dataset *train = s->of.rows[0], *held = s->of.rows[1];
-    for (int64_t i = 0; i < s->of.tokens->n_documents; i++)
+    const ndp_score_list *train = &s->of->lists[0], *held = &s->of->lists[1];
+    for (int64_t i = 0; i < s->of->n; i++)
         s->values[i] = 0;
-    for (int64_t i = 0; train && i < r->own_reference; i++)
-        *value_of(s, train, ndp_sampler_row(&r->data.sampler, i)) = NAN;
-    for (int k = 0; held && k < ndp_dataset_sources(held); k++) {
+    for (int64_t i = 0; train->n && i < r->own_reference; i++)
+        *value_of(s, train, train->sampled ? i % train->n : ndp_sampler_row(&r->data.sampler, i)) = NAN;
+    for (int k = 0; held->n && k < ndp_dataset_sources(r->data.held); k++) {
         int64_t first, n;
-        ndp_dataset_source(held, k, &first, &n);
+        ndp_dataset_source(r->data.held, k, &first, &n);
         for (int64_t i = 0; i < n && i < r->own_reference; i++)
             *value_of(s, held, first + i) = NAN;
     }
@@ -162,10 +153,10 @@ static void want_few(const scoring *s) {
 static ndp_status read_scores(scoring *s) {
     const ndp_rank *r = s->rank;
     bool first = ndp_is_first(r->world);
-    int64_t n = s->of.tokens->n_documents;
+    int64_t n = s->of->n;
     for (int64_t i = 0; i < n; i++)
         s->values[i] = NAN;
-    NDP_TRY(ndp_agree(r->world, first ? ndp_reference_file_find(s->score, s->of.tokens, &s->file) : NDP_OK));
+    NDP_TRY(ndp_agree(r->world, first ? ndp_reference_file_find(s->score, s->of, &s->file) : NDP_OK));
     if (first)
         (void)ndp_reference_file_read(&s->file, s->values);
     return ndp_share_now(r->world, s->values, (size_t)n * sizeof *s->values, 0);
@@ -173,16 +164,15 @@ static ndp_status read_scores(scoring *s) {
 
 /* Sets the values that are known, and counts. */
 static ndp_status begin(scoring *s) {
-    int64_t rows[2];
     if (s->rank->own_reference > 0)
         want_few(s);
     else
         NDP_TRY(read_scores(s));
     for (int k = 0; k < 2; k++) {
-        rows[k] = s->of.rows[k] ? ndp_dataset_rows(s->of.rows[k]) : 0;
-        s->missing += count_missing(s, s->of.rows[k], 0, rows[k]);
+        s->missing += count_missing(s, &s->of->lists[k], 0, s->of->lists[k].n);
+        s->rows += s->of->lists[k].n;
     }
-    s->rows = s->rank->own_reference > 0 ? s->missing : rows[0] + rows[1];
+    s->rows = s->rank->own_reference > 0 ? s->missing : s->rows;
     return NDP_OK;
 }
 
@@ -195,60 +185,69 @@ static ndp_status score_missing(scoring *s) {
     s->working = ndp_working_begin(s->rank);
     s->written = ndp_now();
     for (int k = 0; k < 2; k++)
-        if (s->of.rows[k])
-            NDP_TRY(score_rows(s, s->of.rows[k]));
+        NDP_TRY(score_list(s, &s->of->lists[k]));
     return NDP_OK;
 }
 
 static ndp_status take_room(scoring *s) {
     s->each = ndp_score_pass_rows(s->score);
-    s->values = malloc(((size_t)s->of.tokens->n_documents + 1) * sizeof *s->values);
+    s->values = malloc(((size_t)s->of->n + 1) * sizeof *s->values);
     s->pass = malloc((size_t)(s->each + NDP_SCORE_FLAGS) * sizeof *s->pass);
-    return s->values && s->pass ? NDP_OK
-                                : NDP_FAIL(NDP_ENOMEM, "not enough memory to score %lld documents",
-                                           (long long)s->of.tokens->n_documents);
+    return s->values && s->pass
+               ? NDP_OK
+               : NDP_FAIL(NDP_ENOMEM, "not enough memory to score %lld %s", (long long)s->of->n, s->of->what);
 }
 
-static ndp_status find(ndp_score *score, const referred *of, double *references) {
-    scoring s = {.score = score, .rank = score->rank, .of = *of};
+ndp_status ndp_score_lists_find(ndp_score *score, const ndp_score_lists *of, double **out) {
+    scoring s = {.score = score, .rank = score->rank, .of = of};
     ndp_status st = ndp_agree(s.rank->world, take_room(&s));
     if (st == NDP_OK)
         st = score_missing(&s);
     if (st == NDP_OK)
-        memcpy(references, s.values, (size_t)of->tokens->n_documents * sizeof *references);
+        *out = s.values, s.values = NULL;
     ndp_reference_file_release(&s.file);
     free(s.values);
     free(s.pass);
     return st;
 }
 
-static ndp_status take_memory(ndp_score *s) {
+/* ---- all documents ---- */
+
+static int64_t document_of(const void *dataset, int64_t row) {
+    int64_t unused;
+    return ndp_dataset_document(dataset, row, &unused);
+}
+
+static ndp_score_list documents_of(const ndp_dataset *d) {
+    return d ? (ndp_score_list){ndp_score_dataset_row, d, ndp_dataset_rows(d), document_of, false}
+             : (ndp_score_list){.n = 0};
+}
+
+static ndp_status find_documents(ndp_score *s) {
     const ndp_job_data *d = &s->rank->data;
-    const ndp_token_cache *caches[] = {&d->tokens, &d->held_tokens};
-    s->scores = calloc(2 * (size_t)s->rank->job.model.documents, sizeof *s->scores);
-    bool ok = s->scores != NULL;
+    bool apart = d->held_tokens.n_documents > 0; /* held-out rows have a cache of their own */
+    const ndp_score_lists all[] = {
+        {&d->tokens,
+         "answers",
+         "",
+         d->tokens.n_documents,
+         {documents_of(d->dataset), documents_of(apart ? NULL : d->held)}},
+        {&d->held_tokens, "answers", "", d->held_tokens.n_documents, {{.n = 0}, documents_of(apart ? d->held : NULL)}}};
     for (int k = 0; k < 2; k++) {
-        s->references[k] = calloc((size_t)caches[k]->n_documents + 1, sizeof *s->references[k]);
-        ok = ok && s->references[k];
+        if (all[k].lists[0].n + all[k].lists[1].n > 0)
+            NDP_TRY(ndp_score_lists_find(s, &all[k], &s->references[k]));
+        s->rank->feed.references[k] = s->references[k];
     }
-    return ok ? NDP_OK
-              : NDP_FAIL(NDP_ENOMEM, "not enough memory for the reference of %lld documents",
-                         (long long)(caches[0]->n_documents + caches[1]->n_documents));
+    return NDP_OK;
 }
 
 ndp_status ndp_score_find_references(ndp_score *s) {
     ndp_rank *r = s->rank;
-    const ndp_job_data *d = &r->data;
-    bool apart = d->held_tokens.n_documents > 0; /* held-out rows have a cache of their own */
-    const referred all[] = {{&d->tokens, {d->dataset, apart ? NULL : d->held}},
-                            {&d->held_tokens, {NULL, apart ? d->held : NULL}}};
     if (r->no_data || s->scores || !ndp_job_refers(&r->job))
         return NDP_OK;
-    NDP_TRY(ndp_agree(r->world, take_memory(s)));
-    for (int k = 0; k < 2; k++)
-        if (all[k].rows[0] || all[k].rows[1])
-            NDP_TRY(find(s, &all[k], s->references[k]));
-    for (int k = 0; k < 2; k++)
-        r->feed.references[k] = s->references[k];
-    return NDP_OK;
+    s->scores = calloc(2 * (size_t)r->job.model.documents, sizeof *s->scores);
+    NDP_TRY(
+        ndp_agree(r->world, s->scores ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for the scores of a batch")));
+    NDP_TRY(find_documents(s));
+    return ndp_preference_table[r->job.model.preference.kind].single ? ndp_score_find_mismatched(s) : NDP_OK;
 }

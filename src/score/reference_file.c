@@ -45,16 +45,17 @@ typedef struct reference_header {
 } reference_header;
 static const char magic[8] = "NDPREFER";
 
-static ndp_status make_key(const ndp_score *s, const ndp_token_cache *tokens, ndp_hash128 *out) {
+static ndp_status make_key(const ndp_score *s, const ndp_score_lists *lists, ndp_hash128 *out) {
     const ndp_rank *r = s->rank;
     const ndp_config *c = r->job.config;
     ndp_str key = {0};
     ndp_str_addf(&key, "reference %d ", VERSION);
-    ndp_identity_hash(&key, tokens->payload);
+    ndp_identity_hash(&key, lists->tokens->payload);
     ndp_str_addf(&key, " %d %d %d %d", c->data.sequence_length, (int)c->data.overlong, (int)c->precision.compute,
                  (int)c->train.matmul);
     s->model.architecture->list(s->model.facts, add_fact, &key);
     add_weights(r, &key);
+    ndp_str_add(&key, lists->key);
     ndp_status st = key.failed ? NDP_FAIL(NDP_ENOMEM, "not enough memory to name the reference") : NDP_OK;
     if (st == NDP_OK)
         *out = ndp_hash128_of(key.data, key.length);
@@ -72,9 +73,9 @@ static ndp_status name_file(const ndp_rank *r, ndp_reference_file *f) {
     return f->path ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory to name the reference");
 }
 
-ndp_status ndp_reference_file_find(const ndp_score *s, const ndp_token_cache *tokens, ndp_reference_file *out) {
-    ndp_reference_file f = {.n = tokens->n_documents};
-    NDP_TRY(make_key(s, tokens, &f.key));
+ndp_status ndp_reference_file_find(const ndp_score *s, const ndp_score_lists *lists, ndp_reference_file *out) {
+    ndp_reference_file f = {.n = lists->n};
+    NDP_TRY(make_key(s, lists, &f.key));
     NDP_TRY(name_file(s->rank, &f));
     *out = f;
     return NDP_OK;
@@ -85,26 +86,29 @@ void ndp_reference_file_release(ndp_reference_file *f) {
     *f = (ndp_reference_file){0};
 }
 
-static bool is_whole(const ndp_reference_file *f, const char *data, size_t size) {
+/* How many of f->n values the file has, the first ones: a run that has become longer has more than it had. 0: it is not
+ * whole, or another one. */
+static int64_t count_values(const ndp_reference_file *f, const char *data, size_t size) {
     reference_header h;
-    size_t bytes = (size_t)f->n * sizeof(double);
-    if (size != sizeof h + bytes)
-        return false;
+    if (size < sizeof h)
+        return 0;
     memcpy(&h, data, sizeof h);
-    return memcmp(h.magic, magic, sizeof magic) == 0 && h.version == VERSION && h.n == f->n &&
-           ndp_hash128_equal(h.key, f->key) && ndp_hash128_equal(h.payload, ndp_hash128_of(data + sizeof h, bytes));
+    bool whole = memcmp(h.magic, magic, sizeof magic) == 0 && h.version == VERSION && h.n >= 0 &&
+                 h.n <= (int64_t)(size / sizeof(double)) && size == sizeof h + (size_t)h.n * sizeof(double) &&
+                 ndp_hash128_equal(h.key, f->key) &&
+                 ndp_hash128_equal(h.payload, ndp_hash128_of(data + sizeof h, size - sizeof h));
+    return !whole ? 0 : h.n < f->n ? h.n : f->n;
 }
 
-bool ndp_reference_file_read(const ndp_reference_file *f, double *values) {
+int64_t ndp_reference_file_read(const ndp_reference_file *f, double *values) {
     char *data;
     size_t size;
     if (!ndp_path_exists(f->path) || ndp_file_read_as(NDP_FILE_ANY, f->path, &data, &size) != NDP_OK)
-        return false;
-    bool whole = is_whole(f, data, size);
-    if (whole)
-        memcpy(values, data + sizeof(reference_header), size - sizeof(reference_header));
+        return 0;
+    int64_t n = count_values(f, data, size);
+    memcpy(values, data + sizeof(reference_header) * (n > 0), (size_t)n * sizeof *values);
     free(data);
-    return whole;
+    return n;
 }
 
 ndp_status ndp_reference_file_write(const ndp_reference_file *f, const double *values) {

@@ -13,6 +13,8 @@ typedef struct ndp_score {
     /* Of a loss with a reference model (reference.c): of all documents of data.tokens, of data.held_tokens, which the
      * feed borrows; and room for the scores of a micro-batch. NULL: the loss has none, or they are not found yet. */
     double *references[2];
+    int64_t samples;       /* of the run, for `mismatched` */
+    double *mismatched[2]; /* of a loss of single answers: of all samples of the run, of all held-out rows (point.c) */
     double *scores;
 } ndp_score;
 
@@ -36,7 +38,17 @@ double ndp_score_loss(const ndp_score *s, const ndp_step_result *sums);
  * it while the engine that trains has its initial weights, and rank 0 their hashes. Collective. */
 NDP_API ndp_status ndp_score_find_references(ndp_score *s);
 
-/* ---- passes (pass.c) ---- */
+/* ---- the number that single answers are compared with (point.c) ---- */
+
+/* A part of ndp_score_find_references: the scores of mismatched answers. */
+ndp_status ndp_score_find_mismatched(ndp_score *s);
+/* Sets the feed's point for the update that begins with that sample of the run, with the weights as they are now: no
+ * step may be pending. Does nothing with another loss. Collective. */
+NDP_API ndp_status ndp_score_find_point(ndp_score *s, int64_t first_sample);
+/* The same for the held-out rows of one source, or the `most` first ones (0: all). */
+ndp_status ndp_score_find_held_point(ndp_score *s, int source, int64_t most);
+
+/* ---- passes (score_pass.c) ---- */
 
 /* A list of rows to score: sets *out to row i of it. */
 typedef void ndp_score_row(const void *list, int64_t i, ndp_feed_row *out);
@@ -47,6 +59,26 @@ int64_t ndp_score_pass_rows(const ndp_score *s);
 /* One pass over rows [at, end) of a list, at most as many as it takes. Collective. */
 ndp_status ndp_score_pass(ndp_score *s, ndp_score_row *row, const void *list, int64_t at, int64_t end,
                           ndp_step_result *out);
+/* A list of rows, and where the score of each is kept. */
+typedef struct ndp_score_list {
+    ndp_score_row *row;
+    const void *of;                              /* of `row` and `place`; borrowed */
+    int64_t n;                                   /* rows; 0: none */
+    int64_t (*place)(const void *of, int64_t i); /* of the score of row i; NULL: i */
+    bool sampled;                                /* row i is sample i of the run; else it is row i of a data set */
+} ndp_score_list;
+/* Lists whose scores share a file, beside the token cache that their rows are of. */
+typedef struct ndp_score_lists {
+    const ndp_token_cache *tokens;
+    const char *what;        /* their rows are, for messages: "answers" */
+    const char *key;         /* what the rows follow from, other than the tokens */
+    int64_t n;               /* scores */
+    ndp_score_list lists[2]; /* for training, held out */
+} ndp_score_lists;
+/* Finds or computes their scores under the initial weights; *out: [n], the caller's; a score of no row is NaN. With
+ * `own_reference` only the first ones, without a file. Collective (reference.c). */
+ndp_status ndp_score_lists_find(ndp_score *s, const ndp_score_lists *lists, double **out);
+
 enum { NDP_SCORE_FLAGS = 2 };
 /* The log-probabilities of the answers of the newest pass, one a row, the same on all ranks. `out` has room for
  * ndp_score_pass_rows() and NDP_SCORE_FLAGS more. *stop: a rank was told to stop. Collective. */

@@ -109,6 +109,8 @@ static bool may_submit(const training_loop *l) {
         return false;
     if (t->pending.n == 0)
         return true;
+    if (ndp_trainer_needs_weights(t))
+        return false;
     bool checked = step > 1 || !ndp_trainer_checks_policy(t); /* it reads what step 1 has loaded */
     return checked && !t->rank.exec.device->host_memory && t->pending.n == 1 && !l->due && !evaluates(l, step) &&
            !saves(l, step);
@@ -131,6 +133,7 @@ static ndp_status sum_over_ranks(training_loop *l, ndp_status own, double *peak)
 static ndp_status submit_steps(training_loop *l) {
     while (may_submit(l)) {
         double none = 0;
+        NDP_TRY(ndp_trainer_prepare_next(l->trainer));
         ndp_status own = l->own != NDP_OK ? l->own : ndp_trainer_load_next(l->trainer);
         NDP_TRY(sum_over_ranks(l, own, &none));
         if (!l->stop && l->failed == NDP_OK)

@@ -36,13 +36,15 @@ static const struct {
 static const struct {
     const char *key;
     size_t at;
-} pair_fields[] = {{"rewards/chosen", offsetof(ndp_pair_metrics, reward_chosen)},
-                   {"rewards/rejected", offsetof(ndp_pair_metrics, reward_rejected)},
-                   {"rewards/accuracies", offsetof(ndp_pair_metrics, accuracy)},
-                   {"rewards/margins", offsetof(ndp_pair_metrics, margin)},
-                   {"logps/chosen", offsetof(ndp_pair_metrics, logp_chosen)},
-                   {"logps/rejected", offsetof(ndp_pair_metrics, logp_rejected)},
-                   {"nll_loss", offsetof(ndp_pair_metrics, nll)}};
+    bool may_lack;
+} pair_fields[] = {{"rewards/chosen", offsetof(ndp_pair_metrics, reward_chosen), false},
+                   {"rewards/rejected", offsetof(ndp_pair_metrics, reward_rejected), false},
+                   {"rewards/accuracies", offsetof(ndp_pair_metrics, accuracy), true},
+                   {"rewards/margins", offsetof(ndp_pair_metrics, margin), false},
+                   {"logps/chosen", offsetof(ndp_pair_metrics, logp_chosen), false},
+                   {"logps/rejected", offsetof(ndp_pair_metrics, logp_rejected), false},
+                   {"nll_loss", offsetof(ndp_pair_metrics, nll), true},
+                   {"kl", offsetof(ndp_pair_metrics, kl), true}};
 
 /* Losses of routers, where there are any; exact. */
 static const struct {
@@ -80,7 +82,7 @@ static void add_pairs(ndp_str *out, const ndp_pair_metrics *p, const char *prefi
     for (int i = 0; i < NDP_COUNT(pair_fields); i++) {
         double x = *(const double *)((const char *)p + pair_fields[i].at);
         snprintf(key, sizeof key, "%s%s", prefix, pair_fields[i].key);
-        if (i + 1 < NDP_COUNT(pair_fields) || !isnan(x)) /* the nll may not be there */
+        if (!pair_fields[i].may_lack || !isnan(x))
             add_number(out, key, x);
     }
 }

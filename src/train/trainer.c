@@ -110,15 +110,21 @@ double ndp_trainer_lr(const ndp_config *c, int steps, int64_t update) {
     return ndp_lr_of(&s, update);
 }
 
-static ndp_pair_metrics pair_metrics_of(const ndp_step_result *r) {
-    double by = r->pairs > 0 ? 1 / (double)r->pairs : 0;
+/* Means over pairs; of single answers, over those that are wanted, or not, and NaN where there are none. `point`: what
+ * they were compared with. */
+static ndp_pair_metrics pair_metrics_of(const ndp_trainer *t, const ndp_step_result *r, double point) {
+    bool single = ndp_preference_table[t->rank.job.model.preference.kind].single;
     const double *s = r->sums;
+    double counted = round(s[NDP_PAIR_ACCURACY]), pairs = (double)r->pairs;
+    double chosen = single ? counted : pairs, rejected = single ? pairs - counted : pairs;
+    double by_chosen = single || pairs > 0 ? 1 / chosen : 0, by_rejected = single || pairs > 0 ? 1 / rejected : 0;
     ndp_pair_metrics m = {.pairs = r->pairs,
-                          .reward_chosen = by * s[NDP_PAIR_REWARD_CHOSEN],
-                          .reward_rejected = by * s[NDP_PAIR_REWARD_REJECTED],
-                          .accuracy = by * round(s[NDP_PAIR_ACCURACY]), /* a number of pairs */
-                          .logp_chosen = by * s[NDP_PAIR_LOGP_CHOSEN],
-                          .logp_rejected = by * s[NDP_PAIR_LOGP_REJECTED]};
+                          .reward_chosen = by_chosen * s[NDP_PAIR_REWARD_CHOSEN],
+                          .reward_rejected = by_rejected * s[NDP_PAIR_REWARD_REJECTED],
+                          .accuracy = single ? NAN : by_chosen * counted,
+                          .logp_chosen = by_chosen * s[NDP_PAIR_LOGP_CHOSEN],
+                          .logp_rejected = by_rejected * s[NDP_PAIR_LOGP_REJECTED],
+                          .kl = single ? point : NAN};
     m.margin = m.reward_chosen - m.reward_rejected;
     m.nll = r->nll_tokens > 0 ? s[NDP_PAIR_NLL] / (double)r->nll_tokens : NAN;
     return m;
@@ -137,8 +143,19 @@ static int64_t peak_memory(void) {
     return kib * 1024;
 }
 
-ndp_status ndp_trainer_load_next(ndp_trainer *t) {
+bool ndp_trainer_needs_weights(const ndp_trainer *t) {
+    return ndp_preference_table[t->rank.job.model.preference.kind].single;
+}
+
+ndp_status ndp_trainer_prepare_next(ndp_trainer *t) {
     t->loading = ndp_now();
+    NDP_TRY(ndp_score_find_point(&t->score, t->samples));
+    t->point = t->rank.feed.point;
+    return NDP_OK;
+}
+
+ndp_status ndp_trainer_load_next(ndp_trainer *t) {
+    t->loading = ndp_trainer_needs_weights(t) ? t->loading : ndp_now();
     return load_batches(t);
 }
 
@@ -155,6 +172,7 @@ ndp_status ndp_trainer_submit_loaded(ndp_trainer *t) {
 }
 
 ndp_status ndp_trainer_submit(ndp_trainer *t) {
+    NDP_TRY(ndp_trainer_prepare_next(t));
     NDP_TRY(ndp_trainer_load_next(t));
     return ndp_trainer_submit_loaded(t);
 }
@@ -177,7 +195,7 @@ ndp_status ndp_trainer_result(ndp_trainer *t, ndp_metrics *out) {
                          .grad_norm = r.grad_norm,
                          .lr = ndp_trainer_lr(t->rank.job.config, t->rank.data.steps, update),
                          .tokens = r.tokens,
-                         .pair = pair_metrics_of(&r),
+                         .pair = pair_metrics_of(t, &r, t->point),
                          .balance_loss = r.balance,
                          .z_loss = r.z_loss,
                          .tokens_per_second = (double)r.tokens / seconds,
@@ -250,7 +268,7 @@ ndp_status ndp_trainer_evaluate(ndp_trainer *t, double *loss, int64_t *tokens) {
         *loss = ndp_score_loss(&t->score, &sums);
     if (tokens)
         *tokens = sums.tokens;
-    t->held = pair_metrics_of(&sums);
+    t->held = pair_metrics_of(t, &sums, ndp_dataset_sources(t->rank.data.held) == 1 ? t->rank.feed.point : NAN);
     return NDP_OK;
 }
 

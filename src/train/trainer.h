@@ -16,6 +16,7 @@ struct ndp_trainer {
     int n_tensors;
     ndp_engine *engine;
     int64_t updates, samples; /* updates submitted; samples drawn, which is the data cursor */
+    double point;             /* what the answers of the newest update are compared with (score/point.c) */
     double loading;           /* when the loading of the newest batch began */
     ndp_metrics newest;       /* of the newest step whose result was taken, saved with it; step 0: none */
     struct {
@@ -44,13 +45,17 @@ NDP_API ndp_status ndp_trainer_open(const ndp_config *c, ndp_world *w, const ndp
 /* Appends a line that names the kernels of this rank. Other kernels may give other bits. */
 void ndp_trainer_describe_kernels(const ndp_trainer *t, ndp_str *out);
 
-/* ndp_trainer_step in parts: loads the next batch, which one rank may fail to do and which changes nothing else;
- * submits its step; waits for the oldest step and takes its result. At most NDP_STEPS_PENDING steps are pending;
- * callers that read or save the trainer take all results first. Collective over t->rank.world but for the loading. */
+/* ndp_trainer_step in parts: finds what the next batch needs of the weights as they are, for which no step may be
+ * pending (ndp_trainer_needs_weights says whether it needs something); loads the next batch, which one rank may fail to
+ * do and which changes nothing else; submits its step; waits for the oldest step and takes its result. At most
+ * NDP_STEPS_PENDING steps are pending; callers that read or save the trainer take all results first. Collective over
+ * t->rank.world but for the loading. */
+bool ndp_trainer_needs_weights(const ndp_trainer *t);
+NDP_API ndp_status ndp_trainer_prepare_next(ndp_trainer *t);
 NDP_API ndp_status ndp_trainer_load_next(ndp_trainer *t);
 NDP_API ndp_status ndp_trainer_submit_loaded(ndp_trainer *t);
 NDP_API ndp_status ndp_trainer_result(ndp_trainer *t, ndp_metrics *out);
-/* The first two of them. */
+/* All but the last of them. */
 NDP_API ndp_status ndp_trainer_submit(ndp_trainer *t);
 /* After a step that was not finite, and so was not applied: takes the results of the steps submitted after it, and
  * counts back to `step`, the one before it. *whole: the weights are those after `step`; false if a later step was

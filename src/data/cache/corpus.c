@@ -174,6 +174,8 @@ static ndp_status add_format(const ndp_corpus *c, const ndp_dataset_options *o, 
     if (f->kind == NDP_RECORD_PREFERENCE)
         ndp_str_addf(all, "%lld %s %s", (long long)o->pair_length, or_default(f->chosen, ""),
                      or_default(f->rejected, ""));
+    if (f->single)
+        ndp_str_add(all, " single");
     ndp_str_add_bytes(all, "", 1);
     if (may_have_conversations(c, f, first, end))
         NDP_TRY(ndp_chat_add_key(f->chat, all));

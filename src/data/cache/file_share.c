@@ -84,6 +84,8 @@ static bool has_answer(const ndp_file_share *s, int64_t first, int64_t length) {
 
 static ndp_status encode_answer(ndp_file_share *s, const ndp_document *d, const char *which) {
     int64_t first = s->ids.n, length = s->o->pair_length ? s->o->pair_length : INT64_MAX;
+    if (!d->text)
+        return ndp_places_add(&s->ends, first);
     NDP_TRY(encode_one(s, d));
     int64_t n = s->ids.n - first;
     if (has_answer(s, first, length))

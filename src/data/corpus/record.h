@@ -34,7 +34,7 @@
  *
  *   preference
  *       {"prompt": ..., "chosen": ..., "rejected": ...}: texts, or messages; a pair of documents, of which the two
- *       answers are trained on */
+ *       answers are trained on; for a loss of single answers also {"prompt": ..., "completion": ..., "label": true} */
 #ifndef NDP_DATA_CORPUS_RECORD_H
 #define NDP_DATA_CORPUS_RECORD_H
 
@@ -71,7 +71,7 @@ typedef struct ndp_document {
     const size_t *questions; /* bytes at which a later question of a conversation begins; sorted */
     int64_t n_questions;
     ndp_bad_record bad; /* after a failed ndp_record_visit */
-    /* A pair: this document is the chosen one. NULL: none. */
+    /* A pair: this document is the chosen one. NULL: none. Of a single answer one of the two has no text (NULL). */
     const struct ndp_document *rejected;
     ndp_bad_record *fault; /* of a pair: where a visitor that fails says that the record is the reason */
 } ndp_document;
@@ -110,6 +110,7 @@ typedef struct ndp_record_format {
     const ndp_chat *chat; /* NULL: a command that reads only texts (option --text-field); conversations are refused */
     bool train_all;       /* of conversations, train on everything, not just the assistant's text */
     bool open;            /* conversations end where the assistant is to answer (a generation prompt) */
+    bool single;          /* of preference data: single answers are compared (record_pairs.c) */
     bool skip;            /* bad records are skipped and counted in `tally` */
     ndp_tally *tally;     /* receives that, and known fields that are not read; NULL: neither */
 } ndp_record_format;

@@ -183,11 +183,12 @@ static ndp_status refuse_fields(const ndp_record_input *r, struct json_object *o
         if (known[i].rule == REFUSED && !is_empty(value) && !own)
             return NDP_FAIL(NDP_EFORMAT, "%s: %s has '%s', which is not read: %s", r->where, what, known[i].name,
                             known[i].words);
-        if (known[i].rule == LABEL && says_no(value))
-            return NDP_FAIL(NDP_EFORMAT,
-                            "%s: %s has '%s': false, an answer that is not wanted (as in data for KTO), which would be "
-                            "trained on; leave such records out",
-                            r->where, what, known[i].name);
+        if (known[i].rule == LABEL && says_no(value) && !r->format->single)
+            return NDP_FAIL(
+                NDP_EFORMAT,
+                "%s: %s has '%s': false, an answer that is not wanted (as in data for KTO), which would be "
+                "trained on; leave such records out, or train on them with data.format: preference and loss.name: kto",
+                r->where, what, known[i].name);
     }
     return NDP_OK;
 }

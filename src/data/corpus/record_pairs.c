@@ -8,6 +8,10 @@
  *   none, or a text   messages               the prompt is what both lists begin with
  *   none              texts                  the prompt is what both texts begin with
  *
+ * For a loss of single answers (ndp_record_format.single) a record may have one answer, `completion` or `response`, and
+ * a `label`, true or false; or a list of messages that ends with the answer, and a `label`. It becomes one of the two
+ * documents, the first if the label is true, and the other one has no text.
+ *
  * A question is a text of another name, or `prompt` with a `system` or where data.prompt_field names it. Messages of
  * the prompt are context, even those of the assistant. */
 #include "data/corpus/record_parts.h"
@@ -18,6 +22,8 @@
 
 typedef struct pair_reading {
     const ndp_record_input *r;
+    int n;                           /* of answers: 2, or a single one, which is answers[0] */
+    bool wanted;                     /* the single one is */
     const char *prompt, *answers[2]; /* fields; prompt NULL: none */
     struct json_object *question;    /* the value of `prompt` */
     struct json_object *given[2];    /* of the answers */
@@ -37,6 +43,33 @@ static const char *any_of(struct json_object *record, const char *const *names) 
     while (*names && !json_object_object_get(record, *names))
         names++;
     return *names;
+}
+
+static bool is_single(const ndp_record_input *r) {
+    return r->format->single && !ndp_record_has(r->object, r->format->chosen ? r->format->chosen : "chosen") &&
+           !ndp_record_has(r->object, "chosen_response");
+}
+
+/* The answer and whether it is wanted. A record with a list of messages alone has the answer at its end. */
+static ndp_status find_single(pair_reading *p) {
+    const ndp_record_format *f = p->r->format;
+    const char *const names[] = {f->response ? f->response : "completion", "completion", "response",      "output",
+                                 f->messages ? f->messages : "messages",   "messages",   "conversations", NULL};
+    const char *field = any_of(p->r->object, names);
+    struct json_object *label = json_object_object_get(p->r->object, "label");
+    if (!field)
+        return ndp_record_lacks(p->r, names[0], "data.response_field says which field has the answer");
+    p->answers[0] = field, p->given[0] = json_object_object_get(p->r->object, field);
+    if (!is_text(p->given[0]) && !is_messages(p->given[0]))
+        return NDP_FAIL(NDP_EFORMAT, "%s: '%s' is neither a text nor a list of messages", p->r->where, field);
+    if (!label)
+        return ndp_record_lacks(p->r, "label", "loss.name kto needs true or false there: whether the answer is wanted");
+    bool number = json_object_is_type(label, json_type_int) && (json_object_get_int64(label) | 1) == 1;
+    if (!json_object_is_type(label, json_type_boolean) && !number)
+        return NDP_FAIL(NDP_EFORMAT, "%s: 'label' is %.40s, expected true or false: whether the answer is wanted",
+                        p->r->where, json_object_to_json_string(label));
+    p->wanted = json_object_get_boolean(label);
+    return NDP_OK;
 }
 
 static ndp_status find_answer(pair_reading *p, int which) {
@@ -70,6 +103,8 @@ static ndp_status find_prompt(pair_reading *p) {
                            "input",
                            NULL};
     p->prompt = any_of(p->r->object, names);
+    if (p->n == 1 && p->prompt && strcmp(p->prompt, p->answers[0]) == 0)
+        p->prompt = NULL; /* the messages that end with the answer */
     p->question = p->prompt ? json_object_object_get(p->r->object, p->prompt) : NULL;
     if (p->question && !is_text(p->question) && !is_messages(p->question))
         return NDP_FAIL(NDP_EFORMAT, "%s: '%s' is neither a text nor a list of messages", p->r->where, p->prompt);
@@ -77,12 +112,15 @@ static ndp_status find_prompt(pair_reading *p) {
 }
 
 static ndp_status find_fields(pair_reading *p) {
-    NDP_TRY(find_answer(p, 0));
-    NDP_TRY(find_answer(p, 1));
-    if (is_text(p->given[0]) != is_text(p->given[1]))
+    p->n = is_single(p->r) ? 1 : 2;
+    for (int i = 0; i < p->n; i++)
+        NDP_TRY(p->n == 1 ? find_single(p) : find_answer(p, i));
+    if (p->n == 2 && is_text(p->given[0]) != is_text(p->given[1]))
         return NDP_FAIL(NDP_EFORMAT, "%s: one of '%s' and '%s' is a text, the other are messages", p->r->where,
                         p->answers[0], p->answers[1]);
     NDP_TRY(find_prompt(p));
+    if (p->n == 1 && !p->prompt && is_text(p->given[0]))
+        return ndp_record_lacks(p->r, "prompt", "an answer is compared given its prompt");
     p->systematic = is_text(json_object_object_get(p->r->object, "system"));
     if (p->systematic)
         NDP_TRY(ndp_record_string(p->r->object, p->r->where, "system", &p->system));
@@ -95,19 +133,29 @@ static ndp_span span_of(struct json_object *text) {
 
 /* ---- the two documents ---- */
 
-/* Passes both to the visitor as one. */
-static ndp_status pass(const pair_reading *p, const ndp_rendering text[2], bool rendered) {
-    const ndp_record_input *r = p->r;
-    ndp_document rejected = *r->document;
-    r->document->bad = NDP_BAD_EQUAL;
+static ndp_status check_different(const pair_reading *p, const ndp_rendering text[2]) {
+    p->r->document->bad = NDP_BAD_EQUAL;
     if (text[0].text.length == text[1].text.length &&
         memcmp(text[0].text.data, text[1].text.data, text[0].text.length) == 0)
         return NDP_FAIL(NDP_EFORMAT,
                         "%s: '%s' and '%s' are equal, so there is nothing to prefer; correct the record, or leave such "
                         "records out with data.bad_records: skip",
-                        r->where, p->answers[0], p->answers[1]);
-    ndp_record_set(r, &text[0], r->document);
-    ndp_record_set(r, &text[1], &rejected);
+                        p->r->where, p->answers[0], p->answers[1]);
+    return NDP_OK;
+}
+
+/* Passes both to the visitor as one. */
+static ndp_status pass(const pair_reading *p, const ndp_rendering text[2], bool rendered) {
+    const ndp_record_input *r = p->r;
+    ndp_document rejected = *r->document;
+    if (p->n == 2)
+        NDP_TRY(check_different(p, text));
+    bool other = p->n == 1 && !p->wanted; /* the single answer is the rejected one */
+    r->document->text = rejected.text = NULL;
+    if (!other)
+        ndp_record_set(r, &text[0], r->document);
+    if (other || p->n == 2)
+        ndp_record_set(r, &text[other ? 0 : 1], &rejected);
     r->document->rendered = rejected.rendered = rendered;
     r->document->rejected = &rejected;
     ndp_status st = ndp_record_pass(r);
@@ -142,12 +190,12 @@ static size_t common_bytes(ndp_span a, ndp_span b) {
 
 static ndp_status visit_texts(const pair_reading *p) {
     ndp_rendering text[2] = {{.n = 0}, {.n = 0}};
-    ndp_span answers[2] = {span_of(p->given[0]), span_of(p->given[1])};
+    ndp_span answers[2] = {span_of(p->given[0]), p->n == 2 ? span_of(p->given[1]) : (ndp_span){NULL, 0}};
     ndp_span prompt = p->prompt ? span_of(p->question) : (ndp_span){answers[0].data, 0};
     if (!p->prompt)
         prompt.n = common_bytes(answers[0], answers[1]);
     ndp_status st = NDP_OK;
-    for (int i = 0; i < 2 && st == NDP_OK; i++) {
+    for (int i = 0; i < p->n && st == NDP_OK; i++) {
         size_t skip = p->prompt ? 0 : prompt.n;
         st = join(p, prompt, (ndp_span){answers[i].data + skip, answers[i].n - skip}, &text[i]);
     }
@@ -187,7 +235,7 @@ static ndp_status visit_lists(const pair_reading *p, const ndp_message *prompt, 
                               const ndp_message_list answers[2], int64_t from) {
     ndp_rendering text[2] = {{.n = 0}, {.n = 0}};
     ndp_status st = NDP_OK;
-    for (int i = 0; i < 2 && st == NDP_OK; i++)
+    for (int i = 0; i < p->n && st == NDP_OK; i++)
         st = render(p, prompt, n, answers[i].items + from, answers[i].n - from, &text[i]);
     if (st == NDP_OK)
         st = pass(p, text, true);
@@ -199,11 +247,13 @@ static ndp_status visit_lists(const pair_reading *p, const ndp_message *prompt, 
 /* Messages that both lists begin with; the last one of each is an answer. */
 static int64_t common_messages(const pair_reading *p) {
     int64_t n = 0, least = INT64_MAX;
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < p->n; i++) {
         bool many = json_object_is_type(p->given[i], json_type_array);
         int64_t length = many ? (int64_t)json_object_array_length(p->given[i]) : 0;
         least = length < least ? length : least;
     }
+    if (p->n == 1)
+        return p->prompt || least < 1 ? 0 : least - 1;
     while (n < least - 1 && json_object_equal(json_object_array_get_idx(p->given[0], (size_t)n),
                                               json_object_array_get_idx(p->given[1], (size_t)n)))
         n++;
@@ -255,7 +305,7 @@ static ndp_status visit_messages(const pair_reading *p, const ndp_message_list a
 static ndp_status visit_conversations(const pair_reading *p) {
     ndp_message_list answers[2] = {{.n = 0}, {.n = 0}};
     ndp_status st = NDP_OK;
-    for (int i = 0; i < 2 && st == NDP_OK; i++)
+    for (int i = 0; i < p->n && st == NDP_OK; i++)
         st = is_text(p->given[i]) ? text_message(p, p->given[i], NDP_ROLE_ASSISTANT, &answers[i])
                                   : ndp_record_messages(p->r, p->given[i], p->answers[i], &answers[i]);
     if (st == NDP_OK)

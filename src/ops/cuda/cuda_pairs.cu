@@ -71,8 +71,7 @@ static __global__ void ndp_pair_loss_kernel(ndp_preference p, ndp_view sums, ndp
 }
 
 static ndp_status run_pair_loss(const ndp_op_call *c) {
-    ndp_preference p = {(ndp_preference_kind)c->attr->loss, c->attr->scale, c->attr->gamma, c->attr->label_smoothing,
-                        0};
+    const ndp_preference p = ndp_pair_preference(c->attr);
     unsigned threads = ndp_block_of(c->out[1].rows, NDP_WARP);
     return ndp_launch(c, ndp_pair_loss_kernel, dim3((unsigned)ndp_ceil_div(c->out[1].rows, threads)), dim3(threads), 0,
                       p, c->in[0], c->in[1], c->out[0], c->out[1]);

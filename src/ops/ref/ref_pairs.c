@@ -18,8 +18,7 @@ ndp_status ndp_ref_run_document_sums(const ndp_op_call *c) {
 const ndp_kernel ndp_ref_document_sums = {.run = ndp_ref_run_document_sums};
 
 ndp_status ndp_ref_run_pair_loss(const ndp_op_call *c) {
-    const ndp_preference p = {(ndp_preference_kind)c->attr->loss, c->attr->scale, c->attr->gamma,
-                              c->attr->label_smoothing, 0};
+    const ndp_preference p = ndp_pair_preference(c->attr);
     const ndp_view *sums = &c->in[0], *reference = &c->in[1], *slopes = &c->out[0];
     for (int64_t i = 0; i < c->out[1].rows; i++) {
         ndp_pair_document d[2];

@@ -59,10 +59,11 @@ static bool hands_in(const ndp_score *s) {
 static ndp_status take_answers(const ndp_score *s, double *out) {
     const ndp_batch_shape *b = &s->rank->feed.shape;
     int64_t at = ndp_mesh_group(&step_of(s)->mesh, NDP_GROUP_DATA).rank * b->micro;
+    int64_t each = s->rank->job.model.documents / b->micro; /* of a row; of a single answer the other one adds 0 */
     for (int m = 0; m < step_of(s)->accumulation && hands_in(s); m++, at += b->micro * b->data_ranks) {
         NDP_TRY(ndp_engine_input(s->engine, m, "scores", s->scores));
-        for (int64_t j = 0; j < b->micro; j++)
-            out[at + j] = s->scores[2 * j];
+        for (int64_t d = 0; d < each * b->micro; d++)
+            out[at + d / each] += s->scores[2 * d];
     }
     return NDP_OK;
 }
