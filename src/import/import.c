@@ -75,7 +75,9 @@ ndp_status ndp_config_import_text(ndp_config *c, const char *text, size_t size, 
                              .trl_beta = -1,
                              .odds_weight = -1,
                              .nll_weight = -1,
-                             .margin = -1},
+                             .margin = -1,
+                             .desirable = -1,
+                             .undesirable = -1},
                     .notes = {.o = o, .file = &m.yaml, .y = &m.yaml}};
     ndp_status st = run(&m, text, size, what);
     if (st == NDP_OK)

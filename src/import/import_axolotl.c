@@ -37,7 +37,7 @@ static const import_word attentions[] = {{"eager sdp sdpa flash* flex* xformers*
 static const import_word excesses[] = {
     {"drop", EXCESS_DROP, 0}, {"truncate", EXCESS_TRUNCATE, 0}, {"raise", EXCESS_RAISE, 0}, {0}};
 static const import_word preferences[] = {{"dpo", PAIRS_DPO, 0},     {"ipo", PAIRS_IPO, 0}, {"orpo", PAIRS_ORPO, 0},
-                                          {"simpo", PAIRS_SIMPO, 0}, {"*", 0, no_rewards},  {0}};
+                                          {"simpo", PAIRS_SIMPO, 0}, {"kto", PAIRS_KTO, 0}, {"*", 0, no_rewards}, {0}};
 /* Keys whose only accepted value is what ndparallel does anyway. */
 static const import_word thought_key[] = {{"reasoning_content thinking reasoning", 0, 0}, {"*", 0, thoughts}, {0}};
 static const import_word turn_ends[] = {
@@ -221,6 +221,8 @@ static const import_key keys[] = {
     {axolotl, "orpo_alpha", NUMBER(read.odds_weight, "(0, inf)")},
     {axolotl, "cpo_alpha", NUMBER(read.nll_weight, "[0, inf)")},
     {axolotl, "simpo_gamma", NUMBER(read.margin, "[0, inf)")},
+    {axolotl, "kto_desirable_weight", NUMBER(read.desirable, "[0, inf)")},
+    {axolotl, "kto_undesirable_weight", NUMBER(read.undesirable, "[0, inf)")},
     {axolotl, "dpo_label_smoothing", REFUSED("smoothed labels (cDPO) are not supported; loss.variant robust takes loss.label_smoothing"),
      SETTLED_BY("loss.variant")},
     {axolotl, "dpo_loss_type dpo_loss_weights", REFUSED("loss.variant is one of sigmoid, hinge, ipo and robust"), SETTLED_BY("loss.variant")},

@@ -81,7 +81,7 @@ enum { STAGE_SFT = 1, STAGE_PT };
 /* What an optimizer has besides its name. */
 enum { OPTIMIZER_PAGED = 1 << 8, OPTIMIZER_OF_TORCHAO = 1 << 9, OPTIMIZER_NAME = OPTIMIZER_PAGED - 1 };
 enum { EXCESS_DROP = 1, EXCESS_TRUNCATE, EXCESS_RAISE };
-enum { PAIRS_DPO = 1, PAIRS_IPO, PAIRS_ORPO, PAIRS_SIMPO };
+enum { PAIRS_DPO = 1, PAIRS_IPO, PAIRS_ORPO, PAIRS_SIMPO, PAIRS_KTO };
 
 /* What was read, where it does not go straight into the job. What the file lacks is 0, unless noted. */
 struct import_values {
@@ -110,7 +110,7 @@ struct import_values {
     int adapter, four_bits, eight_bits, target_linear, dora, rslora; /* adapter: an ndp_adapter_type */
     ndp_strings targets;
     int pairs;                                              /* the key rl: PAIRS_... */
-    double beta, trl_beta, odds_weight, nll_weight, margin; /* of the loss of pairs; -1 */
+    double beta, trl_beta, odds_weight, nll_weight, margin, desirable, undesirable; /* of preferences; -1 */
     int ignored;                                            /* a word that changes nothing */
     int stage, bits, neat_packing;                          /* LLaMA-Factory's; stage: STAGE_... */
 };

@@ -28,7 +28,8 @@ ndp_status ndp_import_finish_preference(ndp_import *m) {
     static const ndp_loss losses[] = {[PAIRS_DPO] = NDP_LOSS_DPO,
                                       [PAIRS_IPO] = NDP_LOSS_DPO,
                                       [PAIRS_ORPO] = NDP_LOSS_ORPO,
-                                      [PAIRS_SIMPO] = NDP_LOSS_SIMPO};
+                                      [PAIRS_SIMPO] = NDP_LOSS_SIMPO,
+                                      [PAIRS_KTO] = NDP_LOSS_KTO};
     const import_values *read = &m->read;
     if (!read->pairs)
         return NDP_OK;
@@ -46,5 +47,13 @@ ndp_status ndp_import_finish_preference(ndp_import *m) {
     set_number(m, simpo && read->nll_weight >= 0 ? read->nll_weight : simpo || odds, &m->job.loss.sft_weight);
     if (simpo && read->nll_weight < 0)
         SAY(m, "loss.sft_weight 1: TRL's cpo_alpha, which Axolotl leaves as it is; SimPO itself is 0\n");
+    if (read->pairs != PAIRS_KTO)
+        return refuse_packing(m);
+    if (read->desirable >= 0)
+        set_number(m, read->desirable, &m->job.loss.desirable_weight);
+    if (read->undesirable >= 0)
+        set_number(m, read->undesirable, &m->job.loss.undesirable_weight);
+    SAY(m, "loss.name kto: the KL divergence is estimated over the whole update, so that no layout changes it; TRL's "
+           "is that of a process's micro-batch\n");
     return refuse_packing(m);
 }

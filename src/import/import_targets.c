@@ -84,6 +84,8 @@ static const import_target targets[] = {
     {MEMBER(read.odds_weight), "loss.beta", "if there is no `rl_beta`"},
     {MEMBER(read.nll_weight), "loss.sft_weight", "with `rl: simpo`, where TRL's default is 1"},
     {MEMBER(read.margin), "loss.gamma", "with `rl: simpo`"},
+    {MEMBER(read.desirable), "loss.desirable_weight", "with `rl: kto`"},
+    {MEMBER(read.undesirable), "loss.undesirable_weight", "with `rl: kto`"},
     {MEMBER(job.optimizer.betas[1]), "optimizer.betas", NULL},
     {MEMBER(set.path), "data.files", NULL},
     {MEMBER(set.files), "data.files", NULL},

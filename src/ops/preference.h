@@ -23,7 +23,8 @@
     X(XENT, xent)                                                                                                      \
     X(DPO, dpo)                                                                                                        \
     X(ORPO, orpo)                                                                                                      \
-    X(SIMPO, simpo)
+    X(SIMPO, simpo)                                                                                                    \
+    X(KTO, kto)
 #define NDP_LOSS_VARIANTS(X)                                                                                           \
     X(SIGMOID, sigmoid)                                                                                                \
     X(HINGE, hinge)                                                                                                    \
@@ -44,7 +45,8 @@ typedef enum ndp_loss_variant { NDP_LOSS_VARIANTS(NDP_LOSS_ENUMERATOR) NDP_LOSS_
     X(DPO_IPO, dpo, ipo, true, true, false, false, false, false, 0, ipo)                                               \
     X(DPO_ROBUST, dpo, robust, true, false, true, false, false, false, 0, robust)                                      \
     X(ORPO, orpo, sigmoid, false, true, false, false, true, false, 1, odds)                                            \
-    X(SIMPO, simpo, sigmoid, false, true, true, true, false, false, 0, margin)
+    X(SIMPO, simpo, sigmoid, false, true, true, true, false, false, 0, margin)                                         \
+    X(KTO, kto, sigmoid, true, false, false, false, false, true, 0, value)
 
 /* NDP_PREFERENCE_NONE: rows are no pairs; the loss is that of their tokens. */
 #define NDP_PREFERENCE_ENUMERATOR(NAME, ...) NDP_PREFERENCE_##NAME,
@@ -171,6 +173,12 @@ static inline ndp_pair_terms ndp_pair_margin(const ndp_preference *p, double cho
     double x = p->beta * (chosen - rejected) - p->gamma, e = p->label_smoothing;
     return ndp_pair_of_difference(-(1 - e) * ndp_log_sigmoid(x) - e * ndp_log_sigmoid(-x),
                                   p->beta * (e * ndp_sigmoid(x) - (1 - e) * ndp_sigmoid(-x)));
+}
+
+/* The value of an answer beside what it is compared with, from the curve of prospect theory. */
+static inline ndp_pair_terms ndp_pair_value(const ndp_preference *p, double chosen, double rejected) {
+    double better = ndp_sigmoid(p->beta * (chosen - rejected)), worse = ndp_sigmoid(p->beta * (rejected - chosen));
+    return ndp_pair_of_difference(worse, -p->beta * better * worse);
 }
 
 #define NDP_PREFERENCE_FORMULA(NAME, name, variant, REFERENCE, AVERAGE, SMOOTHED, MARGIN, WHOLE, SINGLE, SFT, formula) \
