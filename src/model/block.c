@@ -5,7 +5,14 @@
 
 #include "model/activations.h"
 
-/* ---- parameters ---- */
+/* ---- inputs and parameters ---- */
+
+int ndp_unit_nth_data(const ndp_unit_builder *b, ndp_input_kind kind, int n) {
+    int input = ndp_inputs_find_nth(b->m->inputs, kind, n);
+    return input < 0 ? NDP_NONE : ndp_graph_data(b->g, input);
+}
+
+int ndp_unit_data(const ndp_unit_builder *b, ndp_input_kind kind) { return ndp_unit_nth_data(b, kind, 0); }
 
 int ndp_unit_param(ndp_unit_builder *b, ndp_param place, int n) {
     ndp_place at = place == NDP_NO_PARAM ? (ndp_place){0, NDP_NONE} : b->places->at[place];
@@ -58,7 +65,7 @@ int ndp_unit_add(ndp_unit_builder *b, const char *name, int x, int y) {
 static int rope(ndp_unit_builder *b, int x, int heads, int kv_heads) {
     if (b->layer.rope == NDP_NO_ROPE)
         return x;
-    int table = ndp_graph_data(b->g, NDP_IN_ROPES + b->layer.rope), position = ndp_graph_data(b->g, NDP_IN_POSITIONS);
+    int table = ndp_unit_nth_data(b, NDP_INPUT_TABLE, b->layer.rope), position = ndp_unit_data(b, NDP_INPUT_POSITIONS);
     ndp_op_attr attr = {
         .heads = heads, .kv_heads = kv_heads, .head_dim = b->f->head_dim, .rotary_dim = b->f->ropes[b->layer.rope].dim};
     return ndp_graph_op1(b->g, &ndp_op_rope, &attr, "qkv", (int[]){x, position, table}, 3);
@@ -66,7 +73,8 @@ static int rope(ndp_unit_builder *b, int x, int heads, int kv_heads) {
 
 /* Appends new keys or values to their cache and returns the cache. */
 static int cached(ndp_unit_builder *b, int fresh, int which) {
-    int cache = ndp_graph_data(b->g, ndp_in_cache(b->f, which)), row = ndp_graph_data(b->g, NDP_IN_Q_POS);
+    int cache = ndp_unit_nth_data(b, NDP_INPUT_LENT, which),
+        row = ndp_unit_nth_data(b, NDP_INPUT_ROWS, NDP_ROWS_OF_QUERIES);
     return ndp_graph_op1(b->g, &ndp_op_kv_append, NULL, "cache", (int[]){cache, fresh, row}, 3);
 }
 
@@ -92,12 +100,12 @@ static int attention(ndp_unit_builder *b, int x) {
     int ins[6], outs[2] = {NDP_NONE, NDP_NONE};
     heads_of(b, qkv, ins);
     if (b->m->opts.mode == NDP_MODEL_CACHED) {
-        ins[1] = cached(b, ins[1], NDP_IN_K_CACHE);
-        ins[2] = cached(b, ins[2], NDP_IN_V_CACHE);
+        ins[1] = cached(b, ins[1], NDP_CACHE_OF_KEYS);
+        ins[2] = cached(b, ins[2], NDP_CACHE_OF_VALUES);
     }
-    ins[3] = ndp_graph_data(b->g, NDP_IN_Q_POS);
-    ins[4] = ndp_graph_data(b->g, NDP_IN_Q_LOW);
-    ins[5] = ndp_graph_data(b->g, NDP_IN_K_POS);
+    ins[3] = ndp_unit_nth_data(b, NDP_INPUT_ROWS, NDP_ROWS_OF_QUERIES);
+    ins[4] = ndp_unit_data(b, NDP_INPUT_STARTS);
+    ins[5] = ndp_unit_nth_data(b, NDP_INPUT_ROWS, NDP_ROWS_OF_KEYS);
     ndp_op_attr attr = {.heads = f->heads,
                         .kv_heads = f->kv_heads,
                         .head_dim = f->head_dim,

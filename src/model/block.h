@@ -29,29 +29,14 @@ struct ndp_mlp {
 extern const ndp_mixer ndp_mixer_attention;
 extern const ndp_mlp ndp_mlp_gated, ndp_mlp_plain, ndp_mlp_experts;
 
-/* Places in model->inputs; one for each table of angles follows, then the cache's, or those of preference
- * data. */
-enum {
-    NDP_IN_TOKENS,
-    NDP_IN_LABELS,
-    NDP_IN_POSITIONS,
-    NDP_IN_Q_POS,
-    NDP_IN_Q_LOW,
-    NDP_IN_K_POS,
-    NDP_IN_LOSS_SCALE,
-    NDP_IN_LOSS,
-    NDP_IN_ROPES
-};
-enum { NDP_IN_K_CACHE, NDP_IN_V_CACHE };     /* of the cache's */
-enum { NDP_IN_DROP_KEYS, NDP_IN_DROP_UNIT }; /* of dropout's, which a model with a cache lacks */
-static inline int ndp_in_cache(const ndp_facts *f, int which) { return NDP_IN_ROPES + f->n_ropes + which; }
-/* In their place, without a cache: those of preference data. */
-enum { NDP_IN_DOCUMENTS, NDP_IN_REFERENCE, NDP_IN_SCORES, NDP_IN_NLL_SCALE };
-static inline int ndp_in_pairs(const ndp_facts *f, int which) { return NDP_IN_ROPES + f->n_ropes + which; }
-static inline int ndp_in_dropout(const ndp_model *m, const ndp_facts *f, int which) {
-    return NDP_IN_ROPES + f->n_ropes + (m->opts.preference.kind ? NDP_IN_NLL_SCALE + 1 : 0) + which;
-}
+/* Inputs that a model has several of one kind, in this order: NDP_INPUT_ROWS; NDP_INPUT_LENT. Tables of angles have
+ * their numbers. */
+enum { NDP_ROWS_OF_QUERIES, NDP_ROWS_OF_KEYS };
+enum { NDP_CACHE_OF_KEYS, NDP_CACHE_OF_VALUES };
 
+/* The value of the nth input of a kind, or of the first; NDP_NONE: the model has none. */
+int ndp_unit_nth_data(const ndp_unit_builder *b, ndp_input_kind kind, int n);
+int ndp_unit_data(const ndp_unit_builder *b, ndp_input_kind kind);
 /* The value of `n` glued parameters from `place` on; NDP_NONE if the unit lacks it. */
 int ndp_unit_param(ndp_unit_builder *b, ndp_param place, int n);
 /* The matrix of `n` glued projections from `place` on: a parameter, or what the op unpack makes of packed ones. */
