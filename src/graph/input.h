@@ -91,9 +91,15 @@ static inline int ndp_inputs_find_nth(const ndp_inputs *inputs, ndp_input_kind k
             return i;
     return -1;
 }
-/* The place of the first. */
+/* The place of the first of a kind; that of a name. */
 static inline int ndp_inputs_find(const ndp_inputs *inputs, ndp_input_kind kind) {
     return ndp_inputs_find_nth(inputs, kind, 0);
+}
+static inline int ndp_inputs_named(const ndp_inputs *inputs, const char *name) {
+    for (int i = 0; i < inputs->n; i++)
+        if (strcmp(inputs->items[i].name, name) == 0)
+            return i;
+    return -1;
 }
 
 /* Appends an input and returns its place. A model never has more than there is room for. */

@@ -12,7 +12,6 @@
 #include "model/block.h"
 
 #include "model/activations.h"
-#include "model/decoder.h"
 
 /* ---- losses of the router ---- */
 
@@ -41,16 +40,6 @@ ndp_status ndp_router_losses_check(const ndp_facts *f, const ndp_model_opts *o) 
     NDP_CHECK(r->balance != NDP_BALANCE_SEQUENCE || r->balance_coef > 0 || f->balance_coef > 0,
               "moe.balance is sequence, but the model's \"router_aux_loss_coef\" is 0: set moe.balance_coef");
     return NDP_OK;
-}
-
-void ndp_experts_inputs(ndp_model *m) {
-    static const ndp_input inputs[] = {
-        {"samples", NDP_INPUT_SAMPLES, NDP_EXTENT_TOKENS, 1, NDP_I32, NULL, 0},
-        {"router_scale", NDP_INPUT_ROUTER_SCALE, NDP_EXTENT_ONE, 1, NDP_F64, NULL, 0},
-        {"router_sums", NDP_INPUT_ROUTER_SUMS, NDP_EXTENT_ONE, NDP_ROUTER_LOSSES, NDP_F64, NULL, 0}};
-    ndp_router_losses l = ndp_router_losses_of(ndp_decoder_facts(m), &m->opts);
-    for (int i = 0; i < (l.balance > 0 || l.z_loss > 0 ? NDP_COUNT(inputs) : 1); i++)
-        ndp_inputs_add(m->inputs, inputs[i]);
 }
 
 static void write_losses(const ndp_unit_builder *b, int logits, int choices) {

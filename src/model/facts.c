@@ -356,7 +356,8 @@ static ndp_status parse(struct json_object *config, const char *what, const ndp_
 ndp_status ndp_facts_parse(struct json_object *config, const char *what, ndp_facts *out) {
     if (!json_object_is_type(config, json_type_object))
         return NDP_FAIL(NDP_EFORMAT, "%s: not a JSON object", what);
-    ndp_facts f = {.norm_eps = 1e-6,
+    ndp_facts f = {.norm = ndp_norm_rms,
+                   .norm_eps = 1e-6,
                    .init_std = 0.02,
                    .embedding_scale = 1,
                    .n_ropes = 1,

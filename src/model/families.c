@@ -163,7 +163,8 @@ static void smollm3_init(ndp_facts *f) {
 }
 
 static void gemma_init(ndp_facts *f) {
-    f->tied = f->unit_offset = true;
+    f->tied = true;
+    f->norm = ndp_norm_rms_offset;
     f->activation = NDP_GELU_TANH;
     f->head_dim = 256;
     f->kinds[0].window = 4096;
@@ -193,7 +194,7 @@ static void qwen3_moe_init(ndp_facts *f) {
 }
 
 static void layer_norm_init(ndp_facts *f) {
-    f->layer_norm = true;
+    f->norm = ndp_norm_layer;
     f->norm_eps = 1e-5;
 }
 
