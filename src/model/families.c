@@ -249,7 +249,8 @@ static const ndp_family families[] = {
      .reads = {"use_sliding_window", "num_experts", "num_local_experts"}},
     {"olmoe", "OlmoeForCausalLM", &olmoe_names, &olmoe_keys, olmoe_init, .layers = ndp_layers_alike,
      .more = ndp_more_experts, .reads = {"num_experts", "num_local_experts"}},
-    {"gpt2", "GPT2LMHeadModel", &gpt2_names, &gpt2_keys, gpt2_init, .layers = ndp_layers_alike},
+    {"gpt2", "GPT2LMHeadModel", &gpt2_names, &gpt2_keys, gpt2_init, .layers = ndp_layers_alike,
+     .dropout = {"attn_pdrop", "resid_pdrop", "embd_pdrop"}},
 };
 
 const ndp_family *ndp_family_find(const char *type) {
