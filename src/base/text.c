@@ -51,6 +51,11 @@ __attribute__((format(printf, 2, 0))) static void str_addv(ndp_str *s, const cha
     }
 }
 
+void ndp_str_add_choice(ndp_str *s, int i, int n, const char *word) {
+    ndp_str_add(s, i == 0 ? "" : i == n - 1 ? " or " : ", ");
+    ndp_str_add(s, word);
+}
+
 void ndp_str_addf(ndp_str *s, const char *fmt, ...) {
     va_list args;
     va_start(args, fmt);

@@ -21,6 +21,8 @@ typedef struct ndp_str {
 
 void ndp_str_add(ndp_str *s, const char *text);
 void ndp_str_add_bytes(ndp_str *s, const void *bytes, size_t n);
+/* Word i of n that a user may choose from, one after the other: "a", ", b", " or c". */
+void ndp_str_add_choice(ndp_str *s, int i, int n, const char *word);
 void ndp_str_addf(ndp_str *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* The shortest digits that read back as the same number; integers without an exponent. */
 void ndp_str_add_number(ndp_str *s, double v);

@@ -21,15 +21,18 @@ static ndp_status check_urls(const char *key, const ndp_strings *names) {
     return NDP_OK;
 }
 
-static ndp_status check_roles(const ndp_config *c) {
-    for (int i = 0; i < c->data.roles.n; i++) {
-        const char *item = c->data.roles.items[i], *role = strstr(item, ": ");
-        ndp_role known;
-        NDP_CHECK(role && role > item && ndp_role_of(role + 2, &known),
-                  "data.roles has '%.60s', expected NAME: ROLE, where the role is system, user, assistant or tool",
-                  item);
-    }
-    return NDP_OK;
+static ndp_status check_role(const char *item) {
+    const char *role = strstr(item, ": ");
+    ndp_role known;
+    ndp_str roles = {0};
+    if (role && role > item && ndp_role_of(role + 2, &known))
+        return NDP_OK;
+    for (int r = 0; r < NDP_ROLES; r++)
+        ndp_str_add_choice(&roles, r, NDP_ROLES, ndp_role_name((ndp_role)r));
+    ndp_status st = NDP_FAIL(NDP_EINVAL, "data.roles has '%.60s', expected NAME: ROLE, where the role is %s", item,
+                             roles.failed ? "" : roles.data);
+    ndp_str_release(&roles);
+    return st;
 }
 
 static ndp_status check_steps(const ndp_config *c) {
@@ -48,7 +51,8 @@ static ndp_status check_data(const ndp_config *c) {
     NDP_TRY(check_urls("data.files", &c->data.files));
     NDP_TRY(check_urls("data.validation_files", &c->data.validation_files));
     NDP_TRY(ndp_config_check_mix(c));
-    NDP_TRY(check_roles(c));
+    for (int i = 0; i < c->data.roles.n; i++)
+        NDP_TRY(check_role(c->data.roles.items[i]));
     NDP_CHECK(c->data.validation_fraction == 0 || c->data.validation_files.n == 0,
               "data.validation_fraction %g and data.validation_files are both set; set one of them",
               c->data.validation_fraction);
@@ -77,13 +81,31 @@ static ndp_status check_adapter(const ndp_config *c) {
     return st;
 }
 
+/* An option that only losses with a flag read, a member of ndp_preference_row: names these. */
+static ndp_status refuse_loss_option(const char *key, double value, size_t flag) {
+    const ndp_preference_row *rows[NDP_PREFERENCE_KINDS], *r = ndp_preference_table;
+    int n = 0;
+    ndp_str names = {0};
+    for (int k = 0; k < NDP_PREFERENCE_KINDS; k++)
+        if (*(const bool *)((const char *)&r[k] + flag))
+            rows[n++] = &r[k];
+    for (int i = 0; i < n; i++) {
+        bool varies = strcmp(rows[i]->variant, ndp_option_find("loss", "variant")->words[0]) != 0;
+        ndp_str_add_choice(&names, i, n, rows[i]->name);
+        ndp_str_addf(&names, varies ? " (variant %s)" : "", rows[i]->variant);
+    }
+    ndp_status st = NDP_FAIL(NDP_EINVAL, "loss.%s is %g, which only loss.name %s reads; remove it", key, value,
+                             names.failed ? "" : names.data);
+    ndp_str_release(&names);
+    return st;
+}
+
 /* An option of the losses that the one of the job does not read. */
 static ndp_status check_loss_options(const ndp_config *c, const ndp_preference_row *row) {
-    NDP_CHECK(c->loss.label_smoothing == 0 || (row && row->smoothed),
-              "loss.label_smoothing is %g, which loss.name simpo and loss.variant robust (of dpo) read; remove it",
-              c->loss.label_smoothing);
-    NDP_CHECK(c->loss.gamma == strtod(ndp_option_find("loss", "gamma")->value, NULL) || (row && row->margin),
-              "loss.gamma is %g, which only loss.name simpo reads; remove it", c->loss.gamma);
+    if (c->loss.label_smoothing != 0 && !(row && row->smoothed))
+        return refuse_loss_option("label_smoothing", c->loss.label_smoothing, offsetof(ndp_preference_row, smoothed));
+    if (c->loss.gamma != strtod(ndp_option_find("loss", "gamma")->value, NULL) && !(row && row->margin))
+        return refuse_loss_option("gamma", c->loss.gamma, offsetof(ndp_preference_row, margin));
     NDP_CHECK(c->loss.sft_weight == 0 || row,
               "loss.sft_weight is %g, but loss.name is xent, which is the loss of all tokens; remove it",
               c->loss.sft_weight);
@@ -114,17 +136,34 @@ static ndp_status check_batch_of_answers(const ndp_config *c, const ndp_preferen
     return NDP_OK;
 }
 
+/* Pairs without a loss of pairs. */
+static ndp_status refuse_loss_of_tokens(void) {
+    const ndp_option *o = ndp_option_find("loss", "name");
+    ndp_str ways = {0};
+    for (int i = NDP_LOSS_XENT + 1; i < NDP_LOSS_COUNT; i++) {
+        char way[40];
+        snprintf(way, sizeof way, "{name: %s}", o->words[i]);
+        ndp_str_add_choice(&ways, i - NDP_LOSS_XENT - 1, NDP_LOSS_COUNT - NDP_LOSS_XENT - 1, way);
+    }
+    ndp_status st =
+        NDP_FAIL(NDP_EINVAL, "data.format is preference, but loss.name is xent, a loss of tokens; set loss: %s",
+                 ways.failed ? "" : ways.data);
+    ndp_str_release(&ways);
+    return st;
+}
+
 /* Preference data and its losses need each other. */
 static ndp_status check_preference(const ndp_config *c) {
     bool pairs = c->data.format == NDP_RECORD_PREFERENCE, loss = c->loss.name != NDP_LOSS_XENT;
     ndp_preference_kind kind = ndp_preference_find(c->loss.name, c->loss.variant);
-    NDP_CHECK(
-        !pairs || loss,
-        "data.format is preference, but loss.name is xent, a loss of tokens; set loss: {name: dpo}, orpo or simpo");
+    if (pairs && !loss)
+        return refuse_loss_of_tokens();
     NDP_CHECK(pairs || !loss, "loss.name is a loss of pairs, but data.format is not preference; set data.format: "
                               "preference, or loss.name: xent");
-    NDP_CHECK(c->loss.variant == NDP_LOSS_SIGMOID || c->loss.name == NDP_LOSS_DPO,
-              "loss.variant is read by loss.name dpo only; remove it, or set loss.name: dpo");
+    NDP_CHECK(c->loss.variant == 0 || kind != NDP_PREFERENCE_NONE,
+              "loss.variant is %s, which loss.name %s does not have; remove it",
+              ndp_option_find("loss", "variant")->words[c->loss.variant],
+              ndp_option_find("loss", "name")->words[c->loss.name]);
     NDP_TRY(check_loss_options(c, loss ? &ndp_preference_table[kind] : NULL));
     if (!pairs)
         return NDP_OK;

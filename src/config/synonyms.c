@@ -4,6 +4,7 @@
 #include "options/meant.h"
 #include <string.h>
 
+#define LISTED(NAME, name) " " #name
 #define DERIVED                                                                                                        \
     "it is derived: batch.global_batch_size = batch.micro_batch_size x data ranks x accumulation; set "                \
     "batch.global_batch_size"
@@ -88,7 +89,7 @@ const ndp_synonym ndp_synonyms[] = {
     {"cpo_alpha rpo_alpha", "loss.sft_weight", NULL},
     {"field_chosen", "data.chosen_field", NULL},
     {"field_rejected", "data.rejected_field", NULL},
-    {"reward_model", NULL, "reward models are not supported; loss.name is xent, dpo, orpo or simpo"},
+    {"reward_model", NULL, "reward models are not supported; loss.name is one of:" NDP_LOSSES(LISTED)},
     {"optim", "optimizer.name", NULL},
     {"learning_rate max_lr", "optimizer.lr", NULL},
     {"adam_beta1 adam_beta2 beta1 beta2", "optimizer.betas", NULL},

@@ -40,6 +40,11 @@ typedef struct ndp_call {
     double flops, bytes; /* operations; bytes read and written, of a communication those handed in (ndp_op_cost) */
 } ndp_call;
 
+/* Operand k of all: those in, then those out. */
+static inline ndp_operand *ndp_call_operand(const ndp_call *c, int k) {
+    return k < c->n_in ? &c->in[k] : &c->out[k - c->n_in];
+}
+
 /* Fills `c` with a call of `op` and its cost; operands are copied into `arena`. NDP_ENOMEM. */
 NDP_API ndp_status ndp_call_init(ndp_call *c, ndp_arena *arena, const ndp_op *op, const ndp_op_attr *attr,
                                  const ndp_operand *in, int n_in, const ndp_operand *out, int n_out);

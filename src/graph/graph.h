@@ -38,6 +38,11 @@ typedef struct ndp_value {
     bool needs_grad;
 } ndp_value;
 
+/* Of the storage of a root. */
+static inline size_t ndp_value_bytes(const ndp_value *v) {
+    return (size_t)v->view.rows * (size_t)v->view.ld * ndp_dtype_size(v->view.dtype);
+}
+
 typedef struct ndp_node {
     const ndp_op *op;
     ndp_op_attr attr;

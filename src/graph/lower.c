@@ -5,7 +5,7 @@
  *               all others in the work memory of their phase;
  *   2. needed   which forward nodes the recompute runs: those that saved values need;
  *   3. list_*   for each phase: nodes to calls, with waits for collectives before the first call that reads their
- *               result or writes their operand; then place_work gives work memory its offsets.
+ *               result or writes their operand; then list_work.c makes plans of kernels and places work memory.
  *
  * Invariants: operands are offsets from bases, never addresses; a begin has one wait, and the collectives of a group
  * are waited for in the order of their begins; two values of a work memory that live at the same time do not overlap.
@@ -36,10 +36,6 @@ typedef struct lowering {
     bool *run;      /* by forward node: the recompute runs it */
     ndp_unit_program *out;
 } lowering;
-
-static size_t storage_bytes(const ndp_value *v) {
-    return (size_t)v->view.rows * (size_t)v->view.ld * ndp_dtype_size(v->view.dtype);
-}
 
 static int root_of(const ndp_graph *g, int value) { return value == NDP_NONE ? NDP_NONE : g->values[value].root; }
 
@@ -74,11 +70,11 @@ static home home_of(const lowering *l, int root, ndp_unit_program *p) {
     if (v->kind == NDP_VALUE_DATA)
         return (home){NDP_BASE_DATA, 0};
     if (forward && weight_grad)
-        return (home){NDP_BASE_SAVED, append(&p->saved_bytes, storage_bytes(v))};
+        return (home){NDP_BASE_SAVED, append(&p->saved_bytes, ndp_value_bytes(v))};
     if (forward && input_grad)
-        return (home){NDP_BASE_SAVED_INPUT, append(&p->saved_input_bytes, storage_bytes(v))};
+        return (home){NDP_BASE_SAVED_INPUT, append(&p->saved_input_bytes, ndp_value_bytes(v))};
     if (input_grad && weight_grad)
-        return (home){NDP_BASE_BETWEEN, append(&p->between_bytes, storage_bytes(v))};
+        return (home){NDP_BASE_BETWEEN, append(&p->between_bytes, ndp_value_bytes(v))};
     return (home){NDP_BASE_WORK, 0};
 }
 
@@ -99,9 +95,9 @@ static ndp_status pass_homes(lowering *l) {
     }
     if (boundary[1] != NDP_NONE && (l->uses[boundary[1]] & 6u))
         return NDP_FAIL(NDP_EBUG, "unit %s: its output is used by its own backward", g->name);
-    p->input_bytes = boundary[0] == NDP_NONE ? 0 : storage_bytes(&g->values[boundary[0]]);
-    p->grad_input_bytes = boundary[3] == NDP_NONE ? 0 : storage_bytes(&g->values[boundary[3]]);
-    p->output_bytes = boundary[1] == NDP_NONE ? 0 : storage_bytes(&g->values[boundary[1]]);
+    p->input_bytes = boundary[0] == NDP_NONE ? 0 : ndp_value_bytes(&g->values[boundary[0]]);
+    p->grad_input_bytes = boundary[3] == NDP_NONE ? 0 : ndp_value_bytes(&g->values[boundary[3]]);
+    p->output_bytes = boundary[1] == NDP_NONE ? 0 : ndp_value_bytes(&g->values[boundary[1]]);
     return NDP_OK;
 }
 
@@ -145,7 +141,7 @@ static int note_pgrad(ndp_list *list, const ndp_value *v) {
 
 static void note_call(const lowering *l, ndp_list *list, ndp_call *call) {
     for (int k = 0; k < call->n_in + call->n_out; k++) {
-        int base = k < call->n_in ? call->in[k].base : call->out[k - call->n_in].base;
+        int base = ndp_call_operand(call, k)->base;
         list->bases |= base == NDP_NONE ? 0 : (uint64_t)1 << base;
     }
     call->pgrad = NDP_NONE;
@@ -158,116 +154,6 @@ static void note_call(const lowering *l, ndp_list *list, ndp_call *call) {
                 call->pgrad = p;
         }
     list->flops += call->flops;
-}
-
-static ndp_op_call shapes_of(const lowering *l, const ndp_call *c, const ndp_op_attr *attr) {
-    ndp_op_call shapes = {
-        .op = c->op, .attr = attr, .exec = l->opts->exec, .plan = c->plan[attr->accumulate && c->pgrad != NDP_NONE]};
-    for (int k = 0; k < c->n_in; k++)
-        shapes.in[k] = c->in[k].view;
-    for (int k = 0; k < c->n_out; k++)
-        shapes.out[k] = c->out[k].view;
-    return shapes;
-}
-
-/* Work memory of a phase: one interval a root that lives there, one a call for its scratch. */
-typedef struct work {
-    ndp_interval *items;
-    int n, *of_root, *of_call;
-} work;
-
-static void live(work *w, int root, size_t bytes, int at) {
-    if (w->of_root[root] < 0) {
-        w->of_root[root] = w->n;
-        w->items[w->n++] = (ndp_interval){bytes, {at, at, 0, 0}, 0};
-    }
-    w->items[w->of_root[root]].life.last = at;
-}
-
-/* Enough for both ways of a call that may add to a parameter gradient. */
-static size_t scratch_bytes(const lowering *l, const ndp_call *c) {
-    size_t most = 0;
-    for (int add = 0; c->kernel && c->kernel->scratch && add <= (c->pgrad != NDP_NONE); add++) {
-        ndp_op_attr attr = c->attr;
-        attr.accumulate |= add;
-        ndp_op_call shapes = shapes_of(l, c, &attr);
-        size_t bytes = c->kernel->scratch(&shapes);
-        most = bytes > most ? bytes : most;
-    }
-    return most;
-}
-
-static ndp_status prepare_call(const lowering *l, ndp_call *c) {
-    if (!c->kernel || !c->kernel->prepare || !l->opts->exec->device->executes)
-        return NDP_OK;
-    for (int add = 0; add <= (c->pgrad != NDP_NONE); add++) {
-        ndp_op_attr attr = c->attr;
-        attr.accumulate |= add;
-        ndp_op_call shapes = shapes_of(l, c, &attr);
-        NDP_TRY(c->kernel->prepare(&shapes));
-        c->plan[add] = shapes.plan;
-    }
-    return NDP_OK;
-}
-
-/* What a range reads and did not make is read again in the next iteration: it lives to the range's end. */
-static void live_through(work *w, const ndp_repeats *r) {
-    for (int k = 0; k < r->n; k++) {
-        int first = r->items[k].first, last = first + r->items[k].n - 1;
-        for (int i = 0; i < w->n; i++) {
-            ndp_life *x = &w->items[i].life;
-            if (x->first < first && x->last >= first && x->last < last)
-                x->last = last;
-        }
-    }
-}
-
-static ndp_status place_work(const lowering *l, ndp_list *list) {
-    const ndp_graph *g = l->g;
-    int most = g->n_values + list->n;
-    work w = {.items = calloc((size_t)most + 1, sizeof *w.items), .of_root = malloc(((size_t)most + 1) * sizeof(int))};
-    w.of_call = calloc((size_t)list->n + 1, sizeof(int));
-    ndp_status st = NDP_OK;
-    if (!w.items || !w.of_root || !w.of_call)
-        st = NDP_FAIL(NDP_ENOMEM, "unit %s: not enough memory to plan", g->name);
-    for (int v = 0; st == NDP_OK && v < g->n_values; v++)
-        w.of_root[v] = NDP_NONE;
-    for (int i = 0; st == NDP_OK && i < list->n; i++) {
-        ndp_call *c = &list->calls[i];
-        for (int k = 0; k < c->n_in + c->n_out; k++) {
-            const ndp_operand *o = k < c->n_in ? &c->in[k] : &c->out[k - c->n_in];
-            if (o->base == NDP_BASE_WORK) {
-                int root = root_of(g, o->value);
-                live(&w, root, storage_bytes(&g->values[root]), i);
-            }
-        }
-        w.of_call[i] = w.n;
-        w.items[w.n++] = (ndp_interval){scratch_bytes(l, c), {i, i, 0, 0}, 0};
-    }
-    for (int k = 0; st == NDP_OK && k < list->repeats.n; k++) /* a count is read where its range begins */
-        if (list->counts[k].base == NDP_BASE_WORK)
-            w.items[w.of_root[root_of(g, list->counts[k].value)]].life.last = list->repeats.items[k].first;
-    if (st == NDP_OK) {
-        live_through(&w, &list->repeats);
-        st = ndp_intervals_place(w.items, w.n, &list->work_bytes);
-    }
-    for (int i = 0; st == NDP_OK && i < list->n; i++) {
-        ndp_call *c = &list->calls[i];
-        c->scratch = NDP_BASE_WORK;
-        c->scratch_offset = w.items[w.of_call[i]].offset;
-        for (int k = 0; c->kind != NDP_CALL_WAIT && k < c->n_in + c->n_out; k++) {
-            ndp_operand *o = k < c->n_in ? &c->in[k] : &c->out[k - c->n_in];
-            if (o->base == NDP_BASE_WORK)
-                o->offset += w.items[w.of_root[root_of(g, o->value)]].offset;
-        }
-    }
-    for (int k = 0; st == NDP_OK && k < list->repeats.n; k++)
-        if (list->counts[k].base == NDP_BASE_WORK)
-            list->counts[k].offset += w.items[w.of_root[root_of(g, list->counts[k].value)]].offset;
-    free(w.items);
-    free(w.of_root);
-    free(w.of_call);
-    return st;
 }
 
 /* Waits for the collectives begun up to call `last` that are still under way; of `group` alone, or of all (NULL). */
@@ -312,7 +198,7 @@ static ndp_status finish_call(const lowering *l, ndp_list *list, ndp_call *c) {
     if (c->kind != NDP_CALL_KERNEL)
         c->what = l->g->values[c->in[0].value].name;
     note_call(l, list, c);
-    return prepare_call(l, c);
+    return NDP_OK;
 }
 
 static ndp_status take_repeats(const ndp_nodes *nodes, ndp_list *list) {
@@ -366,7 +252,7 @@ static ndp_status lower_list(const lowering *l, ndp_node_list from, const bool *
     }
     border(l, nodes, nodes->n, drop, list);
     wait_through(list, list->n - 1, NULL);
-    return place_work(l, list);
+    return ndp_list_finish(l->g, l->opts->exec, list);
 }
 
 static ndp_status pass_list_forward(lowering *l) {
@@ -440,45 +326,4 @@ void ndp_unit_program_release(ndp_unit_program *p) {
         ndp_arena_release(&p->lists[i].arena);
     }
     *p = (ndp_unit_program){0};
-}
-
-/* How often a range is executed this time. */
-static ndp_status read_count(const ndp_list *list, int range, const ndp_call_opts *opts, int64_t *times) {
-    const ndp_operand *o = &list->counts[range];
-    const ndp_device *d = opts->exec->device;
-    int64_t most = list->repeats.items[range].times, count;
-    if (o->base == NDP_NONE)
-        return NDP_OK;
-    const void *at = (const char *)opts->bases[o->base] + o->offset;
-    if (d->host_memory) {
-        count = *(const int64_t *)at;
-    } else {
-        NDP_TRY(ndp_call_drain(opts)); /* a copy to memory that is not pinned may block the host */
-        NDP_TRY(d->copy(opts->queue, &count, sizeof count, at, sizeof count, sizeof count, 1));
-        NDP_TRY(ndp_call_drain(opts));
-    }
-    NDP_CHECK(count >= 0 && count <= most, "calls %d to %d are to run %lld times; a count from 0 to %lld was planned",
-              list->repeats.items[range].first, list->repeats.items[range].first + list->repeats.items[range].n - 1,
-              (long long)count, (long long)most);
-    *times = count;
-    return NDP_OK;
-}
-
-ndp_status ndp_list_run(const ndp_list *list, const ndp_call_opts *opts) {
-    ndp_repeat now[NDP_MAX_REPEATS] = {{0}};
-    ndp_repeats repeats = {now, list->repeats.n};
-    for (int i = 0; i < repeats.n; i++)
-        now[i] = list->repeats.items[i];
-    for (ndp_walk w = NDP_WALK_START; ndp_walk_next(&repeats, list->n, NDP_ALL_ITERATIONS, &w);) {
-        ndp_repeat *r = w.range < repeats.n ? &now[w.range] : NULL;
-        if (r && w.at == r->first && w.iteration == 0) {
-            NDP_TRY(read_count(list, w.range, opts, &r->times));
-            if (r->times == 0) { /* to its end */
-                r->times = 1, w.at = r->first + r->n - 1;
-                continue;
-            }
-        }
-        NDP_TRY(ndp_call_run(&list->calls[w.at], w.at, opts));
-    }
-    return NDP_OK;
 }

@@ -80,6 +80,9 @@ typedef struct ndp_lower_opts {
  * The program borrows the graph. NDP_ENOTSUP: the device has no kernel for an op. */
 NDP_API ndp_status ndp_lower(const ndp_graph *g, const ndp_lower_opts *opts, ndp_unit_program *out);
 void ndp_unit_program_release(ndp_unit_program *p);
+/* The last part of it: makes the plans of a list's kernels, and gives its work memory offsets. */
+ndp_status ndp_list_finish(const ndp_graph *g, const ndp_exec *exec, ndp_list *list);
+
 /* The calls of a phase as text, a line each; nothing for an empty list. `mesh`: whose groups collectives run over. */
 void ndp_list_print(const ndp_unit_program *u, ndp_phase phase, const ndp_mesh *mesh, ndp_str *out);
 

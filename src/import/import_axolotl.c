@@ -225,7 +225,7 @@ static const import_key keys[] = {
     {axolotl, "kto_undesirable_weight", NUMBER(read.undesirable, "[0, inf)")},
     {axolotl, "dpo_label_smoothing", REFUSED("smoothed labels (cDPO) are not supported; loss.variant robust takes loss.label_smoothing"),
      SETTLED_BY("loss.variant")},
-    {axolotl, "dpo_loss_type dpo_loss_weights", REFUSED("loss.variant is one of sigmoid, hinge, ipo and robust"), SETTLED_BY("loss.variant")},
+    {axolotl, "dpo_loss_type dpo_loss_weights", REFUSED("loss.variant is one of:" NDP_LOSS_VARIANTS(LISTED)), SETTLED_BY("loss.variant")},
     {axolotl, "dpo_use_weighting dpo_norm_loss", REFUSED("a pair's loss is not weighted"), SETTLED_BY("loss.variant")},
     {axolotl, "rpo_alpha", REFUSED("set loss.sft_weight, the weight of the mean token loss of chosen answers"), SETTLED_BY("loss.sft_weight")},
     {axolotl, "dpo_padding_free dpo_use_logits_to_keep dpo_use_liger_kernel dpo_generate_during_eval", LEFT(own_kernels)},

@@ -12,6 +12,16 @@ static int or_one(int size) { return size ? size : 1; }
 
 /* ---- sharding ---- */
 
+static ndp_status refuse_fsdp_word(ndp_import *m, const char *word, const char *const *words, int n) {
+    ndp_str known = {0};
+    for (int i = 0; i < n; i++)
+        ndp_str_add_choice(&known, i, n, words[i]);
+    ndp_status st = ndp_import_fail(&m->notes, "fsdp", "'fsdp' has '%.60s', expected %s", word,
+                                    known.failed ? "another word" : known.data);
+    ndp_str_release(&known);
+    return st;
+}
+
 /* A list of words, or one string of several, as the Trainer accepts it: a strategy and its options. */
 static ndp_status read_fsdp_words(ndp_import *m) {
     static const char *const words[] = {"full_shard",         "shard_grad_op", "no_shard", "hybrid_shard",
@@ -23,10 +33,7 @@ static ndp_status read_fsdp_words(ndp_import *m) {
             while (k < NDP_COUNT(words) && strcmp(words[k], word) != 0)
                 k++;
             if (k == NDP_COUNT(words))
-                return ndp_import_fail(&m->notes, "fsdp",
-                                       "'fsdp' has '%.60s', expected full_shard, shard_grad_op, hybrid_shard, "
-                                       "hybrid_shard_zero2, no_shard, auto_wrap or offload",
-                                       word);
+                return refuse_fsdp_word(m, word, words, NDP_COUNT(words));
             if (k < HYBRID_SHARD_ZERO2) /* the first words are the strategies, in order */
                 m->read.strategy = k + 1;
         }

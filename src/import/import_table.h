@@ -30,6 +30,9 @@ NDP_API ndp_status ndp_import_choose(ndp_import *m);
 
 /* ---- reasons ---- */
 
+/* The words of a list of ours (NDP_OPTIMIZERS, NDP_LOSSES), for reasons that name them. */
+#define LISTED(NAME, name, ...) " " #name
+
 static const char launched[] = "ndparallel, mpirun or srun start the ranks; see train.ranks and --hostfile";
 static const char own_attention[] = "ndparallel has its own kernels for exact attention";
 static const char own_kernels[] = "ndparallel has its own kernels; there is nothing to compile or patch";
@@ -43,8 +46,7 @@ static const char no_tracker[] = "metrics are in the run folder's metrics.jsonl"
 static const char no_fp16[] = "fp16 is not supported; bf16 needs no loss scaling";
 static const char no_fp8[] = "fp8 is not supported";
 static const char no_hub[] = "nothing is downloaded or uploaded; paths are paths on disk";
-static const char no_rewards[] =
-    "rewards are not supported; of preference data, the losses dpo, ipo, orpo and simpo are (loss.name)";
+static const char no_rewards[] = "rewards are not supported; loss.name is one of:" NDP_LOSSES(LISTED);
 static const char own_cache[] = "data are tokenized once, into data.cache_dir";
 static const char one_rate[] = "all parameters share one learning rate and one schedule";
 static const char one_loss[] = "the loss of tokens is the cross-entropy of the next one";
@@ -70,8 +72,7 @@ static const import_word checkpointing_words[] = {
 
 /* ---- of the transformers' Trainer ---- */
 
-#define OPTIMIZER_LISTED(NAME, name, ...) " " #name
-#define OPTIMIZERS_LISTED NDP_OPTIMIZERS(OPTIMIZER_LISTED)
+#define OPTIMIZERS_LISTED NDP_OPTIMIZERS(LISTED)
 static const char not_adamw[] =
     "not the same as AdamW with states of fp32 or of 8 bits; optimizer.name is one of:" OPTIMIZERS_LISTED;
 static const char not_lion[] = "not the same as Lion in fp32; optimizer.name is one of:" OPTIMIZERS_LISTED;
@@ -93,8 +94,7 @@ static const import_word optimizers[] = {
     {0}};
 static const import_word starts[] = {
     {"true", 0, 0}, {"*", 0, "factors begin as PEFT's default: A uniform, B zero (adapter.init)"}, {0}};
-#define SCHEDULE_LISTED(NAME, name) " " #name
-static const char no_schedule[] = "schedule.name is one of:" NDP_LR_SCHEDULES(SCHEDULE_LISTED);
+static const char no_schedule[] = "schedule.name is one of:" NDP_LR_SCHEDULES(LISTED);
 static const import_word schedules[] = {{"constant", SCHEDULE_CONSTANT, 0},
                                         {"constant_with_warmup", SCHEDULE_CONSTANT_WARMUP, 0},
                                         {"linear", SCHEDULE_LINEAR, 0},

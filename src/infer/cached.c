@@ -35,15 +35,22 @@ static ndp_status build_model(const ndp_cached *c, const ndp_infer *f, int64_t r
     return ndp_decoder_build(&facts, &opts, m);
 }
 
+/* Bytes of one text in what a mixer keeps. */
+static int64_t bytes_of(const ndp_facts *f, const ndp_mixer_cache *kept, int64_t stride) {
+    return (kept->extent == NDP_EXTENT_KEYS ? stride : 1) * kept->cols(f) * (int64_t)sizeof(float);
+}
+
 int64_t ndp_cached_bytes(const ndp_infer *f, int64_t longest, int64_t rows) {
-    return 2 * f->facts->layers * stride_of(longest, rows) * f->facts->kv_heads * f->facts->head_dim *
-           (int64_t)sizeof(float);
+    int64_t bytes = 0;
+    for (int layer = 0; layer < f->facts->layers; layer++)
+        for (const ndp_mixer_cache *kept = ndp_decoder_cache(f->facts, layer); kept->name; kept++)
+            bytes += bytes_of(f->facts, kept, stride_of(longest, rows));
+    return bytes;
 }
 
 /* Zeroed, since masked keys are still multiplied, by 0, and must not be NaN. */
 static ndp_status take_cache(ndp_cached *c, int64_t bytes) {
     const ndp_facts *f = ndp_decoder_facts(&c->chunk_model);
-    int64_t block = bytes / (int64_t)sizeof(float) / 2 / f->layers;
     void *cache;
     c->logits = malloc((size_t)f->vocab * sizeof *c->logits);
     c->used = calloc((size_t)c->texts, sizeof *c->used);
@@ -54,12 +61,13 @@ static ndp_status take_cache(ndp_cached *c, int64_t bytes) {
         return NDP_FAIL(NDP_ENOMEM,
                         "not enough memory for the keys and values of %lld texts of %lld tokens in %d layers",
                         (long long)c->texts, (long long)c->longest, f->layers);
-    for (int i = 0; i < 2 * f->layers; i++) { /* keys and values in turn; unit 0 is the embedding */
-        float *part = (float *)cache + i * block;
-        const char *name = i % 2 ? "v_cache" : "k_cache";
-        NDP_TRY(ndp_engine_lend(c->chunk, i / 2 + 1, name, part));
-        NDP_TRY(ndp_engine_lend(c->next, i / 2 + 1, name, part));
-    }
+    char *at = cache;
+    for (int layer = 0; layer < f->layers; layer++) /* unit 0 is the embedding */
+        for (const ndp_mixer_cache *kept = ndp_decoder_cache(f, layer); kept->name; kept++) {
+            NDP_TRY(ndp_engine_lend(c->chunk, layer + 1, kept->name, at));
+            NDP_TRY(ndp_engine_lend(c->next, layer + 1, kept->name, at));
+            at += c->texts * bytes_of(f, kept, c->stride);
+        }
     return NDP_OK;
 }
 

@@ -106,7 +106,7 @@ void ndp_job_choose_model(ndp_job *j) {
                                 .keys = 0,
                                 .positions = length,
                                 .compute = compute,
-                                .master = compute == NDP_F64 ? NDP_F64 : NDP_F32,
+                                .master = ndp_wide(compute),
                                 .window = c->model.sliding_window,
                                 .preference = ndp_config_preference(c),
                                 .samples = j->batch.micro_batch,

@@ -31,8 +31,7 @@ static int dropped(ndp_unit_builder *b, int x) {
     if (dropout == 0 || b->m->opts.mode != NDP_MODEL_TRAIN)
         return x;
     ndp_op_attr attr = {.drop = dropout, .tag = b->dropouts++};
-    int ins[] = {x, ndp_graph_data(b->g, ndp_in_dropout(b->m, b->f, NDP_IN_DROP_KEYS)),
-                 ndp_graph_data(b->g, ndp_in_dropout(b->m, b->f, NDP_IN_DROP_UNIT))};
+    int ins[] = {x, ndp_unit_data(b, NDP_INPUT_KEYS), ndp_unit_data(b, NDP_INPUT_UNIT_TABLE)};
     return ndp_graph_op1(b->g, &ndp_op_dropout, &attr, "dropped", ins, 3);
 }
 

@@ -5,7 +5,18 @@
 
 #include "model/activations.h"
 
-/* ---- parameters ---- */
+/* ---- inputs and parameters ---- */
+
+int ndp_unit_nth_data(const ndp_unit_builder *b, ndp_input_kind kind, int n) {
+    int input = ndp_inputs_find_nth(b->m->inputs, kind, n);
+    return input < 0 ? NDP_NONE : ndp_graph_data(b->g, input);
+}
+
+int ndp_unit_data(const ndp_unit_builder *b, ndp_input_kind kind) { return ndp_unit_nth_data(b, kind, 0); }
+
+int ndp_unit_cache(const ndp_unit_builder *b, int row) {
+    return ndp_graph_data(b->g, ndp_inputs_named(b->m->inputs, b->layer.mixer->cache[row].name));
+}
 
 int ndp_unit_param(ndp_unit_builder *b, ndp_param place, int n) {
     ndp_place at = place == NDP_NO_PARAM ? (ndp_place){0, NDP_NONE} : b->places->at[place];
@@ -24,20 +35,24 @@ int ndp_unit_weight(ndp_unit_builder *b, ndp_param place, int n) {
 
 static bool has(const ndp_unit_builder *b, ndp_param place) { return b->places->at[place].segment != NDP_NONE; }
 
+/* ---- norms and products ---- */
+
+const ndp_norm ndp_norm_rms = {&ndp_op_rmsnorm, &ndp_op_add_rmsnorm, false, false};
+const ndp_norm ndp_norm_rms_offset = {&ndp_op_rmsnorm, &ndp_op_add_rmsnorm, false, true};
+const ndp_norm ndp_norm_layer = {&ndp_op_layernorm, NULL, true, false};
+
 static ndp_op_attr norm_attr(const ndp_unit_builder *b) {
-    return (ndp_op_attr){.eps = b->f->norm_eps, .unit_offset = b->f->unit_offset};
+    return (ndp_op_attr){.eps = b->f->norm_eps, .unit_offset = b->f->norm.offset};
 }
 
-int ndp_unit_norm(ndp_unit_builder *b, ndp_param place, int x) {
+int ndp_unit_norm(ndp_unit_builder *b, ndp_param place, ndp_param bias, int x) {
+    const ndp_norm *norm = &b->f->norm;
     ndp_op_attr attr = norm_attr(b);
     int outs[2] = {NDP_NONE, NDP_NONE}, w = ndp_unit_param(b, place, 1);
     if (w == NDP_NONE)
         return x;
-    if (b->f->layer_norm)
-        ndp_graph_op(b->g, &ndp_op_layernorm, &attr, "norm",
-                     (int[]){x, w, ndp_unit_param(b, (ndp_param)(place + 1), 1)}, 3, outs, 2);
-    else
-        ndp_graph_op(b->g, &ndp_op_rmsnorm, &attr, "norm", (int[]){x, w}, 2, outs, 2);
+    int ins[] = {x, w, norm->bias ? ndp_unit_param(b, bias, 1) : NDP_NONE};
+    ndp_graph_op(b->g, norm->op, &attr, "norm", ins, norm->bias ? 3 : 2, outs, 2);
     return outs[0];
 }
 
@@ -58,15 +73,15 @@ int ndp_unit_add(ndp_unit_builder *b, const char *name, int x, int y) {
 static int rope(ndp_unit_builder *b, int x, int heads, int kv_heads) {
     if (b->layer.rope == NDP_NO_ROPE)
         return x;
-    int table = ndp_graph_data(b->g, NDP_IN_ROPES + b->layer.rope), position = ndp_graph_data(b->g, NDP_IN_POSITIONS);
+    int table = ndp_unit_nth_data(b, NDP_INPUT_TABLE, b->layer.rope), position = ndp_unit_data(b, NDP_INPUT_POSITIONS);
     ndp_op_attr attr = {
         .heads = heads, .kv_heads = kv_heads, .head_dim = b->f->head_dim, .rotary_dim = b->f->ropes[b->layer.rope].dim};
     return ndp_graph_op1(b->g, &ndp_op_rope, &attr, "qkv", (int[]){x, position, table}, 3);
 }
 
 /* Appends new keys or values to their cache and returns the cache. */
-static int cached(ndp_unit_builder *b, int fresh, int which) {
-    int cache = ndp_graph_data(b->g, ndp_in_cache(b->f, which)), row = ndp_graph_data(b->g, NDP_IN_Q_POS);
+static int cached(ndp_unit_builder *b, int fresh, int row_of_cache) {
+    int cache = ndp_unit_cache(b, row_of_cache), row = ndp_unit_nth_data(b, NDP_INPUT_ROWS, NDP_ROWS_OF_QUERIES);
     return ndp_graph_op1(b->g, &ndp_op_kv_append, NULL, "cache", (int[]){cache, fresh, row}, 3);
 }
 
@@ -81,10 +96,12 @@ static void heads_of(ndp_unit_builder *b, int qkv, int out[3]) {
     out[1] = ndp_graph_columns(b->g, qkv, nq, nkv);
     out[2] = ndp_graph_columns(b->g, qkv, nq + nkv, nkv);
     if (norms) {
-        out[0] = rope(b, ndp_unit_norm(b, NDP_P_Q_NORM, out[0]), f->heads, 0);
-        out[1] = rope(b, ndp_unit_norm(b, NDP_P_K_NORM, out[1]), 0, f->kv_heads);
+        out[0] = rope(b, ndp_unit_norm(b, NDP_P_Q_NORM, NDP_NO_PARAM, out[0]), f->heads, 0);
+        out[1] = rope(b, ndp_unit_norm(b, NDP_P_K_NORM, NDP_NO_PARAM, out[1]), 0, f->kv_heads);
     }
 }
+
+enum { KEYS, VALUES }; /* rows of what attention keeps */
 
 static int attention(ndp_unit_builder *b, int x) {
     const ndp_facts *f = b->f;
@@ -92,12 +109,12 @@ static int attention(ndp_unit_builder *b, int x) {
     int ins[6], outs[2] = {NDP_NONE, NDP_NONE};
     heads_of(b, qkv, ins);
     if (b->m->opts.mode == NDP_MODEL_CACHED) {
-        ins[1] = cached(b, ins[1], NDP_IN_K_CACHE);
-        ins[2] = cached(b, ins[2], NDP_IN_V_CACHE);
+        ins[1] = cached(b, ins[1], KEYS);
+        ins[2] = cached(b, ins[2], VALUES);
     }
-    ins[3] = ndp_graph_data(b->g, NDP_IN_Q_POS);
-    ins[4] = ndp_graph_data(b->g, NDP_IN_Q_LOW);
-    ins[5] = ndp_graph_data(b->g, NDP_IN_K_POS);
+    ins[3] = ndp_unit_nth_data(b, NDP_INPUT_ROWS, NDP_ROWS_OF_QUERIES);
+    ins[4] = ndp_unit_data(b, NDP_INPUT_STARTS);
+    ins[5] = ndp_unit_nth_data(b, NDP_INPUT_ROWS, NDP_ROWS_OF_KEYS);
     ndp_op_attr attr = {.heads = f->heads,
                         .kv_heads = f->kv_heads,
                         .head_dim = f->head_dim,
@@ -108,7 +125,12 @@ static int attention(ndp_unit_builder *b, int x) {
     return ndp_unit_linear(b, "o", outs[0], NDP_P_O, 1, NDP_B_O);
 }
 
-const ndp_mixer ndp_mixer_attention = {NDP_PART_ATTENTION, attention};
+static int64_t kv_columns(const ndp_facts *f) { return (int64_t)f->kv_heads * f->head_dim; }
+
+const ndp_mixer ndp_mixer_attention = {
+    NDP_PART_ATTENTION,
+    attention,
+    {[KEYS] = {"k_cache", NDP_EXTENT_KEYS, kv_columns}, [VALUES] = {"v_cache", NDP_EXTENT_KEYS, kv_columns}}};
 
 /* ---- MLPs ---- */
 
@@ -134,26 +156,26 @@ const ndp_mlp ndp_mlp_plain = {NDP_PART_PLAIN_MLP, false, plain_mlp};
 
 /* ---- the block ---- */
 
-/* x + h and its norm: one op where it is an RMSNorm. */
+/* x + h and its norm: one op where there is one. */
 static int add_norm(ndp_unit_builder *b, int x, int h, int *normed) {
     ndp_op_attr attr = norm_attr(b);
     int outs[3] = {NDP_NONE, NDP_NONE, NDP_NONE};
-    if (b->f->layer_norm || !has(b, NDP_P_MLP_NORM)) {
+    if (!b->f->norm.after_add || !has(b, NDP_P_MLP_NORM)) {
         int s = ndp_unit_add(b, "mid", x, h);
-        *normed = ndp_unit_norm(b, NDP_P_MLP_NORM, s);
+        *normed = ndp_unit_norm(b, NDP_P_MLP_NORM, NDP_B_MLP_NORM, s);
         return s;
     }
     int ins[] = {x, h, ndp_unit_param(b, NDP_P_MLP_NORM, 1)};
-    ndp_graph_op(b->g, &ndp_op_add_rmsnorm, &attr, "mid", ins, 3, outs, 3);
+    ndp_graph_op(b->g, b->f->norm.after_add, &attr, "mid", ins, 3, outs, 3);
     *normed = outs[1];
     return outs[0];
 }
 
 void ndp_unit_block(ndp_unit_builder *b) {
     int x = ndp_graph_input(b->g, b->m->opts.rows, b->f->hidden);
-    int before = ndp_unit_norm(b, NDP_P_INPUT_NORM, x), normed = before;
-    int h = ndp_unit_norm(b, NDP_P_ATTENTION_NORM, b->layer.mixer->write(b, before));
+    int before = ndp_unit_norm(b, NDP_P_INPUT_NORM, NDP_B_INPUT_NORM, x), normed = before;
+    int h = ndp_unit_norm(b, NDP_P_ATTENTION_NORM, NDP_NO_PARAM, b->layer.mixer->write(b, before));
     int s = b->f->parallel ? ndp_unit_add(b, "mid", x, h) : add_norm(b, x, h, &normed);
-    int d = ndp_unit_norm(b, NDP_P_MLP_OUT_NORM, b->layer.mlp->write(b, normed));
+    int d = ndp_unit_norm(b, NDP_P_MLP_OUT_NORM, NDP_NO_PARAM, b->layer.mlp->write(b, normed));
     ndp_graph_output(b->g, ndp_unit_add(b, "y", s, d));
 }

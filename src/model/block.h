@@ -5,6 +5,7 @@
 #ifndef NDP_MODEL_BLOCK_H
 #define NDP_MODEL_BLOCK_H
 
+#include "model/decoder.h"
 #include "model/tables.h"
 
 typedef struct ndp_unit_builder {
@@ -17,9 +18,11 @@ typedef struct ndp_unit_builder {
 } ndp_unit_builder;
 
 /* x [T,C] -> [T,C], both of them */
+enum { NDP_MIXER_CACHES = 2 };
 struct ndp_mixer {
     ndp_table_part part; /* its rows of the tables */
     int (*write)(ndp_unit_builder *b, int x);
+    ndp_mixer_cache cache[NDP_MIXER_CACHES + 1]; /* what it keeps in a model with a cache */
 };
 struct ndp_mlp {
     ndp_table_part part;
@@ -29,35 +32,20 @@ struct ndp_mlp {
 extern const ndp_mixer ndp_mixer_attention;
 extern const ndp_mlp ndp_mlp_gated, ndp_mlp_plain, ndp_mlp_experts;
 
-/* Places in model->inputs; one for each table of angles follows, then the cache's, or those of preference
- * data. */
-enum {
-    NDP_IN_TOKENS,
-    NDP_IN_LABELS,
-    NDP_IN_POSITIONS,
-    NDP_IN_Q_POS,
-    NDP_IN_Q_LOW,
-    NDP_IN_K_POS,
-    NDP_IN_LOSS_SCALE,
-    NDP_IN_LOSS,
-    NDP_IN_ROPES
-};
-enum { NDP_IN_K_CACHE, NDP_IN_V_CACHE };     /* of the cache's */
-enum { NDP_IN_DROP_KEYS, NDP_IN_DROP_UNIT }; /* of dropout's, which a model with a cache lacks */
-static inline int ndp_in_cache(const ndp_facts *f, int which) { return NDP_IN_ROPES + f->n_ropes + which; }
-/* In their place, without a cache: those of preference data. */
-enum { NDP_IN_DOCUMENTS, NDP_IN_REFERENCE, NDP_IN_SCORES, NDP_IN_NLL_SCALE };
-static inline int ndp_in_pairs(const ndp_facts *f, int which) { return NDP_IN_ROPES + f->n_ropes + which; }
-static inline int ndp_in_dropout(const ndp_model *m, const ndp_facts *f, int which) {
-    return NDP_IN_ROPES + f->n_ropes + (m->opts.preference.kind ? NDP_IN_NLL_SCALE + 1 : 0) + which;
-}
+/* The inputs of kind NDP_INPUT_ROWS, in their order. Tables of angles have their numbers. */
+enum { NDP_ROWS_OF_QUERIES, NDP_ROWS_OF_KEYS };
 
+/* The value of the nth input of a kind, or of the first; NDP_NONE: the model has none. */
+int ndp_unit_nth_data(const ndp_unit_builder *b, ndp_input_kind kind, int n);
+int ndp_unit_data(const ndp_unit_builder *b, ndp_input_kind kind);
+/* What the layer's mixer keeps, by its row there. */
+int ndp_unit_cache(const ndp_unit_builder *b, int row);
 /* The value of `n` glued parameters from `place` on; NDP_NONE if the unit lacks it. */
 int ndp_unit_param(ndp_unit_builder *b, ndp_param place, int n);
 /* The matrix of `n` glued projections from `place` on: a parameter, or what the op unpack makes of packed ones. */
 int ndp_unit_weight(ndp_unit_builder *b, ndp_param place, int n);
-/* norm(x) by the weight at `place` and, in a LayerNorm, the bias after it; x itself if the family has no such norm. */
-int ndp_unit_norm(ndp_unit_builder *b, ndp_param place, int x);
+/* norm(x) by the weight at `place` and the bias, where norms have one; x itself if the family has no such norm. */
+int ndp_unit_norm(ndp_unit_builder *b, ndp_param place, ndp_param bias, int x);
 /* y = x w^T + bias over `n` glued projections from `place` on, with their adapters (adapter.c); `bias`: NDP_NO_PARAM
  * for none. Every product with a weight is written here, but for the head's in training, which the loss computes. */
 int ndp_unit_linear(ndp_unit_builder *b, const char *name, int x, ndp_param place, int n, ndp_param bias);
@@ -78,8 +66,8 @@ typedef struct ndp_router_losses {
 ndp_router_losses ndp_router_losses_of(const ndp_facts *f, const ndp_model_opts *o);
 /* NDP_EINVAL: options of routers that the model does not have; or a balance loss without a coefficient. */
 ndp_status ndp_router_losses_check(const ndp_facts *f, const ndp_model_opts *o);
-/* Appends the inputs of mixture layers. */
-void ndp_experts_inputs(ndp_model *m);
+/* Makes the inputs of a decoder. NDP_ENOMEM. */
+ndp_status ndp_decoder_inputs(ndp_model *m);
 
 /* Writes the graph of a block. */
 void ndp_unit_block(ndp_unit_builder *b);

@@ -8,123 +8,20 @@
  *   s -> [norm] -> gate,up [T,2F] -> gated activation -> down projection -> [norm] = d     or up [T,F] -> activation
  *   y = s + d
  *
- * block.c writes the blocks, tables.c says which parameters there are. */
+ * block.c writes the blocks; tables.c says which parameters there are, inputs.c which inputs. */
 #include "model/block.h"
 
 #include "model/activations.h"
-#include "model/decoder.h"
 #include "model/families.h"
 #include <string.h>
-
-/* ---- inputs ---- */
-
-static void fill_angles(const ndp_model *m, int table, void *out) {
-    ndp_rope_table(&ndp_decoder_facts(m)->ropes[table], m->opts.positions, m->inputs->items[NDP_IN_ROPES + table].type,
-                   out);
-}
-
-static void add_cache_inputs(ndp_model *m) {
-    const ndp_facts *f = ndp_decoder_facts(m);
-    int64_t columns = (int64_t)f->kv_heads * f->head_dim;
-    const ndp_input inputs[] = {
-        [NDP_IN_K_CACHE] = {"k_cache", NDP_INPUT_LENT, NDP_EXTENT_KEYS, columns, m->opts.compute, NULL, 0},
-        [NDP_IN_V_CACHE] = {"v_cache", NDP_INPUT_LENT, NDP_EXTENT_KEYS, columns, m->opts.compute, NULL, 0}};
-    for (int i = 0; i < NDP_COUNT(inputs); i++)
-        ndp_inputs_add(m->inputs, inputs[i]);
-}
-
-static void fill_units(const ndp_model *m, int number, void *out) {
-    (void)number; /* there is one such table */
-    for (int u = 0; u < m->n_units; u++)
-        ((int32_t *)out)[u] = m->units[u].number;
-}
-
-/* What is dropped is a function of a row's key, of the unit, and of the column. */
-static void add_dropout_inputs(ndp_model *m) {
-    const ndp_input inputs[] = {
-        [NDP_IN_DROP_KEYS] = {"keys", NDP_INPUT_KEYS, NDP_EXTENT_TOKENS, 1, NDP_I32, NULL, 0},
-        [NDP_IN_DROP_UNIT] = {"unit", NDP_INPUT_UNIT_TABLE, NDP_EXTENT_ONE, 1, NDP_I32, fill_units, 0}};
-    m->inputs->rows[NDP_EXTENT_UNITS] = ndp_decoder_facts(m)->layers + 2;
-    for (int i = 0; i < NDP_COUNT(inputs); i++)
-        ndp_inputs_add(m->inputs, inputs[i]);
-}
-
-static void add_pair_inputs(ndp_model *m) {
-    static const ndp_input inputs[] = {
-        [NDP_IN_DOCUMENTS] = {"documents", NDP_INPUT_DOCUMENTS, NDP_EXTENT_TOKENS, 1, NDP_I32, NULL, 0},
-        [NDP_IN_REFERENCE] = {"reference", NDP_INPUT_REFERENCE, NDP_EXTENT_DOCUMENTS, 1, NDP_F64, NULL, 0},
-        [NDP_IN_SCORES] = {"scores", NDP_INPUT_SCORES, NDP_EXTENT_DOCUMENTS, 2, NDP_F64, NULL, 0},
-        [NDP_IN_NLL_SCALE] = {"nll_scale", NDP_INPUT_NLL_SCALE, NDP_EXTENT_ONE, 1, NDP_F64, NULL, 0}};
-    for (int i = 0; i < NDP_COUNT(inputs); i++)
-        ndp_inputs_add(m->inputs, inputs[i]);
-}
-
-static void add_route_inputs(ndp_model *m) {
-    const ndp_facts *f = ndp_decoder_facts(m);
-    ndp_dtype wide = m->opts.compute == NDP_F64 ? NDP_F64 : NDP_F32;
-    if (m->opts.routes & NDP_ROUTES_GIVEN)
-        ndp_inputs_add(m->inputs,
-                       (ndp_input){"choices", NDP_INPUT_CHOICES, NDP_EXTENT_TOKENS, f->choices, NDP_I32, NULL, 0});
-    if (m->opts.routes & NDP_ROUTES_RECORDED)
-        ndp_inputs_add(m->inputs,
-                       (ndp_input){"router", NDP_INPUT_ROUTER, NDP_EXTENT_TOKENS, f->experts, wide, NULL, 0});
-}
-
-static ndp_status make_inputs(ndp_model *m) {
-    static const ndp_input always[] = {
-        [NDP_IN_TOKENS] = {"tokens", NDP_INPUT_TOKENS, NDP_EXTENT_TOKENS, 1, NDP_I32, NULL, 0},
-        [NDP_IN_LABELS] = {"labels", NDP_INPUT_LABELS, NDP_EXTENT_TOKENS, 1, NDP_I32, NULL, 0},
-        [NDP_IN_POSITIONS] = {"rope_pos", NDP_INPUT_POSITIONS, NDP_EXTENT_TOKENS, 1, NDP_I32, NULL, 0},
-        [NDP_IN_Q_POS] = {"q_pos", NDP_INPUT_ROWS, NDP_EXTENT_QUERIES, 1, NDP_I32, NULL, 0},
-        [NDP_IN_Q_LOW] = {"q_low", NDP_INPUT_STARTS, NDP_EXTENT_QUERIES, 1, NDP_I32, NULL, 0},
-        [NDP_IN_K_POS] = {"k_pos", NDP_INPUT_ROWS, NDP_EXTENT_KEYS, 1, NDP_I32, NULL, 0},
-        [NDP_IN_LOSS_SCALE] = {"loss_scale", NDP_INPUT_LOSS_SCALE, NDP_EXTENT_ONE, 1, NDP_F64, NULL, 0},
-        [NDP_IN_LOSS] = {"loss", NDP_INPUT_LOSS, NDP_EXTENT_ONE, 1, NDP_F64, NULL, 0}};
-    static const char *const tables[NDP_ROPES] = {"rope", "rope2"};
-    const ndp_model_opts *o = &m->opts;
-    const ndp_facts *f = ndp_decoder_facts(m);
-    bool cached = o->mode == NDP_MODEL_CACHED;
-    ndp_inputs *in = m->inputs = ndp_arena_alloc(&m->arena, sizeof *in);
-    if (!in)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the inputs of the model");
-    *in = (ndp_inputs){.rows = {[NDP_EXTENT_ONE] = 1,
-                                [NDP_EXTENT_TOKENS] = o->rows,
-                                [NDP_EXTENT_QUERIES] = o->rows,
-                                [NDP_EXTENT_KEYS] = cached ? o->keys : o->rows,
-                                [NDP_EXTENT_POSITIONS] = o->positions,
-                                [NDP_EXTENT_DOCUMENTS] = o->documents}};
-    for (int i = 0; i < NDP_COUNT(always); i++)
-        ndp_inputs_add(in, always[i]);
-    if (o->preference.kind)
-        in->items[NDP_IN_LOSS].cols = NDP_PAIR_SUMS;
-    for (int i = 0; i < f->n_ropes; i++)
-        ndp_inputs_add(in, (ndp_input){.name = tables[i],
-                                       .kind = NDP_INPUT_TABLE,
-                                       .extent = NDP_EXTENT_POSITIONS,
-                                       .cols = f->ropes[i].dim,
-                                       .type = o->compute == NDP_F64 ? NDP_F64 : NDP_F32,
-                                       .fill = fill_angles,
-                                       .number = i});
-    if (cached)
-        add_cache_inputs(m);
-    if (!cached && o->preference.kind)
-        add_pair_inputs(m);
-    if (!cached && o->adapter.dropout > 0 && o->mode == NDP_MODEL_TRAIN)
-        add_dropout_inputs(m);
-    if (f->experts > 0 && o->mode == NDP_MODEL_TRAIN)
-        add_route_inputs(m);
-    if (f->experts > 0)
-        ndp_experts_inputs(m);
-    return NDP_OK;
-}
 
 /* ---- the first unit and the last ---- */
 
 static void build_embedding(ndp_unit_builder *b) {
-    int ins[] = {ndp_graph_data(b->g, NDP_IN_TOKENS), ndp_unit_param(b, NDP_P_TOKENS, 1)};
+    int ins[] = {ndp_unit_data(b, NDP_INPUT_TOKENS), ndp_unit_param(b, NDP_P_TOKENS, 1)};
     int x = ndp_graph_op1(b->g, &ndp_op_embedding, NULL, "x0", ins, 2);
     if (b->f->names->positions) {
-        int where[] = {ndp_graph_data(b->g, NDP_IN_POSITIONS), ndp_unit_param(b, NDP_P_POSITIONS, 1)};
+        int where[] = {ndp_unit_data(b, NDP_INPUT_POSITIONS), ndp_unit_param(b, NDP_P_POSITIONS, 1)};
         x = ndp_unit_add(b, "x0", x, ndp_graph_op1(b->g, &ndp_op_embedding, NULL, "positions", where, 2));
     }
     if (b->f->embedding_scale != 1) {
@@ -142,11 +39,10 @@ static void build_embedding(ndp_unit_builder *b) {
  * head computes its logits twice: here for the log-probabilities, then for the gradients. */
 static int build_pairs(ndp_unit_builder *b, int x, int w, int labels, int *parts) {
     const ndp_preference *p = &b->m->opts.preference;
-    int scale = ndp_graph_data(b->g, NDP_IN_LOSS_SCALE);
-    int documents = ndp_graph_data(b->g, ndp_in_pairs(b->f, NDP_IN_DOCUMENTS)), nll = NDP_NONE;
-    int sums = ndp_graph_data(b->g, ndp_in_pairs(b->f, NDP_IN_SCORES)), pairs[2] = {NDP_NONE, NDP_NONE};
-    int reference =
-        ndp_preference_table[p->kind].reference ? ndp_graph_data(b->g, ndp_in_pairs(b->f, NDP_IN_REFERENCE)) : NDP_NONE;
+    int scale = ndp_unit_data(b, NDP_INPUT_LOSS_SCALE);
+    int documents = ndp_unit_data(b, NDP_INPUT_DOCUMENTS), nll = NDP_NONE;
+    int sums = ndp_unit_data(b, NDP_INPUT_SCORES), pairs[2] = {NDP_NONE, NDP_NONE};
+    int reference = ndp_preference_table[p->kind].reference ? ndp_unit_data(b, NDP_INPUT_REFERENCE) : NDP_NONE;
     ndp_op_attr score = {.vocab = b->f->vocab, .cap = b->f->logit_cap}, count = {.parts = b->m->opts.documents};
     ndp_op_attr loss = {.loss = (int)p->kind,
                         .scale = p->beta,
@@ -163,8 +59,7 @@ static int build_pairs(ndp_unit_builder *b, int x, int w, int labels, int *parts
                                        [NDP_PAIR_ROWS_SLOPES] = pairs[0],
                                        [NDP_PAIR_ROWS_PAIRS] = pairs[1],
                                        [NDP_PAIR_ROWS_SCALE] = scale,
-                                       [NDP_PAIR_ROWS_NLL_SCALE] =
-                                           ndp_graph_data(b->g, ndp_in_pairs(b->f, NDP_IN_NLL_SCALE))};
+                                       [NDP_PAIR_ROWS_NLL_SCALE] = ndp_unit_data(b, NDP_INPUT_NLL_SCALE)};
     int outs[2] = {NDP_NONE, NDP_NONE};
     ndp_graph_op(b->g, &ndp_op_pair_rows, &(ndp_op_attr){.scale = p->sft_weight}, "scales", ins, NDP_COUNT(ins), outs,
                  2);
@@ -174,7 +69,7 @@ static int build_pairs(ndp_unit_builder *b, int x, int w, int labels, int *parts
 
 static void build_head(ndp_unit_builder *b) {
     const ndp_facts *f = b->f;
-    int n = ndp_unit_norm(b, NDP_P_FINAL_NORM, ndp_graph_input(b->g, b->m->opts.rows, f->hidden));
+    int n = ndp_unit_norm(b, NDP_P_FINAL_NORM, NDP_B_FINAL_NORM, ndp_graph_input(b->g, b->m->opts.rows, f->hidden));
     bool train = b->m->opts.mode == NDP_MODEL_TRAIN;
     ndp_op_attr attr = {.vocab = f->vocab, .train = train, .cap = f->logit_cap};
     if (b->m->opts.mode == NDP_MODEL_CACHED) {
@@ -183,14 +78,14 @@ static void build_head(ndp_unit_builder *b) {
                          f->logit_cap > 0 ? ndp_graph_op1(b->g, &ndp_op_cap, &attr, "logits", &logits, 1) : logits);
         return;
     }
-    int w = ndp_unit_param(b, NDP_P_HEAD, 1), labels = ndp_graph_data(b->g, NDP_IN_LABELS), parts = NDP_NONE;
+    int w = ndp_unit_param(b, NDP_P_HEAD, 1), labels = ndp_unit_data(b, NDP_INPUT_LABELS), parts = NDP_NONE;
     bool pairs = b->m->opts.preference.kind, trains = train && b->g->values[w].needs_grad;
-    int scale = pairs ? build_pairs(b, n, w, labels, &parts) : ndp_graph_data(b->g, NDP_IN_LOSS_SCALE);
+    int scale = pairs ? build_pairs(b, n, w, labels, &parts) : ndp_unit_data(b, NDP_INPUT_LOSS_SCALE);
     int ins[] = {n, w, labels, scale};
     int outs[3] = {NDP_NONE, NDP_NONE, trains ? ndp_graph_param_grad(b->g, w) : NDP_NONE};
     if (!pairs || train) /* no room for gradients that are not made: a table of 128256 x 4096 has 2 GiB of them */
         ndp_graph_op(b->g, &ndp_op_xent, &attr, "nll", ins, 4, outs, trains ? 3 : train ? 2 : 1);
-    int sum = ndp_graph_data(b->g, NDP_IN_LOSS), summed = pairs ? parts : outs[0];
+    int sum = ndp_unit_data(b, NDP_INPUT_LOSS), summed = pairs ? parts : outs[0];
     ndp_graph_op(b->g, &ndp_op_reduce_sum, &(ndp_op_attr){.accumulate = true}, "loss", &summed, 1, &sum, 1);
 }
 
@@ -298,7 +193,7 @@ ndp_status ndp_decoder_build(const ndp_facts *facts, const ndp_model_opts *opts,
     NDP_TRY_GOTO(ndp_model_init(&ndp_decoder, &own, opts, &m), fail);
     NDP_TRY_GOTO(check_activations(&own), fail);
     NDP_TRY_GOTO(ndp_router_losses_check(&own, opts), fail);
-    NDP_TRY_GOTO(make_inputs(&m), fail);
+    NDP_TRY_GOTO(ndp_decoder_inputs(&m), fail);
     NDP_TRY_GOTO(ndp_tables_make(&own, &m, &places), fail);
     NDP_TRY_GOTO(ndp_model_freeze(&m), fail);
     NDP_TRY_GOTO(build_graphs(&m, &places), fail);
@@ -307,6 +202,10 @@ ndp_status ndp_decoder_build(const ndp_facts *facts, const ndp_model_opts *opts,
 fail:
     ndp_model_release(&m);
     return st;
+}
+
+const ndp_mixer_cache *ndp_decoder_cache(const ndp_facts *f, int layer) {
+    return f->kinds[f->kind_of[layer]].mixer->cache;
 }
 
 /* ---- the architecture ---- */

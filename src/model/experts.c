@@ -12,7 +12,6 @@
 #include "model/block.h"
 
 #include "model/activations.h"
-#include "model/decoder.h"
 
 /* ---- losses of the router ---- */
 
@@ -43,32 +42,17 @@ ndp_status ndp_router_losses_check(const ndp_facts *f, const ndp_model_opts *o) 
     return NDP_OK;
 }
 
-void ndp_experts_inputs(ndp_model *m) {
-    static const ndp_input inputs[] = {
-        {"samples", NDP_INPUT_SAMPLES, NDP_EXTENT_TOKENS, 1, NDP_I32, NULL, 0},
-        {"router_scale", NDP_INPUT_ROUTER_SCALE, NDP_EXTENT_ONE, 1, NDP_F64, NULL, 0},
-        {"router_sums", NDP_INPUT_ROUTER_SUMS, NDP_EXTENT_ONE, NDP_ROUTER_LOSSES, NDP_F64, NULL, 0}};
-    ndp_router_losses l = ndp_router_losses_of(ndp_decoder_facts(m), &m->opts);
-    for (int i = 0; i < (l.balance > 0 || l.z_loss > 0 ? NDP_COUNT(inputs) : 1); i++)
-        ndp_inputs_add(m->inputs, inputs[i]);
-}
-
-/* The value of an input; NDP_NONE: the model has none of the kind. */
-static int data_of(const ndp_unit_builder *b, ndp_input_kind kind) {
-    int input = ndp_inputs_find(b->m->inputs, kind);
-    return input < 0 ? NDP_NONE : ndp_graph_data(b->g, input);
-}
-
 static void write_losses(const ndp_unit_builder *b, int logits, int choices) {
     ndp_router_losses l = ndp_router_losses_of(b->f, &b->m->opts);
-    int counts = NDP_NONE, samples = data_of(b, NDP_INPUT_SAMPLES);
+    int counts = NDP_NONE, samples = ndp_unit_data(b, NDP_INPUT_SAMPLES);
     ndp_op_attr attr = {.parts = b->m->opts.samples > 0 ? b->m->opts.samples : 1, .experts = b->f->experts};
     if (l.balance == 0 && l.z_loss == 0)
         return;
     if (l.balance > 0)
         counts = ndp_graph_op1(b->g, &ndp_op_choice_counts, &attr, "counts", (int[]){choices, samples}, 2);
     attr = (ndp_op_attr){.train = true, .parts = 1, .balance = l.balance, .z_loss = l.z_loss};
-    int ins[] = {logits, counts, samples, data_of(b, NDP_INPUT_ROUTER_SCALE)}, sums = data_of(b, NDP_INPUT_ROUTER_SUMS);
+    int ins[] = {logits, counts, samples, ndp_unit_data(b, NDP_INPUT_ROUTER_SCALE)},
+        sums = ndp_unit_data(b, NDP_INPUT_ROUTER_SUMS);
     ndp_graph_op(b->g, &ndp_op_router_losses, &attr, "losses", ins, 4, &sums, 1);
 }
 
@@ -76,7 +60,7 @@ static void write_losses(const ndp_unit_builder *b, int logits, int choices) {
 
 /* Logits of rows, by a router or a gate: they and what is made of them are wide, also in bf16. */
 static int logits_of(ndp_unit_builder *b, const char *name, int x, ndp_param place, int64_t cols) {
-    ndp_dtype wide = b->m->opts.compute == NDP_F64 ? NDP_F64 : NDP_F32;
+    ndp_dtype wide = ndp_wide(b->m->opts.compute);
     int logits = ndp_graph_value(b->g, name, b->m->opts.rows, cols, wide);
     int ins[] = {x, ndp_unit_weight(b, place, 1), NDP_NONE};
     ndp_graph_op(b->g, &ndp_op_linear, NULL, name, ins, 3, &logits, 1);
@@ -90,8 +74,8 @@ static int stack(ndp_unit_builder *b, const char *name, int x, ndp_param place, 
 
 /* Choices, weights and, where they are recorded, the logits as the batch keeps them. */
 static void route(ndp_unit_builder *b, const ndp_op_attr *attr, int logits, int routed[3]) {
-    int samples = data_of(b, NDP_INPUT_SAMPLES), given = data_of(b, NDP_INPUT_CHOICES);
-    routed[2] = data_of(b, NDP_INPUT_ROUTER);
+    int samples = ndp_unit_data(b, NDP_INPUT_SAMPLES), given = ndp_unit_data(b, NDP_INPUT_CHOICES);
+    routed[2] = ndp_unit_data(b, NDP_INPUT_ROUTER);
     ndp_graph_op(b->g, &ndp_op_route, attr, "choices", (int[]){logits, samples, given}, given == NDP_NONE ? 2 : 3,
                  routed, routed[2] == NDP_NONE ? 2 : 3);
     write_losses(b, logits, routed[0]);

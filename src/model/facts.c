@@ -318,17 +318,16 @@ static ndp_status read_numbers(struct json_object *config, const char *what, con
 }
 
 /* Dropout is never applied; f->dropout becomes the largest probability that any key asks for, so that a run can say so,
- * and whether the number is the family's own. One rule for all families, with the keys of all of them. GPT-2's own are
- * 0.1 where they are missing. */
-static ndp_status read_dropout(struct json_object *config, const char *what, ndp_facts *f) {
-    enum { OF_GPT2 = 3 };
+ * and whether the number is the family's own, which some of its keys have where they are missing. One rule for all
+ * families, with the keys of all of them. */
+static ndp_status read_dropout(struct json_object *config, const char *what, const ndp_family *family, ndp_facts *f) {
     static const char *const keys[] = {"attn_pdrop",     "resid_pdrop",      "embd_pdrop",       "attention_dropout",
                                        "hidden_dropout", "residual_dropout", "embedding_dropout"};
     double missing = f->dropout;
     f->dropout = 0;
     for (int i = NDP_COUNT(keys) - 1; i >= 0; i--) {
         bool stated = ndp_config_member(config, keys[i]);
-        double p = i < OF_GPT2 ? missing : 0;
+        double p = is_in(family->dropout, keys[i]) ? missing : 0;
         NDP_TRY(ndp_json_double(config, what, keys[i], &p));
         if (!(p >= 0 && p <= 1)) /* also NaN */
             return NDP_FAIL(NDP_EFORMAT, "%s: \"%s\" is %g, expected a probability from 0 to 1", what, keys[i], p);
@@ -348,7 +347,7 @@ static ndp_status parse(struct json_object *config, const char *what, const ndp_
     NDP_TRY(read_tokens(config, what, f));
     NDP_TRY(read_numbers(config, what, family->keys, f));
     NDP_TRY(read_biases(config, what, family->keys, f));
-    NDP_TRY(read_dropout(config, what, f));
+    NDP_TRY(read_dropout(config, what, family, f));
     NDP_TRY(family->layers(config, what, f));
     return family->more ? family->more(config, what, f) : NDP_OK;
 }
@@ -356,7 +355,8 @@ static ndp_status parse(struct json_object *config, const char *what, const ndp_
 ndp_status ndp_facts_parse(struct json_object *config, const char *what, ndp_facts *out) {
     if (!json_object_is_type(config, json_type_object))
         return NDP_FAIL(NDP_EFORMAT, "%s: not a JSON object", what);
-    ndp_facts f = {.norm_eps = 1e-6,
+    ndp_facts f = {.norm = ndp_norm_rms,
+                   .norm_eps = 1e-6,
                    .init_std = 0.02,
                    .embedding_scale = 1,
                    .n_ropes = 1,

@@ -35,6 +35,14 @@ typedef struct ndp_rope {
     double short_factor[NDP_LONG_FACTORS], long_factor[NDP_LONG_FACTORS]; /* longrope: dim / 2 of each */
 } ndp_rope;
 
+/* The norms of a model; one without a row of its own in the tables is left out. */
+typedef struct ndp_norm {
+    const ndp_op *op, *after_add; /* of x; of x + h, which is an output too (NULL: none such) */
+    bool bias;                    /* they add one */
+    bool offset;                  /* they multiply by 1 + w */
+} ndp_norm;
+extern const ndp_norm ndp_norm_rms, ndp_norm_rms_offset, ndp_norm_layer;
+
 /* The parts of a block (block.h). */
 typedef struct ndp_mixer ndp_mixer;
 typedef struct ndp_mlp ndp_mlp;
@@ -68,10 +76,9 @@ typedef struct ndp_facts {
     double norm_eps, init_std;
     bool depth_init; /* products that end in the residual stream begin smaller: init_std / sqrt(2 layers) */
     bool tied, qkv_bias, o_bias, mlp_bias;
-    bool layer_norm;  /* LayerNorm with biases; else RMSNorm */
-    bool unit_offset; /* norms multiply by 1 + w */
-    bool parallel;    /* attention and MLP both read the input norm */
-    bool transposed;  /* files hold the matrices of blocks as [inputs, outputs] */
+    ndp_norm norm;
+    bool parallel;   /* attention and MLP both read the input norm */
+    bool transposed; /* files hold the matrices of blocks as [inputs, outputs] */
     ndp_activation activation;
     ndp_qk_norm qk_norm;
     double attention_scale, attention_cap, logit_cap; /* caps: c tanh(x / c); 0: none */

@@ -60,8 +60,8 @@ static const fact_row facts[] = {
     SHAPE(qkv_bias, "qkv_bias", FACT_BOOL),
     SHAPE(o_bias, "o_bias", FACT_BOOL),
     SHAPE(mlp_bias, "mlp_bias", FACT_BOOL),
-    SHAPE(layer_norm, "layer_norm", FACT_BOOL),
-    FACT(unit_offset, "unit_offset_norm", FACT_BOOL),
+    SHAPE(norm.bias, "layer_norm", FACT_BOOL), /* of the norms there are, LayerNorm alone has biases */
+    FACT(norm.offset, "unit_offset_norm", FACT_BOOL),
     SHAPE(parallel, "parallel_residual", FACT_BOOL),
     FACT(activation, "hidden_act", FACT_ACTIVATION),
     {"qk_norm", offsetof(ndp_facts, qk_norm), FACT_WORD, true, qk_norm_words},
@@ -94,7 +94,7 @@ static const fact_row rope_facts[] = {
     ROPE(truncate, "rope_truncate", FACT_BOOL),
     ROPE(original_positions, "rope_original_max_position_embeddings", FACT_INT64),
 };
-_Static_assert(sizeof(ndp_facts) == 8672 && sizeof(ndp_rope) == 2128 && sizeof(ndp_layer_kind) == 24,
+_Static_assert(sizeof(ndp_facts) == 8696 && sizeof(ndp_rope) == 2128 && sizeof(ndp_layer_kind) == 24,
                "the facts of a model have changed: if a new one determines the loss curve, it needs a row above");
 
 static void write_fact(const fact_row *f, const void *of, ndp_str *out) {

@@ -163,7 +163,8 @@ static void smollm3_init(ndp_facts *f) {
 }
 
 static void gemma_init(ndp_facts *f) {
-    f->tied = f->unit_offset = true;
+    f->tied = true;
+    f->norm = ndp_norm_rms_offset;
     f->activation = NDP_GELU_TANH;
     f->head_dim = 256;
     f->kinds[0].window = 4096;
@@ -193,7 +194,7 @@ static void qwen3_moe_init(ndp_facts *f) {
 }
 
 static void layer_norm_init(ndp_facts *f) {
-    f->layer_norm = true;
+    f->norm = ndp_norm_layer;
     f->norm_eps = 1e-5;
 }
 
@@ -248,7 +249,8 @@ static const ndp_family families[] = {
      .reads = {"use_sliding_window", "num_experts", "num_local_experts"}},
     {"olmoe", "OlmoeForCausalLM", &olmoe_names, &olmoe_keys, olmoe_init, .layers = ndp_layers_alike,
      .more = ndp_more_experts, .reads = {"num_experts", "num_local_experts"}},
-    {"gpt2", "GPT2LMHeadModel", &gpt2_names, &gpt2_keys, gpt2_init, .layers = ndp_layers_alike},
+    {"gpt2", "GPT2LMHeadModel", &gpt2_names, &gpt2_keys, gpt2_init, .layers = ndp_layers_alike,
+     .dropout = {"attn_pdrop", "resid_pdrop", "embd_pdrop"}},
 };
 
 const ndp_family *ndp_family_find(const char *type) {

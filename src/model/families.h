@@ -38,7 +38,8 @@ typedef struct ndp_family {
     ndp_status (*layers)(struct json_object *config, const char *what, ndp_facts *f);
     /* Reads the keys that only this family has. NULL: none. */
     ndp_status (*more)(struct json_object *config, const char *what, ndp_facts *f);
-    const char *reads[10]; /* keys that would be refused from others */
+    const char *dropout[4]; /* keys that are the family's own dropout where they are missing */
+    const char *reads[10];  /* keys that would be refused from others */
 } ndp_family;
 
 /* NULL when there is none of that model_type. */

@@ -95,8 +95,8 @@ static bool is_there(const ndp_facts *f, const rule *r) {
     const bool is[] = {[ALWAYS] = true,
                        [SERIAL] = !f->parallel,
                        [UNTIED] = !f->tied,
-                       [NORM_BIAS] = f->layer_norm,
-                       [SERIAL_NORM_BIAS] = f->layer_norm && !f->parallel,
+                       [NORM_BIAS] = f->norm.bias,
+                       [SERIAL_NORM_BIAS] = f->norm.bias && !f->parallel,
                        [QKV_BIAS] = f->qkv_bias,
                        [O_BIAS] = f->o_bias,
                        [MLP_BIAS] = f->mlp_bias};

@@ -28,9 +28,6 @@ static inline void ndp_shape_set(ndp_view *v, int64_t rows, int64_t cols, ndp_dt
 
 static inline void ndp_shape_like(ndp_view *v, const ndp_view *of) { ndp_shape_set(v, of->rows, of->cols, of->dtype); }
 
-/* Sums of many terms (statistics of rows, gradients of weights) are kept wider than bf16. */
-static inline ndp_dtype ndp_wide(ndp_dtype t) { return t == NDP_F64 ? NDP_F64 : NDP_F32; }
-
 static inline double ndp_elements(const ndp_view *v) { return (double)v->rows * (double)v->cols; }
 
 static inline double ndp_view_bytes(const ndp_view *v) { return ndp_elements(v) * (double)ndp_dtype_size(v->dtype); }

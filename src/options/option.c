@@ -36,7 +36,7 @@ void ndp_option_expects(const ndp_option *o, ndp_str *out) {
     else if (!o->words)
         ndp_str_add(out, o->value ? "a string" : "a string or null");
     for (int i = 0, n = count_words(o); i < n; i++)
-        ndp_str_addf(out, "%s%s", i == 0 ? "" : i == n - 1 ? " or " : ", ", o->words[i]);
+        ndp_str_add_choice(out, i, n, o->words[i]);
     if (o->also)
         ndp_str_addf(out, ", %s", o->also);
 }

@@ -87,7 +87,7 @@ ndp_status ndp_context_attention(ndp_pass *p) {
     const ndp_row_cut *rows = &p->rows;
     ndp_op_attr attr = p->node->attr;
     ndp_op_attr q_cut = cut_of(p, attr.heads, attr.head_dim), kv_cut = cut_of(p, attr.kv_heads, attr.head_dim);
-    bool wide = p->to->compute != ndp_pass_wide(p), gathers = rows->cp > 1 && !rows->ring,
+    bool wide = p->to->compute != ndp_wide(p->to->compute), gathers = rows->cp > 1 && !rows->ring,
          repeats = rows->sp > 1 && kv_cut.heads < kv_cut.all_parts;
     int ins[6];
     kv_cut.wide_grad = wide && repeats;
@@ -242,7 +242,7 @@ static ndp_status rewrite_list(ring *r) {
 }
 
 ndp_status ndp_context_ring(ndp_graph *g, const ndp_row_cut *rows) {
-    ring r = {.g = g, .rows = rows, .type = g->compute, .wide = g->compute == NDP_F64 ? NDP_F64 : NDP_F32};
+    ring r = {.g = g, .rows = rows, .type = g->compute, .wide = ndp_wide(g->compute)};
     for (int list = 0; list < NDP_NODE_LISTS; list++) {
         r.list = (ndp_node_list)list;
         NDP_TRY(rewrite_list(&r));

@@ -11,8 +11,6 @@ ndp_spread ndp_pass_stream(const ndp_pass *p) {
     return p->tp > 1 && p->how.tp_sequence_parallel ? NDP_SPREAD_ROWS : NDP_SPREAD_SAME;
 }
 
-ndp_dtype ndp_pass_wide(const ndp_pass *p) { return p->to->compute == NDP_F64 ? NDP_F64 : NDP_F32; }
-
 /* Columns [col, col + cols) of an image: where the tensor axis cuts them they are the rows of glued segments and of the
  * members of stacks, and those of whole ones. */
 static int columns_of(ndp_pass *p, const ndp_value *v) {

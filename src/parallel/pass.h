@@ -49,8 +49,6 @@ int ndp_pass_value(ndp_pass *p, int value);
 void ndp_pass_out(ndp_pass *p, int i, int value, ndp_spread spread);
 /* The spread of the residual stream. */
 ndp_spread ndp_pass_stream(const ndp_pass *p);
-/* Storage of sums over ranks: wider than bf16. */
-ndp_dtype ndp_pass_wide(const ndp_pass *p);
 /* A copy of `value` in storage of its own where it is a view with gaps. */
 int ndp_pass_contiguous(ndp_pass *p, int value);
 

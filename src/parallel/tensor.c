@@ -129,8 +129,10 @@ void ndp_tensor_cut(const ndp_mesh *mesh, const ndp_parallel *how, ndp_segments 
 /* ---- into and out of the pieces ---- */
 
 ndp_op_attr ndp_pass_over_tp(const ndp_pass *p) {
-    return (ndp_op_attr){
-        .group = NDP_GROUP_TP, .ranks = p->tp, .type = p->to->compute, .wide_grad = p->to->compute != ndp_pass_wide(p)};
+    return (ndp_op_attr){.group = NDP_GROUP_TP,
+                         .ranks = p->tp,
+                         .type = p->to->compute,
+                         .wide_grad = p->to->compute != ndp_wide(p->to->compute)};
 }
 
 /* All rows of a value, gathered once for all its readers. Its gradient is the sum over the ranks, which is as wide as a
@@ -158,7 +160,7 @@ int ndp_pass_enter(ndp_pass *p, int i) { return enter_value(p, p->node->in[i]); 
 
 /* Where a product writes this rank's part of a sum. */
 static int partial(ndp_pass *p, const char *name, int64_t rows, int64_t cols, bool wide) {
-    return ndp_graph_value(p->to, name, rows, cols, wide ? ndp_pass_wide(p) : p->to->compute);
+    return ndp_graph_value(p->to, name, rows, cols, wide ? ndp_wide(p->to->compute) : p->to->compute);
 }
 
 /* The sum of the ranks' parts and a bias (NDP_NONE: none), on this rank's rows, rounded once: a bias added to what was
@@ -339,7 +341,7 @@ ndp_status ndp_tensor_xent(ndp_pass *p) {
     h.attr.vocab = ndp_pass_segment(p, h.w)->rows;
     h.attr.parts = p->tp;
     h.attr.wide_grad = ndp_pass_over_tp(p).wide_grad;
-    h.nll = ndp_graph_value(p->to, "nll", x.rows, 1, ndp_pass_wide(p));
+    h.nll = ndp_graph_value(p->to, "nll", x.rows, 1, ndp_wide(p->to->compute));
     h.dx = n->attr.train ? partial(p, "dx", x.rows, x.cols, true) : NDP_NONE;
     h.dw = dw;
     write_chunks(p, &h);

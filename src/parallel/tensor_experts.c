@@ -65,7 +65,7 @@ ndp_status ndp_experts_stack(ndp_pass *p) {
     attr.wide_grad = columns && ndp_pass_over_tp(p).wide_grad;
     if (!columns)
         y = ndp_graph_value(p->to, name, p->to->values[ins[0]].view.rows, p->from->values[p->node->out[0]].view.cols,
-                            ndp_pass_wide(p));
+                            ndp_wide(p->to->compute));
     ndp_graph_op(p->to, &ndp_op_linear_stack, &attr, name, ins, 3, &y, 1);
     ndp_pass_out(p, 0, y, columns ? NDP_SPREAD_COLS : NDP_SPREAD_PART);
     ndp_image *image = &p->images[p->node->out[0]];
@@ -83,7 +83,7 @@ ndp_status ndp_experts_give(ndp_pass *p) {
     int ins[5] = {NDP_NONE, NDP_NONE, NDP_NONE, NDP_NONE, NDP_NONE};
     for (int i = 0; i < p->node->n_in; i++)
         ins[i] = ndp_pass_in(p, i);
-    int x = ndp_graph_value(p->to, name, p->rows.tokens, p->to->values[ins[0]].view.cols, ndp_pass_wide(p));
+    int x = ndp_graph_value(p->to, name, p->rows.tokens, p->to->values[ins[0]].view.cols, ndp_wide(p->to->compute));
     ndp_graph_op(p->to, &ndp_op_give_rows, &p->node->attr, name, ins, p->node->n_in, &x, 1);
     ndp_pass_out(p, 0, ndp_pass_leave(p, x, NDP_NONE, name), ndp_pass_stream(p));
     return p->to->status;

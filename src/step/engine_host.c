@@ -209,11 +209,8 @@ ndp_status ndp_engine_load(ndp_engine *e, int micro_batch, const ndp_micro_batch
 }
 
 static ndp_status find_input(const ndp_engine *e, const char *name, int *out) {
-    const ndp_inputs *inputs = e->model.inputs;
-    for (*out = 0; *out < inputs->n; ++*out)
-        if (strcmp(inputs->items[*out].name, name) == 0)
-            return NDP_OK;
-    return NDP_FAIL(NDP_EINVAL, "the model has no input %s", name);
+    *out = ndp_inputs_named(e->model.inputs, name);
+    return *out >= 0 ? NDP_OK : NDP_FAIL(NDP_EINVAL, "the model has no input %s", name);
 }
 
 ndp_status ndp_engine_input(ndp_engine *e, int micro_batch, const char *name, void *out) {

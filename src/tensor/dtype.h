@@ -11,6 +11,9 @@ size_t ndp_dtype_size(ndp_dtype t);
 /* "fp32", "bf16", ...: the name that users write. */
 const char *ndp_dtype_name(ndp_dtype t);
 
+/* Sums of many terms (statistics of rows, gradients of weights, sums over ranks) are kept wider than bf16. */
+static inline ndp_dtype ndp_wide(ndp_dtype t) { return t == NDP_F64 ? NDP_F64 : NDP_F32; }
+
 static inline float ndp_bf16_to_f32(uint16_t h) {
     uint32_t bits = (uint32_t)h << 16;
     float f;

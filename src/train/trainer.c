@@ -336,7 +336,7 @@ static void take_logits(void *user, int64_t row, const void *columns) {
     const ndp_mixtures *mixtures = &r->t->model.inputs->mixtures;
     int64_t length = r->t->rank.job.config->data.sequence_length;
     int64_t sample = ndp_sample_index(&r->t->rank.feed.shape, 0, r->micro_batch, data_rank(r->t), row / length);
-    ndp_dtype type = r->t->model.opts.compute == NDP_F64 ? NDP_F64 : NDP_F32;
+    ndp_dtype type = ndp_wide(r->t->model.opts.compute);
     ndp_convert(columns, type, r->out + (sample * length + row % length) * mixtures->experts, NDP_F64,
                 mixtures->experts);
 }

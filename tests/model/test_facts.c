@@ -422,7 +422,7 @@ static void gemmas_are_read(void **state) {
     (void)state;
     static ndp_facts f;
     CHECK_OK(parse(FAMILY("gemma2", "\"query_pre_attn_scalar\": 144"), &f));
-    assert_true(f.unit_offset && f.tied && f.activation == NDP_GELU_TANH && f.head_dim == 256);
+    assert_true(f.norm.offset && f.tied && f.activation == NDP_GELU_TANH && f.head_dim == 256);
     assert_true(f.attention_cap == 50 && f.logit_cap == 30 && f.attention_scale == 1 / 12.0 && f.embedding_scale == 8);
     assert_true(f.n_kinds == 2 && f.kinds[f.kind_of[0]].window == 4096 && f.kinds[f.kind_of[1]].window == 0);
     CHECK_OK(parse(FAMILY("gemma2", "\"attn_logit_softcapping\": null, \"final_logit_softcapping\": 7.5"), &f));
@@ -522,7 +522,7 @@ static void other_families_are_read(void **state) {
     CHECK_OK(parse(FAMILY("olmo2", "\"head_dim\": 8"), &f));
     assert_true(f.qk_norm == NDP_QK_NORM_WHOLE && f.norm_eps == 1e-5);
     CHECK_OK(parse(FAMILY("stablelm", "\"use_qkv_bias\": true, \"layer_norm_eps\": 1e-4"), &f));
-    assert_true(f.layer_norm && f.qkv_bias && !f.o_bias && f.ropes[0].dim == 2 && f.norm_eps == 1e-4);
+    assert_true(f.norm.bias && f.qkv_bias && !f.o_bias && f.ropes[0].dim == 2 && f.norm_eps == 1e-4);
     CHECK_FAILS(parse(FAMILY("stablelm", "\"qk_layernorm\": true"), &f), NDP_ENOTSUP, "qk_layernorm");
     CHECK_OK(parse(FAMILY("starcoder2", "\"hidden_act\": \"gelu_pytorch_tanh\", \"residual_dropout\": 0.1"), &f));
     assert_true(!f.kinds[0].mlp->gated && f.mlp_bias && f.o_bias && f.tied && f.dropout == 0.1);
