@@ -105,10 +105,11 @@ static void plain_line(char *out, size_t size, const ndp_metrics *m, int64_t ste
         snprintf(mfu, sizeof mfu, "  mfu %.1f%%", 100 * m->mfu);
     if (m->eval_tokens > 0)
         snprintf(held, sizeof held, "  eval_loss %.4f", m->eval_loss);
-    if (m->pair.pairs > 0 && isnan(m->pair.kl))
-        snprintf(pairs, sizeof pairs, "  margin %.4f  accuracy %.2f", m->pair.margin, m->pair.accuracy);
-    else if (m->pair.pairs > 0)
-        snprintf(pairs, sizeof pairs, "  margin %.4f  kl %.4f", m->pair.margin, m->pair.kl);
+    bool single = !isnan(m->pair.kl), both = !isnan(m->pair.margin); /* answers that are wanted, and others */
+    int n = m->pair.pairs > 0 && both ? snprintf(pairs, sizeof pairs, "  margin %.4f", m->pair.margin) : 0;
+    if (m->pair.pairs > 0)
+        snprintf(pairs + n, sizeof pairs - (size_t)n, single ? "  kl %.4f" : "  accuracy %.2f",
+                 single ? m->pair.kl : m->pair.accuracy);
     snprintf(out, size, "step %lld/%lld  loss %.4f%s%s  grad_norm %.3g  lr %.2e  %s tokens/s%s  left %s",
              (long long)m->step, (long long)steps, m->loss, pairs, held, m->grad_norm, m->lr, speed, mfu, left);
 }

@@ -8,12 +8,18 @@
 static ndp_preference preference(int kind) {
     ndp_preference p = {.kind = (ndp_preference_kind)kind, .beta = 0.8, .gamma = 0.3};
     p.label_smoothing = ndp_preference_table[kind].smoothed ? 0.15 : 0;
+    p.desirable_weight = 0.7, p.undesirable_weight = 1.6;
     return p;
 }
 
-static double loss_of(const ndp_preference *p, const double logp[2], double *by) {
-    const ndp_pair_document d[2] = {{logp[0], 3, -4.0}, {logp[1], 5, -6.5}};
+static bool is_single(int kind) { return ndp_preference_table[kind].single; }
+
+/* `alone`: the document of a single answer; the other one is what it is compared with. */
+static double loss_of(const ndp_preference *p, const double logp[2], int alone, double *by) {
+    ndp_pair_document d[2] = {{logp[0], 3, -4.0}, {logp[1], 5, -6.5}};
     double out[NDP_PAIR_COLUMNS];
+    if (is_single((int)p->kind))
+        d[!alone] = (ndp_pair_document){0, 0, -2.5};
     ndp_pair_judge(p, &d[0], &d[1], out, &by[0], &by[1]);
     return out[NDP_PAIR_LOSS];
 }
@@ -23,20 +29,36 @@ static void slopes_are_derivatives(void **state) {
     (void)state;
     static const double logps[][2] = {{-4.2, -6.1}, {-9, -2}, {-0.3, -40}, {-2500, -1}, {-1, -2500}, {-0.9, -0.4}};
     for (int kind = 1; kind < NDP_PREFERENCE_KINDS; kind++)
-        for (int i = 0; i < NDP_COUNT(logps); i++) {
-            ndp_preference p = preference(kind);
-            double by[2], unused[2];
-            double loss = loss_of(&p, logps[i], by);
-            assert_true(isfinite(loss));
+        for (int i = 0; i < NDP_COUNT(logps); i++)
             for (int k = 0; k < 2; k++) {
+                ndp_preference p = preference(kind);
+                double by[2], unused[2];
+                assert_true(isfinite(loss_of(&p, logps[i], k, by)));
                 double h = 1e-5, to[2] = {logps[i][0], logps[i][1]}, from[2] = {logps[i][0], logps[i][1]};
                 to[k] += h, from[k] -= h;
-                double slope = (loss_of(&p, to, unused) - loss_of(&p, from, unused)) / (2 * h);
+                double slope = (loss_of(&p, to, k, unused) - loss_of(&p, from, k, unused)) / (2 * h);
                 if (!(fabs(slope - by[k]) <= 1e-6 * (1 + fabs(slope)))) /* the loss is a few thousand at most */
                     fail_msg("%s %s, pair %d, document %d: derivative %.12g, differences say %.12g",
                              ndp_preference_table[kind].name, ndp_preference_table[kind].variant, i, k, by[k], slope);
             }
-        }
+}
+
+/* By hand: 1 - sigmoid(beta (ratio - point)) of an answer that is wanted, 1 - sigmoid(beta (point - ratio)) of others.
+ */
+static void single_answers(void **state) {
+    (void)state;
+    ndp_preference p = preference(NDP_PREFERENCE_KTO);
+    for (int k = 0; k < 2; k++) {
+        double by[2], out[NDP_PAIR_COLUMNS], ratio = -3 - -4.5, x = p.beta * (k ? 2.5 - ratio : ratio - 2.5);
+        ndp_pair_document d[2] = {{0, 0, -2.5}, {0, 0, -2.5}};
+        d[k] = (ndp_pair_document){-3, 7, -4.5};
+        ndp_pair_judge(&p, &d[0], &d[1], out, &by[0], &by[1]);
+        assert_true(fabs(out[NDP_PAIR_LOSS] - (k ? 1.6 : 0.7) * (1 - 1 / (1 + exp(-x)))) < 1e-12);
+        assert_true(out[NDP_PAIR_ACCURACY] == !k && (k ? by[1] > 0 : by[0] < 0));
+        assert_true(out[NDP_PAIR_REWARD_CHOSEN] == (k ? 0 : p.beta * ratio));
+        assert_true(out[NDP_PAIR_REWARD_REJECTED] == (k ? p.beta * ratio : 0));
+        assert_true(out[NDP_PAIR_LOGP_CHOSEN] == (k ? 0 : -3) && out[NDP_PAIR_LOGP_REJECTED] == (k ? -3 : 0));
+    }
 }
 
 static void pairs_without_an_answer_count_nothing(void **state) {
@@ -46,7 +68,10 @@ static void pairs_without_an_answer_count_nothing(void **state) {
             ndp_preference p = preference(kind);
             ndp_pair_document d[2] = {{-3, 4, -2}, {-5, 4, -2}};
             double out[NDP_PAIR_COLUMNS], by[2];
-            d[empty] = (ndp_pair_document){0, 0, -2};
+            if (!is_single(kind)) /* of these, two answers, or none, are no pair */
+                d[empty] = (ndp_pair_document){0, 0, -2};
+            else if (empty)
+                d[0] = d[1] = (ndp_pair_document){0, 0, -2};
             ndp_pair_judge(&p, &d[0], &d[1], out, &by[0], &by[1]);
             assert_true(by[0] == 0 && by[1] == 0);
             for (int j = 0; j < NDP_PAIR_COLUMNS; j++)
@@ -59,14 +84,16 @@ static void pairs_without_an_answer_count_nothing(void **state) {
 enum { ROWS = 300, DOCUMENTS = 6 };
 
 /* Rows of documents in turns, of unequal number; some are of none, or of a prompt. The last document has no answer if
- * `empty`. */
-static ndp_view some_documents(bool empty) {
+ * `empty`. Of single answers one document of each pair has rows. */
+static ndp_view some_documents(bool single, bool empty) {
     ndp_view v = matrix(NDP_I32, ROWS, 1);
     for (int64_t t = 0; t < ROWS; t++) {
         int64_t d = t * t % 13 % DOCUMENTS;
         int marks = t % 5 == 0 ? 0 : NDP_DOCUMENT_ANSWER;
         marks |= d % 2 == 0 && t % 3 ? NDP_DOCUMENT_NLL : 0;
         if (empty && d == DOCUMENTS - 1)
+            marks = 0;
+        if (single && d % 2 != d / 2 % 2)
             marks = 0;
         ndp_view_set(&v, t, 0, t % 11 == 4 ? -1 : (double)(d << NDP_DOCUMENT_MARKS | marks));
     }
@@ -90,7 +117,8 @@ static ndp_view one(double x) {
 }
 
 static pair_results run_pairs(const pair_case *k, ndp_dtype type, const ndp_device *device) {
-    pair_results r = {.documents = some_documents(k->empty), .nll = random_matrix(type, ROWS, 1, 5)};
+    pair_results r = {.documents = some_documents(is_single((int)k->p.kind), k->empty),
+                      .nll = random_matrix(type, ROWS, 1, 5)};
     for (int64_t t = 0; t < ROWS; t++)
         ndp_view_set(&r.nll, t, 0, 0.25 * floor(8 * fabs(ndp_view_get(&r.nll, t, 0)))); /* exact in all types */
     r.scale = one(0.25), r.nll_scale = one(0.01);
@@ -100,6 +128,7 @@ static pair_results run_pairs(const pair_case *k, ndp_dtype type, const ndp_devi
     ndp_op_attr count = {.parts = DOCUMENTS}, rows = {.scale = 0.7};
     ndp_op_attr loss = {.loss = (int)k->p.kind, .scale = k->p.beta, .gamma = k->p.gamma};
     loss.label_smoothing = k->p.label_smoothing;
+    loss.desirable_weight = k->p.desirable_weight, loss.undesirable_weight = k->p.undesirable_weight;
     make_outputs(&ndp_op_document_sums, &count, a, out, 1);
     run_op(&ndp_op_document_sums, &count, a, out, device, 2);
     r.sums = out[0];
@@ -257,10 +286,13 @@ static void shape_rules_refuse(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(slopes_are_derivatives), cmocka_unit_test(pairs_without_an_answer_count_nothing),
-        cmocka_unit_test(parts_add_up),           cmocka_unit_test(scales_are_derivatives),
-        cmocka_unit_test(devices_agree),          cmocka_unit_test(columns_are_summed),
-        cmocka_unit_test(shape_rules_refuse)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(slopes_are_derivatives),
+                                       cmocka_unit_test(single_answers),
+                                       cmocka_unit_test(pairs_without_an_answer_count_nothing),
+                                       cmocka_unit_test(parts_add_up),
+                                       cmocka_unit_test(scales_are_derivatives),
+                                       cmocka_unit_test(devices_agree),
+                                       cmocka_unit_test(columns_are_summed),
+                                       cmocka_unit_test(shape_rules_refuse)};
     return end_of_ops(cmocka_run_group_tests(tests, NULL, NULL));
 }

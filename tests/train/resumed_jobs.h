@@ -18,7 +18,8 @@ static const part losses[] = {{"dpo", {"loss.name=dpo"}},
                               {"xent", {0}},
                               {"ipo", {"loss.name=dpo", "loss.variant=ipo", "loss.sft_weight=0.5"}},
                               {"orpo", {"loss.name=orpo"}},
-                              {"simpo", {"loss.name=simpo"}}};
+                              {"simpo", {"loss.name=simpo"}},
+                              {"kto", {"loss.name=kto", "loss.undesirable_weight=0.5"}}};
 static const part adapters[] = {{"whole", {0}},
                                 {"continued", {"adapter.type=lora", "adapter.r=4", "adapter.path=%/adapter"}},
                                 {"lora", {"adapter.type=lora", "adapter.r=4", "adapter.dropout=0.1"}},

@@ -1,5 +1,6 @@
 /* The reference model of preference data: its log-probabilities are those of the weights that a run starts from, on the
  * first run, on a second one, on a resumed one, whether or not their file is still there; and held-out pairs. */
+#include "score/reference_file.h"
 #include "train/resumes.h"
 
 #include <dirent.h>
@@ -19,13 +20,16 @@ static void train_pairs(const char *folder, const char *name, const char *const 
     ndp_config_destroy(c);
 }
 
+/* NaN: there is none. */
+static bool differ(double a, double b) { return !(a == b || (isnan(a) && isnan(b))); }
+
 static void check_same(const run *a, const run *b, int64_t from, int64_t to) {
     for (int64_t k = from; k <= to; k++) {
         const ndp_metrics *p = &a->m[k], *q = &b->m[k];
         assert_int_equal(p->step, k);
         assert_int_equal(q->step, k);
-        if (p->loss != q->loss || p->grad_norm != q->grad_norm || p->pair.margin != q->pair.margin ||
-            p->pair.logp_chosen != q->pair.logp_chosen)
+        if (p->loss != q->loss || p->grad_norm != q->grad_norm || differ(p->pair.margin, q->pair.margin) ||
+            differ(p->pair.logp_chosen, q->pair.logp_chosen) || differ(p->pair.kl, q->pair.kl))
             fail_msg("step %lld: loss %.17g and %.17g, margin %.17g and %.17g", (long long)k, p->loss, q->loss,
                      p->pair.margin, q->pair.margin);
     }
@@ -157,14 +161,43 @@ static void a_damaged_file_is_replaced(void **state) {
 /* A resumed run has other weights than it began with; its reference is still that of the beginning. */
 static void a_resumed_run_has_the_first_weights_as_reference(void **state) {
     run whole, part;
-    static const char *const there[] = {CACHE("resumed"), NULL}, *const gone[] = {CACHE("empty"), NULL};
-    train_pairs(*state, "whole", there, false, 0, &whole);
-    for (int i = 0; i < 2; i++) {
-        const char *name = i ? "resumed-1" : "resumed-0";
-        train_pairs(*state, name, there, false, SAVED, &part);
-        train_pairs(*state, name, i ? gone : there, true, 0, &part);
+    static const char *const losses[] = {"loss.name=dpo", "loss.name=kto"};
+    for (int i = 0; i < 4; i++) {
+        const char *const there[] = {CACHE("resumed"), losses[i / 2], NULL}, *const gone[] = {CACHE("empty"),
+                                                                                              losses[i / 2], NULL};
+        char name[2][16];
+        snprintf(name[0], sizeof name[0], "whole-%d", i), snprintf(name[1], sizeof name[1], "resumed-%d", i);
+        train_pairs(*state, name[0], there, false, 0, &whole);
+        train_pairs(*state, name[1], there, false, SAVED, &part);
+        train_pairs(*state, name[1], i % 2 ? gone : there, true, 0, &part);
         check_same(&whole, &part, SAVED + 1, STEPS);
     }
+}
+
+/* A run that has become longer reads the scores that it had; a file of another key, or that is cut, has none. */
+static void a_longer_run_reads_what_there_is(void **state) {
+    char *path = ndp_format("%s/some.reference", (char *)*state), *data;
+    ndp_reference_file f = {path, {1, 2}, 4};
+    double values[6] = {1, 2, 3, NAN}, have[6];
+    size_t size;
+    CHECK_OK(ndp_reference_file_write(&f, values));
+    for (f.n = 3; f.n <= 6; f.n++) {
+        for (int i = 0; i < 6; i++)
+            have[i] = -1;
+        assert_int_equal(ndp_reference_file_read(&f, have), f.n < 4 ? f.n : 4);
+        for (int i = 0; i < 6; i++)
+            assert_true(i < 3 ? have[i] == values[i] : i == 3 && f.n > 3 ? isnan(have[i]) : have[i] == -1);
+    }
+    f.key.low ^= 1;
+    assert_int_equal(ndp_reference_file_read(&f, have), 0);
+    f.key.low ^= 1;
+    CHECK_OK(ndp_file_read(path, &data, &size));
+    for (size_t n = 0; n < size; n += 7) {
+        CHECK_OK(ndp_file_write_atomic(path, data, n));
+        assert_int_equal(ndp_reference_file_read(&f, have), 0);
+    }
+    free(data);
+    free(path);
 }
 
 /* ---- held-out pairs ---- */
@@ -175,25 +208,34 @@ static void held_out_pairs(void **state) {
     static const char *const layouts[] = {"train.seed=42",         "parallelism.dp_shard_size=2",
                                           "parallelism.tp_size=2", "parallelism.cp_size=2",
                                           "parallelism.pp_size=2", "parallelism.sp_size=2"};
-    for (int d = 0; d < 2; d++) {
+    for (int k = 0; k < 4; k++) {
         run one = {0}, r;
+        int d = k % 2, pairs = k < 2 ? 20 : 40; /* or single answers */
         for (int l = 0; l < NDP_COUNT(layouts); l++) {
-            const char *const sets[] = {data[d],       layouts[l], "train.eval_every=2", "optimizer.lr=3e-3",
-                                        CACHE("held"), NULL};
+            const char *const sets[] = {data[d],
+                                        layouts[l],
+                                        "train.eval_every=2",
+                                        "optimizer.lr=3e-3",
+                                        CACHE("held"),
+                                        k < 2 ? NULL : "loss.name=kto",
+                                        NULL};
             char name[32];
-            snprintf(name, sizeof name, "held-%d-%d", d, l);
+            snprintf(name, sizeof name, "held-%d-%d", k, l);
             train_pairs(*state, name, sets, false, 0, &r);
             if (l == 0)
                 one = r;
-            for (int k = 2; k <= STEPS; k += 2) {
-                const ndp_pair_metrics *p = &one.m[k].eval_pair, *q = &r.m[k].eval_pair;
-                assert_true(d == 0 ? q->pairs == 20 : q->pairs > 0 && q->pairs < 20);
+            for (int s = 2; s <= STEPS; s += 2) {
+                const ndp_pair_metrics *p = &one.m[s].eval_pair, *q = &r.m[s].eval_pair;
+                assert_true(d == 0 ? q->pairs == pairs : q->pairs > 0 && q->pairs < pairs);
                 assert_int_equal(p->pairs, q->pairs);
-                check_near(one.m[k].eval_loss, r.m[k].eval_loss, "eval_loss");
+                check_near(one.m[s].eval_loss, r.m[s].eval_loss, "eval_loss");
                 check_near(p->margin, q->margin, "margin");
                 check_near(p->logp_chosen, q->logp_chosen, "logp_chosen");
                 check_near(p->logp_rejected, q->logp_rejected, "logp_rejected");
-                assert_true(q->margin != 0 && fabs(r.m[k].eval_loss - log(2)) > 1e-6);
+                assert_true(pairs == 20 ? isnan(q->kl) : q->kl >= 0);
+                if (pairs == 40)
+                    check_near(p->kl, q->kl, "kl");
+                assert_true(q->margin != 0 && fabs(r.m[s].eval_loss - (pairs == 20 ? log(2) : 0.5)) > 1e-6);
             }
         }
         assert_true(isnan(one.m[1].eval_loss));
@@ -206,6 +248,7 @@ int main(void) {
                                        cmocka_unit_test(an_adapter_is_part_of_the_reference),
                                        cmocka_unit_test(a_damaged_file_is_replaced),
                                        cmocka_unit_test(a_resumed_run_has_the_first_weights_as_reference),
+                                       cmocka_unit_test(a_longer_run_reads_what_there_is),
                                        cmocka_unit_test(held_out_pairs)};
     return cmocka_run_group_tests(tests, make_folder, tiny_teardown);
 }

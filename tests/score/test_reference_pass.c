@@ -76,7 +76,8 @@ static ndp_status score_rank(ndp_world *w, void *arg) {
     if (first) {
         r->out->st = st, r->out->micro_batches = here.calls;
         snprintf(r->out->why, sizeof r->out->why, "%s", st == NDP_OK ? "" : ndp_error_message());
-        memcpy(r->out->values, t->score.references[0], sizeof r->out->values);
+        if (st == NDP_OK)
+            memcpy(r->out->values, t->score.references[0], sizeof r->out->values);
     }
     here.run = NULL;
     ndp_trainer_destroy(t);
