@@ -158,7 +158,7 @@ static ndp_status check_preference(const ndp_config *c) {
     ndp_preference_kind kind = ndp_preference_find(c->loss.name, c->loss.variant);
     if (pairs && !loss)
         return refuse_loss_of_tokens();
-    NDP_CHECK(pairs || !loss, "loss.name is a loss of pairs, but data.format is not preference; set data.format: "
+    NDP_CHECK(pairs || !loss, "loss.name is a loss of preference data, but data.format is not preference; set data.format: "
                               "preference, or loss.name: xent");
     NDP_CHECK(c->loss.variant == 0 || kind != NDP_PREFERENCE_NONE,
               "loss.variant is %s, which loss.name %s does not have; remove it",

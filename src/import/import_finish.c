@@ -224,13 +224,14 @@ static ndp_status finish_batch(ndp_import *m) {
         return ndp_import_fail(&m->notes, "gradient_accumulation_steps",
                                "the global batch, %d x %d x %d x %d samples, is more than %d", micro, accumulation,
                                replicate, shard, 1 << 30);
-    int rows = m->read.pairs ? 2 : 1; /* of a sample */
+    bool pairs = m->read.pairs && m->read.pairs != PAIRS_KTO;
+    int rows = pairs ? 2 : 1; /* of a sample */
     if (global > (1 << 30) / rows)
         return ndp_import_fail(&m->notes, "gradient_accumulation_steps", "the global batch has more than %d rows",
                                1 << 30);
     m->job.batch.micro_batch_size = micro * rows;
     m->job.batch.global_batch_size = (int)global * rows;
-    if (m->read.pairs)
+    if (pairs)
         SAY(m, "batch sizes here count rows, of which a pair is two\n");
     SAY(m,
         "global batch %lld samples = micro batch %d x accumulation %d x %lld data ranks (dp_replicate %d x dp_shard "

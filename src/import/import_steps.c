@@ -95,7 +95,10 @@ static ndp_status finish_evaluation(ndp_import *m) {
             SAY(m, "there is no held-out data (val_set_size, test_datasets), so nothing is evaluated\n");
         return NDP_OK;
     }
-    SAY(m, "eval_loss is the mean over all held-out %s; %s averages over batches\n", m->read.pairs ? "pairs" : "tokens",
+    SAY(m, "eval_loss is the mean over all held-out %s; %s averages over batches\n",
+        m->read.pairs == PAIRS_KTO ? "answers"
+        : m->read.pairs            ? "pairs"
+                                   : "tokens",
         m->dialect->program);
     if (m->read.eval_steps > 0)
         return count_steps(m, "eval_steps", m->read.eval_steps, every);

@@ -78,7 +78,7 @@ static const import_target targets[] = {
     {MEMBER(read.dora), "adapter.dora", NULL},
     {MEMBER(read.rslora), "adapter.rslora", NULL},
     {MEMBER(read.val_set_size), "data.validation_fraction", "a fraction; a number of records is not supported"},
-    {MEMBER(read.pairs), "loss.name, loss.variant", "`dpo`, `ipo`, `orpo`, `simpo`"},
+    {MEMBER(read.pairs), "loss.name, loss.variant", "`dpo`, `ipo`, `orpo`, `simpo`, `kto`"},
     {MEMBER(read.beta), "loss.beta", NULL},
     {MEMBER(read.trl_beta), "loss.beta", "before `rl_beta`"},
     {MEMBER(read.odds_weight), "loss.beta", "if there is no `rl_beta`"},

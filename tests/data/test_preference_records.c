@@ -67,6 +67,46 @@ static void forms(void **state) {
         CHECK_FILE(f, "a.jsonl", cases[i].record, pairs(f), cases[i].words);
 }
 
+/* One answer and its label: the first document of a pair if it is wanted, else the second; the other one is empty. */
+static void single_answers(void **state) {
+    const fixture *f = *state;
+    static const struct {
+        const char *record, *words;
+    } cases[] = {{"{\"prompt\":\"ab\",\"completion\":\"c\",\"label\":true}", "<s>ab[c]  | 2"},
+                 {"{\"prompt\":\"ab\",\"completion\":\"c\",\"label\":false}", " <s>ab[c] | 2"},
+                 {"{\"prompt\":\"ab\",\"response\":\"c\",\"label\":1}", "<s>ab[c]  | 2"},
+                 {"{\"question\":\"a\",\"completion\":\"c\",\"label\":false}", " <s>a/[c</s>] | 2"},
+                 {"{\"prompt\":[" USER("a") "],\"completion\":[" SAID("c") "],\"label\":true}", "<s>a/[c</s>]  | 2"},
+                 {"{\"completion\":[" USER("a") "," SAID("c") "],\"label\":true}", "<s>a/[c</s>]  | 2"},
+                 {"{\"messages\":[" USER("a") "," SAID("b") "," USER("d") "," SAID("c") "],\"label\":false}",
+                  " <s>a/b</s>d/[c</s>] | 2"},
+                 {"{\"prompt\":\"ab\"" ANSWERS, "<s>ab[c] <s>ab[rr] | 2"}};
+    static const struct {
+        const char *record, *says;
+    } refused[] = {
+        {"{\"prompt\":\"ab\",\"completion\":\"c\"}", "the record has no 'label'"},
+        {"{\"prompt\":\"ab\",\"completion\":\"c\",\"label\":\"yes\"}", "'label' is \"yes\", expected true or false"},
+        {"{\"prompt\":\"ab\",\"completion\":\"c\",\"label\":2}", "'label' is 2, expected true or false"},
+        {"{\"prompt\":\"ab\",\"label\":true}", "the record has no 'completion'"},
+        {"{\"completion\":\"c\",\"label\":true}", "the record has no 'prompt'"},
+        {"{\"prompt\":\"ab\",\"completion\":\"\",\"label\":true}", "an answer is empty"},
+        {"{\"prompt\":\"ab\",\"completion\":7,\"label\":true}", "'completion' is neither a text nor a list"}};
+    ndp_record_format format = pairs(f);
+    for (int i = 0; i < NDP_COUNT(refused); i++) {
+        format.single = true;
+        check_refused(f, "a.jsonl", refused[i].record, strlen(refused[i].record), format, NDP_EFORMAT, refused[i].says);
+    }
+    for (int i = 0; i < NDP_COUNT(cases); i++) {
+        format.single = true;
+        CHECK_FILE(f, "a.jsonl", cases[i].record, format, cases[i].words);
+        format.single = false; /* with a loss of pairs */
+        if (!strstr(cases[i].record, "chosen"))
+            check_refused(f, "a.jsonl", cases[i].record, strlen(cases[i].record), format, NDP_EFORMAT,
+                          strstr(cases[i].record, "false") ? "an answer that is not wanted"
+                                                           : "the record has no 'chosen'");
+    }
+}
+
 static void names_of_fields(void **state) {
     const fixture *f = *state;
     ndp_record_format format = pairs(f);
@@ -320,6 +360,7 @@ static void an_order_keeps_pairs_together(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(forms),
+                                       cmocka_unit_test(single_answers),
                                        cmocka_unit_test(names_of_fields),
                                        cmocka_unit_test(end_tokens_end_answers),
                                        cmocka_unit_test(bad_records_are_refused_or_skipped),

@@ -459,7 +459,7 @@ static const char *const refused[][2] = {
     {"base_model: m\nadapter: lora\nlora_target_modules: [q_proj, lm_head]\nmax_steps: 3\n",
      "'lora_target_modules: lm_head': embedding and head have no factors"},
     {"base_model: m\nfp16: true\nmax_steps: 3\n", "'fp16: true': fp16 is not supported"},
-    {"base_model: m\nrl: kto\nmax_steps: 3\n", "'rl: kto': rewards are not supported"},
+    {"base_model: m\nrl: grpo\nmax_steps: 3\n", "'rl: grpo': rewards are not supported"},
     {"base_model: m\nplugins: [my.Plugin]\nmax_steps: 3\n", "'plugins: my.Plugin': a plugin of another program"},
     {"base_model: m\nspecial_tokens: {eos_token: x}\nmax_steps: 3\n",
      "'special_tokens.eos_token: x': change the model folder's"},

@@ -34,6 +34,23 @@ static void losses(void **state) {
     }
 }
 
+/* KTO has weights of its own; without it they are not read. Its batches count answers. */
+static void single_answers(void **state) {
+    (void)state;
+    imported i;
+    static const char weights[] = "kto_desirable_weight: 0.2\nkto_undesirable_weight: 1.5\nmicro_batch_size: 3\n";
+    for (int kto = 0; kto < 2; kto++) {
+        char text[512];
+        snprintf(text, sizeof text, HEAD INTEL "rl: %s\n%s", kto ? "kto" : "dpo", weights);
+        CHECK_OK(import(&i, text, NULL));
+        CHECK_KEYS(&i, {"loss.name", kto ? "kto" : "dpo"}, {"loss.desirable_weight", kto ? "0.2" : "1"},
+                   {"loss.undesirable_weight", kto ? "1.5" : "1"}, {"batch.micro_batch_size", kto ? "3" : "6"});
+        CHECK_OK(ndp_config_check(&i.c));
+        check_round_trip(&i);
+        release(&i);
+    }
+}
+
 /* Axolotl's batches count pairs. */
 static void batches(void **state) {
     (void)state;
@@ -88,7 +105,7 @@ static void data(void **state) {
 static void refusals(void **state) {
     (void)state;
     static const char *const cases[][2] = {
-        {"rl: kto\n", "'rl: kto': rewards are not supported; loss.name is one of: xent dpo orpo simpo"},
+        {"rl: ppo_vllm\n", "'rl: ppo_vllm': rewards are not supported; loss.name is one of: xent dpo orpo simpo kto"},
         {"rl: grpo\ntrl: {beta: 0.1, use_vllm: true}\n", "'rl: grpo': rewards are not supported"},
         {"rl: gdpo\n", "'rl: gdpo': rewards"},
         {"rl: ppo\n", "'rl: ppo': rewards"},
@@ -122,7 +139,7 @@ static void refusals(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(losses), cmocka_unit_test(batches), cmocka_unit_test(data),
-                                       cmocka_unit_test(refusals)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(losses), cmocka_unit_test(single_answers),
+                                       cmocka_unit_test(batches), cmocka_unit_test(data), cmocka_unit_test(refusals)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
