@@ -1,6 +1,7 @@
 /* What a run has on disk when it ends: commits of finished steps, and the failure that it ends with. */
 #include "base/clock.h"
 #include "base/log.h"
+#include "launch/launch.h"
 #include "train/loop.h"
 
 #include <math.h>

@@ -4,6 +4,7 @@
 #include "base/turns.h"
 #include "comm/node/local.h"
 #include "comm/node/mapping.h"
+#include "comm/watch/wait.h"
 
 #include <omp.h>
 #include <stdio.h>
