@@ -12,11 +12,11 @@
  * A rank whose writing fails takes part to the end, and the failure is agreed on afterwards.
  *
  * A message is the number of its runs, then for each run its offset in the chunk and its size, then the runs' elements
- * in the file's type. Words: a *part* is the elements of one tensor in one chunk; a *piece* is what a rank holds of a
- * tensor in memory; a *run* is where the two overlap. */
+ * in the file's type. Words: a *part* is the elements of one tensor in one chunk; a *run* is where it overlaps a piece
+ * that a rank holds (overlap.h). */
 #include "base/clock.h"
 #include "checkpoint/agree.h"
-#include "checkpoint/shards.h"
+#include "checkpoint/overlap.h"
 
 #include <stdlib.h>
 
@@ -29,8 +29,7 @@ typedef struct gather {
     ndp_comm *world; /* NULL: one rank */
     int rank, size;
     const char *folder;
-    const ndp_file_piece *pieces;
-    int *sorted, n_sorted;  /* indices of the non-empty pieces, in the order of the files */
+    ndp_held_pieces pieces;
     int64_t *order, *begin; /* rank r writes parts order[begin[r]] .. order[begin[r + 1]] */
     int64_t *held;          /* bytes that this rank holds of each part */
     int64_t *writers;       /* of each part: the rank that writes it */
@@ -45,69 +44,15 @@ typedef struct gather {
     char *why;
 } gather;
 
-/* ---- overlaps of pieces and parts ---- */
-
-/* < 0: element `first` of one tensor precedes element `other_first` of the other, in the order of the files. */
-static int compare_places(const ndp_shards *s, int tensor, int64_t first, int other, int64_t other_first) {
-    int64_t a[] = {s->file_of[tensor], s->place[tensor], first},
-            b[] = {s->file_of[other], s->place[other], other_first};
-    for (int i = 0; i < 3; i++)
-        if (a[i] != b[i])
-            return a[i] < b[i] ? -1 : 1;
-    return 0;
-}
-
-static int compare_pieces(const void *a, const void *b, void *arg) {
-    const gather *g = arg;
-    const ndp_file_piece *x = &g->pieces[*(const int *)a], *y = &g->pieces[*(const int *)b];
-    return compare_places(g->s, x->tensor, x->first, y->tensor, y->first);
-}
-
-/* The elements of a piece that lie in a part. */
-typedef struct overlap {
-    const ndp_file_piece *piece;
-    int64_t skip, at, count; /* first element, within the piece and within the part */
-} overlap;
-
-/* The first piece that can overlap the part: the last one that starts at or before its start. */
-static int first_piece(const gather *g, const ndp_shard_part *part) {
-    int low = 0, high = g->n_sorted;
-    while (low < high) {
-        int middle = low + (high - low) / 2;
-        const ndp_file_piece *p = &g->pieces[g->sorted[middle]];
-        if (compare_places(g->s, p->tensor, p->first, part->tensor, part->first) <= 0)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low ? low - 1 : 0;
-}
-
-/* Advances *cursor, which is first_piece at first. False at the end. */
-static bool next_overlap(const gather *g, const ndp_shard_part *part, int *cursor, overlap *o) {
-    int64_t part_end = part->first + part->count;
-    while (*cursor < g->n_sorted) {
-        const ndp_file_piece *p = &g->pieces[g->sorted[*cursor]];
-        if (compare_places(g->s, p->tensor, p->first, part->tensor, part_end) >= 0)
-            return false;
-        ++*cursor;
-        int64_t first = p->first > part->first ? p->first : part->first, end = p->first + p->count;
-        end = end < part_end ? end : part_end;
-        if (p->tensor != part->tensor || first >= end)
-            continue;
-        *o = (overlap){p, first - p->first, first - part->first, end - first};
-        return true;
-    }
-    return false;
-}
+/* ---- messages ---- */
 
 static ndp_dtype stored_type(const gather *g, const ndp_shard_part *part) { return g->s->specs[part->tensor].dtype; }
 
 /* Counts the runs and bytes of a part that this rank holds. */
 static int64_t count_runs(const gather *g, const ndp_shard_part *part, int64_t *bytes) {
     int64_t n = 0, elements = 0;
-    overlap o;
-    for (int cursor = first_piece(g, part); next_overlap(g, part, &cursor, &o); n++)
+    ndp_overlap o;
+    for (int cursor = ndp_overlap_first(&g->pieces, part); ndp_overlap_next(&g->pieces, part, &cursor, &o); n++)
         elements += o.count;
     *bytes = elements * (int64_t)ndp_dtype_size(stored_type(g, part));
     return n;
@@ -118,41 +63,6 @@ static int64_t message_bytes(const gather *g, const ndp_shard_part *part) {
     return n ? (int64_t)sizeof(int64_t) + n * (int64_t)sizeof(run_header) + bytes : 0;
 }
 
-/* The elements of an overlap from a source, block by block, so that each is converted while it is in the CPU cache. */
-static ndp_status convert_source(const overlap *o, char *to, ndp_dtype stored) {
-    enum { BLOCK = 8192 };
-    double block[BLOCK];
-    const ndp_file_piece *p = o->piece;
-    int64_t stride = p->stride > 1 ? p->stride : 1;
-    for (int64_t done = 0, n; done < o->count; done += n) {
-        n = o->count - done < BLOCK ? o->count - done : BLOCK;
-        NDP_TRY(p->source->read(p->source->user, p->at + (o->skip + done) * stride, n, stride, block));
-        ndp_convert(block, p->dtype, to + (size_t)done * ndp_dtype_size(stored), stored, n);
-    }
-    return NDP_OK;
-}
-
-/* The elements of an overlap, converted to the file's type. */
-static ndp_status convert(const overlap *o, void *to, ndp_dtype stored) {
-    const ndp_file_piece *p = o->piece;
-    int64_t stride = p->stride > 1 ? p->stride : 1;
-    size_t size = ndp_dtype_size(p->dtype);
-    if (p->source && stride == 1 && p->dtype == stored)
-        return p->source->read(p->source->user, p->at + o->skip, o->count, 1, to);
-    if (p->source)
-        return convert_source(o, to, stored);
-    const char *from = (const char *)p->data + (size_t)(o->skip * stride) * size;
-    if (stride > 1)
-        ndp_convert_apart(from, p->dtype, stride, to, stored, 1, o->count);
-    else if (p->dtype == stored)
-        memcpy(to, from, (size_t)o->count * size);
-    else
-        ndp_convert(from, p->dtype, to, stored, o->count);
-    return NDP_OK;
-}
-
-/* ---- messages ---- */
-
 static ndp_status pack(gather *g, const ndp_shard_part *part) {
     ndp_dtype stored = stored_type(g, part);
     size_t size = ndp_dtype_size(stored);
@@ -160,10 +70,10 @@ static ndp_status pack(gather *g, const ndp_shard_part *part) {
     memcpy(g->out, &n, sizeof n);
     run_header *headers = (run_header *)(g->out + sizeof n);
     char *to = (char *)(headers + n);
-    overlap o;
-    for (int cursor = first_piece(g, part); next_overlap(g, part, &cursor, &o); i++) {
+    ndp_overlap o;
+    for (int cursor = ndp_overlap_first(&g->pieces, part); ndp_overlap_next(&g->pieces, part, &cursor, &o); i++) {
         headers[i] = (run_header){(uint32_t)((size_t)o.at * size), (uint32_t)((size_t)o.count * size)};
-        NDP_TRY(convert(&o, to, stored));
+        NDP_TRY(ndp_overlap_convert(&o, to, stored));
         to += headers[i].bytes;
     }
     return NDP_OK;
@@ -189,7 +99,7 @@ static ndp_status unpack(gather *g, const ndp_shard_part *part, const char *mess
 }
 
 /* A part that this rank holds alone and in one piece: each block is hashed while it is in the CPU cache. */
-static ndp_status hash_own(gather *g, const ndp_shard_part *part, const overlap *o) {
+static ndp_status hash_own(gather *g, const ndp_shard_part *part, const ndp_overlap *o) {
     enum { BLOCK = 1 << 18 };
     ndp_dtype stored = stored_type(g, part);
     int64_t size = (int64_t)ndp_dtype_size(stored), most = BLOCK / size;
@@ -199,7 +109,7 @@ static ndp_status hash_own(gather *g, const ndp_shard_part *part, const overlap 
     for (int64_t done = 0, n; done < o->count; done += n) {
         n = o->count - done < most ? o->count - done : most;
         char *to = g->chunk + done * size;
-        NDP_TRY(convert(&(overlap){o->piece, o->skip + done, o->at + done, n}, to, stored));
+        NDP_TRY(ndp_overlap_convert(&(ndp_overlap){o->piece, o->skip + done, o->at + done, n}, to, stored));
         double start = ndp_thread_now();
         kernel->add(&hasher, to, (size_t)(n * size));
         g->s->hashing += ndp_thread_now() - start;
@@ -213,11 +123,12 @@ static ndp_status hash_own(gather *g, const ndp_shard_part *part, const overlap 
 static ndp_status add_own(gather *g, const ndp_shard_part *part) {
     ndp_dtype stored = stored_type(g, part);
     int64_t size = (int64_t)ndp_dtype_size(stored);
-    overlap o;
-    for (int cursor = first_piece(g, part); next_overlap(g, part, &cursor, &o); g->filled += o.count * size) {
+    ndp_overlap o;
+    for (int cursor = ndp_overlap_first(&g->pieces, part); ndp_overlap_next(&g->pieces, part, &cursor, &o);
+         g->filled += o.count * size) {
         if (o.count == part->count && g->filled == 0)
             return hash_own(g, part, &o);
-        NDP_TRY(convert(&o, g->chunk + o.at * size, stored));
+        NDP_TRY(ndp_overlap_convert(&o, g->chunk + o.at * size, stored));
     }
     double start = ndp_thread_now();
     part->chunk->hash = ndp_hash_of(g->chunk, (size_t)part->chunk->bytes);
@@ -359,21 +270,15 @@ static void sort_by_writer(gather *g) {
     g->begin[0] = 0;
 }
 
-/* Allocates the tables and sorts the pieces. */
-static ndp_status take_tables(gather *g, int n_pieces) {
+static ndp_status take_tables(gather *g) {
     size_t parts = ((size_t)g->s->n_parts + 1) * sizeof(int64_t), ranks = (size_t)g->size;
-    g->sorted = ndp_arena_alloc(&g->arena, ((size_t)n_pieces + 1) * sizeof *g->sorted);
     g->order = ndp_arena_alloc(&g->arena, parts);
     g->held = ndp_arena_alloc(&g->arena, parts);
     g->writers = ndp_arena_alloc(&g->arena, parts);
     g->begin = ndp_arena_alloc(&g->arena, (ranks + 1) * sizeof *g->begin);
     g->sizes = ndp_arena_alloc(&g->arena, 2 * ranks * sizeof *g->sizes);
-    if (!g->sorted || !g->order || !g->held || !g->writers || !g->begin || !g->sizes)
+    if (!g->order || !g->held || !g->writers || !g->begin || !g->sizes)
         return NDP_FAIL(NDP_ENOMEM, "not enough memory to gather %lld chunks", (long long)g->s->n_parts);
-    for (int i = 0; i < n_pieces; i++)
-        if (g->pieces[i].count)
-            g->sorted[g->n_sorted++] = i;
-    qsort_r(g->sorted, (size_t)g->n_sorted, sizeof *g->sorted, compare_pieces, g);
     return NDP_OK;
 }
 
@@ -398,8 +303,10 @@ static ndp_status take_buffers(gather *g) {
 }
 
 /* Collective. */
-static ndp_status prepare(gather *g, int n_pieces) {
-    NDP_TRY(ndp_agree(g->world, take_tables(g, n_pieces)));
+static ndp_status prepare(gather *g, const ndp_file_piece *pieces, int n_pieces) {
+    ndp_status own = take_tables(g);
+    NDP_TRY(
+        ndp_agree(g->world, own == NDP_OK ? ndp_held_pieces_sort(g->s, pieces, n_pieces, &g->arena, &g->pieces) : own));
     for (int64_t c = 0; c < g->s->n_parts; c++)
         count_runs(g, &g->s->parts[c], &g->held[c]);
     NDP_TRY(pick_writers(g));
@@ -425,12 +332,12 @@ static ndp_status share_hashes(gather *g) {
 
 ndp_status ndp_shards_gather(ndp_shards *s, ndp_comm *world, const char *folder, const ndp_file_piece *pieces,
                              int n_pieces) {
-    gather g = {.s = s, .world = world, .folder = folder, .pieces = pieces, .size = 1};
+    gather g = {.s = s, .world = world, .folder = folder, .size = 1};
     if (world) {
         g.rank = ndp_comm_rank(world);
         g.size = ndp_comm_size(world);
     }
-    ndp_status st = prepare(&g, n_pieces);
+    ndp_status st = prepare(&g, pieces, n_pieces);
     if (st == NDP_OK)
         st = ndp_agree(world, write_all(&g));
     if (st == NDP_OK)

@@ -32,6 +32,8 @@ void ndp_weights_close(ndp_weights *w);
  * lm_head's. NDP_ENOMEM. */
 NDP_API ndp_status ndp_weights_prefix(ndp_weights *w, const char *prefix);
 
+/* As it was opened; borrowed. */
+const char *ndp_weights_folder(const ndp_weights *w);
 int ndp_weights_count(const ndp_weights *w);
 /* Sorted by name; borrowed. */
 const ndp_tensor_entry *ndp_weights_at(const ndp_weights *w, int i);

@@ -1,5 +1,5 @@
-/* Completion for bash, zsh and fish (pages.h). Each script has a part that does not depend on the tables, and lists
- * made from them. */
+/* Completion for bash and zsh (pages.h). Each script has a part that does not depend on the tables, and lists made from
+ * them. */
 #include "cli/pages.h"
 
 #include <stdlib.h>
@@ -14,19 +14,13 @@ static void put_quoted(FILE *out, const char *text, const char *escaped) {
             fprintf(out, strchr(escaped, *text) ? "\\%c" : "%c", *text);
 }
 
-/* fish has backslashes between single quotes. */
-static void put_fish(FILE *out, const char *text) {
-    for (; *text; text++)
-        fprintf(out, *text == '\'' || *text == '\\' ? "\\%c" : "%c", *text);
-}
-
 /* " | ' checkpoint list'": the words of each command, as a pattern of `case`. */
 static void put_pattern(void *user, const cli_command *c, const char *words) {
     (void)c;
     fprintf(user, "%s' %s'", strcmp(words, cli_commands[0]->name) == 0 ? "" : " | ", words);
 }
 
-static const cli_command *const *parts_of(const cli_command *c) { return c == &cmd_help ? cli_commands : c->parts; }
+const cli_command *const *cli_parts_of(const cli_command *c) { return c == &cmd_help ? cli_commands : c->parts; }
 
 static void put_case_of_words(void *user, const cli_key *key) {
     if (*key->words)
@@ -41,38 +35,34 @@ static ndp_status put_words_function(FILE *out, const char *name) {
     return st;
 }
 
+void cli_put_action(FILE *out, const char *action, const cli_option *o) {
+    const char *place = strstr(action, "%s");
+    char *words = place ? cli_words_of(o) : NULL;
+    fprintf(out, "%.*s%s%s", place ? (int)(place - action) : (int)strlen(action), action, words ? words : "",
+            place ? place + 2 : "");
+    free(words);
+}
+
+static void put_names(FILE *out, const cli_command *const *commands) {
+    for (; *commands; commands++)
+        fprintf(out, "%s ", (*commands)->name);
+}
+
 /* ---- bash ---- */
 
 static void put_key_name(void *user, const cli_key *key) { fprintf(user, "%s ", key->name); }
 
 static void put_bash_action(FILE *out, cli_value kind, const cli_option *o) {
-    char *words;
-    switch (kind) {
-    case CLI_VALUE_NONE:
-    case CLI_VALUE_ANY:
-        fputs(": ;;\n", out);
-        break;
-    case CLI_VALUE_FILE:
-        fputs("_ndparallel_files -f ;;\n", out);
-        break;
-    case CLI_VALUE_FOLDER:
-        fputs("_ndparallel_files -d ;;\n", out);
-        break;
-    case CLI_VALUE_PROGRAM:
-        fputs("_ndparallel_files -c ;;\n", out);
-        break;
-    case CLI_VALUE_KEY:
-        fputs("_ndparallel_add \"$_ndparallel_keys\" ;;\n", out);
-        break;
-    case CLI_VALUE_ASSIGNMENT:
-        fputs("_ndparallel_assign ;;\n", out);
-        break;
-    case CLI_VALUE_WORDS:
-        words = cli_words_of(o);
-        fprintf(out, "_ndparallel_add '%s' ;;\n", words ? words : "");
-        free(words);
-        break;
-    }
+    static const char *const actions[] = {[CLI_VALUE_NONE] = ":",
+                                          [CLI_VALUE_ANY] = ":",
+                                          [CLI_VALUE_FILE] = "_ndparallel_files -f",
+                                          [CLI_VALUE_FOLDER] = "_ndparallel_files -d",
+                                          [CLI_VALUE_PROGRAM] = "_ndparallel_files -c",
+                                          [CLI_VALUE_KEY] = "_ndparallel_add \"$_ndparallel_keys\"",
+                                          [CLI_VALUE_ASSIGNMENT] = "_ndparallel_assign",
+                                          [CLI_VALUE_WORDS] = "_ndparallel_add '%s'"};
+    cli_put_action(out, actions[kind], o);
+    fputs(" ;;\n", out);
 }
 
 /* What follows an option with a value, of one command. */
@@ -103,10 +93,9 @@ static void put_bash_options(void *user, const cli_command *c, const char *words
 static void put_bash_arguments(void *user, const cli_command *c, const char *words) {
     FILE *out = user;
     fprintf(out, "    ' %s') ", words);
-    if (parts_of(c)) {
+    if (cli_parts_of(c)) {
         fputs("((at_part)) && _ndparallel_add '", out);
-        for (const cli_command *const *part = parts_of(c); *part; part++)
-            fprintf(out, "%s ", (*part)->name);
+        put_names(out, cli_parts_of(c));
         fputs("'; ", out);
     }
     put_bash_action(out, cli_value_of_arguments(c), NULL);
@@ -183,8 +172,7 @@ ndp_status cli_write_bash(FILE *out) {
           out);
     cli_visit_commands(put_bash_options, out);
     fputs("    esac\n    return\n    fi\n    case $at in\n    '') _ndparallel_add '", out);
-    for (const cli_command *const *c = cli_commands; *c; c++)
-        fprintf(out, "%s ", (*c)->name);
+    put_names(out, cli_commands);
     fputs("' ;;\n", out);
     cli_visit_commands(put_bash_arguments, out);
     fputs("    esac\n}\n", out);
@@ -206,14 +194,9 @@ static void put_zsh_action(FILE *out, cli_value kind, const cli_option *o) {
                                           [CLI_VALUE_FOLDER] = "_files -/",
                                           [CLI_VALUE_PROGRAM] = "_command_names -e",
                                           [CLI_VALUE_KEY] = "_ndparallel_key",
-                                          [CLI_VALUE_ASSIGNMENT] = "_ndparallel_assign"};
-    if (kind != CLI_VALUE_WORDS) {
-        fputs(actions[kind], out);
-        return;
-    }
-    char *words = cli_words_of(o);
-    fprintf(out, "(%s)", words ? words : "");
-    free(words);
+                                          [CLI_VALUE_ASSIGNMENT] = "_ndparallel_assign",
+                                          [CLI_VALUE_WORDS] = "(%s)"};
+    cli_put_action(out, actions[kind], o);
 }
 
 /* '*--set=[help]:KEY=VALUE:action' */
@@ -245,9 +228,9 @@ static void put_zsh_command(void *user, const cli_command *c, const char *words)
     FILE *out = user;
     const cli_option *o;
     fprintf(out, "    ' %s')\n", words);
-    if (parts_of(c)) {
+    if (cli_parts_of(c)) {
         fputs("        ", out);
-        put_zsh_parts(out, parts_of(c));
+        put_zsh_parts(out, cli_parts_of(c));
         fputs("\n        (( CURRENT == 2 )) && _describe -t commands command parts\n", out);
     }
     fputs("        _arguments -s", out);
@@ -313,131 +296,5 @@ ndp_status cli_write_zsh(FILE *out) {
           out);
     cli_visit_commands(put_zsh_command, out);
     fputs("    esac\n}\n_ndparallel \"$@\"\n", out);
-    return st;
-}
-
-/* ---- fish ---- */
-
-static void put_fish_key(void *user, const cli_key *key) {
-    fprintf(user, "    echo '%s'\"$argv\"\\t'", key->name);
-    put_fish(user, key->meaning);
-    fputs("'\n", user);
-}
-
-static void put_fish_words(void *user, const cli_key *key) {
-    if (*key->words)
-        fprintf(user, "        case %s\n            string split ' ' '%s'\n", key->name, key->words);
-}
-
-static void put_fish_action(FILE *out, cli_value kind, const cli_option *o) {
-    static const char *const actions[] = {[CLI_VALUE_NONE] = "",
-                                          [CLI_VALUE_ANY] = " -x",
-                                          [CLI_VALUE_FILE] = " -r -F",
-                                          [CLI_VALUE_FOLDER] = " -x -a '(__fish_complete_directories)'",
-                                          [CLI_VALUE_PROGRAM] = " -x -a '(__fish_complete_subcommand)'",
-                                          [CLI_VALUE_KEY] = " -x -a '(__ndparallel_keys)'",
-                                          [CLI_VALUE_ASSIGNMENT] = " -x -a '(__ndparallel_assign)'"};
-    if (kind != CLI_VALUE_WORDS) {
-        fputs(actions[kind], out);
-        return;
-    }
-    char *words = cli_words_of(o);
-    fprintf(out, " -x -a '%s'", words ? words : "");
-    free(words);
-}
-
-static void put_fish_command(void *user, const cli_command *c, const char *words) {
-    FILE *out = user;
-    const cli_option *o;
-    for (const cli_command *const *part = parts_of(c); part && *part; part++) {
-        fprintf(out, "complete -c ndparallel -n '__ndparallel_at %s' -f -a %s -d '", words, (*part)->name);
-        put_fish(out, (*part)->about);
-        fputs("'\n", out);
-    }
-    for (int i = 0; (o = cli_option_of(c, i)); i++) {
-        if (!o->help)
-            continue;
-        fprintf(out, "complete -c ndparallel -n '__ndparallel_in %s' -l %s", words, o->name);
-        if (o->key)
-            fprintf(out, " -s %c", o->key);
-        put_fish_action(out, cli_value_of(o), o);
-        fputs(" -d '", out);
-        put_fish(out, o->help);
-        fputs("'\n", out);
-    }
-    cli_value arguments = cli_value_of_arguments(c);
-    if (arguments == CLI_VALUE_KEY || arguments == CLI_VALUE_FOLDER) {
-        fprintf(out, "complete -c ndparallel -n '__ndparallel_in %s'", words);
-        put_fish_action(out, arguments, NULL);
-        putc('\n', out);
-    } else if (arguments == CLI_VALUE_ANY)
-        fprintf(out, "complete -c ndparallel -n '__ndparallel_in %s' -f\n", words);
-    fprintf(out, "complete -c ndparallel -n '__ndparallel_in %s' -l help -d 'Give a help list'\n", words);
-    fprintf(out, "complete -c ndparallel -n '__ndparallel_in %s' -l usage -d 'Give a short usage message'\n", words);
-}
-
-static void put_fish_path(void *user, const cli_command *c, const char *words) {
-    (void)c;
-    fprintf(user, " '%s'", words);
-}
-
-static const char fish_functions[] =
-    "end\n"
-    "# KEY=VALUE\n"
-    "function __ndparallel_assign\n"
-    "    set -l word (string replace -r '^--[a-z-]+=' '' -- (commandline -ct))\n"
-    "    if not string match -q '*=*' -- $word\n"
-    "        __ndparallel_keys =\n"
-    "        return\n"
-    "    end\n"
-    "    set -l key (string replace -r '=.*' '' -- $word)\n"
-    "    set -l values (__ndparallel_words $key)\n"
-    "    if test (count $values) -gt 0\n"
-    "        string replace -r '^' $key= -- $values\n"
-    "    else\n"
-    "        string replace -r '^' $key= -- (__fish_complete_path (string replace -r '^[^=]*=' '' -- $word))\n"
-    "    end\n"
-    "end\n"
-    "# The words that name the command, as far as they are typed.\n"
-    "function __ndparallel_path\n"
-    "    set -l at\n"
-    "    for word in (commandline -opc)[2..-1]\n"
-    "        set -l longer $at $word\n"
-    "        contains -- \"$longer\" $__ndparallel_commands\n"
-    "        or break\n"
-    "        set at $longer\n"
-    "    end\n"
-    "    echo \"$at\"\n"
-    "end\n"
-    "# The command is this one.\n"
-    "function __ndparallel_in\n"
-    "    test \"$argv\" = (__ndparallel_path)\n"
-    "end\n"
-    "# The same, with nothing after it.\n"
-    "function __ndparallel_at\n"
-    "    set -l words (commandline -opc)\n"
-    "    test \"$argv\" = \"$words[2..-1]\"\n"
-    "end\n"
-    "set -g __ndparallel_commands";
-
-ndp_status cli_write_fish(FILE *out) {
-    fputs("# Completion for fish: put this file into ~/.config/fish/completions.\n"
-          "# Made from the program's tables by `ndparallel help --generate DIR`.\n"
-          "function __ndparallel_words\n    switch $argv[1]\n",
-          out);
-    ndp_status st = cli_visit_keys(put_fish_words, out);
-    fputs("    end\nend\n# The keys, each with $argv after it.\nfunction __ndparallel_keys\n", out);
-    if (st == NDP_OK)
-        st = cli_visit_keys(put_fish_key, out);
-    fputs(fish_functions, out);
-    cli_visit_commands(put_fish_path, out);
-    fputs("\n", out);
-    for (const cli_command *const *c = cli_commands; *c; c++) {
-        fprintf(out, "complete -c ndparallel -n '__ndparallel_at' -f -a %s -d '", (*c)->name);
-        put_fish(out, (*c)->about);
-        fputs("'\n", out);
-    }
-    fputs("complete -c ndparallel -n '__ndparallel_at' -l version -d 'Print the version'\n", out);
-    cli_visit_commands(put_fish_command, out);
     return st;
 }

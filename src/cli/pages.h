@@ -53,4 +53,9 @@ NDP_API ndp_status cli_write_fish(FILE *out);
 /* Writes all of them below `folder`: man/ and completion/. Returns the exit code. */
 int cli_generate(const char *folder);
 
+/* What the scripts of the shells share. The commands that may follow one: its own, or after `help` all. */
+const cli_command *const *cli_parts_of(const cli_command *c);
+/* An action of a shell; its %s, if it has one, are the words that the option takes. */
+void cli_put_action(FILE *out, const char *action, const cli_option *o);
+
 #endif

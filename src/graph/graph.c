@@ -98,7 +98,8 @@ int ndp_graph_param(ndp_graph *g, int slot, int segment, int segments) {
 
 /* ---- packed parameters ---- */
 
-int ndp_graph_packed(ndp_graph *g, int slot, int segment, ndp_packed_part part) {
+/* A part of a packed matrix, as it is stored; NDP_NONE: it has no such part. */
+static int packed_part(ndp_graph *g, int slot, int segment, ndp_packed_part part) {
     static const char *const names[NDP_PACKED_PARTS] = {"codes", "scales", "nested"};
     const ndp_segment *s = &g->slots[slot]->items[segment];
     ndp_packed packed = ndp_segment_packed(g->slots[slot], s);
@@ -132,7 +133,7 @@ void ndp_graph_unpack(ndp_graph *g, ndp_node_list list, int matrix, int k) {
     for (int i = 0; i < k; i++)
         row += s[i].rows;
     for (int i = 0; i < NDP_PACKED_PARTS; i++)
-        ins[i] = ndp_graph_packed(g, slot, segment + k, (ndp_packed_part)i);
+        ins[i] = packed_part(g, slot, segment + k, (ndp_packed_part)i);
     bool blocks = g->slots[slot]->packing == NDP_PACKING_NF4;
     ndp_op_attr attr = {.type = g->compute,
                         .first = blocks ? ndp_segment_first_block(&s[k]) : 0,

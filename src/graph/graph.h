@@ -102,8 +102,6 @@ void ndp_graph_release(ndp_graph *g);
 int ndp_graph_input(ndp_graph *g, int64_t rows, int64_t cols);
 int ndp_graph_data(ndp_graph *g, int input);
 int ndp_graph_param(ndp_graph *g, int slot, int segment, int segments);
-/* A part of a packed matrix, as it is stored; NDP_NONE: it has no such part. */
-int ndp_graph_packed(ndp_graph *g, int slot, int segment, ndp_packed_part part);
 /* The matrix of `segments` consecutive packed ones (glued; equal columns), as a destination: an activation, which
  * ndp_graph_unpack fills. */
 int ndp_graph_unpacked(ndp_graph *g, int slot, int segment, int segments);

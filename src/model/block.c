@@ -7,14 +7,18 @@
 
 /* ---- inputs and parameters ---- */
 
-int ndp_unit_nth_data(const ndp_unit_builder *b, ndp_input_kind kind, int n) {
+enum { ROWS_OF_QUERIES, ROWS_OF_KEYS };
+
+/* Of several of a kind: those of tables of angles are by number, of rows first the queries' and then the keys'. */
+static int nth_data(const ndp_unit_builder *b, ndp_input_kind kind, int n) {
     int input = ndp_inputs_find_nth(b->m->inputs, kind, n);
     return input < 0 ? NDP_NONE : ndp_graph_data(b->g, input);
 }
 
-int ndp_unit_data(const ndp_unit_builder *b, ndp_input_kind kind) { return ndp_unit_nth_data(b, kind, 0); }
+int ndp_unit_data(const ndp_unit_builder *b, ndp_input_kind kind) { return nth_data(b, kind, 0); }
 
-int ndp_unit_cache(const ndp_unit_builder *b, int row) {
+/* What the layer's mixer keeps, by its row there. */
+static int kept(const ndp_unit_builder *b, int row) {
     return ndp_graph_data(b->g, ndp_inputs_named(b->m->inputs, b->layer.mixer->cache[row].name));
 }
 
@@ -73,15 +77,15 @@ int ndp_unit_add(ndp_unit_builder *b, const char *name, int x, int y) {
 static int rope(ndp_unit_builder *b, int x, int heads, int kv_heads) {
     if (b->layer.rope == NDP_NO_ROPE)
         return x;
-    int table = ndp_unit_nth_data(b, NDP_INPUT_TABLE, b->layer.rope), position = ndp_unit_data(b, NDP_INPUT_POSITIONS);
+    int table = nth_data(b, NDP_INPUT_TABLE, b->layer.rope), position = ndp_unit_data(b, NDP_INPUT_POSITIONS);
     ndp_op_attr attr = {
         .heads = heads, .kv_heads = kv_heads, .head_dim = b->f->head_dim, .rotary_dim = b->f->ropes[b->layer.rope].dim};
     return ndp_graph_op1(b->g, &ndp_op_rope, &attr, "qkv", (int[]){x, position, table}, 3);
 }
 
 /* Appends new keys or values to their cache and returns the cache. */
-static int cached(ndp_unit_builder *b, int fresh, int row_of_cache) {
-    int cache = ndp_unit_cache(b, row_of_cache), row = ndp_unit_nth_data(b, NDP_INPUT_ROWS, NDP_ROWS_OF_QUERIES);
+static int cached(ndp_unit_builder *b, int fresh, int which) {
+    int cache = kept(b, which), row = nth_data(b, NDP_INPUT_ROWS, ROWS_OF_QUERIES);
     return ndp_graph_op1(b->g, &ndp_op_kv_append, NULL, "cache", (int[]){cache, fresh, row}, 3);
 }
 
@@ -112,9 +116,9 @@ static int attention(ndp_unit_builder *b, int x) {
         ins[1] = cached(b, ins[1], KEYS);
         ins[2] = cached(b, ins[2], VALUES);
     }
-    ins[3] = ndp_unit_nth_data(b, NDP_INPUT_ROWS, NDP_ROWS_OF_QUERIES);
+    ins[3] = nth_data(b, NDP_INPUT_ROWS, ROWS_OF_QUERIES);
     ins[4] = ndp_unit_data(b, NDP_INPUT_STARTS);
-    ins[5] = ndp_unit_nth_data(b, NDP_INPUT_ROWS, NDP_ROWS_OF_KEYS);
+    ins[5] = nth_data(b, NDP_INPUT_ROWS, ROWS_OF_KEYS);
     ndp_op_attr attr = {.heads = f->heads,
                         .kv_heads = f->kv_heads,
                         .head_dim = f->head_dim,

@@ -32,14 +32,8 @@ struct ndp_mlp {
 extern const ndp_mixer ndp_mixer_attention;
 extern const ndp_mlp ndp_mlp_gated, ndp_mlp_plain, ndp_mlp_experts;
 
-/* The inputs of kind NDP_INPUT_ROWS, in their order. Tables of angles have their numbers. */
-enum { NDP_ROWS_OF_QUERIES, NDP_ROWS_OF_KEYS };
-
-/* The value of the nth input of a kind, or of the first; NDP_NONE: the model has none. */
-int ndp_unit_nth_data(const ndp_unit_builder *b, ndp_input_kind kind, int n);
+/* The value of the first input of a kind; NDP_NONE: the model has none. */
 int ndp_unit_data(const ndp_unit_builder *b, ndp_input_kind kind);
-/* What the layer's mixer keeps, by its row there. */
-int ndp_unit_cache(const ndp_unit_builder *b, int row);
 /* The value of `n` glued parameters from `place` on; NDP_NONE if the unit lacks it. */
 int ndp_unit_param(ndp_unit_builder *b, ndp_param place, int n);
 /* The matrix of `n` glued projections from `place` on: a parameter, or what the op unpack makes of packed ones. */

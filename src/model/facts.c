@@ -51,17 +51,10 @@ static const struct {
     {"generator", 0},
 };
 
-static bool is_in(const char *const *list, const char *key) {
-    for (; *list; list++)
-        if (strcmp(*list, key) == 0)
-            return true;
-    return false;
-}
-
 static ndp_status check_features(struct json_object *config, const char *what, const ndp_family *family) {
     for (int i = 0; i < NDP_COUNT(unsupported); i++) {
         struct json_object *value = ndp_config_member(config, unsupported[i].key);
-        if (!ndp_config_is_neutral(value, unsupported[i].neutral) && !is_in(family->reads, unsupported[i].key))
+        if (!ndp_config_is_neutral(value, unsupported[i].neutral) && !ndp_family_reads(family, unsupported[i].key))
             return ndp_config_refuse(what, unsupported[i].key, value, "");
     }
     bool causal = true; /* transformers takes null, 0 and all that is empty for false */
@@ -69,7 +62,7 @@ static ndp_status check_features(struct json_object *config, const char *what, c
     if (!causal)
         return ndp_config_refuse(what, "is_causal", ndp_config_member(config, "is_causal"), "");
     struct json_object *layers = ndp_config_member(config, "layer_types");
-    if (!layers || is_in(family->reads, "layer_types"))
+    if (!layers || ndp_family_reads(family, "layer_types"))
         return NDP_OK;
     if (!json_object_is_type(layers, json_type_array))
         return ndp_config_refuse(what, "layer_types", layers, "");
@@ -317,6 +310,13 @@ static ndp_status read_numbers(struct json_object *config, const char *what, con
     return ndp_config_bool(config, what, "tie_word_embeddings", &f->tied);
 }
 
+static bool is_in(const char *const *list, const char *key) {
+    for (; *list; list++)
+        if (strcmp(*list, key) == 0)
+            return true;
+    return false;
+}
+
 /* Dropout is never applied; f->dropout becomes the largest probability that any key asks for, so that a run can say so,
  * and whether the number is the family's own, which some of its keys have where they are missing. One rule for all
  * families, with the keys of all of them. */
@@ -339,6 +339,10 @@ static ndp_status read_dropout(struct json_object *config, const char *what, con
 
 static ndp_status parse(struct json_object *config, const char *what, const ndp_family *family, ndp_facts *f) {
     NDP_TRY(check_features(config, what, family));
+    f->norm = family->norm ? *family->norm : ndp_norm_rms;
+    f->norm_eps = family->norm_eps > 0 ? family->norm_eps : 1e-6;
+    f->qk_norm = family->qk_norm;
+    f->kinds[0].window = family->windows.size;
     if (family->init)
         family->init(f);
     NDP_TRY(read_shape(config, what, family, f));
@@ -348,16 +352,15 @@ static ndp_status parse(struct json_object *config, const char *what, const ndp_
     NDP_TRY(read_numbers(config, what, family->keys, f));
     NDP_TRY(read_biases(config, what, family->keys, f));
     NDP_TRY(read_dropout(config, what, family, f));
-    NDP_TRY(family->layers(config, what, f));
+    NDP_TRY(family->layers ? family->layers(config, what, f)
+                           : ndp_layers_by_windows(config, what, &family->windows, f));
     return family->more ? family->more(config, what, f) : NDP_OK;
 }
 
 ndp_status ndp_facts_parse(struct json_object *config, const char *what, ndp_facts *out) {
     if (!json_object_is_type(config, json_type_object))
         return NDP_FAIL(NDP_EFORMAT, "%s: not a JSON object", what);
-    ndp_facts f = {.norm = ndp_norm_rms,
-                   .norm_eps = 1e-6,
-                   .init_std = 0.02,
+    ndp_facts f = {.init_std = 0.02,
                    .embedding_scale = 1,
                    .n_ropes = 1,
                    .ropes[0].theta = 1e4,

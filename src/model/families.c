@@ -132,30 +132,11 @@ static const ndp_keys gpt2_keys = {.vocab = "vocab_size",
 
 /* ---- what configurations leave out ---- */
 
-static void mistral_init(ndp_facts *f) { f->kinds[0].window = 4096; }
+static void qwen2_init(ndp_facts *f) { f->qkv_bias = true; }
 
-static void qwen2_init(ndp_facts *f) {
-    f->qkv_bias = true;
-    f->kinds[0].window = 4096;
-}
+static void qwen3_init(ndp_facts *f) { f->head_dim = 128; }
 
-static void qwen3_init(ndp_facts *f) {
-    f->qk_norm = NDP_QK_NORM_HEAD;
-    f->head_dim = 128;
-    f->kinds[0].window = 4096;
-}
-
-static void phi3_init(ndp_facts *f) { f->norm_eps = 1e-5; }
-
-static void olmo2_init(ndp_facts *f) {
-    f->qk_norm = NDP_QK_NORM_WHOLE;
-    f->norm_eps = 1e-5;
-}
-
-static void olmoe_init(ndp_facts *f) {
-    olmo2_init(f);
-    f->balance_coef = 0.01;
-}
+static void olmoe_init(ndp_facts *f) { f->balance_coef = 0.01; }
 
 static void smollm3_init(ndp_facts *f) {
     f->tied = true;
@@ -164,10 +145,8 @@ static void smollm3_init(ndp_facts *f) {
 
 static void gemma_init(ndp_facts *f) {
     f->tied = true;
-    f->norm = ndp_norm_rms_offset;
     f->activation = NDP_GELU_TANH;
     f->head_dim = 256;
-    f->kinds[0].window = 4096;
 }
 
 static void gemma2_init(ndp_facts *f) {
@@ -177,29 +156,16 @@ static void gemma2_init(ndp_facts *f) {
 
 static void gemma3_init(ndp_facts *f) {
     gemma_init(f);
-    f->qk_norm = NDP_QK_NORM_HEAD;
     f->n_ropes = 2;
     f->ropes[0].theta = 1e6, f->ropes[1].theta = 1e4;
 }
 
 static void mixtral_init(ndp_facts *f) {
-    f->norm_eps = 1e-5;
     f->ropes[0].theta = 1e6;
     f->renormalise = true;
 }
 
-static void qwen3_moe_init(ndp_facts *f) {
-    f->qk_norm = NDP_QK_NORM_HEAD;
-    f->kinds[0].window = 4096;
-}
-
-static void layer_norm_init(ndp_facts *f) {
-    f->norm = ndp_norm_layer;
-    f->norm_eps = 1e-5;
-}
-
 static void starcoder2_init(ndp_facts *f) {
-    layer_norm_init(f);
     f->tied = f->qkv_bias = f->o_bias = f->mlp_bias = true;
     f->kinds[0].mlp = &ndp_mlp_plain;
     f->activation = NDP_GELU_TANH;
@@ -216,42 +182,53 @@ static void gpt2_init(ndp_facts *f) {
 
 /* ---- the families ---- */
 
+#define QWEN_WINDOWS .size = 4096, .asked = true, .listed = true
+#define QWEN .windows = {QWEN_WINDOWS, .from_key = "max_window_layers", .from = 28}, .kv_heads_needed = true
+#define LAYER_NORM .norm = &ndp_norm_layer, .norm_eps = 1e-5
+#define GEMMA .norm = &ndp_norm_rms_offset, .kv_heads_needed = true, .more = ndp_more_gemma
+#define MIXTURE .more = ndp_more_experts, .reads = {"num_experts", "num_local_experts"}
+
 static const ndp_family families[] = {
-    {"llama", "LlamaForCausalLM", &llama_names, &llama_keys, .layers = ndp_layers_alike},
-    {"mistral", "MistralForCausalLM", &llama_names, &windowed_keys, mistral_init, .kv_heads_needed = true,
-     .layers = ndp_layers_mistral, .reads = {"layer_types"}},
-    {"qwen2", "Qwen2ForCausalLM", &llama_names, &windowed_keys, qwen2_init, .kv_heads_needed = true,
-     .layers = ndp_layers_qwen, .reads = {"use_sliding_window", "layer_types"}},
-    {"qwen3", "Qwen3ForCausalLM", &qwen3_names, &qwen3_keys, qwen3_init, .kv_heads_needed = true,
-     .layers = ndp_layers_qwen, .reads = {"use_sliding_window", "layer_types"}},
-    {"phi3", "Phi3ForCausalLM", &phi3_names, &windowed_keys, phi3_init, .partial = true, .layers = ndp_layers_windowed,
+    {"llama", "LlamaForCausalLM", &llama_names, &llama_keys, .windows = {0}},
+    {"mistral", "MistralForCausalLM", &llama_names, &windowed_keys, .windows = {.size = 4096, .listed = true},
+     .kv_heads_needed = true},
+    {"qwen2", "Qwen2ForCausalLM", &llama_names, &windowed_keys, .init = qwen2_init, QWEN},
+    {"qwen3", "Qwen3ForCausalLM", &qwen3_names, &qwen3_keys, .init = qwen3_init, .qk_norm = NDP_QK_NORM_HEAD, QWEN},
+    {"phi3", "Phi3ForCausalLM", &phi3_names, &windowed_keys, .norm_eps = 1e-5, .partial = true,
      .reads = {"partial_rotary_factor"}},
-    {"olmo2", "Olmo2ForCausalLM", &olmo2_names, &olmo2_keys, olmo2_init, .layers = ndp_layers_alike},
-    {"smollm3", "SmolLM3ForCausalLM", &llama_names, &smollm3_keys, smollm3_init, .kv_heads_needed = true,
-     .layers = ndp_layers_smollm3, .reads = {"use_sliding_window", "layer_types", "no_rope_layers"}},
-    {"gemma2", "Gemma2ForCausalLM", &gemma2_names, &gemma_keys, gemma2_init, .kv_heads_needed = true,
-     .layers = ndp_layers_gemma2, .more = ndp_more_gemma,
-     .reads = {"attn_logit_softcapping", "final_logit_softcapping", "layer_types"}},
-    {"gemma3_text", "Gemma3ForCausalLM", &gemma3_names, &gemma_keys, gemma3_init, .kv_heads_needed = true,
-     .layers = ndp_layers_gemma3, .more = ndp_more_gemma, .reads = {"final_logit_softcapping", "layer_types"}},
-    {"stablelm", "StableLmForCausalLM", &llama_names, &stablelm_keys, layer_norm_init, .rotary = 0.25, .partial = true,
-     .kv_heads_needed = true, .layers = ndp_layers_alike, .more = ndp_more_stablelm,
-     .reads = {"partial_rotary_factor", "use_parallel_residual"}},
-    {"starcoder2", "Starcoder2ForCausalLM", &starcoder2_names, &starcoder2_keys, starcoder2_init,
-     .kv_heads_needed = true, .layers = ndp_layers_windowed},
-    {"mixtral", "MixtralForCausalLM", &mixtral_names, &mixtral_keys, mixtral_init, .kv_heads_needed = true,
-     .layers = ndp_layers_windowed, .more = ndp_more_experts, .reads = {"num_experts", "num_local_experts"}},
-    {"qwen2_moe", "Qwen2MoeForCausalLM", &qwen2_moe_names, &qwen2_moe_keys, qwen2_init, .kv_heads_needed = true,
-     .layers = ndp_layers_qwen2_moe, .more = ndp_more_experts,
-     .reads = {"use_sliding_window", "layer_types", "num_experts", "num_local_experts"}},
-    {"qwen3_moe", "Qwen3MoeForCausalLM", &qwen3_moe_names, &qwen3_moe_keys, qwen3_moe_init, .kv_heads_needed = true,
-     .layers = ndp_layers_qwen_moe, .more = ndp_more_experts,
-     .reads = {"use_sliding_window", "num_experts", "num_local_experts"}},
-    {"olmoe", "OlmoeForCausalLM", &olmoe_names, &olmoe_keys, olmoe_init, .layers = ndp_layers_alike,
-     .more = ndp_more_experts, .reads = {"num_experts", "num_local_experts"}},
-    {"gpt2", "GPT2LMHeadModel", &gpt2_names, &gpt2_keys, gpt2_init, .layers = ndp_layers_alike,
+    {"olmo2", "Olmo2ForCausalLM", &olmo2_names, &olmo2_keys, .norm_eps = 1e-5, .qk_norm = NDP_QK_NORM_WHOLE},
+    {"smollm3", "SmolLM3ForCausalLM", &llama_names, &smollm3_keys, .init = smollm3_init, .kv_heads_needed = true,
+     .windows = {.asked = true, .listed = true}, .layers = ndp_layers_smollm3, .reads = {"no_rope_layers"}},
+    {"gemma2", "Gemma2ForCausalLM", &gemma2_names, &gemma_keys, .init = gemma2_init, GEMMA,
+     .windows = {.size = 4096, .listed = true, .every = 2},
+     .reads = {"attn_logit_softcapping", "final_logit_softcapping"}},
+    {"gemma3_text", "Gemma3ForCausalLM", &gemma3_names, &gemma_keys, .init = gemma3_init, GEMMA,
+     .qk_norm = NDP_QK_NORM_HEAD,
+     .windows = {.size = 4096, .listed = true, .rope = 1, .every_key = "sliding_window_pattern", .every = 6},
+     .reads = {"final_logit_softcapping"}},
+    {"stablelm", "StableLmForCausalLM", &llama_names, &stablelm_keys, LAYER_NORM, .rotary = 0.25, .partial = true,
+     .kv_heads_needed = true, .more = ndp_more_stablelm, .reads = {"partial_rotary_factor", "use_parallel_residual"}},
+    {"starcoder2", "Starcoder2ForCausalLM", &starcoder2_names, &starcoder2_keys, LAYER_NORM, .init = starcoder2_init,
+     .kv_heads_needed = true},
+    {"mixtral", "MixtralForCausalLM", &mixtral_names, &mixtral_keys, .norm_eps = 1e-5, .init = mixtral_init,
+     .kv_heads_needed = true, MIXTURE},
+    {"qwen2_moe", "Qwen2MoeForCausalLM", &qwen2_moe_names, &qwen2_moe_keys, .init = qwen2_init, .kv_heads_needed = true,
+     .windows = {QWEN_WINDOWS, .end_key = "max_window_layers", .end = 28, .every = 2}, MIXTURE},
+    {"qwen3_moe", "Qwen3MoeForCausalLM", &qwen3_moe_names, &qwen3_moe_keys, .qk_norm = NDP_QK_NORM_HEAD,
+     .windows = {.size = 4096, .asked = true}, .kv_heads_needed = true, MIXTURE},
+    {"olmoe", "OlmoeForCausalLM", &olmoe_names, &olmoe_keys, .norm_eps = 1e-5, .qk_norm = NDP_QK_NORM_WHOLE,
+     .init = olmoe_init, MIXTURE},
+    {"gpt2", "GPT2LMHeadModel", &gpt2_names, &gpt2_keys, LAYER_NORM, .init = gpt2_init,
      .dropout = {"attn_pdrop", "resid_pdrop", "embd_pdrop"}},
 };
+
+bool ndp_family_reads(const ndp_family *f, const char *key) {
+    for (int i = 0; i < NDP_COUNT(f->reads) && f->reads[i]; i++)
+        if (strcmp(f->reads[i], key) == 0)
+            return true;
+    return strcmp(key, "use_sliding_window") == 0 ? f->windows.asked
+                                                  : strcmp(key, "layer_types") == 0 && f->windows.listed;
+}
 
 const ndp_family *ndp_family_find(const char *type) {
     for (int i = 0; i < NDP_COUNT(families); i++)
@@ -265,4 +242,31 @@ const char *ndp_family_list(char *out, size_t size) {
     for (int i = 0; i < NDP_COUNT(families) && at < size; i++)
         at += (size_t)snprintf(out + at, size - at, i ? ", %s" : "%s", families[i].type);
     return out;
+}
+
+/* ---- names in files ---- */
+
+/* What follows the block's number in the name of a block's tensor; NULL: it is not such a name. */
+static const char *within_block(const ndp_facts *f, const char *tensor) {
+    size_t n = strlen(f->names->layers);
+    if (strncmp(tensor, f->names->layers, n) != 0 || tensor[n] != '.')
+        return NULL;
+    const char *dot = strchr(tensor + n + 1, '.');
+    return dot ? dot + 1 : NULL;
+}
+
+bool ndp_facts_ignores(const ndp_facts *f, const char *tensor) {
+    const char *within = within_block(f, tensor);
+    for (int i = 0; within && i < NDP_COUNT(f->names->unread); i++)
+        if (f->names->unread[i] && strcmp(within, f->names->unread[i]) == 0)
+            return true;
+    size_t n = strlen(f->names->head);
+    return f->tied && strncmp(tensor, f->names->head, n) == 0 && strcmp(tensor + n, ".weight") == 0;
+}
+
+const char *ndp_facts_prefix(const ndp_facts *f) { return f->names->base; }
+
+void ndp_facts_tied_names(const ndp_facts *f, char tokens[NDP_TENSOR_NAME], char head[NDP_TENSOR_NAME]) {
+    snprintf(tokens, NDP_TENSOR_NAME, "%s.weight", f->names->tokens);
+    snprintf(head, NDP_TENSOR_NAME, "%s.weight", f->names->head);
 }

@@ -25,23 +25,41 @@ typedef struct ndp_keys {
     const char *experts, *expert_ffn, *shared_ffn; /* expert_ffn NULL: `ffn` */
 } ndp_keys;
 
+/* Which layers of a family have its window, counted from 0; {0}: all. */
+typedef struct ndp_window_rule {
+    int size;    /* where the configuration does not say */
+    bool asked;  /* only where its use_sliding_window is true */
+    bool listed; /* where there are layer_types, as they say */
+    int rope;    /* the table of angles of layers with the window; others have the first */
+    /* Keys, NULL: none, and what counts where one is missing: the first layer, the one after the last (0 without a key:
+     * none), and that all but every such layer have it (0: all). */
+    const char *from_key, *end_key, *every_key;
+    int64_t from, end, every;
+} ndp_window_rule;
+
 typedef struct ndp_family {
     const char *type, *architecture; /* model_type; the class in `architectures` */
     const ndp_names *names;
     const ndp_keys *keys;
-    void (*init)(ndp_facts *f); /* what its configurations may leave out, and what they never say; NULL: nothing */
+    const ndp_norm *norm; /* NULL: RMSNorm */
+    double norm_eps;      /* where the configuration does not say; 0: 1e-6 */
+    ndp_qk_norm qk_norm;
+    ndp_window_rule windows;
+    void (*init)(ndp_facts *f); /* what else its configurations may leave out, and what they never say; NULL: nothing */
     double rotary;              /* the part of a head that turns, unless the configuration says; 0: all */
     bool partial;               /* reads partial_rotary_factor */
     bool kv_heads_needed;       /* when missing, they are not as many as the heads */
     /* Fills kinds and kind_of; ropes are read already, f->kinds[0] has the key `window` or its default, and the mixer
-     * and MLP of all layers. */
+     * and MLP of all layers. NULL: by `windows`. */
     ndp_status (*layers)(struct json_object *config, const char *what, ndp_facts *f);
     /* Reads the keys that only this family has. NULL: none. */
     ndp_status (*more)(struct json_object *config, const char *what, ndp_facts *f);
     const char *dropout[4]; /* keys that are the family's own dropout where they are missing */
-    const char *reads[10];  /* keys that would be refused from others */
+    const char *reads[4];   /* keys that would be refused from others, besides those of `windows` */
 } ndp_family;
 
+/* True for a key that would be refused from another family. */
+bool ndp_family_reads(const ndp_family *f, const char *key);
 /* NULL when there is none of that model_type. */
 const ndp_family *ndp_family_find(const char *type);
 /* "llama, mistral, ..." into `out`, cut to fit; returns it. */

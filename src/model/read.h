@@ -32,18 +32,9 @@ ndp_status ndp_config_cap(struct json_object *o, const char *what, const char *k
  * 5), where families with two tables have one for each kind of layer. Head sizes are read already. */
 ndp_status ndp_config_ropes(struct json_object *config, const char *what, const ndp_family *family, ndp_facts *f);
 
-/* Kinds of layers (ndp_family.layers): all alike; all with the window; window or not by layer_types, else by the
- * family's rule: all (mistral), from max_window_layers on (qwen), every second before it (qwen2_moe), all or none
- * (qwen3_moe), every second (gemma2), all but every sixth (gemma3); with and without RoPE by no_rope_layers (smollm3).
- */
-ndp_status ndp_layers_alike(struct json_object *config, const char *what, ndp_facts *f);
-ndp_status ndp_layers_windowed(struct json_object *config, const char *what, ndp_facts *f);
-ndp_status ndp_layers_qwen2_moe(struct json_object *config, const char *what, ndp_facts *f);
-ndp_status ndp_layers_qwen_moe(struct json_object *config, const char *what, ndp_facts *f);
-ndp_status ndp_layers_mistral(struct json_object *config, const char *what, ndp_facts *f);
-ndp_status ndp_layers_qwen(struct json_object *config, const char *what, ndp_facts *f);
-ndp_status ndp_layers_gemma2(struct json_object *config, const char *what, ndp_facts *f);
-ndp_status ndp_layers_gemma3(struct json_object *config, const char *what, ndp_facts *f);
+/* Kinds of layers: by a family's rule of windows; with and without RoPE by no_rope_layers (smollm3). */
+ndp_status ndp_layers_by_windows(struct json_object *config, const char *what, const ndp_window_rule *rule,
+                                 ndp_facts *f);
 ndp_status ndp_layers_smollm3(struct json_object *config, const char *what, ndp_facts *f);
 
 /* Keys of one family (ndp_family.more). */

@@ -26,22 +26,6 @@ static ndp_status set_kind(ndp_facts *f, const char *what, int layer, int window
     return NDP_OK;
 }
 
-static ndp_status all_alike(const char *what, ndp_facts *f, int window) {
-    for (int i = 0; i < f->layers; i++)
-        NDP_TRY(set_kind(f, what, i, window, f->n_ropes ? 0 : NDP_NO_ROPE));
-    return NDP_OK;
-}
-
-ndp_status ndp_layers_alike(struct json_object *config, const char *what, ndp_facts *f) {
-    (void)config;
-    return all_alike(what, f, 0);
-}
-
-ndp_status ndp_layers_windowed(struct json_object *config, const char *what, ndp_facts *f) {
-    (void)config;
-    return all_alike(what, f, f->kinds[0].window);
-}
-
 /* What layer_types says of a layer; *windowed is the family's rule where it says nothing. */
 static ndp_status layer_type(struct json_object *types, const char *what, const ndp_facts *f, int layer,
                              bool *windowed) {
@@ -65,61 +49,27 @@ static ndp_status need_window(const char *what, int layer, int window) {
                              what, layer);
 }
 
-/* Where layer_types says nothing: layers from..end - 1 have the window, save for every `every`th (0: none is saved). */
-typedef struct window_rule {
-    int64_t from, end, every;
-} window_rule;
-
-/* Window or not, each with its table of angles. */
-static ndp_status by_types(struct json_object *config, const char *what, ndp_facts *f, window_rule rule, int window,
-                           int window_rope) {
-    struct json_object *types = ndp_config_member(config, "layer_types");
+ndp_status ndp_layers_by_windows(struct json_object *config, const char *what, const ndp_window_rule *rule,
+                                 ndp_facts *f) {
+    int64_t from = rule->from, end = rule->end_key ? rule->end : f->layers, every = rule->every;
+    struct json_object *types = rule->listed ? ndp_config_member(config, "layer_types") : NULL;
+    const char *const keys[] = {rule->from_key, rule->end_key, rule->every_key};
+    int64_t *const to[] = {&from, &end, &every};
+    bool use = !rule->asked;
+    if (rule->asked)
+        NDP_TRY(ndp_config_bool(config, what, "use_sliding_window", &use));
+    for (int k = 0; k < NDP_COUNT(keys); k++)
+        if (keys[k])
+            NDP_TRY(ndp_config_count(config, what, keys[k], to[k] == &every, INT32_MAX, to[k]));
+    int window = use ? f->kinds[0].window : 0;
     for (int i = 0; i < f->layers; i++) {
-        bool windowed = i >= rule.from && i < rule.end && (rule.every == 0 || (i + 1) % rule.every != 0);
+        bool windowed = i >= from && i < end && (every == 0 || (use && (i + 1) % every != 0));
         NDP_TRY(layer_type(types, what, f, i, &windowed));
-        if (windowed && (types || rule.every))
+        if (windowed && (types || every))
             NDP_TRY(need_window(what, i, window));
-        NDP_TRY(set_kind(f, what, i, windowed ? window : 0, windowed ? window_rope : 0));
+        NDP_TRY(set_kind(f, what, i, windowed ? window : 0, f->n_ropes == 0 ? NDP_NO_ROPE : windowed ? rule->rope : 0));
     }
     return NDP_OK;
-}
-
-ndp_status ndp_layers_qwen(struct json_object *config, const char *what, ndp_facts *f) {
-    bool use = false;
-    int64_t from = 28;
-    NDP_TRY(ndp_config_bool(config, what, "use_sliding_window", &use));
-    NDP_TRY(ndp_config_count(config, what, "max_window_layers", 0, INT32_MAX, &from));
-    return by_types(config, what, f, (window_rule){from, INT64_MAX, 0}, use ? f->kinds[0].window : 0, 0);
-}
-
-/* Every second layer before max_window_layers, from the first one on, has the window. */
-ndp_status ndp_layers_qwen2_moe(struct json_object *config, const char *what, ndp_facts *f) {
-    bool use = false;
-    int64_t end = 28;
-    NDP_TRY(ndp_config_bool(config, what, "use_sliding_window", &use));
-    NDP_TRY(ndp_config_count(config, what, "max_window_layers", 0, INT32_MAX, &end));
-    return by_types(config, what, f, (window_rule){0, use ? end : 0, 2}, use ? f->kinds[0].window : 0, 0);
-}
-
-/* The window counts for all layers, where it is used. */
-ndp_status ndp_layers_qwen_moe(struct json_object *config, const char *what, ndp_facts *f) {
-    bool use = false;
-    NDP_TRY(ndp_config_bool(config, what, "use_sliding_window", &use));
-    return all_alike(what, f, use ? f->kinds[0].window : 0);
-}
-
-ndp_status ndp_layers_mistral(struct json_object *config, const char *what, ndp_facts *f) {
-    return by_types(config, what, f, (window_rule){0, INT64_MAX, 0}, f->kinds[0].window, 0);
-}
-
-ndp_status ndp_layers_gemma2(struct json_object *config, const char *what, ndp_facts *f) {
-    return by_types(config, what, f, (window_rule){0, INT64_MAX, 2}, f->kinds[0].window, 0);
-}
-
-ndp_status ndp_layers_gemma3(struct json_object *config, const char *what, ndp_facts *f) {
-    int64_t every = 6;
-    NDP_TRY(ndp_config_count(config, what, "sliding_window_pattern", 1, INT32_MAX, &every));
-    return by_types(config, what, f, (window_rule){0, INT64_MAX, every}, f->kinds[0].window, 1);
 }
 
 /* no_rope_layers: 1 where a layer has RoPE, as its transformers class reads it; layers without it may have the window.

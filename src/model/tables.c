@@ -376,30 +376,3 @@ int64_t ndp_facts_parameters(const ndp_facts *f) {
         n += elements_of(f, ndp_unit_kind(f, u));
     return n;
 }
-
-/* ---- names in files ---- */
-
-/* What follows the block's number in the name of a block's tensor; NULL: it is not such a name. */
-static const char *within_block(const ndp_facts *f, const char *tensor) {
-    size_t n = strlen(f->names->layers);
-    if (strncmp(tensor, f->names->layers, n) != 0 || tensor[n] != '.')
-        return NULL;
-    const char *dot = strchr(tensor + n + 1, '.');
-    return dot ? dot + 1 : NULL;
-}
-
-bool ndp_facts_ignores(const ndp_facts *f, const char *tensor) {
-    const char *within = within_block(f, tensor);
-    for (int i = 0; within && i < NDP_COUNT(f->names->unread); i++)
-        if (f->names->unread[i] && strcmp(within, f->names->unread[i]) == 0)
-            return true;
-    size_t n = strlen(f->names->head);
-    return f->tied && strncmp(tensor, f->names->head, n) == 0 && strcmp(tensor + n, ".weight") == 0;
-}
-
-const char *ndp_facts_prefix(const ndp_facts *f) { return f->names->base; }
-
-void ndp_facts_tied_names(const ndp_facts *f, char tokens[NDP_TENSOR_NAME], char head[NDP_TENSOR_NAME]) {
-    snprintf(tokens, NDP_TENSOR_NAME, "%s.weight", f->names->tokens);
-    snprintf(head, NDP_TENSOR_NAME, "%s.weight", f->names->head);
-}

@@ -1,6 +1,6 @@
 /* Comparing the identity of a run with that of a checkpoint: which keys differ, which of them may be accepted, and what
- * an accepted change does to learning rate and data cursor. */
-#include "train/identity.h"
+ * an accepted change does (identity_accept.c). */
+#include "train/identity_parts.h"
 
 #include "base/json.h"
 #include "base/log.h"
@@ -8,73 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct key_difference {
-    const char *key, *then, *now; /* key: as the identity has it (key_of) */
-} key_difference;
-
-typedef struct identity_comparison {
-    ndp_trainer *t;
-    const ndp_checkpoint_info *info;
-    const char *folder;
-    struct json_object *then, *now; /* identities; owned */
-    bool counted;                   /* the checkpoint has no identity, only counts */
-    key_difference *of;
-    int n;
-} identity_comparison;
-
-static bool is_any(const char *key, const char *const *keys, int n) {
-    for (int i = 0; i < n; i++)
-        if (strcmp(key, keys[i]) == 0)
-            return true;
-    return false;
-}
-#define IS_ANY(key, keys) is_any(key, keys, NDP_COUNT(keys))
-
-/* The number of steps is that of train.epochs where the job has that: users set and accept that key. */
-static const char steps_key[] = "train.steps", epochs_key[] = "train.epochs";
-
-static bool by_epochs(const ndp_trainer *t) { return t->rank.job.config->train.epochs > 0; }
-
-/* The name of the identity's key for users, and of a user's key in the identity. */
-static const char *name_of(const ndp_trainer *t, const char *key) {
-    return by_epochs(t) && strcmp(key, steps_key) == 0 ? epochs_key : key;
-}
+/* A user's key in the identity. */
 static const char *key_of(const ndp_trainer *t, const char *name) {
-    return by_epochs(t) && strcmp(name, epochs_key) == 0 ? steps_key : name;
-}
-
-/* ---- messages ---- */
-
-/* A value as shown in a message: shortened, and without control characters. */
-static void add_shown(ndp_str *out, const char *text) {
-    enum { MOST = 64 };
-    size_t n = strlen(text), shown = ndp_utf8_valid_prefix(text, n > MOST ? MOST : n);
-    for (size_t i = 0; i < shown; i++)
-        ndp_str_addf(out, "%c", (unsigned char)text[i] < ' ' || text[i] == 0x7f ? '?' : text[i]);
-    ndp_str_add(out, shown < n ? "..." : n == 0 ? "none" : "");
-}
-
-static void add_difference(const ndp_trainer *t, ndp_str *out, const key_difference *d) {
-    const char *name = name_of(t, d->key), *unit = name == epochs_key ? " steps" : "";
-    ndp_str_addf(out, "%s was ", name);
-    add_shown(out, d->then);
-    ndp_str_addf(out, "%s, now it is ", unit);
-    add_shown(out, d->now);
-    ndp_str_add(out, unit);
-}
-
-/* Reports a line, which is released. */
-static ndp_status say_line(const ndp_trainer *t, ndp_str *line) {
-    if (line->failed) {
-        ndp_str_release(line);
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a line");
-    }
-    if (t->rank.opts && t->rank.opts->say)
-        t->rank.opts->say(t->rank.opts->user, line->data);
-    else
-        ndp_info(&t->rank.log, "%s", line->data);
-    ndp_str_release(line);
-    return NDP_OK;
+    return ndp_identity_by_epochs(t) && strcmp(name, ndp_identity_epochs) == 0 ? ndp_identity_steps : name;
 }
 
 /* Fails with a message, which is released. */
@@ -82,64 +18,6 @@ static ndp_status fail_with(ndp_str *message) {
     ndp_status st = NDP_FAIL(NDP_EINVAL, "%s", message->failed ? "the resumed run differs" : message->data);
     ndp_str_release(message);
     return st;
-}
-
-/* ---- lr and cursor ---- */
-
-static const char *const lr_keys[] = {
-    "optimizer.lr",          "schedule.name",        "schedule.warmup_steps", "schedule.warmup_ratio",
-    "schedule.min_lr_ratio", "schedule.decay_ratio", "schedule.cycles",       steps_key};
-
-static ndp_status set_lr_keys(struct json_object *then, ndp_config *c) {
-    for (int i = 0; i < NDP_COUNT(lr_keys); i++) {
-        const char *value = ndp_json_text(json_object_object_get(then, lr_keys[i]));
-        if (value)
-            NDP_TRY(ndp_config_setf(c, "%s=%s", lr_keys[i], value));
-    }
-    return NDP_OK;
-}
-
-/* "lr of step 7: 3e-05 then, 0.0001 now"; nothing if no difference affects it. */
-static ndp_status add_lr(const identity_comparison *c, const char *before, ndp_str *out) {
-    bool touched = false;
-    ndp_config then;
-    for (int i = 0; i < c->n; i++)
-        touched |= IS_ANY(c->of[i].key, lr_keys);
-    if (!touched)
-        return NDP_OK;
-    NDP_TRY(ndp_config_copy(c->t->rank.job.config, &then));
-    ndp_status st = set_lr_keys(c->then, &then);
-    if (st == NDP_OK)
-        ndp_str_addf(out, "%slr of step %lld: %.6g then, %.6g now", before, (long long)c->info->step + 1,
-                     ndp_trainer_lr(&then, then.train.steps, c->info->step),
-                     ndp_trainer_lr(c->t->rank.job.config, c->t->rank.data.steps, c->info->step));
-    ndp_config_release(&then);
-    return st;
-}
-
-static bool moves_rows(const char *key) {
-    return strcmp(key, "train.seed") == 0 ||
-           (strncmp(key, "data.", 5) == 0 && strcmp(key, "data.validation_files") != 0);
-}
-
-/* Says what the data cursor, a count of samples, means for other data or another order. */
-static ndp_status say_cursor(const identity_comparison *c) {
-    enum { SHOWN = 8 };
-    const ndp_trainer *t = c->t;
-    bool moved = false;
-    for (int i = 0; i < c->n; i++)
-        moved |= moves_rows(c->of[i].key);
-    if (!moved)
-        return NDP_OK;
-    ndp_str line = {0};
-    long long at = c->info->samples, rows = t->rank.data.sampler.rows;
-    int n = t->rank.feed.shape.global < SHOWN ? (int)t->rank.feed.shape.global : SHOWN;
-    ndp_str_addf(&line, "cursor: stays at sample %lld (row %lld of %lld in epoch %lld); the next rows are", at,
-                 at % rows + 1, rows, at / rows + 1);
-    for (int i = 0; i < n; i++)
-        ndp_str_addf(&line, " %lld", (long long)ndp_sampler_row(&t->rank.data.sampler, at + i));
-    ndp_str_addf(&line, "%s; rows may repeat or be skipped in this epoch", n < t->rank.feed.shape.global ? " ..." : "");
-    return say_line(t, &line);
 }
 
 /* ---- what differs ---- */
@@ -151,12 +29,12 @@ static const char *const token_keys[] = {
     "data.chat_template", "data.template_date",  "data.train_on",     "data.end_token",      "data.bin_type",
     "data.tokenizer",     "data.train_field",    "data.chosen_field", "data.rejected_field"};
 
-static bool is_compared(const identity_comparison *c, const char *key) {
+static bool is_compared(const ndp_identity_comparison *c, const char *key) {
     const ndp_config *config = c->t->rank.job.config;
-    if (strcmp(key, steps_key) == 0)
+    if (strcmp(key, ndp_identity_steps) == 0)
         return ndp_lr_has_end(config->schedule.name) || config->schedule.warmup_ratio > 0;
     for (int i = 0; i < c->n && strcmp(key, "data.tokens") == 0; i++)
-        if (IS_ANY(c->of[i].key, token_keys))
+        if (NDP_IS_ANY(c->of[i].key, token_keys))
             return false;
     return true;
 }
@@ -169,7 +47,8 @@ static const char *const reading_keys[] = {"adapter.type", "loss.name"};
 /* Whether one of the values does not say what the other one does. Weights that only one of the runs reads after its
  * beginning: reading_keys differ then, or the checkpoint is of an earlier version (*old), which had no hash of a
  * reference; that of moe.routes was a path. */
-static bool is_other_form(const identity_comparison *c, const char *key, const char *then, const char *now, bool *old) {
+static bool is_other_form(const ndp_identity_comparison *c, const char *key, const char *then, const char *now,
+                          bool *old) {
     bool path = strcmp(key, "moe.routes") == 0 && strcmp(then, "null") != 0 && !ndp_identity_is_hash(then);
     *old = path && ndp_identity_is_hash(now);
     if (strcmp(then, ndp_identity_saved) != 0 && strcmp(now, ndp_identity_saved) != 0)
@@ -181,17 +60,17 @@ static bool is_other_form(const identity_comparison *c, const char *key, const c
     return true;
 }
 
-static void compare_key(identity_comparison *c, const char *key, ndp_str *unknown) {
+static void compare_key(ndp_identity_comparison *c, const char *key, ndp_str *unknown) {
     const char *then = ndp_json_text(json_object_object_get(c->then, key)),
                *now = ndp_json_text(json_object_object_get(c->now, key));
     bool old = !then || !now, same = !old && strcmp(then, now) == 0;
     if (!same && !old && !is_other_form(c, key, then, now, &old) && is_compared(c, key))
-        c->of[c->n++] = (key_difference){key, then, now};
+        c->of[c->n++] = (ndp_key_difference){key, then, now};
     if (!same && old)
         add_key(unknown, key);
 }
 
-static ndp_status compare_identities(identity_comparison *c) {
+static ndp_status compare_identities(ndp_identity_comparison *c) {
     static const char last[] = "data.tokens"; /* compared last: it depends on the others */
     ndp_str unknown = {0};
     c->of = calloc((size_t)json_object_object_length(c->now) + 1, sizeof *c->of);
@@ -219,14 +98,15 @@ static ndp_status compare_identities(identity_comparison *c) {
 
 /* ---- accepted changes ---- */
 
-static bool is_accepted(const identity_comparison *c, const char *key) {
+static bool is_accepted(const ndp_identity_comparison *c, const char *key) {
     const ndp_train_opts *o = c->t->rank.opts;
     return o && o->accept &&
-           (is_any(key, o->accept, o->accept_count) || is_any(name_of(c->t, key), o->accept, o->accept_count));
+           (ndp_identity_is_any(key, o->accept, o->accept_count) ||
+            ndp_identity_is_any(ndp_identity_name_of(c->t, key), o->accept, o->accept_count));
 }
 
 /* Would the optimizer with the checkpoint's value keep another number of states? Momentum alone decides that. */
-static bool has_other_states(const identity_comparison *c, const key_difference *d) {
+static bool has_other_states(const ndp_identity_comparison *c, const ndp_key_difference *d) {
     ndp_optimizer_opts now = ndp_job_optimizer(c->t->rank.job.config), then = now;
     if (strcmp(d->key, "optimizer.momentum") == 0)
         then.momentum = strtod(d->then, NULL);
@@ -237,7 +117,7 @@ static bool has_other_states(const identity_comparison *c, const key_difference 
 static const char *const drawing_keys[] = {"train.seed", "model.initializer_range"};
 
 /* Whether steps read random weights that no checkpoint holds: those of the base, or of a new adapter in a reference. */
-static bool is_drawn(const identity_comparison *c) {
+static bool is_drawn(const ndp_identity_comparison *c) {
     const ndp_job *j = &c->t->rank.job;
     bool base = j->config->model.init == NDP_INIT_RANDOM && ndp_job_reads_base(j);
     return base || (ndp_job_refers(j) && j->config->adapter.type != NDP_ADAPTER_NONE && !j->config->adapter.path &&
@@ -245,7 +125,7 @@ static bool is_drawn(const identity_comparison *c) {
 }
 
 /* Why a difference can never be accepted; NULL if it can. */
-static const char *why_never(const identity_comparison *c, const key_difference *d) {
+static const char *why_never(const ndp_identity_comparison *c, const ndp_key_difference *d) {
     if (strcmp(d->key, "optimizer.name") == 0)
         return "the checkpoint has the state of another optimizer";
     if (strcmp(d->key, "model.frozen") == 0)
@@ -254,13 +134,13 @@ static const char *why_never(const identity_comparison *c, const key_difference 
         return "the tensors have other shapes";
     if (has_other_states(c, d))
         return "only a run with momentum saves momentum tensors";
-    if (is_drawn(c) && IS_ANY(d->key, drawing_keys))
+    if (is_drawn(c) && NDP_IS_ANY(d->key, drawing_keys))
         return "weights that no checkpoint holds are drawn from it";
     return NULL;
 }
 
 /* One message for all differences that are not accepted. */
-static ndp_status check_differences(const identity_comparison *c) {
+static ndp_status check_differences(const ndp_identity_comparison *c) {
     enum { MOST = 8 }; /* with another model nearly every key differs */
     ndp_str message = {0}, flags = {0};
     int refused = 0;
@@ -274,14 +154,14 @@ static ndp_status check_differences(const identity_comparison *c) {
         if (refused++ >= MOST)
             continue;
         ndp_str_add(&message, refused > 1 ? "; " : "");
-        add_difference(c->t, &message, &c->of[i]);
+        ndp_identity_add_difference(c->t, &message, &c->of[i]);
         if (why)
             ndp_str_addf(&message, ", which cannot be accepted (%s)", why);
-        ndp_str_addf(&flags, " --accept %s", name_of(c->t, c->of[i].key));
+        ndp_str_addf(&flags, " --accept %s", ndp_identity_name_of(c->t, c->of[i].key));
     }
     if (refused > MOST)
         ndp_str_addf(&message, "; and %d more", refused - MOST);
-    ndp_status st = refused ? add_lr(c, "; ", &message) : NDP_OK;
+    ndp_status st = refused ? ndp_identity_add_lr(c, "; ", &message) : NDP_OK;
     ndp_str_addf(&message, ". Change %s back, or ", refused > 1 ? "them" : "it");
     if (possible)
         ndp_str_addf(&message, "resume with%s%s", flags.data ? flags.data : "", refused > MOST ? " and so on" : "");
@@ -294,7 +174,7 @@ static ndp_status check_differences(const identity_comparison *c) {
     return st;
 }
 
-static ndp_status fail_unknown(const identity_comparison *c, const char *key) {
+static ndp_status fail_unknown(const ndp_identity_comparison *c, const char *key) {
     enum { MOST = 256 };
     const char *known[MOST];
     int n = 0;
@@ -316,28 +196,15 @@ static int role_of(const char *key) {
     return -1;
 }
 
-/* Whether the checkpoint already records the change. A run that is restarted (--restarts, Slurm) has the same --accept,
- * but a newer checkpoint. */
-static bool was_accepted(const identity_comparison *c, const char *key) {
-    struct json_object *all = json_object_object_get(c->info->extra, "accepted");
-    for (size_t i = json_object_is_type(all, json_type_array) ? json_object_array_length(all) : 0; i-- > 0;) {
-        struct json_object *o = json_object_array_get_idx(all, i);
-        const char *accepted = json_object_get_string(json_object_object_get(o, "key"));
-        if (accepted && strcmp(accepted, key) == 0)
-            return json_object_equal(json_object_object_get(o, "to"), json_object_object_get(c->now, key));
-    }
-    return false;
-}
-
 /* Every --accept must name a key that differs. */
-static ndp_status check_accepted(const identity_comparison *c) {
+static ndp_status check_accepted(const ndp_identity_comparison *c) {
     const ndp_train_opts *o = c->t->rank.opts;
     for (int k = 0; o && o->accept && k < o->accept_count; k++) {
         const char *name = o->accept[k], *key = key_of(c->t, name);
         bool differs = false;
         for (int i = 0; i < c->n; i++)
             differs |= strcmp(c->of[i].key, key) == 0;
-        if (differs || (o->await && was_accepted(c, key)))
+        if (differs || (o->await && ndp_identity_was_accepted(c, key)))
             continue;
         int role = role_of(key);
         bool there = json_object_object_get_ex(c->now, key, NULL);
@@ -352,62 +219,9 @@ static ndp_status check_accepted(const identity_comparison *c) {
     return NDP_OK;
 }
 
-static ndp_status record_accepted(identity_comparison *c) {
-    struct json_object *old = json_object_object_get(c->info->extra, "accepted"), *all = NULL;
-    if (json_object_is_type(old, json_type_array) && json_object_deep_copy(old, &all, NULL) != 0)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the changes that were accepted before");
-    if (!all && c->n)
-        all = json_object_new_array();
-    for (int i = 0; i < c->n; i++) {
-        struct json_object *o = json_object_new_object();
-        json_object_object_add(o, "key", json_object_new_string(c->of[i].key));
-        json_object_object_add(o, "from", json_object_new_string(c->of[i].then));
-        json_object_object_add(o, "to", json_object_new_string(c->of[i].now));
-        json_object_object_add(o, "step", json_object_new_int64(c->info->step));
-        json_object_array_add(all, o);
-    }
-    json_object_put(c->t->accepted);
-    c->t->accepted = all;
-    return NDP_OK;
-}
-
-static ndp_status accept_differences(identity_comparison *c) {
-    for (int i = 0; i < c->n; i++) {
-        ndp_str line = {0};
-        ndp_str_add(&line, "accepted: ");
-        add_difference(c->t, &line, &c->of[i]);
-        NDP_TRY(say_line(c->t, &line));
-    }
-    ndp_str lr = {0};
-    NDP_TRY(add_lr(c, "", &lr));
-    if (lr.length)
-        NDP_TRY(say_line(c->t, &lr));
-    NDP_TRY(say_cursor(c));
-    return record_accepted(c);
-}
-
-void ndp_identity_describe_accepted(const ndp_trainer *t, ndp_str *out) {
-    for (size_t i = 0; t->accepted && i < json_object_array_length(t->accepted); i++) {
-        struct json_object *o = json_object_array_get_idx(t->accepted, i);
-        const char *key = ndp_json_text(json_object_object_get(o, "key")),
-                   *then = ndp_json_text(json_object_object_get(o, "from")),
-                   *now = ndp_json_text(json_object_object_get(o, "to"));
-        if (!key || !then || !now)
-            continue;
-        ndp_str_addf(out,
-                     "# accepted at step %lld: ", (long long)json_object_get_int64(json_object_object_get(o, "step")));
-        add_shown(out, key);
-        ndp_str_add(out, " from ");
-        add_shown(out, then);
-        ndp_str_add(out, " to ");
-        add_shown(out, now);
-        ndp_str_add(out, "\n");
-    }
-}
-
 /* ---- all of it ---- */
 
-static ndp_status read_identities(identity_comparison *c) {
+static ndp_status read_identities(ndp_identity_comparison *c) {
     struct json_object *extra;
     if (!json_object_object_get_ex(c->info->extra, "identity", &c->then)) {
         c->counted = true;
@@ -432,7 +246,7 @@ static ndp_status read_identities(identity_comparison *c) {
 }
 
 ndp_status ndp_identity_check(ndp_trainer *t, const ndp_checkpoint_info *info, const char *folder) {
-    identity_comparison c = {.t = t, .info = info, .folder = folder};
+    ndp_identity_comparison c = {.t = t, .info = info, .folder = folder};
     ndp_status st = read_identities(&c);
     if (st == NDP_OK)
         st = compare_identities(&c);
@@ -441,7 +255,7 @@ ndp_status ndp_identity_check(ndp_trainer *t, const ndp_checkpoint_info *info, c
     if (st == NDP_OK)
         st = check_differences(&c);
     if (st == NDP_OK)
-        st = accept_differences(&c);
+        st = ndp_identity_accept(&c);
     free(c.of);
     json_object_put(c.then);
     json_object_put(c.now);

@@ -10,6 +10,7 @@
  * Rank 0 takes the lock of the run folder and cleans it before any rank spends time. After each step all ranks sum
  * their stop flags, and rank 0 adds whether it is time for a checkpoint, so that they stop and save after the same
  * step. What rank 0 writes, it writes while it holds the lock. */
+#include "train/loop.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "checkpoint/agree.h"
@@ -17,7 +18,6 @@
 #include "step/timeline.h"
 #include "train/identity.h"
 #include "train/links.h"
-#include "train/metrics_file.h"
 #include "train/run_folder.h"
 
 #include <math.h>
@@ -25,84 +25,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct training_loop {
-    const ndp_config *config;
-    ndp_config *kept; /* config with what the run before had; NULL: it is the caller's */
-    const ndp_train_opts *opts;
-    ndp_trainer *trainer;
-    bool first;                                /* rank 0 */
-    void (*say)(void *user, const char *line); /* of opts on rank 0; else NULL */
-    ndp_lock *lock;                            /* of the run folder; rank 0 */
-    ndp_metrics_file metrics;                  /* rank 0 */
-    bool unwritable;                           /* it was said that metrics.jsonl cannot be written */
-    bool slow;                                 /* it was said that a save takes longer than a stopped job has */
-    bool begun;           /* the steps have begun: from here on, an error names the newest checkpoint */
-    bool stop, due;       /* all ranks: stop after this step; save after it */
-    bool torn;            /* the weights are those of no step */
-    double next_save;     /* rank 0: when checkpoint.minutes will have passed */
-    int64_t saved, tried; /* step of the newest checkpoint, and of the newest attempt; -1: none */
-    ndp_status own;       /* rank 0's failure, which the ranks have not agreed on yet */
-    ndp_status failed;    /* the failure that ends the run, and its message */
-    char why[2048];
-} training_loop;
-
-/* ---- failures ---- */
-
-/* Keeps the first failure that all ranks have agreed on; the run ends with it. A later one is a warning. Returns `st`
- * if the ranks are apart: nothing collective may follow. */
-static ndp_status keep(training_loop *l, ndp_status st) {
-    if (st == NDP_OK || st == NDP_ECOMM || l->trainer->rank.apart)
-        return st;
-    if (l->failed == NDP_OK) {
-        l->failed = st;
-        snprintf(l->why, sizeof l->why, "%s", ndp_error_message());
-    } else if (l->first && strcmp(l->why, ndp_error_message()) != 0) {
-        ndp_warn(&l->trainer->rank.log, "%s", ndp_error_message());
-    }
-    return NDP_OK;
-}
-
-/* "step 12 is on disk", or why none is. */
-static const char *on_disk(const training_loop *l, char out[160]) {
-    int64_t done = ndp_trainer_updates(l->trainer);
-    if (l->saved > 0 && l->saved == done)
-        snprintf(out, 160, "step %lld is on disk", (long long)l->saved);
-    else if (l->saved > 0)
-        snprintf(out, 160, "the newest step on disk is %lld%s", (long long)l->saved,
-                 l->torn ? ", as later weights are those of no step" : "");
-    else
-        snprintf(out, 160, "no step is on disk%s",
-                 done == 0      ? ", as none was finished"
-                 : l->torn      ? ", as the weights are those of no step"
-                 : l->tried < 0 ? ", as the run ended before its first save"
-                                : "");
-    return out;
-}
-
-/* Adds the newest checkpoint to an error. A bug keeps its trail instead. */
-static ndp_status explain(const training_loop *l, ndp_status st, const char *why) {
-    char disk[160];
-    if (st == NDP_OK || st == NDP_EBUG || !l->begun)
-        return st;
-    return NDP_FAIL(st, "%s; %s%s", why, on_disk(l, disk), l->saved > 0 ? "; continue with --resume" : "");
-}
-
 /* ---- a step ---- */
 
-static bool evaluates(const training_loop *l, int64_t step) {
+static bool evaluates(const ndp_training_loop *l, int64_t step) {
     int every = l->config->train.eval_every;
     return l->trainer->rank.data.held && (step == l->trainer->rank.data.steps || (every > 0 && step % every == 0));
-}
-
-static bool saves(const training_loop *l, int64_t step) {
-    int every = l->config->checkpoint.every;
-    return step == l->trainer->rank.data.steps || (every > 0 && step % every == 0);
 }
 
 /* Whether the next step may be submitted. A device with a queue of its own gets one more before the host takes the
  * result of this one, and works meanwhile; not before an evaluation or a save, which need the weights as they are after
  * this step, nor after a stop. */
-static bool may_submit(const training_loop *l) {
+static bool may_submit(const ndp_training_loop *l) {
     const ndp_trainer *t = l->trainer;
     int64_t step = ndp_trainer_updates(t);
     if (l->stop || l->failed != NDP_OK || step >= t->rank.data.steps)
@@ -113,12 +46,12 @@ static bool may_submit(const training_loop *l) {
         return false;
     bool checked = step > 1 || !ndp_trainer_checks_policy(t); /* it reads what step 1 has loaded */
     return checked && !t->rank.exec.device->host_memory && t->pending.n == 1 && !l->due && !evaluates(l, step) &&
-           !saves(l, step);
+           !ndp_loop_saves(l, step);
 }
 
 /* Sums what the ranks have seen, so that all of them stop, save and end after the same step. A failure of one becomes
  * that of all. */
-static ndp_status sum_over_ranks(training_loop *l, ndp_status own, double *peak) {
+static ndp_status sum_over_ranks(ndp_training_loop *l, ndp_status own, double *peak) {
     ndp_trainer *t = l->trainer;
     bool due = l->first && l->config->checkpoint.minutes > 0 && ndp_now() >= l->next_save;
     double sums[] = {l->opts->stop && *l->opts->stop, due, own != NDP_OK, *peak};
@@ -126,11 +59,11 @@ static ndp_status sum_over_ranks(training_loop *l, ndp_status own, double *peak)
     l->stop |= sums[0] > 0;
     l->due |= sums[1] > 0;
     *peak = sums[3];
-    return sums[2] > 0 ? keep(l, ndp_agree(t->rank.world, own)) : NDP_OK;
+    return sums[2] > 0 ? ndp_loop_keep(l, ndp_agree(t->rank.world, own)) : NDP_OK;
 }
 
 /* A step begins once all ranks have read their part of its batch. */
-static ndp_status submit_steps(training_loop *l) {
+static ndp_status submit_steps(ndp_training_loop *l) {
     while (may_submit(l)) {
         double none = 0;
         NDP_TRY(ndp_trainer_prepare_next(l->trainer));
@@ -143,86 +76,28 @@ static ndp_status submit_steps(training_loop *l) {
 }
 
 /* A step that is not finite was not applied: the weights are those of the step before. */
-static ndp_status refuse_step(training_loop *l, const ndp_metrics *m) {
+static ndp_status refuse_step(ndp_training_loop *l, const ndp_metrics *m) {
     bool whole;
     NDP_TRY(ndp_trainer_count_back(l->trainer, m->step - 1, &whole));
     l->torn = !whole;
-    return keep(l,
-                NDP_FAIL(NDP_EINVAL,
-                         "step %lld: the loss is %g and the gradient norm %g; the run stops here. Lower optimizer.lr "
-                         "or set optimizer.max_grad_norm",
-                         (long long)m->step, m->loss, m->grad_norm));
+    return ndp_loop_keep(
+        l, NDP_FAIL(NDP_EINVAL,
+                    "step %lld: the loss is %g and the gradient norm %g; the run stops here. Lower optimizer.lr "
+                    "or set optimizer.max_grad_norm",
+                    (long long)m->step, m->loss, m->grad_norm));
 }
 
-static ndp_status take_step(training_loop *l, ndp_metrics *m) {
+static ndp_status take_step(ndp_training_loop *l, ndp_metrics *m) {
     NDP_TRY(ndp_trainer_result(l->trainer, m));
     l->trainer->peak.flops = ndp_trainer_own_peak(l->trainer);
     NDP_TRY(sum_over_ranks(l, NDP_OK, &l->trainer->peak.flops));
     return isfinite(m->loss) && isfinite(m->grad_norm) ? NDP_OK : refuse_step(l, m);
 }
 
-/* ---- commit ---- */
-
-/* The time that a save has taken, where a stopped job may not leave as much. Once. */
-static void warn_of_time(training_loop *l, double seconds) {
-    int limit = ndp_rank_stop_seconds();
-    if (!l->first || l->slow || limit < 0 || seconds <= limit)
-        return;
-    l->slow = true;
-    ndp_warn(
-        &l->trainer->rank.log,
-        "a save takes %.1f s, and mpirun ends ranks %d s after the batch system's SIGTERM: a job that is stopped "
-        "loses the steps since its last save. Set OMPI_MCA_odls_base_sigkill_timeout=%.0f, and let the batch system "
-        "wait longer than that (Slurm: KillWait)",
-        seconds, limit, ceil(seconds * 1.5));
-}
-
-static void say_saved(training_loop *l) {
-    const ndp_save_cost *cost = &l->trainer->saved;
-    char size[16];
-    ndp_say(l->say, l->opts->user, "checkpoint: %s/checkpoints/step-%08lld  %s in %.2f s, %.1f%% of it hashing",
-            l->config->train.output_dir, (long long)l->saved, ndp_human_bytes((double)cost->bytes, size), cost->seconds,
-            cost->seconds > 0 ? 100 * cost->hashing / cost->seconds : 0);
-    warn_of_time(l, cost->seconds);
-}
-
-/* Saves the newest step. A full or broken disk ends the run only at its last save: until then the next one tries again,
- * and older checkpoints stay. */
-static ndp_status commit(training_loop *l) {
-    char disk[160];
-    ndp_trainer *t = l->trainer;
-    ndp_status st = ndp_trainer_save(t, NULL);
-    l->tried = ndp_trainer_updates(t);
-    l->due = false;
-    l->next_save = ndp_now() + 60 * l->config->checkpoint.minutes;
-    if (t->saved.committed)
-        l->saved = l->tried;
-    if (st == NDP_OK)
-        say_saved(l);
-    bool last = l->stop || l->failed != NDP_OK || l->tried == t->rank.data.steps;
-    if (st != NDP_EIO || last)
-        return keep(l, st);
-    if (l->first)
-        ndp_warn(&t->rank.log, "%s; %s. The run goes on, and the next save tries again", ndp_error_message(),
-                 t->saved.committed ? "this step is saved" : on_disk(l, disk));
-    return NDP_OK;
-}
-
-static ndp_status commit_if_due(training_loop *l) {
-    bool whole = l->trainer->pending.n == 0 && l->failed == NDP_OK;
-    return whole && (l->stop || l->due || saves(l, ndp_trainer_updates(l->trainer))) ? commit(l) : NDP_OK;
-}
-
-/* The last chance of a step that a failure has left unsaved. */
-static ndp_status commit_rest(training_loop *l) {
-    int64_t step = ndp_trainer_updates(l->trainer);
-    return l->torn || step == 0 || l->saved == step || l->tried == step ? NDP_OK : commit(l);
-}
-
 /* ---- after the commit ---- */
 
 /* What cannot be written now is kept and written with a later line, so a full disk does not end the run. */
-static ndp_status write_line(training_loop *l, const ndp_metrics *m) {
+static ndp_status write_line(ndp_training_loop *l, const ndp_metrics *m) {
     NDP_TRY(ndp_lock_check(l->lock));
     bool written = ndp_metrics_add(&l->metrics, m) == NDP_OK;
     if (!written && !l->unwritable)
@@ -233,9 +108,9 @@ static ndp_status write_line(training_loop *l, const ndp_metrics *m) {
 }
 
 /* Evaluates where that is due, then writes the line of the step and shows it. */
-static ndp_status report_step(training_loop *l, ndp_metrics *m) {
+static ndp_status report_step(ndp_training_loop *l, ndp_metrics *m) {
     if (evaluates(l, m->step) && l->failed == NDP_OK)
-        NDP_TRY(keep(l, ndp_trainer_evaluate(l->trainer, &m->eval_loss, &m->eval_tokens)));
+        NDP_TRY(ndp_loop_keep(l, ndp_trainer_evaluate(l->trainer, &m->eval_loss, &m->eval_tokens)));
     if (m->eval_tokens > 0)
         m->eval_pair = l->trainer->held;
     if (!l->first)
@@ -247,19 +122,19 @@ static ndp_status report_step(training_loop *l, ndp_metrics *m) {
     return NDP_OK;
 }
 
-static ndp_status run_steps(training_loop *l) {
+static ndp_status run_steps(ndp_training_loop *l) {
     NDP_TRY(submit_steps(l));
     while (l->trainer->pending.n > 0) {
         ndp_metrics m;
         NDP_TRY(take_step(l, &m));
-        NDP_TRY(commit_if_due(l));
+        NDP_TRY(ndp_loop_commit_if_due(l));
         NDP_TRY(report_step(l, &m));
         NDP_TRY(submit_steps(l));
     }
     return NDP_OK;
 }
 
-static ndp_status say_peak(const training_loop *l) {
+static ndp_status say_peak(const ndp_training_loop *l) {
     char *line = ndp_trainer_describe_peak(l->trainer);
     if (!line)
         return NDP_FAIL(NDP_ENOMEM, "not enough memory for a line");
@@ -269,7 +144,7 @@ static ndp_status say_peak(const training_loop *l) {
 }
 
 /* Measures the peak at the start, unless there is no step to do. */
-static ndp_status measure_peak(const training_loop *l) {
+static ndp_status measure_peak(const ndp_training_loop *l) {
     if (ndp_trainer_updates(l->trainer) >= l->trainer->rank.data.steps)
         return NDP_OK;
     NDP_TRY(ndp_trainer_measure_peak(l->trainer));
@@ -277,12 +152,12 @@ static ndp_status measure_peak(const training_loop *l) {
 }
 
 /* Prints the peak again at the end if it has grown noticeably since the start, when it was first printed. */
-static ndp_status report_peak(const training_loop *l) {
+static ndp_status report_peak(const ndp_training_loop *l) {
     const double shown = 1.01;
     return l->trainer->peak.flops > shown * l->trainer->peak.first ? say_peak(l) : NDP_OK;
 }
 
-static ndp_status write_trace(const training_loop *l) {
+static ndp_status write_trace(const ndp_training_loop *l) {
     char *text, *rest = NULL;
     if (!l->opts->trace)
         return NDP_OK;
@@ -293,7 +168,7 @@ static ndp_status write_trace(const training_loop *l) {
     return NDP_OK;
 }
 
-static ndp_status export_model(const training_loop *l) {
+static ndp_status export_model(const ndp_training_loop *l) {
     NDP_TRY(ndp_trainer_export(l->trainer, NULL));
     bool adapter = l->config->adapter.type != NDP_ADAPTER_NONE;
     ndp_say(l->say, l->opts->user, "%s: %s/%s, of step %lld", adapter ? "adapter" : "model",
@@ -302,22 +177,22 @@ static ndp_status export_model(const training_loop *l) {
 }
 
 /* All of it is tried, whatever fails: nothing here takes away the step that was committed. */
-static ndp_status finish(training_loop *l) {
-    NDP_TRY(commit_rest(l));
+static ndp_status finish(ndp_training_loop *l) {
+    NDP_TRY(ndp_loop_commit_rest(l));
     ndp_status own = l->own;
     if (own == NDP_OK && l->metrics.missing > 0)
         own = ndp_metrics_flush(&l->metrics);
-    NDP_TRY(keep(l, ndp_agree(l->trainer->rank.world, own)));
+    NDP_TRY(ndp_loop_keep(l, ndp_agree(l->trainer->rank.world, own)));
     if (l->stop || ndp_trainer_updates(l->trainer) < l->trainer->rank.data.steps)
         return NDP_OK;
-    NDP_TRY(keep(l, write_trace(l)));
-    NDP_TRY(keep(l, ndp_agree(l->trainer->rank.world, report_peak(l))));
-    return keep(l, export_model(l));
+    NDP_TRY(ndp_loop_keep(l, write_trace(l)));
+    NDP_TRY(ndp_loop_keep(l, ndp_agree(l->trainer->rank.world, report_peak(l))));
+    return ndp_loop_keep(l, export_model(l));
 }
 
 /* ---- the run ---- */
 
-static ndp_status resume(training_loop *l) {
+static ndp_status resume(ndp_training_loop *l) {
     int64_t step;
     NDP_TRY(ndp_trainer_resume_from(l->trainer, NULL, l->opts->resume_from, &step));
     if (step < 0)
@@ -332,26 +207,26 @@ static ndp_status resume(training_loop *l) {
 }
 
 /* Whether the checkpoint that the run resumed from has the metrics of its step. */
-static bool has_metrics(const training_loop *l) {
+static bool has_metrics(const ndp_training_loop *l) {
     int64_t step = ndp_trainer_updates(l->trainer);
     return step > 0 && l->trainer->newest.step == step;
 }
 
-static ndp_status open_metrics(training_loop *l) {
+static ndp_status open_metrics(ndp_training_loop *l) {
     int64_t step = ndp_trainer_updates(l->trainer);
     NDP_TRY(ndp_lock_check(l->lock));
     return ndp_metrics_open(&l->metrics, l->config->train.output_dir, step, has_metrics(l) && evaluates(l, step));
 }
 
 /* The line of the step that the run resumed from, if the run before ended between its commit and the line. */
-static ndp_status report_resumed(training_loop *l) {
+static ndp_status report_resumed(ndp_training_loop *l) {
     ndp_metrics m = l->trainer->newest;
     bool missing = l->first && has_metrics(l) && l->metrics.newest < m.step;
     NDP_TRY(ndp_share_now(l->trainer->rank.world, &missing, sizeof missing, 0));
     return missing ? report_step(l, &m) : NDP_OK;
 }
 
-static ndp_status begin_run(training_loop *l) {
+static ndp_status begin_run(ndp_training_loop *l) {
     if (l->opts->resume)
         NDP_TRY(resume(l));
     NDP_TRY(ndp_score_find_references(&l->trainer->score)); /* none are missing after a resume from a checkpoint */
@@ -370,7 +245,7 @@ static ndp_status begin_run(training_loop *l) {
     return NDP_OK;
 }
 
-static ndp_status run_whole(training_loop *l) {
+static ndp_status run_whole(ndp_training_loop *l) {
     NDP_TRY(begin_run(l));
     NDP_TRY(report_resumed(l));
     NDP_TRY(run_steps(l));
@@ -382,7 +257,7 @@ static ndp_status run_whole(training_loop *l) {
 }
 
 /* The rows of a run that began when documents were cut anywhere. */
-static ndp_status keep_rows(training_loop *l, ndp_comm *world) {
+static ndp_status keep_rows(ndp_training_loop *l, ndp_comm *world) {
     bool cut = l->first && ndp_run_folder_cuts(l->config, l->opts);
     NDP_TRY(ndp_share_now(world, &cut, sizeof cut, 0));
     if (!cut)
@@ -400,7 +275,7 @@ static ndp_status keep_rows(training_loop *l, ndp_comm *world) {
 }
 
 /* Rank 0 locks the folder and checks it, and the links are measured, before any other work. */
-static ndp_status prepare_folder(training_loop *l, ndp_world *w) {
+static ndp_status prepare_folder(ndp_training_loop *l, ndp_world *w) {
     ndp_comm *world;
     ndp_group all = {0, 1, ndp_transport_world(w), ndp_transport_rank(w)};
     NDP_TRY(ndp_comm_create(w, all, "run folder", &world));
@@ -415,7 +290,7 @@ static ndp_status prepare_folder(training_loop *l, ndp_world *w) {
     return st;
 }
 
-static ndp_status train_in_folder(training_loop *l, ndp_world *w) {
+static ndp_status train_in_folder(ndp_training_loop *l, ndp_world *w) {
     NDP_TRY(ndp_trainer_open(l->config, w, &(ndp_rank_opts){.run = l->opts}, &l->trainer));
     l->trainer->lock = l->lock;
     if (l->opts->resume)
@@ -423,14 +298,14 @@ static ndp_status train_in_folder(training_loop *l, ndp_world *w) {
     ndp_status st = run_whole(l);
     if (st == NDP_OK || st == NDP_EINTR)
         return st;
-    return explain(l, st, l->failed == st ? l->why : ndp_error_message());
+    return ndp_loop_explain(l, st, l->failed == st ? l->why : ndp_error_message());
 }
 
 ndp_status ndp_train(const ndp_config *c, ndp_world *w, const ndp_train_opts *o) {
     NDP_NOT_NULL(c, w, o);
     if (o->accept_count)
         NDP_NOT_NULL(o->accept);
-    training_loop l = {.config = c, .opts = o, .first = ndp_transport_rank(w) == 0, .saved = -1, .tried = -1};
+    ndp_training_loop l = {.config = c, .opts = o, .first = ndp_transport_rank(w) == 0, .saved = -1, .tried = -1};
     l.say = l.first ? o->say : NULL;
     if (o->trace)
         NDP_TRY(ndp_timeline_check_path(o->trace));

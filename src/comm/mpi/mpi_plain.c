@@ -15,7 +15,6 @@
  * other operations meanwhile and, in long waits, runs the watchdog (watchdog.c). */
 #include "comm/mpi/mpi_plain.h"
 #include "base/clock.h"
-#include "comm/rank_sum.h"
 #include "comm/watch/health.h"
 #include "comm/watch/state_query.h"
 #include "comm/watch/watchdog.h"
@@ -23,10 +22,6 @@
 
 #include <sched.h>
 #include <stdlib.h>
-#include <string.h>
-
-/* Up to this size every rank gets all buffers whole and sums them: one message instead of two. */
-enum { WHOLE_BYTES = 4096 };
 
 /* A wait enters the journal after POLLS_UNRECORDED polls; then every POLLS_PER_WATCH-th one also watches the peers. */
 enum { POLLS_UNRECORDED = 1024, POLLS_PER_WATCH = 64 };
@@ -40,100 +35,11 @@ static const ndp_record *record_of(const ndp_work *w) {
     return ndp_journal_record(&t->journals[t->rank], w);
 }
 
-static ndp_status check_mpi(const ndp_work *w, const char *text) {
+ndp_status ndp_mpi_check(const ndp_work *w, const char *text) {
     char what[160];
     return text ? NDP_FAIL(NDP_ECOMM, "%s: MPI failed in %s: %s", w->comm->name,
                            ndp_record_text(record_of(w), what, sizeof what), text)
                 : NDP_OK;
-}
-
-static ndp_status take_scratch(ndp_mpi_pending *o, size_t bytes, char **out) {
-    ndp_mpi_scratch *s = &o->scratch;
-    if (s->bytes < bytes || !s->data) {
-        free(s->data);
-        *s = (ndp_mpi_scratch){malloc(bytes + 1), bytes};
-        if (!s->data)
-            return NDP_FAIL(NDP_ENOMEM, "no memory of %zu bytes to receive a %s of group %s", bytes,
-                            ndp_work_kind_name(o->work.kind), o->work.comm->name);
-    }
-    *out = s->data;
-    return NDP_OK;
-}
-
-/* ---- reductions ---- */
-
-/* How an all_reduce is divided: n parts of `part` elements. If they do not fill the buffer exactly, it goes through a
- * padded copy. The scratch holds the received parts and, after them, that copy. */
-typedef struct all_reduce_parts {
-    bool whole, padded;
-    int64_t part;
-    size_t part_bytes, all_bytes;
-} all_reduce_parts;
-
-static all_reduce_parts parts_of(const ndp_work *w) {
-    size_t size = ndp_dtype_size((ndp_dtype)w->type), n = (size_t)w->comm->group.count;
-    all_reduce_parts k = {.part = (w->count + (int64_t)n - 1) / (int64_t)n};
-    k.whole = ndp_work_bytes(w) <= WHOLE_BYTES;
-    k.padded = k.part * (int64_t)n != w->count;
-    k.part_bytes = k.whole ? ndp_work_bytes(w) : (size_t)k.part * size;
-    k.all_bytes = k.part_bytes * n;
-    return k;
-}
-
-static void point_to_parts(ndp_mpi_plain *p, const ndp_work *w, char *received, size_t part_bytes) {
-    for (int r = 0; r < w->comm->group.count; r++)
-        p->parts[r] = received + (size_t)r * part_bytes;
-}
-
-static ndp_status all_reduce_begin(ndp_mpi_plain *p, ndp_mpi_pending *o) {
-    ndp_work *w = &o->work;
-    all_reduce_parts k = parts_of(w);
-    char *received = NULL;
-    NDP_TRY(take_scratch(o, k.all_bytes * 2, &received));
-    if (k.whole)
-        return check_mpi(w, p->api->all_gather(p->comm, w->in, received, (int64_t)k.part_bytes, &w->request[0]));
-    char *send = w->out;
-    if (k.padded) {
-        send = received + k.all_bytes;
-        ndp_copy_large(send, w->in, ndp_work_bytes(w));
-        memset(send + ndp_work_bytes(w), 0, k.all_bytes - ndp_work_bytes(w));
-    }
-    return check_mpi(w, p->api->all_to_all(p->comm, send, received, (int64_t)k.part_bytes, &w->request[0]));
-}
-
-/* After the first half: sums this rank's part and, unless it is the whole buffer, begins to gather the parts. */
-static ndp_status all_reduce_end(ndp_mpi_plain *p, ndp_mpi_pending *o) {
-    ndp_work *w = &o->work;
-    all_reduce_parts k = parts_of(w);
-    char *received = o->scratch.data, *result = k.padded ? received + k.all_bytes : w->out;
-    if (o->gathering) {
-        ndp_copy_large(w->out, result, ndp_work_bytes(w));
-        o->gathering = false;
-        return NDP_OK;
-    }
-    char *mine = k.whole ? w->out : result + (size_t)w->comm->group.rank * k.part_bytes;
-    point_to_parts(p, w, received, k.part_bytes);
-    ndp_reduce_ranks((ndp_dtype)w->type, (ndp_reduce)w->reduce, p->parts, w->comm->group.count, &(void *){mine}, 1,
-                     k.whole ? w->count : k.part, false);
-    if (k.whole)
-        return NDP_OK;
-    o->gathering = true;
-    return check_mpi(w, p->api->all_gather(p->second, NULL, result, (int64_t)k.part_bytes, &w->request[0]));
-}
-
-static ndp_status reduce_scatter_begin(ndp_mpi_plain *p, ndp_mpi_pending *o) {
-    ndp_work *w = &o->work;
-    size_t part = ndp_work_bytes(w);
-    char *received = NULL;
-    NDP_TRY(take_scratch(o, part * (size_t)w->comm->group.count, &received));
-    return check_mpi(w, p->api->all_to_all(p->comm, w->in, received, (int64_t)part, &w->request[0]));
-}
-
-static void reduce_scatter_end(ndp_mpi_plain *p, ndp_mpi_pending *o) {
-    const ndp_work *w = &o->work;
-    point_to_parts(p, w, o->scratch.data, ndp_work_bytes(w));
-    ndp_reduce_ranks((ndp_dtype)w->type, NDP_SUM, p->parts, w->comm->group.count, &(void *){w->out}, 1, w->count,
-                     w->accumulate);
 }
 
 /* ---- collectives ---- */
@@ -141,13 +47,14 @@ static void reduce_scatter_end(ndp_mpi_plain *p, ndp_mpi_pending *o) {
 static ndp_status all_gather_begin(ndp_mpi_plain *p, ndp_work *w) {
     size_t part = ndp_work_bytes(w);
     bool in_place = w->in == (char *)w->out + (size_t)w->comm->group.rank * part;
-    return check_mpi(w, p->api->all_gather(p->comm, in_place ? NULL : w->in, w->out, (int64_t)part, &w->request[0]));
+    return ndp_mpi_check(w,
+                         p->api->all_gather(p->comm, in_place ? NULL : w->in, w->out, (int64_t)part, &w->request[0]));
 }
 
 static ndp_status shift_begin(ndp_mpi_plain *p, ndp_work *w) {
     int n = w->comm->group.count, rank = w->comm->group.rank, next = (rank + 1) % n, before = (rank + n - 1) % n;
-    NDP_TRY(check_mpi(w, p->api->recv(p->comm, w->out, w->count, before, NDP_TAG_SHIFT, &w->request[0])));
-    return check_mpi(w, p->api->send(p->comm, w->in, w->count, next, NDP_TAG_SHIFT, &w->request[1]));
+    NDP_TRY(ndp_mpi_check(w, p->api->recv(p->comm, w->out, w->count, before, NDP_TAG_SHIFT, &w->request[0])));
+    return ndp_mpi_check(w, p->api->send(p->comm, w->in, w->count, next, NDP_TAG_SHIFT, &w->request[1]));
 }
 
 static ndp_status start(ndp_mpi_plain *p, ndp_mpi_pending *o) {
@@ -155,17 +62,17 @@ static ndp_status start(ndp_mpi_plain *p, ndp_mpi_pending *o) {
     ndp_work *w = &o->work;
     switch (w->kind) {
     case NDP_WORK_BARRIER:
-        return check_mpi(w, api->barrier(p->comm, &w->request[0]));
+        return ndp_mpi_check(w, api->barrier(p->comm, &w->request[0]));
     case NDP_WORK_ALL_REDUCE:
-        return all_reduce_begin(p, o);
+        return ndp_mpi_all_reduce_begin(p, o);
     case NDP_WORK_ALL_GATHER:
         return all_gather_begin(p, w);
     case NDP_WORK_REDUCE_SCATTER:
-        return reduce_scatter_begin(p, o);
+        return ndp_mpi_reduce_scatter_begin(p, o);
     case NDP_WORK_BROADCAST:
-        return check_mpi(w, api->broadcast(p->comm, w->out, w->count, w->peer, &w->request[0]));
+        return ndp_mpi_check(w, api->broadcast(p->comm, w->out, w->count, w->peer, &w->request[0]));
     case NDP_WORK_ALL_TO_ALL:
-        return check_mpi(w, api->all_to_all(p->comm, w->in, w->out, w->count, &w->request[0]));
+        return ndp_mpi_check(w, api->all_to_all(p->comm, w->in, w->out, w->count, &w->request[0]));
     case NDP_WORK_SHIFT:
         return shift_begin(p, w);
     default:
@@ -189,7 +96,7 @@ static ndp_status collective_begin(ndp_mpi_plain *p, ndp_work *w) {
     o->gathering = false;
     o->agreed = false;
     ndp_mpi_matcher agree = matcher_of(p);
-    NDP_TRY(check_mpi(w, ndp_mpi_match_begin(&agree, &o->match, record_of(w))));
+    NDP_TRY(ndp_mpi_check(w, ndp_mpi_match_begin(&agree, &o->match, record_of(w))));
     NDP_TRY(start(p, o));
     p->begun++;
     p->base->transport->pending_shares++;
@@ -198,8 +105,8 @@ static ndp_status collective_begin(ndp_mpi_plain *p, ndp_work *w) {
 
 static ndp_status test(const ndp_mpi_plain *p, ndp_work *w, bool *done) {
     int first, second;
-    NDP_TRY(check_mpi(w, p->api->test(&w->request[0], &first, NULL)));
-    NDP_TRY(check_mpi(w, p->api->test(&w->request[1], &second, NULL)));
+    NDP_TRY(ndp_mpi_check(w, p->api->test(&w->request[0], &first, NULL)));
+    NDP_TRY(ndp_mpi_check(w, p->api->test(&w->request[1], &second, NULL)));
     *done = first && second;
     return NDP_OK;
 }
@@ -207,9 +114,9 @@ static ndp_status test(const ndp_mpi_plain *p, ndp_work *w, bool *done) {
 /* MPI has moved the data of operation ended + 1: sums it. It is complete then, unless a second half follows. */
 static ndp_status finish_next(ndp_mpi_plain *p, ndp_mpi_pending *o) {
     if (o->work.kind == NDP_WORK_ALL_REDUCE)
-        NDP_TRY(all_reduce_end(p, o));
+        NDP_TRY(ndp_mpi_all_reduce_end(p, o));
     else if (o->work.kind == NDP_WORK_REDUCE_SCATTER)
-        reduce_scatter_end(p, o);
+        ndp_mpi_reduce_scatter_end(p, o);
     if (o->gathering)
         return NDP_OK;
     p->ended++;
@@ -248,7 +155,7 @@ static ndp_status message_begin(ndp_mpi_plain *p, ndp_work *w) {
     const char *text = w->kind == NDP_WORK_SEND
                            ? p->api->send(p->comm, w->in, w->count, w->peer, w->tag, &w->request[0])
                            : p->api->recv(p->comm, w->out, w->count, w->peer, w->tag, &w->request[0]);
-    NDP_TRY(check_mpi(w, text));
+    NDP_TRY(ndp_mpi_check(w, text));
     p->messages++;
     p->base->transport->pending_shares++;
     return NDP_OK;
@@ -259,7 +166,7 @@ static ndp_status message_test(const ndp_mpi_plain *p, ndp_work *w, bool *done) 
     char what[160];
     int there;
     int64_t bytes = w->count;
-    NDP_TRY(check_mpi(w, p->api->test(&w->request[0], &there, w->kind == NDP_WORK_RECV ? &bytes : NULL)));
+    NDP_TRY(ndp_mpi_check(w, p->api->test(&w->request[0], &there, w->kind == NDP_WORK_RECV ? &bytes : NULL)));
     *done = there;
     if (bytes == w->count)
         return NDP_OK;

@@ -48,4 +48,14 @@ void ndp_mpi_plain_release(ndp_mpi_plain *p, bool quiet);
 ndp_status ndp_mpi_plain_begin(ndp_mpi_plain *p, ndp_work *w);
 ndp_status ndp_mpi_plain_wait(ndp_mpi_plain *p, ndp_work *w);
 
+/* NDP_ECOMM if MPI has said something: `text`, with the operation. */
+ndp_status ndp_mpi_check(const ndp_work *w, const char *text);
+
+/* The two halves of reductions (mpi_reduce.c): begins to move data; sums what has come. o->gathering: a second round
+ * has begun, after which the second half comes once more. NDP_ENOMEM, NDP_ECOMM. */
+ndp_status ndp_mpi_all_reduce_begin(ndp_mpi_plain *p, ndp_mpi_pending *o);
+ndp_status ndp_mpi_all_reduce_end(ndp_mpi_plain *p, ndp_mpi_pending *o);
+ndp_status ndp_mpi_reduce_scatter_begin(ndp_mpi_plain *p, ndp_mpi_pending *o);
+void ndp_mpi_reduce_scatter_end(ndp_mpi_plain *p, ndp_mpi_pending *o);
+
 #endif

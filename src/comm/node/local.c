@@ -1,20 +1,14 @@
-/* The `local` transport: ranks are threads of one process, or in tests fibers of one thread (base/turns.h), and access
- * each other's memory through plain pointers.
+/* The `local` transport: ranks of one process (local_world.c), which access each other's memory through plain pointers.
  *
- * The world's lists (groups, shared windows) are guarded by one lock; operations use only gates. A body that returns an
- * error ends the run for all: rank_main records it in the health record, and the waits of the others return it. */
-#include "base/turns.h"
+ * The world's lists (groups, shared windows) are guarded by one lock; operations use only gates. */
+#include "comm/node/local.h"
+
 #include "comm/node/mapping.h"
 #include "comm/node/peers.h"
 #include "comm/watch/health.h"
 
-#include <omp.h>
-#include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { STACK_BYTES = 8 << 20 };
 
 /* What the ranks of one communicator share. Each rank creates its handle without waiting: its n-th handle of a group
  * belongs together with the n-th handles of the others. Lives until the world ends. */
@@ -42,31 +36,12 @@ typedef struct local_queue {
     ndp_queue *queue;
 } local_queue;
 
-typedef struct local_world {
-    pthread_mutex_t lock; /* guards groups, numbered, shared, handles, queues, first_status, stopped */
-    local_queue *queues;
-    uint32_t numbered; /* groups */
-    local_group *groups;
-    local_shared *shared;
-    ndp_health *health;
-    ndp_journal *journals; /* [ranks] */
-    ndp_status (*body)(ndp_transport *, void *);
-    void *arg;
-    ndp_status first_status;
-    char stopped[256]; /* the message of the first rank that a signal stopped; "": none */
-} local_world;
-
-typedef struct local_transport {
-    ndp_transport base;
-    local_world *world;
-} local_transport;
-
 typedef struct local_comm {
     ndp_comm base;
     ndp_peers peers;
 } local_comm;
 
-static local_world *world_of(const ndp_transport *t) { return ((const local_transport *)t)->world; }
+static ndp_local *world_of(const ndp_transport *t) { return ((const ndp_local_transport *)t)->world; }
 
 /* ---- memory: an address is valid on all ranks ---- */
 
@@ -112,7 +87,7 @@ static local_group *group_new(ndp_group group) {
 }
 
 /* Under the lock. NULL: no memory. */
-static local_group *group_join(local_world *world, ndp_group group) {
+static local_group *group_join(ndp_local *world, ndp_group group) {
     local_group **end = &world->groups, *g;
     for (; (g = *end) != NULL; end = &g->next)
         if (g->group.base == group.base && g->group.stride == group.stride && g->group.count == group.count &&
@@ -128,7 +103,7 @@ static local_group *group_join(local_world *world, ndp_group group) {
 }
 
 static ndp_status local_comm_create(ndp_transport *t, ndp_group group, const char *name, ndp_comm **out) {
-    local_world *world = world_of(t);
+    ndp_local *world = world_of(t);
     local_comm *c = calloc(1, sizeof *c);
     pthread_mutex_lock(&world->lock);
     local_group *g = c ? group_join(world, group) : NULL;
@@ -160,7 +135,7 @@ static ndp_status local_wait(ndp_work *w) { return ndp_peers_wait(&((local_comm 
 /* ---- windows ---- */
 
 static ndp_status shared_new(ndp_comm *c, size_t bytes, local_shared **out) {
-    local_world *world = world_of(c->transport);
+    ndp_local *world = world_of(c->transport);
     void *data;
     NDP_TRY(ndp_memory_map(-1, 0, bytes, &data));
     local_shared *s = malloc(sizeof *s);
@@ -176,7 +151,7 @@ static ndp_status shared_new(ndp_comm *c, size_t bytes, local_shared **out) {
     return NDP_OK;
 }
 
-static void shared_release(local_world *world, local_shared *s) {
+static void shared_release(ndp_local *world, local_shared *s) {
     pthread_mutex_lock(&world->lock);
     bool last = --s->handles == 0;
     local_shared **at = &world->shared;
@@ -191,7 +166,7 @@ static void shared_release(local_world *world, local_shared *s) {
     }
 }
 
-static void shared_abandon(local_world *world) {
+static void shared_abandon(ndp_local *world) {
     world->shared->handles = 1;
     shared_release(world, world->shared);
 }
@@ -243,7 +218,7 @@ static void local_abort(ndp_transport *t, const char *message) { ndp_health_fail
 /* ---- beside it: the memory of a device (lane.h) ---- */
 
 static ndp_status queue_new(ndp_transport *t, ndp_queue **out) {
-    local_world *world = world_of(t);
+    ndp_local *world = world_of(t);
     local_queue *q = malloc(sizeof *q);
     ndp_status st =
         q ? t->device->queue_create(t->context, out) : NDP_FAIL(NDP_ENOMEM, "not enough memory for a queue");
@@ -291,15 +266,15 @@ static const ndp_transport_ops device_ops = {
 
 static ndp_status local_on_device(ndp_transport *host, const ndp_device *d, ndp_device_context *context,
                                   ndp_transport **out) {
-    local_transport *t = calloc(1, sizeof *t);
+    ndp_local_transport *t = calloc(1, sizeof *t);
     if (!t)
         return NDP_FAIL(NDP_ENOMEM, "not enough memory for a transport of the device %s", d->name);
-    *t = (local_transport){.base = ndp_transport_beside(host, &device_ops, d, context), .world = world_of(host)};
+    *t = (ndp_local_transport){.base = ndp_transport_beside(host, &device_ops, d, context), .world = world_of(host)};
     *out = &t->base;
     return NDP_OK;
 }
 
-static const ndp_transport_ops local_ops = {
+const ndp_transport_ops ndp_local_ops = {
     .name = "local",
     .comm_create = local_comm_create,
     .comm_destroy = local_comm_destroy,
@@ -314,143 +289,18 @@ static const ndp_transport_ops local_ops = {
     .abort = local_abort,
 };
 
-static void rank_run(void *arg) {
-    local_transport *t = arg;
-    local_world *world = t->world;
-    omp_set_num_threads(1); /* per thread: N ranks share the cores; a body may raise it */
-    ndp_error_set(NDP_OK, "");
-    ndp_status st = world->body(&t->base, world->arg);
-    if (st == NDP_EINTR) { /* no failure: the others return by themselves */
-        pthread_mutex_lock(&world->lock);
-        if (!world->stopped[0])
-            snprintf(world->stopped, sizeof world->stopped, "%s", ndp_error_message());
-        pthread_mutex_unlock(&world->lock);
-    } else if (st != NDP_OK) {
-        ndp_journal_write(&t->base);
-        ndp_health_fail(world->health, t->base.rank, ndp_error_message());
-    }
-    bool failed = atomic_load(&world->health->failed) == 2;
-    if (failed && world->health->rank == t->base.rank) {
-        pthread_mutex_lock(&world->lock);
-        world->first_status = st != NDP_OK ? st : NDP_ECOMM;
-        pthread_mutex_unlock(&world->lock);
-    }
-    atomic_store(&world->health->of[t->base.rank].left, 1);
-}
-
-static void *rank_main(void *arg) {
-    rank_run(arg);
-    return NULL;
-}
-
-/* Starts as many rank threads as the system allows, and waits for their end. */
-static void run_threads(pthread_t *threads, local_transport *ranks, int n) {
-    int started = 0;
-    pthread_attr_t attr;
-    pthread_attr_init(&attr);
-    pthread_attr_setstacksize(&attr, STACK_BYTES);
-    for (; started < n; started++) {
-        int error = pthread_create(&threads[started], &attr, rank_main, &ranks[started]);
-        if (error) {
-            char message[160];
-            snprintf(message, sizeof message, "cannot start the thread of rank %d of %d: %s", started, n,
-                     strerror(error));
-            ranks[0].world->first_status = NDP_ENOMEM;
-            ndp_health_fail(ranks[0].world->health, started, message);
-            break;
-        }
-    }
-    pthread_attr_destroy(&attr);
-    for (int r = 0; r < started; r++)
-        pthread_join(threads[r], NULL);
-}
-
-/* NDP_LOCAL_ORDER, for tests: seeds, with commas between them. The ranks take turns on one thread, in an order that one
- * of the seeds shuffles: another one for worlds of n + 1 ranks than of n. False: not set, or empty. */
-static bool order_of(int n, uint64_t *seed) {
-    const char *text = getenv("NDP_LOCAL_ORDER");
-    if (!text || !*text)
-        return false;
-    int seeds = 1;
-    for (const char *c = text; (c = strchr(c, ',')) != NULL; c++)
-        seeds++;
-    for (int k = n % seeds; k > 0; k--)
-        text = strchr(text, ',') + 1;
-    *seed = strtoull(text, NULL, 10);
-    return true;
-}
-
-static ndp_status run_in_turns(local_transport *ranks, int n, uint64_t seed) {
-    void **args = calloc((size_t)n, sizeof *args);
-    if (!args)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a world of %d ranks", n);
-    for (int r = 0; r < n; r++)
-        args[r] = &ranks[r];
-    ndp_status st = ndp_turns_run(n, rank_run, args, seed);
-    free(args);
-    return st;
-}
-
-static ndp_status world_run(local_world *world, pthread_t *threads, local_transport *ranks, int n) {
-    for (int r = 0; r < n; r++) {
-        ndp_transport base = {.ops = &local_ops,
-                              .rank = r,
-                              .world = n,
-                              .node_ranks = n,
-                              .health = world->health,
-                              .journals = world->journals};
-        NDP_TRY(ndp_wait_setup(&base, n));
-        ranks[r] = (local_transport){.base = base, .world = world};
-    }
-    uint64_t seed;
-    if (order_of(n, &seed))
-        NDP_TRY(run_in_turns(ranks, n, seed));
-    else
-        run_threads(threads, ranks, n);
-    if (atomic_load(&world->health->failed) == 0) {
-        if (world->stopped[0])
-            return NDP_FAIL(NDP_EINTR, "%s", world->stopped);
-        return NDP_OK;
-    }
-    char message[sizeof world->health->message + 32];
-    snprintf(message, sizeof message, "rank %d: %s", world->health->rank, world->health->message);
-    ndp_error_set(world->first_status, message);
-    return world->first_status;
-}
-
-ndp_status ndp_local_world(int world_size, ndp_status (*body)(ndp_transport *, void *), void *arg) {
-    NDP_CHECK(world_size >= 1, "a world of %d ranks", world_size);
-    size_t n = (size_t)world_size;
-    local_world world = {.lock = PTHREAD_MUTEX_INITIALIZER, .body = body, .arg = arg, .first_status = NDP_ECOMM};
-    world.health = zeroed(ndp_health_bytes(world_size));
-    pthread_t *threads = calloc(n, sizeof *threads);
-    local_transport *ranks = calloc(n, sizeof *ranks);
-    ndp_status st = NDP_OK;
-    size_t journal_bytes = n * sizeof(ndp_journal);
-    void *journals = NULL;
-    if (ndp_memory_map(-1, 0, journal_bytes, &journals) != NDP_OK || !world.health || !threads || !ranks) {
-        st = NDP_FAIL(NDP_ENOMEM, "not enough memory for a world of %d ranks", world_size);
-    } else {
-        world.health->world = world_size;
-        world.journals = journals;
-        st = world_run(&world, threads, ranks, world_size);
-    }
-    while (world.groups) {
-        local_group *g = world.groups;
-        world.groups = g->next;
+void ndp_local_release(ndp_local *world) {
+    while (world->groups) {
+        local_group *g = world->groups;
+        world->groups = g->next;
         group_free(g);
     }
-    while (world.shared)
-        shared_abandon(&world);
-    while (world.queues) {
-        local_queue *q = world.queues;
-        world.queues = q->next;
+    while (world->shared)
+        shared_abandon(world);
+    while (world->queues) {
+        local_queue *q = world->queues;
+        world->queues = q->next;
         q->device->queue_destroy(q->queue);
         free(q);
     }
-    free(ranks);
-    free(threads);
-    free(world.health);
-    ndp_memory_unmap(journals, journal_bytes);
-    return st;
 }

@@ -3,15 +3,13 @@
  * operation runs at once, as each launch does on a GPU. */
 #include "device/sim/sim_runtime.hpp"
 #include "device/sim/sim_block.hpp"
+#include "device/sim/sim_kernel.hpp"
 #include "device/sim/sim_memory.hpp"
 
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
-#include <cxxabi.h>
 #include <deque>
-#include <dlfcn.h>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -113,15 +111,9 @@ cudaError_t cudaDeviceReset(void) {
     me().broken = cudaSuccess;
     return cudaSuccess;
 }
-/* As much shared memory as a block of an H100 can have, or NDP_SIM_SHARED bytes. */
-static int shared_of_block(void) {
-    const char *wanted = getenv("NDP_SIM_SHARED");
-    int bytes = wanted ? atoi(wanted) : NDP_SIM_MOST_SHARED;
-    return bytes < NDP_SIM_MOST_SHARED ? bytes : NDP_SIM_MOST_SHARED;
-}
 cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int) {
     *value = attribute == cudaDevAttrMultiProcessorCount            ? 4
-             : attribute == cudaDevAttrMaxSharedMemoryPerBlockOptin ? shared_of_block()
+             : attribute == cudaDevAttrMaxSharedMemoryPerBlockOptin ? ndp_sim_shared_of_block()
              : attribute == cudaDevAttrComputeCapabilityMajor       ? 9
                                                                     : 0;
     return cudaSuccess;
@@ -364,57 +356,24 @@ cudaError_t cudaMemsetAsync(void *data, int byte, size_t bytes, cudaStream_t s) 
 
 /* ---- launches ---- */
 
-/* Kernels that may have more than 48 KiB of shared memory on a GPU, as in CUDA only after cudaFuncSetAttribute: how
- * much. One number for all threads of the process; the last call counts. */
-namespace {
-struct Allowed {
-    std::mutex lock;
-    std::map<std::pair<const void *, int>, size_t> bytes;
-};
-} // namespace
-static Allowed &allowed() {
-    static Allowed a;
-    return a;
-}
-
 cudaError_t ndp_sim_set_shared(const void *kernel, int bytes) {
-    if (bytes < 0 || bytes > shared_of_block())
+    if (bytes < 0 || bytes > ndp_sim_shared_of_block())
         return fail(cudaErrorInvalidValue, std::to_string(bytes) + " bytes of shared memory, a block can have " +
-                                               std::to_string(shared_of_block()));
-    std::lock_guard<std::mutex> hold(allowed().lock);
-    allowed().bytes[{kernel, me().gpu}] = (size_t)bytes;
+                                               std::to_string(ndp_sim_shared_of_block()));
+    ndp_sim_allow_shared(kernel, me().gpu, (size_t)bytes);
     return me().broken;
-}
-
-static size_t shared_limit(const void *kernel) {
-    std::lock_guard<std::mutex> hold(allowed().lock);
-    auto it = allowed().bytes.find({kernel, me().gpu});
-    return it == allowed().bytes.end() ? 48 << 10 : it->second;
-}
-
-/* Its name; else its place in the file, for addr2line. */
-static std::string name_of(const void *kernel) {
-    Dl_info i;
-    if (!dladdr(kernel, &i))
-        return "a kernel";
-    char *name =
-        i.dli_sname && i.dli_saddr == kernel ? abi::__cxa_demangle(i.dli_sname, nullptr, nullptr, nullptr) : nullptr;
-    char place[32];
-    snprintf(place, sizeof place, "+0x%zx", (size_t)((const char *)kernel - (const char *)i.dli_fbase));
-    std::string out = name ? name : "the kernel at " + std::string(i.dli_fname) + place;
-    free(name);
-    return out;
 }
 
 cudaError_t ndp_sim_launch(const cudaLaunchConfig_t *c, const void *kernel, std::function<void()> body) {
     unsigned threads = c->blockDim.x * c->blockDim.y * c->blockDim.z;
     size_t blocks = (size_t)c->gridDim.x * c->gridDim.y * c->gridDim.z;
     if (threads == 0 || threads > 1024 || blocks == 0 || c->gridDim.y > 65535 || c->gridDim.z > 65535 ||
-        c->gridDim.x > 0x7fffffffu || c->blockDim.z > 64 || c->dynamicSmemBytes > shared_limit(kernel))
-        return fail(cudaErrorInvalidValue, name_of(kernel) + ": a launch of " + std::to_string(blocks) + " blocks of " +
-                                               std::to_string(threads) + " threads with " +
+        c->gridDim.x > 0x7fffffffu || c->blockDim.z > 64 ||
+        c->dynamicSmemBytes > ndp_sim_shared_limit(kernel, me().gpu))
+        return fail(cudaErrorInvalidValue, ndp_sim_kernel_name(kernel) + ": a launch of " + std::to_string(blocks) +
+                                               " blocks of " + std::to_string(threads) + " threads with " +
                                                std::to_string(c->dynamicSmemBytes) + " bytes of shared memory; " +
-                                               std::to_string(shared_limit(kernel)) + " are allowed");
+                                               std::to_string(ndp_sim_shared_limit(kernel, me().gpu)) + " are allowed");
     if (c->stream && c->stream->gpu != me().gpu)
         return fail(cudaErrorInvalidValue, "the stream is one of another GPU");
     const char *order = getenv("NDP_SIM_ORDER");
@@ -423,6 +382,6 @@ cudaError_t ndp_sim_launch(const cudaLaunchConfig_t *c, const void *kernel, std:
     return submit(c->stream, [=] {
         std::string wrong = ndp_sim_run(config, body, down);
         if (!wrong.empty())
-            break_owner(name_of(kernel) + ", " + wrong);
+            break_owner(ndp_sim_kernel_name(kernel) + ", " + wrong);
     });
 }

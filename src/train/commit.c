@@ -1,0 +1,105 @@
+/* What a run has on disk when it ends: commits of finished steps, and the failure that it ends with. */
+#include "base/clock.h"
+#include "base/log.h"
+#include "launch/launch.h"
+#include "train/loop.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+ndp_status ndp_loop_keep(ndp_training_loop *l, ndp_status st) {
+    if (st == NDP_OK || st == NDP_ECOMM || l->trainer->rank.apart)
+        return st;
+    if (l->failed == NDP_OK) {
+        l->failed = st;
+        snprintf(l->why, sizeof l->why, "%s", ndp_error_message());
+    } else if (l->first && strcmp(l->why, ndp_error_message()) != 0) {
+        ndp_warn(&l->trainer->rank.log, "%s", ndp_error_message());
+    }
+    return NDP_OK;
+}
+
+/* "step 12 is on disk", or why none is. */
+static const char *on_disk(const ndp_training_loop *l, char out[160]) {
+    int64_t done = ndp_trainer_updates(l->trainer);
+    if (l->saved > 0 && l->saved == done)
+        snprintf(out, 160, "step %lld is on disk", (long long)l->saved);
+    else if (l->saved > 0)
+        snprintf(out, 160, "the newest step on disk is %lld%s", (long long)l->saved,
+                 l->torn ? ", as later weights are those of no step" : "");
+    else
+        snprintf(out, 160, "no step is on disk%s",
+                 done == 0      ? ", as none was finished"
+                 : l->torn      ? ", as the weights are those of no step"
+                 : l->tried < 0 ? ", as the run ended before its first save"
+                                : "");
+    return out;
+}
+
+ndp_status ndp_loop_explain(const ndp_training_loop *l, ndp_status st, const char *why) {
+    char disk[160];
+    if (st == NDP_OK || st == NDP_EBUG || !l->begun)
+        return st;
+    return NDP_FAIL(st, "%s; %s%s", why, on_disk(l, disk), l->saved > 0 ? "; continue with --resume" : "");
+}
+
+bool ndp_loop_saves(const ndp_training_loop *l, int64_t step) {
+    int every = l->config->checkpoint.every;
+    return step == l->trainer->rank.data.steps || (every > 0 && step % every == 0);
+}
+
+/* The time that a save has taken, where a stopped job may not leave as much. Once. */
+static void warn_of_time(ndp_training_loop *l, double seconds) {
+    int limit = ndp_rank_stop_seconds();
+    if (!l->first || l->slow || limit < 0 || seconds <= limit)
+        return;
+    l->slow = true;
+    ndp_warn(
+        &l->trainer->rank.log,
+        "a save takes %.1f s, and mpirun ends ranks %d s after the batch system's SIGTERM: a job that is stopped "
+        "loses the steps since its last save. Set OMPI_MCA_odls_base_sigkill_timeout=%.0f, and let the batch system "
+        "wait longer than that (Slurm: KillWait)",
+        seconds, limit, ceil(seconds * 1.5));
+}
+
+static void say_saved(ndp_training_loop *l) {
+    const ndp_save_cost *cost = &l->trainer->saved;
+    char size[16];
+    ndp_say(l->say, l->opts->user, "checkpoint: %s/checkpoints/step-%08lld  %s in %.2f s, %.1f%% of it hashing",
+            l->config->train.output_dir, (long long)l->saved, ndp_human_bytes((double)cost->bytes, size), cost->seconds,
+            cost->seconds > 0 ? 100 * cost->hashing / cost->seconds : 0);
+    warn_of_time(l, cost->seconds);
+}
+
+/* Saves the newest step. A full or broken disk ends the run only at its last save: until then the next one tries again,
+ * and older checkpoints stay. */
+static ndp_status commit(ndp_training_loop *l) {
+    char disk[160];
+    ndp_trainer *t = l->trainer;
+    ndp_status st = ndp_trainer_save(t, NULL);
+    l->tried = ndp_trainer_updates(t);
+    l->due = false;
+    l->next_save = ndp_now() + 60 * l->config->checkpoint.minutes;
+    if (t->saved.committed)
+        l->saved = l->tried;
+    if (st == NDP_OK)
+        say_saved(l);
+    bool last = l->stop || l->failed != NDP_OK || l->tried == t->rank.data.steps;
+    if (st != NDP_EIO || last)
+        return ndp_loop_keep(l, st);
+    if (l->first)
+        ndp_warn(&t->rank.log, "%s; %s. The run goes on, and the next save tries again", ndp_error_message(),
+                 t->saved.committed ? "this step is saved" : on_disk(l, disk));
+    return NDP_OK;
+}
+
+ndp_status ndp_loop_commit_if_due(ndp_training_loop *l) {
+    bool whole = l->trainer->pending.n == 0 && l->failed == NDP_OK;
+    return whole && (l->stop || l->due || ndp_loop_saves(l, ndp_trainer_updates(l->trainer))) ? commit(l) : NDP_OK;
+}
+
+ndp_status ndp_loop_commit_rest(ndp_training_loop *l) {
+    int64_t step = ndp_trainer_updates(l->trainer);
+    return l->torn || step == 0 || l->saved == step || l->tried == step ? NDP_OK : commit(l);
+}

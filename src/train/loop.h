@@ -1,0 +1,42 @@
+/* The state of a run, for loop.c, which runs its steps, and commit.c, which saves them. */
+#ifndef NDP_TRAIN_LOOP_H
+#define NDP_TRAIN_LOOP_H
+
+#include "train/metrics_file.h"
+#include "train/trainer.h"
+
+typedef struct ndp_training_loop {
+    const ndp_config *config;
+    ndp_config *kept; /* config with what the run before had; NULL: it is the caller's */
+    const ndp_train_opts *opts;
+    ndp_trainer *trainer;
+    bool first;                                /* rank 0 */
+    void (*say)(void *user, const char *line); /* of opts on rank 0; else NULL */
+    ndp_lock *lock;                            /* of the run folder; rank 0 */
+    ndp_metrics_file metrics;                  /* rank 0 */
+    bool unwritable;                           /* it was said that metrics.jsonl cannot be written */
+    bool slow;                                 /* it was said that a save takes longer than a stopped job has */
+    bool begun;           /* the steps have begun: from here on, an error names the newest checkpoint */
+    bool stop, due;       /* all ranks: stop after this step; save after it */
+    bool torn;            /* the weights are those of no step */
+    double next_save;     /* rank 0: when checkpoint.minutes will have passed */
+    int64_t saved, tried; /* step of the newest checkpoint, and of the newest attempt; -1: none */
+    ndp_status own;       /* rank 0's failure, which the ranks have not agreed on yet */
+    ndp_status failed;    /* the failure that ends the run, and its message */
+    char why[2048];
+} ndp_training_loop;
+
+/* Keeps the first failure that all ranks have agreed on; the run ends with it. A later one is a warning. Returns `st`
+ * if the ranks are apart: nothing collective may follow. */
+ndp_status ndp_loop_keep(ndp_training_loop *l, ndp_status st);
+/* Adds the newest checkpoint to an error. A bug keeps its trail instead. */
+ndp_status ndp_loop_explain(const ndp_training_loop *l, ndp_status st, const char *why);
+
+/* Whether a checkpoint of the step is due by the configuration. */
+bool ndp_loop_saves(const ndp_training_loop *l, int64_t step);
+/* Saves the newest step if that, a time or a stop asks for it. */
+ndp_status ndp_loop_commit_if_due(ndp_training_loop *l);
+/* The last chance of a step that a failure has left unsaved. */
+ndp_status ndp_loop_commit_rest(ndp_training_loop *l);
+
+#endif
