@@ -102,6 +102,12 @@ static ndp_status place_all(const shown_set *s, int64_t first, int64_t n, bool m
     return NDP_OK;
 }
 
+/* The empty document beside a single answer. */
+static bool is_absent(const ndp_job_data *d, const ndp_token_cache *c, int64_t document) {
+    return ndp_preference_table[d->job->model.preference.kind].single &&
+           c->offsets[document] == c->offsets[document + 1];
+}
+
 /* ---- totals ---- */
 
 typedef struct source_totals {
@@ -149,6 +155,10 @@ static ndp_status total(const ndp_job_data *d, const shown_set *s, int source, s
     ndp_status st = place_all(s, first, n, false, &x);
     for (int64_t i = 0; i < n && st == NDP_OK; i++) {
         int64_t tokens = (int64_t)(c->offsets[first + i + 1] - c->offsets[first + i]);
+        if (is_absent(d, c, first + i)) {
+            out->records--;
+            continue;
+        }
         out->tokens += tokens;
         out->labels += x.labels[i];
         out->out += x.row[i] < 0;
@@ -198,8 +208,10 @@ static const char *part_of(const ndp_job_data *d, int64_t document) {
 static void add_head(const ndp_job_data *d, const shown_set *s, int source, int64_t i, const placed *x, ndp_str *out) {
     int64_t each = d->job->config->data.format == NDP_RECORD_PREFERENCE ? 2 : 1;
     int64_t tokens = (int64_t)(x->cache->offsets[x->first + i + 1] - x->cache->offsets[x->first + i]);
-    ndp_str_addf(out, "%s %lld of %s%s: %lld token%s, ", each == 2 ? "pair" : "record", (long long)(i / each) + 1,
-                 s->names->items[source], part_of(d, i), (long long)tokens, tokens == 1 ? "" : "s");
+    bool single = ndp_preference_table[d->job->model.preference.kind].single;
+    ndp_str_addf(out, "%s %lld of %s%s: %lld token%s, ", each == 2 && !single ? "pair" : "record",
+                 (long long)(i / each) + 1, s->names->items[source], part_of(d, i), (long long)tokens,
+                 tokens == 1 ? "" : "s");
     if (x->row[i] < 0)
         ndp_str_add(out, "in no row\n");
     else
@@ -252,6 +264,8 @@ ndp_status ndp_job_data_show(const ndp_job_data *d, const ndp_job_shown *o, ndp_
             st = place_all(&sets[k], source_begin(sets[k].cache, i), shown_of(d, sets[k].cache, i, o->records), true,
                            &x);
             for (int64_t r = 0; r < x.n && st == NDP_OK; r++) {
+                if (is_absent(d, x.cache, x.first + r))
+                    continue;
                 add_head(d, &sets[k], i, r, &x, out);
                 st = add_record(d, o, &x, r, out);
             }
@@ -323,7 +337,7 @@ ndp_status ndp_job_data_put(const ndp_job_data *d, const ndp_job_shown *o, ndp_j
             st = place_all(&sets[k], source_begin(sets[k].cache, i), shown_of(d, sets[k].cache, i, o->records), true,
                            &x);
             for (int64_t r = 0; r < x.n && st == NDP_OK; r++)
-                st = put_record(d, &sets[k], i, &x, r, out);
+                st = is_absent(d, x.cache, x.first + r) ? NDP_OK : put_record(d, &sets[k], i, &x, r, out);
             placed_release(&x);
         }
     ndp_json_close(out, ']');

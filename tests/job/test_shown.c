@@ -234,6 +234,25 @@ static void templates_in_jinja(void **state) {
     }
 }
 
+/* Only answers that there are, each by its record. */
+static void single_answers(const char *folder) {
+    ndp_data_opts o = NDP_DATA_OPTS_INIT;
+    ndp_config c;
+    char *text, *path = ndp_format("%s/answers.jsonl", folder);
+    static const char records[] = "{\"prompt\": \"a\", \"completion\": \"bcd\", \"label\": false}\n"
+                                  "{\"prompt\": \"a\", \"completion\": \"ef\", \"label\": true}\n";
+    CHECK_OK(ndp_file_write_atomic(path, records, strlen(records)));
+    configure(folder, "answers.jsonl", 64, &c);
+    CHECK_OK(ndp_config_set(&c, "data.format=preference"));
+    CHECK_OK(ndp_config_set(&c, "loss.name=kto"));
+    CHECK_OK(ndp_data(&c, &o, &text));
+    assert_true(strstr(text, "record 1 of ") && strstr(text, ", rejected: ") && strstr(text, "record 2 of "));
+    assert_true(!strstr(text, "in no row") && !strstr(text, "0 tokens") && strstr(text, "data: 2 documents"));
+    free(text);
+    free(path);
+    ndp_config_release(&c);
+}
+
 static void pairs_and_texts(void **state) {
     ndp_config c;
     configure(*state, "pairs.jsonl", 64, &c);
@@ -241,6 +260,7 @@ static void pairs_and_texts(void **state) {
     CHECK_OK(ndp_config_set(&c, "loss.name=orpo"));
     assert_int_equal(check(&c, 64), 1);
     ndp_config_release(&c);
+    single_answers(*state);
     configure(*state, "text.txt", 8, &c);
     assert_int_equal(check(&c, 8), 1);
     ndp_config_release(&c);
