@@ -120,7 +120,7 @@ static ndp_status check_batch_of_answers(const ndp_config *c, const ndp_preferen
     const int micro = c->batch.micro_batch_size, global = c->batch.global_batch_size;
     if (row->single) {
         NDP_CHECK(
-            global >= 2,
+            global >= 2 || row->single != NDP_SINGLE_TO_POINT,
             "batch.global_batch_size is 1, but loss.name %s needs other answers in the update: it pairs each with "
             "the next prompt to estimate the KL divergence; set it to 2 or more",
             row->name);
@@ -158,8 +158,9 @@ static ndp_status check_preference(const ndp_config *c) {
     ndp_preference_kind kind = ndp_preference_find(c->loss.name, c->loss.variant);
     if (pairs && !loss)
         return refuse_loss_of_tokens();
-    NDP_CHECK(pairs || !loss, "loss.name is a loss of preference data, but data.format is not preference; set data.format: "
-                              "preference, or loss.name: xent");
+    NDP_CHECK(pairs || !loss,
+              "loss.name is a loss of preference data, but data.format is not preference; set data.format: "
+              "preference, or loss.name: xent");
     NDP_CHECK(c->loss.variant == 0 || kind != NDP_PREFERENCE_NONE,
               "loss.variant is %s, which loss.name %s does not have; remove it",
               ndp_option_find("loss", "variant")->words[c->loss.variant],

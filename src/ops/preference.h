@@ -7,8 +7,8 @@
  * loss and its derivatives. Kernels of all devices call these functions.
  *
  * A single answer is a pair of which the other document is empty. In its place stands a number that all answers of an
- * update are compared with, the estimate of the KL divergence from the reference model: minus that is what the empty
- * document has as its reference, so the formula sees it as the log-ratio of that document. */
+ * update are compared with, the estimate of the KL divergence from the reference model (TO_POINT), or 0: minus that is
+ * what the empty document has as its reference, so the formula sees it as the log-ratio of that document. */
 #ifndef NDP_OPS_PREFERENCE_H
 #define NDP_OPS_PREFERENCE_H
 
@@ -29,7 +29,8 @@
     X(SIGMOID, sigmoid)                                                                                                \
     X(HINGE, hinge)                                                                                                    \
     X(IPO, ipo)                                                                                                        \
-    X(ROBUST, robust)
+    X(ROBUST, robust)                                                                                                  \
+    X(APO_ZERO, apo_zero)
 #define NDP_LOSS_ENUMERATOR(NAME, name) NDP_LOSS_##NAME,
 typedef enum ndp_loss { NDP_LOSSES(NDP_LOSS_ENUMERATOR) NDP_LOSS_COUNT } ndp_loss;
 typedef enum ndp_loss_variant { NDP_LOSS_VARIANTS(NDP_LOSS_ENUMERATOR) NDP_LOSS_VARIANT_COUNT } ndp_loss_variant;
@@ -38,15 +39,19 @@ typedef enum ndp_loss_variant { NDP_LOSS_VARIANTS(NDP_LOSS_ENUMERATOR) NDP_LOSS_
 /* All losses of preference data, listed here only: X(NAME, name, variant, REFERENCE, AVERAGE, SMOOTHED, MARGIN, WHOLE,
  * SINGLE, SFT, formula). `name` and `variant`: of the lists above. SMOOTHED: it reads loss.label_smoothing; MARGIN:
  * loss.gamma. WHOLE: the nll of chosen documents, which loss.sft_weight (default `SFT`) adds, is that of prompt and
- * answer, else of the answer. SINGLE: of single answers, weighted by loss.desirable_weight and undesirable_weight. */
+ * answer, else of the answer. SINGLE: of single answers, weighted by loss.desirable_weight and
+ * undesirable_weight, and TO_POINT of them those that are compared with the estimate of the KL divergence. */
+enum { NDP_PAIR, NDP_SINGLE, NDP_SINGLE_TO_POINT };
 #define NDP_PREFERENCES(X)                                                                                             \
-    X(DPO_SIGMOID, dpo, sigmoid, true, false, false, false, false, false, 0, sigmoid)                                  \
-    X(DPO_HINGE, dpo, hinge, true, false, false, false, false, false, 0, hinge)                                        \
-    X(DPO_IPO, dpo, ipo, true, true, false, false, false, false, 0, ipo)                                               \
-    X(DPO_ROBUST, dpo, robust, true, false, true, false, false, false, 0, robust)                                      \
-    X(ORPO, orpo, sigmoid, false, true, false, false, true, false, 1, odds)                                            \
-    X(SIMPO, simpo, sigmoid, false, true, true, true, false, false, 0, margin)                                         \
-    X(KTO, kto, sigmoid, true, false, false, false, false, true, 0, value)
+    X(DPO_SIGMOID, dpo, sigmoid, true, false, false, false, false, NDP_PAIR, 0, sigmoid)                               \
+    X(DPO_HINGE, dpo, hinge, true, false, false, false, false, NDP_PAIR, 0, hinge)                                     \
+    X(DPO_IPO, dpo, ipo, true, true, false, false, false, NDP_PAIR, 0, ipo)                                            \
+    X(DPO_ROBUST, dpo, robust, true, false, true, false, false, NDP_PAIR, 0, robust)                                   \
+    X(DPO_APO_ZERO, dpo, apo_zero, true, false, false, false, false, NDP_PAIR, 0, anchored)                            \
+    X(ORPO, orpo, sigmoid, false, true, false, false, true, NDP_PAIR, 1, odds)                                         \
+    X(SIMPO, simpo, sigmoid, false, true, true, true, false, NDP_PAIR, 0, margin)                                      \
+    X(KTO, kto, sigmoid, true, false, false, false, false, NDP_SINGLE_TO_POINT, 0, value)                              \
+    X(KTO_APO_ZERO, kto, apo_zero, true, false, false, false, false, NDP_SINGLE, 0, value)
 
 /* NDP_PREFERENCE_NONE: rows are no pairs; the loss is that of their tokens. */
 #define NDP_PREFERENCE_ENUMERATOR(NAME, ...) NDP_PREFERENCE_##NAME,
@@ -58,7 +63,8 @@ typedef enum ndp_preference_kind {
 
 typedef struct ndp_preference_row {
     const char *name, *variant;
-    bool reference, average, smoothed, margin, whole, single;
+    bool reference, average, smoothed, margin, whole;
+    int single;        /* NDP_PAIR, ... */
     double sft_weight; /* the default */
 } ndp_preference_row;
 /* By ndp_preference_kind; the row of NONE has no names. */
@@ -175,6 +181,15 @@ static inline ndp_pair_terms ndp_pair_margin(const ndp_preference *p, double cho
                                   p->beta * (e * ndp_sigmoid(x) - (1 - e) * ndp_sigmoid(-x)));
 }
 
+/* APO-zero (arXiv:2408.06266): the chosen answer becomes more probable than under the reference, the rejected one less.
+ */
+static inline ndp_pair_terms ndp_pair_anchored(const ndp_preference *p, double chosen, double rejected) {
+    double c = ndp_sigmoid(p->beta * chosen), r = ndp_sigmoid(p->beta * rejected);
+    ndp_pair_terms t = {1 - c + r, -p->beta * c * ndp_sigmoid(-p->beta * chosen),
+                        p->beta * r * ndp_sigmoid(-p->beta * rejected)};
+    return t;
+}
+
 /* The value of an answer beside what it is compared with, from the curve of prospect theory. */
 static inline ndp_pair_terms ndp_pair_value(const ndp_preference *p, double chosen, double rejected) {
     double better = ndp_sigmoid(p->beta * (chosen - rejected)), worse = ndp_sigmoid(p->beta * (rejected - chosen));
@@ -195,7 +210,7 @@ static inline ndp_pair_terms ndp_pair_formula(const ndp_preference *p, double ch
 
 #define NDP_PREFERENCE_FLAGS(NAME, name, variant, REFERENCE, AVERAGE, SMOOTHED, MARGIN, WHOLE, SINGLE, ...)            \
     case NDP_PREFERENCE_##NAME:                                                                                        \
-        *reference = REFERENCE, *average = AVERAGE, *single = SINGLE;                                                  \
+        *reference = REFERENCE, *average = AVERAGE, *single = SINGLE != NDP_PAIR;                                      \
         break;
 static inline void ndp_preference_flags(ndp_preference_kind kind, bool *reference, bool *average, bool *single) {
     *reference = *average = *single = false;

@@ -15,7 +15,9 @@
 
 #include <stdlib.h>
 
-static bool is_single(const ndp_score *s) { return ndp_preference_table[s->rank->job.model.preference.kind].single; }
+static bool has_point(const ndp_score *s) {
+    return ndp_preference_table[s->rank->job.model.preference.kind].single == NDP_SINGLE_TO_POINT;
+}
 
 /* ---- the rows ---- */
 
@@ -53,6 +55,8 @@ static ndp_status write_order(const ndp_rank *r, ndp_str *out) {
 ndp_status ndp_score_find_mismatched(ndp_score *s) {
     const ndp_rank *r = s->rank;
     const ndp_job_data *d = &r->data;
+    if (!has_point(s))
+        return NDP_OK;
     bool apart = d->held_tokens.n_documents > 0;
     int64_t samples = d->dataset ? d->steps * r->feed.shape.global : 0;
     samples = d->dataset && r->own_reference > samples ? r->own_reference : samples;
@@ -106,7 +110,7 @@ static ndp_status find_point(ndp_score *s, ndp_score_row *row, const double *ref
 
 ndp_status ndp_score_find_point(ndp_score *s, int64_t first_sample) {
     int64_t end = first_sample + s->rank->feed.shape.global;
-    if (!is_single(s) || s->rank->no_data)
+    if (!has_point(s) || s->rank->no_data)
         return NDP_OK;
     NDP_CHECK(end <= s->samples, "sample %lld is beyond the %lld of the run's steps, whose reference was scored",
               (long long)end, (long long)s->samples);
@@ -115,7 +119,7 @@ ndp_status ndp_score_find_point(ndp_score *s, int64_t first_sample) {
 
 ndp_status ndp_score_find_held_point(ndp_score *s, int source, int64_t most) {
     int64_t first, n;
-    if (!is_single(s))
+    if (!has_point(s))
         return NDP_OK;
     ndp_dataset_source(s->rank->data.held, source, &first, &n);
     return find_point(s, held_row, s->mismatched[1], first, first + (most > 0 && most < n ? most : n));

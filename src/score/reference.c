@@ -249,5 +249,5 @@ ndp_status ndp_score_find_references(ndp_score *s) {
     NDP_TRY(
         ndp_agree(r->world, s->scores ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for the scores of a batch")));
     NDP_TRY(find_documents(s));
-    return ndp_preference_table[r->job.model.preference.kind].single ? ndp_score_find_mismatched(s) : NDP_OK;
+    return ndp_score_find_mismatched(s);
 }

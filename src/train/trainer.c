@@ -144,7 +144,7 @@ static int64_t peak_memory(void) {
 }
 
 bool ndp_trainer_needs_weights(const ndp_trainer *t) {
-    return ndp_preference_table[t->rank.job.model.preference.kind].single;
+    return ndp_preference_table[t->rank.job.model.preference.kind].single == NDP_SINGLE_TO_POINT;
 }
 
 ndp_status ndp_trainer_prepare_next(ndp_trainer *t) {

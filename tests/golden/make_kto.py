@@ -32,6 +32,7 @@ CASES = {
     "wanted": dict(beta=0.1, share=0.9),
     "mixed": dict(beta=0.3, share=0.5, desirable_weight=0.8, undesirable_weight=1.4),
     "unwanted": dict(beta=0.1, share=0.1),
+    "apo-zero": dict(beta=0.2, share=0.6, desirable_weight=1.3, loss_type="apo_zero_unpaired"),
 }
 
 
@@ -61,6 +62,7 @@ def train(case, records):
             lr_scheduler_type="constant", adam_beta1=BETAS[0], adam_beta2=BETAS[1], adam_epsilon=EPS,
             weight_decay=WEIGHT_DECAY, max_grad_norm=MAX_GRAD_NORM, optim="adamw_torch", use_cpu=True, bf16=False,
             gradient_checkpointing=False, report_to=[], save_strategy="no", max_length=LENGTH, beta=case["beta"],
+            loss_type=case.get("loss_type", "kto"),
             desirable_weight=case.get("desirable_weight", 1.0), undesirable_weight=case.get("undesirable_weight", 1.0),
             disable_tqdm=True, dataloader_pin_memory=False)
         model = transformers.AutoModelForCausalLM.from_pretrained(FOLDER, dtype=torch.float32)

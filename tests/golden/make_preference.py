@@ -37,6 +37,7 @@ CASES = {
     "dpo-hinge": dict(loss="dpo", variant="hinge", beta=0.7),
     "dpo-ipo": dict(loss="dpo", variant="ipo", beta=0.3),
     "dpo-robust": dict(loss="dpo", variant="robust", beta=0.2, label_smoothing=0.1),
+    "dpo-apo-zero": dict(loss="dpo", variant="apo_zero", beta=0.4),
     "dpo-sft": dict(loss="dpo", variant="sigmoid", beta=0.1, sft_weight=0.6),
     "orpo": dict(loss="orpo", beta=0.4),
     "simpo": dict(loss="simpo", beta=2.0, gamma=0.7),
@@ -102,6 +103,8 @@ def batch_loss(case, model, pairs, references):
                 loss = torch.relu(1 - beta * delta)
             elif case["variant"] == "ipo":
                 loss = (ratios[0] / len(c) - ratios[1] / len(r) - 1 / (2 * beta)) ** 2
+            elif case["variant"] == "apo_zero":
+                loss = 1 - torch.sigmoid(beta * ratios[0]) + torch.sigmoid(beta * ratios[1])
             else:
                 loss = (-(1 - e) * F.logsigmoid(beta * delta) + e * F.logsigmoid(-beta * delta)) / (1 - 2 * e)
             logps.append((c.sum(), r.sum()))

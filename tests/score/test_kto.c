@@ -76,13 +76,14 @@ static ndp_config *configure(const kto_case *c, const char *cache, const char *l
         "model: {path: %1$s}\n"
         "data: {files: [%1$s/%2$s.jsonl], format: preference, tokenizer: bytes, shuffle: false, sequence_length: 40,\n"
         "       cache_dir: %3$s}\n"
-        "loss: {name: kto, beta: %4$g, desirable_weight: %5$g, undesirable_weight: %6$g}\n"
+        "loss: {name: kto, variant: %7$s, beta: %4$g, desirable_weight: %5$g, undesirable_weight: %6$g}\n"
         "batch: {global_batch_size: 8, micro_batch_size: 8}\n"
         "optimizer: {lr: 1.0e-3, betas: [0.9, 0.95], eps: 1.0e-8, weight_decay: 0.1, max_grad_norm: 1.0}\n"
         "schedule: {name: constant, warmup_steps: 0}\n"
         "train: {steps: 6, threads: 1, device: cpu}\n",
         folder, c->name, cache, number(c->json, "beta", 0), number(c->json, "desirable_weight", 1),
-        number(c->json, "undesirable_weight", 1));
+        number(c->json, "undesirable_weight", 1),
+        json_object_object_get_ex(c->json, "loss_type", NULL) ? "apo_zero" : "sigmoid");
     CHECK_OK(ndp_config_parse(o, text, strlen(text), "job"));
     char *words = strdup(layout), *rest = NULL;
     for (char *word = strtok_r(words, " ", &rest); word; word = strtok_r(NULL, " ", &rest))

@@ -59,7 +59,7 @@ static void close_book(book *b) {
 }
 
 static ndp_preference preference_of(struct json_object *o) {
-    static const char *const variants[] = {"sigmoid", "hinge", "ipo", "robust"};
+    static const char *const variants[] = {"sigmoid", "hinge", "ipo", "robust", "apo_zero"};
     const char *loss = json_object_get_string(member(o, "loss"));
     struct json_object *variant;
     int v = 0;
