@@ -9,7 +9,6 @@
 #include "checkpoint/hash.h"
 #include "checkpoint/safetensors_types.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
 static const size_t HEADER_MOST = 100u << 20; /* the limit of the format's own library */

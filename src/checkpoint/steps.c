@@ -3,7 +3,6 @@
  * write. Called by all that saves, lists, resumes from or removes checkpoints. */
 #include "checkpoint/steps.h"
 
-#include "base/fault.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/shards.h"
 

@@ -4,7 +4,6 @@
 #include "cli/commands.h"
 #include "cli/print_against.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

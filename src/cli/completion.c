@@ -241,8 +241,9 @@ static void put_zsh_command(void *user, const cli_command *c, const char *words)
         if (o->key)
             put_zsh_option(out, o, "-", (char[]){(char)o->key, '\0'});
     }
-    fputs(" \\\n            '--help[Give a help list]' \\\n            '--usage[Give a short usage message]' \\\n      "
-          "      "
+    fputs(" \\\n            '--help[Give a help list]'"
+          " \\\n            '--usage[Give a short usage message]'"
+          " \\\n            "
           "'*:argument:",
           out);
     put_zsh_action(out, cli_value_of_arguments(c), NULL);

@@ -4,7 +4,6 @@
 #include "base/clock.h"
 #include "comm/impl.h"
 #include "comm/nccl/nccl_transport.h"
-#include "comm/node/mapping.h"
 #include "comm/rank_sum.h"
 #include "comm/staged.h"
 #include "comm/watch/health.h"

@@ -1,4 +1,8 @@
-/* Functions of a transport's table that need no peers: several transports have them (impl.h). */
+/* Transports whose rank has no peers, and their functions, of which other transports have some too (impl.h):
+ *
+ *   self   one rank. Every group has one rank, and comm.c performs its operations
+ *   null   for dry runs: one rank's handle of a world of any size in which nothing moves. Its memory is address space,
+ *          which costs nothing until it is written to */
 #include "comm/impl.h"
 #include "comm/node/mapping.h"
 
@@ -56,4 +60,38 @@ ndp_status ndp_plain_window_share(ndp_comm *c, size_t bytes, ndp_window **out) {
 void ndp_plain_window_destroy(ndp_window *w) {
     ndp_memory_unmap(w->impl, w->bytes);
     free(w);
+}
+
+/* ---- the transports ---- */
+
+static void plain_destroy(ndp_transport *t) { free(t); }
+
+static ndp_status new_transport(ndp_transport of, ndp_transport **out) {
+    ndp_transport *t = malloc(sizeof *t);
+    if (!t)
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the %s transport", of.ops->name);
+    *t = of;
+    *out = t;
+    return NDP_OK;
+}
+
+#define PLAIN                                                                                                          \
+    .comm_create = ndp_plain_comm_create, .comm_destroy = ndp_plain_comm_destroy, .memory_map = ndp_plain_memory_map,  \
+    .memory_unmap = ndp_plain_memory_unmap, .window_register = ndp_plain_window_register,                              \
+    .window_share = ndp_plain_window_share, .window_destroy = ndp_plain_window_destroy, .destroy = plain_destroy
+
+static ndp_status self_on_device(ndp_transport *host, const ndp_device *d, ndp_device_context *context,
+                                 ndp_transport **out) {
+    return new_transport(ndp_transport_beside(host, host->ops, d, context), out);
+}
+
+ndp_status ndp_transport_self(ndp_transport **out) {
+    static const ndp_transport_ops ops = {.name = "self", PLAIN, .on_device = self_on_device};
+    return new_transport((ndp_transport){.ops = &ops, .world = 1, .node_ranks = 1}, out);
+}
+
+ndp_status ndp_transport_null(int world, int rank, ndp_transport **out) {
+    static const ndp_transport_ops ops = {.name = "null", .dry = true, PLAIN};
+    NDP_CHECK(world >= 1 && rank >= 0 && rank < world, "rank %d of a null world of %d ranks", rank, world);
+    return new_transport((ndp_transport){.ops = &ops, .rank = rank, .world = world, .node_ranks = 1}, out);
 }

@@ -10,7 +10,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 static ndp_view shape_of(int64_t rows, int64_t cols, ndp_dtype type) {
     return (ndp_view){NULL, type, rows, cols, cols};

@@ -2,8 +2,6 @@
 #include "graph/lower.h"
 #include "mesh/mesh.h"
 
-#include <stddef.h>
-#include <stdio.h>
 #include <string.h>
 
 const char *ndp_base_name(int base) {

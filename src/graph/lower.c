@@ -12,7 +12,6 @@
  * step/ binds a base to a block for each run. */
 #include "graph/lower.h"
 
-#include "graph/intervals.h"
 #include <stdlib.h>
 #include <string.h>
 

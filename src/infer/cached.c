@@ -37,7 +37,7 @@ static ndp_status build_model(const ndp_cached *c, const ndp_infer *f, int64_t r
 
 /* Bytes of one text in what a mixer keeps. */
 static int64_t bytes_of(const ndp_facts *f, const ndp_mixer_cache *kept, int64_t stride) {
-    return (kept->extent == NDP_EXTENT_KEYS ? stride : 1) * kept->cols(f) * (int64_t)sizeof(float);
+    return stride * kept->cols(f) * (int64_t)sizeof(float);
 }
 
 int64_t ndp_cached_bytes(const ndp_infer *f, int64_t longest, int64_t rows) {

@@ -4,9 +4,6 @@
 #include "base/text.h"
 #include "checkpoint/folder.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 /* *own: the weights contain a head that differs from the embedding. */
 static ndp_status compare_head(const ndp_weights *w, const char *folder, const ndp_model_spec *s, bool *own) {
     char head_text[100], tokens_text[100];

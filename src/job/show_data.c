@@ -4,7 +4,6 @@
 #include "data/sample.h"
 #include "job/job_shown.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
 typedef struct data_reading {

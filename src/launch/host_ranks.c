@@ -6,7 +6,6 @@
  * SIGKILL after GRACE_SECONDS more. The exit code is that of the rank that failed first. */
 #include "base/child.h"
 #include "base/clock.h"
-#include "base/text.h"
 #include "comm/node/shm_world.h"
 #include "launch/launch.h"
 

@@ -5,7 +5,6 @@
 #include "launch/launch.h"
 
 #include <arpa/inet.h>
-#include <errno.h>
 #include <ifaddrs.h>
 #include <netdb.h>
 #include <resolv.h>

@@ -2,8 +2,6 @@
  * allocated: by trainers, dry runs, verify and inference. */
 #include "launch/memory_need.h"
 
-#include <stdlib.h>
-
 /* What a run uses beyond the plan of its programs. RANK_BESIDES: lists, journals and file buffers of a rank. A 256th of
  * the total: page tables, and pages of files being written, without which a checkpoint cannot reach the disk. Measured
  * as the lowest control group limit under which runs succeed (docs/numbers.md). */

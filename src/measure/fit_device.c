@@ -4,9 +4,7 @@
 
 #include "measure/median.h"
 
-#include "ops/devices.h"
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* A share of the measured seconds: what is further off is a miss. */

@@ -7,7 +7,6 @@
 #include "cluster/cluster.h"
 #include "measure/median.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

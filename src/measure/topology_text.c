@@ -1,8 +1,6 @@
 /* What a topology found, as lines for people (topology_text.h). */
 #include "measure/topology_text.h"
 
-#include <math.h>
-
 enum { SHOWN_HOSTS = 16 };
 
 static void add_rate(double rate, ndp_str *out) {

@@ -1,7 +1,6 @@
 /* A layout as users write it on a command line: "tp=2,dp_shard=4". */
 #include "mesh/mesh.h"
 
-#include "base/text.h"
 #include <ctype.h>
 #include <errno.h>
 #include <stdlib.h>

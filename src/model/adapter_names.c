@@ -6,7 +6,6 @@
 #include "model/tensors.h"
 #include <fnmatch.h>
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 void ndp_factor_random(const ndp_adapter *a, uint64_t seed, const ndp_segment *s, int64_t first, int64_t count,

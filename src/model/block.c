@@ -132,9 +132,7 @@ static int attention(ndp_unit_builder *b, int x) {
 static int64_t kv_columns(const ndp_facts *f) { return (int64_t)f->kv_heads * f->head_dim; }
 
 const ndp_mixer ndp_mixer_attention = {
-    NDP_PART_ATTENTION,
-    attention,
-    {[KEYS] = {"k_cache", NDP_EXTENT_KEYS, kv_columns}, [VALUES] = {"v_cache", NDP_EXTENT_KEYS, kv_columns}}};
+    NDP_PART_ATTENTION, attention, {[KEYS] = {"k_cache", kv_columns}, [VALUES] = {"v_cache", kv_columns}}};
 
 /* ---- MLPs ---- */
 

@@ -19,11 +19,10 @@ NDP_API ndp_status ndp_decoder_build(const ndp_facts *facts, const ndp_model_opt
  * token is like any other, where transformers makes it 0: here it is a token like any other. */
 void ndp_decoder_random(const ndp_facts *f, uint64_t seed, const ndp_segment *s, int64_t first, int64_t count,
                         float *out);
-/* An input that a mixer keeps from call to call of a model with a cache: memory of the engine's user
- * (ndp_engine_lend). */
+/* An input that a mixer keeps from call to call of a model with a cache, a row of each token (NDP_EXTENT_KEYS): memory
+ * of the engine's user (ndp_engine_lend). */
 typedef struct ndp_mixer_cache {
-    const char *name;  /* NULL ends a list */
-    ndp_extent extent; /* NDP_EXTENT_KEYS: a row of each token; NDP_EXTENT_ONE: one row of a text, its state */
+    const char *name; /* NULL ends a list */
     int64_t (*cols)(const ndp_facts *f);
 } ndp_mixer_cache;
 /* What the mixer of a layer keeps. */

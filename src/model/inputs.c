@@ -53,7 +53,7 @@ static void add_caches(ndp_model *m, const ndp_facts *f) {
             if (ndp_inputs_named(m->inputs, c->name) < 0)
                 ndp_inputs_add(m->inputs, (ndp_input){.name = c->name,
                                                       .kind = NDP_INPUT_LENT,
-                                                      .extent = c->extent,
+                                                      .extent = NDP_EXTENT_KEYS,
                                                       .cols = c->cols(f),
                                                       .type = m->opts.compute});
 }

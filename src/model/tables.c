@@ -5,7 +5,6 @@
 #include "model/block.h"
 #include "model/families.h"
 #include <stddef.h>
-#include <stdio.h>
 #include <string.h>
 
 _Static_assert((int)NDP_PARAMS <= (int)NDP_MOST_SEGMENTS, "a buffer may have a segment for each place");

@@ -2,7 +2,6 @@
 #include "pipeline/pipeline.h"
 
 #include "pipeline/row.h"
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 

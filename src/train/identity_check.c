@@ -4,7 +4,6 @@
 
 #include "base/json.h"
 #include "base/log.h"
-#include "checkpoint/agree.h"
 #include <stdlib.h>
 #include <string.h>
 

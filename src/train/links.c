@@ -5,10 +5,9 @@
 #include "base/log.h"
 #include "checkpoint/agree.h"
 #include "cluster/cluster.h"
-#include "measure/link_check.h"
 #include "job/job.h"
+#include "measure/link_check.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 static ndp_status write_file(const ndp_config *c, const ndp_link_check *check) {

@@ -4,7 +4,6 @@
 #include "base/clock.h"
 #include "base/cpu.h"
 #include "base/json.h"
-#include "base/log.h"
 #include "checkpoint/agree.h"
 #include "plan/job_memory.h"
 #include "weights/packed_weights.h"

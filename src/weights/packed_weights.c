@@ -7,7 +7,6 @@
 
 #include "checkpoint/agree.h"
 #include "model/tensors.h"
-#include "ops/devices.h"
 #include <stdlib.h>
 #include <string.h>
 

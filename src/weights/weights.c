@@ -1,7 +1,6 @@
 /* Weights to and from the slices of an engine: runs of elements, and lists of tensors for files. */
 #include "weights/weights.h"
 
-#include "model/architecture.h"
 #include "model/tensors.h"
 
 #include <stdlib.h>

@@ -1,6 +1,5 @@
 /* Reductions over MPI: it moves the parts, and this rank sums its own, in the order of the ranks, so that the bits are
  * those of any transport. Called by mpi_plain.c. */
-#include "base/text.h"
 #include "comm/mpi/mpi_plain.h"
 #include "comm/rank_sum.h"
 

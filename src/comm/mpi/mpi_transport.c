@@ -11,7 +11,6 @@
 #include "comm/node/mapping.h"
 #include "comm/watch/state_query.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

@@ -1,8 +1,6 @@
 /* The `shm` transport: the processes that ndp_launch started on one host. They share nothing but the file of their
  * world (node_memory.h), so they need no handshake before the first operation, and no process listens on any address.
  */
-#include "comm/launched.h"
-#include "comm/node/mapping.h"
 #include "comm/node/node_memory.h"
 #include "comm/node/shm_world.h"
 

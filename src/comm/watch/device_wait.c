@@ -23,7 +23,6 @@
 #include "comm/watch/op_wait.h"
 #include "comm/watch/state_query.h"
 #include "comm/watch/wait.h"
-#include "comm/watch/watch_report.h"
 #include "comm/watch/waypoints.h"
 
 #include <math.h>

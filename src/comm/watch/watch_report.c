@@ -1,7 +1,6 @@
 /* What the watchdog says: the states of ranks in words, and the error of a wait beyond the time limit. */
 #include "comm/watch/watch_report.h"
 #include "base/clock.h"
-#include "comm/watch/health.h"
 #include "comm/watch/state_query.h"
 #include "comm/watch/watchdog.h"
 

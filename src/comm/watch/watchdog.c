@@ -72,7 +72,6 @@
  * present wait. The cycle is closed, about a second after the last of them began to wait, and the message lists all
  * four operations. */
 #include "comm/watch/watchdog.h"
-#include "base/clock.h"
 #include "comm/watch/health.h"
 #include "comm/watch/state_query.h"
 #include "comm/watch/watch_report.h"

@@ -1,7 +1,6 @@
 /* The number of a waypoint is its place in the ring. A queue is never behind by as many as the ring has
  * (device_wait.c), so the ring has what the word says. */
 #include "comm/watch/waypoints.h"
-#include "base/clock.h"
 #include "comm/watch/device_wait.h"
 
 #include <math.h>
