@@ -1,5 +1,6 @@
 /* One rank of a job: what it opens to train and to evaluate, and what it refuses before it takes memory or makes a
  * cache. */
+#include "checkpoint/agree.h"
 #include "train/resumes.h"
 
 #include <dirent.h>
@@ -52,7 +53,7 @@ static opened open_job(const char *folder, int base, const char *const *sets, nd
 }
 
 static void rows_and_shapes(void **state) {
-    static const char *const train[] = {"data.validation_fraction=0.3", "parallelism.dp_shard_size=2", NULL};
+    static const char *const train[] = {"parallelism.dp_shard_size=2", NULL};
     opened all = open_job(*state, COSINE, train, (ndp_rank_opts){0}, NULL);
     assert_int_equal(all.ranks, 2);
     assert_int_equal(all.shape.data_ranks, 2);
@@ -62,8 +63,8 @@ static void rows_and_shapes(void **state) {
     assert_true(held.rows == -1 && held.held == all.held);
     opened none = open_job(*state, COSINE, train, (ndp_rank_opts){.no_data = true}, NULL);
     assert_true(none.rows == -1 && none.held == -1);
-    open_job(*state, COSINE, (const char *const[]){NULL}, (ndp_rank_opts){.forward_only = true},
-             "there is no held-out data");
+    open_job(*state, COSINE, (const char *const[]){"data.validation_files=[]", "train.eval_every=0", NULL},
+             (ndp_rank_opts){.forward_only = true}, "there is no held-out data");
 }
 
 /* Memory is compared before texts are tokenized: the folder of the cache stays empty. */
@@ -85,10 +86,13 @@ static void what_no_checkpoint_holds(void **state) {
     assert_int_equal(system(command), 0);
     free(command);
     static const ndp_hash128 none = {0, 0};
-    opened whole = open_job(*state, COSINE, (const char *const[]){"model.config=", "model.path=@/model", NULL},
-                            (ndp_rank_opts){0}, NULL);
-    opened first = open_job(*state, LORA, (const char *const[]){NULL}, (ndp_rank_opts){0}, NULL);
-    opened moved = open_job(*state, LORA, (const char *const[]){"model.path=@/moved", NULL}, (ndp_rank_opts){0}, NULL);
+    static const char *const there[] = {"model.config=null", "model.path=@/model", NULL}, *const elsewhere[] = {
+                                                                                              "model.config=null",
+                                                                                              "model.path=@/moved",
+                                                                                              NULL};
+    opened whole = open_job(*state, COSINE, there, (ndp_rank_opts){0}, NULL);
+    opened first = open_job(*state, LORA, there, (ndp_rank_opts){0}, NULL);
+    opened moved = open_job(*state, LORA, elsewhere, (ndp_rank_opts){0}, NULL);
     assert_true(ndp_hash128_equal(whole.base, none)); /* all of them are in the checkpoint */
     assert_true(!ndp_hash128_equal(first.base, none) && ndp_hash128_equal(first.base, moved.base));
     opened refers = open_job(*state, REFERRED, (const char *const[]){NULL}, (ndp_rank_opts){0}, NULL);
@@ -96,10 +100,10 @@ static void what_no_checkpoint_holds(void **state) {
 }
 
 static void a_folder_without_a_run(void **state) {
-    static const char *const sets[] = {"data.validation_fraction=0.3", NULL};
-    char *run = ndp_format("%s/tokens", (char *)*state);
-    open_job(*state, COSINE, sets, (ndp_rank_opts){.forward_only = true, .weights_of = run}, run);
-    free(run);
+    static const char *const sets[] = {NULL};
+    char *folder = ndp_format("%s/tokens", (char *)*state);
+    open_job(*state, COSINE, sets, (ndp_rank_opts){.forward_only = true, .weights_of = folder}, folder);
+    free(folder);
 }
 
 int main(void) {

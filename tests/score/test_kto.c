@@ -61,7 +61,7 @@ static ndp_status train(ndp_world *w, void *arg) {
         if (st == NDP_OK && ndp_comm_rank(t->rank.world) == 0)
             check_step(c, &m);
     }
-    if (st == NDP_OK && ndp_trainer_step(t, NULL) == NDP_OK) /* the reference ends with the run */
+    if (st == NDP_OK && ndp_trainer_needs_weights(t) && ndp_trainer_step(t, NULL) == NDP_OK) /* the reference ends */
         st = NDP_FAIL(NDP_EBUG, "a step beyond the last one");
     ndp_trainer_destroy(t);
     return st;
