@@ -309,7 +309,7 @@ ndp_bounds ndp_bounds_of(const ndp_config *c) {
     if (c->precision.compute == NDP_BF16)
         return bounds_of_bf16();
     ndp_bounds b = exact ? fp64 : own->most_lr > 0 ? fp32 : (ndp_bounds){.of = {OF_FLIPS(1e-5)}};
-    b.spreads = exact && ndp_optimizers[c->optimizer.name]->apart != NDP_APART_CODED ? 0 : own->spreads;
+    b.spreads = exact && !ndp_optimizer_codes(c->optimizer.name) ? 0 : own->spreads;
     return b;
 }
 
