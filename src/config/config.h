@@ -113,6 +113,7 @@ struct ndp_config {
     struct {
         ndp_optimizer_name name;
         double lr, betas[2], eps, weight_decay, momentum, max_grad_norm; /* max_grad_norm 0: no clipping */
+        ndp_strings groups; /* "{params: [...], lr_scale: 2}", as ndp_config_group reads them */
     } optimizer;
     struct {
         ndp_lr_kind name;
@@ -177,6 +178,13 @@ ndp_status ndp_config_check_mix(const ndp_config *c);
 NDP_API ndp_status ndp_config_entry(const ndp_config *c, const char *own, ndp_config *out, char **split);
 /* The loss of pairs that the section `loss` says; kind 0: data.format is not preference. */
 ndp_preference ndp_config_preference(const ndp_config *c);
+/* How many groups of tensors a job names. */
+int ndp_config_groups(const ndp_config *c);
+/* Group i, an entry of optimizer.groups: the names of its tensors, which the caller releases, and how they are updated.
+ */
+NDP_API ndp_status ndp_config_group(const ndp_config *c, int i, ndp_strings *params, ndp_update_entry *out);
+/* The section `optimizer`, less its groups. */
+ndp_optimizer_opts ndp_config_optimizer(const ndp_config *c);
 /* Item i of files_own; "" beyond its end. */
 const char *ndp_config_own(const ndp_strings *own, int i);
 

@@ -1,6 +1,7 @@
 /* All options, in the order in which `ndparallel config` and job.yaml show them. The help is what users read; a row
  * also says what a key means to a resumed run. */
 #include "config/entry.h"
+#include "config/group.h"
 #include "config/names.h"
 
 #include <string.h>
@@ -187,6 +188,7 @@ const ndp_option ndp_options[] = {
     {IDENTITY(optimizer, weight_decay, LEARN), NUMBER(0.1, "[0, inf)"), HELP "not applied to norms, biases and other 1-D parameters"},
     {IDENTITY(optimizer, momentum, STEP), NUMBER(0, "[0, 1)"), HELP "momentum"},
     {IDENTITY(optimizer, max_grad_norm, STEP), NUMBER(1.0, "[0, inf)"), HELP "clip gradients to this global norm; 0: no clipping"},
+    {IDENTITY(optimizer, groups, STEP), NDP_OPTION_MAPPINGS, "[]", .read_entry = ndp_group_read, HELP "tensors with a learning rate, a weight decay or an optimizer of their own: {params: [embed_tokens, \"*.bias\"], lr_scale: 0.1, weight_decay: 0, optimizer: adamw}"},
 
     {IDENTITY(schedule, name, LEARN), WORD(cosine, schedule_words), .foreign = schedule_foreign, HELP "shape of the learning rate after warm-up"},
     {IDENTITY(schedule, warmup_steps, LEARN), INT(10, 0, 1 << 30), WHEN "schedule.warmup_ratio is 0", HELP "steps of linear warm-up"},

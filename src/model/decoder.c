@@ -14,6 +14,7 @@
 #include "model/activations.h"
 #include "model/decoder.h"
 #include "model/families.h"
+#include "model/group_names.h"
 #include <string.h>
 
 /* ---- inputs ---- */
@@ -297,6 +298,7 @@ ndp_status ndp_decoder_build(const ndp_facts *facts, const ndp_model_opts *opts,
     NDP_TRY_GOTO(make_inputs(&m), fail);
     NDP_TRY_GOTO(ndp_tables_make(&own, &m, &places), fail);
     NDP_TRY_GOTO(ndp_model_freeze(&m), fail);
+    NDP_TRY_GOTO(ndp_groups_name(&m, &own), fail);
     NDP_TRY_GOTO(build_graphs(&m, &places), fail);
     *out = m;
     return NDP_OK;
