@@ -97,10 +97,40 @@ static ndp_status make_entry(const ndp_config *c, const group_values *v, const n
     return NDP_OK;
 }
 
-int ndp_config_groups(const ndp_config *c) { return c->optimizer.groups.n; }
+/* Groups that other keys make, after those of optimizer.groups. Their names may name nothing. */
+typedef struct made_group {
+    const char *key, *text;
+    size_t scale; /* of ndp_config: lr_scale; 1: there is no group */
+} made_group;
+static const made_group made[] = {
+    {"adapter.lr_ratio_b", "{params: [lora_B, vectors]}", offsetof(ndp_config, adapter.lr_ratio_b)}};
+
+static double scale_of(const ndp_config *c, const made_group *g) {
+    return *(const double *)((const char *)c + g->scale);
+}
+
+/* The group that is number `i` of those that are made; NULL: there is none. */
+static const made_group *made_at(const ndp_config *c, int i) {
+    for (int k = 0; k < NDP_COUNT(made); k++)
+        if (scale_of(c, &made[k]) != 1 && i-- == 0)
+            return &made[k];
+    return NULL;
+}
+
+int ndp_config_groups(const ndp_config *c) {
+    int n = 0;
+    while (made_at(c, n))
+        n++;
+    return c->optimizer.groups.n + n;
+}
+
+const char *ndp_config_group_key(const ndp_config *c, int i) {
+    return i < c->optimizer.groups.n ? NULL : made_at(c, i - c->optimizer.groups.n)->key;
+}
 
 ndp_status ndp_config_group(const ndp_config *c, int i, ndp_strings *params, ndp_update_entry *out) {
-    const char *text = c->optimizer.groups.items[i];
+    const made_group *other = i < c->optimizer.groups.n ? NULL : made_at(c, i - c->optimizer.groups.n);
+    const char *text = other ? other->text : c->optimizer.groups.items[i];
     ndp_yaml y;
     group_values v = {0};
     ndp_option_reading r = {.table = &table, .y = &y, .into = &v};
@@ -110,6 +140,8 @@ ndp_status ndp_config_group(const ndp_config *c, int i, ndp_strings *params, ndp
     ndp_yaml_close(&y);
     if (st == NDP_OK)
         st = make_entry(c, &v, &r, out);
+    if (st == NDP_OK && other)
+        out->lr_scale = scale_of(c, other);
     if (st == NDP_OK)
         *params = v.params;
     else

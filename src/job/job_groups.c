@@ -1,5 +1,5 @@
-/* The groups of tensors of a job: the entries of optimizer.groups, each with the names of its tensors, which the model
- * reads, and with how they are updated, which the optimizer reads. */
+/* The groups of tensors of a job: the entries of optimizer.groups, and what other keys make, each with the names of its
+ * tensors, which the model reads, and with how they are updated, which the optimizer reads. */
 #include "job/job.h"
 
 #include "model/tensors.h"
@@ -20,9 +20,15 @@ struct ndp_job_groups {
 static ndp_status add_entry(ndp_job *j, int i) {
     struct ndp_job_groups *g = j->groups;
     NDP_TRY(ndp_config_group(j->config, i, &g->params[g->n], &g->entries[g->n]));
-    snprintf(g->what[g->n], sizeof g->what[g->n], "entry %d of optimizer.groups", i + 1);
-    g->names[g->n] = (ndp_group_names){
-        .what = g->what[g->n], .names = (const char *const *)g->params[g->n].items, .n = g->params[g->n].n};
+    const char *key = ndp_config_group_key(j->config, i);
+    if (key)
+        snprintf(g->what[g->n], sizeof g->what[g->n], "%s", key);
+    else
+        snprintf(g->what[g->n], sizeof g->what[g->n], "entry %d of optimizer.groups", i + 1);
+    g->names[g->n] = (ndp_group_names){.what = g->what[g->n],
+                                       .names = (const char *const *)g->params[g->n].items,
+                                       .n = g->params[g->n].n,
+                                       .any = key != NULL};
     g->n++;
     return NDP_OK;
 }

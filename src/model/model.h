@@ -59,7 +59,7 @@ typedef struct ndp_model_opts {
     /* Which tensors are updated alike (model/group_names.h). Borrowed. */
     const ndp_group_names *groups;
     int n_groups;
-    int routes;          /* of mixtures, in training: ndp_routes; 0: they choose, and record nothing */
+    int routes; /* of mixtures, in training: ndp_routes; 0: they choose, and record nothing */
 } ndp_model_opts;
 
 /* The storage types of a buffer, each chosen by itself. An optimizer may refuse a choice. */

@@ -184,7 +184,11 @@ static bool is_other_form(const identity_comparison *c, const char *key, const c
 
 /* What runs of versions without a key did; NULL: it is not known. */
 static const char *before(const identity_comparison *c, const char *key) {
-    return !c->counted && strcmp(key, "optimizer.groups") == 0 ? "[]" : NULL;
+    static const char *const values[][2] = {{"optimizer.groups", "[]"}, {"adapter.lr_ratio_b", "1"}};
+    for (int i = 0; i < NDP_COUNT(values) && !c->counted; i++)
+        if (strcmp(key, values[i][0]) == 0)
+            return values[i][1];
+    return NULL;
 }
 
 static void compare_key(identity_comparison *c, const char *key, ndp_str *unknown) {

@@ -169,6 +169,7 @@ static const char *const others[] = {
     "optimizer.weight_decay=1.7976931348623157e308",
     "optimizer.momentum=0.99999999999999989",
     "optimizer.max_grad_norm=0",
+    "adapter.lr_ratio_b=16",
     "optimizer.groups=[{params: [a, '*.b'], lr_scale: 0.1}, {optimizer: lion, weight_decay: 0, params: c}]",
     "schedule.name=constant",
     "schedule.warmup_steps=0",

@@ -38,6 +38,28 @@ static void what_an_entry_says(void **state) {
     ndp_config_release(&c);
 }
 
+/* LoRA+: the last group of the job, after the user's. */
+static void the_rate_of_b_is_a_group(void **state) {
+    (void)state;
+    ndp_config c;
+    ndp_strings params = {0};
+    ndp_update_entry e;
+    CHECK_OK(ndp_config_init(&c));
+    assert_int_equal(ndp_config_groups(&c), 0);
+    CHECK_OK(ndp_config_set(&c, "adapter.lr_ratio_b=16"));
+    for (int own = 0; own < 2; own++) {
+        assert_int_equal(ndp_config_groups(&c), own + 1);
+        assert_string_equal(ndp_config_group_key(&c, own), "adapter.lr_ratio_b");
+        CHECK_OK(ndp_config_group(&c, own, &params, &e));
+        assert_true(e.lr_scale == 16 && !e.chosen && !e.decays && e.opts.weight_decay == c.optimizer.weight_decay);
+        assert_string_equal(params.items[0], "lora_B");
+        ndp_strings_release(&params);
+        CHECK_OK(ndp_config_set(&c, "optimizer.groups=[{params: [q_proj]}]"));
+    }
+    assert_null(ndp_config_group_key(&c, 0));
+    ndp_config_release(&c);
+}
+
 /* What is written reads back to the same, with the same meaning though all keys are given then. */
 static void written_and_read(void **state) {
     (void)state;
@@ -92,7 +114,7 @@ static void refusals(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(what_an_entry_says), cmocka_unit_test(written_and_read),
-                                       cmocka_unit_test(refusals)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(what_an_entry_says), cmocka_unit_test(the_rate_of_b_is_a_group),
+                                       cmocka_unit_test(written_and_read), cmocka_unit_test(refusals)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -47,6 +47,37 @@ static void names_are_ends_or_patterns(void **state) {
     }
 }
 
+/* As PEFT's create_loraplus_optimizer has it: the second factor, and all that is a vector. */
+static void the_rate_of_b(void **state) {
+    (void)state;
+    static const char *const names[] = {"lora_B", "vectors"}, *const targets[] = {"q_proj", "down_proj"},
+                             *const save[] = {"norm", "lm_head"};
+    ndp_group_names g = {.what = "adapter.lr_ratio_b", .names = names, .n = 2, .any = true};
+    for (int dora = 0; dora < 2; dora++) {
+        ndp_model m;
+        int named = 0;
+        CHECK_OK(build(LLAMA("\"attention_bias\": false"),
+                       (ndp_model_opts){.groups = &g,
+                                        .n_groups = 1,
+                                        .adapter = {.r = 4,
+                                                    .form = dora ? NDP_DORA : NDP_LORA,
+                                                    .scale = 1,
+                                                    .targets = targets,
+                                                    .n_targets = 2,
+                                                    .save = save,
+                                                    .n_save = dora ? 2 : 0}},
+                       &m));
+        for (ndp_tensor_walk w = {.segments.model = &m}; ndp_tensor_next(&w);) {
+            bool b = strstr(w.tensor.name, "lora_B") || strstr(w.tensor.name, "lora_magnitude_vector") ||
+                     (dora && strcmp(w.tensor.name, "model.norm.weight") == 0);
+            assert_int_equal(w.tensor.segment->named_by, b);
+            named += b;
+        }
+        assert_int_equal(named, dora ? 13 : 6);
+        ndp_model_release(&m);
+    }
+}
+
 static void refusals_name_the_tensor(void **state) {
     (void)state;
     static const char *const embed[] = {"embed"}, *const some[] = {"layers.0"};
@@ -110,7 +141,7 @@ static void experts_are_named_together(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(names_are_ends_or_patterns),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(names_are_ends_or_patterns), cmocka_unit_test(the_rate_of_b),
                                        cmocka_unit_test(refusals_name_the_tensor),
                                        cmocka_unit_test(experts_are_named_together)};
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -79,6 +79,7 @@ static const change changes[] = {
     {"rslora", LORA, .sets = {"adapter.rslora=true"}, .refused = "adapter.rslora"},
     {"dropout", LORA, .sets = {"adapter.dropout=0.5"}, .refused = "adapter.dropout"},
     {"targets", LORA, .sets = {"adapter.targets=[q_proj]"}, .refused = "adapter.targets"},
+    {"rate of B", LORA, .sets = {"adapter.lr_ratio_b=4"}, .refused = "adapter.lr_ratio_b", .says = {"adapter.lr_ratio_b was 1, now it is 4"}},
     {"dora", LORA, .sets = {"adapter.dora=true"}, .refused = "adapter.dora"},
     {"modules_to_save", LORA, .sets = {"adapter.modules_to_save=[lm_head]"}, .refused = "adapter.modules_to_save"},
     {"start of B", LORA, .sets = {"adapter.init=random"}, .refused = "adapter.init"},
