@@ -46,7 +46,7 @@ static const char no_hub[] = "nothing is downloaded or uploaded; paths are paths
 static const char no_rewards[] =
     "rewards are not supported; of preference data, the losses dpo, ipo, orpo and simpo are (loss.name)";
 static const char own_cache[] = "data are tokenized once, into data.cache_dir";
-static const char one_rate[] = "all parameters share one learning rate and one schedule";
+static const char no_embedding_factors[] = "embeddings have no factors";
 static const char one_loss[] = "the loss of tokens is the cross-entropy of the next one";
 static const char all_trained[] = "units are trained or frozen as a whole; model.frozen names the frozen ones";
 static const char exact_attention[] = "attention is exact and covers all that the mask allows";
