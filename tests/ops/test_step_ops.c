@@ -98,7 +98,7 @@ static void pieces_are_added_in_order(void **state) {
             continue;
         double expected = k & 1 ? 1e-4 : 0;
         for (int i = 0; i < NDP_COUNT(pieces); i++)
-            expected += square_sum_of(d, 1, type, pieces[i][0], pieces[i][1]) / (double)pieces[i][2];
+            expected += square_sum_of(d, 1, type, pieces[i][0], pieces[i][1]) / (double)ndp_piece_copies(pieces[i]);
         assert_true(square_sum(d, 2, type, table_of(pieces, NDP_COUNT(pieces)), k & 1, 1e-4) == expected);
         assert_true(square_sum(d, 2, type, table_of(pieces, 0), k & 1, 1e-4) == (k & 1 ? 1e-4 : 0));
     }
