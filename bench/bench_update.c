@@ -5,7 +5,7 @@
 #include "clock.h"
 #include "ops/pieces.h"
 #include "ops/shape.h"
-#include "optim/optim.h"
+#include "optim/groups.h"
 #include "result.h"
 
 #include <string.h>
@@ -58,16 +58,16 @@ typedef struct update {
     ndp_exec exec;
     ndp_optimizer_opts opts;
     double constants[NDP_OPTIMIZER_CONSTANTS];
-    int64_t piece[NDP_PIECE_COLUMNS_APART];
+    int64_t piece[NDP_PIECE_COLUMNS_PLACED];
     ndp_op_attr attr;
     ndp_op_call call;
 } update;
 
 static void make_operands(update *u) {
     const ndp_optimizer *o = ndp_optimizers[u->opts.name];
-    const bool coded = o->apart == NDP_APART_CODED;
-    const int columns = ndp_piece_columns(o->apart);
-    u->piece[NDP_PIECE_COUNT] = ELEMENTS, u->piece[NDP_PIECE_COPIES] = u->piece[NDP_PIECE_DECAYS] = 1;
+    const bool coded = ndp_optimizer_codes(u->opts.name);
+    const int columns = o->kinds ? NDP_PIECE_COLUMNS_PLACED : NDP_PIECE_COLUMNS;
+    u->piece[NDP_PIECE_COUNT] = ELEMENTS, u->piece[NDP_PIECE_FACTS] = ndp_piece_facts(1, 0);
     ndp_view *in = u->call.in;
     in[NDP_UPDATE_WEIGHT] = row(NDP_F32, ELEMENTS), in[NDP_UPDATE_GRAD] = row(NDP_F32, ELEMENTS);
     for (int i = 0; i < NDP_OPTIMIZER_STATES; i++) {

@@ -10,9 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Options for which some optimizer has a default of its own get the one of the optimizer just named, unless they are
- * given, before or after its name. */
-static ndp_status optimizer_follows(ndp_config *c) {
+ndp_status ndp_option_follow_optimizer(ndp_config *c) {
     const ndp_optimizer *named = ndp_optimizers[c->optimizer.name];
     for (int i = 0; i < NDP_OPTIMIZER_COUNT; i++)
         for (int k = 0; k < NDP_OPTIMIZER_OPTIONS && ndp_optimizers[i]->reads[k].key; k++) {
@@ -66,7 +64,7 @@ static ndp_status others_follow(const ndp_option_reading *r) {
         c->model.init = c->model.config ? NDP_INIT_RANDOM : NDP_INIT_PRETRAINED;
     parallelism_follows(c);
     preference_follows(c);
-    return states(r, "optimizer", "name") ? optimizer_follows(c) : NDP_OK;
+    return states(r, "optimizer", "name") ? ndp_option_follow_optimizer(c) : NDP_OK;
 }
 
 void ndp_config_release(ndp_config *c) {

@@ -45,6 +45,7 @@ struct ndp_config {
         int r;
         double alpha, dropout;
         bool rslora, dora;
+        double lr_ratio_b;           /* the learning rate of B over that of A */
         ndp_strings targets;         /* names of projections, patterns of tensors' names, "linear" */
         ndp_strings modules_to_save; /* trained whole */
         ndp_packing base;            /* of qlora */
@@ -114,6 +115,7 @@ struct ndp_config {
     struct {
         ndp_optimizer_name name;
         double lr, betas[2], eps, weight_decay, momentum, max_grad_norm; /* max_grad_norm 0: no clipping */
+        ndp_strings groups; /* "{params: [...], lr_scale: 2}", as ndp_config_group reads them */
     } optimizer;
     struct {
         ndp_lr_kind name;
@@ -178,6 +180,14 @@ ndp_status ndp_config_check_mix(const ndp_config *c);
 NDP_API ndp_status ndp_config_entry(const ndp_config *c, const char *own, ndp_config *out, char **split);
 /* The loss of pairs that the section `loss` says; kind 0: data.format is not preference. */
 ndp_preference ndp_config_preference(const ndp_config *c);
+/* How many groups of tensors a job names: the entries of optimizer.groups, and those that other keys make. */
+int ndp_config_groups(const ndp_config *c);
+/* The key that makes group i, "adapter.lr_ratio_b"; NULL: it is entry i of optimizer.groups. */
+const char *ndp_config_group_key(const ndp_config *c, int i);
+/* Group i: the names of its tensors, which the caller releases, and how they are updated. */
+NDP_API ndp_status ndp_config_group(const ndp_config *c, int i, ndp_strings *params, ndp_update_entry *out);
+/* The section `optimizer`, less its groups. */
+ndp_optimizer_opts ndp_config_optimizer(const ndp_config *c);
 /* Item i of files_own; "" beyond its end. */
 const char *ndp_config_own(const ndp_strings *own, int i);
 

@@ -194,9 +194,10 @@ static void put_readers(const ndp_option *o, ndp_json_out *out) {
 
 static void describe_in_json(const ndp_option *o, ndp_json_out *out) {
     static const char *const types[] = {
-        [NDP_OPTION_INT] = "integer", [NDP_OPTION_INT64] = "integer",   [NDP_OPTION_NUMBER] = "number",
-        [NDP_OPTION_PAIR] = "pair",   [NDP_OPTION_BOOL] = "boolean",    [NDP_OPTION_WORD] = "word",
-        [NDP_OPTION_TEXT] = "string", [NDP_OPTION_ENTRIES] = "entries", [NDP_OPTION_LIST] = "list"};
+        [NDP_OPTION_INT] = "integer",      [NDP_OPTION_INT64] = "integer",   [NDP_OPTION_NUMBER] = "number",
+        [NDP_OPTION_PAIR] = "pair",        [NDP_OPTION_BOOL] = "boolean",    [NDP_OPTION_WORD] = "word",
+        [NDP_OPTION_TEXT] = "string",      [NDP_OPTION_ENTRIES] = "entries", [NDP_OPTION_LIST] = "list",
+        [NDP_OPTION_MAPPINGS] = "mappings"};
     static const char *const roles[] = {[NDP_KEY_FREE] = "may change",
                                         [NDP_KEY_IDENTITY] = "must keep its value",
                                         [NDP_KEY_CONTENTS] = "must keep its contents"};

@@ -1,6 +1,7 @@
 /* All options, in the order in which `ndparallel config` and job.yaml show them. The help is what users read; a row
  * also says what a key means to a resumed run. */
 #include "config/entry.h"
+#include "config/group.h"
 #include "config/names.h"
 
 #include <string.h>
@@ -112,6 +113,7 @@ const ndp_option ndp_options[] = {
     {IDENTITY(adapter, alpha, RUN), NUMBER(32, "(0, inf)"), WHEN "adapter.type is lora or qlora", HELP "the product of the factors is scaled by alpha / r"},
     {IDENTITY(adapter, rslora, RUN), BOOL(false), WHEN "adapter.type is lora or qlora", HELP "scale by alpha / sqrt(r)"},
     {IDENTITY(adapter, dropout, LEARN), NUMBER(0, "[0, 1)"), WHEN "adapter.type is lora or qlora", HELP "share of the elements of a factor's input that are 0 in training"},
+    {IDENTITY(adapter, lr_ratio_b, STEP), NUMBER(1, "(0, inf)"), WHEN "adapter.type is lora or qlora", HELP "LoRA+: the learning rate of the second factor, and of vectors that are trained, is optimizer.lr times this"},
     {IDENTITY(adapter, targets, RUN), NDP_OPTION_LIST, "[linear]", WHEN "adapter.type is lora or qlora", HELP "projections with factors: their names (q_proj), patterns of tensor names, or linear: all"},
     {IDENTITY(adapter, dora, RUN), BOOL(false), WHEN "adapter.type is lora or qlora", HELP "also train the length of each row of the sum (DoRA)"},
     {IDENTITY(adapter, modules_to_save, RUN), NDP_OPTION_LIST, "[]", WHEN "adapter.type is lora or qlora", HELP "modules that are trained whole beside the factors: embed_tokens, lm_head, norms"},
@@ -189,6 +191,7 @@ const ndp_option ndp_options[] = {
     {IDENTITY(optimizer, weight_decay, LEARN), NUMBER(0.1, "[0, inf)"), HELP "not applied to norms, biases and other 1-D parameters"},
     {IDENTITY(optimizer, momentum, STEP), NUMBER(0, "[0, 1)"), HELP "momentum"},
     {IDENTITY(optimizer, max_grad_norm, STEP), NUMBER(1.0, "[0, inf)"), HELP "clip gradients to this global norm; 0: no clipping"},
+    {IDENTITY(optimizer, groups, STEP), NDP_OPTION_MAPPINGS, "[]", .read_entry = ndp_group_read, HELP "tensors with a learning rate, a weight decay or an optimizer of their own: {params: [embed_tokens, \"*.bias\"], lr_scale: 0.1, weight_decay: 0, optimizer: adamw}"},
 
     {IDENTITY(schedule, name, LEARN), WORD(cosine, schedule_words), .foreign = schedule_foreign, HELP "shape of the learning rate after warm-up"},
     {IDENTITY(schedule, warmup_steps, LEARN), INT(10, 0, 1 << 30), WHEN "schedule.warmup_ratio is 0", HELP "steps of linear warm-up"},

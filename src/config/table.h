@@ -11,6 +11,9 @@ extern const ndp_option_table ndp_job_options; /* the same, and their sections *
 
 /* The row of a key; `section` NULL: the first one of that name. NULL: there is no such key. */
 const ndp_option *ndp_option_find(const char *section, const char *key);
+/* Options for which some optimizer has a default of its own get the one of the optimizer named, unless they are given.
+ */
+ndp_status ndp_option_follow_optimizer(ndp_config *c);
 /* True if row i is the first of its section. */
 bool ndp_option_opens_section(int i);
 /* ndp_config_write (config.h) of some keys: `wanted` has a flag for each of ndp_options; NULL: all. */

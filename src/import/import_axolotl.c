@@ -45,8 +45,9 @@ static const import_word turn_ends[] = {
 
 /* ---- keys ---- */
 
-static const char axolotl[] = "axolotl", dataset[] = "dataset", tokens[] = "tokens", scheduler[] = "scheduler",
-                  prompter[] = "prompter", mappings[] = "mappings", roles[] = "roles", trl[] = "trl";
+static const char axolotl[] = "axolotl", lr_group[] = "lr_group", dataset[] = "dataset", tokens[] = "tokens",
+                  scheduler[] = "scheduler", prompter[] = "prompter", mappings[] = "mappings", roles[] = "roles",
+                  trl[] = "trl";
 
 static const import_key keys[] = {
     /* clang-format off */
@@ -87,7 +88,8 @@ static const import_key keys[] = {
     {axolotl, "peft_init_lora_weights", WORD(read.ignored, starts), SETTLED_BY("adapter.init"),
      .why = "factors begin as PEFT's default"},
     {axolotl, "relora relora_*", REFUSED(no_relora)},
-    {axolotl, "loraplus_*", REFUSED(one_rate)},
+    {axolotl, "loraplus_lr_ratio", NUMBER(job.adapter.lr_ratio_b, "(0, inf)")},
+    {axolotl, "loraplus_lr_embedding", LEFT(no_embedding_factors)},
     {axolotl, "peft peft_* lora_target_parameters lora_exclude_modules", REFUSED(all_layers), SETTLED_BY("adapter.targets")},
     {axolotl, "lora_fan_in_fan_out", LEFT("how files hold matrices follows from the model")},
     {axolotl, "lora_qkv_kernel lora_o_kernel lora_mlp_kernel lora_embedding_kernel lora_on_cpu qlora_*", LEFT(own_kernels)},
@@ -138,7 +140,12 @@ static const import_key keys[] = {
     {axolotl, "max_grad_norm", NUMBER(job.optimizer.max_grad_norm, "[0, inf)")},
     {axolotl, "adam_beta3 adam_epsilon2", REFUSED(not_adamw)},
     {axolotl, "optim_args", REFUSED("optimizers have only the options in optimizer:"), SETTLED_BY("optimizer.name")},
-    {axolotl, "embedding_lr embedding_lr_scale lr_groups", REFUSED(one_rate)},
+    {axolotl, "embedding_lr", NUMBER(read.embedding_lr, "[0, inf)"), SETTLED_BY("optimizer.groups")},
+    {axolotl, "embedding_lr_scale", NUMBER(read.embedding_lr_scale, "[0, inf)"), SETTLED_BY("optimizer.groups")},
+    {axolotl, "lr_groups", EACH(ndp_import_lr_groups), INSIDE(lr_group), SETTLED_BY("optimizer.groups")},
+    {lr_group, "name", LEFT("groups have no names")},
+    {lr_group, "modules", LIST(read.group_modules)},
+    {lr_group, "lr", NUMBER(read.group_lr, "[0, inf)")},
     {axolotl, "lr_scheduler", WORD(read.scheduler, schedules), SETTLED_BY("schedule.name")},
     {axolotl, "lr_scheduler_kwargs", SECTION(scheduler)},
     {scheduler, "min_lr_rate", NUMBER(read.min_lr_ratio, "[0, 1]")},

@@ -321,6 +321,7 @@ ndp_status ndp_import_finish(ndp_import *m) {
     }
     NDP_TRY(ndp_import_finish_adapter(m));
     NDP_TRY(ndp_import_finish_optimizer(m));
+    NDP_TRY(ndp_import_finish_groups(m));
     NDP_TRY(ndp_import_finish_preference(m));
     NDP_TRY(ndp_import_finish_steps(m));
     if (!m->job.model.path && !m->job.model.config)

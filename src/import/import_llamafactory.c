@@ -47,7 +47,8 @@ static const import_key keys[] = {
     {lf, "use_dora", WORD(read.dora, truth)},
     {lf, "pissa_* loftq_* use_galore galore_* use_apollo apollo_* use_badam badam_* use_llama_pro freeze_* module_dropout "
          "oft_* use_adam_mini use_muon", REFUSED(other_method)},
-    {lf, "loraplus_*", REFUSED(one_rate)},
+    {lf, "loraplus_lr_ratio", NUMBER(job.adapter.lr_ratio_b, "(0, inf)")},
+    {lf, "loraplus_lr_embedding", LEFT(no_embedding_factors)},
     {lf, "create_new_adapter", LEFT("adapter.path continues an adapter")},
     {lf, "quantization_bit", WORD(read.bits, bits), SETTLED_BY("adapter.base")},
     {lf, "quantization_method quantization_type", WORD(read.ignored, quantizers), SETTLED_BY("adapter.base"), .why = "adapter.base is nf4 or int8"},

@@ -109,6 +109,8 @@ struct import_values {
     double val_set_size;
     int adapter, four_bits, eight_bits, target_linear, dora, rslora; /* adapter: an ndp_adapter_type */
     ndp_strings targets;
+    double embedding_lr, embedding_lr_scale, group_lr; /* 0: the rate of all */
+    ndp_strings lr_groups, group_modules;
     int pairs;                                              /* the key rl: PAIRS_... */
     double beta, trl_beta, odds_weight, nll_weight, margin, desirable, undesirable; /* of preferences; -1 */
     int ignored;                                            /* a word that changes nothing */
@@ -175,6 +177,7 @@ NDP_API ndp_status ndp_import_roles_to_train(ndp_import *m, struct fy_node *valu
 NDP_API ndp_status ndp_import_plugins(ndp_import *m, struct fy_node *value, const char *name);
 NDP_API ndp_status ndp_import_deepspeed(ndp_import *m, struct fy_node *value, const char *name);
 
+NDP_API ndp_status ndp_import_lr_groups(ndp_import *m, struct fy_node *value, const char *name);
 NDP_API ndp_status ndp_import_tag(ndp_import *m, struct fy_node *value, const char *name);
 NDP_API ndp_status ndp_import_llamafactory_sets(ndp_import *m, struct fy_node *value, const char *name);
 NDP_API ndp_status ndp_import_llamafactory_template(ndp_import *m, struct fy_node *value, const char *name);
@@ -233,6 +236,8 @@ static inline bool ndp_import_knows_steps(const ndp_import *m) { return m->job.t
 ndp_status ndp_import_finish_schedule(ndp_import *m);
 /* import_finish.c: optimizer.name. */
 ndp_status ndp_import_finish_optimizer(ndp_import *m);
+/* import_groups.c: optimizer.groups. */
+ndp_status ndp_import_finish_groups(ndp_import *m);
 /* The loss of pairs. */
 ndp_status ndp_import_finish_preference(ndp_import *m);
 /* Whether the file has the key rl, which may come after its data sets. */

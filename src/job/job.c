@@ -127,6 +127,7 @@ ndp_status ndp_job_init(const ndp_config *c, int world, ndp_job *out) {
     NDP_TRY_GOTO(resolve_layout(&j, world), fail);
     NDP_TRY_GOTO(ndp_batch_resolve(&j.layout, c->batch.global_batch_size, c->batch.micro_batch_size, &j.batch), fail);
     ndp_job_choose_model(&j);
+    NDP_TRY_GOTO(ndp_job_find_groups(&j), fail);
     NDP_TRY_GOTO(ndp_job_cut(&j), fail);
     *out = j;
     return NDP_OK;
@@ -138,6 +139,7 @@ fail:
 void ndp_job_release(ndp_job *j) {
     ndp_model_spec_release(&j->spec);
     free(j->first_unit);
+    ndp_job_release_groups(j);
     ndp_pipeline_release(&j->pipeline);
     ndp_pipeline_release(&j->forward);
     *j = (ndp_job){0};
@@ -167,10 +169,9 @@ static void name_adapter(const ndp_job *j, ndp_str *out) {
 }
 
 /* "adapter: dora of rank 16, scale 2, dropout 0.05, beside q_proj, v_proj" */
-static void describe_adapter(const ndp_job *j, ndp_str *out) {
+static void describe_adapter(const ndp_job *j, const ndp_model *m, ndp_str *out) {
     const ndp_adapter *a = &j->model.adapter;
-    ndp_model m;
-    if (a->r == 0 || ndp_model_build(&j->spec, &j->model, &m) != NDP_OK)
+    if (a->r == 0)
         return;
     ndp_str_add(out, "adapter: ");
     name_adapter(j, out);
@@ -178,10 +179,19 @@ static void describe_adapter(const ndp_job *j, ndp_str *out) {
     if (a->dropout > 0)
         ndp_str_addf(out, "dropout %g, ", a->dropout);
     ndp_str_add(out, "beside ");
-    ndp_adapter_describe(&m, out);
+    ndp_adapter_describe(m, out);
     for (int i = 0; i < a->n_save; i++)
         ndp_str_addf(out, "%s %s", i ? "," : "; trained whole:", a->save[i]);
     ndp_str_add(out, "\n");
+}
+
+/* Lines on what depends on names of tensors. */
+static void describe_tensors(const ndp_job *j, ndp_str *out) {
+    ndp_model m;
+    if ((j->model.adapter.r == 0 && !j->groups) || ndp_model_build(&j->spec, &j->model, &m) != NDP_OK)
+        return;
+    describe_adapter(j, &m, out);
+    ndp_job_describe_groups(j, &m, out);
     ndp_model_release(&m);
 }
 
@@ -193,7 +203,7 @@ void ndp_job_describe(const ndp_job *j, ndp_str *out) {
     if (s->layout.heads)
         ndp_str_addf(out, "heads %d (%d kv), ", s->layout.heads, s->layout.kv_heads);
     ndp_str_addf(out, "vocabulary %lld, %.*f M parameters\n", (long long)s->vocab, millions < 10 ? 2 : 1, millions);
-    describe_adapter(j, out);
+    describe_tensors(j, out);
     ndp_job_notes(j, out);
     ndp_str_addf(out, "layout: %s on %d rank%s, compute %s\n", ndp_layout_text(&j->layout, layout, sizeof layout),
                  j->world, j->world == 1 ? "" : "s", ndp_dtype_name(j->model.compute));

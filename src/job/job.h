@@ -23,6 +23,7 @@ typedef struct ndp_job {
     ndp_ties ties;   /* tables that two ranks of the pipeline hold */
     ndp_batch_plan batch;
     ndp_model_opts model;
+    struct ndp_job_groups *groups; /* NULL: there are none */
 } ndp_job;
 
 /* Checks the configuration, reads config.json, and resolves layout and batch for `world` ranks (0: as many as the
@@ -36,8 +37,14 @@ ndp_status ndp_job_find_model(ndp_job *j);
 void ndp_job_choose_model(ndp_job *j);
 /* A part of ndp_job_init: the pipeline's table and stages (job_stages.c). */
 ndp_status ndp_job_cut(ndp_job *j);
-/* The section optimizer of a configuration. */
-ndp_optimizer_opts ndp_job_optimizer(const ndp_config *c);
+/* A part of ndp_job_init: the groups of tensors, for the options of the model and of the optimizer (job_groups.c). */
+ndp_status ndp_job_find_groups(ndp_job *j);
+void ndp_job_release_groups(ndp_job *j);
+/* How tensors are updated. Borrows the job. */
+ndp_optimizer_opts ndp_job_optimizer(const ndp_job *j);
+/* Appends a line for each group that optimizer.groups makes: which tensors, at which rate, with which decay, by which
+ * optimizer. */
+void ndp_job_describe_groups(const ndp_job *j, const ndp_model *m, ndp_str *out);
 
 /* Threads of a rank, of `node_ranks` on its node: train.threads, or its part of the node's cores. */
 int ndp_job_threads(const ndp_job *j, int node_ranks);

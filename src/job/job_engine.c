@@ -4,15 +4,6 @@
 #include "ops/devices.h"
 #include <string.h>
 
-ndp_optimizer_opts ndp_job_optimizer(const ndp_config *c) {
-    return (ndp_optimizer_opts){.name = c->optimizer.name,
-                                .betas = {c->optimizer.betas[0], c->optimizer.betas[1]},
-                                .eps = c->optimizer.eps,
-                                .weight_decay = c->optimizer.weight_decay,
-                                .momentum = c->optimizer.momentum,
-                                .max_norm = c->optimizer.max_grad_norm};
-}
-
 int ndp_job_threads(const ndp_job *j, int node_ranks) {
     int threads = j->config->train.threads;
     return threads ? threads : ndp_device_threads(node_ranks);
@@ -38,7 +29,7 @@ ndp_status ndp_job_engine(const ndp_job *j, int rank, const ndp_exec *exec, ndp_
                                       .parallel = {.tp_sequence_parallel = c->parallelism.tp_sequence_parallel,
                                                    .cp_method = c->parallelism.cp_method,
                                                    .cp_zigzag = c->parallelism.cp_zigzag},
-                                      .optimizer = ndp_job_optimizer(c)},
+                                      .optimizer = ndp_job_optimizer(j)},
                              .pipeline = j->pipeline.ranks ? &j->pipeline : NULL};
     return ndp_mesh_init(&j->layout, rank, &(ndp_mesh_facts){.kv_heads = j->spec.layout.kv_heads, .ties = j->ties},
                          &out->step.mesh);

@@ -51,8 +51,8 @@ bool ndp_adapter_targets(const ndp_adapter *a, const char *tensor) {
     return is;
 }
 
-/* One name: a tied head has no tensor of its own. */
-static bool saves(const char *tensor, const char *name, const ndp_facts *f) {
+/* A tied head has no tensor of its own. */
+bool ndp_module_is_named(const char *tensor, const char *name, const ndp_facts *f) {
     bool tokens = ends_with_module(tensor, f->names->tokens) && module_length(tensor) == strlen(f->names->tokens);
     return ends_with_module(tensor, name) || (f->tied && tokens && strcmp(name, f->names->head) == 0);
 }
@@ -60,7 +60,7 @@ static bool saves(const char *tensor, const char *name, const ndp_facts *f) {
 bool ndp_adapter_saves(const ndp_adapter *a, const char *tensor, const ndp_facts *f) {
     bool is = false;
     for (int i = 0; i < a->n_save; i++)
-        is |= saves(tensor, a->save[i], f);
+        is |= ndp_module_is_named(tensor, a->save[i], f);
     return is;
 }
 
@@ -100,7 +100,7 @@ static bool is_named(const ndp_segment *s, const ndp_facts *f, const char *name,
     int64_t members = ndp_segment_is_stack(s) ? s->stack : 1;
     for (int64_t i = 0; i < members; i++) {
         const char *tensor = ndp_segment_tensor_name(s, i, room);
-        if (projections ? is_target(tensor, name) : saves(tensor, name, f))
+        if (projections ? is_target(tensor, name) : ndp_module_is_named(tensor, name, f))
             return true;
     }
     return false;

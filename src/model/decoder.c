@@ -13,6 +13,7 @@
 
 #include "model/activations.h"
 #include "model/families.h"
+#include "model/group_names.h"
 #include <string.h>
 
 /* ---- the first unit and the last ---- */
@@ -196,6 +197,7 @@ ndp_status ndp_decoder_build(const ndp_facts *facts, const ndp_model_opts *opts,
     NDP_TRY_GOTO(ndp_decoder_inputs(&m), fail);
     NDP_TRY_GOTO(ndp_tables_make(&own, &m, &places), fail);
     NDP_TRY_GOTO(ndp_model_freeze(&m), fail);
+    NDP_TRY_GOTO(ndp_groups_name(&m, &own), fail);
     NDP_TRY_GOTO(build_graphs(&m, &places), fail);
     *out = m;
     return NDP_OK;

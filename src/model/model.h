@@ -30,6 +30,14 @@ typedef enum ndp_routes {
     NDP_ROUTES_RECORDED = 2 /* they write the logits that they have, or would have, chosen by */
 } ndp_routes;
 
+/* Tensors that are updated alike: what optimizer.groups has as params. */
+typedef struct ndp_group_names {
+    const char *what; /* "entry 1 of optimizer.groups", for messages */
+    const char *const *names;
+    int n;
+    bool any; /* a name may name nothing */
+} ndp_group_names;
+
 typedef struct ndp_model_opts {
     ndp_model_mode mode;
     int64_t rows;              /* T: tokens of a micro-batch, or of a chunk */
@@ -48,7 +56,10 @@ typedef struct ndp_model_opts {
     const char *const *frozen;
     int n_frozen;
     ndp_adapter adapter; /* r > 0: all else is frozen */
-    int routes;          /* of mixtures, in training: ndp_routes; 0: they choose, and record nothing */
+    /* Which tensors are updated alike (model/group_names.h). Borrowed. */
+    const ndp_group_names *groups;
+    int n_groups;
+    int routes; /* of mixtures, in training: ndp_routes; 0: they choose, and record nothing */
 } ndp_model_opts;
 
 /* The storage types of a buffer, each chosen by itself. An optimizer may refuse a choice. */

@@ -144,7 +144,6 @@ static ndp_segment segment_of(const ndp_facts *f, const rule *r, const char *nam
     for (int axis = 0; axis < 2; axis++)
         s.grain[axis] = s.dim[axis] == NDP_DIM_HEADS || s.dim[axis] == NDP_DIM_KV_HEADS ? f->head_dim : 1;
     s.glued = r->glued;
-    s.decay = !vector;
     bool of_layer = !(r->parts & (NDP_PART_EMBEDDING | NDP_PART_HEAD));
     s.projection = !vector && of_layer;
     s.coded = r->place != NDP_P_TOKENS && r->place != NDP_P_POSITIONS;
@@ -245,7 +244,7 @@ static ndp_segment factor_of(const ndp_segment *w, int r, ndp_factor factor, con
     }
     ndp_segment s = ndp_segment_whole(name, ndim, shape[0], shape[1], dim[0], dim[1]);
     memcpy(s.grain, grain, sizeof grain);
-    s.decay = s.projection = ndim == 2;
+    s.projection = ndim == 2;
     s.coded = true;
     return s;
 }

@@ -324,25 +324,25 @@ typedef enum ndp_op_kind {
  *                 nll. parts: pairs / rows of the pair's answers, and the nll where it counts; summed over all rows
  *                 they are the sums over pairs, and the nll
  *
- * Of a step, on slices of n elements and numbers of one element. pieces, [P,4] or [P,5] i64 (ops/pieces.h), may be
+ * Of a step, on slices of n elements and numbers of one element. pieces, [P,3] or [P,4] i64 (ops/pieces.h), may be
  * absent: none.
  * count_valid     (labels~ [M,T])                              -> valid [1,1] i64       labels that are not negative
  *                 and have all bits of attr.mask
  * zero            (x of any type)                              -> x in place            x = 0
  * loss_scale      (valid [1,1] i64)                            -> scale [1,1] fp64      1 / valid; 0 if valid is 0
- * square_sum      (grad [1,n], pieces? [P,4] i64)              -> sum [1,1] fp64
+ * square_sum      (grad [1,n], pieces? [P,3] i64)              -> sum [1,1] fp64
  *                 sum (+)= for each piece in order: the sum of its squares / its copies
  * clip_factor     (squares [1,1] fp64, loss? [1,1] fp64)       -> norm [1,1] fp64, clip [1,1] fp64
  *                 norm = sqrt(squares), clip = min(1, attr.max_norm / norm); 1 if either of the two is 0. NaN if the
  *                 norm or the loss is not finite
- * adamw, adamw8bit, sgd, lion, muon (w [1,n], grad [1,n], pieces? [P,4] i64, constants [1,8] fp64, clip? [1,1] fp64,
+ * adamw, adamw8bit, sgd, lion, muon (w [1,n], grad [1,n], pieces? [P,3] i64, constants [G,8] fp64, clip? [1,1] fp64,
  *                 state0? [1,n], state1? [1,n])                -> w in place, copy? [1,n] bf16
  *                 one update of the elements in pieces, with clip * grad (absent: 1). The states change in place, copy
  *                 is the new w; constants: ops/update.h. If clip is NaN, nothing is written: w, states and copy stay as
  *                 they are. adamw has both states, lion the first, sgd the first or none; muon has none, and its grad
  *                 is what newton_schulz made: its length does not depend on the gradient's, and clip does not scale it.
  *                 adamw8bit is adamw with states stored as u8 codes: scales0, scales1 [1,B] of w's type follow, and
- *                 pieces [P,5] say where the scales of a piece begin (ops/dynamic_map.h)
+ *                 pieces [P,4] say where the scales of a piece begin (ops/dynamic_map.h)
  * muon_momentum   (operands as above; w is a direction u, written; state0 m) -> u, nothing
  *                 m = b m + (1 - b) g, u = b m + (1 - b) g
  * newton_schulz   (x [R,C])                                    -> x in place

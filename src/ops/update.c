@@ -1,5 +1,5 @@
 /* The updates of optimizers: adamw, adamw8bit, sgd, lion, muon. An update walks the pieces of a slice: arrays of as
- * many elements as the slice has; of a tensor it knows only whether its weights decay. muon_momentum is not an update,
+ * many elements as the slice has; of a tensor it knows only its row of constants. muon_momentum is not an update,
  * but has the form of one: what it writes instead of weights is the direction that newton_schulz makes orthogonal and
  * muon follows. */
 #include "ops/update.h"
@@ -20,7 +20,7 @@ static ndp_status check_weights(const char *op, const ndp_view *in) {
 static ndp_status check_numbers(const char *op, const ndp_view *in) {
     const ndp_view *k = &in[NDP_UPDATE_CONSTANTS], *clip = &in[NDP_UPDATE_CLIP];
     NDP_TRY(ndp_pieces_check(op, &in[NDP_UPDATE_PIECES]));
-    NDP_SHAPE_CHECK(k->rows == 1 && k->cols == NDP_OPTIMIZER_CONSTANTS && k->dtype == NDP_F64,
+    NDP_SHAPE_CHECK(k->rows > 0 && k->cols == NDP_OPTIMIZER_CONSTANTS && k->ld == k->cols && k->dtype == NDP_F64,
                     "%s: constants " NDP_SHAPE, op, NDP_SHAPE_ARGS(*k));
     NDP_SHAPE_CHECK(clip->rows == 0 || (clip->rows == 1 && clip->cols == 1 && clip->dtype == NDP_F64),
                     "%s: clip " NDP_SHAPE, op, NDP_SHAPE_ARGS(*clip));
@@ -56,7 +56,7 @@ static ndp_status check_codes(const char *op, const ndp_view *in) {
                         "%s: operand %d is " NDP_SHAPE ", must be a row of scales", op, NDP_UPDATE_SCALES + s,
                         NDP_SHAPE_ARGS(*scales));
     }
-    NDP_SHAPE_CHECK(pieces->rows == 0 || pieces->cols == NDP_PIECE_COLUMNS_APART,
+    NDP_SHAPE_CHECK(pieces->rows == 0 || pieces->cols == NDP_PIECE_COLUMNS_PLACED,
                     "%s: the table " NDP_SHAPE " does not say where scales begin", op, NDP_SHAPE_ARGS(*pieces));
     return NDP_OK;
 }

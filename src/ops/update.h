@@ -28,16 +28,15 @@ enum {
     X(LION, lion, 1, 1, NDP_UPDATE_OPERANDS)                                                                           \
     X(MUON, muon, 0, 0, NDP_UPDATE_OPERANDS) /* its momentum is muon_momentum's */
 
-/* By place in the operand `constants`: the numbers of an update, in fp64, rounded by kernels to their type.
- * KEEP and DECAY are read for pieces whose weights decay. */
+/* By place in a row of the operand `constants` [groups, NDP_OPTIMIZER_CONSTANTS]: the numbers of an update in fp64,
+ * which kernels round to their type. A piece names its row. */
 enum {
     NDP_ADAMW_KEEP,   /* 1 - lr wd */
     NDP_ADAMW_RATE,   /* lr / (1 - b1^t) */
     NDP_ADAMW_UNBIAS, /* 1 / sqrt(1 - b2^t) */
     NDP_ADAMW_NEW1,   /* 1 - b1 */
     NDP_ADAMW_OLD2,   /* b2 */
-    NDP_ADAMW_EPS,
-    NDP_ADAMW_CONSTANTS
+    NDP_ADAMW_EPS
 };
 enum { NDP_SGD_LR, NDP_SGD_DECAY, NDP_SGD_MOMENTUM };
 enum {
@@ -48,10 +47,9 @@ enum {
     NDP_LION_OLD2, /* b2 */
     NDP_LION_NEW2  /* 1 - b2 */
 };
-/* AdamW updates all weights that are not projections, so its constants come first. */
 enum {
-    NDP_MUON_KEEP = NDP_ADAMW_KEEP, /* 1 - lr wd */
-    NDP_MUON_LR = NDP_ADAMW_CONSTANTS,
+    NDP_MUON_KEEP, /* 1 - lr wd */
+    NDP_MUON_LR,
     NDP_MUON_MOMENTUM
 };
 

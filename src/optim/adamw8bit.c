@@ -17,8 +17,8 @@ static void constants(const ndp_optimizer_opts *o, double lr, int64_t update, do
  * on one rank measure both (ndp_code_margin); layouts come to half of these bounds, as in bf16. */
 const ndp_optimizer ndp_optimizer_adamw8bit = {.name = "adamw8bit",
                                                .op = &ndp_op_adamw8bit,
-                                               .apart = NDP_APART_CODED,
-                                               .rest = &ndp_op_adamw,
+                                               .kinds = NDP_KINDS_CODED,
+                                               .others = NDP_ADAMW,
                                                .reads = {{"betas", NULL}, {"eps", NULL}},
                                                .state = {"optimizer.m.", "optimizer.v."},
                                                .scales = {"optimizer.m_absmax.", "optimizer.v_absmax."},

@@ -4,11 +4,12 @@
  *
  * where O is five steps of Newton-Schulz (ops/newton_schulz.h), as torch.optim.Muon has it with match_rms_adamw, but in
  * fp32. The scale gives an update the size of AdamW's, so that one lr serves both: AdamW updates the embedding, the
- * positions, the head, norms and biases. A projection keeps one state, the momentum. */
+ * positions, the head, norms and biases. The one state is the momentum. */
 #include "optim/optim.h"
 
 static void constants(const ndp_optimizer_opts *o, double lr, int64_t update, double out[NDP_OPTIMIZER_CONSTANTS]) {
-    ndp_optimizer_adamw.constants(o, lr, update, out);
+    (void)update;
+    out[NDP_MUON_KEEP] = 1 - lr * o->weight_decay;
     out[NDP_MUON_LR] = lr;
     out[NDP_MUON_MOMENTUM] = o->momentum;
 }
@@ -16,10 +17,10 @@ static void constants(const ndp_optimizer_opts *o, double lr, int64_t update, do
 const ndp_optimizer ndp_optimizer_muon = {
     .name = "muon",
     .op = &ndp_op_muon,
-    .apart = NDP_APART_PROJECTIONS,
-    .rest = &ndp_op_adamw,
+    .kinds = NDP_KINDS_PROJECTIONS & ~NDP_KINDS_VECTORS,
+    .others = NDP_ADAMW,
     .whole = {.direction = &ndp_op_muon_momentum, .transform = &ndp_op_newton_schulz},
     .reads = {{"betas", NULL}, {"eps", NULL}, {"momentum", "0.95"}},
-    .state = {"optimizer.m.", "optimizer.v."},
+    .state = {"optimizer.m."},
     .constants = constants,
     .bounds = {.most_lr = 1e-3, .spreads = 10}};

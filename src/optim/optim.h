@@ -9,8 +9,8 @@
 #ifndef NDP_OPTIM_OPTIM_H
 #define NDP_OPTIM_OPTIM_H
 
-#include "ops/pieces.h"
 #include "ops/update.h"
+#include "tensor/segments.h"
 
 /* The list, X(NAME, name, ...): one optimizer for each update. */
 #define NDP_OPTIMIZERS(X) NDP_UPDATES(X)
@@ -25,8 +25,18 @@ enum { NDP_OPTIMIZER_OPTIONS = 3 }; /* at most */
 typedef struct ndp_optimizer_opts {
     ndp_optimizer_name name;
     double betas[2], eps, weight_decay, momentum;
-    double max_norm; /* of the whole gradient; 0: no clipping */
+    double max_norm;                        /* of the whole gradient; 0: no clipping */
+    const struct ndp_update_entry *entries; /* of optimizer.groups, n_entries of them; borrowed */
+    int n_entries;
 } ndp_optimizer_opts;
+
+/* An entry of optimizer.groups: how the tensors that it names (ndp_segment.named_by) are updated. */
+typedef struct ndp_update_entry {
+    ndp_optimizer_opts opts; /* less max_norm and entries */
+    double lr_scale;
+    bool chosen; /* it says which optimizer: no other one updates what this one does not */
+    bool decays; /* it says the weight decay, which vectors have too */
+} ndp_update_entry;
 
 /* How far fp32 runs of a layout may be from one rank (verify/outcome.h). If both are set, the gradients of step 1,
  * which no update precedes, have the fixed bounds, and all later numbers the larger of the two. */
@@ -40,21 +50,22 @@ typedef struct ndp_optimizer_option {
     const char *key, *value;
 } ndp_optimizer_option;
 
-/* Optimizers that update a projection (tensor/segments.h) as a whole: `direction` makes, from the gradient and state 0,
- * a direction for each owned element; these are gathered, `transform` changes the whole matrix (x [R,C] in place), and
- * the optimizer's op applies it where it has gradients otherwise. Projections have no more than state 0. NULL: they are
- * like all else. */
+/* Optimizers that update a matrix as a whole: `direction` makes, from the gradient and the states, a direction for each
+ * owned element; these are gathered, `transform` changes the whole matrix (x [R,C] in place), and the optimizer's op
+ * applies it where it has gradients otherwise. NULL: each element is updated by itself. */
 typedef struct ndp_whole_update {
     const ndp_op *direction, *transform;
 } ndp_whole_update;
 
+/* Sets of tensors: bit 4 coded + 2 projection + vector is that of tensors with these properties. */
+enum { NDP_KINDS_VECTORS = 0xaa, NDP_KINDS_PROJECTIONS = 0xcc, NDP_KINDS_CODED = 0xf0, NDP_KINDS_ALL = 0xff };
+
 typedef struct ndp_optimizer {
     const char *name;
-    const ndp_op *op; /* the update */
-    /* The tensors that `op` updates, if it does not update all; `rest` updates the others. */
-    ndp_apart apart;
-    const ndp_op *rest;
-    ndp_whole_update whole;                            /* with NDP_APART_PROJECTIONS */
+    const ndp_op *op;          /* the update */
+    unsigned kinds;            /* the set of tensors that it can update; 0: all */
+    ndp_optimizer_name others; /* what updates the others in its place */
+    ndp_whole_update whole;
     ndp_optimizer_option reads[NDP_OPTIMIZER_OPTIONS]; /* besides lr and weight_decay, which all read */
     const char *state[NDP_OPTIMIZER_STATES]; /* prefixes of the state's tensors in checkpoints; NULL: no more of them */
     const char *scales[NDP_OPTIMIZER_STATES]; /* of coded tensors: those of the scales of the blocks of their states */
@@ -71,23 +82,10 @@ NDP_OPTIMIZERS(NDP_OPTIMIZER_DECLARE)
 /* By ndp_optimizer_name. */
 extern const ndp_optimizer *const ndp_optimizers[NDP_OPTIMIZER_COUNT];
 
-/* The number of state arrays with these options. */
+/* The number of states with these options, of a tensor that the optimizer updates itself. */
 int ndp_optimizer_states(const ndp_optimizer_opts *o);
-/* Which tensors it updates apart from the others. */
-static inline ndp_apart ndp_optimizer_apart(const ndp_optimizer_opts *o) { return ndp_optimizers[o->name]->apart; }
-/* True if state `state` exists for the tensor; with codes, they are codes and scales instead of numbers. */
-static inline bool ndp_optimizer_keeps(const ndp_optimizer_opts *o, int state, const ndp_segment *s) {
-    return state < ndp_optimizer_states(o) &&
-           (state == 0 || !s->projection || ndp_optimizer_apart(o) != NDP_APART_PROJECTIONS);
-}
-static inline bool ndp_optimizer_codes(const ndp_optimizer_opts *o, const ndp_segment *s) {
-    return ndp_optimizer_apart(o) == NDP_APART_CODED && ndp_segment_is_apart(s, NDP_APART_CODED);
-}
-/* Where tensors and slices begin in the buffers of its ranks (ndp_segments.align): no block of codes is in two slices.
- */
-static inline int64_t ndp_optimizer_align(const ndp_optimizer_opts *o) {
-    return ndp_optimizer_apart(o) == NDP_APART_CODED ? NDP_CODE_BLOCK : 0;
-}
+/* True if they are codes and scales instead of numbers. */
+static inline bool ndp_optimizer_codes(ndp_optimizer_name name) { return ndp_optimizers[name]->scales[0]; }
 /* The entry of `key` in `reads`; NULL: the optimizer does not read it. */
 const ndp_optimizer_option *ndp_optimizer_reads(const ndp_optimizer *o, const char *key);
 

@@ -33,6 +33,8 @@ void ndp_option_expects(const ndp_option *o, ndp_str *out) {
         ndp_str_add(out, "a name, {path: NAME, KEY: VALUE, ...}, or a list of these");
     else if (o->type == NDP_OPTION_LIST)
         ndp_str_add(out, o->open ? "NAME: VALUE, or a list or mapping of these" : "a string or a list of strings");
+    else if (o->type == NDP_OPTION_MAPPINGS)
+        ndp_str_add(out, "{KEY: VALUE, ...}, or a list of these");
     else if (!o->words)
         ndp_str_add(out, o->value ? "a string" : "a string or null");
     for (int i = 0, n = count_words(o); i < n; i++)
@@ -179,11 +181,12 @@ static ndp_status read_item(const ndp_option *o, ndp_yaml *y, struct fy_node *it
     return missing ? ndp_option_unexpected(o, y, item) : ndp_strings_add(list, text);
 }
 
-/* The lists of a member, and how many: one of a LIST, two of ENTRIES. Callers with a const struct only read them. */
+/* The lists of a member, and how many: two of ENTRIES, one of a LIST and of MAPPINGS. Callers with a const struct only
+ * read them. */
 static int lists_of(const ndp_option *o, void *c, ndp_strings *lists[2]) {
     lists[0] = field(o, c);
     lists[1] = (ndp_strings *)(void *)((char *)c + o->own);
-    return o->type == NDP_OPTION_ENTRIES ? 2 : o->type == NDP_OPTION_LIST;
+    return o->type == NDP_OPTION_ENTRIES ? 2 : o->type == NDP_OPTION_LIST || o->type == NDP_OPTION_MAPPINGS;
 }
 
 /* An item of a LIST or of ENTRIES, whose own options go to lists[1]. */
@@ -193,6 +196,8 @@ static ndp_status read_any_item(const ndp_option *o, ndp_yaml *y, struct fy_node
     NDP_TRY(ndp_yaml_follow(y, &item));
     if (item && fy_node_is_mapping(item))
         return o->read_entry(o, y, item, &lists[0], &lists[1]);
+    if (o->type == NDP_OPTION_MAPPINGS)
+        return ndp_option_unexpected(o, y, item);
     NDP_TRY(read_item(o, y, item, &lists[0]));
     return ndp_strings_add(&lists[1], "");
 }
@@ -246,6 +251,7 @@ ndp_status ndp_option_read(const ndp_option *o, ndp_yaml *y, struct fy_node *nod
         return read_text(o, y, node, out);
     case NDP_OPTION_ENTRIES:
     case NDP_OPTION_LIST:
+    case NDP_OPTION_MAPPINGS:
         return read_list(o, y, node, into);
     }
     return NDP_FAIL(NDP_EBUG, "option %s.%s has no type", o->section, o->key);
@@ -326,7 +332,10 @@ void ndp_option_write(const ndp_option *o, const void *from, ndp_str *out) {
         ndp_str_add(out, "[");
         for (int i = 0; i < list->n; i++) {
             ndp_str_add(out, i ? ", " : "");
-            ndp_option_write_entry(list->items[i], i < own->n ? own->items[i] : "", out);
+            if (o->type == NDP_OPTION_MAPPINGS)
+                ndp_str_add(out, list->items[i]);
+            else
+                ndp_option_write_entry(list->items[i], i < own->n ? own->items[i] : "", out);
         }
         ndp_str_add(out, "]");
     }

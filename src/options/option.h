@@ -15,7 +15,8 @@ typedef enum ndp_option_type {
     NDP_OPTION_WORD,    /* an enum: the index of one of the words, or its meaning */
     NDP_OPTION_TEXT,    /* char *: one of the words, if there are any; may be NULL if the default is NULL */
     NDP_OPTION_ENTRIES, /* two ndp_strings, names and own options: names, or mappings, which read_entry reads */
-    NDP_OPTION_LIST     /* ndp_strings: a list, or one string; where `open`, also mappings, as strings "name: value" */
+    NDP_OPTION_LIST,    /* ndp_strings: a list, or one string; where `open`, also mappings, as strings "name: value" */
+    NDP_OPTION_MAPPINGS /* ndp_strings: mappings, which read_entry reads and makes texts of */
 } ndp_option_type;
 
 /* What a key means to a run that is resumed. No role is 0, so a row of job.yaml without a role does not compile. */
@@ -55,7 +56,7 @@ struct ndp_option {
     const ndp_foreign_value *foreign; /* NULL: none */
     bool open;
     size_t own; /* ENTRIES: offset of the second list */
-    /* ENTRIES: reads a mapping and appends to both lists */
+    /* ENTRIES: reads a mapping and appends to both lists; MAPPINGS: appends its text to the first, `own` is NULL */
     ndp_status (*read_entry)(const ndp_option *o, ndp_yaml *y, struct fy_node *mapping, ndp_strings *names,
                              ndp_strings *own);
     bool entry;       /* an entry of data.files may have its own value */

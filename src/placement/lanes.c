@@ -154,7 +154,7 @@ bool ndp_segments_same(const ndp_segment *a, const ndp_segment *b, unsigned what
                 (a->base[k] == b->base[k] && a->part[k] == b->part[k] && a->whole[k] == b->whole[k]));
     return same && (!(what & NDP_SAME_TENSOR) ||
                     (strcmp(a->name, b->name) == 0 && a->stack == b->stack && a->ndim == b->ndim &&
-                     a->decay == b->decay && a->transposed == b->transposed && a->projection == b->projection &&
+                     a->named_by == b->named_by && a->transposed == b->transposed && a->projection == b->projection &&
                      a->coded == b->coded && a->glued == b->glued));
 }
 

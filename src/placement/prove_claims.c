@@ -32,8 +32,7 @@ static ndp_status tile_tensor(const ndp_lanes *l, int pp, int buffer, int k) {
 
 /* Ranks of tp with the same elements have the same blocks of codes, or their states would differ. */
 static ndp_status check_copies(const ndp_lanes *l, int pp, int buffer, int k) {
-    const ndp_program *p = l->items[0].program;
-    bool codes = ndp_optimizer_apart(&p->opts.step.optimizer) == NDP_APART_CODED;
+    bool codes = ndp_update_codes(&l->items[0].program->groups);
     for (int tp = 0; tp < l->size[NDP_TP] && codes; tp++) {
         const ndp_segment *s = &table_at(l, pp, 0, 0, tp, buffer)->items[k];
         for (int other = 0; other < tp; other++) {
@@ -110,8 +109,8 @@ enum { MOST_ROWS = NDP_MOST_SEGMENTS };
 
 typedef struct piece_check {
     const ndp_lanes *lanes;
-    int lane, buffer, columns;
-    ndp_apart apart;
+    int lane, buffer;
+    const ndp_update_groups *groups;
     const ndp_segments *table;
     const ndp_shard *shard;
 } piece_check;
@@ -144,13 +143,15 @@ static const ndp_segment *segment_of(const piece_check *c, int index, const int6
     return found;
 }
 
-/* Every segment that meets the slice has one row. Those that are updated apart come last; all before them has its place
- * in the states without those, one after the other, and so do the blocks of codes in their scales. */
+/* Every segment that meets the slice has one row, with the number of its group, and the optimizers follow each other.
+ * Places in the states follow each other too, from those with the most states on, and so do the blocks of codes in
+ * their scales. */
 static ndp_status check_pieces(const piece_check *c, int index) {
     const ndp_lane *lane = &c->lanes->items[c->lane];
     const ndp_claims *claims = c->lanes->claims;
-    bool last = false;
-    int64_t rows[MOST_ROWS * NDP_PIECE_COLUMNS_APART], place[2] = {0};
+    const ndp_update_groups *g = c->groups;
+    int at = 0, columns = ndp_piece_columns(g);
+    int64_t rows[MOST_ROWS * NDP_PIECE_COLUMNS_PLACED], place[2] = {0};
     const ndp_segment *seen[MOST_ROWS];
     int64_t met, n = claims->pieces(claims->user, lane->program, c->table, c->buffer, c->shard->shards, index, NULL);
     segment_of(c, index, NULL, &met);
@@ -158,22 +159,24 @@ static ndp_status check_pieces(const piece_check *c, int index) {
         return refuse_piece(c, index, "has not a row for each of its tensors");
     claims->pieces(claims->user, lane->program, c->table, c->buffer, c->shard->shards, index, rows);
     for (int64_t r = 0; r < n; r++) {
-        const int64_t *row = rows + r * c->columns;
+        const int64_t *row = rows + r * columns;
         const ndp_segment *s = seen[r] = segment_of(c, index, row, &met);
         bool known = false;
         for (int64_t i = 0; i < r; i++)
             known |= seen[i] == s;
         if (!s || known)
             return refuse_piece(c, index, "has a row that is not a piece, or the same piece twice");
-        if (row[NDP_PIECE_COPIES] != (int64_t)s->copies || row[NDP_PIECE_DECAYS] != s->decay || s->copies < 1)
-            return refuse_piece(c, index, "has other copies, or another decay, than the segment");
-        bool apart = ndp_segment_is_apart(s, c->apart), coded = apart && c->apart == NDP_APART_CODED;
-        if (last && !apart)
-            return refuse_piece(c, index, "has tensors that are updated apart before others");
-        if (c->columns > NDP_PIECE_PLACE && (!apart || coded) && row[NDP_PIECE_PLACE] != place[apart])
+        if (ndp_piece_copies(row) != (int64_t)s->copies || ndp_piece_group(row) != ndp_update_group_of(g, s) ||
+            s->copies < 1)
+            return refuse_piece(c, index, "has other copies, or another group, than the segment");
+        ndp_optimizer_name name = ndp_update_opts_of(g, s)->name;
+        bool codes = ndp_optimizer_codes(name);
+        if (ndp_update_place(g, name) < at)
+            return refuse_piece(c, index, "has tensors of an optimizer after those of a later one");
+        if (columns > NDP_PIECE_PLACE && row[NDP_PIECE_PLACE] != place[codes])
             return refuse_piece(c, index, "has places that do not follow each other");
-        last |= apart;
-        place[apart] += coded ? ndp_step_blocks(row) : row[NDP_PIECE_COUNT];
+        at = ndp_update_place(g, name);
+        place[codes] += codes ? ndp_step_blocks(row) : row[NDP_PIECE_COUNT];
     }
     return NDP_OK;
 }
@@ -183,7 +186,7 @@ static ndp_status check_blocks(const piece_check *c) {
     bool starts = c->shard->slice % NDP_CODE_BLOCK == 0;
     for (int k = 0; k < c->table->n; k++)
         starts &= c->table->items[k].glued || c->table->items[k].offset % NDP_CODE_BLOCK == 0;
-    return starts || c->apart != NDP_APART_CODED
+    return starts || !ndp_update_codes(c->groups)
                ? NDP_OK
                : ndp_lane_refuse(c->lanes, c->lane, "slices or tensors of %s do not start with a block of %d elements",
                                  c->lanes->items[c->lane].program->opts.model->buffers[c->buffer].name, NDP_CODE_BLOCK);
@@ -193,11 +196,11 @@ static uint64_t mix(uint64_t key, int64_t x) { return ndp_dim_make(key, (uint64_
 
 /* Alike tables have alike pieces. */
 static uint64_t layout_of(const piece_check *c) {
-    uint64_t key = mix(mix(mix(0, c->shard->shards), c->shard->slice), c->apart);
+    uint64_t key = mix(mix(0, c->shard->shards), c->shard->slice);
     for (int k = 0; k < c->table->n; k++) {
         const ndp_segment *s = &c->table->items[k];
         key = mix(mix(mix(key, s->offset), ndp_segment_elements(s)),
-                  (int64_t)s->copies * 4 + s->decay * 2 + ndp_segment_is_apart(s, c->apart));
+                  (int64_t)s->copies * (c->groups->n + 1) + ndp_update_group_of(c->groups, s));
     }
     return key;
 }
@@ -226,9 +229,8 @@ static ndp_status check_all_pieces(const ndp_lanes *l, known_layouts *known) {
     for (int i = 0; i < l->n; i++) {
         const ndp_program *p = l->items[i].program;
         const ndp_model *m = p->opts.model;
-        ndp_apart apart = ndp_optimizer_apart(&p->opts.step.optimizer);
         for (int b = 0; m->opts.mode == NDP_MODEL_TRAIN && !l->items[i].stands_in && b < m->n_buffers; b++) {
-            piece_check c = {l, i, b, ndp_piece_columns(apart), apart, &m->buffers[b].segments, &p->owned[b].shard};
+            piece_check c = {l, i, b, &p->groups, &m->buffers[b].segments, &p->owned[b].shard};
             if (m->buffers[b].trainable)
                 NDP_TRY(check_buffer(&c, known));
         }

@@ -9,12 +9,15 @@ static int by_first(const void *a, const void *b) {
     return (x->first > y->first) - (x->first < y->first);
 }
 
-static ndp_status take_stretches(const ndp_segments *s, ndp_arena *arena, ndp_step_buffer *out) {
+static ndp_status take_stretches(const ndp_update_groups *g, const ndp_segments *s, ndp_arena *arena,
+                                 ndp_step_buffer *out) {
     NDP_TRY(NDP_NEW(arena, s->n, out->stretches));
     for (int k = 0; k < s->n; k++) {
         const ndp_segment *seg = &s->items[k];
         if (seg->length > 0)
-            out->stretches[out->n++] = (ndp_stretch){seg->offset, seg->offset + seg->length, k, seg->projection};
+            out->stretches[out->n++] =
+                (ndp_stretch){seg->offset, seg->offset + seg->length, k,
+                              ndp_optimizers[ndp_update_opts_of(g, seg)->name]->whole.transform != NULL};
     }
     qsort(out->stretches, (size_t)out->n, sizeof *out->stretches, by_first);
     return NDP_OK;
@@ -41,7 +44,7 @@ static ndp_status take_buffer(const ndp_lanes *l, ndp_step_program *s, int i, nd
                              .whole = find_buffer(p->opts.whole, b->name),
                              .shard = *shard,
                              .trainable = trains(p) && b->trainable};
-    NDP_TRY(take_stretches(&b->segments, arena, out));
+    NDP_TRY(take_stretches(&p->groups, &b->segments, arena, out));
     int64_t end = ndp_step_buffer_end(out);
     if (out->whole == NDP_NONE || shard->shards != owners.count || shard->index != owners.rank ||
         shard->slice * shard->shards < end)
@@ -69,9 +72,7 @@ static void find_written(ndp_step_program *s, int graph, int phase) {
 
 ndp_status ndp_step_program_init(const ndp_lanes *l, const ndp_program *p, ndp_arena *arena, ndp_step_program *out) {
     const ndp_model *m = p->opts.model;
-    *out = (ndp_step_program){.program = p,
-                              .apart = trains(p) ? ndp_optimizer_apart(&p->opts.step.optimizer) : NDP_APART_NONE};
-    out->columns = ndp_piece_columns(out->apart);
+    *out = (ndp_step_program){.program = p, .columns = ndp_piece_columns(&p->groups)};
     NDP_TRY(NDP_NEW(arena, m->n_buffers, out->buffers));
     NDP_TRY(NDP_NEW(arena, p->opts.whole->n_buffers, out->local));
     for (int i = 0; i < p->opts.whole->n_buffers; i++)

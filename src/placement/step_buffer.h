@@ -3,14 +3,13 @@
 #ifndef NDP_PLACEMENT_STEP_BUFFER_H
 #define NDP_PLACEMENT_STEP_BUFFER_H
 
-#include "ops/pieces.h"
 #include "placement/step_memory.h"
 
 /* Elements of a buffer that a segment has. */
 typedef struct ndp_stretch {
     int64_t first, end;
     int segment;
-    bool projection;
+    bool directed; /* updated as a whole matrix, by directions */
 } ndp_stretch;
 
 /* A buffer on the ranks of one program. */
@@ -30,7 +29,6 @@ typedef struct ndp_step_program {
     ndp_step_places places;
     ndp_step_buffer *buffers;                     /* by buffer */
     int *local;                                   /* by buffer of the whole model; NDP_NONE: this rank has none of it */
-    ndp_apart apart;                              /* of the optimizer */
     int columns;                                  /* of tables of pieces */
     uint64_t written[NDP_MAX_GRAPHS][NDP_PHASES]; /* bits of the bases that a list writes */
     size_t pinned[NDP_MAX_GRAPHS][NDP_PHASES];    /* where the places of a list's collectives end */

@@ -121,9 +121,9 @@ static inline int ndp_step_local(const ndp_step_lane *l, int whole) {
 static inline int ndp_step_place(const ndp_step_lane *l, ndp_group_kind kind) {
     return ndp_mesh_group(&l->program->opts.step.mesh, kind).rank;
 }
-/* True if a state of `n` elements has none for what is updated apart: pieces have places of their own in it. */
+/* True if a state of `n` elements has room for some pieces only, which have places of their own in it. */
 static inline bool ndp_step_state_is_short(const ndp_step_lane *l, const ndp_step_buffer *b, int64_t n) {
-    return l->shared->apart != NDP_APART_NONE && n < b->shard.slice;
+    return l->shared->columns > NDP_PIECE_PLACE && n < b->shard.slice;
 }
 /* The operand's bytes. */
 static inline size_t ndp_step_operand_bytes(const ndp_operand *o) {

@@ -103,29 +103,39 @@ static ndp_status update_piece(ndp_step_lane *l, const step_update *u, const int
 static ndp_status check_numbers(const ndp_step_lane *l, const ndp_call *c) {
     const ndp_operand *k = &c->in[NDP_UPDATE_CONSTANTS], *clip = &c->in[NDP_UPDATE_CLIP];
     const ndp_held *s = ndp_memory_find(&l->memory, ndp_step_bytes(k));
-    if (!s || s->kind != NDP_HELD_CONSTANTS || k->offset != s->start)
+    if (!s || s->kind != NDP_HELD_CONSTANTS || k->offset != s->start || k->view.rows != l->program->groups.n)
         return ndp_step_refuse(l, "its constants are not those of the update");
     if (clip->base == NDP_NONE || ndp_step_scalar_at(l, ndp_step_bytes(clip)) != NDP_STEP_CLIP)
         return ndp_step_refuse(l, "operand 4 is not the clipping factor");
     return NDP_OK;
 }
 
-/* Which update the optimizer of the step makes of a piece: of one of those that it updates apart, or of another. */
+/* The optimizer that an operation is of; NULL: of none that the groups have. */
+static const ndp_optimizer *optimizer_of(const ndp_update_groups *g, const ndp_op *op) {
+    for (int i = 0; i < g->n_used; i++) {
+        const ndp_optimizer *o = ndp_optimizers[g->used[i]];
+        if (op == o->op || (o->whole.direction && op == o->whole.direction))
+            return o;
+    }
+    return NULL;
+}
+
+/* Which update it is; all pieces are of groups with that optimizer. */
 static ndp_status find_update(const ndp_step_lane *l, step_update *u) {
-    const ndp_optimizer *o = ndp_optimizers[l->program->opts.step.optimizer.name];
-    const ndp_op *op = u->call->op;
-    bool whole = o->apart == NDP_APART_PROJECTIONS, parts = o->apart != NDP_APART_NONE;
-    u->directs = whole && op == o->whole.direction;
-    u->follows = whole && op == o->op;
-    u->codes = o->apart == NDP_APART_CODED && op == o->op;
-    if (!u->directs && op != o->op && !(parts && op == o->rest))
-        return ndp_step_refuse(l, "is not an operation of optimizer %s", o->name);
-    const ndp_owned *owned = u->rows.n > 0 ? &l->program->owned[u->rows.number] : NULL;
-    for (int64_t r = u->rows.first; owned && parts && r < u->rows.first + u->rows.n; r++) {
-        bool apart = r >= owned->n_pieces - owned->n_apart;
-        if (apart != (u->directs || u->follows || u->codes))
-            return ndp_step_refuse(l, "row %lld of the table of %s is %s %s", (long long)r, u->rows.buffer->name,
-                                   apart ? "a" : "no", whole ? "projection" : "tensor with codes");
+    const ndp_update_groups *g = &l->program->groups;
+    const ndp_optimizer *o = optimizer_of(g, u->call->op);
+    if (!o)
+        return ndp_step_refuse(l, "is not an operation of optimizer %s",
+                               ndp_optimizers[g->items[g->n - 1].opts.name]->name);
+    u->directs = u->call->op == o->whole.direction;
+    u->follows = o->whole.direction && u->call->op == o->op;
+    u->codes = o->scales[0];
+    for (int64_t r = 0; r < u->rows.n; r++) {
+        int64_t group = ndp_piece_group(u->rows.rows + r * l->shared->columns);
+        const ndp_optimizer *by = ndp_optimizers[g->items[group].opts.name];
+        if (by != o)
+            return ndp_step_refuse(l, "row %lld of the table of %s is a tensor that %s updates",
+                                   (long long)(u->rows.first + r), u->rows.buffer->name, by->name);
     }
     return NDP_OK;
 }

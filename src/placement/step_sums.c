@@ -214,9 +214,9 @@ static ndp_status join_parts(ndp_step_lane *l, const ndp_members *m, ndp_under_w
     return NDP_OK;
 }
 
-/* True if a gather of such spans must have the stretch: directions are of projections alone. */
+/* True if a gather of such spans must have the stretch: directions are of whole matrices alone. */
 static bool wants(ndp_held_kind kind, const ndp_stretch *t) {
-    return kind == NDP_HELD_PARAM || kind == NDP_HELD_GRAD || t->projection;
+    return kind == NDP_HELD_PARAM || kind == NDP_HELD_GRAD || t->directed;
 }
 
 /* What a gather of slices is about. */

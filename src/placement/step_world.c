@@ -46,8 +46,7 @@ static ndp_status put_numbers(ndp_step_lane *l) {
             NDP_TRY(put(l, p->owned[i].pieces, (size_t)(p->owned[i].n_pieces * l->shared->columns) * sizeof(int64_t),
                         (ndp_held){.kind = NDP_HELD_PIECES, .of = l->shared->buffers[i].whole, .at = i}));
     if (p->constants.block != NDP_NONE && trains(p))
-        NDP_TRY(put(l, p->constants, NDP_OPTIMIZER_CONSTANTS * sizeof(double),
-                    (ndp_held){.kind = NDP_HELD_CONSTANTS, .of = NDP_NONE}));
+        NDP_TRY(put(l, p->constants, ndp_constants_bytes(p), (ndp_held){.kind = NDP_HELD_CONSTANTS, .of = NDP_NONE}));
     if (p->batch.block != NDP_NONE)
         NDP_TRY(put(l, p->batch, blocks[p->batch.block].bytes, (ndp_held){.kind = NDP_HELD_INPUTS, .of = 0}));
     return p->tables.block == NDP_NONE
@@ -98,13 +97,13 @@ static ndp_status end_states(const ndp_step_lane *l, int i) {
     for (int64_t r = 0; r < b->n_pieces; r++) {
         const int64_t *row = b->pieces + r * l->shared->columns;
         int64_t first = row[NDP_PIECE_FIRST], count = row[NDP_PIECE_COUNT];
-        bool apart = r >= b->n_pieces - o->n_apart, coded = apart && l->shared->apart == NDP_APART_CODED;
-        for (int k = 0; k < NDP_OPTIMIZER_STATES; k++) {
-            if (coded) {
+        const ndp_optimizer_opts *by = &l->program->groups.items[ndp_piece_group(row)].opts;
+        for (int k = 0; k < ndp_optimizer_states(by); k++) {
+            if (ndp_optimizer_codes(by->name)) {
                 NDP_TRY(end_state(l, b, o->codes[k], ndp_held_of_state(NDP_HELD_CODES0, k), NDP_U8, first, count));
                 NDP_TRY(end_state(l, b, o->scales[k], ndp_held_of_state(NDP_HELD_SCALES0, k), type,
                                   row[NDP_PIECE_PLACE], ndp_step_blocks(row)));
-            } else if (!apart || k == 0) {
+            } else {
                 int64_t at = ndp_step_state_is_short(l, b, o->state_n[k]) ? row[NDP_PIECE_PLACE] : first;
                 NDP_TRY(end_state(l, b, o->state[k], ndp_held_of_state(NDP_HELD_STATE0, k), type, at, count));
             }

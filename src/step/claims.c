@@ -2,7 +2,6 @@
  * what runs. */
 #include "step/claims.h"
 
-#include "ops/pieces.h"
 #include "parallel/apply.h"
 #include "parallel/held.h"
 #include <string.h>
@@ -39,10 +38,9 @@ static int64_t row(void *user, const ndp_program *p, const ndp_mesh *mesh, ndp_e
 static int64_t pieces(void *user, const ndp_program *p, const ndp_segments *of, int buffer, int shards, int index,
                       int64_t *out) {
     (void)user, (void)buffer;
-    ndp_apart apart = ndp_optimizer_apart(&p->opts.step.optimizer);
     if (out)
-        ndp_pieces_fill(of, shards, index, apart, out);
-    return ndp_pieces_count(of, shards, index, apart).all;
+        ndp_pieces_fill(&p->groups, of, shards, index, out);
+    return ndp_pieces_count(&p->groups, of, shards, index).all;
 }
 
 /* As data/sampler.h numbers them: block m x ranks + r is micro-batch m of data rank r. */

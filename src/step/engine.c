@@ -207,7 +207,7 @@ ndp_status ndp_engine_create(const ndp_engine_opts *opts, ndp_engine **out) {
         return NDP_FAIL(NDP_ENOMEM, "not enough memory for the engine");
     e->opts = *opts;
     e->opts.step.node_ranks = node_ranks_of(opts);
-    e->opts.step.parallel.align = ndp_optimizer_align(&opts->step.optimizer);
+    e->opts.step.parallel.align = ndp_update_align(&opts->step.optimizer);
     ndp_status st =
         ndp_parallel_apply(opts->model, &e->opts.step.mesh, &e->opts.step.parallel, &opts->step.stages, &e->model);
     if (st == NDP_OK)

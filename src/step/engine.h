@@ -48,9 +48,11 @@ typedef enum ndp_owned_kind {
 } ndp_owned_kind;
 /* True if this rank keeps that kind of data for the buffer. */
 bool ndp_engine_has(const ndp_engine *e, ndp_owned_kind kind, int buffer);
-/* True if that kind of data exists for a tensor, on this rank or others: an optimizer may keep less for projections,
- * and codes instead of numbers. */
+/* True if that kind of data exists for a tensor, on this rank or others: its optimizer may keep fewer states, and codes
+ * instead of numbers. */
 bool ndp_engine_keeps(const ndp_engine *e, ndp_owned_kind kind, const ndp_segment *s);
+/* What checkpoints have before the tensor's name: "optimizer.m." of a state; "" of weights and gradients. */
+const char *ndp_engine_prefix(const ndp_engine *e, ndp_owned_kind kind, const ndp_segment *s);
 /* Its storage type. */
 ndp_dtype ndp_engine_type(const ndp_engine *e, ndp_owned_kind kind, int buffer);
 const ndp_shard *ndp_engine_shard(const ndp_engine *e, int buffer);

@@ -5,7 +5,6 @@
  * queue, so a copy is ordered with the steps around it. A copy to or from the caller's memory is drained before the
  * function returns; the engine's own host memory (a batch, the steps' constants and results) is left unchanged until
  * the copy has run. */
-#include "ops/pieces.h"
 #include "step/engine_parts.h"
 
 #include <stdlib.h>
@@ -70,9 +69,16 @@ ndp_dtype ndp_engine_type(const ndp_engine *e, ndp_owned_kind kind, int buffer) 
 }
 
 bool ndp_engine_keeps(const ndp_engine *e, ndp_owned_kind kind, const ndp_segment *s) {
-    const ndp_optimizer_opts *o = &e->program.opts.step.optimizer;
+    const ndp_optimizer_opts *o = ndp_update_opts_of(&e->program.groups, s);
     return kind < NDP_OWNED_STATE0 ||
-           (ndp_optimizer_keeps(o, number_of(kind), s) && ndp_optimizer_codes(o, s) != is_state(kind));
+           (number_of(kind) < ndp_optimizer_states(o) && ndp_optimizer_codes(o->name) != is_state(kind));
+}
+
+const char *ndp_engine_prefix(const ndp_engine *e, ndp_owned_kind kind, const ndp_segment *s) {
+    const ndp_optimizer *o = ndp_optimizers[ndp_update_opts_of(&e->program.groups, s)->name];
+    return kind < NDP_OWNED_STATE0            ? ""
+           : is_state(kind) || is_codes(kind) ? o->state[number_of(kind)]
+                                              : o->scales[number_of(kind)];
 }
 
 const ndp_shard *ndp_engine_shard(const ndp_engine *e, int buffer) { return &e->program.owned[buffer].shard; }
@@ -82,8 +88,8 @@ static char *element_at(const ndp_engine *e, ndp_owned_kind kind, int buffer, in
     const ndp_owned *o = &e->program.owned[buffer];
     bool compact = is_state(kind) && o->state_n[number_of(kind)] < o->shard.slice;
     if (compact)
-        first = ndp_pieces_place(&e->model.buffers[buffer].segments, o->shard.shards, o->shard.index,
-                                 ndp_optimizer_apart(&e->program.opts.step.optimizer), first);
+        first = ndp_pieces_place(&e->program.groups, &e->model.buffers[buffer].segments, o->shard.shards,
+                                 o->shard.index, first);
     return (char *)ndp_engine_at(e, slice_of(e, kind, buffer)) +
            (size_t)first * ndp_dtype_size(ndp_engine_type(e, kind, buffer));
 }
@@ -289,8 +295,7 @@ static ndp_status fill_pieces(ndp_engine *e) {
             continue;
         if (!table)
             return NDP_FAIL(NDP_ENOMEM, "not enough memory for a table of %lld pieces", (long long)o->n_pieces);
-        ndp_pieces_fill(&e->model.buffers[i].segments, o->shard.shards, o->shard.index,
-                        ndp_optimizer_apart(&e->program.opts.step.optimizer), table);
+        ndp_pieces_fill(&e->program.groups, &e->model.buffers[i].segments, o->shard.shards, o->shard.index, table);
         ndp_status st = ndp_engine_copy(e, ndp_engine_at(e, o->pieces), table, bytes, true);
         free(table);
         NDP_TRY(st);
@@ -302,12 +307,15 @@ static size_t batches_bytes(const ndp_engine *e) { return (size_t)e->host.n_batc
 
 ndp_status ndp_engine_open_host(ndp_engine *e) {
     const ndp_device *d = e->opts.step.exec->device;
-    void *steps;
+    void *steps, *constants;
     e->host.n_batches = d->host_memory ? 1 : (int64_t)NDP_STEPS_PENDING * e->opts.step.accumulation;
     NDP_TRY(d->queue_create(e->context, &e->host.results));
     NDP_TRY(d->memory_map(e->context, batches_bytes(e), NDP_MEMORY_HOST, &e->host.batches));
     NDP_TRY(d->memory_map(e->context, NDP_STEPS_PENDING * sizeof *e->host.steps, NDP_MEMORY_HOST, &steps));
     e->host.steps = steps;
+    NDP_TRY(
+        d->memory_map(e->context, NDP_STEPS_PENDING * ndp_constants_bytes(&e->program), NDP_MEMORY_HOST, &constants));
+    e->host.constants = constants;
     if (e->program.staging.bytes > 0)
         NDP_TRY(d->memory_map(e->context, e->program.staging.bytes, NDP_MEMORY_HOST, &e->host.staging));
     NDP_TRY(fill_pieces(e));
@@ -347,4 +355,7 @@ void ndp_engine_close_host(ndp_engine *e) {
         d->memory_unmap(e->context, e->host.staging, e->program.staging.bytes, NDP_MEMORY_HOST);
     if (e->host.steps)
         d->memory_unmap(e->context, e->host.steps, NDP_STEPS_PENDING * sizeof *e->host.steps, NDP_MEMORY_HOST);
+    if (e->host.constants)
+        d->memory_unmap(e->context, e->host.constants, NDP_STEPS_PENDING * ndp_constants_bytes(&e->program),
+                        NDP_MEMORY_HOST);
 }

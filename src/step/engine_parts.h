@@ -8,7 +8,6 @@
 /* The host's copies of what a step uploads and downloads. Each pending step has its own, since the device may read or
  * write them any time before the queue is drained. */
 typedef struct ndp_pending_step {
-    double constants[NDP_OPTIMIZER_CONSTANTS];
     ndp_all_scalars result; /* `pair` only where rows are pairs, `router` where routers have losses */
     ndp_mark end;           /* after the copy of the result */
     int64_t loaded;         /* host.loaded when it was submitted */
@@ -35,6 +34,7 @@ struct ndp_engine {
         int64_t n_batches, loaded, copied; /* uploads so far; those that have run */
         void *staging;                     /* places of collectives (staging.h); NULL: not needed */
         ndp_pending_step *steps;           /* NDP_STEPS_PENDING of them, in the host's memory */
+        double *constants;                 /* of the updates of as many steps; there too */
         int64_t submitted, taken;
         ndp_queue *results; /* waits for the end of one step, not of those after it */
     } host;

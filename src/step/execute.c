@@ -172,13 +172,12 @@ static void add_time(ndp_profile *p, const ndp_instr *in, double seconds) {
 
 /* Uploads the numbers that the updates read, from host memory that is unchanged while the step is pending. */
 static ndp_status upload_constants(ndp_engine *e, const ndp_step_input *in) {
-    const ndp_optimizer_opts *o = &e->opts.step.optimizer;
-    double *constants = e->host.steps[e->host.submitted % NDP_STEPS_PENDING].constants;
+    size_t bytes = ndp_constants_bytes(&e->program);
+    double *constants = e->host.constants + (size_t)(e->host.submitted % NDP_STEPS_PENDING) * bytes / sizeof *constants;
     if (e->program.first_update == e->program.n)
         return NDP_OK;
-    ndp_optimizers[o->name]->constants(o, in->lr, in->update, constants);
-    return ndp_engine_copy(e, ndp_engine_at(e, e->program.constants), constants,
-                           NDP_OPTIMIZER_CONSTANTS * sizeof *constants, false);
+    ndp_update_constants(&e->program.groups, in->lr, in->update, constants);
+    return ndp_engine_copy(e, ndp_engine_at(e, e->program.constants), constants, bytes, false);
 }
 
 static ndp_status submit_instructions(ndp_engine *e, int n, double *last) {

@@ -4,11 +4,12 @@
  * gathers send; `weights`, the whole buffer, if it stays in memory. These coincide where they can: `send` is the master
  * if the types are the same, and lies in `weights` if that is kept. Trainable buffers add a gradient slice and
  * optimizer state. */
-#include "ops/pieces.h"
+#include "model/tensors.h"
 #include "step/program_parts.h"
 
 #include <stddef.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* Makes a block of this program that stands for one of the lender. */
 static ndp_status borrow(ndp_program *p, ndp_address from, ndp_address *out) {
@@ -36,19 +37,16 @@ static ndp_status own_row(ndp_program *p, int64_t n, ndp_dtype type, ndp_address
                  : NDP_OK;
 }
 
-/* A state is shorter if tensors that are updated apart have none, and may be empty. Codes have room for the slice. */
+/* A short state may be empty. Codes have room for the slice. */
 static ndp_status own_state(ndp_program *p, int i) {
     const ndp_buffer *b = &p->opts.model->buffers[i];
     ndp_owned *o = &p->owned[i];
-    ndp_apart apart = ndp_optimizer_apart(&p->opts.step.optimizer);
-    ndp_piece_counts n = ndp_pieces_count(&b->segments, o->shard.shards, o->shard.index, apart);
-    bool codes = apart == NDP_APART_CODED;
+    ndp_piece_counts n = ndp_pieces_count(&p->groups, &b->segments, o->shard.shards, o->shard.index);
     o->n_scales = n.blocks;
-    for (int k = 0; k < ndp_optimizer_states(&p->opts.step.optimizer); k++) {
-        bool all = apart == NDP_APART_NONE || (apart == NDP_APART_PROJECTIONS && k == 0);
-        o->state_n[k] = all ? o->shard.slice : n.rest;
+    for (int k = 0; k < ndp_update_states(&p->groups); k++) {
+        o->state_n[k] = ndp_update_state_is_short(&p->groups, k) ? n.kept[k] : o->shard.slice;
         NDP_TRY(own_row(p, o->state_n[k], b->storage.state, &o->state[k]));
-        NDP_TRY(own_row(p, codes && n.apart > 0 ? o->shard.slice : 0, NDP_U8, &o->codes[k]));
+        NDP_TRY(own_row(p, n.blocks > 0 ? o->shard.slice : 0, NDP_U8, &o->codes[k]));
         NDP_TRY(own_row(p, n.blocks, b->storage.state, &o->scales[k]));
     }
     return NDP_OK;
@@ -140,24 +138,22 @@ ndp_address ndp_program_input(const ndp_program *p, int input, int micro_batch) 
 }
 
 size_t ndp_table_bytes(const ndp_program *p, int buffer) {
-    int columns = ndp_piece_columns(ndp_optimizer_apart(&p->opts.step.optimizer));
-    return (size_t)(p->owned[buffer].n_pieces * columns) * sizeof(int64_t);
+    return (size_t)(p->owned[buffer].n_pieces * ndp_piece_columns(&p->groups)) * sizeof(int64_t);
 }
 
 /* One block has the scalars, the constants of the update, and the tables of pieces. */
 static ndp_status own_numbers(ndp_program *p) {
     const ndp_model *m = p->opts.model;
     bool train = m->opts.mode == NDP_MODEL_TRAIN;
-    ndp_apart apart = ndp_optimizer_apart(&p->opts.step.optimizer);
     size_t bytes = ndp_scalars_bytes(p), constants = bytes;
-    bytes += train ? NDP_OPTIMIZER_CONSTANTS * sizeof(double) : 0;
+    bytes += train ? ndp_constants_bytes(p) : 0;
     for (int i = 0; train && i < m->n_buffers; i++) {
         ndp_owned *o = &p->owned[i];
         if (!m->buffers[i].trainable)
             continue;
-        ndp_piece_counts n = ndp_pieces_count(&m->buffers[i].segments, o->shard.shards, o->shard.index, apart);
+        ndp_piece_counts n = ndp_pieces_count(&p->groups, &m->buffers[i].segments, o->shard.shards, o->shard.index);
         o->n_pieces = n.all;
-        o->n_apart = n.apart;
+        memcpy(o->n_of, n.of, sizeof o->n_of);
         o->pieces.offset = bytes;
         bytes += ndp_table_bytes(p, i);
     }
@@ -177,8 +173,19 @@ static ndp_status check_owners(const ndp_program *p, const ndp_buffer *b) {
                                     all, b->name, ndp_group_name(b->owners));
 }
 
+/* Of all ranks: each fails, or none. */
+static ndp_status make_groups(ndp_program *p) {
+    const ndp_model *whole = p->opts.whole;
+    bool train = whole->opts.mode == NDP_MODEL_TRAIN;
+    for (ndp_segment_walk w = {.model = whole}; train && ndp_segment_next(&w);)
+        if (whole->buffers[w.buffer].trainable)
+            NDP_TRY(ndp_update_groups_check(&p->opts.step.optimizer, w.segment));
+    return ndp_update_groups_make(&p->opts.step.optimizer, &p->arena, &p->groups);
+}
+
 ndp_status ndp_own_all(ndp_program *p) {
     const ndp_model *m = p->opts.model;
+    NDP_TRY(make_groups(p));
     p->owned = calloc((size_t)m->n_buffers, sizeof *p->owned);
     if (!p->owned)
         return NDP_FAIL(NDP_ENOMEM, "not enough memory for the program of %d units", m->n_units);

@@ -15,7 +15,7 @@
 #include "comm/comm.h"
 #include "graph/lower.h"
 #include "model/model.h"
-#include "optim/optim.h"
+#include "optim/groups.h"
 #include "parallel/row_cut.h"
 #include "parallel/shard.h"
 #include "parallel/stages.h"
@@ -120,13 +120,13 @@ typedef struct ndp_owned {
     ndp_address master;   /* slice */
     ndp_address grad;     /* slice */
     ndp_address state[2]; /* slices, NDP_NONE */
-    int64_t state_n[2];   /* elements: fewer than the slice where projections, or coded tensors, have none */
+    int64_t state_n[2];   /* elements: fewer than the slice where some optimizer does not keep the state */
     ndp_address codes[2]; /* slices of coded states, NDP_NONE: it has no coded tensor */
     ndp_address scales[2];
     int64_t n_scales;
     ndp_address pieces; /* the table of its slice (ops/pieces.h), of n_pieces rows; trainable buffers */
     int64_t n_pieces;
-    int64_t n_apart; /* the last of them: projections that are updated as a whole, or coded tensors */
+    int64_t n_of[NDP_OPTIMIZER_COUNT]; /* of each optimizer of the update's groups, in their order */
 } ndp_owned;
 
 /* The numbers of a step, in the device's memory, where kernels and reductions find them. */
@@ -197,7 +197,8 @@ typedef struct ndp_program {
     int n_blocks;
     int64_t block_capacity;
     ndp_owned *owned;                              /* by buffer */
-    ndp_address scalars, batch, tables, constants; /* constants: of the step's update (optim/optim.h) */
+    ndp_address scalars, batch, tables, constants; /* constants: of the step's update (ops/update.h) */
+    ndp_update_groups groups;                      /* of the update; in the arena */
     size_t batch_stride;                           /* bytes of a micro-batch's inputs */
     size_t input_at[NDP_MAX_INPUTS];               /* bytes from the start of `batch`, or of `tables` */
     size_t bytes[NDP_REGIONS];
@@ -226,6 +227,10 @@ static inline int ndp_loss_sums(const ndp_program *p) { return ndp_program_has_p
 /* The address of an input; NDP_NONE if it is lent to the engine (ndp_engine_lend). */
 ndp_address ndp_program_input(const ndp_program *p, int input, int micro_batch);
 
+/* Bytes of the constants of an update. */
+static inline size_t ndp_constants_bytes(const ndp_program *p) {
+    return (size_t)(p->groups.n * NDP_OPTIMIZER_CONSTANTS) * sizeof(double);
+}
 /* Bytes of a buffer's table of pieces. */
 size_t ndp_table_bytes(const ndp_program *p, int buffer);
 

@@ -162,7 +162,7 @@ ndp_status ndp_emit_update(ndp_builder *b);
 
 /* Transforms the projections of a buffer as whole matrices. `slice`: the directions of this rank's slice, made before;
  * becomes the address of the transformed ones. */
-ndp_status ndp_transform_projections(ndp_builder *b, int buffer, ndp_address *slice);
+ndp_status ndp_transform_matrices(ndp_builder *b, int buffer, ndp_optimizer_name name, ndp_address *slice);
 
 /* ---- order.c, written.c ---- */
 

@@ -7,7 +7,7 @@
  *
  * Invariant: every owner transforms the same bits. All ranks gather all buffers, in their order; elements that several
  * ranks of the tensor axis hold are read from the first of them. Without a tensor axis a matrix is contiguous in the
- * buffer, and is transformed there. step_update.c calls ndp_transform_projections. */
+ * buffer, and is transformed there. step_update.c calls ndp_transform_matrices. */
 #include "step/program_parts.h"
 
 #include "parallel/apply.h"
@@ -20,6 +20,7 @@ typedef struct directions {
     ndp_address every;          /* the buffers of all ranks of the tensor axis */
     size_t bytes;               /* of one */
     const ndp_segments *tables; /* by rank of the tensor axis */
+    ndp_optimizer_name name;    /* of the optimizer */
 } directions;
 
 /* Replaces `count` elements by those of all ranks; nothing for a group of one. */
@@ -88,7 +89,7 @@ static ndp_status name_member(ndp_builder *b, const ndp_segment *s, int64_t memb
 }
 
 static ndp_status transform(ndp_builder *b, const directions *d, const ndp_segments *own, int64_t k, int64_t member) {
-    const ndp_op *op = ndp_optimizers[b->p->opts.step.optimizer.name]->whole.transform;
+    const ndp_op *op = ndp_optimizers[d->name]->whole.transform;
     const ndp_op_attr none = {0};
     ndp_segment s;
     NDP_TRY(name_member(b, &own->items[k], member, &s));
@@ -142,17 +143,17 @@ static ndp_status transform_all(ndp_builder *b, int buffer, const directions *d)
     const ndp_shard *shard = &b->p->owned[buffer].shard;
     ndp_piece piece;
     for (int cursor = 0; ndp_segments_piece(own, shard->shards, shard->index, &cursor, &piece);)
-        if (piece.segment->projection)
+        if (ndp_update_opts_of(&b->p->groups, piece.segment)->name == d->name)
             NDP_TRY(transform_piece(b, d, own, shard, &piece));
     return NDP_OK;
 }
 
-ndp_status ndp_transform_projections(ndp_builder *b, int buffer, ndp_address *slice) {
+ndp_status ndp_transform_matrices(ndp_builder *b, int buffer, ndp_optimizer_name name, ndp_address *slice) {
     const ndp_buffer *of = &b->m->buffers[buffer];
     const ndp_shard *shard = &b->p->owned[buffer].shard;
     int64_t elements = shard->slice * shard->shards;
     size_t size = ndp_dtype_size(of->storage.state);
-    directions d = {.type = of->storage.state, .own = *slice, .bytes = (size_t)elements * size};
+    directions d = {.type = of->storage.state, .own = *slice, .bytes = (size_t)elements * size, .name = name};
     ndp_arena arena = {0};
     NDP_TRY(gather(b, buffer, of->owners, shard->slice, &d.own));
     d.every = d.own;

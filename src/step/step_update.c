@@ -1,6 +1,5 @@
 /* The program's own kernel calls: the loss scale before the first run; norm, clipping and updates after the last one.
  * They work on scalars and owned slices in the device's memory, so the host reads nothing during a step. */
-#include "ops/pieces.h"
 #include "step/program_parts.h"
 
 #include <stddef.h>
@@ -87,7 +86,7 @@ static ndp_operand slice_of(const ndp_owned *o, ndp_address at, ndp_dtype type) 
 
 /* Rows [first, end) of the table. */
 static ndp_operand pieces_of(const ndp_program *p, const ndp_owned *o, int64_t first, int64_t end) {
-    int columns = ndp_piece_columns(ndp_optimizer_apart(&p->opts.step.optimizer));
+    int columns = ndp_piece_columns(&p->groups);
     ndp_address at = {o->pieces.block, o->pieces.offset + (size_t)(first * columns) * sizeof(int64_t)};
     return at.block == NDP_NONE || first == end ? absent : ndp_operand_at(at, end - first, columns, NDP_I64);
 }
@@ -147,66 +146,62 @@ static ndp_status emit_call(ndp_builder *b, int i, const update_call *u) {
     in[NDP_UPDATE_WEIGHT] = u->weights;
     in[NDP_UPDATE_GRAD] = u->grad;
     in[NDP_UPDATE_PIECES] = u->pieces;
-    in[NDP_UPDATE_CONSTANTS] = ndp_operand_at(b->p->constants, 1, NDP_OPTIMIZER_CONSTANTS, NDP_F64);
+    in[NDP_UPDATE_CONSTANTS] = ndp_operand_at(b->p->constants, b->p->groups.n, NDP_OPTIMIZER_CONSTANTS, NDP_F64);
     in[NDP_UPDATE_CLIP] = u->clip;
     put_states(b, i, u, in);
     return ndp_emit_kernel(b->p, u->op, &none, in, u->op->n_in, out, 2, b->m->buffers[i].name);
 }
 
-static bool has_projections(const ndp_segments *s) {
+/* True if an optimizer updates some tensor of a buffer. */
+static bool updates(const ndp_program *p, const ndp_segments *s, ndp_optimizer_name name) {
     bool any = false;
     for (int i = 0; i < s->n; i++)
-        any |= s->items[i].projection;
+        any |= ndp_update_opts_of(&p->groups, &s->items[i])->name == name;
     return any;
 }
 
-/* `u`: the update of the whole buffer. A rank without pieces of projections gathers like the others. */
-static ndp_status emit_whole(ndp_builder *b, int i, const update_call *u) {
+/* Tensors that an optimizer updates as whole matrices. A rank without pieces of them gathers like the others. */
+static ndp_status emit_whole(ndp_builder *b, int i, const update_call *u, ndp_optimizer_name name, int64_t pieces) {
     const ndp_owned *o = &b->p->owned[i];
-    const ndp_optimizer *optimizer = ndp_optimizers[b->p->opts.step.optimizer.name];
     ndp_dtype type = b->m->buffers[i].storage.state;
     ndp_address slice = {NDP_NONE, 0};
-    if (!has_projections(&b->m->buffers[i].segments))
-        return NDP_OK;
     update_call direct = *u, apply = *u;
+    if (!updates(b->p, &b->m->buffers[i].segments, name))
+        return NDP_OK;
     NDP_TRY(ndp_block_add(b->p, NDP_MEM_WORK, (size_t)o->shard.slice * ndp_dtype_size(type), &slice.block));
-    direct.op = optimizer->whole.direction;
+    direct.op = ndp_optimizers[name]->whole.direction;
     direct.weights = slice_of(o, slice, type);
-    direct.pieces = apply.pieces = pieces_of(b->p, o, o->n_pieces - o->n_apart, o->n_pieces);
     direct.copy = absent;
-    direct.states = 1;
-    if (o->n_apart > 0)
+    if (pieces > 0)
         NDP_TRY(emit_call(b, i, &direct));
-    NDP_TRY(ndp_transform_projections(b, i, &slice));
+    NDP_TRY(ndp_transform_matrices(b, i, name, &slice));
     apply.grad = slice_of(o, slice, type);
     apply.states = 0;
-    return o->n_apart > 0 ? emit_call(b, i, &apply) : NDP_OK;
+    return pieces > 0 ? emit_call(b, i, &apply) : NDP_OK;
 }
 
-/* Tensors that the optimizer updates apart, with its op; all others with `rest`, or, if none are apart, with its op. */
+/* One optimizer after the other, the last of the table first. Where there is only one, ranks with nothing but padding
+ * have the same program as the others. */
 static ndp_status emit_buffer(ndp_builder *b, int i) {
     ndp_program *p = b->p;
     const ndp_owned *o = &p->owned[i];
     const ndp_storage *types = &b->m->buffers[i].storage;
-    const ndp_optimizer *optimizer = ndp_optimizers[p->opts.step.optimizer.name];
-    int64_t others = o->n_pieces - o->n_apart;
-    update_call u = {.op = optimizer->op,
-                     .weights = slice_of(o, o->master, types->master),
-                     .grad = slice_of(o, o->grad, types->gradient),
-                     .pieces = pieces_of(p, o, 0, others),
-                     .clip = SCALAR(clip, NDP_F64),
-                     .copy = o->shard.same ? absent : slice_of(o, o->send, types->kept),
-                     .states = NDP_OPTIMIZER_STATES};
-    if (optimizer->apart == NDP_APART_NONE)
-        return emit_call(b, i, &u);
-    update_call apart = u;
-    apart.pieces = pieces_of(p, o, others, o->n_pieces);
-    if (optimizer->apart == NDP_APART_PROJECTIONS)
-        NDP_TRY(emit_whole(b, i, &u));
-    else if (o->n_apart > 0)
-        NDP_TRY(emit_call(b, i, &apart));
-    u.op = optimizer->rest;
-    return others > 0 ? emit_call(b, i, &u) : NDP_OK;
+    int64_t end = o->n_pieces;
+    for (int k = p->groups.n_used; k-- > 0; end -= o->n_of[k]) {
+        const ndp_optimizer *optimizer = ndp_optimizers[p->groups.used[k]];
+        update_call u = {.op = optimizer->op,
+                         .weights = slice_of(o, o->master, types->master),
+                         .grad = slice_of(o, o->grad, types->gradient),
+                         .pieces = pieces_of(p, o, end - o->n_of[k], end),
+                         .clip = SCALAR(clip, NDP_F64),
+                         .copy = o->shard.same ? absent : slice_of(o, o->send, types->kept),
+                         .states = ndp_optimizer_codes(p->groups.used[k]) ? NDP_OPTIMIZER_STATES : p->groups.states[k]};
+        if (optimizer->whole.transform)
+            NDP_TRY(emit_whole(b, i, &u, p->groups.used[k], o->n_of[k]));
+        else if (o->n_of[k] > 0 || p->groups.n_used == 1)
+            NDP_TRY(emit_call(b, i, &u));
+    }
+    return NDP_OK;
 }
 
 ndp_status ndp_emit_update(ndp_builder *b) {

@@ -58,9 +58,10 @@ typedef struct ndp_segment {
     int64_t most[2];    /* its rows and columns on the rank of the tensor axis that has the most of them */
     int64_t offset;     /* in the buffer, elements */
     int64_t length;     /* elements of the buffer that it takes, of all members; of a packed matrix its bytes */
-    bool glued, decay;
-    bool projection; /* the matrix of a linear map inside a model: an optimizer may update it as a whole */
-    bool coded;      /* of a large tensor, and no embedding: an optimizer may keep its states as codes of 8 bits */
+    bool glued;
+    uint8_t named_by; /* the entry of optimizer.groups that names it, from 1 on; 0: none does */
+    bool projection;  /* the matrix of a linear map inside a model: an optimizer may update it as a whole */
+    bool coded;       /* of a large tensor, and no embedding: an optimizer may keep its states as codes of 8 bits */
     /* The groups whose ranks own the same elements and sum their gradients. The owners of the buffer's slices, among
      * which the gradient is summed before, are not one of them. */
     ndp_groups sums;

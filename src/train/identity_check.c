@@ -4,6 +4,7 @@
 
 #include "base/json.h"
 #include "base/log.h"
+#include "model/tensors.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -59,9 +60,19 @@ static bool is_other_form(const ndp_identity_comparison *c, const char *key, con
     return true;
 }
 
+/* What runs of versions without a key did; NULL: it is not known. */
+static const char *before(const ndp_identity_comparison *c, const char *key) {
+    static const char *const values[][2] = {{"optimizer.groups", "[]"}, {"adapter.lr_ratio_b", "1"}};
+    for (int i = 0; i < NDP_COUNT(values) && !c->counted; i++)
+        if (strcmp(key, values[i][0]) == 0)
+            return values[i][1];
+    return NULL;
+}
+
 static void compare_key(ndp_identity_comparison *c, const char *key, ndp_str *unknown) {
     const char *then = ndp_json_text(json_object_object_get(c->then, key)),
                *now = ndp_json_text(json_object_object_get(c->now, key));
+    then = then ? then : before(c, key);
     bool old = !then || !now, same = !old && strcmp(then, now) == 0;
     if (!same && !old && !is_other_form(c, key, then, now, &old) && is_compared(c, key))
         c->of[c->n++] = (ndp_key_difference){key, then, now};
@@ -104,12 +115,50 @@ static bool is_accepted(const ndp_identity_comparison *c, const char *key) {
             ndp_identity_is_any(ndp_identity_name_of(c->t, key), o->accept, o->accept_count));
 }
 
-/* Would the optimizer with the checkpoint's value keep another number of states? Momentum alone decides that. */
+/* Whether two jobs' optimizers differ for a trained tensor, or keep other states of it. */
+static ndp_status compare_updates(const ndp_job *a, const ndp_job *b, bool *differ) {
+    const ndp_job *jobs[] = {a, b};
+    ndp_update_groups groups[2];
+    ndp_model models[2] = {{0}};
+    ndp_arena arena = {0};
+    ndp_status st = NDP_OK;
+    for (int i = 0; i < 2 && st == NDP_OK; i++) {
+        const ndp_optimizer_opts o = ndp_job_optimizer(jobs[i]);
+        st = ndp_update_groups_make(&o, &arena, &groups[i]);
+        if (st == NDP_OK)
+            st = ndp_model_build(&jobs[i]->spec, &jobs[i]->model, &models[i]);
+    }
+    ndp_segment_walk w = {.model = &models[0]}, v = {.model = &models[1]};
+    while (st == NDP_OK && ndp_segment_next(&w) && ndp_segment_next(&v)) {
+        const ndp_optimizer_opts *x = ndp_update_opts_of(&groups[0], w.segment),
+                                 *y = ndp_update_opts_of(&groups[1], v.segment);
+        *differ |= x->name != y->name || ndp_optimizer_states(x) != ndp_optimizer_states(y);
+    }
+    for (int i = 0; i < 2; i++)
+        ndp_model_release(&models[i]);
+    ndp_arena_release(&arena);
+    return st;
+}
+
+/* Would the run with the checkpoint's value of a key keep other states? That is so, too, if it cannot be known. */
 static bool has_other_states(const ndp_identity_comparison *c, const ndp_key_difference *d) {
-    ndp_optimizer_opts now = ndp_job_optimizer(c->t->rank.job.config), then = now;
-    if (strcmp(d->key, "optimizer.momentum") == 0)
-        then.momentum = strtod(d->then, NULL);
-    return ndp_optimizer_states(&then) != ndp_optimizer_states(&now);
+    static const char *const keys[] = {"optimizer.momentum", "optimizer.groups"};
+    ndp_config config;
+    ndp_job then = c->t->rank.job;
+    bool differ = false;
+    if (!NDP_IS_ANY(d->key, keys))
+        return false;
+    if (ndp_config_copy(then.config, &config) != NDP_OK)
+        return true;
+    then.config = &config, then.groups = NULL, then.model.n_groups = 0;
+    ndp_status st = ndp_config_setf(&config, "%s=%s", d->key, d->then);
+    if (st == NDP_OK)
+        st = ndp_job_find_groups(&then);
+    if (st == NDP_OK)
+        st = compare_updates(&then, &c->t->rank.job, &differ);
+    ndp_job_release_groups(&then);
+    ndp_config_release(&config);
+    return st != NDP_OK || differ;
 }
 
 /* The keys that random weights follow from. */
@@ -132,7 +181,8 @@ static const char *why_never(const ndp_identity_comparison *c, const ndp_key_dif
     if (ndp_identity_is_shape(&c->t->model, d->key))
         return "the tensors have other shapes";
     if (has_other_states(c, d))
-        return "only a run with momentum saves momentum tensors";
+        return strcmp(d->key, "optimizer.momentum") == 0 ? "only a run with momentum saves momentum tensors"
+                                                         : "the checkpoint has the state of another optimizer";
     if (is_drawn(c) && NDP_IS_ANY(d->key, drawing_keys))
         return "weights that no checkpoint holds are drawn from it";
     return NULL;

@@ -8,23 +8,16 @@
 
 #include <stdio.h>
 
-static const ndp_optimizer_opts *optimizer_of(const ndp_trainer *t) {
-    return &ndp_engine_program(t->engine)->opts.step.optimizer;
-}
-
-static const char *state_prefix(const ndp_trainer *t, int state) {
-    return ndp_optimizers[optimizer_of(t)->name]->state[state];
-}
+static const ndp_update_groups *groups_of(const ndp_trainer *t) { return &ndp_engine_program(t->engine)->groups; }
 
 static int tp_of(const ndp_trainer *t) { return ndp_engine_program(t->engine)->opts.step.mesh.layout.size[NDP_TP]; }
 
 /* All tensors of a checkpoint, with this rank's pieces. `tp`: of the run that wrote it (weights/state_codes.h). */
 static ndp_status list_tensors(const ndp_trainer *t, int tp, ndp_tensor_list *list) {
     ndp_dtype type = t->model.opts.master;
-    NDP_TRY(ndp_tensor_list_add(list, t->engine, NDP_OWNED_MASTER, NDP_TENSORS_RUN, "", type));
-    for (int k = 0; k < ndp_optimizer_states(optimizer_of(t)); k++) {
-        NDP_TRY(ndp_tensor_list_add(list, t->engine, (ndp_owned_kind)(NDP_OWNED_STATE0 + k), NDP_TENSORS_RUN,
-                                    state_prefix(t, k), type));
+    NDP_TRY(ndp_tensor_list_add(list, t->engine, NDP_OWNED_MASTER, NDP_TENSORS_RUN, type));
+    for (int k = 0; k < ndp_update_states(groups_of(t)); k++) {
+        NDP_TRY(ndp_tensor_list_add(list, t->engine, (ndp_owned_kind)(NDP_OWNED_STATE0 + k), NDP_TENSORS_RUN, type));
         NDP_TRY(ndp_state_codes_add(list, t->engine, k, tp, type));
     }
     return NDP_OK;
@@ -41,7 +34,7 @@ static ndp_status choose_folder(const ndp_trainer *t, const char **folder, char 
 /* The blocks that states are coded in: {"state_blocks": {"elements": 256, "tp_size": 2}}. */
 static const char blocks_key[] = "state_blocks";
 
-static bool has_codes(const ndp_trainer *t) { return ndp_optimizer_apart(optimizer_of(t)) == NDP_APART_CODED; }
+static bool has_codes(const ndp_trainer *t) { return ndp_update_codes(groups_of(t)); }
 
 static void add_blocks(const ndp_trainer *t, struct json_object *extra) {
     struct json_object *blocks = json_object_new_object();
@@ -111,13 +104,13 @@ ndp_status ndp_trainer_export(ndp_trainer *t, const char *folder) {
 typedef struct checkpoint_loading {
     const ndp_trainer *t;
     const ndp_checkpoint *checkpoint;
-    const char *prefix;
+    ndp_owned_kind kind;
 } checkpoint_loading;
 
 static ndp_status read_checkpoint(void *user, const ndp_segment *s, int64_t first, int64_t count, void *out) {
     const checkpoint_loading *l = user;
     char name[512];
-    snprintf(name, sizeof name, "%s%s", l->prefix, s->name);
+    snprintf(name, sizeof name, "%s%s", ndp_engine_prefix(l->t->engine, l->kind, s), s->name);
     return ndp_checkpoint_read(l->checkpoint, name, first, count, out, l->t->model.opts.master);
 }
 
@@ -136,9 +129,9 @@ static void say_blocks(const ndp_trainer *t, int tp) {
 }
 
 static ndp_status load_states(ndp_trainer *t, const ndp_checkpoint *c, int tp) {
-    for (int k = 0; k < ndp_optimizer_states(optimizer_of(t)); k++) {
-        NDP_TRY(ndp_engine_fill(t->engine, (ndp_owned_kind)(NDP_OWNED_STATE0 + k), NDP_TENSORS_RUN, read_checkpoint,
-                                &(checkpoint_loading){t, c, state_prefix(t, k)}));
+    for (int k = 0; k < ndp_update_states(groups_of(t)); k++) {
+        const ndp_owned_kind kind = (ndp_owned_kind)(NDP_OWNED_STATE0 + k);
+        NDP_TRY(ndp_engine_fill(t->engine, kind, NDP_TENSORS_RUN, read_checkpoint, &(checkpoint_loading){t, c, kind}));
         NDP_TRY(ndp_state_codes_load(t->engine, c, k, tp));
     }
     say_blocks(t, tp);
@@ -155,7 +148,7 @@ static ndp_status load_all(ndp_trainer *t, const ndp_checkpoint *c) {
     ndp_tensor_list_release(&list);
     NDP_TRY(st);
     NDP_TRY(ndp_engine_fill(t->engine, NDP_OWNED_MASTER, NDP_TENSORS_RUN, read_checkpoint,
-                            &(checkpoint_loading){t, c, ""}));
+                            &(checkpoint_loading){t, c, NDP_OWNED_MASTER}));
     NDP_TRY(load_states(t, c, tp));
     NDP_TRY(ndp_checkpoint_intact(c));
     NDP_TRY(ndp_engine_publish(t->engine));

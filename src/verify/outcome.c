@@ -289,6 +289,24 @@ static ndp_bounds bounds_of_bf16(void) {
         .of = {OF_FLIPS(1e-5)}, .spreads = 2, .roundings = ndp_cpu_bf16_way() <= NDP_BF16_WIDENED ? 0.6 : 0.125};
 }
 
+ndp_updates_bounds ndp_updates_bounds_of(const ndp_config *c) {
+    ndp_updates_bounds all = {.most_lr = INFINITY, .fixed = true};
+    for (int i = -1; i < ndp_config_groups(c); i++) {
+        ndp_strings params = {0};
+        ndp_update_entry e = {.opts = ndp_config_optimizer(c), .lr_scale = 1};
+        if (i < 0 || ndp_config_group(c, i, &params, &e) == NDP_OK) {
+            const ndp_optimizer_bounds *own = &ndp_optimizers[e.opts.name]->bounds;
+            all.fixed &= own->most_lr > 0;
+            if (own->most_lr > 0 && e.lr_scale > 0)
+                all.most_lr = fmin(all.most_lr, own->most_lr / e.lr_scale);
+            all.spreads = fmax(all.spreads, own->spreads);
+            all.codes |= ndp_optimizer_codes(e.opts.name);
+        }
+        ndp_strings_release(&params);
+    }
+    return all;
+}
+
 ndp_bounds ndp_bounds_of(const ndp_config *c) {
     static const ndp_bounds fp32 = {.of = {[NDP_MEASURE_FIRST_GRADIENT] = 2e-5,
                                            [NDP_MEASURE_LAST_GRADIENT] = 1e-4,
@@ -304,12 +322,12 @@ ndp_bounds ndp_bounds_of(const ndp_config *c) {
                                            [NDP_MEASURE_EVAL_LOSS] = 1e-11,
                                            [NDP_MEASURE_WEIGHTS] = INFINITY,
                                            OF_FLIPS(1e-7)}};
-    const ndp_optimizer_bounds *own = &ndp_optimizers[c->optimizer.name]->bounds;
+    const ndp_updates_bounds own = ndp_updates_bounds_of(c);
     bool exact = c->precision.compute == NDP_F64;
     if (c->precision.compute == NDP_BF16)
         return bounds_of_bf16();
-    ndp_bounds b = exact ? fp64 : own->most_lr > 0 ? fp32 : (ndp_bounds){.of = {OF_FLIPS(1e-5)}};
-    b.spreads = exact && ndp_optimizers[c->optimizer.name]->apart != NDP_APART_CODED ? 0 : own->spreads;
+    ndp_bounds b = exact ? fp64 : own.fixed ? fp32 : (ndp_bounds){.of = {OF_FLIPS(1e-5)}};
+    b.spreads = exact && !own.codes ? 0 : own.spreads;
     return b;
 }
 

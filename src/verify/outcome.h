@@ -46,7 +46,15 @@ typedef struct ndp_bounds {
     double *tensors;         /* then: of gradients, [2][tensors], each tensor's own instead of of[]; else NULL */
 } ndp_bounds;
 
-/* The bounds for the configuration's precision and optimizer. */
+/* What the optimizers of a job allow together. */
+typedef struct ndp_updates_bounds {
+    double most_lr; /* the largest optimizer.lr at which the fixed bounds hold; INFINITY: any */
+    double spreads; /* the most of ndp_optimizer_bounds */
+    bool fixed;     /* all have fixed bounds */
+    bool codes;     /* some state is codes */
+} ndp_updates_bounds;
+ndp_updates_bounds ndp_updates_bounds_of(const ndp_config *c);
+/* The bounds for the configuration's precision and optimizers. */
 ndp_bounds ndp_bounds_of(const ndp_config *c);
 
 /* A run on one rank: samples per micro-batch, where the kernels split their sums (ops/op.h), and whether it computes in

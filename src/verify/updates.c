@@ -65,7 +65,7 @@ static ndp_status sum_updates(const ndp_comparison *c, const double *before, con
             snprintf(out->weights_most, sizeof out->weights_most, "%s", c->judge->list.specs[i].name);
         most = fmax(most, s.apart);
     }
-    bool plain = ndp_optimizers[c->config->optimizer.name]->op == &ndp_op_sgd;
+    bool plain = ndp_optimizers[c->config->optimizer.name]->op == &ndp_op_sgd && !ndp_config_groups(c->config);
     out->weights_off = all->apart == 0 ? 0 : sqrt(all->apart / all->ours);
     out->weights_bound = plain ? plain_steps : whole_steps;
     if (all->ours > 0)

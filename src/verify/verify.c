@@ -362,8 +362,8 @@ static void override_settings(verification *v) {
     ndp_config *c = &v->config;
     c->train.ranks = 0;
     c->train.share_gpu = true;
-    double most_lr = ndp_optimizers[c->optimizer.name]->bounds.most_lr;
-    if (most_lr > 0 && c->optimizer.lr > most_lr) {
+    double most_lr = ndp_updates_bounds_of(c).most_lr;
+    if (c->optimizer.lr > most_lr) {
         ndp_say(v->opts->say, v->opts->user, "optimizer.lr %g is lowered to %g, up to which the bounds hold",
                 c->optimizer.lr, most_lr);
         c->optimizer.lr = most_lr;

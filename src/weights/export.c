@@ -41,7 +41,7 @@ static ndp_status write_folder(const ndp_export *x, ndp_status st, ndp_tensor_li
 ndp_status ndp_export_engine(const ndp_export *x, const ndp_engine *e, const char *folder) {
     ndp_tensor_list list = {0};
     ndp_dtype type = ndp_export_type(&x->model->opts);
-    ndp_status st = ndp_tensor_list_add(&list, e, NDP_OWNED_MASTER, NDP_TENSORS_RUN, "", type);
+    ndp_status st = ndp_tensor_list_add(&list, e, NDP_OWNED_MASTER, NDP_TENSORS_RUN, type);
     st = write_folder(x, st, &list, folder);
     ndp_tensor_list_release(&list);
     return st;

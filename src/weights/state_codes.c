@@ -5,15 +5,16 @@
  * slice, which is free between two steps and has the layout of the slice, and encodes it again from there. */
 #include "weights/state_codes.h"
 
-#include "ops/pieces.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 static const ndp_step_opts *step_of(const ndp_engine *e) { return &ndp_engine_program(e)->opts.step; }
 static int tp_of(const ndp_engine *e) { return step_of(e)->mesh.layout.size[NDP_TP]; }
-static const ndp_optimizer *optimizer_of(const ndp_engine *e) { return ndp_optimizers[step_of(e)->optimizer.name]; }
-static bool has_codes(const ndp_engine *e) { return optimizer_of(e)->apart == NDP_APART_CODED; }
+static const ndp_update_groups *groups_of(const ndp_engine *e) { return &ndp_engine_program(e)->groups; }
+static bool is_coded(const ndp_engine *e, const ndp_segment *s) {
+    return ndp_optimizer_codes(ndp_update_opts_of(groups_of(e), s)->name);
+}
 static ndp_owned_kind codes_of(int state) { return (ndp_owned_kind)(NDP_OWNED_CODES0 + state); }
 static ndp_owned_kind scales_of(int state) { return (ndp_owned_kind)(NDP_OWNED_SCALES0 + state); }
 
@@ -118,12 +119,12 @@ static ndp_status visit_buffer(const ndp_engine *e, int buffer, const buffer_blo
     for (int cursor = 0; ndp_segments_piece(s, shard->shards, shard->index, &cursor, &piece);) {
         int64_t begin = shard->slice * shard->index + piece.slice_first;
         coded_piece p = {.buffer = buffer, .segment = (int)(piece.segment - s->items), .piece = piece};
-        if (!piece.segment->coded)
+        if (!is_coded(e, piece.segment))
             continue;
         p.first = first_scale(b, p.segment, step_of(e)->mesh.coord[NDP_TP]) + begin / NDP_CODE_BLOCK -
                   piece.segment->offset / NDP_CODE_BLOCK;
         p.count = ndp_code_blocks(piece.slice_first, piece.count);
-        p.place = ndp_pieces_place(s, shard->shards, shard->index, NDP_APART_CODED, piece.slice_first);
+        p.place = ndp_pieces_place(groups_of(e), s, shard->shards, shard->index, piece.slice_first);
         NDP_TRY(visit(user, &p));
     }
     return NDP_OK;
@@ -156,7 +157,7 @@ static const char *scales_name(const ndp_segment *s, char room[NDP_SEGMENT_NAME]
     return room;
 }
 
-static ndp_status add_scales(ndp_tensor_list *list, const ndp_engine *e, int buffer, const char *prefix, int tp,
+static ndp_status add_scales(ndp_tensor_list *list, const ndp_engine *e, int buffer, ndp_owned_kind kind, int tp,
                              ndp_dtype type) {
     const ndp_segments *s = &ndp_engine_whole(e)->buffers[buffer].segments;
     buffer_blocks b;
@@ -164,8 +165,9 @@ static ndp_status add_scales(ndp_tensor_list *list, const ndp_engine *e, int buf
     NDP_TRY(find_blocks(e, buffer, tp, &b));
     ndp_status st = NDP_OK;
     for (int k = 0; k < s->n && st == NDP_OK; k++)
-        if (s->items[k].coded && !continues(&b, k))
-            st = ndp_tensor_list_vector(list, prefix, scales_name(&s->items[k], room), scales_of_tensor(&b, k), type);
+        if (is_coded(e, &s->items[k]) && !continues(&b, k))
+            st = ndp_tensor_list_vector(list, ndp_engine_prefix(e, kind, &s->items[k]), scales_name(&s->items[k], room),
+                                        scales_of_tensor(&b, k), type);
     drop_blocks(&b);
     return st;
 }
@@ -174,7 +176,6 @@ typedef struct scales_adding {
     ndp_tensor_list *list;
     const ndp_engine *engine;
     ndp_owned_kind kind;
-    const char *prefix;
     int first; /* of the list's tensors */
 } scales_adding;
 
@@ -183,20 +184,20 @@ static ndp_status add_piece(void *user, const coded_piece *p) {
     char room[NDP_SEGMENT_NAME];
     const char *name = scales_name(p->piece.segment, room);
     return p->piece.segment->replica ? NDP_OK
-                                     : ndp_tensor_list_part(a->list, a->engine, a->kind, p->buffer, a->first, a->prefix,
+                                     : ndp_tensor_list_part(a->list, a->engine, a->kind, p->buffer, a->first,
+                                                            ndp_engine_prefix(a->engine, a->kind, p->piece.segment),
                                                             name, p->first, p->place, p->count);
 }
 
 ndp_status ndp_state_codes_add(ndp_tensor_list *list, const ndp_engine *e, int state, int tp, ndp_dtype scales) {
     const ndp_model *whole = ndp_engine_whole(e);
-    const ndp_optimizer *o = optimizer_of(e);
-    if (!has_codes(e))
+    if (!ndp_update_codes(groups_of(e)))
         return NDP_OK;
-    NDP_TRY(ndp_tensor_list_add(list, e, codes_of(state), NDP_TENSORS_RUN, o->state[state], NDP_U8));
-    scales_adding a = {list, e, scales_of(state), o->scales[state], list->n};
+    NDP_TRY(ndp_tensor_list_add(list, e, codes_of(state), NDP_TENSORS_RUN, NDP_U8));
+    scales_adding a = {list, e, scales_of(state), list->n};
     for (int i = 0; i < whole->n_buffers; i++)
         if (whole->buffers[i].trainable)
-            NDP_TRY(add_scales(list, e, i, o->scales[state], tp, scales));
+            NDP_TRY(add_scales(list, e, i, a.kind, tp, scales));
     bool writes = tp == tp_of(e) && step_of(e)->mesh.coord[NDP_DP_REPLICATE] == 0;
     return writes ? visit_pieces(e, add_piece, &a) : NDP_OK;
 }
@@ -218,14 +219,14 @@ typedef struct state_loading {
 static ndp_status read_codes(void *user, const ndp_segment *s, int64_t first, int64_t count, void *out) {
     const state_loading *l = user;
     char name[2 * NDP_SEGMENT_NAME];
-    snprintf(name, sizeof name, "%s%s", optimizer_of(l->engine)->state[l->state], s->name);
+    snprintf(name, sizeof name, "%s%s", ndp_engine_prefix(l->engine, codes_of(l->state), s), s->name);
     return ndp_checkpoint_read(l->checkpoint, name, first, count, out, NDP_U8);
 }
 
 static ndp_status read_scales(const state_loading *l, const ndp_segment *s, int64_t first, int64_t count, void *out,
                               ndp_dtype type) {
     char name[2 * NDP_SEGMENT_NAME], room[NDP_SEGMENT_NAME];
-    snprintf(name, sizeof name, "%s%s", optimizer_of(l->engine)->scales[l->state], scales_name(s, room));
+    snprintf(name, sizeof name, "%s%s", ndp_engine_prefix(l->engine, scales_of(l->state), s), scales_name(s, room));
     return ndp_checkpoint_read(l->checkpoint, name, first, count, out, type);
 }
 
@@ -307,7 +308,7 @@ static ndp_status decode_run(void *user, const ndp_owned_run *r) {
     double stored[MOST];
     const ndp_segment *s = r->run.segment;
     const ndp_segment *items = ndp_engine_model(l->engine)->buffers[r->buffer].segments.items;
-    if (!s->coded)
+    if (!is_coded(l->engine, s))
         return NDP_OK;
     if (r->buffer != l->buffer || s - items != l->segment)
         NDP_TRY(choose_segment(l, r->buffer, s));
@@ -353,7 +354,7 @@ static ndp_status encode_piece(void *user, const coded_piece *p) {
 
 ndp_status ndp_state_codes_load(ndp_engine *e, const ndp_checkpoint *c, int state, int tp) {
     state_loading l = {.engine = e, .checkpoint = c, .state = state, .tp = tp, .buffer = NDP_NONE, .segment = NDP_NONE};
-    if (!has_codes(e))
+    if (!ndp_update_codes(groups_of(e)))
         return NDP_OK;
     if (tp == tp_of(e)) {
         NDP_TRY(ndp_engine_fill(e, codes_of(state), NDP_TENSORS_RUN, read_codes, &l));

@@ -126,13 +126,13 @@ static ndp_status add_piece(ndp_tensor_list *list, int tensor, const ndp_run *p,
 /* The tensors of the whole model: what files hold does not depend on what this rank holds. e: NULL for weights, which
  * every optimizer keeps; an engine's files have no packed ones. */
 static ndp_status add_specs(ndp_tensor_list *list, const ndp_model *whole, const ndp_engine *e, ndp_owned_kind kind,
-                            ndp_tensor_part part, const char *prefix, ndp_dtype stored) {
+                            ndp_tensor_part part, ndp_dtype stored) {
     for (ndp_tensor_walk w = {.segments.model = whole}; ndp_tensor_next(&w);) {
         const ndp_buffer *b = &whole->buffers[w.tensor.buffer];
         const ndp_segment *s = w.tensor.segment;
         if ((kind == NDP_OWNED_MASTER || b->trainable) && !(e && ndp_buffer_is_packed(b)) &&
             (!e || ndp_engine_keeps(e, kind, s)) && is_part(b, s, part))
-            NDP_TRY(add_spec(list, s, w.tensor.name, prefix, stored));
+            NDP_TRY(add_spec(list, s, w.tensor.name, e ? ndp_engine_prefix(e, kind, s) : "", stored));
     }
     return NDP_OK;
 }
@@ -144,7 +144,7 @@ static ndp_status find_spec(const ndp_tensor_list *list, int first, const char *
     size_t skip = strlen(prefix);
     for (int k = 0; k < n; k++) {
         int i = first + (*at - first + k) % n;
-        if (strcmp(list->specs[i].name + skip, name) == 0) {
+        if (strncmp(list->specs[i].name, prefix, skip) == 0 && strcmp(list->specs[i].name + skip, name) == 0) {
             *at = i;
             return NDP_OK;
         }
@@ -154,7 +154,7 @@ static ndp_status find_spec(const ndp_tensor_list *list, int first, const char *
 
 /* This rank's elements of a buffer. */
 static ndp_status add_buffer(ndp_tensor_list *list, const ndp_engine *e, ndp_owned_kind kind, ndp_tensor_part part,
-                             int b, const char *prefix, int first, int *at) {
+                             int b, int first, int *at) {
     const ndp_buffer *buffer = &ndp_engine_model(e)->buffers[b];
     const ndp_segments *segments = &buffer->segments;
     const ndp_shard *s = ndp_engine_shard(e, b);
@@ -166,7 +166,8 @@ static ndp_status add_buffer(ndp_tensor_list *list, const ndp_engine *e, ndp_own
     for (int i = 0; i < segments->n; i++) {
         if (!ndp_engine_keeps(e, kind, &segments->items[i]) || !is_part(buffer, &segments->items[i], part))
             continue;
-        NDP_TRY(find_spec(list, first, prefix, ndp_segment_tensor_name(&segments->items[i], 0, name), at));
+        NDP_TRY(find_spec(list, first, ndp_engine_prefix(e, kind, &segments->items[i]),
+                          ndp_segment_tensor_name(&segments->items[i], 0, name), at));
         tensors[i] = *at;
     }
     NDP_TRY(add_source(list, e, kind, b, &source));
@@ -181,22 +182,22 @@ static ndp_status add_buffer(ndp_tensor_list *list, const ndp_engine *e, ndp_own
 }
 
 ndp_status ndp_tensor_list_add(ndp_tensor_list *list, const ndp_engine *e, ndp_owned_kind kind, ndp_tensor_part part,
-                               const char *prefix, ndp_dtype stored) {
+                               ndp_dtype stored) {
     const ndp_model *m = ndp_engine_model(e);
     int first = list->n, at = first;
     bool states = kind != NDP_OWNED_MASTER;
-    NDP_TRY(add_specs(list, ndp_engine_whole(e), e, kind, part, prefix, stored));
+    NDP_TRY(add_specs(list, ndp_engine_whole(e), e, kind, part, stored));
     if (ndp_engine_program(e)->opts.step.mesh.coord[NDP_DP_REPLICATE] != 0)
         return NDP_OK;
     for (int b = 0; b < m->n_buffers; b++)
         if ((!states || m->buffers[b].trainable) && !ndp_buffer_is_packed(&m->buffers[b]))
-            NDP_TRY(add_buffer(list, e, kind, part, b, prefix, first, &at));
+            NDP_TRY(add_buffer(list, e, kind, part, b, first, &at));
     return NDP_OK;
 }
 
 ndp_status ndp_tensor_list_of(ndp_tensor_list *list, const ndp_model *whole, ndp_owned_kind kind, ndp_tensor_part part,
                               ndp_dtype stored) {
-    return add_specs(list, whole, NULL, kind, part, "", stored);
+    return add_specs(list, whole, NULL, kind, part, stored);
 }
 
 static bool is_ignored(const char *name, void *model) {
@@ -214,17 +215,12 @@ ndp_status ndp_weights_fit(const ndp_weights *w, const ndp_model *whole, ndp_ten
 }
 
 ndp_status ndp_checkpoint_bytes(const ndp_engine *e, int64_t *bytes) {
-    const ndp_optimizer_opts *o = &ndp_engine_program(e)->opts.step.optimizer;
     const ndp_dtype type = ndp_engine_model(e)->opts.master;
     ndp_tensor_list list = {0};
-    ndp_status st = add_specs(&list, ndp_engine_whole(e), e, NDP_OWNED_MASTER, NDP_TENSORS_RUN, "", type);
-    for (int k = 0; st == NDP_OK && k < ndp_optimizer_states(o); k++) {
-        st =
-            add_specs(&list, ndp_engine_whole(e), e, (ndp_owned_kind)(NDP_OWNED_STATE0 + k), NDP_TENSORS_RUN, "", type);
-        if (st == NDP_OK && ndp_optimizer_apart(o) == NDP_APART_CODED)
-            st = add_specs(&list, ndp_engine_whole(e), e, (ndp_owned_kind)(NDP_OWNED_CODES0 + k), NDP_TENSORS_RUN, "",
-                           NDP_U8);
-    }
+    ndp_status st = add_specs(&list, ndp_engine_whole(e), e, NDP_OWNED_MASTER, NDP_TENSORS_RUN, type);
+    for (int kind = NDP_OWNED_STATE0; st == NDP_OK && kind < NDP_OWNED_SCALES0; kind++)
+        st = add_specs(&list, ndp_engine_whole(e), e, (ndp_owned_kind)kind, NDP_TENSORS_RUN,
+                       kind < NDP_OWNED_CODES0 ? type : NDP_U8);
     *bytes = 0;
     for (int i = 0; i < list.n; i++) {
         int64_t n = ndp_tensor_elements(&list.specs[i]);

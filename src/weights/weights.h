@@ -24,10 +24,10 @@ typedef enum ndp_tensor_part {
     NDP_TENSORS_RUN     /* what a run may change and saves: factors, and modules that are trained whole */
 } ndp_tensor_part;
 
-/* Appends the tensors of one kind, with `prefix` before their names; none that are packed: a run reads these from its
- * model folder again. Borrows the engine. */
+/* Appends the tensors of one kind, with ndp_engine_prefix before their names; none that are packed: a run reads these
+ * from its model folder again. Borrows the engine. */
 NDP_API ndp_status ndp_tensor_list_add(ndp_tensor_list *list, const ndp_engine *e, ndp_owned_kind kind,
-                                       ndp_tensor_part part, const char *prefix, ndp_dtype stored);
+                                       ndp_tensor_part part, ndp_dtype stored);
 /* Appends a vector of n elements that is named like a tensor, with `prefix` before its name; */
 ndp_status ndp_tensor_list_vector(ndp_tensor_list *list, const char *prefix, const char *name, int64_t n,
                                   ndp_dtype stored);

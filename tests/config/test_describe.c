@@ -100,7 +100,7 @@ static void markdown_has_a_row_for_each_key(void **state) {
     assert_int_equal(rows, 2 + ndp_option_count);
     free(text);
     describe("optimizer", NDP_KEYS_MARKDOWN, &text);
-    assert_int_equal(count(text, "\n| `optimizer."), 7);
+    assert_int_equal(count(text, "\n| `optimizer."), 8);
     assert_non_null(
         strstr(text, "\n| `optimizer.lr` | a number in [0, inf) | 3.0e-4 | learning rate after warm-up |\n"));
     free(text);

@@ -115,8 +115,7 @@ static inline void conv_segment(ndp_model *m, int i, const char *name, int ndim,
     ndp_segments *s = &m->buffers[i].segments;
     const char *full = ndp_arena_format(&m->arena, "%s.%s", m->buffers[i].name, name);
     s->items[s->n] = ndp_segment_whole(full, ndim, rows, cols, rows_are, NDP_DIM_WHOLE);
-    s->items[s->n].projection = strcmp(name, "up") == 0 || strcmp(name, "down") == 0;
-    s->items[s->n++].decay = ndim == 2;
+    s->items[s->n++].projection = strcmp(name, "up") == 0 || strcmp(name, "down") == 0;
     ndp_segments_layout(s);
 }
 

@@ -53,7 +53,7 @@ static inline void stack_segments(ndp_model *m, int buffer, stack_stored stored,
         *one = ndp_segment_whole(full, 2, rows, cols, axis == 0 ? NDP_DIM_FFN : NDP_DIM_WHOLE,
                                  axis == 1 ? NDP_DIM_FFN : NDP_DIM_WHOLE);
         one->stack = stored == STACK_APART ? 0 : STACK_MEMBERS;
-        one->projection = one->decay = one->coded = true;
+        one->projection = one->coded = true;
         one->glued = i > 0;
     }
     ndp_segments_layout(s);

@@ -45,7 +45,7 @@ static double square_sum(const ndp_device *d, int threads, ndp_dtype type, ndp_v
 }
 
 static double square_sum_of(const ndp_device *d, int threads, ndp_dtype type, int64_t first, int64_t n) {
-    int64_t piece[1][NDP_PIECE_COLUMNS] = {{first, n, 1, 0}};
+    int64_t piece[1][NDP_PIECE_COLUMNS] = {{first, n, ndp_piece_facts(1, 0)}};
     return square_sum(d, threads, type, table_of(piece, 1), false, 7);
 }
 
@@ -82,11 +82,14 @@ static void sums_are_exact_to_fp64(void **state) {
 static void pieces_are_added_in_order(void **state) {
     (void)state;
     enum { MANY = 37 }; /* small ones after the first five, some of them empty */
-    int64_t pieces[MANY][NDP_PIECE_COLUMNS] = {
-        {0, 100, 1, 1}, {128, 17, 3, 0}, {192, 60000, 4, 1}, {60224, 1, 1, 0}, {60288, 20001, 2, 0}};
+    int64_t pieces[MANY][NDP_PIECE_COLUMNS] = {{0, 100, ndp_piece_facts(1, 1)},
+                                               {128, 17, ndp_piece_facts(3, 0)},
+                                               {192, 60000, ndp_piece_facts(4, 1)},
+                                               {60224, 1, ndp_piece_facts(1, 0)},
+                                               {60288, 20001, ndp_piece_facts(2, 0)}};
     for (int i = 5; i < MANY; i++)
         pieces[i][NDP_PIECE_FIRST] = 80320 + 320 * i, pieces[i][NDP_PIECE_COUNT] = i * i % 311,
-        pieces[i][NDP_PIECE_COPIES] = 1 + i % 3;
+        pieces[i][NDP_PIECE_FACTS] = ndp_piece_facts(1 + i % 3, i % 2);
     fill();
     for (int k = 0; k < 2 * DEVICES * NDP_COUNT(types); k++) {
         const ndp_device *d = device_at(k / 2 % DEVICES);
@@ -95,7 +98,7 @@ static void pieces_are_added_in_order(void **state) {
             continue;
         double expected = k & 1 ? 1e-4 : 0;
         for (int i = 0; i < NDP_COUNT(pieces); i++)
-            expected += square_sum_of(d, 1, type, pieces[i][0], pieces[i][1]) / (double)pieces[i][2];
+            expected += square_sum_of(d, 1, type, pieces[i][0], pieces[i][1]) / (double)ndp_piece_copies(pieces[i]);
         assert_true(square_sum(d, 2, type, table_of(pieces, NDP_COUNT(pieces)), k & 1, 1e-4) == expected);
         assert_true(square_sum(d, 2, type, table_of(pieces, 0), k & 1, 1e-4) == (k & 1 ? 1e-4 : 0));
     }
@@ -224,45 +227,12 @@ static void zeros_are_written(void **state) {
     }
 }
 
-/* The table says what ndp_segments_piece does, for every slice; some have no piece. */
-static void tables_are_those_of_segments(void **state) {
-    (void)state;
-    ndp_segment items[] = {ndp_segment_whole("a", 2, 7, 30, NDP_DIM_WHOLE, NDP_DIM_WHOLE),
-                           ndp_segment_whole("b", 1, 1, 5, NDP_DIM_WHOLE, NDP_DIM_WHOLE),
-                           ndp_segment_whole("c", 2, 3, 10, NDP_DIM_WHOLE, NDP_DIM_WHOLE)};
-    ndp_segments s = {.items = items, .n = NDP_COUNT(items)};
-    items[0].decay = items[2].decay = true;
-    items[1].copies = 6;
-    ndp_segments_layout(&s);
-    for (int shards = 1; shards < 9; shards++)
-        for (int64_t index = 0, elements = 0; index < shards; index++) {
-            int64_t table[4][NDP_PIECE_COLUMNS], n = ndp_pieces_count(&s, shards, (int)index, NDP_APART_NONE).all;
-            int64_t slice = ndp_segments_slice(&s, shards);
-            assert_in_range(n, 0, 3);
-            assert_true(n > 0 || slice * index >= s.elements);
-            memset(table, 0x55, sizeof table);
-            ndp_pieces_fill(&s, shards, (int)index, NDP_APART_NONE, table[0]);
-            for (int64_t i = 0; i < n; i++) {
-                int64_t at = slice * index + table[i][NDP_PIECE_FIRST], end = at + table[i][NDP_PIECE_COUNT];
-                const ndp_segment *of = &items[at >= items[2].offset ? 2 : at >= items[1].offset ? 1 : 0];
-                assert_true(at >= of->offset && end <= of->offset + of->rows * of->cols);
-                assert_true(end <= slice * (index + 1) && end > at);
-                assert_int_equal(table[i][NDP_PIECE_COPIES], of == &items[1] ? 6 : 1);
-                assert_int_equal(table[i][NDP_PIECE_DECAYS], of != &items[1]);
-                elements += end - at;
-            }
-            assert_int_equal(table[n][0], 0x5555555555555555);
-            if (index == shards - 1)
-                assert_int_equal(elements, 7 * 30 + 5 + 3 * 10);
-        }
-}
-
 static void shape_rules_refuse(void **state) {
     (void)state;
     const ndp_view w = {.dtype = NDP_F32, .rows = 1, .cols = 6, .ld = 6},
                    one = {.dtype = NDP_F64, .rows = 1, .cols = 1};
     const ndp_view p = {.dtype = NDP_I64, .rows = 2, .cols = NDP_PIECE_COLUMNS, .ld = NDP_PIECE_COLUMNS}, none = {0};
-    const ndp_view k = {.dtype = NDP_F64, .rows = 1, .cols = NDP_OPTIMIZER_CONSTANTS};
+    const ndp_view k = {.dtype = NDP_F64, .rows = 1, .cols = NDP_OPTIMIZER_CONSTANTS, .ld = NDP_OPTIMIZER_CONSTANTS};
     const ndp_view h = {.dtype = NDP_BF16, .rows = 1, .cols = 6}, rows = {.dtype = NDP_F32, .rows = 2, .cols = 6};
     const struct {
         const ndp_op *op;
@@ -301,15 +271,11 @@ static void shape_rules_refuse(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(sums_are_exact_to_fp64),
-                                       cmocka_unit_test(pieces_are_added_in_order),
-                                       cmocka_unit_test(instruction_sets_agree),
-                                       cmocka_unit_test(broken_values_come_through),
-                                       cmocka_unit_test(factor_shrinks_only),
-                                       cmocka_unit_test(labels_are_counted),
-                                       cmocka_unit_test(marks_are_counted),
-                                       cmocka_unit_test(zeros_are_written),
-                                       cmocka_unit_test(tables_are_those_of_segments),
-                                       cmocka_unit_test(shape_rules_refuse)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sums_are_exact_to_fp64), cmocka_unit_test(pieces_are_added_in_order),
+        cmocka_unit_test(instruction_sets_agree), cmocka_unit_test(broken_values_come_through),
+        cmocka_unit_test(factor_shrinks_only),    cmocka_unit_test(labels_are_counted),
+        cmocka_unit_test(marks_are_counted),      cmocka_unit_test(zeros_are_written),
+        cmocka_unit_test(shape_rules_refuse)};
     return end_of_ops(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -1,7 +1,7 @@
 /* 8-bit states: the dynamic maps and codes against bitsandbytes (tests/golden/codes.json), the op adamw8bit against its
  * formula on `ref` in fp64 and on the device of NDP_TEST_DEVICE, its tables, and steps against bitsandbytes' AdamW8bit.
  */
-#include "optim/optim.h"
+#include "optim/groups.h"
 
 #include "base/json.h"
 #include "base/rng.h"
@@ -215,7 +215,7 @@ typedef struct slice {
     ndp_dtype type;
     int64_t n, n_scales;
     int pieces;
-    int64_t table[MOST_PIECES][NDP_PIECE_COLUMNS_APART];
+    int64_t table[MOST_PIECES][NDP_PIECE_COLUMNS_PLACED];
     double w[MOST], g[MOST], scales[2][MOST_BLOCKS_OF];
     float w32[MOST], g32[MOST], scales32[2][MOST_BLOCKS_OF];
     uint8_t codes[2][MOST];
@@ -239,7 +239,7 @@ static void lay_out(slice *s, int64_t n, const int64_t (*pieces)[2], int n_piece
     s->n = n, s->pieces = n_pieces;
     for (int i = 0; i < n_pieces; i++) {
         int64_t count = pieces[i][1] - pieces[i][0];
-        const int64_t r[] = {pieces[i][0], count, 1, i % 2 == 0, place};
+        const int64_t r[] = {pieces[i][0], count, ndp_piece_facts(1, i % 2), place};
         memcpy(s->table[i], r, sizeof r);
         place += ndp_code_blocks(pieces[i][0], count);
     }
@@ -276,8 +276,11 @@ typedef struct update_of {
 static void run_slice(slice *s, const update_of *u, int threads, bool copied) {
     const ndp_exec exec = {.device = s->type == NDP_F64 ? &ndp_device_ref : tested(), .threads = threads};
     bool wide = s->type == NDP_F64;
-    double constants[NDP_OPTIMIZER_CONSTANTS] = {0}, clip = u->clip;
-    ndp_optimizers[NDP_ADAMW8BIT]->constants(&u->o, u->lr, u->update, constants);
+    double constants[2][NDP_OPTIMIZER_CONSTANTS] = {{0}}, clip = u->clip; /* with weight decay, and without */
+    ndp_optimizer_opts plain = u->o;
+    plain.weight_decay = 0;
+    ndp_optimizers[NDP_ADAMW8BIT]->constants(&u->o, u->lr, u->update, constants[0]);
+    ndp_optimizers[NDP_ADAMW8BIT]->constants(&plain, u->lr, u->update, constants[1]);
     void *w = wide ? (void *)s->w : s->w32, *g = wide ? (void *)s->g : s->g32;
     ndp_view scales[] = {row(wide ? (void *)s->scales[0] : s->scales32[0], s->type, s->n_scales),
                          row(wide ? (void *)s->scales[1] : s->scales32[1], s->type, s->n_scales)};
@@ -286,8 +289,8 @@ static void run_slice(slice *s, const update_of *u, int threads, bool copied) {
                         .exec = &exec,
                         .in = {row(w, s->type, s->n),
                                row(g, s->type, s->n),
-                               {s->table, NDP_I64, s->pieces, NDP_PIECE_COLUMNS_APART, NDP_PIECE_COLUMNS_APART},
-                               row(constants, NDP_F64, NDP_OPTIMIZER_CONSTANTS),
+                               {s->table, NDP_I64, s->pieces, NDP_PIECE_COLUMNS_PLACED, NDP_PIECE_COLUMNS_PLACED},
+                               {constants, NDP_F64, 2, NDP_OPTIMIZER_CONSTANTS, NDP_OPTIMIZER_CONSTANTS},
                                row(&clip, NDP_F64, 1),
                                row(s->codes[0], NDP_U8, s->n),
                                row(s->codes[1], NDP_U8, s->n),
@@ -316,7 +319,7 @@ static void check_block(const slice *before, const slice *after, const int64_t *
                         int64_t block, bool copied) {
     double eps = before->type == NDP_F64 ? 2.3e-16 : 1.2e-7, moment[NDP_CODE_BLOCK][2], most[2] = {0}, w;
     for (int64_t i = first; i < end; i++) {
-        expect(before, piece[NDP_PIECE_DECAYS], i, block, &w, moment[i - first]);
+        expect(before, ndp_piece_group(piece) == 0, i, block, &w, moment[i - first]);
         for (int k = 0; k < 2; k++)
             most[k] = fmax(most[k], fabs(moment[i - first][k]));
         if (!(fabs(after->w[i] - w) <= 2 * eps * (2 * fabs(before->w[i]) + 20 * LR)))
@@ -429,7 +432,7 @@ static void tiny_moments_end_at_zero(void **state) {
     for (int i = 0; i < 256; i++)
         after.g32[i] = 0, after.w32[i] = 1;
     after.scales32[0][0] = after.scales32[1][0] = 1e-40f;
-    after.table[0][NDP_PIECE_DECAYS] = 0;
+    after.table[0][NDP_PIECE_FACTS] = ndp_piece_facts(1, 1);
     run_slice(&after, &(update_of){OPTS, LR, STEP - 1, 1}, 1, false);
     for (int i = 0; i < 256; i++)
         assert_true(after.w32[i] == 1 && maps[0].values[after.codes[0][i]] == 0 &&
@@ -443,9 +446,9 @@ static void shapes_are_checked(void **state) {
                    c = {.dtype = NDP_U8, .rows = 1, .cols = 6, .ld = 6},
                    short_ = {.dtype = NDP_U8, .rows = 1, .cols = 5, .ld = 5},
                    s = {.dtype = NDP_F32, .rows = 1, .cols = 2, .ld = 2}, none = {0};
-    const ndp_view p = {.dtype = NDP_I64, .rows = 2, .cols = NDP_PIECE_COLUMNS_APART, .ld = NDP_PIECE_COLUMNS_APART},
+    const ndp_view p = {.dtype = NDP_I64, .rows = 2, .cols = NDP_PIECE_COLUMNS_PLACED, .ld = NDP_PIECE_COLUMNS_PLACED},
                    plain = {.dtype = NDP_I64, .rows = 2, .cols = NDP_PIECE_COLUMNS, .ld = NDP_PIECE_COLUMNS};
-    const ndp_view k = {.dtype = NDP_F64, .rows = 1, .cols = NDP_OPTIMIZER_CONSTANTS},
+    const ndp_view k = {.dtype = NDP_F64, .rows = 1, .cols = NDP_OPTIMIZER_CONSTANTS, .ld = NDP_OPTIMIZER_CONSTANTS},
                    one = {.dtype = NDP_F64, .rows = 1, .cols = 1};
     const struct {
         bool fits;
@@ -549,47 +552,55 @@ static void tables_put_coded_tensors_last(void **state) {
     for (int i = 0; i < s.n; i++)
         items[i].coded = coded[i];
     ndp_segments_layout(&s);
+    ndp_arena arena = {0};
+    ndp_update_groups g;
+    CHECK_OK(ndp_update_groups_make(&opts, &arena, &g));
     for (int i = 0; i < s.n; i++)
         assert_true(items[i].glued || items[i].offset % NDP_CODE_BLOCK == 0);
     for (int shards = 1; shards < 12; shards++) {
         int64_t length = ndp_segments_slice(&s, shards), blocks = 0, rest = 0;
         assert_int_equal(length % NDP_CODE_BLOCK, 0);
         for (int index = 0; index < shards; index++) {
-            int64_t table[8][NDP_PIECE_COLUMNS_APART], place[2] = {0};
-            ndp_piece_counts n = ndp_pieces_count(&s, shards, index, NDP_APART_CODED);
-            ndp_pieces_fill(&s, shards, index, NDP_APART_CODED, table[0]);
+            int64_t table[8][NDP_PIECE_COLUMNS_PLACED], place[2] = {0};
+            ndp_piece_counts n = ndp_pieces_count(&g, &s, shards, index);
+            ndp_pieces_fill(&g, &s, shards, index, table[0]);
             for (int64_t r = 0; r < n.all; r++) {
                 int64_t at = index * length + table[r][NDP_PIECE_FIRST], k = s.n - 1;
                 while (items[k].offset > at)
                     k--;
-                bool last = r >= n.all - n.apart;
+                bool last = r >= n.all - n.of[1];
                 assert_int_equal(coded[k], last);
                 assert_int_equal(table[r][NDP_PIECE_PLACE], place[last]);
                 for (int64_t e = 0, first = table[r][NDP_PIECE_FIRST]; e < table[r][NDP_PIECE_COUNT]; e++)
-                    assert_int_equal(ndp_pieces_place(&s, shards, index, NDP_APART_CODED, first + e),
+                    assert_int_equal(ndp_pieces_place(&g, &s, shards, index, first + e),
                                      place[last] + (last ? (first + e) / 256 - first / 256 : e));
                 place[last] +=
                     last ? ndp_code_blocks(table[r][NDP_PIECE_FIRST], table[r][NDP_PIECE_COUNT]) : table[r][1];
             }
-            assert_true(place[0] == n.rest && place[1] == n.blocks);
+            assert_true(place[0] == n.kept[0] && n.kept[0] == n.kept[1] && place[1] == n.blocks);
             rest += place[0], blocks += place[1];
         }
         assert_int_equal(rest, 70 + 63 * 65 + 6400);
         assert_int_equal(blocks, 18 + 18 + 16); /* k begins in the middle of a block of the buffer */
     }
+    ndp_arena_release(&arena);
 }
 
 static void what_is_kept(void **state) {
     (void)state;
-    const ndp_segment large = {.coded = true}, small = {.coded = false};
-    assert_int_equal(ndp_optimizer_states(&opts), 2);
-    assert_true(ndp_optimizer_keeps(&opts, 0, &large) && ndp_optimizer_keeps(&opts, 1, &small));
-    assert_true(ndp_optimizer_codes(&opts, &large) && !ndp_optimizer_codes(&opts, &small));
-    assert_int_equal(ndp_optimizer_align(&opts), NDP_CODE_BLOCK);
-    for (int name = 0; name < NDP_OPTIMIZER_COUNT; name++)
-        if (name != NDP_ADAMW8BIT)
-            assert_true(!ndp_optimizer_codes(&(ndp_optimizer_opts){.name = (ndp_optimizer_name)name}, &large) &&
-                        ndp_optimizer_align(&(ndp_optimizer_opts){.name = (ndp_optimizer_name)name}) == 0);
+    const ndp_segment large = {.ndim = 2, .coded = true}, small = {.ndim = 2};
+    ndp_arena arena = {0};
+    ndp_update_groups g;
+    CHECK_OK(ndp_update_groups_make(&opts, &arena, &g));
+    assert_true(ndp_update_opts_of(&g, &large)->name == NDP_ADAMW8BIT &&
+                ndp_update_opts_of(&g, &small)->name == NDP_ADAMW);
+    assert_true(ndp_update_states(&g) == 2 && ndp_update_codes(&g));
+    for (int name = 0; name < NDP_OPTIMIZER_COUNT; name++) {
+        assert_int_equal(ndp_optimizer_codes((ndp_optimizer_name)name), name == NDP_ADAMW8BIT);
+        assert_int_equal(ndp_update_align(&(ndp_optimizer_opts){.name = (ndp_optimizer_name)name}),
+                         name == NDP_ADAMW8BIT ? NDP_CODE_BLOCK : 0);
+    }
+    ndp_arena_release(&arena);
     assert_string_equal(ndp_optimizers[NDP_ADAMW8BIT]->state[0], "optimizer.m."); /* checkpoints have these names */
     assert_string_equal(ndp_optimizers[NDP_ADAMW8BIT]->state[1], "optimizer.v.");
     assert_string_equal(ndp_optimizers[NDP_ADAMW8BIT]->scales[0], "optimizer.m_absmax.");

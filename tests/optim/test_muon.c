@@ -1,5 +1,5 @@
 /* Muon's three ops against its formulas in fp64 (tests/golden/make_muon.py), and the kernels of `cpu` against `ref`. */
-#include "optim/optim.h"
+#include "optim/groups.h"
 
 #include "base/cpu.h"
 #include "base/json.h"
@@ -38,7 +38,7 @@ typedef struct matrix {
 
 static void step(const matrix *x, const ndp_exec *exec, const ndp_optimizer_opts *o, double lr, double clip) {
     const ndp_optimizer *muon = ndp_optimizers[NDP_MUON];
-    int64_t n = x->rows * x->cols, piece[NDP_PIECE_COLUMNS] = {0, n, 1, 1};
+    int64_t n = x->rows * x->cols, piece[NDP_PIECE_COLUMNS] = {0, n, ndp_piece_facts(1, 0)};
     double constants[NDP_OPTIMIZER_CONSTANTS] = {0};
     muon->constants(o, lr, 0, constants);
     ndp_op_call direct = {.op = muon->whole.direction,
@@ -214,7 +214,7 @@ static void newton_schulz_is_what_it_says(void **state) {
 
 /* ---- the table ---- */
 
-/* Pieces that AdamW updates come first, and only they have a second state. */
+/* Pieces that AdamW updates come first, and only they have a second state: each piece has one place in both. */
 static void tables_put_projections_last(void **state) {
     (void)state;
     ndp_segment items[] = {ndp_segment_whole("norm", 1, 1, 70, NDP_DIM_WHOLE, NDP_DIM_WHOLE),
@@ -225,37 +225,45 @@ static void tables_put_projections_last(void **state) {
     items[1].projection = items[3].projection = true;
     ndp_segments_layout(&s);
     int64_t rest = 0;
+    ndp_arena arena = {0};
+    ndp_update_groups g;
+    CHECK_OK(ndp_update_groups_make(&(ndp_optimizer_opts){.name = NDP_MUON}, &arena, &g));
+    assert_true(g.n == 3 && g.n_used == 2 && g.used[0] == NDP_ADAMW && g.used[1] == NDP_MUON);
     for (int index = 0; index < 3; index++) {
-        int64_t table[4][NDP_PIECE_COLUMNS_APART], place = 0;
-        ndp_piece_counts n = ndp_pieces_count(&s, 3, index, NDP_APART_PROJECTIONS);
-        ndp_pieces_fill(&s, 3, index, NDP_APART_PROJECTIONS, table[0]);
+        int64_t table[4][NDP_PIECE_COLUMNS_PLACED], place = 0;
+        ndp_piece_counts n = ndp_pieces_count(&g, &s, 3, index);
+        ndp_pieces_fill(&g, &s, 3, index, table[0]);
         for (int64_t i = 0; i < n.all; i++) {
             int64_t at = index * ndp_segments_slice(&s, 3) + table[i][NDP_PIECE_FIRST], k = 3;
             while (items[k].offset > at)
                 k--;
-            assert_int_equal(items[k].projection, i >= n.all - n.apart);
-            if (items[k].projection)
-                continue;
+            assert_int_equal(items[k].projection, i >= n.all - n.of[1]);
+            assert_int_equal(ndp_piece_group(table[i]), ndp_update_group_of(&g, &items[k]));
             assert_int_equal(table[i][NDP_PIECE_PLACE], place);
             for (int64_t e = 0; e < table[i][NDP_PIECE_COUNT]; e++)
-                assert_int_equal(ndp_pieces_place(&s, 3, index, NDP_APART_PROJECTIONS, table[i][NDP_PIECE_FIRST] + e),
-                                 place + e);
+                assert_int_equal(ndp_pieces_place(&g, &s, 3, index, table[i][NDP_PIECE_FIRST] + e), place + e);
             place += table[i][NDP_PIECE_COUNT];
         }
-        assert_int_equal(place, n.rest);
-        rest += place;
+        assert_int_equal(place, n.kept[0]);
+        rest += n.kept[1];
     }
     assert_int_equal(rest, 75);
+    ndp_arena_release(&arena);
 }
 
 static void what_is_kept(void **state) {
     (void)state;
-    const ndp_optimizer_opts muon = {.name = NDP_MUON, .momentum = 0.95}, adamw = {.name = NDP_ADAMW};
-    const ndp_segment q = {.projection = true}, norm = {.projection = false};
-    assert_int_equal(ndp_optimizer_states(&muon), 2);
-    assert_true(ndp_optimizer_keeps(&muon, 0, &q) && !ndp_optimizer_keeps(&muon, 1, &q));
-    assert_true(ndp_optimizer_keeps(&muon, 0, &norm) && ndp_optimizer_keeps(&muon, 1, &norm));
-    assert_true(ndp_optimizer_keeps(&adamw, 1, &q) && !ndp_optimizer_keeps(&adamw, 2, &q));
+    const ndp_segment q = {.ndim = 2, .projection = true}, norm = {.ndim = 1}, table = {.ndim = 2};
+    ndp_arena arena = {0};
+    ndp_update_groups g;
+    CHECK_OK(ndp_update_groups_make(&(ndp_optimizer_opts){.name = NDP_MUON, .weight_decay = 0.1}, &arena, &g));
+    const ndp_optimizer_opts *of_q = ndp_update_opts_of(&g, &q), *of_norm = ndp_update_opts_of(&g, &norm),
+                             *of_table = ndp_update_opts_of(&g, &table);
+    assert_true(of_q->name == NDP_MUON && ndp_optimizer_states(of_q) == 1 && of_q->weight_decay == 0.1);
+    assert_true(of_norm->name == NDP_ADAMW && ndp_optimizer_states(of_norm) == 2 && of_norm->weight_decay == 0);
+    assert_true(of_table->name == NDP_ADAMW && of_table->weight_decay == 0.1);
+    assert_true(!ndp_update_state_is_short(&g, 0) && ndp_update_state_is_short(&g, 1));
+    ndp_arena_release(&arena);
 }
 
 int main(void) {

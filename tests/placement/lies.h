@@ -3,12 +3,11 @@
 #ifndef TESTS_PLACEMENT_LIES_H
 #define TESTS_PLACEMENT_LIES_H
 
-#include "ops/pieces.h"
 #include "placement/placement.h"
 
 #define LIES_LIST(X)                                                                                                   \
     X(COPIES, "pieces: a copy more")                                                                                   \
-    X(DECAYS, "pieces: decays or not")                                                                                 \
+    X(GROUP, "pieces: another group")                                                                                  \
     X(PIECE_FIRST, "pieces: begins one later")                                                                         \
     X(PIECE_COUNT, "pieces: one element fewer")                                                                        \
     X(PIECE_PLACE, "pieces: another place in a state")                                                                 \
@@ -16,7 +15,7 @@
     X(SEGMENT_ROW, "tables: one row later")                                                                            \
     X(SEGMENT_COLUMN, "tables: one column later")                                                                      \
     X(SEGMENT_COPIES, "tables, so pieces: a copy more")                                                                \
-    X(SEGMENT_DECAYS, "tables, so pieces: decays or not")                                                              \
+    X(SEGMENT_ENTRY, "tables, so pieces: of another entry")                                                            \
     X(SEGMENT_CODED, "tables, so pieces: its states are codes or not")                                                 \
     X(SEGMENT_NAME, "tables: another tensor")                                                                          \
     X(TOKENS_LATER, "rows: tokens one row later")                                                                      \
@@ -58,7 +57,7 @@ static inline void lie_about_segment(lie *l, ndp_segment *s, ndp_segment *before
     if (l->kind == LIE_SEGMENT_NAME)
         s->name = before->name, before->name = name;
     s->copies += l->kind == LIE_SEGMENT_COPIES;
-    s->decay ^= l->kind == LIE_SEGMENT_DECAYS;
+    s->named_by ^= l->kind == LIE_SEGMENT_ENTRY;
     s->coded ^= l->kind == LIE_SEGMENT_CODED;
     s->first[0] += l->kind == LIE_SEGMENT_ROW;
     s->first[1] += l->kind == LIE_SEGMENT_COLUMN;
@@ -95,23 +94,22 @@ static inline int64_t lying_pieces(void *user, const ndp_program *p, const ndp_s
                                    int index, int64_t *out) {
     lie *l = user;
     int64_t n = ndp_engine_claims.pieces(NULL, p, table, buffer, shards, index, out);
-    ndp_apart apart = ndp_optimizer_apart(&p->opts.step.optimizer);
-    int columns = ndp_piece_columns(apart);
+    int columns = ndp_piece_columns(&p->groups);
     bool mine = lie_is_about(l, &p->opts.model->buffers[buffer].segments);
     if (!out || !mine || l->kind > LIE_PIECE_AGAIN || n == 0)
         return n;
     int64_t *row = out + l->place % n * columns;
-    if (l->kind == LIE_PIECE_PLACE && apart != NDP_APART_CODED)
+    if (l->kind == LIE_PIECE_PLACE && columns <= NDP_PIECE_PLACE)
         return n;
     if (l->kind == LIE_PIECE_AGAIN) {
         if (l->place % n == 0)
             return n;
         memcpy(row, row - columns, (size_t)columns * sizeof *row);
     }
-    row[NDP_PIECE_COPIES] += l->kind == LIE_COPIES;
+    row[NDP_PIECE_FACTS] += l->kind == LIE_COPIES;
     row[NDP_PIECE_FIRST] += l->kind == LIE_PIECE_FIRST;
     row[NDP_PIECE_COUNT] -= l->kind == LIE_PIECE_COUNT || l->kind == LIE_PIECE_FIRST;
-    row[NDP_PIECE_DECAYS] ^= l->kind == LIE_DECAYS;
+    row[NDP_PIECE_FACTS] ^= ndp_piece_facts(0, l->kind == LIE_GROUP);
     if (l->kind == LIE_PIECE_PLACE)
         row[NDP_PIECE_PLACE]++;
     l->told = true;

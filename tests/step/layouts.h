@@ -22,6 +22,8 @@ typedef struct way {
     bool reshard, recompute, gathered, unclipped, staged;
     ndp_parallel parallel;
     ndp_optimizer_name optimizer;
+    const ndp_update_entry *entries; /* of groups; the model says which tensors they name */
+    int n_entries;
     void (*fill)(ndp_engine *e); /* NULL: tiny_fill */
 } way;
 
@@ -89,6 +91,8 @@ static inline ndp_status body(ndp_transport *t, void *arg) {
                                                 .eps = 1e-8,
                                                 .momentum = 0.95,
                                                 .weight_decay = 0.1,
+                                                .entries = w->entries,
+                                                .n_entries = w->n_entries,
                                                 .max_norm = w->unclipped ? 0 : 1.0}}};
     ndp_layout layout = layout_of(w);
     NDP_TRY(ndp_mesh_init(&layout, rank, &(ndp_mesh_facts){.kv_heads = ndp_model_kv_heads(o.model)}, &o.step.mesh));

@@ -149,7 +149,7 @@ static counts count(const ndp_model *m, ndp_optimizer_name name, const int size[
     ndp_program_budget(p, &b);
     n.optimizer = b.class_bytes[NDP_MEM_OPTIMIZER];
     for (int i = 0; i < m->n_buffers; i++)
-        n.pieces += (size_t)p->owned[i].n_apart;
+        n.pieces += (size_t)p->owned[i].n_of[ndp_update_place(&p->groups, NDP_MUON) % NDP_OPTIMIZER_COUNT];
     ndp_engine_destroy(e);
     return n;
 }

@@ -135,6 +135,14 @@ static void identity_of_another_version(void **state) {
     /* A key that one of the two does not know cannot be compared. */
     CHECK_OK(resume_edited(*state, "optimizer.eps", NULL, NULL));
     CHECK_OK(resume_edited(*state, "optimizer.later", "1", NULL));
+    /* Before optimizer.groups there were none. */
+    CHECK_OK(resume_edited(*state, "optimizer.groups", NULL, NULL));
+    struct json_object *extra = extra_of(*state, bases[COSINE].name, SAVED);
+    json_object_object_del(json_object_object_get(extra, "identity"), "optimizer.groups");
+    CHECK_FAILS(resume_extra(*state, COSINE, json_object_to_json_string(extra),
+                             "optimizer.groups=[{params: [vectors], lr_scale: 2}]", NULL),
+                NDP_EINVAL, "optimizer.groups was [], now it is [{params: ");
+    json_object_put(extra);
     /* What a file says is shown without control characters. */
     CHECK_FAILS(resume_edited(*state, "data.end_token", "\033[2J\n", NULL), NDP_EINVAL,
                 "data.end_token was ?[2J?, now it is none");

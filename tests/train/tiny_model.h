@@ -79,7 +79,7 @@ static inline void tiny_write_weights(const char *folder, uint64_t seed, ndp_dty
     CHECK_OK(ndp_infer_init(&f, folder, "cpu", 1));
     ndp_engine *e = tiny_engine(&f, NDP_MODEL_TRAIN, 8, &m);
     CHECK_OK(ndp_weights_draw(e, seed));
-    CHECK_OK(ndp_tensor_list_add(&list, e, NDP_OWNED_MASTER, NDP_TENSORS_ALL, "", stored));
+    CHECK_OK(ndp_tensor_list_add(&list, e, NDP_OWNED_MASTER, NDP_TENSORS_ALL, stored));
     CHECK_OK(ndp_weights_save(NULL, NULL, folder, list.specs, list.n, list.pieces, list.n_pieces, NDP_SHARD_BYTES));
     ndp_tensor_list_release(&list);
     ndp_engine_destroy(e);

@@ -27,6 +27,7 @@ typedef struct subject {
     bool one_a_row;     /* documents */
     const char *frozen; /* model.frozen; NULL: nothing */
     ndp_packing base;   /* qlora beside projections that are stored so; NONE: no adapter */
+    const char *groups; /* optimizer.groups; NULL: none */
     const char *routes; /* moe.routes; NULL: mixtures choose */
     const char *moe;    /* other keys of the section moe, "key=value key=value"; NULL: none */
     const char *loss;   /* the section `loss` of preference data, whose pairs are two rows; NULL: the loss of tokens */
@@ -218,6 +219,8 @@ static inline ndp_config *configure(const subject *s, const way *w) {
     set(c, "optimizer.lr=%g", s->lr);
     set(c, "optimizer.max_grad_norm=%g", s->clip);
     set(c, "optimizer.momentum=%g", s->momentum);
+    if (s->groups)
+        set(c, "optimizer.groups=%s", s->groups);
     set(c, "schedule.name=constant");
     set(c, "schedule.warmup_steps=0");
     for (int axis = 0; axis < NDP_AXES; axis++)

@@ -105,6 +105,25 @@ static void codes(subject s) {
     family_release(&f);
 }
 
+/* Tensors of one model by five optimizers, at rates of their own. */
+static void groups(subject s) {
+    family f = {.s = s};
+    f.s.length = 64, f.s.lr = 3e-5, f.s.steps = updates();
+    f.s.groups =
+        "[{params: ['*.mlp.*.weight'], optimizer: muon, lr_scale: 3}, {params: [vectors], weight_decay: 0.1}, "
+        "{params: [q_proj.weight], optimizer: lion}, {params: [k_proj.weight], optimizer: sgd, momentum: 0.9}, "
+        "{params: [o_proj.weight], optimizer: adamw8bit, lr_scale: 0.5}]";
+    static const way ways[] = {
+        {.shard = 2, .cp = 2, .tp = 2, .global = 12, .accumulation = 2, .threads = 1, .gathered = true},
+        {.shard = 3, .tp = 4, .global = 12, .accumulation = 2, .threads = 1},
+        {.replicate = 2, .sp = 4, .global = 12, .accumulation = 1, .threads = 1, .recompute = true}};
+    for (int i = 0; i < NDP_COUNT(ways); i++)
+        check_way(&f, &ways[i]);
+    print_family(&f);
+    family_release(&f);
+}
+
+static void odd_groups(void **state) { groups(odd_subject(*state, "odd fp32, groups", "fp32")); }
 static void stories_codes(void **state) { codes(stories_subject(*state, "stories260K fp32, 8-bit states", "fp32")); }
 static void odd_codes(void **state) { codes(odd_subject(*state, "odd fp32, 8-bit states", "fp32")); }
 static void stories_muon(void **state) { muon(stories_subject(*state, "stories260K fp32 Muon", "fp32")); }
@@ -434,10 +453,11 @@ static void bugs_are_seen_in_bf16(void **state) {
 /* With a pattern: the tests of that name. */
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(odd_fp32),    cmocka_unit_test(nines_fp32),         cmocka_unit_test(stories_fp32),
-        cmocka_unit_test(stories_sgd), cmocka_unit_test(stories_lion),       cmocka_unit_test(odd_codes),
-        cmocka_unit_test(odd_muon),    cmocka_unit_test(odd_bf16),           cmocka_unit_test(nines_bf16),
-        cmocka_unit_test(odd_fp64),    cmocka_unit_test(nothing_to_predict), cmocka_unit_test(bugs_are_seen)};
+        cmocka_unit_test(odd_fp32),     cmocka_unit_test(nines_fp32),   cmocka_unit_test(stories_fp32),
+        cmocka_unit_test(stories_sgd),  cmocka_unit_test(stories_lion), cmocka_unit_test(odd_codes),
+        cmocka_unit_test(odd_muon),     cmocka_unit_test(odd_groups),   cmocka_unit_test(odd_bf16),
+        cmocka_unit_test(nines_bf16),   cmocka_unit_test(odd_fp64),     cmocka_unit_test(nothing_to_predict),
+        cmocka_unit_test(bugs_are_seen)};
     const struct CMUnitTest more[] = {cmocka_unit_test(stories_codes), cmocka_unit_test(stories_muon),
                                       cmocka_unit_test(bugs_are_seen_in_bf16)};
     if (argc > 1)

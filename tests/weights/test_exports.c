@@ -26,7 +26,7 @@ static ndp_status export_body(ndp_transport *t, void *arg) {
     NDP_TRY(ndp_comm_create(t, all, "world", &world));
     NDP_TRY(ndp_engine_create(&o, &e));
     NDP_TRY(ndp_weights_load(e, x->g->folder));
-    NDP_TRY(ndp_tensor_list_add(&list, e, NDP_OWNED_MASTER, NDP_TENSORS_ALL, "", NDP_F32));
+    NDP_TRY(ndp_tensor_list_add(&list, e, NDP_OWNED_MASTER, NDP_TENSORS_ALL, NDP_F32));
     NDP_TRY(ndp_weights_save(world, NULL, x->folder, list.specs, list.n, list.pieces, list.n_pieces, NDP_SHARD_BYTES));
     ndp_tensor_list_release(&list);
     ndp_engine_destroy(e);

@@ -1,10 +1,10 @@
 /* Checkpoints with 8-bit states (weights/state_codes.h). A run that is saved, resumed on another layout and saved again
  * has the same bytes in both checkpoints, codes and scales included, unless tp_size changes: then the states are those
  * of the first checkpoint, encoded in the blocks that the new ranks have. */
-#include "weights/state_codes.h"
 #include "ops/pieces.h"
 #include "train/guarded_trainer.h"
 #include "verify/runs.h"
+#include "weights/state_codes.h"
 
 #include <json-c/json.h>
 #include <math.h>
@@ -319,10 +319,10 @@ static ndp_status forge(ndp_trainer *t, const char *folder, const char *blocks) 
     json_object_object_del(info.extra, "state_blocks");
     if (blocks)
         json_object_object_add(info.extra, "state_blocks", json_tokener_parse(blocks));
-    CHECK_OK(ndp_tensor_list_add(&list, t->engine, NDP_OWNED_MASTER, NDP_TENSORS_RUN, "", NDP_F32));
+    CHECK_OK(ndp_tensor_list_add(&list, t->engine, NDP_OWNED_MASTER, NDP_TENSORS_RUN, NDP_F32));
     for (int k = 0; k < 2; k++) {
-        CHECK_OK(ndp_tensor_list_add(&list, t->engine, (ndp_owned_kind)(NDP_OWNED_STATE0 + k), NDP_TENSORS_RUN,
-                                     k ? "optimizer.v." : "optimizer.m.", NDP_F32));
+        CHECK_OK(
+            ndp_tensor_list_add(&list, t->engine, (ndp_owned_kind)(NDP_OWNED_STATE0 + k), NDP_TENSORS_RUN, NDP_F32));
         CHECK_OK(ndp_state_codes_add(&list, t->engine, k, 1, NDP_F32));
     }
     ndp_status st = ndp_checkpoint_save(NULL, folder, &info, list.specs, list.n, list.pieces, list.n_pieces, 0,

@@ -95,7 +95,7 @@ static ndp_status pass(const ndp_op_call *c, const ndp_view *to, const ndp_view 
 }
 
 static ndp_status sum_of_squares(const ndp_op_call *c, double *out) {
-    int64_t n = c->in[0].rows * c->in[0].cols, piece[NDP_PIECE_COLUMNS] = {0, n, 1, 0};
+    int64_t n = c->in[0].rows * c->in[0].cols, piece[NDP_PIECE_COLUMNS] = {0, n, ndp_piece_facts(1, 0)};
     ndp_op_call sum = {
         .attr = &(ndp_op_attr){.accumulate = false},
         .exec = c->exec,

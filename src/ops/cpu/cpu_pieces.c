@@ -53,7 +53,7 @@ static ndp_status run_square_sum(const ndp_op_call *c) {
         run_one(&one, n, parts, ndp_rows_best()->square_parts);
         for (int64_t p = 0; p < parts; p++)
             squares += part[p];
-        total += squares / (double)piece[NDP_PIECE_COPIES];
+        total += squares / (double)ndp_piece_copies(piece);
     }
     *sum = total;
     return NDP_OK;

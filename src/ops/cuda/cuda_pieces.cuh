@@ -7,6 +7,7 @@
 #include "ops/cuda/cuda_kernel.cuh"
 extern "C" {
 #include "base/arena.h"
+#include "ops/update.h"
 #define inline __host__ __device__ inline /* kernels also call the functions of this header */
 #include "ops/pieces.h"
 #undef inline

@@ -74,11 +74,11 @@ static __device__ __forceinline__ double add_in_order(double sum, const double *
 
 /* piece_sums[i]: the squares of piece i over its copies. */
 __global__ void ndp_square_total_kernel(ndp_view pieces, const double *partial, double *piece_sums, double *total,
-                                    bool accumulate) {
+                                        bool accumulate) {
     for (int64_t i = threadIdx.x; i < pieces.rows; i += blockDim.x) {
         const int64_t *piece = ndp_piece_at(&pieces, i);
         double sum = add_in_order(0, partial + NDP_SQUARE_PARTS * i, parts_of_squares()(piece[NDP_PIECE_COUNT]));
-        piece_sums[i] = sum / (double)piece[NDP_PIECE_COPIES];
+        piece_sums[i] = sum / (double)ndp_piece_copies(piece);
     }
     __syncthreads();
     if (threadIdx.x == 0)

@@ -20,8 +20,8 @@ static __device__ __forceinline__ float flush(float x) {
 struct adamw_element {
     enum { STATES = 2, WEIGHTS = true, CLIPS = true };
     float keep, new1, old2, new2, rate, unbias, eps;
-    __device__ adamw_element(const double *k, bool decays) {
-        keep = decays ? (float)k[NDP_ADAMW_KEEP] : 1.0f;
+    __device__ adamw_element(const double *k) {
+        keep = (float)k[NDP_ADAMW_KEEP];
         new1 = (float)k[NDP_ADAMW_NEW1];
         old2 = (float)k[NDP_ADAMW_OLD2];
         new2 = (float)(1 - k[NDP_ADAMW_OLD2]);
@@ -40,9 +40,9 @@ struct adamw_element {
 struct sgd_element {
     enum { STATES = 1, WEIGHTS = true, CLIPS = true };
     float lr, decay, momentum;
-    __device__ sgd_element(const double *k, bool decays) {
+    __device__ sgd_element(const double *k) {
         lr = (float)k[NDP_SGD_LR];
-        decay = decays ? (float)k[NDP_SGD_DECAY] : 0.0f;
+        decay = (float)k[NDP_SGD_DECAY];
         momentum = (float)k[NDP_SGD_MOMENTUM];
     }
     __device__ float operator()(float g, float w, float &m, float &) const {
@@ -57,8 +57,8 @@ struct sgd_element {
 struct lion_element {
     enum { STATES = 1, WEIGHTS = true, CLIPS = true };
     float keep, lr, old1, new1, old2, new2;
-    __device__ lion_element(const double *k, bool decays) {
-        keep = decays ? (float)k[NDP_LION_KEEP] : 1.0f;
+    __device__ lion_element(const double *k) {
+        keep = (float)k[NDP_LION_KEEP];
         lr = (float)k[NDP_LION_LR];
         old1 = (float)k[NDP_LION_OLD1];
         new1 = (float)k[NDP_LION_NEW1];
@@ -77,7 +77,7 @@ struct lion_element {
 struct muon_momentum_element {
     enum { STATES = 1, WEIGHTS = false, CLIPS = true };
     float momentum, fresh;
-    __device__ muon_momentum_element(const double *k, bool) {
+    __device__ muon_momentum_element(const double *k) {
         momentum = (float)k[NDP_MUON_MOMENTUM];
         fresh = (float)(1 - k[NDP_MUON_MOMENTUM]);
     }
@@ -91,8 +91,8 @@ struct muon_momentum_element {
 struct muon_element {
     enum { STATES = 0, WEIGHTS = true, CLIPS = false };
     float keep, lr;
-    __device__ muon_element(const double *k, bool decays) {
-        keep = decays ? (float)k[NDP_MUON_KEEP] : 1.0f;
+    __device__ muon_element(const double *k) {
+        keep = (float)k[NDP_MUON_KEEP];
         lr = (float)k[NDP_MUON_LR];
     }
     __device__ float operator()(float g, float w, float &, float &) const { return w * keep - lr * g; }
@@ -151,7 +151,7 @@ template <typename E> __global__ void __launch_bounds__(UPDATE_THREADS) ndp_upda
     u.w = piece_of(u.w, first, count);
     u.g = piece_of(u.g, first, count);
     u.copy = piece_of(u.copy, first, count);
-    E element(u.constants, p.piece[NDP_PIECE_DECAYS] != 0);
+    E element(ndp_piece_constants(u.constants, p.piece));
     at += (int64_t)threadIdx.x * NDP_LANES;
     for (int round = 0; round < UPDATE_ROUNDS && at < count; round++, at += step)
         update8(u, element, E::CLIPS ? (float)clip : 1.0f, at);

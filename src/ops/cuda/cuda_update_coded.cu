@@ -21,8 +21,8 @@ struct coded_views {
 
 struct coded_constants {
     float keep, new1, old2, new2, rate, unbias, eps;
-    __device__ coded_constants(const double *k, bool decays) {
-        keep = decays ? (float)k[NDP_ADAMW_KEEP] : 1.0f;
+    __device__ coded_constants(const double *k) {
+        keep = (float)k[NDP_ADAMW_KEEP];
         new1 = (float)k[NDP_ADAMW_NEW1];
         old2 = (float)k[NDP_ADAMW_OLD2];
         new2 = (float)(1 - k[NDP_ADAMW_OLD2]);
@@ -151,7 +151,7 @@ static __global__ void __launch_bounds__(CODED_THREADS) ndp_coded_kernel(coded_v
     int lane = threadIdx.x % NDP_WARP;
     coded_lane l = {(first / NDP_CODE_BLOCK + block) * NDP_CODE_BLOCK + lane * NDP_LANES, first, first + count, false};
     l.whole = l.has(0) && l.has(NDP_LANES - 1);
-    coded_constants c(u.constants, p.piece[NDP_PIECE_DECAYS] != 0);
+    coded_constants c(ndp_piece_constants(u.constants, p.piece));
     ndp_lanes m = decode(l, u.codes[0], maps[0].values, u.scales[0][place]);
     ndp_lanes v = decode(l, u.codes[1], maps[1].values, u.scales[1][place]);
     update_lane(l, u, c, (float)clip, m, v);

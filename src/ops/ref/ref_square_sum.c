@@ -29,7 +29,7 @@ static ndp_status run_square_sum(const ndp_op_call *c) {
     for (int64_t i = 0; i < c->in[1].rows; i++) {
         const int64_t *piece = ndp_piece_at(&c->in[1], i);
         total +=
-            piece_squares(&c->in[0], piece[NDP_PIECE_FIRST], piece[NDP_PIECE_COUNT]) / (double)piece[NDP_PIECE_COPIES];
+            piece_squares(&c->in[0], piece[NDP_PIECE_FIRST], piece[NDP_PIECE_COUNT]) / (double)ndp_piece_copies(piece);
     }
     *sum = total;
     return NDP_OK;

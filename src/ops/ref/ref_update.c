@@ -6,43 +6,42 @@
 #include <math.h>
 
 /* One element of an update: g the clipped gradient, w and s[] in and out. */
-typedef double ref_update_element(const double *k, bool decays, double g, double w, double *s);
+typedef double ref_update_element(const double *k, double g, double w, double *s);
 
 static double flush(double x) { return x < NDP_TINY_MOMENT && x > -NDP_TINY_MOMENT ? 0 : x; }
 
-static double adamw(const double *k, bool decays, double g, double w, double *s) {
-    double keep = decays ? k[NDP_ADAMW_KEEP] : 1;
+static double adamw(const double *k, double g, double w, double *s) {
     s[0] = flush(s[0] + k[NDP_ADAMW_NEW1] * (g - s[0]));
     s[1] = flush(k[NDP_ADAMW_OLD2] * s[1] + (1 - k[NDP_ADAMW_OLD2]) * (g * g));
-    return w * keep - k[NDP_ADAMW_RATE] * (s[0] / (sqrt(s[1]) * k[NDP_ADAMW_UNBIAS] + k[NDP_ADAMW_EPS]));
+    return w * k[NDP_ADAMW_KEEP] - k[NDP_ADAMW_RATE] * (s[0] / (sqrt(s[1]) * k[NDP_ADAMW_UNBIAS] + k[NDP_ADAMW_EPS]));
 }
 
 /* The momentum buffer starts as zeros, which makes the first step b = g. */
-static double sgd(const double *k, bool decays, double g, double w, double *s) {
-    double d = g + (decays ? k[NDP_SGD_DECAY] : 0) * w;
+static double sgd(const double *k, double g, double w, double *s) {
+    double d = g + k[NDP_SGD_DECAY] * w;
     if (k[NDP_SGD_MOMENTUM] != 0)
         s[0] = d = flush(k[NDP_SGD_MOMENTUM] * s[0] + d);
     return w - k[NDP_SGD_LR] * d;
 }
 
 /* The sign of a broken gradient is NaN, not 0. */
-static double lion(const double *k, bool decays, double g, double w, double *s) {
-    double keep = decays ? k[NDP_LION_KEEP] : 1, c = k[NDP_LION_OLD1] * s[0] + k[NDP_LION_NEW1] * g;
+static double lion(const double *k, double g, double w, double *s) {
+    double c = k[NDP_LION_OLD1] * s[0] + k[NDP_LION_NEW1] * g;
     double sign = c > 0 ? 1 : c < 0 ? -1 : c;
     s[0] = flush(k[NDP_LION_OLD2] * s[0] + k[NDP_LION_NEW2] * g);
-    return w * keep - k[NDP_LION_LR] * sign;
+    return w * k[NDP_LION_KEEP] - k[NDP_LION_LR] * sign;
 }
 
 /* Nesterov's: the mean of the gradients, one step ahead. */
-static double muon_momentum(const double *k, bool decays, double g, double direction, double *s) {
-    (void)decays, (void)direction;
+static double muon_momentum(const double *k, double g, double direction, double *s) {
+    (void)direction;
     s[0] = flush(s[0] + (1 - k[NDP_MUON_MOMENTUM]) * (g - s[0]));
     return g + k[NDP_MUON_MOMENTUM] * (s[0] - g);
 }
 
-static double muon(const double *k, bool decays, double g, double w, double *s) {
+static double muon(const double *k, double g, double w, double *s) {
     (void)s;
-    return w * (decays ? k[NDP_MUON_KEEP] : 1) - k[NDP_MUON_LR] * g;
+    return w * k[NDP_MUON_KEEP] - k[NDP_MUON_LR] * g;
 }
 
 static void update_element(const ndp_op_call *c, const int64_t *piece, int64_t i, ref_update_element *element) {
@@ -54,7 +53,7 @@ static void update_element(const ndp_op_call *c, const int64_t *piece, int64_t i
         place[j] = ndp_piece_place(&c->in[NDP_UPDATE_PIECES], piece, &state[j], c->in[NDP_UPDATE_WEIGHT].cols) + i;
         s[j] = ndp_present(&state[j]) ? ndp_view_get(&state[j], 0, place[j]) : 0;
     }
-    double w = element(c->in[NDP_UPDATE_CONSTANTS].data, piece[NDP_PIECE_DECAYS],
+    double w = element(ndp_piece_constants(c->in[NDP_UPDATE_CONSTANTS].data, piece),
                        ndp_view_get(&c->in[NDP_UPDATE_GRAD], 0, at) * factor,
                        ndp_view_get(&c->in[NDP_UPDATE_WEIGHT], 0, at), s);
     ndp_view_set(&c->out[0], 0, at, w);
@@ -118,7 +117,7 @@ static void update_block(const ndp_op_call *c, const int64_t *piece, const coded
         decode(c, b, j, s[j]);
     for (int i = 0; i < b->n; i++) {
         double moments[] = {s[0][i], s[1][i]};
-        double w = adamw(c->in[NDP_UPDATE_CONSTANTS].data, piece[NDP_PIECE_DECAYS],
+        double w = adamw(ndp_piece_constants(c->in[NDP_UPDATE_CONSTANTS].data, piece),
                          ndp_view_get(&c->in[NDP_UPDATE_GRAD], 0, b->first + i) * factor,
                          ndp_view_get(&c->in[NDP_UPDATE_WEIGHT], 0, b->first + i), moments);
         ndp_view_set(&c->out[0], 0, b->first + i, w);

@@ -13,7 +13,6 @@ typedef struct update_range {
     uint16_t *copy; /* NULL: none is written */
     const double *k;
     float clip;
-    bool decays;
     int64_t first, end;
 } update_range;
 
@@ -24,9 +23,8 @@ static update_range range_of(const ndp_op_call *c, int64_t first, int64_t last) 
     update_range u = {.w = (float *)c->in[NDP_UPDATE_WEIGHT].data + skip,
                       .g = (const float *)c->in[NDP_UPDATE_GRAD].data + skip,
                       .copy = c->out[1].data ? (uint16_t *)c->out[1].data + skip : NULL,
-                      .k = c->in[NDP_UPDATE_CONSTANTS].data,
+                      .k = ndp_piece_constants(c->in[NDP_UPDATE_CONSTANTS].data, piece),
                       .clip = clip ? (float)*clip : 1,
-                      .decays = piece[NDP_PIECE_DECAYS] != 0,
                       .first = first * NDP_SEGMENT_ALIGN,
                       .end = end < n ? end : n};
     for (int s = 0; s < NDP_OPTIMIZER_STATES; s++) {
@@ -45,7 +43,7 @@ NDP_INLINE void adamw_loop(const update_range *u, bool copied) {
     const float *restrict g = u->g;
     uint16_t *restrict copy = u->copy;
     const double *k = u->k;
-    const float keep = u->decays ? (float)k[NDP_ADAMW_KEEP] : 1, scale = u->clip, eps = (float)k[NDP_ADAMW_EPS];
+    const float keep = (float)k[NDP_ADAMW_KEEP], scale = u->clip, eps = (float)k[NDP_ADAMW_EPS];
     const float new1 = (float)k[NDP_ADAMW_NEW1];
     const float old2 = (float)k[NDP_ADAMW_OLD2], new2 = (float)(1 - k[NDP_ADAMW_OLD2]);
     const float rate = (float)k[NDP_ADAMW_RATE], unbias = (float)k[NDP_ADAMW_UNBIAS];
@@ -77,7 +75,7 @@ NDP_INLINE void sgd_loop(const update_range *u, bool copied, bool with_momentum)
     const float *restrict g = u->g;
     uint16_t *restrict copy = u->copy;
     const double *k = u->k;
-    const float lr = (float)k[NDP_SGD_LR], decay = u->decays ? (float)k[NDP_SGD_DECAY] : 0, scale = u->clip;
+    const float lr = (float)k[NDP_SGD_LR], decay = (float)k[NDP_SGD_DECAY], scale = u->clip;
     const float momentum = (float)k[NDP_SGD_MOMENTUM];
     const int64_t first = u->first, end = u->end;
     SIMD for (int64_t i = first; i < end; i++) {
@@ -110,7 +108,7 @@ NDP_INLINE void lion_loop(const update_range *u, bool copied) {
     const float *restrict g = u->g;
     uint16_t *restrict copy = u->copy;
     const double *k = u->k;
-    const float keep = u->decays ? (float)k[NDP_LION_KEEP] : 1, lr = (float)k[NDP_LION_LR], scale = u->clip;
+    const float keep = (float)k[NDP_LION_KEEP], lr = (float)k[NDP_LION_LR], scale = u->clip;
     const float old1 = (float)k[NDP_LION_OLD1], new1 = (float)k[NDP_LION_NEW1];
     const float old2 = (float)k[NDP_LION_OLD2], new2 = (float)k[NDP_LION_NEW2];
     const int64_t first = u->first, end = u->end;
@@ -153,7 +151,7 @@ NDP_INLINE void muon_loop(const update_range *u, bool copied) {
     float *restrict w = u->w;
     const float *restrict direction = u->g;
     uint16_t *restrict copy = u->copy;
-    const float keep = u->decays ? (float)u->k[NDP_MUON_KEEP] : 1, lr = (float)u->k[NDP_MUON_LR];
+    const float keep = (float)u->k[NDP_MUON_KEEP], lr = (float)u->k[NDP_MUON_LR];
     const int64_t first = u->first, end = u->end;
     SIMD for (int64_t i = first; i < end; i++) {
         float wi = ndp_fused(w[i], keep, -lr * direction[i]);

@@ -11,9 +11,9 @@ typedef struct coded_constants {
     float keep, new1, old2, new2, rate, unbias, eps, clip;
 } coded_constants;
 
-static coded_constants constants_of(const ndp_op_call *c, bool decays) {
-    const double *k = c->in[NDP_UPDATE_CONSTANTS].data, *clip = c->in[NDP_UPDATE_CLIP].data;
-    return (coded_constants){.keep = decays ? (float)k[NDP_ADAMW_KEEP] : 1,
+static coded_constants constants_of(const ndp_op_call *c, const int64_t *piece) {
+    const double *k = ndp_piece_constants(c->in[NDP_UPDATE_CONSTANTS].data, piece), *clip = c->in[NDP_UPDATE_CLIP].data;
+    return (coded_constants){.keep = (float)k[NDP_ADAMW_KEEP],
                              .new1 = (float)k[NDP_ADAMW_NEW1],
                              .old2 = (float)k[NDP_ADAMW_OLD2],
                              .new2 = (float)(1 - k[NDP_ADAMW_OLD2]),
@@ -63,7 +63,7 @@ NDP_INLINE void round_copy(const float *restrict w, uint16_t *restrict copy, int
 
 void NDP_RANGE_KERNEL(adamw8bit)(const ndp_op_call *c, int64_t first, int64_t last) {
     const int64_t *piece = ndp_piece_at(&c->in[NDP_UPDATE_PIECES], 0);
-    const coded_constants k = constants_of(c, piece[NDP_PIECE_DECAYS] != 0);
+    const coded_constants k = constants_of(c, piece);
     const float margin = ndp_code_margin(c->exec);
     ndp_dynamic_map maps[NDP_OPTIMIZER_STATES];
     float moments[NDP_OPTIMIZER_STATES][NDP_CODE_BLOCK];
