@@ -31,7 +31,10 @@ static const part optimizers[] = {{"adamw", {"optimizer.lr=1e-2"}},
                                   {"sgd", {"optimizer.name=sgd", "optimizer.lr=0.5", "optimizer.momentum=0.9"}},
                                   {"lion", {"optimizer.name=lion", "optimizer.lr=1e-3"}},
                                   {"muon", {"optimizer.name=muon", "optimizer.lr=1e-2"}},
-                                  {"adamw8bit", {"optimizer.name=adamw8bit", "optimizer.lr=1e-2"}}};
+                                  {"adamw8bit", {"optimizer.name=adamw8bit", "optimizer.lr=1e-2"}},
+                                  {"groups", /* the first layer by another optimizer */
+                                   {"optimizer.lr=1e-2", "optimizer.groups=[{params: ['*[!t]?.0.*'], optimizer: lion, "
+                                                         "lr_scale: 0.1}]"}}};
 static const part kinds_of_base[] = {{"pretrained", {"model.path=%/model"}},
                                      {"random", {"model.config=%/model/config.json", "data.tokenizer=%/model"}},
                                      {"frozen", {"model.path=%/model", "model.frozen=[embed]"}}};
