@@ -2,8 +2,6 @@
  * (flow_meet.c). What rows do not say is in functions (rules_*.c), which prepare operands or finish results. */
 #include "placement/flow_rule.h"
 
-#include <stdio.h>
-
 static bool is_capital(char c) { return c >= 'A' && c <= 'Z'; }
 
 /* Which value of the node each kind is about, and what it is of it. */
@@ -63,15 +61,22 @@ static bool is_by_row(const ndp_rule *r, const ndp_flow_matrix *m, int value) {
            ndp_input_is_of_batch(r->g->inputs->items[r->g->values[value].input].kind);
 }
 
+static ndp_text name_of(const char *name, int k) {
+    ndp_text out = {""};
+    if (name)
+        ndp_text_add(&out, "%s", name);
+    else
+        ndp_text_add(&out, "operand %d", k);
+    return out;
+}
+
 /* An operand that is absent must be so in the node. */
 static ndp_status expect_present(const ndp_rule *r, int k, const ndp_flow_matrix *m, bool wanted) {
-    char number[32];
-    snprintf(number, sizeof number, "operand %d", k);
     if (ndp_rule_has(r, k) == wanted || (m->is == NDP_FLOW_BIAS && wanted))
         return NDP_OK;
     return m->is == NDP_FLOW_BIAS
                ? ndp_refuse(r, "its node has no bias")
-               : ndp_refuse(r, "it %s %s, its node does not", wanted ? "lacks" : "has", m->name ? m->name : number);
+               : ndp_refuse(r, "it %s %s, its node does not", wanted ? "lacks" : "has", name_of(m->name, k).s);
 }
 
 static ndp_status expect_operand(ndp_rule *r, int k, const ndp_flow_matrix *m, int value) {
@@ -87,12 +92,11 @@ static ndp_status expect_operand(ndp_rule *r, int k, const ndp_flow_matrix *m, i
 
 /* What only calls of this node make. A product without its bias becomes the value. */
 static ndp_status expect_thing(ndp_rule *r, int k, ndp_thing what, bool complete) {
-    char is[300], must[200];
     for (int i = 0; i < r->in[k].n; i++) {
         ndp_tile *t = &r->in[k].tiles[i];
         if (!ndp_things_equal(t->what, what) || (complete && t->share != 1))
-            return ndp_refuse(r, "operand %d is %s; it must be %s%s", k, ndp_tile_text(r, t, is, sizeof is),
-                              ndp_thing_text(r, what, must, sizeof must), complete ? ", complete" : "");
+            return ndp_refuse(r, "operand %d is %s; it must be %s%s", k, ndp_tile_text(r, t).s,
+                              ndp_thing_text(r, what).s, complete ? ", complete" : "");
         t->what.kind = what.kind == NDP_THING_PRODUCT ? NDP_THING_VALUE : what.kind;
     }
     return ndp_expect_all(r, k);
@@ -149,14 +153,12 @@ bool ndp_flow_is_compared(const ndp_rule *r, int k) {
 /* What is added once is added to what is complete. */
 static ndp_status check_added(const ndp_rule *r, int k) {
     const ndp_flow_matrix *m = &r->flow->in[k];
-    char is[300], number[32];
     bool added = (m->is == NDP_FLOW_ADDED || m->is == NDP_FLOW_BIAS) && ndp_rule_has(r, k);
-    snprintf(number, sizeof number, "operand %d", k);
     for (int i = 0; added && i < r->out[0].n; i++) {
         const ndp_tile *t = &r->out[0].tiles[i];
         if (t->share != 1 && t->what.kind != NDP_THING_ZERO)
-            return ndp_refuse(r, "it adds %s to %s", m->is == NDP_FLOW_BIAS ? "a bias" : number,
-                              ndp_tile_text(r, t, is, sizeof is));
+            return ndp_refuse(r, "it adds %s to %s", name_of(m->is == NDP_FLOW_BIAS ? "a bias" : NULL, k).s,
+                              ndp_tile_text(r, t).s);
     }
     return NDP_OK;
 }

@@ -1,8 +1,6 @@
 /* Lanes: one for each coordinate of pp, cp, sp and tp at one pair of data coordinates. */
 #include "placement/lanes.h"
 
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
 /* The axes that lanes differ on, outermost first. */
@@ -115,27 +113,22 @@ void ndp_lanes_release(ndp_lanes *l) {
     *l = (ndp_lanes){0};
 }
 
-const char *ndp_lane_text(const ndp_lanes *l, int lane, char *out, size_t size) {
+ndp_text ndp_lane_text(const ndp_lanes *l, int lane) {
     const ndp_mesh *m = &l->items[lane].mesh;
-    int n = snprintf(out, size, "rank %d", m->rank);
     const char *before = " (";
-    for (int axis = 0; axis < NDP_AXES && n < (int)size; axis++)
+    ndp_text out = {""};
+    ndp_text_add(&out, "rank %d", m->rank);
+    for (int axis = 0; axis < NDP_AXES; axis++)
         if (m->layout.size[axis] > 1) {
-            n += snprintf(out + n, size - (size_t)n, "%s%s %d", before, ndp_axis_name((ndp_axis)axis), m->coord[axis]);
+            ndp_text_add(&out, "%s%s %d", before, ndp_axis_name((ndp_axis)axis), m->coord[axis]);
             before = ", ";
         }
-    if (before[0] == ',' && n < (int)size)
-        snprintf(out + n, size - (size_t)n, ")");
+    ndp_text_add(&out, "%s", before[0] == ',' ? ")" : "");
     return out;
 }
 
-ndp_status ndp_lane_refuse(const ndp_lanes *l, int lane, const char *fmt, ...) {
-    char rank[160], text[1024];
-    va_list args;
-    va_start(args, fmt);
-    vsnprintf(text, sizeof text, fmt, args);
-    va_end(args);
-    return NDP_FAIL(NDP_EBUG, "placement: %s: %s", ndp_lane_text(l, lane, rank, sizeof rank), text);
+ndp_status ndp_lane_refused(const ndp_lanes *l, int lane, ndp_status st) {
+    return NDP_FAIL(st, "placement: %s: %s", ndp_lane_text(l, lane).s, ndp_error_message());
 }
 
 /* ---- segments and rows ---- */

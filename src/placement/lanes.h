@@ -52,9 +52,10 @@ ndp_members ndp_lane_members(const ndp_lanes *l, int lane, ndp_group_kind kind);
 int ndp_member(const ndp_members *m, int i);
 
 /* "rank 5 (tp 1, cp 0)" */
-const char *ndp_lane_text(const ndp_lanes *l, int lane, char *out, size_t size);
+ndp_text ndp_lane_text(const ndp_lanes *l, int lane);
 /* NDP_EBUG: "placement: rank 5 (tp 1, cp 0): ..." */
-ndp_status ndp_lane_refuse(const ndp_lanes *l, int lane, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+#define ndp_lane_refuse(l, lane, ...) ndp_lane_refused(l, lane, NDP_FAIL(NDP_EBUG, __VA_ARGS__))
+ndp_status ndp_lane_refused(const ndp_lanes *l, int lane, ndp_status st);
 
 /* True if both are the same memory, in the same shape. */
 static inline bool ndp_operands_same(const ndp_operand *a, const ndp_operand *b) {

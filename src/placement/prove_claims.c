@@ -24,10 +24,9 @@ static ndp_status tile_tensor(const ndp_lanes *l, int pp, int buffer, int k) {
             known = ndp_segments_same(s, &table_at(l, pp, 0, 0, other, buffer)->items[k], NDP_SAME_RECTANGLE);
         sum = known ? sum : ndp_share_add(sum, ndp_segment_share(s, 0, 0, s->rows, 0, s->cols));
     }
-    char text[64];
     return sum == 1 ? NDP_OK
                     : NDP_FAIL(NDP_EBUG, "placement: the ranks of tp have %s of %s, must have each element",
-                               ndp_share_text(sum, text, sizeof text), first->name);
+                               ndp_share_text(sum).s, first->name);
 }
 
 /* Ranks of tp with the same elements have the same blocks of codes, or their states would differ. */
@@ -67,7 +66,6 @@ static ndp_status check_tensors(const ndp_lanes *l, int lane, const ndp_segments
 static ndp_status check_table(const ndp_lanes *l, int lane, const ndp_segments *like, int buffer) {
     const ndp_segments *t = &l->items[lane].tables[buffer];
     const char *name = l->items[lane].program->opts.model->buffers[buffer].name;
-    char rank[160];
     bool same = t->n == like->n;
     NDP_TRY(check_tensors(l, lane, t, name));
     for (int k = 0; same && k < t->n; k++)
@@ -75,7 +73,7 @@ static ndp_status check_table(const ndp_lanes *l, int lane, const ndp_segments *
                t->items[k].offset == like->items[k].offset;
     if (!same)
         return NDP_FAIL(NDP_EBUG, "placement: %s has another table of %s than ranks with other rows",
-                        ndp_lane_text(l, lane, rank, sizeof rank), name);
+                        ndp_lane_text(l, lane).s, name);
     for (int k = 0; t == like && k < t->n; k++)
         for (int i = 0; i < k; i++) {
             const ndp_segment *a = &t->items[k], *b = &t->items[i];
@@ -240,13 +238,12 @@ static ndp_status check_all_pieces(const ndp_lanes *l, known_layouts *known) {
 
 static ndp_status check_rows(const ndp_lanes *l) {
     ndp_share sum = 0;
-    char text[64];
     for (int cp = 0; cp < l->size[NDP_CP]; cp++)
         for (int sp = 0; sp < l->size[NDP_SP]; sp++)
             sum = ndp_share_add(sum, ndp_lane_rows(l, ndp_lane_at(l, 0, cp, sp, 0), NDP_EXTENT_TOKENS));
     return sum == 1 ? NDP_OK
                     : NDP_FAIL(NDP_EBUG, "placement: the ranks of cp and sp load %s of the rows of a micro-batch",
-                               ndp_share_text(sum, text, sizeof text));
+                               ndp_share_text(sum).s);
 }
 
 static ndp_status check_samples(const ndp_lanes *l) {
@@ -254,7 +251,6 @@ static ndp_status check_samples(const ndp_lanes *l) {
     ndp_mesh mesh = l->items[0].mesh;
     int64_t of = NDP_NONE;
     ndp_share sum = 0;
-    char text[64];
     for (int r = 0; r < l->size[NDP_DP_REPLICATE]; r++)
         for (int s = 0; s < l->size[NDP_DP_SHARD]; s++)
             for (int m = 0; m < p->opts.step.accumulation; m++) {
@@ -271,7 +267,7 @@ static ndp_status check_samples(const ndp_lanes *l) {
             }
     return sum == 1 ? NDP_OK
                     : NDP_FAIL(NDP_EBUG, "placement: all ranks together read %s of the samples of a batch",
-                               ndp_share_text(sum, text, sizeof text));
+                               ndp_share_text(sum).s);
 }
 
 /* ---- inputs ---- */

@@ -1,10 +1,6 @@
 /* What all rules use: what operands must be, and messages. */
 #include "placement/rule.h"
 
-#include <stdarg.h>
-#include <stdio.h>
-#include <string.h>
-
 /* ---- messages ---- */
 
 /* What stands before and after the name of what a thing is of. */
@@ -47,35 +43,28 @@ const char *ndp_thing_name(const ndp_graph *g, ndp_thing t) {
     }
 }
 
-const char *ndp_thing_text(const ndp_rule *r, ndp_thing t, char *out, size_t size) {
-    snprintf(out, size, "%s%s%s", texts[t.kind].before, ndp_thing_name(r->g, t), texts[t.kind].after);
+ndp_text ndp_thing_text(const ndp_rule *r, ndp_thing t) {
+    ndp_text out = {""};
+    ndp_text_add(&out, "%s%s%s", texts[t.kind].before, ndp_thing_name(r->g, t), texts[t.kind].after);
     return out;
 }
 
-const char *ndp_tile_text(const ndp_rule *r, const ndp_tile *t, char *out, size_t size) {
-    char name[180], share[64], made[32] = "";
+ndp_text ndp_tile_text(const ndp_rule *r, const ndp_tile *t) {
+    ndp_text out = ndp_thing_text(r, t->what);
+    if (t->share != 1)
+        ndp_text_add(&out, ", %s", ndp_share_text(t->share).s);
     if (t->made != NDP_NONE)
-        snprintf(made, sizeof made, ", made by #%d", t->made);
-    ndp_thing_text(r, t->what, name, sizeof name);
-    if (t->share == 1)
-        snprintf(out, size, "%s%s", name, made);
-    else
-        snprintf(out, size, "%s, %s%s", name, ndp_share_text(t->share, share, sizeof share), made);
+        ndp_text_add(&out, ", made by #%d", t->made);
     return out;
 }
 
-ndp_status ndp_refuse(const ndp_rule *r, const char *fmt, ...) {
-    char text[600];
-    va_list args;
-    va_start(args, fmt);
-    vsnprintf(text, sizeof text, fmt, args);
-    va_end(args);
+ndp_status ndp_refused(const ndp_rule *r, ndp_status st) {
     int value = r->c->n_out > 0 ? r->c->out[0].value : NDP_NONE;
     const char *name = r->c->what ? r->c->what
                        : value != NDP_NONE && r->n && r->n->n_out > 0 && r->n->out[0] != NDP_NONE
                            ? r->g->values[r->n->out[0]].name
                            : "";
-    return NDP_FAIL(NDP_EBUG, "placement: %s #%d %s %s: %s", r->where, r->index, r->c->op->name, name, text);
+    return NDP_FAIL(st, "placement: %s #%d %s %s: %s", r->where, r->index, r->c->op->name, name, ndp_error_message());
 }
 
 /* ---- values ---- */
@@ -88,9 +77,7 @@ ndp_status ndp_expect_all(const ndp_rule *r, int k) {
 }
 
 static ndp_status refuse_thing(const ndp_rule *r, int k, const ndp_tile *t, ndp_thing must) {
-    char is[300], wanted[200];
-    return ndp_refuse(r, "operand %d is %s; it must be %s", k, ndp_tile_text(r, t, is, sizeof is),
-                      ndp_thing_text(r, must, wanted, sizeof wanted));
+    return ndp_refuse(r, "operand %d is %s; it must be %s", k, ndp_tile_text(r, t).s, ndp_thing_text(r, must).s);
 }
 
 ndp_status ndp_expect_value(ndp_rule *r, int k, int value, bool complete) {
@@ -104,10 +91,8 @@ ndp_status ndp_expect_value(ndp_rule *r, int k, int value, bool complete) {
         ndp_tile *t = &r->in[k].tiles[i];
         if (!ndp_thing_is(t->what, NDP_THING_VALUE, origin))
             return refuse_thing(r, k, t, (ndp_thing){NDP_THING_VALUE, origin});
-        if (complete && t->share != 1) {
-            char is[300];
-            return ndp_refuse(r, "operand %d is %s; it must be complete", k, ndp_tile_text(r, t, is, sizeof is));
-        }
+        if (complete && t->share != 1)
+            return ndp_refuse(r, "operand %d is %s; it must be complete", k, ndp_tile_text(r, t).s);
         t->at_col -= col;
         if (t->at_col < 0 || t->at_col + t->cols > cols)
             return ndp_refuse(r, "operand %d has columns %lld to %lld of %s, which are not those of its node", k,
@@ -284,7 +269,6 @@ static bool sums(ndp_thing_kind k) {
 }
 
 ndp_status ndp_sum_contents(ndp_rule *r, const ndp_content *a, const ndp_content *b, ndp_content *out) {
-    char one[300], two[300];
     for (int i = 0; i < a->n; i++)
         for (int j = 0; j < b->n; j++) {
             ndp_tile x, y;
@@ -300,8 +284,8 @@ ndp_status ndp_sum_contents(ndp_rule *r, const ndp_content *a, const ndp_content
                 return ndp_refuse(r,
                                   "it adds %s, rows from %lld and columns from %lld on, and %s, rows from %lld and "
                                   "columns from %lld on",
-                                  ndp_tile_text(r, &x, one, sizeof one), (long long)x.at_row, (long long)x.at_col,
-                                  ndp_tile_text(r, &y, two, sizeof two), (long long)y.at_row, (long long)y.at_col);
+                                  ndp_tile_text(r, &x).s, (long long)x.at_row, (long long)x.at_col,
+                                  ndp_tile_text(r, &y).s, (long long)y.at_row, (long long)y.at_col);
             x.share = ndp_share_add(x.share, y.share);
             x.made = r->index;
             NDP_TRY(ndp_content_add(out, x));

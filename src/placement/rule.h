@@ -54,12 +54,13 @@ static inline bool ndp_rule_has(const ndp_rule *r, int k) { return k < r->c->n_i
 static inline bool ndp_rule_wants(const ndp_rule *r, int k) { return k < r->c->n_out && r->c->out[k].base != NDP_NONE; }
 
 /* NDP_EBUG: "placement: rank 1 (tp 1): unit block, forward #4 linear qkv: ..." */
-ndp_status ndp_refuse(const ndp_rule *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+#define ndp_refuse(r, ...) ndp_refused(r, NDP_FAIL(NDP_EBUG, __VA_ARGS__))
+ndp_status ndp_refused(const ndp_rule *r, ndp_status st);
 /* "a part of qkv, made by #3" */
-const char *ndp_tile_text(const ndp_rule *r, const ndp_tile *t, char *out, size_t size);
+ndp_text ndp_tile_text(const ndp_rule *r, const ndp_tile *t);
 /* The name of what a thing is of; "": it has none. */
 const char *ndp_thing_name(const ndp_graph *g, ndp_thing t);
-const char *ndp_thing_text(const ndp_rule *r, ndp_thing t, char *out, size_t size);
+ndp_text ndp_thing_text(const ndp_rule *r, ndp_thing t);
 
 /* ---- operands ---- */
 

@@ -84,14 +84,13 @@ ndp_status ndp_after_attention(ndp_rule *r) {
 
 /* Attention parts, operands a and b, over disjoint keys. */
 static ndp_status merge(ndp_rule *r, int a, int b, int value, int o) {
-    char is[300];
     int64_t col;
     int id = ndp_value_origin(r->g, value, &col);
     for (int k = a;; k = b) {
         for (int i = 0; i < r->in[k].n; i++)
             if (!ndp_thing_is(r->in[k].tiles[i].what, NDP_THING_KEYS, id))
                 return ndp_refuse(r, "operand %d is %s; it must be %s over some of the keys", k,
-                                  ndp_tile_text(r, &r->in[k].tiles[i], is, sizeof is), r->g->values[id].name);
+                                  ndp_tile_text(r, &r->in[k].tiles[i]).s, r->g->values[id].name);
         if (k == b)
             break;
     }

@@ -43,12 +43,11 @@ static bool is_complete(const ndp_content *c) {
 /* A sum of what all ranks have complete counts it once for each of them. One rank alone may have all of a sum, where
  * the others' rows are padding. */
 static ndp_status expect_summands(ndp_rule *r, const ndp_content *const *handed, int n) {
-    char is[300];
     bool all = true;
     for (int i = 0; i < n; i++)
         all = all && is_complete(handed[i]);
     return all ? ndp_refuse(r, "it sums %s over %d ranks, each of which has all of it",
-                            ndp_tile_text(r, &handed[0]->tiles[0], is, sizeof is), n)
+                            ndp_tile_text(r, &handed[0]->tiles[0]).s, n)
                : NDP_OK;
 }
 

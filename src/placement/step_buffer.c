@@ -81,8 +81,7 @@ ndp_status ndp_step_program_init(const ndp_lanes *l, const ndp_program *p, ndp_a
     for (int i = 0; i < m->n_graphs * NDP_PHASES; i++)
         find_written(out, i / NDP_PHASES, i % NDP_PHASES);
     NDP_TRY(ndp_step_pinned_init(out, arena));
-    NDP_TRY(ndp_step_rings_check(p, arena));
-    return ndp_step_places_init(p, arena, &out->places);
+    return ndp_step_rings_check(p, arena);
 }
 
 bool ndp_step_next_stretch(const ndp_step_buffer *b, int *k, int64_t low, int64_t high, ndp_stretch *out) {

@@ -27,7 +27,6 @@ typedef struct ndp_step_buffer {
 
 typedef struct ndp_step_program {
     const ndp_program *program;
-    ndp_step_places places;
     ndp_step_buffer *buffers;                     /* by buffer */
     int *local;                                   /* by buffer of the whole model; NDP_NONE: this rank has none of it */
     ndp_apart apart;                              /* of the optimizer */

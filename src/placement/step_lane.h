@@ -106,12 +106,11 @@ typedef struct ndp_step_lane {
 /* ---- step_lane.c ---- */
 
 /* NDP_EBUG with the lane's rank and instruction. */
-ndp_status ndp_step_refuse(const ndp_step_lane *l, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* The same: "FORMAT", with what a span holds, which may be NULL: nothing, at its end. */
-ndp_status ndp_step_refuse_held(const ndp_step_lane *l, const ndp_held *is, const char *before, const char *after);
-/* "the output of model.layers.0, micro-batch 2, made by #11 forward model.layers.0": what a span holds. */
-const char *ndp_held_text(const ndp_step_lane *l, const ndp_held *s, char *out, size_t size);
-enum { NDP_HELD_TEXT = 320 };
+#define ndp_step_refuse(l, ...) ndp_step_refused(l, NDP_FAIL(NDP_EBUG, __VA_ARGS__))
+ndp_status ndp_step_refused(const ndp_step_lane *l, ndp_status st);
+/* "the output of model.layers.0, micro-batch 2, made by #11 forward model.layers.0": what a span holds; NULL:
+ * nothing. */
+ndp_text ndp_held_text(const ndp_step_lane *l, const ndp_held *s);
 
 /* The buffer of the whole model on a lane; NDP_NONE: it has none of it. */
 static inline int ndp_step_local(const ndp_step_lane *l, int whole) {

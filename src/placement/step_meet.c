@@ -37,11 +37,12 @@ static ndp_bytes operand(const ndp_step_lane *l, const ndp_operand *o) {
 
 /* All bytes of a message are something. */
 static ndp_status check_message(const ndp_step_lane *l, ndp_bytes b) {
-    const ndp_held *s = ndp_memory_find(&l->memory, b);
-    if (s && (s->kind == NDP_HELD_BOUNDARY || s->kind == NDP_HELD_BOUNDARY_GRAD) && s->share == 0)
+    ndp_held s = ndp_memory_find(&l->memory, b);
+    if ((s.kind == NDP_HELD_BOUNDARY || s.kind == NDP_HELD_BOUNDARY_GRAD) && s.share == 0)
         return NDP_OK;
     ndp_held first = ndp_memory_first(&l->memory, b);
-    return ndp_step_refuse_held(l, &first, "sends ", ", must be the output of a unit, or a gradient of one");
+    return ndp_step_refuse(l, "sends %s, must be the output of a unit, or a gradient of one",
+                           ndp_held_text(l, &first).s);
 }
 
 static ndp_mail *mailbox(const ndp_step_world *w, int to, int from, int channel) {
@@ -203,10 +204,9 @@ static bool all_begun(const ndp_step_lane *l, const ndp_members *m, const ndp_un
 static ndp_status check_alike(ndp_step_lane *l, const ndp_members *m, ndp_under_way **members) {
     for (int i = 1; i < m->n; i++) {
         const ndp_under_way *a = members[0], *b = members[i];
-        char rank[160];
         if (a->instr->call.op != b->instr->call.op || a->bytes != b->bytes || a->scalar != b->scalar)
             return ndp_step_refuse(l, "meets #%d %s of %s, another operation", b->at, b->instr->call.op->name,
-                                   ndp_lane_text(l->world->lanes, b->lane, rank, sizeof rank));
+                                   ndp_lane_text(l->world->lanes, b->lane).s);
     }
     return NDP_OK;
 }

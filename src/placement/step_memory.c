@@ -1,77 +1,7 @@
-/* Memory of a rank, as spans by place. */
+/* Memory of a rank, as spans by the bytes of each region. */
 #include "placement/step_memory.h"
 
-#include <stdlib.h>
 #include <string.h>
-
-/* ---- places ---- */
-
-static int by_place(const void *a, const void *b, void *user) {
-    const ndp_block *blocks = user, *x = &blocks[*(const int *)a], *y = &blocks[*(const int *)b];
-    if (x->region != y->region)
-        return x->region < y->region ? -1 : 1;
-    if (x->offset != y->offset)
-        return x->offset < y->offset ? -1 : 1;
-    return (x->bytes > y->bytes) - (x->bytes < y->bytes);
-}
-
-static bool same_place(const ndp_block *a, const ndp_block *b) {
-    return a->region == b->region && a->offset == b->offset && a->bytes == b->bytes;
-}
-
-/* Numbers the places in the order of their bytes. `order`: room for all blocks. */
-static void number_places(const ndp_program *p, int *order, ndp_step_places *out) {
-    int n = 0;
-    for (int i = 0; i < p->n_blocks; i++) {
-        out->of[i] = NDP_NONE;
-        if (p->blocks[i].bytes > 0)
-            order[n++] = i;
-    }
-    qsort_r(order, (size_t)n, sizeof *order, by_place, p->blocks);
-    for (int i = 0; i < n; i++) {
-        const ndp_block *b = &p->blocks[order[i]];
-        if (i == 0 || !same_place(b, &p->blocks[order[i - 1]])) {
-            out->at[out->n] = b->offset, out->bytes[out->n] = b->bytes, out->region[out->n] = b->region;
-            out->n++;
-        }
-        out->of[order[i]] = out->n - 1;
-    }
-}
-
-static bool starts_in(const ndp_step_places *p, int later, int i) {
-    return later < p->n && p->region[later] == p->region[i] && p->at[later] < p->at[i] + p->bytes[i];
-}
-
-/* Lists for each place those that it meets. */
-static ndp_status find_meets(ndp_step_places *p, ndp_arena *arena) {
-    int *filled;
-    for (int i = 0; i < p->n; i++)
-        for (int k = i + 1; starts_in(p, k, i); k++)
-            p->first[i + 1]++, p->first[k + 1]++;
-    for (int i = 0; i < p->n; i++)
-        p->first[i + 1] += p->first[i];
-    NDP_TRY(NDP_NEW(arena, p->first[p->n], p->meets));
-    NDP_TRY(NDP_NEW(arena, p->n, filled));
-    for (int i = 0; i < p->n; i++)
-        for (int k = i + 1; starts_in(p, k, i); k++) {
-            p->meets[p->first[i] + filled[i]++] = k;
-            p->meets[p->first[k] + filled[k]++] = i;
-        }
-    return NDP_OK;
-}
-
-ndp_status ndp_step_places_init(const ndp_program *p, ndp_arena *arena, ndp_step_places *out) {
-    int n = p->n_blocks, *order;
-    *out = (ndp_step_places){.n = 0};
-    NDP_TRY(NDP_NEW(arena, n, order));
-    NDP_TRY(NDP_NEW(arena, n, out->of));
-    NDP_TRY(NDP_NEW(arena, n, out->at));
-    NDP_TRY(NDP_NEW(arena, n, out->bytes));
-    NDP_TRY(NDP_NEW(arena, n, out->region));
-    NDP_TRY(NDP_NEW(arena, n + 1, out->first));
-    number_places(p, order, out);
-    return find_meets(out, arena);
-}
 
 /* ---- spans ---- */
 
@@ -109,17 +39,24 @@ ndp_status ndp_held_append(ndp_arena *arena, ndp_held_list *s, const ndp_held_li
 
 /* ---- memory ---- */
 
-ndp_status ndp_memory_init(const ndp_step_places *places, ndp_arena *arena, ndp_memory *out) {
-    *out = (ndp_memory){.places = places, .arena = arena};
-    return NDP_NEW(arena, places->n, out->of);
+/* The spans of a block's region, and where it starts there; NULL: it has no bytes. */
+static ndp_held_list *list_of(const ndp_memory *m, int block, size_t *from) {
+    const ndp_block *b = block == NDP_NONE ? NULL : &m->blocks[block];
+    *from = b ? b->offset : 0;
+    return b && b->bytes > 0 ? (ndp_held_list *)&m->of[b->region] : NULL;
 }
 
 /* The first span that ends after byte `at`. */
 static int first_after(const ndp_held_list *p, size_t at) {
-    int i = 0;
-    while (i < p->n && p->items[i].end <= at)
-        i++;
-    return i;
+    int low = 0, high = p->n;
+    while (low < high) {
+        int middle = (low + high) / 2;
+        if (p->items[middle].end <= at)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
 }
 
 /* Puts a span before the one at place `i`. */
@@ -141,49 +78,24 @@ static ndp_status split(const ndp_memory *m, ndp_held_list *p, size_t at) {
     return NDP_OK;
 }
 
-/* Removes bytes [start, end) from the spans; *where: the place of a span that starts at `start`. */
-static ndp_status remove_bytes(const ndp_memory *m, ndp_held_list *p, size_t start, size_t end, int *where) {
-    NDP_TRY(split(m, p, start));
-    NDP_TRY(split(m, p, end));
-    int i = first_after(p, start), last = i;
-    while (last < p->n && p->items[last].start < end)
-        last++;
-    memmove(p->items + i, p->items + last, (size_t)(p->n - last) * sizeof *p->items);
-    p->n -= last - i;
-    *where = i;
-    return NDP_OK;
-}
-
-/* Takes the bytes from all other places. */
-static ndp_status take_bytes(ndp_memory *m, int place, size_t start, size_t end) {
-    const ndp_step_places *p = m->places;
-    for (int i = p->first[place]; i < p->first[place + 1]; i++) {
-        int other = p->meets[i], where;
-        if (m->of[other].n == 0)
-            continue;
-        size_t low = p->at[place] + start, high = p->at[place] + end, at = p->at[other];
-        if (high > at && low < at + p->bytes[other])
-            NDP_TRY(remove_bytes(m, &m->of[other], low > at ? low - at : 0, high - at, &where));
-    }
-    return NDP_OK;
-}
-
-ndp_status ndp_memory_clear(ndp_memory *m, ndp_bytes b) {
-    int place = b.block == NDP_NONE ? NDP_NONE : m->places->of[b.block], where;
-    if (place == NDP_NONE || b.start >= b.end)
-        return NDP_OK;
-    NDP_TRY(take_bytes(m, place, b.start, b.end));
-    return m->of[place].n > 0 ? remove_bytes(m, &m->of[place], b.start, b.end, &where) : NDP_OK;
-}
-
 ndp_status ndp_memory_write(ndp_memory *m, ndp_bytes b, ndp_held s) {
-    int place = b.block == NDP_NONE ? NDP_NONE : m->places->of[b.block], where;
-    if (place == NDP_NONE || b.start >= b.end)
+    size_t from;
+    ndp_held_list *p = list_of(m, b.block, &from);
+    if (!p || b.start >= b.end)
         return NDP_OK;
-    NDP_TRY(take_bytes(m, place, b.start, b.end));
-    s.start = b.start, s.end = b.end;
-    NDP_TRY(remove_bytes(m, &m->of[place], b.start, b.end, &where));
-    return insert(m, &m->of[place], where, s);
+    s.start = from + b.start, s.end = from + b.end;
+    NDP_TRY(split(m, p, s.start));
+    NDP_TRY(split(m, p, s.end));
+    int i = first_after(p, s.start), last = i;
+    while (last < p->n && p->items[last].start < s.end)
+        last++;
+    if (last == i)
+        return insert(m, p, i, s);
+    p->items[i++] = s;
+    if (last > i)
+        memmove(p->items + i, p->items + last, (size_t)(p->n - last) * sizeof *p->items);
+    p->n -= last - i;
+    return NDP_OK;
 }
 
 ndp_status ndp_memory_put(ndp_memory *m, ndp_bytes b, const ndp_held_list *s, int made) {
@@ -196,18 +108,19 @@ ndp_status ndp_memory_put(ndp_memory *m, ndp_bytes b, const ndp_held_list *s, in
 }
 
 bool ndp_memory_next(const ndp_memory *m, int block, size_t *at, size_t end, ndp_held *out) {
-    int place = block == NDP_NONE ? NDP_NONE : m->places->of[block];
-    const ndp_held_list none = {0}, *p = place == NDP_NONE ? &none : &m->of[place];
+    size_t from, next = end;
+    const ndp_held_list *p = list_of(m, block, &from);
+    int i = p ? first_after(p, from + *at) : 0;
     if (*at >= end)
         return false;
-    int i = first_after(p, *at);
-    if (i < p->n && p->items[i].start <= *at) {
-        *out = ndp_held_cut(&p->items[i], *at, end);
-    } else {
-        size_t next = i < p->n && p->items[i].start < end ? p->items[i].start : end;
-        *out = (ndp_held){.start = *at, .end = next, .made = NDP_NONE};
+    *out = (ndp_held){.start = *at, .made = NDP_NONE};
+    if (p && i < p->n && p->items[i].start <= from + *at) {
+        *out = ndp_held_cut(&p->items[i], from + *at, from + end);
+        out->start -= from, next = out->end - from;
+    } else if (p && i < p->n && p->items[i].start < from + end) {
+        next = p->items[i].start - from;
     }
-    *at = out->end;
+    *at = out->end = next;
     return true;
 }
 
@@ -217,13 +130,15 @@ ndp_held ndp_memory_first(const ndp_memory *m, ndp_bytes b) {
     return s;
 }
 
-const ndp_held *ndp_memory_find(const ndp_memory *m, ndp_bytes b) {
-    int place = b.block == NDP_NONE ? NDP_NONE : m->places->of[b.block];
-    if (place == NDP_NONE)
-        return NULL;
-    const ndp_held_list *p = &m->of[place];
-    int i = first_after(p, b.start);
-    return i < p->n && p->items[i].start <= b.start && b.end <= p->items[i].end ? &p->items[i] : NULL;
+ndp_held ndp_memory_find(const ndp_memory *m, ndp_bytes b) {
+    size_t from;
+    const ndp_held_list *p = list_of(m, b.block, &from);
+    int i = p ? first_after(p, from + b.start) : 0;
+    if (!p || i == p->n || p->items[i].start > from + b.start || from + b.end > p->items[i].end)
+        return (ndp_held){.made = NDP_NONE};
+    ndp_held s = ndp_held_cut(&p->items[i], from, from + m->blocks[b.block].bytes);
+    s.start -= from, s.end -= from;
+    return s;
 }
 
 ndp_status ndp_memory_read(const ndp_memory *m, ndp_bytes b, ndp_held_list *out) {
@@ -237,14 +152,13 @@ ndp_status ndp_memory_read(const ndp_memory *m, ndp_bytes b, ndp_held_list *out)
 }
 
 ndp_status ndp_memory_add(ndp_memory *m, ndp_bytes b, ndp_share share, int made) {
-    int place = b.block == NDP_NONE ? NDP_NONE : m->places->of[b.block];
-    if (place == NDP_NONE)
+    size_t from;
+    ndp_held_list *p = list_of(m, b.block, &from);
+    if (!p)
         return NDP_OK;
-    ndp_held_list *p = &m->of[place];
-    NDP_TRY(split(m, p, b.start));
-    NDP_TRY(split(m, p, b.end));
-    NDP_TRY(take_bytes(m, place, b.start, b.end));
-    for (int i = first_after(p, b.start); i < p->n && p->items[i].start < b.end; i++) {
+    NDP_TRY(split(m, p, from + b.start));
+    NDP_TRY(split(m, p, from + b.end));
+    for (int i = first_after(p, from + b.start); i < p->n && p->items[i].start < from + b.end; i++) {
         p->items[i].share = ndp_share_add(p->items[i].share, share);
         p->items[i].made = made;
     }

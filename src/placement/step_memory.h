@@ -1,7 +1,7 @@
 /* Inside the placement room: what the bytes of a rank hold while its step program is executed.
  *
- * A place is a range of bytes that the memory plan gives to one block or several. It holds spans, and a write to one
- * place takes what other places held in the same bytes. */
+ * The bytes of a region hold spans, whichever blocks the memory plan has given them to: a write through one block takes
+ * what was written through another. */
 #ifndef NDP_PLACEMENT_STEP_MEMORY_H
 #define NDP_PLACEMENT_STEP_MEMORY_H
 
@@ -37,7 +37,7 @@ typedef enum ndp_held_kind {
 } ndp_held_kind;
 
 typedef struct ndp_held {
-    size_t start, end; /* bytes in the place */
+    size_t start, end; /* bytes in the block; in ndp_memory: in the region */
     int64_t first;     /* element at `start`; in bytes where a kind has no elements */
     ndp_share share;
     ndp_held_kind kind;
@@ -58,18 +58,6 @@ static inline size_t ndp_held_unit(const ndp_held *s) {
     return ndp_held_is_flat(s->kind) ? ndp_dtype_size(s->type) : 1;
 }
 
-/* ---- places ---- */
-
-/* The places of a program. */
-typedef struct ndp_step_places {
-    int *of; /* by block; NDP_NONE: it has no bytes */
-    size_t *at, *bytes;
-    ndp_region *region;
-    int *first, *meets; /* meets[first[i]] to meets[first[i + 1] - 1]: the places with bytes of place i */
-    int n;
-} ndp_step_places;
-ndp_status ndp_step_places_init(const ndp_program *p, ndp_arena *arena, ndp_step_places *out);
-
 /* ---- memory ---- */
 
 /* A list of spans that grows. */
@@ -80,11 +68,10 @@ typedef struct ndp_held_list {
 } ndp_held_list;
 
 typedef struct ndp_memory {
-    const ndp_step_places *places;
-    ndp_held_list *of; /* by place: ascending, disjoint */
+    const ndp_block *blocks;
+    ndp_held_list of[NDP_REGIONS]; /* ascending, disjoint */
     ndp_arena *arena;
 } ndp_memory;
-ndp_status ndp_memory_init(const ndp_step_places *places, ndp_arena *arena, ndp_memory *out);
 
 /* Bytes of a block. */
 typedef struct ndp_bytes {
@@ -92,17 +79,19 @@ typedef struct ndp_bytes {
     size_t start, end;
 } ndp_bytes;
 
-/* Nothing is left of what those bytes held. */
-ndp_status ndp_memory_clear(ndp_memory *m, ndp_bytes b);
 /* The bytes hold `s`, whose start and end are set. */
 ndp_status ndp_memory_write(ndp_memory *m, ndp_bytes b, ndp_held s);
+/* Nothing is left of what those bytes held. */
+static inline ndp_status ndp_memory_clear(ndp_memory *m, ndp_bytes b) {
+    return ndp_memory_write(m, b, (ndp_held){.made = NDP_NONE});
+}
 /* Writes spans that begin at byte 0 of `b`, made by instruction `made`. */
 ndp_status ndp_memory_put(ndp_memory *m, ndp_bytes b, const ndp_held_list *s, int made);
 /* The next part of bytes [*at, end) of a block that one span holds, or (kind NDP_HELD_NOTHING) none; false at the end.
  * *at: where the part after it starts. */
 bool ndp_memory_next(const ndp_memory *m, int block, size_t *at, size_t end, ndp_held *out);
-/* The span that holds all of those bytes; NULL: no single span does. */
-const ndp_held *ndp_memory_find(const ndp_memory *m, ndp_bytes b);
+/* The span that holds all of those bytes, as far as it is in the block; kind NDP_HELD_NOTHING: no single span does. */
+ndp_held ndp_memory_find(const ndp_memory *m, ndp_bytes b);
 /* A share more in bytes that spans of gradients hold; they are cut where these bytes begin and end. */
 ndp_status ndp_memory_add(ndp_memory *m, ndp_bytes b, ndp_share share, int made);
 

@@ -88,7 +88,6 @@ static ndp_sum sum_over(const ndp_step_world *w, int lane, int whole, int64_t el
 
 static ndp_status check_element(const ndp_step_world *w, int lane, int local, const ndp_segment *s, int64_t element) {
     const ndp_step_buffer *b = &w->items[lane].shared->buffers[local];
-    char share[64];
     bool lost = false;
     ndp_sum sum = sum_over(w, lane, b->whole, element, s->sums | NDP_GROUP_BIT(b->shard.over), &lost);
     bool own = sum.by_own[NDP_OWN_REPLICATE] || sum.by_own[NDP_OWN_SHARD] || sum.by_own[NDP_OWN_BOTH];
@@ -98,7 +97,7 @@ static ndp_status check_element(const ndp_step_world *w, int lane, int local, co
         w->lanes, lane,
         "the gradient of %s, from element %lld of %s on, is %s%s after its reduce_scatter and "
         "the sums over the ranks with the same elements; it must be complete in the slices of all owners",
-        s->name, (long long)element, b->name, ndp_share_text(sum.by_own[NDP_OWN_NONE], share, sizeof share),
+        s->name, (long long)element, b->name, ndp_share_text(sum.by_own[NDP_OWN_NONE]).s,
         own ? ", and in part of own samples" : "");
 }
 

@@ -74,33 +74,31 @@ static bool is_left_out(const step_run *r, ndp_phase phase, int base) {
 }
 
 static bool holds(const ndp_held *s, const step_activation *a, int micro_batch) {
-    return s && s->kind == a->kind && s->of == a->of && s->at == micro_batch && s->share == a->changed;
+    return s->kind == a->kind && s->of == a->of && s->at == micro_batch && s->share == a->changed;
 }
 
 static ndp_status refuse_activation(const ndp_step_lane *l, const step_run *r, int base, ndp_bytes b,
                                     const step_activation *a) {
-    char is[NDP_HELD_TEXT], must[NDP_HELD_TEXT];
     ndp_held first = {.made = NDP_NONE},
              want = {.kind = a->kind, .of = a->of, .at = r->micro_batch, .share = a->changed, .made = NDP_NONE};
     size_t at = 0;
     while (ndp_memory_next(&l->memory, b.block, &at, b.end, &first) && holds(&first, a, r->micro_batch))
         ;
-    return ndp_step_refuse(l, "%s is %s, must be %s", ndp_base_name(base), ndp_held_text(l, &first, is, sizeof is),
-                           ndp_held_text(l, &want, must, sizeof must));
+    return ndp_step_refuse(l, "%s is %s, must be %s", ndp_base_name(base), ndp_held_text(l, &first).s,
+                           ndp_held_text(l, &want).s);
 }
 
 static ndp_status read_activation(ndp_step_lane *l, const step_run *r, int base) {
     step_activation a = activation_of(l, r, base);
     ndp_bytes b = bytes_of(l, base, a.bytes);
-    const ndp_held *s = ndp_memory_find(&l->memory, b);
-    if (!holds(s, &a, r->micro_batch) || s->first + (int64_t)(b.start - s->start) != 0)
+    ndp_held s = ndp_memory_find(&l->memory, b);
+    if (!holds(&s, &a, r->micro_batch) || s.first + (int64_t)(b.start - s.start) != 0)
         return refuse_activation(l, r, base, b, &a);
     if (!writes(l, r, l->instr->phase, base))
         return NDP_OK;
-    ndp_held changed = *s;
-    changed.first = 0;
-    changed.share |= 1u << l->instr->phase;
-    return ndp_memory_write(&l->memory, b, changed);
+    s.first = 0;
+    s.share |= 1u << l->instr->phase;
+    return ndp_memory_write(&l->memory, b, s);
 }
 
 static ndp_status write_activation(ndp_step_lane *l, const step_run *r, int base) {
@@ -148,8 +146,8 @@ static ndp_status read_input(const ndp_step_lane *l, int input) {
         return NDP_OK;
     size_t at = p->input_at[input] + (batch ? (size_t)ndp_micro_batch_at(l->instr, &l->walk) * p->batch_stride : 0);
     ndp_bytes b = {batch ? p->batch.block : p->tables.block, at, at + ndp_input_bytes(inputs, input)};
-    const ndp_held *s = ndp_memory_find(&l->memory, b);
-    return s && s->kind == NDP_HELD_INPUTS && s->of == !batch
+    ndp_held s = ndp_memory_find(&l->memory, b);
+    return s.kind == NDP_HELD_INPUTS && s.of == !batch
                ? NDP_OK
                : ndp_step_refuse(l, "input %s was overwritten", inputs->items[input].name);
 }

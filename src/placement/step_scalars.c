@@ -44,8 +44,8 @@ static ndp_bytes bytes_of(const ndp_step_lane *l, int scalar) {
 int ndp_step_scalar_at(const ndp_step_lane *l, ndp_bytes b) {
     if (b.block != l->program->scalars.block)
         return NDP_NONE;
-    const ndp_held *s = ndp_memory_find(&l->memory, b);
-    return s && s->kind == NDP_HELD_SCALAR && b.end == s->end && b.start == s->start ? s->of : NDP_NONE;
+    ndp_held s = ndp_memory_find(&l->memory, b);
+    return s.kind == NDP_HELD_SCALAR && b.end == s.end && b.start == s.start ? s.of : NDP_NONE;
 }
 
 bool ndp_step_scalar_is_written(const ndp_step_lane *l, int scalar) {
@@ -65,7 +65,6 @@ ndp_status ndp_step_scalar_needs(const ndp_step_lane *l, int scalar) {
     ndp_share all = scalar == NDP_STEP_SQUARES   ? l->world->norm
                     : scalar == NDP_STEP_ROUTERS ? ndp_share_of(ndp_model_router_losses(l->world->whole))
                                                  : 1;
-    char text[64];
     if (!ndp_step_scalar_is_written(l, scalar))
         return ndp_step_refuse(l, "the %s was not written in this step", numbers[scalar].name);
     if (ndp_sum_is(s, all))
@@ -77,9 +76,9 @@ ndp_status ndp_step_scalar_needs(const ndp_step_lane *l, int scalar) {
     ndp_share part = all == 1 || all == 0 ? s->by_own[own] : ndp_share_mul(s->by_own[own], ndp_share_inverse(all));
     if (axis)
         return ndp_step_refuse(l, "the %s is a summand over %s, must be complete", numbers[scalar].name, axis);
-    return ndp_step_refuse(
-        l, "the %s is %s%s%s, must be complete", numbers[scalar].name, ndp_share_text(part, text, sizeof text),
-        own & NDP_OWN_REPLICATE ? ", own over dp_replicate" : "", own & NDP_OWN_SHARD ? ", own over dp_shard" : "");
+    return ndp_step_refuse(l, "the %s is %s%s%s, must be complete", numbers[scalar].name, ndp_share_text(part).s,
+                           own & NDP_OWN_REPLICATE ? ", own over dp_replicate" : "",
+                           own & NDP_OWN_SHARD ? ", own over dp_shard" : "");
 }
 
 /* ---- operands ---- */
@@ -134,10 +133,10 @@ static ndp_status count_valid(ndp_step_lane *l) {
     ndp_extent extent = inputs->items[labels].extent;
     ndp_bytes b = {p->batch.block, p->batch.offset + p->input_at[labels], 0};
     b.end = b.start + p->batch_stride * (size_t)(p->opts.step.accumulation - 1) + ndp_input_bytes(inputs, labels);
-    const ndp_held *s = ndp_memory_find(&l->memory, b);
+    ndp_held s = ndp_memory_find(&l->memory, b);
     bool all = in->base == b.block && in->offset == b.start && in->view.rows == p->opts.step.accumulation &&
                in->view.cols == inputs->rows[extent] && (size_t)in->view.ld * sizeof(int32_t) == p->batch_stride;
-    if (!all || !s || s->kind != NDP_HELD_INPUTS)
+    if (!all || s.kind != NDP_HELD_INPUTS)
         return ndp_step_refuse(l, "counts other memory than the %s of all %d micro-batches", inputs->items[labels].name,
                                p->opts.step.accumulation);
     ndp_sum sum = {{0}};

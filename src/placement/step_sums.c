@@ -86,10 +86,8 @@ static const ndp_held *span_at(const ndp_held_list *s, size_t at, size_t *end) {
 }
 
 static ndp_status refuse_summand(ndp_step_lane *l, const ndp_under_way *of, const ndp_held *s, const char *must) {
-    char is[NDP_HELD_TEXT], rank[160];
-    return ndp_step_refuse(
-        l, "%s hands in %s, must be %s", ndp_lane_text(l->world->lanes, of->lane, rank, sizeof rank),
-        ndp_held_text(&l->world->items[of->lane], s ? s : &(ndp_held){.made = NDP_NONE}, is, sizeof is), must);
+    return ndp_step_refuse(l, "%s hands in %s, must be %s", ndp_lane_text(l->world->lanes, of->lane).s,
+                           ndp_held_text(&l->world->items[of->lane], s).s, must);
 }
 
 /* Adds `s` of a member to `sum`, which has the elements from byte `at` on. */
@@ -260,10 +258,9 @@ static ndp_status check_slice(ndp_step_lane *l, const gathered_slices *g, const 
             size_t stop = (size_t)((t.end - low) * unit), byte = (size_t)((at - low) * unit);
             const ndp_held *s = span_at(&u->spans, byte, &stop);
             if (!is_like(s, &g->like) || s->first + (int64_t)(byte - s->start) / unit != at) {
-                char must[NDP_HELD_TEXT];
                 ndp_held want = g->like;
                 want.made = NDP_NONE;
-                return refuse_summand(l, u, s, ndp_held_text(l, &want, must, sizeof must));
+                return refuse_summand(l, u, s, ndp_held_text(l, &want).s);
             }
             at = low + (int64_t)stop / unit;
         }

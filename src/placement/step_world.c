@@ -146,6 +146,7 @@ static ndp_status take_lane(ndp_step_world *w, int lane) {
     ndp_step_lane *l = &w->items[lane];
     const ndp_program *p = w->lanes->items[lane].program;
     *l = (ndp_step_lane){.world = w, .lane = lane, .program = p, .walk = NDP_WALK_START, .part.bytes.block = NDP_NONE};
+    l->memory.blocks = p->blocks, l->memory.arena = &w->arena;
     NDP_TRY(find_shared(w, p, &l->shared));
     NDP_TRY(NDP_NEW(&w->arena, p->n_works, l->under_way));
     NDP_TRY(NDP_NEW(&w->arena, p->n_works, l->list));
@@ -156,7 +157,6 @@ static ndp_status take_lane(ndp_step_world *w, int lane) {
         l->read[i] = NDP_NONE;
     for (int i = 0; i < NDP_CHANNELS; i++)
         l->waited[i] = NDP_NONE;
-    NDP_TRY(ndp_memory_init(&l->shared->places, &w->arena, &l->memory));
     for (int i = 0; i < p->opts.model->n_buffers; i++)
         NDP_TRY(put_buffer(l, i));
     return put_numbers(l);

@@ -1,27 +1,17 @@
 /* The contract of a unit's lists (unit.h): what is in memory before one runs, and what it must have made. */
 #include "placement/unit_trial.h"
 
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* "rank 1 (tp 1): unit layers.0, forward" */
-const char *ndp_trial_text(const ndp_unit_trial *run, int lane, const char *phase, char *out, size_t size) {
-    char rank[80];
-    snprintf(out, size, "%s: unit %s%s%s", ndp_lane_text(run->lanes, lane, rank, sizeof rank),
-             run->lanes->items[lane].program->opts.model->units[run->unit].name, phase ? ", " : "", phase ? phase : "");
+ndp_text ndp_trial_text(const ndp_unit_trial *run, int lane) {
+    ndp_text out = ndp_lane_text(run->lanes, lane);
+    ndp_text_add(&out, ": unit %s", run->lanes->items[lane].program->opts.model->units[run->unit].name);
     return out;
 }
 
-ndp_status ndp_trial_refuse(const ndp_unit_trial *run, int lane, const char *fmt, ...) {
-    char text[600];
-    va_list args;
-    va_start(args, fmt);
-    vsnprintf(text, sizeof text, fmt, args);
-    va_end(args);
-    return ndp_lane_refuse(run->lanes, lane, "unit %s%s",
-                           run->lanes->items[lane].program->opts.model->units[run->unit].name, text);
+ndp_status ndp_trial_refused(const ndp_unit_trial *run, int lane, ndp_status st) {
+    return NDP_FAIL(st, "placement: %s%s", ndp_trial_text(run, lane).s, ndp_error_message());
 }
 
 /* ---- what is in memory before a list runs ---- */
@@ -165,7 +155,6 @@ ndp_status ndp_trial_take_output(ndp_unit_trial *run, ndp_content *out) {
 /* Of one lane: the complete gradient, cut as `before`. */
 static ndp_status check_grad_input(ndp_unit_trial *run, int lane, const ndp_content *before) {
     const ndp_graph *g = run->uses.graph, *local = &run->lanes->items[lane].program->opts.model->graphs[run->graph];
-    char where[160];
     if (local->grad_input == NDP_NONE)
         return ndp_trial_refuse(run, lane, " makes no gradient of its input");
     ndp_dtype type = local->values[local->grad_input].view.dtype;
@@ -173,7 +162,8 @@ static ndp_status check_grad_input(ndp_unit_trial *run, int lane, const ndp_cont
     ndp_operand o = {.base = NDP_BASE_GRAD_INPUT, .value = NDP_NONE, .view = {NULL, type, x.rows, x.cols, x.cols}};
     ndp_call c = {.op = &ndp_op_copy, .in = &o, .n_in = 1, .what = "the gradient of its input"};
     ndp_rule r = {.uses = &run->uses, .g = g, .c = &c, .arena = &run->arena};
-    r.where = ndp_trial_text(run, lane, NULL, where, sizeof where);
+    ndp_text where = ndp_trial_text(run, lane);
+    r.where = where.s;
     r.in[0] = ndp_content_of(&run->arena, x.rows, x.cols);
     NDP_TRY(ndp_tile_map_read(&run->memory[lane - run->first].bases[NDP_BASE_GRAD_INPUT], &x, &r.in[0]));
     NDP_TRY(ndp_expect_gradient(&r, 0, g->input));

@@ -9,6 +9,7 @@ typedef struct phase_run {
     ndp_meetings meetings;
     ndp_walk *at;      /* by lane - first */
     bool *waits;       /* its call is a wait that was not over */
+    ndp_text *where;   /* "rank 1 (tp 1): unit layers.0, forward" */
     int64_t **numbers; /* by lane - first and call: of a begin, its number on its channel */
 } phase_run;
 
@@ -23,9 +24,8 @@ static ndp_matrix matrix_of(const ndp_operand *o) {
 
 /* ---- a call ---- */
 
-/* Reads the operands; results are empty. `where` has room for the message. */
-static ndp_status begin_rule(const phase_run *p, int lane, int index, const ndp_call *c, char *where, size_t size,
-                             ndp_rule *r) {
+/* Reads the operands; results are empty. */
+static ndp_status begin_rule(const phase_run *p, int lane, int index, const ndp_call *c, ndp_rule *r) {
     ndp_unit_trial *run = p->run;
     const ndp_lane *l = &run->lanes->items[lane];
     ndp_unit_memory *m = &run->memory[lane - run->first];
@@ -38,7 +38,7 @@ static ndp_status begin_rule(const phase_run *p, int lane, int index, const ndp_
                     .real = l->program->opts.whole->opts.rows,
                     .arena = &run->arena,
                     .index = index,
-                    .where = ndp_trial_text(run, lane, ndp_phase_name(p->phase), where, size)};
+                    .where = p->where[lane - run->first].s};
     if (c->of < 0 || c->of >= r->g->nodes[NDP_NODES_FORWARD].n)
         return ndp_refuse(r, "it names no node of the whole graph");
     r->n = &r->g->nodes[NDP_NODES_FORWARD].items[c->of];
@@ -187,8 +187,7 @@ static ndp_status end_rule(const phase_run *p, int lane, ndp_rule *r) {
 
 static ndp_status run_kernel(const phase_run *p, int lane, int index, const ndp_call *c) {
     ndp_rule r;
-    char where[200];
-    NDP_TRY(begin_rule(p, lane, index, c, where, sizeof where, &r));
+    NDP_TRY(begin_rule(p, lane, index, c, &r));
     NDP_TRY(ndp_rule_judge(&r));
     return end_rule(p, lane, &r);
 }
@@ -197,8 +196,7 @@ static ndp_status run_kernel(const phase_run *p, int lane, int index, const ndp_
 
 static ndp_status begin(phase_run *p, int lane, int index, const ndp_call *c) {
     ndp_rule r;
-    char where[200];
-    NDP_TRY(begin_rule(p, lane, index, c, where, sizeof where, &r));
+    NDP_TRY(begin_rule(p, lane, index, c, &r));
     ndp_content *handed;
     NDP_TRY(NDP_NEW(&p->run->arena, 1, handed));
     *handed = r.in[0];
@@ -212,7 +210,6 @@ static ndp_status end(phase_run *p, int lane, int index, const ndp_call *c, bool
     int64_t number = p->numbers[lane - p->run->first][c->partner];
     const ndp_content **handed;
     ndp_rule r;
-    char where[200];
     NDP_TRY(NDP_NEW(&p->run->arena, m.n, handed));
     for (int i = 0; i < m.n; i++) {
         handed[i] = ndp_meet_handed(&p->meetings, ndp_member(&m, i), began->channel, number);
@@ -220,7 +217,7 @@ static ndp_status end(phase_run *p, int lane, int index, const ndp_call *c, bool
             return NDP_OK;
     }
     *done = true;
-    NDP_TRY(begin_rule(p, lane, index, began, where, sizeof where, &r));
+    NDP_TRY(begin_rule(p, lane, index, began, &r));
     if (began->attr.group != (int)ndp_channel_group(began->channel) || began->attr.ranks != m.ranks || m.ranks != m.n)
         return ndp_refuse(&r, "it is over group %s of %d ranks; this rank's has %d",
                           ndp_group_name(ndp_channel_group(began->channel)), began->attr.ranks, m.n);
@@ -254,10 +251,13 @@ static ndp_status advance(void *user, int lane, bool *moved, bool *over) {
 static ndp_status phase_init(ndp_unit_trial *run, phase_run *p) {
     NDP_TRY(NDP_NEW(&run->arena, run->n, p->at));
     NDP_TRY(NDP_NEW(&run->arena, run->n, p->waits));
+    NDP_TRY(NDP_NEW(&run->arena, run->n, p->where));
     NDP_TRY(NDP_NEW(&run->arena, run->n, p->numbers));
     for (int i = 0; i < run->n; i++) {
         ndp_unit_memory *m = &run->memory[i];
         p->at[i] = NDP_WALK_START;
+        p->where[i] = ndp_trial_text(run, run->first + i);
+        ndp_text_add(&p->where[i], ", %s", ndp_phase_name(p->phase));
         NDP_TRY(NDP_NEW(&run->arena, list_of(p, run->first + i)->n, p->numbers[i]));
         m->bases[NDP_BASE_WORK].n = 0;
         for (int s = 0; s < NDP_SLOTS; s++)
