@@ -54,11 +54,12 @@ static const char *own_text(ndp_own own) {
 static ndp_text micro_batch_text(const ndp_step_world *w, ndp_share s) {
     ndp_text out = {""};
     for (int m = 0; m < w->micro_batches && w->micro_batches > 1; m++) {
-        if (ndp_share_add(s, w->weights[m]) == 1)
+        ndp_share one = ndp_step_weight(w, m);
+        if (ndp_share_add(s, one) == 1)
             ndp_text_add(&out, ": that of micro-batch %d is missing", m);
-        if (ndp_share_sub(s, w->weights[m]) == 1)
+        if (ndp_share_sub(s, one) == 1)
             ndp_text_add(&out, ": that of micro-batch %d is there twice", m);
-        if (s == w->weights[m])
+        if (s == one)
             ndp_text_add(&out, ": that of micro-batch %d alone", m);
     }
     return out;
@@ -112,7 +113,7 @@ static ndp_status refuse_elements(const ndp_step_lane *l, const ndp_step_buffer 
     const char *name = segment == NDP_NONE ? b->name : l->world->whole->buffers[b->whole].segments.items[segment].name;
     const ndp_group_kind kinds[] = {NDP_GROUP_TP, NDP_GROUP_KV, NDP_GROUP_PP, NDP_GROUP_CP, NDP_GROUP_SP};
     const char *axis = is->kind == NDP_HELD_GRAD && is->of == want->of
-                           ? ndp_step_axis(l, kinds, NDP_COUNT(kinds), 1, part_of_element, want)
+                           ? ndp_step_axis(l, kinds, NDP_COUNT(kinds), part_of_element, want)
                            : NULL;
     return ndp_step_refuse(l, "%s from element %lld of the buffer on: it is %s%s%s, must be %s", name,
                            (long long)want->first, axis ? "a summand over " : "", axis ? axis : "",

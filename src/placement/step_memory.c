@@ -68,27 +68,31 @@ static ndp_status insert(const ndp_memory *m, ndp_held_list *p, int i, ndp_held 
     return NDP_OK;
 }
 
-/* Cuts the span that holds byte `at` in two there. */
-static ndp_status split(const ndp_memory *m, ndp_held_list *p, size_t at) {
-    int i = first_after(p, at);
-    if (i == p->n || p->items[i].start >= at)
-        return NDP_OK;
-    NDP_TRY(insert(m, p, i, ndp_held_cut(&p->items[i], p->items[i].start, at)));
-    p->items[i + 1] = ndp_held_cut(&p->items[i + 1], at, p->items[i + 1].end);
+/* Cuts spans where bytes [start, end) begin and end: those with these bytes are *i to *last - 1. */
+static ndp_status cut(const ndp_memory *m, ndp_held_list *p, size_t start, size_t end, int *i, int *last) {
+    *i = first_after(p, start);
+    if (*i < p->n && p->items[*i].start < start) {
+        NDP_TRY(insert(m, p, *i, ndp_held_cut(&p->items[*i], p->items[*i].start, start)));
+        ++*i;
+        p->items[*i] = ndp_held_cut(&p->items[*i], start, p->items[*i].end);
+    }
+    for (*last = *i; *last < p->n && p->items[*last].start < end; ++*last) {
+        if (p->items[*last].end <= end)
+            continue;
+        NDP_TRY(insert(m, p, *last, ndp_held_cut(&p->items[*last], p->items[*last].start, end)));
+        p->items[*last + 1] = ndp_held_cut(&p->items[*last + 1], end, p->items[*last + 1].end);
+    }
     return NDP_OK;
 }
 
 ndp_status ndp_memory_write(ndp_memory *m, ndp_bytes b, ndp_held s) {
     size_t from;
+    int i, last;
     ndp_held_list *p = list_of(m, b.block, &from);
     if (!p || b.start >= b.end)
         return NDP_OK;
     s.start = from + b.start, s.end = from + b.end;
-    NDP_TRY(split(m, p, s.start));
-    NDP_TRY(split(m, p, s.end));
-    int i = first_after(p, s.start), last = i;
-    while (last < p->n && p->items[last].start < s.end)
-        last++;
+    NDP_TRY(cut(m, p, s.start, s.end, &i, &last));
     if (last == i)
         return insert(m, p, i, s);
     p->items[i++] = s;
@@ -153,12 +157,12 @@ ndp_status ndp_memory_read(const ndp_memory *m, ndp_bytes b, ndp_held_list *out)
 
 ndp_status ndp_memory_add(ndp_memory *m, ndp_bytes b, ndp_share share, int made) {
     size_t from;
+    int i, last;
     ndp_held_list *p = list_of(m, b.block, &from);
     if (!p)
         return NDP_OK;
-    NDP_TRY(split(m, p, from + b.start));
-    NDP_TRY(split(m, p, from + b.end));
-    for (int i = first_after(p, from + b.start); i < p->n && p->items[i].start < from + b.end; i++) {
+    NDP_TRY(cut(m, p, from + b.start, from + b.end, &i, &last));
+    for (; i < last; i++) {
         p->items[i].share = ndp_share_add(p->items[i].share, share);
         p->items[i].made = made;
     }

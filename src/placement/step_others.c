@@ -91,7 +91,7 @@ static ndp_status check_element(const ndp_step_world *w, int lane, int local, co
     bool lost = false;
     ndp_sum sum = sum_over(w, lane, b->whole, element, s->sums | NDP_GROUP_BIT(b->shard.over), &lost);
     bool own = sum.by_own[NDP_OWN_REPLICATE] || sum.by_own[NDP_OWN_SHARD] || sum.by_own[NDP_OWN_BOTH];
-    if (lost || ndp_sum_is(&sum, 1))
+    if (lost || ndp_sum_is_complete(&sum))
         return NDP_OK;
     return ndp_lane_refuse(
         w->lanes, lane,

@@ -152,10 +152,12 @@ static ndp_status read_input(const ndp_step_lane *l, int input) {
                : ndp_step_refuse(l, "input %s was overwritten", inputs->items[input].name);
 }
 
+/* The losses of all routers are one sum. */
 static ndp_status add_sum(ndp_step_lane *l, const step_run *r, ndp_sum_made made, int scalar) {
     ndp_sum sum = {{0}};
     if (made.share == 0 && !made.adds)
         return NDP_OK;
+    int64_t routers = scalar == NDP_STEP_ROUTERS ? ndp_model_router_losses(l->world->whole) : 1;
     if (made.adds) {
         if (!ndp_step_scalar_is_written(l, scalar))
             return ndp_step_refuse(l, "adds to the %s, which was not set to zero in this step",
@@ -163,7 +165,8 @@ static ndp_status add_sum(ndp_step_lane *l, const step_run *r, ndp_sum_made made
         sum = l->scalars[scalar];
     }
     ndp_share *own = &sum.by_own[l->world->data];
-    *own = ndp_share_add(*own, ndp_share_mul(made.share, r->weight));
+    *own = ndp_share_add(*own,
+                         ndp_share_mul(ndp_share_mul(made.share, ndp_share_inverse(ndp_share_of(routers))), r->weight));
     return ndp_step_scalar_write(l, scalar, sum);
 }
 
@@ -178,7 +181,7 @@ static ndp_status contribute(ndp_step_lane *l, const step_run *r, const ndp_cont
     size_t size = ndp_dtype_size(type), at = (size_t)c->first * size;
     ndp_bytes bytes = bytes_of(l, NDP_BASE_PGRAD + c->slot, at + (size_t)c->count * size);
     bool adds = c->pgrad == NDP_NONE ? c->adds : l->instr->accumulate >> c->pgrad & 1u;
-    ndp_share use = ndp_use_weight(l->world->units, b->whole, c->segment, r->unit->number);
+    ndp_share use = ndp_use_weight(l->world->units, r->unit->number, c->slot, c->segment);
     ndp_held s = {.kind = NDP_HELD_GRAD,
                   .of = b->whole,
                   .first = c->first,
@@ -206,7 +209,7 @@ static ndp_status find_run(const ndp_step_lane *l, step_run *r) {
     int counted = r->micro_batch - w->without;
     if (counted < 0 || counted >= w->micro_batches)
         return ndp_step_refuse(l, "micro-batch %d of %d", r->micro_batch, l->program->opts.step.accumulation);
-    r->weight = w->weights[counted];
+    r->weight = ndp_step_weight(w, counted);
     return NDP_OK;
 }
 

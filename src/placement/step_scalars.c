@@ -62,22 +62,18 @@ static ndp_sum part_of_scalar(const ndp_step_lane *l, const void *what) { return
 
 ndp_status ndp_step_scalar_needs(const ndp_step_lane *l, int scalar) {
     const ndp_sum *s = &l->scalars[scalar];
-    ndp_share all = scalar == NDP_STEP_SQUARES   ? l->world->norm
-                    : scalar == NDP_STEP_ROUTERS ? ndp_share_of(ndp_model_router_losses(l->world->whole))
-                                                 : 1;
     if (!ndp_step_scalar_is_written(l, scalar))
         return ndp_step_refuse(l, "the %s was not written in this step", numbers[scalar].name);
-    if (ndp_sum_is(s, all))
+    if (ndp_sum_is_complete(s))
         return NDP_OK;
     static const ndp_group_kind kinds[] = {NDP_GROUP_PP, NDP_GROUP_CP,    NDP_GROUP_SP,
                                            NDP_GROUP_TP, NDP_GROUP_SHARD, NDP_GROUP_LOSS};
-    const char *axis = ndp_step_axis(l, kinds, NDP_COUNT(kinds), all, part_of_scalar, &scalar);
+    const char *axis = ndp_step_axis(l, kinds, NDP_COUNT(kinds), part_of_scalar, &scalar);
     int own = s->by_own[3] ? 3 : s->by_own[2] ? 2 : s->by_own[1] ? 1 : 0;
-    ndp_share part = all == 1 || all == 0 ? s->by_own[own] : ndp_share_mul(s->by_own[own], ndp_share_inverse(all));
     if (axis)
         return ndp_step_refuse(l, "the %s is a summand over %s, must be complete", numbers[scalar].name, axis);
-    return ndp_step_refuse(l, "the %s is %s%s%s, must be complete", numbers[scalar].name, ndp_share_text(part).s,
-                           own & NDP_OWN_REPLICATE ? ", own over dp_replicate" : "",
+    return ndp_step_refuse(l, "the %s is %s%s%s, must be complete", numbers[scalar].name,
+                           ndp_share_text(s->by_own[own]).s, own & NDP_OWN_REPLICATE ? ", own over dp_replicate" : "",
                            own & NDP_OWN_SHARD ? ", own over dp_shard" : "");
 }
 
@@ -187,12 +183,15 @@ static ndp_status squares_of(ndp_step_lane *l, const ndp_piece_rows *rows, ndp_s
     const ndp_segments *table = ndp_step_table(l, rows->number);
     const ndp_segments *claimed = &l->program->opts.model->buffers[rows->number].segments;
     const ndp_members *owners = ndp_step_members(l, l->program->opts.model->buffers[rows->number].owners);
+    int before = ndp_step_trained(l->world->whole, b->whole),
+        trained = ndp_step_trained(l->world->whole, l->world->whole->n_buffers);
     ndp_share all = 0, slice = ndp_range_share(ndp_dim_make(0, 's'), owners->n, owners->me, owners->me + 1);
     for (int k = 0; k < b->n; k++) {
         const ndp_segment *s = &table->items[b->stretches[k].segment];
         int64_t n = (int64_t)claimed->items[b->stretches[k].segment].copies;
         ndp_share copies = n == 1 ? 1 : ndp_share_inverse(ndp_share_of(n));
-        ndp_share weight = ndp_share_random(ndp_step_tensor(b->whole, b->stretches[k].segment));
+        int tensor = before + b->stretches[k].segment;
+        ndp_share weight = ndp_range_share(ndp_dim_make(0, 'n'), trained, tensor, tensor + 1);
         ndp_share part = ndp_step_measure(s, b->whole, b->stretches[k].segment, 0, ndp_segment_elements(s));
         all = ndp_share_add(all, ndp_share_mul(ndp_share_mul(weight, copies), part));
     }

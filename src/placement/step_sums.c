@@ -26,7 +26,7 @@ ndp_sum ndp_step_sum_over(const ndp_step_world *w, const ndp_sum *s, ndp_own own
     return sum;
 }
 
-const char *ndp_step_axis(const ndp_step_lane *l, const ndp_group_kind *kinds, int n, ndp_share all, ndp_part_fn *part,
+const char *ndp_step_axis(const ndp_step_lane *l, const ndp_group_kind *kinds, int n, ndp_part_fn *part,
                           const void *what) {
     for (int k = 0; k < n; k++) {
         const ndp_members *m = ndp_step_members(l, kinds[k]);
@@ -36,7 +36,7 @@ const char *ndp_step_axis(const ndp_step_lane *l, const ndp_group_kind *kinds, i
             ndp_sum_add(&sum, &more);
         }
         sum = ndp_step_sum_over(l->world, &sum, m->own);
-        if (m->ranks > 1 && ndp_sum_is(&sum, all))
+        if (m->ranks > 1 && ndp_sum_is_complete(&sum))
             return ndp_group_name(kinds[k]);
     }
     return NULL;

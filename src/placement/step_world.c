@@ -162,31 +162,25 @@ static ndp_status take_lane(ndp_step_world *w, int lane) {
     return put_numbers(l);
 }
 
-/* Micro-batches are weighed as parts of one dimension. */
-static ndp_status weigh_micro_batches(ndp_step_world *w) {
+/* Which micro-batches count. */
+static void count_micro_batches(ndp_step_world *w) {
     const ndp_program *p = w->lanes->items[0].program;
     int64_t left_out = p->repeats.n > 0 ? p->repeats.items[0].times - w->visits.first : 0;
     left_out = left_out < 0 ? 0 : left_out < w->visits.without ? left_out : w->visits.without;
     w->without = p->repeats.n > 0 ? (int)left_out * p->repeats.items[0].micro_batches : 0;
     w->micro_batches = p->opts.step.accumulation - w->without;
-    NDP_TRY(NDP_NEW(&w->arena, w->micro_batches, w->weights));
-    for (int m = 0; m < w->micro_batches; m++)
-        w->weights[m] = ndp_range_share(ndp_dim_make(0, 'm'), w->micro_batches, m, m + 1);
-    return NDP_OK;
 }
 
-/* Of all trained tensors, each by a weight of its own. */
-static ndp_share whole_norm(const ndp_model *whole) {
-    ndp_share sum = 0;
-    for (int b = 0; b < whole->n_buffers; b++)
-        for (int k = 0; whole->buffers[b].trainable && k < whole->buffers[b].segments.n; k++)
-            sum = ndp_share_add(sum, ndp_share_random(ndp_step_tensor(b, k)));
-    return sum;
+int ndp_step_trained(const ndp_model *whole, int buffer) {
+    int n = 0;
+    for (int b = 0; b < buffer; b++)
+        n += whole->buffers[b].trainable ? whole->buffers[b].segments.n : 0;
+    return n;
 }
 
 ndp_status ndp_step_world_init(const ndp_lanes *l, const ndp_units *u, ndp_visits visits, ndp_step_world *out) {
     const ndp_model *whole = l->items[0].program->opts.whole;
-    *out = (ndp_step_world){.lanes = l, .units = u, .visits = visits, .whole = whole, .norm = whole_norm(whole)};
+    *out = (ndp_step_world){.lanes = l, .units = u, .visits = visits, .whole = whole};
     out->data = (ndp_own)((l->size[NDP_DP_REPLICATE] > 1 ? NDP_OWN_REPLICATE : 0) |
                           (l->size[NDP_DP_SHARD] > 1 ? NDP_OWN_SHARD : 0));
     NDP_TRY(NDP_NEW(&out->arena, l->n, out->items));
@@ -194,7 +188,7 @@ ndp_status ndp_step_world_init(const ndp_lanes *l, const ndp_units *u, ndp_visit
     NDP_TRY(NDP_NEW(&out->arena, l->n, out->members));
     NDP_TRY(NDP_NEW(&out->arena, l->n, out->meeting));
     NDP_TRY(NDP_NEW(&out->arena, l->n * l->size[NDP_PP] * 2, out->mail));
-    NDP_TRY(weigh_micro_batches(out));
+    count_micro_batches(out);
     NDP_TRY(ndp_meetings_init(l, NDP_CHANNELS, &out->arena, &out->meetings));
     for (int i = 0; i < l->n; i++) {
         for (int kind = 0; kind < NDP_GROUPS; kind++)

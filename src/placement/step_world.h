@@ -25,8 +25,7 @@ typedef struct ndp_step_world {
     ndp_visits visits;
     int without; /* micro-batches that are not executed */
     int micro_batches;
-    ndp_share *weights; /* by micro-batch: of all that count */
-    ndp_own data;       /* data axes of more than one rank */
+    ndp_own data; /* data axes of more than one rank */
     ndp_step_lane *items;
     ndp_step_program *programs;
     int n_programs;
@@ -35,18 +34,23 @@ typedef struct ndp_step_world {
     ndp_mail *mail;          /* to lane, from place on pp, direction */
     ndp_under_way *free;     /* to be used again */
     ndp_under_way **meeting; /* room for those of all lanes */
-    ndp_share norm;          /* of all trained elements, once */
     ndp_arena arena;         /* of all of this */
 } ndp_step_world;
 
 /* Release in any case. */
 ndp_status ndp_step_world_init(const ndp_lanes *l, const ndp_units *u, ndp_visits visits, ndp_step_world *out);
 static inline void ndp_step_world_release(ndp_step_world *w) { ndp_arena_release(&w->arena); }
+/* Tensors of trained buffers of the whole model before that buffer. */
+int ndp_step_trained(const ndp_model *whole, int buffer);
 /* What memory must hold after the last instruction. */
 ndp_status ndp_step_end(const ndp_step_lane *l);
 
 static inline const ndp_members *ndp_step_members(const ndp_step_lane *l, ndp_group_kind kind) {
     return &l->world->members[l->lane][kind];
+}
+/* Micro-batch m of those that count, among all of them. */
+static inline ndp_share ndp_step_weight(const ndp_step_world *w, int m) {
+    return ndp_range_share(ndp_dim_make(0, 'm'), w->micro_batches, m, m + 1);
 }
 /* Its place on tp. */
 static inline int ndp_step_tp(const ndp_step_lane *l) { return ndp_step_members(l, NDP_GROUP_TP)->me; }
@@ -67,10 +71,10 @@ ndp_status ndp_step_gather(ndp_step_lane *l, const ndp_members *m, ndp_under_way
 ndp_sum ndp_step_sum_over(const ndp_step_world *w, const ndp_sum *s, ndp_own own);
 /* The group over which the lanes' parts of something are complete; NULL: none of `kinds`. */
 typedef ndp_sum ndp_part_fn(const ndp_step_lane *l, const void *what);
-const char *ndp_step_axis(const ndp_step_lane *l, const ndp_group_kind *kinds, int n, ndp_share all, ndp_part_fn *part,
+const char *ndp_step_axis(const ndp_step_lane *l, const ndp_group_kind *kinds, int n, ndp_part_fn *part,
                           const void *what);
-static inline bool ndp_sum_is(const ndp_sum *s, ndp_share all) {
-    return s->by_own[0] == all && !s->by_own[1] && !s->by_own[2] && !s->by_own[3];
+static inline bool ndp_sum_is_complete(const ndp_sum *s) {
+    return s->by_own[0] == 1 && !s->by_own[1] && !s->by_own[2] && !s->by_own[3];
 }
 
 /* A unit that reads a buffer; an update that writes it. */

@@ -46,7 +46,7 @@ void ndp_units_release(ndp_units *u);
 const ndp_unit_made *ndp_units_made(const ndp_units *u, int lane, int graph, ndp_phase phase);
 
 /* A segment's gradient is a sum over the units that use it: the weight of unit `unit` (number in the whole model) for a
- * segment of a buffer of the whole model. They sum to 1; 0: the unit makes no gradient of it. */
-ndp_share ndp_use_weight(const ndp_units *u, int buffer, int segment, int unit);
+ * segment of its slot. They sum to 1; 0: the unit makes no gradient of it. */
+ndp_share ndp_use_weight(const ndp_units *u, int unit, int slot, int segment);
 
 #endif
