@@ -85,9 +85,8 @@ static ndp_status expect_operand(ndp_rule *r, int k, const ndp_flow_matrix *m, i
         return NDP_OK;
     if (r->g->values[value].kind == NDP_VALUE_PARAM)
         return ndp_expect_param(r, k, value);
-    return r->g->values[value].kind == NDP_VALUE_DATA && !ndp_is_value(r, k, value)
-               ? ndp_expect_input(r, k, value)
-               : ndp_expect_value(r, k, value, kinds[m->is].complete);
+    bool input = r->g->values[value].kind == NDP_VALUE_DATA && !ndp_is(r, k, NDP_THING_VALUE, value);
+    return ndp_expect(r, k, input ? NDP_THING_DATA : NDP_THING_VALUE, value, !input && kinds[m->is].complete);
 }
 
 /* What only calls of this node make. A product without its bias becomes the value. */
@@ -107,15 +106,15 @@ static ndp_status expect(ndp_rule *r, int k) {
     ndp_thing_kind thing = kinds[m->is].thing;
     int value = ndp_flow_value(r, m);
     if (m->is == NDP_FLOW_EITHER)
-        r->back = ndp_is_gradient(r, k, r->n->out[0]);
+        r->back = ndp_is(r, k, NDP_THING_GRADIENT, r->n->out[0]);
     if (r->back && m->is == NDP_FLOW_EITHER)
-        return ndp_expect_gradient(r, k, r->n->out[0]);
+        return ndp_expect(r, k, NDP_THING_GRADIENT, r->n->out[0], false);
     if (thing == NDP_THING_NONE)
         return NDP_OK;
-    if (thing == NDP_THING_GRADIENT)
-        return ndp_expect_gradient(r, k, value);
+    if (thing == NDP_THING_GRADIENT || (thing == NDP_THING_VALUE && kinds[m->is].of == A_RESULT))
+        return ndp_expect(r, k, thing, value, kinds[m->is].complete);
     if (thing == NDP_THING_VALUE)
-        return kinds[m->is].of == A_RESULT ? ndp_expect_value(r, k, value, true) : expect_operand(r, k, m, value);
+        return expect_operand(r, k, m, value);
     return expect_thing(r, k, (ndp_thing){thing, value == NDP_NONE ? r->of : value}, kinds[m->is].complete);
 }
 
@@ -169,7 +168,7 @@ static ndp_status add_earlier(ndp_rule *r, int k) {
     int value = ndp_flow_value(r, &r->flow->out[0]);
     if (m->is != NDP_FLOW_EARLIER || !ndp_rule_has(r, k))
         return NDP_OK;
-    NDP_TRY(ndp_expect_gradient(r, k, value));
+    NDP_TRY(ndp_expect(r, k, NDP_THING_GRADIENT, value, false));
     for (int i = 0; i < r->in[k].n; i++)
         r->in[k].tiles[i] = ndp_gradient_tile(r, value, r->in[k].tiles[i], r->in[k].tiles[i].share);
     ndp_content made = r->out[0];
@@ -248,7 +247,7 @@ static const struct {
 /* The order of summands does not matter. */
 static void order_summands(ndp_rule *r) {
     ndp_content first = r->in[0];
-    if (r->c->op == &ndp_op_add && r->n->op == &ndp_op_add && ndp_is_value(r, 0, r->n->in[1]))
+    if (r->c->op == &ndp_op_add && r->n->op == &ndp_op_add && ndp_is(r, 0, NDP_THING_VALUE, r->n->in[1]))
         r->in[0] = r->in[1], r->in[1] = first;
 }
 

@@ -90,6 +90,33 @@ static ndp_mesh mesh_at(const ndp_mesh *of, const int coord[NDP_AXES]) {
     return m;
 }
 
+/* ---- groups ---- */
+
+static bool is_in(const ndp_group *g, int rank) {
+    int apart = rank - g->base;
+    return apart >= 0 && apart % g->stride == 0 && apart / g->stride < g->count;
+}
+
+/* Lanes of one group share its list. */
+static ndp_status find_members(ndp_lanes *l, int lane, ndp_group_kind kind, ndp_members *m) {
+    ndp_group g = ndp_mesh_group(&l->items[lane].mesh, kind);
+    unsigned own = 0;
+    for (int k = 0; k < 2; k++)
+        own |= ndp_group_spans(kind, NDP_DP_REPLICATE + k) && l->size[NDP_DP_REPLICATE + k] > 1 ? 1u << k : 0;
+    *m = (ndp_members){.ranks = g.count, .rank = g.rank, .own = (ndp_own)own};
+    for (int i = 0; i < l->n; i++) {
+        if (!is_in(&g, l->items[i].mesh.rank))
+            continue;
+        if (m->n == 0 && l->members[i][kind].lanes)
+            m->lanes = l->members[i][kind].lanes;
+        else if (m->n == 0)
+            NDP_TRY(NDP_NEW(&l->arena, g.count < l->n ? g.count : l->n, m->lanes));
+        m->me = i == lane ? m->n : m->me;
+        m->lanes[m->n++] = i;
+    }
+    return NDP_OK;
+}
+
 ndp_status ndp_lanes_init(const ndp_program *const *programs, int n, const int dp[2], const ndp_claims *claims,
                           ndp_lanes *out) {
     const ndp_mesh *mesh = &programs[0]->opts.step.mesh;
@@ -105,6 +132,10 @@ ndp_status ndp_lanes_init(const ndp_program *const *programs, int n, const int d
         out->items[i].mesh = mesh_at(mesh, coord);
         NDP_TRY(find_program(out, &out->items[i], programs, n));
     }
+    NDP_TRY(NDP_NEW(&out->arena, out->n, out->members));
+    for (int i = 0; i < out->n * NDP_GROUPS; i++)
+        NDP_TRY(find_members(out, i / NDP_GROUPS, (ndp_group_kind)(i % NDP_GROUPS),
+                             &out->members[i / NDP_GROUPS][i % NDP_GROUPS]));
     return NDP_OK;
 }
 
@@ -172,57 +203,6 @@ ndp_share ndp_lane_rows(const ndp_lanes *l, int lane, ndp_extent extent) {
         end = row + 1;
     }
     return sum;
-}
-
-/* ---- groups ---- */
-
-/* How far apart ranks are that are neighbours on an axis. */
-static int rank_stride(const int *size, ndp_axis axis) {
-    int stride = 1;
-    for (int a = axis + 1; a < NDP_AXES; a++)
-        stride *= size[a];
-    return stride;
-}
-
-ndp_members ndp_lane_members(const ndp_lanes *l, int lane, ndp_group_kind kind) {
-    const ndp_mesh *mesh = &l->items[lane].mesh;
-    ndp_group g = ndp_mesh_group(mesh, kind);
-    ndp_members m = {.first = lane, .n = 1, .ranks = g.count, .rank = g.rank};
-    int spanned = 0, lane_stride[4] = {0, 0, 0, 1};
-    for (int k = 2; k >= 0; k--)
-        lane_stride[k] = lane_stride[k + 1] * l->size[lane_axes[k + 1]];
-    for (int axis = 0; axis < NDP_AXES; axis++)
-        spanned += ndp_group_spans(kind, (ndp_axis)axis);
-    for (int k = 0; k < 4; k++) {
-        ndp_axis axis = lane_axes[k];
-        int stride = rank_stride(l->size, axis), at = mesh->coord[axis];
-        m.stride[k] = lane_stride[k], m.count[k] = 1;
-        if (!ndp_group_spans(kind, axis) || g.count == 1)
-            continue;
-        if (spanned == 1) { /* of one axis: all of it, or a part */
-            int first = g.base / stride % l->size[axis];
-            m.count[k] = g.count;
-            m.stride[k] = g.stride / stride * lane_stride[k];
-            m.first += (first - at) * lane_stride[k];
-            m.me = g.rank;
-        } else {
-            m.count[k] = l->size[axis];
-            m.first -= at * lane_stride[k];
-            m.me = m.me * m.count[k] + at;
-        }
-        m.n *= m.count[k];
-    }
-    m.own =
-        (ndp_own)((ndp_group_spans(kind, NDP_DP_REPLICATE) && l->size[NDP_DP_REPLICATE] > 1 ? NDP_OWN_REPLICATE : 0) |
-                  (ndp_group_spans(kind, NDP_DP_SHARD) && l->size[NDP_DP_SHARD] > 1 ? NDP_OWN_SHARD : 0));
-    return m;
-}
-
-int ndp_member(const ndp_members *m, int i) {
-    int lane = m->first;
-    for (int k = 3; k >= 0; i /= m->count[k], k--)
-        lane += i % m->count[k] * m->stride[k];
-    return lane;
 }
 
 /* ---- running, and meetings ---- */

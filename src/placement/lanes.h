@@ -22,12 +22,23 @@ typedef struct ndp_lane {
     const ndp_segments *tables; /* this lane's claim, by buffer of program->opts.model */
 } ndp_lane;
 
+/* The lanes of a group, in the order of its ranks, as a lane sees it. */
+typedef struct ndp_members {
+    int *lanes;
+    int n;
+    int me;      /* this lane's place among them */
+    int ranks;   /* of the whole group, on data axes too */
+    int rank;    /* this rank's place in it */
+    ndp_own own; /* the data axes that the group spans, if the axis has more than one rank */
+} ndp_members;
+
 typedef struct ndp_lanes {
     ndp_lane *items; /* index: ((pp * CP + cp) * SP + sp) * TP + tp */
     int n;
     int size[NDP_AXES];
     int dp[2]; /* their coordinates on dp_replicate and dp_shard */
     const ndp_claims *claims;
+    ndp_members (*members)[NDP_GROUPS]; /* by lane */
     ndp_arena arena;
 } ndp_lanes;
 
@@ -39,17 +50,9 @@ void ndp_lanes_release(ndp_lanes *l);
 
 int ndp_lane_at(const ndp_lanes *l, int pp, int cp, int sp, int tp);
 
-/* The lanes of a group, in the order of its ranks, as lane `lane` sees it. */
-typedef struct ndp_members {
-    int first, stride[4], count[4]; /* on pp, cp, sp, tp: lane numbers are first + sum of stride x index */
-    int n;                          /* lanes */
-    int me;                         /* this lane's place among them */
-    int ranks;                      /* of the whole group, on data axes too */
-    int rank;                       /* this rank's place in it */
-    ndp_own own;                    /* the data axes that the group spans, if the axis has more than one rank */
-} ndp_members;
-ndp_members ndp_lane_members(const ndp_lanes *l, int lane, ndp_group_kind kind);
-int ndp_member(const ndp_members *m, int i);
+static inline const ndp_members *ndp_lane_members(const ndp_lanes *l, int lane, ndp_group_kind kind) {
+    return &l->members[lane][kind];
+}
 
 /* "rank 5 (tp 1, cp 0)" */
 ndp_text ndp_lane_text(const ndp_lanes *l, int lane);

@@ -67,7 +67,7 @@ ndp_status ndp_refused(const ndp_rule *r, ndp_status st) {
     return NDP_FAIL(st, "placement: %s #%d %s %s: %s", r->where, r->index, r->c->op->name, name, ndp_error_message());
 }
 
-/* ---- values ---- */
+/* ---- operands ---- */
 
 ndp_status ndp_expect_all(const ndp_rule *r, int k) {
     const ndp_view *v = &r->c->in[k].view;
@@ -79,39 +79,6 @@ ndp_status ndp_expect_all(const ndp_rule *r, int k) {
 static ndp_status refuse_thing(const ndp_rule *r, int k, const ndp_tile *t, ndp_thing must) {
     return ndp_refuse(r, "operand %d is %s; it must be %s", k, ndp_tile_text(r, t).s, ndp_thing_text(r, must).s);
 }
-
-ndp_status ndp_expect_value(ndp_rule *r, int k, int value, bool complete) {
-    int64_t col;
-    int origin = value == NDP_NONE ? NDP_NONE : ndp_value_origin(r->g, value, &col);
-    if (origin == NDP_NONE)
-        return ndp_refuse(r, "its node has no operand %d", k);
-    int64_t cols = r->g->values[value].view.cols;
-    NDP_TRY(ndp_expect_all(r, k));
-    for (int i = 0; i < r->in[k].n; i++) {
-        ndp_tile *t = &r->in[k].tiles[i];
-        if (!ndp_thing_is(t->what, NDP_THING_VALUE, origin))
-            return refuse_thing(r, k, t, (ndp_thing){NDP_THING_VALUE, origin});
-        if (complete && t->share != 1)
-            return ndp_refuse(r, "operand %d is %s; it must be complete", k, ndp_tile_text(r, t).s);
-        t->at_col -= col;
-        if (t->at_col < 0 || t->at_col + t->cols > cols)
-            return ndp_refuse(r, "operand %d has columns %lld to %lld of %s, which are not those of its node", k,
-                              (long long)(t->at_col + col), (long long)(t->at_col + col + t->cols),
-                              r->g->values[origin].name);
-    }
-    return NDP_OK;
-}
-
-bool ndp_is_value(const ndp_rule *r, int k, int value) {
-    int64_t col;
-    int origin = ndp_value_origin(r->g, value, &col);
-    bool is = r->in[k].n > 0;
-    for (int i = 0; i < r->in[k].n; i++)
-        is = is && ndp_thing_is(r->in[k].tiles[i].what, NDP_THING_VALUE, origin);
-    return is;
-}
-
-/* ---- gradients ---- */
 
 /* An op that hands the gradient of its first result, or columns of it, to operand k as it stands. */
 static bool passes(const ndp_node *n, int k) {
@@ -142,34 +109,50 @@ static ndp_share passed(const ndp_rule *r, int value, int made, int64_t *first) 
     return sum;
 }
 
-ndp_status ndp_expect_gradient(ndp_rule *r, int k, int value) {
-    int64_t col;
-    int origin = value == NDP_NONE ? NDP_NONE : ndp_value_origin(r->g, value, &col);
-    if (origin == NDP_NONE)
+/* The share that a thing is of another one, and the column of it that is column 0 of that; 0: it is no part of it. */
+static ndp_share share_in(const ndp_rule *r, ndp_thing is, ndp_thing of, int64_t *first) {
+    *first = 0;
+    return is.kind != of.kind ? 0 : is.kind == NDP_THING_GRADIENT ? passed(r, of.id, is.id, first) : is.id == of.id;
+}
+
+/* What a value of the node is; *col: its first column there. Id NDP_NONE: there is no such value. */
+static ndp_thing thing_of(const ndp_rule *r, ndp_thing_kind kind, int value, int64_t *col) {
+    *col = 0;
+    if (value == NDP_NONE || kind == NDP_THING_DATA)
+        return (ndp_thing){kind, value == NDP_NONE ? NDP_NONE : r->g->values[value].input};
+    return (ndp_thing){kind, ndp_value_origin(r->g, value, col)};
+}
+
+ndp_status ndp_expect(ndp_rule *r, int k, ndp_thing_kind kind, int value, bool complete) {
+    int64_t col, first;
+    ndp_thing must = thing_of(r, kind, value, &col);
+    if (must.id == NDP_NONE)
         return ndp_refuse(r, "its node has no operand %d", k);
     NDP_TRY(ndp_expect_all(r, k));
     for (int i = 0; i < r->in[k].n; i++) {
         ndp_tile *t = &r->in[k].tiles[i];
-        int64_t first = 0;
-        ndp_share share = t->what.kind == NDP_THING_GRADIENT ? passed(r, origin, t->what.id, &first) : 0;
+        ndp_share share = share_in(r, t->what, must, &first);
         if (share == 0)
-            return refuse_thing(r, k, t, (ndp_thing){NDP_THING_GRADIENT, origin});
-        t->what.id = origin;
+            return refuse_thing(r, k, t, must);
+        if (complete && t->share != 1)
+            return ndp_refuse(r, "operand %d is %s; it must be complete", k, ndp_tile_text(r, t).s);
+        t->what = must;
         t->share = ndp_share_mul(t->share, share);
         t->at_col -= col + first;
         if (t->at_col < 0 || t->at_col + t->cols > r->g->values[value].view.cols)
-            return ndp_refuse(r, "operand %d has other columns of the gradient of %s", k, r->g->values[origin].name);
+            return ndp_refuse(r, "operand %d has columns %lld to %lld of %s, which are not those of its node", k,
+                              (long long)(t->at_col + col), (long long)(t->at_col + col + t->cols),
+                              ndp_thing_text(r, must).s);
     }
     return NDP_OK;
 }
 
-bool ndp_is_gradient(const ndp_rule *r, int k, int value) {
-    int64_t col;
-    bool is = value != NDP_NONE && r->in[k].n > 0;
-    int origin = is ? ndp_value_origin(r->g, value, &col) : NDP_NONE;
+bool ndp_is(const ndp_rule *r, int k, ndp_thing_kind kind, int value) {
+    int64_t col, first;
+    ndp_thing must = thing_of(r, kind, value, &col);
+    bool is = must.id != NDP_NONE && r->in[k].n > 0;
     for (int i = 0; is && i < r->in[k].n; i++)
-        is = r->in[k].tiles[i].what.kind == NDP_THING_GRADIENT &&
-             passed(r, origin, r->in[k].tiles[i].what.id, &col) != 0;
+        is = share_in(r, r->in[k].tiles[i].what, must, &first) != 0;
     return is;
 }
 
@@ -179,17 +162,6 @@ ndp_tile ndp_gradient_tile(const ndp_rule *r, int value, ndp_tile t, ndp_share s
     t.at_col += col;
     t.share = share;
     return t;
-}
-
-/* ---- inputs, parameters ---- */
-
-ndp_status ndp_expect_input(const ndp_rule *r, int k, int value) {
-    ndp_thing must = {NDP_THING_DATA, r->g->values[value].input};
-    NDP_TRY(ndp_expect_all(r, k));
-    for (int i = 0; i < r->in[k].n; i++)
-        if (!ndp_things_equal(r->in[k].tiles[i].what, must))
-            return refuse_thing(r, k, &r->in[k].tiles[i], must);
-    return NDP_OK;
 }
 
 ndp_status ndp_expect_param(ndp_rule *r, int k, int param) {

@@ -66,16 +66,11 @@ ndp_text ndp_thing_text(const ndp_rule *r, ndp_thing t);
 
 /* Operand k is written. */
 ndp_status ndp_expect_all(const ndp_rule *r, int k);
-/* Operand k is the node's value `value` (complete: share 1), or its gradient; nothing else. Columns become those of the
- * value itself where it is a view. */
-ndp_status ndp_expect_value(ndp_rule *r, int k, int value, bool complete);
-ndp_status ndp_expect_gradient(ndp_rule *r, int k, int value);
-/* True if all of operand k is of that value. */
-bool ndp_is_value(const ndp_rule *r, int k, int value);
-/* True if operand k is a gradient that ndp_expect_gradient takes for that of `value`. */
-bool ndp_is_gradient(const ndp_rule *r, int k, int value);
-/* Operand k is the input `value`. */
-ndp_status ndp_expect_input(const ndp_rule *r, int k, int value);
+/* Operand k is of `kind` of the node's value `value`: the value itself, its gradient, or the input that it is; nothing
+ * else, and with `complete` not a summand. Columns become those of the value where it is a view. */
+ndp_status ndp_expect(ndp_rule *r, int k, ndp_thing_kind kind, int value, bool complete);
+/* True if all of operand k is of that, or of a part of it. */
+bool ndp_is(const ndp_rule *r, int k, ndp_thing_kind kind, int value);
 /* Operand k is the node's parameter, on all ranks together; rows (columns of a vector) count through glued segments. */
 ndp_status ndp_expect_param(ndp_rule *r, int k, int param);
 

@@ -53,7 +53,7 @@ static ndp_mail *mailbox(const ndp_step_world *w, int to, int from, int channel)
 /* The lane at another place on pp. */
 static int lane_of_peer(const ndp_step_lane *l, int peer) {
     const ndp_members *m = ndp_step_members(l, NDP_GROUP_PP);
-    return peer >= 0 && peer < m->n ? ndp_member(m, peer) : NDP_NONE;
+    return peer >= 0 && peer < m->n ? m->lanes[peer] : NDP_NONE;
 }
 
 static ndp_status post(ndp_step_lane *l, ndp_under_way *u) {
@@ -194,7 +194,7 @@ static ndp_status wait_message(ndp_step_lane *l, ndp_under_way *u) {
 /* What the members have handed in, in the order of the group; false: one has not begun. */
 static bool all_begun(const ndp_step_lane *l, const ndp_members *m, const ndp_under_way *u, ndp_under_way **members) {
     for (int i = 0; i < m->n; i++) {
-        members[i] = ndp_meet_handed(&l->world->meetings, ndp_member(m, i), u->channel, u->number);
+        members[i] = ndp_meet_handed(&l->world->meetings, m->lanes[i], u->channel, u->number);
         if (!members[i])
             return false;
     }

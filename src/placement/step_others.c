@@ -77,10 +77,10 @@ static ndp_sum sum_over(const ndp_step_world *w, int lane, int whole, int64_t el
         return reduced_at(&l->others[local], element, &end);
     while (!(kinds >> kind & 1))
         kind++;
-    const ndp_members *m = &w->members[lane][kind];
+    const ndp_members *m = ndp_lane_members(w->lanes, lane, (ndp_group_kind)kind);
     ndp_sum sum = {{0}};
     for (int i = 0; i < m->n; i++) {
-        ndp_sum part = sum_over(w, ndp_member(m, i), whole, element, kinds & ~NDP_GROUP_BIT(kind), lost);
+        ndp_sum part = sum_over(w, m->lanes[i], whole, element, kinds & ~NDP_GROUP_BIT(kind), lost);
         ndp_sum_add(&sum, &part);
     }
     return ndp_step_sum_over(w, &sum, m->own);

@@ -32,7 +32,7 @@ const char *ndp_step_axis(const ndp_step_lane *l, const ndp_group_kind *kinds, i
         const ndp_members *m = ndp_step_members(l, kinds[k]);
         ndp_sum sum = {{0}};
         for (int i = 0; i < m->n; i++) {
-            ndp_sum more = part(&l->world->items[ndp_member(m, i)], what);
+            ndp_sum more = part(&l->world->items[m->lanes[i]], what);
             ndp_sum_add(&sum, &more);
         }
         sum = ndp_step_sum_over(l->world, &sum, m->own);
@@ -162,13 +162,16 @@ static bool is_summand(const ndp_held *s, int buffer) {
     return s && (s->kind == NDP_HELD_ZERO || (s->kind == NDP_HELD_GRAD && s->of == buffer));
 }
 
-/* Sums bytes [at, *end) of all members, as far as each has one span there. */
+/* Sums bytes [at, *end) of all members, as far as each has one span there. Whatever is between tensors is no summand.
+ */
 static ndp_status sum_part(ndp_step_lane *l, const ndp_members *m, ndp_under_way **members, int buffer, size_t at,
                            size_t *end, ndp_held_list *out) {
     ndp_held sum = zeros;
     int have = 0;
     for (int i = 0; i < m->n; i++)
         have += is_summand(span_at(&members[i]->spans, at, end), buffer);
+    if (is_gap(l, members[0], buffer, at, *end))
+        return NDP_OK;
     for (int i = 0; i < m->n; i++) {
         size_t to = *end;
         const ndp_held *s = span_at(&members[i]->spans, at, &to);

@@ -46,7 +46,7 @@ static ndp_status refuse(const ndp_step_lane *l, const ndp_operand *o, const cha
 /* The lane of the tensor axis at place `tp`. */
 static const ndp_step_lane *lane_at(const ndp_step_lane *l, int tp) {
     const ndp_members *m = ndp_step_members(l, NDP_GROUP_TP);
-    return &l->world->items[ndp_member(m, tp)];
+    return &l->world->items[m->lanes[tp]];
 }
 
 /* True if the view of a matrix is the rectangle of the segment in it. */

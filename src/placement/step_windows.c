@@ -31,9 +31,9 @@ static bool came_after(const ndp_step_lane *l, int buffer, int channel, const nd
     if (number == NDP_NONE || (owners->own & ~group->own) != 0)
         return false;
     for (int i = 0; i < owners->n; i++) {
-        int lane = ndp_member(owners, i), k = 0;
+        int lane = owners->lanes[i], k = 0;
         const ndp_step_lane *other = &w->items[lane];
-        while (k < group->n && ndp_member(group, k) != lane)
+        while (k < group->n && group->lanes[k] != lane)
             k++;
         if (k == group->n || other->begun[channel][number] <= other->read[other->shared->local[whole]])
             return false;

@@ -185,15 +185,11 @@ ndp_status ndp_step_world_init(const ndp_lanes *l, const ndp_units *u, ndp_visit
                           (l->size[NDP_DP_SHARD] > 1 ? NDP_OWN_SHARD : 0));
     NDP_TRY(NDP_NEW(&out->arena, l->n, out->items));
     NDP_TRY(NDP_NEW(&out->arena, l->n, out->programs));
-    NDP_TRY(NDP_NEW(&out->arena, l->n, out->members));
     NDP_TRY(NDP_NEW(&out->arena, l->n, out->meeting));
     NDP_TRY(NDP_NEW(&out->arena, l->n * l->size[NDP_PP] * 2, out->mail));
     count_micro_batches(out);
     NDP_TRY(ndp_meetings_init(l, NDP_CHANNELS, &out->arena, &out->meetings));
-    for (int i = 0; i < l->n; i++) {
-        for (int kind = 0; kind < NDP_GROUPS; kind++)
-            out->members[i][kind] = ndp_lane_members(l, i, (ndp_group_kind)kind);
+    for (int i = 0; i < l->n; i++)
         NDP_TRY(take_lane(out, i));
-    }
     return NDP_OK;
 }

@@ -29,7 +29,6 @@ typedef struct ndp_step_world {
     ndp_step_lane *items;
     ndp_step_program *programs;
     int n_programs;
-    ndp_members (*members)[NDP_GROUPS]; /* by lane */
     ndp_meetings meetings;
     ndp_mail *mail;          /* to lane, from place on pp, direction */
     ndp_under_way *free;     /* to be used again */
@@ -46,7 +45,7 @@ int ndp_step_trained(const ndp_model *whole, int buffer);
 ndp_status ndp_step_end(const ndp_step_lane *l);
 
 static inline const ndp_members *ndp_step_members(const ndp_step_lane *l, ndp_group_kind kind) {
-    return &l->world->members[l->lane][kind];
+    return ndp_lane_members(l->world->lanes, l->lane, kind);
 }
 /* Micro-batch m of those that count, among all of them. */
 static inline ndp_share ndp_step_weight(const ndp_step_world *w, int m) {

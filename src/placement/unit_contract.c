@@ -166,7 +166,7 @@ static ndp_status check_grad_input(ndp_unit_trial *run, int lane, const ndp_cont
     r.where = where.s;
     r.in[0] = ndp_content_of(&run->arena, x.rows, x.cols);
     NDP_TRY(ndp_tile_map_read(&run->memory[lane - run->first].bases[NDP_BASE_GRAD_INPUT], &x, &r.in[0]));
-    NDP_TRY(ndp_expect_gradient(&r, 0, g->input));
+    NDP_TRY(ndp_expect(&r, 0, NDP_THING_GRADIENT, g->input, false));
     for (int k = 0; k < r.in[0].n; k++)
         r.in[0].tiles[k].what = (ndp_thing){NDP_THING_VALUE, 0};
     ndp_content_join(&r.in[0]);

@@ -206,22 +206,23 @@ static ndp_status begin(phase_run *p, int lane, int index, const ndp_call *c) {
 /* *done false: a member has not begun it. */
 static ndp_status end(phase_run *p, int lane, int index, const ndp_call *c, bool *done) {
     const ndp_call *began = &list_of(p, lane)->calls[c->partner];
-    ndp_members m = ndp_lane_members(p->run->lanes, lane, ndp_channel_group(began->channel));
+    const ndp_members *m = ndp_lane_members(p->run->lanes, lane, ndp_channel_group(began->channel));
     int64_t number = p->numbers[lane - p->run->first][c->partner];
     const ndp_content **handed;
     ndp_rule r;
-    NDP_TRY(NDP_NEW(&p->run->arena, m.n, handed));
-    for (int i = 0; i < m.n; i++) {
-        handed[i] = ndp_meet_handed(&p->meetings, ndp_member(&m, i), began->channel, number);
+    NDP_TRY(NDP_NEW(&p->run->arena, m->n, handed));
+    for (int i = 0; i < m->n; i++) {
+        handed[i] = ndp_meet_handed(&p->meetings, m->lanes[i], began->channel, number);
         if (!handed[i])
             return NDP_OK;
     }
     *done = true;
     NDP_TRY(begin_rule(p, lane, index, began, &r));
-    if (began->attr.group != (int)ndp_channel_group(began->channel) || began->attr.ranks != m.ranks || m.ranks != m.n)
+    if (began->attr.group != (int)ndp_channel_group(began->channel) || began->attr.ranks != m->ranks ||
+        m->ranks != m->n)
         return ndp_refuse(&r, "it is over group %s of %d ranks; this rank's has %d",
-                          ndp_group_name(ndp_channel_group(began->channel)), began->attr.ranks, m.n);
-    NDP_TRY(ndp_rule_collective(&r, handed, m.n, m.me));
+                          ndp_group_name(ndp_channel_group(began->channel)), began->attr.ranks, m->n);
+    NDP_TRY(ndp_rule_collective(&r, handed, m->n, m->me));
     return end_rule(p, lane, &r);
 }
 
