@@ -164,6 +164,13 @@ ndp_status ndp_lane_refused(const ndp_lanes *l, int lane, ndp_status st) {
 
 /* ---- segments and rows ---- */
 
+int ndp_whole_buffer(const ndp_model *whole, const char *name) {
+    for (int i = 0; i < whole->n_buffers; i++)
+        if (strcmp(whole->buffers[i].name, name) == 0)
+            return i;
+    return NDP_NONE;
+}
+
 bool ndp_segments_same(const ndp_segment *a, const ndp_segment *b, unsigned what) {
     bool same = true;
     if (what & (NDP_SAME_SIZES | NDP_SAME_RECTANGLE))

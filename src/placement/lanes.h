@@ -68,6 +68,9 @@ static inline bool ndp_operands_same(const ndp_operand *a, const ndp_operand *b)
 
 /* ---- segments ---- */
 
+/* The number of a buffer in the whole model; NDP_NONE: it has none of that name. */
+int ndp_whole_buffer(const ndp_model *whole, const char *name);
+
 /* What two segments may have in common. */
 enum {
     NDP_SAME_SIZES = 1,     /* rows and columns, place in the buffer, members of a stack */

@@ -4,7 +4,6 @@
 
 #include "placement/step_buffer.h"
 #include <stddef.h>
-#include <string.h>
 
 /* ---- segment tables ---- */
 
@@ -46,15 +45,10 @@ static ndp_status check_copies(const ndp_lanes *l, int pp, int buffer, int k) {
     return NDP_OK;
 }
 
-static const ndp_segments *whole_table(const ndp_model *whole, const char *buffer) {
-    for (int i = 0; i < whole->n_buffers; i++)
-        if (strcmp(whole->buffers[i].name, buffer) == 0)
-            return &whole->buffers[i].segments;
-    return NULL;
-}
-
 static ndp_status check_tensors(const ndp_lanes *l, int lane, const ndp_segments *t, const char *buffer) {
-    const ndp_segments *whole = whole_table(l->items[lane].program->opts.whole, buffer);
+    const ndp_model *m = l->items[lane].program->opts.whole;
+    int at = ndp_whole_buffer(m, buffer);
+    const ndp_segments *whole = at == NDP_NONE ? NULL : &m->buffers[at].segments;
     for (int k = 0; k < t->n; k++)
         if (!whole || whole->n != t->n || !ndp_segments_same(&t->items[k], &whole->items[k], NDP_SAME_TENSOR))
             return ndp_lane_refuse(l, lane, "segment %d of %s, %s, is another tensor than in the whole model", k,
@@ -112,68 +106,44 @@ typedef struct piece_check {
     ndp_apart apart;
     const ndp_segments *table;
     const ndp_shard *shard;
+    ndp_step_buffer stretches;
 } piece_check;
 
-static ndp_status refuse_piece(const piece_check *c, int index, const char *what) {
-    return ndp_lane_refuse(c->lanes, c->lane, "the table of pieces of slice %d of %s %s", index,
-                           c->lanes->items[c->lane].program->opts.model->buffers[c->buffer].name, what);
-}
-
-/* The elements that segment k has in slice `index`, from the slice's start on; *count: how many. */
-static int64_t overlap(const piece_check *c, int index, int k, int64_t *count) {
-    const ndp_segment *s = &c->table->items[k];
-    int64_t low = c->shard->slice * index, high = low + c->shard->slice, end = s->offset + ndp_segment_elements(s);
-    int64_t first = s->offset > low ? s->offset : low;
-    end = end < high ? end : high;
-    *count = first < end ? end - first : 0;
-    return first - low;
-}
-
-/* The segment whose elements in slice `index` are the row's; NULL: none's are. *n: how many segments have some. */
-static const ndp_segment *segment_of(const piece_check *c, int index, const int64_t *row, int64_t *n) {
-    const ndp_segment *found = NULL;
-    *n = 0;
-    for (int k = 0; k < c->table->n; k++) {
-        int64_t count, first = overlap(c, index, k, &count);
-        *n += count > 0;
-        if (row && count > 0 && row[NDP_PIECE_FIRST] == first && row[NDP_PIECE_COUNT] == count)
-            found = &c->table->items[k];
-    }
-    return found;
-}
-
-/* Every segment that meets the slice has one row. Those that are updated apart come last; all before them has its place
- * in the states without those, one after the other, and so do the blocks of codes in their scales. */
+/* Every segment that meets the slice has one row, in the order of elements. Those that are updated apart come last;
+ * all before them has its place in the states without those, one after the other, and so do the blocks of codes in
+ * their scales. */
 static ndp_status check_pieces(const piece_check *c, int index) {
-    const ndp_lane *lane = &c->lanes->items[c->lane];
-    const ndp_claims *claims = c->lanes->claims;
-    bool last = false;
-    int64_t rows[MOST_ROWS * NDP_PIECE_COLUMNS_APART], place[2] = {0};
-    const ndp_segment *seen[MOST_ROWS];
-    int64_t met, n = claims->pieces(claims->user, lane->program, c->table, c->buffer, c->shard->shards, index, NULL);
-    segment_of(c, index, NULL, &met);
-    if (n != met || n > MOST_ROWS)
-        return refuse_piece(c, index, "has not a row for each of its tensors");
-    claims->pieces(claims->user, lane->program, c->table, c->buffer, c->shard->shards, index, rows);
-    for (int64_t r = 0; r < n; r++) {
-        const int64_t *row = rows + r * c->columns;
-        const ndp_segment *s = seen[r] = segment_of(c, index, row, &met);
-        bool known = false;
-        for (int64_t i = 0; i < r; i++)
-            known |= seen[i] == s;
-        if (!s || known)
-            return refuse_piece(c, index, "has a row that is not a piece, or the same piece twice");
-        if (row[NDP_PIECE_COPIES] != (int64_t)s->copies || row[NDP_PIECE_DECAYS] != s->decay || s->copies < 1)
-            return refuse_piece(c, index, "has other copies, or another decay, than the segment");
-        bool apart = ndp_segment_is_apart(s, c->apart), coded = apart && c->apart == NDP_APART_CODED;
-        if (last && !apart)
-            return refuse_piece(c, index, "has tensors that are updated apart before others");
-        if (c->columns > NDP_PIECE_PLACE && (!apart || coded) && row[NDP_PIECE_PLACE] != place[apart])
-            return refuse_piece(c, index, "has places that do not follow each other");
-        last |= apart;
-        place[apart] += coded ? ndp_step_blocks(row) : row[NDP_PIECE_COUNT];
-    }
-    return NDP_OK;
+    const ndp_lanes *l = c->lanes;
+    const ndp_program *p = l->items[c->lane].program;
+    const char *name = p->opts.model->buffers[c->buffer].name;
+    int64_t rows[MOST_ROWS * NDP_PIECE_COLUMNS_APART], place[2] = {0}, low = c->shard->slice * index, r = 0;
+    int64_t n = l->claims->pieces(l->claims->user, p, c->table, c->buffer, c->shard->shards, index, NULL);
+    if (n > MOST_ROWS)
+        return ndp_lane_refuse(l, c->lane, "the table of pieces of slice %d of %s has %lld rows", index, name,
+                               (long long)n);
+    l->claims->pieces(l->claims->user, p, c->table, c->buffer, c->shard->shards, index, rows);
+    ndp_stretch t;
+    for (int last = 0; last < 2; last++)
+        for (int k = 0; ndp_step_next_stretch(&c->stretches, &k, low, low + c->shard->slice, &t);) {
+            const ndp_segment *s = &c->table->items[t.segment];
+            bool apart = ndp_segment_is_apart(s, c->apart), coded = apart && c->apart == NDP_APART_CODED;
+            if (apart != last)
+                continue;
+            int64_t must[] = {t.first - low, t.end - t.first, (int64_t)s->copies, s->decay, place[apart]};
+            const int64_t *row = rows + r++ * c->columns;
+            for (int i = 0; i < c->columns; i++)
+                if (r > n || s->copies < 1 || (row[i] != must[i] && (i < NDP_PIECE_PLACE || !apart || coded)))
+                    return ndp_lane_refuse(
+                        l, c->lane,
+                        "row %lld, of %lld, of the table of pieces of slice %d of %s has number %lld in column "
+                        "%d, must be that of %s, %lld",
+                        (long long)r, (long long)n, index, name, r > n ? 0 : (long long)row[i], i, s->name,
+                        (long long)must[i]);
+            place[apart] += coded ? ndp_step_blocks(must) : must[NDP_PIECE_COUNT];
+        }
+    return r == n ? NDP_OK
+                  : ndp_lane_refuse(l, c->lane, "the table of pieces of slice %d of %s has %lld rows for %lld tensors",
+                                    index, name, (long long)n, (long long)r);
 }
 
 /* No block of codes is in two slices, nor in two groups of tensors: both start at multiples of a block. */
@@ -207,8 +177,9 @@ typedef struct known_layouts {
 } known_layouts;
 
 /* All slices of one of the buffers with alike tables; of the others, the slice of the rank itself. */
-static ndp_status check_buffer(const piece_check *c, known_layouts *known) {
+static ndp_status check_buffer(piece_check *c, known_layouts *known) {
     uint64_t key = layout_of(c);
+    NDP_TRY(ndp_step_stretches(c->table, &known->arena, &c->stretches));
     NDP_TRY(check_blocks(c));
     for (int64_t i = 0; i < known->n; i++)
         if (known->keys[i] == key)
@@ -226,7 +197,8 @@ static ndp_status check_all_pieces(const ndp_lanes *l, known_layouts *known) {
         const ndp_model *m = p->opts.model;
         ndp_apart apart = ndp_optimizer_apart(&p->opts.step.optimizer);
         for (int b = 0; m->opts.mode == NDP_MODEL_TRAIN && !l->items[i].stands_in && b < m->n_buffers; b++) {
-            piece_check c = {l, i, b, ndp_piece_columns(apart), apart, &m->buffers[b].segments, &p->owned[b].shard};
+            piece_check c = {l,  i, b, ndp_piece_columns(apart), apart, &m->buffers[b].segments, &p->owned[b].shard,
+                             {0}};
             if (m->buffers[b].trainable)
                 NDP_TRY(check_buffer(&c, known));
         }

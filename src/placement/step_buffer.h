@@ -32,13 +32,14 @@ typedef struct ndp_step_program {
     ndp_apart apart;                              /* of the optimizer */
     int columns;                                  /* of tables of pieces */
     uint64_t written[NDP_MAX_GRAPHS][NDP_PHASES]; /* bits of the bases that a list writes */
-    size_t pinned[NDP_MAX_GRAPHS][NDP_PHASES];    /* where the places of a list's collectives end */
 } ndp_step_program;
 
 /* Takes what a program has, and proves what depends on it alone: slices, places in pinned memory, and the memory of
  * what takes turns in it. Memory is the arena's. */
 ndp_status ndp_step_program_init(const ndp_lanes *l, const ndp_program *p, ndp_arena *arena, ndp_step_program *out);
 
+/* Fills the stretches of a table. */
+ndp_status ndp_step_stretches(const ndp_segments *s, ndp_arena *arena, ndp_step_buffer *out);
 /* Where the last tensor ends. */
 static inline int64_t ndp_step_buffer_end(const ndp_step_buffer *b) {
     return b->n > 0 ? b->stretches[b->n - 1].end : 0;
@@ -61,11 +62,7 @@ static inline ndp_dim_key ndp_step_tensor(int whole, int segment) {
 
 /* ---- step_pinned.c ---- */
 
-/* Bytes of a collective's place: its result, and what is handed in where that is apart. */
-size_t ndp_step_pinned_bytes(const ndp_call *c);
-/* Checks the places of the lists' collectives. */
-ndp_status ndp_step_pinned_init(ndp_step_program *s, ndp_arena *arena);
-/* Checks the memory of what takes turns in it. */
-ndp_status ndp_step_rings_check(const ndp_program *p, ndp_arena *arena);
+/* Checks the places of communications. */
+ndp_status ndp_step_pinned_check(const ndp_program *p, ndp_arena *arena);
 
 #endif

@@ -41,7 +41,6 @@ static inline void ndp_sum_add(ndp_sum *sum, const ndp_sum *more) {
 typedef struct ndp_under_way {
     const ndp_instr *instr;
     int lane, at, channel, work, peer, tag;
-    int listed;                 /* its place in ndp_step_lane.list */
     int64_t number;             /* of its meeting; in the mailbox of a message */
     int of;                     /* buffer of the whole model; NDP_NONE */
     size_t bytes;               /* of the operand */
@@ -49,7 +48,6 @@ typedef struct ndp_under_way {
     bool is_part;               /* of an all_gather: the operand is a part of the sum `added` (ndp_scattered) */
     int scalar;                 /* NDP_NONE: no scalar */
     ndp_sum sum;
-    size_t place, place_end; /* in pinned memory */
     /* Of the first member of a group: what the group makes, for all of them. */
     bool made;
     ndp_held_list result;
@@ -94,7 +92,6 @@ typedef struct ndp_step_lane {
     const ndp_instr *instr;
     bool over, again;          /* again: the instruction waits for another lane */
     ndp_under_way **under_way; /* by number of the communication (ndp_work_at) */
-    ndp_under_way **list;      /* the same without gaps */
     int n_under_way;
     int64_t waited[NDP_CHANNELS], *begun[NDP_CHANNELS], capacity[NDP_CHANNELS];
     ndp_scattered part;      /* the last one */
@@ -175,12 +172,5 @@ typedef struct ndp_piece_rows {
 } ndp_piece_rows;
 /* Refuses an operand that is not rows of a table. For an absent operand, out->n is 0. */
 ndp_status ndp_step_pieces(const ndp_step_lane *l, const ndp_operand *o, ndp_piece_rows *out);
-
-/* ---- pinned memory (step_pinned.c) ---- */
-
-/* Gives a collective of the program that begins its place, which no other under way may have. */
-ndp_status ndp_step_pin(const ndp_step_lane *l, ndp_under_way *u);
-/* Before a RUN. */
-ndp_status ndp_step_pinned_run(const ndp_step_lane *l);
 
 #endif

@@ -145,19 +145,16 @@ ndp_status ndp_step_begin(ndp_step_lane *l) {
     u->peer = c->attr.peer, u->tag = ndp_tag_at(c, &l->walk), u->bytes = bytes.end - bytes.start;
     u->scalar = NDP_NONE;
     u->of = in->buffer == NDP_NONE ? NDP_NONE : l->shared->buffers[in->buffer].whole;
-    NDP_TRY(ndp_step_pin(l, u));
     l->under_way[work] = u;
-    u->listed = l->n_under_way;
-    l->list[l->n_under_way++] = u;
+    l->n_under_way++;
     return is_message(c) ? begin_message(l, u, bytes) : begin_collective(l, u, bytes);
 }
 
 /* ---- waits ---- */
 
 static void end(ndp_step_lane *l, ndp_under_way *u) {
-    ndp_under_way *last = l->list[--l->n_under_way];
     l->under_way[u->work] = NULL;
-    l->list[last->listed = u->listed] = last;
+    l->n_under_way--;
 }
 
 /* Both sides of a message have its begin. */

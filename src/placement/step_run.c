@@ -225,7 +225,6 @@ ndp_status ndp_step_run(ndp_step_lane *l) {
     step_run r;
     NDP_TRY(find_run(l, &r));
     ndp_phase phase = l->instr->phase;
-    NDP_TRY(ndp_step_pinned_run(l));
     NDP_TRY(clear_results(l, &r));
     for (int base = NDP_BASE_INPUT; base < NDP_BASE_WORK; base++)
         if (!is_left_out(&r, phase, base) && !makes(phase, base))

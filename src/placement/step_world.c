@@ -149,7 +149,6 @@ static ndp_status take_lane(ndp_step_world *w, int lane) {
     l->memory.blocks = p->blocks, l->memory.arena = &w->arena;
     NDP_TRY(find_shared(w, p, &l->shared));
     NDP_TRY(NDP_NEW(&w->arena, p->n_works, l->under_way));
-    NDP_TRY(NDP_NEW(&w->arena, p->n_works, l->list));
     NDP_TRY(NDP_NEW(&w->arena, p->opts.model->n_buffers, l->read));
     NDP_TRY(NDP_NEW(&w->arena, p->opts.model->n_buffers, l->wrote));
     NDP_TRY(NDP_NEW(&w->arena, p->opts.model->n_buffers, l->others));
