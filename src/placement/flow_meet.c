@@ -1,7 +1,7 @@
 /* Where tiles of a call's operands meet: tiles with common indices of each letter (ops/flow.h) must have the same of
  * the whole there, and make a tile of each result, whose share is the product of theirs and of what the indices are of
  * those that the result lacks. */
-#include "placement/flow_rule.h"
+#include "placement/rule.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* The rule of a call, from its op's row of ops/flow.h. First each operand must be what the row says; then tiles meet
  * (flow_meet.c). What rows do not say is in functions (rules_*.c), which prepare operands or finish results. */
-#include "placement/flow_rule.h"
+#include "placement/rule.h"
 
 static bool is_capital(char c) { return c >= 'A' && c <= 'Z'; }
 

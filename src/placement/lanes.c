@@ -22,42 +22,29 @@ static int distance(const ndp_mesh *a, const ndp_mesh *b) {
     return d;
 }
 
-/* Ranks with tables of the same sizes compute in the same shapes. */
-static bool same_sizes(const ndp_segments *a, const ndp_segments *b) {
-    bool same = a->n == b->n && a->elements == b->elements && a->packing == b->packing;
-    for (int k = 0; same && k < a->n; k++)
-        same = ndp_segments_same(&a->items[k], &b->items[k], NDP_SAME_SIZES);
-    return same;
-}
-
-static ndp_status take_tables(ndp_lanes *l, ndp_lane *lane, const ndp_program *p, bool *fits) {
+/* Takes the tables of a lane. *fits: they have the sizes of the program's, so the ranks compute in the same shapes;
+ * *own: they are the same. A program that ranks share (`place`: the lane's) has the tables of one of them, which differ
+ * from another rank's in the rows and columns alone. */
+static ndp_status take_tables(ndp_lanes *l, ndp_lane *lane, const ndp_program *p, bool place, bool *fits, bool *own) {
     const ndp_model *m = p->opts.model;
     ndp_segments *tables;
     NDP_TRY(NDP_NEW(&l->arena, m->n_buffers, tables));
-    *fits = true;
-    for (int i = 0; i < m->n_buffers && *fits; i++) {
-        NDP_TRY(l->claims->table(l->claims->user, p, &lane->mesh, i, &l->arena, &tables[i]));
-        *fits = same_sizes(&tables[i], &m->buffers[i].segments);
-    }
     lane->tables = tables;
-    return NDP_OK;
-}
-
-/* A program that ranks share has the tables of one of them, which differ from another rank's in the rows and columns
- * alone. *own: they do not differ. */
-static ndp_status compare_tables(const ndp_lane *lane, const ndp_program *p, bool *own) {
-    const ndp_model *m = p->opts.model;
-    *own = true;
-    for (int i = 0; i < m->n_buffers; i++)
-        for (int k = 0; k < lane->tables[i].n; k++) {
-            const ndp_segment *a = &lane->tables[i].items[k], *b = &m->buffers[i].segments.items[k];
-            if (!ndp_segments_same(a, b, NDP_SAME_SIZES | NDP_SAME_TENSOR | NDP_SAME_NUMBERS))
+    *fits = *own = true;
+    for (int i = 0; i < m->n_buffers && *fits; i++) {
+        const ndp_segments *is = &tables[i], *of = &m->buffers[i].segments;
+        NDP_TRY(l->claims->table(l->claims->user, p, &lane->mesh, i, &l->arena, &tables[i]));
+        *fits = is->n == of->n && is->elements == of->elements && is->packing == of->packing;
+        for (int k = 0; k < is->n && *fits; k++) {
+            *fits = ndp_segments_same(&is->items[k], &of->items[k], NDP_SAME_SIZES);
+            *own = *own && ndp_segments_same(&is->items[k], &of->items[k], NDP_SAME_RECTANGLE);
+            if (*fits && place && !ndp_segments_same(&is->items[k], &of->items[k], NDP_SAME_TENSOR | NDP_SAME_NUMBERS))
                 return NDP_FAIL(NDP_EBUG,
                                 "placement: rank %d: segment %d of its table of %s, %s, is another than the one that "
                                 "its program is made for",
-                                lane->mesh.rank, k, m->buffers[i].name, a->name);
-            *own = *own && ndp_segments_same(a, b, NDP_SAME_RECTANGLE);
+                                lane->mesh.rank, k, m->buffers[i].name, is->items[k].name);
         }
+    }
     return NDP_OK;
 }
 
@@ -66,17 +53,14 @@ static ndp_status compare_tables(const ndp_lane *lane, const ndp_program *p, boo
 static ndp_status find_program(ndp_lanes *l, ndp_lane *lane, const ndp_program *const *programs, int n) {
     for (int d = 0; d < NDP_AXES; d++)
         for (int i = 0; i < n; i++) {
-            bool fits = true;
+            bool fits, own;
             if (distance(&programs[i]->opts.step.mesh, &lane->mesh) != d)
                 continue;
-            NDP_TRY(take_tables(l, lane, programs[i], &fits));
+            NDP_TRY(take_tables(l, lane, programs[i], d == 0, &fits, &own));
             if (!fits)
                 continue;
-            bool own = false;
-            if (d == 0)
-                NDP_TRY(compare_tables(lane, programs[i], &own));
             lane->program = programs[i];
-            lane->stands_in = !own;
+            lane->stands_in = d > 0 || !own;
             return NDP_OK;
         }
     return NDP_FAIL(NDP_EBUG, "placement: no program is given for rank %d, or one with tables of its sizes",

@@ -1,7 +1,6 @@
 /* The table of a unit's values: what a rank has of each, on every axis. */
 #include "placement/placement.h"
 
-#include "placement/step.h"
 #include "placement/unit_trial.h"
 #include <stdio.h>
 #include <string.h>
@@ -175,7 +174,7 @@ ndp_status ndp_placement_print(const ndp_placement_opts *o, const char *unit, nd
     table t = {.lanes = &lanes, .unit = unit, .text = out};
     ndp_status st = ndp_lanes_init(o->programs, o->n, dp, o->claims, &lanes);
     if (st == NDP_OK)
-        st = ndp_units_watch(&lanes, &(ndp_units_watcher){observe, unit_done, unit, &t}, &units);
+        st = ndp_units_prove(&lanes, &(ndp_units_watcher){observe, unit_done, unit, &t}, &units);
     st = st == NDP_OK ? t.status : st;
     ndp_units_release(units);
     ndp_lanes_release(&lanes);

@@ -1,9 +1,6 @@
 /* What no call says, proven over all coordinates: the tables of the ranks of tp tile each tensor; the tables of pieces
  * of all slices name each element once, with the numbers of its segment; rows tile a micro-batch, samples a batch. */
-#include "placement/step.h"
-
-#include "placement/step_buffer.h"
-#include <stddef.h>
+#include "placement/step_world.h"
 
 /* ---- segment tables ---- */
 
@@ -11,38 +8,29 @@ static const ndp_segments *table_at(const ndp_lanes *l, int pp, int cp, int sp, 
     return &l->items[ndp_lane_at(l, pp, cp, sp, tp)].tables[buffer];
 }
 
-/* The ranks of tp have rectangles of the tensor that are all of it; those that are the same count once. Of a stack each
- * rank has the same rectangle of every member. */
+/* The ranks of tp have rectangles of the tensor that are all of it; those that are the same count once, and have the
+ * same blocks of codes, or their states would differ. Of a stack each rank has the same rectangle of every member. */
 static ndp_status tile_tensor(const ndp_lanes *l, int pp, int buffer, int k) {
-    const ndp_segment *first = &table_at(l, pp, 0, 0, 0, buffer)->items[k];
+    bool codes = ndp_optimizer_apart(&l->items[0].program->opts.step.optimizer) == NDP_APART_CODED;
+    const ndp_segment *s = NULL;
     ndp_share sum = 0;
     for (int tp = 0; tp < l->size[NDP_TP]; tp++) {
-        const ndp_segment *s = &table_at(l, pp, 0, 0, tp, buffer)->items[k];
+        s = &table_at(l, pp, 0, 0, tp, buffer)->items[k];
         bool known = s->rows * s->cols == 0;
-        for (int other = 0; other < tp && !known; other++)
-            known = ndp_segments_same(s, &table_at(l, pp, 0, 0, other, buffer)->items[k], NDP_SAME_RECTANGLE);
+        for (int other = 0; other < tp; other++) {
+            const ndp_segment *like = &table_at(l, pp, 0, 0, other, buffer)->items[k];
+            bool same = ndp_segments_same(s, like, NDP_SAME_RECTANGLE);
+            if (same && codes && (s->offset - like->offset) % NDP_CODE_BLOCK != 0)
+                return NDP_FAIL(NDP_EBUG,
+                                "placement: ranks %d and %d of tp have the same elements of %s in other blocks", other,
+                                tp, s->name);
+            known |= same;
+        }
         sum = known ? sum : ndp_share_add(sum, ndp_segment_share(s, 0, 0, s->rows, 0, s->cols));
     }
     return sum == 1 ? NDP_OK
                     : NDP_FAIL(NDP_EBUG, "placement: the ranks of tp have %s of %s, must have each element",
-                               ndp_share_text(sum).s, first->name);
-}
-
-/* Ranks of tp with the same elements have the same blocks of codes, or their states would differ. */
-static ndp_status check_copies(const ndp_lanes *l, int pp, int buffer, int k) {
-    const ndp_program *p = l->items[0].program;
-    bool codes = ndp_optimizer_apart(&p->opts.step.optimizer) == NDP_APART_CODED;
-    for (int tp = 0; tp < l->size[NDP_TP] && codes; tp++) {
-        const ndp_segment *s = &table_at(l, pp, 0, 0, tp, buffer)->items[k];
-        for (int other = 0; other < tp; other++) {
-            const ndp_segment *like = &table_at(l, pp, 0, 0, other, buffer)->items[k];
-            if (ndp_segments_same(s, like, NDP_SAME_RECTANGLE) && (s->offset - like->offset) % NDP_CODE_BLOCK != 0)
-                return NDP_FAIL(NDP_EBUG,
-                                "placement: ranks %d and %d of tp have the same elements of %s in other blocks", other,
-                                tp, s->name);
-        }
-    }
-    return NDP_OK;
+                               ndp_share_text(sum).s, s->name);
 }
 
 static ndp_status check_tensors(const ndp_lanes *l, int lane, const ndp_segments *t, const char *buffer) {
@@ -87,10 +75,8 @@ static ndp_status check_tables(const ndp_lanes *l) {
                 for (int sp = 0; sp < l->size[NDP_SP]; sp++)
                     for (int tp = 0; tp < l->size[NDP_TP]; tp++)
                         NDP_TRY(check_table(l, ndp_lane_at(l, pp, cp, sp, tp), table_at(l, pp, 0, 0, tp, b), b));
-            for (int k = 0; k < m->buffers[b].segments.n; k++) {
+            for (int k = 0; k < m->buffers[b].segments.n; k++)
                 NDP_TRY(tile_tensor(l, pp, b, k));
-                NDP_TRY(check_copies(l, pp, b, k));
-            }
         }
     }
     return NDP_OK;
@@ -246,19 +232,10 @@ static ndp_status check_samples(const ndp_lanes *l) {
 
 /* Where input i of micro-batch m must be; block NDP_NONE: lent by the engine's user. */
 static ndp_address place_of_input(const ndp_program *p, int i, int m) {
-    static const struct {
-        ndp_input_kind kind;
-        size_t at;
-    } numbers[] = {{NDP_INPUT_LOSS_SCALE, offsetof(ndp_scalars, scale)},
-                   {NDP_INPUT_NLL_SCALE, offsetof(ndp_all_scalars, pair.nll_scale)},
-                   {NDP_INPUT_ROUTER_SCALE, offsetof(ndp_all_scalars, router.scale)},
-                   {NDP_INPUT_ROUTER_SUMS, offsetof(ndp_all_scalars, router.sums)}};
     ndp_input_kind kind = p->opts.model->inputs->items[i].kind;
-    for (int k = 0; k < NDP_COUNT(numbers); k++)
-        if (numbers[k].kind == kind)
-            return (ndp_address){p->scalars.block, p->scalars.offset + numbers[k].at};
-    if (kind == NDP_INPUT_LOSS)
-        return (ndp_address){p->scalars.block, p->scalars.offset + ndp_loss_at(p)};
+    int scalar = ndp_step_scalar_of(kind);
+    if (scalar != NDP_NONE)
+        return ndp_step_scalar_address(p, scalar);
     if (kind == NDP_INPUT_LENT)
         return (ndp_address){NDP_NONE, 0};
     if (ndp_input_is_table(kind))

@@ -3,49 +3,27 @@
 
 /* ---- messages ---- */
 
-/* What stands before and after the name of what a thing is of. */
 static const struct {
+    ndp_thing_of of;
     const char *before, *after;
-} texts[] = {
-    [NDP_THING_NONE] = {"what nothing wrote", ""},
-    [NDP_THING_ZERO] = {"zeros", ""},
-    [NDP_THING_VALUE] = {"", ""},
-    [NDP_THING_GRADIENT] = {"the gradient of ", ""},
-    [NDP_THING_PARAM] = {"", ""},
-    [NDP_THING_PACKED] = {"a part of ", ""},
-    [NDP_THING_PGRADIENT] = {"the gradient of ", ""},
-    [NDP_THING_DATA] = {"the input ", ""},
-    [NDP_THING_PRODUCT] = {"", " without its bias"},
-    [NDP_THING_KEYS] = {"", " over some of the keys"},
-    [NDP_THING_LOGITS] = {"logits", ""},
-    [NDP_THING_STATS] = {"statistics of logits", ""},
-    [NDP_THING_LOSSES] = {"losses of its router", ""},
-    [NDP_THING_SQUARES] = {"the mean of squares", ""},
-    [NDP_THING_DSQUARES] = {"the gradient of the mean of squares", ""},
+} things[] = {
+#define ROW(NAME, of, before, after) {NDP_OF_##of, before, after},
+    NDP_THINGS(ROW)
+#undef ROW
 };
 
 const char *ndp_thing_name(const ndp_graph *g, ndp_thing t) {
-    switch (t.kind) {
-    case NDP_THING_VALUE:
-    case NDP_THING_PRODUCT:
-    case NDP_THING_KEYS:
-    case NDP_THING_GRADIENT:
-        return g->values[t.id].name;
-    case NDP_THING_PARAM:
-    case NDP_THING_PGRADIENT:
-        return g->slots[t.id / 64]->items[t.id % 64].name;
-    case NDP_THING_PACKED:
-        return g->slots[t.id / NDP_PACKED_PARTS / 64]->items[t.id / NDP_PACKED_PARTS % 64].name;
-    case NDP_THING_DATA:
-        return g->inputs->items[t.id].name;
-    default:
-        return "";
-    }
+    ndp_thing_of of = things[t.kind].of;
+    int segment = of == NDP_OF_A_PART ? t.id / NDP_PACKED_PARTS : t.id;
+    return of == NDP_OF_A_VALUE                            ? g->values[t.id].name
+           : of == NDP_OF_A_SEGMENT || of == NDP_OF_A_PART ? g->slots[segment / 64]->items[segment % 64].name
+           : of == NDP_OF_AN_INPUT                         ? g->inputs->items[t.id].name
+                                                           : "";
 }
 
 ndp_text ndp_thing_text(const ndp_rule *r, ndp_thing t) {
     ndp_text out = {""};
-    ndp_text_add(&out, "%s%s%s", texts[t.kind].before, ndp_thing_name(r->g, t), texts[t.kind].after);
+    ndp_text_add(&out, "%s%s%s", things[t.kind].before, ndp_thing_name(r->g, t), things[t.kind].after);
     return out;
 }
 

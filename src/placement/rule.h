@@ -103,6 +103,25 @@ static inline ndp_share ndp_rows_measure(const ndp_rule *r, int64_t first, int64
 /* Sums tiles of `b` into those of `a`, the same parts of the same things; result in `out`. */
 ndp_status ndp_sum_contents(ndp_rule *r, const ndp_content *a, const ndp_content *b, ndp_content *out);
 
+/* ---- rows of ops/flow.h: what operands must be (flow_rule.c), and what their tiles make where they meet (flow_meet.c)
+ * ---- */
+
+static inline bool ndp_flow_is_letter(char c) { return c != '1' && c != '.'; }
+
+/* The node's value that an operand or result is, or is the gradient of; NDP_NONE: no value, or absent. */
+int ndp_flow_value(const ndp_rule *r, const ndp_flow_matrix *m);
+/* What a kind is of it, or of the node. */
+ndp_thing_kind ndp_flow_thing(ndp_flow_kind kind);
+/* Columns of an index of an axis. */
+int64_t ndp_flow_unit(const ndp_rule *r, const ndp_flow_matrix *m, int axis);
+/* Indices of an axis of the whole; 0: not known. */
+int64_t ndp_flow_whole(const ndp_rule *r, const ndp_flow_matrix *m, int axis);
+/* True if the axes of operand k are compared with those of others. */
+bool ndp_flow_is_compared(const ndp_rule *r, int k);
+
+/* Makes the results of all tiles of operands that meet. */
+ndp_status ndp_flow_meet(ndp_rule *r);
+
 /* ---- rules ---- */
 
 /* Judges a kernel's call: operands in r->in, results in r->out. Collectives have their rules in rules_group.c. */

@@ -84,18 +84,8 @@ ndp_status ndp_after_attention(ndp_rule *r) {
 
 /* Attention parts, operands a and b, over disjoint keys. */
 static ndp_status merge(ndp_rule *r, int a, int b, int value, int o) {
-    int64_t col;
-    int id = ndp_value_origin(r->g, value, &col);
-    for (int k = a;; k = b) {
-        for (int i = 0; i < r->in[k].n; i++)
-            if (!ndp_thing_is(r->in[k].tiles[i].what, NDP_THING_KEYS, id))
-                return ndp_refuse(r, "operand %d is %s; it must be %s over some of the keys", k,
-                                  ndp_tile_text(r, &r->in[k].tiles[i]).s, r->g->values[id].name);
-        if (k == b)
-            break;
-    }
-    NDP_TRY(ndp_expect_all(r, a));
-    NDP_TRY(ndp_expect_all(r, b));
+    NDP_TRY(ndp_expect(r, a, NDP_THING_KEYS, value, false));
+    NDP_TRY(ndp_expect(r, b, NDP_THING_KEYS, value, false));
     for (int i = 0; i < r->in[a].n; i++)
         for (int j = 0; j < r->in[b].n; j++) {
             const ndp_tile *x = &r->in[a].tiles[i];

@@ -20,29 +20,9 @@ ndp_status ndp_step_refused(const ndp_step_lane *l, ndp_status st) {
                     instr_text(l->program, l->over ? NDP_NONE : l->walk.at).s, ndp_error_message());
 }
 
-static const char *const held_names[NDP_HELD_KINDS] = {"nothing that was written in this step",
-                                                       "inputs",
-                                                       "the constants of the update",
-                                                       "a table of pieces",
-                                                       "a number of the step",
-                                                       "the output",
-                                                       "the gradient of the output",
-                                                       "saved values",
-                                                       "saved values for the input gradient",
-                                                       "values between the gradients",
-                                                       "weights",
-                                                       "the first state of the optimizer",
-                                                       "the second state of the optimizer",
-                                                       "codes of the first state of the optimizer",
-                                                       "codes of the second state of the optimizer",
-                                                       "scales of the first state of the optimizer",
-                                                       "scales of the second state of the optimizer",
-                                                       "the gradient",
-                                                       "directions",
-                                                       "transformed directions",
-                                                       "zeros",
-                                                       "parts of a matrix",
-                                                       "a transformed matrix"};
+#define NAME(KIND, text) text,
+static const char *const held_names[] = {NDP_HELD_LIST(NAME)};
+#undef NAME
 
 static const char *own_text(ndp_own own) {
     static const char *const names[] = {"", ", of own samples over dp_replicate", ", of own samples over dp_shard",

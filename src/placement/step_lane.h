@@ -9,24 +9,27 @@
 #ifndef NDP_PLACEMENT_STEP_LANE_H
 #define NDP_PLACEMENT_STEP_LANE_H
 
-#include "placement/step.h"
 #include "placement/step_buffer.h"
+#include "placement/unit.h"
 
-typedef enum ndp_step_scalar {
-    NDP_STEP_VALID,
-    NDP_STEP_LOSS,
-    NDP_STEP_SQUARES,
-    NDP_STEP_SCALE,
-    NDP_STEP_NORM,
-    NDP_STEP_CLIP,
-    NDP_STEP_PAIRS, /* these three where rows are pairs */
-    NDP_STEP_NLL_TOKENS,
-    NDP_STEP_NLL_SCALE,
-    NDP_STEP_ROUTED, /* the rest where routers have losses */
-    NDP_STEP_ROUTER_SCALE,
-    NDP_STEP_ROUTERS,
-    NDP_STEP_SCALARS
-} ndp_step_scalar;
+/* The numbers of a step: X(NAME, "as messages say it", where it is in ndp_all_scalars, its type, the input of units
+ * that it is; TOKENS: none). */
+#define NDP_STEP_SCALARS_LIST(X)                                                                                       \
+    X(VALID, "valid tokens", step.valid, I64, TOKENS)                                                                  \
+    X(LOSS, "loss", step.loss, F64, LOSS)                                                                              \
+    X(SQUARES, "sum of squares", step.squares, F64, TOKENS)                                                            \
+    X(SCALE, "loss scale", step.scale, F64, LOSS_SCALE)                                                                \
+    X(NORM, "norm", step.norm, F64, TOKENS)                                                                            \
+    X(CLIP, "clipping factor", step.clip, F64, TOKENS)                                                                 \
+    X(PAIRS, "pairs", pair.pairs, I64, TOKENS) /* these three where rows are pairs */                                  \
+    X(NLL_TOKENS, "tokens of the nll", pair.nll_tokens, I64, TOKENS)                                                   \
+    X(NLL_SCALE, "scale of the nll", pair.nll_scale, F64, NLL_SCALE)                                                   \
+    X(ROUTED, "routed rows", router.rows, I64, TOKENS) /* the rest where routers have losses */                        \
+    X(ROUTER_SCALE, "scale of the router losses", router.scale, F64, ROUTER_SCALE)                                     \
+    X(ROUTERS, "router losses", router.sums, F64, ROUTER_SUMS)
+
+#define NDP_STEP_SCALAR_ENUMERATOR(NAME, ...) NDP_STEP_##NAME,
+typedef enum ndp_step_scalar { NDP_STEP_SCALARS_LIST(NDP_STEP_SCALAR_ENUMERATOR) NDP_STEP_SCALARS } ndp_step_scalar;
 
 /* Of a sum, what is own on which data axes. */
 typedef struct ndp_sum {
@@ -41,6 +44,7 @@ static inline void ndp_sum_add(ndp_sum *sum, const ndp_sum *more) {
 typedef struct ndp_under_way {
     const ndp_instr *instr;
     int lane, at, channel, work, peer, tag;
+    const ndp_members *group;   /* of a collective */
     int64_t number;             /* of its meeting; in the mailbox of a message */
     int of;                     /* buffer of the whole model; NDP_NONE */
     size_t bytes;               /* of the operand */
@@ -158,8 +162,9 @@ ndp_status ndp_step_scalar_write(ndp_step_lane *l, int scalar, ndp_sum value);
 /* Refuses what is not complete. */
 ndp_status ndp_step_scalar_needs(const ndp_step_lane *l, int scalar);
 const char *ndp_step_scalar_name(int scalar);
-/* The place of a kind's inputs among those of a micro-batch; NDP_NONE: it has no such inputs. */
-int ndp_step_input_of(const ndp_step_lane *l, ndp_input_kind kind);
+/* The scalar that is an input of units; NDP_NONE: none. */
+int ndp_step_scalar_of(ndp_input_kind kind);
+ndp_address ndp_step_scalar_address(const ndp_program *p, int scalar);
 
 /* ---- step_owners.c ---- */
 

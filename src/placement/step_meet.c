@@ -99,7 +99,7 @@ static ndp_status note_begin(ndp_step_lane *l, ndp_under_way *u) {
     NDP_TRY(ndp_meet_begin(&l->world->meetings, l->lane, c, u, &u->number));
     NDP_TRY(NDP_GROW(&l->world->arena, u->number, &l->capacity[c], l->begun[c]));
     l->begun[c][u->number] = l->walk.executed;
-    u->left = ndp_step_members(l, ndp_channel_group(c))->n;
+    u->left = u->group->n;
     return NDP_OK;
 }
 
@@ -116,13 +116,13 @@ static ndp_status take_part(const ndp_step_lane *l, ndp_under_way *u, ndp_bytes 
 static ndp_status begin_collective(ndp_step_lane *l, ndp_under_way *u, ndp_bytes in) {
     const ndp_call *c = &l->instr->call;
     ndp_bytes out = operand(l, &c->out[0]);
-    int ranks = ndp_step_members(l, ndp_channel_group(u->channel))->ranks;
-    size_t many = (size_t)ranks, handed = in.end - in.start, got = out.end - out.start;
+    u->group = ndp_step_members(l, ndp_channel_group(u->channel));
+    size_t many = (size_t)u->group->ranks, handed = in.end - in.start, got = out.end - out.start;
     bool gathers = c->op->collective == NDP_ALL_GATHER, scatters = c->op->collective == NDP_REDUCE_SCATTER;
     if (!gathers && !scatters && c->op->collective != NDP_ALL_REDUCE)
         return ndp_step_refuse(l, "no program has this operation");
     if (gathers ? got != handed * many : scatters ? handed != got * many : got != handed)
-        return ndp_step_refuse(l, "%zu bytes in, %zu bytes out, of %d ranks", handed, got, ranks);
+        return ndp_step_refuse(l, "%zu bytes in, %zu bytes out, of %d ranks", handed, got, u->group->ranks);
     NDP_TRY(take_operand(l, u, in));
     if (scatters && c->attr.accumulate)
         NDP_TRY(ndp_memory_read(&l->memory, out, &u->added));
@@ -189,7 +189,8 @@ static ndp_status wait_message(ndp_step_lane *l, ndp_under_way *u) {
 }
 
 /* What the members have handed in, in the order of the group; false: one has not begun. */
-static bool all_begun(const ndp_step_lane *l, const ndp_members *m, const ndp_under_way *u, ndp_under_way **members) {
+static bool all_begun(const ndp_step_lane *l, const ndp_under_way *u, ndp_under_way **members) {
+    const ndp_members *m = u->group;
     for (int i = 0; i < m->n; i++) {
         members[i] = ndp_meet_handed(&l->world->meetings, m->lanes[i], u->channel, u->number);
         if (!members[i])
@@ -198,8 +199,8 @@ static bool all_begun(const ndp_step_lane *l, const ndp_members *m, const ndp_un
     return true;
 }
 
-static ndp_status check_alike(ndp_step_lane *l, const ndp_members *m, ndp_under_way **members) {
-    for (int i = 1; i < m->n; i++) {
+static ndp_status check_alike(ndp_step_lane *l, ndp_under_way **members) {
+    for (int i = 1; i < members[0]->group->n; i++) {
         const ndp_under_way *a = members[0], *b = members[i];
         if (a->instr->call.op != b->instr->call.op || a->bytes != b->bytes || a->scalar != b->scalar)
             return ndp_step_refuse(l, "meets #%d %s of %s, another operation", b->at, b->instr->call.op->name,
@@ -209,13 +210,13 @@ static ndp_status check_alike(ndp_step_lane *l, const ndp_members *m, ndp_under_
 }
 
 /* The sum of numbers of the step. */
-static ndp_status wait_scalar(ndp_step_lane *l, const ndp_members *m, ndp_under_way **members) {
+static ndp_status wait_scalar(ndp_step_lane *l, ndp_under_way **members) {
     ndp_sum sum = {{0}};
     if (l->instr->call.op->collective != NDP_ALL_REDUCE)
         return ndp_step_refuse(l, "no program has this operation on a number");
-    for (int i = 0; i < m->n; i++)
+    for (int i = 0; i < members[0]->group->n; i++)
         ndp_sum_add(&sum, &members[i]->sum);
-    return ndp_step_scalar_write(l, members[0]->scalar, ndp_step_sum_over(l->world, &sum, m->own));
+    return ndp_step_scalar_write(l, members[0]->scalar, ndp_step_sum_over(l->world, &sum, members[0]->group->own));
 }
 
 /* The part of a sum that a rank of a reduce_scatter gets, added to what is there. */
@@ -243,16 +244,15 @@ static ndp_status write_part(ndp_step_lane *l, const ndp_under_way *u, const ndp
     return NDP_OK;
 }
 
-static ndp_status wait_collective(ndp_step_lane *l, ndp_under_way *u, const ndp_members *m, ndp_under_way **members) {
+static ndp_status wait_collective(ndp_step_lane *l, ndp_under_way *u, ndp_under_way **members) {
     ndp_bytes out = operand(l, &u->instr->call.out[0]);
-    NDP_TRY(check_alike(l, m, members));
+    NDP_TRY(check_alike(l, members));
     if (u->scalar != NDP_NONE)
-        return wait_scalar(l, m, members);
+        return wait_scalar(l, members);
     ndp_held_list *result = &members[0]->result;
     ndp_collective kind = u->instr->call.op->collective;
     if (!members[0]->made)
-        NDP_TRY(kind == NDP_ALL_GATHER ? ndp_step_gather(l, m, members, result)
-                                       : ndp_step_reduce(l, m, members, result));
+        NDP_TRY(kind == NDP_ALL_GATHER ? ndp_step_gather(l, members, result) : ndp_step_reduce(l, members, result));
     members[0]->made = true;
     return kind == NDP_REDUCE_SCATTER ? write_part(l, u, result, out)
                                       : ndp_memory_put(&l->memory, out, result, l->walk.at);
@@ -266,15 +266,14 @@ ndp_status ndp_step_wait(ndp_step_lane *l) {
         return ndp_step_refuse(l, "waits for what is not under way");
     if (is_message(&u->instr->call))
         return wait_message(l, u);
-    const ndp_members *m = ndp_step_members(l, ndp_channel_group(u->channel));
-    l->again = !all_begun(l, m, u, members);
+    l->again = !all_begun(l, u, members);
     if (l->again)
         return NDP_OK;
-    NDP_TRY(wait_collective(l, u, m, members));
+    NDP_TRY(wait_collective(l, u, members));
     l->waited[u->channel] = u->number;
     end(l, u);
     if (--members[0]->left == 0)
-        for (int i = 0; i < m->n; i++)
+        for (int i = 0; i < u->group->n; i++)
             give(w, members[i]);
     return NDP_OK;
 }

@@ -37,15 +37,6 @@ ndp_status ndp_held_append(ndp_arena *arena, ndp_held_list *s, const ndp_held_li
     return NDP_OK;
 }
 
-/* ---- memory ---- */
-
-/* The spans of a block's region, and where it starts there; NULL: it has no bytes. */
-static ndp_held_list *list_of(const ndp_memory *m, int block, size_t *from) {
-    const ndp_block *b = block == NDP_NONE ? NULL : &m->blocks[block];
-    *from = b ? b->offset : 0;
-    return b && b->bytes > 0 ? (ndp_held_list *)&m->of[b->region] : NULL;
-}
-
 /* The first span that ends after byte `at`. */
 static int first_after(const ndp_held_list *p, size_t at) {
     int low = 0, high = p->n;
@@ -57,6 +48,23 @@ static int first_after(const ndp_held_list *p, size_t at) {
             high = middle;
     }
     return low;
+}
+
+const ndp_held *ndp_held_at(const ndp_held_list *s, size_t at, size_t *end) {
+    int i = first_after(s, at);
+    bool has = i < s->n && s->items[i].start <= at;
+    size_t stop = i == s->n ? *end : has ? s->items[i].end : s->items[i].start;
+    *end = stop < *end ? stop : *end;
+    return has ? &s->items[i] : NULL;
+}
+
+/* ---- memory ---- */
+
+/* The spans of a block's region, and where it starts there; NULL: it has no bytes. */
+static ndp_held_list *list_of(const ndp_memory *m, int block, size_t *from) {
+    const ndp_block *b = block == NDP_NONE ? NULL : &m->blocks[block];
+    *from = b ? b->offset : 0;
+    return b && b->bytes > 0 ? (ndp_held_list *)&m->of[b->region] : NULL;
 }
 
 /* Puts a span before the one at place `i`. */
@@ -112,19 +120,15 @@ ndp_status ndp_memory_put(ndp_memory *m, ndp_bytes b, const ndp_held_list *s, in
 }
 
 bool ndp_memory_next(const ndp_memory *m, int block, size_t *at, size_t end, ndp_held *out) {
-    size_t from, next = end;
+    size_t from, stop;
     const ndp_held_list *p = list_of(m, block, &from);
-    int i = p ? first_after(p, from + *at) : 0;
     if (*at >= end)
         return false;
-    *out = (ndp_held){.start = *at, .made = NDP_NONE};
-    if (p && i < p->n && p->items[i].start <= from + *at) {
-        *out = ndp_held_cut(&p->items[i], from + *at, from + end);
-        out->start -= from, next = out->end - from;
-    } else if (p && i < p->n && p->items[i].start < from + end) {
-        next = p->items[i].start - from;
-    }
-    *at = out->end = next;
+    stop = from + end;
+    const ndp_held *s = p ? ndp_held_at(p, from + *at, &stop) : NULL;
+    *out = s ? ndp_held_cut(s, from + *at, stop) : (ndp_held){.made = NDP_NONE};
+    out->start = *at;
+    *at = out->end = stop - from;
     return true;
 }
 
@@ -135,14 +139,14 @@ ndp_held ndp_memory_first(const ndp_memory *m, ndp_bytes b) {
 }
 
 ndp_held ndp_memory_find(const ndp_memory *m, ndp_bytes b) {
-    size_t from;
+    size_t from, stop = SIZE_MAX;
     const ndp_held_list *p = list_of(m, b.block, &from);
-    int i = p ? first_after(p, from + b.start) : 0;
-    if (!p || i == p->n || p->items[i].start > from + b.start || from + b.end > p->items[i].end)
+    const ndp_held *s = p ? ndp_held_at(p, from + b.start, &stop) : NULL;
+    if (!s || from + b.end > s->end)
         return (ndp_held){.made = NDP_NONE};
-    ndp_held s = ndp_held_cut(&p->items[i], from, from + m->blocks[b.block].bytes);
-    s.start -= from, s.end -= from;
-    return s;
+    ndp_held found = ndp_held_cut(s, from, from + m->blocks[b.block].bytes);
+    found.start -= from, found.end -= from;
+    return found;
 }
 
 ndp_status ndp_memory_read(const ndp_memory *m, ndp_bytes b, ndp_held_list *out) {

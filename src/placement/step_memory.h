@@ -8,33 +8,35 @@
 #include "placement/lanes.h"
 #include "placement/share.h"
 
-typedef enum ndp_held_kind {
-    NDP_HELD_NOTHING, /* nothing that may be read */
-    NDP_HELD_INPUTS,  /* of the micro-batches, and tables: what the host wrote */
-    NDP_HELD_CONSTANTS,
-    NDP_HELD_PIECES,        /* the table of a buffer */
-    NDP_HELD_SCALAR,        /* of: which (ndp_step_scalar) */
-    NDP_HELD_BOUNDARY,      /* of: the number of the unit whose output it is; at: the micro-batch */
-    NDP_HELD_BOUNDARY_GRAD, /* the gradient of that output */
-    NDP_HELD_SAVED,         /* of: the unit's number; at: the micro-batch */
-    NDP_HELD_SAVED_INPUT,
-    NDP_HELD_BETWEEN, /* of these, share: bits of the phases that changed them in place */
-    /* Elements of a flat buffer from `first` on; of: the buffer's number in the whole model. */
-    NDP_HELD_PARAM,  /* at: the version, 0 as the step before left it */
-    NDP_HELD_STATE0, /* of the optimizer, by place in the state; at: the version */
-    NDP_HELD_STATE1,
-    NDP_HELD_CODES0, /* the same, by place in the slice, */
-    NDP_HELD_CODES1,
-    NDP_HELD_SCALES0, /* and by block */
-    NDP_HELD_SCALES1,
-    NDP_HELD_GRAD,       /* share, own */
-    NDP_HELD_DIRECTION,  /* at: the place on tp whose elements they are */
-    NDP_HELD_ORTHOGONAL, /* a direction after its matrix was transformed */
-    NDP_HELD_ZERO,       /* a gradient without a contribution, of any buffer */
-    NDP_HELD_MATRIX,     /* of: the buffer; at: segment and member (ndp_held_matrix); share: of the elements there */
-    NDP_HELD_ORTHOGONAL_MATRIX,
-    NDP_HELD_KINDS
-} ndp_held_kind;
+/* What bytes can hold: X(NAME, "as messages say it"). */
+#define NDP_HELD_LIST(X)                                                                                               \
+    X(NOTHING, "nothing that was written in this step") /* that may be read */                                         \
+    X(INPUTS, "inputs")                                 /* of the micro-batches, and tables: what the host wrote */    \
+    X(CONSTANTS, "the constants of the update")                                                                        \
+    X(PIECES, "a table of pieces")    /* of a buffer */                                                                \
+    X(SCALAR, "a number of the step") /* of: which (ndp_step_scalar) */                                                \
+    X(BOUNDARY, "the output")         /* of: the number of the unit whose output it is; at: the micro-batch */         \
+    X(BOUNDARY_GRAD, "the gradient of the output")                                                                     \
+    X(SAVED, "saved values") /* of: the unit's number; at: the micro-batch */                                          \
+    X(SAVED_INPUT, "saved values for the input gradient")                                                              \
+    X(BETWEEN, "values between the gradients") /* of these, share: bits of the phases that changed them in place */    \
+    /* Elements of a flat buffer from `first` on; of: the buffer's number in the whole model. */                       \
+    X(PARAM, "weights")                           /* at: the version, 0 as the step before left it */                  \
+    X(STATE0, "the first state of the optimizer") /* by place in the state; at: the version */                         \
+    X(STATE1, "the second state of the optimizer")                                                                     \
+    X(CODES0, "codes of the first state of the optimizer") /* the same, by place in the slice, */                      \
+    X(CODES1, "codes of the second state of the optimizer")                                                            \
+    X(SCALES0, "scales of the first state of the optimizer") /* and by block */                                        \
+    X(SCALES1, "scales of the second state of the optimizer")                                                          \
+    X(GRAD, "the gradient")                 /* share, own */                                                           \
+    X(DIRECTION, "directions")              /* at: the place on tp whose elements they are */                          \
+    X(ORTHOGONAL, "transformed directions") /* a direction after its matrix was transformed */                         \
+    X(ZERO, "zeros")                        /* a gradient without a contribution, of any buffer */                     \
+    X(MATRIX, "parts of a matrix") /* of: the buffer; at: segment and member (ndp_held_matrix); share: of elements */  \
+    X(ORTHOGONAL_MATRIX, "a transformed matrix")
+
+#define NDP_HELD_ENUMERATOR(NAME, text) NDP_HELD_##NAME,
+typedef enum ndp_held_kind { NDP_HELD_LIST(NDP_HELD_ENUMERATOR) } ndp_held_kind;
 
 typedef struct ndp_held {
     size_t start, end; /* bytes in the block; in ndp_memory: in the region */
@@ -101,6 +103,9 @@ ndp_held ndp_memory_first(const ndp_memory *m, ndp_bytes b);
 /* Bytes [start, end) of a span, as it would be alone. */
 ndp_held ndp_held_cut(const ndp_held *s, size_t start, size_t end);
 
+/* The span of a list that has byte `at`; NULL: none has. *end becomes where it ends, or the next one starts, if that is
+ * before. */
+const ndp_held *ndp_held_at(const ndp_held_list *s, size_t at, size_t *end);
 /* Appends, and joins with the last one what continues it. */
 ndp_status ndp_held_add(ndp_arena *arena, ndp_held_list *s, ndp_held span);
 /* Appends all of a list. */

@@ -18,19 +18,6 @@ static bool find_matrix(const ndp_segments *t, int64_t first, int64_t count, ndp
     return false;
 }
 
-/* Of the lane that program numbers are for. */
-static bool own_matrix(const ndp_step_lane *l, int whole, int64_t first, int64_t count, ndp_segment *out, int *number) {
-    int local = ndp_step_local(l, whole);
-    return local != NDP_NONE &&
-           find_matrix(&l->program->opts.model->buffers[local].segments, first, count, out, number);
-}
-
-/* Of a lane's table. */
-static bool matrix_of(const ndp_step_lane *l, int whole, int64_t first, int64_t count, ndp_segment *out, int *number) {
-    int local = ndp_step_local(l, whole);
-    return local != NDP_NONE && find_matrix(ndp_step_table(l, local), first, count, out, number);
-}
-
 static ndp_bytes bytes_of(const ndp_operand *o) {
     size_t size = ndp_dtype_size(o->view.dtype);
     return (ndp_bytes){o->base, o->offset, o->offset + (size_t)((o->view.rows - 1) * o->view.ld + o->view.cols) * size};
@@ -61,7 +48,8 @@ static bool is_rectangle(const ndp_operand *o, size_t base, const ndp_segment *s
 static ndp_status assemble(ndp_step_lane *l, const ndp_operand *in, const ndp_operand *out, const ndp_held *from) {
     int number;
     ndp_segment s;
-    bool found = matrix_of(lane_at(l, from->at), from->of, from->first, in->view.rows * in->view.cols, &s, &number);
+    bool found = find_matrix(ndp_step_table_of(lane_at(l, from->at), from->of), from->first,
+                             in->view.rows * in->view.cols, &s, &number);
     if (!found || !s.projection || in->view.rows != s.rows || in->view.dtype != out->view.dtype)
         return refuse(l, in, ", must be the directions of one projection");
     ndp_bytes b = {out->base, 0, (size_t)(s.part[0] * s.part[1]) * ndp_dtype_size(out->view.dtype)};
@@ -77,15 +65,17 @@ static ndp_status assemble(ndp_step_lane *l, const ndp_operand *in, const ndp_op
     return ndp_memory_write(&l->memory, b, matrix);
 }
 
-/* This rank's part of a transformed matrix. */
+/* This rank's part of a transformed matrix: numbers of a program are those of the rank that it is for. */
 static ndp_status take_back(ndp_step_lane *l, const ndp_operand *in, const ndp_operand *out, const ndp_held *from) {
     ndp_bytes b = bytes_of(out);
     ndp_held to = ndp_memory_find(&l->memory, b);
     ndp_segment s;
     int number;
-    bool own = to.kind == NDP_HELD_DIRECTION && to.of == from->of &&
-               own_matrix(l, to.of, to.first + (int64_t)((b.start - to.start) / ndp_held_unit(&to)),
-                          out->view.rows * out->view.cols, &s, &number);
+    int local = ndp_step_local(l, from->of);
+    bool own = to.kind == NDP_HELD_DIRECTION && to.of == from->of && local != NDP_NONE &&
+               find_matrix(&l->program->opts.model->buffers[local].segments,
+                           to.first + (int64_t)((b.start - to.start) / ndp_held_unit(&to)),
+                           out->view.rows * out->view.cols, &s, &number);
     if (!own || number != from->at || !is_rectangle(in, from->start, &s) || !is_contiguous(out))
         return ndp_step_refuse(l, "takes other rows or columns of a matrix than those of its directions");
     to.kind = NDP_HELD_ORTHOGONAL, to.at = ndp_step_tp(l), to.first = s.offset;
@@ -141,7 +131,8 @@ ndp_status ndp_step_transform(ndp_step_lane *l) {
     }
     ndp_segment s;
     int number;
-    if (is.kind != NDP_HELD_DIRECTION || !matrix_of(l, is.of, is.first, o->view.rows * o->view.cols, &s, &number) ||
+    if (is.kind != NDP_HELD_DIRECTION ||
+        !find_matrix(ndp_step_table_of(l, is.of), is.first, o->view.rows * o->view.cols, &s, &number) ||
         !s.projection || o->view.rows != s.part[0] || o->view.cols != s.part[1] || s.rows != s.part[0] ||
         s.cols != s.part[1])
         return refuse(l, o, ", must be a whole matrix of directions");

@@ -120,7 +120,7 @@ ndp_status ndp_step_end(const ndp_step_lane *l) {
         if (l->shared->buffers[i].trainable)
             NDP_TRY(end_states(l, i));
     }
-    if (ndp_step_input_of(l, NDP_INPUT_LABELS) != NDP_NONE) {
+    if (ndp_inputs_find(p->opts.model->inputs, NDP_INPUT_LABELS) >= 0) {
         NDP_TRY(ndp_step_scalar_needs(l, NDP_STEP_VALID));
         NDP_TRY(ndp_step_scalar_needs(l, NDP_STEP_LOSS));
         NDP_TRY(ndp_step_scalar_needs(l, NDP_STEP_SCALE));

@@ -1,16 +1,29 @@
-/* Inside the placement room: all lanes while their step programs are executed, and what is between them: meetings,
- * messages, sums over groups, and what ranks that are not lanes have.
+/* Inside the placement room: proving the step programs (step_*.c): all lanes while these are executed,
+ * and what is between them: meetings, messages, sums over groups, and what ranks that are not lanes have.
+ *
+ * The programs of all lanes are executed together, on what memory holds in place of numbers: which weights, of which
+ * version; the output of which unit, for which micro-batch; how much of which gradient. A lane runs until it waits for
+ * another. Memory starts as a step leaves it, and at the end it must be so again, with every weight updated once.
+ *
+ * Of a long step two iterations of the repeated range are executed. Its micro-batches then are all that count.
  *
  * step_world.c   starts and ends: what memory holds before and after a step
- * step_walk.c    the order in which lanes run
+ * step_walk.c    the order in which lanes run, and of writes into memory that other ranks read
  * step_meet.c    begins and waits
  * step_sums.c    what a collective makes of the ranks' operands
- * step_windows.c writes into memory that other ranks read
  * step_others.c  gradients in the slices of owners that are not lanes */
 #ifndef NDP_PLACEMENT_STEP_WORLD_H
 #define NDP_PLACEMENT_STEP_WORLD_H
 
 #include "placement/step_lane.h"
+
+/* `units`: proven before. NDP_EBUG names the rank, the instruction, what is wrong, and where it was made. NDP_ENOMEM.
+ */
+ndp_status ndp_steps_prove(const ndp_lanes *l, const ndp_units *u);
+
+/* Proves the claims that need no program: segment tables, piece tables of all slices, samples and rows
+ * (prove_claims.c). */
+ndp_status ndp_claims_prove(const ndp_lanes *l);
 
 /* Messages from one lane to another in one direction that are not received yet. */
 typedef struct ndp_mail {
@@ -58,14 +71,19 @@ static inline const ndp_segments *ndp_step_table(const ndp_step_lane *l, int buf
     return &l->world->lanes->items[l->lane].tables[buffer];
 }
 
+/* That of a buffer of the whole model; NULL: the lane has none of it. */
+static inline const ndp_segments *ndp_step_table_of(const ndp_step_lane *l, int whole) {
+    return ndp_step_local(l, whole) == NDP_NONE ? NULL : ndp_step_table(l, ndp_step_local(l, whole));
+}
+
 ndp_status ndp_step_begin(ndp_step_lane *l);
 /* Sets l->again if another lane has to run first. */
 ndp_status ndp_step_wait(ndp_step_lane *l);
 
 /* What the group of an operation under way makes of its members' operands: spans, from byte 0 of the result (of all
  * parts, for a reduce_scatter). */
-ndp_status ndp_step_reduce(ndp_step_lane *l, const ndp_members *m, ndp_under_way **members, ndp_held_list *out);
-ndp_status ndp_step_gather(ndp_step_lane *l, const ndp_members *m, ndp_under_way **members, ndp_held_list *out);
+ndp_status ndp_step_reduce(ndp_step_lane *l, ndp_under_way **members, ndp_held_list *out);
+ndp_status ndp_step_gather(ndp_step_lane *l, ndp_under_way **members, ndp_held_list *out);
 /* The sum over a group of which the lanes' part is `s`, with the data axes of `own`. */
 ndp_sum ndp_step_sum_over(const ndp_step_world *w, const ndp_sum *s, ndp_own own);
 /* The group over which the lanes' parts of something are complete; NULL: none of `kinds`. */
@@ -79,8 +97,6 @@ static inline bool ndp_sum_is_complete(const ndp_sum *s) {
 /* A unit that reads a buffer; an update that writes it. */
 void ndp_step_reads(ndp_step_lane *l, int buffer);
 void ndp_step_writes(ndp_step_lane *l, int buffer);
-/* Every owner's write into a window comes after the last read of its group (step_windows.c). */
-ndp_status ndp_step_windows(const ndp_step_world *w);
 
 /* A reduce_scatter has made `sum`. Keeps it if it is that of a buffer's owners, of all slices. */
 ndp_status ndp_step_scattered(ndp_step_lane *l, const ndp_under_way *u, const ndp_held_list *sum);

@@ -229,7 +229,7 @@ static ndp_status take_uses(ndp_units *u) {
     return NDP_OK;
 }
 
-ndp_status ndp_units_watch(const ndp_lanes *l, const ndp_units_watcher *w, ndp_units **out) {
+ndp_status ndp_units_prove(const ndp_lanes *l, const ndp_units_watcher *w, ndp_units **out) {
     ndp_units *u = calloc(1, sizeof *u);
     *out = u;
     if (!u)
@@ -239,10 +239,6 @@ ndp_status ndp_units_watch(const ndp_lanes *l, const ndp_units_watcher *w, ndp_u
     u->graphs = l->items[0].program->opts.whole->n_graphs;
     NDP_TRY(take_uses(u));
     return prove_all(u);
-}
-
-ndp_status ndp_units_prove(const ndp_lanes *l, ndp_units **out) {
-    return ndp_units_watch(l, &(ndp_units_watcher){NULL, NULL, NULL, NULL}, out);
 }
 
 void ndp_units_release(ndp_units *u) {

@@ -38,8 +38,9 @@ typedef struct ndp_unit_made {
 
 typedef struct ndp_units ndp_units;
 
-/* Proves all lists of all graphs at all places on pp. */
-ndp_status ndp_units_prove(const ndp_lanes *l, ndp_units **out);
+/* Proves all lists of all graphs at all places on pp. `w`: sees what they make (unit_trial.h); {0}: nothing does. */
+typedef struct ndp_units_watcher ndp_units_watcher;
+ndp_status ndp_units_prove(const ndp_lanes *l, const ndp_units_watcher *w, ndp_units **out);
 void ndp_units_release(ndp_units *u);
 
 /* What a phase of a graph makes on a lane. */

@@ -37,15 +37,13 @@ static inline const ndp_unit_program *ndp_unit_program_of(const ndp_unit_trial *
     return &run->lanes->items[lane].program->opts.units[run->graph];
 }
 
-/* Proves units and shows what they make. */
-typedef struct ndp_units_watcher {
+/* What sees what units make while they are proven. */
+struct ndp_units_watcher {
     ndp_unit_observer *observer;
     void (*done)(void *user, int unit, int lane); /* after the phases of a unit, of the model of that lane */
     const char *unit;                             /* it is judged even if an alike one was; NULL: none */
     void *user;
-} ndp_units_watcher;
-/* ndp_units_prove with a watcher. */
-ndp_status ndp_units_watch(const ndp_lanes *l, const ndp_units_watcher *w, ndp_units **out);
+};
 
 /* ---- unit_contract.c ---- */
 
