@@ -89,18 +89,6 @@ static ndp_status expect_operand(ndp_rule *r, int k, const ndp_flow_matrix *m, i
     return ndp_expect(r, k, input ? NDP_THING_DATA : NDP_THING_VALUE, value, !input && kinds[m->is].complete);
 }
 
-/* What only calls of this node make. A product without its bias becomes the value. */
-static ndp_status expect_thing(ndp_rule *r, int k, ndp_thing what, bool complete) {
-    for (int i = 0; i < r->in[k].n; i++) {
-        ndp_tile *t = &r->in[k].tiles[i];
-        if (!ndp_things_equal(t->what, what) || (complete && t->share != 1))
-            return ndp_refuse(r, "operand %d is %s; it must be %s%s", k, ndp_tile_text(r, t).s,
-                              ndp_thing_text(r, what).s, complete ? ", complete" : "");
-        t->what.kind = what.kind == NDP_THING_PRODUCT ? NDP_THING_VALUE : what.kind;
-    }
-    return ndp_expect_all(r, k);
-}
-
 static ndp_status expect(ndp_rule *r, int k) {
     const ndp_flow_matrix *m = &r->flow->in[k];
     ndp_thing_kind thing = kinds[m->is].thing;
@@ -111,11 +99,12 @@ static ndp_status expect(ndp_rule *r, int k) {
         return ndp_expect(r, k, NDP_THING_GRADIENT, r->n->out[0], false);
     if (thing == NDP_THING_NONE)
         return NDP_OK;
-    if (thing == NDP_THING_GRADIENT || (thing == NDP_THING_VALUE && kinds[m->is].of == A_RESULT))
-        return ndp_expect(r, k, thing, value, kinds[m->is].complete);
-    if (thing == NDP_THING_VALUE)
+    if (thing == NDP_THING_VALUE && kinds[m->is].of == AN_OPERAND)
         return expect_operand(r, k, m, value);
-    return expect_thing(r, k, (ndp_thing){thing, value == NDP_NONE ? r->of : value}, kinds[m->is].complete);
+    NDP_TRY(ndp_expect(r, k, thing, value, kinds[m->is].complete));
+    for (int i = 0; i < r->in[k].n && thing == NDP_THING_PRODUCT; i++) /* without its bias: it becomes the value */
+        r->in[k].tiles[i].what.kind = NDP_THING_VALUE;
+    return NDP_OK;
 }
 
 /* All of an axis with a capital is here, each row in its place; columns as one tile, since no sum of two is known. */

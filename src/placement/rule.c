@@ -93,9 +93,11 @@ static ndp_share share_in(const ndp_rule *r, ndp_thing is, ndp_thing of, int64_t
     return is.kind != of.kind ? 0 : is.kind == NDP_THING_GRADIENT ? passed(r, of.id, is.id, first) : is.id == of.id;
 }
 
-/* What a value of the node is; *col: its first column there. Id NDP_NONE: there is no such value. */
+/* What the call's node, or a value of it, is of that kind; *col: its first column there. Id NDP_NONE: there is none. */
 static ndp_thing thing_of(const ndp_rule *r, ndp_thing_kind kind, int value, int64_t *col) {
     *col = 0;
+    if (things[kind].of == NDP_OF_A_NODE)
+        return (ndp_thing){kind, r->of};
     if (value == NDP_NONE || kind == NDP_THING_DATA)
         return (ndp_thing){kind, value == NDP_NONE ? NDP_NONE : r->g->values[value].input};
     return (ndp_thing){kind, ndp_value_origin(r->g, value, col)};
@@ -117,7 +119,7 @@ ndp_status ndp_expect(ndp_rule *r, int k, ndp_thing_kind kind, int value, bool c
         t->what = must;
         t->share = ndp_share_mul(t->share, share);
         t->at_col -= col + first;
-        if (t->at_col < 0 || t->at_col + t->cols > r->g->values[value].view.cols)
+        if (value != NDP_NONE && (t->at_col < 0 || t->at_col + t->cols > r->g->values[value].view.cols))
             return ndp_refuse(r, "operand %d has columns %lld to %lld of %s, which are not those of its node", k,
                               (long long)(t->at_col + col), (long long)(t->at_col + col + t->cols),
                               ndp_thing_text(r, must).s);

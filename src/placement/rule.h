@@ -66,8 +66,8 @@ ndp_text ndp_thing_text(const ndp_rule *r, ndp_thing t);
 
 /* Operand k is written. */
 ndp_status ndp_expect_all(const ndp_rule *r, int k);
-/* Operand k is of `kind` of the node's value `value`: the value itself, its gradient, or the input that it is; nothing
- * else, and with `complete` not a summand. Columns become those of the value where it is a view. */
+/* Operand k is of `kind` of the node's value `value`: the value itself, its gradient, or the input that it is, ...;
+ * nothing else, and with `complete` not a summand. Columns become those of the value where it is a view. */
 ndp_status ndp_expect(ndp_rule *r, int k, ndp_thing_kind kind, int value, bool complete);
 /* True if all of operand k is of that, or of a part of it. */
 bool ndp_is(const ndp_rule *r, int k, ndp_thing_kind kind, int value);

@@ -78,12 +78,15 @@ typedef struct ndp_step_others {
     bool known, moved; /* moved: the slice is also written in another way, so the items do not say all */
 } ndp_step_others;
 
-/* A lane's write into a window that other ranks read. */
-typedef struct ndp_window_write {
-    bool any;
+/* What a lane has done with a buffer. */
+typedef struct ndp_step_use {
+    ndp_step_others others;
+    int64_t read; /* when a unit last read it; NDP_NONE */
+    /* The lane's write into a window that other ranks read. */
+    bool wrote;
     int at;
     int64_t waited[NDP_CHANNELS]; /* the last meeting before it */
-} ndp_window_write;
+} ndp_step_use;
 
 typedef struct ndp_step_lane {
     struct ndp_step_world *world;
@@ -97,11 +100,11 @@ typedef struct ndp_step_lane {
     bool over, again;          /* again: the instruction waits for another lane */
     ndp_under_way **under_way; /* by number of the communication (ndp_work_at) */
     int n_under_way;
+    ndp_under_way **sent; /* messages that are not received yet */
+    int64_t n_sent, sent_capacity;
     int64_t waited[NDP_CHANNELS], *begun[NDP_CHANNELS], capacity[NDP_CHANNELS];
-    ndp_scattered part;      /* the last one */
-    ndp_step_others *others; /* by buffer */
-    int64_t *read;           /* by buffer: when a unit last read it */
-    ndp_window_write *wrote; /* by buffer */
+    ndp_scattered part; /* the last one */
+    ndp_step_use *uses; /* by buffer */
 } ndp_step_lane;
 
 /* ---- step_lane.c ---- */

@@ -45,26 +45,10 @@ static ndp_status check_message(const ndp_step_lane *l, ndp_bytes b) {
                            ndp_held_text(l, &first).s);
 }
 
-static ndp_mail *mailbox(const ndp_step_world *w, int to, int from, int channel) {
-    int direction = channel == NDP_CHANNEL_BACKWARD;
-    return &w->mail[(to * w->lanes->size[NDP_PP] + from) * 2 + direction];
-}
-
 /* The lane at another place on pp. */
 static int lane_of_peer(const ndp_step_lane *l, int peer) {
     const ndp_members *m = ndp_step_members(l, NDP_GROUP_PP);
     return peer >= 0 && peer < m->n ? m->lanes[peer] : NDP_NONE;
-}
-
-static ndp_status post(ndp_step_lane *l, ndp_under_way *u) {
-    ndp_step_world *w = l->world;
-    int to = lane_of_peer(l, u->peer);
-    if (to == NDP_NONE)
-        return ndp_step_refuse(l, "there is no rank %d on pp", u->peer);
-    ndp_mail *box = mailbox(w, to, w->lanes->items[l->lane].mesh.coord[NDP_PP], u->channel);
-    NDP_TRY(NDP_GROW(&w->arena, box->n, &box->capacity, box->items));
-    box->items[box->n++] = u;
-    return NDP_OK;
 }
 
 /* Numbers of the step travel as such. */
@@ -82,8 +66,12 @@ static ndp_status begin_message(ndp_step_lane *l, ndp_under_way *u, ndp_bytes in
         return ndp_memory_clear(&l->memory, in);
     NDP_TRY(check_message(l, in));
     NDP_TRY(ndp_memory_read(&l->memory, in, &u->spans));
+    if (lane_of_peer(l, u->peer) == NDP_NONE)
+        return ndp_step_refuse(l, "there is no rank %d on pp", u->peer);
     u->left = 2;
-    return post(l, u);
+    NDP_TRY(NDP_GROW(&l->world->arena, l->n_sent, &l->sent_capacity, l->sent));
+    l->sent[l->n_sent++] = u;
+    return NDP_OK;
 }
 
 /* The operand is in, or a part of, the result where the ranks' memory is one. */
@@ -163,22 +151,29 @@ static void give_sent(ndp_step_world *w, ndp_under_way *u) {
         give(w, u);
 }
 
+/* A message that the rank at place `me` on pp receives as `u`. */
+static bool is_for(const ndp_under_way *sent, int me, const ndp_under_way *u) {
+    bool back = sent->channel == NDP_CHANNEL_BACKWARD;
+    return sent->peer == me && sent->tag == u->tag && back == (u->channel == NDP_CHANNEL_BACKWARD);
+}
+
 /* A message is there once the peer has begun to send one with the tag. */
 static ndp_status wait_message(ndp_step_lane *l, ndp_under_way *u) {
-    ndp_mail *box = mailbox(l->world, l->lane, u->peer, u->channel);
+    int from = lane_of_peer(l, u->peer), me = ndp_step_members(l, NDP_GROUP_PP)->me;
+    ndp_step_lane *peer = &l->world->items[from == NDP_NONE ? l->lane : from];
     int64_t i = 0;
     if (u->instr->call.op->collective == NDP_SEND) {
         end(l, u);
         give_sent(l->world, u);
         return NDP_OK;
     }
-    while (i < box->n && box->items[i]->tag != u->tag)
+    while (i < peer->n_sent && !is_for(peer->sent[i], me, u))
         i++;
-    l->again = i == box->n;
+    l->again = i == peer->n_sent;
     if (l->again)
         return NDP_OK;
-    ndp_under_way *sent = box->items[i];
-    memmove(box->items + i, box->items + i + 1, (size_t)(--box->n - i) * sizeof(void *));
+    ndp_under_way *sent = peer->sent[i];
+    memmove(peer->sent + i, peer->sent + i + 1, (size_t)(--peer->n_sent - i) * sizeof(void *));
     if (sent->bytes != u->bytes)
         return ndp_step_refuse(l, "receives %zu bytes, of %zu that are sent", u->bytes, sent->bytes);
     NDP_TRY(ndp_memory_put(&l->memory, operand(l, &l->instr->call.out[0]), &sent->spans, l->walk.at));

@@ -49,7 +49,7 @@ ndp_status ndp_step_scattered(ndp_step_lane *l, const ndp_under_way *u, const nd
                   (size_t)(b->shard.slice * b->shard.shards * size) == u->bytes;
     if (!owners)
         return NDP_OK;
-    ndp_step_others *o = &l->others[local], made = {.known = true, .moved = o->moved}, nothing = {0};
+    ndp_step_others *o = &l->uses[local].others, made = {.known = true, .moved = o->moved}, nothing = {0};
     for (int i = 0; i < sum->n; i++)
         NDP_TRY(
             take_span(&l->world->arena, &made, u->instr->call.attr.accumulate ? o : &nothing, &sum->items[i], size));
@@ -59,7 +59,7 @@ ndp_status ndp_step_scattered(ndp_step_lane *l, const ndp_under_way *u, const nd
 
 void ndp_step_moved(ndp_step_lane *l, int block) {
     for (int i = 0; i < l->program->opts.model->n_buffers; i++)
-        l->others[i].moved |= l->program->owned[i].grad.block == block;
+        l->uses[i].others.moved |= l->program->owned[i].grad.block == block;
 }
 
 /* ---- at the end ---- */
@@ -72,9 +72,9 @@ static ndp_sum sum_over(const ndp_step_world *w, int lane, int whole, int64_t el
     int64_t end = INT64_MAX;
     if (local == NDP_NONE)
         return (ndp_sum){{0}};
-    *lost |= kinds == 0 && (l->others[local].moved || !l->others[local].known);
+    *lost |= kinds == 0 && (l->uses[local].others.moved || !l->uses[local].others.known);
     if (kinds == 0)
-        return reduced_at(&l->others[local], element, &end);
+        return reduced_at(&l->uses[local].others, element, &end);
     while (!(kinds >> kind & 1))
         kind++;
     const ndp_members *m = ndp_lane_members(w->lanes, lane, (ndp_group_kind)kind);
@@ -104,7 +104,7 @@ static ndp_status check_element(const ndp_step_world *w, int lane, int local, co
 /* Where the sum changes, some lane of the group has an element at which its part does: each looks at its own. */
 static ndp_status check_buffer(const ndp_step_world *w, int lane, int local) {
     const ndp_step_buffer *b = &w->items[lane].shared->buffers[local];
-    const ndp_step_others *o = &w->items[lane].others[local];
+    const ndp_step_others *o = &w->items[lane].uses[local].others;
     for (int k = 0; k < b->n; k++) {
         const ndp_stretch *t = &b->stretches[k];
         const ndp_segment *s = &ndp_step_table(&w->items[lane], local)->items[t->segment];
@@ -119,7 +119,7 @@ static ndp_status check_buffer(const ndp_step_world *w, int lane, int local) {
 ndp_status ndp_step_others_check(const ndp_step_world *w) {
     for (int lane = 0; lane < w->lanes->n; lane++)
         for (int i = 0; i < w->items[lane].program->opts.model->n_buffers; i++)
-            if (w->items[lane].others[i].known && !w->items[lane].others[i].moved)
+            if (w->items[lane].uses[i].others.known && !w->items[lane].uses[i].others.moved)
                 NDP_TRY(check_buffer(w, lane, i));
     return NDP_OK;
 }

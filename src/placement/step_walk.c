@@ -13,14 +13,14 @@ static bool is_window(const ndp_step_lane *l, int buffer) { return l->program->o
 
 void ndp_step_reads(ndp_step_lane *l, int buffer) {
     if (is_window(l, buffer))
-        l->read[buffer] = l->walk.executed;
+        l->uses[buffer].read = l->walk.executed;
 }
 
 void ndp_step_writes(ndp_step_lane *l, int buffer) {
-    ndp_window_write *wrote = &l->wrote[buffer];
-    if (!is_window(l, buffer) || wrote->any)
+    ndp_step_use *wrote = &l->uses[buffer];
+    if (!is_window(l, buffer) || wrote->wrote)
         return;
-    wrote->any = true;
+    wrote->wrote = true;
     wrote->at = l->walk.at;
     memcpy(wrote->waited, l->waited, sizeof wrote->waited);
 }
@@ -30,7 +30,7 @@ void ndp_step_writes(ndp_step_lane *l, int buffer) {
 static bool came_after(const ndp_step_lane *l, int buffer, int channel, const ndp_members *owners) {
     const ndp_step_world *w = l->world;
     const ndp_members *group = ndp_step_members(l, ndp_channel_group(channel));
-    int64_t number = l->wrote[buffer].waited[channel];
+    int64_t number = l->uses[buffer].waited[channel];
     int whole = l->shared->buffers[buffer].whole;
     if (number == NDP_NONE || (owners->own & ~group->own) != 0)
         return false;
@@ -39,7 +39,7 @@ static bool came_after(const ndp_step_lane *l, int buffer, int channel, const nd
         const ndp_step_lane *other = &w->items[lane];
         while (k < group->n && group->lanes[k] != lane)
             k++;
-        if (k == group->n || other->begun[channel][number] <= other->read[other->shared->local[whole]])
+        if (k == group->n || other->begun[channel][number] <= other->uses[other->shared->local[whole]].read)
             return false;
     }
     return true;
@@ -54,13 +54,13 @@ static ndp_status check_window(const ndp_step_lane *l, int buffer) {
     return ndp_step_refuse(l,
                            "#%d writes %s where ranks of group %s read it in place, and no operation of the group "
                            "between shows that they have",
-                           l->wrote[buffer].at, b->name, ndp_group_name(b->owners));
+                           l->uses[buffer].at, b->name, ndp_group_name(b->owners));
 }
 
 static ndp_status check_windows(const ndp_step_world *w) {
     for (int i = 0; i < w->lanes->n; i++)
         for (int b = 0; b < w->items[i].program->opts.model->n_buffers; b++)
-            if (w->items[i].wrote[b].any)
+            if (w->items[i].uses[b].wrote)
                 NDP_TRY(check_window(&w->items[i], b));
     return NDP_OK;
 }

@@ -149,11 +149,9 @@ static ndp_status take_lane(ndp_step_world *w, int lane) {
     l->memory.blocks = p->blocks, l->memory.arena = &w->arena;
     NDP_TRY(find_shared(w, p, &l->shared));
     NDP_TRY(NDP_NEW(&w->arena, p->n_works, l->under_way));
-    NDP_TRY(NDP_NEW(&w->arena, p->opts.model->n_buffers, l->read));
-    NDP_TRY(NDP_NEW(&w->arena, p->opts.model->n_buffers, l->wrote));
-    NDP_TRY(NDP_NEW(&w->arena, p->opts.model->n_buffers, l->others));
+    NDP_TRY(NDP_NEW(&w->arena, p->opts.model->n_buffers, l->uses));
     for (int i = 0; i < p->opts.model->n_buffers; i++)
-        l->read[i] = NDP_NONE;
+        l->uses[i].read = NDP_NONE;
     for (int i = 0; i < NDP_CHANNELS; i++)
         l->waited[i] = NDP_NONE;
     for (int i = 0; i < p->opts.model->n_buffers; i++)
@@ -185,7 +183,6 @@ ndp_status ndp_step_world_init(const ndp_lanes *l, const ndp_units *u, ndp_visit
     NDP_TRY(NDP_NEW(&out->arena, l->n, out->items));
     NDP_TRY(NDP_NEW(&out->arena, l->n, out->programs));
     NDP_TRY(NDP_NEW(&out->arena, l->n, out->meeting));
-    NDP_TRY(NDP_NEW(&out->arena, l->n * l->size[NDP_PP] * 2, out->mail));
     count_micro_batches(out);
     NDP_TRY(ndp_meetings_init(l, NDP_CHANNELS, &out->arena, &out->meetings));
     for (int i = 0; i < l->n; i++)

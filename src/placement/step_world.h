@@ -25,12 +25,6 @@ ndp_status ndp_steps_prove(const ndp_lanes *l, const ndp_units *u);
  * (prove_claims.c). */
 ndp_status ndp_claims_prove(const ndp_lanes *l);
 
-/* Messages from one lane to another in one direction that are not received yet. */
-typedef struct ndp_mail {
-    ndp_under_way **items;
-    int64_t n, capacity;
-} ndp_mail;
-
 typedef struct ndp_step_world {
     const ndp_lanes *lanes;
     const ndp_units *units;
@@ -43,7 +37,6 @@ typedef struct ndp_step_world {
     ndp_step_program *programs;
     int n_programs;
     ndp_meetings meetings;
-    ndp_mail *mail;          /* to lane, from place on pp, direction */
     ndp_under_way *free;     /* to be used again */
     ndp_under_way **meeting; /* room for those of all lanes */
     ndp_arena arena;         /* of all of this */

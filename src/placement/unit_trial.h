@@ -33,10 +33,6 @@ typedef struct ndp_unit_trial {
     void *user;
 } ndp_unit_trial;
 
-static inline const ndp_unit_program *ndp_unit_program_of(const ndp_unit_trial *run, int lane) {
-    return &run->lanes->items[lane].program->opts.units[run->graph];
-}
-
 /* What sees what units make while they are proven. */
 struct ndp_units_watcher {
     ndp_unit_observer *observer;
