@@ -33,38 +33,29 @@ static ndp_status tile_tensor(const ndp_lanes *l, int pp, int buffer, int k) {
                                ndp_share_text(sum).s, s->name);
 }
 
-static ndp_status check_tensors(const ndp_lanes *l, int lane, const ndp_segments *t, const char *buffer) {
-    const ndp_model *m = l->items[lane].program->opts.whole;
-    int at = ndp_whole_buffer(m, buffer);
-    const ndp_segments *whole = at == NDP_NONE ? NULL : &m->buffers[at].segments;
-    for (int k = 0; k < t->n; k++)
-        if (!whole || whole->n != t->n || !ndp_segments_same(&t->items[k], &whole->items[k], NDP_SAME_TENSOR))
-            return ndp_lane_refuse(l, lane, "segment %d of %s, %s, is another tensor than in the whole model", k,
-                                   buffer, t->items[k].name);
-    return NDP_OK;
-}
-
-/* A table is the same whatever rows a rank has, and no two tensors overlap. */
+/* A table is the same whatever rows a rank has, of the tensors of the whole model, and no two tensors overlap. */
 static ndp_status check_table(const ndp_lanes *l, int lane, const ndp_segments *like, int buffer) {
-    const ndp_segments *t = &l->items[lane].tables[buffer];
+    const ndp_segments *t = &l->items[lane].tables[buffer], *whole = NULL;
+    const ndp_model *m = l->items[lane].program->opts.whole;
     const char *name = l->items[lane].program->opts.model->buffers[buffer].name;
+    if (ndp_whole_buffer(m, name) != NDP_NONE)
+        whole = &m->buffers[ndp_whole_buffer(m, name)].segments;
     bool same = t->n == like->n;
-    NDP_TRY(check_tensors(l, lane, t, name));
-    for (int k = 0; same && k < t->n; k++)
-        same = ndp_segments_same(&t->items[k], &like->items[k], NDP_SAME_RECTANGLE) &&
-               t->items[k].offset == like->items[k].offset;
-    if (!same)
-        return NDP_FAIL(NDP_EBUG, "placement: %s has another table of %s than ranks with other rows",
-                        ndp_lane_text(l, lane).s, name);
-    for (int k = 0; t == like && k < t->n; k++)
-        for (int i = 0; i < k; i++) {
-            const ndp_segment *a = &t->items[k], *b = &t->items[i];
+    for (int k = 0; k < t->n; k++) {
+        const ndp_segment *a = &t->items[k];
+        if (!whole || whole->n != t->n || !ndp_segments_same(a, &whole->items[k], NDP_SAME_TENSOR))
+            return ndp_lane_refuse(l, lane, "segment %d of %s, %s, is another tensor than in the whole model", k, name,
+                                   a->name);
+        same = same && ndp_segments_same(a, &like->items[k], NDP_SAME_RECTANGLE) && a->offset == like->items[k].offset;
+        for (int i = 0; t == like && i < k; i++) {
+            const ndp_segment *b = &t->items[i];
             if (a->length > 0 && b->length > 0 && a->offset < b->offset + b->length &&
                 b->offset < a->offset + a->length)
                 return ndp_lane_refuse(l, lane, "%s and %s have the same elements of buffer %s", a->name, b->name,
                                        name);
         }
-    return NDP_OK;
+    }
+    return same ? NDP_OK : ndp_lane_refuse(l, lane, "it has another table of %s than ranks with other rows", name);
 }
 
 static ndp_status check_tables(const ndp_lanes *l) {

@@ -46,10 +46,6 @@ typedef struct ndp_rule {
     const char *where; /* "rank 1 (tp 1): unit block, forward" */
 } ndp_rule;
 
-/* The segment as the lane's table says it is. */
-static inline const ndp_segment *ndp_rule_segment(const ndp_rule *r, int slot, int segment) {
-    return &r->lane->tables[r->buffers[slot]].items[segment];
-}
 static inline bool ndp_rule_has(const ndp_rule *r, int k) { return k < r->c->n_in && r->c->in[k].base != NDP_NONE; }
 static inline bool ndp_rule_wants(const ndp_rule *r, int k) { return k < r->c->n_out && r->c->out[k].base != NDP_NONE; }
 
@@ -95,11 +91,6 @@ ndp_status ndp_param_gradient(ndp_rule *r, int o, int param, ndp_tile t);
 static inline ndp_dim_key ndp_node_dim(const ndp_rule *r, int what) {
     return ndp_dim_make(ndp_dim_make(NDP_DIM_OF_NODE, (uint64_t)r->of), (uint64_t)what);
 }
-/* The share of a sum over rows that these rows are. */
-static inline ndp_share ndp_rows_measure(const ndp_rule *r, int64_t first, int64_t rows) {
-    return ndp_range_share(NDP_DIM_ROWS, r->real, first, first + rows);
-}
-
 /* Sums tiles of `b` into those of `a`, the same parts of the same things; result in `out`. */
 ndp_status ndp_sum_contents(ndp_rule *r, const ndp_content *a, const ndp_content *b, ndp_content *out);
 

@@ -133,7 +133,7 @@ static ndp_share measure(const ndp_segment *s, ndp_dim_key tensor, int64_t first
 
 /* Each member of a stack has a part of the whole, and its elements shares of that. */
 ndp_share ndp_step_measure(const ndp_segment *s, int whole, int segment, int64_t first, int64_t count) {
-    ndp_dim_key tensor = ndp_step_tensor(whole, segment);
+    ndp_dim_key tensor = ndp_dim_make(ndp_dim_make(0, 't'), (uint64_t)(whole * NDP_MOST_SEGMENTS + segment));
     int64_t size = s->rows * s->cols, n = ndp_segment_matrices(s), end = first + count;
     ndp_share sum = 0;
     if (!ndp_segment_is_stack(s))

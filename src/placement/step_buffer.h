@@ -55,13 +55,6 @@ static inline int64_t ndp_step_blocks(const int64_t *row) {
 }
 /* The share of elements [first, first + count) of a segment's rectangle among those of its tensor's part. */
 ndp_share ndp_step_measure(const ndp_segment *s, int whole, int segment, int64_t first, int64_t count);
-/* A tensor, as a dimension. */
-static inline ndp_dim_key ndp_step_tensor(int whole, int segment) {
-    return ndp_dim_make(ndp_dim_make(0, 't'), (uint64_t)whole * NDP_MOST_SEGMENTS + (uint64_t)segment);
-}
-
-/* ---- step_pinned.c ---- */
-
 /* Checks the places of communications. */
 ndp_status ndp_step_pinned_check(const ndp_program *p, ndp_arena *arena);
 

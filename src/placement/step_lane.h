@@ -67,10 +67,11 @@ typedef struct ndp_scattered {
     ndp_held_list sum;
 } ndp_scattered;
 
-/* What reduce_scatters left in the slices of all owners: elements [first, end) of the buffer. */
+/* What reduce_scatters left in the slices of all owners: items add up where they have the same elements. */
 typedef struct ndp_reduced {
-    int64_t first, end;
-    ndp_sum sum;
+    int64_t first, end; /* elements of the buffer */
+    ndp_own own;
+    ndp_share share;
 } ndp_reduced;
 typedef struct ndp_step_others {
     ndp_reduced *items;
@@ -129,11 +130,9 @@ static inline bool ndp_step_state_is_short(const ndp_step_lane *l, const ndp_ste
     return l->shared->apart != NDP_APART_NONE && n < b->shard.slice;
 }
 /* The operand's bytes. */
-static inline size_t ndp_step_operand_bytes(const ndp_operand *o) {
-    return (size_t)(o->view.rows * o->view.cols) * ndp_dtype_size(o->view.dtype);
-}
 static inline ndp_bytes ndp_step_bytes(const ndp_operand *o) {
-    return (ndp_bytes){o->base, o->offset, o->offset + ndp_step_operand_bytes(o)};
+    size_t bytes = (size_t)(o->view.rows * o->view.cols) * ndp_dtype_size(o->view.dtype);
+    return (ndp_bytes){o->base, o->offset, o->offset + bytes};
 }
 static inline bool ndp_step_is_absent(const ndp_operand *o) { return o->base == NDP_NONE || o->view.rows == 0; }
 

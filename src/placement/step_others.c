@@ -8,37 +8,26 @@
 
 /* ---- reduce_scatters ---- */
 
-static ndp_status append(ndp_arena *arena, ndp_step_others *o, int64_t first, int64_t end, const ndp_sum *sum) {
+static ndp_status add(ndp_arena *arena, ndp_step_others *o, ndp_reduced more) {
+    int64_t i = 0;
+    while (i < o->n && (o->items[i].first != more.first || o->items[i].end != more.end || o->items[i].own != more.own))
+        i++;
+    if (i < o->n) {
+        o->items[i].share = ndp_share_add(o->items[i].share, more.share);
+        return NDP_OK;
+    }
     NDP_TRY(NDP_GROW(arena, o->n, &o->capacity, o->items));
-    o->items[o->n++] = (ndp_reduced){first, end, *sum};
+    o->items[o->n++] = more;
     return NDP_OK;
 }
 
-/* What the slices have at `element`, and up to where; nothing where they have nothing. */
-static ndp_sum reduced_at(const ndp_step_others *o, int64_t element, int64_t *end) {
-    for (int i = 0; i < o->n; i++) {
-        if (o->items[i].first <= element && element < o->items[i].end) {
-            *end = o->items[i].end < *end ? o->items[i].end : *end;
-            return o->items[i].sum;
-        }
-        if (o->items[i].first > element && o->items[i].first < *end)
-            *end = o->items[i].first;
-    }
-    return (ndp_sum){{0}};
-}
-
-/* Adds what `before` has of the elements of one span of the sum. */
-static ndp_status take_span(ndp_arena *arena, ndp_step_others *o, const ndp_step_others *before, const ndp_held *s,
-                            int64_t size) {
-    int64_t last = (int64_t)s->end / size;
-    for (int64_t at = (int64_t)s->start / size, end; at < last; at = end) {
-        end = last;
-        ndp_sum sum = reduced_at(before, at, &end);
-        if (s->kind == NDP_HELD_GRAD)
-            sum.by_own[s->own] = ndp_share_add(sum.by_own[s->own], s->share);
-        NDP_TRY(append(arena, o, at, end, &sum));
-    }
-    return NDP_OK;
+/* What the slices have at `element`. */
+static ndp_sum reduced_at(const ndp_step_others *o, int64_t element) {
+    ndp_sum sum = {{0}};
+    for (int64_t i = 0; i < o->n; i++)
+        if (o->items[i].first <= element && element < o->items[i].end)
+            sum.by_own[o->items[i].own] = ndp_share_add(sum.by_own[o->items[i].own], o->items[i].share);
+    return sum;
 }
 
 ndp_status ndp_step_scattered(ndp_step_lane *l, const ndp_under_way *u, const ndp_held_list *sum) {
@@ -49,11 +38,14 @@ ndp_status ndp_step_scattered(ndp_step_lane *l, const ndp_under_way *u, const nd
                   (size_t)(b->shard.slice * b->shard.shards * size) == u->bytes;
     if (!owners)
         return NDP_OK;
-    ndp_step_others *o = &l->uses[local].others, made = {.known = true, .moved = o->moved}, nothing = {0};
-    for (int i = 0; i < sum->n; i++)
-        NDP_TRY(
-            take_span(&l->world->arena, &made, u->instr->call.attr.accumulate ? o : &nothing, &sum->items[i], size));
-    *o = made;
+    ndp_step_others *o = &l->uses[local].others;
+    o->known = true;
+    o->n = u->instr->call.attr.accumulate ? o->n : 0;
+    for (int i = 0; i < sum->n; i++) {
+        const ndp_held *s = &sum->items[i];
+        ndp_reduced more = {(int64_t)s->start / size, (int64_t)s->end / size, s->own, s->share};
+        NDP_TRY(s->kind == NDP_HELD_GRAD ? add(&l->world->arena, o, more) : NDP_OK);
+    }
     return NDP_OK;
 }
 
@@ -69,12 +61,11 @@ void ndp_step_moved(ndp_step_lane *l, int block) {
 static ndp_sum sum_over(const ndp_step_world *w, int lane, int whole, int64_t element, ndp_groups kinds, bool *lost) {
     const ndp_step_lane *l = &w->items[lane];
     int local = l->shared->local[whole], kind = 0;
-    int64_t end = INT64_MAX;
     if (local == NDP_NONE)
         return (ndp_sum){{0}};
     *lost |= kinds == 0 && (l->uses[local].others.moved || !l->uses[local].others.known);
     if (kinds == 0)
-        return reduced_at(&l->uses[local].others, element, &end);
+        return reduced_at(&l->uses[local].others, element);
     while (!(kinds >> kind & 1))
         kind++;
     const ndp_members *m = ndp_lane_members(w->lanes, lane, (ndp_group_kind)kind);
@@ -109,9 +100,11 @@ static ndp_status check_buffer(const ndp_step_world *w, int lane, int local) {
         const ndp_stretch *t = &b->stretches[k];
         const ndp_segment *s = &ndp_step_table(&w->items[lane], local)->items[t->segment];
         NDP_TRY(check_element(w, lane, local, s, t->first));
-        for (int i = 0; i < o->n; i++)
-            if (t->first < o->items[i].first && o->items[i].first < t->end)
-                NDP_TRY(check_element(w, lane, local, s, o->items[i].first));
+        for (int64_t i = 0; i < 2 * o->n; i++) {
+            int64_t element = i % 2 ? o->items[i / 2].end : o->items[i / 2].first;
+            if (t->first < element && element < t->end)
+                NDP_TRY(check_element(w, lane, local, s, element));
+        }
     }
     return NDP_OK;
 }

@@ -18,22 +18,38 @@ static ndp_status put_flat(ndp_step_lane *l, ndp_address at, ndp_held_kind kind,
                (ndp_held){.kind = kind, .type = type, .of = whole, .first = first});
 }
 
-/* Slices of other ranks in a shared window are not there before the first gather: those ranks may still write them. */
-static ndp_status put_buffer(ndp_step_lane *l, int i) {
+/* Where a lane keeps the weights of its slice, and as what type. Slices of other ranks in a shared window are not there
+ * before the first gather: those ranks may still write them. */
+typedef struct kept {
+    ndp_address at;
+    ndp_dtype type;
+} kept;
+enum { KEPT = 3 };
+
+static void find_kept(const ndp_step_lane *l, int i, kept out[KEPT]) {
     const ndp_owned *o = &l->program->owned[i];
     const ndp_storage *types = &l->program->opts.model->buffers[i].storage;
-    const ndp_shard *s = &o->shard;
+    out[0] = (kept){o->weights, types->kept}, out[1] = (kept){o->send, types->kept};
+    out[2] = (kept){o->master, types->master};
+    if (o->shard.shards > 1)
+        out[0].at.block = NDP_NONE;
+    if (l->program->opts.weights_of && !o->shard.same) /* lent */
+        out[2].at.block = NDP_NONE;
+}
+
+static ndp_status put_buffer(ndp_step_lane *l, int i) {
+    const ndp_owned *o = &l->program->owned[i];
+    ndp_dtype type = l->program->opts.model->buffers[i].storage.state;
     int whole = l->shared->buffers[i].whole;
-    int64_t first = s->index * s->slice;
-    if (s->shards == 1)
-        NDP_TRY(put_flat(l, o->weights, NDP_HELD_PARAM, types->kept, whole, 0, s->slice));
-    NDP_TRY(put_flat(l, o->send, NDP_HELD_PARAM, types->kept, whole, first, s->slice));
-    if (!l->program->opts.weights_of || s->same)
-        NDP_TRY(put_flat(l, o->master, NDP_HELD_PARAM, types->master, whole, first, s->slice));
+    int64_t n = o->shard.slice;
+    kept weights[KEPT];
+    find_kept(l, i, weights);
+    for (int k = 0; k < KEPT; k++)
+        NDP_TRY(put_flat(l, weights[k].at, NDP_HELD_PARAM, weights[k].type, whole, o->shard.index * n, n));
     for (int k = 0; k < NDP_OPTIMIZER_STATES; k++) {
-        NDP_TRY(put_flat(l, o->state[k], ndp_held_of_state(NDP_HELD_STATE0, k), types->state, whole, 0, o->state_n[k]));
-        NDP_TRY(put_flat(l, o->codes[k], ndp_held_of_state(NDP_HELD_CODES0, k), NDP_U8, whole, 0, s->slice));
-        NDP_TRY(put_flat(l, o->scales[k], ndp_held_of_state(NDP_HELD_SCALES0, k), types->state, whole, 0, o->n_scales));
+        NDP_TRY(put_flat(l, o->state[k], ndp_held_of_state(NDP_HELD_STATE0, k), type, whole, 0, o->state_n[k]));
+        NDP_TRY(put_flat(l, o->codes[k], ndp_held_of_state(NDP_HELD_CODES0, k), NDP_U8, whole, 0, n));
+        NDP_TRY(put_flat(l, o->scales[k], ndp_held_of_state(NDP_HELD_SCALES0, k), type, whole, 0, o->n_scales));
     }
     return NDP_OK;
 }
@@ -59,26 +75,18 @@ static ndp_status put_numbers(ndp_step_lane *l) {
 
 /* The weights that the next step reads. */
 static ndp_status end_buffer(const ndp_step_lane *l, int i) {
-    const ndp_owned *o = &l->program->owned[i];
     const ndp_step_buffer *b = &l->shared->buffers[i];
-    const ndp_storage *types = &l->program->opts.model->buffers[i].storage;
-    const ndp_shard *s = &o->shard;
-    int64_t first = s->index * s->slice, end = first + s->slice;
+    int64_t low = b->shard.index * b->shard.slice;
+    kept weights[KEPT];
     ndp_stretch t;
-    for (int k = 0; ndp_step_next_stretch(b, &k, first, end, &t);) {
-        const struct {
-            ndp_address at;
-            ndp_dtype type;
-        } kept[] = {
-            {o->master, types->master}, {o->send, types->kept}, {s->shards == 1 ? o->weights : o->send, types->kept}};
-        for (int n = 0; n < NDP_COUNT(kept); n++) {
-            bool lent = l->program->opts.weights_of && n == 0 && !s->same;
-            if (kept[n].at.block != NDP_NONE && !lent)
-                NDP_TRY(ndp_step_needs(l, kept[n].at.block,
-                                       kept[n].at.offset + (size_t)(t.first - first) * ndp_dtype_size(kept[n].type),
-                                       NDP_HELD_PARAM, b, t.first, t.end - t.first, kept[n].type, b->trainable));
+    find_kept(l, i, weights);
+    for (int k = 0; ndp_step_next_stretch(b, &k, low, low + b->shard.slice, &t);)
+        for (int n = 0; n < KEPT; n++) {
+            size_t at = weights[n].at.offset + (size_t)(t.first - low) * ndp_dtype_size(weights[n].type);
+            if (weights[n].at.block != NDP_NONE)
+                NDP_TRY(ndp_step_needs(l, weights[n].at.block, at, NDP_HELD_PARAM, b, t.first, t.end - t.first,
+                                       weights[n].type, b->trainable));
         }
-    }
     return NDP_OK;
 }
 
