@@ -37,9 +37,12 @@ ndp_status ndp_held_append(ndp_arena *arena, ndp_held_list *s, const ndp_held_li
     return NDP_OK;
 }
 
-/* The first span that ends after byte `at`. */
-static int first_after(const ndp_held_list *p, size_t at) {
+/* The first span that ends after byte `at`. Mostly it is the one that was found before, or the next one. */
+static int first_after(ndp_held_list *p, size_t at) {
     int low = 0, high = p->n;
+    for (int i = p->near; i < p->n && i <= p->near + 1; i++)
+        if (p->items[i].end > at && (i == 0 || p->items[i - 1].end <= at))
+            return p->near = i;
     while (low < high) {
         int middle = (low + high) / 2;
         if (p->items[middle].end <= at)
@@ -47,10 +50,10 @@ static int first_after(const ndp_held_list *p, size_t at) {
         else
             high = middle;
     }
-    return low;
+    return p->near = low;
 }
 
-const ndp_held *ndp_held_at(const ndp_held_list *s, size_t at, size_t *end) {
+const ndp_held *ndp_held_at(ndp_held_list *s, size_t at, size_t *end) {
     int i = first_after(s, at);
     bool has = i < s->n && s->items[i].start <= at;
     size_t stop = i == s->n ? *end : has ? s->items[i].end : s->items[i].start;
@@ -121,7 +124,7 @@ ndp_status ndp_memory_put(ndp_memory *m, ndp_bytes b, const ndp_held_list *s, in
 
 bool ndp_memory_next(const ndp_memory *m, int block, size_t *at, size_t end, ndp_held *out) {
     size_t from, stop;
-    const ndp_held_list *p = list_of(m, block, &from);
+    ndp_held_list *p = list_of(m, block, &from);
     if (*at >= end)
         return false;
     stop = from + end;
@@ -140,7 +143,7 @@ ndp_held ndp_memory_first(const ndp_memory *m, ndp_bytes b) {
 
 ndp_held ndp_memory_find(const ndp_memory *m, ndp_bytes b) {
     size_t from, stop = SIZE_MAX;
-    const ndp_held_list *p = list_of(m, b.block, &from);
+    ndp_held_list *p = list_of(m, b.block, &from);
     const ndp_held *s = p ? ndp_held_at(p, from + b.start, &stop) : NULL;
     if (!s || from + b.end > s->end)
         return (ndp_held){.made = NDP_NONE};

@@ -65,7 +65,7 @@ static inline size_t ndp_held_unit(const ndp_held *s) {
 /* A list of spans that grows. */
 typedef struct ndp_held_list {
     ndp_held *items;
-    int n;
+    int n, near; /* near: the one that was found last */
     int64_t capacity;
 } ndp_held_list;
 
@@ -105,7 +105,7 @@ ndp_held ndp_held_cut(const ndp_held *s, size_t start, size_t end);
 
 /* The span of a list that has byte `at`; NULL: none has. *end becomes where it ends, or the next one starts, if that is
  * before. */
-const ndp_held *ndp_held_at(const ndp_held_list *s, size_t at, size_t *end);
+const ndp_held *ndp_held_at(ndp_held_list *s, size_t at, size_t *end);
 /* Appends, and joins with the last one what continues it. */
 ndp_status ndp_held_add(ndp_arena *arena, ndp_held_list *s, ndp_held span);
 /* Appends all of a list. */

@@ -220,7 +220,7 @@ static bool is_like(const ndp_held *s, const ndp_held *like) {
 }
 
 /* All elements of slice `place` that the gather is to have are in a member's operand, alike. */
-static ndp_status check_slice(ndp_step_lane *l, const gathered_slices *g, const ndp_under_way *u, int place) {
+static ndp_status check_slice(ndp_step_lane *l, const gathered_slices *g, ndp_under_way *u, int place) {
     const ndp_step_lane *of = &l->world->items[u->lane];
     int local = ndp_step_local(of, g->buffer);
     const ndp_step_buffer *b = local == NDP_NONE ? NULL : &of->shared->buffers[local];
