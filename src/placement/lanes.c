@@ -6,10 +6,6 @@
 /* The axes that lanes differ on, outermost first. */
 static const ndp_axis lane_axes[4] = {NDP_PP, NDP_CP, NDP_SP, NDP_TP};
 
-int ndp_lane_at(const ndp_lanes *l, int pp, int cp, int sp, int tp) {
-    return ((pp * l->size[NDP_CP] + cp) * l->size[NDP_SP] + sp) * l->size[NDP_TP] + tp;
-}
-
 /* ---- programs of lanes ---- */
 
 /* How far the program of another rank is from fitting: axes on which the ranks differ; stages must be the same. */
@@ -108,6 +104,7 @@ ndp_status ndp_lanes_init(const ndp_program *const *programs, int n, const int d
     memcpy(out->size, mesh->layout.size, sizeof out->size);
     for (int i = 0; i < 4; i++)
         out->n *= out->size[lane_axes[i]];
+    out->stage = out->n / out->size[NDP_PP];
     NDP_TRY(NDP_NEW(&out->arena, out->n, out->items));
     for (int i = 0; i < out->n; i++) {
         int coord[NDP_AXES] = {[NDP_DP_REPLICATE] = dp[0], [NDP_DP_SHARD] = dp[1]};

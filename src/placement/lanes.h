@@ -34,7 +34,7 @@ typedef struct ndp_members {
 
 typedef struct ndp_lanes {
     ndp_lane *items; /* index: ((pp * CP + cp) * SP + sp) * TP + tp */
-    int n;
+    int n, stage;    /* stage: lanes of one place on pp, which follow each other */
     int size[NDP_AXES];
     int dp[2]; /* their coordinates on dp_replicate and dp_shard */
     const ndp_claims *claims;
@@ -47,8 +47,6 @@ typedef struct ndp_lanes {
 ndp_status ndp_lanes_init(const ndp_program *const *programs, int n, const int dp[2], const ndp_claims *claims,
                           ndp_lanes *out);
 void ndp_lanes_release(ndp_lanes *l);
-
-int ndp_lane_at(const ndp_lanes *l, int pp, int cp, int sp, int tp);
 
 static inline const ndp_members *ndp_lane_members(const ndp_lanes *l, int lane, ndp_group_kind kind) {
     return &l->members[lane][kind];

@@ -105,7 +105,7 @@ static shown *find(table *t, ndp_phase phase, int call, int out) {
 }
 
 static shown *add(table *t, ndp_phase phase, const ndp_rule *r, int out) {
-    int n = t->lanes->n / t->lanes->size[NDP_PP];
+    int n = t->lanes->stage;
     ndp_content *on;
     t->status = NDP_GROW(&t->arena, t->n, &t->capacity, t->items);
     t->status = t->status == NDP_OK ? NDP_NEW(&t->arena, n, on) : t->status;
@@ -124,7 +124,7 @@ static shown *add(table *t, ndp_phase phase, const ndp_rule *r, int out) {
 
 static void observe(void *user, int lane, ndp_phase phase, const ndp_rule *r) {
     table *t = user;
-    int n = t->lanes->n / t->lanes->size[NDP_PP];
+    int n = t->lanes->stage;
     for (int k = 0; k < r->c->n_out && t->status == NDP_OK; k++) {
         if (!ndp_rule_wants(r, k) || r->out[k].n == 0)
             continue;

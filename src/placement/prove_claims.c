@@ -4,21 +4,18 @@
 
 /* ---- segment tables ---- */
 
-static const ndp_segments *table_at(const ndp_lanes *l, int pp, int cp, int sp, int tp, int buffer) {
-    return &l->items[ndp_lane_at(l, pp, cp, sp, tp)].tables[buffer];
-}
-
-/* The ranks of tp have rectangles of the tensor that are all of it; those that are the same count once, and have the
- * same blocks of codes, or their states would differ. Of a stack each rank has the same rectangle of every member. */
-static ndp_status tile_tensor(const ndp_lanes *l, int pp, int buffer, int k) {
+/* The ranks of tp have rectangles of the tensor that are all of it (`first`: the lane of tp 0); those that are the same
+ * count once, and have the same blocks of codes, or their states would differ. Of a stack each rank has the same
+ * rectangle of every member. */
+static ndp_status tile_tensor(const ndp_lanes *l, int first, int buffer, int k) {
     bool codes = ndp_optimizer_apart(&l->items[0].program->opts.step.optimizer) == NDP_APART_CODED;
     const ndp_segment *s = NULL;
     ndp_share sum = 0;
     for (int tp = 0; tp < l->size[NDP_TP]; tp++) {
-        s = &table_at(l, pp, 0, 0, tp, buffer)->items[k];
+        s = &l->items[first + tp].tables[buffer].items[k];
         bool known = s->rows * s->cols == 0;
         for (int other = 0; other < tp; other++) {
-            const ndp_segment *like = &table_at(l, pp, 0, 0, other, buffer)->items[k];
+            const ndp_segment *like = &l->items[first + other].tables[buffer].items[k];
             bool same = ndp_segments_same(s, like, NDP_SAME_RECTANGLE);
             if (same && codes && (s->offset - like->offset) % NDP_CODE_BLOCK != 0)
                 return NDP_FAIL(NDP_EBUG,
@@ -59,17 +56,13 @@ static ndp_status check_table(const ndp_lanes *l, int lane, const ndp_segments *
 }
 
 static ndp_status check_tables(const ndp_lanes *l) {
-    for (int pp = 0; pp < l->size[NDP_PP]; pp++) {
-        const ndp_model *m = l->items[ndp_lane_at(l, pp, 0, 0, 0)].program->opts.model;
-        for (int b = 0; b < m->n_buffers; b++) {
-            for (int cp = 0; cp < l->size[NDP_CP]; cp++)
-                for (int sp = 0; sp < l->size[NDP_SP]; sp++)
-                    for (int tp = 0; tp < l->size[NDP_TP]; tp++)
-                        NDP_TRY(check_table(l, ndp_lane_at(l, pp, cp, sp, tp), table_at(l, pp, 0, 0, tp, b), b));
-            for (int k = 0; k < m->buffers[b].segments.n; k++)
-                NDP_TRY(tile_tensor(l, pp, b, k));
-        }
-    }
+    for (int i = 0; i < l->n; i++)
+        for (int b = 0; b < l->items[i].program->opts.model->n_buffers; b++)
+            NDP_TRY(check_table(l, i, &l->items[i / l->stage * l->stage + i % l->size[NDP_TP]].tables[b], b));
+    for (int first = 0; first < l->n; first += l->stage)
+        for (int b = 0; b < l->items[first].program->opts.model->n_buffers; b++)
+            for (int k = 0; k < l->items[first].tables[b].n; k++)
+                NDP_TRY(tile_tensor(l, first, b, k));
     return NDP_OK;
 }
 
@@ -187,9 +180,8 @@ static ndp_status check_all_pieces(const ndp_lanes *l, known_layouts *known) {
 
 static ndp_status check_rows(const ndp_lanes *l) {
     ndp_share sum = 0;
-    for (int cp = 0; cp < l->size[NDP_CP]; cp++)
-        for (int sp = 0; sp < l->size[NDP_SP]; sp++)
-            sum = ndp_share_add(sum, ndp_lane_rows(l, ndp_lane_at(l, 0, cp, sp, 0), NDP_EXTENT_TOKENS));
+    for (int i = 0; i < l->stage; i += l->size[NDP_TP])
+        sum = ndp_share_add(sum, ndp_lane_rows(l, i, NDP_EXTENT_TOKENS));
     return sum == 1 ? NDP_OK
                     : NDP_FAIL(NDP_EBUG, "placement: the ranks of cp and sp load %s of the rows of a micro-batch",
                                ndp_share_text(sum).s);

@@ -196,17 +196,15 @@ ndp_status ndp_param_gradient(ndp_rule *r, int o, int param, ndp_tile t) {
     for (int k = v->segment; k < v->segment + v->segments; k++) {
         int64_t before = ndp_param_before(r->g, param, k);
         int64_t n = ndp_segment_matrices(&s->items[k]) * s->items[k].part[vector];
-        int64_t first = vector ? t.at_col : t.at_row, count = vector ? t.cols : t.rows;
-        int64_t low = first > before ? first : before, high = first + count < before + n ? first + count : before + n;
-        if (low >= high)
+        int64_t col = t.col + before - t.at_col, row = t.row + before - t.at_row; /* of the call's, where it begins */
+        ndp_tile part;
+        if (!ndp_tile_cut(&t, vector ? t.row : row, vector ? t.rows : n, vector ? col : t.col, vector ? n : t.cols,
+                          &part))
             continue;
-        ndp_tile part = t;
         part.what = (ndp_thing){NDP_THING_PGRADIENT, ndp_thing_segment(v->slot, k)};
+        part.at_row = vector ? 0 : part.at_row - before;
+        part.at_col -= vector ? before : 0;
         part.among = 0;
-        if (vector)
-            part.col += low - first, part.cols = high - low, part.at_col = low - before, part.at_row = 0;
-        else
-            part.row += low - first, part.rows = high - low, part.at_row = low - before;
         NDP_TRY(ndp_result_add(r, o, part));
     }
     return NDP_OK;

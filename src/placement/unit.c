@@ -131,8 +131,8 @@ static ndp_status judge_unit(ndp_units *u, ndp_unit_trial *run, const ndp_model 
 
 /* Judges unit `unit` of the lanes at `pp`. */
 static ndp_status prove_unit(ndp_units *u, int pp, int unit) {
-    const ndp_program *p = u->lanes->items[ndp_lane_at(u->lanes, pp, 0, 0, 0)].program;
-    int n = u->lanes->n / u->lanes->size[NDP_PP], graph = p->opts.model->units[unit].graph;
+    const ndp_program *p = u->lanes->items[pp * u->lanes->stage].program;
+    int n = u->lanes->stage, graph = p->opts.model->units[unit].graph;
     ndp_unit_trial run = {.lanes = u->lanes,
                           .first = pp * n,
                           .n = n,
@@ -147,7 +147,7 @@ static ndp_status prove_unit(ndp_units *u, int pp, int unit) {
 
 /* True if a unit of that graph was judged with what the unit before hands on now; things are named by graphs. */
 static bool proven(const ndp_units *u, int at) {
-    int n = u->lanes->n / u->lanes->size[NDP_PP];
+    int n = u->lanes->stage;
     bool same = u->in[at] != NULL;
     for (int i = 0; same && i < n; i++)
         same = ndp_contents_equal(&u->in[at][i], &u->between[i]);
@@ -156,7 +156,7 @@ static bool proven(const ndp_units *u, int at) {
 
 static ndp_status prove_number(ndp_units *u, int number) {
     for (int pp = 0; pp < u->lanes->size[NDP_PP]; pp++) {
-        const ndp_model *m = u->lanes->items[ndp_lane_at(u->lanes, pp, 0, 0, 0)].program->opts.model;
+        const ndp_model *m = u->lanes->items[pp * u->lanes->stage].program->opts.model;
         for (int i = 0; i < m->n_units; i++) {
             int at = pp * u->graphs + m->units[i].graph;
             if (m->units[i].number != number)
