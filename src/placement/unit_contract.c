@@ -128,26 +128,33 @@ ndp_status ndp_trial_write_before(ndp_unit_trial *run, const ndp_content *before
 
 /* ---- what a list must have made ---- */
 
+/* What is in the memory of a boundary, all of it of `kind` of the value `value` of the whole graph. Whichever graph
+ * names it, it is then the same thing. */
+static ndp_status read_boundary(const ndp_unit_trial *run, ndp_operand o, int lane, ndp_thing_kind kind, int value,
+                                const char *name, ndp_content *out) {
+    ndp_call c = {.op = &ndp_op_copy, .in = &o, .n_in = 1, .what = name};
+    ndp_rule r = {.uses = &run->uses, .g = run->uses.graph, .c = &c, .arena = out->arena};
+    ndp_text where = ndp_trial_text(run, lane);
+    size_t size = ndp_dtype_size(o.view.dtype);
+    ndp_matrix x = {0, (size_t)o.view.ld * size, size, o.view.rows, o.view.cols};
+    r.where = where.s;
+    r.in[0] = ndp_content_of(out->arena, x.rows, x.cols);
+    NDP_TRY(ndp_tile_map_read(&run->memory[lane - run->first].bases[o.base], &x, &r.in[0]));
+    NDP_TRY(ndp_expect(&r, 0, kind, value, kind == NDP_THING_VALUE));
+    for (int k = 0; k < r.in[0].n; k++)
+        r.in[0].tiles[k].what = (ndp_thing){NDP_THING_VALUE, 0}, r.in[0].tiles[k].made = NDP_NONE;
+    ndp_content_join(&r.in[0]);
+    *out = r.in[0];
+    return NDP_OK;
+}
+
 /* The complete output, the same part of it as where the unit was judged before. */
 ndp_status ndp_trial_take_output(ndp_unit_trial *run, ndp_content *out) {
-    int64_t col;
-    int origin = ndp_value_origin(run->uses.graph, run->uses.graph->output, &col);
     for (int i = 0; i < run->n; i++) {
         const ndp_graph *g = &run->lanes->items[run->first + i].program->opts.model->graphs[run->graph];
-        const ndp_view *v = &g->values[g->output].view;
-        ndp_matrix x = {0, (size_t)v->ld * ndp_dtype_size(v->dtype), ndp_dtype_size(v->dtype), v->rows, v->cols};
-        ndp_content c = ndp_content_of(&run->arena, v->rows, v->cols);
-        NDP_TRY(ndp_tile_map_read(&run->memory[i].bases[NDP_BASE_OUTPUT], &x, &c));
-        bool whole = ndp_content_full(&c);
-        for (int k = 0; k < c.n; k++)
-            whole = whole && ndp_thing_is(c.tiles[k].what, NDP_THING_VALUE, origin) && c.tiles[k].share == 1;
-        if (!whole)
-            return ndp_trial_refuse(run, run->first + i,
-                                    ": its output is not the complete %s; nothing sums or writes all of it",
-                                    run->uses.graph->values[origin].name);
-        for (int k = 0; k < c.n; k++) /* whichever graph names it */
-            c.tiles[k].what.id = 0, c.tiles[k].made = NDP_NONE;
-        out[i] = c;
+        ndp_operand o = {.base = NDP_BASE_OUTPUT, .value = NDP_NONE, .view = g->values[g->output].view};
+        out[i] = ndp_content_of(&run->arena, 0, 0);
+        NDP_TRY(read_boundary(run, o, run->first + i, NDP_THING_VALUE, run->uses.graph->output, "its output", &out[i]));
     }
     return NDP_OK;
 }
@@ -155,22 +162,13 @@ ndp_status ndp_trial_take_output(ndp_unit_trial *run, ndp_content *out) {
 /* Of one lane: the complete gradient, cut as `before`. */
 static ndp_status check_grad_input(ndp_unit_trial *run, int lane, const ndp_content *before) {
     const ndp_graph *g = run->uses.graph, *local = &run->lanes->items[lane].program->opts.model->graphs[run->graph];
+    ndp_content is = ndp_content_of(&run->arena, 0, 0);
+    ndp_operand o = {.base = NDP_BASE_GRAD_INPUT, .value = NDP_NONE};
     if (local->grad_input == NDP_NONE)
         return ndp_trial_refuse(run, lane, " makes no gradient of its input");
-    ndp_dtype type = local->values[local->grad_input].view.dtype;
-    ndp_matrix x = {0, (size_t)before->cols * ndp_dtype_size(type), ndp_dtype_size(type), before->rows, before->cols};
-    ndp_operand o = {.base = NDP_BASE_GRAD_INPUT, .value = NDP_NONE, .view = {NULL, type, x.rows, x.cols, x.cols}};
-    ndp_call c = {.op = &ndp_op_copy, .in = &o, .n_in = 1, .what = "the gradient of its input"};
-    ndp_rule r = {.uses = &run->uses, .g = g, .c = &c, .arena = &run->arena};
-    ndp_text where = ndp_trial_text(run, lane);
-    r.where = where.s;
-    r.in[0] = ndp_content_of(&run->arena, x.rows, x.cols);
-    NDP_TRY(ndp_tile_map_read(&run->memory[lane - run->first].bases[NDP_BASE_GRAD_INPUT], &x, &r.in[0]));
-    NDP_TRY(ndp_expect(&r, 0, NDP_THING_GRADIENT, g->input, false));
-    for (int k = 0; k < r.in[0].n; k++)
-        r.in[0].tiles[k].what = (ndp_thing){NDP_THING_VALUE, 0};
-    ndp_content_join(&r.in[0]);
-    return ndp_contents_equal(&r.in[0], before)
+    o.view = (ndp_view){NULL, local->values[local->grad_input].view.dtype, before->rows, before->cols, before->cols};
+    NDP_TRY(read_boundary(run, o, lane, NDP_THING_GRADIENT, g->input, "the gradient of its input", &is));
+    return ndp_contents_equal(&is, before)
                ? NDP_OK
                : ndp_trial_refuse(run, lane,
                                   ": the gradient of its input is not complete, or of other rows than its input");
