@@ -11,14 +11,14 @@ static ndp_status gather(ndp_rule *r, const ndp_content *const *handed, int n, i
 
 /* The sum of rows [first, first + rows) of all members. */
 static ndp_status sum(ndp_rule *r, const ndp_content *const *handed, int n, int64_t first, int64_t rows) {
+    ndp_content total = {0};
     for (int i = 0; i < n; i++) {
-        ndp_content part = ndp_content_of(r->arena, rows, handed[i]->cols), total = r->out[0];
+        ndp_content part = ndp_content_of(r->arena, rows, handed[i]->cols), next = part;
         NDP_TRY(ndp_content_move(handed[i], first, rows, 0, handed[i]->cols, 0, 0, &part));
-        r->out[0] = i == 0 ? part : ndp_content_of(r->arena, rows, handed[i]->cols);
-        if (i > 0)
-            NDP_TRY(ndp_sum_contents(r, &total, &part, &r->out[0]));
+        NDP_TRY(i > 0 ? ndp_sum_contents(r, &total, &part, &next) : NDP_OK);
+        total = i > 0 ? next : part;
     }
-    return NDP_OK;
+    return ndp_content_move(&total, 0, rows, 0, total.cols, 0, 0, &r->out[0]);
 }
 
 static bool is_complete(const ndp_content *c) {

@@ -60,19 +60,20 @@ static ndp_status check_apart(const ndp_program *p, const char *of, const pinned
     return NDP_OK;
 }
 
-/* *end: of the places of a list. */
-static ndp_status check_list(const ndp_program *p, int graph, int phase, ndp_arena *arena, size_t *end) {
-    const ndp_list *list = &p->opts.units[graph].lists[phase];
-    const size_t *places = p->staging.places + p->staging.of_list[graph][phase];
-    pinned *items;
-    NDP_TRY(NDP_NEW(arena, list->n, items));
-    for (int i = 0; i < list->n; i++) {
-        const ndp_call *c = &list->calls[i];
-        int number = c->kind == NDP_CALL_WAIT ? c->partner : i;
-        if (c->kind != NDP_CALL_KERNEL)
-            extend(&items[number], c, i, false, places[number]);
+/* The communications of a list, or without one of the program, by number; `n`: how many numbers there are. */
+static ndp_status find_pinned(const ndp_program *p, const ndp_list *list, const size_t *places, int n, ndp_arena *arena,
+                              pinned **out) {
+    NDP_TRY(NDP_NEW(arena, n, *out));
+    for (int i = 0; i < (list ? list->n : p->n); i++) {
+        const ndp_instr *in = list ? NULL : &p->instrs[i];
+        const ndp_call *c = list ? &list->calls[i] : in->code == NDP_DO_CALL ? &in->call : NULL;
+        if (!c || c->kind == NDP_CALL_KERNEL)
+            continue;
+        ndp_ring numbers = in ? in->works : (ndp_ring){c->kind == NDP_CALL_WAIT ? c->partner : i, 1};
+        for (int k = numbers.first; k < numbers.first + numbers.n; k++)
+            extend(&(*out)[k], c, i, numbers.n > 1, places[k]);
     }
-    return check_apart(p, p->opts.units[graph].graph->name, items, list->n, end);
+    return NDP_OK;
 }
 
 /* The first bytes are the list's while it runs. */
@@ -90,24 +91,21 @@ static ndp_status check_run(const ndp_program *p, int at, const pinned *works, s
 
 ndp_status ndp_step_pinned_check(const ndp_program *p, ndp_arena *arena) {
     size_t ends[NDP_MAX_GRAPHS][NDP_PHASES] = {{0}}, end = 0;
-    pinned *works;
+    pinned *items;
     ndp_text rank = {""};
     if (p->staging.bytes == 0)
         return NDP_OK;
-    for (int g = 0; g < p->opts.model->n_graphs; g++)
-        for (int phase = 0; phase < NDP_PHASES; phase++)
-            NDP_TRY(check_list(p, g, phase, arena, &ends[g][phase]));
-    NDP_TRY(NDP_NEW(arena, p->n_works, works));
-    for (int i = 0; i < p->n; i++) {
-        const ndp_instr *in = &p->instrs[i];
-        bool works_here = in->code == NDP_DO_CALL && in->call.kind != NDP_CALL_KERNEL;
-        for (int k = in->works.first; works_here && k < in->works.first + in->works.n; k++)
-            extend(&works[k], &in->call, i, in->works.n > 1, p->staging.places[k]);
+    for (int i = 0; i < p->opts.model->n_graphs * NDP_PHASES; i++) {
+        int g = i / NDP_PHASES, phase = i % NDP_PHASES;
+        const ndp_list *list = &p->opts.units[g].lists[phase];
+        NDP_TRY(find_pinned(p, list, p->staging.places + p->staging.of_list[g][phase], list->n, arena, &items));
+        NDP_TRY(check_apart(p, p->opts.units[g].graph->name, items, list->n, &ends[g][phase]));
     }
     ndp_text_add(&rank, "rank %d", p->opts.step.mesh.rank);
-    NDP_TRY(check_apart(p, rank.s, works, p->n_works, &end));
+    NDP_TRY(find_pinned(p, NULL, p->staging.places, p->n_works, arena, &items));
+    NDP_TRY(check_apart(p, rank.s, items, p->n_works, &end));
     for (int i = 0; i < p->n; i++)
         if (p->instrs[i].code == NDP_DO_RUN)
-            NDP_TRY(check_run(p, i, works, ends[p->opts.model->units[p->instrs[i].unit].graph][p->instrs[i].phase]));
+            NDP_TRY(check_run(p, i, items, ends[p->opts.model->units[p->instrs[i].unit].graph][p->instrs[i].phase]));
     return NDP_OK;
 }

@@ -31,22 +31,22 @@ static int operand_of(const ndp_graph *g, int i, int k) {
 }
 
 /* Forward from the end: a gradient flows into what trained values are made of. */
-static void find_flow(ndp_uses *u) {
+static void find_flow(ndp_uses *u, bool *flows) {
     const ndp_graph *g = u->graph;
     int64_t col;
     if (g->output != NDP_NONE)
-        u->flows[ndp_value_origin(g, g->output, &col)] = g->values[g->output].needs_grad;
+        flows[ndp_value_origin(g, g->output, &col)] = g->values[g->output].needs_grad;
     u->of[g->nodes[NDP_NODES_FORWARD].n][0] = g->output != NDP_NONE && g->values[g->output].needs_grad;
     for (int i = g->nodes[NDP_NODES_FORWARD].n - 1; i >= 0; i--) {
         const ndp_node *n = &g->nodes[NDP_NODES_FORWARD].items[i];
-        bool flows = n->attr.train; /* the loss */
+        bool here = n->attr.train; /* the loss */
         for (int k = 0; k < n->n_out; k++)
-            flows |= n->out[k] != NDP_NONE && u->flows[ndp_value_origin(g, n->out[k], &col)];
-        bool normed = n->op != &ndp_op_add_rmsnorm || u->flows[n->out[1]];
-        for (int k = 0; k < NDP_OP_MAX_IN && flows; k++) {
+            here |= n->out[k] != NDP_NONE && flows[ndp_value_origin(g, n->out[k], &col)];
+        bool normed = n->op != &ndp_op_add_rmsnorm || flows[n->out[1]];
+        for (int k = 0; k < NDP_OP_MAX_IN && here; k++) {
             int value = operand_of(g, i, k);
             if (value != NDP_NONE && g->values[value].needs_grad && (normed || (k != NDP_USE_NORM && k != 2)))
-                u->of[i][k] = u->flows[ndp_value_origin(g, value, &col)] = true;
+                u->of[i][k] = flows[ndp_value_origin(g, value, &col)] = true;
         }
     }
 }
@@ -98,9 +98,10 @@ static ndp_status weigh(ndp_uses *u) {
 }
 
 ndp_status ndp_uses_init(const ndp_graph *g, ndp_arena *arena, ndp_uses *out) {
+    bool *flows; /* by value: a gradient of it is made */
     *out = (ndp_uses){.graph = g};
     NDP_TRY(NDP_NEW(arena, g->nodes[NDP_NODES_FORWARD].n + 1, out->of));
-    NDP_TRY(NDP_NEW(arena, g->n_values, out->flows));
-    find_flow(out);
+    NDP_TRY(NDP_NEW(arena, g->n_values, flows));
+    find_flow(out, flows);
     return weigh(out);
 }

@@ -17,7 +17,6 @@ typedef struct ndp_uses {
     /* By forward node and operand; 0: no gradient flows back through it. Behind the last node: of the unit after this
      * one, as operand 0. */
     ndp_share (*of)[NDP_OP_MAX_IN];
-    bool *flows; /* by value: a gradient of it is made */
 } ndp_uses;
 
 /* NDP_EBUG: two uses of a value overlap in some of their columns only. Memory is the arena's. */
