@@ -70,6 +70,32 @@ static ndp_mesh mesh_at(const ndp_mesh *of, const int coord[NDP_AXES]) {
     return m;
 }
 
+/* The rows that the rank loads, by the claim. */
+static ndp_status take_rows(ndp_lanes *l, ndp_lane *lane, ndp_extent extent) {
+    int64_t capacity = 0, *n = &lane->n_rows[extent];
+    for (int64_t i = 0; i < lane->program->opts.model->inputs->rows[extent]; i++) {
+        int64_t at = l->claims->row(l->claims->user, lane->program, &lane->mesh, extent, i);
+        ndp_row_run *last = *n > 0 ? &lane->rows[extent][*n - 1] : NULL;
+        if (last && last->at + last->n == at) {
+            last->n++;
+            continue;
+        }
+        NDP_TRY(NDP_GROW(&l->arena, *n, &capacity, lane->rows[extent]));
+        lane->rows[extent][(*n)++] = (ndp_row_run){i, 1, at};
+    }
+    return NDP_OK;
+}
+
+/* Those of a unit, and of each input of the batch. */
+static ndp_status take_all_rows(ndp_lanes *l, ndp_lane *lane) {
+    const ndp_inputs *inputs = lane->program->opts.model->inputs;
+    NDP_TRY(take_rows(l, lane, NDP_EXTENT_TOKENS));
+    for (int i = 0; i < inputs->n; i++)
+        if (ndp_input_is_of_batch(inputs->items[i].kind) && lane->n_rows[inputs->items[i].extent] == 0)
+            NDP_TRY(take_rows(l, lane, inputs->items[i].extent));
+    return NDP_OK;
+}
+
 /* ---- groups ---- */
 
 static bool is_in(const ndp_group *g, int rank) {
@@ -112,6 +138,7 @@ ndp_status ndp_lanes_init(const ndp_program *const *programs, int n, const int d
             coord[lane_axes[k]] = rest % out->size[lane_axes[k]];
         out->items[i].mesh = mesh_at(mesh, coord);
         NDP_TRY(find_program(out, &out->items[i], programs, n));
+        NDP_TRY(take_all_rows(out, &out->items[i]));
     }
     NDP_TRY(NDP_NEW(&out->arena, out->n, out->members));
     for (int i = 0; i < out->n * NDP_GROUPS; i++)
@@ -177,18 +204,13 @@ ndp_share ndp_segment_share(const ndp_segment *s, ndp_dim_key tensor, int64_t ro
                          ndp_range_share(ndp_dim_make(tensor, 2), s->part[1], col, col + cols));
 }
 
-/* Rows that follow each other count as one range. */
 ndp_share ndp_lane_rows(const ndp_lanes *l, int lane, ndp_extent extent) {
-    const ndp_program *p = l->items[lane].program;
-    int64_t n = p->opts.model->inputs->rows[extent], real = p->opts.whole->opts.rows;
+    const ndp_lane *of = &l->items[lane];
     ndp_share sum = 0;
-    for (int64_t i = 0, first = 0, end = 0; i <= n; i++) {
-        int64_t row = i < n ? l->claims->row(l->claims->user, p, &l->items[lane].mesh, extent, i) : NDP_NONE;
-        if (row != end || i == 0) {
-            sum = ndp_share_add(sum, ndp_range_share(ndp_dim_make(0, 'r'), real, first, end));
-            first = row;
-        }
-        end = row + 1;
+    for (int64_t i = 0; i < of->n_rows[extent]; i++) {
+        const ndp_row_run *r = &of->rows[extent][i];
+        sum = ndp_share_add(
+            sum, ndp_range_share(ndp_dim_make(0, 'r'), of->program->opts.whole->opts.rows, r->at, r->at + r->n));
     }
     return sum;
 }

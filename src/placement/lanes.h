@@ -15,11 +15,18 @@
 /* Data axes on which a value is of this rank's own samples. */
 typedef enum ndp_own { NDP_OWN_NONE = 0, NDP_OWN_REPLICATE = 1, NDP_OWN_SHARD = 2, NDP_OWN_BOTH = 3 } ndp_own;
 
+/* Rows of an extent that follow each other in the micro-batch: [row, row + n) here are those from `at` on. */
+typedef struct ndp_row_run {
+    int64_t row, n, at;
+} ndp_row_run;
+
 typedef struct ndp_lane {
     const ndp_program *program; /* its own, or that of a rank with tables of the same sizes, for which it stands in */
     bool stands_in;             /* the program's numbers that depend on the coordinate are taken from the tables */
     ndp_mesh mesh;              /* this lane's */
-    const ndp_segments *tables; /* this lane's claim, by buffer of program->opts.model */
+    const ndp_segments *tables; /* this lane's claims: by buffer of program->opts.model */
+    ndp_row_run *rows[NDP_EXTENTS];
+    int64_t n_rows[NDP_EXTENTS];
 } ndp_lane;
 
 /* The lanes of a group, in the order of its ranks, as a lane sees it. */

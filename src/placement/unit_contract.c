@@ -73,28 +73,22 @@ static ndp_status write_params(ndp_unit_trial *run, int lane) {
     return NDP_OK;
 }
 
-/* The rows of an input that the rank loads, by the claim; what is of no row of the batch is the same on all ranks. */
+/* The rows of an input that the rank loads; what is of no row of the batch is the same on all ranks. */
 static ndp_status write_input(ndp_unit_trial *run, int lane, int input) {
     const ndp_lane *l = &run->lanes->items[lane];
-    const ndp_claims *claims = run->lanes->claims;
     const ndp_inputs *inputs = l->program->opts.model->inputs;
     const ndp_input *in = &inputs->items[input];
-    int64_t rows = inputs->rows[in->extent];
     bool batch = ndp_input_is_of_batch(in->kind) && l->program->opts.whole->opts.mode != NDP_MODEL_CACHED;
-    ndp_content c = ndp_content_of(&run->arena, rows, in->cols);
-    for (int64_t i = 0, next = 0; i < rows; i = next) {
-        int64_t first = batch ? claims->row(claims->user, l->program, &l->mesh, in->extent, i) : i;
-        for (next = i + 1; next < rows; next++)
-            if (batch && claims->row(claims->user, l->program, &l->mesh, in->extent, next) != first + next - i)
-                break;
-        NDP_TRY(ndp_content_add(&c, (ndp_tile){.row = i,
-                                               .rows = next - i,
+    ndp_row_run all = {0, inputs->rows[in->extent], 0}, *runs = batch ? l->rows[in->extent] : &all;
+    ndp_content c = ndp_content_of(&run->arena, all.n, in->cols);
+    for (int64_t i = 0; i < (batch ? l->n_rows[in->extent] : 1); i++)
+        NDP_TRY(ndp_content_add(&c, (ndp_tile){.row = runs[i].row,
+                                               .rows = runs[i].n,
                                                .cols = in->cols,
-                                               .at_row = first,
+                                               .at_row = runs[i].at,
                                                .what = {NDP_THING_DATA, input},
                                                .share = 1,
                                                .made = NDP_NONE}));
-    }
     return write_all(run, lane, NDP_BASE_DATA + input, 0, in->cols, in->type, &c);
 }
 
