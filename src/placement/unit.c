@@ -12,7 +12,7 @@ struct ndp_units {
     ndp_content *between; /* by place in a stage: what the unit before hands on */
     ndp_content **in,
         **out; /* by pp and graph: as it was judged with, and its result, by place in a stage; NULL: not yet */
-    ndp_share (*uses)[NDP_SLOTS][NDP_MOST_SEGMENTS]; /* by unit of the whole model: of the gradients of segments */
+    ndp_share *(*uses)[NDP_SLOTS]; /* by unit of the whole model, slot and segment: of its gradient */
     ndp_arena arena;
     ndp_units_watcher watcher;
 };
@@ -198,35 +198,38 @@ static bool has_gradient(const ndp_uses *uses, int slot, int segment) {
 
 /* Numbers the units that have a gradient of a segment: `seen` of them by buffer and segment. With `total`, all of them,
  * each gets its part of the sum. */
-static void weigh_uses(ndp_units *u, const ndp_uses *uses, int64_t (*seen)[NDP_MOST_SEGMENTS],
-                       int64_t (*total)[NDP_MOST_SEGMENTS]) {
+static ndp_status weigh_uses(ndp_units *u, const ndp_uses *uses, int (*seen)[NDP_MOST_SEGMENTS],
+                             int (*total)[NDP_MOST_SEGMENTS]) {
     const ndp_model *whole = u->lanes->items[0].program->opts.whole;
-    for (int i = 0; i < whole->n_units; i++)
-        for (int slot = 0; slot < NDP_SLOTS; slot++) {
-            int b = whole->units[i].buffers[slot];
-            for (int k = 0; b != NDP_NONE && k < whole->buffers[b].segments.n; k++) {
-                if (!has_gradient(&uses[whole->units[i].graph], slot, k))
-                    continue;
-                int64_t before = seen[b][k]++;
-                ndp_dim_key dim = ndp_dim_make(ndp_dim_make('u', (uint64_t)b), (uint64_t)k);
-                u->uses[i][slot][k] = total ? ndp_range_share(dim, total[b][k], before, before + 1) : 0;
-            }
+    for (int i = 0; i < whole->n_units * NDP_SLOTS; i++) {
+        const ndp_unit *unit = &whole->units[i / NDP_SLOTS];
+        int slot = i % NDP_SLOTS, b = unit->buffers[slot], n = b == NDP_NONE ? 0 : whole->buffers[b].segments.n;
+        if (total)
+            NDP_TRY(NDP_NEW(&u->arena, n, u->uses[i / NDP_SLOTS][slot]));
+        for (int k = 0; k < n; k++) {
+            if (!has_gradient(&uses[unit->graph], slot, k))
+                continue;
+            int before = seen[b][k]++;
+            ndp_dim_key dim = ndp_dim_make(ndp_dim_make('u', (uint64_t)b), (uint64_t)k);
+            if (total)
+                u->uses[i / NDP_SLOTS][slot][k] = ndp_range_share(dim, total[b][k], before, before + 1);
         }
+    }
+    return NDP_OK;
 }
 
 static ndp_status take_uses(ndp_units *u) {
     const ndp_model *whole = u->lanes->items[0].program->opts.whole;
     ndp_uses *uses;
-    int64_t(*total)[NDP_MOST_SEGMENTS], (*seen)[NDP_MOST_SEGMENTS];
+    int(*total)[NDP_MOST_SEGMENTS], (*seen)[NDP_MOST_SEGMENTS];
     NDP_TRY(NDP_NEW(&u->arena, whole->n_graphs, uses));
     NDP_TRY(NDP_NEW(&u->arena, whole->n_buffers, total));
     NDP_TRY(NDP_NEW(&u->arena, whole->n_buffers, seen));
     NDP_TRY(NDP_NEW(&u->arena, whole->n_units, u->uses));
     for (int g = 0; g < whole->n_graphs; g++)
         NDP_TRY(ndp_uses_init(&whole->graphs[g], &u->arena, &uses[g]));
-    weigh_uses(u, uses, total, NULL);
-    weigh_uses(u, uses, seen, total);
-    return NDP_OK;
+    NDP_TRY(weigh_uses(u, uses, total, NULL));
+    return weigh_uses(u, uses, seen, total);
 }
 
 ndp_status ndp_units_prove(const ndp_lanes *l, const ndp_units_watcher *w, ndp_units **out) {
