@@ -154,7 +154,11 @@ static ndp_status take_lane(ndp_step_world *w, int lane) {
     ndp_step_lane *l = &w->items[lane];
     const ndp_program *p = w->lanes->items[lane].program;
     *l = (ndp_step_lane){.world = w, .lane = lane, .program = p, .walk = NDP_WALK_START, .part.bytes.block = NDP_NONE};
+    ndp_held_list *most =
+        &l->memory.of[NDP_REGION_ARENA]; /* weights, gradient and two states of each buffer, and more */
     l->memory.blocks = p->blocks, l->memory.arena = &w->arena;
+    most->capacity = 6 * p->opts.model->n_buffers;
+    NDP_TRY(NDP_NEW(&w->arena, most->capacity, most->items));
     NDP_TRY(find_shared(w, p, &l->shared));
     NDP_TRY(NDP_NEW(&w->arena, p->n_works, l->under_way));
     NDP_TRY(NDP_NEW(&w->arena, p->opts.model->n_buffers, l->uses));
