@@ -70,6 +70,12 @@ static ndp_held_list *list_of(const ndp_memory *m, int block, size_t *from) {
     return b && b->bytes > 0 ? (ndp_held_list *)&m->of[b->region] : NULL;
 }
 
+/* True if the span was written through the block, or one with all of the same bytes. */
+static bool is_of(const ndp_memory *m, const ndp_held *s, int block) {
+    const ndp_block *a = &m->blocks[s->block], *b = &m->blocks[block];
+    return a == b || (a->offset == b->offset && a->bytes == b->bytes);
+}
+
 /* Puts a span before the one at place `i`. */
 static ndp_status insert(const ndp_memory *m, ndp_held_list *p, int i, ndp_held s) {
     NDP_TRY(NDP_GROW(m->arena, p->n, &p->capacity, p->items));
@@ -102,7 +108,7 @@ ndp_status ndp_memory_write(ndp_memory *m, ndp_bytes b, ndp_held s) {
     ndp_held_list *p = list_of(m, b.block, &from);
     if (!p || b.start >= b.end)
         return NDP_OK;
-    s.start = from + b.start, s.end = from + b.end;
+    s.start = from + b.start, s.end = from + b.end, s.block = b.block;
     NDP_TRY(cut(m, p, s.start, s.end, &i, &last));
     if (last == i)
         return insert(m, p, i, s);
@@ -129,7 +135,7 @@ bool ndp_memory_next(const ndp_memory *m, int block, size_t *at, size_t end, ndp
         return false;
     stop = from + end;
     const ndp_held *s = p ? ndp_held_at(p, from + *at, &stop) : NULL;
-    *out = s ? ndp_held_cut(s, from + *at, stop) : (ndp_held){.made = NDP_NONE};
+    *out = s && is_of(m, s, block) ? ndp_held_cut(s, from + *at, stop) : (ndp_held){.made = NDP_NONE};
     out->start = *at;
     *at = out->end = stop - from;
     return true;
@@ -145,7 +151,7 @@ ndp_held ndp_memory_find(const ndp_memory *m, ndp_bytes b) {
     size_t from, stop = SIZE_MAX;
     ndp_held_list *p = list_of(m, b.block, &from);
     const ndp_held *s = p ? ndp_held_at(p, from + b.start, &stop) : NULL;
-    if (!s || from + b.end > s->end)
+    if (!s || from + b.end > s->end || !is_of(m, s, b.block))
         return (ndp_held){.made = NDP_NONE};
     ndp_held found = ndp_held_cut(s, from, from + m->blocks[b.block].bytes);
     found.start -= from, found.end -= from;

@@ -1,7 +1,7 @@
 /* Inside the placement room: what the bytes of a rank hold while its step program is executed.
  *
  * The bytes of a region hold spans, whichever blocks the memory plan has given them to: a write through one block takes
- * what was written through another. */
+ * what was written through another. Nothing is read but through a block of the same bytes. */
 #ifndef NDP_PLACEMENT_STEP_MEMORY_H
 #define NDP_PLACEMENT_STEP_MEMORY_H
 
@@ -46,7 +46,8 @@ typedef struct ndp_held {
     ndp_dtype type;
     ndp_own own;
     int of, at;
-    int made; /* the instruction; NDP_NONE: it was there before the step */
+    int made;  /* the instruction; NDP_NONE: it was there before the step */
+    int block; /* in ndp_memory: through which it was written */
 } ndp_held;
 
 /* Member `member` of a segment; the segment is `at` % NDP_MOST_SEGMENTS. */
