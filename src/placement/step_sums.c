@@ -129,8 +129,7 @@ static bool is_summand(const ndp_held *s, int buffer) {
     return s && (s->kind == NDP_HELD_ZERO || (s->kind == NDP_HELD_GRAD && s->of == buffer));
 }
 
-/* Sums bytes [at, *end) of all members, as far as each has one span there. Whatever is between tensors is no summand.
- */
+/* Sums bytes [at, *end) of all members, as far as each has one span there. */
 static ndp_status sum_part(ndp_step_lane *l, ndp_under_way **members, int buffer, size_t at, size_t *end,
                            ndp_held_list *out) {
     const ndp_members *m = members[0]->group;
@@ -138,8 +137,6 @@ static ndp_status sum_part(ndp_step_lane *l, ndp_under_way **members, int buffer
     int have = 0;
     for (int i = 0; i < m->n; i++)
         have += is_summand(ndp_held_at(&members[i]->spans, at, end), buffer);
-    if (is_gap(l, members[0], buffer, at, *end))
-        return NDP_OK;
     for (int i = 0; i < m->n; i++) {
         size_t to = *end;
         const ndp_held *s = ndp_held_at(&members[i]->spans, at, &to);
