@@ -11,26 +11,36 @@
 #include "tensor/packed.h"
 #include <stdbool.h>
 
-/* What a matrix can hold a part of. `id` of a thing is a value of the whole graph, unless its comment says otherwise.
- */
-typedef enum ndp_thing_kind {
-    NDP_THING_NONE,
-    NDP_THING_ZERO, /* zeros: a product over no columns, on a rank that has none of them */
-    NDP_THING_VALUE,
-    NDP_THING_GRADIENT,  /* of the loss by a value */
-    NDP_THING_PARAM,     /* id: slot and segment (ndp_thing_segment); rows and columns of its part (segment.part) */
-    NDP_THING_PACKED,    /* id: slot, segment and part of a packed matrix (ndp_thing_packed), as the rank has it */
-    NDP_THING_PGRADIENT, /* of a parameter; id as PARAM */
-    NDP_THING_DATA,      /* id: an input */
-    NDP_THING_PRODUCT,   /* a product whose bias is not added yet */
-    NDP_THING_KEYS,      /* attention, or its log-sum-exp, over some of the keys: only attention_merge adds these */
-    NDP_THING_LOGITS,    /* id: a node; columns are the vocabulary */
-    NDP_THING_STATS,  /* id: a node; statistics of logits; at_col: the first id of the slice, `share`: of the vocabulary
-                       */
-    NDP_THING_LOSSES, /* id: a node; the losses of rows of a router */
-    NDP_THING_SQUARES, /* id: a node; the mean of squares that it norms by */
-    NDP_THING_DSQUARES /* its gradient */
-} ndp_thing_kind;
+/* What a matrix can hold a part of: X(NAME, of what, what messages have before its name, and after it). `id` of a thing
+ * is a value of the whole graph, slot and segment (ndp_thing_segment), these and the part (ndp_thing_packed), an input
+ * or a node. */
+#define NDP_THINGS(X)                                                                                                  \
+    X(NONE, NOTHING, "what nothing wrote", "")                                                                         \
+    X(ZERO, NOTHING, "zeros", "") /* a product over no columns, on a rank that has none of them */                     \
+    X(VALUE, A_VALUE, "", "")                                                                                          \
+    X(GRADIENT, A_VALUE, "the gradient of ", "")    /* of the loss by a value */                                       \
+    X(PARAM, A_SEGMENT, "", "")                     /* rows and columns of its part (segment.part) */                  \
+    X(PACKED, A_PART, "a part of ", "")             /* of a packed matrix, as the rank has it */                       \
+    X(PGRADIENT, A_SEGMENT, "the gradient of ", "") /* of a parameter */                                               \
+    X(DATA, AN_INPUT, "the input ", "")                                                                                \
+    X(PRODUCT, A_VALUE, "", " without its bias")                                                                       \
+    X(KEYS, A_VALUE, "", " over some of the keys") /* attention or its log-sum-exp: only attention_merge adds these */ \
+    X(LOGITS, A_NODE, "logits", "")                /* columns are the vocabulary */                                    \
+    X(STATS, A_NODE, "statistics of logits", "")   /* at_col: the first id of the slice, share: of the vocabulary */   \
+    X(LOSSES, A_NODE, "losses of its router", "")  /* of rows */                                                       \
+    X(SQUARES, A_NODE, "the mean of squares", "")  /* that it norms by */                                              \
+    X(DSQUARES, A_NODE, "the gradient of the mean of squares", "")
+
+typedef enum ndp_thing_of {
+    NDP_OF_NOTHING,
+    NDP_OF_A_VALUE,
+    NDP_OF_A_SEGMENT,
+    NDP_OF_A_PART,
+    NDP_OF_AN_INPUT,
+    NDP_OF_A_NODE
+} ndp_thing_of;
+#define NDP_THING_ENUMERATOR(NAME, ...) NDP_THING_##NAME,
+typedef enum ndp_thing_kind { NDP_THINGS(NDP_THING_ENUMERATOR) } ndp_thing_kind;
 
 typedef struct ndp_thing {
     ndp_thing_kind kind;

@@ -1,7 +1,7 @@
 /* Where tiles of a call's operands meet: tiles with common indices of each letter (ops/flow.h) must have the same of
  * the whole there, and make a tile of each result, whose share is the product of theirs and of what the indices are of
  * those that the result lacks. */
-#include "placement/flow_rule.h"
+#include "placement/rule.h"
 
 #include <math.h>
 #include <string.h>
@@ -137,7 +137,7 @@ static ndp_status times_of(const ndp_rule *r, ndp_flow_times times, ndp_share *o
 static ndp_share measure(const ndp_rule *r, const indices *e) {
     int64_t choices = e->among ? e->total / r->g->inputs->rows[NDP_EXTENT_TOKENS] : 1;
     return e->among || e->letter == 't'
-               ? ndp_rows_measure(r, e->at / choices, e->n / choices)
+               ? ndp_range_share(NDP_DIM_ROWS, r->real, e->at / choices, (e->at + e->n) / choices)
                : ndp_range_share(ndp_node_dim(r, e->letter - 'a'), e->total, e->at, e->at + e->n);
 }
 
@@ -159,7 +159,7 @@ static bool is_of_operand(const ndp_rule *r, char c) {
 
 /* The first element of a parameter that this rank has, on an axis. */
 static int64_t first_of_param(const ndp_rule *r, const ndp_value *v, int axis) {
-    const ndp_segment *s = ndp_rule_segment(r, v->slot, v->segment);
+    const ndp_segment *s = &r->lane->tables[r->buffers[v->slot]].items[v->segment];
     return s->first[axis] - s->base[axis];
 }
 

@@ -1,8 +1,6 @@
 /* The rule of a call, from its op's row of ops/flow.h. First each operand must be what the row says; then tiles meet
  * (flow_meet.c). What rows do not say is in functions (rules_*.c), which prepare operands or finish results. */
-#include "placement/flow_rule.h"
-
-#include <stdio.h>
+#include "placement/rule.h"
 
 static bool is_capital(char c) { return c >= 'A' && c <= 'Z'; }
 
@@ -63,15 +61,22 @@ static bool is_by_row(const ndp_rule *r, const ndp_flow_matrix *m, int value) {
            ndp_input_is_of_batch(r->g->inputs->items[r->g->values[value].input].kind);
 }
 
+static ndp_text name_of(const char *name, int k) {
+    ndp_text out = {""};
+    if (name)
+        ndp_text_add(&out, "%s", name);
+    else
+        ndp_text_add(&out, "operand %d", k);
+    return out;
+}
+
 /* An operand that is absent must be so in the node. */
 static ndp_status expect_present(const ndp_rule *r, int k, const ndp_flow_matrix *m, bool wanted) {
-    char number[32];
-    snprintf(number, sizeof number, "operand %d", k);
     if (ndp_rule_has(r, k) == wanted || (m->is == NDP_FLOW_BIAS && wanted))
         return NDP_OK;
     return m->is == NDP_FLOW_BIAS
                ? ndp_refuse(r, "its node has no bias")
-               : ndp_refuse(r, "it %s %s, its node does not", wanted ? "lacks" : "has", m->name ? m->name : number);
+               : ndp_refuse(r, "it %s %s, its node does not", wanted ? "lacks" : "has", name_of(m->name, k).s);
 }
 
 static ndp_status expect_operand(ndp_rule *r, int k, const ndp_flow_matrix *m, int value) {
@@ -80,22 +85,8 @@ static ndp_status expect_operand(ndp_rule *r, int k, const ndp_flow_matrix *m, i
         return NDP_OK;
     if (r->g->values[value].kind == NDP_VALUE_PARAM)
         return ndp_expect_param(r, k, value);
-    return r->g->values[value].kind == NDP_VALUE_DATA && !ndp_is_value(r, k, value)
-               ? ndp_expect_input(r, k, value)
-               : ndp_expect_value(r, k, value, kinds[m->is].complete);
-}
-
-/* What only calls of this node make. A product without its bias becomes the value. */
-static ndp_status expect_thing(ndp_rule *r, int k, ndp_thing what, bool complete) {
-    char is[300], must[200];
-    for (int i = 0; i < r->in[k].n; i++) {
-        ndp_tile *t = &r->in[k].tiles[i];
-        if (!ndp_things_equal(t->what, what) || (complete && t->share != 1))
-            return ndp_refuse(r, "operand %d is %s; it must be %s%s", k, ndp_tile_text(r, t, is, sizeof is),
-                              ndp_thing_text(r, what, must, sizeof must), complete ? ", complete" : "");
-        t->what.kind = what.kind == NDP_THING_PRODUCT ? NDP_THING_VALUE : what.kind;
-    }
-    return ndp_expect_all(r, k);
+    bool input = r->g->values[value].kind == NDP_VALUE_DATA && !ndp_is(r, k, NDP_THING_VALUE, value);
+    return ndp_expect(r, k, input ? NDP_THING_DATA : NDP_THING_VALUE, value, !input && kinds[m->is].complete);
 }
 
 static ndp_status expect(ndp_rule *r, int k) {
@@ -103,16 +94,17 @@ static ndp_status expect(ndp_rule *r, int k) {
     ndp_thing_kind thing = kinds[m->is].thing;
     int value = ndp_flow_value(r, m);
     if (m->is == NDP_FLOW_EITHER)
-        r->back = ndp_is_gradient(r, k, r->n->out[0]);
+        r->back = ndp_is(r, k, NDP_THING_GRADIENT, r->n->out[0]);
     if (r->back && m->is == NDP_FLOW_EITHER)
-        return ndp_expect_gradient(r, k, r->n->out[0]);
+        return ndp_expect(r, k, NDP_THING_GRADIENT, r->n->out[0], false);
     if (thing == NDP_THING_NONE)
         return NDP_OK;
-    if (thing == NDP_THING_GRADIENT)
-        return ndp_expect_gradient(r, k, value);
-    if (thing == NDP_THING_VALUE)
-        return kinds[m->is].of == A_RESULT ? ndp_expect_value(r, k, value, true) : expect_operand(r, k, m, value);
-    return expect_thing(r, k, (ndp_thing){thing, value == NDP_NONE ? r->of : value}, kinds[m->is].complete);
+    if (thing == NDP_THING_VALUE && kinds[m->is].of == AN_OPERAND)
+        return expect_operand(r, k, m, value);
+    NDP_TRY(ndp_expect(r, k, thing, value, kinds[m->is].complete));
+    for (int i = 0; i < r->in[k].n && thing == NDP_THING_PRODUCT; i++) /* without its bias: it becomes the value */
+        r->in[k].tiles[i].what.kind = NDP_THING_VALUE;
+    return NDP_OK;
 }
 
 /* All of an axis with a capital is here, each row in its place; columns as one tile, since no sum of two is known. */
@@ -149,14 +141,12 @@ bool ndp_flow_is_compared(const ndp_rule *r, int k) {
 /* What is added once is added to what is complete. */
 static ndp_status check_added(const ndp_rule *r, int k) {
     const ndp_flow_matrix *m = &r->flow->in[k];
-    char is[300], number[32];
     bool added = (m->is == NDP_FLOW_ADDED || m->is == NDP_FLOW_BIAS) && ndp_rule_has(r, k);
-    snprintf(number, sizeof number, "operand %d", k);
     for (int i = 0; added && i < r->out[0].n; i++) {
         const ndp_tile *t = &r->out[0].tiles[i];
         if (t->share != 1 && t->what.kind != NDP_THING_ZERO)
-            return ndp_refuse(r, "it adds %s to %s", m->is == NDP_FLOW_BIAS ? "a bias" : number,
-                              ndp_tile_text(r, t, is, sizeof is));
+            return ndp_refuse(r, "it adds %s to %s", name_of(m->is == NDP_FLOW_BIAS ? "a bias" : NULL, k).s,
+                              ndp_tile_text(r, t).s);
     }
     return NDP_OK;
 }
@@ -167,7 +157,7 @@ static ndp_status add_earlier(ndp_rule *r, int k) {
     int value = ndp_flow_value(r, &r->flow->out[0]);
     if (m->is != NDP_FLOW_EARLIER || !ndp_rule_has(r, k))
         return NDP_OK;
-    NDP_TRY(ndp_expect_gradient(r, k, value));
+    NDP_TRY(ndp_expect(r, k, NDP_THING_GRADIENT, value, false));
     for (int i = 0; i < r->in[k].n; i++)
         r->in[k].tiles[i] = ndp_gradient_tile(r, value, r->in[k].tiles[i], r->in[k].tiles[i].share);
     ndp_content made = r->out[0];
@@ -246,7 +236,7 @@ static const struct {
 /* The order of summands does not matter. */
 static void order_summands(ndp_rule *r) {
     ndp_content first = r->in[0];
-    if (r->c->op == &ndp_op_add && r->n->op == &ndp_op_add && ndp_is_value(r, 0, r->n->in[1]))
+    if (r->c->op == &ndp_op_add && r->n->op == &ndp_op_add && ndp_is(r, 0, NDP_THING_VALUE, r->n->in[1]))
         r->in[0] = r->in[1], r->in[1] = first;
 }
 

@@ -1,6 +1,9 @@
-/* Arrays in an arena. One that grows leaves what it had before to the arena: in all at most as much again. */
+/* Arrays in an arena, and texts. An array that grows leaves what it had before to the arena: in all at most as much
+ * again. */
 #include "placement/items.h"
 
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
 ndp_status ndp_items_new(ndp_arena *a, int64_t n, size_t size, void *items_address) {
@@ -20,4 +23,12 @@ ndp_status ndp_items_grow(ndp_arena *a, int64_t n, int64_t *capacity, size_t siz
         memcpy(items, old, (size_t)n * size);
     *capacity = n > 0 ? 2 * n : 4;
     return NDP_OK;
+}
+
+void ndp_text_add(ndp_text *t, const char *fmt, ...) {
+    size_t n = strlen(t->s);
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(t->s + n, sizeof t->s - n, fmt, args);
+    va_end(args);
 }

@@ -1,16 +1,10 @@
 /* Lanes: one for each coordinate of pp, cp, sp and tp at one pair of data coordinates. */
 #include "placement/lanes.h"
 
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
 /* The axes that lanes differ on, outermost first. */
 static const ndp_axis lane_axes[4] = {NDP_PP, NDP_CP, NDP_SP, NDP_TP};
-
-int ndp_lane_at(const ndp_lanes *l, int pp, int cp, int sp, int tp) {
-    return ((pp * l->size[NDP_CP] + cp) * l->size[NDP_SP] + sp) * l->size[NDP_TP] + tp;
-}
 
 /* ---- programs of lanes ---- */
 
@@ -24,42 +18,29 @@ static int distance(const ndp_mesh *a, const ndp_mesh *b) {
     return d;
 }
 
-/* Ranks with tables of the same sizes compute in the same shapes. */
-static bool same_sizes(const ndp_segments *a, const ndp_segments *b) {
-    bool same = a->n == b->n && a->elements == b->elements && a->packing == b->packing;
-    for (int k = 0; same && k < a->n; k++)
-        same = ndp_segments_same(&a->items[k], &b->items[k], NDP_SAME_SIZES);
-    return same;
-}
-
-static ndp_status take_tables(ndp_lanes *l, ndp_lane *lane, const ndp_program *p, bool *fits) {
+/* Takes the tables of a lane. *fits: they have the sizes of the program's, so the ranks compute in the same shapes;
+ * *own: they are the same. A program that ranks share (`place`: the lane's) has the tables of one of them, which differ
+ * from another rank's in the rows and columns alone. */
+static ndp_status take_tables(ndp_lanes *l, ndp_lane *lane, const ndp_program *p, bool place, bool *fits, bool *own) {
     const ndp_model *m = p->opts.model;
     ndp_segments *tables;
     NDP_TRY(NDP_NEW(&l->arena, m->n_buffers, tables));
-    *fits = true;
-    for (int i = 0; i < m->n_buffers && *fits; i++) {
-        NDP_TRY(l->claims->table(l->claims->user, p, &lane->mesh, i, &l->arena, &tables[i]));
-        *fits = same_sizes(&tables[i], &m->buffers[i].segments);
-    }
     lane->tables = tables;
-    return NDP_OK;
-}
-
-/* A program that ranks share has the tables of one of them, which differ from another rank's in the rows and columns
- * alone. *own: they do not differ. */
-static ndp_status compare_tables(const ndp_lane *lane, const ndp_program *p, bool *own) {
-    const ndp_model *m = p->opts.model;
-    *own = true;
-    for (int i = 0; i < m->n_buffers; i++)
-        for (int k = 0; k < lane->tables[i].n; k++) {
-            const ndp_segment *a = &lane->tables[i].items[k], *b = &m->buffers[i].segments.items[k];
-            if (!ndp_segments_same(a, b, NDP_SAME_SIZES | NDP_SAME_TENSOR | NDP_SAME_NUMBERS))
+    *fits = *own = true;
+    for (int i = 0; i < m->n_buffers && *fits; i++) {
+        const ndp_segments *is = &tables[i], *of = &m->buffers[i].segments;
+        NDP_TRY(l->claims->table(l->claims->user, p, &lane->mesh, i, &l->arena, &tables[i]));
+        *fits = is->n == of->n && is->elements == of->elements && is->packing == of->packing;
+        for (int k = 0; k < is->n && *fits; k++) {
+            *fits = ndp_segments_same(&is->items[k], &of->items[k], NDP_SAME_SIZES);
+            *own = *own && ndp_segments_same(&is->items[k], &of->items[k], NDP_SAME_RECTANGLE);
+            if (*fits && place && !ndp_segments_same(&is->items[k], &of->items[k], NDP_SAME_TENSOR | NDP_SAME_NUMBERS))
                 return NDP_FAIL(NDP_EBUG,
                                 "placement: rank %d: segment %d of its table of %s, %s, is another than the one that "
                                 "its program is made for",
-                                lane->mesh.rank, k, m->buffers[i].name, a->name);
-            *own = *own && ndp_segments_same(a, b, NDP_SAME_RECTANGLE);
+                                lane->mesh.rank, k, m->buffers[i].name, is->items[k].name);
         }
+    }
     return NDP_OK;
 }
 
@@ -68,17 +49,14 @@ static ndp_status compare_tables(const ndp_lane *lane, const ndp_program *p, boo
 static ndp_status find_program(ndp_lanes *l, ndp_lane *lane, const ndp_program *const *programs, int n) {
     for (int d = 0; d < NDP_AXES; d++)
         for (int i = 0; i < n; i++) {
-            bool fits = true;
+            bool fits, own;
             if (distance(&programs[i]->opts.step.mesh, &lane->mesh) != d)
                 continue;
-            NDP_TRY(take_tables(l, lane, programs[i], &fits));
+            NDP_TRY(take_tables(l, lane, programs[i], d == 0, &fits, &own));
             if (!fits)
                 continue;
-            bool own = false;
-            if (d == 0)
-                NDP_TRY(compare_tables(lane, programs[i], &own));
             lane->program = programs[i];
-            lane->stands_in = !own;
+            lane->stands_in = d > 0 || !own;
             return NDP_OK;
         }
     return NDP_FAIL(NDP_EBUG, "placement: no program is given for rank %d, or one with tables of its sizes",
@@ -92,6 +70,59 @@ static ndp_mesh mesh_at(const ndp_mesh *of, const int coord[NDP_AXES]) {
     return m;
 }
 
+/* The rows that the rank loads, by the claim. */
+static ndp_status take_rows(ndp_lanes *l, ndp_lane *lane, ndp_extent extent) {
+    int64_t capacity = 0, *n = &lane->n_rows[extent];
+    for (int64_t i = 0; i < lane->program->opts.model->inputs->rows[extent]; i++) {
+        int64_t at = l->claims->row(l->claims->user, lane->program, &lane->mesh, extent, i);
+        ndp_row_run *last = *n > 0 ? &lane->rows[extent][*n - 1] : NULL;
+        if (last && last->at + last->n == at) {
+            last->n++;
+            continue;
+        }
+        NDP_TRY(NDP_GROW(&l->arena, *n, &capacity, lane->rows[extent]));
+        lane->rows[extent][(*n)++] = (ndp_row_run){i, 1, at};
+    }
+    return NDP_OK;
+}
+
+/* Those of a unit, and of each input of the batch. */
+static ndp_status take_all_rows(ndp_lanes *l, ndp_lane *lane) {
+    const ndp_inputs *inputs = lane->program->opts.model->inputs;
+    NDP_TRY(take_rows(l, lane, NDP_EXTENT_TOKENS));
+    for (int i = 0; i < inputs->n; i++)
+        if (ndp_input_is_of_batch(inputs->items[i].kind) && lane->n_rows[inputs->items[i].extent] == 0)
+            NDP_TRY(take_rows(l, lane, inputs->items[i].extent));
+    return NDP_OK;
+}
+
+/* ---- groups ---- */
+
+static bool is_in(const ndp_group *g, int rank) {
+    int apart = rank - g->base;
+    return apart >= 0 && apart % g->stride == 0 && apart / g->stride < g->count;
+}
+
+/* Lanes of one group share its list. */
+static ndp_status find_members(ndp_lanes *l, int lane, ndp_group_kind kind, ndp_members *m) {
+    ndp_group g = ndp_mesh_group(&l->items[lane].mesh, kind);
+    unsigned own = 0;
+    for (int k = 0; k < 2; k++)
+        own |= ndp_group_spans(kind, NDP_DP_REPLICATE + k) && l->size[NDP_DP_REPLICATE + k] > 1 ? 1u << k : 0;
+    *m = (ndp_members){.ranks = g.count, .rank = g.rank, .own = (ndp_own)own};
+    for (int i = 0; i < l->n; i++) {
+        if (!is_in(&g, l->items[i].mesh.rank))
+            continue;
+        if (m->n == 0 && l->members[i][kind].lanes)
+            m->lanes = l->members[i][kind].lanes;
+        else if (m->n == 0)
+            NDP_TRY(NDP_NEW(&l->arena, g.count < l->n ? g.count : l->n, m->lanes));
+        m->me = i == lane ? m->n : m->me;
+        m->lanes[m->n++] = i;
+    }
+    return NDP_OK;
+}
+
 ndp_status ndp_lanes_init(const ndp_program *const *programs, int n, const int dp[2], const ndp_claims *claims,
                           ndp_lanes *out) {
     const ndp_mesh *mesh = &programs[0]->opts.step.mesh;
@@ -99,6 +130,7 @@ ndp_status ndp_lanes_init(const ndp_program *const *programs, int n, const int d
     memcpy(out->size, mesh->layout.size, sizeof out->size);
     for (int i = 0; i < 4; i++)
         out->n *= out->size[lane_axes[i]];
+    out->stage = out->n / out->size[NDP_PP];
     NDP_TRY(NDP_NEW(&out->arena, out->n, out->items));
     for (int i = 0; i < out->n; i++) {
         int coord[NDP_AXES] = {[NDP_DP_REPLICATE] = dp[0], [NDP_DP_SHARD] = dp[1]};
@@ -106,7 +138,12 @@ ndp_status ndp_lanes_init(const ndp_program *const *programs, int n, const int d
             coord[lane_axes[k]] = rest % out->size[lane_axes[k]];
         out->items[i].mesh = mesh_at(mesh, coord);
         NDP_TRY(find_program(out, &out->items[i], programs, n));
+        NDP_TRY(take_all_rows(out, &out->items[i]));
     }
+    NDP_TRY(NDP_NEW(&out->arena, out->n, out->members));
+    for (int i = 0; i < out->n * NDP_GROUPS; i++)
+        NDP_TRY(find_members(out, i / NDP_GROUPS, (ndp_group_kind)(i % NDP_GROUPS),
+                             &out->members[i / NDP_GROUPS][i % NDP_GROUPS]));
     return NDP_OK;
 }
 
@@ -115,30 +152,32 @@ void ndp_lanes_release(ndp_lanes *l) {
     *l = (ndp_lanes){0};
 }
 
-const char *ndp_lane_text(const ndp_lanes *l, int lane, char *out, size_t size) {
+ndp_text ndp_lane_text(const ndp_lanes *l, int lane) {
     const ndp_mesh *m = &l->items[lane].mesh;
-    int n = snprintf(out, size, "rank %d", m->rank);
     const char *before = " (";
-    for (int axis = 0; axis < NDP_AXES && n < (int)size; axis++)
+    ndp_text out = {""};
+    ndp_text_add(&out, "rank %d", m->rank);
+    for (int axis = 0; axis < NDP_AXES; axis++)
         if (m->layout.size[axis] > 1) {
-            n += snprintf(out + n, size - (size_t)n, "%s%s %d", before, ndp_axis_name((ndp_axis)axis), m->coord[axis]);
+            ndp_text_add(&out, "%s%s %d", before, ndp_axis_name((ndp_axis)axis), m->coord[axis]);
             before = ", ";
         }
-    if (before[0] == ',' && n < (int)size)
-        snprintf(out + n, size - (size_t)n, ")");
+    ndp_text_add(&out, "%s", before[0] == ',' ? ")" : "");
     return out;
 }
 
-ndp_status ndp_lane_refuse(const ndp_lanes *l, int lane, const char *fmt, ...) {
-    char rank[160], text[1024];
-    va_list args;
-    va_start(args, fmt);
-    vsnprintf(text, sizeof text, fmt, args);
-    va_end(args);
-    return NDP_FAIL(NDP_EBUG, "placement: %s: %s", ndp_lane_text(l, lane, rank, sizeof rank), text);
+ndp_status ndp_lane_refused(const ndp_lanes *l, int lane, ndp_status st) {
+    return NDP_FAIL(st, "placement: %s: %s", ndp_lane_text(l, lane).s, ndp_error_message());
 }
 
 /* ---- segments and rows ---- */
+
+int ndp_whole_buffer(const ndp_model *whole, const char *name) {
+    for (int i = 0; i < whole->n_buffers; i++)
+        if (strcmp(whole->buffers[i].name, name) == 0)
+            return i;
+    return NDP_NONE;
+}
 
 bool ndp_segments_same(const ndp_segment *a, const ndp_segment *b, unsigned what) {
     bool same = true;
@@ -165,71 +204,15 @@ ndp_share ndp_segment_share(const ndp_segment *s, ndp_dim_key tensor, int64_t ro
                          ndp_range_share(ndp_dim_make(tensor, 2), s->part[1], col, col + cols));
 }
 
-/* Rows that follow each other count as one range. */
 ndp_share ndp_lane_rows(const ndp_lanes *l, int lane, ndp_extent extent) {
-    const ndp_program *p = l->items[lane].program;
-    int64_t n = p->opts.model->inputs->rows[extent], real = p->opts.whole->opts.rows;
+    const ndp_lane *of = &l->items[lane];
     ndp_share sum = 0;
-    for (int64_t i = 0, first = 0, end = 0; i <= n; i++) {
-        int64_t row = i < n ? l->claims->row(l->claims->user, p, &l->items[lane].mesh, extent, i) : NDP_NONE;
-        if (row != end || i == 0) {
-            sum = ndp_share_add(sum, ndp_range_share(ndp_dim_make(0, 'r'), real, first, end));
-            first = row;
-        }
-        end = row + 1;
+    for (int64_t i = 0; i < of->n_rows[extent]; i++) {
+        const ndp_row_run *r = &of->rows[extent][i];
+        sum = ndp_share_add(
+            sum, ndp_range_share(ndp_dim_make(0, 'r'), of->program->opts.whole->opts.rows, r->at, r->at + r->n));
     }
     return sum;
-}
-
-/* ---- groups ---- */
-
-/* How far apart ranks are that are neighbours on an axis. */
-static int rank_stride(const int *size, ndp_axis axis) {
-    int stride = 1;
-    for (int a = axis + 1; a < NDP_AXES; a++)
-        stride *= size[a];
-    return stride;
-}
-
-ndp_members ndp_lane_members(const ndp_lanes *l, int lane, ndp_group_kind kind) {
-    const ndp_mesh *mesh = &l->items[lane].mesh;
-    ndp_group g = ndp_mesh_group(mesh, kind);
-    ndp_members m = {.first = lane, .n = 1, .ranks = g.count, .rank = g.rank};
-    int spanned = 0, lane_stride[4] = {0, 0, 0, 1};
-    for (int k = 2; k >= 0; k--)
-        lane_stride[k] = lane_stride[k + 1] * l->size[lane_axes[k + 1]];
-    for (int axis = 0; axis < NDP_AXES; axis++)
-        spanned += ndp_group_spans(kind, (ndp_axis)axis);
-    for (int k = 0; k < 4; k++) {
-        ndp_axis axis = lane_axes[k];
-        int stride = rank_stride(l->size, axis), at = mesh->coord[axis];
-        m.stride[k] = lane_stride[k], m.count[k] = 1;
-        if (!ndp_group_spans(kind, axis) || g.count == 1)
-            continue;
-        if (spanned == 1) { /* of one axis: all of it, or a part */
-            int first = g.base / stride % l->size[axis];
-            m.count[k] = g.count;
-            m.stride[k] = g.stride / stride * lane_stride[k];
-            m.first += (first - at) * lane_stride[k];
-            m.me = g.rank;
-        } else {
-            m.count[k] = l->size[axis];
-            m.first -= at * lane_stride[k];
-            m.me = m.me * m.count[k] + at;
-        }
-        m.n *= m.count[k];
-    }
-    m.own =
-        (ndp_own)((ndp_group_spans(kind, NDP_DP_REPLICATE) && l->size[NDP_DP_REPLICATE] > 1 ? NDP_OWN_REPLICATE : 0) |
-                  (ndp_group_spans(kind, NDP_DP_SHARD) && l->size[NDP_DP_SHARD] > 1 ? NDP_OWN_SHARD : 0));
-    return m;
-}
-
-int ndp_member(const ndp_members *m, int i) {
-    int lane = m->first;
-    for (int k = 3; k >= 0; i /= m->count[k], k--)
-        lane += i % m->count[k] * m->stride[k];
-    return lane;
 }
 
 /* ---- running, and meetings ---- */

@@ -15,19 +15,37 @@
 /* Data axes on which a value is of this rank's own samples. */
 typedef enum ndp_own { NDP_OWN_NONE = 0, NDP_OWN_REPLICATE = 1, NDP_OWN_SHARD = 2, NDP_OWN_BOTH = 3 } ndp_own;
 
+/* Rows of an extent that follow each other in the micro-batch: [row, row + n) here are those from `at` on. */
+typedef struct ndp_row_run {
+    int64_t row, n, at;
+} ndp_row_run;
+
 typedef struct ndp_lane {
     const ndp_program *program; /* its own, or that of a rank with tables of the same sizes, for which it stands in */
     bool stands_in;             /* the program's numbers that depend on the coordinate are taken from the tables */
     ndp_mesh mesh;              /* this lane's */
-    const ndp_segments *tables; /* this lane's claim, by buffer of program->opts.model */
+    const ndp_segments *tables; /* this lane's claims: by buffer of program->opts.model */
+    ndp_row_run *rows[NDP_EXTENTS];
+    int64_t n_rows[NDP_EXTENTS];
 } ndp_lane;
+
+/* The lanes of a group, in the order of its ranks, as a lane sees it. */
+typedef struct ndp_members {
+    int *lanes;
+    int n;
+    int me;      /* this lane's place among them */
+    int ranks;   /* of the whole group, on data axes too */
+    int rank;    /* this rank's place in it */
+    ndp_own own; /* the data axes that the group spans, if the axis has more than one rank */
+} ndp_members;
 
 typedef struct ndp_lanes {
     ndp_lane *items; /* index: ((pp * CP + cp) * SP + sp) * TP + tp */
-    int n;
+    int n, stage;    /* stage: lanes of one place on pp, which follow each other */
     int size[NDP_AXES];
     int dp[2]; /* their coordinates on dp_replicate and dp_shard */
     const ndp_claims *claims;
+    ndp_members (*members)[NDP_GROUPS]; /* by lane */
     ndp_arena arena;
 } ndp_lanes;
 
@@ -37,24 +55,15 @@ ndp_status ndp_lanes_init(const ndp_program *const *programs, int n, const int d
                           ndp_lanes *out);
 void ndp_lanes_release(ndp_lanes *l);
 
-int ndp_lane_at(const ndp_lanes *l, int pp, int cp, int sp, int tp);
-
-/* The lanes of a group, in the order of its ranks, as lane `lane` sees it. */
-typedef struct ndp_members {
-    int first, stride[4], count[4]; /* on pp, cp, sp, tp: lane numbers are first + sum of stride x index */
-    int n;                          /* lanes */
-    int me;                         /* this lane's place among them */
-    int ranks;                      /* of the whole group, on data axes too */
-    int rank;                       /* this rank's place in it */
-    ndp_own own;                    /* the data axes that the group spans, if the axis has more than one rank */
-} ndp_members;
-ndp_members ndp_lane_members(const ndp_lanes *l, int lane, ndp_group_kind kind);
-int ndp_member(const ndp_members *m, int i);
+static inline const ndp_members *ndp_lane_members(const ndp_lanes *l, int lane, ndp_group_kind kind) {
+    return &l->members[lane][kind];
+}
 
 /* "rank 5 (tp 1, cp 0)" */
-const char *ndp_lane_text(const ndp_lanes *l, int lane, char *out, size_t size);
+ndp_text ndp_lane_text(const ndp_lanes *l, int lane);
 /* NDP_EBUG: "placement: rank 5 (tp 1, cp 0): ..." */
-ndp_status ndp_lane_refuse(const ndp_lanes *l, int lane, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+#define ndp_lane_refuse(l, lane, ...) ndp_lane_refused(l, lane, NDP_FAIL(NDP_EBUG, __VA_ARGS__))
+ndp_status ndp_lane_refused(const ndp_lanes *l, int lane, ndp_status st);
 
 /* True if both are the same memory, in the same shape. */
 static inline bool ndp_operands_same(const ndp_operand *a, const ndp_operand *b) {
@@ -63,6 +72,9 @@ static inline bool ndp_operands_same(const ndp_operand *a, const ndp_operand *b)
 }
 
 /* ---- segments ---- */
+
+/* The number of a buffer in the whole model; NDP_NONE: it has none of that name. */
+int ndp_whole_buffer(const ndp_model *whole, const char *name);
 
 /* What two segments may have in common. */
 enum {

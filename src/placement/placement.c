@@ -1,8 +1,8 @@
 /* The placement check: each pair of data coordinates that has programs is checked as lanes of its own. */
 #include "placement/placement.h"
 
-#include "placement/step.h"
-#include "placement/unit.h"
+#include "placement/step_world.h"
+#include "placement/unit_trial.h"
 
 /* The units of a pair of coordinates hold for another one whose lanes have the same lists. */
 static bool same_lists(const ndp_lanes *a, const ndp_lanes *b) {
@@ -27,7 +27,7 @@ static ndp_status check_pair(const ndp_placement_opts *o, const int dp[2], check
     while (same < k && !(pairs[same].units && same_lists(&pairs[same].lanes, &p->lanes)))
         same++;
     if (same == k)
-        NDP_TRY(ndp_units_prove(&p->lanes, &p->units));
+        NDP_TRY(ndp_units_prove(&p->lanes, &(ndp_units_watcher){0}, &p->units));
     return ndp_steps_prove(&p->lanes, pairs[same].units);
 }
 

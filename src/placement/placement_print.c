@@ -1,7 +1,6 @@
 /* The table of a unit's values: what a rank has of each, on every axis. */
 #include "placement/placement.h"
 
-#include "placement/step.h"
 #include "placement/unit_trial.h"
 #include <stdio.h>
 #include <string.h>
@@ -106,7 +105,7 @@ static shown *find(table *t, ndp_phase phase, int call, int out) {
 }
 
 static shown *add(table *t, ndp_phase phase, const ndp_rule *r, int out) {
-    int n = t->lanes->n / t->lanes->size[NDP_PP];
+    int n = t->lanes->stage;
     ndp_content *on;
     t->status = NDP_GROW(&t->arena, t->n, &t->capacity, t->items);
     t->status = t->status == NDP_OK ? NDP_NEW(&t->arena, n, on) : t->status;
@@ -125,7 +124,7 @@ static shown *add(table *t, ndp_phase phase, const ndp_rule *r, int out) {
 
 static void observe(void *user, int lane, ndp_phase phase, const ndp_rule *r) {
     table *t = user;
-    int n = t->lanes->n / t->lanes->size[NDP_PP];
+    int n = t->lanes->stage;
     for (int k = 0; k < r->c->n_out && t->status == NDP_OK; k++) {
         if (!ndp_rule_wants(r, k) || r->out[k].n == 0)
             continue;
@@ -175,7 +174,7 @@ ndp_status ndp_placement_print(const ndp_placement_opts *o, const char *unit, nd
     table t = {.lanes = &lanes, .unit = unit, .text = out};
     ndp_status st = ndp_lanes_init(o->programs, o->n, dp, o->claims, &lanes);
     if (st == NDP_OK)
-        st = ndp_units_watch(&lanes, &(ndp_units_watcher){observe, unit_done, unit, &t}, &units);
+        st = ndp_units_prove(&lanes, &(ndp_units_watcher){observe, unit_done, unit, &t}, &units);
     st = st == NDP_OK ? t.status : st;
     ndp_units_release(units);
     ndp_lanes_release(&lanes);

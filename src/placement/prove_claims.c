@@ -1,105 +1,68 @@
 /* What no call says, proven over all coordinates: the tables of the ranks of tp tile each tensor; the tables of pieces
  * of all slices name each element once, with the numbers of its segment; rows tile a micro-batch, samples a batch. */
-#include "placement/step.h"
-
-#include "placement/step_buffer.h"
-#include <stddef.h>
-#include <string.h>
+#include "placement/step_world.h"
 
 /* ---- segment tables ---- */
 
-static const ndp_segments *table_at(const ndp_lanes *l, int pp, int cp, int sp, int tp, int buffer) {
-    return &l->items[ndp_lane_at(l, pp, cp, sp, tp)].tables[buffer];
-}
-
-/* The ranks of tp have rectangles of the tensor that are all of it; those that are the same count once. Of a stack each
- * rank has the same rectangle of every member. */
-static ndp_status tile_tensor(const ndp_lanes *l, int pp, int buffer, int k) {
-    const ndp_segment *first = &table_at(l, pp, 0, 0, 0, buffer)->items[k];
+/* The ranks of tp have rectangles of the tensor that are all of it (`first`: the lane of tp 0); those that are the same
+ * count once, and have the same blocks of codes, or their states would differ. Of a stack each rank has the same
+ * rectangle of every member. */
+static ndp_status tile_tensor(const ndp_lanes *l, int first, int buffer, int k) {
+    bool codes = ndp_update_codes(&l->items[0].program->groups);
+    const ndp_segment *s = NULL;
     ndp_share sum = 0;
     for (int tp = 0; tp < l->size[NDP_TP]; tp++) {
-        const ndp_segment *s = &table_at(l, pp, 0, 0, tp, buffer)->items[k];
+        s = &l->items[first + tp].tables[buffer].items[k];
         bool known = s->rows * s->cols == 0;
-        for (int other = 0; other < tp && !known; other++)
-            known = ndp_segments_same(s, &table_at(l, pp, 0, 0, other, buffer)->items[k], NDP_SAME_RECTANGLE);
-        sum = known ? sum : ndp_share_add(sum, ndp_segment_share(s, 0, 0, s->rows, 0, s->cols));
-    }
-    char text[64];
-    return sum == 1 ? NDP_OK
-                    : NDP_FAIL(NDP_EBUG, "placement: the ranks of tp have %s of %s, must have each element",
-                               ndp_share_text(sum, text, sizeof text), first->name);
-}
-
-/* Ranks of tp with the same elements have the same blocks of codes, or their states would differ. */
-static ndp_status check_copies(const ndp_lanes *l, int pp, int buffer, int k) {
-    bool codes = ndp_update_codes(&l->items[0].program->groups);
-    for (int tp = 0; tp < l->size[NDP_TP] && codes; tp++) {
-        const ndp_segment *s = &table_at(l, pp, 0, 0, tp, buffer)->items[k];
         for (int other = 0; other < tp; other++) {
-            const ndp_segment *like = &table_at(l, pp, 0, 0, other, buffer)->items[k];
-            if (ndp_segments_same(s, like, NDP_SAME_RECTANGLE) && (s->offset - like->offset) % NDP_CODE_BLOCK != 0)
+            const ndp_segment *like = &l->items[first + other].tables[buffer].items[k];
+            bool same = ndp_segments_same(s, like, NDP_SAME_RECTANGLE);
+            if (same && codes && (s->offset - like->offset) % NDP_CODE_BLOCK != 0)
                 return NDP_FAIL(NDP_EBUG,
                                 "placement: ranks %d and %d of tp have the same elements of %s in other blocks", other,
                                 tp, s->name);
+            known |= same;
         }
+        sum = known ? sum : ndp_share_add(sum, ndp_segment_share(s, 0, 0, s->rows, 0, s->cols));
     }
-    return NDP_OK;
+    return sum == 1 ? NDP_OK
+                    : NDP_FAIL(NDP_EBUG, "placement: the ranks of tp have %s of %s, must have each element",
+                               ndp_share_text(sum).s, s->name);
 }
 
-static const ndp_segments *whole_table(const ndp_model *whole, const char *buffer) {
-    for (int i = 0; i < whole->n_buffers; i++)
-        if (strcmp(whole->buffers[i].name, buffer) == 0)
-            return &whole->buffers[i].segments;
-    return NULL;
-}
-
-static ndp_status check_tensors(const ndp_lanes *l, int lane, const ndp_segments *t, const char *buffer) {
-    const ndp_segments *whole = whole_table(l->items[lane].program->opts.whole, buffer);
-    for (int k = 0; k < t->n; k++)
-        if (!whole || whole->n != t->n || !ndp_segments_same(&t->items[k], &whole->items[k], NDP_SAME_TENSOR))
-            return ndp_lane_refuse(l, lane, "segment %d of %s, %s, is another tensor than in the whole model", k,
-                                   buffer, t->items[k].name);
-    return NDP_OK;
-}
-
-/* A table is the same whatever rows a rank has, and no two tensors overlap. */
+/* A table is the same whatever rows a rank has, of the tensors of the whole model, and no two tensors overlap. */
 static ndp_status check_table(const ndp_lanes *l, int lane, const ndp_segments *like, int buffer) {
-    const ndp_segments *t = &l->items[lane].tables[buffer];
+    const ndp_segments *t = &l->items[lane].tables[buffer], *whole = NULL;
+    const ndp_model *m = l->items[lane].program->opts.whole;
     const char *name = l->items[lane].program->opts.model->buffers[buffer].name;
-    char rank[160];
+    if (ndp_whole_buffer(m, name) != NDP_NONE)
+        whole = &m->buffers[ndp_whole_buffer(m, name)].segments;
     bool same = t->n == like->n;
-    NDP_TRY(check_tensors(l, lane, t, name));
-    for (int k = 0; same && k < t->n; k++)
-        same = ndp_segments_same(&t->items[k], &like->items[k], NDP_SAME_RECTANGLE) &&
-               t->items[k].offset == like->items[k].offset;
-    if (!same)
-        return NDP_FAIL(NDP_EBUG, "placement: %s has another table of %s than ranks with other rows",
-                        ndp_lane_text(l, lane, rank, sizeof rank), name);
-    for (int k = 0; t == like && k < t->n; k++)
-        for (int i = 0; i < k; i++) {
-            const ndp_segment *a = &t->items[k], *b = &t->items[i];
+    for (int k = 0; k < t->n; k++) {
+        const ndp_segment *a = &t->items[k];
+        if (!whole || whole->n != t->n || !ndp_segments_same(a, &whole->items[k], NDP_SAME_TENSOR))
+            return ndp_lane_refuse(l, lane, "segment %d of %s, %s, is another tensor than in the whole model", k, name,
+                                   a->name);
+        same = same && ndp_segments_same(a, &like->items[k], NDP_SAME_RECTANGLE) && a->offset == like->items[k].offset;
+        for (int i = 0; t == like && i < k; i++) {
+            const ndp_segment *b = &t->items[i];
             if (a->length > 0 && b->length > 0 && a->offset < b->offset + b->length &&
                 b->offset < a->offset + a->length)
                 return ndp_lane_refuse(l, lane, "%s and %s have the same elements of buffer %s", a->name, b->name,
                                        name);
         }
-    return NDP_OK;
+    }
+    return same ? NDP_OK : ndp_lane_refuse(l, lane, "it has another table of %s than ranks with other rows", name);
 }
 
 static ndp_status check_tables(const ndp_lanes *l) {
-    for (int pp = 0; pp < l->size[NDP_PP]; pp++) {
-        const ndp_model *m = l->items[ndp_lane_at(l, pp, 0, 0, 0)].program->opts.model;
-        for (int b = 0; b < m->n_buffers; b++) {
-            for (int cp = 0; cp < l->size[NDP_CP]; cp++)
-                for (int sp = 0; sp < l->size[NDP_SP]; sp++)
-                    for (int tp = 0; tp < l->size[NDP_TP]; tp++)
-                        NDP_TRY(check_table(l, ndp_lane_at(l, pp, cp, sp, tp), table_at(l, pp, 0, 0, tp, b), b));
-            for (int k = 0; k < m->buffers[b].segments.n; k++) {
-                NDP_TRY(tile_tensor(l, pp, b, k));
-                NDP_TRY(check_copies(l, pp, b, k));
-            }
-        }
-    }
+    for (int i = 0; i < l->n; i++)
+        for (int b = 0; b < l->items[i].program->opts.model->n_buffers; b++)
+            NDP_TRY(check_table(l, i, &l->items[i / l->stage * l->stage + i % l->size[NDP_TP]].tables[b], b));
+    for (int first = 0; first < l->n; first += l->stage)
+        for (int b = 0; b < l->items[first].program->opts.model->n_buffers; b++)
+            for (int k = 0; k < l->items[first].tables[b].n; k++)
+                NDP_TRY(tile_tensor(l, first, b, k));
     return NDP_OK;
 }
 
@@ -113,72 +76,47 @@ typedef struct piece_check {
     const ndp_update_groups *groups;
     const ndp_segments *table;
     const ndp_shard *shard;
+    ndp_step_buffer stretches;
 } piece_check;
 
-static ndp_status refuse_piece(const piece_check *c, int index, const char *what) {
-    return ndp_lane_refuse(c->lanes, c->lane, "the table of pieces of slice %d of %s %s", index,
-                           c->lanes->items[c->lane].program->opts.model->buffers[c->buffer].name, what);
-}
-
-/* The elements that segment k has in slice `index`, from the slice's start on; *count: how many. */
-static int64_t overlap(const piece_check *c, int index, int k, int64_t *count) {
-    const ndp_segment *s = &c->table->items[k];
-    int64_t low = c->shard->slice * index, high = low + c->shard->slice, end = s->offset + ndp_segment_elements(s);
-    int64_t first = s->offset > low ? s->offset : low;
-    end = end < high ? end : high;
-    *count = first < end ? end - first : 0;
-    return first - low;
-}
-
-/* The segment whose elements in slice `index` are the row's; NULL: none's are. *n: how many segments have some. */
-static const ndp_segment *segment_of(const piece_check *c, int index, const int64_t *row, int64_t *n) {
-    const ndp_segment *found = NULL;
-    *n = 0;
-    for (int k = 0; k < c->table->n; k++) {
-        int64_t count, first = overlap(c, index, k, &count);
-        *n += count > 0;
-        if (row && count > 0 && row[NDP_PIECE_FIRST] == first && row[NDP_PIECE_COUNT] == count)
-            found = &c->table->items[k];
-    }
-    return found;
-}
-
-/* Every segment that meets the slice has one row, with the number of its group, and the optimizers follow each other.
- * Places in the states follow each other too, from those with the most states on, and so do the blocks of codes in
- * their scales. */
+/* Every segment that meets the slice has one row, with the number of its group: those of an optimizer follow each
+ * other, in the order of elements. Places in the states follow each other too, from those with the most states on, and
+ * so do the blocks of codes in their scales. */
 static ndp_status check_pieces(const piece_check *c, int index) {
-    const ndp_lane *lane = &c->lanes->items[c->lane];
-    const ndp_claims *claims = c->lanes->claims;
+    const ndp_lanes *l = c->lanes;
+    const ndp_program *p = l->items[c->lane].program;
     const ndp_update_groups *g = c->groups;
-    int at = 0, columns = ndp_piece_columns(g);
-    int64_t rows[MOST_ROWS * NDP_PIECE_COLUMNS_PLACED], place[2] = {0};
-    const ndp_segment *seen[MOST_ROWS];
-    int64_t met, n = claims->pieces(claims->user, lane->program, c->table, c->buffer, c->shard->shards, index, NULL);
-    segment_of(c, index, NULL, &met);
-    if (n != met || n > MOST_ROWS)
-        return refuse_piece(c, index, "has not a row for each of its tensors");
-    claims->pieces(claims->user, lane->program, c->table, c->buffer, c->shard->shards, index, rows);
-    for (int64_t r = 0; r < n; r++) {
-        const int64_t *row = rows + r * columns;
-        const ndp_segment *s = seen[r] = segment_of(c, index, row, &met);
-        bool known = false;
-        for (int64_t i = 0; i < r; i++)
-            known |= seen[i] == s;
-        if (!s || known)
-            return refuse_piece(c, index, "has a row that is not a piece, or the same piece twice");
-        if (ndp_piece_copies(row) != (int64_t)s->copies || ndp_piece_group(row) != ndp_update_group_of(g, s) ||
-            s->copies < 1)
-            return refuse_piece(c, index, "has other copies, or another group, than the segment");
-        ndp_optimizer_name name = ndp_update_opts_of(g, s)->name;
-        bool codes = ndp_optimizer_codes(name);
-        if (ndp_update_place(g, name) < at)
-            return refuse_piece(c, index, "has tensors of an optimizer after those of a later one");
-        if (columns > NDP_PIECE_PLACE && row[NDP_PIECE_PLACE] != place[codes])
-            return refuse_piece(c, index, "has places that do not follow each other");
-        at = ndp_update_place(g, name);
-        place[codes] += codes ? ndp_step_blocks(row) : row[NDP_PIECE_COUNT];
-    }
-    return NDP_OK;
+    const char *name = p->opts.model->buffers[c->buffer].name;
+    int columns = ndp_piece_columns(g);
+    int64_t rows[MOST_ROWS * NDP_PIECE_COLUMNS_PLACED], place[2] = {0}, low = c->shard->slice * index, r = 0;
+    int64_t n = l->claims->pieces(l->claims->user, p, c->table, c->buffer, c->shard->shards, index, NULL);
+    if (n > MOST_ROWS)
+        return ndp_lane_refuse(l, c->lane, "the table of pieces of slice %d of %s has %lld rows", index, name,
+                               (long long)n);
+    l->claims->pieces(l->claims->user, p, c->table, c->buffer, c->shard->shards, index, rows);
+    ndp_stretch t;
+    for (int at = 0; at < g->n_used; at++)
+        for (int k = 0; ndp_step_next_stretch(&c->stretches, &k, low, low + c->shard->slice, &t);) {
+            const ndp_segment *s = &c->table->items[t.segment];
+            bool codes = ndp_optimizer_codes(g->used[at]);
+            if (ndp_update_opts_of(g, s)->name != g->used[at])
+                continue;
+            int64_t must[] = {t.first - low, t.end - t.first,
+                              ndp_piece_facts((int64_t)s->copies, ndp_update_group_of(g, s)), place[codes]};
+            const int64_t *row = rows + r++ * columns;
+            for (int i = 0; i < columns; i++)
+                if (r > n || s->copies < 1 || row[i] != must[i])
+                    return ndp_lane_refuse(
+                        l, c->lane,
+                        "row %lld, of %lld, of the table of pieces of slice %d of %s has number %lld in column "
+                        "%d, must be that of %s, %lld",
+                        (long long)r, (long long)n, index, name, r > n ? 0 : (long long)row[i], i, s->name,
+                        (long long)must[i]);
+            place[codes] += codes ? ndp_step_blocks(must) : must[NDP_PIECE_COUNT];
+        }
+    return r == n ? NDP_OK
+                  : ndp_lane_refuse(l, c->lane, "the table of pieces of slice %d of %s has %lld rows for %lld tensors",
+                                    index, name, (long long)n, (long long)r);
 }
 
 /* No block of codes is in two slices, nor in two groups of tensors: both start at multiples of a block. */
@@ -212,8 +150,9 @@ typedef struct known_layouts {
 } known_layouts;
 
 /* All slices of one of the buffers with alike tables; of the others, the slice of the rank itself. */
-static ndp_status check_buffer(const piece_check *c, known_layouts *known) {
+static ndp_status check_buffer(piece_check *c, known_layouts *known) {
     uint64_t key = layout_of(c);
+    NDP_TRY(ndp_step_stretches(c->groups, c->table, &known->arena, &c->stretches));
     NDP_TRY(check_blocks(c));
     for (int64_t i = 0; i < known->n; i++)
         if (known->keys[i] == key)
@@ -230,7 +169,7 @@ static ndp_status check_all_pieces(const ndp_lanes *l, known_layouts *known) {
         const ndp_program *p = l->items[i].program;
         const ndp_model *m = p->opts.model;
         for (int b = 0; m->opts.mode == NDP_MODEL_TRAIN && !l->items[i].stands_in && b < m->n_buffers; b++) {
-            piece_check c = {l, i, b, &p->groups, &m->buffers[b].segments, &p->owned[b].shard};
+            piece_check c = {l, i, b, &p->groups, &m->buffers[b].segments, &p->owned[b].shard, {0}};
             if (m->buffers[b].trainable)
                 NDP_TRY(check_buffer(&c, known));
         }
@@ -242,13 +181,11 @@ static ndp_status check_all_pieces(const ndp_lanes *l, known_layouts *known) {
 
 static ndp_status check_rows(const ndp_lanes *l) {
     ndp_share sum = 0;
-    char text[64];
-    for (int cp = 0; cp < l->size[NDP_CP]; cp++)
-        for (int sp = 0; sp < l->size[NDP_SP]; sp++)
-            sum = ndp_share_add(sum, ndp_lane_rows(l, ndp_lane_at(l, 0, cp, sp, 0), NDP_EXTENT_TOKENS));
+    for (int i = 0; i < l->stage; i += l->size[NDP_TP])
+        sum = ndp_share_add(sum, ndp_lane_rows(l, i, NDP_EXTENT_TOKENS));
     return sum == 1 ? NDP_OK
                     : NDP_FAIL(NDP_EBUG, "placement: the ranks of cp and sp load %s of the rows of a micro-batch",
-                               ndp_share_text(sum, text, sizeof text));
+                               ndp_share_text(sum).s);
 }
 
 static ndp_status check_samples(const ndp_lanes *l) {
@@ -256,7 +193,6 @@ static ndp_status check_samples(const ndp_lanes *l) {
     ndp_mesh mesh = l->items[0].mesh;
     int64_t of = NDP_NONE;
     ndp_share sum = 0;
-    char text[64];
     for (int r = 0; r < l->size[NDP_DP_REPLICATE]; r++)
         for (int s = 0; s < l->size[NDP_DP_SHARD]; s++)
             for (int m = 0; m < p->opts.step.accumulation; m++) {
@@ -273,26 +209,17 @@ static ndp_status check_samples(const ndp_lanes *l) {
             }
     return sum == 1 ? NDP_OK
                     : NDP_FAIL(NDP_EBUG, "placement: all ranks together read %s of the samples of a batch",
-                               ndp_share_text(sum, text, sizeof text));
+                               ndp_share_text(sum).s);
 }
 
 /* ---- inputs ---- */
 
 /* Where input i of micro-batch m must be; block NDP_NONE: lent by the engine's user. */
 static ndp_address place_of_input(const ndp_program *p, int i, int m) {
-    static const struct {
-        ndp_input_kind kind;
-        size_t at;
-    } numbers[] = {{NDP_INPUT_LOSS_SCALE, offsetof(ndp_scalars, scale)},
-                   {NDP_INPUT_NLL_SCALE, offsetof(ndp_all_scalars, pair.nll_scale)},
-                   {NDP_INPUT_ROUTER_SCALE, offsetof(ndp_all_scalars, router.scale)},
-                   {NDP_INPUT_ROUTER_SUMS, offsetof(ndp_all_scalars, router.sums)}};
     ndp_input_kind kind = p->opts.model->inputs->items[i].kind;
-    for (int k = 0; k < NDP_COUNT(numbers); k++)
-        if (numbers[k].kind == kind)
-            return (ndp_address){p->scalars.block, p->scalars.offset + numbers[k].at};
-    if (kind == NDP_INPUT_LOSS)
-        return (ndp_address){p->scalars.block, p->scalars.offset + ndp_loss_at(p)};
+    int scalar = ndp_step_scalar_of(kind);
+    if (scalar != NDP_NONE)
+        return ndp_step_scalar_address(p, scalar);
     if (kind == NDP_INPUT_LENT)
         return (ndp_address){NDP_NONE, 0};
     if (ndp_input_is_table(kind))

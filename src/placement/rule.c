@@ -1,84 +1,51 @@
 /* What all rules use: what operands must be, and messages. */
 #include "placement/rule.h"
 
-#include <stdarg.h>
-#include <stdio.h>
-#include <string.h>
-
 /* ---- messages ---- */
 
-/* What stands before and after the name of what a thing is of. */
 static const struct {
+    ndp_thing_of of;
     const char *before, *after;
-} texts[] = {
-    [NDP_THING_NONE] = {"what nothing wrote", ""},
-    [NDP_THING_ZERO] = {"zeros", ""},
-    [NDP_THING_VALUE] = {"", ""},
-    [NDP_THING_GRADIENT] = {"the gradient of ", ""},
-    [NDP_THING_PARAM] = {"", ""},
-    [NDP_THING_PACKED] = {"a part of ", ""},
-    [NDP_THING_PGRADIENT] = {"the gradient of ", ""},
-    [NDP_THING_DATA] = {"the input ", ""},
-    [NDP_THING_PRODUCT] = {"", " without its bias"},
-    [NDP_THING_KEYS] = {"", " over some of the keys"},
-    [NDP_THING_LOGITS] = {"logits", ""},
-    [NDP_THING_STATS] = {"statistics of logits", ""},
-    [NDP_THING_LOSSES] = {"losses of its router", ""},
-    [NDP_THING_SQUARES] = {"the mean of squares", ""},
-    [NDP_THING_DSQUARES] = {"the gradient of the mean of squares", ""},
+} things[] = {
+#define ROW(NAME, of, before, after) {NDP_OF_##of, before, after},
+    NDP_THINGS(ROW)
+#undef ROW
 };
 
 const char *ndp_thing_name(const ndp_graph *g, ndp_thing t) {
-    switch (t.kind) {
-    case NDP_THING_VALUE:
-    case NDP_THING_PRODUCT:
-    case NDP_THING_KEYS:
-    case NDP_THING_GRADIENT:
-        return g->values[t.id].name;
-    case NDP_THING_PARAM:
-    case NDP_THING_PGRADIENT:
-        return g->slots[t.id / 64]->items[t.id % 64].name;
-    case NDP_THING_PACKED:
-        return g->slots[t.id / NDP_PACKED_PARTS / 64]->items[t.id / NDP_PACKED_PARTS % 64].name;
-    case NDP_THING_DATA:
-        return g->inputs->items[t.id].name;
-    default:
-        return "";
-    }
+    ndp_thing_of of = things[t.kind].of;
+    int segment = of == NDP_OF_A_PART ? t.id / NDP_PACKED_PARTS : t.id;
+    return of == NDP_OF_A_VALUE                            ? g->values[t.id].name
+           : of == NDP_OF_A_SEGMENT || of == NDP_OF_A_PART ? g->slots[segment / 64]->items[segment % 64].name
+           : of == NDP_OF_AN_INPUT                         ? g->inputs->items[t.id].name
+                                                           : "";
 }
 
-const char *ndp_thing_text(const ndp_rule *r, ndp_thing t, char *out, size_t size) {
-    snprintf(out, size, "%s%s%s", texts[t.kind].before, ndp_thing_name(r->g, t), texts[t.kind].after);
+ndp_text ndp_thing_text(const ndp_rule *r, ndp_thing t) {
+    ndp_text out = {""};
+    ndp_text_add(&out, "%s%s%s", things[t.kind].before, ndp_thing_name(r->g, t), things[t.kind].after);
     return out;
 }
 
-const char *ndp_tile_text(const ndp_rule *r, const ndp_tile *t, char *out, size_t size) {
-    char name[180], share[64], made[32] = "";
+ndp_text ndp_tile_text(const ndp_rule *r, const ndp_tile *t) {
+    ndp_text out = ndp_thing_text(r, t->what);
+    if (t->share != 1)
+        ndp_text_add(&out, ", %s", ndp_share_text(t->share).s);
     if (t->made != NDP_NONE)
-        snprintf(made, sizeof made, ", made by #%d", t->made);
-    ndp_thing_text(r, t->what, name, sizeof name);
-    if (t->share == 1)
-        snprintf(out, size, "%s%s", name, made);
-    else
-        snprintf(out, size, "%s, %s%s", name, ndp_share_text(t->share, share, sizeof share), made);
+        ndp_text_add(&out, ", made by #%d", t->made);
     return out;
 }
 
-ndp_status ndp_refuse(const ndp_rule *r, const char *fmt, ...) {
-    char text[600];
-    va_list args;
-    va_start(args, fmt);
-    vsnprintf(text, sizeof text, fmt, args);
-    va_end(args);
+ndp_status ndp_refused(const ndp_rule *r, ndp_status st) {
     int value = r->c->n_out > 0 ? r->c->out[0].value : NDP_NONE;
     const char *name = r->c->what ? r->c->what
                        : value != NDP_NONE && r->n && r->n->n_out > 0 && r->n->out[0] != NDP_NONE
                            ? r->g->values[r->n->out[0]].name
                            : "";
-    return NDP_FAIL(NDP_EBUG, "placement: %s #%d %s %s: %s", r->where, r->index, r->c->op->name, name, text);
+    return NDP_FAIL(st, "placement: %s #%d %s %s: %s", r->where, r->index, r->c->op->name, name, ndp_error_message());
 }
 
-/* ---- values ---- */
+/* ---- operands ---- */
 
 ndp_status ndp_expect_all(const ndp_rule *r, int k) {
     const ndp_view *v = &r->c->in[k].view;
@@ -88,45 +55,8 @@ ndp_status ndp_expect_all(const ndp_rule *r, int k) {
 }
 
 static ndp_status refuse_thing(const ndp_rule *r, int k, const ndp_tile *t, ndp_thing must) {
-    char is[300], wanted[200];
-    return ndp_refuse(r, "operand %d is %s; it must be %s", k, ndp_tile_text(r, t, is, sizeof is),
-                      ndp_thing_text(r, must, wanted, sizeof wanted));
+    return ndp_refuse(r, "operand %d is %s; it must be %s", k, ndp_tile_text(r, t).s, ndp_thing_text(r, must).s);
 }
-
-ndp_status ndp_expect_value(ndp_rule *r, int k, int value, bool complete) {
-    int64_t col;
-    int origin = value == NDP_NONE ? NDP_NONE : ndp_value_origin(r->g, value, &col);
-    if (origin == NDP_NONE)
-        return ndp_refuse(r, "its node has no operand %d", k);
-    int64_t cols = r->g->values[value].view.cols;
-    NDP_TRY(ndp_expect_all(r, k));
-    for (int i = 0; i < r->in[k].n; i++) {
-        ndp_tile *t = &r->in[k].tiles[i];
-        if (!ndp_thing_is(t->what, NDP_THING_VALUE, origin))
-            return refuse_thing(r, k, t, (ndp_thing){NDP_THING_VALUE, origin});
-        if (complete && t->share != 1) {
-            char is[300];
-            return ndp_refuse(r, "operand %d is %s; it must be complete", k, ndp_tile_text(r, t, is, sizeof is));
-        }
-        t->at_col -= col;
-        if (t->at_col < 0 || t->at_col + t->cols > cols)
-            return ndp_refuse(r, "operand %d has columns %lld to %lld of %s, which are not those of its node", k,
-                              (long long)(t->at_col + col), (long long)(t->at_col + col + t->cols),
-                              r->g->values[origin].name);
-    }
-    return NDP_OK;
-}
-
-bool ndp_is_value(const ndp_rule *r, int k, int value) {
-    int64_t col;
-    int origin = ndp_value_origin(r->g, value, &col);
-    bool is = r->in[k].n > 0;
-    for (int i = 0; i < r->in[k].n; i++)
-        is = is && ndp_thing_is(r->in[k].tiles[i].what, NDP_THING_VALUE, origin);
-    return is;
-}
-
-/* ---- gradients ---- */
 
 /* An op that hands the gradient of its first result, or columns of it, to operand k as it stands. */
 static bool passes(const ndp_node *n, int k) {
@@ -157,34 +87,52 @@ static ndp_share passed(const ndp_rule *r, int value, int made, int64_t *first) 
     return sum;
 }
 
-ndp_status ndp_expect_gradient(ndp_rule *r, int k, int value) {
-    int64_t col;
-    int origin = value == NDP_NONE ? NDP_NONE : ndp_value_origin(r->g, value, &col);
-    if (origin == NDP_NONE)
+/* The share that a thing is of another one, and the column of it that is column 0 of that; 0: it is no part of it. */
+static ndp_share share_in(const ndp_rule *r, ndp_thing is, ndp_thing of, int64_t *first) {
+    *first = 0;
+    return is.kind != of.kind ? 0 : is.kind == NDP_THING_GRADIENT ? passed(r, of.id, is.id, first) : is.id == of.id;
+}
+
+/* What the call's node, or a value of it, is of that kind; *col: its first column there. Id NDP_NONE: there is none. */
+static ndp_thing thing_of(const ndp_rule *r, ndp_thing_kind kind, int value, int64_t *col) {
+    *col = 0;
+    if (things[kind].of == NDP_OF_A_NODE)
+        return (ndp_thing){kind, r->of};
+    if (value == NDP_NONE || kind == NDP_THING_DATA)
+        return (ndp_thing){kind, value == NDP_NONE ? NDP_NONE : r->g->values[value].input};
+    return (ndp_thing){kind, ndp_value_origin(r->g, value, col)};
+}
+
+ndp_status ndp_expect(ndp_rule *r, int k, ndp_thing_kind kind, int value, bool complete) {
+    int64_t col, first;
+    ndp_thing must = thing_of(r, kind, value, &col);
+    if (must.id == NDP_NONE)
         return ndp_refuse(r, "its node has no operand %d", k);
     NDP_TRY(ndp_expect_all(r, k));
     for (int i = 0; i < r->in[k].n; i++) {
         ndp_tile *t = &r->in[k].tiles[i];
-        int64_t first = 0;
-        ndp_share share = t->what.kind == NDP_THING_GRADIENT ? passed(r, origin, t->what.id, &first) : 0;
+        ndp_share share = share_in(r, t->what, must, &first);
         if (share == 0)
-            return refuse_thing(r, k, t, (ndp_thing){NDP_THING_GRADIENT, origin});
-        t->what.id = origin;
+            return refuse_thing(r, k, t, must);
+        if (complete && t->share != 1)
+            return ndp_refuse(r, "operand %d is %s; it must be complete", k, ndp_tile_text(r, t).s);
+        t->what = must;
         t->share = ndp_share_mul(t->share, share);
         t->at_col -= col + first;
-        if (t->at_col < 0 || t->at_col + t->cols > r->g->values[value].view.cols)
-            return ndp_refuse(r, "operand %d has other columns of the gradient of %s", k, r->g->values[origin].name);
+        if (value != NDP_NONE && (t->at_col < 0 || t->at_col + t->cols > r->g->values[value].view.cols))
+            return ndp_refuse(r, "operand %d has columns %lld to %lld of %s, which are not those of its node", k,
+                              (long long)(t->at_col + col), (long long)(t->at_col + col + t->cols),
+                              ndp_thing_text(r, must).s);
     }
     return NDP_OK;
 }
 
-bool ndp_is_gradient(const ndp_rule *r, int k, int value) {
-    int64_t col;
-    bool is = value != NDP_NONE && r->in[k].n > 0;
-    int origin = is ? ndp_value_origin(r->g, value, &col) : NDP_NONE;
+bool ndp_is(const ndp_rule *r, int k, ndp_thing_kind kind, int value) {
+    int64_t col, first;
+    ndp_thing must = thing_of(r, kind, value, &col);
+    bool is = must.id != NDP_NONE && r->in[k].n > 0;
     for (int i = 0; is && i < r->in[k].n; i++)
-        is = r->in[k].tiles[i].what.kind == NDP_THING_GRADIENT &&
-             passed(r, origin, r->in[k].tiles[i].what.id, &col) != 0;
+        is = share_in(r, r->in[k].tiles[i].what, must, &first) != 0;
     return is;
 }
 
@@ -194,17 +142,6 @@ ndp_tile ndp_gradient_tile(const ndp_rule *r, int value, ndp_tile t, ndp_share s
     t.at_col += col;
     t.share = share;
     return t;
-}
-
-/* ---- inputs, parameters ---- */
-
-ndp_status ndp_expect_input(const ndp_rule *r, int k, int value) {
-    ndp_thing must = {NDP_THING_DATA, r->g->values[value].input};
-    NDP_TRY(ndp_expect_all(r, k));
-    for (int i = 0; i < r->in[k].n; i++)
-        if (!ndp_things_equal(r->in[k].tiles[i].what, must))
-            return refuse_thing(r, k, &r->in[k].tiles[i], must);
-    return NDP_OK;
 }
 
 ndp_status ndp_expect_param(ndp_rule *r, int k, int param) {
@@ -259,17 +196,15 @@ ndp_status ndp_param_gradient(ndp_rule *r, int o, int param, ndp_tile t) {
     for (int k = v->segment; k < v->segment + v->segments; k++) {
         int64_t before = ndp_param_before(r->g, param, k);
         int64_t n = ndp_segment_matrices(&s->items[k]) * s->items[k].part[vector];
-        int64_t first = vector ? t.at_col : t.at_row, count = vector ? t.cols : t.rows;
-        int64_t low = first > before ? first : before, high = first + count < before + n ? first + count : before + n;
-        if (low >= high)
+        int64_t col = t.col + before - t.at_col, row = t.row + before - t.at_row; /* of the call's, where it begins */
+        ndp_tile part;
+        if (!ndp_tile_cut(&t, vector ? t.row : row, vector ? t.rows : n, vector ? col : t.col, vector ? n : t.cols,
+                          &part))
             continue;
-        ndp_tile part = t;
         part.what = (ndp_thing){NDP_THING_PGRADIENT, ndp_thing_segment(v->slot, k)};
+        part.at_row = vector ? 0 : part.at_row - before;
+        part.at_col -= vector ? before : 0;
         part.among = 0;
-        if (vector)
-            part.col += low - first, part.cols = high - low, part.at_col = low - before, part.at_row = 0;
-        else
-            part.row += low - first, part.rows = high - low, part.at_row = low - before;
         NDP_TRY(ndp_result_add(r, o, part));
     }
     return NDP_OK;
@@ -284,7 +219,6 @@ static bool sums(ndp_thing_kind k) {
 }
 
 ndp_status ndp_sum_contents(ndp_rule *r, const ndp_content *a, const ndp_content *b, ndp_content *out) {
-    char one[300], two[300];
     for (int i = 0; i < a->n; i++)
         for (int j = 0; j < b->n; j++) {
             ndp_tile x, y;
@@ -300,8 +234,8 @@ ndp_status ndp_sum_contents(ndp_rule *r, const ndp_content *a, const ndp_content
                 return ndp_refuse(r,
                                   "it adds %s, rows from %lld and columns from %lld on, and %s, rows from %lld and "
                                   "columns from %lld on",
-                                  ndp_tile_text(r, &x, one, sizeof one), (long long)x.at_row, (long long)x.at_col,
-                                  ndp_tile_text(r, &y, two, sizeof two), (long long)y.at_row, (long long)y.at_col);
+                                  ndp_tile_text(r, &x).s, (long long)x.at_row, (long long)x.at_col,
+                                  ndp_tile_text(r, &y).s, (long long)y.at_row, (long long)y.at_col);
             x.share = ndp_share_add(x.share, y.share);
             x.made = r->index;
             NDP_TRY(ndp_content_add(out, x));

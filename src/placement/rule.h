@@ -46,35 +46,27 @@ typedef struct ndp_rule {
     const char *where; /* "rank 1 (tp 1): unit block, forward" */
 } ndp_rule;
 
-/* The segment as the lane's table says it is. */
-static inline const ndp_segment *ndp_rule_segment(const ndp_rule *r, int slot, int segment) {
-    return &r->lane->tables[r->buffers[slot]].items[segment];
-}
 static inline bool ndp_rule_has(const ndp_rule *r, int k) { return k < r->c->n_in && r->c->in[k].base != NDP_NONE; }
 static inline bool ndp_rule_wants(const ndp_rule *r, int k) { return k < r->c->n_out && r->c->out[k].base != NDP_NONE; }
 
 /* NDP_EBUG: "placement: rank 1 (tp 1): unit block, forward #4 linear qkv: ..." */
-ndp_status ndp_refuse(const ndp_rule *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+#define ndp_refuse(r, ...) ndp_refused(r, NDP_FAIL(NDP_EBUG, __VA_ARGS__))
+ndp_status ndp_refused(const ndp_rule *r, ndp_status st);
 /* "a part of qkv, made by #3" */
-const char *ndp_tile_text(const ndp_rule *r, const ndp_tile *t, char *out, size_t size);
+ndp_text ndp_tile_text(const ndp_rule *r, const ndp_tile *t);
 /* The name of what a thing is of; "": it has none. */
 const char *ndp_thing_name(const ndp_graph *g, ndp_thing t);
-const char *ndp_thing_text(const ndp_rule *r, ndp_thing t, char *out, size_t size);
+ndp_text ndp_thing_text(const ndp_rule *r, ndp_thing t);
 
 /* ---- operands ---- */
 
 /* Operand k is written. */
 ndp_status ndp_expect_all(const ndp_rule *r, int k);
-/* Operand k is the node's value `value` (complete: share 1), or its gradient; nothing else. Columns become those of the
- * value itself where it is a view. */
-ndp_status ndp_expect_value(ndp_rule *r, int k, int value, bool complete);
-ndp_status ndp_expect_gradient(ndp_rule *r, int k, int value);
-/* True if all of operand k is of that value. */
-bool ndp_is_value(const ndp_rule *r, int k, int value);
-/* True if operand k is a gradient that ndp_expect_gradient takes for that of `value`. */
-bool ndp_is_gradient(const ndp_rule *r, int k, int value);
-/* Operand k is the input `value`. */
-ndp_status ndp_expect_input(const ndp_rule *r, int k, int value);
+/* Operand k is of `kind` of the node's value `value`: the value itself, its gradient, or the input that it is, ...;
+ * nothing else, and with `complete` not a summand. Columns become those of the value where it is a view. */
+ndp_status ndp_expect(ndp_rule *r, int k, ndp_thing_kind kind, int value, bool complete);
+/* True if all of operand k is of that, or of a part of it. */
+bool ndp_is(const ndp_rule *r, int k, ndp_thing_kind kind, int value);
 /* Operand k is the node's parameter, on all ranks together; rows (columns of a vector) count through glued segments. */
 ndp_status ndp_expect_param(ndp_rule *r, int k, int param);
 
@@ -99,13 +91,27 @@ ndp_status ndp_param_gradient(ndp_rule *r, int o, int param, ndp_tile t);
 static inline ndp_dim_key ndp_node_dim(const ndp_rule *r, int what) {
     return ndp_dim_make(ndp_dim_make(NDP_DIM_OF_NODE, (uint64_t)r->of), (uint64_t)what);
 }
-/* The share of a sum over rows that these rows are. */
-static inline ndp_share ndp_rows_measure(const ndp_rule *r, int64_t first, int64_t rows) {
-    return ndp_range_share(NDP_DIM_ROWS, r->real, first, first + rows);
-}
-
 /* Sums tiles of `b` into those of `a`, the same parts of the same things; result in `out`. */
 ndp_status ndp_sum_contents(ndp_rule *r, const ndp_content *a, const ndp_content *b, ndp_content *out);
+
+/* ---- rows of ops/flow.h: what operands must be (flow_rule.c), and what their tiles make where they meet (flow_meet.c)
+ * ---- */
+
+static inline bool ndp_flow_is_letter(char c) { return c != '1' && c != '.'; }
+
+/* The node's value that an operand or result is, or is the gradient of; NDP_NONE: no value, or absent. */
+int ndp_flow_value(const ndp_rule *r, const ndp_flow_matrix *m);
+/* What a kind is of it, or of the node. */
+ndp_thing_kind ndp_flow_thing(ndp_flow_kind kind);
+/* Columns of an index of an axis. */
+int64_t ndp_flow_unit(const ndp_rule *r, const ndp_flow_matrix *m, int axis);
+/* Indices of an axis of the whole; 0: not known. */
+int64_t ndp_flow_whole(const ndp_rule *r, const ndp_flow_matrix *m, int axis);
+/* True if the axes of operand k are compared with those of others. */
+bool ndp_flow_is_compared(const ndp_rule *r, int k);
+
+/* Makes the results of all tiles of operands that meet. */
+ndp_status ndp_flow_meet(ndp_rule *r);
 
 /* ---- rules ---- */
 

@@ -84,19 +84,8 @@ ndp_status ndp_after_attention(ndp_rule *r) {
 
 /* Attention parts, operands a and b, over disjoint keys. */
 static ndp_status merge(ndp_rule *r, int a, int b, int value, int o) {
-    char is[300];
-    int64_t col;
-    int id = ndp_value_origin(r->g, value, &col);
-    for (int k = a;; k = b) {
-        for (int i = 0; i < r->in[k].n; i++)
-            if (!ndp_thing_is(r->in[k].tiles[i].what, NDP_THING_KEYS, id))
-                return ndp_refuse(r, "operand %d is %s; it must be %s over some of the keys", k,
-                                  ndp_tile_text(r, &r->in[k].tiles[i], is, sizeof is), r->g->values[id].name);
-        if (k == b)
-            break;
-    }
-    NDP_TRY(ndp_expect_all(r, a));
-    NDP_TRY(ndp_expect_all(r, b));
+    NDP_TRY(ndp_expect(r, a, NDP_THING_KEYS, value, false));
+    NDP_TRY(ndp_expect(r, b, NDP_THING_KEYS, value, false));
     for (int i = 0; i < r->in[a].n; i++)
         for (int j = 0; j < r->in[b].n; j++) {
             const ndp_tile *x = &r->in[a].tiles[i];
@@ -188,20 +177,6 @@ static ndp_status cut_of(const ndp_rule *r, cut *out) {
     return NDP_OK;
 }
 
-ndp_status ndp_after_heads_split(ndp_rule *r) {
-    cut c;
-    NDP_TRY(cut_of(r, &c));
-    NDP_TRY(ndp_expect_all(r, 0));
-    for (int64_t p = 0; p < c.parts; p++) {
-        ndp_content part = ndp_content_of(r->arena, r->in[0].rows, c.width);
-        NDP_TRY(ndp_content_move(&r->in[0], 0, r->in[0].rows, (c.first + p) / c.repeats * c.width, c.width,
-                                 p * r->in[0].rows, 0, &part));
-        for (int i = 0; i < part.n; i++)
-            NDP_TRY(ndp_result(r, 0, part.tiles[i]));
-    }
-    return NDP_OK;
-}
-
 /* Heads of which no part is here are nothing: 0 of their gradient. */
 static ndp_status add_absent(ndp_rule *r, const cut *c, int64_t rows) {
     const ndp_tile *like = &r->in[0].tiles[0];
@@ -221,20 +196,26 @@ static ndp_status add_absent(ndp_rule *r, const cut *c, int64_t rows) {
     return NDP_OK;
 }
 
-ndp_status ndp_after_heads_merge(ndp_rule *r) {
-    cut c;
+/* Part p is columns of all rows on one side, and rows one part after another on the other one. */
+static ndp_status move_heads(ndp_rule *r, bool merge) {
+    cut c = {0};
     NDP_TRY(cut_of(r, &c));
     NDP_TRY(ndp_expect_all(r, 0));
-    int64_t rows = r->in[0].rows / c.parts;
+    int64_t rows = merge ? r->in[0].rows / c.parts : r->in[0].rows;
     for (int64_t p = 0; p < c.parts; p++) {
         ndp_content part = ndp_content_of(r->arena, rows, c.width);
-        int64_t run = (c.first + p) / c.repeats;
-        NDP_TRY(ndp_content_move(&r->in[0], p * rows, rows, 0, c.width, 0, run * c.width, &part));
+        int64_t col = (c.first + p) / c.repeats * c.width, row = p * rows;
+        NDP_TRY(merge ? ndp_content_move(&r->in[0], row, rows, 0, c.width, 0, col, &part)
+                      : ndp_content_move(&r->in[0], 0, rows, col, c.width, row, 0, &part));
         for (int i = 0; i < part.n; i++) {
-            if (c.repeats > 1 && part.tiles[i].what.kind != NDP_THING_GRADIENT)
+            bool sums = merge && c.repeats > 1;
+            if (sums && part.tiles[i].what.kind != NDP_THING_GRADIENT)
                 return ndp_refuse(r, "it sums repeated heads that are not gradients");
-            NDP_TRY(c.repeats > 1 ? ndp_result_add(r, 0, part.tiles[i]) : ndp_result(r, 0, part.tiles[i]));
+            NDP_TRY(sums ? ndp_result_add(r, 0, part.tiles[i]) : ndp_result(r, 0, part.tiles[i]));
         }
     }
-    return add_absent(r, &c, rows);
+    return merge ? add_absent(r, &c, rows) : NDP_OK;
 }
+
+ndp_status ndp_after_heads_split(ndp_rule *r) { return move_heads(r, false); }
+ndp_status ndp_after_heads_merge(ndp_rule *r) { return move_heads(r, true); }

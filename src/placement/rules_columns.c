@@ -17,12 +17,12 @@ static bool same_gradients(const ndp_rule *r) {
 ndp_status ndp_add_gradients(ndp_rule *r) {
     int value = NDP_NONE;
     for (int k = 0; k < r->n->n_in && value == NDP_NONE && !same_gradients(r); k++)
-        if (ndp_is_gradient(r, 0, r->n->in[k]) && ndp_is_gradient(r, 1, r->n->in[k]))
+        if (ndp_is(r, 0, NDP_THING_GRADIENT, r->n->in[k]) && ndp_is(r, 1, NDP_THING_GRADIENT, r->n->in[k]))
             value = r->n->in[k];
     for (int o = 0; o < 2; o++) {
         if (value == NDP_NONE)
             continue;
-        NDP_TRY(ndp_expect_gradient(r, o, value));
+        NDP_TRY(ndp_expect(r, o, NDP_THING_GRADIENT, value, false));
         for (int i = 0; i < r->in[o].n; i++)
             r->in[o].tiles[i] = ndp_gradient_tile(r, value, r->in[o].tiles[i], r->in[o].tiles[i].share);
     }

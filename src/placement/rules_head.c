@@ -4,7 +4,6 @@
 /* Statistics, operand 1 of xent_grad, are of the rows of operand 2, once for each slice of the vocabulary. */
 static ndp_status expect_statistics(ndp_rule *r) {
     int64_t rows = r->in[2].rows;
-    char share[64];
     for (int i = 0; i < r->in[2].n; i++) {
         const ndp_tile *x = &r->in[2].tiles[i];
         ndp_share sum = 0;
@@ -19,8 +18,7 @@ static ndp_status expect_statistics(ndp_rule *r) {
                 sum = ndp_share_add(sum, s.share);
             }
         if (sum != 1)
-            return ndp_refuse(r, "its statistics are of %s of the vocabulary, must be of all",
-                              ndp_share_text(sum, share, sizeof share));
+            return ndp_refuse(r, "its statistics are of %s of the vocabulary, must be of all", ndp_share_text(sum).s);
     }
     return NDP_OK;
 }

@@ -6,7 +6,6 @@
 /* Operand k is all of that part of the segment. */
 static ndp_status expect_packed(ndp_rule *r, int k, int slot, int segment, const ndp_packed *p) {
     const ndp_view *must = &p->part[k], *is = &r->c->in[k].view;
-    char text[300];
     if (!ndp_rule_has(r, k))
         return must->rows == 0 ? NDP_OK : ndp_refuse(r, "it has no operand %d", k);
     bool all = r->in[k].n == 1 && is->rows == must->rows && is->cols == must->cols && is->dtype == must->dtype;
@@ -16,9 +15,8 @@ static ndp_status expect_packed(ndp_rule *r, int k, int slot, int segment, const
     if (!all || t->rows != must->rows || t->cols != must->cols ||
         !ndp_thing_is(t->what, NDP_THING_PACKED, ndp_thing_packed(slot, segment, k)))
         return ndp_refuse(r, "operand %d is %s, [%lld,%lld]; it must be part %d of %s, [%lld,%lld]", k,
-                          t ? ndp_tile_text(r, t, text, sizeof text) : "what nothing wrote", (long long)is->rows,
-                          (long long)is->cols, k, r->g->slots[slot]->items[segment].name, (long long)must->rows,
-                          (long long)must->cols);
+                          t ? ndp_tile_text(r, t).s : "what nothing wrote", (long long)is->rows, (long long)is->cols, k,
+                          r->g->slots[slot]->items[segment].name, (long long)must->rows, (long long)must->cols);
     return NDP_OK;
 }
 

@@ -1,8 +1,6 @@
 /* Arithmetic in the field of shares, and the hashes that measures are made of. */
 #include "placement/share.h"
 
-#include <stdio.h>
-
 static uint64_t mix(uint64_t x) { /* splitmix64 (Steele, Lea, Flood 2014) */
     x += 0x9e3779b97f4a7c15u;
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -29,22 +27,19 @@ ndp_share ndp_range_share(ndp_dim_key dim, int64_t total, int64_t first, int64_t
     return first >= end ? 0 : ndp_share_sub(up_to(dim, total, end), up_to(dim, total, first));
 }
 
-const char *ndp_share_text(ndp_share s, char *out, size_t size) {
+ndp_text ndp_share_text(ndp_share s) {
     enum { LARGEST = 64 };
+    ndp_text out = {"a part of it"};
     for (int64_t d = 1; d <= LARGEST; d++) {
         ndp_share n = ndp_share_mul(s, ndp_share_of(d));
         if (n > LARGEST)
             continue;
-        if (n == 0)
-            snprintf(out, size, "nothing");
-        else if (d == 1 && n == 1)
-            snprintf(out, size, "complete");
-        else if (d == 1)
-            snprintf(out, size, "%d times all of it", (int)n);
+        out.s[0] = 0;
+        if (d == 1 && n <= 1)
+            ndp_text_add(&out, n ? "complete" : "nothing");
         else
-            snprintf(out, size, "%d/%d of it", (int)n, (int)d);
-        return out;
+            ndp_text_add(&out, d == 1 ? "%d times all of it" : "%d/%d of it", (int)n, (int)d);
+        break;
     }
-    snprintf(out, size, "a part of it");
     return out;
 }

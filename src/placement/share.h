@@ -11,8 +11,7 @@
 #ifndef NDP_PLACEMENT_SHARE_H
 #define NDP_PLACEMENT_SHARE_H
 
-#include <stddef.h>
-#include <stdint.h>
+#include "placement/items.h"
 
 typedef uint64_t ndp_share;
 
@@ -41,7 +40,7 @@ ndp_share ndp_range_share(ndp_dim_key dim, int64_t total, int64_t first, int64_t
 /* A random element: the weight of one of several things. */
 ndp_share ndp_share_random(ndp_dim_key key);
 
-/* "complete", "nothing", "2 times all of it", "1/2 of it", "a part of it". Returns `out`. */
-const char *ndp_share_text(ndp_share s, char *out, size_t size);
+/* "complete", "nothing", "2 times all of it", "1/2 of it", "a part of it" */
+ndp_text ndp_share_text(ndp_share s);
 
 #endif

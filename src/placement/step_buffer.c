@@ -1,16 +1,16 @@
-/* What lanes with one program share: its buffers, their stretches and pieces, and measures of elements. */
+/* What lanes with one program share: its buffers, their stretches and pieces, blocks that take turns, and measures of
+ * elements. */
 #include "placement/step_buffer.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 static int by_first(const void *a, const void *b) {
     const ndp_stretch *x = a, *y = b;
     return (x->first > y->first) - (x->first < y->first);
 }
 
-static ndp_status take_stretches(const ndp_update_groups *g, const ndp_segments *s, ndp_arena *arena,
-                                 ndp_step_buffer *out) {
+ndp_status ndp_step_stretches(const ndp_update_groups *g, const ndp_segments *s, ndp_arena *arena,
+                              ndp_step_buffer *out) {
     NDP_TRY(NDP_NEW(arena, s->n, out->stretches));
     for (int k = 0; k < s->n; k++) {
         const ndp_segment *seg = &s->items[k];
@@ -21,13 +21,6 @@ static ndp_status take_stretches(const ndp_update_groups *g, const ndp_segments 
     }
     qsort(out->stretches, (size_t)out->n, sizeof *out->stretches, by_first);
     return NDP_OK;
-}
-
-static int find_buffer(const ndp_model *whole, const char *name) {
-    for (int i = 0; i < whole->n_buffers; i++)
-        if (strcmp(whole->buffers[i].name, name) == 0)
-            return i;
-    return NDP_NONE;
 }
 
 static bool trains(const ndp_program *p) { return p->opts.model->opts.mode == NDP_MODEL_TRAIN; }
@@ -41,10 +34,10 @@ static ndp_status take_buffer(const ndp_lanes *l, ndp_step_program *s, int i, nd
     ndp_group owners = ndp_mesh_group(&p->opts.step.mesh, b->owners);
     ndp_step_buffer *out = &s->buffers[i];
     *out = (ndp_step_buffer){.name = b->name,
-                             .whole = find_buffer(p->opts.whole, b->name),
+                             .whole = ndp_whole_buffer(p->opts.whole, b->name),
                              .shard = *shard,
                              .trainable = trains(p) && b->trainable};
-    NDP_TRY(take_stretches(&p->groups, &b->segments, arena, out));
+    NDP_TRY(ndp_step_stretches(&p->groups, &b->segments, arena, out));
     int64_t end = ndp_step_buffer_end(out);
     if (out->whole == NDP_NONE || shard->shards != owners.count || shard->index != owners.rank ||
         shard->slice * shard->shards < end)
@@ -70,6 +63,32 @@ static void find_written(ndp_step_program *s, int graph, int phase) {
                 s->written[graph][phase] |= (uint64_t)1 << list->calls[i].out[k].base;
 }
 
+/* ---- blocks that take turns ---- */
+
+static bool share_bytes(const ndp_block *a, const ndp_block *b) {
+    return a->region == b->region && a->bytes > 0 && b->bytes > 0 && a->offset < b->offset + b->bytes &&
+           b->offset < a->offset + a->bytes;
+}
+
+static bool may_live_together(const ndp_block *a, const ndp_block *b) {
+    bool lives = a->life.first >= 0 && b->life.first >= 0;
+    return a->persistent || b->persistent || (lives && ndp_lives_meet(&a->life, &b->life));
+}
+
+/* A repeated range names a block and means the next one in every iteration (ndp_ring). Two iterations meet some of them
+ * alone, so each is compared with all others that live meanwhile, whichever iterations are executed. */
+static ndp_status check_block(const ndp_program *p, int block) {
+    for (int i = 0; i < p->n_blocks; i++) {
+        const ndp_block *a = &p->blocks[block], *b = &p->blocks[i];
+        if (i != block && share_bytes(a, b) && may_live_together(a, b))
+            return NDP_FAIL(NDP_EBUG,
+                            "placement: rank %d: block %d, which takes turns with %d others, has bytes of block %d, "
+                            "which is there at the same time",
+                            p->opts.step.mesh.rank, block, a->ring.n - 1, i);
+    }
+    return NDP_OK;
+}
+
 ndp_status ndp_step_program_init(const ndp_lanes *l, const ndp_program *p, ndp_arena *arena, ndp_step_program *out) {
     const ndp_model *m = p->opts.model;
     *out = (ndp_step_program){.program = p, .columns = ndp_piece_columns(&p->groups)};
@@ -81,9 +100,10 @@ ndp_status ndp_step_program_init(const ndp_lanes *l, const ndp_program *p, ndp_a
         NDP_TRY(take_buffer(l, out, i, arena));
     for (int i = 0; i < m->n_graphs * NDP_PHASES; i++)
         find_written(out, i / NDP_PHASES, i % NDP_PHASES);
-    NDP_TRY(ndp_step_pinned_init(out, arena));
-    NDP_TRY(ndp_step_rings_check(p, arena));
-    return ndp_step_places_init(p, arena, &out->places);
+    for (int i = 0; i < p->n_blocks; i++)
+        if (p->blocks[i].ring.n > 1)
+            NDP_TRY(check_block(p, i));
+    return ndp_step_pinned_check(p, arena);
 }
 
 bool ndp_step_next_stretch(const ndp_step_buffer *b, int *k, int64_t low, int64_t high, ndp_stretch *out) {
@@ -114,7 +134,7 @@ static ndp_share measure(const ndp_segment *s, ndp_dim_key tensor, int64_t first
 
 /* Each member of a stack has a part of the whole, and its elements shares of that. */
 ndp_share ndp_step_measure(const ndp_segment *s, int whole, int segment, int64_t first, int64_t count) {
-    ndp_dim_key tensor = ndp_step_tensor(whole, segment);
+    ndp_dim_key tensor = ndp_dim_make(ndp_dim_make(0, 't'), (uint64_t)(whole * NDP_MOST_SEGMENTS + segment));
     int64_t size = s->rows * s->cols, n = ndp_segment_matrices(s), end = first + count;
     ndp_share sum = 0;
     if (!ndp_segment_is_stack(s))

@@ -26,18 +26,19 @@ typedef struct ndp_step_buffer {
 
 typedef struct ndp_step_program {
     const ndp_program *program;
-    ndp_step_places places;
     ndp_step_buffer *buffers;                     /* by buffer */
     int *local;                                   /* by buffer of the whole model; NDP_NONE: this rank has none of it */
     int columns;                                  /* of tables of pieces */
     uint64_t written[NDP_MAX_GRAPHS][NDP_PHASES]; /* bits of the bases that a list writes */
-    size_t pinned[NDP_MAX_GRAPHS][NDP_PHASES];    /* where the places of a list's collectives end */
 } ndp_step_program;
 
 /* Takes what a program has, and proves what depends on it alone: slices, places in pinned memory, and the memory of
  * what takes turns in it. Memory is the arena's. */
 ndp_status ndp_step_program_init(const ndp_lanes *l, const ndp_program *p, ndp_arena *arena, ndp_step_program *out);
 
+/* Fills the stretches of a table. */
+ndp_status ndp_step_stretches(const ndp_update_groups *g, const ndp_segments *s, ndp_arena *arena,
+                              ndp_step_buffer *out);
 /* Where the last tensor ends. */
 static inline int64_t ndp_step_buffer_end(const ndp_step_buffer *b) {
     return b->n > 0 ? b->stretches[b->n - 1].end : 0;
@@ -53,18 +54,7 @@ static inline int64_t ndp_step_blocks(const int64_t *row) {
 }
 /* The share of elements [first, first + count) of a segment's rectangle among those of its tensor's part. */
 ndp_share ndp_step_measure(const ndp_segment *s, int whole, int segment, int64_t first, int64_t count);
-/* A tensor, as a dimension. */
-static inline ndp_dim_key ndp_step_tensor(int whole, int segment) {
-    return ndp_dim_make(ndp_dim_make(0, 't'), (uint64_t)whole * NDP_MOST_SEGMENTS + (uint64_t)segment);
-}
-
-/* ---- step_pinned.c ---- */
-
-/* Bytes of a collective's place: its result, and what is handed in where that is apart. */
-size_t ndp_step_pinned_bytes(const ndp_call *c);
-/* Checks the places of the lists' collectives. */
-ndp_status ndp_step_pinned_init(ndp_step_program *s, ndp_arena *arena);
-/* Checks the memory of what takes turns in it. */
-ndp_status ndp_step_rings_check(const ndp_program *p, ndp_arena *arena);
+/* Checks the places of communications. */
+ndp_status ndp_step_pinned_check(const ndp_program *p, ndp_arena *arena);
 
 #endif

@@ -1,55 +1,28 @@
 /* What all instructions of a lane use: messages about errors, and elements that memory must hold. */
 #include "placement/step_world.h"
 
-#include <stdarg.h>
-#include <stdio.h>
-
-static const char *instr_text(const ndp_program *p, int at, char *out, size_t size) {
+static ndp_text instr_text(const ndp_program *p, int at) {
     static const char *const kinds[] = {"", "begin of ", "wait for "};
     const ndp_instr *in = at >= 0 && at < p->n ? &p->instrs[at] : NULL;
     const char *what = in && in->what ? in->what : "";
+    ndp_text out = {""};
     if (!in)
-        snprintf(out, size, "the end of the step");
+        ndp_text_add(&out, "the end of the step");
     else if (in->code == NDP_DO_RUN)
-        snprintf(out, size, "#%d %s %s", at, ndp_phase_name(in->phase), what);
+        ndp_text_add(&out, "#%d %s %s", at, ndp_phase_name(in->phase), what);
     else
-        snprintf(out, size, "#%d %s%s %s", at, kinds[in->call.kind], in->call.op->name, what);
+        ndp_text_add(&out, "#%d %s%s %s", at, kinds[in->call.kind], in->call.op->name, what);
     return out;
 }
 
-ndp_status ndp_step_refuse(const ndp_step_lane *l, const char *fmt, ...) {
-    char instr[192], text[1024];
-    va_list args;
-    va_start(args, fmt);
-    vsnprintf(text, sizeof text, fmt, args);
-    va_end(args);
-    return ndp_lane_refuse(l->world->lanes, l->lane, "%s: %s",
-                           instr_text(l->program, l->over ? NDP_NONE : l->walk.at, instr, sizeof instr), text);
+ndp_status ndp_step_refused(const ndp_step_lane *l, ndp_status st) {
+    return NDP_FAIL(st, "placement: %s: %s: %s", ndp_lane_text(l->world->lanes, l->lane).s,
+                    instr_text(l->program, l->over ? NDP_NONE : l->walk.at).s, ndp_error_message());
 }
 
-static const char *const held_names[NDP_HELD_KINDS] = {"nothing that was written in this step",
-                                                       "inputs",
-                                                       "the constants of the update",
-                                                       "a table of pieces",
-                                                       "a number of the step",
-                                                       "the output",
-                                                       "the gradient of the output",
-                                                       "saved values",
-                                                       "saved values for the input gradient",
-                                                       "values between the gradients",
-                                                       "weights",
-                                                       "the first state of the optimizer",
-                                                       "the second state of the optimizer",
-                                                       "codes of the first state of the optimizer",
-                                                       "codes of the second state of the optimizer",
-                                                       "scales of the first state of the optimizer",
-                                                       "scales of the second state of the optimizer",
-                                                       "the gradient",
-                                                       "directions",
-                                                       "transformed directions",
-                                                       "zeros",
-                                                       "parts of a matrix",
-                                                       "a transformed matrix"};
+#define NAME(KIND, text) text,
+static const char *const held_names[] = {NDP_HELD_LIST(NAME)};
+#undef NAME
 
 static const char *own_text(ndp_own own) {
     static const char *const names[] = {"", ", of own samples over dp_replicate", ", of own samples over dp_shard",
@@ -58,46 +31,41 @@ static const char *own_text(ndp_own own) {
 }
 
 /* What is left out of a gradient, or there twice, if it is one micro-batch. */
-static void micro_batch_text(const ndp_step_world *w, ndp_share s, char *out, size_t size) {
-    out[0] = 0;
+static ndp_text micro_batch_text(const ndp_step_world *w, ndp_share s) {
+    ndp_text out = {""};
     for (int m = 0; m < w->micro_batches && w->micro_batches > 1; m++) {
-        if (ndp_share_add(s, w->weights[m]) == 1)
-            snprintf(out, size, ": that of micro-batch %d is missing", m);
-        if (ndp_share_sub(s, w->weights[m]) == 1)
-            snprintf(out, size, ": that of micro-batch %d is there twice", m);
-        if (s == w->weights[m])
-            snprintf(out, size, ": that of micro-batch %d alone", m);
+        ndp_share one = ndp_step_weight(w, m);
+        if (ndp_share_add(s, one) == 1)
+            ndp_text_add(&out, ": that of micro-batch %d is missing", m);
+        if (ndp_share_sub(s, one) == 1)
+            ndp_text_add(&out, ": that of micro-batch %d is there twice", m);
+        if (s == one)
+            ndp_text_add(&out, ": that of micro-batch %d alone", m);
     }
-}
-
-const char *ndp_held_text(const ndp_step_lane *l, const ndp_held *s, char *out, size_t size) {
-    static const char *const times[] = {"before this step alone", "in this step", "twice in this step"};
-    const ndp_step_world *w = l->world;
-    char made[192], share[64], alone[64];
-    bool unit = s->kind >= NDP_HELD_BOUNDARY && s->kind <= NDP_HELD_BETWEEN;
-    int n = snprintf(out, size, "%s", held_names[s->kind]);
-    if (unit && s->of >= 0 && s->of < w->whole->n_units)
-        n += snprintf(out + n, size - (size_t)n, " of %s, micro-batch %d", w->whole->units[s->of].name, s->at);
-    else if (s->kind >= NDP_HELD_PARAM && s->kind != NDP_HELD_ZERO && s->of >= 0)
-        n += snprintf(out + n, size - (size_t)n, " of %s", w->whole->buffers[s->of].name);
-    if (unit && s->share != 0)
-        n += snprintf(out + n, size - (size_t)n, ", changed in place");
-    if (s->kind == NDP_HELD_GRAD) {
-        micro_batch_text(w, s->share, alone, sizeof alone);
-        n += snprintf(out + n, size - (size_t)n, ", %s%s%s", ndp_share_text(s->share, share, sizeof share), alone,
-                      own_text(s->own));
-    }
-    if (s->kind >= NDP_HELD_PARAM && s->kind <= NDP_HELD_SCALES1)
-        n += snprintf(out + n, size - (size_t)n, ", updated %s", times[s->at < 2 ? s->at : 2]);
-    if (s->made != NDP_NONE && n < (int)size)
-        snprintf(out + n, size - (size_t)n, ", made by %s", instr_text(l->program, s->made, made, sizeof made));
     return out;
 }
 
-ndp_status ndp_step_refuse_held(const ndp_step_lane *l, const ndp_held *is, const char *before, const char *after) {
-    char text[NDP_HELD_TEXT];
-    return ndp_step_refuse(l, "%s%s%s", before,
-                           ndp_held_text(l, is ? is : &(ndp_held){.made = NDP_NONE}, text, sizeof text), after);
+ndp_text ndp_held_text(const ndp_step_lane *l, const ndp_held *s) {
+    static const char *const times[] = {"before this step alone", "in this step", "twice in this step"};
+    const ndp_step_world *w = l->world;
+    ndp_text out = {""};
+    ndp_text_add(&out, "%s", held_names[s ? s->kind : NDP_HELD_NOTHING]);
+    if (!s)
+        return out;
+    bool unit = s->kind >= NDP_HELD_BOUNDARY && s->kind <= NDP_HELD_BETWEEN;
+    if (unit && s->of >= 0 && s->of < w->whole->n_units)
+        ndp_text_add(&out, " of %s, micro-batch %d", w->whole->units[s->of].name, s->at);
+    else if (s->kind >= NDP_HELD_PARAM && s->kind != NDP_HELD_ZERO && s->of >= 0)
+        ndp_text_add(&out, " of %s", w->whole->buffers[s->of].name);
+    if (unit && s->share != 0)
+        ndp_text_add(&out, ", changed in place");
+    if (s->kind == NDP_HELD_GRAD)
+        ndp_text_add(&out, ", %s%s%s", ndp_share_text(s->share).s, micro_batch_text(w, s->share).s, own_text(s->own));
+    if (s->kind >= NDP_HELD_PARAM && s->kind <= NDP_HELD_SCALES1)
+        ndp_text_add(&out, ", updated %s", times[s->at < 2 ? s->at : 2]);
+    if (s->made != NDP_NONE)
+        ndp_text_add(&out, ", made by %s", instr_text(l->program, s->made).s);
+    return out;
 }
 
 /* ---- what elements must be ---- */
@@ -112,15 +80,12 @@ static ndp_sum part_of_element(const ndp_step_lane *l, const void *what) {
     size_t size = ndp_held_unit(want);
     int64_t in_slice = want->first - o->shard.index * o->shard.slice;
     size_t at = o->grad.offset + (size_t)in_slice * size;
-    const ndp_held *x = in_slice < 0 || in_slice >= o->shard.slice || o->grad.block == NDP_NONE
-                            ? NULL
-                            : ndp_memory_find(&l->memory, (ndp_bytes){o->grad.block, at, at + size});
-    return (ndp_sum){{x && x->kind == NDP_HELD_GRAD ? x->share : 0}};
+    ndp_held x = ndp_memory_find(&l->memory, (ndp_bytes){o->grad.block, at, at + size});
+    return (ndp_sum){{in_slice >= 0 && in_slice < o->shard.slice && x.kind == NDP_HELD_GRAD ? x.share : 0}};
 }
 
 static ndp_status refuse_elements(const ndp_step_lane *l, const ndp_step_buffer *b, const ndp_held *is,
                                   const ndp_held *want) {
-    char text[NDP_HELD_TEXT], must[NDP_HELD_TEXT];
     int segment = NDP_NONE;
     for (int k = 0; k < b->n; k++)
         if (b->stretches[k].first <= want->first && want->first < b->stretches[k].end)
@@ -128,12 +93,11 @@ static ndp_status refuse_elements(const ndp_step_lane *l, const ndp_step_buffer 
     const char *name = segment == NDP_NONE ? b->name : l->world->whole->buffers[b->whole].segments.items[segment].name;
     const ndp_group_kind kinds[] = {NDP_GROUP_TP, NDP_GROUP_KV, NDP_GROUP_PP, NDP_GROUP_CP, NDP_GROUP_SP};
     const char *axis = is->kind == NDP_HELD_GRAD && is->of == want->of
-                           ? ndp_step_axis(l, kinds, NDP_COUNT(kinds), 1, part_of_element, want)
+                           ? ndp_step_axis(l, kinds, NDP_COUNT(kinds), part_of_element, want)
                            : NULL;
     return ndp_step_refuse(l, "%s from element %lld of the buffer on: it is %s%s%s, must be %s", name,
                            (long long)want->first, axis ? "a summand over " : "", axis ? axis : "",
-                           axis ? "" : ndp_held_text(l, is, text, sizeof text),
-                           ndp_held_text(l, want, must, sizeof must));
+                           axis ? "" : ndp_held_text(l, is).s, ndp_held_text(l, want).s);
 }
 
 static bool fits(const ndp_held *s, const ndp_held *want, int64_t first) {
@@ -157,13 +121,6 @@ ndp_status ndp_step_needs(const ndp_step_lane *l, int block, size_t at, ndp_held
     return NDP_OK;
 }
 
-static ndp_status refuse_sum(const ndp_step_lane *l, const ndp_held *is, const char *of) {
-    char before[200];
-    snprintf(before, sizeof before, "adds to %s%s%s", of ? "the gradient of " : "", of ? of : "",
-             of ? " where there is " : "");
-    return ndp_step_refuse_held(l, is, before, "");
-}
-
 ndp_status ndp_step_add(ndp_step_lane *l, ndp_bytes at, const ndp_held *more, const char *of) {
     ndp_held is;
     for (size_t b = at.start; ndp_memory_next(&l->memory, at.block, &b, at.end, &is);) {
@@ -176,7 +133,8 @@ ndp_status ndp_step_add(ndp_step_lane *l, ndp_bytes at, const ndp_held *more, co
                  is.own == mine.own)
             NDP_TRY(ndp_memory_add(&l->memory, bytes, mine.share, l->walk.at));
         else
-            return refuse_sum(l, &is, of);
+            return ndp_step_refuse(l, "adds to %s%s%s%s", of ? "the gradient of " : "", of ? of : "",
+                                   of ? " where there is " : "", ndp_held_text(l, &is).s);
     }
     return NDP_OK;
 }

@@ -9,24 +9,27 @@
 #ifndef NDP_PLACEMENT_STEP_LANE_H
 #define NDP_PLACEMENT_STEP_LANE_H
 
-#include "placement/step.h"
 #include "placement/step_buffer.h"
+#include "placement/unit.h"
 
-typedef enum ndp_step_scalar {
-    NDP_STEP_VALID,
-    NDP_STEP_LOSS,
-    NDP_STEP_SQUARES,
-    NDP_STEP_SCALE,
-    NDP_STEP_NORM,
-    NDP_STEP_CLIP,
-    NDP_STEP_PAIRS, /* these three where rows are pairs */
-    NDP_STEP_NLL_TOKENS,
-    NDP_STEP_NLL_SCALE,
-    NDP_STEP_ROUTED, /* the rest where routers have losses */
-    NDP_STEP_ROUTER_SCALE,
-    NDP_STEP_ROUTERS,
-    NDP_STEP_SCALARS
-} ndp_step_scalar;
+/* The numbers of a step: X(NAME, "as messages say it", where it is in ndp_all_scalars, its type, the input of units
+ * that it is; TOKENS: none). */
+#define NDP_STEP_SCALARS_LIST(X)                                                                                       \
+    X(VALID, "valid tokens", step.valid, I64, TOKENS)                                                                  \
+    X(LOSS, "loss", step.loss, F64, LOSS)                                                                              \
+    X(SQUARES, "sum of squares", step.squares, F64, TOKENS)                                                            \
+    X(SCALE, "loss scale", step.scale, F64, LOSS_SCALE)                                                                \
+    X(NORM, "norm", step.norm, F64, TOKENS)                                                                            \
+    X(CLIP, "clipping factor", step.clip, F64, TOKENS)                                                                 \
+    X(PAIRS, "pairs", pair.pairs, I64, TOKENS) /* these three where rows are pairs */                                  \
+    X(NLL_TOKENS, "tokens of the nll", pair.nll_tokens, I64, TOKENS)                                                   \
+    X(NLL_SCALE, "scale of the nll", pair.nll_scale, F64, NLL_SCALE)                                                   \
+    X(ROUTED, "routed rows", router.rows, I64, TOKENS) /* the rest where routers have losses */                        \
+    X(ROUTER_SCALE, "scale of the router losses", router.scale, F64, ROUTER_SCALE)                                     \
+    X(ROUTERS, "router losses", router.sums, F64, ROUTER_SUMS)
+
+#define NDP_STEP_SCALAR_ENUMERATOR(NAME, ...) NDP_STEP_##NAME,
+typedef enum ndp_step_scalar { NDP_STEP_SCALARS_LIST(NDP_STEP_SCALAR_ENUMERATOR) NDP_STEP_SCALARS } ndp_step_scalar;
 
 /* Of a sum, what is own on which data axes. */
 typedef struct ndp_sum {
@@ -41,7 +44,7 @@ static inline void ndp_sum_add(ndp_sum *sum, const ndp_sum *more) {
 typedef struct ndp_under_way {
     const ndp_instr *instr;
     int lane, at, channel, work, peer, tag;
-    int listed;                 /* its place in ndp_step_lane.list */
+    const ndp_members *group;   /* of a collective */
     int64_t number;             /* of its meeting; in the mailbox of a message */
     int of;                     /* buffer of the whole model; NDP_NONE */
     size_t bytes;               /* of the operand */
@@ -49,7 +52,6 @@ typedef struct ndp_under_way {
     bool is_part;               /* of an all_gather: the operand is a part of the sum `added` (ndp_scattered) */
     int scalar;                 /* NDP_NONE: no scalar */
     ndp_sum sum;
-    size_t place, place_end; /* in pinned memory */
     /* Of the first member of a group: what the group makes, for all of them. */
     bool made;
     ndp_held_list result;
@@ -65,10 +67,11 @@ typedef struct ndp_scattered {
     ndp_held_list sum;
 } ndp_scattered;
 
-/* What reduce_scatters left in the slices of all owners: elements [first, end) of the buffer. */
+/* What reduce_scatters left in the slices of all owners: items add up where they have the same elements. */
 typedef struct ndp_reduced {
-    int64_t first, end;
-    ndp_sum sum;
+    int64_t first, end; /* elements of the buffer */
+    ndp_own own;
+    ndp_share share;
 } ndp_reduced;
 typedef struct ndp_step_others {
     ndp_reduced *items;
@@ -76,12 +79,15 @@ typedef struct ndp_step_others {
     bool known, moved; /* moved: the slice is also written in another way, so the items do not say all */
 } ndp_step_others;
 
-/* A lane's write into a window that other ranks read. */
-typedef struct ndp_window_write {
-    bool any;
+/* What a lane has done with a buffer. */
+typedef struct ndp_step_use {
+    ndp_step_others others;
+    int64_t read; /* when a unit last read it; NDP_NONE */
+    /* The lane's write into a window that other ranks read. */
+    bool wrote;
     int at;
     int64_t waited[NDP_CHANNELS]; /* the last meeting before it */
-} ndp_window_write;
+} ndp_step_use;
 
 typedef struct ndp_step_lane {
     struct ndp_step_world *world;
@@ -94,24 +100,22 @@ typedef struct ndp_step_lane {
     const ndp_instr *instr;
     bool over, again;          /* again: the instruction waits for another lane */
     ndp_under_way **under_way; /* by number of the communication (ndp_work_at) */
-    ndp_under_way **list;      /* the same without gaps */
     int n_under_way;
+    ndp_under_way **sent; /* messages that are not received yet */
+    int64_t n_sent, sent_capacity;
     int64_t waited[NDP_CHANNELS], *begun[NDP_CHANNELS], capacity[NDP_CHANNELS];
-    ndp_scattered part;      /* the last one */
-    ndp_step_others *others; /* by buffer */
-    int64_t *read;           /* by buffer: when a unit last read it */
-    ndp_window_write *wrote; /* by buffer */
+    ndp_scattered part; /* the last one */
+    ndp_step_use *uses; /* by buffer */
 } ndp_step_lane;
 
 /* ---- step_lane.c ---- */
 
 /* NDP_EBUG with the lane's rank and instruction. */
-ndp_status ndp_step_refuse(const ndp_step_lane *l, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* The same: "FORMAT", with what a span holds, which may be NULL: nothing, at its end. */
-ndp_status ndp_step_refuse_held(const ndp_step_lane *l, const ndp_held *is, const char *before, const char *after);
-/* "the output of model.layers.0, micro-batch 2, made by #11 forward model.layers.0": what a span holds. */
-const char *ndp_held_text(const ndp_step_lane *l, const ndp_held *s, char *out, size_t size);
-enum { NDP_HELD_TEXT = 320 };
+#define ndp_step_refuse(l, ...) ndp_step_refused(l, NDP_FAIL(NDP_EBUG, __VA_ARGS__))
+ndp_status ndp_step_refused(const ndp_step_lane *l, ndp_status st);
+/* "the output of model.layers.0, micro-batch 2, made by #11 forward model.layers.0": what a span holds; NULL:
+ * nothing. */
+ndp_text ndp_held_text(const ndp_step_lane *l, const ndp_held *s);
 
 /* The buffer of the whole model on a lane; NDP_NONE: it has none of it. */
 static inline int ndp_step_local(const ndp_step_lane *l, int whole) {
@@ -126,11 +130,9 @@ static inline bool ndp_step_state_is_short(const ndp_step_lane *l, const ndp_ste
     return l->shared->columns > NDP_PIECE_PLACE && n < b->shard.slice;
 }
 /* The operand's bytes. */
-static inline size_t ndp_step_operand_bytes(const ndp_operand *o) {
-    return (size_t)(o->view.rows * o->view.cols) * ndp_dtype_size(o->view.dtype);
-}
 static inline ndp_bytes ndp_step_bytes(const ndp_operand *o) {
-    return (ndp_bytes){o->base, o->offset, o->offset + ndp_step_operand_bytes(o)};
+    size_t bytes = (size_t)(o->view.rows * o->view.cols) * ndp_dtype_size(o->view.dtype);
+    return (ndp_bytes){o->base, o->offset, o->offset + bytes};
 }
 static inline bool ndp_step_is_absent(const ndp_operand *o) { return o->base == NDP_NONE || o->view.rows == 0; }
 
@@ -162,8 +164,9 @@ ndp_status ndp_step_scalar_write(ndp_step_lane *l, int scalar, ndp_sum value);
 /* Refuses what is not complete. */
 ndp_status ndp_step_scalar_needs(const ndp_step_lane *l, int scalar);
 const char *ndp_step_scalar_name(int scalar);
-/* The place of a kind's inputs among those of a micro-batch; NDP_NONE: it has no such inputs. */
-int ndp_step_input_of(const ndp_step_lane *l, ndp_input_kind kind);
+/* The scalar that is an input of units; NDP_NONE: none. */
+int ndp_step_scalar_of(ndp_input_kind kind);
+ndp_address ndp_step_scalar_address(const ndp_program *p, int scalar);
 
 /* ---- step_owners.c ---- */
 
@@ -176,12 +179,5 @@ typedef struct ndp_piece_rows {
 } ndp_piece_rows;
 /* Refuses an operand that is not rows of a table. For an absent operand, out->n is 0. */
 ndp_status ndp_step_pieces(const ndp_step_lane *l, const ndp_operand *o, ndp_piece_rows *out);
-
-/* ---- pinned memory (step_pinned.c) ---- */
-
-/* Gives a collective of the program that begins its place, which no other under way may have. */
-ndp_status ndp_step_pin(const ndp_step_lane *l, ndp_under_way *u);
-/* Before a RUN. */
-ndp_status ndp_step_pinned_run(const ndp_step_lane *l);
 
 #endif

@@ -37,33 +37,18 @@ static ndp_bytes operand(const ndp_step_lane *l, const ndp_operand *o) {
 
 /* All bytes of a message are something. */
 static ndp_status check_message(const ndp_step_lane *l, ndp_bytes b) {
-    const ndp_held *s = ndp_memory_find(&l->memory, b);
-    if (s && (s->kind == NDP_HELD_BOUNDARY || s->kind == NDP_HELD_BOUNDARY_GRAD) && s->share == 0)
+    ndp_held s = ndp_memory_find(&l->memory, b);
+    if ((s.kind == NDP_HELD_BOUNDARY || s.kind == NDP_HELD_BOUNDARY_GRAD) && s.share == 0)
         return NDP_OK;
     ndp_held first = ndp_memory_first(&l->memory, b);
-    return ndp_step_refuse_held(l, &first, "sends ", ", must be the output of a unit, or a gradient of one");
-}
-
-static ndp_mail *mailbox(const ndp_step_world *w, int to, int from, int channel) {
-    int direction = channel == NDP_CHANNEL_BACKWARD;
-    return &w->mail[(to * w->lanes->size[NDP_PP] + from) * 2 + direction];
+    return ndp_step_refuse(l, "sends %s, must be the output of a unit, or a gradient of one",
+                           ndp_held_text(l, &first).s);
 }
 
 /* The lane at another place on pp. */
 static int lane_of_peer(const ndp_step_lane *l, int peer) {
     const ndp_members *m = ndp_step_members(l, NDP_GROUP_PP);
-    return peer >= 0 && peer < m->n ? ndp_member(m, peer) : NDP_NONE;
-}
-
-static ndp_status post(ndp_step_lane *l, ndp_under_way *u) {
-    ndp_step_world *w = l->world;
-    int to = lane_of_peer(l, u->peer);
-    if (to == NDP_NONE)
-        return ndp_step_refuse(l, "there is no rank %d on pp", u->peer);
-    ndp_mail *box = mailbox(w, to, w->lanes->items[l->lane].mesh.coord[NDP_PP], u->channel);
-    NDP_TRY(NDP_GROW(&w->arena, box->n, &box->capacity, box->items));
-    box->items[box->n++] = u;
-    return NDP_OK;
+    return peer >= 0 && peer < m->n ? m->lanes[peer] : NDP_NONE;
 }
 
 /* Numbers of the step travel as such. */
@@ -81,8 +66,12 @@ static ndp_status begin_message(ndp_step_lane *l, ndp_under_way *u, ndp_bytes in
         return ndp_memory_clear(&l->memory, in);
     NDP_TRY(check_message(l, in));
     NDP_TRY(ndp_memory_read(&l->memory, in, &u->spans));
+    if (lane_of_peer(l, u->peer) == NDP_NONE)
+        return ndp_step_refuse(l, "there is no rank %d on pp", u->peer);
     u->left = 2;
-    return post(l, u);
+    NDP_TRY(NDP_GROW(&l->world->arena, l->n_sent, &l->sent_capacity, l->sent));
+    l->sent[l->n_sent++] = u;
+    return NDP_OK;
 }
 
 /* The operand is in, or a part of, the result where the ranks' memory is one. */
@@ -98,7 +87,7 @@ static ndp_status note_begin(ndp_step_lane *l, ndp_under_way *u) {
     NDP_TRY(ndp_meet_begin(&l->world->meetings, l->lane, c, u, &u->number));
     NDP_TRY(NDP_GROW(&l->world->arena, u->number, &l->capacity[c], l->begun[c]));
     l->begun[c][u->number] = l->walk.executed;
-    u->left = ndp_step_members(l, ndp_channel_group(c))->n;
+    u->left = u->group->n;
     return NDP_OK;
 }
 
@@ -115,13 +104,13 @@ static ndp_status take_part(const ndp_step_lane *l, ndp_under_way *u, ndp_bytes 
 static ndp_status begin_collective(ndp_step_lane *l, ndp_under_way *u, ndp_bytes in) {
     const ndp_call *c = &l->instr->call;
     ndp_bytes out = operand(l, &c->out[0]);
-    int ranks = ndp_step_members(l, ndp_channel_group(u->channel))->ranks;
-    size_t many = (size_t)ranks, handed = in.end - in.start, got = out.end - out.start;
+    u->group = ndp_step_members(l, ndp_channel_group(u->channel));
+    size_t many = (size_t)u->group->ranks, handed = in.end - in.start, got = out.end - out.start;
     bool gathers = c->op->collective == NDP_ALL_GATHER, scatters = c->op->collective == NDP_REDUCE_SCATTER;
     if (!gathers && !scatters && c->op->collective != NDP_ALL_REDUCE)
         return ndp_step_refuse(l, "no program has this operation");
     if (gathers ? got != handed * many : scatters ? handed != got * many : got != handed)
-        return ndp_step_refuse(l, "%zu bytes in, %zu bytes out, of %d ranks", handed, got, ranks);
+        return ndp_step_refuse(l, "%zu bytes in, %zu bytes out, of %d ranks", handed, got, u->group->ranks);
     NDP_TRY(take_operand(l, u, in));
     if (scatters && c->attr.accumulate)
         NDP_TRY(ndp_memory_read(&l->memory, out, &u->added));
@@ -144,19 +133,16 @@ ndp_status ndp_step_begin(ndp_step_lane *l) {
     u->peer = c->attr.peer, u->tag = ndp_tag_at(c, &l->walk), u->bytes = bytes.end - bytes.start;
     u->scalar = NDP_NONE;
     u->of = in->buffer == NDP_NONE ? NDP_NONE : l->shared->buffers[in->buffer].whole;
-    NDP_TRY(ndp_step_pin(l, u));
     l->under_way[work] = u;
-    u->listed = l->n_under_way;
-    l->list[l->n_under_way++] = u;
+    l->n_under_way++;
     return is_message(c) ? begin_message(l, u, bytes) : begin_collective(l, u, bytes);
 }
 
 /* ---- waits ---- */
 
 static void end(ndp_step_lane *l, ndp_under_way *u) {
-    ndp_under_way *last = l->list[--l->n_under_way];
     l->under_way[u->work] = NULL;
-    l->list[last->listed = u->listed] = last;
+    l->n_under_way--;
 }
 
 /* Both sides of a message have its begin. */
@@ -165,22 +151,29 @@ static void give_sent(ndp_step_world *w, ndp_under_way *u) {
         give(w, u);
 }
 
+/* A message that the rank at place `me` on pp receives as `u`. */
+static bool is_for(const ndp_under_way *sent, int me, const ndp_under_way *u) {
+    bool back = sent->channel == NDP_CHANNEL_BACKWARD;
+    return sent->peer == me && sent->tag == u->tag && back == (u->channel == NDP_CHANNEL_BACKWARD);
+}
+
 /* A message is there once the peer has begun to send one with the tag. */
 static ndp_status wait_message(ndp_step_lane *l, ndp_under_way *u) {
-    ndp_mail *box = mailbox(l->world, l->lane, u->peer, u->channel);
+    int from = lane_of_peer(l, u->peer), me = ndp_step_members(l, NDP_GROUP_PP)->me;
+    ndp_step_lane *peer = &l->world->items[from == NDP_NONE ? l->lane : from];
     int64_t i = 0;
     if (u->instr->call.op->collective == NDP_SEND) {
         end(l, u);
         give_sent(l->world, u);
         return NDP_OK;
     }
-    while (i < box->n && box->items[i]->tag != u->tag)
+    while (i < peer->n_sent && !is_for(peer->sent[i], me, u))
         i++;
-    l->again = i == box->n;
+    l->again = i == peer->n_sent;
     if (l->again)
         return NDP_OK;
-    ndp_under_way *sent = box->items[i];
-    memmove(box->items + i, box->items + i + 1, (size_t)(--box->n - i) * sizeof(void *));
+    ndp_under_way *sent = peer->sent[i];
+    memmove(peer->sent + i, peer->sent + i + 1, (size_t)(--peer->n_sent - i) * sizeof(void *));
     if (sent->bytes != u->bytes)
         return ndp_step_refuse(l, "receives %zu bytes, of %zu that are sent", u->bytes, sent->bytes);
     NDP_TRY(ndp_memory_put(&l->memory, operand(l, &l->instr->call.out[0]), &sent->spans, l->walk.at));
@@ -191,34 +184,34 @@ static ndp_status wait_message(ndp_step_lane *l, ndp_under_way *u) {
 }
 
 /* What the members have handed in, in the order of the group; false: one has not begun. */
-static bool all_begun(const ndp_step_lane *l, const ndp_members *m, const ndp_under_way *u, ndp_under_way **members) {
+static bool all_begun(const ndp_step_lane *l, const ndp_under_way *u, ndp_under_way **members) {
+    const ndp_members *m = u->group;
     for (int i = 0; i < m->n; i++) {
-        members[i] = ndp_meet_handed(&l->world->meetings, ndp_member(m, i), u->channel, u->number);
+        members[i] = ndp_meet_handed(&l->world->meetings, m->lanes[i], u->channel, u->number);
         if (!members[i])
             return false;
     }
     return true;
 }
 
-static ndp_status check_alike(ndp_step_lane *l, const ndp_members *m, ndp_under_way **members) {
-    for (int i = 1; i < m->n; i++) {
+static ndp_status check_alike(ndp_step_lane *l, ndp_under_way **members) {
+    for (int i = 1; i < members[0]->group->n; i++) {
         const ndp_under_way *a = members[0], *b = members[i];
-        char rank[160];
         if (a->instr->call.op != b->instr->call.op || a->bytes != b->bytes || a->scalar != b->scalar)
             return ndp_step_refuse(l, "meets #%d %s of %s, another operation", b->at, b->instr->call.op->name,
-                                   ndp_lane_text(l->world->lanes, b->lane, rank, sizeof rank));
+                                   ndp_lane_text(l->world->lanes, b->lane).s);
     }
     return NDP_OK;
 }
 
 /* The sum of numbers of the step. */
-static ndp_status wait_scalar(ndp_step_lane *l, const ndp_members *m, ndp_under_way **members) {
+static ndp_status wait_scalar(ndp_step_lane *l, ndp_under_way **members) {
     ndp_sum sum = {{0}};
     if (l->instr->call.op->collective != NDP_ALL_REDUCE)
         return ndp_step_refuse(l, "no program has this operation on a number");
-    for (int i = 0; i < m->n; i++)
+    for (int i = 0; i < members[0]->group->n; i++)
         ndp_sum_add(&sum, &members[i]->sum);
-    return ndp_step_scalar_write(l, members[0]->scalar, ndp_step_sum_over(l->world, &sum, m->own));
+    return ndp_step_scalar_write(l, members[0]->scalar, ndp_step_sum_over(l->world, &sum, members[0]->group->own));
 }
 
 /* The part of a sum that a rank of a reduce_scatter gets, added to what is there. */
@@ -246,16 +239,15 @@ static ndp_status write_part(ndp_step_lane *l, const ndp_under_way *u, const ndp
     return NDP_OK;
 }
 
-static ndp_status wait_collective(ndp_step_lane *l, ndp_under_way *u, const ndp_members *m, ndp_under_way **members) {
+static ndp_status wait_collective(ndp_step_lane *l, ndp_under_way *u, ndp_under_way **members) {
     ndp_bytes out = operand(l, &u->instr->call.out[0]);
-    NDP_TRY(check_alike(l, m, members));
+    NDP_TRY(check_alike(l, members));
     if (u->scalar != NDP_NONE)
-        return wait_scalar(l, m, members);
+        return wait_scalar(l, members);
     ndp_held_list *result = &members[0]->result;
     ndp_collective kind = u->instr->call.op->collective;
     if (!members[0]->made)
-        NDP_TRY(kind == NDP_ALL_GATHER ? ndp_step_gather(l, m, members, result)
-                                       : ndp_step_reduce(l, m, members, result));
+        NDP_TRY(kind == NDP_ALL_GATHER ? ndp_step_gather(l, members, result) : ndp_step_reduce(l, members, result));
     members[0]->made = true;
     return kind == NDP_REDUCE_SCATTER ? write_part(l, u, result, out)
                                       : ndp_memory_put(&l->memory, out, result, l->walk.at);
@@ -269,15 +261,14 @@ ndp_status ndp_step_wait(ndp_step_lane *l) {
         return ndp_step_refuse(l, "waits for what is not under way");
     if (is_message(&u->instr->call))
         return wait_message(l, u);
-    const ndp_members *m = ndp_step_members(l, ndp_channel_group(u->channel));
-    l->again = !all_begun(l, m, u, members);
+    l->again = !all_begun(l, u, members);
     if (l->again)
         return NDP_OK;
-    NDP_TRY(wait_collective(l, u, m, members));
+    NDP_TRY(wait_collective(l, u, members));
     l->waited[u->channel] = u->number;
     end(l, u);
     if (--members[0]->left == 0)
-        for (int i = 0; i < m->n; i++)
+        for (int i = 0; i < u->group->n; i++)
             give(w, members[i]);
     return NDP_OK;
 }

@@ -8,37 +8,26 @@
 
 /* ---- reduce_scatters ---- */
 
-static ndp_status append(ndp_arena *arena, ndp_step_others *o, int64_t first, int64_t end, const ndp_sum *sum) {
+static ndp_status add(ndp_arena *arena, ndp_step_others *o, ndp_reduced more) {
+    int64_t i = 0;
+    while (i < o->n && (o->items[i].first != more.first || o->items[i].end != more.end || o->items[i].own != more.own))
+        i++;
+    if (i < o->n) {
+        o->items[i].share = ndp_share_add(o->items[i].share, more.share);
+        return NDP_OK;
+    }
     NDP_TRY(NDP_GROW(arena, o->n, &o->capacity, o->items));
-    o->items[o->n++] = (ndp_reduced){first, end, *sum};
+    o->items[o->n++] = more;
     return NDP_OK;
 }
 
-/* What the slices have at `element`, and up to where; nothing where they have nothing. */
-static ndp_sum reduced_at(const ndp_step_others *o, int64_t element, int64_t *end) {
-    for (int i = 0; i < o->n; i++) {
-        if (o->items[i].first <= element && element < o->items[i].end) {
-            *end = o->items[i].end < *end ? o->items[i].end : *end;
-            return o->items[i].sum;
-        }
-        if (o->items[i].first > element && o->items[i].first < *end)
-            *end = o->items[i].first;
-    }
-    return (ndp_sum){{0}};
-}
-
-/* Adds what `before` has of the elements of one span of the sum. */
-static ndp_status take_span(ndp_arena *arena, ndp_step_others *o, const ndp_step_others *before, const ndp_held *s,
-                            int64_t size) {
-    int64_t last = (int64_t)s->end / size;
-    for (int64_t at = (int64_t)s->start / size, end; at < last; at = end) {
-        end = last;
-        ndp_sum sum = reduced_at(before, at, &end);
-        if (s->kind == NDP_HELD_GRAD)
-            sum.by_own[s->own] = ndp_share_add(sum.by_own[s->own], s->share);
-        NDP_TRY(append(arena, o, at, end, &sum));
-    }
-    return NDP_OK;
+/* What the slices have at `element`. */
+static ndp_sum reduced_at(const ndp_step_others *o, int64_t element) {
+    ndp_sum sum = {{0}};
+    for (int64_t i = 0; i < o->n; i++)
+        if (o->items[i].first <= element && element < o->items[i].end)
+            sum.by_own[o->items[i].own] = ndp_share_add(sum.by_own[o->items[i].own], o->items[i].share);
+    return sum;
 }
 
 ndp_status ndp_step_scattered(ndp_step_lane *l, const ndp_under_way *u, const ndp_held_list *sum) {
@@ -49,17 +38,20 @@ ndp_status ndp_step_scattered(ndp_step_lane *l, const ndp_under_way *u, const nd
                   (size_t)(b->shard.slice * b->shard.shards * size) == u->bytes;
     if (!owners)
         return NDP_OK;
-    ndp_step_others *o = &l->others[local], made = {.known = true, .moved = o->moved}, nothing = {0};
-    for (int i = 0; i < sum->n; i++)
-        NDP_TRY(
-            take_span(&l->world->arena, &made, u->instr->call.attr.accumulate ? o : &nothing, &sum->items[i], size));
-    *o = made;
+    ndp_step_others *o = &l->uses[local].others;
+    o->known = true;
+    o->n = u->instr->call.attr.accumulate ? o->n : 0;
+    for (int i = 0; i < sum->n; i++) {
+        const ndp_held *s = &sum->items[i];
+        ndp_reduced more = {(int64_t)s->start / size, (int64_t)s->end / size, s->own, s->share};
+        NDP_TRY(s->kind == NDP_HELD_GRAD ? add(&l->world->arena, o, more) : NDP_OK);
+    }
     return NDP_OK;
 }
 
 void ndp_step_moved(ndp_step_lane *l, int block) {
     for (int i = 0; i < l->program->opts.model->n_buffers; i++)
-        l->others[i].moved |= l->program->owned[i].grad.block == block;
+        l->uses[i].others.moved |= l->program->owned[i].grad.block == block;
 }
 
 /* ---- at the end ---- */
@@ -69,18 +61,17 @@ void ndp_step_moved(ndp_step_lane *l, int block) {
 static ndp_sum sum_over(const ndp_step_world *w, int lane, int whole, int64_t element, ndp_groups kinds, bool *lost) {
     const ndp_step_lane *l = &w->items[lane];
     int local = l->shared->local[whole], kind = 0;
-    int64_t end = INT64_MAX;
     if (local == NDP_NONE)
         return (ndp_sum){{0}};
-    *lost |= kinds == 0 && (l->others[local].moved || !l->others[local].known);
+    *lost |= kinds == 0 && (l->uses[local].others.moved || !l->uses[local].others.known);
     if (kinds == 0)
-        return reduced_at(&l->others[local], element, &end);
+        return reduced_at(&l->uses[local].others, element);
     while (!(kinds >> kind & 1))
         kind++;
-    const ndp_members *m = &w->members[lane][kind];
+    const ndp_members *m = ndp_lane_members(w->lanes, lane, (ndp_group_kind)kind);
     ndp_sum sum = {{0}};
     for (int i = 0; i < m->n; i++) {
-        ndp_sum part = sum_over(w, ndp_member(m, i), whole, element, kinds & ~NDP_GROUP_BIT(kind), lost);
+        ndp_sum part = sum_over(w, m->lanes[i], whole, element, kinds & ~NDP_GROUP_BIT(kind), lost);
         ndp_sum_add(&sum, &part);
     }
     return ndp_step_sum_over(w, &sum, m->own);
@@ -88,31 +79,32 @@ static ndp_sum sum_over(const ndp_step_world *w, int lane, int whole, int64_t el
 
 static ndp_status check_element(const ndp_step_world *w, int lane, int local, const ndp_segment *s, int64_t element) {
     const ndp_step_buffer *b = &w->items[lane].shared->buffers[local];
-    char share[64];
     bool lost = false;
     ndp_sum sum = sum_over(w, lane, b->whole, element, s->sums | NDP_GROUP_BIT(b->shard.over), &lost);
     bool own = sum.by_own[NDP_OWN_REPLICATE] || sum.by_own[NDP_OWN_SHARD] || sum.by_own[NDP_OWN_BOTH];
-    if (lost || ndp_sum_is(&sum, 1))
+    if (lost || ndp_sum_is_complete(&sum))
         return NDP_OK;
     return ndp_lane_refuse(
         w->lanes, lane,
         "the gradient of %s, from element %lld of %s on, is %s%s after its reduce_scatter and "
         "the sums over the ranks with the same elements; it must be complete in the slices of all owners",
-        s->name, (long long)element, b->name, ndp_share_text(sum.by_own[NDP_OWN_NONE], share, sizeof share),
+        s->name, (long long)element, b->name, ndp_share_text(sum.by_own[NDP_OWN_NONE]).s,
         own ? ", and in part of own samples" : "");
 }
 
 /* Where the sum changes, some lane of the group has an element at which its part does: each looks at its own. */
 static ndp_status check_buffer(const ndp_step_world *w, int lane, int local) {
     const ndp_step_buffer *b = &w->items[lane].shared->buffers[local];
-    const ndp_step_others *o = &w->items[lane].others[local];
+    const ndp_step_others *o = &w->items[lane].uses[local].others;
     for (int k = 0; k < b->n; k++) {
         const ndp_stretch *t = &b->stretches[k];
         const ndp_segment *s = &ndp_step_table(&w->items[lane], local)->items[t->segment];
         NDP_TRY(check_element(w, lane, local, s, t->first));
-        for (int i = 0; i < o->n; i++)
-            if (t->first < o->items[i].first && o->items[i].first < t->end)
-                NDP_TRY(check_element(w, lane, local, s, o->items[i].first));
+        for (int64_t i = 0; i < 2 * o->n; i++) {
+            int64_t element = i % 2 ? o->items[i / 2].end : o->items[i / 2].first;
+            if (t->first < element && element < t->end)
+                NDP_TRY(check_element(w, lane, local, s, element));
+        }
     }
     return NDP_OK;
 }
@@ -120,7 +112,7 @@ static ndp_status check_buffer(const ndp_step_world *w, int lane, int local) {
 ndp_status ndp_step_others_check(const ndp_step_world *w) {
     for (int lane = 0; lane < w->lanes->n; lane++)
         for (int i = 0; i < w->items[lane].program->opts.model->n_buffers; i++)
-            if (w->items[lane].others[i].known && !w->items[lane].others[i].moved)
+            if (w->items[lane].uses[i].others.known && !w->items[lane].uses[i].others.moved)
                 NDP_TRY(check_buffer(w, lane, i));
     return NDP_OK;
 }

@@ -10,13 +10,13 @@ ndp_status ndp_step_pieces(const ndp_step_lane *l, const ndp_operand *o, ndp_pie
     if (ndp_step_is_absent(o))
         return NDP_OK;
     size_t row = (size_t)l->shared->columns * sizeof(int64_t);
-    const ndp_held *s = ndp_memory_find(&l->memory, ndp_step_bytes(o));
-    if (!s || s->kind != NDP_HELD_PIECES || o->view.cols != l->shared->columns || o->view.ld != o->view.cols ||
+    ndp_held s = ndp_memory_find(&l->memory, ndp_step_bytes(o));
+    if (s.kind != NDP_HELD_PIECES || o->view.cols != l->shared->columns || o->view.ld != o->view.cols ||
         o->view.dtype != NDP_I64)
         return ndp_step_refuse(l, "operand 2 is not a table of pieces");
-    size_t at = o->offset - l->program->owned[s->at].pieces.offset;
-    out->number = s->at;
-    out->buffer = &l->shared->buffers[s->at];
+    size_t at = o->offset - l->program->owned[s.at].pieces.offset;
+    out->number = s.at;
+    out->buffer = &l->shared->buffers[s.at];
     out->first = (int64_t)(at / row);
     out->n = o->view.rows;
     out->rows = out->buffer->pieces + out->first * l->shared->columns;
@@ -102,8 +102,8 @@ static ndp_status update_piece(ndp_step_lane *l, const step_update *u, const int
 
 static ndp_status check_numbers(const ndp_step_lane *l, const ndp_call *c) {
     const ndp_operand *k = &c->in[NDP_UPDATE_CONSTANTS], *clip = &c->in[NDP_UPDATE_CLIP];
-    const ndp_held *s = ndp_memory_find(&l->memory, ndp_step_bytes(k));
-    if (!s || s->kind != NDP_HELD_CONSTANTS || k->offset != s->start || k->view.rows != l->program->groups.n)
+    ndp_held s = ndp_memory_find(&l->memory, ndp_step_bytes(k));
+    if (s.kind != NDP_HELD_CONSTANTS || k->offset != s.start || k->view.rows != l->program->groups.n)
         return ndp_step_refuse(l, "its constants are not those of the update");
     if (clip->base == NDP_NONE || ndp_step_scalar_at(l, ndp_step_bytes(clip)) != NDP_STEP_CLIP)
         return ndp_step_refuse(l, "operand 4 is not the clipping factor");

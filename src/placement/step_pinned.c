@@ -1,111 +1,111 @@
-/* Places of collectives in pinned memory (step/staging.h): those that are under way at the same time are apart, of the
- * program and of a unit that runs meanwhile. */
-#include "placement/step_lane.h"
+/* Places of communications in pinned memory (step/staging.h): those that may be under way at the same time are apart,
+ * of the program and of a unit that runs meanwhile. A repeated range may rotate the numbers of its communications
+ * (ndp_ring), and two iterations meet some of them alone: so lives are compared, whichever iterations are executed. */
+#include "placement/step_buffer.h"
+
+/* A communication by its number: of a list its begin's, of the program that of its place. */
+typedef struct pinned {
+    const ndp_call *call; /* its first begin; NULL: no communication has the number */
+    int at;               /* where that is */
+    ndp_life life;
+    size_t start, end;
+} pinned;
 
 static size_t aligned(size_t n) { return (n + 63) & ~(size_t)63; }
 
+static size_t bytes_of(const ndp_operand *o) {
+    return (size_t)(o->view.rows * o->view.cols) * ndp_dtype_size(o->view.dtype);
+}
+
 /* A place has the result, and what is handed in where that is apart. */
-size_t ndp_step_pinned_bytes(const ndp_call *c) {
+static size_t place_bytes(const ndp_call *c) {
     ndp_collective kind = c->op->collective;
     bool apart = kind == NDP_REDUCE_SCATTER || kind == NDP_ALL_TO_ALL || kind == NDP_SHIFT || kind == NDP_SEND;
-    size_t result = kind == NDP_SEND ? 0 : aligned(ndp_step_operand_bytes(&c->out[0]));
-    return result + (apart ? ndp_step_operand_bytes(&c->in[0]) : 0);
+    return (kind == NDP_SEND ? 0 : aligned(bytes_of(&c->out[0]))) + (apart ? bytes_of(&c->in[0]) : 0);
 }
 
-/* ---- lists ---- */
+/* A number of a range that is waited for at its start and begun again later is free between. One that rotates may be
+ * under way in all of the range. */
+static void extend(pinned *p, const ndp_call *c, int at, bool rotates, size_t place) {
+    if (!p->call) {
+        *p = (pinned){c, at, {at, at, 0, 0}, place, place + place_bytes(c)};
+    } else if (c->kind == NDP_CALL_WAIT || rotates) {
+        p->life.last = at;
+    } else {
+        p->life.gap = p->life.last + 1;
+        p->life.gap_n = at - p->life.gap;
+    }
+}
 
-typedef struct pinned_list {
-    const ndp_list *list;
-    const size_t *places; /* by call */
-    int *under_way, n;    /* begins */
-} pinned_list;
+static const char *what_of(const pinned *p) { return p->call->what ? p->call->what : ""; }
 
-static ndp_status begin(pinned_list *p, int call, const char *unit) {
-    size_t start = p->places[call], end = start + ndp_step_pinned_bytes(&p->list->calls[call]);
-    for (int i = 0; i < p->n; i++) {
-        int other = p->under_way[i];
-        size_t first = p->places[other], last = first + ndp_step_pinned_bytes(&p->list->calls[other]);
-        if (start < last && first < end)
+/* Those of `n` numbers are apart, and in the memory that there is. *end: where the last one ends. */
+static ndp_status check_apart(const ndp_program *p, const char *of, const pinned *items, int n, size_t *end) {
+    for (int i = 0; i < n; i++) {
+        const pinned *a = &items[i];
+        *end = a->end > *end ? a->end : *end;
+        if (a->end > p->staging.bytes)
+            return NDP_FAIL(NDP_EBUG, "placement: %s: #%d %s %s ends at byte %zu of pinned memory, of %zu", of, a->at,
+                            a->call->op->name, what_of(a), a->end, p->staging.bytes);
+        for (int k = 0; k < i; k++) {
+            const pinned *b = &items[k];
+            if (a->call && b->call && a->start < b->end && b->start < a->end && ndp_lives_meet(&a->life, &b->life))
+                return NDP_FAIL(
+                    NDP_EBUG,
+                    "placement: %s: #%d %s %s has bytes %zu to %zu of pinned memory, where #%d %s may be under "
+                    "way",
+                    of, a->at, a->call->op->name, what_of(a), a->start, a->end, b->at, b->call->op->name);
+        }
+    }
+    return NDP_OK;
+}
+
+/* The communications of a list, or without one of the program, by number; `n`: how many numbers there are. */
+static ndp_status find_pinned(const ndp_program *p, const ndp_list *list, const size_t *places, int n, ndp_arena *arena,
+                              pinned **out) {
+    NDP_TRY(NDP_NEW(arena, n, *out));
+    for (int i = 0; i < (list ? list->n : p->n); i++) {
+        const ndp_instr *in = list ? NULL : &p->instrs[i];
+        const ndp_call *c = list ? &list->calls[i] : in->code == NDP_DO_CALL ? &in->call : NULL;
+        if (!c || c->kind == NDP_CALL_KERNEL)
+            continue;
+        ndp_ring numbers = in ? in->works : (ndp_ring){c->kind == NDP_CALL_WAIT ? c->partner : i, 1};
+        for (int k = numbers.first; k < numbers.first + numbers.n; k++)
+            extend(&(*out)[k], c, i, numbers.n > 1, places[k]);
+    }
+    return NDP_OK;
+}
+
+/* The first bytes are the list's while it runs. */
+static ndp_status check_run(const ndp_program *p, int at, const pinned *works, size_t end_of_list) {
+    for (int k = 0; k < p->n_works; k++)
+        if (works[k].call && works[k].start < end_of_list && works[k].start < works[k].end &&
+            ndp_lives_at(&works[k].life, at))
             return NDP_FAIL(
                 NDP_EBUG,
-                "placement: unit %s: #%d %s begins in bytes %zu to %zu of pinned memory, where #%d %s is under "
-                "way",
-                unit, call, p->list->calls[call].op->name, start, end, other, p->list->calls[other].op->name);
-    }
-    p->under_way[p->n++] = call;
+                "placement: rank %d: the collectives of #%d %s take %zu bytes of pinned memory, where #%d %s "
+                "may be under way",
+                p->opts.step.mesh.rank, at, p->instrs[at].what, end_of_list, works[k].at, works[k].call->op->name);
     return NDP_OK;
 }
 
-static void end(pinned_list *p, int call) {
-    int i = 0;
-    while (i < p->n && p->under_way[i] != call)
-        i++;
-    if (i < p->n)
-        p->under_way[i] = p->under_way[--p->n];
-}
-
-/* Two iterations show all (graph/repeat.h). */
-static ndp_status walk(pinned_list *p, const char *unit) {
-    for (ndp_walk w = NDP_WALK_START; ndp_walk_next(&p->list->repeats, p->list->n, NDP_FIRST_ITERATIONS(2), &w);) {
-        const ndp_call *c = &p->list->calls[w.at];
-        if (c->kind == NDP_CALL_BEGIN)
-            NDP_TRY(begin(p, w.at, unit));
-        if (c->kind == NDP_CALL_WAIT)
-            end(p, c->partner);
-    }
-    return NDP_OK;
-}
-
-static ndp_status check_list(ndp_step_program *s, int graph, int phase, ndp_arena *arena) {
-    const ndp_program *p = s->program;
-    const ndp_unit_program *unit = &p->opts.units[graph];
-    pinned_list list = {.list = &unit->lists[phase], .places = p->staging.places + p->staging.of_list[graph][phase]};
-    for (int i = 0; i < list.list->n; i++) {
-        const ndp_call *c = &list.list->calls[i];
-        size_t last = c->kind == NDP_CALL_BEGIN ? list.places[i] + ndp_step_pinned_bytes(c) : 0;
-        s->pinned[graph][phase] = last > s->pinned[graph][phase] ? last : s->pinned[graph][phase];
-    }
-    if (s->pinned[graph][phase] > p->staging.bytes)
-        return NDP_FAIL(NDP_EBUG, "placement: unit %s: its collectives take %zu bytes of pinned memory, of %zu",
-                        unit->graph->name, s->pinned[graph][phase], p->staging.bytes);
-    NDP_TRY(NDP_NEW(arena, list.list->n * 2, list.under_way));
-    return walk(&list, unit->graph->name);
-}
-
-ndp_status ndp_step_pinned_init(ndp_step_program *s, ndp_arena *arena) {
-    for (int g = 0; s->program->staging.bytes > 0 && g < s->program->opts.model->n_graphs; g++)
-        for (int phase = 0; phase < NDP_PHASES; phase++)
-            NDP_TRY(check_list(s, g, phase, arena));
-    return NDP_OK;
-}
-
-/* ---- the program ---- */
-
-ndp_status ndp_step_pin(const ndp_step_lane *l, ndp_under_way *u) {
-    const ndp_staging *s = &l->program->staging;
-    if (s->bytes == 0)
+ndp_status ndp_step_pinned_check(const ndp_program *p, ndp_arena *arena) {
+    size_t ends[NDP_MAX_GRAPHS][NDP_PHASES] = {{0}}, end = 0;
+    pinned *items;
+    ndp_text rank = {""};
+    if (p->staging.bytes == 0)
         return NDP_OK;
-    u->place = s->places[u->work];
-    u->place_end = u->place + ndp_step_pinned_bytes(&l->instr->call);
-    for (int i = 0; i < l->n_under_way; i++) {
-        const ndp_under_way *other = l->list[i];
-        if (u->place < other->place_end && other->place < u->place_end)
-            return ndp_step_refuse(l, "begins in bytes %zu to %zu of pinned memory, where #%d %s is under way",
-                                   u->place, u->place_end, other->at, other->instr->call.op->name);
+    for (int i = 0; i < p->opts.model->n_graphs * NDP_PHASES; i++) {
+        int g = i / NDP_PHASES, phase = i % NDP_PHASES;
+        const ndp_list *list = &p->opts.units[g].lists[phase];
+        NDP_TRY(find_pinned(p, list, p->staging.places + p->staging.of_list[g][phase], list->n, arena, &items));
+        NDP_TRY(check_apart(p, p->opts.units[g].graph->name, items, list->n, &ends[g][phase]));
     }
-    return u->place_end <= s->bytes
-               ? NDP_OK
-               : ndp_step_refuse(l, "pinned memory has %zu bytes, not %zu", s->bytes, u->place_end);
-}
-
-ndp_status ndp_step_pinned_run(const ndp_step_lane *l) {
-    int graph = l->program->opts.model->units[l->instr->unit].graph;
-    size_t end_of_list = l->shared->pinned[graph][l->instr->phase];
-    for (int i = 0; end_of_list > 0 && i < l->n_under_way; i++) {
-        const ndp_under_way *other = l->list[i];
-        if (other->place < end_of_list && other->place_end > other->place)
-            return ndp_step_refuse(l, "its collectives take %zu bytes of pinned memory, where #%d %s is under way",
-                                   end_of_list, other->at, other->instr->call.op->name);
-    }
+    ndp_text_add(&rank, "rank %d", p->opts.step.mesh.rank);
+    NDP_TRY(find_pinned(p, NULL, p->staging.places, p->n_works, arena, &items));
+    NDP_TRY(check_apart(p, rank.s, items, p->n_works, &end));
+    for (int i = 0; i < p->n; i++)
+        if (p->instrs[i].code == NDP_DO_RUN)
+            NDP_TRY(check_run(p, i, items, ends[p->opts.model->units[p->instrs[i].unit].graph][p->instrs[i].phase]));
     return NDP_OK;
 }

@@ -20,14 +20,6 @@ static ndp_bytes bytes_of(const ndp_step_lane *l, int base, size_t n) {
 
 /* ---- activations ---- */
 
-/* What a base is to hold: kind, unit, and bytes. */
-typedef struct step_activation {
-    ndp_held_kind kind;
-    int of;
-    size_t bytes;
-    ndp_share changed; /* bits of phases */
-} step_activation;
-
 /* The bases of activations: what each holds, of this unit or of one before it, its bytes in ndp_unit_program, and the
  * phases that make it. */
 enum { FORWARDS = 1 << NDP_FORWARD | 1 << NDP_FORWARD_DROP };
@@ -48,22 +40,12 @@ static const struct {
 };
 #undef BYTES
 
-static step_activation activation_at(const step_run *r, int base) {
-    const char *bytes = (const char *)r->program + activations[base].bytes;
-    return (step_activation){activations[base].kind, r->unit->number - activations[base].before, *(const size_t *)bytes,
-                             0};
+static ndp_bytes activation_bytes(const ndp_step_lane *l, const step_run *r, int base) {
+    return bytes_of(l, base, *(const size_t *)((const char *)r->program + activations[base].bytes));
 }
 
 static bool writes(const ndp_step_lane *l, const step_run *r, ndp_phase phase, int base) {
     return l->shared->written[r->unit->graph][phase] >> base & 1;
-}
-
-/* What the input gradients change in place the weight gradients read so; the lists were proven in that order. */
-static step_activation activation_of(const ndp_step_lane *l, const step_run *r, int base) {
-    step_activation a = activation_at(r, base);
-    if (l->instr->phase == NDP_BACKWARD_WEIGHT && base != NDP_BASE_BETWEEN && writes(l, r, NDP_BACKWARD_INPUT, base))
-        a.changed = 1u << NDP_BACKWARD_INPUT;
-    return a;
 }
 
 static bool makes(ndp_phase phase, int base) { return activations[base].made >> phase & 1; }
@@ -73,43 +55,45 @@ static bool is_left_out(const step_run *r, ndp_phase phase, int base) {
     return !ndp_list_names(r->list, base) || (phase == NDP_RECOMPUTE && base == NDP_BASE_OUTPUT);
 }
 
-static bool holds(const ndp_held *s, const step_activation *a, int micro_batch) {
-    return s && s->kind == a->kind && s->of == a->of && s->at == micro_batch && s->share == a->changed;
+/* What a base is to hold. What the input gradients change in place the weight gradients read so; the lists were proven
+ * in that order. */
+static ndp_held activation_of(const ndp_step_lane *l, const step_run *r, int base) {
+    bool changed =
+        l->instr->phase == NDP_BACKWARD_WEIGHT && base != NDP_BASE_BETWEEN && writes(l, r, NDP_BACKWARD_INPUT, base);
+    return (ndp_held){.kind = activations[base].kind,
+                      .of = r->unit->number - activations[base].before,
+                      .at = r->micro_batch,
+                      .share = changed ? 1u << NDP_BACKWARD_INPUT : 0,
+                      .made = NDP_NONE};
 }
 
-static ndp_status refuse_activation(const ndp_step_lane *l, const step_run *r, int base, ndp_bytes b,
-                                    const step_activation *a) {
-    char is[NDP_HELD_TEXT], must[NDP_HELD_TEXT];
-    ndp_held first = {.made = NDP_NONE},
-             want = {.kind = a->kind, .of = a->of, .at = r->micro_batch, .share = a->changed, .made = NDP_NONE};
-    size_t at = 0;
-    while (ndp_memory_next(&l->memory, b.block, &at, b.end, &first) && holds(&first, a, r->micro_batch))
-        ;
-    return ndp_step_refuse(l, "%s is %s, must be %s", ndp_base_name(base), ndp_held_text(l, &first, is, sizeof is),
-                           ndp_held_text(l, &want, must, sizeof must));
+static bool holds(const ndp_held *s, const ndp_held *want) {
+    return s->kind == want->kind && s->of == want->of && s->at == want->at && s->share == want->share;
 }
 
 static ndp_status read_activation(ndp_step_lane *l, const step_run *r, int base) {
-    step_activation a = activation_of(l, r, base);
-    ndp_bytes b = bytes_of(l, base, a.bytes);
-    const ndp_held *s = ndp_memory_find(&l->memory, b);
-    if (!holds(s, &a, r->micro_batch) || s->first + (int64_t)(b.start - s->start) != 0)
-        return refuse_activation(l, r, base, b, &a);
+    ndp_bytes b = activation_bytes(l, r, base);
+    ndp_held want = activation_of(l, r, base), s = ndp_memory_find(&l->memory, b);
+    if (!holds(&s, &want) || s.first + (int64_t)(b.start - s.start) != 0) {
+        while (ndp_memory_next(&l->memory, b.block, &b.start, b.end, &s) && holds(&s, &want))
+            ;
+        return ndp_step_refuse(l, "%s is %s, must be %s", ndp_base_name(base), ndp_held_text(l, &s).s,
+                               ndp_held_text(l, &want).s);
+    }
     if (!writes(l, r, l->instr->phase, base))
         return NDP_OK;
-    ndp_held changed = *s;
-    changed.first = 0;
-    changed.share |= 1u << l->instr->phase;
-    return ndp_memory_write(&l->memory, b, changed);
+    s.first = 0;
+    s.share |= 1u << l->instr->phase;
+    return ndp_memory_write(&l->memory, b, s);
 }
 
 static ndp_status write_activation(ndp_step_lane *l, const step_run *r, int base) {
-    step_activation a = activation_at(r, base);
-    ndp_bytes b = bytes_of(l, base, a.bytes);
-    if (b.block == NDP_NONE || a.bytes > l->program->blocks[b.block].bytes)
-        return ndp_step_refuse(l, "%s has no memory of %zu bytes", ndp_base_name(base), a.bytes);
-    return ndp_memory_write(&l->memory, b,
-                            (ndp_held){.kind = a.kind, .of = a.of, .at = r->micro_batch, .made = l->walk.at});
+    ndp_bytes b = activation_bytes(l, r, base);
+    ndp_held made = activation_of(l, r, base);
+    if (b.block == NDP_NONE || b.end > l->program->blocks[b.block].bytes)
+        return ndp_step_refuse(l, "%s has no memory of %zu bytes", ndp_base_name(base), b.end);
+    made.made = l->walk.at;
+    return ndp_memory_write(&l->memory, b, made);
 }
 
 /* ---- parameters ---- */
@@ -128,36 +112,30 @@ static ndp_status read_param(ndp_step_lane *l, const step_run *r, int slot) {
 
 /* ---- inputs ---- */
 
-/* Numbers of the step that units read. */
-static const struct {
-    ndp_input_kind kind;
-    int scalar;
-} numbers[] = {{NDP_INPUT_LOSS_SCALE, NDP_STEP_SCALE},
-               {NDP_INPUT_NLL_SCALE, NDP_STEP_NLL_SCALE},
-               {NDP_INPUT_ROUTER_SCALE, NDP_STEP_ROUTER_SCALE}};
-
 static ndp_status read_input(const ndp_step_lane *l, int input) {
     const ndp_program *p = l->program;
     const ndp_inputs *inputs = p->opts.model->inputs;
     ndp_input_kind kind = inputs->items[input].kind;
     bool batch = ndp_input_is_of_batch(kind);
-    for (int k = 0; k < NDP_COUNT(numbers); k++)
-        if (numbers[k].kind == kind)
-            return ndp_step_scalar_needs(l, numbers[k].scalar);
+    int scalar = ndp_step_scalar_of(kind);
+    if (scalar != NDP_NONE && scalar != NDP_STEP_LOSS && scalar != NDP_STEP_ROUTERS) /* which are added to */
+        return ndp_step_scalar_needs(l, scalar);
     if (!batch && !ndp_input_is_table(kind))
         return NDP_OK;
     size_t at = p->input_at[input] + (batch ? (size_t)ndp_micro_batch_at(l->instr, &l->walk) * p->batch_stride : 0);
     ndp_bytes b = {batch ? p->batch.block : p->tables.block, at, at + ndp_input_bytes(inputs, input)};
-    const ndp_held *s = ndp_memory_find(&l->memory, b);
-    return s && s->kind == NDP_HELD_INPUTS && s->of == !batch
+    ndp_held s = ndp_memory_find(&l->memory, b);
+    return s.kind == NDP_HELD_INPUTS && s.of == !batch
                ? NDP_OK
                : ndp_step_refuse(l, "input %s was overwritten", inputs->items[input].name);
 }
 
+/* The losses of all routers are one sum. */
 static ndp_status add_sum(ndp_step_lane *l, const step_run *r, ndp_sum_made made, int scalar) {
     ndp_sum sum = {{0}};
     if (made.share == 0 && !made.adds)
         return NDP_OK;
+    int64_t routers = scalar == NDP_STEP_ROUTERS ? ndp_model_router_losses(l->world->whole) : 1;
     if (made.adds) {
         if (!ndp_step_scalar_is_written(l, scalar))
             return ndp_step_refuse(l, "adds to the %s, which was not set to zero in this step",
@@ -165,7 +143,8 @@ static ndp_status add_sum(ndp_step_lane *l, const step_run *r, ndp_sum_made made
         sum = l->scalars[scalar];
     }
     ndp_share *own = &sum.by_own[l->world->data];
-    *own = ndp_share_add(*own, ndp_share_mul(made.share, r->weight));
+    *own = ndp_share_add(*own,
+                         ndp_share_mul(ndp_share_mul(made.share, ndp_share_inverse(ndp_share_of(routers))), r->weight));
     return ndp_step_scalar_write(l, scalar, sum);
 }
 
@@ -180,7 +159,7 @@ static ndp_status contribute(ndp_step_lane *l, const step_run *r, const ndp_cont
     size_t size = ndp_dtype_size(type), at = (size_t)c->first * size;
     ndp_bytes bytes = bytes_of(l, NDP_BASE_PGRAD + c->slot, at + (size_t)c->count * size);
     bool adds = c->pgrad == NDP_NONE ? c->adds : l->instr->accumulate >> c->pgrad & 1u;
-    ndp_share use = ndp_use_weight(l->world->units, b->whole, c->segment, r->unit->number);
+    ndp_share use = ndp_use_weight(l->world->units, r->unit->number, c->slot, c->segment);
     ndp_held s = {.kind = NDP_HELD_GRAD,
                   .of = b->whole,
                   .first = c->first,
@@ -208,7 +187,7 @@ static ndp_status find_run(const ndp_step_lane *l, step_run *r) {
     int counted = r->micro_batch - w->without;
     if (counted < 0 || counted >= w->micro_batches)
         return ndp_step_refuse(l, "micro-batch %d of %d", r->micro_batch, l->program->opts.step.accumulation);
-    r->weight = w->weights[counted];
+    r->weight = ndp_step_weight(w, counted);
     return NDP_OK;
 }
 
@@ -216,7 +195,7 @@ static ndp_status find_run(const ndp_step_lane *l, step_run *r) {
 static ndp_status clear_results(ndp_step_lane *l, const step_run *r) {
     for (int base = NDP_BASE_INPUT; base < NDP_BASE_WORK; base++)
         if (!is_left_out(r, l->instr->phase, base) && makes(l->instr->phase, base))
-            NDP_TRY(ndp_memory_clear(&l->memory, bytes_of(l, base, activation_at(r, base).bytes)));
+            NDP_TRY(ndp_memory_clear(&l->memory, activation_bytes(l, r, base)));
     return ndp_memory_clear(&l->memory, bytes_of(l, NDP_BASE_WORK, r->list->work_bytes));
 }
 
@@ -224,7 +203,6 @@ ndp_status ndp_step_run(ndp_step_lane *l) {
     step_run r;
     NDP_TRY(find_run(l, &r));
     ndp_phase phase = l->instr->phase;
-    NDP_TRY(ndp_step_pinned_run(l));
     NDP_TRY(clear_results(l, &r));
     for (int base = NDP_BASE_INPUT; base < NDP_BASE_WORK; base++)
         if (!is_left_out(&r, phase, base) && !makes(phase, base))

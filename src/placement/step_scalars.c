@@ -8,18 +8,24 @@ static const struct {
     const char *name;
     size_t at;
     ndp_dtype type;
-} numbers[NDP_STEP_SCALARS] = {{"valid tokens", offsetof(ndp_scalars, valid), NDP_I64},
-                               {"loss", offsetof(ndp_scalars, loss), NDP_F64},
-                               {"sum of squares", offsetof(ndp_scalars, squares), NDP_F64},
-                               {"loss scale", offsetof(ndp_scalars, scale), NDP_F64},
-                               {"norm", offsetof(ndp_scalars, norm), NDP_F64},
-                               {"clipping factor", offsetof(ndp_scalars, clip), NDP_F64},
-                               {"pairs", offsetof(ndp_all_scalars, pair.pairs), NDP_I64},
-                               {"tokens of the nll", offsetof(ndp_all_scalars, pair.nll_tokens), NDP_I64},
-                               {"scale of the nll", offsetof(ndp_all_scalars, pair.nll_scale), NDP_F64},
-                               {"routed rows", offsetof(ndp_all_scalars, router.rows), NDP_I64},
-                               {"scale of the router losses", offsetof(ndp_all_scalars, router.scale), NDP_F64},
-                               {"router losses", offsetof(ndp_all_scalars, router.sums), NDP_F64}};
+    ndp_input_kind input; /* of units that it is; TOKENS: none */
+} numbers[] = {
+#define ROW(NAME, name, field, type, input) {name, offsetof(ndp_all_scalars, field), NDP_##type, NDP_INPUT_##input},
+    NDP_STEP_SCALARS_LIST(ROW)
+#undef ROW
+};
+
+int ndp_step_scalar_of(ndp_input_kind kind) {
+    int k = 0;
+    while (k < NDP_STEP_SCALARS && (kind == NDP_INPUT_TOKENS || numbers[k].input != kind))
+        k++;
+    return k < NDP_STEP_SCALARS ? k : NDP_NONE;
+}
+
+ndp_address ndp_step_scalar_address(const ndp_program *p, int scalar) {
+    size_t at = scalar == NDP_STEP_LOSS ? ndp_loss_at(p) : numbers[scalar].at;
+    return (ndp_address){p->scalars.block, p->scalars.offset + at};
+}
 
 const char *ndp_step_scalar_name(int scalar) { return numbers[scalar].name; }
 
@@ -36,16 +42,15 @@ static int count_of(const ndp_step_lane *l, int scalar) {
 }
 
 static ndp_bytes bytes_of(const ndp_step_lane *l, int scalar) {
-    const ndp_address *at = &l->program->scalars;
-    size_t start = at->offset + (scalar == NDP_STEP_LOSS ? ndp_loss_at(l->program) : numbers[scalar].at);
-    return (ndp_bytes){at->block, start, start + (size_t)count_of(l, scalar) * sizeof(double)};
+    ndp_address at = ndp_step_scalar_address(l->program, scalar);
+    return (ndp_bytes){at.block, at.offset, at.offset + (size_t)count_of(l, scalar) * sizeof(double)};
 }
 
 int ndp_step_scalar_at(const ndp_step_lane *l, ndp_bytes b) {
     if (b.block != l->program->scalars.block)
         return NDP_NONE;
-    const ndp_held *s = ndp_memory_find(&l->memory, b);
-    return s && s->kind == NDP_HELD_SCALAR && b.end == s->end && b.start == s->start ? s->of : NDP_NONE;
+    ndp_held s = ndp_memory_find(&l->memory, b);
+    return s.kind == NDP_HELD_SCALAR && b.end == s.end && b.start == s.start ? s.of : NDP_NONE;
 }
 
 bool ndp_step_scalar_is_written(const ndp_step_lane *l, int scalar) {
@@ -62,24 +67,19 @@ static ndp_sum part_of_scalar(const ndp_step_lane *l, const void *what) { return
 
 ndp_status ndp_step_scalar_needs(const ndp_step_lane *l, int scalar) {
     const ndp_sum *s = &l->scalars[scalar];
-    ndp_share all = scalar == NDP_STEP_SQUARES   ? l->world->norm
-                    : scalar == NDP_STEP_ROUTERS ? ndp_share_of(ndp_model_router_losses(l->world->whole))
-                                                 : 1;
-    char text[64];
     if (!ndp_step_scalar_is_written(l, scalar))
         return ndp_step_refuse(l, "the %s was not written in this step", numbers[scalar].name);
-    if (ndp_sum_is(s, all))
+    if (ndp_sum_is_complete(s))
         return NDP_OK;
     static const ndp_group_kind kinds[] = {NDP_GROUP_PP, NDP_GROUP_CP,    NDP_GROUP_SP,
                                            NDP_GROUP_TP, NDP_GROUP_SHARD, NDP_GROUP_LOSS};
-    const char *axis = ndp_step_axis(l, kinds, NDP_COUNT(kinds), all, part_of_scalar, &scalar);
+    const char *axis = ndp_step_axis(l, kinds, NDP_COUNT(kinds), part_of_scalar, &scalar);
     int own = s->by_own[3] ? 3 : s->by_own[2] ? 2 : s->by_own[1] ? 1 : 0;
-    ndp_share part = all == 1 || all == 0 ? s->by_own[own] : ndp_share_mul(s->by_own[own], ndp_share_inverse(all));
     if (axis)
         return ndp_step_refuse(l, "the %s is a summand over %s, must be complete", numbers[scalar].name, axis);
-    return ndp_step_refuse(
-        l, "the %s is %s%s%s, must be complete", numbers[scalar].name, ndp_share_text(part, text, sizeof text),
-        own & NDP_OWN_REPLICATE ? ", own over dp_replicate" : "", own & NDP_OWN_SHARD ? ", own over dp_shard" : "");
+    return ndp_step_refuse(l, "the %s is %s%s%s, must be complete", numbers[scalar].name,
+                           ndp_share_text(s->by_own[own]).s, own & NDP_OWN_REPLICATE ? ", own over dp_replicate" : "",
+                           own & NDP_OWN_SHARD ? ", own over dp_shard" : "");
 }
 
 /* ---- operands ---- */
@@ -101,14 +101,6 @@ static ndp_status refuse_operand(const ndp_step_lane *l, int scalar, bool out) {
 
 /* ---- tokens ---- */
 
-int ndp_step_input_of(const ndp_step_lane *l, ndp_input_kind kind) {
-    const ndp_inputs *inputs = l->program->opts.model->inputs;
-    for (int i = 0; i < inputs->n; i++)
-        if (inputs->items[i].kind == kind)
-            return i;
-    return NDP_NONE;
-}
-
 /* What is counted into which number: labels, or documents with a mark. */
 static const struct {
     int scalar, mask;
@@ -126,18 +118,18 @@ static ndp_status count_valid(ndp_step_lane *l) {
     int k = 0, made = named(l, &l->instr->call.out[0]);
     while (k < NDP_COUNT(counts) && counts[k].scalar != made)
         k++;
-    int labels = k < NDP_COUNT(counts) ? ndp_step_input_of(l, counts[k].input) : NDP_NONE;
-    if (labels == NDP_NONE)
+    int labels = k < NDP_COUNT(counts) ? ndp_inputs_find(inputs, counts[k].input) : NDP_NONE;
+    if (labels < 0)
         return refuse_operand(l, NDP_STEP_VALID, true);
     if (l->instr->call.attr.mask != counts[k].mask)
         return ndp_step_refuse(l, "counts rows with the mark %d, must be %d", l->instr->call.attr.mask, counts[k].mask);
     ndp_extent extent = inputs->items[labels].extent;
     ndp_bytes b = {p->batch.block, p->batch.offset + p->input_at[labels], 0};
     b.end = b.start + p->batch_stride * (size_t)(p->opts.step.accumulation - 1) + ndp_input_bytes(inputs, labels);
-    const ndp_held *s = ndp_memory_find(&l->memory, b);
+    ndp_held s = ndp_memory_find(&l->memory, b);
     bool all = in->base == b.block && in->offset == b.start && in->view.rows == p->opts.step.accumulation &&
                in->view.cols == inputs->rows[extent] && (size_t)in->view.ld * sizeof(int32_t) == p->batch_stride;
-    if (!all || !s || s->kind != NDP_HELD_INPUTS)
+    if (!all || s.kind != NDP_HELD_INPUTS)
         return ndp_step_refuse(l, "counts other memory than the %s of all %d micro-batches", inputs->items[labels].name,
                                p->opts.step.accumulation);
     ndp_sum sum = {{0}};
@@ -159,7 +151,7 @@ static ndp_status loss_scale(ndp_step_lane *l) {
         return refuse_operand(l, of, false);
     if (named(l, &c->out[0]) != scale)
         return refuse_operand(l, scale, true);
-    if (ndp_step_input_of(l, NDP_INPUT_LABELS) != NDP_NONE) {
+    if (ndp_inputs_find(l->program->opts.model->inputs, NDP_INPUT_LABELS) >= 0) {
         NDP_TRY(ndp_step_scalar_needs(l, of));
         NDP_TRY(ndp_step_scalar_needs(l, NDP_STEP_VALID)); /* which is reported, if nothing else */
     }
@@ -183,22 +175,24 @@ static ndp_status zero(ndp_step_lane *l) {
 
 /* The squares of all of the buffer on this rank's place of the axes that do not cut it into slices; of the slices, the
  * one that this rank has. */
-static ndp_status squares_of(ndp_step_lane *l, const ndp_piece_rows *rows, ndp_sum *sum) {
+static void add_squares(const ndp_step_lane *l, const ndp_piece_rows *rows, ndp_sum *sum) {
     const ndp_step_buffer *b = rows->buffer;
     const ndp_segments *table = ndp_step_table(l, rows->number);
     const ndp_segments *claimed = &l->program->opts.model->buffers[rows->number].segments;
     const ndp_members *owners = ndp_step_members(l, l->program->opts.model->buffers[rows->number].owners);
+    int before = ndp_step_trained(l->world->whole, b->whole),
+        trained = ndp_step_trained(l->world->whole, l->world->whole->n_buffers);
     ndp_share all = 0, slice = ndp_range_share(ndp_dim_make(0, 's'), owners->n, owners->me, owners->me + 1);
     for (int k = 0; k < b->n; k++) {
         const ndp_segment *s = &table->items[b->stretches[k].segment];
         int64_t n = (int64_t)claimed->items[b->stretches[k].segment].copies;
         ndp_share copies = n == 1 ? 1 : ndp_share_inverse(ndp_share_of(n));
-        ndp_share weight = ndp_share_random(ndp_step_tensor(b->whole, b->stretches[k].segment));
+        int tensor = before + b->stretches[k].segment;
+        ndp_share weight = ndp_range_share(ndp_dim_make(0, 'n'), trained, tensor, tensor + 1);
         ndp_share part = ndp_step_measure(s, b->whole, b->stretches[k].segment, 0, ndp_segment_elements(s));
         all = ndp_share_add(all, ndp_share_mul(ndp_share_mul(weight, copies), part));
     }
     sum->by_own[owners->own] = ndp_share_add(sum->by_own[owners->own], ndp_share_mul(all, slice));
-    return NDP_OK;
 }
 
 /* The buffer whose gradient's slice an operand is. */
@@ -238,7 +232,7 @@ ndp_status ndp_step_square_sum(ndp_step_lane *l) {
     if (c->attr.accumulate)
         sum = l->scalars[NDP_STEP_SQUARES];
     rows.buffer = b, rows.number = buffer;
-    NDP_TRY(squares_of(l, &rows, &sum));
+    add_squares(l, &rows, &sum);
     return ndp_step_scalar_write(l, NDP_STEP_SQUARES, sum);
 }
 

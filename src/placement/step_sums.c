@@ -26,17 +26,17 @@ ndp_sum ndp_step_sum_over(const ndp_step_world *w, const ndp_sum *s, ndp_own own
     return sum;
 }
 
-const char *ndp_step_axis(const ndp_step_lane *l, const ndp_group_kind *kinds, int n, ndp_share all, ndp_part_fn *part,
+const char *ndp_step_axis(const ndp_step_lane *l, const ndp_group_kind *kinds, int n, ndp_part_fn *part,
                           const void *what) {
     for (int k = 0; k < n; k++) {
         const ndp_members *m = ndp_step_members(l, kinds[k]);
         ndp_sum sum = {{0}};
         for (int i = 0; i < m->n; i++) {
-            ndp_sum more = part(&l->world->items[ndp_member(m, i)], what);
+            ndp_sum more = part(&l->world->items[m->lanes[i]], what);
             ndp_sum_add(&sum, &more);
         }
         sum = ndp_step_sum_over(l->world, &sum, m->own);
-        if (m->ranks > 1 && ndp_sum_is(&sum, all))
+        if (m->ranks > 1 && ndp_sum_is_complete(&sum))
             return ndp_group_name(kinds[k]);
     }
     return NULL;
@@ -44,15 +44,9 @@ const char *ndp_step_axis(const ndp_step_lane *l, const ndp_group_kind *kinds, i
 
 /* ---- the same elements ---- */
 
-static const ndp_segments *table_of(const ndp_step_world *w, int lane, int whole) {
-    const ndp_step_lane *l = &w->items[lane];
-    int local = ndp_step_local(l, whole);
-    return local == NDP_NONE ? NULL : ndp_step_table(l, local);
-}
-
 /* True if elements [first, end) of a buffer are the same of the same tensors on both lanes. */
 static bool same_elements(const ndp_step_world *w, int a, int b, int whole, int64_t first, int64_t end) {
-    const ndp_segments *x = table_of(w, a, whole), *y = table_of(w, b, whole);
+    const ndp_segments *x = ndp_step_table_of(&w->items[a], whole), *y = ndp_step_table_of(&w->items[b], whole);
     if (!x || !y || x->n != y->n)
         return false;
     for (int k = 0; k < x->n && x != y; k++) {
@@ -70,26 +64,9 @@ static int64_t end_of(const ndp_held *s) { return s->first + (int64_t)((s->end -
 
 static const ndp_held zeros = {.kind = NDP_HELD_ZERO};
 
-/* What is at byte `at` of an operand, and up to where; NULL: nothing. */
-static const ndp_held *span_at(const ndp_held_list *s, size_t at, size_t *end) {
-    for (int i = 0; i < s->n; i++) {
-        if (s->items[i].start > at) {
-            *end = s->items[i].start < *end ? s->items[i].start : *end;
-            return NULL;
-        }
-        if (s->items[i].end > at) {
-            *end = s->items[i].end < *end ? s->items[i].end : *end;
-            return &s->items[i];
-        }
-    }
-    return NULL;
-}
-
 static ndp_status refuse_summand(ndp_step_lane *l, const ndp_under_way *of, const ndp_held *s, const char *must) {
-    char is[NDP_HELD_TEXT], rank[160];
-    return ndp_step_refuse(
-        l, "%s hands in %s, must be %s", ndp_lane_text(l->world->lanes, of->lane, rank, sizeof rank),
-        ndp_held_text(&l->world->items[of->lane], s ? s : &(ndp_held){.made = NDP_NONE}, is, sizeof is), must);
+    return ndp_step_refuse(l, "%s hands in %s, must be %s", ndp_lane_text(l->world->lanes, of->lane).s,
+                           ndp_held_text(&l->world->items[of->lane], s).s, must);
 }
 
 /* Adds `s` of a member to `sum`, which has the elements from byte `at` on. */
@@ -111,12 +88,11 @@ static ndp_status add_summand(ndp_step_lane *l, const ndp_under_way *member, con
     return NDP_OK;
 }
 
-/* The buffer whose gradient an operand has. */
-static int buffer_of(const ndp_under_way *u) {
-    for (int i = 0; u->of == NDP_NONE && i < u->spans.n; i++)
-        if (u->spans.items[i].kind == NDP_HELD_GRAD)
-            return u->spans.items[i].of;
-    return u->of;
+static const ndp_held *any_gradient(const ndp_held_list *s) {
+    int i = 0;
+    while (i < s->n && s->items[i].kind != NDP_HELD_GRAD)
+        i++;
+    return i < s->n ? &s->items[i] : NULL;
 }
 
 /* The element at byte 0 of an operand with elements of the buffer; *size: of one. An operand without any may be padding
@@ -140,24 +116,13 @@ static bool first_element(const ndp_step_lane *l, const ndp_under_way *u, int bu
 
 /* True if bytes [at, end) are elements of no tensor. Memory there has what was in it before. */
 static bool is_gap(const ndp_step_lane *l, const ndp_under_way *u, int buffer, size_t at, size_t end) {
-    const ndp_segments *t = buffer == NDP_NONE ? NULL : table_of(l->world, u->lane, buffer);
+    const ndp_step_lane *of = &l->world->items[u->lane];
     int64_t first, size;
-    if (!t || !first_element(l, u, buffer, &first, &size))
-        return false;
-    int64_t low = first + (int64_t)at / size, high = first + (int64_t)end / size;
-    for (int k = 0; k < t->n; k++) {
-        const ndp_segment *s = &t->items[k];
-        if (s->length > 0 && s->offset < high && low < s->offset + s->length)
-            return false;
-    }
-    return true;
-}
-
-static const ndp_held *any_gradient(const ndp_held_list *s) {
-    for (int i = 0; i < s->n; i++)
-        if (s->items[i].kind == NDP_HELD_GRAD)
-            return &s->items[i];
-    return NULL;
+    int k = 0;
+    ndp_stretch t;
+    return ndp_step_local(of, buffer) != NDP_NONE && first_element(l, u, buffer, &first, &size) &&
+           !ndp_step_next_stretch(&of->shared->buffers[ndp_step_local(of, buffer)], &k, first + (int64_t)at / size,
+                                  first + (int64_t)end / size, &t);
 }
 
 static bool is_summand(const ndp_held *s, int buffer) {
@@ -165,15 +130,16 @@ static bool is_summand(const ndp_held *s, int buffer) {
 }
 
 /* Sums bytes [at, *end) of all members, as far as each has one span there. */
-static ndp_status sum_part(ndp_step_lane *l, const ndp_members *m, ndp_under_way **members, int buffer, size_t at,
-                           size_t *end, ndp_held_list *out) {
+static ndp_status sum_part(ndp_step_lane *l, ndp_under_way **members, int buffer, size_t at, size_t *end,
+                           ndp_held_list *out) {
+    const ndp_members *m = members[0]->group;
     ndp_held sum = zeros;
     int have = 0;
     for (int i = 0; i < m->n; i++)
-        have += is_summand(span_at(&members[i]->spans, at, end), buffer);
+        have += is_summand(ndp_held_at(&members[i]->spans, at, end), buffer);
     for (int i = 0; i < m->n; i++) {
         size_t to = *end;
-        const ndp_held *s = span_at(&members[i]->spans, at, &to);
+        const ndp_held *s = ndp_held_at(&members[i]->spans, at, &to);
         if (is_summand(s, buffer))
             NDP_TRY(add_summand(l, members[i], s, at, *end, members[0], &sum));
         else if (!is_gap(l, members[i], buffer, at, *end))
@@ -190,11 +156,12 @@ static ndp_status sum_part(ndp_step_lane *l, const ndp_members *m, ndp_under_way
     return ndp_held_add(&l->world->arena, out, sum);
 }
 
-ndp_status ndp_step_reduce(ndp_step_lane *l, const ndp_members *m, ndp_under_way **members, ndp_held_list *out) {
-    int buffer = buffer_of(members[0]);
+ndp_status ndp_step_reduce(ndp_step_lane *l, ndp_under_way **members, ndp_held_list *out) {
+    const ndp_held *any = any_gradient(&members[0]->spans);
+    int buffer = members[0]->of == NDP_NONE && any ? any->of : members[0]->of;
     for (size_t at = 0, end; at < members[0]->bytes; at = end) {
         end = members[0]->bytes;
-        NDP_TRY(sum_part(l, m, members, buffer, at, &end, out));
+        NDP_TRY(sum_part(l, members, buffer, at, &end, out));
     }
     return NDP_OK;
 }
@@ -203,7 +170,8 @@ ndp_status ndp_step_reduce(ndp_step_lane *l, const ndp_members *m, ndp_under_way
 
 /* One rank's part after another: where all of the group are lanes, but for slices, whose number may be that of the rank
  * that a program stands in for. */
-static ndp_status join_parts(ndp_step_lane *l, const ndp_members *m, ndp_under_way **members, ndp_held_list *out) {
+static ndp_status join_parts(ndp_step_lane *l, ndp_under_way **members, ndp_held_list *out) {
+    const ndp_members *m = members[0]->group;
     for (int i = 0; i < m->n; i++)
         for (int k = 0; k < members[i]->spans.n; k++) {
             ndp_held s = members[i]->spans.items[k];
@@ -249,7 +217,7 @@ static bool is_like(const ndp_held *s, const ndp_held *like) {
 }
 
 /* All elements of slice `place` that the gather is to have are in a member's operand, alike. */
-static ndp_status check_slice(ndp_step_lane *l, const gathered_slices *g, const ndp_under_way *u, int place) {
+static ndp_status check_slice(ndp_step_lane *l, const gathered_slices *g, ndp_under_way *u, int place) {
     const ndp_step_lane *of = &l->world->items[u->lane];
     int local = ndp_step_local(of, g->buffer);
     const ndp_step_buffer *b = local == NDP_NONE ? NULL : &of->shared->buffers[local];
@@ -258,20 +226,19 @@ static ndp_status check_slice(ndp_step_lane *l, const gathered_slices *g, const 
     for (int k = 0; b && ndp_step_next_stretch(b, &k, low, low + g->count, &t);)
         for (int64_t at = t.first; wants(g->like.kind, &t) && at < t.end;) {
             size_t stop = (size_t)((t.end - low) * unit), byte = (size_t)((at - low) * unit);
-            const ndp_held *s = span_at(&u->spans, byte, &stop);
+            const ndp_held *s = ndp_held_at(&u->spans, byte, &stop);
             if (!is_like(s, &g->like) || s->first + (int64_t)(byte - s->start) / unit != at) {
-                char must[NDP_HELD_TEXT];
                 ndp_held want = g->like;
                 want.made = NDP_NONE;
-                return refuse_summand(l, u, s, ndp_held_text(l, &want, must, sizeof must));
+                return refuse_summand(l, u, s, ndp_held_text(l, &want).s);
             }
             at = low + (int64_t)stop / unit;
         }
     return b ? NDP_OK : refuse_summand(l, u, NULL, "a slice of the same buffer");
 }
 
-static ndp_status find_slices(ndp_step_lane *l, const ndp_members *m, ndp_under_way **members, bool owners,
-                              gathered_slices *g) {
+static ndp_status find_slices(ndp_step_lane *l, ndp_under_way **members, bool owners, gathered_slices *g) {
+    const ndp_members *m = members[0]->group;
     ndp_group_kind kind = ndp_channel_group(members[0]->channel);
     const ndp_held *found = NULL;
     *g = (gathered_slices){.buffer = members[0]->of, .like = {.made = NDP_NONE}};
@@ -298,12 +265,11 @@ static ndp_status find_slices(ndp_step_lane *l, const ndp_members *m, ndp_under_
 }
 
 /* Slices of a buffer become all of it. */
-static ndp_status join_slices(ndp_step_lane *l, const ndp_members *m, ndp_under_way **members, bool owners,
-                              ndp_held_list *out) {
+static ndp_status join_slices(ndp_step_lane *l, ndp_under_way **members, bool owners, ndp_held_list *out) {
     gathered_slices g;
-    NDP_TRY(find_slices(l, m, members, owners, &g));
+    NDP_TRY(find_slices(l, members, owners, &g));
     const ndp_step_buffer *b = &l->shared->buffers[l->shared->local[g.buffer]];
-    int64_t unit = (int64_t)ndp_held_unit(&g.like), end = g.base + m->ranks * g.count;
+    int64_t unit = (int64_t)ndp_held_unit(&g.like), end = g.base + members[0]->group->ranks * g.count;
     ndp_held s = g.like;
     s.made = l->walk.at;
     if (s.kind == NDP_HELD_PARAM) {
@@ -327,18 +293,20 @@ static bool is_of_owners(const ndp_step_lane *l, const ndp_under_way *u) {
 }
 
 /* The parts of one sum are all of it. */
-static ndp_status join_sum(ndp_step_lane *l, const ndp_members *m, ndp_under_way **members, ndp_held_list *out) {
+static ndp_status join_sum(ndp_step_lane *l, ndp_under_way **members, ndp_held_list *out) {
+    const ndp_members *m = members[0]->group;
     for (int i = 0; i < m->n; i++)
         if (!members[i]->is_part)
             return refuse_summand(l, members[i], any_gradient(&members[i]->spans), "the part of a sum");
     return ndp_held_append(&l->world->arena, out, &members[0]->added);
 }
 
-ndp_status ndp_step_gather(ndp_step_lane *l, const ndp_members *m, ndp_under_way **members, ndp_held_list *out) {
+ndp_status ndp_step_gather(ndp_step_lane *l, ndp_under_way **members, ndp_held_list *out) {
+    const ndp_members *m = members[0]->group;
     bool owners = is_of_owners(l, members[0]), part = false;
     for (int i = 0; i < m->n; i++)
         part |= members[i]->is_part;
     if (part && m->own != NDP_OWN_NONE)
-        return join_sum(l, m, members, out);
-    return owners || m->own != NDP_OWN_NONE ? join_slices(l, m, members, owners, out) : join_parts(l, m, members, out);
+        return join_sum(l, members, out);
+    return owners || m->own != NDP_OWN_NONE ? join_slices(l, members, owners, out) : join_parts(l, members, out);
 }

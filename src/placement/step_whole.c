@@ -18,19 +18,6 @@ static bool find_matrix(const ndp_segments *t, int64_t first, int64_t count, ndp
     return false;
 }
 
-/* Of the lane that program numbers are for. */
-static bool own_matrix(const ndp_step_lane *l, int whole, int64_t first, int64_t count, ndp_segment *out, int *number) {
-    int local = ndp_step_local(l, whole);
-    return local != NDP_NONE &&
-           find_matrix(&l->program->opts.model->buffers[local].segments, first, count, out, number);
-}
-
-/* Of a lane's table. */
-static bool matrix_of(const ndp_step_lane *l, int whole, int64_t first, int64_t count, ndp_segment *out, int *number) {
-    int local = ndp_step_local(l, whole);
-    return local != NDP_NONE && find_matrix(ndp_step_table(l, local), first, count, out, number);
-}
-
 static ndp_bytes bytes_of(const ndp_operand *o) {
     size_t size = ndp_dtype_size(o->view.dtype);
     return (ndp_bytes){o->base, o->offset, o->offset + (size_t)((o->view.rows - 1) * o->view.ld + o->view.cols) * size};
@@ -40,13 +27,13 @@ static bool is_contiguous(const ndp_operand *o) { return o->view.rows == 1 || o-
 
 static ndp_status refuse(const ndp_step_lane *l, const ndp_operand *o, const char *must) {
     ndp_held is = ndp_memory_first(&l->memory, bytes_of(o));
-    return ndp_step_refuse_held(l, &is, "its operand is ", must);
+    return ndp_step_refuse(l, "its operand is %s%s", ndp_held_text(l, &is).s, must);
 }
 
 /* The lane of the tensor axis at place `tp`. */
 static const ndp_step_lane *lane_at(const ndp_step_lane *l, int tp) {
     const ndp_members *m = ndp_step_members(l, NDP_GROUP_TP);
-    return &l->world->items[ndp_member(m, tp)];
+    return &l->world->items[m->lanes[tp]];
 }
 
 /* True if the view of a matrix is the rectangle of the segment in it. */
@@ -61,37 +48,39 @@ static bool is_rectangle(const ndp_operand *o, size_t base, const ndp_segment *s
 static ndp_status assemble(ndp_step_lane *l, const ndp_operand *in, const ndp_operand *out, const ndp_held *from) {
     int number;
     ndp_segment s;
-    bool found = matrix_of(lane_at(l, from->at), from->of, from->first, in->view.rows * in->view.cols, &s, &number);
+    bool found = find_matrix(ndp_step_table_of(lane_at(l, from->at), from->of), from->first,
+                             in->view.rows * in->view.cols, &s, &number);
     if (!found || !s.projection || in->view.rows != s.rows || in->view.dtype != out->view.dtype)
         return refuse(l, in, ", must be the directions of one projection");
     ndp_bytes b = {out->base, 0, (size_t)(s.part[0] * s.part[1]) * ndp_dtype_size(out->view.dtype)};
     if (!is_rectangle(out, 0, &s) || b.end > l->program->blocks[out->base].bytes)
         return ndp_step_refuse(l, "%s: rows %lld and columns %lld of the whole are copied elsewhere", s.name,
                                (long long)s.first[0], (long long)s.first[1]);
-    const ndp_held *is = ndp_memory_find(&l->memory, b);
+    ndp_held is = ndp_memory_find(&l->memory, b);
     ndp_held matrix = {.kind = NDP_HELD_MATRIX, .of = from->of, .at = number, .made = l->walk.at};
-    if (is && is->kind == NDP_HELD_MATRIX && is->of == matrix.of && is->at == matrix.at)
-        matrix.share = is->share;
+    if (is.kind == NDP_HELD_MATRIX && is.of == matrix.of && is.at == matrix.at)
+        matrix.share = is.share;
     matrix.share = ndp_share_add(
         matrix.share, ndp_step_measure(&s, from->of, number % NDP_MOST_SEGMENTS, 0, ndp_segment_elements(&s)));
     return ndp_memory_write(&l->memory, b, matrix);
 }
 
-/* This rank's part of a transformed matrix. */
+/* This rank's part of a transformed matrix: numbers of a program are those of the rank that it is for. */
 static ndp_status take_back(ndp_step_lane *l, const ndp_operand *in, const ndp_operand *out, const ndp_held *from) {
     ndp_bytes b = bytes_of(out);
-    const ndp_held *to = ndp_memory_find(&l->memory, b);
+    ndp_held to = ndp_memory_find(&l->memory, b);
     ndp_segment s;
     int number;
-    bool own = to && to->kind == NDP_HELD_DIRECTION && to->of == from->of &&
-               own_matrix(l, to->of, to->first + (int64_t)((b.start - to->start) / ndp_held_unit(to)),
-                          out->view.rows * out->view.cols, &s, &number);
+    int local = ndp_step_local(l, from->of);
+    bool own = to.kind == NDP_HELD_DIRECTION && to.of == from->of && local != NDP_NONE &&
+               find_matrix(&l->program->opts.model->buffers[local].segments,
+                           to.first + (int64_t)((b.start - to.start) / ndp_held_unit(&to)),
+                           out->view.rows * out->view.cols, &s, &number);
     if (!own || number != from->at || !is_rectangle(in, from->start, &s) || !is_contiguous(out))
         return ndp_step_refuse(l, "takes other rows or columns of a matrix than those of its directions");
-    ndp_held span = *to;
-    span.kind = NDP_HELD_ORTHOGONAL, span.at = ndp_step_tp(l), span.first = s.offset;
-    span.made = l->walk.at;
-    return ndp_memory_write(&l->memory, b, span);
+    to.kind = NDP_HELD_ORTHOGONAL, to.at = ndp_step_tp(l), to.first = s.offset;
+    to.made = l->walk.at;
+    return ndp_memory_write(&l->memory, b, to);
 }
 
 /* Whatever the operand holds, gaps too. */
@@ -111,14 +100,14 @@ static ndp_status move(ndp_step_lane *l, const ndp_operand *in, const ndp_operan
 ndp_status ndp_step_copy(ndp_step_lane *l) {
     const ndp_call *c = &l->instr->call;
     ndp_bytes b = bytes_of(&c->in[0]);
-    const ndp_held *found = ndp_memory_find(&l->memory, b);
+    ndp_held found = ndp_memory_find(&l->memory, b);
     if (!ndp_step_is_absent(&c->in[1]))
         return ndp_step_refuse(l, "no program adds in a copy");
-    if (found && found->kind == NDP_HELD_ORTHOGONAL_MATRIX)
-        return take_back(l, &c->in[0], &c->out[0], found);
-    if (!found || found->kind != NDP_HELD_DIRECTION || !is_contiguous(&c->in[0]))
+    if (found.kind == NDP_HELD_ORTHOGONAL_MATRIX)
+        return take_back(l, &c->in[0], &c->out[0], &found);
+    if (found.kind != NDP_HELD_DIRECTION || !is_contiguous(&c->in[0]))
         return move(l, &c->in[0], &c->out[0]);
-    ndp_held from = ndp_held_cut(found, b.start, b.end);
+    ndp_held from = ndp_held_cut(&found, b.start, b.end);
     return assemble(l, &c->in[0], &c->out[0], &from);
 }
 
@@ -126,15 +115,15 @@ ndp_status ndp_step_copy(ndp_step_lane *l) {
 ndp_status ndp_step_transform(ndp_step_lane *l) {
     const ndp_operand *o = &l->instr->call.in[0], *out = &l->instr->call.out[0];
     ndp_bytes b = bytes_of(o);
-    const ndp_held *found = ndp_memory_find(&l->memory, b);
+    ndp_held found = ndp_memory_find(&l->memory, b);
     const ndp_model *whole = l->world->whole;
-    if (!found || !is_contiguous(o) || out->base != o->base || out->offset != o->offset)
+    if (found.kind == NDP_HELD_NOTHING || !is_contiguous(o) || out->base != o->base || out->offset != o->offset)
         return refuse(l, o, ", must be a whole matrix of directions");
-    ndp_held is = ndp_held_cut(found, b.start, b.end);
+    ndp_held is = ndp_held_cut(&found, b.start, b.end);
     if (is.kind == NDP_HELD_MATRIX) {
         const ndp_segment *s = &whole->buffers[is.of].segments.items[is.at % NDP_MOST_SEGMENTS];
         ndp_share all = 1;
-        if (is.share != all || is.start != found->start || is.end != found->end || o->view.rows != s->part[0] ||
+        if (is.share != all || is.start != found.start || is.end != found.end || o->view.rows != s->part[0] ||
             o->view.cols != s->part[1])
             return ndp_step_refuse(l, "the matrix of %s is not put together of all its parts, each once", s->name);
         is.kind = NDP_HELD_ORTHOGONAL_MATRIX, is.made = l->walk.at;
@@ -142,7 +131,8 @@ ndp_status ndp_step_transform(ndp_step_lane *l) {
     }
     ndp_segment s;
     int number;
-    if (is.kind != NDP_HELD_DIRECTION || !matrix_of(l, is.of, is.first, o->view.rows * o->view.cols, &s, &number) ||
+    if (is.kind != NDP_HELD_DIRECTION ||
+        !find_matrix(ndp_step_table_of(l, is.of), is.first, o->view.rows * o->view.cols, &s, &number) ||
         !s.projection || o->view.rows != s.part[0] || o->view.cols != s.part[1] || s.rows != s.part[0] ||
         s.cols != s.part[1])
         return refuse(l, o, ", must be a whole matrix of directions");

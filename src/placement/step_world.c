@@ -18,22 +18,38 @@ static ndp_status put_flat(ndp_step_lane *l, ndp_address at, ndp_held_kind kind,
                (ndp_held){.kind = kind, .type = type, .of = whole, .first = first});
 }
 
-/* Slices of other ranks in a shared window are not there before the first gather: those ranks may still write them. */
-static ndp_status put_buffer(ndp_step_lane *l, int i) {
+/* Where a lane keeps the weights of its slice, and as what type. Slices of other ranks in a shared window are not there
+ * before the first gather: those ranks may still write them. */
+typedef struct kept {
+    ndp_address at;
+    ndp_dtype type;
+} kept;
+enum { KEPT = 3 };
+
+static void find_kept(const ndp_step_lane *l, int i, kept out[KEPT]) {
     const ndp_owned *o = &l->program->owned[i];
     const ndp_storage *types = &l->program->opts.model->buffers[i].storage;
-    const ndp_shard *s = &o->shard;
+    out[0] = (kept){o->weights, types->kept}, out[1] = (kept){o->send, types->kept};
+    out[2] = (kept){o->master, types->master};
+    if (o->shard.shards > 1)
+        out[0].at.block = NDP_NONE;
+    if (l->program->opts.weights_of && !o->shard.same) /* lent */
+        out[2].at.block = NDP_NONE;
+}
+
+static ndp_status put_buffer(ndp_step_lane *l, int i) {
+    const ndp_owned *o = &l->program->owned[i];
+    ndp_dtype type = l->program->opts.model->buffers[i].storage.state;
     int whole = l->shared->buffers[i].whole;
-    int64_t first = s->index * s->slice;
-    if (s->shards == 1)
-        NDP_TRY(put_flat(l, o->weights, NDP_HELD_PARAM, types->kept, whole, 0, s->slice));
-    NDP_TRY(put_flat(l, o->send, NDP_HELD_PARAM, types->kept, whole, first, s->slice));
-    if (!l->program->opts.weights_of || s->same)
-        NDP_TRY(put_flat(l, o->master, NDP_HELD_PARAM, types->master, whole, first, s->slice));
+    int64_t n = o->shard.slice;
+    kept weights[KEPT];
+    find_kept(l, i, weights);
+    for (int k = 0; k < KEPT; k++)
+        NDP_TRY(put_flat(l, weights[k].at, NDP_HELD_PARAM, weights[k].type, whole, o->shard.index * n, n));
     for (int k = 0; k < NDP_OPTIMIZER_STATES; k++) {
-        NDP_TRY(put_flat(l, o->state[k], ndp_held_of_state(NDP_HELD_STATE0, k), types->state, whole, 0, o->state_n[k]));
-        NDP_TRY(put_flat(l, o->codes[k], ndp_held_of_state(NDP_HELD_CODES0, k), NDP_U8, whole, 0, s->slice));
-        NDP_TRY(put_flat(l, o->scales[k], ndp_held_of_state(NDP_HELD_SCALES0, k), types->state, whole, 0, o->n_scales));
+        NDP_TRY(put_flat(l, o->state[k], ndp_held_of_state(NDP_HELD_STATE0, k), type, whole, 0, o->state_n[k]));
+        NDP_TRY(put_flat(l, o->codes[k], ndp_held_of_state(NDP_HELD_CODES0, k), NDP_U8, whole, 0, n));
+        NDP_TRY(put_flat(l, o->scales[k], ndp_held_of_state(NDP_HELD_SCALES0, k), type, whole, 0, o->n_scales));
     }
     return NDP_OK;
 }
@@ -58,26 +74,18 @@ static ndp_status put_numbers(ndp_step_lane *l) {
 
 /* The weights that the next step reads. */
 static ndp_status end_buffer(const ndp_step_lane *l, int i) {
-    const ndp_owned *o = &l->program->owned[i];
     const ndp_step_buffer *b = &l->shared->buffers[i];
-    const ndp_storage *types = &l->program->opts.model->buffers[i].storage;
-    const ndp_shard *s = &o->shard;
-    int64_t first = s->index * s->slice, end = first + s->slice;
+    int64_t low = b->shard.index * b->shard.slice;
+    kept weights[KEPT];
     ndp_stretch t;
-    for (int k = 0; ndp_step_next_stretch(b, &k, first, end, &t);) {
-        const struct {
-            ndp_address at;
-            ndp_dtype type;
-        } kept[] = {
-            {o->master, types->master}, {o->send, types->kept}, {s->shards == 1 ? o->weights : o->send, types->kept}};
-        for (int n = 0; n < NDP_COUNT(kept); n++) {
-            bool lent = l->program->opts.weights_of && n == 0 && !s->same;
-            if (kept[n].at.block != NDP_NONE && !lent)
-                NDP_TRY(ndp_step_needs(l, kept[n].at.block,
-                                       kept[n].at.offset + (size_t)(t.first - first) * ndp_dtype_size(kept[n].type),
-                                       NDP_HELD_PARAM, b, t.first, t.end - t.first, kept[n].type, b->trainable));
+    find_kept(l, i, weights);
+    for (int k = 0; ndp_step_next_stretch(b, &k, low, low + b->shard.slice, &t);)
+        for (int n = 0; n < KEPT; n++) {
+            size_t at = weights[n].at.offset + (size_t)(t.first - low) * ndp_dtype_size(weights[n].type);
+            if (weights[n].at.block != NDP_NONE)
+                NDP_TRY(ndp_step_needs(l, weights[n].at.block, at, NDP_HELD_PARAM, b, t.first, t.end - t.first,
+                                       weights[n].type, b->trainable));
         }
-    }
     return NDP_OK;
 }
 
@@ -119,7 +127,7 @@ ndp_status ndp_step_end(const ndp_step_lane *l) {
         if (l->shared->buffers[i].trainable)
             NDP_TRY(end_states(l, i));
     }
-    if (ndp_step_input_of(l, NDP_INPUT_LABELS) != NDP_NONE) {
+    if (ndp_inputs_find(p->opts.model->inputs, NDP_INPUT_LABELS) >= 0) {
         NDP_TRY(ndp_step_scalar_needs(l, NDP_STEP_VALID));
         NDP_TRY(ndp_step_scalar_needs(l, NDP_STEP_LOSS));
         NDP_TRY(ndp_step_scalar_needs(l, NDP_STEP_SCALE));
@@ -145,60 +153,50 @@ static ndp_status take_lane(ndp_step_world *w, int lane) {
     ndp_step_lane *l = &w->items[lane];
     const ndp_program *p = w->lanes->items[lane].program;
     *l = (ndp_step_lane){.world = w, .lane = lane, .program = p, .walk = NDP_WALK_START, .part.bytes.block = NDP_NONE};
+    ndp_held_list *most =
+        &l->memory.of[NDP_REGION_ARENA]; /* weights, gradient and two states of each buffer, and more */
+    l->memory.blocks = p->blocks, l->memory.arena = &w->arena;
+    most->capacity = 6 * p->opts.model->n_buffers;
+    NDP_TRY(NDP_NEW(&w->arena, most->capacity, most->items));
     NDP_TRY(find_shared(w, p, &l->shared));
     NDP_TRY(NDP_NEW(&w->arena, p->n_works, l->under_way));
-    NDP_TRY(NDP_NEW(&w->arena, p->n_works, l->list));
-    NDP_TRY(NDP_NEW(&w->arena, p->opts.model->n_buffers, l->read));
-    NDP_TRY(NDP_NEW(&w->arena, p->opts.model->n_buffers, l->wrote));
-    NDP_TRY(NDP_NEW(&w->arena, p->opts.model->n_buffers, l->others));
+    NDP_TRY(NDP_NEW(&w->arena, p->opts.model->n_buffers, l->uses));
     for (int i = 0; i < p->opts.model->n_buffers; i++)
-        l->read[i] = NDP_NONE;
+        l->uses[i].read = NDP_NONE;
     for (int i = 0; i < NDP_CHANNELS; i++)
         l->waited[i] = NDP_NONE;
-    NDP_TRY(ndp_memory_init(&l->shared->places, &w->arena, &l->memory));
     for (int i = 0; i < p->opts.model->n_buffers; i++)
         NDP_TRY(put_buffer(l, i));
     return put_numbers(l);
 }
 
-/* Micro-batches are weighed as parts of one dimension. */
-static ndp_status weigh_micro_batches(ndp_step_world *w) {
+/* Which micro-batches count. */
+static void count_micro_batches(ndp_step_world *w) {
     const ndp_program *p = w->lanes->items[0].program;
     int64_t left_out = p->repeats.n > 0 ? p->repeats.items[0].times - w->visits.first : 0;
     left_out = left_out < 0 ? 0 : left_out < w->visits.without ? left_out : w->visits.without;
     w->without = p->repeats.n > 0 ? (int)left_out * p->repeats.items[0].micro_batches : 0;
     w->micro_batches = p->opts.step.accumulation - w->without;
-    NDP_TRY(NDP_NEW(&w->arena, w->micro_batches, w->weights));
-    for (int m = 0; m < w->micro_batches; m++)
-        w->weights[m] = ndp_range_share(ndp_dim_make(0, 'm'), w->micro_batches, m, m + 1);
-    return NDP_OK;
 }
 
-/* Of all trained tensors, each by a weight of its own. */
-static ndp_share whole_norm(const ndp_model *whole) {
-    ndp_share sum = 0;
-    for (int b = 0; b < whole->n_buffers; b++)
-        for (int k = 0; whole->buffers[b].trainable && k < whole->buffers[b].segments.n; k++)
-            sum = ndp_share_add(sum, ndp_share_random(ndp_step_tensor(b, k)));
-    return sum;
+int ndp_step_trained(const ndp_model *whole, int buffer) {
+    int n = 0;
+    for (int b = 0; b < buffer; b++)
+        n += whole->buffers[b].trainable ? whole->buffers[b].segments.n : 0;
+    return n;
 }
 
 ndp_status ndp_step_world_init(const ndp_lanes *l, const ndp_units *u, ndp_visits visits, ndp_step_world *out) {
     const ndp_model *whole = l->items[0].program->opts.whole;
-    *out = (ndp_step_world){.lanes = l, .units = u, .visits = visits, .whole = whole, .norm = whole_norm(whole)};
+    *out = (ndp_step_world){.lanes = l, .units = u, .visits = visits, .whole = whole};
     out->data = (ndp_own)((l->size[NDP_DP_REPLICATE] > 1 ? NDP_OWN_REPLICATE : 0) |
                           (l->size[NDP_DP_SHARD] > 1 ? NDP_OWN_SHARD : 0));
     NDP_TRY(NDP_NEW(&out->arena, l->n, out->items));
     NDP_TRY(NDP_NEW(&out->arena, l->n, out->programs));
-    NDP_TRY(NDP_NEW(&out->arena, l->n, out->members));
     NDP_TRY(NDP_NEW(&out->arena, l->n, out->meeting));
-    NDP_TRY(NDP_NEW(&out->arena, l->n * l->size[NDP_PP] * 2, out->mail));
-    NDP_TRY(weigh_micro_batches(out));
+    count_micro_batches(out);
     NDP_TRY(ndp_meetings_init(l, NDP_CHANNELS, &out->arena, &out->meetings));
-    for (int i = 0; i < l->n; i++) {
-        for (int kind = 0; kind < NDP_GROUPS; kind++)
-            out->members[i][kind] = ndp_lane_members(l, i, (ndp_group_kind)kind);
+    for (int i = 0; i < l->n; i++)
         NDP_TRY(take_lane(out, i));
-    }
     return NDP_OK;
 }

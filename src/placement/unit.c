@@ -12,8 +12,7 @@ struct ndp_units {
     ndp_content *between; /* by place in a stage: what the unit before hands on */
     ndp_content **in,
         **out; /* by pp and graph: as it was judged with, and its result, by place in a stage; NULL: not yet */
-    ndp_share *use_total; /* by buffer and segment of the whole model: 1 / the weights of all its uses */
-    uint32_t *uses;       /* by unit and slot: bit k: it has a gradient of segment k */
+    ndp_share *(*uses)[NDP_SLOTS]; /* by unit of the whole model, slot and segment: of its gradient */
     ndp_arena arena;
     ndp_units_watcher watcher;
 };
@@ -64,7 +63,7 @@ static ndp_status run_backward(ndp_units *u, ndp_unit_trial *run, const ndp_cont
         int64_t col;
         ndp_thing what = {NDP_THING_GRADIENT, ndp_value_origin(g, g->output, &col)};
         NDP_TRY(ndp_trial_write_boundary(run, run->first + i, NDP_BASE_GRAD_OUTPUT, &after[i], what,
-                                         ndp_uses_outside(&run->uses)));
+                                         run->uses.of[g->nodes[NDP_NODES_FORWARD].n][0]));
     }
     NDP_TRY(run_phase(u, run, NDP_BACKWARD_INPUT));
     NDP_TRY(ndp_trial_check_grad_input(run, before));
@@ -132,8 +131,8 @@ static ndp_status judge_unit(ndp_units *u, ndp_unit_trial *run, const ndp_model 
 
 /* Judges unit `unit` of the lanes at `pp`. */
 static ndp_status prove_unit(ndp_units *u, int pp, int unit) {
-    const ndp_program *p = u->lanes->items[ndp_lane_at(u->lanes, pp, 0, 0, 0)].program;
-    int n = u->lanes->n / u->lanes->size[NDP_PP], graph = p->opts.model->units[unit].graph;
+    const ndp_program *p = u->lanes->items[pp * u->lanes->stage].program;
+    int n = u->lanes->stage, graph = p->opts.model->units[unit].graph;
     ndp_unit_trial run = {.lanes = u->lanes,
                           .first = pp * n,
                           .n = n,
@@ -148,7 +147,7 @@ static ndp_status prove_unit(ndp_units *u, int pp, int unit) {
 
 /* True if a unit of that graph was judged with what the unit before hands on now; things are named by graphs. */
 static bool proven(const ndp_units *u, int at) {
-    int n = u->lanes->n / u->lanes->size[NDP_PP];
+    int n = u->lanes->stage;
     bool same = u->in[at] != NULL;
     for (int i = 0; same && i < n; i++)
         same = ndp_contents_equal(&u->in[at][i], &u->between[i]);
@@ -157,7 +156,7 @@ static bool proven(const ndp_units *u, int at) {
 
 static ndp_status prove_number(ndp_units *u, int number) {
     for (int pp = 0; pp < u->lanes->size[NDP_PP]; pp++) {
-        const ndp_model *m = u->lanes->items[ndp_lane_at(u->lanes, pp, 0, 0, 0)].program->opts.model;
+        const ndp_model *m = u->lanes->items[pp * u->lanes->stage].program->opts.model;
         for (int i = 0; i < m->n_units; i++) {
             int at = pp * u->graphs + m->units[i].graph;
             if (m->units[i].number != number)
@@ -197,40 +196,43 @@ static bool has_gradient(const ndp_uses *uses, int slot, int segment) {
     return false;
 }
 
-static ndp_share raw_weight(int buffer, int segment, int unit) {
-    return ndp_share_random(ndp_dim_make(ndp_dim_make((uint64_t)buffer, (uint64_t)segment), (uint64_t)unit));
-}
-
-/* Sums the weights of all units that have a gradient of a segment, then divides by the sums. */
-static ndp_status weigh_uses(ndp_units *u, const ndp_model *whole, const ndp_uses *uses) {
-    int n = whole->n_buffers * NDP_MOST_SEGMENTS;
-    NDP_TRY(NDP_NEW(&u->arena, n, u->use_total));
-    NDP_TRY(NDP_NEW(&u->arena, whole->n_units * NDP_SLOTS, u->uses));
-    for (int i = 0; i < whole->n_units; i++)
-        for (int slot = 0; slot < NDP_SLOTS; slot++) {
-            int buffer = whole->units[i].buffers[slot];
-            for (int k = 0; buffer != NDP_NONE && k < whole->buffers[buffer].segments.n; k++)
-                if (has_gradient(&uses[whole->units[i].graph], slot, k)) {
-                    ndp_share *total = &u->use_total[buffer * NDP_MOST_SEGMENTS + k];
-                    *total = ndp_share_add(*total, raw_weight(buffer, k, i));
-                    u->uses[i * NDP_SLOTS + slot] |= 1u << k;
-                }
+/* Numbers the units that have a gradient of a segment: `seen` of them by buffer and segment. With `total`, all of them,
+ * each gets its part of the sum. */
+static ndp_status weigh_uses(ndp_units *u, const ndp_uses *uses, int (*seen)[NDP_MOST_SEGMENTS],
+                             int (*total)[NDP_MOST_SEGMENTS]) {
+    const ndp_model *whole = u->lanes->items[0].program->opts.whole;
+    for (int i = 0; i < whole->n_units * NDP_SLOTS; i++) {
+        const ndp_unit *unit = &whole->units[i / NDP_SLOTS];
+        int slot = i % NDP_SLOTS, b = unit->buffers[slot], n = b == NDP_NONE ? 0 : whole->buffers[b].segments.n;
+        if (total)
+            NDP_TRY(NDP_NEW(&u->arena, n, u->uses[i / NDP_SLOTS][slot]));
+        for (int k = 0; k < n; k++) {
+            if (!has_gradient(&uses[unit->graph], slot, k))
+                continue;
+            int before = seen[b][k]++;
+            ndp_dim_key dim = ndp_dim_make(ndp_dim_make('u', (uint64_t)b), (uint64_t)k);
+            if (total)
+                u->uses[i / NDP_SLOTS][slot][k] = ndp_range_share(dim, total[b][k], before, before + 1);
         }
-    for (int i = 0; i < n; i++)
-        u->use_total[i] = u->use_total[i] ? ndp_share_inverse(u->use_total[i]) : 0;
+    }
     return NDP_OK;
 }
 
 static ndp_status take_uses(ndp_units *u) {
     const ndp_model *whole = u->lanes->items[0].program->opts.whole;
     ndp_uses *uses;
+    int(*total)[NDP_MOST_SEGMENTS], (*seen)[NDP_MOST_SEGMENTS];
     NDP_TRY(NDP_NEW(&u->arena, whole->n_graphs, uses));
+    NDP_TRY(NDP_NEW(&u->arena, whole->n_buffers, total));
+    NDP_TRY(NDP_NEW(&u->arena, whole->n_buffers, seen));
+    NDP_TRY(NDP_NEW(&u->arena, whole->n_units, u->uses));
     for (int g = 0; g < whole->n_graphs; g++)
         NDP_TRY(ndp_uses_init(&whole->graphs[g], &u->arena, &uses[g]));
-    return weigh_uses(u, whole, uses);
+    NDP_TRY(weigh_uses(u, uses, total, NULL));
+    return weigh_uses(u, uses, seen, total);
 }
 
-ndp_status ndp_units_watch(const ndp_lanes *l, const ndp_units_watcher *w, ndp_units **out) {
+ndp_status ndp_units_prove(const ndp_lanes *l, const ndp_units_watcher *w, ndp_units **out) {
     ndp_units *u = calloc(1, sizeof *u);
     *out = u;
     if (!u)
@@ -240,10 +242,6 @@ ndp_status ndp_units_watch(const ndp_lanes *l, const ndp_units_watcher *w, ndp_u
     u->graphs = l->items[0].program->opts.whole->n_graphs;
     NDP_TRY(take_uses(u));
     return prove_all(u);
-}
-
-ndp_status ndp_units_prove(const ndp_lanes *l, ndp_units **out) {
-    return ndp_units_watch(l, &(ndp_units_watcher){NULL, NULL, NULL, NULL}, out);
 }
 
 void ndp_units_release(ndp_units *u) {
@@ -256,10 +254,4 @@ const ndp_unit_made *ndp_units_made(const ndp_units *u, int lane, int graph, ndp
     return made_at(u, lane, graph, phase);
 }
 
-ndp_share ndp_use_weight(const ndp_units *u, int buffer, int segment, int unit) {
-    const ndp_model *whole = u->lanes->items[0].program->opts.whole;
-    for (int slot = 0; slot < NDP_SLOTS; slot++)
-        if (whole->units[unit].buffers[slot] == buffer && (u->uses[unit * NDP_SLOTS + slot] >> segment & 1))
-            return ndp_share_mul(raw_weight(buffer, segment, unit), u->use_total[buffer * NDP_MOST_SEGMENTS + segment]);
-    return 0;
-}
+ndp_share ndp_use_weight(const ndp_units *u, int unit, int slot, int segment) { return u->uses[unit][slot][segment]; }

@@ -38,15 +38,16 @@ typedef struct ndp_unit_made {
 
 typedef struct ndp_units ndp_units;
 
-/* Proves all lists of all graphs at all places on pp. */
-ndp_status ndp_units_prove(const ndp_lanes *l, ndp_units **out);
+/* Proves all lists of all graphs at all places on pp. `w`: sees what they make (unit_trial.h); {0}: nothing does. */
+typedef struct ndp_units_watcher ndp_units_watcher;
+ndp_status ndp_units_prove(const ndp_lanes *l, const ndp_units_watcher *w, ndp_units **out);
 void ndp_units_release(ndp_units *u);
 
 /* What a phase of a graph makes on a lane. */
 const ndp_unit_made *ndp_units_made(const ndp_units *u, int lane, int graph, ndp_phase phase);
 
 /* A segment's gradient is a sum over the units that use it: the weight of unit `unit` (number in the whole model) for a
- * segment of a buffer of the whole model. They sum to 1; 0: the unit makes no gradient of it. */
-ndp_share ndp_use_weight(const ndp_units *u, int buffer, int segment, int unit);
+ * segment of its slot. They sum to 1; 0: the unit makes no gradient of it. */
+ndp_share ndp_use_weight(const ndp_units *u, int unit, int slot, int segment);
 
 #endif

@@ -1,27 +1,17 @@
 /* The contract of a unit's lists (unit.h): what is in memory before one runs, and what it must have made. */
 #include "placement/unit_trial.h"
 
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* "rank 1 (tp 1): unit layers.0, forward" */
-const char *ndp_trial_text(const ndp_unit_trial *run, int lane, const char *phase, char *out, size_t size) {
-    char rank[80];
-    snprintf(out, size, "%s: unit %s%s%s", ndp_lane_text(run->lanes, lane, rank, sizeof rank),
-             run->lanes->items[lane].program->opts.model->units[run->unit].name, phase ? ", " : "", phase ? phase : "");
+ndp_text ndp_trial_text(const ndp_unit_trial *run, int lane) {
+    ndp_text out = ndp_lane_text(run->lanes, lane);
+    ndp_text_add(&out, ": unit %s", run->lanes->items[lane].program->opts.model->units[run->unit].name);
     return out;
 }
 
-ndp_status ndp_trial_refuse(const ndp_unit_trial *run, int lane, const char *fmt, ...) {
-    char text[600];
-    va_list args;
-    va_start(args, fmt);
-    vsnprintf(text, sizeof text, fmt, args);
-    va_end(args);
-    return ndp_lane_refuse(run->lanes, lane, "unit %s%s",
-                           run->lanes->items[lane].program->opts.model->units[run->unit].name, text);
+ndp_status ndp_trial_refused(const ndp_unit_trial *run, int lane, ndp_status st) {
+    return NDP_FAIL(st, "placement: %s%s", ndp_trial_text(run, lane).s, ndp_error_message());
 }
 
 /* ---- what is in memory before a list runs ---- */
@@ -83,28 +73,22 @@ static ndp_status write_params(ndp_unit_trial *run, int lane) {
     return NDP_OK;
 }
 
-/* The rows of an input that the rank loads, by the claim; what is of no row of the batch is the same on all ranks. */
+/* The rows of an input that the rank loads; what is of no row of the batch is the same on all ranks. */
 static ndp_status write_input(ndp_unit_trial *run, int lane, int input) {
     const ndp_lane *l = &run->lanes->items[lane];
-    const ndp_claims *claims = run->lanes->claims;
     const ndp_inputs *inputs = l->program->opts.model->inputs;
     const ndp_input *in = &inputs->items[input];
-    int64_t rows = inputs->rows[in->extent];
     bool batch = ndp_input_is_of_batch(in->kind) && l->program->opts.whole->opts.mode != NDP_MODEL_CACHED;
-    ndp_content c = ndp_content_of(&run->arena, rows, in->cols);
-    for (int64_t i = 0, next = 0; i < rows; i = next) {
-        int64_t first = batch ? claims->row(claims->user, l->program, &l->mesh, in->extent, i) : i;
-        for (next = i + 1; next < rows; next++)
-            if (batch && claims->row(claims->user, l->program, &l->mesh, in->extent, next) != first + next - i)
-                break;
-        NDP_TRY(ndp_content_add(&c, (ndp_tile){.row = i,
-                                               .rows = next - i,
+    ndp_row_run all = {0, inputs->rows[in->extent], 0}, *runs = batch ? l->rows[in->extent] : &all;
+    ndp_content c = ndp_content_of(&run->arena, all.n, in->cols);
+    for (int64_t i = 0; i < (batch ? l->n_rows[in->extent] : 1); i++)
+        NDP_TRY(ndp_content_add(&c, (ndp_tile){.row = runs[i].row,
+                                               .rows = runs[i].n,
                                                .cols = in->cols,
-                                               .at_row = first,
+                                               .at_row = runs[i].at,
                                                .what = {NDP_THING_DATA, input},
                                                .share = 1,
                                                .made = NDP_NONE}));
-    }
     return write_all(run, lane, NDP_BASE_DATA + input, 0, in->cols, in->type, &c);
 }
 
@@ -138,26 +122,33 @@ ndp_status ndp_trial_write_before(ndp_unit_trial *run, const ndp_content *before
 
 /* ---- what a list must have made ---- */
 
+/* What is in the memory of a boundary, all of it of `kind` of the value `value` of the whole graph. Whichever graph
+ * names it, it is then the same thing. */
+static ndp_status read_boundary(const ndp_unit_trial *run, ndp_operand o, int lane, ndp_thing_kind kind, int value,
+                                const char *name, ndp_content *out) {
+    ndp_call c = {.op = &ndp_op_copy, .in = &o, .n_in = 1, .what = name};
+    ndp_rule r = {.uses = &run->uses, .g = run->uses.graph, .c = &c, .arena = out->arena};
+    ndp_text where = ndp_trial_text(run, lane);
+    size_t size = ndp_dtype_size(o.view.dtype);
+    ndp_matrix x = {0, (size_t)o.view.ld * size, size, o.view.rows, o.view.cols};
+    r.where = where.s;
+    r.in[0] = ndp_content_of(out->arena, x.rows, x.cols);
+    NDP_TRY(ndp_tile_map_read(&run->memory[lane - run->first].bases[o.base], &x, &r.in[0]));
+    NDP_TRY(ndp_expect(&r, 0, kind, value, kind == NDP_THING_VALUE));
+    for (int k = 0; k < r.in[0].n; k++)
+        r.in[0].tiles[k].what = (ndp_thing){NDP_THING_VALUE, 0}, r.in[0].tiles[k].made = NDP_NONE;
+    ndp_content_join(&r.in[0]);
+    *out = r.in[0];
+    return NDP_OK;
+}
+
 /* The complete output, the same part of it as where the unit was judged before. */
 ndp_status ndp_trial_take_output(ndp_unit_trial *run, ndp_content *out) {
-    int64_t col;
-    int origin = ndp_value_origin(run->uses.graph, run->uses.graph->output, &col);
     for (int i = 0; i < run->n; i++) {
         const ndp_graph *g = &run->lanes->items[run->first + i].program->opts.model->graphs[run->graph];
-        const ndp_view *v = &g->values[g->output].view;
-        ndp_matrix x = {0, (size_t)v->ld * ndp_dtype_size(v->dtype), ndp_dtype_size(v->dtype), v->rows, v->cols};
-        ndp_content c = ndp_content_of(&run->arena, v->rows, v->cols);
-        NDP_TRY(ndp_tile_map_read(&run->memory[i].bases[NDP_BASE_OUTPUT], &x, &c));
-        bool whole = ndp_content_full(&c);
-        for (int k = 0; k < c.n; k++)
-            whole = whole && ndp_thing_is(c.tiles[k].what, NDP_THING_VALUE, origin) && c.tiles[k].share == 1;
-        if (!whole)
-            return ndp_trial_refuse(run, run->first + i,
-                                    ": its output is not the complete %s; nothing sums or writes all of it",
-                                    run->uses.graph->values[origin].name);
-        for (int k = 0; k < c.n; k++) /* whichever graph names it */
-            c.tiles[k].what.id = 0, c.tiles[k].made = NDP_NONE;
-        out[i] = c;
+        ndp_operand o = {.base = NDP_BASE_OUTPUT, .value = NDP_NONE, .view = g->values[g->output].view};
+        out[i] = ndp_content_of(&run->arena, 0, 0);
+        NDP_TRY(read_boundary(run, o, run->first + i, NDP_THING_VALUE, run->uses.graph->output, "its output", &out[i]));
     }
     return NDP_OK;
 }
@@ -165,22 +156,13 @@ ndp_status ndp_trial_take_output(ndp_unit_trial *run, ndp_content *out) {
 /* Of one lane: the complete gradient, cut as `before`. */
 static ndp_status check_grad_input(ndp_unit_trial *run, int lane, const ndp_content *before) {
     const ndp_graph *g = run->uses.graph, *local = &run->lanes->items[lane].program->opts.model->graphs[run->graph];
-    char where[160];
+    ndp_content is = ndp_content_of(&run->arena, 0, 0);
+    ndp_operand o = {.base = NDP_BASE_GRAD_INPUT, .value = NDP_NONE};
     if (local->grad_input == NDP_NONE)
         return ndp_trial_refuse(run, lane, " makes no gradient of its input");
-    ndp_dtype type = local->values[local->grad_input].view.dtype;
-    ndp_matrix x = {0, (size_t)before->cols * ndp_dtype_size(type), ndp_dtype_size(type), before->rows, before->cols};
-    ndp_operand o = {.base = NDP_BASE_GRAD_INPUT, .value = NDP_NONE, .view = {NULL, type, x.rows, x.cols, x.cols}};
-    ndp_call c = {.op = &ndp_op_copy, .in = &o, .n_in = 1, .what = "the gradient of its input"};
-    ndp_rule r = {.uses = &run->uses, .g = g, .c = &c, .arena = &run->arena};
-    r.where = ndp_trial_text(run, lane, NULL, where, sizeof where);
-    r.in[0] = ndp_content_of(&run->arena, x.rows, x.cols);
-    NDP_TRY(ndp_tile_map_read(&run->memory[lane - run->first].bases[NDP_BASE_GRAD_INPUT], &x, &r.in[0]));
-    NDP_TRY(ndp_expect_gradient(&r, 0, g->input));
-    for (int k = 0; k < r.in[0].n; k++)
-        r.in[0].tiles[k].what = (ndp_thing){NDP_THING_VALUE, 0};
-    ndp_content_join(&r.in[0]);
-    return ndp_contents_equal(&r.in[0], before)
+    o.view = (ndp_view){NULL, local->values[local->grad_input].view.dtype, before->rows, before->cols, before->cols};
+    NDP_TRY(read_boundary(run, o, lane, NDP_THING_GRADIENT, g->input, "the gradient of its input", &is));
+    return ndp_contents_equal(&is, before)
                ? NDP_OK
                : ndp_trial_refuse(run, lane,
                                   ": the gradient of its input is not complete, or of other rows than its input");

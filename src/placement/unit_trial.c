@@ -3,17 +3,25 @@
 
 #include <string.h>
 
+/* A lane while a phase runs. */
+typedef struct phase_lane {
+    ndp_walk walk;
+    bool waits;       /* its call is a wait that was not over */
+    ndp_text where;   /* "rank 1 (tp 1): unit layers.0, forward" */
+    int64_t *numbers; /* by call: of a begin, its number on its channel */
+} phase_lane;
+
 typedef struct phase_run {
     ndp_unit_trial *run;
     ndp_phase phase;
     ndp_meetings meetings;
-    ndp_walk *at;      /* by lane - first */
-    bool *waits;       /* its call is a wait that was not over */
-    int64_t **numbers; /* by lane - first and call: of a begin, its number on its channel */
+    phase_lane *lanes; /* by lane - first */
 } phase_run;
 
+static phase_lane *lane_of(const phase_run *p, int lane) { return &p->lanes[lane - p->run->first]; }
+
 static const ndp_list *list_of(const phase_run *p, int lane) {
-    return &ndp_unit_program_of(p->run, lane)->lists[p->phase];
+    return &p->run->lanes->items[lane].program->opts.units[p->run->graph].lists[p->phase];
 }
 
 static ndp_matrix matrix_of(const ndp_operand *o) {
@@ -23,9 +31,8 @@ static ndp_matrix matrix_of(const ndp_operand *o) {
 
 /* ---- a call ---- */
 
-/* Reads the operands; results are empty. `where` has room for the message. */
-static ndp_status begin_rule(const phase_run *p, int lane, int index, const ndp_call *c, char *where, size_t size,
-                             ndp_rule *r) {
+/* Reads the operands; results are empty. */
+static ndp_status begin_rule(const phase_run *p, int lane, int index, const ndp_call *c, ndp_rule *r) {
     ndp_unit_trial *run = p->run;
     const ndp_lane *l = &run->lanes->items[lane];
     ndp_unit_memory *m = &run->memory[lane - run->first];
@@ -38,7 +45,7 @@ static ndp_status begin_rule(const phase_run *p, int lane, int index, const ndp_
                     .real = l->program->opts.whole->opts.rows,
                     .arena = &run->arena,
                     .index = index,
-                    .where = ndp_trial_text(run, lane, ndp_phase_name(p->phase), where, size)};
+                    .where = lane_of(p, lane)->where.s};
     if (c->of < 0 || c->of >= r->g->nodes[NDP_NODES_FORWARD].n)
         return ndp_refuse(r, "it names no node of the whole graph");
     r->n = &r->g->nodes[NDP_NODES_FORWARD].items[c->of];
@@ -187,8 +194,7 @@ static ndp_status end_rule(const phase_run *p, int lane, ndp_rule *r) {
 
 static ndp_status run_kernel(const phase_run *p, int lane, int index, const ndp_call *c) {
     ndp_rule r;
-    char where[200];
-    NDP_TRY(begin_rule(p, lane, index, c, where, sizeof where, &r));
+    NDP_TRY(begin_rule(p, lane, index, c, &r));
     NDP_TRY(ndp_rule_judge(&r));
     return end_rule(p, lane, &r);
 }
@@ -197,34 +203,33 @@ static ndp_status run_kernel(const phase_run *p, int lane, int index, const ndp_
 
 static ndp_status begin(phase_run *p, int lane, int index, const ndp_call *c) {
     ndp_rule r;
-    char where[200];
-    NDP_TRY(begin_rule(p, lane, index, c, where, sizeof where, &r));
+    NDP_TRY(begin_rule(p, lane, index, c, &r));
     ndp_content *handed;
     NDP_TRY(NDP_NEW(&p->run->arena, 1, handed));
     *handed = r.in[0];
-    return ndp_meet_begin(&p->meetings, lane, c->channel, handed, &p->numbers[lane - p->run->first][index]);
+    return ndp_meet_begin(&p->meetings, lane, c->channel, handed, &lane_of(p, lane)->numbers[index]);
 }
 
 /* *done false: a member has not begun it. */
 static ndp_status end(phase_run *p, int lane, int index, const ndp_call *c, bool *done) {
     const ndp_call *began = &list_of(p, lane)->calls[c->partner];
-    ndp_members m = ndp_lane_members(p->run->lanes, lane, ndp_channel_group(began->channel));
-    int64_t number = p->numbers[lane - p->run->first][c->partner];
+    const ndp_members *m = ndp_lane_members(p->run->lanes, lane, ndp_channel_group(began->channel));
+    int64_t number = lane_of(p, lane)->numbers[c->partner];
     const ndp_content **handed;
     ndp_rule r;
-    char where[200];
-    NDP_TRY(NDP_NEW(&p->run->arena, m.n, handed));
-    for (int i = 0; i < m.n; i++) {
-        handed[i] = ndp_meet_handed(&p->meetings, ndp_member(&m, i), began->channel, number);
+    NDP_TRY(NDP_NEW(&p->run->arena, m->n, handed));
+    for (int i = 0; i < m->n; i++) {
+        handed[i] = ndp_meet_handed(&p->meetings, m->lanes[i], began->channel, number);
         if (!handed[i])
             return NDP_OK;
     }
     *done = true;
-    NDP_TRY(begin_rule(p, lane, index, began, where, sizeof where, &r));
-    if (began->attr.group != (int)ndp_channel_group(began->channel) || began->attr.ranks != m.ranks || m.ranks != m.n)
+    NDP_TRY(begin_rule(p, lane, index, began, &r));
+    if (began->attr.group != (int)ndp_channel_group(began->channel) || began->attr.ranks != m->ranks ||
+        m->ranks != m->n)
         return ndp_refuse(&r, "it is over group %s of %d ranks; this rank's has %d",
-                          ndp_group_name(ndp_channel_group(began->channel)), began->attr.ranks, m.n);
-    NDP_TRY(ndp_rule_collective(&r, handed, m.n, m.me));
+                          ndp_group_name(ndp_channel_group(began->channel)), began->attr.ranks, m->n);
+    NDP_TRY(ndp_rule_collective(&r, handed, m->n, m->me));
     return end_rule(p, lane, &r);
 }
 
@@ -234,15 +239,15 @@ static ndp_status end(phase_run *p, int lane, int index, const ndp_call *c, bool
 static ndp_status advance(void *user, int lane, bool *moved, bool *over) {
     phase_run *p = user;
     const ndp_list *list = list_of(p, lane);
-    ndp_walk *w = &p->at[lane - p->run->first];
-    bool *waits = &p->waits[lane - p->run->first];
-    while (*waits || ndp_walk_next(&list->repeats, list->n, NDP_FIRST_ITERATIONS(1), w)) {
+    phase_lane *at = lane_of(p, lane);
+    ndp_walk *w = &at->walk;
+    while (at->waits || ndp_walk_next(&list->repeats, list->n, NDP_FIRST_ITERATIONS(1), w)) {
         const ndp_call *c = &list->calls[w->at];
         bool done = c->kind != NDP_CALL_WAIT;
         NDP_TRY(c->kind == NDP_CALL_KERNEL  ? run_kernel(p, lane, w->at, c)
                 : c->kind == NDP_CALL_BEGIN ? begin(p, lane, w->at, c)
                                             : end(p, lane, w->at, c, &done));
-        *waits = !done;
+        at->waits = !done;
         if (!done)
             return NDP_OK;
         *moved = true;
@@ -252,13 +257,12 @@ static ndp_status advance(void *user, int lane, bool *moved, bool *over) {
 }
 
 static ndp_status phase_init(ndp_unit_trial *run, phase_run *p) {
-    NDP_TRY(NDP_NEW(&run->arena, run->n, p->at));
-    NDP_TRY(NDP_NEW(&run->arena, run->n, p->waits));
-    NDP_TRY(NDP_NEW(&run->arena, run->n, p->numbers));
+    NDP_TRY(NDP_NEW(&run->arena, run->n, p->lanes));
     for (int i = 0; i < run->n; i++) {
         ndp_unit_memory *m = &run->memory[i];
-        p->at[i] = NDP_WALK_START;
-        NDP_TRY(NDP_NEW(&run->arena, list_of(p, run->first + i)->n, p->numbers[i]));
+        p->lanes[i] = (phase_lane){.walk = NDP_WALK_START, .where = ndp_trial_text(run, run->first + i)};
+        ndp_text_add(&p->lanes[i].where, ", %s", ndp_phase_name(p->phase));
+        NDP_TRY(NDP_NEW(&run->arena, list_of(p, run->first + i)->n, p->lanes[i].numbers));
         m->bases[NDP_BASE_WORK].n = 0;
         for (int s = 0; s < NDP_SLOTS; s++)
             m->bases[NDP_BASE_PGRAD + s].n = 0;

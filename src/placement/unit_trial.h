@@ -33,27 +33,21 @@ typedef struct ndp_unit_trial {
     void *user;
 } ndp_unit_trial;
 
-static inline const ndp_unit_program *ndp_unit_program_of(const ndp_unit_trial *run, int lane) {
-    return &run->lanes->items[lane].program->opts.units[run->graph];
-}
-
-/* Proves units and shows what they make. */
-typedef struct ndp_units_watcher {
+/* What sees what units make while they are proven. */
+struct ndp_units_watcher {
     ndp_unit_observer *observer;
     void (*done)(void *user, int unit, int lane); /* after the phases of a unit, of the model of that lane */
     const char *unit;                             /* it is judged even if an alike one was; NULL: none */
     void *user;
-} ndp_units_watcher;
-/* ndp_units_prove with a watcher. */
-ndp_status ndp_units_watch(const ndp_lanes *l, const ndp_units_watcher *w, ndp_units **out);
+};
 
 /* ---- unit_contract.c ---- */
 
-/* "rank 1 (tp 1): unit layers.0, forward"; phase NULL: without it. */
-const char *ndp_trial_text(const ndp_unit_trial *run, int lane, const char *phase, char *out, size_t size);
+/* "rank 1 (tp 1): unit layers.0" */
+ndp_text ndp_trial_text(const ndp_unit_trial *run, int lane);
 /* NDP_EBUG: the same, and the text. */
-ndp_status ndp_trial_refuse(const ndp_unit_trial *run, int lane, const char *fmt, ...)
-    __attribute__((format(printf, 3, 4)));
+#define ndp_trial_refuse(run, lane, ...) ndp_trial_refused(run, lane, NDP_FAIL(NDP_EBUG, __VA_ARGS__))
+ndp_status ndp_trial_refused(const ndp_unit_trial *run, int lane, ndp_status st);
 /* Fills memory with parameters, inputs, and the output of the unit before: `before`, by place in the stage. */
 ndp_status ndp_trial_write_before(ndp_unit_trial *run, const ndp_content *before);
 /* Writes the rows of a boundary, with that share, as another thing. */

@@ -2,7 +2,6 @@
 #include "placement/uses.h"
 
 #include "ops/op.h"
-#include <string.h>
 
 int ndp_value_origin(const ndp_graph *g, int value, int64_t *col) {
     *col = 0;
@@ -21,33 +20,38 @@ int64_t ndp_param_before(const ndp_graph *g, int param, int segment) {
     return n;
 }
 
-/* The value that operand k of a node is. add_rmsnorm reads its own sum again, by its norm: operand NDP_USE_NORM. */
-static int operand_of(const ndp_node *n, int k) {
+/* The value that operand k of node i is. add_rmsnorm reads its own sum again, by its norm: operand NDP_USE_NORM. The
+ * unit after this one uses the output, as operand 0 of a node behind the last one. */
+static int operand_of(const ndp_graph *g, int i, int k) {
+    const ndp_nodes *nodes = &g->nodes[NDP_NODES_FORWARD];
+    const ndp_node *n = &nodes->items[i];
+    if (i == nodes->n)
+        return k == 0 ? g->output : NDP_NONE;
     return k < n->n_in ? n->in[k] : k == NDP_USE_NORM && n->op == &ndp_op_add_rmsnorm ? n->out[0] : NDP_NONE;
 }
 
 /* Forward from the end: a gradient flows into what trained values are made of. */
-static void find_flow(ndp_uses *u) {
+static void find_flow(ndp_uses *u, bool *flows) {
     const ndp_graph *g = u->graph;
     int64_t col;
     if (g->output != NDP_NONE)
-        u->flows[ndp_value_origin(g, g->output, &col)] = g->values[g->output].needs_grad;
+        flows[ndp_value_origin(g, g->output, &col)] = g->values[g->output].needs_grad;
+    u->of[g->nodes[NDP_NODES_FORWARD].n][0] = g->output != NDP_NONE && g->values[g->output].needs_grad;
     for (int i = g->nodes[NDP_NODES_FORWARD].n - 1; i >= 0; i--) {
         const ndp_node *n = &g->nodes[NDP_NODES_FORWARD].items[i];
-        bool flows = n->attr.train; /* the loss */
+        bool here = n->attr.train; /* the loss */
         for (int k = 0; k < n->n_out; k++)
-            flows |= n->out[k] != NDP_NONE && u->flows[ndp_value_origin(g, n->out[k], &col)];
-        bool normed = n->op != &ndp_op_add_rmsnorm || u->flows[n->out[1]];
-        for (int k = 0; k < NDP_OP_MAX_IN && flows; k++)
-            if (operand_of(n, k) != NDP_NONE && g->values[operand_of(n, k)].needs_grad &&
-                (normed || (k != NDP_USE_NORM && k != 2))) {
-                u->flows[ndp_value_origin(g, operand_of(n, k), &col)] = true;
-                u->of[i][k] = ndp_share_random(ndp_dim_make((uint64_t)i + 1, (uint64_t)k));
-            }
+            here |= n->out[k] != NDP_NONE && flows[ndp_value_origin(g, n->out[k], &col)];
+        bool normed = n->op != &ndp_op_add_rmsnorm || flows[n->out[1]];
+        for (int k = 0; k < NDP_OP_MAX_IN && here; k++) {
+            int value = operand_of(g, i, k);
+            if (value != NDP_NONE && g->values[value].needs_grad && (normed || (k != NDP_USE_NORM && k != 2)))
+                u->of[i][k] = flows[ndp_value_origin(g, value, &col)] = true;
+        }
     }
 }
 
-/* The columns of a use, or, of a parameter, its segments; -1, 0: the whole graph's output. */
+/* The columns of a value that a use is of, or segments of a slot's buffer. */
 typedef struct use_range {
     int value, slot;
     int64_t first, end;
@@ -63,65 +67,41 @@ static use_range range_of(const ndp_graph *g, int value) {
     return r;
 }
 
-/* The weight of what uses the elements of `of`; *partly: one of them has some of its columns. */
-static ndp_share total_of(const ndp_uses *u, const ndp_share (*weights)[NDP_OP_MAX_IN], use_range of, bool *partly) {
+/* The weight of operand k of node i: its part of all that use the same elements, in their order; *partly: one of them
+ * has some of its columns. */
+static ndp_share weight_of(const ndp_uses *u, int i, int k, bool *partly) {
     const ndp_graph *g = u->graph;
-    ndp_share sum = 0;
-    for (int i = 0; i < g->nodes[NDP_NODES_FORWARD].n; i++)
-        for (int k = 0; k < NDP_OP_MAX_IN; k++) {
-            if (weights[i][k] == 0)
+    use_range of = range_of(g, operand_of(g, i, k));
+    int64_t n = 0, before = 0;
+    for (int j = 0; j <= g->nodes[NDP_NODES_FORWARD].n; j++)
+        for (int o = 0; o < NDP_OP_MAX_IN; o++) {
+            if (u->of[j][o] == 0)
                 continue;
-            use_range r = range_of(g, operand_of(&g->nodes[NDP_NODES_FORWARD].items[i], k));
+            use_range r = range_of(g, operand_of(g, j, o));
             if (r.value != of.value || r.slot != of.slot || r.first >= of.end || of.first >= r.end)
                 continue;
             *partly |= r.first > of.first || r.end < of.end;
-            sum = ndp_share_add(sum, weights[i][k]);
+            before += j < i || (j == i && o < k);
+            n++;
         }
-    return sum;
+    ndp_dim_key dim = ndp_dim_make(ndp_dim_make('u', (uint64_t)of.value), (uint64_t)of.slot);
+    return ndp_range_share(ndp_dim_make(dim, (uint64_t)of.first), n, before, before + 1);
 }
 
-/* The unit after this one uses the output: a use that no node of this graph makes. */
-static ndp_share outside(const ndp_graph *g, use_range of) {
-    bool out = g->output != NDP_NONE && g->values[g->output].needs_grad && of.slot == NDP_NONE;
-    use_range r = out ? range_of(g, g->output) : of;
-    return out && r.value == of.value ? ndp_share_random(ndp_dim_make(0, 0)) : 0;
-}
-
-static ndp_status normalise(ndp_uses *u, ndp_arena *arena) {
-    const ndp_nodes *nodes = &u->graph->nodes[NDP_NODES_FORWARD];
-    ndp_share(*raw)[NDP_OP_MAX_IN];
+static ndp_status weigh(ndp_uses *u) {
     bool partly = false;
-    NDP_TRY(NDP_NEW(arena, nodes->n, raw));
-    memcpy(raw, u->of, (size_t)nodes->n * sizeof *raw);
-    for (int i = 0; i < nodes->n; i++)
+    for (int i = 0; i <= u->graph->nodes[NDP_NODES_FORWARD].n; i++)
         for (int k = 0; k < NDP_OP_MAX_IN; k++)
-            if (raw[i][k] != 0) {
-                use_range of = range_of(u->graph, operand_of(&nodes->items[i], k));
-                ndp_share total = total_of(u, (const ndp_share(*)[NDP_OP_MAX_IN])raw, of, &partly);
-                total = ndp_share_add(total, outside(u->graph, of));
-                u->of[i][k] = ndp_share_mul(raw[i][k], ndp_share_inverse(total));
-            }
+            u->of[i][k] = u->of[i][k] ? weight_of(u, i, k, &partly) : 0;
     return partly ? NDP_FAIL(NDP_EBUG, "placement: unit %s uses overlapping columns of a value", u->graph->name)
                   : NDP_OK;
 }
 
 ndp_status ndp_uses_init(const ndp_graph *g, ndp_arena *arena, ndp_uses *out) {
+    bool *flows; /* by value: a gradient of it is made */
     *out = (ndp_uses){.graph = g};
-    NDP_TRY(NDP_NEW(arena, g->nodes[NDP_NODES_FORWARD].n, out->of));
-    NDP_TRY(NDP_NEW(arena, g->n_values, out->flows));
-    find_flow(out);
-    return normalise(out, arena);
-}
-
-ndp_share ndp_uses_outside(const ndp_uses *u) {
-    const ndp_graph *g = u->graph;
-    ndp_share inside = 0;
-    use_range out = range_of(g, g->output);
-    for (int i = 0; i < g->nodes[NDP_NODES_FORWARD].n; i++)
-        for (int k = 0; k < NDP_OP_MAX_IN; k++)
-            if (u->of[i][k] != 0) {
-                use_range r = range_of(g, operand_of(&g->nodes[NDP_NODES_FORWARD].items[i], k));
-                inside = ndp_share_add(inside, r.value == out.value && r.slot == out.slot ? u->of[i][k] : 0);
-            }
-    return ndp_share_sub(1, inside);
+    NDP_TRY(NDP_NEW(arena, g->nodes[NDP_NODES_FORWARD].n + 1, out->of));
+    NDP_TRY(NDP_NEW(arena, g->n_values, flows));
+    find_flow(out, flows);
+    return weigh(out);
 }

@@ -13,16 +13,14 @@
 enum { NDP_USE_NORM = NDP_OP_MAX_IN - 1 };
 
 typedef struct ndp_uses {
-    const ndp_graph *graph;         /* of the whole model, forward; borrowed */
-    ndp_share (*of)[NDP_OP_MAX_IN]; /* by forward node and operand; 0: no gradient flows back through it */
-    bool *flows;                    /* by value: a gradient of it is made */
+    const ndp_graph *graph; /* of the whole model, forward; borrowed */
+    /* By forward node and operand; 0: no gradient flows back through it. Behind the last node: of the unit after this
+     * one, as operand 0. */
+    ndp_share (*of)[NDP_OP_MAX_IN];
 } ndp_uses;
 
 /* NDP_EBUG: two uses of a value overlap in some of their columns only. Memory is the arena's. */
 ndp_status ndp_uses_init(const ndp_graph *g, ndp_arena *arena, ndp_uses *out);
-
-/* The share of the gradient of the graph's output that comes from the next unit. */
-ndp_share ndp_uses_outside(const ndp_uses *u);
 
 /* The value that `value` is a view of columns of (itself, if it is not a view), and its first column there. */
 int ndp_value_origin(const ndp_graph *g, int value, int64_t *col);

@@ -36,12 +36,11 @@ static void measures(void **state) {
 
 static void texts(void **state) {
     (void)state;
-    char out[64];
-    assert_string_equal(ndp_share_text(1, out, sizeof out), "complete");
-    assert_string_equal(ndp_share_text(0, out, sizeof out), "nothing");
-    assert_string_equal(ndp_share_text(3, out, sizeof out), "3 times all of it");
-    assert_string_equal(ndp_share_text(ndp_share_inverse(4), out, sizeof out), "1/4 of it");
-    assert_string_equal(ndp_share_text(ndp_share_random(8), out, sizeof out), "a part of it");
+    assert_string_equal(ndp_share_text(1).s, "complete");
+    assert_string_equal(ndp_share_text(0).s, "nothing");
+    assert_string_equal(ndp_share_text(3).s, "3 times all of it");
+    assert_string_equal(ndp_share_text(ndp_share_inverse(4)).s, "1/4 of it");
+    assert_string_equal(ndp_share_text(ndp_share_random(8)).s, "a part of it");
 }
 
 int main(void) {
