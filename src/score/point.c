@@ -40,13 +40,16 @@ static void held_row(const void *of, int64_t i, ndp_feed_row *out) {
 
 /* ---- under the reference ---- */
 
-/* What the order of the samples follows from. */
-static ndp_status write_order(const ndp_rank *r, ndp_str *out) {
+/* What the rows, and the order of the samples, follow from; of the held-out rows, the rows alone. */
+static ndp_status write_order(const ndp_rank *r, bool held, ndp_str *out) {
     const ndp_sampler *s = &r->data.sampler;
     const ndp_config *c = r->job.config;
-    ndp_str_addf(out, " mismatched %lld %d %lld %lld %.17g %lld", (long long)s->rows, s->shuffle, (long long)s->seed,
-                 (long long)r->feed.shape.global, c->data.validation_fraction, (long long)c->data.max_documents);
-    for (int i = 0; i < s->n_sources; i++)
+    ndp_str_addf(out, " mismatched %s %.17g %lld", held ? "held out" : "samples", c->data.validation_fraction,
+                 (long long)c->data.max_documents);
+    if (!held)
+        ndp_str_addf(out, " %lld %d %lld %lld", (long long)s->rows, s->shuffle, (long long)s->seed,
+                     (long long)r->feed.shape.global);
+    for (int i = 0; !held && i < s->n_sources; i++)
         ndp_str_addf(out, " %lld %lld %lld", (long long)s->sources[i].first, (long long)s->sources[i].rows,
                      (long long)s->sources[i].taken);
     return out->failed ? NDP_FAIL(NDP_ENOMEM, "not enough memory to name the reference") : NDP_OK;
@@ -61,19 +64,22 @@ ndp_status ndp_score_find_mismatched(ndp_score *s) {
     int64_t samples = d->dataset ? d->steps * r->feed.shape.global : 0;
     samples = d->dataset && r->own_reference > samples ? r->own_reference : samples;
     int64_t held = d->held ? ndp_dataset_rows(d->held) : 0;
-    ndp_str order = {0};
-    ndp_status st = ndp_agree(r->world, write_order(r, &order));
+    ndp_str order[2] = {{0}, {0}};
+    ndp_status st = ndp_agree(r->world, write_order(r, false, &order[0]));
+    if (st == NDP_OK)
+        st = ndp_agree(r->world, write_order(r, true, &order[1]));
     const ndp_score_lists all[] = {
-        {&d->tokens, "mismatched answers", order.data, samples, {{sampled_row, r, samples, NULL, true}, {.n = 0}}},
+        {&d->tokens, "mismatched answers", order[0].data, samples, {{sampled_row, r, samples, NULL, true}, {.n = 0}}},
         {apart ? &d->held_tokens : &d->tokens,
          "held-out mismatched answers",
-         " mismatched held out",
+         order[1].data,
          held,
          {{.n = 0}, {held_row, r, held, NULL, false}}}};
     for (int k = 0; k < 2 && st == NDP_OK; k++)
         if (all[k].n > 0)
             st = ndp_score_lists_find(s, &all[k], &s->mismatched[k]);
-    ndp_str_release(&order);
+    ndp_str_release(&order[0]);
+    ndp_str_release(&order[1]);
     s->samples = samples;
     return st;
 }

@@ -38,6 +38,8 @@ static void check_draws(const ndp_facts *f, int draws, int n, const int (*sizes)
                  .n_entries = n};
         result one = run(&m, &ndp_device_ref, &w);
         for (int i = 0; i < n_sizes; i++) {
+            if (left_out())
+                continue;
             int bits = i + draw;
             w.reshard = bits & 1, w.recompute = bits & 2, w.gathered = bits & 4;
             memcpy(w.size, sizes[i], sizeof w.size);

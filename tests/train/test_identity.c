@@ -131,6 +131,7 @@ static const change changes[] = {
     {"label_smoothing", PREFERENCE, .sets = {"loss.variant=robust", "loss.label_smoothing=0.1"}, .refused = "loss.variant loss.label_smoothing"},
     {"gamma", PREFERENCE, .sets = {"loss.name=simpo", "loss.gamma=1"}, .refused = "loss.name loss.gamma"},
     {"sft_weight", PREFERENCE, .sets = {"loss.sft_weight=0.5"}, .refused = "loss.sft_weight"},
+    {"weights of answers", PREFERENCE, .sets = {"loss.name=kto", "loss.desirable_weight=2", "loss.undesirable_weight=3"}, .refused = "loss.name loss.desirable_weight loss.undesirable_weight"},
     /* --accept */
     {"one of two accepted", COSINE, .sets = {"train.seed=7", "optimizer.lr=1e-3"}, {"optimizer.lr"}, "train.seed"},
     {"accepted without a difference", COSINE, .sets = {0}, {"optimizer.lr"}, "", {"--accept optimizer.lr: it does not differ"}},
