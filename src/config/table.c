@@ -171,9 +171,9 @@ const ndp_option ndp_options[] = {
     {IDENTITY(batch, global_batch_size, JOB), INT(16, 1, 1 << 30), HELP "rows per update; accumulation is derived"},
     {FREE(batch, micro_batch_size, JOB), INT(1, 1, 1 << 24), HELP "rows that a rank computes at once; with preference data the default is 2, a pair"},
 
-    {IDENTITY(loss, name, JOB), WORD(xent, loss_words), HELP "xent: of tokens; of preference data: dpo, orpo or simpo"},
+    {IDENTITY(loss, name, JOB), WORD(xent, loss_words), HELP "xent: of tokens; the others of preference data"},
     {IDENTITY(loss, beta, JOB), NUMBER(0.1, "(0, inf)"), WHEN "data.format is preference", HELP "scale of the rewards; of orpo: weight of the odds ratio"},
-    {IDENTITY(loss, variant, JOB), WORD(sigmoid, variant_words), WHEN "loss.name is dpo", HELP "the loss of a pair's difference"},
+    {IDENTITY(loss, variant, JOB), WORD(sigmoid, variant_words), WHEN "loss.name is dpo or kto", HELP "which loss of that name; of kto sigmoid or apo_zero"},
     {IDENTITY(loss, label_smoothing, JOB), NUMBER(0, "[0, 0.5)"), WHEN "loss.name is simpo, or loss.variant is robust", HELP "probability that a pair is the wrong way round"},
     {IDENTITY(loss, gamma, JOB), NUMBER(0.5, "[0, inf)"), WHEN "loss.name is simpo", HELP "margin between the rewards"},
     {IDENTITY(loss, sft_weight, JOB), NUMBER(0, "[0, inf)"), WHEN "data.format is preference", HELP "weight of the mean token loss of chosen answers (of orpo: of prompt and answer), added to that of pairs; with orpo the default is 1"},
