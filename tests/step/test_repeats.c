@@ -261,7 +261,7 @@ static void a_step_is_the_same_list(void **state) {
     (void)state;
     int always[NDP_PIPELINE_KINDS + 1] = {0}, smaller[NDP_PIPELINE_KINDS + 1] = {0}, planned_ways = 0;
     repeat_way w;
-    const int one_of = short_or_all(3, 1); /* prime to the sizes and counts, so all of them are met */
+    const int one_of = one_of_so_many(3); /* prime to the sizes and counts, so all of them are met */
     for (int number = 0; next_way(number, &w); number += one_of) {
         bool alone = w.staged.pp == 1; /* in order: no pipeline */
         ndp_pipeline probe;
@@ -414,7 +414,7 @@ static bool next_product(int number, repeat_way *out, bool *runs) {
 static void products_of_axes(void **state) {
     (void)state;
     int planned_ways = 0, folded = 0, run_ways = 0, ran = 0;
-    const int one_of = short_or_all(5, 1); /* prime to the number of products, and of rounds */
+    const int one_of = one_of_so_many(5); /* prime to the number of products, and of rounds */
     bool runs;
     repeat_way w;
     for (int number = 0; next_product(number, &w, &runs); number += one_of) {
