@@ -31,7 +31,8 @@ enum { HANGS = 1200 };
  * all of them, by NDP_TEST_ALL=1. This is the number that goes with it. */
 static inline int short_or_all(int in_short, int in_all) { return getenv("NDP_TEST_ALL") ? in_all : in_short; }
 
-/* Generated cases by number: `make test` takes one of NDP_TEST_EVERY, `samples` one of `in_samples`, NDP_TEST_ALL all. */
+/* Generated cases by number: `make test` takes one of NDP_TEST_EVERY, `samples` one of `in_samples`, NDP_TEST_ALL all
+ * of them. */
 static inline int one_of_so_many(int in_samples) {
     const char *every = getenv("NDP_TEST_EVERY");
     return every ? atoi(every) : short_or_all(in_samples, 1);
