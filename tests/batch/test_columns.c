@@ -134,6 +134,25 @@ static void single_answers(void **state) {
     close_fed(&f);
 }
 
+/* ORPO has the nll of whole chosen documents: their prompts have labels too, the last token has none. */
+static void whole_documents(void **state) {
+    (void)state;
+    static const char *const sets[] = {"data.format=preference", "loss.name=orpo", "data.end_token=none", NULL};
+    fed f;
+    open_fed(&f, "{\"prompt\": \"ab\", \"chosen\": \"cd\", \"rejected\": \"e\"}\n", sets);
+    ndp_feed_draw(&f.feed, 0, 0, 0, 0);
+    CHECK_OK(ndp_feed_load(&f.feed));
+    check_sample(&f, 0, "<abcd", "abcd-");
+    check_sample(&f, 1, "<abe", "--e-");
+    for (int t = 0; t < 2 * LENGTH; t++) {
+        int64_t code = f.feed.whole.documents[t];
+        assert_true(ndp_document_has(code, NDP_DOCUMENT_NLL) == (t < 4));
+        assert_true(ndp_document_has(code, NDP_DOCUMENT_ANSWER) == (t == 2 || t == 3 || t == LENGTH + 2));
+        assert_true(ndp_document_has(code, NDP_DOCUMENT_PAIR) == (t == 2));
+    }
+    close_fed(&f);
+}
+
 /* A prompt, and the answer of another row: as much of it as a row has room for, also what its own row has not. */
 static void mismatched(void **state) {
     (void)state;
@@ -190,7 +209,7 @@ static void keys_follow_the_sample(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(single_answers), cmocka_unit_test(mismatched),
-                                       cmocka_unit_test(keys_follow_the_sample)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(single_answers), cmocka_unit_test(whole_documents),
+                                       cmocka_unit_test(mismatched), cmocka_unit_test(keys_follow_the_sample)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
