@@ -109,7 +109,7 @@ static double scale_of(const ndp_config *c, const made_group *g) {
     return *(const double *)((const char *)c + g->scale);
 }
 
-/* The group that is number `i` of those that are made; NULL: there is none. */
+/* Returns number `i` of the groups that other keys make, or NULL if there are fewer. */
 static const made_group *made_at(const ndp_config *c, int i) {
     for (int k = 0; k < NDP_COUNT(made); k++)
         if (scale_of(c, &made[k]) != 1 && i-- == 0)

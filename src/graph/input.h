@@ -84,14 +84,14 @@ static inline size_t ndp_input_bytes(const ndp_inputs *inputs, int i) {
     return (size_t)(times * inputs->rows[extent] * in->cols) * ndp_dtype_size(in->type);
 }
 
-/* The place of the nth input of a kind, from 0; -1: the model has no more of it. */
+/* Returns the place of the nth input of a kind, counted from 0, or -1 if the model has fewer. */
 static inline int ndp_inputs_find_nth(const ndp_inputs *inputs, ndp_input_kind kind, int n) {
     for (int i = 0; i < inputs->n; i++)
         if (inputs->items[i].kind == kind && n-- == 0)
             return i;
     return -1;
 }
-/* The place of the first of a kind; that of a name. */
+/* Return the place of the first input of a kind, and that of the input with a name; -1 if there is none. */
 static inline int ndp_inputs_find(const ndp_inputs *inputs, ndp_input_kind kind) {
     return ndp_inputs_find_nth(inputs, kind, 0);
 }

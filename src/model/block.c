@@ -9,7 +9,7 @@
 
 enum { ROWS_OF_QUERIES, ROWS_OF_KEYS };
 
-/* Of several of a kind: those of tables of angles are by number, of rows first the queries' and then the keys'. */
+/* Picks one of several inputs of a kind: tables of angles by number; of row numbers the queries', then the keys'. */
 static int nth_data(const ndp_unit_builder *b, ndp_input_kind kind, int n) {
     int input = ndp_inputs_find_nth(b->m->inputs, kind, n);
     return input < 0 ? NDP_NONE : ndp_graph_data(b->g, input);

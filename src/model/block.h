@@ -32,7 +32,7 @@ struct ndp_mlp {
 extern const ndp_mixer ndp_mixer_attention;
 extern const ndp_mlp ndp_mlp_gated, ndp_mlp_plain, ndp_mlp_experts;
 
-/* The value of the first input of a kind; NDP_NONE: the model has none. */
+/* Returns the value of the first input of a kind, or NDP_NONE if the model has none. */
 int ndp_unit_data(const ndp_unit_builder *b, ndp_input_kind kind);
 /* The value of `n` glued parameters from `place` on; NDP_NONE if the unit lacks it. */
 int ndp_unit_param(ndp_unit_builder *b, ndp_param place, int n);

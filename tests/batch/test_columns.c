@@ -74,7 +74,7 @@ static void close_fed(fed *f) {
 /* The byte of an id of the tokenizer `bytes`; its begin token is '<'. */
 static char shown(int32_t id) { return id < 0 ? '-' : id < 256 ? (char)id : '<'; }
 
-/* The text of sample j, and of its labels, '-' where there is none; padding is left out. */
+/* Reads the text of sample j and that of its labels, with '-' where a token has none, without the padding. */
 static void read_sample(const fed *f, int64_t j, char *text, char *labels) {
     const ndp_micro_batch *b = &f->feed.whole;
     int n = 0;
