@@ -21,7 +21,7 @@ static const struct {
     {"NDP_ISA", "Limits the instructions that kernels use: generic, avx512, avx512_bf16, dpbf16ps or amx_bf16"},
     {"NDP_SHM", "off: ranks that mpirun started on one host do not share memory; for tests"},
     {"NDP_LOCAL_ORDER", "With local: seeds, with commas between; ranks take turns on one thread in such an order; for "
-                        "tests, of one GPU at most"},
+                        "tests in C, of one GPU at most"},
     {"NDP_NODE_RANKS", "With mpirun: ranks that count as one host; for tests"},
     {"NDP_NODE_OF", "With mpirun: the host of each rank, as in 0,1,1,0; for tests"},
     {"NDP_GPU_GUARD", "1: a kernel that leaves its piece of a GPU's memory faults; for tests"},
