@@ -9,7 +9,7 @@
 #include "data/cache/file_share.h"
 #include "data/cache/windows.h"
 #include "data/corpus/unpack.h"
-#include "data/python/table_reader.h"
+#include "data/table/table_reader.h"
 #include <string.h>
 
 /* The head of one source, while it is read. */

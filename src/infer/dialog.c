@@ -3,7 +3,7 @@
  * messages (it may drop their reasoning); then the rest is computed again from the first token that differs. */
 #include "infer/generator.h"
 
-#include "data/chat/chat.h"
+#include "text/chat/chat.h"
 #include <stdlib.h>
 #include <string.h>
 

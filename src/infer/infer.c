@@ -5,7 +5,7 @@
 #include "base/hub.h"
 #include "base/log.h"
 #include "checkpoint/folder.h"
-#include "data/chat/chat_own.h"
+#include "text/chat/chat_own.h"
 #include "job/folder_facts.h"
 #include "job/job.h"
 #include "launch/memory_need.h"

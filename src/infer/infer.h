@@ -2,7 +2,7 @@
 #ifndef NDP_INFER_INFER_H
 #define NDP_INFER_INFER_H
 
-#include "data/chat/chat.h"
+#include "text/chat/chat.h"
 #include "model/decoder.h"
 #include "step/engine.h"
 #include "text/tokenizer.h"

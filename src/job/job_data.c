@@ -2,7 +2,7 @@
  * describe them. */
 #include "job/job_data.h"
 
-#include "data/chat/chat_notes.h"
+#include "text/chat/chat_notes.h"
 #include "data/sample.h"
 #include <math.h>
 #include <stdio.h>

@@ -3,7 +3,7 @@
 #define NDP_JOB_JOB_DATA_H
 
 #include "data/cache/cache.h"
-#include "data/chat/chat.h"
+#include "text/chat/chat.h"
 #include "data/packing.h"
 #include "data/sampler.h"
 #include "job/job.h"

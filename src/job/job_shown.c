@@ -4,7 +4,7 @@
 #include "job/job_shown.h"
 
 #include "base/json_write.h"
-#include "data/chat/chat_notes.h"
+#include "text/chat/chat_notes.h"
 #include <stdlib.h>
 #include <string.h>
 

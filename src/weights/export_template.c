@@ -1,7 +1,7 @@
 /* The chat template of a folder that is written: chat_template.jinja, which loaders take first, and the older place,
  * the key chat_template of tokenizer_config.json, where that has one. Of several templates, it is the default. */
 #include "base/json.h"
-#include "data/chat/chat_own.h"
+#include "text/chat/chat_own.h"
 #include "weights/export.h"
 
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 #ifndef NDP_TESTS_DATA_FIXTURE_H
 #define NDP_TESTS_DATA_FIXTURE_H
 
-#include "data/chat/chat.h"
+#include "text/chat/chat.h"
 
 #include "data/folder.h"
 #include "data/small_tokenizer.h"

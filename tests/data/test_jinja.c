@@ -2,13 +2,13 @@
  * NDP_JINJA_CASES of the same form; ids of such a file are those of the tokenizer NDP_JINJA_TOKENIZER), what the
  * assistant wrote, and templates and processes that misbehave. Skipped where $NDP_PYTHON, or /usr/bin/python3, has no
  * Jinja. */
-#include "data/jinja_of.h"
+#include "text/jinja_of.h"
 
 #include "data/corpus/encode.h"
 
-#include "data/bracketed.h"
+#include "text/bracketed.h"
 #include "data/folder.h"
-#include "data/python/python.h"
+#include "base/python.h"
 
 #include <omp.h>
 #include <signal.h>

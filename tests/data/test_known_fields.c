@@ -1,6 +1,6 @@
 /* Fields beside the texts of a conversation have types before a template sees them: in whatever form a data set holds
  * one, the text is the same. Skipped where Jinja is missing, but for built-in templates. */
-#include "data/jinja_of.h"
+#include "text/jinja_of.h"
 #include "data/record_files.h"
 
 #define TEMPLATE                                                                                                       \

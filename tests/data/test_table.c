@@ -1,7 +1,7 @@
 /* Tables as JSONL: CSV by Python, Parquet and Arrow where pyarrow is installed, and readers that misbehave. */
 #include "data/corpus/source.h"
-#include "data/python/python.h"
-#include "data/python/table_reader.h"
+#include "base/python.h"
+#include "data/table/table_reader.h"
 
 #include "base/clock.h"
 #include "data/folder.h"

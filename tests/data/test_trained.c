@@ -1,7 +1,7 @@
 /* Messages with a weight or a flag that says whether they are trained on, and fields that continue a question. */
 #include "data/record_files.h"
 
-#include "data/python/python.h"
+#include "base/python.h"
 
 #define TURN(role, content, more) "{\"role\":\"" role "\",\"content\":\"" content "\"" more "}"
 #define TWO(first, second)                                                                                             \

@@ -2,7 +2,7 @@
  * message is a byte for its role and a text up to a zero byte; a text with a one byte in it holds the reasoning behind
  * that. What the assistant wrote are ranges in order, not empty; a prompt for an answer only adds to the text;
  * rendering the same again gives the same. */
-#include "data/chat/chat.h"
+#include "text/chat/chat.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /* What `ndparallel data` marks is what the rows train: for every built-in chat template and some in Jinja, in rows that
  * have room and in ones that have not, for texts and for pairs. */
 #include "base/json.h"
-#include "data/chat/chat_table.h"
-#include "data/jinja_of.h"
+#include "text/chat/chat_table.h"
+#include "text/jinja_of.h"
 #include "data/small_tokenizer.h"
 #include "job/job_data.h"
 

@@ -2,9 +2,9 @@
  * the same tokens beside the exported folder, which is opened as a model of its own, as in the training; and nothing in
  * the folder says another template. Conversations are generated; $NDP_TEST_SEED repeats them. */
 #include "base/json.h"
-#include "data/chat/chat_table.h"
+#include "text/chat/chat_table.h"
 #include "data/folder.h"
-#include "data/talks.h"
+#include "text/talks.h"
 #include "job/job_data.h"
 #include "weights/export.h"
 

@@ -6,7 +6,7 @@
 #include "data/cache/cache_file.h"
 #include "data/corpus/source.h"
 #include "data/corpus/unpack.h"
-#include "data/python/table_reader.h"
+#include "data/table/table_reader.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

@@ -3,7 +3,7 @@
 #include "data/cache/table_files.h"
 
 #include "data/corpus/source.h"
-#include "data/python/table_reader.h"
+#include "data/table/table_reader.h"
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>

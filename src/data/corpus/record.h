@@ -39,7 +39,7 @@
 #define NDP_DATA_CORPUS_RECORD_H
 
 #include "base/json.h"
-#include "data/chat/chat.h"
+#include "text/chat/chat.h"
 #include "data/corpus/tally.h"
 
 /* Why a record is refused, where the record itself is the reason. */

@@ -5,7 +5,7 @@
 
 #include "base/json_lists.h"
 #include "data/corpus/unpack.h"
-#include "data/python/table_reader.h"
+#include "data/table/table_reader.h"
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>

@@ -1,5 +1,5 @@
 /* Templates and tokens of a tokenizer's folder. */
-#include "data/chat/chat_own.h"
+#include "text/chat/chat_own.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,9 +1,9 @@
 /* Chat templates: byte for byte what the models' own templates give, and which of it the assistant wrote. */
-#include "data/chat/chat_table.h"
+#include "text/chat/chat_table.h"
 
 #include "base/json.h"
-#include "data/bracketed.h"
 #include "data/folder.h"
+#include "text/bracketed.h"
 #include <xxhash.h>
 
 static ndp_span span(const char *text) { return (ndp_span){text, strlen(text)}; }

@@ -15,8 +15,8 @@ done
 published="$work/packages $("$python" -c 'import importlib.util as i; print(*i.find_spec("transformers").submodule_search_locations)')"
 [ -z "${NDP_TEST_DATA-}" ] || published="$published $NDP_TEST_DATA"
 # shellcheck disable=SC2086 # folders
-"$python" "$tests/data/templates_property.py" "$NDP_SOURCE_DIR" 1 &&
-    "$python" "$tests/data/templates_property.py" "$NDP_SOURCE_DIR" 1 $published || exit 1
+"$python" "$tests/text/templates_property.py" "$NDP_SOURCE_DIR" 1 &&
+    "$python" "$tests/text/templates_property.py" "$NDP_SOURCE_DIR" 1 $published || exit 1
 
 if ! "$python" -c 'import jinja2; assert [int(n) for n in jinja2.__version__.split(".")[:3]] >= [3, 1, 6]' 2>/dev/null; then
     echo "not compared with transformers, which needs Jinja 3.1.6"

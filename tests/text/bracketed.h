@@ -1,8 +1,8 @@
 /* A rendering as text with [ ] around what the assistant wrote. */
-#ifndef NDP_TESTS_DATA_BRACKETED_H
-#define NDP_TESTS_DATA_BRACKETED_H
+#ifndef NDP_TESTS_TEXT_BRACKETED_H
+#define NDP_TESTS_TEXT_BRACKETED_H
 
-#include "data/chat/chat.h"
+#include "text/chat/chat.h"
 
 /* The caller frees. */
 static inline char *bracketed(const ndp_rendering *r) {

@@ -1,8 +1,8 @@
 /* The chat templates that come with a tokenizer, in the files of its folder. Used by chat.c. */
-#ifndef NDP_DATA_CHAT_CHAT_OWN_H
-#define NDP_DATA_CHAT_CHAT_OWN_H
+#ifndef NDP_TEXT_CHAT_CHAT_OWN_H
+#define NDP_TEXT_CHAT_CHAT_OWN_H
 
-#include "data/chat/chat.h"
+#include "text/chat/chat.h"
 
 /* Reads a template into `text`, which stays empty if there is none. `name`: NULL: the one for conversations
  * (chat_template.jinja, or chat_template in tokenizer_config.json); otherwise one of a list there, or the file

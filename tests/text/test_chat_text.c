@@ -1,10 +1,10 @@
 /* The Jinja text of every built-in chat template: it renders the bytes that the row writes, refuses what the row
  * refuses, for the same reason, and beside the same tokenizer it is the row again. Conversations are generated;
  * $NDP_TEST_SEED repeats them. tests/cli/long_chat_templates.sh compares tokens with those of transformers. */
-#include "data/chat/chat_table.h"
+#include "text/chat/chat_table.h"
 
-#include "data/jinja_of.h"
-#include "data/talks.h"
+#include "text/jinja_of.h"
+#include "text/talks.h"
 #include <time.h>
 
 /* What the Jinja text makes of it is what the row does. */

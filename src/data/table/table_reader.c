@@ -1,11 +1,11 @@
 /* The stream of a reader of tables. A line that begins with { is a row and is passed on as it arrives; any other line
  * is the reader's word: "end N" or "error TEXT". A stream without "end N", with another N, or with more after it is an
  * error, so a reader that dies cannot shorten the data. Called by cache/table_files.c, sample.c and source.c. */
-#include "data/python/table_reader.h"
+#include "data/table/table_reader.h"
 
 #include "base/memory_limit.h"
+#include "base/python.h"
 #include "data/corpus/source.h"
-#include "data/python/python.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

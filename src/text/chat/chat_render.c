@@ -2,7 +2,7 @@
  * `end`, `after`; what the assistant writes of it is trained on. Called by record.c, and by infer/ with a generation
  * prompt. */
 #include "base/utf8.h"
-#include "data/chat/chat_table.h"
+#include "text/chat/chat_table.h"
 
 #include <stdio.h>
 #include <stdlib.h>

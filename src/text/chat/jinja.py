@@ -1,6 +1,6 @@
 """Renders chat templates with Jinja, as transformers does (apply_chat_template). Requests and answers are JSON, each after
 8 bytes with its length. The first request has the template, its variables (special tokens) and the date; the others have a
-conversation each. src/data/chat/jinja.c sends them. answers.py stands before this program."""
+conversation each. src/text/chat/jinja.c sends them. answers.py stands before this program."""
 
 import datetime
 import json

@@ -1,8 +1,8 @@
 /* Notes on templates that fit a tokenizer badly. */
-#include "data/chat/chat_notes.h"
+#include "text/chat/chat_notes.h"
 
 #include "data/folder.h"
-#include "data/jinja_of.h"
+#include "text/jinja_of.h"
 
 /* A tokenizer with these special tokens, from id 1 on, of which the first is its end token (""; none). */
 static ndp_tokenizer *tokenizer(const char *folder, const char *end, const char *const *tokens, int n) {

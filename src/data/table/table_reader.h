@@ -1,8 +1,8 @@
 /* Tables (.csv, .tsv, .parquet, .arrow) as JSONL: one record for each row, by a program in Python (table.py). CSV needs
  * only Python; the others also pyarrow. Values of CSV stay texts. Dates and times become texts in ISO form, NaN and
  * infinities null. */
-#ifndef NDP_DATA_PYTHON_TABLE_READER_H
-#define NDP_DATA_PYTHON_TABLE_READER_H
+#ifndef NDP_DATA_TABLE_TABLE_READER_H
+#define NDP_DATA_TABLE_TABLE_READER_H
 
 #include "base/text.h"
 

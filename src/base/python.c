@@ -1,6 +1,6 @@
 /* Processes of Python: one socket is the program's stdin and stdout, since a pipe without a reader would end this
  * process by SIGPIPE; a file in memory is its stderr. */
-#include "data/python/python.h"
+#include "base/python.h"
 
 #include "base/child.h"
 #include "base/clock.h"

@@ -1,8 +1,8 @@
 /* Notes about a chat template and a tokenizer with which training would go wrong without an error. */
-#ifndef NDP_DATA_CHAT_CHAT_NOTES_H
-#define NDP_DATA_CHAT_CHAT_NOTES_H
+#ifndef NDP_TEXT_CHAT_CHAT_NOTES_H
+#define NDP_TEXT_CHAT_CHAT_NOTES_H
 
-#include "data/chat/chat.h"
+#include "text/chat/chat.h"
 
 /* Appends lines "note: ..." for the user, each with what to set, found by rendering a question and an answer: the
  * template was chosen, and writes special tokens that the tokenizer does not have; it writes no end token after an

@@ -1,9 +1,9 @@
 /* The built-in chat templates: a table whose rows say what a template writes around messages, and what it does with
  * contents and roles. Used by chat.c, which chooses a row, and by chat_render.c. */
-#ifndef NDP_DATA_CHAT_CHAT_TABLE_H
-#define NDP_DATA_CHAT_CHAT_TABLE_H
+#ifndef NDP_TEXT_CHAT_CHAT_TABLE_H
+#define NDP_TEXT_CHAT_CHAT_TABLE_H
 
-#include "data/chat/chat.h"
+#include "text/chat/chat.h"
 
 /* How a chain of thought in <think> tags in an assistant's content is rendered. */
 typedef enum ndp_thinking {

@@ -1,8 +1,8 @@
 /* What the assistant wrote in the text of a template that renders an answer in another way once more messages follow,
  * as many of today's do: small templates with one such way each. Skipped where $NDP_PYTHON has no Jinja. */
-#include "data/jinja_of.h"
+#include "text/jinja_of.h"
 
-#include "data/bracketed.h"
+#include "text/bracketed.h"
 
 /* A message in <|s|> and <|e|>, whose content the template before END has written, and a generation prompt. */
 #define MESSAGES "{{ bos_token }}{% for m in messages %}<|s|>{{ m.role }}\n"

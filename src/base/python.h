@@ -1,9 +1,9 @@
-/* Programs of ours in Python, for what Python's libraries do: src/data/python/NAME.py, which is part of the library.
+/* Programs of ours in Python, for what Python's libraries do: NAME.py of a room, which is part of the library.
  * Such a program is a process of its own that reads requests on its stdin and answers on its stdout. It ends when its
  * stdin ends, so also when this process dies. sandbox.py is put before each of them: its guard() refuses, from then on,
  * what they have no use for, such as other processes, sockets, and files except the one that they read. */
-#ifndef NDP_DATA_PYTHON_PYTHON_H
-#define NDP_DATA_PYTHON_PYTHON_H
+#ifndef NDP_BASE_PYTHON_H
+#define NDP_BASE_PYTHON_H
 
 #include "base/text.h"
 

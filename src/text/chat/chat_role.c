@@ -1,5 +1,5 @@
 /* The roles of messages, by name. */
-#include "data/chat/chat.h"
+#include "text/chat/chat.h"
 
 #include <string.h>
 

@@ -1,4 +1,4 @@
-"""Properties of what chat templates make of conversations (src/data/python/jinja.py), over generated ones: a template x begin
+"""Properties of what chat templates make of conversations (src/text/chat/jinja.py), over generated ones: a template x begin
 and end tokens, each a special token of the template x 1 to 5 turns x a system prompt or none; and over those in
 $NDP_TEST_DATA/reports, if that is set.
 
@@ -69,8 +69,8 @@ COUNT = ("one", "two", "three", "four", "five")
 
 def load(source):
     """The program that renders, as a module."""
-    folder, names = pathlib.Path(source) / "src/data/python", {"__name__": "jinja"}
-    text = "".join((folder / f"{name}.py").read_text() for name in ("sandbox", "answers", "jinja"))
+    programs, names = ("base/sandbox", "text/chat/answers", "text/chat/jinja"), {"__name__": "jinja"}
+    text = "".join((pathlib.Path(source) / "src" / f"{name}.py").read_text() for name in programs)
     exec(compile(text, "jinja.py", "exec"), names)
     return names["Renderer"]
 

@@ -1,9 +1,9 @@
 /* Generated conversations: one to five turns, with what templates strip, drop and write in their contents. */
-#ifndef NDP_TESTS_DATA_TALKS_H
-#define NDP_TESTS_DATA_TALKS_H
+#ifndef NDP_TESTS_TEXT_TALKS_H
+#define NDP_TESTS_TEXT_TALKS_H
 
 #include "base/rng.h"
-#include "data/chat/chat.h"
+#include "text/chat/chat.h"
 
 #include <string.h>
 

@@ -1,11 +1,11 @@
 /* The Jinja text of a built-in chat template, for the folder of a model that was trained with it: what chat_render.c
  * writes and refuses, said once more for transformers and for servers. Both are made from the rows of chat_table.c, and
- * tests/data/test_chat_text.c holds them against each other. The tokenizer's tokens and the date are in the text as
+ * tests/text/test_chat_text.c holds them against each other. The tokenizer's tokens and the date are in the text as
  * they were in training: what a loader calls bos_token, or today, may be something else.
  *
  * Every tag begins with "-", so that no white space between tags is written, whatever a loader does with line breaks.
  */
-#include "data/chat/chat_table.h"
+#include "text/chat/chat_table.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* The rows of built-in chat templates, and the texts of published templates that they render byte for byte. */
-#include "data/chat/chat_table.h"
+#include "text/chat/chat_table.h"
 
 #include <string.h>
 

@@ -1,8 +1,8 @@
 /* Choosing a chat template: a built-in one (chat_table.h) by name, or by the text of the tokenizer's own (chat_own.h);
  * or one that Jinja renders (jinja.h). */
-#include "data/chat/chat_own.h"
-#include "data/chat/chat_table.h"
-#include "data/chat/jinja.h"
+#include "text/chat/chat_own.h"
+#include "text/chat/chat_table.h"
+#include "text/chat/jinja.h"
 
 #include <stdlib.h>
 #include <string.h>

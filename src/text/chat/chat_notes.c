@@ -1,8 +1,8 @@
 /* Notes about what a chat template makes of a question and an answer. */
-#include "data/chat/chat_notes.h"
+#include "text/chat/chat_notes.h"
 
-#include "data/chat/chat_own.h"
-#include "data/chat/chat_table.h"
+#include "text/chat/chat_own.h"
+#include "text/chat/chat_table.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,10 +1,10 @@
 /* Requests to the processes that render, and their answers. A process does one rendering at a time; those that are idle
  * wait in a list. */
-#include "data/chat/jinja.h"
+#include "text/chat/jinja.h"
 
 #include "base/arena.h"
 #include "base/json.h"
-#include "data/python/python.h"
+#include "base/python.h"
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>

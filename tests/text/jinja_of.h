@@ -1,8 +1,8 @@
 /* Templates for tests, rendered by Jinja; tests that need it are skipped where it is missing. */
-#ifndef NDP_TESTS_DATA_JINJA_OF_H
-#define NDP_TESTS_DATA_JINJA_OF_H
+#ifndef NDP_TESTS_TEXT_JINJA_OF_H
+#define NDP_TESTS_TEXT_JINJA_OF_H
 
-#include "data/chat/jinja.h"
+#include "text/chat/jinja.h"
 
 #include "base/json.h"
 #include "check.h"

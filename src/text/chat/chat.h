@@ -5,8 +5,8 @@
  * (chat_template.jinja, or chat_template in tokenizer_config.json): for a text listed in the table, its row gives the
  * same result byte for byte. All other templates are rendered by Jinja itself (jinja.h), which needs Python.
  */
-#ifndef NDP_DATA_CHAT_CHAT_H
-#define NDP_DATA_CHAT_CHAT_H
+#ifndef NDP_TEXT_CHAT_CHAT_H
+#define NDP_TEXT_CHAT_CHAT_H
 
 #include "base/json.h"
 #include "text/tokenizer.h"

@@ -1,9 +1,9 @@
-/* Chat templates that Jinja itself renders, in processes of Python (data/python/jinja.py): any template that
+/* Chat templates that Jinja itself renders, in processes of Python (text/chat/jinja.py): any template that
  * transformers renders, with the same result. */
-#ifndef NDP_DATA_CHAT_JINJA_H
-#define NDP_DATA_CHAT_JINJA_H
+#ifndef NDP_TEXT_CHAT_JINJA_H
+#define NDP_TEXT_CHAT_JINJA_H
 
-#include "data/chat/chat.h"
+#include "text/chat/chat.h"
 
 typedef struct ndp_jinja ndp_jinja;
 
