@@ -32,7 +32,7 @@ static const struct {
               {"peak_flops", offsetof(ndp_metrics, peak_flops), false, false},
               {"peak_memory_bytes", offsetof(ndp_metrics, peak_memory_bytes), true, false}};
 
-/* Those of pairs, with "eval_" before them for held-out ones; all exact. */
+/* Those of pairs; all exact. */
 static const struct {
     const char *key;
     size_t at;
@@ -52,67 +52,73 @@ static const struct {
     size_t at;
 } router_fields[] = {{"balance_loss", offsetof(ndp_metrics, balance_loss)}, {"z_loss", offsetof(ndp_metrics, z_loss)}};
 
-/* JSON has no NaN or infinity: they are written as null. */
-static void add_number(ndp_str *out, const char *key, double x) {
-    if (isfinite(x))
-        ndp_str_addf(out, ", \"%s\": %.17g", key, x);
-    else
-        ndp_str_addf(out, ", \"%s\": null", key);
+static double number_at(const void *base, size_t at) {
+    return *(const double *)(const void *)((const char *)base + at);
 }
 
-static void add_numbers(ndp_str *out, const ndp_metrics *m, bool exact) {
-    ndp_str_addf(out, "{\"step\": %lld", (long long)m->step);
-    for (int i = 0; i < NDP_COUNT(fields); i++) {
-        const void *value = (const char *)m + fields[i].at;
-        if (exact && !fields[i].exact)
-            continue;
-        if (fields[i].whole)
-            ndp_str_addf(out, ", \"%s\": %lld", fields[i].key, (long long)*(const int64_t *)value);
-        else
-            add_number(out, fields[i].key, *(const double *)value);
-    }
-}
-
-static void add_pairs(ndp_str *out, const ndp_pair_metrics *p, const char *prefix) {
-    char key[64];
+static void each_pair(const ndp_pair_metrics *p, bool held, ndp_metric_visit *each, void *user) {
     if (p->pairs == 0)
         return;
-    snprintf(key, sizeof key, "%spairs", prefix);
-    ndp_str_addf(out, ", \"%s\": %lld", key, (long long)p->pairs);
+    each(user, &(ndp_metric){"pairs", held, true, true, .count = p->pairs});
     for (int i = 0; i < NDP_COUNT(pair_fields); i++) {
-        double x = *(const double *)((const char *)p + pair_fields[i].at);
-        snprintf(key, sizeof key, "%s%s", prefix, pair_fields[i].key);
+        double x = number_at(p, pair_fields[i].at);
         if (!pair_fields[i].may_lack || !isnan(x))
-            add_number(out, key, x);
+            each(user, &(ndp_metric){pair_fields[i].key, held, false, true, .x = x});
     }
 }
 
-static void add_routers(ndp_str *out, const ndp_metrics *m) {
-    for (int i = 0; i < NDP_COUNT(router_fields); i++) {
-        double x = *(const double *)(const void *)((const char *)m + router_fields[i].at);
-        if (x != 0)
-            add_number(out, router_fields[i].key, x);
+void ndp_metrics_each(const ndp_metrics *m, ndp_metric_visit *each, void *user) {
+    for (int i = 0; i < NDP_COUNT(fields); i++) {
+        ndp_metric one = {.key = fields[i].key, .whole = fields[i].whole, .exact = fields[i].exact};
+        if (one.whole)
+            one.count = *(const int64_t *)(const void *)((const char *)m + fields[i].at);
+        else
+            one.x = number_at(m, fields[i].at);
+        each(user, &one);
     }
+    each_pair(&m->pair, false, each, user);
+    for (int i = 0; i < NDP_COUNT(router_fields); i++) {
+        double x = number_at(m, router_fields[i].at);
+        if (x != 0)
+            each(user, &(ndp_metric){router_fields[i].key, false, false, true, .x = x});
+    }
+    if (m->eval_tokens <= 0)
+        return;
+    each(user, &(ndp_metric){"loss", true, false, true, .x = m->eval_loss});
+    each_pair(&m->eval_pair, true, each, user);
+}
+
+/* JSON has no NaN or infinity: they are written as null. */
+static void add_number(void *out, const ndp_metric *one) {
+    ndp_str_addf(out, ", \"%s%s\": ", one->held ? "eval_" : "", one->key);
+    if (one->whole)
+        ndp_str_addf(out, "%lld", (long long)one->count);
+    else if (isfinite(one->x))
+        ndp_str_addf(out, "%.17g", one->x);
+    else
+        ndp_str_add(out, "null");
+}
+
+static void add_exact(void *out, const ndp_metric *one) {
+    if (one->exact && !one->held)
+        add_number(out, one);
+}
+
+static void add_object(ndp_str *out, const ndp_metrics *m, ndp_metric_visit *each) {
+    ndp_str_addf(out, "{\"step\": %lld", (long long)m->step);
+    ndp_metrics_each(m, each, out);
+    ndp_str_add(out, "}");
 }
 
 static void add_line(ndp_str *out, const ndp_metrics *m) {
-    add_numbers(out, m, false);
-    add_pairs(out, &m->pair, "");
-    add_routers(out, m);
-    if (m->eval_tokens > 0)
-        add_number(out, "eval_loss", m->eval_loss);
-    if (m->eval_tokens > 0)
-        add_pairs(out, &m->eval_pair, "eval_");
-    ndp_str_add(out, "}\n");
+    add_object(out, m, add_number);
+    ndp_str_add(out, "\n");
 }
 
 struct json_object *ndp_metrics_to_json(const ndp_metrics *m) {
     ndp_str text = {0};
     struct json_object *o = NULL;
-    add_numbers(&text, m, true);
-    add_pairs(&text, &m->pair, "");
-    add_routers(&text, m);
-    ndp_str_add(&text, "}");
+    add_object(&text, m, add_exact);
     ndp_status st = text.failed ? NDP_ENOMEM : ndp_json_parse(text.data, text.length, "metrics", &o);
     ndp_str_release(&text);
     return st == NDP_OK ? o : NULL;

@@ -24,6 +24,22 @@ NDP_API ndp_status ndp_metrics_add(ndp_metrics_file *f, const ndp_metrics *m);
 NDP_API ndp_status ndp_metrics_flush(ndp_metrics_file *f);
 void ndp_metrics_close(ndp_metrics_file *f);
 
+/* One number of a step but for the step itself. */
+typedef struct ndp_metric {
+    const char *key;
+    bool held;  /* of the evaluation; metrics.jsonl then has "eval_" before the key */
+    bool whole; /* `count` has it, else `x` */
+    bool exact; /* the same in each run of a job; the others depend on the clock and the machine */
+    int64_t count;
+    double x; /* may be NaN or infinite */
+} ndp_metric;
+
+/* The metric is borrowed; its key lasts. */
+typedef void ndp_metric_visit(void *user, const ndp_metric *one);
+
+/* Visits the numbers that a line has, in its order. */
+void ndp_metrics_each(const ndp_metrics *m, ndp_metric_visit *each, void *user);
+
 struct json_object;
 /* The metrics of a step as a checkpoint has them: what does not depend on the clock or the machine, so that equal runs
  * have equal checkpoints. The caller releases it with json_object_put; NULL: out of memory. */
