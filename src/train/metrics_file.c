@@ -1,18 +1,12 @@
-/* metrics.jsonl. A line is written at the end of the lines before it, so after a failure the same bytes go to the same
- * place, and the file never has a part of a line. Called by rank 0 of a run, in loop.c; and by save.c for the metrics
- * that a checkpoint has of its own step. */
+/* metrics.jsonl. Called by rank 0 of a run, in loop.c; and by save.c for the metrics that a checkpoint has of its own
+ * step. */
 #include "train/metrics_file.h"
 
-#include "base/fault.h"
 #include "base/json.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* ---- a line ---- */
 
@@ -110,7 +104,7 @@ static void add_object(ndp_str *out, const ndp_metrics *m, ndp_metric_visit *eac
     ndp_str_add(out, "}");
 }
 
-static void add_line(ndp_str *out, const ndp_metrics *m) {
+static void add_line(ndp_str *out, const void *m) {
     add_object(out, m, add_number);
     ndp_str_add(out, "\n");
 }
@@ -154,7 +148,7 @@ ndp_status ndp_metrics_from_json(struct json_object *o, const char *what, ndp_me
 /* ---- opening ---- */
 
 /* The bytes of the lines that stay, and the step of the last of them. */
-static size_t count_lines(const ndp_mapped *file, int64_t step, bool evaluated, int64_t *newest) {
+static size_t count_lines(const ndp_mapped *file, int64_t step, bool evaluated, ndp_metrics_file *f) {
     static const char evaluation[] = "\"eval_loss\"";
     const char *text = (const char *)file->data, *end = text;
     for (const char *next; (next = memchr(end, '\n', file->size - (size_t)(end - text))); end = next + 1) {
@@ -165,81 +159,36 @@ static size_t count_lines(const ndp_mapped *file, int64_t step, bool evaluated, 
             break;
         if (at == step && evaluated && !memmem(end, (size_t)(next - end), evaluation, sizeof evaluation - 1))
             break;
-        *newest = at;
+        f->newest = at;
     }
     return (size_t)(end - text);
 }
 
-static ndp_status cut_lines(ndp_metrics_file *f, int64_t step, bool evaluated) {
+/* The lines that stay; they end at `end`. */
+static ndp_status cut_lines(const char *path, int64_t step, bool evaluated, ndp_metrics_file *f, int64_t *end) {
     ndp_mapped file; /* mapped, since it may be gigabytes */
-    if (!ndp_path_exists(f->path))
+    if (!ndp_path_exists(path))
         return NDP_OK;
-    NDP_TRY(ndp_file_map(f->path, &file));
-    size_t n = count_lines(&file, step, evaluated, &f->newest);
-    ndp_status st = ndp_file_write_atomic(f->path, file.data, n);
+    NDP_TRY(ndp_file_map(path, &file));
+    size_t n = count_lines(&file, step, evaluated, f);
+    ndp_status st = ndp_file_write_atomic(path, file.data, n);
     ndp_file_unmap(&file);
-    f->end = (int64_t)n;
+    *end = (int64_t)n;
     return st;
 }
 
 ndp_status ndp_metrics_open(ndp_metrics_file *f, const char *folder, int64_t step, bool evaluated) {
-    *f = (ndp_metrics_file){.path = ndp_format("%s/metrics.jsonl", folder)};
-    if (!f->path)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the name of a file in %s", folder);
-    NDP_TRY(cut_lines(f, step, evaluated));
-    int fd = open(f->path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
-    if (fd < 0)
-        return NDP_FAIL(NDP_EIO, "cannot write %s: %s", f->path, strerror(errno));
-    f->fd = fd;
+    char path[NDP_PATH];
+    int64_t end = 0;
+    *f = (ndp_metrics_file){0};
+    NDP_TRY(ndp_path_join(path, folder, "metrics.jsonl"));
+    NDP_TRY(cut_lines(path, step, evaluated, f, &end));
+    NDP_TRY(ndp_appended_open(&f->file, ndp_format("%s", path), "line", end));
     return ndp_folder_sync(folder);
 }
 
-void ndp_metrics_close(ndp_metrics_file *f) {
-    if (f->fd > 0)
-        close(f->fd);
-    ndp_str_release(&f->kept);
-    free(f->path);
-    *f = (ndp_metrics_file){0};
-}
-
-/* ---- writing ---- */
-
-static bool write_kept(ndp_metrics_file *f) {
-    for (size_t done = 0; done < f->kept.length;) {
-        ssize_t n = ndp_fault(NDP_FAULT_APPEND)
-                        ? -1
-                        : pwrite(f->fd, f->kept.data + done, f->kept.length - done, f->end + (int64_t)done);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return false;
-        done += (size_t)n;
-    }
-    return true;
-}
-
-ndp_status ndp_metrics_flush(ndp_metrics_file *f) {
-    bool written = write_kept(f);
-    int cause = errno;
-    if (written) {
-        f->end += (int64_t)f->kept.length;
-        f->kept.length = 0; /* its memory is that of the next line */
-        f->missing = f->lost;
-    } else {
-        (void)!ftruncate(f->fd, f->end); /* removes a part of a line */
-    }
-    if (f->missing == 0)
-        return NDP_OK;
-    return NDP_FAIL(NDP_EIO, "cannot write %s: %s; %lld line%s not in it", f->path,
-                    written ? "no memory" : strerror(cause), (long long)f->missing, f->missing == 1 ? " is" : "s are");
-}
-
 ndp_status ndp_metrics_add(ndp_metrics_file *f, const ndp_metrics *m) {
-    enum { MOST = 64 << 20 };
-    bool lost = f->kept.length >= MOST;
-    if (!lost)
-        add_line(&f->kept, m);
-    f->lost += lost || f->kept.failed;
-    f->missing++;
-    return ndp_metrics_flush(f);
+    return ndp_appended_add(&f->file, add_line, m);
 }
+
+void ndp_metrics_close(ndp_metrics_file *f) { ndp_appended_close(&f->file); }
