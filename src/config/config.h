@@ -29,6 +29,9 @@ typedef enum ndp_reduce_every { NDP_REDUCE_EVERY_MICRO_BATCH, NDP_REDUCE_EVERY_U
 typedef enum ndp_adapter_init { NDP_ADAPTER_ZERO, NDP_ADAPTER_RANDOM } ndp_adapter_init;
 typedef enum ndp_adapter_type { NDP_ADAPTER_NONE, NDP_ADAPTER_LORA, NDP_ADAPTER_QLORA } ndp_adapter_type;
 
+/* What shows the numbers of a run besides metrics.jsonl (train/tracker.h). */
+#define NDP_TRACKERS(X) X(tensorboard)
+
 enum { NDP_MOST_OPTIONS = 128 };
 
 struct ndp_config {
@@ -142,7 +145,10 @@ struct ndp_config {
         ndp_check_links check_links;
         int ranks; /* 0: the product of the sizes */
         int log_every;
-        int eval_every; /* steps; 0: only at the end */
+        int eval_every;       /* steps; 0: only at the end */
+        bool keep_best;       /* export the model of the lowest eval_loss */
+        int stop_after;       /* evaluations without a lower eval_loss; 0: never */
+        ndp_strings trackers; /* names of NDP_TRACKERS */
     } train;
     struct {
         int every;      /* steps; 0: only at the end */

@@ -60,6 +60,10 @@ static ndp_status check_data(const ndp_config *c) {
         c->train.eval_every == 0 || c->data.validation_fraction > 0 || c->data.validation_files.n > 0,
         "train.eval_every is %d, but there is no held-out data; set data.validation_fraction or data.validation_files",
         c->train.eval_every);
+    NDP_CHECK(c->train.eval_every > 0 || !(c->train.keep_best || c->train.stop_after),
+              "train.%s is set, but nothing is evaluated before the end; set train.eval_every, and "
+              "data.validation_fraction or data.validation_files",
+              c->train.keep_best ? "keep_best" : "stop_after");
     return NDP_OK;
 }
 

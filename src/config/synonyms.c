@@ -8,15 +8,9 @@
 #define DERIVED                                                                                                        \
     "it is derived: batch.global_batch_size = batch.micro_batch_size x data ranks x accumulation; set "                \
     "batch.global_batch_size"
-#define NO_TRACKER "trackers are not supported: metrics.jsonl in train.output_dir has the metrics of every step"
-#define TO_THE_END                                                                                                     \
-    "early stopping is not supported: a run goes on to train.steps. Ctrl-C ends it with a checkpoint, and "            \
-    "`ndparallel "                                                                                                     \
-    "checkpoint export` writes the model of any step"
-#define LAST_MODEL                                                                                                     \
-    "choosing the best checkpoint is not supported: the model of the last step is exported, and `ndparallel "          \
-    "checkpoint "                                                                                                      \
-    "export` writes that of any other"
+#define OTHER_TRACKER                                                                                                  \
+    "set train.trackers: [tensorboard], which Weights & Biases reads too: `wandb sync --sync-tensorboard`; "           \
+    "metrics.jsonl in train.output_dir has the metrics of every step"
 #define IMPORTED                                                                                                       \
     "set model.path; `ndparallel config import FILE` converts a file of Axolotl, LLaMA-Factory, Accelerate or "        \
     "DeepSpeed"
@@ -117,11 +111,14 @@ const ndp_synonym ndp_synonyms[] = {
     {"num_machines nnodes", NULL, "hosts are named in a file: `ndparallel train JOB.YAML --hostfile FILE`"},
     {"num_threads", "train.threads", NULL},
     {"resume_from_checkpoint", NULL, "run `ndparallel train JOB.YAML --resume`, or --resume-from STEP"},
-    {"wandb use_wandb wandb_project wandb_entity wandb_name wandb_run_id mlflow comet swanlab tensorboard "
-     "use_tensorboard enable_tensorboard enable_wandb log_with logger trackers report_to",
-     NULL, NO_TRACKER},
-    {"early_stopping early_stopping_patience early_stopping_steps", NULL, TO_THE_END},
-    {"load_best_model_at_end metric_for_best_model greater_is_better", NULL, LAST_MODEL},
+    {"wandb use_wandb wandb_project wandb_entity wandb_name wandb_run_id mlflow comet swanlab enable_wandb logger",
+     "train.trackers", OTHER_TRACKER},
+    {"tensorboard use_tensorboard enable_tensorboard", "train.trackers", "set train.trackers: [tensorboard]"},
+    {"log_with report_to", "train.trackers", NULL},
+    {"early_stopping early_stopping_patience early_stopping_steps", "train.stop_after", NULL},
+    {"load_best_model_at_end", "train.keep_best", NULL},
+    {"metric_for_best_model greater_is_better", "train.keep_best",
+     "set train.keep_best: true, which keeps the model of the lowest eval_loss"},
     {"streaming", NULL,
      "streaming is not supported: data are tokenized once, into data.cache_dir, and rows are read from there"},
     {"attn_implementation flash_attention", NULL, "attention has one implementation for each device; leave it out"},

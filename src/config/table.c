@@ -41,6 +41,8 @@ static const int bin_bytes[] = {2, 4};
 static const char *const overlong_words[] = {
     [NDP_OVERLONG_AUTO] = "auto", [NDP_OVERLONG_CUT] = "cut",           [NDP_OVERLONG_ERROR] = "error",
     [NDP_OVERLONG_DROP] = "drop", [NDP_OVERLONG_TRUNCATE] = "truncate", NULL};
+#define TRACKER_WORD(name) #name,
+static const char *const tracker_words[] = {NDP_TRACKERS(TRACKER_WORD) NULL};
 static const char *const transport_words[] = {"auto", "self", "local", "shm", "mpi", NULL};
 
 /* What other programs call values of ours. */
@@ -64,6 +66,8 @@ static const ndp_foreign_value schedule_foreign[] = {
     {0}};
 static const ndp_foreign_value device_foreign[] = {{"gpu cuda:* nvidia", "cuda", NULL}, {0}};
 static const ndp_foreign_value transport_foreign[] = {{"nccl gloo ucc", "auto", NULL}, {0}};
+static const ndp_foreign_value tracker_foreign[] = {
+    {"wandb weights_and_biases all", "tensorboard", "Weights & Biases reads it: `wandb sync --sync-tensorboard`"}, {0}};
 static const ndp_foreign_value recompute_foreign[] = {
     {"true full selective", "block", NULL}, {"false no off", "none", NULL}, {0}};
 
@@ -217,6 +221,9 @@ const ndp_option ndp_options[] = {
     {FREE(train, ranks, LAYOUT), INT(0, 0, 1 << 20), HELP "number of ranks; 0: the product of the sizes"},
     {FREE(train, log_every, TRAIN), INT(1, 1, 1 << 30), HELP "steps between printed lines"},
     {FREE(train, eval_every, TRAIN), INT(0, 0, 1 << 30), WHEN "data.validation_files or data.validation_fraction is set", HELP "steps between evaluations of the held-out data; 0: only at the end"},
+    {FREE(train, keep_best, TRAIN), BOOL(false), WHEN "train.eval_every is above 0", HELP "export the model of the lowest eval_loss to train.output_dir/best, besides that of the last step"},
+    {FREE(train, stop_after, TRAIN), INT(0, 0, 1 << 30), WHEN "train.eval_every is above 0", HELP "end the run after so many evaluations without a lower eval_loss; 0: go on to train.steps"},
+    {FREE(train, trackers, TRAIN), NDP_OPTION_LIST, "[]", .words = tracker_words, .foreign = tracker_foreign, HELP "what shows the metrics besides metrics.jsonl; tensorboard: event files in train.output_dir/tb"},
 
     {FREE(checkpoint, every, TRAIN), INT(0, 0, 1 << 30), HELP "steps between checkpoints; 0: only at the end"},
     {FREE(checkpoint, minutes, TRAIN), NUMBER(30, "[0, 1e6]"), HELP "a checkpoint also so many minutes after the last one; 0: off"},

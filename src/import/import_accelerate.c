@@ -65,6 +65,7 @@ static const import_key keys[] = {
     {accelerate, "deepspeed_config", SECTION(deepspeed), .prefix = "deepspeed_"},
     {accelerate, "megatron_lm_config", SECTION(megatron), .prefix = "megatron_lm_"},
     {accelerate, "tp_config", SECTION(tp_config)},
+    {accelerate, "log_with", LIST(read.reporters)},
     {accelerate, "debug", LEFT("collectives are checked against each other before the first step")},
     {accelerate, "use_cpu", LEFT("the device is train.device")},
     {accelerate, "enable_cpu_affinity", LEFT("the number of cores per rank is train.threads")},
@@ -109,8 +110,8 @@ static const import_key keys[] = {
     {deepspeed, "train_batch_size", LEFT("it is derived: micro batch x accumulation x data ranks")},
     {alone, "prescale_gradients gradient_predivide_factor fp32_allreduce sparse_gradients data_types",
      LEFT("gradients are means over all tokens of an update, summed in fp32")},
-    {alone, "flops_profiler comms_logger tensorboard wandb csv_monitor comet monitor_config dump_state memory_breakdown "
-                "timers", LEFT(no_tracker)},
+    {alone, "tensorboard wandb csv_monitor comet monitor_config", LEFT(other_tracker)},
+    {alone, "flops_profiler comms_logger dump_state memory_breakdown timers", LEFT(no_tracker)},
     {alone, "autotuning elasticity nebula checkpoint aio pipeline zero_force_ds_cpu_optimizer "
                 "load_universal_checkpoint use_node_local_storage", LEFT(own_memory)},
     {alone, "amp", REFUSED(no_fp16), SETTLED_BY("precision.compute")},

@@ -9,7 +9,7 @@ static const char own_reference[] = "log-probabilities of the reference are comp
 static const char model_tokenizer[] = "change the model folder's tokenizer instead";
 static const char first_fit[] = "rows are packed first fit; documents that share a row do not affect each other";
 static const char padding[] = "rows are data.sequence_length long, and padding is masked";
-static const char runs_to_the_end[] = "a run always continues to train.steps";
+static const char runs_to_the_end[] = "a run ends before train.steps only by train.stop_after";
 static const char message_keys[] = "of a message, the role, the content and reasoning_content are read";
 static const char whole_turns[] = "data.train_on: assistant trains on whole turns of the assistant";
 static const char given_system[] = "a system message has to be among the messages of a record";
@@ -306,12 +306,15 @@ static const import_key keys[] = {
                                                           "a document's loss is the same")},
     {axolotl, "eval_sequence_len", LEFT("held-out rows have data.sequence_length too")},
     {axolotl, "eval_* do_* bench_*", LEFT("evaluation computes the loss on held-out data only")},
-    {axolotl, "load_best_model_at_end", REFUSED(last_model)},
-    {axolotl, "metric_for_best_model greater_is_better", LEFT(last_model)},
-    {axolotl, "early_stopping_patience", REFUSED(runs_to_the_end)},
+    {axolotl, "load_best_model_at_end", WORD(read.keep_best, truth)},
+    {axolotl, "metric_for_best_model greater_is_better", LEFT(by_eval_loss)},
+    {axolotl, "early_stopping_patience", INT(job.train.stop_after, 0, 1 << 30)},
     {axolotl, "loss_watchdog_*", LEFT(runs_to_the_end)},
+    {axolotl, "use_tensorboard", WORD(read.tensorboard, truth)},
+    {axolotl, "report_to", LIST(read.reporters)},
     {axolotl, "use_wandb wandb_* use_mlflow mlflow_* hf_mlflow_* use_comet comet_* use_trackio trackio_* use_otel "
-              "otel_* use_otel_metrics use_swanlab swanlab_* use_tensorboard include_t* profiler_steps*", LEFT(no_tracker)},
+              "otel_* use_otel_metrics use_swanlab swanlab_*", LEFT(other_tracker)},
+    {axolotl, "include_t* profiler_steps*", LEFT(no_tracker)},
     {axolotl, "gradio_*", LEFT("use `ndparallel generate`")},
     {axolotl, "hub_* push_* hf_use_auth_token", LEFT(no_hub)},
     {axolotl, "strict", LEFT("unknown keys are always refused")},

@@ -310,6 +310,7 @@ ndp_status ndp_import_finish(ndp_import *m) {
     NDP_TRY(ndp_import_is_deepspeed(m) ? ndp_import_deepspeed_batch(m) : finish_batch(m));
     finish_precision(m);
     finish_recompute(m);
+    NDP_TRY(ndp_import_finish_trackers(m));
     if (ndp_import_is_deepspeed(m))
         return ndp_import_deepspeed_training(m);
     if (!m->dialect->whole) {

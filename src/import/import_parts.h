@@ -103,6 +103,8 @@ struct import_values {
     int scheduler, fp32, bf16, fp16, half, mixed;
     int checkpointing, fsdp_checkpointing, ring, rotate, tp_sequence, distributed_optimizer;
     int save, eval; /* EVERY_... */
+    int keep_best, tensorboard;
+    ndp_strings reporters; /* names of trackers */
     double save_steps, saves_per_epoch, eval_steps, evals_per_epoch;
     char *chat_template;
     int packing, multipack_attention, train_on_inputs, excess, curriculum, shuffle_merged;
@@ -226,6 +228,7 @@ NDP_API ndp_status ndp_import_finish(ndp_import *m);
 /* The length of the run and its schedule; afterwards, with the data known, checkpoints and evaluations. */
 NDP_API ndp_status ndp_import_finish_steps(ndp_import *m);
 NDP_API ndp_status ndp_import_finish_events(ndp_import *m);
+NDP_API ndp_status ndp_import_finish_trackers(ndp_import *m);
 /* The part about data: format, chat template, packing, held-out data. */
 ndp_status ndp_import_finish_data(ndp_import *m);
 /* import_adapter.c: the part about adapters and quantized weights. */

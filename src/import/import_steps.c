@@ -3,6 +3,7 @@
 #include "import/import_parts.h"
 
 #include <math.h>
+#include <string.h>
 
 static double epochs_of(const ndp_import *m) { return m->read.epochs > 0 ? m->read.epochs : 1; }
 
@@ -85,7 +86,7 @@ static ndp_status finish_checkpoints(ndp_import *m) {
     return NDP_OK;
 }
 
-static ndp_status finish_evaluation(ndp_import *m) {
+static ndp_status count_evaluations(ndp_import *m) {
     int *every = &m->job.train.eval_every, steps = m->job.train.steps;
     double times = m->read.evals_per_epoch * epochs_of(m);
     if (!ndp_import_find(&m->notes, "logging_steps") && ndp_import_is_axolotl(m))
@@ -109,6 +110,38 @@ static ndp_status finish_evaluation(ndp_import *m) {
     else if (m->read.eval == EVERY_EPOCH)
         *every = steps_of_epoch(m, "eval_strategy");
     return NDP_OK;
+}
+
+static ndp_status finish_evaluation(ndp_import *m) {
+    NDP_TRY(count_evaluations(m));
+    if (m->read.keep_best)
+        m->job.train.keep_best = m->read.keep_best == WORD_YES;
+    if (m->job.train.eval_every == 0 && (m->job.train.keep_best || m->job.train.stop_after)) {
+        SAY(m, "nothing is evaluated before the end: no best model is kept, and the run does not stop early\n");
+        m->job.train.keep_best = false;
+        m->job.train.stop_after = 0;
+    }
+    return NDP_OK;
+}
+
+ndp_status ndp_import_finish_trackers(ndp_import *m) {
+    bool shown = m->read.tensorboard == WORD_YES, wandb = false;
+    if (ndp_import_is_set(&m->notes, "train.trackers"))
+        return NDP_OK;
+    for (int i = 0; i < m->read.reporters.n; i++) {
+        const char *name = m->read.reporters.items[i];
+        bool known = strcmp(name, "tensorboard") == 0 || strcmp(name, "all") == 0;
+        wandb |= strcmp(name, "wandb") == 0;
+        shown |= known || wandb;
+        if (!known && strcmp(name, "wandb") != 0 && strcmp(name, "none") != 0)
+            SAY(m, "%s is not supported; metrics.jsonl in train.output_dir has the metrics of every step\n", name);
+    }
+    if (wandb)
+        SAY(m,
+            "Weights & Biases: `wandb sync --sync-tensorboard %s/tb` reads the files of train.trackers: "
+            "[tensorboard]\n",
+            m->job.train.output_dir);
+    return shown ? ndp_strings_add(&m->job.train.trackers, "tensorboard") : NDP_OK;
 }
 
 ndp_status ndp_import_finish_events(ndp_import *m) {

@@ -32,7 +32,9 @@ void ndp_option_expects(const ndp_option *o, ndp_str *out) {
     else if (o->type == NDP_OPTION_ENTRIES)
         ndp_str_add(out, "a name, {path: NAME, KEY: VALUE, ...}, or a list of these");
     else if (o->type == NDP_OPTION_LIST)
-        ndp_str_add(out, o->open ? "NAME: VALUE, or a list or mapping of these" : "a string or a list of strings");
+        ndp_str_add(out, o->open    ? "NAME: VALUE, or a list or mapping of these"
+                         : o->words ? "a list of "
+                                    : "a string or a list of strings");
     else if (o->type == NDP_OPTION_MAPPINGS)
         ndp_str_add(out, "{KEY: VALUE, ...}, or a list of these");
     else if (!o->words)
@@ -178,6 +180,9 @@ static ndp_status read_item(const ndp_option *o, ndp_yaml *y, struct fy_node *it
         return read_pairs(o, y, item, list);
     const char *text = ndp_yaml_text(item);
     bool missing = !text || !*text || ndp_yaml_is_null(item);
+    int index;
+    if (!missing && o->words)
+        NDP_TRY(read_word(o, y, item, &index));
     return missing ? ndp_option_unexpected(o, y, item) : ndp_strings_add(list, text);
 }
 

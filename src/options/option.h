@@ -15,7 +15,8 @@ typedef enum ndp_option_type {
     NDP_OPTION_WORD,    /* an enum: the index of one of the words, or its meaning */
     NDP_OPTION_TEXT,    /* char *: one of the words, if there are any; may be NULL if the default is NULL */
     NDP_OPTION_ENTRIES, /* two ndp_strings, names and own options: names, or mappings, which read_entry reads */
-    NDP_OPTION_LIST,    /* ndp_strings: a list, or one string; where `open`, also mappings, as strings "name: value" */
+    NDP_OPTION_LIST,    /* ndp_strings: a list, or one string; of the words, if there are any; where `open`, also
+                           mappings, as strings "name: value" */
     NDP_OPTION_MAPPINGS /* ndp_strings: mappings, which read_entry reads and makes texts of */
 } ndp_option_type;
 

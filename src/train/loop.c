@@ -93,9 +93,18 @@ static ndp_status take_step(ndp_training_loop *l, ndp_metrics *m) {
 
 /* ---- after the commit ---- */
 
+static void write_trackers(ndp_training_loop *l, const ndp_metrics *m) {
+    bool written = ndp_tracker_add(l->tracker, m) == NDP_OK;
+    if (!written && !l->untracked)
+        ndp_warn(&l->trainer->rank.log, "%s. The run goes on, and keeps its records until they can be written",
+                 ndp_error_message());
+    l->untracked = !written;
+}
+
 /* What cannot be written now is kept and written with a later line, so a full disk does not end the run. */
 static ndp_status write_line(ndp_training_loop *l, const ndp_metrics *m) {
     NDP_TRY(ndp_lock_check(l->lock));
+    write_trackers(l, m); /* first: a resumed run gives them no step that has a line */
     bool written = ndp_metrics_add(&l->metrics, m) == NDP_OK;
     if (!written && !l->unwritable)
         ndp_warn(&l->trainer->rank.log, "%s. The run goes on, and keeps its lines until they can be written",
@@ -177,8 +186,8 @@ static ndp_status export_model(const ndp_training_loop *l) {
 static ndp_status finish(ndp_training_loop *l) {
     NDP_TRY(ndp_loop_commit_rest(l));
     ndp_status own = l->own;
-    if (own == NDP_OK && l->metrics.missing > 0)
-        own = ndp_metrics_flush(&l->metrics);
+    if (own == NDP_OK && l->metrics.file.missing > 0)
+        own = ndp_appended_flush(&l->metrics.file);
     NDP_TRY(ndp_loop_keep(l, ndp_agree(l->trainer->rank.world, own)));
     if (l->stop || ndp_trainer_updates(l->trainer) < l->trainer->rank.data.steps)
         return NDP_OK;
@@ -209,16 +218,23 @@ static bool has_metrics(const ndp_training_loop *l) {
     return step > 0 && l->trainer->newest.step == step;
 }
 
+/* Whether metrics.jsonl has no line of that step. Rank 0. */
+static bool lacks_line(const ndp_training_loop *l) {
+    return has_metrics(l) && l->metrics.newest < ndp_trainer_updates(l->trainer);
+}
+
 static ndp_status open_metrics(ndp_training_loop *l) {
+    const char *folder = l->config->train.output_dir;
     int64_t step = ndp_trainer_updates(l->trainer);
     NDP_TRY(ndp_lock_check(l->lock));
-    return ndp_metrics_open(&l->metrics, l->config->train.output_dir, step, has_metrics(l) && evaluates(l, step));
+    NDP_TRY(ndp_metrics_open(&l->metrics, folder, step, has_metrics(l) && evaluates(l, step)));
+    return ndp_tracker_open(&l->config->train.trackers, folder, step + !lacks_line(l), &l->tracker);
 }
 
 /* The line of the step that the run resumed from, if the run before ended between its commit and the line. */
 static ndp_status report_resumed(ndp_training_loop *l) {
     ndp_metrics m = l->trainer->newest;
-    bool missing = l->first && has_metrics(l) && l->metrics.newest < m.step;
+    bool missing = l->first && lacks_line(l);
     NDP_TRY(ndp_share_now(l->trainer->rank.world, &missing, sizeof missing, 0));
     return missing ? report_step(l, &m) : NDP_OK;
 }
@@ -309,6 +325,7 @@ ndp_status ndp_train(const ndp_config *c, ndp_world *w, const ndp_train_opts *o)
     ndp_status st = prepare_folder(&l, w);
     if (st == NDP_OK)
         st = train_in_folder(&l, w);
+    ndp_tracker_close(l.tracker);
     ndp_metrics_close(&l.metrics);
     ndp_trainer_destroy(l.trainer);
     ndp_lock_destroy(l.lock);

@@ -3,6 +3,7 @@
 #define NDP_TRAIN_LOOP_H
 
 #include "train/metrics_file.h"
+#include "train/tracker.h"
 #include "train/trainer.h"
 
 typedef struct ndp_training_loop {
@@ -14,7 +15,8 @@ typedef struct ndp_training_loop {
     void (*say)(void *user, const char *line); /* of opts on rank 0; else NULL */
     ndp_lock *lock;                            /* of the run folder; rank 0 */
     ndp_metrics_file metrics;                  /* rank 0 */
-    bool unwritable;                           /* it was said that metrics.jsonl cannot be written */
+    ndp_tracker *tracker;                      /* rank 0; NULL: none */
+    bool unwritable, untracked;                /* it was said that metrics.jsonl, a tracker, cannot be written */
     bool slow;                                 /* it was said that a save takes longer than a stopped job has */
     bool begun;           /* the steps have begun: from here on, an error names the newest checkpoint */
     bool stop, due;       /* all ranks: stop after this step; save after it */

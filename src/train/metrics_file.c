@@ -1,18 +1,12 @@
-/* metrics.jsonl. A line is written at the end of the lines before it, so after a failure the same bytes go to the same
- * place, and the file never has a part of a line. Called by rank 0 of a run, in loop.c; and by save.c for the metrics
- * that a checkpoint has of its own step. */
+/* metrics.jsonl. Called by rank 0 of a run, in loop.c; and by save.c for the metrics that a checkpoint has of its own
+ * step. */
 #include "train/metrics_file.h"
 
-#include "base/fault.h"
 #include "base/json.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* ---- a line ---- */
 
@@ -32,7 +26,7 @@ static const struct {
               {"peak_flops", offsetof(ndp_metrics, peak_flops), false, false},
               {"peak_memory_bytes", offsetof(ndp_metrics, peak_memory_bytes), true, false}};
 
-/* Those of pairs, with "eval_" before them for held-out ones; all exact. */
+/* Those of pairs; all exact. */
 static const struct {
     const char *key;
     size_t at;
@@ -52,67 +46,73 @@ static const struct {
     size_t at;
 } router_fields[] = {{"balance_loss", offsetof(ndp_metrics, balance_loss)}, {"z_loss", offsetof(ndp_metrics, z_loss)}};
 
-/* JSON has no NaN or infinity: they are written as null. */
-static void add_number(ndp_str *out, const char *key, double x) {
-    if (isfinite(x))
-        ndp_str_addf(out, ", \"%s\": %.17g", key, x);
-    else
-        ndp_str_addf(out, ", \"%s\": null", key);
+static double number_at(const void *base, size_t at) {
+    return *(const double *)(const void *)((const char *)base + at);
 }
 
-static void add_numbers(ndp_str *out, const ndp_metrics *m, bool exact) {
-    ndp_str_addf(out, "{\"step\": %lld", (long long)m->step);
-    for (int i = 0; i < NDP_COUNT(fields); i++) {
-        const void *value = (const char *)m + fields[i].at;
-        if (exact && !fields[i].exact)
-            continue;
-        if (fields[i].whole)
-            ndp_str_addf(out, ", \"%s\": %lld", fields[i].key, (long long)*(const int64_t *)value);
-        else
-            add_number(out, fields[i].key, *(const double *)value);
-    }
-}
-
-static void add_pairs(ndp_str *out, const ndp_pair_metrics *p, const char *prefix) {
-    char key[64];
+static void each_pair(const ndp_pair_metrics *p, bool held, ndp_metric_visit *each, void *user) {
     if (p->pairs == 0)
         return;
-    snprintf(key, sizeof key, "%spairs", prefix);
-    ndp_str_addf(out, ", \"%s\": %lld", key, (long long)p->pairs);
+    each(user, &(ndp_metric){"pairs", held, true, true, .count = p->pairs});
     for (int i = 0; i < NDP_COUNT(pair_fields); i++) {
-        double x = *(const double *)((const char *)p + pair_fields[i].at);
-        snprintf(key, sizeof key, "%s%s", prefix, pair_fields[i].key);
+        double x = number_at(p, pair_fields[i].at);
         if (!pair_fields[i].may_lack || !isnan(x))
-            add_number(out, key, x);
+            each(user, &(ndp_metric){pair_fields[i].key, held, false, true, .x = x});
     }
 }
 
-static void add_routers(ndp_str *out, const ndp_metrics *m) {
+void ndp_metrics_each(const ndp_metrics *m, ndp_metric_visit *each, void *user) {
+    for (int i = 0; i < NDP_COUNT(fields); i++) {
+        ndp_metric one = {.key = fields[i].key, .whole = fields[i].whole, .exact = fields[i].exact};
+        if (one.whole)
+            one.count = *(const int64_t *)(const void *)((const char *)m + fields[i].at);
+        else
+            one.x = number_at(m, fields[i].at);
+        each(user, &one);
+    }
+    each_pair(&m->pair, false, each, user);
     for (int i = 0; i < NDP_COUNT(router_fields); i++) {
-        double x = *(const double *)(const void *)((const char *)m + router_fields[i].at);
+        double x = number_at(m, router_fields[i].at);
         if (x != 0)
-            add_number(out, router_fields[i].key, x);
+            each(user, &(ndp_metric){router_fields[i].key, false, false, true, .x = x});
     }
+    if (m->eval_tokens <= 0)
+        return;
+    each(user, &(ndp_metric){"loss", true, false, true, .x = m->eval_loss});
+    each_pair(&m->eval_pair, true, each, user);
 }
 
-static void add_line(ndp_str *out, const ndp_metrics *m) {
-    add_numbers(out, m, false);
-    add_pairs(out, &m->pair, "");
-    add_routers(out, m);
-    if (m->eval_tokens > 0)
-        add_number(out, "eval_loss", m->eval_loss);
-    if (m->eval_tokens > 0)
-        add_pairs(out, &m->eval_pair, "eval_");
-    ndp_str_add(out, "}\n");
+/* JSON has no NaN or infinity: they are written as null. */
+static void add_number(void *out, const ndp_metric *one) {
+    ndp_str_addf(out, ", \"%s%s\": ", one->held ? "eval_" : "", one->key);
+    if (one->whole)
+        ndp_str_addf(out, "%lld", (long long)one->count);
+    else if (isfinite(one->x))
+        ndp_str_addf(out, "%.17g", one->x);
+    else
+        ndp_str_add(out, "null");
+}
+
+static void add_exact(void *out, const ndp_metric *one) {
+    if (one->exact && !one->held)
+        add_number(out, one);
+}
+
+static void add_object(ndp_str *out, const ndp_metrics *m, ndp_metric_visit *each) {
+    ndp_str_addf(out, "{\"step\": %lld", (long long)m->step);
+    ndp_metrics_each(m, each, out);
+    ndp_str_add(out, "}");
+}
+
+static void add_line(ndp_str *out, const void *m) {
+    add_object(out, m, add_number);
+    ndp_str_add(out, "\n");
 }
 
 struct json_object *ndp_metrics_to_json(const ndp_metrics *m) {
     ndp_str text = {0};
     struct json_object *o = NULL;
-    add_numbers(&text, m, true);
-    add_pairs(&text, &m->pair, "");
-    add_routers(&text, m);
-    ndp_str_add(&text, "}");
+    add_object(&text, m, add_exact);
     ndp_status st = text.failed ? NDP_ENOMEM : ndp_json_parse(text.data, text.length, "metrics", &o);
     ndp_str_release(&text);
     return st == NDP_OK ? o : NULL;
@@ -148,7 +148,7 @@ ndp_status ndp_metrics_from_json(struct json_object *o, const char *what, ndp_me
 /* ---- opening ---- */
 
 /* The bytes of the lines that stay, and the step of the last of them. */
-static size_t count_lines(const ndp_mapped *file, int64_t step, bool evaluated, int64_t *newest) {
+static size_t count_lines(const ndp_mapped *file, int64_t step, bool evaluated, ndp_metrics_file *f) {
     static const char evaluation[] = "\"eval_loss\"";
     const char *text = (const char *)file->data, *end = text;
     for (const char *next; (next = memchr(end, '\n', file->size - (size_t)(end - text))); end = next + 1) {
@@ -159,81 +159,36 @@ static size_t count_lines(const ndp_mapped *file, int64_t step, bool evaluated, 
             break;
         if (at == step && evaluated && !memmem(end, (size_t)(next - end), evaluation, sizeof evaluation - 1))
             break;
-        *newest = at;
+        f->newest = at;
     }
     return (size_t)(end - text);
 }
 
-static ndp_status cut_lines(ndp_metrics_file *f, int64_t step, bool evaluated) {
+/* The lines that stay; they end at `end`. */
+static ndp_status cut_lines(const char *path, int64_t step, bool evaluated, ndp_metrics_file *f, int64_t *end) {
     ndp_mapped file; /* mapped, since it may be gigabytes */
-    if (!ndp_path_exists(f->path))
+    if (!ndp_path_exists(path))
         return NDP_OK;
-    NDP_TRY(ndp_file_map(f->path, &file));
-    size_t n = count_lines(&file, step, evaluated, &f->newest);
-    ndp_status st = ndp_file_write_atomic(f->path, file.data, n);
+    NDP_TRY(ndp_file_map(path, &file));
+    size_t n = count_lines(&file, step, evaluated, f);
+    ndp_status st = ndp_file_write_atomic(path, file.data, n);
     ndp_file_unmap(&file);
-    f->end = (int64_t)n;
+    *end = (int64_t)n;
     return st;
 }
 
 ndp_status ndp_metrics_open(ndp_metrics_file *f, const char *folder, int64_t step, bool evaluated) {
-    *f = (ndp_metrics_file){.path = ndp_format("%s/metrics.jsonl", folder)};
-    if (!f->path)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the name of a file in %s", folder);
-    NDP_TRY(cut_lines(f, step, evaluated));
-    int fd = open(f->path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
-    if (fd < 0)
-        return NDP_FAIL(NDP_EIO, "cannot write %s: %s", f->path, strerror(errno));
-    f->fd = fd;
+    char path[NDP_PATH];
+    int64_t end = 0;
+    *f = (ndp_metrics_file){0};
+    NDP_TRY(ndp_path_join(path, folder, "metrics.jsonl"));
+    NDP_TRY(cut_lines(path, step, evaluated, f, &end));
+    NDP_TRY(ndp_appended_open(&f->file, ndp_format("%s", path), "line", end));
     return ndp_folder_sync(folder);
 }
 
-void ndp_metrics_close(ndp_metrics_file *f) {
-    if (f->fd > 0)
-        close(f->fd);
-    ndp_str_release(&f->kept);
-    free(f->path);
-    *f = (ndp_metrics_file){0};
-}
-
-/* ---- writing ---- */
-
-static bool write_kept(ndp_metrics_file *f) {
-    for (size_t done = 0; done < f->kept.length;) {
-        ssize_t n = ndp_fault(NDP_FAULT_APPEND)
-                        ? -1
-                        : pwrite(f->fd, f->kept.data + done, f->kept.length - done, f->end + (int64_t)done);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return false;
-        done += (size_t)n;
-    }
-    return true;
-}
-
-ndp_status ndp_metrics_flush(ndp_metrics_file *f) {
-    bool written = write_kept(f);
-    int cause = errno;
-    if (written) {
-        f->end += (int64_t)f->kept.length;
-        f->kept.length = 0; /* its memory is that of the next line */
-        f->missing = f->lost;
-    } else {
-        (void)!ftruncate(f->fd, f->end); /* removes a part of a line */
-    }
-    if (f->missing == 0)
-        return NDP_OK;
-    return NDP_FAIL(NDP_EIO, "cannot write %s: %s; %lld line%s not in it", f->path,
-                    written ? "no memory" : strerror(cause), (long long)f->missing, f->missing == 1 ? " is" : "s are");
-}
-
 ndp_status ndp_metrics_add(ndp_metrics_file *f, const ndp_metrics *m) {
-    enum { MOST = 64 << 20 };
-    bool lost = f->kept.length >= MOST;
-    if (!lost)
-        add_line(&f->kept, m);
-    f->lost += lost || f->kept.failed;
-    f->missing++;
-    return ndp_metrics_flush(f);
+    return ndp_appended_add(&f->file, add_line, m);
 }
+
+void ndp_metrics_close(ndp_metrics_file *f) { ndp_appended_close(&f->file); }

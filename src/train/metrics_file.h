@@ -2,27 +2,35 @@
 #ifndef NDP_TRAIN_METRICS_FILE_H
 #define NDP_TRAIN_METRICS_FILE_H
 
-#include "base/text.h"
+#include "train/appended.h"
 
-/* The file, open to append. Lines that could not be written (a full disk) are kept, and written before the next one. */
 typedef struct ndp_metrics_file {
-    int fd; /* 0: not open */
-    char *path;
-    int64_t end;    /* bytes of the lines in the file */
+    ndp_appended file;
     int64_t newest; /* the step of the last line when it was opened; 0: none */
-    ndp_str kept;
-    int64_t missing, lost; /* lines that are not in the file; those of them that are not kept either */
 } ndp_metrics_file;
 
 /* Opens FOLDER/metrics.jsonl, without the lines after `step`, which were never saved: a resumed run writes them again.
  * evaluated: nor the line of `step` itself, if it has no evaluation. */
 NDP_API ndp_status ndp_metrics_open(ndp_metrics_file *f, const char *folder, int64_t step, bool evaluated);
-/* Appends a line, after those that are kept. NDP_EIO: they could not be written and are kept, up to 64 MiB; later lines
- * are lost. */
+/* Appends a line, as ndp_appended_add. */
 NDP_API ndp_status ndp_metrics_add(ndp_metrics_file *f, const ndp_metrics *m);
-/* Tries once more to write the lines that are kept. NDP_EIO says how many lines are not in the file. */
-NDP_API ndp_status ndp_metrics_flush(ndp_metrics_file *f);
 void ndp_metrics_close(ndp_metrics_file *f);
+
+/* One number of a step but for the step itself. */
+typedef struct ndp_metric {
+    const char *key;
+    bool held;  /* of the evaluation; metrics.jsonl then has "eval_" before the key */
+    bool whole; /* `count` has it, else `x` */
+    bool exact; /* the same in each run of a job; the others depend on the clock and the machine */
+    int64_t count;
+    double x; /* may be NaN or infinite */
+} ndp_metric;
+
+/* The metric is borrowed; its key lasts. */
+typedef void ndp_metric_visit(void *user, const ndp_metric *one);
+
+/* Visits the numbers that a line has, in its order. */
+void ndp_metrics_each(const ndp_metrics *m, ndp_metric_visit *each, void *user);
 
 struct json_object;
 /* The metrics of a step as a checkpoint has them: what does not depend on the clock or the machine, so that equal runs

@@ -159,7 +159,7 @@ static ndp_status try_folder(const char *path) {
 }
 
 static ndp_status try_outputs(const ndp_config *c, const ndp_train_opts *o) {
-    static const char *const folders[] = {"checkpoints", "model", "adapter"};
+    static const char *const folders[] = {"checkpoints", "model", "adapter", "tb"};
     if (o->trace && ndp_output_check(o->trace) != NDP_OK)
         return NDP_FAIL(NDP_EINVAL, "the trace: %s", ndp_error_message());
     for (int i = 0; i < NDP_COUNT(folders); i++) {

@@ -141,11 +141,11 @@ static void unknown_names(void **state) {
         {"optimiser", "unknown key 'optimiser'; did you mean 'optimizer'?"},
         {"name", "several sections have a key 'name': loss.name, optimizer.name, schedule.name; name one"},
         {"", "unknown key ''"},
-        {"wandb", "'wandb'; trackers are not supported: metrics.jsonl"},
-        {"tensorboard", "'tensorboard'; trackers are not supported"},
-        {"log_with", "'log_with'; trackers are not supported"},
-        {"early_stopping", "'early_stopping'; early stopping is not supported"},
-        {"load_best_model_at_end", "'load_best_model_at_end'; choosing the best checkpoint is not supported"},
+        {"wandb", "'wandb'; set train.trackers: [tensorboard], which Weights & Biases reads too"},
+        {"tensorboard", "'tensorboard'; set train.trackers: [tensorboard]"},
+        {"log_with", "'log_with'; use train.trackers"},
+        {"early_stopping", "'early_stopping'; use train.stop_after"},
+        {"load_best_model_at_end", "'load_best_model_at_end'; use train.keep_best"},
         {"streaming", "'streaming'; streaming is not supported"},
     };
     char *text = NULL;

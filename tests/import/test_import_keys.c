@@ -165,6 +165,10 @@ static const sample axolotl_samples[] = {
     {"save_total_limit", "9", ""},
     {"logging_steps", "3", ""},
     {"eval_steps", "7", HELD_OUT},
+    {"load_best_model_at_end", "true", HELD_OUT "eval_steps: 7\n"},
+    {"early_stopping_patience", "3", HELD_OUT "eval_steps: 7\n"},
+    {"use_tensorboard", "true", ""},
+    {"report_to", "[wandb]", ""},
     {"evals_per_epoch", "2", HELD_OUT},
     {"eval_strategy", "steps", HELD_OUT},
     {0},
@@ -177,6 +181,7 @@ static const sample accelerate_samples[] = {
     {"mixed_precision", "bf16", ""},
     {"gradient_accumulation_steps", "3", ""},
     {"gradient_clipping", "0.5", ""},
+    {"log_with", "tensorboard", ""},
     {0},
 };
 
@@ -223,6 +228,9 @@ static const sample llamafactory_samples[] = {
     {"save_total_limit", "9", ""},
     {"logging_steps", "3", ""},
     {"eval_steps", "7", "max_steps: 100\nval_size: 0.5\n"},
+    {"load_best_model_at_end", "true", "max_steps: 100\nval_size: 0.5\neval_steps: 7\n"},
+    {"early_stopping_steps", "3", "max_steps: 100\nval_size: 0.5\neval_steps: 7\n"},
+    {"report_to", "[none, tensorboard]", ""},
     {"eval_strategy", "steps", "max_steps: 100\nval_size: 0.5\nlogging_steps: 5\n"},
     {0},
 };
