@@ -12,6 +12,8 @@ static inline double ndp_clock_seconds(clockid_t clock) {
 
 /* Monotonic. */
 static inline double ndp_now(void) { return ndp_clock_seconds(CLOCK_MONOTONIC); }
+/* Since 1970, UTC. */
+static inline double ndp_time(void) { return ndp_clock_seconds(CLOCK_REALTIME); }
 /* CPU time of the calling thread: stands still while the thread does not run. */
 static inline double ndp_thread_now(void) { return ndp_clock_seconds(CLOCK_THREAD_CPUTIME_ID); }
 

@@ -99,3 +99,8 @@ const char *ndp_error_message(void) {
     return own ? own->message : lost ? "not enough memory for the message of this error" : "";
 }
 const char *ndp_error_trail(void) { return own ? own->trail : ""; }
+
+int ndp_exit_code(ndp_status st) {
+    bool mistake = st == NDP_EINVAL || st == NDP_EFORMAT;
+    return st == NDP_OK ? 0 : mistake ? 2 : st == NDP_EINTR ? 130 : 1;
+}

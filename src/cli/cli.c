@@ -1,6 +1,7 @@
 /* Errors and output, for all commands. */
 #include "cli/cli.h"
 #include "cli/exit_codes.h"
+#include "cli/wrap.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -8,20 +9,6 @@
 #include <string.h>
 
 /* ---- errors ---- */
-
-int cli_exit_code(ndp_status st) {
-    switch (st) {
-    case NDP_OK:
-        return CLI_EXIT_DONE;
-    case NDP_EINVAL:
-    case NDP_EFORMAT:
-        return CLI_EXIT_MISTAKE;
-    case NDP_EINTR:
-        return CLI_EXIT_STOPPED;
-    default:
-        return CLI_EXIT_FAILED;
-    }
-}
 
 int cli_fail(ndp_status st, bool debug) { return cli_fail_of("", st, debug); }
 
@@ -33,7 +20,7 @@ int cli_fail_of(const char *who, ndp_status st, bool debug) {
     if (st == NDP_EBUG)
         fprintf(stderr,
                 "  This is a bug in ndparallel. Please report these lines and the output of `ndparallel env`.\n");
-    return cli_exit_code(st);
+    return ndp_exit_code(st);
 }
 
 int cli_end_output(int code) {
@@ -48,8 +35,12 @@ int cli_print(ndp_status st, char *text, bool debug) {
     if (st != NDP_OK)
         return cli_fail(st, debug);
     size_t length = strlen(text);
-    printf("%s%s", text, length && text[length - 1] == '\n' ? "" : "\n");
+    ndp_str fitting = {0};
+    cli_wrap(&fitting, text, cli_line_width());
+    printf("%s%s", fitting.data && !fitting.failed ? fitting.data : text,
+           length && text[length - 1] == '\n' ? "" : "\n");
     int code = cli_end_output(0); /* before free, which may set errno */
+    ndp_str_release(&fitting);
     free(text);
     return code;
 }

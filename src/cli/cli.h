@@ -9,7 +9,7 @@
 /* ---- errors ---- */
 
 /* One of exit_codes.h. */
-int cli_exit_code(ndp_status st);
+int ndp_exit_code(ndp_status st);
 /* Prints the thread's last error on stderr, "ndparallel: message"; with `debug`, or for a bug, also where it came from.
  * Returns the exit code. */
 int cli_fail(ndp_status st, bool debug);

@@ -24,7 +24,7 @@ static int run(const cli_command *c, int argc, char **argv) {
     cli_progress progress;
     cli_parse(c, argc, argv, &a);
     a.data.colour = isatty(STDOUT_FILENO) && !(none && *none);
-    cli_progress_init(&progress, 0);
+    cli_progress_init(&progress, 0, false);
     a.data.working = progress.columns ? cli_progress_working : NULL;
     a.data.user = &progress;
     char *text = NULL;

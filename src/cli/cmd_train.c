@@ -140,13 +140,20 @@ static int dry_run(const train_arguments *a) {
     return cli_print(st, text, a->job.debug);
 }
 
-static ndp_status log_every(const ndp_config *c, int *every) {
-    char *text;
-    ndp_status st = ndp_config_get(c, "train.log_every", &text);
-    if (st != NDP_OK)
-        return st;
-    *every = atoi(text);
-    free(text);
+/* How the job prints its steps: train.log_every (0: auto), and whether it holds data out. */
+static ndp_status read_logging(const ndp_config *c, int *every, bool *held) {
+    static const char *const keys[] = {"train.log_every", "data.validation_fraction", "data.validation_files"};
+    double value[3] = {0};
+    for (int i = 0; i < 3; i++) {
+        char *text;
+        ndp_status st = ndp_config_get(c, keys[i], &text);
+        if (st != NDP_OK)
+            return st;
+        value[i] = i < 2 ? atof(text) : strcmp(text, "[]") != 0;
+        free(text);
+    }
+    *every = (int)value[0];
+    *held = value[1] > 0 || value[2] > 0;
     return NDP_OK;
 }
 
@@ -221,7 +228,7 @@ static int place_ranks(const train_arguments *a, char ***hosts) {
     return code;
 }
 
-static int train_ranks(const train_arguments *a, int every, int argc, char **argv) {
+static int train_ranks(const train_arguments *a, int every, bool held, int argc, char **argv) {
     char **hosts;
     int code = place_ranks(a, &hosts);
     if (code)
@@ -238,7 +245,7 @@ static int train_ranks(const train_arguments *a, int every, int argc, char **arg
                           .body = train_rank,
                           .clear = clear_terminal,
                           .user = &r};
-    cli_progress_init(&r.progress, every);
+    cli_progress_init(&r.progress, every, held);
     r.ranks.live = r.progress.columns > 0;
     code = cli_ranks_run(&r.ranks, a->job.config);
     ndp_rank_hosts_free(hosts);
@@ -250,10 +257,11 @@ static int train_job(const train_arguments *a, int argc, char **argv) {
     if (a->dry)
         return dry_run(a);
     int every;
-    ndp_status st = log_every(c, &every);
+    bool held;
+    ndp_status st = read_logging(c, &every, &held);
     if (st == NDP_OK && !ndp_world_launched(NULL))
         st = ndp_run_folder_check(c); /* before any rank is started */
-    return st == NDP_OK ? train_ranks(a, every, argc, argv) : cli_fail_early(st, a->job.debug);
+    return st == NDP_OK ? train_ranks(a, every, held, argc, argv) : cli_fail_early(st, a->job.debug);
 }
 
 static int run(const cli_command *c, int argc, char **argv) {

@@ -26,7 +26,7 @@ static void on_first_signal(int signal_number) {
 
 static void on_end(int signal_number) {
     (void)signal_number;
-    _exit(cli_exit_code(NDP_EINTR));
+    _exit(ndp_exit_code(NDP_EINTR));
 }
 
 void cli_end_on_signal(void) {
@@ -84,7 +84,7 @@ static void report_rank_end(void *user, const char *line) {
 
 int cli_launch(ndp_launch_opts *o, bool live, bool debug, const ndp_config *saves) {
     launch_terminal t = {.live = live, .saves = saves};
-    cli_progress_init(&t.progress, 1);
+    cli_progress_init(&t.progress, 1, false);
     o->say = say;
     o->report = report_rank_end;
     o->user = &t;

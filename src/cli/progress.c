@@ -3,10 +3,10 @@
  * The cursor always waits at the beginning of the live line, so everything below can be erased, even after the terminal
  * was resized and has wrapped the line. */
 #include "cli/progress.h"
+#include "cli/wrap.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -63,91 +63,11 @@ void cli_progress_hand_on(void) {
 }
 
 /* The launcher forwards stdout and stderr separately and may reorder them, so on a terminal a rank uses only stdout. */
-void cli_progress_init(cli_progress *p, int every) {
-    *p = (cli_progress){.columns = columns(), .every = every};
+void cli_progress_init(cli_progress *p, int every, bool held) {
+    *p = (cli_progress){.columns = columns(), .every = every, .held = held};
     signal(SIGPIPE, SIG_IGN); /* print_lines sees the error instead */
     if (p->columns && ndp_world_launched(NULL))
         (void)dup2(STDOUT_FILENO, STDERR_FILENO);
-}
-
-/* ---- texts ---- */
-
-/* "950", "12.3k", "1.2M"; "-": unknown */
-static void short_number(char out[16], double x) {
-    static const char units[] = " kMGT";
-    int u = 0;
-    for (; x >= 999.5 && u < 4; u++)
-        x /= 1000;
-    if (isnan(x))
-        snprintf(out, 16, "-");
-    else if (u == 0)
-        snprintf(out, 16, "%.0f", x);
-    else
-        snprintf(out, 16, x < 99.95 ? "%.1f%c" : "%.0f%c", x, units[u]);
-}
-
-/* "0:42", "1:02:03", "3d 4h" */
-static void short_time(char out[24], double seconds) {
-    long s = seconds >= 0 && seconds <= 1e9 ? lround(seconds) : 0;
-    if (s >= 48 * 3600)
-        snprintf(out, 24, "%ldd %ldh", s / 86400, s / 3600 % 24);
-    else if (s >= 3600)
-        snprintf(out, 24, "%ld:%02ld:%02ld", s / 3600, s / 60 % 60, s % 60);
-    else
-        snprintf(out, 24, "%ld:%02ld", s / 60, s % 60);
-}
-
-static void plain_line(char *out, size_t size, const ndp_metrics *m, int64_t steps, double seconds) {
-    char speed[16], left[24], mfu[24] = "", held[32] = "", pairs[64] = "";
-    short_number(speed, m->tokens_per_second);
-    short_time(left, seconds * (double)(steps - m->step));
-    if (m->mfu > 0)
-        snprintf(mfu, sizeof mfu, "  mfu %.1f%%", 100 * m->mfu);
-    if (m->eval_tokens > 0)
-        snprintf(held, sizeof held, "  eval_loss %.4f", m->eval_loss);
-    bool single = !isnan(m->pair.kl), both = !isnan(m->pair.margin); /* answers that are wanted, and others */
-    int n = m->pair.pairs > 0 && both ? snprintf(pairs, sizeof pairs, "  margin %.4f", m->pair.margin) : 0;
-    if (m->pair.pairs > 0)
-        snprintf(pairs + n, sizeof pairs - (size_t)n, single ? "  kl %.4f" : "  accuracy %.2f",
-                 single ? m->pair.kl : m->pair.accuracy);
-    snprintf(out, size, "step %lld/%lld  loss %.4f%s%s  grad_norm %.3g  lr %.2e  %s tokens/s%s  left %s",
-             (long long)m->step, (long long)steps, m->loss, pairs, held, m->grad_norm, m->lr, speed, mfu, left);
-}
-
-/* "[#####     ]" of `width` characters in all. */
-static void draw_bar(char *out, int width, double part) {
-    int inside = width - 2, full = (int)(part * inside + 0.5);
-    out[0] = '[';
-    for (int i = 0; i < inside; i++)
-        out[1 + i] = i < full ? '#' : ' ';
-    out[width - 1] = ']';
-    out[width] = '\0';
-}
-
-/* The most important parts come first; a narrow terminal shows as many as fit. The bar takes the remaining space. */
-static void live_line(char *out, size_t size, const ndp_metrics *m, int64_t steps, double seconds, int width) {
-    enum { PARTS = 7, SHORTEST_BAR = 8, LONGEST_BAR = 32 };
-    char part[PARTS][64] = {""}, speed[16], left[24], bar[LONGEST_BAR + 2] = "";
-    short_number(speed, m->tokens_per_second);
-    short_time(left, seconds * (double)(steps - m->step));
-    int n = snprintf(part[0], sizeof part[0], "%lld/%lld", (long long)m->step, (long long)steps);
-    snprintf(part[1], sizeof part[1], "  loss %.4f", m->loss);
-    snprintf(part[2], sizeof part[2], "  left %s", left);
-    snprintf(part[3], sizeof part[3], "  %s tok/s", speed);
-    snprintf(part[4], sizeof part[4], "  norm %.2f", m->grad_norm);
-    snprintf(part[5], sizeof part[5], "  lr %.1e", m->lr);
-    if (m->mfu > 0)
-        snprintf(part[6], sizeof part[6], "  mfu %.0f%%", 100 * m->mfu);
-    /* The last column stays free: some terminals wrap once it is written. */
-    int room = (width < (int)size ? width : (int)size) - 1, shown = 1;
-    while (shown < PARTS && n + (int)strlen(part[shown]) <= room)
-        n += (int)strlen(part[shown++]);
-    int rest = room - n - 1 < LONGEST_BAR ? room - n - 1 : LONGEST_BAR;
-    if (rest >= SHORTEST_BAR)
-        draw_bar(bar, rest, steps > 0 ? (double)m->step / (double)steps : 1);
-    int at = snprintf(out, size, "%s%s%.*s", bar, *bar ? " " : "", room, part[0]);
-    for (int i = 1; i < shown; i++)
-        at += snprintf(out + at, size - (size_t)at, "%s", part[i]);
 }
 
 /* ---- lines ---- */
@@ -177,25 +97,78 @@ static void print_lines(cli_progress *p, const char *line, const char *live) {
         snprintf(p->live, sizeof p->live, "%s", live ? live : "");
 }
 
-static bool has_line(const cli_progress *p, const ndp_metrics *m, int64_t steps) {
-    return m->step == 1 || m->step == steps || m->step % p->every == 0 || m->eval_tokens > 0;
+/* ---- which steps have a line ---- */
+
+/* The smallest of 1, 2, 5, 10, 20, ... that is at least x. */
+static int64_t round_up(double x) {
+    int64_t ten = 1;
+    for (; (double)ten * 10 < x; ten *= 10)
+        ;
+    return (double)ten >= x ? ten : 2 * (double)ten >= x ? 2 * ten : 5 * (double)ten >= x ? 5 * ten : 10 * ten;
+}
+
+/* In a file, train.log_every: auto makes at most 1,000 lines of a run: so many of each interval, and of evaluations. */
+static bool has_auto_line(cli_progress *p, const ndp_metrics *m, int64_t steps) {
+    enum { MOST = 490, SECONDS = 10 };
+    if (p->columns)
+        return m->eval_tokens > 0 || m->save_seconds > 0 || monotonic_seconds() - p->printed_at >= SECONDS;
+    int64_t every = round_up((double)steps / MOST);
+    if (m->eval_tokens > 0 && m->step - p->evaluated >= steps / MOST) {
+        p->evaluated = m->step;
+        return true;
+    }
+    return m->step % every == 0;
+}
+
+static bool has_line(cli_progress *p, const ndp_metrics *m, int64_t steps) {
+    bool due = p->every ? m->step % p->every == 0 || m->eval_tokens > 0 : has_auto_line(p, m, steps);
+    return due || m->step == 1 || m->step == steps;
+}
+
+/* The row of a step, below a heading if its columns are not those of the row before. */
+static void add_row(cli_progress *p, const cli_step *s, char *out, size_t size) {
+    enum { ROWS = 50 };
+    int wide = p->columns ? columns() : 0;
+    unsigned chosen = cli_step_columns(s, p->columns ? (wide ? wide : p->columns) - 1 : 0);
+    char row[256];
+    *out = '\0';
+    if (chosen != p->chosen || (p->columns && p->rows >= ROWS)) {
+        cli_step_heading(s, chosen, out, size);
+        strncat(out, "\n", size - strlen(out) - 1);
+        p->rows = 0;
+    }
+    p->chosen = chosen;
+    p->rows++;
+    cli_step_row(s, chosen, row, sizeof row);
+    strncat(out, row, size - strlen(out) - 1);
+}
+
+/* The seconds that are left: by the recent steps, and by what evaluations and saves took. */
+static double seconds_left(cli_progress *p, const ndp_metrics *m, int64_t steps) {
+    double extra = m->evaluation_seconds + m->save_seconds;
+    p->average = p->average > 0 ? 0.9 * p->average + 0.1 * m->step_seconds : m->step_seconds;
+    p->extra += extra;
+    p->taken++;
+    return (p->average + p->extra / (double)p->taken) * (double)(steps - m->step);
 }
 
 void cli_progress_step(void *progress, const ndp_metrics *m, int64_t steps) {
     enum { FRAMES_A_SECOND = 20 };
     cli_progress *p = progress;
     char line[512] = "", live[CLI_LIVE_SIZE] = "";
-    bool first = !(p->average > 0), printed = has_line(p, m, steps);
-    p->average = first ? m->step_seconds : 0.9 * p->average + 0.1 * m->step_seconds;
-    plain_line(p->newest, sizeof p->newest, m, steps, p->average);
-    if (printed)
-        snprintf(line, sizeof line, "%s", p->newest);
+    bool first = p->taken == 0, printed = has_line(p, m, steps);
+    const cli_step s = {m, steps, seconds_left(p, m, steps), p->held, p->columns == 0};
+    p->newest = *m, p->newest_left = s.left, p->steps = steps;
+    if (printed) {
+        add_row(p, &s, line, sizeof line);
+        p->printed_at = monotonic_seconds();
+    }
     p->printed = printed;
     bool drawn =
         p->columns && m->step < steps && (first || printed || monotonic_seconds() - p->last >= 1.0 / FRAMES_A_SECOND);
     if (drawn) {
         int wide = columns(); /* a window may be resized */
-        live_line(live, sizeof live, m, steps, p->average, wide ? wide : p->columns);
+        cli_step_live(&s, wide ? wide : p->columns, live, sizeof live);
         p->last = monotonic_seconds();
     }
     if (printed || drawn)
@@ -205,7 +178,11 @@ void cli_progress_step(void *progress, const ndp_metrics *m, int64_t steps) {
 /* The bar stays below the line. A progress line of tokenizing does not: the next line means that it has ended. */
 void cli_progress_say(void *progress, const char *line) {
     cli_progress *p = progress;
-    print_lines(p, line, p->average > 0 && p->live[0] ? p->live : NULL);
+    ndp_str fitting = {0};
+    int wide = p->columns ? columns() : 0;
+    cli_wrap(&fitting, line, p->columns ? (wide ? wide : p->columns) - 1 : 0);
+    print_lines(p, fitting.failed || !fitting.data ? line : fitting.data, p->taken > 0 && p->live[0] ? p->live : NULL);
+    ndp_str_release(&fitting);
 }
 
 /* On a terminal a live line, cut to its width; elsewhere a line every few seconds. */
@@ -224,9 +201,12 @@ void cli_progress_working(void *progress, const char *line) {
 }
 
 void cli_progress_end(cli_progress *p) {
-    bool missing = p->columns && p->average > 0 && !p->printed;
+    bool missing = p->columns && p->taken > 0 && !p->printed;
+    char line[512] = "";
+    if (missing)
+        add_row(p, &(cli_step){&p->newest, p->steps, p->newest_left, p->held, false}, line, sizeof line);
     if (p->live[0] || missing)
-        print_lines(p, missing ? p->newest : "", NULL);
+        print_lines(p, line, NULL);
     p->printed = true;
 }
 

@@ -40,8 +40,8 @@ static bool is_of_all(void) { return strncmp(ndp_error_message(), "srun started 
 int cli_fail_early(ndp_status st, bool debug) {
     bool other = ndp_world_launched(NULL) && ndp_world_launched_rank() != 0;
     if (other && is_of_all())
-        return cli_exit_code(st);
-    return !other || wait_for_failed_rank() ? cli_fail(st, debug) : cli_exit_code(st);
+        return ndp_exit_code(st);
+    return !other || wait_for_failed_rank() ? cli_fail(st, debug) : ndp_exit_code(st);
 }
 
 /* ---- ranks of this process ---- */
@@ -64,12 +64,12 @@ static int run_here(cli_ranks *r, const ndp_config *c) {
         cli_end_on_signal();
     ndp_status st = ndp_world_run(c, run_rank, r);
     if (st == NDP_OK || atomic_load(&r->reported))
-        return cli_exit_code(st);
+        return ndp_exit_code(st);
     if (!ndp_world_launched(NULL) || !atomic_load(&r->joined))
         return cli_fail_early(st, r->debug);
     if (st != NDP_EINTR && r->by_mpi)
         (void)wait_for_failed_rank(); /* which has reported, or will */
-    return cli_exit_code(st);
+    return ndp_exit_code(st);
 }
 
 /* ---- launched ranks ---- */
@@ -103,7 +103,7 @@ static int launch_ranks(const cli_ranks *r, const ndp_config *c, const char *res
 }
 
 /* Whether to restart: not after an error of the user, and not after a Ctrl-C. */
-static bool has_died(int code) { return code != 0 && code != 2 && code != cli_exit_code(NDP_EINTR); }
+static bool has_died(int code) { return code != 0 && code != 2 && code != ndp_exit_code(NDP_EINTR); }
 
 static int launch_with_restarts(const cli_ranks *r, const ndp_config *c, const ndp_launch_opts *o) {
     int code = launch_ranks(r, c, NULL, *o);

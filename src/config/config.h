@@ -143,8 +143,8 @@ struct ndp_config {
         ndp_collectives collectives; /* of GPUs' tensors */
         char *transport;             /* "auto", "self", "local", "shm", "mpi" */
         ndp_check_links check_links;
-        int ranks; /* 0: the product of the sizes */
-        int log_every;
+        int ranks;            /* 0: the product of the sizes */
+        int log_every;        /* steps; 0: auto */
         int eval_every;       /* steps; 0: only at the end */
         bool keep_best;       /* export the model of the lowest eval_loss */
         int stop_after;       /* evaluations without a lower eval_loss; 0: never */

@@ -219,7 +219,7 @@ const ndp_option ndp_options[] = {
     {FREE(train, transport, ROWS), TEXT("auto"), .words = transport_words, .foreign = transport_foreign, HELP "how ranks communicate; local: threads of one process, shm: processes of one host"},
     {FREE(train, check_links, TRAIN), WORD(warn, check_words), WHEN "the ranks are on several hosts", HELP "measure the links between hosts before the first step: warn names those that are slow, and axes placed badly; fail also ends the run; off: measure nothing"},
     {FREE(train, ranks, LAYOUT), INT(0, 0, 1 << 20), HELP "number of ranks; 0: the product of the sizes"},
-    {FREE(train, log_every, TRAIN), INT(1, 1, 1 << 30), HELP "steps between printed lines"},
+    {FREE(train, log_every, TRAIN), INT(auto, 1, 1 << 30), .open = true, HELP "steps between printed lines; auto: on a terminal one at evaluations, saves and every 10 s, elsewhere at most 1,000 in a run"},
     {FREE(train, eval_every, TRAIN), INT(0, 0, 1 << 30), WHEN "data.validation_files or data.validation_fraction is set", HELP "steps between evaluations of the held-out data; 0: only at the end"},
     {FREE(train, keep_best, TRAIN), BOOL(false), WHEN "train.eval_every is above 0", HELP "export the model of the lowest eval_loss to train.output_dir/best, besides that of the last step"},
     {FREE(train, stop_after, TRAIN), INT(0, 0, 1 << 30), WHEN "train.eval_every is above 0", HELP "end the run after so many evaluations without a lower eval_loss; 0: go on to train.steps"},

@@ -71,8 +71,9 @@ static int steps_of_epoch(ndp_import *m, const char *name) {
     return every < m->job.train.steps ? (int)every : 0;
 }
 
+enum { TRAINERS_OWN = 500 }; /* steps between logs, evaluations and saves, by default */
+
 static ndp_status finish_checkpoints(ndp_import *m) {
-    enum { TRAINERS_OWN = 500 };
     int *every = &m->job.checkpoint.every;
     double times = m->read.saves_per_epoch * epochs_of(m);
     if (m->read.save_steps > 0)
@@ -106,7 +107,7 @@ static ndp_status count_evaluations(ndp_import *m) {
     if (times > 1)
         return count_steps(m, "evals_per_epoch", 1 / times, every);
     if (m->read.eval == EVERY_STEPS)
-        *every = m->job.train.log_every;
+        *every = m->job.train.log_every > 0 ? m->job.train.log_every : TRAINERS_OWN;
     else if (m->read.eval == EVERY_EPOCH)
         *every = steps_of_epoch(m, "eval_strategy");
     return NDP_OK;

@@ -77,7 +77,9 @@ static void say_saved(ndp_training_loop *l) {
 static ndp_status commit(ndp_training_loop *l) {
     char disk[160];
     ndp_trainer *t = l->trainer;
+    double begin = ndp_now();
     ndp_status st = ndp_trainer_save(t, NULL);
+    l->save_seconds += ndp_now() - begin;
     l->tried = ndp_trainer_updates(t);
     l->due = false;
     l->next_save = ndp_now() + 60 * l->config->checkpoint.minutes;

@@ -87,7 +87,9 @@ static ndp_status refuse_step(ndp_training_loop *l, const ndp_metrics *m) {
 static ndp_status take_step(ndp_training_loop *l, ndp_metrics *m) {
     NDP_TRY(ndp_trainer_result(l->trainer, m));
     l->trainer->peak.flops = ndp_trainer_own_peak(l->trainer);
+    double begin = ndp_now();
     NDP_TRY(sum_over_ranks(l, NDP_OK, &l->trainer->peak.flops));
+    l->part.communication += ndp_now() - begin;
     return isfinite(m->loss) && isfinite(m->grad_norm) ? NDP_OK : refuse_step(l, m);
 }
 
@@ -115,12 +117,18 @@ static ndp_status write_line(ndp_training_loop *l, const ndp_metrics *m) {
 
 /* Evaluates where that is due, then writes the line of the step and shows it. */
 static ndp_status report_step(ndp_training_loop *l, ndp_metrics *m) {
-    if (evaluates(l, m->step) && l->failed == NDP_OK)
+    if (evaluates(l, m->step) && l->failed == NDP_OK) {
+        double begin = ndp_now();
         NDP_TRY(ndp_loop_keep(l, ndp_trainer_evaluate(l->trainer, &m->eval_loss, &m->eval_tokens)));
+        m->evaluation_seconds = ndp_now() - begin;
+    }
+    m->save_seconds = l->save_seconds;
+    l->save_seconds = 0;
     if (m->eval_tokens > 0)
         m->eval_pair = l->trainer->held;
     if (!l->first)
         return NDP_OK;
+    ndp_run_part_add(&l->part, m);
     ndp_status own = write_line(l, m);
     l->own = l->own != NDP_OK ? l->own : own;
     if (l->opts->progress)
@@ -198,9 +206,17 @@ static ndp_status finish(ndp_training_loop *l) {
 
 /* ---- the run ---- */
 
+/* Not before a refusal: that has nothing on stdout. */
+static void introduce(const ndp_training_loop *l) {
+    char line[160];
+    ndp_run_introduce(line);
+    ndp_say(l->say, l->opts->user, "%s", line);
+}
+
 static ndp_status resume(ndp_training_loop *l) {
     int64_t step;
     NDP_TRY(ndp_trainer_resume_from(l->trainer, NULL, l->opts->resume_from, &step));
+    introduce(l);
     if (step < 0)
         ndp_say(l->say, l->opts->user, "resume: no checkpoint in %s, starting from the beginning",
                 l->config->train.output_dir);
@@ -242,6 +258,8 @@ static ndp_status report_resumed(ndp_training_loop *l) {
 static ndp_status begin_run(ndp_training_loop *l) {
     if (l->opts->resume)
         NDP_TRY(resume(l));
+    else
+        introduce(l);
     NDP_TRY(ndp_score_find_references(&l->trainer->score)); /* none are missing after a resume from a checkpoint */
     NDP_TRY(ndp_agree(l->trainer->rank.world, l->first ? ndp_run_folder_write_job(l->trainer) : NDP_OK));
     NDP_TRY(ndp_agree(l->trainer->rank.world, ndp_run_folder_shared(l->config, "job.yaml")));
@@ -253,16 +271,28 @@ static ndp_status begin_run(ndp_training_loop *l) {
     if (l->opts->trace)
         NDP_TRY(ndp_agree(l->trainer->rank.world, ndp_engine_record(l->trainer->engine)));
     NDP_TRY(measure_peak(l));
-    l->next_save = ndp_now() + 60 * l->config->checkpoint.minutes;
+    l->part.started = ndp_now();
+    l->next_save = l->part.started + 60 * l->config->checkpoint.minutes;
     l->begun = true;
-    return NDP_OK;
+    return ndp_run_file_open(l->trainer, &l->part, &l->file);
+}
+
+static void say_summary(ndp_training_loop *l) {
+    char *rest = NULL, *text = l->first && l->part.last > 0 ? ndp_run_summarize(l->trainer, &l->part) : NULL;
+    for (char *line = text ? strtok_r(text, "\n", &rest) : NULL; line; line = strtok_r(NULL, "\n", &rest))
+        ndp_say(l->say, l->opts->user, "%s", line);
+    free(text);
 }
 
 static ndp_status run_whole(ndp_training_loop *l) {
     NDP_TRY(begin_run(l));
     NDP_TRY(report_resumed(l));
     NDP_TRY(run_steps(l));
+    double begin = ndp_now();
     NDP_TRY(finish(l));
+    l->part.ended = ndp_now();
+    l->part.saves += l->part.ended - begin;
+    say_summary(l);
     if (l->failed == NDP_OK && l->stop)
         return NDP_FAIL(NDP_EINTR, "stopped after step %lld; continue with --resume",
                         (long long)ndp_trainer_updates(l->trainer));
@@ -309,6 +339,8 @@ static ndp_status train_in_folder(ndp_training_loop *l, ndp_world *w) {
     if (l->opts->resume)
         NDP_TRY(ndp_agree(l->trainer->rank.world, ndp_run_folder_shared(l->config, "")));
     ndp_status st = run_whole(l);
+    l->part.ended = ndp_now();
+    ndp_run_file_close(l->file, l->trainer, &l->part, st);
     if (st == NDP_OK || st == NDP_EINTR)
         return st;
     return ndp_loop_explain(l, st, l->failed == st ? l->why : ndp_error_message());
@@ -320,6 +352,7 @@ ndp_status ndp_train(const ndp_config *c, ndp_world *w, const ndp_train_opts *o)
         NDP_NOT_NULL(o->accept);
     ndp_training_loop l = {.config = c, .opts = o, .first = ndp_transport_rank(w) == 0, .saved = -1, .tried = -1};
     l.say = l.first ? o->say : NULL;
+    l.part = (ndp_run_part){.began = ndp_now(), .time = ndp_time()};
     if (o->trace)
         NDP_TRY(ndp_timeline_check_path(o->trace));
     ndp_status st = prepare_folder(&l, w);

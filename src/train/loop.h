@@ -3,6 +3,7 @@
 #define NDP_TRAIN_LOOP_H
 
 #include "train/metrics_file.h"
+#include "train/summary.h"
 #include "train/tracker.h"
 #include "train/trainer.h"
 
@@ -15,6 +16,9 @@ typedef struct ndp_training_loop {
     void (*say)(void *user, const char *line); /* of opts on rank 0; else NULL */
     ndp_lock *lock;                            /* of the run folder; rank 0 */
     ndp_metrics_file metrics;                  /* rank 0 */
+    ndp_run_part part;                         /* what it did so far */
+    ndp_run_file *file;                        /* run.json; rank 0, NULL: not yet */
+    double save_seconds;                       /* of saves that no line of a step has */
     ndp_tracker *tracker;                      /* rank 0; NULL: none */
     bool unwritable, untracked;                /* it was said that metrics.jsonl, a tracker, cannot be written */
     bool slow;                                 /* it was said that a save takes longer than a stopped job has */

@@ -6,25 +6,36 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- a line ---- */
 
-/* The numbers of a line in their order, but for the step, which is first, and the evaluation, which is last. */
+/* The numbers of a line in their order, but for the step, which is first, and the evaluation, which is last. `digits`:
+ * of a number that depends on the clock or the machine; 0: it is the same in each run of a job. */
 static const struct {
     const char *key;
     size_t at;
     bool whole; /* int64_t, else double */
-    bool exact; /* the same in each run of a job; the others depend on the clock and the machine */
-} fields[] = {{"loss", offsetof(ndp_metrics, loss), false, true},
-              {"grad_norm", offsetof(ndp_metrics, grad_norm), false, true},
-              {"lr", offsetof(ndp_metrics, lr), false, true},
-              {"tokens", offsetof(ndp_metrics, tokens), true, true},
-              {"tokens_per_second", offsetof(ndp_metrics, tokens_per_second), false, false},
-              {"step_seconds", offsetof(ndp_metrics, step_seconds), false, false},
-              {"mfu", offsetof(ndp_metrics, mfu), false, false},
-              {"peak_flops", offsetof(ndp_metrics, peak_flops), false, false},
-              {"peak_memory_bytes", offsetof(ndp_metrics, peak_memory_bytes), true, false}};
+    int digits;
+    bool may_lack; /* 0: there is none */
+} fields[] = {{"loss", offsetof(ndp_metrics, loss), .whole = false},
+              {"grad_norm", offsetof(ndp_metrics, grad_norm), .whole = false},
+              {"lr", offsetof(ndp_metrics, lr), .whole = false},
+              {"tokens", offsetof(ndp_metrics, tokens), .whole = true},
+              {"tokens_total", offsetof(ndp_metrics, tokens_total), .whole = true, .may_lack = true},
+              {"epoch", offsetof(ndp_metrics, epoch), .digits = 6},
+              {"tokens_per_second", offsetof(ndp_metrics, tokens_per_second), .digits = 6},
+              {"time", offsetof(ndp_metrics, time), .digits = 13},
+              {"step_seconds", offsetof(ndp_metrics, step_seconds), .digits = 6},
+              {"compute_seconds", offsetof(ndp_metrics, compute_seconds), .digits = 6},
+              {"communication_seconds", offsetof(ndp_metrics, communication_seconds), .digits = 6, .may_lack = true},
+              {"data_seconds", offsetof(ndp_metrics, data_seconds), .digits = 6},
+              {"evaluation_seconds", offsetof(ndp_metrics, evaluation_seconds), .digits = 6, .may_lack = true},
+              {"save_seconds", offsetof(ndp_metrics, save_seconds), .digits = 6, .may_lack = true},
+              {"mfu", offsetof(ndp_metrics, mfu), .digits = 6},
+              {"peak_flops", offsetof(ndp_metrics, peak_flops), .digits = 6, .may_lack = true},
+              {"peak_memory_bytes", offsetof(ndp_metrics, peak_memory_bytes), .whole = true, .digits = 17}};
 
 /* Those of pairs; all exact. */
 static const struct {
@@ -53,32 +64,42 @@ static double number_at(const void *base, size_t at) {
 static void each_pair(const ndp_pair_metrics *p, bool held, ndp_metric_visit *each, void *user) {
     if (p->pairs == 0)
         return;
-    each(user, &(ndp_metric){"pairs", held, true, true, .count = p->pairs});
+    each(user, &(ndp_metric){"pairs", held, true, .count = p->pairs});
     for (int i = 0; i < NDP_COUNT(pair_fields); i++) {
         double x = number_at(p, pair_fields[i].at);
         if (!pair_fields[i].may_lack || !isnan(x))
-            each(user, &(ndp_metric){pair_fields[i].key, held, false, true, .x = x});
+            each(user, &(ndp_metric){pair_fields[i].key, held, false, .x = x});
     }
+}
+
+/* So that all who show a number have the same. */
+static double rounded(double x, int digits) {
+    char text[40];
+    if (digits == 0 || !isfinite(x))
+        return x;
+    snprintf(text, sizeof text, "%.*g", digits, x);
+    return strtod(text, NULL);
 }
 
 void ndp_metrics_each(const ndp_metrics *m, ndp_metric_visit *each, void *user) {
     for (int i = 0; i < NDP_COUNT(fields); i++) {
-        ndp_metric one = {.key = fields[i].key, .whole = fields[i].whole, .exact = fields[i].exact};
+        ndp_metric one = {.key = fields[i].key, .whole = fields[i].whole, .digits = fields[i].digits};
         if (one.whole)
             one.count = *(const int64_t *)(const void *)((const char *)m + fields[i].at);
         else
-            one.x = number_at(m, fields[i].at);
-        each(user, &one);
+            one.x = rounded(number_at(m, fields[i].at), one.digits);
+        if (!fields[i].may_lack || one.count != 0 || one.x != 0)
+            each(user, &one);
     }
     each_pair(&m->pair, false, each, user);
     for (int i = 0; i < NDP_COUNT(router_fields); i++) {
         double x = number_at(m, router_fields[i].at);
         if (x != 0)
-            each(user, &(ndp_metric){router_fields[i].key, false, false, true, .x = x});
+            each(user, &(ndp_metric){router_fields[i].key, false, false, .x = x});
     }
     if (m->eval_tokens <= 0)
         return;
-    each(user, &(ndp_metric){"loss", true, false, true, .x = m->eval_loss});
+    each(user, &(ndp_metric){"loss", true, false, .x = m->eval_loss});
     each_pair(&m->eval_pair, true, each, user);
 }
 
@@ -88,13 +109,13 @@ static void add_number(void *out, const ndp_metric *one) {
     if (one->whole)
         ndp_str_addf(out, "%lld", (long long)one->count);
     else if (isfinite(one->x))
-        ndp_str_addf(out, "%.17g", one->x);
+        ndp_str_addf(out, "%.*g", one->digits ? one->digits : 17, one->x);
     else
         ndp_str_add(out, "null");
 }
 
 static void add_exact(void *out, const ndp_metric *one) {
-    if (one->exact && !one->held)
+    if (one->digits == 0 && !one->held)
         add_number(out, one);
 }
 
@@ -126,7 +147,7 @@ ndp_status ndp_metrics_from_json(struct json_object *o, const char *what, ndp_me
     for (int i = 0; i < NDP_COUNT(fields); i++) {
         void *value = (char *)&m + fields[i].at;
         if (!fields[i].whole)
-            *(double *)value = NAN; /* unless there is another number */
+            *(double *)value = fields[i].may_lack ? 0 : NAN; /* unless there is another number */
         NDP_TRY(fields[i].whole ? ndp_json_int(o, what, fields[i].key, 0, INT64_MAX, value)
                                 : ndp_json_double(o, what, fields[i].key, value));
     }
@@ -188,7 +209,10 @@ ndp_status ndp_metrics_open(ndp_metrics_file *f, const char *folder, int64_t ste
 }
 
 ndp_status ndp_metrics_add(ndp_metrics_file *f, const ndp_metrics *m) {
-    return ndp_appended_add(&f->file, add_line, m);
+    ndp_metrics line = *m;
+    line.peak_flops = m->peak_flops == f->peak_flops ? 0 : m->peak_flops;
+    f->peak_flops = m->peak_flops;
+    return ndp_appended_add(&f->file, add_line, &line);
 }
 
 void ndp_metrics_close(ndp_metrics_file *f) { ndp_appended_close(&f->file); }

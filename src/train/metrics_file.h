@@ -6,13 +6,14 @@
 
 typedef struct ndp_metrics_file {
     ndp_appended file;
-    int64_t newest; /* the step of the last line when it was opened; 0: none */
+    int64_t newest;    /* the step of the last line when it was opened; 0: none */
+    double peak_flops; /* in the last line that has one */
 } ndp_metrics_file;
 
 /* Opens FOLDER/metrics.jsonl, without the lines after `step`, which were never saved: a resumed run writes them again.
  * evaluated: nor the line of `step` itself, if it has no evaluation. */
 NDP_API ndp_status ndp_metrics_open(ndp_metrics_file *f, const char *folder, int64_t step, bool evaluated);
-/* Appends a line, as ndp_appended_add. */
+/* Appends a line, as ndp_appended_add. peak_flops is in the first one and where it changes. */
 NDP_API ndp_status ndp_metrics_add(ndp_metrics_file *f, const ndp_metrics *m);
 void ndp_metrics_close(ndp_metrics_file *f);
 
@@ -21,7 +22,7 @@ typedef struct ndp_metric {
     const char *key;
     bool held;  /* of the evaluation; metrics.jsonl then has "eval_" before the key */
     bool whole; /* `count` has it, else `x` */
-    bool exact; /* the same in each run of a job; the others depend on the clock and the machine */
+    int digits; /* that mean something, of a number that depends on the clock or the machine; 0: the same in each run */
     int64_t count;
     double x; /* may be NaN or infinite */
 } ndp_metric;

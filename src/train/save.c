@@ -157,7 +157,12 @@ static ndp_status load_all(ndp_trainer *t, const ndp_checkpoint *c) {
     t->samples = info->samples;
     t->newest = (ndp_metrics){0}; /* checkpoints of earlier versions have no metrics */
     struct json_object *metrics = json_object_object_get(info->extra, "metrics");
-    return metrics ? ndp_metrics_from_json(metrics, "the metrics of a checkpoint", &t->newest) : NDP_OK;
+    if (metrics)
+        NDP_TRY(ndp_metrics_from_json(metrics, "the metrics of a checkpoint", &t->newest));
+    bool known = t->updates == 0 || (t->newest.step == t->updates && t->newest.tokens_total > 0);
+    t->tokens = known ? t->newest.tokens_total : -1;
+    t->newest.epoch = ndp_trainer_epoch(t);
+    return NDP_OK;
 }
 
 /* Warns of what a resume did to the folder, and why. Called on rank 0. */

@@ -155,16 +155,20 @@ ndp_status ndp_trainer_prepare_next(ndp_trainer *t) {
 
 ndp_status ndp_trainer_load_next(ndp_trainer *t) {
     t->loading = ndp_trainer_needs_weights(t) ? t->loading : ndp_now();
-    return load_batches(t);
+    ndp_status st = load_batches(t);
+    t->loaded = ndp_now();
+    return st;
 }
 
 ndp_status ndp_trainer_submit_loaded(ndp_trainer *t) {
     NDP_TRY(ndp_trainer_agree_on_inputs(t));
-    double lr = ndp_trainer_lr(t->rank.job.config, t->rank.data.steps, t->updates);
+    double submitted = ndp_now(), lr = ndp_trainer_lr(t->rank.job.config, t->rank.data.steps, t->updates);
     ndp_status st = ndp_engine_submit(t->engine, &(ndp_step_input){lr, t->updates, true});
     t->rank.apart |= st != NDP_OK;
     NDP_TRY(st);
-    t->pending.start[t->pending.n++] = t->loading;
+    t->pending.of[t->pending.n].start = t->loading;
+    t->pending.of[t->pending.n].loaded = t->loaded;
+    t->pending.of[t->pending.n++].submitted = submitted;
     t->updates++;
     t->samples += t->rank.feed.shape.global;
     return NDP_OK;
@@ -176,7 +180,40 @@ ndp_status ndp_trainer_submit(ndp_trainer *t) {
     return ndp_trainer_submit_loaded(t);
 }
 
-/* A step that was submitted early takes its time from the result before it. */
+/* Sets what the oldest pending step took, and forgets it. A step that was submitted early takes its time from the
+ * result before it, and what happened before that cost nothing. */
+static void take_seconds(ndp_trainer *t, ndp_metrics *m) {
+    const ndp_profile *p = ndp_engine_profile(t->engine);
+    double now = ndp_now(), start = fmax(t->pending.of[0].start, t->pending.last),
+           loaded = fmax(t->pending.of[0].loaded, start), submitted = fmax(t->pending.of[0].submitted, loaded),
+           waits = p->begin + p->wait;
+    m->step_seconds = now - start;
+    m->data_seconds = loaded - start;
+    if (t->rank.exec.device->host_memory)
+        m->communication_seconds = submitted - loaded + waits - t->pending.waits;
+    m->compute_seconds = m->step_seconds - m->data_seconds - m->communication_seconds;
+    t->pending.last = now;
+    t->pending.waits = waits;
+    memmove(t->pending.of, t->pending.of + 1, (size_t)--t->pending.n * sizeof *t->pending.of);
+}
+
+double ndp_trainer_epoch(const ndp_trainer *t) {
+    int64_t samples = t->samples - t->pending.n * t->rank.feed.shape.global, rows = t->rank.data.sampler.rows;
+    return rows > 0 ? (double)samples / (double)rows : 0;
+}
+
+static void take_progress(ndp_trainer *t, int64_t tokens, ndp_metrics *m) {
+    const ndp_job *job = &t->rank.job;
+    t->tokens += t->tokens >= 0 ? tokens : 0;
+    m->tokens_total = t->tokens > 0 ? t->tokens : 0;
+    m->epoch = ndp_trainer_epoch(t);
+    m->time = ndp_time();
+    m->tokens_per_second = (double)tokens / m->step_seconds;
+    m->peak_flops = t->peak.flops;
+    if (t->peak.flops > 0)
+        m->mfu = 6.0 * (double)job->spec.parameters * m->tokens_per_second / t->peak.flops;
+}
+
 ndp_status ndp_trainer_result(ndp_trainer *t, ndp_metrics *out) {
     ndp_step_result r;
     int64_t update = t->updates - t->pending.n;
@@ -185,10 +222,6 @@ ndp_status ndp_trainer_result(ndp_trainer *t, ndp_metrics *out) {
     NDP_TRY(st);
     if (update == 0 && ndp_trainer_checks_policy(t))
         NDP_TRY(ndp_trainer_check_policy(t));
-    double now = ndp_now(), seconds = now - fmax(t->pending.start[0], t->pending.last);
-    double work = 6.0 * (double)t->rank.job.spec.parameters * (double)r.tokens;
-    t->pending.last = now;
-    memmove(t->pending.start, t->pending.start + 1, (size_t)--t->pending.n * sizeof *t->pending.start);
     *out = (ndp_metrics){.step = update + 1,
                          .loss = r.loss,
                          .grad_norm = r.grad_norm,
@@ -197,12 +230,10 @@ ndp_status ndp_trainer_result(ndp_trainer *t, ndp_metrics *out) {
                          .pair = pair_metrics_of(t, &r, t->point),
                          .balance_loss = r.balance,
                          .z_loss = r.z_loss,
-                         .tokens_per_second = (double)r.tokens / seconds,
-                         .step_seconds = seconds,
-                         .mfu = t->peak.flops > 0 ? work / seconds / t->peak.flops : 0.0,
-                         .peak_flops = t->peak.flops,
                          .peak_memory_bytes = peak_memory(),
                          .eval_loss = NAN};
+    take_seconds(t, out);
+    take_progress(t, r.tokens, out);
     t->newest = *out;
     return NDP_OK;
 }

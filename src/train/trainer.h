@@ -17,15 +17,19 @@ struct ndp_trainer {
     ndp_engine *engine;
     int64_t updates, samples; /* updates submitted; samples drawn, which is the data cursor */
     double point;             /* what the answers of the newest update are compared with (score/point.c) */
-    double loading;           /* when the loading of the newest batch began */
+    int64_t tokens;           /* of all updates whose result was taken; < 0: not known */
+    double loading, loaded;   /* when the loading of the newest batch began, and ended */
     ndp_metrics newest;       /* of the newest step whose result was taken, saved with it; step 0: none */
     struct {
         int n;
-        double start[NDP_STEPS_PENDING]; /* of the oldest first */
-        double last;                     /* when the newest result was taken */
-    } pending;                           /* steps whose results are not taken */
-    struct json_object *accepted;        /* rank 0: changes that resumed runs accepted (identity.h); NULL: none */
-    ndp_save_cost saved;                 /* of the last save */
+        struct {
+            double start, loaded, submitted;
+        } of[NDP_STEPS_PENDING];  /* the oldest first */
+        double last;              /* when the newest result was taken */
+        double waits;             /* of the engine for other ranks, until then */
+    } pending;                    /* steps whose results are not taken */
+    struct json_object *accepted; /* rank 0: changes that resumed runs accepted (identity.h); NULL: none */
+    ndp_save_cost saved;          /* of the last save */
     struct {
         ndp_hash128 hash; /* of all micro-batches of the first step of this process, before the axes cut them */
         bool agreed;      /* the ranks that compute the same samples have the same */
@@ -75,6 +79,8 @@ NDP_API ndp_status ndp_trainer_check_policy(ndp_trainer *t);
 
 /* The learning rate of an update, counted from 0, in a run of `steps` updates with configuration `c`. */
 double ndp_trainer_lr(const ndp_config *c, int steps, int64_t update);
+/* Passes over the rows in the updates whose result was taken. */
+double ndp_trainer_epoch(const ndp_trainer *t);
 /* Sets t->rank.feed.rows to those that this rank reads in micro-batch m of the next update. */
 void ndp_trainer_draw_rows(ndp_trainer *t, int m);
 

@@ -22,7 +22,7 @@ cut_during() {
 
 for transport in $(transports); do
     rm -rf cache run
-    cut_during 'cache/ndparallel/*.tokens' '^step 5/' train job.yaml --transport "$transport" --set train.steps=1000000 --set train.log_every=5
+    cut_during 'cache/ndparallel/*.tokens' '^ *5/' train job.yaml --transport "$transport" --set train.steps=1000000 --set train.log_every=5
     code_is 1
     lines err 1 '^ndparallel: .*\.tokens. was cut from [0-9]+ to 1000 bytes while it was in use; restore it and start again'
     lines err 1 '.'

@@ -13,7 +13,7 @@ sed -i 's/steps: 6/steps: 3/' job.yaml
 # The same losses as those of the program.
 run train job.yaml --transport local
 code_is 0
-sed -n 's/^step [0-9/]* *loss \([0-9.]*\) .*/\1/p' out | paste -sd ' ' >losses
+sed -n 's,^ *[0-9]*/[0-9]* *\([0-9.]*\) .*,\1,p' out | paste -sd ' ' >losses
 lines losses 1 '^[0-9.]+ [0-9.]+ [0-9.]+$'
 rm -rf run
 

@@ -17,7 +17,7 @@ checked() {
     {
         for (i = 1; i < NF; i += 2) { gsub(/[ "{]/, "", $i); value[$i] = $(i + 1) + 0 }
         if (!(value["mfu"] > 0 && value["mfu"] < 1)) bad = bad " mfu " value["mfu"]
-        if (off(value["mfu"], 6 * parameters * value["tokens_per_second"] / value["peak_flops"]) > 1e-6) bad = bad " step " NR
+        if (off(value["mfu"], 6 * parameters * value["tokens_per_second"] / value["peak_flops"]) > 2e-5) bad = bad " step " NR # six digits each
         if (value["peak_flops"] < last) bad = bad " a peak that falls"
         last = value["peak_flops"]
         if (NR == 1 && off(1e-9 * last, printed) > 0.06 / printed) bad = bad " peak " last ", printed " printed

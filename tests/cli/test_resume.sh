@@ -49,7 +49,7 @@ for transport in $(transports); do
     says out '^accepted: optimizer\.lr was 0\.0003, now it is 0\.001$' '^accepted: train\.steps was 3, now it is 6$' \
         '^lr of step 4: [0-9.e-]+ then, [0-9.e-]+ now$' \
         '^cursor: stays at sample 12 \(row 13 of [0-9]+ in epoch 1\); the next rows are [0-9]+ [0-9]+ [0-9]+ [0-9]+; ' \
-        '^resume: from step 3$' '^step 6/6 '
+        '^resume: from step 3$' '^ *6/6 '
     says run/job.yaml '^# accepted at step 3: optimizer\.lr from 0\.0003 to 0\.001$' '^  lr: 0\.001$'
     says run/checkpoints/step-00000006/manifest.json '"key": ?"train\.seed"'
 done

@@ -54,7 +54,7 @@ for transport in $ways; do
     more=$((step + 1))
     run train job.yaml --transport "$transport" --set train.output_dir="$work/run" --set train.steps=$more --set schedule.name=constant --resume
     code_is 0
-    says out "^resume: from step $step" "^step $more/$more "
+    says out "^resume: from step $step" "^ *$more/$more "
 done
 
 # What a closed terminal sends, twice, as its shell and the kernel do: to all processes of the job, or to its parent.
@@ -138,7 +138,7 @@ for transport in $ways; do
     run train job.yaml --transport "$transport" --set train.output_dir="$work/run" --set train.steps=$more --set schedule.name=constant \
         --set checkpoint.minutes=0 --resume
     code_is 0
-    says out "^resume: from step $((more - 3))" "^step $more/$more "
+    says out "^resume: from step $((more - 3))" "^ *$more/$more "
     lines out 1 '^checkpoint: '
 done
 

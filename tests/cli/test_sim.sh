@@ -35,7 +35,7 @@ says out '^kernels: sim$' '^peak: that of the device sim is not known'
 [ "$(planned out)" = "$taken" ] || fail "$(planned out) planned in the run, $taken by plan"
 run train job.yaml $tiny --set train.steps=2 --set train.output_dir=sim --device sim --set train.share_gpu=true --transport shm --resume
 code_is 0
-says out '^resume: from step 1' '^step 2/2 '
+says out '^resume: from step 1' '^ *2/2 '
 same_losses sim
 
 # Threads that each have a GPU cannot access each other's memory.
@@ -77,7 +77,7 @@ case_of a run on sim stopped by SIGINT
 timeout $patience "$NDP_PROGRAM" train job.yaml $tiny $held --set train.output_dir=held --device sim --set train.share_gpu=true --transport local \
     >out 2>err </dev/null &
 stopped=$!
-until grep -q '^step 1/4 ' out || ! kill -0 $stopped; do sleep 0.05; done
+until grep -q '^ *1/4 ' out || ! kill -0 $stopped; do sleep 0.05; done
 kill -INT "$(pgrep -P $stopped)"
 wait $stopped
 code=$?

@@ -56,7 +56,7 @@ static void defaults(void **state) {
     assert_string_equal(c->train.output_dir, "runs/demo");
     assert_string_equal(ndp_device_names[c->train.device], "cpu");
     assert_string_equal(c->train.transport, "auto");
-    assert_int_equal(c->train.log_every, 1);
+    assert_int_equal(c->train.log_every, 0); /* auto */
     assert_int_equal(c->checkpoint.every, 0);
     assert_true(c->checkpoint.minutes == 30);
     assert_int_equal(c->checkpoint.keep, 3);
@@ -91,7 +91,7 @@ static void a_whole_job(void **state) {
     assert_int_equal(c->train.seed, INT64_MAX);
     assert_int_equal(c->train.recompute, NDP_RECOMPUTE_BLOCK);
     assert_int_equal(c->checkpoint.keep, 2);
-    assert_int_equal(c->train.log_every, 1); /* what is not named keeps its default */
+    assert_int_equal(c->train.log_every, 0); /* what is not named keeps its default */
     CHECK_OK(ndp_config_check(c));
 }
 
@@ -677,7 +677,7 @@ static void help_has_every_key(void **state) {
 }
 
 static void values_by_key(void **state) {
-    static const char *const some[][2] = {{"train.log_every", "1"},
+    static const char *const some[][2] = {{"train.log_every", "auto"},
                                           {"parallelism.dp_shard_size", "auto"},
                                           {"model.path", "null"},
                                           {"optimizer.betas", "[0.9, 0.95]"}};

@@ -68,7 +68,7 @@ static inline char *program_log(const program_run *r) {
 
 /* Waits until it shows a step; it may have ended before. */
 static inline void program_reach(const program_run *r, pid_t child, int step) {
-    char *line = ndp_format("\nstep %d/", step);
+    char *line = ndp_format(" %d/", step);
     bool there = false;
     siginfo_t info = {0};
     for (double end = ndp_now() + HANGS; !there && ndp_now() < end; usleep(500)) {

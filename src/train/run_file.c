@@ -1,0 +1,172 @@
+/* RUN/run.json: what a run was, for those who look at it later. Written by rank 0 when the steps begin, and again when
+ * they end; no run reads it but for the parts before its own, which it keeps. */
+#include "base/clock.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "checkpoint/agree.h"
+#include "plan/job_memory.h"
+#include "train/summary.h"
+
+#include <ndparallel/ndparallel.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { NAME_BYTES = 64 };
+
+struct ndp_run_file {
+    char path[NDP_PATH];
+    struct json_object *root, *part; /* the part is one of root's */
+};
+
+/* ---- the whole ---- */
+
+/* The words of this process's command line. */
+static struct json_object *command(void) {
+    struct json_object *words = json_object_new_array();
+    ndp_str text = {0};
+    char block[4096];
+    FILE *f = fopen("/proc/self/cmdline", "r");
+    for (size_t n; f && (n = fread(block, 1, sizeof block, f)) > 0;)
+        ndp_str_add_bytes(&text, block, n);
+    if (f)
+        fclose(f);
+    for (size_t at = 0; !text.failed && at < text.length; at += strlen(text.data + at) + 1)
+        json_object_array_add(words, json_object_new_string(text.data + at));
+    ndp_str_release(&text);
+    return words;
+}
+
+/* The host of each rank. Collective; *out is NULL but on rank 0, or without memory. */
+static ndp_status gather_hosts(const ndp_trainer *t, struct json_object **out) {
+    char own[NAME_BYTES] = "", *all = calloc((size_t)t->rank.job.world, NAME_BYTES);
+    gethostname(own, sizeof own - 1);
+    ndp_status st =
+        ndp_agree(t->rank.world, all ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for names of hosts"));
+    ndp_work work;
+    if (st == NDP_OK)
+        st = ndp_all_gather_begin(t->rank.world, own, all, NAME_BYTES, NDP_U8, &work);
+    if (st == NDP_OK)
+        st = ndp_wait(&work);
+    *out = st == NDP_OK && ndp_is_first(t->rank.world) ? json_object_new_array() : NULL;
+    for (int r = 0; *out && r < t->rank.job.world; r++)
+        json_object_array_add(*out, json_object_new_string(all + (size_t)r * NAME_BYTES));
+    free(all);
+    return st;
+}
+
+static struct json_object *layout_of(const ndp_trainer *t) {
+    struct json_object *o = json_object_new_object();
+    for (int a = 0; a < NDP_SIZES; a++)
+        json_object_object_add(o, ndp_axis_name((ndp_axis)a), json_object_new_int(t->rank.job.layout.size[a]));
+    return o;
+}
+
+static struct json_object *memory_of(const ndp_trainer *t) {
+    struct json_object *o = json_object_new_object();
+    ndp_engine_memory own = ndp_engine_memory_of(t->engine);
+    json_object_object_add(o, "training", json_object_new_int64(own.device));
+    json_object_object_add(o, "pinned", json_object_new_int64(own.pinned));
+    if (t->score.engine)
+        json_object_object_add(o, "evaluation", json_object_new_int64(ndp_engine_memory_of(t->score.engine).device));
+    return o;
+}
+
+/* The parts of the runs before that a resumed run continues. */
+static struct json_object *parts_before(const char *path, bool resumed) {
+    struct json_object *old = NULL, *parts = NULL;
+    if (resumed && ndp_path_exists(path) && ndp_json_read(path, &old) == NDP_OK &&
+        json_object_object_get_ex(old, "parts", &parts) && json_object_is_type(parts, json_type_array))
+        json_object_get(parts);
+    else
+        parts = json_object_new_array();
+    json_object_put(old);
+    return parts;
+}
+
+static void set_number(struct json_object *o, const char *key, double x) {
+    json_object_object_add(o, key, json_object_new_double(x));
+}
+
+static struct json_object *seconds_of(const ndp_run_part *p) {
+    struct json_object *o = json_object_new_object();
+    double start = p->started - p->began;
+    set_number(o, "start", start);
+    set_number(o, "compute", p->compute);
+    set_number(o, "communication", p->communication);
+    set_number(o, "data", p->data);
+    set_number(o, "evaluation", p->evaluation);
+    set_number(o, "saves", p->saves);
+    set_number(o, "other",
+               p->ended - p->began - start - p->compute - p->communication - p->data - p->evaluation - p->saves);
+    return o;
+}
+
+/* ---- writing ---- */
+
+static void write_file(const ndp_run_file *f, const ndp_trainer *t) {
+    size_t n;
+    const char *text =
+        json_object_to_json_string_length(f->root, JSON_C_TO_STRING_PRETTY | JSON_C_TO_STRING_NOSLASHESCAPE, &n);
+    if (ndp_file_write_atomic(f->path, text, n) != NDP_OK)
+        ndp_warn(&t->rank.log, "%s; the run does not need it", ndp_error_message());
+}
+
+static struct json_object *part_begun(const ndp_trainer *t, const ndp_run_part *p) {
+    struct json_object *o = json_object_new_object();
+    json_object_object_add(o, "version", json_object_new_string(ndp_build()));
+    json_object_object_add(o, "command", command());
+    set_number(o, "start", p->time);
+    json_object_object_add(o, "first_step", json_object_new_int64(ndp_trainer_updates(t) + 1));
+    return o;
+}
+
+ndp_status ndp_run_file_open(const ndp_trainer *t, const ndp_run_part *p, ndp_run_file **out) {
+    struct json_object *hosts;
+    *out = NULL;
+    NDP_TRY(gather_hosts(t, &hosts));
+    if (!ndp_is_first(t->rank.world))
+        return NDP_OK;
+    ndp_run_file *f = calloc(1, sizeof *f);
+    if (!f || ndp_path_join(f->path, t->rank.job.config->train.output_dir, "run.json") != NDP_OK) {
+        free(f);
+        json_object_put(hosts);
+        return NDP_OK; /* the run does not need it */
+    }
+    f->root = json_object_new_object();
+    f->part = part_begun(t, p);
+    struct json_object *parts = parts_before(f->path, ndp_trainer_updates(t) > 0);
+    json_object_array_add(parts, f->part);
+    json_object_object_add(f->root, "version", json_object_new_string(ndp_build()));
+    json_object_object_add(f->root, "device", json_object_new_string(t->rank.exec.device->name));
+    json_object_object_add(f->root, "transport", json_object_new_string(ndp_transport_name(t->rank.transport)));
+    json_object_object_add(f->root, "hosts", hosts);
+    json_object_object_add(f->root, "layout", layout_of(t));
+    json_object_object_add(f->root, "memory", memory_of(t));
+    json_object_object_add(f->root, "parameters", json_object_new_int64(t->rank.job.spec.parameters));
+    json_object_object_add(f->root, "steps", json_object_new_int(t->rank.data.steps));
+    json_object_object_add(f->root, "parts", parts);
+    write_file(f, t);
+    *out = f;
+    return NDP_OK;
+}
+
+void ndp_run_file_close(ndp_run_file *f, const ndp_trainer *t, const ndp_run_part *p, ndp_status st) {
+    if (!f)
+        return;
+    set_number(f->part, "end", p->time + p->ended - p->began);
+    json_object_object_add(f->part, "last_step", json_object_new_int64(ndp_trainer_updates(t)));
+    json_object_object_add(f->part, "tokens", json_object_new_int64(p->tokens));
+    json_object_object_add(f->part, "exit_code", json_object_new_int(ndp_exit_code(st)));
+    json_object_object_add(f->part, "cause", json_object_new_string(st == NDP_OK ? "done" : ndp_error_message()));
+    json_object_object_add(f->part, "peak_memory_bytes", json_object_new_int64(t->newest.peak_memory_bytes));
+    json_object_object_add(f->part, "seconds", seconds_of(p));
+    if (p->best_step > 0) {
+        set_number(f->part, "best_eval_loss", p->best);
+        json_object_object_add(f->part, "best_step", json_object_new_int64(p->best_step));
+    }
+    write_file(f, t);
+    json_object_put(f->root);
+    free(f);
+}

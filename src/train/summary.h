@@ -1,0 +1,34 @@
+/* Inside the train room: what a run prints when it ends, and RUN/run.json. */
+#ifndef NDP_TRAIN_SUMMARY_H
+#define NDP_TRAIN_SUMMARY_H
+
+#include "train/trainer.h"
+
+/* Where the time of this process went. Rank 0's. */
+typedef struct ndp_run_part {
+    double began, started, ended; /* the call of ndp_train, its first step, the end; by ndp_now, 0: not yet */
+    double time;                  /* of `began`, seconds since 1970 */
+    double compute, communication, data, evaluation, saves; /* seconds */
+    int64_t first, last, tokens;                            /* steps, 0: none; tokens of them */
+    double best; /* the lowest eval_loss of this process, and its step; 0: none */
+    int64_t best_step;
+} ndp_run_part;
+
+/* Adds a step whose line was written. */
+void ndp_run_part_add(ndp_run_part *p, const ndp_metrics *m);
+
+/* "ndparallel 0.1.0 (1a2b3c4), host node-1, process 4711, 2026-01-31 12:00:00" */
+void ndp_run_introduce(char out[160]);
+
+/* The lines of a run that has ended, which the caller frees; NULL: not enough memory. */
+char *ndp_run_summarize(const ndp_trainer *t, const ndp_run_part *p);
+
+typedef struct ndp_run_file ndp_run_file;
+/* Collects what run.json says of the ranks, and writes it: version, command, hosts, layout, memory, and a part for each
+ * start of the run. A run.json of the parts before is kept. Collective over the world; *out is NULL but on rank 0. */
+NDP_API ndp_status ndp_run_file_open(const ndp_trainer *t, const ndp_run_part *p, ndp_run_file **out);
+/* Writes it again, with the end of the part, and why: `st`, its error message if it is not NDP_OK. A failure is a
+ * warning: run.json is for readers alone. Closes it; NULL is fine. */
+void ndp_run_file_close(ndp_run_file *f, const ndp_trainer *t, const ndp_run_part *p, ndp_status st);
+
+#endif
