@@ -121,6 +121,8 @@ static ndp_status finish_evaluation(ndp_import *m) {
         m->job.train.keep_best = false;
         m->job.train.stop_after = 0;
     }
+    if (m->job.train.keep_best)
+        SAY(m, "train.keep_best: the best model is in train.output_dir/best; the one in model is of the last step\n");
     return NDP_OK;
 }
 
