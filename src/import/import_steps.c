@@ -140,8 +140,7 @@ ndp_status ndp_import_finish_trackers(ndp_import *m) {
     }
     if (wandb)
         SAY(m,
-            "Weights & Biases: `wandb sync --sync-tensorboard %s/tb` reads the files of train.trackers: "
-            "[tensorboard]\n",
+            "train.trackers [tensorboard]: `wandb sync --sync-tensorboard %s/tb` of wandb up to 0.29 reads its files\n",
             m->job.train.output_dir);
     return shown ? ndp_strings_add(&m->job.train.trackers, "tensorboard") : NDP_OK;
 }
