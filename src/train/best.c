@@ -48,6 +48,8 @@ ndp_status ndp_best_clean(const char *folder) {
     NDP_TRY(path_in(whole, folder, beside, record));
     if (!ndp_path_exists(place) && ndp_path_exists(whole))
         NDP_TRY(ndp_durable_rename(new, place));
+    if (!ndp_path_exists(place) && ndp_path_exists(old))
+        NDP_TRY(ndp_durable_rename(old, place));
     NDP_TRY(ndp_folder_remove(new));
     return ndp_folder_remove(old);
 }
@@ -92,11 +94,10 @@ static ndp_best_model read_kept(const char *folder, int64_t step) {
 
 /* ---- of a run ---- */
 
-static ndp_status save_folder(ndp_training_loop *l) {
+/* Collective: the weights as `path`, which then takes the place of the best model of before. */
+static ndp_status write_folder(ndp_training_loop *l, const char *path) {
     const char *folder = l->config->train.output_dir;
     ndp_comm *world = l->trainer->rank.world;
-    char path[NDP_PATH];
-    NDP_TRY(ndp_path_join(path, folder, beside));
     ndp_status own = l->first ? ndp_lock_check(l->lock) : NDP_OK;
     if (own == NDP_OK && l->first)
         own = ndp_fresh_folder(path);
@@ -105,8 +106,19 @@ static ndp_status save_folder(ndp_training_loop *l) {
     if (l->first)
         own = write_record(folder, &l->best);
     if (own == NDP_OK && l->first)
+        own = ndp_lock_check(l->lock);
+    if (own == NDP_OK && l->first)
         own = put_in_place(folder);
     return ndp_agree(world, own);
+}
+
+static ndp_status save_folder(ndp_training_loop *l) {
+    char path[NDP_PATH];
+    NDP_TRY(ndp_path_join(path, l->config->train.output_dir, beside));
+    ndp_status st = write_folder(l, path);
+    if (st != NDP_OK && l->first && ndp_lock_held(l->lock))
+        ndp_remove_quietly(path, st);
+    return st;
 }
 
 void ndp_loop_say_best(const ndp_training_loop *l) {
@@ -135,7 +147,8 @@ static ndp_status decide(ndp_training_loop *l, bool evaluated) {
     const int most = l->config->train.stop_after;
     const double loss = l->best.newest_loss;
     bool better = isfinite(loss) && (l->in_best.step == 0 || loss < l->in_best.loss);
-    bool decisions[] = {l->config->train.keep_best && evaluated && better, most > 0 && l->best.since >= most};
+    bool more = ndp_trainer_updates(l->trainer) < l->trainer->rank.data.steps;
+    bool decisions[] = {l->config->train.keep_best && evaluated && better, more && most > 0 && l->best.since >= most};
     NDP_TRY(ndp_share_now(l->trainer->rank.world, decisions, sizeof decisions, 0));
     l->enough = decisions[1];
     if (decisions[0])

@@ -22,8 +22,8 @@ typedef struct ndp_best_model {
 /* Counts an evaluation. A loss that is not finite is no better than any. */
 void ndp_best_count(ndp_best *b, int64_t step, double loss);
 
-/* Settles what a run that was killed left while it replaced FOLDER/best: puts a whole one in its place if there is
- * none, and removes the rest. */
+/* Settles what a run that was killed left while it replaced FOLDER/best: puts the newest whole one in its place if
+ * there is none, and removes the rest. */
 ndp_status ndp_best_clean(const char *folder);
 
 #endif
