@@ -9,7 +9,7 @@
     "it is derived: batch.global_batch_size = batch.micro_batch_size x data ranks x accumulation; set "                \
     "batch.global_batch_size"
 #define OTHER_TRACKER                                                                                                  \
-    "set train.trackers: [tensorboard], which Weights & Biases reads too: `wandb sync --sync-tensorboard`; "           \
+    "set train.trackers: [tensorboard], which `wandb sync --sync-tensorboard` of wandb up to 0.29 reads; "             \
     "metrics.jsonl in train.output_dir has the metrics of every step"
 #define IMPORTED                                                                                                       \
     "set model.path; `ndparallel config import FILE` converts a file of Axolotl, LLaMA-Factory, Accelerate or "        \

@@ -67,7 +67,7 @@ static const ndp_foreign_value schedule_foreign[] = {
 static const ndp_foreign_value device_foreign[] = {{"gpu cuda:* nvidia", "cuda", NULL}, {0}};
 static const ndp_foreign_value transport_foreign[] = {{"nccl gloo ucc", "auto", NULL}, {0}};
 static const ndp_foreign_value tracker_foreign[] = {
-    {"wandb weights_and_biases all", "tensorboard", "Weights & Biases reads it: `wandb sync --sync-tensorboard`"}, {0}};
+    {"wandb weights_and_biases all", "tensorboard", "`wandb sync --sync-tensorboard` of wandb up to 0.29 reads it"}, {0}};
 static const ndp_foreign_value recompute_foreign[] = {
     {"true full selective", "block", NULL}, {"false no off", "none", NULL}, {0}};
 

@@ -122,6 +122,8 @@ static ndp_status finish_evaluation(ndp_import *m) {
         m->job.train.keep_best = false;
         m->job.train.stop_after = 0;
     }
+    if (m->job.train.keep_best)
+        SAY(m, "train.keep_best: the best model is in train.output_dir/best; the one in model is of the last step\n");
     return NDP_OK;
 }
 
@@ -139,8 +141,7 @@ ndp_status ndp_import_finish_trackers(ndp_import *m) {
     }
     if (wandb)
         SAY(m,
-            "Weights & Biases: `wandb sync --sync-tensorboard %s/tb` reads the files of train.trackers: "
-            "[tensorboard]\n",
+            "train.trackers [tensorboard]: `wandb sync --sync-tensorboard %s/tb` of wandb up to 0.29 reads its files\n",
             m->job.train.output_dir);
     return shown ? ndp_strings_add(&m->job.train.trackers, "tensorboard") : NDP_OK;
 }

@@ -56,8 +56,8 @@ static const char by_seed[] = "rows are shuffled with train.seed, identically on
 static const char all_read[] = "all documents are read; data.max_documents takes the first of each file";
 static const char by_eval_loss[] = "the best model is that of the lowest eval_loss (train.keep_best)";
 static const char other_tracker[] =
-    "metrics are in the run folder's metrics.jsonl; train.trackers: [tensorboard] writes them for TensorBoard, whose "
-    "files Weights & Biases reads: `wandb sync --sync-tensorboard`";
+    "metrics are in the run folder's metrics.jsonl; train.trackers: [tensorboard] writes files of TensorBoard, which "
+    "`wandb sync --sync-tensorboard` up to 0.29 reads";
 static const char own_resume[] = "use `ndparallel train --resume`, which reads its own checkpoints";
 static const char no_images[] = "only text is supported";
 static const char no_quantization[] = "weights are quantized beside an adapter only, as nf4 or int8 (adapter.base)";

@@ -87,7 +87,7 @@ static ndp_status commit(ndp_training_loop *l) {
         l->saved = l->tried;
     if (st == NDP_OK)
         say_saved(l);
-    bool last = l->stop || l->failed != NDP_OK || l->tried == t->rank.data.steps;
+    bool last = l->stop || l->enough || l->failed != NDP_OK || l->tried == t->rank.data.steps;
     if (st != NDP_EIO || last)
         return ndp_loop_keep(l, st);
     if (l->first)

@@ -35,7 +35,7 @@ static bool evaluates(const ndp_training_loop *l, int64_t step) {
 static bool may_submit(const ndp_training_loop *l) {
     const ndp_trainer *t = l->trainer;
     int64_t step = ndp_trainer_updates(t);
-    if (l->stop || l->failed != NDP_OK || step >= t->rank.data.steps)
+    if (l->stop || l->enough || l->failed != NDP_OK || step >= t->rank.data.steps)
         return false;
     if (t->pending.n == 0)
         return true;
@@ -122,10 +122,14 @@ static ndp_status report_step(ndp_training_loop *l, ndp_metrics *m) {
         NDP_TRY(ndp_loop_keep(l, ndp_trainer_evaluate(l->trainer, &m->eval_loss, &m->eval_tokens)));
         m->evaluation_seconds = ndp_now() - begin;
     }
+    if (m->eval_tokens > 0) {
+        double begin = ndp_now();
+        m->eval_pair = l->trainer->held;
+        NDP_TRY(ndp_loop_judge(l, m));
+        l->save_seconds += ndp_now() - begin;
+    }
     m->save_seconds = l->save_seconds;
     l->save_seconds = 0;
-    if (m->eval_tokens > 0)
-        m->eval_pair = l->trainer->held;
     if (!l->first)
         return NDP_OK;
     ndp_run_part_add(&l->part, m);
@@ -197,11 +201,13 @@ static ndp_status finish(ndp_training_loop *l) {
     if (own == NDP_OK && l->metrics.file.missing > 0)
         own = ndp_appended_flush(&l->metrics.file);
     NDP_TRY(ndp_loop_keep(l, ndp_agree(l->trainer->rank.world, own)));
-    if (l->stop || ndp_trainer_updates(l->trainer) < l->trainer->rank.data.steps)
+    if (l->stop || (!l->enough && ndp_trainer_updates(l->trainer) < l->trainer->rank.data.steps))
         return NDP_OK;
     NDP_TRY(ndp_loop_keep(l, write_trace(l)));
     NDP_TRY(ndp_loop_keep(l, ndp_agree(l->trainer->rank.world, report_peak(l))));
-    return ndp_loop_keep(l, export_model(l));
+    NDP_TRY(ndp_loop_keep(l, export_model(l)));
+    ndp_loop_say_best(l);
+    return NDP_OK;
 }
 
 /* ---- the run ---- */
@@ -286,6 +292,7 @@ static void say_summary(ndp_training_loop *l) {
 
 static ndp_status run_whole(ndp_training_loop *l) {
     NDP_TRY(begin_run(l));
+    NDP_TRY(ndp_loop_begin_best(l));
     NDP_TRY(report_resumed(l));
     NDP_TRY(run_steps(l));
     double begin = ndp_now();

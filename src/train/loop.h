@@ -22,6 +22,9 @@ typedef struct ndp_training_loop {
     ndp_tracker *tracker;                      /* rank 0; NULL: none */
     bool unwritable, untracked;                /* it was said that metrics.jsonl, a tracker, cannot be written */
     bool slow;                                 /* it was said that a save takes longer than a stopped job has */
+    ndp_best best;                             /* rank 0: the evaluations so far */
+    ndp_best_model in_best;                    /* rank 0: what is in best/ */
+    bool enough;                               /* all ranks: train.stop_after ends the run after this step */
     bool begun;           /* the steps have begun: from here on, an error names the newest checkpoint */
     bool stop, due;       /* all ranks: stop after this step; save after it */
     bool torn;            /* the weights are those of no step */
@@ -37,6 +40,14 @@ typedef struct ndp_training_loop {
 ndp_status ndp_loop_keep(ndp_training_loop *l, ndp_status st);
 /* Adds the newest checkpoint to an error. A bug keeps its trail instead. */
 ndp_status ndp_loop_explain(const ndp_training_loop *l, ndp_status st, const char *why);
+
+/* Collective, before the first step: what best/ and the evaluations of the runs before say. */
+ndp_status ndp_loop_begin_best(ndp_training_loop *l);
+/* Collective, after an evaluation: keeps its model if that is the best so far, and sets l->enough. */
+ndp_status ndp_loop_judge(ndp_training_loop *l, const ndp_metrics *m);
+
+/* Says which step best/ is of, if that is kept. */
+void ndp_loop_say_best(const ndp_training_loop *l);
 
 /* Whether a checkpoint of the step is due by the configuration. */
 bool ndp_loop_saves(const ndp_training_loop *l, int64_t step);

@@ -168,19 +168,35 @@ ndp_status ndp_metrics_from_json(struct json_object *o, const char *what, ndp_me
 
 /* ---- opening ---- */
 
-/* The bytes of the lines that stay, and the step of the last of them. */
+/* The eval_loss of a line of n bytes, if it has one. */
+static bool find_evaluation(const char *line, size_t n, double *loss) {
+    static const char key[] = "\"eval_loss\": ";
+    char number[48]; /* a copy that ends */
+    const char *at = memmem(line, n, key, sizeof key - 1);
+    if (!at)
+        return false;
+    at += sizeof key - 1;
+    snprintf(number, sizeof number, "%.*s", (int)(line + n - at < 40 ? line + n - at : 40), at);
+    *loss = number[0] == 'n' ? NAN : strtod(number, NULL); /* null */
+    return true;
+}
+
+/* The bytes of the lines that stay, the step of the last of them, and their evaluations. */
 static size_t count_lines(const ndp_mapped *file, int64_t step, bool evaluated, ndp_metrics_file *f) {
-    static const char evaluation[] = "\"eval_loss\"";
     const char *text = (const char *)file->data, *end = text;
     for (const char *next; (next = memchr(end, '\n', file->size - (size_t)(end - text))); end = next + 1) {
         char head[48]; /* a copy, since sscanf would scan to the end of the file */
         long long at = 0;
+        double loss;
         snprintf(head, sizeof head, "%.*s", (int)(next - end < 40 ? next - end : 40), end);
         if (sscanf(head, "{\"step\": %lld", &at) != 1 || at > step)
             break;
-        if (at == step && evaluated && !memmem(end, (size_t)(next - end), evaluation, sizeof evaluation - 1))
+        bool has_loss = find_evaluation(end, (size_t)(next - end), &loss);
+        if (at == step && evaluated && !has_loss)
             break;
         f->newest = at;
+        if (has_loss)
+            ndp_best_count(&f->best, at, loss);
     }
     return (size_t)(end - text);
 }

@@ -3,10 +3,12 @@
 #define NDP_TRAIN_METRICS_FILE_H
 
 #include "train/appended.h"
+#include "train/best.h"
 
 typedef struct ndp_metrics_file {
     ndp_appended file;
     int64_t newest;    /* the step of the last line when it was opened; 0: none */
+    ndp_best best;     /* the evaluations in the lines that it had then */
     double peak_flops; /* in the last line that has one */
 } ndp_metrics_file;
 

@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "checkpoint/agree.h"
 #include "checkpoint/checkpoint.h"
+#include "train/best.h"
 #include "train/identity.h"
 
 #include <errno.h>
@@ -129,6 +130,7 @@ static ndp_status clean_folder(const char *folder) {
     NDP_TRY(clean_below(folder, "model", clean_files));
     NDP_TRY(clean_below(folder, "adapter", clean_files));
     NDP_TRY(clean_below(folder, "model/.export.tmp", ndp_folder_remove));
+    NDP_TRY(ndp_best_clean(folder));
     NDP_TRY(clean_below(folder, "checkpoints", clean_files));
     return clean_below(folder, "checkpoints", ndp_checkpoint_clean);
 }
@@ -159,7 +161,7 @@ static ndp_status try_folder(const char *path) {
 }
 
 static ndp_status try_outputs(const ndp_config *c, const ndp_train_opts *o) {
-    static const char *const folders[] = {"checkpoints", "model", "adapter", "tb"};
+    static const char *const folders[] = {"checkpoints", "model", "adapter", "best", "tb"};
     if (o->trace && ndp_output_check(o->trace) != NDP_OK)
         return NDP_FAIL(NDP_EINVAL, "the trace: %s", ndp_error_message());
     for (int i = 0; i < NDP_COUNT(folders); i++) {

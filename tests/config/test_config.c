@@ -331,7 +331,7 @@ static const char *const refused[][2] = {
     {"train: {trackers: [tensorbord]}",
      "job.yaml:1:20: 'train.trackers' is 'tensorbord', expected a list of tensorboard; did you mean 'tensorboard'?"},
     {"train: {trackers: wandb}", "job.yaml:1:19: 'train.trackers' is 'wandb', expected a list of tensorboard; did you "
-                                 "mean 'tensorboard'? Weights & Biases reads it: `wandb sync --sync-tensorboard`"},
+                                 "mean 'tensorboard'? `wandb sync --sync-tensorboard` of wandb up to 0.29 reads it"},
     {"train: {output_dir: null}", "job.yaml:1:21: 'train.output_dir' is empty, expected a string"},
     {"model: {path: [a]}", "job.yaml:1:15: 'model.path' is a list, expected a string or null"},
     {"model: {path: ''}", "job.yaml:1:16: 'model.path' is the string \"\", expected a string or null"},

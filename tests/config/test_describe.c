@@ -141,7 +141,7 @@ static void unknown_names(void **state) {
         {"optimiser", "unknown key 'optimiser'; did you mean 'optimizer'?"},
         {"name", "several sections have a key 'name': loss.name, optimizer.name, schedule.name; name one"},
         {"", "unknown key ''"},
-        {"wandb", "'wandb'; set train.trackers: [tensorboard], which Weights & Biases reads too"},
+        {"wandb", "'wandb'; set train.trackers: [tensorboard], which `wandb sync"},
         {"tensorboard", "'tensorboard'; set train.trackers: [tensorboard]"},
         {"log_with", "'log_with'; use train.trackers"},
         {"early_stopping", "'early_stopping'; use train.stop_after"},

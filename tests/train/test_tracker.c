@@ -203,21 +203,30 @@ static void drop(shown *s) {
 
 /* ---- a run ---- */
 
-static ndp_status train_body(ndp_world *w, void *arg) {
-    ndp_train_opts o = NDP_TRAIN_OPTS_INIT;
-    const int64_t *from = arg;
-    o.resume = *from >= 0;
-    o.resume_from = *from > 0 ? *from : -1;
-    return ndp_train(((const ndp_config *const *)arg)[1], w, &o);
+typedef struct training {
+    const ndp_config *config;
+    int64_t from;  /* -1: a new run; 0: resumes the newest checkpoint; else the one of that step */
+    int64_t fails; /* the next write after this step fails: that of the tracker; 0: none */
+} training;
+
+static void on_step(void *user, const ndp_metrics *m, int64_t steps) {
+    (void)steps;
+    if (m->step == ((const training *)user)->fails)
+        ndp_fault_arm(NDP_FAULT_APPEND, 1);
 }
 
-/* from: -1: a new run; 0: resumes the newest checkpoint; else the one of that step. */
-static void train(const ndp_config *c, int64_t from) {
-    struct {
-        int64_t from;
-        const ndp_config *config;
-    } arg = {from, c};
-    CHECK_OK(ndp_world_run(c, train_body, &arg));
+static ndp_status train_body(ndp_world *w, void *arg) {
+    ndp_train_opts o = NDP_TRAIN_OPTS_INIT;
+    training *t = arg;
+    o.resume = t->from >= 0;
+    o.resume_from = t->from > 0 ? t->from : -1;
+    o.progress = on_step;
+    o.user = t;
+    return ndp_train(t->config, w, &o);
+}
+
+static void train(const ndp_config *c, int64_t from, int64_t fails) {
+    CHECK_OK(ndp_world_run(c, train_body, &(training){c, from, fails}));
 }
 
 static const scalar *find(const shown *s, const char *tag, int64_t step) {
@@ -276,7 +285,7 @@ static void resumed(void **state) {
     static const int64_t from[] = {-1, 4, 2, 0};
     int purged = 0;
     for (int i = 0; i < NDP_COUNT(from); i++) {
-        train(c, from[i]);
+        train(c, from[i], 0);
         shown *s = read_all(run);
         assert_int_equal(s->files, i + 1);
         assert_int_equal(s->starts, i + 1);
@@ -287,7 +296,7 @@ static void resumed(void **state) {
         drop(s);
     }
     tiny_set(alone, "train.trackers=[]");
-    train(alone, -1);
+    train(alone, -1, 0);
     assert_true(tiny_same_weights(folder, "run", "alone", "model"));
     char *tb = ndp_format("%s/alone/tb", folder);
     assert_false(ndp_path_exists(tb));
@@ -303,13 +312,13 @@ static void lost_line(void **state) {
     ndp_config *c = configure(folder, "lost");
     char *run = ndp_format("%s/lost", folder), *path = ndp_format("%s/metrics.jsonl", run), *text;
     size_t size;
-    train(c, -1);
+    train(c, -1, 0);
     CHECK_OK(ndp_file_read(path, &text, &size));
     text[size - 1] = '\0';
     char *last = strrchr(text, '\n');
     assert_non_null(last);
     CHECK_OK(ndp_file_write_atomic(path, text, (size_t)(last + 1 - text)));
-    train(c, 0);
+    train(c, 0, 0);
     shown *s = read_all(run);
     compare(run, s);
     assert_true(s->purged > 0);
@@ -321,6 +330,23 @@ static void lost_line(void **state) {
 }
 
 /* ---- a disk that is full ---- */
+
+/* A write that fails in the middle of a run, and the last one, which is tried again when the run ends. */
+static void full_disk_in_a_run(void **state) {
+    static const int64_t fails[] = {3, TINY_STEPS - 1};
+    for (int i = 0; i < NDP_COUNT(fails); i++) {
+        char *name = ndp_format("full-%d", i), *run = ndp_format("%s/%s", (const char *)*state, name);
+        ndp_config *c = configure(*state, name);
+        train(c, -1, fails[i]);
+        shown *s = read_all(run);
+        compare(run, s);
+        assert_int_equal(s->frames, 3 + TINY_STEPS);
+        drop(s);
+        ndp_config_destroy(c);
+        free(run);
+        free(name);
+    }
+}
 
 static ndp_tracker *open_alone(const char *folder) {
     ndp_tracker *t = NULL;
@@ -389,7 +415,7 @@ static void later_names(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(known_crcs), cmocka_unit_test(resumed),
-                                       cmocka_unit_test(lost_line), cmocka_unit_test(full_disk),
-                                       cmocka_unit_test(later_names)};
+                                       cmocka_unit_test(lost_line),  cmocka_unit_test(full_disk_in_a_run),
+                                       cmocka_unit_test(full_disk),  cmocka_unit_test(later_names)};
     return cmocka_run_group_tests(tests, tiny_make, tiny_drop);
 }
