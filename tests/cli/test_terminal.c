@@ -113,8 +113,7 @@ static void check_screen(const char *text, int columns) {
     check_step(text, "60", STEPS);
     if (lines_like(text, "^ *step +loss") != 1 || lines_like(text, "/60") != 1 + STEPS / EVERY)
         fail_msg("more than the lines of the steps is on the screen:\n%s", text);
-    if (lines_like(text, "^model:") != 2 || lines_like(text, "^checkpoint: ") != 2 ||
-        lines_like(text, "^model: ") != 2 || lines_like(text, "^time:") != 1)
+    if (lines_like(text, "^model:") != 2 || lines_like(text, "^checkpoint:") != 2 || lines_like(text, "^time:") != 1)
         fail_msg("lines are missing on the screen:\n%s", text);
     for (const char *line = text; *line; line += strcspn(line, "\n"), line += *line == '\n')
         if (columns > 20 && (int)strcspn(line, "\n") >= columns)
