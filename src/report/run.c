@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/holder.h"
+#include "checkpoint/steps.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -105,15 +106,30 @@ static ndp_status read_metrics(ndp_run_view *r, bool newest) {
 
 /* ---- the state ---- */
 
-/* The step of the newest checkpoint; 0: there is none, or their folder cannot be read. */
-static int64_t newest_checkpoint(const char *folder) {
+/* The number of steps that a checkpoint's run has, which a job of epochs does not say; 0: it does not say either. */
+static int64_t steps_in(const char *checkpoints, int64_t step) {
+    ndp_manifest m;
+    struct json_object *identity, *steps = NULL;
+    if (ndp_step_manifest(checkpoints, step, &m) != NDP_OK)
+        return 0;
+    if (m.info.extra && json_object_object_get_ex(m.info.extra, "identity", &identity))
+        json_object_object_get_ex(identity, "train.steps", &steps);
+    int64_t n = json_object_get_int64(steps); /* a number as a text; 0: none */
+    ndp_manifest_release(&m);
+    return n;
+}
+
+/* Returns the step of the newest checkpoint; 0: there is none, or their folder cannot be read. */
+static int64_t look_at_checkpoints(ndp_run_view *r) {
     char path[NDP_PATH];
     int64_t *steps = NULL, step = 0;
     int n = 0;
-    if (ndp_path_join(path, folder, "checkpoints") != NDP_OK || ndp_checkpoint_steps(path, &steps, &n) != NDP_OK)
+    if (ndp_path_join(path, r->folder, "checkpoints") != NDP_OK || ndp_checkpoint_steps(path, &steps, &n) != NDP_OK)
         return 0;
-    if (n)
+    if (n) {
         step = steps[0];
+        r->steps = r->steps ? r->steps : steps_in(path, step);
+    }
     free(steps);
     return step;
 }
@@ -132,12 +148,11 @@ static bool read_lock(const char *folder, ndp_holder_state *holder) {
     return there;
 }
 
-/* A process that died after the last step, but before its checkpoint was whole, was not done. A job of epochs is done
- * when its model was written. */
+/* A process that died after the last step, but before its checkpoint was there, was not done. */
 static void judge(ndp_run_view *r) {
     ndp_holder_state holder;
     bool locked = read_lock(r->folder, &holder);
-    int64_t saved = newest_checkpoint(r->folder);
+    int64_t saved = look_at_checkpoints(r);
     r->step = saved > r->step ? saved : r->step;
     bool all = r->steps ? (locked ? saved : r->step) >= r->steps : !locked && has(r->folder, "model");
     r->state = locked && holder == NDP_HOLDER_ALIVE       ? NDP_RUN_RUNNING

@@ -24,7 +24,7 @@ typedef struct ndp_run_view {
     ndp_job_key *keys;
     int64_t n_keys, capacity;
     ndp_run_state state;
-    int64_t step, steps; /* of the newest line or checkpoint; of the job, 0: it says epochs, or nothing */
+    int64_t step, steps; /* of the newest line or checkpoint; of the job, 0: unknown, of epochs without a checkpoint */
     double age;          /* seconds since the newest line was written; NaN: there is none */
     ndp_run_metrics metrics;
 } ndp_run_view;
