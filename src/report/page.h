@@ -7,9 +7,8 @@
 
 typedef struct ndp_page {
     ndp_str out;
-    ndp_run_view *runs;           /* [n] */
-    char **names;                 /* [n], distinct */
-    struct json_object **records; /* [n], of run.json; NULL: there is none, or it cannot be read */
+    ndp_run_view *runs; /* [n] */
+    char **names;       /* [n], distinct */
     int n;
 } ndp_page;
 

@@ -3,6 +3,7 @@
 #include "report/page.h"
 #include "report/plot.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -63,6 +64,21 @@ static void limit_columns(ndp_page *p) {
                                   most < LEAST_COLUMNS ? LEAST_COLUMNS : most);
 }
 
+/* One x axis for all plots: from the first line of all runs, or from 0 where that is near. */
+static void set_range(const ndp_page *p, ndp_over over, ndp_plot *plot) {
+    plot->left = INFINITY;
+    for (int r = 0; r < p->n; r++)
+        for (int i = 0; i < p->runs[r].metrics.n_curves; i++) {
+            const ndp_curve_columns *c = &p->runs[r].metrics.curves[i].over[over];
+            if (c->n == 0)
+                continue;
+            plot->left = fmin(plot->left, c->at[0].x); /* the first and the last column have points */
+            plot->right = fmax(plot->right, c->at[c->n - 1].x);
+        }
+    if (plot->left < plot->right / 2 || plot->left > plot->right)
+        plot->left = 0;
+}
+
 static void add_plot(ndp_page *p, const char *key, ndp_over over, const ndp_curve_columns **curves) {
     static const struct {
         const char *name;
@@ -75,6 +91,7 @@ static void add_plot(ndp_page *p, const char *key, ndp_over over, const ndp_curv
             plot.title = known[i].title;
             plot.y = known[i].quantity;
         }
+    set_range(p, over, &plot);
     for (int r = 0; r < p->n; r++) {
         const ndp_curve *c = ndp_run_metrics_curve(&p->runs[r].metrics, key);
         curves[r] = c ? &c->over[over] : NULL;

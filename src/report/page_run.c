@@ -69,26 +69,37 @@ static void add_members(ndp_str *out, const char *title, struct json_object *o, 
     ndp_str_add(out, "</table></div>\n");
 }
 
+/* A list of texts as a line, each but those that are the same as the one before: ranks of one host name it each. */
 static void add_words(ndp_str *out, const char *title, struct json_object *list) {
     size_t n = list ? json_object_array_length(list) : 0;
-    if (n == 0)
-        return;
     ndp_str words = {0};
-    for (size_t i = 0; i < n; i++)
-        ndp_str_addf(&words, "%s%s", i ? " " : "", text_of(json_object_array_get_idx(list, i)));
+    for (size_t i = 0; i < n; i++) {
+        struct json_object *word_i = json_object_array_get_idx(list, i);
+        if (i == 0 || !json_object_equal(word_i, json_object_array_get_idx(list, i - 1)))
+            ndp_str_addf(&words, "%s%s", i ? " " : "", text_of(word_i));
+    }
     out->failed |= words.failed;
-    ndp_page_put(out, "p class=\"soft\"", "%s: %s", title, words.data ? words.data : "");
+    if (n)
+        ndp_page_put(out, "p class=\"soft\"", "%s: %s", title, words.data ? words.data : "");
     ndp_str_release(&words);
 }
 
-static void add_facts(ndp_str *out, const ndp_run_view *r, struct json_object *record) {
-    const char *version = word(record, "version"), *commit = word(record, "commit");
+/* Facts are members of the record, or of its newest part. */
+static void add_facts(ndp_str *out, const ndp_run_view *r) {
+    static const char *const keys[] = {"version", "commit", "device", "transport", "command", "hosts"};
+    struct json_object *parts = member(r->record, "parts", json_type_array), *part = NULL;
+    double parameters = number(r->record, "parameters");
+    if (parts && json_object_array_length(parts))
+        part = json_object_array_get_idx(parts, json_object_array_length(parts) - 1);
     ndp_page_put(out, "p class=\"soft\"", "folder: %s", r->folder);
-    if (*version || *commit)
-        ndp_page_put(out, "p class=\"soft\"", "ndparallel %s%s%s", version, *version && *commit ? ", commit " : "",
-                     commit);
-    add_words(out, "command", member(record, "command", json_type_array));
-    add_words(out, "hosts", member(record, "hosts", json_type_array));
+    for (int i = 0; i < NDP_COUNT(keys); i++) {
+        struct json_object *from = json_object_object_get_ex(r->record, keys[i], NULL) ? r->record : part;
+        if (*word(from, keys[i]))
+            ndp_page_put(out, "p class=\"soft\"", "%s: %s", keys[i], word(from, keys[i]));
+        add_words(out, keys[i], member(from, keys[i], json_type_array));
+    }
+    if (!isnan(parameters))
+        ndp_page_put(out, "p class=\"soft\"", "parameters: %.0f", parameters);
 }
 
 /* ---- where the time went ---- */
@@ -253,11 +264,11 @@ static ndp_status add_samples(ndp_str *out, const ndp_run_view *r) {
 
 ndp_status ndp_page_run(ndp_page *p, int i) {
     const ndp_run_view *r = &p->runs[i];
-    struct json_object *record = p->records[i];
+    struct json_object *record = r->record;
     ndp_str *out = &p->out;
     ndp_str_add(out, "<section>");
     ndp_page_put(out, "h2", p->n > 1 ? "Run %s" : "The run", p->names[i]);
-    add_facts(out, r, record);
+    add_facts(out, r);
     add_parts(out, member(record, "parts", json_type_array));
     ndp_str_add(out, "<div class=\"side\">\n");
     add_members(out, "Layout", member(record, "layout", json_type_object), NDP_QUANTITY_COUNT);

@@ -91,26 +91,20 @@ static void add_range(const ndp_curve_columns *c, double *low, double *high) {
     *high = fmax(*high, greatest[n - 1 - n / 10]);
 }
 
-/* The ranges of all curves: x from its least, or from 0 where that is near; y with some room. */
+/* y: that of all curves, with some room. False: they have no points. */
 static bool ranges(const ndp_plot *p, scale *x, scale *y) {
-    double left = INFINITY, right = -INFINITY, low = INFINITY, high = -INFINITY;
-    for (int i = 0; i < p->n; i++) {
-        if (!p->curves[i] || p->curves[i]->n == 0)
-            continue;
-        left = fmin(left, p->curves[i]->at[0].x); /* the first and the last column have points */
-        right = fmax(right, p->curves[i]->at[p->curves[i]->n - 1].x);
-        add_range(p->curves[i], &low, &high);
-    }
-    if (left > right)
+    double low = INFINITY, high = -INFINITY;
+    for (int i = 0; i < p->n; i++)
+        if (p->curves[i])
+            add_range(p->curves[i], &low, &high);
+    if (low > high)
         return false;
-    if (left < right / 2)
-        left = 0;
     double room = low == 0 && high == 0 ? 1 : fmax((high - low) * 0.05, fabs(high) * 1e-3);
     if (low >= 0 && low < (high - low) / 4) /* 0 is near */
         low = 0;
     else
         low -= room;
-    *x = scale_of(left, fmax(right, left + fmax(fabs(left) * 1e-6, 1e-3)), p->x, 4);
+    *x = scale_of(p->left, fmax(p->right, p->left + fmax(fabs(p->left) * 1e-6, 1e-3)), p->x, 4);
     *y = scale_of(low, high + room, p->y, 4);
     return true;
 }

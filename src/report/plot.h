@@ -20,6 +20,7 @@ void ndp_quantity_add(ndp_str *out, ndp_quantity q, double x);
 typedef struct ndp_plot {
     const char *title, *name; /* name: of the x axis, "steps" */
     ndp_quantity x, y;
+    double left, right; /* of the x axis, finite */
     const ndp_curve_columns *const
         *curves; /* [n]; NULL, or without points: a run without this curve. Curve i has colour i */
     int n;

@@ -102,7 +102,7 @@ static void add_notes(ndp_page *p) {
                          (long long)m->no_loss, m->no_loss == 1 ? "" : "s", (long long)m->first_no_loss);
         if (m->lines == 0)
             ndp_page_put(&p->out, "p class=\"note\"", "%s: no step is recorded yet.", p->names[i]);
-        json_object_object_get_ex(p->records[i], "warnings", &warnings);
+        json_object_object_get_ex(p->runs[i].record, "warnings", &warnings);
         for (size_t k = 0; json_object_is_type(warnings, json_type_array) && k < json_object_array_length(warnings);
              k++) {
             const char *text = ndp_json_text(json_object_array_get_idx(warnings, k));
@@ -207,24 +207,12 @@ static ndp_status name_runs(ndp_page *p, const char *const *folders) {
     return NDP_OK;
 }
 
-/* NULL where there is none. One that cannot be read is none: a run may be writing it. */
-static struct json_object *read_record(const char *folder) {
-    char path[NDP_PATH];
-    struct json_object *record = NULL;
-    if (ndp_path_join(path, folder, "run.json") != NDP_OK || !ndp_path_exists(path) ||
-        ndp_json_read(path, &record) != NDP_OK || json_object_is_type(record, json_type_object))
-        return record;
-    json_object_put(record);
-    return NULL;
-}
-
 static ndp_status read_runs(ndp_page *p, const char *const *folders) {
-    if (!p->runs || !p->names || !p->records)
+    if (!p->runs || !p->names)
         return NDP_FAIL(NDP_ENOMEM, "not enough memory for %d runs", p->n);
     for (int i = 0; i < p->n; i++) {
         NDP_CHECK(folders[i], "ndp_runs_report: runs[%d] is NULL", i);
         NDP_TRY(ndp_run_read(folders[i], false, &p->runs[i]));
-        p->records[i] = read_record(folders[i]);
     }
     return name_runs(p, folders);
 }
@@ -235,22 +223,16 @@ static void release_page(ndp_page *p) {
             ndp_run_release(&p->runs[i]);
         if (p->names)
             free(p->names[i]);
-        if (p->records)
-            json_object_put(p->records[i]);
     }
     free(p->runs);
     free(p->names);
-    free(p->records);
     ndp_str_release(&p->out);
 }
 
 ndp_status ndp_runs_report(const char *const *runs, int n, const char *path) {
     NDP_NOT_NULL(runs, path);
     NDP_CHECK(n > 0, "no run folder; give a job's train.output_dir");
-    ndp_page p = {.runs = calloc((size_t)n, sizeof *p.runs),
-                  .names = calloc((size_t)n, sizeof *p.names),
-                  .records = calloc((size_t)n, sizeof *p.records),
-                  .n = n};
+    ndp_page p = {.runs = calloc((size_t)n, sizeof *p.runs), .names = calloc((size_t)n, sizeof *p.names), .n = n};
     ndp_status st = read_runs(&p, runs);
     if (st == NDP_OK)
         st = write_page(&p);

@@ -74,6 +74,19 @@ static ndp_status read_job(ndp_run_view *r) {
     return NDP_OK;
 }
 
+static void read_record(ndp_run_view *r) {
+    char path[NDP_PATH];
+    int64_t steps = 0;
+    if (!has(r->folder, "run.json") || ndp_path_join(path, r->folder, "run.json") != NDP_OK ||
+        ndp_json_read(path, &r->record) != NDP_OK)
+        return;
+    if (!json_object_is_type(r->record, json_type_object)) {
+        json_object_put(r->record);
+        r->record = NULL;
+    } else if (r->steps == 0 && ndp_json_int(r->record, path, "steps", 0, INT64_MAX, &steps) == NDP_OK)
+        r->steps = steps;
+}
+
 const char *ndp_run_job_value(const ndp_run_view *r, const char *key) {
     for (int64_t i = 0; i < r->n_keys; i++)
         if (strcmp(r->keys[i].key, key) == 0)
@@ -176,6 +189,7 @@ ndp_status ndp_run_read(const char *folder, bool newest, ndp_run_view *out) {
         "a live one holds the other; give a job's train.output_dir",
         folder);
     NDP_TRY(read_job(out));
+    read_record(out);
     NDP_TRY(read_metrics(out, newest));
     judge(out);
     return NDP_OK;
@@ -189,6 +203,7 @@ void ndp_run_release(ndp_run_view *r) {
     free(r->keys);
     free(r->job);
     free(r->folder);
+    json_object_put(r->record);
     ndp_run_metrics_release(&r->metrics);
     *r = (ndp_run_view){0};
 }

@@ -26,6 +26,7 @@ typedef struct ndp_run_view {
     ndp_run_state state;
     int64_t step, steps; /* of the newest line or checkpoint; of the job, 0: unknown, of epochs without a checkpoint */
     double age;          /* seconds since the newest line was written; NaN: there is none */
+    struct json_object *record; /* of run.json; NULL: there is none, or it cannot be read: a run may be writing it */
     ndp_run_metrics metrics;
 } ndp_run_view;
 
