@@ -329,6 +329,19 @@ NDP_API ndp_status ndp_checkpoints_remove(const char *run, const char *const *na
  * damaged, or one of these files is gone or of another model. */
 NDP_API ndp_status ndp_checkpoint_export(const char *run, int64_t step, const char *folder, int64_t *exported);
 
+/* ---- looking at runs ---- */
+
+/* Lists the run folders at `folder` and up to three levels below it, as lines of at most 79 columns below a heading, or
+ * as one line of JSON: {"runs": [{"path", "state", "step", "steps", "loss", "eval_loss", "tokens_per_second",
+ * "age_seconds"}]}, with null for what a run does not have. `state`: "running"; "running?", a process on another host
+ * holds its lock; "done"; "stopped"; "died", the process that holds its lock is dead. Only reads. NDP_EINVAL: no such
+ * folder. Since 0.2.0. */
+NDP_API ndp_status ndp_runs_list(const char *folder, bool json, char **text);
+/* Writes an HTML page about `n` > 0 runs to `path`: one file, without scripts, that loads nothing. A run may be writing
+ * to its folder. Curves have at most 600 columns, so the file does not grow with the steps. NDP_EINVAL: a folder is not
+ * that of a run; the message says what is missing. Since 0.2.0. */
+NDP_API ndp_status ndp_runs_report(const char *const *runs, int n, const char *path);
+
 /* ---- adapters ---- */
 
 /* Writes a model with an adapter of it merged, W + scale B A, as a Hugging Face folder: the tensors of `model` in their

@@ -3,15 +3,28 @@
 #include "base/svg.h"
 
 #include <stdlib.h>
+#include <string.h>
 
-/* Appends a text with XML's own characters escaped. */
-static void add_escaped(ndp_str *out, const char *text) {
+static bool is_plain(char c) {
+    return ((unsigned char)c >= ' ' || c == '\t' || c == '\n' || c == '\r') && c != 0x7f && !strchr("<>&\"'", c);
+}
+
+void ndp_svg_escape(ndp_str *out, const char *text) {
     for (; *text; text++) {
-        const char *name = *text == '<' ? "&lt;" : *text == '>' ? "&gt;" : *text == '&' ? "&amp;" : NULL;
-        if (name)
-            ndp_str_add(out, name);
-        else
-            ndp_str_add_bytes(out, text, 1);
+        size_t plain = 0;
+        while (is_plain(text[plain]))
+            plain++;
+        plain = ndp_utf8_valid_prefix(text, plain);
+        ndp_str_add_bytes(out, text, plain);
+        text += plain;
+        if (!*text)
+            return;
+        ndp_str_add(out, *text == '<'    ? "&lt;"
+                         : *text == '>'  ? "&gt;"
+                         : *text == '&'  ? "&amp;"
+                         : *text == '"'  ? "&quot;"
+                         : *text == '\'' ? "&#39;"
+                                         : "\xef\xbf\xbd");
     }
 }
 
@@ -28,13 +41,18 @@ static void add_rules(ndp_str *out, const ndp_svg_colour *colours, int n, bool d
     }
 }
 
-void ndp_svg_begin(ndp_str *out, int width, int height, const char *title, const ndp_svg_colour *colours, int n) {
+void ndp_svg_begin_part(ndp_str *out, int width, int height, const char *title) {
     ndp_str_addf(out,
                  "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\" "
                  "role=\"img\" font-family=\"sans-serif\" font-size=\"11\">\n<title>",
                  width, height, width, height);
-    add_escaped(out, title);
-    ndp_str_add(out, "</title>\n<style>\n");
+    ndp_svg_escape(out, title);
+    ndp_str_add(out, "</title>\n");
+}
+
+void ndp_svg_begin(ndp_str *out, int width, int height, const char *title, const ndp_svg_colour *colours, int n) {
+    ndp_svg_begin_part(out, width, height, title);
+    ndp_str_add(out, "<style>\n");
     add_rules(out, colours, n, false);
     ndp_str_add(out, "@media (prefers-color-scheme: dark) {\n");
     add_rules(out, colours, n, true);
@@ -51,7 +69,7 @@ void ndp_svg_text(ndp_str *out, double x, double y, const char *attributes, cons
     va_end(args);
     out->failed |= !text;
     ndp_str_addf(out, "<text x=\"%.7g\" y=\"%.7g\"%s%s>", x, y, *attributes ? " " : "", attributes);
-    add_escaped(out, text ? text : "");
+    ndp_svg_escape(out, text ? text : "");
     ndp_str_add(out, "</text>\n");
     free(text);
 }
@@ -64,6 +82,6 @@ void ndp_svg_box(ndp_str *out, double x, double y, double width, double height, 
         return;
     }
     ndp_str_add(out, "><title>");
-    add_escaped(out, title);
+    ndp_svg_escape(out, title);
     ndp_str_add(out, "</title></rect>\n");
 }

@@ -15,6 +15,12 @@ typedef struct ndp_svg_colour {
     const char *name, *light, *dark;
 } ndp_svg_colour;
 
+/* Appends a text for XML or HTML, in an element or a quoted attribute. Control characters, but for tabs and line
+ * breaks, and bytes that are not UTF-8 become U+FFFD. */
+void ndp_svg_escape(ndp_str *out, const char *text);
+
+/* Appends the head of a picture in a page, which has the background and the rules of its classes. */
+void ndp_svg_begin_part(ndp_str *out, int width, int height, const char *title);
 /* Appends the head of a picture and its background. `title`: for readers who do not see it. */
 void ndp_svg_begin(ndp_str *out, int width, int height, const char *title, const ndp_svg_colour *colours, int n);
 void ndp_svg_end(ndp_str *out);

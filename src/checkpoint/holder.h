@@ -1,5 +1,5 @@
-/* The holder of a lock (lock.h): a process, described such that it differs from every other one, on any host. Internal
- * to the room. */
+/* The holder of a lock (lock.h): a process, described such that it differs from every other one, on any host. Read by
+ * report/, which says whether a run lives. */
 #ifndef NDP_CHECKPOINT_HOLDER_H
 #define NDP_CHECKPOINT_HOLDER_H
 

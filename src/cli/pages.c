@@ -63,11 +63,11 @@ cli_value cli_value_of(const cli_option *o) {
 cli_value cli_value_of_arguments(const cli_command *c) {
     if (!c->usage || c->parts == cli_commands)
         return CLI_VALUE_ANY;
-    return strstr(c->usage, "PROGRAM")         ? CLI_VALUE_PROGRAM
-           : strncmp(c->usage, "[KEY", 4) == 0 ? CLI_VALUE_KEY
-           : strncmp(c->usage, "RUN", 3) == 0  ? CLI_VALUE_FOLDER
-           : c->takes_job || c->argument       ? CLI_VALUE_FILE
-                                               : CLI_VALUE_ANY;
+    return strstr(c->usage, "PROGRAM")                                          ? CLI_VALUE_PROGRAM
+           : strncmp(c->usage, "[KEY", 4) == 0                                  ? CLI_VALUE_KEY
+           : strncmp(c->usage, "RUN", 3) == 0 || strcmp(c->usage, "[DIR]") == 0 ? CLI_VALUE_FOLDER
+           : c->takes_job || c->argument                                        ? CLI_VALUE_FILE
+                                                                                : CLI_VALUE_ANY;
 }
 
 char *cli_words_of(const cli_option *o) {

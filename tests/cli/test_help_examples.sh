@@ -19,11 +19,12 @@ cp "$NDP_SOURCE_DIR/tests/import/files/accelerate_nd.yaml" accelerate.yaml
 run train job.yaml --ranks 1
 code_is 0
 cp -r runs/demo/model my-model
+cp -r runs/demo runs/other
 make_adapter runs/lora/adapter
 cp "$NDP_SOURCE_DIR"/tests/import/files/axolotl_chat.yaml axolotl.yaml
 
 for command in train plan verify "checkpoint list" "checkpoint verify" "checkpoint export" "checkpoint" merge launch evaluate \
-    generate tokenize config "config import" env help "checkpoint rm"; do
+    generate runs report tokenize config "config import" env help "checkpoint rm"; do
     "$NDP_PROGRAM" help $command | sed -n '/^Examples:$/,$ s/^  ndparallel/ndparallel/p' >examples
     [ "$(wc -l <examples)" = 2 ] || { case_of "$command"; fail 'there are not two examples'; }
     while read -r example; do

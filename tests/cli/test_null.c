@@ -207,6 +207,8 @@ static const char *const layouts[] = {"tp=1"};
     S(ndp_checkpoints_examine, "", P(run, it->run), P(steps, it->steps), 1, false, F(each, on_entry), P(user, it))     \
     S(ndp_checkpoints_remove, "", P(run, it->run), P(names, words), 1, false)                                          \
     S(ndp_checkpoint_export, "", P(run, it->run), 0, P(folder, it->data), P(exported, &it->count))                     \
+    S(ndp_runs_list, "", P(folder, it->run), false, P(text, &it->text[0]))                                             \
+    S(ndp_runs_report, "", P(runs, words), 1, P(path, it->checkpoints))                                                \
     S(ndp_adapter_merge, "", P(model, it->model), P(adapter, it->model), P(folder, it->data), P(changed, &it->count))  \
     S(ndp_adapter_merge_with, "", P(o, MERGE), P(changed, &it->count))                                                 \
     S(ndp_config_use_adapter, "", P(c, it->config), P(adapter, it->model))                                             \

@@ -8,7 +8,7 @@ says out '^ndparallel [0-9]+\.[0-9]+\.[0-9]+$'
 
 run --help
 code_is 0
-for command in train plan verify checkpoint merge launch evaluate generate tokenize config env help; do
+for command in train plan verify checkpoint merge launch evaluate generate runs report tokenize config env help; do
     says out "^  $command "
     run $command --help
     code_is 0
@@ -33,7 +33,7 @@ refused "unknown command 'test'; use \`ndparallel evaluate\`. Accelerate's test 
 
 # help prints what --help prints, which ends with two examples.
 for command in train plan verify checkpoint "checkpoint list" "checkpoint verify" "checkpoint export" "checkpoint rm" merge \
-    launch evaluate generate tokenize config "config import" env help; do
+    launch evaluate generate runs report tokenize config "config import" env help; do
     run $command --help
     code_is 0
     mv out long.txt

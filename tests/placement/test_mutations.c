@@ -4,7 +4,7 @@
 static void none_survives(void **state) {
     (void)state;
     mutants sample = {.seed = 2, .most = 1, .only = NDP_NONE};
-    mutant_counts c = try_models(&sample, 12, 12);
+    mutant_counts c = try_models(&sample, 8, 8);
     assert_int_equal(sample.alarms, 0);
     assert_int_equal(c.survived, 0);
     assert_true(c.refused > 300);
