@@ -51,7 +51,8 @@ typedef enum ndp_status {
 
 /* The version, and the commit in parentheses where the build knew it: "0.1.0 (1a2b3c4d)". Since 0.2. */
 const char *ndp_build(void);
-/* The exit code that the program has for a status: 0; 2 for a mistake of the user; 130 for a stop; else 1. Since 0.2. */
+/* The exit code that the program has for a status: 0; 2 for a mistake of the user; 130 for a stop; else 1. Since 0.2.
+ */
 int ndp_exit_code(ndp_status st);
 
 /* The calling thread's last error: one message with the cause and the fix; "" if there was none. Valid until the
@@ -198,9 +199,10 @@ typedef struct ndp_metrics {
     double loss, grad_norm, lr;
     int64_t tokens; /* predicted in this update by all ranks, each counted once */
     double tokens_per_second, step_seconds;
-    int64_t tokens_total; /* since the first step of the run; 0: not known, the checkpoint that it resumed from is older */
-    double epoch;         /* passes over the rows so far, a part of one included */
-    double time;          /* when its result was taken, seconds since 1970, UTC */
+    int64_t
+        tokens_total; /* since the first step of the run; 0: not known, the checkpoint that it resumed from is older */
+    double epoch;     /* passes over the rows so far, a part of one included */
+    double time;      /* when its result was taken, seconds since 1970, UTC */
     /* What step_seconds are, on this rank: waits for other ranks that nothing hid, the loading of the batch, and the
      * rest. On a device with a queue of its own, waits are a part of the rest, and communication_seconds is 0. */
     double compute_seconds, communication_seconds, data_seconds;
@@ -277,9 +279,12 @@ typedef struct ndp_train_opts {
     /* A path: record when each rank did what in the last step, write it there as Chrome trace events (.json) or as a
      * picture (.svg), and say what part of the step each rank waited for other pipeline stages. NULL: no. */
     const char *trace;
+    /* Since 0.2.0. Time each op and collective of all steps, and say after the last one where their time went, and
+     * which rank the others wait for. */
+    bool profile;
 } ndp_train_opts;
 #define NDP_TRAIN_OPTS_INIT                                                                                            \
-    { false, -1, false, NULL, NULL, NULL, NULL, NULL, NULL, 0, NULL }
+    { false, -1, false, NULL, NULL, NULL, NULL, NULL, NULL, 0, NULL, false }
 /* The whole run: run folder, metrics.jsonl, checkpoints, the trained model. A run that ends with an error outside a
  * step first saves the step that it has finished; the message says which step is on disk. NDP_EINVAL, before anything
  * in the folder is written: the trace cannot be written where `trace` says; a resumed run differs from its checkpoint

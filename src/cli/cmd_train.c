@@ -14,7 +14,7 @@
 
 typedef struct train_arguments {
     cli_job job;
-    bool resume, dry, no_data, json;
+    bool resume, dry, no_data, json, profile;
     int per_node, restarts;
     long long resume_from; /* -1: the newest */
     const char *hostfile, *trace, *cluster, *placement;
@@ -62,6 +62,9 @@ static const cli_option options[] = {
     {"trace", 0, "FILE",
      "Record when each rank does what in the last step, as a picture (FILE.svg) or Chrome trace events (FILE.json)",
      CLI_TEXT(train_arguments, trace)},
+    {"profile", 0, NULL,
+     "At the end, show where the time of the steps went: ops, collectives, and the rank that the others wait for",
+     CLI_FLAG(train_arguments, profile)},
     {0},
 };
 
@@ -75,6 +78,8 @@ static void check_arguments(void *arguments, struct argp_state *state) {
         argp_error(state, "--json needs --dry-run: a run writes RUN/metrics.jsonl");
     if (a->trace && a->dry)
         argp_error(state, "--trace records a real step, --dry-run has none: use `plan --timeline FILE`");
+    if (a->profile && a->dry)
+        argp_error(state, "--profile times real steps, --dry-run has none");
     const char *how = a->placement;
     if (how && strcmp(how, "given") != 0 && strcmp(how, "best") != 0)
         argp_error(state, "--placement '%s': expected given or best", how);
@@ -113,6 +118,7 @@ static ndp_status train_rank(ndp_world *w, void *user) {
     o.accept_count = r->arguments->accept.n;
     o.await = r->arguments->restarts > 0 || getenv("SLURM_JOB_ID");
     o.trace = r->arguments->trace;
+    o.profile = r->arguments->profile;
     o.stop = r->ranks.stop;
     o.progress = cli_progress_step;
     o.say = cli_progress_say;

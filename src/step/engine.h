@@ -137,7 +137,8 @@ typedef struct ndp_profile {
     double under_way;         /* sum over all collectives: from the begin to the end of the wait */
     double own;               /* kernels of the program itself: loss scale, norm, clipping, update */
     double total;
-    double op[NDP_OP_COUNT]; /* by ndp_op_id */
+    double op[NDP_OP_COUNT];     /* by ndp_op_id; of a collective, in its begins and waits */
+    double flight[NDP_OP_COUNT]; /* `under_way` by the collective's ndp_op_id */
     int64_t steps;
 } ndp_profile;
 

@@ -71,6 +71,7 @@ static ndp_status collective(void *user, int index, const ndp_call *c, const ndp
     double now = ndp_now();
     e->profile.wait += now - start;
     e->profile.under_way += now - e->begun[work];
+    e->profile.flight[c->op->id] += now - e->begun[work];
     if (index != NDP_NONE)
         e->profile.in_units += now - start;
     return NDP_OK;
