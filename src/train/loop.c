@@ -189,7 +189,7 @@ static ndp_status write_trace(const ndp_training_loop *l) {
     char *text;
     if (!l->opts->trace)
         return NDP_OK;
-    NDP_TRY(ndp_trainer_trace(l->trainer, l->opts->trace, &text));
+    NDP_TRY(ndp_trainer_trace(l->trainer, l->opts->trace, l->opts->trace_first, l->opts->trace_last, &text));
     say_lines(l, text);
     return NDP_OK;
 }
@@ -274,7 +274,7 @@ static ndp_status watch_steps(const ndp_training_loop *l) {
     const ndp_train_opts *o = l->opts;
     ndp_engine *e = l->trainer->engine;
     if (o->trace)
-        NDP_TRY(ndp_engine_record(e));
+        NDP_TRY(ndp_engine_record_updates(e, o->trace_first - 1, o->trace_last - 1));
     return o->profile ? ndp_engine_profile_reset(e, true) : NDP_OK;
 }
 
@@ -366,6 +366,9 @@ static ndp_status prepare_folder(ndp_training_loop *l, ndp_world *w) {
 static ndp_status train_in_folder(ndp_training_loop *l, ndp_world *w) {
     NDP_TRY(ndp_trainer_open(l->config, w, &(ndp_rank_opts){.run = l->opts}, &l->trainer));
     l->trainer->lock = l->lock;
+    NDP_CHECK(!l->opts->trace || l->opts->trace_last <= l->trainer->rank.data.steps,
+              "the trace is to end with step %lld, and the run has %d steps", (long long)l->opts->trace_last,
+              l->trainer->rank.data.steps);
     if (l->opts->resume)
         NDP_TRY(ndp_agree(l->trainer->rank.world, ndp_run_folder_shared(l->config, "")));
     ndp_status st = run_whole(l);
@@ -376,6 +379,15 @@ static ndp_status train_in_folder(ndp_training_loop *l, ndp_world *w) {
     return ndp_loop_explain(l, st, l->failed == st ? l->why : ndp_error_message());
 }
 
+static ndp_status check_trace(const ndp_train_opts *o) {
+    NDP_TRY(ndp_timeline_check_path(o->trace));
+    bool last = o->trace_first == 0 && o->trace_last == 0;
+    NDP_CHECK(last || (o->trace_first >= 1 && o->trace_first <= o->trace_last),
+              "steps %lld to %lld cannot be traced: give the first and the last, counted from 1",
+              (long long)o->trace_first, (long long)o->trace_last);
+    return NDP_OK;
+}
+
 ndp_status ndp_train(const ndp_config *c, ndp_world *w, const ndp_train_opts *o) {
     NDP_NOT_NULL(c, w, o);
     if (o->accept_count)
@@ -384,7 +396,7 @@ ndp_status ndp_train(const ndp_config *c, ndp_world *w, const ndp_train_opts *o)
     l.say = l.first ? o->say : NULL;
     l.part = (ndp_run_part){.began = ndp_now(), .time = ndp_time()};
     if (o->trace)
-        NDP_TRY(ndp_timeline_check_path(o->trace));
+        NDP_TRY(check_trace(o));
     ndp_status st = prepare_folder(&l, w);
     if (st == NDP_OK)
         st = train_in_folder(&l, w);

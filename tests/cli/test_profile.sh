@@ -52,5 +52,23 @@ fi
 
 run train job.yaml --dry-run --profile
 refused '--profile times real steps, --dry-run has none'
+run train job.yaml --trace-steps 2-3
+refused '--trace-steps needs --trace FILE'
+run train job.yaml --trace t.json --trace-steps 3-2
+refused '--trace-steps 3-2: the first step is after the last'
+run train job.yaml --trace t.json --trace-steps 2-x
+refused "--trace-steps 'x': expected a whole number"
+run train job.yaml --transport local --trace t.json --trace-steps 2-7
+code_is 2
+says err 'the trace is to end with step 7, and the run has 6 steps'
+run train job.yaml --transport local --trace t.svg --trace-steps 2-3
+code_is 0
+says out '^trace: t.svg, step 3$' '^step: [0-9.]+ ms, of which$'
+rm -rf run
+run train job.yaml --transport local --trace t.json --trace-steps 2-3
+code_is 0
+says out '^trace: t.json, steps 2 to 3$' '^2 steps: [0-9.]+ ms, of which$'
+grep -q '"args": {"step": 2}' t.json && grep -q '"args": {"step": 3}' t.json || fail "no steps in the file"
+grep -q '"args": {"step": 4}' t.json && fail "step 4 is in the file"
 
 end_of_cases
