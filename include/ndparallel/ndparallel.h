@@ -199,10 +199,9 @@ typedef struct ndp_metrics {
     double loss, grad_norm, lr;
     int64_t tokens; /* predicted in this update by all ranks, each counted once */
     double tokens_per_second, step_seconds;
-    int64_t
-        tokens_total; /* since the first step of the run; 0: not known, as a checkpoint of before 0.2 does not say */
-    double epoch;     /* passes over the rows so far, a part of one included */
-    double time;      /* when its result was taken, seconds since 1970, UTC */
+    int64_t tokens_total; /* since the first step of the run; 0: not known, as its checkpoint is of before 0.2 */
+    double epoch;         /* passes over the rows so far, a part of one included */
+    double time;          /* when its result was taken, seconds since 1970, UTC */
     /* What step_seconds are, on this rank: waits for other ranks that nothing hid, the loading of the batch, and the
      * rest. On a device with a queue of its own, waits are a part of the rest, and communication_seconds is 0. */
     double compute_seconds, communication_seconds, data_seconds;
@@ -279,14 +278,21 @@ typedef struct ndp_train_opts {
     /* A path: record when each rank did what in the last step, write it there as Chrome trace events (.json) or as a
      * picture (.svg), and say what part of the step each rank waited for other pipeline stages. NULL: no. */
     const char *trace;
+    /* Since 0.2.0. Time each op and collective of all steps, and say after the last one where their time went, and
+     * which rank the others wait for. */
+    bool profile;
+    /* Since 0.2.0. The steps that `trace` records, counted from 1: all of trace_first to trace_last, of which a picture
+     * shows the last. 0: the last step of the run. */
+    int64_t trace_first, trace_last;
 } ndp_train_opts;
 #define NDP_TRAIN_OPTS_INIT                                                                                            \
-    { false, -1, false, NULL, NULL, NULL, NULL, NULL, NULL, 0, NULL }
+    { false, -1, false, NULL, NULL, NULL, NULL, NULL, NULL, 0, NULL, false, 0, 0 }
 /* The whole run: run folder, metrics.jsonl, checkpoints, the trained model. A run that ends with an error outside a
  * step first saves the step that it has finished; the message says which step is on disk. NDP_EINVAL, before anything
- * in the folder is written: the trace cannot be written where `trace` says; a resumed run differs from its checkpoint
- * in a key that is not in `accept`, or `accept` has a key that does not differ. Rank 0 holds train.output_dir/lock
- * throughout; NDP_EINVAL if another run holds it, or takes it over during the run. Collective. */
+ * in the folder is written: the trace cannot be written where `trace` says, or is of steps that the run does not have;
+ * a resumed run differs from its checkpoint in a key that is not in `accept`, or `accept` has a key that does not
+ * differ. Rank 0 holds train.output_dir/lock throughout; NDP_EINVAL if another run holds it, or takes it over during
+ * the run. Collective. */
 NDP_API ndp_status ndp_train(const ndp_config *c, ndp_world *w, const ndp_train_opts *o);
 /* NDP_EINVAL if a live run on this host writes to train.output_dir. For a check before ranks are started. */
 NDP_API ndp_status ndp_run_folder_check(const ndp_config *c);

@@ -14,9 +14,10 @@
 
 typedef struct train_arguments {
     cli_job job;
-    bool resume, dry, no_data, json;
+    bool resume, dry, no_data, json, profile;
     int per_node, restarts;
     long long resume_from; /* -1: the newest */
+    long long trace_first, trace_last;
     const char *hostfile, *trace, *cluster, *placement;
     cli_list accept;
 } train_arguments;
@@ -26,6 +27,18 @@ static void resume(void *arguments, struct argp_state *state, const char *step) 
     train_arguments *a = arguments;
     a->resume = true;
     a->resume_from = step ? cli_integer(state, "--resume-from", step, 0, LLONG_MAX) : -1;
+}
+
+/* "100-110", or "100" alone. */
+static void trace_steps(void *arguments, struct argp_state *state, const char *steps) {
+    train_arguments *a = arguments;
+    char first[32];
+    const char *dash = strchr(steps, '-');
+    snprintf(first, sizeof first, "%.*s", dash ? (int)(dash - steps) : (int)strlen(steps), steps);
+    a->trace_first = cli_integer(state, "--trace-steps", first, 1, INT_MAX);
+    a->trace_last = dash ? cli_integer(state, "--trace-steps", dash + 1, 1, INT_MAX) : a->trace_first;
+    if (a->trace_first > a->trace_last)
+        argp_error(state, "--trace-steps %s: the first step is after the last", steps);
 }
 
 static const char *placements(void) { return "given, best"; }
@@ -62,6 +75,11 @@ static const cli_option options[] = {
     {"trace", 0, "FILE",
      "Record when each rank does what in the last step, as a picture (FILE.svg) or Chrome trace events (FILE.json)",
      CLI_TEXT(train_arguments, trace)},
+    {"trace-steps", 0, "A-B", "With --trace: record the steps A to B instead; a picture shows the last of them",
+     CLI_CALL(trace_steps)},
+    {"profile", 0, NULL,
+     "At the end, show where the time of the steps went: ops, collectives, and the rank that the others wait for",
+     CLI_FLAG(train_arguments, profile)},
     {0},
 };
 
@@ -75,6 +93,10 @@ static void check_arguments(void *arguments, struct argp_state *state) {
         argp_error(state, "--json needs --dry-run: a run writes RUN/metrics.jsonl");
     if (a->trace && a->dry)
         argp_error(state, "--trace records a real step, --dry-run has none: use `plan --timeline FILE`");
+    if (a->trace_first && !a->trace)
+        argp_error(state, "--trace-steps needs --trace FILE");
+    if (a->profile && a->dry)
+        argp_error(state, "--profile times real steps, --dry-run has none");
     const char *how = a->placement;
     if (how && strcmp(how, "given") != 0 && strcmp(how, "best") != 0)
         argp_error(state, "--placement '%s': expected given or best", how);
@@ -113,6 +135,9 @@ static ndp_status train_rank(ndp_world *w, void *user) {
     o.accept_count = r->arguments->accept.n;
     o.await = r->arguments->restarts > 0 || getenv("SLURM_JOB_ID");
     o.trace = r->arguments->trace;
+    o.trace_first = r->arguments->trace_first;
+    o.trace_last = r->arguments->trace_last;
+    o.profile = r->arguments->profile;
     o.stop = r->ranks.stop;
     o.progress = cli_progress_step;
     o.say = cli_progress_say;

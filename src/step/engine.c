@@ -249,7 +249,7 @@ void ndp_engine_destroy(ndp_engine *e) {
     for (int i = 0; i < NDP_COUNT(e->units); i++)
         ndp_unit_program_release(&e->units[i]);
     ndp_model_release(&e->model);
-    free(e->recorded);
+    ndp_engine_release_record(e);
     free(e->works);
     free(e->addresses);
     free(e->begun);

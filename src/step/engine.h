@@ -137,7 +137,8 @@ typedef struct ndp_profile {
     double under_way;         /* sum over all collectives: from the begin to the end of the wait */
     double own;               /* kernels of the program itself: loss scale, norm, clipping, update */
     double total;
-    double op[NDP_OP_COUNT]; /* by ndp_op_id */
+    double op[NDP_OP_COUNT];     /* by ndp_op_id; of a collective, in its begins and waits */
+    double flight[NDP_OP_COUNT]; /* `under_way` by the collective's ndp_op_id */
     int64_t steps;
 } ndp_profile;
 
@@ -161,11 +162,15 @@ const ndp_profile *ndp_engine_profile(const ndp_engine *e);
  * ops is pending. NDP_ENOMEM. */
 NDP_API ndp_status ndp_engine_profile_reset(ndp_engine *e, bool by_op);
 
-/* Records, from the next step on, when each instruction runs. Allocates; steps do not. NDP_ENOMEM. */
+/* Records when each instruction of the newest step runs, from the next step on. Allocates; steps do not. NDP_ENOMEM. */
 NDP_API ndp_status ndp_engine_record(ndp_engine *e);
-/* The times of the newest step's first *n instructions, in the order of execution. *n 0: no step was recorded.
+/* The same of each of the updates `first` to `last`, counted from 0, and of no others. last < 0: of the newest step. */
+NDP_API ndp_status ndp_engine_record_updates(ndp_engine *e, int64_t first, int64_t last);
+/* The times of the newest recorded step's first *n instructions, in the order of execution. *n 0: no step was recorded.
  * Borrowed. */
 const ndp_instr_time *ndp_engine_recorded(const ndp_engine *e, int64_t *n);
+/* Those of one of the updates of ndp_engine_record_updates. *n 0: it was not recorded. Borrowed. */
+const ndp_instr_time *ndp_engine_recorded_update(const ndp_engine *e, int64_t update, int64_t *n);
 
 /* ---- inference (one rank, modes SCORE and CACHED) ---- */
 

@@ -52,9 +52,14 @@ struct ndp_engine {
     ndp_walk at;      /* the instruction that runs */
     char message[96]; /* the name of the latest message */
     ndp_profile profile;
-    ndp_op_times op_times;    /* device NULL: ops are not timed */
-    ndp_instr_time *recorded; /* in the order of execution; NULL: not recorded */
-    int64_t n_recorded;       /* of the newest step */
+    ndp_op_times op_times; /* device NULL: ops are not timed */
+    struct {
+        ndp_instr_time *times; /* of one step after the other, in the order of execution; NULL: nothing is recorded */
+        int64_t *n;            /* of each of the steps: how many; 0: it was not recorded */
+        int64_t first, last;   /* updates: step k is update first + k; last < 0: all, of which the newest is step 0 */
+        int64_t newest;        /* of the steps, the one that was recorded last */
+        ndp_instr_time *at;    /* of the step that is submitted; NULL: it is not recorded */
+    } record;
 };
 
 /* The address on the device; NULL if `at` has no block. */
@@ -75,6 +80,8 @@ void ndp_engine_fill_mixtures(const ndp_engine *e, const ndp_input *in, int64_t 
 /* engine_host.c: the host's memory of an engine, and what is uploaded once. After the arena was mapped. */
 NDP_API ndp_status ndp_engine_open_host(ndp_engine *e);
 void ndp_engine_close_host(ndp_engine *e);
+/* execute.c: what ndp_engine_record has allocated. */
+void ndp_engine_release_record(ndp_engine *e);
 /* staging.c: the kind of operation that comm/ has for a collective op. */
 ndp_work_kind ndp_collective_kind(ndp_collective kind);
 /* The device's address of an input. */

@@ -71,6 +71,7 @@ static ndp_status collective(void *user, int index, const ndp_call *c, const ndp
     double now = ndp_now();
     e->profile.wait += now - start;
     e->profile.under_way += now - e->begun[work];
+    e->profile.flight[c->op->id] += now - e->begun[work];
     if (index != NDP_NONE)
         e->profile.in_units += now - start;
     return NDP_OK;
@@ -190,8 +191,8 @@ static ndp_status submit_instructions(ndp_engine *e, int n, double *last) {
         NDP_TRY(e->queues ? ndp_transport_explain_submission(e->queues, st) : st);
         double now = ndp_now();
         add_time(&e->profile, in, now - *last);
-        if (e->recorded)
-            e->recorded[e->at.executed] = (ndp_instr_time){*last, now, e->profile.in_units - in_units};
+        if (e->record.at)
+            e->record.at[e->at.executed] = (ndp_instr_time){*last, now, e->profile.in_units - in_units};
         *last = now;
     }
     return NDP_OK;
@@ -210,14 +211,27 @@ static ndp_status submit_end(ndp_engine *e) {
     return NDP_OK;
 }
 
+static int64_t instructions(const ndp_engine *e) { return ndp_repeats_executed(&e->program.repeats, e->program.n); }
+
+static void begin_record(ndp_engine *e, int64_t update) {
+    bool all = e->record.last < 0, wanted = all || (update >= e->record.first && update <= e->record.last);
+    e->record.at = NULL;
+    if (!e->record.times || !wanted)
+        return;
+    e->record.newest = all ? 0 : update - e->record.first;
+    e->record.at = e->record.times + e->record.newest * instructions(e);
+}
+
 static ndp_status submit_all(ndp_engine *e, const ndp_step_input *in, double *last) {
     NDP_TRY(upload_constants(e, in));
     if (e->op_times.device && ndp_op_times_is_full(&e->op_times))
         NDP_TRY(ndp_engine_drain(e, e->queue));
     if (e->op_times.device)
         NDP_TRY(ndp_op_times_stamp(&e->op_times, e->queue, NDP_NONE));
+    begin_record(e, in->update);
     NDP_TRY(submit_instructions(e, in->update_weights ? e->program.n : e->program.first_update, last));
-    e->n_recorded = e->recorded ? e->at.executed : 0;
+    if (e->record.at)
+        e->record.n[e->record.newest] = e->at.executed;
     return submit_end(e);
 }
 
@@ -293,14 +307,36 @@ ndp_status ndp_engine_profile_reset(ndp_engine *e, bool by_op) {
                  : NDP_OK;
 }
 
-ndp_status ndp_engine_record(ndp_engine *e) {
-    int64_t n = ndp_repeats_executed(&e->program.repeats, e->program.n);
-    if (!e->recorded)
-        e->recorded = calloc((size_t)n + 1, sizeof *e->recorded);
-    return e->recorded ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory to record %lld instructions", (long long)n);
+ndp_status ndp_engine_record_updates(ndp_engine *e, int64_t first, int64_t last) {
+    int64_t each = instructions(e), steps = last < 0 ? 1 : last - first + 1;
+    ndp_engine_release_record(e);
+    e->record.first = first, e->record.last = last;
+    e->record.times = calloc((size_t)steps, ((size_t)each + 1) * sizeof *e->record.times);
+    e->record.n = calloc((size_t)steps, sizeof *e->record.n);
+    if (e->record.times && e->record.n)
+        return NDP_OK;
+    ndp_engine_release_record(e);
+    return NDP_FAIL(NDP_ENOMEM, "not enough memory to record %lld instructions in %lld step%s", (long long)each,
+                    (long long)steps, steps == 1 ? "" : "s");
 }
 
-const ndp_instr_time *ndp_engine_recorded(const ndp_engine *e, int64_t *n) {
-    *n = e->n_recorded;
-    return e->recorded;
+ndp_status ndp_engine_record(ndp_engine *e) { return ndp_engine_record_updates(e, 0, -1); }
+
+void ndp_engine_release_record(ndp_engine *e) {
+    free(e->record.times);
+    free(e->record.n);
+    memset(&e->record, 0, sizeof e->record);
+}
+
+static const ndp_instr_time *recorded(const ndp_engine *e, int64_t step, int64_t *n) {
+    *n = e->record.times ? e->record.n[step] : 0;
+    return e->record.times ? e->record.times + step * instructions(e) : NULL;
+}
+
+const ndp_instr_time *ndp_engine_recorded(const ndp_engine *e, int64_t *n) { return recorded(e, e->record.newest, n); }
+
+const ndp_instr_time *ndp_engine_recorded_update(const ndp_engine *e, int64_t update, int64_t *n) {
+    *n = 0;
+    bool kept = update >= e->record.first && update <= e->record.last;
+    return kept ? recorded(e, update - e->record.first, n) : NULL;
 }

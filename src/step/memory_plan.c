@@ -8,6 +8,7 @@
 #include "step/program_parts.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 const char *ndp_memory_class_name(ndp_memory_class c) {
     static const char *const names[NDP_MEM_CLASSES] = {
@@ -132,4 +133,21 @@ void ndp_program_traffic(const ndp_program *p, double out[NDP_GROUPS]) {
         if (m.begin && ndp_comm_event_kind(&m) != NDP_RECV)
             out[ndp_comm_event_group(&m)] +=
                 (double)ndp_repeats_times(&p->repeats, m.instr) * ndp_comm_event_moved(p, &m);
+}
+
+void ndp_program_calls(const ndp_program *p, double calls[NDP_OP_COUNT], double moved[NDP_OP_COUNT]) {
+    memset(calls, 0, NDP_OP_COUNT * sizeof *calls);
+    memset(moved, 0, NDP_OP_COUNT * sizeof *moved);
+    for (int i = 0; i < p->n; i++) {
+        int n;
+        ndp_repeats repeats;
+        const ndp_call *of = ndp_instr_calls(p, &p->instrs[i], &n, &repeats);
+        for (int k = 0; k < n; k++) {
+            double times = (double)(ndp_repeats_times(&p->repeats, i) * ndp_repeats_times(&repeats, k));
+            ndp_group_kind group = ndp_channel_group(of[k].channel);
+            calls[of[k].op->id] += of[k].kind == NDP_CALL_WAIT ? 0 : times;
+            if (of[k].kind == NDP_CALL_BEGIN)
+                moved[of[k].op->id] += times * ndp_call_moved(&of[k], ndp_mesh_group(&p->opts.step.mesh, group).count);
+        }
+    }
 }

@@ -362,4 +362,8 @@ void ndp_program_budget(const ndp_program *p, ndp_budget *out);
  * place. */
 void ndp_program_traffic(const ndp_program *p, double out[NDP_GROUPS]);
 
+/* By ndp_op_id, how many calls a step makes, a collective counted once, and the bytes that it moves
+ * (ndp_comm_event_moved). */
+void ndp_program_calls(const ndp_program *p, double calls[NDP_OP_COUNT], double moved[NDP_OP_COUNT]);
+
 #endif

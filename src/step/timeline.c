@@ -77,6 +77,23 @@ ndp_status ndp_timeline_add(ndp_timeline *t, const ndp_program *p, const ndp_ins
     return NDP_OK;
 }
 
+ndp_status ndp_timeline_add_step(ndp_timeline *t, const ndp_program *p, const ndp_instr_time *times, int64_t n,
+                                 int64_t step) {
+    int first = t->n;
+    NDP_TRY(ndp_timeline_add(t, p, times, n));
+    for (int i = first; i < t->n; i++)
+        t->events[i].step = step;
+    t->n_steps++;
+    if (t->n_ranks == 1)
+        return NDP_OK;
+    ndp_rank_time *r = t->ranks, *added = &t->ranks[--t->n_ranks];
+    for (int k = 0; k < NDP_PARTS; k++)
+        r->seconds[k] += added->seconds[k];
+    r->seconds[NDP_PART_IDLE] += added->first - r->last;
+    r->last = added->last;
+    return NDP_OK;
+}
+
 void ndp_timeline_release(ndp_timeline *t) {
     free(t->events);
     free(t->ranks);
@@ -150,14 +167,18 @@ ndp_rank_time ndp_timeline_rank(const ndp_timeline *t, int i) {
         last = fmax(last, t->ranks[k].last);
     }
     r.step = last - first;
-    r.seconds[NDP_PART_IDLE] = r.first - first + last - r.last;
+    r.seconds[NDP_PART_IDLE] += r.first - first + last - r.last;
     return r;
 }
 
 void ndp_timeline_print(const ndp_timeline *t, ndp_str *out) {
     if (t->n_ranks == 0)
         return;
-    ndp_str_addf(out, "step: %.3f ms, of which\n  rank  ", 1e3 * ndp_timeline_rank(t, 0).step);
+    if (t->n_steps > 1)
+        ndp_str_addf(out, "%d steps", t->n_steps);
+    else
+        ndp_str_add(out, "step");
+    ndp_str_addf(out, ": %.3f ms, of which\n  rank  ", 1e3 * ndp_timeline_rank(t, 0).step);
     for (int k = 0; k < NDP_PARTS; k++)
         ndp_str_addf(out, "  %7s", names[k]);
     ndp_str_add(out, "\n");

@@ -16,6 +16,7 @@ typedef struct ndp_timeline_event {
     int kind; /* an ndp_step_part, or NDP_EVENT_BACKWARD */
     int rank;
     int stage, micro_batch; /* NDP_NONE: none */
+    int64_t step;           /* of a run, counted from 1; 0: of none */
     double start, end;      /* seconds */
     char name[80];          /* "stage 2 forward mb 3" */
 } ndp_timeline_event;
@@ -32,12 +33,16 @@ typedef struct ndp_timeline {
     ndp_timeline_event *events; /* of one rank after the other, each in order of their starts */
     ndp_rank_time *ranks;       /* `step` and the part IDLE are what ndp_timeline_rank says */
     int64_t capacity, rank_capacity;
-    int n, n_ranks;
+    int n, n_ranks, n_steps; /* all ranks have so many steps */
 } ndp_timeline;
 
 /* Adds one rank, of whose program the first n instructions ran at `times`. All runs of a schedule's entry are one
  * event; program's waits inside it are events of their own, those inside units are not. NDP_ENOMEM. */
 NDP_API ndp_status ndp_timeline_add(ndp_timeline *t, const ndp_program *p, const ndp_instr_time *times, int64_t n);
+/* Adds step `step` of the one rank that the timeline has, or gets with its first step; what is between two steps is
+ * idle. All else that is said of a step is then of all of them. NDP_ENOMEM. */
+NDP_API ndp_status ndp_timeline_add_step(ndp_timeline *t, const ndp_program *p, const ndp_instr_time *times, int64_t n,
+                                         int64_t step);
 /* Replaces the events of each rank of `c` by those of all. Collective over it. Ranks of one node share a clock; those
  * of other nodes are aligned by a barrier, to some 0.1 ms. NDP_ENOMEM. */
 NDP_API ndp_status ndp_timeline_gather(ndp_timeline *t, ndp_comm *c, bool one_clock);

@@ -49,8 +49,11 @@ static void add_json(const ndp_timeline *t, ndp_str *out) {
                 i ? "," : "", e->rank, e->rank);
         ndp_str_addf(out,
                      ",\n{\"name\": \"%s\", \"cat\": \"%s\", \"ph\": \"X\", \"pid\": %d, \"tid\": 0, \"ts\": %.3f, "
-                     "\"dur\": %.3f}",
+                     "\"dur\": %.3f",
                      e->name, kinds[e->kind].name, e->rank, 1e6 * (e->start - first), 1e6 * (e->end - e->start));
+        if (e->step > 0)
+            ndp_str_addf(out, ", \"args\": {\"step\": %lld}", (long long)e->step);
+        ndp_str_add(out, "}");
     }
     ndp_str_add(out, "\n]}\n");
 }

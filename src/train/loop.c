@@ -89,7 +89,9 @@ static ndp_status take_step(ndp_training_loop *l, ndp_metrics *m) {
     l->trainer->peak.flops = ndp_trainer_own_peak(l->trainer);
     double begin = ndp_now();
     NDP_TRY(sum_over_ranks(l, NDP_OK, &l->trainer->peak.flops));
-    l->part.communication += ndp_now() - begin;
+    double agreement = ndp_now() - begin;
+    l->part.communication += agreement;
+    ndp_run_times_add(&l->times, m, agreement);
     return isfinite(m->loss) && isfinite(m->grad_norm) ? NDP_OK : refuse_step(l, m);
 }
 
@@ -152,6 +154,14 @@ static ndp_status run_steps(ndp_training_loop *l) {
     return NDP_OK;
 }
 
+/* Frees the text; NULL is fine. */
+static void say_lines(const ndp_training_loop *l, char *text) {
+    char *rest = NULL;
+    for (char *line = text ? strtok_r(text, "\n", &rest) : NULL; line; line = strtok_r(NULL, "\n", &rest))
+        ndp_say(l->say, l->opts->user, "%s", line);
+    free(text);
+}
+
 static ndp_status say_peak(const ndp_training_loop *l) {
     char *line = ndp_trainer_describe_peak(l->trainer);
     if (!line)
@@ -176,13 +186,11 @@ static ndp_status report_peak(const ndp_training_loop *l) {
 }
 
 static ndp_status write_trace(const ndp_training_loop *l) {
-    char *text, *rest = NULL;
+    char *text;
     if (!l->opts->trace)
         return NDP_OK;
-    NDP_TRY(ndp_trainer_trace(l->trainer, l->opts->trace, &text));
-    for (char *line = text ? strtok_r(text, "\n", &rest) : NULL; line; line = strtok_r(NULL, "\n", &rest))
-        ndp_say(l->say, l->opts->user, "%s", line);
-    free(text);
+    NDP_TRY(ndp_trainer_trace(l->trainer, l->opts->trace, l->opts->trace_first, l->opts->trace_last, &text));
+    say_lines(l, text);
     return NDP_OK;
 }
 
@@ -261,6 +269,15 @@ static ndp_status report_resumed(ndp_training_loop *l) {
     return missing ? report_step(l, &m) : NDP_OK;
 }
 
+/* Has the engine record and time its steps, as far as that is asked for. */
+static ndp_status watch_steps(const ndp_training_loop *l) {
+    const ndp_train_opts *o = l->opts;
+    ndp_engine *e = l->trainer->engine;
+    if (o->trace)
+        NDP_TRY(ndp_engine_record_updates(e, o->trace_first - 1, o->trace_last - 1));
+    return o->profile ? ndp_engine_profile_reset(e, true) : NDP_OK;
+}
+
 static ndp_status begin_run(ndp_training_loop *l) {
     if (l->opts->resume)
         NDP_TRY(resume(l));
@@ -274,8 +291,7 @@ static ndp_status begin_run(ndp_training_loop *l) {
     NDP_TRY(ndp_trainer_describe(l->trainer, &text));
     ndp_say(l->say, l->opts->user, "%s", text);
     free(text);
-    if (l->opts->trace)
-        NDP_TRY(ndp_agree(l->trainer->rank.world, ndp_engine_record(l->trainer->engine)));
+    NDP_TRY(ndp_agree(l->trainer->rank.world, watch_steps(l)));
     NDP_TRY(measure_peak(l));
     l->part.started = ndp_now();
     l->next_save = l->part.started + 60 * l->config->checkpoint.minutes;
@@ -283,11 +299,17 @@ static ndp_status begin_run(ndp_training_loop *l) {
     return ndp_run_file_open(l->trainer, &l->part, &l->file);
 }
 
-static void say_summary(ndp_training_loop *l) {
-    char *rest = NULL, *text = l->first && l->part.last > 0 ? ndp_run_summarize(l->trainer, &l->part) : NULL;
-    for (char *line = text ? strtok_r(text, "\n", &rest) : NULL; line; line = strtok_r(NULL, "\n", &rest))
-        ndp_say(l->say, l->opts->user, "%s", line);
-    free(text);
+static void say_summary(const ndp_training_loop *l) {
+    say_lines(l, l->first && l->part.last > 0 ? ndp_run_summarize(l->trainer, &l->part) : NULL);
+}
+
+static ndp_status say_profile(const ndp_training_loop *l) {
+    char *text;
+    if (!l->opts->profile || l->failed != NDP_OK)
+        return NDP_OK;
+    NDP_TRY(ndp_trainer_profile(l->trainer, &l->times, &text));
+    say_lines(l, text);
+    return NDP_OK;
 }
 
 static ndp_status run_whole(ndp_training_loop *l) {
@@ -300,6 +322,7 @@ static ndp_status run_whole(ndp_training_loop *l) {
     l->part.ended = ndp_now();
     l->part.saves += l->part.ended - begin;
     say_summary(l);
+    NDP_TRY(ndp_loop_keep(l, say_profile(l)));
     if (l->failed == NDP_OK && l->stop)
         return NDP_FAIL(NDP_EINTR, "stopped after step %lld; continue with --resume",
                         (long long)ndp_trainer_updates(l->trainer));
@@ -343,6 +366,9 @@ static ndp_status prepare_folder(ndp_training_loop *l, ndp_world *w) {
 static ndp_status train_in_folder(ndp_training_loop *l, ndp_world *w) {
     NDP_TRY(ndp_trainer_open(l->config, w, &(ndp_rank_opts){.run = l->opts}, &l->trainer));
     l->trainer->lock = l->lock;
+    NDP_CHECK(!l->opts->trace || l->opts->trace_last <= l->trainer->rank.data.steps,
+              "the trace is to end with step %lld, and the run has %d steps", (long long)l->opts->trace_last,
+              l->trainer->rank.data.steps);
     if (l->opts->resume)
         NDP_TRY(ndp_agree(l->trainer->rank.world, ndp_run_folder_shared(l->config, "")));
     ndp_status st = run_whole(l);
@@ -353,6 +379,15 @@ static ndp_status train_in_folder(ndp_training_loop *l, ndp_world *w) {
     return ndp_loop_explain(l, st, l->failed == st ? l->why : ndp_error_message());
 }
 
+static ndp_status check_trace(const ndp_train_opts *o) {
+    NDP_TRY(ndp_timeline_check_path(o->trace));
+    bool last = o->trace_first == 0 && o->trace_last == 0;
+    NDP_CHECK(last || (o->trace_first >= 1 && o->trace_first <= o->trace_last),
+              "steps %lld to %lld cannot be traced: give the first and the last, counted from 1",
+              (long long)o->trace_first, (long long)o->trace_last);
+    return NDP_OK;
+}
+
 ndp_status ndp_train(const ndp_config *c, ndp_world *w, const ndp_train_opts *o) {
     NDP_NOT_NULL(c, w, o);
     if (o->accept_count)
@@ -361,7 +396,7 @@ ndp_status ndp_train(const ndp_config *c, ndp_world *w, const ndp_train_opts *o)
     l.say = l.first ? o->say : NULL;
     l.part = (ndp_run_part){.began = ndp_now(), .time = ndp_time()};
     if (o->trace)
-        NDP_TRY(ndp_timeline_check_path(o->trace));
+        NDP_TRY(check_trace(o));
     ndp_status st = prepare_folder(&l, w);
     if (st == NDP_OK)
         st = train_in_folder(&l, w);

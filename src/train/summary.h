@@ -23,6 +23,17 @@ void ndp_run_introduce(char out[160]);
 /* The lines of a run that has ended, which the caller frees; NULL: not enough memory. */
 char *ndp_run_summarize(const ndp_trainer *t, const ndp_run_part *p);
 
+/* What this rank's steps took, in seconds. */
+typedef struct ndp_run_times {
+    int64_t steps;
+    double step, data, waits; /* all of it, with the agreement after each step; loading; waits that the host knows */
+} ndp_run_times;
+void ndp_run_times_add(ndp_run_times *r, const ndp_metrics *m, double agreement);
+
+/* profile.c: the table of `train --profile`, of steps since ndp_engine_profile_reset(engine, true). *text: its lines,
+ * on rank 0; the caller frees it; NULL on other ranks, and if there was no step. Collective over t->rank.world. */
+NDP_API ndp_status ndp_trainer_profile(const ndp_trainer *t, const ndp_run_times *r, char **text);
+
 typedef struct ndp_run_file ndp_run_file;
 /* Collects what run.json says of the ranks, and writes it: version, command, hosts, layout, memory, and a part for each
  * start of the run. A run.json of the parts before is kept. Collective over the world; *out is NULL but on rank 0. */

@@ -88,9 +88,10 @@ void ndp_trainer_draw_rows(ndp_trainer *t, int m);
  * Collective over the world. */
 NDP_API ndp_status ndp_trainer_read_router(ndp_trainer *t, int mixture, double *out);
 
-/* trace.c: writes the newest step of all ranks to `path`, if one was recorded (ndp_engine_record). *text: lines for the
- * user, on rank 0; the caller frees it; NULL on other ranks. Collective over t->rank.world. */
-NDP_API ndp_status ndp_trainer_trace(ndp_trainer *t, const char *path, char **text);
+/* trace.c: writes the steps `first` to `last` of all ranks to `path`, as far as they were recorded
+ * (ndp_engine_record_updates), or of them the last to a picture; 0, 0: the newest step (ndp_engine_record). *text:
+ * lines for the user, on rank 0; the caller frees it; NULL on other ranks. Collective over t->rank.world. */
+NDP_API ndp_status ndp_trainer_trace(ndp_trainer *t, const char *path, int64_t first, int64_t last, char **text);
 
 /* mfu.c: measures t->peak.flops, which mfu is relative to. Collective over t->rank.world. */
 NDP_API ndp_status ndp_trainer_measure_peak(ndp_trainer *t);

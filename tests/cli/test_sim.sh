@@ -10,7 +10,7 @@ tiny="--set data.sequence_length=8 --set schedule.name=constant --set checkpoint
 loss() { sed -n "$2"' s/.*"loss": *\([0-9.]*\).*/\1/p' "$1/metrics.jsonl"; }
 
 # planned FILE: "taken" of a plan or "memory:" of a run, as a user reads it.
-planned() { sed -n -E 's/^(  taken +|memory: )([0-9.]+ [A-Za-z]+).*/\2/p' "$1"; }
+planned() { sed -n -E '/process of rank 0/d; s/^(  taken +|memory: )([0-9.]+ [A-Za-z]+).*/\2/p' "$1"; }
 
 # same_losses FOLDER: those of the run on cpu.
 same_losses() {

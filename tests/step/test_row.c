@@ -126,6 +126,7 @@ static void ops_of(const ndp_program *p, bool found[NDP_OP_COUNT]) {
 
 static ndp_status measure_ops(job *j, ndp_engine *e) {
     bool found[NDP_OP_COUNT] = {false};
+    double calls[NDP_OP_COUNT], moved[NDP_OP_COUNT];
     double begun = ndp_now(), all = 0;
     long waits = j->plugin ? j->plugin->host_waits() : 0;
     NDP_TRY(row_of_ops(e, load, NULL, 0));
@@ -135,8 +136,10 @@ static ndp_status measure_ops(job *j, ndp_engine *e) {
     const ndp_profile *p = ndp_engine_profile(e);
     NDP_CHECK(p->steps == 1, "%lld steps in the profile", (long long)p->steps);
     ops_of(ndp_engine_program(e), found);
+    ndp_program_calls(ndp_engine_program(e), calls, moved);
     for (int i = 0; i < NDP_OP_COUNT; i++) {
         NDP_CHECK(found[i] == (p->op[i] > 0), "%s: %g s", ndp_all_ops[i]->name, p->op[i]);
+        NDP_CHECK(found[i] == (calls[i] > 0), "%s: %g calls", ndp_all_ops[i]->name, calls[i]);
         all += p->op[i];
     }
     NDP_CHECK(all <= took, "ops take %g s of %g s", all, took);

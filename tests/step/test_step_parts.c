@@ -224,6 +224,27 @@ static ndp_status check_gathered(const ndp_engine *e, const ndp_instr_time *time
     return NDP_OK;
 }
 
+/* The calls and bytes of each collective against the sequence of all of them, and the times against their sum. */
+static ndp_status check_calls(const ndp_engine *e) {
+    const ndp_program *p = ndp_engine_program(e);
+    const ndp_profile *profile = ndp_engine_profile(e);
+    double calls[NDP_OP_COUNT], moved[NDP_OP_COUNT], flight = 0;
+    ndp_comm_event m;
+    ndp_program_calls(p, calls, moved);
+    for (ndp_comm_event_cursor c = NDP_COMM_EVENTS(NDP_ALL_ITERATIONS); ndp_program_comm_event(p, &c, &m);)
+        calls[m.call->op->id] -= m.begin, moved[m.call->op->id] -= m.begin ? ndp_comm_event_moved(p, &m) : 0;
+    for (int i = 0; i < NDP_OP_COUNT; i++) {
+        bool collective = ndp_op_kinds[i] == NDP_KIND_COLLECTIVE;
+        NDP_CHECK(!collective || (calls[i] == 0 && moved[i] == 0), "%s: %g calls and %g bytes too many",
+                  ndp_all_ops[i]->name, calls[i], moved[i]);
+        NDP_CHECK(collective || profile->flight[i] == 0, "%s is under way", ndp_all_ops[i]->name);
+        flight += profile->flight[i];
+    }
+    NDP_CHECK(flight > 0 && fabs(flight / profile->under_way - 1) < 1e-9, "%g of %g under way", flight,
+              profile->under_way);
+    return NDP_OK;
+}
+
 /* One step of a rank of tp: what is recorded of its instructions against the profile. */
 static ndp_status measured_rank(ndp_transport *t, void *arg) {
     const pipeline_setup *s = arg;
@@ -250,6 +271,7 @@ static ndp_status measured_rank(ndp_transport *t, void *arg) {
         sum += seconds[k], least = fmin(least, seconds[k]);
     NDP_TRY(ndp_comm_create(t, (ndp_group){0, 1, 2, ndp_transport_rank(t)}, "test", &world));
     NDP_TRY(check_gathered(e, times, n, world));
+    NDP_TRY(check_calls(e));
     ndp_comm_destroy(world);
     ndp_engine_destroy(e);
     NDP_CHECK(fabs(sum / step - 1) <= 1e-9 && least >= 0, "parts sum to %g of %g, the least is %g", sum, step, least);

@@ -121,6 +121,7 @@ static void plans_are_simulated(void **state) {
 typedef struct measured {
     const ndp_config *config;
     const char *trace;
+    int64_t first, last;
     ndp_str said;
 } measured;
 
@@ -133,6 +134,7 @@ static ndp_status train(ndp_world *w, void *user) {
     measured *m = user;
     ndp_train_opts o = NDP_TRAIN_OPTS_INIT;
     o.trace = m->trace;
+    o.trace_first = m->first, o.trace_last = m->last;
     o.say = keep_line;
     o.user = m;
     return ndp_train(m->config, w, &o);
@@ -152,6 +154,67 @@ static void runs_are_measured(void **state) {
         tiny_remove(*state, "run");
         free(path);
     }
+}
+
+/* ---- some steps of a run ---- */
+
+enum { FIRST = 2, LAST = 4 };
+
+/* The file has events of the steps FIRST to LAST, alike in each, one step after the other. */
+static void check_steps(const char *path) {
+    struct json_object *file, *events, *args;
+    int found[LAST + 1] = {0};
+    double end[MOST_RANKS] = {0};
+    CHECK_OK(ndp_json_read(path, &file));
+    assert_true(json_object_object_get_ex(file, "traceEvents", &events));
+    for (size_t i = 0; i < json_object_array_length(events); i++) {
+        struct json_object *e = json_object_array_get_idx(events, i);
+        int rank = (int)number(e, "pid"), step;
+        if (strcmp(text_of(e, "cat"), "forward") != 0)
+            continue;
+        assert_true(json_object_object_get_ex(e, "args", &args));
+        step = (int)number(args, "step");
+        assert_in_range(step, FIRST, LAST);
+        assert_true(number(e, "ts") + 0.002 >= end[rank]);
+        end[rank] = number(e, "ts") + number(e, "dur");
+        found[step]++;
+    }
+    for (int step = FIRST; step <= LAST; step++)
+        assert_int_equal(found[step], 4 * MICRO_BATCHES);
+    json_object_put(file);
+}
+
+static void some_steps_are_traced(void **state) {
+    ndp_config *c = configure(*state, cases[0].schedule, cases[0].axis);
+    char *path = ndp_format("%s/run.json", (char *)*state);
+    measured m = {.config = c, .trace = path, .first = FIRST, .last = LAST};
+    tiny_set(c, "train.steps=6");
+    CHECK_OK(ndp_local_world(4, train, &m));
+    assert_non_null(strstr(m.said.data, "run.json, steps 2 to 4\n3 steps: "));
+    check_file(path, m.said.data, true, 4, 4 * MICRO_BATCHES * (LAST - FIRST + 1));
+    check_steps(path);
+    ndp_str_release(&m.said);
+    ndp_config_destroy(c);
+    tiny_remove(*state, "run");
+    free(path);
+}
+
+static void steps_that_the_run_has_not_are_refused(void **state) {
+    ndp_config *c = configure(*state, cases[0].schedule, cases[0].axis);
+    char *path = ndp_format("%s/refused.json", (char *)*state), *job = ndp_format("%s/run/job.yaml", (char *)*state);
+    measured m = {.config = c, .trace = path, .first = 3, .last = 2};
+    tiny_set(c, "train.steps=6");
+    CHECK_FAILS(ndp_local_world(4, train, &m), NDP_EINVAL, "steps 3 to 2 cannot be traced");
+    m.first = 0;
+    CHECK_FAILS(ndp_local_world(4, train, &m), NDP_EINVAL, "steps 0 to 2 cannot be traced");
+    m.first = 3, m.last = 7;
+    CHECK_FAILS(ndp_local_world(4, train, &m), NDP_EINVAL, "to end with step 7, and the run has 6 steps");
+    assert_false(ndp_path_exists(job));
+    assert_false(ndp_path_exists(path));
+    tiny_remove(*state, "run");
+    ndp_config_destroy(c);
+    free(path);
+    free(job);
 }
 
 /* ---- pictures ---- */
@@ -200,7 +263,10 @@ static void other_files_are_refused(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(plans_are_simulated), cmocka_unit_test(runs_are_measured),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(plans_are_simulated),
+                                       cmocka_unit_test(runs_are_measured),
+                                       cmocka_unit_test(some_steps_are_traced),
+                                       cmocka_unit_test(steps_that_the_run_has_not_are_refused),
                                        cmocka_unit_test(pictures_have_a_row_for_each_rank),
                                        cmocka_unit_test(other_files_are_refused)};
     return cmocka_run_group_tests(tests, tiny_make, tiny_drop);
