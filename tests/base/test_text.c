@@ -213,9 +213,10 @@ static void unreadable_paths_are_named(void **state) {
     char *data;
     size_t size;
     ndp_mapped m;
-    CHECK_FAILS(ndp_file_read(in(f, "missing"), &data, &size), NDP_EIO, "/missing': No such file");
+    CHECK_FAILS(ndp_file_read(in(f, "missing"), &data, &size), NDP_EINVAL, "/missing': No such file");
     CHECK_FAILS(ndp_file_read(f->path, &data, &size), NDP_EIO, "it is a folder");
     CHECK_FAILS(ndp_file_map(in(f, "missing"), &m), NDP_EIO, "No such file");
+    CHECK_FAILS(ndp_file_map_as(NDP_FILE_DATA, in(f, "missing"), &m), NDP_EINVAL, "No such file");
     CHECK_FAILS(ndp_file_map(f->path, &m), NDP_EIO, "it is a folder");
     CHECK_FAILS(ndp_folder_sync(in(f, "missing")), NDP_EIO, "No such file");
 }
