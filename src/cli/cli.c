@@ -38,6 +38,7 @@ static void put_place(ndp_json_out *o, const char *message) {
         ndp_json_put_int(o, "rank", rank);
         message += n;
     }
+    message += strncmp(message, "--set: ", 7) == 0 ? 7 : 0;
     char file[PATH_MAX];
     const char *colon = strchr(message, ':');
     if (colon && sscanf(colon, ":%d%n", &line, &n) == 1 && colon[n] == ':' &&

@@ -246,13 +246,14 @@ static void make_socket(const char *path) {
 
 /* Refused by all three ways to open a file; none waits for another process, or reads without end. */
 static void refused(const char *path, const char *why) {
+    ndp_status of_user = strstr(why, "missing file") ? NDP_EINVAL : NDP_EIO;
     char *data;
     size_t size;
     ndp_mapped m;
     int fd;
-    CHECK_FAILS(ndp_file_read_as(NDP_FILE_CONFIG, path, &data, &size), NDP_EIO, why);
+    CHECK_FAILS(ndp_file_read_as(NDP_FILE_CONFIG, path, &data, &size), of_user, why);
     CHECK_FAILS(ndp_file_map(path, &m), NDP_EIO, why);
-    CHECK_FAILS(ndp_file_open(NDP_FILE_HOSTS, path, &fd), NDP_EIO, why);
+    CHECK_FAILS(ndp_file_open(NDP_FILE_HOSTS, path, &fd), of_user, why);
 }
 
 static void only_regular_files_are_opened(void **state) {
