@@ -13,11 +13,11 @@
 
 /* ---- errors ---- */
 
-static bool as_json; /* set while the arguments are parsed, before there are other threads */
+static bool json_errors; /* set while the arguments are parsed, before there are other threads */
 
-void cli_errors_as_json(void) { as_json = true; }
+void cli_errors_as_json(void) { json_errors = true; }
 
-bool cli_is_json(void) { return as_json; }
+bool cli_is_json(void) { return json_errors; }
 
 /* The message begins with a key of a job, such as optimizer.lr, which may be in quotes. */
 static void put_key(ndp_json_out *o, const char *message) {
@@ -67,9 +67,9 @@ static void print_json_error(int code, const char *message, const char *trail) {
 }
 
 /* A warning stays a line of text: it is no error. */
-static void print_error(int code, const char *message, const char *trail) {
+static void complain(int code, const char *message, const char *trail) {
     bool colours = ndp_colours(STDERR_FILENO);
-    if (as_json && code) {
+    if (json_errors && code) {
         print_json_error(code, message, trail);
         return;
     }
@@ -88,7 +88,7 @@ int cli_error(int code, const char *fmt, ...) {
     va_start(args, fmt);
     vsnprintf(message, sizeof message, fmt, args);
     va_end(args);
-    print_error(code, message, NULL);
+    complain(code, message, NULL);
     return code;
 }
 
@@ -100,8 +100,8 @@ int cli_fail_of(const char *who, ndp_status st, bool debug) {
     fflush(stdout);
     snprintf(message, sizeof message, "%s%s", who, ndp_error_message());
     snprintf(trail, sizeof trail, "%s", ndp_error_trail());
-    print_error(code, message, st == NDP_EBUG || debug ? trail : NULL);
-    if (st == NDP_EBUG && !as_json)
+    complain(code, message, st == NDP_EBUG || debug ? trail : NULL);
+    if (st == NDP_EBUG && !json_errors)
         fprintf(stderr,
                 "  This is a bug in ndparallel. Please report these lines and the output of `ndparallel env`.\n");
     return code;
