@@ -61,6 +61,10 @@ const char *ndp_error_message(void);
 /* Where that error came from, "file:line < file:line ...", for bug reports. */
 const char *ndp_error_trail(void);
 
+/* Whether text on this file descriptor may have colours: it is a terminal, NO_COLOR is not set to something, and TERM
+ * is not dumb. Since 0.2. */
+bool ndp_colours(int fd);
+
 /* ---- names ---- */
 
 /* The candidate nearest to `word` by edit distance; NULL: none is near enough to be what was meant. */
@@ -294,6 +298,9 @@ typedef struct ndp_train_opts {
  * differ. Rank 0 holds train.output_dir/lock throughout; NDP_EINVAL if another run holds it, or takes it over during
  * the run. Collective. */
 NDP_API ndp_status ndp_train(const ndp_config *c, ndp_world *w, const ndp_train_opts *o);
+/* The line of metrics.jsonl of a step, without the line break; the caller frees it. `before`: the step before, for what
+ * a line has only where it changes; NULL: none. Since 0.2. */
+NDP_API ndp_status ndp_metrics_line(const ndp_metrics *m, const ndp_metrics *before, char **line);
 /* NDP_EINVAL if a live run on this host writes to train.output_dir. For a check before ranks are started. */
 NDP_API ndp_status ndp_run_folder_check(const ndp_config *c);
 /* The path of a file in train.output_dir, which is made if it does not exist. The caller frees it. */
@@ -320,6 +327,8 @@ typedef struct ndp_checkpoint_entry {
     ndp_checkpoint_state state;
     const char *words; /* which files and tensors are damaged; "" if none */
     double seconds;    /* time that the check took */
+    /* Of the step: the loss that its manifest has, and the eval_loss in RUN/metrics.jsonl; NaN: unknown. Since 0.2. */
+    double loss, eval_loss;
 } ndp_checkpoint_entry;
 
 /* Calls `each` for the checkpoints in RUN/checkpoints, newest first, then for those set aside; with n > 0 only for the
@@ -426,9 +435,10 @@ typedef struct ndp_topology_opts {
     bool quick;                                /* only the links */
     void (*say)(void *user, const char *line); /* rank 0: what is being measured; may be NULL */
     void *user;
+    bool json; /* the text is one line of JSON. Since 0.2. */
 } ndp_topology_opts;
 #define NDP_TOPOLOGY_OPTS_INIT                                                                                         \
-    { NULL, NULL, false, NULL, NULL }
+    { NULL, NULL, false, NULL, NULL, false }
 /* Measures the devices of all ranks, the links between ranks and hosts, and collectives. *text: what was found, for
  * people; the caller frees it. NDP_EIO, before anything is measured: `output` cannot be written. Collective; all ranks
  * get the same. */
@@ -617,6 +627,12 @@ NDP_API bool ndp_is_run_folder(const char *folder);
 NDP_API ndp_status ndp_evaluate_job(const ndp_config *c, ndp_world *w, const char *run, int64_t step,
                                     ndp_evaluation *all, ndp_evaluation **files, int *n);
 
+/* Why a text ended. */
+typedef enum ndp_finish {
+    NDP_FINISH_STOP,     /* an end token or a stop string */
+    NDP_FINISH_LENGTH,   /* max_tokens, or no more positions */
+    NDP_FINISH_CANCELLED /* `emit` returned false */
+} ndp_finish;
 typedef struct ndp_generate_opts {
     const char *model, *prompt; /* no prompt (NULL) is the empty one */
     int max_tokens;
@@ -632,15 +648,10 @@ typedef struct ndp_generate_opts {
     int64_t step;              /* as in ndp_evaluate_opts */
     const char *adapter;       /* the same */
     bool ids; /* texts are not needed: a model without a tokenizer continues the empty prompt, and its texts are "" */
+    ndp_finish *finish; /* ndp_generate sets it to why the text ended; may be NULL. Since 0.2. */
 } ndp_generate_opts;
 #define NDP_GENERATE_OPTS_INIT                                                                                         \
-    { NULL, "", 256, 0.0, 1.0, 42, 0, "cpu", false, NULL, 0, NULL, 0, NULL, false }
-/* Why a text ended. */
-typedef enum ndp_finish {
-    NDP_FINISH_STOP,     /* an end token or a stop string */
-    NDP_FINISH_LENGTH,   /* max_tokens, or no more positions */
-    NDP_FINISH_CANCELLED /* `emit` returned false */
-} ndp_finish;
+    { NULL, "", 256, 0.0, 1.0, 42, 0, "cpu", false, NULL, 0, NULL, 0, NULL, false, NULL }
 /* Continues the prompt. Calls `emit` for each new token with its id and the text that it completes, which may be "";
  * `emit` returns false to stop. Ends at the model's end token, before a stop string, after max_tokens, or at the
  * model's last position. Text that may be the beginning of a stop string is emitted once it is known not to be one.

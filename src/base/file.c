@@ -24,28 +24,32 @@
 static const struct {
     const char *name;
     size_t most;
+    bool ours;
 } kinds[] = {
     [NDP_FILE_DATA] = {"data", SIZE_MAX - 1}, /* no limit: mapped, not read */
+    [NDP_FILE_OWN] = {"a file of ours", SIZE_MAX - 1, .ours = true},
     [NDP_FILE_ANY] = {"a file that is read whole", (size_t)1 << 30},
     [NDP_FILE_JOB] = {"a job file", (size_t)8 << 20},
     [NDP_FILE_CONFIG] = {"a configuration of a model or tokenizer", (size_t)16 << 20},
     [NDP_FILE_TOKENIZER] = {"a tokenizer", (size_t)256 << 20},
     [NDP_FILE_TEMPLATE] = {"a chat template", (size_t)1 << 20},
     [NDP_FILE_INDEX] = {"an index of weights", (size_t)64 << 20},
-    [NDP_FILE_MANIFEST] = {"a manifest of a checkpoint", (size_t)256 << 20},
+    [NDP_FILE_MANIFEST] = {"a manifest of a checkpoint", (size_t)256 << 20, .ours = true},
     [NDP_FILE_HOSTS] = {"a hostfile", (size_t)1 << 20},
     [NDP_FILE_CLUSTER] = {"a description of a cluster", (size_t)1 << 20},
 };
 
-static ndp_status fail_open(const char *path) {
+/* Of a missing file that the user named, the name is a mistake. */
+static ndp_status fail_open(ndp_file_kind kind, const char *path) {
     int cause = errno;
     struct stat link;
+    bool missing = cause == ENOENT || cause == ENOTDIR;
+    ndp_status code = missing && !kinds[kind].ours ? NDP_EINVAL : NDP_EIO;
     if (cause == ENOENT && lstat(path, &link) == 0 && S_ISLNK(link.st_mode))
-        return NDP_FAIL(NDP_EIO, "cannot read '%s': it is a link to a missing file", path);
+        return NDP_FAIL(code, "cannot read '%s': it is a link to a missing file", path);
     char *meant = cause == ENOENT ? ndp_nearest_path(path) : NULL;
-    errno = cause;
-    ndp_status st = meant ? NDP_FAIL(NDP_EIO, "cannot read '%s': %s; did you mean '%s'?", path, strerror(cause), meant)
-                          : IO_FAIL("read", path);
+    ndp_status st = NDP_FAIL(code, "cannot read '%s': %s%s%s%s", path, strerror(cause), meant ? "; did you mean '" : "",
+                             meant ? meant : "", meant ? "'?" : "");
     free(meant);
     return st;
 }
@@ -74,11 +78,11 @@ static ndp_status check_size(ndp_file_kind kind, const char *path, off_t size) {
  * /proc that block. */
 static ndp_status open_regular(ndp_file_kind kind, const char *path, int *fd, struct stat *info) {
     if (stat(path, info))
-        return fail_open(path);
+        return fail_open(kind, path);
     NDP_TRY(check_regular(path, info->st_mode));
     int f = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (f < 0)
-        return fail_open(path);
+        return fail_open(kind, path);
     ndp_status st = fstat(f, info) ? IO_FAIL("read", path) : check_regular(path, info->st_mode);
     if (st == NDP_OK)
         st = check_size(kind, path, info->st_size);
@@ -208,10 +212,10 @@ static ndp_status watch(const char *path, const void *data, const struct stat *i
     return NDP_OK;
 }
 
-ndp_status ndp_file_map(const char *path, ndp_mapped *out) {
+ndp_status ndp_file_map_as(ndp_file_kind kind, const char *path, ndp_mapped *out) {
     int fd = -1;
     struct stat info;
-    NDP_TRY(open_regular(NDP_FILE_DATA, path, &fd, &info));
+    NDP_TRY(open_regular(kind, path, &fd, &info));
     ndp_status st = NDP_OK;
     const void *data = ""; /* an empty file cannot be mapped */
     if (info.st_size && (data = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_SHARED, fd, 0)) == MAP_FAILED)
@@ -219,6 +223,8 @@ ndp_status ndp_file_map(const char *path, ndp_mapped *out) {
     close(fd);
     return st == NDP_OK ? watch(path, data, &info, out) : st;
 }
+
+ndp_status ndp_file_map(const char *path, ndp_mapped *out) { return ndp_file_map_as(NDP_FILE_OWN, path, out); }
 
 void ndp_file_unmap(ndp_mapped *m) {
     if (m->watch)

@@ -169,7 +169,10 @@ ndp_status ndp_hub_find(ndp_hub_kind kind, const char *name, char out[NDP_PATH])
 ndp_status ndp_hub_explain(ndp_hub_kind kind, const char *name, const char *folder, ndp_status st) {
     char fetch[NDP_PATH];
     ndp_hub_name n;
-    if (st != NDP_EIO || strcmp(name, folder) == 0 || !parse(kind, name, &n))
+    const char *why = ndp_error_message(); /* a missing file is a mistake of the user's, as others are */
+    bool missing = st == NDP_EIO ||
+                   (st == NDP_EINVAL && (strstr(why, "cannot read '") == why || strstr(why, "is not there") != NULL));
+    if (!missing || strcmp(name, folder) == 0 || !parse(kind, name, &n))
         return st;
     return NDP_FAIL(NDP_EINVAL, "%s. The Hub cache has only a part of %s; complete it: %s", ndp_error_message(), n.repo,
                     command(kind, &n, fetch));

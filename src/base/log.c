@@ -5,6 +5,13 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+bool ndp_colours(int fd) {
+    const char *none = getenv("NO_COLOR"), *kind = getenv("TERM");
+    return isatty(fd) && !(none && *none) && !(kind && strcmp(kind, "dumb") == 0);
+}
 
 /* One write per line, as ranks share stderr. */
 __attribute__((format(printf, 2, 0))) static void print_line(const char *prefix, const char *fmt, va_list args) {
@@ -26,8 +33,10 @@ void ndp_info(const ndp_log *log, const char *fmt, ...) {
 void ndp_warn(const ndp_log *log, const char *fmt, ...) {
     if (log->level < NDP_LOG_WARN)
         return;
-    char prefix[48];
-    snprintf(prefix, sizeof prefix, "warning (rank %d): ", log->rank);
+    char prefix[64];
+    bool colours = ndp_colours(STDERR_FILENO);
+    snprintf(prefix, sizeof prefix, "%swarning (rank %d):%s ", colours ? "\033[1;33m" : "", log->rank,
+             colours ? "\033[0m" : "");
     va_list args;
     va_start(args, fmt);
     print_line(prefix, fmt, args);

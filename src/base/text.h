@@ -43,9 +43,12 @@ void ndp_strings_release(ndp_strings *list);
 char *ndp_format(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 char *ndp_vformat(const char *fmt, va_list args) __attribute__((format(printf, 1, 0)));
 
-/* What a file is read as. Each kind has a limit (file.c): a larger file is rejected before it fills the memory. */
+/* What a file is read as. Each kind has a limit (file.c): a larger file is rejected before it fills the memory. One
+ * that is missing is NDP_EINVAL, as most likely the user misspelled its name; of the kinds that we write, OWN and
+ * MANIFEST, NDP_EIO. */
 typedef enum ndp_file_kind {
     NDP_FILE_DATA, /* mapped, without a limit */
+    NDP_FILE_OWN,  /* the same, of a run or a cache */
     NDP_FILE_ANY,
     NDP_FILE_JOB,
     NDP_FILE_CONFIG, /* config.json, tokenizer_config.json and the like */
@@ -104,6 +107,8 @@ typedef struct ndp_mapped {
     char *path;
     struct ndp_file_watch *watch; /* NULL: an empty file */
 } ndp_mapped;
+ndp_status ndp_file_map_as(ndp_file_kind kind, const char *path, ndp_mapped *out);
+/* The same for NDP_FILE_OWN. */
 ndp_status ndp_file_map(const char *path, ndp_mapped *out);
 void ndp_file_unmap(ndp_mapped *m);
 /* NDP_EIO names the file if bytes of it were lost since it was mapped. Costs a stat. `{0}` is fine. */

@@ -64,6 +64,10 @@ typedef struct ndp_examined {
 NDP_API ndp_status ndp_checkpoint_examine(ndp_comm *world, const char *folder, int64_t step, bool data, int threads,
                                           ndp_examined *out);
 
+/* The step of a line of metrics.jsonl of n bytes; -1: it has none. *eval_loss: NaN without a number; *evaluated: it has
+ * that key. */
+int64_t ndp_line_step(const char *line, size_t n, bool *evaluated, double *eval_loss);
+
 /* Steps of all checkpoints in `folder`, whole or not, newest first (a missing folder has none). The caller frees
  * *steps. */
 NDP_API ndp_status ndp_checkpoint_steps(const char *folder, int64_t **steps, int *n);

@@ -2,11 +2,20 @@
 #include "base/clock.h"
 #include "base/cpu.h"
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/manifest.h"
 #include "checkpoint/steps.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
+
+/* An evaluation of the run, as metrics.jsonl has it. */
+typedef struct evaluated_step {
+    int64_t step;
+    double loss;
+} evaluated_step;
 
 typedef struct inventory {
     char folder[NDP_PATH];
@@ -14,11 +23,14 @@ typedef struct inventory {
     int n;
     char (*aside)[64]; /* sorted by name, newest first */
     int64_t n_aside, capacity;
+    evaluated_step *evaluated; /* in the order of the file */
+    int64_t n_evaluated, room;
 } inventory;
 
 static void release(inventory *v) {
     free(v->steps);
     free(v->aside);
+    free(v->evaluated);
 }
 
 static int newest_name_first(const void *a, const void *b) { return strcmp(b, a); }
@@ -31,6 +43,63 @@ static ndp_status add_aside(void *user, const char *folder, const char *name) {
     NDP_TRY(ndp_array_reserve(&v->aside, &v->capacity, v->n_aside + 1, sizeof *v->aside));
     snprintf(v->aside[v->n_aside++], sizeof *v->aside, "%.63s", name);
     return NDP_OK;
+}
+
+/* ---- the losses of steps ---- */
+
+int64_t ndp_line_step(const char *line, size_t n, bool *evaluated, double *eval_loss) {
+    static const char key[] = "\"eval_loss\": ";
+    char head[48]; /* a copy that ends */
+    long long step = -1;
+    const char *at = memmem(line, n, key, sizeof key - 1);
+    *evaluated = at;
+    *eval_loss = NAN;
+    snprintf(head, sizeof head, "%.*s", (int)(n < 40 ? n : 40), line);
+    if (sscanf(head, "{\"step\": %lld", &step) != 1)
+        return -1;
+    if (at) {
+        size_t rest = n - (size_t)(at + sizeof key - 1 - line);
+        snprintf(head, sizeof head, "%.*s", (int)(rest < 40 ? rest : 40), at + sizeof key - 1);
+        *eval_loss = head[0] == 'n' ? NAN : strtod(head, NULL); /* null */
+    }
+    return step;
+}
+
+/* What cannot be read is unknown: a list of checkpoints does not need it. */
+static void read_evaluations(inventory *v, const char *run) {
+    char path[NDP_PATH];
+    ndp_mapped file;
+    if (ndp_path_join(path, run, "metrics.jsonl") != NDP_OK || !ndp_path_exists(path) ||
+        ndp_file_map(path, &file) != NDP_OK)
+        return;
+    const char *line = (const char *)file.data, *end = line + file.size;
+    for (const char *next; (next = memchr(line, '\n', (size_t)(end - line))); line = next + 1) {
+        evaluated_step e;
+        bool evaluated;
+        e.step = ndp_line_step(line, (size_t)(next - line), &evaluated, &e.loss);
+        if (evaluated && ndp_array_reserve(&v->evaluated, &v->room, v->n_evaluated + 1, sizeof e) == NDP_OK)
+            v->evaluated[v->n_evaluated++] = e;
+    }
+    ndp_file_unmap(&file);
+}
+
+/* The loss of the step, from its manifest. That the run has evaluated it counts unless it was set aside: the lines of
+ * metrics.jsonl may be those of another one then. */
+static void find_losses(const inventory *v, const char *name, ndp_checkpoint_entry *e) {
+    char path[NDP_PATH];
+    ndp_manifest m;
+    struct json_object *metrics = NULL;
+    e->loss = e->eval_loss = NAN;
+    for (int64_t i = 0; i < v->n_evaluated && e->state != NDP_CHECKPOINT_ASIDE; i++)
+        if (v->evaluated[i].step == e->step)
+            e->eval_loss = v->evaluated[i].loss;
+    if (e->state == NDP_CHECKPOINT_DAMAGED || ndp_path_join(path, v->folder, name) != NDP_OK ||
+        ndp_manifest_read(path, &m) != NDP_OK)
+        return;
+    if (json_object_object_get_ex(m.info.extra, "metrics", &metrics) &&
+        ndp_json_double(metrics, "metrics", "loss", &e->loss) != NDP_OK)
+        e->loss = NAN;
+    ndp_manifest_release(&m);
 }
 
 static ndp_status open_inventory(const char *run, inventory *v) {
@@ -82,6 +151,7 @@ static ndp_status examine_step(const inventory *v, int64_t step, bool data,
     e.state = x.state;
     e.words = x.words;
     measure(v->folder, name, &e);
+    find_losses(v, name, &e);
     each(user, &e);
     return NDP_OK;
 }
@@ -111,6 +181,7 @@ static ndp_status examine_all(const inventory *v, bool data, void (*each)(void *
                                   .state = NDP_CHECKPOINT_ASIDE,
                                   .words = ""};
         measure(v->folder, e.name, &e);
+        find_losses(v, e.name, &e);
         each(user, &e);
     }
     return NDP_OK;
@@ -123,6 +194,8 @@ ndp_status ndp_checkpoints_examine(const char *run, const int64_t *steps, int n,
         NDP_NOT_NULL(steps);
     inventory v = {0};
     ndp_status st = open_inventory(run, &v);
+    if (st == NDP_OK)
+        read_evaluations(&v, run);
     if (st == NDP_OK)
         st = n ? examine_named(&v, steps, n, data, each, user) : examine_all(&v, data, each, user);
     release(&v);

@@ -10,8 +10,14 @@
 
 /* One of exit_codes.h. */
 int ndp_exit_code(ndp_status st);
-/* Prints the thread's last error on stderr, "ndparallel: message"; with `debug`, or for a bug, also where it came from.
- * Returns the exit code. */
+/* Prints a message on stderr, "ndparallel: message", and returns `code`, the exit code; 0: a warning, after which the
+ * program goes on. On a terminal the prefix is bold red, of a warning bold yellow. */
+__attribute__((format(printf, 2, 3))) int cli_error(int code, const char *fmt, ...);
+/* From now on errors are objects, {"error": {"code": 2, "message": ...}}, with file, line, key and rank where the
+ * message has them. Called while arguments are parsed. */
+void cli_errors_as_json(void);
+bool cli_is_json(void);
+/* Prints the thread's last error; with `debug`, or for a bug, also where it came from. Returns the exit code. */
 int cli_fail(ndp_status st, bool debug);
 /* The same with a prefix, such as "rank 3: ". */
 int cli_fail_of(const char *who, ndp_status st, bool debug);

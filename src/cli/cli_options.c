@@ -44,6 +44,8 @@ static void take_value(const cli_option *o, void *arguments, struct argp_state *
     switch (o->kind) {
     case CLI_IS_FLAG:
         *(bool *)to = true;
+        if (strcmp(o->name, "json") == 0)
+            cli_errors_as_json();
         break;
     case CLI_IS_TEXT:
         *(const char **)to = arg;
@@ -151,7 +153,7 @@ typedef struct option_parsing {
     const cli_command *command;
     void *arguments;
     const cli_option *options[MOST_OPTIONS];
-    struct argp_option shown[MOST_OPTIONS + 1]; /* the same for argp, then an empty one */
+    struct argp_option shown[MOST_OPTIONS + 3]; /* the same for argp, then -h and -V, and an empty one */
     char help[MOST_OPTIONS][HELP];              /* of options that list their choices */
     int n;
 } option_parsing;
@@ -182,6 +184,8 @@ static void add_options(option_parsing *p) {
         snprintf(p->help[p->n], HELP, "%s: %s", o->help, o->choices());
         p->shown[p->n].doc = p->help[p->n];
     }
+    p->shown[p->n] = (struct argp_option){.key = 'h', .flags = OPTION_HIDDEN};
+    p->shown[p->n + 1] = (struct argp_option){.key = 'V', .flags = OPTION_HIDDEN};
 }
 
 static error_t parse_key(int key, char *arg, struct argp_state *state) {
@@ -193,7 +197,12 @@ static error_t parse_key(int key, char *arg, struct argp_state *state) {
             take_value(p->options[i], p->arguments, state, arg);
             return 0;
         }
-    if (key == ARGP_KEY_ARG && job) {
+    if (key == 'h') {
+        argp_state_help(state, stdout, ARGP_HELP_STD_HELP);
+    } else if (key == 'V') {
+        puts(argp_program_version);
+        exit(0);
+    } else if (key == ARGP_KEY_ARG && job) {
         take_file(job, state, arg);
     } else if (key == ARGP_KEY_ARG && c->argument) {
         c->argument(p->arguments, state, arg);

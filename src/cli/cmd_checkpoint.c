@@ -1,9 +1,11 @@
 /* ndparallel checkpoint: lists, verifies, exports and removes the checkpoints of a run. */
 #include "cli/commands.h"
 #include "cli/exit_codes.h"
+#include "cli/wrap.h"
 
 #include <errno.h>
 #include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,10 +32,7 @@ static void need_run(const checkpoint_arguments *a, struct argp_state *state) {
         argp_error(state, "no run folder; give a job's train.output_dir");
 }
 
-static int no_memory(void) {
-    fprintf(stderr, "ndparallel: %s\n", strerror(ENOMEM));
-    return 1;
-}
+static int no_memory(void) { return cli_error(CLI_EXIT_FAILED, "%s", strerror(ENOMEM)); }
 
 /* Parses the arguments of a sub-command and runs it. */
 static int run_part(const cli_command *c, int argc, char **argv, int (*body)(const checkpoint_arguments *)) {
@@ -50,7 +49,7 @@ static int run_part(const cli_command *c, int argc, char **argv, int (*body)(con
 
 static const char *state_text(ndp_checkpoint_state state) {
     static const char *const texts[] = {[NDP_CHECKPOINT_VERIFIED] = "verified",
-                                        [NDP_CHECKPOINT_UNREAD] = "complete, data not read",
+                                        [NDP_CHECKPOINT_UNREAD] = "complete, not read",
                                         [NDP_CHECKPOINT_UNVERIFIABLE] = "unverifiable: its manifest has no hashes",
                                         [NDP_CHECKPOINT_DAMAGED] = "DAMAGED",
                                         [NDP_CHECKPOINT_ASIDE] = "set aside"};
@@ -74,22 +73,49 @@ static void put_checkpoint(ndp_json_out *o, const ndp_checkpoint_entry *e) {
     ndp_json_put_int(o, "step", e->step);
     ndp_json_put_int(o, "bytes", e->bytes);
     ndp_json_put_int(o, "saved", e->saved);
+    ndp_json_put_number(o, "loss", e->loss);
+    ndp_json_put_number(o, "eval_loss", e->eval_loss);
     ndp_json_put_text(o, "state", states[e->state]);
     ndp_json_put_text(o, "damage", e->words[0] ? e->words : NULL);
     ndp_json_put_number(o, "seconds", e->seconds);
     ndp_json_close(o, '}');
 }
 
-static void print_checkpoint(const ndp_checkpoint_entry *e) {
-    char date[32] = "";
+/* At most six characters; "-": unknown. */
+static void loss_text(char out[16], double x) { snprintf(out, 16, isnan(x) ? "-" : fabs(x) < 10 ? "%.4f" : "%.5g", x); }
+
+/* "1.9 MiB", at most eight characters. */
+static void size_text(char out[16], int64_t bytes) {
+    static const char *const units[] = {"MiB", "GiB", "TiB"};
+    double x = (double)bytes / (1 << 20);
+    int u = 0;
+    for (; x >= 1000 && u < 2; u++)
+        x /= 1024;
+    snprintf(out, 16, "%.*f %s", x < 99.95 ? 1 : 0, x, units[u]);
+}
+
+/* A row has at most 79 columns unless it says what is damaged. */
+static void print_checkpoint(const ndp_checkpoint_entry *e, bool first) {
+    char date[32] = "-", size[16], loss[16], eval[16];
     time_t saved = (time_t)e->saved;
     struct tm local;
+    ndp_str row = {0}, fitting = {0};
     if (localtime_r(&saved, &local))
-        strftime(date, sizeof date, "%Y-%m-%d %H:%M:%S", &local);
-    printf("%-24s  %s  %9.1f MiB  %s", e->name, date, (double)e->bytes / (1 << 20), state_text(e->state));
+        strftime(date, sizeof date, "%Y-%m-%d %H:%M", &local);
+    size_text(size, e->bytes);
+    loss_text(loss, e->loss);
+    loss_text(eval, e->eval_loss);
+    if (first)
+        ndp_str_addf(&row, "%-13s  %-16s  %8s  %6s  %6s  %s\n", "checkpoint", "saved", "size", "loss", "eval", "state");
+    ndp_str_addf(&row, "%-13s  %16s  %8s  %6s  %6s  %s", e->name, date, size, loss, eval, state_text(e->state));
     if (e->state == NDP_CHECKPOINT_VERIFIED)
-        printf(" in %.2f s", e->seconds);
-    printf("%s%s\n", e->words[0] ? ": " : "", e->words);
+        ndp_str_addf(&row, " in %.2f s", e->seconds);
+    ndp_str_addf(&row, "%s%s\n", e->words[0] ? ": " : "", e->words);
+    if (!row.failed)
+        cli_wrap(&fitting, row.data, cli_line_width());
+    fputs(fitting.data && !fitting.failed ? fitting.data : "", stdout);
+    ndp_str_release(&row);
+    ndp_str_release(&fitting);
     fflush(stdout);
 }
 
@@ -98,7 +124,7 @@ static void show_checkpoint(void *user, const ndp_checkpoint_entry *e) {
     if (c->json)
         put_checkpoint(&c->out, e);
     else
-        print_checkpoint(e);
+        print_checkpoint(e, c->shown == 0);
     c->shown++;
     c->unverified += e->state == NDP_CHECKPOINT_DAMAGED || e->state == NDP_CHECKPOINT_UNVERIFIABLE;
 }
@@ -152,9 +178,9 @@ static const cli_command part_list = {
     .name = "list",
     .about = "list the checkpoints of a run",
     .usage = "RUN",
-    .help = "List the checkpoints in RUN/checkpoints. RUN is a job's train.output_dir. Only manifests and the sizes of "
-            "files "
-            "are checked; `checkpoint verify` reads all data.",
+    .help = "List the checkpoints in RUN/checkpoints. RUN is a job's train.output_dir. loss is that of the step in its "
+            "checkpoint, eval the eval_loss in RUN/metrics.jsonl. Only manifests and the sizes of files are checked; "
+            "`checkpoint verify` reads all data.",
     .options = list_options,
     .argument = take_word,
     .check = check_list,
@@ -192,6 +218,7 @@ static const cli_command part_verify = {
 static const cli_option export_options[] = {
     {"output", 'o', "DIR", "The model folder to write, required; it must not exist, or be empty",
      CLI_TEXT(checkpoint_arguments, output)},
+    CLI_JSON(checkpoint_arguments, json),
     {0},
 };
 
@@ -211,8 +238,17 @@ static int export_checkpoint(const checkpoint_arguments *a) {
     ndp_status st = ndp_checkpoint_export(a->run, a->n ? strtoll(a->steps[0], NULL, 10) : 0, a->output, &step);
     if (st != NDP_OK)
         return cli_fail(st, false);
-    printf("model: %s, of step %lld\n", a->output, (long long)step);
-    return 0;
+    if (a->json) {
+        ndp_json_out o = {0};
+        ndp_json_open(&o, NULL, '{');
+        ndp_json_put_text(&o, "folder", a->output);
+        ndp_json_put_text(&o, "run", a->run);
+        ndp_json_put_int(&o, "step", step);
+        ndp_json_close(&o, '}');
+        cli_print_json(&o);
+    } else
+        printf("model: %s, of step %lld\n", a->output, (long long)step);
+    return cli_end_output(0);
 }
 
 static int run_export(const cli_command *c, int argc, char **argv) {
@@ -236,6 +272,7 @@ static const cli_command part_export = {
 
 static const cli_option rm_options[] = {
     {"force", 0, NULL, "Remove even the last checkpoint that verifies", CLI_FLAG(checkpoint_arguments, force)},
+    CLI_JSON(checkpoint_arguments, json),
     {0},
 };
 
@@ -250,9 +287,21 @@ static int remove_checkpoints(const checkpoint_arguments *a) {
     ndp_status st = ndp_checkpoints_remove(a->run, a->steps, a->n, a->force);
     if (st != NDP_OK)
         return cli_fail(st, false);
+    if (!a->json) {
+        for (int i = 0; i < a->n; i++)
+            printf("removed %s\n", a->steps[i]);
+        return cli_end_output(0);
+    }
+    ndp_json_out o = {0};
+    ndp_json_open(&o, NULL, '{');
+    ndp_json_put_text(&o, "run", a->run);
+    ndp_json_open(&o, "removed", '[');
     for (int i = 0; i < a->n; i++)
-        printf("removed %s\n", a->steps[i]);
-    return 0;
+        ndp_json_put_text(&o, NULL, a->steps[i]);
+    ndp_json_close(&o, ']');
+    ndp_json_close(&o, '}');
+    cli_print_json(&o);
+    return cli_end_output(0);
 }
 
 static int run_rm(const cli_command *c, int argc, char **argv) { return run_part(c, argc, argv, remove_checkpoints); }

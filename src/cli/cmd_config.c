@@ -56,6 +56,7 @@ typedef struct import_arguments {
     ndp_import_opts opts;
     cli_list assignments;
     const char *file, *output, *keys;
+    bool json;
 } import_arguments;
 
 static const cli_option import_options[] = {
@@ -71,6 +72,7 @@ static const cli_option import_options[] = {
      CLI_TEXT(import_arguments, keys)},
     {"force", 0, NULL, "Drop unknown keys, and keys that are not supported and change the result, instead of failing",
      CLI_FLAG(import_arguments, opts.force)},
+    CLI_JSON(import_arguments, json),
     {0},
 };
 
@@ -85,6 +87,8 @@ static void check_import(void *arguments, struct argp_state *state) {
     const import_arguments *a = arguments;
     if (!a->keys && !a->file)
         argp_error(state, "no file; give one, such as axolotl.yaml or default_config.yaml");
+    if (a->keys && a->json)
+        argp_error(state, "--keys prints tables in Markdown; leave out --json");
 }
 
 /* Writes the job, then the notes as comments. */
@@ -98,7 +102,20 @@ static bool write_job(FILE *out, const char *job, const char *notes) {
     return fflush(out) == 0 && !ferror(out);
 }
 
+static int print_imported(const import_arguments *a, const char *job, const char *notes) {
+    ndp_json_out o = {0};
+    ndp_json_open(&o, NULL, '{');
+    ndp_json_put_text(&o, "output", a->output);
+    ndp_json_put_text(&o, "job", job);
+    ndp_json_put_lines(&o, "notes", notes);
+    ndp_json_close(&o, '}');
+    cli_print_json(&o);
+    return cli_end_output(0);
+}
+
 static int write_imported(const import_arguments *a, const char *job, const char *notes) {
+    if (a->json && !a->output)
+        return print_imported(a, job, notes);
     FILE *out = a->output ? fopen(a->output, "w") : stdout;
     bool written = out && write_job(out, job, notes);
     int cause = errno;
@@ -106,10 +123,10 @@ static int write_imported(const import_arguments *a, const char *job, const char
         written = false;
         cause = errno;
     }
-    if (!written) {
-        fprintf(stderr, "ndparallel: cannot write %s: %s\n", a->output ? a->output : "the output", strerror(cause));
-        return 1;
-    }
+    if (!written)
+        return cli_error(1, "cannot write %s: %s", a->output ? a->output : "the output", strerror(cause));
+    if (a->json)
+        return print_imported(a, job, notes);
     bool shown = !a->output && isatty(STDOUT_FILENO) && isatty(STDERR_FILENO); /* the job has them as comments */
     if (!shown)
         fputs(notes, stderr);
@@ -171,10 +188,8 @@ static int print_keys(const cli_command *c, const config_arguments *a) {
 
 static int run(const cli_command *c, int argc, char **argv) {
     config_arguments a = {.names = calloc((size_t)argc, sizeof *a.names)};
-    if (!a.names) {
-        fprintf(stderr, "ndparallel: %s\n", strerror(ENOMEM));
-        return 1;
-    }
+    if (!a.names)
+        return cli_error(1, "%s", strerror(ENOMEM));
     cli_parse(c, argc, argv, &a);
     int code = print_keys(c, &a);
     free(a.names);

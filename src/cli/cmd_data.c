@@ -2,7 +2,6 @@
 #include "cli/commands.h"
 #include "cli/progress.h"
 
-#include <stdlib.h>
 #include <unistd.h>
 
 typedef struct data_arguments {
@@ -19,11 +18,10 @@ static const cli_option options[] = {
 };
 
 static int run(const cli_command *c, int argc, char **argv) {
-    const char *none = getenv("NO_COLOR");
     data_arguments a = {.data = NDP_DATA_OPTS_INIT};
     cli_progress progress;
     cli_parse(c, argc, argv, &a);
-    a.data.colour = isatty(STDOUT_FILENO) && !(none && *none);
+    a.data.colour = ndp_colours(STDOUT_FILENO);
     cli_progress_init(&progress, 0, false);
     a.data.working = progress.columns ? cli_progress_working : NULL;
     a.data.user = &progress;

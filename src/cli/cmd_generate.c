@@ -12,7 +12,9 @@ typedef struct generate_arguments {
     cli_list stop;
     const char *file, *system;
     int batch, context;
-    bool chat, ids, debug, terminal;
+    bool chat, ids, debug, terminal, json;
+    ndp_str text, numbers; /* with --json: what was generated */
+    int64_t tokens;
 } generate_arguments;
 
 static const cli_option options[] = {
@@ -49,6 +51,7 @@ static const cli_option options[] = {
     {"device", 0, "NAME", CLI_DEVICE_HELP, CLI_TEXT(generate_arguments, generate.device),
      .choices = ndp_device_choices},
     {"ids", 0, NULL, "Print token ids instead of text", CLI_FLAG(generate_arguments, ids)},
+    {"json", 0, NULL, "With --prompt: print the result as one line of JSON", CLI_FLAG(generate_arguments, json)},
     {"force-memory", 0, NULL, "Start even if more memory is needed than is available",
      CLI_FLAG(generate_arguments, generate.force_memory)},
     {"debug", 0, NULL, "Show where in the source an error occurred", CLI_FLAG(generate_arguments, debug), .group = 1},
@@ -61,6 +64,8 @@ static void check_arguments(void *arguments, struct argp_state *state) {
         argp_error(state, "--model DIR is missing");
     if ((a->generate.prompt && (a->chat || a->file)) || (a->chat && a->file))
         argp_error(state, "give one of --prompt, --chat and --file");
+    if (a->json && (a->chat || a->file))
+        argp_error(state, "--json is for --prompt; --file prints JSON, and --chat is for people");
     if (a->file && a->ids)
         argp_error(state, "--ids is for --prompt and --chat; --file prints texts");
     if (!a->chat && (a->system || a->context))
@@ -88,6 +93,30 @@ static bool print_token(void *user, int32_t id, const char *text) {
     return fflush(stdout) == 0;
 }
 
+static bool keep_token(void *user, int32_t id, const char *text) {
+    generate_arguments *a = user;
+    ndp_str_add(&a->text, text);
+    ndp_str_addf(&a->numbers, "%s%d", a->tokens++ ? ", " : "", id);
+    return true;
+}
+
+/* As a line of --file, without the index. */
+static void print_json(generate_arguments *a, ndp_finish finish) {
+    ndp_json_out o = {0};
+    ndp_json_open(&o, NULL, '{');
+    ndp_json_put_text(&o, "text", a->text.data ? a->text.data : "");
+    ndp_json_put_int(&o, "tokens", a->tokens);
+    ndp_json_put_text(&o, "finish", finish == NDP_FINISH_STOP ? "stop" : "length");
+    if (a->ids) {
+        ndp_json_open(&o, "ids", '[');
+        ndp_str_add(&o.text, a->numbers.data ? a->numbers.data : "");
+        ndp_json_close(&o, ']');
+    }
+    ndp_json_close(&o, '}');
+    o.text.failed |= a->text.failed || a->numbers.failed;
+    cli_print_json(&o);
+}
+
 static bool print_line(void *user, const char *line, size_t length) {
     (void)user;
     return fwrite(line, 1, length, stdout) == length && putchar('\n') != EOF && fflush(stdout) == 0;
@@ -95,10 +124,17 @@ static bool print_line(void *user, const char *line, size_t length) {
 
 static int generate_prompt(generate_arguments *a) {
     a->generate.ids = a->ids;
-    ndp_status st = ndp_generate(&a->generate, print_token, a);
+    ndp_finish finish = NDP_FINISH_CANCELLED;
+    a->generate.finish = &finish;
+    ndp_status st = ndp_generate(&a->generate, a->json ? keep_token : print_token, a);
+    if (st == NDP_OK && a->json)
+        print_json(a, finish);
+    ndp_str_release(&a->text);
+    ndp_str_release(&a->numbers);
     if (st != NDP_OK)
         return cli_fail(st, a->debug);
-    putchar('\n');
+    if (!a->json)
+        putchar('\n');
     return cli_end_output(0);
 }
 

@@ -7,7 +7,7 @@
 typedef struct merge_arguments {
     ndp_merge_opts merge;
     cli_list accept;
-    bool debug;
+    bool debug, json;
 } merge_arguments;
 
 static const cli_option options[] = {
@@ -20,6 +20,7 @@ static const cli_option options[] = {
     {"accept", 0, "KEY",
      "With the adapter of a run: allow KEY, model.path, to be other weights than those that it was trained beside",
      CLI_LIST(merge_arguments, accept)},
+    CLI_JSON(merge_arguments, json),
     {"debug", 0, NULL, "Show where in the source an error occurred", CLI_FLAG(merge_arguments, debug), .group = 1},
     {0},
 };
@@ -34,6 +35,17 @@ static void check_arguments(void *arguments, struct argp_state *state) {
         argp_error(state, "merge needs -o DIR, the model folder to write");
 }
 
+static void print_json(const ndp_merge_opts *m, int64_t changed) {
+    ndp_json_out o = {0};
+    ndp_json_open(&o, NULL, '{');
+    ndp_json_put_text(&o, "folder", m->folder);
+    ndp_json_put_text(&o, "model", m->model);
+    ndp_json_put_text(&o, "adapter", m->adapter);
+    ndp_json_put_int(&o, "tensors", changed);
+    ndp_json_close(&o, '}');
+    cli_print_json(&o);
+}
+
 static int run(const cli_command *c, int argc, char **argv) {
     merge_arguments a = {.merge = NDP_MERGE_OPTS_INIT};
     int64_t changed;
@@ -44,7 +56,10 @@ static int run(const cli_command *c, int argc, char **argv) {
     free(a.accept.items);
     if (st != NDP_OK)
         return cli_fail(st, a.debug);
-    printf("model: %s, %lld tensors merged\n", a.merge.folder, (long long)changed);
+    if (a.json)
+        print_json(&a.merge, changed);
+    else
+        printf("model: %s, %lld tensors merged\n", a.merge.folder, (long long)changed);
     return cli_end_output(0);
 }
 

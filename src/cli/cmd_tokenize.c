@@ -6,7 +6,9 @@
 typedef struct tokenize_arguments {
     ndp_tokenize_opts tokenize;
     bool forms[NDP_TOKENS_TEXT + 1]; /* the forms of output that were asked for */
-    bool debug;
+    bool debug, json;
+    ndp_json_out out; /* with --json */
+    int64_t texts;
 } tokenize_arguments;
 
 static const cli_option options[] = {
@@ -29,6 +31,7 @@ static const cli_option options[] = {
      CLI_FLAG(tokenize_arguments, forms[NDP_TOKENS_COUNT])},
     {"decode", 0, NULL, "Turn lists of ids back into texts, each printed as a JSON string",
      CLI_FLAG(tokenize_arguments, forms[NDP_TOKENS_TEXT])},
+    CLI_JSON(tokenize_arguments, json),
     {"debug", 0, NULL, "Show where in the source an error occurred", CLI_FLAG(tokenize_arguments, debug), .group = 1},
     {0},
 };
@@ -55,10 +58,36 @@ static bool print_line(void *user, const char *line, size_t length) {
     return fwrite(line, 1, length, stdout) == length && putchar('\n') != EOF;
 }
 
+/* Each line is a value of JSON. */
+static bool add_value(void *user, const char *line, size_t length) {
+    tokenize_arguments *a = user;
+    ndp_str_add(&a->out.text, a->texts++ ? ", " : "");
+    ndp_str_add_bytes(&a->out.text, line, length);
+    return !a->out.text.failed;
+}
+
+static ndp_status tokenize_to_json(tokenize_arguments *a) {
+    static const char *const forms[] = {[NDP_TOKENS_IDS] = "ids",
+                                        [NDP_TOKENS_PIECES] = "pieces",
+                                        [NDP_TOKENS_COUNT] = "count",
+                                        [NDP_TOKENS_TEXT] = "text"};
+    ndp_json_open(&a->out, NULL, '{');
+    ndp_json_put_text(&a->out, "form", forms[a->tokenize.form]);
+    ndp_json_open(&a->out, "texts", '[');
+    ndp_status st = ndp_tokenize(&a->tokenize, add_value, a);
+    ndp_json_close(&a->out, ']');
+    ndp_json_put_int(&a->out, "number", a->texts);
+    ndp_json_close(&a->out, '}');
+    if (st == NDP_OK)
+        cli_print_json(&a->out);
+    ndp_str_release(&a->out.text);
+    return st;
+}
+
 static int run(const cli_command *c, int argc, char **argv) {
     tokenize_arguments a = {.tokenize = NDP_TOKENIZE_OPTS_INIT};
     cli_parse(c, argc, argv, &a);
-    ndp_status st = ndp_tokenize(&a.tokenize, print_line, NULL);
+    ndp_status st = a.json ? tokenize_to_json(&a) : ndp_tokenize(&a.tokenize, print_line, NULL);
     if (st != NDP_OK)
         return cli_fail(st, a.debug);
     return cli_end_output(0);

@@ -8,7 +8,7 @@
 typedef struct topology_arguments {
     const char *hostfile, *output, *device;
     int ranks;
-    bool quick, keys, debug;
+    bool quick, keys, debug, json;
 } topology_arguments;
 
 static const cli_option options[] = {
@@ -22,9 +22,16 @@ static const cli_option options[] = {
     {"quick", 0, NULL, "Measure only the links: neither devices nor collectives", CLI_FLAG(topology_arguments, quick)},
     {"keys", 0, NULL, "Print the keys of cluster.yaml, with what they mean, and measure nothing",
      CLI_FLAG(topology_arguments, keys)},
+    CLI_JSON(topology_arguments, json),
     {"debug", 0, NULL, "Show where in the source an error occurred", CLI_FLAG(topology_arguments, debug), .group = 1},
     {0},
 };
+
+static void check_arguments(void *arguments, struct argp_state *state) {
+    const topology_arguments *a = arguments;
+    if (a->keys && a->json)
+        argp_error(state, "--keys prints a text; leave out --json");
+}
 
 /* On stderr, since stdout has the result. */
 static void say(void *user, const char *line) {
@@ -40,11 +47,12 @@ static ndp_status measure(ndp_world *w, void *user) {
     o.quick = a->quick;
     o.output = a->output;
     o.say = say;
+    o.json = a->json;
     ndp_status st = ndp_topology(w, &o, &text);
     if (st != NDP_OK)
         return st;
     if (ndp_world_rank(w) == 0)
-        fputs(text, stdout);
+        printf("%s%s", text, a->json ? "\n" : "");
     free(text);
     return NDP_OK;
 }
@@ -87,5 +95,6 @@ const cli_command cmd_topology = {
             "is slow, and write a cluster.yaml for `plan --cluster` and `train --placement best`. Takes at most 30 s "
             "for 8 hosts.",
     .options = options,
+    .check = check_arguments,
     .examples = {"ndparallel topology --hostfile hosts.txt -o cluster.yaml", "ndparallel topology --quick"},
     .run = run};

@@ -1,6 +1,7 @@
 /* ndparallel train: runs a job in this process, in ranks that it launches, or as one rank of a world already launched.
  */
 #include "cli/commands.h"
+#include "cli/events.h"
 #include "cli/progress.h"
 #include "cli/ranks.h"
 
@@ -70,7 +71,9 @@ static const cli_option options[] = {
     {"no-data", 0, NULL, "With --dry-run: open neither the data nor the tokenizer", CLI_FLAG(train_arguments, no_data)},
     {"ranks-per-node", 0, "N", "With --dry-run: ranks per node; default: one node for up to 8 ranks, else 8 per node",
      CLI_INT(train_arguments, per_node, 1, 1 << 20)},
-    {"json", 0, NULL, "With --dry-run: print the result as one line of JSON", CLI_FLAG(train_arguments, json)},
+    {"json", 0, NULL,
+     "Print the lines of metrics.jsonl, and an object of JSON for each event; with --dry-run the result, as one line",
+     CLI_FLAG(train_arguments, json)},
     CLI_JOB_DEVICE,
     {"trace", 0, "FILE",
      "Record when each rank does what in the last step, as a picture (FILE.svg) or Chrome trace events (FILE.json)",
@@ -89,8 +92,6 @@ static void check_arguments(void *arguments, struct argp_state *state) {
     const train_arguments *a = arguments;
     if (a->no_data && !a->dry)
         argp_error(state, "--no-data needs --dry-run: a real run needs its data");
-    if (a->json && !a->dry)
-        argp_error(state, "--json needs --dry-run: a run writes RUN/metrics.jsonl");
     if (a->trace && a->dry)
         argp_error(state, "--trace records a real step, --dry-run has none: use `plan --timeline FILE`");
     if (a->trace_first && !a->trace)
@@ -105,6 +106,9 @@ static void check_arguments(void *arguments, struct argp_state *state) {
     if (a->cluster && a->dry && a->per_node)
         argp_error(state,
                    "--ranks-per-node and --cluster both say how many ranks a node has: leave out one of the two");
+    if (a->json && is_placed(a) && !a->cluster && !a->dry)
+        argp_error(state,
+                   "--json and --placement best: give --cluster FILE, which `ndparallel topology -o FILE` writes");
     if (a->accept.n && !a->resume)
         argp_error(state, "--accept needs --resume: only a resumed run can differ from a checkpoint");
 }
@@ -115,11 +119,14 @@ typedef struct train_run {
     const train_arguments *arguments;
     cli_ranks ranks;
     cli_progress progress;
+    cli_events events; /* instead, with --json */
 } train_run;
 
 /* Rank 0 draws the live line; the others erase it before they write to the terminal. */
 static void clear_terminal(void *user, int rank) {
     train_run *r = user;
+    if (r->arguments->json)
+        return;
     if (rank == 0)
         cli_progress_end(&r->progress);
     else
@@ -143,8 +150,16 @@ static ndp_status train_rank(ndp_world *w, void *user) {
     o.say = cli_progress_say;
     o.working = cli_progress_working;
     o.user = &r->progress;
+    if (r->arguments->json) {
+        o.progress = cli_events_step;
+        o.say = cli_events_say;
+        o.working = NULL;
+        o.user = &r->events;
+    }
     ndp_status st = ndp_train(r->arguments->job.config, w, &o);
-    if (ndp_world_rank(w) == 0)
+    if (ndp_world_rank(w) == 0 && r->arguments->json)
+        cli_events_end(&r->events, st);
+    else if (ndp_world_rank(w) == 0)
         cli_progress_end(&r->progress);
     return st;
 }
@@ -221,7 +236,7 @@ static int print_better(const train_arguments *a) {
     int code = ndp_world_launched_rank() == 0 ? choose_hosts(a, a->cluster, &hosts, &text) : -1;
     if (code != 0)
         return code < 0 ? 0 : code;
-    printf("%splacement: these ranks are placed already; give srun that order\n", text);
+    fprintf(a->json ? stderr : stdout, "%splacement: these ranks are placed already; give srun that order\n", text);
     ndp_rank_hosts_free(hosts);
     free(text);
     return 0;
@@ -245,7 +260,7 @@ static int place_ranks(const train_arguments *a, char ***hosts) {
             code = choose_hosts(a, measured, hosts, &text);
     }
     if (code == 0) {
-        printf("%s", text);
+        fputs(text, a->json ? stderr : stdout);
         free(text);
         fflush(stdout);
     }
@@ -270,7 +285,10 @@ static int train_ranks(const train_arguments *a, int every, bool held, int argc,
                           .body = train_rank,
                           .clear = clear_terminal,
                           .user = &r};
-    cli_progress_init(&r.progress, every, held);
+    if (a->json)
+        cli_events_init(&r.events);
+    else
+        cli_progress_init(&r.progress, every, held);
     r.ranks.live = r.progress.columns > 0;
     code = cli_ranks_run(&r.ranks, a->job.config);
     ndp_rank_hosts_free(hosts);

@@ -225,10 +225,8 @@ static int dump(const verify_arguments *a) {
 
 static int verify_layouts(const verify_arguments *a) {
     ndp_verdict *verdicts = calloc((size_t)a->layouts.n, sizeof *verdicts);
-    if (!verdicts) {
-        fprintf(stderr, "ndparallel: not enough memory for %d layouts\n", a->layouts.n);
-        return 1;
-    }
+    if (!verdicts)
+        return cli_error(1, "not enough memory for %d layouts", a->layouts.n);
     ndp_verify_opts o = NDP_VERIFY_OPTS_INIT;
     o.layouts = a->layouts.items;
     o.n = a->layouts.n;

@@ -1,5 +1,6 @@
 /* The table of commands (commands.h). */
 #include "cli/commands.h"
+#include "cli/exit_codes.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -99,17 +100,20 @@ int cli_fail_unknown(const cli_command *in, const char *word) {
     for (; list[n] && n < MOST; n++)
         names[n] = list[n]->name;
     const char *meant = ndp_nearest(word, names, n);
-    fprintf(stderr, "ndparallel: unknown command '%s%s%.60s'", in ? in->name : "", in ? " " : "", word);
+    ndp_str more = {0};
     if (synonym)
-        fprintf(stderr, "; use `ndparallel %s`%s%s", synonym->command, synonym->also ? ". " : "",
-                synonym->also ? synonym->also : "");
+        ndp_str_addf(&more, "; use `ndparallel %s`%s%s", synonym->command, synonym->also ? ". " : "",
+                     synonym->also ? synonym->also : "");
     else if (meant)
-        fprintf(stderr, "; did you mean '%s'?", meant);
+        ndp_str_addf(&more, "; did you mean '%s'?", meant);
     int shown = synonym || meant ? 0 : ndp_nearest_names(word, names, n, SHOWN, near);
     for (int i = 0; i < shown; i++)
-        fprintf(stderr, "%s '%s'", i ? "," : "; the nearest are", near[i]);
-    fprintf(stderr, "\n`ndparallel %s%s--help` lists the commands.\n", in ? in->name : "", in ? " " : "");
-    return 2;
+        ndp_str_addf(&more, "%s '%s'", i ? "," : "; the nearest are", near[i]);
+    const char *of = in ? in->name : "", *blank = in ? " " : "";
+    int code = cli_error(CLI_EXIT_MISTAKE, "unknown command '%s%s%.60s'%s\n`ndparallel %s%s--help` lists the commands.",
+                         of, blank, word, more.data ? more.data : "", of, blank);
+    ndp_str_release(&more);
+    return code;
 }
 
 /* ---- help ---- */

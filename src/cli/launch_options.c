@@ -65,7 +65,13 @@ typedef struct launch_terminal {
     const ndp_config *saves; /* as of cli_launch */
 } launch_terminal;
 
-static void say(void *user, const char *line) { cli_progress_say(&((launch_terminal *)user)->progress, line); }
+/* With --json on stderr: stdout has only JSON. */
+static void say(void *user, const char *line) {
+    if (cli_is_json())
+        fprintf(stderr, "%s\n", line);
+    else
+        cli_progress_say(&((launch_terminal *)user)->progress, line);
+}
 
 static void report_rank_end(void *user, const char *line) {
     const launch_terminal *t = user;
@@ -79,7 +85,7 @@ static void report_rank_end(void *user, const char *line) {
         else
             snprintf(disk, sizeof disk, "; no step is on disk");
     }
-    fprintf(stderr, "ndparallel: %s%s\n", line, disk);
+    cli_error(1, "%s%s", line, disk);
 }
 
 int cli_launch(ndp_launch_opts *o, bool live, bool debug, const ndp_config *saves) {

@@ -91,7 +91,7 @@ typedef struct page_files {
 } page_files;
 
 static void report(page_files *g) {
-    fprintf(stderr, "ndparallel: cannot write %s: %s\n", g->path, strerror(errno));
+    cli_error(1, "cannot write %s: %s", g->path, strerror(errno));
     g->failed = true;
 }
 

@@ -3,6 +3,7 @@
  * The cursor always waits at the beginning of the live line, so everything below can be erased, even after the terminal
  * was resized and has wrapped the line. */
 #include "cli/progress.h"
+#include "cli/cli.h"
 #include "cli/wrap.h"
 
 #include <errno.h>
@@ -75,10 +76,8 @@ void cli_progress_init(cli_progress *p, int every, bool held) {
 /* The reader of a pipe ended, or a disk is full. A run is not lost for that. */
 static void warn_unwritable(cli_progress *p, int error) {
     if (!p->unwritable)
-        fprintf(stderr,
-                "ndparallel: cannot write the output: %s; the run continues. Its numbers are in metrics.jsonl of its "
-                "folder\n",
-                strerror(error));
+        cli_error(0, "cannot write the output: %s; the run continues. Its numbers are in metrics.jsonl of its folder",
+                  strerror(error));
     p->unwritable = true;
 }
 

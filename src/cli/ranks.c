@@ -80,7 +80,7 @@ static char **same_command(const cli_ranks *r, const char *resume, char program[
     char **again = calloc((size_t)r->argc + 3, sizeof *again);
     ssize_t n = readlink("/proc/self/exe", program, PATH_MAX - 1);
     if (!again || n < 0) {
-        fprintf(stderr, "ndparallel: cannot find this program's own path: %s\n", strerror(errno));
+        cli_error(1, "cannot find this program's own path: %s", strerror(errno));
         free(again);
         return NULL;
     }
@@ -108,7 +108,8 @@ static bool has_died(int code) { return code != 0 && code != 2 && code != ndp_ex
 static int launch_with_restarts(const cli_ranks *r, const ndp_config *c, const ndp_launch_opts *o) {
     int code = launch_ranks(r, c, NULL, *o);
     for (int i = 1; i <= r->restarts && has_died(code); i++) {
-        printf("restart %d of %d: the ranks ended with code %d\n", i, r->restarts, code);
+        fprintf(cli_is_json() ? stderr : stdout, "restart %d of %d: the ranks ended with code %d\n", i, r->restarts,
+                code);
         fflush(stdout);
         code = launch_ranks(r, c, "--resume", *o);
     }
@@ -132,8 +133,7 @@ int cli_ranks_run(cli_ranks *r, const ndp_config *c) {
     if (st != NDP_OK)
         return cli_fail_early(st, r->debug);
     if (o.ranks == 0 && r->restarts && !ndp_world_launched(NULL))
-        fprintf(stderr,
-                "ndparallel: --restarts only works for ranks that are separate processes; this run is one process "
-                "and will not be restarted\n");
+        cli_error(0, "--restarts only works for ranks that are separate processes; this run is one process and will "
+                     "not be restarted");
     return o.ranks == 0 ? run_here(r, c) : launch_with_restarts(r, c, &o);
 }

@@ -49,7 +49,7 @@ static ndp_status add_document(void *user, const ndp_document *d) {
 static ndp_status read_file(evaluation_corpus *c, evaluation_file *f, const char *text_field) {
     ndp_mapped file;
     int64_t documents = c->n, tokens = c->ids.n;
-    NDP_TRY(ndp_file_map(f->path, &file));
+    NDP_TRY(ndp_file_map_as(NDP_FILE_DATA, f->path, &file));
     ndp_status st = ndp_source_visit(f->path, (const char *)file.data, file.size, text_field, add_document, c);
     NDP_TRY(ndp_file_end(&file, st));
     NDP_CHECK(c->n > documents, "%s has no document with text", f->path);

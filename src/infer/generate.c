@@ -53,6 +53,8 @@ ndp_status ndp_generate(const ndp_generate_opts *o, emitter *emit, void *user) {
     ndp_status st = prepare_generation(&g);
     if (st == NDP_OK)
         st = generate_tokens(&g, emit, user);
+    if (st == NDP_OK && o->finish)
+        *o->finish = g.answer.ended ? g.answer.finish : NDP_FINISH_CANCELLED;
     ndp_cached_release(&g.model);
     ndp_answer_release(&g.answer);
     ndp_ids_release(&g.prompt);

@@ -83,7 +83,7 @@ static ndp_status take_room(ndp_generator *g) {
 static ndp_status check_texts(const ndp_generator *g) {
     const char *why = ndp_tokenizer_why_no_texts(g->infer.tokenizer);
     if (why && (!g->opts->ids || g->opts->stop_count))
-        return NDP_FAIL(NDP_EIO, "%s; without a prompt, --ids continues the begin token", why);
+        return NDP_FAIL(NDP_EINVAL, "%s; without a prompt, --ids continues the begin token", why);
     return NDP_OK;
 }
 

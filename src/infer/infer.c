@@ -56,7 +56,7 @@ static ndp_status read_folder(ndp_infer *f) {
     f->tokenizer_source = f->folder;
     NDP_TRY(ndp_weights_check_files(f->folder));
     ndp_status st = ndp_tokenizer_create(f->folder, &f->tokenizer);
-    return st == NDP_EIO && !ndp_tokenizer_exists(f->folder) ? use_ids(f) : st;
+    return st == NDP_EINVAL && !ndp_tokenizer_exists(f->folder) ? use_ids(f) : st;
 }
 
 /* The checkpoint of a run. */
@@ -155,7 +155,7 @@ ndp_status ndp_infer_encode(const ndp_infer *f, const char *text, size_t n, bool
     int64_t first = ids->n;
     const char *why = ndp_tokenizer_why_no_texts(f->tokenizer);
     if (n && why) /* a file is missing */
-        return NDP_FAIL(NDP_EIO, "%s", why);
+        return NDP_FAIL(NDP_EINVAL, "%s", why);
     NDP_TRY(special ? ndp_tokenizer_encode(f->tokenizer, text, n, true, ids)
                     : ndp_tokenizer_encode_rendered(f->tokenizer, text, n, ids));
     for (int64_t i = first; i < ids->n; i++)

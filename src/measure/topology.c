@@ -261,7 +261,7 @@ static ndp_status finish(ndp_topology_run *t, double start, char **text) {
     t->seconds = ndp_now() - start;
     if (t->opts->output && ndp_comm_rank(t->world) == 0)
         NDP_TRY(write_cluster(t));
-    ndp_topology_describe(t, &words);
+    (t->opts->json ? ndp_topology_json : ndp_topology_describe)(t, &words);
     *text = ndp_str_detach(&words);
     return *text ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for a text");
 }

@@ -1,6 +1,9 @@
 /* What a topology found, as lines for people (topology_text.h). */
 #include "measure/topology_text.h"
 
+#include "base/json_write.h"
+#include <math.h>
+
 enum { SHOWN_HOSTS = 16 };
 
 static void add_rate(double rate, ndp_str *out) {
@@ -125,4 +128,75 @@ void ndp_topology_describe(const ndp_topology_run *t, ndp_str *out) {
     if (t->opts->output)
         ndp_str_addf(out, "written: %s\n", t->opts->output);
     ndp_str_addf(out, "measured in %.1f s\n", t->seconds);
+}
+
+/* ---- JSON ---- */
+
+static void put_measured(ndp_json_out *o, const char *key, double x) { ndp_json_put_number(o, key, x > 0 ? x : NAN); }
+
+static void put_hosts(ndp_json_out *o, const ndp_topology_run *t) {
+    const ndp_host_links *l = &t->links;
+    ndp_json_open(o, "hosts", '[');
+    for (int i = 0; i < t->hosts.n; i++) {
+        int ranks = 0;
+        for (int r = 0; r < t->hosts.world; r++)
+            ranks += t->hosts.of[r] == i;
+        ndp_json_open(o, NULL, '{');
+        ndp_json_put_text(o, "name", t->hosts.names[i]);
+        ndp_json_put_int(o, "ranks", ranks);
+        ndp_json_put_int(o, "rack", l->rack_of[i]);
+        put_measured(o, "alone", l->n > 1 ? l->alone[i] : 0);
+        put_measured(o, "by_all_ranks", l->n > 1 ? l->streams[i] : 0);
+        ndp_json_open(o, "to", '[');
+        for (int k = 0; k < l->n && l->n > 1; k++)
+            put_measured(o, NULL, i == k ? 0 : l->together[i * l->n + k]);
+        ndp_json_close(o, ']');
+        ndp_json_close(o, '}');
+    }
+    ndp_json_close(o, ']');
+}
+
+static void put_device(ndp_json_out *o, const ndp_topology_run *t) {
+    const ndp_device_facts *f = &t->first.device;
+    ndp_json_open(o, "device", '{');
+    ndp_json_put_text(o, "name", t->cluster.device);
+    put_measured(o, "fp32_flops", f->flops[NDP_RATE_FP32]);
+    put_measured(o, "bf16_flops", f->flops[NDP_RATE_BF16]);
+    put_measured(o, "memory_bandwidth", f->memory_bandwidth);
+    put_measured(o, "call_seconds", f->call_seconds);
+    ndp_json_open(o, "ranks", '[');
+    for (int r = 0; r < t->hosts.world; r++)
+        put_measured(o, NULL, t->rates[r]);
+    ndp_json_close(o, ']');
+    ndp_json_close(o, '}');
+}
+
+void ndp_topology_json(const ndp_topology_run *t, ndp_str *out) {
+    ndp_json_out o = {0};
+    const ndp_rank_facts *f = &t->first;
+    ndp_json_open(&o, NULL, '{');
+    ndp_json_put_int(&o, "ranks", t->hosts.world);
+    ndp_json_open(&o, "host", '{');
+    ndp_json_put_int(&o, "sockets", f->sockets);
+    ndp_json_put_int(&o, "cores", f->cores);
+    ndp_json_put_int(&o, "gpus", f->gpus);
+    ndp_json_put_int(&o, "nics", f->nics);
+    ndp_json_put_number(&o, "memory_bytes", f->memory_bytes);
+    ndp_json_put_bool(&o, "all_alike", !t->unlike);
+    ndp_json_close(&o, '}');
+    put_hosts(&o, t);
+    put_device(&o, t);
+    ndp_json_open(&o, "links", '{');
+    put_measured(&o, "inside", t->links.inside);
+    put_measured(&o, "inside_seconds", t->links.inside_latency);
+    put_measured(&o, "nic", t->links.n > 1 ? ndp_topology_nic(&t->links) : 0);
+    put_measured(&o, "nic_seconds", t->links.n > 1 ? t->cluster.nics.latency : 0);
+    put_measured(&o, "between_racks", t->links.racks > 1 ? t->links.trunk : 0);
+    ndp_json_close(&o, '}');
+    ndp_json_put_text(&o, "cluster", t->opts->output);
+    ndp_json_put_number(&o, "seconds", t->seconds);
+    ndp_json_close(&o, '}');
+    ndp_str_add(out, o.text.data ? o.text.data : "");
+    out->failed |= o.text.failed;
+    ndp_str_release(&o.text);
 }

@@ -36,5 +36,7 @@ typedef struct ndp_topology_run {
 double ndp_topology_nic(const ndp_host_links *l);
 /* What was found, as lines for people. */
 void ndp_topology_describe(const ndp_topology_run *t, ndp_str *out);
+/* The same as one line of JSON. Rates are per second; what was not measured is null. */
+void ndp_topology_json(const ndp_topology_run *t, ndp_str *out);
 
 #endif

@@ -101,7 +101,7 @@ static ndp_status fail_missing(const paths *p) {
             "%s: a SentencePiece tokenizer.model alone is not supported; transformers writes the tokenizer.json that "
             "says the same: AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)",
             p->folder);
-    return NDP_FAIL(NDP_EIO,
+    return NDP_FAIL(NDP_EINVAL,
                     "'%s' is not there; a tokenizer is \"bytes\", a folder with a tokenizer.json (or vocab.json and "
                     "merges.txt), or such a file",
                     p->json);

@@ -3,6 +3,7 @@
 #include "train/metrics_file.h"
 
 #include "base/json.h"
+#include "checkpoint/checkpoint.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -168,30 +169,15 @@ ndp_status ndp_metrics_from_json(struct json_object *o, const char *what, ndp_me
 
 /* ---- opening ---- */
 
-/* The eval_loss of a line of n bytes, if it has one. */
-static bool find_evaluation(const char *line, size_t n, double *loss) {
-    static const char key[] = "\"eval_loss\": ";
-    char number[48]; /* a copy that ends */
-    const char *at = memmem(line, n, key, sizeof key - 1);
-    if (!at)
-        return false;
-    at += sizeof key - 1;
-    snprintf(number, sizeof number, "%.*s", (int)(line + n - at < 40 ? line + n - at : 40), at);
-    *loss = number[0] == 'n' ? NAN : strtod(number, NULL); /* null */
-    return true;
-}
-
 /* The bytes of the lines that stay, the step of the last of them, and their evaluations. */
 static size_t count_lines(const ndp_mapped *file, int64_t step, bool evaluated, ndp_metrics_file *f) {
     const char *text = (const char *)file->data, *end = text;
     for (const char *next; (next = memchr(end, '\n', file->size - (size_t)(end - text))); end = next + 1) {
-        char head[48]; /* a copy, since sscanf would scan to the end of the file */
-        long long at = 0;
+        bool has_loss;
         double loss;
-        snprintf(head, sizeof head, "%.*s", (int)(next - end < 40 ? next - end : 40), end);
-        if (sscanf(head, "{\"step\": %lld", &at) != 1 || at > step)
+        int64_t at = ndp_line_step(end, (size_t)(next - end), &has_loss, &loss);
+        if (at < 0 || at > step)
             break;
-        bool has_loss = find_evaluation(end, (size_t)(next - end), &loss);
         if (at == step && evaluated && !has_loss)
             break;
         f->newest = at;
@@ -224,9 +210,27 @@ ndp_status ndp_metrics_open(ndp_metrics_file *f, const char *folder, int64_t ste
     return ndp_folder_sync(folder);
 }
 
-ndp_status ndp_metrics_add(ndp_metrics_file *f, const ndp_metrics *m) {
+/* `m` as its line has it; `peak`: that of the line before. */
+static ndp_metrics as_line(const ndp_metrics *m, double peak) {
     ndp_metrics line = *m;
-    line.peak_flops = m->peak_flops == f->peak_flops ? 0 : m->peak_flops;
+    line.peak_flops = m->peak_flops == peak ? 0 : m->peak_flops;
+    return line;
+}
+
+ndp_status ndp_metrics_line(const ndp_metrics *m, const ndp_metrics *before, char **line) {
+    NDP_NOT_NULL(m, line);
+    ndp_str out = {0};
+    ndp_metrics shown = as_line(m, before ? before->peak_flops : 0);
+    add_object(&out, &shown, add_number);
+    char *text = ndp_str_detach(&out);
+    if (!text)
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a line");
+    *line = text;
+    return NDP_OK;
+}
+
+ndp_status ndp_metrics_add(ndp_metrics_file *f, const ndp_metrics *m) {
+    ndp_metrics line = as_line(m, f->peak_flops);
     f->peak_flops = m->peak_flops;
     return ndp_appended_add(&f->file, add_line, &line);
 }

@@ -213,9 +213,10 @@ static void unreadable_paths_are_named(void **state) {
     char *data;
     size_t size;
     ndp_mapped m;
-    CHECK_FAILS(ndp_file_read(in(f, "missing"), &data, &size), NDP_EIO, "/missing': No such file");
+    CHECK_FAILS(ndp_file_read(in(f, "missing"), &data, &size), NDP_EINVAL, "/missing': No such file");
     CHECK_FAILS(ndp_file_read(f->path, &data, &size), NDP_EIO, "it is a folder");
     CHECK_FAILS(ndp_file_map(in(f, "missing"), &m), NDP_EIO, "No such file");
+    CHECK_FAILS(ndp_file_map_as(NDP_FILE_DATA, in(f, "missing"), &m), NDP_EINVAL, "No such file");
     CHECK_FAILS(ndp_file_map(f->path, &m), NDP_EIO, "it is a folder");
     CHECK_FAILS(ndp_folder_sync(in(f, "missing")), NDP_EIO, "No such file");
 }
@@ -245,13 +246,14 @@ static void make_socket(const char *path) {
 
 /* Refused by all three ways to open a file; none waits for another process, or reads without end. */
 static void refused(const char *path, const char *why) {
+    ndp_status of_user = strstr(why, "missing file") ? NDP_EINVAL : NDP_EIO;
     char *data;
     size_t size;
     ndp_mapped m;
     int fd;
-    CHECK_FAILS(ndp_file_read_as(NDP_FILE_CONFIG, path, &data, &size), NDP_EIO, why);
+    CHECK_FAILS(ndp_file_read_as(NDP_FILE_CONFIG, path, &data, &size), of_user, why);
     CHECK_FAILS(ndp_file_map(path, &m), NDP_EIO, why);
-    CHECK_FAILS(ndp_file_open(NDP_FILE_HOSTS, path, &fd), NDP_EIO, why);
+    CHECK_FAILS(ndp_file_open(NDP_FILE_HOSTS, path, &fd), of_user, why);
 }
 
 static void only_regular_files_are_opened(void **state) {

@@ -69,7 +69,7 @@ static inline void screen_escape(screen *s, const char *e) {
     } else if (strcmp(e, "8") == 0) {
         s->row = s->saved_row;
         s->column = s->saved_column;
-    } else
+    } else if (e[strlen(e) - 1] != 'm') /* a colour changes no character */
         fail_msg("a terminal was sent ESC %s", e);
 }
 
@@ -80,7 +80,7 @@ static inline void screen_write(screen *s, const char *text, size_t n) {
             assert_true(k + 1 < sizeof s->escape);
             s->escape[k] = *text;
             s->escape[k + 1] = '\0';
-            if (k > 0 && strchr("KJBlh78", *text) && !(s->escape[1] == '[' && strchr("78", *text))) {
+            if (k > 0 && strchr("KJBlhm78", *text) && !(s->escape[1] == '[' && strchr("78", *text))) {
                 screen_escape(s, s->escape + 1);
                 s->escape[0] = '\0';
             }

@@ -105,7 +105,7 @@ says out '^mean nll [0-9.]+ \(perplexity [0-9.]+\) over 4 predictions in 2 docum
 run evaluate run-local/job.yaml --model run-local/model --json
 says out '"bytes": 0, .*"bits_per_byte": null'
 run generate --model run-local/model --prompt x
-code_is 1
+code_is 2
 says err 'the model run-local/model has no tokenizer, .*copy the tokenizer.json'
 run generate --model run-local/model --ids --prompt x
 says err 'the model run-local/model has no tokenizer, .*copy the tokenizer.json'

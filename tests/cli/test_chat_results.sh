@@ -102,7 +102,7 @@ if /usr/bin/python3 -c 'import jinja2' 2>/dev/null; then
     refused "data.chat_template: 'mine.jinja' is now another template"
     rm mine.jinja
     run checkpoint export mine -o exported-mine
-    code_is 1
+    code_is 2
     says err "cannot read .mine.jinja.: .*; the run.s data.chat_template is mine.jinja"
     [ ! -e exported-mine ] || fail 'a folder was left'
     run generate --model mine --prompt x --max-tokens 2 --threads 1 # has no conversation

@@ -28,7 +28,10 @@ resume() { run train job.yaml --set checkpoint.every=1 --set checkpoint.keep=5 -
 
 run checkpoint list whole
 code_is 0
-lines out 5 '^step-0000000[2-6]  +[0-9]{4}-[0-9-]+ [0-9:]+ +[0-9.]+ MiB  complete, data not read$'
+lines out 1 '^checkpoint +saved +size +loss +eval +state$'
+lines out 5 '^step-0000000[2-6]  [0-9]{4}-[0-9-]+ [0-9:]+ +[0-9.]+ MiB  [0-9.]{6}       -  complete, not read$'
+says out "^step-00000006 .*  $(printf %.4f "$(loss whole 6)")  "
+[ "$(awk '{ print length }' out | sort -n | tail -n 1)" -le 79 ] || fail "a line of more than 79 columns"
 run checkpoint verify whole
 code_is 0
 lines out 5 '^step-0000000[2-6] .* verified in [0-9.]+ s$'

@@ -134,7 +134,7 @@ refused 'shard-2 is not a folder .*A checkpoint has only tensors: config\.json a
 mv moved shard-2
 mv config.json gone.json
 run checkpoint export tp -o new
-code_is 1
+code_is 2
 says err "config\.json.*A checkpoint has only tensors: .* tp/job\.yaml names"
 sed 's/"rms_norm_eps": 1e-5/"rms_norm_eps": 1e-6/' gone.json >config.json
 run checkpoint export tp -o new

@@ -31,7 +31,7 @@ refuses --model $model --chat && says err 'no chat template' '--chat-template'
 refuses --model $model --chat --chat-template nothing && says err "'nothing' is neither a template"
 refuses --model $model --chat --chat-template chatml --context 301 && says err 'max_position_embeddings is 300'
 run generate --model $model --file x.jsonl
-code_is 1
+code_is 2
 says err "cannot read 'x.jsonl'"
 
 # ---- a conversation by a pipe ----

@@ -136,7 +136,7 @@ refused 'no file'
 run config import a b
 refused "two files: 'a' and 'b'"
 run config import none.yaml
-code_is 1
+code_is 2
 says err 'none.yaml'
 run config import axolotl.yaml --force --output none/job.yaml
 code_is 1

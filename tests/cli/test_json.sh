@@ -15,9 +15,39 @@ keys_are() {
     diff wanted found >differ || fail "keys differ (<: missing, >: new): $(grep '^[<>]' differ | tr '\n' ' ')"
 }
 
+# documented COMMAND: the keys of the object in `out` are those of the command's row in the page. What it has beyond them is
+# named there by "and more", or is what another option adds.
+documented() {
+    python3 - "$1" "$NDP_SOURCE_DIR/docs/guide/json.md" >>err 2>&1 <<'EOF' || fail "the row of $1 in docs/guide/json.md has other keys"
+import json, re, sys
+rows = [line.split("|") for line in open(sys.argv[2], encoding="utf-8") if line.startswith("| `")]
+row = next(r[2] for r in rows if f"`{sys.argv[1]}`" in r[1])
+known, keys = set(re.findall(r"`([a-z_]+)`", row)), set(json.load(open("out", encoding="utf-8")))
+assert keys <= known or "and more" in row, keys - known
+EOF
+}
+
 # value EXPRESSION TEXT: of the object `o` in `out`, in Python.
 value() {
     got=$(python3 -c 'import json, sys; o = json.load(open("out", encoding="utf-8")); print(eval(sys.argv[1]))' "$1" 2>>err)
+    [ "$got" = "$2" ] || fail "$1 is '$got', expected '$2'"
+}
+
+# refused_as_json CODE PATTERN: one object on stderr, and nothing on stdout.
+refused_as_json() {
+    code_is "$1"
+    [ ! -s out ] || fail "something on stdout"
+    lines err 1 .
+    python3 -c 'import json, re, sys
+e = json.load(open("err", encoding="utf-8"))
+assert list(e) == ["error"], e
+assert e["error"]["code"] == int(sys.argv[1]) and re.search(sys.argv[2], e["error"]["message"]), e
+assert set(e["error"]) <= {"code", "message", "file", "line", "key", "rank", "at"}, e' "$1" "$2" 2>>err || fail "no error with '$2'"
+}
+
+# error EXPRESSION TEXT: of the error `e` in `err`, in Python.
+error() {
+    got=$(python3 -c 'import json, sys; e = json.load(open("err"))["error"]; print(eval(sys.argv[1]))' "$1" 2>&1)
     [ "$got" = "$2" ] || fail "$1 is '$got', expected '$2'"
 }
 
@@ -45,6 +75,7 @@ plan_keys="model model.type model.layers model.hidden model.heads model.kv_heads
 run plan job.yaml --json
 code_is 0
 keys_are "" "$plan_keys"
+documented "plan"
 value 'o["layout"]["dp_shard"]' 2
 value 'o["data"], o["pipeline"], o["node"]["lacks"]' '(None, None, None)'
 value 'sum(o["memory"]["classes"].values()) == o["memory"]["sum"]' True
@@ -65,6 +96,7 @@ data_keys="data.train data.train.documents data.train.tokens data.train.predicte
 run train job.yaml --dry-run --json
 code_is 0
 keys_are "" "$plan_keys" "$data_keys"
+documented "train --dry-run"
 value 'o["data"]["held_out"], o["data"]["train"]["documents"] > 0' '(None, True)'
 run train job.yaml --dry-run --json --set data.validation_files=text.txt
 code_is 0
@@ -92,8 +124,6 @@ for words in "--program" "--placements layers.0"; do
     run plan job.yaml --json $words
     refused "--json has no ${words%% *}"
 done
-run train job.yaml --json
-refused '--json needs --dry-run'
 
 # ---- env, config ----
 
@@ -102,6 +132,7 @@ code_is 0
 keys_are "" "lines sources sources[].source sources[].records sources[].tokens sources[].to_predict sources[].cut
     sources[].left_out sources[].held_out sources[].without_end records records[].source records[].record records[].held_out
     records[].row records[].ids records[].trained"
+documented "data"
 value 'len(o["records"]), len(o["records"][0]["ids"]) == len(o["records"][0]["trained"])' '(1, True)'
 
 run env --json
@@ -110,6 +141,7 @@ keys_are "" "version compiler system processor cores cores.usable cores.online k
     levels.not_here memory memory.bytes
     memory.available huge_pages host host_resolves libraries libraries.onednn libraries.json_c libraries.libfyaml
     libraries.pcre2 libraries.utf8proc libraries.xxhash libraries.hwloc_api mpirun transports mpi cuda_lacks gpus"
+documented "env"
 value '"local" in o["transports"]' True
 
 key_keys="keys keys[].key keys[].type keys[].values keys[].words keys[].low keys[].high keys[].interval keys[].default
@@ -117,6 +149,7 @@ key_keys="keys keys[].key keys[].type keys[].values keys[].words keys[].low keys
 run config --json
 code_is 0
 keys_are "keys[].optimizers" "$key_keys" "keys[].optimizers.*"
+documented "config"
 value 'len(o["keys"]) == len(set(k["key"] for k in o["keys"]))' True
 "$NDP_PROGRAM" config | grep -c '; default ' >number
 value 'len(o["keys"])' "$(cat number)"
@@ -128,24 +161,32 @@ run config train.steps checkpoint --json
 code_is 0
 value '[k["key"] for k in o["keys"]][:2]' "['train.steps', 'checkpoint.every']"
 run config nosuchkey --json
-refused "nosuchkey"
+refused_as_json 2 "nosuchkey"
 run config --markdown --json
 refused "give one of them"
 
 # ---- checkpoint list, checkpoint verify ----
 
 checkpoint_keys="run checkpoints checkpoints[].name checkpoints[].step checkpoints[].bytes checkpoints[].saved
-    checkpoints[].state checkpoints[].damage checkpoints[].seconds verified"
-run train job.yaml --transport local --set checkpoint.every=3
+    checkpoints[].loss checkpoints[].eval_loss checkpoints[].state checkpoints[].damage checkpoints[].seconds verified"
+run train job.yaml --transport local --set checkpoint.every=3 --set data.validation_files=text.txt --set train.eval_every=3
 code_is 0
 run checkpoint list run --json
 code_is 0
 keys_are "" "$checkpoint_keys"
+documented "checkpoint list"
 value '[(c["step"], c["state"], c["damage"]) for c in o["checkpoints"]]' "[(6, 'unread', None), (3, 'unread', None)]"
 value 'o["verified"]' False
+cp out listed
+python3 -c 'import json
+steps = {m["step"]: m for m in map(json.loads, open("run/metrics.jsonl"))}
+for c in json.load(open("listed"))["checkpoints"]:
+    m = steps[c["step"]]
+    assert (c["loss"], c["eval_loss"]) == (m["loss"], m["eval_loss"]), (c, m)' 2>>err || fail "losses are not those of metrics.jsonl"
 run checkpoint verify run --json
 code_is 0
 keys_are "" "$checkpoint_keys"
+documented "checkpoint verify"
 value 'o["verified"], o["checkpoints"][0]["state"]' "(True, 'verified')"
 # A folder whose name is no UTF-8, with a quote and a control character in it.
 odd=$(printf 'r"\\\001\377')
@@ -172,6 +213,7 @@ done
 run verify job.yaml --layout dp_shard=2 --steps 1 --json
 code_is 0
 keys_are "" "$verify_keys"
+documented "verify --layout"
 value 'o["layouts"][0]["agrees"], o["layouts"][0]["weights"]["bound"]' '(True, None)'
 
 run verify job.yaml --dump dump
@@ -181,23 +223,94 @@ code_is 0
 keys_are gradients "dump agrees rows length tokens tokens.dump tokens.ours tokens.agrees loss loss.dump loss.ours loss.off
     loss.bound loss.agrees gradients gradients.* gradients.*.off gradients.*.bound gradients.*.agrees weights weights.off
     weights.bound weights.agrees causes"
+documented "verify --against"
 
 scores="mean_nll tokens documents bytes divided window stride perplexity bits_per_byte"
 files=$(for key in $scores; do printf 'files[].%s ' "$key"; done)
 run evaluate --model run/model --data text.txt --json
 code_is 0
 keys_are "" "$scores files files[].file $files"
+documented "evaluate"
 printf 'a' >one.txt # nothing to predict
 run evaluate --model run/model --data one.txt --json
 [ "$code" != 0 ] || value 'o["mean_nll"] is None or o["tokens"] > 0' True
+
+# ---- train ----
+
+rm -rf run
+run train job.yaml --json --transport local --set checkpoint.every=3 --set data.validation_files=text.txt --set train.eval_every=3
+code_is 0
+python3 - >>err 2>&1 <<'EOF' || fail "events are not those of the run"
+import json
+objects = [json.loads(line) for line in open("out")]
+steps = [o for o in objects if "event" not in o]
+assert steps == [json.loads(line) for line in open("run/metrics.jsonl")]
+events = [o for o in objects if "event" in o]
+names = [o["event"] for o in events]
+assert names[0] == "start" and names[-1] == "end" and set(names) == {"start", "message", "evaluation", "checkpoint", "end"}
+assert [e["step"] for e in events if e["event"] == "checkpoint"] == [3, 6]
+assert [e["folder"] for e in events if e["event"] == "checkpoint"][0] == "run/checkpoints/step-00000003"
+assert [(e["step"], e["eval_loss"]) for e in events if e["event"] == "evaluation"] == \
+    [(m["step"], m["eval_loss"]) for m in steps if "eval_loss" in m]
+assert events[-1]["status"] == "done" and events[-1]["step"] == 6 and all(e["time"] > 1e9 for e in events)
+EOF
+run train job.yaml --json --transport shm
+refused_as_json 2 'holds another run'
+error 'e["rank"]' 0
+
+# ---- the others ----
+
+run checkpoint export run 3 -o exported --json
+code_is 0
+keys_are "" folder run step
+documented "checkpoint export"
+value 'o["folder"], o["step"]' "('exported', 3)"
+run checkpoint rm run 3 --json
+code_is 0
+keys_are "" run removed
+documented "checkpoint rm"
+value 'o["removed"]' "['3']"
+run generate --model run/model --prompt Call --max-tokens 4 --ids --json
+code_is 0
+keys_are "" text tokens finish ids
+documented "generate --prompt"
+value 'o["tokens"], len(o["ids"]), o["finish"]' "(4, 4, 'length')"
+run tokenize --tokenizer bytes --text ab --json
+code_is 0
+keys_are "" form texts number
+documented "tokenize"
+value 'o["form"], o["texts"], o["number"]' "('ids', [[97, 98]], 1)"
+run tokenize --tokenizer bytes --text '[97, 98]' --decode --json
+value 'o["form"], o["texts"]' "('text', ['ab'])"
+make_adapter adapter
+run merge --model run/model --adapter adapter -o merged --json
+code_is 0
+keys_are "" folder model adapter tensors
+documented "merge"
+run config import "$NDP_SOURCE_DIR/tests/import/files/accelerate_nd.yaml" --json
+code_is 0
+keys_are "" output job notes
+documented "config import"
+value '"parallelism" in o["job"], o["output"]' '(True, None)'
+[ ! -s err ] || fail "something on stderr"
+run topology --quick --json
+code_is 0
+keys_are "" "ranks host host.sockets host.cores host.gpus host.nics host.memory_bytes host.all_alike hosts hosts[].name
+    hosts[].ranks hosts[].rack hosts[].alone hosts[].by_all_ranks hosts[].to device device.name device.fp32_flops
+    device.bf16_flops device.memory_bandwidth device.call_seconds device.ranks links links.inside links.inside_seconds
+    links.nic links.nic_seconds links.between_racks cluster seconds"
+documented "topology"
+value 'o["ranks"], o["device"]["fp32_flops"]' '(2, None)'
 
 # ---- errors are on stderr alone ----
 
 for command in "plan nowhere.yaml" "checkpoint list nowhere" "checkpoint verify nowhere" "evaluate --model nowhere --data text.txt"; do
     # shellcheck disable=SC2086 # words
     run $command --json
-    [ "$code" != 0 ] || fail "exit code 0"
-    [ ! -s out ] || fail "something on stdout"
-    lines err 1 '^ndparallel'
+    refused_as_json 2 nowhere
 done
+printf 'train: {steps: x}\n' >wrong.yaml
+run plan wrong.yaml --json
+refused_as_json 2 "'train.steps' is 'x'"
+error '(e["file"], e["line"], e["key"])' "('wrong.yaml', 1, 'train.steps')"
 end_of_cases

@@ -200,6 +200,7 @@ static const char *const layouts[] = {"tp=1"};
     V(ndp_trainer_tensor, P(t, it->trainer), 0, P(elements, &it->count))                                               \
     S(ndp_trainer_read, "", P(t, it->trainer), NDP_WEIGHT, 0, P(out, it->numbers))                                     \
     S(ndp_train, "", P(c, it->config), P(w, it->world), P(o, TRAIN))                                                   \
+    S(ndp_metrics_line, "before", P(m, &it->metrics), P(before, &it->metrics), P(line, &it->text[0]))                  \
     S(ndp_run_folder_check, "", P(c, it->config))                                                                      \
     S(ndp_run_folder_file, "", P(c, it->config), P(name, "file"), P(path, &it->text[0]))                               \
     S(ndp_run_folder_newest, "", P(c, it->config), P(step, &it->count))                                                \

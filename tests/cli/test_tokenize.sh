@@ -81,10 +81,10 @@ refused 'either --file FILE or --text TEXT'
 run tokenize --text a
 refused '--tokenizer DIR is missing'
 run tokenize --tokenizer . --file missing.jsonl
-code_is 1
+code_is 2
 says err 'missing.jsonl'
 run tokenize --tokenizer missing --text a
-code_is 1
+code_is 2
 says err "'missing' is not there"
 
 # A reader that leaves early ends it without words.

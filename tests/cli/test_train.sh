@@ -37,7 +37,7 @@ for transport in $(transports); do
 
     # One message, whichever rank had it, and the same exit code on any transport.
     run train job.yaml --transport "$transport" --set train.output_dir=bad --set data.files=nowhere.txt
-    code_is 1
+    code_is 2
     lines err 1 '.'
     says err "^ndparallel: .*'nowhere.txt'"
     head -c 1000 "$transport/model/model.safetensors" >short.safetensors

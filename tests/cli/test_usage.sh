@@ -43,7 +43,35 @@ for command in train plan verify checkpoint "checkpoint list" "checkpoint verify
     run help $command
     code_is 0
     cmp -s out long.txt || fail "help $command differs from $command --help"
+    run $command -h
+    code_is 0
+    cmp -s out long.txt || fail "$command -h differs from $command --help"
+    run $command -V
+    code_is 0
+    says out '^ndparallel [0-9.]+$'
 done
+
+# on_terminal ARGUMENT...: with stdout and stderr on a terminal; what it shows is in out.
+on_terminal() {
+    case_of on a terminal: ndparallel "$@"
+    python3 -c 'import pty, sys; sys.exit(pty.spawn(sys.argv[1:]) >> 8)' "$NDP_PROGRAM" "$@" >out 2>err
+    code=$?
+    code_is 2
+}
+red=$(printf '\033')'\[1;31mndparallel:'
+(
+    unset NO_COLOR
+    export TERM=xterm
+    on_terminal trian
+    says out "^$red"
+    TERM=dumb on_terminal trian
+    says out '^ndparallel: unknown command'
+    NO_COLOR=1 on_terminal trian
+    says out '^ndparallel: unknown command'
+    NO_COLOR='' on_terminal trian
+    says out "^$red"
+    [ $failures = 0 ]
+) || failures=$((failures + 1))
 run help
 code_is 0
 says out '^  checkpoint list, verify'
@@ -131,7 +159,7 @@ refused "--placement 'worst': expected given or best"
 run train --cluster cluster.yaml job.yaml
 refused '--cluster needs --placement best or --dry-run'
 run topology --hostfile nowhere.txt
-code_is 1
+code_is 2
 says err "^ndparallel: cannot (open|read) 'nowhere.txt'"
 run topology --keys
 code_is 0
@@ -164,7 +192,7 @@ says out '^processor ' '^cores ' '^oneDNN ' '^transports +self, local'
 
 make_job
 run train missing.yaml
-code_is 1
+code_is 2
 says err "cannot read 'missing.yaml'"
 
 sed 's/steps:/stesp:/' job.yaml >wrong.yaml

@@ -142,7 +142,7 @@ static void bad_corpora_are_refused(void **state) {
     CHECK_FAILS(prepare(&r, *state, (const char *[]){empty}, 1), NDP_EINVAL, "the corpus is empty");
     CHECK_FAILS(prepare(&r, *state, (const char *[]){bad}, 1), NDP_EFORMAT, "bad.txt:2: byte 3");
     CHECK_FAILS(prepare(&r, *state, NULL, 0), NDP_EINVAL, "data.files");
-    CHECK_FAILS(prepare(&r, *state, (const char *[]){"/no/such.txt"}, 1), NDP_EIO, "/no/such.txt");
+    CHECK_FAILS(prepare(&r, *state, (const char *[]){"/no/such.txt"}, 1), NDP_EINVAL, "/no/such.txt");
     CHECK_FAILS(prepare(&r, bad, (const char *[]){bad}, 1), NDP_EIO, "data.cache_dir");
     ndp_tokenizer_destroy(r.tokenizer);
     static const char NARROW[] = "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"o\":0},\"merges\":[]}}";

@@ -490,7 +490,7 @@ static void folders_and_patterns(void **state) {
                 "[<s>a] [<s>b] [<s>c] | 3");
     assert_int_equal(symlink("/no/such/file.txt", dangling), 0);
     o.files = (const char *const[]){root};
-    CHECK_FAILS(ndp_dataset_prepare(&o, &cache), NDP_EIO, "/gone.txt': it is a link to a missing file");
+    CHECK_FAILS(ndp_dataset_prepare(&o, &cache), NDP_EINVAL, "/gone.txt': it is a link to a missing file");
     assert_int_equal(mkfifo(pipe, 0600), 0); /* it has no writer: opening it must not wait */
     o.files = (const char *const[]){pipe};
     CHECK_FAILS(ndp_dataset_prepare(&o, &cache), NDP_EIO, "/pipe.txt': it is a pipe, not a file");

@@ -251,7 +251,7 @@ static void bad_input(void **state) {
     CHECK_FAILS(try(folder, data, 0, NULL, 1), NDP_EINVAL, "no device ''");
     CHECK_FAILS(try(folder, data, 0, "cpu", -1), NDP_EINVAL, "-1 threads");
     CHECK_FAILS(try(folder, NULL, 0, "cpu", 1), NDP_EINVAL, "no data");
-    CHECK_FAILS(try(folder, missing, 0, "cpu", 1), NDP_EIO, "none");
+    CHECK_FAILS(try(folder, missing, 0, "cpu", 1), NDP_EINVAL, "none");
     CHECK_FAILS(try(folder, empty, 0, "cpu", 1), NDP_EINVAL, "empty.jsonl has no document");
     CHECK_FAILS(try(folder, blank, 0, "cpu", 1), NDP_EINVAL, "blank.jsonl has no document");
     CHECK_FAILS(try(folder, zipped, 0, "cpu", 1), NDP_ENOTSUP, ".zip");
@@ -283,11 +283,11 @@ static void bad_folders(void **state) {
     CHECK_FAILS(try(*state, data, 0, "cpu", 1), NDP_EINVAL, "the model's vocabulary ends at 99");
     tiny_write_config(*state, "null");
     remove_from(*state, "tokenizer.json");
-    CHECK_FAILS(try(*state, data, 0, "cpu", 1), NDP_EIO, "tokenizer.json");
+    CHECK_FAILS(try(*state, data, 0, "cpu", 1), NDP_EINVAL, "tokenizer.json");
     remove_from(*state, "model.safetensors");
     CHECK_FAILS(try(*state, data, 0, "cpu", 1), NDP_EIO, "holds neither model.safetensors nor");
     remove_from(*state, "config.json");
-    CHECK_FAILS(try(*state, data, 0, "cpu", 1), NDP_EIO, "config.json");
+    CHECK_FAILS(try(*state, data, 0, "cpu", 1), NDP_EINVAL, "config.json");
     free(small);
     free(data);
 }

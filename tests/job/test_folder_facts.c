@@ -221,7 +221,7 @@ static void bad_folders(void **state) {
     CHECK_FAILS(ndp_folder_facts(*state, &f), NDP_ENOTSUP, "model.embed_tokens.weight is stored as I32");
     put_text(*state, "model.safetensors", "no such file");
     CHECK_FAILS(ndp_folder_facts(*state, &f), NDP_EFORMAT, "model.safetensors");
-    CHECK_FAILS(ndp_folder_facts("/no/such/folder", &f), NDP_EIO, "/no/such/folder/config.json");
+    CHECK_FAILS(ndp_folder_facts("/no/such/folder", &f), NDP_EINVAL, "/no/such/folder/config.json");
     assert_int_equal(f.hidden, 77);
 }
 

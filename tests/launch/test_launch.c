@@ -147,7 +147,7 @@ static void what_cannot_be_launched_is_said(void **state) {
     char *argv[] = {"/bin/true", NULL};
     o.argv = argv;
     o.hostfile = "/nowhere/hosts";
-    CHECK_FAILS(ndp_launch(&o, &code), NDP_EIO, "/nowhere/hosts");
+    CHECK_FAILS(ndp_launch(&o, &code), NDP_EINVAL, "/nowhere/hosts");
     o.transport = "shm";
     CHECK_FAILS(ndp_launch(&o, &code), NDP_EINVAL, "transport shm connects the processes of one host");
     o.hostfile = NULL;

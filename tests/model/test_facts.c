@@ -211,7 +211,7 @@ static void bad_configs_are_refused(void **state) {
 static void missing_file_is_named(void **state) {
     (void)state;
     ndp_facts f;
-    CHECK_FAILS(ndp_facts_read("/no/such/config.json", &f), NDP_EIO, "/no/such/config.json");
+    CHECK_FAILS(ndp_facts_read("/no/such/config.json", &f), NDP_EINVAL, "/no/such/config.json");
 }
 
 /* Other families, with what tells them apart. */

@@ -177,7 +177,7 @@ static void what_is_refused(void **state) {
     const ndp_facts *f;
     ndp_architecture other = ndp_decoder;
     (void)state;
-    CHECK_FAILS(ndp_model_spec_read("/no/such/config.json", &s), NDP_EIO, "/no/such/config.json");
+    CHECK_FAILS(ndp_model_spec_read("/no/such/config.json", &s), NDP_EINVAL, "/no/such/config.json");
     CHECK_FAILS(read_text("{\"model_type\": \"mamba\"}", &s), NDP_ENOTSUP, "model_type 'mamba' is not supported");
     CHECK_FAILS(read_text("[1]", &s), NDP_EFORMAT, "not a JSON object");
     CHECK_FAILS(read_text("{\"model_type\": 5}", &s), NDP_EFORMAT, "model_type");

@@ -106,7 +106,7 @@ static void a_file_is_written_and_read(void **state) {
     assert_string_equal(again.name, path);
     ndp_pipeline_release(&again);
     unlink(path);
-    CHECK_FAILS(ndp_pipeline_read(path, 5, &again), NDP_EIO, path);
+    CHECK_FAILS(ndp_pipeline_read(path, 5, &again), NDP_EINVAL, path);
     CHECK_FAILS(ndp_pipeline_read(folder, 5, &again), NDP_EIO, folder);
     ndp_pipeline_release(&s);
     rmdir(folder);

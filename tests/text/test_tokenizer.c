@@ -409,7 +409,7 @@ static void every_truncation_is_refused(void **state) {
 static void a_missing_tokenizer_is_named(void **state) {
     (void)state;
     ndp_tokenizer *t = NULL;
-    assert_int_equal(ndp_tokenizer_create("/no/such/folder", &t), NDP_EIO);
+    assert_int_equal(ndp_tokenizer_create("/no/such/folder", &t), NDP_EINVAL);
     assert_non_null(strstr(ndp_error_message(), "/no/such/folder"));
     assert_null(t);
 }
@@ -418,7 +418,7 @@ static void a_sentencepiece_model_alone_is_refused(void **state) {
     ndp_tokenizer *t = NULL;
     free(write_file(*state, "tokenizer.model", "\n\x0e", 2));
     CHECK_FAILS(ndp_tokenizer_create(*state, &t), NDP_ENOTSUP, "tokenizer.model alone is not supported");
-    CHECK_FAILS(ndp_tokenizer_create("/nowhere", &t), NDP_EIO, "'/nowhere' is not there");
+    CHECK_FAILS(ndp_tokenizer_create("/nowhere", &t), NDP_EINVAL, "'/nowhere' is not there");
 }
 
 int main(void) {

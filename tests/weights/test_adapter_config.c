@@ -77,7 +77,7 @@ static void what_is_written_is_read_again(void **state) {
     ndp_str_release(&text);
     ndp_adapter_config_release(&c);
     CHECK_OK(ndp_folder_remove(folder));
-    CHECK_FAILS(ndp_adapter_config_read(folder, &c), NDP_EIO, "adapter_config.json");
+    CHECK_FAILS(ndp_adapter_config_read(folder, &c), NDP_EINVAL, "adapter_config.json");
 }
 
 static void names_of_modules(void **state) {

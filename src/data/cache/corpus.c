@@ -53,7 +53,7 @@ static ndp_status open_files(const ndp_dataset_options *o, ndp_corpus *c) {
         return NDP_FAIL(NDP_ENOMEM, "not enough memory for %lld files", (long long)c->files.paths.n);
     for (int64_t i = 0; i < c->files.paths.n; i++) {
         NDP_TRY(check_kind(o, c->files.paths.items[i], &c->id_files));
-        NDP_TRY(ndp_file_map(c->files.paths.items[i], &c->mapped[i]));
+        NDP_TRY(ndp_file_map_as(NDP_FILE_DATA, c->files.paths.items[i], &c->mapped[i]));
         c->bytes += c->mapped[i].size;
     }
     return stamp_of(&c->files, &c->stamp);

@@ -141,7 +141,7 @@ static ndp_status run_stdin(tokenize_run *r) {
 
 static ndp_status run_file(tokenize_run *r) {
     ndp_mapped file;
-    NDP_TRY(ndp_file_map(r->o->file, &file));
+    NDP_TRY(ndp_file_map_as(NDP_FILE_DATA, r->o->file, &file));
     const char *contents = (const char *)file.data;
     ndp_status st = r->o->form == NDP_TOKENS_TEXT
                         ? decode_lines(r, contents, file.size)
