@@ -114,18 +114,25 @@ int cli_end_output(int code) {
     return cli_error(code ? code : CLI_EXIT_FAILED, "cannot write the output: %s", strerror(errno ? errno : EIO));
 }
 
+void cli_print_fitting(ndp_str *text) {
+    ndp_str fitting = {0};
+    if (text->failed)
+        exit(cli_error(CLI_EXIT_FAILED, "%s", strerror(ENOMEM)));
+    cli_wrap(&fitting, text->data ? text->data : "", cli_line_width());
+    fputs(fitting.data && !fitting.failed ? fitting.data : text->data ? text->data : "", stdout);
+    ndp_str_release(&fitting);
+    ndp_str_release(text);
+}
+
 int cli_print(ndp_status st, char *text, bool debug) {
     if (st != NDP_OK)
         return cli_fail(st, debug);
+    ndp_str whole = {0};
     size_t length = strlen(text);
-    ndp_str fitting = {0};
-    cli_wrap(&fitting, text, cli_line_width());
-    printf("%s%s", fitting.data && !fitting.failed ? fitting.data : text,
-           length && text[length - 1] == '\n' ? "" : "\n");
-    int code = cli_end_output(0); /* before free, which may set errno */
-    ndp_str_release(&fitting);
+    ndp_str_addf(&whole, "%s%s", text, length && text[length - 1] == '\n' ? "" : "\n");
     free(text);
-    return code;
+    cli_print_fitting(&whole);
+    return cli_end_output(0);
 }
 
 void cli_print_json(ndp_json_out *o) {

@@ -130,6 +130,8 @@ int cli_launch(ndp_launch_opts *o, bool live, bool debug, const ndp_config *save
 int cli_end_output(int code);
 /* Prints and frees a text from the library. Returns the exit code. */
 int cli_print(ndp_status st, char *text, bool debug);
+/* Prints a text, on a terminal in lines that fit (wrap.h), and releases it. */
+void cli_print_fitting(ndp_str *text);
 /* Prints a value as one line, and releases it. */
 void cli_print_json(ndp_json_out *o);
 /* The option --json of a command whose arguments have `bool member`. */

@@ -73,48 +73,48 @@ static int longest(const verify_arguments *a, const ndp_verdict *v, bool tensors
     return (int)most;
 }
 
-static void print_table(const verify_arguments *a, const ndp_verdict *v) {
+static void add_table(const verify_arguments *a, const ndp_verdict *v, ndp_str *out) {
     int layouts = longest(a, v, false), tensors = longest(a, v, true);
     static const int widths[SHOWN] = {8, 9, 6, 6, 6}; /* of the shares, to align with the headings */
     char share[16], last[32];
     snprintf(last, sizeof last, "gradient, step %d", a->steps);
-    printf("%-*s  %-16s  %-*s  %-17s  %-14s  %-14s  %s%sverdict\n", layouts, "layout", "gradient, step 1", tensors,
-           "of tensor", last, "grad_norm", "loss", is_shown(v, SHOWN - 1) ? "eval_loss       " : "",
-           v->choices ? "flips              " : "");
+    ndp_str_addf(out, "%-*s  %-16s  %-*s  %-17s  %-14s  %-14s  %s%sverdict\n", layouts, "layout", "gradient, step 1",
+                 tensors, "of tensor", last, "grad_norm", "loss", is_shown(v, SHOWN - 1) ? "eval_loss       " : "",
+                 v->choices ? "flips              " : "");
     for (int i = 0; i < a->layouts.n; i++) {
-        printf("%-*s", layouts, a->layouts.items[i]);
+        ndp_str_addf(out, "%-*s", layouts, a->layouts.items[i]);
         for (int m = 0; m < SHOWN; m++) {
             const ndp_deviation *d = &v[i].of[shown[m]];
             if (!is_shown(v, m))
                 continue;
             cli_share_text(share_of(d), share);
-            printf("  %.1e %*s", d->worst.off, widths[m], share);
+            ndp_str_addf(out, "  %.1e %*s", d->worst.off, widths[m], share);
             if (shown[m] == NDP_MEASURE_FIRST_GRADIENT)
-                printf("  %-*s", tensors, d->worst.where);
+                ndp_str_addf(out, "  %-*s", tensors, d->worst.where);
         }
         if (v->choices) {
             snprintf(last, sizeof last, "%lld of %lld", (long long)v[i].flips, (long long)v[i].choices);
-            printf("  %-17s", last);
+            ndp_str_addf(out, "  %-17s", last);
         }
-        printf("  %s\n", v[i].agrees ? "agrees" : "DISAGREES");
+        ndp_str_addf(out, "  %s\n", v[i].agrees ? "agrees" : "DISAGREES");
     }
 }
 
 /* The choices of mixtures that a layout would make otherwise. */
-static void print_flips(const char *layout, const ndp_verdict *v) {
+static void add_flips(const char *layout, const ndp_verdict *v, ndp_str *out) {
     if (v->flips == 0)
         return;
-    printf("\n%s would make %lld of %lld choices of experts otherwise%s:\n", layout, (long long)v->flips,
-           (long long)v->choices, v->flips > v->n_listed ? "; those with the largest gaps" : "");
+    ndp_str_addf(out, "\n%s would make %lld of %lld choices of experts otherwise%s:\n", layout, (long long)v->flips,
+                 (long long)v->choices, v->flips > v->n_listed ? "; those with the largest gaps" : "");
     for (int i = 0; i < v->n_listed; i++) {
         const ndp_flip *f = &v->listed[i];
-        printf("  step %d, %s, row %lld: expert %d instead of %d, whose probabilities differ by %.1e\n", f->step,
-               f->unit, (long long)f->row, f->chosen, f->instead_of, f->gap);
+        ndp_str_addf(out, "  step %d, %s, row %lld: expert %d instead of %d, whose probabilities differ by %.1e\n",
+                     f->step, f->unit, (long long)f->row, f->chosen, f->instead_of, f->gap);
     }
 }
 
-/* Prints which layout comes closest to a bound, and to which. */
-static void print_agreement(const verify_arguments *a, const ndp_verdict *v) {
+/* Says which layout comes closest to a bound, and to which. */
+static void add_agreement(const verify_arguments *a, const ndp_verdict *v, ndp_str *out) {
     char text[16];
     double most = -1;
     int layout = 0;
@@ -129,21 +129,24 @@ static void print_agreement(const verify_arguments *a, const ndp_verdict *v) {
             }
         }
     cli_share_text(most, text);
-    printf("\n%s with one rank; the closest to its bound, at %s, is the %s of %s\n",
-           a->layouts.n > 1 ? "All agree" : "It agrees", text, ndp_measure_name(measure), a->layouts.items[layout]);
+    ndp_str_addf(out, "\n%s with one rank; the closest to its bound, at %s, is the %s of %s\n",
+                 a->layouts.n > 1 ? "All agree" : "It agrees", text, ndp_measure_name(measure),
+                 a->layouts.items[layout]);
 }
 
 static void print_words(const verify_arguments *a, const ndp_verdict *v) {
     bool agree = true;
-    print_table(a, v);
+    ndp_str text = {0}, *out = &text;
+    add_table(a, v, out);
     for (int i = 0; i < a->layouts.n; i++) {
-        print_flips(a->layouts.items[i], &v[i]);
+        add_flips(a->layouts.items[i], &v[i], out);
         if (!v[i].agrees)
-            printf("\n%s disagrees: %s\n", a->layouts.items[i], v[i].words);
+            ndp_str_addf(out, "\n%s disagrees: %s\n", a->layouts.items[i], v[i].words);
         agree &= v[i].agrees;
     }
     if (agree)
-        print_agreement(a, v);
+        add_agreement(a, v, out);
+    cli_print_fitting(out);
 }
 
 /* ---- JSON ---- */

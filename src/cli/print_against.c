@@ -16,10 +16,10 @@ void cli_share_text(double share, char out[16]) {
 
 static double apart(const double of[2]) { return of[0] == of[1] ? 0 : fabs(of[0] / of[1] - 1); }
 
-static void print_line(const char *what, int width, double off, double bound, const char *besides) {
+static void add_line(ndp_str *out, const char *what, int width, double off, double bound, const char *besides) {
     char share[16];
     cli_share_text(off == 0 ? 0 : off / bound, share);
-    printf("%-*s  %.1e  %8s  %s%s\n", width, what, off, share, off <= bound ? "agrees" : "DIFFERS", besides);
+    ndp_str_addf(out, "%-*s  %.1e  %8s  %s%s\n", width, what, off, share, off <= bound ? "agrees" : "DIFFERS", besides);
 }
 
 static int longest_name(const ndp_against *a) {
@@ -29,37 +29,40 @@ static int longest_name(const ndp_against *a) {
     return (int)most;
 }
 
-static void print_distances(const ndp_against *a) {
+static void add_distances(const ndp_against *a, ndp_str *out) {
     char besides[128];
     int width = longest_name(a);
-    printf("%-*s  %-7s  %8s  verdict\n", width, "", "off", "of bound");
-    printf("%-*s  %-7s  %8s  %s", width, "tokens", "", "", a->tokens[0] == a->tokens[1] ? "agrees" : "DIFFERS");
-    printf(": %lld, ours %lld\n", (long long)a->tokens[0], (long long)a->tokens[1]);
+    ndp_str_addf(out, "%-*s  %-7s  %8s  verdict\n", width, "", "off", "of bound");
+    ndp_str_addf(out, "%-*s  %-7s  %8s  %s", width, "tokens", "", "",
+                 a->tokens[0] == a->tokens[1] ? "agrees" : "DIFFERS");
+    ndp_str_addf(out, ": %lld, ours %lld\n", (long long)a->tokens[0], (long long)a->tokens[1]);
     snprintf(besides, sizeof besides, ": %.9g, ours %.9g", a->loss[0], a->loss[1]);
-    print_line("loss", width, apart(a->loss), a->loss_bound, besides);
+    add_line(out, "loss", width, apart(a->loss), a->loss_bound, besides);
     if (a->has_logits)
-        print_line("logits", width, a->logits_off, a->logits_bound, "");
+        add_line(out, "logits", width, a->logits_off, a->logits_bound, "");
     for (int i = 0; i < a->n; i++)
-        print_line(a->gradients[i].name, width, a->gradients[i].off, a->gradients[i].bound, "");
+        add_line(out, a->gradients[i].name, width, a->gradients[i].off, a->gradients[i].bound, "");
     snprintf(besides, sizeof besides, ", most in %s", a->weights_most);
     if (a->has_weights)
-        print_line("weights", width, a->weights_off, a->weights_bound, a->weights_off > 0 ? besides : "");
+        add_line(out, "weights", width, a->weights_off, a->weights_bound, a->weights_off > 0 ? besides : "");
 }
 
 void cli_print_against(const ndp_against *a, const char *folder) {
     int beyond = 0;
-    print_distances(a);
+    ndp_str text = {0}, *out = &text;
+    add_distances(a, out);
     for (int i = 0; i < a->n; i++)
         beyond += !a->gradients[i].agrees;
-    printf("\n");
+    ndp_str_addf(out, "\n");
     for (int i = 0; i < a->n_causes; i++)
-        printf("%s\n", a->causes[i]);
+        ndp_str_addf(out, "%s\n", a->causes[i]);
     if (a->agrees)
-        printf("%s agrees with our step on its %lld row%s of %lld tokens\n", folder, (long long)a->rows,
-               a->rows == 1 ? "" : "s", (long long)a->length);
+        ndp_str_addf(out, "%s agrees with our step on its %lld row%s of %lld tokens\n", folder, (long long)a->rows,
+                     a->rows == 1 ? "" : "s", (long long)a->length);
     else
-        printf("%s differs from our step on its %lld row%s of %lld tokens, in %d of %d gradients\n", folder,
-               (long long)a->rows, a->rows == 1 ? "" : "s", (long long)a->length, beyond, a->n);
+        ndp_str_addf(out, "%s differs from our step on its %lld row%s of %lld tokens, in %d of %d gradients\n", folder,
+                     (long long)a->rows, a->rows == 1 ? "" : "s", (long long)a->length, beyond, a->n);
+    cli_print_fitting(out);
 }
 
 static void put_pair(ndp_json_out *o, const char *key, double dump, double ours) {
