@@ -1,4 +1,4 @@
-/* What a run has on disk when it ends: commits of finished steps, and the failure that it ends with. */
+/* What a run has on disk: commits of finished steps and lines of their numbers, and the failure that it ends with. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "launch/launch.h"
@@ -104,4 +104,24 @@ ndp_status ndp_loop_commit_if_due(ndp_training_loop *l) {
 ndp_status ndp_loop_commit_rest(ndp_training_loop *l) {
     int64_t step = ndp_trainer_updates(l->trainer);
     return l->torn || step == 0 || l->saved == step || l->tried == step ? NDP_OK : commit(l);
+}
+
+static void write_trackers(ndp_training_loop *l, const ndp_metrics *m) {
+    bool written = ndp_tracker_add(l->tracker, m) == NDP_OK;
+    if (!written && !l->untracked)
+        ndp_warn(&l->trainer->rank.log, "%s. The run goes on, and keeps its records until they can be written",
+                 ndp_error_message());
+    l->untracked = !written;
+}
+
+/* What cannot be written now is kept and written with a later line, so a full disk does not end the run. */
+ndp_status ndp_loop_write_line(ndp_training_loop *l, const ndp_metrics *m) {
+    NDP_TRY(ndp_lock_check(l->lock));
+    write_trackers(l, m); /* first: a resumed run gives them no step that has a line */
+    bool written = ndp_metrics_add(&l->metrics, m) == NDP_OK;
+    if (!written && !l->unwritable)
+        ndp_warn(&l->trainer->rank.log, "%s. The run goes on, and keeps its lines until they can be written",
+                 ndp_error_message());
+    l->unwritable = !written;
+    return NDP_OK;
 }

@@ -97,26 +97,6 @@ static ndp_status take_step(ndp_training_loop *l, ndp_metrics *m) {
 
 /* ---- after the commit ---- */
 
-static void write_trackers(ndp_training_loop *l, const ndp_metrics *m) {
-    bool written = ndp_tracker_add(l->tracker, m) == NDP_OK;
-    if (!written && !l->untracked)
-        ndp_warn(&l->trainer->rank.log, "%s. The run goes on, and keeps its records until they can be written",
-                 ndp_error_message());
-    l->untracked = !written;
-}
-
-/* What cannot be written now is kept and written with a later line, so a full disk does not end the run. */
-static ndp_status write_line(ndp_training_loop *l, const ndp_metrics *m) {
-    NDP_TRY(ndp_lock_check(l->lock));
-    write_trackers(l, m); /* first: a resumed run gives them no step that has a line */
-    bool written = ndp_metrics_add(&l->metrics, m) == NDP_OK;
-    if (!written && !l->unwritable)
-        ndp_warn(&l->trainer->rank.log, "%s. The run goes on, and keeps its lines until they can be written",
-                 ndp_error_message());
-    l->unwritable = !written;
-    return NDP_OK;
-}
-
 /* Evaluates where that is due, then writes the line of the step and shows it. */
 static ndp_status report_step(ndp_training_loop *l, ndp_metrics *m) {
     if (evaluates(l, m->step) && l->failed == NDP_OK) {
@@ -135,7 +115,7 @@ static ndp_status report_step(ndp_training_loop *l, ndp_metrics *m) {
     if (!l->first)
         return NDP_OK;
     ndp_run_part_add(&l->part, m);
-    ndp_status own = write_line(l, m);
+    ndp_status own = ndp_loop_write_line(l, m);
     l->own = l->own != NDP_OK ? l->own : own;
     if (l->opts->progress)
         l->opts->progress(l->opts->user, m, l->trainer->rank.data.steps);

@@ -54,6 +54,8 @@ void ndp_loop_say_best(const ndp_training_loop *l);
 bool ndp_loop_saves(const ndp_training_loop *l, int64_t step);
 /* Saves the newest step if that, a time or a stop asks for it. */
 ndp_status ndp_loop_commit_if_due(ndp_training_loop *l);
+/* Rank 0: gives the numbers of a step to the trackers and to metrics.jsonl. NDP_EINVAL: the lock is lost. */
+ndp_status ndp_loop_write_line(ndp_training_loop *l, const ndp_metrics *m);
 /* The last chance of a step that a failure has left unsaved. */
 ndp_status ndp_loop_commit_rest(ndp_training_loop *l);
 
