@@ -139,7 +139,7 @@ sed "1s|.*|$fix|" job.yaml >named.yaml
 job=named.yaml
 works
 job=job.yml
-mistake 1 "cannot read 'job.yml': No such file or directory"
+mistake 2 "cannot read 'job.yml': No such file or directory"
 take "did you mean '([^']+)'"
 job=$fix
 works

@@ -83,7 +83,7 @@ mistake 2 "untokenized/tokenizer.json' is (not there|missing)" --set model.path=
 take 'a tokenizer is "([a-z]+)"'
 works --set model.path=untokenized --set data.tokenizer="$fix"
 
-mistake 1 "cannot read 'texts.txt'" --set data.files=texts.txt
+mistake 2 "cannot read 'texts.txt'" --set data.files=texts.txt
 take "did you mean '([^']+)'"
 works --set data.files="$fix"
 
