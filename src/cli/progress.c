@@ -106,17 +106,20 @@ static int64_t round_up(double x) {
     return (double)ten >= x ? ten : 2 * (double)ten >= x ? 2 * ten : 5 * (double)ten >= x ? 5 * ten : 10 * ten;
 }
 
-/* In a file, train.log_every: auto makes at most 1,000 lines of a run: so many of each interval, and of evaluations. */
+/* In a file, train.log_every: auto makes at most 1,000 rows of a run: MOST of equal intervals, MOST of evaluations, and
+ * 1 to 9, 10 to 90, 100 to 900 and so on, since nobody waits for the first interval of a long run. */
 static bool has_auto_line(cli_progress *p, const ndp_metrics *m, int64_t steps) {
-    enum { MOST = 490, SECONDS = 10 };
+    enum { MOST = 460, SECONDS = 10 };
     if (p->columns)
         return m->eval_tokens > 0 || m->save_seconds > 0 || monotonic_seconds() - p->printed_at >= SECONDS;
-    int64_t every = round_up((double)steps / MOST);
+    int64_t every = round_up((double)steps / MOST), ten = 1;
+    while (ten <= m->step / 10)
+        ten *= 10;
     if (m->eval_tokens > 0 && m->step - p->evaluated >= steps / MOST) {
         p->evaluated = m->step;
         return true;
     }
-    return m->step % every == 0;
+    return m->step % every == 0 || m->step % ten == 0;
 }
 
 static bool has_line(cli_progress *p, const ndp_metrics *m, int64_t steps) {

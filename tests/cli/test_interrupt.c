@@ -65,7 +65,7 @@ static int interrupt(const char *folder, const kind *k, int signal_number) {
     ndp_str text = {0};
     int step = 0;
     program p = start(folder, k, "stopped", 1000000, false);
-    program_hear(&p, "\nstep 5/", &text);
+    program_hear(&p, " 5/1000000", &text);
     assert_int_equal(kill(p.pid, signal_number), 0);
     finish(p, 130, "--resume", &text);
     const char *told = strstr(text.data, "stopped after step ");
