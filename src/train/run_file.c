@@ -105,8 +105,11 @@ static struct json_object *seconds_of(const ndp_run_part *p) {
 
 /* ---- writing ---- */
 
+/* Nothing once another run holds the folder. */
 static void write_file(const ndp_run_file *f, const ndp_trainer *t) {
     size_t n;
+    if (!ndp_lock_held(t->lock))
+        return;
     const char *text =
         json_object_to_json_string_length(f->root, JSON_C_TO_STRING_PRETTY | JSON_C_TO_STRING_NOSLASHESCAPE, &n);
     if (ndp_file_write_atomic(f->path, text, n) != NDP_OK)
