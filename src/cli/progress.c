@@ -107,7 +107,7 @@ static int64_t round_up(double x) {
 }
 
 /* In a file, train.log_every: auto makes at most 1,000 rows of a run: MOST of equal intervals, MOST of evaluations, and
- * 1 to 9, 10 to 90, 100 to 900 and so on, since nobody waits for the first interval of a long run. */
+ * 1 to 9, 10 to 90, 100 to 900 and so on, since the first interval of a long run may take hours. */
 static bool has_auto_line(cli_progress *p, const ndp_metrics *m, int64_t steps) {
     enum { MOST = 460, SECONDS = 10 };
     if (p->columns)
