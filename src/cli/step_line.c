@@ -2,6 +2,8 @@
  * and its rank: where a line is too narrow, the column of the highest rank is left out first. */
 #include "cli/step_line.h"
 
+#include "base/human_time.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -21,17 +23,6 @@ static void short_number(char out[16], double x) {
         snprintf(out, 16, "%.0f", x);
     else
         snprintf(out, 16, x < 99.95 ? "%.1f%c" : "%.0f%c", x, units[u]);
-}
-
-/* "0:42", "1:02:03", "3d 4h" */
-static void short_time(char out[16], double seconds) {
-    int s = seconds >= 0 && seconds <= 1e9 ? (int)lround(seconds) : 0;
-    if (s >= 48 * 3600)
-        snprintf(out, 16, "%dd %dh", s / 86400, s / 3600 % 24);
-    else if (s >= 3600)
-        snprintf(out, 16, "%d:%02d:%02d", s / 3600, s / 60 % 60, s % 60);
-    else
-        snprintf(out, 16, "%d:%02d", s / 60, s % 60);
 }
 
 /* Four decimals, as far as the six characters of a column allow. */
@@ -62,7 +53,7 @@ static void lr(const cli_step *s, char out[16]) { snprintf(out, 16, "%.2e", s->m
 static void rate(const cli_step *s, char out[16]) { short_number(out, s->m->tokens_per_second); }
 static bool has_mfu(const cli_step *s) { return s->m->peak_flops > 0; }
 static void mfu(const cli_step *s, char out[16]) { snprintf(out, 16, "%.1f%%", 100 * s->m->mfu); }
-static void left(const cli_step *s, char out[16]) { short_time(out, s->left); }
+static void left(const cli_step *s, char out[16]) { ndp_human_time(s->left, out); }
 static bool has_clock(const cli_step *s) { return s->clock; }
 static void clock_of(const cli_step *s, char out[16]) {
     time_t at = (time_t)s->m->time;

@@ -112,7 +112,7 @@ static ndp_status read_metrics(ndp_run_view *r, bool newest) {
     r->step = r->metrics.step;
     if (r->metrics.lines && stat(path, &info) == 0) {
         double written = isfinite(r->metrics.time) ? r->metrics.time : (double)info.st_mtim.tv_sec;
-        r->age = fmax(ndp_clock_seconds(CLOCK_REALTIME) - written, 0);
+        r->age = fmax(ndp_time() - written, 0);
     }
     return NDP_OK;
 }
@@ -161,13 +161,27 @@ static bool read_lock(const char *folder, ndp_holder_state *holder) {
     return there;
 }
 
+/* Whether run.json says that a run of as many steps ended by itself, be it before the last one (train.stop_after). */
+static bool has_ended(const ndp_run_view *r) {
+    struct json_object *parts, *code = NULL;
+    int64_t steps = 0;
+    if (!r->record || ndp_json_int(r->record, "run.json", "steps", 0, INT64_MAX, &steps) != NDP_OK ||
+        steps != r->steps || !json_object_object_get_ex(r->record, "parts", &parts) ||
+        !json_object_is_type(parts, json_type_array) || json_object_array_length(parts) == 0)
+        return false;
+    struct json_object *last = json_object_array_get_idx(parts, json_object_array_length(parts) - 1);
+    return json_object_is_type(last, json_type_object) && json_object_object_get_ex(last, "exit_code", &code) &&
+           json_object_is_type(code, json_type_int) && json_object_get_int(code) == 0;
+}
+
 /* A process that died after the last step, but before its checkpoint was there, was not done. */
 static void judge(ndp_run_view *r) {
     ndp_holder_state holder;
     bool locked = read_lock(r->folder, &holder);
     int64_t saved = look_at_checkpoints(r);
     r->step = saved > r->step ? saved : r->step;
-    bool all = r->steps ? (locked ? saved : r->step) >= r->steps : !locked && has(r->folder, "model");
+    bool all = !locked && has_ended(r);
+    all |= r->steps ? (locked ? saved : r->step) >= r->steps : !locked && has(r->folder, "model");
     r->state = locked && holder == NDP_HOLDER_ALIVE       ? NDP_RUN_RUNNING
                : locked && holder == NDP_HOLDER_ELSEWHERE ? NDP_RUN_ELSEWHERE
                : all                                      ? NDP_RUN_DONE

@@ -89,9 +89,7 @@ static ndp_status take_step(ndp_training_loop *l, ndp_metrics *m) {
     l->trainer->peak.flops = ndp_trainer_own_peak(l->trainer);
     double begin = ndp_now();
     NDP_TRY(sum_over_ranks(l, NDP_OK, &l->trainer->peak.flops));
-    double agreement = ndp_now() - begin;
-    l->part.communication += agreement;
-    ndp_run_times_add(&l->times, m, agreement);
+    l->part.communication += ndp_now() - begin;
     return isfinite(m->loss) && isfinite(m->grad_norm) ? NDP_OK : refuse_step(l, m);
 }
 
@@ -112,9 +110,9 @@ static ndp_status report_step(ndp_training_loop *l, ndp_metrics *m) {
     }
     m->save_seconds = l->save_seconds;
     l->save_seconds = 0;
+    ndp_run_part_add(&l->part, m);
     if (!l->first)
         return NDP_OK;
-    ndp_run_part_add(&l->part, m);
     ndp_status own = ndp_loop_write_line(l, m);
     l->own = l->own != NDP_OK ? l->own : own;
     if (l->opts->progress)
@@ -287,7 +285,7 @@ static ndp_status say_profile(const ndp_training_loop *l) {
     char *text;
     if (!l->opts->profile || l->failed != NDP_OK)
         return NDP_OK;
-    NDP_TRY(ndp_trainer_profile(l->trainer, &l->times, &text));
+    NDP_TRY(ndp_trainer_profile(l->trainer, &l->part, &text));
     say_lines(l, text);
     return NDP_OK;
 }

@@ -17,7 +17,6 @@ typedef struct ndp_training_loop {
     ndp_lock *lock;                            /* of the run folder; rank 0 */
     ndp_metrics_file metrics;                  /* rank 0 */
     ndp_run_part part;                         /* what it did so far */
-    ndp_run_times times;                       /* of this rank's steps */
     ndp_run_file *file;                        /* run.json; rank 0, NULL: not yet */
     double save_seconds;                       /* of saves that no line of a step has */
     ndp_tracker *tracker;                      /* rank 0; NULL: none */

@@ -22,21 +22,14 @@ _Static_assert(sizeof(profile_sums) % sizeof(double) == 0, "the sums travel as n
 
 static bool communicates(int op) { return ndp_op_kinds[op] == NDP_KIND_COLLECTIVE; }
 
-void ndp_run_times_add(ndp_run_times *r, const ndp_metrics *m, double agreement) {
-    r->steps++;
-    r->step += m->step_seconds + agreement;
-    r->data += m->data_seconds;
-    r->waits += m->communication_seconds + agreement;
-}
-
 /* ---- the sums ---- */
 
-static void take_own(const ndp_trainer *t, const ndp_run_times *r, profile_sums *out) {
+static void take_own(const ndp_trainer *t, const ndp_run_part *part, profile_sums *out) {
     const ndp_profile *p = ndp_engine_profile(t->engine);
     ndp_program_calls(ndp_engine_program(t->engine), out->calls, out->moved);
     for (int i = 0; i < NDP_OP_COUNT; i++)
         out->op[i] = p->op[i], out->flight[i] = p->flight[i];
-    out->step = r->step, out->data = r->data;
+    out->step = part->compute + part->communication + part->data, out->data = part->data;
 }
 
 /* All seconds of collectives, or of kernels. */
@@ -153,29 +146,29 @@ static char *write_text(const ndp_trainer *t, const profile_sums *s, int64_t ste
 
 /* ---- all ranks ---- */
 
-static ndp_status reduce_and_write(const ndp_trainer *t, const ndp_run_times *r, double *works, char **text) {
+static ndp_status reduce_and_write(const ndp_trainer *t, const ndp_run_part *p, double *works, char **text) {
     profile_sums s = {0};
     int ranks = ndp_transport_world(t->rank.transport), rank = ndp_transport_rank(t->rank.transport);
-    take_own(t, r, &s);
-    double waits = r->waits + (t->rank.exec.device->host_memory ? 0 : sum_of(&s, true));
-    works[rank] = (r->step - waits) / (double)r->steps;
+    take_own(t, p, &s);
+    double waits = p->communication + (t->rank.exec.device->host_memory ? 0 : sum_of(&s, true));
+    works[rank] = (s.step - waits) / (double)p->steps;
     NDP_TRY(ndp_reduce_now(t->rank.world, &s, sizeof s / sizeof(double), NDP_F64, NDP_SUM));
     NDP_TRY(ndp_reduce_now(t->rank.world, works, ranks, NDP_F64, NDP_SUM));
-    take_mean(&s, ranks, (double)r->steps);
-    *text = rank == 0 ? write_text(t, &s, r->steps, works, ranks) : NULL;
+    take_mean(&s, ranks, (double)p->steps);
+    *text = rank == 0 ? write_text(t, &s, p->steps, works, ranks) : NULL;
     return ndp_agree(t->rank.world, rank != 0 || *text ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for a text"));
 }
 
-ndp_status ndp_trainer_profile(const ndp_trainer *t, const ndp_run_times *r, char **text) {
+ndp_status ndp_trainer_profile(const ndp_trainer *t, const ndp_run_part *p, char **text) {
     int ranks = ndp_transport_world(t->rank.transport);
     *text = NULL;
-    if (r->steps == 0)
+    if (p->steps == 0)
         return NDP_OK;
     double *works = calloc((size_t)ranks, sizeof *works);
     ndp_status st = ndp_agree(
         t->rank.world, works ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for the times of %d ranks", ranks));
     if (st == NDP_OK)
-        st = reduce_and_write(t, r, works, text);
+        st = reduce_and_write(t, p, works, text);
     free(works);
     return st;
 }

@@ -2,6 +2,7 @@
 #include "train/summary.h"
 
 #include "base/clock.h"
+#include "base/human_time.h"
 #include "plan/job_memory.h"
 #include <ndparallel/ndparallel.h>
 
@@ -11,12 +12,15 @@
 #include <unistd.h>
 
 void ndp_run_part_add(ndp_run_part *p, const ndp_metrics *m) {
-    p->first = p->first ? p->first : m->step;
-    p->last = m->step;
-    p->tokens += m->tokens;
-    p->compute += m->compute_seconds;
-    p->communication += m->communication_seconds;
-    p->data += m->data_seconds;
+    if (isfinite(m->step_seconds)) {
+        p->steps++;
+        p->first = p->first ? p->first : m->step;
+        p->last = m->step;
+        p->tokens += m->tokens;
+        p->compute += m->compute_seconds;
+        p->communication += m->communication_seconds;
+        p->data += m->data_seconds;
+    }
     p->evaluation += m->evaluation_seconds;
     p->saves += m->save_seconds;
     if (m->eval_tokens > 0 && isfinite(m->eval_loss) && (p->best_step == 0 || m->eval_loss < p->best)) {
@@ -35,17 +39,11 @@ void ndp_run_introduce(char out[160]) {
     snprintf(out, 160, "ndparallel %s, host %s, process %ld, %s", ndp_build(), host, (long)getpid(), date);
 }
 
-/* "4.2 s", "0:42", "1:02:03", "3d 4h" */
-static const char *duration(double seconds, char out[32]) {
-    long s = lround(seconds);
-    if (seconds < 10)
-        snprintf(out, 32, "%.1f s", seconds);
-    else if (s >= 48 * 3600)
-        snprintf(out, 32, "%ldd %ldh", s / 86400, s / 3600 % 24);
-    else if (s >= 3600)
-        snprintf(out, 32, "%ld:%02ld:%02ld", s / 3600, s / 60 % 60, s % 60);
-    else
-        snprintf(out, 32, "%ld:%02ld", s / 60, s % 60);
+/* "4.2 s", then as ndp_human_time. */
+static const char *duration(double seconds, char out[16]) {
+    if (seconds >= 10)
+        return ndp_human_time(seconds, out);
+    snprintf(out, 16, "%.1f s", seconds);
     return out;
 }
 
@@ -67,7 +65,7 @@ static void add_times(const ndp_run_part *p, ndp_str *out) {
 
 char *ndp_run_summarize(const ndp_trainer *t, const ndp_run_part *p) {
     ndp_str s = {0};
-    char wall[32], peak[16], planned[16];
+    char wall[16], peak[16], planned[16];
     double steps = p->compute + p->communication + p->data;
     ndp_str_addf(&s, "steps: %lld of %d in %s", (long long)p->last, t->rank.data.steps,
                  duration(p->ended - p->began, wall));

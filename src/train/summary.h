@@ -4,17 +4,17 @@
 
 #include "train/trainer.h"
 
-/* Where the time of this process went. Rank 0's. */
+/* Where the time of this rank's process went. */
 typedef struct ndp_run_part {
     double began, started, ended; /* the call of ndp_train, its first step, the end; by ndp_now, 0: not yet */
     double time;                  /* of `began`, seconds since 1970 */
     double compute, communication, data, evaluation, saves; /* seconds */
-    int64_t first, last, tokens;                            /* steps, 0: none; tokens of them */
-    double best; /* the lowest eval_loss of this process, and its step; 0: none */
+    int64_t steps, first, last, tokens; /* how many steps; the first and the last, 0: none; tokens of all */
+    double best;                        /* the lowest eval_loss of this process, and its step; 0: none */
     int64_t best_step;
 } ndp_run_part;
 
-/* Adds a step whose line was written. */
+/* Adds a step. One of a process before has no seconds, only its evaluation. */
 void ndp_run_part_add(ndp_run_part *p, const ndp_metrics *m);
 
 /* "ndparallel 0.1.0 (1a2b3c4), host node-1, process 4711, 2026-01-31 12:00:00" */
@@ -23,16 +23,9 @@ void ndp_run_introduce(char out[160]);
 /* The lines of a run that has ended, which the caller frees; NULL: not enough memory. */
 char *ndp_run_summarize(const ndp_trainer *t, const ndp_run_part *p);
 
-/* What this rank's steps took, in seconds. */
-typedef struct ndp_run_times {
-    int64_t steps;
-    double step, data, waits; /* all of it, with the agreement after each step; loading; waits that the host knows */
-} ndp_run_times;
-void ndp_run_times_add(ndp_run_times *r, const ndp_metrics *m, double agreement);
-
 /* profile.c: the table of `train --profile`, of steps since ndp_engine_profile_reset(engine, true). *text: its lines,
  * on rank 0; the caller frees it; NULL on other ranks, and if there was no step. Collective over t->rank.world. */
-NDP_API ndp_status ndp_trainer_profile(const ndp_trainer *t, const ndp_run_times *r, char **text);
+NDP_API ndp_status ndp_trainer_profile(const ndp_trainer *t, const ndp_run_part *p, char **text);
 
 typedef struct ndp_run_file ndp_run_file;
 /* Collects what run.json says of the ranks, and writes it: version, command, hosts, layout, memory, and a part for each

@@ -80,10 +80,10 @@ static void add_frame(ndp_str *out, const void *event) {
     ndp_str_add_bytes(out, &masked[1], sizeof masked[1]);
 }
 
-/* An event of this moment, without its contents yet. */
-static void begin_event(tensorboard *t, int64_t step) {
+/* An event without its contents yet. `time`: seconds since 1970. */
+static void begin_event(tensorboard *t, int64_t step, double time) {
     t->event.length = t->summary.length = 0;
-    put_double(&t->event, EVENT_TIME, ndp_clock_seconds(CLOCK_REALTIME));
+    put_double(&t->event, EVENT_TIME, time);
     put_int(&t->event, EVENT_STEP, step);
 }
 
@@ -111,7 +111,7 @@ static void add_scalar(void *user, const ndp_metric *one) {
 
 static ndp_status add_step(void *self, const ndp_metrics *m) {
     tensorboard *t = self;
-    begin_event(t, m->step);
+    begin_event(t, m->step, m->time > 0 ? m->time : ndp_time());
     ndp_metrics_each(m, add_scalar, t);
     return write_event(t);
 }
@@ -150,14 +150,14 @@ static ndp_status write_start(tensorboard *t, const char *folder, int64_t first)
     size_t size;
     NDP_TRY(ndp_path_join(path, folder, "job.yaml"));
     NDP_TRY(ndp_file_read(path, &job, &size));
-    put_double(&t->event, EVENT_TIME, ndp_clock_seconds(CLOCK_REALTIME));
+    put_double(&t->event, EVENT_TIME, ndp_time());
     put_string(&t->event, EVENT_VERSION, "brain.Event:2");
     (void)!write_event(t);
     static const char start[] = {SESSION_STATUS << 3 | VARINT, SESSION_START};
-    begin_event(t, first);
+    begin_event(t, first, ndp_time());
     put_bytes(&t->event, EVENT_SESSION, start, sizeof start);
     (void)!write_event(t);
-    begin_event(t, first);
+    begin_event(t, first, ndp_time());
     add_text(t, "job", job);
     (void)!write_event(t);
     free(job);

@@ -8,8 +8,14 @@ train --set train.output_dir=runs/a --set checkpoint.every=3
 train --set train.output_dir=runs/b --set optimizer.lr=1e-4
 cp -r runs/b runs/c
 sed -i 's/steps: 6/steps: 60/' runs/c/job.yaml
+train --set train.output_dir=early --set train.steps=40 --set optimizer.lr=1e-30 --set train.stop_after=2
 
-run runs
+# A run that stopped early is done.
+run runs early
+code_is 0
+says out '^early +done +6/40 '
+
+run runs runs
 code_is 0
 says out '^run +state +step +loss +eval +tokens/s +age$' \
     '^runs/a +done +6/6 +[0-9]\.[0-9]{4} +[0-9]\.[0-9]{4} +[0-9.]+k? +[0-9]+s$' '^runs/c +stopped +6/60 '
