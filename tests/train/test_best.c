@@ -5,6 +5,7 @@
 
 #include "base/fault.h"
 #include "base/json.h"
+#include "train/started_run.h"
 #include "train/tiny_run.h"
 #include "weights/run_model.h"
 
@@ -39,33 +40,7 @@ static void counts(void **state) {
 
 /* ---- runs ---- */
 
-typedef struct training {
-    const ndp_config *config;
-    int64_t from;  /* -1: a new run; 0: resumes the newest; else the checkpoint of that step */
-    int64_t fails; /* after this step's line, the next rename of rank 0 fails; 0: none */
-} training;
-
-static void on_step(void *user, const ndp_metrics *m, int64_t steps) {
-    const training *t = user;
-    (void)steps;
-    if (m->step == t->fails)
-        ndp_fault_arm(NDP_FAULT_RENAME, 1);
-}
-
-static ndp_status train_body(ndp_world *w, void *arg) {
-    ndp_train_opts o = NDP_TRAIN_OPTS_INIT;
-    training *t = arg;
-    o.resume = t->from >= 0;
-    o.resume_from = t->from > 0 ? t->from : -1;
-    o.progress = on_step;
-    o.user = t;
-    return ndp_train(t->config, w, &o);
-}
-
-static void train(const ndp_config *c, int64_t from) {
-    training t = {.config = c, .from = from};
-    CHECK_OK(ndp_world_run(c, train_body, &t));
-}
+static void train(const ndp_config *c, int64_t from) { run_started((started_run){.config = c, .from = from}); }
 
 static told read_told(const char *folder, const char *run) {
     char *path = ndp_format("%s/%s/metrics.jsonl", folder, run), *text;
@@ -237,8 +212,7 @@ static void failing_disk(void **state) {
     const char *folder = *state;
     ndp_config *c = configure(folder, &(tiny_layout){"shard", 1, 2, 1, 1}, "failing");
     tiny_set(c, "checkpoint.every=0");
-    training failing = {.config = c, .from = -1, .fails = 1};
-    CHECK_OK(ndp_world_run(c, train_body, &failing));
+    run_started((started_run){c, -1, 1, NDP_FAULT_RENAME});
     told t = read_told(folder, "failing");
     int64_t expected = 1;
     double loss;

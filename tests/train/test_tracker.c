@@ -6,6 +6,7 @@
 #include "base/fault.h"
 #include "base/json.h"
 #include "train/metrics_file.h"
+#include "train/started_run.h"
 #include "train/tiny_run.h"
 
 #include <math.h>
@@ -203,30 +204,8 @@ static void drop(shown *s) {
 
 /* ---- a run ---- */
 
-typedef struct training {
-    const ndp_config *config;
-    int64_t from;  /* -1: a new run; 0: resumes the newest checkpoint; else the one of that step */
-    int64_t fails; /* the next write after this step fails: that of the tracker; 0: none */
-} training;
-
-static void on_step(void *user, const ndp_metrics *m, int64_t steps) {
-    (void)steps;
-    if (m->step == ((const training *)user)->fails)
-        ndp_fault_arm(NDP_FAULT_APPEND, 1);
-}
-
-static ndp_status train_body(ndp_world *w, void *arg) {
-    ndp_train_opts o = NDP_TRAIN_OPTS_INIT;
-    training *t = arg;
-    o.resume = t->from >= 0;
-    o.resume_from = t->from > 0 ? t->from : -1;
-    o.progress = on_step;
-    o.user = t;
-    return ndp_train(t->config, w, &o);
-}
-
 static void train(const ndp_config *c, int64_t from, int64_t fails) {
-    CHECK_OK(ndp_world_run(c, train_body, &(training){c, from, fails}));
+    run_started((started_run){c, from, fails, NDP_FAULT_APPEND});
 }
 
 static const scalar *find(const shown *s, const char *tag, int64_t step) {
