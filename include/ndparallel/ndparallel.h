@@ -221,6 +221,9 @@ typedef struct ndp_metrics {
     /* Of routers, means over layers and tokens, without their coefficients (moe.balance, moe.z_loss); not a part of
      * `loss`. balance_loss is 1 where all experts get as many tokens. 0: there is no such loss. */
     double balance_loss, z_loss;
+    /* Of a step that was run again since it was not finite, or a spike (train.spike): what was found in it; valid
+     * during the callback. NULL: any other step. Since 0.2. */
+    const char *cause;
 } ndp_metrics;
 
 /* Collective. Reads the model's config.json, prepares the data, builds the step program, allocates the memory and loads
@@ -298,6 +301,21 @@ typedef struct ndp_train_opts {
  * differ. Rank 0 holds train.output_dir/lock throughout; NDP_EINVAL if another run holds it, or takes it over during
  * the run. Collective. */
 NDP_API ndp_status ndp_train(const ndp_config *c, ndp_world *w, const ndp_train_opts *o);
+/* ---- steps of a run once more ---- */
+
+typedef struct ndp_replay_opts {
+    int64_t first, last;                       /* steps, counted from 1 */
+    bool compare;                              /* each with its line in metrics.jsonl, to the last bit */
+    void (*say)(void *user, const char *line); /* rank 0: a line for each step; may be NULL */
+    void *user;
+} ndp_replay_opts;
+/* Repeats steps of the run in train.output_dir, from the newest checkpoint before them, and looks at all that is
+ * computed in them: says the first value that is not finite, in which layer, op and tensor, and the record that it
+ * comes from, or else the largest ones. Ends after a step that is not finite. Writes nothing. *different (may be NULL):
+ * how many of the steps have another loss or gradient norm than the run had; 0 without `compare`. NDP_EINVAL: there is
+ * no checkpoint before `first`, the job differs from the run's in what ndp_trainer_resume names, or metrics.jsonl has
+ * no line of a step. NDP_EFORMAT: the checkpoint is damaged. Collective. Since 0.2. */
+NDP_API ndp_status ndp_replay(const ndp_config *c, ndp_world *w, const ndp_replay_opts *o, int64_t *different);
 /* The line of metrics.jsonl of a step, without the line break; the caller frees it. `before`: the step before, for what
  * a line has only where it changes; NULL: none. Since 0.2. */
 NDP_API ndp_status ndp_metrics_line(const ndp_metrics *m, const ndp_metrics *before, char **line);

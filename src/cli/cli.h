@@ -27,6 +27,9 @@ int cli_fail_of(const char *who, ndp_status st, bool debug);
 /* Parses a whole number; a usage error names the option. */
 long long cli_integer(struct argp_state *state, const char *option, const char *arg, long long low, long long high);
 
+/* Parses "100-110", or "100" alone. */
+void cli_steps(struct argp_state *state, const char *option, const char *steps, int64_t *first, int64_t *last);
+
 /* Texts from the command line, in the order given. */
 typedef struct cli_list {
     const char **items; /* the list is owned, the texts are borrowed from argv */
@@ -108,6 +111,8 @@ typedef struct cli_job {
 } cli_job;
 /* Appends an assignment, formatted as by printf. */
 __attribute__((format(printf, 3, 4))) void cli_job_assign(cli_job *j, struct argp_state *state, const char *fmt, ...);
+/* The same of a key and a text, whatever characters it has. */
+void cli_job_assign_text(cli_job *j, struct argp_state *state, const char *key, const char *text);
 /* The option --device: sets train.device. */
 void cli_set_device(void *job, struct argp_state *state, const char *value);
 /* Reads the file into j->config, then makes the assignments. */

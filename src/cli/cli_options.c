@@ -3,6 +3,7 @@
 #include "cli/cli.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,6 +18,16 @@ long long cli_integer(struct argp_state *state, const char *option, const char *
     if (end == arg || *end || errno || n < low || n > high)
         argp_error(state, "%s '%s': expected a whole number from %lld to %lld", option, arg, low, high);
     return n;
+}
+
+void cli_steps(struct argp_state *state, const char *option, const char *steps, int64_t *first, int64_t *last) {
+    char begin[32];
+    const char *dash = strchr(steps, '-');
+    snprintf(begin, sizeof begin, "%.*s", dash ? (int)(dash - steps) : (int)strlen(steps), steps);
+    *first = cli_integer(state, option, begin, 1, INT_MAX);
+    *last = dash ? cli_integer(state, option, dash + 1, 1, INT_MAX) : *first;
+    if (*first > *last)
+        argp_error(state, "%s %s: the first step is after the last", option, steps);
 }
 
 static double number(struct argp_state *state, const char *option, const char *arg, double low, double high) {
@@ -81,6 +92,20 @@ void cli_job_assign(cli_job *j, struct argp_state *state, const char *fmt, ...) 
     else
         j->n++;
     va_end(args);
+}
+
+void cli_job_assign_text(cli_job *j, struct argp_state *state, const char *key, const char *text) {
+    char *quoted = malloc(2 * strlen(text) + 3), *to = quoted; /* single quotes, as YAML has them */
+    if (!quoted)
+        argp_failure(state, 1, ENOMEM, "cannot set a key of the job");
+    *to++ = '\'';
+    for (; *text; *to++ = *text++)
+        if (*text == '\'')
+            *to++ = '\'';
+    *to++ = '\'';
+    *to = '\0';
+    cli_job_assign(j, state, "%s=%s", key, quoted);
+    free(quoted);
 }
 
 static void set_key(void *job, struct argp_state *state, const char *value) { cli_job_assign(job, state, "%s", value); }

@@ -61,22 +61,6 @@ static void check_source(const evaluate_arguments *a, struct argp_state *state) 
         argp_error(state, "give a job file, or --model DIR and --data FILE");
 }
 
-/* The text in single quotes, escaped for YAML. The caller frees it. */
-static char *quoted(const char *text) {
-    char *out = malloc(2 * strlen(text) + 3), *to = out;
-    if (!out)
-        return NULL;
-    *to++ = '\'';
-    for (; *text; text++) {
-        *to++ = *text;
-        if (*text == '\'')
-            *to++ = '\'';
-    }
-    *to++ = '\'';
-    *to = '\0';
-    return out;
-}
-
 /* The checkpoint's model is that of its run. */
 static ndp_status assign_model_of_run(evaluate_arguments *a, struct argp_state *state) {
     static const char *const keys[] = {
@@ -108,15 +92,13 @@ static void assign_to_job(evaluate_arguments *a, struct argp_state *state) {
         argp_error(state, "--adapter belongs to a model folder; the checkpoint of a run has its own");
     if (a->run && assign_model_of_run(a, state) != NDP_OK)
         argp_failure(state, 2, 0, "%s", ndp_error_message());
-    char *model = a->evaluate.model && !a->run ? quoted(a->evaluate.model) : NULL;
-    if (model) { /* the folder replaces whatever the job starts from */
+    if (a->evaluate.model && !a->run) { /* the folder replaces whatever the job starts from */
         cli_job_assign(&a->job, state, "model.config=null");
         cli_job_assign(&a->job, state, "model.init=pretrained");
-        cli_job_assign(&a->job, state, "model.path=%s", model);
+        cli_job_assign_text(&a->job, state, "model.path", a->evaluate.model);
         cli_job_assign(&a->job, state, "adapter.path=null");
         cli_job_assign(&a->job, state, "adapter.init=zero"); /* an adapter of the job does nothing */
     }
-    free(model);
     if (a->evaluate.threads)
         cli_job_assign(&a->job, state, "train.threads=%d", a->evaluate.threads);
     if (a->device)

@@ -18,7 +18,7 @@ typedef struct train_arguments {
     bool resume, dry, no_data, json, profile;
     int per_node, restarts;
     long long resume_from; /* -1: the newest */
-    long long trace_first, trace_last;
+    int64_t trace_first, trace_last;
     const char *hostfile, *trace, *cluster, *placement;
     cli_list accept;
 } train_arguments;
@@ -30,16 +30,9 @@ static void resume(void *arguments, struct argp_state *state, const char *step) 
     a->resume_from = step ? cli_integer(state, "--resume-from", step, 0, LLONG_MAX) : -1;
 }
 
-/* "100-110", or "100" alone. */
 static void trace_steps(void *arguments, struct argp_state *state, const char *steps) {
     train_arguments *a = arguments;
-    char first[32];
-    const char *dash = strchr(steps, '-');
-    snprintf(first, sizeof first, "%.*s", dash ? (int)(dash - steps) : (int)strlen(steps), steps);
-    a->trace_first = cli_integer(state, "--trace-steps", first, 1, INT_MAX);
-    a->trace_last = dash ? cli_integer(state, "--trace-steps", dash + 1, 1, INT_MAX) : a->trace_first;
-    if (a->trace_first > a->trace_last)
-        argp_error(state, "--trace-steps %s: the first step is after the last", steps);
+    cli_steps(state, "--trace-steps", steps, &a->trace_first, &a->trace_last);
 }
 
 static const char *placements(void) { return "given, best"; }

@@ -212,18 +212,29 @@ void ndp_dataset_visit_pieces(const ndp_dataset *d, void (*each)(void *user, int
             each(user, row, &d->table.pieces[i]);
 }
 
-int64_t ndp_dataset_document(const ndp_dataset *d, int64_t row, int64_t *tokens) {
-    const ndp_row_piece *p = &d->table.pieces[d->table.rows[row]];
+int64_t ndp_dataset_token(const ndp_dataset *d, int64_t row, int64_t position) {
+    for (int64_t i = d->table.rows[row]; i < d->table.rows[row + 1]; position -= d->table.pieces[i++].n)
+        if (position < d->table.pieces[i].n)
+            return d->table.pieces[i].first + position;
+    return -1;
+}
+
+int64_t ndp_dataset_document_of(const ndp_dataset *d, int64_t token) {
     int64_t low = 0, high = d->cache.n_documents; /* the last one that begins at or before it */
     while (high - low > 1) {
         int64_t middle = low + (high - low) / 2;
-        if (d->cache.offsets[middle] <= (uint64_t)p->first)
+        if (d->cache.offsets[middle] <= (uint64_t)token)
             low = middle;
         else
             high = middle;
     }
-    *tokens = p->n;
     return low;
+}
+
+int64_t ndp_dataset_document(const ndp_dataset *d, int64_t row, int64_t *tokens) {
+    const ndp_row_piece *p = &d->table.pieces[d->table.rows[row]];
+    *tokens = p->n;
+    return ndp_dataset_document_of(d, p->first);
 }
 
 ndp_status ndp_dataset_visit_labels(const ndp_dataset *d, int64_t first_row, int64_t n_rows,

@@ -71,6 +71,10 @@ int64_t ndp_dataset_row_tokens(const ndp_dataset *d, int64_t row);
 /* Calls `each` with every piece of a row, in the order of rows. */
 void ndp_dataset_visit_pieces(const ndp_dataset *d, void (*each)(void *user, int64_t row, const ndp_row_piece *p),
                               void *user);
+/* The token that stands at a position of a row, by its number in the cache; -1: padding. */
+int64_t ndp_dataset_token(const ndp_dataset *d, int64_t row, int64_t position);
+/* The document that has that token, by its number in the cache. */
+int64_t ndp_dataset_document_of(const ndp_dataset *d, int64_t token);
 /* Of pairs, whose rows have one document each: its number in the cache, and its tokens. */
 int64_t ndp_dataset_document(const ndp_dataset *d, int64_t row, int64_t *tokens);
 /* The prompt of a row's document, which is not trained on, followed by the answer of another row's, as much of it as S

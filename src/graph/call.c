@@ -110,6 +110,8 @@ ndp_status ndp_call_run(const ndp_call *c, int index, const ndp_call_opts *opts)
     if (c->kernel && opts->before)
         NDP_TRY(opts->before(opts->user, index, c));
     NDP_TRY(c->kernel ? c->kernel->run(&call) : opts->collective(opts->user, index, c, &call));
+    if (opts->after)
+        NDP_TRY(opts->after(opts->user, index, c, &call));
     if (!opts->times)
         return NDP_OK;
     if (ndp_op_times_is_full(opts->times))

@@ -66,6 +66,8 @@ typedef struct ndp_call_opts {
     /* Begins or ends the collective that is call `index`; may be NULL where a list has none. */
     ndp_status (*collective)(void *user, int index, const ndp_call *call, const ndp_op_call *operands);
     ndp_status (*before)(void *user, int index, const ndp_call *call); /* a kernel is submitted; NULL: nothing */
+    /* A kernel was submitted, or a collective begun or waited for; NULL: nothing. */
+    ndp_status (*after)(void *user, int index, const ndp_call *call, const ndp_op_call *operands);
     ndp_status (*drain)(void *user); /* waits for the queue; NULL: as the device does */
     void *user;
 } ndp_call_opts;

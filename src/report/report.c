@@ -100,6 +100,10 @@ static void add_notes(ndp_page *p) {
             ndp_page_put(&p->out, "p class=\"note\"",
                          "%s: the loss of %lld step%s is not a number, first at step %lld.", p->names[i],
                          (long long)m->no_loss, m->no_loss == 1 ? "" : "s", (long long)m->first_no_loss);
+        if (m->checked)
+            ndp_page_put(&p->out, "p class=\"note\"", "%s: %lld step%s checked, step %lld last: %s.", p->names[i],
+                         (long long)m->checked, m->checked == 1 ? " was" : "s were", (long long)m->cause_step,
+                         m->cause);
         if (m->lines == 0)
             ndp_page_put(&p->out, "p class=\"note\"", "%s: no step is recorded yet.", p->names[i]);
         json_object_object_get_ex(p->runs[i].record, "warnings", &warnings);

@@ -113,6 +113,21 @@ static void take_newest(ndp_run_metrics *m, struct json_object *line) {
     m->lines++;
 }
 
+/* Of a step that was checked (train/bad_step.c). */
+static ndp_status add_cause(ndp_run_metrics *m, struct json_object *line) {
+    const char *text = ndp_json_text(json_object_object_get(line, "cause"));
+    char *copy = text ? strdup(text) : NULL;
+    if (!text)
+        return NDP_OK;
+    if (!copy)
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the cause of a step");
+    free(m->cause);
+    m->cause = copy;
+    m->cause_step = m->step;
+    m->checked++;
+    return NDP_OK;
+}
+
 static ndp_status add_line(ndp_run_metrics *m, const char *text, size_t n) {
     struct json_object *line = parse_line(text, n, m->lines ? m->step : -1);
     if (!line) {
@@ -126,6 +141,8 @@ static ndp_status add_line(ndp_run_metrics *m, const char *text, size_t n) {
     ndp_status st = add_curves(m, line);
     if (st == NDP_OK)
         st = add_eval(m, line);
+    if (st == NDP_OK)
+        st = add_cause(m, line);
     json_object_put(line);
     return st;
 }
@@ -175,6 +192,7 @@ void ndp_run_metrics_release(ndp_run_metrics *m) {
     }
     free(m->curves);
     free(m->evals);
+    free(m->cause);
     *m = (ndp_run_metrics){0};
 }
 

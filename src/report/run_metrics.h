@@ -28,6 +28,8 @@ typedef struct ndp_run_metrics {
     double over[NDP_OVERS];               /* where the newest line is */
     double tokens, seconds;               /* sums over all lines that have both */
     int64_t no_loss, first_no_loss;       /* lines whose loss is not a number, and the step of the first */
+    int64_t checked, cause_step;          /* steps that were checked, and the newest of them */
+    char *cause;                          /* what was found in that; NULL: none was checked */
     ndp_curve *curves;                    /* in the order in which their keys were seen */
     int n_curves;
     ndp_eval_point *evals;

@@ -154,6 +154,9 @@ NDP_API ndp_status ndp_engine_submit(ndp_engine *e, const ndp_step_input *in);
 /* Waits for the oldest step whose result is untaken, and takes it. The caller may submit the next step first, so that a
  * device with a queue of its own never idles while the host writes a log line. */
 NDP_API ndp_status ndp_engine_result(ndp_engine *e, ndp_step_result *out);
+/* The updates of the newest step, whose result was taken and which was submitted without them; `in` as then. Collective
+ * over the world. */
+NDP_API ndp_status ndp_engine_update(ndp_engine *e, const ndp_step_input *in);
 /* Submits a step and takes its result. */
 NDP_API ndp_status ndp_engine_step(ndp_engine *e, double lr, int64_t update, bool update_weights, ndp_step_result *out);
 

@@ -3,7 +3,7 @@
 #ifndef NDP_STEP_ENGINE_PARTS_H
 #define NDP_STEP_ENGINE_PARTS_H
 
-#include "step/engine.h"
+#include "step/values.h"
 
 /* The host's copies of what a step uploads and downloads. Each pending step has its own, since the device may read or
  * write them any time before the queue is drained. */
@@ -52,7 +52,8 @@ struct ndp_engine {
     ndp_walk at;      /* the instruction that runs */
     char message[96]; /* the name of the latest message */
     ndp_profile profile;
-    ndp_op_times op_times; /* device NULL: ops are not timed */
+    ndp_op_times op_times;   /* device NULL: ops are not timed */
+    ndp_step_values *values; /* of the steps that are watched; NULL: none is */
     struct {
         ndp_instr_time *times; /* of one step after the other, in the order of execution; NULL: nothing is recorded */
         int64_t *n;            /* of each of the steps: how many; 0: it was not recorded */
@@ -80,6 +81,8 @@ void ndp_engine_fill_mixtures(const ndp_engine *e, const ndp_input *in, int64_t 
 /* engine_host.c: the host's memory of an engine, and what is uploaded once. After the arena was mapped. */
 NDP_API ndp_status ndp_engine_open_host(ndp_engine *e);
 void ndp_engine_close_host(ndp_engine *e);
+/* values.c: looks at what a call wrote, for e->values (ndp_call_opts.after). */
+ndp_status ndp_engine_look(void *user, int index, const ndp_call *c, const ndp_op_call *operands);
 /* execute.c: what ndp_engine_record has allocated. */
 void ndp_engine_release_record(ndp_engine *e);
 /* staging.c: the kind of operation that comm/ has for a collective op. */

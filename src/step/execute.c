@@ -128,6 +128,7 @@ static ndp_call_opts call_opts(ndp_engine *e, void *const *bases) {
                            .times = e->op_times.device ? &e->op_times : NULL,
                            .collective = collective,
                            .before = e->queues && ndp_transport_names_calls(e->queues) ? say_call : NULL,
+                           .after = e->values ? ndp_engine_look : NULL,
                            .drain = drain,
                            .user = e};
 }
@@ -181,8 +182,9 @@ static ndp_status upload_constants(ndp_engine *e, const ndp_step_input *in) {
     return ndp_engine_copy(e, ndp_engine_at(e, e->program.constants), constants, bytes, false);
 }
 
+/* From where e->at is, up to instruction n. */
 static ndp_status submit_instructions(ndp_engine *e, int n, double *last) {
-    for (e->at = NDP_WALK_START; ndp_walk_next(&e->program.repeats, n, NDP_ALL_ITERATIONS, &e->at);) {
+    while (ndp_walk_next(&e->program.repeats, n, NDP_ALL_ITERATIONS, &e->at)) {
         const ndp_instr *in = &e->program.instrs[e->at.at];
         double in_units = e->profile.in_units;
         ndp_status st = say_instruction(e, in);
@@ -229,6 +231,7 @@ static ndp_status submit_all(ndp_engine *e, const ndp_step_input *in, double *la
     if (e->op_times.device)
         NDP_TRY(ndp_op_times_stamp(&e->op_times, e->queue, NDP_NONE));
     begin_record(e, in->update);
+    e->at = NDP_WALK_START;
     NDP_TRY(submit_instructions(e, in->update_weights ? e->program.n : e->program.first_update, last));
     if (e->record.at)
         e->record.n[e->record.newest] = e->at.executed;
@@ -246,6 +249,24 @@ ndp_status ndp_engine_submit(ndp_engine *e, const ndp_step_input *in) {
     e->profile.total += last - start;
     e->profile.steps++;
     return NDP_OK;
+}
+
+ndp_status ndp_engine_update(ndp_engine *e, const ndp_step_input *in) {
+    const ndp_program *p = &e->program;
+    double start = ndp_now(), last = start;
+    if (e->host.taken < e->host.submitted)
+        return NDP_FAIL(NDP_EBUG, "an update is submitted while a step is pending");
+    ndp_status st = upload_constants(e, in);
+    /* No range that repeats has updates. */
+    e->at = (ndp_walk){.at = p->first_update - 1,
+                       .range = p->repeats.n,
+                       .executed = ndp_repeats_executed(&p->repeats, p->first_update) - 1};
+    if (st == NDP_OK)
+        st = submit_instructions(e, p->n, &last);
+    if (st == NDP_OK && e->record.at)
+        e->record.n[e->record.newest] = e->at.executed;
+    e->profile.total += last - start;
+    return ndp_engine_explain(e, st);
 }
 
 static void take_pairs(const ndp_engine *e, const ndp_pair_scalars *s, ndp_step_result *out) {

@@ -39,7 +39,7 @@ static bool may_submit(const ndp_training_loop *l) {
         return false;
     if (t->pending.n == 0)
         return true;
-    if (ndp_trainer_needs_weights(t))
+    if (ndp_trainer_needs_weights(t) || t->late_update)
         return false;
     bool checked = step > 1 || !ndp_trainer_checks_policy(t); /* it reads what step 1 has loaded */
     return checked && !t->rank.exec.device->host_memory && t->pending.n == 1 && !l->due && !evaluates(l, step) &&
@@ -77,11 +77,15 @@ static ndp_status refuse_step(ndp_training_loop *l, const ndp_metrics *m) {
     bool whole;
     NDP_TRY(ndp_trainer_count_back(l->trainer, m->step - 1, &whole));
     l->torn = !whole;
-    return ndp_loop_keep(
-        l, NDP_FAIL(NDP_EINVAL,
-                    "step %lld: the loss is %g and the gradient norm %g; the run stops here. Lower optimizer.lr "
-                    "or set optimizer.max_grad_norm",
-                    (long long)m->step, m->loss, m->grad_norm));
+    return ndp_loop_keep(l, ndp_loop_refuse_step(l, m));
+}
+
+/* Applies a step that waits for its loss to be judged. */
+static ndp_status apply_step(ndp_training_loop *l, const ndp_metrics *m) {
+    if (!l->trainer->late_update)
+        return NDP_OK;
+    NDP_TRY(ndp_loop_judge_loss(l, m));
+    return ndp_trainer_update(l->trainer);
 }
 
 static ndp_status take_step(ndp_training_loop *l, ndp_metrics *m) {
@@ -90,7 +94,10 @@ static ndp_status take_step(ndp_training_loop *l, ndp_metrics *m) {
     double begin = ndp_now();
     NDP_TRY(sum_over_ranks(l, NDP_OK, &l->trainer->peak.flops));
     l->part.communication += ndp_now() - begin;
-    return isfinite(m->loss) && isfinite(m->grad_norm) ? NDP_OK : refuse_step(l, m);
+    l->cause[0] = '\0';
+    NDP_TRY(isfinite(m->loss) && isfinite(m->grad_norm) ? apply_step(l, m) : refuse_step(l, m));
+    m->cause = l->cause[0] ? l->cause : NULL;
+    return NDP_OK;
 }
 
 /* ---- after the commit ---- */
@@ -344,6 +351,7 @@ static ndp_status prepare_folder(ndp_training_loop *l, ndp_world *w) {
 static ndp_status train_in_folder(ndp_training_loop *l, ndp_world *w) {
     NDP_TRY(ndp_trainer_open(l->config, w, &(ndp_rank_opts){.run = l->opts}, &l->trainer));
     l->trainer->lock = l->lock;
+    l->trainer->late_update = l->config->train.spike > 0;
     NDP_CHECK(!l->opts->trace || l->opts->trace_last <= l->trainer->rank.data.steps,
               "the trace is to end with step %lld, and the run has %d steps", (long long)l->opts->trace_last,
               l->trainer->rank.data.steps);

@@ -25,9 +25,14 @@ typedef struct ndp_training_loop {
     ndp_best best;                             /* rank 0: the evaluations so far */
     ndp_best_model in_best;                    /* rank 0: what is in best/ */
     bool enough;                               /* all ranks: train.stop_after ends the run after this step */
-    bool begun;           /* the steps have begun: from here on, an error names the newest checkpoint */
-    bool stop, due;       /* all ranks: stop after this step; save after it */
-    bool torn;            /* the weights are those of no step */
+    bool begun;     /* the steps have begun: from here on, an error names the newest checkpoint */
+    bool stop, due; /* all ranks: stop after this step; save after it */
+    bool torn;      /* the weights are those of no step */
+    struct {
+        double losses[200];
+        int64_t n;        /* so far; loss i is in place i % 200 */
+    } recent;             /* all ranks: finite losses of the steps of this process, for train.spike */
+    char cause[1024];     /* all ranks: what a check has found in the newest step; "": it was not checked */
     double next_save;     /* rank 0: when checkpoint.minutes will have passed */
     int64_t saved, tried; /* step of the newest checkpoint, and of the newest attempt; -1: none */
     ndp_status own;       /* rank 0's failure, which the ranks have not agreed on yet */
@@ -45,6 +50,13 @@ ndp_status ndp_loop_explain(const ndp_training_loop *l, ndp_status st, const cha
 ndp_status ndp_loop_begin_best(ndp_training_loop *l);
 /* Collective, after an evaluation: keeps its model if that is the best so far, and sets l->enough. */
 ndp_status ndp_loop_judge(ndp_training_loop *l, const ndp_metrics *m);
+
+/* bad_step.c. Collective, after a step that was not finite, whose weights are those before it: checks it, and returns
+ * the error that names the cause. */
+ndp_status ndp_loop_refuse_step(ndp_training_loop *l, const ndp_metrics *m);
+/* Collective, after a step that has not been applied yet: checks it, and says what was found, if its loss is a spike.
+ */
+ndp_status ndp_loop_judge_loss(ndp_training_loop *l, const ndp_metrics *m);
 
 /* Says which step best/ is of, if that is kept. */
 void ndp_loop_say_best(const ndp_training_loop *l);

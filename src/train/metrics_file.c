@@ -3,6 +3,7 @@
 #include "train/metrics_file.h"
 
 #include "base/json.h"
+#include "base/json_write.h"
 #include "checkpoint/checkpoint.h"
 
 #include <math.h>
@@ -123,6 +124,10 @@ static void add_exact(void *out, const ndp_metric *one) {
 static void add_object(ndp_str *out, const ndp_metrics *m, ndp_metric_visit *each) {
     ndp_str_addf(out, "{\"step\": %lld", (long long)m->step);
     ndp_metrics_each(m, each, out);
+    if (m->cause) {
+        ndp_str_add(out, ", \"cause\": ");
+        ndp_json_quote(out, m->cause);
+    }
     ndp_str_add(out, "}");
 }
 

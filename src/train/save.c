@@ -180,10 +180,9 @@ static void warn_of(const ndp_trainer *t, const char *path, const ndp_resume *r,
                  (long long)r->step, path, names);
 }
 
-static ndp_status load_chosen(ndp_trainer *t, const char *path, const ndp_resume *r) {
+ndp_status ndp_trainer_load(ndp_trainer *t, const char *path, int64_t step) {
     ndp_checkpoint *c = NULL;
-    ndp_str names = {0};
-    ndp_status st = ndp_checkpoint_open(path, r->step, &c);
+    ndp_status st = ndp_checkpoint_open(path, step, &c);
     if (st == NDP_OK && ndp_is_first(t->rank.world))
         st = ndp_identity_check(t, ndp_checkpoint_get_info(c), path);
     st = ndp_agree(t->rank.world, st);
@@ -192,7 +191,12 @@ static ndp_status load_chosen(ndp_trainer *t, const char *path, const ndp_resume
     if (st == NDP_OK)
         st = load_all(t, c);
     ndp_checkpoint_close(c);
-    st = ndp_agree(t->rank.world, st);
+    return ndp_agree(t->rank.world, st);
+}
+
+static ndp_status load_chosen(ndp_trainer *t, const char *path, const ndp_resume *r) {
+    ndp_str names = {0};
+    ndp_status st = ndp_trainer_load(t, path, r->step);
     if (st == NDP_OK)
         st = ndp_resume_settle(t->rank.world, path, r, &names);
     if (st == NDP_OK && ndp_is_first(t->rank.world))

@@ -6,6 +6,7 @@
 #include "device/peak.h"
 #include "model/tensors.h"
 #include "score/score.h"
+#include "step/values.h"
 
 struct ndp_trainer {
     ndp_rank rank;
@@ -35,6 +36,7 @@ struct ndp_trainer {
         bool agreed;      /* the ranks that compute the same samples have the same */
     } inputs;
     ndp_pair_metrics held; /* of the last evaluation */
+    bool late_update; /* steps are submitted without their update, which ndp_trainer_update does after the result */
     struct {
         ndp_peak *own;       /* of this rank's threads; NULL unless in a whole run, which reports mfu */
         double share;        /* the part of it that this rank has cores for */
@@ -65,6 +67,33 @@ NDP_API ndp_status ndp_trainer_submit(ndp_trainer *t);
  * counts back to `step`, the one before it. *whole: the weights are those after `step`; false if a later step was
  * applied to them. Collective. */
 NDP_API ndp_status ndp_trainer_count_back(ndp_trainer *t, int64_t step, bool *whole);
+
+/* With late_update: the update of the newest step, whose result was taken. Collective. */
+NDP_API ndp_status ndp_trainer_update(ndp_trainer *t);
+
+/* save.c: loads the checkpoint of a step that was examined, from the folder of checkpoints, which stays as it is.
+ * NDP_EINVAL as ndp_trainer_resume. Collective. */
+NDP_API ndp_status ndp_trainer_load(ndp_trainer *t, const char *folder, int64_t step);
+
+/* checked.c: what was found in a step that ran while its values were watched (step/values.h), on all ranks alike. */
+typedef struct ndp_checked_step {
+    ndp_found_value value;
+    int rank;         /* whose it is */
+    char record[256]; /* the record of its row, "document 3 of data.jsonl, in \"Once upon a\""; "": not known */
+} ndp_checked_step;
+typedef struct ndp_checks {
+    ndp_checked_step bad, worst, largest; /* of all ranks: the first value that is not finite; the extremes */
+} ndp_checks;
+/* Repeats the step after `updates` updates, with its values watched and without its update. The weights are those
+ * before it; no step is pending. Its gradients are there afterwards. Collective. */
+NDP_API ndp_status ndp_trainer_check_step(ndp_trainer *t, int64_t updates, ndp_checks *out);
+/* The same of a step that has just run with `own` watched, after `updates` updates. Collective. */
+NDP_API ndp_status ndp_trainer_gather_checks(ndp_trainer *t, int64_t updates, const ndp_step_values *own,
+                                             ndp_checks *out);
+/* A NaN without a sign, for texts. */
+static inline double ndp_plain_nan(double x) { return x != x ? __builtin_nan("") : x; }
+/* What they say, without a line break: "nan first in layers.3, forward, rmsnorm: ...", or the extremes. */
+void ndp_checks_describe(const ndp_checks *c, ndp_str *out);
 
 /* first_step.c: adds micro-batch m, as it was loaded, to t->inputs.hash, until the ranks have agreed on that. */
 void ndp_trainer_note_inputs(ndp_trainer *t, int m);

@@ -199,6 +199,7 @@ static const char *const others[] = {
     "train.eval_every=20",
     "train.keep_best=true",
     "train.stop_after=3",
+    "train.spike=6",
     "train.trackers=tensorboard",
     "adapter.type=qlora",
     "adapter.r=8",
