@@ -22,6 +22,9 @@
 #include "device/device.h"
 #include "tensor/view.h"
 
+/* In place of a label: the head says which id has the largest logit (xent, below). */
+enum { NDP_LABEL_BEST = INT32_MAX };
+
 enum { NDP_OP_MAX_IN = 9, NDP_OP_MAX_OUT = 4, NDP_SPLITS = 6 };
 
 typedef struct ndp_op ndp_op;
@@ -299,11 +302,13 @@ typedef enum ndp_op_kind {
  * xent            (x [T,C], w [V,C], labels~ [T,1], scale [1,1] or [T,1] fp64)
  *                                                              -> nll [T,1], dx? [T,C], dw? [V,C]
  *                 the head: logits in chunks of rows, never all; label < 0: ignored (nll 0, no gradient). nll is the
- *                 bare token loss; with attr.train dx and dw are gradients of sum(nll * scale), dw accumulating if
+ *                 bare token loss; of label NDP_LABEL_BEST, without attr.train, the id with the largest logit, the
+ *                 lowest of equal ones (exact below 2^24); with attr.train dx and dw are gradients of sum(nll * scale), dw accumulating if
  *                 attr.accumulate.
  * xent_logits     (x [R,C], w [V,C], labels~ [R,1])            -> logits [R,V] wide, stats [R,3] wide
  *                 of a slice of the vocabulary, ids attr.first on. stats of a row: the maximum of its attr.vocab real
- *                 columns, the sum of exp(logit - maximum), the label's logit if it is in the slice, else 0. All 0
+ *                 columns, the sum of exp(logit - maximum), the label's logit if it is in the slice, else 0; of label
+ *                 NDP_LABEL_BEST the slice's best id. All 0
  *                 where label < 0; then, or when no row has a label, the logits may be anything.
  * xent_grad       (logits [R,V] wide, stats [P*R,3] wide, x [R,C], w [V,C], labels~ [R,1], scale [1,1] or [R,1] fp64)
  *                                                              -> nll [R,1] wide, dx? [R,C], dw? [V,C]

@@ -96,6 +96,56 @@ static void slices_equal_xent(void **state) {
     }
 }
 
+/* Labels that ask for the best id, among others: whole and in slices, with equal logits, on both devices. */
+static void the_best_id(void **state) {
+    (void)state;
+    static const slicing cases[] = {{1, {97}, {3}}, {3, {40, 1, 56}, {0, 5, 1}}, {4, {50, 0, 30, 17}, {0, 2, 1, 0}}};
+    for (int i = 0; i < 6 * NDP_COUNT(cases); i++) {
+        const slicing *s = &cases[i / 6];
+        ndp_dtype type = (ndp_dtype[]){NDP_F64, NDP_F32, NDP_BF16}[i % 3];
+        const ndp_device *device = type == NDP_F64 ? &ndp_device_ref : tested();
+        ndp_op_attr attr = {.vocab = 97, .cap = i / 3 % 2 ? 3 : 0};
+        ndp_view in[NDP_OP_MAX_IN] = {random_matrix(type, 70, 19, 1), random_matrix(type, 100, 19, 2),
+                                      random_ints(70, -9, 97, 3), one_double(0.37)};
+        ndp_view out[NDP_OP_MAX_OUT] = {{0}}, sum[NDP_OP_MAX_OUT] = {{0}};
+        for (int64_t c = 0; c < 19; c++) { /* row 41 of the table is row 90 again: their logits are equal */
+            ndp_view_set(&in[1], 90, c, ndp_view_get(&in[1], 41, c));
+            ndp_view_set(&in[1], 98, c, 100 * ndp_view_get(&in[0], 0, c)); /* padding is never the best */
+        }
+        for (int64_t t = 0; t < 70; t += 2)
+            ((int32_t *)in[2].data)[t * in[2].ld] = NDP_LABEL_BEST;
+        for (int64_t c = 0; c < 19; c++)
+            ndp_view_set(&in[0], 4, c, 0.3 * ndp_view_get(&in[1], 41, c));
+        make_outputs(&ndp_op_xent, &attr, in, out, 7);
+        run_op(&ndp_op_xent, &attr, in, out, device, 2);
+        make_outputs(&ndp_op_xent, &attr, in, sum, 5);
+        sum[1] = matrix(out[0].dtype, 70, 19);
+        xent_in_slices(s, &attr, in, sum, device);
+        for (int64_t t = 0; t < 70; t += 2) {
+            double most = -INFINITY;
+            int64_t id = 0;
+            for (int64_t v = 0; v < 97; v++) {
+                double logit = 0;
+                for (int64_t c = 0; c < 19; c++)
+                    logit += ndp_view_get(&in[0], t, c) * ndp_view_get(&in[1], v, c);
+                if (attr.cap > 0)
+                    logit = attr.cap * tanh(logit / attr.cap);
+                if (logit > most + 1e-7)
+                    most = logit, id = v;
+            }
+            double whole = ndp_view_get(&out[0], t, 0);
+            if (type != NDP_BF16 && whole != (double)id && (type == NDP_F64 || id != 41 || whole != 90))
+                fail_msg("row %lld: id %g, expected %lld", (long long)t, whole, (long long)id);
+            double sliced = ndp_view_get(&sum[0], t, 0); /* products of other shapes round otherwise */
+            if (sliced != whole && (type == NDP_F64 || whole != 41 || sliced != 90))
+                fail_msg("row %lld, case %d: id %g of slices, %g of the whole", (long long)t, i, sliced, whole);
+        }
+        free_matrices(in, 4);
+        free_matrices(out, 3);
+        free_matrices(sum, 3);
+    }
+}
+
 /* Logits far apart: no overflow, and a loss that is their distance. */
 static void xent_of_extreme_logits(void **state) {
     (void)state;
@@ -118,6 +168,7 @@ static void xent_of_extreme_logits(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(slices_equal_xent), cmocka_unit_test(xent_of_extreme_logits)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(slices_equal_xent), cmocka_unit_test(the_best_id),
+                                       cmocka_unit_test(xent_of_extreme_logits)};
     return end_of_ops(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -22,7 +22,8 @@ struct softmax_rows {
     int parts; /* of the statistics; 0: they are made of the logits */
 };
 
-/* Of the real columns: the sum is of exp(logit - max); at_label is 0 when the label is in another slice. */
+/* Of the real columns: the sum is of exp(logit - max); at_label is 0 when the label is in another slice, and of
+ * NDP_LABEL_BEST the id with the largest logit. */
 struct row_stats {
     float max, sum, at_label;
 };
@@ -88,15 +89,32 @@ static __device__ row_stats stats_of(const softmax_rows &s, int64_t r, int64_t c
     return {most, ndp_block_sum(sum, room + NDP_WARP), at_label};
 }
 
+/* The id of the first column whose logit is the row's maximum; `raw`: the logits are not capped yet. */
+static __device__ float best_id(const softmax_rows &s, int64_t r, float max, bool raw) {
+    ndp_view real = real_of(s);
+    float first = -INFINITY; /* minus the column */
+    for (int64_t c = threadIdx.x * NDP_LANES; c < s.vocab; c += blockDim.x * NDP_LANES) {
+        ndp_lanes x = ndp_get8(real, r, c);
+        for (int k = 0; k < NDP_LANES; k++)
+            if (c + k < s.vocab && (raw ? capped(x.x[k], s.cap) : x.x[k]) == max)
+                first = fmaxf(first, -(float)(c + k));
+    }
+    __syncthreads(); /* the room is free */
+    return s.first - block_max(first, (float *)ndp_shared_bytes);
+}
+
 /* Row r of all slices together. */
-static __device__ row_stats combined(const softmax_rows &s, int64_t r) {
+static __device__ row_stats combined(const softmax_rows &s, int64_t r, bool best) {
     int64_t rows = s.logits.rows;
+    bool found = false;
     row_stats all = {-INFINITY, 0, 0};
     for (int p = 0; p < s.parts; p++)
         all.max = fmaxf(all.max, ndp_get(s.stats, p * rows + r, 0));
     for (int p = 0; p < s.parts; p++) {
         all.sum += ndp_get(s.stats, p * rows + r, 1) * expf(ndp_get(s.stats, p * rows + r, 0) - all.max);
-        all.at_label += ndp_get(s.stats, p * rows + r, 2);
+        if (!best || (ndp_get(s.stats, p * rows + r, 0) == all.max && !found))
+            all.at_label += ndp_get(s.stats, p * rows + r, 2);
+        found |= ndp_get(s.stats, p * rows + r, 0) == all.max;
     }
     return all;
 }
@@ -135,13 +153,16 @@ static __global__ void __launch_bounds__(THREADS, 2) ndp_loss_kernel(softmax_row
     int64_t r = blockIdx.x;
     int label = ndp_int(s.labels, r);
     int64_t column = label_column(s, label);
+    bool best = label == NDP_LABEL_BEST;
     row_stats all = {0, 1, 0};
     if (label >= 0)
-        all = s.parts ? combined(s, r) : stats_of(s, r, column, false);
+        all = s.parts ? combined(s, r, best) : stats_of(s, r, column, false);
+    if (best && s.parts == 0)
+        all.at_label = best_id(s, r, all.max, true);
     if (s.dlogits.data)
         gradient(s, r, all, label < 0, s.parts == 0);
     if (threadIdx.x == 0)
-        ndp_set(s.nll, r, 0, label < 0 ? 0 : (float)(log((double)all.sum) + (double)all.max - (double)all.at_label));
+        ndp_set(s.nll, r, 0, label < 0 ? 0 : best ? all.at_label : (float)(log((double)all.sum) + (double)all.max - (double)all.at_label));
     if (s.dlogits.data && column >= 0) {
         __syncthreads();
         if (threadIdx.x == 0)
@@ -155,6 +176,8 @@ static __global__ void __launch_bounds__(THREADS, 2) ndp_stats_kernel(softmax_ro
     row_stats all = {0, 0, 0};
     if (label >= 0)
         all = stats_of(s, r, label_column(s, label), true);
+    if (label == NDP_LABEL_BEST)
+        all.at_label = best_id(s, r, all.max, s.cap <= 0);
     if (threadIdx.x == 0) {
         ndp_set(s.stats, r, 0, all.max);
         ndp_set(s.stats, r, 1, all.sum);

@@ -21,7 +21,8 @@ static size_t product_scratch(int64_t rows, const ndp_view *w) {
 
 /* Softmax of a row ------------------------------------------------------------------------------------------------ */
 
-/* Of a row's real columns: the sum is of exp(logit - max); at_label is 0 when the label is in another slice. */
+/* Of a row's real columns: the sum is of exp(logit - max); at_label is 0 when the label is in another slice, and the id
+ * with the largest logit where the label asks for that. */
 typedef struct ref_stats {
     double max, sum, at_label;
 } ref_stats;
@@ -44,15 +45,21 @@ static ref_stats stats_of(const ndp_op_attr *attr, const ndp_xent_rows *r, int64
         s.sum += exp(ndp_view_get(&r->logits, t, j) - s.max);
     if (column >= 0)
         s.at_label = ndp_view_get(&r->logits, t, column);
+    if (ndp_int_at(&r->labels, t) == NDP_LABEL_BEST)
+        for (int64_t j = attr->vocab - 1; j >= 0; j--)
+            s.at_label = ndp_view_get(&r->logits, t, j) == s.max ? (double)(attr->first + j) : s.at_label;
     return s;
 }
 
 /* nll, and with attr->train dlogits, of row t by the stats of the whole vocabulary. */
 static void finish_row(const ndp_op_attr *attr, const ndp_xent_rows *r, int64_t t, const ref_stats *stats,
                        double scale) {
-    bool ignored = ndp_int_at(&r->labels, t) < 0;
+    bool ignored = ndp_int_at(&r->labels, t) < 0, best = ndp_int_at(&r->labels, t) == NDP_LABEL_BEST;
     int64_t column = label_column(attr, &r->labels, t);
-    ndp_view_set(&r->nll, t, 0, ignored ? 0.0 : log(stats->sum) + stats->max - stats->at_label);
+    ndp_view_set(&r->nll, t, 0,
+                 ignored ? 0.0
+                 : best  ? stats->at_label
+                         : log(stats->sum) + stats->max - stats->at_label);
     for (int64_t j = 0; attr->train && j < r->logits.cols; j++) {
         double x = ndp_view_get(&r->logits, t, j), slope = attr->cap > 0 ? 1 - pow(x / attr->cap, 2) : 1;
         double p = j < attr->vocab && !ignored ? exp(x - stats->max) / stats->sum : 0.0;
@@ -110,12 +117,15 @@ const ndp_kernel ndp_ref_xent_logits = {.run = run_logits, .scratch = logits_scr
 static ref_stats combined(const ndp_op_call *c, int64_t t) {
     const ndp_view *stats = &c->in[NDP_XENT_G_STATS];
     int64_t rows = c->in[NDP_XENT_G_X].rows;
+    bool best = ndp_int_at(&c->in[NDP_XENT_G_LABELS], t) == NDP_LABEL_BEST;
     ref_stats s = {.max = -INFINITY};
     for (int p = 0; p < c->attr->parts; p++)
         s.max = fmax(s.max, ndp_view_get(stats, p * rows + t, 0));
-    for (int p = 0; p < c->attr->parts; p++) {
-        s.sum += ndp_view_get(stats, p * rows + t, 1) * exp(ndp_view_get(stats, p * rows + t, 0) - s.max);
-        s.at_label += ndp_view_get(stats, p * rows + t, 2);
+    for (int p = 0, found = 0; p < c->attr->parts; p++) {
+        double max = ndp_view_get(stats, p * rows + t, 0);
+        s.sum += ndp_view_get(stats, p * rows + t, 1) * exp(max - s.max);
+        if (!best || (max == s.max && !found++))
+            s.at_label += ndp_view_get(stats, p * rows + t, 2);
     }
     return s;
 }

@@ -7,7 +7,7 @@
 /* Of the real columns: the sum is of exp(x - max). */
 typedef struct row_stats {
     double sum;
-    float max, at_label; /* 0: the label is in another slice */
+    float max, at_label; /* 0: the label is in another slice; of NDP_LABEL_BEST: the id with the largest logit */
 } row_stats;
 
 /* The label's column; -1 when it is in another slice. */
@@ -22,6 +22,14 @@ static float row_max(int64_t n, const float *x) {
     for (int64_t i = 0; i < n; i++)
         m = x[i] > m ? x[i] : m;
     return m;
+}
+
+/* The first column with that value, as an id. */
+static float id_of(const ndp_op_attr *a, const float *x, float value) {
+    int64_t i = 0;
+    while (i + 1 < a->vocab && x[i] != value)
+        i++;
+    return (float)(a->first + i);
 }
 
 /* The sum of exp(x - m), in blocks: a vocabulary is long for one fp32 sum. */
@@ -130,6 +138,10 @@ void NDP_RANGE_KERNEL(softmax_xent)(const ndp_op_call *c, int64_t first, int64_t
         bool capped = c->attr->cap > 0;
         if (capped)
             cap_logits(c->attr, x);
+        if (label == NDP_LABEL_BEST) {
+            *(float *)ndp_at(&c->out[0], t, 0) = id_of(c->attr, x, row_max(c->attr->vocab, x));
+            continue;
+        }
         row_stats s = capped ? stats_of(c->attr, x, column, false) : stats_of(c->attr, x, column, true);
         finish_row(c, t, x, column, &s, !capped);
     }
@@ -143,22 +155,27 @@ void NDP_RANGE_KERNEL(softmax_stats)(const ndp_op_call *c, int64_t first, int64_
             cap_logits(c->attr, ndp_at(&c->in[0], t, 0));
         if (label >= 0)
             s = stats_of(c->attr, ndp_at(&c->in[0], t, 0), label_column(c->attr, label), false);
+        if (label == NDP_LABEL_BEST)
+            s.at_label = id_of(c->attr, ndp_at(&c->in[0], t, 0), s.max);
         float *out = ndp_at(&c->out[0], t, 0);
         out[0] = s.max, out[1] = (float)s.sum, out[2] = s.at_label;
     }
 }
 
 /* Row t of all slices together. */
-static row_stats combine(const ndp_op_call *c, int64_t t) {
+static row_stats combine(const ndp_op_call *c, int64_t t, bool best) {
     const ndp_view *stats = &c->in[3];
     int64_t rows = c->in[0].rows;
+    bool found = false;
     row_stats s = {.max = -INFINITY};
     for (int p = 0; p < c->attr->parts; p++)
         s.max = fmaxf(s.max, *(const float *)ndp_at(stats, p * rows + t, 0));
     for (int p = 0; p < c->attr->parts; p++) {
         const float *part = ndp_at(stats, p * rows + t, 0);
         s.sum += (double)part[1] * exp((double)part[0] - (double)s.max);
-        s.at_label += part[2];
+        if (!best || (part[0] == s.max && !found))
+            s.at_label += part[2];
+        found |= part[0] == s.max;
     }
     return s;
 }
@@ -170,7 +187,11 @@ void NDP_RANGE_KERNEL(softmax_grad)(const ndp_op_call *c, int64_t first, int64_t
             ignore_row(c, t);
             continue;
         }
-        row_stats s = combine(c, t);
+        row_stats s = combine(c, t, label == NDP_LABEL_BEST);
+        if (label == NDP_LABEL_BEST) {
+            *(float *)ndp_at(&c->out[0], t, 0) = s.at_label;
+            continue;
+        }
         finish_row(c, t, ndp_at(&c->in[0], t, 0), label_column(c->attr, label), &s, false);
     }
 }
