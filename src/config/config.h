@@ -148,6 +148,9 @@ struct ndp_config {
         int eval_every;       /* steps; 0: only at the end */
         bool keep_best;       /* export the model of the lowest eval_loss */
         int stop_after;       /* evaluations without a lower eval_loss; 0: never */
+        int sample_every;     /* steps; 0: no samples */
+        ndp_strings sample_prompts;
+        int sample_tokens;
         double spike;         /* deviations above the mean loss; 0: no loss is one */
         ndp_strings trackers; /* names of NDP_TRACKERS */
     } train;

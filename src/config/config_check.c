@@ -60,6 +60,10 @@ static ndp_status check_data(const ndp_config *c) {
         c->train.eval_every == 0 || c->data.validation_fraction > 0 || c->data.validation_files.n > 0,
         "train.eval_every is %d, but there is no held-out data; set data.validation_fraction or data.validation_files",
         c->train.eval_every);
+    NDP_CHECK((c->train.sample_every > 0) == (c->train.sample_prompts.n > 0),
+              "train.%s is set without train.%s; set both, or neither",
+              c->train.sample_every ? "sample_every" : "sample_prompts",
+              c->train.sample_every ? "sample_prompts" : "sample_every");
     NDP_CHECK(c->train.eval_every > 0 || !(c->train.keep_best || c->train.stop_after),
               "train.%s is set, but nothing is evaluated before the end; set train.eval_every, and "
               "data.validation_fraction or data.validation_files",

@@ -292,10 +292,14 @@ static void note_warmup(const ndp_job_data *d, ndp_str *out) {
                  c->schedule.warmup_steps, d->steps, d->steps == 1 ? "" : "s");
 }
 
-static bool has_conversations(const ndp_token_cache *c) { return c->trained && c->n_texts < c->n_documents; }
+/* A single answer has an empty document beside it. */
+static bool has_conversations(const ndp_job_data *d, const ndp_token_cache *c) {
+    int64_t empty = ndp_preference_table[d->job->model.preference.kind].single ? c->n_documents / 2 : 0;
+    return c->trained && c->n_texts < c->n_documents - empty;
+}
 
 bool ndp_job_data_has_conversations(const ndp_job_data *d) {
-    bool any = has_conversations(&d->tokens) || has_conversations(&d->held_tokens);
+    bool any = has_conversations(d, &d->tokens) || has_conversations(d, &d->held_tokens);
     return any &&
            d->job->config->data.format != NDP_RECORD_INPUT_OUTPUT; /* has no template, and no end tokens either */
 }

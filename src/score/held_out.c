@@ -16,6 +16,7 @@ static int64_t most_rows(const ndp_rank *r) {
 /* Shortens the passes if no source has as many rows as a pass takes: the plan was made before the rows were known. */
 static ndp_status shorten_passes(ndp_rank *r) {
     int64_t each = r->feed.shape.micro * r->feed.shape.data_ranks, needed = (most_rows(r) + each - 1) / each;
+    needed = needed > 0 ? needed : 1;
     if (!r->job.forward.ranks || needed >= r->job.forward.micro_batches)
         return NDP_OK;
     ndp_pipeline_release(&r->job.forward);
@@ -25,7 +26,8 @@ static ndp_status shorten_passes(ndp_rank *r) {
 ndp_status ndp_score_build(ndp_score *s, ndp_rank *r, const ndp_engine *trained) {
     ndp_engine_opts o;
     *s = (ndp_score){.rank = r};
-    if (!r->data.held && !ndp_job_refers(&r->job))
+    bool samples = trained && r->job.config->train.sample_every > 0;
+    if (!r->data.held && !ndp_job_refers(&r->job) && !samples)
         return NDP_OK;
     NDP_TRY(shorten_passes(r));
     NDP_TRY(ndp_job_score(&r->job, ndp_transport_rank(r->transport), &r->exec, trained, &s->model, &o));

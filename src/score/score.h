@@ -19,7 +19,7 @@ typedef struct ndp_score {
 } ndp_score;
 
 /* Builds the engine. It reads the weights of `trained` in place, which must outlive it; NULL: it loads its own. Leaves
- * it NULL if the job holds nothing out and its loss has no reference. */
+ * it NULL if the job holds nothing out, its loss has no reference, and it generates no samples. */
 NDP_API ndp_status ndp_score_build(ndp_score *s, ndp_rank *r, const ndp_engine *trained);
 /* Accepts {0}. */
 void ndp_score_destroy(ndp_score *s);
@@ -47,6 +47,12 @@ ndp_status ndp_score_find_mismatched(ndp_score *s);
 NDP_API ndp_status ndp_score_find_point(ndp_score *s, int64_t first_sample);
 /* The same for the held-out rows of one source, or the `most` first ones (0: all). */
 ndp_status ndp_score_find_held_point(ndp_score *s, int source, int64_t most);
+
+/* ---- generating (next_token.c) ---- */
+
+/* The id with the largest logit after a text of n tokens, at least 1 and at most a row's; the lowest of equal ones. The
+ * same on all ranks. A whole forward pass, without a cache. Collective. */
+NDP_API ndp_status ndp_score_next_token(ndp_score *s, const int32_t *ids, int64_t n, int32_t *id);
 
 /* ---- passes (score_pass.c) ---- */
 

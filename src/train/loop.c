@@ -43,7 +43,7 @@ static bool may_submit(const ndp_training_loop *l) {
         return false;
     bool checked = step > 1 || !ndp_trainer_checks_policy(t); /* it reads what step 1 has loaded */
     return checked && !t->rank.exec.device->host_memory && t->pending.n == 1 && !l->due && !evaluates(l, step) &&
-           !ndp_loop_saves(l, step);
+           !ndp_loop_samples(l, step) && !ndp_loop_saves(l, step);
 }
 
 /* Sums what the ranks have seen, so that all of them stop, save and end after the same step. A failure of one becomes
@@ -108,6 +108,11 @@ static ndp_status report_step(ndp_training_loop *l, ndp_metrics *m) {
         double begin = ndp_now();
         NDP_TRY(ndp_loop_keep(l, ndp_trainer_evaluate(l->trainer, &m->eval_loss, &m->eval_tokens)));
         m->evaluation_seconds = ndp_now() - begin;
+    }
+    if (ndp_loop_samples(l, m->step) && l->failed == NDP_OK) {
+        double begin = ndp_now();
+        NDP_TRY(ndp_loop_keep(l, ndp_loop_sample(l, m->step)));
+        m->evaluation_seconds += ndp_now() - begin;
     }
     if (m->eval_tokens > 0) {
         double begin = ndp_now();
@@ -193,6 +198,8 @@ static ndp_status finish(ndp_training_loop *l) {
     ndp_status own = l->own;
     if (own == NDP_OK && l->metrics.file.missing > 0)
         own = ndp_appended_flush(&l->metrics.file);
+    if (own == NDP_OK && l->samples.file.missing > 0)
+        own = ndp_appended_flush(&l->samples.file);
     NDP_TRY(ndp_loop_keep(l, ndp_agree(l->trainer->rank.world, own)));
     if (l->stop || (!l->enough && ndp_trainer_updates(l->trainer) < l->trainer->rank.data.steps))
         return NDP_OK;
@@ -243,6 +250,7 @@ static ndp_status open_metrics(ndp_training_loop *l) {
     int64_t step = ndp_trainer_updates(l->trainer);
     NDP_TRY(ndp_lock_check(l->lock));
     NDP_TRY(ndp_metrics_open(&l->metrics, folder, step, has_metrics(l) && evaluates(l, step)));
+    NDP_TRY(ndp_loop_open_samples(l, step + !lacks_line(l)));
     return ndp_tracker_open(&l->config->train.trackers, folder, step + !lacks_line(l), &l->tracker);
 }
 
@@ -355,6 +363,7 @@ static ndp_status train_in_folder(ndp_training_loop *l, ndp_world *w) {
     NDP_CHECK(!l->opts->trace || l->opts->trace_last <= l->trainer->rank.data.steps,
               "the trace is to end with step %lld, and the run has %d steps", (long long)l->opts->trace_last,
               l->trainer->rank.data.steps);
+    NDP_TRY(ndp_agree(l->trainer->rank.world, ndp_loop_encode_prompts(l)));
     if (l->opts->resume)
         NDP_TRY(ndp_agree(l->trainer->rank.world, ndp_run_folder_shared(l->config, "")));
     ndp_status st = run_whole(l);
@@ -388,6 +397,7 @@ ndp_status ndp_train(const ndp_config *c, ndp_world *w, const ndp_train_opts *o)
         st = train_in_folder(&l, w);
     ndp_tracker_close(l.tracker);
     ndp_metrics_close(&l.metrics);
+    ndp_loop_close_samples(&l);
     ndp_trainer_destroy(l.trainer);
     ndp_lock_destroy(l.lock);
     ndp_config_destroy(l.kept);

@@ -30,8 +30,12 @@ typedef struct ndp_training_loop {
     bool torn;      /* the weights are those of no step */
     struct {
         double losses[200];
-        int64_t n;        /* so far; loss i is in place i % 200 */
-    } recent;             /* all ranks: finite losses of the steps of this process, for train.spike */
+        int64_t n; /* so far; loss i is in place i % 200 */
+    } recent;      /* all ranks: finite losses of the steps of this process, for train.spike */
+    struct {
+        ndp_ids *prompts;  /* all ranks: train.sample_prompts; NULL: nothing is sampled */
+        ndp_appended file; /* rank 0: samples.jsonl */
+    } samples;
     char cause[1024];     /* all ranks: what a check has found in the newest step; "": it was not checked */
     double next_save;     /* rank 0: when checkpoint.minutes will have passed */
     int64_t saved, tried; /* step of the newest checkpoint, and of the newest attempt; -1: none */
@@ -57,6 +61,17 @@ ndp_status ndp_loop_refuse_step(ndp_training_loop *l, const ndp_metrics *m);
 /* Collective, after a step that has not been applied yet: checks it, and says what was found, if its loss is a spike.
  */
 ndp_status ndp_loop_judge_loss(ndp_training_loop *l, const ndp_metrics *m);
+
+/* samples.c: encodes the prompts. NDP_EINVAL: one is too long, or the job has no tokenizer. The ranks agree after it.
+ */
+ndp_status ndp_loop_encode_prompts(ndp_training_loop *l);
+/* Rank 0: opens samples.jsonl, without the lines of steps from `first` on, which are written again. */
+ndp_status ndp_loop_open_samples(ndp_training_loop *l, int64_t first);
+void ndp_loop_close_samples(ndp_training_loop *l);
+/* Whether texts are generated after the step; */
+bool ndp_loop_samples(const ndp_training_loop *l, int64_t step);
+/* does it, says them and writes their lines. A line that cannot be written is kept. Collective. */
+ndp_status ndp_loop_sample(ndp_training_loop *l, int64_t step);
 
 /* Says which step best/ is of, if that is kept. */
 void ndp_loop_say_best(const ndp_training_loop *l);

@@ -16,7 +16,7 @@ ndp_status ndp_judge_config(const ndp_config *job, const ndp_dump *d, int rows, 
     out->batch.global_batch_size = rows;
     out->batch.micro_batch_size = 1;
     out->precision.compute = compute;
-    out->train.eval_every = out->train.stop_after = 0;
+    out->train.eval_every = out->train.stop_after = out->train.sample_every = 0;
     out->train.keep_best = false;
     out->moe.balance = NDP_BALANCE_NONE; /* a dump has the loss of tokens */
     if (isfinite(d->lr)) {
