@@ -198,6 +198,11 @@ typedef struct ndp_pair_metrics {
     double kl;  /* what single answers were compared with; NaN: of pairs. Since 0.2.0 */
 } ndp_pair_metrics;
 
+typedef struct ndp_named_number {
+    const char *name;
+    double value;
+} ndp_named_number;
+
 typedef struct ndp_metrics {
     int64_t step; /* 1 after the first update */
     double loss, grad_norm, lr;
@@ -224,6 +229,11 @@ typedef struct ndp_metrics {
     /* Of a step that was run again since it was not finite, or a spike (train.spike): what was found in it; valid
      * during the callback. NULL: any other step. Since 0.2. */
     const char *cause;
+    /* Numbers that not every step has, under the names that metrics.jsonl has for them; valid during the callback. In
+     * the first step of a process memory/CLASS, planned bytes; by train.layer_norms_every grad_norm/LAYER. Since 0.2.
+     */
+    const ndp_named_number *more;
+    int n_more;
 } ndp_metrics;
 
 /* Collective. Reads the model's config.json, prepares the data, builds the step program, allocates the memory and loads

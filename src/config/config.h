@@ -143,16 +143,17 @@ struct ndp_config {
         ndp_collectives collectives; /* of GPUs' tensors */
         char *transport;             /* "auto", "self", "local", "shm", "mpi" */
         ndp_check_links check_links;
-        int ranks;            /* 0: the product of the sizes */
-        int log_every;        /* steps; 0: auto */
-        int eval_every;       /* steps; 0: only at the end */
-        bool keep_best;       /* export the model of the lowest eval_loss */
-        int stop_after;       /* evaluations without a lower eval_loss; 0: never */
-        int sample_every;     /* steps; 0: no samples */
+        int ranks;        /* 0: the product of the sizes */
+        int log_every;    /* steps; 0: auto */
+        int eval_every;   /* steps; 0: only at the end */
+        bool keep_best;   /* export the model of the lowest eval_loss */
+        int stop_after;   /* evaluations without a lower eval_loss; 0: never */
+        int sample_every; /* steps; 0: no samples */
         ndp_strings sample_prompts;
         int sample_tokens;
-        double spike;         /* deviations above the mean loss; 0: no loss is one */
-        ndp_strings trackers; /* names of NDP_TRACKERS */
+        int layer_norms_every; /* steps; 0: never */
+        double spike;          /* deviations above the mean loss; 0: no loss is one */
+        ndp_strings trackers;  /* names of NDP_TRACKERS */
     } train;
     struct {
         int every;      /* steps; 0: only at the end */

@@ -226,6 +226,7 @@ const ndp_option ndp_options[] = {
     {FREE(train, sample_every, STEP), INT(0, 0, 1 << 30), WHEN "train.sample_prompts is set", HELP "steps between samples: texts by the weights as they are, in samples.jsonl; 0: none"},
     {FREE(train, sample_prompts, TRAIN), NDP_OPTION_LIST, "[]", .open = true, WHEN "train.sample_every is above 0", HELP "what samples continue: questions where records are conversations, else beginnings of texts"},
     {FREE(train, sample_tokens, TRAIN), INT(64, 1, 1 << 20), WHEN "train.sample_every is above 0", HELP "most tokens of a sample; a forward pass each"},
+    {FREE(train, layer_norms_every, TRAIN), INT(0, 0, 1 << 30), HELP "steps between measurements of each layer's gradient norm, in metrics.jsonl; 0: none"},
     {FREE(train, spike, TRAIN), NUMBER(0, "[0, 1e6]"), HELP "run a step again and check its values if its loss is so many standard deviations above the mean of the last 200, before its update; 0: only if it is not finite"},
     {FREE(train, trackers, TRAIN), NDP_OPTION_LIST, "[]", .words = tracker_words, .foreign = tracker_foreign, HELP "what shows the metrics besides metrics.jsonl; tensorboard: event files in train.output_dir/tb"},
 

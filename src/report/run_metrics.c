@@ -36,14 +36,14 @@ static struct json_object *parse_line(const char *text, size_t n, int64_t after)
     return NULL;
 }
 
-/* Keys that are what curves are drawn over, or of no interest as a curve. */
+/* Keys that are what curves are drawn over, of no interest as a curve, or too many for one page: a number a layer. */
 static bool is_curve(const char *key) {
     static const char *const others[] = {"step",  "tokens",     "tokens_total", "time",      "epoch",
                                          "pairs", "eval_pairs", "step_seconds", "peak_flops"};
     for (int i = 0; i < NDP_COUNT(others); i++)
         if (strcmp(key, others[i]) == 0)
             return false;
-    return strlen(key) <= LONGEST_KEY;
+    return strlen(key) <= LONGEST_KEY && strncmp(key, "memory/", 7) != 0 && strncmp(key, "grad_norm/", 10) != 0;
 }
 
 const ndp_curve *ndp_run_metrics_curve(const ndp_run_metrics *m, const char *key) {

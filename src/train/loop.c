@@ -43,7 +43,7 @@ static bool may_submit(const ndp_training_loop *l) {
         return false;
     bool checked = step > 1 || !ndp_trainer_checks_policy(t); /* it reads what step 1 has loaded */
     return checked && !t->rank.exec.device->host_memory && t->pending.n == 1 && !l->due && !evaluates(l, step) &&
-           !ndp_loop_samples(l, step) && !ndp_loop_saves(l, step);
+           !ndp_loop_samples(l, step) && !ndp_loop_measures_layers(l, step) && !ndp_loop_saves(l, step);
 }
 
 /* Sums what the ranks have seen, so that all of them stop, save and end after the same step. A failure of one becomes
@@ -97,7 +97,7 @@ static ndp_status take_step(ndp_training_loop *l, ndp_metrics *m) {
     l->cause[0] = '\0';
     NDP_TRY(isfinite(m->loss) && isfinite(m->grad_norm) ? apply_step(l, m) : refuse_step(l, m));
     m->cause = l->cause[0] ? l->cause : NULL;
-    return NDP_OK;
+    return ndp_loop_add_more(l, m);
 }
 
 /* ---- after the commit ---- */
@@ -364,6 +364,7 @@ static ndp_status train_in_folder(ndp_training_loop *l, ndp_world *w) {
               "the trace is to end with step %lld, and the run has %d steps", (long long)l->opts->trace_last,
               l->trainer->rank.data.steps);
     NDP_TRY(ndp_agree(l->trainer->rank.world, ndp_loop_encode_prompts(l)));
+    NDP_TRY(ndp_agree(l->trainer->rank.world, ndp_loop_open_more(l)));
     if (l->opts->resume)
         NDP_TRY(ndp_agree(l->trainer->rank.world, ndp_run_folder_shared(l->config, "")));
     ndp_status st = run_whole(l);
@@ -398,6 +399,7 @@ ndp_status ndp_train(const ndp_config *c, ndp_world *w, const ndp_train_opts *o)
     ndp_tracker_close(l.tracker);
     ndp_metrics_close(&l.metrics);
     ndp_loop_close_samples(&l);
+    ndp_loop_close_more(&l);
     ndp_trainer_destroy(l.trainer);
     ndp_lock_destroy(l.lock);
     ndp_config_destroy(l.kept);

@@ -36,6 +36,11 @@ typedef struct ndp_training_loop {
         ndp_ids *prompts;  /* all ranks: train.sample_prompts; NULL: nothing is sampled */
         ndp_appended file; /* rank 0: samples.jsonl */
     } samples;
+    struct {
+        ndp_named_number *all; /* the classes of memory, then the units of the model; owned */
+        int n;
+        bool said; /* a step of this process has the memory */
+    } more;
     char cause[1024];     /* all ranks: what a check has found in the newest step; "": it was not checked */
     double next_save;     /* rank 0: when checkpoint.minutes will have passed */
     int64_t saved, tried; /* step of the newest checkpoint, and of the newest attempt; -1: none */
@@ -61,6 +66,14 @@ ndp_status ndp_loop_refuse_step(ndp_training_loop *l, const ndp_metrics *m);
 /* Collective, after a step that has not been applied yet: checks it, and says what was found, if its loss is a spike.
  */
 ndp_status ndp_loop_judge_loss(ndp_training_loop *l, const ndp_metrics *m);
+
+/* more_metrics.c: the names of numbers that not every step has, and the planned memory. NDP_ENOMEM. */
+ndp_status ndp_loop_open_more(ndp_training_loop *l);
+/* Whether the norms of layers are measured after the step, before the next one is submitted; */
+bool ndp_loop_measures_layers(const ndp_training_loop *l, int64_t step);
+/* sets m->more, which lasts until the next step. Collective. */
+ndp_status ndp_loop_add_more(ndp_training_loop *l, ndp_metrics *m);
+void ndp_loop_close_more(ndp_training_loop *l);
 
 /* samples.c: encodes the prompts. NDP_EINVAL: one is too long, or the job has no tokenizer. The ranks agree after it.
  */

@@ -99,6 +99,8 @@ void ndp_metrics_each(const ndp_metrics *m, ndp_metric_visit *each, void *user) 
         if (x != 0)
             each(user, &(ndp_metric){router_fields[i].key, false, false, .x = x});
     }
+    for (int i = 0; i < m->n_more; i++)
+        each(user, &(ndp_metric){m->more[i].name, .x = m->more[i].value});
     if (m->eval_tokens <= 0)
         return;
     each(user, &(ndp_metric){"loss", true, false, .x = m->eval_loss});

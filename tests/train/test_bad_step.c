@@ -1,5 +1,7 @@
 /* Checked steps: what a check names is where a weight was made NaN, on all layouts; sound steps have nothing to name; a
- * run whose steps are checked, and so updated late, has the bits of one that is not. */
+ * run whose steps are checked, and so updated late, has the bits of one that is not. The norms of the layers' gradients
+ * together are the gradient's norm. */
+#include "base/json.h"
 #include "train/started_run.h"
 #include "train/tiny_run.h"
 #include "train/trainer.h"
@@ -46,6 +48,27 @@ static int lines_with(const char *folder, const char *run, const char *word) {
     return n;
 }
 
+/* Lines of every fifth step have norms of layers. */
+static void check_norms(const char *folder, const char *run) {
+    char *path = ndp_format("%s/%s/metrics.jsonl", folder, run), *text;
+    size_t size;
+    CHECK_OK(ndp_file_read(path, &text, &size));
+    for (char *save, *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+        struct json_object *o = NULL;
+        double squares = 0, norm;
+        CHECK_OK(ndp_json_parse(line, strlen(line), path, &o));
+        CHECK_OK(ndp_json_double(o, path, "grad_norm", &norm));
+        json_object_object_foreach(o, key, value) squares +=
+            strncmp(key, "grad_norm/", 10) == 0 ? pow(json_object_get_double(value), 2) : 0;
+        bool measured = json_object_get_int64(json_object_object_get(o, "step")) % 5 == 0;
+        if (measured ? fabs(sqrt(squares) - norm) > 1e-12 * norm : squares != 0)
+            fail_msg("%s: the layers have %.17g, all %.17g", line, sqrt(squares), norm);
+        json_object_put(o);
+    }
+    free(text);
+    free(path);
+}
+
 /* Losses that go up and down about their mean: some are above it. */
 static void checks_change_no_bit(void **state) {
     const char *folder = *state;
@@ -63,6 +86,7 @@ static void checks_change_no_bit(void **state) {
             tiny_set(c, "optimizer.lr=1e-6");
             tiny_set(c, "checkpoint.every=0");
             tiny_set(c, "train.spike=%g", k ? 1e-9 : 0.0);
+            tiny_set(c, "train.layer_norms_every=%d", k ? 5 : 0);
             run_started((started_run){.config = c, .from = -1});
             ndp_config_destroy(c);
         }
@@ -70,6 +94,7 @@ static void checks_change_no_bit(void **state) {
         assert_string_equal(one, other);
         assert_true(tiny_same_weights(folder, l->axes.name, plain, part));
         assert_int_equal(lines_with(folder, plain, "\"cause\""), 0);
+        check_norms(folder, l->axes.name);
         int checked = lines_with(folder, l->axes.name, "\"cause\": \"all values are finite; the largest loss");
         if (checked < 1 || checked != lines_with(folder, l->axes.name, "\"cause\""))
             fail_msg("%s: %d of %d checks found nothing", l->axes.name, checked,
