@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <termios.h>
 #include <unistd.h>
 
 static const char HELP[] =
@@ -39,6 +40,7 @@ typedef struct chat {
     const chat_opts *opts;
     ndp_dialog *dialog;
     bool terminal; /* messages come from a terminal */
+    struct termios shown; /* its modes while it shows what is typed */
     char *line;
     size_t capacity;
 } chat;
@@ -59,8 +61,23 @@ static bool wait_for_message(void) {
     return !interrupted;
 }
 
+/* While an answer is printed, the terminal keeps what is typed and does not show it. */
+static void show_typing(const chat *c, bool shown) {
+    struct termios modes = c->shown;
+    modes.c_lflag &= shown ? ~(tcflag_t)0 : ~(tcflag_t)(ECHO | ECHONL);
+    if (c->terminal)
+        tcsetattr(STDIN_FILENO, TCSANOW, &modes);
+}
+
+/* Whether a whole line was typed that was not shown. */
+static bool has_kept_line(const chat *c) {
+    struct pollfd ready = {STDIN_FILENO, POLLIN, 0};
+    return c->terminal && poll(&ready, 1, 0) > 0 && (ready.revents & POLLIN);
+}
+
 /* The next line without its line break; false at the end of the input and after Ctrl-C. */
 static bool read_message(chat *c) {
+    bool kept = has_kept_line(c);
     if (c->terminal) {
         fputs("> ", stderr);
         fflush(stderr);
@@ -73,6 +90,8 @@ static bool read_message(chat *c) {
     }
     while (n > 0 && (c->line[n - 1] == '\n' || c->line[n - 1] == '\r'))
         c->line[--n] = '\0';
+    if (kept)
+        fprintf(stderr, "%s\n", c->line);
     return true;
 }
 
@@ -93,7 +112,9 @@ static void say_finish(const chat *c, const ndp_reply *r) {
 /* On a terminal the user may try again after an error; input from a pipe ends there. */
 static ndp_status answer(chat *c) {
     ndp_reply r;
+    show_typing(c, false);
     ndp_status st = ndp_dialog_ask(c->dialog, c->line, print_token, c, &r);
+    show_typing(c, true);
     if (st == NDP_OK) {
         putchar('\n');
         fflush(stdout);
@@ -132,6 +153,7 @@ static ndp_status converse(chat *c) {
 int chat_run(const chat_opts *o) {
     chat c = {.opts = o, .terminal = isatty(STDIN_FILENO)};
     ndp_status st = ndp_dialog_create(o->generate, o->system, o->context, &c.dialog);
+    c.terminal = c.terminal && tcgetattr(STDIN_FILENO, &c.shown) == 0;
     if (st == NDP_OK && c.terminal)
         fputs(HELP, stderr);
     if (st == NDP_OK) {

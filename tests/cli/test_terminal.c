@@ -269,6 +269,23 @@ static void a_conversation(void **state) {
     release(&r, text);
 }
 
+/* What is typed during an answer is not in it, and is the next message. */
+static void typing_during_an_answer(void **state) {
+    char *text;
+    run r = start_chat(*state);
+    say(&r, "Hi\n", "Hi\r\n");
+    kill(r.pid, SIGSTOP);
+    assert_int_equal(write(r.terminal, "Ho\n", 3), 3);
+    kill(r.pid, SIGCONT);
+    assert_true(hear(&r, "cut after 8 tokens"));
+    assert_true(hear(&r, "> Ho"));
+    say(&r, "\004", "\n");
+    assert_int_equal(finish(&r, &text), 0);
+    if (lines_like(text, "^> Ho$") != 1 || lines_like(text, "^([0-9]+ ?){8}$") != 2)
+        fail_msg("the message is in the answer:\n%s", text);
+    release(&r, text);
+}
+
 static void ctrl_c_ends_a_conversation(void **state) {
     char *text;
     run r = start_chat(*state);
@@ -310,6 +327,7 @@ int main(void) {
                                        JOB_TEST(an_error_leaves_lines_of_processes),
                                        JOB_TEST(an_import_has_its_notes_once),
                                        JOB_TEST(a_conversation),
+                                       JOB_TEST(typing_during_an_answer),
                                        JOB_TEST(ctrl_c_ends_a_conversation)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
