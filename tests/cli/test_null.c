@@ -101,6 +101,8 @@ typedef struct calling {
     ndp_world *world;
     ndp_trainer *trainer, *trainer_out;
     ndp_dialog *dialog, *dialog_out;
+    ndp_watch *watch, *watch_out;
+    ndp_watch_state watched;
     char *text[2], **names;
     ndp_evaluation evaluation, *files;
     ndp_metrics metrics;
@@ -123,6 +125,7 @@ static void *given(calling *it, const char *name, const void *value) {
 static bool on_token(void *user, int32_t id, const char *text) { return (void)user, (void)id, (void)text, false; }
 static bool on_line(void *user, const char *line, size_t n) { return (void)user, (void)line, (void)n, true; }
 static void on_entry(void *user, const ndp_checkpoint_entry *e) { (void)user, (void)e; }
+static void on_step(void *user, const ndp_metrics *m, int64_t steps) { (void)user, (void)m, (void)steps; }
 static ndp_status on_rank(ndp_world *w, void *arg) { return (void)w, (void)arg, NDP_OK; }
 
 static const char *const words[] = {"word"};
@@ -135,6 +138,7 @@ static const char *const layouts[] = {"tp=1"};
 #define PLAN (&(ndp_plan_opts)NDP_PLAN_OPTS_INIT)
 #define DATA (&(ndp_data_opts)NDP_DATA_OPTS_INIT)
 #define MERGE (&(ndp_merge_opts){.model = it->model, .adapter = it->model, .folder = it->data})
+#define SCREEN (&(ndp_screen_opts){.columns = 80, .rows = 24})
 #define TOPOLOGY (&(ndp_topology_opts)NDP_TOPOLOGY_OPTS_INIT)
 #define VERIFY (&(ndp_verify_opts){.layouts = layouts, .n = 1, .steps = 1})
 #define DUMP (&(ndp_dump_opts){.folder = it->run})
@@ -210,6 +214,10 @@ static const char *const layouts[] = {"tp=1"};
     S(ndp_checkpoint_export, "", P(run, it->run), 0, P(folder, it->data), P(exported, &it->count))                     \
     S(ndp_runs_list, "", P(folder, it->run), false, P(text, &it->text[0]))                                             \
     S(ndp_runs_report, "", P(runs, words), 1, P(path, it->checkpoints))                                                \
+    S(ndp_watch_create, "state", P(run, it->run), P(state, &it->watched), P(out, &it->watch_out))                      \
+    S(ndp_watch_read, "row user state", P(w, it->watch), F(row, on_step), P(user, it), P(state, &it->watched))         \
+    S(ndp_watch_screen, "", P(w, it->watch), P(o, SCREEN), P(text, &it->text[0]))                                      \
+    S(ndp_watch_serve, "", P(w, it->watch), P(address, "0"), false, P(url, &it->text[0]))                              \
     S(ndp_adapter_merge, "", P(model, it->model), P(adapter, it->model), P(folder, it->data), P(changed, &it->count))  \
     S(ndp_adapter_merge_with, "", P(o, MERGE), P(changed, &it->count))                                                 \
     S(ndp_config_use_adapter, "", P(c, it->config), P(adapter, it->model))                                             \
@@ -235,6 +243,7 @@ static const char *const layouts[] = {"tp=1"};
     S(ndp_generate_file, "", P(o, GENERATE), P(file, it->prompts), 1, F(emit, on_line), P(user, it),                   \
       P(out, &it->generated))                                                                                          \
     S(ndp_dialog_create, "system", P(o, GENERATE), P(system, "Be kind."), 0, P(out, &it->dialog_out))                  \
+    V(ndp_watch_destroy, P(w, it->watch))                                                                              \
     V(ndp_dialog_destroy, P(d, it->dialog))                                                                            \
     S(ndp_dialog_ask, "", P(d, it->dialog), P(message, "Yes"), F(emit, on_token), P(user, it), P(out, &it->reply))     \
     V(ndp_dialog_reset, P(d, it->dialog))                                                                              \
@@ -267,6 +276,8 @@ static void release_results(calling *it) {
     }
     free(it->files);
     it->files = NULL;
+    ndp_watch_destroy(it->watch_out);
+    it->watch_out = NULL;
     ndp_dialog_destroy(it->dialog_out);
     it->dialog_out = NULL;
 }
@@ -432,6 +443,7 @@ int main(void) {
     make_job(&folder);
     make_values(&it, folder);
     ndp_status st = ndp_world_run(it.config, run_calls, &it);
+    ndp_watch_destroy(it.watch);
     ndp_dialog_destroy(it.dialog);
     ndp_config_destroy(it.config);
     tiny_teardown(&folder);
