@@ -151,7 +151,7 @@ static void add_losses(ndp_str *out, const ndp_run_view *r, const ndp_screen_opt
         put_number(&l, "loss", NDP_QUANTITY_NUMBER, m->loss, "");
     if (best) {
         snprintf(at, sizeof at, " at step %lld", (long long)best->step);
-        put_number(&l, "eval_loss", NDP_QUANTITY_NUMBER, m->evals[m->n_evals - 1].loss, "");
+        put_number(&l, "eval", NDP_QUANTITY_NUMBER, m->evals[m->n_evals - 1].loss, "");
         put_number(&l, "best", NDP_QUANTITY_NUMBER, best->loss, at);
     }
     put_number(&l, "norm", NDP_QUANTITY_NUMBER, newest(r, "grad_norm"), "");
@@ -185,11 +185,10 @@ static void add_memory(ndp_str *out, const ndp_run_view *r, const ndp_screen_opt
     char text[16];
     if (!(planned > 0) && isnan(peak))
         return;
-    put(&l, SOFT, "memory");
     if (planned > 0)
-        put(&l, PLAIN, "%s planned per rank", ndp_human_bytes(planned, text));
+        put(&l, PLAIN, "memory %s planned per rank", ndp_human_bytes(planned, text));
     if (!isnan(peak))
-        put(&l, PLAIN, "rank 0 used %s at most", ndp_human_bytes(peak, text));
+        put(&l, PLAIN, "%s %s at most", planned > 0 ? "rank 0 used" : "memory of rank 0", ndp_human_bytes(peak, text));
     ndp_str_add(out, "\n");
 }
 
@@ -202,8 +201,7 @@ static void add_ranks(ndp_str *out, const ndp_run_view *r, const ndp_screen_opts
     size_t n = hosts ? json_object_array_length(hosts) : 0;
     if (n == 0)
         return;
-    put(&l, SOFT, "ranks");
-    put(&l, PLAIN, "%zu", n);
+    put(&l, PLAIN, "ranks %zu", n);
     if (layout) {
         json_object_object_foreach(layout, axis, size) if (ndp_fact_is_number(size) && json_object_get_int(size) > 1)
             ndp_str_addf(&axes, "%s%s %d", axes.length ? " x " : "", axis, json_object_get_int(size));
@@ -232,10 +230,9 @@ static void add_shares(ndp_str *out, const ndp_run_view *r, const ndp_screen_opt
         all += sum(r, names[i][1]);
     if (!(all > 0))
         return;
-    put(&l, SOFT, "time");
     for (int i = 0; i < NDP_COUNT(names); i++)
         if (sum(r, names[i][1]) > 0)
-            put(&l, PLAIN, "%s %.1f%%", names[i][0], 100 * sum(r, names[i][1]) / all);
+            put(&l, PLAIN, "%s%s %.1f%%", l.any ? "" : "time: ", names[i][0], 100 * sum(r, names[i][1]) / all);
     ndp_str_add(out, "\n");
 }
 

@@ -80,7 +80,8 @@ static void add_cell(ndp_str *out, const dot_grid *g, int row, int column) {
     ndp_str_add_bytes(out, text, ndp_utf8_encode(braille, text));
 }
 
-static void add_grid(ndp_str *out, const dot_grid *g, const text_range *r, const char *const styles[3]) {
+static void add_grid(ndp_str *out, const dot_grid *g, const ndp_curve_columns *c, const text_range *r,
+                     const char *const styles[3]) {
     bool ascii = g->across == 1;
     for (int row = 0; row < g->high; row++) {
         bool top = row == 0, bottom = row == g->high - 1;
@@ -97,8 +98,8 @@ static void add_grid(ndp_str *out, const dot_grid *g, const text_range *r, const
         ndp_str_addf(out, "%s\n", styles[PLAIN]);
     }
     char from[32], to[32];
-    int n = snprintf(from, sizeof from, "%.0f", r->left), m = snprintf(to, sizeof to, "%.0f", r->right);
-    bool both = r->right > r->left && n + m + 2 <= g->wide;
+    int n = snprintf(from, sizeof from, "%.0f", c->start), m = snprintf(to, sizeof to, "%.0f", c->end);
+    bool both = c->end > c->start && n + m + 2 <= g->wide;
     ndp_str_addf(out, "%s%*s%s%s%*s%s\n", styles[SOFT], LABEL, "", ascii ? "+" : "└", from, both ? g->wide - n : 0,
                  both ? to : "", styles[PLAIN]);
 }
@@ -114,7 +115,7 @@ int ndp_text_curve_add(ndp_str *out, const ndp_curve_columns *c, int columns, in
     if (!g.cells)
         return 0;
     draw_curve(&g, c, &r);
-    add_grid(out, &g, &r, styles);
+    add_grid(out, &g, c, &r, styles);
     free(g.cells);
     return rows;
 }

@@ -6,7 +6,7 @@
 #include <microhttpd.h>
 #include <stdlib.h>
 
-enum { CONNECTIONS = 64, SECONDS = 15, REQUEST_BYTES = 32768 };
+enum { CONNECTIONS = 256, SECONDS = 10, REQUEST_BYTES = 32768 };
 
 typedef struct http_plugin_server {
     struct MHD_Daemon *daemon;
