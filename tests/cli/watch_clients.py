@@ -1,5 +1,5 @@
-# The clients of test_watch.sh: what `watch --http` answers on PORT about RUN, to good requests and to bad ones: too long, too
-# slow, too many at once.
+# The clients of test_watch.sh: what `watch --http` answers on PORT about RUN, to good requests and to bad ones: of a
+# megabyte, slow, 200 at once.
 import http.client, socket, sys, threading
 
 port, run = int(sys.argv[1]), sys.argv[2]
