@@ -96,7 +96,7 @@ static int read_header(declared *out) {
 typedef struct calling {
     const char *null; /* the argument that is NULL */
     bool met;         /* the row has it */
-    char job[80], model[80], run[80], checkpoints[96], data[96], prompts[80], hosts[80], cluster[80];
+    char job[80], model[80], run[80], seen[80], checkpoints[96], data[96], prompts[80], hosts[80], cluster[80];
     ndp_config *config, *other;
     ndp_world *world;
     ndp_trainer *trainer, *trainer_out;
@@ -214,7 +214,7 @@ static const char *const layouts[] = {"tp=1"};
     S(ndp_checkpoint_export, "", P(run, it->run), 0, P(folder, it->data), P(exported, &it->count))                     \
     S(ndp_runs_list, "", P(folder, it->run), false, P(text, &it->text[0]))                                             \
     S(ndp_runs_report, "", P(runs, words), 1, P(path, it->checkpoints))                                                \
-    S(ndp_watch_create, "state", P(run, it->run), P(state, &it->watched), P(out, &it->watch_out))                      \
+    S(ndp_watch_create, "state", P(run, it->seen), P(state, &it->watched), P(out, &it->watch_out))                     \
     S(ndp_watch_read, "row user state", P(w, it->watch), F(row, on_step), P(user, it), P(state, &it->watched))         \
     S(ndp_watch_screen, "", P(w, it->watch), P(o, SCREEN), P(text, &it->text[0]))                                      \
     S(ndp_watch_serve, "", P(w, it->watch), P(address, "0"), false, P(url, &it->text[0]))                              \
@@ -385,12 +385,14 @@ static void make_values(calling *it, const char *folder) {
     snprintf(it->job, sizeof it->job, "%s/job.yaml", folder);
     snprintf(it->model, sizeof it->model, "%s/model", folder);
     snprintf(it->run, sizeof it->run, "%s/run", folder);
+    snprintf(it->seen, sizeof it->seen, "%s", folder);
     snprintf(it->checkpoints, sizeof it->checkpoints, "%s/run/checkpoints", folder);
     snprintf(it->prompts, sizeof it->prompts, "%s/prompts", folder);
     snprintf(it->cluster, sizeof it->cluster, "%s/cluster", folder);
     snprintf(it->data, sizeof it->data, "%s/data/corpus.jsonl", folder);
     snprintf(it->hosts, sizeof it->hosts, "%s/hosts", folder);
     tiny_write(folder, "hosts", "one slots=1\nother slots=1\n");
+    tiny_write(folder, "metrics.jsonl", "{\"step\": 1, \"loss\": 2}\n");
     tiny_write(folder, "prompts", "{\"prompt\": \"\"}\n");
     tiny_write(folder, "cluster", "nodes: 2\nhosts: [one, other]\nnode: {device: h100-sxm}\n");
     setenv("LSB_HOSTS", "one other", 1); /* what no hostfile means */
@@ -407,6 +409,7 @@ static void make_values(calling *it, const char *folder) {
     tiny_write(it->run, "job.yaml", text);
     free(text);
     CHECK_OK(ndp_dialog_create(GENERATE, NULL, 0, &it->dialog));
+    CHECK_OK(ndp_watch_create(it->seen, NULL, &it->watch));
 }
 
 static ndp_status run_calls(ndp_world *w, void *arg) {
