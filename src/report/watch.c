@@ -72,10 +72,12 @@ static void judge_elsewhere(ndp_watch *w) {
         r->state = NDP_RUN_RUNNING;
 }
 
-/* Of a run that has ended since, the last lines may have come after those that were read. */
+/* Of a run that has ended since, the last lines may have come after those that were read. A file that another host has
+ * replaced cannot be read for once (ESTALE of NFS). */
 ndp_status ndp_watch_look(ndp_watch *w) {
     bool was_live = ndp_run_is_live(&w->run);
-    NDP_TRY(ndp_run_read_on(&w->run));
+    ndp_status st = ndp_run_read_on(&w->run);
+    NDP_TRY(st == NDP_EIO ? ndp_run_read_on(&w->run) : st);
     if (was_live && !ndp_run_is_live(&w->run))
         NDP_TRY(ndp_run_read_on(&w->run));
     judge_elsewhere(w);
