@@ -387,6 +387,40 @@ NDP_API ndp_status ndp_runs_list(const char *folder, bool json, char **text);
  * that of a run; the message says what is missing. Since 0.2.0. */
 NDP_API ndp_status ndp_runs_report(const char *const *runs, int n, const char *path);
 
+/* A run folder that is looked at again and again, while a run writes there or later, on any host that sees it. Only
+ * reads. Since 0.2.0. */
+typedef struct ndp_watch ndp_watch;
+typedef struct ndp_watch_state {
+    const char *word; /* as of ndp_runs_list; "running" also for a process on another host whose lock is seen to move */
+    bool live;        /* a process holds the folder, as far as this host knows */
+    int64_t step, steps; /* of the run so far, of the whole job; steps 0: not known */
+    int64_t damaged;     /* lines of metrics.jsonl that were left out */
+    int log_every;       /* train.log_every; 0: auto */
+    bool held;           /* the job evaluates held-out rows */
+} ndp_watch_state;
+/* *state (may be NULL): what the newest line says. NDP_EINVAL: the folder is not that of a run; the message says what
+ * is missing. */
+NDP_API ndp_status ndp_watch_create(const char *run, ndp_watch_state *state, ndp_watch **out);
+void ndp_watch_destroy(ndp_watch *w);
+/* Reads what the run has written since the last call, and calls `row` (NULL: nothing) for each new step, with what its
+ * line in metrics.jsonl has of those that a log shows. *state may be NULL. An error of the disk may pass: the next call
+ * reads all again. Not with ndp_watch_serve. */
+NDP_API ndp_status ndp_watch_read(ndp_watch *w, void (*row)(void *user, const ndp_metrics *m, int64_t steps),
+                                  void *user, ndp_watch_state *state);
+
+typedef struct ndp_screen_opts {
+    int columns, rows; /* of the terminal */
+    bool ascii;        /* no other characters */
+    bool colours;      /* escape sequences for them */
+} ndp_screen_opts;
+/* The run as a screen of at most o->rows lines of at most o->columns - 1 columns, with the curve of its loss. */
+NDP_API ndp_status ndp_watch_screen(const ndp_watch *w, const ndp_screen_opts *o, char **text);
+/* Serves the report (/), read anew for each request, and numbers for Prometheus (/metrics) by HTTP, from a thread,
+ * until ndp_watch_destroy. `address`: "127.0.0.1:9000", "[::1]:9000", a port alone for 127.0.0.1; port 0: any that is
+ * free. *url: where, freed by the caller. Without `any`, only a loopback address, and requests must name it as their
+ * host; NDP_EINVAL: another one, or it is taken. NDP_ENOTSUP: the plugin or libmicrohttpd is missing. */
+NDP_API ndp_status ndp_watch_serve(ndp_watch *w, const char *address, bool any, char **url);
+
 /* ---- adapters ---- */
 
 /* Writes a model with an adapter of it merged, W + scale B A, as a Hugging Face folder: the tensors of `model` in their

@@ -7,9 +7,9 @@
 #include <string.h>
 
 const cli_command *const cli_commands[] = {
-    &cmd_train,  &cmd_data,     &cmd_plan,     &cmd_verify, &cmd_checkpoint, &cmd_merge,
-    &cmd_launch, &cmd_evaluate, &cmd_generate, &cmd_runs,   &cmd_report,     &cmd_tokenize,
-    &cmd_config, &cmd_topology, &cmd_env,      &cmd_help,   &cmd_replay,     NULL,
+    &cmd_train,    &cmd_data, &cmd_plan,  &cmd_verify, &cmd_checkpoint, &cmd_merge,    &cmd_launch, &cmd_evaluate,
+    &cmd_generate, &cmd_runs, &cmd_watch, &cmd_report, &cmd_replay,     &cmd_tokenize, &cmd_config, &cmd_topology,
+    &cmd_env,      &cmd_help, NULL,
 };
 
 const cli_synonym cli_synonyms[] = {
@@ -49,6 +49,9 @@ const cli_synonym cli_synonyms[] = {
     {"list", "runs", NULL},
     {"ls", "runs", NULL},
     {"status", "runs", NULL},
+    {"monitor", "watch", NULL},
+    {"follow", "watch", NULL},
+    {"top", "watch", NULL},
     {"plot", "report", NULL},
     {"info", "env", NULL},
     {"doctor", "env", NULL},

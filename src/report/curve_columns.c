@@ -41,6 +41,7 @@ ndp_status ndp_columns_add(ndp_curve_columns *c, double x, double y) {
         if (!c->at)
             return NDP_FAIL(NDP_ENOMEM, "not enough memory for a curve");
     }
+    c->end = x;
     if (c->width == 0 && x > c->start)
         c->width = fmax((x - c->start) / APART, 1e-9);
     while (c->width > 0 && (x - c->start) / c->width >= NDP_COLUMNS)

@@ -17,8 +17,9 @@ typedef struct ndp_curve_column {
 /* `{0}` has no points. */
 typedef struct ndp_curve_columns {
     ndp_curve_column *at;
-    int n;               /* the last of them has a point */
-    double start, width; /* width 0: all points so far have one x */
+    int n;             /* the last of them has a point */
+    double start, end; /* x of the first and of the newest point */
+    double width;      /* 0: all points so far have one x */
 } ndp_curve_columns;
 
 /* Adds a point whose x is not below that of the one before; one with a NaN, infinity or a number beyond 1e300 is left

@@ -20,6 +20,10 @@ char *ndp_page_date(double time, char out[32]);
 /* The style of the page, and the hash of its bytes by which the page's policy allows it, as base64. */
 extern const char ndp_page_style[], ndp_page_style_sha256[];
 
+/* Appends the whole page of p->runs to p->out. */
+NDP_API ndp_status ndp_page_write(ndp_page *p);
+/* The last folder of a path, which may be "."; owned by the caller, NULL: out of memory. */
+char *ndp_page_name(const char *folder);
 /* Appends the plots over steps, tokens and seconds, with the buttons that choose between them. Makes columns wider
  * where there are many curves. */
 NDP_API ndp_status ndp_page_plots(ndp_page *p);

@@ -1,6 +1,7 @@
 /* The sections of a report's page about one run. Each is left out where the run has nothing for it. */
 #include "report/page.h"
 #include "report/plot.h"
+#include "report/run_facts.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -8,39 +9,6 @@
 
 /* What is shown of a long list: its end. */
 enum { MOST_EVALS = 40, MOST_SAMPLES = 20, MOST_PARTS = 8 };
-
-/* ---- members of run.json, all optional ---- */
-
-static struct json_object *member(struct json_object *o, const char *key, json_type type) {
-    struct json_object *value = NULL;
-    return json_object_is_type(o, json_type_object) && json_object_object_get_ex(o, key, &value) &&
-                   json_object_is_type(value, type)
-               ? value
-               : NULL;
-}
-
-static bool is_number(struct json_object *o) {
-    return json_object_is_type(o, json_type_int) || json_object_is_type(o, json_type_double);
-}
-
-/* NaN: no such number. */
-static double number(struct json_object *o, const char *key) {
-    struct json_object *value = NULL;
-    return json_object_is_type(o, json_type_object) && json_object_object_get_ex(o, key, &value) && is_number(value)
-               ? json_object_get_double(value)
-               : NAN;
-}
-
-static const char *word(struct json_object *o, const char *key) {
-    const char *text = ndp_json_text(member(o, key, json_type_string));
-    return text ? text : "";
-}
-
-/* The text of a string; any other value as JSON. */
-static const char *text_of(struct json_object *value) {
-    const char *text = ndp_json_text(value);
-    return text ? text : json_object_to_json_string_ext(value, JSON_C_TO_STRING_PLAIN);
-}
 
 static void put_quantity(ndp_str *out, const char *tag, ndp_quantity q, double x) {
     ndp_str text = {0};
@@ -60,10 +28,10 @@ static void add_members(ndp_str *out, const char *title, struct json_object *o, 
     json_object_object_foreach(o, key, value) {
         ndp_str_add(out, "<tr>");
         ndp_page_put(out, "td", "%s", key);
-        if (is_number(value))
+        if (ndp_fact_is_number(value))
             put_quantity(out, "td class=\"number\"", q, json_object_get_double(value));
         else
-            ndp_page_put(out, "td class=\"number\"", "%s", text_of(value));
+            ndp_page_put(out, "td class=\"number\"", "%s", ndp_fact_text(value));
         ndp_str_add(out, "</tr>\n");
     }
     ndp_str_add(out, "</table></div>\n");
@@ -76,7 +44,7 @@ static void add_words(ndp_str *out, const char *title, struct json_object *list)
     for (size_t i = 0; i < n; i++) {
         struct json_object *word_i = json_object_array_get_idx(list, i);
         if (i == 0 || !json_object_equal(word_i, json_object_array_get_idx(list, i - 1)))
-            ndp_str_addf(&words, "%s%s", i ? " " : "", text_of(word_i));
+            ndp_str_addf(&words, "%s%s", i ? " " : "", ndp_fact_text(word_i));
     }
     out->failed |= words.failed;
     if (n)
@@ -87,16 +55,14 @@ static void add_words(ndp_str *out, const char *title, struct json_object *list)
 /* Facts are members of the record, or of its newest part. */
 static void add_facts(ndp_str *out, const ndp_run_view *r) {
     static const char *const keys[] = {"version", "commit", "device", "transport", "command", "hosts"};
-    struct json_object *parts = member(r->record, "parts", json_type_array), *part = NULL;
-    double parameters = number(r->record, "parameters");
-    if (parts && json_object_array_length(parts))
-        part = json_object_array_get_idx(parts, json_object_array_length(parts) - 1);
+    struct json_object *part = ndp_fact_part(r->record);
+    double parameters = ndp_fact_number(r->record, "parameters");
     ndp_page_put(out, "p class=\"soft\"", "folder: %s", r->folder);
     for (int i = 0; i < NDP_COUNT(keys); i++) {
         struct json_object *from = json_object_object_get_ex(r->record, keys[i], NULL) ? r->record : part;
-        if (*word(from, keys[i]))
-            ndp_page_put(out, "p class=\"soft\"", "%s: %s", keys[i], word(from, keys[i]));
-        add_words(out, keys[i], member(from, keys[i], json_type_array));
+        if (*ndp_fact_word(from, keys[i]))
+            ndp_page_put(out, "p class=\"soft\"", "%s: %s", keys[i], ndp_fact_word(from, keys[i]));
+        add_words(out, keys[i], ndp_fact_member(from, keys[i], json_type_array));
     }
     if (!isnan(parameters))
         ndp_page_put(out, "p class=\"soft\"", "parameters: %.0f", parameters);
@@ -147,13 +113,14 @@ static void add_time(ndp_str *out, const shares *s) {
 
 static void add_part(ndp_str *out, struct json_object *part) {
     char date[32];
-    double first = number(part, "first_step"), last = number(part, "last_step"), code = number(part, "exit_code");
+    double first = ndp_fact_number(part, "first_step"), last = ndp_fact_number(part, "last_step"),
+           code = ndp_fact_number(part, "exit_code");
     ndp_str_add(out, "<tr>");
-    ndp_page_put(out, "td", "%s", ndp_page_date(number(part, "start"), date));
-    ndp_page_put(out, "td", "%s", ndp_page_date(number(part, "end"), date));
+    ndp_page_put(out, "td", "%s", ndp_page_date(ndp_fact_number(part, "start"), date));
+    ndp_page_put(out, "td", "%s", ndp_page_date(ndp_fact_number(part, "end"), date));
     ndp_page_put(out, "td class=\"number\"", isnan(first) || isnan(last) ? "-" : "%.0f to %.0f", first, last);
     ndp_page_put(out, "td class=\"number\"", isnan(code) ? "-" : "%.0f", code);
-    ndp_page_put(out, "td", "%s", word(part, "cause"));
+    ndp_page_put(out, "td", "%s", ndp_fact_word(part, "cause"));
     ndp_str_add(out, "</tr>\n");
 }
 
@@ -161,9 +128,9 @@ static void add_parts(ndp_str *out, struct json_object *parts) {
     size_t n = parts ? json_object_array_length(parts) : 0;
     shares s = {0};
     for (size_t i = 0; i < n; i++) {
-        struct json_object *seconds = member(json_object_array_get_idx(parts, i), "seconds", json_type_object);
+        struct json_object *seconds = ndp_fact_member(json_object_array_get_idx(parts, i), "seconds", json_type_object);
         if (seconds) {
-            json_object_object_foreach(seconds, key, value) if (is_number(value))
+            json_object_object_foreach(seconds, key, value) if (ndp_fact_is_number(value))
                 add_share(&s, key, json_object_get_double(value));
         }
     }
@@ -232,8 +199,9 @@ static void add_sample(ndp_str *out, const char *line, size_t n) {
     struct json_object *o = NULL;
     if (ndp_json_parse(line, n, "samples.jsonl", &o) != NDP_OK)
         return;
-    ndp_page_put(out, "p class=\"soft\"", "step %.0f, prompt: %s", number(o, "step"), word(o, "prompt"));
-    ndp_page_put(out, "pre", "%s", word(o, "text"));
+    ndp_page_put(out, "p class=\"soft\"", "step %.0f, prompt: %s", ndp_fact_number(o, "step"),
+                 ndp_fact_word(o, "prompt"));
+    ndp_page_put(out, "pre", "%s", ndp_fact_word(o, "text"));
     json_object_put(o);
 }
 
@@ -269,10 +237,10 @@ ndp_status ndp_page_run(ndp_page *p, int i) {
     ndp_str_add(out, "<section>");
     ndp_page_put(out, "h2", p->n > 1 ? "Run %s" : "The run", p->names[i]);
     add_facts(out, r);
-    add_parts(out, member(record, "parts", json_type_array));
+    add_parts(out, ndp_fact_member(record, "parts", json_type_array));
     ndp_str_add(out, "<div class=\"side\">\n");
-    add_members(out, "Layout", member(record, "layout", json_type_object), NDP_QUANTITY_COUNT);
-    add_members(out, "Planned memory", member(record, "memory", json_type_object), NDP_QUANTITY_BYTES);
+    add_members(out, "Layout", ndp_fact_member(record, "layout", json_type_object), NDP_QUANTITY_COUNT);
+    add_members(out, "Planned memory", ndp_fact_member(record, "memory", json_type_object), NDP_QUANTITY_BYTES);
     add_evals(out, &r->metrics);
     add_checkpoints(out, r);
     ndp_str_add(out, "</div>\n");

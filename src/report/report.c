@@ -158,12 +158,13 @@ static void add_differences(ndp_page *p) {
 
 /* ---- the page ---- */
 
-static ndp_status write_page(ndp_page *p) {
+ndp_status ndp_page_write(ndp_page *p) {
     char date[32];
     ndp_str_addf(&p->out,
                  "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
                  "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'sha256-%s'; "
-                 "img-src data:\">\n<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n",
+                 "img-src data:\">\n<link rel=\"icon\" href=\"data:,\">\n<meta name=\"viewport\" "
+                 "content=\"width=device-width, initial-scale=1\">\n",
                  ndp_page_style_sha256);
     ndp_page_put(&p->out, "title", p->n == 1 ? "%s" : "%s and %d more runs", p->names[0], p->n - 1);
     ndp_str_addf(&p->out, "\n<style>%s</style>\n</head>\n<body>\n", ndp_page_style);
@@ -183,8 +184,7 @@ static ndp_status write_page(ndp_page *p) {
 
 /* ---- reading ---- */
 
-/* The last folder of a path, which may be "." */
-static char *last_name(const char *folder) {
+char *ndp_page_name(const char *folder) {
     char *real = realpath(folder, NULL);
     const char *slash = real ? strrchr(real, '/') : NULL;
     char *name = strdup(slash && slash[1] ? slash + 1 : folder);
@@ -196,7 +196,7 @@ static char *last_name(const char *folder) {
 static ndp_status name_runs(ndp_page *p, const char *const *folders) {
     bool distinct = true;
     for (int i = 0; i < p->n; i++) {
-        p->names[i] = last_name(folders[i]);
+        p->names[i] = ndp_page_name(folders[i]);
         if (!p->names[i])
             return NDP_FAIL(NDP_ENOMEM, "not enough memory for a report");
         for (int k = 0; k < i; k++)
@@ -239,7 +239,7 @@ ndp_status ndp_runs_report(const char *const *runs, int n, const char *path) {
     ndp_page p = {.runs = calloc((size_t)n, sizeof *p.runs), .names = calloc((size_t)n, sizeof *p.names), .n = n};
     ndp_status st = read_runs(&p, runs);
     if (st == NDP_OK)
-        st = write_page(&p);
+        st = ndp_page_write(&p);
     if (st == NDP_OK)
         st = ndp_file_write_atomic(path, p.out.data, p.out.length);
     release_page(&p);

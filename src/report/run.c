@@ -96,7 +96,29 @@ const char *ndp_run_job_value(const ndp_run_view *r, const char *key) {
 
 /* ---- metrics ---- */
 
-static ndp_status read_metrics(ndp_run_view *r, bool newest) {
+/* What of metrics.jsonl is read. */
+typedef enum run_part { WHOLE, NEWEST, ON } run_part;
+
+/* Whole lines: the run may be writing the last one. */
+static ndp_status read_on(ndp_run_view *r, const char *text, size_t size) {
+    const char *end = size ? memrchr(text, '\n', size) : NULL;
+    size_t n = end ? (size_t)(end + 1 - text) : 0;
+    if (n < r->read || (r->n_tail && memcmp(text + r->read - r->n_tail, r->tail, r->n_tail) != 0)) {
+        ndp_run_metrics fresh = {.on_line = r->metrics.on_line, .user = r->metrics.user};
+        ndp_run_metrics_release(&r->metrics);
+        r->metrics = fresh;
+        r->read = 0;
+    }
+    NDP_TRY(ndp_run_metrics_add(&r->metrics, text + r->read, n - r->read));
+    r->read = n;
+    r->n_tail = n < NDP_RUN_TAIL ? n : NDP_RUN_TAIL;
+    r->cut = size > n;
+    if (n)
+        memcpy(r->tail, text + n - r->n_tail, r->n_tail);
+    return NDP_OK;
+}
+
+static ndp_status read_metrics(ndp_run_view *r, run_part part) {
     char path[NDP_PATH];
     ndp_mapped file;
     struct stat info;
@@ -106,8 +128,9 @@ static ndp_status read_metrics(ndp_run_view *r, bool newest) {
     NDP_TRY(ndp_path_join(path, r->folder, "metrics.jsonl"));
     NDP_TRY(ndp_file_map(path, &file));
     const char *text = (const char *)file.data;
-    ndp_status st = newest ? ndp_run_metrics_newest(&r->metrics, text, file.size)
-                           : ndp_run_metrics_add(&r->metrics, text, file.size);
+    ndp_status st = part == ON       ? read_on(r, text, file.size)
+                    : part == NEWEST ? ndp_run_metrics_newest(&r->metrics, text, file.size)
+                                     : ndp_run_metrics_add(&r->metrics, text, file.size);
     NDP_TRY(ndp_file_end(&file, st));
     r->step = r->metrics.step;
     if (r->metrics.lines && stat(path, &info) == 0) {
@@ -148,7 +171,7 @@ static int64_t look_at_checkpoints(ndp_run_view *r) {
 }
 
 /* Whether there is a lock, and what its holder is. */
-static bool read_lock(const char *folder, ndp_holder_state *holder) {
+static bool read_lock(const char *folder, ndp_holder_state *holder, int64_t *beat) {
     char path[NDP_PATH];
     ndp_holder h, self;
     bool there = has(folder, "lock");
@@ -157,6 +180,7 @@ static bool read_lock(const char *folder, ndp_holder_state *holder) {
         there) {
         ndp_holder_self(&self);
         *holder = ndp_holder_judge(&h, &self);
+        *beat = h.counter;
     }
     return there;
 }
@@ -177,7 +201,7 @@ static bool has_ended(const ndp_run_view *r) {
 /* A process that died after the last step, but before its checkpoint was there, was not done. */
 static void judge(ndp_run_view *r) {
     ndp_holder_state holder;
-    bool locked = read_lock(r->folder, &holder);
+    bool locked = read_lock(r->folder, &holder, &r->beat);
     int64_t saved = look_at_checkpoints(r);
     r->step = saved > r->step ? saved : r->step;
     bool all = !locked && has_ended(r);
@@ -189,10 +213,8 @@ static void judge(ndp_run_view *r) {
                                                           : NDP_RUN_STOPPED;
 }
 
-ndp_status ndp_run_read(const char *folder, bool newest, ndp_run_view *out) {
-    *out = (ndp_run_view){.folder = strdup(folder), .age = NAN};
-    if (!out->folder)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a path");
+static ndp_status read_run(ndp_run_view *out, run_part part) {
+    const char *folder = out->folder;
     const char *why = ndp_path_why_no_folder(folder);
     NDP_CHECK(!why, "'%s' is not a run folder: %s; give a job's train.output_dir", folder, why);
     NDP_CHECK(has(folder, "job.yaml"),
@@ -204,20 +226,54 @@ ndp_status ndp_run_read(const char *folder, bool newest, ndp_run_view *out) {
         folder);
     NDP_TRY(read_job(out));
     read_record(out);
-    NDP_TRY(read_metrics(out, newest));
+    NDP_TRY(read_metrics(out, part));
     judge(out);
     return NDP_OK;
 }
 
-void ndp_run_release(ndp_run_view *r) {
+ndp_status ndp_run_read(const char *folder, bool newest, ndp_run_view *out) {
+    *out = (ndp_run_view){.folder = strdup(folder), .age = NAN};
+    if (!out->folder)
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a path");
+    return read_run(out, newest ? NEWEST : WHOLE);
+}
+
+static void release_job(ndp_run_view *r) {
     for (int64_t i = 0; i < r->n_keys; i++) {
         free(r->keys[i].key);
         free(r->keys[i].value);
     }
     free(r->keys);
     free(r->job);
-    free(r->folder);
     json_object_put(r->record);
+    r->keys = NULL;
+    r->job = NULL;
+    r->record = NULL;
+    r->n_keys = r->capacity = 0;
+}
+
+ndp_status ndp_run_read_on(ndp_run_view *r) {
+    ndp_run_view next = *r;
+    next.keys = NULL;
+    next.job = NULL;
+    next.record = NULL;
+    next.n_keys = next.capacity = 0;
+    next.step = 0;
+    ndp_status st = read_run(&next, ON);
+    if (st != NDP_OK) { /* what was read of the job before is kept */
+        release_job(&next);
+        r->metrics = next.metrics;
+        r->read = SIZE_MAX; /* the next time all of it */
+        return st;
+    }
+    release_job(r);
+    *r = next;
+    return NDP_OK;
+}
+
+void ndp_run_release(ndp_run_view *r) {
+    release_job(r);
+    free(r->folder);
     ndp_run_metrics_release(&r->metrics);
     *r = (ndp_run_view){0};
 }

@@ -12,8 +12,7 @@ enum { MOST_CURVES = 64, LONGEST_KEY = 64 };
 
 /* ---- a line ---- */
 
-/* NaN: no such member, null or not a number. */
-static double number_of(struct json_object *line, const char *key) {
+double ndp_line_number(struct json_object *line, const char *key) {
     struct json_object *value;
     if (!json_object_object_get_ex(line, key, &value) ||
         (!json_object_is_type(value, json_type_double) && !json_object_is_type(value, json_type_int)))
@@ -63,25 +62,36 @@ static ndp_status find_curve(ndp_run_metrics *m, const char *key, ndp_curve **ou
     if (!copy)
         return NDP_FAIL(NDP_ENOMEM, "not enough memory for a curve");
     *out = &m->curves[m->n_curves++];
-    **out = (ndp_curve){.key = copy};
+    **out = (ndp_curve){.key = copy, .newest = NAN};
     return NDP_OK;
 }
+
+/* A number that a sum may have; others count as 0. */
+static double summand(double x) { return x > 0 && x < 1e200 ? x : 0; }
 
 static ndp_status add_curves(ndp_run_metrics *m, struct json_object *line) {
     json_object_object_foreach(line, key, value) {
         ndp_curve *c = NULL;
-        double y = number_of(line, key);
-        if (!value || isnan(y) || !is_curve(key))
+        double y = ndp_line_number(line, key);
+        if (!is_curve(key) || (value && isnan(y)))
             continue;
-        NDP_TRY(find_curve(m, key, &c));
-        for (int over = 0; c && over < NDP_OVERS; over++)
+        if (value)
+            NDP_TRY(find_curve(m, key, &c));
+        else
+            c = (ndp_curve *)ndp_run_metrics_curve(m, key);
+        if (c)
+            c->newest = y;
+        if (!c || !value)
+            continue;
+        c->sum += summand(y);
+        for (int over = 0; over < NDP_OVERS; over++)
             NDP_TRY(ndp_columns_add(&c->over[over], m->over[over], y));
     }
     return NDP_OK;
 }
 
 static ndp_status add_eval(ndp_run_metrics *m, struct json_object *line) {
-    double loss = number_of(line, "eval_loss");
+    double loss = ndp_line_number(line, "eval_loss");
     if (isnan(loss))
         return NDP_OK;
     NDP_TRY(ndp_array_reserve(&m->evals, &m->capacity, m->n_evals + 1, sizeof *m->evals));
@@ -89,13 +99,10 @@ static ndp_status add_eval(ndp_run_metrics *m, struct json_object *line) {
     return NDP_OK;
 }
 
-/* A number that a sum may have; others count as 0. */
-static double summand(double x) { return x > 0 && x < 1e200 ? x : 0; }
-
 /* Where a line is: tokens and seconds never go back. */
 static void move_on(ndp_run_metrics *m, struct json_object *line) {
-    double tokens = number_of(line, "tokens"), seconds = number_of(line, "step_seconds");
-    double total = number_of(line, "tokens_total"), time = number_of(line, "time");
+    double tokens = ndp_line_number(line, "tokens"), seconds = ndp_line_number(line, "step_seconds");
+    double total = ndp_line_number(line, "tokens_total"), time = ndp_line_number(line, "time");
     m->over[NDP_OVER_STEPS] = (double)m->step;
     m->over[NDP_OVER_TOKENS] =
         isnan(total) ? m->over[NDP_OVER_TOKENS] + summand(tokens) : fmax(m->over[NDP_OVER_TOKENS], summand(total));
@@ -103,13 +110,15 @@ static void move_on(ndp_run_metrics *m, struct json_object *line) {
     m->over[NDP_OVER_SECONDS] += summand(clock ? time - m->time : seconds);
     m->tokens += isnan(seconds) ? 0 : summand(tokens);
     m->seconds += isnan(tokens) ? 0 : summand(seconds);
+    m->recent =
+        m->recent > 0 && summand(seconds) > 0 ? 0.9 * m->recent + 0.1 * seconds : fmax(m->recent, summand(seconds));
     m->time = time;
 }
 
 static void take_newest(ndp_run_metrics *m, struct json_object *line) {
     m->step = step_of(line);
-    m->loss = number_of(line, "loss");
-    m->tokens_per_second = number_of(line, "tokens_per_second");
+    m->loss = ndp_line_number(line, "loss");
+    m->tokens_per_second = ndp_line_number(line, "tokens_per_second");
     m->lines++;
 }
 
@@ -143,6 +152,8 @@ static ndp_status add_line(ndp_run_metrics *m, const char *text, size_t n) {
         st = add_eval(m, line);
     if (st == NDP_OK)
         st = add_cause(m, line);
+    if (st == NDP_OK && m->on_line)
+        m->on_line(m->user, line);
     json_object_put(line);
     return st;
 }
@@ -175,7 +186,7 @@ ndp_status ndp_run_metrics_newest(ndp_run_metrics *m, const char *text, size_t s
             continue;
         if (m->lines == 0) {
             take_newest(m, line);
-            m->time = number_of(line, "time");
+            m->time = ndp_line_number(line, "time");
         }
         ndp_status st = add_eval(m, line);
         json_object_put(line);

@@ -96,11 +96,13 @@ static int read_header(declared *out) {
 typedef struct calling {
     const char *null; /* the argument that is NULL */
     bool met;         /* the row has it */
-    char job[80], model[80], run[80], checkpoints[96], data[96], prompts[80], hosts[80], cluster[80];
+    char job[80], model[80], run[80], seen[80], checkpoints[96], data[96], prompts[80], hosts[80], cluster[80];
     ndp_config *config, *other;
     ndp_world *world;
     ndp_trainer *trainer, *trainer_out;
     ndp_dialog *dialog, *dialog_out;
+    ndp_watch *watch, *watch_out;
+    ndp_watch_state watched;
     char *text[2], **names;
     ndp_evaluation evaluation, *files;
     ndp_metrics metrics;
@@ -123,6 +125,7 @@ static void *given(calling *it, const char *name, const void *value) {
 static bool on_token(void *user, int32_t id, const char *text) { return (void)user, (void)id, (void)text, false; }
 static bool on_line(void *user, const char *line, size_t n) { return (void)user, (void)line, (void)n, true; }
 static void on_entry(void *user, const ndp_checkpoint_entry *e) { (void)user, (void)e; }
+static void on_step(void *user, const ndp_metrics *m, int64_t steps) { (void)user, (void)m, (void)steps; }
 static ndp_status on_rank(ndp_world *w, void *arg) { return (void)w, (void)arg, NDP_OK; }
 
 static const char *const words[] = {"word"};
@@ -135,6 +138,7 @@ static const char *const layouts[] = {"tp=1"};
 #define PLAN (&(ndp_plan_opts)NDP_PLAN_OPTS_INIT)
 #define DATA (&(ndp_data_opts)NDP_DATA_OPTS_INIT)
 #define MERGE (&(ndp_merge_opts){.model = it->model, .adapter = it->model, .folder = it->data})
+#define SCREEN (&(ndp_screen_opts){.columns = 80, .rows = 24})
 #define TOPOLOGY (&(ndp_topology_opts)NDP_TOPOLOGY_OPTS_INIT)
 #define VERIFY (&(ndp_verify_opts){.layouts = layouts, .n = 1, .steps = 1})
 #define DUMP (&(ndp_dump_opts){.folder = it->run})
@@ -210,6 +214,10 @@ static const char *const layouts[] = {"tp=1"};
     S(ndp_checkpoint_export, "", P(run, it->run), 0, P(folder, it->data), P(exported, &it->count))                     \
     S(ndp_runs_list, "", P(folder, it->run), false, P(text, &it->text[0]))                                             \
     S(ndp_runs_report, "", P(runs, words), 1, P(path, it->checkpoints))                                                \
+    S(ndp_watch_create, "state", P(run, it->seen), P(state, &it->watched), P(out, &it->watch_out))                     \
+    S(ndp_watch_read, "row user state", P(w, it->watch), F(row, on_step), P(user, it), P(state, &it->watched))         \
+    S(ndp_watch_screen, "", P(w, it->watch), P(o, SCREEN), P(text, &it->text[0]))                                      \
+    S(ndp_watch_serve, "", P(w, it->watch), P(address, "0"), false, P(url, &it->text[0]))                              \
     S(ndp_adapter_merge, "", P(model, it->model), P(adapter, it->model), P(folder, it->data), P(changed, &it->count))  \
     S(ndp_adapter_merge_with, "", P(o, MERGE), P(changed, &it->count))                                                 \
     S(ndp_config_use_adapter, "", P(c, it->config), P(adapter, it->model))                                             \
@@ -235,6 +243,7 @@ static const char *const layouts[] = {"tp=1"};
     S(ndp_generate_file, "", P(o, GENERATE), P(file, it->prompts), 1, F(emit, on_line), P(user, it),                   \
       P(out, &it->generated))                                                                                          \
     S(ndp_dialog_create, "system", P(o, GENERATE), P(system, "Be kind."), 0, P(out, &it->dialog_out))                  \
+    V(ndp_watch_destroy, P(w, it->watch))                                                                              \
     V(ndp_dialog_destroy, P(d, it->dialog))                                                                            \
     S(ndp_dialog_ask, "", P(d, it->dialog), P(message, "Yes"), F(emit, on_token), P(user, it), P(out, &it->reply))     \
     V(ndp_dialog_reset, P(d, it->dialog))                                                                              \
@@ -267,6 +276,8 @@ static void release_results(calling *it) {
     }
     free(it->files);
     it->files = NULL;
+    ndp_watch_destroy(it->watch_out);
+    it->watch_out = NULL;
     ndp_dialog_destroy(it->dialog_out);
     it->dialog_out = NULL;
 }
@@ -374,12 +385,14 @@ static void make_values(calling *it, const char *folder) {
     snprintf(it->job, sizeof it->job, "%s/job.yaml", folder);
     snprintf(it->model, sizeof it->model, "%s/model", folder);
     snprintf(it->run, sizeof it->run, "%s/run", folder);
+    snprintf(it->seen, sizeof it->seen, "%s", folder);
     snprintf(it->checkpoints, sizeof it->checkpoints, "%s/run/checkpoints", folder);
     snprintf(it->prompts, sizeof it->prompts, "%s/prompts", folder);
     snprintf(it->cluster, sizeof it->cluster, "%s/cluster", folder);
     snprintf(it->data, sizeof it->data, "%s/data/corpus.jsonl", folder);
     snprintf(it->hosts, sizeof it->hosts, "%s/hosts", folder);
     tiny_write(folder, "hosts", "one slots=1\nother slots=1\n");
+    tiny_write(folder, "metrics.jsonl", "{\"step\": 1, \"loss\": 2}\n");
     tiny_write(folder, "prompts", "{\"prompt\": \"\"}\n");
     tiny_write(folder, "cluster", "nodes: 2\nhosts: [one, other]\nnode: {device: h100-sxm}\n");
     setenv("LSB_HOSTS", "one other", 1); /* what no hostfile means */
@@ -396,6 +409,7 @@ static void make_values(calling *it, const char *folder) {
     tiny_write(it->run, "job.yaml", text);
     free(text);
     CHECK_OK(ndp_dialog_create(GENERATE, NULL, 0, &it->dialog));
+    CHECK_OK(ndp_watch_create(it->seen, NULL, &it->watch));
 }
 
 static ndp_status run_calls(ndp_world *w, void *arg) {
@@ -432,6 +446,7 @@ int main(void) {
     make_job(&folder);
     make_values(&it, folder);
     ndp_status st = ndp_world_run(it.config, run_calls, &it);
+    ndp_watch_destroy(it.watch);
     ndp_dialog_destroy(it.dialog);
     ndp_config_destroy(it.config);
     tiny_teardown(&folder);

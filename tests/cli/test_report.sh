@@ -65,7 +65,7 @@ assert f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:" in text
 class Balanced(HTMLParser):
     stack = []
     def handle_starttag(self, tag, attrs):
-        if tag not in ("meta", "input"):
+        if tag not in ("meta", "input", "link"):
             self.stack.append(tag)
     def handle_endtag(self, tag):
         assert self.stack.pop() == tag, tag

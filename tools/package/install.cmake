@@ -17,9 +17,11 @@ install(TARGETS ndparallel RUNTIME DESTINATION bin)
 install(TARGETS libndparallel_shared libndparallel_static EXPORT ndparallel LIBRARY DESTINATION lib ARCHIVE DESTINATION lib)
 install(FILES include/ndparallel/ndparallel.h DESTINATION include/ndparallel)
 install(TARGETS ndp_nccl LIBRARY DESTINATION lib/ndparallel)
-if(TARGET ndp_mpi)
-  install(TARGETS ndp_mpi LIBRARY DESTINATION lib/ndparallel)
-endif()
+foreach(plugin ndp_http ndp_mpi)
+  if(TARGET ${plugin})
+    install(TARGETS ${plugin} LIBRARY DESTINATION lib/ndparallel)
+  endif()
+endforeach()
 install(FILES ${CMAKE_BINARY_DIR}/ndp_cuda.so DESTINATION lib/ndparallel OPTIONAL) # after `make cuda`
 
 # Manual pages, and completion where each shell looks below /usr/local.
