@@ -5,7 +5,7 @@
 #include "base/text.h"
 #include "comm/mpi/mpi_load.h"
 #include "device/cuda/cuda_load.h"
-#include "launch/health.h"
+#include "launch/checkup.h"
 #include "launch/launch.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8

@@ -1,6 +1,6 @@
 /* What other hosts answered to a doctor, as findings about them. */
 #include "base/json.h"
-#include "launch/health.h"
+#include "launch/checkup.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -54,9 +54,9 @@ static void add_silent(const ndp_host_answer *a, ndp_findings *out) {
                      : "try `ssh %s true`; it has to work without a password",
              a->host);
     if (a->code == -1)
-        ndp_findings_add(out, name, NDP_HEALTH_PROBLEM, remedy, "no answer in time");
+        ndp_findings_add(out, name, NDP_FINDING_PROBLEM, remedy, "no answer in time");
     else
-        ndp_findings_add(out, name, NDP_HEALTH_PROBLEM, remedy, "%s: exit code %d%s%.*s",
+        ndp_findings_add(out, name, NDP_FINDING_PROBLEM, remedy, "%s: exit code %d%s%.*s",
                          reached ? "ndparallel does not run there" : "cannot be reached", a->code, n ? ": " : "", n,
                          line);
 }
@@ -67,7 +67,7 @@ static void compare(const ndp_host_answer *a, struct json_object *report, const 
     const char *theirs = text_of(report, "version"), *copy = text_of(report, "data");
     bool same = theirs && strcmp(theirs, version) == 0;
     snprintf(name, sizeof name, "%s: version", a->host);
-    ndp_findings_add(out, name, same ? NDP_HEALTH_OK : NDP_HEALTH_PROBLEM,
+    ndp_findings_add(out, name, same ? NDP_FINDING_OK : NDP_FINDING_PROBLEM,
                      same ? NULL : "install the same build on all hosts", same ? "%s" : "%s, here %s",
                      theirs ? theirs : "not known", version);
     struct json_object *time;
@@ -75,16 +75,16 @@ static void compare(const ndp_host_answer *a, struct json_object *report, const 
     double off = at < a->began ? at - a->began : at > a->ended ? at - a->ended : 0;
     snprintf(name, sizeof name, "%s: clock", a->host);
     if (fabs(off) > SECONDS_APART)
-        ndp_findings_add(out, name, NDP_HEALTH_PROBLEM, "apt install chrony on every host, or `chronyc makestep`",
+        ndp_findings_add(out, name, NDP_FINDING_PROBLEM, "apt install chrony on every host, or `chronyc makestep`",
                          "%.0f s %s this host's", fabs(off), off > 0 ? "ahead of" : "behind");
     else
-        ndp_findings_add(out, name, NDP_HEALTH_OK, NULL, "agrees with this host's within %.1f s",
+        ndp_findings_add(out, name, NDP_FINDING_OK, NULL, "agrees with this host's within %.1f s",
                          fabs(off) + a->ended - a->began);
     if (!data || !copy)
         return;
     same = strcmp(data, copy) == 0;
     snprintf(name, sizeof name, "%s: data", a->host);
-    ndp_findings_add(out, name, same ? NDP_HEALTH_OK : NDP_HEALTH_PROBLEM,
+    ndp_findings_add(out, name, same ? NDP_FINDING_OK : NDP_FINDING_PROBLEM,
                      same ? NULL : "copy the files of this host there (rsync --checksum), or put them on a shared disk",
                      same ? "the same files as here"
                           : "other files of the model or the data than here, under the same "
@@ -97,16 +97,16 @@ static void add_theirs(const ndp_host_answer *a, struct json_object *report, ndp
     for (size_t i = 0; json_object_is_type(checks, json_type_array) && i < json_object_array_length(checks); i++) {
         struct json_object *one = json_object_array_get_idx(checks, i);
         const char *name = text_of(one, "name"), *found = text_of(one, "found");
-        ndp_health state;
+        ndp_finding_state state;
         char whole[700];
-        if (!name || !found || !ndp_health_parse(text_of(one, "state"), &state) || state == NDP_HEALTH_OK)
+        if (!name || !found || !ndp_finding_state_parse(text_of(one, "state"), &state) || state == NDP_FINDING_OK)
             continue;
         snprintf(whole, sizeof whole, "%s: %s", a->host, name);
         ndp_findings_add(out, whole, state, text_of(one, "remedy"), "%s", found);
     }
 }
 
-void ndp_host_answer_health(const ndp_host_answer *a, const char *version, const char *data, ndp_findings *out) {
+void ndp_host_answer_checkup(const ndp_host_answer *a, const char *version, const char *data, ndp_findings *out) {
     struct json_object *report = find_report(a->text);
     if (!report) {
         add_silent(a, out);

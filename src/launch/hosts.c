@@ -2,7 +2,7 @@
 #include "base/child.h"
 #include "base/clock.h"
 #include "base/text.h"
-#include "launch/health.h"
+#include "launch/checkup.h"
 #include "launch/launch.h"
 
 #include <arpa/inet.h>

@@ -1,9 +1,9 @@
 /* ndp_doctor: what runs need, on this machine and on those of a hostfile. The rules of a host are in
- * launch/health_rules.c; here are the checks that take a job: one step on each axis, compared with one rank as
+ * launch/checkup_rules.c; here are the checks that take a job: one step on each axis, compared with one rank as
  * ndp_verify does, the job itself, and its files on other hosts. */
 #include "base/clock.h"
 #include "data/cache/cache.h"
-#include "launch/health.h"
+#include "launch/checkup.h"
 #include "launch/launch.h"
 #include "verify/copies.h"
 #include "verify/verify.h"
@@ -71,13 +71,13 @@ static void try_axis(doctor *d, const ndp_config *c, ndp_axis axis) {
     o.steps = 1;
     ndp_status st = ndp_verify(c, &o, &v);
     if (st != NDP_OK)
-        ndp_findings_add(&d->findings, name, NDP_HEALTH_PROBLEM, remedy, "a step on 2 ranks fails: %s",
+        ndp_findings_add(&d->findings, name, NDP_FINDING_PROBLEM, remedy, "a step on 2 ranks fails: %s",
                          ndp_error_message());
     else if (!v.agrees)
-        ndp_findings_add(&d->findings, name, NDP_HEALTH_PROBLEM, remedy,
+        ndp_findings_add(&d->findings, name, NDP_FINDING_PROBLEM, remedy,
                          "a step on 2 ranks computes something else than one rank: %s", v.words);
     else
-        ndp_findings_add(&d->findings, name, NDP_HEALTH_OK, NULL, "a step on 2 ranks is that of one rank (%.2f s)",
+        ndp_findings_add(&d->findings, name, NDP_FINDING_OK, NULL, "a step on 2 ranks is that of one rank (%.2f s)",
                          v.seconds);
 }
 
@@ -87,7 +87,7 @@ static void try_axes(doctor *d) {
     ndp_config *c = NULL;
     snprintf(folder, sizeof folder, "%.3900s/ndparallel-doctor-XXXXXX", parent && *parent ? parent : "/tmp");
     if (!mkdtemp(folder)) {
-        ndp_findings_add(&d->findings, "axes", NDP_HEALTH_PROBLEM, "set TMPDIR to a folder that can be written to",
+        ndp_findings_add(&d->findings, "axes", NDP_FINDING_PROBLEM, "set TMPDIR to a folder that can be written to",
                          "no step can be tried: %s cannot be made", folder);
         return;
     }
@@ -100,7 +100,7 @@ static void try_axes(doctor *d) {
         if (ndp_axis_table[axis].built)
             try_axis(d, c, (ndp_axis)axis);
     if (st != NDP_OK)
-        ndp_findings_add(&d->findings, "axes", NDP_HEALTH_PROBLEM, "set TMPDIR to a folder with room",
+        ndp_findings_add(&d->findings, "axes", NDP_FINDING_PROBLEM, "set TMPDIR to a folder with free space",
                          "no step can be tried: %s", ndp_error_message());
     ndp_config_destroy(c);
     (void)!ndp_folder_remove(folder);
@@ -150,7 +150,7 @@ static void check_host(doctor *d) {
     if (ndp_cache_folder(c ? c->data.cache_dir : NULL, &cache) == NDP_OK)
         ndp_host_facts_disk(f, "data.cache_dir", cache, 0);
     free(cache);
-    ndp_host_health(f, &d->findings);
+    ndp_host_checkup(f, &d->findings);
     free(f);
 }
 
@@ -163,9 +163,9 @@ static void check_job(doctor *d) {
     o.as_run = true;
     o.ranks_per_node = d->ranks_here;
     if (ndp_plan(d->opts->job, &o, &text) == NDP_OK)
-        ndp_findings_add(&d->findings, "job", NDP_HEALTH_OK, NULL, "its model, data and programs are in order");
+        ndp_findings_add(&d->findings, "job", NDP_FINDING_OK, NULL, "its model, data and programs are in order");
     else
-        ndp_findings_add(&d->findings, "job", NDP_HEALTH_PROBLEM,
+        ndp_findings_add(&d->findings, "job", NDP_FINDING_PROBLEM,
                          "correct what the message names; `ndparallel train JOB --dry-run` checks it again", "%s",
                          ndp_error_message());
     free(text);
@@ -203,11 +203,11 @@ static void check_hosts(doctor *d) {
                             : NDP_FAIL(NDP_ENOMEM, "not enough memory for a command");
     free(command);
     if (st != NDP_OK) {
-        ndp_findings_add(&d->findings, "hostfile", NDP_HEALTH_PROBLEM, "correct it", "%s", ndp_error_message());
+        ndp_findings_add(&d->findings, "hostfile", NDP_FINDING_PROBLEM, "correct it", "%s", ndp_error_message());
         return;
     }
     for (int i = 0; i < n; i++)
-        ndp_host_answer_health(&answers[i], ndp_build(), d->copy[0] ? d->copy : NULL, &d->findings);
+        ndp_host_answer_checkup(&answers[i], ndp_build(), d->copy[0] ? d->copy : NULL, &d->findings);
     ndp_host_answers_release(answers, n);
 }
 

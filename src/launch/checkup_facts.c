@@ -1,4 +1,4 @@
-/* Reads the facts of health.h from the system. Whatever cannot be read leaves its fact "not known": a doctor does not
+/* Reads the facts of checkup.h from the system. Whatever cannot be read leaves its fact "not known": a doctor does not
  * fail. */
 #include "base/child.h"
 #include "base/clock.h"
@@ -7,7 +7,7 @@
 #include "base/python.h"
 #include "comm/mpi/mpi_load.h"
 #include "device/cuda/cuda_load.h"
-#include "launch/health.h"
+#include "launch/checkup.h"
 #include "launch/launch.h"
 
 #include <errno.h>

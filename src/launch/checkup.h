@@ -1,7 +1,7 @@
-/* The health of a host: facts about it, and rules that turn facts into findings. Facts are read from the system in one
- * place (health_facts.c) and rules read nothing else (health_rules.c), so that a test seeds any fault. */
-#ifndef NDP_LAUNCH_HEALTH_H
-#define NDP_LAUNCH_HEALTH_H
+/* The checkup of a host: facts about it, and rules that turn facts into findings. Facts are read from the system in one
+ * place (checkup_facts.c) and rules read nothing else (checkup_rules.c), so that a test seeds any fault. */
+#ifndef NDP_LAUNCH_CHECKUP_H
+#define NDP_LAUNCH_CHECKUP_H
 
 #include "base/json_write.h"
 #include "base/text.h"
@@ -9,15 +9,17 @@
 /* ---- findings ---- */
 
 /* X(NAME, name): a check that finds a PROBLEM makes runs fail, slow or wrong; one with a NOTE can be better. */
-#define NDP_HEALTH_LIST(X) X(OK, ok) X(NOTE, note) X(PROBLEM, problem)
-#define NDP_HEALTH_ENUMERATOR(NAME, name) NDP_HEALTH_##NAME,
-typedef enum ndp_health { NDP_HEALTH_LIST(NDP_HEALTH_ENUMERATOR) NDP_HEALTHS } ndp_health;
-const char *ndp_health_name(ndp_health h);
+#define NDP_FINDING_STATES_LIST(X) X(OK, ok) X(NOTE, note) X(PROBLEM, problem)
+#define NDP_FINDING_STATE_ENUMERATOR(NAME, name) NDP_FINDING_##NAME,
+typedef enum ndp_finding_state {
+    NDP_FINDING_STATES_LIST(NDP_FINDING_STATE_ENUMERATOR) NDP_FINDING_STATES
+} ndp_finding_state;
+const char *ndp_finding_state_name(ndp_finding_state h);
 /* False: it is none of these names. */
-bool ndp_health_parse(const char *name, ndp_health *out);
+bool ndp_finding_state_parse(const char *name, ndp_finding_state *out);
 
 typedef struct ndp_finding {
-    ndp_health state;
+    ndp_finding_state state;
     char *name, *found, *remedy; /* owned; remedy NULL: none is needed */
 } ndp_finding;
 
@@ -29,7 +31,7 @@ typedef struct ndp_findings {
 } ndp_findings;
 
 /* Appends what a check called `name` found, formatted as by printf. `remedy`: what to do; NULL if it is OK. */
-__attribute__((format(printf, 5, 6))) void ndp_findings_add(ndp_findings *f, const char *name, ndp_health state,
+__attribute__((format(printf, 5, 6))) void ndp_findings_add(ndp_findings *f, const char *name, ndp_finding_state state,
                                                             const char *remedy, const char *fmt, ...);
 void ndp_findings_release(ndp_findings *f);
 /* How many are problems. */
@@ -95,7 +97,7 @@ void ndp_host_facts_read(const char *root, ndp_host_facts *out);
 void ndp_host_facts_disk(ndp_host_facts *f, const char *what, const char *path, int64_t need_bytes);
 
 /* Appends what the facts mean. */
-void ndp_host_health(const ndp_host_facts *f, ndp_findings *out);
+void ndp_host_checkup(const ndp_host_facts *f, ndp_findings *out);
 
 /* ---- other hosts ---- */
 
@@ -113,6 +115,6 @@ void ndp_host_answers_release(ndp_host_answer *a, int n);
 
 /* What an answer means: {"version", "time", "data", "checks"}, as ndp_doctor prints it, compared with this host's
  * version and `data` (NULL: not known). */
-void ndp_host_answer_health(const ndp_host_answer *a, const char *version, const char *data, ndp_findings *out);
+void ndp_host_answer_checkup(const ndp_host_answer *a, const char *version, const char *data, ndp_findings *out);
 
 #endif

@@ -1,7 +1,7 @@
 /* The rules of `doctor`: a host without a fault has no finding but those that are ok, and each fault, seeded in the
  * facts, is found by name with a remedy. What other hosts answer. Facts read from a made /proc. */
 #include "check.h"
-#include "launch/health.h"
+#include "launch/checkup.h"
 
 #include <sys/stat.h>
 
@@ -53,7 +53,7 @@ static ndp_host_facts healthy(void) {
 /* The finding of a name that is not ok; NULL: there is none. */
 static const ndp_finding *find(const ndp_findings *f, const char *name) {
     for (int i = 0; i < f->n; i++)
-        if (strcmp(f->items[i].name, name) == 0 && f->items[i].state != NDP_HEALTH_OK)
+        if (strcmp(f->items[i].name, name) == 0 && f->items[i].state != NDP_FINDING_OK)
             return &f->items[i];
     return NULL;
 }
@@ -61,20 +61,20 @@ static const ndp_finding *find(const ndp_findings *f, const char *name) {
 static int count_bad(const ndp_findings *f) {
     int n = 0;
     for (int i = 0; i < f->n; i++)
-        n += f->items[i].state != NDP_HEALTH_OK;
+        n += f->items[i].state != NDP_FINDING_OK;
     return n;
 }
 
 /* Only the check `name` finds something, of that state, whose text has `words`, with a remedy. */
-static void finds(const ndp_host_facts *facts, const char *name, ndp_health state, const char *words) {
+static void finds(const ndp_host_facts *facts, const char *name, ndp_finding_state state, const char *words) {
     ndp_findings f = {0};
     ndp_str text = {0};
-    ndp_host_health(facts, &f);
+    ndp_host_checkup(facts, &f);
     ndp_findings_print(&f, &text);
     const ndp_finding *one = find(&f, name);
     if (!one || one->state != state || !strstr(one->found, words) || !one->remedy || count_bad(&f) != 1)
-        fail_msg("not %s: %s ... '%s' alone:\n%s", ndp_health_name(state), name, words, text.data);
-    assert_int_equal(ndp_findings_problems(&f), state == NDP_HEALTH_PROBLEM);
+        fail_msg("not %s: %s ... '%s' alone:\n%s", ndp_finding_state_name(state), name, words, text.data);
+    assert_int_equal(ndp_findings_problems(&f), state == NDP_FINDING_PROBLEM);
     ndp_str_release(&text);
     ndp_findings_release(&f);
 }
@@ -83,9 +83,9 @@ static void a_healthy_host(void **state) {
     (void)state;
     ndp_host_facts facts = healthy();
     ndp_findings f = {0};
-    ndp_host_health(&facts, &f);
+    ndp_host_checkup(&facts, &f);
     for (int i = 0; i < f.n; i++)
-        if (f.items[i].state != NDP_HEALTH_OK || f.items[i].remedy)
+        if (f.items[i].state != NDP_FINDING_OK || f.items[i].remedy)
             fail_msg("%s: %s", f.items[i].name, f.items[i].found);
     assert_true(f.n >= 12);
     ndp_findings_release(&f);
@@ -101,40 +101,40 @@ static void a_healthy_host(void **state) {
 
 static void seeded_faults(void **state) {
     (void)state;
-    seeds(threads = 4, "threads", NDP_HEALTH_PROBLEM, "4 ranks of 4 threads (train.threads) on 8 cores");
-    seeds(ranks = 9, "threads", NDP_HEALTH_PROBLEM, "9 ranks");
-    seeds(load = 20, "load", NDP_HEALTH_NOTE, "20.0 on 8 cores");
-    seeds(isa[0] = '\0'; strcpy(f.isa, "generic"), "processor", NDP_HEALTH_NOTE, "generic");
-    seeds(governor[0] = '\0'; strcpy(f.governor, "powersave"), "frequency", NDP_HEALTH_NOTE, "powersave");
-    seeds(available = GIB, "memory", NDP_HEALTH_NOTE, "1.0 GiB of 64.0 GiB available");
-    seeds(swapped = 900, "swap", NDP_HEALTH_PROBLEM, "this host swaps: 900 pages a second");
-    seeds(pressure = 40, "swap", NDP_HEALTH_PROBLEM, "waited for memory 40%");
-    seeds(swap_used = 7 * GIB, "swap", NDP_HEALTH_NOTE, "7.0 GiB of 8.0 GiB swap in use");
-    seeds(huge_pages[0] = '\0'; strcpy(f.huge_pages, "never"), "huge pages", NDP_HEALTH_NOTE, "never");
-    seeds(shm = 64 << 20, "/dev/shm", NDP_HEALTH_PROBLEM, "64.0 MiB");
-    seeds(shm_free = 1 << 20, "/dev/shm", NDP_HEALTH_PROBLEM, "1.0 MiB free");
-    seeds(shm = -1, "/dev/shm", NDP_HEALTH_PROBLEM, "there is none");
-    seeds(memlock = 64 << 10, "memlock", NDP_HEALTH_PROBLEM, "64.0 KiB may be locked");
-    seeds(nofile = 512, "open files", NDP_HEALTH_NOTE, "512");
-    seeds(nofile = 100, "open files", NDP_HEALTH_PROBLEM, "100");
-    seeds(stack = 64 << 10, "stack", NDP_HEALTH_PROBLEM, "64.0 KiB");
-    seeds(fsize = 1 << 20, "file size", NDP_HEALTH_PROBLEM, "1.0 MiB");
-    seeds(python_version[0] = '\0', "Python", NDP_HEALTH_PROBLEM, "does not run");
-    seeds(pyarrow[0] = '\0', "pyarrow", NDP_HEALTH_PROBLEM, "missing from /usr/bin/python3");
-    seeds(jinja2[0] = '\0', "jinja2", NDP_HEALTH_PROBLEM, "missing from /usr/bin/python3");
-    seeds(mpirun[0] = '\0', "MPI", NDP_HEALTH_PROBLEM, "no mpirun");
-    seeds(mpi_lacks[0] = '\0'; strcpy(f.mpi_lacks, "no plugin"), "MPI", NDP_HEALTH_PROBLEM, "no plugin");
-    seeds(resolves = false, "host name", NDP_HEALTH_NOTE, "node-1 does not resolve");
-    seeds(cuda_lacks[0] = '\0'; strcpy(f.cuda_lacks, "no driver"), "GPUs", NDP_HEALTH_PROBLEM, "no driver");
-    seeds(synchronized = false, "clock", NDP_HEALTH_NOTE, "NTP");
-    seeds(disks[0].free_bytes = GIB, "disk of train.output_dir", NDP_HEALTH_PROBLEM, "1.0 GiB free of 200.0 GiB");
+    seeds(threads = 4, "threads", NDP_FINDING_PROBLEM, "4 ranks of 4 threads (train.threads) on 8 cores");
+    seeds(ranks = 9, "threads", NDP_FINDING_PROBLEM, "9 ranks");
+    seeds(load = 20, "load", NDP_FINDING_NOTE, "20.0 on 8 cores");
+    seeds(isa[0] = '\0'; strcpy(f.isa, "generic"), "processor", NDP_FINDING_NOTE, "generic");
+    seeds(governor[0] = '\0'; strcpy(f.governor, "powersave"), "frequency", NDP_FINDING_NOTE, "powersave");
+    seeds(available = GIB, "memory", NDP_FINDING_NOTE, "1.0 GiB of 64.0 GiB available");
+    seeds(swapped = 900, "swap", NDP_FINDING_PROBLEM, "this host swaps: 900 pages a second");
+    seeds(pressure = 40, "swap", NDP_FINDING_PROBLEM, "waited for memory 40%");
+    seeds(swap_used = 7 * GIB, "swap", NDP_FINDING_NOTE, "7.0 GiB of 8.0 GiB swap in use");
+    seeds(huge_pages[0] = '\0'; strcpy(f.huge_pages, "never"), "huge pages", NDP_FINDING_NOTE, "never");
+    seeds(shm = 64 << 20, "/dev/shm", NDP_FINDING_PROBLEM, "64.0 MiB");
+    seeds(shm_free = 1 << 20, "/dev/shm", NDP_FINDING_PROBLEM, "1.0 MiB free");
+    seeds(shm = -1, "/dev/shm", NDP_FINDING_PROBLEM, "there is none");
+    seeds(memlock = 64 << 10, "memlock", NDP_FINDING_PROBLEM, "64.0 KiB may be locked");
+    seeds(nofile = 512, "open files", NDP_FINDING_NOTE, "512");
+    seeds(nofile = 100, "open files", NDP_FINDING_PROBLEM, "100");
+    seeds(stack = 64 << 10, "stack", NDP_FINDING_PROBLEM, "64.0 KiB");
+    seeds(fsize = 1 << 20, "file size", NDP_FINDING_PROBLEM, "1.0 MiB");
+    seeds(python_version[0] = '\0', "Python", NDP_FINDING_PROBLEM, "does not run");
+    seeds(pyarrow[0] = '\0', "pyarrow", NDP_FINDING_PROBLEM, "missing from /usr/bin/python3");
+    seeds(jinja2[0] = '\0', "jinja2", NDP_FINDING_PROBLEM, "missing from /usr/bin/python3");
+    seeds(mpirun[0] = '\0', "MPI", NDP_FINDING_PROBLEM, "no mpirun");
+    seeds(mpi_lacks[0] = '\0'; strcpy(f.mpi_lacks, "no plugin"), "MPI", NDP_FINDING_PROBLEM, "no plugin");
+    seeds(resolves = false, "host name", NDP_FINDING_NOTE, "node-1 does not resolve");
+    seeds(cuda_lacks[0] = '\0'; strcpy(f.cuda_lacks, "no driver"), "GPUs", NDP_FINDING_PROBLEM, "no driver");
+    seeds(synchronized = false, "clock", NDP_FINDING_NOTE, "NTP");
+    seeds(disks[0].free_bytes = GIB, "disk of train.output_dir", NDP_FINDING_PROBLEM, "1.0 GiB free of 200.0 GiB");
     seeds(disks[0].lacks[0] = '\0';
-          strcpy(f.disks[0].lacks, "No space left"), "disk of train.output_dir", NDP_HEALTH_PROBLEM, "No space left");
-    seeds(disks[0].clock_ahead = -60, "clock", NDP_HEALTH_PROBLEM, "60 s behind this host's clock");
-    seeds(threads = 0; f.omp_threads = 64, "threads", NDP_HEALTH_PROBLEM, "64 threads (OMP_NUM_THREADS)");
+          strcpy(f.disks[0].lacks, "No space left"), "disk of train.output_dir", NDP_FINDING_PROBLEM, "No space left");
+    seeds(disks[0].clock_ahead = -60, "clock", NDP_FINDING_PROBLEM, "60 s behind this host's clock");
+    seeds(threads = 0; f.omp_threads = 64, "threads", NDP_FINDING_PROBLEM, "64 threads (OMP_NUM_THREADS)");
     /* What nothing of the run needs is a note. */
-    seeds(wants_tables = false; f.pyarrow[0] = '\0', "pyarrow", NDP_HEALTH_NOTE, "missing");
-    seeds(nvidia = 0; f.several_hosts = false; f.shm = 64 << 20, "/dev/shm", NDP_HEALTH_NOTE, "64.0 MiB");
+    seeds(wants_tables = false; f.pyarrow[0] = '\0', "pyarrow", NDP_FINDING_NOTE, "missing");
+    seeds(nvidia = 0; f.several_hosts = false; f.shm = 64 << 20, "/dev/shm", NDP_FINDING_NOTE, "64.0 MiB");
 }
 
 /* A quota below the cores is a note, and counts as the cores for the threads. */
@@ -143,7 +143,7 @@ static void a_quota(void **state) {
     ndp_host_facts facts = healthy();
     ndp_findings f = {0};
     facts.quota = 2;
-    ndp_host_health(&facts, &f);
+    ndp_host_checkup(&facts, &f);
     assert_int_equal(count_bad(&f), 2);
     assert_non_null(find(&f, "processor quota"));
     assert_non_null(strstr(find(&f, "threads")->found, "on 2 cores"));
@@ -155,9 +155,9 @@ static void a_quota(void **state) {
 static void answers(const char *text, int code, const char *name, const char *words) {
     ndp_findings f = {0};
     const ndp_host_answer a = {.host = "node-2", .text = strdup(text), .code = code, .began = 1000, .ended = 1001};
-    ndp_host_answer_health(&a, "0.1.0", "aa", &f);
+    ndp_host_answer_checkup(&a, "0.1.0", "aa", &f);
     const ndp_finding *one = name ? find(&f, name) : NULL;
-    if (name && (!one || one->state != NDP_HEALTH_PROBLEM || !one->remedy || !strstr(one->found, words)))
+    if (name && (!one || one->state != NDP_FINDING_PROBLEM || !one->remedy || !strstr(one->found, words)))
         fail_msg("no %s of '%s': %s", name, words, one ? one->found : "nothing");
     assert_int_equal(count_bad(&f), name != NULL);
     free(a.text);
@@ -197,7 +197,7 @@ static void write_to(const char *root, const char *path, const char *text) {
 }
 
 static void facts_of_a_made_system(void **state) {
-    char root[] = "/tmp/ndp-health-XXXXXX";
+    char root[] = "/tmp/ndp-checkup-XXXXXX";
     (void)state;
     assert_non_null(mkdtemp(root));
     write_to(root, "/proc/meminfo", "MemTotal: 1000 kB\nMemAvailable: 500 kB\nSwapTotal: 400 kB\nSwapFree: 100 kB\n");
