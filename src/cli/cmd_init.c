@@ -524,9 +524,12 @@ static ndp_status check_all(const ndp_config *c, void *user) {
     ndp_status st = ndp_plan(c, &o, &text);
     for (const char *line = text; line && st == NDP_OK; line = strchr(line, '\n')) {
         line += *line == '\n';
-        if (strncmp(line, "warning: ", 9) == 0 || strncmp(line, "checked: ", 9) == 0)
+        if (strncmp(line, "warning: ", 9) == 0)
             printf("%.*s\n", (int)strcspn(line, "\n"), line);
     }
+    if (st == NDP_OK)
+        printf("checked: the model, the beginning of the data, and the programs of %lld rank%s\n",
+               (long long)ranks_of(a), ranks_of(a) == 1 ? "" : "s");
     free(text);
     return st;
 }
