@@ -476,7 +476,7 @@ NDP_API ndp_status ndp_propose_layouts(const ndp_config *c, const ndp_propose_op
 typedef struct ndp_doctor_opts {
     const ndp_config *job;     /* is checked too; NULL: none */
     const char *hostfile;      /* its hosts are checked too; NULL: this one alone */
-    const char *const *remote; /* for these: words of a command that prints ndp_doctor's JSON there, ending with NULL */
+    const char *const *remote; /* this program, and words with which it prints such JSON elsewhere, NULL at the end */
     int ranks_here;  /* ranks of the job on this host, beside those of others; 0: all, or this one's part of hostfile */
     bool axes, json; /* train one step on each axis; the text is one line of JSON */
     void (*say)(void *user, const char *line); /* what is being checked; may be NULL */

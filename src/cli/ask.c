@@ -52,7 +52,7 @@ int cli_ask(const cli_question *q, bool asks, void *user) {
     if (!q->given && asks)
         return ask_until_possible(q, user);
     if (!answer)
-        return cli_error(CLI_EXIT_MISTAKE, "--%s is needed without a terminal: %s", q->option, q->text);
+        return cli_error(CLI_EXIT_MISTAKE, "--%s is needed without a terminal: %s", q->option, q->lacks);
     if (q->take(user, answer, why))
         return 0;
     return cli_error(CLI_EXIT_MISTAKE, "--%s: %s", q->option, why);

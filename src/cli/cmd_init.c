@@ -63,9 +63,11 @@ typedef struct init_arguments {
     ndp_proposal proposals[SHOWN];
     int n_proposals, n_hosts, per_host;
     bool gpu, from_config, listed, pairs;
+    bool here; /* the memory is that of this machine */
     const char *template_works;
     double gib;                         /* of a host or a GPU */
     const char *chosen_hosts, *written; /* the hostfile, or NULL; the job file */
+    char no_layout[CLI_WHY];            /* why there is none; "" */
     char fallback[ANSWER], run_name[ANSWER], hostfile[4096], path[4096];
 } init_arguments;
 
@@ -345,6 +347,8 @@ static bool take_memory(void *user, const char *answer, char why[CLI_WHY]) {
     a->gib = strtod(answer, &end);
     if (end == answer || *end || !(a->gib > 0 && a->gib < 1e6))
         return refuse(why, "a number of GiB above 0, such as 80");
+    const char *available = default_memory(a);
+    a->here = a->n_hosts == 1 && available && strcmp(answer, available) == 0;
     return true;
 }
 
@@ -387,12 +391,13 @@ static void print_proposals(const init_arguments *a) {
 
 /* Tries the layouts before the question about them. */
 static const char *default_layout(init_arguments *a) {
-    char why[CLI_WHY];
     if (a->layout)
         return NULL;
-    a->listed = draft_passes(a, propose, a, why);
+    printf("trying layouts of %lld rank%s ...\n", (long long)ranks_of(a), ranks_of(a) == 1 ? "" : "s");
+    fflush(stdout);
+    a->listed = draft_passes(a, propose, a, a->no_layout);
     if (!a->listed) {
-        printf("  %s\n", why);
+        printf("  %s\n", a->no_layout);
         return NULL;
     }
     print_proposals(a);
@@ -505,6 +510,7 @@ static int ask_all(init_arguments *a) {
                           .given = *(const char **)((char *)a + s->given),
                           .fallback = s->fallback(a),
                           .take = s->take};
+        q.lacks = a->no_layout[0] && !q.fallback ? a->no_layout : q.text;
         int code = cli_ask(&q, asks && !(a->yes && q.fallback), a);
         if (code)
             return code;
@@ -524,7 +530,7 @@ static ndp_status check_all(const ndp_config *c, void *user) {
     ndp_status st = ndp_plan(c, &o, &text);
     for (const char *line = text; line && st == NDP_OK; line = strchr(line, '\n')) {
         line += *line == '\n';
-        if (strncmp(line, "warning: ", 9) == 0)
+        if (strncmp(line, "warning: ", 9) == 0 && a->here)
             printf("%.*s\n", (int)strcspn(line, "\n"), line);
     }
     if (st == NDP_OK)

@@ -90,6 +90,12 @@ const char *ndp_line_of(const char *path, const char *key, char out[256]);
 /* The version of mpirun; "" if it is not installed. Returns `out`. */
 const char *ndp_mpirun_version(char out[256]);
 
+/* Runs a program for `seconds` at most, without input. Returns its exit code, -1: it did not start or end. *text: what
+ * it wrote, at most 1 MiB, which the caller frees; NULL: nothing. */
+int ndp_program_output(char *const *argv, int seconds, char **text);
+/* The last line of a text that has something in it: its length, and where it begins. */
+int ndp_last_line(const char *text, const char **begin);
+
 /* Reads all facts but those of disks and of a job. `root` is put before the paths of /proc, /sys and /dev; "" is this
  * machine. Takes about half a second. */
 void ndp_host_facts_read(const char *root, ndp_host_facts *out);

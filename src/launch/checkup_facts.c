@@ -13,6 +13,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -161,6 +162,31 @@ static void read_limits(const char *root, ndp_host_facts *f) {
 
 /* ---- programs ---- */
 
+int ndp_program_output(char *const *argv, int seconds, char **text) {
+    const struct timespec nap = {.tv_nsec = 5000000};
+    const double start = ndp_now();
+    int fd = memfd_create("output", MFD_CLOEXEC), status = 0;
+    pid_t child, ended = 0;
+    size_t size;
+    *text = NULL;
+    if (fd < 0)
+        return -1;
+    const ndp_child how = {
+        .argv = argv, .env = environ, .keep = -1, .own_group = true, .streams = {[1] = fd, [2] = fd}};
+    if (ndp_child_start(&how, &child) == 0) {
+        while ((ended = waitpid(child, &status, WNOHANG)) == 0 && ndp_now() - start < seconds)
+            nanosleep(&nap, NULL);
+        if (ended == 0) {
+            kill(-child, SIGKILL);
+            waitpid(child, NULL, 0);
+        }
+        if (lseek(fd, 0, SEEK_SET) != 0 || ndp_fd_read(fd, "output", 1 << 20, text, &size) != NDP_OK)
+            *text = NULL;
+    }
+    close(fd);
+    return ended > 0 ? ndp_child_code(status) : -1;
+}
+
 /* Versions of the interpreter and of two packages, a line each, without importing them; "" for what is missing. */
 static void read_python(ndp_host_facts *f) {
     static const char source[] = "import sys\n"
@@ -171,23 +197,15 @@ static void read_python(ndp_host_facts *f) {
                                  "        print(name, metadata.version(name), flush=True)\n"
                                  "    except metadata.PackageNotFoundError:\n"
                                  "        pass\n";
-    int fd = memfd_create("versions", MFD_CLOEXEC), status;
-    char *text = NULL,
-         *argv[] = {(char *)(uintptr_t)ndp_python_interpreter(), "-I", "-c", (char *)(uintptr_t)source, NULL};
-    size_t size;
-    pid_t child;
+    char *text, *argv[] = {(char *)(uintptr_t)ndp_python_interpreter(), "-I", "-c", (char *)(uintptr_t)source, NULL};
     snprintf(f->python, sizeof f->python, "%s", argv[0]);
-    const ndp_child how = {.argv = argv, .env = environ, .keep = -1, .streams = {[1] = fd, [2] = fd}};
-    if (fd >= 0 && ndp_child_start(&how, &child) == 0 && waitpid(child, &status, 0) == child &&
-        lseek(fd, 0, SEEK_SET) == 0 && ndp_fd_read(fd, "versions", 1 << 16, &text, &size) == NDP_OK)
-        for (char *rest = text, *line; (line = strsep(&rest, "\n"));) {
-            (void)sscanf(line, "python %31s", f->python_version);
-            (void)sscanf(line, "pyarrow %31s", f->pyarrow);
-            (void)sscanf(line, "jinja2 %31s", f->jinja2);
-        }
+    (void)ndp_program_output(argv, 20, &text);
+    for (char *rest = text, *line; (line = strsep(&rest, "\n"));) {
+        (void)sscanf(line, "python %31s", f->python_version);
+        (void)sscanf(line, "pyarrow %31s", f->pyarrow);
+        (void)sscanf(line, "jinja2 %31s", f->jinja2);
+    }
     free(text);
-    if (fd >= 0)
-        close(fd);
 }
 
 static void read_mpi(ndp_host_facts *f) {

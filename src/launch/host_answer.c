@@ -31,8 +31,7 @@ static const char *text_of(struct json_object *o, const char *key) {
     return json_object_object_get_ex(o, key, &value) ? ndp_json_text(value) : NULL;
 }
 
-/* The last line that has something in it. */
-static int last_line(const char *text, const char **begin) {
+int ndp_last_line(const char *text, const char **begin) {
     size_t n = strlen(text);
     while (n && text[n - 1] == '\n')
         n--;
@@ -46,7 +45,7 @@ static int last_line(const char *text, const char **begin) {
 static void add_silent(const ndp_host_answer *a, ndp_findings *out) {
     char name[600], remedy[700];
     const char *line;
-    int n = last_line(a->text ? a->text : "", &line);
+    int n = ndp_last_line(a->text ? a->text : "", &line);
     bool reached = a->code != 255 && a->code != -1;
     snprintf(name, sizeof name, "%s: ssh", a->host);
     snprintf(remedy, sizeof remedy,

@@ -324,15 +324,14 @@ static void measure_trial(const checked_world *w, const ndp_simulation *s, ndp_p
     }
 }
 
-ndp_status ndp_plan_try(const ndp_dry_run *d, const ndp_model *m, const ndp_rates *rates, ndp_plan_trial *out) {
+ndp_status ndp_plan_try(const ndp_dry_run *d, const ndp_model *m, const ndp_price *price, ndp_plan_trial *out) {
     checked_world w = {0};
     ndp_simulation s = {0};
-    const ndp_price price = ndp_price_by_rates(rates);
     ndp_status st = choose_ranks(d, m, WHOLE_TRIAL, &w);
     for (int i = 0; i < w.n && st == NDP_OK; i++)
         st = add_program(d, m, &w, i);
     if (st == NDP_OK) {
-        st = ndp_simulate(w.programs, w.n, &(ndp_step_costs){ndp_price_seconds, &price, true}, &s);
+        st = ndp_simulate(w.programs, w.n, &(ndp_step_costs){ndp_price_seconds, price, true}, &s);
         if (st == NDP_OK)
             measure_trial(&w, &s, out);
         ndp_simulation_release(&s);

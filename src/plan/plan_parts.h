@@ -34,12 +34,12 @@ ndp_status ndp_plan_score(const ndp_dry_run *d, int rank, const ndp_engine *trai
 
 /* One simulated step of the ranks that stand for all. */
 typedef struct ndp_plan_trial {
-    double seconds;         /* at the rates that were given */
+    double seconds;         /* at the price that was given */
     double waits, bubble;   /* the mean share of it that a rank waits: for anything, for other stages of the pipeline */
     int64_t device, pinned; /* bytes of the rank that needs the most */
 } ndp_plan_trial;
 /* Builds their programs, fewer than a check does, and proves nothing. */
-ndp_status ndp_plan_try(const ndp_dry_run *d, const ndp_model *m, const ndp_rates *rates, ndp_plan_trial *out);
+ndp_status ndp_plan_try(const ndp_dry_run *d, const ndp_model *m, const ndp_price *price, ndp_plan_trial *out);
 
 /* What a check of a world also writes. */
 typedef struct ndp_plan_extras {

@@ -52,15 +52,32 @@ static int by_axes(const void *a, const void *b) {
 
 /* ---- one layout ---- */
 
-/* For the comparison: a processor's cores that share memory, or GPUs with fast links inside a node and slow ones
- * outside. */
-static ndp_rates rates_of(bool host_memory, bool one_node) {
-    ndp_rates r = NDP_RATES_INIT;
-    if (!host_memory)
-        r = (ndp_rates){3e14, 2.5e12, one_node ? 2e11 : 2.5e10, 1e-5};
-    else if (!one_node)
-        r.sent = 1e9;
-    return r;
+/* What stands for a machine in the comparison: rates inside a node, and what leaves a rank of one for another node.
+ * Cores share memory, and GPUs have fast links inside a node. */
+typedef struct trial_rates {
+    ndp_rates inside;
+    double between;
+    int per_node;
+} trial_rates;
+
+static trial_rates rates_of(bool host_memory, int per_node) {
+    return host_memory ? (trial_rates){NDP_RATES_INIT, 1e9, per_node}
+                       : (trial_rates){{3e14, 2.5e12, 2e11, 1e-5}, 2.5e10, per_node};
+}
+
+static double kernel_seconds(const void *user, const ndp_call *call) {
+    const trial_rates *r = user;
+    const ndp_price price = ndp_price_by_rates(&r->inside);
+    return price.kernel(price.user, call);
+}
+
+static double comm_seconds(const void *user, const ndp_call *call, const ndp_group *group) {
+    const trial_rates *r = user;
+    ndp_rates rates = r->inside;
+    if (group->base / r->per_node != (group->base + (group->count - 1) * group->stride) / r->per_node)
+        rates.sent = r->between;
+    const ndp_price price = ndp_price_by_rates(&rates);
+    return price.comm(price.user, call, group);
 }
 
 static void name_layout(const ndp_job *j, ndp_proposal *out) {
@@ -103,8 +120,8 @@ static ndp_status try_job(const ndp_job *j, const ndp_propose_opts *o, ndp_propo
     int per_node = o->ranks_per_node ? o->ranks_per_node : j->world;
     NDP_TRY(ndp_dry_run_init(&d, j, per_node, 0));
     NDP_TRY(ndp_model_build(&j->spec, &j->model, &m));
-    const ndp_rates rates = rates_of(d.device.host_memory, per_node >= j->world);
-    ndp_status st = ndp_plan_try(&d, &m, &rates, &t);
+    const trial_rates rates = rates_of(d.device.host_memory, per_node);
+    ndp_status st = ndp_plan_try(&d, &m, &(ndp_price){kernel_seconds, comm_seconds, &rates}, &t);
     ndp_model_release(&m);
     NDP_TRY(st);
     *out = (ndp_proposal){.recompute = j->config->train.recompute == NDP_RECOMPUTE_BLOCK, .cost = t.seconds};

@@ -81,6 +81,51 @@ static void try_axis(doctor *d, const ndp_config *c, ndp_axis axis) {
                          v.seconds);
 }
 
+/* Trains a step of the job in `folder` on two ranks that are processes, as `train` does by default. */
+static void try_processes(doctor *d, const char *folder, const char *transport, bool needed) {
+    char job[NDP_PATH], output[NDP_PATH + 32], name[48], *text;
+    char *argv[] = {(char *)(uintptr_t)d->opts->remote[0],
+                    "train",
+                    job,
+                    "--transport",
+                    (char *)(uintptr_t)transport,
+                    "--force-memory",
+                    "--set",
+                    output,
+                    NULL};
+    const char *line = "";
+    snprintf(job, sizeof job, "%.4000s/job.yaml", folder);
+    snprintf(output, sizeof output, "train.output_dir=\"%.4000s/%s\"", folder, transport);
+    snprintf(name, sizeof name, "processes by %s", transport);
+    double start = ndp_now();
+    int code = ndp_program_output(argv, REMOTE_SECONDS, &text), n = text ? ndp_last_line(text, &line) : 0;
+    if (code == 0)
+        ndp_findings_add(&d->findings, name, NDP_FINDING_OK, NULL, "a step on 2 ranks (%.2f s)", ndp_now() - start);
+    else
+        ndp_findings_add(&d->findings, name, needed ? NDP_FINDING_PROBLEM : NDP_FINDING_NOTE,
+                         "train.transport: local runs all ranks in one process; `ndparallel train JOB --transport "
+                         "local` tells whether that works",
+                         "a step on 2 ranks ends with %d: %.*s", code, n, line);
+    free(text);
+}
+
+static ndp_status try_transports(doctor *d, const char *folder, ndp_config *c) {
+    char job[NDP_PATH], *text, version[256];
+    if (!d->opts->remote)
+        return NDP_OK;
+    NDP_TRY(ndp_path_join(job, folder, "job.yaml"));
+    NDP_TRY(ndp_config_set(c, "parallelism.dp_shard_size=2"));
+    NDP_TRY(ndp_config_set(c, "train.steps=1"));
+    NDP_TRY(ndp_config_text(c, &text));
+    ndp_status st = ndp_file_write_atomic(job, text, strlen(text));
+    free(text);
+    NDP_TRY(st);
+    try_processes(d, folder, "shm", true);
+    if (*ndp_mpirun_version(version))
+        try_processes(d, folder, "mpi", d->opts->hostfile != NULL);
+    return NDP_OK;
+}
+
 static void try_axes(doctor *d) {
     const char *parent = getenv("TMPDIR");
     char folder[NDP_PATH];
@@ -99,6 +144,8 @@ static void try_axes(doctor *d) {
     for (int axis = 0; axis < NDP_AXES && st == NDP_OK; axis++)
         if (ndp_axis_table[axis].built)
             try_axis(d, c, (ndp_axis)axis);
+    if (st == NDP_OK)
+        st = try_transports(d, folder, c);
     if (st != NDP_OK)
         ndp_findings_add(&d->findings, "axes", NDP_FINDING_PROBLEM, "set TMPDIR to a folder with free space",
                          "no step can be tried: %s", ndp_error_message());
@@ -156,15 +203,33 @@ static void check_host(doctor *d) {
 
 /* ---- the job ---- */
 
+/* The lines of a dry run that say what the run would lack. */
+static void add_warnings(doctor *d, const char *text) {
+    static const char word[] = "warning: ";
+    for (const char *line = text; line; line = strchr(line, '\n')) {
+        line += *line == '\n';
+        int n = (int)strcspn(line, "\n");
+        bool refused = memmem(line, (size_t)n, "would be refused", 16) != NULL;
+        if (strncmp(line, word, sizeof word - 1) == 0)
+            ndp_findings_add(&d->findings, refused ? "memory of the job" : "saves of the job",
+                             refused ? NDP_FINDING_PROBLEM : NDP_FINDING_NOTE,
+                             refused ? "lower batch.micro_batch_size or data.sequence_length, set train.recompute: "
+                                       "block, shard more, or use more hosts; `ndparallel init` lists layouts"
+                                     : "see `ndparallel train JOB --dry-run`",
+                             "%.*s", n - (int)(sizeof word - 1), line + sizeof word - 1);
+    }
+}
+
 static void check_job(doctor *d) {
     ndp_plan_opts o = NDP_PLAN_OPTS_INIT;
     char *text = NULL;
     o.data = true;
     o.as_run = true;
     o.ranks_per_node = d->ranks_here;
-    if (ndp_plan(d->opts->job, &o, &text) == NDP_OK)
+    if (ndp_plan(d->opts->job, &o, &text) == NDP_OK) {
         ndp_findings_add(&d->findings, "job", NDP_FINDING_OK, NULL, "its model, data and programs are in order");
-    else
+        add_warnings(d, text);
+    } else
         ndp_findings_add(&d->findings, "job", NDP_FINDING_PROBLEM,
                          "correct what the message names; `ndparallel train JOB --dry-run` checks it again", "%s",
                          ndp_error_message());

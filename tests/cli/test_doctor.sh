@@ -16,6 +16,7 @@ for check in processor threads memory swap 'huge pages' /dev/shm Python MPI 'hos
     says out "^(ok|note|problem) +$check: "
 done
 for axis in pp dp_replicate dp_shard cp sp tp; do says out "^ok +axis $axis: a step on 2 ranks is that of one rank"; done
+says out '^ok +processes by shm: a step on 2 ranks'
 # Every finding has its remedy in the next line.
 awk '/^(note|problem) / { want = 1; next } want { if ($1 != "->") exit 1; want = 0 } END { exit want }' out || fail "a finding without a remedy"
 lines out 0 'axis ep'
@@ -58,6 +59,11 @@ says out '^problem +job: .*nowhere.txt'
 run doctor job.yaml --no-steps --set train.threads=999
 code_is 1
 says out '^problem +threads: 2 ranks of 999 threads \(train.threads\)'
+sed 's/"hidden_size": 32/"hidden_size": 65536/; s/"intermediate_size": 64/"intermediate_size": 262144/; s/"num_attention_heads": 2/"num_attention_heads": 512/' \
+    config.json >huge.json
+run doctor job.yaml --no-steps --set model.config=huge.json
+code_is 1
+says out '^problem +memory of the job: on this host it would be refused: ' '^problem +disk of train.output_dir: .* a checkpoint and the model of this job need more'
 run doctor job.yaml --no-steps --set train.what=1
 refused 'train.what'
 [ "$(id -u)" = 0 ] || { mkdir shut && chmod 500 shut; run doctor job.yaml --no-steps --set train.output_dir=shut/run; code_is 1; says out '^problem +disk of train.output_dir: shut cannot be written to'; }

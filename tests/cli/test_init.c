@@ -33,7 +33,7 @@ static void answer_rest(run *r, const char *folder, const char *layout) {
     answer(r, "Tokens in a row [200]: ", "");
     wrong(r, "Precision (fp32, bf16) [fp32]: ", "fp8", "precision.compute");
     answer(r, "Precision (fp32, bf16) [fp32]: ", "");
-    wrong(r, "Number of hosts, or a hostfile [1]: ", "/nowhere", "/nowhere");
+    wrong(r, "Number of hosts, or a hostfile [1]: ", "/nowhere", "No such file");
     answer(r, "Number of hosts, or a hostfile [1]: ", "");
     wrong(r, "Ranks on each host [", "none", "from 1 to 16383");
     answer(r, "Ranks on each host [", "2");
@@ -88,10 +88,10 @@ static void a_text_and_no_weights(void **state) {
     const char *folder = *state;
     tiny_write(folder, "text.txt", "It was a bright cold day in April, and the clocks were striking thirteen.\n");
     run r = start_init();
-    wrong(&r, "Model (", "/nowhere/model", "/nowhere/model");
+    wrong(&r, "Model (", "/nowhere/model", "No such file");
     answer(&r, "Model (", in(folder, "model/config.json"));
     answer(&r, "Tokenizer (", in(folder, "model"));
-    wrong(&r, "Data (", "/nowhere.txt", "/nowhere.txt");
+    wrong(&r, "Data (", "/nowhere.txt", "No such file");
     answer(&r, "Data (", in(folder, "text.txt"));
     answer_rest(&r, folder, "tp=2,dp_shard=1");
     finish_well(&r);
@@ -114,7 +114,7 @@ static void answer_chat(run *r, const char *folder) {
     assert_true(hear(r, "conversations (messages)"));
     wrong(r, "Format of its records (auto: by their fields) [auto]: ", "alpaca", "instruction");
     answer(r, "Format of its records (auto: by their fields) [auto]: ", "");
-    wrong(r, "Chat template [chatml]: ", "nothing", "nothing");
+    wrong(r, "Chat template [chatml]: ", "nothing", "data.chat_template");
     answer(r, "Chat template [chatml]: ", "");
     answer(r, "Adapter (none: train the whole model, lora, qlora) [none]: ", "");
 }
