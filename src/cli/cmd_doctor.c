@@ -29,7 +29,8 @@ static void say(void *user, const char *line) {
     fprintf(stderr, "%s\n", line);
 }
 
-/* What another host is to run, whose first word is this program, ending with NULL: the list is the caller's, the words are not. NULL: no memory. */
+/* What another host is to run, ending with NULL; the first is this program. The list is the caller's, its words are
+ * borrowed. NULL: no memory. */
 static const char **remote_words(const doctor_arguments *a, const char *program) {
     const char **words = calloc((size_t)a->job.n * 2 + 6, sizeof *words);
     int n = 0;
