@@ -71,11 +71,12 @@ static void compare(const ndp_host_answer *a, struct json_object *report, const 
                      theirs ? theirs : "not known", version);
     struct json_object *time;
     double at = json_object_object_get_ex(report, "time", &time) ? json_object_get_double(time) : 0;
+    /* The report was written between the two; how far its clock is off at least decides. It is written at the end. */
     double off = at < a->began ? at - a->began : at > a->ended ? at - a->ended : 0;
     snprintf(name, sizeof name, "%s: clock", a->host);
     if (fabs(off) > SECONDS_APART)
         ndp_findings_add(out, name, NDP_FINDING_PROBLEM, "apt install chrony on every host, or `chronyc makestep`",
-                         "%.0f s %s this host's", fabs(off), off > 0 ? "ahead of" : "behind");
+                         "about %.0f s %s this host's", fabs(at - a->ended), off > 0 ? "ahead of" : "behind");
     else
         ndp_findings_add(out, name, NDP_FINDING_OK, NULL, "agrees with this host's within %.1f s",
                          fabs(off) + a->ended - a->began);

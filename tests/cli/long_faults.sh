@@ -89,19 +89,19 @@ by "the log"
 
 # ---- by the profile ----
 
-# The slow rank: 1, of two processes, which is stopped for 60 ms out of 100.
+# Of two processes the second one stands still for ten times as long as it runs, so that another load does not matter.
 seed a rank that SIGSTOP makes slow
 case_of a slow rank
-"$NDP_PROGRAM" train job.yaml --transport shm --profile --set train.steps=2000 --set train.output_dir=slow --set checkpoint.minutes=0 >out 2>err &
+"$NDP_PROGRAM" train job.yaml --transport shm --profile --set train.steps=600 --set train.output_dir=slow --set checkpoint.minutes=0 >out 2>err &
 run_id=$!
-within grep -q '^ *1/' out
-# Its ranks are children of it.
-second=$(tr ' ' '\n' <"/proc/$run_id/task/$run_id/children" | sed -n 2p)
-for _ in $(seq 200); do
-    kill -STOP "$second" 2>/dev/null || break
-    sleep 0.06
-    kill -CONT "$second" 2>/dev/null || break
-    sleep 0.04
+ranks() { tr ' ' '\n' <"/proc/$run_id/task/$run_id/children" | grep .; }
+two_ranks() { [ "$(ranks | wc -l)" = 2 ] && [ -s slow/metrics.jsonl ]; }
+within two_ranks
+second=$(ranks | while read -r p; do tr '\0' '\n' <"/proc/$p/environ" | grep -qx NDP_RANK=1 && echo "$p"; done)
+while kill -STOP "$second" 2>/dev/null; do
+    sleep 0.2
+    kill -CONT "$second" 2>/dev/null
+    sleep 0.02
 done
 wait "$run_id"
 code=$?
@@ -140,7 +140,7 @@ chmod +x agent
 echo late >hosts
 case_of a clock
 OMPI_MCA_plm_rsh_agent="$work/agent" "$NDP_PROGRAM" doctor --no-steps --hostfile hosts >out 2>err
-says out '^problem +late: clock: (59|60|61) s behind'
+says out '^problem +late: clock: about [56][0-9] s behind'
 by doctor
 
 if [ "$can_mount" ]; then

@@ -171,8 +171,8 @@ static void other_hosts(void **state) {
     "\", \"checks\": [" checks "]}\n"
     answers(REPORT("0.1.0", "1000.5", "aa", "{\"name\": \"memory\", \"state\": \"ok\", \"found\": \"\"}"), 0, NULL, "");
     answers(REPORT("0.0.9", "1000.5", "aa", ""), 0, "node-2: version", "0.0.9, here 0.1.0");
-    answers(REPORT("0.1.0", "1061", "aa", ""), 0, "node-2: clock", "60 s ahead of this host's");
-    answers(REPORT("0.1.0", "940", "aa", ""), 0, "node-2: clock", "60 s behind this host's");
+    answers(REPORT("0.1.0", "1061", "aa", ""), 0, "node-2: clock", "about 60 s ahead of this host's");
+    answers(REPORT("0.1.0", "940", "aa", ""), 0, "node-2: clock", "about 61 s behind this host's");
     answers(REPORT("0.1.0", "1000.5", "bb", ""), 0, "node-2: data", "other files");
     answers(REPORT("0.1.0", "1000.5", "aa",
                    "{\"name\": \"swap\", \"state\": \"problem\", \"found\": \"it swaps\", \"remedy\": \"swapoff\"}"),
