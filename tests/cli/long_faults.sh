@@ -89,10 +89,12 @@ by "the log"
 
 # ---- by the profile ----
 
-# Of two processes the second one stands still for ten times as long as it runs, so that another load does not matter.
+# Of two processes the second one stands still for ten times as long as it runs, so that another load does not matter. Steps are
+# mostly work: what stands still inside a wait is counted as a wait.
 seed a rank that SIGSTOP makes slow
 case_of a slow rank
-"$NDP_PROGRAM" train job.yaml --transport shm --profile --set train.steps=600 --set train.output_dir=slow --set checkpoint.minutes=0 >out 2>err &
+"$NDP_PROGRAM" train job.yaml --transport shm --profile --set train.steps=120 --set train.output_dir=slow \
+    --set batch.global_batch_size=128 --set batch.micro_batch_size=64 --set checkpoint.minutes=0 >out 2>err &
 run_id=$!
 ranks() { tr ' ' '\n' <"/proc/$run_id/task/$run_id/children" | grep .; }
 two_ranks() { [ "$(ranks | wc -l)" = 2 ] && [ -s slow/metrics.jsonl ]; }
@@ -165,7 +167,7 @@ if [ "$can_mount" ]; then
     seed a host that swaps
     case_of a host that swaps
     : >swaps
-    (while [ -e swaps ]; do n=$((${n:-0} + 5000)) && printf 'pswpin %d\npswpout %d\n' $n $n >vmstat.new && cat vmstat.new >vmstat; sleep 0.02; done) &
+    (while [ -e swaps ]; do n=$((${n:-0} + 5000)) && printf 'pswpin %012d\npswpout %012d\n' $n $n 1<>vmstat; sleep 0.02; done) &
     within [ -s vmstat ]
     private "mount --bind vmstat /proc/vmstat && '$NDP_PROGRAM' doctor --no-steps" >out 2>err
     rm swaps
