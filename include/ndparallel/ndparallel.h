@@ -489,6 +489,67 @@ typedef struct ndp_data_opts {
  * weights. *text is for people, or JSON; the caller frees it. */
 NDP_API ndp_status ndp_data(const ndp_config *c, const ndp_data_opts *o, char **text);
 
+/* ---- help with a job: all of it since 0.2 ---- */
+
+/* What this machine has for a run. */
+typedef struct ndp_machine {
+    int cores, gpus;            /* cores that this process may use; GPUs that the plugin finds */
+    int64_t memory, gpu_memory; /* bytes: available to this process; free on the first GPU, 0 without one */
+} ndp_machine;
+NDP_API ndp_status ndp_machine_read(ndp_machine *out);
+
+/* The model of model.path or model.config, by its config.json, with the errors that a run would have. */
+typedef struct ndp_model_summary {
+    char family[32]; /* "llama" */
+    int layers, heads;
+    int64_t parameters, positions, vocabulary; /* positions: the longest row */
+} ndp_model_summary;
+NDP_API ndp_status ndp_model_summarize(const ndp_config *c, ndp_model_summary *out);
+
+/* What a source of data looks like, by its name, as in data.files, and the first record of its first file. A source
+ * that cannot be read fails as a run would; records whose fields are not known have the format "auto". */
+typedef struct ndp_data_guess {
+    const char *kind, *format; /* for people: "text", "conversations", ...; for data.format */
+    char text_field[64];       /* for data.text_field, where the text has another name; "" */
+    bool conversations;        /* a chat template renders them */
+} ndp_data_guess;
+NDP_API ndp_status ndp_data_guess_of(const char *name, ndp_data_guess *out);
+
+/* A layout for a job, and what it needs. */
+typedef struct ndp_proposal {
+    char layout[128], keys[160]; /* "dp_shard 4 x tp 2"; of `parallelism`: "dp_shard_size: 4, tp_size: 2" */
+    bool fits, recompute;        /* in `limit`; with train.recompute: block, without which it would not */
+    int64_t rank_memory, limit;  /* bytes: of the rank that needs the most; that a rank may need, 0: not known */
+    double cost, waits;          /* of a simulated step, the least 1; the share of it that a rank waits for others */
+    const char *bound_by;        /* "memory" (it does not fit), "communication", "pipeline" or "compute" */
+} ndp_proposal;
+typedef struct ndp_propose_opts {
+    int ranks, ranks_per_node; /* ranks_per_node 0: all on one node */
+    int64_t memory; /* bytes of a node, or of a GPU where the job's device is one; 0: those of this machine */
+} ndp_propose_opts;
+#define NDP_PROPOSE_OPTS_INIT                                                                                          \
+    { 1, 0, 0 }
+/* Tries the legal layouts of so many ranks for a job, at most 64 of them, by dry runs, and returns the `most` best:
+ * those that fit, by their cost, then the others, by their memory. *n: how many. The layout of `c` is not read.
+ * NDP_EINVAL: no layout is legal; the message is that of the first. */
+NDP_API ndp_status ndp_propose_layouts(const ndp_config *c, const ndp_propose_opts *o, ndp_proposal *out, int most,
+                                       int *n);
+
+typedef struct ndp_doctor_opts {
+    const ndp_config *job;     /* is checked too; NULL: none */
+    const char *hostfile;      /* its hosts are checked too; NULL: this one alone */
+    const char *const *remote; /* this program, and words with which it prints such JSON elsewhere, NULL at the end */
+    int ranks_here;  /* ranks of the job on this host, beside those of others; 0: all, or this one's part of hostfile */
+    bool axes, json; /* train one step on each axis; the text is one line of JSON */
+    void (*say)(void *user, const char *line); /* what is being checked; may be NULL */
+    void *user;
+} ndp_doctor_opts;
+#define NDP_DOCTOR_OPTS_INIT                                                                                           \
+    { NULL, NULL, NULL, 0, true, false, NULL, NULL }
+/* Checks what runs need. *text: a line for each check, and below one that is not ok what to do; or {"version", "time",
+ * "problems", "data", "checks": [{"name", "state", "found", "remedy"}]}. *problems: how many checks found one. */
+NDP_API ndp_status ndp_doctor(const ndp_doctor_opts *o, char **text, int *problems);
+
 /* ---- the cluster ---- */
 
 typedef struct ndp_topology_opts {

@@ -7,9 +7,9 @@
 #include <string.h>
 
 const cli_command *const cli_commands[] = {
-    &cmd_train,    &cmd_data, &cmd_plan,  &cmd_verify, &cmd_checkpoint, &cmd_merge,    &cmd_launch, &cmd_evaluate,
-    &cmd_generate, &cmd_runs, &cmd_watch, &cmd_report, &cmd_replay,     &cmd_tokenize, &cmd_config, &cmd_topology,
-    &cmd_env,      &cmd_help, NULL,
+    &cmd_init,     &cmd_train,    &cmd_data,     &cmd_plan,   &cmd_verify, &cmd_checkpoint, &cmd_merge,
+    &cmd_launch,   &cmd_evaluate, &cmd_generate, &cmd_runs,   &cmd_watch,  &cmd_report,     &cmd_replay,
+    &cmd_tokenize, &cmd_config,   &cmd_topology, &cmd_doctor, &cmd_env,    &cmd_help,       NULL,
 };
 
 const cli_synonym cli_synonyms[] = {
@@ -54,7 +54,9 @@ const cli_synonym cli_synonyms[] = {
     {"top", "watch", NULL},
     {"plot", "report", NULL},
     {"info", "env", NULL},
-    {"doctor", "env", NULL},
+    {"diagnose", "doctor", NULL},
+    {"new", "init", NULL},
+    {"wizard", "init", NULL},
     {"version", "env", NULL},
     {"compare", "verify", NULL},
     {"check", "verify", NULL},

@@ -212,3 +212,27 @@ void ndp_job_describe(const ndp_job *j, ndp_str *out) {
         j->batch.global_batch, j->batch.micro_batch, j->batch.data_ranks, j->batch.data_ranks == 1 ? "" : "s",
         j->batch.accumulation, j->config->data.sequence_length);
 }
+
+ndp_status ndp_model_summarize(const ndp_config *c, ndp_model_summary *out) {
+    NDP_NOT_NULL(c, out);
+    ndp_job j = {.config = c};
+    NDP_CHECK(c->model.path || c->model.config, "no model: set model.path, or model.config and model.init: random");
+    ndp_status st = ndp_job_find_model(&j);
+    if (st == NDP_OK)
+        st = ndp_model_spec_read(j.facts_path, &j.spec);
+    if (st == NDP_OK && c->model.path && c->model.init == NDP_INIT_PRETRAINED)
+        st = ndp_weights_check_files(j.model_folder);
+    if (st != NDP_OK && c->model.path)
+        st = ndp_hub_explain(NDP_HUB_MODEL, c->model.path, j.model_folder, st);
+    if (st == NDP_OK) {
+        const ndp_model_spec *s = &j.spec;
+        *out = (ndp_model_summary){.layers = s->layout.layers,
+                                   .heads = s->layout.heads,
+                                   .parameters = s->parameters,
+                                   .positions = s->positions,
+                                   .vocabulary = s->vocab};
+        snprintf(out->family, sizeof out->family, "%s", s->type);
+    }
+    ndp_job_release(&j);
+    return st;
+}

@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "comm/mpi/mpi_load.h"
 #include "device/cuda/cuda_load.h"
+#include "launch/checkup.h"
 #include "launch/launch.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
@@ -21,41 +22,10 @@
 #include <utf8proc.h>
 #include <xxhash.h>
 
-/* The rest of the first line of `file` that begins with `key`, without colons and blanks; "" if there is none. */
-static void first_line(FILE *file, const char *key, char *out, size_t size) {
-    out[0] = '\0';
-    if (!file)
-        return;
-    char line[512];
-    while (!out[0] && fgets(line, sizeof line, file)) {
-        if (strncmp(line, key, strlen(key)) != 0)
-            continue;
-        const char *value = line + strlen(key);
-        value += strspn(value, " \t:");
-        snprintf(out, size, "%.*s", (int)strcspn(value, "\n"), value);
-    }
-}
-
-static const char *line_of(const char *path, const char *key, char out[256]) {
-    FILE *file = fopen(path, "r");
-    first_line(file, key, out, 256);
-    if (file)
-        fclose(file);
-    return out[0] ? out : "unknown";
-}
-
 /* The number in such a line; 0 if there is none. */
 static double number_of(const char *path, const char *key) {
     char line[256];
-    return strtod(line_of(path, key, line), NULL);
-}
-
-static const char *mpirun_version(char out[256]) {
-    FILE *file = popen("mpirun --version 2>/dev/null", "r");
-    first_line(file, "mpirun", out, 256);
-    if (file)
-        pclose(file);
-    return out[0] ? out : "not installed";
+    return strtod(ndp_line_of(path, key, line), NULL);
 }
 
 /* The report in its two forms, written together: lines for people, members of an object for programs. */
@@ -117,7 +87,7 @@ static void describe_machine(env_report *r) {
     describe_cores(r);
     describe_levels(r);
     describe_memory(r);
-    add_text(r, "huge pages", "huge_pages", line_of("/sys/kernel/mm/transparent_hugepage/enabled", "", line));
+    add_text(r, "huge pages", "huge_pages", ndp_line_of("/sys/kernel/mm/transparent_hugepage/enabled", "", line));
     bool resolves = ndp_host_resolves(line, sizeof line);
     ndp_str_addf(&r->lines, "host          %s, %s\n", line,
                  resolves ? "resolves" : "does not resolve: starting ranks may take 10 s");
@@ -152,7 +122,7 @@ static void describe_transports(env_report *r) {
     static const char *const built[] = {"self", "local", "shm"};
     char line[256], library[256] = "";
     const ndp_mpi_api *api;
-    add_text(r, "mpirun", "mpirun", mpirun_version(line));
+    add_text(r, "mpirun", "mpirun", ndp_mpirun_version(line)[0] ? line : "not installed");
     bool mpi = ndp_mpi_load(&api) == NDP_OK;
     if (mpi)
         snprintf(library, sizeof library, "%.*s", (int)strcspn(api->library(), ",\n"), api->library());

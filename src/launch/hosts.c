@@ -2,9 +2,11 @@
 #include "base/child.h"
 #include "base/clock.h"
 #include "base/text.h"
+#include "launch/checkup.h"
 #include "launch/launch.h"
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <ifaddrs.h>
 #include <netdb.h>
 #include <resolv.h>
@@ -12,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -63,7 +66,9 @@ typedef struct host_probe {
     int line;
     bool cut; /* the name in the hostfile is longer */
     pid_t process;
-    bool failed;
+    int output;   /* a descriptor of what it writes; -1: nothing is kept */
+    int code;     /* its exit code; -1: it was killed for taking too long */
+    double ended; /* seconds since 1970 */
 } host_probe;
 
 static bool is_address(const char *name) {
@@ -173,20 +178,23 @@ char *ndp_ssh_args(void) {
     return is_ssh(&a) && !batch ? ndp_format("%s%s--", a.args, *a.args ? " " : "") : NULL;
 }
 
-/* Starts AGENT HOST true, with options that keep ssh from prompting or waiting for minutes. False: no process. */
-static bool start_probe(const host_agent *agent, const char *host, pid_t *out) {
-    char *command = ndp_format("exec %s%s '%s' true >/dev/null 2>&1", agent->words,
-                               is_ssh(agent) ? " -o BatchMode=yes -o ConnectTimeout=10 --" : "", host);
-    char *argv[] = {"/bin/sh", "-c", command, NULL};
-    const ndp_child child = {.argv = argv, .env = environ, .keep = -1, .own_group = true};
-    bool started = command && ndp_child_start(&child, out) == 0;
-    free(command);
+/* Starts AGENT HOST COMMAND, with options that keep ssh from prompting or waiting for minutes. False: no process. */
+static bool start_probe(const host_agent *agent, const char *command, host_probe *p) {
+    char *words = ndp_format("exec %s%s '%s' \"$0\"%s", agent->words,
+                             is_ssh(agent) ? " -o BatchMode=yes -o ConnectTimeout=10 --" : "", p->host,
+                             p->output < 0 ? " >/dev/null 2>&1" : "");
+    char *argv[] = {"/bin/sh", "-c", words, (char *)(uintptr_t)command, NULL};
+    ndp_child child = {.argv = argv, .env = environ, .keep = -1, .own_group = true};
+    if (p->output >= 0)
+        child.streams[1] = child.streams[2] = p->output;
+    bool started = words && ndp_child_start(&child, &p->process) == 0;
+    free(words);
     return started;
 }
 
-/* Waits until all probes have ended. One that takes too long is killed and counts as failed. */
-static void wait_for_probes(host_probe *probes, int n) {
-    const double seconds = 12, start = ndp_now();
+/* Waits until all probes have ended. One that takes more than so many seconds is killed. */
+static void wait_for_probes(host_probe *probes, int n, double seconds) {
+    const double start = ndp_now();
     const struct timespec nap = {.tv_nsec = 10000000};
     for (int i = 0; i < n; i++) {
         int status = 1;
@@ -197,7 +205,8 @@ static void wait_for_probes(host_probe *probes, int n) {
             kill(-probes[i].process, SIGKILL);
             waitpid(probes[i].process, NULL, 0);
         }
-        probes[i].failed = ended <= 0 || status != 0;
+        probes[i].code = ended <= 0 ? -1 : ndp_child_code(status);
+        probes[i].ended = ndp_time();
     }
 }
 
@@ -205,7 +214,7 @@ static ndp_status fail_unreachable(const char *hostfile, const char *agent, cons
     const host_probe *first = NULL;
     ndp_str names = {0};
     for (int i = 0; i < n; i++)
-        if (probes[i].failed) {
+        if (probes[i].code) {
             ndp_str_addf(&names, "%s'%s' (%s:%d)", first ? ", " : "", probes[i].host, hostfile, probes[i].line);
             first = first ? first : &probes[i];
         }
@@ -218,8 +227,9 @@ static ndp_status fail_unreachable(const char *hostfile, const char *agent, cons
     return st;
 }
 
-/* A list's part: starts a probe for each host except this one. */
-static int start_probes(const host_agent *agent, const ndp_host *hosts, int n, host_probe *probes) {
+/* A list's part: starts a probe for each host except this one. `keep`: what it writes is kept. */
+static int start_probes(const host_agent *agent, const char *command, bool keep, const ndp_host *hosts, int n,
+                        host_probe *probes) {
     int started = 0;
     for (int i = 0; i < n; i++) {
         host_probe *p = &probes[started];
@@ -229,13 +239,18 @@ static int start_probes(const host_agent *agent, const ndp_host *hosts, int n, h
                  hosts[i].name);
         p->line = hosts[i].line;
         p->cut = cut_at_dot(p->host);
-        started += start_probe(agent, p->host, &p->process);
+        p->output = keep ? memfd_create("answer", MFD_CLOEXEC) : -1;
+        if (start_probe(agent, command, p))
+            started++;
+        else if (p->output >= 0)
+            close(p->output);
     }
     return started;
 }
 
+enum { AT_ONCE = 32 };
+
 ndp_status ndp_hosts_reach(const char *hostfile) {
-    enum { AT_ONCE = 32 };
     host_probe probes[AT_ONCE];
     const host_agent agent = find_agent();
     ndp_host_list list;
@@ -243,12 +258,59 @@ ndp_status ndp_hosts_reach(const char *hostfile) {
     ndp_status st = NDP_OK;
     for (int first = 0; first < list.n && st == NDP_OK; first += AT_ONCE) {
         int here = list.n - first < AT_ONCE ? list.n - first : AT_ONCE;
-        int n = start_probes(&agent, list.items + first, here, probes);
-        wait_for_probes(probes, n);
+        int n = start_probes(&agent, "true", false, list.items + first, here, probes);
+        wait_for_probes(probes, n, 12);
         for (int i = 0; i < n && st == NDP_OK; i++)
-            if (probes[i].failed)
+            if (probes[i].code)
                 st = fail_unreachable(hostfile, agent.words, probes, n);
     }
     ndp_host_list_release(&list);
     return st;
+}
+
+/* ---- asking them ---- */
+
+void ndp_host_answers_release(ndp_host_answer *a, int n) {
+    for (int i = 0; i < n; i++)
+        free(a[i].text);
+    free(a);
+}
+
+static ndp_status take_answer(const host_probe *p, double began, ndp_host_answer *out) {
+    enum { MOST = 1 << 20 };
+    size_t size;
+    *out = (ndp_host_answer){.code = p->code, .began = began, .ended = p->ended};
+    memcpy(out->host, p->host, sizeof out->host);
+    if (p->output < 0 || lseek(p->output, 0, SEEK_SET) != 0)
+        return NDP_FAIL(NDP_EIO, "%s: its answer cannot be read: %s", p->host, strerror(errno));
+    return ndp_fd_read(p->output, p->host, MOST, &out->text, &size);
+}
+
+ndp_status ndp_hosts_ask(const char *hostfile, const char *command, int seconds, ndp_host_answer **out, int *n) {
+    host_probe probes[AT_ONCE];
+    const host_agent agent = find_agent();
+    ndp_host_list list;
+    NDP_TRY(ndp_hosts_read(hostfile, &list));
+    ndp_host_answer *answers = calloc((size_t)list.n + 1, sizeof *answers);
+    ndp_status st = answers ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for a list of hosts");
+    int got = 0;
+    for (int first = 0; first < list.n && st == NDP_OK; first += AT_ONCE) {
+        int here = list.n - first < AT_ONCE ? list.n - first : AT_ONCE;
+        double began = ndp_time();
+        int started = start_probes(&agent, command, true, list.items + first, here, probes);
+        wait_for_probes(probes, started, seconds);
+        for (int i = 0; i < started; i++) {
+            if (st == NDP_OK)
+                st = take_answer(&probes[i], began, &answers[got++]);
+            close(probes[i].output);
+        }
+    }
+    ndp_host_list_release(&list);
+    if (st != NDP_OK) {
+        ndp_host_answers_release(answers, got);
+        return st;
+    }
+    *out = answers;
+    *n = got;
+    return NDP_OK;
 }

@@ -19,8 +19,8 @@ typedef struct checked_world {
     int n;
 } checked_world;
 
-/* Worlds of up to this many ranks are checked whole. */
-enum { WHOLE_WORLD = 64 };
+/* Worlds of up to this many ranks are checked whole, and simulated whole by a trial. */
+enum { WHOLE_WORLD = 64, WHOLE_TRIAL = 8 };
 
 /* Sets *same if ranks of the tensor axis at these coordinates have parts of tensors of the same sizes. */
 static ndp_status same_sizes(const ndp_dry_run *d, const ndp_model *m, int a, int b, bool *same) {
@@ -79,22 +79,23 @@ static void add_roles(const ndp_job *j, const int *tp, int n_tp, checked_world *
             }
 }
 
-static ndp_status choose_ranks(const ndp_dry_run *d, const ndp_model *m, checked_world *w) {
+/* `whole`: up to so many ranks, all of them. */
+static ndp_status choose_ranks(const ndp_dry_run *d, const ndp_model *m, int whole, checked_world *w) {
     const ndp_job *j = d->job;
     int *tp = malloc(((size_t)j->layout.size[NDP_TP] + 2) * sizeof *tp), n_tp = 0;
     ndp_status st = tp ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory to check the programs");
-    if (st == NDP_OK && j->world > WHOLE_WORLD)
+    if (st == NDP_OK && j->world > whole)
         st = choose_tp(d, m, tp, &n_tp);
-    size_t most = WHOLE_WORLD + (((size_t)j->layout.size[NDP_PP] * (size_t)n_tp) << (NDP_TP - 1));
+    size_t most = (size_t)whole + (((size_t)j->layout.size[NDP_PP] * (size_t)n_tp) << (NDP_TP - 1));
     w->ranks = calloc(most, sizeof *w->ranks);
     w->engines = calloc(most, sizeof *w->engines);
     w->shared = calloc(most, sizeof *w->shared);
     w->programs = calloc(most, sizeof *w->programs);
     if (st == NDP_OK && (!w->ranks || !w->engines || !w->shared || !w->programs))
         st = NDP_FAIL(NDP_ENOMEM, "not enough memory to check %zu programs", most);
-    for (int r = 0; st == NDP_OK && r < j->world && j->world <= WHOLE_WORLD; r++)
+    for (int r = 0; st == NDP_OK && r < j->world && j->world <= whole; r++)
         w->ranks[w->n++] = r;
-    if (st == NDP_OK && j->world > WHOLE_WORLD)
+    if (st == NDP_OK && j->world > whole)
         add_roles(j, tp, n_tp, w);
     free(tp);
     return st;
@@ -214,7 +215,7 @@ static ndp_status check_scores(const ndp_dry_run *d, const checked_world *w, boo
 
 /* Builds the programs and proves them; *proof: what was proven. */
 static ndp_status prove(const ndp_dry_run *d, const ndp_model *m, checked_world *w, ndp_str *proof) {
-    NDP_TRY(choose_ranks(d, m, w));
+    NDP_TRY(choose_ranks(d, m, WHOLE_WORLD, w));
     for (int i = 0; i < w->n; i++)
         NDP_TRY(add_program(d, m, w, i));
     if (w->n > 1)
@@ -305,13 +306,47 @@ ndp_status ndp_plan_check(const ndp_dry_run *d, const ndp_model *m, const ndp_pl
     return st;
 }
 
+/* What the simulated ranks wait, and what they need. */
+static void measure_trial(const checked_world *w, const ndp_simulation *s, ndp_plan_trial *out) {
+    static const ndp_step_part waits[] = {NDP_PART_RECEIVE, NDP_PART_SEND, NDP_PART_COLLECTIVE, NDP_PART_IDLE};
+    *out = (ndp_plan_trial){.seconds = s->makespan};
+    for (int i = 0; i < w->n; i++) {
+        for (int k = 0; k < NDP_COUNT(waits) && s->makespan > 0; k++) {
+            double share = s->parts[i][waits[k]] / s->makespan / w->n;
+            out->waits += share;
+            out->bubble += waits[k] == NDP_PART_COLLECTIVE ? 0 : share;
+        }
+        if (!w->engines[i])
+            continue;
+        const ndp_engine_memory one = ndp_engine_memory_of(w->engines[i]);
+        out->device = one.device > out->device ? one.device : out->device;
+        out->pinned = one.pinned > out->pinned ? one.pinned : out->pinned;
+    }
+}
+
+ndp_status ndp_plan_try(const ndp_dry_run *d, const ndp_model *m, const ndp_price *price, ndp_plan_trial *out) {
+    checked_world w = {0};
+    ndp_simulation s = {0};
+    ndp_status st = choose_ranks(d, m, WHOLE_TRIAL, &w);
+    for (int i = 0; i < w.n && st == NDP_OK; i++)
+        st = add_program(d, m, &w, i);
+    if (st == NDP_OK) {
+        st = ndp_simulate(w.programs, w.n, &(ndp_step_costs){ndp_price_seconds, price, true}, &s);
+        if (st == NDP_OK)
+            measure_trial(&w, &s, out);
+        ndp_simulation_release(&s);
+    }
+    world_release(&w);
+    return st;
+}
+
 ndp_status ndp_job_prove(const ndp_job *j, const ndp_program_place *at) {
     ndp_dry_run d;
     ndp_model m;
     checked_world w = {0};
     NDP_TRY(ndp_dry_run_at(&d, j, at));
     NDP_TRY(ndp_model_build(&j->spec, &j->model, &m));
-    ndp_status st = at->forward_only ? choose_ranks(&d, &m, &w) : prove(&d, &m, &w, NULL);
+    ndp_status st = at->forward_only ? choose_ranks(&d, &m, WHOLE_WORLD, &w) : prove(&d, &m, &w, NULL);
     if (st == NDP_OK && at->forward_only)
         st = check_scores(&d, &w, false);
     world_release(&w);

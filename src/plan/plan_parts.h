@@ -2,6 +2,7 @@
 #ifndef NDP_PLAN_PLAN_PARTS_H
 #define NDP_PLAN_PLAN_PARTS_H
 
+#include "graph/price.h"
 #include "plan/job_memory.h"
 
 /* How the programs of a job's ranks are built: for its device, which executes nothing. Stays where it was initialised:
@@ -30,6 +31,15 @@ ndp_status ndp_plan_engine(const ndp_dry_run *d, const ndp_model *m, int rank, n
 ndp_status ndp_plan_score_engine(const ndp_dry_run *d, int rank, const ndp_engine *trained, ndp_model *m,
                                  ndp_engine **out);
 ndp_status ndp_plan_score(const ndp_dry_run *d, int rank, const ndp_engine *trained, ndp_engine_memory *out);
+
+/* One simulated step of the ranks that stand for all. */
+typedef struct ndp_plan_trial {
+    double seconds;         /* at the price that was given */
+    double waits, bubble;   /* the mean share of it that a rank waits: for anything, for other stages of the pipeline */
+    int64_t device, pinned; /* bytes of the rank that needs the most */
+} ndp_plan_trial;
+/* Builds their programs, fewer than a check does, and proves nothing. */
+ndp_status ndp_plan_try(const ndp_dry_run *d, const ndp_model *m, const ndp_price *price, ndp_plan_trial *out);
 
 /* What a check of a world also writes. */
 typedef struct ndp_plan_extras {

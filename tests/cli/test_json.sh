@@ -293,6 +293,9 @@ keys_are "" output job notes
 documented "config import"
 value '"parallelism" in o["job"], o["output"]' '(True, None)'
 [ ! -s err ] || fail "something on stderr"
+run doctor --no-steps --json
+keys_are "" version time problems data checks checks[].name checks[].state checks[].found checks[].remedy
+documented "doctor"
 run topology --quick --json
 code_is 0
 keys_are "" "ranks host host.sockets host.cores host.gpus host.nics host.memory_bytes host.all_alike hosts hosts[].name

@@ -107,6 +107,10 @@ typedef struct calling {
     ndp_evaluation evaluation, *files;
     ndp_metrics metrics;
     ndp_launch_opts launch;
+    ndp_machine machine;
+    ndp_model_summary summary;
+    ndp_data_guess guess;
+    ndp_proposal proposal;
     ndp_verdict verdict;
     ndp_against against;
     ndp_reply reply;
@@ -137,6 +141,8 @@ static const char *const layouts[] = {"tp=1"};
 #define TRAIN (&(ndp_train_opts)NDP_TRAIN_OPTS_INIT)
 #define PLAN (&(ndp_plan_opts)NDP_PLAN_OPTS_INIT)
 #define DATA (&(ndp_data_opts)NDP_DATA_OPTS_INIT)
+#define PROPOSE (&(ndp_propose_opts)NDP_PROPOSE_OPTS_INIT)
+#define DOCTOR (&(ndp_doctor_opts){.axes = false})
 #define MERGE (&(ndp_merge_opts){.model = it->model, .adapter = it->model, .folder = it->data})
 #define SCREEN (&(ndp_screen_opts){.columns = 80, .rows = 24})
 #define TOPOLOGY (&(ndp_topology_opts)NDP_TOPOLOGY_OPTS_INIT)
@@ -248,6 +254,11 @@ static const char *const layouts[] = {"tp=1"};
     S(ndp_dialog_ask, "", P(d, it->dialog), P(message, "Yes"), F(emit, on_token), P(user, it), P(out, &it->reply))     \
     V(ndp_dialog_reset, P(d, it->dialog))                                                                              \
     S(ndp_tokenize, "", P(o, TOKENIZE), F(emit, on_line), P(user, it))                                                 \
+    S(ndp_machine_read, "", P(out, &it->machine))                                                                      \
+    S(ndp_model_summarize, "", P(c, it->config), P(out, &it->summary))                                                 \
+    S(ndp_data_guess_of, "", P(name, it->prompts), P(out, &it->guess))                                                 \
+    S(ndp_propose_layouts, "", P(c, it->config), P(o, PROPOSE), P(out, &it->proposal), 1, P(n, &it->n))                \
+    S(ndp_doctor, "", P(o, DOCTOR), P(text, &it->text[0]), P(problems, &it->n))                                        \
     S(ndp_env, "", P(text, &it->text[0]))                                                                              \
     S(ndp_env_json, "", P(json, &it->text[0]))
 
