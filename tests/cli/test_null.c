@@ -68,10 +68,10 @@ static const char *read_arguments(const char *p, declared *d) {
 }
 
 /* Functions are what has a name that begins with ndp_ before a bracket, outside of structs; extern "C" has a brace. */
-static int read_header(declared *out) {
-    char *path = ndp_format("%s/include/ndparallel/ndparallel.h", getenv("NDP_SOURCE_DIR")), *text;
+static int read_header(const char *name, declared *out, int n) {
+    char *path = ndp_format("%s/include/ndparallel/%s", getenv("NDP_SOURCE_DIR"), name), *text;
     size_t size;
-    int n = 0, depth = -1;
+    int depth = -1;
     CHECK_OK(ndp_file_read(path, &text, &size));
     free(path);
     blank_out(text);
@@ -434,7 +434,7 @@ static ndp_status run_calls(ndp_world *w, void *arg) {
     CHECK_OK(ndp_trainer_create(it->config, w, &it->trainer));
     assert_non_null(ndp_trainer_tensor(it->trainer, 0, &elements));
     it->numbers = malloc((size_t)elements * sizeof *it->numbers);
-    int declarations = read_header(all);
+    int declarations = read_header("runs.h", all, read_header("ndparallel.h", all, 0));
     for (int i = 0; i < declarations; i++)
         if (all[i].n) {
             of[n] = (calling_of){it, &all[i]};
