@@ -20,7 +20,7 @@ typedef struct ndp_replay_opts {
 } ndp_replay_opts;
 /* Repeats steps of the run in train.output_dir, from the newest checkpoint before them, and looks at all that is
  * computed in them: says the first value that is not finite, in which layer, op and tensor, and the record that it
- * comes from, or else the largest ones. Ends after a step that is not finite. Writes nothing. *different (may be NULL):
+ * comes from, or else the largest ones. Ends after a step that is not finite. Writes nothing. *different:
  * how many of the steps have another loss or gradient norm than the run had; 0 without `compare`. NDP_EINVAL: there is
  * no checkpoint before `first`, the job differs from the run's in what ndp_trainer_resume names, or metrics.jsonl has
  * no line of a step. NDP_EFORMAT: the checkpoint is damaged. Collective. Since 0.2. */

@@ -5,6 +5,7 @@
 #include "cli/progress.h"
 #include "cli/ranks.h"
 
+#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -113,6 +114,7 @@ typedef struct train_run {
     cli_ranks ranks;
     cli_progress progress;
     cli_events events; /* instead, with --json */
+    bool first;        /* rank 0 has run in this process */
 } train_run;
 
 /* Rank 0 draws the live line; the others erase it before they write to the terminal. */
@@ -149,6 +151,7 @@ static ndp_status train_rank(ndp_world *w, void *user) {
         o.working = NULL;
         o.user = &r->events;
     }
+    r->first |= ndp_world_rank(w) == 0;
     ndp_status st = ndp_train(r->arguments->job.config, w, &o);
     if (ndp_world_rank(w) == 0 && r->arguments->json)
         cli_events_end(&r->events, st);
@@ -261,6 +264,29 @@ static int place_ranks(const train_arguments *a, char ***hosts) {
     return code;
 }
 
+/* The page about the run, however it has ended, once it has taken a step. Without it the run is the same: after another
+ * error this one is not worth a message. */
+static void write_report(const train_run *r, int code) {
+    char *page = NULL, *run = NULL;
+    if (!r->first || (r->arguments->json ? r->events.before.step : r->progress.taken) == 0)
+        return;
+    ndp_status st = ndp_run_folder_file(r->arguments->job.config, "report.html", &page);
+    if (st == NDP_OK && (run = strdup(page))) {
+        *strrchr(run, '/') = '\0';
+        st = ndp_runs_report((const char *const *)&run, 1, page);
+    }
+    if (st != NDP_OK || !run) {
+        if (code == 0)
+            cli_error(0, "the run has no report: %s", st == NDP_OK ? strerror(ENOMEM) : ndp_error_message());
+    } else if (!r->arguments->json) {
+        ndp_str line = {0};
+        ndp_str_addf(&line, "report: %s\n", page);
+        cli_print_fitting(&line);
+    }
+    free(page);
+    free(run);
+}
+
 static int train_ranks(const train_arguments *a, int every, bool held, int argc, char **argv) {
     char **hosts;
     int code = place_ranks(a, &hosts);
@@ -284,6 +310,7 @@ static int train_ranks(const train_arguments *a, int every, bool held, int argc,
         cli_progress_init(&r.progress, every, held);
     r.ranks.live = r.progress.columns > 0;
     code = cli_ranks_run(&r.ranks, a->job.config);
+    write_report(&r, code);
     ndp_rank_hosts_free(hosts);
     return code;
 }

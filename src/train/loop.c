@@ -90,14 +90,19 @@ static ndp_status apply_step(ndp_training_loop *l, const ndp_metrics *m) {
 
 static ndp_status take_step(ndp_training_loop *l, ndp_metrics *m) {
     NDP_TRY(ndp_trainer_result(l->trainer, m));
-    l->trainer->peak.flops = ndp_trainer_own_peak(l->trainer);
     double begin = ndp_now();
+    l->trainer->peak.flops = ndp_trainer_own_peak(l->trainer);
+    l->part.log += ndp_now() - begin;
+    begin = ndp_now();
     NDP_TRY(sum_over_ranks(l, NDP_OK, &l->trainer->peak.flops));
     l->part.communication += ndp_now() - begin;
     l->cause[0] = '\0';
     NDP_TRY(isfinite(m->loss) && isfinite(m->grad_norm) ? apply_step(l, m) : refuse_step(l, m));
     m->cause = l->cause[0] ? l->cause : NULL;
-    return ndp_loop_add_more(l, m);
+    begin = ndp_now();
+    NDP_TRY(ndp_loop_add_more(l, m));
+    l->part.log += ndp_now() - begin;
+    return NDP_OK;
 }
 
 /* ---- after the commit ---- */
@@ -125,10 +130,12 @@ static ndp_status report_step(ndp_training_loop *l, ndp_metrics *m) {
     ndp_run_part_add(&l->part, m);
     if (!l->first)
         return NDP_OK;
+    double begin = ndp_now();
     ndp_status own = ndp_loop_write_line(l, m);
     l->own = l->own != NDP_OK ? l->own : own;
     if (l->opts->progress)
         l->opts->progress(l->opts->user, m, l->trainer->rank.data.steps);
+    l->part.log += ndp_now() - begin;
     return NDP_OK;
 }
 

@@ -150,7 +150,7 @@ static ndp_status replay_steps(replayed_run *r) {
 }
 
 ndp_status ndp_replay(const ndp_config *c, ndp_world *w, const ndp_replay_opts *o, int64_t *different) {
-    NDP_NOT_NULL(c, w, o);
+    NDP_NOT_NULL(c, w, o, different);
     replayed_run r = {.config = c, .opts = o};
     NDP_CHECK(o->first >= 1 && o->first <= o->last,
               "steps %lld to %lld cannot be repeated: give the first and the "
@@ -158,8 +158,7 @@ ndp_status ndp_replay(const ndp_config *c, ndp_world *w, const ndp_replay_opts *
               (long long)o->first, (long long)o->last);
     NDP_TRY(ndp_trainer_create(c, w, &r.trainer));
     ndp_status st = replay_steps(&r);
-    if (st == NDP_OK && different)
-        *different = r.different;
+    *different = r.different;
     ndp_step_values_release(&r.values);
     ndp_file_unmap(&r.metrics);
     ndp_trainer_destroy(r.trainer);

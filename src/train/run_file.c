@@ -98,8 +98,9 @@ static struct json_object *seconds_of(const ndp_run_part *p) {
     set_number(o, "data", p->data);
     set_number(o, "evaluation", p->evaluation);
     set_number(o, "saves", p->saves);
+    set_number(o, "log", p->log);
     set_number(o, "other",
-               p->ended - p->began - start - p->compute - p->communication - p->data - p->evaluation - p->saves);
+               p->ended - p->began - start - p->compute - p->communication - p->data - p->evaluation - p->saves - p->log);
     return o;
 }
 

@@ -50,13 +50,13 @@ static const char *duration(double seconds, char out[16]) {
 /* The parts of the wall time, and what no part accounts for. */
 static void add_times(const ndp_run_part *p, ndp_str *out) {
     double wall = p->ended - p->began, start = p->started - p->began;
-    double known = start + p->compute + p->communication + p->data + p->evaluation + p->saves;
+    double known = start + p->compute + p->communication + p->data + p->evaluation + p->saves + p->log;
     const struct {
         const char *name;
         double seconds;
-    } parts[] = {{"start", start},       {"compute", p->compute},       {"communication", p->communication},
-                 {"data", p->data},      {"evaluation", p->evaluation}, {"saves", p->saves},
-                 {"other", wall - known}};
+    } parts[] = {{"start", start},  {"compute", p->compute},       {"communication", p->communication},
+                 {"data", p->data}, {"evaluation", p->evaluation}, {"saves", p->saves},
+                 {"log", p->log},   {"other", wall - known}};
     ndp_str_add(out, "time:");
     for (int i = 0; i < NDP_COUNT(parts); i++)
         ndp_str_addf(out, "%s %s %.1f%%", i ? "," : "", parts[i].name, 100 * parts[i].seconds / wall);

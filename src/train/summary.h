@@ -8,7 +8,8 @@
 typedef struct ndp_run_part {
     double began, started, ended; /* the call of ndp_train, its first step, the end; by ndp_now, 0: not yet */
     double time;                  /* of `began`, seconds since 1970 */
-    double compute, communication, data, evaluation, saves; /* seconds */
+    /* Seconds; log: writing lines, and measuring the machine's peak and what lines have. */
+    double compute, communication, data, evaluation, saves, log;
     int64_t steps, first, last, tokens; /* how many steps; the first and the last, 0: none; tokens of all */
     double best;                        /* the lowest eval_loss of this process, and its step; 0: none */
     int64_t best_step;

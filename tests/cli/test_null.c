@@ -106,6 +106,7 @@ typedef struct calling {
     char *text[2], **names;
     ndp_evaluation evaluation, *files;
     ndp_metrics metrics;
+    ndp_replay_opts replay;
     ndp_launch_opts launch;
     ndp_machine machine;
     ndp_model_summary summary;
@@ -210,6 +211,7 @@ static const char *const layouts[] = {"tp=1"};
     V(ndp_trainer_tensor, P(t, it->trainer), 0, P(elements, &it->count))                                               \
     S(ndp_trainer_read, "", P(t, it->trainer), NDP_WEIGHT, 0, P(out, it->numbers))                                     \
     S(ndp_train, "", P(c, it->config), P(w, it->world), P(o, TRAIN))                                                   \
+    S(ndp_replay, "", P(c, it->config), P(w, it->world), P(o, &it->replay), P(different, &it->count))                  \
     S(ndp_metrics_line, "before", P(m, &it->metrics), P(before, &it->metrics), P(line, &it->text[0]))                  \
     S(ndp_run_folder_check, "", P(c, it->config))                                                                      \
     S(ndp_run_folder_file, "", P(c, it->config), P(name, "file"), P(path, &it->text[0]))                               \

@@ -24,7 +24,7 @@ axes() { for axis in "$@"; do printf ' --set parallelism.%s_size=%s' "${axis%%=*
 files() {
     (
         cd "$1" || exit
-        find . -type f ! -name job.yaml ! -name metrics.jsonl ! -name run.json ! -name 'lock*' ! -name manifest.json | sort | xargs cksum
+        find . -type f ! -name job.yaml ! -name metrics.jsonl ! -name run.json ! -name report.html ! -name 'lock*' ! -name manifest.json | sort | xargs cksum
         find . -name manifest.json | sort | xargs sed -E 's/, "metrics": *\{[^}]*\}//; /^ *"hash"/d'
     )
 }

@@ -249,6 +249,7 @@ static void check_same(const ndp_config *a, const ndp_config *b) {
                                {&x.pipeline.stages, &y.pipeline.stages},
                                {&x.optimizer.groups, &y.optimizer.groups},
                                {&x.train.trackers, &y.train.trackers},
+                               {&x.train.sample_prompts, &y.train.sample_prompts},
                                {&x.data.files, &y.data.files},
                                {&x.data.mix, &y.data.mix},
                                {&x.data.roles, &y.data.roles},
