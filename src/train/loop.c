@@ -80,12 +80,21 @@ static ndp_status refuse_step(ndp_training_loop *l, const ndp_metrics *m) {
     return ndp_loop_keep(l, ndp_loop_refuse_step(l, m));
 }
 
-/* Applies a step that waits for its loss to be judged. */
-static ndp_status apply_step(ndp_training_loop *l, const ndp_metrics *m) {
+/* Applies a step that waits for its loss to be judged; the update is a part of its time. */
+static ndp_status apply_step(ndp_training_loop *l, ndp_metrics *m) {
     if (!l->trainer->late_update)
         return NDP_OK;
+    double begin = ndp_now();
     NDP_TRY(ndp_loop_judge_loss(l, m));
-    return ndp_trainer_update(l->trainer);
+    double judged = ndp_now();
+    l->part.log += judged - begin;
+    NDP_TRY(ndp_trainer_update(l->trainer));
+    double update = ndp_now() - judged, whole = m->step_seconds + update;
+    m->compute_seconds += update;
+    m->tokens_per_second *= m->step_seconds / whole;
+    m->mfu *= m->step_seconds / whole;
+    m->step_seconds = whole;
+    return NDP_OK;
 }
 
 static ndp_status take_step(ndp_training_loop *l, ndp_metrics *m) {
