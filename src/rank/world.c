@@ -1,7 +1,7 @@
 /* The public functions for worlds of ranks, and how many ranks a configuration needs. */
 #include "comm/launched.h"
-#include "launch/mpi_folder.h"
 #include "job/job.h"
+#include "launch/mpi_folder.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -51,19 +51,6 @@ ndp_status ndp_device_check(const ndp_config *c) {
     return ndp_device_find(ndp_device_names[c->train.device], &device);
 }
 
-enum { MISTAKE = 2 }; /* the exit code for an error of the user, also where mpirun returns it */
-
-/* Runs the only rank of this process. If it fails, its error goes to the other ranks of the world. */
-static ndp_status run_alone(ndp_transport *t, ndp_status (*body)(ndp_world *, void *), void *arg) {
-    ndp_status st = body(t, arg);
-    if (st == NDP_EINVAL)
-        ndp_transport_set_exit_code(t, MISTAKE);
-    if (st != NDP_OK && st != NDP_EINTR)
-        ndp_transport_abort(t, ndp_error_message());
-    ndp_transport_destroy(t);
-    return st;
-}
-
 /* A launched rank must use the transport of its launcher; with another it would be alone in a world of its own. */
 static ndp_status join(const char *kind, bool on_host, ndp_transport **out) {
     NDP_CHECK(!on_host || strcmp(kind, "mpi") != 0,
@@ -75,20 +62,57 @@ static ndp_status join(const char *kind, bool on_host, ndp_transport **out) {
     return ndp_transport_mpi(out);
 }
 
+/* The world in which this process is one rank. *out NULL: its ranks are `ranks` threads. */
+static ndp_status open_world(const ndp_config *c, ndp_transport **out, int *ranks) {
+    const char *kind = c->train.transport;
+    int unused;
+    bool launched = ndp_world_launched(NULL), automatic = strcmp(kind, "auto") == 0;
+    *out = NULL;
+    if (strcmp(kind, "mpi") == 0 || strcmp(kind, "shm") == 0 || (automatic && launched))
+        return join(kind, ndp_launched_on_host(&unused), out);
+    NDP_TRY(ndp_config_ranks(c, ranks));
+    if (strcmp(kind, "local") == 0 || (automatic && *ranks > 1))
+        return NDP_OK;
+    NDP_CHECK(*ranks == 1, "train.transport self is one rank, but the layout needs %d: use local, shm or mpi", *ranks);
+    return ndp_transport_self(out);
+}
+
+ndp_status ndp_world_join(const ndp_config *c, ndp_world **out) {
+    NDP_NOT_NULL(c, out);
+    ndp_transport *t;
+    int ranks = 1;
+    NDP_TRY(open_world(c, &t, &ranks));
+    if (!t && ranks > 1)
+        return NDP_FAIL(
+            NDP_EINVAL,
+            "the layout needs %d ranks, and a process that joins is one: start it %d times, by `ndparallel "
+            "launch -n %d -- PROGRAM`, mpirun or srun; or give ndp_world_run what ranks that are threads do",
+            ranks, ranks, ranks);
+    if (!t)
+        NDP_TRY(ndp_transport_self(&t));
+    *out = t;
+    return NDP_OK;
+}
+
+void ndp_world_leave(ndp_world *w, ndp_status st) {
+    enum { MISTAKE = 2 }; /* the exit code for an error of the user, also where mpirun returns it */
+    if (!w)
+        return;
+    if (st == NDP_EINVAL)
+        ndp_transport_set_exit_code(w, MISTAKE);
+    if (st != NDP_OK && st != NDP_EINTR)
+        ndp_transport_abort(w, ndp_error_message());
+    ndp_transport_destroy(w);
+}
+
 ndp_status ndp_world_run(const ndp_config *c, ndp_status (*body)(ndp_world *, void *), void *arg) {
     NDP_NOT_NULL(c, body);
-    const char *kind = c->train.transport;
     ndp_transport *t;
     int ranks;
-    bool launched = ndp_world_launched(NULL), automatic = strcmp(kind, "auto") == 0;
-    if (strcmp(kind, "mpi") == 0 || strcmp(kind, "shm") == 0 || (automatic && launched)) {
-        NDP_TRY(join(kind, ndp_launched_on_host(&ranks), &t));
-        return run_alone(t, body, arg);
-    }
-    NDP_TRY(ndp_config_ranks(c, &ranks));
-    if (strcmp(kind, "local") == 0 || (automatic && ranks > 1))
+    NDP_TRY(open_world(c, &t, &ranks));
+    if (!t)
         return ndp_local_world(ranks, body, arg);
-    NDP_CHECK(ranks == 1, "train.transport self is one rank, but the layout needs %d: use local, shm or mpi", ranks);
-    NDP_TRY(ndp_transport_self(&t));
-    return run_alone(t, body, arg);
+    ndp_status st = body(t, arg);
+    ndp_world_leave(t, st);
+    return st;
 }

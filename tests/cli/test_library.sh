@@ -36,6 +36,31 @@ else
     echo "SKIPPED: after torch, which $torch does not have (NDP_DUMP_PYTHON)"
 fi
 
+# Processes that join: each transport, alone, where one fails, and where ranks would be threads.
+for transport in $(transports); do
+    [ "$transport" != local ] || continue
+    run launch -n 2 --transport "$transport" -- "$python" "$NDP_SOURCE_DIR/tests/cli/joined.py" "$library" job.yaml
+    code_is 0
+    cmp -s out losses || fail "other losses than the program's: $(cat losses)"
+    run launch -n 2 --transport "$transport" -- "$python" "$NDP_SOURCE_DIR/tests/cli/joined.py" "$library" job.yaml fail
+    [ "$code" = 1 ] || [ "$code" = 2 ] || fail "exit code $code" # that of either rank
+    says err "^rank 1: .*unknown key 'rate' in 'optimizer'"
+    lines err 1 '^rank [01]:'
+done
+joins() {
+    case_of "$@"
+    timeout $patience "$python" "$NDP_SOURCE_DIR/tests/cli/joined.py" "$library" "$@" >out 2>err
+    code=$?
+}
+joins job.yaml
+code_is 2
+says err 'the layout needs 2 ranks, and a process that joins is one: start it 2 times, by `ndparallel launch -n 2'
+sed 's/dp_shard_size: 2/dp_shard_size: 1/' job.yaml >alone.yaml
+joins alone.yaml
+code_is 0
+lines out 1 '^[0-9.]+ [0-9.]+ [0-9.]+$'
+rm -rf run
+
 # glibc keeps some 2 KB for all libraries of a process that dlopen loads and whose thread-local memory is static.
 case_of "thread-local memory"
 size=$(($(readelf -lW "$library" | awk '$1 == "TLS" { print $6 }')))

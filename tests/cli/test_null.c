@@ -107,6 +107,7 @@ typedef struct calling {
     ndp_evaluation evaluation, *files;
     ndp_metrics metrics;
     ndp_replay_opts replay;
+    ndp_world *joined;
     ndp_launch_opts launch;
     ndp_machine machine;
     ndp_model_summary summary;
@@ -194,6 +195,8 @@ static const char *const layouts[] = {"tp=1"};
     V(ndp_world_transport, P(w, it->world))                                                                            \
     V(ndp_world_rank, P(w, it->world))                                                                                 \
     V(ndp_world_size, P(w, it->world))                                                                                 \
+    S(ndp_world_join, "", P(c, it->config), P(out, &it->joined))                                                       \
+    V(ndp_world_leave, P(w, it->world), NDP_OK)                                                                        \
     V(ndp_world_fail, P(w, it->world))                                                                                 \
     S(ndp_launch_opts_read, "", P(c, it->config), P(out, &it->launch))                                                 \
     S(ndp_launch, "", P(o, LAUNCH), P(exit_code, &it->n))                                                              \

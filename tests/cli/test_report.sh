@@ -5,6 +5,18 @@ make_job
 head -n 20 text.txt >notes.txt
 train() { run train job.yaml --set "data.validation_files=[notes.txt]" --set train.eval_every=2 --transport local "$@"; code_is 0; }
 train --set train.output_dir=runs/a --set checkpoint.every=3
+says out '^report: runs/a/report.html$'
+says runs/a/report.html '<!doctype html>' 'The run'
+
+# A run that diverges has a page too, and one message; a refused one has none.
+run train job.yaml --set train.output_dir=bad --set optimizer.lr=1e30 --transport local
+code_is 2
+lines err 1 '^ndparallel'
+says bad/report.html '1 step was checked, step 2 last'
+run train job.yaml --set train.output_dir=none --set optimizer.lr=-1
+code_is 2
+[ ! -e none/report.html ] || fail "a page about no run"
+rm -rf bad
 train --set train.output_dir=runs/b --set optimizer.lr=1e-4
 cp -r runs/b runs/c
 sed -i 's/steps: 6/steps: 60/' runs/c/job.yaml
