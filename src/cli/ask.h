@@ -11,7 +11,7 @@ typedef bool cli_take(void *user, const char *answer, char why[CLI_WHY]);
 typedef struct cli_question {
     const char *option, *text; /* "model"; "A folder, or a name on the Hub" */
     const char *given;         /* the option's value; NULL: it was not given */
-    const char *fallback;      /* the answer of an empty line, and without a terminal; NULL: there is none */
+    const char *fallback;      /* the default, also without a terminal; NULL: no default */
     const char *lacks;         /* said without an answer: what is needed */
     cli_take *take;
 } cli_question;

@@ -15,7 +15,7 @@ enum { SHOWN = 8, ANSWER = 256 };
 static const char own_template[] = "the tokenizer's own";
 
 /* The questions in their order: X(name, option, letter, value, help, question, fallback, applies). take_NAME takes an
- * answer, `fallback` gives that of an empty line (NULL: there is none), and `applies` says whether it is asked. */
+ * answer, `fallback` gives the default (NULL: no default), and `applies` says whether it is asked. */
 #define ANSWERS(X)                                                                                                     \
     X(model, "model", 0, "MODEL", "A model folder, a name on the Hub, or a config.json, for random weights",           \
       "Model (a folder, a name on the Hub, or a config.json for random weights)", no_fallback, always)                 \
@@ -67,7 +67,7 @@ typedef struct init_arguments {
     const char *template_works;
     double gib;                         /* of a host or a GPU */
     const char *chosen_hosts, *written; /* the hostfile, or NULL; the job file */
-    char no_layout[CLI_WHY];            /* why there is none; "" */
+    char no_layout[CLI_WHY];            /* why no layout fits; "" if one does */
     char fallback[ANSWER], run_name[ANSWER], hostfile[4096], path[4096];
 } init_arguments;
 
@@ -86,7 +86,7 @@ static bool refuse(char why[CLI_WHY], const char *words) {
     return false;
 }
 
-/* A whole number from 1 to `most`; 0: it is none. */
+/* A whole number from 1 to `most`; 0 for anything else. */
 static int number(const char *text, int most) {
     char *end;
     long n = strtol(text, &end, 10);

@@ -15,7 +15,7 @@ typedef enum ndp_finding_state {
     NDP_FINDING_STATES_LIST(NDP_FINDING_STATE_ENUMERATOR) NDP_FINDING_STATES
 } ndp_finding_state;
 const char *ndp_finding_state_name(ndp_finding_state h);
-/* False: it is none of these names. */
+/* False for any other name. */
 bool ndp_finding_state_parse(const char *name, ndp_finding_state *out);
 
 typedef struct ndp_finding {
@@ -66,7 +66,7 @@ typedef struct ndp_host_facts {
     int64_t swap, swap_used;               /* bytes */
     double swapped;                        /* pages a second, while facts were read */
     double pressure;                       /* % of the last minute in which something waited for memory; -1: unknown */
-    int64_t shm, shm_free;                 /* bytes of /dev/shm; -1: there is none */
+    int64_t shm, shm_free;                 /* bytes of /dev/shm; -1 if it is missing */
     int64_t memlock, nofile, stack, fsize; /* soft limits of this process; -1: no limit */
     bool infiniband;                       /* there is such a device */
     char huge_pages[16];                   /* always, madvise, never; "": unknown */
@@ -84,7 +84,7 @@ typedef struct ndp_host_facts {
     int n_disks;
 } ndp_host_facts;
 
-/* The rest of the first line of the file that begins with `key`, without colons and blanks; "unknown" if there is none.
+/* The rest of the first line of the file that begins with `key`, without colons and blanks; "unknown" if it is missing.
  * Returns `out`. */
 const char *ndp_line_of(const char *path, const char *key, char out[256]);
 /* The version of mpirun; "" if it is not installed. Returns `out`. */

@@ -27,7 +27,7 @@
 
 /* ---- lines of files ---- */
 
-/* As ndp_line_of; "" if there is none. */
+/* As ndp_line_of; "" if the line is missing. */
 static void first_line(FILE *file, const char *key, char *out, size_t size) {
     out[0] = '\0';
     if (!file)

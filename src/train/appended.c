@@ -20,6 +20,23 @@ ndp_status ndp_appended_open(ndp_appended *f, char *path, const char *unit, int6
     return NDP_OK;
 }
 
+ndp_status ndp_appended_cut(const char *path, bool (*keeps)(void *user, const char *line, size_t n), void *user,
+                            int64_t *end) {
+    ndp_mapped file; /* mapped, since it may be gigabytes */
+    *end = 0;
+    if (!ndp_path_exists(path))
+        return NDP_OK;
+    NDP_TRY(ndp_file_map(path, &file));
+    const char *text = (const char *)file.data, *at = text;
+    for (const char *next; (next = memchr(at, '\n', file.size - (size_t)(at - text))); at = next + 1)
+        if (!keeps(user, at, (size_t)(next - at)))
+            break;
+    *end = at - text;
+    ndp_status st = ndp_file_write_atomic(path, file.data, (size_t)*end);
+    ndp_file_unmap(&file);
+    return st;
+}
+
 void ndp_appended_close(ndp_appended *f) {
     if (f->fd > 0)
         close(f->fd);

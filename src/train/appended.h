@@ -18,6 +18,10 @@ typedef struct ndp_appended {
 /* Opens `path`, which it owns from here on (NULL: out of memory), and creates it if it is missing; the next record goes
  * to `end`. On failure too, ndp_appended_close releases it. */
 ndp_status ndp_appended_open(ndp_appended *f, char *path, const char *unit, int64_t end);
+/* Rank 0, before that: cuts the file after its first lines, those that `keeps` is true for; the rest was never saved.
+ * *end: bytes that stay; 0 if there is no file. NDP_EIO. */
+ndp_status ndp_appended_cut(const char *path, bool (*keeps)(void *user, const char *line, size_t n), void *user,
+                            int64_t *end);
 /* Lets `add` append a record to what is kept, and writes that. NDP_EIO: it could not be written and is kept, up to 64
  * MiB; later records are lost. */
 ndp_status ndp_appended_add(ndp_appended *f, void (*add)(ndp_str *out, const void *record), const void *record);

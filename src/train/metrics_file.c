@@ -176,35 +176,24 @@ ndp_status ndp_metrics_from_json(struct json_object *o, const char *what, ndp_me
 
 /* ---- opening ---- */
 
-/* The bytes of the lines that stay, the step of the last of them, and their evaluations. */
-static size_t count_lines(const ndp_mapped *file, int64_t step, bool evaluated, ndp_metrics_file *f) {
-    const char *text = (const char *)file->data, *end = text;
-    for (const char *next; (next = memchr(end, '\n', file->size - (size_t)(end - text))); end = next + 1) {
-        bool has_loss;
-        double loss;
-        int64_t at = ndp_line_step(end, (size_t)(next - end), &has_loss, &loss);
-        if (at < 0 || at > step)
-            break;
-        if (at == step && evaluated && !has_loss)
-            break;
-        f->newest = at;
-        if (has_loss)
-            ndp_best_count(&f->best, at, loss);
-    }
-    return (size_t)(end - text);
-}
+typedef struct cut_after {
+    ndp_metrics_file *file;
+    int64_t step;
+    bool evaluated;
+} cut_after;
 
-/* The lines that stay; they end at `end`. */
-static ndp_status cut_lines(const char *path, int64_t step, bool evaluated, ndp_metrics_file *f, int64_t *end) {
-    ndp_mapped file; /* mapped, since it may be gigabytes */
-    if (!ndp_path_exists(path))
-        return NDP_OK;
-    NDP_TRY(ndp_file_map(path, &file));
-    size_t n = count_lines(&file, step, evaluated, f);
-    ndp_status st = ndp_file_write_atomic(path, file.data, n);
-    ndp_file_unmap(&file);
-    *end = (int64_t)n;
-    return st;
+/* Counts what the lines that stay have. */
+static bool keeps_line(void *user, const char *line, size_t n) {
+    const cut_after *c = user;
+    bool has_loss;
+    double loss;
+    int64_t at = ndp_line_step(line, n, &has_loss, &loss);
+    if (at < 0 || at > c->step || (at == c->step && c->evaluated && !has_loss))
+        return false;
+    c->file->newest = at;
+    if (has_loss)
+        ndp_best_count(&c->file->best, at, loss);
+    return true;
 }
 
 ndp_status ndp_metrics_open(ndp_metrics_file *f, const char *folder, int64_t step, bool evaluated) {
@@ -212,7 +201,7 @@ ndp_status ndp_metrics_open(ndp_metrics_file *f, const char *folder, int64_t ste
     int64_t end = 0;
     *f = (ndp_metrics_file){0};
     NDP_TRY(ndp_path_join(path, folder, "metrics.jsonl"));
-    NDP_TRY(cut_lines(path, step, evaluated, f, &end));
+    NDP_TRY(ndp_appended_cut(path, keeps_line, &(cut_after){f, step, evaluated}, &end));
     NDP_TRY(ndp_appended_open(&f->file, ndp_format("%s", path), "line", end));
     return ndp_folder_sync(folder);
 }

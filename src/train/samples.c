@@ -59,26 +59,20 @@ ndp_status ndp_loop_encode_prompts(ndp_training_loop *l) {
 
 /* ---- the file ---- */
 
+static bool is_before(void *first, const char *line, size_t n) {
+    bool unused;
+    double loss;
+    int64_t at = ndp_line_step(line, n, &unused, &loss);
+    return at >= 0 && at < *(const int64_t *)first;
+}
+
 ndp_status ndp_loop_open_samples(ndp_training_loop *l, int64_t first) {
     char path[NDP_PATH];
-    ndp_mapped file = {0};
-    int64_t end = 0;
+    int64_t end;
     if (l->config->train.sample_every == 0)
         return NDP_OK;
     NDP_TRY(ndp_path_join(path, l->config->train.output_dir, "samples.jsonl"));
-    if (ndp_path_exists(path))
-        NDP_TRY(ndp_file_map(path, &file));
-    for (const char *text = (const char *)file.data, *next;
-         file.size && (next = memchr(text + end, '\n', file.size - (size_t)end)); end = next + 1 - text) {
-        bool unused;
-        double loss;
-        int64_t at = ndp_line_step(text + end, (size_t)(next - text - end), &unused, &loss);
-        if (at < 0 || at >= first)
-            break;
-    }
-    ndp_status st = file.size ? ndp_file_write_atomic(path, file.data, (size_t)end) : NDP_OK;
-    ndp_file_unmap(&file);
-    NDP_TRY(st);
+    NDP_TRY(ndp_appended_cut(path, is_before, &first, &end));
     return ndp_appended_open(&l->samples.file, ndp_format("%s", path), "line", end);
 }
 

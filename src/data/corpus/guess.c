@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The first object in a text, of JSONL or of a list; NULL: there is none that is whole. */
+/* The first object in a text, of JSONL or of a list; NULL if no object is complete. */
 static struct json_object *first_object(const char *text, size_t n) {
     const char *at = memchr(text, '{', n);
     struct json_tokener *t = at ? json_tokener_new() : NULL;
