@@ -9,6 +9,7 @@
 #include <pty.h>
 #include <regex.h>
 #include <sys/ioctl.h>
+#include <termios.h>
 
 typedef struct run {
     pid_t pid;
@@ -18,12 +19,22 @@ typedef struct run {
     ndp_str written; /* all of it, as it came */
 } run;
 
+/* Ctrl-C discards what the program has written and this test has not read yet, unless the terminal is told not to: half a
+ * row would be left. */
+static inline void keep_output(int terminal) {
+    struct termios modes;
+    assert_int_equal(tcgetattr(terminal, &modes), 0);
+    modes.c_lflag |= NOFLSH;
+    assert_int_equal(tcsetattr(terminal, TCSANOW, &modes), 0);
+}
+
 static inline run start_program(char **argv, int columns) {
     struct winsize size = {.ws_row = 24, .ws_col = (unsigned short)columns};
     run r = {.started = ndp_now(), .screen = screen_open(columns)};
     r.pid = forkpty(&r.terminal, NULL, NULL, &size);
     assert_true(r.pid >= 0);
     if (r.pid == 0) {
+        keep_output(STDIN_FILENO);
         setenv("TERM", "xterm", 1);
         signal(SIGINT, SIG_DFL);
         execvp(argv[0], argv);
