@@ -81,13 +81,22 @@ static void build_head(ndp_unit_builder *b) {
     }
     int w = ndp_unit_param(b, NDP_P_HEAD, 1), labels = ndp_unit_data(b, NDP_INPUT_LABELS), parts = NDP_NONE;
     bool pairs = b->m->opts.preference.kind, trains = train && b->g->values[w].needs_grad;
-    int scale = pairs ? build_pairs(b, n, w, labels, &parts) : ndp_unit_data(b, NDP_INPUT_LOSS_SCALE);
+    bool own = b->m->opts.own_rows;
+    int scale = pairs ? build_pairs(b, n, w, labels, &parts)
+                      : ndp_unit_data(b, own && train ? NDP_INPUT_SCALES : NDP_INPUT_LOSS_SCALE);
     int ins[] = {n, w, labels, scale};
     int outs[3] = {NDP_NONE, NDP_NONE, trains ? ndp_graph_param_grad(b->g, w) : NDP_NONE};
     if (!pairs || train) /* no room for gradients that are not made: a table of 128256 x 4096 has 2 GiB of them */
         ndp_graph_op(b->g, &ndp_op_xent, &attr, "nll", ins, 4, outs, trains ? 3 : train ? 2 : 1);
     int sum = ndp_unit_data(b, NDP_INPUT_LOSS), summed = pairs ? parts : outs[0];
-    ndp_graph_op(b->g, &ndp_op_reduce_sum, &(ndp_op_attr){.accumulate = true}, "loss", &summed, 1, &sum, 1);
+    int weights = own && train ? ndp_unit_data(b, NDP_INPUT_WEIGHTS) : NDP_NONE;
+    ndp_graph_op(b->g, &ndp_op_reduce_sum, &(ndp_op_attr){.accumulate = true}, "loss", (int[]){summed, weights},
+                 weights == NDP_NONE ? 1 : 2, &sum, 1);
+    if (own && !train) {
+        int kept = ndp_unit_data(b, NDP_INPUT_ROW_NLL);
+        ndp_op_attr as = {.type = ndp_wide(b->m->opts.compute)};
+        ndp_graph_op(b->g, &ndp_op_copy, &as, "row_nll", &outs[0], 1, &kept, 1);
+    }
 }
 
 /* ---- graphs ---- */

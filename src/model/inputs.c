@@ -74,6 +74,9 @@ static void add_special(ndp_model *m, const ndp_facts *f) {
         /* what is dropped is a function of a row's key, of the unit, and of the column */
         {drops, OF("keys", KEYS, TOKENS, 1, NDP_I32)},
         {drops, FILLED("unit", UNIT_TABLE, ONE, 1, NDP_I32, fill_units, 0)},
+        {o->own_rows && train, OF("weights", WEIGHTS, TOKENS, 1, NDP_F64)},
+        {o->own_rows && train, OF("scales", SCALES, TOKENS, 1, NDP_F64)},
+        {o->own_rows && o->mode == NDP_MODEL_SCORE, OF("row_nll", ROW_NLL, TOKENS, 1, wide)},
         {mixtures && train && (o->routes & NDP_ROUTES_GIVEN), OF("choices", CHOICES, TOKENS, f->choices, NDP_I32)},
         {mixtures && train && (o->routes & NDP_ROUTES_RECORDED), OF("router", ROUTER, TOKENS, f->experts, wide)},
         {mixtures, OF("samples", SAMPLES, TOKENS, 1, NDP_I32)},

@@ -22,8 +22,8 @@
 #include "device/device.h"
 #include "tensor/view.h"
 
-/* In place of a label: the head says which id has the largest logit (xent, below). */
-enum { NDP_LABEL_BEST = INT32_MAX };
+/* In place of a label: the head says which id has the largest logit, or the entropy of the row (xent, below). */
+enum { NDP_LABEL_BEST = INT32_MAX, NDP_LABEL_ENTROPY = INT32_MAX - 1 };
 
 enum { NDP_OP_MAX_IN = 9, NDP_OP_MAX_OUT = 4, NDP_SPLITS = 6 };
 
@@ -53,7 +53,7 @@ typedef enum ndp_collective {
     X(int, rotary_dim)     /* rope: the columns of each head that turn, the first; 0: all */ \
     X(int, window)         /* attention: a query sees this many latest keys, itself included; 0: all */ \
     X(double, scale)       /* attention: on q.k; scale: on x; mean_squares: on the sum; dora_squares: on b a; pair_loss: \
-                              beta; pair_rows: on the nll */ \
+                              beta; pair_rows: on the nll; clip_factor: on the gradient */ \
     X(double, cap)         /* attention: on scores, cap, xent*: on logits: c tanh(x / c); 0: none */ \
     X(double, eps)         /* norms */ \
     X(double, max_norm)    /* clip_factor: of the gradient; 0: no clipping */ \
@@ -303,20 +303,20 @@ typedef enum ndp_op_kind {
  *                                                              -> nll [T,1], dx? [T,C], dw? [V,C]
  *                 the head: logits in chunks of rows, never all; label < 0: ignored (nll 0, no gradient). nll is the
  *                 bare token loss; of label NDP_LABEL_BEST, without attr.train, the id with the largest logit, the
- *                 lowest of equal ones (exact below 2^24). With attr.train dx and dw are gradients of sum(nll * scale),
+ *                 lowest of equal ones (exact below 2^24); of NDP_LABEL_ENTROPY the entropy of softmax(logits). With attr.train dx and dw are gradients of sum(nll * scale),
  *                 dw accumulating if attr.accumulate.
  * xent_logits     (x [R,C], w [V,C], labels~ [R,1])            -> logits [R,V] wide, stats [R,3] wide
  *                 of a slice of the vocabulary, ids attr.first on. stats of a row: the maximum of its attr.vocab real
  *                 columns, the sum of exp(logit - maximum), the label's logit if it is in the slice, else 0; of label
- *                 NDP_LABEL_BEST the slice's best id. All 0
+ *                 NDP_LABEL_BEST the slice's best id, of NDP_LABEL_ENTROPY the mean of its logits by softmax. All 0
  *                 where label < 0; then, or when no row has a label, the logits may be anything.
  * xent_grad       (logits [R,V] wide, stats [P*R,3] wide, x [R,C], w [V,C], labels~ [R,1], scale [1,1] or [R,1] fp64)
  *                                                              -> nll [R,1] wide, dx? [R,C], dw? [V,C]
  *                 xent's results from the stats of all P = attr.parts slices (row p*R + t: row t of slice p) and the
  *                 logits of one of them, which are overwritten. dx is this slice's part, wide with attr.wide_grad.
  * kv_append       (cache [M,X], new [n,X], row~ [n,1])         -> cache in place        row row[t] of cache = new[t]
- * reduce_sum      (x [T,N])                                    -> sum [1,N] fp64        sum (+)= rows, in order
- *                 x has one column, or is fp64
+ * reduce_sum      (x [T,N], weights? [T,1] fp64)               -> sum [1,N] fp64        sum (+)= rows, in order
+ *                 x has one column, or is fp64; each row is multiplied by its weight
  *
  * Pairs of documents (ops/preference.h): documents~ are numbers with marks, document 2 i + 1 is rejected for 2 i.
  * document_sums   (nll [T,1] wide, documents~ [T,1])           -> sums [D,2] fp64
@@ -338,8 +338,9 @@ typedef enum ndp_op_kind {
  * square_sum      (grad [1,n], pieces? [P,3] i64)              -> sum [1,1] fp64
  *                 sum (+)= for each piece in order: the sum of its squares / its copies
  * clip_factor     (squares [1,1] fp64, loss? [1,1] fp64)       -> norm [1,1] fp64, clip [1,1] fp64
- *                 norm = sqrt(squares), clip = min(1, attr.max_norm / norm); 1 if either of the two is 0. NaN if the
- *                 norm or the loss is not finite
+ *                 norm = attr.scale sqrt(squares), clip = attr.scale min(1, attr.max_norm / norm); attr.scale if
+ *                 either of the two is 0. NaN if the norm or the loss is not finite. The numbers of a step may be
+ *                 others than the program's (ndp_step_input)
  * adamw, adamw8bit, sgd, lion, muon (w [1,n], grad [1,n], pieces? [P,3] i64, constants [G,8] fp64, clip? [1,1] fp64,
  *                 state0? [1,n], state1? [1,n])                -> w in place, copy? [1,n] bf16
  *                 one update of the elements in pieces, with clip * grad (absent: 1). The states change in place, copy

@@ -44,5 +44,5 @@ const ndp_op ndp_op_clip_factor = {
     .rows = NDP_ROWS_ALIKE,
     .shape = clip_shape,
     .flops = 2,
-    .reads = NDP_READS_max_norm,
+    .reads = NDP_READS_max_norm | NDP_READS_scale,
 };

@@ -247,6 +247,8 @@ static ndp_status clip_factor(ndp_step_lane *l) {
     if (c->attr.max_norm != l->program->opts.step.optimizer.max_norm)
         return ndp_step_refuse(l, "clips at %g, must be %g", c->attr.max_norm,
                                l->program->opts.step.optimizer.max_norm);
+    if (c->attr.scale != 1)
+        return ndp_step_refuse(l, "multiplies gradients by %g", c->attr.scale);
     NDP_TRY(ndp_step_scalar_needs(l, NDP_STEP_SQUARES));
     NDP_TRY(ndp_step_scalar_needs(l, NDP_STEP_LOSS));
     NDP_TRY(ndp_step_scalar_write(l, NDP_STEP_NORM, complete));

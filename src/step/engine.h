@@ -84,6 +84,7 @@ typedef struct ndp_micro_batch {
     /* Of each mixture of the whole model, then of each row, the experts that it goes to: all of different numbers, or
      * all -1, for nowhere. Of models that take them (NDP_ROUTES_GIVEN); NULL: no row goes anywhere. */
     const int32_t *choices;
+    const double *weights, *scales; /* of rows of the user's own (ndp_model_opts.own_rows); NULL: 0 */
     const double *reference; /* [opts.documents], of pairs: log-probabilities under the reference model; NULL: 0 */
 } ndp_micro_batch;
 /* From contiguous arrays of `rows` entries: tokens, labels, positions, starts. */
@@ -114,6 +115,7 @@ typedef struct ndp_step_result {
     double loss; /* mean over all valid tokens of the update; or over its pairs, and sft_weight times the mean nll */
     double grad_norm; /* before clipping */
     int64_t tokens;   /* valid, of all ranks */
+    double sum;       /* of the losses of all rows, each times its weight, before it is divided */
     /* Where rows are pairs: how many, tokens that count in the nll, and the sums (ops/preference.h). */
     int64_t pairs, nll_tokens;
     double sums[NDP_PAIR_SUMS];
@@ -142,10 +144,17 @@ typedef struct ndp_profile {
     int64_t steps;
 } ndp_profile;
 
+/* An update may be made of several calls, each a whole schedule: all but the first add to its gradients (`adds`), and
+ * all but the last leave it open. A call that leaves it open ends after its loss: replicas have not summed their
+ * gradients, nothing is sent beyond the call's own, and there is no norm. ndp_engine_norm does what is missing. */
 typedef struct ndp_step_input {
     double lr;
     int64_t update;      /* counts from 0 */
     bool update_weights; /* false: the program ends before the updates */
+    bool adds, open;     /* `open`: update_weights is not read */
+    bool own_norm;       /* the two numbers below, in place of those of the program: */
+    double max_norm;     /* of the gradient; 0: no clipping */
+    double scale;        /* what the gradient is multiplied by, before its norm */
 } ndp_step_input;
 enum { NDP_STEPS_PENDING = 2 };
 /* Submits one step. Collective over the world. At most NDP_STEPS_PENDING steps may have untaken results. Gradients
@@ -154,6 +163,9 @@ NDP_API ndp_status ndp_engine_submit(ndp_engine *e, const ndp_step_input *in);
 /* Waits for the oldest step whose result is untaken, and takes it. The caller may submit the next step first, so that a
  * device with a queue of its own never idles while the host writes a log line. */
 NDP_API ndp_status ndp_engine_result(ndp_engine *e, ndp_step_result *out);
+/* The rest of an update whose calls all left it open: sums over replicas, the norm, and the factor of clipping.
+ * *norm: after `in->scale`. No step is pending. Collective over the world. */
+NDP_API ndp_status ndp_engine_norm(ndp_engine *e, const ndp_step_input *in, double *norm);
 /* The updates of the newest step, whose result was taken and which was submitted without them; `in` as then. Collective
  * over the world. */
 NDP_API ndp_status ndp_engine_update(ndp_engine *e, const ndp_step_input *in);

@@ -47,10 +47,12 @@ struct ndp_engine {
     /* Collectives under way. Entry i < program.n_works: work i of the program; entry n_works + k: begun by call k of
      * the unit that runs. */
     ndp_work *works;
-    double *begun;    /* when */
-    void **lent;      /* by unit, then by input */
-    ndp_walk at;      /* the instruction that runs */
-    char message[96]; /* the name of the latest message */
+    double *begun;       /* when */
+    void **lent;         /* by unit, then by input */
+    ndp_walk at;         /* the instruction that runs */
+    ndp_step_input step; /* of which it is a part */
+    bool only_sums;      /* of the calls of the update, only what they left open: sums over replicas */
+    char message[96];    /* the name of the latest message */
     ndp_profile profile;
     ndp_op_times op_times;   /* device NULL: ops are not timed */
     ndp_step_values *values; /* of the steps that are watched; NULL: none is */

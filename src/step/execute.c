@@ -52,6 +52,11 @@ static void name_call(ndp_engine *e, const ndp_instr *in, const ndp_call *c, int
     ndp_comm_at(e->comms[c->channel], what, e->at.at, index);
 }
 
+/* The instruction reduces or sums the gradient of a buffer, in a call of an update. */
+static bool reduces(const ndp_engine *e, const ndp_instr *in, const ndp_op *op) {
+    return in->code == NDP_DO_CALL && in->call.op == op && in->buffer != NDP_NONE && e->at.at < e->program.first_norm;
+}
+
 /* Begins or waits for a collective of the program (`index` NDP_NONE) or of the unit that runs. */
 static ndp_status collective(void *user, int index, const ndp_call *c, const ndp_op_call *operands) {
     ndp_engine *e = user;
@@ -63,6 +68,7 @@ static ndp_status collective(void *user, int index, const ndp_call *c, const ndp
         e->begun[work] = start;
         ndp_comm_call call = comm_call_of(c, operands, ndp_tag_at(c, &e->at));
         call.stage = ndp_staging_at(e, index);
+        call.accumulate |= e->step.adds && index == NDP_NONE && reduces(e, in, &ndp_op_reduce_scatter);
         NDP_TRY(ndp_comm_begin(e->comms[c->channel], &call, e->queue, &e->works[work]));
         e->profile.begin += ndp_now() - start;
         return NDP_OK;
@@ -137,16 +143,33 @@ static void *block_at(const ndp_engine *e, int block) {
     return e->addresses[ndp_block_at(e->program.blocks, block, &e->at)];
 }
 
+/* Gradients that are kept where runs write them: a further call of the update adds to them from the start. */
+static uint32_t added_gradients(const ndp_engine *e, const ndp_instr *in, const ndp_list *list) {
+    uint32_t bits = in->accumulate;
+    for (int k = 0; e->step.adds && k < list->n_pgrads; k++)
+        if (e->program.owned[e->model.units[in->unit].buffers[list->pgrads[k].slot]].shard.shards == 1)
+            bits |= 1u << k;
+    return bits;
+}
+
 static ndp_status do_run(ndp_engine *e, const ndp_instr *in) {
     int micro_batch = ndp_micro_batch_at(in, &e->at);
+    const ndp_list *list = ndp_program_list(&e->program, in);
     void *bases[NDP_BASES] = {0};
     for (int i = 0; i < e->model.inputs->n; i++)
         bases[NDP_BASE_DATA + i] = ndp_engine_input_at(e, i, in->unit, micro_batch);
     for (int i = 0; i < NDP_BASE_DATA; i++)
         bases[i] = in->bases[i] == NDP_NONE ? NULL : block_at(e, in->bases[i]);
     ndp_call_opts opts = call_opts(e, bases);
-    opts.accumulate = in->accumulate;
-    return ndp_list_run(ndp_program_list(&e->program, in), &opts);
+    opts.accumulate = added_gradients(e, in, list);
+    return ndp_list_run(list, &opts);
+}
+
+/* With the numbers of the step in place of the program's. */
+static ndp_status run_clip_factor(const ndp_engine *e, const ndp_instr *in, const ndp_call_opts *opts) {
+    ndp_call c = in->call;
+    c.attr.max_norm = e->step.max_norm, c.attr.scale = e->step.scale;
+    return ndp_call_run(&c, NDP_NONE, opts);
 }
 
 static ndp_status execute(ndp_engine *e) {
@@ -154,6 +177,8 @@ static ndp_status execute(ndp_engine *e) {
     if (in->code == NDP_DO_RUN)
         return do_run(e, in);
     ndp_call_opts opts = call_opts(e, e->addresses);
+    if (in->call.op == &ndp_op_clip_factor && e->step.own_norm)
+        return run_clip_factor(e, in, &opts);
     if (in->role == NDP_NONE)
         return ndp_call_run(&in->call, NDP_NONE, &opts);
     void **at = &e->addresses[in->call.in[0].base], *start = *at; /* of a message's block, which may rotate */
@@ -182,11 +207,19 @@ static ndp_status upload_constants(ndp_engine *e, const ndp_step_input *in) {
     return ndp_engine_copy(e, ndp_engine_at(e, e->program.constants), constants, bytes, false);
 }
 
+/* What another part of the update does, or has done. */
+static bool skips(const ndp_engine *e, const ndp_instr *in) {
+    bool sums = (e->step.open || e->only_sums) && reduces(e, in, &ndp_op_all_reduce);
+    return e->only_sums ? !sums && e->at.at < e->program.first_norm : sums;
+}
+
 /* From where e->at is, up to instruction n. */
 static ndp_status submit_instructions(ndp_engine *e, int n, double *last) {
     while (ndp_walk_next(&e->program.repeats, n, NDP_ALL_ITERATIONS, &e->at)) {
         const ndp_instr *in = &e->program.instrs[e->at.at];
         double in_units = e->profile.in_units;
+        if (skips(e, in))
+            continue;
         ndp_status st = say_instruction(e, in);
         if (st == NDP_OK)
             st = execute(e);
@@ -225,6 +258,7 @@ static void begin_record(ndp_engine *e, int64_t update) {
 }
 
 static ndp_status submit_all(ndp_engine *e, const ndp_step_input *in, double *last) {
+    e->step = *in;
     NDP_TRY(upload_constants(e, in));
     if (e->op_times.device && ndp_op_times_is_full(&e->op_times))
         NDP_TRY(ndp_engine_drain(e, e->queue));
@@ -232,7 +266,11 @@ static ndp_status submit_all(ndp_engine *e, const ndp_step_input *in, double *la
         NDP_TRY(ndp_op_times_stamp(&e->op_times, e->queue, NDP_NONE));
     begin_record(e, in->update);
     e->at = NDP_WALK_START;
-    NDP_TRY(submit_instructions(e, in->update_weights ? e->program.n : e->program.first_update, last));
+    NDP_TRY(submit_instructions(e,
+                                in->open             ? e->program.first_norm
+                                : in->update_weights ? e->program.n
+                                                     : e->program.first_update,
+                                last));
     if (e->record.at)
         e->record.n[e->record.newest] = e->at.executed;
     return submit_end(e);
@@ -251,11 +289,30 @@ ndp_status ndp_engine_submit(ndp_engine *e, const ndp_step_input *in) {
     return NDP_OK;
 }
 
+ndp_status ndp_engine_norm(ndp_engine *e, const ndp_step_input *in, double *norm) {
+    double start = ndp_now(), last = start;
+    ndp_scalars s;
+    if (e->host.taken < e->host.submitted)
+        return NDP_FAIL(NDP_EBUG, "the norm of an update is asked for while a step is pending");
+    e->step = *in;
+    e->step.open = false;
+    e->only_sums = true;
+    e->at = NDP_WALK_START;
+    ndp_status st = submit_instructions(e, e->program.first_update, &last);
+    e->only_sums = false;
+    e->profile.total += last - start;
+    NDP_TRY(ndp_engine_explain(e, st));
+    NDP_TRY(ndp_engine_copy(e, &s, ndp_engine_at(e, e->program.scalars), sizeof s, true));
+    *norm = s.norm;
+    return NDP_OK;
+}
+
 ndp_status ndp_engine_update(ndp_engine *e, const ndp_step_input *in) {
     const ndp_program *p = &e->program;
     double start = ndp_now(), last = start;
     if (e->host.taken < e->host.submitted)
         return NDP_FAIL(NDP_EBUG, "an update is submitted while a step is pending");
+    e->step = *in;
     ndp_status st = upload_constants(e, in);
     /* No range that repeats has updates. */
     e->at = (ndp_walk){.at = p->first_update - 1,
@@ -291,7 +348,7 @@ ndp_status ndp_engine_result(ndp_engine *e, ndp_step_result *out) {
         e->host.copied = step->loaded;
     if (e->op_times.device && e->host.taken == e->host.submitted)
         NDP_TRY(ndp_op_times_read(&e->op_times));
-    *out = (ndp_step_result){.loss = s->loss * s->scale, .grad_norm = s->norm, .tokens = s->valid};
+    *out = (ndp_step_result){.loss = s->loss * s->scale, .grad_norm = s->norm, .tokens = s->valid, .sum = s->loss};
     if (ndp_program_has_pairs(&e->program))
         take_pairs(e, &step->result.pair, out);
     if (ndp_program_has_router_losses(&e->program))
@@ -300,7 +357,7 @@ ndp_status ndp_engine_result(ndp_engine *e, ndp_step_result *out) {
 }
 
 ndp_status ndp_engine_step(ndp_engine *e, double lr, int64_t update, bool update_weights, ndp_step_result *out) {
-    NDP_TRY(ndp_engine_submit(e, &(ndp_step_input){lr, update, update_weights}));
+    NDP_TRY(ndp_engine_submit(e, &(ndp_step_input){.lr = lr, .update = update, .update_weights = update_weights}));
     return ndp_engine_result(e, out);
 }
 

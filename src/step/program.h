@@ -190,7 +190,9 @@ typedef struct ndp_program {
     ndp_instr *instrs;
     int n, n_works; /* n_works: the numbers of communications (ndp_instr.work) */
     ndp_repeats repeats;
-    int first_update; /* the updates of buffers are the program's end; n: there are none */
+    /* Where its parts begin: sums of gradients over groups, their norm and the factor of clipping; then the updates of
+     * buffers, which are its end. n: there are none. */
+    int first_norm, first_update;
     int64_t capacity;
     ndp_arena arena; /* of the calls' operands */
     ndp_block *blocks;

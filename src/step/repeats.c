@@ -280,6 +280,7 @@ static void rewrite(folding *f) {
     }
     memmove(p->instrs + ndp_fold_copy(f), p->instrs + rest, (size_t)(p->n - rest) * sizeof *p->instrs);
     p->n -= f->n;
+    p->first_norm = folded_at(f, p->first_norm);
     p->first_update = folded_at(f, p->first_update);
     p->repeats.items[0] = (ndp_repeat){f->first, f->n, f->times, f->micro_batches};
     p->repeats.n = 1;

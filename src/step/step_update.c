@@ -114,7 +114,7 @@ static ndp_status emit_norm(ndp_builder *b) {
     NDP_TRY(ndp_emit_scalar(p, NDP_GROUP_SHARD, offsetof(ndp_scalars, squares), NDP_F64, "grad_norm"));
     NDP_TRY(ndp_emit_scalar(p, NDP_GROUP_TP, offsetof(ndp_scalars, squares), NDP_F64, "grad_norm"));
     NDP_TRY(ndp_emit_scalar(p, NDP_GROUP_PP, offsetof(ndp_scalars, squares), NDP_F64, "grad_norm"));
-    const ndp_op_attr most = {.max_norm = p->opts.step.optimizer.max_norm};
+    const ndp_op_attr most = {.max_norm = p->opts.step.optimizer.max_norm, .scale = 1};
     ndp_operand finite[] = {squares, scalar(p, ndp_loss_at(p), NDP_F64)};
     return ndp_emit_kernel(p, &ndp_op_clip_factor, &most, finite, 2, clipped, 2, "grad_norm");
 }
@@ -205,6 +205,7 @@ static ndp_status emit_buffer(ndp_builder *b, int i) {
 }
 
 ndp_status ndp_emit_update(ndp_builder *b) {
+    b->p->first_norm = b->p->n;
     NDP_TRY(ndp_reduce_copies(b));
     NDP_TRY(emit_norm(b));
     b->p->first_update = b->p->n;

@@ -163,7 +163,8 @@ ndp_status ndp_trainer_load_next(ndp_trainer *t) {
 ndp_status ndp_trainer_submit_loaded(ndp_trainer *t) {
     NDP_TRY(ndp_trainer_agree_on_inputs(t));
     double submitted = ndp_now(), lr = ndp_trainer_lr(t->rank.job.config, t->rank.data.steps, t->updates);
-    ndp_status st = ndp_engine_submit(t->engine, &(ndp_step_input){lr, t->updates, !t->late_update});
+    ndp_status st = ndp_engine_submit(
+        t->engine, &(ndp_step_input){.lr = lr, .update = t->updates, .update_weights = !t->late_update});
     t->rank.apart |= st != NDP_OK;
     NDP_TRY(st);
     t->pending.of[t->pending.n].start = t->loading;
@@ -241,7 +242,7 @@ ndp_status ndp_trainer_result(ndp_trainer *t, ndp_metrics *out) {
 ndp_status ndp_trainer_update(ndp_trainer *t) {
     int64_t update = t->updates - 1;
     double lr = ndp_trainer_lr(t->rank.job.config, t->rank.data.steps, update);
-    ndp_status st = ndp_engine_update(t->engine, &(ndp_step_input){lr, update, true});
+    ndp_status st = ndp_engine_update(t->engine, &(ndp_step_input){.lr = lr, .update = update, .update_weights = true});
     t->rank.apart |= st != NDP_OK;
     return st;
 }

@@ -143,7 +143,7 @@ static void broken_values_come_through(void **state) {
 
 static double clip(const ndp_device *d, double norm, double max_norm) {
     double squared = norm * norm, root = 7, factor = 7;
-    ndp_op_attr attr = {.max_norm = max_norm};
+    ndp_op_attr attr = {.max_norm = max_norm, .scale = 1};
     ndp_view in[NDP_OP_MAX_IN] = {row(&squared, NDP_F64, 1)}; /* and no loss */
     ndp_view out[NDP_OP_MAX_OUT] = {row(&root, NDP_F64, 1), row(&factor, NDP_F64, 1)};
     make_outputs(&ndp_op_clip_factor, &attr, in, out, 3);

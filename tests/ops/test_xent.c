@@ -146,6 +146,46 @@ static void the_best_id(void **state) {
     }
 }
 
+/* Labels that ask for the entropy, among others: whole and in slices, on both devices, against sums in fp64. */
+static void the_entropy(void **state) {
+    (void)state;
+    static const slicing cases[] = {{1, {97}, {3}}, {3, {40, 1, 56}, {0, 5, 1}}, {4, {50, 0, 30, 17}, {0, 2, 1, 0}}};
+    for (int i = 0; i < 6 * NDP_COUNT(cases); i++) {
+        ndp_dtype type = (ndp_dtype[]){NDP_F64, NDP_F32, NDP_BF16}[i % 3];
+        const ndp_device *device = type == NDP_F64 ? &ndp_device_ref : tested();
+        ndp_op_attr attr = {.vocab = 97, .cap = i / 3 % 2 ? 3 : 0};
+        ndp_view in[NDP_OP_MAX_IN] = {random_matrix(type, 70, 19, 1), random_matrix(type, 100, 19, 2),
+                                      random_ints(70, -9, 97, 3), one_double(0.37)};
+        ndp_view out[NDP_OP_MAX_OUT] = {{0}}, sum[NDP_OP_MAX_OUT] = {{0}};
+        for (int64_t t = 0; t < 70; t += 2)
+            ((int32_t *)in[2].data)[t * in[2].ld] = NDP_LABEL_ENTROPY;
+        make_outputs(&ndp_op_xent, &attr, in, out, 7);
+        run_op(&ndp_op_xent, &attr, in, out, device, 2);
+        make_outputs(&ndp_op_xent, &attr, in, sum, 5);
+        sum[1] = matrix(out[0].dtype, 70, 19);
+        xent_in_slices(&cases[i / 6], &attr, in, sum, device);
+        for (int64_t t = 0; t < 70; t += 2) {
+            double logits[97], total = 0, entropy = 0, near = type == NDP_F64 ? 1e-12 : type == NDP_F32 ? 2e-5 : 2e-2;
+            for (int64_t v = 0; v < 97; v++) {
+                logits[v] = 0;
+                for (int64_t c = 0; c < 19; c++)
+                    logits[v] += ndp_view_get(&in[0], t, c) * ndp_view_get(&in[1], v, c);
+                logits[v] = attr.cap > 0 ? attr.cap * tanh(logits[v] / attr.cap) : logits[v];
+                total += exp(logits[v]);
+            }
+            for (int64_t v = 0; v < 97; v++)
+                entropy -= exp(logits[v]) / total * (logits[v] - log(total));
+            double whole = ndp_view_get(&out[0], t, 0), sliced = ndp_view_get(&sum[0], t, 0);
+            if (!(fabs(whole - entropy) <= near) || !(fabs(sliced - entropy) <= near))
+                fail_msg("case %d, row %lld: entropy %.17g, of the whole %.17g, of slices %.17g", i, (long long)t,
+                         entropy, whole, sliced);
+        }
+        free_matrices(in, 4);
+        free_matrices(out, 3);
+        free_matrices(sum, 3);
+    }
+}
+
 /* Logits far apart: no overflow, and a loss that is their distance. */
 static void xent_of_extreme_logits(void **state) {
     (void)state;
@@ -169,6 +209,7 @@ static void xent_of_extreme_logits(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(slices_equal_xent), cmocka_unit_test(the_best_id),
+                                       cmocka_unit_test(the_entropy),
                                        cmocka_unit_test(xent_of_extreme_logits)};
     return end_of_ops(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -38,7 +38,7 @@ static void end(setup *s) {
 
 static void submit(setup *s, int64_t update) {
     tiny_batch(s->engine, 0, update);
-    CHECK_OK(ndp_engine_submit(s->engine, &(ndp_step_input){1e-2, update, true}));
+    CHECK_OK(ndp_engine_submit(s->engine, &(ndp_step_input){.lr = 1e-2, .update = update, .update_weights = true}));
 }
 
 /* A step is submitted before the result of the one before it is taken: the same results, in order. */
@@ -72,8 +72,9 @@ static void pending_steps_are_limited(void **state) {
     CHECK_FAILS(ndp_engine_result(s.engine, &r), NDP_EBUG, "no step is pending");
     for (int u = 0; u < NDP_STEPS_PENDING; u++)
         submit(&s, u);
-    CHECK_FAILS(ndp_engine_submit(s.engine, &(ndp_step_input){1e-2, NDP_STEPS_PENDING, true}), NDP_EBUG,
-                "steps are pending");
+    CHECK_FAILS(
+        ndp_engine_submit(s.engine, &(ndp_step_input){.lr = 1e-2, .update = NDP_STEPS_PENDING, .update_weights = true}),
+        NDP_EBUG, "steps are pending");
     end(&s);
 }
 

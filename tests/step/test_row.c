@@ -192,7 +192,7 @@ static ndp_status reset_early(job *j, ndp_engine *e) {
     (void)j;
     NDP_TRY(ndp_engine_profile_reset(e, true));
     NDP_TRY(load(e, NULL, 0));
-    NDP_TRY(ndp_engine_submit(e, &(ndp_step_input){1e-3, 0, true}));
+    NDP_TRY(ndp_engine_submit(e, &(ndp_step_input){.lr = 1e-3, .update_weights = true}));
     NDP_CHECK(ndp_engine_profile_reset(e, true) == NDP_EINVAL, "it was not refused");
     return ndp_engine_result(e, &r);
 }

@@ -8,7 +8,7 @@ static __device__ __forceinline__ double wide(const ndp_view &x, int64_t i) {
 }
 
 /* One block loads, a thread for each column adds: fp64 sums in another order are other sums. */
-static __global__ void ndp_reduce_sum_kernel(ndp_view x, double *sum, bool add) {
+static __global__ void ndp_reduce_sum_kernel(ndp_view x, ndp_view weights, double *sum, bool add) {
     double *room = (double *)ndp_shared_bytes, total = 0;
     int cols = (int)x.cols, rows = (int)blockDim.x / cols, own = threadIdx.x;
     if (own < cols && add)
@@ -16,7 +16,7 @@ static __global__ void ndp_reduce_sum_kernel(ndp_view x, double *sum, bool add) 
     for (int64_t t = 0; t < x.rows; t += rows) {
         int n = x.rows - t < rows ? (int)(x.rows - t) : rows;
         if (own < n * cols)
-            room[own] = wide(x, t * cols + own);
+            room[own] = wide(x, t * cols + own) * (weights.data ? wide(weights, t + own / cols) : 1);
         __syncthreads();
 #pragma unroll 8
         for (int i = 0; own < cols && i < n; i++)
@@ -29,6 +29,6 @@ static __global__ void ndp_reduce_sum_kernel(ndp_view x, double *sum, bool add) 
 static ndp_status run_reduce_sum(const ndp_op_call *c) {
     unsigned threads = ndp_block_of(c->in[0].rows * c->in[0].cols, NDP_MAX_THREADS);
     return ndp_launch(c, ndp_reduce_sum_kernel, dim3(1), dim3(threads), threads * sizeof(double), c->in[0],
-                      (double *)c->out[0].data, c->attr->accumulate);
+                      c->in[1], (double *)c->out[0].data, c->attr->accumulate);
 }
 NDP_CUDA_KERNEL(reduce_sum)

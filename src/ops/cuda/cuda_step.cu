@@ -79,16 +79,16 @@ NDP_CUDA_KERNEL(loss_scale)
 static __device__ __forceinline__ bool is_finite(double x) { return x - x == 0; }
 
 /* loss: NULL: there is none. */
-__global__ void ndp_clip_factor_kernel(const double *squares, const double *loss, double most, double *norm,
-                                       double *clip) {
-    double root = sqrt(*squares), factor = most == 0 || root == 0 ? 1 : most / root, sum = loss ? *loss : 0;
+__global__ void ndp_clip_factor_kernel(const double *squares, const double *loss, double most, double scale,
+                                       double *norm, double *clip) {
+    double root = scale * sqrt(*squares), factor = most == 0 || root == 0 ? 1 : most / root, sum = loss ? *loss : 0;
     *norm = root;
-    *clip = !is_finite(root) || !is_finite(sum) ? NAN : factor > 1 ? 1 : factor;
+    *clip = !is_finite(root) || !is_finite(sum) ? NAN : scale * (factor > 1 ? 1 : factor);
 }
 
 static ndp_status run_clip_factor(const ndp_op_call *c) {
     return ndp_launch(c, ndp_clip_factor_kernel, dim3(1), dim3(1), 0, (const double *)c->in[0].data,
-                      (const double *)c->in[1].data, c->attr->max_norm, (double *)c->out[0].data,
+                      (const double *)c->in[1].data, c->attr->max_norm, c->attr->scale, (double *)c->out[0].data,
                       (double *)c->out[1].data);
 }
 NDP_CUDA_KERNEL(clip_factor)

@@ -23,7 +23,7 @@ struct softmax_rows {
 };
 
 /* Of the real columns: the sum is of exp(logit - max); at_label is 0 when the label is in another slice, and of
- * NDP_LABEL_BEST the id with the largest logit. */
+ * NDP_LABEL_BEST the id with the largest logit, of NDP_LABEL_ENTROPY the mean of the logits by softmax. */
 struct row_stats {
     float max, sum, at_label;
 };
@@ -103,19 +103,37 @@ static __device__ float best_id(const softmax_rows &s, int64_t r, float max, boo
     return s.first - block_max(first, (float *)ndp_shared_bytes);
 }
 
+/* The mean of the logits by softmax, 0 of no columns: the entropy is the nll of a label with that logit. */
+static __device__ float mean_logit(const softmax_rows &s, int64_t r, const row_stats &all, bool raw) {
+    ndp_view real = real_of(s);
+    float total = 0;
+    for (int64_t c = threadIdx.x * NDP_LANES; c < s.vocab; c += blockDim.x * NDP_LANES) {
+        ndp_lanes x = ndp_get8(real, r, c);
+        for (int k = 0; k < NDP_LANES; k++) {
+            float l = raw ? capped(x.x[k], s.cap) : x.x[k];
+            total += c + k < s.vocab ? expf(l - all.max) * l : 0;
+        }
+    }
+    __syncthreads(); /* the room is free */
+    total = ndp_block_sum(total, (float *)ndp_shared_bytes);
+    return all.sum > 0 ? total / all.sum : 0;
+}
+
 /* Row r of all slices together. */
-static __device__ row_stats combined(const softmax_rows &s, int64_t r, bool best) {
+static __device__ row_stats combined(const softmax_rows &s, int64_t r, int label) {
     int64_t rows = s.logits.rows;
-    bool found = false;
+    bool found = false, best = label == NDP_LABEL_BEST, mean = label == NDP_LABEL_ENTROPY;
     row_stats all = {-INFINITY, 0, 0};
     for (int p = 0; p < s.parts; p++)
         all.max = fmaxf(all.max, ndp_get(s.stats, p * rows + r, 0));
     for (int p = 0; p < s.parts; p++) {
-        all.sum += ndp_get(s.stats, p * rows + r, 1) * expf(ndp_get(s.stats, p * rows + r, 0) - all.max);
+        float sum = ndp_get(s.stats, p * rows + r, 1) * expf(ndp_get(s.stats, p * rows + r, 0) - all.max);
+        all.sum += sum;
         if (!best || (ndp_get(s.stats, p * rows + r, 0) == all.max && !found))
-            all.at_label += ndp_get(s.stats, p * rows + r, 2);
+            all.at_label += ndp_get(s.stats, p * rows + r, 2) * (mean ? sum : 1);
         found |= ndp_get(s.stats, p * rows + r, 0) == all.max;
     }
+    all.at_label /= mean ? all.sum : 1;
     return all;
 }
 
@@ -153,12 +171,14 @@ static __global__ void __launch_bounds__(THREADS, 2) ndp_loss_kernel(softmax_row
     int64_t r = blockIdx.x;
     int label = ndp_int(s.labels, r);
     int64_t column = label_column(s, label);
-    bool best = label == NDP_LABEL_BEST;
+    bool best = label == NDP_LABEL_BEST, mean = label == NDP_LABEL_ENTROPY;
     row_stats all = {0, 1, 0};
     if (label >= 0)
-        all = s.parts ? combined(s, r, best) : stats_of(s, r, column, false);
+        all = s.parts ? combined(s, r, label) : stats_of(s, r, column, false);
     if (best && s.parts == 0)
         all.at_label = best_id(s, r, all.max, true);
+    if (mean && s.parts == 0)
+        all.at_label = mean_logit(s, r, all, true);
     if (s.dlogits.data)
         gradient(s, r, all, label < 0, s.parts == 0);
     if (threadIdx.x == 0)
@@ -178,6 +198,8 @@ static __global__ void __launch_bounds__(THREADS, 2) ndp_stats_kernel(softmax_ro
         all = stats_of(s, r, label_column(s, label), true);
     if (label == NDP_LABEL_BEST)
         all.at_label = best_id(s, r, all.max, s.cap <= 0);
+    if (label == NDP_LABEL_ENTROPY)
+        all.at_label = mean_logit(s, r, all, s.cap <= 0);
     if (threadIdx.x == 0) {
         ndp_set(s.stats, r, 0, all.max);
         ndp_set(s.stats, r, 1, all.sum);

@@ -38,11 +38,11 @@ static ndp_status run_square_sum(const ndp_op_call *c) {
 const ndp_kernel ndp_ref_square_sum = {.run = run_square_sum};
 
 ndp_status ndp_ref_run_clip_factor(const ndp_op_call *c) {
-    double norm = sqrt(*(const double *)c->in[0].data), most = c->attr->max_norm;
+    double scale = c->attr->scale, norm = scale * sqrt(*(const double *)c->in[0].data), most = c->attr->max_norm;
     double factor = most == 0 || norm == 0 ? 1 : most / norm;
     double loss = ndp_present(&c->in[1]) ? *(const double *)c->in[1].data : 0;
     *(double *)c->out[0].data = norm;
-    *(double *)c->out[1].data = !isfinite(norm) || !isfinite(loss) ? NAN : factor > 1 ? 1 : factor;
+    *(double *)c->out[1].data = !isfinite(norm) || !isfinite(loss) ? NAN : scale * (factor > 1 ? 1 : factor);
     return NDP_OK;
 }
 

@@ -22,7 +22,7 @@ static size_t product_scratch(int64_t rows, const ndp_view *w) {
 /* Softmax of a row ------------------------------------------------------------------------------------------------ */
 
 /* Of a row's real columns: the sum is of exp(logit - max); at_label is 0 when the label is in another slice, and the id
- * with the largest logit where the label asks for that. */
+ * with the largest logit, or the mean logit, where the label asks for that. */
 typedef struct ref_stats {
     double max, sum, at_label;
 } ref_stats;
@@ -48,6 +48,9 @@ static ref_stats stats_of(const ndp_op_attr *attr, const ndp_xent_rows *r, int64
     if (ndp_int_at(&r->labels, t) == NDP_LABEL_BEST)
         for (int64_t j = attr->vocab - 1; j >= 0; j--)
             s.at_label = ndp_view_get(&r->logits, t, j) == s.max ? (double)(attr->first + j) : s.at_label;
+    if (ndp_int_at(&r->labels, t) == NDP_LABEL_ENTROPY)
+        for (int64_t j = 0; j < attr->vocab; j++)
+            s.at_label += exp(ndp_view_get(&r->logits, t, j) - s.max) / s.sum * ndp_view_get(&r->logits, t, j);
     return s;
 }
 
@@ -117,16 +120,19 @@ const ndp_kernel ndp_ref_xent_logits = {.run = run_logits, .scratch = logits_scr
 static ref_stats combined(const ndp_op_call *c, int64_t t) {
     const ndp_view *stats = &c->in[NDP_XENT_G_STATS];
     int64_t rows = c->in[NDP_XENT_G_X].rows;
-    bool best = ndp_int_at(&c->in[NDP_XENT_G_LABELS], t) == NDP_LABEL_BEST;
+    int64_t label = ndp_int_at(&c->in[NDP_XENT_G_LABELS], t);
+    bool best = label == NDP_LABEL_BEST, mean = label == NDP_LABEL_ENTROPY;
     ref_stats s = {.max = -INFINITY};
     for (int p = 0; p < c->attr->parts; p++)
         s.max = fmax(s.max, ndp_view_get(stats, p * rows + t, 0));
     for (int p = 0, found = 0; p < c->attr->parts; p++) {
         double max = ndp_view_get(stats, p * rows + t, 0);
-        s.sum += ndp_view_get(stats, p * rows + t, 1) * exp(max - s.max);
+        double sum = ndp_view_get(stats, p * rows + t, 1) * exp(max - s.max);
+        s.sum += sum;
         if (!best || (max == s.max && !found++))
-            s.at_label += ndp_view_get(stats, p * rows + t, 2);
+            s.at_label += ndp_view_get(stats, p * rows + t, 2) * (mean ? sum : 1);
     }
+    s.at_label /= mean ? s.sum : 1;
     return s;
 }
 

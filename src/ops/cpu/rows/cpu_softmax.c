@@ -7,7 +7,8 @@
 /* Of the real columns: the sum is of exp(x - max). */
 typedef struct row_stats {
     double sum;
-    float max, at_label; /* 0: the label is in another slice; of NDP_LABEL_BEST: the id with the largest logit */
+    float max, at_label; /* 0: the label is in another slice; of NDP_LABEL_BEST: the id with the largest logit; of
+                          * NDP_LABEL_ENTROPY: the mean of the logits by softmax */
 } row_stats;
 
 /* The label's column; -1 when it is in another slice. */
@@ -49,6 +50,14 @@ NDP_INLINE double exp_sum(int64_t n, float *x, float m, bool store) {
         total += sum;
     }
     return total;
+}
+
+/* The mean of the logits by softmax, 0 of no columns: the entropy is the nll of a label with that logit. */
+static float mean_of(const ndp_op_attr *a, const float *x, const row_stats *s) {
+    double total = 0;
+    for (int64_t i = 0; i < a->vocab; i++)
+        total += (double)ndp_vexpf(x[i] - s->max) * x[i];
+    return s->sum > 0 ? (float)(total / s->sum) : 0;
 }
 
 /* With attr.cap logits x become c tanh(x / c). */
@@ -135,15 +144,18 @@ void NDP_RANGE_KERNEL(softmax_xent)(const ndp_op_call *c, int64_t first, int64_t
             continue;
         }
         int64_t column = label_column(c->attr, label);
-        bool capped = c->attr->cap > 0;
+        bool capped = c->attr->cap > 0, mean = label == NDP_LABEL_ENTROPY;
         if (capped)
             cap_logits(c->attr, x);
         if (label == NDP_LABEL_BEST) {
             *(float *)ndp_at(&c->out[0], t, 0) = id_of(c->attr, x, row_max(c->attr->vocab, x));
             continue;
         }
-        row_stats s = capped ? stats_of(c->attr, x, column, false) : stats_of(c->attr, x, column, true);
-        finish_row(c, t, x, column, &s, !capped);
+        bool keep = capped || mean;
+        row_stats s = keep ? stats_of(c->attr, x, column, false) : stats_of(c->attr, x, column, true);
+        if (mean)
+            s.at_label = mean_of(c->attr, x, &s);
+        finish_row(c, t, x, column, &s, !keep);
     }
 }
 
@@ -157,26 +169,33 @@ void NDP_RANGE_KERNEL(softmax_stats)(const ndp_op_call *c, int64_t first, int64_
             s = stats_of(c->attr, ndp_at(&c->in[0], t, 0), label_column(c->attr, label), false);
         if (label == NDP_LABEL_BEST)
             s.at_label = id_of(c->attr, ndp_at(&c->in[0], t, 0), s.max);
+        if (label == NDP_LABEL_ENTROPY)
+            s.at_label = mean_of(c->attr, ndp_at(&c->in[0], t, 0), &s);
         float *out = ndp_at(&c->out[0], t, 0);
         out[0] = s.max, out[1] = (float)s.sum, out[2] = s.at_label;
     }
 }
 
 /* Row t of all slices together. */
-static row_stats combine(const ndp_op_call *c, int64_t t, bool best) {
+static row_stats combine(const ndp_op_call *c, int64_t t, int32_t label) {
     const ndp_view *stats = &c->in[3];
     int64_t rows = c->in[0].rows;
-    bool found = false;
+    bool found = false, best = label == NDP_LABEL_BEST, mean = label == NDP_LABEL_ENTROPY;
+    double total = 0;
     row_stats s = {.max = -INFINITY};
     for (int p = 0; p < c->attr->parts; p++)
         s.max = fmaxf(s.max, *(const float *)ndp_at(stats, p * rows + t, 0));
     for (int p = 0; p < c->attr->parts; p++) {
         const float *part = ndp_at(stats, p * rows + t, 0);
-        s.sum += (double)part[1] * exp((double)part[0] - (double)s.max);
+        double sum = (double)part[1] * exp((double)part[0] - (double)s.max);
+        s.sum += sum;
+        total += sum * (double)part[2];
         if (!best || (part[0] == s.max && !found))
             s.at_label += part[2];
         found |= part[0] == s.max;
     }
+    if (mean)
+        s.at_label = (float)(total / s.sum);
     return s;
 }
 
@@ -187,7 +206,7 @@ void NDP_RANGE_KERNEL(softmax_grad)(const ndp_op_call *c, int64_t first, int64_t
             ignore_row(c, t);
             continue;
         }
-        row_stats s = combine(c, t, label == NDP_LABEL_BEST);
+        row_stats s = combine(c, t, label);
         if (label == NDP_LABEL_BEST) {
             *(float *)ndp_at(&c->out[0], t, 0) = s.at_label;
             continue;
