@@ -766,6 +766,7 @@ NDP_API ndp_status ndp_env_json(char **json);
 }
 #endif
 
+#include <ndparallel/loop.h>
 #include <ndparallel/runs.h>
 
 #endif

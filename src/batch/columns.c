@@ -13,6 +13,45 @@ static int32_t *part_of(const ndp_feed *f, const int32_t *column, int64_t j) {
     return (int32_t *)(uintptr_t)(column + j * length_of(f));
 }
 
+/* ---- rows of the user's own ---- */
+
+/* The document of token s; below 0: padding. */
+static int64_t own_document(const ndp_own_row *own, int64_t s) {
+    return s >= own->n ? -1 : own->documents ? own->documents[s] : 0;
+}
+
+/* The label of token s; -1: none. What has no weight has no loss. */
+static int32_t own_label(const ndp_own_row *own, int64_t s) {
+    int64_t document = own_document(own, s);
+    if (document < 0)
+        return -1;
+    if (own->ask)
+        return own->ask;
+    if (own->weights && own->weights[s] == 0)
+        return -1;
+    if (own->labels)
+        return own->labels[s] < 0 ? -1 : own->labels[s];
+    return own_document(own, s + 1) == document ? own->ids[s + 1] : -1;
+}
+
+double ndp_own_row_weight(const ndp_own_row *own, int64_t s) {
+    return own_label(own, s) < 0 ? 0 : own->weights ? own->weights[s] : 1;
+}
+
+static void fill_own(const ndp_own_row *own, int64_t length, int32_t *tokens, int32_t *labels, int32_t *positions,
+                     int32_t *starts) {
+    int64_t start = 0;
+    for (int64_t s = 0; s < length; s++) {
+        int64_t document = own_document(own, s);
+        if (s > 0 && document != own_document(own, s - 1))
+            start = s;
+        tokens[s] = document < 0 ? 0 : own->ids[s];
+        labels[s] = own_label(own, s);
+        positions[s] = document < 0 ? 0 : own->positions ? own->positions[s] : (int32_t)(s - start);
+        starts[s] = (int32_t)(document < 0 ? s : start);
+    }
+}
+
 /* ---- tokens, labels, positions, starts ---- */
 
 /* Document starts count from the beginning of the micro-batch, so its samples are separated like documents. */
@@ -21,12 +60,14 @@ static ndp_status fill_tokens(ndp_feed *f, int64_t j, const ndp_feed_row *row) {
     int32_t *tokens = part_of(f, b->tokens, j), *labels = part_of(f, b->labels, j);
     int32_t *positions = part_of(f, b->positions, j), *starts = part_of(f, b->starts, j);
     int64_t length = length_of(f);
-    if (row->row >= 0 && row->mismatched)
+    if (row->own)
+        fill_own(row->own, length, tokens, labels, positions, starts);
+    else if (row->row >= 0 && row->mismatched)
         NDP_TRY(ndp_dataset_mismatched(row->of, row->prompt, row->row, tokens, labels, positions, starts));
     else if (row->row >= 0)
         NDP_TRY(ndp_dataset_row(row->of, row->row, tokens, labels, positions, starts));
     for (int64_t s = 0; s < length; s++) {
-        if (row->row < 0) {
+        if (!row->own && row->row < 0) {
             tokens[s] = positions[s] = 0;
             labels[s] = -1;
             starts[s] = (int32_t)s;
@@ -38,7 +79,8 @@ static ndp_status fill_tokens(ndp_feed *f, int64_t j, const ndp_feed_row *row) {
 
 /* The tokens of a sample. */
 static int64_t tokens_of(const ndp_feed_row *row) {
-    return row->row < 0      ? 0
+    return row->own          ? row->own->n
+           : row->row < 0    ? 0
            : row->mismatched ? ndp_dataset_mismatched_tokens(row->of, row->prompt, row->row)
                              : ndp_dataset_row_tokens(row->of, row->row);
 }
@@ -47,7 +89,24 @@ static ndp_status fill_samples(ndp_feed *f, int64_t j, const ndp_feed_row *row) 
     int32_t *samples = part_of(f, f->whole.samples, j);
     int64_t tokens = tokens_of(row);
     for (int64_t s = 0; s < length_of(f); s++)
-        samples[s] = s < tokens ? (int32_t)j : -1;
+        samples[s] = s < tokens && !(row->own && own_document(row->own, s) < 0) ? (int32_t)j : -1;
+    return NDP_OK;
+}
+
+/* ---- weights of rows, and what their gradients are multiplied by ---- */
+
+static size_t bytes_of_weights(const ndp_feed *f) {
+    return f->job->model.own_rows ? (size_t)f->job->model.rows * sizeof(double) : 0;
+}
+
+static ndp_status fill_weights(ndp_feed *f, int64_t j, const ndp_feed_row *row) {
+    int64_t length = length_of(f);
+    double *weights = (double *)(uintptr_t)f->whole.weights + j * length;
+    double *scales = (double *)(uintptr_t)f->whole.scales + j * length;
+    for (int64_t s = 0; s < length; s++) {
+        weights[s] = row->own ? ndp_own_row_weight(row->own, s) : 0;
+        scales[s] = row->own ? weights[s] * row->own->scale : 0;
+    }
     return NDP_OK;
 }
 
@@ -148,7 +207,8 @@ const ndp_column ndp_columns[] = {
     {COLUMN(positions), bytes_of_rows, NULL},          {COLUMN(starts), bytes_of_rows, NULL},
     {COLUMN(samples), bytes_of_rows, fill_samples},    {COLUMN(documents), bytes_of_documents, fill_documents},
     {COLUMN(reference), bytes_of_references, NULL},    {COLUMN(keys), bytes_of_keys, fill_keys},
-    {COLUMN(choices), bytes_of_choices, fill_choices},
+    {COLUMN(choices), bytes_of_choices, fill_choices}, {COLUMN(weights), bytes_of_weights, fill_weights},
+    {COLUMN(scales), bytes_of_weights, NULL},
 };
 const int ndp_column_count = NDP_COUNT(ndp_columns);
 _Static_assert(NDP_COUNT(ndp_columns) <= NDP_FEED_COLUMNS, "a feed has memory for fewer columns");

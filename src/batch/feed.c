@@ -65,7 +65,7 @@ ndp_status ndp_feed_load(ndp_feed *f) {
         for (int i = 0; i < ndp_column_count; i++)
             if (f->memory[i] && ndp_columns[i].fill)
                 NDP_TRY(ndp_columns[i].fill(f, j, &f->rows[j]));
-    return ndp_dataset_check(f->rows[0].of);
+    return f->rows[0].of ? ndp_dataset_check(f->rows[0].of) : NDP_OK;
 }
 
 ndp_hash128 ndp_feed_hash(const ndp_feed *f) {

@@ -10,6 +10,22 @@
 #include "job/job_data.h"
 #include "step/engine.h"
 
+/* A sample of the user's own. Arrays of `n` tokens, borrowed; but for ids each may be NULL. */
+typedef struct ndp_own_row {
+    const int32_t *ids, *labels, *positions, *documents; /* as of ndp_batch */
+    const double *weights;
+    int64_t n;    /* at most those of a row */
+    int32_t ask;  /* in place of each label, and of every token: NDP_LABEL_BEST, NDP_LABEL_ENTROPY; 0: the labels */
+    double scale; /* of the gradient: 1 / what the loss is divided by */
+} ndp_own_row;
+
+/* Rows of the user's own: of all data ranks, the same on each (global), or of this one's. */
+typedef struct ndp_own_list {
+    ndp_own_row *rows;
+    int64_t n;
+    bool global;
+} ndp_own_list;
+
 /* A sample of a micro-batch: the row that it shows. All samples of a micro-batch are of one data set. */
 typedef struct ndp_feed_row {
     const ndp_dataset *of; /* borrowed */
@@ -20,9 +36,10 @@ typedef struct ndp_feed_row {
     /* With preference data: before the row's answer stands the prompt of row `prompt`. */
     bool mismatched;
     int64_t prompt;
+    const ndp_own_row *own; /* shown instead of a row of a data set; NULL: none */
 } ndp_feed_row;
 
-enum { NDP_FEED_COLUMNS = 9 }; /* at most */
+enum { NDP_FEED_COLUMNS = 11 }; /* at most */
 
 typedef struct ndp_feed {
     const ndp_job *job;       /* borrowed, as all that follows but what `memory` and `of_file` have */
@@ -54,6 +71,8 @@ void ndp_feed_draw(ndp_feed *f, int64_t update, int64_t first_sample, int m, int
 NDP_API ndp_status ndp_feed_load(ndp_feed *f);
 /* Of all columns of the micro-batch. */
 ndp_hash128 ndp_feed_hash(const ndp_feed *f);
+/* What the loss of token s is multiplied by; 0: it has none, or is padding. */
+double ndp_own_row_weight(const ndp_own_row *own, int64_t s);
 /* The labels of f->whole, to be changed before they are loaded into an engine. */
 int32_t *ndp_feed_labels(const ndp_feed *f);
 

@@ -45,9 +45,25 @@ static ndp_status check_steps(const ndp_config *c) {
     return NDP_OK;
 }
 
+/* Rows of the user's own have one loss, and need no files. */
+static ndp_status check_own_batches(const ndp_config *c) {
+    bool files = c->data.files.n > 0;
+    NDP_CHECK(files || c->train.own_batches,
+              "data.files is empty; name a text or JSONL file: data: {files: [corpus.txt]}");
+    NDP_CHECK(
+        !c->train.own_batches || c->loss.name == NDP_LOSS_XENT,
+        "train.own_batches is for loss.name xent, not %s: a loss of your own is made of weights, or of a function of "
+        "log-probabilities (ndp_trainer_forward_backward)",
+        ndp_option_find("loss", "name")->words[c->loss.name]);
+    NDP_CHECK(files || c->train.epochs == 0,
+              "train.epochs is %g, but data.files is empty: epochs of your own batches are not known; set train.steps",
+              c->train.epochs);
+    return NDP_OK;
+}
+
 static ndp_status check_data(const ndp_config *c) {
     NDP_TRY(check_date(c->data.template_date));
-    NDP_CHECK(c->data.files.n > 0, "data.files is empty; name a text or JSONL file: data: {files: [corpus.txt]}");
+    NDP_TRY(check_own_batches(c));
     NDP_TRY(check_urls("data.files", &c->data.files));
     NDP_TRY(check_urls("data.validation_files", &c->data.validation_files));
     NDP_TRY(ndp_config_check_mix(c));

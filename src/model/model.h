@@ -49,8 +49,8 @@ typedef struct ndp_model_opts {
     ndp_preference preference; /* the loss of pairs of documents; kind 0: the loss of tokens */
     int documents;             /* of a micro-batch, with such a loss: an even number */
     int samples;               /* of a micro-batch; 0: one */
-    /* Rows of the user's own: in training each has a weight, of which `pairs` knows none; a scoring pass keeps what it
-     * says of each. */
+    /* Rows of the user's own: in training each has a weight; a scoring pass keeps what it says of each. Not with a loss
+     * of pairs. */
     bool own_rows;
     ndp_router_opts router;
     /* How the projections of layers are stored (tensor/packed.h), if they are frozen; NONE: in `compute`. */

@@ -34,7 +34,7 @@ ndp_status ndp_plan_score_engine(const ndp_dry_run *d, int rank, const ndp_engin
     const ndp_config *c = d->job->config;
     ndp_engine_opts e;
     *out = NULL;
-    bool samples = trained && c->train.sample_every > 0;
+    bool samples = trained && (c->train.sample_every > 0 || c->train.own_batches);
     if (c->data.validation_fraction == 0 && c->data.validation_files.n == 0 && !ndp_job_refers(d->job) && !samples)
         return NDP_OK;
     NDP_TRY(ndp_job_score(d->job, rank, &d->exec, trained, m, &e));

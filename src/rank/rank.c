@@ -115,7 +115,7 @@ ndp_status ndp_rank_open(const ndp_config *c, ndp_world *w, const ndp_rank_opts 
     ndp_rank *r = out;
     *r = (ndp_rank){.opts = o->run,
                     .forward_only = o->forward_only,
-                    .no_data = o->no_data,
+                    .no_data = o->no_data || c->data.files.n == 0, /* then train.own_batches */
                     .own_reference = o->own_reference,
                     .transport = w};
     r->exec = ndp_exec_of(o->device, 0, o->split_place);

@@ -26,10 +26,11 @@ static ndp_status shorten_passes(ndp_rank *r) {
 ndp_status ndp_score_build(ndp_score *s, ndp_rank *r, const ndp_engine *trained) {
     ndp_engine_opts o;
     *s = (ndp_score){.rank = r};
-    bool samples = trained && r->job.config->train.sample_every > 0;
-    if (!r->data.held && !ndp_job_refers(&r->job) && !samples)
+    bool own = trained && r->job.config->train.own_batches, samples = trained && r->job.config->train.sample_every > 0;
+    if (!r->data.held && !ndp_job_refers(&r->job) && !samples && !own)
         return NDP_OK;
-    NDP_TRY(shorten_passes(r));
+    if (!own)
+        NDP_TRY(shorten_passes(r));
     NDP_TRY(ndp_job_score(&r->job, ndp_transport_rank(r->transport), &r->exec, trained, &s->model, &o));
     o.transport = r->transport;
     NDP_TRY(ndp_engine_create(&o, &s->engine));

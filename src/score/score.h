@@ -54,6 +54,14 @@ ndp_status ndp_score_find_held_point(ndp_score *s, int source, int64_t most);
  * same on all ranks. A whole forward pass, without a cache. Collective. */
 NDP_API ndp_status ndp_score_next_token(ndp_score *s, const int32_t *ids, int64_t n, int32_t *id);
 
+/* ---- rows of the user's own (own_pass.c) ---- */
+
+/* The rows of this rank that one pass takes. */
+int64_t ndp_score_own_rows(const ndp_score *s);
+/* What the head says of each token of a list, the nll of its label or what it asks for: out [n, sequence_length].
+ * `passes`, the same on all ranks, are enough for the rank with the most rows. Collective. */
+ndp_status ndp_score_own(ndp_score *s, const ndp_own_list *list, int64_t passes, double *out);
+
 /* ---- passes (score_pass.c) ---- */
 
 /* A list of rows to score: sets *out to row i of it. */

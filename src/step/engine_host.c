@@ -244,6 +244,26 @@ ndp_status ndp_engine_input(ndp_engine *e, int micro_batch, const char *name, vo
                            ndp_input_bytes(e->model.inputs, input), true);
 }
 
+ndp_status ndp_engine_rows(ndp_engine *e, int micro_batch, const char *name, double *out) {
+    int input;
+    NDP_TRY(find_input(e, name, &input));
+    const ndp_input *in = &e->model.inputs->items[input];
+    ndp_row_cut cut = ndp_cut_rows(e->model.opts.rows, &e->opts.step.mesh, &e->opts.step.parallel);
+    int64_t n = e->model.inputs->rows[in->extent];
+    void *own = malloc((size_t)n * ndp_dtype_size(in->type) + 1);
+    if (!own)
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for %s of %lld rows", name, (long long)n);
+    ndp_status st = ndp_engine_input(e, micro_batch, name, own);
+    ndp_view v = {own, in->type, n, 1, 1};
+    for (int64_t i = 0; st == NDP_OK && i < n; i++) {
+        int64_t t = ndp_row_cut_at(&cut, in->extent, i);
+        if (t < cut.real)
+            out[t] = ndp_view_get(&v, i, 0);
+    }
+    free(own);
+    return st;
+}
+
 void *ndp_engine_input_at(const ndp_engine *e, int input, int unit, int micro_batch) {
     const ndp_input *in = &e->model.inputs->items[input];
     if (in->kind == NDP_INPUT_LENT)

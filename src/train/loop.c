@@ -88,7 +88,7 @@ static ndp_status apply_step(ndp_training_loop *l, ndp_metrics *m) {
     NDP_TRY(ndp_loop_judge_loss(l, m));
     double judged = ndp_now();
     l->part.log += judged - begin;
-    NDP_TRY(ndp_trainer_update(l->trainer));
+    NDP_TRY(ndp_trainer_late_update(l->trainer));
     double update = ndp_now() - judged, whole = m->step_seconds + update;
     m->compute_seconds += update;
     m->tokens_per_second *= m->step_seconds / whole;
@@ -407,6 +407,9 @@ ndp_status ndp_train(const ndp_config *c, ndp_world *w, const ndp_train_opts *o)
     ndp_training_loop l = {.config = c, .opts = o, .first = ndp_transport_rank(w) == 0, .saved = -1, .tried = -1};
     l.say = l.first ? o->say : NULL;
     l.part = (ndp_run_part){.began = ndp_now(), .time = ndp_time()};
+    NDP_CHECK(!c->train.own_batches,
+              "train.own_batches is true: the rows are those of a program of your own (ndp_trainer_forward_backward); "
+              "to train on data.files, set it to false");
     if (o->trace)
         NDP_TRY(check_trace(o));
     ndp_status st = prepare_folder(&l, w);

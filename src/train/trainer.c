@@ -239,7 +239,7 @@ ndp_status ndp_trainer_result(ndp_trainer *t, ndp_metrics *out) {
     return NDP_OK;
 }
 
-ndp_status ndp_trainer_update(ndp_trainer *t) {
+ndp_status ndp_trainer_late_update(ndp_trainer *t) {
     int64_t update = t->updates - 1;
     double lr = ndp_trainer_lr(t->rank.job.config, t->rank.data.steps, update);
     ndp_status st = ndp_engine_update(t->engine, &(ndp_step_input){.lr = lr, .update = update, .update_weights = true});
@@ -262,6 +262,9 @@ ndp_status ndp_trainer_count_back(ndp_trainer *t, int64_t step, bool *whole) {
 ndp_status ndp_trainer_step(ndp_trainer *t, ndp_metrics *out) {
     ndp_metrics unread;
     NDP_NOT_NULL(t);
+    NDP_CHECK(!t->rank.job.config->train.own_batches,
+              "train.own_batches is true, so this trainer has no batches of its own: call ndp_trainer_begin, "
+              "ndp_trainer_forward_backward and ndp_trainer_update");
     NDP_TRY(ndp_trainer_submit(t));
     return ndp_trainer_result(t, out ? out : &unread);
 }

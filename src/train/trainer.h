@@ -36,7 +36,16 @@ struct ndp_trainer {
         bool agreed;      /* the ranks that compute the same samples have the same */
     } inputs;
     ndp_pair_metrics held; /* of the last evaluation */
-    bool late_update; /* steps are submitted without their update, which ndp_trainer_update does after the result */
+    struct {
+        bool begun, closed, normed; /* closed: the last call was made, which has the norm */
+        ndp_update_opts opts;
+        int calls;
+        int64_t samples, tokens;   /* of the calls so far, as what follows */
+        double sum, weights, loss; /* weight x loss of all rows; weights; losses of functions */
+        double norm;
+        bool finite; /* all sums are */
+    } own;           /* the update that is open (own_loop.c) */
+    bool late_update; /* steps are submitted without their update, which ndp_trainer_late_update does after the result */
     struct {
         ndp_peak *own;       /* of this rank's threads; NULL unless in a whole run, which reports mfu */
         double share;        /* the part of it that this rank has cores for */
@@ -69,7 +78,7 @@ NDP_API ndp_status ndp_trainer_submit(ndp_trainer *t);
 NDP_API ndp_status ndp_trainer_count_back(ndp_trainer *t, int64_t step, bool *whole);
 
 /* With late_update: the update of the newest step, whose result was taken. Collective. */
-NDP_API ndp_status ndp_trainer_update(ndp_trainer *t);
+NDP_API ndp_status ndp_trainer_late_update(ndp_trainer *t);
 
 /* save.c: loads the checkpoint of a step that was examined, from the folder of checkpoints, which stays as it is.
  * NDP_EINVAL as ndp_trainer_resume. Collective. */

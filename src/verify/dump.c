@@ -140,6 +140,9 @@ static ndp_status open_files(ndp_dump *d) {
 }
 
 ndp_status ndp_dump_check_job(const ndp_config *c) {
+    NDP_CHECK(!c->train.own_batches,
+              "train.own_batches is true, but the rows of a dump are those of data.files: set it "
+              "to false");
     if (c->moe.routes)
         return NDP_FAIL(NDP_ENOTSUP,
                         "a dump has no choices of experts, and the job takes its own from %s: leave "

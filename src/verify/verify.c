@@ -362,6 +362,7 @@ static void override_settings(verification *v) {
     ndp_config *c = &v->config;
     c->train.ranks = 0;
     c->train.share_gpu = true;
+    c->train.own_batches = false;
     double most_lr = ndp_updates_bounds_of(c).most_lr;
     if (c->optimizer.lr > most_lr) {
         ndp_say(v->opts->say, v->opts->user, "optimizer.lr %g is lowered to %g, up to which the bounds hold",

@@ -1,0 +1,149 @@
+/* A loop of your own: your batches, your losses, your updates, on any layout. A part of ndparallel.h, which includes
+ * it; the same rules hold. All of it since 0.2.
+ *
+ *     ndp_config_set(c, "train.own_batches=true");
+ *     ndp_trainer_create(c, world, &t);
+ *     for (...) {
+ *         ndp_trainer_begin(t, NULL);
+ *         ndp_trainer_forward_backward(t, batches, n, NULL);
+ *         ndp_trainer_update(t, &info);
+ *     }
+ *
+ * A call of ndp_trainer_forward_backward is one schedule of batch.global_batch_size rows: `accumulation` micro-batches
+ * on each data rank. Rows that a call does not fill are computed as padding, and pipelines are flushed at its end, so
+ * that each call has the bubble of a step. */
+#ifndef NDPARALLEL_LOOP_H
+#define NDPARALLEL_LOOP_H
+
+#include <ndparallel/ndparallel.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+#pragma GCC visibility push(default)
+
+/* ---- batches ---- */
+
+/* Samples, each a row of at most data.sequence_length tokens; shorter ones are padded. Arrays are [samples, length],
+ * borrowed during a call. What cp, sp, tp and pp need of a batch is cut from it by the library. */
+typedef struct ndp_batch {
+    const int32_t *ids;       /* below the model's vocabulary */
+    const int32_t *labels;    /* the id to predict after each token (shifted already); below 0: none. NULL: the next id
+                                 of the same document */
+    const double *weights;    /* of each label's loss, finite; NULL: 1. A label of weight 0 is none */
+    const int32_t *positions; /* 0 .. data.sequence_length - 1; NULL: counted from 0 in each document */
+    const int32_t *documents; /* neighbours with the same number are one document, which sees no other; below 0:
+                                 padding, which ends a row. NULL: a sample is one document */
+    const int64_t *lengths;   /* [samples] tokens of each, the rest is padding; NULL: `length` each */
+    int64_t samples, length;
+    bool global; /* every rank gives the same batch, of which the library takes each rank's part; false: a data rank
+                    gives its own samples, and ranks of the same data rank the same */
+} ndp_batch;
+#define NDP_BATCH_INIT                                                                                                 \
+    { NULL, NULL, NULL, NULL, NULL, NULL, 0, 0, false }
+
+/* What the layout makes of a call. The global order of samples is that of the micro-batches, in each of them of the
+ * data ranks, and in each of these of its samples: sample `s` of data rank d is number
+ * (s / micro * data_ranks + d) * micro + s % micro of the call. */
+typedef struct ndp_loop_shape {
+    int64_t length;               /* data.sequence_length */
+    int64_t global, own;          /* samples of a call, at most: of all data ranks, of each */
+    int micro, accumulation;      /* samples of a micro-batch; micro-batches of a call */
+    int data_rank, data_ranks;    /* whose samples this rank computes */
+    int64_t vocabulary, consumed; /* ids; samples of all updates so far, the cursor of checkpoints */
+} ndp_loop_shape;
+NDP_API ndp_status ndp_trainer_shape(const ndp_trainer *t, ndp_loop_shape *out);
+/* Reads a sample of the job's own data (data.files), by its number in the run, in the order in which ndp_train draws
+ * them: [data.sequence_length] each, as an ndp_batch has them; labels, positions and documents may be NULL. Numbers
+ * depend on seed and data alone, so a resumed run goes on at `consumed` on any layout. NDP_EINVAL: the job has no data.
+ */
+NDP_API ndp_status ndp_trainer_sample(ndp_trainer *t, int64_t sample, int32_t *ids, int32_t *labels, int32_t *positions,
+                                      int32_t *documents);
+
+/* ---- updates ---- */
+
+/* What the gradient is divided by. */
+typedef enum ndp_divide {
+    NDP_DIVIDE_TOKENS, /* the labels whose weight is not 0, of all ranks and calls */
+    NDP_DIVIDE_SUM,    /* the sum of all weights, in fp64 and in the global order of samples; NDP_EINVAL if it is 0 */
+    NDP_DIVIDE_NUMBER  /* divide_by */
+} ndp_divide;
+typedef struct ndp_update_opts {
+    ndp_divide divide;
+    double divide_by;     /* with NDP_DIVIDE_NUMBER: finite, not 0 */
+    double lr;            /* NaN: that of the job's schedule */
+    double max_grad_norm; /* NaN: optimizer.max_grad_norm; 0: no clipping */
+    /* How many calls the update has. With 1, tokens and sums divide the loss in the call, as a step of ndp_train does;
+     * with several, or 0 (not known), calls compute unscaled gradients, and the update divides, which may differ in the
+     * last bits. Where it is known, the last call also sums over replicas while it computes. */
+    int calls;
+} ndp_update_opts;
+#define NDP_UPDATE_OPTS_INIT                                                                                           \
+    { NDP_DIVIDE_TOKENS, 1, __builtin_nan(""), __builtin_nan(""), 1 }
+/* Begins an update; drops the gradients of one that was begun and not made. `o` NULL: the defaults. NDP_EINVAL: the
+ * trainer is not one of own batches. NDP_ENOTSUP: several calls with moe.balance or moe.z_loss, whose losses are means
+ * over one call. Collective. */
+NDP_API ndp_status ndp_trainer_begin(ndp_trainer *t, const ndp_update_opts *o);
+
+typedef struct ndp_call_info {
+    double loss;    /* sum of weight x loss over all ranks, divided as the update will be, where that is known; else it
+                       is the sum */
+    double sum;     /* before it is divided */
+    double weights; /* sum of all weights */
+    int64_t tokens; /* labels whose weight is not 0 */
+} ndp_call_info;
+/* Computes the loss of the batches' samples and adds its gradient to the update's. The samples of all batches follow
+ * one another, and fill the micro-batches in this order; n may be 0 on a data rank without samples. *info may be NULL.
+ * NDP_EINVAL, on all ranks and before anything is computed: more samples than ndp_loop_shape has, a value out of range,
+ * ranks whose batches should be the same and are not, no update was begun, or it has had all its calls. Collective. */
+NDP_API ndp_status ndp_trainer_forward_backward(ndp_trainer *t, const ndp_batch *batches, int n, ndp_call_info *info);
+
+/* A loss that is a function of log-probabilities. logp: of each label of `samples` rows of `length` tokens, under the
+ * weights as they are; 0 where there is none. Writes the loss's derivative by each to `slopes`, which is zeroed, and
+ * the loss. What it returns, if not NDP_OK, ends the call on all ranks. */
+typedef ndp_status ndp_logp_loss(void *user, const double *logp, int64_t samples, int64_t length, double *slopes,
+                                 double *loss);
+/* The same with a loss of your own, which is not divided again: a forward pass computes the log-probabilities of all
+ * the call's samples, then `loss` is called, once, on the first rank of each data rank with its samples (of a global
+ * batch: on rank 0 with all), rows of data.sequence_length in the order of the batches, and the step runs with its
+ * slopes in place of weights, which are not read. `user` of other ranks is not used. The update must have
+ * NDP_DIVIDE_NUMBER. info->loss: the sum of the losses that the functions returned. NDP_EINVAL names a slope that is
+ * not finite. NDP_ENOTSUP: adapter.dropout, which a forward pass does not have. Collective. */
+NDP_API ndp_status ndp_trainer_forward_backward_with(ndp_trainer *t, const ndp_batch *batches, int n,
+                                                     ndp_logp_loss *loss, void *user, ndp_call_info *info);
+
+/* The norm of the update's gradient, divided and before clipping. After it the update takes no more calls. Collective.
+ */
+NDP_API ndp_status ndp_trainer_norm(ndp_trainer *t, double *norm);
+
+typedef struct ndp_update_info {
+    int64_t step; /* 1 after the first update */
+    double loss;  /* of all calls, divided; of calls with a loss of their own the sum of those */
+    double grad_norm, lr;
+    double divided_by;
+    int64_t tokens;
+    int calls;
+    bool applied; /* false: the loss or the gradient was not finite, so no weight and no state changed */
+} ndp_update_info;
+/* Changes the weights. *info may be NULL. NDP_EINVAL: no call was made, or the sum of the weights is 0. Collective. */
+NDP_API ndp_status ndp_trainer_update(ndp_trainer *t, ndp_update_info *info);
+
+/* ---- forward alone ---- */
+
+/* Of each token: arrays laid out as the batches' ids, one batch after the other; each may be NULL. */
+typedef struct ndp_token_values {
+    double *logp;    /* of its label; 0 where there is none */
+    double *entropy; /* of the distribution that predicts the next token, nats; 0 of padding */
+    int32_t *best;   /* the id with the largest logit, the lowest of equal ones; -1 of padding */
+} ndp_token_values;
+/* Computes the values by forward passes with the weights as they are, a pass for each array that is asked for, on the
+ * layout of the training; any number of samples. Every rank that gave a sample gets its values. Rows are all-reduced
+ * over the world, 8 bytes a token. Collective. */
+NDP_API ndp_status ndp_trainer_forward(ndp_trainer *t, const ndp_batch *batches, int n, const ndp_token_values *out);
+
+#pragma GCC visibility pop
+#ifdef __cplusplus
+}
+#endif
+
+#endif
