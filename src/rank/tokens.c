@@ -49,10 +49,18 @@ static ndp_status prepare_tokens(void *user, const ndp_strings *files, ndp_token
     return st;
 }
 
+/* Of batches of the user's own: the exported model has it, if there is one. */
+static ndp_status open_tokenizer(ndp_rank *r) {
+    int steps = r->data.steps;
+    NDP_TRY(ndp_agree(r->world, ndp_job_data_open(&r->job, &r->data)));
+    r->data.steps = steps;
+    return NDP_OK;
+}
+
 ndp_status ndp_rank_open_data(ndp_rank *r) {
     if (r->no_data) {
         r->data.steps = r->job.config->train.steps;
-        return NDP_OK;
+        return r->job.config->train.own_batches ? open_tokenizer(r) : NDP_OK;
     }
     NDP_TRY(ndp_agree(r->world, ndp_job_data_open(&r->job, &r->data)));
     NDP_TRY(ndp_rank_check_memory(r)); /* before tokenizing, which may take long */

@@ -125,8 +125,14 @@ static const struct {
     {"train.epochs", NULL},
 };
 
+/* Without files, of the user's own batches only their caller knows what they are. */
 static ndp_status add_contents(const ndp_trainer *t, const char *key, struct json_object *o) {
     ndp_str text = {0};
+    if (t->rank.no_data && strncmp(key, "data.", 5) == 0) {
+        ndp_str_add(&text, "own batches");
+        ndp_identity_text(o, key, &text);
+        return NDP_OK;
+    }
     for (int i = 0; i < NDP_COUNT(contents); i++)
         if (strcmp(contents[i].key, key) == 0) {
             if (contents[i].write) {
@@ -192,9 +198,9 @@ static const struct {
 struct json_object *ndp_identity_count(const ndp_trainer *t) {
     struct json_object *o = json_object_new_object();
     const ndp_config *c = t->rank.job.config;
-    add_number(o, "data.rows", ndp_dataset_rows(t->rank.data.dataset));
+    add_number(o, "data.rows", t->rank.no_data ? 0 : ndp_dataset_rows(t->rank.data.dataset));
     add_number(o, "data.epoch_rows", t->rank.data.sampler.rows);
-    add_number(o, "data.token_count", ndp_dataset_tokens(t->rank.data.dataset));
+    add_number(o, "data.token_count", t->rank.no_data ? 0 : ndp_dataset_tokens(t->rank.data.dataset));
     add_number(o, "data.sequence_length", c->data.sequence_length);
     json_object_object_add(o, "data.shuffle", json_object_new_string(c->data.shuffle ? "true" : "false"));
     add_number(o, "train.seed", c->train.seed);

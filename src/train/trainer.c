@@ -287,7 +287,10 @@ ndp_status ndp_trainer_describe(const ndp_trainer *t, char **text) {
     if (t->score.engine)
         score = ndp_engine_memory_of(t->score.engine);
     ndp_job_describe(&t->rank.job, &s);
-    ndp_job_data_describe(&t->rank.data, &s);
+    if (!t->rank.no_data)
+        ndp_job_data_describe(&t->rank.data, &s);
+    if (t->rank.job.config->train.own_batches)
+        ndp_str_add(&s, "batches: those of a program of your own (train.own_batches)\n");
     if (own.pinned)
         snprintf(pinned, sizeof pinned, " and %s pinned", ndp_human_bytes((double)(own.pinned + score.pinned), bytes));
     ndp_str_addf(&s, "memory: %s%s planned per rank; %d thread%s per rank\n",
