@@ -30,4 +30,15 @@ static inline int64_t ndp_own_list_at(const ndp_trainer *t, bool global, int m, 
     return global ? ndp_sample_index(b, 0, m, d, j) : m * b->micro + j;
 }
 
+/* ---- own_loop.c ---- */
+
+/* NDP_EINVAL: the trainer draws its own batches; */
+NDP_API ndp_status ndp_own_check(const ndp_trainer *t);
+/* or the update takes no call now. */
+NDP_API ndp_status ndp_own_check_call(const ndp_trainer *t);
+/* A call of the update under way on these rows. *sum: weight x loss of all rows of all ranks. Collective. */
+NDP_API ndp_status ndp_own_run_call(ndp_trainer *t, const ndp_own_list *list, double *sum);
+/* Counts what a call has had. */
+void ndp_own_add(ndp_trainer *t, const ndp_own_totals *totals);
+
 #endif

@@ -97,9 +97,9 @@ typedef struct calling {
     const char *null; /* the argument that is NULL */
     bool met;         /* the row has it */
     char job[80], model[80], run[80], seen[80], checkpoints[96], data[96], prompts[80], hosts[80], cluster[80];
-    ndp_config *config, *other;
+    ndp_config *config, *loop_config, *other;
     ndp_world *world;
-    ndp_trainer *trainer, *trainer_out;
+    ndp_trainer *trainer, *trainer_out, *loop; /* loop: of own batches */
     ndp_dialog *dialog, *dialog_out;
     ndp_watch *watch, *watch_out;
     ndp_watch_state watched;
@@ -118,7 +118,13 @@ typedef struct calling {
     ndp_reply reply;
     ndp_generated generated;
     double *numbers, number;
+    const void *bytes;
+    ndp_loop_shape shape;
+    ndp_call_info call;
+    ndp_update_info update;
+    ndp_token_values values;
     int64_t count, steps[1];
+    int32_t ids[512];
     int n;
 } calling;
 
@@ -134,6 +140,30 @@ static void on_entry(void *user, const ndp_checkpoint_entry *e) { (void)user, (v
 static void on_step(void *user, const ndp_metrics *m, int64_t steps) { (void)user, (void)m, (void)steps; }
 static ndp_status on_rank(ndp_world *w, void *arg) { return (void)w, (void)arg, NDP_OK; }
 
+static ndp_status on_logp(void *user, const double *logp, int64_t samples, int64_t length, double *slopes,
+                          double *loss) {
+    return (void)user, (void)logp, (void)samples, (void)length, (void)slopes, *loss = 0, NDP_OK;
+}
+
+static const int32_t ids[64];
+static const ndp_batch batch = {.ids = ids, .samples = 1, .length = 8, .global = true};
+static const ndp_named_number own_number = {"own", 1};
+static double token_values[64 * 64];
+
+/* The trainer with an update that may have a call, or has had it, or is made. */
+static ndp_trainer *begun(calling *it) {
+    CHECK_OK(ndp_trainer_begin(it->loop, &(ndp_update_opts){NDP_DIVIDE_NUMBER, 1, NAN, NAN, 1}));
+    return it->loop;
+}
+static ndp_trainer *called(calling *it) {
+    CHECK_OK(ndp_trainer_forward_backward(begun(it), &batch, 1, NULL));
+    return it->loop;
+}
+static ndp_trainer *updated(calling *it) {
+    CHECK_OK(ndp_trainer_update(called(it), NULL));
+    return it->loop;
+}
+
 static const char *const words[] = {"word"};
 static char *const truth[] = {"/bin/true", NULL};
 static const char *const layouts[] = {"tp=1"};
@@ -141,6 +171,7 @@ static const char *const layouts[] = {"tp=1"};
 #define IMPORT (&(ndp_import_opts)NDP_IMPORT_OPTS_INIT)
 #define LAUNCH (&(ndp_launch_opts){.ranks = 1, .argv = truth})
 #define TRAIN (&(ndp_train_opts)NDP_TRAIN_OPTS_INIT)
+#define UPDATE (&(ndp_update_opts)NDP_UPDATE_OPTS_INIT)
 #define PLAN (&(ndp_plan_opts)NDP_PLAN_OPTS_INIT)
 #define DATA (&(ndp_data_opts)NDP_DATA_OPTS_INIT)
 #define PROPOSE (&(ndp_propose_opts)NDP_PROPOSE_OPTS_INIT)
@@ -213,6 +244,25 @@ static const char *const layouts[] = {"tp=1"};
     V(ndp_trainer_tensors, P(t, it->trainer))                                                                          \
     V(ndp_trainer_tensor, P(t, it->trainer), 0, P(elements, &it->count))                                               \
     S(ndp_trainer_read, "", P(t, it->trainer), NDP_WEIGHT, 0, P(out, it->numbers))                                     \
+    V(ndp_trainer_find, P(t, it->trainer), P(name, "word"))                                                            \
+    S(ndp_trainer_write, "", P(t, it->trainer), NDP_WEIGHT, 0, P(in, it->numbers))                                     \
+    S(ndp_trainer_shape, "", P(t, it->loop), P(out, &it->shape))                                                       \
+    S(ndp_trainer_sample, "labels positions documents", P(t, it->loop), 0, P(ids, it->ids), P(labels, it->ids),        \
+      P(positions, it->ids), P(documents, it->ids))                                                                    \
+    S(ndp_trainer_begin, "o", P(t, it->loop), P(o, UPDATE))                                                            \
+    S(ndp_trainer_forward_backward, "info", P(t, begun(it)), P(batches, &batch), 1, P(info, &it->call))                \
+    S(ndp_trainer_forward_backward_with, "info", P(t, begun(it)), P(batches, &batch), 1, F(loss, on_logp),             \
+      P(user, it), P(info, &it->call))                                                                                 \
+    S(ndp_trainer_norm, "", P(t, called(it)), P(norm, &it->number))                                                    \
+    S(ndp_trainer_update, "info", P(t, called(it)), P(info, &it->update))                                              \
+    S(ndp_trainer_forward, "", P(t, it->loop), P(batches, &batch), 1, P(out, &it->values))                             \
+    S(ndp_trainer_reduce, "", P(t, it->loop), P(values, &it->number), 1, NDP_REDUCE_SUM, true)                         \
+    S(ndp_trainer_gather, "", P(t, it->loop), P(values, &it->number), 1, P(out, &it->number))                          \
+    S(ndp_trainer_broadcast, "", P(t, it->loop), P(data, &it->number), 8, 0)                                           \
+    S(ndp_trainer_barrier, "", P(t, it->loop))                                                                         \
+    S(ndp_trainer_log, "", P(t, updated(it)), P(numbers, &own_number), 1)                                              \
+    S(ndp_trainer_set_state, "", P(t, it->loop), P(data, &it->number), 8)                                              \
+    S(ndp_trainer_state, "", P(t, it->loop), P(data, &it->bytes), P(bytes, &it->count))                                \
     S(ndp_train, "", P(c, it->config), P(w, it->world), P(o, TRAIN))                                                   \
     S(ndp_replay, "", P(c, it->config), P(w, it->world), P(o, &it->replay), P(different, &it->count))                  \
     S(ndp_metrics_line, "before", P(m, &it->metrics), P(before, &it->metrics), P(line, &it->text[0]))                  \
@@ -397,6 +447,17 @@ static void options_that_lack_something(void **state) {
 
 /* ---- the world ---- */
 
+static ndp_config *configure(const calling *it) {
+    static const char *const sets[] = {"parallelism.dp_shard_size=1", "train.transport=self",
+                                       "data.validation_fraction=0.2", "train.steps=2", "checkpoint.every=0"};
+    ndp_config *c;
+    CHECK_OK(ndp_config_create(&c));
+    CHECK_OK(ndp_config_read(c, it->job));
+    for (int i = 0; i < NDP_COUNT(sets); i++)
+        CHECK_OK(ndp_config_set(c, sets[i]));
+    return c;
+}
+
 static void make_values(calling *it, const char *folder) {
     snprintf(it->job, sizeof it->job, "%s/job.yaml", folder);
     snprintf(it->model, sizeof it->model, "%s/model", folder);
@@ -413,12 +474,9 @@ static void make_values(calling *it, const char *folder) {
     tiny_write(folder, "cluster", "nodes: 2\nhosts: [one, other]\nnode: {device: h100-sxm}\n");
     setenv("LSB_HOSTS", "one other", 1); /* what no hostfile means */
     it->steps[0] = 1;
-    CHECK_OK(ndp_config_create(&it->config));
-    CHECK_OK(ndp_config_read(it->config, it->job));
-    static const char *const sets[] = {"parallelism.dp_shard_size=1", "train.transport=self",
-                                       "data.validation_fraction=0.2", "train.steps=2", "checkpoint.every=0"};
-    for (int i = 0; i < NDP_COUNT(sets); i++)
-        CHECK_OK(ndp_config_set(it->config, sets[i]));
+    it->config = configure(it);
+    it->loop_config = configure(it);
+    CHECK_OK(ndp_config_set(it->loop_config, "train.own_batches=true"));
     char *text;
     CHECK_OK(ndp_config_text(it->config, &text));
     assert_int_equal(mkdir(it->run, 0700), 0);
@@ -439,7 +497,11 @@ static ndp_status run_calls(ndp_world *w, void *arg) {
     CHECK_OK(ndp_trainer_create(it->config, w, &it->trainer));
     assert_non_null(ndp_trainer_tensor(it->trainer, 0, &elements));
     it->numbers = malloc((size_t)elements * sizeof *it->numbers);
-    int declarations = read_header("runs.h", all, read_header("ndparallel.h", all, 0));
+    CHECK_OK(ndp_trainer_create(it->loop_config, w, &it->loop));
+    it->values.logp = token_values;
+    int declarations = read_header("ndparallel.h", all, 0);
+    declarations = read_header("loop.h", all, declarations);
+    declarations = read_header("runs.h", all, declarations);
     for (int i = 0; i < declarations; i++)
         if (all[i].n) {
             of[n] = (calling_of){it, &all[i]};
@@ -452,6 +514,7 @@ static ndp_status run_calls(ndp_world *w, void *arg) {
     tests[n++] = (struct CMUnitTest){"options_that_lack_something", options_that_lack_something, NULL, NULL, &of[0]};
     int failed = _cmocka_run_group_tests("null", tests, n, NULL, NULL);
     free(it->numbers);
+    ndp_trainer_destroy(it->loop);
     ndp_trainer_destroy(it->trainer);
     return failed ? NDP_EBUG : NDP_OK;
 }
@@ -465,6 +528,7 @@ int main(void) {
     ndp_watch_destroy(it.watch);
     ndp_dialog_destroy(it.dialog);
     ndp_config_destroy(it.config);
+    ndp_config_destroy(it.loop_config);
     tiny_teardown(&folder);
     return st != NDP_OK;
 }
