@@ -259,13 +259,13 @@ static bool ignores(const void *facts, const char *tensor) { return ndp_facts_ig
 
 static void set_tied(void *facts, bool tied) { ((ndp_facts *)facts)->tied = tied; }
 
-const ndp_architecture ndp_decoder = {.name = "decoder",
-                                      .facts_size = sizeof(ndp_facts),
-                                      .has = has_type,
-                                      .read = read_facts,
-                                      .describe = describe,
-                                      .build = build,
-                                      .random = draw,
-                                      .list = list,
-                                      .ignores = ignores,
-                                      .set_tied = set_tied};
+const ndp_architecture_table ndp_decoder = {.name = "decoder",
+                                            .facts_size = sizeof(ndp_facts),
+                                            .has = has_type,
+                                            .read = read_facts,
+                                            .describe = describe,
+                                            .build = build,
+                                            .random = draw,
+                                            .list = list,
+                                            .ignores = ignores,
+                                            .set_tied = set_tied};
