@@ -170,9 +170,10 @@ typedef struct ndp_conv_opts {
 } ndp_conv_opts;
 int ndp_build_causal_conv(ndp_model_builder *b, int x, const ndp_conv_opts *o);
 
-/* x -> gelu(x), the tanh form; x + y; factor x. */
+/* x -> gelu(x), the tanh form; x + y. */
 int ndp_build_gelu(ndp_model_builder *b, int x);
 int ndp_build_add(ndp_model_builder *b, int x, int y);
+/* x -> factor x, in the memory of x, which nothing else may read; not of a unit's first value or attention's result. */
 int ndp_build_scale(ndp_model_builder *b, int x, double factor);
 
 /* Ends the last unit: logits x w^T and the loss of tokens. */

@@ -77,9 +77,16 @@ int ndp_own_use(ndp_model_builder *b, const char *what, int number) {
         !b->values[value].made)
         ndp_own_fail(b, "%s: %d is no value of this unit; ndp_build_unit returns the result of the one before", what,
                      number);
+    else if (b->values[value].changed)
+        ndp_own_fail(b, "%s: ndp_build_scale has changed %s; use its result", what, b->graph.values[value].name);
     else
         b->values[value].used = true;
     return b->st == NDP_OK ? value : NDP_NONE;
+}
+
+bool ndp_own_is_read(const ndp_model_builder *b, int number) {
+    int value = number & (MOST_VALUES - 1);
+    return b->st == NDP_OK && value < b->value_room && b->values[value].used;
 }
 
 /* ---- tensors ---- */

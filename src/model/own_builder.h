@@ -9,6 +9,7 @@
 /* What is known of a value that the program may name. */
 typedef struct ndp_own_value {
     bool made, used; /* made: it is one of these */
+    bool changed;    /* by an op in place: nothing may read it any more */
     ndp_dim dim;     /* what its columns are: WHOLE, or how the tensor axis cuts them */
     int64_t grain;
 } ndp_own_value;
@@ -34,6 +35,8 @@ __attribute__((format(printf, 2, 3))) void ndp_own_fail(ndp_model_builder *b, co
 ndp_unit *ndp_own_unit(ndp_model_builder *b, const char *what);
 /* The value of the graph behind a number, which is used now; NDP_NONE, and an error, if it is none. */
 int ndp_own_use(ndp_model_builder *b, const char *what, int number);
+/* Whether an op has used it already. */
+bool ndp_own_is_read(const ndp_model_builder *b, int number);
 /* The number of a value, or 0 after an error. `dim`, `grain`: of its columns. */
 int ndp_own_number(ndp_model_builder *b, int value, ndp_dim dim, int64_t grain);
 

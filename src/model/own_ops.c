@@ -229,10 +229,10 @@ static int attend(ndp_model_builder *b, const ndp_attention_opts *o, int qkv) {
                         .scale = o->scale > 0 ? o->scale : 1 / sqrt((double)d)};
     if (o->rope_theta > 0) {
         int turn[] = {qkv, ndp_own_data(b, NDP_OWN_POSITIONS), ndp_own_angles(b, o->rope_theta, o->rotary_dim)};
+        if (b->st != NDP_OK)
+            return NDP_NONE;
         qkv = ndp_graph_op1(g, &ndp_op_rope, &attr, "qkv", turn, 3);
     }
-    if (b->st != NDP_OK || g->status != NDP_OK)
-        return NDP_NONE;
     int ins[] = {ndp_graph_columns(g, qkv, 0, q),       ndp_graph_columns(g, qkv, q, kv),
                  ndp_graph_columns(g, qkv, q + kv, kv), ndp_own_data(b, NDP_OWN_QUERIES),
                  ndp_own_data(b, NDP_OWN_LOWEST),       ndp_own_data(b, NDP_OWN_KEYS)};
@@ -326,13 +326,20 @@ int ndp_build_add(ndp_model_builder *b, int x, int y) {
     return number_like(b, ndp_graph_op1(&b->graph, &ndp_op_add, NULL, "sum", ins, 2), ins[0]);
 }
 
-/* The op works in place, and others may read x. */
+/* In place: x is gone. Attention's backward reads its result, and what a unit gets is not its own. */
 int ndp_build_scale(ndp_model_builder *b, int x, double factor) {
+    bool read = b && ndp_own_is_read(b, x);
     int value = b ? ndp_own_use(b, __func__, x) : NDP_NONE;
     if (value == NDP_NONE)
         return 0;
-    int own = ndp_graph_op1(&b->graph, &ndp_op_copy, &(ndp_op_attr){.type = b->m->opts.compute}, "scaled",
-                            (int[]){value, NDP_NONE}, 2);
-    int y = ndp_graph_op1(&b->graph, &ndp_op_scale, &(ndp_op_attr){.scale = factor}, "scaled", &own, 1);
+    if (read || value == b->graph.input || known(b, value)->dim == NDP_DIM_HEADS) {
+        ndp_own_fail(b, "%s: %s; scale what a product made of it", __func__,
+                     read                      ? "another op reads its operand, which it changes"
+                     : value == b->graph.input ? "its operand is the unit's first value, which it would change"
+                                               : "its operand is attention's result, which it would change");
+        return 0;
+    }
+    b->values[value].changed = true;
+    int y = ndp_graph_op1(&b->graph, &ndp_op_scale, &(ndp_op_attr){.scale = factor}, "scaled", &value, 1);
     return number_like(b, y, value);
 }
