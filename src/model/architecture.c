@@ -2,7 +2,7 @@
 #include "model/architecture.h"
 
 #include "base/json.h"
-#include "model/own.h"
+#include "model/own_table.h"
 #include <stdlib.h>
 #include <string.h>
 

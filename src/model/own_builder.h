@@ -4,7 +4,7 @@
 #define NDP_MODEL_OWN_BUILDER_H
 
 #include "model/block.h"
-#include "model/own.h"
+#include "model/own_table.h"
 
 /* What is known of a value that the program may name. */
 typedef struct ndp_own_value {

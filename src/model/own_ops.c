@@ -118,17 +118,17 @@ void ndp_build_head(ndp_model_builder *b, int x, const ndp_head_opts *opts) {
 /* ---- products ---- */
 
 /* Glued products of one operand: their matrices stand at NDP_P_Q and after it, their biases at NDP_B_Q. */
-typedef struct product {
+typedef struct own_product {
     const char *names[3];
     int64_t columns[3];
     ndp_dim dims[3]; /* of the columns of the results */
     int n;
     int64_t grain;
     bool bias;
-} product;
+} own_product;
 _Static_assert((int)NDP_P_V == (int)NDP_P_Q + 2 && (int)NDP_B_V == (int)NDP_B_Q + 2, "three places in a row");
 
-static void declare(ndp_model_builder *b, const product *p, const ndp_own_value *x, int64_t inputs,
+static void declare(ndp_model_builder *b, const own_product *p, const ndp_own_value *x, int64_t inputs,
                     ndp_param_places *places) {
     bool block = b->m->n_units > 1;
     for (int i = 0; i < p->n; i++) {
@@ -145,7 +145,7 @@ static void declare(ndp_model_builder *b, const product *p, const ndp_own_value 
 }
 
 /* The value of the products side by side; NDP_NONE after an error. */
-static int multiply(ndp_model_builder *b, const product *p, int x) {
+static int multiply(ndp_model_builder *b, const own_product *p, int x) {
     ndp_param_places places;
     ndp_places_clear(&places);
     const ndp_own_value of = *known(b, x);
@@ -170,7 +170,7 @@ int ndp_build_linear(ndp_model_builder *b, int x, const ndp_linear_opts *opts) {
         return 0;
     }
     ndp_dim dim = o.cut ? NDP_DIM_FFN : NDP_DIM_WHOLE;
-    const product p = {{o.name}, {o.columns}, {dim}, 1, 1, o.bias};
+    const own_product p = {{o.name}, {o.columns}, {dim}, 1, 1, o.bias};
     return ndp_own_number(b, multiply(b, &p, value), dim, 1);
 }
 
@@ -184,12 +184,12 @@ int ndp_build_gated(ndp_model_builder *b, int x, const ndp_gated_opts *opts) {
         ndp_own_fail(b, "%s: there is no activation %d", __func__, (int)o.activation);
         return 0;
     }
-    const product p = {{o.gate ? o.gate : "gate", o.up ? o.up : "up"},
-                       {o.columns, o.columns},
-                       {NDP_DIM_FFN, NDP_DIM_FFN},
-                       2,
-                       1,
-                       o.bias};
+    const own_product p = {{o.gate ? o.gate : "gate", o.up ? o.up : "up"},
+                           {o.columns, o.columns},
+                           {NDP_DIM_FFN, NDP_DIM_FFN},
+                           2,
+                           1,
+                           o.bias};
     int both = multiply(b, &p, value);
     if (both == NDP_NONE)
         return ndp_own_number(b, both, NDP_DIM_FFN, 1);
@@ -254,12 +254,12 @@ int ndp_build_attention(ndp_model_builder *b, int x, const ndp_attention_opts *o
     for (int i = 0; i < 3; i++)
         snprintf(names[i], sizeof names[i], "%.70s.%c", o.name ? o.name : "attention", "qkv"[i]);
     int64_t q = (int64_t)o.heads * o.head_dim, kv = (int64_t)o.kv_heads * o.head_dim;
-    const product p = {{names[0], names[1], names[2]},
-                       {q, kv, kv},
-                       {NDP_DIM_HEADS, NDP_DIM_KV_HEADS, NDP_DIM_KV_HEADS},
-                       3,
-                       o.head_dim,
-                       o.bias};
+    const own_product p = {{names[0], names[1], names[2]},
+                           {q, kv, kv},
+                           {NDP_DIM_HEADS, NDP_DIM_KV_HEADS, NDP_DIM_KV_HEADS},
+                           3,
+                           o.head_dim,
+                           o.bias};
     int qkv = multiply(b, &p, value);
     b->f->layout.heads = o.heads, b->f->layout.kv_heads = o.kv_heads;
     return ndp_own_number(b, qkv == NDP_NONE ? qkv : attend(b, &o, qkv), NDP_DIM_HEADS, o.head_dim);

@@ -92,7 +92,7 @@ grep -q libndparallel out && fail "the static program wants the shared library"
 
 # CMake, both.
 mkdir project
-sed 's/ \([a-z_]*\.c\))/ '"$(echo "$example" | sed 's|/|\\/|g')"'\/\1)/' "$example/CMakeLists.txt" >project/CMakeLists.txt
+sed "s|\([a-z_]*\.c)\)|$example/\1|" "$example/CMakeLists.txt" >project/CMakeLists.txt
 cat >>project/CMakeLists.txt <<EOF
 add_executable(nd_parallel_static $example/nd_parallel.c)
 target_link_libraries(nd_parallel_static PRIVATE ndparallel::ndparallel_static)
@@ -118,7 +118,7 @@ for own in ./own_model made/own_model; do
     awk '/^step/ { if (n++ && $4 >= last) exit 1; last = $4 } END { exit n != 4 }' out || fail "the losses do not fall"
     [ -s own/run/model/model.safetensors ] || fail "no trained model"
 done
-of "$NDP_PROGRAM" plan --set model.config=own/config.json --set 'data.files=[text.txt]' --set data.tokenizer=bytes
+of "$NDP_PROGRAM" plan job.yaml --set model.path=null --set model.config=own/config.json
 code_is 1
 says err "model_type 'mixer' is not supported; .*An architecture that a program has added .* is known to that program alone"
 

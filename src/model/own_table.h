@@ -1,7 +1,7 @@
 /* Architectures of a program's own: the table of functions (architecture.h) behind all that the public header model.h
  * describes, and the facts that it keeps of one. */
-#ifndef NDP_MODEL_OWN_H
-#define NDP_MODEL_OWN_H
+#ifndef NDP_MODEL_OWN_TABLE_H
+#define NDP_MODEL_OWN_TABLE_H
 
 #include "model/facts.h"
 

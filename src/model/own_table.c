@@ -1,6 +1,6 @@
 /* Architectures of a program's own: reads their config.json, and is what the library sees of one. What the table says
  * of a model it finds out by building it once. own_builder.c builds. */
-#include "model/own.h"
+#include "model/own_table.h"
 
 #include "base/json.h"
 #include "base/rng.h"
