@@ -2,8 +2,8 @@
  * reads from config.json; other rooms know of a model what ndp_model_spec says, and use the table for the rest.
  *
  * The library knows the architectures of ndp_architectures, and those that a program adds to its configuration, which
- * come from the public header model.h (own_table.c). The list is alone in its file (architectures.c): a test that defines it
- * is linked with its own, for what no public function builds (tests/verify/test_stack_job.c). */
+ * come from the public header model.h (own_table.c). The list is alone in its file (architectures.c): a test that
+ * defines it is linked with its own, for what no public function builds (tests/verify/test_stack_job.c). */
 #ifndef NDP_MODEL_ARCHITECTURE_H
 #define NDP_MODEL_ARCHITECTURE_H
 

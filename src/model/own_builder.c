@@ -16,6 +16,9 @@
 
 enum { UNIT_NAME = 64, VALUE_BITS = 14, MOST_VALUES = 1 << VALUE_BITS, MOST_UNITS = 1 << 16, UNIT_BUFFERS = 4 };
 
+/* Of a tensor: sums over a model stay far below 2^63. */
+static const int64_t MOST_ELEMENTS = (int64_t)1 << 46;
+
 /* ---- errors ---- */
 
 static void keep_error(ndp_model_builder *b, const char *format, va_list args) {
@@ -138,7 +141,7 @@ void ndp_own_tensor(ndp_model_builder *b, const char *name, const char *ending, 
         return;
     }
     s.name = ndp_arena_format(&b->m->arena, "%s.%s%s", u->name, name, ending);
-    if (s.rows < 1 || s.cols < 1 || s.rows > INT32_MAX || s.cols > INT32_MAX)
+    if (s.rows < 1 || s.cols < 1 || s.rows > INT32_MAX || s.cols > INT32_MAX || s.rows * s.cols > MOST_ELEMENTS)
         ndp_own_fail(b, "tensor %s is [%lld, %lld]", s.name, (long long)s.rows, (long long)s.cols);
     else if (s.name && is_taken(b, s.name))
         ndp_own_fail(b, "it has two tensors %s", s.name);

@@ -75,6 +75,8 @@ static int block(ndp_model_builder *b) { return ndp_build_unit(b, begin(b, 50, W
       "ndp_build_embedding: it begins the first unit")                                                                 \
     X(NO_ROWS, begin(b, 0, WIDTH), "tensor first.x.weight is [0, 8]")                                                  \
     X(MANY_ROWS, begin(b, (int64_t)1 << 40, WIDTH), "1099511627776 rows; at most")                                     \
+    X(MANY, linear(b, ndp_build_unit(b, begin(b, 50, 1 << 20), "c"), "y", (int64_t)1 << 30, 0),                        \
+      "c.y.weight is [1073741824, 1048576]")                                                                           \
     X(NO_COLUMNS, linear(b, block(b), "y", -1, false), "wrong: unit block: tensor block.y.weight is [-1, 8]")          \
     X(NO_NAME, norm(b, block(b), NULL), "'' is no name of a tensor")                                                   \
     X(STRANGE_NAME, norm(b, block(b), "../x"), "'../x' is no name of a tensor")                                        \
