@@ -144,9 +144,9 @@ static bool verify(const job *j) {
 }
 
 typedef struct part {
-    const ndp_config *config;
-    int last; /* steps of the run so far, at its end */
-    bool save;
+    ndp_config *config;
+    int last;  /* steps of the run so far, at its end */
+    bool save; /* else it resumes, and exports the model */
 } part;
 
 static ndp_status steps(ndp_trainer *t, const part *p, bool first) {
@@ -181,10 +181,10 @@ static ndp_status train(ndp_world *world, void *arg) {
 
 static bool run(const job *j, const char *layout, int last, bool save) {
     part p = {configure(j, layout), last, save};
-    ndp_status st = p.config ? ndp_world_run((ndp_config *)p.config, train, &p) : NDP_EINVAL;
+    ndp_status st = p.config ? ndp_world_run(p.config, train, &p) : NDP_EINVAL;
     if (st != NDP_OK)
         fprintf(stderr, "own_model: %s\n", ndp_error_message());
-    ndp_config_destroy((ndp_config *)p.config);
+    ndp_config_destroy(p.config);
     return st == NDP_OK;
 }
 
