@@ -88,7 +88,8 @@ static ndp_status add_line(ndp_trainer *t, const ndp_metrics *m) {
 
 ndp_status ndp_trainer_log(ndp_trainer *t, const ndp_named_number *numbers, int n) {
     NDP_NOT_NULL(t);
-    NDP_CHECK(n == 0 || numbers, "%d numbers, which are NULL", n);
+    if (n > 0)
+        NDP_NOT_NULL(numbers);
     ndp_metrics m = t->newest;
     ndp_status st = check_names(&m, numbers, n);
     m.more = numbers, m.n_more = n;
@@ -126,11 +127,12 @@ static ndp_status share_state(ndp_trainer *t, const void *data, int64_t bytes) {
 
 ndp_status ndp_trainer_set_state(ndp_trainer *t, const void *data, int64_t bytes) {
     NDP_NOT_NULL(t);
-    bool fits = bytes >= 0 && bytes <= NDP_STATE_BYTES, null = fits && bytes > 0 && !data;
-    ndp_status own = null    ? NDP_FAIL(NDP_EINVAL, "data is NULL, but bytes is %lld", (long long)bytes)
-                     : !fits ? NDP_FAIL(NDP_EINVAL, "%lld bytes of state of your own; a checkpoint keeps up to %d",
-                                        (long long)bytes, NDP_STATE_BYTES)
-                             : NDP_OK;
+    if (bytes > 0)
+        NDP_NOT_NULL(data);
+    bool fits = bytes >= 0 && bytes <= NDP_STATE_BYTES;
+    ndp_status own = !fits ? NDP_FAIL(NDP_EINVAL, "%lld bytes of state of your own; a checkpoint keeps up to %d",
+                                      (long long)bytes, NDP_STATE_BYTES)
+                           : NDP_OK;
     NDP_TRY(ndp_agree(t->rank.world, own));
     return share_state(t, data, bytes);
 }

@@ -17,7 +17,7 @@ typedef struct own_loss {
     ndp_trainer *t;
     ndp_status (*loss)(void *, const double *, int64_t, int64_t, double *, double *);
     void *user;
-    ndp_own_list list;
+    ndp_own_rows list;
     double *logp, *slopes; /* [list.n, length] */
 } own_loss;
 
@@ -36,7 +36,7 @@ static ndp_status find_logp(own_loss *l) {
         l->logp && l->slopes
             ? NDP_OK
             : NDP_FAIL(NDP_ENOMEM, "not enough memory for the log-probabilities of %lld tokens", (long long)tokens)));
-    NDP_TRY(ndp_own_list_most(l->t, &l->list, &most));
+    NDP_TRY(ndp_own_rows_most(l->t, &l->list, &most));
     int64_t each = l->list.global ? ndp_score_pass_rows(&l->t->score) : ndp_score_own_rows(&l->t->score);
     for (int64_t i = 0; i < l->list.n; i++)
         l->list.rows[i].weights = NULL;
@@ -101,9 +101,9 @@ static ndp_status run_with_slopes(own_loss *l, ndp_call_info *info) {
             slopes[s] = slopes[s] != 0 ? -slopes[s] : 0;
         l->list.rows[i].weights = slopes;
     }
-    NDP_TRY(ndp_own_list_totals(l->t, &l->list, &totals));
+    NDP_TRY(ndp_own_rows_totals(l->t, &l->list, &totals));
     NDP_TRY(ndp_own_run_call(l->t, &l->list, &unread));
-    ndp_own_add(l->t, &totals);
+    ndp_own_count_call(l->t, &totals);
     l->t->own.loss += loss;
     *info = (ndp_call_info){loss, loss, totals.weights, totals.tokens};
     return NDP_OK;
@@ -127,12 +127,14 @@ ndp_status ndp_trainer_forward_backward_with(ndp_trainer *t, const ndp_batch *ba
                                                                 double *),
                                              void *user, ndp_call_info *info) {
     NDP_NOT_NULL(t, loss);
+    if (n > 0)
+        NDP_NOT_NULL(batches);
     own_loss l = {.t = t, .loss = loss, .user = user};
     ndp_call_info unread;
-    ndp_status st = ndp_own_list_read(t, batches, n, true, check_with(t), &l.list);
+    ndp_status st = ndp_own_rows_read(t, batches, n, true, check_with(t), &l.list);
     if (st == NDP_OK)
         st = run_with_slopes(&l, info ? info : &unread);
-    ndp_own_list_release(&l.list);
+    ndp_own_rows_release(&l.list);
     free(l.logp);
     free(l.slopes);
     return st;
@@ -155,14 +157,14 @@ static void spread(const ndp_batch *batches, int n, int64_t length, const double
 }
 
 /* Best ids of padding are -1. */
-static void mark_padding(const ndp_own_list *list, int64_t length, double *best) {
+static void mark_padding(const ndp_own_rows *list, int64_t length, double *best) {
     for (int64_t i = 0; i < list->n; i++)
         for (int64_t s = 0; s < length; s++)
             if (ndp_own_row_weight(&list->rows[i], s) == 0)
                 best[i * length + s] = -1;
 }
 
-static ndp_status run_forward(ndp_trainer *t, const ndp_batch *batches, int n, ndp_own_list *list,
+static ndp_status run_forward(ndp_trainer *t, const ndp_batch *batches, int n, ndp_own_rows *list,
                               const ndp_token_values *out, double *room) {
     const struct {
         bool wanted;
@@ -172,7 +174,7 @@ static ndp_status run_forward(ndp_trainer *t, const ndp_batch *batches, int n, n
         {out->logp, 0, out->logp}, {out->entropy, NDP_LABEL_ENTROPY, out->entropy}, {out->best, NDP_LABEL_BEST, NULL}};
     int64_t most, length = t->rank.job.config->data.sequence_length;
     int64_t each = list->global ? ndp_score_pass_rows(&t->score) : ndp_score_own_rows(&t->score);
-    NDP_TRY(ndp_own_list_most(t, list, &most));
+    NDP_TRY(ndp_own_rows_most(t, list, &most));
     for (int k = 0; k < NDP_COUNT(asks); k++) {
         if (!asks[k].wanted)
             continue;
@@ -196,9 +198,11 @@ static ndp_status check_asks(ndp_trainer *t, const ndp_token_values *out) {
 
 ndp_status ndp_trainer_forward(ndp_trainer *t, const ndp_batch *batches, int n, const ndp_token_values *out) {
     NDP_NOT_NULL(t, out);
-    ndp_own_list list;
+    if (n > 0)
+        NDP_NOT_NULL(batches);
+    ndp_own_rows list;
     double *room = NULL;
-    ndp_status st = ndp_own_list_read(t, batches, n, false, ndp_own_check(t), &list);
+    ndp_status st = ndp_own_rows_read(t, batches, n, false, ndp_own_check(t), &list);
     if (st == NDP_OK)
         st = check_asks(t, out);
     if (st == NDP_OK) {
@@ -210,6 +214,6 @@ ndp_status ndp_trainer_forward(ndp_trainer *t, const ndp_batch *batches, int n, 
     if (st == NDP_OK)
         st = run_forward(t, batches, n, &list, out, room);
     free(room);
-    ndp_own_list_release(&list);
+    ndp_own_rows_release(&list);
     return st;
 }

@@ -138,11 +138,11 @@ ndp_status ndp_own_check_call(const ndp_trainer *t) {
     return NDP_OK;
 }
 
-static ndp_status load_call(ndp_trainer *t, const ndp_own_list *list) {
+static ndp_status load_call(ndp_trainer *t, const ndp_own_rows *list) {
     ndp_feed *f = &t->rank.feed;
     for (int m = 0; m < t->rank.job.batch.accumulation; m++) {
         for (int64_t j = 0; j < f->shape.micro; j++) {
-            int64_t i = ndp_own_list_at(t, list->global, m, data_rank(t), j),
+            int64_t i = ndp_own_rows_at(t, list->global, m, data_rank(t), j),
                     sample = ndp_sample_index(&f->shape, 0, m, data_rank(t), j);
             f->rows[j] = (ndp_feed_row){.row = -1,
                                         .update = t->updates,
@@ -156,7 +156,7 @@ static ndp_status load_call(ndp_trainer *t, const ndp_own_list *list) {
     return NDP_OK;
 }
 
-ndp_status ndp_own_run_call(ndp_trainer *t, const ndp_own_list *list, double *sum) {
+ndp_status ndp_own_run_call(ndp_trainer *t, const ndp_own_rows *list, double *sum) {
     ndp_step_input in = input_of(t, 1);
     ndp_step_result r;
     NDP_TRY(ndp_agree(t->rank.world, load_call(t, list)));
@@ -175,37 +175,39 @@ ndp_status ndp_own_run_call(ndp_trainer *t, const ndp_own_list *list, double *su
     return NDP_OK;
 }
 
-void ndp_own_add(ndp_trainer *t, const ndp_own_totals *totals) {
+void ndp_own_count_call(ndp_trainer *t, const ndp_own_totals *totals) {
     t->own.samples += totals->samples;
     t->own.tokens += totals->tokens;
     t->own.weights += totals->weights;
 }
 
-static ndp_status run_weighted(ndp_trainer *t, const ndp_own_list *list, ndp_call_info *info) {
+static ndp_status run_weighted(ndp_trainer *t, const ndp_own_rows *list, ndp_call_info *info) {
     const ndp_update_opts *o = &t->own.opts;
     ndp_own_totals totals;
     double sum;
-    NDP_TRY(ndp_own_list_totals(t, list, &totals));
+    NDP_TRY(ndp_own_rows_totals(t, list, &totals));
     double divisor = divides_late(o) ? 1 : divisor_of(o, totals.tokens, totals.weights), scale = scale_of(divisor);
     if (!divides_late(o))
         NDP_TRY(check_sum(o, totals.weights)); /* on all ranks alike */
     for (int64_t i = 0; i < list->n; i++)
         list->rows[i].scale = scale;
     NDP_TRY(ndp_own_run_call(t, list, &sum));
-    ndp_own_add(t, &totals);
+    ndp_own_count_call(t, &totals);
     t->own.sum += sum;
     *info = (ndp_call_info){sum * scale, sum, totals.weights, totals.tokens};
     return NDP_OK;
 }
 
 ndp_status ndp_trainer_forward_backward(ndp_trainer *t, const ndp_batch *batches, int n, ndp_call_info *info) {
-    ndp_own_list list;
+    ndp_own_rows list;
     ndp_call_info unread;
     NDP_NOT_NULL(t);
-    ndp_status st = ndp_own_list_read(t, batches, n, true, ndp_own_check_call(t), &list);
+    if (n > 0)
+        NDP_NOT_NULL(batches);
+    ndp_status st = ndp_own_rows_read(t, batches, n, true, ndp_own_check_call(t), &list);
     if (st == NDP_OK)
         st = run_weighted(t, &list, info ? info : &unread);
-    ndp_own_list_release(&list);
+    ndp_own_rows_release(&list);
     return st;
 }
 

@@ -4,11 +4,12 @@
 #include "cli/job.h"
 
 #include <math.h>
+#include <ndparallel/model.h>
 #include <ndparallel/ndparallel.h>
 
 /* ---- what is declared ---- */
 
-enum { MOST_FUNCTIONS = 200, MOST_ARGUMENTS = 10, NAME = 64 };
+enum { MOST_FUNCTIONS = 256, MOST_ARGUMENTS = 10, NAME = 64 };
 
 typedef struct declared {
     char name[NAME];
@@ -123,6 +124,10 @@ typedef struct calling {
     ndp_call_info call;
     ndp_update_info update;
     ndp_token_values values;
+    ndp_config *own; /* whose model is one of `blank` */
+    ndp_model_json *json;
+    ndp_model_builder *builder;
+    void (*inside)(struct calling *it); /* what is called while that is read and built */
     int64_t count, steps[1];
     int32_t ids[512];
     int n;
@@ -163,6 +168,17 @@ static ndp_trainer *updated(calling *it) {
     CHECK_OK(ndp_trainer_update(called(it), NULL));
     return it->loop;
 }
+/* An architecture that does nothing but the call in question. */
+static calling *reading;
+static void call_inside(ndp_model_json *json, ndp_model_builder *b) {
+    if (!reading->inside)
+        return;
+    reading->json = json, reading->builder = b;
+    reading->inside(reading);
+}
+static void read_blank(ndp_model_json *json, void *facts) { (void)facts, call_inside(json, NULL); }
+static void build_blank(const void *facts, ndp_model_builder *b) { (void)facts, call_inside(NULL, b); }
+static const ndp_architecture blank = {sizeof blank, "blank", 0, read_blank, build_blank, NULL};
 
 static const char *const words[] = {"word"};
 static char *const truth[] = {"/bin/true", NULL};
@@ -204,7 +220,7 @@ static const char *const layouts[] = {"tp=1"};
  * for which the header says what NULL means; `user` and `arg` are passed on. V: functions that return none. */
 #define P(name, value) (given(it, #name, (value)))
 #define F(name, value) (given(it, #name, (const void *)(uintptr_t)(value)))
-#define ROWS(S, V)                                                                                                     \
+#define ROWS(S, V, B)                                                                                                  \
     V(ndp_nearest, P(word, "wrod"), P(candidates, words), 1)                                                           \
     V(ndp_nearest_names, P(word, "wrod"), P(candidates, words), 1, 1, P(out, (const char *[1]){NULL}))                 \
     S(ndp_config_create, "", P(out, &it->other))                                                                       \
@@ -315,14 +331,44 @@ static const char *const layouts[] = {"tp=1"};
     S(ndp_propose_layouts, "", P(c, it->config), P(o, PROPOSE), P(out, &it->proposal), 1, P(n, &it->n))                \
     S(ndp_doctor, "", P(o, DOCTOR), P(text, &it->text[0]), P(problems, &it->n))                                        \
     S(ndp_env, "", P(text, &it->text[0]))                                                                              \
-    S(ndp_env_json, "", P(json, &it->text[0]))
+    S(ndp_env_json, "", P(json, &it->text[0]))                                                                         \
+    S(ndp_config_add_architecture, "", P(c, it->config), P(a, &blank))                                                 \
+    S(ndp_architecture_export, "", P(a, &blank), P(run, it->run), 0, P(folder, it->data), P(exported, &it->count))     \
+    V(ndp_draw_normal, P(d, &(ndp_drawn){.name = "x"}), 1, P(out, &(float){0}))                                        \
+    B(ndp_model_json_int, P(config, it->json), P(key, "width"), 1, 8)                                                  \
+    B(ndp_model_json_number, P(config, it->json), P(key, "width"), 1, 8)                                               \
+    B(ndp_model_json_flag, P(config, it->json), P(key, "flag"))                                                        \
+    B(ndp_model_json_word, P(config, it->json), P(key, "word"), P(words, words), 1)                                    \
+    B(ndp_model_json_has, P(config, it->json), P(key, "width"))                                                        \
+    B(ndp_model_json_fail, P(config, it->json), P(format, "%d"), 1)                                                    \
+    B(ndp_build_unit, P(b, it->builder), 0, P(format, "unit%d"), 1)                                                    \
+    B(ndp_build_embedding, P(b, it->builder), P(o, NDP_OPTS(ndp_embedding_opts, .name = "x")))                         \
+    B(ndp_build_norm, P(b, it->builder), 1, P(o, NDP_OPTS(ndp_norm_opts, .name = "x")))                                \
+    B(ndp_build_linear, P(b, it->builder), 1, P(o, NDP_OPTS(ndp_linear_opts, .name = "x")))                            \
+    B(ndp_build_gated, P(b, it->builder), 1, P(o, NDP_OPTS(ndp_gated_opts, .columns = 1)))                             \
+    B(ndp_build_attention, P(b, it->builder), 1, P(o, NDP_OPTS(ndp_attention_opts, .heads = 1)))                       \
+    B(ndp_build_causal_conv, P(b, it->builder), 1, P(o, NDP_OPTS(ndp_conv_opts, .taps = 1)))                           \
+    B(ndp_build_gelu, P(b, it->builder), 1)                                                                            \
+    B(ndp_build_add, P(b, it->builder), 1, 1)                                                                          \
+    B(ndp_build_scale, P(b, it->builder), 1, 1)                                                                        \
+    B(ndp_build_head, P(b, it->builder), 1, P(o, NDP_OPTS(ndp_head_opts, .name = NULL)))                               \
+    B(ndp_build_fail, P(b, it->builder), P(format, "%d"), 1)
 
 #define CALL_S(NAME, MEANS, ...)                                                                                       \
     static ndp_status call_##NAME(calling *it) { return NAME(__VA_ARGS__); }
 #define CALL_V(NAME, ...)                                                                                              \
     static ndp_status call_##NAME(calling *it) { return (void)NAME(__VA_ARGS__), NDP_OK; }
 #pragma GCC diagnostic ignored "-Wformat-nonliteral" /* of ndp_config_setf, whose format is NULL once */
-ROWS(CALL_S, CALL_V)
+/* B: of a model that is read and built. */
+#define CALL_B(NAME, ...)                                                                                              \
+    static void inside_##NAME(calling *it) { (void)NAME(__VA_ARGS__); }                                                \
+    static ndp_status call_##NAME(calling *it) {                                                                       \
+        it->inside = inside_##NAME;                                                                                    \
+        (void)!ndp_model_summarize(it->own, &it->summary);                                                             \
+        it->inside = NULL;                                                                                             \
+        return NDP_OK;                                                                                                 \
+    }
+ROWS(CALL_S, CALL_V, CALL_B)
 
 typedef struct row {
     const char *name;
@@ -331,7 +377,7 @@ typedef struct row {
 } row;
 #define ROW_S(NAME, MEANS, ...) {#NAME, call_##NAME, MEANS " user arg"},
 #define ROW_V(NAME, ...) {#NAME, call_##NAME, NULL},
-static const row rows[] = {ROWS(ROW_S, ROW_V)};
+static const row rows[] = {ROWS(ROW_S, ROW_V, ROW_V)};
 
 /* ---- the calls ---- */
 
@@ -474,6 +520,11 @@ static void make_values(calling *it, const char *folder) {
     tiny_write(folder, "cluster", "nodes: 2\nhosts: [one, other]\nnode: {device: h100-sxm}\n");
     setenv("LSB_HOSTS", "one other", 1); /* what no hostfile means */
     it->steps[0] = 1;
+    tiny_write(folder, "blank.json", "{\"model_type\": \"blank\", \"max_position_embeddings\": 8, \"width\": 3}\n");
+    reading = it;
+    CHECK_OK(ndp_config_create(&it->own));
+    CHECK_OK(ndp_config_add_architecture(it->own, &blank));
+    CHECK_OK(ndp_config_setf(it->own, "model.config=\"%s/blank.json\"", folder));
     it->config = configure(it);
     it->loop_config = configure(it);
     CHECK_OK(ndp_config_set(it->loop_config, "train.own_batches=true"));
@@ -499,9 +550,10 @@ static ndp_status run_calls(ndp_world *w, void *arg) {
     it->numbers = malloc((size_t)elements * sizeof *it->numbers);
     CHECK_OK(ndp_trainer_create(it->loop_config, w, &it->loop));
     it->values.logp = token_values;
-    int declarations = read_header("ndparallel.h", all, 0);
-    declarations = read_header("loop.h", all, declarations);
-    declarations = read_header("runs.h", all, declarations);
+    static const char *const headers[] = {"ndparallel.h", "loop.h", "runs.h", "model.h"};
+    int declarations = 0;
+    for (int i = 0; i < NDP_COUNT(headers); i++)
+        declarations = read_header(headers[i], all, declarations);
     for (int i = 0; i < declarations; i++)
         if (all[i].n) {
             of[n] = (calling_of){it, &all[i]};
@@ -529,6 +581,7 @@ int main(void) {
     ndp_dialog_destroy(it.dialog);
     ndp_config_destroy(it.config);
     ndp_config_destroy(it.loop_config);
+    ndp_config_destroy(it.own);
     tiny_teardown(&folder);
     return st != NDP_OK;
 }
