@@ -112,8 +112,8 @@ static ndp_status run_with_slopes(own_loss *l, ndp_call_info *info) {
 static ndp_status check_with(const ndp_trainer *t) {
     NDP_TRY(ndp_own_check_call(t));
     NDP_CHECK(t->own.opts.divide == NDP_DIVIDE_NUMBER,
-              "a loss that is a function of log-probabilities is not divided again: begin the update with "
-              "NDP_DIVIDE_NUMBER");
+              "a loss that is a function of log-probabilities is not divided again: begin the update with a number to "
+              "divide by, such as 1");
     if (t->rank.job.model.adapter.dropout > 0)
         return NDP_FAIL(NDP_ENOTSUP,
                         "a loss that is a function of log-probabilities is not supported with "

@@ -90,6 +90,8 @@ fails 'chat.jsonl:[0-9]+: the chat template of tokens is not built in: .* has no
 unset NDP_PYTHON
 template '{% if messages[0].content == "abc 333" %}{{ "a" * 10**9 }}{% endif %}'"$good"
 fails 'chat.jsonl:333: the chat template of tokens: it needs too much memory: more than 512 MiB'
+template '{% if messages[0].content == "abc 333" %}{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}{% endif %}'"$good"
+fails 'chat.jsonl:333: the chat template of tokens takes more than 10 s of CPU time'
 template '{{ messages[1].content|length }}'"$good"
 fails 'chat.jsonl:[0-9]+: it is not certain what the assistant wrote .*the template depends on what is in the messages'
 template '{# <|im_start|> <|im_end|> #}{{ messages[1].content|length }}'"$good"

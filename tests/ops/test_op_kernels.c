@@ -556,14 +556,18 @@ static void cache_and_sum(void **state) {
             free_matrices(in, 3);
             free_matrices(&before, 1);
 
-            ndp_view x[1] = {some(100, 1, 4)}, sum[NDP_OP_MAX_OUT] = {doubles(1, 0.5)};
-            run_op(&ndp_op_reduce_sum, &attr, x, sum, device_at(d), 2);
-            double expected = accumulate ? 0.5 : 0;
-            for (int64_t r = 0; r < 100; r++)
-                expected += ndp_view_get(&x[0], r, 0);
-            assert_true(ndp_view_get(&sum[0], 0, 0) == expected);
-            free_matrices(x, 1);
-            free_matrices(sum, 1);
+            for (int weighted = 0; weighted < 2; weighted++) {
+                ndp_view x[NDP_OP_MAX_IN] = {some(100, 1, 4)}, sum[NDP_OP_MAX_OUT] = {doubles(1, 0.5)};
+                if (weighted)
+                    x[1] = random_matrix(NDP_F64, 100, 1, 5);
+                run_op(&ndp_op_reduce_sum, &attr, x, sum, device_at(d), 2);
+                double expected = accumulate ? 0.5 : 0;
+                for (int64_t r = 0; r < 100; r++)
+                    expected += ndp_view_get(&x[0], r, 0) * (weighted ? ndp_view_get(&x[1], r, 0) : 1);
+                assert_true(ndp_view_get(&sum[0], 0, 0) == expected);
+                free_matrices(x, 1 + weighted);
+                free_matrices(sum, 1);
+            }
         }
 }
 

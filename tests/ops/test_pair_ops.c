@@ -239,7 +239,7 @@ static void columns_are_summed(void **state) {
     for (int d = 0; d < DEVICES; d++)
         for (int add = 0; add < 2; add++) {
             ndp_op_attr attr = {.accumulate = add};
-            ndp_view x[] = {random_matrix(NDP_F64, 2300, NDP_PAIR_SUMS, 3)};
+            ndp_view x[NDP_OP_MAX_IN] = {random_matrix(NDP_F64, 2300, NDP_PAIR_SUMS, 3)};
             ndp_view sum[NDP_OP_MAX_OUT] = {random_matrix(NDP_F64, 1, NDP_PAIR_SUMS, 4)};
             double expected[NDP_PAIR_SUMS];
             for (int j = 0; j < NDP_PAIR_SUMS; j++) {

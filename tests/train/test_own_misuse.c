@@ -171,7 +171,7 @@ static const struct {
     {"calls", calls_negative, NDP_EINVAL, "-1 calls", false},
     {"weights of sum 0", weights_sum_to_0, NDP_EINVAL, "sum of the weights is 0", false},
     {"the same, late", weights_sum_to_0_late, NDP_EINVAL, "sum of the weights is 0", false},
-    {"a function, by tokens", with_tokens, NDP_EINVAL, "NDP_DIVIDE_NUMBER", false},
+    {"a function, by tokens", with_tokens, NDP_EINVAL, "with a number to", false},
     {"too large", too_large, NDP_EINVAL, "9 samples; batch.global_batch_size 8", false},
     {"negative size", negative_size, NDP_EINVAL, "-1 samples", false},
     {"id too large", id_too_large, NDP_EINVAL, "batch 0, sample 1, token 5: its id is 258, must be below 258", false},
