@@ -1,0 +1,25 @@
+"""The program `ndparallel`. A script that `launch` starts runs with this Python: ndparallel launch -n 4 script.py"""
+import os
+import sys
+
+
+def words_of(words):
+    at, launches = 1, words[:1] == ["launch"]
+    while launches and at < len(words) and words[at].startswith("-") and words[at] != "--":
+        at += 1 if "=" in words[at] or (len(words[at]) > 2 and words[at][1] != "-") else 2  # an option, with its value
+    at += words[at:at + 1] == ["--"]
+    script = launches and at < len(words) and words[at].endswith(".py")
+    return words[:at] + [sys.executable] * script + words[at:]
+
+
+def main():
+    here = os.path.dirname(os.path.abspath(__file__))
+    paths = [os.path.join(folder, "ndparallel") for folder in (os.path.join(here, "native"), os.path.dirname(os.path.dirname(here)))]
+    program = next((path for path in paths if os.path.isfile(path)), None)
+    if not program:
+        sys.exit(f"ndparallel: there is no {paths[0]}; install the wheel again")
+    os.execv(program, [program, *words_of(sys.argv[1:])])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,72 @@
+"""The shared library by ctypes, which releases Python's lock during a call, and its errors as one exception."""
+import ctypes
+import json
+import os
+
+from . import _declarations as c
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+STATUS = ("OK", "EINVAL", "EFORMAT", "EIO", "ENOMEM", "ECOMM", "ENOTSUP", "EINTR", "EBUG")
+
+
+class Error(RuntimeError):
+    """What the library or this package refused: `status` ("EINVAL"), `message` (cause and fix), `trail` (places in the source)."""
+    def __init__(self, message, status="EINVAL", trail=""):
+        super().__init__(message)
+        self.message, self.status, self.trail = message, status, trail
+
+
+def native(name):
+    """A file of the wheel's native part, or of the build two folders above."""
+    paths = [os.path.join(folder, name) for folder in (os.path.join(HERE, "native"), os.path.dirname(os.path.dirname(HERE)))]
+    return next((path for path in paths if os.path.isfile(path)), None)
+
+
+def _load():
+    path = os.environ.get("NDP_LIBRARY") or native("libndparallel.so")
+    if not path:
+        raise ImportError(f"no libndparallel.so in {HERE}: install the wheel, or set NDP_LIBRARY to its path")
+    library = ctypes.CDLL(path)
+    for name, (result, arguments) in c.FUNCTIONS.items():
+        if not hasattr(library, name):
+            raise ImportError(f"{path} lacks {name}: it is of another version than this package")
+        function = getattr(library, name)
+        function.restype, function.argtypes = result, arguments
+    return library
+
+
+lib = _load()
+_free = ctypes.CDLL(None).free
+_free.argtypes = [ctypes.c_void_p]
+
+
+def check(status):
+    if status:
+        raise Error(lib.ndp_error_message().decode(), STATUS[status], lib.ndp_error_trail().decode())
+
+
+def texts(words):
+    """An array of C strings."""
+    return (ctypes.c_char_p * max(1, len(words)))(*(word.encode() for word in words))
+
+
+class Config:
+    """A job: a job file, then keys with values, {"optimizer.lr": 1e-3}."""
+    def __init__(self, settings=(), file=None):
+        self.handle = ctypes.c_void_p()
+        check(lib.ndp_config_create(ctypes.byref(self.handle)))
+        if file:
+            check(lib.ndp_config_read(self.handle, os.fsencode(file)))
+        for key, value in dict(settings).items():
+            check(lib.ndp_config_set(self.handle, f"{key}={json.dumps(value)}".encode()))
+
+    def get(self, key):
+        out = ctypes.c_char_p()
+        check(lib.ndp_config_get(self.handle, key.encode(), ctypes.byref(out)))
+        value = out.value.decode()
+        _free(out)
+        return value
+
+    def __del__(self):
+        if lib and self.handle:
+            lib.ndp_config_destroy(self.handle)
