@@ -2,6 +2,8 @@
 import os
 import sys
 
+from ._library import HERE, native
+
 
 def words_of(words):
     at, launches = 1, words[:1] == ["launch"]
@@ -13,11 +15,7 @@ def words_of(words):
 
 
 def main():
-    here = os.path.dirname(os.path.abspath(__file__))
-    paths = [os.path.join(folder, "ndparallel") for folder in (os.path.join(here, "native"), os.path.dirname(os.path.dirname(here)))]
-    program = next((path for path in paths if os.path.isfile(path)), None)
-    if not program:
-        sys.exit(f"ndparallel: there is no {paths[0]}; install the wheel again")
+    program = native("ndparallel") or sys.exit(f"ndparallel: the program is not in {HERE}; install the wheel again")
     os.execv(program, [program, *words_of(sys.argv[1:])])
 
 

@@ -1,8 +1,8 @@
 """The loop of Hugging Face Accelerate over the trainer of own batches.
 
-Gradients are divided once, by the tokens of all batches of the update. Numbers that come after backward (the bound of
-clip_grad_norm_, the number of calls) are first taken from the update before; if they differ, the update is begun anew and its calls
-run again, in practice once a script."""
+Gradients are divided once, by the tokens of all batches of the update. Numbers that come after backward (the
+bound of clip_grad_norm_, the number of calls) are first taken from the update before; if they differ, the update is begun anew
+and its calls run again, in practice once a script."""
 import ctypes
 import json
 import math
@@ -12,11 +12,11 @@ import signal
 import sys
 import tempfile
 from contextlib import contextmanager
+from threading import current_thread, main_thread
 
 from ._batches import INPUTS, Loader, Round, check_inputs, skip_first_batches
 from ._declarations import EINTR
-from ._library import Error, lib
-from ._refused import Refusing, fail, unknown
+from ._library import Error, Refusing, fail, lib, unknown
 from ._tensors import view
 from ._trainer import Trainer
 
@@ -32,10 +32,8 @@ def set_seed(seed):
     """Of random weights, and of random, numpy and torch where they are imported."""
     _seed["train.seed"] = seed
     random.seed(seed)
-    if "numpy" in sys.modules:
-        sys.modules["numpy"].random.seed(seed)
-    if "torch" in sys.modules:
-        sys.modules["torch"].manual_seed(seed)
+    for name, seeds in (("numpy", lambda m: m.random.seed), ("torch", lambda m: m.manual_seed)):
+        name in sys.modules and seeds(sys.modules[name])(seed)
 
 
 class ParallelismConfig:
@@ -51,14 +49,8 @@ class Model(Refusing):
     def __init__(self, settings, folder=None):
         self.settings, self.accelerator, self._folder = settings, None, folder
 
-    def parameters(self):
-        return [Parameters(self)]
-
-    def train(self, mode=True):
-        return self
-
-    def eval(self):
-        return self
+    parameters = lambda self: [self]  # one handle for all of them
+    train = eval = lambda self, mode=True: self
 
     def gradient_checkpointing_enable(self):
         self.settings["train.recompute"] = "block"
@@ -68,12 +60,6 @@ class Model(Refusing):
 
     def __call__(self, **batch):
         return Outputs(self.accelerator or fail("the model was not prepared: accelerator.prepare(model, ...)"), batch)
-
-
-class Parameters:
-    """All parameters of a model, as one handle."""
-    def __init__(self, model):
-        self.model = model
 
 
 class AutoModelForCausalLM:
@@ -98,10 +84,9 @@ class AdamW(Refusing):
     """As torch.optim.AdamW decays all tensors; without `decay_vectors` not those of one dimension."""
     def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=1e-2, decay_vectors=True, **options):
         unknown("AdamW", options)
-        params = list(params)
-        if len(params) != 1 or not isinstance(params[0], Parameters):
+        self.param_groups = [{"params": list(params), "lr": _number(lr, "lr")}]
+        if [type(each) for each in self.param_groups[0]["params"]] != [Model]:
             fail("AdamW: params must be model.parameters() of this package; groups of tensors are the setting optimizer.groups")
-        self.param_groups = [{"params": params, "lr": _number(lr, "lr")}]
         self.accelerator, self.step_was_skipped = None, False
         self.settings = {"optimizer.name": "adamw", "optimizer.lr": lr, "optimizer.betas": list(betas), "optimizer.eps": eps,
                          "optimizer.weight_decay": weight_decay, "schedule.name": "constant", "schedule.warmup_steps": 0}
@@ -109,17 +94,13 @@ class AdamW(Refusing):
             self.settings["optimizer.groups"] = [{"params": ["vectors"], "weight_decay": weight_decay}]
 
     def step(self):
-        (self.accelerator or fail("the optimizer was not prepared: accelerator.prepare(model, optimizer, ...)")).step(self)
+        (self.accelerator or fail("the optimizer was not prepared: accelerator.prepare(optimizer)")).step(self)
 
     def zero_grad(self, set_to_none=True):
-        if self.accelerator and self.accelerator.sync_gradients:
-            self.accelerator.drop()
+        self.accelerator and self.accelerator.sync_gradients and self.accelerator.drop()
 
 
-def _cosine(x, cycles=0.5):
-    return 0.5 * (1 + math.cos(math.pi * 2 * cycles * x))
-
-
+_cosine = lambda x, cycles=0.5: 0.5 * (1 + math.cos(math.pi * 2 * cycles * x))  # noqa: E731
 _SHAPES = {"constant": lambda x: 1, "constant_with_warmup": lambda x: 1, "linear": lambda x: 1 - x,
            "cosine": lambda x, num_cycles=0.5: max(0, _cosine(x, num_cycles)),
            "cosine_with_restarts": lambda x, num_cycles=1: _cosine(num_cycles * x % 1) if x < 1 else 0,
@@ -129,12 +110,13 @@ _SHAPES = {"constant": lambda x: 1, "constant_with_warmup": lambda x: 1, "linear
 class Scheduler(Refusing):
     """A learning rate for each update, by the formulas of transformers."""
     def __init__(self, name, optimizer, warmup, steps, options):
-        self.optimizer, self.steps, self.accelerator, self.base = optimizer, steps, None, optimizer.param_groups[0]["lr"]
-        self._of = lambda n: n / warmup if n < warmup else _SHAPES[name](min(1, (n - warmup) / max(1, (steps or 0) - warmup)), **options)
+        self.optimizer, self.steps, self.accelerator, self._base = optimizer, steps, None, optimizer.param_groups[0]["lr"]
+        self._progress = lambda n: (n - warmup) / max(1, (steps or 0) - warmup)
+        self._factor = lambda n: n / warmup if n < warmup else _SHAPES[name](min(1, self._progress(n)), **options)
         self.to(0)
 
     def to(self, count):
-        self.count, self.optimizer.param_groups[0]["lr"] = count, self.base * self._of(count)
+        self.count, self.optimizer.param_groups[0]["lr"] = count, self._base * self._factor(count)
 
     def step(self):
         if not self.accelerator or (self.accelerator.sync_gradients and not self.optimizer.step_was_skipped):
@@ -145,11 +127,12 @@ class Scheduler(Refusing):
 
 
 def get_scheduler(name, optimizer, num_warmup_steps=0, num_training_steps=None, scheduler_specific_kwargs=None):
-    unknown("get_scheduler", [getattr(name, "value", name)], tuple(_SHAPES))
+    name = getattr(name, "value", name)
+    unknown("get_scheduler", [name], tuple(_SHAPES))
     isinstance(optimizer, AdamW) or fail(f"get_scheduler: a {type(optimizer).__name__}; use AdamW of this package")
-    if num_training_steps is None and not name.startswith("constant"):
-        fail(f"get_scheduler: {name} needs num_training_steps")
-    return Scheduler(name, optimizer, 0 if name == "constant" else num_warmup_steps, num_training_steps, scheduler_specific_kwargs or {})
+    num_training_steps or name.startswith("constant") or fail(f"get_scheduler: {name} needs num_training_steps")
+    warmup = 0 if name == "constant" else num_warmup_steps
+    return Scheduler(name, optimizer, warmup, num_training_steps, scheduler_specific_kwargs or {})
 
 
 class Loss(Refusing):
@@ -159,12 +142,6 @@ class Loss(Refusing):
 
     def item(self):
         return self.scale * self.outputs.mean()
-
-    def detach(self):
-        return self
-
-    float = cpu = mean = detach
-    __float__ = item
 
     def __format__(self, form):
         return format(self.item(), form)
@@ -178,7 +155,8 @@ class Loss(Refusing):
     def __add__(self, other):
         return self.item() + _number(other, "what is added to a loss")
 
-    __rmul__, __radd__ = __mul__, __add__
+    detach = float = cpu = mean = lambda self: self
+    __float__, __rmul__, __radd__ = item, __mul__, __add__
 
 
 class Outputs(Refusing):
@@ -193,10 +171,8 @@ class Outputs(Refusing):
         self.round.window = self.round.window or [self.round]
         self.of_loader, self.trainer, self.value = of_loader, accelerator.trainer, None
         self._update, self.loss = self.trainer.updates, Loss(self) if batch.get("labels") is not None else None
-        for own in self.round.own():
-            if max(own["lengths"], default=0) > accelerator.length:
-                fail(f"a row of {max(own['lengths'])} tokens, and the first batch had {accelerator.length}: say the longest, "
-                     "Accelerator(sequence_length=...)")
+        longest = max((n for own in self.round.own() for n in own["lengths"]), default=0)
+        longest <= accelerator.length or fail(f"a row of {longest} tokens, and data.sequence_length is {accelerator.length}")
 
     log_probs = property(lambda self: self._forward("logp", self.round.own()))
     entropies = property(lambda self: self._forward("entropy", self.round.own()))
@@ -218,50 +194,49 @@ class Outputs(Refusing):
 
 
 class Accelerator(Refusing):
-    """`settings`: keys of a job file (`ndparallel config`). `sequence_length`: of the longest row; else that of the first batch."""
-    device, trainer, model, optimizer, round, last_update = "cpu", None, None, None, None, None
+    """`settings`: keys of a job file (`ndparallel config`); data.sequence_length, the longest row, is that of the first batch."""
+    unwrap_model = lambda self, model, **options: model
+    end_training = lambda self: self.trainer and self.trainer.close()
+    device, trainer, model, optimizer, scheduler, round, last_update = "cpu", *[None] * 6
     sync_gradients, _accumulating, _stopping, _manual, _resume = True, False, False, False, None
     _max_norm = 1.0  # of the update before
-
     def __init__(self, parallelism_config=None, gradient_accumulation_steps=1, mixed_precision="no", project_dir=None,
-                 sequence_length=None, settings=(), **options):
+                 settings=(), **options):
         unknown("Accelerator", options)
         ranks = ctypes.c_int(1)
         self.num_processes = ranks.value if lib.ndp_world_launched(ctypes.byref(ranks)) else 1
         self.process_index, self.project_dir = lib.ndp_world_launched_rank(), project_dir
         layout = parallelism_config or ParallelismConfig(dp_replicate_size=self.num_processes)
-        isinstance(layout, ParallelismConfig) or fail(f"parallelism_config is a {type(layout).__name__}; use that of this package")
-        if layout.ranks != self.num_processes:
-            fail(f"the layout has {layout.ranks} ranks, and this is one of {self.num_processes}: start the script by `ndparallel launch "
-                 f"-n {layout.ranks} script.py`")
+        isinstance(layout, ParallelismConfig) or fail(f"parallelism_config is a {type(layout).__name__}; use ours")
+        layout.ranks == self.num_processes or fail(
+            f"the layout has {layout.ranks} ranks, this is one of {self.num_processes}: ndparallel launch -n {layout.ranks} script.py")
         self.is_main_process = self.is_local_main_process = self.process_index == 0
         self.gradient_accumulation_steps = int(_number(gradient_accumulation_steps, "gradient_accumulation_steps"))
-        self.length, self.sizes, self.data_rank = sequence_length, layout.sizes, 0
+        self.sizes, self.data_rank = layout.sizes, 0
         self.data_ranks = layout.sizes["dp_replicate_size"] * layout.sizes["dp_shard_size"]
         self.settings = {f"parallelism.{name}": size for name, size in layout.sizes.items()}
         self.settings["precision.compute"] = {"no": "fp32"}.get(mixed_precision, mixed_precision)
-        if project_dir:
-            self.settings["train.output_dir"] = os.fspath(project_dir)
-        self.settings.update(settings)
-        self.schedulers = []
+        self.settings.update({**({"train.output_dir": os.fspath(project_dir)} if project_dir else {}), **dict(settings)})
         self.drop()
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1) if current_thread() is main_thread() else ():
             if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
                 signal.signal(number, self._stop)
 
     def prepare(self, *things):
-        for i, x in enumerate(things):
-            if isinstance(x, (Model, AdamW, Scheduler)):
+        prepared = tuple(map(self._prepare, things))
+        return prepared[0] if len(things) == 1 else prepared
+
+    def _prepare(self, x):
+        for kind, name, theirs, ours in ((Model, "model", "named_parameters", "AutoModelForCausalLM, no nn.Module"),
+                                         (AdamW, "optimizer", "param_groups", "AdamW"),
+                                         (Scheduler, "scheduler", "get_last_lr", "get_scheduler")):
+            if isinstance(x, kind):
                 x.accelerator = self
-                self.model, self.optimizer = x if isinstance(x, Model) else self.model, x if isinstance(x, AdamW) else self.optimizer
-                self.schedulers += [x] if isinstance(x, Scheduler) else []
-                continue
-            for name, use in (("named_parameters", "AutoModelForCausalLM of this package; own nn.Modules cannot be trained"),
-                              ("param_groups", "AdamW of this package"), ("get_last_lr", "get_scheduler of this package")):
-                hasattr(x, name) and fail(f"prepare: a {type(x).__name__} of torch: use {use}", "ENOTSUP")
-            hasattr(x, "__iter__") or fail(f"prepare: a {type(x).__name__}; a loader is an iterable of dictionaries")
-            things = (*things[:i], x if isinstance(x, Loader) else Loader(self, x), *things[i + 1:])
-        return things[0] if len(things) == 1 else things
+                setattr(self, name, x)
+                return x
+            hasattr(x, theirs) and fail(f"prepare: a {type(x).__name__} of torch: use our {ours}", "ENOTSUP")
+        hasattr(x, "__iter__") or fail(f"prepare: a {type(x).__name__}; a loader is an iterable of dictionaries")
+        return x if isinstance(x, Loader) else Loader(self, x)
 
     def start(self, batch):
         """Makes the trainer, of calls of such batches."""
@@ -272,9 +247,9 @@ class Accelerator(Refusing):
         len(shape) == 2 or fail(f"input_ids has shape {list(shape)}; it must be [samples, length]")
         parts = self.sizes["sp_size"] * self.sizes["tp_size"] * self.sizes["cp_size"] * (2 if self.sizes["cp_size"] > 1 else 1)
         self.trainer = Trainer({
-            "data.sequence_length": -(-(self.length or shape[1]) // parts) * parts, "batch.micro_batch_size": shape[0],
+            "data.sequence_length": -(-shape[1] // parts) * parts, "batch.micro_batch_size": shape[0],
             "batch.global_batch_size": shape[0] * self.data_ranks, **_seed, **self.model.settings,
-            "train.steps": max((s.steps or 0 for s in self.schedulers), default=0) or 1 << 30,
+            "train.steps": self.scheduler and self.scheduler.steps or 1 << 30,
             **(self.optimizer.settings if self.optimizer else {}), **self.settings})
         self.length, self.data_rank = self.trainer.shape().length, self.trainer.shape().data_rank
         if self._resume is not None:
@@ -284,18 +259,17 @@ class Accelerator(Refusing):
 
     @contextmanager
     def accumulate(self, *models):
-        self._accumulating, self.sync_gradients = True, self.round is None or self.round is self.round.window[-1]
-        try:
-            yield
-        finally:
-            self._accumulating = False
+        self.round or self.gradient_accumulation_steps == 1 or fail("accumulate: accelerator.prepare(loader) first")
+        self._accumulating, self.sync_gradients = True, not self.round or self.round is self.round.window[-1]
+        yield
+        self._accumulating = False
 
     def backward(self, loss):
-        isinstance(loss, Loss) or fail(f"backward: a {type(loss).__name__}; give outputs.loss, or that times or by a number. A loss of "
-                                       "your own: Trainer.forward_backward_with", "ENOTSUP")
+        isinstance(loss, Loss) or fail(f"backward: a {type(loss).__name__}; give outputs.loss, or that times or by a number; for "
+                                       "another loss Trainer.forward_backward_with", "ENOTSUP")
         self.optimizer or fail("backward: no optimizer was prepared")
         if not loss.outputs.of_loader and self.data_ranks > 1:
-            fail("backward: a batch that is not of a prepared loader, which counts the tokens of all ranks: accelerator.prepare(loader)")
+            fail("backward: the batch is not of a prepared loader, which counts the tokens of all ranks")
         unit = loss.outputs.round.window if self._accumulating else [loss.outputs.round]
         self._calls.append((loss.outputs, loss.scale, len(unit), sum(r.tokens() for r in unit)))
         self._manual |= len(self._calls) > self._calls[0][2]
@@ -310,8 +284,12 @@ class Accelerator(Refusing):
         try:  # a rank that was asked to stop begins none, so that none begins
             self.trainer.begin("number", self._calls[0][3], *wanted[:2], -1 if self._stopping else wanted[2])
         except Error as e:
-            "-1 calls" not in e.message or self._leave()
-            raise
+            if "-1 calls" not in e.message:
+                raise
+            self.trainer.save()
+            self.print(f"stopped after step {self.trainer.updates}, which is saved")
+            self.trainer.status = EINTR
+            sys.exit(130)
         self._begun = wanted
         for call in self._calls:
             self._run(*call)
@@ -319,8 +297,8 @@ class Accelerator(Refusing):
 
     def _run(self, outputs, scale, _calls, tokens):
         weight, batches = scale * (self._calls[0][3] / (tokens or 1)), outputs.round.own()
-        if weight != 1:
-            batches = [{**batch, "weights": [[weight] * len(row) for row in batch["ids"]]} for batch in batches]
+        for batch in batches if weight != 1 else ():
+            batch["weights"] = [[weight] * len(row) for row in batch["ids"]]
         info = self.trainer.forward_backward(batches)
         if outputs.value is None and info.tokens:
             outputs.value = info.sum / weight / info.tokens
@@ -352,8 +330,7 @@ class Accelerator(Refusing):
             print(*words, **options, flush=True)
 
     def wait_for_everyone(self):
-        if self.trainer:
-            self.trainer.forward([], ())
+        self.num_processes == 1 or self._made("wait_for_everyone").forward([], ())
 
     def gather_for_metrics(self, value, *options):
         """The loss is that of all ranks; numbers of one's own stay on their rank."""
@@ -371,45 +348,31 @@ class Accelerator(Refusing):
                 line = {"step": self.trainer.updates if step is None else step, **{name: float(x) for name, x in values.items()}}
                 file.write(json.dumps(line) + "\n")
 
-    def init_trackers(self, *names, **options):
-        """log() needs none."""
-
-    def unwrap_model(self, model, **options):
-        return model
-
-    def end_training(self):
-        if self.trainer:
-            self.trainer.close()
-
     def _stop(self, number, frame):
         """As `ndparallel train`: the first Ctrl-C ends and saves the update, the second one ends at once."""
         if self._stopping and number == signal.SIGINT:
             raise KeyboardInterrupt
         self._stopping = True
 
-    def _leave(self):
-        self.trainer.save()
-        self.print(f"stopped after step {self.trainer.updates}, which is saved")
-        self.trainer.status = EINTR
-        sys.exit(130)
-
     # ---- saves ----
 
     def save_state(self, output_dir=None):
         """Weights, states and step, in output_dir/step-N; None: PROJECT_DIR/checkpoints."""
-        (self.trainer or fail("save_state: there is nothing before the first batch")).save(output_dir)
+        self._made("save_state").save(output_dir)
 
     def load_state(self, input_dir=None):
         """The newest checkpoint there, of any layout; before the first batch it is loaded with that."""
         self._resume = (input_dir,)
         if self.trainer:
-            self.trainer.resume(input_dir) >= 0 or fail(f"load_state: there is no checkpoint in {input_dir or 'the project folder'}")
-            for scheduler in self.schedulers:
-                scheduler.to(self.trainer.updates)
+            self.trainer.resume(input_dir) >= 0 or fail(f"load_state: no checkpoint in {input_dir or 'the project folder'}")
+            self.scheduler and self.scheduler.to(self.trainer.updates)
 
     def save_model(self, model, save_directory, **options):
         """A Hugging Face folder."""
         unknown("save_model", options)
-        (self.trainer or fail("save_model: there is nothing before the first batch")).export(save_directory)
+        self._made("save_model").export(save_directory)
+
+    def _made(self, who):
+        return self.trainer or fail(f"{who}: ranks meet with the first batch, which says how large the trainer is")
 
     skip_first_batches = staticmethod(skip_first_batches)

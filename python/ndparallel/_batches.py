@@ -2,7 +2,7 @@
 import itertools
 import math
 
-from ._refused import fail, unknown
+from ._library import fail, unknown
 from ._tensors import rows_of
 
 INPUTS = ("input_ids", "labels", "attention_mask", "position_ids")
@@ -14,8 +14,7 @@ def _read_row(at, ids, labels, mask, positions):
     """The tokens of a sample without padding: ids, labels, each at the token before, positions, documents."""
     kept = [i for i, seen in enumerate(mask) if seen] if mask else range(len(ids))
     first, end = (kept[0], kept[-1] + 1) if kept else (0, 0)
-    if len(kept) != end - first:
-        fail(f"attention_mask of sample {at} has zeros between ones; padding is at the beginning or the end of a row")
+    len(kept) == end - first or fail(f"attention_mask of sample {at} has zeros between ones; padding begins or ends a row")
     documents = [0] * (end - first)
     if positions and not mask:  # as of packed rows without a mask: a position 0 begins a document
         documents = list(itertools.accumulate(int(p == 0) for p in positions))
@@ -54,12 +53,11 @@ class Round:
         self._own = [data_rank] if data_rank < len(batches) else []
 
     def read(self, i):
-        if i not in self._read:
-            self._read[i] = read_batch(self.batches[i])
+        self._read[i] = self._read.get(i) or read_batch(self.batches[i])
         return self._read[i]
 
     def own(self):
-        return [self.read(i) for i in self._own]
+        return [dict(self.read(i)) for i in self._own]
 
     def all(self):
         return [{**self.read(i), "everywhere": True} for i in range(len(self.batches))]
@@ -81,7 +79,7 @@ class Loader:
         for batch in it:
             batches = [batch, *itertools.islice(it, self.accelerator.data_ranks - 1)]
             for batch in batches:
-                hasattr(batch, "keys") or fail(f"the loader gives a {type(batch).__name__}; it must give dictionaries with input_ids")
+                hasattr(batch, "keys") or fail(f"the loader gives a {type(batch).__name__}; it must give dictionaries")
             self.accelerator.start(batches[0])
             yield Round(batches, self.accelerator.data_rank)
 

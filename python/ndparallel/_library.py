@@ -1,4 +1,4 @@
-"""The shared library by ctypes, which releases Python's lock during a call, and its errors as one exception."""
+"""The shared library by ctypes, which releases Python's lock during a call; its errors; what is refused (refused.txt)."""
 import ctypes
 import json
 import os
@@ -10,7 +10,7 @@ STATUS = ("OK", "EINVAL", "EFORMAT", "EIO", "ENOMEM", "ECOMM", "ENOTSUP", "EINTR
 
 
 class Error(RuntimeError):
-    """What the library or this package refused: `status` ("EINVAL"), `message` (cause and fix), `trail` (places in the source)."""
+    """What the library or this package refused: `status` ("EINVAL"), `message` (cause and fix), `trail` (places in C)."""
     def __init__(self, message, status="EINVAL", trail=""):
         super().__init__(message)
         self.message, self.status, self.trail = message, status, trail
@@ -36,8 +36,6 @@ def _load():
 
 
 lib = _load()
-_free = ctypes.CDLL(None).free
-_free.argtypes = [ctypes.c_void_p]
 
 
 def check(status):
@@ -55,18 +53,36 @@ class Config:
     def __init__(self, settings=(), file=None):
         self.handle = ctypes.c_void_p()
         check(lib.ndp_config_create(ctypes.byref(self.handle)))
-        if file:
-            check(lib.ndp_config_read(self.handle, os.fsencode(file)))
+        file and check(lib.ndp_config_read(self.handle, os.fsencode(file)))
         for key, value in dict(settings).items():
             check(lib.ndp_config_set(self.handle, f"{key}={json.dumps(value)}".encode()))
-
-    def get(self, key):
-        out = ctypes.c_char_p()
-        check(lib.ndp_config_get(self.handle, key.encode(), ctypes.byref(out)))
-        value = out.value.decode()
-        _free(out)
-        return value
 
     def __del__(self):
         if lib and self.handle:
             lib.ndp_config_destroy(self.handle)
+
+
+_table = {}
+with open(os.path.join(HERE, "refused.txt")) as _file:
+    for _owners, _names, _why in (line.strip().split(" | ") for line in _file if line[0] != "#"):
+        _table.update({(owner, name): _why for owner in _owners.split() for name in _names.split()})
+
+
+def unknown(who, given, known=()):
+    """Refuses what is not `known`, with what to use, or the nearest one."""
+    for name in (name for name in given if name not in known):
+        near = known and lib.ndp_nearest(name.encode(), texts(known), len(known))
+        why = _table.get((f"{who}()", name)) or (f"did you mean {near.decode()}?" if near else "")
+        raise Error(f"{who}: no '{name}'" + (f"; {why}" if why else ""), "ENOTSUP")
+
+
+class Refusing:
+    def __getattr__(self, name):
+        kind = type(self).__name__
+        if (kind, name) in _table:
+            raise Error(f"{kind}.{name} is not supported: {_table[kind, name]}", "ENOTSUP")
+        raise AttributeError(f"'{kind}' has no attribute '{name}'")
+
+
+def fail(message, status="EINVAL"):
+    raise Error(message, status)

@@ -1,9 +1,9 @@
-"""Arrays of others where they are: what has the buffer protocol (array, numpy), what has DLPack (torch), and lists. Neither numpy nor
-torch is imported here."""
+"""Arrays of others where they are: what has the buffer protocol (array, numpy), what has DLPack (torch), and lists. Neither
+numpy nor torch is imported here."""
 import ctypes
 from array import array
 
-from ._library import Error
+from ._library import fail
 
 _KINDS = {(0, 8): "b", (0, 16): "h", (0, 32): "i", (0, 64): "q", (1, 8): "B", (2, 32): "f", (2, 64): "d", (6, 8): "?"}
 
@@ -21,16 +21,13 @@ _pointer_of.restype, _pointer_of.argtypes = ctypes.c_void_p, [ctypes.py_object, 
 
 def _by_dlpack(x, what):
     """The capsule, which is not consumed, frees the tensor when it ends."""
-    if x.__dlpack_device__()[0] != 1:
-        raise Error(f"{what} is on another device; give it as {what}.cpu()")
+    x.__dlpack_device__()[0] == 1 or fail(f"{what} is on another device; give it as {what}.cpu()")
     capsule = (x.detach() if hasattr(x, "detach") else x).__dlpack__()
     t, size = _Tensor.from_address(_pointer_of(capsule, b"dltensor")), 1
     shape = tuple(t.shape[:t.ndim])
-    if (t.code, t.bits) not in _KINDS:
-        raise Error(f"{what} has elements of {t.bits} bits and DLPack's kind {t.code}; give int32, int64, float or double")
+    (t.code, t.bits) in _KINDS or fail(f"{what} has {t.bits} bits of DLPack's kind {t.code}; give int32, int64, float or double")
     for axis in reversed(range(t.ndim)):
-        if t.strides and shape[axis] > 1 and t.strides[axis] != size:
-            raise Error(f"{what} is not contiguous; give it as {what}.contiguous()")
+        t.strides and shape[axis] > 1 and t.strides[axis] != size and fail(f"{what} is not contiguous; give {what}.contiguous()")
         size *= shape[axis]
     room = (ctypes.c_char * (size * t.bits // 8)).from_address(t.data + t.offset) if size else b""
     return memoryview(room).cast("B").cast(_KINDS[t.code, t.bits]), shape, capsule
@@ -39,8 +36,7 @@ def _by_dlpack(x, what):
 def _of_list(x, what):
     shape = [len(x)]
     while x and isinstance(x[0], (list, tuple)):
-        if any(len(row) != len(x[0]) for row in x):
-            raise Error(f"rows of {what} have several lengths; pad them")
+        all(len(row) == len(x[0]) for row in x) or fail(f"rows of {what} have several lengths; pad them")
         shape.append(len(x[0]))
         x = [value for row in x for value in row]
     return memoryview(array("d" if any(isinstance(value, float) for value in x) else "q", x)), tuple(shape), None
@@ -56,7 +52,7 @@ def view(x, what):
         m = memoryview(x)
         return m.cast("B").cast({"l": "q", "L": "Q"}.get(m.format, m.format)) if m.nbytes else m, m.shape, m
     except (TypeError, OverflowError) as e:
-        raise Error(f"{what} is a {type(x).__name__} ({e}); give numbers as a list, an array, or a contiguous tensor") from None
+        fail(f"{what} is a {type(x).__name__} ({e}); give numbers as a list, an array, or a contiguous tensor")
 
 
 def array_of(x, kind, what):
@@ -66,14 +62,13 @@ def array_of(x, kind, what):
         try:
             m = memoryview(array(kind, m.tolist()))
         except (OverflowError, TypeError) as e:
-            raise Error(f"{what}: {e}") from None
+            fail(f"{what}: {e}")
     return ({"i": ctypes.c_int32, "q": ctypes.c_int64, "d": ctypes.c_double}[kind] * len(m)).from_buffer(m), shape, (m, keep)
 
 
 def rows_of(x, what):
     """A [samples, length] array as lists of numbers."""
     m, shape, _keep = view(x, what)
-    if len(shape) != 2:
-        raise Error(f"{what} has shape {list(shape)}; it must be [samples, length]")
+    len(shape) == 2 or fail(f"{what} has shape {list(shape)}; it must be [samples, length]")
     values = m.tolist()
     return [values[i * shape[1]:(i + 1) * shape[1]] for i in range(shape[0])]

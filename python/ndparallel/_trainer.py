@@ -7,8 +7,7 @@ import sys
 from array import array
 
 from . import _declarations as c
-from ._library import STATUS, Config, Error, check, lib
-from ._refused import unknown
+from ._library import STATUS, Config, Error, check, fail, lib, unknown
 from ._tensors import array_of
 
 _open = []
@@ -25,11 +24,12 @@ def _failed(kind, value, trace):
 
 
 sys.excepthook = _failed
-atexit.register(lambda: [trainer.close() for trainer in list(_open)])
+atexit.register(lambda process=os.getpid(): [trainer.close() for trainer in list(_open) if os.getpid() == process])
 
 
 def _read_batch(batch, keep):
     unknown("a batch", batch, (*_ARRAYS, "everywhere"))
+    batch.get("ids") is not None or fail("a batch needs ids, [samples, length]")
     out = c.ndp_batch(*c.BATCH_INIT)
     for name, kind in _ARRAYS.items():
         if batch.get(name) is not None:
@@ -37,11 +37,9 @@ def _read_batch(batch, keep):
             keep.append((pointer, kept))
             if name == "ids" and len(shape) == 2:
                 out.samples, out.length = shape
-            if shape != ((out.samples,) if name == "lengths" else (out.samples, out.length)):
-                raise Error(f"{name} has shape {list(shape)}; ids are [samples, length], lengths [samples], the others as ids")
+            shape == ((out.samples,) if name == "lengths" else (out.samples, out.length)) or fail(
+                f"{name} has shape {list(shape)}; ids are [samples, length], lengths [samples], the others as ids")
             setattr(out, name, ctypes.cast(pointer, ctypes.POINTER(pointer._type_)))
-        elif name == "ids":
-            raise Error("a batch needs ids, [samples, length]")
     setattr(out, "global", bool(batch.get("everywhere")))
     return out
 
@@ -53,8 +51,8 @@ def _read_batches(batches):
 
 
 class Trainer:
-    """One rank: of the world that `ndparallel launch` started, or the only one. `config`: a Config, or keys with values. A batch is a
-    dictionary with the names of ndp_batch; `everywhere`: all ranks give it. Methods are collective. close() leaves the world."""
+    """One rank, of the world that `ndparallel launch` started or the only one. `config`: a Config, or keys with values. A batch is
+    a dictionary with the names of ndp_batch; `everywhere`: all ranks give it. Methods are collective; close() leaves the world."""
     def __init__(self, config):
         self.config = config if isinstance(config, Config) else Config({"train.own_batches": True, **config})
         self.world, self.handle, self.status = ctypes.c_void_p(), ctypes.c_void_p(), c.OK
@@ -73,12 +71,10 @@ class Trainer:
             lib.ndp_trainer_destroy(self.handle)
             lib.ndp_world_leave(self.world, self.status)
 
-    def __enter__(self):
-        return self
+    __enter__ = lambda self: self
 
     def __exit__(self, kind, error, trace):
-        if error:
-            self.fail(error)
+        error and self.fail(error)
         self.close()
 
     def _out(self, function, kind, *arguments):
@@ -93,12 +89,14 @@ class Trainer:
 
     def sample(self, number):
         """A sample of the job's own data (data.files), as a batch."""
-        rows = {name: array("i", bytes(4 * self.shape().length)) for name in ("ids", "labels", "positions", "documents")}
-        check(lib.ndp_trainer_sample(self.handle, number, *((ctypes.c_int32 * len(row)).from_buffer(row) for row in rows.values())))
-        return {name: memoryview(row).cast("B").cast("i", [1, len(row)]) for name, row in rows.items()}
+        length, names = self.shape().length, ("ids", "labels", "positions", "documents")
+        rows = [(ctypes.c_int32 * length)() for _ in names]
+        check(lib.ndp_trainer_sample(self.handle, number, *rows))
+        return {name: memoryview(row).cast("B").cast("i", [1, length]) for name, row in zip(names, rows)}
 
     def begin(self, divide="tokens", divide_by=1, lr=math.nan, max_grad_norm=math.nan, calls=1):
-        check(lib.ndp_trainer_begin(self.handle, ctypes.byref(c.ndp_update_opts(_DIVIDE[divide], divide_by, lr, max_grad_norm, calls))))
+        options = c.ndp_update_opts(_DIVIDE[divide], divide_by, lr, max_grad_norm, calls)
+        check(lib.ndp_trainer_begin(self.handle, ctypes.byref(options)))
 
     def forward_backward(self, batches):
         rows, n, _keep = _read_batches(batches)
@@ -111,8 +109,9 @@ class Trainer:
 
         def call(_user, logp, samples, length, slopes, out):
             try:
-                out[0] = loss(*(memoryview((ctypes.c_double * length * samples).from_address(ctypes.addressof(p.contents))).cast("B")
-                                .cast("d", [samples, length]) for p in (logp, slopes))) if samples else 0
+                size = ctypes.c_double * (samples * length)
+                rooms = [memoryview(size.from_address(ctypes.addressof(p.contents))).cast("B") for p in (logp, slopes)]
+                out[0] = loss(*(room.cast("d", [samples, length]) for room in rooms)) if samples else 0
             except BaseException as e:  # nothing may cross C: it is raised again below
                 raised.append(e)
             return c.EINVAL if raised else c.OK
@@ -142,8 +141,8 @@ class Trainer:
     def tensors(self):
         """The names of the model's tensors, and how many elements each has."""
         size = ctypes.c_int64()
-        names = (lib.ndp_trainer_tensor(self.handle, i, ctypes.byref(size)) for i in range(lib.ndp_trainer_tensors(self.handle)))
-        return {name.decode(): size.value for name in names}
+        return {lib.ndp_trainer_tensor(self.handle, i, ctypes.byref(size)).decode(): size.value
+                for i in range(lib.ndp_trainer_tensors(self.handle))}
 
     def read(self, name, gradient=False):
         """A whole tensor, or the last update's gradient of it."""

@@ -202,13 +202,13 @@ def misuse():
             setattr(self, name, None)
 
     for words, call in (
-            ("use AutoModelForCausalLM", lambda: a.prepare(Foreign("named_parameters"))),
-            ("use AdamW", lambda: a.prepare(Foreign("param_groups"))),
-            ("use get_scheduler", lambda: a.prepare(Foreign("get_last_lr"))),
+            ("use our AutoModelForCausalLM", lambda: a.prepare(Foreign("named_parameters"))),
+            ("use our AdamW", lambda: a.prepare(Foreign("param_groups"))),
+            ("use our get_scheduler", lambda: a.prepare(Foreign("get_last_lr"))),
             ("a int; a loader", lambda: a.prepare(3)),
             ("no 'deepspeed_plugin'; use parallelism_config", lambda: Accelerator(deepspeed_plugin=1)),
             ("did you mean tp_size?", lambda: ParallelismConfig(tp_sise=2)),
-            ("has 2 ranks, and this is one of 1", lambda: Accelerator(ParallelismConfig(tp_size=2))),
+            ("has 2 ranks, this is one of 1", lambda: Accelerator(ParallelismConfig(tp_size=2))),
             ("parallelism_config is a int", lambda: Accelerator(parallelism_config=3)),
             ("fp16 is not supported", lambda: start(mixed_precision="fp16")),
             ("no modules in Python", lambda: model.register_forward_hook(print)),
@@ -230,7 +230,7 @@ def misuse():
             ("zeros between ones", lambda: model(input_ids=[[1, 2, 3]], attention_mask=[[1, 0, 1]])),
             ("several lengths", lambda: model(input_ids=[[1, 2], [3]])),
             ("input_ids is a list", lambda: model(input_ids=[["a", "b"]])),
-            ("sequence_length=", lambda: model(input_ids=[[1] * (LENGTH + 1)])),
+            ("data.sequence_length", lambda: model(input_ids=[[1] * (LENGTH + 1)]).predictions),
             ("64", lambda: model(input_ids=[[64]], labels=[[64]]).loss.item()),
             ("no checkpoint", lambda: a.load_state("nowhere")),
             ("prepare the loader", lambda: a.skip_first_batches([], 1)),
@@ -302,7 +302,7 @@ def tensors():
         torch = sys.modules["torch"]
         rows = [{key: torch.tensor(x[i]) for key, x in batch_of(rows_of(u)).items()} for u in range(2) for i in range(ROWS)]
         assert train(torch.utils.data.DataLoader(rows, batch_size=ROWS, num_workers=1)) == expected
-        refused("a Linear of torch: use AutoModel", lambda: Accelerator().prepare(torch.nn.Linear(2, 2)))
+        refused("a Linear of torch: use our AutoModel", lambda: Accelerator().prepare(torch.nn.Linear(2, 2)))
         refused("is not contiguous", lambda: start_with(torch.ones(4, 6, dtype=torch.int64).t()))
         x = torch.arange(8, dtype=torch.int32)
         m, _, keep = ndparallel._trainer.array_of(x, "i", "x")
