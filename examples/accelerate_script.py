@@ -3,18 +3,19 @@
     ndparallel launch -n 4 accelerate_script.py --dp-replicate 2 --dp-shard 2
     python accelerate_script.py
 
-The sizes are those of dp_replicate, dp_shard, cp and tp; their product is the number of ranks that `launch` starts, and the losses
-are the same on every layout. The model is a small Llama with random weights, the corpus a sequence that it can predict. Needs
-neither torch nor numpy: batches may be their tensors, or lists.
+The sizes are those of dp_replicate, dp_shard, cp and tp; their product is the number of ranks that `launch` starts, and the
+losses are the same on every layout. The model is a small Llama with random weights, the corpus a sequence that it can predict.
+Needs neither torch nor numpy: batches may be their tensors, or lists.
 """
 import argparse
 
 from ndparallel import Accelerator, AdamW, AutoModelForCausalLM, ParallelismConfig, get_scheduler, set_seed
 
 LENGTH, SAMPLES, ROWS = 64, 96, 8  # tokens of a row; rows of the corpus, of an update
-MODEL = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 64, "hidden_size": 32, "intermediate_size": 64,
-         "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": LENGTH,
-         "rms_norm_eps": 1e-5, "hidden_act": "silu", "tie_word_embeddings": False, "bos_token_id": 0, "eos_token_id": 1}
+MODEL = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 64, "hidden_size": 32,
+         "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, 
+         "max_position_embeddings": LENGTH, "rms_norm_eps": 1e-5, "hidden_act": "silu", "tie_word_embeddings": False,
+         "bos_token_id": 0, "eos_token_id": 1}
 
 
 def corpus():
@@ -56,12 +57,13 @@ def main():
     optimizer = AdamW(model.parameters(), lr=3e-3)
     scheduler = get_scheduler("cosine", optimizer, num_warmup_steps=4, num_training_steps=steps)
     model, optimizer, dataloader, scheduler = accelerator.prepare(model, optimizer, dataloader, scheduler)
+    done = 0
     if args.resume:
         accelerator.load_state()
+        done = accelerator.trainer.updates
 
-    done = 0
     for epoch in range(args.epochs):
-        for batch in dataloader:
+        for batch in accelerator.skip_first_batches(dataloader, max(0, done * args.accumulate - epoch * len(dataloader))):
             with accelerator.accumulate(model):
                 outputs = model(**batch)
                 accelerator.backward(outputs.loss)

@@ -4,5 +4,4 @@ from ._library import Config, Error, lib
 from ._trainer import Trainer
 
 __version__ = lib.ndp_build().decode().split()[0]
-__all__ = ["Accelerator", "AdamW", "AutoModelForCausalLM", "Config", "Error", "ParallelismConfig", "Trainer", "get_scheduler",
-           "set_seed", "skip_first_batches"]
+__all__ = [name for name in dir() if name[0] != "_" and name != "lib"]

@@ -197,7 +197,7 @@ class Accelerator(Refusing):
     """`settings`: keys of a job file (`ndparallel config`); data.sequence_length, the longest row, is that of the first batch."""
     unwrap_model = lambda self, model, **options: model
     end_training = lambda self: self.trainer and self.trainer.close()
-    device, trainer, model, optimizer, scheduler, round, last_update = "cpu", *[None] * 6
+    device, trainer, model, optimizer, scheduler, loader, round, last_update = "cpu", *[None] * 7
     sync_gradients, _accumulating, _stopping, _manual, _resume = True, False, False, False, None
     _max_norm = 1.0  # of the update before
     def __init__(self, parallelism_config=None, gradient_accumulation_steps=1, mixed_precision="no", project_dir=None,
@@ -208,8 +208,8 @@ class Accelerator(Refusing):
         self.process_index, self.project_dir = lib.ndp_world_launched_rank(), project_dir
         layout = parallelism_config or ParallelismConfig(dp_replicate_size=self.num_processes)
         isinstance(layout, ParallelismConfig) or fail(f"parallelism_config is a {type(layout).__name__}; use ours")
-        layout.ranks == self.num_processes or fail(
-            f"the layout has {layout.ranks} ranks, this is one of {self.num_processes}: ndparallel launch -n {layout.ranks} script.py")
+        layout.ranks == self.num_processes or fail(f"the layout has {layout.ranks} ranks, this is one of {self.num_processes}: "
+                                                   f"ndparallel launch -n {layout.ranks} script.py")
         self.is_main_process = self.is_local_main_process = self.process_index == 0
         self.gradient_accumulation_steps = int(_number(gradient_accumulation_steps, "gradient_accumulation_steps"))
         self.sizes, self.data_rank = layout.sizes, 0
@@ -236,12 +236,14 @@ class Accelerator(Refusing):
                 return x
             hasattr(x, theirs) and fail(f"prepare: a {type(x).__name__} of torch: use our {ours}", "ENOTSUP")
         hasattr(x, "__iter__") or fail(f"prepare: a {type(x).__name__}; a loader is an iterable of dictionaries")
-        return x if isinstance(x, Loader) else Loader(self, x)
+        self.loader = x if isinstance(x, Loader) else Loader(self, x)
+        return self.loader
 
     def start(self, batch):
         """Makes the trainer, of calls of such batches."""
         if self.trainer:
             return
+        hasattr(batch, "keys") or fail(f"a {type(batch).__name__} is no batch; a loader gives dictionaries with input_ids")
         self.model or fail("no model was prepared: accelerator.prepare(model, ...)")
         shape = view(batch["input_ids"], "input_ids")[1] if batch.get("input_ids") is not None else ()
         len(shape) == 2 or fail(f"input_ids has shape {list(shape)}; it must be [samples, length]")
@@ -267,11 +269,10 @@ class Accelerator(Refusing):
     def backward(self, loss):
         isinstance(loss, Loss) or fail(f"backward: a {type(loss).__name__}; give outputs.loss, or that times or by a number; for "
                                        "another loss Trainer.forward_backward_with", "ENOTSUP")
-        self.optimizer or fail("backward: no optimizer was prepared")
-        if not loss.outputs.of_loader and self.data_ranks > 1:
-            fail("backward: the batch is not of a prepared loader, which counts the tokens of all ranks")
+        self.optimizer or fail("backward: prepare an optimizer first")
+        loss.outputs.of_loader or self.data_ranks == 1 or fail("backward: give a batch of a prepared loader, which counts tokens")
         unit = loss.outputs.round.window if self._accumulating else [loss.outputs.round]
-        self._calls.append((loss.outputs, loss.scale, len(unit), sum(r.tokens() for r in unit)))
+        self._calls.append((loss.outputs, loss.scale, len(unit), sum(each.tokens() for each in unit)))
         self._manual |= len(self._calls) > self._calls[0][2]
         self._settle() or self._run(*self._calls[-1])
 
@@ -361,9 +362,12 @@ class Accelerator(Refusing):
         self._made("save_state").save(output_dir)
 
     def load_state(self, input_dir=None):
-        """The newest checkpoint there, of any layout; before the first batch it is loaded with that."""
+        """The newest checkpoint there, of any layout. A loader that can be iterated again gives its first batch for the trainer;
+        else the checkpoint is loaded with the first batch."""
         self._resume = (input_dir,)
-        if self.trainer:
+        if not self.trainer and self.loader is not None and iter(self.loader.batches) is not self.loader.batches:
+            self.start(next(iter(self.loader.batches)))
+        elif self.trainer:
             self.trainer.resume(input_dir) >= 0 or fail(f"load_state: no checkpoint in {input_dir or 'the project folder'}")
             self.scheduler and self.scheduler.to(self.trainer.updates)
 

@@ -77,10 +77,8 @@ class Loader:
     def _rounds(self):
         it = iter(self.batches)
         for batch in it:
+            self.accelerator.start(batch)
             batches = [batch, *itertools.islice(it, self.accelerator.data_ranks - 1)]
-            for batch in batches:
-                hasattr(batch, "keys") or fail(f"the loader gives a {type(batch).__name__}; it must give dictionaries")
-            self.accelerator.start(batches[0])
             yield Round(batches, self.accelerator.data_rank)
 
     def __iter__(self):

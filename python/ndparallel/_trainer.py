@@ -51,8 +51,8 @@ def _read_batches(batches):
 
 
 class Trainer:
-    """One rank, of the world that `ndparallel launch` started or the only one. `config`: a Config, or keys with values. A batch is
-    a dictionary with the names of ndp_batch; `everywhere`: all ranks give it. Methods are collective; close() leaves the world."""
+    """One rank, of the world that `ndparallel launch` started or the only one. `config`: a Config, or keys with values. A batch
+    is a dictionary with the names of ndp_batch; `everywhere`: all ranks give it. Methods are collective; close() leaves."""
     def __init__(self, config):
         self.config = config if isinstance(config, Config) else Config({"train.own_batches": True, **config})
         self.world, self.handle, self.status = ctypes.c_void_p(), ctypes.c_void_p(), c.OK

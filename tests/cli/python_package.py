@@ -13,9 +13,10 @@ from ndparallel import Accelerator, AdamW, AutoModelForCausalLM, Error, Parallel
 from ndparallel import _declarations as declarations
 
 ROWS, LENGTH = 4, 16
-MODEL = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 64, "hidden_size": 16, "intermediate_size": 32,
-         "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "max_position_embeddings": 64,
-         "rms_norm_eps": 1e-5, "hidden_act": "silu", "tie_word_embeddings": True, "bos_token_id": 0, "eos_token_id": 1}
+MODEL = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 64, "hidden_size": 16,
+         "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, 
+         "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "hidden_act": "silu", "tie_word_embeddings": True,
+         "bos_token_id": 0, "eos_token_id": 1}
 
 
 def rows_of(update):
@@ -35,8 +36,8 @@ def batch_of(rows, left=False):
 
 
 def accelerator_of(loader, layout=None, project=None, **options):
-    a = Accelerator(ParallelismConfig(**(layout or {})), project_dir=project, settings={"train.threads": 1, "train.force_memory": True},
-                    **options)
+    settings = {"train.threads": 1, "train.force_memory": True}
+    a = Accelerator(ParallelismConfig(**(layout or {})), project_dir=project, settings=settings, **options)
     set_seed(7)
     model = AutoModelForCausalLM.from_config(MODEL)
     optimizer = AdamW(model.parameters(), lr=1e-2)
@@ -96,8 +97,8 @@ def own(layout, calls):
     calls, found = int(calls), []
     a, model, optimizer, _, _ = accelerator_of([], json.loads(layout))
     each = ROWS // a.data_ranks // calls
-    settings = {**a.settings, **optimizer.settings, **model.settings, "train.seed": 7, "train.steps": 10, "data.sequence_length": LENGTH,
-                "batch.micro_batch_size": each, "batch.global_batch_size": each * a.data_ranks}
+    settings = {**a.settings, **optimizer.settings, **model.settings, "train.seed": 7, "train.steps": 10,
+                "data.sequence_length": LENGTH, "batch.micro_batch_size": each, "batch.global_batch_size": each * a.data_ranks}
     with Trainer(settings) as t:
         for u, rate in enumerate((0, 5e-3, 1e-2)):
             rows = rows_of(u)
@@ -233,6 +234,7 @@ def misuse():
             ("data.sequence_length", lambda: model(input_ids=[[1] * (LENGTH + 1)]).predictions),
             ("64", lambda: model(input_ids=[[64]], labels=[[64]]).loss.item()),
             ("no checkpoint", lambda: a.load_state("nowhere")),
+            ("a list is no batch", lambda: next(iter(accelerator_of([[1]])[3]))),
             ("prepare the loader", lambda: a.skip_first_batches([], 1)),
             ("did you mean", lambda: ndparallel.Config({"optimizer.rate": 1}))):
         refused(words, call)
@@ -247,8 +249,8 @@ def start(**options):
 
 def stops(project):
     """Ctrl-C in an update ends and saves it; on any rank."""
-    a, model, optimizer, loader, scheduler = accelerator_of([batch_of(rows_of(u)[i:i + 1]) for u in range(9) for i in range(ROWS)],
-                                                            {"dp_shard_size": 2}, project)
+    loader = [batch_of(rows_of(u)[i:i + 1]) for u in range(9) for i in range(ROWS)]
+    a, model, optimizer, loader, scheduler = accelerator_of(loader, {"dp_shard_size": 2}, project)
     for i, batch in enumerate(loader):
         update(a, model, optimizer, scheduler, batch)
         if i == 2 and a.process_index == 1:
@@ -277,12 +279,19 @@ def resumes(project):
     a.end_training()
     a, model, optimizer, prepared, scheduler = accelerator_of(loader, project=project)
     a.load_state()
+    assert a.trainer.updates == scheduler.count == 2
     found = []
     for batch in a.skip_first_batches(prepared, 2):
         update(a, model, optimizer, scheduler, batch)
         found.append((a.last_update.loss, a.last_update.grad_norm))
     assert found == whole[2:], (found, whole)
     assert json.load(open(f"{project}/log.jsonl"))["step"] == 2 and os.path.exists(f"{project}/model/config.json")
+    a.end_training()
+    a, model, optimizer, prepared, scheduler = accelerator_of(iter(loader[3:]), project=project)
+    a.load_state()  # with the first batch
+    assert not a.trainer
+    for batch in prepared:
+        assert a.trainer.updates == scheduler.count == 2
     print("resumed")
 
 
