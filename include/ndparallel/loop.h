@@ -98,19 +98,18 @@ typedef struct ndp_call_info {
  * ranks whose batches should be the same and are not, no update was begun, or it has had all its calls. Collective. */
 NDP_API ndp_status ndp_trainer_forward_backward(ndp_trainer *t, const ndp_batch *batches, int n, ndp_call_info *info);
 
-/* A loss that is a function of log-probabilities. logp: of each label of `samples` rows of `length` tokens, under the
- * weights as they are; 0 where there is none. Writes the loss's derivative by each to `slopes`, which is zeroed, and
- * the loss. What it returns, if not NDP_OK, ends the call on all ranks. */
-typedef ndp_status ndp_logp_loss(void *user, const double *logp, int64_t samples, int64_t length, double *slopes,
-                                 double *loss);
-/* The same with a loss of your own, which is not divided again: a forward pass computes the log-probabilities of all
- * the call's samples, then `loss` is called, once, on the first rank of each data rank with its samples (of a global
- * batch: on rank 0 with all), rows of data.sequence_length in the order of the batches, and the step runs with its
- * slopes in place of weights, which are not read. `user` of other ranks is not used. The update must have
- * NDP_DIVIDE_NUMBER. info->loss: the sum of the losses that the functions returned. NDP_EINVAL names a slope that is
- * not finite. NDP_ENOTSUP: adapter.dropout, which a forward pass does not have. Collective. */
+/* The same with a loss of your own, which is a function of log-probabilities and is not divided again. A forward pass
+ * computes those of all the call's samples; then `loss` is called, once, on the first rank of each data rank with its
+ * samples, of a global batch on rank 0 with all, in the order of the batches: rows of data.sequence_length, logp of
+ * each label under the weights as they are, 0 where there is none. It writes the loss, and its derivative by each logp
+ * to `slopes`, which is zeroed. The step runs with the slopes in place of weights, which are not read. What it returns,
+ * if not NDP_OK, ends the call on all ranks. `user` of other ranks is not used. The update must have NDP_DIVIDE_NUMBER.
+ * info->loss: the sum of the losses that the functions returned. NDP_EINVAL names a slope that is not finite.
+ * NDP_ENOTSUP: adapter.dropout, which a forward pass does not have. Collective. */
 NDP_API ndp_status ndp_trainer_forward_backward_with(ndp_trainer *t, const ndp_batch *batches, int n,
-                                                     ndp_logp_loss *loss, void *user, ndp_call_info *info);
+                                                     ndp_status (*loss)(void *user, const double *logp, int64_t samples,
+                                                                        int64_t length, double *slopes, double *loss),
+                                                     void *user, ndp_call_info *info);
 
 /* The norm of the update's gradient, divided and before clipping. After it the update takes no more calls. Collective.
  */
@@ -140,6 +139,33 @@ typedef struct ndp_token_values {
  * layout of the training; any number of samples. Every rank that gave a sample gets its values. Rows are all-reduced
  * over the world, 8 bytes a token. Collective. */
 NDP_API ndp_status ndp_trainer_forward(ndp_trainer *t, const ndp_batch *batches, int n, const ndp_token_values *out);
+
+/* ---- around it ---- */
+
+typedef enum ndp_reduction { NDP_REDUCE_SUM, NDP_REDUCE_MAX } ndp_reduction;
+/* Reduces n numbers in place over all ranks; `by_data`: over the data ranks, each of which counts once: the numbers of
+ * the first of its ranks. All ranks get the result, sums with the same bits. Collective. */
+NDP_API ndp_status ndp_trainer_reduce(ndp_trainer *t, double *values, int64_t n, ndp_reduction how, bool by_data);
+/* The n numbers of each data rank, as its first rank has them: out [data_ranks, n], on all ranks. Collective. */
+NDP_API ndp_status ndp_trainer_gather(ndp_trainer *t, const double *values, int64_t n, double *out);
+/* Copies `bytes` bytes of a rank of the world to all. Collective. */
+NDP_API ndp_status ndp_trainer_broadcast(ndp_trainer *t, void *data, int64_t bytes, int rank);
+/* Returns once all ranks have called it. Collective. */
+NDP_API ndp_status ndp_trainer_barrier(ndp_trainer *t);
+
+/* Appends the newest update to metrics.jsonl of the run folder (train.output_dir), with numbers of your own under their
+ * names, as `runs`, `report` and trackers of files read them. Lines of later steps, which a run before has left, are
+ * cut off by the first call. At most one line an update. Called on all ranks; rank 0 writes. NDP_EINVAL: a name is one
+ * of metrics.jsonl's own, or is empty. Collective. */
+NDP_API ndp_status ndp_trainer_log(ndp_trainer *t, const ndp_named_number *numbers, int n);
+
+enum { NDP_STATE_BYTES = 1 << 20 };
+/* Keeps up to NDP_STATE_BYTES bytes of your own, those of rank 0, for the checkpoints that follow; bytes 0: none.
+ * Collective. */
+NDP_API ndp_status ndp_trainer_set_state(ndp_trainer *t, const void *data, int64_t bytes);
+/* What was kept last, or was in the checkpoint that the trainer resumed from: on every rank; *bytes 0: nothing.
+ * Borrowed until the next call that changes it. */
+NDP_API ndp_status ndp_trainer_state(const ndp_trainer *t, const void **data, int64_t *bytes);
 
 #pragma GCC visibility pop
 #ifdef __cplusplus

@@ -14,7 +14,7 @@ import tempfile
 from contextlib import contextmanager
 from threading import current_thread, main_thread
 
-from ._batches import INPUTS, Loader, Round, check_inputs, skip_first_batches
+from ._batches import INPUTS, Loader, Round, skip_first_batches
 from ._declarations import EINTR
 from ._library import Error, Refusing, fail, lib, unknown
 from ._tensors import view
@@ -49,14 +49,13 @@ class Model(Refusing):
     def __init__(self, settings, folder=None):
         self.settings, self.accelerator, self._folder = settings, None, folder
 
+    place = "model"
+    save_pretrained = lambda self, folder: self.accelerator.save_model(self, folder)
     parameters = lambda self: [self]  # one handle for all of them
     train = eval = lambda self, mode=True: self
 
     def gradient_checkpointing_enable(self):
         self.settings["train.recompute"] = "block"
-
-    def save_pretrained(self, folder):
-        self.accelerator.save_model(self, folder)
 
     def __call__(self, **batch):
         return Outputs(self.accelerator or fail("the model was not prepared: accelerator.prepare(model, ...)"), batch)
@@ -84,20 +83,16 @@ class AdamW(Refusing):
     """As torch.optim.AdamW decays all tensors; without `decay_vectors` not those of one dimension."""
     def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=1e-2, decay_vectors=True, **options):
         unknown("AdamW", options)
-        self.param_groups = [{"params": list(params), "lr": _number(lr, "lr")}]
-        if [type(each) for each in self.param_groups[0]["params"]] != [Model]:
-            fail("AdamW: params must be model.parameters() of this package; groups of tensors are the setting optimizer.groups")
+        self.place, self.param_groups = "optimizer", [{"params": list(params), "lr": _number(lr, "lr")}]
+        [type(each) for each in self.param_groups[0]["params"]] == [Model] or fail(
+            "AdamW: params must be model.parameters() of this package; groups of tensors are the setting optimizer.groups")
         self.accelerator, self.step_was_skipped = None, False
         self.settings = {"optimizer.name": "adamw", "optimizer.lr": lr, "optimizer.betas": list(betas), "optimizer.eps": eps,
-                         "optimizer.weight_decay": weight_decay, "schedule.name": "constant", "schedule.warmup_steps": 0}
-        if decay_vectors and weight_decay:
-            self.settings["optimizer.groups"] = [{"params": ["vectors"], "weight_decay": weight_decay}]
+                         "optimizer.weight_decay": weight_decay, "schedule.name": "constant", "schedule.warmup_steps": 0,
+                         "optimizer.groups": [{"params": ["vectors"], "weight_decay": weight_decay}] * bool(decay_vectors)}
 
-    def step(self):
-        (self.accelerator or fail("the optimizer was not prepared: accelerator.prepare(optimizer)")).step(self)
-
-    def zero_grad(self, set_to_none=True):
-        self.accelerator and self.accelerator.sync_gradients and self.accelerator.drop()
+    step = lambda self: (self.accelerator or fail("the optimizer was not prepared: accelerator.prepare(optimizer)")).step(self)
+    zero_grad = lambda self, set_to_none=True: self.accelerator and self.accelerator.sync_gradients and self.accelerator.drop()
 
 
 _cosine = lambda x, cycles=0.5: 0.5 * (1 + math.cos(math.pi * 2 * cycles * x))  # noqa: E731
@@ -110,7 +105,8 @@ _SHAPES = {"constant": lambda x: 1, "constant_with_warmup": lambda x: 1, "linear
 class Scheduler(Refusing):
     """A learning rate for each update, by the formulas of transformers."""
     def __init__(self, name, optimizer, warmup, steps, options):
-        self.optimizer, self.steps, self.accelerator, self._base = optimizer, steps, None, optimizer.param_groups[0]["lr"]
+        self.place, self.accelerator, self.optimizer, self.steps = "scheduler", None, optimizer, steps
+        self._base = optimizer.param_groups[0]["lr"]
         self._progress = lambda n: (n - warmup) / max(1, (steps or 0) - warmup)
         self._factor = lambda n: n / warmup if n < warmup else _SHAPES[name](min(1, self._progress(n)), **options)
         self.to(0)
@@ -122,8 +118,7 @@ class Scheduler(Refusing):
         if not self.accelerator or (self.accelerator.sync_gradients and not self.optimizer.step_was_skipped):
             self.to(self.count + 1)
 
-    def get_last_lr(self):
-        return [self.optimizer.param_groups[0]["lr"]]
+    get_last_lr = lambda self: [self.optimizer.param_groups[0]["lr"]]
 
 
 def get_scheduler(name, optimizer, num_warmup_steps=0, num_training_steps=None, scheduler_specific_kwargs=None):
@@ -140,12 +135,6 @@ class Loss(Refusing):
     def __init__(self, outputs, scale=1.0):
         self.outputs, self.scale = outputs, scale
 
-    def item(self):
-        return self.scale * self.outputs.mean()
-
-    def __format__(self, form):
-        return format(self.item(), form)
-
     def __mul__(self, by):
         return Loss(self.outputs, self.scale * _number(by, "what a loss is multiplied by"))
 
@@ -155,7 +144,9 @@ class Loss(Refusing):
     def __add__(self, other):
         return self.item() + _number(other, "what is added to a loss")
 
+    item = lambda self: self.scale * self.outputs.mean()
     detach = float = cpu = mean = lambda self: self
+    __format__ = lambda self, form: format(self.item(), form)
     __float__, __rmul__, __radd__ = item, __mul__, __add__
 
 
@@ -163,23 +154,20 @@ class Outputs(Refusing):
     """What model(**batch) returns."""
     def __init__(self, accelerator, batch):
         accelerator.start(batch)
-        check_inputs(batch)
-        batch.get("input_ids") is not None or fail("a batch needs input_ids, [samples, length]")
+        unknown("model", batch, INPUTS)
         shown = accelerator.round.shown if accelerator.round else {}
-        of_loader = bool(shown) and all(value is shown.get(name) for name, value in batch.items() if name in INPUTS)
-        self.round = accelerator.round if of_loader else Round([{name: x for name, x in batch.items() if name in INPUTS}], 0)
+        of_loader = "input_ids" in batch and all(value is shown.get(name) for name, value in batch.items())
+        self.round = accelerator.round if of_loader else Round([batch], 0)
         self.round.window = self.round.window or [self.round]
         self.of_loader, self.trainer, self.value = of_loader, accelerator.trainer, None
         self._update, self.loss = self.trainer.updates, Loss(self) if batch.get("labels") is not None else None
         longest = max((n for own in self.round.own() for n in own["lengths"]), default=0)
         longest <= accelerator.length or fail(f"a row of {longest} tokens, and data.sequence_length is {accelerator.length}")
 
+    __getitem__ = lambda self, name: getattr(self, "loss" if name == 0 else name)
     log_probs = property(lambda self: self._forward("logp", self.round.own()))
     entropies = property(lambda self: self._forward("entropy", self.round.own()))
     predictions = property(lambda self: self._forward("best", self.round.own()))
-
-    def __getitem__(self, name):
-        return getattr(self, "loss" if name == 0 else name)
 
     def _forward(self, what, batches):
         self._update == self.trainer.updates or fail("the weights have changed since this batch; ask before optimizer.step()")
@@ -193,19 +181,31 @@ class Outputs(Refusing):
         return self.value
 
 
+def _numbers(value):
+    found, shape, _keep = view([float(value)] if isinstance(value, (int, float, Loss)) else value, "the value")
+    return found.tolist(), shape
+
+
+def _like(value, numbers, shape):
+    return value.new_tensor(numbers).reshape(shape) if hasattr(value, "new_tensor") else numbers
+
+
 class Accelerator(Refusing):
     """`settings`: keys of a job file (`ndparallel config`); data.sequence_length, the longest row, is that of the first batch."""
+    skip_first_batches = staticmethod(skip_first_batches)
+    wait_for_everyone = lambda self: self.num_processes == 1 or self._made("wait_for_everyone").barrier()
     unwrap_model = lambda self, model, **options: model
     end_training = lambda self: self.trainer and self.trainer.close()
     device, trainer, model, optimizer, scheduler, loader, round, last_update = "cpu", *[None] * 7
     sync_gradients, _accumulating, _stopping, _manual, _resume = True, False, False, False, None
-    _max_norm = 1.0  # of the update before
+    _max_norm, _registered = 1.0, ()
+
     def __init__(self, parallelism_config=None, gradient_accumulation_steps=1, mixed_precision="no", project_dir=None,
                  settings=(), **options):
         unknown("Accelerator", options)
         ranks = ctypes.c_int(1)
         self.num_processes = ranks.value if lib.ndp_world_launched(ctypes.byref(ranks)) else 1
-        self.process_index, self.project_dir = lib.ndp_world_launched_rank(), project_dir
+        self.process_index = lib.ndp_world_launched_rank()
         layout = parallelism_config or ParallelismConfig(dp_replicate_size=self.num_processes)
         isinstance(layout, ParallelismConfig) or fail(f"parallelism_config is a {type(layout).__name__}; use ours")
         layout.ranks == self.num_processes or fail(f"the layout has {layout.ranks} ranks, this is one of {self.num_processes}: "
@@ -216,7 +216,7 @@ class Accelerator(Refusing):
         self.data_ranks = layout.sizes["dp_replicate_size"] * layout.sizes["dp_shard_size"]
         self.settings = {f"parallelism.{name}": size for name, size in layout.sizes.items()}
         self.settings["precision.compute"] = {"no": "fp32"}.get(mixed_precision, mixed_precision)
-        self.settings.update({**({"train.output_dir": os.fspath(project_dir)} if project_dir else {}), **dict(settings)})
+        self.settings.update({"train.output_dir": os.fspath(project_dir)} if project_dir else {}, **dict(settings))
         self.drop()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1) if current_thread() is main_thread() else ():
             if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
@@ -227,17 +227,17 @@ class Accelerator(Refusing):
         return prepared[0] if len(things) == 1 else prepared
 
     def _prepare(self, x):
-        for kind, name, theirs, ours in ((Model, "model", "named_parameters", "AutoModelForCausalLM, no nn.Module"),
-                                         (AdamW, "optimizer", "param_groups", "AdamW"),
-                                         (Scheduler, "scheduler", "get_last_lr", "get_scheduler")):
-            if isinstance(x, kind):
-                x.accelerator = self
-                setattr(self, name, x)
-                return x
+        if isinstance(x, (Model, AdamW, Scheduler)):
+            x.accelerator = self
+            setattr(self, x.place, x)
+            return x
+        for theirs, ours in (("named_parameters", "AutoModelForCausalLM, no nn.Module"), ("param_groups", "AdamW"),
+                             ("get_last_lr", "get_scheduler")):
             hasattr(x, theirs) and fail(f"prepare: a {type(x).__name__} of torch: use our {ours}", "ENOTSUP")
         hasattr(x, "__iter__") or fail(f"prepare: a {type(x).__name__}; a loader is an iterable of dictionaries")
-        self.loader = x if isinstance(x, Loader) else Loader(self, x)
-        return self.loader
+        loader = x if isinstance(x, Loader) else Loader(self, x)
+        self.loader = loader if self.loader is None else self.loader
+        return loader
 
     def start(self, batch):
         """Makes the trainer, of calls of such batches."""
@@ -254,8 +254,7 @@ class Accelerator(Refusing):
             "train.steps": self.scheduler and self.scheduler.steps or 1 << 30,
             **(self.optimizer.settings if self.optimizer else {}), **self.settings})
         self.length, self.data_rank = self.trainer.shape().length, self.trainer.shape().data_rank
-        if self._resume is not None:
-            self.load_state(*self._resume)
+        self._resume is None or self.load_state(*self._resume)
 
     # ---- an update: its calls are (outputs, scale, how many calls, tokens of all of these) ----
 
@@ -287,7 +286,7 @@ class Accelerator(Refusing):
         except Error as e:
             if "-1 calls" not in e.message:
                 raise
-            self.trainer.save()
+            self.save_state()
             self.print(f"stopped after step {self.trainer.updates}, which is saved")
             self.trainer.status = EINTR
             sys.exit(130)
@@ -327,27 +326,29 @@ class Accelerator(Refusing):
     # ---- the ranks ----
 
     def print(self, *words, **options):
-        if self.is_main_process:
-            print(*words, **options, flush=True)
+        self.is_main_process and print(*words, **options, flush=True)
 
-    def wait_for_everyone(self):
-        self.num_processes == 1 or self._made("wait_for_everyone").forward([], ())
+    def gather(self, value, ranks=None):
+        """Numbers of all data ranks, one after the other: along the first axis of a tensor of torch, else a list."""
+        if isinstance(value, tuple):
+            return tuple(self.gather(each, ranks) for each in value)
+        numbers, shape = _numbers(value)
+        return _like(value, sum(self._made("gather").gather(numbers)[:ranks], []), (-1, *shape[1:]))
 
-    def gather_for_metrics(self, value, *options):
-        """The loss is that of all ranks; numbers of one's own stay on their rank."""
-        if isinstance(value, Loss) or self.data_ranks == 1:
-            return value
-        fail("numbers of your own cannot be summed or gathered over data ranks; outputs.loss is that of all of them", "ENOTSUP")
+    def gather_for_metrics(self, value):
+        """The same without the ranks that have no batch at the end of the loader."""
+        return self.gather(value, self.round and len(self.round.batches))
 
-    gather = reduce = gather_for_metrics
+    def reduce(self, value, reduction="sum", scale=1.0):
+        """Sums or means over data ranks of a number, an array or a tensor; a list, or a tensor of torch."""
+        unknown("reduce", [reduction], ("sum", "mean"))
+        numbers, shape = _numbers(value)
+        scale *= 1 / self.data_ranks if reduction == "mean" else 1
+        return _like(value, [scale * x for x in self._made("reduce").reduce(numbers)], shape)
 
     def log(self, values, step=None):
-        """A line of PROJECT_DIR/log.jsonl, by the main process."""
-        if self.is_main_process:
-            os.makedirs(self.project_dir or fail("log: Accelerator(project_dir=...) says where"), exist_ok=True)
-            with open(os.path.join(self.project_dir, "log.jsonl"), "a") as file:
-                line = {"step": self.trainer.updates if step is None else step, **{name: float(x) for name, x in values.items()}}
-                file.write(json.dumps(line) + "\n")
+        """Numbers of your own beside the newest update's, whose step the line has, in PROJECT_DIR/metrics.jsonl. Collective."""
+        self._made("log").log(values)
 
     def _stop(self, number, frame):
         """As `ndparallel train`: the first Ctrl-C ends and saves the update, the second one ends at once."""
@@ -357,9 +358,14 @@ class Accelerator(Refusing):
 
     # ---- saves ----
 
+    def register_for_checkpointing(self, *objects):
+        """Their state_dict() goes into checkpoints, as JSON, and comes back by load_state_dict()."""
+        self._registered += objects
+
     def save_state(self, output_dir=None):
         """Weights, states and step, in output_dir/step-N; None: PROJECT_DIR/checkpoints."""
-        self._made("save_state").save(output_dir)
+        self._made("save_state").set_state(json.dumps([each.state_dict() for each in self._registered]).encode())
+        self.trainer.save(output_dir)
 
     def load_state(self, input_dir=None):
         """The newest checkpoint there, of any layout. A loader that can be iterated again gives its first batch for the trainer;
@@ -370,13 +376,13 @@ class Accelerator(Refusing):
         elif self.trainer:
             self.trainer.resume(input_dir) >= 0 or fail(f"load_state: no checkpoint in {input_dir or 'the project folder'}")
             self.scheduler and self.scheduler.to(self.trainer.updates)
+            for each, state in zip(self._registered, json.loads(self.trainer.state() or "[]")):
+                each.load_state_dict(state)
 
     def save_model(self, model, save_directory, **options):
         """A Hugging Face folder."""
         unknown("save_model", options)
         self._made("save_model").export(save_directory)
 
-    def _made(self, who):
-        return self.trainer or fail(f"{who}: ranks meet with the first batch, which says how large the trainer is")
+    _made = lambda self, who: self.trainer or fail(f"{who}: ranks meet with the first batch, which says how large the trainer is")
 
-    skip_first_batches = staticmethod(skip_first_batches)

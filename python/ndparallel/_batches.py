@@ -6,7 +6,6 @@ from ._library import fail, unknown
 from ._tensors import rows_of
 
 INPUTS = ("input_ids", "labels", "attention_mask", "position_ids")
-_SWITCHES = {"use_cache": False, "return_dict": True, "output_attentions": False, "output_hidden_states": False}
 _IGNORED = -100  # the label of what is not trained on
 
 
@@ -20,12 +19,6 @@ def _read_row(at, ids, labels, mask, positions):
         documents = list(itertools.accumulate(int(p == 0) for p in positions))
     shifted = [max(label, _IGNORED) for label in labels[first + 1:end]] + [_IGNORED] if labels and kept else []
     return ids[first:end], shifted, positions[first:end] if positions else [], documents
-
-
-def check_inputs(batch):
-    unknown("model", batch, (*INPUTS, *_SWITCHES))
-    for name, only in _SWITCHES.items():
-        batch.get(name) in (None, only) or fail(f"the model's {name} must be {only}", "ENOTSUP")
 
 
 def read_batch(batch):
@@ -56,14 +49,9 @@ class Round:
         self._read[i] = self._read.get(i) or read_batch(self.batches[i])
         return self._read[i]
 
-    def own(self):
-        return [dict(self.read(i)) for i in self._own]
-
-    def all(self):
-        return [{**self.read(i), "everywhere": True} for i in range(len(self.batches))]
-
-    def tokens(self):
-        return sum(label >= 0 for batch in self.all() for row in batch["labels"] or () for label in row)
+    own = lambda self: [dict(self.read(i)) for i in self._own]
+    all = lambda self: [{**self.read(i), "everywhere": True} for i in range(len(self.batches))]
+    tokens = lambda self: sum(label >= 0 for batch in self.all() for row in batch["labels"] or () for label in row)
 
 
 class Loader:
@@ -71,8 +59,7 @@ class Loader:
     def __init__(self, accelerator, batches, skipped=0):
         self.accelerator, self.batches, self.skipped = accelerator, batches, skipped
 
-    def __len__(self):
-        return max(0, math.ceil(len(self.batches) / self.accelerator.data_ranks) - self.skipped)
+    __len__ = lambda self: max(0, math.ceil(len(self.batches) / self.accelerator.data_ranks) - self.skipped)
 
     def _rounds(self):
         it = iter(self.batches)

@@ -14,13 +14,14 @@ _open = []
 _print_error = sys.excepthook
 _ARRAYS = {"ids": "i", "labels": "i", "weights": "d", "positions": "i", "documents": "i", "lengths": "q"}
 _DIVIDE = {"tokens": c.DIVIDE_TOKENS, "sum": c.DIVIDE_SUM, "number": c.DIVIDE_NUMBER}
+_WHICH = {"weight": c.WEIGHT, "gradient": c.GRADIENT, "state0": c.STATE0, "state1": c.STATE1}
+_loss_function = lib.ndp_trainer_forward_backward_with.argtypes[3]
 
 
 def _failed(kind, value, trace):
     """An error ends the waits of other ranks. The rank that failed first prints it."""
-    first = [trainer.fail(value) for trainer in _open]
-    if all(first) or not isinstance(value, Error):
-        _print_error(kind, value, trace)
+    first = all([trainer.fail(value) for trainer in _open])
+    (first or not isinstance(value, Error)) and _print_error(kind, value, trace)
 
 
 sys.excepthook = _failed
@@ -71,8 +72,6 @@ class Trainer:
             lib.ndp_trainer_destroy(self.handle)
             lib.ndp_world_leave(self.world, self.status)
 
-    __enter__ = lambda self: self
-
     def __exit__(self, kind, error, trace):
         error and self.fail(error)
         self.close()
@@ -82,10 +81,17 @@ class Trainer:
         check(function(self.handle, *arguments, ctypes.byref(out)))
         return out
 
+    # What is one call.
+    __enter__ = lambda self: self
     updates = property(lambda self: lib.ndp_trainer_updates(self.handle))
-
-    def shape(self):
-        return self._out(lib.ndp_trainer_shape, c.ndp_loop_shape)
+    shape = lambda self: self._out(lib.ndp_trainer_shape, c.ndp_loop_shape)
+    norm = lambda self: self._out(lib.ndp_trainer_norm, ctypes.c_double).value
+    update = lambda self: self._out(lib.ndp_trainer_update, c.ndp_update_info)
+    barrier = lambda self: check(lib.ndp_trainer_barrier(self.handle))
+    save = lambda self, folder=None: check(lib.ndp_trainer_save(self.handle, folder and os.fsencode(folder)))
+    export = lambda self, folder=None: check(lib.ndp_trainer_export(self.handle, folder and os.fsencode(folder)))
+    set_state = lambda self, data: check(lib.ndp_trainer_set_state(self.handle, data, len(data)))
+    _find = lambda self, name: lib.ndp_trainer_find(self.handle, name.encode())
 
     def sample(self, number):
         """A sample of the job's own data (data.files), as a batch."""
@@ -117,15 +123,9 @@ class Trainer:
             return c.EINVAL if raised else c.OK
 
         try:
-            return self._out(lib.ndp_trainer_forward_backward_with, c.ndp_call_info, rows, n, c.ndp_logp_loss(call), None)
+            return self._out(lib.ndp_trainer_forward_backward_with, c.ndp_call_info, rows, n, _loss_function(call), None)
         except Error as e:
             raise (raised or [e])[0]
-
-    def norm(self):
-        return self._out(lib.ndp_trainer_norm, ctypes.c_double).value
-
-    def update(self):
-        return self._out(lib.ndp_trainer_update, c.ndp_update_info)
 
     def forward(self, batches, wanted=("logp",)):
         """Of each token what is wanted of logp, entropy and best: arrays, one batch after the other."""
@@ -144,20 +144,44 @@ class Trainer:
         return {lib.ndp_trainer_tensor(self.handle, i, ctypes.byref(size)).decode(): size.value
                 for i in range(lib.ndp_trainer_tensors(self.handle))}
 
-    def read(self, name, gradient=False):
-        """A whole tensor, or the last update's gradient of it."""
-        sizes = self.tensors()
-        unknown("read", [name], tuple(sizes))
-        out = (ctypes.c_double * sizes[name])()
-        check(lib.ndp_trainer_read(self.handle, c.GRADIENT if gradient else c.WEIGHT, list(sizes).index(name), out))
+    def read(self, name, which="weight"):
+        """A whole tensor, the last update's gradient of it ("gradient"), or a state of its optimizer ("state0", "state1")."""
+        unknown("the model", [name], tuple(self.tensors()))
+        out = (ctypes.c_double * self.tensors()[name])()
+        check(lib.ndp_trainer_read(self.handle, _WHICH[which], self._find(name), out))
         return array("d", bytes(out))
 
-    def save(self, folder=None):
-        check(lib.ndp_trainer_save(self.handle, folder and os.fsencode(folder)))
+    def write(self, name, values, which="weight"):
+        """Replaces a whole tensor, or a state; every rank gives the same numbers."""
+        numbers, _shape, _keep = array_of(values, "d", name)
+        size = self.tensors().get(name)
+        size == len(numbers) or fail(f"write: {len(numbers)} numbers for {name}, of which the model has {size}")
+        check(lib.ndp_trainer_write(self.handle, _WHICH[which], self._find(name), numbers))
+
+    def reduce(self, values, how="sum", by_data=True):
+        """Sums ("sum") or maxima ("max") of numbers over the data ranks, or over all ranks."""
+        room = (ctypes.c_double * len(values))(*values)
+        check(lib.ndp_trainer_reduce(self.handle, room, len(room), {"sum": c.REDUCE_SUM, "max": c.REDUCE_MAX}[how], by_data))
+        return list(room)
+
+    def gather(self, values):
+        """The numbers of each data rank, which may have several lengths, as lists."""
+        most = int(self.reduce([len(values)], "max")[0]) + 1
+        own, out = (ctypes.c_double * most)(len(values), *values), (ctypes.c_double * (most * self.shape().data_ranks))()
+        check(lib.ndp_trainer_gather(self.handle, own, most, out))
+        return [out[at + 1:at + 1 + int(out[at])] for at in range(0, len(out), most)]
+
+    def log(self, numbers):
+        """Appends the newest update to metrics.jsonl of train.output_dir, with numbers of your own by their names."""
+        rows = [c.ndp_named_number(name.encode(), float(value)) for name, value in numbers.items()]
+        check(lib.ndp_trainer_log(self.handle, (c.ndp_named_number * max(1, len(rows)))(*rows), len(rows)))
+
+    def state(self):
+        """Bytes of your own, of rank 0, that are in checkpoints."""
+        data, size = ctypes.c_void_p(), ctypes.c_int64()
+        check(lib.ndp_trainer_state(self.handle, ctypes.byref(data), ctypes.byref(size)))
+        return ctypes.string_at(data, size.value)
 
     def resume(self, folder=None, step=-1):
         """Loads the newest checkpoint, or that of `step`; returns its step, -1 if there is none."""
         return self._out(lib.ndp_trainer_resume_from, ctypes.c_int64, folder and os.fsencode(folder), step).value
-
-    def export(self, folder=None):
-        check(lib.ndp_trainer_export(self.handle, folder and os.fsencode(folder)))

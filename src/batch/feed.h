@@ -20,11 +20,11 @@ typedef struct ndp_own_row {
 } ndp_own_row;
 
 /* Rows of the user's own: of all data ranks, the same on each (global), or of this one's. */
-typedef struct ndp_own_list {
+typedef struct ndp_own_rows {
     ndp_own_row *rows;
     int64_t n;
     bool global;
-} ndp_own_list;
+} ndp_own_rows;
 
 /* A sample of a micro-batch: the row that it shows. All samples of a micro-batch are of one data set. */
 typedef struct ndp_feed_row {

@@ -258,6 +258,11 @@ ndp_status ndp_config_create(ndp_config **out) {
     return NDP_OK;
 }
 
+ndp_status ndp_config_add_architecture(ndp_config *c, const ndp_architecture *a) {
+    NDP_NOT_NULL(c, a);
+    return ndp_own_add(&c->own, a);
+}
+
 void ndp_config_destroy(ndp_config *c) {
     if (c)
         ndp_config_release(c);

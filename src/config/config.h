@@ -8,6 +8,7 @@
 #include "data/row_table.h"
 #include "mesh/mesh.h"
 #include "model/adapter.h"
+#include "model/architecture.h"
 #include "ops/devices.h"
 #include "ops/preference.h"
 #include "ops/router_losses.h"
@@ -163,6 +164,7 @@ struct ndp_config {
     } checkpoint;
     /* By row of the option table: a file or --set names the key, so it keeps its value when others change. */
     bool given[NDP_MOST_OPTIONS];
+    ndp_own_list own; /* architectures that the program has added */
 };
 
 /* All defaults. Release frees what a config owns. */

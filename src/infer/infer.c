@@ -51,7 +51,7 @@ static ndp_status use_ids(ndp_infer *f) {
 static ndp_status read_folder(ndp_infer *f) {
     NDP_TRY(ndp_path_join(f->config, f->folder, "config.json"));
     NDP_TRY(ndp_path_join(f->generation, f->folder, "generation_config.json"));
-    NDP_TRY(ndp_folder_facts(f->folder, &f->spec));
+    NDP_TRY(ndp_folder_facts(f->folder, NULL, &f->spec));
     NDP_TRY(use_spec(f));
     f->tokenizer_source = f->folder;
     NDP_TRY(ndp_weights_check_files(f->folder));
@@ -65,7 +65,7 @@ static ndp_status read_run(ndp_infer *f, int64_t step) {
               "step %lld of %s: that is the folder of a model, not of a run; a run folder (train.output_dir) has a "
               "job.yaml and checkpoints",
               (long long)step, f->folder);
-    NDP_TRY(ndp_run_model_open(f->folder, step, f->exec.threads, &f->run));
+    NDP_TRY(ndp_run_model_open(f->folder, step, f->exec.threads, NULL, &f->run));
     NDP_TRY(ndp_run_model_check_base(f->run, f->folder));
     const ndp_job *j = &f->run->job;
     const char *why = ndp_tokenizer_why_no_texts(f->run->data.tokenizer);

@@ -37,11 +37,11 @@ static ndp_status read_head(const char *folder, ndp_model_spec *s) {
     return NDP_OK;
 }
 
-ndp_status ndp_folder_facts(const char *folder, ndp_model_spec *out) {
+ndp_status ndp_folder_facts(const char *folder, const ndp_own_list *own, ndp_model_spec *out) {
     ndp_model_spec s;
     char path[NDP_PATH];
     NDP_TRY(ndp_path_join(path, folder, "config.json"));
-    NDP_TRY(ndp_model_spec_read(path, &s));
+    NDP_TRY(ndp_model_spec_read(path, own, &s));
     ndp_status st = s.tie[0][0] && ndp_weights_exist(folder) ? read_head(folder, &s) : NDP_OK;
     if (st == NDP_OK)
         *out = s;

@@ -20,8 +20,8 @@
  *
  * Only config.json is opened if it does not tie the head, or if there are no weights. Reading stops at the first
  * difference. NDP_EFORMAT, NDP_ENOTSUP and NDP_EIO as for ndp_model_spec_read and ndp_weights_open. The caller releases
- * `out`. */
-NDP_API ndp_status ndp_folder_facts(const char *folder, ndp_model_spec *out);
+ * `out`. `own`: as of ndp_model_spec_read. */
+NDP_API ndp_status ndp_folder_facts(const char *folder, const ndp_own_list *own, ndp_model_spec *out);
 
 /* A line for the user, without a line break, if own_head is true; else NULL. */
 const char *ndp_head_note(const ndp_model_spec *s);

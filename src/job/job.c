@@ -42,8 +42,8 @@ static ndp_status read_spec(ndp_job *j) {
     NDP_TRY(ndp_job_find_model(j));
     bool weights =
         c->model.path && c->model.init == NDP_INIT_PRETRAINED; /* otherwise the weights of the folder are not used */
-    ndp_status st =
-        weights ? ndp_folder_facts(j->model_folder, &j->spec) : ndp_model_spec_read(j->facts_path, &j->spec);
+    ndp_status st = weights ? ndp_folder_facts(j->model_folder, &c->own, &j->spec)
+                            : ndp_model_spec_read(j->facts_path, &c->own, &j->spec);
     NDP_TRY(c->model.path ? ndp_hub_explain(NDP_HUB_MODEL, c->model.path, j->model_folder, st) : st);
     int64_t longest = j->spec.positions, length = c->data.sequence_length;
     if (length > longest && j->spec.learned_positions)
@@ -220,7 +220,7 @@ ndp_status ndp_model_summarize(const ndp_config *c, ndp_model_summary *out) {
     NDP_CHECK(c->model.path || c->model.config, "no model: set model.path, or model.config and model.init: random");
     ndp_status st = ndp_job_find_model(&j);
     if (st == NDP_OK)
-        st = ndp_model_spec_read(j.facts_path, &j.spec);
+        st = ndp_model_spec_read(j.facts_path, &c->own, &j.spec);
     if (st == NDP_OK && c->model.path && c->model.init == NDP_INIT_PRETRAINED)
         st = ndp_weights_check_files(j.model_folder);
     if (st != NDP_OK && c->model.path)

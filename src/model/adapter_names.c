@@ -53,8 +53,8 @@ bool ndp_adapter_targets(const ndp_adapter *a, const char *tensor) {
 
 /* A tied head has no tensor of its own. */
 bool ndp_module_is_named(const char *tensor, const char *name, const ndp_facts *f) {
-    bool tokens = ends_with_module(tensor, f->names->tokens) && module_length(tensor) == strlen(f->names->tokens);
-    return ends_with_module(tensor, name) || (f->tied && tokens && strcmp(name, f->names->head) == 0);
+    bool tokens = f && ends_with_module(tensor, f->names->tokens) && module_length(tensor) == strlen(f->names->tokens);
+    return ends_with_module(tensor, name) || (tokens && f->tied && strcmp(name, f->names->head) == 0);
 }
 
 bool ndp_adapter_saves(const ndp_adapter *a, const char *tensor, const ndp_facts *f) {
@@ -88,6 +88,8 @@ typedef struct found_names {
 
 /* What decides which experts a row goes to, or how much a shared one adds; NULL: another tensor. */
 static const char *decider(const ndp_facts *f, const char *tensor) {
+    if (!f)
+        return NULL;
     const ndp_names *n = f->names;
     return n->router && ends_with_module(tensor, n->router)             ? "a router"
            : n->shared_pass && ends_with_module(tensor, n->shared_pass) ? "the gate of a shared expert"
@@ -148,7 +150,8 @@ static ndp_status check_name(const ndp_model *m, const ndp_facts *f, const char 
         st = refuse_fixed(f, key, name, &r);
     else if (!r.found)
         st = NDP_FAIL(NDP_EINVAL, "%s: there is no %s '%.100s' in a %s; there are %s", key,
-                      projections ? "projection" : "module", name, f->family, r.list.data ? r.list.data : "none");
+                      projections ? "projection" : "module", name, f ? f->family : "model of this architecture",
+                      r.list.data ? r.list.data : "none");
     ndp_str_release(&r.list);
     return st;
 }

@@ -9,7 +9,8 @@
 bool ndp_adapter_targets(const ndp_adapter *a, const char *tensor);
 /* True if a tensor is trained whole. A name is the end of its module's name; that of a tied head is the embedding. */
 bool ndp_adapter_saves(const ndp_adapter *a, const char *tensor, const ndp_facts *f);
-/* True if `name` is the end of that of a tensor's module, behind a dot; of a tied head it names the embedding. */
+/* True if `name` is the end of that of a tensor's module, behind a dot; of a tied head it names the embedding. `f` is
+ * NULL for a model that is no decoder, here, above and below. */
 bool ndp_module_is_named(const char *tensor, const char *name, const ndp_facts *f);
 
 /* Of a model whose tables are made. NDP_EINVAL: a name matches nothing; a projection is to be trained whole. */

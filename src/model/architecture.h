@@ -1,18 +1,29 @@
 /* Architectures: kinds of models that share nothing but units, buffers and inputs. Each has facts of its own, which it
  * reads from config.json; other rooms know of a model what ndp_model_spec says, and use the table for the rest.
  *
- * A program knows the architectures of ndp_architectures, which is alone in its file (architectures.c): a program that
- * defines the list itself is linked with its own, and knows others (tests/verify/test_conv_job.c). */
+ * The library knows the architectures of ndp_architectures, and those that a program adds to its configuration, which
+ * come from the public header model.h (own_table.c). The list is alone in its file (architectures.c): a test that
+ * defines it is linked with its own, for what no public function builds (tests/verify/test_stack_job.c). */
 #ifndef NDP_MODEL_ARCHITECTURE_H
 #define NDP_MODEL_ARCHITECTURE_H
 
 #include "model/model.h"
 
-enum { NDP_TENSOR_NAME = 64 };
+#include <ndparallel/model.h>
+
+enum { NDP_TENSOR_NAME = 64, NDP_MOST_OWN = 8 };
+
+/* Architectures that a configuration has beside those of the library; borrowed. */
+typedef struct ndp_own_list {
+    const ndp_architecture *items[NDP_MOST_OWN];
+    int n;
+} ndp_own_list;
+/* What ndp_config_add_architecture does. */
+ndp_status ndp_own_add(ndp_own_list *list, const ndp_architecture *a);
 
 /* What a config.json says of any model. */
 typedef struct ndp_model_spec {
-    const ndp_architecture *architecture;
+    const ndp_architecture_table *architecture;
     void *facts;             /* its own; owned */
     char type[32];           /* model_type */
     int64_t vocab;           /* ids of tokens are below it */
@@ -40,7 +51,7 @@ typedef struct ndp_fact {
 typedef void ndp_fact_visitor(void *user, const ndp_fact *fact);
 
 struct json_object;
-struct ndp_architecture {
+struct ndp_architecture_table {
     const char *name;
     size_t facts_size; /* of its own facts, `facts` below: a struct without pointers to memory that it owns */
     bool (*has)(const char *model_type);
@@ -66,10 +77,14 @@ struct ndp_architecture {
 };
 
 /* Ends with NULL. The first refuses the model types that none has. */
-extern const ndp_architecture *const ndp_architectures[];
+extern const ndp_architecture_table *const ndp_architectures[];
 
-/* Reads config.json. The caller releases `out`. NDP_EIO, and the errors of `read`. */
-NDP_API ndp_status ndp_model_spec_read(const char *path, ndp_model_spec *out);
+/* Reads config.json. `own` (NULL: none) comes before the architectures of the library. The caller releases `out`.
+ * NDP_EIO, and the errors of `read`. */
+NDP_API ndp_status ndp_model_spec_read(const char *path, const ndp_own_list *own, ndp_model_spec *out);
+/* The same of its text; `what` names it in messages. */
+NDP_API ndp_status ndp_model_spec_parse(struct json_object *config, const char *what, const ndp_own_list *own,
+                                        ndp_model_spec *out);
 /* Where config.json ties the head: says whether the weights hold one of their own nevertheless. */
 void ndp_model_spec_set_own_head(ndp_model_spec *s, bool own);
 void ndp_model_spec_release(ndp_model_spec *s);

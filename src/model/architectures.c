@@ -1,4 +1,4 @@
 /* The architectures that a program knows, and nothing else: see architecture.h. */
 #include "model/decoder.h"
 
-const ndp_architecture *const ndp_architectures[] = {&ndp_decoder, NULL};
+const ndp_architecture_table *const ndp_architectures[] = {&ndp_decoder, NULL};

@@ -60,6 +60,8 @@ typedef struct ndp_router_losses {
 ndp_router_losses ndp_router_losses_of(const ndp_facts *f, const ndp_model_opts *o);
 /* NDP_EINVAL: options of routers that the model does not have; or a balance loss without a coefficient. */
 ndp_status ndp_router_losses_check(const ndp_facts *f, const ndp_model_opts *o);
+/* Fills an NDP_INPUT_UNIT_TABLE: the number of each unit. */
+void ndp_units_fill(const ndp_model *m, int number, void *out);
 /* Makes the inputs of a decoder. NDP_ENOMEM. */
 ndp_status ndp_decoder_inputs(ndp_model *m);
 

@@ -79,24 +79,19 @@ static void build_head(ndp_unit_builder *b) {
                          f->logit_cap > 0 ? ndp_graph_op1(b->g, &ndp_op_cap, &attr, "logits", &logits, 1) : logits);
         return;
     }
-    int w = ndp_unit_param(b, NDP_P_HEAD, 1), labels = ndp_unit_data(b, NDP_INPUT_LABELS), parts = NDP_NONE;
-    bool pairs = b->m->opts.preference.kind, trains = train && b->g->values[w].needs_grad;
-    bool own = b->m->opts.own_rows;
-    int scale = pairs ? build_pairs(b, n, w, labels, &parts)
-                      : ndp_unit_data(b, own && train ? NDP_INPUT_SCALES : NDP_INPUT_LOSS_SCALE);
-    int ins[] = {n, w, labels, scale};
-    int outs[3] = {NDP_NONE, NDP_NONE, trains ? ndp_graph_param_grad(b->g, w) : NDP_NONE};
-    if (!pairs || train) /* no room for gradients that are not made: a table of 128256 x 4096 has 2 GiB of them */
-        ndp_graph_op(b->g, &ndp_op_xent, &attr, "nll", ins, 4, outs, trains ? 3 : train ? 2 : 1);
-    int sum = ndp_unit_data(b, NDP_INPUT_LOSS), summed = pairs ? parts : outs[0];
-    int weights = own && train ? ndp_unit_data(b, NDP_INPUT_WEIGHTS) : NDP_NONE;
-    ndp_graph_op(b->g, &ndp_op_reduce_sum, &(ndp_op_attr){.accumulate = true}, "loss", (int[]){summed, weights},
-                 weights == NDP_NONE ? 1 : 2, &sum, 1);
-    if (own && !train) {
-        int kept = ndp_unit_data(b, NDP_INPUT_ROW_NLL);
-        ndp_op_attr as = {.type = ndp_wide(b->m->opts.compute)};
-        ndp_graph_op(b->g, &ndp_op_copy, &as, "row_nll", &outs[0], 1, &kept, 1);
+    int w = ndp_unit_param(b, NDP_P_HEAD, 1);
+    if (!b->m->opts.preference.kind) {
+        ndp_head_loss(b->m, b->g, n, w, &attr);
+        return;
     }
+    int labels = ndp_unit_data(b, NDP_INPUT_LABELS), parts = NDP_NONE;
+    bool trains = train && b->g->values[w].needs_grad;
+    int ins[] = {n, w, labels, build_pairs(b, n, w, labels, &parts)};
+    int outs[3] = {NDP_NONE, NDP_NONE, trains ? ndp_graph_param_grad(b->g, w) : NDP_NONE};
+    if (train) /* no room for gradients that are not made: a table of 128256 x 4096 has 2 GiB of them */
+        ndp_graph_op(b->g, &ndp_op_xent, &attr, "nll", ins, 4, outs, trains ? 3 : 2);
+    int sum = ndp_unit_data(b, NDP_INPUT_LOSS);
+    ndp_graph_op(b->g, &ndp_op_reduce_sum, &(ndp_op_attr){.accumulate = true}, "loss", &parts, 1, &sum, 1);
 }
 
 /* ---- graphs ---- */
@@ -268,13 +263,13 @@ static bool ignores(const void *facts, const char *tensor) { return ndp_facts_ig
 
 static void set_tied(void *facts, bool tied) { ((ndp_facts *)facts)->tied = tied; }
 
-const ndp_architecture ndp_decoder = {.name = "decoder",
-                                      .facts_size = sizeof(ndp_facts),
-                                      .has = has_type,
-                                      .read = read_facts,
-                                      .describe = describe,
-                                      .build = build,
-                                      .random = draw,
-                                      .list = list,
-                                      .ignores = ignores,
-                                      .set_tied = set_tied};
+const ndp_architecture_table ndp_decoder = {.name = "decoder",
+                                            .facts_size = sizeof(ndp_facts),
+                                            .has = has_type,
+                                            .read = read_facts,
+                                            .describe = describe,
+                                            .build = build,
+                                            .random = draw,
+                                            .list = list,
+                                            .ignores = ignores,
+                                            .set_tied = set_tied};

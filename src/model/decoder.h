@@ -5,7 +5,7 @@
 #include "model/architecture.h"
 #include "model/facts.h"
 
-extern const ndp_architecture ndp_decoder;
+extern const ndp_architecture_table ndp_decoder;
 
 /* Its facts. NDP_ENOTSUP: a model of another architecture; `use` is what needs a decoder, for the message. */
 NDP_API ndp_status ndp_spec_decoder(const ndp_model_spec *s, const char *use, const ndp_facts **out);

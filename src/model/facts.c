@@ -139,6 +139,8 @@ static const char *what_else(const char *type) {
 /* Why a model_type is not among the supported ones. */
 static ndp_status refuse_family(struct json_object *config, const char *what, const char *type) {
     char list[200], why[300] = "not supported";
+    const char *own = ". An architecture that a program has added (ndp_config_add_architecture) is known to that "
+                      "program alone";
     for (int i = 0; i < NDP_COUNT(kinds); i++) {
         struct json_object *value = ndp_config_member(config, kinds[i].key);
         if (ndp_config_is_neutral(value, 0))
@@ -148,10 +150,11 @@ static ndp_status refuse_family(struct json_object *config, const char *what, co
         snprintf(why, sizeof why, "%s (\"%s\": %.60s%s)%s%s%s", kinds[i].is, kinds[i].key, text,
                  strlen(text) > 60 ? "..." : "", mixes ? " with " : "", mixes ? what_else(type) : "",
                  mixes ? ": that is not supported" : ", which is not supported");
+        own = "";
         break;
     }
-    return NDP_FAIL(NDP_ENOTSUP, "%s: model_type '%.64s' is %s; supported: %s", what, type, why,
-                    ndp_family_list(list, sizeof list));
+    return NDP_FAIL(NDP_ENOTSUP, "%s: model_type '%.64s' is %s; supported: %s%s", what, type, why,
+                    ndp_family_list(list, sizeof list), own);
 }
 
 /* Early files spell their class otherwise: LLaMAForCausalLM. */

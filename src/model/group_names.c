@@ -78,7 +78,7 @@ static ndp_status name_all(ndp_model *m, naming *x) {
         x->trained || g->any,
         "%s: '%.100s' names no tensor; give the end of the name of a module or tensor (%s, norm.weight), a pattern "
         "of the whole name (*.bias), or vectors",
-        g->what, x->name, x->facts->names->tokens);
+        g->what, x->name, x->facts ? x->facts->names->tokens : "up");
     return NDP_OK;
 }
 

@@ -7,8 +7,9 @@
 
 #include "model/facts.h"
 
-/* Sets ndp_segment.named_by in a model whose trained buffers are known. NDP_EINVAL: a name names no tensor, or none
- * that is trained; two entries name a tensor. NDP_ENOTSUP: a name names some members of a stack. */
+/* `f`: NULL for a model that is no decoder. Sets ndp_segment.named_by in a model whose trained buffers are known.
+ * NDP_EINVAL: a name names no tensor, or none that is trained; two entries name a tensor. NDP_ENOTSUP: a name names
+ * some members of a stack. */
 ndp_status ndp_groups_name(ndp_model *m, const ndp_facts *f);
 
 #endif

@@ -6,7 +6,7 @@ static void fill_angles(const ndp_model *m, int table, void *out) {
     ndp_rope_table(&ndp_decoder_facts(m)->ropes[table], m->opts.positions, ndp_wide(m->opts.compute), out);
 }
 
-static void fill_units(const ndp_model *m, int number, void *out) {
+void ndp_units_fill(const ndp_model *m, int number, void *out) {
     (void)number; /* there is one such table */
     for (int u = 0; u < m->n_units; u++)
         ((int32_t *)out)[u] = m->units[u].number;
@@ -73,10 +73,7 @@ static void add_special(ndp_model *m, const ndp_facts *f) {
         {pairs, OF("nll_scale", NLL_SCALE, ONE, 1, NDP_F64)},
         /* what is dropped is a function of a row's key, of the unit, and of the column */
         {drops, OF("keys", KEYS, TOKENS, 1, NDP_I32)},
-        {drops, FILLED("unit", UNIT_TABLE, ONE, 1, NDP_I32, fill_units, 0)},
-        {o->own_rows && train, OF("weights", WEIGHTS, TOKENS, 1, NDP_F64)},
-        {o->own_rows && train, OF("scales", SCALES, TOKENS, 1, NDP_F64)},
-        {o->own_rows && o->mode == NDP_MODEL_SCORE, OF("row_nll", ROW_NLL, TOKENS, 1, wide)},
+        {drops, FILLED("unit", UNIT_TABLE, ONE, 1, NDP_I32, ndp_units_fill, 0)},
         {mixtures && train && (o->routes & NDP_ROUTES_GIVEN), OF("choices", CHOICES, TOKENS, f->choices, NDP_I32)},
         {mixtures && train && (o->routes & NDP_ROUTES_RECORDED), OF("router", ROUTER, TOKENS, f->experts, wide)},
         {mixtures, OF("samples", SAMPLES, TOKENS, 1, NDP_I32)},
@@ -103,5 +100,6 @@ ndp_status ndp_decoder_inputs(ndp_model *m) {
     if (cached)
         add_caches(m, f);
     add_special(m, f);
+    ndp_head_inputs(m);
     return NDP_OK;
 }

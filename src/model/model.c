@@ -5,7 +5,8 @@
 #include <fnmatch.h>
 #include <string.h>
 
-ndp_status ndp_model_init(const ndp_architecture *a, const void *facts, const ndp_model_opts *opts, ndp_model *out) {
+ndp_status ndp_model_init(const ndp_architecture_table *a, const void *facts, const ndp_model_opts *opts,
+                          ndp_model *out) {
     *out = (ndp_model){.architecture = a, .opts = *opts};
     void *own = ndp_arena_alloc(&out->arena, a->facts_size);
     if (!own)
@@ -37,7 +38,7 @@ int ndp_model_router_losses(const ndp_model *m) {
 
 /* ---- frozen units ---- */
 
-static bool is_frozen(const ndp_model_opts *o, const char *unit) {
+bool ndp_model_is_frozen(const ndp_model_opts *o, const char *unit) {
     for (int i = 0; i < o->n_frozen; i++)
         if (fnmatch(o->frozen[i], unit, 0) == 0)
             return true;
@@ -79,7 +80,7 @@ ndp_status ndp_model_freeze(ndp_model *m) {
         for (int s = 0; s < NDP_SLOTS; s++)
             if (m->units[u].buffers[s] != NDP_NONE) {
                 ndp_buffer *b = &m->buffers[m->units[u].buffers[s]];
-                b->trainable = !b->base && !is_frozen(&m->opts, m->units[u].name);
+                b->trainable = !b->base && !ndp_model_is_frozen(&m->opts, m->units[u].name);
             }
     for (int b = 0; b < m->n_buffers; b++) {
         trainable += m->buffers[b].trainable;

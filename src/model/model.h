@@ -16,7 +16,7 @@
 /* Units of a kind share a graph; which of their buffers are frozen, and what the backward goes through, makes more. */
 enum { NDP_MAX_GRAPHS = 18 };
 
-typedef struct ndp_architecture ndp_architecture;
+typedef struct ndp_architecture_table ndp_architecture_table;
 
 typedef enum ndp_model_mode {
     NDP_MODEL_TRAIN, /* tokens -> loss, with the backward */
@@ -93,7 +93,7 @@ typedef struct ndp_unit {
 } ndp_unit;
 
 typedef struct ndp_model {
-    const ndp_architecture *architecture;
+    const ndp_architecture_table *architecture;
     const void *facts; /* its own, in the arena */
     ndp_model_opts opts;
     ndp_arena arena;
@@ -119,11 +119,18 @@ static inline ndp_storage ndp_storage_of(const ndp_model_opts *o, bool trainable
 static inline bool ndp_buffer_is_packed(const ndp_buffer *b) { return b->segments.packing != NDP_PACKING_NONE; }
 
 /* Begins a model: options, and a copy of the facts; nothing else. NDP_ENOMEM. */
-ndp_status ndp_model_init(const ndp_architecture *a, const void *facts, const ndp_model_opts *opts, ndp_model *out);
+ndp_status ndp_model_init(const ndp_architecture_table *a, const void *facts, const ndp_model_opts *opts,
+                          ndp_model *out);
 /* Part of building a model: sets which of its buffers are trained, by the names of the units that have them
  * (opts.frozen), and how they are stored. NDP_EINVAL: a name is that of no unit, nothing is left to train, or what is
  * trained is packed. NDP_ENOTSUP: the model has nothing that could be packed, as opts.base asks. */
 ndp_status ndp_model_freeze(ndp_model *m);
+/* Whether opts.frozen names the unit. */
+bool ndp_model_is_frozen(const ndp_model_opts *o, const char *unit);
+/* Parts of building one (head.c): the inputs of the loss that depend on the options; */
+void ndp_head_inputs(ndp_model *m);
+/* and the loss of tokens at the end of a graph: of rows x by the table w. attr: of the op xent. */
+void ndp_head_loss(const ndp_model *m, ndp_graph *g, int x, int w, const ndp_op_attr *attr);
 void ndp_model_release(ndp_model *m);
 
 /* How many layers have a router with losses of its own; below all that is trained they have no gradient, and are left

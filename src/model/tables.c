@@ -32,7 +32,14 @@ typedef enum when { ALWAYS, SERIAL, UNTIED, NORM_BIAS, SERIAL_NORM_BIAS, QKV_BIA
 /* The buffers that a unit may have, and what follows the unit's name in theirs. The one of another unit that a tied
  * head uses is in TIED, where a layer has its STACKS: matrices of experts. ADAPTER has what is trained where the others
  * are the frozen base, KEPT the projections that are packed, whatever their rule says. */
-enum { OWN, TIED, STACKS = TIED, ADAPTER, KEPT, SLOTS };
+enum {
+    OWN = NDP_SLOT_OWN,
+    TIED = NDP_SLOT_TIED,
+    STACKS = NDP_SLOT_STACKS,
+    ADAPTER = NDP_SLOT_ADAPTER,
+    KEPT = NDP_SLOT_KEPT,
+    SLOTS
+};
 static const char *const slot_names[SLOTS] = {
     [OWN] = "", [STACKS] = ".experts", [ADAPTER] = ".adapter", [KEPT] = ".kept"};
 
@@ -198,8 +205,7 @@ static ndp_status need_buffer(ndp_model *m, ndp_unit *u, int slot) {
     return b->name && b->segments.items ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for the model's tables");
 }
 
-/* Appends a segment to a buffer of the unit. */
-static ndp_status append(ndp_model *m, ndp_unit *u, int slot, const ndp_segment *s, ndp_place *at) {
+ndp_status ndp_unit_append(ndp_model *m, ndp_unit *u, int slot, const ndp_segment *s, ndp_place *at) {
     NDP_TRY(s->name ? need_buffer(m, u, slot) : NDP_FAIL(NDP_ENOMEM, "not enough memory for the model's tables"));
     ndp_segments *segments = &m->buffers[u->buffers[slot]].segments;
     if (segments->n == NDP_MOST_SEGMENTS)
@@ -222,7 +228,7 @@ static ndp_status fill_unit(const ndp_facts *f, ndp_model *m, ndp_unit *u, int k
             bool saved = s.name && ndp_adapter_saves(&m->opts.adapter, s.name, f);
             bool packed = s.projection && m->opts.base != NDP_PACKING_NONE;
             s.glued &= before;
-            NDP_TRY(append(m, u, packed ? KEPT : saved ? ADAPTER : r->slot, &s, &at[r->place]));
+            NDP_TRY(ndp_unit_append(m, u, packed ? KEPT : saved ? ADAPTER : r->slot, &s, &at[r->place]));
         }
         before = there;
     }
@@ -266,7 +272,7 @@ static ndp_status add_factors(ndp_model *m, ndp_unit *u, ndp_param place, int n,
         ndp_segment s = factor_of(w, m->opts.adapter.r, factor, ndp_factor_name(&m->arena, w->name, factor));
         s.glued = parts ? continues : some;
         some = true;
-        NDP_TRY(append(m, u, ADAPTER, &s, &of->factors[p][factor]));
+        NDP_TRY(ndp_unit_append(m, u, ADAPTER, &s, &of->factors[p][factor]));
     }
     return NDP_OK;
 }
@@ -277,14 +283,19 @@ static bool takes_factors(const rule *r) {
            r->rows != ONE_ROW && r->rows != EXPERTS;
 }
 
+ndp_status ndp_unit_factors(ndp_model *m, ndp_unit *u, ndp_param place, int n, ndp_param_places *of) {
+    for (int k = 0; m->opts.adapter.r > 0 && k < ndp_form_rules[m->opts.adapter.form].factors; k++)
+        NDP_TRY(add_factors(m, u, place, n, (ndp_factor)k, of));
+    return NDP_OK;
+}
+
 /* Glued projections read the same values. */
 static ndp_status add_adapter(ndp_model *m, ndp_unit *u, ndp_param_places *places) {
-    int factors = ndp_form_rules[m->opts.adapter.form].factors;
     for (int i = 0, n; i < NDP_COUNT(rules); i += n) {
         for (n = 1; i + n < NDP_COUNT(rules) && rules[i + n].glued;)
             n++;
-        for (int k = 0; k < factors && takes_factors(&rules[i]); k++)
-            NDP_TRY(add_factors(m, u, rules[i].place, n, (ndp_factor)k, places));
+        if (takes_factors(&rules[i]))
+            NDP_TRY(ndp_unit_factors(m, u, rules[i].place, n, places));
     }
     return NDP_OK;
 }
@@ -300,7 +311,7 @@ static ndp_status check_alike(const ndp_facts *f, const ndp_unit *u, const ndp_p
     return NDP_OK;
 }
 
-static void clear(ndp_param_places *places) {
+void ndp_places_clear(ndp_param_places *places) {
     for (int p = 0; p < NDP_PARAMS; p++) {
         places->at[p] = (ndp_place){OWN, NDP_NONE};
         for (int k = 0; k < NDP_FACTORS; k++)
@@ -324,10 +335,9 @@ static ndp_status make_unit(const ndp_facts *f, ndp_model *m, int i, ndp_unit_pl
     for (int s = 0; s < NDP_SLOTS; s++)
         u->buffers[s] = NDP_NONE;
     ndp_param_places places;
-    clear(&places);
+    ndp_places_clear(&places);
     NDP_TRY(fill_unit(f, m, u, kind, prefix, places.at));
-    if (m->opts.adapter.r > 0)
-        NDP_TRY(add_adapter(m, u, &places));
+    NDP_TRY(add_adapter(m, u, &places));
     if (out->made[kind])
         NDP_TRY(check_alike(f, u, &places, &out->of[kind]));
     out->of[kind] = places;

@@ -64,6 +64,9 @@ static inline int ndp_unit_kind(const ndp_facts *f, int unit) {
     return unit == 0 ? NDP_KIND_EMBEDDING : unit > f->layers ? ndp_kind_head(f) : NDP_KIND_LAYER + f->kind_of[unit - 1];
 }
 
+/* The buffers that a unit may have (tables.c says what each is for). */
+enum { NDP_SLOT_OWN, NDP_SLOT_TIED, NDP_SLOT_STACKS = NDP_SLOT_TIED, NDP_SLOT_ADAPTER, NDP_SLOT_KEPT };
+
 /* Where a parameter is: in which of the unit's buffers, and which segment of it. */
 typedef struct ndp_place {
     int slot, segment; /* segment NDP_NONE: the unit lacks it */
@@ -79,6 +82,14 @@ typedef struct ndp_unit_places {
     ndp_param_places of[NDP_UNIT_KINDS];
     bool made[NDP_UNIT_KINDS];
 } ndp_unit_places;
+
+/* For those who make units: an empty table of places; */
+void ndp_places_clear(ndp_param_places *places);
+/* appends a segment to a buffer of the unit, which is made if it has none in that slot: m->buffers has room for one;
+ * NDP_EBUG: it has NDP_MOST_SEGMENTS already; */
+ndp_status ndp_unit_append(ndp_model *m, ndp_unit *u, int slot, const ndp_segment *s, ndp_place *at);
+/* appends the factors that opts.adapter asks for beside `n` glued projections from `place` on; */
+ndp_status ndp_unit_factors(ndp_model *m, ndp_unit *u, ndp_param place, int n, ndp_param_places *of);
 
 /* Makes the buffers and units of a decoder, and finds the places of its parameters. NDP_ENOMEM. */
 ndp_status ndp_tables_make(const ndp_facts *f, ndp_model *m, ndp_unit_places *out);

@@ -51,8 +51,9 @@ static ndp_status open_weights(ndp_rank *r, const ndp_rank_opts *o) {
     if (!o->weights_of)
         return ndp_agree(r->world, ndp_job_find_weights(&r->job));
     for (int turn = 0; turn < 2; turn++) {
-        ndp_status own =
-            first == (turn == 0) ? ndp_run_model_open(o->weights_of, step, r->exec.threads, &r->weights_of) : NDP_OK;
+        ndp_status own = first == (turn == 0) ? ndp_run_model_open(o->weights_of, step, r->exec.threads,
+                                                                   &r->job.config->own, &r->weights_of)
+                                              : NDP_OK;
         NDP_TRY(ndp_agree(r->world, own));
         step = first ? r->weights_of->step : step;
         NDP_TRY(ndp_share_now(r->world, &step, sizeof step, 0));

@@ -19,7 +19,7 @@ static int64_t row_at(const ndp_score *s, bool global, int64_t pass, int m, int 
 }
 
 /* Empty rows fill up the last pass. */
-static ndp_status load_rows(ndp_score *s, const ndp_own_list *list, int64_t pass) {
+static ndp_status load_rows(ndp_score *s, const ndp_own_rows *list, int64_t pass) {
     ndp_feed *f = &s->rank->feed;
     for (int m = 0; m < step_of(s)->accumulation; m++) {
         for (int64_t j = 0; j < f->shape.micro; j++) {
@@ -49,7 +49,7 @@ static ndp_status gather(ndp_score *s, double *pass, int64_t own) {
 }
 
 /* The numbers of this rank's rows; of a global list, of all. */
-static void take(const ndp_score *s, const ndp_own_list *list, int64_t pass, const double *from, double *out) {
+static void take(const ndp_score *s, const ndp_own_rows *list, int64_t pass, const double *from, double *out) {
     const ndp_batch_shape *b = &s->rank->feed.shape;
     int64_t length = s->rank->job.config->data.sequence_length, micro = b->micro;
     for (int d = 0; d < b->data_ranks; d++)
@@ -64,7 +64,7 @@ static void take(const ndp_score *s, const ndp_own_list *list, int64_t pass, con
 
 int64_t ndp_score_own_rows(const ndp_score *s) { return s->rank->feed.shape.micro * step_of(s)->accumulation; }
 
-static ndp_status run_pass(ndp_score *s, const ndp_own_list *list, int64_t pass, double *numbers, double *out) {
+static ndp_status run_pass(ndp_score *s, const ndp_own_rows *list, int64_t pass, double *numbers, double *out) {
     ndp_step_result unread;
     NDP_TRY(ndp_agree(s->rank->world, load_rows(s, list, pass)));
     ndp_status st = ndp_engine_step(s->engine, 0, 0, false, &unread);
@@ -75,7 +75,7 @@ static ndp_status run_pass(ndp_score *s, const ndp_own_list *list, int64_t pass,
     return NDP_OK;
 }
 
-ndp_status ndp_score_own(ndp_score *s, const ndp_own_list *list, int64_t passes, double *out) {
+ndp_status ndp_score_own(ndp_score *s, const ndp_own_rows *list, int64_t passes, double *out) {
     int64_t tokens = ndp_score_pass_rows(s) * s->rank->job.config->data.sequence_length;
     double *numbers = malloc((size_t)tokens * sizeof *numbers);
     ndp_status st =

@@ -60,7 +60,7 @@ NDP_API ndp_status ndp_score_next_token(ndp_score *s, const int32_t *ids, int64_
 int64_t ndp_score_own_rows(const ndp_score *s);
 /* What the head says of each token of a list, the nll of its label or what it asks for: out [n, sequence_length].
  * `passes`, the same on all ranks, are enough for the rank with the most rows. Collective. */
-ndp_status ndp_score_own(ndp_score *s, const ndp_own_list *list, int64_t passes, double *out);
+ndp_status ndp_score_own(ndp_score *s, const ndp_own_rows *list, int64_t passes, double *out);
 
 /* ---- passes (score_pass.c) ---- */
 

@@ -5,12 +5,13 @@
 #include "train/appended.h"
 #include "train/best.h"
 
-typedef struct ndp_metrics_file {
+struct ndp_metrics_file {
     ndp_appended file;
     int64_t newest;    /* the step of the last line when it was opened; 0: none */
     ndp_best best;     /* the evaluations in the lines that it had then */
     double peak_flops; /* in the last line that has one */
-} ndp_metrics_file;
+};
+typedef struct ndp_metrics_file ndp_metrics_file;
 
 /* Opens FOLDER/metrics.jsonl, without the lines after `step`, which were never saved: a resumed run writes them again.
  * evaluated: nor the line of `step` itself, if it has no evaluation. */

@@ -12,7 +12,7 @@ static int data_rank(const ndp_trainer *t) {
     return ndp_mesh_group(&ndp_engine_program(t->engine)->opts.step.mesh, NDP_GROUP_DATA).rank;
 }
 
-static ndp_status read_list(const ndp_trainer *t, const ndp_batch *batches, int n, bool limited, ndp_own_list *list) {
+static ndp_status read_list(const ndp_trainer *t, const ndp_batch *batches, int n, bool limited, ndp_own_rows *list) {
     const ndp_batch_shape *b = &t->rank.feed.shape;
     NDP_TRY(ndp_own_rows_count(batches, n, &list->n));
     list->global = n > 0 && batches[0].global;
@@ -60,7 +60,7 @@ static ndp_status compare(const ndp_trainer *t, const fingerprint *all) {
     return st;
 }
 
-static ndp_status check_same(ndp_trainer *t, const ndp_own_list *list) {
+static ndp_status check_same(ndp_trainer *t, const ndp_own_rows *list) {
     int world = t->rank.job.world;
     ndp_work work;
     if (world == 1)
@@ -79,17 +79,17 @@ static ndp_status check_same(ndp_trainer *t, const ndp_own_list *list) {
     return st;
 }
 
-ndp_status ndp_own_list_read(ndp_trainer *t, const ndp_batch *batches, int n, bool limited, ndp_status before,
-                             ndp_own_list *list) {
-    *list = (ndp_own_list){0};
+ndp_status ndp_own_rows_read(ndp_trainer *t, const ndp_batch *batches, int n, bool limited, ndp_status before,
+                             ndp_own_rows *list) {
+    *list = (ndp_own_rows){0};
     ndp_status own = before == NDP_OK ? read_list(t, batches, n, limited, list) : before;
     NDP_TRY(ndp_agree(t->rank.world, own));
     return check_same(t, list);
 }
 
-void ndp_own_list_release(ndp_own_list *list) {
+void ndp_own_rows_release(ndp_own_rows *list) {
     free(list->rows);
-    *list = (ndp_own_list){0};
+    *list = (ndp_own_rows){0};
 }
 
 /* ---- sums ---- */
@@ -97,12 +97,12 @@ void ndp_own_list_release(ndp_own_list *list) {
 enum { LABELS, WEIGHTS, NUMBERS };
 
 /* The numbers of this rank's samples, at their places in the global order; elsewhere -inf, for a maximum. */
-static void put_samples(const ndp_trainer *t, const ndp_own_list *list, double (*of)[NUMBERS]) {
+static void put_samples(const ndp_trainer *t, const ndp_own_rows *list, double (*of)[NUMBERS]) {
     const ndp_batch_shape *b = &t->rank.feed.shape;
     for (int m = 0; m < t->rank.job.batch.accumulation; m++)
         for (int d = 0; d < b->data_ranks; d++)
             for (int64_t j = 0; j < b->micro; j++) {
-                int64_t i = ndp_own_list_at(t, list->global, m, d, j);
+                int64_t i = ndp_own_rows_at(t, list->global, m, d, j);
                 double *to = of[ndp_sample_index(b, 0, m, d, j)];
                 bool own = (list->global || d == data_rank(t)) && i < list->n;
                 to[LABELS] = to[WEIGHTS] = -INFINITY;
@@ -111,7 +111,7 @@ static void put_samples(const ndp_trainer *t, const ndp_own_list *list, double (
             }
 }
 
-ndp_status ndp_own_list_totals(ndp_trainer *t, const ndp_own_list *list, ndp_own_totals *out) {
+ndp_status ndp_own_rows_totals(ndp_trainer *t, const ndp_own_rows *list, ndp_own_totals *out) {
     int64_t n = t->rank.feed.shape.global;
     double(*of)[NUMBERS] = calloc((size_t)n, sizeof *of);
     *out = (ndp_own_totals){0};
@@ -132,7 +132,7 @@ ndp_status ndp_own_list_totals(ndp_trainer *t, const ndp_own_list *list, ndp_own
     return st;
 }
 
-ndp_status ndp_own_list_most(ndp_trainer *t, const ndp_own_list *list, int64_t *most) {
+ndp_status ndp_own_rows_most(ndp_trainer *t, const ndp_own_rows *list, int64_t *most) {
     *most = list->n;
     return ndp_reduce_now(t->rank.world, most, 1, NDP_I64, NDP_MAX);
 }

@@ -15,7 +15,7 @@
 
 static bool is_own(const ndp_trainer *t) { return t->rank.job.config->train.own_batches; }
 
-static ndp_status check_own(const ndp_trainer *t) {
+ndp_status ndp_own_check(const ndp_trainer *t) {
     return is_own(t)
                ? NDP_OK
                : NDP_FAIL(NDP_EINVAL, "the trainer draws its own batches; set train.own_batches: true before it is "
@@ -71,7 +71,7 @@ ndp_status ndp_trainer_sample(ndp_trainer *t, int64_t sample, int32_t *ids, int3
 static bool divides_late(const ndp_update_opts *o) { return o->calls != 1 && o->divide != NDP_DIVIDE_NUMBER; }
 
 static ndp_status check_opts(const ndp_trainer *t, const ndp_update_opts *o) {
-    NDP_TRY(check_own(t));
+    NDP_TRY(ndp_own_check(t));
     NDP_CHECK(o->divide >= NDP_DIVIDE_TOKENS && o->divide <= NDP_DIVIDE_NUMBER, "there is no ndp_divide %d",
               (int)o->divide);
     NDP_CHECK(o->divide != NDP_DIVIDE_NUMBER || (isfinite(o->divide_by) && o->divide_by != 0),
@@ -94,6 +94,7 @@ ndp_status ndp_trainer_begin(ndp_trainer *t, const ndp_update_opts *opts) {
     memset(&t->own, 0, sizeof t->own);
     t->own.opts = o;
     t->own.begun = t->own.finite = true;
+    t->own.started = ndp_now();
     return NDP_OK;
 }
 
@@ -128,8 +129,8 @@ static ndp_status check_sum(const ndp_update_opts *o, double weights) {
 
 /* ---- a call ---- */
 
-static ndp_status check_call(const ndp_trainer *t) {
-    NDP_TRY(check_own(t));
+ndp_status ndp_own_check_call(const ndp_trainer *t) {
+    NDP_TRY(ndp_own_check(t));
     NDP_CHECK(t->own.begun, "no update was begun: call ndp_trainer_begin first");
     NDP_CHECK(!t->own.normed, "the norm of this update was asked for, so it takes no more calls");
     NDP_CHECK(!t->own.closed, "the update was begun for %d call%s, and has had them", t->own.opts.calls,
@@ -137,11 +138,11 @@ static ndp_status check_call(const ndp_trainer *t) {
     return NDP_OK;
 }
 
-static ndp_status load_call(ndp_trainer *t, const ndp_own_list *list) {
+static ndp_status load_call(ndp_trainer *t, const ndp_own_rows *list) {
     ndp_feed *f = &t->rank.feed;
     for (int m = 0; m < t->rank.job.batch.accumulation; m++) {
         for (int64_t j = 0; j < f->shape.micro; j++) {
-            int64_t i = ndp_own_list_at(t, list->global, m, data_rank(t), j),
+            int64_t i = ndp_own_rows_at(t, list->global, m, data_rank(t), j),
                     sample = ndp_sample_index(&f->shape, 0, m, data_rank(t), j);
             f->rows[j] = (ndp_feed_row){.row = -1,
                                         .update = t->updates,
@@ -155,8 +156,7 @@ static ndp_status load_call(ndp_trainer *t, const ndp_own_list *list) {
     return NDP_OK;
 }
 
-/* *sum: weight x loss of all rows of all ranks. */
-static ndp_status run_call(ndp_trainer *t, const ndp_own_list *list, double *sum) {
+ndp_status ndp_own_run_call(ndp_trainer *t, const ndp_own_rows *list, double *sum) {
     ndp_step_input in = input_of(t, 1);
     ndp_step_result r;
     NDP_TRY(ndp_agree(t->rank.world, load_call(t, list)));
@@ -175,171 +175,46 @@ static ndp_status run_call(ndp_trainer *t, const ndp_own_list *list, double *sum
     return NDP_OK;
 }
 
-static void add_totals(ndp_trainer *t, const ndp_own_totals *totals) {
+void ndp_own_count_call(ndp_trainer *t, const ndp_own_totals *totals) {
     t->own.samples += totals->samples;
     t->own.tokens += totals->tokens;
     t->own.weights += totals->weights;
 }
 
-static ndp_status run_weighted(ndp_trainer *t, const ndp_own_list *list, ndp_call_info *info) {
+static ndp_status run_weighted(ndp_trainer *t, const ndp_own_rows *list, ndp_call_info *info) {
     const ndp_update_opts *o = &t->own.opts;
     ndp_own_totals totals;
     double sum;
-    NDP_TRY(ndp_own_list_totals(t, list, &totals));
+    NDP_TRY(ndp_own_rows_totals(t, list, &totals));
     double divisor = divides_late(o) ? 1 : divisor_of(o, totals.tokens, totals.weights), scale = scale_of(divisor);
     if (!divides_late(o))
         NDP_TRY(check_sum(o, totals.weights)); /* on all ranks alike */
     for (int64_t i = 0; i < list->n; i++)
         list->rows[i].scale = scale;
-    NDP_TRY(run_call(t, list, &sum));
-    add_totals(t, &totals);
+    NDP_TRY(ndp_own_run_call(t, list, &sum));
+    ndp_own_count_call(t, &totals);
     t->own.sum += sum;
     *info = (ndp_call_info){sum * scale, sum, totals.weights, totals.tokens};
     return NDP_OK;
 }
 
 ndp_status ndp_trainer_forward_backward(ndp_trainer *t, const ndp_batch *batches, int n, ndp_call_info *info) {
-    ndp_own_list list;
+    ndp_own_rows list;
     ndp_call_info unread;
     NDP_NOT_NULL(t);
-    ndp_status st = ndp_own_list_read(t, batches, n, true, check_call(t), &list);
+    if (n > 0)
+        NDP_NOT_NULL(batches);
+    ndp_status st = ndp_own_rows_read(t, batches, n, true, ndp_own_check_call(t), &list);
     if (st == NDP_OK)
         st = run_weighted(t, &list, info ? info : &unread);
-    ndp_own_list_release(&list);
-    return st;
-}
-
-/* ---- a loss that is a function of log-probabilities ---- */
-
-/* The samples that a function is called with, on this rank: of all data ranks, or of its own. */
-typedef struct own_loss {
-    ndp_trainer *t;
-    ndp_logp_loss *loss;
-    void *user;
-    ndp_own_list list;
-    double *logp, *slopes; /* [list.n, length] */
-} own_loss;
-
-static int64_t length_of(const own_loss *l) { return l->t->rank.job.config->data.sequence_length; }
-
-static bool calls_function(const own_loss *l) {
-    const int *at = mesh_of(l->t)->coord;
-    return l->list.global ? ndp_is_first(l->t->rank.world)
-                          : at[NDP_PP] == 0 && at[NDP_CP] == 0 && at[NDP_SP] == 0 && at[NDP_TP] == 0;
-}
-
-static ndp_status find_logp(own_loss *l) {
-    int64_t tokens = l->list.n * length_of(l), most;
-    l->logp = malloc(((size_t)tokens + 1) * sizeof *l->logp);
-    l->slopes = calloc((size_t)tokens + 1, sizeof *l->slopes);
-    NDP_TRY(ndp_agree(
-        l->t->rank.world,
-        l->logp && l->slopes
-            ? NDP_OK
-            : NDP_FAIL(NDP_ENOMEM, "not enough memory for the log-probabilities of %lld tokens", (long long)tokens)));
-    NDP_TRY(ndp_own_list_most(l->t, &l->list, &most));
-    int64_t each = l->list.global ? ndp_score_pass_rows(&l->t->score) : ndp_score_own_rows(&l->t->score);
-    for (int64_t i = 0; i < l->list.n; i++)
-        l->list.rows[i].weights = NULL;
-    NDP_TRY(ndp_score_own(&l->t->score, &l->list, (most + each - 1) / each, l->logp));
-    for (int64_t i = 0; i < tokens; i++)
-        l->logp[i] = l->logp[i] != 0 ? -l->logp[i] : 0;
-    return NDP_OK;
-}
-
-/* Calls it, and looks at its answer. */
-static ndp_status call_function(own_loss *l, double *loss) {
-    int64_t length = length_of(l);
-    *loss = 0;
-    if (!calls_function(l))
-        return NDP_OK;
-    ndp_status st = l->loss(l->user, l->logp, l->list.n, length, l->slopes, loss);
-    if (st != NDP_OK)
-        return NDP_FAIL(st, "the loss function of rank %d returned status %d", ndp_comm_rank(l->t->rank.world),
-                        (int)st);
-    for (int64_t i = 0; i < l->list.n * length; i++)
-        NDP_CHECK(
-            isfinite(l->slopes[i]),
-            "the loss function of rank %d: the slope of sample %lld, token %lld is %g (its log-probability is %g)",
-            ndp_comm_rank(l->t->rank.world), (long long)(i / length), (long long)(i % length),
-            ndp_plain_nan(l->slopes[i]), l->logp[i]);
-    return NDP_OK;
-}
-
-/* The answers of all functions, to the ranks whose samples they are of: a sum in which each has but one summand. */
-static ndp_status share_slopes(own_loss *l) {
-    ndp_comm *world = l->t->rank.world;
-    const ndp_batch_shape *b = &l->t->rank.feed.shape;
-    int64_t own = l->list.n * length_of(l), part = b->global / b->data_ranks * length_of(l);
-    if (l->list.global)
-        return ndp_reduce_now(world, l->slopes, own, NDP_F64, NDP_SUM);
-    double *all = calloc((size_t)(part * b->data_ranks), sizeof *all), *mine = all + data_rank(l->t) * part;
-    ndp_status st = ndp_agree(world, all ? NDP_OK
-                                         : NDP_FAIL(NDP_ENOMEM, "not enough memory for the slopes of %lld tokens",
-                                                    (long long)(part * b->data_ranks)));
-    if (st == NDP_OK && calls_function(l))
-        memcpy(mine, l->slopes, (size_t)own * sizeof *all);
-    if (st == NDP_OK)
-        st = ndp_reduce_now(world, all, part * b->data_ranks, NDP_F64, NDP_SUM);
-    if (st == NDP_OK)
-        memcpy(l->slopes, mine, (size_t)own * sizeof *all);
-    free(all);
-    return st;
-}
-
-/* The slope by a log-probability is minus the weight of its loss. */
-static ndp_status run_with_slopes(own_loss *l, ndp_call_info *info) {
-    ndp_own_totals totals;
-    double loss, unread;
-    NDP_TRY(find_logp(l));
-    NDP_TRY(ndp_agree(l->t->rank.world, call_function(l, &loss)));
-    NDP_TRY(share_slopes(l));
-    NDP_TRY(ndp_reduce_now(l->t->rank.world, &loss, 1, NDP_F64, NDP_SUM));
-    for (int64_t i = 0; i < l->list.n; i++) {
-        double *slopes = l->slopes + i * length_of(l);
-        for (int64_t s = 0; s < length_of(l); s++)
-            slopes[s] = slopes[s] != 0 ? -slopes[s] : 0;
-        l->list.rows[i].weights = slopes;
-    }
-    NDP_TRY(ndp_own_list_totals(l->t, &l->list, &totals));
-    NDP_TRY(run_call(l->t, &l->list, &unread));
-    add_totals(l->t, &totals);
-    l->t->own.loss += loss;
-    *info = (ndp_call_info){loss, loss, totals.weights, totals.tokens};
-    return NDP_OK;
-}
-
-static ndp_status check_with(const ndp_trainer *t) {
-    NDP_TRY(check_call(t));
-    NDP_CHECK(t->own.opts.divide == NDP_DIVIDE_NUMBER,
-              "a loss that is a function of log-probabilities is not divided again: begin the update with "
-              "NDP_DIVIDE_NUMBER");
-    if (t->rank.job.model.adapter.dropout > 0)
-        return NDP_FAIL(NDP_ENOTSUP,
-                        "a loss that is a function of log-probabilities is not supported with "
-                        "adapter.dropout %g, which forward passes do not have; set it to 0",
-                        t->rank.job.model.adapter.dropout);
-    return NDP_OK;
-}
-
-ndp_status ndp_trainer_forward_backward_with(ndp_trainer *t, const ndp_batch *batches, int n, ndp_logp_loss *loss,
-                                             void *user, ndp_call_info *info) {
-    NDP_NOT_NULL(t, loss);
-    own_loss l = {.t = t, .loss = loss, .user = user};
-    ndp_call_info unread;
-    ndp_status st = ndp_own_list_read(t, batches, n, true, check_with(t), &l.list);
-    if (st == NDP_OK)
-        st = run_with_slopes(&l, info ? info : &unread);
-    ndp_own_list_release(&l.list);
-    free(l.logp);
-    free(l.slopes);
+    ndp_own_rows_release(&list);
     return st;
 }
 
 /* ---- the norm, and the update ---- */
 
 static ndp_status check_norm(const ndp_trainer *t) {
-    NDP_TRY(check_own(t));
+    NDP_TRY(ndp_own_check(t));
     NDP_CHECK(t->own.begun, "no update was begun: call ndp_trainer_begin first");
     NDP_CHECK(t->own.calls > 0, "the update has no gradient: call ndp_trainer_forward_backward first");
     if (divides_late(&t->own.opts))
@@ -351,6 +226,8 @@ static ndp_status check_norm(const ndp_trainer *t) {
 static double late_divisor(const ndp_trainer *t) {
     return divides_late(&t->own.opts) ? divisor_of(&t->own.opts, t->own.tokens, t->own.weights) : 1;
 }
+
+double ndp_own_gradient_scale(const ndp_trainer *t) { return t->own.normed ? scale_of(late_divisor(t)) : 1; }
 
 static ndp_status find_norm(ndp_trainer *t) {
     const ndp_step_input in = input_of(t, scale_of(late_divisor(t)));
@@ -404,85 +281,11 @@ ndp_status ndp_trainer_update(ndp_trainer *t, ndp_update_info *out) {
                               .tokens = info.tokens,
                               .tokens_total = t->tokens > 0 ? t->tokens : 0,
                               .time = ndp_time(),
+                              .step_seconds = ndp_now() - t->own.started,
+                              .tokens_per_second = (double)info.tokens / (ndp_now() - t->own.started),
                               .eval_loss = NAN};
     t->own.begun = false;
     if (out)
         *out = info;
     return NDP_OK;
-}
-
-/* ---- forward alone ---- */
-
-/* Numbers of rows of sequence_length, as arrays of the batches' own lengths have them. */
-static void spread(const ndp_batch *batches, int n, int64_t length, const double *from, bool negate, double *values,
-                   int32_t *ids) {
-    for (int b = 0; b < n; b++)
-        for (int64_t i = 0; i < batches[b].samples; i++, from += length)
-            for (int64_t s = 0; s < batches[b].length; s++) {
-                double x = s < length ? from[s] : 0;
-                if (values)
-                    *values++ = negate && x != 0 ? -x : x;
-                else
-                    *ids++ = (int32_t)lround(x);
-            }
-}
-
-/* Best ids of padding are -1. */
-static void mark_padding(const ndp_own_list *list, int64_t length, double *best) {
-    for (int64_t i = 0; i < list->n; i++)
-        for (int64_t s = 0; s < length; s++)
-            if (ndp_own_row_weight(&list->rows[i], s) == 0)
-                best[i * length + s] = -1;
-}
-
-static ndp_status run_forward(ndp_trainer *t, const ndp_batch *batches, int n, ndp_own_list *list,
-                              const ndp_token_values *out, double *room) {
-    const struct {
-        bool wanted;
-        int32_t ask;
-        double *values;
-    } asks[] = {
-        {out->logp, 0, out->logp}, {out->entropy, NDP_LABEL_ENTROPY, out->entropy}, {out->best, NDP_LABEL_BEST, NULL}};
-    int64_t most, length = t->rank.job.config->data.sequence_length;
-    int64_t each = list->global ? ndp_score_pass_rows(&t->score) : ndp_score_own_rows(&t->score);
-    NDP_TRY(ndp_own_list_most(t, list, &most));
-    for (int k = 0; k < NDP_COUNT(asks); k++) {
-        if (!asks[k].wanted)
-            continue;
-        for (int64_t i = 0; i < list->n; i++)
-            list->rows[i].weights = NULL, list->rows[i].ask = asks[k].ask;
-        NDP_TRY(ndp_score_own(&t->score, list, (most + each - 1) / each, room));
-        if (!asks[k].values)
-            mark_padding(list, length, room);
-        spread(batches, n, length, room, asks[k].ask == 0, asks[k].values, out->best);
-    }
-    return NDP_OK;
-}
-
-/* Ranks ask for the same values. */
-static ndp_status check_asks(ndp_trainer *t, const ndp_token_values *out) {
-    int64_t asks = (out->logp != NULL) | (out->entropy != NULL) << 1 | (out->best != NULL) << 2, most[] = {asks, -asks};
-    NDP_TRY(ndp_reduce_now(t->rank.world, most, 2, NDP_I64, NDP_MAX));
-    NDP_CHECK(most[0] == -most[1], "ndp_trainer_forward: some ranks ask for other arrays than this one");
-    return NDP_OK;
-}
-
-ndp_status ndp_trainer_forward(ndp_trainer *t, const ndp_batch *batches, int n, const ndp_token_values *out) {
-    NDP_NOT_NULL(t, out);
-    ndp_own_list list;
-    double *room = NULL;
-    ndp_status st = ndp_own_list_read(t, batches, n, false, check_own(t), &list);
-    if (st == NDP_OK)
-        st = check_asks(t, out);
-    if (st == NDP_OK) {
-        room = malloc(((size_t)(list.n * t->rank.job.config->data.sequence_length) + 1) * sizeof *room);
-        st = ndp_agree(t->rank.world, room ? NDP_OK
-                                           : NDP_FAIL(NDP_ENOMEM, "not enough memory for the values of %lld samples",
-                                                      (long long)list.n));
-    }
-    if (st == NDP_OK)
-        st = run_forward(t, batches, n, &list, out, room);
-    free(room);
-    ndp_own_list_release(&list);
-    return st;
 }

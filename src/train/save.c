@@ -7,6 +7,7 @@
 #include "weights/state_codes.h"
 
 #include <stdio.h>
+#include <string.h>
 
 static const ndp_update_groups *groups_of(const ndp_trainer *t) { return &ndp_engine_program(t->engine)->groups; }
 
@@ -68,6 +69,7 @@ static ndp_status make_extra(const ndp_trainer *t, struct json_object **extra) {
         json_object_object_add(*extra, "metrics", ndp_metrics_to_json(&t->newest));
     if (has_codes(t))
         add_blocks(t, *extra);
+    ndp_own_state_put(t, *extra);
     return NDP_OK;
 }
 
@@ -162,7 +164,8 @@ static ndp_status load_all(ndp_trainer *t, const ndp_checkpoint *c) {
     bool known = t->updates == 0 || (t->newest.step == t->updates && t->newest.tokens_total > 0);
     t->tokens = known ? t->newest.tokens_total : -1;
     t->newest.epoch = ndp_trainer_epoch(t);
-    return NDP_OK;
+    memset(&t->own, 0, sizeof t->own);
+    return ndp_own_state_take(t, info->extra);
 }
 
 /* Warns of what a resume did to the folder, and why. Called on rank 0. */

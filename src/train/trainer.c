@@ -77,6 +77,8 @@ void ndp_trainer_destroy(ndp_trainer *t) {
     ndp_engine_destroy(t->engine);
     ndp_model_release(&t->model);
     ndp_peak_destroy(t->peak.own);
+    ndp_trainer_close_lines(t);
+    free(t->state.data);
     json_object_put(t->accepted);
     ndp_rank_close(&t->rank);
     free(t);
@@ -315,57 +317,6 @@ ndp_status ndp_trainer_evaluate(ndp_trainer *t, double *loss, int64_t *tokens) {
         *tokens = sums.tokens;
     t->held = pair_metrics_of(t, &sums, ndp_dataset_sources(t->rank.data.held) == 1 ? t->rank.feed.point : NAN);
     return NDP_OK;
-}
-
-/* ---- reading tensors: as files hold them, where several segments may be parts of one tensor ---- */
-
-int ndp_trainer_tensors(const ndp_trainer *t) { return t ? t->n_tensors : 0; }
-
-const char *ndp_trainer_tensor(const ndp_trainer *t, int i, int64_t *elements) {
-    if (i < 0 || i >= ndp_trainer_tensors(t))
-        return NULL;
-    if (elements)
-        *elements = ndp_segment_tensor_elements(t->tensors[i].segment);
-    return t->tensors[i].name;
-}
-
-typedef struct tensor_reading {
-    const ndp_model_tensor *tensor;
-    double *out;
-} tensor_reading;
-
-static ndp_status read_run(void *user, const ndp_owned_run *owned) {
-    const tensor_reading *r = user;
-    const ndp_run *p = &owned->run;
-    const ndp_segment *s = r->tensor->segment;
-    bool member = ndp_segment_tensors(s) == 1 || p->member == r->tensor->member;
-    bool wanted = member && !p->segment->replica && strcmp(p->segment->name, s->name) == 0;
-    return wanted ? ndp_run_get(owned, 0, p->count, r->out + p->tensor_first, NDP_F64) : NDP_OK;
-}
-
-/* The tensor that begins with segment `first`. */
-static ndp_status read_packed(ndp_trainer *t, const ndp_segments *of, const ndp_segment *first, double *out) {
-    const ndp_segment *s = first;
-    do
-        NDP_TRY(ndp_engine_unpack(t->engine, t->rank.world, s++, of->packing, out));
-    while (s < of->items + of->n && ndp_segment_continues(s));
-    return NDP_OK;
-}
-
-ndp_status ndp_trainer_read(ndp_trainer *t, ndp_which which, int tensor, double *out) {
-    NDP_NOT_NULL(t, out);
-    NDP_CHECK(tensor >= 0 && tensor < t->n_tensors, "there is no tensor %d; the model has %d", tensor, t->n_tensors);
-    const ndp_model_tensor *of = &t->tensors[tensor];
-    const ndp_buffer *buffer = &t->model.buffers[of->buffer];
-    int64_t n = ndp_segment_tensor_elements(of->segment);
-    memset(out, 0, (size_t)n * sizeof *out);
-    if (which == NDP_WEIGHT && ndp_buffer_is_packed(buffer))
-        return read_packed(t, &buffer->segments, of->segment, out);
-    const ndp_mesh *mesh = &ndp_engine_program(t->engine)->opts.step.mesh;
-    if (mesh->coord[NDP_DP_REPLICATE] == 0)
-        NDP_TRY(ndp_engine_runs(t->engine, which == NDP_WEIGHT ? NDP_OWNED_MASTER : NDP_OWNED_GRAD, read_run,
-                                &(tensor_reading){of, out}));
-    return ndp_reduce_now(t->rank.world, out, n, NDP_F64, NDP_SUM);
 }
 
 /* ---- routers ---- */

@@ -43,9 +43,16 @@ struct ndp_trainer {
         int64_t samples, tokens;   /* of the calls so far, as what follows */
         double sum, weights, loss; /* weight x loss of all rows; weights; losses of functions */
         double norm;
-        bool finite; /* all sums are */
-    } own;           /* the update that is open (own_loop.c) */
-    bool late_update; /* steps are submitted without their update, which ndp_trainer_late_update does after the result */
+        double started;             /* when it was begun */
+        bool finite;                /* all sums are */
+    } own;                          /* the update that is open (own_loop.c) */
+    struct ndp_metrics_file *lines; /* rank 0, of ndp_trainer_log; NULL: none was written */
+    struct {
+        char *data;
+        int64_t bytes;
+    } state; /* of the user's own, in checkpoints; owned */
+    bool
+        late_update; /* steps are submitted without their update, which ndp_trainer_late_update does after the result */
     struct {
         ndp_peak *own;       /* of this rank's threads; NULL unless in a whole run, which reports mfu */
         double share;        /* the part of it that this rank has cores for */
@@ -79,6 +86,18 @@ NDP_API ndp_status ndp_trainer_count_back(ndp_trainer *t, int64_t step, bool *wh
 
 /* With late_update: the update of the newest step, whose result was taken. Collective. */
 NDP_API ndp_status ndp_trainer_late_update(ndp_trainer *t);
+
+/* own_loop.c: what the gradients of the update under way are still to be multiplied by; 1: there is none, or nothing.
+ */
+double ndp_own_gradient_scale(const ndp_trainer *t);
+
+/* own_around.c: whether this rank hands in the numbers of its data rank; the user's bytes in a checkpoint's manifest.
+ */
+bool ndp_trainer_leads(const ndp_trainer *t);
+struct json_object;
+void ndp_own_state_put(const ndp_trainer *t, struct json_object *extra);
+NDP_API ndp_status ndp_own_state_take(ndp_trainer *t, struct json_object *extra);
+void ndp_trainer_close_lines(ndp_trainer *t);
 
 /* save.c: loads the checkpoint of a step that was examined, from the folder of checkpoints, which stays as it is.
  * NDP_EINVAL as ndp_trainer_resume. Collective. */

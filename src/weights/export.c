@@ -70,12 +70,12 @@ static ndp_status write_into(const ndp_run_model *m, const char *folder) {
     return st == NDP_OK ? ndp_checkpoint_intact(m->checkpoint) : st;
 }
 
-ndp_status ndp_checkpoint_export(const char *run, int64_t step, const char *folder, int64_t *exported) {
-    NDP_NOT_NULL(run, folder, exported);
+static ndp_status export_checkpoint(const char *run, int64_t step, const ndp_own_list *own, const char *folder,
+                                    int64_t *exported) {
     ndp_run_model *m = NULL;
     ndp_new_folder place;
     NDP_TRY(ndp_new_folder_check(folder));
-    NDP_TRY(ndp_run_model_open(run, step, 0, &m));
+    NDP_TRY(ndp_run_model_open(run, step, 0, own, &m));
     ndp_status st = ndp_run_model_chat(m, &m->data.chat);
     if (st == NDP_OK)
         st = ndp_new_folder_begin(folder, &place);
@@ -85,4 +85,17 @@ ndp_status ndp_checkpoint_export(const char *run, int64_t step, const char *fold
         *exported = m->step;
     ndp_run_model_close(m);
     return st;
+}
+
+ndp_status ndp_checkpoint_export(const char *run, int64_t step, const char *folder, int64_t *exported) {
+    NDP_NOT_NULL(run, folder, exported);
+    return export_checkpoint(run, step, NULL, folder, exported);
+}
+
+ndp_status ndp_architecture_export(const ndp_architecture *a, const char *run, int64_t step, const char *folder,
+                                   int64_t *exported) {
+    ndp_own_list own = {0};
+    NDP_NOT_NULL(a, run, folder, exported);
+    NDP_TRY(ndp_own_add(&own, a));
+    return export_checkpoint(run, step, &own, folder, exported);
 }

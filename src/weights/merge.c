@@ -33,7 +33,7 @@ static ndp_status open_base(merging *x, const char *name) {
     NDP_TRY(ndp_model_folder_refuse(x->folder));
     NDP_CHECK(!ndp_is_run_folder(x->folder),
               "'%s' is the folder of a run; give the model that the adapter was trained on: its model.path", name);
-    NDP_TRY(ndp_hub_explain(NDP_HUB_MODEL, name, x->folder, ndp_folder_facts(x->folder, &x->spec)));
+    NDP_TRY(ndp_hub_explain(NDP_HUB_MODEL, name, x->folder, ndp_folder_facts(x->folder, NULL, &x->spec)));
     NDP_TRY(ndp_hub_explain(NDP_HUB_MODEL, name, x->folder, ndp_weights_open(x->folder, &x->base)));
     NDP_TRY(ndp_weights_prefix(x->base, x->spec.prefix));
     return ndp_model_build(&x->spec, &opts, &x->model);

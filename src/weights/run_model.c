@@ -83,13 +83,15 @@ ndp_weight_sources ndp_run_model_sources(const ndp_run_model *m, const ndp_job *
 
 /* ---- the rest ---- */
 
-static ndp_status read_job(ndp_run_model *m, const char *run) {
+static ndp_status read_job(ndp_run_model *m, const char *run, const ndp_own_list *own) {
     char path[NDP_PATH];
     NDP_TRY(ndp_path_join(path, run, "job.yaml"));
     NDP_CHECK(ndp_path_exists(path), "'%s' is not a run folder: there is no '%s'; give a job's train.output_dir", run,
               path);
     NDP_TRY(ndp_config_create(&m->config));
     m->job.config = m->config;
+    if (own)
+        m->config->own = *own;
     return ndp_config_read(m->config, path);
 }
 
@@ -110,8 +112,8 @@ static ndp_status choose_model(ndp_run_model *m) {
 static ndp_status read_spec(ndp_run_model *m) {
     ndp_model_spec *s = &m->job.spec;
     if (m->job.model.adapter.r > 0 && m->config->model.init == NDP_INIT_PRETRAINED)
-        return ndp_folder_facts(m->job.model_folder, s);
-    NDP_TRY(ndp_model_spec_read(m->job.facts_path, s));
+        return ndp_folder_facts(m->job.model_folder, &m->config->own, s);
+    NDP_TRY(ndp_model_spec_read(m->job.facts_path, &m->config->own, s));
     ndp_model_spec_set_own_head(s, ndp_weights_find(ndp_run_model_weights(m), s->tie[1]) != NULL);
     return NDP_OK;
 }
@@ -166,8 +168,8 @@ static ndp_status open_sources(ndp_run_model *m) {
     return check_identity(m);
 }
 
-static ndp_status open_all(ndp_run_model *m, const char *run, int64_t step, int threads) {
-    NDP_TRY(read_job(m, run));
+static ndp_status open_all(ndp_run_model *m, const char *run, int64_t step, int threads, const ndp_own_list *own) {
+    NDP_TRY(read_job(m, run, own));
     NDP_TRY(open_checkpoint(m, run, step, threads));
     NDP_TRY(choose_model(m));
     ndp_status st = open_sources(m);
@@ -180,11 +182,12 @@ static ndp_status open_all(ndp_run_model *m, const char *run, int64_t step, int 
         ndp_error_message(), run);
 }
 
-ndp_status ndp_run_model_open(const char *run, int64_t step, int threads, ndp_run_model **out) {
+ndp_status ndp_run_model_open(const char *run, int64_t step, int threads, const ndp_own_list *own,
+                              ndp_run_model **out) {
     ndp_run_model *m = calloc(1, sizeof *m);
     if (!m)
         return NDP_FAIL(NDP_ENOMEM, "not enough memory for a model");
-    ndp_status st = open_all(m, run, step, threads ? threads : ndp_cpu_cores());
+    ndp_status st = open_all(m, run, step, threads ? threads : ndp_cpu_cores(), own);
     if (st == NDP_OK)
         *out = m;
     else

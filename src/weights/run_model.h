@@ -18,8 +18,10 @@ typedef struct ndp_run_model {
 /* Opens the checkpoint of `step` in RUN/checkpoints (0: the newest one that is whole) after every byte of it was
  * checked with `threads` threads (0: all cores); changes nothing on disk. A damaged checkpoint that is passed over and
  * one without hashes are warned of. NDP_EINVAL: there is no such checkpoint, it is damaged, or config.json or the
- * tokenizer is gone or does not belong to it; the message names what. */
-NDP_API ndp_status ndp_run_model_open(const char *run, int64_t step, int threads, ndp_run_model **out);
+ * tokenizer is gone or does not belong to it; the message names what. `own`: architectures beside those of the library;
+ * NULL: none. */
+NDP_API ndp_status ndp_run_model_open(const char *run, int64_t step, int threads, const ndp_own_list *own,
+                                      ndp_run_model **out);
 /* Accepts NULL. */
 void ndp_run_model_close(ndp_run_model *m);
 

@@ -39,6 +39,18 @@ ndp_status ndp_run_get(const ndp_owned_run *r, int64_t skip, int64_t n, void *ou
     return NDP_OK;
 }
 
+ndp_status ndp_run_put(const ndp_owned_run *r, int64_t skip, int64_t n, const void *in, ndp_dtype type) {
+    double block[BLOCK];
+    ndp_dtype stored = ndp_engine_type(r->engine, r->kind, r->buffer);
+    for (int64_t done = 0, now; done < n; done += now) {
+        now = n - done < BLOCK ? n - done : BLOCK;
+        ndp_convert((const char *)in + (size_t)done * ndp_dtype_size(type), type, block, stored, now);
+        NDP_TRY(ndp_engine_write(r->engine, r->kind, r->buffer, place_in_slice(&r->run, skip + done), now,
+                                 r->run.stride, block));
+    }
+    return NDP_OK;
+}
+
 typedef struct run_filling {
     ndp_tensor_part part;
     ndp_run_reader *read;

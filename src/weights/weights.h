@@ -90,6 +90,8 @@ typedef ndp_status ndp_run_visitor(void *user, const ndp_owned_run *r);
 NDP_API ndp_status ndp_engine_runs(ndp_engine *e, ndp_owned_kind kind, ndp_run_visitor *visit, void *user);
 /* Reads elements [skip, skip + n) of a run into `out`, contiguous and converted to `type`. */
 NDP_API ndp_status ndp_run_get(const ndp_owned_run *r, int64_t skip, int64_t n, void *out, ndp_dtype type);
+/* The other way. */
+NDP_API ndp_status ndp_run_put(const ndp_owned_run *r, int64_t skip, int64_t n, const void *in, ndp_dtype type);
 /* Fills all runs of a kind that are of that part of the model (packed weights have none). `read` reads elements [first,
  * first + count) of the tensor to which `segment` belongs, in the model's master type, and codes as they are. Of a
  * pattern `segment` is the member that the tensor is (ndp_segment_of_tensor). */

@@ -70,9 +70,10 @@ def train(loader, steps=3, **options):
 
 # ---- cases ----
 
-def sizes():
+def sizes(headers):
     """A C program that compares sizes, offsets and initial values with what the declarations say."""
-    print('#include <ndparallel/ndparallel.h>\n#include <stdio.h>\n#define SAME(WHAT, N) if ((long)(WHAT) != N) '
+    print(*(f"#include <ndparallel/{name}>\n" for name in sorted(os.listdir(headers))))
+    print('#include <stdio.h>\n#define SAME(WHAT, N) if ((long)(WHAT) != N) '
           'printf("%s is %ld in C, " #N " here\\n", #WHAT, (long)(WHAT));\nint main(void) {')
     for name, kind in inspect.getmembers(declarations, inspect.isclass):
         if issubclass(kind, ctypes.Structure) and name.startswith("ndp_"):
@@ -175,10 +176,10 @@ def functions():
         t.forward_backward(rows)
         assert t.update().applied and t.updates == 1
         name = next(iter(t.tensors()))
-        assert len(t.read(name)) == t.tensors()[name] and any(t.read(name, gradient=True))
+        assert len(t.read(name)) == t.tensors()[name] and any(t.read(name, "gradient"))
         refused("a batch: no 'id'; did you mean ids", lambda: t.forward_backward({"id": [[1]]}))
         refused("labels has shape", lambda: t.forward_backward({"ids": [[1, 2]], "labels": [[1]]}))
-        refused("read: no 'model", lambda: t.read("model.nothing.weight"))
+        refused("the model: no 'model.nothing", lambda: t.read("model.nothing.weight"))
     print("functions")
 
 
@@ -225,7 +226,7 @@ def misuse():
             ("clip_grad_norm_", lambda: a.clip_grad_value_(1)),
             ("there is no gradient", lambda: optimizer.step()),
             ("no 'pixel_values'", lambda: model(**batch, pixel_values=1)),
-            ("output_attentions must be False", lambda: model(**batch, output_attentions=True)),
+            ("leave it out", lambda: model(**batch, output_attentions=True)),
             ("needs input_ids", lambda: model(labels=batch["labels"])),
             ("labels has shape [1, 1]", lambda: model(input_ids=[[1, 2]], labels=[[1]])),
             ("zeros between ones", lambda: model(input_ids=[[1, 2, 3]], attention_mask=[[1, 0, 1]])),
@@ -266,6 +267,34 @@ def fails():
     model(**batch_of(rows_of(0))).loss.item()
 
 
+class Counter:
+    def __init__(self, n):
+        self.n = n
+
+    def state_dict(self):
+        return {"n": self.n}
+
+    def load_state_dict(self, state):
+        self.n = state["n"]
+
+
+def numbers():
+    """Numbers of two data ranks, of which the loader ends with a batch for one; tp has no part in it."""
+    layout = {"dp_shard_size": 2, "tp_size": 2}
+    a, model, optimizer, loader, scheduler = accelerator_of([batch_of(rows_of(u)) for u in range(3)], layout)
+    for i, batch in enumerate(loader):
+        rank = a.data_rank
+        mean = model(**batch).loss.item()
+        assert a.gather([rank, 10.0] if rank else [rank]) == [0, 1, 10]
+        assert a.reduce(rank + 1) == [3] and a.reduce([2], "mean") == [2]
+        assert a.gather_for_metrics((rank, mean)) == (([0, 1], [mean, mean]) if i == 0 else ([0], [mean]))
+    a.wait_for_everyone()
+    name = next(iter(a.trainer.tensors()))
+    a.trainer.write(name, [2 * x for x in a.trainer.read(name)])
+    assert len(loader) == i + 1 == 2 and a.trainer.reduce([a.process_index], "max", by_data=False) == [3]
+    a.print("numbers")
+
+
 def resumes(project):
     """A run in two parts has the bits of one."""
     loader = [batch_of(rows_of(u)) for u in range(4)]
@@ -273,19 +302,24 @@ def resumes(project):
     a, model, optimizer, prepared, scheduler = accelerator_of(loader[:2], project=project)
     for batch in prepared:
         update(a, model, optimizer, scheduler, batch)
+    a.register_for_checkpointing(Counter(5))
     a.save_state()
     a.save_model(model, f"{project}/model")
-    a.log({"loss": a.last_update.loss})
+    a.log({"reward": 0.5})
     a.end_training()
     a, model, optimizer, prepared, scheduler = accelerator_of(loader, project=project)
+    counter = Counter(0)
+    a.register_for_checkpointing(counter)
     a.load_state()
+    assert counter.n == 5
     assert a.trainer.updates == scheduler.count == 2
     found = []
     for batch in a.skip_first_batches(prepared, 2):
         update(a, model, optimizer, scheduler, batch)
         found.append((a.last_update.loss, a.last_update.grad_norm))
     assert found == whole[2:], (found, whole)
-    assert json.load(open(f"{project}/log.jsonl"))["step"] == 2 and os.path.exists(f"{project}/model/config.json")
+    line = json.loads(open(f"{project}/metrics.jsonl").readline())
+    assert line["step"] == 2 and line["reward"] == 0.5 and os.path.exists(f"{project}/model/config.json")
     a.end_training()
     a, model, optimizer, prepared, scheduler = accelerator_of(iter(loader[3:]), project=project)
     a.load_state()  # with the first batch

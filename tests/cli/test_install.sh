@@ -68,7 +68,7 @@ lines err 1 .
 
 make_ install PREFIX="$prefix"
 code_is 0
-for file in bin/ndparallel lib/libndparallel.a lib/libndparallel.so include/ndparallel/ndparallel.h include/ndparallel/runs.h; do
+for file in bin/ndparallel lib/libndparallel.a lib/libndparallel.so include/ndparallel/ndparallel.h include/ndparallel/loop.h include/ndparallel/runs.h include/ndparallel/model.h; do
     [ -s "$prefix/$file" ] || fail "no $file below the prefix"
 done
 for file in man/man1/ndparallel.1 man/man1/ndparallel-train.1 man/man5/ndparallel-job.5 \
@@ -92,7 +92,7 @@ grep -q libndparallel out && fail "the static program wants the shared library"
 
 # CMake, both.
 mkdir project
-sed 's|nd_parallel\.c|'"$example"'/&|' "$example/CMakeLists.txt" >project/CMakeLists.txt
+sed "s|\([a-z_]*\.c)\)|$example/\1|" "$example/CMakeLists.txt" >project/CMakeLists.txt
 cat >>project/CMakeLists.txt <<EOF
 add_executable(nd_parallel_static $example/nd_parallel.c)
 target_link_libraries(nd_parallel_static PRIVATE ndparallel::ndparallel_static)
@@ -103,6 +103,24 @@ sed 's/ndparallel 0\.1 /ndparallel 9.0 /' project/CMakeLists.txt >CMakeLists.txt
 of cmake -G Ninja -S . -B too-new -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_C_COMPILER=cc
 code_is 1
 says err 'requested version "9.0"'
+
+# A model of one's own: layouts agree, or are refused by name; the run goes on on another one; the program refuses it.
+of sh -ec "cc -std=c17 -Wall -Wextra -Werror -o own_model '$example/own_model.c' \$(pkg-config --cflags --libs ndparallel) -Wl,-rpath,$prefix/lib"
+code_is 0
+for own in ./own_model made/own_model; do
+    rm -rf own
+    of $own text.txt own
+    code_is 0
+    [ ! -s err ] || fail "something on stderr"
+    lines out 4 '^[a-z_=0-9,]+ +agrees$'
+    says out '^cp=2 +refused: .*op causal_conv mixes rows, and cp_size 2 cuts the rows'
+    says out '^resumed after step 10$'
+    awk '/^step/ { if (n++ && $4 >= last) exit 1; last = $4 } END { exit n != 4 }' out || fail "the losses do not fall"
+    [ -s own/run/model/model.safetensors ] || fail "no trained model"
+done
+of "$NDP_PROGRAM" plan job.yaml --set model.path=null --set model.config=own/config.json
+code_is 1
+says err "model_type 'mixer' is not supported; .*An architecture that a program has added .* is known to that program alone"
 
 # Ranks as threads.
 trains 1 ./nd_parallel config.json text.txt

@@ -4,11 +4,12 @@
 #include "cli/job.h"
 
 #include <math.h>
+#include <ndparallel/model.h>
 #include <ndparallel/ndparallel.h>
 
 /* ---- what is declared ---- */
 
-enum { MOST_FUNCTIONS = 200, MOST_ARGUMENTS = 10, NAME = 64 };
+enum { MOST_FUNCTIONS = 256, MOST_ARGUMENTS = 10, NAME = 64 };
 
 typedef struct declared {
     char name[NAME];
@@ -97,9 +98,9 @@ typedef struct calling {
     const char *null; /* the argument that is NULL */
     bool met;         /* the row has it */
     char job[80], model[80], run[80], seen[80], checkpoints[96], data[96], prompts[80], hosts[80], cluster[80];
-    ndp_config *config, *other;
+    ndp_config *config, *loop_config, *other;
     ndp_world *world;
-    ndp_trainer *trainer, *trainer_out;
+    ndp_trainer *trainer, *trainer_out, *loop; /* loop: of own batches */
     ndp_dialog *dialog, *dialog_out;
     ndp_watch *watch, *watch_out;
     ndp_watch_state watched;
@@ -118,7 +119,17 @@ typedef struct calling {
     ndp_reply reply;
     ndp_generated generated;
     double *numbers, number;
+    const void *bytes;
+    ndp_loop_shape shape;
+    ndp_call_info call;
+    ndp_update_info update;
+    ndp_token_values values;
+    ndp_config *own; /* whose model is one of `blank` */
+    ndp_model_json *json;
+    ndp_model_builder *builder;
+    void (*inside)(struct calling *it); /* what is called while that is read and built */
     int64_t count, steps[1];
+    int32_t ids[512];
     int n;
 } calling;
 
@@ -134,6 +145,41 @@ static void on_entry(void *user, const ndp_checkpoint_entry *e) { (void)user, (v
 static void on_step(void *user, const ndp_metrics *m, int64_t steps) { (void)user, (void)m, (void)steps; }
 static ndp_status on_rank(ndp_world *w, void *arg) { return (void)w, (void)arg, NDP_OK; }
 
+static ndp_status on_logp(void *user, const double *logp, int64_t samples, int64_t length, double *slopes,
+                          double *loss) {
+    return (void)user, (void)logp, (void)samples, (void)length, (void)slopes, *loss = 0, NDP_OK;
+}
+
+static const int32_t ids[64];
+static const ndp_batch batch = {.ids = ids, .samples = 1, .length = 8, .global = true};
+static const ndp_named_number own_number = {"own", 1};
+static double token_values[64 * 64];
+
+/* The trainer with an update that may have a call, or has had it, or is made. */
+static ndp_trainer *begun(calling *it) {
+    CHECK_OK(ndp_trainer_begin(it->loop, &(ndp_update_opts){NDP_DIVIDE_NUMBER, 1, NAN, NAN, 1}));
+    return it->loop;
+}
+static ndp_trainer *called(calling *it) {
+    CHECK_OK(ndp_trainer_forward_backward(begun(it), &batch, 1, NULL));
+    return it->loop;
+}
+static ndp_trainer *updated(calling *it) {
+    CHECK_OK(ndp_trainer_update(called(it), NULL));
+    return it->loop;
+}
+/* An architecture that does nothing but the call in question. */
+static calling *reading;
+static void call_inside(ndp_model_json *json, ndp_model_builder *b) {
+    if (!reading->inside)
+        return;
+    reading->json = json, reading->builder = b;
+    reading->inside(reading);
+}
+static void read_blank(ndp_model_json *json, void *facts) { (void)facts, call_inside(json, NULL); }
+static void build_blank(const void *facts, ndp_model_builder *b) { (void)facts, call_inside(NULL, b); }
+static const ndp_architecture blank = {sizeof blank, "blank", 0, read_blank, build_blank, NULL};
+
 static const char *const words[] = {"word"};
 static char *const truth[] = {"/bin/true", NULL};
 static const char *const layouts[] = {"tp=1"};
@@ -141,6 +187,7 @@ static const char *const layouts[] = {"tp=1"};
 #define IMPORT (&(ndp_import_opts)NDP_IMPORT_OPTS_INIT)
 #define LAUNCH (&(ndp_launch_opts){.ranks = 1, .argv = truth})
 #define TRAIN (&(ndp_train_opts)NDP_TRAIN_OPTS_INIT)
+#define UPDATE (&(ndp_update_opts)NDP_UPDATE_OPTS_INIT)
 #define PLAN (&(ndp_plan_opts)NDP_PLAN_OPTS_INIT)
 #define DATA (&(ndp_data_opts)NDP_DATA_OPTS_INIT)
 #define PROPOSE (&(ndp_propose_opts)NDP_PROPOSE_OPTS_INIT)
@@ -173,7 +220,7 @@ static const char *const layouts[] = {"tp=1"};
  * for which the header says what NULL means; `user` and `arg` are passed on. V: functions that return none. */
 #define P(name, value) (given(it, #name, (value)))
 #define F(name, value) (given(it, #name, (const void *)(uintptr_t)(value)))
-#define ROWS(S, V)                                                                                                     \
+#define ROWS(S, V, B)                                                                                                  \
     V(ndp_nearest, P(word, "wrod"), P(candidates, words), 1)                                                           \
     V(ndp_nearest_names, P(word, "wrod"), P(candidates, words), 1, 1, P(out, (const char *[1]){NULL}))                 \
     S(ndp_config_create, "", P(out, &it->other))                                                                       \
@@ -213,6 +260,25 @@ static const char *const layouts[] = {"tp=1"};
     V(ndp_trainer_tensors, P(t, it->trainer))                                                                          \
     V(ndp_trainer_tensor, P(t, it->trainer), 0, P(elements, &it->count))                                               \
     S(ndp_trainer_read, "", P(t, it->trainer), NDP_WEIGHT, 0, P(out, it->numbers))                                     \
+    V(ndp_trainer_find, P(t, it->trainer), P(name, "word"))                                                            \
+    S(ndp_trainer_write, "", P(t, it->trainer), NDP_WEIGHT, 0, P(in, it->numbers))                                     \
+    S(ndp_trainer_shape, "", P(t, it->loop), P(out, &it->shape))                                                       \
+    S(ndp_trainer_sample, "labels positions documents", P(t, it->loop), 0, P(ids, it->ids), P(labels, it->ids),        \
+      P(positions, it->ids), P(documents, it->ids))                                                                    \
+    S(ndp_trainer_begin, "o", P(t, it->loop), P(o, UPDATE))                                                            \
+    S(ndp_trainer_forward_backward, "info", P(t, begun(it)), P(batches, &batch), 1, P(info, &it->call))                \
+    S(ndp_trainer_forward_backward_with, "info", P(t, begun(it)), P(batches, &batch), 1, F(loss, on_logp),             \
+      P(user, it), P(info, &it->call))                                                                                 \
+    S(ndp_trainer_norm, "", P(t, called(it)), P(norm, &it->number))                                                    \
+    S(ndp_trainer_update, "info", P(t, called(it)), P(info, &it->update))                                              \
+    S(ndp_trainer_forward, "", P(t, it->loop), P(batches, &batch), 1, P(out, &it->values))                             \
+    S(ndp_trainer_reduce, "", P(t, it->loop), P(values, &it->number), 1, NDP_REDUCE_SUM, true)                         \
+    S(ndp_trainer_gather, "", P(t, it->loop), P(values, &it->number), 1, P(out, &it->number))                          \
+    S(ndp_trainer_broadcast, "", P(t, it->loop), P(data, &it->number), 8, 0)                                           \
+    S(ndp_trainer_barrier, "", P(t, it->loop))                                                                         \
+    S(ndp_trainer_log, "", P(t, updated(it)), P(numbers, &own_number), 1)                                              \
+    S(ndp_trainer_set_state, "", P(t, it->loop), P(data, &it->number), 8)                                              \
+    S(ndp_trainer_state, "", P(t, it->loop), P(data, &it->bytes), P(bytes, &it->count))                                \
     S(ndp_train, "", P(c, it->config), P(w, it->world), P(o, TRAIN))                                                   \
     S(ndp_replay, "", P(c, it->config), P(w, it->world), P(o, &it->replay), P(different, &it->count))                  \
     S(ndp_metrics_line, "before", P(m, &it->metrics), P(before, &it->metrics), P(line, &it->text[0]))                  \
@@ -265,14 +331,44 @@ static const char *const layouts[] = {"tp=1"};
     S(ndp_propose_layouts, "", P(c, it->config), P(o, PROPOSE), P(out, &it->proposal), 1, P(n, &it->n))                \
     S(ndp_doctor, "", P(o, DOCTOR), P(text, &it->text[0]), P(problems, &it->n))                                        \
     S(ndp_env, "", P(text, &it->text[0]))                                                                              \
-    S(ndp_env_json, "", P(json, &it->text[0]))
+    S(ndp_env_json, "", P(json, &it->text[0]))                                                                         \
+    S(ndp_config_add_architecture, "", P(c, it->config), P(a, &blank))                                                 \
+    S(ndp_architecture_export, "", P(a, &blank), P(run, it->run), 0, P(folder, it->data), P(exported, &it->count))     \
+    V(ndp_draw_normal, P(d, &(ndp_drawn){.name = "x"}), 1, P(out, &(float){0}))                                        \
+    B(ndp_model_json_int, P(config, it->json), P(key, "width"), 1, 8)                                                  \
+    B(ndp_model_json_number, P(config, it->json), P(key, "width"), 1, 8)                                               \
+    B(ndp_model_json_flag, P(config, it->json), P(key, "flag"))                                                        \
+    B(ndp_model_json_word, P(config, it->json), P(key, "word"), P(words, words), 1)                                    \
+    B(ndp_model_json_has, P(config, it->json), P(key, "width"))                                                        \
+    B(ndp_model_json_fail, P(config, it->json), P(format, "%d"), 1)                                                    \
+    B(ndp_build_unit, P(b, it->builder), 0, P(format, "unit%d"), 1)                                                    \
+    B(ndp_build_embedding, P(b, it->builder), P(o, NDP_OPTS(ndp_embedding_opts, .name = "x")))                         \
+    B(ndp_build_norm, P(b, it->builder), 1, P(o, NDP_OPTS(ndp_norm_opts, .name = "x")))                                \
+    B(ndp_build_linear, P(b, it->builder), 1, P(o, NDP_OPTS(ndp_linear_opts, .name = "x")))                            \
+    B(ndp_build_gated, P(b, it->builder), 1, P(o, NDP_OPTS(ndp_gated_opts, .columns = 1)))                             \
+    B(ndp_build_attention, P(b, it->builder), 1, P(o, NDP_OPTS(ndp_attention_opts, .heads = 1)))                       \
+    B(ndp_build_causal_conv, P(b, it->builder), 1, P(o, NDP_OPTS(ndp_conv_opts, .taps = 1)))                           \
+    B(ndp_build_gelu, P(b, it->builder), 1)                                                                            \
+    B(ndp_build_add, P(b, it->builder), 1, 1)                                                                          \
+    B(ndp_build_scale, P(b, it->builder), 1, 1)                                                                        \
+    B(ndp_build_head, P(b, it->builder), 1, P(o, NDP_OPTS(ndp_head_opts, .name = NULL)))                               \
+    B(ndp_build_fail, P(b, it->builder), P(format, "%d"), 1)
 
 #define CALL_S(NAME, MEANS, ...)                                                                                       \
     static ndp_status call_##NAME(calling *it) { return NAME(__VA_ARGS__); }
 #define CALL_V(NAME, ...)                                                                                              \
     static ndp_status call_##NAME(calling *it) { return (void)NAME(__VA_ARGS__), NDP_OK; }
 #pragma GCC diagnostic ignored "-Wformat-nonliteral" /* of ndp_config_setf, whose format is NULL once */
-ROWS(CALL_S, CALL_V)
+/* B: of a model that is read and built. */
+#define CALL_B(NAME, ...)                                                                                              \
+    static void inside_##NAME(calling *it) { (void)NAME(__VA_ARGS__); }                                                \
+    static ndp_status call_##NAME(calling *it) {                                                                       \
+        it->inside = inside_##NAME;                                                                                    \
+        (void)!ndp_model_summarize(it->own, &it->summary);                                                             \
+        it->inside = NULL;                                                                                             \
+        return NDP_OK;                                                                                                 \
+    }
+ROWS(CALL_S, CALL_V, CALL_B)
 
 typedef struct row {
     const char *name;
@@ -281,7 +377,7 @@ typedef struct row {
 } row;
 #define ROW_S(NAME, MEANS, ...) {#NAME, call_##NAME, MEANS " user arg"},
 #define ROW_V(NAME, ...) {#NAME, call_##NAME, NULL},
-static const row rows[] = {ROWS(ROW_S, ROW_V)};
+static const row rows[] = {ROWS(ROW_S, ROW_V, ROW_V)};
 
 /* ---- the calls ---- */
 
@@ -397,6 +493,17 @@ static void options_that_lack_something(void **state) {
 
 /* ---- the world ---- */
 
+static ndp_config *configure(const calling *it) {
+    static const char *const sets[] = {"parallelism.dp_shard_size=1", "train.transport=self",
+                                       "data.validation_fraction=0.2", "train.steps=2", "checkpoint.every=0"};
+    ndp_config *c;
+    CHECK_OK(ndp_config_create(&c));
+    CHECK_OK(ndp_config_read(c, it->job));
+    for (int i = 0; i < NDP_COUNT(sets); i++)
+        CHECK_OK(ndp_config_set(c, sets[i]));
+    return c;
+}
+
 static void make_values(calling *it, const char *folder) {
     snprintf(it->job, sizeof it->job, "%s/job.yaml", folder);
     snprintf(it->model, sizeof it->model, "%s/model", folder);
@@ -413,12 +520,14 @@ static void make_values(calling *it, const char *folder) {
     tiny_write(folder, "cluster", "nodes: 2\nhosts: [one, other]\nnode: {device: h100-sxm}\n");
     setenv("LSB_HOSTS", "one other", 1); /* what no hostfile means */
     it->steps[0] = 1;
-    CHECK_OK(ndp_config_create(&it->config));
-    CHECK_OK(ndp_config_read(it->config, it->job));
-    static const char *const sets[] = {"parallelism.dp_shard_size=1", "train.transport=self",
-                                       "data.validation_fraction=0.2", "train.steps=2", "checkpoint.every=0"};
-    for (int i = 0; i < NDP_COUNT(sets); i++)
-        CHECK_OK(ndp_config_set(it->config, sets[i]));
+    tiny_write(folder, "blank.json", "{\"model_type\": \"blank\", \"max_position_embeddings\": 8, \"width\": 3}\n");
+    reading = it;
+    CHECK_OK(ndp_config_create(&it->own));
+    CHECK_OK(ndp_config_add_architecture(it->own, &blank));
+    CHECK_OK(ndp_config_setf(it->own, "model.config=\"%s/blank.json\"", folder));
+    it->config = configure(it);
+    it->loop_config = configure(it);
+    CHECK_OK(ndp_config_set(it->loop_config, "train.own_batches=true"));
     char *text;
     CHECK_OK(ndp_config_text(it->config, &text));
     assert_int_equal(mkdir(it->run, 0700), 0);
@@ -439,7 +548,12 @@ static ndp_status run_calls(ndp_world *w, void *arg) {
     CHECK_OK(ndp_trainer_create(it->config, w, &it->trainer));
     assert_non_null(ndp_trainer_tensor(it->trainer, 0, &elements));
     it->numbers = malloc((size_t)elements * sizeof *it->numbers);
-    int declarations = read_header("runs.h", all, read_header("ndparallel.h", all, 0));
+    CHECK_OK(ndp_trainer_create(it->loop_config, w, &it->loop));
+    it->values.logp = token_values;
+    static const char *const headers[] = {"ndparallel.h", "loop.h", "runs.h", "model.h"};
+    int declarations = 0;
+    for (int i = 0; i < NDP_COUNT(headers); i++)
+        declarations = read_header(headers[i], all, declarations);
     for (int i = 0; i < declarations; i++)
         if (all[i].n) {
             of[n] = (calling_of){it, &all[i]};
@@ -452,6 +566,7 @@ static ndp_status run_calls(ndp_world *w, void *arg) {
     tests[n++] = (struct CMUnitTest){"options_that_lack_something", options_that_lack_something, NULL, NULL, &of[0]};
     int failed = _cmocka_run_group_tests("null", tests, n, NULL, NULL);
     free(it->numbers);
+    ndp_trainer_destroy(it->loop);
     ndp_trainer_destroy(it->trainer);
     return failed ? NDP_EBUG : NDP_OK;
 }
@@ -465,6 +580,8 @@ int main(void) {
     ndp_watch_destroy(it.watch);
     ndp_dialog_destroy(it.dialog);
     ndp_config_destroy(it.config);
+    ndp_config_destroy(it.loop_config);
+    ndp_config_destroy(it.own);
     tiny_teardown(&folder);
     return st != NDP_OK;
 }

@@ -26,7 +26,7 @@ launches() {
 }
 
 if command -v cc >/dev/null; then
-    asks sizes
+    asks sizes "$NDP_SOURCE_DIR/include/ndparallel"
     code_is 0
     mv out sizes.c
     { cc -I "$NDP_SOURCE_DIR/include" -o sizes sizes.c && ./sizes; } >out 2>&1 || fail "the C program does not run"
@@ -71,8 +71,12 @@ launches 4 --epochs 1 --dp-shard 2 --tp 2 --accumulate 2
 code_is 0
 grep '^step' out | cmp -s - losses || fail "other losses than on one rank: $(cat losses)"
 
-# Ctrl-C on one rank ends and saves the update of all. An error on one is printed by one.
 script=$NDP_SOURCE_DIR/tests/cli/python_package.py
+launches 4 numbers
+code_is 0
+lines out 1 '^numbers$'
+
+# Ctrl-C on one rank ends and saves the update of all. An error on one is printed by one.
 launches 2 stops stopped
 code_is 130
 lines out 1 '^stopped after step 3, which is saved$'

@@ -202,6 +202,7 @@ static const char *const others[] = {
     "train.sample_every=100",
     "train.sample_prompts=['Once, upon', \"it's\"]",
     "train.sample_tokens=32",
+    "train.own_batches=true",
     "train.layer_norms_every=50",
     "train.spike=6",
     "train.trackers=tensorboard",

@@ -82,7 +82,7 @@ static void put_pair(const char *folder, const pair *p, int64_t shard_bytes) {
 static void expect(const char *folder, bool own) {
     ndp_model_spec s;
     const ndp_facts *f;
-    CHECK_OK(ndp_folder_facts(folder, &s));
+    CHECK_OK(ndp_folder_facts(folder, NULL, &s));
     CHECK_OK(ndp_spec_decoder(&s, "a test", &f));
     assert_true(f->tied == !own && s.own_head == own);
     assert_true((ndp_head_note(&s) != NULL) == own);
@@ -160,7 +160,7 @@ static void names_of_gpt2(void **state) {
             pair p = equal;
             p.tokens = names[i], p.place = own ? 9 : -1, p.other = 3;
             put_pair(*state, &p, NDP_SHARD_BYTES);
-            CHECK_OK(ndp_folder_facts(*state, &s));
+            CHECK_OK(ndp_folder_facts(*state, NULL, &s));
             assert_true(s.own_head == own && ((const ndp_facts *)s.facts)->tied == !own);
             ndp_model_spec_release(&s);
         }
@@ -192,7 +192,7 @@ static void an_untied_configuration(void **state) {
     ndp_model_spec s;
     put_config(*state, "false");
     put_text(*state, "model.safetensors", "no such file");
-    CHECK_OK(ndp_folder_facts(*state, &s));
+    CHECK_OK(ndp_folder_facts(*state, NULL, &s));
     assert_true(!s.tie[0][0] && !s.own_head && !ndp_head_note(&s));
     ndp_model_spec_release(&s);
 }
@@ -211,17 +211,17 @@ static void bad_folders(void **state) {
     pair p = equal;
     p.head_rows = VOCAB + 1; /* a padded vocabulary */
     put_pair(*state, &p, NDP_SHARD_BYTES);
-    CHECK_FAILS(ndp_folder_facts(*state, &f), NDP_EFORMAT,
+    CHECK_FAILS(ndp_folder_facts(*state, NULL, &f), NDP_EFORMAT,
                 "lm_head.weight is [701, 8] and model.embed_tokens.weight is [700, 8], but config.json ties them");
     int32_t whole[ELEMENTS] = {0};
     ndp_tensor_spec specs[] = {{equal.tokens, NDP_I32, 2, {VOCAB, HIDDEN}}, {equal.head, NDP_I32, 2, {VOCAB, HIDDEN}}};
     ndp_file_piece pieces[] = {{0, 0, ELEMENTS, whole, NDP_I32, 1, NULL, 0},
                                {1, 0, ELEMENTS, whole, NDP_I32, 1, NULL, 0}};
     CHECK_OK(ndp_weights_save(NULL, NULL, *state, specs, 2, pieces, 2, NDP_SHARD_BYTES));
-    CHECK_FAILS(ndp_folder_facts(*state, &f), NDP_ENOTSUP, "model.embed_tokens.weight is stored as I32");
+    CHECK_FAILS(ndp_folder_facts(*state, NULL, &f), NDP_ENOTSUP, "model.embed_tokens.weight is stored as I32");
     put_text(*state, "model.safetensors", "no such file");
-    CHECK_FAILS(ndp_folder_facts(*state, &f), NDP_EFORMAT, "model.safetensors");
-    CHECK_FAILS(ndp_folder_facts("/no/such/folder", &f), NDP_EINVAL, "/no/such/folder/config.json");
+    CHECK_FAILS(ndp_folder_facts(*state, NULL, &f), NDP_EFORMAT, "model.safetensors");
+    CHECK_FAILS(ndp_folder_facts("/no/such/folder", NULL, &f), NDP_EINVAL, "/no/such/folder/config.json");
     assert_int_equal(f.hidden, 77);
 }
 

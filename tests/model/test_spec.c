@@ -21,7 +21,7 @@ static ndp_status read_text(const char *text, ndp_model_spec *out) {
     int fd = mkstemp(path);
     assert_true(fd >= 0 && close(fd) == 0);
     CHECK_OK(ndp_file_write_atomic(path, text, strlen(text)));
-    ndp_status st = ndp_model_spec_read(path, out);
+    ndp_status st = ndp_model_spec_read(path, NULL, out);
     unlink(path);
     return st;
 }
@@ -175,9 +175,9 @@ static void the_activation_is_a_word(void **state) {
 static void what_is_refused(void **state) {
     ndp_model_spec s;
     const ndp_facts *f;
-    ndp_architecture other = ndp_decoder;
+    ndp_architecture_table other = ndp_decoder;
     (void)state;
-    CHECK_FAILS(ndp_model_spec_read("/no/such/config.json", &s), NDP_EINVAL, "/no/such/config.json");
+    CHECK_FAILS(ndp_model_spec_read("/no/such/config.json", NULL, &s), NDP_EINVAL, "/no/such/config.json");
     CHECK_FAILS(read_text("{\"model_type\": \"mamba\"}", &s), NDP_ENOTSUP, "model_type 'mamba' is not supported");
     CHECK_FAILS(read_text("[1]", &s), NDP_EFORMAT, "not a JSON object");
     CHECK_FAILS(read_text("{\"model_type\": 5}", &s), NDP_EFORMAT, "model_type");

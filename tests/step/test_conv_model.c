@@ -1,4 +1,4 @@
-/* The proof that the house is not built around decoders: a model of convolutions, built from headers alone
+/* The proof that the house is not built around decoders: a model of convolutions, built by the public header alone
  * (conv_model.h), learns, computes the same on every data-parallel layout, and is refused by name where an axis cuts
  * the rows that it mixes. */
 #include "model/conv_model.h"
@@ -139,7 +139,7 @@ static void axes_that_cut_its_rows_are_refused(void **state) {
         ndp_axis axis;
         const char *words;
     } of[] = {
-        {NDP_CP, "unit block: op causal_conv mixes rows, and cp_size 2 cuts the rows: set parallelism.cp_size: 1"},
+        {NDP_CP, "unit blocks.0: op causal_conv mixes rows, and cp_size 2 cuts the rows: set parallelism.cp_size: 1"},
         {NDP_SP, "op causal_conv mixes rows, and sp_size 2 cuts the rows: set parallelism.sp_size: 1"},
         {NDP_TP, "op causal_conv mixes rows, and tp_size 2 cuts the rows: set parallelism.tp_sequence_parallel: "
                  "false, or parallelism.tp_size: 1"}};

@@ -1,5 +1,5 @@
-/* Runs from a job of a program that has architectures of its own: trained in parts, which resume each other, on any
- * layouts; evaluated on held-out rows at the end of each part. */
+/* Runs from a job of a program with an architecture that no family has: trained in parts, which resume each other, on
+ * any layouts; evaluated on held-out rows at the end of each part. */
 #ifndef NDP_TESTS_VERIFY_PARTS_H
 #define NDP_TESTS_VERIFY_PARTS_H
 
@@ -56,12 +56,16 @@ static inline ndp_config *configure(const char *folder, const tiny_layout *l, co
     return c;
 }
 
-static inline void run_part(const char *folder, const tiny_layout *l, const char *optimizer, const char *run, int first,
-                            int last, double *losses) {
-    ndp_config *c = configure(folder, l, run, optimizer);
+static inline void train_part(const ndp_config *c, int first, int last, double *losses) {
     part p = {c, first, last, losses, NAN};
     CHECK_OK(ndp_world_run(c, run_rank, &p));
     assert_true(isfinite(p.held));
+}
+
+static inline void run_part(const char *folder, const tiny_layout *l, const char *optimizer, const char *run, int first,
+                            int last, double *losses) {
+    ndp_config *c = configure(folder, l, run, optimizer);
+    train_part(c, first, last, losses);
     ndp_config_destroy(c);
 }
 

@@ -1,15 +1,23 @@
-/* An architecture that src/ does not name is trained from a job: this program is linked with a list of architectures of
- * its own, which has one row more. */
+/* An architecture of a program's own is trained from a job, whose configuration has it. */
 #include "model/conv_model.h"
-#include "model/decoder.h"
 #include "verify/parts.h"
-
-const ndp_architecture *const ndp_architectures[] = {&ndp_decoder, &conv_architecture, NULL};
 
 static const tiny_layout one = {"one", 1, 1, 1, 1}, hybrid = {"hybrid", 2, 2, 1, 1};
 
 static const char config[] = "{\"model_type\": \"conv\", \"vocab_size\": 258, \"hidden_size\": 24, \"width\": 48, "
                              "\"blocks\": 3, \"max_position_embeddings\": 64}";
+
+static ndp_config *configure_conv(const char *folder, const tiny_layout *l, const char *run) {
+    ndp_config *c = configure(folder, l, run, "adamw");
+    CHECK_OK(ndp_config_add_architecture(c, &conv_architecture));
+    return c;
+}
+
+static void run_conv(const char *folder, const tiny_layout *l, const char *run, int first, int last, double *losses) {
+    ndp_config *c = configure_conv(folder, l, run);
+    train_part(c, first, last, losses);
+    ndp_config_destroy(c);
+}
 
 static int make(void **state) {
     int failed = tiny_make(state);
@@ -26,12 +34,12 @@ static int make(void **state) {
 static void trains_and_resumes(void **state) {
     double whole[STEPS], wide[STEPS], cut[STEPS], moved[STEPS];
     const char *folder = *state;
-    run_part(folder, &one, "adamw", "whole", 0, STEPS, whole);
-    run_part(folder, &hybrid, "adamw", "wide", 0, STEPS, wide);
-    run_part(folder, &hybrid, "adamw", "cut", 0, CUT, cut);
-    run_part(folder, &hybrid, "adamw", "cut", CUT, STEPS, cut);
-    run_part(folder, &hybrid, "adamw", "moved", 0, CUT, moved);
-    run_part(folder, &one, "adamw", "moved", CUT, STEPS, moved);
+    run_conv(folder, &one, "whole", 0, STEPS, whole);
+    run_conv(folder, &hybrid, "wide", 0, STEPS, wide);
+    run_conv(folder, &hybrid, "cut", 0, CUT, cut);
+    run_conv(folder, &hybrid, "cut", CUT, STEPS, cut);
+    run_conv(folder, &hybrid, "moved", 0, CUT, moved);
+    run_conv(folder, &one, "moved", CUT, STEPS, moved);
     for (int s = 0; s < STEPS; s++) {
         printf("step %d: loss %.7f, on four ranks %.7f\n", s + 1, whole[s], wide[s]);
         assert_true(cut[s] == wide[s]); /* to the last bit */
@@ -56,21 +64,22 @@ static void exports(void **state) {
     char *run = ndp_format("%s/exported", folder), *own = ndp_format("%s/model", run),
          *later = ndp_format("%s/later", folder);
     int64_t step;
-    ndp_config *c = configure(folder, &hybrid, "exported", "adamw");
+    ndp_config *c = configure_conv(folder, &hybrid, "exported");
     CHECK_OK(ndp_world_run(c, whole_run, c));
     ndp_config_destroy(c);
-    CHECK_OK(ndp_checkpoint_export(run, 0, later, &step));
+    CHECK_FAILS(ndp_checkpoint_export(run, 0, later, &step), NDP_ENOTSUP, "model_type 'conv' is");
+    CHECK_OK(ndp_architecture_export(&conv_architecture, run, 0, later, &step));
     assert_int_equal(step, STEPS);
     check_same_file("config.json", own, later);
     check_same_file("model.safetensors", own, later);
-    c = configure(folder, &one, "begun", "adamw");
+    c = configure_conv(folder, &one, "begun");
     tiny_set(c, "model.config=null");
     tiny_set(c, "model.path=%s", own);
     tiny_set(c, "model.init=pretrained");
     part begun = {c, 0, 0, unused, NAN}, resumed = {.first = STEPS, .last = STEPS, .losses = unused};
     CHECK_OK(ndp_world_run(c, run_rank, &begun));
     ndp_config_destroy(c);
-    c = configure(folder, &hybrid, "exported", "adamw");
+    c = configure_conv(folder, &hybrid, "exported");
     resumed.config = c;
     CHECK_OK(ndp_world_run(c, run_rank, &resumed));
     ndp_config_destroy(c);
@@ -83,7 +92,7 @@ static void verifies(void **state) {
     static const char *const layouts[] = {"dp_shard=2", "dp_replicate=2,dp_shard=2"};
     ndp_verify_opts o = NDP_VERIFY_OPTS_INIT;
     ndp_verdict v[NDP_COUNT(layouts)];
-    ndp_config *c = configure(*state, &one, "verified", "adamw");
+    ndp_config *c = configure_conv(*state, &one, "verified");
     o.layouts = layouts, o.n = NDP_COUNT(layouts), o.steps = 4;
     CHECK_OK(ndp_verify(c, &o, v));
     for (int i = 0; i < NDP_COUNT(layouts); i++) {
@@ -98,16 +107,18 @@ static void verifies(void **state) {
 static void refuses_by_name(void **state) {
     static const struct {
         const char *setting, *words, *loss;
-    } of[] = {{"parallelism.cp_size=2", "op causal_conv mixes rows, and cp_size 2 cuts the rows", NULL},
-              {"parallelism.sp_size=2", "op causal_conv mixes rows, and sp_size 2 cuts the rows", NULL},
-              {"parallelism.tp_size=2", "op causal_conv mixes rows, and tp_size 2 cuts the rows", NULL},
-              {"parallelism.pp_size=4", "pp 4 is more than the 3", NULL},
-              {"model.sliding_window=8", "conv: model.sliding_window is not supported", NULL},
-              {"model.frozen=[table]", "conv: model.frozen is not supported", NULL},
-              {"data.format=preference", "conv: a loss of pairs is not supported", "loss.name=dpo"},
-              {"data.sequence_length=65", "data.sequence_length 65 is longer", NULL}};
+    } of[] = {
+        {"parallelism.cp_size=2", "op causal_conv mixes rows, and cp_size 2 cuts the rows", NULL},
+        {"parallelism.sp_size=2", "op causal_conv mixes rows, and sp_size 2 cuts the rows", NULL},
+        {"parallelism.tp_size=2", "op causal_conv mixes rows, and tp_size 2 cuts the rows", NULL},
+        {"parallelism.pp_size=4", "pp 4 is more than the 3", NULL},
+        {"model.sliding_window=8", "conv: model.sliding_window is set, and the model has no attention", NULL},
+        {"model.frozen=[tables]", "model.frozen: there is no unit tables; units are table, blocks.0 to blocks.2, head",
+         NULL},
+        {"data.format=preference", "conv: a loss of pairs (data.format: preference) is not supported", "loss.name=dpo"},
+        {"data.sequence_length=65", "data.sequence_length 65 is longer", NULL}};
     for (int i = 0; i < NDP_COUNT(of); i++) {
-        ndp_config *c = configure(*state, &one, "refused", "adamw");
+        ndp_config *c = configure_conv(*state, &one, "refused");
         char *text = NULL;
         tiny_set(c, "%s", of[i].setting);
         if (of[i].loss)
@@ -123,19 +134,18 @@ static void refuses_by_name(void **state) {
     const char *files[] = {ndp_format("%s/text.txt", (char *)*state)};
     char *model = ndp_format("%s/exported/model", (char *)*state);
     o.model = model, o.data = files, o.data_count = 1, o.threads = 1;
-    CHECK_FAILS(ndp_evaluate(&o, &e, NULL), NDP_ENOTSUP,
-                "supports decoders only; model_type 'conv' is of architecture conv");
+    CHECK_FAILS(ndp_evaluate(&o, &e, NULL), NDP_ENOTSUP, "model_type 'conv' is not supported");
     free((char *)files[0]), free(model);
 }
 
 /* A resumed run with other facts. */
 static void its_facts_identify_a_run(void **state) {
     double losses[STEPS];
-    run_part(*state, &one, "adamw", "identified", 0, CUT, losses);
+    run_conv(*state, &one, "identified", 0, CUT, losses);
     tiny_put(*state, "model.json",
              "{\"model_type\": \"conv\", \"vocab_size\": 258, \"hidden_size\": 24, \"width\": 40, \"blocks\": 3, "
              "\"max_position_embeddings\": 64}");
-    ndp_config *c = configure(*state, &one, "identified", "adamw");
+    ndp_config *c = configure_conv(*state, &one, "identified");
     part p = {c, CUT, STEPS, losses, NAN};
     CHECK_FAILS(ndp_world_run(c, run_rank, &p), NDP_EINVAL, "model.width was 48, now it is 40");
     tiny_put(*state, "model.json", config);
@@ -144,7 +154,7 @@ static void its_facts_identify_a_run(void **state) {
 
 /* The job's description and a model type that no architecture has. */
 static void describes_itself(void **state) {
-    ndp_config *c = configure(*state, &hybrid, "planned", "adamw");
+    ndp_config *c = configure_conv(*state, &hybrid, "planned");
     char *text;
     CHECK_OK(ndp_plan(c, &(ndp_plan_opts)NDP_PLAN_OPTS_INIT, &text));
     if (!strstr(text, "model: conv, 3 layers, hidden 24, vocabulary 258, 0.01 M parameters"))
@@ -152,7 +162,8 @@ static void describes_itself(void **state) {
     free(text);
     ndp_model_spec s;
     char *path = ndp_format("%s/model.json", (char *)*state);
-    CHECK_OK(ndp_model_spec_read(path, &s)); /* it has no special tokens, no head of its own, no prefix */
+    CHECK_OK(ndp_model_spec_read(path, &(ndp_own_list){{&conv_architecture}, 1},
+                                 &s)); /* it has no special tokens, no head of its own, no prefix */
     assert_true(s.bos == -1 && s.eos == -1 && !s.tie[0][0] && !*s.prefix && s.layout.heads == 0);
     ndp_model_spec_release(&s);
     free(path);

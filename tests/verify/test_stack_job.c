@@ -6,7 +6,7 @@
 #include "model/stack_model.h"
 #include "verify/parts.h"
 
-const ndp_architecture *const ndp_architectures[] = {&ndp_decoder, &stack_architecture, NULL};
+const ndp_architecture_table *const ndp_architectures[] = {&ndp_decoder, &stack_architecture, NULL};
 
 static const tiny_layout one = {"one", 1, 1, 1, 1}, cut = {"cut", 1, 2, 1, 2}, wide = {"wide", 2, 1, 1, 3};
 

@@ -78,7 +78,7 @@ static void check_logits(const char *base, const char *merged, const char *adapt
     open_golden(&g, base, golden_folder(base, source, sizeof source));
     CHECK_OK(ndp_safetensors_open(path, &expected));
     ndp_model_opts mo = golden_opts(&g, NDP_MODEL_CACHED, NDP_F64);
-    CHECK_OK(ndp_model_spec_read(path = (free(path), below(merged, "config.json")), &spec));
+    CHECK_OK(ndp_model_spec_read(path = (free(path), below(merged, "config.json")), NULL, &spec));
     CHECK_OK(ndp_model_build(&spec, &mo, &m));
     int64_t n;
     int32_t *rows = golden_rows(&g, &n);

@@ -176,7 +176,7 @@ static void planned(void **state) {
     for (int reverse = 0; reverse < 2; reverse++) {
         char *plan, *folder = make_model(m, reverse);
         ndp_model_spec s;
-        CHECK_OK(ndp_folder_facts(folder, &s));
+        CHECK_OK(ndp_folder_facts(folder, NULL, &s));
         int64_t head = reverse ? s.vocab * s.hidden : 0;
         parameters[reverse] = s.parameters - head;
         ndp_model_spec_release(&s);
@@ -248,7 +248,7 @@ static void exported(void **state) {
         ndp_config *c = job(folder, 2, m->tp);
         CHECK_OK(ndp_world_run(c, export_rank, c));
         check_exported(out, reverse);
-        CHECK_OK(ndp_folder_facts(out, &s));
+        CHECK_OK(ndp_folder_facts(out, NULL, &s));
         assert_true((s.tie[0][0] == 0) == reverse && !s.own_head);
         ndp_model_spec_release(&s);
         assert_true(evaluate(out) == evaluate(folder));
@@ -296,7 +296,7 @@ static void check_model_of_run(const ndp_config *c, const char *folder) {
     CHECK_OK(ndp_file_write_atomic(path, text_of_job.data, text_of_job.length));
     ndp_str_release(&text_of_job);
     assert_true(ndp_is_run_folder(run) && !ndp_is_run_folder(folder));
-    CHECK_OK(ndp_run_model_open(run, 0, 1, &m));
+    CHECK_OK(ndp_run_model_open(run, 0, 1, NULL, &m));
     const ndp_facts *f = m->job.spec.facts;
     assert_true(m->job.spec.own_head && !f->tied && m->step == STEPS);
     ndp_run_model_close(m);
