@@ -4,4 +4,3 @@ from ._library import Config, Error, lib
 from ._trainer import Trainer
 
 __version__ = lib.ndp_build().decode().split()[0]
-__all__ = [name for name in dir() if name[0] != "_" and name != "lib"]

@@ -51,11 +51,9 @@ class Model(Refusing):
 
     place = "model"
     save_pretrained = lambda self, folder: self.accelerator.save_model(self, folder)
+    gradient_checkpointing_enable = lambda self: self.settings.update({"train.recompute": "block"})
     parameters = lambda self: [self]  # one handle for all of them
     train = eval = lambda self, mode=True: self
-
-    def gradient_checkpointing_enable(self):
-        self.settings["train.recompute"] = "block"
 
     def __call__(self, **batch):
         return Outputs(self.accelerator or fail("the model was not prepared: accelerator.prepare(model, ...)"), batch)
@@ -106,13 +104,12 @@ class Scheduler(Refusing):
     """A learning rate for each update, by the formulas of transformers."""
     def __init__(self, name, optimizer, warmup, steps, options):
         self.place, self.accelerator, self.optimizer, self.steps = "scheduler", None, optimizer, steps
-        self._base = optimizer.param_groups[0]["lr"]
-        self._progress = lambda n: (n - warmup) / max(1, (steps or 0) - warmup)
-        self._factor = lambda n: n / warmup if n < warmup else _SHAPES[name](min(1, self._progress(n)), **options)
+        base, rest = optimizer.param_groups[0]["lr"], max(1, (steps or 0) - warmup)
+        self._lr = lambda n: base * (n / warmup if n < warmup else _SHAPES[name](min(1, (n - warmup) / rest), **options))
         self.to(0)
 
     def to(self, count):
-        self.count, self.optimizer.param_groups[0]["lr"] = count, self._base * self._factor(count)
+        self.count, self.optimizer.param_groups[0]["lr"] = count, self._lr(count)
 
     def step(self):
         if not self.accelerator or (self.accelerator.sync_gradients and not self.optimizer.step_was_skipped):
@@ -126,8 +123,7 @@ def get_scheduler(name, optimizer, num_warmup_steps=0, num_training_steps=None, 
     unknown("get_scheduler", [name], tuple(_SHAPES))
     isinstance(optimizer, AdamW) or fail(f"get_scheduler: a {type(optimizer).__name__}; use AdamW of this package")
     num_training_steps or name.startswith("constant") or fail(f"get_scheduler: {name} needs num_training_steps")
-    warmup = 0 if name == "constant" else num_warmup_steps
-    return Scheduler(name, optimizer, warmup, num_training_steps, scheduler_specific_kwargs or {})
+    return Scheduler(name, optimizer, num_warmup_steps * (name != "constant"), num_training_steps, scheduler_specific_kwargs or {})
 
 
 class Loss(Refusing):
@@ -153,7 +149,7 @@ class Loss(Refusing):
 class Outputs(Refusing):
     """What model(**batch) returns."""
     def __init__(self, accelerator, batch):
-        accelerator.start(batch)
+        accelerator.trainer or accelerator.start(batch)
         unknown("model", batch, INPUTS)
         shown = accelerator.round.shown if accelerator.round else {}
         of_loader = "input_ids" in batch and all(value is shown.get(name) for name, value in batch.items())
@@ -212,11 +208,10 @@ class Accelerator(Refusing):
                                                    f"ndparallel launch -n {layout.ranks} script.py")
         self.is_main_process = self.is_local_main_process = self.process_index == 0
         self.gradient_accumulation_steps = int(_number(gradient_accumulation_steps, "gradient_accumulation_steps"))
-        self.sizes, self.data_rank = layout.sizes, 0
-        self.data_ranks = layout.sizes["dp_replicate_size"] * layout.sizes["dp_shard_size"]
-        self.settings = {f"parallelism.{name}": size for name, size in layout.sizes.items()}
-        self.settings["precision.compute"] = {"no": "fp32"}.get(mixed_precision, mixed_precision)
-        self.settings.update({"train.output_dir": os.fspath(project_dir)} if project_dir else {}, **dict(settings))
+        self.sizes, self.data_ranks = layout.sizes, layout.sizes["dp_replicate_size"] * layout.sizes["dp_shard_size"]
+        self.settings = {**{f"parallelism.{name}": size for name, size in layout.sizes.items()},
+                         "precision.compute": "fp32" if mixed_precision in ("no", None) else mixed_precision,
+                         **({"train.output_dir": os.fspath(project_dir)} if project_dir else {}), **dict(settings)}
         self.drop()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1) if current_thread() is main_thread() else ():
             if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
@@ -241,8 +236,6 @@ class Accelerator(Refusing):
 
     def start(self, batch):
         """Makes the trainer, of calls of such batches."""
-        if self.trainer:
-            return
         hasattr(batch, "keys") or fail(f"a {type(batch).__name__} is no batch; a loader gives dictionaries with input_ids")
         self.model or fail("no model was prepared: accelerator.prepare(model, ...)")
         shape = view(batch["input_ids"], "input_ids")[1] if batch.get("input_ids") is not None else ()
@@ -342,9 +335,8 @@ class Accelerator(Refusing):
     def reduce(self, value, reduction="sum", scale=1.0):
         """Sums or means over data ranks of a number, an array or a tensor; a list, or a tensor of torch."""
         unknown("reduce", [reduction], ("sum", "mean"))
-        numbers, shape = _numbers(value)
-        scale *= 1 / self.data_ranks if reduction == "mean" else 1
-        return _like(value, [scale * x for x in self._made("reduce").reduce(numbers)], shape)
+        (numbers, shape), by = _numbers(value), scale / (self.data_ranks if reduction == "mean" else 1)
+        return _like(value, [by * x for x in self._made("reduce").reduce(numbers)], shape)
 
     def log(self, values, step=None):
         """Numbers of your own beside the newest update's, whose step the line has, in PROJECT_DIR/metrics.jsonl. Collective."""

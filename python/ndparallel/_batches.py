@@ -64,7 +64,7 @@ class Loader:
     def _rounds(self):
         it = iter(self.batches)
         for batch in it:
-            self.accelerator.start(batch)
+            self.accelerator.trainer or self.accelerator.start(batch)
             batches = [batch, *itertools.islice(it, self.accelerator.data_ranks - 1)]
             yield Round(batches, self.accelerator.data_rank)
 

@@ -43,11 +43,6 @@ def check(status):
         raise Error(lib.ndp_error_message().decode(), STATUS[status], lib.ndp_error_trail().decode())
 
 
-def texts(words):
-    """An array of C strings."""
-    return (ctypes.c_char_p * max(1, len(words)))(*(word.encode() for word in words))
-
-
 class Config:
     """A job: a job file, then keys with values, {"optimizer.lr": 1e-3}."""
     def __init__(self, settings=(), file=None):
@@ -71,7 +66,7 @@ with open(os.path.join(HERE, "refused.txt")) as _file:
 def unknown(who, given, known=()):
     """Refuses what is not `known`, with what to use, or the nearest one."""
     for name in (name for name in given if name not in known):
-        near = known and lib.ndp_nearest(name.encode(), texts(known), len(known))
+        near = known and lib.ndp_nearest(name.encode(), (ctypes.c_char_p * len(known))(*map(str.encode, known)), len(known))
         why = _table.get((f"{who}()", name)) or (f"did you mean {near.decode()}?" if near else "")
         raise Error(f"{who}: no '{name}'" + (f"; {why}" if why else ""), "ENOTSUP")
 
@@ -79,8 +74,7 @@ def unknown(who, given, known=()):
 class Refusing:
     def __getattr__(self, name):
         kind = type(self).__name__
-        if (kind, name) in _table:
-            raise Error(f"{kind}.{name} is not supported: {_table[kind, name]}", "ENOTSUP")
+        (kind, name) in _table and fail(f"{kind}.{name} is not supported: {_table[kind, name]}", "ENOTSUP")
         raise AttributeError(f"'{kind}' has no attribute '{name}'")
 
 

@@ -45,10 +45,8 @@ def _of_list(x, what):
 def view(x, what):
     """(flat memoryview, shape, what must live as long) of an array, a tensor or a list."""
     try:
-        if isinstance(x, (list, tuple)):
-            return _of_list(x, what)
-        if hasattr(x, "__dlpack__") and not hasattr(x, "__array_interface__"):  # numpy's memory may be read-only
-            return _by_dlpack(x, what)
+        if isinstance(x, (list, tuple)) or (hasattr(x, "__dlpack__") and not hasattr(x, "__array_interface__")):  # numpy: below
+            return (_of_list if isinstance(x, (list, tuple)) else _by_dlpack)(x, what)
         m = memoryview(x)
         return m.cast("B").cast({"l": "q", "L": "Q"}.get(m.format, m.format)) if m.nbytes else m, m.shape, m
     except (TypeError, OverflowError) as e:

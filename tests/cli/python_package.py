@@ -1,9 +1,11 @@
 """What tests/cli/test_python_package.sh asks of the package ndparallel: python_package.py CASE [ARGUMENT]."""
+import ast
 import ctypes
 import gc
 import inspect
 import json
 import os
+import pathlib
 import signal
 import sys
 from array import array
@@ -69,6 +71,19 @@ def train(loader, steps=3, **options):
 
 
 # ---- cases ----
+
+def thin():
+    """At most 600 lines of code: without blank lines, comments and doc strings, and beside the declarations."""
+    total = 0
+    for path in pathlib.Path(ndparallel.__file__).parent.glob("*.py"):
+        text, documentation = path.read_text(), set()
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and ast.get_docstring(node):
+                documentation.update(range(node.body[0].lineno, node.body[0].end_lineno + 1))
+        total += sum(bool(line.strip()) and line.strip()[0] != "#" and number not in documentation
+                     for number, line in enumerate(text.split("\n"), 1)) * (path.name != "_declarations.py")
+    assert total <= 600, f"{total} lines"
+
 
 def sizes(headers):
     """A C program that compares sizes, offsets and initial values with what the declarations say."""

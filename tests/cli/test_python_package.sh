@@ -32,7 +32,7 @@ if command -v cc >/dev/null; then
     { cc -I "$NDP_SOURCE_DIR/include" -o sizes sizes.c && ./sizes; } >out 2>&1 || fail "the C program does not run"
     [ ! -s out ] || fail "declarations are not those of the headers; build the target python"
 fi
-for one in losses functions misuse tensors "resumes project"; do
+for one in thin losses functions misuse tensors "resumes project"; do
     # shellcheck disable=SC2086
     asks $one
     code_is 0
