@@ -10,8 +10,7 @@ def words_of(words):
     while launches and at < len(words) and words[at].startswith("-") and words[at] != "--":
         at += 1 if "=" in words[at] or (len(words[at]) > 2 and words[at][1] != "-") else 2  # an option, with its value
     at += words[at:at + 1] == ["--"]
-    script = launches and at < len(words) and words[at].endswith(".py")
-    return words[:at] + [sys.executable] * script + words[at:]
+    return words[:at] + [sys.executable] * (launches and at < len(words) and words[at].endswith(".py")) + words[at:]
 
 
 def main():

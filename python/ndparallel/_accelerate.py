@@ -143,7 +143,7 @@ class Loss(Refusing):
     item = lambda self: self.scale * self.outputs.mean()
     detach = float = cpu = mean = lambda self: self
     __format__ = lambda self, form: format(self.item(), form)
-    __float__, __rmul__, __radd__ = item, __mul__, __add__
+    __float__, __rmul__, __radd__, __str__ = item, __mul__, __add__, lambda self: str(self.item())
 
 
 class Outputs(Refusing):
@@ -215,7 +215,9 @@ class Accelerator(Refusing):
         self.drop()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1) if current_thread() is main_thread() else ():
             if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
-                signal.signal(number, self._stop)
+                signal.signal(number, self._stop)  # a forked loader goes on at Ctrl-C, and ends as others end it
+                of_fork = signal.SIG_IGN if number == signal.SIGINT else signal.SIG_DFL
+                os.register_at_fork(after_in_child=lambda number=number, of_fork=of_fork: signal.signal(number, of_fork))
 
     def prepare(self, *things):
         prepared = tuple(map(self._prepare, things))
@@ -344,7 +346,7 @@ class Accelerator(Refusing):
 
     def _stop(self, number, frame):
         """As `ndparallel train`: the first Ctrl-C ends and saves the update, the second one ends at once."""
-        if self._stopping and number == signal.SIGINT:
+        if not self.trainer or (self._stopping and number == signal.SIGINT):
             raise KeyboardInterrupt
         self._stopping = True
 

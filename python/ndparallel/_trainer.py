@@ -20,8 +20,7 @@ _loss_function = lib.ndp_trainer_forward_backward_with.argtypes[3]
 
 def _failed(kind, value, trace):
     """An error ends the waits of other ranks. The rank that failed first prints it."""
-    first = all([trainer.fail(value) for trainer in _open])
-    (first or not isinstance(value, Error)) and _print_error(kind, value, trace)
+    (all([trainer.fail(value) for trainer in _open]) or not isinstance(value, Error)) and _print_error(kind, value, trace)
 
 
 sys.excepthook = _failed

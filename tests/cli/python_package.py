@@ -270,6 +270,16 @@ def stops(project):
     for i, batch in enumerate(loader):
         update(a, model, optimizer, scheduler, batch)
         if i == 2 and a.process_index == 1:
+            ready, begun = os.pipe()
+            child = os.fork()  # as that of a loader: goes on at Ctrl-C, and ends by SIGTERM
+            if child == 0:
+                os.write(begun, b"1")
+                signal.pause()
+                os._exit(1)
+            os.read(ready, 1)
+            os.kill(child, signal.SIGINT)
+            os.kill(child, signal.SIGTERM)
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGTERM
             os.kill(os.getpid(), signal.SIGINT)
     print("not stopped")
 
