@@ -18,7 +18,7 @@ static inline ndp_status row_of_steps(ndp_engine *e, row_load *load, void *user,
     for (int i = 0; i < n; i++) {
         double begun = ndp_now();
         NDP_TRY(load(e, user, first + i));
-        NDP_TRY(ndp_engine_submit(e, &(ndp_step_input){1e-4, first + i, true}));
+        NDP_TRY(ndp_engine_submit(e, &(ndp_step_input){.lr = 1e-4, .update = first + i, .update_weights = true}));
         if (i > 0)
             NDP_TRY(ndp_engine_result(e, last));
         if (i == 1)
@@ -36,7 +36,7 @@ static inline ndp_status row_of_ops(ndp_engine *e, row_load *load, void *user, i
         NDP_TRY(load(e, user, first + i));
         if (i == 1)
             NDP_TRY(ndp_engine_profile_reset(e, true));
-        NDP_TRY(ndp_engine_submit(e, &(ndp_step_input){1e-4, first + i, true}));
+        NDP_TRY(ndp_engine_submit(e, &(ndp_step_input){.lr = 1e-4, .update = first + i, .update_weights = true}));
     }
     NDP_TRY(ndp_engine_result(e, &r));
     return ndp_engine_result(e, &r);

@@ -282,9 +282,9 @@ int ndp_trainer_find(const ndp_trainer *t, const char *name);
 /* STATE0 and STATE1 are those of its optimizer: of adamw the two moments, of lion, sgd and muon the momentum. Since
  * 0.2. */
 typedef enum ndp_which { NDP_WEIGHT, NDP_GRADIENT, NDP_STATE0, NDP_STATE1 } ndp_which;
-/* Reads a whole tensor in fp64 on every rank: the weights, or the last update's gradient before clipping; of own
- * batches that of the update under way, after ndp_trainer_norm, divided. NDP_EINVAL: a frozen tensor has no gradient, or
- * its optimizer does not keep the state. NDP_ENOTSUP: a state is kept in codes. Collective. */
+/* Reads a whole tensor in fp64 on every rank: the weights, or the last update's gradient before clipping, 0 of a frozen
+ * one; of own batches that of the update under way, after ndp_trainer_norm, divided. NDP_EINVAL: its optimizer does not
+ * keep the state. NDP_ENOTSUP: a state is kept in codes. Collective. */
 NDP_API ndp_status ndp_trainer_read(ndp_trainer *t, ndp_which which, int tensor, double *out);
 /* Replaces a whole tensor, rounded to its type; every rank gives the same numbers. Not of gradients, nor of packed
  * weights. Collective. Since 0.2. */

@@ -303,8 +303,8 @@ typedef enum ndp_op_kind {
  *                                                              -> nll [T,1], dx? [T,C], dw? [V,C]
  *                 the head: logits in chunks of rows, never all; label < 0: ignored (nll 0, no gradient). nll is the
  *                 bare token loss; of label NDP_LABEL_BEST, without attr.train, the id with the largest logit, the
- *                 lowest of equal ones (exact below 2^24); of NDP_LABEL_ENTROPY the entropy of softmax(logits). With attr.train dx and dw are gradients of sum(nll * scale),
- *                 dw accumulating if attr.accumulate.
+ *                 lowest of equal ones (exact below 2^24); of NDP_LABEL_ENTROPY the entropy of softmax(logits). With
+ *                 attr.train dx and dw are gradients of sum(nll * scale), dw accumulating if attr.accumulate.
  * xent_logits     (x [R,C], w [V,C], labels~ [R,1])            -> logits [R,V] wide, stats [R,3] wide
  *                 of a slice of the vocabulary, ids attr.first on. stats of a row: the maximum of its attr.vocab real
  *                 columns, the sum of exp(logit - maximum), the label's logit if it is in the slice, else 0; of label

@@ -18,7 +18,7 @@ static ndp_status read_list(const ndp_trainer *t, const ndp_batch *batches, int 
     list->global = n > 0 && batches[0].global;
     int64_t most = list->global ? b->global : b->global / b->data_ranks;
     NDP_CHECK(!limited || list->n <= most,
-              "the call has %lld samples%s; batch.global_batch_size %lld has room for %lld%s: make several calls",
+              "the call has %lld samples%s; batch.global_batch_size %lld allows %lld%s: make several calls",
               (long long)list->n, list->global ? "" : " on this data rank", (long long)b->global, (long long)most,
               list->global ? "" : " on each data rank");
     list->rows = calloc((size_t)list->n + 1, sizeof *list->rows);

@@ -42,14 +42,14 @@ static ndp_status check(const ndp_trainer *t, ndp_which which, int tensor) {
     const ndp_model_tensor *of = &t->tensors[tensor];
     if (which == NDP_WEIGHT)
         return NDP_OK;
-    NDP_CHECK(t->model.buffers[of->buffer].trainable, "%s is frozen: it has no gradient and no state", of->name);
+    NDP_CHECK(which < NDP_STATE0 || t->model.buffers[of->buffer].trainable, "%s is frozen: it has no state", of->name);
     NDP_CHECK(which != NDP_GRADIENT || !t->own.begun || t->own.normed,
               "the gradient of %s is read before it is summed: call ndp_trainer_norm first", of->name);
     ndp_owned_kind kind = kind_of(which), codes = which == NDP_STATE0 ? NDP_OWNED_CODES0 : NDP_OWNED_CODES1;
     if (which >= NDP_STATE0 && ndp_engine_keeps(t->engine, codes, of->segment))
         return NDP_FAIL(NDP_ENOTSUP, "the states of %s are kept in codes, which cannot be read or written", of->name);
-    NDP_CHECK(ndp_engine_keeps(t->engine, kind, of->segment), "the optimizer of %s does not keep state %d", of->name,
-              which - NDP_STATE0);
+    NDP_CHECK(which < NDP_STATE0 || ndp_engine_keeps(t->engine, kind, of->segment),
+              "the optimizer of %s does not keep state %d", of->name, which - NDP_STATE0);
     return NDP_OK;
 }
 

@@ -19,8 +19,8 @@ typedef struct run {
     ndp_str written; /* all of it, as it came */
 } run;
 
-/* Ctrl-C discards what the program has written and this test has not read yet, unless the terminal is told not to: half a
- * row would be left. */
+/* Ctrl-C discards what the program has written and this test has not read yet, unless the terminal is told not to:
+ * half a row would be left. */
 static inline void keep_output(int terminal) {
     struct termios modes;
     assert_int_equal(tcgetattr(terminal, &modes), 0);

@@ -14,7 +14,7 @@ echo '{"eos_token": "</s>"}' >tokens/tokenizer_config.json
 template() { echo "$1" >tokens/chat_template.jinja; }
 good='{% for m in messages %}<{{ m.role[0] }}>{{ m.content }}{{ eos_token }}{% endfor %}{% if add_generation_prompt %}<a>{% endif %}'
 template "$good"
-for n in $(seq 1 4000); do
+for n in $(seq 1 1000); do
     echo "{\"messages\": [{\"role\": \"user\", \"content\": \"abc $n\"}, {\"role\": \"assistant\", \"content\": \"deed $n\"}]}"
 done >chat.jsonl
 sed -i 's/text.txt/chat.jsonl/; s/tokenizer: bytes/tokenizer: tokens/' job.yaml
@@ -90,8 +90,6 @@ fails 'chat.jsonl:[0-9]+: the chat template of tokens is not built in: .* has no
 unset NDP_PYTHON
 template '{% if messages[0].content == "abc 333" %}{{ "a" * 10**9 }}{% endif %}'"$good"
 fails 'chat.jsonl:333: the chat template of tokens: it needs too much memory: more than 512 MiB'
-template '{% if messages[0].content == "abc 333" %}{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}{% endif %}'"$good"
-fails 'chat.jsonl:333: the chat template of tokens takes more than 10 s of CPU time'
 template '{{ messages[1].content|length }}'"$good"
 fails 'chat.jsonl:[0-9]+: it is not certain what the assistant wrote .*the template depends on what is in the messages'
 template '{# <|im_start|> <|im_end|> #}{{ messages[1].content|length }}'"$good"

@@ -333,7 +333,7 @@ static void installations_that_cannot_render(void **state) {
     check_misbehaves("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}", NDP_EIO,
                      "was killed by signal 9");
     /* Lower limits of the system stay. */
-    free(script(*state, "ulimit -t 5; ulimit -v 400000; exec /usr/bin/python3 \"$@\""));
+    free(script(*state, "ulimit -t 3; ulimit -v 400000; exec /usr/bin/python3 \"$@\""));
     check_spans("{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}{% endfor %}",
                 "[Grüße][a b][?][c]", NULL);
     check_misbehaves("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}", NDP_EINVAL,

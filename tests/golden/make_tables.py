@@ -59,8 +59,8 @@ once = pyarrow.DictionaryArray.from_arrays(pyarrow.array([0] * ROWS, pyarrow.int
 packed = pyarrow.ipc.IpcWriteOptions(compression="zstd")
 
 
-def write_bomb(name, column):
-    bomb = pyarrow.table({"text": column})
+def write_bomb(name, column, title="text"):
+    bomb = pyarrow.table({title: column})
     with pyarrow.OSFile(FOLDER + name, "wb") as file, pyarrow.ipc.new_stream(file, bomb.schema, options=packed) as writer:
         writer.write_table(bomb)
 
@@ -69,7 +69,7 @@ write_bomb("dictionary.arrow", once)
 write_bomb("struct.arrow", pyarrow.StructArray.from_arrays([once], names=["inside"]))
 write_bomb("runs.arrow", pyarrow.RunEndEncodedArray.from_arrays(pyarrow.array([ROWS], pyarrow.int32()), pyarrow.array([LONG])))
 write_bomb("row.arrow", pyarrow.ListArray.from_arrays(pyarrow.array([0, ROWS], pyarrow.int32()), once))
-write_bomb("nulls.arrow", pyarrow.NullArray.from_buffers(pyarrow.null(), 2**31 - 1, [None]))
+write_bomb("nulls.arrow", pyarrow.NullArray.from_buffers(pyarrow.null(), 2**31 - 1, [None]), "n" * 400)
 pyarrow.parquet.write_table(pyarrow.table({"text": once}), FOLDER + "dictionary.parquet", compression="zstd", store_schema=False)
 pyarrow.parquet.write_table(pyarrow.table({"text": [LONG] * 2000}), FOLDER + "prefixes.parquet", compression="zstd",
                             use_dictionary=False, column_encoding={"text": "DELTA_BYTE_ARRAY"}, store_schema=False)

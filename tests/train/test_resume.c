@@ -308,7 +308,7 @@ static void resume_elsewhere(void **state) {
                  {"tensor-context-to-sequence-data", "adamw", tensor_context, {.shard = 2, .sp = 2, .accumulation = 3}},
                  {"tensor-context-to-one", "adamw", tensor_context, one},
                  {"one-to-every", "adamw", one, every}};
-    for (int i = 0; i < NDP_COUNT(moves); i += short_or_all(2, 1))
+    for (int i = 0; i < NDP_COUNT(moves); i += short_or_all(3, 1))
         if (!left_out())
             check_elsewhere(*state, moves[i].name, moves[i].optimizer, twelve(moves[i].before), twelve(moves[i].after));
 }
