@@ -1,0 +1,6 @@
+"""ndparallel from Python: the training loop of Hugging Face Accelerate (Accelerator), and the library's own (Trainer)."""
+from ._accelerate import Accelerator, AdamW, AutoModelForCausalLM, ParallelismConfig, get_scheduler, set_seed, skip_first_batches
+from ._library import Config, Error, lib
+from ._trainer import Trainer
+
+__version__ = lib.ndp_build().decode().split()[0]

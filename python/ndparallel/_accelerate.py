@@ -1,0 +1,382 @@
+"""The loop of Hugging Face Accelerate over the trainer of own batches.
+
+Gradients are divided once, by the tokens of all batches of the update. Numbers that come after backward (the
+bound of clip_grad_norm_, the number of calls) are first taken from the update before; if they differ, the update is begun anew
+and its calls run again, in practice once a script."""
+import ctypes
+import json
+import math
+import os
+import random
+import signal
+import sys
+import tempfile
+from contextlib import contextmanager
+from threading import current_thread, main_thread
+
+from ._batches import INPUTS, Loader, Round, skip_first_batches
+from ._declarations import EINTR
+from ._library import Error, Refusing, fail, lib, unknown
+from ._tensors import view
+from ._trainer import Trainer
+
+AXES = ("dp_replicate_size", "dp_shard_size", "cp_size", "sp_size", "tp_size", "pp_size", "ep_size")
+_seed = {}
+
+
+def _number(value, what):
+    return value if isinstance(value, (int, float)) else fail(f"{what} is a {type(value).__name__}; it must be a number")
+
+
+def set_seed(seed):
+    """Of random weights, and of random, numpy and torch where they are imported."""
+    _seed["train.seed"] = seed
+    random.seed(seed)
+    for name, seeds in (("numpy", lambda m: m.random.seed), ("torch", lambda m: m.manual_seed)):
+        name in sys.modules and seeds(sys.modules[name])(seed)
+
+
+class ParallelismConfig:
+    """The sizes of the layout, whose product is the number of ranks."""
+    def __init__(self, **sizes):
+        unknown("ParallelismConfig", sizes, AXES)
+        self.sizes = {name: _number(sizes.get(name) or 1, name) for name in AXES}
+        self.ranks = math.prod(self.sizes[name] for name in AXES[:-1])
+
+
+class Model(Refusing):
+    """Has no weights before the first batch, which says how large the trainer is."""
+    def __init__(self, settings, folder=None):
+        self.settings, self.accelerator, self._folder = settings, None, folder
+
+    place = "model"
+    save_pretrained = lambda self, folder: self.accelerator.save_model(self, folder)
+    gradient_checkpointing_enable = lambda self: self.settings.update({"train.recompute": "block"})
+    parameters = lambda self: [self]  # one handle for all of them
+    train = eval = lambda self, mode=True: self
+
+    def __call__(self, **batch):
+        return Outputs(self.accelerator or fail("the model was not prepared: accelerator.prepare(model, ...)"), batch)
+
+
+class AutoModelForCausalLM:
+    @staticmethod
+    def from_pretrained(folder, **options):
+        unknown("from_pretrained", options)
+        return Model({"model.path": os.fspath(folder)})
+
+    @staticmethod
+    def from_config(config, **options):
+        """Random weights. `config`: a config.json or its folder, a dictionary, or a configuration of transformers."""
+        unknown("from_config", options)
+        if isinstance(config, (str, os.PathLike)):
+            return Model({"model.config": os.path.join(config, "config.json") if os.path.isdir(config) else os.fspath(config)})
+        folder = tempfile.TemporaryDirectory(prefix="ndparallel-")
+        with open(os.path.join(folder.name, "config.json"), "w") as file:
+            file.write(json.dumps(config) if isinstance(config, dict) else config.to_json_string(use_diff=False))
+        return Model({"model.config": file.name}, folder)
+
+
+class AdamW(Refusing):
+    """As torch.optim.AdamW decays all tensors; without `decay_vectors` not those of one dimension."""
+    def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=1e-2, decay_vectors=True, **options):
+        unknown("AdamW", options)
+        self.place, self.param_groups = "optimizer", [{"params": list(params), "lr": _number(lr, "lr")}]
+        [type(each) for each in self.param_groups[0]["params"]] == [Model] or fail(
+            "AdamW: params must be model.parameters() of this package; groups of tensors are the setting optimizer.groups")
+        self.accelerator, self.step_was_skipped = None, False
+        self.settings = {"optimizer.name": "adamw", "optimizer.lr": lr, "optimizer.betas": list(betas), "optimizer.eps": eps,
+                         "optimizer.weight_decay": weight_decay, "schedule.name": "constant", "schedule.warmup_steps": 0,
+                         "optimizer.groups": [{"params": ["vectors"], "weight_decay": weight_decay}] * bool(decay_vectors)}
+
+    step = lambda self: (self.accelerator or fail("the optimizer was not prepared: accelerator.prepare(optimizer)")).step(self)
+    zero_grad = lambda self, set_to_none=True: self.accelerator and self.accelerator.sync_gradients and self.accelerator.drop()
+
+
+_cosine = lambda x, cycles=0.5: 0.5 * (1 + math.cos(math.pi * 2 * cycles * x))  # noqa: E731
+_SHAPES = {"constant": lambda x: 1, "constant_with_warmup": lambda x: 1, "linear": lambda x: 1 - x,
+           "cosine": lambda x, num_cycles=0.5: max(0, _cosine(x, num_cycles)),
+           "cosine_with_restarts": lambda x, num_cycles=1: _cosine(num_cycles * x % 1) if x < 1 else 0,
+           "cosine_with_min_lr": lambda x, min_lr_rate, num_cycles=0.5: min_lr_rate + (1 - min_lr_rate) * _cosine(x, num_cycles)}
+
+
+class Scheduler(Refusing):
+    """A learning rate for each update, by the formulas of transformers."""
+    def __init__(self, name, optimizer, warmup, steps, options):
+        self.place, self.accelerator, self.optimizer, self.steps = "scheduler", None, optimizer, steps
+        base, rest = optimizer.param_groups[0]["lr"], max(1, (steps or 0) - warmup)
+        self._lr = lambda n: base * (n / warmup if n < warmup else _SHAPES[name](min(1, (n - warmup) / rest), **options))
+        self.to(0)
+
+    def to(self, count):
+        self.count, self.optimizer.param_groups[0]["lr"] = count, self._lr(count)
+
+    def step(self):
+        if not self.accelerator or (self.accelerator.sync_gradients and not self.optimizer.step_was_skipped):
+            self.to(self.count + 1)
+
+    get_last_lr = lambda self: [self.optimizer.param_groups[0]["lr"]]
+
+
+def get_scheduler(name, optimizer, num_warmup_steps=0, num_training_steps=None, scheduler_specific_kwargs=None):
+    name = getattr(name, "value", name)
+    unknown("get_scheduler", [name], tuple(_SHAPES))
+    isinstance(optimizer, AdamW) or fail(f"get_scheduler: a {type(optimizer).__name__}; use AdamW of this package")
+    num_training_steps or name.startswith("constant") or fail(f"get_scheduler: {name} needs num_training_steps")
+    return Scheduler(name, optimizer, num_warmup_steps * (name != "constant"), num_training_steps, scheduler_specific_kwargs or {})
+
+
+class Loss(Refusing):
+    """Computed when it is asked for: the mean over the tokens of the batches of all data ranks."""
+    def __init__(self, outputs, scale=1.0):
+        self.outputs, self.scale = outputs, scale
+
+    def __mul__(self, by):
+        return Loss(self.outputs, self.scale * _number(by, "what a loss is multiplied by"))
+
+    def __truediv__(self, by):
+        return Loss(self.outputs, self.scale / _number(by, "what a loss is divided by"))
+
+    def __add__(self, other):
+        return self.item() + _number(other, "what is added to a loss")
+
+    item = lambda self: self.scale * self.outputs.mean()
+    detach = float = cpu = mean = lambda self: self
+    __format__ = lambda self, form: format(self.item(), form)
+    __float__, __rmul__, __radd__, __str__ = item, __mul__, __add__, lambda self: str(self.item())
+
+
+class Outputs(Refusing):
+    """What model(**batch) returns."""
+    def __init__(self, accelerator, batch):
+        accelerator.trainer or accelerator.start(batch)
+        unknown("model", batch, INPUTS)
+        shown = accelerator.round.shown if accelerator.round else {}
+        of_loader = "input_ids" in batch and all(value is shown.get(name) for name, value in batch.items())
+        self.round = accelerator.round if of_loader else Round([batch], 0)
+        self.round.window = self.round.window or [self.round]
+        self.of_loader, self.trainer, self.value = of_loader, accelerator.trainer, None
+        self._update, self.loss = self.trainer.updates, Loss(self) if batch.get("labels") is not None else None
+        longest = max((n for own in self.round.own() for n in own["lengths"]), default=0)
+        longest <= accelerator.length or fail(f"a row of {longest} tokens, and data.sequence_length is {accelerator.length}")
+
+    __getitem__ = lambda self, name: getattr(self, "loss" if name == 0 else name)
+    log_probs = property(lambda self: self._forward("logp", self.round.own()))
+    entropies = property(lambda self: self._forward("entropy", self.round.own()))
+    predictions = property(lambda self: self._forward("best", self.round.own()))
+
+    def _forward(self, what, batches):
+        self._update == self.trainer.updates or fail("the weights have changed since this batch; ask before optimizer.step()")
+        values = iter(self.trainer.forward(batches, [what])[what])
+        return [[next(values) for _ in ids] for batch in batches for ids in batch["ids"]]
+
+    def mean(self):
+        if self.value is None:
+            rows = self._forward("logp", self.round.all() if self.of_loader else self.round.own())
+            self.value = -math.fsum(map(math.fsum, rows)) / (self.round.tokens() or math.nan)
+        return self.value
+
+
+def _numbers(value):
+    found, shape, _keep = view([float(value)] if isinstance(value, (int, float, Loss)) else value, "the value")
+    return found.tolist(), shape
+
+
+def _like(value, numbers, shape):
+    return value.new_tensor(numbers).reshape(shape) if hasattr(value, "new_tensor") else numbers
+
+
+class Accelerator(Refusing):
+    """`settings`: keys of a job file (`ndparallel config`); data.sequence_length, the longest row, is that of the first batch."""
+    skip_first_batches = staticmethod(skip_first_batches)
+    wait_for_everyone = lambda self: self.num_processes == 1 or self._made("wait_for_everyone").barrier()
+    unwrap_model = lambda self, model, **options: model
+    end_training = lambda self: self.trainer and self.trainer.close()
+    device, trainer, model, optimizer, scheduler, loader, round, last_update = "cpu", *[None] * 7
+    sync_gradients, _accumulating, _stopping, _manual, _resume = True, False, False, False, None
+    _max_norm, _registered = 1.0, ()
+
+    def __init__(self, parallelism_config=None, gradient_accumulation_steps=1, mixed_precision="no", project_dir=None,
+                 settings=(), **options):
+        unknown("Accelerator", options)
+        ranks = ctypes.c_int(1)
+        self.num_processes = ranks.value if lib.ndp_world_launched(ctypes.byref(ranks)) else 1
+        self.process_index = lib.ndp_world_launched_rank()
+        layout = parallelism_config or ParallelismConfig(dp_replicate_size=self.num_processes)
+        isinstance(layout, ParallelismConfig) or fail(f"parallelism_config is a {type(layout).__name__}; use ours")
+        layout.ranks == self.num_processes or fail(f"the layout has {layout.ranks} ranks, this is one of {self.num_processes}: "
+                                                   f"ndparallel launch -n {layout.ranks} script.py")
+        self.is_main_process = self.is_local_main_process = self.process_index == 0
+        self.gradient_accumulation_steps = int(_number(gradient_accumulation_steps, "gradient_accumulation_steps"))
+        self.sizes, self.data_ranks = layout.sizes, layout.sizes["dp_replicate_size"] * layout.sizes["dp_shard_size"]
+        self.settings = {**{f"parallelism.{name}": size for name, size in layout.sizes.items()},
+                         "precision.compute": "fp32" if mixed_precision in ("no", None) else mixed_precision,
+                         **({"train.output_dir": os.fspath(project_dir)} if project_dir else {}), **dict(settings)}
+        self.drop()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1) if current_thread() is main_thread() else ():
+            if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
+                signal.signal(number, self._stop)  # a forked loader goes on at Ctrl-C, and ends as others end it
+                of_fork = signal.SIG_IGN if number == signal.SIGINT else signal.SIG_DFL
+                os.register_at_fork(after_in_child=lambda number=number, of_fork=of_fork: signal.signal(number, of_fork))
+
+    def prepare(self, *things):
+        prepared = tuple(map(self._prepare, things))
+        return prepared[0] if len(things) == 1 else prepared
+
+    def _prepare(self, x):
+        if isinstance(x, (Model, AdamW, Scheduler)):
+            x.accelerator = self
+            setattr(self, x.place, x)
+            return x
+        for theirs, ours in (("named_parameters", "AutoModelForCausalLM, no nn.Module"), ("param_groups", "AdamW"),
+                             ("get_last_lr", "get_scheduler")):
+            hasattr(x, theirs) and fail(f"prepare: a {type(x).__name__} of torch: use our {ours}", "ENOTSUP")
+        hasattr(x, "__iter__") or fail(f"prepare: a {type(x).__name__}; a loader is an iterable of dictionaries")
+        loader = x if isinstance(x, Loader) else Loader(self, x)
+        self.loader = loader if self.loader is None else self.loader
+        return loader
+
+    def start(self, batch):
+        """Makes the trainer, of calls of such batches."""
+        hasattr(batch, "keys") or fail(f"a {type(batch).__name__} is no batch; a loader gives dictionaries with input_ids")
+        self.model or fail("no model was prepared: accelerator.prepare(model, ...)")
+        shape = view(batch["input_ids"], "input_ids")[1] if batch.get("input_ids") is not None else ()
+        len(shape) == 2 or fail(f"input_ids has shape {list(shape)}; it must be [samples, length]")
+        parts = self.sizes["sp_size"] * self.sizes["tp_size"] * self.sizes["cp_size"] * (2 if self.sizes["cp_size"] > 1 else 1)
+        self.trainer = Trainer({
+            "data.sequence_length": -(-shape[1] // parts) * parts, "batch.micro_batch_size": shape[0],
+            "batch.global_batch_size": shape[0] * self.data_ranks, **_seed, **self.model.settings,
+            "train.steps": self.scheduler and self.scheduler.steps or 1 << 30,
+            **(self.optimizer.settings if self.optimizer else {}), **self.settings})
+        self.length, self.data_rank = self.trainer.shape().length, self.trainer.shape().data_rank
+        self._resume is None or self.load_state(*self._resume)
+
+    # ---- an update: its calls are (outputs, scale, how many calls, tokens of all of these) ----
+
+    @contextmanager
+    def accumulate(self, *models):
+        self.round or self.gradient_accumulation_steps == 1 or fail("accumulate: accelerator.prepare(loader) first")
+        self._accumulating, self.sync_gradients = True, not self.round or self.round is self.round.window[-1]
+        yield
+        self._accumulating = False
+
+    def backward(self, loss):
+        isinstance(loss, Loss) or fail(f"backward: a {type(loss).__name__}; give outputs.loss, or that times or by a number; for "
+                                       "another loss Trainer.forward_backward_with", "ENOTSUP")
+        self.optimizer or fail("backward: prepare an optimizer first")
+        loss.outputs.of_loader or self.data_ranks == 1 or fail("backward: give a batch of a prepared loader, which counts tokens")
+        unit = loss.outputs.round.window if self._accumulating else [loss.outputs.round]
+        self._calls.append((loss.outputs, loss.scale, len(unit), sum(each.tokens() for each in unit)))
+        self._manual |= len(self._calls) > self._calls[0][2]
+        self._settle() or self._run(*self._calls[-1])
+
+    def _settle(self):
+        """Begins the update if that was not done with these numbers; true if its calls were run."""
+        self._calls or fail("there is no gradient: call accelerator.backward first")
+        wanted = self.optimizer.param_groups[0]["lr"], self._max_norm, 0 if self._manual else self._calls[0][2]
+        if wanted == self._begun:
+            return False
+        try:  # a rank that was asked to stop begins none, so that none begins
+            self.trainer.begin("number", self._calls[0][3], *wanted[:2], -1 if self._stopping else wanted[2])
+        except Error as e:
+            if "-1 calls" not in e.message:
+                raise
+            self.save_state()
+            self.print(f"stopped after step {self.trainer.updates}, which is saved")
+            self.trainer.status = EINTR
+            sys.exit(130)
+        self._begun = wanted
+        for call in self._calls:
+            self._run(*call)
+        return True
+
+    def _run(self, outputs, scale, _calls, tokens):
+        weight, batches = scale * (self._calls[0][3] / (tokens or 1)), outputs.round.own()
+        for batch in batches if weight != 1 else ():
+            batch["weights"] = [[weight] * len(row) for row in batch["ids"]]
+        info = self.trainer.forward_backward(batches)
+        if outputs.value is None and info.tokens:
+            outputs.value = info.sum / weight / info.tokens
+
+    def clip_grad_norm_(self, parameters, max_norm, norm_type=2):
+        """The norm of the update's gradient, which step() clips; between the calls of an `accumulate` None."""
+        norm_type == 2 or fail(f"clip_grad_norm_: norm_type {norm_type}; it is 2", "ENOTSUP")
+        if not self.sync_gradients:
+            return None
+        self._max_norm, self._clips = _number(max_norm, "max_norm") if max_norm < math.inf else 0, True
+        self._settle()
+        return self.trainer.norm()
+
+    def step(self, optimizer):
+        if self.sync_gradients:
+            self._max_norm = self._max_norm if self._clips else 0
+            self._settle()
+            self.last_update = self.trainer.update()
+            optimizer.step_was_skipped = not self.last_update.applied
+            self.drop()
+
+    def drop(self):
+        self._calls, self._begun, self._clips = [], None, False
+
+    # ---- the ranks ----
+
+    def print(self, *words, **options):
+        self.is_main_process and print(*words, **options, flush=True)
+
+    def gather(self, value, ranks=None):
+        """Numbers of all data ranks, one after the other: along the first axis of a tensor of torch, else a list."""
+        if isinstance(value, tuple):
+            return tuple(self.gather(each, ranks) for each in value)
+        numbers, shape = _numbers(value)
+        return _like(value, sum(self._made("gather").gather(numbers)[:ranks], []), (-1, *shape[1:]))
+
+    def gather_for_metrics(self, value):
+        """The same without the ranks that have no batch at the end of the loader."""
+        return self.gather(value, self.round and len(self.round.batches))
+
+    def reduce(self, value, reduction="sum", scale=1.0):
+        """Sums or means over data ranks of a number, an array or a tensor; a list, or a tensor of torch."""
+        unknown("reduce", [reduction], ("sum", "mean"))
+        (numbers, shape), by = _numbers(value), scale / (self.data_ranks if reduction == "mean" else 1)
+        return _like(value, [by * x for x in self._made("reduce").reduce(numbers)], shape)
+
+    def log(self, values, step=None):
+        """Numbers of your own beside the newest update's, whose step the line has, in PROJECT_DIR/metrics.jsonl. Collective."""
+        self._made("log").log(values)
+
+    def _stop(self, number, frame):
+        """As `ndparallel train`: the first Ctrl-C ends and saves the update, the second one ends at once."""
+        if not self.trainer or (self._stopping and number == signal.SIGINT):
+            raise KeyboardInterrupt
+        self._stopping = True
+
+    # ---- saves ----
+
+    def register_for_checkpointing(self, *objects):
+        """Their state_dict() goes into checkpoints, as JSON, and comes back by load_state_dict()."""
+        self._registered += objects
+
+    def save_state(self, output_dir=None):
+        """Weights, states and step, in output_dir/step-N; None: PROJECT_DIR/checkpoints."""
+        self._made("save_state").set_state(json.dumps([each.state_dict() for each in self._registered]).encode())
+        self.trainer.save(output_dir)
+
+    def load_state(self, input_dir=None):
+        """The newest checkpoint there, of any layout. A loader that can be iterated again gives its first batch for the trainer;
+        else the checkpoint is loaded with the first batch."""
+        self._resume = (input_dir,)
+        if not self.trainer and self.loader is not None and iter(self.loader.batches) is not self.loader.batches:
+            self.start(next(iter(self.loader.batches)))
+        elif self.trainer:
+            self.trainer.resume(input_dir) >= 0 or fail(f"load_state: no checkpoint in {input_dir or 'the project folder'}")
+            self.scheduler and self.scheduler.to(self.trainer.updates)
+            for each, state in zip(self._registered, json.loads(self.trainer.state() or "[]")):
+                each.load_state_dict(state)
+
+    def save_model(self, model, save_directory, **options):
+        """A Hugging Face folder."""
+        unknown("save_model", options)
+        self._made("save_model").export(save_directory)
+
+    _made = lambda self, who: self.trainer or fail(f"{who}: ranks meet with the first batch, which says how large the trainer is")
+

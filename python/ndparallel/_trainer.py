@@ -1,0 +1,186 @@
+"""The trainer of own batches: what include/ndparallel/loop.h has as functions, as methods."""
+import atexit
+import ctypes
+import math
+import os
+import sys
+from array import array
+
+from . import _declarations as c
+from ._library import STATUS, Config, Error, check, fail, lib, unknown
+from ._tensors import array_of
+
+_open = []
+_print_error = sys.excepthook
+_ARRAYS = {"ids": "i", "labels": "i", "weights": "d", "positions": "i", "documents": "i", "lengths": "q"}
+_DIVIDE = {"tokens": c.DIVIDE_TOKENS, "sum": c.DIVIDE_SUM, "number": c.DIVIDE_NUMBER}
+_WHICH = {"weight": c.WEIGHT, "gradient": c.GRADIENT, "state0": c.STATE0, "state1": c.STATE1}
+_loss_function = lib.ndp_trainer_forward_backward_with.argtypes[3]
+
+
+def _failed(kind, value, trace):
+    """An error ends the waits of other ranks. The rank that failed first prints it."""
+    (all([trainer.fail(value) for trainer in _open]) or not isinstance(value, Error)) and _print_error(kind, value, trace)
+
+
+sys.excepthook = _failed
+atexit.register(lambda process=os.getpid(): [trainer.close() for trainer in list(_open) if os.getpid() == process])
+
+
+def _read_batch(batch, keep):
+    unknown("a batch", batch, (*_ARRAYS, "everywhere"))
+    batch.get("ids") is not None or fail("a batch needs ids, [samples, length]")
+    out = c.ndp_batch(*c.BATCH_INIT)
+    for name, kind in _ARRAYS.items():
+        if batch.get(name) is not None:
+            pointer, shape, kept = array_of(batch[name], kind, name)
+            keep.append((pointer, kept))
+            if name == "ids" and len(shape) == 2:
+                out.samples, out.length = shape
+            shape == ((out.samples,) if name == "lengths" else (out.samples, out.length)) or fail(
+                f"{name} has shape {list(shape)}; ids are [samples, length], lengths [samples], the others as ids")
+            setattr(out, name, ctypes.cast(pointer, ctypes.POINTER(pointer._type_)))
+    setattr(out, "global", bool(batch.get("everywhere")))
+    return out
+
+
+def _read_batches(batches):
+    keep = []  # what must live as long as the call
+    read = [_read_batch(batch, keep) for batch in ([batches] if isinstance(batches, dict) else batches)]
+    return (c.ndp_batch * max(len(read), 1))(*read), len(read), keep
+
+
+class Trainer:
+    """One rank, of the world that `ndparallel launch` started or the only one. `config`: a Config, or keys with values. A batch
+    is a dictionary with the names of ndp_batch; `everywhere`: all ranks give it. Methods are collective; close() leaves."""
+    def __init__(self, config):
+        self.config = config if isinstance(config, Config) else Config({"train.own_batches": True, **config})
+        self.world, self.handle, self.status = ctypes.c_void_p(), ctypes.c_void_p(), c.OK
+        check(lib.ndp_world_join(self.config.handle, ctypes.byref(self.world)))
+        _open.append(self)
+        self.rank, self.ranks = lib.ndp_world_rank(self.world), lib.ndp_world_size(self.world)
+        check(lib.ndp_trainer_create(self.config.handle, self.world, ctypes.byref(self.handle)))
+
+    def fail(self, error):
+        self.status = STATUS.index(getattr(error, "status", "EINVAL"))
+        return lib.ndp_world_fail(self.world)
+
+    def close(self):
+        if self in _open:
+            _open.remove(self)
+            lib.ndp_trainer_destroy(self.handle)
+            lib.ndp_world_leave(self.world, self.status)
+
+    def __exit__(self, kind, error, trace):
+        error and self.fail(error)
+        self.close()
+
+    def _out(self, function, kind, *arguments):
+        out = kind()
+        check(function(self.handle, *arguments, ctypes.byref(out)))
+        return out
+
+    # What is one call.
+    __enter__ = lambda self: self
+    updates = property(lambda self: lib.ndp_trainer_updates(self.handle))
+    shape = lambda self: self._out(lib.ndp_trainer_shape, c.ndp_loop_shape)
+    norm = lambda self: self._out(lib.ndp_trainer_norm, ctypes.c_double).value
+    update = lambda self: self._out(lib.ndp_trainer_update, c.ndp_update_info)
+    barrier = lambda self: check(lib.ndp_trainer_barrier(self.handle))
+    save = lambda self, folder=None: check(lib.ndp_trainer_save(self.handle, folder and os.fsencode(folder)))
+    export = lambda self, folder=None: check(lib.ndp_trainer_export(self.handle, folder and os.fsencode(folder)))
+    set_state = lambda self, data: check(lib.ndp_trainer_set_state(self.handle, data, len(data)))
+    _find = lambda self, name: lib.ndp_trainer_find(self.handle, name.encode())
+
+    def sample(self, number):
+        """A sample of the job's own data (data.files), as a batch."""
+        length, names = self.shape().length, ("ids", "labels", "positions", "documents")
+        rows = [(ctypes.c_int32 * length)() for _ in names]
+        check(lib.ndp_trainer_sample(self.handle, number, *rows))
+        return {name: memoryview(row).cast("B").cast("i", [1, length]) for name, row in zip(names, rows)}
+
+    def begin(self, divide="tokens", divide_by=1, lr=math.nan, max_grad_norm=math.nan, calls=1):
+        options = c.ndp_update_opts(_DIVIDE[divide], divide_by, lr, max_grad_norm, calls)
+        check(lib.ndp_trainer_begin(self.handle, ctypes.byref(options)))
+
+    def forward_backward(self, batches):
+        rows, n, _keep = _read_batches(batches)
+        return self._out(lib.ndp_trainer_forward_backward, c.ndp_call_info, rows, n)
+
+    def forward_backward_with(self, batches, loss):
+        """loss(logp, slopes) gets log-probabilities [samples, length], writes its derivatives by them, and returns a number."""
+        rows, n, _keep = _read_batches(batches)
+        raised = []
+
+        def call(_user, logp, samples, length, slopes, out):
+            try:
+                size = ctypes.c_double * (samples * length)
+                rooms = [memoryview(size.from_address(ctypes.addressof(p.contents))).cast("B") for p in (logp, slopes)]
+                out[0] = loss(*(room.cast("d", [samples, length]) for room in rooms)) if samples else 0
+            except BaseException as e:  # nothing may cross C: it is raised again below
+                raised.append(e)
+            return c.EINVAL if raised else c.OK
+
+        try:
+            return self._out(lib.ndp_trainer_forward_backward_with, c.ndp_call_info, rows, n, _loss_function(call), None)
+        except Error as e:
+            raise (raised or [e])[0]
+
+    def forward(self, batches, wanted=("logp",)):
+        """Of each token what is wanted of logp, entropy and best: arrays, one batch after the other."""
+        rows, n, _keep = _read_batches(batches)
+        size, out, values = sum(row.samples * row.length for row in rows[:n]), {}, c.ndp_token_values()
+        for name in wanted:
+            kind, ctype = ("i", ctypes.c_int32) if name == "best" else ("d", ctypes.c_double)
+            out[name] = array(kind, bytes(max(size, 1) * ctypes.sizeof(ctype)))
+            setattr(values, name, ctypes.cast((ctype * len(out[name])).from_buffer(out[name]), ctypes.POINTER(ctype)))
+        check(lib.ndp_trainer_forward(self.handle, rows, n, ctypes.byref(values)))
+        return {name: found[:size] for name, found in out.items()}
+
+    def tensors(self):
+        """The names of the model's tensors, and how many elements each has."""
+        size = ctypes.c_int64()
+        return {lib.ndp_trainer_tensor(self.handle, i, ctypes.byref(size)).decode(): size.value
+                for i in range(lib.ndp_trainer_tensors(self.handle))}
+
+    def read(self, name, which="weight"):
+        """A whole tensor, the last update's gradient of it ("gradient"), or a state of its optimizer ("state0", "state1")."""
+        unknown("the model", [name], tuple(self.tensors()))
+        out = (ctypes.c_double * self.tensors()[name])()
+        check(lib.ndp_trainer_read(self.handle, _WHICH[which], self._find(name), out))
+        return array("d", bytes(out))
+
+    def write(self, name, values, which="weight"):
+        """Replaces a whole tensor, or a state; every rank gives the same numbers."""
+        numbers, _shape, _keep = array_of(values, "d", name)
+        size = self.tensors().get(name)
+        size == len(numbers) or fail(f"write: {len(numbers)} numbers for {name}, of which the model has {size}")
+        check(lib.ndp_trainer_write(self.handle, _WHICH[which], self._find(name), numbers))
+
+    def reduce(self, values, how="sum", by_data=True):
+        """Sums ("sum") or maxima ("max") of numbers over the data ranks, or over all ranks."""
+        room = (ctypes.c_double * len(values))(*values)
+        check(lib.ndp_trainer_reduce(self.handle, room, len(room), {"sum": c.REDUCE_SUM, "max": c.REDUCE_MAX}[how], by_data))
+        return list(room)
+
+    def gather(self, values):
+        """The numbers of each data rank, which may have several lengths, as lists."""
+        most = int(self.reduce([len(values)], "max")[0]) + 1
+        own, out = (ctypes.c_double * most)(len(values), *values), (ctypes.c_double * (most * self.shape().data_ranks))()
+        check(lib.ndp_trainer_gather(self.handle, own, most, out))
+        return [out[at + 1:at + 1 + int(out[at])] for at in range(0, len(out), most)]
+
+    def log(self, numbers):
+        """Appends the newest update to metrics.jsonl of train.output_dir, with numbers of your own by their names."""
+        rows = [c.ndp_named_number(name.encode(), float(value)) for name, value in numbers.items()]
+        check(lib.ndp_trainer_log(self.handle, (c.ndp_named_number * max(1, len(rows)))(*rows), len(rows)))
+
+    def state(self):
+        """Bytes of your own, of rank 0, that are in checkpoints."""
+        data, size = ctypes.c_void_p(), ctypes.c_int64()
+        check(lib.ndp_trainer_state(self.handle, ctypes.byref(data), ctypes.byref(size)))
+        return ctypes.string_at(data, size.value)
+
+    def resume(self, folder=None, step=-1):
+        """Loads the newest checkpoint, or that of `step`; returns its step, -1 if there is none."""
+        return self._out(lib.ndp_trainer_resume_from, ctypes.c_int64, folder and os.fsencode(folder), step).value
