@@ -19,8 +19,8 @@ void ndp_head_inputs(ndp_model *m) {
 
 void ndp_head_loss(const ndp_model *m, ndp_graph *g, int x, int w, const ndp_op_attr *attr) {
     const bool own = m->opts.own_rows, trains = attr->train && g->status == NDP_OK && g->values[w].needs_grad;
-    int scale = data(m, g, own && attr->train ? NDP_INPUT_SCALES : NDP_INPUT_LOSS_SCALE);
-    int ins[] = {x, w, data(m, g, NDP_INPUT_LABELS), scale};
+    int labels = data(m, g, NDP_INPUT_LABELS);
+    int scale = data(m, g, own && attr->train ? NDP_INPUT_SCALES : NDP_INPUT_LOSS_SCALE), ins[] = {x, w, labels, scale};
     int outs[3] = {NDP_NONE, NDP_NONE, trains ? ndp_graph_param_grad(g, w) : NDP_NONE};
     ndp_graph_op(g, &ndp_op_xent, attr, "nll", ins, 4, outs, trains ? 3 : attr->train ? 2 : 1);
     int sum = data(m, g, NDP_INPUT_LOSS), weighted = own && attr->train;
