@@ -317,9 +317,12 @@ typedef struct ndp_train_opts {
     /* Since 0.2.0. The steps that `trace` records, counted from 1: all of trace_first to trace_last, of which a picture
      * shows the last. 0: the last step of the run. */
     int64_t trace_first, trace_last;
+    /* Since 0.2.0. Rank 0 sets it: the run still held the lock of its folder when it ended, so that files may be
+     * written there. May be NULL. */
+    bool *held;
 } ndp_train_opts;
 #define NDP_TRAIN_OPTS_INIT                                                                                            \
-    { false, -1, false, NULL, NULL, NULL, NULL, NULL, NULL, 0, NULL, false, 0, 0 }
+    { false, -1, false, NULL, NULL, NULL, NULL, NULL, NULL, 0, NULL, false, 0, 0, NULL }
 /* The whole run: run folder, metrics.jsonl, checkpoints, the trained model. A run that ends with an error outside a
  * step first saves the step that it has finished; the message says which step is on disk. NDP_EINVAL, before anything
  * in the folder is written: the trace cannot be written where `trace` says, or is of steps that the run does not have;

@@ -115,6 +115,7 @@ typedef struct train_run {
     cli_progress progress;
     cli_events events; /* instead, with --json */
     bool first;        /* rank 0 has run in this process */
+    bool held;         /* and held the run folder at its end */
 } train_run;
 
 /* Rank 0 draws the live line; the others erase it before they write to the terminal. */
@@ -140,6 +141,7 @@ static ndp_status train_rank(ndp_world *w, void *user) {
     o.trace_first = r->arguments->trace_first;
     o.trace_last = r->arguments->trace_last;
     o.profile = r->arguments->profile;
+    o.held = &r->held;
     o.stop = r->ranks.stop;
     o.progress = cli_progress_step;
     o.say = cli_progress_say;
@@ -264,11 +266,11 @@ static int place_ranks(const train_arguments *a, char ***hosts) {
     return code;
 }
 
-/* The page about the run, however it has ended, once it has taken a step. Without it the run is the same: after another
- * error this one is not worth a message. */
+/* The page about the run, however it has ended, once it has taken a step and if its folder was not taken over. Without
+ * it the run is the same: after another error this one is not worth a message. */
 static void write_report(const train_run *r, int code) {
     char *page = NULL, *run = NULL;
-    if (!r->first || (r->arguments->json ? r->events.before.step : r->progress.taken) == 0)
+    if (!r->first || !r->held || (r->arguments->json ? r->events.before.step : r->progress.taken) == 0)
         return;
     ndp_status st = ndp_run_folder_file(r->arguments->job.config, "report.html", &page);
     if (st == NDP_OK && (run = strdup(page))) {

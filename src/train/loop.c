@@ -420,6 +420,8 @@ ndp_status ndp_train(const ndp_config *c, ndp_world *w, const ndp_train_opts *o)
     ndp_loop_close_samples(&l);
     ndp_loop_close_more(&l);
     ndp_trainer_destroy(l.trainer);
+    if (l.first && o->held)
+        *o->held = l.lock && ndp_lock_held(l.lock);
     ndp_lock_destroy(l.lock);
     ndp_config_destroy(l.kept);
     return st;
