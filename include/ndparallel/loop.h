@@ -75,7 +75,8 @@ typedef struct ndp_update_opts {
     double max_grad_norm; /* NaN: optimizer.max_grad_norm; 0: no clipping */
     /* How many calls the update has. With 1, tokens and sums divide the loss in the call, as a step of ndp_train does;
      * with several, or 0 (not known), calls compute unscaled gradients, and the update divides, which may differ in the
-     * last bits. Where it is known, the last call also sums over replicas while it computes. */
+     * last bits. A number divides in each call, and the last one of a known number of calls also sums over replicas
+     * while it computes. */
     int calls;
 } ndp_update_opts;
 #define NDP_UPDATE_OPTS_INIT                                                                                           \

@@ -149,8 +149,8 @@ int ndp_world_launched_rank(void);
 NDP_API ndp_status ndp_world_run(const ndp_config *c, ndp_status (*body)(ndp_world *, void *), void *arg);
 /* The same without a body, for a process that is one rank: of the world that started it (ndp_launch, mpirun, srun), or
  * the only one. *out: its world, which ndp_world_leave ends, on every rank, after what was made with it was destroyed.
- * Of one join each; a process may join again after it has left `self` or `shm`, not after `mpi`. NDP_EINVAL: ranks of
- * this layout would be threads; start the program as processes. Collective. Since 0.2. */
+ * Of one join each; a process may join again after it has left `self`, not a world that was launched. NDP_EINVAL:
+ * ranks of this layout would be threads; start the program as processes. Collective. Since 0.2. */
 NDP_API ndp_status ndp_world_join(const ndp_config *c, ndp_world **out);
 /* `st`: how this rank has ended. With an error other than NDP_EINTR the other ranks fail with the thread's message, and
  * wait for this one no longer. Accepts NULL. Since 0.2. */

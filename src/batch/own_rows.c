@@ -67,9 +67,10 @@ ndp_status ndp_own_rows_list(const ndp_job *job, const ndp_batch *batches, int n
                   (long long)most);
         for (int64_t i = 0; i < from->samples; i++, out++) {
             int64_t at = i * from->length, tokens = from->lengths ? from->lengths[i] : from->length;
-            NDP_CHECK(tokens >= 0 && tokens <= from->length && tokens <= most,
-                      "batch %d, sample %lld has %lld tokens, must have 0 to %lld", b, (long long)i, (long long)tokens,
-                      (long long)(from->length < most ? from->length : most));
+            NDP_CHECK(
+                tokens >= 0 && tokens <= from->length && tokens <= most,
+                "batch %d, sample %lld has %lld tokens, must have 0 to %lld (its batch's length, data.sequence_length)",
+                b, (long long)i, (long long)tokens, (long long)(from->length < most ? from->length : most));
             *out = (ndp_own_row){.ids = from->ids + at,
                                  .labels = PART(from->labels),
                                  .positions = PART(from->positions),
