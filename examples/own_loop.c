@@ -2,10 +2,9 @@
  *
  *     own_loop JOB.yaml CALLS [KEY=VALUE ...]
  *
- * With one call an update, its losses and its model are those of `ndparallel train JOB.yaml`, bit for bit. With CALLS
- * calls, batch.global_batch_size is what one call has, and an update has CALLS times as many samples; they are weighted
- * by the tokens of all. Alone, the program runs its ranks as threads; started by `ndparallel launch -n N -- own_loop
- * ...`, mpirun or srun, it is one of N ranks. Losses go to metrics.jsonl of train.output_dir, the model beside them.
+ * With one call an update, its losses and its model are those of `ndparallel train JOB.yaml`, bit for bit. With more,
+ * batch.global_batch_size is what one call has. Alone, the program runs its ranks as threads; started by `ndparallel
+ * launch -n N -- own_loop ...`, mpirun or srun, it is one of N. Losses go to metrics.jsonl of train.output_dir.
  */
 #include <ndparallel/ndparallel.h>
 #include <stdio.h>
@@ -30,8 +29,7 @@ typedef struct samples {
     int64_t tokens; /* that all data ranks predict in the call */
 } samples;
 
-/* Every rank reads all samples of a call, to count their tokens, and keeps its own. `first`: the number of the first in
- * the run. */
+/* Every rank reads all samples of a call, the first of which is that number of the run, and keeps its own. */
 static ndp_status read_samples(ndp_trainer *t, const ndp_loop_shape *shape, int64_t first, samples *s) {
     int64_t own = 0, n = shape->length;
     s->tokens = 0;
