@@ -85,7 +85,7 @@ NDP_API ndp_status ndp_engine_open_host(ndp_engine *e);
 void ndp_engine_close_host(ndp_engine *e);
 /* values.c: looks at what a call wrote, for e->values (ndp_call_opts.after). */
 ndp_status ndp_engine_look(void *user, int index, const ndp_call *c, const ndp_op_call *operands);
-/* execute.c: what ndp_engine_record has allocated. */
+/* engine_record.c: what ndp_engine_record has allocated. */
 void ndp_engine_release_record(ndp_engine *e);
 /* staging.c: the kind of operation that comm/ has for a collective op. */
 ndp_work_kind ndp_collective_kind(ndp_collective kind);

@@ -246,15 +246,13 @@ static ndp_status submit_end(ndp_engine *e) {
     return NDP_OK;
 }
 
-static int64_t instructions(const ndp_engine *e) { return ndp_repeats_executed(&e->program.repeats, e->program.n); }
-
 static void begin_record(ndp_engine *e, int64_t update) {
     bool all = e->record.last < 0, wanted = all || (update >= e->record.first && update <= e->record.last);
     e->record.at = NULL;
     if (!e->record.times || !wanted)
         return;
     e->record.newest = all ? 0 : update - e->record.first;
-    e->record.at = e->record.times + e->record.newest * instructions(e);
+    e->record.at = e->record.times + e->record.newest * ndp_program_executed(&e->program);
 }
 
 static ndp_status submit_all(ndp_engine *e, const ndp_step_input *in, double *last) {
@@ -383,38 +381,4 @@ ndp_status ndp_engine_profile_reset(ndp_engine *e, bool by_op) {
     return by_op ? ndp_op_times_init(&e->op_times, e->opts.step.exec->device, e->context,
                                      NDP_STEPS_PENDING * (calls_of_step(&e->program) + 1), e->profile.op)
                  : NDP_OK;
-}
-
-ndp_status ndp_engine_record_updates(ndp_engine *e, int64_t first, int64_t last) {
-    int64_t each = instructions(e), steps = last < 0 ? 1 : last - first + 1;
-    ndp_engine_release_record(e);
-    e->record.first = first, e->record.last = last;
-    e->record.times = calloc((size_t)steps, ((size_t)each + 1) * sizeof *e->record.times);
-    e->record.n = calloc((size_t)steps, sizeof *e->record.n);
-    if (e->record.times && e->record.n)
-        return NDP_OK;
-    ndp_engine_release_record(e);
-    return NDP_FAIL(NDP_ENOMEM, "not enough memory to record %lld instructions in %lld step%s", (long long)each,
-                    (long long)steps, steps == 1 ? "" : "s");
-}
-
-ndp_status ndp_engine_record(ndp_engine *e) { return ndp_engine_record_updates(e, 0, -1); }
-
-void ndp_engine_release_record(ndp_engine *e) {
-    free(e->record.times);
-    free(e->record.n);
-    memset(&e->record, 0, sizeof e->record);
-}
-
-static const ndp_instr_time *recorded(const ndp_engine *e, int64_t step, int64_t *n) {
-    *n = e->record.times ? e->record.n[step] : 0;
-    return e->record.times ? e->record.times + step * instructions(e) : NULL;
-}
-
-const ndp_instr_time *ndp_engine_recorded(const ndp_engine *e, int64_t *n) { return recorded(e, e->record.newest, n); }
-
-const ndp_instr_time *ndp_engine_recorded_update(const ndp_engine *e, int64_t update, int64_t *n) {
-    *n = 0;
-    bool kept = update >= e->record.first && update <= e->record.last;
-    return kept ? recorded(e, update - e->record.first, n) : NULL;
 }
