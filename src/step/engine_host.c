@@ -350,8 +350,8 @@ ndp_status ndp_engine_open_host(ndp_engine *e) {
     NDP_TRY(d->memory_map(e->context, batches_bytes(e), NDP_MEMORY_HOST, &e->host.batches));
     NDP_TRY(d->memory_map(e->context, NDP_STEPS_PENDING * sizeof *e->host.steps, NDP_MEMORY_HOST, &steps));
     e->host.steps = steps;
-    NDP_TRY(
-        d->memory_map(e->context, NDP_STEPS_PENDING * ndp_constants_bytes(&e->program), NDP_MEMORY_HOST, &constants));
+    NDP_TRY(d->memory_map(e->context, (NDP_STEPS_PENDING + 1) * ndp_constants_bytes(&e->program), NDP_MEMORY_HOST,
+                          &constants));
     e->host.constants = constants;
     if (e->program.staging.bytes > 0)
         NDP_TRY(d->memory_map(e->context, e->program.staging.bytes, NDP_MEMORY_HOST, &e->host.staging));
@@ -393,6 +393,6 @@ void ndp_engine_close_host(ndp_engine *e) {
     if (e->host.steps)
         d->memory_unmap(e->context, e->host.steps, NDP_STEPS_PENDING * sizeof *e->host.steps, NDP_MEMORY_HOST);
     if (e->host.constants)
-        d->memory_unmap(e->context, e->host.constants, NDP_STEPS_PENDING * ndp_constants_bytes(&e->program),
+        d->memory_unmap(e->context, e->host.constants, (NDP_STEPS_PENDING + 1) * ndp_constants_bytes(&e->program),
                         NDP_MEMORY_HOST);
 }

@@ -13,6 +13,10 @@ typedef struct ndp_pending_step {
     int64_t loaded;         /* host.loaded when it was submitted */
 } ndp_pending_step;
 
+/* Where the constants of an update are that is submitted apart from its step: the steps after it have places of their
+ * own, and when the next such update comes, no step is pending, so this one has run. */
+enum { NDP_UPDATE_CONSTANTS_PLACE = NDP_STEPS_PENDING };
+
 struct ndp_engine {
     ndp_engine_opts opts;
     ndp_model model; /* this rank's */
@@ -34,7 +38,7 @@ struct ndp_engine {
         int64_t n_batches, loaded, copied; /* uploads so far; those that have run */
         void *staging;                     /* places of collectives (staging.h); NULL: not needed */
         ndp_pending_step *steps;           /* NDP_STEPS_PENDING of them, in the host's memory */
-        double *constants;                 /* of the updates of as many steps; there too */
+        double *constants; /* of the updates of as many steps, and of one that is submitted apart; there too */
         int64_t submitted, taken;
         ndp_queue *results; /* waits for the end of one step, not of those after it */
     } host;

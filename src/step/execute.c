@@ -198,9 +198,9 @@ static void add_time(ndp_profile *p, const ndp_instr *in, double seconds) {
 }
 
 /* Uploads the numbers that the updates read, from host memory that is unchanged while the step is pending. */
-static ndp_status upload_constants(ndp_engine *e, const ndp_step_input *in) {
+static ndp_status upload_constants(ndp_engine *e, const ndp_step_input *in, int64_t place) {
     size_t bytes = ndp_constants_bytes(&e->program);
-    double *constants = e->host.constants + (size_t)(e->host.submitted % NDP_STEPS_PENDING) * bytes / sizeof *constants;
+    double *constants = e->host.constants + (size_t)place * bytes / sizeof *constants;
     if (e->program.first_update == e->program.n)
         return NDP_OK;
     ndp_update_constants(&e->program.groups, in->lr, in->update, constants);
@@ -257,7 +257,7 @@ static void begin_record(ndp_engine *e, int64_t update) {
 
 static ndp_status submit_all(ndp_engine *e, const ndp_step_input *in, double *last) {
     e->step = *in;
-    NDP_TRY(upload_constants(e, in));
+    NDP_TRY(upload_constants(e, in, e->host.submitted % NDP_STEPS_PENDING));
     if (e->op_times.device && ndp_op_times_is_full(&e->op_times))
         NDP_TRY(ndp_engine_drain(e, e->queue));
     if (e->op_times.device)
@@ -311,7 +311,7 @@ ndp_status ndp_engine_update(ndp_engine *e, const ndp_step_input *in) {
     if (e->host.taken < e->host.submitted)
         return NDP_FAIL(NDP_EBUG, "an update is submitted while a step is pending");
     e->step = *in;
-    ndp_status st = upload_constants(e, in);
+    ndp_status st = upload_constants(e, in, NDP_UPDATE_CONSTANTS_PLACE);
     /* No range that repeats has updates. */
     e->at = (ndp_walk){.at = p->first_update - 1,
                        .range = p->repeats.n,

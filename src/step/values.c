@@ -163,10 +163,15 @@ static bool may_be_infinite(const ndp_call *c, int k) {
     return k == 1 && (c->op == &ndp_op_attention || c->op == &ndp_op_attention_merge);
 }
 
+/* A buffer that is gathered or summed has gaps, which nothing writes. Its elements are looked at where they are made,
+ * and their sums in the norm. */
+static bool has_gaps(const ndp_instr *in) { return in->code == NDP_DO_CALL && in->buffer != NDP_NONE; }
+
 ndp_status ndp_engine_look(void *user, int index, const ndp_call *c, const ndp_op_call *operands) {
     ndp_engine *e = user;
-    int64_t order = order_of(e, &e->program.instrs[e->at.at], index);
-    for (int k = 0; k < c->n_out && c->kind != NDP_CALL_BEGIN; k++) {
+    const ndp_instr *in = &e->program.instrs[e->at.at];
+    int64_t order = order_of(e, in, index);
+    for (int k = 0; k < c->n_out && !has_gaps(in) && c->kind != NDP_CALL_BEGIN; k++) {
         ndp_view v;
         int64_t row, column;
         NDP_TRY(read_back(e, &operands->out[k], &v));

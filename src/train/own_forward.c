@@ -56,6 +56,8 @@ static ndp_status call_function(own_loss *l, double *loss) {
     if (st != NDP_OK)
         return NDP_FAIL(st, "the loss function of rank %d returned status %d", ndp_comm_rank(l->t->rank.world),
                         (int)st);
+    NDP_CHECK(isfinite(*loss), "the loss function of rank %d returned the loss %g", ndp_comm_rank(l->t->rank.world),
+              ndp_plain_nan(*loss));
     for (int64_t i = 0; i < l->list.n * length; i++)
         NDP_CHECK(
             isfinite(l->slopes[i]),

@@ -31,6 +31,7 @@ static const layout_case layouts[] = {
     {{"bf16", 1, 2, 1, 2}, true, {"precision.compute=bf16"}},
     {{"lora", 2, 1, 1, 2}, true, {"adapter.type=lora", "adapter.dropout=0.1"}},
     {{"reference", 1, 2, 1, 1}, true, {"train.device=ref", "precision.compute=fp64"}},
+    {{"queue", 1, 2, 1, 1}, true, {"train.device=sim", "train.share_gpu=true"}},
     {{"sgd", 1, 2, 2, 1}, true, {"optimizer.name=sgd", "optimizer.momentum=0.9"}},
 };
 
