@@ -54,6 +54,8 @@ static void exec_child(const ndp_child *c, pid_t parent, int report) {
             dup2(c->streams[i], i);
     if (c->own_group)
         setpgid(0, 0);
+    if (c->ignored)
+        signal(c->ignored, SIG_IGN);
     prctl(PR_SET_PDEATHSIG, c->death_signal);
     if (getppid() != parent)
         _exit(1);

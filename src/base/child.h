@@ -22,6 +22,7 @@ typedef struct ndp_child {
     int death_signal;               /* sent to the child when the calling thread ends; 0: none */
     int keep;                       /* a descriptor that the program inherits; -1: none */
     bool own_group;                 /* a terminal's Ctrl-C does not reach it */
+    int ignored;                    /* a signal that the program ignores until it has a handler; 0: none */
     int streams[3];                 /* descriptors for its stdin, stdout and stderr; 0: the default */
 } ndp_child;
 

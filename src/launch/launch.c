@@ -128,10 +128,16 @@ static void add_mpirun_environment(const char *folder, ndp_argv *w) {
 
 /* ---- the process ---- */
 
-/* mpirun inherits the lock of the folder, so the folder counts as in use until mpirun has ended. */
+/* mpirun inherits the lock of the folder, so the folder counts as in use until mpirun has ended. mpirun handles SIGUSR1
+ * from its start to the ranks' end only: before and after that the signal would kill it, and the ranks' exit code would
+ * be lost. */
 static ndp_status start_mpirun(const ndp_argv *args, const ndp_argv *env, int lock, pid_t *out) {
-    ndp_child child = {
-        .argv = args->items, .env = env->items, .death_signal = SIGTERM, .keep = lock, .own_group = true};
+    ndp_child child = {.argv = args->items,
+                       .env = env->items,
+                       .death_signal = SIGTERM,
+                       .keep = lock,
+                       .own_group = true,
+                       .ignored = SIGUSR1};
     int cause = args->failed || env->failed ? ENOMEM : ndp_child_start(&child, out);
     if (cause == ENOENT)
         return NDP_FAIL(
@@ -153,7 +159,7 @@ static int wait_for_mpirun(pid_t mpirun, const volatile sig_atomic_t *stop) {
             return 1;
         if (ended == mpirun) {
             int code = ndp_child_code(status);
-            /* SIGUSR1 arrived before mpirun or a rank had a handler. */
+            /* SIGUSR1 arrived before a rank had a handler. */
             return stopping && code == 128 + SIGUSR1 ? 128 + SIGINT : code;
         }
         if (stop && *stop && stopping++ % NAPS_A_SECOND == 0)

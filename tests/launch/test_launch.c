@@ -117,6 +117,19 @@ static void a_stop_reaches_the_ranks(void **state) {
     }
 }
 
+/* The stop is repeated, so some arrive while mpirun ends, when it no longer handles them. */
+static void a_late_stop_leaves_the_exit_code(void **state) {
+    (void)state;
+    need_mpirun();
+    int code = -1;
+    CHECK_OK(launch("mpi", 1,
+                    "trap '' USR1; export M=$PPID\n"
+                    "setsid sh -c 'while kill -USR1 $M; do sleep 0.002; done' </dev/null >/dev/null 2>&1 &\n"
+                    "sleep 0.1; exit 9",
+                    NULL, &code));
+    assert_int_equal(code, 9);
+}
+
 /* mpirun takes ":" for the beginning of a second program. */
 static void a_colon_is_an_argument(void **state) {
     (void)state;
@@ -553,6 +566,7 @@ int main(void) {
                                        cmocka_unit_test(the_first_exit_code_counts),
                                        cmocka_unit_test(a_dead_rank_is_named),
                                        cmocka_unit_test(a_stop_reaches_the_ranks),
+        cmocka_unit_test(a_late_stop_leaves_the_exit_code),
                                        cmocka_unit_test(a_colon_is_an_argument),
                                        cmocka_unit_test(a_batch_systems_host),
                                        cmocka_unit_test(what_cannot_be_launched_is_said),
