@@ -112,6 +112,32 @@ NDP_API ndp_status ndp_trainer_forward_backward_with(ndp_trainer *t, const ndp_b
                                                                         int64_t length, double *slopes, double *loss),
                                                      void *user, ndp_call_info *info);
 
+/* Rows of logits that a loss is a function of: tokens that have a label, of one micro-batch. */
+typedef struct ndp_logit_rows {
+    int64_t n, vocabulary;
+    /* [n]: the sample that each is of, counted over the batches that this rank gave, the token in it, and its label */
+    const int64_t *samples, *tokens;
+    const int32_t *labels;
+    const float *logits;      /* [n, vocabulary], capped where the model caps them; NULL with precision.compute: fp64 */
+    const double *logits_f64; /* the same with it, else NULL */
+    float *slopes;            /* [n, vocabulary], zeroed: the derivative of the row's loss by each logit; as `logits` */
+    double *slopes_f64;
+    double *losses; /* [n], zeroed */
+} ndp_logit_rows;
+/* The same with a loss of each row that is a function of its logits, in place of cross-entropy: distillation, label
+ * smoothing, a z-loss. Weights, divisors and the number of calls are as with ndp_trainer_forward_backward, so the
+ * function gives bare losses. The job has train.own_logits: true, which plans the memory.
+ *
+ * `loss` is called by this thread while the step runs, with some rows at a time, on each rank that has rows of the
+ * head: the last stage of a pipeline; ranks of the context and sequence axes have some of the rows, those of the tensor
+ * axis the same, with all logits. They must write the same bits: the function may not depend on the rank, or on time.
+ * On a GPU the rows are copied to the host and back. What it returns, if not NDP_OK, a loss or a slope that is not
+ * finite, and ranks of the tensor axis whose answers differ, are errors on all ranks, after which the update has to be
+ * begun again. NDP_EINVAL: the job has no train.own_logits. Collective. */
+NDP_API ndp_status ndp_trainer_forward_backward_logits(ndp_trainer *t, const ndp_batch *batches, int n,
+                                                       ndp_status (*loss)(void *user, const ndp_logit_rows *rows),
+                                                       void *user, ndp_call_info *info);
+
 /* The norm of the update's gradient, divided and before clipping. After it the update takes no more calls. Collective.
  */
 NDP_API ndp_status ndp_trainer_norm(ndp_trainer *t, double *norm);

@@ -152,7 +152,8 @@ struct ndp_config {
         int sample_every; /* steps; 0: no samples */
         ndp_strings sample_prompts;
         int sample_tokens;
-        bool own_batches;      /* the caller of the library gives the rows */
+        bool own_batches;      /* the caller of the library gives the rows; */
+        bool own_logits;       /* and its loss may be a function of logits */
         int layer_norms_every; /* steps; 0: never */
         double spike;          /* deviations above the mean loss; 0: no loss is one */
         ndp_strings trackers;  /* names of NDP_TRACKERS */

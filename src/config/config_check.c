@@ -55,6 +55,9 @@ static ndp_status check_own_batches(const ndp_config *c) {
         "train.own_batches is for loss.name xent, not %s: a loss of your own is made of weights, or of a function of "
         "log-probabilities (ndp_trainer_forward_backward)",
         ndp_option_find("loss", "name")->words[c->loss.name]);
+    NDP_CHECK(!c->train.own_logits || c->loss.name == NDP_LOSS_XENT,
+              "train.own_logits is for loss.name xent, the loss of single tokens, not %s",
+              ndp_option_find("loss", "name")->words[c->loss.name]);
     NDP_CHECK(files || c->train.epochs == 0,
               "train.epochs is %g, but data.files is empty: epochs of your own batches are not known; set train.steps",
               c->train.epochs);

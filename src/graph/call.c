@@ -66,7 +66,7 @@ bool ndp_calls_alike(const ndp_call *a, const ndp_call *b) {
 
 ndp_status ndp_call_find_kernel(ndp_call *c, const ndp_device *device) {
     const ndp_kernel *kernel = device->kernels[c->op->id];
-    if (c->kind != NDP_CALL_KERNEL)
+    if (c->kind != NDP_CALL_KERNEL || ndp_op_kinds[c->op->id] == NDP_KIND_HOST)
         return NDP_OK;
     if (!kernel)
         return NDP_FAIL(NDP_ENOTSUP, "the device %s has no kernel for %s", device->name, c->op->name);
@@ -109,7 +109,9 @@ ndp_status ndp_call_run(const ndp_call *c, int index, const ndp_call_opts *opts)
         call.scratch = (char *)opts->bases[c->scratch] + c->scratch_offset;
     if (c->kernel && opts->before)
         NDP_TRY(opts->before(opts->user, index, c));
-    NDP_TRY(c->kernel ? c->kernel->run(&call) : opts->collective(opts->user, index, c, &call));
+    NDP_TRY(c->kernel                    ? c->kernel->run(&call)
+            : c->kind == NDP_CALL_KERNEL ? opts->host(opts->user, c, &call)
+                                         : opts->collective(opts->user, index, c, &call));
     if (opts->after)
         NDP_TRY(opts->after(opts->user, index, c, &call));
     if (!opts->times)

@@ -32,7 +32,7 @@ typedef struct ndp_call {
     const char *what; /* the tensor or buffer, for messages; borrowed */
     bool in_place;    /* the ranks share the memory: nothing moves */
     /* kernels */
-    const ndp_kernel *kernel; /* see ndp_call_find_kernel */
+    const ndp_kernel *kernel; /* see ndp_call_find_kernel; NULL: the host runs it */
     void *plan[2];            /* [1]: with attr.accumulate, for calls that write a parameter gradient */
     int scratch;              /* base of the scratch memory, and where in it */
     size_t scratch_offset;
@@ -52,7 +52,8 @@ NDP_API ndp_status ndp_call_init(ndp_call *c, ndp_arena *arena, const ndp_op *op
 /* True if both calls do the same: op, attributes, shapes, offsets and channel. Bases and tags may differ. */
 bool ndp_calls_alike(const ndp_call *a, const ndp_call *b);
 
-/* Takes the call's kernel from those of the device; a collective has none. NDP_ENOTSUP: nor has the device. */
+/* Takes the call's kernel from those of the device; a collective, and an op of the host, have none. NDP_ENOTSUP: nor
+ * has the device. */
 ndp_status ndp_call_find_kernel(ndp_call *c, const ndp_device *device);
 
 /* How calls run. bases[b]: the address of each base. Bit k of `accumulate`: the k-th parameter gradient of the list
@@ -65,6 +66,8 @@ typedef struct ndp_call_opts {
     ndp_op_times *times;
     /* Begins or ends the collective that is call `index`; may be NULL where a list has none. */
     ndp_status (*collective)(void *user, int index, const ndp_call *call, const ndp_op_call *operands);
+    /* Runs an op of the host (NDP_KIND_HOST); the same. */
+    ndp_status (*host)(void *user, const ndp_call *call, const ndp_op_call *operands);
     ndp_status (*before)(void *user, int index, const ndp_call *call); /* a kernel is submitted; NULL: nothing */
     /* A kernel was submitted, or a collective begun or waited for; NULL: nothing. */
     ndp_status (*after)(void *user, int index, const ndp_call *call, const ndp_op_call *operands);

@@ -22,7 +22,8 @@ void ndp_head_loss(const ndp_model *m, ndp_graph *g, int x, int w, const ndp_op_
     int labels = data(m, g, NDP_INPUT_LABELS);
     int scale = data(m, g, own && attr->train ? NDP_INPUT_SCALES : NDP_INPUT_LOSS_SCALE), ins[] = {x, w, labels, scale};
     int outs[3] = {NDP_NONE, NDP_NONE, trains ? ndp_graph_param_grad(g, w) : NDP_NONE};
-    ndp_graph_op(g, &ndp_op_xent, attr, "nll", ins, 4, outs, trains ? 3 : attr->train ? 2 : 1);
+    const ndp_op *loss = m->opts.row_loss && attr->train ? &ndp_op_row_loss : &ndp_op_xent;
+    ndp_graph_op(g, loss, attr, "nll", ins, 4, outs, trains ? 3 : attr->train ? 2 : 1);
     int sum = data(m, g, NDP_INPUT_LOSS), weighted = own && attr->train;
     int rows[] = {outs[0], weighted ? data(m, g, NDP_INPUT_WEIGHTS) : NDP_NONE};
     ndp_graph_op(g, &ndp_op_reduce_sum, &(ndp_op_attr){.accumulate = true}, "loss", rows, 1 + weighted, &sum, 1);

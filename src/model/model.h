@@ -52,6 +52,7 @@ typedef struct ndp_model_opts {
     /* Rows of the user's own: in training each has a weight; a scoring pass keeps what it says of each. Not with a loss
      * of pairs. */
     bool own_rows;
+    bool row_loss; /* in training the loss is a function of logits, run by the host (ndp_op_row_loss). The same */
     ndp_router_opts router;
     /* How the projections of layers are stored (tensor/packed.h), if they are frozen; NONE: in `compute`. */
     ndp_packing base;

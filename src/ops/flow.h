@@ -39,6 +39,7 @@ typedef enum ndp_flow_kind {
     /* What only calls of one node hand to each other. */
     NDP_FLOW_PRODUCT, /* result 0 before its bias is added */
     NDP_FLOW_LOGITS,
+    NDP_FLOW_SLOPES,     /* derivatives of the loss by logits */
     NDP_FLOW_STATISTICS, /* of logits */
     NDP_FLOW_LOSSES,     /* of a router, by row */
     NDP_FLOW_SQUARES,    /* the mean of squares that a norm divides by */

@@ -37,7 +37,10 @@ const ndp_op ndp_op_linear = {
     .cost = product_cost,
     .reads = NDP_READS_wide_grad,
     NDP_FLOWS({.in = {NDP_IS(PART, 0, "tk"), NDP_IS(OPERAND, 1, "nk"), NDP_IS(BIAS, 2, "1n")},
-               .out = {NDP_IS(RESULT, 0, "tn")}}),
+               .out = {NDP_IS(RESULT, 0, "tn")}},
+              {.node = &ndp_op_row_loss,
+               .in = {NDP_IS(OPERAND, 0, "tC"), NDP_IS(OPERAND, 1, "nC")},
+               .out = {NDP_IS(LOGITS, 0, "tn")}}),
 };
 
 /* The gradient of a wide result of narrow operands is wide. */
@@ -65,7 +68,10 @@ const ndp_op ndp_op_linear_dx = {
     .reads = NDP_READS_wide_grad,
     NDP_FLOWS({.node = &ndp_op_linear,
                .in = {NDP_IS(D_RESULT, 0, "tn"), NDP_IS(OPERAND, 1, "nk"), NDP_IS(EARLIER, 0, "..")},
-               .out = {NDP_IS(D_OPERAND, 0, "tk")}}),
+               .out = {NDP_IS(D_OPERAND, 0, "tk")}},
+              {.node = &ndp_op_row_loss,
+               .in = {NDP_IS(SLOPES, 0, "tn"), NDP_IS(OPERAND, 1, "nC")},
+               .out = {NDP_IS(D_OPERAND, 0, "tC")}}),
 };
 
 static ndp_status dw_shape(ndp_op_call *c) {
@@ -86,7 +92,10 @@ const ndp_op ndp_op_linear_dw = {
     .cost = product_cost,
     NDP_FLOWS({.node = &ndp_op_linear,
                .in = {NDP_IS(D_RESULT, 0, "tn"), NDP_IS(OPERAND, 0, "tk")},
-               .out = {NDP_IS(D_OPERAND, 1, "nk")}}),
+               .out = {NDP_IS(D_OPERAND, 1, "nk")}},
+              {.node = &ndp_op_row_loss,
+               .in = {NDP_IS(SLOPES, 0, "tn"), NDP_IS(OPERAND, 0, "tC")},
+               .out = {NDP_IS(D_OPERAND, 1, "nC")}}),
 };
 
 static ndp_status db_shape(ndp_op_call *c) {

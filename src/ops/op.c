@@ -8,9 +8,10 @@ const ndp_op *const ndp_all_ops[NDP_OP_COUNT] = {NDP_OPS(ADDRESS)};
 #define COLUMNS(op) [NDP_OP_##op] = NDP_KIND_COLUMNS,
 #define PIECES(op) [NDP_OP_##op] = NDP_KIND_PIECES,
 #define WHOLE(op) [NDP_OP_##op] = NDP_KIND_WHOLE,
+#define HOST(op) [NDP_OP_##op] = NDP_KIND_HOST,
 #define COLLECTIVE(op) [NDP_OP_##op] = NDP_KIND_COLLECTIVE,
 #define MARK(op) [NDP_OP_##op] = NDP_KIND_MARK,
-const ndp_op_kind ndp_op_kinds[NDP_OP_COUNT] = {NDP_OP_LIST(ROWS, COLUMNS, PIECES, WHOLE, COLLECTIVE, MARK)};
+const ndp_op_kind ndp_op_kinds[NDP_OP_COUNT] = {NDP_OP_LIST(ROWS, COLUMNS, PIECES, WHOLE, HOST, COLLECTIVE, MARK)};
 
 ndp_op_attr ndp_op_attr_of(const ndp_op *op, const ndp_op_attr *attr) {
     ndp_op_attr own = {.accumulate = attr->accumulate};

@@ -60,10 +60,11 @@ typedef enum ndp_collective {
     X(double, drop)        /* dropout: the share of elements that become 0 */ \
     X(bool, inverse)       /* rope: rotate back */ \
     X(bool, train)         /* xent, xent_grad: also make gradients; marks: the backward starts here */ \
-    X(int64_t, vocab)      /* xent*: real columns; the rest is padding */ \
+    X(int64_t, vocab)      /* xent*, row_*: real columns; the rest is padding */ \
     X(int, unit_offset)    /* rmsnorm*, add_rmsnorm, norm_by*: weight is (1 + w) when 1 */ \
     X(int, parts)          /* heads_*: cuts of the heads; xent_grad: slices of the vocabulary; document_sums: \
-                              documents; choice_counts: samples; router_losses: ranks with the same rows */ \
+                              documents; choice_counts: samples; router_losses: ranks with the same rows; \
+                              row_slopes: slices of the vocabulary */ \
     X(int64_t, first)      /* embedding*, xent*: the id that row 0 of the table stands for; heads_*: the first part; \
                               add_columns, dora*: the first column; dropout: the model's column that column 0 is; \
                               unpack: the number of the first block in the whole tensor */ \
@@ -172,6 +173,7 @@ typedef enum ndp_op_kind {
     NDP_KIND_COLUMNS,
     NDP_KIND_PIECES,     /* an update of an optimizer: blocks of the pieces of a slice */
     NDP_KIND_WHOLE,      /* a kernel that spreads its own work */
+    NDP_KIND_HOST,       /* no kernel: the executor runs it on the host, once all before it has run */
     NDP_KIND_COLLECTIVE, /* no kernel: the executor begins it and waits for it */
     NDP_KIND_MARK        /* runs nothing: it is there for its backward */
 } ndp_op_kind;
@@ -314,6 +316,12 @@ typedef enum ndp_op_kind {
  *                                                              -> nll [R,1] wide, dx? [R,C], dw? [V,C]
  *                 xent's results from the stats of all P = attr.parts slices (row p*R + t: row t of slice p) and the
  *                 logits of one of them, which are overwritten. dx is this slice's part, wide with attr.wide_grad.
+ * row_slopes      (logits [R,v] wide, all? [P*R,M] wide, labels~ [R,1], scale [1,1] or [R,1] fp64)
+ *                                                              -> nll [R,1] wide, slopes [R,v]
+ *                 the loss of each row by a function of its logits (step/loss_rows.h), and its derivatives times scale,
+ *                 stored as attr.type. all: the logits of all P = attr.parts slices of the vocabulary, in the first
+ *                 columns of rows p*R + t; absent: logits has all of it. Slice p begins at id p V / P, V = attr.vocab.
+ *                 label < 0: ignored (nll and slopes 0). attr.cap: of the logits, which come without
  * kv_append       (cache [M,X], new [n,X], row~ [n,1])         -> cache in place        row row[t] of cache = new[t]
  * reduce_sum      (x [T,N], weights? [T,1] fp64)               -> sum [1,N] fp64        sum (+)= rows, in order
  *                 x has one column, or is fp64; each row is multiplied by its weight
@@ -367,10 +375,12 @@ typedef enum ndp_op_kind {
  * enter           (x)                                          -> x in place            its gradient is summed over the
  *                                                                                       group
  * given_gradient  (x [T,C], dx [T,C])                          -> nothing               dx is the gradient of x
+ * row_loss        (x [T,C], w [V,C], labels~ [T,1], scale [1,1] or [T,1] fp64) -> nll [T,1], dx? [T,C], dw? [V,C]
+ *                 as xent, by row_slopes: parallel/ writes it as products with these between them
  * router_losses   (logits [T,E], counts? [B,E], samples~ [T,1], scale [1,1]) -> sums [1,2] fp64
  *                 logits get the gradient of router_losses_dx, to whose losses the backward adds up `sums`
  */
-#define NDP_OP_LIST(ROWS, COLUMNS, PIECES, WHOLE, COLLECTIVE, MARK) \
+#define NDP_OP_LIST(ROWS, COLUMNS, PIECES, WHOLE, HOST, COLLECTIVE, MARK) \
     ROWS(embedding) \
     COLUMNS(embedding_dw) \
     WHOLE(linear) \
@@ -430,6 +440,7 @@ typedef enum ndp_op_kind {
     WHOLE(xent) \
     WHOLE(xent_logits) \
     WHOLE(xent_grad) \
+    HOST(row_slopes) \
     WHOLE(kv_append) \
     WHOLE(reduce_sum) \
     WHOLE(document_sums) \
@@ -456,14 +467,15 @@ typedef enum ndp_op_kind {
     COLLECTIVE(recv) \
     MARK(enter) \
     MARK(given_gradient) \
+    MARK(row_loss) \
     MARK(router_losses)
 /* clang-format on */
 
 #define NDP_OP_NONE(name)
 /* X(name) for all ops, for those that have kernels, and for those whose kernels work on ranges. */
-#define NDP_OPS(X) NDP_OP_LIST(X, X, X, X, X, X)
-#define NDP_KERNEL_OPS(X) NDP_OP_LIST(X, X, X, X, NDP_OP_NONE, NDP_OP_NONE)
-#define NDP_RANGE_OPS(X) NDP_OP_LIST(X, X, X, NDP_OP_NONE, NDP_OP_NONE, NDP_OP_NONE)
+#define NDP_OPS(X) NDP_OP_LIST(X, X, X, X, X, X, X)
+#define NDP_KERNEL_OPS(X) NDP_OP_LIST(X, X, X, X, NDP_OP_NONE, NDP_OP_NONE, NDP_OP_NONE)
+#define NDP_RANGE_OPS(X) NDP_OP_LIST(X, X, X, NDP_OP_NONE, NDP_OP_NONE, NDP_OP_NONE, NDP_OP_NONE)
 
 /* NDP_OP_<name>: an op's place in the list, and in each device's table of kernels. */
 #define NDP_OP_ID(name) NDP_OP_##name,

@@ -43,4 +43,5 @@ const ndp_op ndp_op_zero = {
     .rows = NDP_ROWS_ALIKE,
     .shape = ndp_shape_alike,
     .flops = 1,
+    NDP_FLOWS({.any = true, .in = {NDP_IS(ANY, 0, "..")}}),
 };

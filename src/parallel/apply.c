@@ -24,6 +24,7 @@ static const struct tensor_rule {
              {&ndp_op_linear, ndp_tensor_linear},
              {&ndp_op_unpack, ndp_tensor_unpack},
              {&ndp_op_xent, ndp_tensor_xent},
+             {&ndp_op_row_loss, ndp_tensor_row_loss},
              {&ndp_op_rmsnorm, ndp_tensor_rmsnorm},
              {&ndp_op_add_columns, ndp_tensor_add_columns},
              {&ndp_op_dropout, ndp_tensor_dropout},

@@ -74,6 +74,7 @@ ndp_status ndp_tensor_embedding(ndp_pass *p);
 ndp_status ndp_tensor_linear(ndp_pass *p);
 ndp_status ndp_tensor_unpack(ndp_pass *p);
 ndp_status ndp_tensor_xent(ndp_pass *p);
+ndp_status ndp_tensor_row_loss(ndp_pass *p);
 ndp_status ndp_tensor_add_columns(ndp_pass *p);
 ndp_status ndp_tensor_dropout(ndp_pass *p);
 ndp_status ndp_tensor_dora(ndp_pass *p);

@@ -26,6 +26,7 @@
     X(PRODUCT, A_VALUE, "", " without its bias")                                                                       \
     X(KEYS, A_VALUE, "", " over some of the keys") /* attention or its log-sum-exp: only attention_merge adds these */ \
     X(LOGITS, A_NODE, "logits", "")                /* columns are the vocabulary */                                    \
+    X(SLOPES, A_NODE, "slopes of logits", "")      /* the same */                                                      \
     X(STATS, A_NODE, "statistics of logits", "")   /* at_col: the first id of the slice, share: of the vocabulary */   \
     X(LOSSES, A_NODE, "losses of its router", "")  /* of rows */                                                       \
     X(SQUARES, A_NODE, "the mean of squares", "")  /* that it norms by */                                              \

@@ -27,6 +27,7 @@ static const struct {
     [NDP_FLOW_COUNT] = {A_RESULT, NDP_THING_DATA, false},
     [NDP_FLOW_PRODUCT] = {A_RESULT, NDP_THING_PRODUCT, true},
     [NDP_FLOW_LOGITS] = {NO_VALUE, NDP_THING_LOGITS, false},
+    [NDP_FLOW_SLOPES] = {NO_VALUE, NDP_THING_SLOPES, false},
     [NDP_FLOW_STATISTICS] = {NO_VALUE, NDP_THING_STATS, false},
     [NDP_FLOW_LOSSES] = {NO_VALUE, NDP_THING_LOSSES, false},
     [NDP_FLOW_SQUARES] = {NO_VALUE, NDP_THING_SQUARES, true},
@@ -224,6 +225,7 @@ static const struct {
     [NDP_OP_linear_stack_dx] = {ndp_before_stack, NULL},
     [NDP_OP_rope] = {ndp_before_rope, NULL},
     [NDP_OP_route_order] = {NULL, ndp_after_route_order},
+    [NDP_OP_row_slopes] = {ndp_before_row_slopes, NULL},
     [NDP_OP_swiglu] = {ndp_before_gated, NULL},
     [NDP_OP_swiglu_bwd] = {ndp_before_gated, ndp_after_gated_bwd},
     [NDP_OP_take_rows] = {ndp_before_take_rows, ndp_after_take_rows},
@@ -231,6 +233,7 @@ static const struct {
     [NDP_OP_xent] = {ndp_before_xent, NULL},
     [NDP_OP_xent_grad] = {ndp_before_xent, NULL},
     [NDP_OP_xent_logits] = {ndp_before_xent, NULL},
+    [NDP_OP_zero] = {NULL, ndp_after_zero},
 };
 
 /* The order of summands does not matter. */

@@ -131,7 +131,7 @@ ndp_rule_fn ndp_after_attention, ndp_after_attention_bwd, ndp_after_attention_me
 /* rules_experts.c */
 ndp_rule_fn ndp_after_route_order, ndp_before_take_rows, ndp_after_take_rows, ndp_before_give_rows;
 /* rules_head.c */
-ndp_rule_fn ndp_before_xent;
+ndp_rule_fn ndp_before_xent, ndp_before_row_slopes, ndp_after_zero;
 /* rules_group.c: the result of a collective on member `me` of `n`, from what all members handed in. */
 ndp_status ndp_rule_collective(ndp_rule *r, const ndp_content *const *handed, int n, int me);
 

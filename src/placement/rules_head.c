@@ -33,3 +33,37 @@ ndp_status ndp_before_xent(ndp_rule *r) {
                           (long long)(is->first + is->vocab), (long long)vocab);
     return last ? expect_statistics(r) : NDP_OK;
 }
+
+/* Its operand 1 has, in the first columns of rows p R + t, slice p of the logits of row t; without it, operand 0 has
+ * all. */
+ndp_status ndp_before_row_slopes(ndp_rule *r) {
+    const ndp_op_attr *is = &r->c->attr;
+    int64_t parts = is->parts, rows = r->in[0].rows, vocab = r->n->attr.vocab, found = 0;
+    bool gathered = ndp_rule_has(r, 1);
+    if (is->vocab != vocab || (!gathered && parts != 1))
+        return ndp_refuse(r, "it takes its logits as %lld ids in %lld slices, its node has %lld", (long long)is->vocab,
+                          (long long)parts, (long long)vocab);
+    const ndp_content *all = &r->in[gathered];
+    for (int i = 0; i < r->in[0].n; i++) {
+        const ndp_tile *x = &r->in[0].tiles[i];
+        for (int64_t p = 0; p < parts && x->col == 0; p++)
+            for (int j = 0; j < all->n; j++) {
+                ndp_tile s;
+                int64_t first = vocab * p / parts, end = vocab * (p + 1) / parts;
+                if (!ndp_tile_cut(&all->tiles[j], p * rows + x->row, x->rows, 0, end - first, &s))
+                    continue;
+                if (!ndp_thing_is(s.what, NDP_THING_LOGITS, r->of) || s.share != 1 || s.at_col != first + s.col ||
+                    s.at_row != x->at_row + s.row - p * rows - x->row)
+                    return ndp_refuse(r, "operand %d has %s from row %lld, id %lld on where row %lld, id %lld must be",
+                                      gathered, ndp_tile_text(r, &s).s, (long long)s.at_row, (long long)s.at_col,
+                                      (long long)(x->at_row + s.row - p * rows - x->row), (long long)(first + s.col));
+                found += s.rows * s.cols;
+            }
+    }
+    return found == rows * vocab ? NDP_OK
+                                 : ndp_refuse(r, "it has %lld of the %lld logits of its %lld rows", (long long)found,
+                                              (long long)(rows * vocab), (long long)rows);
+}
+
+/* What is between the logits of slices that are shorter than others. */
+ndp_status ndp_after_zero(ndp_rule *r) { return ndp_result_zero(r, 0); }

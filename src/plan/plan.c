@@ -192,9 +192,11 @@ static ndp_status budget_text(const ndp_dry_run *d, const ndp_program *p, const 
                      ndp_human_bytes((double)score->device, a), (long long)score->device);
     int64_t pinned = (int64_t)budget.staging + score->pinned;
     if (pinned)
-        ndp_str_addf(out, "  %-16s %10s  %lld bytes of the host, through which ranks communicate\n", "pinned",
-                     ndp_human_bytes((double)pinned, a), (long long)pinned);
-    int64_t mean = (d->device.host_memory ? (int64_t)budget.total : (int64_t)budget.staging) + score->host;
+        ndp_str_addf(out, "  %-16s %10s  %lld bytes of the host, %s\n", "pinned", ndp_human_bytes((double)pinned, a),
+                     (long long)pinned,
+                     d->job->model.row_loss ? "for rows of logits, and what ranks communicate through it"
+                                            : "through which ranks communicate");
+    int64_t mean = (d->device.host_memory ? (int64_t)budget.total : 0) + (int64_t)budget.staging + score->host;
     if (d->job->pipeline.ranks)
         NDP_TRY(ndp_job_node_memory(d->job, p->opts.step.mesh.rank, d->per_node, &mean));
     compare_memory(mean, d->per_node, report);

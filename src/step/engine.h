@@ -148,6 +148,23 @@ typedef struct ndp_profile {
     int64_t steps;
 } ndp_profile;
 
+/* Rows of a micro-batch that have labels, with all their logits: what a loss that is a function of logits is of
+ * (ndp_model_opts.row_loss). It writes the losses, and their derivatives by logits to `slopes`; both are zeroed. */
+typedef struct ndp_loss_rows {
+    int micro_batch;
+    int64_t n, vocab;
+    ndp_dtype type;        /* of logits and slopes: fp32, or fp64 of models in fp64 */
+    const int64_t *places; /* [n] the row of the micro-batch */
+    const int32_t *labels; /* [n] */
+    const void *logits;    /* [n, vocab] */
+    void *slopes;          /* [n, vocab] */
+    double *losses;        /* [n] */
+} ndp_loss_rows;
+typedef struct ndp_loss_function {
+    void (*run)(void *user, const ndp_loss_rows *rows); /* NULL: cross-entropy */
+    void *user;
+} ndp_loss_function;
+
 /* An update may be made of several calls, each a whole schedule: all but the first add to its gradients (`adds`), and
  * all but the last leave it open. A call that leaves it open ends after its loss: replicas have not summed their
  * gradients, nothing is sent beyond the call's own, and there is no norm. ndp_engine_norm does what is missing. */
@@ -159,6 +176,9 @@ typedef struct ndp_step_input {
     bool own_norm;       /* the two numbers below, in place of those of the program: */
     double max_norm;     /* of the gradient; 0: no clipping */
     double scale;        /* what the gradient is multiplied by, before its norm */
+    /* Called on each rank that has rows of the head, ranks of the tensor axis with the same; by the thread that submits
+     * the step. Of models with row_loss. */
+    ndp_loss_function loss;
 } ndp_step_input;
 enum { NDP_STEPS_PENDING = 2 };
 /* Submits one step. Collective over the world. At most NDP_STEPS_PENDING steps may have untaken results. Gradients

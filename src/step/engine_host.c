@@ -5,7 +5,7 @@
  * queue, so a copy is ordered with the steps around it. A copy to or from the caller's memory is drained before the
  * function returns; the engine's own host memory (a batch, the steps' constants and results) is left unchanged until
  * the copy has run. */
-#include "step/engine_parts.h"
+#include "step/loss_rows.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -353,6 +353,8 @@ ndp_status ndp_engine_open_host(ndp_engine *e) {
     NDP_TRY(d->memory_map(e->context, (NDP_STEPS_PENDING + 1) * ndp_constants_bytes(&e->program), NDP_MEMORY_HOST,
                           &constants));
     e->host.constants = constants;
+    if (ndp_loss_rows_bytes(&e->program) > 0)
+        NDP_TRY(d->memory_map(e->context, ndp_loss_rows_bytes(&e->program), NDP_MEMORY_HOST, &e->host.loss_rows));
     if (e->program.staging.bytes > 0)
         NDP_TRY(d->memory_map(e->context, e->program.staging.bytes, NDP_MEMORY_HOST, &e->host.staging));
     NDP_TRY(fill_pieces(e));
@@ -388,6 +390,8 @@ void ndp_engine_close_host(ndp_engine *e) {
         d->queue_destroy(e->host.results);
     if (e->host.batches)
         d->memory_unmap(e->context, e->host.batches, batches_bytes(e), NDP_MEMORY_HOST);
+    if (e->host.loss_rows)
+        d->memory_unmap(e->context, e->host.loss_rows, ndp_loss_rows_bytes(&e->program), NDP_MEMORY_HOST);
     if (e->host.staging)
         d->memory_unmap(e->context, e->host.staging, e->program.staging.bytes, NDP_MEMORY_HOST);
     if (e->host.steps)

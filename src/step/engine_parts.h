@@ -36,6 +36,7 @@ struct ndp_engine {
     struct {
         void *batches;                     /* the host's arrays of `n_batches` micro-batches, used in turn */
         int64_t n_batches, loaded, copied; /* uploads so far; those that have run */
+        void *loss_rows;                   /* of row_slopes (loss_rows.h); NULL: not needed */
         void *staging;                     /* places of collectives (staging.h); NULL: not needed */
         ndp_pending_step *steps;           /* NDP_STEPS_PENDING of them, in the host's memory */
         double *constants; /* of the updates of as many steps, and of one that is submitted apart; there too */

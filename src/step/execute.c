@@ -6,6 +6,7 @@
  *
  * A step uploads its constants, submits the list, and copies the scalars to the host. ndp_engine_result waits for that
  * copy and reads them; a second step may be submitted before that, and goes on. */
+#include "step/loss_rows.h"
 #include "step/staging.h"
 
 #include "base/clock.h"
@@ -120,6 +121,11 @@ static ndp_status say_call(void *user, int index, const ndp_call *c) {
                                                .operations = 1});
 }
 
+static ndp_status run_on_host(void *user, const ndp_call *c, const ndp_op_call *operands) {
+    ndp_engine *e = user;
+    return ndp_loss_rows_run(e, &e->program.instrs[e->at.at], c, operands);
+}
+
 static ndp_status drain(void *user) {
     const ndp_engine *e = user;
     return ndp_engine_drain(e, e->queue);
@@ -133,6 +139,7 @@ static ndp_call_opts call_opts(ndp_engine *e, void *const *bases) {
                            .bases = bases,
                            .times = e->op_times.device ? &e->op_times : NULL,
                            .collective = collective,
+                           .host = run_on_host,
                            .before = e->queues && ndp_transport_names_calls(e->queues) ? say_call : NULL,
                            .after = e->values ? ndp_engine_look : NULL,
                            .drain = drain,

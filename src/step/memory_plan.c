@@ -5,6 +5,7 @@
  * blocks keep the offsets of their owner's plan. Budget and traffic are sums over the same blocks and calls. */
 #include "graph/intervals.h"
 #include "graph/price.h"
+#include "step/loss_rows.h"
 #include "step/program_parts.h"
 
 #include <stdlib.h>
@@ -113,7 +114,7 @@ ndp_status ndp_memory_least(const ndp_program *p, size_t *bytes) {
 }
 
 void ndp_program_budget(const ndp_program *p, ndp_budget *out) {
-    *out = (ndp_budget){.staging = p->staging.bytes};
+    *out = (ndp_budget){.staging = p->staging.bytes + ndp_loss_rows_bytes(p)};
     for (int r = 0; r < NDP_REGIONS; r++)
         out->total += p->bytes[r] / sharers(p, (ndp_region)r);
     for (int i = 0; i < p->n_blocks; i++)

@@ -356,7 +356,7 @@ typedef struct ndp_instr_time {
 typedef struct ndp_budget {
     size_t class_bytes[NDP_MEM_CLASSES];
     size_t total;
-    size_t staging; /* pinned memory of the host, besides */
+    size_t staging; /* pinned memory of the host, besides, and rows of logits (loss_rows.h) */
 } ndp_budget;
 void ndp_program_budget(const ndp_program *p, ndp_budget *out);
 

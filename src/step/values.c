@@ -143,7 +143,7 @@ static ndp_status keep_cause(ndp_engine *e, int index, const ndp_call *c, const 
 }
 
 static bool is_loss(const ndp_call *c, int k) {
-    return k == 0 && (c->op == &ndp_op_xent || c->op == &ndp_op_xent_grad);
+    return k == 0 && (c->op == &ndp_op_xent || c->op == &ndp_op_xent_grad || c->op == &ndp_op_row_slopes);
 }
 
 /* The extremes, of activations that the forward makes. */

@@ -36,8 +36,13 @@ static inline int64_t ndp_own_rows_at(const ndp_trainer *t, bool global, int m, 
 NDP_API ndp_status ndp_own_check(const ndp_trainer *t);
 /* or the update takes no call now. */
 NDP_API ndp_status ndp_own_check_call(const ndp_trainer *t);
-/* A call of the update under way on these rows. *sum: weight x loss of all rows of all ranks. Collective. */
-NDP_API ndp_status ndp_own_run_call(ndp_trainer *t, const ndp_own_rows *list, double *sum);
+/* A call of the update under way on these rows, with a loss that is a function of logits, or that of the job (NULL).
+ * *sum: weight x loss of all rows of all ranks. Collective. */
+NDP_API ndp_status ndp_own_run_call(ndp_trainer *t, const ndp_own_rows *list, const ndp_loss_function *loss,
+                                    double *sum);
+/* The same with weights and divisors as the update has them; counts the call. Collective. */
+NDP_API ndp_status ndp_own_run_weighted(ndp_trainer *t, const ndp_own_rows *list, const ndp_loss_function *loss,
+                                        ndp_call_info *info);
 /* Counts what a call has had. */
 void ndp_own_count_call(ndp_trainer *t, const ndp_own_totals *totals);
 

@@ -104,7 +104,7 @@ static ndp_status run_with_slopes(own_loss *l, ndp_call_info *info) {
         l->list.rows[i].weights = slopes;
     }
     NDP_TRY(ndp_own_rows_totals(l->t, &l->list, &totals));
-    NDP_TRY(ndp_own_run_call(l->t, &l->list, &unread));
+    NDP_TRY(ndp_own_run_call(l->t, &l->list, NULL, &unread));
     ndp_own_count_call(l->t, &totals);
     l->t->own.loss += loss;
     *info = (ndp_call_info){loss, loss, totals.weights, totals.tokens};

@@ -156,9 +156,11 @@ static ndp_status load_call(ndp_trainer *t, const ndp_own_rows *list) {
     return NDP_OK;
 }
 
-ndp_status ndp_own_run_call(ndp_trainer *t, const ndp_own_rows *list, double *sum) {
+ndp_status ndp_own_run_call(ndp_trainer *t, const ndp_own_rows *list, const ndp_loss_function *loss, double *sum) {
     ndp_step_input in = input_of(t, 1);
     ndp_step_result r;
+    if (loss)
+        in.loss = *loss;
     NDP_TRY(ndp_agree(t->rank.world, load_call(t, list)));
     in.adds = t->own.calls > 0;
     in.open = divides_late(&t->own.opts) || t->own.opts.calls != t->own.calls + 1;
@@ -181,7 +183,8 @@ void ndp_own_count_call(ndp_trainer *t, const ndp_own_totals *totals) {
     t->own.weights += totals->weights;
 }
 
-static ndp_status run_weighted(ndp_trainer *t, const ndp_own_rows *list, ndp_call_info *info) {
+ndp_status ndp_own_run_weighted(ndp_trainer *t, const ndp_own_rows *list, const ndp_loss_function *loss,
+                                ndp_call_info *info) {
     const ndp_update_opts *o = &t->own.opts;
     ndp_own_totals totals;
     double sum;
@@ -191,7 +194,7 @@ static ndp_status run_weighted(ndp_trainer *t, const ndp_own_rows *list, ndp_cal
         NDP_TRY(check_sum(o, totals.weights)); /* on all ranks alike */
     for (int64_t i = 0; i < list->n; i++)
         list->rows[i].scale = scale;
-    NDP_TRY(ndp_own_run_call(t, list, &sum));
+    NDP_TRY(ndp_own_run_call(t, list, loss, &sum));
     ndp_own_count_call(t, &totals);
     t->own.sum += sum;
     *info = (ndp_call_info){sum * scale, sum, totals.weights, totals.tokens};
@@ -206,7 +209,7 @@ ndp_status ndp_trainer_forward_backward(ndp_trainer *t, const ndp_batch *batches
         NDP_NOT_NULL(batches);
     ndp_status st = ndp_own_rows_read(t, batches, n, true, ndp_own_check_call(t), &list);
     if (st == NDP_OK)
-        st = run_weighted(t, &list, info ? info : &unread);
+        st = ndp_own_run_weighted(t, &list, NULL, info ? info : &unread);
     ndp_own_rows_release(&list);
     return st;
 }

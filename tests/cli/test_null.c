@@ -145,6 +145,11 @@ static void on_entry(void *user, const ndp_checkpoint_entry *e) { (void)user, (v
 static void on_step(void *user, const ndp_metrics *m, int64_t steps) { (void)user, (void)m, (void)steps; }
 static ndp_status on_rank(ndp_world *w, void *arg) { return (void)w, (void)arg, NDP_OK; }
 
+static ndp_status on_logits(void *user, const ndp_logit_rows *rows) {
+    (void)user;
+    (void)rows;
+    return NDP_OK;
+}
 static ndp_status on_logp(void *user, const double *logp, int64_t samples, int64_t length, double *slopes,
                           double *loss) {
     return (void)user, (void)logp, (void)samples, (void)length, (void)slopes, *loss = 0, NDP_OK;
@@ -268,6 +273,8 @@ static const char *const layouts[] = {"tp=1"};
     S(ndp_trainer_begin, "o", P(t, it->loop), P(o, UPDATE))                                                            \
     S(ndp_trainer_forward_backward, "info", P(t, begun(it)), P(batches, &batch), 1, P(info, &it->call))                \
     S(ndp_trainer_forward_backward_with, "info", P(t, begun(it)), P(batches, &batch), 1, F(loss, on_logp),             \
+      P(user, it), P(info, &it->call))                                                                                 \
+    S(ndp_trainer_forward_backward_logits, "info", P(t, begun(it)), P(batches, &batch), 1, F(loss, on_logits),         \
       P(user, it), P(info, &it->call))                                                                                 \
     S(ndp_trainer_norm, "", P(t, called(it)), P(norm, &it->number))                                                    \
     S(ndp_trainer_update, "info", P(t, called(it)), P(info, &it->update))                                              \
@@ -528,6 +535,7 @@ static void make_values(calling *it, const char *folder) {
     it->config = configure(it);
     it->loop_config = configure(it);
     CHECK_OK(ndp_config_set(it->loop_config, "train.own_batches=true"));
+    CHECK_OK(ndp_config_set(it->loop_config, "train.own_logits=true"));
     char *text;
     CHECK_OK(ndp_config_text(it->config, &text));
     assert_int_equal(mkdir(it->run, 0700), 0);

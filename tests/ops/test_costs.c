@@ -154,6 +154,8 @@ static const cost_case cases[] = {
          .attr = {.vocab = 7}),
     COST(xent_grad, 21 * (16 + 7), 4 * (21 + 18 + 12 + 28 + 3) + 8 + 4 * (3 + 12 + 28) + 2 * 84,
          .in = {F(3, 7), F(6, 3), F(3, 4), F(7, 4), I(3, 1), D(1, 1)}, .attr = {.vocab = 7, .parts = 2, .train = true}),
+    COST(row_slopes, 14 * 24, 4 * (12 + 24 + 3) + 8 + 4 * (3 + 12) + 16 * 24,
+         .in = {F(3, 4), F(6, 4), I(3, 1), D(1, 1)}, .attr = {.vocab = 7, .parts = 2}),
     COST(kv_append, 0, 64, .in = {F(9, 4), F(2, 4), I(2, 1)}),
     COST(reduce_sum, 5, 28, .in = {F(5, 1)}),
     COST(reduce_sum, 15, 5 * 24 + 24, .in = {D(5, 3)}),

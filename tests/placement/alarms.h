@@ -88,6 +88,7 @@ static inline void check_layout_sizes(alarms *a) {
                 y.optimizer = (i + bits) % 4 == 3 ? NDP_MUON : (ndp_optimizer_name)((i + bits) % NDP_OPTIMIZER_COUNT);
                 if (bits % 3 == 2)
                     y.pairs = (ndp_preference_kind)(1 + (i + bits) % (NDP_PREFERENCE_KINDS - 1));
+                y.row_loss = bits % 3 == 1;
                 if (bits % 5 == 1)
                     y.frozen = frozen, y.n_frozen = 1 + i % 2;
                 else if (bits % 2)

@@ -119,6 +119,8 @@ static inline int random_world(uint64_t i, planned *w) {
         y.adapter = 1 + next(&d, WORLD_ADAPTERS - 1);
     if (next(&d, 4) == 0)
         y.pairs = (ndp_preference_kind)(1 + next(&d, NDP_PREFERENCE_KINDS - 1));
+    else
+        y.row_loss = next(&d, 3) == 0;
     world_init(w, "random", &f, &y, next(&d, 4) ? &ndp_device_null : staged_device());
     return world_size(&l);
 }

@@ -26,7 +26,8 @@ typedef struct world_way {
     int adapter; /* number of a world's adapter; 0: none */
     ndp_packing base;
     const char *table;         /* a CSV instead of `kind` and `chunks`; NULL: none */
-    ndp_preference_kind pairs; /* the loss of pairs of documents; 0: that of tokens */
+    ndp_preference_kind pairs; /* the loss of pairs of documents; 0: that of tokens, */
+    bool row_loss;             /* which is a function of logits */
 } world_way;
 
 typedef struct planned {
@@ -57,10 +58,13 @@ static inline const char *world_text(const planned *w, char out[WORLD_TEXT]) {
     const ndp_preference_row *pairs = &ndp_preference_table[y->pairs];
     snprintf(out, WORLD_TEXT, "%s, adapter %d%s%s%s%s, %s%s, %d micro-batches, %s, %s%s%s%s%s%s%s%s", w->model_name,
              y->adapter, y->pairs ? " with " : "", y->pairs ? pairs->name : "", y->pairs ? " " : "",
-             y->pairs ? pairs->variant : "", ndp_layout_text(&y->layout, layout, sizeof layout), pipeline,
-             y->micro_batches, ndp_dtype_name(y->compute), ndp_optimizers[y->optimizer]->name,
-             y->reshard ? ", reshard" : "", y->recompute ? ", recompute" : "", y->gathered ? ", gathered" : "",
-             y->reduce_once ? ", reduced once" : "", y->parallel.tp_sequence_parallel ? "" : ", whole rows",
+             y->pairs      ? pairs->variant
+             : y->row_loss ? " with a loss of logits"
+                           : "",
+             ndp_layout_text(&y->layout, layout, sizeof layout), pipeline, y->micro_batches, ndp_dtype_name(y->compute),
+             ndp_optimizers[y->optimizer]->name, y->reshard ? ", reshard" : "", y->recompute ? ", recompute" : "",
+             y->gathered ? ", gathered" : "", y->reduce_once ? ", reduced once" : "",
+             y->parallel.tp_sequence_parallel ? "" : ", whole rows",
              y->parallel.cp_method == NDP_CP_ALL_GATHER ? ", cp all_gather" : "",
              y->parallel.cp_zigzag ? "" : ", contiguous");
     return out;
@@ -134,6 +138,7 @@ static inline void world_init(planned *w, const char *name, const ndp_facts *f, 
                               : strcmp(f->family, "phi3") == 0 ? 2
                                                                : 0,
             mo.adapter.n_targets = 1;
+    mo.row_loss = y->row_loss;
     if (y->pairs)
         mo.preference = tiny_preference((int)y->pairs), mo.documents = WORLD_DOCUMENTS;
     CHECK_OK(ndp_decoder_build(f, &mo, &w->model));
@@ -184,14 +189,16 @@ typedef struct world_model {
     ndp_layout_facts facts; /* but for the layers */
     ndp_packing base;       /* of frozen layers */
     ndp_preference_kind pairs;
+    bool row_loss;
 } world_model;
 
-#define WORLD_PAIRS(loss, type, hidden, h, kv, keys)                                                                   \
+#define WORLD_LOSS(loss, logits, type, hidden, h, kv, keys)                                                            \
     "{\"model_type\": \"" type "\", \"vocab_size\": 37, \"num_hidden_layers\": %d, \"hidden_size\": " #hidden ", "     \
     "\"num_attention_heads\": " #h ", \"num_key_value_heads\": " #kv ", \"intermediate_size\": 17, "                   \
     "\"max_position_embeddings\": 64, \"rope_theta\": 100.0, \"initializer_range\": 0.3, " keys "}",                   \
-        {h, kv, 0}, NDP_PACKING_NONE, NDP_PREFERENCE_##loss
-#define WORLD_MODEL(...) WORLD_PAIRS(NONE, __VA_ARGS__)
+        {h, kv, 0}, NDP_PACKING_NONE, NDP_PREFERENCE_##loss, logits
+#define WORLD_PAIRS(loss, ...) WORLD_LOSS(loss, false, __VA_ARGS__)
+#define WORLD_MODEL(...) WORLD_LOSS(NONE, false, __VA_ARGS__)
 
 static const world_model world_models[] = {
     {"tied", WORLD_MODEL("llama", 12, 4, 2, "\"head_dim\": 6, \"tie_word_embeddings\": true")},
@@ -206,7 +213,9 @@ static const world_model world_models[] = {
      "\"n_positions\": 20}",
      {4, 4, 0},
      NDP_PACKING_NONE,
-     NDP_PREFERENCE_NONE},
+     NDP_PREFERENCE_NONE,
+     false},
+    {"logits", WORLD_LOSS(NONE, true, "gemma2", 12, 4, 4, "\"head_dim\": 6, \"final_logit_softcapping\": 2.0")},
     {"dpo", WORLD_PAIRS(DPO_SIGMOID, "llama", 12, 8, 4, "\"head_dim\": 6")},
     {"orpo", WORLD_PAIRS(ORPO, "qwen3", 12, 4, 2, "\"head_dim\": 6, \"tie_word_embeddings\": true")},
     /* Blocks of nf4 go across rows of 36 columns; tp cuts between them. More than one scale of scales. */
@@ -216,7 +225,8 @@ static const world_model world_models[] = {
      "\"max_position_embeddings\": 64, \"rope_theta\": 100.0, \"initializer_range\": 0.3}",
      {4, 2, 0},
      NDP_PACKING_NF4,
-     NDP_PREFERENCE_NONE}};
+     NDP_PREFERENCE_NONE,
+     false}};
 enum { WORLD_MODELS = NDP_COUNT(world_models), WORLD_PACKED = WORLD_MODELS - 1 };
 
 static inline void world_facts(const world_model *m, int layers, ndp_facts *out) {
@@ -309,7 +319,7 @@ static inline void world_draw_one(planned *w, const world_model *m, const ndp_la
     y.base = m->base;
     if (m->base != NDP_PACKING_NONE && y.adapter == 0)
         y.frozen = layers, y.n_frozen = 1;
-    y.pairs = m->pairs;
+    y.pairs = m->pairs, y.row_loss = m->row_loss;
     world_facts(m, world_layers(&y), &f);
     world_init(w, m->name, &f, &y, i % 10 == 7 ? staged_device() : &ndp_device_ref);
     world_plan(w, NULL, 0);

@@ -1,6 +1,6 @@
-/* Losses of the user's own, on rows that no file has: weights, functions of log-probabilities and what a forward pass
- * says agree with each other, and on all layouts; calls out of order and batches that cannot be are refused on all
- * ranks; a run without data is saved and resumed. */
+/* Losses of the user's own, on rows that no file has: weights, functions of log-probabilities or of logits, and what a
+ * forward pass says agree with each other, and on all layouts; calls out of order and batches that cannot be are
+ * refused on all ranks; a run without data is saved and resumed. */
 #include "base/rng.h"
 #include "train/tiny_run.h"
 #include "train/trainer.h"
@@ -86,7 +86,7 @@ static void give(const rows *r, const ndp_loop_shape *shape, bool global, ndp_ba
 
 /* ---- a run ---- */
 
-typedef enum loss_kind { WEIGHTS, FUNCTION, SQUARES } loss_kind;
+typedef enum loss_kind { WEIGHTS, FUNCTION, SQUARES, LOGITS, TEACHER, KINDS } loss_kind;
 
 typedef struct outcome {
     double loss, norm, sum;
@@ -126,6 +126,51 @@ static ndp_status own_loss(void *user, const double *logp, int64_t samples, int6
         }
         k += mine;
         assert_true(k <= samples);
+    }
+    return NDP_OK;
+}
+
+/* The global number of the k-th sample of this rank. */
+static int sample_at(const own_function *f, int64_t k) {
+    for (int i = 0; i < SAMPLES; i++)
+        if ((f->run->global || i / f->shape->micro % f->shape->data_ranks == f->shape->data_rank) && k-- == 0)
+            return i;
+    fail_msg("this rank has no sample that many");
+    return 0;
+}
+
+/* One row: LOGITS: cross-entropy. TEACHER: that against a distribution which leaves 0.3 to an id of the token's own,
+ * and a square of the normaliser. */
+static double row_loss(loss_kind kind, const double *x, int label, int place, double *slopes) {
+    double max = x[0], sum = 0, z, left = kind == TEACHER ? 0.3 : 0, square = kind == TEACHER ? 1e-2 : 0;
+    int other = (place * 31 + 7) % VOCAB;
+    for (int j = 1; j < VOCAB; j++)
+        max = fmax(max, x[j]);
+    for (int j = 0; j < VOCAB; j++)
+        sum += exp(x[j] - max);
+    z = max + log(sum);
+    for (int j = 0; j < VOCAB; j++)
+        slopes[j] = exp(x[j] - z) * (1 + 2 * square * z) - (j == label ? 1 - left : 0) - (j == other ? left : 0);
+    return z - (1 - left) * x[label] - left * x[other] + square * z * z;
+}
+
+static ndp_status logits_loss(void *user, const ndp_logit_rows *r) {
+    const own_function *f = user;
+    assert_int_equal(r->vocabulary, VOCAB);
+    assert_true((r->logits == NULL) == (r->slopes == NULL) && (r->logits == NULL) != (r->logits_f64 == NULL));
+    for (int64_t i = 0; i < r->n; i++) {
+        double x[VOCAB], slopes[VOCAB];
+        int place = sample_at(f, r->samples[i]) * LENGTH + (int)r->tokens[i];
+        assert_int_equal(r->labels[i], f->run->rows->labels[place]);
+        assert_true(f->run->rows->weights[place] != 0);
+        for (int j = 0; j < VOCAB; j++)
+            x[j] = r->logits ? (double)r->logits[i * VOCAB + j] : r->logits_f64[i * VOCAB + j];
+        r->losses[i] = row_loss(f->run->kind, x, r->labels[i], place, slopes);
+        for (int j = 0; j < VOCAB; j++)
+            if (r->slopes)
+                r->slopes[i * VOCAB + j] = (float)slopes[j];
+            else
+                r->slopes_f64[i * VOCAB + j] = slopes[j];
     }
     return NDP_OK;
 }
@@ -175,6 +220,8 @@ static ndp_status one_update(ndp_trainer *t, own_run *r, outcome *out) {
     NDP_TRY(ndp_trainer_begin(t, &o));
     if (r->kind == WEIGHTS)
         NDP_TRY(ndp_trainer_forward_backward(t, batches, n, &call));
+    else if (r->kind >= LOGITS)
+        NDP_TRY(ndp_trainer_forward_backward_logits(t, batches, n, logits_loss, &(own_function){r, &shape}, &call));
     else
         NDP_TRY(ndp_trainer_forward_backward_with(t, batches, n, own_loss, &(own_function){r, &shape}, &call));
     NDP_TRY(ndp_trainer_norm(t, &out->norm));
@@ -199,10 +246,11 @@ static ndp_status own_rank(ndp_world *w, void *arg) {
     return st;
 }
 
-static ndp_config *configure(const char *folder, const layout_case *l, bool ref) {
+static ndp_config *configure(const char *folder, const layout_case *l, bool ref, bool logits) {
     ndp_config *c = tiny_configure(folder, &l->axes, l->axes.name);
     tiny_set(c, "train.own_batches=true");
     tiny_set(c, "data.files=[]");
+    tiny_set(c, "train.own_logits=%s", logits ? "true" : "false");
     if (ref) {
         tiny_set(c, "train.device=ref");
         tiny_set(c, "precision.compute=fp64");
@@ -214,7 +262,7 @@ static ndp_config *configure(const char *folder, const layout_case *l, bool ref)
 
 static outcome *run(const char *folder, const layout_case *l, const rows *r, bool ref, bool global, loss_kind kind) {
     outcome *out = calloc(1, sizeof *out);
-    ndp_config *c = configure(folder, l, ref);
+    ndp_config *c = configure(folder, l, ref, kind >= LOGITS);
     CHECK_OK(
         ndp_world_run(c, own_rank, &(own_run){.config = c, .rows = r, .global = global, .kind = kind, .out = out}));
     ndp_config_destroy(c);
@@ -267,29 +315,34 @@ static void check_same(const char *name, const outcome *a, const outcome *b, dou
 static void losses_agree_on_layouts(void **state) {
     rows *r = make_rows(11);
     for (int k = 0; k < 2; k++) {
-        outcome *first[3];
-        for (int kind = 0; kind < 3; kind++)
+        outcome *first[KINDS];
+        for (int kind = 0; kind < KINDS; kind++)
             first[kind] = run(*state, &layouts[0], r, k == 0, true, (loss_kind)kind);
         check_forward("one", r, first[WEIGHTS], k == 0 ? 1e-13 : 1e-5);
         check_same("one, function", first[FUNCTION], first[WEIGHTS], k == 0 ? 1e-12 : 1e-5);
         assert_true(far(first[FUNCTION], first[WEIGHTS]) == 0 && far(first[SQUARES], first[WEIGHTS]) > 1e-5);
+        check_same("one, logits", first[LOGITS], first[WEIGHTS], k == 0 ? 1e-12 : 1e-5);
+        assert_true(far(first[TEACHER], first[WEIGHTS]) > 1e-5);
         for (int i = 1; i < NDP_COUNT(layouts); i++) {
             if (left_out())
                 continue;
-            for (int kind = 0; kind < 3; kind++) {
+            for (int kind = 0; kind < KINDS; kind++) {
+                if (kind == LOGITS)
+                    continue;
                 outcome *other = run(*state, &layouts[i], r, k == 0, true, (loss_kind)kind);
                 check_same(layouts[i].axes.name, other, first[kind], k == 0 ? 1e-11 : 2e-5);
-                if (kind != SQUARES)
+                if (kind == WEIGHTS || kind == FUNCTION)
                     check_forward(layouts[i].axes.name, r, other, k == 0 ? 1e-12 : 1e-5);
                 outcome *own = run(*state, &layouts[i], r, k == 0, false, (loss_kind)kind);
-                if (fabs(own->loss - other->loss) > (kind ? 1e-14 * fabs(other->loss) : 0) || far(own, other) != 0)
+                if (fabs(own->loss - other->loss) > (kind == WEIGHTS ? 0 : 1e-14 * fabs(other->loss)) ||
+                    far(own, other) != 0)
                     fail_msg("%s: own samples have other bits than the global batch, loss %.17g and %.17g",
                              layouts[i].axes.name, own->loss, other->loss);
                 release(own);
                 release(other);
             }
         }
-        for (int kind = 0; kind < 3; kind++)
+        for (int kind = 0; kind < KINDS; kind++)
             release(first[kind]);
     }
     free(r);

@@ -7,12 +7,14 @@
 
 enum { LENGTH = 32, MOST = 16 };
 
-static const tiny_layout layouts[] = {{"one", 1, 1, 1, 1}, {"two", 1, 2, 1, 1}, {"tensor", 1, 1, 1, 2}};
+static const tiny_layout layouts[] = {
+    {"one", 1, 1, 1, 1}, {"two", 1, 2, 1, 1}, {"tensor", 1, 1, 1, 2}, {"logits", 1, 1, 1, 2}};
 
 static ndp_config *configure(const char *folder, const tiny_layout *l) {
     ndp_config *c = tiny_configure(folder, l, l->name);
     tiny_set(c, "train.own_batches=true");
     tiny_set(c, "data.files=[]");
+    tiny_set(c, "train.own_logits=%s", strcmp(l->name, "logits") == 0 ? "true" : "false");
     return c;
 }
 
@@ -148,57 +150,111 @@ static ndp_status function_fails(place *p) {
     return with(p);
 }
 
+/* weights[0]: what is wrong with the answer of row 3 of a call. */
+enum { LOSS_NAN = 1, SLOPE_INF, FAILS, OTHER_LOSS, OTHER_SLOPE };
+static ndp_status answer(void *user, const ndp_logit_rows *r) {
+    const place *p = user;
+    int wrong = (int)p->weights[0];
+    for (int64_t i = 0; i < r->n; i++)
+        r->losses[i] = 1, r->slopes[i * r->vocabulary + r->labels[i]] = -1;
+    if (wrong == LOSS_NAN)
+        r->losses[3] = NAN;
+    if (wrong == SLOPE_INF)
+        r->slopes[3 * r->vocabulary + 9] = INFINITY;
+    if (wrong == OTHER_LOSS)
+        r->losses[3] += p->rank;
+    if (wrong == OTHER_SLOPE)
+        r->slopes[3 * r->vocabulary + 9] += (float)p->rank;
+    return wrong == FAILS ? NDP_FAIL(NDP_EIO, "the teacher cannot be read") : NDP_OK;
+}
+static ndp_status call_logits(place *p) {
+    NDP_TRY(begin(p));
+    return ndp_trainer_forward_backward_logits(p->t, &p->batch, 1, answer, p, NULL);
+}
+#define LOGITS(name, wrong)                                                                                            \
+    static ndp_status name(place *p) {                                                                                 \
+        p->weights[0] = wrong;                                                                                         \
+        return call_logits(p);                                                                                         \
+    }
+LOGITS(loss_nan, LOSS_NAN)
+LOGITS(slope_infinite, SLOPE_INF)
+LOGITS(logits_fail, FAILS)
+LOGITS(other_loss, OTHER_LOSS)
+LOGITS(other_slope, OTHER_SLOPE)
+static ndp_status one_fails(place *p) {
+    p->weights[0] = p->rank ? FAILS : 0;
+    return call_logits(p);
+}
+static ndp_status after_failure(place *p) {
+    p->weights[0] = FAILS;
+    (void)call_logits(p);
+    return ndp_trainer_update(p->t, NULL);
+}
+
+typedef enum needs { NOTHING, RANKS, ROOM, NO_ROOM } needs; /* two ranks; room for logits */
+
 static const struct {
     const char *name;
     ndp_status (*run)(place *p);
     ndp_status status;
     const char *words;
-    bool ranks; /* needs two */
+    needs needs;
 } cases[] = {
-    {"no begin", no_begin, NDP_EINVAL, "no update was begun", false},
-    {"update without begin", update_without_begin, NDP_EINVAL, "no update was begun", false},
-    {"norm without a call", norm_without_call, NDP_EINVAL, "has no gradient", false},
-    {"a call after the norm", call_after_norm, NDP_EINVAL, "takes no more calls", false},
-    {"three calls of two", too_many_calls, NDP_EINVAL, "begun for 2 calls", false},
-    {"two updates", update_twice, NDP_EINVAL, "no update was begun", false},
-    {"a step", a_step, NDP_EINVAL, "call ndp_trainer_begin", false},
-    {"a sample", a_sample, NDP_EINVAL, "data.files is empty", false},
-    {"divide by 0", divide_by_0, NDP_EINVAL, "divide_by is 0", false},
-    {"divide by nan", divide_by_nan, NDP_EINVAL, "divide_by is nan", false},
-    {"no such divide", no_divide, NDP_EINVAL, "no ndp_divide 7", false},
-    {"lr", lr_infinite, NDP_EINVAL, "lr is inf", false},
-    {"max_grad_norm", norm_negative, NDP_EINVAL, "max_grad_norm is -1", false},
-    {"calls", calls_negative, NDP_EINVAL, "-1 calls", false},
-    {"weights of sum 0", weights_sum_to_0, NDP_EINVAL, "sum of the weights is 0", false},
-    {"the same, late", weights_sum_to_0_late, NDP_EINVAL, "sum of the weights is 0", false},
-    {"a function, by tokens", with_tokens, NDP_EINVAL, "with a number to", false},
-    {"too large", too_large, NDP_EINVAL, "9 samples; batch.global_batch_size 8", false},
-    {"negative size", negative_size, NDP_EINVAL, "-1 samples", false},
-    {"id too large", id_too_large, NDP_EINVAL, "batch 0, sample 1, token 5: its id is 258, must be below 258", false},
-    {"id negative", id_negative, NDP_EINVAL, "its id is -1", false},
-    {"label too large", label_too_large, NDP_EINVAL, "sample 2, token 0: its label is 2147483647", false},
-    {"position too large", position_too_large, NDP_EINVAL, "its position is 32", false},
-    {"weight", weight_nan, NDP_EINVAL, "sample 2, token 2: its weight is nan", false},
-    {"too long", too_long, NDP_EINVAL, "33 tokens, data.sequence_length is 32", false},
-    {"length too large", length_too_large, NDP_EINVAL, "sample 2 has 33 tokens", false},
-    {"no ids", no_ids, NDP_EINVAL, "batch 0 has no ids", false},
-    {"behind padding", behind_padding, NDP_EINVAL, "stands behind padding", false},
-    {"other ids", other_ids, NDP_EINVAL, "ranks 0 and 1", true},
-    {"other sizes", other_sizes, NDP_EINVAL, "8 and 4 samples", true},
-    {"other kinds", other_kinds, NDP_EINVAL, "ranks 0 and 1", true},
-    {"wrong on one rank", one_wrong, NDP_EINVAL, "its id is 300", true},
-    {"one asks", one_asks, NDP_EINVAL, "other arrays", true},
-    {"slope", slope_nan, NDP_EINVAL, "sample 1, token 0 is nan", false},
-    {"a function that fails", function_fails, NDP_EIO, "loss function of rank 0", false},
+    {"no begin", no_begin, NDP_EINVAL, "no update was begun", NOTHING},
+    {"update without begin", update_without_begin, NDP_EINVAL, "no update was begun", NOTHING},
+    {"norm without a call", norm_without_call, NDP_EINVAL, "has no gradient", NOTHING},
+    {"a call after the norm", call_after_norm, NDP_EINVAL, "takes no more calls", NOTHING},
+    {"three calls of two", too_many_calls, NDP_EINVAL, "begun for 2 calls", NOTHING},
+    {"two updates", update_twice, NDP_EINVAL, "no update was begun", NOTHING},
+    {"a step", a_step, NDP_EINVAL, "call ndp_trainer_begin", NOTHING},
+    {"a sample", a_sample, NDP_EINVAL, "data.files is empty", NOTHING},
+    {"divide by 0", divide_by_0, NDP_EINVAL, "divide_by is 0", NOTHING},
+    {"divide by nan", divide_by_nan, NDP_EINVAL, "divide_by is nan", NOTHING},
+    {"no such divide", no_divide, NDP_EINVAL, "no ndp_divide 7", NOTHING},
+    {"lr", lr_infinite, NDP_EINVAL, "lr is inf", NOTHING},
+    {"max_grad_norm", norm_negative, NDP_EINVAL, "max_grad_norm is -1", NOTHING},
+    {"calls", calls_negative, NDP_EINVAL, "-1 calls", NOTHING},
+    {"weights of sum 0", weights_sum_to_0, NDP_EINVAL, "sum of the weights is 0", NOTHING},
+    {"the same, late", weights_sum_to_0_late, NDP_EINVAL, "sum of the weights is 0", NOTHING},
+    {"a function, by tokens", with_tokens, NDP_EINVAL, "with a number to", NOTHING},
+    {"too large", too_large, NDP_EINVAL, "9 samples; batch.global_batch_size 8", NOTHING},
+    {"negative size", negative_size, NDP_EINVAL, "-1 samples", NOTHING},
+    {"id too large", id_too_large, NDP_EINVAL, "batch 0, sample 1, token 5: its id is 258, must be below 258", NOTHING},
+    {"id negative", id_negative, NDP_EINVAL, "its id is -1", NOTHING},
+    {"label too large", label_too_large, NDP_EINVAL, "sample 2, token 0: its label is 2147483647", NOTHING},
+    {"position too large", position_too_large, NDP_EINVAL, "its position is 32", NOTHING},
+    {"weight", weight_nan, NDP_EINVAL, "sample 2, token 2: its weight is nan", NOTHING},
+    {"too long", too_long, NDP_EINVAL, "33 tokens, data.sequence_length is 32", NOTHING},
+    {"length too large", length_too_large, NDP_EINVAL, "sample 2 has 33 tokens", NOTHING},
+    {"no ids", no_ids, NDP_EINVAL, "batch 0 has no ids", NOTHING},
+    {"behind padding", behind_padding, NDP_EINVAL, "stands behind padding", NOTHING},
+    {"other ids", other_ids, NDP_EINVAL, "ranks 0 and 1", RANKS},
+    {"other sizes", other_sizes, NDP_EINVAL, "8 and 4 samples", RANKS},
+    {"other kinds", other_kinds, NDP_EINVAL, "ranks 0 and 1", RANKS},
+    {"wrong on one rank", one_wrong, NDP_EINVAL, "its id is 300", RANKS},
+    {"one asks", one_asks, NDP_EINVAL, "other arrays", RANKS},
+    {"slope", slope_nan, NDP_EINVAL, "sample 1, token 0 is nan", NOTHING},
+    {"a function that fails", function_fails, NDP_EIO, "loss function of rank 0", NOTHING},
+    {"no room for logits", call_logits, NDP_EINVAL, "set train.own_logits: true", NO_ROOM},
+    {"a loss of nan", loss_nan, NDP_EINVAL, "the loss of sample 0, token 3 is nan", ROOM},
+    {"a slope of inf", slope_infinite, NDP_EINVAL, "token 3 by the logit of id 9 is inf", ROOM},
+    {"logits fail", logits_fail, NDP_EIO, "loss function of rank 0 returned status", ROOM},
+    {"logits fail on one rank", one_fails, NDP_EIO, "loss function of rank 1 returned status", ROOM},
+    {"other losses", other_loss, NDP_EINVAL, "other losses or slopes on rank 1 than on rank 0", ROOM},
+    {"other slopes", other_slope, NDP_EINVAL, "other losses or slopes on rank 1 than on rank 0", ROOM},
+    {"an update after a failure", after_failure, NDP_EINVAL, "no update was begun", ROOM},
 };
 
 /* Each on all ranks; then the trainer makes an update. */
 static ndp_status misuse(ndp_world *w, void *arg) {
     place *p = calloc(1, sizeof *p);
+    char *room;
+    CHECK_OK(ndp_config_get(arg, "train.own_logits", &room));
     p->rank = ndp_world_rank(w);
     NDP_TRY(ndp_trainer_create(arg, w, &p->t));
     for (int i = 0; i < NDP_COUNT(cases); i++) {
-        if (cases[i].ranks && ndp_world_size(w) == 1)
+        bool fits[] = {true, ndp_world_size(w) > 1, room[0] == 't', room[0] == 'f'};
+        if (!fits[cases[i].needs])
             continue;
         make_batch(p);
         ndp_status st = cases[i].run(p);
@@ -212,6 +268,7 @@ static ndp_status misuse(ndp_world *w, void *arg) {
         assert_true(info.applied && info.tokens == 8 * LENGTH && isfinite(info.loss));
     }
     ndp_trainer_destroy(p->t);
+    free(room);
     free(p);
     return NDP_OK;
 }
@@ -246,6 +303,10 @@ static void jobs_that_cannot_be_are_refused(void **state) {
         const char *words;
     } jobs[] = {
         {{"train.own_batches=false"}, create, NDP_EINVAL, "data.files is empty"},
+        {{"train.own_batches=false", "train.own_logits=true", "data.files=[a.txt]", "loss.name=dpo"},
+         create,
+         NDP_EINVAL,
+         "train.own_logits is for loss.name xent"},
         {{"loss.name=dpo", "data.format=preference"}, create, NDP_EINVAL, "train.own_batches is for loss.name xent"},
         {{NULL}, train, NDP_EINVAL, "the rows are those of a program of your own"},
     };

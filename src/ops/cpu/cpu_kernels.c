@@ -27,7 +27,7 @@ static int64_t rows_of(const ndp_op_call *c) {
     static ndp_status run_##op(const ndp_op_call *c) { return ndp_pieces_run(c, ndp_rows_best()->op); }                \
     const ndp_kernel ndp_cpu_##op = {.run = run_##op};
 
-NDP_OP_LIST(ROWS, COLUMNS, PIECES, NDP_OP_NONE, NDP_OP_NONE, NDP_OP_NONE)
+NDP_OP_LIST(ROWS, COLUMNS, PIECES, NDP_OP_NONE, NDP_OP_NONE, NDP_OP_NONE, NDP_OP_NONE)
 
 const ndp_kernel ndp_cpu_kv_append = {.run = ndp_ref_run_kv_append};
 const ndp_kernel ndp_cpu_reduce_sum = {.run = ndp_ref_run_reduce_sum};

@@ -6,7 +6,8 @@
 
 #define KERNEL(op) &ndp_cuda_##op,
 #define NONE(op) nullptr,
-static const ndp_kernel *const kernels[NDP_OP_COUNT] = {NDP_OP_LIST(KERNEL, KERNEL, KERNEL, KERNEL, NONE, NONE)};
+static const ndp_kernel *const kernels[NDP_OP_COUNT] = {
+    NDP_OP_LIST(KERNEL, KERNEL, KERNEL, KERNEL, NONE, NONE, NONE)};
 
 /* Defined by the runtime of each: cuda_start.cc, sim_start.cc. */
 extern const char *const ndp_cuda_name;
