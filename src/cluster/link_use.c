@@ -16,7 +16,7 @@ typedef struct link_load {
     int level, links;
     int *unit_of;        /* by rank: its unit of this level; level 0: of nodes, since data stay inside one */
     int *in_unit;        /* by unit: members of the group that is being added */
-    int *senders;        /* by node: ranks of groups that leave it */
+    int *senders;        /* by node: ranks whose own data leave it, or who take part in rings that do */
     int *first_device;   /* by node: its first device, of all devices of the cluster */
     double *all, *own;   /* by link */
     const double *bytes; /* by rank, what it sends; NULL: 1 */
@@ -123,7 +123,10 @@ static double leaves(const link_load *l, const ndp_group *g, int member) {
            before * (l->unit_of[rank_of(g, (member + n - 1) % n)] != unit);
 }
 
+/* A rank sends through the NICs of its own device. Rings are several, and each leaves a node by another device, so that
+ * all members of a node send. */
 static void add_group(const link_load *l, const ndp_group *g, double *loads) {
+    const bool rings = l->pattern == NDP_SENDS_RING;
     for (int i = 0; i < g->count; i++)
         l->in_unit[l->unit_of[rank_of(g, i)]]++;
     for (int i = 0; i < g->count && g->count > 1; i++) {
@@ -133,7 +136,8 @@ static void add_group(const link_load *l, const ndp_group *g, double *loads) {
             add_device_sends(l, g, i, bytes, loads);
         } else if (l->level != NDP_LINK_DEVICES) {
             loads[unit] += bytes * leaves(l, g, i);
-            l->senders[l->m->node[r]] += loads == l->all && l->in_unit[unit] < g->count;
+            l->senders[l->m->node[r]] +=
+                loads == l->all && (leaves(l, g, i) > 0 || (rings && l->in_unit[unit] < g->count));
         }
     }
     for (int i = 0; i < g->count; i++)

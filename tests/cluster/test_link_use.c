@@ -78,6 +78,8 @@ static ndp_cluster two_rails(void) { return rails(2); }
 
 #define DIRECT NDP_SENDS_DIRECT
 #define RING NDP_SENDS_RING
+#define NEXT NDP_SENDS_NEXT
+#define BEFORE NDP_SENDS_BEFORE
 static const group_case cases[] = {
     /* 2 nodes x 1 rank: all of it over the NIC */
     {two_nodes, 2, 0, 1, 2, DIRECT, 0, {{1, 1, 1, 1, 10e9}}},
@@ -90,6 +92,11 @@ static const group_case cases[] = {
     {two_rails, 16, 3, 8, 2, DIRECT, 0, {{1, 1, 1, 0.125, 50e9}}},
     {two_rails, 16, 1, 4, 4, DIRECT, 1, {{0, 1, 1.0 / 3, 1, 1350e9}, {1, 2, 4.0 / 3, 0.25, 75e9}}},
     {two_rails, 16, 1, 4, 4, RING, 1, {{0, 1, 0.5, 1, 900e9}, {1, 2, 1, 0.25, 100e9}}},
+    /* To a neighbour: 1, 2 and 8 ranks of a node send out of it, each through its own NIC. */
+    {two_rails, 16, 0, 1, 16, NEXT, 1, {{0, 1, 1, 1, 450e9}, {1, 8, 1, 1, 50e9}}},
+    {two_rails, 16, 0, 1, 16, BEFORE, 1, {{0, 1, 1, 1, 450e9}, {1, 8, 1, 1, 50e9}}},
+    {two_rails, 16, 0, 2, 8, NEXT, 1, {{0, 1, 1, 1, 450e9}, {1, 4, 1, 0.5, 50e9}}},
+    {two_rails, 16, 3, 8, 2, NEXT, 0, {{1, 1, 1, 0.125, 50e9}}},
     /* racks whose uplinks carry a third: all ranks; one a node; in a rack; across racks */
     {racks,
      128,
