@@ -162,9 +162,9 @@ typedef struct ndp_token_values {
     double *entropy; /* of the distribution that predicts the next token, nats; 0 of padding */
     int32_t *best;   /* the id with the largest logit, the lowest of equal ones; -1 of padding */
 } ndp_token_values;
-/* Computes the values by forward passes with the weights as they are, a pass for each array that is asked for, on the
- * layout of the training; any number of samples. Every rank that gave a sample gets its values. Rows are all-reduced
- * over the world, 8 bytes a token. Collective. */
+/* Computes the values by forward passes with the weights as they are, on the layout of the training; any number of
+ * samples. Every rank that gave a sample gets its values. They are all-reduced over the world, 8 bytes a token for each
+ * array. Collective. */
 NDP_API ndp_status ndp_trainer_forward(ndp_trainer *t, const ndp_batch *batches, int n, const ndp_token_values *out);
 
 /* ---- around it ---- */

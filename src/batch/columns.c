@@ -25,8 +25,6 @@ static int32_t own_label(const ndp_own_row *own, int64_t s) {
     int64_t document = own_document(own, s);
     if (document < 0)
         return -1;
-    if (own->ask)
-        return own->ask;
     if (own->weights && own->weights[s] == 0)
         return -1;
     if (own->labels)
@@ -38,6 +36,8 @@ double ndp_own_row_weight(const ndp_own_row *own, int64_t s) {
     return own_label(own, s) < 0 ? 0 : own->weights ? own->weights[s] : 1;
 }
 
+bool ndp_own_row_is_padding(const ndp_own_row *own, int64_t s) { return own_document(own, s) < 0; }
+
 static void fill_own(const ndp_own_row *own, int64_t length, int32_t *tokens, int32_t *labels, int32_t *positions,
                      int32_t *starts) {
     int64_t start = 0;
@@ -47,6 +47,8 @@ static void fill_own(const ndp_own_row *own, int64_t length, int32_t *tokens, in
             start = s;
         tokens[s] = document < 0 ? 0 : own->ids[s];
         labels[s] = own_label(own, s);
+        if (labels[s] < 0 && document >= 0 && own->values)
+            labels[s] = NDP_LABEL_NONE;
         positions[s] = document < 0 ? 0 : own->positions ? own->positions[s] : (int32_t)(s - start);
         starts[s] = (int32_t)(document < 0 ? s : start);
     }

@@ -15,7 +15,7 @@ typedef struct ndp_own_row {
     const int32_t *ids, *labels, *positions, *documents; /* as of ndp_batch */
     const double *weights;
     int64_t n;    /* at most those of a row */
-    int32_t ask;  /* in place of each label, and of every token: NDP_LABEL_BEST, NDP_LABEL_ENTROPY; 0: the labels */
+    bool values;  /* of all tokens are wanted, also of those without a label */
     double scale; /* of the gradient: 1 / what the loss is divided by */
 } ndp_own_row;
 
@@ -73,6 +73,7 @@ NDP_API ndp_status ndp_feed_load(ndp_feed *f);
 ndp_hash128 ndp_feed_hash(const ndp_feed *f);
 /* What the loss of token s is multiplied by; 0: it has none, or is padding. */
 double ndp_own_row_weight(const ndp_own_row *own, int64_t s);
+bool ndp_own_row_is_padding(const ndp_own_row *own, int64_t s);
 /* The labels of f->whole, to be changed before they are loaded into an engine. */
 int32_t *ndp_feed_labels(const ndp_feed *f);
 

@@ -128,6 +128,9 @@ ndp_status ndp_model_init(const ndp_architecture_table *a, const void *facts, co
 ndp_status ndp_model_freeze(ndp_model *m);
 /* Whether opts.frozen names the unit. */
 bool ndp_model_is_frozen(const ndp_model_opts *o, const char *unit);
+/* Inputs of a scoring pass over rows of the user's own, in order: the nll [T,1], and values [T,2], as xent has them. */
+enum { NDP_ROW_NUMBERS = 2 };
+extern const char *const ndp_row_numbers[NDP_ROW_NUMBERS];
 /* Parts of building one (head.c): the inputs of the loss that depend on the options; */
 void ndp_head_inputs(ndp_model *m);
 /* and the loss of tokens at the end of a graph: of rows x by the table w. attr: of the op xent. */

@@ -22,8 +22,9 @@
 #include "device/device.h"
 #include "tensor/view.h"
 
-/* In place of a label: the head says which id has the largest logit, or the entropy of the row (xent, below). */
-enum { NDP_LABEL_BEST = INT32_MAX, NDP_LABEL_ENTROPY = INT32_MAX - 1 };
+/* In place of a label: the head says which id has the largest logit; or the row has no label, but values (xent, below).
+ */
+enum { NDP_LABEL_BEST = INT32_MAX, NDP_LABEL_NONE = INT32_MAX - 1 };
 
 enum { NDP_OP_MAX_IN = 9, NDP_OP_MAX_OUT = 4, NDP_SPLITS = 6 };
 
@@ -62,6 +63,7 @@ typedef enum ndp_collective {
     X(bool, train)         /* xent, xent_grad: also make gradients; marks: the backward starts here */ \
     X(int64_t, vocab)      /* xent*, row_*: real columns; the rest is padding */ \
     X(int, unit_offset)    /* rmsnorm*, add_rmsnorm, norm_by*: weight is (1 + w) when 1 */ \
+    X(bool, values)        /* xent*: also the entropy and the best id of each row, without train */ \
     X(int, parts)          /* heads_*: cuts of the heads; xent_grad: slices of the vocabulary; document_sums: \
                               documents; choice_counts: samples; router_losses: ranks with the same rows; \
                               row_slopes: slices of the vocabulary */ \
@@ -302,18 +304,19 @@ typedef enum ndp_op_kind {
  * heads_merge     (y [P*T,n*D])                                -> x [T,H*D]
  *                 the way back; repeated heads are summed in part order. x is stored as attr.type with attr.wide_grad
  * xent            (x [T,C], w [V,C], labels~ [T,1], scale [1,1] or [T,1] fp64)
- *                                                              -> nll [T,1], dx? [T,C], dw? [V,C]
+ *                                                              -> nll [T,1], dx? [T,C], dw? [V,C], values? [T,2]
  *                 the head: logits in chunks of rows, never all; label < 0: ignored (nll 0, no gradient). nll is the
  *                 bare token loss; of label NDP_LABEL_BEST, without attr.train, the id with the largest logit, the
- *                 lowest of equal ones (exact below 2^24); of NDP_LABEL_ENTROPY the entropy of softmax(logits). With
- *                 attr.train dx and dw are gradients of sum(nll * scale), dw accumulating if attr.accumulate.
- * xent_logits     (x [R,C], w [V,C], labels~ [R,1])            -> logits [R,V] wide, stats [R,3] wide
+ *                 lowest of equal ones (exact below 2^24). With attr.train dx and dw are gradients of sum(nll * scale),
+ *                 dw accumulating if attr.accumulate. With attr.values: the entropy of softmax(logits) and that id;
+ *                 a row with NDP_LABEL_NONE has nll 0 then, and one with label < 0 has values 0.
+ * xent_logits     (x [R,C], w [V,C], labels~ [R,1])            -> logits [R,V] wide, stats [R,3 or 5] wide
  *                 of a slice of the vocabulary, ids attr.first on. stats of a row: the maximum of its attr.vocab real
  *                 columns, the sum of exp(logit - maximum), the label's logit if it is in the slice, else 0; of label
- *                 NDP_LABEL_BEST the slice's best id, of NDP_LABEL_ENTROPY the mean of its logits by softmax. All 0
- *                 where label < 0; then, or when no row has a label, the logits may be anything.
- * xent_grad       (logits [R,V] wide, stats [P*R,3] wide, x [R,C], w [V,C], labels~ [R,1], scale [1,1] or [R,1] fp64)
- *                                                              -> nll [R,1] wide, dx? [R,C], dw? [V,C]
+ *                 NDP_LABEL_BEST the slice's best id. With attr.values also the mean of its logits by softmax, and
+ *                 that id. All 0 where label < 0; then, or when no row has a label, the logits may be anything.
+ * xent_grad       (logits [R,V] wide, stats [P*R,.] wide, x [R,C], w [V,C], labels~ [R,1], scale [1,1] or [R,1] fp64)
+ *                                                              -> nll [R,1] wide, dx? [R,C], dw? [V,C], values? [R,2]
  *                 xent's results from the stats of all P = attr.parts slices (row p*R + t: row t of slice p) and the
  *                 logits of one of them, which are overwritten. dx is this slice's part, wide with attr.wide_grad.
  * row_slopes      (logits [R,v] wide, all? [P*R,M] wide, labels~ [R,1], scale [1,1] or [R,1] fp64)

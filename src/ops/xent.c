@@ -12,8 +12,7 @@ static ndp_status shape(ndp_op_call *c) {
     NDP_SHAPE_CHECK(c->attr->vocab >= 1 && ndp_xent_scale_fits(scale, x), "xent: %lld real columns, scale " NDP_SHAPE,
                     (long long)c->attr->vocab, NDP_SHAPE_ARGS(*scale));
     ndp_shape_set(&c->out[0], x->rows, 1, ndp_wide(x->dtype));
-    ndp_shape_like(&c->out[1], x);
-    ndp_shape_set(&c->out[2], w->rows, w->cols, ndp_wide(w->dtype));
+    ndp_xent_shapes(c, x, w, x->dtype);
     return NDP_OK;
 }
 
@@ -33,13 +32,14 @@ const ndp_op ndp_op_xent = {
     .id = NDP_OP_xent,
     .name = "xent",
     .n_in = 4,
-    .n_out = 3,
+    .n_out = 4,
     .rows = NDP_ROWS_SUMMED,
     .shape = shape,
     .backward = backward,
     .cost = cost,
-    .reads = NDP_READS_vocab | NDP_READS_cap | NDP_READS_train | NDP_READS_first,
+    .reads = NDP_READS_vocab | NDP_READS_cap | NDP_READS_train | NDP_READS_first | NDP_READS_values,
     NDP_FLOWS(
         {.in = {NDP_IS(OPERAND, 0, "tC"), NDP_IS(OPERAND, 1, "VC"), NDP_IS(OPERAND, 2, "t1"), NDP_IS(OPERAND, 3, "t1")},
-         .out = {NDP_IS(RESULT, 0, "t1"), NDP_IS(D_OPERAND, 0, "tC"), NDP_IS(D_OPERAND, 1, "VC")}}),
+         .out = {NDP_IS(RESULT, 0, "t1"), NDP_IS(D_OPERAND, 0, "tC"), NDP_IS(D_OPERAND, 1, "VC"),
+                 NDP_IS(RESULT, 3, "t.")}}),
 };

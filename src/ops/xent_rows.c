@@ -15,6 +15,15 @@ ndp_status ndp_xent_check(const ndp_op_call *c, const ndp_view *x, const ndp_vie
     return NDP_OK;
 }
 
+void ndp_xent_shapes(ndp_op_call *c, const ndp_view *x, const ndp_view *w, ndp_dtype dx_type) {
+    if (c->attr->values) {
+        ndp_shape_set(&c->out[3], x->rows, NDP_XENT_VALUES, ndp_wide(x->dtype));
+        return;
+    }
+    ndp_shape_set(&c->out[1], x->rows, x->cols, dx_type);
+    ndp_shape_set(&c->out[2], w->rows, w->cols, ndp_wide(w->dtype));
+}
+
 ndp_view ndp_xent_dlogits(const ndp_view *logits, ndp_dtype x_type) {
     ndp_view v = *logits;
     if (x_type == NDP_BF16 && logits->dtype == NDP_F32) {
@@ -62,6 +71,8 @@ ndp_xent_rows ndp_xent_chunk(const ndp_op_call *c, int64_t first, int64_t n, ndp
         .logits = {c->scratch, logits_type, n, v, v},
         .nll = rows_of(&c->out[0], first, n),
     };
+    if (c->attr->values)
+        r.values = rows_of(&c->out[3], first, n);
     r.dlogits = ndp_xent_dlogits(&r.logits, c->in[0].dtype);
     if (c->attr->train) {
         r.dx = rows_of(&c->out[1], first, n);
@@ -82,6 +93,7 @@ ndp_status ndp_xent_run_chunks(const ndp_op_call *c, int64_t rows, ndp_dtype log
             continue;
         }
         ndp_view_clear(&r.nll);
+        ndp_view_clear(&r.values);
         ndp_view_clear(&r.dx);
     }
     if (c->attr->train && !accumulate)
@@ -103,6 +115,8 @@ ndp_xent_rows ndp_xent_grad_rows(const ndp_op_call *c, bool narrow) {
                        .logits = c->in[NDP_XENT_G_LOGITS],
                        .dlogits = c->in[NDP_XENT_G_LOGITS],
                        .nll = c->out[0]};
+    if (c->attr->values)
+        r.values = c->out[3];
     if (narrow)
         r.dlogits = ndp_xent_dlogits(&r.logits, r.x.dtype);
     if (c->attr->train) {
@@ -116,6 +130,7 @@ bool ndp_xent_grad_ignored(const ndp_op_call *c, const ndp_xent_rows *r) {
     if (ndp_xent_any_label(&r->labels))
         return false;
     ndp_view_clear(&r->nll);
+    ndp_view_clear(&r->values);
     ndp_view_clear(&r->dx);
     if (!c->attr->accumulate)
         ndp_view_clear(&r->dw);

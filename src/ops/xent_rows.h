@@ -8,9 +8,11 @@
 
 #include "ops/op.h"
 
-/* Absent gradients have no rows. */
+enum { NDP_XENT_VALUES = 2 }; /* columns: the entropy, the best id */
+
+/* Absent gradients, and values, have no rows. */
 typedef struct ndp_xent_rows {
-    ndp_view x, w, labels, scale, logits, dlogits, nll, dx, dw;
+    ndp_view x, w, labels, scale, logits, dlogits, nll, values, dx, dw;
 } ndp_xent_rows;
 
 typedef enum ndp_xent_product { NDP_XENT_LOGITS, NDP_XENT_DX, NDP_XENT_DW } ndp_xent_product;
@@ -34,6 +36,9 @@ static inline double ndp_xent_scale_at(const ndp_view *scale, int64_t t) {
     return ((const double *)scale->data)[scale->rows > 1 ? t * scale->ld : 0];
 }
 
+/* Sets the shapes of both gradients, or of values. */
+void ndp_xent_shapes(ndp_op_call *c, const ndp_view *x, const ndp_view *w, ndp_dtype dx_type);
+
 /* Where dlogits of bf16 operands are on the cpu: in the fp32 logits, each row at the start of its row. */
 ndp_view ndp_xent_dlogits(const ndp_view *logits, ndp_dtype x_type);
 
@@ -56,7 +61,9 @@ ndp_status ndp_xent_run_chunks(const ndp_op_call *c, int64_t rows, ndp_dtype log
 
 /* ---- xent_logits, xent_grad ---- */
 
-enum { NDP_XENT_STATS = 3 }; /* columns: maximum, sum, the label's logit */
+/* Columns of the statistics: maximum, sum, the label's logit; with attr.values also the slice's mean logit and its best
+ * id. */
+static inline int ndp_xent_stats(const ndp_op_call *c) { return 3 + (c->attr->values ? NDP_XENT_VALUES : 0); }
 
 enum { NDP_XENT_G_LOGITS, NDP_XENT_G_STATS, NDP_XENT_G_X, NDP_XENT_G_W, NDP_XENT_G_LABELS, NDP_XENT_G_SCALE };
 

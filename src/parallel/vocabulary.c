@@ -10,7 +10,7 @@
 enum { CHUNK_ROWS = 256 };
 
 typedef struct head {
-    int x, w, labels, scale, nll, dx, dw;
+    int x, w, labels, scale, nll, dx, dw, values;
     int64_t rows;
     ndp_op_attr attr;
 } head;
@@ -36,8 +36,9 @@ static chunk begin_chunk(ndp_pass *p, const head *h, int64_t first) {
 static void end_chunk(ndp_pass *p, const head *h, const chunk *c) {
     bool each = p->to->values[h->scale].view.rows > 1;
     int scale = each ? ndp_graph_rows(p->to, h->scale, c->first, c->rows) : h->scale;
-    int outs[3] = {ndp_graph_rows(p->to, h->nll, c->first, c->rows),
-                   h->dx == NDP_NONE ? NDP_NONE : ndp_graph_rows(p->to, h->dx, c->first, c->rows), h->dw};
+    int outs[4] = {ndp_graph_rows(p->to, h->nll, c->first, c->rows),
+                   h->dx == NDP_NONE ? NDP_NONE : ndp_graph_rows(p->to, h->dx, c->first, c->rows), h->dw,
+                   h->values == NDP_NONE ? NDP_NONE : ndp_graph_rows(p->to, h->values, c->first, c->rows)};
     ndp_graph_op(p->to, &ndp_op_xent_grad, &h->attr, "nll", (int[]){c->logits, c->stats, c->x, h->w, c->labels, scale},
                  6, outs, p->node->n_out);
 }
@@ -61,6 +62,7 @@ static head head_of(ndp_pass *p) {
               .labels = ndp_pass_in(p, 2),
               .scale = ndp_pass_in(p, 3),
               .dx = NDP_NONE,
+              .values = NDP_NONE,
               .dw = n->attr.train && n->n_out > 2 ? ndp_pass_value(p, n->out[2]) : NDP_NONE,
               .attr = n->attr};
     const ndp_view *x = &p->to->values[h.x].view;
@@ -72,6 +74,8 @@ static head head_of(ndp_pass *p) {
     h.attr.parts = p->tp;
     h.attr.wide_grad = cut && ndp_pass_over_tp(p).wide_grad;
     h.nll = ndp_graph_value(p->to, "nll", h.rows, 1, ndp_wide(compute));
+    if (n->attr.values)
+        h.values = ndp_graph_value(p->to, "values", h.rows, p->from->values[n->out[3]].view.cols, ndp_wide(compute));
     if (n->attr.train)
         h.dx = ndp_graph_value(p->to, "dx", h.rows, cols, cut ? ndp_wide(compute) : compute);
     return h;
@@ -82,19 +86,24 @@ static ndp_status end_head(ndp_pass *p, const head *h) {
     if (attr->train)
         ndp_graph_op(p->to, &ndp_op_given_gradient, attr, "given", (int[]){h->x, h->dx}, 2, NULL, 0);
     ndp_pass_out(p, 0, h->nll, NDP_SPREAD_SAME);
+    if (h->values != NDP_NONE)
+        ndp_pass_out(p, 3, h->values, NDP_SPREAD_SAME);
     return p->to->status;
 }
 
 /* The node as it is. */
 static ndp_status write_whole(ndp_pass *p) {
     const ndp_node *n = p->node;
-    int ins[4], outs[3] = {NDP_NONE, NDP_NONE, n->attr.train && n->n_out > 2 ? ndp_pass_value(p, n->out[2]) : NDP_NONE};
+    int ins[4], outs[4] = {NDP_NONE, NDP_NONE, NDP_NONE, NDP_NONE};
+    if (n->attr.train && n->n_out > 2)
+        outs[2] = ndp_pass_value(p, n->out[2]);
     for (int i = 0; i < 4; i++)
         ins[i] = ndp_pass_in(p, i);
     ndp_graph_op(p->to, &ndp_op_xent, &n->attr, "nll", ins, 4, outs, n->n_out);
     ndp_pass_out(p, 0, outs[0], NDP_SPREAD_SAME);
-    if (n->n_out > 1)
-        ndp_pass_out(p, 1, outs[1], NDP_SPREAD_SAME);
+    for (int i = 1; i < n->n_out; i += 2) /* dx, values */
+        if (outs[i] != NDP_NONE)
+            ndp_pass_out(p, i, outs[i], NDP_SPREAD_SAME);
     return p->to->status;
 }
 

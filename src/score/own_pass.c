@@ -1,5 +1,5 @@
-/* What the model says of rows of the user's own: a number for each token, by passes of the scoring engine, in which
- * each row asks for it in place of its label. Called by train/. */
+/* What the model says of rows of the user's own: numbers of each token, by passes of the scoring engine. Called by
+ * train/. */
 #include "base/text.h"
 #include "checkpoint/agree.h"
 #include "score/score.h"
@@ -37,13 +37,15 @@ static bool hands_in(const ndp_score *s) {
     return ndp_score_has_answers(s->engine) && step_of(s)->mesh.coord[NDP_TP] == 0;
 }
 
-/* Hands in this rank's numbers; `pass`: [data ranks, accumulation, micro, length], the same on all ranks. */
-static ndp_status gather(ndp_score *s, double *pass, int64_t own) {
+/* Hands in this rank's numbers of one kind; `pass`: [data ranks, accumulation, micro, length], the same on all ranks.
+ */
+static ndp_status gather(ndp_score *s, ndp_score_number k, double *pass, int64_t own) {
     int64_t micro = s->rank->job.model.rows, ranks = s->rank->feed.shape.data_ranks;
     ndp_status st = NDP_OK;
     memset(pass, 0, (size_t)(own * ranks) * sizeof *pass);
     for (int m = 0; m < step_of(s)->accumulation && hands_in(s) && st == NDP_OK; m++)
-        st = ndp_engine_rows(s->engine, m, "row_nll", pass + data_rank(s) * own + m * micro);
+        st = ndp_engine_rows(s->engine, m, ndp_row_numbers[k > NDP_TOKEN_NLL], k > NDP_TOKEN_NLL ? k - 1 : 0,
+                             pass + data_rank(s) * own + m * micro);
     NDP_TRY(ndp_agree(s->rank->world, st));
     return ndp_reduce_now(s->rank->world, pass, own * ranks, NDP_F64, NDP_SUM);
 }
@@ -64,18 +66,23 @@ static void take(const ndp_score *s, const ndp_own_rows *list, int64_t pass, con
 
 int64_t ndp_score_own_rows(const ndp_score *s) { return s->rank->feed.shape.micro * step_of(s)->accumulation; }
 
-static ndp_status run_pass(ndp_score *s, const ndp_own_rows *list, int64_t pass, double *numbers, double *out) {
+static ndp_status run_pass(ndp_score *s, const ndp_own_rows *list, int64_t pass, double *numbers,
+                           double *const out[NDP_TOKEN_NUMBERS]) {
     ndp_step_result unread;
     NDP_TRY(ndp_agree(s->rank->world, load_rows(s, list, pass)));
     ndp_status st = ndp_engine_step(s->engine, 0, 0, false, &unread);
     s->rank->apart |= st != NDP_OK;
     NDP_TRY(st);
-    NDP_TRY(gather(s, numbers, ndp_score_own_rows(s) * s->rank->job.config->data.sequence_length));
-    take(s, list, pass, numbers, out);
+    for (int k = 0; k < NDP_TOKEN_NUMBERS; k++)
+        if (out[k]) {
+            NDP_TRY(gather(s, (ndp_score_number)k, numbers,
+                           ndp_score_own_rows(s) * s->rank->job.config->data.sequence_length));
+            take(s, list, pass, numbers, out[k]);
+        }
     return NDP_OK;
 }
 
-ndp_status ndp_score_own(ndp_score *s, const ndp_own_rows *list, int64_t passes, double *out) {
+ndp_status ndp_score_own(ndp_score *s, const ndp_own_rows *list, int64_t passes, double *const out[NDP_TOKEN_NUMBERS]) {
     int64_t tokens = ndp_score_pass_rows(s) * s->rank->job.config->data.sequence_length;
     double *numbers = malloc((size_t)tokens * sizeof *numbers);
     ndp_status st =

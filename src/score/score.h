@@ -58,9 +58,11 @@ NDP_API ndp_status ndp_score_next_token(ndp_score *s, const int32_t *ids, int64_
 
 /* The rows of this rank that one pass takes. */
 int64_t ndp_score_own_rows(const ndp_score *s);
-/* What the head says of each token of a list, the nll of its label or what it asks for: out [n, sequence_length].
- * `passes`, the same on all ranks, are enough for the rank with the most rows. Collective. */
-ndp_status ndp_score_own(ndp_score *s, const ndp_own_rows *list, int64_t passes, double *out);
+/* What the head says of each token: the nll of its label, the entropy of its distribution, the best id. */
+typedef enum ndp_score_number { NDP_TOKEN_NLL, NDP_TOKEN_ENTROPY, NDP_TOKEN_BEST, NDP_TOKEN_NUMBERS } ndp_score_number;
+/* Writes them for all tokens of a list, [n, sequence_length] each; NULL, on all ranks: it is not wanted. `passes`, the
+ * same on all ranks, are enough for the rank with the most rows. Collective. */
+ndp_status ndp_score_own(ndp_score *s, const ndp_own_rows *list, int64_t passes, double *const out[NDP_TOKEN_NUMBERS]);
 
 /* ---- passes (score_pass.c) ---- */
 

@@ -102,9 +102,9 @@ NDP_API ndp_status ndp_engine_load(ndp_engine *e, int micro_batch, const ndp_mic
  * left it. NDP_EINVAL: there is no input of that name. */
 NDP_API ndp_status ndp_engine_input(ndp_engine *e, int micro_batch, const char *name, void *out);
 
-/* Writes what this rank has of an input of numbers of rows, by its name, to the places of the rows in `out`, [rows of
- * the micro-batch]; leaves the others. NDP_EINVAL: there is no input of that name. */
-NDP_API ndp_status ndp_engine_rows(ndp_engine *e, int micro_batch, const char *name, double *out);
+/* Writes what this rank has of a column of an input of numbers of rows, by its name, to the places of the rows in
+ * `out`, [rows of the micro-batch]; leaves the others. NDP_EINVAL: there is no input of that name. */
+NDP_API ndp_status ndp_engine_rows(ndp_engine *e, int micro_batch, const char *name, int column, double *out);
 
 /* Visits what a mixture of the whole model has of an input of that kind: each row that this rank has and that is no
  * padding, by its number in the micro-batch, with its columns as they are stored. No row, if the mixture is another

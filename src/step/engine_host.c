@@ -174,7 +174,7 @@ static void fill_numbers(const ndp_engine *e, const ndp_input *in, const ndp_row
     const double *from = in->kind == NDP_INPUT_WEIGHTS  ? whole->weights
                          : in->kind == NDP_INPUT_SCALES ? whole->scales
                                                         : NULL;
-    memset(to, 0, (size_t)e->model.inputs->rows[in->extent] * ndp_dtype_size(in->type));
+    memset(to, 0, (size_t)(e->model.inputs->rows[in->extent] * in->cols) * ndp_dtype_size(in->type));
     for (int64_t i = 0; from && i < e->model.inputs->rows[in->extent]; i++) {
         int64_t t = ndp_row_cut_at(cut, in->extent, i);
         ((double *)to)[i] = t < real ? from[t] : 0;
@@ -195,7 +195,7 @@ static void fill_input(const ndp_engine *e, int input, const ndp_micro_batch *wh
             memcpy(to, from, ndp_input_bytes(e->model.inputs, input));
         return;
     }
-    if (in->kind == NDP_INPUT_WEIGHTS || in->kind == NDP_INPUT_SCALES || in->kind == NDP_INPUT_ROW_NLL) {
+    if (in->kind == NDP_INPUT_WEIGHTS || in->kind == NDP_INPUT_SCALES || in->kind == NDP_INPUT_ROW_NUMBERS) {
         fill_numbers(e, in, &cut, real, whole, to);
         return;
     }
@@ -244,21 +244,21 @@ ndp_status ndp_engine_input(ndp_engine *e, int micro_batch, const char *name, vo
                            ndp_input_bytes(e->model.inputs, input), true);
 }
 
-ndp_status ndp_engine_rows(ndp_engine *e, int micro_batch, const char *name, double *out) {
+ndp_status ndp_engine_rows(ndp_engine *e, int micro_batch, const char *name, int column, double *out) {
     int input;
     NDP_TRY(find_input(e, name, &input));
     const ndp_input *in = &e->model.inputs->items[input];
     ndp_row_cut cut = ndp_cut_rows(e->model.opts.rows, &e->opts.step.mesh, &e->opts.step.parallel);
     int64_t n = e->model.inputs->rows[in->extent];
-    void *own = malloc((size_t)n * ndp_dtype_size(in->type) + 1);
+    void *own = malloc(ndp_input_bytes(e->model.inputs, input) + 1);
     if (!own)
         return NDP_FAIL(NDP_ENOMEM, "not enough memory for %s of %lld rows", name, (long long)n);
     ndp_status st = ndp_engine_input(e, micro_batch, name, own);
-    ndp_view v = {own, in->type, n, 1, 1};
+    ndp_view v = {own, in->type, n, in->cols, in->cols};
     for (int64_t i = 0; st == NDP_OK && i < n; i++) {
         int64_t t = ndp_row_cut_at(&cut, in->extent, i);
         if (t < cut.real)
-            out[t] = ndp_view_get(&v, i, 0);
+            out[t] = ndp_view_get(&v, i, column);
     }
     free(own);
     return st;

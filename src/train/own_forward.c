@@ -40,7 +40,8 @@ static ndp_status find_logp(own_loss *l) {
     int64_t each = l->list.global ? ndp_score_pass_rows(&l->t->score) : ndp_score_own_rows(&l->t->score);
     for (int64_t i = 0; i < l->list.n; i++)
         l->list.rows[i].weights = NULL;
-    NDP_TRY(ndp_score_own(&l->t->score, &l->list, (most + each - 1) / each, l->logp));
+    NDP_TRY(ndp_score_own(&l->t->score, &l->list, (most + each - 1) / each,
+                          (double *const[NDP_TOKEN_NUMBERS]){[NDP_TOKEN_NLL] = l->logp}));
     for (int64_t i = 0; i < tokens; i++)
         l->logp[i] = l->logp[i] != 0 ? -l->logp[i] : 0;
     return NDP_OK;
@@ -144,49 +145,34 @@ ndp_status ndp_trainer_forward_backward_with(ndp_trainer *t, const ndp_batch *ba
 
 /* ---- forward alone ---- */
 
-/* Numbers of rows of sequence_length, as arrays of the batches' own lengths have them. */
-static void spread(const ndp_batch *batches, int n, int64_t length, const double *from, bool negate, double *values,
-                   int32_t *ids) {
+/* Numbers of rows of sequence_length, in arrays of the batches' own lengths. */
+static void spread(const ndp_batch *batches, int n, int64_t length, const double *from, const ndp_own_row *rows,
+                   ndp_score_number k, const ndp_token_values *out) {
+    int64_t at = 0;
     for (int b = 0; b < n; b++)
-        for (int64_t i = 0; i < batches[b].samples; i++, from += length)
-            for (int64_t s = 0; s < batches[b].length; s++) {
-                double x = s < length ? from[s] : 0;
-                if (values)
-                    *values++ = negate && x != 0 ? -x : x;
+        for (int64_t i = 0; i < batches[b].samples; i++, from += length, rows++)
+            for (int64_t s = 0; s < batches[b].length; s++, at++) {
+                bool padding = s >= length || ndp_own_row_is_padding(rows, s);
+                if (k == NDP_TOKEN_NLL)
+                    out->logp[at] = padding || from[s] == 0 ? 0 : -from[s];
+                else if (k == NDP_TOKEN_ENTROPY)
+                    out->entropy[at] = padding ? 0 : from[s];
                 else
-                    *ids++ = (int32_t)lround(x);
+                    out->best[at] = padding ? -1 : (int32_t)lround(from[s]);
             }
 }
 
-/* Best ids of padding are -1. */
-static void mark_padding(const ndp_own_rows *list, int64_t length, double *best) {
-    for (int64_t i = 0; i < list->n; i++)
-        for (int64_t s = 0; s < length; s++)
-            if (ndp_own_row_weight(&list->rows[i], s) == 0)
-                best[i * length + s] = -1;
-}
-
 static ndp_status run_forward(ndp_trainer *t, const ndp_batch *batches, int n, ndp_own_rows *list,
-                              const ndp_token_values *out, double *room) {
-    const struct {
-        bool wanted;
-        int32_t ask;
-        double *values;
-    } asks[] = {
-        {out->logp, 0, out->logp}, {out->entropy, NDP_LABEL_ENTROPY, out->entropy}, {out->best, NDP_LABEL_BEST, NULL}};
+                              const ndp_token_values *out, double *const numbers[NDP_TOKEN_NUMBERS]) {
     int64_t most, length = t->rank.job.config->data.sequence_length;
     int64_t each = list->global ? ndp_score_pass_rows(&t->score) : ndp_score_own_rows(&t->score);
     NDP_TRY(ndp_own_rows_most(t, list, &most));
-    for (int k = 0; k < NDP_COUNT(asks); k++) {
-        if (!asks[k].wanted)
-            continue;
-        for (int64_t i = 0; i < list->n; i++)
-            list->rows[i].weights = NULL, list->rows[i].ask = asks[k].ask;
-        NDP_TRY(ndp_score_own(&t->score, list, (most + each - 1) / each, room));
-        if (!asks[k].values)
-            mark_padding(list, length, room);
-        spread(batches, n, length, room, asks[k].ask == 0, asks[k].values, out->best);
-    }
+    for (int64_t i = 0; i < list->n; i++)
+        list->rows[i].weights = NULL, list->rows[i].values = true;
+    NDP_TRY(ndp_score_own(&t->score, list, (most + each - 1) / each, numbers));
+    for (int k = 0; k < NDP_TOKEN_NUMBERS; k++)
+        if (numbers[k])
+            spread(batches, n, length, numbers[k], list->rows, (ndp_score_number)k, out);
     return NDP_OK;
 }
 
@@ -203,18 +189,22 @@ ndp_status ndp_trainer_forward(ndp_trainer *t, const ndp_batch *batches, int n, 
     if (n > 0)
         NDP_NOT_NULL(batches);
     ndp_own_rows list;
-    double *room = NULL;
+    double *room = NULL, *numbers[NDP_TOKEN_NUMBERS] = {NULL};
+    const bool wanted[NDP_TOKEN_NUMBERS] = {out->logp, out->entropy, out->best};
     ndp_status st = ndp_own_rows_read(t, batches, n, false, ndp_own_check(t), &list);
     if (st == NDP_OK)
         st = check_asks(t, out);
     if (st == NDP_OK) {
-        room = malloc(((size_t)(list.n * t->rank.job.config->data.sequence_length) + 1) * sizeof *room);
+        int64_t each = list.n * t->rank.job.config->data.sequence_length;
+        room = malloc((size_t)(NDP_TOKEN_NUMBERS * each + 1) * sizeof *room);
         st = ndp_agree(t->rank.world, room ? NDP_OK
                                            : NDP_FAIL(NDP_ENOMEM, "not enough memory for the values of %lld samples",
                                                       (long long)list.n));
+        for (int k = 0; k < NDP_TOKEN_NUMBERS; k++)
+            numbers[k] = wanted[k] ? room + k * each : NULL;
     }
     if (st == NDP_OK)
-        st = run_forward(t, batches, n, &list, out, room);
+        st = run_forward(t, batches, n, &list, out, numbers);
     free(room);
     ndp_own_rows_release(&list);
     return st;

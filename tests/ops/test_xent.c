@@ -32,7 +32,7 @@ typedef struct slicing {
 static void xent_in_slices(const slicing *s, const ndp_op_attr *whole, const ndp_view *in, const ndp_view *out,
                            const ndp_device *device) {
     int64_t t = in[0].rows;
-    ndp_view logits[4], stats = matrix(out[0].dtype, s->parts * t, 3), w[4];
+    ndp_view logits[4], stats = matrix(out[0].dtype, s->parts * t, whole->values ? 5 : 3), w[4];
     ndp_op_attr attr[4];
     for (int64_t p = 0, first = 0; p < s->parts; first += s->vocab[p++]) {
         attr[p] = *whole;
@@ -50,12 +50,23 @@ static void xent_in_slices(const slicing *s, const ndp_op_attr *whole, const ndp
     }
     for (int64_t p = 0; p < s->parts; p++) {
         ndp_view from[] = {logits[p], stats, in[0], w[p], in[2], in[3]}, part[NDP_OP_MAX_OUT] = {{0}};
-        make_outputs(&ndp_op_xent_grad, &attr[p], from, part, 7);
+        make_outputs(&ndp_op_xent_grad, &attr[p], from, part, whole->values ? 9 : 7);
         run_op(&ndp_op_xent_grad, &attr[p], from, part, device, 2);
         if (p > 0)
             assert_true(distance(&part[0], &out[0]) == 0);
         else
             add_into(&out[0], &part[0], 0);
+        if (whole->values) {
+            if (p > 0)
+                assert_true(distance(&part[3], &out[3]) == 0);
+            else
+                add_into(&out[3], &part[3], 0);
+            free_matrices(part, 1);
+            free_matrices(&part[3], 1);
+            free_matrices(&w[p], 1);
+            free_matrices(&logits[p], 1);
+            continue;
+        }
         add_into(&out[1], &part[1], 0);
         ndp_view real = take_rows(&part[2], 0, s->vocab[p]), padding = take_rows(&part[2], s->vocab[p], s->pad[p]);
         assert_true(dot(&padding, &padding) == 0);
@@ -146,43 +157,56 @@ static void the_best_id(void **state) {
     }
 }
 
-/* Labels that ask for the entropy, among others: whole and in slices, on both devices, against sums in fp64. */
-static void the_entropy(void **state) {
+/* Entropies and best ids of all rows, with labels, without, and padding: whole and in slices, on both devices, against
+ * sums in fp64. The nll is that of a call without values. */
+static void values_of_rows(void **state) {
     (void)state;
     static const slicing cases[] = {{1, {97}, {3}}, {3, {40, 1, 56}, {0, 5, 1}}, {4, {50, 0, 30, 17}, {0, 2, 1, 0}}};
     for (int i = 0; i < 6 * NDP_COUNT(cases); i++) {
         ndp_dtype type = (ndp_dtype[]){NDP_F64, NDP_F32, NDP_BF16}[i % 3];
         const ndp_device *device = type == NDP_F64 ? &ndp_device_ref : tested();
-        ndp_op_attr attr = {.vocab = 97, .cap = i / 3 % 2 ? 3 : 0};
+        ndp_op_attr attr = {.vocab = 97, .cap = i / 3 % 2 ? 3 : 0}, with = attr;
         ndp_view in[NDP_OP_MAX_IN] = {random_matrix(type, 70, 19, 1), random_matrix(type, 100, 19, 2),
                                       random_ints(70, -9, 97, 3), one_double(0.37)};
-        ndp_view out[NDP_OP_MAX_OUT] = {{0}}, sum[NDP_OP_MAX_OUT] = {{0}};
-        for (int64_t t = 0; t < 70; t += 2)
-            ((int32_t *)in[2].data)[t * in[2].ld] = NDP_LABEL_ENTROPY;
-        make_outputs(&ndp_op_xent, &attr, in, out, 7);
-        run_op(&ndp_op_xent, &attr, in, out, device, 2);
-        make_outputs(&ndp_op_xent, &attr, in, sum, 5);
-        sum[1] = matrix(out[0].dtype, 70, 19);
-        xent_in_slices(&cases[i / 6], &attr, in, sum, device);
-        for (int64_t t = 0; t < 70; t += 2) {
+        ndp_view out[NDP_OP_MAX_OUT] = {{0}}, sum[NDP_OP_MAX_OUT] = {{0}}, bare[NDP_OP_MAX_OUT] = {{0}};
+        int32_t *labels = in[2].data;
+        make_outputs(&ndp_op_xent, &attr, in, bare, 1);
+        run_op(&ndp_op_xent, &attr, in, bare, device, 2);
+        for (int64_t t = 0; t < 70; t += 4)
+            labels[t * in[2].ld] = NDP_LABEL_NONE;
+        with.values = true;
+        make_outputs(&ndp_op_xent, &with, in, out, 9);
+        run_op(&ndp_op_xent, &with, in, out, device, 2);
+        make_outputs(&ndp_op_xent, &with, in, sum, 9);
+        xent_in_slices(&cases[i / 6], &with, in, sum, device);
+        for (int64_t t = 0; t < 70; t++) {
             double logits[97], total = 0, entropy = 0, near = type == NDP_F64 ? 1e-12 : type == NDP_F32 ? 2e-5 : 2e-2;
+            int32_t label = labels[t * in[2].ld];
+            int64_t best = 0;
             for (int64_t v = 0; v < 97; v++) {
                 logits[v] = 0;
                 for (int64_t c = 0; c < 19; c++)
                     logits[v] += ndp_view_get(&in[0], t, c) * ndp_view_get(&in[1], v, c);
                 logits[v] = attr.cap > 0 ? attr.cap * tanh(logits[v] / attr.cap) : logits[v];
                 total += exp(logits[v]);
+                best = logits[v] > logits[best] ? v : best;
             }
-            for (int64_t v = 0; v < 97; v++)
+            for (int64_t v = 0; v < 97 && label >= 0; v++)
                 entropy -= exp(logits[v]) / total * (logits[v] - log(total));
-            double whole = ndp_view_get(&out[0], t, 0), sliced = ndp_view_get(&sum[0], t, 0);
-            if (!(fabs(whole - entropy) <= near) || !(fabs(sliced - entropy) <= near))
-                fail_msg("case %d, row %lld: entropy %.17g, of the whole %.17g, of slices %.17g", i, (long long)t,
-                         entropy, whole, sliced);
+            for (int k = 0; k < 2; k++) {
+                const ndp_view *is = k ? sum : out;
+                double nll = ndp_view_get(&is[0], t, 0), is_best = ndp_view_get(&is[3], t, 1);
+                bool found = label < 0 ? is_best == 0 : fabs(logits[(int)is_best] - logits[best]) <= near;
+                if (!(fabs(ndp_view_get(&is[3], t, 0) - entropy) <= near) || !found ||
+                    !(fabs(nll - (label == NDP_LABEL_NONE ? 0 : ndp_view_get(&bare[0], t, 0))) <= (k ? near : 0)))
+                    fail_msg("case %d, row %lld, slices %d: entropy %.17g of %.17g, best id %g of %lld, nll %g", i,
+                             (long long)t, k, ndp_view_get(&is[3], t, 0), entropy, is_best, (long long)best, nll);
+            }
         }
         free_matrices(in, 4);
-        free_matrices(out, 3);
-        free_matrices(sum, 3);
+        free_matrices(bare, 1);
+        free_matrices(out, 1), free_matrices(&out[3], 1);
+        free_matrices(sum, 1), free_matrices(&sum[3], 1);
     }
 }
 
@@ -209,7 +233,6 @@ static void xent_of_extreme_logits(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(slices_equal_xent), cmocka_unit_test(the_best_id),
-                                       cmocka_unit_test(the_entropy),
-                                       cmocka_unit_test(xent_of_extreme_logits)};
+                                       cmocka_unit_test(values_of_rows), cmocka_unit_test(xent_of_extreme_logits)};
     return end_of_ops(cmocka_run_group_tests(tests, NULL, NULL));
 }

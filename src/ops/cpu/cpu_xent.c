@@ -83,7 +83,7 @@ static ndp_status run_chunk(const ndp_op_call *c, const ndp_xent_rows *r, bool a
     NDP_TRY(multiply(c, r, NDP_XENT_LOGITS, false, rest));
     ndp_op_call softmax = softmax_call(c);
     softmax.in[0] = r->logits, softmax.in[1] = r->labels, softmax.in[2] = r->scale;
-    softmax.out[0] = r->nll, softmax.out[1] = r->dlogits;
+    softmax.out[0] = r->nll, softmax.out[1] = r->dlogits, softmax.out[2] = r->values;
     NDP_TRY(ndp_rows_run(&softmax, r->x.rows, ndp_rows_best()->softmax_xent));
     NDP_TRY(multiply(c, r, NDP_XENT_DX, false, rest));
     return multiply(c, r, NDP_XENT_DW, accumulate, rest);
@@ -131,7 +131,7 @@ static ndp_status run_xent_grad(const ndp_op_call *c) {
     ndp_op_call softmax = softmax_call(c);
     softmax.in[0] = r.logits, softmax.in[1] = r.labels;
     softmax.in[2] = r.scale, softmax.in[3] = c->in[NDP_XENT_G_STATS];
-    softmax.out[0] = r.nll, softmax.out[1] = r.dlogits;
+    softmax.out[0] = r.nll, softmax.out[1] = r.dlogits, softmax.out[2] = r.values;
     NDP_TRY(ndp_rows_run(&softmax, r.x.rows, ndp_rows_best()->softmax_grad));
     NDP_TRY(multiply(c, &r, NDP_XENT_DX, false, c->scratch));
     return multiply(c, &r, NDP_XENT_DW, c->attr->accumulate, c->scratch);

@@ -16,16 +16,19 @@ enum { THREADS = 512 };
  * the start of its row. */
 struct softmax_rows {
     ndp_view logits, labels, stats, nll, dlogits;
+    ndp_view values;      /* absent: not wanted */
     ndp_view scale;       /* one for all rows, or one each */
     int64_t vocab, first; /* real columns, and the id of column 0 */
     float cap;
-    int parts; /* of the statistics; 0: they are made of the logits */
+    int parts;   /* of the statistics; 0: they are made of the logits */
+    bool wanted; /* values */
 };
 
 /* Of the real columns: the sum is of exp(logit - max); at_label is 0 when the label is in another slice, and of
- * NDP_LABEL_BEST the id with the largest logit, of NDP_LABEL_ENTROPY the mean of the logits by softmax. */
+ * NDP_LABEL_BEST the id with the largest logit. Where values are wanted: `mean`, of the logits by softmax, and `best`,
+ * that id. */
 struct row_stats {
-    float max, sum, at_label;
+    float max, sum, at_label, mean, best;
 };
 
 static __device__ __forceinline__ float capped(float x, float cap) { return cap > 0 ? cap * tanhf(x / cap) : x; }
@@ -86,7 +89,7 @@ static __device__ row_stats stats_of(const softmax_rows &s, int64_t r, int64_t c
     }
     float most = block_max(max, room);
     sum = max == most ? sum : sum * expf(max - most);
-    return {most, ndp_block_sum(sum, room + NDP_WARP), at_label};
+    return {most, ndp_block_sum(sum, room + NDP_WARP), at_label, 0, 0};
 }
 
 /* The id of the first column whose logit is the row's maximum; `raw`: the logits are not capped yet. */
@@ -119,21 +122,34 @@ static __device__ float mean_logit(const softmax_rows &s, int64_t r, const row_s
     return all.sum > 0 ? total / all.sum : 0;
 }
 
+/* What a label, or attr.values, asks for beside the label's logit. */
+static __device__ void find_values(const softmax_rows &s, int64_t r, int label, bool raw, row_stats &all) {
+    bool wanted = s.wanted && label >= 0;
+    if (wanted || label == NDP_LABEL_BEST)
+        all.best = best_id(s, r, all.max, raw);
+    if (wanted)
+        all.mean = mean_logit(s, r, all, raw);
+    if (label == NDP_LABEL_BEST)
+        all.at_label = all.best;
+}
+
 /* Row r of all slices together. */
 static __device__ row_stats combined(const softmax_rows &s, int64_t r, int label) {
     int64_t rows = s.logits.rows;
-    bool found = false, best = label == NDP_LABEL_BEST, mean = label == NDP_LABEL_ENTROPY;
-    row_stats all = {-INFINITY, 0, 0};
+    bool found = false, best = label == NDP_LABEL_BEST;
+    row_stats all = {-INFINITY, 0, 0, 0, 0};
     for (int p = 0; p < s.parts; p++)
         all.max = fmaxf(all.max, ndp_get(s.stats, p * rows + r, 0));
     for (int p = 0; p < s.parts; p++) {
         float sum = ndp_get(s.stats, p * rows + r, 1) * expf(ndp_get(s.stats, p * rows + r, 0) - all.max);
         all.sum += sum;
-        if (!best || (ndp_get(s.stats, p * rows + r, 0) == all.max && !found))
-            all.at_label += ndp_get(s.stats, p * rows + r, 2) * (mean ? sum : 1);
-        found |= ndp_get(s.stats, p * rows + r, 0) == all.max;
+        bool leads = ndp_get(s.stats, p * rows + r, 0) == all.max && !found;
+        all.at_label += !best || leads ? ndp_get(s.stats, p * rows + r, 2) : 0;
+        all.mean += s.wanted ? ndp_get(s.stats, p * rows + r, 3) * sum : 0;
+        all.best += s.wanted && leads ? ndp_get(s.stats, p * rows + r, 4) : 0;
+        found |= leads;
     }
-    all.at_label /= mean ? all.sum : 1;
+    all.mean /= all.sum;
     return all;
 }
 
@@ -171,18 +187,23 @@ static __global__ void __launch_bounds__(THREADS, 2) ndp_loss_kernel(softmax_row
     int64_t r = blockIdx.x;
     int label = ndp_int(s.labels, r);
     int64_t column = label_column(s, label);
-    bool best = label == NDP_LABEL_BEST, mean = label == NDP_LABEL_ENTROPY;
-    row_stats all = {0, 1, 0};
+    bool best = label == NDP_LABEL_BEST;
+    row_stats all = {0, 1, 0, 0, 0};
     if (label >= 0)
         all = s.parts ? combined(s, r, label) : stats_of(s, r, column, false);
-    if (best && s.parts == 0)
-        all.at_label = best_id(s, r, all.max, true);
-    if (mean && s.parts == 0)
-        all.at_label = mean_logit(s, r, all, true);
+    if (s.parts == 0)
+        find_values(s, r, label, true, all);
     if (s.dlogits.data)
         gradient(s, r, all, label < 0, s.parts == 0);
-    if (threadIdx.x == 0)
-        ndp_set(s.nll, r, 0, label < 0 ? 0 : best ? all.at_label : (float)(log((double)all.sum) + (double)all.max - (double)all.at_label));
+    if (threadIdx.x == 0) {
+        double whole = log((double)all.sum) + (double)all.max;
+        bool none = label < 0 || label == NDP_LABEL_NONE;
+        ndp_set(s.nll, r, 0, none ? 0 : best ? all.at_label : (float)(whole - (double)all.at_label));
+        if (s.wanted) {
+            ndp_set(s.values, r, 0, label < 0 ? 0 : (float)(whole - (double)all.mean));
+            ndp_set(s.values, r, 1, label < 0 ? 0 : all.best);
+        }
+    }
     if (s.dlogits.data && column >= 0) {
         __syncthreads();
         if (threadIdx.x == 0)
@@ -193,22 +214,21 @@ static __global__ void __launch_bounds__(THREADS, 2) ndp_loss_kernel(softmax_row
 static __global__ void __launch_bounds__(THREADS, 2) ndp_stats_kernel(softmax_rows s) {
     int64_t r = blockIdx.x;
     int label = ndp_int(s.labels, r);
-    row_stats all = {0, 0, 0};
+    row_stats all = {0, 0, 0, 0, 0};
     if (label >= 0)
         all = stats_of(s, r, label_column(s, label), true);
-    if (label == NDP_LABEL_BEST)
-        all.at_label = best_id(s, r, all.max, s.cap <= 0);
-    if (label == NDP_LABEL_ENTROPY)
-        all.at_label = mean_logit(s, r, all, s.cap <= 0);
+    find_values(s, r, label, s.cap <= 0, all);
     if (threadIdx.x == 0) {
         ndp_set(s.stats, r, 0, all.max);
         ndp_set(s.stats, r, 1, all.sum);
         ndp_set(s.stats, r, 2, all.at_label);
+        if (s.wanted)
+            ndp_set(s.stats, r, 3, all.mean), ndp_set(s.stats, r, 4, all.best);
     }
 }
 
 static ndp_status softmax(const ndp_op_call *c, void (*kernel)(softmax_rows), softmax_rows s) {
-    s.vocab = c->attr->vocab, s.first = c->attr->first, s.cap = (float)c->attr->cap;
+    s.vocab = c->attr->vocab, s.first = c->attr->first, s.cap = (float)c->attr->cap, s.wanted = c->attr->values;
     unsigned threads = ndp_block_of(ndp_ceil_div(s.logits.cols, NDP_LANES), THREADS);
     return ndp_launch(c, kernel, dim3((unsigned)s.logits.rows), dim3(threads), ROOM * sizeof(float), s);
 }
@@ -278,6 +298,8 @@ static ndp_status run_chunk(const ndp_op_call *c, int64_t first, int64_t n, bool
     softmax_rows s = {};
     s.logits = logits, s.labels = rows_of(c->in[2], first, n), s.nll = rows_of(c->out[0], first, n);
     s.scale = c->in[3].rows > 1 ? rows_of(c->in[3], first, n) : c->in[3];
+    if (c->attr->values)
+        s.values = rows_of(c->out[3], first, n);
     if (dx.data || dw.data)
         s.dlogits = dlogits_of(logits, x.dtype);
     NDP_TRY(ndp_cuda_multiply(c, ndp_cuda_product_of(x, false, c->in[1], true, logits), rest));
@@ -316,7 +338,7 @@ static ndp_status run_xent_grad(const ndp_op_call *c) {
         dx = c->out[1], dw = c->out[2];
     softmax_rows s = {};
     s.logits = c->in[NDP_XENT_G_LOGITS], s.labels = c->in[NDP_XENT_G_LABELS], s.stats = c->in[NDP_XENT_G_STATS];
-    s.nll = c->out[0], s.parts = c->attr->parts;
+    s.nll = c->out[0], s.values = c->out[3], s.parts = c->attr->parts;
     s.scale = c->in[NDP_XENT_G_SCALE];
     if (dx.data || dw.data)
         s.dlogits = dlogits_of(s.logits, x.dtype);

@@ -22,9 +22,10 @@ static size_t product_scratch(int64_t rows, const ndp_view *w) {
 /* Softmax of a row ------------------------------------------------------------------------------------------------ */
 
 /* Of a row's real columns: the sum is of exp(logit - max); at_label is 0 when the label is in another slice, and the id
- * with the largest logit, or the mean logit, where the label asks for that. */
+ * with the largest logit where the label asks for that. With attr.values: `mean`, of the logits by softmax, and `best`,
+ * that id. */
 typedef struct ref_stats {
-    double max, sum, at_label;
+    double max, sum, at_label, mean, best;
 } ref_stats;
 
 /* The label's column; -1 when it is in another slice, or there is none. */
@@ -45,24 +46,30 @@ static ref_stats stats_of(const ndp_op_attr *attr, const ndp_xent_rows *r, int64
         s.sum += exp(ndp_view_get(&r->logits, t, j) - s.max);
     if (column >= 0)
         s.at_label = ndp_view_get(&r->logits, t, column);
-    if (ndp_int_at(&r->labels, t) == NDP_LABEL_BEST)
-        for (int64_t j = attr->vocab - 1; j >= 0; j--)
-            s.at_label = ndp_view_get(&r->logits, t, j) == s.max ? (double)(attr->first + j) : s.at_label;
-    if (ndp_int_at(&r->labels, t) == NDP_LABEL_ENTROPY)
-        for (int64_t j = 0; j < attr->vocab; j++)
-            s.at_label += exp(ndp_view_get(&r->logits, t, j) - s.max) / s.sum * ndp_view_get(&r->logits, t, j);
+    bool best = ndp_int_at(&r->labels, t) == NDP_LABEL_BEST;
+    for (int64_t j = attr->vocab - 1; (best || attr->values) && j >= 0; j--) {
+        s.mean += exp(ndp_view_get(&r->logits, t, j) - s.max) / s.sum * ndp_view_get(&r->logits, t, j);
+        s.best = ndp_view_get(&r->logits, t, j) == s.max ? (double)(attr->first + j) : s.best;
+    }
+    if (best)
+        s.at_label = s.best;
     return s;
 }
 
 /* nll, and with attr->train dlogits, of row t by the stats of the whole vocabulary. */
 static void finish_row(const ndp_op_attr *attr, const ndp_xent_rows *r, int64_t t, const ref_stats *stats,
                        double scale) {
-    bool ignored = ndp_int_at(&r->labels, t) < 0, best = ndp_int_at(&r->labels, t) == NDP_LABEL_BEST;
+    int64_t label = ndp_int_at(&r->labels, t);
+    bool ignored = label < 0, best = label == NDP_LABEL_BEST;
     int64_t column = label_column(attr, &r->labels, t);
     ndp_view_set(&r->nll, t, 0,
-                 ignored ? 0.0
-                 : best  ? stats->at_label
-                         : log(stats->sum) + stats->max - stats->at_label);
+                 ignored || label == NDP_LABEL_NONE ? 0.0
+                 : best                             ? stats->at_label
+                                                    : log(stats->sum) + stats->max - stats->at_label);
+    if (attr->values) {
+        ndp_view_set(&r->values, t, 0, ignored ? 0.0 : log(stats->sum) + stats->max - stats->mean);
+        ndp_view_set(&r->values, t, 1, ignored ? 0.0 : stats->best);
+    }
     for (int64_t j = 0; attr->train && j < r->logits.cols; j++) {
         double x = ndp_view_get(&r->logits, t, j), slope = attr->cap > 0 ? 1 - pow(x / attr->cap, 2) : 1;
         double p = j < attr->vocab && !ignored ? exp(x - stats->max) / stats->sum : 0.0;
@@ -108,6 +115,8 @@ static ndp_status run_logits(const ndp_op_call *c) {
         ndp_view_set(&c->out[1], t, 0, s.max);
         ndp_view_set(&c->out[1], t, 1, s.sum);
         ndp_view_set(&c->out[1], t, 2, s.at_label);
+        if (c->attr->values)
+            ndp_view_set(&c->out[1], t, 3, s.mean), ndp_view_set(&c->out[1], t, 4, s.best);
     }
     return NDP_OK;
 }
@@ -121,7 +130,7 @@ static ref_stats combined(const ndp_op_call *c, int64_t t) {
     const ndp_view *stats = &c->in[NDP_XENT_G_STATS];
     int64_t rows = c->in[NDP_XENT_G_X].rows;
     int64_t label = ndp_int_at(&c->in[NDP_XENT_G_LABELS], t);
-    bool best = label == NDP_LABEL_BEST, mean = label == NDP_LABEL_ENTROPY;
+    bool best = label == NDP_LABEL_BEST, values = c->attr->values;
     ref_stats s = {.max = -INFINITY};
     for (int p = 0; p < c->attr->parts; p++)
         s.max = fmax(s.max, ndp_view_get(stats, p * rows + t, 0));
@@ -129,10 +138,12 @@ static ref_stats combined(const ndp_op_call *c, int64_t t) {
         double max = ndp_view_get(stats, p * rows + t, 0);
         double sum = ndp_view_get(stats, p * rows + t, 1) * exp(max - s.max);
         s.sum += sum;
-        if (!best || (max == s.max && !found++))
-            s.at_label += ndp_view_get(stats, p * rows + t, 2) * (mean ? sum : 1);
+        bool first = max == s.max && !found++;
+        s.at_label += !best || first ? ndp_view_get(stats, p * rows + t, 2) : 0;
+        s.mean += values ? ndp_view_get(stats, p * rows + t, 3) * sum : 0;
+        s.best += values && first ? ndp_view_get(stats, p * rows + t, 4) : 0;
     }
-    s.at_label /= mean ? s.sum : 1;
+    s.mean /= s.sum;
     return s;
 }
 

@@ -7,9 +7,12 @@
 /* Of the real columns: the sum is of exp(x - max). */
 typedef struct row_stats {
     double sum;
-    float max, at_label; /* 0: the label is in another slice; of NDP_LABEL_BEST: the id with the largest logit; of
-                          * NDP_LABEL_ENTROPY: the mean of the logits by softmax */
+    float max, at_label; /* 0: the label is in another slice; of NDP_LABEL_BEST: the id with the largest logit */
+    float mean, best;    /* with attr.values: of the logits by softmax; that id */
 } row_stats;
+
+/* Of calls of softmax kernels: (logits, labels, ...). */
+static int32_t label_of(const ndp_op_call *c, int64_t t) { return ((const int32_t *)c->in[1].data)[t * c->in[1].ld]; }
 
 /* The label's column; -1 when it is in another slice. */
 static int64_t label_column(const ndp_op_attr *a, int32_t label) {
@@ -112,9 +115,19 @@ static void gradient_row(const ndp_op_call *c, int64_t t, float *x, int64_t labe
         ndp_st(out, NDP_BF16, label, d_label);
 }
 
+static void find_values(const ndp_op_attr *a, const float *x, row_stats *s) {
+    if (a->values)
+        s->mean = mean_of(a, x, s), s->best = id_of(a, x, s->max);
+}
+
 /* The loss of a row, and with attr.train its gradient; `exps`: x already is exp(x - max). */
 static void finish_row(const ndp_op_call *c, int64_t t, float *x, int64_t label, const row_stats *s, bool exps) {
-    *(float *)ndp_at(&c->out[0], t, 0) = (float)(log(s->sum) + (double)s->max - (double)s->at_label);
+    double whole = log(s->sum) + (double)s->max;
+    *(float *)ndp_at(&c->out[0], t, 0) = label_of(c, t) == NDP_LABEL_NONE ? 0 : (float)(whole - (double)s->at_label);
+    if (c->attr->values) {
+        float *values = ndp_at(&c->out[2], t, 0);
+        values[0] = (float)(whole - (double)s->mean), values[1] = s->best;
+    }
     if (!c->attr->train)
         return;
     if (c->attr->cap > 0)
@@ -128,12 +141,11 @@ static void finish_row(const ndp_op_call *c, int64_t t, float *x, int64_t label,
 static void ignore_row(const ndp_op_call *c, int64_t t) {
     const ndp_view *dlogits = &c->out[1];
     *(float *)ndp_at(&c->out[0], t, 0) = 0;
+    if (c->attr->values)
+        memset(ndp_at(&c->out[2], t, 0), 0, NDP_XENT_VALUES * sizeof(float));
     if (c->attr->train)
         memset(ndp_at(dlogits, t, 0), 0, (size_t)dlogits->cols * ndp_dtype_size(dlogits->dtype));
 }
-
-/* Each of these: (logits, labels, ...). */
-static int32_t label_of(const ndp_op_call *c, int64_t t) { return ((const int32_t *)c->in[1].data)[t * c->in[1].ld]; }
 
 void NDP_RANGE_KERNEL(softmax_xent)(const ndp_op_call *c, int64_t first, int64_t last) {
     for (int64_t t = first; t < last; t++) {
@@ -144,17 +156,15 @@ void NDP_RANGE_KERNEL(softmax_xent)(const ndp_op_call *c, int64_t first, int64_t
             continue;
         }
         int64_t column = label_column(c->attr, label);
-        bool capped = c->attr->cap > 0, mean = label == NDP_LABEL_ENTROPY;
-        if (capped)
+        bool keep = c->attr->cap > 0 || c->attr->values;
+        if (c->attr->cap > 0)
             cap_logits(c->attr, x);
         if (label == NDP_LABEL_BEST) {
             *(float *)ndp_at(&c->out[0], t, 0) = id_of(c->attr, x, row_max(c->attr->vocab, x));
             continue;
         }
-        bool keep = capped || mean;
         row_stats s = keep ? stats_of(c->attr, x, column, false) : stats_of(c->attr, x, column, true);
-        if (mean)
-            s.at_label = mean_of(c->attr, x, &s);
+        find_values(c->attr, x, &s);
         finish_row(c, t, x, column, &s, !keep);
     }
 }
@@ -169,10 +179,12 @@ void NDP_RANGE_KERNEL(softmax_stats)(const ndp_op_call *c, int64_t first, int64_
             s = stats_of(c->attr, ndp_at(&c->in[0], t, 0), label_column(c->attr, label), false);
         if (label == NDP_LABEL_BEST)
             s.at_label = id_of(c->attr, ndp_at(&c->in[0], t, 0), s.max);
-        if (label == NDP_LABEL_ENTROPY)
-            s.at_label = mean_of(c->attr, ndp_at(&c->in[0], t, 0), &s);
+        if (label >= 0)
+            find_values(c->attr, ndp_at(&c->in[0], t, 0), &s);
         float *out = ndp_at(&c->out[0], t, 0);
         out[0] = s.max, out[1] = (float)s.sum, out[2] = s.at_label;
+        if (c->attr->values)
+            out[3] = s.mean, out[4] = s.best;
     }
 }
 
@@ -180,7 +192,7 @@ void NDP_RANGE_KERNEL(softmax_stats)(const ndp_op_call *c, int64_t first, int64_
 static row_stats combine(const ndp_op_call *c, int64_t t, int32_t label) {
     const ndp_view *stats = &c->in[3];
     int64_t rows = c->in[0].rows;
-    bool found = false, best = label == NDP_LABEL_BEST, mean = label == NDP_LABEL_ENTROPY;
+    bool found = false, best = label == NDP_LABEL_BEST, values = c->attr->values;
     double total = 0;
     row_stats s = {.max = -INFINITY};
     for (int p = 0; p < c->attr->parts; p++)
@@ -189,13 +201,13 @@ static row_stats combine(const ndp_op_call *c, int64_t t, int32_t label) {
         const float *part = ndp_at(stats, p * rows + t, 0);
         double sum = (double)part[1] * exp((double)part[0] - (double)s.max);
         s.sum += sum;
-        total += sum * (double)part[2];
-        if (!best || (part[0] == s.max && !found))
-            s.at_label += part[2];
-        found |= part[0] == s.max;
+        bool leads = part[0] == s.max && !found;
+        s.at_label += !best || leads ? part[2] : 0;
+        total += values ? sum * (double)part[3] : 0;
+        s.best += values && leads ? part[4] : 0;
+        found |= leads;
     }
-    if (mean)
-        s.at_label = (float)(total / s.sum);
+    s.mean = (float)(total / s.sum);
     return s;
 }
 
