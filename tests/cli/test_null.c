@@ -550,7 +550,7 @@ static ndp_status run_calls(ndp_world *w, void *arg) {
     it->numbers = malloc((size_t)elements * sizeof *it->numbers);
     CHECK_OK(ndp_trainer_create(it->loop_config, w, &it->loop));
     it->values.logp = token_values;
-    static const char *const headers[] = {"ndparallel.h", "loop.h", "runs.h", "model.h"};
+    static const char *const headers[] = {"ndparallel.h", "loop.h", "plan.h", "runs.h", "verify.h", "model.h"};
     int declarations = 0;
     for (int i = 0; i < NDP_COUNT(headers); i++)
         declarations = read_header(headers[i], all, declarations);
