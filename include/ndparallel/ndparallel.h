@@ -163,6 +163,8 @@ int ndp_world_size(const ndp_world *w);
  * other ranks stop waiting. True on the first rank of its node to fail, which should report the error to the user; the
  * errors of the other ranks are consequences of it. */
 bool ndp_world_fail(ndp_world *w);
+/* Returns on every rank after all have called it, also before there are trainers. Collective. Since 0.2. */
+NDP_API ndp_status ndp_world_barrier(ndp_world *w);
 
 typedef struct ndp_launch_opts {
     int ranks;

@@ -70,6 +70,8 @@ typedef struct ndp_model_summary {
     int64_t parameters, positions, vocabulary; /* positions: the longest row */
 } ndp_model_summary;
 NDP_API ndp_status ndp_model_summarize(const ndp_config *c, ndp_model_summary *out);
+/* The names of its tensors, as ndp_trainer_tensor has them, one a line. The caller frees *names. */
+NDP_API ndp_status ndp_model_tensors(const ndp_config *c, char **names);
 
 /* What a source of data looks like, by its name, as in data.files, and the first record of its first file. A source
  * that cannot be read fails as a run would; records whose fields are not known have the format "auto". */
