@@ -1,5 +1,7 @@
 """ndparallel from Python: the training loop of Hugging Face Accelerate (Accelerator), and the library's own (Trainer)."""
-from ._accelerate import Accelerator, AdamW, AutoModelForCausalLM, ParallelismConfig, get_scheduler, set_seed, skip_first_batches
+from ._accelerate import (Accelerator, AdamW, AutoModelForCausalLM, DistributedType, ParallelismConfig, get_constant_schedule,
+                          get_constant_schedule_with_warmup, get_cosine_schedule_with_warmup, get_linear_schedule_with_warmup,
+                          get_scheduler, set_seed, skip_first_batches)
 from ._library import Config, Error, lib
 from ._trainer import Trainer
 

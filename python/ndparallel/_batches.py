@@ -54,6 +54,14 @@ class Round:
     tokens = lambda self: sum(label >= 0 for batch in self.all() for row in batch["labels"] or () for label in row)
 
 
+def longest(loader):
+    """Of the rows of a loader, where they are a list of dictionaries or a table of the library datasets; else 0."""
+    rows = getattr(loader.batches, "dataset", ())
+    if "input_ids" not in getattr(rows, "column_names", ()):
+        rows = {"input_ids": [r.get("input_ids", ()) for r in rows if isinstance(r, dict)] if isinstance(rows, list) else ()}
+    return max(map(len, rows["input_ids"]), default=0)
+
+
 class Loader:
     """A prepared loader: batch i is of data rank i % data_ranks; the rounds of an update, its window, are read ahead."""
     def __init__(self, accelerator, batches, skipped=0):

@@ -52,6 +52,14 @@ class Config:
         for key, value in dict(settings).items():
             check(lib.ndp_config_set(self.handle, f"{key}={json.dumps(value)}".encode()))
 
+    def tensors(self):
+        """The names of the model's tensors."""
+        text = ctypes.c_char_p()
+        check(lib.ndp_model_tensors(self.handle, ctypes.byref(text)))
+        names = text.value.decode().splitlines()
+        ctypes.CDLL(None).free(text)
+        return names
+
     def __del__(self):
         if lib and self.handle:
             lib.ndp_config_destroy(self.handle)
