@@ -56,16 +56,18 @@ class _Named(str):
 class Model(Refusing):
     """Has no weights before the first batch, which says how large the trainer is."""
     def __init__(self, settings, folder=None):
+        self.place, self.name = "model", "vectors"  # of an accelerator, and in a group of AdamW
         self.settings, self.accelerator, self._folder = settings, None, folder
 
-    place, name = "model", "vectors"  # what it is of an accelerator, and what AdamW's group of all parameters names
     no_sync = lambda self: nullcontext()
     named_parameters = lambda self: [(name, _Named(name)) for name in Config(self.settings).tensors()]
     gradient_checkpointing_enable = lambda self: self.settings.update({"train.recompute": "block"})
     parameters = lambda self: [self]  # one handle for all of them
     train = eval = lambda self, mode=True: self
     to = lambda self, on: self if str(on) == "cpu" else fail(f"model.to({on}): the device is the setting train.device", "ENOTSUP")
-    save_pretrained = lambda self, to, is_main_process=True, save_function=None, **o: self.accelerator.save_model(self, to, **o)
+
+    def save_pretrained(self, save_directory, is_main_process=True, save_function=None, **options):
+        self.accelerator.save_model(self, save_directory, **options)
 
     def __call__(self, num_items_in_batch=None, use_cache=None, return_dict=None, **batch):
         return Outputs(self.accelerator or fail("the model was not prepared: use accelerator.prepare"), batch, num_items_in_batch)
@@ -215,7 +217,7 @@ class Accelerator(Refusing):
     _max_norm, _registered, loaders = 1.0, (), ()
 
     def __init__(self, parallelism_config=None, gradient_accumulation_steps=1, mixed_precision="no", project_dir=None,
-                 log_with=None, cpu=None, settings=(), **options):
+                 log_with=None, cpu=True, settings=(), **options):
         unknown("Accelerator", options)
         launched = ctypes.c_int(1)
         self.ranks = launched.value if lib.ndp_world_launched(ctypes.byref(launched)) else 1
@@ -230,10 +232,9 @@ class Accelerator(Refusing):
         self.num_processes = self.data_ranks = self.sizes["dp_replicate_size"] * self.sizes["dp_shard_size"]
         self.distributed_type = DistributedType.MULTI_CPU if self.ranks > 1 else DistributedType.NO
         log_with and self.print(f"log_with {log_with}: log() writes to {project_dir or 'run'}/metrics.jsonl", file=sys.stderr)
-        given = {"train.device": "cpu" if cpu else None, "train.output_dir": project_dir and os.fspath(project_dir)}
         self.settings = {**{f"parallelism.{name}": size for name, size in layout.sizes.items()},
                          "precision.compute": self.mixed_precision.replace("no", "fp32"),
-                         **{name: value for name, value in given.items() if value}, **dict(settings)}
+                         **({"train.output_dir": os.fspath(project_dir)} if project_dir else {}), **dict(settings)}
         self.drop()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1) if current_thread() is main_thread() else ():
             if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
@@ -242,8 +243,7 @@ class Accelerator(Refusing):
                 os.register_at_fork(after_in_child=lambda number=number, of_fork=of_fork: signal.signal(number, of_fork))
 
     def prepare(self, *things):
-        prepared = tuple(map(self._prepare, things))
-        return prepared[0] if len(things) == 1 else prepared
+        return tuple(map(self._prepare, things)) if len(things) != 1 else self._prepare(*things)
 
     def _prepare(self, x):
         if isinstance(x, (Model, AdamW, Scheduler)):

@@ -45,10 +45,7 @@ class Round:
         self.shown = dict(batches[data_rank if data_rank < len(batches) else 0])
         self._own = [data_rank] if data_rank < len(batches) else []
 
-    def read(self, i):
-        self._read[i] = self._read.get(i) or read_batch(self.batches[i])
-        return self._read[i]
-
+    read = lambda self, i: self._read.get(i) or self._read.setdefault(i, read_batch(self.batches[i]))
     own = lambda self: [dict(self.read(i)) for i in self._own]
     all = lambda self: [{**self.read(i), "everywhere": True} for i in range(len(self.batches))]
     tokens = lambda self: sum(label >= 0 for batch in self.all() for row in batch["labels"] or () for label in row)

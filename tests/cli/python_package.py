@@ -249,9 +249,10 @@ def misuse():
             ("no checkpoint", lambda: a.load_state("nowhere")),
             ("a list is no batch", lambda: next(iter(accelerator_of([[1]])[3]))),
             ("prepare the loader", lambda: a.skip_first_batches([], 1)),
+            ("use ParallelismConfig", lambda: ndparallel.FullyShardedDataParallelPlugin),
             ("did you mean", lambda: ndparallel.Config({"optimizer.rate": 1}))):
         refused(words, call)
-    assert not hasattr(a, "surely_not")
+    assert not hasattr(a, "surely_not") and not hasattr(ndparallel, "surely_not")
     print("misuse")
 
 
