@@ -160,6 +160,29 @@ def losses():
     print("losses", f"{before:.4f}")
 
 
+def groups():
+    """Groups of named_parameters() are those that the library makes of keys: weight decay and rate by name."""
+    found = []
+    for settings in (None, {"optimizer.groups": [{"params": ["embed_tokens"], "weight_decay": 0.5, "lr_scale": 0.5}]}):
+        a = Accelerator(settings={"train.threads": 1, "train.force_memory": True, **(settings or {})})
+        set_seed(7)
+        model = AutoModelForCausalLM.from_config(MODEL)
+        named = model.named_parameters()
+        optimizer = AdamW(model.parameters(), lr=1e-2, weight_decay=0.1, decay_vectors=False) if settings else AdamW([
+            {"params": [p for n, p in named if "embed" in n], "weight_decay": 0.5, "lr": 5e-3},
+            {"params": [p for n, p in named if "norm" in n], "weight_decay": 0},
+            {"params": [p for n, p in named if "embed" not in n and "norm" not in n and p.requires_grad]},
+        ], lr=1e-2, weight_decay=0.1)
+        prepared = a.prepare(model, optimizer, ndparallel.get_constant_schedule(optimizer))
+        for _ in range(3):
+            update(a, *prepared, batch_of(rows_of(0)))
+            found.append((a.last_update.loss, a.last_update.grad_norm))
+        assert [name for name, _ in named] == list(a.trainer.tensors()), named
+        a.end_training()
+    assert found[:3] == found[3:], found
+    print("groups")
+
+
 def functions():
     """Losses that are functions of log-probabilities; an exception in one."""
     model = AutoModelForCausalLM.from_config(MODEL)

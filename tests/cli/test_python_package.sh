@@ -36,7 +36,7 @@ case_of docs/functions.md
 "$python" "$NDP_SOURCE_DIR/tools/python-declarations" --markdown "$NDP_SOURCE_DIR/include/ndparallel" >out
 sed '1,/^<!-- page/d; /^<!-- end/,$d' "$NDP_SOURCE_DIR/docs/functions.md" | cmp -s - out ||
     fail "docs/functions.md is not that of the headers: tools/check-readme --update docs/functions.md"
-for one in thin losses functions misuse tensors "resumes project"; do
+for one in thin losses groups functions misuse tensors "resumes project"; do
     # shellcheck disable=SC2086
     asks $one
     code_is 0
