@@ -52,10 +52,11 @@ def main():
     set_seed(42)
     # An update has the same rows on every layout.
     dataloader = list(batches(ROWS // (args.dp_replicate * args.dp_shard * args.accumulate)))
-    steps = args.epochs * SAMPLES // ROWS
+    # The scheduler advances by an update's batches, one for each data rank, as Accelerate's does.
+    steps = args.epochs * SAMPLES // ROWS * accelerator.num_processes
     model = AutoModelForCausalLM.from_config(MODEL)
     optimizer = AdamW(model.parameters(), lr=3e-3)
-    scheduler = get_scheduler("cosine", optimizer, num_warmup_steps=4, num_training_steps=steps)
+    scheduler = get_scheduler("cosine", optimizer, num_warmup_steps=4 * accelerator.num_processes, num_training_steps=steps)
     model, optimizer, dataloader, scheduler = accelerator.prepare(model, optimizer, dataloader, scheduler)
     done = 0
     if args.resume:

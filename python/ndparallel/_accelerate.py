@@ -11,16 +11,20 @@ import random
 import signal
 import sys
 import tempfile
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from functools import partial
 from threading import current_thread, main_thread
 
-from ._batches import INPUTS, Loader, Round, skip_first_batches
+from ._batches import INPUTS, Loader, Round, longest, skip_first_batches
 from ._declarations import EINTR
-from ._library import Error, Refusing, fail, lib, unknown
+from ._library import Config, Error, Refusing, fail, lib, unknown
 from ._tensors import view
 from ._trainer import Trainer
 
+_OF_LINE = ("step", "epoch", "loss", "grad_norm", "lr")
 AXES = ("dp_replicate_size", "dp_shard_size", "cp_size", "sp_size", "tp_size", "pp_size", "ep_size")
+_FREE = ("config", "low_cpu_mem_usage", "trust_remote_code", "from_tf", "use_cache")  # what transformers may do as it likes
+DistributedType = type("DistributedType", (), {n: n for n in ("NO", "MULTI_CPU", "MULTI_GPU", "FSDP", "DEEPSPEED", "XLA")})
 _seed = {}
 
 
@@ -44,31 +48,38 @@ class ParallelismConfig:
         self.ranks = math.prod(self.sizes[name] for name in AXES[:-1])
 
 
+class _Named(str):
+    """A tensor of a model, for groups of AdamW."""
+    name, requires_grad = property(str), True
+
+
 class Model(Refusing):
     """Has no weights before the first batch, which says how large the trainer is."""
     def __init__(self, settings, folder=None):
+        self.place, self.name = "model", "vectors"  # of an accelerator, and in a group of AdamW
         self.settings, self.accelerator, self._folder = settings, None, folder
 
-    place = "model"
-    save_pretrained = lambda self, folder: self.accelerator.save_model(self, folder)
+    no_sync = lambda self: nullcontext()
+    named_parameters = lambda self: [(name, _Named(name)) for name in Config(self.settings).tensors()]
     gradient_checkpointing_enable = lambda self: self.settings.update({"train.recompute": "block"})
     parameters = lambda self: [self]  # one handle for all of them
     train = eval = lambda self, mode=True: self
+    to = lambda self, on: self if str(on) == "cpu" else fail(f"model.to({on}): the device is the setting train.device", "ENOTSUP")
 
-    def __call__(self, **batch):
-        return Outputs(self.accelerator or fail("the model was not prepared: accelerator.prepare(model, ...)"), batch)
+    def save_pretrained(self, save_directory, is_main_process=True, save_function=None, **options):
+        self.accelerator.save_model(self, save_directory, **options)
+
+    def __call__(self, num_items_in_batch=None, use_cache=None, return_dict=None, **batch):
+        return Outputs(self.accelerator or fail("the model was not prepared: use accelerator.prepare"), batch, num_items_in_batch)
 
 
 class AutoModelForCausalLM:
-    @staticmethod
-    def from_pretrained(folder, **options):
-        unknown("from_pretrained", options)
-        return Model({"model.path": os.fspath(folder)})
+    from_pretrained = staticmethod(lambda name, **o: unknown("from_pretrained", o, _FREE) or Model({"model.path": str(name)}))
 
     @staticmethod
     def from_config(config, **options):
         """Random weights. `config`: a config.json or its folder, a dictionary, or a configuration of transformers."""
-        unknown("from_config", options)
+        unknown("from_config", options, _FREE)
         if isinstance(config, (str, os.PathLike)):
             return Model({"model.config": os.path.join(config, "config.json") if os.path.isdir(config) else os.fspath(config)})
         folder = tempfile.TemporaryDirectory(prefix="ndparallel-")
@@ -78,16 +89,22 @@ class AutoModelForCausalLM:
 
 
 class AdamW(Refusing):
-    """As torch.optim.AdamW decays all tensors; without `decay_vectors` not those of one dimension."""
+    """As torch.optim.AdamW decays all tensors; without `decay_vectors` not those of one dimension. `params`:
+    model.parameters(), or groups of named_parameters() with `weight_decay` and `lr` of their own."""
     def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=1e-2, decay_vectors=True, **options):
         unknown("AdamW", options)
-        self.place, self.param_groups = "optimizer", [{"params": list(params), "lr": _number(lr, "lr")}]
-        [type(each) for each in self.param_groups[0]["params"]] == [Model] or fail(
-            "AdamW: params must be model.parameters() of this package; groups of tensors are the setting optimizer.groups")
-        self.accelerator, self.step_was_skipped = None, False
+        params, self.place, self.accelerator, self.step_was_skipped = list(params), "optimizer", None, False
+        self.param_groups, entries = [{"params": params, "lr": _number(lr, "lr")}], []
+        for group in params if params and isinstance(params[0], dict) else [{"params": params}]:
+            unknown("a group of AdamW", group, ("params", "lr", "weight_decay"))
+            names = [getattr(each, "name", None) or fail("AdamW: params must be model.parameters() of this package, or groups of "
+                                                         "its named_parameters()") for each in group["params"]]
+            if names and (decay_vectors or names != ["vectors"]):
+                entries.append({"params": names, "weight_decay": group.get("weight_decay", weight_decay),
+                                "lr_scale": group.get("lr", lr) / lr})
         self.settings = {"optimizer.name": "adamw", "optimizer.lr": lr, "optimizer.betas": list(betas), "optimizer.eps": eps,
                          "optimizer.weight_decay": weight_decay, "schedule.name": "constant", "schedule.warmup_steps": 0,
-                         "optimizer.groups": [{"params": ["vectors"], "weight_decay": weight_decay}] * bool(decay_vectors)}
+                         "optimizer.groups": entries}
 
     step = lambda self: (self.accelerator or fail("the optimizer was not prepared: accelerator.prepare(optimizer)")).step(self)
     zero_grad = lambda self, set_to_none=True: self.accelerator and self.accelerator.sync_gradients and self.accelerator.drop()
@@ -101,7 +118,8 @@ _SHAPES = {"constant": lambda x: 1, "constant_with_warmup": lambda x: 1, "linear
 
 
 class Scheduler(Refusing):
-    """A learning rate for each update, by the formulas of transformers."""
+    """A learning rate for each update, by the formulas of transformers. As in Accelerate an update is a step for each batch of
+    the loader, one on each data rank."""
     def __init__(self, name, optimizer, warmup, steps, options):
         self.place, self.accelerator, self.optimizer, self.steps = "scheduler", None, optimizer, steps
         base, rest = optimizer.param_groups[0]["lr"], max(1, (steps or 0) - warmup)
@@ -113,7 +131,7 @@ class Scheduler(Refusing):
 
     def step(self):
         if not self.accelerator or (self.accelerator.sync_gradients and not self.optimizer.step_was_skipped):
-            self.to(self.count + 1)
+            self.to(self.count + (self.accelerator.data_ranks if self.accelerator else 1))
 
     get_last_lr = lambda self: [self.optimizer.param_groups[0]["lr"]]
 
@@ -126,39 +144,38 @@ def get_scheduler(name, optimizer, num_warmup_steps=0, num_training_steps=None, 
     return Scheduler(name, optimizer, num_warmup_steps * (name != "constant"), num_training_steps, scheduler_specific_kwargs or {})
 
 
+get_constant_schedule, get_constant_schedule_with_warmup, get_linear_schedule_with_warmup, get_cosine_schedule_with_warmup = (
+    partial(get_scheduler, name) for name in ("constant", "constant_with_warmup", "linear", "cosine"))
+
+
 class Loss(Refusing):
-    """Computed when it is asked for: the mean over the tokens of the batches of all data ranks."""
+    """Computed when it is asked for: the mean over the tokens of the batches of all data ranks. A sum of losses is a number,
+    without outputs, of which scripts ask what they ask of a tensor."""
     def __init__(self, outputs, scale=1.0):
         self.outputs, self.scale = outputs, scale
 
-    def __mul__(self, by):
-        return Loss(self.outputs, self.scale * _number(by, "what a loss is multiplied by"))
-
-    def __truediv__(self, by):
-        return Loss(self.outputs, self.scale / _number(by, "what a loss is divided by"))
-
-    def __add__(self, other):
-        return self.item() + _number(other, "what is added to a loss")
-
-    item = lambda self: self.scale * self.outputs.mean()
-    detach = float = cpu = mean = lambda self: self
+    item = lambda self: self.scale * (self.outputs.mean() if self.outputs else 1)
+    detach = float = cpu = mean = sum = lambda self, *_: self
+    new_tensor = lambda self, numbers: sys.modules["torch"].tensor(numbers) if "torch" in sys.modules else numbers
+    repeat = lambda self, n: self.new_tensor([self.item()] * n)
+    __add__ = __radd__ = lambda self, other: Loss(None, float(self) + float(other))
+    __mul__ = __rmul__ = lambda self, by: Loss(self.outputs, self.scale * _number(by, "what a loss is multiplied by"))
+    __truediv__ = lambda self, by: Loss(self.outputs, self.scale / _number(by, "what a loss is divided by"))
     __format__ = lambda self, form: format(self.item(), form)
-    __float__, __rmul__, __radd__, __str__ = item, __mul__, __add__, lambda self: str(self.item())
+    __float__, __str__ = item, lambda self: str(self.item())
 
 
 class Outputs(Refusing):
-    """What model(**batch) returns."""
-    def __init__(self, accelerator, batch):
+    """What model(**batch) returns. With num_items_in_batch, of all data ranks, a loss is their mean of sums divided by it."""
+    def __init__(self, accelerator, batch, items):
         accelerator.trainer or accelerator.start(batch)
         unknown("model", batch, INPUTS)
-        shown = accelerator.round.shown if accelerator.round else {}
-        of_loader = "input_ids" in batch and all(value is shown.get(name) for name, value in batch.items())
-        self.round = accelerator.round if of_loader else Round([batch], 0)
-        self.round.window = self.round.window or [self.round]
-        self.of_loader, self.trainer, self.value = of_loader, accelerator.trainer, None
+        rounds = accelerator.round.window if accelerator.round and "input_ids" in batch else ()
+        self.round = next((each for each in rounds if all(value is each.shown.get(name) for name, value in batch.items())), None)
+        self.of_loader, self.round = bool(self.round), self.round or Round([batch], 0)
+        self.trainer, self._sum, self.items = accelerator.trainer, None, items and float(items) * accelerator.num_processes
+        self.round.own()  # rows that cannot be fail here
         self._update, self.loss = self.trainer.updates, Loss(self) if batch.get("labels") is not None else None
-        longest = max((n for own in self.round.own() for n in own["lengths"]), default=0)
-        longest <= accelerator.length or fail(f"a row of {longest} tokens, and data.sequence_length is {accelerator.length}")
 
     __getitem__ = lambda self, name: getattr(self, "loss" if name == 0 else name)
     log_probs = property(lambda self: self._forward("logp", self.round.own()))
@@ -171,10 +188,10 @@ class Outputs(Refusing):
         return [[next(values) for _ in ids] for batch in batches for ids in batch["ids"]]
 
     def mean(self):
-        if self.value is None:
+        if self._sum is None:
             rows = self._forward("logp", self.round.all() if self.of_loader else self.round.own())
-            self.value = -math.fsum(map(math.fsum, rows)) / (self.round.tokens() or math.nan)
-        return self.value
+            self._sum = -math.fsum(map(math.fsum, rows))
+        return self._sum / (self.items or self.round.tokens() or math.nan)
 
 
 def _numbers(value):
@@ -183,34 +200,40 @@ def _numbers(value):
 
 
 def _like(value, numbers, shape):
-    return value.new_tensor(numbers).reshape(shape) if hasattr(value, "new_tensor") else numbers
+    new = getattr(value, "new_tensor", list)(numbers)
+    return new.reshape(shape) if hasattr(new, "reshape") else new
 
 
 class Accelerator(Refusing):
     """`settings`: keys of a job file (`ndparallel config`); data.sequence_length, the longest row, is that of the first batch."""
     skip_first_batches = staticmethod(skip_first_batches)
-    wait_for_everyone = lambda self: self.num_processes == 1 or self._made("wait_for_everyone").barrier()
     unwrap_model = lambda self, model, **options: model
-    end_training = lambda self: self.trainer and self.trainer.close()
-    device, trainer, model, optimizer, scheduler, loader, round, last_update = "cpu", *[None] * 7
+    no_sync = lambda self, model: nullcontext()
+    init_trackers = lambda self, project_name, config=None, init_kwargs=None: None
+    save = lambda self, *_, **options: fail("save: use save_state, or save_model, which needs no save_function", "ENOTSUP")
+    end_training = lambda self: self._met and self._met.close()
+    device, _met, trainer, model, optimizer, scheduler, round, last_update = "cpu", *[None] * 7
     sync_gradients, _accumulating, _stopping, _manual, _resume = True, False, False, False, None
-    _max_norm, _registered = 1.0, ()
+    _max_norm, _registered, loaders = 1.0, (), ()
 
     def __init__(self, parallelism_config=None, gradient_accumulation_steps=1, mixed_precision="no", project_dir=None,
-                 settings=(), **options):
+                 log_with=None, cpu=True, settings=(), **options):
         unknown("Accelerator", options)
-        ranks = ctypes.c_int(1)
-        self.num_processes = ranks.value if lib.ndp_world_launched(ctypes.byref(ranks)) else 1
+        launched = ctypes.c_int(1)
+        self.ranks = launched.value if lib.ndp_world_launched(ctypes.byref(launched)) else 1
         self.process_index = lib.ndp_world_launched_rank()
-        layout = parallelism_config or ParallelismConfig(dp_replicate_size=self.num_processes)
+        layout = self.parallelism_config = parallelism_config or ParallelismConfig(dp_replicate_size=self.ranks)
         isinstance(layout, ParallelismConfig) or fail(f"parallelism_config is a {type(layout).__name__}; use ours")
-        layout.ranks == self.num_processes or fail(f"the layout has {layout.ranks} ranks, this is one of {self.num_processes}: "
-                                                   f"ndparallel launch -n {layout.ranks} script.py")
+        layout.ranks == self.ranks or fail(f"the layout has {layout.ranks} ranks, this is one of {self.ranks}: "
+                                           f"ndparallel launch -n {layout.ranks} script.py")
         self.is_main_process = self.is_local_main_process = self.process_index == 0
         self.gradient_accumulation_steps = int(_number(gradient_accumulation_steps, "gradient_accumulation_steps"))
-        self.sizes, self.data_ranks = layout.sizes, layout.sizes["dp_replicate_size"] * layout.sizes["dp_shard_size"]
+        self.sizes, self.mixed_precision = layout.sizes, mixed_precision or "no"
+        self.num_processes = self.data_ranks = self.sizes["dp_replicate_size"] * self.sizes["dp_shard_size"]
+        self.distributed_type = DistributedType.MULTI_CPU if self.ranks > 1 else DistributedType.NO
+        log_with and self.print(f"log_with {log_with}: log() writes to {project_dir or 'run'}/metrics.jsonl", file=sys.stderr)
         self.settings = {**{f"parallelism.{name}": size for name, size in layout.sizes.items()},
-                         "precision.compute": "fp32" if mixed_precision in ("no", None) else mixed_precision,
+                         "precision.compute": self.mixed_precision.replace("no", "fp32"),
                          **({"train.output_dir": os.fspath(project_dir)} if project_dir else {}), **dict(settings)}
         self.drop()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1) if current_thread() is main_thread() else ():
@@ -220,21 +243,17 @@ class Accelerator(Refusing):
                 os.register_at_fork(after_in_child=lambda number=number, of_fork=of_fork: signal.signal(number, of_fork))
 
     def prepare(self, *things):
-        prepared = tuple(map(self._prepare, things))
-        return prepared[0] if len(things) == 1 else prepared
+        return tuple(map(self._prepare, things)) if len(things) != 1 else self._prepare(*things)
 
     def _prepare(self, x):
         if isinstance(x, (Model, AdamW, Scheduler)):
             x.accelerator = self
             setattr(self, x.place, x)
             return x
-        for theirs, ours in (("named_parameters", "AutoModelForCausalLM, no nn.Module"), ("param_groups", "AdamW"),
-                             ("get_last_lr", "get_scheduler")):
-            hasattr(x, theirs) and fail(f"prepare: a {type(x).__name__} of torch: use our {ours}", "ENOTSUP")
-        hasattr(x, "__iter__") or fail(f"prepare: a {type(x).__name__}; a loader is an iterable of dictionaries")
-        loader = x if isinstance(x, Loader) else Loader(self, x)
-        self.loader = loader if self.loader is None else self.loader
-        return loader
+        hasattr(x, "__iter__") and not hasattr(x, "named_parameters") or fail(f"prepare: a {type(x).__name__}; use our "
+            "AutoModelForCausalLM, AdamW and get_scheduler; a loader is an iterable of dictionaries", "ENOTSUP")
+        self.loaders += (x if isinstance(x, Loader) else Loader(self, x),)
+        return self.loaders[-1]
 
     def start(self, batch):
         """Makes the trainer, of calls of such batches."""
@@ -243,12 +262,14 @@ class Accelerator(Refusing):
         shape = view(batch["input_ids"], "input_ids")[1] if batch.get("input_ids") is not None else ()
         len(shape) == 2 or fail(f"input_ids has shape {list(shape)}; it must be [samples, length]")
         parts = self.sizes["sp_size"] * self.sizes["tp_size"] * self.sizes["cp_size"] * (2 if self.sizes["cp_size"] > 1 else 1)
-        self.trainer = Trainer({
-            "data.sequence_length": -(-shape[1] // parts) * parts, "batch.micro_batch_size": shape[0],
-            "batch.global_batch_size": shape[0] * self.data_ranks, **_seed, **self.model.settings,
-            "train.steps": self.scheduler and self.scheduler.steps or 1 << 30,
-            **(self.optimizer.settings if self.optimizer else {}), **self.settings})
-        self.length, self.data_rank = self.trainer.shape().length, self.trainer.shape().data_rank
+        config = Config({
+            "train.own_batches": True, "data.sequence_length": -(-max(shape[1], *map(longest, self.loaders), 0) // parts) * parts,
+            "batch.micro_batch_size": shape[0], "batch.global_batch_size": shape[0] * self.data_ranks, **_seed,
+            "train.steps": math.ceil((self.scheduler and self.scheduler.steps or 1 << 30) / self.data_ranks),
+            **self.model.settings, **(self.optimizer.settings if self.optimizer else {}), **self.settings})
+        self._met = self._met or Trainer(config, create=False)
+        self._met.create(config)
+        self.trainer, self.data_rank = self._met, self._met.shape().data_rank
         self._resume is None or self.load_state(*self._resume)
 
     # ---- an update: its calls are (outputs, scale, how many calls, tokens of all of these) ----
@@ -261,12 +282,13 @@ class Accelerator(Refusing):
         self._accumulating = False
 
     def backward(self, loss):
-        isinstance(loss, Loss) or fail(f"backward: a {type(loss).__name__}; give outputs.loss, or that times or by a number; for "
-                                       "another loss Trainer.forward_backward_with", "ENOTSUP")
+        isinstance(loss, Loss) and loss.outputs or fail(
+            f"backward: a {type(loss).__name__}; give outputs.loss, times a number, or Trainer.forward_backward_with", "ENOTSUP")
         self.optimizer or fail("backward: prepare an optimizer first")
         loss.outputs.of_loader or self.data_ranks == 1 or fail("backward: give a batch of a prepared loader, which counts tokens")
-        unit = loss.outputs.round.window if self._accumulating else [loss.outputs.round]
-        self._calls.append((loss.outputs, loss.scale, len(unit), sum(each.tokens() for each in unit)))
+        outputs, unit = loss.outputs, self._accumulating and loss.outputs.round.window or [loss.outputs.round]
+        scale = loss.scale / (1 if self._accumulating and not outputs.items else self.gradient_accumulation_steps)
+        self._calls.append((outputs, scale, len(unit), outputs.items or sum(each.tokens() for each in unit)))
         self._manual |= len(self._calls) > self._calls[0][2]
         self._settle() or self._run(*self._calls[-1])
 
@@ -286,26 +308,22 @@ class Accelerator(Refusing):
             self.trainer.status = EINTR
             sys.exit(130)
         self._begun = wanted
-        for call in self._calls:
-            self._run(*call)
-        return True
+        return [self._run(*call) for call in self._calls]
 
     def _run(self, outputs, scale, _calls, tokens):
         weight, batches = scale * (self._calls[0][3] / (tokens or 1)), outputs.round.own()
         for batch in batches if weight != 1 else ():
             batch["weights"] = [[weight] * len(row) for row in batch["ids"]]
         info = self.trainer.forward_backward(batches)
-        if outputs.value is None and info.tokens:
-            outputs.value = info.sum / weight / info.tokens
+        outputs._sum = info.sum / weight if weight else outputs._sum
 
     def clip_grad_norm_(self, parameters, max_norm, norm_type=2):
         """The norm of the update's gradient, which step() clips; between the calls of an `accumulate` None."""
         norm_type == 2 or fail(f"clip_grad_norm_: norm_type {norm_type}; it is 2", "ENOTSUP")
-        if not self.sync_gradients:
-            return None
-        self._max_norm, self._clips = _number(max_norm, "max_norm") if max_norm < math.inf else 0, True
-        self._settle()
-        return self.trainer.norm()
+        if self.sync_gradients:
+            self._max_norm, self._clips = _number(max_norm, "max_norm") if max_norm < math.inf else 0, True
+            self._settle()
+            return self.trainer.norm()
 
     def step(self, optimizer):
         if self.sync_gradients:
@@ -320,8 +338,20 @@ class Accelerator(Refusing):
 
     # ---- the ranks ----
 
-    def print(self, *words, **options):
-        self.is_main_process and print(*words, **options, flush=True)
+    def wait_for_everyone(self):
+        if self.ranks > 1:
+            self._met = self._met or Trainer(self.settings, create=False)
+            self._met.barrier()
+
+    @contextmanager
+    def main_process_first(self):
+        self.is_main_process or self.wait_for_everyone()
+        yield
+        self.is_main_process and self.wait_for_everyone()
+
+    local_main_process_first = main_process_first
+
+    print = lambda self, *words, **options: self.is_main_process and print(*words, **options, flush=True)
 
     def gather(self, value, ranks=None):
         """Numbers of all data ranks, one after the other: along the first axis of a tensor of torch, else a list."""
@@ -330,9 +360,8 @@ class Accelerator(Refusing):
         numbers, shape = _numbers(value)
         return _like(value, sum(self._made("gather").gather(numbers)[:ranks], []), (-1, *shape[1:]))
 
-    def gather_for_metrics(self, value):
-        """The same without the ranks that have no batch at the end of the loader."""
-        return self.gather(value, self.round and len(self.round.batches))
+    # The same without the ranks that have no batch at the end of the loader.
+    gather_for_metrics = lambda self, value: self.gather(value, self.round and len(self.round.batches))
 
     def reduce(self, value, reduction="sum", scale=1.0):
         """Sums or means over data ranks of a number, an array or a tensor; a list, or a tensor of torch."""
@@ -341,8 +370,9 @@ class Accelerator(Refusing):
         return _like(value, [by * x for x in self._made("reduce").reduce(numbers)], shape)
 
     def log(self, values, step=None):
-        """Numbers of your own beside the newest update's, whose step the line has, in PROJECT_DIR/metrics.jsonl. Collective."""
-        self._made("log").log(values)
+        """Numbers of your own beside the newest update's, whose step the line has, in PROJECT_DIR/metrics.jsonl; log/NAME where
+        the line has a NAME. Collective."""
+        self._made("log").log({f"log/{name}" if name in _OF_LINE else name: value for name, value in values.items()})
 
     def _stop(self, number, frame):
         """As `ndparallel train`: the first Ctrl-C ends and saves the update, the second one ends at once."""
@@ -365,18 +395,14 @@ class Accelerator(Refusing):
         """The newest checkpoint there, of any layout. A loader that can be iterated again gives its first batch for the trainer;
         else the checkpoint is loaded with the first batch."""
         self._resume = (input_dir,)
-        if not self.trainer and self.loader is not None and iter(self.loader.batches) is not self.loader.batches:
-            self.start(next(iter(self.loader.batches)))
+        if not self.trainer and self.loaders and iter(self.loaders[0].batches) is not self.loaders[0].batches:
+            self.start(next(iter(self.loaders[0].batches)))
         elif self.trainer:
             self.trainer.resume(input_dir) >= 0 or fail(f"load_state: no checkpoint in {input_dir or 'the project folder'}")
-            self.scheduler and self.scheduler.to(self.trainer.updates)
-            for each, state in zip(self._registered, json.loads(self.trainer.state() or "[]")):
-                each.load_state_dict(state)
+            self.scheduler and self.scheduler.to(self.trainer.updates * self.data_ranks)
+            [each.load_state_dict(state) for each, state in zip(self._registered, json.loads(self.trainer.state() or "[]"))]
 
-    def save_model(self, model, save_directory, **options):
-        """A Hugging Face folder."""
-        unknown("save_model", options)
-        self._made("save_model").export(save_directory)
-
+    # A Hugging Face folder.
+    save_model = lambda self, model, save_directory, **o: unknown("save_model", o) or self._made("save").export(save_directory)
     _made = lambda self, who: self.trainer or fail(f"{who}: ranks meet with the first batch, which says how large the trainer is")
 

@@ -45,13 +45,18 @@ class Round:
         self.shown = dict(batches[data_rank if data_rank < len(batches) else 0])
         self._own = [data_rank] if data_rank < len(batches) else []
 
-    def read(self, i):
-        self._read[i] = self._read.get(i) or read_batch(self.batches[i])
-        return self._read[i]
-
+    read = lambda self, i: self._read.get(i) or self._read.setdefault(i, read_batch(self.batches[i]))
     own = lambda self: [dict(self.read(i)) for i in self._own]
     all = lambda self: [{**self.read(i), "everywhere": True} for i in range(len(self.batches))]
     tokens = lambda self: sum(label >= 0 for batch in self.all() for row in batch["labels"] or () for label in row)
+
+
+def longest(loader):
+    """Of the rows of a loader, where they are a list of dictionaries or a table of the library datasets; else 0."""
+    rows = getattr(loader.batches, "dataset", ())
+    if "input_ids" not in getattr(rows, "column_names", ()):
+        rows = {"input_ids": [r.get("input_ids", ()) for r in rows if isinstance(r, dict)] if isinstance(rows, list) else ()}
+    return max(map(len, rows["input_ids"]), default=0)
 
 
 class Loader:

@@ -52,29 +52,37 @@ class Config:
         for key, value in dict(settings).items():
             check(lib.ndp_config_set(self.handle, f"{key}={json.dumps(value)}".encode()))
 
+    def tensors(self):
+        """The names of the model's tensors."""
+        text = ctypes.c_char_p()
+        check(lib.ndp_model_tensors(self.handle, ctypes.byref(text)))
+        names = text.value.decode().splitlines()
+        ctypes.CDLL(None).free(text)
+        return names
+
     def __del__(self):
         if lib and self.handle:
             lib.ndp_config_destroy(self.handle)
 
 
-_table = {}
+REFUSED = {}
 with open(os.path.join(HERE, "refused.txt")) as _file:
     for _owners, _names, _why in (line.strip().split(" | ") for line in _file if line[0] != "#"):
-        _table.update({(owner, name): _why for owner in _owners.split() for name in _names.split()})
+        REFUSED.update({(owner, name): _why for owner in _owners.split() for name in _names.split()})
 
 
 def unknown(who, given, known=()):
     """Refuses what is not `known`, with what to use, or the nearest one."""
     for name in (name for name in given if name not in known):
         near = known and lib.ndp_nearest(name.encode(), (ctypes.c_char_p * len(known))(*map(str.encode, known)), len(known))
-        why = _table.get((f"{who}()", name)) or (f"did you mean {near.decode()}?" if near else "")
+        why = REFUSED.get((f"{who}()", name)) or (f"did you mean {near.decode()}?" if near else "")
         raise Error(f"{who}: no '{name}'" + (f"; {why}" if why else ""), "ENOTSUP")
 
 
 class Refusing:
     def __getattr__(self, name):
         kind = type(self).__name__
-        (kind, name) in _table and fail(f"{kind}.{name} is not supported: {_table[kind, name]}", "ENOTSUP")
+        (kind, name) in REFUSED and fail(f"{kind}.{name} is not supported: {REFUSED[kind, name]}", "ENOTSUP")
         raise AttributeError(f"'{kind}' has no attribute '{name}'")
 
 

@@ -1,36 +1,19 @@
-"""Arrays of others where they are: what has the buffer protocol (array, numpy), what has DLPack (torch), and lists. Neither
+"""Arrays of others where they are: what has the buffer protocol (array, numpy), tensors of torch, and lists. Neither
 numpy nor torch is imported here."""
 import ctypes
 from array import array
 
 from ._library import fail
 
-_KINDS = {(0, 8): "b", (0, 16): "h", (0, 32): "i", (0, 64): "q", (1, 8): "B", (2, 32): "f", (2, 64): "d", (6, 8): "?"}
+_KINDS = {"int8": "b", "int16": "h", "int32": "i", "int64": "q", "uint8": "B", "float32": "f", "float64": "d", "bool": "?"}
 
 
-class _Tensor(ctypes.Structure):
-    """DLTensor of dlpack.h, with which a DLManagedTensor begins."""
-    _fields_ = [("data", ctypes.c_void_p), ("device", ctypes.c_int32 * 2), ("ndim", ctypes.c_int32), ("code", ctypes.c_uint8),
-                ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16), ("shape", ctypes.POINTER(ctypes.c_int64)),
-                ("strides", ctypes.POINTER(ctypes.c_int64)), ("offset", ctypes.c_uint64)]
-
-
-_pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
-_pointer_of.restype, _pointer_of.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-
-
-def _by_dlpack(x, what):
-    """The capsule, which is not consumed, frees the tensor when it ends."""
-    x.__dlpack_device__()[0] == 1 or fail(f"{what} is on another device; give it as {what}.cpu()")
-    capsule = (x.detach() if hasattr(x, "detach") else x).__dlpack__()
-    t, size = _Tensor.from_address(_pointer_of(capsule, b"dltensor")), 1
-    shape = tuple(t.shape[:t.ndim])
-    (t.code, t.bits) in _KINDS or fail(f"{what} has {t.bits} bits of DLPack's kind {t.code}; give int32, int64, float or double")
-    for axis in reversed(range(t.ndim)):
-        t.strides and shape[axis] > 1 and t.strides[axis] != size and fail(f"{what} is not contiguous; give {what}.contiguous()")
-        size *= shape[axis]
-    room = (ctypes.c_char * (size * t.bits // 8)).from_address(t.data + t.offset) if size else b""
-    return memoryview(room).cast("B").cast(_KINDS[t.code, t.bits]), shape, capsule
+def _of_torch(x, what):
+    x.device.type == "cpu" or fail(f"{what} is on another device; give it as {what}.cpu()")
+    x.is_contiguous() or fail(f"{what} is not contiguous; give {what}.contiguous()")
+    kind = _KINDS.get(str(x.dtype)[6:]) or fail(f"{what} has {x.dtype}; give int32, int64, float32 or float64")
+    room = (ctypes.c_char * (x.numel() * x.element_size())).from_address(x.data_ptr()) if x.numel() else b""
+    return memoryview(room).cast("B").cast(kind), tuple(x.shape), x
 
 
 def _of_list(x, what):
@@ -45,8 +28,8 @@ def _of_list(x, what):
 def view(x, what):
     """(flat memoryview, shape, what must live as long) of an array, a tensor or a list."""
     try:
-        if isinstance(x, (list, tuple)) or (hasattr(x, "__dlpack__") and not hasattr(x, "__array_interface__")):  # numpy: below
-            return (_of_list if isinstance(x, (list, tuple)) else _by_dlpack)(x, what)
+        if isinstance(x, (list, tuple)) or hasattr(x, "data_ptr"):
+            return (_of_list if isinstance(x, (list, tuple)) else _of_torch)(x, what)
         m = memoryview(x)
         return m.cast("B").cast({"l": "q", "L": "Q"}.get(m.format, m.format)) if m.nbytes else m, m.shape, m
     except (TypeError, OverflowError) as e:

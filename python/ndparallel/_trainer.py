@@ -13,8 +13,6 @@ from ._tensors import array_of
 _open = []
 _print_error = sys.excepthook
 _ARRAYS = {"ids": "i", "labels": "i", "weights": "d", "positions": "i", "documents": "i", "lengths": "q"}
-_DIVIDE = {"tokens": c.DIVIDE_TOKENS, "sum": c.DIVIDE_SUM, "number": c.DIVIDE_NUMBER}
-_WHICH = {"weight": c.WEIGHT, "gradient": c.GRADIENT, "state0": c.STATE0, "state1": c.STATE1}
 _loss_function = lib.ndp_trainer_forward_backward_with.argtypes[3]
 
 
@@ -52,14 +50,19 @@ def _read_batches(batches):
 
 class Trainer:
     """One rank, of the world that `ndparallel launch` started or the only one. `config`: a Config, or keys with values. A batch
-    is a dictionary with the names of ndp_batch; `everywhere`: all ranks give it. Methods are collective; close() leaves."""
-    def __init__(self, config):
-        self.config = config if isinstance(config, Config) else Config({"train.own_batches": True, **config})
+    is a dictionary with the names of ndp_batch; `everywhere`: all ranks give it. Methods are collective; close() leaves. Without
+    `create` the ranks have only met, and barrier() is all that they can do before create()."""
+    def __init__(self, config, create=True):
+        config = config if isinstance(config, Config) else Config({"train.own_batches": True, **config})
         self.world, self.handle, self.status = ctypes.c_void_p(), ctypes.c_void_p(), c.OK
-        check(lib.ndp_world_join(self.config.handle, ctypes.byref(self.world)))
+        check(lib.ndp_world_join(config.handle, ctypes.byref(self.world)))
         _open.append(self)
         self.rank, self.ranks = lib.ndp_world_rank(self.world), lib.ndp_world_size(self.world)
-        check(lib.ndp_trainer_create(self.config.handle, self.world, ctypes.byref(self.handle)))
+        create and self.create(config)
+
+    def create(self, config):
+        self.config = config
+        check(lib.ndp_trainer_create(config.handle, self.world, ctypes.byref(self.handle)))
 
     def fail(self, error):
         self.status = STATUS.index(getattr(error, "status", "EINVAL"))
@@ -86,7 +89,7 @@ class Trainer:
     shape = lambda self: self._out(lib.ndp_trainer_shape, c.ndp_loop_shape)
     norm = lambda self: self._out(lib.ndp_trainer_norm, ctypes.c_double).value
     update = lambda self: self._out(lib.ndp_trainer_update, c.ndp_update_info)
-    barrier = lambda self: check(lib.ndp_trainer_barrier(self.handle))
+    barrier = lambda self: check(lib.ndp_world_barrier(self.world))
     save = lambda self, folder=None: check(lib.ndp_trainer_save(self.handle, folder and os.fsencode(folder)))
     export = lambda self, folder=None: check(lib.ndp_trainer_export(self.handle, folder and os.fsencode(folder)))
     set_state = lambda self, data: check(lib.ndp_trainer_set_state(self.handle, data, len(data)))
@@ -100,7 +103,7 @@ class Trainer:
         return {name: memoryview(row).cast("B").cast("i", [1, length]) for name, row in zip(names, rows)}
 
     def begin(self, divide="tokens", divide_by=1, lr=math.nan, max_grad_norm=math.nan, calls=1):
-        options = c.ndp_update_opts(_DIVIDE[divide], divide_by, lr, max_grad_norm, calls)
+        options = c.ndp_update_opts(getattr(c, f"DIVIDE_{divide.upper()}"), divide_by, lr, max_grad_norm, calls)
         check(lib.ndp_trainer_begin(self.handle, ctypes.byref(options)))
 
     def forward_backward(self, batches):
@@ -147,20 +150,19 @@ class Trainer:
         """A whole tensor, the last update's gradient of it ("gradient"), or a state of its optimizer ("state0", "state1")."""
         unknown("the model", [name], tuple(self.tensors()))
         out = (ctypes.c_double * self.tensors()[name])()
-        check(lib.ndp_trainer_read(self.handle, _WHICH[which], self._find(name), out))
+        check(lib.ndp_trainer_read(self.handle, getattr(c, which.upper()), self._find(name), out))
         return array("d", bytes(out))
 
     def write(self, name, values, which="weight"):
         """Replaces a whole tensor, or a state; every rank gives the same numbers."""
         numbers, _shape, _keep = array_of(values, "d", name)
-        size = self.tensors().get(name)
-        size == len(numbers) or fail(f"write: {len(numbers)} numbers for {name}, of which the model has {size}")
-        check(lib.ndp_trainer_write(self.handle, _WHICH[which], self._find(name), numbers))
+        self.tensors().get(name) == len(numbers) or fail(f"write: {len(numbers)} numbers for {name}: see tensors()")
+        check(lib.ndp_trainer_write(self.handle, getattr(c, which.upper()), self._find(name), numbers))
 
     def reduce(self, values, how="sum", by_data=True):
         """Sums ("sum") or maxima ("max") of numbers over the data ranks, or over all ranks."""
         room = (ctypes.c_double * len(values))(*values)
-        check(lib.ndp_trainer_reduce(self.handle, room, len(room), {"sum": c.REDUCE_SUM, "max": c.REDUCE_MAX}[how], by_data))
+        check(lib.ndp_trainer_reduce(self.handle, room, len(room), getattr(c, f"REDUCE_{how.upper()}"), by_data))
         return list(room)
 
     def gather(self, values):

@@ -4,6 +4,7 @@
 #include "base/hub.h"
 #include "checkpoint/folder.h"
 #include "job/folder_facts.h"
+#include "model/tensors.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -215,17 +216,24 @@ void ndp_job_describe(const ndp_job *j, ndp_str *out) {
         j->batch.accumulation, j->config->data.sequence_length);
 }
 
+/* What follows from the model's config.json alone. */
+static ndp_status read_model(const ndp_config *c, ndp_job *j) {
+    *j = (ndp_job){.config = c};
+    NDP_CHECK(c->model.path || c->model.config, "no model: set model.path, or model.config and model.init: random");
+    ndp_status st = ndp_job_find_model(j);
+    if (st == NDP_OK)
+        st = ndp_model_spec_read(j->facts_path, &c->own, &j->spec);
+    if (st == NDP_OK && c->model.path && c->model.init == NDP_INIT_PRETRAINED)
+        st = ndp_weights_check_files(j->model_folder);
+    if (st != NDP_OK && c->model.path)
+        st = ndp_hub_explain(NDP_HUB_MODEL, c->model.path, j->model_folder, st);
+    return st;
+}
+
 ndp_status ndp_model_summarize(const ndp_config *c, ndp_model_summary *out) {
     NDP_NOT_NULL(c, out);
-    ndp_job j = {.config = c};
-    NDP_CHECK(c->model.path || c->model.config, "no model: set model.path, or model.config and model.init: random");
-    ndp_status st = ndp_job_find_model(&j);
-    if (st == NDP_OK)
-        st = ndp_model_spec_read(j.facts_path, &c->own, &j.spec);
-    if (st == NDP_OK && c->model.path && c->model.init == NDP_INIT_PRETRAINED)
-        st = ndp_weights_check_files(j.model_folder);
-    if (st != NDP_OK && c->model.path)
-        st = ndp_hub_explain(NDP_HUB_MODEL, c->model.path, j.model_folder, st);
+    ndp_job j;
+    ndp_status st = read_model(c, &j);
     if (st == NDP_OK) {
         const ndp_model_spec *s = &j.spec;
         *out = (ndp_model_summary){.layers = s->layout.layers,
@@ -235,6 +243,30 @@ ndp_status ndp_model_summarize(const ndp_config *c, ndp_model_summary *out) {
                                    .vocabulary = s->vocab};
         snprintf(out->family, sizeof out->family, "%s", s->type);
     }
+    ndp_job_release(&j);
+    return st;
+}
+
+static ndp_status list_tensors(const ndp_model_spec *spec, char **names) {
+    ndp_model_opts o = {.rows = 1, .positions = 1, .samples = 1, .compute = NDP_F32, .master = NDP_F32};
+    ndp_model m;
+    ndp_str out = {0};
+    NDP_TRY(ndp_model_build(spec, &o, &m));
+    for (ndp_tensor_walk w = {.segments.model = &m}; ndp_tensor_next(&w);)
+        ndp_str_addf(&out, "%s\n", w.tensor.name);
+    ndp_model_release(&m);
+    char *whole = ndp_str_detach(&out);
+    ndp_str_release(&out);
+    *names = whole ? whole : *names;
+    return whole ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for the names of the model's tensors");
+}
+
+ndp_status ndp_model_tensors(const ndp_config *c, char **names) {
+    NDP_NOT_NULL(c, names);
+    ndp_job j;
+    ndp_status st = read_model(c, &j);
+    if (st == NDP_OK)
+        st = list_tensors(&j.spec, names);
     ndp_job_release(&j);
     return st;
 }

@@ -1,4 +1,5 @@
 /* The public functions for worlds of ranks, and how many ranks a configuration needs. */
+#include "checkpoint/agree.h"
 #include "comm/launched.h"
 #include "job/job.h"
 #include "launch/mpi_folder.h"
@@ -28,6 +29,16 @@ bool ndp_world_launched(int *ranks) {
 int ndp_world_launched_rank(void) { return ndp_launched_rank(); }
 
 bool ndp_world_fail(ndp_world *w) { return w && ndp_transport_fail(w, ndp_error_message()); }
+
+ndp_status ndp_world_barrier(ndp_world *w) {
+    NDP_NOT_NULL(w);
+    ndp_comm *all;
+    ndp_group group = {0, 1, ndp_transport_world(w), ndp_transport_rank(w)};
+    NDP_TRY(ndp_comm_create(w, group, "barrier", &all));
+    ndp_status st = ndp_agree(all, NDP_OK);
+    ndp_comm_destroy(all);
+    return st;
+}
 
 const char *ndp_world_transport(const ndp_world *w) { return w ? ndp_transport_name(w) : NULL; }
 int ndp_world_rank(const ndp_world *w) { return w ? ndp_transport_rank(w) : 0; }

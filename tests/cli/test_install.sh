@@ -68,7 +68,7 @@ lines err 1 .
 
 make_ install PREFIX="$prefix"
 code_is 0
-for file in bin/ndparallel lib/libndparallel.a lib/libndparallel.so include/ndparallel/ndparallel.h include/ndparallel/loop.h include/ndparallel/runs.h include/ndparallel/model.h; do
+for file in bin/ndparallel lib/libndparallel.a lib/libndparallel.so $(cd "$NDP_SOURCE_DIR" && echo include/ndparallel/*.h); do
     [ -s "$prefix/$file" ] || fail "no $file below the prefix"
 done
 for file in man/man1/ndparallel.1 man/man1/ndparallel-train.1 man/man5/ndparallel-job.5 \

@@ -250,6 +250,7 @@ static const char *const layouts[] = {"tp=1"};
     S(ndp_world_join, "", P(c, it->config), P(out, &it->joined))                                                       \
     V(ndp_world_leave, P(w, it->world), NDP_OK)                                                                        \
     V(ndp_world_fail, P(w, it->world))                                                                                 \
+    S(ndp_world_barrier, "", P(w, it->world))                                                                          \
     S(ndp_launch_opts_read, "", P(c, it->config), P(out, &it->launch))                                                 \
     S(ndp_launch, "", P(o, LAUNCH), P(exit_code, &it->n))                                                              \
     S(ndp_trainer_create, "", P(c, it->config), P(w, it->world), P(out, &it->trainer_out))                             \
@@ -334,6 +335,7 @@ static const char *const layouts[] = {"tp=1"};
     S(ndp_tokenize, "", P(o, TOKENIZE), F(emit, on_line), P(user, it))                                                 \
     S(ndp_machine_read, "", P(out, &it->machine))                                                                      \
     S(ndp_model_summarize, "", P(c, it->config), P(out, &it->summary))                                                 \
+    S(ndp_model_tensors, "", P(c, it->config), P(names, &it->text[0]))                                                 \
     S(ndp_data_guess_of, "", P(name, it->prompts), P(out, &it->guess))                                                 \
     S(ndp_propose_layouts, "", P(c, it->config), P(o, PROPOSE), P(out, &it->proposal), 1, P(n, &it->n))                \
     S(ndp_doctor, "", P(o, DOCTOR), P(text, &it->text[0]), P(problems, &it->n))                                        \
@@ -558,7 +560,7 @@ static ndp_status run_calls(ndp_world *w, void *arg) {
     it->numbers = malloc((size_t)elements * sizeof *it->numbers);
     CHECK_OK(ndp_trainer_create(it->loop_config, w, &it->loop));
     it->values.logp = token_values;
-    static const char *const headers[] = {"ndparallel.h", "loop.h", "runs.h", "model.h"};
+    static const char *const headers[] = {"ndparallel.h", "loop.h", "plan.h", "runs.h", "verify.h", "model.h"};
     int declarations = 0;
     for (int i = 0; i < NDP_COUNT(headers); i++)
         declarations = read_header(headers[i], all, declarations);

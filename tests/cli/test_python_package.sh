@@ -32,7 +32,11 @@ if command -v cc >/dev/null; then
     { cc -I "$NDP_SOURCE_DIR/include" -o sizes sizes.c && ./sizes; } >out 2>&1 || fail "the C program does not run"
     [ ! -s out ] || fail "declarations are not those of the headers; build the target python"
 fi
-for one in thin losses functions misuse tensors "resumes project"; do
+case_of docs/functions.md
+"$python" "$NDP_SOURCE_DIR/tools/python-declarations" --markdown "$NDP_SOURCE_DIR/include/ndparallel" >out
+sed '1,/^<!-- page/d; /^<!-- end/,$d' "$NDP_SOURCE_DIR/docs/functions.md" | cmp -s - out ||
+    fail "docs/functions.md is not that of the headers: tools/check-readme --update docs/functions.md"
+for one in thin losses groups functions misuse tensors "resumes project"; do
     # shellcheck disable=SC2086
     asks $one
     code_is 0

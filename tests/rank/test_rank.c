@@ -13,11 +13,15 @@ typedef struct opened {
     int64_t rows, held;
     ndp_batch_shape shape;
     ndp_hash128 base;
+    int met; /* ranks that came to the barrier */
 } opened;
 
 static ndp_status open_rank(ndp_world *w, void *arg) {
     opened *o = arg;
     ndp_rank r;
+    __atomic_fetch_add(&o->met, 1, __ATOMIC_SEQ_CST);
+    NDP_TRY(ndp_world_barrier(w));
+    assert_int_equal(__atomic_load_n(&o->met, __ATOMIC_SEQ_CST), ndp_world_size(w));
     ndp_status st = ndp_rank_open(o->config, w, &o->opts, &r);
     if (o->refused) {
         if (st == NDP_OK)

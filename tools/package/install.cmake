@@ -15,8 +15,7 @@ set_target_properties(libndparallel_static PROPERTIES EXPORT_NAME ndparallel_sta
 
 install(TARGETS ndparallel RUNTIME DESTINATION bin)
 install(TARGETS libndparallel_shared libndparallel_static EXPORT ndparallel LIBRARY DESTINATION lib ARCHIVE DESTINATION lib)
-install(FILES include/ndparallel/ndparallel.h include/ndparallel/loop.h include/ndparallel/runs.h include/ndparallel/model.h
-        DESTINATION include/ndparallel)
+install(DIRECTORY include/ndparallel DESTINATION include)
 install(TARGETS ndp_nccl LIBRARY DESTINATION lib/ndparallel)
 foreach(plugin ndp_http ndp_mpi)
   if(TARGET ${plugin})

@@ -1,0 +1,154 @@
+/* Before a run: what it would do and need, its data, machine and layouts, the cluster. A part of ndparallel.h, which
+ * includes it; the same rules hold. */
+#ifndef NDPARALLEL_PLAN_H
+#define NDPARALLEL_PLAN_H
+
+#include <ndparallel/ndparallel.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+#pragma GCC visibility push(default)
+
+/* ---- planning ---- */
+
+typedef struct ndp_plan_opts {
+    int rank;               /* the rank to show; -1: rank 0, and with `program` the first one of every pipeline rank */
+    int ranks_per_node;     /* 0: one node for up to 8 ranks, else 8 per node */
+    bool program;           /* print the step and unit programs; otherwise memory by class and traffic by group */
+    bool data;              /* also read the beginning of every data source, and fail where the run would */
+    const char *schedule;   /* a path: write the pipeline's table there, as torch's CSV; NULL: no */
+    const char *timeline;   /* a path: simulate a step, write it as `trace` of ndp_train_opts does; NULL: no */
+    const char *placements; /* a unit's name: print what a rank has of each of its values; "": of all; NULL: no */
+    const char *layout_picture; /* a path (.svg): draw what each rank holds; NULL: no */
+    bool json;                  /* the text is one line of JSON; not with `program` or `placements` */
+    bool as_run;                /* NDP_EINVAL where the run would be refused for lack of a GPU's memory */
+    const char *cluster;        /* a cluster.yaml: also the links that what is sent takes; NULL: no */
+    bool cyclic;                /* ranks go around its nodes; otherwise they fill one after the other */
+} ndp_plan_opts;
+#define NDP_PLAN_OPTS_INIT                                                                                             \
+    { -1, 0, false, false, NULL, NULL, NULL, NULL, false, false, NULL, false }
+/* What a run would do and need, for a world of any size, without starting ranks or loading weights: config.json is
+ * enough. With `data` the model's weights must exist (NDP_EIO), the tokenizer and all data files are opened, and the
+ * first 100 records or 1 MiB of each source are rendered and tokenized; the text then also has the run's lines about
+ * its data. Writes nothing but `schedule`, `timeline` and `layout_picture`. */
+NDP_API ndp_status ndp_plan(const ndp_config *c, const ndp_plan_opts *o, char **text);
+/* The passes that make the step program of a rank, in the order in which they run: a name, when it runs, what it writes
+ * and what it does. With a job also how much each wrote for o->rank (-1: rank 0); other options but `ranks_per_node`
+ * are not read. `c` NULL: the list alone. Since 0.2.0. */
+NDP_API ndp_status ndp_plan_passes(const ndp_config *c, const ndp_plan_opts *o, char **text);
+
+typedef struct ndp_data_opts {
+    int64_t show;                                  /* records to show of each source, or pairs */
+    bool ids;                                      /* token ids instead of text */
+    bool colour;                                   /* for a terminal: colours instead of brackets */
+    bool head;                                     /* read only the first 100 records or 1 MiB of each source */
+    bool json;                                     /* the text is one line of JSON */
+    void (*working)(void *user, const char *line); /* what takes long, now; may be NULL */
+    void *user;
+} ndp_data_opts;
+#define NDP_DATA_OPTS_INIT                                                                                             \
+    { 3, false, false, false, false, NULL, NULL }
+/* The data of a job as its run sees it, from the token cache, which is made if it is missing, and the table of rows:
+ * the run's lines about them, totals of each source, and the first records with what is trained on marked. Loads no
+ * weights. *text is for people, or JSON; the caller frees it. */
+NDP_API ndp_status ndp_data(const ndp_config *c, const ndp_data_opts *o, char **text);
+
+/* ---- help with a job: all of it since 0.2 ---- */
+
+/* What this machine has for a run. */
+typedef struct ndp_machine {
+    int cores, gpus;            /* cores that this process may use; GPUs that the plugin finds */
+    int64_t memory, gpu_memory; /* bytes: available to this process; free on the first GPU, 0 without one */
+} ndp_machine;
+NDP_API ndp_status ndp_machine_read(ndp_machine *out);
+
+/* The model of model.path or model.config, by its config.json, with the errors that a run would have. */
+typedef struct ndp_model_summary {
+    char family[32]; /* "llama" */
+    int layers, heads;
+    int64_t parameters, positions, vocabulary; /* positions: the longest row */
+} ndp_model_summary;
+NDP_API ndp_status ndp_model_summarize(const ndp_config *c, ndp_model_summary *out);
+/* The names of its tensors, as ndp_trainer_tensor has them, one a line. The caller frees *names. */
+NDP_API ndp_status ndp_model_tensors(const ndp_config *c, char **names);
+
+/* What a source of data looks like, by its name, as in data.files, and the first record of its first file. A source
+ * that cannot be read fails as a run would; records whose fields are not known have the format "auto". */
+typedef struct ndp_data_guess {
+    const char *kind, *format; /* for people: "text", "conversations", ...; for data.format */
+    char text_field[64];       /* for data.text_field, where the text has another name; "" */
+    bool conversations;        /* a chat template renders them */
+} ndp_data_guess;
+NDP_API ndp_status ndp_data_guess_of(const char *name, ndp_data_guess *out);
+
+/* A layout for a job, and what it needs. */
+typedef struct ndp_proposal {
+    char layout[128], keys[160]; /* "dp_shard 4 x tp 2"; of `parallelism`: "dp_shard_size: 4, tp_size: 2" */
+    bool fits, recompute;        /* in `limit`; with train.recompute: block, without which it would not */
+    int64_t rank_memory, limit;  /* bytes: of the rank that needs the most; that a rank may need, 0: not known */
+    double cost, waits;          /* of a simulated step, the least 1; the share of it that a rank waits for others */
+    const char *bound_by;        /* "memory" (it does not fit), "communication", "pipeline" or "compute" */
+} ndp_proposal;
+typedef struct ndp_propose_opts {
+    int ranks, ranks_per_node; /* ranks_per_node 0: all on one node */
+    int64_t memory; /* bytes of a node, or of a GPU where the job's device is one; 0: those of this machine */
+} ndp_propose_opts;
+#define NDP_PROPOSE_OPTS_INIT                                                                                          \
+    { 1, 0, 0 }
+/* Tries the legal layouts of so many ranks for a job, at most 64 of them, by dry runs, and returns the `most` best:
+ * those that fit, by their cost, then the others, by their memory. *n: how many. The layout of `c` is not read.
+ * NDP_EINVAL: no layout is legal; the message is that of the first. */
+NDP_API ndp_status ndp_propose_layouts(const ndp_config *c, const ndp_propose_opts *o, ndp_proposal *out, int most,
+                                       int *n);
+
+typedef struct ndp_doctor_opts {
+    const ndp_config *job;     /* is checked too; NULL: none */
+    const char *hostfile;      /* its hosts are checked too; NULL: this one alone */
+    const char *const *remote; /* this program, and words with which it prints such JSON elsewhere, NULL at the end */
+    int ranks_here;  /* ranks of the job on this host, beside those of others; 0: all, or this one's part of hostfile */
+    bool axes, json; /* train one step on each axis; the text is one line of JSON */
+    void (*say)(void *user, const char *line); /* what is being checked; may be NULL */
+    void *user;
+} ndp_doctor_opts;
+#define NDP_DOCTOR_OPTS_INIT                                                                                           \
+    { NULL, NULL, NULL, 0, true, false, NULL, NULL }
+/* Checks what runs need. *text: a line for each check, and below one that is not ok what to do; or {"version", "time",
+ * "problems", "data", "checks": [{"name", "state", "found", "remedy"}]}. *problems: how many checks found one. */
+NDP_API ndp_status ndp_doctor(const ndp_doctor_opts *o, char **text, int *problems);
+
+/* ---- the cluster ---- */
+
+typedef struct ndp_topology_opts {
+    const char *device;                        /* to measure; NULL: cpu */
+    const char *output;                        /* a path: write a cluster.yaml there; NULL: no */
+    bool quick;                                /* only the links */
+    void (*say)(void *user, const char *line); /* rank 0: what is being measured; may be NULL */
+    void *user;
+    bool json; /* the text is one line of JSON. Since 0.2. */
+} ndp_topology_opts;
+#define NDP_TOPOLOGY_OPTS_INIT                                                                                         \
+    { NULL, NULL, false, NULL, NULL, false }
+/* Measures the devices of all ranks, the links between ranks and hosts, and collectives. *text: what was found, for
+ * people; the caller frees it. NDP_EIO, before anything is measured: `output` cannot be written. Collective; all ranks
+ * get the same. */
+NDP_API ndp_status ndp_topology(ndp_world *w, const ndp_topology_opts *o, char **text);
+/* How many ranks a topology of these hosts has: one for each slot of the hostfile, or of the batch system's
+ * allocation; NULL and no allocation: 2 on this host. */
+NDP_API ndp_status ndp_topology_ranks(const char *hostfile, int *ranks);
+/* Chooses the host of every rank of a job, so that the axes with the most traffic are innermost in the tree of links:
+ * of a cluster.yaml, or with NULL of hosts that are all alike. The hosts are those of the hostfile, or of the batch
+ * system's allocation. *hosts: [ranks], for ndp_launch_opts.rank_hosts; ndp_rank_hosts_free frees it. *text: lines for
+ * people, which the caller frees. NDP_EINVAL: there is one host; it has fewer slots than the job has ranks; it is not
+ * in the cluster. */
+NDP_API ndp_status ndp_place_ranks(const ndp_config *c, const char *hostfile, const char *cluster, char ***hosts,
+                                   char **text);
+void ndp_rank_hosts_free(char **hosts);
+/* All keys of cluster.yaml, with what they mean, their values and defaults. The caller frees *text. */
+NDP_API ndp_status ndp_cluster_help(char **text);
+
+#pragma GCC visibility pop
+#ifdef __cplusplus
+}
+#endif
+#endif
