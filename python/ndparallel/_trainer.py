@@ -5,6 +5,7 @@ import math
 import os
 import sys
 from array import array
+from types import SimpleNamespace
 
 from . import _declarations as c
 from ._library import STATUS, Config, Error, check, fail, lib, unknown
@@ -13,7 +14,12 @@ from ._tensors import array_of
 _open = []
 _print_error = sys.excepthook
 _ARRAYS = {"ids": "i", "labels": "i", "weights": "d", "positions": "i", "documents": "i", "lengths": "q"}
-_loss_function = lib.ndp_trainer_forward_backward_with.argtypes[3]
+
+
+def _view(pointer, *shape):
+    """C's numbers as they are, in place."""
+    memory = (pointer._type_ * math.prod(shape)).from_address(ctypes.addressof(pointer.contents))
+    return memoryview(memory).cast("B").cast(pointer._type_._type_, list(shape))
 
 
 def _failed(kind, value, trace):
@@ -103,31 +109,42 @@ class Trainer:
         return {name: memoryview(row).cast("B").cast("i", [1, length]) for name, row in zip(names, rows)}
 
     def begin(self, divide="tokens", divide_by=1, lr=math.nan, max_grad_norm=math.nan, calls=1):
-        options = c.ndp_update_opts(getattr(c, f"DIVIDE_{divide.upper()}"), divide_by, lr, max_grad_norm, calls)
-        check(lib.ndp_trainer_begin(self.handle, ctypes.byref(options)))
+        how = getattr(c, f"DIVIDE_{divide.upper()}")
+        check(lib.ndp_trainer_begin(self.handle, c.ndp_update_opts(how, divide_by, lr, max_grad_norm, calls)))
 
-    def forward_backward(self, batches):
-        rows, n, _keep = _read_batches(batches)
-        return self._out(lib.ndp_trainer_forward_backward, c.ndp_call_info, rows, n)
+    forward_backward = lambda self, batches: self._call(lib.ndp_trainer_forward_backward, batches)
 
-    def forward_backward_with(self, batches, loss):
-        """loss(logp, slopes) gets log-probabilities [samples, length], writes its derivatives by them, and returns a number."""
+    def _call(self, function, batches, answer=None):
+        """One of the functions of loop.h that compute gradients; `answer`: what it calls, None: nothing."""
         rows, n, _keep = _read_batches(batches)
         raised = []
 
-        def call(_user, logp, samples, length, slopes, out):
+        def call(_user, *given):
             try:
-                size = ctypes.c_double * (samples * length)
-                rooms = [memoryview(size.from_address(ctypes.addressof(p.contents))).cast("B") for p in (logp, slopes)]
-                out[0] = loss(*(room.cast("d", [samples, length]) for room in rooms)) if samples else 0
+                answer(*given)
             except BaseException as e:  # nothing may cross C: it is raised again below
                 raised.append(e)
             return c.EINVAL if raised else c.OK
 
         try:
-            return self._out(lib.ndp_trainer_forward_backward_with, c.ndp_call_info, rows, n, _loss_function(call), None)
+            return self._out(function, c.ndp_call_info, rows, n, *((function.argtypes[3](call), None) if answer else ()))
         except Error as e:
             raise (raised or [e])[0]
+
+    def forward_backward_with(self, batches, loss):
+        """loss(logp, slopes) gets log-probabilities [samples, length], writes its derivatives by them, and returns a number."""
+        def answer(logp, samples, length, slopes, out):
+            out[0] = loss(_view(logp, samples, length), _view(slopes, samples, length)) if samples else 0
+        return self._call(lib.ndp_trainer_forward_backward_with, batches, answer)
+
+    def forward_backward_logits(self, batches, loss):
+        """loss(rows) gets samples, tokens, labels and logits [n, vocabulary] of some tokens, and writes their losses and the
+        slopes, its derivatives by logits. The job has train.own_logits: true."""
+        def answer(given):
+            r, wide = given.contents, "_f64" * bool(given.contents.logits_f64)
+            numbers = {name: _view(getattr(r, name), r.n) for name in ("samples", "tokens", "labels", "losses")}
+            loss(SimpleNamespace(**numbers, **{k: _view(getattr(r, k + wide), r.n, r.vocabulary) for k in ("logits", "slopes")}))
+        return self._call(lib.ndp_trainer_forward_backward_logits, batches, answer)
 
     def forward(self, batches, wanted=("logp",)):
         """Of each token what is wanted of logp, entropy and best: arrays, one batch after the other."""
