@@ -157,6 +157,16 @@ static ndp_status take_links(ndp_cluster *c) {
     return NDP_OK;
 }
 
+/* Nothing leaves a node that is alone: NICs that are not stated are as its links, and carry nothing. */
+static ndp_status complete_nics(ndp_cluster *c) {
+    ndp_nic_facts *n = &c->nics;
+    NDP_TRY(n->kind || !c->links.kind ? NDP_OK : ndp_option_copy_text(c->links.kind, &n->kind));
+    n->count = n->count > 0 ? n->count : 1;
+    n->bandwidth = n->bandwidth > 0 ? n->bandwidth : c->links.bandwidth;
+    n->latency = n->latency > 0 ? n->latency : c->links.latency;
+    return NDP_OK;
+}
+
 /* What neither the device nor the node states, and has no default. */
 static ndp_status check_links(ndp_yaml *y, struct fy_node *name_of_device, const ndp_cluster_file *file) {
     for (int i = 0; i < ndp_cluster_options.n; i++) {
@@ -186,6 +196,8 @@ static ndp_status read_node(ndp_yaml *y, cluster_reading *r) {
     NDP_TRY(r->device.like ? ndp_option_copy_text(r->device.like, &c->like) : NDP_OK);
     NDP_TRY(take_links(c));
     NDP_TRY(ndp_option_read_section(&r->of, "node", r->node.value));
+    if (c->nodes == 1 && !r->nodes.value)
+        NDP_TRY(complete_nics(c));
     return check_links(y, name, &r->file);
 }
 

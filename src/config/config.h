@@ -185,6 +185,8 @@ NDP_API ndp_status ndp_config_parse(ndp_config *c, const char *text, size_t size
 NDP_API ndp_status ndp_config_set(ndp_config *c, const char *assignment);
 /* Checks the rules that involve several keys: model.path or model.config, data.files, ... Called after all are read. */
 NDP_API ndp_status ndp_config_check(const ndp_config *c);
+/* The same of a job that is planned, and so needs no data. */
+ndp_status ndp_config_check_planned(const ndp_config *c);
 /* The number that data.mix gives to an entry of data.files, as text, borrowed; NULL: none. */
 const char *ndp_config_mix(const ndp_config *c, int file);
 /* NDP_EINVAL: data.mix is not a number for each entry of data.files, or 0 for all. A part of ndp_config_check. */

@@ -45,11 +45,19 @@ static ndp_status check_steps(const ndp_config *c) {
     return NDP_OK;
 }
 
-/* Rows of the user's own have one loss, and need no files. */
-static ndp_status check_own_batches(const ndp_config *c) {
+/* What a run has to have, and a plan need not. */
+static ndp_status check_files(const ndp_config *c) {
     bool files = c->data.files.n > 0;
     NDP_CHECK(files || c->train.own_batches,
               "data.files is empty; name a text or JSONL file: data: {files: [corpus.txt]}");
+    NDP_CHECK(files || c->train.epochs == 0,
+              "train.epochs is %g, but data.files is empty: epochs of your own batches are not known; set train.steps",
+              c->train.epochs);
+    return NDP_OK;
+}
+
+/* Rows of the user's own have one loss. */
+static ndp_status check_own_batches(const ndp_config *c) {
     NDP_CHECK(
         !c->train.own_batches || c->loss.name == NDP_LOSS_XENT,
         "train.own_batches is for loss.name xent, not %s: a loss of your own is made of weights, or of a function of "
@@ -58,9 +66,6 @@ static ndp_status check_own_batches(const ndp_config *c) {
     NDP_CHECK(!c->train.own_logits || c->loss.name == NDP_LOSS_XENT,
               "train.own_logits is for loss.name xent, the loss of single tokens, not %s",
               ndp_option_find("loss", "name")->words[c->loss.name]);
-    NDP_CHECK(files || c->train.epochs == 0,
-              "train.epochs is %g, but data.files is empty: epochs of your own batches are not known; set train.steps",
-              c->train.epochs);
     return NDP_OK;
 }
 
@@ -207,6 +212,11 @@ static ndp_status check_preference(const ndp_config *c) {
 
 ndp_status ndp_config_check(const ndp_config *c) {
     NDP_NOT_NULL(c);
+    NDP_TRY(ndp_config_check_planned(c));
+    return check_files(c);
+}
+
+ndp_status ndp_config_check_planned(const ndp_config *c) {
     NDP_CHECK(c->model.path || c->model.config,
               "no model: set model.path (a Hugging Face folder) or model.config (a config.json, random weights)");
     NDP_CHECK(!c->model.path || !c->model.config, "model.path '%s' and model.config '%s' are both set; set one of them",

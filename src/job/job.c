@@ -123,9 +123,14 @@ void ndp_job_choose_model(ndp_job *j) {
 }
 
 ndp_status ndp_job_init(const ndp_config *c, int world, ndp_job *out) {
+    NDP_TRY(ndp_config_check(c));
+    return ndp_job_init_planned(c, world, out);
+}
+
+ndp_status ndp_job_init_planned(const ndp_config *c, int world, ndp_job *out) {
     ndp_job j = {.config = c};
     ndp_status st;
-    NDP_TRY(ndp_config_check(c));
+    NDP_TRY(ndp_config_check_planned(c));
     NDP_TRY_GOTO(read_spec(&j), fail);
     NDP_TRY_GOTO(resolve_layout(&j, world), fail);
     NDP_TRY_GOTO(ndp_batch_resolve(&j.layout, c->batch.global_batch_size, c->batch.micro_batch_size, &j.batch), fail);

@@ -30,6 +30,8 @@ typedef struct ndp_job {
  * configuration needs). NDP_EINVAL also if sequences are longer than the model's, unless model.allow_longer. Borrows
  * the configuration. */
 NDP_API ndp_status ndp_job_init(const ndp_config *c, int world, ndp_job *out);
+/* The same of a job that is planned, and so needs no data. */
+NDP_API ndp_status ndp_job_init_planned(const ndp_config *c, int world, ndp_job *out);
 void ndp_job_release(ndp_job *j);
 /* A part of ndp_job_init: finds the model's folder and its config.json. NDP_EINVAL: model.path is not a folder. */
 ndp_status ndp_job_find_model(ndp_job *j);

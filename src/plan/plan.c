@@ -311,7 +311,7 @@ ndp_status ndp_plan(const ndp_config *c, const ndp_plan_opts *o, char **text) {
     ndp_job j;
     ndp_plan_report out = {0}, data = {0};
     NDP_CHECK(!o->json || (!o->program && !o->placements), "a program and placements are printed as text, not as JSON");
-    NDP_TRY(ndp_job_init(c, 0, &j));
+    NDP_TRY(o->data ? ndp_job_init(c, 0, &j) : ndp_job_init_planned(c, 0, &j));
     ndp_status st = report_job(&j, o, &data, &out);
     report_release(&data);
     ndp_job_release(&j);

@@ -211,6 +211,14 @@ static void other_forms(void **state) {
     /* the last rack has fewer nodes than the others */
     CHECK_OK(parse("nodes: 10\nnode: {device: cpu}\nnetwork: [{level: rack, nodes: 4}, {level: pod, racks: 3}]", &c));
     ndp_cluster_release(&c);
+    /* a node that is alone needs no NICs */
+    CHECK_OK(
+        parse("node: {device: x, devices: 2, links: {kind: bus, bandwidth: 3e9}}\ndevices:\n  x: {memory_bytes: 1, "
+              "memory_bandwidth: 1, multiprocessors: 1, flops: {fp32: 1}}\n",
+              &c));
+    check_number(c.nics.bandwidth, 3e9);
+    check_round_trip(&c);
+    ndp_cluster_release(&c);
     CHECK_OK(parse("nodes: 131072\nnode: {device: cpu, devices: 1024}", &c));
     assert_int_equal(ndp_cluster_devices(&c), 1 << 27);
     ndp_cluster_release(&c);
@@ -275,9 +283,9 @@ static const refusal refusals[] = {
     {"node:\n  device: x\ndevices:\n  x: {memory_bytes: 1, memory_bandwidth: 1, multiprocessors: 1, flops: {fp32: "
      "1}}\n",
      2, "x", "device 'x' has no links.bandwidth: state it, or node.links.bandwidth"},
-    {"node:\n  device: x\n  links: {bandwidth: 1}\ndevices:\n  x: {memory_bytes: 1, memory_bandwidth: 1, "
+    {"nodes: 2\nnode:\n  device: x\n  links: {bandwidth: 1}\ndevices:\n  x: {memory_bytes: 1, memory_bandwidth: 1, "
      "multiprocessors: 1, flops: {fp32: 1}}\n",
-     2, "x", "device 'x' has no nics.bandwidth: state it"},
+     3, "x", "device 'x' has no nics.bandwidth: state it"},
     /* numbers */
     {"node:\n  device: cpu\n  links: {bandwidth: 0}\n", 3, "0}",
      "'node.links.bandwidth' is '0', expected a number in (0, "},
