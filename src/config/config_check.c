@@ -55,6 +55,9 @@ static ndp_status check_own_batches(const ndp_config *c) {
         "train.own_batches is for loss.name xent, not %s: a loss of your own is made of weights, or of a function of "
         "log-probabilities (ndp_trainer_forward_backward)",
         ndp_option_find("loss", "name")->words[c->loss.name]);
+    NDP_CHECK(c->train.own_generate == 0 || c->train.own_batches,
+              "train.own_generate is %d, but only a program of your own continues texts: set train.own_batches: true",
+              c->train.own_generate);
     NDP_CHECK(files || c->train.epochs == 0,
               "train.epochs is %g, but data.files is empty: epochs of your own batches are not known; set train.steps",
               c->train.epochs);

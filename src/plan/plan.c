@@ -163,9 +163,10 @@ static ndp_status write_traffic(const ndp_program *p, ndp_cluster_plan *links, n
 }
 
 static ndp_status budget_text(const ndp_dry_run *d, const ndp_program *p, const ndp_engine_memory *score,
-                              const char *data, bool as_run, ndp_plan_report *report) {
+                              const ndp_engine_memory *texts, const char *data, bool as_run, ndp_plan_report *report) {
     ndp_str *out = &report->text;
     char a[16];
+    bool own = d->job->config->train.own_batches;
     ndp_budget budget;
     ndp_program_budget(p, &budget);
     ndp_job_describe(d->job, out);
@@ -177,7 +178,7 @@ static ndp_status budget_text(const ndp_dry_run *d, const ndp_program *p, const 
                  p->opts.step.mesh.rank);
     size_t sum = 0;
     put_program(d, p, &report->json);
-    ndp_plan_put_memory(&report->json, &budget, score);
+    ndp_plan_put_memory(&report->json, &budget, score, texts);
     for (int c = 0; c < NDP_MEM_CLASSES; c++) {
         if (c == NDP_MEM_FROZEN && !budget.class_bytes[c])
             continue;
@@ -188,17 +189,20 @@ static ndp_status budget_text(const ndp_dry_run *d, const ndp_program *p, const 
     ndp_str_addf(out, "  %-16s %10s  %zu bytes\n", "sum", ndp_human_bytes((double)sum, a), sum);
     ndp_str_addf(out, "  %-16s %10s  %zu bytes\n", "taken", ndp_human_bytes((double)budget.total, a), budget.total);
     if (score->device)
-        ndp_str_addf(out, "  %-16s %10s  %lld bytes, for held-out data\n", "and",
-                     ndp_human_bytes((double)score->device, a), (long long)score->device);
+        ndp_str_addf(out, "  %-16s %10s  %lld bytes, for %s\n", "and", ndp_human_bytes((double)score->device, a),
+                     (long long)score->device, own ? "forward passes" : "held-out data");
+    if (texts->device)
+        ndp_str_addf(out, "  %-16s %10s  %lld bytes, to continue texts (train.own_generate)\n", "and",
+                     ndp_human_bytes((double)texts->device, a), (long long)texts->device);
     int64_t pinned = (int64_t)budget.staging + score->pinned;
     if (pinned)
         ndp_str_addf(out, "  %-16s %10s  %lld bytes of the host, through which ranks communicate\n", "pinned",
                      ndp_human_bytes((double)pinned, a), (long long)pinned);
     int64_t mean = (d->device.host_memory ? (int64_t)budget.total : (int64_t)budget.staging) + score->host;
-    if (d->job->pipeline.ranks)
+    if (d->job->pipeline.ranks || d->job->config->train.own_generate)
         NDP_TRY(ndp_job_node_memory(d->job, p->opts.step.mesh.rank, d->per_node, &mean));
     compare_memory(mean, d->per_node, report);
-    NDP_TRY(compare_gpu(d, (int64_t)budget.total + score->device, as_run, report));
+    NDP_TRY(compare_gpu(d, (int64_t)budget.total + score->device + texts->device, as_run, report));
     return NDP_OK;
 }
 
@@ -207,13 +211,15 @@ static ndp_status plan_rank(const ndp_dry_run *d, const ndp_model *m, int rank, 
                             const char *data, ndp_cluster_plan *links, ndp_plan_report *out) {
     bool program = o->program;
     ndp_engine *engine;
-    ndp_engine_memory score = {0};
+    ndp_engine_memory score = {0}, texts = {0};
     NDP_TRY(ndp_plan_engine(d, m, rank, &engine));
     ndp_status st = program ? NDP_OK : ndp_plan_score(d, rank, engine, &score);
+    if (st == NDP_OK && !program && ndp_mesh_leads(&ndp_engine_program(engine)->opts.step.mesh))
+        st = ndp_plan_texts(d, &texts);
     if (program)
         ndp_program_print(ndp_engine_program(engine), true, &out->text);
     else if (st == NDP_OK)
-        st = budget_text(d, ndp_engine_program(engine), &score, data, o->as_run, out);
+        st = budget_text(d, ndp_engine_program(engine), &score, &texts, data, o->as_run, out);
     if (st == NDP_OK && !program)
         st = save_text(d, engine, out);
     if (st == NDP_OK && !program)

@@ -14,10 +14,7 @@
 
 static const ndp_mesh *mesh_of(const ndp_trainer *t) { return &ndp_engine_program(t->engine)->opts.step.mesh; }
 
-bool ndp_trainer_leads(const ndp_trainer *t) {
-    const int *at = mesh_of(t)->coord;
-    return at[NDP_PP] == 0 && at[NDP_CP] == 0 && at[NDP_SP] == 0 && at[NDP_TP] == 0;
-}
+bool ndp_trainer_leads(const ndp_trainer *t) { return ndp_mesh_leads(mesh_of(t)); }
 
 ndp_status ndp_trainer_reduce(ndp_trainer *t, double *values, int64_t n, ndp_reduction how, bool by_data) {
     NDP_NOT_NULL(t, values);
