@@ -171,6 +171,9 @@ typedef struct ndp_continue_opts {
  * is. NDP_EINVAL, on all ranks and before anything is computed: train.own_generate is 0, or a value is out of range, or
  * ranks that should have the same have not. Collective. */
 NDP_API ndp_status ndp_trainer_generate(ndp_trainer *t, const ndp_texts *texts, const ndp_continue_opts *o);
+/* What n ids say by the job's tokenizer, special tokens left out: *text, which the caller frees. NDP_EINVAL: the job has
+ * no tokenizer, or an id is beyond the vocabulary. Not collective. */
+NDP_API ndp_status ndp_trainer_text(const ndp_trainer *t, const int32_t *ids, int64_t n, char **text);
 
 /* ---- around it ---- */
 

@@ -277,6 +277,7 @@ static const char *const layouts[] = {"tp=1"};
     S(ndp_trainer_update, "info", P(t, called(it)), P(info, &it->update))                                              \
     S(ndp_trainer_forward, "", P(t, it->loop), P(batches, &batch), 1, P(out, &it->values))                             \
     S(ndp_trainer_generate, "", P(t, it->loop), P(texts, &texts), P(o, CONTINUE))                                      \
+    S(ndp_trainer_text, "", P(t, it->loop), P(ids, ids), 1, P(text, &it->text[0]))                                     \
     S(ndp_trainer_reduce, "", P(t, it->loop), P(values, &it->number), 1, NDP_REDUCE_SUM, true)                         \
     S(ndp_trainer_gather, "", P(t, it->loop), P(values, &it->number), 1, P(out, &it->number))                          \
     S(ndp_trainer_broadcast, "", P(t, it->loop), P(data, &it->number), 8, 0)                                           \
