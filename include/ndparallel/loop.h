@@ -42,6 +42,20 @@ typedef struct ndp_batch {
 #define NDP_BATCH_INIT                                                                                                 \
     { NULL, NULL, NULL, NULL, NULL, NULL, 0, 0, false }
 
+/* Samples of several lengths as rows that are packed with them. */
+typedef struct ndp_packed_batch {
+    ndp_batch batch;        /* the rows, each sample a document of its own; owned arrays */
+    int64_t *rows, *places; /* [samples]: which row has sample i, and where in it the first token is; what a call says
+                               of token s of the sample is at rows[i] * length + places[i] + s */
+} ndp_packed_batch;
+/* Packs the samples of a batch into rows of `length` tokens, as few as first fit finds in their order or by their
+ * length. Which row a sample lies in follows from the lengths alone, so ranks that pack the same batch have the same
+ * rows. The arrays that the batch has are moved; positions, where it has none, and documents begin anew in each sample.
+ * The caller releases *out. NDP_EINVAL: a sample has no tokens, or more than `length`. */
+NDP_API ndp_status ndp_pack(const ndp_batch *samples, int64_t length, ndp_packed_batch *out);
+/* Accepts NULL and {0}. */
+void ndp_packed_batch_release(ndp_packed_batch *p);
+
 /* What the layout makes of a call. The global order of samples is that of the micro-batches, in each of them of the
  * data ranks, and in each of these of its samples: sample `s` of data rank d is number
  * (s / micro * data_ranks + d) * micro + s % micro of the call. */
@@ -171,8 +185,8 @@ typedef struct ndp_continue_opts {
  * is. NDP_EINVAL, on all ranks and before anything is computed: train.own_generate is 0, or a value is out of range, or
  * ranks that should have the same have not. Collective. */
 NDP_API ndp_status ndp_trainer_generate(ndp_trainer *t, const ndp_texts *texts, const ndp_continue_opts *o);
-/* What n ids say by the job's tokenizer, special tokens left out: *text, which the caller frees. NDP_EINVAL: the job has
- * no tokenizer, or an id is beyond the vocabulary. Not collective. */
+/* What n ids say by the job's tokenizer, special tokens left out: *text, which the caller frees. NDP_EINVAL: the job
+ * has no tokenizer, or an id is beyond the vocabulary. Not collective. */
 NDP_API ndp_status ndp_trainer_text(const ndp_trainer *t, const int32_t *ids, int64_t n, char **text);
 
 /* ---- around it ---- */

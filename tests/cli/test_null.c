@@ -124,6 +124,7 @@ typedef struct calling {
     ndp_call_info call;
     ndp_update_info update;
     ndp_token_values values;
+    ndp_packed_batch packed;
     ndp_config *own; /* whose model is one of `blank` */
     ndp_model_json *json;
     ndp_model_builder *builder;
@@ -269,6 +270,8 @@ static const char *const layouts[] = {"tp=1"};
     S(ndp_trainer_shape, "", P(t, it->loop), P(out, &it->shape))                                                       \
     S(ndp_trainer_sample, "labels positions documents", P(t, it->loop), 0, P(ids, it->ids), P(labels, it->ids),        \
       P(positions, it->ids), P(documents, it->ids))                                                                    \
+    S(ndp_pack, "", P(samples, &batch), 8, P(out, &it->packed))                                                        \
+    V(ndp_packed_batch_release, P(p, &it->packed))                                                                     \
     S(ndp_trainer_begin, "o", P(t, it->loop), P(o, UPDATE))                                                            \
     S(ndp_trainer_forward_backward, "info", P(t, begun(it)), P(batches, &batch), 1, P(info, &it->call))                \
     S(ndp_trainer_forward_backward_with, "info", P(t, begun(it)), P(batches, &batch), 1, F(loss, on_logp),             \
