@@ -3,9 +3,9 @@
  *
  *     policy_gradient MODEL WORD UPDATES SEED [KEY=VALUE ...]
  *
- * The reward of a text is how often it has WORD. Texts are written by rank 0 with the weights as they are, so they and
- * their rewards are the same on every layout as long as the weights are; the loss is a function of log-probabilities
- * (ndp_trainer_forward_backward_with), which the library computes on the layout of the training.
+ * The reward of a text is how often it has WORD. Texts are written with the weights as they are (ndp_trainer_generate),
+ * so they and their rewards are the same on every layout as long as the weights are; the loss is a function of
+ * log-probabilities (ndp_trainer_forward_backward_with). Both are computed on the layout of the training.
  */
 #include <math.h>
 #include <ndparallel/ndparallel.h>
@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TEXTS = 16, LENGTH = 64, PASSES = 2, BYTES = 16 * LENGTH };
+enum { TEXTS = 16, LENGTH = 64, PASSES = 2 };
 
 #define TRY(call)                                                                                                      \
     do {                                                                                                               \
@@ -37,31 +37,22 @@ typedef struct texts {
 
 /* ---- texts ---- */
 
-typedef struct writing {
-    int32_t *ids;
-    int64_t n;
-    char text[BYTES];
-} writing;
-
-static bool take_token(void *user, int32_t id, const char *text) {
-    writing *w = user;
-    w->ids[w->n++] = id;
-    strncat(w->text, text, BYTES - 1 - strlen(w->text));
-    return w->n < LENGTH;
-}
-
-/* On rank 0: the same texts for the same weights. */
-static ndp_status write_texts(const char *model, const job *j, int update, texts *out) {
-    ndp_generate_opts o = NDP_GENERATE_OPTS_INIT;
-    o.model = model, o.max_tokens = LENGTH - 1, o.temperature = 1, o.threads = 1, o.force_memory = true;
+/* On all ranks. */
+static ndp_status write_texts(ndp_trainer *t, const job *j, int update, texts *out) {
+    ndp_continue_opts o = NDP_CONTINUE_OPTS_INIT;
+    o.seed = (int64_t)j->seed * 1000000 + update;
     for (int i = 0; i < TEXTS; i++) {
-        writing w = {out->ids + i * LENGTH, 1, ""};
-        w.ids[0] = 1; /* the beginning of a text, of llama tokenizers */
-        o.seed = ((int64_t)j->seed * 1000000 + update) * TEXTS + i;
-        TRY(ndp_generate(&o, take_token, &w));
-        out->lengths[i] = w.n;
-        for (const char *at = w.text; (at = strstr(at, j->word)) != NULL; at += strlen(j->word))
+        out->ids[i * LENGTH] = 1; /* the beginning of a text, of llama tokenizers */
+        out->lengths[i] = 1;
+        out->rewards[i] = 0;
+    }
+    TRY(ndp_trainer_generate(t, &(ndp_texts){out->ids, out->lengths, NULL, TEXTS, LENGTH, true}, &o));
+    for (int i = 0; i < TEXTS; i++) {
+        char *text;
+        TRY(ndp_trainer_text(t, out->ids + i * LENGTH, out->lengths[i], &text));
+        for (const char *at = text; (at = strstr(at, j->word)) != NULL; at += strlen(j->word))
             out->rewards[i]++;
+        free(text);
     }
     return NDP_OK;
 }
@@ -113,29 +104,18 @@ static ndp_status update(ndp_trainer *t, const texts *x, policy *p, ndp_update_i
 }
 
 static ndp_status loop(ndp_trainer *t, const job *j, bool first, texts *x, policy *p) {
-    char *model;
-    TRY(ndp_run_folder_file(j->config, "model", &model));
-    ndp_status st = NDP_OK;
-    for (int u = 0; u < j->updates && st == NDP_OK; u++) {
+    for (int u = 0; u < j->updates; u++) {
         ndp_update_info info;
-        memset(x, 0, sizeof *x);
-        st = ndp_trainer_export(t, NULL);
-        if (st == NDP_OK && first)
-            st = write_texts(model, j, u, x);
-        if (st == NDP_OK)
-            st = ndp_trainer_broadcast(t, x, sizeof *x, 0);
-        if (st == NDP_OK)
-            st = update(t, x, p, &info);
         double reward = 0;
+        TRY(write_texts(t, j, u, x));
+        TRY(update(t, x, p, &info));
         for (int i = 0; i < TEXTS; i++)
             reward += x->rewards[i] / TEXTS;
-        if (st == NDP_OK)
-            st = ndp_trainer_log(t, &(ndp_named_number){"reward", reward}, 1);
-        if (st == NDP_OK && first)
+        TRY(ndp_trainer_log(t, &(ndp_named_number){"reward", reward}, 1));
+        if (first)
             printf("update %3d  reward %.4f  loss %.3g  grad_norm %.3g\n", u + 1, reward, info.loss, info.grad_norm);
     }
-    free(model);
-    return st;
+    return NDP_OK;
 }
 
 static ndp_status train(ndp_world *world, void *arg) {
@@ -160,9 +140,9 @@ int main(int argc, char **argv) {
     st = st == NDP_OK ? ndp_config_setf(j.config, "model.path=\"%s\"", argv[1]) : st;
     st = st == NDP_OK ? ndp_config_setf(j.config, "data.sequence_length=%d", LENGTH) : st;
     st = st == NDP_OK ? ndp_config_setf(j.config, "batch.global_batch_size=%d", TEXTS) : st;
-    static const char *const settings[] = {"train.own_batches=true", "batch.micro_batch_size=4",
-                                           "schedule.name=constant", "schedule.warmup_steps=0",
-                                           "optimizer.lr=3e-4",      "optimizer.weight_decay=0"};
+    static const char *const settings[] = {
+        "train.own_batches=true",  "train.own_generate=16", "batch.micro_batch_size=4", "schedule.name=constant",
+        "schedule.warmup_steps=0", "optimizer.lr=3e-4",     "optimizer.weight_decay=0"};
     for (size_t i = 0; i < sizeof settings / sizeof *settings && st == NDP_OK; i++)
         st = ndp_config_set(j.config, settings[i]);
     for (int i = 5; i < argc && st == NDP_OK; i++)

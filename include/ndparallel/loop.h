@@ -42,6 +42,20 @@ typedef struct ndp_batch {
 #define NDP_BATCH_INIT                                                                                                 \
     { NULL, NULL, NULL, NULL, NULL, NULL, 0, 0, false }
 
+/* Samples of several lengths as rows that are packed with them. */
+typedef struct ndp_packed_batch {
+    ndp_batch batch;        /* the rows, each sample a document of its own; owned arrays */
+    int64_t *rows, *places; /* [samples]: which row has sample i, and where in it the first token is; what a call says
+                               of token s of the sample is at rows[i] * length + places[i] + s */
+} ndp_packed_batch;
+/* Packs the samples of a batch into rows of `length` tokens, as few as first fit finds in their order or by their
+ * length. Which row a sample lies in follows from the lengths alone, so ranks that pack the same batch have the same
+ * rows. The arrays that the batch has are moved; positions, where it has none, and documents begin anew in each sample.
+ * The caller releases *out. NDP_EINVAL: a sample has no tokens, or more than `length`. */
+NDP_API ndp_status ndp_pack(const ndp_batch *samples, int64_t length, ndp_packed_batch *out);
+/* Accepts NULL and {0}. */
+void ndp_packed_batch_release(ndp_packed_batch *p);
+
 /* What the layout makes of a call. The global order of samples is that of the micro-batches, in each of them of the
  * data ranks, and in each of these of its samples: sample `s` of data rank d is number
  * (s / micro * data_ranks + d) * micro + s % micro of the call. */
@@ -166,6 +180,40 @@ typedef struct ndp_token_values {
  * samples. Every rank that gave a sample gets its values. They are all-reduced over the world, 8 bytes a token for each
  * array. Collective. */
 NDP_API ndp_status ndp_trainer_forward(ndp_trainer *t, const ndp_batch *batches, int n, const ndp_token_values *out);
+
+/* ---- continuing texts ---- */
+
+/* Texts that are continued in place: rows of ids, which are samples of an ndp_batch afterwards. */
+typedef struct ndp_texts {
+    int32_t *ids;       /* [samples, length] */
+    int64_t *lengths;   /* [samples] tokens of each, at least 1 and fewer than `length` */
+    ndp_finish *finish; /* [samples] is set to why each ended; NULL: it is not asked for */
+    int64_t samples, length;
+    bool global; /* as of ndp_batch */
+} ndp_texts;
+typedef struct ndp_continue_opts {
+    int max_tokens;     /* that a text gets, as far as its row has room; 0: as many as that */
+    double temperature; /* 0: the most likely token, the lowest id of equal ones */
+    double top_p;       /* 1: among all tokens */
+    int64_t seed;
+    const int32_t *ends; /* ids that end a text, which they are the last token of, besides those of the model: its
+                            eos_token_id, the tokenizer's begin and end */
+    int n_ends;
+} ndp_continue_opts;
+#define NDP_CONTINUE_OPTS_INIT                                                                                         \
+    { 0, 1, 1, 0, NULL, 0 }
+/* Continues texts with the weights as they are, without a file. The first rank of each data rank takes the memory for
+ * that, with all weights in fp32, during the call (train.own_generate, which the plan of the job has); all ranks gather
+ * the weights, 4 bytes a parameter all-reduced over the world. Every rank gets its texts. Tokens are those of
+ * ndp_generate_file with an export of the weights: they follow from the weights, the seed, the text and its number,
+ * which is its place in a global list, or else that of a sample of a call (ndp_loop_shape); not from the layout. With
+ * an adapter, the base is read from model.path again, as it is before it is packed. The update under way is left as it
+ * is. NDP_EINVAL, on all ranks and before anything is computed: train.own_generate is 0, or a value is out of range, or
+ * ranks that should have the same have not. Collective. */
+NDP_API ndp_status ndp_trainer_generate(ndp_trainer *t, const ndp_texts *texts, const ndp_continue_opts *o);
+/* What n ids say by the job's tokenizer, special tokens left out: *text, which the caller frees. NDP_EINVAL: the job
+ * has no tokenizer, or an id is beyond the vocabulary. Not collective. */
+NDP_API ndp_status ndp_trainer_text(const ndp_trainer *t, const int32_t *ids, int64_t n, char **text);
 
 /* ---- around it ---- */
 

@@ -154,6 +154,7 @@ struct ndp_config {
         int sample_tokens;
         bool own_batches;      /* the caller of the library gives the rows; */
         bool own_logits;       /* and its loss may be a function of logits */
+        int own_generate;      /* texts that are continued at a time; 0: none */
         int layer_norms_every; /* steps; 0: never */
         double spike;          /* deviations above the mean loss; 0: no loss is one */
         ndp_strings trackers;  /* names of NDP_TRACKERS */

@@ -66,6 +66,9 @@ static ndp_status check_own_batches(const ndp_config *c) {
     NDP_CHECK(!c->train.own_logits || c->loss.name == NDP_LOSS_XENT,
               "train.own_logits is for loss.name xent, the loss of single tokens, not %s",
               ndp_option_find("loss", "name")->words[c->loss.name]);
+    NDP_CHECK(c->train.own_generate == 0 || c->train.own_batches,
+              "train.own_generate is %d, but only a program of your own continues texts: set train.own_batches: true",
+              c->train.own_generate);
     return NDP_OK;
 }
 

@@ -208,6 +208,7 @@ const ndp_option ndp_options[] = {
     {CONTENTS(train, epochs, LEARN), NUMBER(0, "[0, 1e9]"), WHEN "it is above 0", HELP "instead of train.steps: passes over the rows, such as 3 or 0.5; 0: unset"},
     {FREE(train, own_batches, JOB), BOOL(false), HELP "a program of your own gives the rows, by the library (ndp_trainer_forward_backward); data.files may be empty"},
     {FREE(train, own_logits, JOB), BOOL(false), HELP "the host computes the loss from whole rows of logits, so that it may be a function of yours (ndp_trainer_forward_backward_logits)"},
+    {FREE(train, own_generate, JOB), INT(0, 0, 1 << 16), WHEN "train.own_batches is true", HELP "texts of up to data.sequence_length tokens that ndp_trainer_generate continues at a time, in memory of the first rank of each data rank, with all weights; 0: it is not called"},
     {IDENTITY(train, seed, LEARN), INT64(42, 0, INT64_MAX), HELP "seed of initial weights and data order"},
     {FREE(train, recompute, STEP), WORD(none, recompute_words), .foreign = recompute_foreign, HELP "block: keep only the input of each layer, and recompute the rest in backward"},
     {FREE(train, output_dir, TRAIN), TEXT("runs/demo"), HELP "run folder: metrics, checkpoints, the trained model"},

@@ -6,6 +6,7 @@
 
 #include "base/arena.h"
 #include "base/rng.h"
+#include "data/row_fit.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,10 +18,10 @@ typedef struct row_builder {
     const ndp_row_opts *o;
     ndp_row_piece *pieces; /* in the order of the data, */
     int64_t *row_of;       /* and the row of each */
-    int64_t n, capacity, row_capacity, rows;
+    int64_t n, capacity, row_capacity;
     int64_t open[OPEN_ROWS];
-    int32_t room[OPEN_ROWS];
-    int n_open;
+    int32_t left[OPEN_ROWS];
+    ndp_row_fit fit;  /* in these; its number of rows is that of all */
     int source;       /* of the newest document */
     int64_t question; /* number of the first one in the cache after the newest document's newest turn began */
     int64_t documents, tokens, labels;
@@ -68,37 +69,8 @@ static int64_t count_labels(const ndp_token_cache *c, const ndp_row_piece *p) {
 
 /* ---- documents ---- */
 
-static void close_row(row_builder *b, int i) {
-    b->n_open--;
-    memmove(b->open + i, b->open + i + 1, (size_t)(b->n_open - i) * sizeof *b->open);
-    memmove(b->room + i, b->room + i + 1, (size_t)(b->n_open - i) * sizeof *b->room);
-}
-
-static int fullest(const row_builder *b) {
-    int best = 0;
-    for (int i = 1; i < b->n_open; i++)
-        best = b->room[i] < b->room[best] ? i : best;
-    return best;
-}
-
-/* The row for a piece of n tokens. A piece of one token predicts nothing, so a row with room for one is full. */
-static int64_t fit(row_builder *b, int32_t n) {
-    int i = 0;
-    while (i < b->n_open && b->room[i] < n)
-        i++;
-    if (i == b->n_open) {
-        if (b->n_open == OPEN_ROWS)
-            close_row(b, fullest(b));
-        i = b->n_open++;
-        b->open[i] = b->rows++;
-        b->room[i] = (int32_t)b->o->length;
-    }
-    int64_t row = b->open[i];
-    b->room[i] -= n;
-    if (b->o->single || b->room[i] < 2)
-        close_row(b, i);
-    return row;
-}
+/* The row for a piece of n tokens. */
+static int64_t fit(row_builder *b, int32_t n) { return ndp_row_fit_place(&b->fit, n, NULL); }
 
 /* Pieces of S tokens and a remainder. */
 static ndp_status add_pieces(row_builder *b, int64_t document, int64_t first, int64_t end) {
@@ -212,7 +184,7 @@ static void end_text(row_builder *b, int64_t first_piece, int64_t first_row, int
         b->tokens--;
         used--;
     }
-    b->rows = first_row + (used + b->o->length - 1) / b->o->length;
+    b->fit.rows = first_row + (used + b->o->length - 1) / b->o->length;
     for (int64_t i = first_piece; i < b->n; i++)
         b->labels += count_labels(b->cache, &b->pieces[i]);
 }
@@ -259,7 +231,7 @@ static ndp_status add_pair(row_builder *b, int64_t document) {
     for (int i = 0; i < 2; i++) {
         if (b->o->apart ? labels[i] == 0 : !whole)
             continue;
-        NDP_TRY(add_piece(b, pair[i], b->rows++));
+        NDP_TRY(add_piece(b, pair[i], b->fit.rows++));
         b->labels += labels[i];
         b->documents++;
     }
@@ -267,9 +239,9 @@ static ndp_status add_pair(row_builder *b, int64_t document) {
 }
 
 static ndp_status add_source(row_builder *b, int64_t first, int64_t end) {
-    int64_t first_row = b->rows, first_piece = b->n, used = 0, from, to;
+    int64_t first_row = b->fit.rows, first_piece = b->n, used = 0, from, to;
     bool text = !b->o->document_mask && !b->o->single;
-    b->n_open = 0;
+    b->fit.n_open = 0;
     for (int64_t d = first; b->o->pairs && d + 1 < end; d += 2)
         if (is_kept(b, d))
             NDP_TRY(add_pair(b, d));
@@ -286,19 +258,19 @@ static ndp_status add_source(row_builder *b, int64_t first, int64_t end) {
 
 /* Sorts the pieces by row; the pieces of a row keep their order. */
 static ndp_status make_table(row_builder *b, ndp_row_table *t) {
-    t->rows = calloc((size_t)b->rows + 2, sizeof *t->rows);
+    t->rows = calloc((size_t)b->fit.rows + 2, sizeof *t->rows);
     t->pieces = malloc((size_t)(b->n + 1) * sizeof *t->pieces);
     if (!t->rows || !t->pieces)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a table of %lld rows", (long long)b->rows);
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a table of %lld rows", (long long)b->fit.rows);
     int64_t *next = t->rows + 1; /* while filling: index of the row's next piece */
     for (int64_t i = 0; i < b->n; i++)
-        if (b->row_of[i] + 1 < b->rows)
+        if (b->row_of[i] + 1 < b->fit.rows)
             next[b->row_of[i] + 1]++;
-    for (int64_t r = 1; r < b->rows; r++)
+    for (int64_t r = 1; r < b->fit.rows; r++)
         next[r] += next[r - 1];
     for (int64_t i = 0; i < b->n; i++)
         t->pieces[next[b->row_of[i]]++] = b->pieces[i];
-    t->n_rows = b->rows;
+    t->n_rows = b->fit.rows;
     t->documents = b->documents;
     t->tokens = b->tokens;
     t->labels = b->labels;
@@ -316,7 +288,7 @@ static ndp_status add_sources(row_builder *b, ndp_row_table *t) {
     for (int i = 0; i < t->n_sources; i++) {
         int64_t before = b->documents, first = b->o->by_source && i ? (int64_t)c->source_ends[i - 1] : 0;
         NDP_TRY(add_source(b, first, b->o->by_source ? (int64_t)c->source_ends[i] : c->n_documents));
-        t->sources[i + 1] = b->rows;
+        t->sources[i + 1] = b->fit.rows;
         t->source_documents[i] = b->documents - before;
     }
     return make_table(b, t);
@@ -329,6 +301,12 @@ ndp_status ndp_row_table_build(const ndp_token_cache *c, const ndp_row_opts *o, 
         return NDP_FAIL(NDP_ENOMEM, "not enough memory for a table of rows");
     b->cache = c;
     b->o = o;
+    /* A piece of one token predicts nothing, so a row of which one is left is full. */
+    b->fit = (ndp_row_fit){.open = b->open,
+                           .left = b->left,
+                           .most = OPEN_ROWS,
+                           .length = (int32_t)o->length,
+                           .least = o->single ? INT32_MAX : 2};
     ndp_status st = add_sources(b, &t);
     free(b->pieces);
     free(b->row_of);

@@ -4,50 +4,6 @@
 
 #include <stdlib.h>
 
-/* longrope chooses its angles by `longest`, not by the padded length of the cache. */
-static void choose_factors(ndp_facts *facts, int64_t longest) {
-    for (int i = 0; i < facts->n_ropes; i++) {
-        ndp_rope *r = &facts->ropes[i];
-        if (r->scaling == NDP_ROPE_LONG)
-            r->original_positions = longest > r->original_positions ? 0 : INT64_MAX;
-    }
-}
-
-/* Key blocks of attention then begin at the same tokens of every text, so a text's results do not depend on its place.
- */
-enum { STRIDE_UNIT = 64 };
-
-/* A padded chunk may start at the last token. */
-static int64_t stride_of(int64_t longest, int64_t rows) {
-    return (longest + rows - 1 + STRIDE_UNIT - 1) / STRIDE_UNIT * STRIDE_UNIT;
-}
-
-static ndp_status build_model(const ndp_cached *c, const ndp_infer *f, int64_t rows, ndp_model *m) {
-    ndp_model_opts opts = {.mode = NDP_MODEL_CACHED,
-                           .rows = rows,
-                           .keys = c->texts * c->stride,
-                           .positions = c->stride,
-                           .compute = NDP_F32,
-                           .master = NDP_F32,
-                           .adapter = f->adapter};
-    ndp_facts facts = *f->facts;
-    choose_factors(&facts, c->longest);
-    return ndp_decoder_build(&facts, &opts, m);
-}
-
-/* Bytes of one text in what a mixer keeps. */
-static int64_t bytes_of(const ndp_facts *f, const ndp_mixer_cache *kept, int64_t stride) {
-    return stride * kept->cols(f) * (int64_t)sizeof(float);
-}
-
-int64_t ndp_cached_bytes(const ndp_infer *f, int64_t longest, int64_t rows) {
-    int64_t bytes = 0;
-    for (int layer = 0; layer < f->facts->layers; layer++)
-        for (const ndp_mixer_cache *kept = ndp_decoder_cache(f->facts, layer); kept->name; kept++)
-            bytes += bytes_of(f->facts, kept, stride_of(longest, rows));
-    return bytes;
-}
-
 /* Zeroed, since masked keys are still multiplied, by 0, and must not be NaN. */
 static ndp_status take_cache(ndp_cached *c, int64_t bytes) {
     const ndp_facts *f = ndp_decoder_facts(&c->chunk_model);
@@ -62,23 +18,25 @@ static ndp_status take_cache(ndp_cached *c, int64_t bytes) {
                         "not enough memory for the keys and values of %lld texts of %lld tokens in %d layers",
                         (long long)c->texts, (long long)c->longest, f->layers);
     char *at = cache;
+    const ndp_text_cache shape = {c->texts, c->longest, c->chunk_model.opts.rows};
     for (int layer = 0; layer < f->layers; layer++) /* unit 0 is the embedding */
         for (const ndp_mixer_cache *kept = ndp_decoder_cache(f, layer); kept->name; kept++) {
             NDP_TRY(ndp_engine_lend(c->chunk, layer + 1, kept->name, at));
             NDP_TRY(ndp_engine_lend(c->next, layer + 1, kept->name, at));
-            at += c->texts * bytes_of(f, kept, c->stride);
+            at += c->texts * ndp_text_cache_part(&shape, f, kept);
         }
     return NDP_OK;
 }
 
 ndp_status ndp_cached_init(ndp_cached *c, const ndp_infer *f, int64_t texts, int64_t longest, int64_t rows,
                            const char *less) {
-    *c = (ndp_cached){.longest = longest, .texts = texts, .stride = stride_of(longest, rows)};
+    const ndp_text_cache shape = {texts, longest, rows};
+    *c = (ndp_cached){.longest = longest, .texts = texts, .stride = ndp_text_cache_stride(&shape)};
     const ndp_model *const models[] = {&c->chunk_model, &c->next_model};
-    int64_t bytes = texts * ndp_cached_bytes(f, longest, rows);
-    ndp_status st = build_model(c, f, rows, &c->chunk_model);
+    int64_t bytes = ndp_text_cache_bytes(&shape, f->facts);
+    ndp_status st = ndp_text_cache_build(&shape, f->facts, &f->adapter, rows, &c->chunk_model);
     if (st == NDP_OK)
-        st = build_model(c, f, texts, &c->next_model);
+        st = ndp_text_cache_build(&shape, f->facts, &f->adapter, texts, &c->next_model);
     if (st == NDP_OK)
         st = ndp_infer_check_memory(f, models, NDP_COUNT(models), bytes, less);
     if (st == NDP_OK)

@@ -8,6 +8,7 @@
 #define NDP_INFER_CACHED_H
 
 #include "infer/infer.h"
+#include "model/text_cache.h"
 
 typedef struct ndp_cached {
     ndp_model chunk_model, next_model;
@@ -23,8 +24,6 @@ typedef struct ndp_cached {
 NDP_API ndp_status ndp_cached_init(ndp_cached *c, const ndp_infer *f, int64_t texts, int64_t longest, int64_t rows,
                                    const char *less);
 void ndp_cached_release(ndp_cached *c);
-/* Bytes of keys and values that one text of up to `longest` tokens takes. */
-int64_t ndp_cached_bytes(const ndp_infer *f, int64_t longest, int64_t rows);
 
 /* Receives the logits [V] for the token after `position`. */
 typedef void ndp_logits_visitor(void *user, int64_t position, const float *logits);

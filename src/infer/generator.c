@@ -61,7 +61,7 @@ static bool ends_text(const ndp_generator *g, int32_t id) {
 
 /* ---- the generator ---- */
 
-static ndp_status check_options(const ndp_generate_opts *o) {
+ndp_status ndp_generator_check(const ndp_generate_opts *o) {
     NDP_CHECK(o->max_tokens >= 1, "max_tokens is %d; give 1 or more", o->max_tokens);
     NDP_CHECK(isfinite(o->temperature) && o->temperature >= 0, "the temperature is %g; give 0 (the best token) or more",
               o->temperature);
@@ -87,11 +87,7 @@ static ndp_status check_texts(const ndp_generator *g) {
     return NDP_OK;
 }
 
-ndp_status ndp_generator_init(ndp_generator *g, const ndp_generate_opts *o) {
-    *g = (ndp_generator){.opts = o};
-    NDP_TRY(check_options(o));
-    NDP_TRY(ndp_infer_open(&g->infer, o->model, o->adapter, o->step, o->device, o->threads));
-    g->infer.force_memory = o->force_memory;
+ndp_status ndp_generator_prepare(ndp_generator *g) {
     ndp_status st = check_texts(g);
     if (st == NDP_OK)
         st = find_ends(g);
@@ -100,6 +96,14 @@ ndp_status ndp_generator_init(ndp_generator *g, const ndp_generate_opts *o) {
     if (st != NDP_OK)
         ndp_generator_release(g);
     return st;
+}
+
+ndp_status ndp_generator_init(ndp_generator *g, const ndp_generate_opts *o) {
+    *g = (ndp_generator){.opts = o};
+    NDP_TRY(ndp_generator_check(o));
+    NDP_TRY(ndp_infer_open(&g->infer, o->model, o->adapter, o->step, o->device, o->threads));
+    g->infer.force_memory = o->force_memory;
+    return ndp_generator_prepare(g);
 }
 
 void ndp_generator_release(ndp_generator *g) {

@@ -9,8 +9,6 @@
 
 #include "ndparallel/ndparallel.h"
 
-enum { NDP_CHUNK_ROWS = 64 }; /* tokens of a prompt per chunk */
-
 typedef struct ndp_generator {
     const ndp_generate_opts *opts; /* borrowed */
     ndp_infer infer;
@@ -18,9 +16,13 @@ typedef struct ndp_generator {
     ndp_candidate *room; /* to choose among the vocabulary; NULL: greedy */
 } ndp_generator;
 
+/* NDP_EINVAL: a number of the options is out of range, or a stop string is empty. */
+NDP_API ndp_status ndp_generator_check(const ndp_generate_opts *o);
 /* Checks the options, opens the model's folder and finds what ends a text: eos_token_id of config.json and
  * generation_config.json, the tokenizer's begin and end tokens, and stop strings that are special tokens. */
 NDP_API ndp_status ndp_generator_init(ndp_generator *g, const ndp_generate_opts *o);
+/* The same for a model that is open: g->opts and g->infer. */
+NDP_API ndp_status ndp_generator_prepare(ndp_generator *g);
 void ndp_generator_release(ndp_generator *g);
 
 /* One text. */

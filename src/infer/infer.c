@@ -59,6 +59,16 @@ static ndp_status read_folder(ndp_infer *f) {
     return st == NDP_EINVAL && !ndp_tokenizer_exists(f->folder) ? use_ids(f) : st;
 }
 
+/* The model of a job, in whatever its weights are. */
+static ndp_status use_job(ndp_infer *f, const ndp_job *j, const ndp_job_data *d) {
+    f->spec = j->spec;
+    f->adapter = j->model.adapter;
+    f->tokenizer = d->tokenizer;
+    f->tokenizer_source = d->tokenizer_source;
+    snprintf(f->config, sizeof f->config, "%s", j->facts_path);
+    return j->model_folder[0] ? ndp_path_join(f->generation, j->model_folder, "generation_config.json") : NDP_OK;
+}
+
 /* The checkpoint of a run. */
 static ndp_status read_run(ndp_infer *f, int64_t step) {
     NDP_CHECK(ndp_is_run_folder(f->folder),
@@ -67,17 +77,11 @@ static ndp_status read_run(ndp_infer *f, int64_t step) {
               (long long)step, f->folder);
     NDP_TRY(ndp_run_model_open(f->folder, step, f->exec.threads, NULL, &f->run));
     NDP_TRY(ndp_run_model_check_base(f->run, f->folder));
-    const ndp_job *j = &f->run->job;
     const char *why = ndp_tokenizer_why_no_texts(f->run->data.tokenizer);
     NDP_CHECK(!why, "%s was trained on ids, without a tokenizer: %s, and resume it, or export the checkpoint",
               f->folder, why);
-    f->spec = j->spec;
-    f->adapter = j->model.adapter;
-    NDP_TRY(use_spec(f));
-    f->tokenizer = f->run->data.tokenizer;
-    f->tokenizer_source = f->run->data.tokenizer_source;
-    snprintf(f->config, sizeof f->config, "%s", j->facts_path);
-    return j->model_folder[0] ? ndp_path_join(f->generation, j->model_folder, "generation_config.json") : NDP_OK;
+    NDP_TRY(use_job(f, &f->run->job, &f->run->data));
+    return use_spec(f);
 }
 
 static ndp_status use_adapter(ndp_infer *f, const char *name) {
@@ -91,6 +95,11 @@ static ndp_status use_adapter(ndp_infer *f, const char *name) {
     return ndp_adapter_base_check_folder(f->use.path, f->folder);
 }
 
+static ndp_status use_one_rank(ndp_infer *f) {
+    NDP_TRY(ndp_transport_self(&f->transport));
+    return ndp_mesh_init(&(ndp_layout)NDP_LAYOUT_ONE, 0, &(ndp_mesh_facts){.kv_heads = f->facts->kv_heads}, &f->mesh);
+}
+
 static ndp_status open_folder(ndp_infer *f, const char *name, const char *adapter, int64_t step) {
     NDP_CHECK(name, "no model is given; give a Hugging Face folder");
     NDP_TRY(ndp_hub_find(NDP_HUB_MODEL, name, f->folder));
@@ -102,8 +111,7 @@ static ndp_status open_folder(ndp_infer *f, const char *name, const char *adapte
     NDP_TRY(ndp_is_run_folder(f->folder) || step > 0 ? read_run(f, step)
                                                      : ndp_hub_explain(NDP_HUB_MODEL, name, f->folder, read_folder(f)));
     NDP_TRY(adapter ? use_adapter(f, adapter) : NDP_OK);
-    NDP_TRY(ndp_transport_self(&f->transport));
-    return ndp_mesh_init(&(ndp_layout)NDP_LAYOUT_ONE, 0, &(ndp_mesh_facts){.kv_heads = f->facts->kv_heads}, &f->mesh);
+    return use_one_rank(f);
 }
 
 ndp_status ndp_infer_init(ndp_infer *f, const char *folder, const char *device, int threads) {
@@ -121,12 +129,24 @@ ndp_status ndp_infer_open(ndp_infer *f, const char *model, const char *adapter, 
     return st;
 }
 
+ndp_status ndp_infer_of_job(ndp_infer *f, const ndp_job *j, const ndp_job_data *d, const ndp_exec *exec) {
+    *f = (ndp_infer){.job = j, .exec = *exec};
+    ndp_status st = use_job(f, j, d);
+    if (st == NDP_OK)
+        st = ndp_spec_decoder(&f->spec, "ndp_trainer_generate", &f->facts);
+    if (st == NDP_OK)
+        st = use_one_rank(f);
+    if (st != NDP_OK)
+        ndp_infer_release(f);
+    return st;
+}
+
 void ndp_infer_release(ndp_infer *f) {
     ndp_transport_destroy(f->transport);
     ndp_adapter_use_release(&f->use);
     if (f->run)
         ndp_run_model_close(f->run);
-    else {
+    else if (!f->job) {
         ndp_tokenizer_destroy(f->tokenizer);
         ndp_model_spec_release(&f->spec);
     }
@@ -215,6 +235,8 @@ ndp_status ndp_infer_check_memory(const ndp_infer *f, const ndp_model *const *mo
                             .what = "the model",
                             .less = less};
     NDP_TRY(n <= MOST ? NDP_OK : NDP_FAIL(NDP_EBUG, "%d models, %d at most", n, MOST));
+    if (f->job)
+        return NDP_OK; /* it was compared before the run */
     ndp_status st = sum_memory(f, &plan, models, n, engines, &need.rank);
     for (int i = n; i-- > 0;)
         ndp_engine_destroy(engines[i]);
@@ -228,7 +250,7 @@ ndp_status ndp_infer_engine(const ndp_infer *f, const ndp_model *m, const ndp_en
     ndp_weight_sources from = {.folder = f->folder, .adapter = f->use.path[0] ? f->use.path : NULL};
     if (f->run)
         from = ndp_run_model_sources(f->run, &f->run->job);
-    ndp_status st = weights_of ? NDP_OK : ndp_weights_start(e, &from);
+    ndp_status st = weights_of || f->job ? NDP_OK : ndp_weights_start(e, &from);
     if (st != NDP_OK) {
         ndp_engine_destroy(e);
         return st;

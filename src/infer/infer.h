@@ -2,9 +2,10 @@
 #ifndef NDP_INFER_INFER_H
 #define NDP_INFER_INFER_H
 
-#include "text/chat/chat.h"
+#include "job/job_data.h"
 #include "model/decoder.h"
 #include "step/engine.h"
+#include "text/chat/chat.h"
 #include "text/tokenizer.h"
 #include "weights/adapter_use.h"
 #include <ndparallel/ndparallel.h>
@@ -13,12 +14,13 @@ typedef struct ndp_infer {
     char folder[NDP_PATH];        /* of the model, or of the run */
     char config[NDP_PATH];        /* the config.json */
     char generation[NDP_PATH];    /* the generation_config.json, which may be missing; "" without a model folder */
-    struct ndp_run_model *run;    /* NULL: a model folder */
+    struct ndp_run_model *run;    /* NULL: a model folder, or */
+    const ndp_job *job;           /* one that trains: its caller fills the weights. Borrowed; NULL: none */
     ndp_model_spec spec;          /* of `run`, if there is one */
     const ndp_facts *facts;       /* of `spec` */
     ndp_adapter adapter;          /* r 0: none; borrows the run's configuration, or `use` */
     ndp_adapter_use use;          /* of an adapter beside a model folder; path "": there is none */
-    ndp_tokenizer *tokenizer;     /* of `run`, if there is one */
+    ndp_tokenizer *tokenizer;     /* of `run` or the job, if there is one */
     const char *tokenizer_source; /* "bytes", a folder or a file; borrowed from this struct */
     ndp_transport *transport;
     ndp_mesh mesh;
@@ -34,6 +36,9 @@ NDP_API ndp_status ndp_infer_init(ndp_infer *f, const char *folder, const char *
  * NDP_EINVAL: a step of a model folder, an adapter of a run folder. */
 NDP_API ndp_status ndp_infer_open(ndp_infer *f, const char *model, const char *adapter, int64_t step,
                                   const char *device, int threads);
+/* The same for the model of a job that trains on that device, whose memory its plan has. Borrows the job, its data and
+ * `exec`. NDP_ENOTSUP: it is no decoder. */
+NDP_API ndp_status ndp_infer_of_job(ndp_infer *f, const ndp_job *j, const ndp_job_data *d, const ndp_exec *exec);
 /* Call it after destroying all engines of the model. */
 void ndp_infer_release(ndp_infer *f);
 
@@ -55,7 +60,7 @@ NDP_API ndp_status ndp_infer_begin(const ndp_infer *f, ndp_ids *prompt);
 NDP_API ndp_status ndp_infer_check_memory(const ndp_infer *f, const ndp_model *const *models, int n, int64_t besides,
                                           const char *less);
 /* Creates an engine for `m`, which was built from the folder's facts in fp32. Loads its weights, or shares those of
- * `weights_of` if that is not NULL. */
+ * `weights_of` if that is not NULL; of a job it leaves them to the caller. */
 NDP_API ndp_status ndp_infer_engine(const ndp_infer *f, const ndp_model *m, const ndp_engine *weights_of,
                                     ndp_engine **out);
 

@@ -164,6 +164,7 @@ void ndp_job_notes(const ndp_job *j, ndp_str *out) {
     else if (s->dropout > 0)
         ndp_str_addf(out, "note: config.json asks for dropout in training (up to %g), which is not applied\n",
                      s->dropout);
+    ndp_job_note_bubble(j, out);
 }
 
 /* "lora", "qlora (nf4) with dora" */

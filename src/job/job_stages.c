@@ -72,3 +72,33 @@ ndp_status ndp_job_cut(ndp_job *j) {
     ndp_model_release(&m);
     return st;
 }
+
+ndp_status ndp_job_bubble(const ndp_job *j, double *share) {
+    const ndp_pipeline *p = &j->pipeline;
+    ndp_pipeline_times t;
+    double *ones = malloc((size_t)(p->stages + 1) * sizeof *ones);
+    *share = 0;
+    for (int i = 0; ones && i < p->stages; i++)
+        ones[i] = 1;
+    ndp_status st = !ones       ? NDP_FAIL(NDP_ENOMEM, "not enough memory for %d stages", p->stages)
+                    : !p->ranks ? NDP_OK
+                                : ndp_pipeline_replay(p, &(ndp_pipeline_costs){ones, ones, ones, 0}, &t);
+    for (int r = 0; r < p->ranks && st == NDP_OK; r++)
+        *share += t.idle[r] / t.makespan / p->ranks;
+    if (p->ranks && st == NDP_OK)
+        ndp_pipeline_times_release(&t);
+    free(ones);
+    return st;
+}
+
+void ndp_job_note_bubble(const ndp_job *j, ndp_str *out) {
+    double share;
+    if (j->config->train.own_batches && j->batch.accumulation < j->pipeline.ranks &&
+        ndp_job_bubble(j, &share) == NDP_OK)
+        ndp_str_addf(out,
+                     "note: a call has %d micro-batch%s for %d pipeline ranks, which wait %.0f%% of it (%s); each call "
+                     "flushes the pipeline: raise batch.global_batch_size, or lower batch.micro_batch_size, to %d "
+                     "micro-batches or more\n",
+                     j->batch.accumulation, j->batch.accumulation == 1 ? "" : "es", j->pipeline.ranks, 100 * share,
+                     j->pipeline.name, j->pipeline.ranks);
+}

@@ -126,6 +126,10 @@ typedef struct ndp_mesh_facts {
 NDP_API ndp_status ndp_mesh_init(const ndp_layout *layout, int rank, const ndp_mesh_facts *facts, ndp_mesh *out);
 int ndp_mesh_rank_of(const ndp_layout *layout, const int coord[NDP_AXES]);
 ndp_group ndp_mesh_group(const ndp_mesh *mesh, ndp_group_kind kind);
+/* Whether the rank is the first of those that compute the same samples. */
+static inline bool ndp_mesh_leads(const ndp_mesh *m) {
+    return m->coord[NDP_PP] == 0 && m->coord[NDP_CP] == 0 && m->coord[NDP_SP] == 0 && m->coord[NDP_TP] == 0;
+}
 /* The mesh that this rank would see if its replica of the model were the only one. */
 ndp_mesh ndp_mesh_of_replica(const ndp_mesh *mesh);
 /* The group of a pair of ranks of pp, in either order; NDP_GROUPS: the mesh has none. */

@@ -2,6 +2,8 @@
  */
 #include "plan/plan_parts.h"
 
+#include "model/text_cache.h"
+
 #include <stdlib.h>
 
 ndp_status ndp_dry_run_init(ndp_dry_run *d, const ndp_job *j, int per_node, int split_place) {
@@ -58,6 +60,51 @@ ndp_status ndp_plan_score(const ndp_dry_run *d, int rank, const ndp_engine *trai
     return NDP_OK;
 }
 
+/* Two engines, which share the weights of the first, and what they keep of texts. */
+static ndp_status plan_texts(const ndp_dry_run *d, const ndp_facts *f, const ndp_text_cache *c,
+                             ndp_engine_memory *out) {
+    ndp_model models[2] = {0};
+    ndp_engine *engines[2] = {NULL};
+    ndp_status st = NDP_OK;
+    *out = (ndp_engine_memory){.device = ndp_text_cache_bytes(c, f)};
+    for (int i = 0; i < 2 && st == NDP_OK; i++) {
+        ndp_engine_opts e = {.model = &models[i],
+                             .step = {.parallel = NDP_PARALLEL_INIT, .exec = &d->exec, .accumulation = 1},
+                             .weights_of = engines[0]};
+        st = ndp_mesh_init(&(ndp_layout)NDP_LAYOUT_ONE, 0, &(ndp_mesh_facts){.kv_heads = f->kv_heads}, &e.step.mesh);
+        if (st == NDP_OK)
+            st = ndp_text_cache_build(c, f, &d->job->model.adapter, i ? c->texts : c->chunk, &models[i]);
+        if (st == NDP_OK)
+            st = ndp_engine_create(&e, &engines[i]);
+        if (st == NDP_OK)
+            out->device += ndp_engine_memory_of(engines[i]).device;
+    }
+    out->host = d->device.host_memory ? out->device : 0;
+    for (int i = 2; i-- > 0;) {
+        ndp_engine_destroy(engines[i]);
+        ndp_model_release(&models[i]);
+    }
+    return st;
+}
+
+ndp_status ndp_plan_texts(const ndp_dry_run *d, ndp_engine_memory *out) {
+    const ndp_config *c = d->job->config;
+    const ndp_facts *facts;
+    *out = (ndp_engine_memory){0};
+    if (c->train.own_generate == 0)
+        return NDP_OK;
+    NDP_TRY(ndp_spec_decoder(&d->job->spec, "train.own_generate", &facts));
+    const ndp_text_cache texts = {c->train.own_generate, c->data.sequence_length, NDP_CHUNK_ROWS};
+    NDP_CHECK(texts.texts <= INT32_MAX / (texts.longest + 2 * NDP_CHUNK_ROWS),
+              "train.own_generate: %lld texts of %lld tokens are more than 2^31 rows; lower it", (long long)texts.texts,
+              (long long)texts.longest);
+    return plan_texts(d, facts, &texts, out);
+}
+
+static ndp_engine_memory sum_of(ndp_engine_memory a, ndp_engine_memory b) {
+    return (ndp_engine_memory){a.device + b.device, a.pinned + b.pinned, a.host + b.host};
+}
+
 /* Of one rank for training and for scoring held-out rows. */
 static ndp_status plan_training(const ndp_dry_run *d, int rank, ndp_engine_memory *out) {
     ndp_model m;
@@ -67,8 +114,7 @@ static ndp_status plan_training(const ndp_dry_run *d, int rank, ndp_engine_memor
     ndp_status st = ndp_plan_engine(d, &m, rank, &engine);
     if (st == NDP_OK) {
         st = ndp_plan_score(d, rank, engine, &score);
-        *out = ndp_engine_memory_of(engine);
-        *out = (ndp_engine_memory){out->device + score.device, out->pinned + score.pinned, out->host + score.host};
+        *out = sum_of(ndp_engine_memory_of(engine), score);
         ndp_engine_destroy(engine);
     }
     ndp_model_release(&m);
@@ -81,21 +127,50 @@ ndp_status ndp_dry_run_at(ndp_dry_run *d, const ndp_job *j, const ndp_program_pl
     return NDP_OK;
 }
 
+/* Besides what a rank needs to continue texts. */
+static ndp_status rank_needs(const ndp_dry_run *d, int rank, bool forward_only, ndp_engine_memory *out) {
+    return forward_only ? ndp_plan_score(d, rank, NULL, out) : plan_training(d, rank, out);
+}
+
+static ndp_status texts_need(const ndp_dry_run *d, bool forward_only, ndp_engine_memory *out) {
+    *out = (ndp_engine_memory){0};
+    return forward_only ? NDP_OK : ndp_plan_texts(d, out);
+}
+
+/* The first rank of each data rank continues its texts. */
+static ndp_status leads(const ndp_job *j, int rank, bool *out) {
+    ndp_mesh mesh;
+    NDP_TRY(ndp_mesh_init(&j->layout, rank, NDP_NO_MODEL, &mesh));
+    *out = ndp_mesh_leads(&mesh);
+    return NDP_OK;
+}
+
 ndp_status ndp_job_rank_needs(const ndp_job *j, int rank, const ndp_program_place *at, ndp_engine_memory *out) {
     ndp_dry_run d;
+    ndp_engine_memory texts;
+    bool first;
     NDP_TRY(ndp_dry_run_at(&d, j, at));
-    return at->forward_only ? ndp_plan_score(&d, rank, NULL, out) : plan_training(&d, rank, out);
+    NDP_TRY(leads(j, rank, &first));
+    NDP_TRY(rank_needs(&d, rank, at->forward_only, out));
+    NDP_TRY(texts_need(&d, at->forward_only || !first, &texts));
+    *out = sum_of(*out, texts);
+    return NDP_OK;
 }
 
 ndp_status ndp_job_ranks_memory(const ndp_job *j, const int *ranks, int n, const ndp_program_place *at,
                                 int64_t *bytes) {
     int stage = j->world / j->layout.size[NDP_PP];
-    ndp_engine_memory one = {0};
+    ndp_engine_memory one = {0}, texts;
+    ndp_dry_run d;
     int64_t sum = 0;
+    NDP_TRY(ndp_dry_run_at(&d, j, at));
+    NDP_TRY(texts_need(&d, at->forward_only, &texts));
     for (int i = 0; i < n; i++) { /* all ranks of a place on pp need the same */
+        bool first;
         if (i == 0 || ranks[i] / stage != ranks[i - 1] / stage)
-            NDP_TRY(ndp_job_rank_needs(j, ranks[i], at, &one));
-        sum += one.host;
+            NDP_TRY(rank_needs(&d, ranks[i], at->forward_only, &one));
+        NDP_TRY(leads(j, ranks[i], &first));
+        sum += one.host + (first ? texts.host : 0);
     }
     *bytes = (sum + n - 1) / n;
     return NDP_OK;

@@ -162,10 +162,63 @@ static ndp_status write_traffic(const ndp_program *p, ndp_cluster_plan *links, n
     return ndp_traffic_write(p, links, "sent", &report->text, &report->json);
 }
 
+/* All-reduces of a loop of the user's own over the world, as ndp_traffic_write has those of programs. */
+static void write_world(int world, int times, double bytes, const char *what, const char *key,
+                        ndp_plan_report *report) {
+    char each[16], all[16];
+    double sent = 2 * times * bytes * (world - 1) / world;
+    ndp_json_open(&report->json, key, '{');
+    ndp_json_put_int(&report->json, "times", times);
+    ndp_json_put_int(&report->json, "bytes", (int64_t)bytes);
+    ndp_json_put_number(&report->json, "sent", sent);
+    ndp_json_close(&report->json, '}');
+    if (world > 1)
+        ndp_str_addf(&report->text, "  %-16s %10s  over %d ranks\n    %6d x %10s  %-14s %s\n", "world",
+                     ndp_human_bytes(sent, all), world, times, ndp_human_bytes(bytes, each), "all_reduce", what);
+}
+
+/* What such loops send besides: for a loss that is a function of log-probabilities (train/own_forward.c), and to
+ * continue texts (infer/own_texts.c). */
+static ndp_status write_own_traffic(const ndp_dry_run *d, const ndp_engine *trained, ndp_cluster_plan *links,
+                                    ndp_plan_report *report) {
+    const ndp_job *j = d->job;
+    const ndp_model *whole = ndp_engine_whole(trained);
+    ndp_model m;
+    ndp_engine *score;
+    int rank = ndp_engine_program(trained)->opts.step.mesh.rank, each = j->forward.ranks ? j->forward.micro_batches : 1;
+    int passes = (j->batch.accumulation + each - 1) / each;
+    double trainable = 0, row = 8.0 * j->config->data.sequence_length;
+    if (!j->config->train.own_batches)
+        return NDP_OK;
+    for (int b = 0; b < whole->n_buffers; b++)
+        trainable += whole->buffers[b].base ? 0 : (double)whole->buffers[b].segments.elements;
+    NDP_TRY(ndp_plan_score_engine(d, rank, trained, &m, &score));
+    bool sends = j->world > 1;
+    ndp_str_addf(
+        &report->text,
+        "\na call whose loss is a function of log-probabilities also has %d forward pass%s of %d micro-batch%s", passes,
+        passes == 1 ? "" : "es", each, each == 1 ? "" : "es");
+    ndp_str_add(&report->text, sends ? ", each of which sends\n" : "\n");
+    ndp_json_put_int(&report->json, "forward_passes", passes);
+    ndp_status st = ndp_traffic_write(ndp_engine_program(score), links, "sent_forward", &report->text, &report->json);
+    ndp_str_add(&report->text, sends ? "and sends besides\n" : "");
+    write_world(j->world, passes, row * each * j->batch.micro_batch * j->batch.data_ranks, "log-probabilities",
+                "sent_logp", report);
+    write_world(j->world, 1, row * j->batch.global_batch, "slopes", "sent_slopes", report);
+    if (j->config->train.own_generate) {
+        ndp_str_add(&report->text, sends ? "each ndp_trainer_generate sends\n" : "");
+        write_world(j->world, 1, 4 * trainable, "weights", "sent_generate", report);
+    }
+    ndp_engine_destroy(score);
+    ndp_model_release(&m);
+    return st;
+}
+
 static ndp_status budget_text(const ndp_dry_run *d, const ndp_program *p, const ndp_engine_memory *score,
-                              const char *data, bool as_run, ndp_plan_report *report) {
+                              const ndp_engine_memory *texts, const char *data, bool as_run, ndp_plan_report *report) {
     ndp_str *out = &report->text;
     char a[16];
+    bool own = d->job->config->train.own_batches;
     ndp_budget budget;
     ndp_program_budget(p, &budget);
     ndp_job_describe(d->job, out);
@@ -177,7 +230,7 @@ static ndp_status budget_text(const ndp_dry_run *d, const ndp_program *p, const 
                  p->opts.step.mesh.rank);
     size_t sum = 0;
     put_program(d, p, &report->json);
-    ndp_plan_put_memory(&report->json, &budget, score);
+    ndp_plan_put_memory(&report->json, &budget, score, texts);
     for (int c = 0; c < NDP_MEM_CLASSES; c++) {
         if (c == NDP_MEM_FROZEN && !budget.class_bytes[c])
             continue;
@@ -188,8 +241,11 @@ static ndp_status budget_text(const ndp_dry_run *d, const ndp_program *p, const 
     ndp_str_addf(out, "  %-16s %10s  %zu bytes\n", "sum", ndp_human_bytes((double)sum, a), sum);
     ndp_str_addf(out, "  %-16s %10s  %zu bytes\n", "taken", ndp_human_bytes((double)budget.total, a), budget.total);
     if (score->device)
-        ndp_str_addf(out, "  %-16s %10s  %lld bytes, for held-out data\n", "and",
-                     ndp_human_bytes((double)score->device, a), (long long)score->device);
+        ndp_str_addf(out, "  %-16s %10s  %lld bytes, for %s\n", "and", ndp_human_bytes((double)score->device, a),
+                     (long long)score->device, own ? "forward passes" : "held-out data");
+    if (texts->device)
+        ndp_str_addf(out, "  %-16s %10s  %lld bytes, to continue texts (train.own_generate)\n", "and",
+                     ndp_human_bytes((double)texts->device, a), (long long)texts->device);
     int64_t pinned = (int64_t)budget.staging + score->pinned;
     if (pinned)
         ndp_str_addf(out, "  %-16s %10s  %lld bytes of the host, %s\n", "pinned", ndp_human_bytes((double)pinned, a),
@@ -197,10 +253,10 @@ static ndp_status budget_text(const ndp_dry_run *d, const ndp_program *p, const 
                      d->job->model.row_loss ? "for rows of logits, and what ranks communicate through it"
                                             : "through which ranks communicate");
     int64_t mean = (d->device.host_memory ? (int64_t)budget.total : 0) + (int64_t)budget.staging + score->host;
-    if (d->job->pipeline.ranks)
+    if (d->job->pipeline.ranks || d->job->config->train.own_generate)
         NDP_TRY(ndp_job_node_memory(d->job, p->opts.step.mesh.rank, d->per_node, &mean));
     compare_memory(mean, d->per_node, report);
-    NDP_TRY(compare_gpu(d, (int64_t)budget.total + score->device, as_run, report));
+    NDP_TRY(compare_gpu(d, (int64_t)budget.total + score->device + texts->device, as_run, report));
     return NDP_OK;
 }
 
@@ -209,17 +265,21 @@ static ndp_status plan_rank(const ndp_dry_run *d, const ndp_model *m, int rank, 
                             const char *data, ndp_cluster_plan *links, ndp_plan_report *out) {
     bool program = o->program;
     ndp_engine *engine;
-    ndp_engine_memory score = {0};
+    ndp_engine_memory score = {0}, texts = {0};
     NDP_TRY(ndp_plan_engine(d, m, rank, &engine));
     ndp_status st = program ? NDP_OK : ndp_plan_score(d, rank, engine, &score);
+    if (st == NDP_OK && !program && ndp_mesh_leads(&ndp_engine_program(engine)->opts.step.mesh))
+        st = ndp_plan_texts(d, &texts);
     if (program)
         ndp_program_print(ndp_engine_program(engine), true, &out->text);
     else if (st == NDP_OK)
-        st = budget_text(d, ndp_engine_program(engine), &score, data, o->as_run, out);
+        st = budget_text(d, ndp_engine_program(engine), &score, &texts, data, o->as_run, out);
     if (st == NDP_OK && !program)
         st = save_text(d, engine, out);
     if (st == NDP_OK && !program)
         st = write_traffic(ndp_engine_program(engine), links, out);
+    if (st == NDP_OK && !program)
+        st = write_own_traffic(d, engine, links, out);
     ndp_engine_destroy(engine);
     if (st == NDP_OK && !program && links)
         st = ndp_cluster_plan_loads(links, d, m, &out->text, &out->json);

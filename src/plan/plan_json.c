@@ -94,7 +94,8 @@ void ndp_plan_put_cut(ndp_json_out *o, const ndp_row_cut *r) {
     ndp_json_close(o, '}');
 }
 
-void ndp_plan_put_memory(ndp_json_out *o, const ndp_budget *b, const ndp_engine_memory *score) {
+void ndp_plan_put_memory(ndp_json_out *o, const ndp_budget *b, const ndp_engine_memory *score,
+                         const ndp_engine_memory *texts) {
     size_t sum = 0;
     ndp_json_open(o, "memory", '{');
     ndp_json_open(o, "classes", '{');
@@ -110,6 +111,8 @@ void ndp_plan_put_memory(ndp_json_out *o, const ndp_budget *b, const ndp_engine_
     ndp_json_put_int(o, "sum", (int64_t)sum);
     ndp_json_put_int(o, "taken", (int64_t)b->total);
     ndp_json_put_int(o, "held_out", score->device);
+    if (texts->device)
+        ndp_json_put_int(o, "own_generate", texts->device);
     ndp_json_put_int(o, "pinned", (int64_t)b->staging + score->pinned);
     ndp_json_close(o, '}');
 }

@@ -31,6 +31,8 @@ ndp_status ndp_plan_engine(const ndp_dry_run *d, const ndp_model *m, int rank, n
 ndp_status ndp_plan_score_engine(const ndp_dry_run *d, int rank, const ndp_engine *trained, ndp_model *m,
                                  ndp_engine **out);
 ndp_status ndp_plan_score(const ndp_dry_run *d, int rank, const ndp_engine *trained, ndp_engine_memory *out);
+/* What the first rank of each data rank needs for train.own_generate. NDP_ENOTSUP: the model is no decoder. */
+ndp_status ndp_plan_texts(const ndp_dry_run *d, ndp_engine_memory *out);
 
 /* One simulated step of the ranks that stand for all. */
 typedef struct ndp_plan_trial {

@@ -1,4 +1,5 @@
-/* Around a loop of the user's own: numbers of ranks, lines of metrics.jsonl, bytes that checkpoints keep. */
+/* Around a loop of the user's own: numbers of ranks, texts of ids, lines of metrics.jsonl, bytes that checkpoints keep.
+ */
 #include "base/json.h"
 #include "base/text.h"
 #include "checkpoint/agree.h"
@@ -14,10 +15,7 @@
 
 static const ndp_mesh *mesh_of(const ndp_trainer *t) { return &ndp_engine_program(t->engine)->opts.step.mesh; }
 
-bool ndp_trainer_leads(const ndp_trainer *t) {
-    const int *at = mesh_of(t)->coord;
-    return at[NDP_PP] == 0 && at[NDP_CP] == 0 && at[NDP_SP] == 0 && at[NDP_TP] == 0;
-}
+bool ndp_trainer_leads(const ndp_trainer *t) { return ndp_mesh_leads(mesh_of(t)); }
 
 ndp_status ndp_trainer_reduce(ndp_trainer *t, double *values, int64_t n, ndp_reduction how, bool by_data) {
     NDP_NOT_NULL(t, values);
@@ -48,6 +46,28 @@ ndp_status ndp_trainer_broadcast(ndp_trainer *t, void *data, int64_t bytes, int 
 ndp_status ndp_trainer_barrier(ndp_trainer *t) {
     NDP_NOT_NULL(t);
     return ndp_agree(t->rank.world, NDP_OK);
+}
+
+/* ---- texts ---- */
+
+ndp_status ndp_trainer_text(const ndp_trainer *t, const int32_t *ids, int64_t n, char **text) {
+    NDP_NOT_NULL(t, ids, text);
+    const ndp_tokenizer *tokenizer = t->rank.data.tokenizer;
+    const char *why = tokenizer ? ndp_tokenizer_why_no_texts(tokenizer) : "the trainer has no tokenizer";
+    int64_t vocab = t->rank.job.spec.vocab;
+    if (why)
+        return NDP_FAIL(NDP_EINVAL, "%s", why);
+    NDP_CHECK(n >= 0, "a text of %lld ids", (long long)n);
+    for (int64_t i = 0; i < n; i++)
+        NDP_CHECK(ids[i] >= 0 && ids[i] < vocab, "id %lld is %d, must be below %lld", (long long)i, ids[i],
+                  (long long)vocab);
+    ndp_str s = {0};
+    ndp_str_add(&s, "");
+    ndp_status st = ndp_tokenizer_decode(tokenizer, ids, n, true, &s);
+    if (st == NDP_OK && !(*text = ndp_str_detach(&s)))
+        st = NDP_FAIL(NDP_ENOMEM, "not enough memory for a text");
+    ndp_str_release(&s);
+    return st;
 }
 
 /* ---- metrics.jsonl ---- */

@@ -45,9 +45,21 @@ static ndp_status build_engines(ndp_trainer *t) {
     return ndp_score_build(&t->score, &t->rank, t->engine);
 }
 
+/* Of a loop of the user's own, which may never ask for ndp_trainer_describe. */
+static void say_bubble(const ndp_trainer *t) {
+    ndp_str note = {0};
+    if (ndp_is_first(t->rank.world))
+        ndp_job_note_bubble(&t->rank.job, &note);
+    if (note.length > 0)
+        ndp_info(&t->rank.log, "%.*s", (int)note.length - 1, note.data);
+    ndp_str_release(&note);
+}
+
 ndp_status ndp_trainer_create(const ndp_config *c, ndp_world *w, ndp_trainer **out) {
     NDP_NOT_NULL(c, w, out);
-    return ndp_trainer_open(c, w, &(ndp_rank_opts){0}, out);
+    NDP_TRY(ndp_trainer_open(c, w, &(ndp_rank_opts){0}, out));
+    say_bubble(*out);
+    return NDP_OK;
 }
 
 ndp_status ndp_trainer_open(const ndp_config *c, ndp_world *w, const ndp_rank_opts *o, ndp_trainer **out) {

@@ -87,6 +87,19 @@ NDP_API ndp_status ndp_trainer_count_back(ndp_trainer *t, int64_t step, bool *wh
 /* With late_update: the update of the newest step, whose result was taken. Collective. */
 NDP_API ndp_status ndp_trainer_late_update(ndp_trainer *t);
 
+/* trainer_tensors.c: elements [first, first + n) of a tensor as files hold it, in memory of that type. */
+typedef struct ndp_trainer_part {
+    const ndp_model_tensor *tensor;
+    ndp_owned_kind kind;
+    int64_t first, n;
+    ndp_dtype type;
+} ndp_trainer_part;
+/* Copies what this rank's slices of engine `e` have of it to its place in `out`, whose other elements stay. `e` is the
+ * trainer's, or another one of the same model. */
+ndp_status ndp_trainer_part_read(ndp_engine *e, const ndp_trainer_part *part, void *out);
+/* The other way. */
+ndp_status ndp_trainer_part_write(ndp_engine *e, const ndp_trainer_part *part, const void *in);
+
 /* own_loop.c: what the gradients of the update under way are still to be multiplied by; 1: there is none, or nothing.
  */
 double ndp_own_gradient_scale(const ndp_trainer *t);

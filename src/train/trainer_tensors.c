@@ -56,22 +56,42 @@ static ndp_status check(const ndp_trainer *t, ndp_which which, int tensor) {
 /* ---- reading and writing ---- */
 
 typedef struct tensor_access {
-    const ndp_model_tensor *tensor;
-    double *out;      /* reads; */
-    const double *in; /* or writes */
+    const ndp_trainer_part *part;
+    char *out;      /* reads; */
+    const char *in; /* or writes */
 } tensor_access;
 
 /* Of a replica segment the first one is read, and all are written. */
 static ndp_status access_run(void *user, const ndp_owned_run *owned) {
     const tensor_access *a = user;
+    const ndp_trainer_part *part = a->part;
     const ndp_run *p = &owned->run;
-    const ndp_segment *s = a->tensor->segment;
-    bool member = ndp_segment_tensors(s) == 1 || p->member == a->tensor->member;
-    if (!member || strcmp(p->segment->name, s->name) != 0)
+    const ndp_segment *s = part->tensor->segment;
+    bool member = ndp_segment_tensors(s) == 1 || p->member == part->tensor->member;
+    int64_t first = p->tensor_first > part->first ? p->tensor_first : part->first,
+            end =
+                p->tensor_first + p->count < part->first + part->n ? p->tensor_first + p->count : part->first + part->n;
+    if (first >= end || !member || strcmp(p->segment->name, s->name) != 0)
         return NDP_OK;
+    size_t at = (size_t)(first - part->first) * ndp_dtype_size(part->type);
     if (a->in)
-        return ndp_run_put(owned, 0, p->count, a->in + p->tensor_first, NDP_F64);
-    return p->segment->replica ? NDP_OK : ndp_run_get(owned, 0, p->count, a->out + p->tensor_first, NDP_F64);
+        return ndp_run_put(owned, first - p->tensor_first, end - first, a->in + at, part->type);
+    return p->segment->replica ? NDP_OK
+                               : ndp_run_get(owned, first - p->tensor_first, end - first, a->out + at, part->type);
+}
+
+ndp_status ndp_trainer_part_read(ndp_engine *e, const ndp_trainer_part *part, void *out) {
+    return ndp_engine_runs(e, part->kind, access_run, &(tensor_access){.part = part, .out = out});
+}
+
+ndp_status ndp_trainer_part_write(ndp_engine *e, const ndp_trainer_part *part, const void *in) {
+    return ndp_engine_runs(e, part->kind, access_run, &(tensor_access){.part = part, .in = in});
+}
+
+/* All of a tensor. */
+static ndp_trainer_part whole(const ndp_trainer *t, ndp_which which, int tensor) {
+    const ndp_model_tensor *of = &t->tensors[tensor];
+    return (ndp_trainer_part){of, kind_of(which), 0, ndp_segment_tensor_elements(of->segment), NDP_F64};
 }
 
 /* The tensor that begins with segment `first`. */
@@ -92,9 +112,9 @@ ndp_status ndp_trainer_read(ndp_trainer *t, ndp_which which, int tensor, double 
     memset(out, 0, (size_t)n * sizeof *out);
     if (which == NDP_WEIGHT && ndp_buffer_is_packed(buffer))
         return read_packed(t, &buffer->segments, of->segment, out);
-    const ndp_mesh *mesh = &ndp_engine_program(t->engine)->opts.step.mesh;
-    if (mesh->coord[NDP_DP_REPLICATE] == 0)
-        NDP_TRY(ndp_engine_runs(t->engine, kind_of(which), access_run, &(tensor_access){.tensor = of, .out = out}));
+    const ndp_trainer_part part = whole(t, which, tensor);
+    if (ndp_engine_program(t->engine)->opts.step.mesh.coord[NDP_DP_REPLICATE] == 0)
+        NDP_TRY(ndp_trainer_part_read(t->engine, &part, out));
     NDP_TRY(ndp_reduce_now(t->rank.world, out, n, NDP_F64, NDP_SUM));
     double scale = which == NDP_GRADIENT ? ndp_own_gradient_scale(t) : 1;
     for (int64_t i = 0; i < n && scale != 1; i++)
@@ -109,7 +129,7 @@ ndp_status ndp_trainer_write(ndp_trainer *t, ndp_which which, int tensor, const 
     NDP_CHECK(which != NDP_GRADIENT, "the gradient of %s cannot be written; weights and states can", of->name);
     NDP_CHECK(which != NDP_WEIGHT || !ndp_buffer_is_packed(&t->model.buffers[of->buffer]),
               "the weights of %s are packed, and stay as they are", of->name);
-    NDP_TRY(ndp_agree(t->rank.world, ndp_engine_runs(t->engine, kind_of(which), access_run,
-                                                     &(tensor_access){.tensor = of, .in = in})));
+    const ndp_trainer_part part = whole(t, which, tensor);
+    NDP_TRY(ndp_agree(t->rank.world, ndp_trainer_part_write(t->engine, &part, in)));
     return which == NDP_WEIGHT ? ndp_agree(t->rank.world, ndp_engine_publish(t->engine)) : NDP_OK;
 }

@@ -124,6 +124,7 @@ typedef struct calling {
     ndp_call_info call;
     ndp_update_info update;
     ndp_token_values values;
+    ndp_packed_batch packed;
     ndp_config *own; /* whose model is one of `blank` */
     ndp_model_json *json;
     ndp_model_builder *builder;
@@ -157,6 +158,9 @@ static ndp_status on_logp(void *user, const double *logp, int64_t samples, int64
 
 static const int32_t ids[64];
 static const ndp_batch batch = {.ids = ids, .samples = 1, .length = 8, .global = true};
+static int32_t text_ids[8];
+static int64_t text_lengths[] = {1};
+static const ndp_texts texts = {text_ids, text_lengths, NULL, 1, 8, true};
 static const ndp_named_number own_number = {"own", 1};
 static double token_values[64 * 64];
 
@@ -193,6 +197,7 @@ static const char *const layouts[] = {"tp=1"};
 #define LAUNCH (&(ndp_launch_opts){.ranks = 1, .argv = truth})
 #define TRAIN (&(ndp_train_opts)NDP_TRAIN_OPTS_INIT)
 #define UPDATE (&(ndp_update_opts)NDP_UPDATE_OPTS_INIT)
+#define CONTINUE (&(ndp_continue_opts){.max_tokens = 1, .top_p = 1})
 #define PLAN (&(ndp_plan_opts)NDP_PLAN_OPTS_INIT)
 #define DATA (&(ndp_data_opts)NDP_DATA_OPTS_INIT)
 #define PROPOSE (&(ndp_propose_opts)NDP_PROPOSE_OPTS_INIT)
@@ -271,6 +276,8 @@ static const char *const layouts[] = {"tp=1"};
     S(ndp_trainer_shape, "", P(t, it->loop), P(out, &it->shape))                                                       \
     S(ndp_trainer_sample, "labels positions documents", P(t, it->loop), 0, P(ids, it->ids), P(labels, it->ids),        \
       P(positions, it->ids), P(documents, it->ids))                                                                    \
+    S(ndp_pack, "", P(samples, &batch), 8, P(out, &it->packed))                                                        \
+    V(ndp_packed_batch_release, P(p, &it->packed))                                                                     \
     S(ndp_trainer_begin, "o", P(t, it->loop), P(o, UPDATE))                                                            \
     S(ndp_trainer_forward_backward, "info", P(t, begun(it)), P(batches, &batch), 1, P(info, &it->call))                \
     S(ndp_trainer_forward_backward_with, "info", P(t, begun(it)), P(batches, &batch), 1, F(loss, on_logp),             \
@@ -280,6 +287,8 @@ static const char *const layouts[] = {"tp=1"};
     S(ndp_trainer_norm, "", P(t, called(it)), P(norm, &it->number))                                                    \
     S(ndp_trainer_update, "info", P(t, called(it)), P(info, &it->update))                                              \
     S(ndp_trainer_forward, "", P(t, it->loop), P(batches, &batch), 1, P(out, &it->values))                             \
+    S(ndp_trainer_generate, "", P(t, it->loop), P(texts, &texts), P(o, CONTINUE))                                      \
+    S(ndp_trainer_text, "", P(t, it->loop), P(ids, ids), 1, P(text, &it->text[0]))                                     \
     S(ndp_trainer_reduce, "", P(t, it->loop), P(values, &it->number), 1, NDP_REDUCE_SUM, true)                         \
     S(ndp_trainer_gather, "", P(t, it->loop), P(values, &it->number), 1, P(out, &it->number))                          \
     S(ndp_trainer_broadcast, "", P(t, it->loop), P(data, &it->number), 8, 0)                                           \
@@ -538,6 +547,7 @@ static void make_values(calling *it, const char *folder) {
     it->loop_config = configure(it);
     CHECK_OK(ndp_config_set(it->loop_config, "train.own_batches=true"));
     CHECK_OK(ndp_config_set(it->loop_config, "train.own_logits=true"));
+    CHECK_OK(ndp_config_set(it->loop_config, "train.own_generate=1"));
     char *text;
     CHECK_OK(ndp_config_text(it->config, &text));
     assert_int_equal(mkdir(it->run, 0700), 0);

@@ -204,6 +204,7 @@ static const char *const others[] = {
     "train.sample_tokens=32",
     "train.own_batches=true",
     "train.own_logits=true",
+    "train.own_generate=16",
     "train.layer_norms_every=50",
     "train.spike=6",
     "train.trackers=tensorboard",

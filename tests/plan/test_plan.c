@@ -108,6 +108,40 @@ static void padding_is_said(void **state) {
     ndp_config_destroy(c);
 }
 
+/* A loop of the user's own: what a function of log-probabilities and continued texts cost, and calls that are too short
+ * for the pipeline. 4 x 128 log-probabilities of 8 bytes are summed in a pass of 4 micro-batches. */
+static void own_loops_are_priced(void **state) {
+    (void)state;
+    ndp_config *c =
+        TINY("parallelism.dp_shard_size=1", "parallelism.pp_size=2", "train.own_batches=true", "train.own_generate=3");
+    ndp_plan_opts o = NDP_PLAN_OPTS_INIT;
+    char *text = plan(c, &o);
+    static const char *const words[] = {"log-probabilities also has 6 forward passes of 4 micro-batches",
+                                        "6 x    4.0 KiB  all_reduce     log-probabilities",
+                                        "1 x   24.0 KiB  all_reduce     slopes",
+                                        "each ndp_trainer_generate sends",
+                                        "bytes, for forward passes",
+                                        "bytes, to continue texts (train.own_generate)"};
+    check_words(text, words, NDP_COUNT(words));
+    assert_null(strstr(text, "note: a call"));
+    free(text);
+    CHECK_OK(ndp_config_set(c, "batch.global_batch_size=1"));
+    text = plan(c, &o);
+    static const char *const note[] = {"note: a call has 1 micro-batch for 2 pipeline ranks, which wait 50% of it"};
+    check_words(text, note, 1);
+    free(text);
+    CHECK_OK(ndp_config_set(c, "train.own_generate=0"));
+    text = plan(c, &o);
+    assert_null(strstr(text, "continue texts"));
+    free(text);
+    o.rank = 1; /* the second stage continues no texts */
+    CHECK_OK(ndp_config_set(c, "train.own_generate=3"));
+    text = plan(c, &o);
+    assert_null(strstr(text, "to continue texts"));
+    free(text);
+    ndp_config_destroy(c);
+}
+
 /* What an adapter is, what has factors, where the frozen weights are. */
 static void models_are_described(void **state) {
     (void)state;
@@ -329,15 +363,12 @@ static void mixtures_of_experts(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(programs_are_printed),
-                                       cmocka_unit_test(axes_inside_units_are_printed),
-                                       cmocka_unit_test(padding_is_said),
-                                       cmocka_unit_test(models_are_described),
-                                       cmocka_unit_test(dropout_is_said),
-                                       cmocka_unit_test(no_such_rank),
-                                       cmocka_unit_test(axes_that_are_not_built_say_so),
-                                       cmocka_unit_test(states_of_8_bits),
-                                       cmocka_unit_test(llama_405b),
-                                       cmocka_unit_test(mixtures_of_experts)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(programs_are_printed), cmocka_unit_test(axes_inside_units_are_printed),
+        cmocka_unit_test(padding_is_said),      cmocka_unit_test(own_loops_are_priced),
+        cmocka_unit_test(models_are_described), cmocka_unit_test(dropout_is_said),
+        cmocka_unit_test(no_such_rank),         cmocka_unit_test(axes_that_are_not_built_say_so),
+        cmocka_unit_test(states_of_8_bits),     cmocka_unit_test(llama_405b),
+        cmocka_unit_test(mixtures_of_experts)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

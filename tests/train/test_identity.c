@@ -181,7 +181,7 @@ static const change changes[] = {
     {"checkpoints", COSINE, .sets = {"checkpoint.every=1", "checkpoint.minutes=5", "checkpoint.keep=2"}},
     {"lines and evaluations", COSINE, .sets = {"train.log_every=2", "train.eval_every=1"}},
     {"samples", COSINE, .sets = {"train.sample_every=2", "train.sample_prompts=[a, b]", "train.sample_tokens=3"}},
-    {"rows of a program's own", COSINE, .sets = {"train.own_batches=true"}, .refused = "", .says = {"the rows are those of a program of your own"}},
+    {"rows of a program's own", COSINE, .sets = {"train.own_batches=true", "train.own_generate=4"}, .refused = "", .says = {"the rows are those of a program of your own"}},
     {"norms of layers", COSINE, .sets = {"train.layer_norms_every=2"}},
     {"spikes", COSINE, .sets = {"train.spike=1e-3"}},
     {"trackers", COSINE, .sets = {"train.trackers=[tensorboard]"}},
