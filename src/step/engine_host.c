@@ -168,13 +168,12 @@ static int32_t value_at(const ndp_micro_batch *b, ndp_input_kind kind, int64_t t
     }
 }
 
-/* Numbers of rows; of padding, and where the batch has none, 0. */
+/* Numbers of rows to zeros: those of padding, and where the batch has none, stay 0. */
 static void fill_numbers(const ndp_engine *e, const ndp_input *in, const ndp_row_cut *cut, int64_t real,
                          const ndp_micro_batch *whole, void *to) {
     const double *from = in->kind == NDP_INPUT_WEIGHTS  ? whole->weights
                          : in->kind == NDP_INPUT_SCALES ? whole->scales
                                                         : NULL;
-    memset(to, 0, (size_t)(e->model.inputs->rows[in->extent] * in->cols) * ndp_dtype_size(in->type));
     for (int64_t i = 0; from && i < e->model.inputs->rows[in->extent]; i++) {
         int64_t t = ndp_row_cut_at(cut, in->extent, i);
         ((double *)to)[i] = t < real ? from[t] : 0;
@@ -188,11 +187,10 @@ static void fill_input(const ndp_engine *e, int input, const ndp_micro_batch *wh
     int64_t real = whole->rows ? whole->rows : cut.real;
     int32_t *to = (int32_t *)(void *)(batch + e->program.input_at[input]);
     ndp_micro_batch b = *whole;
+    memset(to, 0, ndp_input_bytes(e->model.inputs, input));
     if (in->extent == NDP_EXTENT_DOCUMENTS) {
-        const double *from = in->kind == NDP_INPUT_REFERENCE ? whole->reference : NULL;
-        memset(to, 0, ndp_input_bytes(e->model.inputs, input));
-        if (from)
-            memcpy(to, from, ndp_input_bytes(e->model.inputs, input));
+        if (in->kind == NDP_INPUT_REFERENCE && whole->reference)
+            memcpy(to, whole->reference, ndp_input_bytes(e->model.inputs, input));
         return;
     }
     if (in->kind == NDP_INPUT_WEIGHTS || in->kind == NDP_INPUT_SCALES || in->kind == NDP_INPUT_ROW_NUMBERS) {
