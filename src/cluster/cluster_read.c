@@ -160,11 +160,11 @@ static ndp_status take_links(ndp_cluster *c) {
 /* Nothing leaves a node that is alone: NICs that are not stated are as its links, and carry nothing. */
 static ndp_status complete_nics(ndp_cluster *c) {
     ndp_nic_facts *n = &c->nics;
-    NDP_TRY(n->kind || !c->links.kind ? NDP_OK : ndp_option_copy_text(c->links.kind, &n->kind));
+    if (n->bandwidth > 0)
+        return NDP_OK;
+    n->bandwidth = c->links.bandwidth, n->latency = c->links.latency;
     n->count = n->count > 0 ? n->count : 1;
-    n->bandwidth = n->bandwidth > 0 ? n->bandwidth : c->links.bandwidth;
-    n->latency = n->latency > 0 ? n->latency : c->links.latency;
-    return NDP_OK;
+    return n->kind || !c->links.kind ? NDP_OK : ndp_option_copy_text(c->links.kind, &n->kind);
 }
 
 /* What neither the device nor the node states, and has no default. */
