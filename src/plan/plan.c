@@ -391,6 +391,8 @@ static ndp_status take_cluster(const ndp_plan_opts *o, ndp_config *c) {
     ndp_cluster cluster;
     NDP_CHECK(!o->ranks_per_node, "--ranks-per-node and --cluster both say how many ranks a node has: leave out one of "
                                   "the two");
+    if (o->as_run) /* which has its own device and ranks */
+        return NDP_OK;
     NDP_TRY(ndp_cluster_find(o->cluster, &cluster));
     bool gpus = !ndp_cluster_of_hosts(&cluster) && !ndp_config_given(c, "train", "device");
     bool all = c->train.ranks == 0 && (o->n_layouts || c->parallelism.size[NDP_DP_SHARD] == 0);

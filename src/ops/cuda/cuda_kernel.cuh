@@ -15,8 +15,6 @@ extern "C" {
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
-enum { NDP_WARP = 32, NDP_MAX_THREADS = 1024 };
-
 /* ---- elements ---- */
 
 /* Element (r, c) of fp32, bf16 or fp64. */

@@ -41,7 +41,8 @@ static __global__ void __launch_bounds__(THREADS) ndp_squares_kernel(ndp_view x,
 }
 
 /* to = x times ndp_newton_schulz_start(the sum of the parts), which every warp adds up. */
-static __global__ void __launch_bounds__(THREADS) ndp_start_kernel(ndp_view x, ndp_view to, const double *parts, int n) {
+static __global__ void __launch_bounds__(THREADS)
+    ndp_start_kernel(ndp_view x, ndp_view to, const double *parts, int n) {
     double squares = 0;
     for (int i = threadIdx.x % NDP_WARP; i < n; i += NDP_WARP)
         squares += parts[i];
@@ -68,7 +69,9 @@ static matrices matrices_of(const ndp_op_call *c) {
     ndp_view x = c->out[0];
     int64_t small = ndp_newton_schulz_smaller(&x);
     char *at = (char *)c->scratch;
-    matrices m = {x, x, {at + ndp_newton_schulz_bytes(x.rows * x.cols), NDP_F32, small, small, small}, {}, nullptr, nullptr, false};
+    matrices m = {x,    x,       {at + ndp_newton_schulz_bytes(x.rows * x.cols), NDP_F32, small, small, small},
+                  {},   nullptr, nullptr,
+                  false};
     m.next.data = at;
     m.poly = m.gram;
     m.poly.data = (char *)m.gram.data + ndp_newton_schulz_bytes(small * small);
@@ -85,8 +88,8 @@ static ndp_status start(const ndp_op_call *c, const matrices &m) {
     unsigned threads = ndp_block_of(groups, THREADS);
     int64_t blocks = ndp_ceil_div(groups, threads);
     int parts = (int)std::min<int64_t>(blocks, NDP_NEWTON_SCHULZ_PARTS);
-    NDP_TRY(
-        ndp_launch(c, ndp_squares_kernel, dim3((unsigned)parts), dim3(threads), NDP_WARP * sizeof(double), from, m.parts));
+    NDP_TRY(ndp_launch(c, ndp_squares_kernel, dim3((unsigned)parts), dim3(threads), NDP_WARP * sizeof(double), from,
+                       m.parts));
     return ndp_launch(c, ndp_start_kernel, dim3((unsigned)blocks), dim3(threads), 0, from, to, m.parts, parts);
 }
 

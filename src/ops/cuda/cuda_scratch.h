@@ -10,10 +10,12 @@
 #define NDP_CUDA_SCRATCH_OPS(X)                                                                                        \
     X(embedding_dw)                                                                                                    \
     X(linear)                                                                                                          \
-    X(linear_dx) X(linear_dw) X(linear_db) X(layernorm_dw) X(rmsnorm_dw) X(dora_dm) X(causal_conv_dw) X(square_sum)    \
+    X(linear_dx)                                                                                                       \
+    X(linear_dw) X(linear_db) X(layernorm_dw) X(rmsnorm_dw) X(dora_dm) X(causal_conv_dw) X(square_sum)                 \
         X(newton_schulz) X(xent) X(xent_logits) X(xent_grad) X(attention) X(attention_bwd)
 
-enum { NDP_LANES = 8 }; /* neighbouring columns that a thread moves at once */
+/* NDP_LANES: neighbouring columns that a thread moves at once. */
+enum { NDP_WARP = 32, NDP_LANES = 8, NDP_MAX_THREADS = 1024 };
 
 static inline int64_t ndp_ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 /* Parts of scratch memory begin at multiples of it. */
