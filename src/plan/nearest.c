@@ -92,24 +92,39 @@ static void list(const nearest *n, const changes *c, const ndp_plan_need *need) 
     ndp_str_release(&words);
 }
 
-/* The change with the least besides that fits, if any does. */
+/* The change, and besides it what the bits of `way` say. */
+static changes besides(const changes *c, int way) {
+    changes with = *c;
+    if (way & 1)
+        add_key(&with, "train.recompute=block");
+    if (way & 2)
+        add_key(&with, "batch.micro_batch_size=%d", 1);
+    return with;
+}
+
+/* The change with the least besides that fits, if any does. Where it does not with all of it, nothing else is tried. */
 static ndp_status propose(const nearest *n, const changes *c, bool *fits) {
     const ndp_job *j = n->d->job;
-    bool recompute = j->config->train.recompute == NDP_RECOMPUTE_NONE, rows = j->batch.micro_batch > 1;
+    int all = (j->config->train.recompute == NDP_RECOMPUTE_NONE ? 1 : 0) | (j->batch.micro_batch > 1 ? 2 : 0);
+    changes with = besides(c, all);
+    ndp_plan_need need;
     *fits = false;
-    for (int way = c->n ? 0 : 1; way < 4 && !*fits; way++) {
-        ndp_plan_need need;
-        changes with = *c;
-        if ((way & 1 && !recompute) || (way & 2 && !rows))
-            continue;
-        if (way & 1)
-            add_key(&with, "train.recompute=block");
-        if (way & 2)
-            add_key(&with, "batch.micro_batch_size=%d", 1);
+    if (with.n > 0)
         NDP_TRY(try_changes(n, &with, &need, fits));
-        if (*fits)
-            list(n, &with, &need);
+    if (!*fits)
+        return NDP_OK;
+    for (int way = c->n ? 0 : 1; way < all; way++) {
+        const changes less = besides(c, way);
+        ndp_plan_need own;
+        bool enough = false;
+        if ((way & all) == way)
+            NDP_TRY(try_changes(n, &less, &own, &enough));
+        if (enough) {
+            list(n, &less, &own);
+            return NDP_OK;
+        }
     }
+    list(n, &with, &need);
     return NDP_OK;
 }
 

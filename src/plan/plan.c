@@ -457,6 +457,7 @@ static ndp_status plan_all(const ndp_config *c, const ndp_plan_opts *o, plan_out
 }
 
 static void put_results(plan_output *out) {
+    ndp_json_put_int(&out->report.json, "version", 1); /* of the members of a cluster */
     ndp_json_open(&out->report.json, "results", '[');
     ndp_str_add(&out->report.json.text, out->results.text.data ? out->results.text.data : "");
     ndp_json_close(&out->report.json, ']');
@@ -466,6 +467,8 @@ ndp_status ndp_plan(const ndp_config *c, const ndp_plan_opts *o, char **text) {
     NDP_NOT_NULL(c, o, text);
     plan_output out = {0};
     NDP_CHECK(!o->json || (!o->program && !o->placements), "a program and placements are printed as text, not as JSON");
+    NDP_CHECK(o->n_layouts <= 1 || (!o->schedule && !o->timeline && !o->layout_picture),
+              "%d layouts would write the same file: give one --layout", o->n_layouts);
     ndp_status st = plan_all(c, o, &out);
     if (st == NDP_OK && o->cluster)
         put_results(&out);

@@ -14,7 +14,7 @@ typedef struct ndp_dry_run {
     ndp_exec exec;
 } ndp_dry_run;
 
-/* NDP_ENOTSUP: the job's device is not built. */
+/* NDP_EINVAL: there is no such device. */
 ndp_status ndp_dry_run_init(ndp_dry_run *d, const ndp_job *j, int per_node, int split_place);
 ndp_status ndp_dry_run_at(ndp_dry_run *d, const ndp_job *j, const ndp_program_place *at);
 

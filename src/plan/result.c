@@ -7,7 +7,7 @@ ndp_plan_capacity ndp_plan_capacity_of(const ndp_dry_run *d, const ndp_cluster *
     const ndp_device_facts *f = &c->facts;
     double stated = d->job->config->train.gpu_memory * (1 << 30);
     if (d->device.host_memory)
-        return (ndp_plan_capacity){(int64_t)(f->memory_bytes / d->per_node), 0};
+        return (ndp_plan_capacity){ndp_cluster_of_hosts(c) ? (int64_t)(f->memory_bytes / d->per_node) : 0, 0};
     return (ndp_plan_capacity){(int64_t)(stated > 0 ? stated : f->memory_bytes), (int64_t)f->runtime_bytes};
 }
 

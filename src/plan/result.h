@@ -11,7 +11,8 @@ typedef struct ndp_plan_capacity {
     int64_t bytes;   /* 0: not known */
     int64_t runtime; /* of them, what the runtime takes */
 } ndp_plan_capacity;
-/* train.gpu_memory, or what the cluster's device has; of a host that its ranks share, a rank's part. */
+/* train.gpu_memory, or what the cluster's device has; of a host that its ranks share, a rank's part. Programs for
+ * processors on a cluster of GPUs: not known. */
 ndp_plan_capacity ndp_plan_capacity_of(const ndp_dry_run *d, const ndp_cluster *c);
 static inline bool ndp_plan_fits(const ndp_plan_capacity *c, const ndp_plan_need *n) {
     return c->bytes == 0 || n->peak + c->runtime <= c->bytes;

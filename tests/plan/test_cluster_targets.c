@@ -184,6 +184,8 @@ static void layouts_are_planned_in_turn(void **state) {
         o.layouts = &wrong[i][0], o.n_layouts = 1;
         CHECK_FAILS(ndp_plan(c, &o, &text), NDP_EINVAL, wrong[i][1]);
     }
+    o.layouts = layouts, o.n_layouts = 2, o.json = false, o.timeline = "step.svg";
+    CHECK_FAILS(ndp_plan(c, &o, &text), NDP_EINVAL, "2 layouts would write the same file");
     ndp_config_destroy(c);
 }
 
