@@ -23,11 +23,15 @@ typedef struct ndp_plan_opts {
     const char *layout_picture; /* a path (.svg): draw what each rank holds; NULL: no */
     bool json;                  /* the text is one line of JSON; not with `program` or `placements` */
     bool as_run;                /* NDP_EINVAL where the run would be refused for lack of a GPU's memory */
-    const char *cluster;        /* a cluster.yaml: also the links that what is sent takes; NULL: no */
+    const char *cluster;        /* a cluster.yaml, or NODESxDEVICES:DEVICE: for its devices, with the links; NULL: no */
     bool cyclic;                /* ranks go around its nodes; otherwise they fill one after the other */
+    /* Layouts instead of the job's, such as "tp=8,pp=4": each has a text, and JSON an entry of "results". Since 0.2.0.
+     */
+    const char *const *layouts;
+    int n_layouts;
 } ndp_plan_opts;
 #define NDP_PLAN_OPTS_INIT                                                                                             \
-    { -1, 0, false, false, NULL, NULL, NULL, NULL, false, false, NULL, false }
+    { -1, 0, false, false, NULL, NULL, NULL, NULL, false, false, NULL, false, NULL, 0 }
 /* What a run would do and need, for a world of any size, without starting ranks or loading weights: config.json is
  * enough. With `data` the model's weights must exist (NDP_EIO), the tokenizer and all data files are opened, and the
  * first 100 records or 1 MiB of each source are rendered and tokenized; the text then also has the run's lines about

@@ -1,12 +1,14 @@
 /* ndparallel plan: the memory, communication and program of one rank. */
 #include "cli/commands.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 typedef struct plan_arguments {
     cli_job job;
     ndp_plan_opts plan;
     const char *distribution;
+    cli_list layouts;
     bool passes;
 } plan_arguments;
 
@@ -19,9 +21,13 @@ static const cli_option options[] = {
      CLI_INT(plan_arguments, plan.rank, 0, (1 << 20) - 1)},
     {"ranks-per-node", 0, "N", "Ranks per node; default: one node for up to 8 ranks, else 8 per node",
      CLI_INT(plan_arguments, plan.ranks_per_node, 1, 1 << 20)},
-    {"cluster", 0, "FILE",
-     "Also show which links of a cluster.yaml the bytes take, and how long; `ndparallel topology` writes such a file",
+    {"cluster", 0, "FILE|NxD:DEVICE",
+     "Plan for a cluster.yaml (`ndparallel topology` writes one), or for N nodes of D built-in devices, such as "
+     "2x8:h100-sxm: for its kind of device, whether it fits, which links the bytes take, and how long",
      CLI_TEXT(plan_arguments, plan.cluster)},
+    {"layout", 'l', "AXIS=SIZE,...",
+     "A layout instead of the job's, such as tp=8,pp=4; ranks that are left go to dp_shard; may be repeated",
+     CLI_LIST(plan_arguments, layouts)},
     {"distribution", 0, "HOW",
      "With --cluster: ranks fill one node after the other (block), or go around the nodes (cyclic), as those of srun "
      "may",
@@ -73,12 +79,15 @@ static void check_arguments(void *arguments, struct argp_state *state) {
 static int run(const cli_command *c, int argc, char **argv) {
     plan_arguments a = {.job.optional = true, .plan = NDP_PLAN_OPTS_INIT};
     cli_parse(c, argc, argv, &a);
+    a.plan.layouts = a.layouts.items;
+    a.plan.n_layouts = a.layouts.n;
     char *text = NULL;
     ndp_status st = a.job.file ? cli_job_load(&a.job) : NDP_OK;
     if (st == NDP_OK)
         st = (a.passes ? ndp_plan_passes : ndp_plan)(a.job.config, &a.plan, &text);
     bool debug = a.job.debug;
     cli_job_release(&a.job);
+    free(a.layouts.items);
     return cli_print(st, text, debug);
 }
 

@@ -52,11 +52,13 @@ typedef struct ndp_nic_facts {
 typedef enum ndp_rate_type { NDP_RATE_FP32, NDP_RATE_BF16, NDP_RATE_FP8, NDP_RATES } ndp_rate_type;
 
 typedef struct ndp_device_facts {
-    double flops[NDP_RATES];               /* dense, per second; 0: it has no such unit */
-    double memory_bytes, memory_bandwidth; /* 0, of built-in `cpu`: unknown until it is measured */
-    int multiprocessors;                   /* of a CPU: cores, or 0 as above */
-    double call_seconds;                   /* what a call costs before it computes */
-    ndp_link_facts links;                  /* of a node of such devices, unless it says otherwise */
+    double flops[NDP_RATES]; /* dense, per second; 0: it has no such unit */
+    double memory_bytes;     /* as its driver reports it. 0, of built-in `cpu`: unknown until measured */
+    double runtime_bytes;    /* of them, what the runtime takes for a process: its context, libraries */
+    double memory_bandwidth; /* 0: as above */
+    int multiprocessors;     /* of a CPU: cores, or 0 as above */
+    double call_seconds;     /* what a call costs before it computes */
+    ndp_link_facts links;    /* of a node of such devices, unless it says otherwise */
     ndp_nic_facts nics;
 } ndp_device_facts;
 
@@ -95,6 +97,11 @@ typedef struct ndp_cluster {
  * The caller releases it, unless this fails. */
 NDP_API ndp_status ndp_cluster_read(const char *path, ndp_cluster *out);
 NDP_API ndp_status ndp_cluster_parse(const char *text, size_t size, const char *what, ndp_cluster *out);
+/* What a command line names: NODESxDEVICES:DEVICE, of a built-in device ("2x8:h100-sxm"), or the path of a
+ * cluster.yaml. Errors as above; of the short form in one line. */
+NDP_API ndp_status ndp_cluster_find(const char *text, ndp_cluster *out);
+/* Its devices are processors: programs work on the memory of the host. */
+bool ndp_cluster_of_hosts(const ndp_cluster *c);
 /* Appends it as YAML that reads back to the same cluster, up to the 1 MiB that a file may have. */
 void ndp_cluster_write(const ndp_cluster *c, ndp_str *out);
 /* Rounds all numbers to four digits, which are more than a measurement has. */
@@ -118,6 +125,10 @@ enum { NDP_RATE_TEXT = 24 };
 char *ndp_rate_text(double bytes_per_second, char out[NDP_RATE_TEXT]);
 
 /* ---- built-in devices (built_in.c) ---- */
+
+/* What CUDA takes of a GPU for a process: kernels and their stacks, cuBLASLt, NCCL. An estimate; free memory that is
+ * measured leaves it out. */
+#define NDP_CUDA_RUNTIME_BYTES (640LL << 20)
 
 /* The name of the i-th; NULL: there are no more. */
 const char *ndp_built_in_name(int i);

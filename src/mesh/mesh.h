@@ -140,6 +140,8 @@ char *ndp_layout_text(const ndp_layout *layout, char *out, size_t size);
 /* "tp=2,dp_shard=4", as users write it: any sizes, in any order; the others are 1. NDP_EINVAL names the nearest
  * axis. The sizes may still break a rule. */
 NDP_API ndp_status ndp_layout_parse(const char *text, ndp_layout *out);
+/* The same, and dp_shard is 0, what is left of the ranks, where it is not named. */
+NDP_API ndp_status ndp_layout_parse_open(const char *text, ndp_layout *out);
 
 /* Batch arithmetic. global = micro x dp_replicate x dp_shard x accumulation, in samples. */
 typedef struct ndp_batch_plan {

@@ -39,7 +39,7 @@ static ndp_status unknown_axis(const char *text, const char *name, size_t length
                     all + strlen(", "));
 }
 
-ndp_status ndp_layout_parse(const char *text, ndp_layout *out) {
+static ndp_status parse(const char *text, int rest, ndp_layout *out) {
     enum { LARGEST = 1 << 20 };
     ndp_layout layout = NDP_LAYOUT_ONE;
     bool seen[NDP_SIZES] = {false};
@@ -64,6 +64,11 @@ ndp_status ndp_layout_parse(const char *text, ndp_layout *out) {
         if (!*at)
             break;
     }
+    if (!seen[NDP_DP_SHARD])
+        layout.size[NDP_DP_SHARD] = rest;
     *out = layout;
     return NDP_OK;
 }
+
+ndp_status ndp_layout_parse(const char *text, ndp_layout *out) { return parse(text, 1, out); }
+ndp_status ndp_layout_parse_open(const char *text, ndp_layout *out) { return parse(text, 0, out); }

@@ -24,8 +24,10 @@ extern const char *const ndp_device_names[];
 /* The device of that name; `cuda` and `sim` are loaded (device/cuda/cuda_load.h). NDP_EINVAL: there is none,
  * and the message has the names; or it is not built, or this machine lacks what it needs, and the message says what. */
 NDP_API ndp_status ndp_device_find(const char *name, const ndp_device **out);
-/* A device that plans for the one of that name, by its kernels' needs, and executes nothing. A machine without a GPU
- * can plan for `cuda`. Errors as above. */
+/* A device that plans for the one of that name, by its kernels' needs, and executes nothing; of `cuda` and `sim` the
+ * same on every machine, with and without a GPU and a plugin (gpu_plan.c). NDP_EINVAL: there is none. */
 NDP_API ndp_status ndp_device_find_plan(const char *name, ndp_device *out);
+/* Plans for `cuda` and `sim`. */
+extern const ndp_device ndp_device_gpu;
 
 #endif

@@ -8,7 +8,7 @@
 #define NDP_OPS_PIECES_H
 
 #include "ops/dynamic_map.h"
-#include "ops/op.h"
+#include "ops/shape.h"
 #include "ops/update.h"
 #include "tensor/segments.h"
 
@@ -43,10 +43,6 @@ static inline const double *ndp_piece_constants(const void *constants, const int
 
 /* NDP_EBUG where `pieces` is not a table; an absent one is an empty one. `op` names the op in the message. */
 ndp_status ndp_pieces_check(const char *op, const ndp_view *pieces);
-
-/* square_sum adds each piece in at most this many parts, whose sums are added in their order: threads only choose who
- * computes which part. */
-enum { NDP_SQUARE_PARTS = 256, NDP_SQUARE_LANES = 16 };
 
 /* Elements of a part of a piece of n elements; the last part has the rest. */
 static inline int64_t ndp_square_part(int64_t n) {

@@ -50,4 +50,8 @@ static inline int64_t ndp_int_at(const ndp_view *v, int64_t r) { return ((const 
 
 static inline bool ndp_present(const ndp_view *v) { return v->data != NULL; }
 
+/* square_sum adds each piece in at most this many parts, whose sums are added in their order: threads only choose who
+ * computes which part. */
+enum { NDP_SQUARE_PARTS = 256, NDP_SQUARE_LANES = 16 };
+
 #endif

@@ -55,7 +55,7 @@ double ndp_cluster_plan_seconds(const ndp_cluster_plan *p, const ndp_group_links
 
 ndp_status ndp_cluster_plan_open(const ndp_job *j, const char *path, bool cyclic, int rank, ndp_cluster_plan *out) {
     ndp_cluster_plan p = {.job = j, .rank = rank, .facts = {j->spec.layout.kv_heads, j->ties}};
-    NDP_TRY(ndp_cluster_read(path, &p.cluster));
+    NDP_TRY(ndp_cluster_find(path, &p.cluster));
     ndp_status st =
         cyclic ? ndp_rank_map_deal(&p.cluster, j->world, &p.map) : ndp_rank_map_fill(&p.cluster, j->world, &p.map);
     if (st == NDP_OK)
@@ -177,7 +177,12 @@ ndp_status ndp_cluster_plan_loads(const ndp_cluster_plan *p, const ndp_dry_run *
     add_device(&p->cluster, out, json);
     ndp_str_addf(out, "\nover links of %s in a step, all ranks (%s)\n", p->cluster.name,
                  source.data ? source.data : "");
-    ndp_json_put_text(json, "cluster", p->cluster.name);
+    ndp_json_open(json, "cluster", '{');
+    ndp_json_put_text(json, "name", p->cluster.name);
+    ndp_json_put_int(json, "nodes", p->cluster.nodes);
+    ndp_json_put_int(json, "devices", ndp_cluster_devices(&p->cluster));
+    ndp_json_put_text(json, "numbers", source.data);
+    ndp_json_close(json, '}');
     ndp_json_put_text(json, "numbers", source.data);
     ndp_json_open(json, "links", '[');
     ndp_status st = add_levels(p, &flows, out, json);

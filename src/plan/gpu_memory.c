@@ -1,11 +1,8 @@
 /* What ranks need of a GPU, and what it has. */
 #include "plan/gpu_memory.h"
 
+#include "cluster/cluster.h"
 #include "ops/devices.h"
-
-/* What CUDA takes of a GPU for a process: kernels and their stacks, cuBLASLt, NCCL. An estimate; where the GPU is
- * here, its free memory is measured in a process that has opened it. */
-#define CONTEXT_BYTES (640LL << 20)
 
 /* What is free on the GPU of a node's first rank, and how many GPUs the node has, at most `most`. 0: there is none. */
 static int64_t measure(const ndp_device *d, int most, int *gpus) {
@@ -41,7 +38,9 @@ ndp_gpu_memory ndp_gpu_memory_of(const ndp_job *j, int per_node, int64_t rank_by
     return m;
 }
 
-int64_t ndp_gpu_memory_need(const ndp_gpu_memory *m) { return m->ranks * m->rank + (m->stated ? CONTEXT_BYTES : 0); }
+int64_t ndp_gpu_memory_need(const ndp_gpu_memory *m) {
+    return m->ranks * m->rank + (m->stated ? NDP_CUDA_RUNTIME_BYTES : 0);
+}
 
 bool ndp_gpu_memory_lacks(const ndp_gpu_memory *m, ndp_str *why) {
     char need[16], rank[16], has[16];

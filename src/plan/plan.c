@@ -6,6 +6,7 @@
 #include "plan/gpu_memory.h"
 #include "plan/layout_picture.h"
 #include "plan/plan_report.h"
+#include "plan/result.h"
 #include "plan/traffic.h"
 #include "step/timeline.h"
 #include "weights/weights.h"
@@ -56,18 +57,22 @@ static ndp_status rows_text(const ndp_dry_run *d, const ndp_program *p, ndp_plan
     return NDP_OK;
 }
 
-/* Compares a node of the run with this host, which need not be one of its hosts. */
-static void compare_memory(int64_t rank_bytes, int per_node, ndp_plan_report *report) {
+/* Compares a node of the run with this host, which need not be one of its hosts, and of a cluster's GPUs is none:
+ * `here` false. */
+static void compare_memory(int64_t rank_bytes, int per_node, bool here, ndp_plan_report *report) {
     ndp_str *out = &report->text;
     const ndp_memory_need need = {
         .rank = rank_bytes, .ranks = per_node, .mapped = 1, .shared = true, .what = "the run", .less = ""};
     char bytes[16], have[16];
     ndp_str why = {0};
     int64_t available = ndp_memory_available();
-    ndp_str_addf(out, "\na node of %d rank%s needs %s; this host has %s available\n", per_node,
-                 per_node == 1 ? "" : "s", ndp_human_bytes((double)ndp_memory_of_host(&need), bytes),
-                 ndp_human_bytes((double)available, have));
-    bool lacks = ndp_memory_lacks(&need, &why);
+    ndp_str_addf(out, "\na node of %d rank%s needs %s", per_node, per_node == 1 ? "" : "s",
+                 ndp_human_bytes((double)ndp_memory_of_host(&need), bytes));
+    if (here)
+        ndp_str_addf(out, "; this host has %s available\n", ndp_human_bytes((double)available, have));
+    else
+        ndp_str_add(out, " of its host\n");
+    bool lacks = here && ndp_memory_lacks(&need, &why);
     if (lacks)
         ndp_str_addf(out, "warning: on this host it would be refused: %s\n", why.data ? why.data : "");
     ndp_json_open(&report->json, "node", '{');
@@ -215,13 +220,16 @@ static ndp_status write_own_traffic(const ndp_dry_run *d, const ndp_engine *trai
 }
 
 static ndp_status budget_text(const ndp_dry_run *d, const ndp_program *p, const ndp_engine_memory *score,
-                              const ndp_engine_memory *texts, const char *data, bool as_run, ndp_plan_report *report) {
+                              const ndp_engine_memory *texts, const char *data, const ndp_cluster_plan *links,
+                              bool as_run, ndp_plan_report *report) {
     ndp_str *out = &report->text;
     char a[16];
     bool own = d->job->config->train.own_batches;
     ndp_budget budget;
     ndp_program_budget(p, &budget);
     ndp_job_describe(d->job, out);
+    if (links)
+        ndp_str_addf(out, "planned for %s: the programs of train.device %s\n", links->cluster.device, d->device.name);
     ndp_str_add(out, data);
     NDP_TRY(rows_text(d, p, report));
     ndp_str_addf(out, "program: %d instructions, %d ranks a node, gathers %s%s\n\npeak memory of rank %d\n", p->n,
@@ -255,9 +263,9 @@ static ndp_status budget_text(const ndp_dry_run *d, const ndp_program *p, const 
     int64_t mean = (d->device.host_memory ? (int64_t)budget.total : 0) + (int64_t)budget.staging + score->host;
     if (d->job->pipeline.ranks || d->job->config->train.own_generate)
         NDP_TRY(ndp_job_node_memory(d->job, p->opts.step.mesh.rank, d->per_node, &mean));
-    compare_memory(mean, d->per_node, report);
-    NDP_TRY(compare_gpu(d, (int64_t)budget.total + score->device + texts->device, as_run, report));
-    return NDP_OK;
+    compare_memory(mean, d->per_node, !links || d->device.host_memory, report);
+    int64_t bytes = (int64_t)budget.total + score->device + texts->device;
+    return links ? NDP_OK : compare_gpu(d, bytes, as_run, report); /* result.c compares with the cluster's */
 }
 
 /* Memory and traffic of a rank, or its program. `links`: of a cluster; NULL: of none. */
@@ -273,7 +281,7 @@ static ndp_status plan_rank(const ndp_dry_run *d, const ndp_model *m, int rank, 
     if (program)
         ndp_program_print(ndp_engine_program(engine), true, &out->text);
     else if (st == NDP_OK)
-        st = budget_text(d, ndp_engine_program(engine), &score, &texts, data, o->as_run, out);
+        st = budget_text(d, ndp_engine_program(engine), &score, &texts, data, links, o->as_run, out);
     if (st == NDP_OK && !program)
         st = save_text(d, engine, out);
     if (st == NDP_OK && !program)
@@ -306,10 +314,18 @@ static int ranks_per_node(const ndp_job *j, const ndp_plan_opts *o, const ndp_cl
     return links ? ndp_rank_map_block(&links->map) : ndp_plan_per_node(j, o);
 }
 
+/* Where a plan goes: both forms, and the entries of "results". */
+typedef struct plan_output {
+    ndp_plan_report report;
+    ndp_json_out results;
+    int n; /* of them */
+} plan_output;
+
 static ndp_status plan_ranks(const ndp_job *j, const ndp_plan_opts *o, const char *data, ndp_cluster_plan *links,
-                             ndp_plan_report *out) {
+                             plan_output *out) {
     ndp_model m;
     ndp_dry_run d;
+    ndp_plan_need need;
     NDP_TRY(ndp_dry_run_init(&d, j, ranks_per_node(j, o, links), 0));
     if (links)
         links->rings = !d.device.host_memory && !d.exec.staged;
@@ -318,23 +334,23 @@ static ndp_status plan_ranks(const ndp_job *j, const ndp_plan_opts *o, const cha
     NDP_TRY(ndp_model_build(&j->spec, &j->model, &m));
     ndp_status st = NDP_OK;
     for (int r = first; st == NDP_OK && r < end; r += stage)
-        st = plan_rank(&d, &m, r, o, data, links, out);
+        st = plan_rank(&d, &m, r, o, data, links, &out->report);
     if (st == NDP_OK && o->layout_picture)
         st = ndp_layout_picture_write(&d, &m, o->layout_picture);
     if (st == NDP_OK)
-        st = ndp_plan_check(&d, &m, &(ndp_plan_extras){o->timeline, o->placements}, out);
+        st = ndp_plan_check(&d, &m, &(ndp_plan_extras){o->timeline, o->placements, &need}, &out->report);
+    if (st == NDP_OK && links && !o->program)
+        st = ndp_plan_put_result(&d, links, &need, ++out->n, &out->report.text, &out->results);
     ndp_model_release(&m);
     return st;
 }
 
-static ndp_status plan_job(const ndp_job *j, const ndp_plan_opts *o, const char *data, ndp_plan_report *out) {
+static ndp_status plan_job(const ndp_job *j, const ndp_plan_opts *o, const char *data, plan_output *out) {
     ndp_cluster_plan links = {0};
     NDP_CHECK(o->rank >= -1 && o->rank < j->world, "there is no rank %d: the layout has ranks 0 to %d", o->rank,
               j->world - 1);
     NDP_CHECK(!o->schedule || j->pipeline.ranks,
               "there is no schedule to write: parallelism.pp_size is 1; set it to the number of pipeline ranks");
-    NDP_CHECK(!o->cluster || !o->ranks_per_node, "--ranks-per-node and --cluster both say how many ranks a node has: "
-                                                 "leave out one of the two");
     NDP_TRY(check_paths(o));
     if (o->schedule)
         NDP_TRY(ndp_pipeline_write(&j->pipeline, o->schedule));
@@ -345,38 +361,121 @@ static ndp_status plan_job(const ndp_job *j, const ndp_plan_opts *o, const char 
     return st;
 }
 
-/* Fills both forms; `data`: the lines about the data. */
-static ndp_status report_job(const ndp_job *j, const ndp_plan_opts *o, ndp_plan_report *data, ndp_plan_report *out) {
-    ndp_json_open(&out->json, NULL, '{');
-    ndp_plan_put_job(&out->json, j);
-    data->json.more = true; /* members of the same object follow */
-    if (o->data) {
-        NDP_TRY(ndp_job_find_weights(j));
-        NDP_TRY(data_text(j, data));
-    } else
-        ndp_plan_put_data(&data->json, NULL, NULL);
-    ndp_str_add(&out->json.text, data->json.text.data ? data->json.text.data : "");
-    NDP_TRY(plan_job(j, o, data->text.data ? data->text.data : "", out));
-    ndp_json_close(&out->json, '}');
-    return NDP_OK;
-}
-
 static void report_release(ndp_plan_report *r) {
     ndp_str_release(&r->text);
     ndp_str_release(&r->json.text);
 }
 
+/* Fills both forms with one job. */
+static ndp_status report_job(const ndp_job *j, const ndp_plan_opts *o, plan_output *out) {
+    ndp_plan_report data = {.json.more = true}; /* members of the same object follow */
+    ndp_status st = NDP_OK;
+    ndp_plan_put_job(&out->report.json, j);
+    if (o->data) {
+        st = ndp_job_find_weights(j);
+        if (st == NDP_OK)
+            st = data_text(j, &data);
+    } else
+        ndp_plan_put_data(&data.json, NULL, NULL);
+    ndp_str_add(&out->report.json.text, data.json.text.data ? data.json.text.data : "");
+    if (st == NDP_OK)
+        st = plan_job(j, o, data.text.data ? data.text.data : "", out);
+    report_release(&data);
+    return st;
+}
+
+/* ---- ways of a job: on a cluster, in several layouts ---- */
+
+/* The job as a cluster runs it: on its kind of device, and as many ranks as it has, where nothing says otherwise. */
+static ndp_status take_cluster(const ndp_plan_opts *o, ndp_config *c) {
+    ndp_cluster cluster;
+    NDP_CHECK(!o->ranks_per_node, "--ranks-per-node and --cluster both say how many ranks a node has: leave out one of "
+                                  "the two");
+    if (o->as_run) /* which has its own device and ranks */
+        return NDP_OK;
+    NDP_TRY(ndp_cluster_find(o->cluster, &cluster));
+    bool gpus = !ndp_cluster_of_hosts(&cluster) && !ndp_config_given(c, "train", "device");
+    bool all = c->train.ranks == 0 && (o->n_layouts || c->parallelism.size[NDP_DP_SHARD] == 0);
+    int devices = ndp_cluster_devices(&cluster);
+    ndp_cluster_release(&cluster);
+    if (all)
+        c->train.ranks = devices;
+    return gpus ? ndp_config_set(c, "train.device=cuda") : NDP_OK;
+}
+
+static ndp_status take_layout(const char *text, ndp_config *c) {
+    ndp_layout layout;
+    NDP_TRY(ndp_layout_parse_open(text, &layout));
+    for (int i = 0; i < NDP_SIZES; i++)
+        NDP_TRY(layout.size[i]
+                    ? ndp_config_setf(c, "parallelism.%s_size=%d", ndp_axis_name((ndp_axis)i), layout.size[i])
+                    : ndp_config_setf(c, "parallelism.%s_size=auto", ndp_axis_name((ndp_axis)i)));
+    return NDP_OK;
+}
+
+static ndp_status plan_config(const ndp_config *c, const ndp_plan_opts *o, plan_output *out) {
+    ndp_job j;
+    NDP_TRY(o->data ? ndp_job_init(c, 0, &j) : ndp_job_init_planned(c, 0, &j));
+    ndp_status st = report_job(&j, o, out);
+    ndp_job_release(&j);
+    return st;
+}
+
+/* The job itself, or as a cluster and the layout say. */
+static ndp_status plan_way(const ndp_config *c, const ndp_plan_opts *o, const char *layout, plan_output *out) {
+    ndp_config way;
+    if (!o->cluster && !layout)
+        return plan_config(c, o, out);
+    NDP_TRY(ndp_config_copy(c, &way));
+    ndp_status st = o->cluster ? take_cluster(o, &way) : NDP_OK;
+    if (st == NDP_OK && layout)
+        st = take_layout(layout, &way);
+    if (st == NDP_OK)
+        st = plan_config(&way, o, out);
+    ndp_config_release(&way);
+    return st;
+}
+
+/* Members of the object are those of the first layout; the text has a block of each. */
+static ndp_status plan_all(const ndp_config *c, const ndp_plan_opts *o, plan_output *out) {
+    ndp_json_out first = {0};
+    ndp_status st = NDP_OK;
+    for (int i = 0; i < (o->n_layouts ? o->n_layouts : 1) && st == NDP_OK; i++) {
+        const char *layout = o->n_layouts ? o->layouts[i] : NULL;
+        if (o->n_layouts > 1)
+            ndp_str_addf(&out->report.text, "%slayout %s\n", i ? "\n" : "", layout);
+        out->report.json = (ndp_json_out){0};
+        ndp_json_open(&out->report.json, NULL, '{');
+        st = plan_way(c, o, layout, out);
+        if (i == 0)
+            first = out->report.json;
+        else
+            ndp_str_release(&out->report.json.text);
+    }
+    out->report.json = first;
+    return st;
+}
+
+static void put_results(plan_output *out) {
+    ndp_json_put_int(&out->report.json, "version", 1); /* of the members of a cluster */
+    ndp_json_open(&out->report.json, "results", '[');
+    ndp_str_add(&out->report.json.text, out->results.text.data ? out->results.text.data : "");
+    ndp_json_close(&out->report.json, ']');
+}
+
 ndp_status ndp_plan(const ndp_config *c, const ndp_plan_opts *o, char **text) {
     NDP_NOT_NULL(c, o, text);
-    ndp_job j;
-    ndp_plan_report out = {0}, data = {0};
+    plan_output out = {0};
     NDP_CHECK(!o->json || (!o->program && !o->placements), "a program and placements are printed as text, not as JSON");
-    NDP_TRY(o->data ? ndp_job_init(c, 0, &j) : ndp_job_init_planned(c, 0, &j));
-    ndp_status st = report_job(&j, o, &data, &out);
-    report_release(&data);
-    ndp_job_release(&j);
-    char *whole = st == NDP_OK ? ndp_str_detach(o->json ? &out.json.text : &out.text) : NULL;
-    report_release(&out);
+    NDP_CHECK(o->n_layouts <= 1 || (!o->schedule && !o->timeline && !o->layout_picture),
+              "%d layouts would write the same file: give one --layout", o->n_layouts);
+    ndp_status st = plan_all(c, o, &out);
+    if (st == NDP_OK && o->cluster)
+        put_results(&out);
+    ndp_json_close(&out.report.json, '}');
+    char *whole = st == NDP_OK ? ndp_str_detach(o->json ? &out.report.json.text : &out.report.text) : NULL;
+    report_release(&out.report);
+    ndp_str_release(&out.results.text);
     if (st != NDP_OK)
         return st;
     *text = whole;

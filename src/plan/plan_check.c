@@ -16,6 +16,7 @@ typedef struct checked_world {
     ndp_engine **engines; /* NULL: shares that of an earlier rank */
     ndp_program *shared;  /* of those, with the rank's own mesh and slices (`owned`); the rest is borrowed */
     const ndp_program **programs;
+    ndp_engine_memory *scores; /* what those with an engine need besides, for held-out rows */
     int n;
 } checked_world;
 
@@ -91,7 +92,8 @@ static ndp_status choose_ranks(const ndp_dry_run *d, const ndp_model *m, int who
     w->engines = calloc(most, sizeof *w->engines);
     w->shared = calloc(most, sizeof *w->shared);
     w->programs = calloc(most, sizeof *w->programs);
-    if (st == NDP_OK && (!w->ranks || !w->engines || !w->shared || !w->programs))
+    w->scores = calloc(most, sizeof *w->scores);
+    if (st == NDP_OK && (!w->ranks || !w->engines || !w->shared || !w->programs || !w->scores))
         st = NDP_FAIL(NDP_ENOMEM, "not enough memory to check %zu programs", most);
     for (int r = 0; st == NDP_OK && r < j->world && j->world <= whole; r++)
         w->ranks[w->n++] = r;
@@ -184,7 +186,7 @@ static ndp_status add_program(const ndp_dry_run *d, const ndp_model *m, checked_
 
 /* The programs that score held-out rows: the same proof. With the weights of the programs that train, if there are any,
  * else with their own. */
-static ndp_status check_scores(const ndp_dry_run *d, const checked_world *w, bool trained) {
+static ndp_status check_scores(const ndp_dry_run *d, checked_world *w, bool trained) {
     size_t n = (size_t)w->n + 1;
     ndp_engine **engines = calloc(n, sizeof *engines);
     ndp_model *models = calloc(n, sizeof *models);
@@ -198,6 +200,7 @@ static ndp_status check_scores(const ndp_dry_run *d, const checked_world *w, boo
         st = ndp_plan_score_engine(d, w->ranks[i], w->engines[i], &models[built], &engines[built]);
         if (st == NDP_OK && engines[built]) {
             programs[built] = ndp_engine_program(engines[built]);
+            w->scores[i] = ndp_engine_memory_of(engines[built]);
             built++;
         }
     }
@@ -211,6 +214,30 @@ static ndp_status check_scores(const ndp_dry_run *d, const checked_world *w, boo
     free(models);
     free(engines);
     return st;
+}
+
+/* The rank that needs the most. */
+static ndp_status find_fullest(const ndp_dry_run *d, const checked_world *w, ndp_plan_need *out) {
+    const ndp_job *j = d->job;
+    ndp_engine_memory texts;
+    *out = (ndp_plan_need){.peak = -1};
+    NDP_TRY(ndp_plan_texts(d, &texts));
+    for (int i = 0; i < w->n; i++) {
+        if (!w->engines[i])
+            continue;
+        bool leads = ndp_mesh_leads(&w->programs[i]->opts.step.mesh), host = d->device.host_memory;
+        const ndp_engine_memory own = ndp_engine_memory_of(w->engines[i]), *score = &w->scores[i];
+        int64_t device = own.device + score->device + (leads ? texts.device : 0);
+        int64_t bytes = device + (host ? own.pinned + score->pinned : 0);
+        if (bytes <= out->peak)
+            continue;
+        *out = (ndp_plan_need){.rank = w->ranks[i], .peak = bytes};
+        ndp_program_budget(w->programs[i], &out->budget);
+        int place = w->ranks[i] / (j->world / j->layout.size[NDP_PP]);
+        while (out->stage < j->pipeline.stages && j->pipeline.rank_of[out->stage] != place)
+            out->stage++;
+    }
+    return NDP_OK;
 }
 
 /* Builds the programs and proves them; *proof: what was proven. */
@@ -245,7 +272,7 @@ static void add_proof(const ndp_job *j, const checked_world *w, const char *proo
                      proof);
 }
 
-static ndp_status check(const ndp_dry_run *d, const ndp_model *m, const char *placements, checked_world *w,
+static ndp_status check(const ndp_dry_run *d, const ndp_model *m, const ndp_plan_extras *extras, checked_world *w,
                         ndp_plan_report *out) {
     ndp_str proof = {0};
     ndp_status st = prove(d, m, w, &proof);
@@ -254,10 +281,13 @@ static ndp_status check(const ndp_dry_run *d, const ndp_model *m, const char *pl
         add_stages(d->job, w, &out->text);
         ndp_plan_put_pipeline(&out->json, d->job, w->programs, w->n);
     }
-    if (st == NDP_OK && placements)
-        st = ndp_placement_print(&placed, strcmp(placements, "all") == 0 ? NULL : placements, &out->text);
+    const char *unit = extras->placements;
+    if (st == NDP_OK && unit)
+        st = ndp_placement_print(&placed, strcmp(unit, "all") == 0 ? NULL : unit, &out->text);
     if (st == NDP_OK)
         add_proof(d->job, w, proof.data, out);
+    if (st == NDP_OK && extras->need)
+        st = find_fullest(d, w, extras->need);
     ndp_str_release(&proof);
     return st;
 }
@@ -294,12 +324,13 @@ static void world_release(checked_world *w) {
     free(w->engines);
     free(w->shared);
     free(w->programs);
+    free(w->scores);
 }
 
 ndp_status ndp_plan_check(const ndp_dry_run *d, const ndp_model *m, const ndp_plan_extras *extras,
                           ndp_plan_report *out) {
     checked_world w = {0};
-    ndp_status st = check(d, m, extras->placements, &w, out);
+    ndp_status st = check(d, m, extras, &w, out);
     if (st == NDP_OK && extras->timeline)
         st = simulate(&w, extras->timeline, &out->text);
     world_release(&w);
@@ -336,6 +367,20 @@ ndp_status ndp_plan_try(const ndp_dry_run *d, const ndp_model *m, const ndp_pric
             measure_trial(&w, &s, out);
         ndp_simulation_release(&s);
     }
+    world_release(&w);
+    return st;
+}
+
+ndp_status ndp_plan_fullest(const ndp_dry_run *d, const ndp_model *m, ndp_plan_need *out) {
+    checked_world w = {0};
+    ndp_status st = choose_ranks(d, m, WHOLE_TRIAL, &w);
+    for (int i = 0; i < w.n && st == NDP_OK; i++) {
+        st = add_program(d, m, &w, i);
+        if (st == NDP_OK && w.engines[i])
+            st = ndp_plan_score(d, w.ranks[i], w.engines[i], &w.scores[i]);
+    }
+    if (st == NDP_OK)
+        st = find_fullest(d, &w, out);
     world_release(&w);
     return st;
 }

@@ -25,10 +25,14 @@ static void put_model(ndp_json_out *o, const ndp_job *j) {
     ndp_str_release(&notes);
 }
 
-static void put_layout(ndp_json_out *o, const ndp_job *j) {
-    ndp_json_open(o, "layout", '{');
+void ndp_plan_put_sizes(ndp_json_out *o, const ndp_job *j) {
     for (int i = 0; i < NDP_SIZES; i++)
         ndp_json_put_int(o, ndp_axis_table[i].name, j->layout.size[i]);
+}
+
+static void put_layout(ndp_json_out *o, const ndp_job *j) {
+    ndp_json_open(o, "layout", '{');
+    ndp_plan_put_sizes(o, j);
     ndp_json_put_int(o, "ranks", j->world);
     ndp_json_put_text(o, "compute", ndp_dtype_name(j->model.compute));
     ndp_json_close(o, '}');
@@ -94,11 +98,8 @@ void ndp_plan_put_cut(ndp_json_out *o, const ndp_row_cut *r) {
     ndp_json_close(o, '}');
 }
 
-void ndp_plan_put_memory(ndp_json_out *o, const ndp_budget *b, const ndp_engine_memory *score,
-                         const ndp_engine_memory *texts) {
+size_t ndp_plan_put_classes(ndp_json_out *o, const ndp_budget *b) {
     size_t sum = 0;
-    ndp_json_open(o, "memory", '{');
-    ndp_json_open(o, "classes", '{');
     for (int c = 0; c < NDP_MEM_CLASSES; c++) {
         char key[32]; /* "optimizer_state" */
         snprintf(key, sizeof key, "%s", ndp_memory_class_name((ndp_memory_class)c));
@@ -107,6 +108,14 @@ void ndp_plan_put_memory(ndp_json_out *o, const ndp_budget *b, const ndp_engine_
         ndp_json_put_int(o, key, (int64_t)b->class_bytes[c]);
         sum += b->class_bytes[c];
     }
+    return sum;
+}
+
+void ndp_plan_put_memory(ndp_json_out *o, const ndp_budget *b, const ndp_engine_memory *score,
+                         const ndp_engine_memory *texts) {
+    ndp_json_open(o, "memory", '{');
+    ndp_json_open(o, "classes", '{');
+    size_t sum = ndp_plan_put_classes(o, b);
     ndp_json_close(o, '}');
     ndp_json_put_int(o, "sum", (int64_t)sum);
     ndp_json_put_int(o, "taken", (int64_t)b->total);

@@ -14,7 +14,7 @@ typedef struct ndp_dry_run {
     ndp_exec exec;
 } ndp_dry_run;
 
-/* NDP_ENOTSUP: the job's device is not built. */
+/* NDP_EINVAL: there is no such device. */
 ndp_status ndp_dry_run_init(ndp_dry_run *d, const ndp_job *j, int per_node, int split_place);
 ndp_status ndp_dry_run_at(ndp_dry_run *d, const ndp_job *j, const ndp_program_place *at);
 
@@ -43,10 +43,21 @@ typedef struct ndp_plan_trial {
 /* Builds their programs, fewer than a check does, and proves nothing. */
 ndp_status ndp_plan_try(const ndp_dry_run *d, const ndp_model *m, const ndp_price *price, ndp_plan_trial *out);
 
+/* What the fullest of a job's ranks needs. */
+typedef struct ndp_plan_need {
+    int rank, stage; /* `stage`: the first of those that it holds */
+    int64_t peak;    /* bytes of its device: with those for held-out rows, and to continue texts; on a device that works
+                        on the host's memory also what ranks communicate through */
+    ndp_budget budget;
+} ndp_plan_need;
+/* Of the ranks that stand for all, whose programs are built and not proven. */
+ndp_status ndp_plan_fullest(const ndp_dry_run *d, const ndp_model *m, ndp_plan_need *out);
+
 /* What a check of a world also writes. */
 typedef struct ndp_plan_extras {
     const char *timeline;   /* a path: a simulated step; NULL: no */
     const char *placements; /* a unit, "all": what ranks have of its values; NULL: no */
+    ndp_plan_need *need;    /* set to that of the fullest rank; NULL: no */
 } ndp_plan_extras;
 
 #endif

@@ -16,8 +16,12 @@ typedef struct ndp_plan_report {
 void ndp_plan_put_job(ndp_json_out *o, const ndp_job *j);
 /* "data"; `d` NULL: it was not read. `lines`: what a run prints about it. */
 void ndp_plan_put_data(ndp_json_out *o, const ndp_job_data *d, const char *lines);
+/* The sizes of the layout, members of an object. */
+void ndp_plan_put_sizes(ndp_json_out *o, const ndp_job *j);
 /* "rows" */
 void ndp_plan_put_cut(ndp_json_out *o, const ndp_row_cut *r);
+/* Bytes by class, members of an object; returns their sum. */
+size_t ndp_plan_put_classes(ndp_json_out *o, const ndp_budget *b);
 /* "memory", bytes of the rank that is shown */
 void ndp_plan_put_memory(ndp_json_out *o, const ndp_budget *b, const ndp_engine_memory *score,
                          const ndp_engine_memory *texts);

@@ -18,7 +18,8 @@ class PlanOptions(ctypes.Structure):
     _fields_ = [("rank", ctypes.c_int), ("ranks_per_node", ctypes.c_int), ("program", ctypes.c_bool), ("data", ctypes.c_bool),
                 ("schedule", ctypes.c_char_p), ("timeline", ctypes.c_char_p), ("placements", ctypes.c_char_p),
                 ("layout_picture", ctypes.c_char_p), ("json", ctypes.c_bool), ("as_run", ctypes.c_bool),
-                ("cluster", ctypes.c_char_p), ("cyclic", ctypes.c_bool)]
+                ("cluster", ctypes.c_char_p), ("cyclic", ctypes.c_bool), ("layouts", ctypes.c_void_p),
+                ("n_layouts", ctypes.c_int)]
 
 
 class Metrics(ctypes.Structure):

@@ -77,4 +77,14 @@ if [ -e "${NDP_PLUGIN_DIR:-$(dirname "$NDP_PROGRAM")}/ndp_sim.so" ]; then
     check "dp_shard 8" --device sim
     check "pp 2 dp_shard 2 tp 2" --device sim --set train.collectives=staged
 fi
+
+# Without a file, for the cluster's device, in two layouts: an entry of results for each; wrong ones are one line and exit code 2.
+plan 2x4:h100-sxm --layout tp=2 --layout pp=2,dp_replicate=2
+[ "$(grep -o '"place": [0-9]' out | tr -d '\n')" = '"place": 1"place": 2' ] || fail "two layouts: $(cat out)"
+grep -q '"cluster": {"name": "2x4-h100-sxm", "nodes": 2, "devices": 8, "numbers": "built in"}' out || fail "the cluster: $(cat out)"
+for wrong in "--cluster 2x4:h100" "--cluster 2x4:h100-sxm --layout tp=3" "--cluster 2x4:h100-sxm --layout qp=2" "--cluster 2x0:h100-sxm"; do
+    run plan job.yaml $wrong
+    code_is 2
+    lines err 1 "^ndparallel: "
+done
 end_of_cases

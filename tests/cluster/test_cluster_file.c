@@ -58,6 +58,7 @@ static void check_facts(const ndp_device_facts *a, const ndp_device_facts *b) {
     for (int i = 0; i < NDP_RATES; i++)
         check_number(a->flops[i], b->flops[i]);
     check_number(a->memory_bytes, b->memory_bytes);
+    check_number(a->runtime_bytes, b->runtime_bytes);
     check_number(a->memory_bandwidth, b->memory_bandwidth);
     assert_int_equal(a->multiprocessors, b->multiprocessors);
     check_number(a->call_seconds, b->call_seconds);
@@ -594,6 +595,8 @@ static void change_facts(draws *d, int percent, ndp_device_facts *f) {
             f->flops[i] = i != NDP_RATE_BF16 && chance(d, 20) ? 0 : number(d, 9, 17);
     if (chance(d, percent))
         f->memory_bytes = number(d, 8, 13);
+    if (chance(d, percent))
+        f->runtime_bytes = chance(d, 10) ? 0 : number(d, 7, 10);
     if (chance(d, percent))
         f->memory_bandwidth = number(d, 8, 14);
     if (chance(d, percent))

@@ -71,56 +71,20 @@ __global__ void ndp_att_delta_kernel(ndp_view d_o, ndp_view o, float *delta, __n
 
 /* ---- a call ---- */
 
-/* What the scratch memory of a call holds, by byte offset. */
-struct att_layout {
-    size_t tiles[4], delta, d_o, bytes;
-    int n[4];
-};
-
-static size_t part(size_t *bytes, int64_t n, size_t size) {
-    size_t at = *bytes;
-    *bytes = (at + (size_t)n * size + 255) / 256 * 256;
-    return at;
-}
-
-static bool needs_rounding(const ndp_view *q, const ndp_view *d_o) {
-    return q->dtype == NDP_BF16 && d_o->dtype != NDP_BF16;
-}
-
 /* Tiles are those of a GPU whose blocks can have `shared` bytes of shared memory. */
 static ndp_att_call describe(const ndp_op_call *c, const ndp_view *q, const ndp_view *k, bool backward, size_t shared) {
     const ndp_op_attr *attr = c->attr;
-    int place = ndp_split_place(c->exec), group = attr->heads / attr->kv_heads;
-    int64_t rows = q->rows * group;
-    bool f32 = q->dtype == NDP_F32;
     ndp_att_call a = {};
     a.q = *q, a.k = *k;
-    a.kv_heads = attr->kv_heads, a.group = group, a.dim = attr->head_dim, a.window = attr->window;
-    a.scale = (float)attr->scale, a.cap = (float)attr->cap;
-    a.n[NDP_ATT_KEYS_SIDE] = (int)k->rows, a.n[NDP_ATT_QUERIES_SIDE] = (int)rows;
-    a.own_rows = f32 ? ndp_att_f32_own(a.dim, rows > k->rows ? rows : k->rows) : ndp_att_bf16_own();
-    a.step_rows = f32 ? ndp_att_f32_step() : ndp_att_bf16_step(a.dim, backward, shared);
-    if (place)
-        a.step_rows = max(a.step_rows * place / (NDP_SPLITS + 1), 1), a.down = true;
+    a.kv_heads = attr->kv_heads, a.group = attr->heads / attr->kv_heads, a.dim = attr->head_dim;
+    a.window = attr->window, a.scale = (float)attr->scale, a.cap = (float)attr->cap;
+    a.n[NDP_ATT_KEYS_SIDE] = (int)k->rows, a.n[NDP_ATT_QUERIES_SIDE] = (int)ndp_att_query_rows(c, q);
+    a.own_rows = ndp_att_own_rows(c, q, k), a.step_rows = ndp_att_step_rows(c, q, backward, shared);
+    a.down = ndp_split_place(c->exec) > 0;
     return a;
 }
 
-/* Lists of tiles: owned keys and queries, then those walked over. */
-static att_layout lay_out(const ndp_op_call *c, const ndp_att_call *a, bool backward) {
-    att_layout l = {};
-    for (int i = 0; i < 4; i++) {
-        l.n[i] = (int)ndp_ceil_div(a->n[i % 2], i < 2 ? a->own_rows : a->step_rows);
-        l.tiles[i] = part(&l.bytes, l.n[i], sizeof(ndp_att_tile));
-    }
-    if (backward) {
-        const ndp_view *d_o = &c->in[B_DO], *q = &c->in[B_Q];
-        l.delta = part(&l.bytes, q->rows * c->attr->heads, sizeof(float));
-        l.d_o = part(&l.bytes, needs_rounding(q, d_o) ? q->rows * q->cols : 0, sizeof(__nv_bfloat16));
-    }
-    return l;
-}
-
-static ndp_status survey(const ndp_op_call *c, ndp_att_call *a, const att_layout *l) {
+static ndp_status survey(const ndp_op_call *c, ndp_att_call *a, const ndp_att_layout *l) {
     const ndp_att_tile **to[] = {&a->own[0], &a->own[1], &a->step[0], &a->step[1]};
     survey_lists lists;
     int64_t all = 0;
@@ -148,16 +112,10 @@ static ndp_status check_sizes(const ndp_op_call *c, const ndp_view *q, const ndp
     return NDP_OK;
 }
 
-/* Of any GPU, since plans are made without one. */
-static size_t scratch_attention(const ndp_op_call *c) {
-    ndp_att_call a = describe(c, &c->in[Q], &c->in[K], false, NDP_ATT_LEAST_SHARED);
-    return lay_out(c, &a, false).bytes;
-}
-
 static ndp_status run_attention(const ndp_op_call *c) {
     NDP_TRY(check_sizes(c, &c->in[Q], &c->in[K]));
     ndp_att_call a = describe(c, &c->in[Q], &c->in[K], false, c->queue->context->shared);
-    att_layout l = lay_out(c, &a, false);
+    ndp_att_layout l = ndp_att_lay_out(c, &c->in[Q], &c->in[K], nullptr, c->queue->context->shared);
     a.v = c->in[V], a.q_pos = c->in[Q_POS], a.q_low = c->in[Q_LOW], a.k_pos = c->in[K_POS];
     a.o = c->out[0], a.lse = c->out[1];
     NDP_TRY(survey(c, &a, &l));
@@ -165,18 +123,13 @@ static ndp_status run_attention(const ndp_op_call *c) {
 }
 NDP_CUDA_KERNEL_WITH_SCRATCH(attention)
 
-static size_t scratch_attention_bwd(const ndp_op_call *c) {
-    ndp_att_call a = describe(c, &c->in[B_Q], &c->in[B_K], true, NDP_ATT_LEAST_SHARED);
-    return lay_out(c, &a, true).bytes;
-}
-
 /* Sets a->delta, and a->d_o where it is rounded. */
-static ndp_status run_delta(const ndp_op_call *c, ndp_att_call *a, const att_layout *l) {
+static ndp_status run_delta(const ndp_op_call *c, ndp_att_call *a, const ndp_att_layout *l) {
     const ndp_view *d_o = &c->in[B_DO];
     float *delta = (float *)((char *)c->scratch + l->delta);
     __nv_bfloat16 *rounded = nullptr;
     a->delta = delta, a->d_o = *d_o;
-    if (needs_rounding(&a->q, d_o)) {
+    if (ndp_att_rounds(&a->q, d_o)) {
         rounded = (__nv_bfloat16 *)((char *)c->scratch + l->d_o);
         a->d_o = {rounded, NDP_BF16, d_o->rows, d_o->cols, d_o->cols};
     }
@@ -203,7 +156,7 @@ static ndp_status run_dk_dv(const ndp_op_call *c, const ndp_att_call &a) {
 static ndp_status run_attention_bwd(const ndp_op_call *c) {
     NDP_TRY(check_sizes(c, &c->in[B_Q], &c->in[B_K]));
     ndp_att_call a = describe(c, &c->in[B_Q], &c->in[B_K], true, c->queue->context->shared);
-    att_layout l = lay_out(c, &a, true);
+    ndp_att_layout l = ndp_att_lay_out(c, &c->in[B_Q], &c->in[B_K], &c->in[B_DO], c->queue->context->shared);
     a.v = c->in[B_V], a.q_pos = c->in[B_Q_POS], a.q_low = c->in[B_Q_LOW], a.k_pos = c->in[B_K_POS];
     a.lse = c->in[B_LSE], a.dq = c->out[0], a.dk = c->out[1], a.dv = c->out[2];
     NDP_TRY(survey(c, &a, &l));

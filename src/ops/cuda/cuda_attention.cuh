@@ -14,11 +14,6 @@
 
 #include "ops/cuda/cuda_kernel.cuh"
 
-/* Positions of a tile's rows: queries see low .. pos, a key is at low = pos. */
-struct ndp_att_tile {
-    int low_min, low_max, pos_min, pos_max;
-};
-
 /* One row. Keys have neither lse nor delta. */
 struct ndp_att_row {
     int low, pos;
@@ -51,27 +46,6 @@ enum { NDP_ATT_BOTH = 128 };
 ndp_status ndp_att_run_f32(const ndp_op_call *c, const ndp_att_call &a, ndp_att_result what);
 ndp_status ndp_att_run_bf16_forward(const ndp_op_call *c, const ndp_att_call &a);
 ndp_status ndp_att_run_bf16_backward(const ndp_op_call *c, const ndp_att_call &a, ndp_att_result what);
-/* Rows of tiles: owned, and walked over at most, on a GPU whose blocks can have `shared` bytes of shared memory. */
-int ndp_att_f32_own(int dim, int64_t most_rows);
-int ndp_att_f32_step(void);
-int ndp_att_bf16_own(void);
-int ndp_att_bf16_step(int dim, bool backward, size_t shared);
-
-/* What a block of any GPU can have: compute capability 8.6, 8.9 and 12.0 have least. With it the tiles that are walked
- * over are shortest. */
-enum { NDP_ATT_LEAST_SHARED = 99 << 10 };
-
-/* The smallest of the compiled head dimensions that holds `dim`; 0: none does. */
-static inline int ndp_att_padded(int dim) {
-    return dim <= 32    ? 32
-           : dim <= 64  ? 64
-           : dim <= 96  ? 96
-           : dim <= 128 ? 128
-           : dim <= 192 ? 192
-           : dim <= 256 ? 256
-                        : 0;
-}
-
 /* ---- rows ---- */
 
 /* Where row r of a side begins in an operand of it: an element's number. */

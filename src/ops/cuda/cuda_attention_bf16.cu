@@ -6,8 +6,6 @@
 static __host__ __device__ constexpr int forward_keys(int d) { return d <= 128 ? 64 : 32; }
 static __host__ __device__ constexpr bool forward_q_stays(int d) { return d <= 128; }
 
-int ndp_att_bf16_own(void) { return NDP_ATT_OWN; }
-
 /* A warp's 16 rows of o; this lane's rows are g and g + 8. Scores are powers of 2. */
 template <int D> struct forward_state {
     float o[D / 8][4], max[2], sum[2];

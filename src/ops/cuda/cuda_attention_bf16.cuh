@@ -9,7 +9,7 @@
 #include "ops/cuda/cuda_attention.cuh"
 #include "ops/cuda/cuda_mma.cuh"
 
-enum { NDP_ATT_THREADS = 128, NDP_ATT_OWN = 64, NDP_ATT_PAD = 8 };
+enum { NDP_ATT_THREADS = 128 };
 
 static constexpr float NDP_ATT_LOG2E = 1.4426950408889634f;
 

@@ -3,25 +3,14 @@
  */
 #include "ops/cuda/cuda_attention_bf16.cuh"
 
-/* Rows of a tile in a loop; SHORT_STEP where a block has too little shared memory for that, of D > LONG_ONLY. PART:
- * rows of it whose scores are in registers. */
-enum { PART = 32, SHORT_STEP = 16, LONG_ONLY = 128 };
-static __host__ __device__ constexpr int backward_step(int d) { return d <= 64 ? 64 : 32; }
+/* Rows of a tile whose scores are in registers. */
+enum { PART = 32 };
+static __host__ __device__ constexpr int backward_step(int d) { return NDP_ATT_BACKWARD_STEP(d); }
 
-/* Shared memory of a block: two tiles of its own, and two that it walks over in each of two places. */
-static constexpr size_t backward_bytes(int d, int step) {
-    return (size_t)(2 * NDP_ATT_OWN + 4 * step) * (size_t)(d + NDP_ATT_PAD) * sizeof(__nv_bfloat16);
-}
-static_assert(backward_bytes(256, SHORT_STEP) <= NDP_ATT_LEAST_SHARED &&
-                  backward_bytes(LONG_ONLY, backward_step(LONG_ONLY)) <= NDP_ATT_LEAST_SHARED,
+static constexpr size_t backward_bytes(int d, int step) { return NDP_ATT_BACKWARD_BYTES(d, step); }
+static_assert(backward_bytes(256, NDP_ATT_SHORT_STEP) <= NDP_ATT_LEAST_SHARED &&
+                  backward_bytes(NDP_ATT_LONG, backward_step(NDP_ATT_LONG)) <= NDP_ATT_LEAST_SHARED,
               "on every GPU one of the steps fits");
-
-int ndp_att_bf16_step(int dim, bool backward, size_t shared) {
-    int d = ndp_att_padded(dim);
-    if (!backward)
-        return d <= 128 ? 64 : 32;
-    return d > LONG_ONLY && backward_bytes(d, backward_step(d)) > shared ? (int)SHORT_STEP : backward_step(d);
-}
 
 static __host__ __device__ constexpr ndp_att_side backward_own(ndp_att_result what) {
     return what == NDP_ATT_DQ ? NDP_ATT_QUERIES_SIDE : NDP_ATT_KEYS_SIDE;
@@ -128,9 +117,9 @@ static ndp_status backward_launch_step(const ndp_op_call *c, const ndp_att_call 
 }
 
 template <int D, ndp_att_result WHAT> static ndp_status backward_launch(const ndp_op_call *c, const ndp_att_call &a) {
-    if constexpr (D > LONG_ONLY)
-        if (ndp_att_bf16_step(a.dim, true, c->queue->context->shared) == SHORT_STEP)
-            return backward_launch_step<D, WHAT, SHORT_STEP>(c, a);
+    if constexpr (D > NDP_ATT_LONG)
+        if (ndp_att_bf16_step(a.dim, true, c->queue->context->shared) == NDP_ATT_SHORT_STEP)
+            return backward_launch_step<D, WHAT, NDP_ATT_SHORT_STEP>(c, a);
     return backward_launch_step<D, WHAT, backward_step(D)>(c, a);
 }
 

@@ -6,10 +6,7 @@
 #include "ops/cuda/cuda_attention.cuh"
 #include "ops/cuda/cuda_mma.cuh"
 
-enum { STEP = 16, CHUNK = 8, MOST_ROWS = 64, MOST_COLS = 128 };
-
-int ndp_att_f32_own(int dim, int64_t most_rows) { return dim > MOST_COLS || most_rows <= 32 ? 32 : MOST_ROWS; }
-int ndp_att_f32_step(void) { return STEP; }
+enum { STEP = NDP_ATT_F32_STEP, CHUNK = 8, MOST_ROWS = NDP_ATT_F32_ROWS, MOST_COLS = NDP_ATT_F32_COLS };
 
 /* A tile that is walked over: rows of `padded` columns, zeros beyond those of the head. */
 struct f32_tile {

@@ -59,7 +59,6 @@ struct conv_dw_of {
         return d;
     }
 };
-static size_t scratch_causal_conv_dw(const ndp_op_call *c) { return ndp_columns_scratch(c->in[0].rows, &c->out[0]); }
 static ndp_status run_causal_conv_dw(const ndp_op_call *c) {
     return ndp_columns(c, c->in[0].rows, conv_dw_of{c->in[0], c->in[1], c->in[2]});
 }

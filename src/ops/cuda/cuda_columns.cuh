@@ -21,14 +21,6 @@ static __host__ __device__ inline int64_t ndp_part_begin(const ndp_row_parts &p,
                           : p.at + (p.rows - p.at) * (i - p.first) / (p.parts - p.first);
 }
 
-/* Parts for a sum of this many elements. At least two, to split sums at. */
-static inline int ndp_parts_of(int64_t rows, int64_t elements) {
-    enum { BLOCKS = 1024, BLOCK_COLUMNS = 256, LEAST_ROWS = 32 };
-    int64_t most = ndp_ceil_div(rows, LEAST_ROWS), wanted = BLOCKS / ndp_ceil_div(elements, BLOCK_COLUMNS);
-    int64_t parts = most < wanted ? most : wanted;
-    return parts < 2 ? 2 : (int)parts;
-}
-
 /* out[part * taps + j] (+)= the sum of a part. A block is (groups of columns) x (rows at once). */
 template <typename F>
 __global__ void __launch_bounds__(256) ndp_columns_kernel(F f, ndp_row_parts p, ndp_view out, int taps, bool add) {
@@ -71,17 +63,6 @@ struct ndp_parts_sum {
     int taps;
     __device__ ndp_lanes operator()(int64_t t, int64_t j, int64_t c) const { return ndp_get8(parts, t * taps + j, c); }
 };
-
-static inline ndp_view ndp_columns_parts(int64_t rows, const ndp_view *out) {
-    int64_t ld = ndp_ceil_div(out->cols, NDP_LANES) * NDP_LANES;
-    return {nullptr, NDP_F32, ndp_parts_of(rows, out->rows * out->cols) * out->rows, out->cols, ld};
-}
-
-/* Bytes of scratch memory for a sum over so many rows. */
-static inline size_t ndp_columns_scratch(int64_t rows, const ndp_view *out) {
-    ndp_view parts = ndp_columns_parts(rows, out);
-    return (size_t)(parts.rows * parts.ld) * sizeof(float);
-}
 
 /* Output 0 of the call (+)= the sum over `rows` rows; the call's scratch memory is that of ndp_columns_scratch. */
 template <typename F> static inline ndp_status ndp_columns(const ndp_op_call *c, int64_t rows, const F &f) {

@@ -63,7 +63,6 @@ struct dora_dm_of {
         return d;
     }
 };
-static size_t scratch_dora_dm(const ndp_op_call *c) { return ndp_columns_scratch(c->in[0].rows, &c->out[0]); }
 static ndp_status run_dora_dm(const ndp_op_call *c) {
     return ndp_columns(c, c->in[0].rows, dora_dm_of{c->in[0], c->in[1], c->in[2], c->attr->first});
 }

@@ -35,8 +35,6 @@ NDP_CUDA_KERNEL(embedding)
 struct id_order {
     int *rows, *begin, *count;
 };
-static size_t scratch_embedding_dw(const ndp_op_call *c) { return (size_t)c->in[0].rows * 3 * sizeof(int); }
-
 /* A warp for each row t counts the ids that are smaller, and the equal ones before it and in all. */
 static __global__ void ndp_id_order_kernel(table_rows row_of, int64_t n, id_order o) {
     int64_t t = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / NDP_WARP;

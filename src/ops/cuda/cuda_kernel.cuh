@@ -7,14 +7,13 @@
 #define NDP_OPS_CUDA_CUDA_KERNEL_CUH
 
 extern "C" {
+#include "ops/cuda/cuda_scratch.h"
 #include "ops/shape.h"
 }
 #include "device/cuda/cuda_queue.hpp"
 
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
-
-enum { NDP_WARP = 32, NDP_LANES = 8, NDP_MAX_THREADS = 1024 };
 
 /* ---- elements ---- */
 
@@ -171,8 +170,6 @@ static __device__ __forceinline__ float ndp_block_sum(float x, float *room) {
 extern __shared__ __align__(128) unsigned char ndp_shared_bytes[];
 
 /* ---- launches ---- */
-
-static inline int64_t ndp_ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 /* Threads for `work` items in a row of them: whole warps, at most `most`. Small rows get small blocks. */
 static inline unsigned ndp_block_of(int64_t work, unsigned most) {

@@ -3,7 +3,7 @@
 #define NDP_OPS_CUDA_CUDA_KERNELS_HPP
 
 extern "C" {
-#include "ops/op.h"
+#include "ops/cuda/cuda_scratch.h"
 }
 
 #define NDP_CUDA_DECLARE(op) extern const ndp_kernel ndp_cuda_##op;
@@ -12,7 +12,7 @@ NDP_KERNEL_OPS(NDP_CUDA_DECLARE)
 
 /* The kernel of an op that needs no scratch memory and no preparation: run_<op>. */
 #define NDP_CUDA_KERNEL(op) const ndp_kernel ndp_cuda_##op = {run_##op, nullptr, nullptr};
-/* One that needs scratch memory: scratch_<op>. */
-#define NDP_CUDA_KERNEL_WITH_SCRATCH(op) const ndp_kernel ndp_cuda_##op = {run_##op, scratch_##op, nullptr};
+/* One that needs scratch memory: one of NDP_CUDA_SCRATCH_OPS. */
+#define NDP_CUDA_KERNEL_WITH_SCRATCH(op) const ndp_kernel ndp_cuda_##op = {run_##op, ndp_scratch_##op, nullptr};
 
 #endif

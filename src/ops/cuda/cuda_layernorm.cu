@@ -100,7 +100,6 @@ struct layernorm_dw_of {
         return d;
     }
 };
-static size_t scratch_layernorm_dw(const ndp_op_call *c) { return ndp_columns_scratch(c->in[0].rows, &c->out[0]); }
 static ndp_status run_layernorm_dw(const ndp_op_call *c) {
     return ndp_columns(c, c->in[0].rows, layernorm_dw_of{c->in[0], c->in[1], c->in[2]});
 }

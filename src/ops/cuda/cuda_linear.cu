@@ -28,9 +28,6 @@ static ndp_status run_linear_dw(const ndp_op_call *c) {
     return ndp_cuda_multiply(c, c->attr->accumulate ? ndp_cuda_product_plus(p, p.to) : p, c->scratch);
 }
 
-static size_t scratch_product(const ndp_op_call *c) { return ndp_cuda_product_scratch(c->out[0], c->exec); }
-
-#define PRODUCT(op) const ndp_kernel ndp_cuda_##op = {run_##op, scratch_product, nullptr};
-PRODUCT(linear)
-PRODUCT(linear_dx)
-PRODUCT(linear_dw)
+NDP_CUDA_KERNEL_WITH_SCRATCH(linear)
+NDP_CUDA_KERNEL_WITH_SCRATCH(linear_dx)
+NDP_CUDA_KERNEL_WITH_SCRATCH(linear_dw)

@@ -10,7 +10,7 @@ extern "C" {
 
 #include <algorithm>
 
-enum { THREADS = 256, MOST_PARTS = 256 };
+enum { THREADS = 256 };
 
 /* ---- the first pass: x / |x| ---- */
 
@@ -41,7 +41,8 @@ static __global__ void __launch_bounds__(THREADS) ndp_squares_kernel(ndp_view x,
 }
 
 /* to = x times ndp_newton_schulz_start(the sum of the parts), which every warp adds up. */
-static __global__ void __launch_bounds__(THREADS) ndp_start_kernel(ndp_view x, ndp_view to, const double *parts, int n) {
+static __global__ void __launch_bounds__(THREADS)
+    ndp_start_kernel(ndp_view x, ndp_view to, const double *parts, int n) {
     double squares = 0;
     for (int i = threadIdx.x % NDP_WARP; i < n; i += NDP_WARP)
         squares += parts[i];
@@ -64,29 +65,20 @@ struct matrices {
     bool tall;
 };
 
-static size_t bytes_of(int64_t n) { return ((size_t)n * sizeof(float) + 255) / 256 * 256; }
-static size_t own_bytes(const ndp_view &x) {
-    int64_t small = ndp_newton_schulz_smaller(&x);
-    return bytes_of(x.rows * x.cols) + 2 * bytes_of(small * small) + MOST_PARTS * sizeof(double);
-}
-
 static matrices matrices_of(const ndp_op_call *c) {
     ndp_view x = c->out[0];
     int64_t small = ndp_newton_schulz_smaller(&x);
     char *at = (char *)c->scratch;
-    matrices m = {x, x, {at + bytes_of(x.rows * x.cols), NDP_F32, small, small, small}, {}, nullptr, nullptr, false};
+    matrices m = {x,    x,       {at + ndp_newton_schulz_bytes(x.rows * x.cols), NDP_F32, small, small, small},
+                  {},   nullptr, nullptr,
+                  false};
     m.next.data = at;
     m.poly = m.gram;
-    m.poly.data = (char *)m.gram.data + bytes_of(small * small);
-    m.parts = (double *)((char *)m.poly.data + bytes_of(small * small));
-    m.rest = at + own_bytes(x);
+    m.poly.data = (char *)m.gram.data + ndp_newton_schulz_bytes(small * small);
+    m.parts = (double *)((char *)m.poly.data + ndp_newton_schulz_bytes(small * small));
+    m.rest = at + ndp_newton_schulz_own(&x);
     m.tall = x.rows > x.cols;
     return m;
-}
-
-static size_t scratch_newton_schulz(const ndp_op_call *c) {
-    const ndp_view &x = c->in[0]; /* its products are not larger */
-    return own_bytes(x) + ndp_cuda_product_scratch(x, c->exec);
 }
 
 /* m.next = m.x / |m.x| */
@@ -95,9 +87,9 @@ static ndp_status start(const ndp_op_call *c, const matrices &m) {
     ndp_view from = {m.x.data, NDP_F32, 1, n, n}, to = {m.next.data, NDP_F32, 1, n, n};
     unsigned threads = ndp_block_of(groups, THREADS);
     int64_t blocks = ndp_ceil_div(groups, threads);
-    int parts = (int)std::min<int64_t>(blocks, MOST_PARTS);
-    NDP_TRY(
-        ndp_launch(c, ndp_squares_kernel, dim3((unsigned)parts), dim3(threads), NDP_WARP * sizeof(double), from, m.parts));
+    int parts = (int)std::min<int64_t>(blocks, NDP_NEWTON_SCHULZ_PARTS);
+    NDP_TRY(ndp_launch(c, ndp_squares_kernel, dim3((unsigned)parts), dim3(threads), NDP_WARP * sizeof(double), from,
+                       m.parts));
     return ndp_launch(c, ndp_start_kernel, dim3((unsigned)blocks), dim3(threads), 0, from, to, m.parts, parts);
 }
 

@@ -10,23 +10,6 @@
 
 static const ndp_view none = {};
 
-/* ---- scratch memory: workspace, then the sums of a split product ---- */
-
-/* Enough for partial sums of 16 parts of k, and no more than any algorithm needs. */
-static size_t workspace_of(const ndp_view &to) {
-    const size_t most = (size_t)32 << 20, parts = (size_t)(to.rows * to.cols) * sizeof(float) * 16;
-    return parts < most ? (parts + 255) / 256 * 256 : most;
-}
-
-static size_t sums_bytes(const ndp_view &to, const ndp_exec *exec) {
-    bool narrow = ndp_split_place(exec) && to.dtype == NDP_BF16;
-    return narrow ? (size_t)(to.rows * to.cols) * sizeof(float) : 0;
-}
-
-size_t ndp_cuda_product_scratch(const ndp_view &to, const ndp_exec *exec) {
-    return to.rows ? workspace_of(to) + sums_bytes(to, exec) : 0;
-}
-
 /* ---- passes over elements ---- */
 
 /* to = bias in every row. */
@@ -71,7 +54,7 @@ static ndp_matmul matmul_of(const ndp_op_call *c, const ndp_cuda_product &p, voi
     if (p.added.data)
         m.c = p.added.data, m.ldc = p.added.ld, m.beta = p.beta;
     m.bias = p.bias.data;
-    m.workspace = workspace, m.workspace_bytes = workspace_of(p.to);
+    m.workspace = workspace, m.workspace_bytes = ndp_cuda_workspace(&p.to);
     return m;
 }
 
@@ -135,7 +118,7 @@ static ndp_status multiply_parts(const ndp_op_call *c, const ndp_cuda_product &p
     bool narrow = p.to.dtype == NDP_BF16;
     if (narrow) {
         first.added = first.bias = none, first.beta = 0;
-        first.to = {(char *)scratch + workspace_of(p.to), NDP_F32, p.to.rows, p.to.cols, p.to.cols};
+        first.to = {(char *)scratch + ndp_cuda_workspace(&p.to), NDP_F32, p.to.rows, p.to.cols, p.to.cols};
     }
     second.bias = none;
     second.to = first.to;

@@ -4,7 +4,7 @@
 #define NDP_OPS_CUDA_CUDA_PRODUCT_HPP
 
 extern "C" {
-#include "ops/op.h"
+#include "ops/cuda/cuda_scratch.h"
 }
 
 /* to [m,n] = alpha op(a) op(b) + beta added + bias in every row. Absent operands have no data. */
@@ -26,8 +26,6 @@ static inline ndp_cuda_product ndp_cuda_product_plus(ndp_cuda_product p, const n
     return p;
 }
 
-/* Bytes of scratch memory: a function of the shapes of p.to alone, which grows with them. */
-size_t ndp_cuda_product_scratch(const ndp_view &to, const ndp_exec *exec);
 /* Submits the product to the call's queue; with NDP_SUMS_SPLIT as two products of parts of k. An absent result is not
  * computed. `scratch`: as many bytes as ndp_cuda_product_scratch says, aligned to 64 bytes. */
 NDP_API ndp_status ndp_cuda_multiply(const ndp_op_call *c, const ndp_cuda_product &p, void *scratch);

@@ -109,9 +109,6 @@ struct rmsnorm_dw_of {
         return d;
     }
 };
-static size_t scratch_rmsnorm_dw(const ndp_op_call *c) {
-    return ndp_columns_scratch(c->in[2].rows * c->in[2].cols, &c->out[0]);
-}
 static ndp_status run_rmsnorm_dw(const ndp_op_call *c) {
     const ndp_view *rstd = &c->in[2];
     return ndp_columns(c, rstd->rows * rstd->cols, rmsnorm_dw_of{c->in[0], c->in[1], *rstd, c->out[0].cols});

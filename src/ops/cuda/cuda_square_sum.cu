@@ -85,10 +85,6 @@ __global__ void ndp_square_total_kernel(ndp_view pieces, const double *partial, 
         *total = add_in_order(accumulate ? *total : 0, piece_sums, pieces.rows);
 }
 
-static size_t scratch_square_sum(const ndp_op_call *c) {
-    return (size_t)c->in[1].rows * (NDP_SQUARE_PARTS + 1) * sizeof(double);
-}
-
 static ndp_status run_square_sum(const ndp_op_call *c) {
     const ndp_view *grad = &c->in[0], *pieces = &c->in[1];
     double *partial = (double *)c->scratch, *piece_sums = partial + NDP_SQUARE_PARTS * pieces->rows;

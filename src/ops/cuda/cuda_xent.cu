@@ -252,27 +252,7 @@ static ndp_status multiply_gradients(const ndp_op_call *c, const ndp_view &dlogi
     return ndp_cuda_multiply(c, accumulate ? ndp_cuda_product_plus(p, dw) : p, scratch);
 }
 
-static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
-
-static size_t gradients_scratch(const ndp_op_call *c, const ndp_view &dx) {
-    return larger(ndp_cuda_product_scratch(dx, c->exec), ndp_cuda_product_scratch(c->out[2], c->exec));
-}
-
 /* ---- xent: chunks of rows ---- */
-
-/* Stride of a chunk's logits: rows begin aligned. */
-static int64_t logits_stride(const ndp_op_call *c) { return (c->in[1].rows + 7) / 8 * 8; }
-
-/* As many rows as 1 GiB of logits has, within limits: each chunk reads w twice and adds to dw, which outweighs the
- * products of a few hundred rows. Chunks are of nearly equal size. */
-static int64_t chunk_rows(const ndp_op_call *c) {
-    const int64_t least = 512, most = 2048, even = 128, rows = c->in[0].rows;
-    int64_t fit = ((int64_t)1 << 30) / (logits_stride(c) * (int64_t)sizeof(float)) / even * even;
-    fit = fit < least ? least : fit > most ? most : fit;
-    if (rows <= fit)
-        return rows;
-    return ndp_ceil_div(ndp_ceil_div(rows, ndp_ceil_div(rows, fit)), even) * even;
-}
 
 static ndp_view rows_of(const ndp_view &v, int64_t first, int64_t n) {
     ndp_view part = v;
@@ -283,15 +263,11 @@ static ndp_view rows_of(const ndp_view &v, int64_t first, int64_t n) {
 }
 
 static ndp_view logits_chunk(const ndp_op_call *c, int64_t rows) {
-    return {c->scratch, NDP_F32, rows, c->in[1].rows, logits_stride(c)};
-}
-
-static size_t logits_bytes(const ndp_op_call *c) {
-    return (size_t)ndp_ceil_div(chunk_rows(c) * logits_stride(c) * (int64_t)sizeof(float), 256) * 256;
+    return {c->scratch, NDP_F32, rows, c->in[1].rows, ndp_xent_stride(c)};
 }
 
 static ndp_status run_chunk(const ndp_op_call *c, int64_t first, int64_t n, bool accumulate) {
-    void *rest = (char *)c->scratch + logits_bytes(c);
+    void *rest = (char *)c->scratch + ndp_xent_logits_bytes(c);
     ndp_view x = rows_of(c->in[0], first, n), logits = logits_chunk(c, n), dx = {}, dw = {};
     if (c->attr->train)
         dx = rows_of(c->out[1], first, n), dw = c->out[2];
@@ -308,16 +284,12 @@ static ndp_status run_chunk(const ndp_op_call *c, int64_t first, int64_t n, bool
 }
 
 static ndp_status run_xent(const ndp_op_call *c) {
-    int64_t rows = c->in[0].rows, step = chunk_rows(c);
+    int64_t rows = c->in[0].rows, step = ndp_cuda_xent_rows(c);
     for (int64_t first = 0; first < rows; first += step)
         NDP_TRY(run_chunk(c, first, rows - first < step ? rows - first : step, first > 0 || c->attr->accumulate));
     return NDP_OK;
 }
 
-static size_t scratch_xent(const ndp_op_call *c) {
-    ndp_view logits = logits_chunk(c, chunk_rows(c)), dx = rows_of(c->out[1], 0, chunk_rows(c));
-    return logits_bytes(c) + larger(ndp_cuda_product_scratch(logits, c->exec), gradients_scratch(c, dx));
-}
 NDP_CUDA_KERNEL_WITH_SCRATCH(xent)
 
 /* ---- xent_logits, xent_grad ---- */
@@ -328,7 +300,6 @@ static ndp_status run_xent_logits(const ndp_op_call *c) {
     NDP_TRY(ndp_cuda_multiply(c, ndp_cuda_product_of(c->in[0], false, c->in[1], true, c->out[0]), c->scratch));
     return softmax(c, ndp_stats_kernel, s);
 }
-static size_t scratch_xent_logits(const ndp_op_call *c) { return ndp_cuda_product_scratch(c->out[0], c->exec); }
 NDP_CUDA_KERNEL_WITH_SCRATCH(xent_logits)
 
 static ndp_status run_xent_grad(const ndp_op_call *c) {
@@ -345,5 +316,4 @@ static ndp_status run_xent_grad(const ndp_op_call *c) {
     NDP_TRY(softmax(c, ndp_loss_kernel, s));
     return multiply_gradients(c, s.dlogits, x, c->in[NDP_XENT_G_W], dx, dw, c->attr->accumulate, c->scratch);
 }
-static size_t scratch_xent_grad(const ndp_op_call *c) { return gradients_scratch(c, c->out[1]); }
 NDP_CUDA_KERNEL_WITH_SCRATCH(xent_grad)

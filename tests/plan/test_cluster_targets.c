@@ -1,0 +1,222 @@
+/* plan on a cluster: the program is that of its devices, their memory is compared, and what is proposed fits. */
+#include "base/text.h"
+#include "check.h"
+#include "ops/devices.h"
+#include <ndparallel/ndparallel.h>
+
+#include <stdlib.h>
+
+/* 5 layers, hidden 72, 8 heads of 10, 4 kv heads, ffn 172. `more` ends with NULL. */
+static ndp_config *configure(const char *const *more) {
+    ndp_config *c;
+    CHECK_OK(ndp_config_create(&c));
+    CHECK_OK(ndp_config_setf(c, "model.config=%s/tests/golden/odd/config.json", getenv("NDP_SOURCE_DIR")));
+    CHECK_OK(ndp_config_set(c, "data.sequence_length=128"));
+    CHECK_OK(ndp_config_set(c, "batch.global_batch_size=64"));
+    for (; *more; more++)
+        CHECK_OK(ndp_config_set(c, *more));
+    return c;
+}
+#define JOB(...) configure((const char *const[]){__VA_ARGS__, NULL})
+
+static char *plan(const ndp_config *c, const char *cluster, bool json) {
+    char *text;
+    ndp_plan_opts o = NDP_PLAN_OPTS_INIT;
+    o.cluster = cluster, o.json = json;
+    CHECK_OK(ndp_plan(c, &o, &text));
+    return text;
+}
+
+/* The number after `"key": ` at or after `from`. */
+static double number(const char *from, const char *key) {
+    char name[64];
+    snprintf(name, sizeof name, "\"%s\": ", key);
+    const char *at = strstr(from, name);
+    if (!at)
+        fail_msg("no %s in %s", name, from);
+    return strtod(at + strlen(name), NULL);
+}
+
+static void check_says(const char *text, const char *word, bool says) {
+    if (!strstr(text, word) == says)
+        fail_msg("the text %s '%s':\n%s", says ? "lacks" : "has", word, text);
+}
+
+static void programs_are_those_of_the_device(void **state) {
+    (void)state;
+    ndp_config *c = JOB("parallelism.dp_shard_size=8");
+    char *text = plan(c, "1x8:h100-sxm", false);
+    check_says(text, "planned for h100-sxm: the programs of train.device cuda", true);
+    check_says(text, "gathers into buffers", true);
+    check_says(text, "all_gather     layers.0", true);
+    check_says(text, "this host", false);
+    free(text);
+    CHECK_OK(ndp_config_set(c, "train.device=cpu")); /* a job's own device stays */
+    text = plan(c, "1x8:h100-sxm", false);
+    check_says(text, "gathers in place", true);
+    check_says(text, "the programs of train.device cpu", true);
+    free(text);
+    ndp_config_destroy(c);
+    c = JOB("parallelism.dp_shard_size=8");
+    text = plan(c, "1x8:cpu", false);
+    check_says(text, "gathers in place", true);
+    check_says(text, "this host has", true);
+    free(text);
+    ndp_config_destroy(c);
+}
+
+/* Messages of tp 8 over two nodes: each rank sends to its neighbours alone, so that of the 4 ranks of a node one sends
+ * over the border each way, on half of what it sends; MPI's sends are direct. */
+static void collectives_go_around_rings(void **state) {
+    (void)state;
+    static const char *const devices[] = {"train.device=cuda", "train.device=cpu"};
+    double seconds[2];
+    for (int i = 0; i < 2; i++) {
+        ndp_config *c = JOB("parallelism.tp_size=8", "parallelism.dp_shard_size=1", devices[i]);
+        char *text = plan(c, "2x4:h100-sxm", true);
+        const char *tp = strstr(text, "\"group\": \"tp\"");
+        assert_non_null(tp);
+        seconds[i] = number(tp, "seconds");
+        free(text);
+        ndp_config_destroy(c);
+    }
+    if (!(seconds[0] < seconds[1]))
+        fail_msg("tp over two nodes takes %g s by rings, %g s directly", seconds[0], seconds[1]);
+}
+
+/* A GPU is planned for without its plugin, by the sizes that its kernels have. */
+static void no_plugin_is_needed(void **state) {
+    (void)state;
+    ndp_device d;
+    assert_int_equal(setenv("NDP_PLUGIN_DIR", "/nowhere", 1), 0);
+    CHECK_OK(ndp_device_find_plan("cuda", &d));
+    assert_string_equal(d.name, "cuda");
+    assert_false(d.executes || d.host_memory);
+    ndp_config *c = JOB("train.device=cuda", "parallelism.dp_shard_size=2", "train.gpu_memory=80");
+    ndp_plan_opts o = NDP_PLAN_OPTS_INIT;
+    char *text;
+    CHECK_OK(ndp_plan(c, &o, &text));
+    check_says(text, "a GPU of 1 rank needs", true);
+    free(text);
+    ndp_config_destroy(c);
+    assert_int_equal(unsetenv("NDP_PLUGIN_DIR"), 0);
+}
+
+static void the_fullest_rank_is_compared(void **state) {
+    (void)state;
+    ndp_config *c = JOB("parallelism.pp_size=4", "parallelism.dp_shard_size=2", "precision.compute=bf16");
+    char *text = plan(c, "1x8:a100-sxm-80", true);
+    const char *result = strstr(text, "\"results\": [");
+    assert_non_null(result);
+    double most = 0, peak = number(result, "peak_bytes");
+    for (const char *at = strstr(text, "\"ranks\": [{"); (at = strstr(at, "\"taken\": ")); at++)
+        most = number(at, "taken") > most ? number(at, "taken") : most;
+    assert_true(peak == most && peak > 0);
+    assert_true(number(result, "capacity_bytes") == 85e9 && number(result, "runtime_bytes") == 640 << 20);
+    check_says(result, "\"fits\": true, \"why_not\": null, \"runs\": true", true);
+    free(text);
+    CHECK_OK(ndp_config_setf(c, "train.gpu_memory=%.9f", (peak + (640 << 20) - 1e4) / (1 << 30)));
+    text = plan(c, "1x8:a100-sxm-80", true);
+    check_says(text, "\"fits\": false, \"why_not\": {\"code\": \"memory\", \"text\": \"rank ", true);
+    free(text);
+    text = plan(c, "1x8:a100-sxm-80", false);
+    check_says(text, "of it for the runtime: does not fit", true);
+    check_says(text, "nearest that fit", true);
+    free(text);
+    ndp_config_destroy(c);
+}
+
+/* Every proposal, taken, fits by its own plan and needs what was said. */
+static void proposals_fit(void **state) {
+    (void)state;
+    const char *const limit = "train.gpu_memory=0.645"; /* 5.1 MiB beside the runtime's */
+    ndp_config *c = JOB("parallelism.dp_shard_size=1", "batch.micro_batch_size=4", limit);
+    char *text = plan(c, "1x1:h100-sxm", true);
+    const char *at = strstr(text, "\"nearest\": [");
+    int n = 0;
+    assert_non_null(at);
+    while ((at = strstr(at, "\"set\": ["))) {
+        char cluster[64], key[128];
+        ndp_config *with = JOB("parallelism.dp_shard_size=1", "batch.micro_batch_size=4", limit);
+        for (at += strlen("\"set\": ["); sscanf(at, " \"%127[^\"]\"", key) == 1;
+             at += strcspn(at, ",]"), at += *at == ',') {
+            CHECK_OK(ndp_config_set(with, key));
+            at = strchr(at, '"') + 1;
+            at = strchr(at, '"');
+        }
+        snprintf(cluster, sizeof cluster, "%.0fx1:h100-sxm", number(at, "nodes"));
+        char *own = plan(with, cluster, true), *result = strstr(own, "\"results\": [");
+        check_says(result, "\"fits\": true", true);
+        assert_true(number(result, "peak_bytes") == number(at, "peak_bytes"));
+        free(own);
+        ndp_config_destroy(with);
+        n++;
+    }
+    assert_true(n >= 2);
+    free(text);
+    ndp_config_destroy(c);
+}
+
+static void layouts_are_planned_in_turn(void **state) {
+    (void)state;
+    static const char *const layouts[] = {"tp=2", "pp=2,dp_replicate=2"};
+    ndp_config *c = JOB("parallelism.dp_shard_size=2");
+    ndp_plan_opts o = NDP_PLAN_OPTS_INIT;
+    char *text;
+    o.cluster = "2x4:h100-sxm", o.json = true, o.layouts = layouts, o.n_layouts = 2;
+    CHECK_OK(ndp_plan(c, &o, &text));
+    check_says(
+        text,
+        "\"place\": 1, \"cluster\": \"2x4-h100-sxm\", \"nodes\": 2, \"layout\": {\"pp\": 1, \"dp_replicate\": 1, "
+        "\"dp_shard\": 4, \"cp\": 1, \"sp\": 1, \"tp\": 2",
+        true);
+    check_says(
+        text,
+        "\"place\": 2, \"cluster\": \"2x4-h100-sxm\", \"nodes\": 2, \"layout\": {\"pp\": 2, \"dp_replicate\": 2, "
+        "\"dp_shard\": 2, \"cp\": 1, \"sp\": 1, \"tp\": 1",
+        true);
+    check_says(text, "\"schedule\": \"1f1b\", \"virtual_stages\": 1", true);
+    free(text);
+    static const char *const wrong[][2] = {{"tp=2,dp_shard=2", "has 4 ranks, but the run has 8"},
+                                           {"tq=2", "did you mean 'tp'"},
+                                           {"tp=0", "is not a size"}};
+    for (int i = 0; i < NDP_COUNT(wrong); i++) {
+        o.layouts = &wrong[i][0], o.n_layouts = 1;
+        CHECK_FAILS(ndp_plan(c, &o, &text), NDP_EINVAL, wrong[i][1]);
+    }
+    o.layouts = layouts, o.n_layouts = 2, o.json = false, o.timeline = "step.svg";
+    CHECK_FAILS(ndp_plan(c, &o, &text), NDP_EINVAL, "2 layouts would write the same file");
+    ndp_config_destroy(c);
+}
+
+static void short_names_of_clusters(void **state) {
+    (void)state;
+    static const char *const wrong[][2] = {{"2x8:h100", "there is no built-in device 'h100'; did you mean 'h"},
+                                           {"0x8:h100-sxm", "a cluster has 1 to"},
+                                           {"999999999x8:h100-sxm", "a cluster has 1 to"},
+                                           {"2x8:", "there is no built-in device ''"}};
+    ndp_config *c = JOB("parallelism.dp_shard_size=8");
+    ndp_plan_opts o = NDP_PLAN_OPTS_INIT;
+    char *text;
+    for (int i = 0; i < NDP_COUNT(wrong); i++) {
+        o.cluster = wrong[i][0];
+        CHECK_FAILS(ndp_plan(c, &o, &text), NDP_EINVAL, wrong[i][1]);
+    }
+    ndp_config_destroy(c);
+    c = JOB("parallelism.dp_replicate_size=2"); /* dp_shard is what is left of the devices */
+    text = plan(c, "2x8:h100-sxm", false);
+    check_says(text, "dp_replicate 2 x dp_shard 8 on 16 ranks", true);
+    free(text);
+    ndp_config_destroy(c);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(programs_are_those_of_the_device),
+                                       cmocka_unit_test(collectives_go_around_rings),
+                                       cmocka_unit_test(no_plugin_is_needed),
+                                       cmocka_unit_test(the_fullest_rank_is_compared),
+                                       cmocka_unit_test(proposals_fit),
+                                       cmocka_unit_test(layouts_are_planned_in_turn),
+                                       cmocka_unit_test(short_names_of_clusters)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
