@@ -6,6 +6,8 @@
 #include "cluster/named_devices.h"
 #include "cluster/network_read.h"
 
+#include <ctype.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -259,6 +261,27 @@ ndp_status ndp_cluster_parse(const char *text, size_t size, const char *what, nd
 ndp_status ndp_cluster_read(const char *path, ndp_cluster *out) {
     return NDP_FILE_PARSE(NDP_FILE_CLUSTER, path, text, size, ndp_cluster_parse(text, size, path, out));
 }
+
+/* "2x8:h100-sxm"; a text that does not begin so is a path. */
+ndp_status ndp_cluster_find(const char *text, ndp_cluster *out) {
+    int nodes, devices, end = 0;
+    if (!isdigit((unsigned char)*text) || sscanf(text, "%9dx%9d:%n", &nodes, &devices, &end) != 2 || !end)
+        return ndp_cluster_read(text, out);
+    const char *name = text + end, *meant = ndp_nearest_device(name, NULL, 0);
+    NDP_CHECK(nodes >= 1 && nodes <= NDP_MOST_NODES && devices >= 1 && devices <= NDP_MOST_NODE_DEVICES,
+              "'%.80s': a cluster has 1 to %d nodes of 1 to %d devices", text, NDP_MOST_NODES, NDP_MOST_NODE_DEVICES);
+    NDP_CHECK(ndp_built_in_device(name), "'%.80s': there is no built-in device '%.60s'; %s%s%s", text, name,
+              meant ? "did you mean '" : "describe it in a cluster.yaml", meant ? meant : "", meant ? "'?" : "");
+    ndp_str yaml = {0};
+    ndp_str_addf(&yaml, "name: %dx%d-%s\nnodes: %d\nnode: {device: %s, devices: %d}\n", nodes, devices, name, nodes,
+                 name, devices);
+    ndp_status st = yaml.data ? ndp_cluster_parse(yaml.data, strlen(yaml.data), text, out)
+                              : NDP_FAIL(NDP_ENOMEM, "not enough memory for a cluster");
+    ndp_str_release(&yaml);
+    return st;
+}
+
+bool ndp_cluster_of_hosts(const ndp_cluster *c) { return strcmp(c->like ? c->like : c->device, "cpu") == 0; }
 
 void ndp_cluster_release(ndp_cluster *c) {
     char *const texts[] = {c->name, c->device, c->like, c->links.kind, c->nics.kind, c->measured_on, c->measured_by};
