@@ -182,6 +182,7 @@ static const change changes[] = {
     {"lines and evaluations", COSINE, .sets = {"train.log_every=2", "train.eval_every=1"}},
     {"samples", COSINE, .sets = {"train.sample_every=2", "train.sample_prompts=[a, b]", "train.sample_tokens=3"}},
     {"rows of a program's own", COSINE, .sets = {"train.own_batches=true", "train.own_generate=4"}, .refused = "", .says = {"the rows are those of a program of your own"}},
+    {"a loss of whole logits", COSINE, .sets = {"train.own_logits=true", "parallelism.tp_size=2"}},
     {"norms of layers", COSINE, .sets = {"train.layer_norms_every=2"}},
     {"spikes", COSINE, .sets = {"train.spike=1e-3"}},
     {"trackers", COSINE, .sets = {"train.trackers=[tensorboard]"}},
