@@ -298,7 +298,8 @@ static ndp_status simulate(const checked_world *w, const char *path, ndp_str *ou
     const ndp_price price = ndp_price_by_rates(&rates);
     ndp_simulation s;
     ndp_timeline line = {0};
-    ndp_status st = ndp_simulate(w->programs, w->n, &(ndp_step_costs){ndp_price_seconds, &price, true}, &s);
+    ndp_status st = ndp_simulate(
+        w->programs, w->n, &(ndp_step_costs){.seconds = ndp_price_seconds, .user = &price, .background = true}, &s);
     for (int i = 0; i < w->n && st == NDP_OK; i++)
         st = ndp_timeline_add(&line, w->programs[i], s.times[i], ndp_program_executed(w->programs[i]));
     if (st == NDP_OK)
@@ -362,7 +363,8 @@ ndp_status ndp_plan_try(const ndp_dry_run *d, const ndp_model *m, const ndp_pric
     for (int i = 0; i < w.n && st == NDP_OK; i++)
         st = add_program(d, m, &w, i);
     if (st == NDP_OK) {
-        st = ndp_simulate(w.programs, w.n, &(ndp_step_costs){ndp_price_seconds, price, true}, &s);
+        st = ndp_simulate(w.programs, w.n,
+                          &(ndp_step_costs){.seconds = ndp_price_seconds, .user = price, .background = true}, &s);
         if (st == NDP_OK)
             measure_trial(&w, &s, out);
         ndp_simulation_release(&s);
