@@ -340,7 +340,7 @@ static ndp_status plan_ranks(const ndp_job *j, const ndp_plan_opts *o, const cha
     if (st == NDP_OK)
         st = ndp_plan_check(&d, &m, &(ndp_plan_extras){o->timeline, o->placements, &need}, &out->report);
     if (st == NDP_OK && links && !o->program)
-        st = ndp_plan_put_result(&d, links, &need, ++out->n, &out->report.text, &out->results);
+        st = ndp_plan_put_result(&d, &m, links, &need, ++out->n, &out->report.text, &out->results);
     ndp_model_release(&m);
     return st;
 }

@@ -1,6 +1,8 @@
 /* One layout on a cluster, as text and as an entry of "results". */
 #include "plan/result.h"
 
+#include "plan/step_time.h"
+
 #include <stdio.h>
 
 ndp_plan_capacity ndp_plan_capacity_of(const ndp_dry_run *d, const ndp_cluster *c) {
@@ -56,6 +58,40 @@ static void put_need(const ndp_plan_need *n, const ndp_plan_capacity *c, ndp_jso
     ndp_json_close(o, '}');
 }
 
+static void put_time(const ndp_job *j, const ndp_device_price *price, const ndp_step_time *t, ndp_str *out,
+                     ndp_json_out *o) {
+    double tokens = (double)j->batch.global_batch * (double)j->config->data.sequence_length;
+    double peak = ndp_step_time_peak(j, price) * j->world * t->seconds;
+    int bound = 0;
+    ndp_json_put_number(o, "step_seconds", t->seconds);
+    ndp_json_put_number(o, "tokens_per_second", tokens / t->seconds);
+    ndp_json_put_number(o, "mfu", t->flops / peak);
+    ndp_json_put_number(o, "hfu", t->hardware_flops / peak);
+    ndp_json_open(o, "time", '{');
+    for (int k = 0; k < NDP_TIME_PARTS; k++) {
+        ndp_json_put_number(o, ndp_time_part_name(k), t->parts[k]);
+        bound = t->parts[k] > t->parts[bound] ? k : bound;
+    }
+    ndp_json_close(o, '}');
+    ndp_json_put_text(o, "bound_by", ndp_time_part_name(bound));
+    ndp_json_put_int(o, "critical_rank", t->critical_rank);
+    ndp_str_addf(out, "a step takes %.4g s: %.4g tokens/s, %.1f%% of the devices' rate; bound by %s\n", t->seconds,
+                 tokens / t->seconds, 100 * t->flops / peak, ndp_time_part_name(bound));
+}
+
+/* Prices the step. */
+static ndp_status add_time(const ndp_dry_run *d, const ndp_model *m, ndp_cluster_plan *links, ndp_str *out,
+                           ndp_json_out *o) {
+    ndp_device_price price;
+    ndp_step_time t;
+    NDP_TRY(ndp_device_price_init(d, links, &price));
+    ndp_status st = ndp_step_time_of(d, m, &price, &t);
+    if (st == NDP_OK)
+        put_time(d->job, &price, &t, out, o);
+    ndp_device_price_release(&price);
+    return st;
+}
+
 static void put_why(const char *code, const char *text, ndp_json_out *o) {
     ndp_json_open(o, "why_not", '{');
     ndp_json_put_text(o, "code", code);
@@ -63,8 +99,8 @@ static void put_why(const char *code, const char *text, ndp_json_out *o) {
     ndp_json_close(o, '}');
 }
 
-ndp_status ndp_plan_put_result(const ndp_dry_run *d, const ndp_cluster_plan *links, const ndp_plan_need *need,
-                               int place, ndp_str *out, ndp_json_out *results) {
+ndp_status ndp_plan_put_result(const ndp_dry_run *d, const ndp_model *m, ndp_cluster_plan *links,
+                               const ndp_plan_need *need, int place, ndp_str *out, ndp_json_out *results) {
     const ndp_job *j = d->job;
     const ndp_plan_capacity c = ndp_plan_capacity_of(d, &links->cluster);
     bool fits = ndp_plan_fits(&c, need);
@@ -87,7 +123,9 @@ ndp_status ndp_plan_put_result(const ndp_dry_run *d, const ndp_cluster_plan *lin
     ndp_json_put_bool(results, "runs", true);
     put_need(need, &c, results);
     ndp_str_release(&line);
-    ndp_status st = fits ? NDP_OK : ndp_plan_put_nearest(d, links, out, results);
+    ndp_status st = add_time(d, m, links, out, results);
+    if (st == NDP_OK && !fits)
+        st = ndp_plan_put_nearest(d, links, out, results);
     ndp_json_close(results, '}');
     return st;
 }

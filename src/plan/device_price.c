@@ -1,0 +1,255 @@
+/* The table of kinds of calls:
+ *
+ *   products      operations / (rate of their type x efficiency.matmul x the share that the shape reaches)
+ *   head          the same, and the logits' bytes, which no product hides
+ *   attention     operations of visible pairs / (rate x efficiency.attention x what short rows and narrow heads reach)
+ *   others        bytes / (memory_bandwidth x efficiency.memory)
+ *   collectives   steps x latency + bytes that leave the rank / (rate of the slowest link x its efficiency)
+ *
+ * No kernel is faster than its bytes. Rates of links are those of groups whose like all send at once (link_use.c). */
+#include "plan/device_price.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* `queries`, `head`, `backward`: FlashAttention-2 (arXiv 2307.08691, figures 4 to 6), causal, A100: 512 tokens reach
+ * half of what 16,384 do, heads of 64 nine tenths of heads of 128, the backward 0.85 of the forward. The others are
+ * fitted with the shares of built_in.c (docs/numbers.md). */
+const ndp_price_facts ndp_price_of_gpus = {.ramp = 120,
+                                           .queries = 250,
+                                           .head = 16,
+                                           .backward = 0.85,
+                                           .call = 0.5,
+                                           .beside = 0.08,
+                                           .hop = 1,
+                                           .fixed = 3e-3,
+                                           .fp8_casts = 3};
+static const ndp_price_facts of_hosts = {.queries = 0, .backward = 1, .call = 1, .hop = 1};
+
+enum { KNOWN = 1 << 13 };
+typedef struct ndp_priced_call {
+    const ndp_call *call;
+    double seconds;
+} priced_call;
+
+ndp_status ndp_device_price_init(const ndp_dry_run *d, ndp_cluster_plan *links, ndp_device_price *out) {
+    const ndp_job *j = d->job;
+    bool gpu = !ndp_cluster_of_hosts(&links->cluster);
+    *out = (ndp_device_price){.links = links,
+                              .facts = gpu ? &ndp_price_of_gpus : &of_hosts,
+                              .gpu = gpu,
+                              .rows = j->model.rows,
+                              .length = j->config->data.sequence_length,
+                              .gradient_bytes = 1,
+                              .tp_bytes = 1,
+                              .known = calloc(KNOWN, sizeof *out->known)};
+    return out->known ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for prices");
+}
+
+void ndp_device_price_release(ndp_device_price *p) {
+    free(p->known);
+    *p = (ndp_device_price){0};
+}
+
+/* ---- kernels ---- */
+
+ndp_kernel_kind ndp_kernel_kind_of(const ndp_call *c) {
+    switch (c->op->id) {
+    case NDP_OP_linear:
+    case NDP_OP_linear_dx:
+    case NDP_OP_linear_dw:
+    case NDP_OP_linear_stack:
+    case NDP_OP_linear_stack_dx:
+    case NDP_OP_linear_stack_dw:
+    case NDP_OP_xent:
+    case NDP_OP_xent_logits:
+    case NDP_OP_xent_grad:
+    case NDP_OP_newton_schulz:
+        return NDP_KERNEL_MATMUL;
+    case NDP_OP_attention:
+    case NDP_OP_attention_bwd:
+        return NDP_KERNEL_ATTENTION;
+    default:
+        return NDP_KERNEL_MEMORY;
+    }
+}
+
+static bool is_head(const ndp_call *c) {
+    return c->op->id == NDP_OP_xent || c->op->id == NDP_OP_xent_logits || c->op->id == NDP_OP_xent_grad;
+}
+
+/* The head's products have the shape rows x vocabulary, or its transpose; all others make output 0. */
+static void product_shape(const ndp_call *c, double *m, double *n, double *k) {
+    const ndp_view *made = &c->out[0].view, *x = &c->in[0].view;
+    *m = (double)(is_head(c) ? x->rows : made->rows);
+    *n = (double)(c->op->id == NDP_OP_xent || c->op->id == NDP_OP_xent_logits ? c->in[1].view.rows
+                  : is_head(c)                                                ? x->cols
+                                                                              : made->cols);
+    *k = is_head(c) ? (double)(c->op->id == NDP_OP_xent_grad ? c->in[2].view.cols : x->cols) : c->flops / (2 * *m * *n);
+}
+
+/* Tiles of cuBLAS, and what each reaches of the largest's rate. Sums are split over processors that have no tile. */
+double ndp_product_share(double m, double n, double k, int processors, double ramp) {
+    static const struct {
+        double m, n, rate;
+    } tiles[] = {{256, 128, 1}, {128, 256, 1}, {128, 128, 0.95}, {128, 64, 0.8}, {64, 128, 0.8}, {64, 64, 0.6}};
+    enum { SHORTEST = 1024, SPLITS = 16 };
+    double best = 0;
+    if (processors == 0 || !(m > 0 && n > 0 && k > 0))
+        return 1;
+    for (int i = 0; i < NDP_COUNT(tiles); i++)
+        for (int split = 1; split <= SPLITS && (split == 1 || k / split >= SHORTEST); split *= 2) {
+            double count = ceil(m / tiles[i].m) * ceil(n / tiles[i].n) * split;
+            double waves = ceil(count / processors), terms = k / split;
+            double share =
+                m * n * split / (waves * processors * tiles[i].m * tiles[i].n) * tiles[i].rate * terms / (terms + ramp);
+            best = share > best ? share : best;
+        }
+    return best;
+}
+
+static ndp_rate_type type_of(const ndp_device_price *p, const ndp_call *c) {
+    const ndp_device_facts *f = &p->links->cluster.facts;
+    bool narrow = c->in[0].view.dtype == NDP_BF16 || c->in[1].view.dtype == NDP_BF16;
+    return narrow && f->flops[NDP_RATE_BF16] > 0 ? NDP_RATE_BF16 : NDP_RATE_FP32;
+}
+
+static double memory_seconds(const ndp_device_price *p, double bytes) {
+    return bytes / (p->links->cluster.facts.memory_bandwidth * p->links->cluster.efficiency.memory);
+}
+
+static double elements(const ndp_operand *o) { return (double)o->view.rows * (double)o->view.cols; }
+
+/* `block`: of a unit's list, which is where products may be in fp8. */
+static double product_seconds(const ndp_device_price *p, const ndp_call *c, bool block) {
+    const ndp_cluster *k = &p->links->cluster;
+    bool fp8 = p->fp8 && block && !is_head(c);
+    double m, n, terms, rate = k->facts.flops[fp8 ? NDP_RATE_FP8 : type_of(p, c)];
+    product_shape(c, &m, &n, &terms);
+    double share = ndp_product_share(m, n, terms, p->gpu ? k->facts.multiprocessors : 0, p->facts->ramp);
+    double compute = c->flops / (rate * k->efficiency.matmul * share), bytes = memory_seconds(p, c->bytes);
+    if (fp8)
+        compute += memory_seconds(p, p->facts->fp8_casts * (elements(&c->in[0]) + elements(&c->in[1])));
+    return is_head(c) ? compute + bytes : fmax(compute, bytes);
+}
+
+/* Keys that a query of a sample sees on average. */
+static double mean_seen(const ndp_device_price *p, const ndp_call *c) {
+    double s = (double)p->length, w = c->attr.window > 0 && c->attr.window < s ? (double)c->attr.window : s;
+    return w - w * (w - 1) / (2 * s);
+}
+
+double ndp_priced_flops(const ndp_device_price *p, const ndp_call *c) {
+    if (ndp_kernel_kind_of(c) != NDP_KERNEL_ATTENTION)
+        return c->flops;
+    bool backward = c->op->id == NDP_OP_attention_bwd; /* whose first operand is the gradient */
+    const ndp_view *q = &c->in[backward].view, *k = &c->in[1 + backward].view;
+    double part = fmin(1, (double)k->rows / (double)p->rows); /* of the keys: a ring has some of them at a time */
+    return (backward ? 10 : 4) * (double)q->rows * mean_seen(p, c) * part * c->attr.heads * c->attr.head_dim;
+}
+
+static double attention_seconds(const ndp_device_price *p, const ndp_call *c) {
+    const ndp_cluster *k = &p->links->cluster;
+    const ndp_price_facts *f = p->facts;
+    double seen = mean_seen(p, c), d = c->attr.head_dim;
+    double share = k->efficiency.attention * seen / (seen + f->queries) * d / (d + f->head);
+    if (c->op->id == NDP_OP_attention_bwd)
+        share *= f->backward;
+    return fmax(ndp_priced_flops(p, c) / (k->facts.flops[type_of(p, c)] * share), memory_seconds(p, c->bytes));
+}
+
+double ndp_priced_launch(const ndp_device_price *p) { return p->links->cluster.facts.call_seconds * p->facts->call; }
+
+static double kernel_seconds(const ndp_device_price *p, const ndp_instr *in, const ndp_call *c) {
+    const ndp_cluster *k = &p->links->cluster;
+    switch (ndp_kernel_kind_of(c)) {
+    case NDP_KERNEL_MATMUL:
+        return ndp_priced_launch(p) + product_seconds(p, c, in->code == NDP_DO_RUN);
+    case NDP_KERNEL_ATTENTION:
+        return ndp_priced_launch(p) + attention_seconds(p, c);
+    default: /* processors compute what GPUs hide */
+        return ndp_priced_launch(p) +
+               fmax(memory_seconds(p, c->bytes),
+                    p->gpu ? 0 : c->flops / (k->facts.flops[NDP_RATE_FP32] * k->efficiency.matmul));
+    }
+}
+
+/* ---- communications ---- */
+
+static double moved_by(const ndp_device_price *p, const ndp_program *program, const ndp_call *c) {
+    ndp_group_kind kind = ndp_channel_group(c->channel);
+    bool sums = c->op->collective == NDP_REDUCE_SCATTER || c->op->collective == NDP_ALL_REDUCE,
+         tp = kind == NDP_GROUP_TP;
+    bool wide = c->in[0].view.dtype == NDP_F32;
+    double part = !sums || !wide                                                       ? 1
+                  : tp || kind == NDP_GROUP_SP                                         ? p->tp_bytes
+                  : ndp_group_spans(kind, NDP_DP_SHARD) || kind == NDP_GROUP_REPLICATE ? p->gradient_bytes
+                                                                                       : 1;
+    return part * ndp_call_moved(c, ndp_mesh_group(&program->opts.step.mesh, kind).count);
+}
+
+static const ndp_group_links *links_of(const ndp_device_price *p, const ndp_program *program, const ndp_call *c) {
+    const ndp_comm_event e = {.call = c};
+    const ndp_group_links *l;
+    ndp_send_pattern pattern = ndp_cluster_plan_pattern(p->links, program, &e);
+    return ndp_cluster_plan_links(p->links, ndp_channel_group(c->channel), pattern, &l) == NDP_OK ? l : NULL;
+}
+
+/* Latency of one step inside a node, and between nodes. */
+static void latencies(const ndp_group_links *l, double *inside, double *between) {
+    *inside = *between = 0;
+    for (int i = 0; i < l->n; i++) {
+        double *of = l->of[i].level == NDP_LINK_DEVICES ? inside : between;
+        *of = fmax(*of, l->of[i].latency);
+    }
+}
+
+/* A ring passes all ranks one after the other; a tree, which sums may take, goes through the nodes of a group and then
+ * through the ranks of each. Other algorithms send to all at once. */
+static double latency_of(const ndp_device_price *p, const ndp_group_links *l, const ndp_call *c, int ranks) {
+    double inside, between, nodes = ceil((double)ranks / (l->most > 0 ? l->most : 1));
+    ndp_collective kind = c->op->collective;
+    latencies(l, &inside, &between);
+    if (!p->links->rings || kind == NDP_SHIFT || kind == NDP_SEND || kind == NDP_RECV || kind == NDP_ALL_TO_ALL)
+        return l->latency;
+    double ring = (nodes > 1 ? nodes : 0) * between + (ranks - 1 - (nodes > 1 ? nodes : 0)) * inside;
+    ring = fmax(ring, l->latency) * p->facts->hop;
+    double tree = ceil(log2(fmax(nodes, 1))) * between + (l->most > 1 ? l->most - 1 : 0) * inside;
+    return kind == NDP_ALL_REDUCE ? 2 * fmin(ring, fmax(tree, l->latency) * p->facts->hop) : ring;
+}
+
+static double level_rate(const ndp_device_price *p, const ndp_link_use *u) {
+    const ndp_efficiency *e = &p->links->cluster.efficiency;
+    return u->rate * (u->level == NDP_LINK_DEVICES ? e->links : e->nics);
+}
+
+static double comm_seconds(const ndp_device_price *p, const ndp_program *program, const ndp_call *c) {
+    int ranks = ndp_mesh_group(&program->opts.step.mesh, ndp_channel_group(c->channel)).count;
+    const ndp_group_links *l = ranks > 1 ? links_of(p, program, c) : NULL;
+    double slowest = 0, bytes = moved_by(p, program, c);
+    if (!l || l->n == 0)
+        return 0;
+    for (int i = 0; i < l->n; i++)
+        slowest = fmax(slowest, bytes / level_rate(p, &l->of[i]));
+    return latency_of(p, l, c, ranks) + slowest;
+}
+
+void ndp_device_links(const void *user, const ndp_program *program, const ndp_call *c, double busy[NDP_BUSY_LINKS]) {
+    _Static_assert((int)NDP_BUSY_LINKS >= (int)NDP_LINK_LEVELS, "a rank has a queue for each level");
+    const ndp_device_price *p = user;
+    int ranks = ndp_mesh_group(&program->opts.step.mesh, ndp_channel_group(c->channel)).count;
+    const ndp_group_links *l = ranks > 1 ? links_of(p, program, c) : NULL;
+    for (int i = 0; l && i < l->n; i++)
+        busy[l->of[i].level] = moved_by(p, program, c) / level_rate(p, &l->of[i]);
+}
+
+/* ---- both ---- */
+
+double ndp_device_seconds(const void *user, const ndp_program *program, const ndp_instr *in, const ndp_call *call) {
+    const ndp_device_price *p = user;
+    priced_call *known = &p->known[((uintptr_t)call / sizeof *call) % KNOWN];
+    if (known->call != call)
+        *known = (priced_call){call, call->kind == NDP_CALL_KERNEL ? kernel_seconds(p, in, call)
+                                                                   : comm_seconds(p, program, call)};
+    return known->seconds;
+}

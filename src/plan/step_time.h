@@ -1,0 +1,46 @@
+/* How long a step takes on a cluster, and what it goes to: the programs of one rank of each pipeline stage, whose
+ * others are alike, replayed against each other at the prices of the cluster's devices and links. Inside plan. */
+#ifndef NDP_PLAN_STEP_TIME_H
+#define NDP_PLAN_STEP_TIME_H
+
+#include "plan/device_price.h"
+
+/* The parts of a step: X(NAME, name). TP to PP are exposed: a rank waits for what is sent. BUBBLE: for other stages.
+ * Recomputation is in the part that it repeats, the head in MATMUL. */
+#define NDP_TIME_PARTS_LIST(X)                                                                                         \
+    X(MATMUL, matmul)                                                                                                  \
+    X(ATTENTION, attention)                                                                                            \
+    X(MEMORY_BOUND, memory_bound)                                                                                      \
+    X(TP, tp)                                                                                                          \
+    X(CP, cp)                                                                                                          \
+    X(SP, sp)                                                                                                          \
+    X(EP, ep)                                                                                                          \
+    X(GATHER, gather)                                                                                                  \
+    X(REDUCE, reduce)                                                                                                  \
+    X(PP, pp)                                                                                                          \
+    X(BUBBLE, bubble)                                                                                                  \
+    X(OPTIMIZER, optimizer)                                                                                            \
+    X(LAUNCH, launch)                                                                                                  \
+    X(FIXED, fixed)
+#define NDP_TIME_PART_ENUMERATOR(NAME, name) NDP_TIME_##NAME,
+typedef enum ndp_time_part { NDP_TIME_PARTS_LIST(NDP_TIME_PART_ENUMERATOR) NDP_TIME_PARTS } ndp_time_part;
+const char *ndp_time_part_name(int part);
+
+typedef struct ndp_step_time {
+    double seconds;               /* of a step */
+    double parts[NDP_TIME_PARTS]; /* of the critical rank, which waits the least for others; they sum to `seconds` */
+    int critical_rank;
+    double flops, hardware_flops; /* of all ranks: what the model needs; with what is computed again */
+} ndp_step_time;
+
+/* `price` fits `d` and the job. NDP_ENOMEM. */
+NDP_API ndp_status ndp_step_time_of(const ndp_dry_run *d, const ndp_model *m, const ndp_device_price *price,
+                                    ndp_step_time *out);
+/* The same of `n` programs, each that of a rank which stands for `alike` ranks. */
+NDP_API ndp_status ndp_step_time_of_programs(const ndp_program *const *programs, int n, int alike,
+                                             const ndp_device_price *price, ndp_step_time *out);
+
+/* The rate that the job's products have by the data sheet. */
+double ndp_step_time_peak(const ndp_job *j, const ndp_device_price *price);
+
+#endif
