@@ -1,13 +1,16 @@
 /* The table of kinds of calls:
  *
  *   products      operations / (rate of their type x efficiency.matmul x the share that the shape reaches)
- *   head          the same, and the logits' bytes, which no product hides
+ *   head          its products, each in chunks of rows, and the logits' bytes between them
  *   attention     operations of visible pairs / (rate x efficiency.attention x what short rows and narrow heads reach)
  *   others        bytes / (memory_bandwidth x efficiency.memory)
  *   collectives   steps x latency + bytes that leave the rank / (rate of the slowest link x its efficiency)
  *
  * No kernel is faster than its bytes. Rates of links are those of groups whose like all send at once (link_use.c). */
 #include "plan/device_price.h"
+
+#include "ops/cuda/cuda_scratch.h"
+#include "ops/xent_rows.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -23,6 +26,7 @@ const ndp_price_facts ndp_price_of_gpus = {.ramp = 120,
                                            .beside = 0.08,
                                            .hop = 1,
                                            .fixed = 3e-3,
+                                           .fp8_share = 0.85,
                                            .fp8_casts = 3};
 static const ndp_price_facts of_hosts = {.queries = 0, .backward = 1, .call = 1, .hop = 1};
 
@@ -78,16 +82,6 @@ static bool is_head(const ndp_call *c) {
     return c->op->id == NDP_OP_xent || c->op->id == NDP_OP_xent_logits || c->op->id == NDP_OP_xent_grad;
 }
 
-/* The head's products have the shape rows x vocabulary, or its transpose; all others make output 0. */
-static void product_shape(const ndp_call *c, double *m, double *n, double *k) {
-    const ndp_view *made = &c->out[0].view, *x = &c->in[0].view;
-    *m = (double)(is_head(c) ? x->rows : made->rows);
-    *n = (double)(c->op->id == NDP_OP_xent || c->op->id == NDP_OP_xent_logits ? c->in[1].view.rows
-                  : is_head(c)                                                ? x->cols
-                                                                              : made->cols);
-    *k = is_head(c) ? (double)(c->op->id == NDP_OP_xent_grad ? c->in[2].view.cols : x->cols) : c->flops / (2 * *m * *n);
-}
-
 /* Tiles of cuBLAS, and what each reaches of the largest's rate. Sums are split over processors that have no tile. */
 double ndp_product_share(double m, double n, double k, int processors, double ramp) {
     static const struct {
@@ -108,10 +102,15 @@ double ndp_product_share(double m, double n, double k, int processors, double ra
     return best;
 }
 
-static ndp_rate_type type_of(const ndp_device_price *p, const ndp_call *c) {
-    const ndp_device_facts *f = &p->links->cluster.facts;
-    bool narrow = c->in[0].view.dtype == NDP_BF16 || c->in[1].view.dtype == NDP_BF16;
-    return narrow && f->flops[NDP_RATE_BF16] > 0 ? NDP_RATE_BF16 : NDP_RATE_FP32;
+/* The rate of products whose narrower operand is this one. */
+static double rate_of(const ndp_device_price *p, const ndp_view *operand) {
+    const double *flops = p->links->cluster.facts.flops;
+    return flops[operand->dtype == NDP_BF16 && flops[NDP_RATE_BF16] > 0 ? NDP_RATE_BF16 : NDP_RATE_FP32];
+}
+
+static const ndp_view *narrower(const ndp_call *c) {
+    const ndp_view *a = &c->in[0].view, *b = &c->in[1].view;
+    return ndp_dtype_size(b->dtype) < ndp_dtype_size(a->dtype) ? b : a;
 }
 
 static double memory_seconds(const ndp_device_price *p, double bytes) {
@@ -120,17 +119,47 @@ static double memory_seconds(const ndp_device_price *p, double bytes) {
 
 static double elements(const ndp_operand *o) { return (double)o->view.rows * (double)o->view.cols; }
 
-/* `block`: of a unit's list, which is where products may be in fp8. */
+static double share_of(const ndp_device_price *p, double m, double n, double k) {
+    const ndp_cluster *c = &p->links->cluster;
+    return c->efficiency.matmul * ndp_product_share(m, n, k, p->gpu ? c->facts.multiprocessors : 0, p->facts->ramp);
+}
+
+/* A product makes output 0. `block`: of a unit's list, which is where products may be in fp8. */
 static double product_seconds(const ndp_device_price *p, const ndp_call *c, bool block) {
-    const ndp_cluster *k = &p->links->cluster;
-    bool fp8 = p->fp8 && block && !is_head(c);
-    double m, n, terms, rate = k->facts.flops[fp8 ? NDP_RATE_FP8 : type_of(p, c)];
-    product_shape(c, &m, &n, &terms);
-    double share = ndp_product_share(m, n, terms, p->gpu ? k->facts.multiprocessors : 0, p->facts->ramp);
-    double compute = c->flops / (rate * k->efficiency.matmul * share), bytes = memory_seconds(p, c->bytes);
+    bool fp8 = p->fp8 && block;
+    double m = (double)c->out[0].view.rows, n = (double)c->out[0].view.cols;
+    double rate = fp8 ? p->links->cluster.facts.flops[NDP_RATE_FP8] * p->facts->fp8_share : rate_of(p, narrower(c));
+    double compute = c->flops / (rate * share_of(p, m, n, c->flops / (2 * m * n)));
     if (fp8)
         compute += memory_seconds(p, p->facts->fp8_casts * (elements(&c->in[0]) + elements(&c->in[1])));
-    return is_head(c) ? compute + bytes : fmax(compute, bytes);
+    return fmax(compute, memory_seconds(p, c->bytes));
+}
+
+static int64_t chunk_rows(const ndp_device_price *p, const ndp_call *c) {
+    const ndp_op_call shapes = {.op = c->op, .attr = &c->attr, .in = {c->in[0].view, c->in[1].view}};
+    return c->op->id != NDP_OP_xent ? c->in[0].view.rows
+           : p->gpu                 ? ndp_cuda_xent_rows(&shapes)
+                                    : ndp_xent_chunk_rows(&shapes);
+}
+
+/* Of R rows of C columns and V of the vocabulary, a chunk of rows at a time: the logits are made, then read and
+ * replaced by their derivatives, from which dx and dw are made, dw by adding to it. */
+static double head_seconds(const ndp_device_price *p, const ndp_call *c) {
+    bool grad = c->op->id == NDP_OP_xent_grad, whole = c->op->id == NDP_OP_xent;
+    const ndp_view *x = &c->in[grad ? 2 : 0].view, *w = &c->in[grad ? 3 : 1].view;
+    double V = (double)w->rows, C = (double)x->cols, R = fmin((double)chunk_rows(p, c), (double)x->rows);
+    double rate = rate_of(p, w), logits = 4 * R * V, seconds = 0;
+    double weights = elements(&c->in[grad ? 3 : 1]) * (double)ndp_dtype_size(w->dtype), flops = 2 * R * V * C;
+    if (!grad)
+        seconds += fmax(flops / (rate * share_of(p, R, V, C)), memory_seconds(p, weights + logits));
+    if (grad || whole)
+        seconds += memory_seconds(p, 1.5 * logits);
+    if ((grad || whole) && c->n_out > 1 && c->out[1].view.rows)
+        seconds += fmax(flops / (rate * share_of(p, R, C, V)), memory_seconds(p, weights + logits / 2));
+    if ((grad || whole) && c->n_out > 2 && c->out[2].view.rows)
+        seconds += fmax(flops / (rate * share_of(p, V, C, R)),
+                        memory_seconds(p, 2 * V * C * (double)ndp_dtype_size(c->out[2].view.dtype) + logits / 2));
+    return seconds * (double)x->rows / R;
 }
 
 /* Keys that a query of a sample sees on average. */
@@ -155,7 +184,7 @@ static double attention_seconds(const ndp_device_price *p, const ndp_call *c) {
     double share = k->efficiency.attention * seen / (seen + f->queries) * d / (d + f->head);
     if (c->op->id == NDP_OP_attention_bwd)
         share *= f->backward;
-    return fmax(ndp_priced_flops(p, c) / (k->facts.flops[type_of(p, c)] * share), memory_seconds(p, c->bytes));
+    return fmax(ndp_priced_flops(p, c) / (rate_of(p, &c->in[1].view) * share), memory_seconds(p, c->bytes));
 }
 
 double ndp_priced_launch(const ndp_device_price *p) { return p->links->cluster.facts.call_seconds * p->facts->call; }
@@ -164,7 +193,7 @@ static double kernel_seconds(const ndp_device_price *p, const ndp_instr *in, con
     const ndp_cluster *k = &p->links->cluster;
     switch (ndp_kernel_kind_of(c)) {
     case NDP_KERNEL_MATMUL:
-        return ndp_priced_launch(p) + product_seconds(p, c, in->code == NDP_DO_RUN);
+        return ndp_priced_launch(p) + (is_head(c) ? head_seconds(p, c) : product_seconds(p, c, in->code == NDP_DO_RUN));
     case NDP_KERNEL_ATTENTION:
         return ndp_priced_launch(p) + attention_seconds(p, c);
     default: /* processors compute what GPUs hide */

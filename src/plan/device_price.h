@@ -17,6 +17,7 @@ typedef struct ndp_price_facts {
     double beside;    /* kernels are so much slower while something moves */
     double hop;       /* of a link's latency, what one step around a ring takes */
     double fixed;     /* seconds of a step outside its program: the host reads the loss and hands over the next batch */
+    double fp8_share; /* of efficiency.matmul, what products in fp8 reach */
     double fp8_casts; /* bytes moved for each element that enters a product in fp8 */
 } ndp_price_facts;
 extern const ndp_price_facts ndp_price_of_gpus;
