@@ -127,24 +127,31 @@ static bool takes_part(const simulation *s, int k, int i, int begin) {
     return k == (ndp_comm_event_kind(e) == NDP_SEND ? i : t->other[begin]);
 }
 
-/* An operation that all have begun waits for its links, and keeps them busy. */
+/* An operation that all have begun waits for its links, and keeps them busy. A message does not wait behind a
+ * collective, which would stop a pipeline for each buffer that is reduced: it moves at half the rate until the link is
+ * free, and what comes after the collective waits for both. */
 static void use_links(simulation *s, int i, int begin, const ndp_call *call, operation *op) {
     if (!s->costs->links && s->costs->beside == 0)
         return;
-    double busy[NDP_BUSY_LINKS] = {0};
+    double busy[NDP_BUSY_LINKS] = {0}, shared = 0;
+    bool message = ndp_comm_event_is_message(&track(s, i)->events[begin]);
     if (s->costs->links)
         s->costs->links(s->costs->user, track(s, i)->program, call, busy);
     for (int k = 0; k < s->tracks.n; k++)
-        for (int l = 0; l < NDP_BUSY_LINKS && takes_part(s, k, i, begin); l++)
-            if (busy[l] > 0)
-                op->start = fmax(op->start, s->ranks[k].free[l]);
+        for (int l = 0; l < NDP_BUSY_LINKS && takes_part(s, k, i, begin); l++) {
+            double until = busy[l] > 0 ? s->ranks[k].free[l] : 0;
+            shared = message ? fmax(shared, fmin(busy[l], until - op->start)) : 0;
+            op->start = message ? op->start : fmax(op->start, until);
+        }
+    op->seconds += shared;
     for (int k = 0; k < s->tracks.n; k++) {
         rank *r = &s->ranks[k];
         if (!takes_part(s, k, i, begin))
             continue;
         r->moves = fmax(r->moves, op->start + op->seconds);
         for (int l = 0; l < NDP_BUSY_LINKS; l++)
-            r->free[l] = busy[l] > 0 ? op->start + busy[l] : r->free[l];
+            if (busy[l] > 0)
+                r->free[l] = fmax(r->free[l], op->start) + busy[l];
     }
 }
 
