@@ -35,6 +35,9 @@ typedef enum ndp_adapter_type { NDP_ADAPTER_NONE, NDP_ADAPTER_LORA, NDP_ADAPTER_
 
 enum { NDP_MOST_OPTIONS = 128 };
 
+/* precision.compute fp8: matrix products in fp8, all else as with bf16. Only planned. */
+#define NDP_COMPUTE_FP8 ((ndp_dtype)NDP_DTYPES)
+
 struct ndp_config {
     struct {
         char *path;         /* a Hugging Face folder; or */
@@ -97,8 +100,8 @@ struct ndp_config {
         char *file;         /* of schedule `file` */
     } pipeline;
     struct {
-        ndp_dtype compute; /* fp32, bf16, or on device ref fp64 */
-        ndp_dtype reduce;  /* fp32 */
+        ndp_dtype compute;           /* fp32, bf16, or on device ref fp64; planned only: NDP_COMPUTE_FP8 */
+        ndp_dtype reduce, tp_reduce; /* fp32; planned only: bf16 */
     } precision;
     struct {
         int global_batch_size, micro_batch_size; /* samples (rows) */
@@ -186,8 +189,10 @@ NDP_API ndp_status ndp_config_parse(ndp_config *c, const char *text, size_t size
 NDP_API ndp_status ndp_config_set(ndp_config *c, const char *assignment);
 /* Checks the rules that involve several keys: model.path or model.config, data.files, ... Called after all are read. */
 NDP_API ndp_status ndp_config_check(const ndp_config *c);
-/* The same of a job that is planned, and so needs no data. */
-ndp_status ndp_config_check_planned(const ndp_config *c);
+/* The same of a job that is planned, and so needs no data; for a cluster, it may have values that cannot run. */
+ndp_status ndp_config_check_planned(const ndp_config *c, bool cluster);
+/* Appends the keys of `c` whose values are planned, but cannot run; `instead`: as a run can have them. */
+void ndp_config_planned_only(const ndp_config *c, bool instead, ndp_str *out);
 /* The number that data.mix gives to an entry of data.files, as text, borrowed; NULL: none. */
 const char *ndp_config_mix(const ndp_config *c, int file);
 /* NDP_EINVAL: data.mix is not a number for each entry of data.files, or 0 for all. A part of ndp_config_check. */

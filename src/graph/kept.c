@@ -5,7 +5,7 @@
 static bool is_product(const ndp_node *n) { return n->op == &ndp_op_linear || n->op == &ndp_op_linear_stack; }
 
 /* Of a product of glued matrices, one part a tensor: a fused tensor is one. */
-static int tensor_parts(const ndp_graph *g, const ndp_node *n, ndp_node_part *parts) {
+static int tensor_parts(const ndp_graph *g, const ndp_node *n, ndp_kept_part *parts) {
     const ndp_value *w = &g->values[n->in[1]];
     int count = 0;
     if (n->op != &ndp_op_linear || w->parent != NDP_NONE || w->segment == NDP_NONE || w->segments < 2)
@@ -16,7 +16,7 @@ static int tensor_parts(const ndp_graph *g, const ndp_node *n, ndp_node_part *pa
         if (count == 0 || !ndp_segment_continues(s)) {
             if (count == NDP_MOST_PARTS)
                 return 0;
-            parts[count++] = (ndp_node_part){0, col, 0};
+            parts[count++] = (ndp_kept_part){0, col, 0};
         }
         parts[count - 1].cols += s->rows;
         col += s->rows;
@@ -24,10 +24,10 @@ static int tensor_parts(const ndp_graph *g, const ndp_node *n, ndp_node_part *pa
     return col == g->values[n->out[0]].view.cols ? count : 0;
 }
 
-int ndp_node_parts(const ndp_graph *g, const ndp_node *n, ndp_node_part *parts) {
+int ndp_kept_parts(const ndp_graph *g, const ndp_node *n, ndp_kept_part *parts) {
     int count = is_product(n) ? tensor_parts(g, n, parts) : 0;
     for (int k = 0; count < 2 && k < n->n_out; k++)
-        parts[k] = (ndp_node_part){k, 0, n->out[k] == NDP_NONE ? 0 : g->values[n->out[k]].view.cols};
+        parts[k] = (ndp_kept_part){k, 0, n->out[k] == NDP_NONE ? 0 : g->values[n->out[k]].view.cols};
     return count < 2 ? n->n_out : count;
 }
 
@@ -57,14 +57,14 @@ static bool repeats(const ndp_nodes *nodes, int i) {
 
 void ndp_kept_choose(const ndp_graph *g, uint32_t *kept) {
     const ndp_nodes *nodes = &g->nodes[NDP_NODES_FORWARD];
-    ndp_node_part parts[NDP_MOST_PARTS];
+    ndp_kept_part parts[NDP_MOST_PARTS];
     int products = 0;
     for (int i = 0; i < nodes->n; i++) {
         const ndp_node *n = &nodes->items[i];
         kept[i] = 0;
         if (repeats(nodes, i))
             continue;
-        int count = ndp_node_parts(g, n, parts);
+        int count = ndp_kept_parts(g, n, parts);
         for (int k = 0; k < count; k++) {
             bool keep = is_product(n) ? products++ % 2 == 0 : is_result(nodes, i);
             kept[i] |= keep && parts[k].cols > 0 ? 1u << k : 0;

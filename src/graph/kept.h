@@ -6,15 +6,16 @@
 
 #include "graph/graph.h"
 
-/* A part of what a node makes: columns of a result. Of a product of glued matrices one tensor's, else a whole result. */
-typedef struct ndp_node_part {
+/* A part of what a node makes: columns of a result. Of a product of glued matrices one tensor's, else a whole result.
+ */
+typedef struct ndp_kept_part {
     int out;
     int64_t col, cols;
-} ndp_node_part;
+} ndp_kept_part;
 enum { NDP_MOST_PARTS = 32 };
 
 /* Fills parts[NDP_MOST_PARTS]; returns how many there are. */
-int ndp_node_parts(const ndp_graph *g, const ndp_node *n, ndp_node_part *parts);
+int ndp_kept_parts(const ndp_graph *g, const ndp_node *n, ndp_kept_part *parts);
 
 /* kept[i]: the parts of forward node i that may be kept, a bit each. */
 void ndp_kept_choose(const ndp_graph *g, uint32_t *kept);

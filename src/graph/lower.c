@@ -11,8 +11,8 @@
  * Invariants: operands are offsets from bases, never addresses; a begin has one wait, and the collectives of a group
  * are waited for in the order of their begins; two values of a work memory that live at the same time do not overlap.
  * step/ binds a base to a block for each run. */
-#include "graph/kept.h"
 #include "graph/lower.h"
+#include "graph/kept.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -31,11 +31,11 @@ typedef struct home {
 typedef struct lowering {
     const ndp_graph *g;
     const ndp_lower_opts *opts;
-    home *homes;    /* by value: of roots */
-    unsigned *uses; /* by root: bit list: a node of that list touches it */
-    bool *needed;   /* by root: the recompute makes it */
-    bool *run;      /* by forward node: the recompute runs it, */
-    uint32_t *kept; /* but copies these of its parts (kept.h) */
+    home *homes;     /* by value: of roots */
+    unsigned *uses;  /* by root: bit list: a node of that list touches it */
+    bool *needed;    /* by root: the recompute makes it */
+    bool *run;       /* by forward node: the recompute runs it, */
+    uint32_t *kept;  /* but copies these of its parts (kept.h) */
     size_t *kept_at; /* from here on */
     ndp_unit_program *out;
 } lowering;
@@ -107,8 +107,8 @@ static ndp_status pass_homes(lowering *l) {
 /* Of the parts that may be kept, keeps those that the recompute needs; true if it makes no other part of the node. */
 static bool keep_parts(lowering *l, int node) {
     const ndp_node *n = &l->g->nodes[NDP_NODES_FORWARD].items[node];
-    ndp_node_part parts[NDP_MOST_PARTS];
-    int count = ndp_node_parts(l->g, n, parts);
+    ndp_kept_part parts[NDP_MOST_PARTS];
+    int count = ndp_kept_parts(l->g, n, parts);
     bool whole = true;
     for (int k = 0; k < count; k++) {
         bool needed = n->out[parts[k].out] != NDP_NONE && l->needed[root_of(l->g, n->out[parts[k].out])];
@@ -294,9 +294,9 @@ static ndp_status run_node(const lowering *l, const ndp_node *n, bool drop, ndp_
 /* Copies what is kept of a node, out of its results or `again` to where they are. */
 static ndp_status copy_kept(const lowering *l, int node, bool again, ndp_list *list) {
     const ndp_node *n = &l->g->nodes[NDP_NODES_FORWARD].items[node];
-    ndp_node_part parts[NDP_MOST_PARTS];
+    ndp_kept_part parts[NDP_MOST_PARTS];
     size_t at = l->kept_at[node];
-    int count = ndp_node_parts(l->g, n, parts);
+    int count = ndp_kept_parts(l->g, n, parts);
     for (int k = 0; k < count; k++) {
         if (!(l->kept[node] >> k & 1))
             continue;
@@ -329,8 +329,8 @@ static ndp_status run_columns(const lowering *l, const ndp_node *n, int64_t col,
 /* A node of which some is kept: copies that, and makes the other columns, those side by side at once. */
 static ndp_status remake_node(const lowering *l, int node, ndp_list *list) {
     const ndp_node *n = &l->g->nodes[NDP_NODES_FORWARD].items[node];
-    ndp_node_part parts[NDP_MOST_PARTS];
-    int count = ndp_node_parts(l->g, n, parts);
+    ndp_kept_part parts[NDP_MOST_PARTS];
+    int count = ndp_kept_parts(l->g, n, parts);
     NDP_TRY(copy_kept(l, node, true, list));
     for (int k = 0, end; k < count && n->op == &ndp_op_linear; k = end + 1) {
         for (end = k; end < count && !(l->kept[node] >> end & 1);)
