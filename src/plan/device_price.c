@@ -44,8 +44,9 @@ ndp_status ndp_device_price_init(const ndp_dry_run *d, ndp_cluster_plan *links, 
                               .gpu = gpu,
                               .rows = j->model.rows,
                               .length = j->config->data.sequence_length,
-                              .gradient_bytes = 1,
-                              .tp_bytes = 1,
+                              .fp8 = j->planned.fp8,
+                              .gradient_bytes = j->planned.reduce_bf16 ? 0.5 : 1,
+                              .tp_bytes = j->planned.tp_reduce_bf16 ? 0.5 : 1,
                               .known = calloc(KNOWN, sizeof *out->known)};
     return out->known ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for prices");
 }

@@ -415,7 +415,7 @@ static ndp_status take_layout(const char *text, ndp_config *c) {
 
 static ndp_status plan_config(const ndp_config *c, const ndp_plan_opts *o, plan_output *out) {
     ndp_job j;
-    NDP_TRY(o->data ? ndp_job_init(c, 0, &j) : ndp_job_init_planned(c, 0, &j));
+    NDP_TRY(o->data ? ndp_job_init(c, 0, &j) : ndp_job_init_planned(c, 0, o->cluster, &j));
     ndp_status st = report_job(&j, o, out);
     ndp_job_release(&j);
     return st;

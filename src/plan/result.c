@@ -36,10 +36,11 @@ int ndp_plan_nodes(const ndp_rank_map *m) {
 }
 
 static void put_keys(const ndp_job *j, ndp_json_out *o) {
-    bool block = j->config->train.recompute == NDP_RECOMPUTE_BLOCK, stages = j->pipeline.ranks > 0;
+    static const char *const recompute[] = {"none", "block", "selective"};
+    bool stages = j->pipeline.ranks > 0;
     ndp_json_put_int(o, "micro_batch_size", j->batch.micro_batch);
     ndp_json_put_int(o, "accumulation", j->batch.accumulation);
-    ndp_json_put_text(o, "recompute", block ? "block" : "none");
+    ndp_json_put_text(o, "recompute", recompute[j->config->train.recompute]);
     ndp_json_put_bool(o, "reshard_after_forward", j->config->parallelism.reshard_after_forward);
     ndp_json_put_text(o, "schedule", stages ? j->pipeline.name : NULL);
     ndp_json_put_int(o, "virtual_stages", stages ? j->pipeline.stages / j->pipeline.ranks : 1);
@@ -104,9 +105,12 @@ ndp_status ndp_plan_put_result(const ndp_dry_run *d, const ndp_model *m, ndp_clu
     const ndp_job *j = d->job;
     const ndp_plan_capacity c = ndp_plan_capacity_of(d, &links->cluster);
     bool fits = ndp_plan_fits(&c, need);
-    ndp_str line = {0};
+    ndp_str line = {0}, only = {0};
+    ndp_config_planned_only(j->config, false, &only);
     add_need(j, need, &c, &line);
     ndp_str_addf(out, "\n%s\n", line.data ? line.data : "");
+    if (only.length)
+        ndp_str_addf(out, "only planned, does not run: %s\n", only.data);
     ndp_json_open(results, NULL, '{');
     ndp_json_put_int(results, "place", place);
     ndp_json_put_text(results, "cluster", links->cluster.name);
@@ -120,9 +124,10 @@ ndp_status ndp_plan_put_result(const ndp_dry_run *d, const ndp_model *m, ndp_clu
         ndp_json_put_null(results, "why_not");
     else
         put_why("memory", line.data, results);
-    ndp_json_put_bool(results, "runs", true);
+    ndp_json_put_bool(results, "runs", only.length == 0);
     put_need(need, &c, results);
     ndp_str_release(&line);
+    ndp_str_release(&only);
     ndp_status st = add_time(d, m, links, out, results);
     if (st == NDP_OK && !fits)
         st = ndp_plan_put_nearest(d, links, out, results);

@@ -199,5 +199,5 @@ ndp_status ndp_step_time_of(const ndp_dry_run *d, const ndp_model *m, const ndp_
 double ndp_step_time_peak(const ndp_job *j, const ndp_device_price *price) {
     const double *flops = price->links->cluster.facts.flops;
     bool narrow = j->config->precision.compute == NDP_BF16 && flops[NDP_RATE_BF16] > 0;
-    return flops[price->fp8 ? NDP_RATE_FP8 : narrow ? NDP_RATE_BF16 : NDP_RATE_FP32];
+    return flops[j->planned.fp8 ? NDP_RATE_FP8 : narrow ? NDP_RATE_BF16 : NDP_RATE_FP32];
 }
