@@ -92,13 +92,17 @@ static ndp_status run(replay *r, ndp_visits visits) {
     return st;
 }
 
-/* Iterations of the one range that all programs repeat alike; 0: they do not. */
+/* The fewest iterations that a program has of its one range, each of as many micro-batches as those of the others; 0:
+ * they do not all have such a range. Without some of them on every rank, programs are those of a shorter step. */
 static int64_t iterations_of(const replay *r) {
-    const ndp_repeats *first = &r->programs[0]->repeats;
-    for (int i = 0; i < r->n; i++)
-        if (r->programs[i]->repeats.n != 1 || r->programs[i]->repeats.items[0].times != first->items[0].times)
+    int64_t fewest = INT64_MAX;
+    for (int i = 0; i < r->n; i++) {
+        const ndp_repeats *own = &r->programs[i]->repeats, *first = &r->programs[0]->repeats;
+        if (own->n != 1 || own->items[0].micro_batches != first->items[0].micro_batches)
             return 0;
-    return first->items[0].times;
+        fewest = own->items[0].times < fewest ? own->items[0].times : fewest;
+    }
+    return fewest;
 }
 
 enum { NUMBERS = NDP_TIME_PARTS + 2 };
@@ -122,7 +126,7 @@ static bool settled(const replay runs[3], double more, replay *out) {
     return same;
 }
 
-/* Replays a few iterations, more of them until they settle, and all if they do not. */
+/* Replays without most iterations, with more of them until they settle. *done false: they do not. */
 static ndp_status fold(replay *r, int64_t all, bool *done) {
     enum { RUNS = 3 };
     replay runs[RUNS];
@@ -136,7 +140,7 @@ static ndp_status fold(replay *r, int64_t all, bool *done) {
     }
     for (int64_t few = 2; few + RUNS < all / 2 && st == NDP_OK && !*done; few *= 4) {
         for (int k = 0; k < RUNS && st == NDP_OK; k++)
-            st = run(&runs[k], NDP_FIRST_ITERATIONS(few + k));
+            st = run(&runs[k], (ndp_visits){1, all - few - k});
         *done = st == NDP_OK && settled(runs, (double)(all - few - RUNS + 1), r);
     }
     for (int k = 0; k < RUNS; k++)
@@ -166,7 +170,7 @@ ndp_status ndp_step_time_of_programs(const ndp_program *const *programs, int n, 
     if (!r.ranks)
         return NDP_FAIL(NDP_ENOMEM, "not enough memory to replay %d programs", n);
     bool done = false;
-    int64_t all = getenv("NOFOLD") ? 0 : iterations_of(&r);
+    int64_t all = iterations_of(&r);
     ndp_status st = all > 0 ? fold(&r, all, &done) : NDP_OK;
     if (st == NDP_OK && !done)
         st = run(&r, (ndp_visits){0});
