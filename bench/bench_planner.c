@@ -1,6 +1,7 @@
 /* The planner's seconds beside those of published training runs (../shared/data/planner, NDP_TEST_DATA): the error of
  * each stack, cold and with one of its runs given; the same with the fitted numbers of the price fitted again without
- * the stack, and with each effect off. Usage: bench_planner [fit] [leave-out] [off], from a checkout beside the data. */
+ * the stack, and with each effect off. Usage: bench_planner [fit] [leave-out] [off], from a checkout beside the data.
+ */
 #include "plan/step_time.h"
 
 #include <math.h>
@@ -304,8 +305,8 @@ int main(int argc, char **argv) {
     }
     errors e = errors_of(&b);
     for (int i = 0; i < b.n; i++)
-        printf("%3s %-44s measured %8.3f s, planned %6.3f of it\n", b.runs[i].id, b.runs[i].stack,
-               b.runs[i].measured, exp(e.log[i]));
+        printf("%3s %-44s measured %8.3f s, planned %6.3f of it\n", b.runs[i].id, b.runs[i].stack, b.runs[i].measured,
+               exp(e.log[i]));
     print_errors(&b, &e, "built in");
     print_stacks(&b, &e);
     if (offs)

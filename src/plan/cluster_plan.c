@@ -4,6 +4,7 @@
 
 #include "measure/measure_device.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -45,10 +46,39 @@ ndp_send_pattern ndp_cluster_plan_pattern(const ndp_cluster_plan *p, const ndp_p
     }
 }
 
-double ndp_cluster_plan_seconds(const ndp_cluster_plan *p, const ndp_group_links *l, double bytes) {
+double ndp_cluster_plan_rate(const ndp_cluster_plan *p, const ndp_link_use *u) {
     const ndp_efficiency *e = &p->cluster.efficiency;
-    double share = l->of[l->slowest].level == NDP_LINK_DEVICES ? e->links : e->nics;
-    return l->latency + bytes / (l->rate * share);
+    return u->rate * (u->level == NDP_LINK_DEVICES ? e->links : e->nics);
+}
+
+/* Latency of one step inside a node, and between nodes. */
+static void latencies(const ndp_group_links *l, double *inside, double *between) {
+    *inside = *between = 0;
+    for (int i = 0; i < l->n; i++) {
+        double *of = l->of[i].level == NDP_LINK_DEVICES ? inside : between;
+        *of = fmax(*of, l->of[i].latency);
+    }
+}
+
+/* A ring passes all ranks one after the other; a tree, which sums may take, goes through the nodes of a group and then
+ * through the ranks of each. Other algorithms send to all at once. */
+static double latency_of(const ndp_cluster_plan *p, const ndp_group_links *l, ndp_collective kind, int ranks) {
+    double inside, between, nodes = ceil((double)ranks / (l->most > 0 ? l->most : 1)), borders = nodes > 1 ? nodes : 0;
+    bool one_step = kind == NDP_SHIFT || kind == NDP_SEND || kind == NDP_RECV || kind == NDP_ALL_TO_ALL;
+    latencies(l, &inside, &between);
+    if (!p->rings || one_step)
+        return l->latency;
+    double ring = fmax(borders * between + (ranks - 1 - borders) * inside, l->latency);
+    double tree = fmax(ceil(log2(nodes)) * between + (l->most > 1 ? l->most - 1 : 0) * inside, l->latency);
+    return kind == NDP_ALL_REDUCE ? 2 * fmin(ring, tree) : ring;
+}
+
+double ndp_cluster_plan_seconds(const ndp_cluster_plan *p, const ndp_group_links *l, ndp_collective kind, int ranks,
+                                double bytes) {
+    double slowest = 0;
+    for (int i = 0; i < l->n; i++)
+        slowest = fmax(slowest, bytes / ndp_cluster_plan_rate(p, &l->of[i]));
+    return l->n ? latency_of(p, l, kind, ranks) + slowest : 0;
 }
 
 /* ---- the plan ---- */

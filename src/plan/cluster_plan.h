@@ -33,9 +33,13 @@ ndp_send_pattern ndp_cluster_plan_pattern(const ndp_cluster_plan *p, const ndp_p
 /* The links of the rank's group for it. */
 NDP_API ndp_status ndp_cluster_plan_links(ndp_cluster_plan *p, ndp_group_kind kind, ndp_send_pattern pattern,
                                           const ndp_group_links **out);
-/* Seconds of one communication that sends `bytes` out of each rank: latency + bytes / rate of the slowest link, of
- * which collectives reach the share that the cluster's `efficiency` states. */
-double ndp_cluster_plan_seconds(const ndp_cluster_plan *p, const ndp_group_links *l, double bytes);
+/* Bytes per second that a rank's collectives and messages reach where this link alone limits them: the share of its
+ * rate that the cluster's `efficiency` states. */
+double ndp_cluster_plan_rate(const ndp_cluster_plan *p, const ndp_link_use *u);
+/* Seconds of one communication among `ranks` that sends `bytes` out of each: steps x latency + bytes / rate of the
+ * slowest link. A sum takes the faster of a ring and a tree (NCCL's; both send as much). 0 without links. */
+double ndp_cluster_plan_seconds(const ndp_cluster_plan *p, const ndp_group_links *l, ndp_collective kind, int ranks,
+                                double bytes);
 
 /* What all ranks send: builds the program of the first rank of every pipeline stage. The caller releases it. */
 NDP_API ndp_status ndp_cluster_plan_flows(const ndp_cluster_plan *p, const ndp_dry_run *d, const ndp_model *m,

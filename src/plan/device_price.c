@@ -4,7 +4,8 @@
  *   head          its products, each in chunks of rows, and the logits' bytes between them
  *   attention     operations of visible pairs / (rate x efficiency.attention x what short rows and narrow heads reach)
  *   others        bytes / (memory_bandwidth x efficiency.memory)
- *   collectives   steps x latency + bytes that leave the rank / (rate of the slowest link x its efficiency)
+ *   collectives   steps x latency + bytes that leave the rank / (rate of the slowest link x its efficiency), by
+ *                 ndp_cluster_plan_seconds
  *
  * No kernel is faster than its bytes. Rates of links are those of groups whose like all send at once (link_use.c). */
 #include "plan/device_price.h"
@@ -24,11 +25,10 @@ const ndp_price_facts ndp_price_of_gpus = {.ramp = 120,
                                            .backward = 0.85,
                                            .call = 0.5,
                                            .beside = 0.08,
-                                           .hop = 1,
                                            .fixed = 3e-3,
                                            .fp8_share = 0.85,
                                            .fp8_casts = 3};
-static const ndp_price_facts of_hosts = {.queries = 0, .backward = 1, .call = 1, .hop = 1};
+static const ndp_price_facts of_hosts = {.queries = 0, .backward = 1, .call = 1};
 
 enum { KNOWN = 1 << 13 };
 typedef struct ndp_priced_call {
@@ -206,7 +206,7 @@ static double kernel_seconds(const ndp_device_price *p, const ndp_instr *in, con
 
 /* ---- communications ---- */
 
-static double moved_by(const ndp_device_price *p, const ndp_program *program, const ndp_call *c) {
+double ndp_priced_bytes(const ndp_device_price *p, const ndp_program *program, const ndp_call *c) {
     ndp_group_kind kind = ndp_channel_group(c->channel);
     bool sums = c->op->collective == NDP_REDUCE_SCATTER || c->op->collective == NDP_ALL_REDUCE,
          tp = kind == NDP_GROUP_TP;
@@ -218,59 +218,27 @@ static double moved_by(const ndp_device_price *p, const ndp_program *program, co
     return part * ndp_call_moved(c, ndp_mesh_group(&program->opts.step.mesh, kind).count);
 }
 
-static const ndp_group_links *links_of(const ndp_device_price *p, const ndp_program *program, const ndp_call *c) {
+const ndp_group_links *ndp_priced_links(const ndp_device_price *p, const ndp_program *program, const ndp_call *c) {
+    if (ndp_mesh_group(&program->opts.step.mesh, ndp_channel_group(c->channel)).count == 1)
+        return NULL;
     const ndp_comm_event e = {.call = c};
     const ndp_group_links *l;
     ndp_send_pattern pattern = ndp_cluster_plan_pattern(p->links, program, &e);
     return ndp_cluster_plan_links(p->links, ndp_channel_group(c->channel), pattern, &l) == NDP_OK ? l : NULL;
 }
 
-/* Latency of one step inside a node, and between nodes. */
-static void latencies(const ndp_group_links *l, double *inside, double *between) {
-    *inside = *between = 0;
-    for (int i = 0; i < l->n; i++) {
-        double *of = l->of[i].level == NDP_LINK_DEVICES ? inside : between;
-        *of = fmax(*of, l->of[i].latency);
-    }
-}
-
-/* A ring passes all ranks one after the other; a tree, which sums may take, goes through the nodes of a group and then
- * through the ranks of each. Other algorithms send to all at once. */
-static double latency_of(const ndp_device_price *p, const ndp_group_links *l, const ndp_call *c, int ranks) {
-    double inside, between, nodes = ceil((double)ranks / (l->most > 0 ? l->most : 1));
-    ndp_collective kind = c->op->collective;
-    latencies(l, &inside, &between);
-    if (!p->links->rings || kind == NDP_SHIFT || kind == NDP_SEND || kind == NDP_RECV || kind == NDP_ALL_TO_ALL)
-        return l->latency;
-    double ring = (nodes > 1 ? nodes : 0) * between + (ranks - 1 - (nodes > 1 ? nodes : 0)) * inside;
-    ring = fmax(ring, l->latency) * p->facts->hop;
-    double tree = ceil(log2(fmax(nodes, 1))) * between + (l->most > 1 ? l->most - 1 : 0) * inside;
-    return kind == NDP_ALL_REDUCE ? 2 * fmin(ring, fmax(tree, l->latency) * p->facts->hop) : ring;
-}
-
-static double level_rate(const ndp_device_price *p, const ndp_link_use *u) {
-    const ndp_efficiency *e = &p->links->cluster.efficiency;
-    return u->rate * (u->level == NDP_LINK_DEVICES ? e->links : e->nics);
-}
-
 static double comm_seconds(const ndp_device_price *p, const ndp_program *program, const ndp_call *c) {
     int ranks = ndp_mesh_group(&program->opts.step.mesh, ndp_channel_group(c->channel)).count;
-    const ndp_group_links *l = ranks > 1 ? links_of(p, program, c) : NULL;
-    double slowest = 0, bytes = moved_by(p, program, c);
-    if (!l || l->n == 0)
-        return 0;
-    for (int i = 0; i < l->n; i++)
-        slowest = fmax(slowest, bytes / level_rate(p, &l->of[i]));
-    return latency_of(p, l, c, ranks) + slowest;
+    const ndp_group_links *l = ndp_priced_links(p, program, c);
+    return l ? ndp_cluster_plan_seconds(p->links, l, c->op->collective, ranks, ndp_priced_bytes(p, program, c)) : 0;
 }
 
 void ndp_device_links(const void *user, const ndp_program *program, const ndp_call *c, double busy[NDP_BUSY_LINKS]) {
     _Static_assert((int)NDP_BUSY_LINKS >= (int)NDP_LINK_LEVELS, "a rank has a queue for each level");
     const ndp_device_price *p = user;
-    int ranks = ndp_mesh_group(&program->opts.step.mesh, ndp_channel_group(c->channel)).count;
-    const ndp_group_links *l = ranks > 1 ? links_of(p, program, c) : NULL;
+    const ndp_group_links *l = ndp_priced_links(p, program, c);
     for (int i = 0; l && i < l->n; i++)
-        busy[l->of[i].level] = moved_by(p, program, c) / level_rate(p, &l->of[i]);
+        busy[l->of[i].level] = ndp_priced_bytes(p, program, c) / ndp_cluster_plan_rate(p->links, &l->of[i]);
 }
 
 /* ---- both ---- */

@@ -126,6 +126,7 @@ static ndp_status save_text(const ndp_dry_run *d, const ndp_engine *engine, ndp_
     ndp_json_put_int(&report->json, "node_bytes", (int64_t)part);
     ndp_json_put_number(&report->json, "assumed_rate", rate);
     ndp_json_put_number(&report->json, "seconds", seconds);
+    report->save = seconds;
     ndp_json_put_int(&report->json, "limit", limit);
     ndp_json_close(&report->json, '}');
     if (d->per_node >= world)
@@ -340,7 +341,7 @@ static ndp_status plan_ranks(const ndp_job *j, const ndp_plan_opts *o, const cha
     if (st == NDP_OK)
         st = ndp_plan_check(&d, &m, &(ndp_plan_extras){o->timeline, o->placements, &need}, &out->report);
     if (st == NDP_OK && links && !o->program)
-        st = ndp_plan_put_result(&d, &m, links, &need, ++out->n, &out->report.text, &out->results);
+        st = ndp_plan_put_result(&d, &m, links, &need, out->report.save, ++out->n, &out->report.text, &out->results);
     ndp_model_release(&m);
     return st;
 }

@@ -10,6 +10,7 @@
 typedef struct ndp_plan_report {
     ndp_str text;
     ndp_json_out json; /* the members of an object */
+    double save;       /* seconds of one, once it is written */
 } ndp_plan_report;
 
 /* "model", "layout", "batch" */

@@ -3,6 +3,7 @@
 
 #include "plan/step_time.h"
 
+#include <math.h>
 #include <stdio.h>
 
 ndp_plan_capacity ndp_plan_capacity_of(const ndp_dry_run *d, const ndp_cluster *c) {
@@ -59,36 +60,112 @@ static void put_need(const ndp_plan_need *n, const ndp_plan_capacity *c, ndp_jso
     ndp_json_close(o, '}');
 }
 
-static void put_time(const ndp_job *j, const ndp_device_price *price, const ndp_step_time *t, ndp_str *out,
-                     ndp_json_out *o) {
-    double tokens = (double)j->batch.global_batch * (double)j->config->data.sequence_length;
-    double peak = ndp_step_time_peak(j, price) * j->world * t->seconds;
+static const char *name_of(ndp_collective kind) {
+    int i = 0;
+    while (i < NDP_OP_COUNT - 1 && ndp_all_ops[i]->collective != kind)
+        i++;
+    return ndp_all_ops[i]->name;
+}
+
+static void put_comms(const ndp_cluster *c, const ndp_step_time *t, ndp_json_out *o) {
+    char link[64];
+    ndp_json_open(o, "communication", '[');
+    for (int k = 0; k < NDP_GROUPS * NDP_COLLECTIVES; k++) {
+        const ndp_step_comm *m = &t->comms[k / NDP_COLLECTIVES][k % NDP_COLLECTIVES];
+        if (m->bytes == 0)
+            continue;
+        ndp_json_open(o, NULL, '{');
+        ndp_json_put_text(o, "group", ndp_group_name((ndp_group_kind)(k / NDP_COLLECTIVES)));
+        ndp_json_put_text(o, "kind", name_of((ndp_collective)(k % NDP_COLLECTIVES)));
+        ndp_json_put_text(o, "link",
+                          m->level == NDP_NONE ? NULL : ndp_cluster_level_name(c, m->level, link, sizeof link));
+        ndp_json_put_number(o, "bytes", m->bytes);
+        ndp_json_put_number(o, "seconds", m->seconds);
+        ndp_json_put_number(o, "exposed_seconds", m->exposed);
+        ndp_json_close(o, '}');
+    }
+    ndp_json_close(o, ']');
+}
+
+/* The largest part of the step. */
+static int bound_by(const ndp_step_time *t) {
     int bound = 0;
+    for (int k = 0; k < NDP_TIME_PARTS; k++)
+        bound = t->parts[k] > t->parts[bound] ? k : bound;
+    return bound;
+}
+
+static double tokens_of(const ndp_job *j) {
+    return (double)j->batch.global_batch * (double)j->config->data.sequence_length;
+}
+
+static void put_time(const ndp_dry_run *d, const ndp_device_price *price, const ndp_step_time *t, ndp_json_out *o) {
+    double peak = ndp_step_time_peak(d->job, price) * d->job->world * t->seconds;
     ndp_json_put_number(o, "step_seconds", t->seconds);
-    ndp_json_put_number(o, "tokens_per_second", tokens / t->seconds);
+    ndp_json_put_number(o, "tokens_per_second", tokens_of(d->job) / t->seconds);
     ndp_json_put_number(o, "mfu", t->flops / peak);
     ndp_json_put_number(o, "hfu", t->hardware_flops / peak);
     ndp_json_open(o, "time", '{');
-    for (int k = 0; k < NDP_TIME_PARTS; k++) {
+    for (int k = 0; k < NDP_TIME_PARTS; k++)
         ndp_json_put_number(o, ndp_time_part_name(k), t->parts[k]);
-        bound = t->parts[k] > t->parts[bound] ? k : bound;
-    }
     ndp_json_close(o, '}');
-    ndp_json_put_text(o, "bound_by", ndp_time_part_name(bound));
+    put_comms(&price->links->cluster, t, o);
+    ndp_json_put_text(o, "bound_by", ndp_time_part_name(bound_by(t)));
     ndp_json_put_int(o, "critical_rank", t->critical_rank);
-    ndp_str_addf(out, "a step takes %.4g s: %.4g tokens/s, %.1f%% of the devices' rate; bound by %s\n", t->seconds,
-                 tokens / t->seconds, 100 * t->flops / peak, ndp_time_part_name(bound));
 }
 
-/* Prices the step. */
-static ndp_status add_time(const ndp_dry_run *d, const ndp_model *m, ndp_cluster_plan *links, ndp_str *out,
+/* "a step takes 7.71 s: 136k tokens/s, 41% of the devices' rate; bound by matmul", and the parts of 1% or more. */
+static void add_time_text(const ndp_dry_run *d, const ndp_device_price *price, const ndp_step_time *t, ndp_str *out) {
+    double peak = ndp_step_time_peak(d->job, price) * d->job->world * t->seconds;
+    ndp_str_addf(out, "a step takes %.4g s: %.4g tokens/s, %.1f%% of the devices' rate; bound by %s\n ", t->seconds,
+                 tokens_of(d->job) / t->seconds, 100 * t->flops / peak, ndp_time_part_name(bound_by(t)));
+    for (int k = 0; k < NDP_TIME_PARTS; k++)
+        if (t->parts[k] >= 0.01 * t->seconds)
+            ndp_str_addf(out, " %s %.0f%%", ndp_time_part_name(k), 100 * t->parts[k] / t->seconds);
+    ndp_str_add(out, "\n");
+}
+
+/* The whole run, where its length is known without data: `saves` seconds for each. Evaluations, whose rows only data
+ * say, are left out. */
+static void put_run(const ndp_dry_run *d, const ndp_cluster_plan *links, const ndp_step_time *t, double save,
+                    ndp_str *out, ndp_json_out *o) {
+    const ndp_config *c = d->job->config;
+    const ndp_cluster *k = &links->cluster;
+    if (c->train.epochs > 0) {
+        ndp_json_put_null(o, "run");
+        return;
+    }
+    int nodes = ndp_plan_nodes(&links->map),
+        saves = 1 + (c->checkpoint.every ? c->train.steps / c->checkpoint.every : 0);
+    double seconds = c->train.steps * t->seconds + saves * save, hours = seconds / 3600;
+    ndp_str_addf(out, "%d steps and %d save%s: %.3g h, %.4g tokens, %.4g device-hours", c->train.steps, saves,
+                 saves == 1 ? "" : "s", hours, c->train.steps * tokens_of(d->job), hours * d->job->world);
+    ndp_json_open(o, "run", '{');
+    ndp_json_put_int(o, "steps", c->train.steps);
+    ndp_json_put_number(o, "seconds", seconds);
+    ndp_json_put_number(o, "device_hours", hours * d->job->world);
+    ndp_json_put_number(o, "price", k->price > 0 ? hours * nodes * k->price : NAN);
+    ndp_json_put_number(o, "energy", k->power > 0 ? seconds * nodes * k->power : NAN);
+    ndp_json_close(o, '}');
+    if (k->price > 0)
+        ndp_str_addf(out, ", %.4g at %.4g an hour and node", hours * nodes * k->price, k->price);
+    if (k->power > 0)
+        ndp_str_addf(out, ", %.4g kWh", hours * nodes * k->power / 1e3);
+    ndp_str_add(out, "\n");
+}
+
+/* Prices the step, and the run. */
+static ndp_status add_time(const ndp_dry_run *d, const ndp_model *m, ndp_cluster_plan *links, double save, ndp_str *out,
                            ndp_json_out *o) {
     ndp_device_price price;
     ndp_step_time t;
     NDP_TRY(ndp_device_price_init(d, links, &price));
     ndp_status st = ndp_step_time_of(d, m, &price, &t);
-    if (st == NDP_OK)
-        put_time(d->job, &price, &t, out, o);
+    if (st == NDP_OK) {
+        put_time(d, &price, &t, o);
+        add_time_text(d, &price, &t, out);
+        put_run(d, links, &t, save, out, o);
+    }
     ndp_device_price_release(&price);
     return st;
 }
@@ -101,7 +178,7 @@ static void put_why(const char *code, const char *text, ndp_json_out *o) {
 }
 
 ndp_status ndp_plan_put_result(const ndp_dry_run *d, const ndp_model *m, ndp_cluster_plan *links,
-                               const ndp_plan_need *need, int place, ndp_str *out, ndp_json_out *results) {
+                               const ndp_plan_need *need, double save, int place, ndp_str *out, ndp_json_out *results) {
     const ndp_job *j = d->job;
     const ndp_plan_capacity c = ndp_plan_capacity_of(d, &links->cluster);
     bool fits = ndp_plan_fits(&c, need);
@@ -128,7 +205,7 @@ ndp_status ndp_plan_put_result(const ndp_dry_run *d, const ndp_model *m, ndp_clu
     put_need(need, &c, results);
     ndp_str_release(&line);
     ndp_str_release(&only);
-    ndp_status st = add_time(d, m, links, out, results);
+    ndp_status st = add_time(d, m, links, save, out, results);
     if (st == NDP_OK && !fits)
         st = ndp_plan_put_nearest(d, links, out, results);
     ndp_json_close(results, '}');

@@ -11,7 +11,7 @@ static const char *const names[] = {NDP_TIME_PARTS_LIST(NAME_OF)};
 const char *ndp_time_part_name(int part) { return names[part]; }
 
 typedef struct rank_time {
-    double parts[NDP_TIME_PARTS], flops, hardware_flops;
+    double parts[NDP_TIME_PARTS], exposed[NDP_GROUPS * NDP_COLLECTIVES], flops, hardware_flops;
 } rank_time;
 
 typedef struct replay {
@@ -42,6 +42,7 @@ static void add_wait(const replay *r, int i, const ndp_instr *in, const ndp_call
     if (ndp_group_spans(ndp_channel_group(c->channel), NDP_PP))
         own = fmin(seconds, ndp_device_seconds(r->price, r->programs[i], in, c));
     parts[part_of_group(c->channel, c->op->collective)] += own;
+    r->ranks[i].exposed[(int)ndp_channel_group(c->channel) * NDP_COLLECTIVES + (int)c->op->collective] += own;
     parts[NDP_TIME_BUBBLE] += seconds - own;
 }
 
@@ -105,8 +106,7 @@ static int64_t iterations_of(const replay *r) {
     return fewest;
 }
 
-enum { NUMBERS = NDP_TIME_PARTS + 2 };
-_Static_assert(sizeof(rank_time) == NUMBERS * sizeof(double), "numbers only");
+enum { NUMBERS = sizeof(rank_time) / sizeof(double), FIRST_FLOPS = NUMBERS - 2 };
 
 /* Whether two replays with one more iteration each added the same to all numbers; then adds `more` times that to the
  * last. */
@@ -115,7 +115,7 @@ static bool settled(const replay runs[3], double more, replay *out) {
     bool same = fabs(a - b) <= 1e-12 * runs[2].makespan;
     for (int i = 0; i < out->n * NUMBERS && same; i++) {
         double x = ((double *)runs[0].ranks)[i], y = ((double *)runs[1].ranks)[i], z = ((double *)runs[2].ranks)[i];
-        bool flops = i % NUMBERS >= NDP_TIME_PARTS;
+        bool flops = i % NUMBERS >= FIRST_FLOPS;
         same = fabs((z - y) - (y - x)) <= 1e-12 * (flops ? z : runs[2].makespan);
     }
     for (int i = 0; i < out->n * NUMBERS && same; i++) {
@@ -148,6 +148,21 @@ static ndp_status fold(replay *r, int64_t all, bool *done) {
     return st;
 }
 
+static void take_comms(const replay *r, int i, ndp_step_time *out) {
+    const ndp_program *p = r->programs[i];
+    ndp_comm_event e;
+    for (ndp_comm_event_cursor c = NDP_COMM_EVENTS(NDP_FIRST_ITERATIONS(1)); ndp_program_comm_event(p, &c, &e);) {
+        ndp_step_comm *to = &out->comms[ndp_comm_event_group(&e)][ndp_comm_event_kind(&e)];
+        const ndp_group_links *l = ndp_priced_links(r->price, p, e.call);
+        double times = e.begin ? (double)ndp_repeats_times(&p->repeats, e.instr) : 0;
+        to->level = l && l->n ? l->of[l->slowest].level : NDP_NONE;
+        to->bytes += times * ndp_priced_bytes(r->price, p, e.call);
+        to->seconds += times * ndp_device_seconds(r->price, p, &p->instrs[e.instr], e.call);
+    }
+    for (int k = 0; k < NDP_GROUPS * NDP_COLLECTIVES; k++)
+        out->comms[k / NDP_COLLECTIVES][k % NDP_COLLECTIVES].exposed = r->ranks[i].exposed[k];
+}
+
 static void take_result(const replay *r, int alike, ndp_step_time *out) {
     int critical = 0;
     for (int i = 0; i < r->n; i++) {
@@ -157,6 +172,7 @@ static void take_result(const replay *r, int alike, ndp_step_time *out) {
         out->hardware_flops += alike * r->ranks[i].hardware_flops;
     }
     memcpy(out->parts, r->ranks[critical].parts, sizeof out->parts);
+    take_comms(r, critical, out);
     out->critical_rank = r->programs[critical]->opts.step.mesh.rank;
     out->parts[NDP_TIME_FIXED] = r->price->facts->fixed;
     for (int k = 0; k < NDP_TIME_PARTS; k++)

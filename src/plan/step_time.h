@@ -26,10 +26,18 @@
 typedef enum ndp_time_part { NDP_TIME_PARTS_LIST(NDP_TIME_PART_ENUMERATOR) NDP_TIME_PARTS } ndp_time_part;
 const char *ndp_time_part_name(int part);
 
+/* Collectives or messages of one kind over groups of one kind, of the critical rank in a step. */
+typedef struct ndp_step_comm {
+    double bytes;            /* that leave the rank */
+    double seconds, exposed; /* each by itself; of them and of what they wait for, how long the rank waits */
+    int level;               /* of the slowest of their links; NDP_NONE: they use none */
+} ndp_step_comm;
+
 typedef struct ndp_step_time {
     double seconds;               /* of a step */
     double parts[NDP_TIME_PARTS]; /* of the critical rank, which waits the least for others; they sum to `seconds` */
     int critical_rank;
+    ndp_step_comm comms[NDP_GROUPS][NDP_COLLECTIVES];
     double flops, hardware_flops; /* of all ranks: what the model needs; with what is computed again */
 } ndp_step_time;
 

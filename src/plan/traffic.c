@@ -64,7 +64,10 @@ static ndp_status find_use(const traffic *t, traffic_line *line) {
     if (line->links->n == 0)
         line->links = NULL;
     else
-        line->seconds = (double)line->times * ndp_cluster_plan_seconds(t->cluster, line->links, bytes);
+        line->seconds =
+            (double)line->times *
+            ndp_cluster_plan_seconds(t->cluster, line->links, ndp_comm_event_kind(e),
+                                     ndp_mesh_group(&t->program->opts.step.mesh, ndp_comm_event_group(e)).count, bytes);
     return NDP_OK;
 }
 
