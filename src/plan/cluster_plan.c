@@ -31,12 +31,11 @@ ndp_status ndp_cluster_plan_links(ndp_cluster_plan *p, ndp_group_kind kind, ndp_
     return NDP_OK;
 }
 
-ndp_send_pattern ndp_cluster_plan_pattern(const ndp_cluster_plan *p, const ndp_program *program,
-                                          const ndp_comm_event *e) {
-    ndp_group g = ndp_mesh_group(&program->opts.step.mesh, ndp_comm_event_group(e));
-    switch (ndp_comm_event_kind(e)) {
+ndp_send_pattern ndp_cluster_plan_pattern(const ndp_cluster_plan *p, const ndp_mesh *mesh, const ndp_call *c) {
+    ndp_group g = ndp_mesh_group(mesh, ndp_channel_group(c->channel));
+    switch (c->op->collective) {
     case NDP_SEND:
-        return e->call->attr.peer == (g.rank + 1) % g.count ? NDP_SENDS_NEXT : NDP_SENDS_BEFORE;
+        return c->attr.peer == (g.rank + 1) % g.count ? NDP_SENDS_NEXT : NDP_SENDS_BEFORE;
     case NDP_SHIFT:
         return NDP_SENDS_NEXT;
     case NDP_ALL_TO_ALL:
@@ -112,7 +111,7 @@ static ndp_status read_stage(const ndp_cluster_plan *p, const ndp_dry_run *d, co
     const ndp_program *program = ndp_engine_program(engine);
     for (ndp_comm_event_cursor c = NDP_COMM_EVENTS(NDP_FIRST_ITERATIONS(1)); ndp_program_comm_event(program, &c, &e);)
         if (e.begin && ndp_comm_event_kind(&e) != NDP_RECV)
-            out->bytes[ndp_comm_event_group(&e)][ndp_cluster_plan_pattern(p, program, &e)] +=
+            out->bytes[ndp_comm_event_group(&e)][ndp_cluster_plan_pattern(p, &program->opts.step.mesh, e.call)] +=
                 (double)ndp_repeats_times(&program->repeats, e.instr) * ndp_comm_event_moved(program, &e);
     ndp_engine_destroy(engine);
     return NDP_OK;

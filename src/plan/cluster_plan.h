@@ -28,8 +28,7 @@ NDP_API ndp_status ndp_cluster_plan_open(const ndp_job *j, const char *path, boo
 void ndp_cluster_plan_release(ndp_cluster_plan *p);
 
 /* To whom a communication of a rank sends. */
-ndp_send_pattern ndp_cluster_plan_pattern(const ndp_cluster_plan *p, const ndp_program *program,
-                                          const ndp_comm_event *e);
+ndp_send_pattern ndp_cluster_plan_pattern(const ndp_cluster_plan *p, const ndp_mesh *mesh, const ndp_call *c);
 /* The links of the rank's group for it. */
 NDP_API ndp_status ndp_cluster_plan_links(ndp_cluster_plan *p, ndp_group_kind kind, ndp_send_pattern pattern,
                                           const ndp_group_links **out);

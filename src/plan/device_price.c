@@ -190,11 +190,11 @@ static double attention_seconds(const ndp_device_price *p, const ndp_call *c) {
 
 double ndp_priced_launch(const ndp_device_price *p) { return p->links->cluster.facts.call_seconds * p->facts->call; }
 
-static double kernel_seconds(const ndp_device_price *p, const ndp_instr *in, const ndp_call *c) {
+double ndp_device_kernel(const ndp_device_price *p, bool block, const ndp_call *c) {
     const ndp_cluster *k = &p->links->cluster;
     switch (ndp_kernel_kind_of(c)) {
     case NDP_KERNEL_MATMUL:
-        return ndp_priced_launch(p) + (is_head(c) ? head_seconds(p, c) : product_seconds(p, c, in->code == NDP_DO_RUN));
+        return ndp_priced_launch(p) + (is_head(c) ? head_seconds(p, c) : product_seconds(p, c, block));
     case NDP_KERNEL_ATTENTION:
         return ndp_priced_launch(p) + attention_seconds(p, c);
     default: /* processors compute what GPUs hide */
@@ -206,7 +206,7 @@ static double kernel_seconds(const ndp_device_price *p, const ndp_instr *in, con
 
 /* ---- communications ---- */
 
-double ndp_priced_bytes(const ndp_device_price *p, const ndp_program *program, const ndp_call *c) {
+double ndp_priced_bytes(const ndp_device_price *p, const ndp_mesh *mesh, const ndp_call *c) {
     ndp_group_kind kind = ndp_channel_group(c->channel);
     bool sums = c->op->collective == NDP_REDUCE_SCATTER || c->op->collective == NDP_ALL_REDUCE,
          tp = kind == NDP_GROUP_TP;
@@ -215,30 +215,30 @@ double ndp_priced_bytes(const ndp_device_price *p, const ndp_program *program, c
                   : tp || kind == NDP_GROUP_SP                                         ? p->tp_bytes
                   : ndp_group_spans(kind, NDP_DP_SHARD) || kind == NDP_GROUP_REPLICATE ? p->gradient_bytes
                                                                                        : 1;
-    return part * ndp_call_moved(c, ndp_mesh_group(&program->opts.step.mesh, kind).count);
+    return part * ndp_call_moved(c, ndp_mesh_group(mesh, kind).count);
 }
 
-const ndp_group_links *ndp_priced_links(const ndp_device_price *p, const ndp_program *program, const ndp_call *c) {
-    if (ndp_mesh_group(&program->opts.step.mesh, ndp_channel_group(c->channel)).count == 1)
+const ndp_group_links *ndp_priced_links(const ndp_device_price *p, const ndp_mesh *mesh, const ndp_call *c) {
+    if (ndp_mesh_group(mesh, ndp_channel_group(c->channel)).count == 1)
         return NULL;
-    const ndp_comm_event e = {.call = c};
     const ndp_group_links *l;
-    ndp_send_pattern pattern = ndp_cluster_plan_pattern(p->links, program, &e);
+    ndp_send_pattern pattern = ndp_cluster_plan_pattern(p->links, mesh, c);
     return ndp_cluster_plan_links(p->links, ndp_channel_group(c->channel), pattern, &l) == NDP_OK ? l : NULL;
 }
 
-static double comm_seconds(const ndp_device_price *p, const ndp_program *program, const ndp_call *c) {
-    int ranks = ndp_mesh_group(&program->opts.step.mesh, ndp_channel_group(c->channel)).count;
-    const ndp_group_links *l = ndp_priced_links(p, program, c);
-    return l ? ndp_cluster_plan_seconds(p->links, l, c->op->collective, ranks, ndp_priced_bytes(p, program, c)) : 0;
+double ndp_device_comm(const ndp_device_price *p, const ndp_mesh *mesh, const ndp_call *c) {
+    int ranks = ndp_mesh_group(mesh, ndp_channel_group(c->channel)).count;
+    const ndp_group_links *l = ndp_priced_links(p, mesh, c);
+    return l ? ndp_cluster_plan_seconds(p->links, l, c->op->collective, ranks, ndp_priced_bytes(p, mesh, c)) : 0;
 }
 
 void ndp_device_links(const void *user, const ndp_program *program, const ndp_call *c, double busy[NDP_BUSY_LINKS]) {
     _Static_assert((int)NDP_BUSY_LINKS >= (int)NDP_LINK_LEVELS, "a rank has a queue for each level");
     const ndp_device_price *p = user;
-    const ndp_group_links *l = ndp_priced_links(p, program, c);
+    const ndp_mesh *mesh = &program->opts.step.mesh;
+    const ndp_group_links *l = ndp_priced_links(p, mesh, c);
     for (int i = 0; l && i < l->n; i++)
-        busy[l->of[i].level] = ndp_priced_bytes(p, program, c) / ndp_cluster_plan_rate(p->links, &l->of[i]);
+        busy[l->of[i].level] = ndp_priced_bytes(p, mesh, c) / ndp_cluster_plan_rate(p->links, &l->of[i]);
 }
 
 /* ---- both ---- */
@@ -247,7 +247,8 @@ double ndp_device_seconds(const void *user, const ndp_program *program, const nd
     const ndp_device_price *p = user;
     priced_call *known = &p->known[((uintptr_t)call / sizeof *call) % KNOWN];
     if (known->call != call)
-        *known = (priced_call){call, call->kind == NDP_CALL_KERNEL ? kernel_seconds(p, in, call)
-                                                                   : comm_seconds(p, program, call)};
+        *known =
+            (priced_call){call, call->kind == NDP_CALL_KERNEL ? ndp_device_kernel(p, in->code == NDP_DO_RUN, call)
+                                                              : ndp_device_comm(p, &program->opts.step.mesh, call)};
     return known->seconds;
 }

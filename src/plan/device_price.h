@@ -50,13 +50,16 @@ double ndp_priced_flops(const ndp_device_price *p, const ndp_call *c);
 double ndp_priced_launch(const ndp_device_price *p);
 
 /* Bytes that a communication sends out of the rank. */
-double ndp_priced_bytes(const ndp_device_price *p, const ndp_program *program, const ndp_call *c);
+double ndp_priced_bytes(const ndp_device_price *p, const ndp_mesh *mesh, const ndp_call *c);
 
-/* For ndp_step_costs, with `user` an ndp_device_price: seconds of a kernel, or of a communication where it has its
- * links for itself. */
+/* Seconds of a kernel (`block`: of a unit's list); of a communication where it has its links for itself. */
+double ndp_device_kernel(const ndp_device_price *p, bool block, const ndp_call *c);
+double ndp_device_comm(const ndp_device_price *p, const ndp_mesh *mesh, const ndp_call *c);
+
+/* For ndp_step_costs, with `user` an ndp_device_price: one or the other. */
 double ndp_device_seconds(const void *user, const ndp_program *program, const ndp_instr *in, const ndp_call *call);
 /* The links of its group; NULL: it has none. */
-const ndp_group_links *ndp_priced_links(const ndp_device_price *p, const ndp_program *program, const ndp_call *c);
+const ndp_group_links *ndp_priced_links(const ndp_device_price *p, const ndp_mesh *mesh, const ndp_call *c);
 /* How long a communication keeps each level of links busy. */
 void ndp_device_links(const void *user, const ndp_program *program, const ndp_call *call, double busy[NDP_BUSY_LINKS]);
 

@@ -153,10 +153,10 @@ static void take_comms(const replay *r, int i, ndp_step_time *out) {
     ndp_comm_event e;
     for (ndp_comm_event_cursor c = NDP_COMM_EVENTS(NDP_FIRST_ITERATIONS(1)); ndp_program_comm_event(p, &c, &e);) {
         ndp_step_comm *to = &out->comms[ndp_comm_event_group(&e)][ndp_comm_event_kind(&e)];
-        const ndp_group_links *l = ndp_priced_links(r->price, p, e.call);
+        const ndp_group_links *l = ndp_priced_links(r->price, &p->opts.step.mesh, e.call);
         double times = e.begin ? (double)ndp_repeats_times(&p->repeats, e.instr) : 0;
         to->level = l && l->n ? l->of[l->slowest].level : NDP_NONE;
-        to->bytes += times * ndp_priced_bytes(r->price, p, e.call);
+        to->bytes += times * ndp_priced_bytes(r->price, &p->opts.step.mesh, e.call);
         to->seconds += times * ndp_device_seconds(r->price, p, &p->instrs[e.instr], e.call);
     }
     for (int k = 0; k < NDP_GROUPS * NDP_COLLECTIVES; k++)
