@@ -7,17 +7,55 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* ---- groups ---- */
 
+typedef struct ndp_known_link {
+    int stride, count;
+    ndp_send_pattern pattern;
+    ndp_group_links links;
+} known_link;
+
+void ndp_known_links_release(ndp_known_links *k) {
+    free(k->items);
+    *k = (ndp_known_links){0};
+}
+
+static const known_link *find_known(const ndp_known_links *k, const ndp_group *g, ndp_send_pattern pattern) {
+    for (int i = 0; k && i < k->n; i++)
+        if (k->items[i].stride == g->stride && k->items[i].count == g->count && k->items[i].pattern == pattern)
+            return &k->items[i];
+    return NULL;
+}
+
+static ndp_status remember(ndp_known_links *k, const ndp_group *g, ndp_send_pattern pattern, const ndp_group_links *l) {
+    if (!k)
+        return NDP_OK;
+    NDP_TRY(ndp_array_reserve(&k->items, &k->capacity, k->n + 1, sizeof *k->items));
+    k->items[k->n++] = (known_link){g->stride, g->count, pattern, *l};
+    return NDP_OK;
+}
+
+/* The groups of all kinds but pairs of stages cover the ranks, so their stride and size say all of them. */
 static ndp_status find_links(ndp_cluster_plan *p, ndp_group_kind kind, ndp_send_pattern pattern) {
     ndp_mesh mesh;
     ndp_group *groups;
     int n;
+    ndp_known_links *shared = kind < NDP_GROUP_TIE ? p->shared : NULL;
     NDP_TRY(ndp_mesh_init(&p->job->layout, p->rank, &p->facts, &mesh));
+    const ndp_group g = ndp_mesh_group(&mesh, kind);
+    const known_link *known = find_known(shared, &g, pattern);
+    ndp_group_links *to = &p->links[kind][pattern];
+    if (known) {
+        *to = known->links;
+        p->known[kind][pattern] = true;
+        return NDP_OK;
+    }
     NDP_TRY(ndp_groups_of_kind(&p->job->layout, &p->facts, kind, &groups, &n));
-    ndp_status st = ndp_cluster_links(&p->cluster, &p->map, ndp_mesh_group(&mesh, kind), groups, n, pattern,
-                                      &p->links[kind][pattern]);
+    ndp_status st = ndp_cluster_links(&p->cluster, &p->map, g, groups, n, pattern, to);
+    if (st == NDP_OK)
+        st = remember(shared, &g, pattern, to);
     p->known[kind][pattern] = st == NDP_OK;
     free(groups);
     return st;
@@ -94,6 +132,15 @@ ndp_status ndp_cluster_plan_open(const ndp_job *j, const char *path, bool cyclic
     else
         ndp_cluster_plan_release(&p);
     return st;
+}
+
+ndp_cluster_plan ndp_cluster_plan_of(const ndp_cluster_plan *p, const ndp_job *j, ndp_known_links *shared) {
+    ndp_cluster_plan of = *p;
+    of.job = j;
+    of.facts = (ndp_mesh_facts){j->spec.layout.kv_heads, j->ties};
+    of.shared = shared;
+    memset(of.known, 0, sizeof of.known);
+    return of;
 }
 
 void ndp_cluster_plan_release(ndp_cluster_plan *p) {

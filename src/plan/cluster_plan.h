@@ -7,12 +7,21 @@
 #include "cluster/flows.h"
 #include "plan/plan_parts.h"
 
+/* Links of groups that are alike, by the stride and the number of their ranks, which many layouts share. */
+typedef struct ndp_known_links {
+    struct ndp_known_link *items;
+    int n;
+    int64_t capacity;
+} ndp_known_links;
+void ndp_known_links_release(ndp_known_links *k);
+
 typedef struct ndp_cluster_plan {
     const ndp_job *job; /* borrowed */
     ndp_cluster cluster;
     ndp_rank_map map;
     ndp_mesh_facts facts;
-    bool rings; /* collectives run around rings, as NCCL's do; set by the caller */
+    bool rings;              /* collectives run around rings, as NCCL's do; set by the caller */
+    ndp_known_links *shared; /* of plans of other layouts on the same map; NULL: none */
     /* Of the group of `rank`, by kind and pattern; known[..]: computed. */
     int rank;
     ndp_group_links links[NDP_GROUPS][NDP_SEND_PATTERNS];
@@ -24,6 +33,8 @@ typedef struct ndp_cluster_plan {
  * file. */
 NDP_API ndp_status ndp_cluster_plan_open(const ndp_job *j, const char *path, bool cyclic, int rank,
                                          ndp_cluster_plan *out);
+/* The same cluster and map for another job of as many ranks; borrows both, and is not released. */
+ndp_cluster_plan ndp_cluster_plan_of(const ndp_cluster_plan *p, const ndp_job *j, ndp_known_links *shared);
 /* Accepts {0}. */
 void ndp_cluster_plan_release(ndp_cluster_plan *p);
 

@@ -15,6 +15,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* `queries`, `head`, `backward`: FlashAttention-2 (arXiv 2307.08691, figures 4 to 6), causal, A100: 512 tokens reach
  * half of what 16,384 do, heads of 64 nine tenths of heads of 128, the backward 0.85 of the forward. The others are
@@ -30,12 +31,6 @@ const ndp_price_facts ndp_price_of_gpus = {.ramp = 120,
                                            .fp8_casts = 3};
 static const ndp_price_facts of_hosts = {.queries = 0, .backward = 1, .call = 1};
 
-enum { KNOWN = 1 << 13 };
-typedef struct ndp_priced_call {
-    const ndp_call *call;
-    double seconds;
-} priced_call;
-
 ndp_status ndp_device_price_init(const ndp_dry_run *d, ndp_cluster_plan *links, ndp_device_price *out) {
     const ndp_job *j = d->job;
     bool gpu = !ndp_cluster_of_hosts(&links->cluster);
@@ -47,9 +42,11 @@ ndp_status ndp_device_price_init(const ndp_dry_run *d, ndp_cluster_plan *links, 
                               .fp8 = j->planned.fp8,
                               .gradient_bytes = j->planned.reduce_bf16 ? 0.5 : 1,
                               .tp_bytes = j->planned.tp_reduce_bf16 ? 0.5 : 1,
-                              .known = calloc(KNOWN, sizeof *out->known)};
+                              .known = calloc(NDP_KNOWN_PRICES, sizeof *out->known)};
     return out->known ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for prices");
 }
+
+void ndp_device_price_forget(const ndp_device_price *p) { memset(p->known, 0, NDP_KNOWN_PRICES * sizeof *p->known); }
 
 void ndp_device_price_release(ndp_device_price *p) {
     free(p->known);
@@ -245,10 +242,10 @@ void ndp_device_links(const void *user, const ndp_program *program, const ndp_ca
 
 double ndp_device_seconds(const void *user, const ndp_program *program, const ndp_instr *in, const ndp_call *call) {
     const ndp_device_price *p = user;
-    priced_call *known = &p->known[((uintptr_t)call / sizeof *call) % KNOWN];
+    ndp_priced_call *known = &p->known[((uintptr_t)call / sizeof *call) % NDP_KNOWN_PRICES];
     if (known->call != call)
         *known =
-            (priced_call){call, call->kind == NDP_CALL_KERNEL ? ndp_device_kernel(p, in->code == NDP_DO_RUN, call)
-                                                              : ndp_device_comm(p, &program->opts.step.mesh, call)};
+            (ndp_priced_call){call, call->kind == NDP_CALL_KERNEL ? ndp_device_kernel(p, in->code == NDP_DO_RUN, call)
+                                                                  : ndp_device_comm(p, &program->opts.step.mesh, call)};
     return known->seconds;
 }

@@ -22,6 +22,12 @@ typedef struct ndp_price_facts {
 } ndp_price_facts;
 extern const ndp_price_facts ndp_price_of_gpus;
 
+enum { NDP_KNOWN_PRICES = 1 << 13 };
+typedef struct ndp_priced_call {
+    const ndp_call *call;
+    double seconds;
+} ndp_priced_call;
+
 /* Prices of one job on a cluster. `links` is not const: it keeps the links of groups that were asked for. */
 typedef struct ndp_device_price {
     ndp_cluster_plan *links;
@@ -30,11 +36,13 @@ typedef struct ndp_device_price {
     int64_t rows, length;            /* of a micro-batch; of a sample */
     bool fp8;                        /* products of blocks are */
     double gradient_bytes, tp_bytes; /* of what sums of gradients and over tp send, the part that is sent */
-    struct ndp_priced_call *known;   /* prices of calls, by their addresses */
+    ndp_priced_call *known;          /* NDP_KNOWN_PRICES prices of calls, by their addresses */
 } ndp_device_price;
 
 /* `links` is borrowed. NDP_ENOMEM. The caller releases it, unless this fails. */
 ndp_status ndp_device_price_init(const ndp_dry_run *d, ndp_cluster_plan *links, ndp_device_price *out);
+/* Forgets the prices of calls, whose programs are gone. */
+void ndp_device_price_forget(const ndp_device_price *p);
 void ndp_device_price_release(ndp_device_price *p);
 
 /* What a kernel is bound by. */

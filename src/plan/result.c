@@ -87,14 +87,6 @@ static void put_comms(const ndp_cluster *c, const ndp_step_time *t, ndp_json_out
     ndp_json_close(o, ']');
 }
 
-/* The largest part of the step. */
-static int bound_by(const ndp_step_time *t) {
-    int bound = 0;
-    for (int k = 0; k < NDP_TIME_PARTS; k++)
-        bound = t->parts[k] > t->parts[bound] ? k : bound;
-    return bound;
-}
-
 static double tokens_of(const ndp_job *j) {
     return (double)j->batch.global_batch * (double)j->config->data.sequence_length;
 }
@@ -110,19 +102,15 @@ static void put_time(const ndp_dry_run *d, const ndp_device_price *price, const 
         ndp_json_put_number(o, ndp_time_part_name(k), t->parts[k]);
     ndp_json_close(o, '}');
     put_comms(&price->links->cluster, t, o);
-    ndp_json_put_text(o, "bound_by", ndp_time_part_name(bound_by(t)));
+    ndp_json_put_text(o, "bound_by", ndp_time_part_name(ndp_step_time_bound(t)));
     ndp_json_put_int(o, "critical_rank", t->critical_rank);
 }
 
-/* "a step takes 7.71 s: 136k tokens/s, 41% of the devices' rate; bound by matmul", and the parts of 1% or more. */
 static void add_time_text(const ndp_dry_run *d, const ndp_device_price *price, const ndp_step_time *t, ndp_str *out) {
     double peak = ndp_step_time_peak(d->job, price) * d->job->world * t->seconds;
-    ndp_str_addf(out, "a step takes %.4g s: %.4g tokens/s, %.1f%% of the devices' rate; bound by %s\n ", t->seconds,
-                 tokens_of(d->job) / t->seconds, 100 * t->flops / peak, ndp_time_part_name(bound_by(t)));
-    for (int k = 0; k < NDP_TIME_PARTS; k++)
-        if (t->parts[k] >= 0.01 * t->seconds)
-            ndp_str_addf(out, " %s %.0f%%", ndp_time_part_name(k), 100 * t->parts[k] / t->seconds);
-    ndp_str_add(out, "\n");
+    ndp_str_addf(out, "a step takes %.4g s: %.4g tokens/s, %.1f%% of the devices' rate\n  bound by ", t->seconds,
+                 tokens_of(d->job) / t->seconds, 100 * t->flops / peak);
+    ndp_step_time_words(t, out);
 }
 
 /* The whole run, where its length is known without data: `saves` seconds for each. Evaluations, whose rows only data
@@ -155,13 +143,16 @@ static void put_run(const ndp_dry_run *d, const ndp_cluster_plan *links, const n
 }
 
 /* Prices the step, and the run. */
-static ndp_status add_time(const ndp_dry_run *d, const ndp_model *m, ndp_cluster_plan *links, double save, ndp_str *out,
-                           ndp_json_out *o) {
+static ndp_status add_time(const ndp_dry_run *d, const ndp_model *m, ndp_cluster_plan *links, double save,
+                           double *first, ndp_str *out, ndp_json_out *o) {
     ndp_device_price price;
     ndp_step_time t;
+    ndp_plan_need unused;
     NDP_TRY(ndp_device_price_init(d, links, &price));
-    ndp_status st = ndp_step_time_of(d, m, &price, &t);
+    ndp_status st = ndp_step_time_of(d, m, &price, INFINITY, &t, &unused);
     if (st == NDP_OK) {
+        *first = *first > 0 ? *first : t.seconds;
+        ndp_json_put_bool(o, "equal_to_first", fabs(t.seconds / *first - 1) <= NDP_EQUAL_TIMES);
         put_time(d, &price, &t, o);
         add_time_text(d, &price, &t, out);
         put_run(d, links, &t, save, out, o);
@@ -178,18 +169,20 @@ static void put_why(const char *code, const char *text, ndp_json_out *o) {
 }
 
 ndp_status ndp_plan_put_result(const ndp_dry_run *d, const ndp_model *m, ndp_cluster_plan *links,
-                               const ndp_plan_need *need, double save, int place, ndp_str *out, ndp_json_out *results) {
+                               const ndp_plan_need *need, ndp_plan_output *out) {
+    ndp_json_out *results = &out->results;
+    ndp_str *text = &out->report.text;
     const ndp_job *j = d->job;
     const ndp_plan_capacity c = ndp_plan_capacity_of(d, &links->cluster);
     bool fits = ndp_plan_fits(&c, need);
     ndp_str line = {0}, only = {0};
     ndp_config_planned_only(j->config, false, &only);
     add_need(j, need, &c, &line);
-    ndp_str_addf(out, "\n%s\n", line.data ? line.data : "");
+    ndp_str_addf(text, "\n%s\n", line.data ? line.data : "");
     if (only.length)
-        ndp_str_addf(out, "only planned, does not run: %s\n", only.data);
+        ndp_str_addf(text, "only planned, does not run: %s\n", only.data);
     ndp_json_open(results, NULL, '{');
-    ndp_json_put_int(results, "place", place);
+    ndp_json_put_int(results, "place", ++out->n);
     ndp_json_put_text(results, "cluster", links->cluster.name);
     ndp_json_put_int(results, "nodes", ndp_plan_nodes(&links->map));
     ndp_json_open(results, "layout", '{');
@@ -205,9 +198,11 @@ ndp_status ndp_plan_put_result(const ndp_dry_run *d, const ndp_model *m, ndp_clu
     put_need(need, &c, results);
     ndp_str_release(&line);
     ndp_str_release(&only);
-    ndp_status st = add_time(d, m, links, save, out, results);
+    ndp_status st = add_time(d, m, links, out->report.save, &out->first_seconds, text, results);
     if (st == NDP_OK && !fits)
-        st = ndp_plan_put_nearest(d, links, out, results);
+        st = ndp_plan_put_nearest(d, links, text, results);
+    if (out->n == 1 && out->search.text.length)
+        ndp_str_addf(&results->text, ", %s", out->search.text.data);
     ndp_json_close(results, '}');
     return st;
 }

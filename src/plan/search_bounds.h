@@ -3,6 +3,7 @@
 #ifndef NDP_PLAN_SEARCH_BOUNDS_H
 #define NDP_PLAN_SEARCH_BOUNDS_H
 
+#include "parallel/stage_cut.h"
 #include "plan/device_price.h"
 
 /* What is chosen for a job besides its configuration. */
@@ -33,15 +34,18 @@ typedef struct ndp_cut_costs {
 } ndp_cut_costs;
 void ndp_cut_costs_release(ndp_cut_costs *c);
 
-/* Finds or makes the costs of a candidate's cut for a job that has its micro-batch. *out belongs to the list, until
- * the next call. NDP_ENOMEM, NDP_EBUG. */
-ndp_status ndp_cut_cost_of(ndp_cut_costs *all, const ndp_dry_run *d, const ndp_model *m, const ndp_device_price *price,
+/* Finds or makes the costs of a candidate's cut; `d` is of a job that differs from it in what a candidate says. *out
+ * belongs to the list, until the next call. NDP_ENOMEM, NDP_EBUG. */
+ndp_status ndp_cut_cost_of(ndp_cut_costs *all, const ndp_dry_run *d, const ndp_device_price *price,
                            const ndp_candidate *c, const ndp_cut_cost **out);
 
-/* Bytes that the fullest rank of the candidate has at least: its part of weights, gradients, states and kept values. */
+/* Bytes that the first rank of the candidate has at least: its part of weights, gradients, states and kept values. */
 double ndp_least_bytes(const ndp_job *j, const ndp_cut_cost *u, const ndp_candidate *c);
-/* Seconds that a step takes at least: the work of the rank that has the most, and what it sends over its slowest link.
- */
+/* Seconds that a step takes at least: the mean work of the ranks of a pipeline. */
 double ndp_least_seconds(const ndp_cut_cost *u, const ndp_candidate *c);
+/* The same of the candidate's job, by its schedule, and by what a rank sends for weights and gradients. */
+ndp_status ndp_least_pipeline(const ndp_job *j, const ndp_cut_cost *u, double *seconds);
+ndp_status ndp_least_sent(const ndp_device_price *p, const ndp_job *j, const ndp_cut_cost *u, const ndp_candidate *c,
+                          double *seconds);
 
 #endif

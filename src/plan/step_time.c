@@ -196,9 +196,10 @@ ndp_status ndp_step_time_of_programs(const ndp_program *const *programs, int n, 
     return st;
 }
 
-ndp_status ndp_step_time_of(const ndp_dry_run *d, const ndp_model *m, const ndp_device_price *price,
-                            ndp_step_time *out) {
+ndp_status ndp_step_time_of(const ndp_dry_run *d, const ndp_model *m, const ndp_device_price *price, double room,
+                            ndp_step_time *out, ndp_plan_need *need) {
     int n = d->job->layout.size[NDP_PP], alike = d->job->world / n;
+    *need = (ndp_plan_need){0};
     ndp_engine **engines = calloc((size_t)n, sizeof *engines);
     const ndp_program **programs = calloc((size_t)n, sizeof *programs);
     ndp_status st =
@@ -206,14 +207,32 @@ ndp_status ndp_step_time_of(const ndp_dry_run *d, const ndp_model *m, const ndp_
     for (int i = 0; i < n && st == NDP_OK; i++) {
         st = ndp_plan_engine(d, m, i * alike, &engines[i]);
         programs[i] = st == NDP_OK ? ndp_engine_program(engines[i]) : NULL;
+        int64_t bytes = st == NDP_OK ? ndp_engine_memory_of(engines[i]).device : 0;
+        if (bytes > need->peak)
+            *need = (ndp_plan_need){.rank = i * alike, .peak = bytes};
     }
-    if (st == NDP_OK)
+    if (st == NDP_OK && (double)need->peak <= room)
         st = ndp_step_time_of_programs(programs, n, alike, price, out);
     for (int i = 0; i < n && engines; i++)
         ndp_engine_destroy(engines[i]);
     free(engines);
     free(programs);
     return st;
+}
+
+int ndp_step_time_bound(const ndp_step_time *t) {
+    int bound = 0;
+    for (int k = 0; k < NDP_TIME_PARTS; k++)
+        bound = t->parts[k] > t->parts[bound] ? k : bound;
+    return bound;
+}
+
+void ndp_step_time_words(const ndp_step_time *t, ndp_str *out) {
+    ndp_str_addf(out, "%s:", names[ndp_step_time_bound(t)]);
+    for (int k = 0; k < NDP_TIME_PARTS; k++)
+        if (t->parts[k] >= 0.01 * t->seconds)
+            ndp_str_addf(out, " %s %.0f%%", names[k], 100 * t->parts[k] / t->seconds);
+    ndp_str_add(out, "\n");
 }
 
 double ndp_step_time_peak(const ndp_job *j, const ndp_device_price *price) {

@@ -25,6 +25,8 @@
 #define NDP_TIME_PART_ENUMERATOR(NAME, name) NDP_TIME_##NAME,
 typedef enum ndp_time_part { NDP_TIME_PARTS_LIST(NDP_TIME_PART_ENUMERATOR) NDP_TIME_PARTS } ndp_time_part;
 const char *ndp_time_part_name(int part);
+/* Times that differ by less are not told apart: the planner's error. */
+#define NDP_EQUAL_TIMES 0.04
 
 /* Collectives or messages of one kind over groups of one kind, of the critical rank in a step. */
 typedef struct ndp_step_comm {
@@ -41,12 +43,18 @@ typedef struct ndp_step_time {
     double flops, hardware_flops; /* of all ranks: what the model needs; with what is computed again */
 } ndp_step_time;
 
-/* `price` fits `d` and the job. NDP_ENOMEM. */
+/* `price` fits `d` and the job. *need: of the fullest of these ranks; where it needs more than `room` bytes, *out is
+ * not set. NDP_ENOMEM. */
 NDP_API ndp_status ndp_step_time_of(const ndp_dry_run *d, const ndp_model *m, const ndp_device_price *price,
-                                    ndp_step_time *out);
+                                    double room, ndp_step_time *out, ndp_plan_need *need);
 /* The same of `n` programs, each that of a rank which stands for `alike` ranks. */
 NDP_API ndp_status ndp_step_time_of_programs(const ndp_program *const *programs, int n, int alike,
                                              const ndp_device_price *price, ndp_step_time *out);
+
+/* The largest part. */
+int ndp_step_time_bound(const ndp_step_time *t);
+/* "matmul; matmul 62% tp 20% bubble 10%": the largest part, and all of 1% or more; a line. */
+void ndp_step_time_words(const ndp_step_time *t, ndp_str *out);
 
 /* The rate that the job's products have by the data sheet. */
 double ndp_step_time_peak(const ndp_job *j, const ndp_device_price *price);
