@@ -223,43 +223,32 @@ static void search(planning *p, size_t enough) {
     }
 }
 
-/* Bytes that are taken, or freed, at a step. */
-typedef struct change {
-    int step;
-    bool taken;
-    size_t bytes;
-} change;
-
-/* What is freed at a step goes before what is taken there. */
-static int by_step(const void *a, const void *b) {
-    const change *x = a, *y = b;
-    return x->step != y->step ? (x->step < y->step ? -1 : 1) : (int)x->taken - (int)y->taken;
+static int end_step(const ndp_interval *items, int n) {
+    int end = 1;
+    for (int i = 0; i < n; i++)
+        end = items[i].life.last >= end ? items[i].life.last + 1 : end;
+    return end;
 }
 
 size_t ndp_intervals_peak(const ndp_interval *items, int n) {
-    change *changes = malloc((4 * (size_t)n + 1) * sizeof *changes);
-    size_t now = 0, most = 0;
-    int m = 0;
-    if (!changes)
+    int end = end_step(items, n);
+    int64_t *change = calloc((size_t)end + 1, sizeof *change), now = 0, most = 0; /* of bytes, at a step */
+    if (!change)
         return 0;
     for (int i = 0; i < n; i++) {
         const ndp_life *l = &items[i].life;
-        size_t bytes = aligned(items[i].bytes);
-        changes[m++] = (change){l->first, true, bytes};
-        changes[m++] = (change){l->last + 1, false, bytes};
-        if (l->gap_n > 0) {
-            changes[m++] = (change){l->gap, false, bytes};
-            changes[m++] = (change){l->gap + l->gap_n, true, bytes};
-        }
+        int64_t bytes = (int64_t)aligned(items[i].bytes), inside = l->gap_n > 0 ? bytes : 0;
+        change[l->first] += bytes;
+        change[l->last + 1] -= bytes;
+        change[l->gap] -= inside;
+        change[l->gap + l->gap_n] += inside;
     }
-    qsort(changes, (size_t)m, sizeof *changes, by_step);
-    for (int i = 0; i < m; i++) {
-        now += changes[i].taken ? changes[i].bytes : 0;
-        now -= changes[i].taken ? 0 : changes[i].bytes;
+    for (int i = 0; i < end; i++) {
+        now += change[i];
         most = now > most ? now : most;
     }
-    free(changes);
-    return most;
+    free(change);
+    return (size_t)most;
 }
 
 /* Small sets are planned with more care, and in one cell. */
@@ -284,9 +273,7 @@ static void plan(planning *p) {
 /* The widths of levels. Narrow cells are wide enough for many items to begin in each. */
 static void choose_levels(planning *p) {
     enum { BEGIN = 64 };
-    int steps = 1;
-    for (int i = 0; i < p->n; i++)
-        steps = p->items[i].life.last >= steps ? p->items[i].life.last + 1 : steps;
+    int steps = end_step(p->items, p->n);
     int n = p->n <= SMALL ? 1 : p->n / BEGIN, width = (steps + n - 1) / n;
     for (n = (steps + width - 1) / width; p->n_levels < MOST_LEVELS - 1 && n > 1; n = (n + WIDER - 1) / WIDER) {
         p->levels[p->n_levels++] = (level){.n = n, .width = width};

@@ -12,6 +12,9 @@ typedef struct ndp_dry_run {
     int per_node; /* ranks */
     ndp_device device;
     ndp_exec exec;
+    /* Other than 0, of trials alone: ALWAYS is faster, and may say some parts in a thousand more memory than a run has.
+     */
+    ndp_folding_rule fold;
     ndp_engine **kept; /* by place on pp, of its first rank, for the model `of`; NULL: none are kept */
     const ndp_model *of;
 } ndp_dry_run;
