@@ -325,13 +325,16 @@ typedef struct known_plan {
     size_t total;
 } known_plan;
 
-enum { KNOWN = 256 };
+enum { SHELVES = 256, WAYS = 4 };
 static struct {
     pthread_mutex_t lock;
-    known_plan plans[KNOWN]; /* by hash; a set takes the place of another one */
+    struct {
+        known_plan plans[WAYS];
+        unsigned next;  /* to be replaced */
+    } shelves[SHELVES]; /* by hash */
 } known_plans = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-static known_plan *place_of(const ndp_interval *items, int n) {
+static size_t shelf_of(const ndp_interval *items, int n) {
     uint64_t h = (uint64_t)n;
     for (int i = 0; i < n; i++) {
         const ndp_life *l = &items[i].life;
@@ -339,7 +342,7 @@ static known_plan *place_of(const ndp_interval *items, int n) {
         h = (h ^ h >> 29 ^ (uint64_t)l->first << 32 ^ (uint64_t)l->last) * 0xBF58476D1CE4E5B9u;
         h = (h ^ h >> 31 ^ (uint64_t)l->gap << 32 ^ (uint64_t)l->gap_n) * 0x94D049BB133111EBu;
     }
-    return &known_plans.plans[h >> 32 & (KNOWN - 1)];
+    return h >> 32 & (SHELVES - 1);
 }
 
 static bool same_set(const known_plan *k, const ndp_interval *items, int n) {
@@ -353,12 +356,16 @@ static bool same_set(const known_plan *k, const ndp_interval *items, int n) {
 }
 
 static bool take_known(ndp_interval *items, int n, size_t *total) {
+    size_t shelf = shelf_of(items, n);
+    bool known = false;
     pthread_mutex_lock(&known_plans.lock);
-    const known_plan *k = place_of(items, n);
-    bool known = same_set(k, items, n);
-    if (known) {
-        memcpy(items, k->items, (size_t)n * sizeof *items);
-        *total = k->total;
+    for (int k = 0; k < WAYS && !known; k++) {
+        const known_plan *plan = &known_plans.shelves[shelf].plans[k];
+        known = same_set(plan, items, n);
+        if (known) {
+            memcpy(items, plan->items, (size_t)n * sizeof *items);
+            *total = plan->total;
+        }
     }
     pthread_mutex_unlock(&known_plans.lock);
     return known;
@@ -366,14 +373,15 @@ static bool take_known(ndp_interval *items, int n, size_t *total) {
 
 /* Without memory for it the set stays unknown. */
 static void keep(const ndp_interval *items, int n, size_t total) {
+    size_t shelf = shelf_of(items, n);
     ndp_interval *copy = malloc((size_t)n * sizeof *copy);
     if (!copy)
         return;
     memcpy(copy, items, (size_t)n * sizeof *copy);
     pthread_mutex_lock(&known_plans.lock);
-    known_plan *k = place_of(items, n);
-    free(k->items);
-    *k = (known_plan){copy, n, total};
+    known_plan *plan = &known_plans.shelves[shelf].plans[known_plans.shelves[shelf].next++ % WAYS];
+    free(plan->items);
+    *plan = (known_plan){copy, n, total};
     pthread_mutex_unlock(&known_plans.lock);
 }
 
