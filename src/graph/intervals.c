@@ -272,7 +272,7 @@ static void plan(planning *p) {
 
 /* The widths of levels. Narrow cells are wide enough for many items to begin in each. */
 static void choose_levels(planning *p) {
-    enum { BEGIN = 64 };
+    enum { BEGIN = 16 };
     int steps = end_step(p->items, p->n);
     int n = p->n <= SMALL ? 1 : p->n / BEGIN, width = (steps + n - 1) / n;
     for (n = (steps + width - 1) / width; p->n_levels < MOST_LEVELS - 1 && n > 1; n = (n + WIDER - 1) / WIDER) {
