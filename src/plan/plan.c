@@ -315,26 +315,35 @@ static int ranks_per_node(const ndp_job *j, const ndp_plan_opts *o, const ndp_cl
     return links ? ndp_rank_map_block(&links->map) : ndp_plan_per_node(j, o);
 }
 
+static ndp_status plan_programs(const ndp_dry_run *d, const ndp_model *m, const ndp_plan_opts *o, const char *data,
+                                ndp_cluster_plan *links, ndp_plan_output *out) {
+    const ndp_job *j = d->job;
+    ndp_plan_need need;
+    int first = o->rank < 0 ? 0 : o->rank, stage = j->world / j->layout.size[NDP_PP];
+    int end = o->rank < 0 && o->program ? j->world : first + 1;
+    for (int r = first; r < end; r += stage)
+        NDP_TRY(plan_rank(d, m, r, o, data, links, &out->report));
+    if (o->layout_picture)
+        NDP_TRY(ndp_layout_picture_write(d, m, o->layout_picture));
+    NDP_TRY(ndp_plan_check(d, m, &(ndp_plan_extras){o->timeline, o->placements, links != NULL}, &out->report));
+    if (!links || o->program)
+        return NDP_OK;
+    NDP_TRY(ndp_plan_fullest(d, m, &need));
+    return ndp_plan_put_result(d, m, links, &need, out);
+}
+
 static ndp_status plan_ranks(const ndp_job *j, const ndp_plan_opts *o, const char *data, ndp_cluster_plan *links,
                              ndp_plan_output *out) {
     ndp_model m;
     ndp_dry_run d;
-    ndp_plan_need need;
     NDP_TRY(ndp_dry_run_init(&d, j, ranks_per_node(j, o, links), 0));
     if (links)
         links->rings = !d.device.host_memory && !d.exec.staged;
-    int first = o->rank < 0 ? 0 : o->rank, stage = j->world / j->layout.size[NDP_PP];
-    int end = o->rank < 0 && o->program ? j->world : first + 1;
     NDP_TRY(ndp_model_build(&j->spec, &j->model, &m));
-    ndp_status st = NDP_OK;
-    for (int r = first; st == NDP_OK && r < end; r += stage)
-        st = plan_rank(&d, &m, r, o, data, links, &out->report);
-    if (st == NDP_OK && o->layout_picture)
-        st = ndp_layout_picture_write(&d, &m, o->layout_picture);
+    ndp_status st = ndp_dry_run_keep(&d, &m);
     if (st == NDP_OK)
-        st = ndp_plan_check(&d, &m, &(ndp_plan_extras){o->timeline, o->placements, &need}, &out->report);
-    if (st == NDP_OK && links && !o->program)
-        st = ndp_plan_put_result(&d, &m, links, &need, out);
+        st = plan_programs(&d, &m, o, data, links, out);
+    ndp_dry_run_release(&d);
     ndp_model_release(&m);
     return st;
 }

@@ -214,9 +214,12 @@ static ndp_status price_job(const ndp_plan_seek *of, ndp_known_links *known, con
     ndp_device_price_forget(&own);
     NDP_TRY(ndp_dry_run_init(&d, j, of->d->per_node, 0));
     NDP_TRY(ndp_model_build(&j->spec, &j->model, &m));
-    ndp_status st = ndp_step_time_of(&d, &m, &own, room, &r->time, &r->need);
+    ndp_status st = ndp_dry_run_keep(&d, &m);
+    if (st == NDP_OK)
+        st = ndp_step_time_of(&d, &m, &own, room, &r->time, &r->need);
     if (st == NDP_OK && (double)r->need.peak <= room && r->time.seconds < most)
         st = ndp_plan_fullest(&d, &m, &r->need);
+    ndp_dry_run_release(&d);
     ndp_model_release(&m);
     return st;
 }
