@@ -167,7 +167,7 @@ static ndp_status price_cut(search *s, entry *e) {
 /* A job that breaks a rule (heads, micro-batches of a schedule) falls. */
 static ndp_status take_job(search *s, const entry *e, ndp_job *j, bool *legal) {
     ndp_candidate_apply(&e->c, &s->way);
-    ndp_status st = ndp_job_init_planned(&s->way, s->of->d->job->world, true, j);
+    ndp_status st = ndp_job_init_like(s->of->d->job, &s->way, s->of->d->job->world, j);
     *legal = st == NDP_OK;
     if (st == NDP_ENOMEM || st == NDP_EBUG || st == NDP_OK)
         return st;
@@ -241,7 +241,7 @@ ndp_status ndp_plan_price_again(const ndp_plan_seek *of, const ndp_candidate *c,
     ndp_result r;
     NDP_TRY(ndp_config_copy(of->d->job->config, &way));
     ndp_candidate_apply(c, &way);
-    ndp_status st = ndp_job_init_planned(&way, of->d->job->world, true, &j);
+    ndp_status st = ndp_job_init_like(of->d->job, &way, of->d->job->world, &j);
     if (st == NDP_OK) {
         st = price_job(of, NULL, &j, INFINITY, 0, &r);
         *out = r.time;
