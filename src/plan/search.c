@@ -11,20 +11,30 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* How far a candidate is. */
-typedef enum level { LISTED, CUT, SCHEDULED, PRICED } level;
+/* How far a candidate is. CUT stands for all with one size of tp, rows of a rank and recompute, which cost the same for
+ * each row but for what cp and sp add; COUNTED: with that, and the table of the schedule. */
+typedef enum level { CUT, BOUND, COUNTED } level;
 
 typedef struct entry {
-    ndp_candidate c;
+    ndp_plan_way c;
+    int64_t rows; /* of a rank, in a micro-batch */
     double bound; /* seconds */
     level level;
 } entry;
 
+/* Legal layouts. */
+typedef struct layouts {
+    ndp_layout *items;
+    int n;
+    int64_t capacity;
+} layouts;
+
 typedef struct search {
     const ndp_plan_seek *of;
     ndp_config way; /* the job's, with what a candidate says */
-    ndp_cut_costs costs;
+    ndp_search_bounds bounds;
     ndp_known_links links;
+    layouts layouts;
     entry *heap;
     int n;
     int64_t capacity;
@@ -65,60 +75,89 @@ static entry pop(search *s) {
 
 /* ---- candidates ---- */
 
+typedef ndp_status visitor(search *s, entry *e);
+
 /* Schedules of a pipeline: the generated ones, with 1 to 8 virtual stages where a layer is left for each. */
-static ndp_status list_schedules(search *s, entry *e) {
+static ndp_status each_schedule(search *s, entry *e, visitor *visit) {
     static const int stages[] = {1, 2, 3, 4, 6, 7, 8};
     int pp = e->c.layout.size[NDP_PP], layers = s->of->d->job->spec.layout.layers;
-    if (pp == 1) {
-        s->out->considered++;
-        return push(s, e);
-    }
+    e->c.virtual_stages = 1;
+    if (pp == 1)
+        return visit(s, e);
     for (int kind = 0; kind < NDP_PIPELINE_FILE; kind++)
         for (int i = 0; i < NDP_COUNT(stages); i++) {
             const ndp_pipeline_info *info = &ndp_pipeline_table[kind];
-            if (stages[i] < info->fewest || stages[i] > info->most || pp * stages[i] > layers)
-                continue;
-            if (s->of->only_schedule >= 0 && s->of->only_schedule != kind)
+            bool wanted = s->of->only_schedule < 0 || s->of->only_schedule == kind;
+            if (!wanted || stages[i] < info->fewest || stages[i] > info->most || pp * stages[i] > layers)
                 continue;
             e->c.schedule = (ndp_pipeline_kind)kind, e->c.virtual_stages = stages[i];
-            s->out->considered++;
-            NDP_TRY(push(s, e));
+            NDP_TRY(visit(s, e));
         }
     return NDP_OK;
 }
 
-static ndp_status list_forms(search *s, entry *e) {
-    const ndp_config *c = s->of->d->job->config;
-    int shards = e->c.layout.size[NDP_DP_SHARD] * e->c.layout.size[NDP_CP] * e->c.layout.size[NDP_SP];
-    for (int recompute = NDP_RECOMPUTE_NONE; recompute <= NDP_RECOMPUTE_SELECTIVE; recompute++)
-        for (int reshard = 0; reshard < 2; reshard++) {
-            if (recompute == NDP_RECOMPUTE_SELECTIVE && (int)c->train.recompute != recompute)
-                continue;
-            if (shards == 1 && reshard != c->parallelism.reshard_after_forward)
-                continue;
-            e->c.recompute = (ndp_recompute)recompute, e->c.reshard = reshard;
-            NDP_TRY(list_schedules(s, e));
-        }
+/* Of a layout and micro-batch: whether gathered weights are kept, which only shards ask. */
+static ndp_status each_form(search *s, entry *e, visitor *visit) {
+    const int *size = e->c.layout.size;
+    int shards = size[NDP_DP_SHARD] * size[NDP_CP] * size[NDP_SP];
+    for (int reshard = 0; reshard < 2; reshard++) {
+        e->c.reshard = reshard;
+        if (shards > 1 || reshard == s->of->d->job->config->parallelism.reshard_after_forward)
+            NDP_TRY(each_schedule(s, e, visit));
+    }
     return NDP_OK;
 }
 
-/* A layout, with all micro-batches that divide the samples of a data rank. */
+static int64_t rows_of(const search *s, const ndp_layout *l, int micro_batch) {
+    return s->of->d->job->config->data.sequence_length * micro_batch / (l->size[NDP_CP] * l->size[NDP_SP]);
+}
+
+static ndp_status count_one(search *s, entry *e) {
+    (void)e;
+    s->out->considered++;
+    return NDP_OK;
+}
+
+static bool in_heap(const search *s, const entry *e) {
+    for (int i = 0; i < s->n; i++)
+        if (s->heap[i].rows == e->rows && s->heap[i].c.layout.size[NDP_TP] == e->c.layout.size[NDP_TP] &&
+            s->heap[i].c.recompute == e->c.recompute)
+            return true;
+    return false;
+}
+
+/* All micro-batches that divide the samples of a data rank, and ways to recompute: their cuts enter the heap. */
+static ndp_status list_cuts(search *s, const ndp_layout *l) {
+    const ndp_job *j = s->of->d->job;
+    int samples = j->batch.global_batch / (l->size[NDP_DP_REPLICATE] * l->size[NDP_DP_SHARD]);
+    for (int micro = 1; micro <= samples; micro++) {
+        if (samples % micro != 0 || (int64_t)micro * j->config->data.sequence_length > INT32_MAX)
+            continue;
+        for (int recompute = NDP_RECOMPUTE_NONE; recompute <= NDP_RECOMPUTE_SELECTIVE; recompute++) {
+            entry e = {.c = {.layout = *l, .micro_batch = micro, .recompute = (ndp_recompute)recompute},
+                       .rows = rows_of(s, l, micro)};
+            if (recompute == NDP_RECOMPUTE_SELECTIVE && (int)j->config->train.recompute != recompute)
+                continue;
+            NDP_TRY(each_form(s, &e, count_one));
+            if (!in_heap(s, &e))
+                NDP_TRY(push(s, &e));
+        }
+    }
+    return NDP_OK;
+}
+
 static ndp_status list_layout(search *s, const ndp_layout *l) {
     const ndp_job *j = s->of->d->job;
-    int ranks = l->size[NDP_DP_REPLICATE] * l->size[NDP_DP_SHARD], samples = j->batch.global_batch / ranks;
     ndp_layout legal = *l;
-    if (ndp_layout_resolve(&legal, j->world, &j->spec.layout) != NDP_OK || j->batch.global_batch % ranks != 0) {
+    if (ndp_layout_resolve(&legal, j->world, &j->spec.layout) != NDP_OK ||
+        j->batch.global_batch % (l->size[NDP_DP_REPLICATE] * l->size[NDP_DP_SHARD]) != 0) {
         ndp_error_set(NDP_OK, "");
         s->out->considered++, s->out->by_rule++;
         return NDP_OK;
     }
-    for (int micro = 1; micro <= samples; micro++) {
-        if (samples % micro != 0 || (int64_t)micro * j->config->data.sequence_length > INT32_MAX)
-            continue;
-        entry e = {.c = {.layout = *l, .micro_batch = micro, .accumulation = samples / micro, .virtual_stages = 1}};
-        NDP_TRY(list_forms(s, &e));
-    }
-    return NDP_OK;
+    NDP_TRY(ndp_array_reserve(&s->layouts.items, &s->layouts.capacity, s->layouts.n + 1, sizeof *s->layouts.items));
+    s->layouts.items[s->layouts.n++] = *l;
+    return list_cuts(s, l);
 }
 
 static ndp_status list_layouts(search *s, ndp_layout l, int axis, int left) {
@@ -134,7 +173,7 @@ static ndp_status list_layouts(search *s, ndp_layout l, int axis, int left) {
 
 /* ---- one candidate ---- */
 
-void ndp_candidate_apply(const ndp_candidate *c, ndp_config *to) {
+void ndp_plan_way_apply(const ndp_plan_way *c, ndp_config *to) {
     memcpy(to->parallelism.size, c->layout.size, sizeof to->parallelism.size);
     to->parallelism.reshard_after_forward = c->reshard;
     to->batch.micro_batch_size = c->micro_batch;
@@ -145,28 +184,59 @@ void ndp_candidate_apply(const ndp_candidate *c, ndp_config *to) {
     to->pipeline.virtual_stages = c->virtual_stages;
 }
 
-static void fell_for_memory(search *s, const ndp_candidate *c, double bytes) {
+static void fell_for_memory(search *s, const ndp_plan_way *c, double bytes) {
     if (s->out->by_memory++ == 0 || bytes < s->out->least_bytes)
         s->out->least = *c, s->out->least_bytes = bytes;
 }
 
-/* The candidate's cut is priced. */
-static ndp_status price_cut(search *s, entry *e) {
+static ndp_status cut_of(search *s, const entry *e, bool counted, const ndp_cut_cost **out) {
+    const int *size = e->c.layout.size;
+    const ndp_cut_cost cut = {.cp = counted ? size[NDP_CP] : 1,
+                              .sp = counted ? size[NDP_SP] : 1,
+                              .tp = size[NDP_TP],
+                              .rows = e->rows,
+                              .recompute = e->c.recompute};
+    return ndp_cut_cost_of(&s->bounds, &cut, out);
+}
+
+/* A candidate enters the heap with its bound, unless it cannot fit. */
+static ndp_status bound_one(search *s, entry *e) {
     const ndp_cut_cost *u;
-    NDP_TRY(ndp_cut_cost_of(&s->costs, s->of->d, s->of->price, &e->c, &u));
+    NDP_TRY(cut_of(s, e, false, &u));
     double bytes = ndp_least_bytes(s->of->d->job, u, &e->c);
     if (bytes > s->room) {
         fell_for_memory(s, &e->c, bytes);
         return NDP_OK;
     }
-    e->bound = fmax(e->bound, ndp_least_seconds(u, &e->c));
-    e->level = CUT;
+    NDP_TRY(ndp_least_seconds(&s->bounds, u, &e->c, &e->bound));
+    e->level = BOUND;
     return push(s, e);
+}
+
+/* All candidates of a cut. */
+static ndp_status open_cut(search *s, const entry *cut) {
+    const ndp_job *j = s->of->d->job;
+    for (int i = 0; i < s->layouts.n; i++) {
+        const ndp_layout *l = &s->layouts.items[i];
+        int64_t length = j->config->data.sequence_length, parts = l->size[NDP_CP] * l->size[NDP_SP];
+        int64_t micro = cut->rows * parts / length;
+        int ranks = l->size[NDP_DP_REPLICATE] * l->size[NDP_DP_SHARD], samples = j->batch.global_batch / ranks;
+        if (l->size[NDP_TP] != cut->c.layout.size[NDP_TP] || micro < 1 || micro > samples || samples % micro != 0 ||
+            rows_of(s, l, (int)micro) != cut->rows)
+            continue;
+        entry e = {.c = {.layout = *l,
+                         .micro_batch = (int)micro,
+                         .accumulation = (int)(samples / micro),
+                         .recompute = cut->c.recompute},
+                   .rows = cut->rows};
+        NDP_TRY(each_form(s, &e, bound_one));
+    }
+    return NDP_OK;
 }
 
 /* A job that breaks a rule (heads, micro-batches of a schedule) falls. */
 static ndp_status take_job(search *s, const entry *e, ndp_job *j, bool *legal) {
-    ndp_candidate_apply(&e->c, &s->way);
+    ndp_plan_way_apply(&e->c, &s->way);
     ndp_status st = ndp_job_init_like(s->of->d->job, &s->way, s->of->d->job->world, j);
     *legal = st == NDP_OK;
     if (st == NDP_ENOMEM || st == NDP_EBUG || st == NDP_OK)
@@ -176,23 +246,20 @@ static ndp_status take_job(search *s, const entry *e, ndp_job *j, bool *legal) {
     return NDP_OK;
 }
 
-static ndp_status schedule(search *s, entry *e, const ndp_job *j) {
+static ndp_status count(search *s, entry *e, const ndp_job *j) {
     const ndp_cut_cost *u;
-    double seconds = 0, sent;
-    ndp_device_price price = *s->of->price;
-    ndp_cluster_plan links = ndp_cluster_plan_of(s->of->price->links, j, &s->links);
-    price.links = &links;
-    NDP_TRY(ndp_cut_cost_of(&s->costs, s->of->d, s->of->price, &e->c, &u));
+    double seconds, pipeline = 0;
+    NDP_TRY(cut_of(s, e, true, &u));
+    NDP_TRY(ndp_least_seconds(&s->bounds, u, &e->c, &seconds));
     if (j->pipeline.ranks)
-        NDP_TRY(ndp_least_pipeline(j, u, &seconds));
-    NDP_TRY(ndp_least_sent(&price, j, u, &e->c, &sent));
-    e->bound = fmax(e->bound, fmax(seconds, sent));
-    e->level = SCHEDULED;
+        NDP_TRY(ndp_least_pipeline(j, u, &pipeline));
+    e->bound = fmax(e->bound, fmax(seconds, pipeline));
+    e->level = COUNTED;
     return push(s, e);
 }
 
 /* Keeps the results in the order of their times; the slowest gives way where there are as many as are shown. */
-static void keep(search *s, const ndp_result *r) {
+static void keep(search *s, const ndp_priced_way *r) {
     ndp_found *f = s->out;
     int at = f->n < NDP_SHOWN ? f->n++ : NDP_SHOWN - 1;
     for (; at > 0 && f->results[at - 1].time.seconds > r->time.seconds; at--)
@@ -204,7 +271,7 @@ static void keep(search *s, const ndp_result *r) {
 /* Builds the programs of a job and replays them. r->need: of its stages' first ranks, and if the step is below `most`,
  * of all that may need more. */
 static ndp_status price_job(const ndp_plan_seek *of, ndp_known_links *known, const ndp_job *j, double room, double most,
-                            ndp_result *r) {
+                            ndp_priced_way *r) {
     ndp_dry_run d;
     ndp_model m;
     ndp_device_price own = *of->price;
@@ -225,7 +292,7 @@ static ndp_status price_job(const ndp_plan_seek *of, ndp_known_links *known, con
 }
 
 static ndp_status price(search *s, const entry *e, const ndp_job *j) {
-    ndp_result r = {.c = e->c};
+    ndp_priced_way r = {.c = e->c};
     s->out->priced++;
     NDP_TRY(price_job(s->of, &s->links, j, s->room, s->worst, &r));
     if ((double)r.need.peak > s->room)
@@ -235,12 +302,12 @@ static ndp_status price(search *s, const entry *e, const ndp_job *j) {
     return NDP_OK;
 }
 
-ndp_status ndp_plan_price_again(const ndp_plan_seek *of, const ndp_candidate *c, ndp_step_time *out) {
+ndp_status ndp_plan_price_again(const ndp_plan_seek *of, const ndp_plan_way *c, ndp_step_time *out) {
     ndp_config way;
     ndp_job j;
-    ndp_result r;
+    ndp_priced_way r;
     NDP_TRY(ndp_config_copy(of->d->job->config, &way));
-    ndp_candidate_apply(c, &way);
+    ndp_plan_way_apply(c, &way);
     ndp_status st = ndp_job_init_like(of->d->job, &way, of->d->job->world, &j);
     if (st == NDP_OK) {
         st = price_job(of, NULL, &j, INFINITY, 0, &r);
@@ -254,12 +321,12 @@ ndp_status ndp_plan_price_again(const ndp_plan_seek *of, const ndp_candidate *c,
 static ndp_status examine(search *s, entry *e) {
     ndp_job j;
     bool legal;
-    if (e->level == LISTED)
-        return price_cut(s, e);
+    if (e->level == CUT)
+        return open_cut(s, e);
     NDP_TRY(take_job(s, e, &j, &legal));
     if (!legal)
         return NDP_OK;
-    ndp_status st = e->level == CUT ? schedule(s, e, &j) : price(s, e, &j);
+    ndp_status st = e->level == BOUND ? count(s, e, &j) : price(s, e, &j);
     ndp_job_release(&j);
     return st;
 }
@@ -267,7 +334,7 @@ static ndp_status examine(search *s, entry *e) {
 /* ---- the whole ---- */
 
 ndp_status ndp_plan_find(const ndp_plan_seek *of, ndp_found *out) {
-    search s = {.of = of, .worst = INFINITY, .room = INFINITY, .out = out};
+    search s = {.of = of, .bounds = {.d = of->d, .price = of->price}, .worst = INFINITY, .room = INFINITY, .out = out};
     const ndp_plan_capacity c = ndp_plan_capacity_of(of->d, &of->price->links->cluster);
     *out = (ndp_found){0};
     if (c.bytes)
@@ -281,7 +348,8 @@ ndp_status ndp_plan_find(const ndp_plan_seek *of, ndp_found *out) {
     }
     out->by_bound = s.n;
     of->price->links->shared = NULL;
-    ndp_cut_costs_release(&s.costs);
+    ndp_search_bounds_release(&s.bounds);
+    free(s.layouts.items);
     ndp_known_links_release(&s.links);
     ndp_config_release(&s.way);
     free(s.heap);

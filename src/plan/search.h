@@ -18,25 +18,25 @@ typedef struct ndp_plan_seek {
     void *user;
 } ndp_plan_seek;
 
-typedef struct ndp_result {
-    ndp_candidate c;
+typedef struct ndp_priced_way {
+    ndp_plan_way c;
     ndp_step_time time;
     ndp_plan_need need;
-} ndp_result;
+} ndp_priced_way;
 
 typedef struct ndp_found {
-    ndp_result results[NDP_SHOWN]; /* that fit, the fastest first */
+    ndp_priced_way results[NDP_SHOWN]; /* that fit, the fastest first */
     int n;
     int considered, priced, by_memory, by_rule, by_bound; /* candidates; those that fell, by what */
-    ndp_candidate least; /* of those that need more memory, the one that needs the least */
+    ndp_plan_way least; /* of those that need more memory, the one that needs the least */
     double least_bytes;
 } ndp_found;
 
 /* NDP_ENOMEM, NDP_EBUG. */
 NDP_API ndp_status ndp_plan_find(const ndp_plan_seek *of, ndp_found *out);
 /* The step of one candidate again, on the cluster of of->price, which may have changed. */
-ndp_status ndp_plan_price_again(const ndp_plan_seek *of, const ndp_candidate *c, ndp_step_time *out);
+ndp_status ndp_plan_price_again(const ndp_plan_seek *of, const ndp_plan_way *c, ndp_step_time *out);
 /* Sets what is chosen in a configuration. */
-void ndp_candidate_apply(const ndp_candidate *c, ndp_config *to);
+void ndp_plan_way_apply(const ndp_plan_way *c, ndp_config *to);
 
 #endif

@@ -8,11 +8,18 @@
 #include <math.h>
 #include <stdlib.h>
 
-void ndp_cut_costs_release(ndp_cut_costs *c) {
-    for (int i = 0; i < c->n; i++)
-        free(c->items[i].units);
-    free(c->items);
-    *c = (ndp_cut_costs){0};
+/* Of groups of a stride and size: seconds for each byte that a rank sends. */
+typedef struct ndp_group_rate {
+    int stride, count;
+    double seconds;
+} ndp_group_rate;
+
+void ndp_search_bounds_release(ndp_search_bounds *b) {
+    for (int i = 0; i < b->n; i++)
+        free(b->costs[i].units);
+    free(b->costs);
+    free(b->rates);
+    *b = (ndp_search_bounds){0};
 }
 
 /* ---- units of a cut ---- */
@@ -72,64 +79,60 @@ static ndp_status cost_of_units(const ndp_dry_run *d, const ndp_device_price *p,
     return NDP_OK;
 }
 
-/* As a rank of one stage has it. Micro-batches of other sizes have other rows. */
-static ndp_status make_cost(const ndp_dry_run *d, const ndp_device_price *price, const ndp_candidate *c,
-                            ndp_cut_cost *out) {
+/* Positions of rows are not looked at, so a micro-batch may have any number of them. */
+static ndp_status make_cost(const ndp_search_bounds *b, ndp_cut_cost *out) {
     const ndp_stages one = {0};
-    ndp_job job = *d->job;
-    ndp_device_price own = *price;
+    ndp_job job = *b->d->job;
+    ndp_device_price own = *b->price;
     ndp_engine_opts e;
     ndp_model whole, cut;
-    job.layout = c->layout;
-    job.layout.size[NDP_DP_SHARD] *= c->layout.size[NDP_PP];
-    job.layout.size[NDP_PP] = 1;
-    job.ties = (ndp_ties){0};
-    job.batch.micro_batch = c->micro_batch;
-    ndp_job_choose_model(&job);
-    ndp_cluster_plan links = ndp_cluster_plan_of(price->links, &job, price->links->shared);
+    job.layout = (ndp_layout)NDP_LAYOUT_ONE;
+    job.layout.size[NDP_CP] = out->cp;
+    job.layout.size[NDP_SP] = out->sp;
+    job.layout.size[NDP_TP] = out->tp;
+    job.layout.size[NDP_DP_SHARD] = job.world / (out->cp * out->sp * out->tp);
+    job.model.rows = out->rows * out->cp * out->sp;
+    ndp_cluster_plan links = ndp_cluster_plan_of(b->price->links, &job, b->price->links->shared);
     own.links = &links, own.rows = job.model.rows;
-    NDP_TRY(ndp_job_engine(&job, 0, &d->exec, &e));
+    NDP_TRY(ndp_job_engine(&job, 0, &b->d->exec, &e));
     NDP_TRY(ndp_model_build(&job.spec, &job.model, &whole));
     ndp_status st = ndp_parallel_apply(&whole, &e.step.mesh, &e.step.parallel, &one, &cut);
     if (st == NDP_OK) {
-        st = cost_of_units(d, &own, &e.step.mesh, &cut, c->recompute, out);
+        st = cost_of_units(b->d, &own, &e.step.mesh, &cut, out->recompute, out);
         ndp_model_release(&cut);
     }
     ndp_model_release(&whole);
+    for (int i = 0; i < out->n_units && st == NDP_OK; i++)
+        out->seconds += out->units[i].forward + out->units[i].input_gradient + out->units[i].weight_gradient;
     return st;
 }
 
-ndp_status ndp_cut_cost_of(ndp_cut_costs *all, const ndp_dry_run *d, const ndp_device_price *price,
-                           const ndp_candidate *c, const ndp_cut_cost **out) {
-    const int *size = c->layout.size;
-    ndp_cut_cost new = {.tp = size[NDP_TP],
-                        .cp = size[NDP_CP],
-                        .sp = size[NDP_SP],
-                        .micro_batch = c->micro_batch,
-                        .recompute = c->recompute};
-    for (int i = 0; i < all->n; i++) {
-        const ndp_cut_cost *k = &all->items[i];
-        if (k->tp == new.tp && k->cp == new.cp && k->sp == new.sp && k->micro_batch == new.micro_batch &&
-            k->recompute == new.recompute) {
-            *out = k;
+static bool same_cut(const ndp_cut_cost *a, const ndp_cut_cost *b) {
+    return a->cp == b->cp && a->sp == b->sp && a->tp == b->tp && a->rows == b->rows && a->recompute == b->recompute;
+}
+
+ndp_status ndp_cut_cost_of(ndp_search_bounds *b, const ndp_cut_cost *cut, const ndp_cut_cost **out) {
+    ndp_cut_cost new = *cut;
+    for (int i = 0; i < b->n; i++)
+        if (same_cut(&b->costs[i], cut)) {
+            *out = &b->costs[i];
             return NDP_OK;
         }
-    }
-    ndp_status st = ndp_array_reserve(&all->items, &all->capacity, all->n + 1, sizeof *all->items);
+    ndp_status st = ndp_array_reserve(&b->costs, &b->capacity, b->n + 1, sizeof *b->costs);
     if (st == NDP_OK)
-        st = make_cost(d, price, c, &new);
+        st = make_cost(b, &new);
     if (st != NDP_OK) {
         free(new.units);
         return st;
     }
-    all->items[all->n] = new;
-    *out = &all->items[all->n++];
+    b->costs[b->n] = new;
+    *out = &b->costs[b->n++];
     return NDP_OK;
 }
 
 /* ---- bounds ---- */
 
-double ndp_least_bytes(const ndp_job *j, const ndp_cut_cost *u, const ndp_candidate *c) {
+double ndp_least_bytes(const ndp_job *j, const ndp_cut_cost *u, const ndp_plan_way *c) {
     const int *size = c->layout.size;
     double pp = size[NDP_PP], shards = size[NDP_DP_SHARD] * size[NDP_CP] * size[NDP_SP];
     double state = j->config->optimizer.groups.n == 0 && ndp_job_optimizer(j).name == NDP_ADAMW ? 8 : 0;
@@ -140,15 +143,57 @@ double ndp_least_bytes(const ndp_job *j, const ndp_cut_cost *u, const ndp_candid
     return u->trained / pp * ((8 + state) / shards + kept) + u->held / pp * held + u->work;
 }
 
-static double work_of(const ndp_cut_cost *u) {
-    double sum = 0;
-    for (int i = 0; i < u->n_units; i++)
-        sum += u->units[i].forward + u->units[i].input_gradient + u->units[i].weight_gradient;
-    return sum;
+static ndp_status seconds_a_byte(ndp_search_bounds *b, int stride, int count, double *out) {
+    ndp_cluster_plan *p = b->price->links;
+    ndp_group *groups;
+    ndp_group_links l;
+    int n;
+    *out = 0;
+    for (int i = 0; i < b->n_rates; i++)
+        if (b->rates[i].stride == stride && b->rates[i].count == count) {
+            *out = b->rates[i].seconds;
+            return NDP_OK;
+        }
+    NDP_TRY(ndp_array_reserve(&b->rates, &b->rate_capacity, b->n_rates + 1, sizeof *b->rates));
+    NDP_TRY(ndp_groups_alike(p->job->world, stride, count, &groups, &n));
+    ndp_status st =
+        ndp_cluster_links(&p->cluster, &p->map, groups[0], groups, n, p->rings ? NDP_SENDS_RING : NDP_SENDS_DIRECT, &l);
+    free(groups);
+    NDP_TRY(st);
+    for (int i = 0; i < l.n; i++)
+        *out = fmax(*out, 1 / ndp_cluster_plan_rate(p, &l.of[i]));
+    b->rates[b->n_rates++] = (ndp_group_rate){stride, count, *out};
+    return NDP_OK;
 }
 
-double ndp_least_seconds(const ndp_cut_cost *u, const ndp_candidate *c) {
-    return c->accumulation * work_of(u) / c->layout.size[NDP_PP];
+/* Of weights, which are gathered at least once, and of gradients, which are summed once. */
+static ndp_status least_sent(ndp_search_bounds *b, const ndp_cut_cost *u, const ndp_plan_way *c, double *seconds) {
+    const int *size = c->layout.size;
+    int shards = size[NDP_DP_SHARD] * size[NDP_CP] * size[NDP_SP], copies = size[NDP_DP_REPLICATE];
+    double gathers = !b->price->gpu ? 0 : c->reshard ? 1.5 * c->accumulation : 1; /* 0: in memory that ranks share */
+    double narrow = (double)ndp_dtype_size(b->d->job->model.compute), sums = 4 * b->price->gradient_bytes;
+    double own = u->trained / size[NDP_PP], shard, replicate;
+    NDP_TRY(seconds_a_byte(b, size[NDP_TP], shards, &shard));
+    NDP_TRY(seconds_a_byte(b, size[NDP_TP] * shards, copies, &replicate));
+    *seconds = own * (shards - 1) / shards * (sums + gathers * narrow) * shard +
+               2 * sums * own / shards * (copies - 1) / copies * replicate;
+    return NDP_OK;
+}
+
+/* The mean of the ranks of a pipeline waits at both ends for half of the stages, for a schedule that fills no gaps with
+ * gradients of weights. */
+static double pipeline_factor(const ndp_plan_way *c) {
+    double pp = c->layout.size[NDP_PP];
+    bool fills = c->schedule == NDP_PIPELINE_ZERO_BUBBLE || c->schedule == NDP_PIPELINE_ZBV ||
+                 c->schedule == NDP_PIPELINE_DUALPIPEV;
+    return pp == 1 || fills ? 1 : 1 + 0.5 * 0.6 * (pp - 1) / c->virtual_stages / c->accumulation;
+}
+
+ndp_status ndp_least_seconds(ndp_search_bounds *b, const ndp_cut_cost *u, const ndp_plan_way *c, double *out) {
+    double sent, pp = c->layout.size[NDP_PP];
+    NDP_TRY(least_sent(b, u, c, &sent));
+    *out = fmax(c->accumulation * u->seconds / pp * pipeline_factor(c), sent) + b->price->facts->fixed;
+    return NDP_OK;
 }
 
 /* The table of the job's schedule with these costs, where messages take no time. */
@@ -172,29 +217,4 @@ ndp_status ndp_least_pipeline(const ndp_job *j, const ndp_cut_cost *u, double *s
     }
     free(costs);
     return st;
-}
-
-/* Of a group of the candidate's ranks, seconds for each byte that one sends. */
-static ndp_status seconds_a_byte(const ndp_device_price *p, ndp_group_kind kind, double *out) {
-    const ndp_group_links *l;
-    *out = 0;
-    NDP_TRY(ndp_cluster_plan_links(p->links, kind, p->links->rings ? NDP_SENDS_RING : NDP_SENDS_DIRECT, &l));
-    for (int i = 0; i < l->n; i++)
-        *out = fmax(*out, 1 / ndp_cluster_plan_rate(p->links, &l->of[i]));
-    return NDP_OK;
-}
-
-ndp_status ndp_least_sent(const ndp_device_price *p, const ndp_job *j, const ndp_cut_cost *u, const ndp_candidate *c,
-                          double *seconds) {
-    const int *size = c->layout.size;
-    double shards = size[NDP_DP_SHARD] * size[NDP_CP] * size[NDP_SP], copies = size[NDP_DP_REPLICATE];
-    double gathers = c->reshard ? 1.5 * c->accumulation : 1, own = u->trained / size[NDP_PP], shard, replicate;
-    NDP_TRY(seconds_a_byte(p, NDP_GROUP_SHARD, &shard));
-    NDP_TRY(seconds_a_byte(p, NDP_GROUP_REPLICATE, &replicate));
-    bool gathered = p->gpu; /* in memory that ranks share they are not */
-    *seconds = own * (shards - 1) / shards *
-                   (4 * p->gradient_bytes + (gathered ? gathers * (double)ndp_dtype_size(j->model.compute) : 0)) *
-                   shard +
-               2 * 4 * p->gradient_bytes * own / shards * (copies - 1) / copies * replicate;
-    return NDP_OK;
 }

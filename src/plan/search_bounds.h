@@ -7,45 +7,49 @@
 #include "plan/device_price.h"
 
 /* What is chosen for a job besides its configuration. */
-typedef struct ndp_candidate {
+typedef struct ndp_plan_way {
     ndp_layout layout;
     int micro_batch, accumulation, virtual_stages;
     ndp_recompute recompute;
     bool reshard;
     ndp_pipeline_kind schedule;
-} ndp_candidate;
+} ndp_plan_way;
 
-/* Costs of the units of a job on one rank of a cut, for a micro-batch. Bytes are of all units together. */
+/* Costs of the units of a job on one rank of cp, sp and tp, which has `rows` of a micro-batch; cp and sp 1: without
+ * what they add, of as many rows. Bytes are of all units together. */
 typedef struct ndp_cut_cost {
-    int tp, cp, sp, micro_batch;
+    int cp, sp, tp;
+    int64_t rows;
     ndp_recompute recompute;
     int n_units;
-    ndp_unit_cost *units;   /* of kernels alone; owned */
+    ndp_unit_cost *units;   /* kernels, and communications that nothing hides; owned */
+    double seconds;         /* of all of them */
     double held;            /* bytes that a micro-batch keeps for its backward */
     double work;            /* of the unit that needs the most beside them, while it runs */
     double trained, frozen; /* elements of parameters */
 } ndp_cut_cost;
 
-/* Costs of the cuts that were asked for. */
-typedef struct ndp_cut_costs {
-    ndp_cut_cost *items;
-    int n;
-    int64_t capacity;
-} ndp_cut_costs;
-void ndp_cut_costs_release(ndp_cut_costs *c);
+/* What was found out for bounds: costs, and rates of groups. */
+typedef struct ndp_search_bounds {
+    const ndp_dry_run *d; /* of a job that differs from candidates in what these say */
+    const ndp_device_price *price;
+    ndp_cut_cost *costs;
+    struct ndp_group_rate *rates;
+    int n, n_rates;
+    int64_t capacity, rate_capacity;
+} ndp_search_bounds;
+void ndp_search_bounds_release(ndp_search_bounds *b);
 
-/* Finds or makes the costs of a candidate's cut; `d` is of a job that differs from it in what a candidate says. *out
- * belongs to the list, until the next call. NDP_ENOMEM, NDP_EBUG. */
-ndp_status ndp_cut_cost_of(ndp_cut_costs *all, const ndp_dry_run *d, const ndp_device_price *price,
-                           const ndp_candidate *c, const ndp_cut_cost **out);
+/* Finds or makes the costs of a cut, of which cp, sp, tp, rows and recompute are given. *out belongs to the list, until
+ * the next call. NDP_ENOMEM, NDP_EBUG. */
+ndp_status ndp_cut_cost_of(ndp_search_bounds *b, const ndp_cut_cost *cut, const ndp_cut_cost **out);
 
-/* Bytes that the first rank of the candidate has at least: its part of weights, gradients, states and kept values. */
-double ndp_least_bytes(const ndp_job *j, const ndp_cut_cost *u, const ndp_candidate *c);
-/* Seconds that a step takes at least: the mean work of the ranks of a pipeline. */
-double ndp_least_seconds(const ndp_cut_cost *u, const ndp_candidate *c);
-/* The same of the candidate's job, by its schedule, and by what a rank sends for weights and gradients. */
+/* Bytes that the fullest rank of the candidate has at least: its part of weights, gradients, states and kept values. */
+double ndp_least_bytes(const ndp_job *j, const ndp_cut_cost *u, const ndp_plan_way *c);
+/* Seconds that a step takes at least: the mean work of the ranks of a pipeline and half of what its ends wait, or what
+ * a rank sends for weights and gradients. NDP_ENOMEM. */
+ndp_status ndp_least_seconds(ndp_search_bounds *b, const ndp_cut_cost *u, const ndp_plan_way *c, double *out);
+/* The same of the candidate's job, by the table of its schedule. NDP_ENOMEM. */
 ndp_status ndp_least_pipeline(const ndp_job *j, const ndp_cut_cost *u, double *seconds);
-ndp_status ndp_least_sent(const ndp_device_price *p, const ndp_job *j, const ndp_cut_cost *u, const ndp_candidate *c,
-                          double *seconds);
 
 #endif

@@ -7,11 +7,11 @@
 #include <string.h>
 
 /* Times that differ by less than the planner's error count as equal, and the layout with fewer axes comes first. */
-static bool equal(const ndp_result *first, const ndp_result *r) {
+static bool equal(const ndp_priced_way *first, const ndp_priced_way *r) {
     return r->time.seconds <= first->time.seconds * (1 + NDP_EQUAL_TIMES);
 }
 
-static int axes_of(const ndp_candidate *c) {
+static int axes_of(const ndp_plan_way *c) {
     int n = 0;
     for (int axis = 0; axis < NDP_AXES; axis++)
         n += c->layout.size[axis] > 1;
@@ -19,10 +19,10 @@ static int axes_of(const ndp_candidate *c) {
 }
 
 static void simpler_first(ndp_found *f) {
-    const ndp_result fastest = f->results[0];
+    const ndp_priced_way fastest = f->results[0];
     for (int i = 1; i < f->n && equal(&fastest, &f->results[i]); i++)
         for (int k = i; k > 0 && axes_of(&f->results[k].c) < axes_of(&f->results[k - 1].c); k--) {
-            const ndp_result moved = f->results[k];
+            const ndp_priced_way moved = f->results[k];
             f->results[k] = f->results[k - 1];
             f->results[k - 1] = moved;
         }
@@ -30,7 +30,7 @@ static void simpler_first(ndp_found *f) {
 
 /* ---- text ---- */
 
-static void describe(const ndp_candidate *c, ndp_str *out) {
+static void describe(const ndp_plan_way *c, ndp_str *out) {
     static const char *const recompute[] = {"", ", recompute", ", selective recompute"};
     char layout[160];
     ndp_str_addf(out, "%s, micro-batch %d%s%s", ndp_layout_text(&c->layout, layout, sizeof layout), c->micro_batch,
@@ -41,7 +41,7 @@ static void describe(const ndp_candidate *c, ndp_str *out) {
         ndp_str_addf(out, " x %d", c->virtual_stages);
 }
 
-static void add_row(const ndp_plan_seek *s, const ndp_result *r, int place, bool same, ndp_str *out) {
+static void add_row(const ndp_plan_seek *s, const ndp_priced_way *r, int place, bool same, ndp_str *out) {
     char bytes[16], has[16];
     const ndp_job *j = s->d->job;
     const ndp_plan_capacity c = ndp_plan_capacity_of(s->d, &s->price->links->cluster);
@@ -152,14 +152,14 @@ static ndp_status base_job(const ndp_config *c, ndp_config *way, ndp_job *j) {
 }
 
 /* A result as `plan` shows any layout, for JSON; the first also has all other members. */
-static ndp_status put_result(const ndp_config *c, const ndp_plan_opts *o, const ndp_result *r, bool first,
+static ndp_status put_result(const ndp_config *c, const ndp_plan_opts *o, const ndp_priced_way *r, bool first,
                              ndp_plan_output *out) {
     ndp_config way;
     ndp_job j;
     ndp_str text = out->report.text; /* theirs is not wanted */
     ndp_json_out json = out->report.json;
     NDP_TRY(ndp_config_copy(c, &way));
-    ndp_candidate_apply(&r->c, &way);
+    ndp_plan_way_apply(&r->c, &way);
     ndp_status st = ndp_job_init_planned(&way, 0, true, &j);
     if (st == NDP_OK) {
         out->report.text = (ndp_str){0};
