@@ -10,7 +10,7 @@ static result run_on(const ndp_model *m, const ndp_device *device, int i, ndp_op
     way w = {.samples = 12,
              .reshard = i % 2,
              .recompute =
-                 i % 3 == 0, /* a selective one makes columns of glued products alone, which may round otherwise */
+                 i % 3 == 0, /* a selective one makes some columns of glued products, which may round otherwise */
              .gathered = i % 4 > 1,
              .unclipped = true, /* the norm is a sum over segments, in their order */
              .parallel = NDP_PARALLEL_INIT,
