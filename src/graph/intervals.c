@@ -1,7 +1,9 @@
 /* Placing blocks that live for an interval: the lowest gap, in several orders, of which the best is taken; then a local
- * search over orders, where that leaves gaps. */
+ * search over orders, where that leaves gaps. The plans of small sets are kept (known_plans): lists of calls with the
+ * same shapes are planned for every rank of a world and every layout that is tried, and the search is most of it. */
 #include "graph/intervals.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -50,20 +52,29 @@ typedef struct placed_item {
     ndp_life life;
 } placed_item;
 
-/* The placed items that live in a range of steps, the lowest first. */
+/* The placed items of its level that live in a range of steps, the lowest first. */
 typedef struct cell {
     placed_item *items; /* room for all that live there */
     int n;
     int passed; /* how many of them the item that is being placed is compared with already */
 } cell;
 
+/* Cells of one width. An item is in the cells of one level, of few cells each, and is compared with those that it meets
+ * at every level: so long lives are not listed in every narrow cell. */
+typedef struct level {
+    cell *cells;
+    int n, width; /* steps of a cell */
+} level;
+enum { MOST_LEVELS = 16, WIDER = 4, SPANS = 4 };
+
 /* Room for one plan. */
 typedef struct planning {
     ndp_interval *items;
     int n;
-    ndp_interval **order; /* in which they are placed */
-    cell *cells;          /* of `width` steps each: an item is compared with those in its own cells alone */
-    int n_cells, width;
+    ndp_interval **order;      /* in which they are placed */
+    level levels[MOST_LEVELS]; /* the last one has one cell */
+    int n_levels, n_cells;
+    cell *cells;               /* of all levels */
     placed_item *placed;       /* of all cells */
     ndp_interval **kept_order; /* of the search: the order to go back to, and its offsets by item */
     size_t *kept;
@@ -88,20 +99,34 @@ static void insert(cell *c, placed_item x) {
     c->items[i] = x;
 }
 
+static cell *first_cell(const level *l, const ndp_life *life) { return &l->cells[life->first / l->width]; }
+static cell *last_cell(const level *l, const ndp_life *life) { return &l->cells[life->last / l->width]; }
+
+/* The narrowest level of which the life spans few cells. */
+static const level *level_of(const planning *p, const ndp_life *life) {
+    const level *l = p->levels;
+    while (l < &p->levels[p->n_levels - 1] && last_cell(l, life) - first_cell(l, life) >= SPANS)
+        l++;
+    return l;
+}
+
 /* Gives `item` the lowest gap between the placed ones that live at the same time. */
 static void place_one(planning *p, ndp_interval *item) {
     size_t at = 0, need = aligned(item->bytes), before;
-    cell *first = &p->cells[item->life.first / p->width], *last = &p->cells[item->life.last / p->width];
-    for (cell *c = first; c <= last; c++)
-        c->passed = 0;
+    const ndp_life *life = &item->life;
+    const level *end = &p->levels[p->n_levels], *own = level_of(p, life);
+    for (const level *l = p->levels; l < end; l++)
+        for (cell *c = first_cell(l, life); c <= last_cell(l, life); c++)
+            c->passed = 0;
     do {
         before = at;
-        for (cell *c = first; c <= last; c++)
-            at = pass(c, &item->life, at, need);
+        for (const level *l = p->levels; l < end; l++)
+            for (cell *c = first_cell(l, life); c <= last_cell(l, life); c++)
+                at = pass(c, life, at, need);
     } while (at > before);
     item->offset = at;
-    for (cell *c = first; c <= last; c++)
-        insert(c, (placed_item){at, at + need, item->life});
+    for (cell *c = first_cell(own, life); c <= last_cell(own, life); c++)
+        insert(c, (placed_item){at, at + need, *life});
 }
 
 static size_t end_of(const ndp_interval *item) { return item->offset + aligned(item->bytes); }
@@ -198,43 +223,32 @@ static void search(planning *p, size_t enough) {
     }
 }
 
-/* Bytes that are taken, or freed, at a step. */
-typedef struct change {
-    int step;
-    bool taken;
-    size_t bytes;
-} change;
-
-/* What is freed at a step goes before what is taken there. */
-static int by_step(const void *a, const void *b) {
-    const change *x = a, *y = b;
-    return x->step != y->step ? (x->step < y->step ? -1 : 1) : (int)x->taken - (int)y->taken;
+static int end_step(const ndp_interval *items, int n) {
+    int end = 1;
+    for (int i = 0; i < n; i++)
+        end = items[i].life.last >= end ? items[i].life.last + 1 : end;
+    return end;
 }
 
 size_t ndp_intervals_peak(const ndp_interval *items, int n) {
-    change *changes = malloc((4 * (size_t)n + 1) * sizeof *changes);
-    size_t now = 0, most = 0;
-    int m = 0;
-    if (!changes)
+    int end = end_step(items, n);
+    int64_t *change = calloc((size_t)end + 1, sizeof *change), now = 0, most = 0; /* of bytes, at a step */
+    if (!change)
         return 0;
     for (int i = 0; i < n; i++) {
         const ndp_life *l = &items[i].life;
-        size_t bytes = aligned(items[i].bytes);
-        changes[m++] = (change){l->first, true, bytes};
-        changes[m++] = (change){l->last + 1, false, bytes};
-        if (l->gap_n > 0) {
-            changes[m++] = (change){l->gap, false, bytes};
-            changes[m++] = (change){l->gap + l->gap_n, true, bytes};
-        }
+        int64_t bytes = (int64_t)aligned(items[i].bytes), inside = l->gap_n > 0 ? bytes : 0;
+        change[l->first] += bytes;
+        change[l->last + 1] -= bytes;
+        change[l->gap] -= inside;
+        change[l->gap + l->gap_n] += inside;
     }
-    qsort(changes, (size_t)m, sizeof *changes, by_step);
-    for (int i = 0; i < m; i++) {
-        now += changes[i].taken ? changes[i].bytes : 0;
-        now -= changes[i].taken ? 0 : changes[i].bytes;
+    for (int i = 0; i < end; i++) {
+        now += change[i];
         most = now > most ? now : most;
     }
-    free(changes);
-    return most;
+    free(change);
+    return (size_t)most;
 }
 
 /* Small sets are planned with more care, and in one cell. */
@@ -256,20 +270,34 @@ static void plan(planning *p) {
         p->items[i].offset = p->offsets[i];
 }
 
-/* Divides the steps into cells, with room in each for all that live there. Cells are wide enough for many items to
- * begin in each, so most items are in few. */
+/* The widths of levels. Narrow cells are wide enough for many items to begin in each. */
+static void choose_levels(planning *p) {
+    enum { BEGIN = 16 };
+    int steps = end_step(p->items, p->n);
+    int n = p->n <= SMALL ? 1 : p->n / BEGIN, width = (steps + n - 1) / n;
+    for (n = (steps + width - 1) / width; p->n_levels < MOST_LEVELS - 1 && n > 1; n = (n + WIDER - 1) / WIDER) {
+        p->levels[p->n_levels++] = (level){.n = n, .width = width};
+        width *= WIDER;
+    }
+    p->levels[p->n_levels++] = (level){.n = 1, .width = steps};
+    for (int k = 0; k < p->n_levels; k++)
+        p->n_cells += p->levels[k].n;
+}
+
+/* Divides the steps into cells, with room in each for all that are listed there. */
 static bool make_cells(planning *p) {
-    enum { BEGIN = 64 };
-    int steps = 1;
     size_t room = 0;
-    for (int i = 0; i < p->n; i++)
-        steps = p->items[i].life.last >= steps ? p->items[i].life.last + 1 : steps;
-    p->n_cells = p->n <= SMALL ? 1 : p->n / BEGIN;
-    p->width = (steps + p->n_cells - 1) / p->n_cells;
+    choose_levels(p);
     p->cells = calloc((size_t)p->n_cells, sizeof *p->cells);
-    for (int i = 0; p->cells && i < p->n; i++)
-        for (int c = p->items[i].life.first / p->width; c <= p->items[i].life.last / p->width; c++, room++)
-            p->cells[c].n++;
+    cell *next_cell = p->cells;
+    for (int k = 0; p->cells && k < p->n_levels; next_cell += p->levels[k++].n)
+        p->levels[k].cells = next_cell;
+    for (int i = 0; p->cells && i < p->n; i++) {
+        const ndp_life *life = &p->items[i].life;
+        const level *own = level_of(p, life);
+        for (cell *c = first_cell(own, life); c <= last_cell(own, life); c++, room++)
+            c->n++;
+    }
     p->placed = malloc((room + 1) * sizeof *p->placed);
     placed_item *next = p->placed;
     for (int c = 0; p->cells && p->placed && c < p->n_cells; c++) {
@@ -288,7 +316,76 @@ static void release(planning *p) {
     free(p->offsets);
 }
 
-ndp_status ndp_intervals_place(ndp_interval *items, int n, size_t *total) {
+/* ---- plans that are known ---- */
+
+/* A set that was planned. */
+typedef struct known_plan {
+    ndp_interval *items; /* NULL: none */
+    int n;
+    size_t total;
+} known_plan;
+
+enum { SHELVES = 256, WAYS = 4 };
+static struct {
+    pthread_mutex_t lock;
+    struct {
+        known_plan plans[WAYS];
+        unsigned next;  /* to be replaced */
+    } shelves[SHELVES]; /* by hash */
+} known_plans = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static size_t shelf_of(const ndp_interval *items, int n) {
+    uint64_t h = (uint64_t)n;
+    for (int i = 0; i < n; i++) {
+        const ndp_life *l = &items[i].life;
+        h = (h ^ items[i].bytes) * 0x9E3779B97F4A7C15u;
+        h = (h ^ h >> 29 ^ (uint64_t)l->first << 32 ^ (uint64_t)l->last) * 0xBF58476D1CE4E5B9u;
+        h = (h ^ h >> 31 ^ (uint64_t)l->gap << 32 ^ (uint64_t)l->gap_n) * 0x94D049BB133111EBu;
+    }
+    return h >> 32 & (SHELVES - 1);
+}
+
+static bool same_set(const known_plan *k, const ndp_interval *items, int n) {
+    bool same = k->items && k->n == n;
+    for (int i = 0; same && i < n; i++) {
+        const ndp_interval *a = &k->items[i], *b = &items[i];
+        same = a->bytes == b->bytes && a->life.first == b->life.first && a->life.last == b->life.last &&
+               a->life.gap == b->life.gap && a->life.gap_n == b->life.gap_n;
+    }
+    return same;
+}
+
+static bool take_known(ndp_interval *items, int n, size_t *total) {
+    size_t shelf = shelf_of(items, n);
+    bool known = false;
+    pthread_mutex_lock(&known_plans.lock);
+    for (int k = 0; k < WAYS && !known; k++) {
+        const known_plan *plan = &known_plans.shelves[shelf].plans[k];
+        known = same_set(plan, items, n);
+        if (known) {
+            memcpy(items, plan->items, (size_t)n * sizeof *items);
+            *total = plan->total;
+        }
+    }
+    pthread_mutex_unlock(&known_plans.lock);
+    return known;
+}
+
+/* Without memory for it the set stays unknown. */
+static void keep(const ndp_interval *items, int n, size_t total) {
+    size_t shelf = shelf_of(items, n);
+    ndp_interval *copy = malloc((size_t)n * sizeof *copy);
+    if (!copy)
+        return;
+    memcpy(copy, items, (size_t)n * sizeof *copy);
+    pthread_mutex_lock(&known_plans.lock);
+    known_plan *plan = &known_plans.shelves[shelf].plans[known_plans.shelves[shelf].next++ % WAYS];
+    free(plan->items);
+    *plan = (known_plan){copy, n, total};
+    pthread_mutex_unlock(&known_plans.lock);
+}
+
+static ndp_status place(ndp_interval *items, int n, size_t *total) {
     size_t room = (size_t)n + 1;
     planning p = {.items = items,
                   .n = n,
@@ -305,4 +402,14 @@ ndp_status ndp_intervals_place(ndp_interval *items, int n, size_t *total) {
     *total = st == NDP_OK && n > 0 ? p.least : 0;
     release(&p);
     return st;
+}
+
+ndp_status ndp_intervals_place(ndp_interval *items, int n, size_t *total) {
+    bool small = n > 1 && n <= SMALL;
+    if (small && take_known(items, n, total))
+        return NDP_OK;
+    NDP_TRY(place(items, n, total));
+    if (small)
+        keep(items, n, *total);
+    return NDP_OK;
 }

@@ -127,28 +127,50 @@ ndp_status ndp_job_init(const ndp_config *c, int world, ndp_job *out) {
     return ndp_job_init_planned(c, world, false, out);
 }
 
+/* All that follows from the configuration and what config.json says. Releases the job if it fails. */
+static ndp_status resolve(ndp_job *j, int world) {
+    const ndp_config *c = j->config;
+    ndp_status st = resolve_layout(j, world);
+    if (st == NDP_OK)
+        st = ndp_batch_resolve(&j->layout, c->batch.global_batch_size, c->batch.micro_batch_size, &j->batch);
+    if (st == NDP_OK) {
+        ndp_job_choose_model(j);
+        st = ndp_job_find_groups(j);
+    }
+    if (st == NDP_OK)
+        st = ndp_job_cut(j);
+    if (st != NDP_OK)
+        ndp_job_release(j);
+    return st;
+}
+
 ndp_status ndp_job_init_planned(const ndp_config *c, int world, bool cluster, ndp_job *out) {
     ndp_job j = {.config = c,
                  .planned = {.fp8 = c->precision.compute == NDP_COMPUTE_FP8,
                              .reduce_bf16 = c->precision.reduce == NDP_BF16,
                              .tp_reduce_bf16 = c->precision.tp_reduce == NDP_BF16}};
-    ndp_status st;
     NDP_TRY(ndp_config_check_planned(c, cluster));
-    NDP_TRY_GOTO(read_spec(&j), fail);
-    NDP_TRY_GOTO(resolve_layout(&j, world), fail);
-    NDP_TRY_GOTO(ndp_batch_resolve(&j.layout, c->batch.global_batch_size, c->batch.micro_batch_size, &j.batch), fail);
-    ndp_job_choose_model(&j);
-    NDP_TRY_GOTO(ndp_job_find_groups(&j), fail);
-    NDP_TRY_GOTO(ndp_job_cut(&j), fail);
+    ndp_status st = read_spec(&j);
+    if (st != NDP_OK)
+        ndp_job_release(&j);
+    NDP_TRY(st);
+    NDP_TRY(resolve(&j, world));
     *out = j;
     return NDP_OK;
-fail:
-    ndp_job_release(&j);
-    return st;
+}
+
+ndp_status ndp_job_init_like(const ndp_job *of, const ndp_config *c, int world, ndp_job *out) {
+    ndp_job j = {.config = c, .planned = of->planned, .spec = of->spec, .borrows_spec = true};
+    memcpy(j.model_folder, of->model_folder, sizeof j.model_folder);
+    memcpy(j.facts_path, of->facts_path, sizeof j.facts_path);
+    NDP_TRY(resolve(&j, world));
+    *out = j;
+    return NDP_OK;
 }
 
 void ndp_job_release(ndp_job *j) {
-    ndp_model_spec_release(&j->spec);
+    if (!j->borrows_spec)
+        ndp_model_spec_release(&j->spec);
     free(j->first_unit);
     ndp_job_release_groups(j);
     ndp_pipeline_release(&j->pipeline);

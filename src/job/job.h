@@ -22,6 +22,7 @@ typedef struct ndp_job {
     char model_folder[NDP_PATH]; /* model.path, or its snapshot in the Hub cache; "" without one */
     char facts_path[NDP_PATH];   /* the config.json */
     ndp_model_spec spec;
+    bool borrows_spec; /* it is another job's, which is released later */
     ndp_layout layout;
     int world;
     ndp_pipeline pipeline, forward; /* of a step, of a pass over held-out rows; no ranks where pp is 1 */
@@ -40,6 +41,9 @@ typedef struct ndp_job {
 NDP_API ndp_status ndp_job_init(const ndp_config *c, int world, ndp_job *out);
 /* The same of a job that is planned, and so needs no data; for a cluster, it may have values that cannot run. */
 NDP_API ndp_status ndp_job_init_planned(const ndp_config *c, int world, bool cluster, ndp_job *out);
+/* The same of a configuration that differs from that of `of`, which was checked, in sizes of the layout, micro-batch,
+ * recompute and pipeline alone: reads no file. `of` stays as long. */
+NDP_API ndp_status ndp_job_init_like(const ndp_job *of, const ndp_config *c, int world, ndp_job *out);
 void ndp_job_release(ndp_job *j);
 /* A part of ndp_job_init: finds the model's folder and its config.json. NDP_EINVAL: model.path is not a folder. */
 ndp_status ndp_job_find_model(ndp_job *j);

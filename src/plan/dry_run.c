@@ -9,18 +9,45 @@
 ndp_status ndp_dry_run_init(ndp_dry_run *d, const ndp_job *j, int per_node, int split_place) {
     NDP_TRY(ndp_device_find_plan(ndp_device_names[j->config->train.device], &d->device));
     d->job = j;
+    d->fold = NDP_FOLD_IF_NO_LARGER;
+    d->kept = NULL;
     d->per_node = per_node;
     d->exec = ndp_exec_of(&d->device, ndp_job_threads(j, per_node), split_place);
     d->exec.staged = ndp_job_stages(j);
     return NDP_OK;
 }
 
-ndp_status ndp_plan_engine(const ndp_dry_run *d, const ndp_model *m, int rank, ndp_engine **out) {
+ndp_status ndp_dry_run_keep(ndp_dry_run *d, const ndp_model *m) {
+    d->kept = calloc((size_t)d->job->layout.size[NDP_PP], sizeof *d->kept);
+    d->of = m;
+    return d->kept ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for %d stages", d->job->layout.size[NDP_PP]);
+}
+
+void ndp_dry_run_release(ndp_dry_run *d) {
+    for (int i = 0; d->kept && i < d->job->layout.size[NDP_PP]; i++)
+        ndp_engine_destroy(d->kept[i]);
+    free(d->kept);
+    d->kept = NULL;
+}
+
+static ndp_status build_engine(const ndp_dry_run *d, const ndp_model *m, int rank, ndp_engine **out) {
     ndp_engine_opts e;
     NDP_TRY(ndp_job_engine(d->job, rank, &d->exec, &e));
     e.model = m;
     e.step.node_ranks = d->per_node;
+    e.step.fold = d->fold;
     return ndp_engine_create(&e, out);
+}
+
+ndp_status ndp_plan_engine(const ndp_dry_run *d, const ndp_model *m, int rank, ndp_engine **out) {
+    int stage = d->job->world / d->job->layout.size[NDP_PP];
+    ndp_engine **kept = d->kept && d->of == m && rank % stage == 0 ? &d->kept[rank / stage] : NULL;
+    if (!kept)
+        return build_engine(d, m, rank, out);
+    if (!*kept)
+        NDP_TRY(build_engine(d, m, rank, kept));
+    *out = ndp_engine_share(*kept);
+    return NDP_OK;
 }
 
 ndp_engine_memory ndp_engine_memory_of(const ndp_engine *e) {

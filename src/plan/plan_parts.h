@@ -12,6 +12,11 @@ typedef struct ndp_dry_run {
     int per_node; /* ranks */
     ndp_device device;
     ndp_exec exec;
+    /* Other than 0, of trials alone: ALWAYS is faster, and may say some parts in a thousand more memory than a run has.
+     */
+    ndp_folding_rule fold;
+    ndp_engine **kept; /* by place on pp, of its first rank, for the model `of`; NULL: none are kept */
+    const ndp_model *of;
 } ndp_dry_run;
 
 /* NDP_EINVAL: there is no such device. */
@@ -25,6 +30,10 @@ static inline int ndp_plan_per_node(const ndp_job *j, const ndp_plan_opts *o) {
 
 /* Builds the program of one rank. */
 ndp_status ndp_plan_engine(const ndp_dry_run *d, const ndp_model *m, int rank, ndp_engine **out);
+/* From now on ndp_plan_engine builds the programs of the first ranks of stages once, until the release, which comes
+ * before that of the model. NDP_ENOMEM. */
+ndp_status ndp_dry_run_keep(ndp_dry_run *d, const ndp_model *m);
+void ndp_dry_run_release(ndp_dry_run *d);
 
 /* The engine of a rank for forward passes over held-out rows, with the weights of `trained` (NULL: its own), and its
  * model, both the caller's; *out NULL: the job holds nothing out. ndp_plan_score: what it needs beside `trained`. */
@@ -40,7 +49,7 @@ typedef struct ndp_plan_trial {
     double waits, bubble;   /* the mean share of it that a rank waits: for anything, for other stages of the pipeline */
     int64_t device, pinned; /* bytes of the rank that needs the most */
 } ndp_plan_trial;
-/* Builds their programs, fewer than a check does, and proves nothing. */
+/* Builds the programs of one rank of each stage and size of parts, fewer than a check does, and proves nothing. */
 ndp_status ndp_plan_try(const ndp_dry_run *d, const ndp_model *m, const ndp_price *price, ndp_plan_trial *out);
 
 /* What the fullest of a job's ranks needs. */
@@ -50,14 +59,14 @@ typedef struct ndp_plan_need {
                         on the host's memory also what ranks communicate through */
     ndp_budget budget;
 } ndp_plan_need;
-/* Of the ranks that stand for all, whose programs are built and not proven. */
+/* Of one rank of each stage and size of parts, whose programs are built and not proven. */
 ndp_status ndp_plan_fullest(const ndp_dry_run *d, const ndp_model *m, ndp_plan_need *out);
 
 /* What a check of a world also writes. */
 typedef struct ndp_plan_extras {
     const char *timeline;   /* a path: a simulated step; NULL: no */
     const char *placements; /* a unit, "all": what ranks have of its values; NULL: no */
-    ndp_plan_need *need;    /* set to that of the fullest rank; NULL: no */
+    bool prices;            /* a large world is not proven, and its first ranks stand for all */
 } ndp_plan_extras;
 
 #endif

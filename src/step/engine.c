@@ -226,8 +226,13 @@ ndp_status ndp_engine_create(const ndp_engine_opts *opts, ndp_engine **out) {
     return NDP_OK;
 }
 
+ndp_engine *ndp_engine_share(ndp_engine *e) {
+    e->others++;
+    return e;
+}
+
 void ndp_engine_destroy(ndp_engine *e) {
-    if (!e)
+    if (!e || e->others-- > 0)
         return;
     ndp_engine_close_host(e);
     ndp_op_times_release(&e->op_times);

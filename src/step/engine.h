@@ -22,6 +22,8 @@ typedef struct ndp_engine_opts {
 
 /* Collective over the world. Lowers the units, builds the program, and maps the memory (on `null`: none). */
 NDP_API ndp_status ndp_engine_create(const ndp_engine_opts *opts, ndp_engine **out);
+/* One more user of an engine that only plans: each destroys it. Returns it. */
+ndp_engine *ndp_engine_share(ndp_engine *e);
 /* Collective over the world, except after an error. */
 void ndp_engine_destroy(ndp_engine *e);
 

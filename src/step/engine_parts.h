@@ -19,6 +19,7 @@ enum { NDP_UPDATE_CONSTANTS_PLACE = NDP_STEPS_PENDING };
 
 struct ndp_engine {
     ndp_engine_opts opts;
+    int others;      /* users besides the first (ndp_engine_share) */
     ndp_model model; /* this rank's */
     ndp_unit_program units[NDP_MAX_GRAPHS];
     ndp_program program;

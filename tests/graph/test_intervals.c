@@ -80,6 +80,47 @@ static void random_sets(void **state) {
     print_message("  large sets take at most %.3f of their fullest step\n", worst);
 }
 
+/* Sets with cells of several widths. */
+static void large_sets(void **state) {
+    (void)state;
+    enum { LARGE = 1500 };
+    static ndp_interval items[LARGE];
+    for (uint64_t set = 0; set < 6; set++) {
+        int n = 301 + (int)draw(set, 0, 0, LARGE - 300);
+        size_t total;
+        for (int i = 0; i < n; i++) {
+            int first = (int)draw(set, i, 1, STEPS), most = draw(set, i, 2, 3) ? 4 : STEPS;
+            int last = first + (int)draw(set, i, 3, (uint64_t)most);
+            items[i] = (ndp_interval){(size_t)draw(set, i, 4, 5000), {first, last < STEPS ? last : STEPS - 1, 0, 0}, 0};
+        }
+        CHECK_OK(ndp_intervals_place(items, n, &total));
+        assert_true(check_set(items, n, total) < 1.06);
+    }
+}
+
+/* A set that differs from a known one in one number has a plan of its own. */
+static void known_plans_are_of_the_same_set(void **state) {
+    (void)state;
+    const ndp_interval known[] = {{128, {0, 9, 3, 4}, 0}, {64, {3, 6, 0, 0}, 0}, {64, {0, 2, 0, 0}, 0}};
+    for (int number = 0; number < 5; number++) {
+        ndp_interval items[NDP_COUNT(known)];
+        size_t total;
+        for (int changed = 0; changed < 2; changed++) {
+            memcpy(items, known, sizeof known);
+            items[0].bytes += number == 0 && changed ? 64 : 0;
+            items[1].life.first -= number == 1 && changed ? 1 : 0;
+            items[1].life.last += number == 2 && changed ? 1 : 0;
+            items[0].life.gap += number == 3 && changed ? 1 : 0;
+            items[0].life.gap_n -= number == 4 && changed ? 1 : 0;
+            for (int again = 0; again < 2; again++) {
+                CHECK_OK(ndp_intervals_place(items, NDP_COUNT(known), &total));
+                (void)check_set(items, NDP_COUNT(known), total);
+                assert_int_equal(total, !changed ? 192 : number == 0 ? 256 : number == 1 ? 256 : 192);
+            }
+        }
+    }
+}
+
 /* Where lives only touch, or nest without sharing a step, the total is the fullest step: nothing is wasted. */
 static void known_sets_are_tight(void **state) {
     (void)state;
@@ -111,7 +152,8 @@ static void plans_repeat(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(random_sets), cmocka_unit_test(known_sets_are_tight),
-                                       cmocka_unit_test(plans_repeat)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(random_sets), cmocka_unit_test(large_sets),
+                                       cmocka_unit_test(known_plans_are_of_the_same_set),
+                                       cmocka_unit_test(known_sets_are_tight), cmocka_unit_test(plans_repeat)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

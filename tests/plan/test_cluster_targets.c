@@ -1,9 +1,13 @@
 /* plan on a cluster: the program is that of its devices, their memory is compared, and what is proposed fits. */
+#include "base/rng.h"
 #include "base/text.h"
 #include "check.h"
 #include "ops/devices.h"
+#include "plan/plan_parts.h"
+#include "step/simulate.h"
 #include <ndparallel/ndparallel.h>
 
+#include <math.h>
 #include <stdlib.h>
 
 /* 5 layers, hidden 72, 8 heads of 10, 4 kv heads, ffn 172. `more` ends with NULL. */
@@ -258,6 +262,101 @@ static void short_names_of_clusters(void **state) {
     ndp_config_destroy(c);
 }
 
+enum { MOST_RANKS = 32 };
+
+/* What all ranks need and take, by the programs of each of them, beside what one of each stage says. */
+static void compare_with_all(const ndp_job *j, double *memory, double *time) {
+    ndp_dry_run d;
+    ndp_model m;
+    ndp_engine *engines[MOST_RANKS];
+    const ndp_program *programs[MOST_RANKS];
+    const ndp_rates rates = NDP_RATES_INIT;
+    const ndp_price price = ndp_price_by_rates(&rates);
+    ndp_plan_need need;
+    ndp_plan_trial trial;
+    ndp_simulation s;
+    int64_t most = 0;
+    CHECK_OK(ndp_dry_run_init(&d, j, 4, 0));
+    CHECK_OK(ndp_model_build(&j->spec, &j->model, &m));
+    for (int r = 0; r < j->world; r++) {
+        CHECK_OK(ndp_plan_engine(&d, &m, r, &engines[r]));
+        programs[r] = ndp_engine_program(engines[r]);
+        const ndp_engine_memory own = ndp_engine_memory_of(engines[r]);
+        int64_t bytes = own.device + (d.device.host_memory ? own.pinned : 0);
+        most = bytes > most ? bytes : most;
+    }
+    CHECK_OK(ndp_simulate(programs, j->world, &(ndp_step_costs){ndp_price_seconds, &price, true}, &s));
+    CHECK_OK(ndp_dry_run_keep(&d, &m)); /* the trial's programs are those of the need */
+    CHECK_OK(ndp_plan_fullest(&d, &m, &need));
+    CHECK_OK(ndp_plan_try(&d, &m, &price, &trial));
+    ndp_dry_run_release(&d);
+    *memory = (double)(most - need.peak);
+    *time = trial.seconds / s.makespan - 1;
+    ndp_simulation_release(&s);
+    for (int r = 0; r < j->world; r++)
+        ndp_engine_destroy(engines[r]);
+    ndp_model_release(&m);
+}
+
+/* Random layouts of 2 to 32 ranks. */
+static void the_first_ranks_stand_for_all(void **state) {
+    (void)state;
+    double most_bytes = 0, most_time = 0;
+    int layouts = 0;
+    for (uint64_t i = 0; layouts < 40; i++) {
+        static const ndp_axis axes[] = {NDP_PP, NDP_DP_REPLICATE, NDP_DP_SHARD, NDP_CP, NDP_SP, NDP_TP};
+        ndp_config *c = JOB("precision.compute=bf16");
+        ndp_job j;
+        double bytes, time;
+        int world = 1;
+        for (int k = 0; k < NDP_COUNT(axes); k++) {
+            int size = ndp_rng_below(7, i, (uint64_t)k, 2) ? 1 : 1 + (int)ndp_rng_below(7, i, (uint64_t)k + 8, 4);
+            world *= size;
+            CHECK_OK(ndp_config_setf(c, "parallelism.%s_size=%d", ndp_axis_name(axes[k]), size));
+        }
+        CHECK_OK(ndp_config_setf(c, "train.device=%s", i % 2 ? "cuda" : "cpu"));
+        CHECK_OK(ndp_config_setf(c, "train.recompute=%s", i % 3 ? "none" : "block"));
+        bool legal = world > 1 && world <= MOST_RANKS && ndp_job_init_planned(c, 0, &j) == NDP_OK;
+        if (legal) {
+            compare_with_all(&j, &bytes, &time);
+            ndp_job_release(&j);
+            layouts++;
+            most_bytes = bytes > most_bytes ? bytes : most_bytes;
+            most_time = fabs(time) > most_time ? fabs(time) : most_time;
+        }
+        ndp_config_destroy(c);
+    }
+    print_message("  %d layouts: a rank needs at most %.0f bytes more, the time differs by at most %.3g\n", layouts,
+                  most_bytes, most_time);
+    assert_true(most_bytes >= 0 && most_bytes < 8 << 10);
+    assert_true(most_time < 0.02); /* a few calls for the norms of the last slice, in a step of some hundred */
+}
+
+/* A world with more to prove than a price is worth; without a cluster it is proven. */
+static void large_worlds_are_not_proven(void **state) {
+    (void)state;
+    ndp_plan_opts o = NDP_PLAN_OPTS_INIT;
+    char *text;
+    ndp_config *c = JOB("parallelism.pp_size=4", "parallelism.cp_size=32", "parallelism.tp_size=4",
+                        "parallelism.dp_shard_size=4", "train.device=cuda");
+    text = plan(c, "256x8:h100-sxm", false);
+    check_says(text, "not proven: here 8 ranks stand for all", true);
+    check_says(text, "checked:", false);
+    free(text);
+    text = plan(c, "256x8:h100-sxm", true);
+    check_says(text, "\"checked\": {\"ranks\": 8, \"all_ranks\": false, \"proof\": null}", true);
+    free(text);
+    CHECK_OK(ndp_plan(c, &o, &text));
+    check_says(text, "checked: the programs of", true);
+    free(text);
+    ndp_config_destroy(c);
+    c = JOB("parallelism.dp_shard_size=64", "parallelism.tp_size=2");
+    text = plan(c, "16x8:h100-sxm", false);
+    check_says(text, "checked: the programs of 4 ranks", true);
+    free(text);
+    ndp_config_destroy(c);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(programs_are_those_of_the_device),
                                        cmocka_unit_test(collectives_go_around_rings),
@@ -266,6 +365,8 @@ int main(void) {
                                        cmocka_unit_test(proposals_fit),
                                        cmocka_unit_test(some_values_are_only_planned),
                                        cmocka_unit_test(what_is_kept_takes_memory),
+                                       cmocka_unit_test(the_first_ranks_stand_for_all),
+                                       cmocka_unit_test(large_worlds_are_not_proven),
                                        cmocka_unit_test(layouts_are_planned_in_turn),
                                        cmocka_unit_test(short_names_of_clusters)};
     return cmocka_run_group_tests(tests, NULL, NULL);
