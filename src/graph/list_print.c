@@ -5,9 +5,9 @@
 #include <string.h>
 
 const char *ndp_base_name(int base) {
-    static const char *const names[NDP_BASE_DATA] = {"x",       "y",     "dy",     "dx",     "saved",  "saved_in", "kept",
-                                                     "between", "work",  "param0", "param1", "param2", "param3",
-                                                     "grad0",   "grad1", "grad2",  "grad3"};
+    static const char *const names[NDP_BASE_DATA] = {"x",      "y",       "dy",    "dx",     "saved",  "saved_in",
+                                                     "kept",   "between", "work",  "param0", "param1", "param2",
+                                                     "param3", "grad0",   "grad1", "grad2",  "grad3"};
     return base == NDP_NONE ? "-" : base >= NDP_BASE_DATA ? "data" : names[base];
 }
 
@@ -17,7 +17,7 @@ static void print_operand(const ndp_graph *g, const ndp_operand *o, ndp_str *out
         return;
     }
     const ndp_value *v = &g->values[o->value];
-    ndp_str_addf(out, " %s[%lld,%lld]@%s", v->name, (long long)v->view.rows, (long long)v->view.cols,
+    ndp_str_addf(out, " %s[%lld,%lld]@%s", v->name, (long long)o->view.rows, (long long)o->view.cols,
                  ndp_base_name(o->base));
     if (o->base < NDP_BASE_DATA)
         ndp_str_addf(out, "+%zu", o->offset);

@@ -14,8 +14,8 @@
 /* ---- costs ---- */
 
 /* By graph, of units whose collectives run over the groups of `mesh`. */
-static ndp_status graph_costs(const ndp_model *m, const ndp_mesh *mesh, const ndp_price *price,
-                              ndp_recompute recompute, ndp_unit_cost *by_graph) {
+static ndp_status graph_costs(const ndp_model *m, const ndp_mesh *mesh, const ndp_price *price, ndp_recompute recompute,
+                              ndp_unit_cost *by_graph) {
     const ndp_exec exec = {.device = &ndp_device_null, .threads = 1};
     const ndp_lower_opts opts = {&exec, recompute == NDP_RECOMPUTE_SELECTIVE};
     for (int g = 0; g < m->n_graphs; g++) {

@@ -119,7 +119,7 @@ static void fields_of_every_key(void **state) {
     assert_int_equal(count(text, "\n"), ndp_option_count);
     assert_int_equal(count(text, "\t"), 2 * ndp_option_count);
     assert_non_null(strstr(text, "\noptimizer.lr\t\tlearning rate after warm-up\n"));
-    assert_non_null(strstr(text, "\nprecision.compute\tfp32 bf16 fp64\ttype of "));
+    assert_non_null(strstr(text, "\nprecision.compute\tfp32 bf16 fp64 fp8\ttype of "));
     assert_non_null(strstr(text, "\ndata.packing\ttrue false\t"));
     assert_non_null(strstr(text, "\nparallelism.tp_size\tauto\t"));
     free(text);

@@ -2,11 +2,13 @@
  * param, grad: flat buffers; data), what the recompute runs, where collectives begin and are waited for. */
 #include "small_graph.h"
 
-static void lower(const ndp_graph *g, ndp_unit_program *p) {
+static void lower_as(const ndp_graph *g, bool selective, ndp_unit_program *p) {
     ndp_exec exec = {.device = &ndp_device_ref, .threads = 1};
-    ndp_lower_opts opts = {&exec};
+    ndp_lower_opts opts = {&exec, selective};
     CHECK_OK(ndp_lower(g, &opts, p));
 }
+
+static void lower(const ndp_graph *g, ndp_unit_program *p) { lower_as(g, false, p); }
 
 /* The lists of phases `first` to `last`. */
 static void check_phases(const ndp_unit_program *p, const ndp_mesh *mesh, int first, int last, const char *golden) {
@@ -43,6 +45,61 @@ static void homes_of_values(void **state) {
     lower(&s.g, &p);
     check_phases(&p, &mesh, NDP_FORWARD, NDP_BACKWARD_WEIGHT, "graph/golden/lower_block.txt");
     ndp_unit_program_release(&p);
+    ndp_graph_release(&s.g);
+}
+
+/* Of the products left, right and back the first and the third may be kept; the last is not read again. So the
+ * recompute copies left, makes right of the norm, and the rest of both. The other lists are as before. */
+static void a_selective_recompute(void **state) {
+    (void)state;
+    small_graph s;
+    ndp_unit_program p, block;
+    ndp_mesh mesh = one_rank();
+    small_block(&s);
+    CHECK_OK(ndp_graph_derive(&s.g));
+    lower(&s.g, &block);
+    lower_as(&s.g, true, &p);
+    assert_int_equal(p.kept_bytes, 64); /* 4 rows of 6 columns of bf16, 48 bytes */
+    assert_int_equal(block.kept_bytes, 0);
+    check_phases(&p, &mesh, NDP_FORWARD_DROP, NDP_RECOMPUTE, "graph/golden/lower_selective.txt");
+    for (int phase = 0; phase < NDP_PHASES; phase++) {
+        bool same = phase != NDP_FORWARD_DROP && phase != NDP_RECOMPUTE;
+        ndp_str texts[2] = {{0}};
+        ndp_list_print(&p, (ndp_phase)phase, &mesh, &texts[0]);
+        ndp_list_print(&block, (ndp_phase)phase, &mesh, &texts[1]);
+        assert_true(same == (strcmp(texts[0].data, texts[1].data) == 0));
+        ndp_str_release(&texts[0]);
+        ndp_str_release(&texts[1]);
+    }
+    ndp_unit_program_release(&block);
+    ndp_unit_program_release(&p);
+    ndp_graph_release(&s.g);
+}
+
+/* A sum over tp is kept, so that a recompute neither makes its summands nor communicates. */
+static void a_selective_recompute_sums_nothing_again(void **state) {
+    (void)state;
+    small_graph s;
+    ndp_unit_program p[2];
+    ndp_op_attr tp = {.group = NDP_GROUP_TP, .ranks = 3};
+    small_begin(&s, "sums");
+    int x = ndp_graph_input(&s.g, T, C);
+    int a = small_op(&s, &ndp_op_linear, NULL, "a", x, small_param(&s, LEFT, 1), NDP_NONE);
+    int b = small_op(&s, &ndp_op_linear, NULL, "b", a, small_param(&s, RIGHT, 1), NDP_NONE);
+    int sum = small_op(&s, &ndp_op_all_reduce, &tp, "sum", b, NDP_NONE, NDP_NONE);
+    int act = small_op(&s, &ndp_op_gelu, NULL, "act", sum, NDP_NONE, NDP_NONE);
+    ndp_graph_output(&s.g, small_op(&s, &ndp_op_linear, NULL, "y", act, small_param(&s, BACK, 1), NDP_NONE));
+    CHECK_OK(ndp_graph_derive(&s.g));
+    for (int selective = 0; selective < 2; selective++) {
+        int begins = 0, products = 0;
+        lower_as(&s.g, selective, &p[selective]);
+        const ndp_list *again = &p[selective].lists[NDP_RECOMPUTE];
+        for (int i = 0; i < again->n; i++)
+            begins += again->calls[i].kind == NDP_CALL_BEGIN, products += again->calls[i].op == &ndp_op_linear;
+        assert_int_equal(begins, !selective);
+        assert_int_equal(products, selective ? 0 : 2);
+        ndp_unit_program_release(&p[selective]);
+    }
     ndp_graph_release(&s.g);
 }
 
@@ -137,7 +194,7 @@ static void an_output_read_by_its_backward(void **state) {
     small_graph s;
     ndp_unit_program p;
     ndp_exec exec = {.device = &ndp_device_ref, .threads = 1};
-    ndp_lower_opts opts = {&exec};
+    ndp_lower_opts opts = {.exec = &exec};
     small_begin(&s, "own");
     int x = ndp_graph_input(&s.g, T, C);
     int y = small_op(&s, &ndp_op_gelu, NULL, "y", x, NDP_NONE, NDP_NONE);
@@ -150,7 +207,10 @@ static void an_output_read_by_its_backward(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(homes_of_values), cmocka_unit_test(waits_come_before_uses),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(homes_of_values),
+                                       cmocka_unit_test(a_selective_recompute),
+                                       cmocka_unit_test(a_selective_recompute_sums_nothing_again),
+                                       cmocka_unit_test(waits_come_before_uses),
                                        cmocka_unit_test(calls_without_scratch_take_none),
                                        cmocka_unit_test(an_output_read_by_its_backward)};
     return cmocka_run_group_tests(tests, NULL, NULL);

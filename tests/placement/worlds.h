@@ -63,7 +63,10 @@ static inline const char *world_text(const planned *w, char out[WORLD_TEXT]) {
              : y->row_loss ? " with a loss of logits"
                            : "",
              ndp_layout_text(&y->layout, layout, sizeof layout), pipeline, y->micro_batches, ndp_dtype_name(y->compute),
-             ndp_optimizers[y->optimizer]->name, y->reshard ? ", reshard" : "", y->recompute == NDP_RECOMPUTE_SELECTIVE ? ", selective recompute" : y->recompute ? ", recompute" : "",
+             ndp_optimizers[y->optimizer]->name, y->reshard ? ", reshard" : "",
+             y->recompute == NDP_RECOMPUTE_SELECTIVE ? ", selective recompute"
+             : y->recompute                          ? ", recompute"
+                                                     : "",
              y->gathered ? ", gathered" : "", y->reduce_once ? ", reduced once" : "",
              y->parallel.tp_sequence_parallel ? "" : ", whole rows",
              y->parallel.cp_method == NDP_CP_ALL_GATHER ? ", cp all_gather" : "",

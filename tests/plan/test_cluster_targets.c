@@ -161,6 +161,54 @@ static void proposals_fit(void **state) {
     ndp_config_destroy(c);
 }
 
+/* Values that programs do not have are planned with those that they stand for, and refused elsewhere. */
+static void some_values_are_only_planned(void **state) {
+    (void)state;
+    ndp_config *c = JOB("parallelism.tp_size=4", "parallelism.dp_shard_size=1", "precision.compute=fp8",
+                        "precision.reduce=bf16", "precision.tp_reduce=bf16");
+    ndp_plan_opts o = NDP_PLAN_OPTS_INIT;
+    char *text = plan(c, "1x4:h100-sxm", true), *bf16;
+    check_says(text, "\"runs\": false", true);
+    check_says(text, "\"fits\": true, \"why_not\": null", true);
+    CHECK_FAILS(ndp_plan(c, &o, &bf16), NDP_EINVAL, "precision.tp_reduce: bf16: only planned, by `plan --cluster`");
+    CHECK_FAILS(ndp_plan_passes(c, &o, &bf16), NDP_EINVAL, "only planned");
+    CHECK_OK(ndp_config_set(c, "precision.compute=bf16"));
+    CHECK_OK(ndp_config_set(c, "precision.reduce=fp32"));
+    CHECK_OK(ndp_config_set(c, "precision.tp_reduce=fp32"));
+    bf16 = plan(c, "1x4:h100-sxm", true);
+    check_says(bf16, "\"runs\": true", true);
+    double peaks[] = {number(text, "peak_bytes"), number(bf16, "peak_bytes")};
+    assert_true(peaks[0] == peaks[1]); /* the same programs */
+    free(bf16);
+    free(text);
+    CHECK_OK(ndp_config_set(c, "precision.compute=fp8"));
+    text = plan(c, "1x4:h100-sxm", false);
+    check_says(text, "compute bf16, products in fp8", true);
+    check_says(text, "only planned, does not run: precision.compute: fp8\n", true);
+    free(text);
+    ndp_config_destroy(c);
+}
+
+/* What a selective recompute keeps is in the plan: more than the inputs of blocks, less than all. */
+static void what_is_kept_takes_memory(void **state) {
+    (void)state;
+    static const char *const words[] = {"none", "selective", "block"};
+    double activations[3];
+    for (int i = 0; i < 3; i++) {
+        ndp_config *c = JOB("parallelism.dp_shard_size=2", "batch.micro_batch_size=8");
+        CHECK_OK(ndp_config_setf(c, "train.recompute=%s", words[i]));
+        char *text = plan(c, "1x2:h100-sxm", true), says[64];
+        snprintf(says, sizeof says, "\"recompute\": \"%s\"", words[i]);
+        check_says(text, says, true);
+        check_says(text, "\"runs\": true", true);
+        activations[i] = number(strstr(text, "\"results\": ["), "activations");
+        free(text);
+        ndp_config_destroy(c);
+    }
+    if (!(activations[0] > activations[1] && activations[1] > activations[2]))
+        fail_msg("activations: none %g, selective %g, block %g", activations[0], activations[1], activations[2]);
+}
+
 static void layouts_are_planned_in_turn(void **state) {
     (void)state;
     static const char *const layouts[] = {"tp=2", "pp=2,dp_replicate=2"};
@@ -237,7 +285,8 @@ static void compare_with_all(const ndp_job *j, double *memory, double *time) {
         int64_t bytes = own.device + (d.device.host_memory ? own.pinned : 0);
         most = bytes > most ? bytes : most;
     }
-    CHECK_OK(ndp_simulate(programs, j->world, &(ndp_step_costs){ndp_price_seconds, &price, true}, &s));
+    CHECK_OK(ndp_simulate(programs, j->world,
+                          &(ndp_step_costs){.seconds = ndp_price_seconds, .user = &price, .background = true}, &s));
     CHECK_OK(ndp_dry_run_keep(&d, &m)); /* the trial's programs are those of the need */
     CHECK_OK(ndp_plan_fullest(&d, &m, &need));
     CHECK_OK(ndp_plan_try(&d, &m, &price, &trial));
@@ -267,8 +316,9 @@ static void the_first_ranks_stand_for_all(void **state) {
             CHECK_OK(ndp_config_setf(c, "parallelism.%s_size=%d", ndp_axis_name(axes[k]), size));
         }
         CHECK_OK(ndp_config_setf(c, "train.device=%s", i % 2 ? "cuda" : "cpu"));
-        CHECK_OK(ndp_config_setf(c, "train.recompute=%s", i % 3 ? "none" : "block"));
-        bool legal = world > 1 && world <= MOST_RANKS && ndp_job_init_planned(c, 0, &j) == NDP_OK;
+        static const char *const recompute[] = {"block", "none", "selective"};
+        CHECK_OK(ndp_config_setf(c, "train.recompute=%s", recompute[i % 3]));
+        bool legal = world > 1 && world <= MOST_RANKS && ndp_job_init_planned(c, 0, true, &j) == NDP_OK;
         if (legal) {
             compare_with_all(&j, &bytes, &time);
             ndp_job_release(&j);
@@ -315,6 +365,8 @@ int main(void) {
                                        cmocka_unit_test(no_plugin_is_needed),
                                        cmocka_unit_test(the_fullest_rank_is_compared),
                                        cmocka_unit_test(proposals_fit),
+                                       cmocka_unit_test(some_values_are_only_planned),
+                                       cmocka_unit_test(what_is_kept_takes_memory),
                                        cmocka_unit_test(the_first_ranks_stand_for_all),
                                        cmocka_unit_test(large_worlds_are_not_proven),
                                        cmocka_unit_test(layouts_are_planned_in_turn),

@@ -11,7 +11,7 @@ typedef struct setup {
     ndp_exec exec;
 } setup;
 
-static void begin(setup *s, bool tied, bool recompute, int accumulation) {
+static void begin(setup *s, bool tied, ndp_recompute recompute, int accumulation) {
     ndp_facts f = tiny_facts(tied);
     ndp_model_opts mo = tiny_opts(NDP_F64, 13);
     if (ndp_decoder_build(&f, &mo, &s->model) != NDP_OK)
@@ -49,7 +49,7 @@ static double loss(setup *s) {
     return r.loss;
 }
 
-static void check_model(bool tied, bool recompute, int accumulation) {
+static void check_model(bool tied, ndp_recompute recompute, int accumulation) {
     setup s;
     begin(&s, tied, recompute, accumulation);
     loss(&s);
@@ -89,12 +89,38 @@ static void check_model(bool tied, bool recompute, int accumulation) {
     end(&s);
 }
 
-static void tied_model(void **state) { (void)state, check_model(true, false, 1); }
-static void untied_model_with_biases(void **state) { (void)state, check_model(false, false, 1); }
-static void accumulated_and_recomputed(void **state) { (void)state, check_model(true, true, 3); }
+static void tied_model(void **state) { (void)state, check_model(true, NDP_RECOMPUTE_NONE, 1); }
+static void untied_model_with_biases(void **state) { (void)state, check_model(false, NDP_RECOMPUTE_NONE, 1); }
+static void accumulated_and_recomputed(void **state) { (void)state, check_model(true, NDP_RECOMPUTE_BLOCK, 3); }
+static void recomputed_of_what_is_kept(void **state) { (void)state, check_model(false, NDP_RECOMPUTE_SELECTIVE, 2); }
+
+/* What is kept is what would be made again. */
+static void the_same_bits(void **state) {
+    (void)state;
+    double *of[3] = {0};
+    int64_t n = 0;
+    for (int way = 0; way < 3; way++) {
+        setup s;
+        begin(&s, false, (ndp_recompute)way, 2);
+        loss(&s);
+        n = 0;
+        for (int b = 0; b < s.model.n_buffers; b++) {
+            int64_t slice = ndp_engine_shard(s.engine, b)->slice;
+            of[way] = realloc(of[way], (size_t)(n + slice) * sizeof **of);
+            CHECK_OK(ndp_engine_read(s.engine, NDP_OWNED_GRAD, b, 0, slice, 1, of[way] + n));
+            n += slice;
+        }
+        end(&s);
+    }
+    for (int way = 1; way < 3; way++)
+        assert_memory_equal(of[way], of[0], (size_t)n * sizeof **of);
+    for (int way = 0; way < 3; way++)
+        free(of[way]);
+}
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(tied_model), cmocka_unit_test(untied_model_with_biases),
-                                       cmocka_unit_test(accumulated_and_recomputed)};
+                                       cmocka_unit_test(accumulated_and_recomputed),
+                                       cmocka_unit_test(recomputed_of_what_is_kept), cmocka_unit_test(the_same_bits)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

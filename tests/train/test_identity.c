@@ -178,6 +178,9 @@ static const change changes[] = {
     {"links not measured", COSINE, .sets = {"train.check_links=off"}},
     {"device", COSINE, .sets = {"train.device=ref", "train.share_gpu=true", "train.collectives=staged", "train.gpu_memory=80"}},
     {"recompute", COSINE, .sets = {"train.recompute=block"}},
+    {"recompute of what is kept", COSINE, .sets = {"train.recompute=selective"}},
+    {"products in fp8", COSINE, .sets = {"precision.compute=fp8"}, .refused = "", .says = {"only planned, by `plan --cluster`"}},
+    {"sums in bf16", COSINE, .sets = {"precision.reduce=bf16", "precision.tp_reduce=bf16"}, .refused = "", .says = {"precision.reduce: bf16, precision.tp_reduce: bf16: only planned"}},
     {"checkpoints", COSINE, .sets = {"checkpoint.every=1", "checkpoint.minutes=5", "checkpoint.keep=2"}},
     {"lines and evaluations", COSINE, .sets = {"train.log_every=2", "train.eval_every=1"}},
     {"samples", COSINE, .sets = {"train.sample_every=2", "train.sample_prompts=[a, b]", "train.sample_tokens=3"}},
@@ -310,7 +313,8 @@ static bool is_tried(const char *key) {
 
 /* Every key has a role and a case, and the manifest has those that are not free. */
 static void every_key_has_a_case(void **state) {
-    static const char *const one_value[] = {"precision.reduce", "parallelism.ep_size", "adapter.path",
+    static const char *const one_value[] = {"precision.reduce",    "precision.tp_reduce", /* for runs */
+                                            "parallelism.ep_size", "adapter.path",
                                             "moe.routes",        /* test_resumed_curves */
                                             "train.output_dir"}; /* all that go on are copies */
     static const char *const others[] = {"model.config", "train.epochs"};

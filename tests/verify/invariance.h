@@ -239,7 +239,7 @@ static inline way way_of(const ndp_layout *l, int i, int global) {
              .tp = size[NDP_TP],
              .threads = 1,
              .accumulation = data > 8 ? 1 : 1 + draw(i, ACCUMULATION, 2),
-             .recompute = draw(i, RECOMPUTE, 2),
+             .recompute = draw(i, RECOMPUTE, 2) ? 1 + i % 2 : 0,
              .gathered = held > 0,
              .keep = held > 1,
              .whole_rows = draw(i, ROWS, 2),

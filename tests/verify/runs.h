@@ -95,9 +95,10 @@ typedef struct fault {
 typedef struct way {
     int replicate, shard, cp, sp, tp; /* sizes; 0 also means 1 */
     int global, accumulation, threads;
-    int split_place;      /* of the kernels (ops/op.h) */
-    bool recompute, keep; /* keep: reshard_after_forward is false */
-    bool gathered;        /* as if every rank had a node of its own: real gathers, not shared memory */
+    int split_place; /* of the kernels (ops/op.h) */
+    ndp_recompute recompute;
+    bool keep;     /* reshard_after_forward is false */
+    bool gathered; /* as if every rank had a node of its own: real gathers, not shared memory */
     bool whole_rows, all_gather, contiguous; /* tp without sequence parallelism; cp without ring, without zig-zag */
     const char *schedule;                    /* of a pipeline, a word of pipeline.schedule; NULL: 1f1b */
     const char *file;                        /* of schedule `file` */
@@ -144,6 +145,8 @@ static inline way one_rank(int global, int accumulation, int threads) {
     return (way){.global = global, .accumulation = accumulation, .threads = threads};
 }
 
+static const char *const recompute_words[] = {"none", "block", "selective"};
+
 enum { WAY_TEXT = 256 };
 
 static inline const char *way_text(const way *w, char out[WAY_TEXT]) {
@@ -152,12 +155,12 @@ static inline const char *way_text(const way *w, char out[WAY_TEXT]) {
     if (w->pp > 1)
         snprintf(pipeline, sizeof pipeline, ", %s%s%.0d", w->schedule ? w->schedule : "1f1b", w->chunks ? " v " : "",
                  w->chunks);
-    snprintf(out, WAY_TEXT, "%s%s%s%s%s, global batch %d, accumulation %d, %d thread%s%s%s, %s",
+    snprintf(out, WAY_TEXT, "%s%s%s%s%s, global batch %d, accumulation %d, %d thread%s, recompute %s%s, %s",
              ndp_layout_text(&l, axes, sizeof axes), pipeline,
              w->cp > 1 ? w->all_gather ? ", all_gather" : ", ring" : "",
              w->cp > 1 ? w->contiguous ? ", contiguous" : ", zig-zag" : "",
              w->tp > 1 ? w->whole_rows ? ", whole rows" : ", cut rows" : "", w->global, w->accumulation, w->threads,
-             w->threads > 1 ? "s" : "", w->recompute ? ", recompute" : "", w->keep ? ", kept" : "",
+             w->threads > 1 ? "s" : "", recompute_words[w->recompute], w->keep ? ", kept" : "",
              w->gathered ? "gathered" : "in place");
     return out;
 }
@@ -214,7 +217,7 @@ static inline ndp_config *configure(const subject *s, const way *w) {
     set(c, "train.transport=%s", ranks_of(&l) > 1 ? "local" : "self");
     set(c, "train.threads=%d", w->threads);
     set(c, "train.force_memory=true"); /* whatever other processes leave at this moment */
-    set(c, "train.recompute=%s", w->recompute ? "block" : "none");
+    set(c, "train.recompute=%s", recompute_words[w->recompute]);
     set(c, "optimizer.name=%s", s->optimizer);
     set(c, "optimizer.lr=%g", s->lr);
     set(c, "optimizer.max_grad_norm=%g", s->clip);
