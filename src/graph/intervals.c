@@ -362,10 +362,10 @@ static bool take_known(ndp_interval *items, int n, size_t *total) {
     for (int k = 0; k < WAYS && !known; k++) {
         const known_plan *plan = &known_plans.shelves[shelf].plans[k];
         known = same_set(plan, items, n);
-        if (known) {
-            memcpy(items, plan->items, (size_t)n * sizeof *items);
+        for (int i = 0; known && i < n; i++)
+            items[i].offset = plan->items[i].offset;
+        if (known)
             *total = plan->total;
-        }
     }
     pthread_mutex_unlock(&known_plans.lock);
     return known;
