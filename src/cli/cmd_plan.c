@@ -28,6 +28,10 @@ static const cli_option options[] = {
     {"layout", 'l', "AXIS=SIZE,...",
      "A layout instead of the job's, such as tp=8,pp=4; ranks that are left go to dp_shard; may be repeated",
      CLI_LIST(plan_arguments, layouts)},
+    {"search", 0, NULL,
+     "With --cluster: the fastest layouts of all its devices, of every legal layout, micro-batch, recompute and "
+     "schedule",
+     CLI_FLAG(plan_arguments, plan.search)},
     {"distribution", 0, "HOW",
      "With --cluster: ranks fill one node after the other (block), or go around the nodes (cyclic), as those of srun "
      "may",
@@ -69,6 +73,8 @@ static void check_arguments(void *arguments, struct argp_state *state) {
     if (a->plan.cluster && a->plan.ranks_per_node)
         argp_error(state,
                    "--ranks-per-node and --cluster both say how many ranks a node has: leave out one of the two");
+    if (a->plan.search && (!a->plan.cluster || a->layouts.n))
+        argp_error(state, "--search needs --cluster, and tries all layouts: leave out --layout");
     if (how && !a->plan.cluster)
         argp_error(state, "--distribution needs --cluster FILE, which says what nodes there are");
     a->plan.cyclic = how && strcmp(how, "cyclic") == 0;

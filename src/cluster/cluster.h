@@ -51,6 +51,12 @@ typedef struct ndp_nic_facts {
 
 typedef enum ndp_rate_type { NDP_RATE_FP32, NDP_RATE_BF16, NDP_RATE_FP8, NDP_RATES } ndp_rate_type;
 
+/* Shares of the data sheet that calls reach, in (0, 1]. */
+typedef struct ndp_efficiency {
+    double matmul, attention, memory;
+    double links, nics; /* collectives inside a node; between nodes */
+} ndp_efficiency;
+
 typedef struct ndp_device_facts {
     double flops[NDP_RATES]; /* dense, per second; 0: it has no such unit */
     double memory_bytes;     /* as its driver reports it. 0, of built-in `cpu`: unknown until measured */
@@ -60,13 +66,8 @@ typedef struct ndp_device_facts {
     double call_seconds;     /* what a call costs before it computes */
     ndp_link_facts links;    /* of a node of such devices, unless it says otherwise */
     ndp_nic_facts nics;
+    ndp_efficiency efficiency; /* of a built-in device: where a file states none; all 0: 1 */
 } ndp_device_facts;
-
-/* Shares of the data sheet that calls reach, in (0, 1]. */
-typedef struct ndp_efficiency {
-    double matmul, attention, memory;
-    double links, nics; /* collectives inside a node; between nodes */
-} ndp_efficiency;
 
 typedef struct ndp_network_level {
     char *name;              /* of its units: "rack" */

@@ -13,6 +13,7 @@
 #include "ops/preference.h"
 #include "ops/router_losses.h"
 #include "optim/optim.h"
+#include "parallel/recompute.h"
 #include "parallel/row_cut.h"
 #include "pipeline/pipeline.h"
 #include "tensor/packed.h"
@@ -21,7 +22,6 @@ typedef enum ndp_init { NDP_INIT_PRETRAINED, NDP_INIT_RANDOM } ndp_init;
 typedef enum ndp_collectives { NDP_COLLECTIVES_AUTO, NDP_COLLECTIVES_DEVICE, NDP_COLLECTIVES_STAGED } ndp_collectives;
 typedef enum ndp_check_links { NDP_CHECK_LINKS_WARN, NDP_CHECK_LINKS_FAIL, NDP_CHECK_LINKS_OFF } ndp_check_links;
 typedef enum ndp_matmul { NDP_MATMUL_FP32, NDP_MATMUL_TF32 } ndp_matmul;
-typedef enum ndp_recompute { NDP_RECOMPUTE_NONE, NDP_RECOMPUTE_BLOCK } ndp_recompute;
 typedef enum ndp_train_on { NDP_TRAIN_ON_ASSISTANT, NDP_TRAIN_ON_ALL } ndp_train_on;
 typedef enum ndp_bad_records { NDP_BAD_RECORDS_ERROR, NDP_BAD_RECORDS_SKIP } ndp_bad_records;
 /* When gradients are reduced to their owners; the default depends on pp_size. */
@@ -34,6 +34,9 @@ typedef enum ndp_adapter_type { NDP_ADAPTER_NONE, NDP_ADAPTER_LORA, NDP_ADAPTER_
 #define NDP_TRACKERS(X) X(tensorboard)
 
 enum { NDP_MOST_OPTIONS = 128 };
+
+/* precision.compute fp8: matrix products in fp8, all else as with bf16. Only planned. */
+#define NDP_COMPUTE_FP8 ((ndp_dtype)NDP_DTYPES)
 
 struct ndp_config {
     struct {
@@ -97,8 +100,8 @@ struct ndp_config {
         char *file;         /* of schedule `file` */
     } pipeline;
     struct {
-        ndp_dtype compute; /* fp32, bf16, or on device ref fp64 */
-        ndp_dtype reduce;  /* fp32 */
+        ndp_dtype compute;           /* fp32, bf16, or on device ref fp64; planned only: NDP_COMPUTE_FP8 */
+        ndp_dtype reduce, tp_reduce; /* fp32; planned only: bf16 */
     } precision;
     struct {
         int global_batch_size, micro_batch_size; /* samples (rows) */
@@ -186,8 +189,10 @@ NDP_API ndp_status ndp_config_parse(ndp_config *c, const char *text, size_t size
 NDP_API ndp_status ndp_config_set(ndp_config *c, const char *assignment);
 /* Checks the rules that involve several keys: model.path or model.config, data.files, ... Called after all are read. */
 NDP_API ndp_status ndp_config_check(const ndp_config *c);
-/* The same of a job that is planned, and so needs no data. */
-ndp_status ndp_config_check_planned(const ndp_config *c);
+/* The same of a job that is planned, and so needs no data; for a cluster, it may have values that cannot run. */
+ndp_status ndp_config_check_planned(const ndp_config *c, bool cluster);
+/* Appends the keys of `c` whose values are planned, but cannot run; `instead`: as a run can have them. */
+void ndp_config_planned_only(const ndp_config *c, bool instead, ndp_str *out);
 /* The number that data.mix gives to an entry of data.files, as text, borrowed; NULL: none. */
 const char *ndp_config_mix(const ndp_config *c, int file);
 /* NDP_EINVAL: data.mix is not a number for each entry of data.files, or 0 for all. A part of ndp_config_check. */

@@ -215,11 +215,37 @@ static ndp_status check_preference(const ndp_config *c) {
 
 ndp_status ndp_config_check(const ndp_config *c) {
     NDP_NOT_NULL(c);
-    NDP_TRY(ndp_config_check_planned(c));
+    NDP_TRY(ndp_config_check_planned(c, false));
     return check_files(c);
 }
 
-ndp_status ndp_config_check_planned(const ndp_config *c) {
+void ndp_config_planned_only(const ndp_config *c, bool instead, ndp_str *out) {
+    const struct {
+        bool planned;
+        const char *value, *instead;
+    } rows[] = {{c->precision.compute == NDP_COMPUTE_FP8, "precision.compute: fp8", "precision.compute: bf16"},
+                {c->precision.reduce == NDP_BF16, "precision.reduce: bf16", "precision.reduce: fp32"},
+                {c->precision.tp_reduce == NDP_BF16, "precision.tp_reduce: bf16", "precision.tp_reduce: fp32"}};
+    for (int i = 0, n = 0; i < NDP_COUNT(rows); i++)
+        if (rows[i].planned)
+            ndp_str_addf(out, "%s%s", n++ ? ", " : "", instead ? rows[i].instead : rows[i].value);
+}
+
+static ndp_status refuse_planned_only(const ndp_config *c) {
+    ndp_str values = {0}, instead = {0};
+    ndp_config_planned_only(c, false, &values);
+    ndp_config_planned_only(c, true, &instead);
+    ndp_status st = !values.length ? NDP_OK
+                                   : NDP_FAIL(NDP_EINVAL, "%s: only planned, by `plan --cluster`; to run, set %s",
+                                              values.data, instead.data ? instead.data : "");
+    ndp_str_release(&values);
+    ndp_str_release(&instead);
+    return st;
+}
+
+ndp_status ndp_config_check_planned(const ndp_config *c, bool cluster) {
+    if (!cluster)
+        NDP_TRY(refuse_planned_only(c));
     NDP_CHECK(c->model.path || c->model.config,
               "no model: set model.path (a Hugging Face folder) or model.config (a config.json, random weights)");
     NDP_CHECK(!c->model.path || !c->model.config, "model.path '%s' and model.config '%s' are both set; set one of them",

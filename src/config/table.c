@@ -12,9 +12,9 @@ static const char *const adapter_words[] = {
 static const char *const start_words[] = {[NDP_ADAPTER_ZERO] = "zero", [NDP_ADAPTER_RANDOM] = "random", NULL};
 static const char *const base_words[] = {"nf4", "int8", NULL};
 static const int base_forms[] = {NDP_PACKING_NF4, NDP_PACKING_INT8};
-static const char *const compute_words[] = {"fp32", "bf16", "fp64", NULL};
-static const int compute_types[] = {NDP_F32, NDP_BF16, NDP_F64};
-static const char *const reduce_words[] = {[NDP_F32] = "fp32", NULL};
+static const char *const compute_words[] = {"fp32", "bf16", "fp64", "fp8", NULL};
+static const int compute_types[] = {NDP_F32, NDP_BF16, NDP_F64, NDP_COMPUTE_FP8};
+static const char *const reduce_words[] = {[NDP_F32] = "fp32", [NDP_BF16] = "bf16", NULL};
 #define OPTIMIZER_WORD(NAME, name, ...) #name,
 static const char *const optimizer_words[] = {NDP_OPTIMIZERS(OPTIMIZER_WORD) NULL};
 #define LOSS_WORD(NAME, name) #name,
@@ -28,7 +28,8 @@ static const char *const cp_words[] = {[NDP_CP_RING] = "ring", [NDP_CP_ALL_GATHE
 static const char *const reduce_every_words[] = {"micro_batch", "update", NULL};
 #define PIPELINE_WORD(NAME, name, ...) #name,
 static const char *const pipeline_words[] = {NDP_PIPELINES(PIPELINE_WORD) NULL};
-static const char *const recompute_words[] = {"none", "block", NULL};
+static const char *const recompute_words[] = {
+    [NDP_RECOMPUTE_NONE] = "none", [NDP_RECOMPUTE_BLOCK] = "block", [NDP_RECOMPUTE_SELECTIVE] = "selective", NULL};
 static const char *const matmul_words[] = {"fp32", "tf32", NULL};
 static const char *const check_words[] = {"warn", "fail", "off", NULL};
 static const char *const collectives_words[] = {"auto", "device", "staged", NULL};
@@ -48,7 +49,7 @@ static const char *const transport_words[] = {"auto", "self", "local", "shm", "m
 /* What other programs call values of ours. */
 #define FP16_WHY "fp16 is not supported; bf16 has fp32's range and needs no loss scaling"
 static const ndp_foreign_value compute_foreign[] = {{"fp16 float16 half f16", "bf16", FP16_WHY},
-                                                    {"fp8* float8*", "bf16", "fp8 is not supported"},
+                                                    {"fp8* float8*", "bf16", "fp8 is only planned (plan --cluster)"},
                                                     {"bfloat16", "bf16", NULL},
                                                     {"float32 float no", "fp32", NULL},
                                                     {"float64 double", "fp64", NULL},
@@ -67,9 +68,10 @@ static const ndp_foreign_value schedule_foreign[] = {
 static const ndp_foreign_value device_foreign[] = {{"gpu cuda:* nvidia", "cuda", NULL}, {0}};
 static const ndp_foreign_value transport_foreign[] = {{"nccl gloo ucc", "auto", NULL}, {0}};
 static const ndp_foreign_value tracker_foreign[] = {
-    {"wandb weights_and_biases all", "tensorboard", "`wandb sync --sync-tensorboard` of wandb up to 0.29 reads it"}, {0}};
+    {"wandb weights_and_biases all", "tensorboard", "`wandb sync --sync-tensorboard` of wandb up to 0.29 reads it"},
+    {0}};
 static const ndp_foreign_value recompute_foreign[] = {
-    {"true full selective", "block", NULL}, {"false no off", "none", NULL}, {0}};
+    {"true full", "block", NULL}, {"false no off", "none", NULL}, {0}};
 
 /* The readers of most keys: what takes a job; of it what also needs a run folder; what trains; ... */
 enum {
@@ -169,8 +171,9 @@ const ndp_option ndp_options[] = {
     {FREE(pipeline, stages, JOB), NDP_OPTION_LIST, "auto", WHEN "parallelism.pp_size is above 1", HELP "layers of each stage, such as [12, 10, 8]; auto: by their cost"},
     {FREE(pipeline, file, JOB), TEXT(NULL), WHEN "parallelism.pp_size is above 1, and pipeline.schedule is file", HELP "the table of schedule `file`: torch's CSV, a row per rank"},
 
-    {IDENTITY(precision, compute, RUN), WORD(fp32, compute_words), .meanings = compute_types, .foreign = compute_foreign, HELP "type of activations and kernels; fp64: device ref only"},
-    {IDENTITY(precision, reduce, STEP), WORD(fp32, reduce_words), HELP "type of gradients sent between ranks"},
+    {IDENTITY(precision, compute, RUN), WORD(fp32, compute_words), .meanings = compute_types, .foreign = compute_foreign, HELP "type of activations and kernels; fp64: device ref only; fp8: bf16 with matrix products in fp8, for plan --cluster only"},
+    {IDENTITY(precision, reduce, STEP), WORD(fp32, reduce_words), HELP "type of gradients sent between ranks; bf16: for plan --cluster only"},
+    {IDENTITY(precision, tp_reduce, STEP), WORD(fp32, reduce_words), WHEN "parallelism.tp_size or parallelism.sp_size is above 1", HELP "type of activations and their gradients that are summed over tp and sp; bf16: for plan --cluster only"},
 
     {IDENTITY(batch, global_batch_size, JOB), INT(16, 1, 1 << 30), HELP "rows per update; accumulation is derived"},
     {FREE(batch, micro_batch_size, JOB), INT(1, 1, 1 << 24), HELP "rows that a rank computes at once; with preference data the default is 2, a pair"},
@@ -210,7 +213,7 @@ const ndp_option ndp_options[] = {
     {FREE(train, own_logits, JOB), BOOL(false), HELP "the host computes the loss from whole rows of logits, so that it may be a function of yours (ndp_trainer_forward_backward_logits)"},
     {FREE(train, own_generate, JOB), INT(0, 0, 1 << 16), WHEN "train.own_batches is true", HELP "texts of up to data.sequence_length tokens that ndp_trainer_generate continues at a time, in memory of the first rank of each data rank, with all weights; 0: it is not called"},
     {IDENTITY(train, seed, LEARN), INT64(42, 0, INT64_MAX), HELP "seed of initial weights and data order"},
-    {FREE(train, recompute, STEP), WORD(none, recompute_words), .foreign = recompute_foreign, HELP "block: keep only the input of each layer, and recompute the rest in backward"},
+    {FREE(train, recompute, STEP), WORD(none, recompute_words), .foreign = recompute_foreign, HELP "block: keep only the input of each layer, and recompute the rest in backward; selective: also keep the result of attention, every second matrix product, and sums over tp"},
     {FREE(train, output_dir, TRAIN), TEXT("runs/demo"), HELP "run folder: metrics, checkpoints, the trained model"},
     {FREE(train, threads, ROWS), INT(0, 0, 4096), HELP "threads per rank; 0: cores / ranks"},
     {FREE(train, force_memory, ROWS), BOOL(false), HELP "start even if more memory is needed than is available"},

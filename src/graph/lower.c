@@ -3,7 +3,8 @@
  *   1. homes    where each root lives, by the lists that touch it (forward, input gradients, weight gradients):
  *               boundary values in blocks of their own, values that cross phases in `saved`, `saved_in` or `between`,
  *               all others in the work memory of their phase;
- *   2. needed   which forward nodes the recompute runs: those that saved values need;
+ *   2. needed   which forward nodes the recompute runs: those that saved values need; a selective one copies what the
+ *               forward has kept of some;
  *   3. list_*   for each phase: nodes to calls, with waits for collectives before the first call that reads their
  *               result or writes their operand; then list_work.c makes plans of kernels and places work memory.
  *
@@ -11,6 +12,7 @@
  * are waited for in the order of their begins; two values of a work memory that live at the same time do not overlap.
  * step/ binds a base to a block for each run. */
 #include "graph/lower.h"
+#include "graph/kept.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -29,10 +31,12 @@ typedef struct home {
 typedef struct lowering {
     const ndp_graph *g;
     const ndp_lower_opts *opts;
-    home *homes;    /* by value: of roots */
-    unsigned *uses; /* by root: bit list: a node of that list touches it */
-    bool *needed;   /* by root: the recompute makes it */
-    bool *run;      /* by forward node: the recompute runs it */
+    home *homes;     /* by value: of roots */
+    unsigned *uses;  /* by root: bit list: a node of that list touches it */
+    bool *needed;    /* by root: the recompute makes it */
+    bool *run;       /* by forward node: the recompute runs it, */
+    uint32_t *kept;  /* but copies these of its parts (kept.h) */
+    size_t *kept_at; /* from here on */
     ndp_unit_program *out;
 } lowering;
 
@@ -100,16 +104,51 @@ static ndp_status pass_homes(lowering *l) {
     return NDP_OK;
 }
 
+/* Of the parts that may be kept, keeps those that the recompute needs; true if it makes no other part of the node. */
+static bool keep_parts(lowering *l, int node) {
+    const ndp_node *n = &l->g->nodes[NDP_NODES_FORWARD].items[node];
+    ndp_kept_part parts[NDP_MOST_PARTS];
+    int count = ndp_kept_parts(l->g, n, parts);
+    bool whole = true;
+    for (int k = 0; k < count; k++) {
+        bool needed = n->out[parts[k].out] != NDP_NONE && l->needed[root_of(l->g, n->out[parts[k].out])];
+        l->kept[node] &= needed ? ~0u : ~(1u << k);
+        whole &= !needed || l->kept[node] >> k & 1;
+    }
+    l->kept_at[node] = l->out->kept_bytes;
+    for (int k = 0; k < count; k++)
+        if (l->kept[node] >> k & 1) {
+            ndp_view v = l->g->values[n->out[parts[k].out]].view;
+            append(&l->out->kept_bytes, (size_t)(v.rows * parts[k].cols) * ndp_dtype_size(v.dtype));
+        }
+    return whole;
+}
+
+/* Of a node that the recompute does not run: what was in these values before is not needed. */
+static void restore(lowering *l, const ndp_node *n) {
+    for (int k = 0; k < n->n_out; k++) {
+        const ndp_value *v = n->out[k] == NDP_NONE ? NULL : &l->g->values[n->out[k]];
+        const ndp_view *all = v ? &l->g->values[v->root].view : NULL;
+        if (v && v->row == 0 && v->col == 0 && v->view.rows == all->rows && v->view.cols == all->cols)
+            l->needed[v->root] = false;
+    }
+}
+
 /* What the recompute must run: nodes that make saved values, and what these need. */
 static ndp_status pass_needed(lowering *l) {
     const ndp_nodes *nodes = &l->g->nodes[NDP_NODES_FORWARD];
+    if (l->opts->selective)
+        ndp_kept_choose(l->g, l->kept);
     for (int v = 0; v < l->g->n_values; v++)
         l->needed[v] = l->g->values[v].root == v && is_saved(l->homes[v].base);
     for (int i = nodes->n - 1; i >= 0; i--) {
         const ndp_node *n = &nodes->items[i];
         for (int k = 0; k < n->n_out; k++)
             l->run[i] |= n->out[k] != NDP_NONE && l->needed[root_of(l->g, n->out[k])];
-        for (int k = 0; l->run[i] && k < n->n_in; k++)
+        bool kept = l->kept[i] && keep_parts(l, i);
+        if (kept)
+            restore(l, n);
+        for (int k = 0; l->run[i] && !kept && k < n->n_in; k++)
             if (n->in[k] != NDP_NONE)
                 l->needed[root_of(l->g, n->in[k])] = true;
     }
@@ -227,9 +266,92 @@ static void border(const lowering *l, const ndp_nodes *nodes, int i, bool drop, 
     }
 }
 
+/* ---- lists ---- */
+
+static ndp_status add_call(const lowering *l, ndp_list *list, const ndp_node *n, const ndp_op *op,
+                           const ndp_op_attr *attr, const ndp_operand *in, int n_in, const ndp_operand *out,
+                           int n_out) {
+    ndp_call *c = &list->calls[list->n++];
+    NDP_TRY(ndp_call_init(c, &list->arena, op, attr, in, n_in, out, n_out));
+    c->of = n->of;
+    return finish_call(l, list, c);
+}
+
+static void take_columns(ndp_operand *o, int64_t col, int64_t cols) {
+    o->offset += (size_t)col * ndp_dtype_size(o->view.dtype);
+    o->view.cols = cols;
+}
+
+static ndp_status run_node(const lowering *l, const ndp_node *n, bool drop, ndp_list *list) {
+    ndp_operand in[NDP_OP_MAX_IN], out[NDP_OP_MAX_OUT];
+    for (int k = 0; k < n->n_in; k++)
+        in[k] = make_operand(l, n->in[k], drop);
+    for (int k = 0; k < n->n_out; k++)
+        out[k] = make_operand(l, n->out[k], drop);
+    return add_call(l, list, n, n->op, &n->attr, in, n->n_in, out, n->n_out);
+}
+
+/* Copies what is kept of a node, out of its results or `again` to where they are. */
+static ndp_status copy_kept(const lowering *l, int node, bool again, ndp_list *list) {
+    const ndp_node *n = &l->g->nodes[NDP_NODES_FORWARD].items[node];
+    ndp_kept_part parts[NDP_MOST_PARTS];
+    size_t at = l->kept_at[node];
+    int count = ndp_kept_parts(l->g, n, parts);
+    for (int k = 0; k < count; k++) {
+        if (!(l->kept[node] >> k & 1))
+            continue;
+        int value = n->out[parts[k].out];
+        ndp_operand made = make_operand(l, value, !again), kept = made;
+        take_columns(&made, parts[k].col, parts[k].cols);
+        kept = (ndp_operand){.base = NDP_BASE_KEPT, .offset = at, .view = made.view, .value = value};
+        kept.view.ld = kept.view.cols;
+        append(&at, (size_t)(kept.view.rows * kept.view.cols) * ndp_dtype_size(kept.view.dtype));
+        wait_for_operands(l, list, &(ndp_node){.in = {value}, .n_in = 1});
+        NDP_TRY(add_call(l, list, n, &ndp_op_copy, &(ndp_op_attr){.type = made.view.dtype}, again ? &kept : &made, 1,
+                         again ? &made : &kept, 1));
+    }
+    return NDP_OK;
+}
+
+/* Columns [col, end) of the product of glued matrices. */
+static ndp_status run_columns(const lowering *l, const ndp_node *n, int64_t col, int64_t end, ndp_list *list) {
+    ndp_operand in[NDP_OP_MAX_IN], out = make_operand(l, n->out[0], false);
+    for (int k = 0; k < n->n_in; k++)
+        in[k] = make_operand(l, n->in[k], false);
+    in[1].offset += (size_t)(col * in[1].view.ld) * ndp_dtype_size(in[1].view.dtype);
+    in[1].view.rows = end - col;
+    if (n->n_in > 2 && in[2].base != NDP_NONE)
+        take_columns(&in[2], col, end - col);
+    take_columns(&out, col, end - col);
+    return add_call(l, list, n, n->op, &n->attr, in, n->n_in, &out, 1);
+}
+
+/* A node of which some is kept: copies that, and makes the other columns, those side by side at once. */
+static ndp_status remake_node(const lowering *l, int node, ndp_list *list) {
+    const ndp_node *n = &l->g->nodes[NDP_NODES_FORWARD].items[node];
+    ndp_kept_part parts[NDP_MOST_PARTS];
+    int count = ndp_kept_parts(l->g, n, parts);
+    NDP_TRY(copy_kept(l, node, true, list));
+    for (int k = 0, end; k < count && n->op == &ndp_op_linear; k = end + 1) {
+        for (end = k; end < count && !(l->kept[node] >> end & 1);)
+            end++;
+        if (end > k)
+            NDP_TRY(run_columns(l, n, parts[k].col, parts[end - 1].col + parts[end - 1].cols, list));
+    }
+    return NDP_OK;
+}
+
+/* A collective is two calls; a part that is kept is one more, in a recompute at most two. */
+static int most_calls(const lowering *l, const ndp_nodes *nodes) {
+    int most = 2 * nodes->n + 1;
+    for (int i = 0; i < l->g->nodes[NDP_NODES_FORWARD].n; i++)
+        most += 2 * __builtin_popcount(l->kept[i]);
+    return most;
+}
+
 static ndp_status lower_list(const lowering *l, ndp_node_list from, const bool *run, bool drop, ndp_list *list) {
     const ndp_nodes *nodes = &l->g->nodes[from];
-    list->calls = calloc(2 * (size_t)nodes->n + 1, sizeof *list->calls); /* a collective is two calls */
+    list->calls = calloc((size_t)most_calls(l, nodes), sizeof *list->calls);
     if (!list->calls)
         return NDP_FAIL(NDP_ENOMEM, "unit %s: not enough memory for its program", l->g->name);
     NDP_TRY(take_repeats(nodes, list));
@@ -239,15 +361,9 @@ static ndp_status lower_list(const lowering *l, ndp_node_list from, const bool *
         if ((run && !run[i]) || ndp_op_kinds[n->op->id] == NDP_KIND_MARK)
             continue;
         wait_for_operands(l, list, n);
-        ndp_operand in[NDP_OP_MAX_IN], out[NDP_OP_MAX_OUT];
-        for (int k = 0; k < n->n_in; k++)
-            in[k] = make_operand(l, n->in[k], drop);
-        for (int k = 0; k < n->n_out; k++)
-            out[k] = make_operand(l, n->out[k], drop);
-        ndp_call *c = &list->calls[list->n++];
-        NDP_TRY(ndp_call_init(c, &list->arena, n->op, &n->attr, in, n->n_in, out, n->n_out));
-        c->of = n->of;
-        NDP_TRY(finish_call(l, list, c));
+        NDP_TRY(run && l->kept[i] ? remake_node(l, i, list) : run_node(l, n, drop, list));
+        if (drop && l->kept[i])
+            NDP_TRY(copy_kept(l, i, false, list));
     }
     border(l, nodes, nodes->n, drop, list);
     wait_through(list, list->n - 1, NULL);
@@ -297,16 +413,18 @@ static ndp_status run_passes(lowering *l) {
 ndp_status ndp_lower(const ndp_graph *g, const ndp_lower_opts *opts, ndp_unit_program *out) {
     NDP_TRY(g->status);
     *out = (ndp_unit_program){.graph = g};
-    size_t n = (size_t)g->n_values + 1;
+    size_t n = (size_t)g->n_values + 1, forward = (size_t)g->nodes[NDP_NODES_FORWARD].n + 1;
     lowering l = {.g = g,
                   .opts = opts,
                   .out = out,
                   .homes = calloc(n, sizeof *l.homes),
                   .uses = calloc(n, sizeof *l.uses),
                   .needed = calloc(n, sizeof *l.needed),
-                  .run = calloc((size_t)g->nodes[NDP_NODES_FORWARD].n + 1, sizeof *l.run)};
+                  .run = calloc(forward, sizeof *l.run),
+                  .kept = calloc(forward, sizeof *l.kept),
+                  .kept_at = calloc(forward, sizeof *l.kept_at)};
     ndp_status st = NDP_OK;
-    if (!l.homes || !l.uses || !l.needed || !l.run)
+    if (!l.homes || !l.uses || !l.needed || !l.run || !l.kept || !l.kept_at)
         st = NDP_FAIL(NDP_ENOMEM, "unit %s: not enough memory to lower it", g->name);
     else
         st = run_passes(&l);
@@ -314,6 +432,8 @@ ndp_status ndp_lower(const ndp_graph *g, const ndp_lower_opts *opts, ndp_unit_pr
     free(l.uses);
     free(l.needed);
     free(l.run);
+    free(l.kept);
+    free(l.kept_at);
     if (st != NDP_OK)
         ndp_unit_program_release(out);
     return st;

@@ -4,7 +4,7 @@
  *
  * Where a value lives follows from its uses: made and used in one phase: work memory of that phase; made in the
  * forward and used in a backward: saved, in one of two blocks; made by the input gradients and used by the weight
- * gradients: between. */
+ * gradients: between. What a selective recompute begins from is copied to a block of its own, kept. */
 #ifndef NDP_GRAPH_LOWER_H
 #define NDP_GRAPH_LOWER_H
 
@@ -16,8 +16,8 @@
 
 typedef enum ndp_phase {
     NDP_FORWARD,      /* keeps what the backward needs */
-    NDP_FORWARD_DROP, /* keeps nothing: with recompute, or without a backward */
-    NDP_RECOMPUTE,    /* makes the saved values again, and only these */
+    NDP_FORWARD_DROP, /* with recompute, or without a backward: keeps nothing, or what kept.h chooses */
+    NDP_RECOMPUTE,    /* makes the saved values again, of what was kept, and only these */
     NDP_BACKWARD_INPUT,
     NDP_BACKWARD_WEIGHT,
     NDP_PHASES
@@ -31,6 +31,7 @@ typedef enum ndp_base {
     NDP_BASE_GRAD_INPUT,
     NDP_BASE_SAVED,       /* what the weight gradients read of the forward's values, or both gradients */
     NDP_BASE_SAVED_INPUT, /* what the input gradient alone reads: freed with it */
+    NDP_BASE_KEPT,        /* what a forward keeps for a recompute */
     NDP_BASE_BETWEEN,
     NDP_BASE_WORK,
     NDP_BASE_PARAM, /* + slot */
@@ -66,7 +67,7 @@ static inline bool ndp_list_names(const ndp_list *list, int base) { return list-
 typedef struct ndp_unit_program {
     const ndp_graph *graph; /* borrowed */
     ndp_list lists[NDP_PHASES];
-    size_t saved_bytes, saved_input_bytes, between_bytes;
+    size_t saved_bytes, saved_input_bytes, kept_bytes, between_bytes;
     size_t input_bytes, output_bytes; /* 0: none */
     size_t grad_input_bytes;          /* 0: the backward makes none */
     ndp_pass_trace passes;
@@ -74,6 +75,7 @@ typedef struct ndp_unit_program {
 
 typedef struct ndp_lower_opts {
     const ndp_exec *exec;
+    bool selective; /* a recompute begins from what kept.h chooses, not from the unit's input alone */
 } ndp_lower_opts;
 
 /* Lowers a graph (derived, or forward only) to the kernels of a device, and makes their plans if the device executes.

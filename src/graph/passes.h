@@ -30,9 +30,9 @@
 /* Once a graph: its lists of calls. */
 #define NDP_UNIT_PASSES(X)                                                                                             \
     X(homes, always, "places", "chooses where each value lives, by the lists that use it")                             \
-    X(needed, always, "marks", "marks the nodes that a recompute runs")                                                \
+    X(needed, always, "marks", "marks the nodes that a recompute runs, and what the forward keeps for it")             \
     X(list_forward, always, "calls", "lists the forward that keeps what the backward reads")                           \
-    X(list_forward_drop, always, "calls", "lists the forward that keeps nothing")                                      \
+    X(list_forward_drop, always, "calls", "lists the forward that keeps nothing, or what the recompute begins from")                                    \
     X(list_recompute, always, "calls", "lists the recompute")                                                          \
     X(list_backward_input, always, "calls", "lists the backward for the input")                                        \
     X(list_backward_weight, always, "calls", "lists the backward for the weights")

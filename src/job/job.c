@@ -100,7 +100,7 @@ static ndp_adapter adapter_of(const ndp_config *c) {
 
 void ndp_job_choose_model(ndp_job *j) {
     const ndp_config *c = j->config;
-    ndp_dtype compute = c->precision.compute;
+    ndp_dtype compute = j->planned.fp8 ? NDP_BF16 : c->precision.compute;
     int64_t length = c->data.sequence_length;
     j->model = (ndp_model_opts){.mode = NDP_MODEL_TRAIN,
                                 .rows = length * j->batch.micro_batch,
@@ -124,13 +124,16 @@ void ndp_job_choose_model(ndp_job *j) {
 
 ndp_status ndp_job_init(const ndp_config *c, int world, ndp_job *out) {
     NDP_TRY(ndp_config_check(c));
-    return ndp_job_init_planned(c, world, out);
+    return ndp_job_init_planned(c, world, false, out);
 }
 
-ndp_status ndp_job_init_planned(const ndp_config *c, int world, ndp_job *out) {
-    ndp_job j = {.config = c};
+ndp_status ndp_job_init_planned(const ndp_config *c, int world, bool cluster, ndp_job *out) {
+    ndp_job j = {.config = c,
+                 .planned = {.fp8 = c->precision.compute == NDP_COMPUTE_FP8,
+                             .reduce_bf16 = c->precision.reduce == NDP_BF16,
+                             .tp_reduce_bf16 = c->precision.tp_reduce == NDP_BF16}};
     ndp_status st;
-    NDP_TRY(ndp_config_check_planned(c));
+    NDP_TRY(ndp_config_check_planned(c, cluster));
     NDP_TRY_GOTO(read_spec(&j), fail);
     NDP_TRY_GOTO(resolve_layout(&j, world), fail);
     NDP_TRY_GOTO(ndp_batch_resolve(&j.layout, c->batch.global_batch_size, c->batch.micro_batch_size, &j.batch), fail);
@@ -214,8 +217,9 @@ void ndp_job_describe(const ndp_job *j, ndp_str *out) {
     ndp_str_addf(out, "vocabulary %lld, %.*f M parameters\n", (long long)s->vocab, millions < 10 ? 2 : 1, millions);
     describe_tensors(j, out);
     ndp_job_notes(j, out);
-    ndp_str_addf(out, "layout: %s on %d rank%s, compute %s\n", ndp_layout_text(&j->layout, layout, sizeof layout),
-                 j->world, j->world == 1 ? "" : "s", ndp_dtype_name(j->model.compute));
+    ndp_str_addf(out, "layout: %s on %d rank%s, compute %s%s\n", ndp_layout_text(&j->layout, layout, sizeof layout),
+                 j->world, j->world == 1 ? "" : "s", ndp_dtype_name(j->model.compute),
+                 j->planned.fp8 ? ", products in fp8" : "");
     ndp_str_addf(
         out, "batch: global batch %d samples = micro batch %d x %d data rank%s x accumulation %d; %d tokens a sample\n",
         j->batch.global_batch, j->batch.micro_batch, j->batch.data_ranks, j->batch.data_ranks == 1 ? "" : "s",

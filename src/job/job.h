@@ -10,6 +10,13 @@
 #include "model/architecture.h"
 #include "step/engine.h"
 
+/* What prices take into account and programs do not have. */
+typedef struct ndp_planned {
+    bool fp8;            /* matrix products of units, forward and backward; programs are those of bf16 */
+    bool reduce_bf16;    /* gradients between ranks: programs have fp32 */
+    bool tp_reduce_bf16; /* sums over tp and sp: the same */
+} ndp_planned;
+
 typedef struct ndp_job {
     const ndp_config *config;    /* borrowed */
     char model_folder[NDP_PATH]; /* model.path, or its snapshot in the Hub cache; "" without one */
@@ -24,14 +31,15 @@ typedef struct ndp_job {
     ndp_batch_plan batch;
     ndp_model_opts model;
     struct ndp_job_groups *groups; /* NULL: there are none */
+    ndp_planned planned;
 } ndp_job;
 
 /* Checks the configuration, reads config.json, and resolves layout and batch for `world` ranks (0: as many as the
  * configuration needs). NDP_EINVAL also if sequences are longer than the model's, unless model.allow_longer. Borrows
  * the configuration. */
 NDP_API ndp_status ndp_job_init(const ndp_config *c, int world, ndp_job *out);
-/* The same of a job that is planned, and so needs no data. */
-NDP_API ndp_status ndp_job_init_planned(const ndp_config *c, int world, ndp_job *out);
+/* The same of a job that is planned, and so needs no data; for a cluster, it may have values that cannot run. */
+NDP_API ndp_status ndp_job_init_planned(const ndp_config *c, int world, bool cluster, ndp_job *out);
 void ndp_job_release(ndp_job *j);
 /* A part of ndp_job_init: finds the model's folder and its config.json. NDP_EINVAL: model.path is not a folder. */
 ndp_status ndp_job_find_model(ndp_job *j);

@@ -25,10 +25,11 @@ ndp_status ndp_job_engine(const ndp_job *j, int rank, const ndp_exec *exec, ndp_
                                       .reshard = c->parallelism.reshard_after_forward,
                                       .reduce_once = c->parallelism.reduce_every == NDP_REDUCE_EVERY_UPDATE,
                                       .stages = j->stages,
-                                      .recompute = c->train.recompute == NDP_RECOMPUTE_BLOCK,
+                                      .recompute = c->train.recompute,
                                       .parallel = {.tp_sequence_parallel = c->parallelism.tp_sequence_parallel,
                                                    .cp_method = c->parallelism.cp_method,
-                                                   .cp_zigzag = c->parallelism.cp_zigzag},
+                                                   .cp_zigzag = c->parallelism.cp_zigzag,
+                                                   .head_rows = exec && !exec->device->host_memory ? 2048 : 0},
                                       .optimizer = ndp_job_optimizer(j)},
                              .pipeline = j->pipeline.ranks ? &j->pipeline : NULL};
     return ndp_mesh_init(&j->layout, rank, &(ndp_mesh_facts){.kv_heads = j->spec.layout.kv_heads, .ties = j->ties},

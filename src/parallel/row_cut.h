@@ -18,11 +18,12 @@ typedef struct ndp_parallel {
     bool
         tp_sequence_parallel; /* each tp rank has a slice of the rows of norms and residuals; false: all (all_reduce) */
     ndp_cp_method cp_method;
-    bool cp_zigzag; /* false: contiguous */
-    int64_t align;  /* of the rank's tables (tensor/segments.h). An engine sets what its optimizer asks for */
+    bool cp_zigzag;    /* false: contiguous */
+    int64_t align;     /* of the rank's tables (tensor/segments.h). An engine sets what its optimizer asks for */
+    int64_t head_rows; /* the most rows of logits at a time where tp cuts the head (vocabulary.c); 0: as few as that */
 } ndp_parallel;
 #define NDP_PARALLEL_INIT                                                                                              \
-    { true, NDP_CP_RING, true, 0 }
+    { true, NDP_CP_RING, true, 0, 0 }
 
 typedef struct ndp_row_cut {
     int64_t real, padded;

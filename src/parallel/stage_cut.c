@@ -14,12 +14,13 @@
 /* ---- costs ---- */
 
 /* By graph, of units whose collectives run over the groups of `mesh`. */
-static ndp_status graph_costs(const ndp_model *m, const ndp_mesh *mesh, const ndp_price *price, bool recompute,
-                              ndp_unit_cost *by_graph) {
+static ndp_status graph_costs(const ndp_model *m, const ndp_mesh *mesh, const ndp_price *price,
+                              ndp_recompute recompute, ndp_unit_cost *by_graph) {
     const ndp_exec exec = {.device = &ndp_device_null, .threads = 1};
+    const ndp_lower_opts opts = {&exec, recompute == NDP_RECOMPUTE_SELECTIVE};
     for (int g = 0; g < m->n_graphs; g++) {
         ndp_unit_program u;
-        NDP_TRY(ndp_lower(&m->graphs[g], &(ndp_lower_opts){&exec}, &u));
+        NDP_TRY(ndp_lower(&m->graphs[g], &opts, &u));
         bool again = recompute && ndp_recompute_pays(&u);
         by_graph[g] = (ndp_unit_cost){ndp_list_price(&u.lists[again ? NDP_FORWARD_DROP : NDP_FORWARD], price, mesh),
                                       ndp_list_price(&u.lists[NDP_BACKWARD_INPUT], price, mesh),
@@ -30,8 +31,8 @@ static ndp_status graph_costs(const ndp_model *m, const ndp_mesh *mesh, const nd
     return NDP_OK;
 }
 
-ndp_status ndp_unit_costs(const ndp_model *whole, const ndp_mesh *mesh, const ndp_parallel *how, bool recompute,
-                          const ndp_price *price, ndp_unit_cost *out) {
+ndp_status ndp_unit_costs(const ndp_model *whole, const ndp_mesh *mesh, const ndp_parallel *how,
+                          ndp_recompute recompute, const ndp_price *price, ndp_unit_cost *out) {
     const ndp_stages one = {0};
     ndp_unit_cost by_graph[NDP_MAX_GRAPHS];
     ndp_model m;

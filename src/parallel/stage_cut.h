@@ -4,6 +4,7 @@
 
 #include "graph/price.h"
 #include "model/model.h"
+#include "parallel/recompute.h"
 #include "parallel/row_cut.h"
 
 /* Seconds of a unit for one micro-batch. The head makes its gradients in its forward, so costs are by phase. */
@@ -13,8 +14,8 @@ typedef struct ndp_unit_cost {
 
 /* Costs of all units of `whole` on a rank of `mesh`, their collectives included: out[whole->n_units]. NDP_ENOMEM,
  * NDP_EBUG. */
-NDP_API ndp_status ndp_unit_costs(const ndp_model *whole, const ndp_mesh *mesh, const ndp_parallel *how, bool recompute,
-                                  const ndp_price *price, ndp_unit_cost *out);
+NDP_API ndp_status ndp_unit_costs(const ndp_model *whole, const ndp_mesh *mesh, const ndp_parallel *how,
+                                  ndp_recompute recompute, const ndp_price *price, ndp_unit_cost *out);
 
 /* Cuts a model into stages: first[stages + 1], as in ndp_stages. `layers`: the number of units between the first and
  * the last one that each of n stages has; n 0: by costs. NDP_EINVAL with the numbers, where the model has fewer such

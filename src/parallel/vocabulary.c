@@ -6,7 +6,7 @@
  * With one slice xent is one op, which makes its chunks itself. */
 #include "parallel/pass.h"
 
-/* Rows of a chunk. The logits of two chunks exist at a time. */
+/* Rows of a chunk, where nothing says more, and of every one of row_loss. The logits of two chunks exist at a time. */
 enum { CHUNK_ROWS = 256 };
 
 typedef struct head {
@@ -21,8 +21,8 @@ typedef struct chunk {
 } chunk;
 
 /* The logits of a chunk, and every rank's statistics of them. */
-static chunk begin_chunk(ndp_pass *p, const head *h, int64_t first) {
-    chunk c = {.first = first, .rows = h->rows - first < CHUNK_ROWS ? h->rows - first : CHUNK_ROWS};
+static chunk begin_chunk(ndp_pass *p, const head *h, int64_t first, int64_t rows) {
+    chunk c = {.first = first, .rows = h->rows - first < rows ? h->rows - first : rows};
     c.x = ndp_graph_rows(p->to, h->x, first, c.rows);
     c.labels = ndp_graph_rows(p->to, h->labels, first, c.rows);
     int outs[2] = {NDP_NONE, NDP_NONE};
@@ -43,11 +43,20 @@ static void end_chunk(ndp_pass *p, const head *h, const chunk *c) {
                  6, outs, p->node->n_out);
 }
 
+/* Each chunk reads w twice and adds to dw, which on a GPU takes longer than the products of a few hundred rows. So
+ * there it has up to head_rows, of at most 256 MiB of logits. */
+static int64_t chunk_rows(const ndp_pass *p, const head *h) {
+    int64_t bytes = (int64_t)sizeof(float) * p->to->values[h->w].view.rows, fit = (256 << 20) / bytes;
+    fit = (fit < p->how.head_rows ? fit : p->how.head_rows) / CHUNK_ROWS * CHUNK_ROWS;
+    return fit > CHUNK_ROWS ? fit : CHUNK_ROWS;
+}
+
 /* One chunk ahead: while the statistics of a chunk are gathered, the logits of the next are computed. */
 static void write_chunks(ndp_pass *p, const head *h) {
-    chunk now = begin_chunk(p, h, 0);
-    for (int64_t next = CHUNK_ROWS; next < h->rows; next += CHUNK_ROWS) {
-        chunk ahead = begin_chunk(p, h, next);
+    int64_t rows = chunk_rows(p, h);
+    chunk now = begin_chunk(p, h, 0, rows);
+    for (int64_t next = rows; next < h->rows; next += rows) {
+        chunk ahead = begin_chunk(p, h, next, rows);
         end_chunk(p, h, &now);
         now = ahead;
     }

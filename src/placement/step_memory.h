@@ -19,6 +19,7 @@
     X(BOUNDARY_GRAD, "the gradient of the output")                                                                     \
     X(SAVED, "saved values") /* of: the unit's number; at: the micro-batch */                                          \
     X(SAVED_INPUT, "saved values for the input gradient")                                                              \
+    X(KEPT, "values kept for the recompute")                                                                           \
     X(BETWEEN, "values between the gradients") /* of these, share: bits of the phases that changed them in place */    \
     /* Elements of a flat buffer from `first` on; of: the buffer's number in the whole model. */                       \
     X(PARAM, "weights")                           /* at: the version, 0 as the step before left it */                  \

@@ -36,6 +36,7 @@ static const struct {
     [NDP_BASE_GRAD_INPUT] = {NDP_HELD_BOUNDARY_GRAD, 1, BYTES(grad_input_bytes), 1 << NDP_BACKWARD_INPUT},
     [NDP_BASE_SAVED] = {NDP_HELD_SAVED, 0, BYTES(saved_bytes), 1 << NDP_FORWARD | 1 << NDP_RECOMPUTE},
     [NDP_BASE_SAVED_INPUT] = {NDP_HELD_SAVED_INPUT, 0, BYTES(saved_input_bytes), 1 << NDP_FORWARD | 1 << NDP_RECOMPUTE},
+    [NDP_BASE_KEPT] = {NDP_HELD_KEPT, 0, BYTES(kept_bytes), 1 << NDP_FORWARD_DROP},
     [NDP_BASE_BETWEEN] = {NDP_HELD_BETWEEN, 0, BYTES(between_bytes), 1 << NDP_BACKWARD_INPUT},
 };
 #undef BYTES

@@ -4,19 +4,58 @@
 
 #include "measure/measure_device.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* ---- groups ---- */
 
+typedef struct ndp_known_link {
+    int stride, count;
+    ndp_send_pattern pattern;
+    ndp_group_links links;
+} known_link;
+
+void ndp_known_links_release(ndp_known_links *k) {
+    free(k->items);
+    *k = (ndp_known_links){0};
+}
+
+static const known_link *find_known(const ndp_known_links *k, const ndp_group *g, ndp_send_pattern pattern) {
+    for (int i = 0; k && i < k->n; i++)
+        if (k->items[i].stride == g->stride && k->items[i].count == g->count && k->items[i].pattern == pattern)
+            return &k->items[i];
+    return NULL;
+}
+
+static ndp_status remember(ndp_known_links *k, const ndp_group *g, ndp_send_pattern pattern, const ndp_group_links *l) {
+    if (!k)
+        return NDP_OK;
+    NDP_TRY(ndp_array_reserve(&k->items, &k->capacity, k->n + 1, sizeof *k->items));
+    k->items[k->n++] = (known_link){g->stride, g->count, pattern, *l};
+    return NDP_OK;
+}
+
+/* The groups of all kinds but pairs of stages cover the ranks, so their stride and size say all of them. */
 static ndp_status find_links(ndp_cluster_plan *p, ndp_group_kind kind, ndp_send_pattern pattern) {
     ndp_mesh mesh;
     ndp_group *groups;
     int n;
+    ndp_known_links *shared = kind < NDP_GROUP_TIE ? p->shared : NULL;
     NDP_TRY(ndp_mesh_init(&p->job->layout, p->rank, &p->facts, &mesh));
+    const ndp_group g = ndp_mesh_group(&mesh, kind);
+    const known_link *known = find_known(shared, &g, pattern);
+    ndp_group_links *to = &p->links[kind][pattern];
+    if (known) {
+        *to = known->links;
+        p->known[kind][pattern] = true;
+        return NDP_OK;
+    }
     NDP_TRY(ndp_groups_of_kind(&p->job->layout, &p->facts, kind, &groups, &n));
-    ndp_status st = ndp_cluster_links(&p->cluster, &p->map, ndp_mesh_group(&mesh, kind), groups, n, pattern,
-                                      &p->links[kind][pattern]);
+    ndp_status st = ndp_cluster_links(&p->cluster, &p->map, g, groups, n, pattern, to);
+    if (st == NDP_OK)
+        st = remember(shared, &g, pattern, to);
     p->known[kind][pattern] = st == NDP_OK;
     free(groups);
     return st;
@@ -30,12 +69,11 @@ ndp_status ndp_cluster_plan_links(ndp_cluster_plan *p, ndp_group_kind kind, ndp_
     return NDP_OK;
 }
 
-ndp_send_pattern ndp_cluster_plan_pattern(const ndp_cluster_plan *p, const ndp_program *program,
-                                          const ndp_comm_event *e) {
-    ndp_group g = ndp_mesh_group(&program->opts.step.mesh, ndp_comm_event_group(e));
-    switch (ndp_comm_event_kind(e)) {
+ndp_send_pattern ndp_cluster_plan_pattern(const ndp_cluster_plan *p, const ndp_mesh *mesh, const ndp_call *c) {
+    ndp_group g = ndp_mesh_group(mesh, ndp_channel_group(c->channel));
+    switch (c->op->collective) {
     case NDP_SEND:
-        return e->call->attr.peer == (g.rank + 1) % g.count ? NDP_SENDS_NEXT : NDP_SENDS_BEFORE;
+        return c->attr.peer == (g.rank + 1) % g.count ? NDP_SENDS_NEXT : NDP_SENDS_BEFORE;
     case NDP_SHIFT:
         return NDP_SENDS_NEXT;
     case NDP_ALL_TO_ALL:
@@ -45,10 +83,39 @@ ndp_send_pattern ndp_cluster_plan_pattern(const ndp_cluster_plan *p, const ndp_p
     }
 }
 
-double ndp_cluster_plan_seconds(const ndp_cluster_plan *p, const ndp_group_links *l, double bytes) {
+double ndp_cluster_plan_rate(const ndp_cluster_plan *p, const ndp_link_use *u) {
     const ndp_efficiency *e = &p->cluster.efficiency;
-    double share = l->of[l->slowest].level == NDP_LINK_DEVICES ? e->links : e->nics;
-    return l->latency + bytes / (l->rate * share);
+    return u->rate * (u->level == NDP_LINK_DEVICES ? e->links : e->nics);
+}
+
+/* Latency of one step inside a node, and between nodes. */
+static void latencies(const ndp_group_links *l, double *inside, double *between) {
+    *inside = *between = 0;
+    for (int i = 0; i < l->n; i++) {
+        double *of = l->of[i].level == NDP_LINK_DEVICES ? inside : between;
+        *of = fmax(*of, l->of[i].latency);
+    }
+}
+
+/* A ring passes all ranks one after the other; a tree, which sums may take, goes through the nodes of a group and then
+ * through the ranks of each. Other algorithms send to all at once. */
+static double latency_of(const ndp_cluster_plan *p, const ndp_group_links *l, ndp_collective kind, int ranks) {
+    double inside, between, nodes = ceil((double)ranks / (l->most > 0 ? l->most : 1)), borders = nodes > 1 ? nodes : 0;
+    bool one_step = kind == NDP_SHIFT || kind == NDP_SEND || kind == NDP_RECV || kind == NDP_ALL_TO_ALL;
+    latencies(l, &inside, &between);
+    if (!p->rings || one_step)
+        return l->latency;
+    double ring = fmax(borders * between + (ranks - 1 - borders) * inside, l->latency);
+    double tree = fmax(ceil(log2(nodes)) * between + (l->most > 1 ? l->most - 1 : 0) * inside, l->latency);
+    return kind == NDP_ALL_REDUCE ? 2 * fmin(ring, tree) : ring;
+}
+
+double ndp_cluster_plan_seconds(const ndp_cluster_plan *p, const ndp_group_links *l, ndp_collective kind, int ranks,
+                                double bytes) {
+    double slowest = 0;
+    for (int i = 0; i < l->n; i++)
+        slowest = fmax(slowest, bytes / ndp_cluster_plan_rate(p, &l->of[i]));
+    return l->n ? latency_of(p, l, kind, ranks) + slowest : 0;
 }
 
 /* ---- the plan ---- */
@@ -67,6 +134,15 @@ ndp_status ndp_cluster_plan_open(const ndp_job *j, const char *path, bool cyclic
     return st;
 }
 
+ndp_cluster_plan ndp_cluster_plan_of(const ndp_cluster_plan *p, const ndp_job *j, ndp_known_links *shared) {
+    ndp_cluster_plan of = *p;
+    of.job = j;
+    of.facts = (ndp_mesh_facts){j->spec.layout.kv_heads, j->ties};
+    of.shared = shared;
+    memset(of.known, 0, sizeof of.known);
+    return of;
+}
+
 void ndp_cluster_plan_release(ndp_cluster_plan *p) {
     ndp_rank_map_release(&p->map);
     ndp_cluster_release(&p->cluster);
@@ -82,7 +158,7 @@ static ndp_status read_stage(const ndp_cluster_plan *p, const ndp_dry_run *d, co
     const ndp_program *program = ndp_engine_program(engine);
     for (ndp_comm_event_cursor c = NDP_COMM_EVENTS(NDP_FIRST_ITERATIONS(1)); ndp_program_comm_event(program, &c, &e);)
         if (e.begin && ndp_comm_event_kind(&e) != NDP_RECV)
-            out->bytes[ndp_comm_event_group(&e)][ndp_cluster_plan_pattern(p, program, &e)] +=
+            out->bytes[ndp_comm_event_group(&e)][ndp_cluster_plan_pattern(p, &program->opts.step.mesh, e.call)] +=
                 (double)ndp_repeats_times(&program->repeats, e.instr) * ndp_comm_event_moved(program, &e);
     ndp_engine_destroy(engine);
     return NDP_OK;

@@ -7,12 +7,21 @@
 #include "cluster/flows.h"
 #include "plan/plan_parts.h"
 
+/* Links of groups that are alike, by the stride and the number of their ranks, which many layouts share. */
+typedef struct ndp_known_links {
+    struct ndp_known_link *items;
+    int n;
+    int64_t capacity;
+} ndp_known_links;
+void ndp_known_links_release(ndp_known_links *k);
+
 typedef struct ndp_cluster_plan {
     const ndp_job *job; /* borrowed */
     ndp_cluster cluster;
     ndp_rank_map map;
     ndp_mesh_facts facts;
-    bool rings; /* collectives run around rings, as NCCL's do; set by the caller */
+    bool rings;              /* collectives run around rings, as NCCL's do; set by the caller */
+    ndp_known_links *shared; /* of plans of other layouts on the same map; NULL: none */
     /* Of the group of `rank`, by kind and pattern; known[..]: computed. */
     int rank;
     ndp_group_links links[NDP_GROUPS][NDP_SEND_PATTERNS];
@@ -24,18 +33,23 @@ typedef struct ndp_cluster_plan {
  * file. */
 NDP_API ndp_status ndp_cluster_plan_open(const ndp_job *j, const char *path, bool cyclic, int rank,
                                          ndp_cluster_plan *out);
+/* The same cluster and map for another job of as many ranks; borrows both, and is not released. */
+ndp_cluster_plan ndp_cluster_plan_of(const ndp_cluster_plan *p, const ndp_job *j, ndp_known_links *shared);
 /* Accepts {0}. */
 void ndp_cluster_plan_release(ndp_cluster_plan *p);
 
 /* To whom a communication of a rank sends. */
-ndp_send_pattern ndp_cluster_plan_pattern(const ndp_cluster_plan *p, const ndp_program *program,
-                                          const ndp_comm_event *e);
+ndp_send_pattern ndp_cluster_plan_pattern(const ndp_cluster_plan *p, const ndp_mesh *mesh, const ndp_call *c);
 /* The links of the rank's group for it. */
 NDP_API ndp_status ndp_cluster_plan_links(ndp_cluster_plan *p, ndp_group_kind kind, ndp_send_pattern pattern,
                                           const ndp_group_links **out);
-/* Seconds of one communication that sends `bytes` out of each rank: latency + bytes / rate of the slowest link, of
- * which collectives reach the share that the cluster's `efficiency` states. */
-double ndp_cluster_plan_seconds(const ndp_cluster_plan *p, const ndp_group_links *l, double bytes);
+/* Bytes per second that a rank's collectives and messages reach where this link alone limits them: the share of its
+ * rate that the cluster's `efficiency` states. */
+double ndp_cluster_plan_rate(const ndp_cluster_plan *p, const ndp_link_use *u);
+/* Seconds of one communication among `ranks` that sends `bytes` out of each: steps x latency + bytes / rate of the
+ * slowest link. A sum takes the faster of a ring and a tree (NCCL's; both send as much). 0 without links. */
+double ndp_cluster_plan_seconds(const ndp_cluster_plan *p, const ndp_group_links *l, ndp_collective kind, int ranks,
+                                double bytes);
 
 /* What all ranks send: builds the program of the first rank of every pipeline stage. The caller releases it. */
 NDP_API ndp_status ndp_cluster_plan_flows(const ndp_cluster_plan *p, const ndp_dry_run *d, const ndp_model *m,

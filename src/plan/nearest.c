@@ -54,7 +54,7 @@ static ndp_status try_changes(const nearest *n, const changes *c, ndp_plan_need 
     for (int i = 0; i < c->n && st == NDP_OK; i++)
         st = ndp_config_set(&config, c->keys[i]);
     if (st == NDP_OK)
-        st = ndp_job_init_planned(&config, 0, &j);
+        st = ndp_job_init_planned(&config, 0, true, &j);
     if (st == NDP_OK) {
         st = fit(n, &j, need, fits);
         ndp_job_release(&j);
@@ -105,7 +105,7 @@ static changes besides(const changes *c, int way) {
 /* The change with the least besides that fits, if any does. Where it does not with all of it, nothing else is tried. */
 static ndp_status propose(const nearest *n, const changes *c, bool *fits) {
     const ndp_job *j = n->d->job;
-    int all = (j->config->train.recompute == NDP_RECOMPUTE_NONE ? 1 : 0) | (j->batch.micro_batch > 1 ? 2 : 0);
+    int all = (j->config->train.recompute != NDP_RECOMPUTE_BLOCK ? 1 : 0) | (j->batch.micro_batch > 1 ? 2 : 0);
     changes with = besides(c, all);
     ndp_plan_need need;
     *fits = false;

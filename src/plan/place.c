@@ -190,7 +190,7 @@ static ndp_status place(placing *p, const char *hostfile, const char *cluster, c
 ndp_status ndp_place_ranks(const ndp_config *c, const char *hostfile, const char *cluster, char ***hosts, char **text) {
     NDP_NOT_NULL(c, hosts, text);
     ndp_job j;
-    NDP_TRY(ndp_job_init_planned(c, 0, &j));
+    NDP_TRY(ndp_job_init_planned(c, 0, false, &j));
     placing p = {.plan = {.job = &j, .facts = {j.spec.layout.kv_heads, j.ties}}};
     ndp_status st = place(&p, hostfile, cluster, hosts, text);
     ndp_rank_map_release(&p.best);

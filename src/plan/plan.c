@@ -126,6 +126,7 @@ static ndp_status save_text(const ndp_dry_run *d, const ndp_engine *engine, ndp_
     ndp_json_put_int(&report->json, "node_bytes", (int64_t)part);
     ndp_json_put_number(&report->json, "assumed_rate", rate);
     ndp_json_put_number(&report->json, "seconds", seconds);
+    report->save = seconds;
     ndp_json_put_int(&report->json, "limit", limit);
     ndp_json_close(&report->json, '}');
     if (d->per_node >= world)
@@ -314,15 +315,8 @@ static int ranks_per_node(const ndp_job *j, const ndp_plan_opts *o, const ndp_cl
     return links ? ndp_rank_map_block(&links->map) : ndp_plan_per_node(j, o);
 }
 
-/* Where a plan goes: both forms, and the entries of "results". */
-typedef struct plan_output {
-    ndp_plan_report report;
-    ndp_json_out results;
-    int n; /* of them */
-} plan_output;
-
 static ndp_status plan_programs(const ndp_dry_run *d, const ndp_model *m, const ndp_plan_opts *o, const char *data,
-                                ndp_cluster_plan *links, plan_output *out) {
+                                ndp_cluster_plan *links, ndp_plan_output *out) {
     const ndp_job *j = d->job;
     ndp_plan_need need;
     int first = o->rank < 0 ? 0 : o->rank, stage = j->world / j->layout.size[NDP_PP];
@@ -335,11 +329,11 @@ static ndp_status plan_programs(const ndp_dry_run *d, const ndp_model *m, const 
     if (!links || o->program)
         return NDP_OK;
     NDP_TRY(ndp_plan_fullest(d, m, &need));
-    return ndp_plan_put_result(d, links, &need, ++out->n, &out->report.text, &out->results);
+    return ndp_plan_put_result(d, m, links, &need, out);
 }
 
 static ndp_status plan_ranks(const ndp_job *j, const ndp_plan_opts *o, const char *data, ndp_cluster_plan *links,
-                             plan_output *out) {
+                             ndp_plan_output *out) {
     ndp_model m;
     ndp_dry_run d;
     NDP_TRY(ndp_dry_run_init(&d, j, ranks_per_node(j, o, links), 0));
@@ -354,7 +348,7 @@ static ndp_status plan_ranks(const ndp_job *j, const ndp_plan_opts *o, const cha
     return st;
 }
 
-static ndp_status plan_job(const ndp_job *j, const ndp_plan_opts *o, const char *data, plan_output *out) {
+static ndp_status plan_job(const ndp_job *j, const ndp_plan_opts *o, const char *data, ndp_plan_output *out) {
     ndp_cluster_plan links = {0};
     NDP_CHECK(o->rank >= -1 && o->rank < j->world, "there is no rank %d: the layout has ranks 0 to %d", o->rank,
               j->world - 1);
@@ -370,13 +364,12 @@ static ndp_status plan_job(const ndp_job *j, const ndp_plan_opts *o, const char 
     return st;
 }
 
-static void report_release(ndp_plan_report *r) {
+void ndp_plan_report_release(ndp_plan_report *r) {
     ndp_str_release(&r->text);
     ndp_str_release(&r->json.text);
 }
 
-/* Fills both forms with one job. */
-static ndp_status report_job(const ndp_job *j, const ndp_plan_opts *o, plan_output *out) {
+ndp_status ndp_plan_report_job(const ndp_job *j, const ndp_plan_opts *o, ndp_plan_output *out) {
     ndp_plan_report data = {.json.more = true}; /* members of the same object follow */
     ndp_status st = NDP_OK;
     ndp_plan_put_job(&out->report.json, j);
@@ -389,104 +382,6 @@ static ndp_status report_job(const ndp_job *j, const ndp_plan_opts *o, plan_outp
     ndp_str_add(&out->report.json.text, data.json.text.data ? data.json.text.data : "");
     if (st == NDP_OK)
         st = plan_job(j, o, data.text.data ? data.text.data : "", out);
-    report_release(&data);
+    ndp_plan_report_release(&data);
     return st;
-}
-
-/* ---- ways of a job: on a cluster, in several layouts ---- */
-
-/* The job as a cluster runs it: on its kind of device, and as many ranks as it has, where nothing says otherwise. */
-static ndp_status take_cluster(const ndp_plan_opts *o, ndp_config *c) {
-    ndp_cluster cluster;
-    NDP_CHECK(!o->ranks_per_node, "--ranks-per-node and --cluster both say how many ranks a node has: leave out one of "
-                                  "the two");
-    if (o->as_run) /* which has its own device and ranks */
-        return NDP_OK;
-    NDP_TRY(ndp_cluster_find(o->cluster, &cluster));
-    bool gpus = !ndp_cluster_of_hosts(&cluster) && !ndp_config_given(c, "train", "device");
-    bool all = c->train.ranks == 0 && (o->n_layouts || c->parallelism.size[NDP_DP_SHARD] == 0);
-    int devices = ndp_cluster_devices(&cluster);
-    ndp_cluster_release(&cluster);
-    if (all)
-        c->train.ranks = devices;
-    return gpus ? ndp_config_set(c, "train.device=cuda") : NDP_OK;
-}
-
-static ndp_status take_layout(const char *text, ndp_config *c) {
-    ndp_layout layout;
-    NDP_TRY(ndp_layout_parse_open(text, &layout));
-    for (int i = 0; i < NDP_SIZES; i++)
-        NDP_TRY(layout.size[i]
-                    ? ndp_config_setf(c, "parallelism.%s_size=%d", ndp_axis_name((ndp_axis)i), layout.size[i])
-                    : ndp_config_setf(c, "parallelism.%s_size=auto", ndp_axis_name((ndp_axis)i)));
-    return NDP_OK;
-}
-
-static ndp_status plan_config(const ndp_config *c, const ndp_plan_opts *o, plan_output *out) {
-    ndp_job j;
-    NDP_TRY(o->data ? ndp_job_init(c, 0, &j) : ndp_job_init_planned(c, 0, &j));
-    ndp_status st = report_job(&j, o, out);
-    ndp_job_release(&j);
-    return st;
-}
-
-/* The job itself, or as a cluster and the layout say. */
-static ndp_status plan_way(const ndp_config *c, const ndp_plan_opts *o, const char *layout, plan_output *out) {
-    ndp_config way;
-    if (!o->cluster && !layout)
-        return plan_config(c, o, out);
-    NDP_TRY(ndp_config_copy(c, &way));
-    ndp_status st = o->cluster ? take_cluster(o, &way) : NDP_OK;
-    if (st == NDP_OK && layout)
-        st = take_layout(layout, &way);
-    if (st == NDP_OK)
-        st = plan_config(&way, o, out);
-    ndp_config_release(&way);
-    return st;
-}
-
-/* Members of the object are those of the first layout; the text has a block of each. */
-static ndp_status plan_all(const ndp_config *c, const ndp_plan_opts *o, plan_output *out) {
-    ndp_json_out first = {0};
-    ndp_status st = NDP_OK;
-    for (int i = 0; i < (o->n_layouts ? o->n_layouts : 1) && st == NDP_OK; i++) {
-        const char *layout = o->n_layouts ? o->layouts[i] : NULL;
-        if (o->n_layouts > 1)
-            ndp_str_addf(&out->report.text, "%slayout %s\n", i ? "\n" : "", layout);
-        out->report.json = (ndp_json_out){0};
-        ndp_json_open(&out->report.json, NULL, '{');
-        st = plan_way(c, o, layout, out);
-        if (i == 0)
-            first = out->report.json;
-        else
-            ndp_str_release(&out->report.json.text);
-    }
-    out->report.json = first;
-    return st;
-}
-
-static void put_results(plan_output *out) {
-    ndp_json_put_int(&out->report.json, "version", 1); /* of the members of a cluster */
-    ndp_json_open(&out->report.json, "results", '[');
-    ndp_str_add(&out->report.json.text, out->results.text.data ? out->results.text.data : "");
-    ndp_json_close(&out->report.json, ']');
-}
-
-ndp_status ndp_plan(const ndp_config *c, const ndp_plan_opts *o, char **text) {
-    NDP_NOT_NULL(c, o, text);
-    plan_output out = {0};
-    NDP_CHECK(!o->json || (!o->program && !o->placements), "a program and placements are printed as text, not as JSON");
-    NDP_CHECK(o->n_layouts <= 1 || (!o->schedule && !o->timeline && !o->layout_picture),
-              "%d layouts would write the same file: give one --layout", o->n_layouts);
-    ndp_status st = plan_all(c, o, &out);
-    if (st == NDP_OK && o->cluster)
-        put_results(&out);
-    ndp_json_close(&out.report.json, '}');
-    char *whole = st == NDP_OK ? ndp_str_detach(o->json ? &out.report.json.text : &out.report.text) : NULL;
-    report_release(&out.report);
-    ndp_str_release(&out.results.text);
-    if (st != NDP_OK)
-        return st;
-    *text = whole;
-    return whole ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for a text");
 }

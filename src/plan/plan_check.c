@@ -180,7 +180,8 @@ static ndp_status simulate(const ndp_stand_ins *w, const char *path, ndp_str *ou
     const ndp_price price = ndp_price_by_rates(&rates);
     ndp_simulation s;
     ndp_timeline line = {0};
-    ndp_status st = ndp_simulate(w->programs, w->n, &(ndp_step_costs){ndp_price_seconds, &price, true}, &s);
+    ndp_status st = ndp_simulate(
+        w->programs, w->n, &(ndp_step_costs){.seconds = ndp_price_seconds, .user = &price, .background = true}, &s);
     for (int i = 0; i < w->n && st == NDP_OK; i++)
         st = ndp_timeline_add(&line, w->programs[i], s.times[i], ndp_program_executed(w->programs[i]));
     if (st == NDP_OK)

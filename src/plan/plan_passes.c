@@ -25,7 +25,7 @@ ndp_status ndp_plan_passes(const ndp_config *c, const ndp_plan_opts *o, char **t
     ndp_str out = {0};
     ndp_pass_trace did = {0};
     if (c) {
-        NDP_TRY(ndp_job_init_planned(c, 0, &j));
+        NDP_TRY(ndp_job_init_planned(c, 0, false, &j));
         ndp_status st = trace_rank(&j, o, &did);
         ndp_job_release(&j);
         NDP_TRY(st);

@@ -10,7 +10,26 @@
 typedef struct ndp_plan_report {
     ndp_str text;
     ndp_json_out json; /* the members of an object */
+    double save;       /* seconds of one, once it is written */
 } ndp_plan_report;
+
+/* Where a plan goes: both forms, and the entries of "results". */
+typedef struct ndp_plan_output {
+    ndp_plan_report report;
+    ndp_json_out results;
+    int n;                                                /* of them */
+    double first_seconds;                                 /* a step of the first */
+    int considered, priced, by_memory, by_rule, by_bound; /* candidates of a search */
+    ndp_json_out search;                                  /* members that only a search has */
+} ndp_plan_output;
+void ndp_plan_report_release(ndp_plan_report *r);
+
+/* Fills all of it with one job (plan.c). */
+ndp_status ndp_plan_report_job(const ndp_job *j, const ndp_plan_opts *o, ndp_plan_output *out);
+
+/* The fastest layouts of a job on a cluster, for as many ranks as c->train.ranks says (search.h). NDP_EINVAL: none
+ * fits. */
+ndp_status ndp_plan_search(const ndp_config *c, const ndp_plan_opts *o, ndp_plan_output *out);
 
 /* "model", "layout", "batch" */
 void ndp_plan_put_job(ndp_json_out *o, const ndp_job *j);

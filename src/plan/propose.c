@@ -136,18 +136,18 @@ static ndp_status try_job(const ndp_job *j, const ndp_propose_opts *o, ndp_propo
 /* The layout as it is, and where that does not fit with recomputation. */
 static ndp_status try_layout(ndp_config *c, const ndp_layout *l, const ndp_propose_opts *o, ndp_proposal *out) {
     ndp_job j;
-    bool asked = c->train.recompute == NDP_RECOMPUTE_BLOCK;
+    const ndp_recompute ways[] = {c->train.recompute, NDP_RECOMPUTE_BLOCK};
     memcpy(c->parallelism.size, l->size, sizeof c->parallelism.size);
     ndp_status st = NDP_OK;
-    for (int way = asked; way < 2 && st == NDP_OK && (way == asked || !out->fits); way++) {
-        c->train.recompute = way ? NDP_RECOMPUTE_BLOCK : NDP_RECOMPUTE_NONE;
+    for (int way = 0; way < 2 && st == NDP_OK && (way == 0 || (ways[0] != ways[1] && !out->fits)); way++) {
+        c->train.recompute = ways[way];
         st = ndp_job_init(c, o->ranks, &j);
         if (st == NDP_OK) {
             st = try_job(&j, o, out);
             ndp_job_release(&j);
         }
     }
-    c->train.recompute = asked ? NDP_RECOMPUTE_BLOCK : NDP_RECOMPUTE_NONE;
+    c->train.recompute = ways[0];
     return st;
 }
 

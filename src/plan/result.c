@@ -1,6 +1,9 @@
 /* One layout on a cluster, as text and as an entry of "results". */
 #include "plan/result.h"
 
+#include "plan/step_time.h"
+
+#include <math.h>
 #include <stdio.h>
 
 ndp_plan_capacity ndp_plan_capacity_of(const ndp_dry_run *d, const ndp_cluster *c) {
@@ -34,10 +37,11 @@ int ndp_plan_nodes(const ndp_rank_map *m) {
 }
 
 static void put_keys(const ndp_job *j, ndp_json_out *o) {
-    bool block = j->config->train.recompute == NDP_RECOMPUTE_BLOCK, stages = j->pipeline.ranks > 0;
+    static const char *const recompute[] = {"none", "block", "selective"};
+    bool stages = j->pipeline.ranks > 0;
     ndp_json_put_int(o, "micro_batch_size", j->batch.micro_batch);
     ndp_json_put_int(o, "accumulation", j->batch.accumulation);
-    ndp_json_put_text(o, "recompute", block ? "block" : "none");
+    ndp_json_put_text(o, "recompute", recompute[j->config->train.recompute]);
     ndp_json_put_bool(o, "reshard_after_forward", j->config->parallelism.reshard_after_forward);
     ndp_json_put_text(o, "schedule", stages ? j->pipeline.name : NULL);
     ndp_json_put_int(o, "virtual_stages", stages ? j->pipeline.stages / j->pipeline.ranks : 1);
@@ -56,6 +60,107 @@ static void put_need(const ndp_plan_need *n, const ndp_plan_capacity *c, ndp_jso
     ndp_json_close(o, '}');
 }
 
+static const char *name_of(ndp_collective kind) {
+    int i = 0;
+    while (i < NDP_OP_COUNT - 1 && ndp_all_ops[i]->collective != kind)
+        i++;
+    return ndp_all_ops[i]->name;
+}
+
+static void put_comms(const ndp_cluster *c, const ndp_step_time *t, ndp_json_out *o) {
+    char link[64];
+    ndp_json_open(o, "communication", '[');
+    for (int k = 0; k < NDP_GROUPS * NDP_COLLECTIVES; k++) {
+        const ndp_step_comm *m = &t->comms[k / NDP_COLLECTIVES][k % NDP_COLLECTIVES];
+        if (m->bytes == 0)
+            continue;
+        ndp_json_open(o, NULL, '{');
+        ndp_json_put_text(o, "group", ndp_group_name((ndp_group_kind)(k / NDP_COLLECTIVES)));
+        ndp_json_put_text(o, "kind", name_of((ndp_collective)(k % NDP_COLLECTIVES)));
+        ndp_json_put_text(o, "link",
+                          m->level == NDP_NONE ? NULL : ndp_cluster_level_name(c, m->level, link, sizeof link));
+        ndp_json_put_number(o, "bytes", m->bytes);
+        ndp_json_put_number(o, "seconds", m->seconds);
+        ndp_json_put_number(o, "exposed_seconds", m->exposed);
+        ndp_json_close(o, '}');
+    }
+    ndp_json_close(o, ']');
+}
+
+static double tokens_of(const ndp_job *j) {
+    return (double)j->batch.global_batch * (double)j->config->data.sequence_length;
+}
+
+static void put_time(const ndp_dry_run *d, const ndp_device_price *price, const ndp_step_time *t, ndp_json_out *o) {
+    double peak = ndp_step_time_peak(d->job, price) * d->job->world * t->seconds;
+    ndp_json_put_number(o, "step_seconds", t->seconds);
+    ndp_json_put_number(o, "tokens_per_second", tokens_of(d->job) / t->seconds);
+    ndp_json_put_number(o, "mfu", t->flops / peak);
+    ndp_json_put_number(o, "hfu", t->hardware_flops / peak);
+    ndp_json_open(o, "time", '{');
+    for (int k = 0; k < NDP_TIME_PARTS; k++)
+        ndp_json_put_number(o, ndp_time_part_name(k), t->parts[k]);
+    ndp_json_close(o, '}');
+    put_comms(&price->links->cluster, t, o);
+    ndp_json_put_text(o, "bound_by", ndp_time_part_name(ndp_step_time_bound(t)));
+    ndp_json_put_int(o, "critical_rank", t->critical_rank);
+}
+
+static void add_time_text(const ndp_dry_run *d, const ndp_device_price *price, const ndp_step_time *t, ndp_str *out) {
+    double peak = ndp_step_time_peak(d->job, price) * d->job->world * t->seconds;
+    ndp_str_addf(out, "a step takes %.4g s: %.4g tokens/s, %.1f%% of the devices' rate\n  bound by ", t->seconds,
+                 tokens_of(d->job) / t->seconds, 100 * t->flops / peak);
+    ndp_step_time_words(t, out);
+}
+
+/* The whole run, where its length is known without data: `saves` seconds for each. Evaluations, whose rows only data
+ * say, are left out. */
+static void put_run(const ndp_dry_run *d, const ndp_cluster_plan *links, const ndp_step_time *t, double save,
+                    ndp_str *out, ndp_json_out *o) {
+    const ndp_config *c = d->job->config;
+    const ndp_cluster *k = &links->cluster;
+    if (c->train.epochs > 0) {
+        ndp_json_put_null(o, "run");
+        return;
+    }
+    int nodes = ndp_plan_nodes(&links->map),
+        saves = 1 + (c->checkpoint.every ? c->train.steps / c->checkpoint.every : 0);
+    double seconds = c->train.steps * t->seconds + saves * save, hours = seconds / 3600;
+    ndp_str_addf(out, "%d steps and %d save%s: %.3g h, %.4g tokens, %.4g device-hours", c->train.steps, saves,
+                 saves == 1 ? "" : "s", hours, c->train.steps * tokens_of(d->job), hours * d->job->world);
+    ndp_json_open(o, "run", '{');
+    ndp_json_put_int(o, "steps", c->train.steps);
+    ndp_json_put_number(o, "seconds", seconds);
+    ndp_json_put_number(o, "device_hours", hours * d->job->world);
+    ndp_json_put_number(o, "price", k->price > 0 ? hours * nodes * k->price : NAN);
+    ndp_json_put_number(o, "energy", k->power > 0 ? seconds * nodes * k->power : NAN);
+    ndp_json_close(o, '}');
+    if (k->price > 0)
+        ndp_str_addf(out, ", %.4g at %.4g an hour and node", hours * nodes * k->price, k->price);
+    if (k->power > 0)
+        ndp_str_addf(out, ", %.4g kWh", hours * nodes * k->power / 1e3);
+    ndp_str_add(out, "\n");
+}
+
+/* Prices the step, and the run. */
+static ndp_status add_time(const ndp_dry_run *d, const ndp_model *m, ndp_cluster_plan *links, double save,
+                           double *first, ndp_str *out, ndp_json_out *o) {
+    ndp_device_price price;
+    ndp_step_time t;
+    ndp_plan_need unused;
+    NDP_TRY(ndp_device_price_init(d, links, &price));
+    ndp_status st = ndp_step_time_of(d, m, &price, INFINITY, &t, &unused);
+    if (st == NDP_OK) {
+        *first = *first > 0 ? *first : t.seconds;
+        ndp_json_put_bool(o, "equal_to_first", fabs(t.seconds / *first - 1) <= NDP_EQUAL_TIMES);
+        put_time(d, &price, &t, o);
+        add_time_text(d, &price, &t, out);
+        put_run(d, links, &t, save, out, o);
+    }
+    ndp_device_price_release(&price);
+    return st;
+}
+
 static void put_why(const char *code, const char *text, ndp_json_out *o) {
     ndp_json_open(o, "why_not", '{');
     ndp_json_put_text(o, "code", code);
@@ -63,16 +168,21 @@ static void put_why(const char *code, const char *text, ndp_json_out *o) {
     ndp_json_close(o, '}');
 }
 
-ndp_status ndp_plan_put_result(const ndp_dry_run *d, const ndp_cluster_plan *links, const ndp_plan_need *need,
-                               int place, ndp_str *out, ndp_json_out *results) {
+ndp_status ndp_plan_put_result(const ndp_dry_run *d, const ndp_model *m, ndp_cluster_plan *links,
+                               const ndp_plan_need *need, ndp_plan_output *out) {
+    ndp_json_out *results = &out->results;
+    ndp_str *text = &out->report.text;
     const ndp_job *j = d->job;
     const ndp_plan_capacity c = ndp_plan_capacity_of(d, &links->cluster);
     bool fits = ndp_plan_fits(&c, need);
-    ndp_str line = {0};
+    ndp_str line = {0}, only = {0};
+    ndp_config_planned_only(j->config, false, &only);
     add_need(j, need, &c, &line);
-    ndp_str_addf(out, "\n%s\n", line.data ? line.data : "");
+    ndp_str_addf(text, "\n%s\n", line.data ? line.data : "");
+    if (only.length)
+        ndp_str_addf(text, "only planned, does not run: %s\n", only.data);
     ndp_json_open(results, NULL, '{');
-    ndp_json_put_int(results, "place", place);
+    ndp_json_put_int(results, "place", ++out->n);
     ndp_json_put_text(results, "cluster", links->cluster.name);
     ndp_json_put_int(results, "nodes", ndp_plan_nodes(&links->map));
     ndp_json_open(results, "layout", '{');
@@ -84,10 +194,15 @@ ndp_status ndp_plan_put_result(const ndp_dry_run *d, const ndp_cluster_plan *lin
         ndp_json_put_null(results, "why_not");
     else
         put_why("memory", line.data, results);
-    ndp_json_put_bool(results, "runs", true);
+    ndp_json_put_bool(results, "runs", only.length == 0);
     put_need(need, &c, results);
     ndp_str_release(&line);
-    ndp_status st = fits ? NDP_OK : ndp_plan_put_nearest(d, links, out, results);
+    ndp_str_release(&only);
+    ndp_status st = add_time(d, m, links, out->report.save, &out->first_seconds, text, results);
+    if (st == NDP_OK && !fits)
+        st = ndp_plan_put_nearest(d, links, text, results);
+    if (out->n == 1 && out->search.text.length)
+        ndp_str_addf(&results->text, ", %s", out->search.text.data);
     ndp_json_close(results, '}');
     return st;
 }

@@ -83,6 +83,9 @@ static int *block_of(const ndp_builder *b, const ndp_unit_run *r, ndp_base base,
     case NDP_BASE_SAVED_INPUT:
         *bytes = u->saved_input_bytes, *role = ndp_block_role(number, NDP_SLOT_SAVED_INPUT);
         return &s->saved_input;
+    case NDP_BASE_KEPT:
+        *bytes = u->kept_bytes, *role = ndp_block_role(number, NDP_SLOT_SELECTED);
+        return &s->kept;
     default:
         *bytes = u->between_bytes, *role = ndp_block_role(number, NDP_SLOT_BETWEEN);
         return &s->between;
@@ -229,7 +232,8 @@ static ndp_status take_tables(ndp_builder *b) {
     }
     b->begun = b->gathered + buffers;
     for (size_t i = 0; i < slots; i++)
-        b->slots[i] = (ndp_slot){NDP_NONE, NDP_NONE, NDP_NONE, NDP_NONE, NDP_NONE, {NDP_NONE, NDP_NONE}, {false}};
+        b->slots[i] =
+            (ndp_slot){NDP_NONE, NDP_NONE, NDP_NONE, NDP_NONE, NDP_NONE, NDP_NONE, {NDP_NONE, NDP_NONE}, {false}};
     for (size_t i = 0; i < buffers; i++) {
         b->gradients[i] = (ndp_gradient){.block = NDP_NONE, .writes = writes + i * accumulation, .last = NDP_NONE};
         b->gathered[i] = b->begun[i] = NDP_NONE;

@@ -11,7 +11,7 @@
 /* ---- building ---- */
 
 static ndp_status lower_units(ndp_engine *e) {
-    ndp_lower_opts opts = {.exec = e->opts.step.exec};
+    ndp_lower_opts opts = {.exec = e->opts.step.exec, .selective = e->opts.step.recompute == NDP_RECOMPUTE_SELECTIVE};
     for (int g = 0; g < e->model.n_graphs; g++)
         NDP_TRY(ndp_lower(&e->model.graphs[g], &opts, &e->units[g]));
     return NDP_OK;

@@ -16,6 +16,7 @@
 #include "graph/lower.h"
 #include "model/model.h"
 #include "optim/groups.h"
+#include "parallel/recompute.h"
 #include "parallel/row_cut.h"
 #include "parallel/shard.h"
 #include "parallel/stages.h"
@@ -162,7 +163,8 @@ typedef struct ndp_step_opts {
     const ndp_exec *exec; /* borrowed while the engine or program lives */
     int node_ranks;       /* that may share memory; 0 (of an engine only): as many as the transport says */
     int accumulation;
-    bool reshard, recompute;
+    bool reshard;
+    ndp_recompute recompute;
     bool reduce_once;             /* gradients are reduced at the end of the update, not of each micro-batch */
     ndp_folding_rule fold;        /* other than 0: for comparisons */
     const ndp_schedule *schedule; /* borrowed while the program is built; NULL: one stage, micro-batches in order */

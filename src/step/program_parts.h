@@ -20,14 +20,22 @@ typedef struct ndp_unit_run {
 /* Blocks of a unit and a micro-batch; NDP_NONE until a run needs them. */
 typedef struct ndp_slot {
     int output, grad_input; /* the boundary after the unit; the gradient of the one before it */
-    int saved, saved_input, between;
+    int saved, saved_input, kept, between;
     int receive[2];  /* begin of the receive of `output`, of `grad_input`, if they come from another stage */
     bool arrived[2]; /* it was waited for */
 } ndp_slot;
 
-/* The role of a block of a unit's slots: of `output`, `grad_input`, `saved`, `saved_input`, `between`, in this order.
- */
-enum { NDP_SLOT_OUTPUT, NDP_SLOT_GRAD_INPUT, NDP_SLOT_SAVED, NDP_SLOT_SAVED_INPUT, NDP_SLOT_BETWEEN, NDP_SLOT_BLOCKS };
+/* The role of a block of a unit's slots: of `output`, `grad_input`, `saved`, `saved_input`, `kept`, `between`, in
+ * this order. */
+enum {
+    NDP_SLOT_OUTPUT,
+    NDP_SLOT_GRAD_INPUT,
+    NDP_SLOT_SAVED,
+    NDP_SLOT_SAVED_INPUT,
+    NDP_SLOT_SELECTED,
+    NDP_SLOT_BETWEEN,
+    NDP_SLOT_BLOCKS
+};
 static inline int ndp_block_role(int unit_number, int slot_block) { return unit_number * NDP_SLOT_BLOCKS + slot_block; }
 
 /* Pending sends to one rank in one direction, oldest first. */

@@ -1,6 +1,7 @@
-/* The simulation. Each rank walks its calls until it blocks in a wait whose end is not known yet; what has happened on
- * a rank stays as it is, so the order in which ranks advance does not matter. A blocked rank is in the list of what it
- * is blocked on, and advances again when that has happened, so the work is linear in the number of calls.
+/* The simulation. The rank whose time is the earliest walks its calls until another is earlier, or it blocks in a wait
+ * whose end is not known yet. So operations begin in the order of time, which is the order in which links take them;
+ * but for links, what has happened on a rank stays as it is, whatever others do. A blocked rank is in the list of what
+ * it is blocked on, and advances again when that has happened, so the work is linear in the number of calls.
  *
  * The one exception is a send that is waited for before its receiver's wait for it: it may be copied in another wait of
  * the receiver, which ends at a time that is not known while the receiver is blocked in it. If no rank can advance, the
@@ -30,8 +31,10 @@ typedef struct rank {
     int event;           /* its next event; while it is blocked, that of its wait */
     double now;
     double copied; /* when the send in whose wait it is blocked is copied, if copy_earliest found it; else negative */
-    rank_list senders; /* blocked in the waits for sends that this rank copies */
-    int next;          /* in a list of ranks */
+    rank_list senders;           /* blocked in the waits for sends that this rank copies */
+    int next;                    /* in a list of ranks */
+    double moves;                /* until then, something that it has begun moves */
+    double free[NDP_BUSY_LINKS]; /* when its links have passed what was begun */
 } rank;
 
 typedef struct simulation {
@@ -42,7 +45,7 @@ typedef struct simulation {
     operation **operations;
     ndp_instr_time **events;         /* by track, by event: when it happened; NULL with `background` */
     double (*streams)[NDP_CHANNELS]; /* by a group's first track: the end of the channel's last collective */
-    rank_list ready;
+    int *ready, n_ready;             /* a heap of the ranks that are not blocked, the earliest first */
 } simulation;
 
 static const ndp_track *track(const simulation *s, int i) { return &s->tracks.items[i]; }
@@ -58,10 +61,34 @@ static int take(simulation *s, rank_list *list) {
     return i;
 }
 
+/* Of two ranks at one time the first one is the earlier. */
+static bool earlier(const simulation *s, int a, int b) {
+    return s->ranks[a].now < s->ranks[b].now || (s->ranks[a].now == s->ranks[b].now && a < b);
+}
+
+static void add_ready(simulation *s, int i) {
+    int at = s->n_ready++;
+    for (; at > 0 && earlier(s, i, s->ready[(at - 1) / 2]); at = (at - 1) / 2)
+        s->ready[at] = s->ready[(at - 1) / 2];
+    s->ready[at] = i;
+}
+
+static int take_earliest(simulation *s) {
+    int first = s->ready[0], last = s->ready[--s->n_ready], at = 0;
+    for (int child; (child = 2 * at + 1) < s->n_ready; at = child) {
+        child += child + 1 < s->n_ready && earlier(s, s->ready[child + 1], s->ready[child]);
+        if (earlier(s, last, s->ready[child]))
+            break;
+        s->ready[at] = s->ready[child];
+    }
+    s->ready[at] = last;
+    return first;
+}
+
 /* Blocked ranks advance again. */
 static void wake(simulation *s, rank_list *list) {
     while (*list)
-        put(s, &s->ready, take(s, list));
+        add_ready(s, take(s, list));
 }
 
 static bool block(simulation *s, rank_list *list, int i) {
@@ -90,6 +117,44 @@ static bool all_begun(const simulation *s, int i, int begin, const operation *op
                                                        : 2);
 }
 
+/* Track k takes part in the operation that begins in an event of track i, and its links are used. */
+static bool takes_part(const simulation *s, int k, int i, int begin) {
+    const ndp_track *t = track(s, i);
+    const ndp_comm_event *e = &t->events[begin];
+    int channel = ndp_comm_event_channel(e);
+    if (!ndp_comm_event_is_message(e))
+        return track(s, k)->members[channel] && track(s, k)->first[channel] == t->first[channel];
+    return k == (ndp_comm_event_kind(e) == NDP_SEND ? i : t->other[begin]);
+}
+
+/* An operation that all have begun waits for its links, and keeps them busy. A message does not wait behind a
+ * collective, which would stop a pipeline for each buffer that is reduced: it moves at half the rate until the link is
+ * free, and what comes after the collective waits for both. */
+static void use_links(simulation *s, int i, int begin, const ndp_call *call, operation *op) {
+    if (!s->costs->links && s->costs->beside == 0)
+        return;
+    double busy[NDP_BUSY_LINKS] = {0}, shared = 0;
+    bool message = ndp_comm_event_is_message(&track(s, i)->events[begin]);
+    if (s->costs->links)
+        s->costs->links(s->costs->user, track(s, i)->program, call, busy);
+    for (int k = 0; k < s->tracks.n; k++)
+        for (int l = 0; l < NDP_BUSY_LINKS && takes_part(s, k, i, begin); l++) {
+            double until = busy[l] > 0 ? s->ranks[k].free[l] : 0;
+            shared = message ? fmax(shared, fmin(busy[l], until - op->start)) : 0;
+            op->start = message ? op->start : fmax(op->start, until);
+        }
+    op->seconds += shared;
+    for (int k = 0; k < s->tracks.n; k++) {
+        rank *r = &s->ranks[k];
+        if (!takes_part(s, k, i, begin))
+            continue;
+        r->moves = fmax(r->moves, op->start + op->seconds);
+        for (int l = 0; l < NDP_BUSY_LINKS; l++)
+            if (busy[l] > 0)
+                r->free[l] = fmax(r->free[l], op->start) + busy[l];
+    }
+}
+
 static void begin_call(simulation *s, int i, const ndp_call *call) {
     rank *r = &s->ranks[i];
     const ndp_track *t = track(s, i);
@@ -105,8 +170,10 @@ static void begin_call(simulation *s, int i, const ndp_call *call) {
     if (!ndp_comm_event_is_message(e)) {
         double *over = &s->streams[t->first[channel]][channel];
         op->start = fmax(op->start, *over);
+        use_links(s, i, r->event, call, op);
         *over = op->start + op->seconds;
-    }
+    } else
+        use_links(s, i, r->event, call, op);
     wake(s, &op->blocked);
 }
 
@@ -187,12 +254,24 @@ static bool wait_ends(simulation *s, int i, double *end) {
     return true;
 }
 
+/* When a kernel of that cost ends: slower while something moves. */
+static double kernel_ends(const simulation *s, const rank *r, double seconds) {
+    double slower = 1 + s->costs->beside, beside = fmax(r->moves - r->now, 0);
+    return seconds * slower <= beside ? r->now + seconds * slower : r->now + seconds + beside * (1 - 1 / slower);
+}
+
+static void tell(const simulation *s, int i, const ndp_call *call, double seconds) {
+    if (s->costs->spent && seconds > 0)
+        s->costs->spent(s->costs->into, i, s->ranks[i].in, call, seconds);
+}
+
 /* Runs one call; false: the rank is blocked in it. */
 static bool run_call(simulation *s, int i, const ndp_call *call, double *waited) {
     rank *r = &s->ranks[i];
     double start = r->now, end = start;
     if (call->kind == NDP_CALL_KERNEL) {
-        r->now += s->costs->seconds(s->costs->user, track(s, i)->program, r->in, call);
+        r->now = kernel_ends(s, r, s->costs->seconds(s->costs->user, track(s, i)->program, r->in, call));
+        tell(s, i, call, r->now - start);
         return true;
     }
     if (call->kind == NDP_CALL_BEGIN)
@@ -205,6 +284,7 @@ static bool run_call(simulation *s, int i, const ndp_call *call, double *waited)
     r->now = end;
     r->copied = -1;
     *waited += end - start;
+    tell(s, i, call, end - start);
     if (call->kind == NDP_CALL_WAIT)
         wake(s, &r->senders);
     return true;
@@ -214,25 +294,29 @@ static bool run_call(simulation *s, int i, const ndp_call *call, double *waited)
 static void next_instr(simulation *s, int i) {
     rank *r = &s->ranks[i];
     const ndp_program *p = track(s, i)->program;
-    r->in = ndp_program_next(p, NDP_ALL_ITERATIONS, &r->at) ? &p->instrs[r->at.at] : NULL;
+    r->in = ndp_program_next(p, s->costs->visits, &r->at) ? &p->instrs[r->at.at] : NULL;
     r->call = (ndp_walk){0};
-    if (r->in)
+    if (r->in && s->times)
         s->times[i][r->at.executed].start = r->now;
 }
 
-/* Runs one rank until it blocks. */
+/* Runs one rank until it blocks, or another is earlier. */
 static void advance(simulation *s, int i) {
     rank *r = &s->ranks[i];
     for (; r->in; next_instr(s, i)) {
-        ndp_instr_time *time = &s->times[i][r->at.executed];
+        ndp_instr_time none = {0}, *time = s->times ? &s->times[i][r->at.executed] : &none;
         double waited = 0; /* of an instruction that is one call, its own time says it */
         int n;
         ndp_repeats repeats;
         const ndp_call *calls = ndp_instr_calls(track(s, i)->program, r->in, &n, &repeats);
-        do
+        do {
+            if (s->n_ready > 0 && earlier(s, s->ready[0], i)) {
+                add_ready(s, i);
+                return;
+            }
             if (!run_call(s, i, &calls[r->call.at], r->in->code == NDP_DO_RUN ? &time->waited : &waited))
                 return;
-        while (ndp_walk_next(&repeats, n, NDP_ALL_ITERATIONS, &r->call));
+        } while (ndp_walk_next(&repeats, n, NDP_ALL_ITERATIONS, &r->call));
         time->end = r->now;
     }
 }
@@ -242,11 +326,11 @@ static ndp_status run_all(simulation *s) {
         s->ranks[i].copied = -1;
         s->ranks[i].at = NDP_WALK_START;
         next_instr(s, i);
-        put(s, &s->ready, i);
+        add_ready(s, i);
     }
     do
-        while (s->ready)
-            advance(s, take(s, &s->ready));
+        while (s->n_ready > 0)
+            advance(s, take_earliest(s));
     while (copy_earliest(s));
     for (int i = 0; i < s->tracks.n; i++)
         if (s->ranks[i].in)
@@ -258,19 +342,25 @@ static ndp_status run_all(simulation *s) {
 
 static ndp_status take_memory(simulation *s, ndp_simulation *out) {
     size_t n = (size_t)s->tracks.n + 1;
-    *out = (ndp_simulation){calloc(n, sizeof *out->times), calloc(n, sizeof *out->parts), 0, s->tracks.n};
+    bool times = !s->costs->spent;
+    *out = (ndp_simulation){.n = s->tracks.n};
+    if (times)
+        out->times = calloc(n, sizeof *out->times), out->parts = calloc(n, sizeof *out->parts);
+    s->ready = calloc(n, sizeof *s->ready);
     s->ranks = calloc(n, sizeof *s->ranks);
     s->operations = calloc(n, sizeof *s->operations);
     s->events = calloc(n, sizeof *s->events);
     s->streams = calloc(n, sizeof *s->streams);
-    bool ok = out->times && out->parts && s->ranks && s->operations && s->events && s->streams;
+    bool ok =
+        (!times || (out->times && out->parts)) && s->ready && s->ranks && s->operations && s->events && s->streams;
     for (int i = 0; ok && i < s->tracks.n; i++) {
         const ndp_track *t = track(s, i);
         size_t events = (size_t)t->n + 1;
-        out->times[i] = calloc((size_t)ndp_program_executed(t->program) + 1, sizeof *out->times[i]);
+        if (times)
+            out->times[i] = calloc((size_t)ndp_program_executed(t->program) + 1, sizeof *out->times[i]);
         s->operations[i] = calloc(events, sizeof *s->operations[i]);
         s->events[i] = s->costs->background ? NULL : calloc(events, sizeof *s->events[i]);
-        ok = out->times[i] && s->operations[i] && (s->events[i] || s->costs->background);
+        ok = (!times || out->times[i]) && s->operations[i] && (s->events[i] || s->costs->background);
     }
     s->times = out->times;
     return ok ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory to simulate %d programs", s->tracks.n);
@@ -284,6 +374,7 @@ static void release(simulation *s) {
             free(s->events[i]);
     }
     free(s->ranks);
+    free(s->ready);
     free(s->operations);
     free(s->events);
     free(s->streams);
@@ -293,14 +384,16 @@ static void release(simulation *s) {
 ndp_status ndp_simulate(const ndp_program *const *programs, int n, const ndp_step_costs *costs, ndp_simulation *out) {
     simulation s = {.costs = costs};
     *out = (ndp_simulation){0};
-    ndp_status st = ndp_tracks_match(programs, n, NDP_ALL_ITERATIONS, &s.tracks);
+    ndp_status st = ndp_tracks_match(programs, n, costs->visits, &s.tracks);
     if (st == NDP_OK)
         st = take_memory(&s, out);
     if (st == NDP_OK)
         st = run_all(&s);
     for (int i = 0; st == NDP_OK && i < n; i++)
         out->makespan = fmax(out->makespan, s.ranks[i].now);
-    for (int i = 0; st == NDP_OK && i < n; i++) {
+    for (int i = 0; st == NDP_OK && i < n; i++)
+        tell(&s, i, NULL, out->makespan - s.ranks[i].now);
+    for (int i = 0; st == NDP_OK && i < n && out->times; i++) {
         ndp_step_parts(programs[i], out->times[i], ndp_program_executed(programs[i]), out->parts[i]);
         out->parts[i][NDP_PART_IDLE] = out->makespan - s.ranks[i].now;
     }

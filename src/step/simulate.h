@@ -2,12 +2,13 @@
  * --timeline` draws the result. It knows no schedule and no axis, only programs, so it can price any layout.
  *
  * A rank has a stream of its kernels and waits, and one of collectives for each channel. Units' lists are walked like
- * the program.
+ * the program. Ranks advance in the order of their time.
  *
- *     kernel               takes its cost
+ *     kernel               takes its cost; more of it while something that its rank has begun moves (`beside`)
  *     begin                takes nothing
- *     collective           starts when all its members have begun it and those before it on its channel are over, and
- *                          takes its cost; the rank's wait ends when it is over
+ *     collective           starts when all its members have begun it, those before it on its channel are over, and the
+ *                          links that it uses have passed what was begun before it (`links`); it takes its cost, and
+ *                          the rank's wait ends when it is over
  *     wait, receive        until the send has begun, and the cost of the message after that: the receiver copies
  *     wait, send           until the receiver has copied, in this message's wait or in any earlier wait after both
  *                          sides have begun
@@ -20,12 +21,24 @@
 #include "graph/price.h"
 #include "step/step_parts.h"
 
+enum { NDP_BUSY_LINKS = 8 };
+
 /* What calls cost. `seconds` is called with a kernel, or the begin of a collective or message; `in` is the instruction
  * that it is, or in whose list it is. It returns seconds >= 0, the same for all members or sides. */
 typedef struct ndp_step_costs {
     double (*seconds)(const void *user, const ndp_program *p, const ndp_instr *in, const ndp_call *call);
     const void *user;
     bool background; /* messages move while ranks compute, as over a network card; false: a rank copies in its waits */
+    /* How long the operation keeps each of its rank's links busy, set to 0: a link passes one after the other, the
+     * first begun first. Of a message, the sender's. NULL: operations of several channels do not get in each other's
+     * way. */
+    void (*links)(const void *user, const ndp_program *p, const ndp_call *call, double busy[NDP_BUSY_LINKS]);
+    double beside; /* kernels take (1 + beside) times their cost while an operation of their rank moves */
+    /* Told how long each kernel and wait of program i takes, and with `in` NULL how long it has ended before the last
+     * one; then the simulation has no times and no parts. NULL: it has. */
+    void (*spent)(void *into, int i, const ndp_instr *in, const ndp_call *call, double seconds);
+    void *into;
+    ndp_visits visits; /* of repeated ranges; {0}: all iterations */
 } ndp_step_costs;
 
 /* A `seconds` for ndp_step_costs whose `user` is an ndp_price. */
@@ -33,7 +46,7 @@ double ndp_price_seconds(const void *price, const ndp_program *p, const ndp_inst
 
 typedef struct ndp_simulation {
     ndp_instr_time **times;     /* by program, by instruction in the order of execution (ndp_walk.executed) */
-    double (*parts)[NDP_PARTS]; /* by program: what it does from 0 to `makespan` */
+    double (*parts)[NDP_PARTS]; /* by program: what it does from 0 to `makespan`; both NULL with costs.spent */
     double makespan;            /* the end of the last instruction of all */
     int n;                      /* programs */
 } ndp_simulation;

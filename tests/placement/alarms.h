@@ -69,7 +69,7 @@ static inline world_way way_on(const int sizes[5], int bits) {
     world_way y = {.layout = NDP_LAYOUT_ONE,
                    .parallel = {!(bits & 1), bits & 2 ? NDP_CP_ALL_GATHER : NDP_CP_RING, !(bits & 4)},
                    .reshard = bits & 1,
-                   .recompute = bits & 2,
+                   .recompute = bits & 2 ? 1 + bits % 2 : 0,
                    .gathered = bits & 4,
                    .compute = (ndp_dtype[]){NDP_F32, NDP_BF16, NDP_F64}[bits % 3],
                    .micro_batches = 1 + bits % 4};

@@ -13,7 +13,8 @@ enum { WORLD_ROWS = 13, WORLD_DOCUMENTS = 2, WORLD_TEXT = 320 };
 typedef struct world_way {
     ndp_layout layout;
     ndp_parallel parallel;
-    bool reshard, recompute, gathered, reduce_once;
+    bool reshard, gathered, reduce_once;
+    ndp_recompute recompute;
     ndp_dtype compute;
     ndp_optimizer_name optimizer;
     ndp_pipeline_kind kind; /* with pp > 1 */
@@ -62,7 +63,7 @@ static inline const char *world_text(const planned *w, char out[WORLD_TEXT]) {
              : y->row_loss ? " with a loss of logits"
                            : "",
              ndp_layout_text(&y->layout, layout, sizeof layout), pipeline, y->micro_batches, ndp_dtype_name(y->compute),
-             ndp_optimizers[y->optimizer]->name, y->reshard ? ", reshard" : "", y->recompute ? ", recompute" : "",
+             ndp_optimizers[y->optimizer]->name, y->reshard ? ", reshard" : "", y->recompute == NDP_RECOMPUTE_SELECTIVE ? ", selective recompute" : y->recompute ? ", recompute" : "",
              y->gathered ? ", gathered" : "", y->reduce_once ? ", reduced once" : "",
              y->parallel.tp_sequence_parallel ? "" : ", whole rows",
              y->parallel.cp_method == NDP_CP_ALL_GATHER ? ", cp all_gather" : "",
@@ -255,7 +256,7 @@ static inline world_way world_choices(const ndp_layout *l, uint64_t i) {
                    .parallel = {world_draw(i, ROWS, 3) > 0, world_draw(i, RING, 3) ? NDP_CP_RING : NDP_CP_ALL_GATHER,
                                 world_draw(i, ZIGZAG, 3) > 0},
                    .reshard = world_draw(i, RESHARD, 2),
-                   .recompute = world_draw(i, RECOMPUTE, 3) == 0,
+                   .recompute = world_draw(i, RECOMPUTE, 3) == 0 ? 1 + i % 2 : 0,
                    .gathered = world_draw(i, GATHERED, 3) > 0,
                    .reduce_once = l->size[NDP_PP] > 1 || world_draw(i, ONCE, 3) == 0,
                    .compute = NDP_F64,

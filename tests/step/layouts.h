@@ -19,7 +19,8 @@ typedef struct result {
 typedef struct way {
     int size[5]; /* dp_replicate, dp_shard, cp, sp, tp */
     int samples; /* 0: SAMPLES */
-    bool reshard, recompute, gathered, unclipped, staged;
+    bool reshard, gathered, unclipped, staged;
+    ndp_recompute recompute;
     ndp_parallel parallel;
     ndp_optimizer_name optimizer;
     const ndp_update_entry *entries; /* of groups; the model says which tensors they name */
@@ -116,11 +117,16 @@ static inline ndp_status body(ndp_transport *t, void *arg) {
     return st;
 }
 
+static inline const char *recompute_text(ndp_recompute r) {
+    static const char *const texts[] = {"", ", recompute", ", selective recompute"};
+    return texts[r];
+}
+
 static inline const char *text_of(const way *w, char *out, size_t size) {
     char layout[160];
     ndp_layout l = layout_of(w);
     snprintf(out, size, "%s%s%s%s%s%s%s", ndp_layout_text(&l, layout, sizeof layout), w->reshard ? ", reshard" : "",
-             w->recompute ? ", recompute" : "", w->gathered ? ", gathered" : "",
+             recompute_text(w->recompute), w->gathered ? ", gathered" : "",
              w->parallel.tp_sequence_parallel ? "" : ", whole rows",
              w->parallel.cp_method == NDP_CP_ALL_GATHER ? ", cp all_gather" : "",
              w->parallel.cp_zigzag ? "" : ", contiguous");

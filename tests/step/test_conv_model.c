@@ -119,7 +119,7 @@ static void layouts(ndp_dtype compute, const ndp_device *device, const bounds *b
     conv_model(compute, ROWS, &m);
     result one = run(&m, device, &(way){.size = {1, 1, 1, 1, 1}, .parallel = NDP_PARALLEL_INIT});
     for (int i = 0; i < NDP_COUNT(of); i++) {
-        way w = {.reshard = i % 2, .recompute = i % 3 == 0, .gathered = i > 1, .parallel = NDP_PARALLEL_INIT};
+        way w = {.reshard = i % 2, .recompute = i % 3, .gathered = i > 1, .parallel = NDP_PARALLEL_INIT};
         w.parallel.tp_sequence_parallel = !of[i].whole_rows;
         memcpy(w.size, of[i].size, sizeof w.size);
         check_against(&m, device, &w, &one, bound);

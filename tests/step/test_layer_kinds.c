@@ -61,7 +61,7 @@ static void on_layouts(ndp_dtype compute, const ndp_device *device, ndp_optimize
         run(&m, device, &(way){.size = {1, 1, 1, 1, 1}, .parallel = NDP_PARALLEL_INIT, .optimizer = optimizer});
     for (int i = 0; i < NDP_COUNT(sizes); i++) {
         way w = {.reshard = i % 2,
-                 .recompute = i % 3 == 0,
+                 .recompute = i % 3,
                  .gathered = i > 2,
                  .parallel = NDP_PARALLEL_INIT,
                  .optimizer = optimizer};

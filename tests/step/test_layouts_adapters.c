@@ -91,7 +91,7 @@ static void check_adapter(const ndp_facts *facts, const variant *v, ndp_dtype co
     check_frozen(&m, &one);
     check_trains(&m, &one);
     for (int i = first; i < NDP_COUNT(layout_sizes); i += step) {
-        way w = {.reshard = i % 2, .recompute = i % 3 == 0, .gathered = i % 5 > 2, .parallel = NDP_PARALLEL_INIT};
+        way w = {.reshard = i % 2, .recompute = i % 3, .gathered = i % 5 > 2, .parallel = NDP_PARALLEL_INIT};
         memcpy(w.size, layout_sizes[i], sizeof w.size);
         if (v->base == NDP_PACKING_NF4 && w.size[4] > 1)
             continue; /* blocks of 64 elements are larger than a rank's part of these matrices: refused */

@@ -9,7 +9,7 @@ static const int sizes[][5] = {{1, 1, 1, 1, 1}, {1, 2, 1, 1, 1}, {2, 1, 1, 1, 1}
 static result run_on(const ndp_model *m, const ndp_device *device, int i, ndp_optimizer_name optimizer) {
     way w = {.samples = 12,
              .reshard = i % 2,
-             .recompute = i % 3 == 0,
+             .recompute = i % 3,
              .gathered = i % 4 > 1,
              .unclipped = true, /* the norm is a sum over segments, in their order */
              .parallel = NDP_PARALLEL_INIT,
@@ -64,7 +64,7 @@ static void every_layout_is_one_rank(void **state) {
             for (int i = 1; i < NDP_COUNT(sizes); i++) {
                 if (SAMPLES % (sizes[i][0] * sizes[i][1]) != 0)
                     continue;
-                w.reshard = i % 2, w.recompute = i % 3 == 0, w.gathered = i % 4 > 1;
+                w.reshard = i % 2, w.recompute = i % 3, w.gathered = i % 4 > 1;
                 w.parallel.tp_sequence_parallel = i % 5 != 0;
                 memcpy(w.size, sizes[i], sizeof w.size);
                 check_against(&m, &ndp_device_ref, &w, &one, &exact);

@@ -84,7 +84,7 @@ static void check_sums(const job *j, const ndp_simulation *t) {
 /* Compares the parts of both simulations, and adds them to `seen`. */
 static void check_programs(const pipeline_setup *s, const job *j, naive *n, double seen[NDP_PARTS]) {
     for (int background = 0; background < 2; background++) {
-        const ndp_step_costs costs = {ndp_price_seconds, &price, background};
+        const ndp_step_costs costs = {.seconds = ndp_price_seconds, .user = &price, .background = background};
         ndp_simulation t;
         naive_run(n, s->programs, pipeline_world(s), background, &price);
         CHECK_OK(ndp_simulate(s->programs, n->n_ranks, &costs, &t));

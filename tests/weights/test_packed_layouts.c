@@ -210,7 +210,7 @@ static void check_layouts(const char *config, ndp_dtype compute, const ndp_devic
     check_unpacked(config, compute, device, how, &one);
     for (int i = short_or_all(how == NDP_PACKING_NF4, 0); i < NDP_COUNT(sizes); i += short_or_all(3, 1)) {
         way w = {.reshard = i % 2,
-                 .recompute = i % 3 == 0,
+                 .recompute = i % 3,
                  .gathered = i % 4 > 1,
                  .parallel = NDP_PARALLEL_INIT,
                  .fill = fill_and_check};

@@ -1,0 +1,114 @@
+/* The ways in which a job is planned: as it is, on a cluster, in several layouts, or in the fastest ones (search.h). */
+#include "cluster/cluster.h"
+#include "job/job_shown.h"
+#include "plan/plan_report.h"
+
+#include <stdlib.h>
+
+/* ---- ways of a job: on a cluster, in several layouts ---- */
+
+/* The job as a cluster runs it: on its kind of device, and as many ranks as it has, where nothing says otherwise. */
+static ndp_status take_cluster(const ndp_plan_opts *o, ndp_config *c) {
+    ndp_cluster cluster;
+    NDP_CHECK(!o->ranks_per_node, "--ranks-per-node and --cluster both say how many ranks a node has: leave out one of "
+                                  "the two");
+    if (o->as_run) /* which has its own device and ranks */
+        return NDP_OK;
+    NDP_TRY(ndp_cluster_find(o->cluster, &cluster));
+    bool gpus = !ndp_cluster_of_hosts(&cluster) && !ndp_config_given(c, "train", "device");
+    bool all = o->search || (c->train.ranks == 0 && (o->n_layouts || c->parallelism.size[NDP_DP_SHARD] == 0));
+    int devices = ndp_cluster_devices(&cluster);
+    ndp_cluster_release(&cluster);
+    if (all)
+        c->train.ranks = devices;
+    return gpus ? ndp_config_set(c, "train.device=cuda") : NDP_OK;
+}
+
+static ndp_status take_layout(const char *text, ndp_config *c) {
+    ndp_layout layout;
+    NDP_TRY(ndp_layout_parse_open(text, &layout));
+    for (int i = 0; i < NDP_SIZES; i++)
+        NDP_TRY(layout.size[i]
+                    ? ndp_config_setf(c, "parallelism.%s_size=%d", ndp_axis_name((ndp_axis)i), layout.size[i])
+                    : ndp_config_setf(c, "parallelism.%s_size=auto", ndp_axis_name((ndp_axis)i)));
+    return NDP_OK;
+}
+
+static ndp_status plan_config(const ndp_config *c, const ndp_plan_opts *o, ndp_plan_output *out) {
+    ndp_job j;
+    NDP_TRY(o->data ? ndp_job_init(c, 0, &j) : ndp_job_init_planned(c, 0, o->cluster, &j));
+    ndp_status st = ndp_plan_report_job(&j, o, out);
+    ndp_job_release(&j);
+    return st;
+}
+
+/* The job itself, or as a cluster and the layout say. */
+static ndp_status plan_way(const ndp_config *c, const ndp_plan_opts *o, const char *layout, ndp_plan_output *out) {
+    ndp_config way;
+    if (!o->cluster && !layout)
+        return plan_config(c, o, out);
+    NDP_TRY(ndp_config_copy(c, &way));
+    ndp_status st = o->cluster ? take_cluster(o, &way) : NDP_OK;
+    if (st == NDP_OK && layout)
+        st = take_layout(layout, &way);
+    if (st == NDP_OK)
+        st = (o->search ? ndp_plan_search : plan_config)(&way, o, out);
+    ndp_config_release(&way);
+    return st;
+}
+
+/* Members of the object are those of the first layout; the text has a block of each. */
+static ndp_status plan_all(const ndp_config *c, const ndp_plan_opts *o, ndp_plan_output *out) {
+    ndp_json_out first = {0};
+    ndp_status st = NDP_OK;
+    for (int i = 0; i < (o->n_layouts ? o->n_layouts : 1) && st == NDP_OK; i++) {
+        const char *layout = o->n_layouts ? o->layouts[i] : NULL;
+        if (o->n_layouts > 1)
+            ndp_str_addf(&out->report.text, "%slayout %s\n", i ? "\n" : "", layout);
+        out->report.json = (ndp_json_out){0};
+        ndp_json_open(&out->report.json, NULL, '{');
+        st = plan_way(c, o, layout, out);
+        if (i == 0)
+            first = out->report.json;
+        else
+            ndp_str_release(&out->report.json.text);
+    }
+    out->report.json = first;
+    return st;
+}
+
+static void put_results(ndp_plan_output *out) {
+    ndp_json_put_int(&out->report.json, "version", 1); /* of the members of a cluster */
+    ndp_json_put_int(&out->report.json, "considered", out->considered ? out->considered : out->n);
+    ndp_json_put_int(&out->report.json, "priced", out->considered ? out->priced : out->n);
+    ndp_json_open(&out->report.json, "rejected", '{');
+    ndp_json_put_int(&out->report.json, "memory", out->by_memory);
+    ndp_json_put_int(&out->report.json, "rule", out->by_rule);
+    ndp_json_put_int(&out->report.json, "bound", out->by_bound);
+    ndp_json_close(&out->report.json, '}');
+    ndp_json_open(&out->report.json, "results", '[');
+    ndp_str_add(&out->report.json.text, out->results.text.data ? out->results.text.data : "");
+    ndp_json_close(&out->report.json, ']');
+}
+
+ndp_status ndp_plan(const ndp_config *c, const ndp_plan_opts *o, char **text) {
+    NDP_NOT_NULL(c, o, text);
+    ndp_plan_output out = {0};
+    NDP_CHECK(!o->json || (!o->program && !o->placements), "a program and placements are printed as text, not as JSON");
+    NDP_CHECK(!o->search || (o->cluster && !o->n_layouts && !o->program && !o->data),
+              "a search needs a cluster, and has no layouts, program or data of its own");
+    NDP_CHECK(o->n_layouts <= 1 || (!o->schedule && !o->timeline && !o->layout_picture),
+              "%d layouts would write the same file: give one --layout", o->n_layouts);
+    ndp_status st = plan_all(c, o, &out);
+    if (st == NDP_OK && o->cluster)
+        put_results(&out);
+    ndp_json_close(&out.report.json, '}');
+    char *whole = st == NDP_OK ? ndp_str_detach(o->json ? &out.report.json.text : &out.report.text) : NULL;
+    ndp_plan_report_release(&out.report);
+    ndp_str_release(&out.results.text);
+    ndp_str_release(&out.search.text);
+    if (st != NDP_OK)
+        return st;
+    *text = whole;
+    return whole ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for a text");
+}

@@ -1,0 +1,289 @@
+/* The search for the fastest layouts of a job on a cluster: best first. A candidate enters a heap with a bound that no
+ * program of its kind beats (search_bounds.h); one that comes out has its bound made tighter, and in the end its
+ * programs are built and its step simulated, as plan does for any layout. When the next bound is above the time of the
+ * last result that is shown, no other candidate can be among them.
+ *
+ * The job's global batch stays; what is chosen is the layout, the micro-batch, recompute, reshard_after_forward, and
+ * for a pipeline the schedule and its virtual stages. */
+#include "plan/search.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* How far a candidate is. */
+typedef enum level { LISTED, CUT, SCHEDULED, PRICED } level;
+
+typedef struct entry {
+    ndp_candidate c;
+    double bound; /* seconds */
+    level level;
+} entry;
+
+typedef struct search {
+    const ndp_plan_seek *of;
+    ndp_config way; /* the job's, with what a candidate says */
+    ndp_cut_costs costs;
+    ndp_known_links links;
+    entry *heap;
+    int n;
+    int64_t capacity;
+    double room;  /* bytes that a rank may have; infinite: not known */
+    double worst; /* seconds of the last one shown, once there are as many as that */
+    ndp_found *out;
+} search;
+
+/* ---- the heap ---- */
+
+/* Of equal bounds, the candidate that is further; then the order in which they were listed does not matter, since equal
+ * times are sorted at the end. */
+static bool before(const entry *a, const entry *b) {
+    return a->bound < b->bound || (a->bound == b->bound && a->level > b->level);
+}
+
+static ndp_status push(search *s, const entry *e) {
+    NDP_TRY(ndp_array_reserve(&s->heap, &s->capacity, s->n + 1, sizeof *s->heap));
+    int at = s->n++;
+    for (; at > 0 && before(e, &s->heap[(at - 1) / 2]); at = (at - 1) / 2)
+        s->heap[at] = s->heap[(at - 1) / 2];
+    s->heap[at] = *e;
+    return NDP_OK;
+}
+
+static entry pop(search *s) {
+    const entry first = s->heap[0], last = s->heap[--s->n];
+    int at = 0;
+    for (int child; (child = 2 * at + 1) < s->n; at = child) {
+        child += child + 1 < s->n && before(&s->heap[child + 1], &s->heap[child]);
+        if (before(&last, &s->heap[child]))
+            break;
+        s->heap[at] = s->heap[child];
+    }
+    s->heap[at] = last;
+    return first;
+}
+
+/* ---- candidates ---- */
+
+/* Schedules of a pipeline: the generated ones, with 1 to 8 virtual stages where a layer is left for each. */
+static ndp_status list_schedules(search *s, entry *e) {
+    static const int stages[] = {1, 2, 3, 4, 6, 7, 8};
+    int pp = e->c.layout.size[NDP_PP], layers = s->of->d->job->spec.layout.layers;
+    if (pp == 1) {
+        s->out->considered++;
+        return push(s, e);
+    }
+    for (int kind = 0; kind < NDP_PIPELINE_FILE; kind++)
+        for (int i = 0; i < NDP_COUNT(stages); i++) {
+            const ndp_pipeline_info *info = &ndp_pipeline_table[kind];
+            if (stages[i] < info->fewest || stages[i] > info->most || pp * stages[i] > layers)
+                continue;
+            if (s->of->only_schedule >= 0 && s->of->only_schedule != kind)
+                continue;
+            e->c.schedule = (ndp_pipeline_kind)kind, e->c.virtual_stages = stages[i];
+            s->out->considered++;
+            NDP_TRY(push(s, e));
+        }
+    return NDP_OK;
+}
+
+static ndp_status list_forms(search *s, entry *e) {
+    const ndp_config *c = s->of->d->job->config;
+    int shards = e->c.layout.size[NDP_DP_SHARD] * e->c.layout.size[NDP_CP] * e->c.layout.size[NDP_SP];
+    for (int recompute = NDP_RECOMPUTE_NONE; recompute <= NDP_RECOMPUTE_SELECTIVE; recompute++)
+        for (int reshard = 0; reshard < 2; reshard++) {
+            if (recompute == NDP_RECOMPUTE_SELECTIVE && (int)c->train.recompute != recompute)
+                continue;
+            if (shards == 1 && reshard != c->parallelism.reshard_after_forward)
+                continue;
+            e->c.recompute = (ndp_recompute)recompute, e->c.reshard = reshard;
+            NDP_TRY(list_schedules(s, e));
+        }
+    return NDP_OK;
+}
+
+/* A layout, with all micro-batches that divide the samples of a data rank. */
+static ndp_status list_layout(search *s, const ndp_layout *l) {
+    const ndp_job *j = s->of->d->job;
+    int ranks = l->size[NDP_DP_REPLICATE] * l->size[NDP_DP_SHARD], samples = j->batch.global_batch / ranks;
+    ndp_layout legal = *l;
+    if (ndp_layout_resolve(&legal, j->world, &j->spec.layout) != NDP_OK || j->batch.global_batch % ranks != 0) {
+        ndp_error_set(NDP_OK, "");
+        s->out->considered++, s->out->by_rule++;
+        return NDP_OK;
+    }
+    for (int micro = 1; micro <= samples; micro++) {
+        if (samples % micro != 0 || (int64_t)micro * j->config->data.sequence_length > INT32_MAX)
+            continue;
+        entry e = {.c = {.layout = *l, .micro_batch = micro, .accumulation = samples / micro, .virtual_stages = 1}};
+        NDP_TRY(list_forms(s, &e));
+    }
+    return NDP_OK;
+}
+
+static ndp_status list_layouts(search *s, ndp_layout l, int axis, int left) {
+    if (axis == NDP_AXES)
+        return left == 1 ? list_layout(s, &l) : NDP_OK;
+    for (int size = 1; size <= left; size++)
+        if (left % size == 0 && (size == 1 || ndp_axis_table[axis].built) && size <= s->of->most[axis]) {
+            l.size[axis] = size;
+            NDP_TRY(list_layouts(s, l, axis + 1, left / size));
+        }
+    return NDP_OK;
+}
+
+/* ---- one candidate ---- */
+
+void ndp_candidate_apply(const ndp_candidate *c, ndp_config *to) {
+    memcpy(to->parallelism.size, c->layout.size, sizeof to->parallelism.size);
+    to->parallelism.reshard_after_forward = c->reshard;
+    to->batch.micro_batch_size = c->micro_batch;
+    to->train.recompute = c->recompute;
+    if (c->layout.size[NDP_PP] == 1)
+        return;
+    to->pipeline.schedule = c->schedule;
+    to->pipeline.virtual_stages = c->virtual_stages;
+}
+
+static void fell_for_memory(search *s, const ndp_candidate *c, double bytes) {
+    if (s->out->by_memory++ == 0 || bytes < s->out->least_bytes)
+        s->out->least = *c, s->out->least_bytes = bytes;
+}
+
+/* The candidate's cut is priced. */
+static ndp_status price_cut(search *s, entry *e) {
+    const ndp_cut_cost *u;
+    NDP_TRY(ndp_cut_cost_of(&s->costs, s->of->d, s->of->price, &e->c, &u));
+    double bytes = ndp_least_bytes(s->of->d->job, u, &e->c);
+    if (bytes > s->room) {
+        fell_for_memory(s, &e->c, bytes);
+        return NDP_OK;
+    }
+    e->bound = fmax(e->bound, ndp_least_seconds(u, &e->c));
+    e->level = CUT;
+    return push(s, e);
+}
+
+/* A job that breaks a rule (heads, micro-batches of a schedule) falls. */
+static ndp_status take_job(search *s, const entry *e, ndp_job *j, bool *legal) {
+    ndp_candidate_apply(&e->c, &s->way);
+    ndp_status st = ndp_job_init_planned(&s->way, s->of->d->job->world, true, j);
+    *legal = st == NDP_OK;
+    if (st == NDP_ENOMEM || st == NDP_EBUG || st == NDP_OK)
+        return st;
+    ndp_error_set(NDP_OK, "");
+    s->out->by_rule++;
+    return NDP_OK;
+}
+
+static ndp_status schedule(search *s, entry *e, const ndp_job *j) {
+    const ndp_cut_cost *u;
+    double seconds = 0, sent;
+    ndp_device_price price = *s->of->price;
+    ndp_cluster_plan links = ndp_cluster_plan_of(s->of->price->links, j, &s->links);
+    price.links = &links;
+    NDP_TRY(ndp_cut_cost_of(&s->costs, s->of->d, s->of->price, &e->c, &u));
+    if (j->pipeline.ranks)
+        NDP_TRY(ndp_least_pipeline(j, u, &seconds));
+    NDP_TRY(ndp_least_sent(&price, j, u, &e->c, &sent));
+    e->bound = fmax(e->bound, fmax(seconds, sent));
+    e->level = SCHEDULED;
+    return push(s, e);
+}
+
+/* Keeps the results in the order of their times; the slowest gives way where there are as many as are shown. */
+static void keep(search *s, const ndp_result *r) {
+    ndp_found *f = s->out;
+    int at = f->n < NDP_SHOWN ? f->n++ : NDP_SHOWN - 1;
+    for (; at > 0 && f->results[at - 1].time.seconds > r->time.seconds; at--)
+        f->results[at] = f->results[at - 1];
+    f->results[at] = *r;
+    s->worst = f->n == NDP_SHOWN ? f->results[NDP_SHOWN - 1].time.seconds : INFINITY;
+}
+
+/* Builds the programs of a job and replays them. r->need: of its stages' first ranks, and if the step is below `most`,
+ * of all that may need more. */
+static ndp_status price_job(const ndp_plan_seek *of, ndp_known_links *known, const ndp_job *j, double room, double most,
+                            ndp_result *r) {
+    ndp_dry_run d;
+    ndp_model m;
+    ndp_device_price own = *of->price;
+    ndp_cluster_plan links = ndp_cluster_plan_of(of->price->links, j, known);
+    own.links = &links;
+    own.rows = j->model.rows;
+    ndp_device_price_forget(&own);
+    NDP_TRY(ndp_dry_run_init(&d, j, of->d->per_node, 0));
+    NDP_TRY(ndp_model_build(&j->spec, &j->model, &m));
+    ndp_status st = ndp_dry_run_keep(&d, &m);
+    if (st == NDP_OK)
+        st = ndp_step_time_of(&d, &m, &own, room, &r->time, &r->need);
+    if (st == NDP_OK && (double)r->need.peak <= room && r->time.seconds < most)
+        st = ndp_plan_fullest(&d, &m, &r->need);
+    ndp_dry_run_release(&d);
+    ndp_model_release(&m);
+    return st;
+}
+
+static ndp_status price(search *s, const entry *e, const ndp_job *j) {
+    ndp_result r = {.c = e->c};
+    s->out->priced++;
+    NDP_TRY(price_job(s->of, &s->links, j, s->room, s->worst, &r));
+    if ((double)r.need.peak > s->room)
+        fell_for_memory(s, &e->c, (double)r.need.peak);
+    else if (r.time.seconds < s->worst)
+        keep(s, &r);
+    return NDP_OK;
+}
+
+ndp_status ndp_plan_price_again(const ndp_plan_seek *of, const ndp_candidate *c, ndp_step_time *out) {
+    ndp_config way;
+    ndp_job j;
+    ndp_result r;
+    NDP_TRY(ndp_config_copy(of->d->job->config, &way));
+    ndp_candidate_apply(c, &way);
+    ndp_status st = ndp_job_init_planned(&way, of->d->job->world, true, &j);
+    if (st == NDP_OK) {
+        st = price_job(of, NULL, &j, INFINITY, 0, &r);
+        *out = r.time;
+        ndp_job_release(&j);
+    }
+    ndp_config_release(&way);
+    return st;
+}
+
+static ndp_status examine(search *s, entry *e) {
+    ndp_job j;
+    bool legal;
+    if (e->level == LISTED)
+        return price_cut(s, e);
+    NDP_TRY(take_job(s, e, &j, &legal));
+    if (!legal)
+        return NDP_OK;
+    ndp_status st = e->level == CUT ? schedule(s, e, &j) : price(s, e, &j);
+    ndp_job_release(&j);
+    return st;
+}
+
+/* ---- the whole ---- */
+
+ndp_status ndp_plan_find(const ndp_plan_seek *of, ndp_found *out) {
+    search s = {.of = of, .worst = INFINITY, .room = INFINITY, .out = out};
+    const ndp_plan_capacity c = ndp_plan_capacity_of(of->d, &of->price->links->cluster);
+    *out = (ndp_found){0};
+    if (c.bytes)
+        s.room = (double)(c.bytes - c.runtime);
+    NDP_TRY(ndp_config_copy(of->d->job->config, &s.way));
+    of->price->links->shared = &s.links;
+    ndp_status st = list_layouts(&s, (ndp_layout)NDP_LAYOUT_ONE, 0, of->d->job->world);
+    while (st == NDP_OK && s.n > 0 && s.heap[0].bound < s.worst && !(of->stop && of->stop(of->user))) {
+        entry e = pop(&s);
+        st = examine(&s, &e);
+    }
+    out->by_bound = s.n;
+    of->price->links->shared = NULL;
+    ndp_cut_costs_release(&s.costs);
+    ndp_known_links_release(&s.links);
+    ndp_config_release(&s.way);
+    free(s.heap);
+    return st;
+}
