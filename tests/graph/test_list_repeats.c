@@ -39,7 +39,7 @@ static void build(repeated *r, bool counted) {
     ndp_graph_repeat(&r->g, NDP_NODES_FORWARD, 2, MOST, counted ? count : NDP_NONE);
     ndp_graph_output(&r->g, op(r, &ndp_op_copy, "y", acc, NDP_NONE, NDP_NONE));
     CHECK_OK(r->g.status);
-    CHECK_OK(ndp_lower(&r->g, &(ndp_lower_opts){&exec}, &r->p));
+    CHECK_OK(ndp_lower(&r->g, &(ndp_lower_opts){.exec = &exec}, &r->p));
     for (int i = 0; i < T * C; i++)
         r->x[i] = 0.1 * i - 1;
 }

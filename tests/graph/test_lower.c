@@ -4,7 +4,7 @@
 
 static void lower(const ndp_graph *g, ndp_unit_program *p) {
     ndp_exec exec = {.device = &ndp_device_ref, .threads = 1};
-    ndp_lower_opts opts = {&exec};
+    ndp_lower_opts opts = {.exec = &exec};
     CHECK_OK(ndp_lower(g, &opts, p));
 }
 
@@ -137,7 +137,7 @@ static void an_output_read_by_its_backward(void **state) {
     small_graph s;
     ndp_unit_program p;
     ndp_exec exec = {.device = &ndp_device_ref, .threads = 1};
-    ndp_lower_opts opts = {&exec};
+    ndp_lower_opts opts = {.exec = &exec};
     small_begin(&s, "own");
     int x = ndp_graph_input(&s.g, T, C);
     int y = small_op(&s, &ndp_op_gelu, NULL, "y", x, NDP_NONE, NDP_NONE);

@@ -237,7 +237,8 @@ static void compare_with_all(const ndp_job *j, double *memory, double *time) {
         int64_t bytes = own.device + (d.device.host_memory ? own.pinned : 0);
         most = bytes > most ? bytes : most;
     }
-    CHECK_OK(ndp_simulate(programs, j->world, &(ndp_step_costs){ndp_price_seconds, &price, true}, &s));
+    CHECK_OK(ndp_simulate(programs, j->world,
+                          &(ndp_step_costs){.seconds = ndp_price_seconds, .user = &price, .background = true}, &s));
     CHECK_OK(ndp_dry_run_keep(&d, &m)); /* the trial's programs are those of the need */
     CHECK_OK(ndp_plan_fullest(&d, &m, &need));
     CHECK_OK(ndp_plan_try(&d, &m, &price, &trial));
@@ -268,7 +269,7 @@ static void the_first_ranks_stand_for_all(void **state) {
         }
         CHECK_OK(ndp_config_setf(c, "train.device=%s", i % 2 ? "cuda" : "cpu"));
         CHECK_OK(ndp_config_setf(c, "train.recompute=%s", i % 3 ? "none" : "block"));
-        bool legal = world > 1 && world <= MOST_RANKS && ndp_job_init_planned(c, 0, &j) == NDP_OK;
+        bool legal = world > 1 && world <= MOST_RANKS && ndp_job_init_planned(c, 0, true, &j) == NDP_OK;
         if (legal) {
             compare_with_all(&j, &bytes, &time);
             ndp_job_release(&j);
