@@ -61,18 +61,18 @@ typedef struct cell {
 
 /* Cells of one width. An item is in the cells of one level, of few cells each, and is compared with those that it meets
  * at every level: so long lives are not listed in every narrow cell. */
-typedef struct level {
+typedef struct cell_level {
     cell *cells;
     int n, width; /* steps of a cell */
-} level;
+} cell_level;
 enum { MOST_LEVELS = 16, WIDER = 4, SPANS = 4 };
 
 /* Room for one plan. */
 typedef struct planning {
     ndp_interval *items;
     int n;
-    ndp_interval **order;      /* in which they are placed */
-    level levels[MOST_LEVELS]; /* the last one has one cell */
+    ndp_interval **order;           /* in which they are placed */
+    cell_level levels[MOST_LEVELS]; /* the last one has one cell */
     int n_levels, n_cells;
     cell *cells;               /* of all levels */
     placed_item *placed;       /* of all cells */
@@ -99,12 +99,12 @@ static void insert(cell *c, placed_item x) {
     c->items[i] = x;
 }
 
-static cell *first_cell(const level *l, const ndp_life *life) { return &l->cells[life->first / l->width]; }
-static cell *last_cell(const level *l, const ndp_life *life) { return &l->cells[life->last / l->width]; }
+static cell *first_cell(const cell_level *l, const ndp_life *life) { return &l->cells[life->first / l->width]; }
+static cell *last_cell(const cell_level *l, const ndp_life *life) { return &l->cells[life->last / l->width]; }
 
 /* The narrowest level of which the life spans few cells. */
-static const level *level_of(const planning *p, const ndp_life *life) {
-    const level *l = p->levels;
+static const cell_level *level_of(const planning *p, const ndp_life *life) {
+    const cell_level *l = p->levels;
     while (l < &p->levels[p->n_levels - 1] && last_cell(l, life) - first_cell(l, life) >= SPANS)
         l++;
     return l;
@@ -114,13 +114,13 @@ static const level *level_of(const planning *p, const ndp_life *life) {
 static void place_one(planning *p, ndp_interval *item) {
     size_t at = 0, need = aligned(item->bytes), before;
     const ndp_life *life = &item->life;
-    const level *end = &p->levels[p->n_levels], *own = level_of(p, life);
-    for (const level *l = p->levels; l < end; l++)
+    const cell_level *end = &p->levels[p->n_levels], *own = level_of(p, life);
+    for (const cell_level *l = p->levels; l < end; l++)
         for (cell *c = first_cell(l, life); c <= last_cell(l, life); c++)
             c->passed = 0;
     do {
         before = at;
-        for (const level *l = p->levels; l < end; l++)
+        for (const cell_level *l = p->levels; l < end; l++)
             for (cell *c = first_cell(l, life); c <= last_cell(l, life); c++)
                 at = pass(c, life, at, need);
     } while (at > before);
@@ -276,10 +276,10 @@ static void choose_levels(planning *p) {
     int steps = end_step(p->items, p->n);
     int n = p->n <= SMALL ? 1 : p->n / BEGIN, width = (steps + n - 1) / n;
     for (n = (steps + width - 1) / width; p->n_levels < MOST_LEVELS - 1 && n > 1; n = (n + WIDER - 1) / WIDER) {
-        p->levels[p->n_levels++] = (level){.n = n, .width = width};
+        p->levels[p->n_levels++] = (cell_level){.n = n, .width = width};
         width *= WIDER;
     }
-    p->levels[p->n_levels++] = (level){.n = 1, .width = steps};
+    p->levels[p->n_levels++] = (cell_level){.n = 1, .width = steps};
     for (int k = 0; k < p->n_levels; k++)
         p->n_cells += p->levels[k].n;
 }
@@ -294,7 +294,7 @@ static bool make_cells(planning *p) {
         p->levels[k].cells = next_cell;
     for (int i = 0; p->cells && i < p->n; i++) {
         const ndp_life *life = &p->items[i].life;
-        const level *own = level_of(p, life);
+        const cell_level *own = level_of(p, life);
         for (cell *c = first_cell(own, life); c <= last_cell(own, life); c++, room++)
             c->n++;
     }
@@ -362,10 +362,10 @@ static bool take_known(ndp_interval *items, int n, size_t *total) {
     for (int k = 0; k < WAYS && !known; k++) {
         const known_plan *plan = &known_plans.shelves[shelf].plans[k];
         known = same_set(plan, items, n);
-        if (known) {
-            memcpy(items, plan->items, (size_t)n * sizeof *items);
+        for (int i = 0; known && i < n; i++)
+            items[i].offset = plan->items[i].offset;
+        if (known)
             *total = plan->total;
-        }
     }
     pthread_mutex_unlock(&known_plans.lock);
     return known;

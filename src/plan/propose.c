@@ -119,6 +119,7 @@ static ndp_status try_job(const ndp_job *j, const ndp_propose_opts *o, ndp_propo
     ndp_plan_trial t = {0};
     int per_node = o->ranks_per_node ? o->ranks_per_node : j->world;
     NDP_TRY(ndp_dry_run_init(&d, j, per_node, 0));
+    d.fold = NDP_FOLD_ALWAYS;
     NDP_TRY(ndp_model_build(&j->spec, &j->model, &m));
     const trial_rates rates = rates_of(d.device.host_memory, per_node);
     ndp_status st = ndp_plan_try(&d, &m, &(ndp_price){kernel_seconds, comm_seconds, &rates}, &t);

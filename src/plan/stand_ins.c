@@ -203,7 +203,8 @@ ndp_status ndp_plan_try(const ndp_dry_run *d, const ndp_model *m, const ndp_pric
     for (int i = 0; i < w.n && st == NDP_OK; i++)
         st = ndp_stand_ins_build(d, m, &w, i);
     if (st == NDP_OK) {
-        st = ndp_simulate(w.programs, w.n, &(ndp_step_costs){.seconds = ndp_price_seconds, .user = price, .background = true}, &s);
+        st = ndp_simulate(w.programs, w.n,
+                          &(ndp_step_costs){.seconds = ndp_price_seconds, .user = price, .background = true}, &s);
         if (st == NDP_OK)
             measure_trial(&w, &s, out);
         ndp_simulation_release(&s);
