@@ -367,7 +367,7 @@ static ndp_status lower_list(const lowering *l, ndp_node_list from, const bool *
     }
     border(l, nodes, nodes->n, drop, list);
     wait_through(list, list->n - 1, NULL);
-    return ndp_list_finish(l->g, l->opts->exec, list);
+    return l->opts->costs ? NDP_OK : ndp_list_finish(l->g, l->opts->exec, list);
 }
 
 static ndp_status pass_list_forward(lowering *l) {

@@ -76,6 +76,7 @@ typedef struct ndp_unit_program {
 typedef struct ndp_lower_opts {
     const ndp_exec *exec;
     bool selective; /* a recompute begins from what kept.h chooses, not from the unit's input alone */
+    bool costs;     /* the lists are read for their costs: they get no work memory */
 } ndp_lower_opts;
 
 /* Lowers a graph (derived, or forward only) to the kernels of a device, and makes their plans if the device executes.

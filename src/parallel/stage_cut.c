@@ -13,19 +13,25 @@
 
 /* ---- costs ---- */
 
+ndp_unit_cost ndp_unit_price(const ndp_unit_program *u, const ndp_price *price, const ndp_mesh *mesh,
+                             ndp_recompute recompute) {
+    bool again = recompute && ndp_recompute_pays(u);
+    ndp_unit_cost c = {ndp_list_price(&u->lists[again ? NDP_FORWARD_DROP : NDP_FORWARD], price, mesh),
+                       ndp_list_price(&u->lists[NDP_BACKWARD_INPUT], price, mesh),
+                       ndp_list_price(&u->lists[NDP_BACKWARD_WEIGHT], price, mesh)};
+    c.input_gradient += again ? ndp_list_price(&u->lists[NDP_RECOMPUTE], price, mesh) : 0;
+    return c;
+}
+
 /* By graph, of units whose collectives run over the groups of `mesh`. */
 static ndp_status graph_costs(const ndp_model *m, const ndp_mesh *mesh, const ndp_price *price, ndp_recompute recompute,
                               ndp_unit_cost *by_graph) {
     const ndp_exec exec = {.device = &ndp_device_null, .threads = 1};
-    const ndp_lower_opts opts = {&exec, recompute == NDP_RECOMPUTE_SELECTIVE};
+    const ndp_lower_opts opts = {.exec = &exec, .selective = recompute == NDP_RECOMPUTE_SELECTIVE, .costs = true};
     for (int g = 0; g < m->n_graphs; g++) {
         ndp_unit_program u;
         NDP_TRY(ndp_lower(&m->graphs[g], &opts, &u));
-        bool again = recompute && ndp_recompute_pays(&u);
-        by_graph[g] = (ndp_unit_cost){ndp_list_price(&u.lists[again ? NDP_FORWARD_DROP : NDP_FORWARD], price, mesh),
-                                      ndp_list_price(&u.lists[NDP_BACKWARD_INPUT], price, mesh),
-                                      ndp_list_price(&u.lists[NDP_BACKWARD_WEIGHT], price, mesh)};
-        by_graph[g].input_gradient += again ? ndp_list_price(&u.lists[NDP_RECOMPUTE], price, mesh) : 0;
+        by_graph[g] = ndp_unit_price(&u, price, mesh, recompute);
         ndp_unit_program_release(&u);
     }
     return NDP_OK;
@@ -46,7 +52,8 @@ ndp_status ndp_unit_costs(const ndp_model *whole, const ndp_mesh *mesh, const nd
 
 /* ---- the cut ---- */
 
-/* best[s][u]: the least measure of the units before u in s + 1 stages; from[s][u]: where the last of them begins. */
+/* best[s][u]: the least sum of squares of the units before u in s + 1 stages; from[s][u]: where the last of them
+ * begins. */
 typedef struct cut_search {
     const double *before; /* sum of the costs of the units before u */
     int units, stages;
@@ -55,27 +62,60 @@ typedef struct cut_search {
 } cut_search;
 
 /* The last stage also has the head, the first the embedding. */
-static bool legal(const cut_search *c, int stage, int first, int end) {
-    int layers = end - first - (stage == 0) - (stage == c->stages - 1);
-    return layers >= 1;
+static int fewest_units(const cut_search *c, int stage) { return 1 + (stage == 0) + (stage == c->stages - 1); }
+
+/* Whether stages of at most `most` are enough: each takes as many units as it may, but leaves one to each that follows;
+ * *largest: the most expensive one, if so. */
+static bool enough(const cut_search *c, double most, double *largest) {
+    int first = 0;
+    *largest = 0;
+    for (int s = 0; s < c->stages; s++) {
+        int end = first + fewest_units(c, s), left = c->stages - 1 - s;
+        int last = left ? c->units - left - 1 : c->units; /* where it may end */
+        if (end > last || c->before[end] - c->before[first] > most)
+            return false;
+        while (end < last && c->before[end + 1] - c->before[first] <= most)
+            end++;
+        if (!left && end < c->units)
+            return false;
+        *largest = fmax(*largest, c->before[end] - c->before[first]);
+        first = end;
+    }
+    return true;
 }
 
-/* Searches for the least maximum (`most` infinite), or for the least sum of squares among stages of at most `most`. */
-static double search(cut_search *c, double most) {
+/* The least maximum, by halving between the mean and the whole: until the largest stage of a cut that is enough is the
+ * least that is. */
+static double least_maximum(const cut_search *c) {
+    double low = 0, high = c->before[c->units], largest;
+    for (int i = 0; i < 200 && low < high; i++) {
+        double middle = low + (high - low) / 2;
+        if (middle <= low || middle >= high)
+            break;
+        if (enough(c, middle, &largest))
+            high = largest;
+        else
+            low = middle;
+    }
+    return high;
+}
+
+/* The least sum of squares among stages of at most `most`. */
+static void search(cut_search *c, double most) {
     int width = c->units + 1;
     for (int s = 0; s < c->stages; s++)
-        for (int end = 0; end <= c->units; end++) {
+        for (int end = 0, low = 0; end <= c->units; end++) {
             double *best = &c->best[s * width + end];
             *best = INFINITY;
-            for (int first = s == 0 ? 0 : s; first < (s == 0 ? 1 : end); first++) {
+            while (low < end && c->before[end] - c->before[low] > most)
+                low++;
+            for (int first = s == 0 ? 0 : low > s ? low : s; first < (s == 0 ? 1 : end); first++) {
                 double earlier = s == 0 ? 0 : c->best[(s - 1) * width + first],
-                       cost = c->before[end] - c->before[first];
-                double measure = isinf(most) ? fmax(earlier, cost) : earlier + cost * cost;
-                if (legal(c, s, first, end) && cost <= most && measure < *best)
+                       cost = c->before[end] - c->before[first], measure = earlier + cost * cost;
+                if (end - first >= fewest_units(c, s) && cost <= most && measure < *best)
                     *best = measure, c->from[s * width + end] = first;
             }
         }
-    return c->best[(c->stages - 1) * width + c->units];
 }
 
 static ndp_status cut_by_cost(const double *before, int units, int stages, int *first) {
@@ -83,7 +123,7 @@ static ndp_status cut_by_cost(const double *before, int units, int stages, int *
     cut_search c = {before, units, stages, calloc(n, sizeof(double)), calloc(n, sizeof(int))};
     ndp_status st = c.best && c.from ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory to cut a model into stages");
     if (st == NDP_OK) {
-        search(&c, search(&c, INFINITY) * (1 + 1e-9));
+        search(&c, least_maximum(&c) * (1 + 1e-9));
         first[stages] = units;
         for (int s = stages - 1; s >= 0; s--)
             first[s] = c.from[s * (units + 1) + first[s + 1]];

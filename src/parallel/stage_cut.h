@@ -17,6 +17,10 @@ typedef struct ndp_unit_cost {
 NDP_API ndp_status ndp_unit_costs(const ndp_model *whole, const ndp_mesh *mesh, const ndp_parallel *how,
                                   ndp_recompute recompute, const ndp_price *price, ndp_unit_cost *out);
 
+/* The same of a unit's program, at a price. */
+ndp_unit_cost ndp_unit_price(const ndp_unit_program *u, const ndp_price *price, const ndp_mesh *mesh,
+                             ndp_recompute recompute);
+
 /* Cuts a model into stages: first[stages + 1], as in ndp_stages. `layers`: the number of units between the first and
  * the last one that each of n stages has; n 0: by costs. NDP_EINVAL with the numbers, where the model has fewer such
  * units than stages, or `layers` do not add up. */

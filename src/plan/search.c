@@ -246,13 +246,18 @@ static ndp_status take_job(search *s, const entry *e, ndp_job *j, bool *legal) {
     return NDP_OK;
 }
 
-static ndp_status count(search *s, entry *e, const ndp_job *j) {
+static ndp_status count(search *s, entry *e) {
     const ndp_cut_cost *u;
     double seconds, pipeline = 0;
     NDP_TRY(cut_of(s, e, true, &u));
     NDP_TRY(ndp_least_seconds(&s->bounds, u, &e->c, &seconds));
-    if (j->pipeline.ranks)
-        NDP_TRY(ndp_least_pipeline(j, u, &pipeline));
+    ndp_status st = e->c.layout.size[NDP_PP] > 1 ? ndp_least_pipeline(&s->bounds, u, &e->c, &pipeline) : NDP_OK;
+    if (st == NDP_EINVAL) {
+        ndp_error_set(NDP_OK, "");
+        s->out->by_rule++;
+        return NDP_OK;
+    }
+    NDP_TRY(st);
     e->bound = fmax(e->bound, fmax(seconds, pipeline));
     e->level = COUNTED;
     return push(s, e);
@@ -321,12 +326,12 @@ ndp_status ndp_plan_price_again(const ndp_plan_seek *of, const ndp_plan_way *c, 
 static ndp_status examine(search *s, entry *e) {
     ndp_job j;
     bool legal;
-    if (e->level == CUT)
-        return open_cut(s, e);
+    if (e->level != COUNTED)
+        return e->level == CUT ? open_cut(s, e) : count(s, e);
     NDP_TRY(take_job(s, e, &j, &legal));
     if (!legal)
         return NDP_OK;
-    ndp_status st = e->level == BOUND ? count(s, e, &j) : price(s, e, &j);
+    ndp_status st = price(s, e, &j);
     ndp_job_release(&j);
     return st;
 }

@@ -15,10 +15,15 @@ typedef struct ndp_group_rate {
 } ndp_group_rate;
 
 void ndp_search_bounds_release(ndp_search_bounds *b) {
-    for (int i = 0; i < b->n; i++)
-        free(b->costs[i].units);
+    for (int i = 0; i < b->n; i++) {
+        free(b->costs[i]->units);
+        free(b->costs[i]);
+    }
+    if (b->whole_rows)
+        ndp_model_release(&b->whole);
     free(b->costs);
     free(b->rates);
+    free(b->pipes);
     *b = (ndp_search_bounds){0};
 }
 
@@ -38,20 +43,24 @@ static double list_seconds(const ndp_device_price *p, const ndp_mesh *mesh, cons
 }
 
 typedef struct graph_cost {
-    ndp_unit_cost cost;
+    ndp_unit_cost cost, rated;
     double held, work;
 } graph_cost;
 
 static ndp_status cost_of_graph(const ndp_dry_run *d, const ndp_device_price *p, const ndp_mesh *mesh,
                                 const ndp_graph *g, ndp_recompute recompute, graph_cost *out) {
     ndp_unit_program u;
-    NDP_TRY(ndp_lower(g, &(ndp_lower_opts){&d->exec, recompute == NDP_RECOMPUTE_SELECTIVE}, &u));
+    const ndp_lower_opts opts = {.exec = &d->exec, .selective = recompute == NDP_RECOMPUTE_SELECTIVE, .costs = true};
+    NDP_TRY(ndp_lower(g, &opts, &u));
     bool again = recompute && ndp_recompute_pays(&u);
     double saved = (double)(u.saved_bytes + u.saved_input_bytes);
     out->cost = (ndp_unit_cost){list_seconds(p, mesh, &u.lists[again ? NDP_FORWARD_DROP : NDP_FORWARD]),
                                 list_seconds(p, mesh, &u.lists[NDP_BACKWARD_INPUT]),
                                 list_seconds(p, mesh, &u.lists[NDP_BACKWARD_WEIGHT])};
     out->cost.input_gradient += again ? list_seconds(p, mesh, &u.lists[NDP_RECOMPUTE]) : 0;
+    const ndp_rates rates = NDP_RATES_INIT;
+    const ndp_price rated = ndp_price_by_rates(&rates);
+    out->rated = ndp_unit_price(&u, &rated, mesh, recompute);
     out->held = (double)u.output_bytes + (again ? (double)u.kept_bytes : saved);
     out->work = again ? saved - (double)u.kept_bytes : 0;
     ndp_unit_program_release(&u);
@@ -62,7 +71,8 @@ static ndp_status cost_of_graph(const ndp_dry_run *d, const ndp_device_price *p,
 static ndp_status cost_of_units(const ndp_dry_run *d, const ndp_device_price *p, const ndp_mesh *mesh,
                                 const ndp_model *m, ndp_recompute recompute, ndp_cut_cost *out) {
     graph_cost of[NDP_MAX_GRAPHS];
-    out->units = calloc((size_t)m->n_units, sizeof *out->units);
+    out->units = calloc(2 * (size_t)m->n_units, sizeof *out->units);
+    out->rated = out->units + m->n_units;
     out->n_units = m->n_units;
     if (!out->units)
         return NDP_FAIL(NDP_ENOMEM, "not enough memory for the costs of %d units", m->n_units);
@@ -71,6 +81,7 @@ static ndp_status cost_of_units(const ndp_dry_run *d, const ndp_device_price *p,
     for (int i = 0; i < m->n_units; i++) {
         const graph_cost *g = &of[m->units[i].graph];
         out->units[i] = g->cost;
+        out->rated[i] = g->rated;
         out->held += g->held;
         out->work = fmax(out->work, g->work);
     }
@@ -79,13 +90,25 @@ static ndp_status cost_of_units(const ndp_dry_run *d, const ndp_device_price *p,
     return NDP_OK;
 }
 
+/* The model of the job's micro-batch, which candidates share one after the other. */
+static ndp_status take_whole(ndp_search_bounds *b, const ndp_job *j) {
+    if (b->whole_rows == j->model.rows)
+        return NDP_OK;
+    if (b->whole_rows)
+        ndp_model_release(&b->whole);
+    b->whole_rows = 0;
+    NDP_TRY(ndp_model_build(&j->spec, &j->model, &b->whole));
+    b->whole_rows = j->model.rows;
+    return NDP_OK;
+}
+
 /* Positions of rows are not looked at, so a micro-batch may have any number of them. */
-static ndp_status make_cost(const ndp_search_bounds *b, ndp_cut_cost *out) {
+static ndp_status make_cost(ndp_search_bounds *b, ndp_cut_cost *out) {
     const ndp_stages one = {0};
     ndp_job job = *b->d->job;
     ndp_device_price own = *b->price;
     ndp_engine_opts e;
-    ndp_model whole, cut;
+    ndp_model cut;
     job.layout = (ndp_layout)NDP_LAYOUT_ONE;
     job.layout.size[NDP_CP] = out->cp;
     job.layout.size[NDP_SP] = out->sp;
@@ -95,13 +118,12 @@ static ndp_status make_cost(const ndp_search_bounds *b, ndp_cut_cost *out) {
     ndp_cluster_plan links = ndp_cluster_plan_of(b->price->links, &job, b->price->links->shared);
     own.links = &links, own.rows = job.model.rows;
     NDP_TRY(ndp_job_engine(&job, 0, &b->d->exec, &e));
-    NDP_TRY(ndp_model_build(&job.spec, &job.model, &whole));
-    ndp_status st = ndp_parallel_apply(&whole, &e.step.mesh, &e.step.parallel, &one, &cut);
+    NDP_TRY(take_whole(b, &job));
+    ndp_status st = ndp_parallel_apply(&b->whole, &e.step.mesh, &e.step.parallel, &one, &cut);
     if (st == NDP_OK) {
         st = cost_of_units(b->d, &own, &e.step.mesh, &cut, out->recompute, out);
         ndp_model_release(&cut);
     }
-    ndp_model_release(&whole);
     for (int i = 0; i < out->n_units && st == NDP_OK; i++)
         out->seconds += out->units[i].forward + out->units[i].input_gradient + out->units[i].weight_gradient;
     return st;
@@ -112,21 +134,25 @@ static bool same_cut(const ndp_cut_cost *a, const ndp_cut_cost *b) {
 }
 
 ndp_status ndp_cut_cost_of(ndp_search_bounds *b, const ndp_cut_cost *cut, const ndp_cut_cost **out) {
-    ndp_cut_cost new = *cut;
-    for (int i = 0; i < b->n; i++)
-        if (same_cut(&b->costs[i], cut)) {
-            *out = &b->costs[i];
+    for (int i = b->n; i-- > 0;) /* those asked for last are asked for again */
+        if (same_cut(b->costs[i], cut)) {
+            *out = b->costs[i];
             return NDP_OK;
         }
-    ndp_status st = ndp_array_reserve(&b->costs, &b->capacity, b->n + 1, sizeof *b->costs);
-    if (st == NDP_OK)
-        st = make_cost(b, &new);
+    ndp_cut_cost *new = malloc(sizeof *new);
+    ndp_status st = new ? ndp_array_reserve(&b->costs, &b->capacity, b->n + 1, sizeof *b->costs)
+                        : NDP_FAIL(NDP_ENOMEM, "not enough memory for the costs of a cut");
+    if (st == NDP_OK) {
+        *new = *cut;
+        st = make_cost(b, new);
+        if (st != NDP_OK)
+            free(new->units);
+    }
     if (st != NDP_OK) {
-        free(new.units);
+        free(new);
         return st;
     }
-    b->costs[b->n] = new;
-    *out = &b->costs[b->n++];
+    *out = b->costs[b->n++] = new;
     return NDP_OK;
 }
 
@@ -196,25 +222,88 @@ ndp_status ndp_least_seconds(ndp_search_bounds *b, const ndp_cut_cost *u, const 
     return NDP_OK;
 }
 
-/* The table of the job's schedule with these costs, where messages take no time. */
-ndp_status ndp_least_pipeline(const ndp_job *j, const ndp_cut_cost *u, double *seconds) {
-    const ndp_pipeline *p = &j->pipeline;
+/* How long a schedule takes with the costs of a cut. */
+typedef struct ndp_pipe_time {
+    const ndp_cut_cost *of; /* NULL: an empty slot */
+    int pp, schedule, virtual_stages, micro_batches;
+    double seconds; /* negative: there is no such schedule */
+} ndp_pipe_time;
+
+static bool same_pipe(const ndp_pipe_time *a, const ndp_pipe_time *b) {
+    return a->of == b->of && a->pp == b->pp && a->schedule == b->schedule && a->virtual_stages == b->virtual_stages &&
+           a->micro_batches == b->micro_batches;
+}
+
+/* The slot of a key, or the empty one where it belongs. */
+static ndp_pipe_time *slot_of(const ndp_search_bounds *b, const ndp_pipe_time *key) {
+    uint64_t h = (uint64_t)(uintptr_t)key->of / sizeof(ndp_cut_cost);
+    h = ((h * 131 + (uint64_t)key->pp) * 131 + (uint64_t)key->schedule) * 131;
+    h = ((h + (uint64_t)key->virtual_stages) * 131 + (uint64_t)key->micro_batches) * 0x9e3779b97f4a7c15u;
+    int i = (int)(h >> 33) & (b->slots - 1);
+    while (b->pipes[i].of && !same_pipe(&b->pipes[i], key))
+        i = (i + 1) & (b->slots - 1);
+    return &b->pipes[i];
+}
+
+static ndp_status grow_pipes(ndp_search_bounds *b) {
+    ndp_search_bounds larger = *b;
+    if (2 * b->n_pipes < b->slots)
+        return NDP_OK;
+    larger.slots = b->slots ? 4 * b->slots : 1024;
+    larger.pipes = calloc((size_t)larger.slots, sizeof *larger.pipes);
+    if (!larger.pipes)
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the schedules of a search");
+    for (int i = 0; i < b->slots; i++)
+        if (b->pipes[i].of)
+            *slot_of(&larger, &b->pipes[i]) = b->pipes[i];
+    free(b->pipes);
+    b->pipes = larger.pipes, b->slots = larger.slots;
+    return NDP_OK;
+}
+
+/* Replays a table whose stages have the units that a job would give them, where messages take no time. */
+static ndp_status replay_table(const ndp_pipeline *p, const ndp_cut_cost *u, const ndp_model *m, double *seconds) {
     ndp_pipeline_times t;
-    double *costs = calloc(3 * (size_t)p->stages + 1, sizeof *costs);
+    double *costs = calloc(3 * (size_t)p->stages, sizeof *costs);
+    int *first = calloc((size_t)p->stages + 1, sizeof *first);
     double *of[] = {costs, costs + p->stages, costs + 2 * p->stages};
-    if (!costs)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for %d stages", p->stages);
-    for (int s = 0; s < p->stages; s++)
-        for (int i = j->first_unit[s]; i < j->first_unit[s + 1]; i++) {
+    ndp_status st = costs && first ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for %d stages", p->stages);
+    if (st == NDP_OK)
+        st = ndp_stage_cut(m, u->rated, p->stages, NULL, 0, first);
+    for (int s = 0; s < p->stages && st == NDP_OK; s++)
+        for (int i = first[s]; i < first[s + 1]; i++) {
             of[0][s] += u->units[i].forward;
             of[1][s] += u->units[i].input_gradient;
             of[2][s] += u->units[i].weight_gradient;
         }
-    ndp_status st = ndp_pipeline_replay(p, &(ndp_pipeline_costs){of[0], of[1], of[2], 0}, &t);
+    if (st == NDP_OK)
+        st = ndp_pipeline_replay(p, &(ndp_pipeline_costs){of[0], of[1], of[2], 0}, &t);
     if (st == NDP_OK) {
         *seconds = t.makespan;
         ndp_pipeline_times_release(&t);
     }
     free(costs);
+    free(first);
     return st;
+}
+
+ndp_status ndp_least_pipeline(ndp_search_bounds *b, const ndp_cut_cost *u, const ndp_plan_way *c, double *seconds) {
+    ndp_pipe_time key = {u, c->layout.size[NDP_PP], c->schedule, c->virtual_stages, c->accumulation, -1};
+    ndp_pipeline table;
+    NDP_TRY(grow_pipes(b));
+    ndp_pipe_time *slot = slot_of(b, &key);
+    if (!slot->of) {
+        ndp_status st = ndp_pipeline_make(c->schedule, key.pp, key.virtual_stages, key.micro_batches, &table);
+        if (st == NDP_OK) {
+            st = replay_table(&table, u, &b->whole, &key.seconds);
+            ndp_pipeline_release(&table);
+        }
+        if (st == NDP_ENOMEM || st == NDP_EBUG)
+            return st;
+        ndp_error_set(NDP_OK, "");
+        *slot = key;
+        b->n_pipes++;
+    }
+    *seconds = 0.99 * slot->seconds;
+    return slot->seconds >= 0 ? NDP_OK : NDP_FAIL(NDP_EINVAL, "there is no such schedule");
 }

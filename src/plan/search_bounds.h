@@ -23,25 +23,29 @@ typedef struct ndp_cut_cost {
     ndp_recompute recompute;
     int n_units;
     ndp_unit_cost *units;   /* kernels, and communications that nothing hides; owned */
+    ndp_unit_cost *rated;   /* at the rates by which a job cuts its stages; owned, with `units` */
     double seconds;         /* of all of them */
     double held;            /* bytes that a micro-batch keeps for its backward */
     double work;            /* of the unit that needs the most beside them, while it runs */
     double trained, frozen; /* elements of parameters */
 } ndp_cut_cost;
 
-/* What was found out for bounds: costs, and rates of groups. */
+/* What was found out for bounds: costs, rates of groups, cuts into stages, and how long schedules take. */
 typedef struct ndp_search_bounds {
     const ndp_dry_run *d; /* of a job that differs from candidates in what these say */
     const ndp_device_price *price;
-    ndp_cut_cost *costs;
+    ndp_cut_cost **costs;
     struct ndp_group_rate *rates;
-    int n, n_rates;
+    struct ndp_pipe_time *pipes; /* by hash: `slots` of them, n_pipes in use */
+    ndp_model whole;             /* of a micro-batch of `whole_rows`; 0: none */
+    int64_t whole_rows;
+    int n, n_rates, n_pipes, slots;
     int64_t capacity, rate_capacity;
 } ndp_search_bounds;
 void ndp_search_bounds_release(ndp_search_bounds *b);
 
-/* Finds or makes the costs of a cut, of which cp, sp, tp, rows and recompute are given. *out belongs to the list, until
- * the next call. NDP_ENOMEM, NDP_EBUG. */
+/* Finds or makes the costs of a cut, of which cp, sp, tp, rows and recompute are given. *out belongs to the
+ * list. NDP_ENOMEM, NDP_EBUG. */
 ndp_status ndp_cut_cost_of(ndp_search_bounds *b, const ndp_cut_cost *cut, const ndp_cut_cost **out);
 
 /* Bytes that the fullest rank of the candidate has at least: its part of weights, gradients, states and kept values. */
@@ -49,7 +53,8 @@ double ndp_least_bytes(const ndp_job *j, const ndp_cut_cost *u, const ndp_plan_w
 /* Seconds that a step takes at least: the mean work of the ranks of a pipeline and half of what its ends wait, or what
  * a rank sends for weights and gradients. NDP_ENOMEM. */
 ndp_status ndp_least_seconds(ndp_search_bounds *b, const ndp_cut_cost *u, const ndp_plan_way *c, double *out);
-/* The same of the candidate's job, by the table of its schedule. NDP_ENOMEM. */
-ndp_status ndp_least_pipeline(const ndp_job *j, const ndp_cut_cost *u, double *seconds);
+/* The same by the table of the candidate's schedule, less the hundredth by which its stages may differ. NDP_EINVAL:
+ * there is no such schedule; NDP_ENOMEM. */
+ndp_status ndp_least_pipeline(ndp_search_bounds *b, const ndp_cut_cost *u, const ndp_plan_way *c, double *seconds);
 
 #endif
