@@ -17,8 +17,8 @@ typedef enum level { CUT, BOUND, COUNTED } level;
 
 typedef struct entry {
     ndp_plan_way c;
-    int64_t rows; /* of a rank, in a micro-batch */
-    double bound; /* seconds */
+    int64_t rows;        /* of a rank, in a micro-batch */
+    double bound, bytes; /* seconds; what a rank needs at least */
     level level;
 } entry;
 
@@ -29,12 +29,23 @@ typedef struct layouts {
     int64_t capacity;
 } layouts;
 
+/* What programs of one cut, pipeline and form need beyond their bound, once one was built: those that divide them into
+ * other shards and replicas need as much. */
+typedef struct surplus {
+    ndp_plan_way of;
+    int64_t rows;
+    double bytes;
+} surplus;
+
 typedef struct search {
     const ndp_plan_seek *of;
     ndp_config way; /* the job's, with what a candidate says */
     ndp_search_bounds bounds;
     ndp_known_links links;
     layouts layouts;
+    surplus *surpluses;
+    int n_surpluses;
+    int64_t surplus_capacity;
     entry *heap;
     int n;
     int64_t capacity;
@@ -108,6 +119,17 @@ static ndp_status each_form(search *s, entry *e, visitor *visit) {
     return NDP_OK;
 }
 
+/* Cuts of samples over cp and sp are there for samples that are too long: where a micro-batch has several, half of them
+ * and half the cut is the same work for twice the data ranks, and sends less. */
+bool ndp_plan_way_dominated(const ndp_layout *l, int micro_batch) {
+    int a = micro_batch, b = l->size[NDP_CP] * l->size[NDP_SP];
+    while (b) {
+        int rest = a % b;
+        a = b, b = rest;
+    }
+    return a > 1;
+}
+
 static int64_t rows_of(const search *s, const ndp_layout *l, int micro_batch) {
     return s->of->d->job->config->data.sequence_length * micro_batch / (l->size[NDP_CP] * l->size[NDP_SP]);
 }
@@ -131,7 +153,8 @@ static ndp_status list_cuts(search *s, const ndp_layout *l) {
     const ndp_job *j = s->of->d->job;
     int samples = j->batch.global_batch / (l->size[NDP_DP_REPLICATE] * l->size[NDP_DP_SHARD]);
     for (int micro = 1; micro <= samples; micro++) {
-        if (samples % micro != 0 || (int64_t)micro * j->config->data.sequence_length > INT32_MAX)
+        if (samples % micro != 0 || ndp_plan_way_dominated(l, micro) ||
+            (int64_t)micro * j->config->data.sequence_length > INT32_MAX)
             continue;
         for (int recompute = NDP_RECOMPUTE_NONE; recompute <= NDP_RECOMPUTE_SELECTIVE; recompute++) {
             entry e = {.c = {.layout = *l, .micro_batch = micro, .recompute = (ndp_recompute)recompute},
@@ -203,7 +226,7 @@ static ndp_status cut_of(search *s, const entry *e, bool counted, const ndp_cut_
 static ndp_status bound_one(search *s, entry *e) {
     const ndp_cut_cost *u;
     NDP_TRY(cut_of(s, e, false, &u));
-    double bytes = ndp_least_bytes(s->of->d->job, u, &e->c);
+    double bytes = ndp_least_bytes(s->of->d->job, u, &e->c, ndp_mean_held(u, &e->c));
     if (bytes > s->room) {
         fell_for_memory(s, &e->c, bytes);
         return NDP_OK;
@@ -222,7 +245,7 @@ static ndp_status open_cut(search *s, const entry *cut) {
         int64_t micro = cut->rows * parts / length;
         int ranks = l->size[NDP_DP_REPLICATE] * l->size[NDP_DP_SHARD], samples = j->batch.global_batch / ranks;
         if (l->size[NDP_TP] != cut->c.layout.size[NDP_TP] || micro < 1 || micro > samples || samples % micro != 0 ||
-            rows_of(s, l, (int)micro) != cut->rows)
+            ndp_plan_way_dominated(l, (int)micro) || rows_of(s, l, (int)micro) != cut->rows)
             continue;
         entry e = {.c = {.layout = *l,
                          .micro_batch = (int)micro,
@@ -231,6 +254,12 @@ static ndp_status open_cut(search *s, const entry *cut) {
                    .rows = cut->rows};
         NDP_TRY(each_form(s, &e, bound_one));
     }
+    return NDP_OK;
+}
+
+static ndp_status breaks_a_rule(search *s) {
+    ndp_error_set(NDP_OK, "");
+    s->out->by_rule++;
     return NDP_OK;
 }
 
@@ -246,18 +275,59 @@ static ndp_status take_job(search *s, const entry *e, ndp_job *j, bool *legal) {
     return NDP_OK;
 }
 
+static double least_of(search *s, const entry *e, const ndp_cut_cost *u, ndp_held held) {
+    return ndp_least_bytes(s->of->d->job, u, &e->c, held);
+}
+
+static const surplus *surplus_of(const search *s, const entry *e) {
+    for (int i = s->n_surpluses; i-- > 0;) {
+        const surplus *k = &s->surpluses[i];
+        if (k->rows == e->rows && k->of.layout.size[NDP_PP] == e->c.layout.size[NDP_PP] &&
+            k->of.layout.size[NDP_TP] == e->c.layout.size[NDP_TP] && k->of.recompute == e->c.recompute &&
+            k->of.reshard == e->c.reshard && k->of.accumulation == e->c.accumulation &&
+            (k->of.layout.size[NDP_PP] == 1 ||
+             (k->of.schedule == e->c.schedule && k->of.virtual_stages == e->c.virtual_stages)))
+            return k;
+    }
+    return NULL;
+}
+
+/* The rank of a candidate that keeps the most. */
+static ndp_status held_of(search *s, const entry *e, const ndp_cut_cost *u, double *pipeline, ndp_held *out) {
+    *out = ndp_mean_held(u, &e->c);
+    *pipeline = 0;
+    return e->c.layout.size[NDP_PP] > 1 ? ndp_least_pipeline(&s->bounds, u, &e->c, pipeline, out) : NDP_OK;
+}
+
+static ndp_status note_surplus(search *s, const entry *e, double need) {
+    const ndp_cut_cost *u;
+    ndp_held held;
+    double pipeline;
+    if (surplus_of(s, e))
+        return NDP_OK;
+    NDP_TRY(cut_of(s, e, true, &u));
+    NDP_TRY(held_of(s, e, u, &pipeline, &held));
+    NDP_TRY(ndp_array_reserve(&s->surpluses, &s->surplus_capacity, s->n_surpluses + 1, sizeof *s->surpluses));
+    s->surpluses[s->n_surpluses++] = (surplus){e->c, e->rows, need - least_of(s, e, u, held)};
+    return NDP_OK;
+}
+
 static ndp_status count(search *s, entry *e) {
     const ndp_cut_cost *u;
-    double seconds, pipeline = 0;
+    double seconds, pipeline;
     NDP_TRY(cut_of(s, e, true, &u));
     NDP_TRY(ndp_least_seconds(&s->bounds, u, &e->c, &seconds));
-    ndp_status st = e->c.layout.size[NDP_PP] > 1 ? ndp_least_pipeline(&s->bounds, u, &e->c, &pipeline) : NDP_OK;
+    ndp_held held;
+    ndp_status st = held_of(s, e, u, &pipeline, &held);
     if (st == NDP_EINVAL) {
-        ndp_error_set(NDP_OK, "");
-        s->out->by_rule++;
-        return NDP_OK;
+        return breaks_a_rule(s);
     }
     NDP_TRY(st);
+    e->bytes = 0.98 * least_of(s, e, u, held); /* stages may differ from those of the job */
+    if (e->bytes > s->room) {
+        fell_for_memory(s, &e->c, e->bytes);
+        return NDP_OK;
+    }
     e->bound = fmax(e->bound, fmax(seconds, pipeline));
     e->level = COUNTED;
     return push(s, e);
@@ -298,8 +368,17 @@ static ndp_status price_job(const ndp_plan_seek *of, ndp_known_links *known, con
 
 static ndp_status price(search *s, const entry *e, const ndp_job *j) {
     ndp_priced_way r = {.c = e->c};
+    const surplus *more = surplus_of(s, e);
+    if (more && e->bytes + 0.98 * more->bytes > s->room) {
+        fell_for_memory(s, &e->c, e->bytes + 0.98 * more->bytes);
+        return NDP_OK;
+    }
     s->out->priced++;
-    NDP_TRY(price_job(s->of, &s->links, j, s->room, s->worst, &r));
+    ndp_status st = price_job(s->of, &s->links, j, s->room, s->worst, &r);
+    if (st != NDP_OK && st != NDP_ENOMEM && st != NDP_EBUG)
+        return breaks_a_rule(s); /* such as more messages under way than a channel takes */
+    NDP_TRY(st);
+    NDP_TRY(note_surplus(s, e, (double)r.need.peak));
     if ((double)r.need.peak > s->room)
         fell_for_memory(s, &e->c, (double)r.need.peak);
     else if (r.time.seconds < s->worst)
@@ -355,6 +434,7 @@ ndp_status ndp_plan_find(const ndp_plan_seek *of, ndp_found *out) {
     of->price->links->shared = NULL;
     ndp_search_bounds_release(&s.bounds);
     free(s.layouts.items);
+    free(s.surpluses);
     ndp_known_links_release(&s.links);
     ndp_config_release(&s.way);
     free(s.heap);

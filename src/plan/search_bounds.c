@@ -71,8 +71,11 @@ static ndp_status cost_of_graph(const ndp_dry_run *d, const ndp_device_price *p,
 static ndp_status cost_of_units(const ndp_dry_run *d, const ndp_device_price *p, const ndp_mesh *mesh,
                                 const ndp_model *m, ndp_recompute recompute, ndp_cut_cost *out) {
     graph_cost of[NDP_MAX_GRAPHS];
-    out->units = calloc(2 * (size_t)m->n_units, sizeof *out->units);
-    out->rated = out->units + m->n_units;
+    size_t n = (size_t)m->n_units;
+    out->units = calloc(1, n * (2 * sizeof *out->units + 2 * sizeof(double)));
+    out->rated = out->units + n;
+    out->unit_held = (double *)(void *)(out->rated + n);
+    out->unit_trained = out->unit_held + n;
     out->n_units = m->n_units;
     if (!out->units)
         return NDP_FAIL(NDP_ENOMEM, "not enough memory for the costs of %d units", m->n_units);
@@ -82,11 +85,19 @@ static ndp_status cost_of_units(const ndp_dry_run *d, const ndp_device_price *p,
         const graph_cost *g = &of[m->units[i].graph];
         out->units[i] = g->cost;
         out->rated[i] = g->rated;
+        out->unit_held[i] = g->held;
+        for (int k = 0; k < NDP_SLOTS; k++) {
+            int buffer = m->units[i].buffers[k];
+            if (buffer != NDP_NONE && !m->buffers[buffer].base)
+                out->unit_trained[i] += (double)m->buffers[buffer].segments.elements;
+        }
         out->held += g->held;
+        if (i > 0 && i < m->n_units - 1)
+            out->inner = i == 1 ? out->unit_trained[i] : fmin(out->inner, out->unit_trained[i]);
         out->work = fmax(out->work, g->work);
     }
     for (int i = 0; i < m->n_buffers; i++)
-        *(m->buffers[i].base ? &out->frozen : &out->trained) += (double)m->buffers[i].segments.elements;
+        out->trained += m->buffers[i].base ? 0 : (double)m->buffers[i].segments.elements;
     return NDP_OK;
 }
 
@@ -158,15 +169,21 @@ ndp_status ndp_cut_cost_of(ndp_search_bounds *b, const ndp_cut_cost *cut, const 
 
 /* ---- bounds ---- */
 
-double ndp_least_bytes(const ndp_job *j, const ndp_cut_cost *u, const ndp_plan_way *c) {
+ndp_held ndp_mean_held(const ndp_cut_cost *u, const ndp_plan_way *c) {
+    double pp = c->layout.size[NDP_PP], micro_batches = (fmin(pp, c->accumulation) + 1) / 2; /* the last rank has one */
+    return (ndp_held){u->held / pp * micro_batches, u->trained / pp};
+}
+
+/* Where ranks shard, a unit's gradient is whole until it is reduced, beside its gathered weights; every rank has an
+ * inner unit. */
+double ndp_least_bytes(const ndp_job *j, const ndp_cut_cost *u, const ndp_plan_way *c, ndp_held held) {
     const int *size = c->layout.size;
-    double pp = size[NDP_PP], shards = size[NDP_DP_SHARD] * size[NDP_CP] * size[NDP_SP];
+    double shards = size[NDP_DP_SHARD] * size[NDP_CP] * size[NDP_SP];
     double state = j->config->optimizer.groups.n == 0 && ndp_job_optimizer(j).name == NDP_ADAMW ? 8 : 0;
     double narrow = (double)ndp_dtype_size(j->model.compute);
     double kept = shards > 1 && c->reshard ? 0 : narrow < 4 ? narrow : 0; /* gathered, beside their master */
-    double held =
-        (fmin(pp, c->accumulation) + 1) / 2; /* micro-batches of a mean rank: the first has most, the last one */
-    return u->trained / pp * ((8 + state) / shards + kept) + u->held / pp * held + u->work;
+    double whole = shards > 1 ? u->inner * (4 + (c->reshard ? narrow : 0)) : 0;
+    return held.trained * ((8 + state) / shards + kept) + held.bytes + whole + u->work;
 }
 
 static ndp_status seconds_a_byte(ndp_search_bounds *b, int stride, int count, double *out) {
@@ -192,16 +209,18 @@ static ndp_status seconds_a_byte(ndp_search_bounds *b, int stride, int count, do
     return NDP_OK;
 }
 
-/* Of weights, which are gathered at least once, and of gradients, which are summed once. */
+/* Of weights, which are gathered once, or for each forward and backward, but for the last unit's, and of gradients,
+ * which are summed among the shards once or for each micro-batch, and among replicas once. */
 static ndp_status least_sent(ndp_search_bounds *b, const ndp_cut_cost *u, const ndp_plan_way *c, double *seconds) {
     const int *size = c->layout.size;
     int shards = size[NDP_DP_SHARD] * size[NDP_CP] * size[NDP_SP], copies = size[NDP_DP_REPLICATE];
-    double gathers = !b->price->gpu ? 0 : c->reshard ? 1.5 * c->accumulation : 1; /* 0: in memory that ranks share */
+    bool once = b->d->job->config->parallelism.reduce_every == NDP_REDUCE_EVERY_UPDATE;
+    double gathers = !b->price->gpu ? 0 : c->reshard ? 1.9 * c->accumulation : 1; /* 0: in memory that ranks share */
     double narrow = (double)ndp_dtype_size(b->d->job->model.compute), sums = 4 * b->price->gradient_bytes;
     double own = u->trained / size[NDP_PP], shard, replicate;
     NDP_TRY(seconds_a_byte(b, size[NDP_TP], shards, &shard));
     NDP_TRY(seconds_a_byte(b, size[NDP_TP] * shards, copies, &replicate));
-    *seconds = own * (shards - 1) / shards * (sums + gathers * narrow) * shard +
+    *seconds = own * (shards - 1) / shards * (sums * (once ? 1 : c->accumulation) + gathers * narrow) * shard +
                2 * sums * own / shards * (copies - 1) / copies * replicate;
     return NDP_OK;
 }
@@ -227,6 +246,7 @@ typedef struct ndp_pipe_time {
     const ndp_cut_cost *of; /* NULL: an empty slot */
     int pp, schedule, virtual_stages, micro_batches;
     double seconds; /* negative: there is no such schedule */
+    ndp_held held;
 } ndp_pipe_time;
 
 static bool same_pipe(const ndp_pipe_time *a, const ndp_pipe_time *b) {
@@ -261,8 +281,31 @@ static ndp_status grow_pipes(ndp_search_bounds *b) {
     return NDP_OK;
 }
 
+/* Walks each rank's row: a forward keeps a micro-batch's values until its last gradient. */
+static ndp_held most_held(const ndp_pipeline *p, const ndp_cut_cost *u, const int *first) {
+    ndp_held most = {0};
+    for (int r = 0; r < p->ranks; r++) {
+        double now = 0, peak = 0, trained = 0;
+        for (int i = 0; i < p->rows[r].n; i++) {
+            const ndp_stage_action *a = &p->rows[r].actions[i];
+            double bytes = 0;
+            for (int k = first[a->stage]; k < first[a->stage + 1]; k++)
+                bytes += u->unit_held[k];
+            now += a->action == NDP_ACTION_FORWARD ? bytes : a->action == NDP_ACTION_INPUT_GRADIENT ? 0 : -bytes;
+            peak = fmax(peak, now);
+        }
+        for (int s = 0; s < p->stages; s++)
+            for (int k = first[s]; k < first[s + 1] && p->rank_of[s] == r; k++)
+                trained += u->unit_trained[k];
+        if (peak > most.bytes)
+            most = (ndp_held){peak, trained};
+    }
+    return most;
+}
+
 /* Replays a table whose stages have the units that a job would give them, where messages take no time. */
-static ndp_status replay_table(const ndp_pipeline *p, const ndp_cut_cost *u, const ndp_model *m, double *seconds) {
+static ndp_status replay_table(const ndp_pipeline *p, const ndp_cut_cost *u, const ndp_model *m, double *seconds,
+                               ndp_held *held) {
     ndp_pipeline_times t;
     double *costs = calloc(3 * (size_t)p->stages, sizeof *costs);
     int *first = calloc((size_t)p->stages + 1, sizeof *first);
@@ -280,6 +323,7 @@ static ndp_status replay_table(const ndp_pipeline *p, const ndp_cut_cost *u, con
         st = ndp_pipeline_replay(p, &(ndp_pipeline_costs){of[0], of[1], of[2], 0}, &t);
     if (st == NDP_OK) {
         *seconds = t.makespan;
+        *held = most_held(p, u, first);
         ndp_pipeline_times_release(&t);
     }
     free(costs);
@@ -287,15 +331,16 @@ static ndp_status replay_table(const ndp_pipeline *p, const ndp_cut_cost *u, con
     return st;
 }
 
-ndp_status ndp_least_pipeline(ndp_search_bounds *b, const ndp_cut_cost *u, const ndp_plan_way *c, double *seconds) {
-    ndp_pipe_time key = {u, c->layout.size[NDP_PP], c->schedule, c->virtual_stages, c->accumulation, -1};
+ndp_status ndp_least_pipeline(ndp_search_bounds *b, const ndp_cut_cost *u, const ndp_plan_way *c, double *seconds,
+                              ndp_held *held) {
+    ndp_pipe_time key = {u, c->layout.size[NDP_PP], c->schedule, c->virtual_stages, c->accumulation, -1, {0, 0}};
     ndp_pipeline table;
     NDP_TRY(grow_pipes(b));
     ndp_pipe_time *slot = slot_of(b, &key);
     if (!slot->of) {
         ndp_status st = ndp_pipeline_make(c->schedule, key.pp, key.virtual_stages, key.micro_batches, &table);
         if (st == NDP_OK) {
-            st = replay_table(&table, u, &b->whole, &key.seconds);
+            st = replay_table(&table, u, &b->whole, &key.seconds, &key.held);
             ndp_pipeline_release(&table);
         }
         if (st == NDP_ENOMEM || st == NDP_EBUG)
@@ -305,5 +350,6 @@ ndp_status ndp_least_pipeline(ndp_search_bounds *b, const ndp_cut_cost *u, const
         b->n_pipes++;
     }
     *seconds = 0.99 * slot->seconds;
+    *held = slot->held;
     return slot->seconds >= 0 ? NDP_OK : NDP_FAIL(NDP_EINVAL, "there is no such schedule");
 }

@@ -22,12 +22,14 @@ typedef struct ndp_cut_cost {
     int64_t rows;
     ndp_recompute recompute;
     int n_units;
-    ndp_unit_cost *units;   /* kernels, and communications that nothing hides; owned */
-    ndp_unit_cost *rated;   /* at the rates by which a job cuts its stages; owned, with `units` */
-    double seconds;         /* of all of them */
-    double held;            /* bytes that a micro-batch keeps for its backward */
-    double work;            /* of the unit that needs the most beside them, while it runs */
-    double trained, frozen; /* elements of parameters */
+    ndp_unit_cost *units;             /* kernels, and communications that nothing hides; owned */
+    ndp_unit_cost *rated;             /* at the rates by which a job cuts its stages; owned, with `units` */
+    double seconds;                   /* of all of them */
+    double *unit_held, *unit_trained; /* of each; owned, with `units` */
+    double held;                      /* bytes that a micro-batch keeps for its backward */
+    double work;                      /* of the unit that needs the most beside them, while it runs */
+    double trained;                   /* elements of parameters */
+    double inner;           /* of them, those of the smallest unit that is neither the first nor the last */
 } ndp_cut_cost;
 
 /* What was found out for bounds: costs, rates of groups, cuts into stages, and how long schedules take. */
@@ -48,13 +50,20 @@ void ndp_search_bounds_release(ndp_search_bounds *b);
  * list. NDP_ENOMEM, NDP_EBUG. */
 ndp_status ndp_cut_cost_of(ndp_search_bounds *b, const ndp_cut_cost *cut, const ndp_cut_cost **out);
 
-/* Bytes that the fullest rank of the candidate has at least: its part of weights, gradients, states and kept values. */
-double ndp_least_bytes(const ndp_job *j, const ndp_cut_cost *u, const ndp_plan_way *c);
+/* What the rank of a pipeline has that keeps the most for its backward. */
+typedef struct ndp_held {
+    double bytes, trained; /* kept; elements of its parameters */
+} ndp_held;
+/* Of the mean rank. */
+ndp_held ndp_mean_held(const ndp_cut_cost *u, const ndp_plan_way *c);
+/* Bytes that a rank has at least which keeps so much: besides its part of weights, gradients and states. */
+double ndp_least_bytes(const ndp_job *j, const ndp_cut_cost *u, const ndp_plan_way *c, ndp_held held);
 /* Seconds that a step takes at least: the mean work of the ranks of a pipeline and half of what its ends wait, or what
  * a rank sends for weights and gradients. NDP_ENOMEM. */
 ndp_status ndp_least_seconds(ndp_search_bounds *b, const ndp_cut_cost *u, const ndp_plan_way *c, double *out);
-/* The same by the table of the candidate's schedule, less the hundredth by which its stages may differ. NDP_EINVAL:
- * there is no such schedule; NDP_ENOMEM. */
-ndp_status ndp_least_pipeline(ndp_search_bounds *b, const ndp_cut_cost *u, const ndp_plan_way *c, double *seconds);
+/* The same by the table of the candidate's schedule, less the hundredth by which its stages may differ; *held: of the
+ * rank that keeps the most. NDP_EINVAL: there is no such schedule; NDP_ENOMEM. */
+ndp_status ndp_least_pipeline(ndp_search_bounds *b, const ndp_cut_cost *u, const ndp_plan_way *c, double *seconds,
+                              ndp_held *held);
 
 #endif
