@@ -30,9 +30,13 @@ typedef struct ndp_plan_opts {
     const char *const *layouts;
     int n_layouts;
     bool search; /* the fastest layouts of the cluster, instead of the job's. Since 0.2.0. */
+    /* Asked by a search before each candidate: true ends it with what it has found. NULL: never. Since 0.2.0. */
+    bool (*stop)(void *user);
+    void *user;
+    const char *apply; /* a path: a search writes the job there with the keys of its first result; NULL: no */
 } ndp_plan_opts;
 #define NDP_PLAN_OPTS_INIT                                                                                             \
-    { -1, 0, false, false, NULL, NULL, NULL, NULL, false, false, NULL, false, NULL, 0, false }
+    { -1, 0, false, false, NULL, NULL, NULL, NULL, false, false, NULL, false, NULL, 0, false, NULL, NULL, NULL }
 /* What a run would do and need, for a world of any size, without starting ranks or loading weights: config.json is
  * enough. With `data` the model's weights must exist (NDP_EIO), the tokenizer and all data files are opened, and the
  * first 100 records or 1 MiB of each source are rendered and tokenized; the text then also has the run's lines about

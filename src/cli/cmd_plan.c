@@ -1,6 +1,7 @@
 /* ndparallel plan: the memory, communication and program of one rank. */
 #include "cli/commands.h"
 
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,6 +33,8 @@ static const cli_option options[] = {
      "With --cluster: the fastest layouts of all its devices, of every legal layout, micro-batch, recompute and "
      "schedule",
      CLI_FLAG(plan_arguments, plan.search)},
+    {"apply", 0, "FILE.yaml", "With --search: write the job with the first layout's keys to another file",
+     CLI_TEXT(plan_arguments, plan.apply)},
     {"distribution", 0, "HOW",
      "With --cluster: ranks fill one node after the other (block), or go around the nodes (cyclic), as those of srun "
      "may",
@@ -75,11 +78,34 @@ static void check_arguments(void *arguments, struct argp_state *state) {
                    "--ranks-per-node and --cluster both say how many ranks a node has: leave out one of the two");
     if (a->plan.search && (!a->plan.cluster || a->layouts.n))
         argp_error(state, "--search needs --cluster, and tries all layouts: leave out --layout");
+    if (a->plan.apply && !a->plan.search)
+        argp_error(state, "--apply writes what --search finds: add it");
+    if (a->plan.apply && a->job.file && strcmp(a->plan.apply, a->job.file) == 0)
+        argp_error(state, "--apply %s is the job itself: name another file", a->plan.apply);
     if (how && !a->plan.cluster)
         argp_error(state, "--distribution needs --cluster FILE, which says what nodes there are");
     a->plan.cyclic = how && strcmp(how, "cyclic") == 0;
     if (a->plan.json && (a->plan.program || a->plan.placements))
         argp_error(state, "--json has no %s: leave out one of the two", a->plan.program ? "--program" : "--placements");
+}
+
+static volatile sig_atomic_t interrupted; /* by the first Ctrl-C; the second ends the program */
+
+static void on_interrupt(int signal) {
+    (void)signal;
+    interrupted = 1;
+}
+
+static bool is_interrupted(void *user) {
+    (void)user;
+    return interrupted;
+}
+
+/* A search prints what it has. */
+static void watch_interrupts(ndp_plan_opts *o) {
+    const struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = (int)SA_RESETHAND};
+    o->stop = is_interrupted;
+    sigaction(SIGINT, &action, NULL);
 }
 
 static int run(const cli_command *c, int argc, char **argv) {
@@ -88,6 +114,8 @@ static int run(const cli_command *c, int argc, char **argv) {
     a.plan.layouts = a.layouts.items;
     a.plan.n_layouts = a.layouts.n;
     char *text = NULL;
+    if (a.plan.search)
+        watch_interrupts(&a.plan);
     ndp_status st = a.job.file ? cli_job_load(&a.job) : NDP_OK;
     if (st == NDP_OK)
         st = (a.passes ? ndp_plan_passes : ndp_plan)(a.job.config, &a.plan, &text);

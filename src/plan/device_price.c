@@ -20,15 +20,15 @@
 /* `queries`, `head`, `backward`: FlashAttention-2 (arXiv 2307.08691, figures 4 to 6), causal, A100: 512 tokens reach
  * half of what 16,384 do, heads of 64 nine tenths of heads of 128, the backward 0.85 of the forward. The others are
  * fitted with the shares of built_in.c (docs/numbers.md). */
-const ndp_price_facts ndp_price_of_gpus = {.ramp = 120,
-                                           .queries = 250,
+const ndp_price_facts ndp_price_of_gpus = {.ramp = 80,
+                                           .queries = 280,
                                            .head = 16,
                                            .backward = 0.85,
-                                           .call = 0.5,
-                                           .beside = 0.08,
-                                           .fixed = 3e-3,
-                                           .fp8_share = 0.85,
-                                           .fp8_casts = 3};
+                                           .call = 1,
+                                           .beside = 0.14,
+                                           .fixed = 8e-3,
+                                           .fp8_share = 0.83,
+                                           .fp8_casts = 2.4};
 static const ndp_price_facts of_hosts = {.queries = 0, .backward = 1, .call = 1};
 
 ndp_status ndp_device_price_init(const ndp_dry_run *d, ndp_cluster_plan *links, ndp_device_price *out) {

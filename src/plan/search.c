@@ -426,7 +426,10 @@ ndp_status ndp_plan_find(const ndp_plan_seek *of, ndp_found *out) {
     NDP_TRY(ndp_config_copy(of->d->job->config, &s.way));
     of->price->links->shared = &s.links;
     ndp_status st = list_layouts(&s, (ndp_layout)NDP_LAYOUT_ONE, 0, of->d->job->world);
-    while (st == NDP_OK && s.n > 0 && s.heap[0].bound < s.worst && !(of->stop && of->stop(of->user))) {
+    while (st == NDP_OK && s.n > 0 && s.heap[0].bound < s.worst) {
+        out->stopped = of->stop && of->stop(of->user);
+        if (out->stopped)
+            break;
         entry e = pop(&s);
         st = examine(&s, &e);
     }

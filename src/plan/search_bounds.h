@@ -29,7 +29,7 @@ typedef struct ndp_cut_cost {
     double held;                      /* bytes that a micro-batch keeps for its backward */
     double work;                      /* of the unit that needs the most beside them, while it runs */
     double trained;                   /* elements of parameters */
-    double inner;           /* of them, those of the smallest unit that is neither the first nor the last */
+    double inner;                     /* of them, those of the smallest unit that is neither the first nor the last */
 } ndp_cut_cost;
 
 /* What was found out for bounds: costs, rates of groups, cuts into stages, and how long schedules take. */

@@ -66,6 +66,8 @@ static void add_row(const ndp_plan_seek *s, const ndp_priced_way *r, int place, 
 static void add_fallen(const ndp_plan_seek *s, const ndp_found *f, ndp_str *out) {
     char bytes[16];
     const ndp_plan_capacity c = ndp_plan_capacity_of(s->d, &s->price->links->cluster);
+    if (f->stopped)
+        ndp_str_add(out, "stopped: of the others, some may be faster\n");
     ndp_str_addf(out, "%d considered: %d priced, %d break a rule, %d cannot be among the first %d", f->considered,
                  f->priced, f->by_rule, f->by_bound, NDP_SHOWN);
     if (f->by_memory) {
@@ -178,6 +180,22 @@ static ndp_status put_result(const ndp_config *c, const ndp_plan_opts *o, const 
     return st;
 }
 
+/* Writes the job with the keys of a way. */
+static ndp_status apply(const ndp_config *c, const ndp_plan_way *w, const char *path, ndp_str *text) {
+    ndp_config way;
+    ndp_str yaml = {0};
+    NDP_TRY(ndp_config_copy(c, &way));
+    ndp_plan_way_apply(w, &way);
+    ndp_status st = ndp_config_write(&way, &yaml);
+    if (st == NDP_OK)
+        st = ndp_file_write_atomic(path, yaml.data, yaml.length);
+    if (st == NDP_OK)
+        ndp_str_addf(text, "wrote %s: the job with the first layout\n", path);
+    ndp_str_release(&yaml);
+    ndp_config_release(&way);
+    return st;
+}
+
 static ndp_status report(const ndp_config *c, const ndp_plan_opts *o, const ndp_plan_seek *s, ndp_found *f,
                          ndp_plan_output *out) {
     ndp_str *text = &out->report.text;
@@ -199,7 +217,10 @@ static ndp_status report(const ndp_config *c, const ndp_plan_opts *o, const ndp_
         add_row(s, &f->results[i], i + 1, i > 0 && equal(&f->results[0], &f->results[i]), text);
     ndp_str_add(text, "\n");
     add_fallen(s, f, text);
-    NDP_TRY(add_changes(s, f, text, &out->search));
+    if (!f->stopped)
+        NDP_TRY(add_changes(s, f, text, &out->search));
+    if (o->apply)
+        NDP_TRY(apply(c, &f->results[0].c, o->apply, text));
     for (int i = 0; i < f->n && o->json; i++)
         NDP_TRY(put_result(c, o, &f->results[i], i == 0, out));
     return NDP_OK;
@@ -211,10 +232,12 @@ ndp_status ndp_plan_search(const ndp_config *c, const ndp_plan_opts *o, ndp_plan
     ndp_dry_run d;
     ndp_cluster_plan links = {0};
     ndp_device_price price = {0};
-    ndp_plan_seek s = {.d = &d, .price = &price, .only_schedule = -1};
+    ndp_plan_seek s = {.d = &d, .price = &price, .only_schedule = -1, .stop = o->stop, .user = o->user};
     ndp_found found;
     for (int axis = 0; axis < NDP_AXES; axis++)
         s.most[axis] = INT32_MAX;
+    if (o->apply)
+        NDP_TRY(ndp_output_check(o->apply));
     NDP_TRY(base_job(c, &way, &j));
     ndp_status st = ndp_cluster_plan_open(&j, o->cluster, o->cyclic, 0, &links);
     if (st == NDP_OK)
