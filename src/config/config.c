@@ -36,6 +36,11 @@ bool ndp_config_given(const ndp_config *c, const char *section, const char *key)
     return c->given[ndp_option_find(section, key) - ndp_options];
 }
 
+int ndp_config_least_rows(const ndp_config *c) {
+    const ndp_preference_row *row = &ndp_preference_table[ndp_config_preference(c).kind];
+    return c->data.format == NDP_RECORD_PREFERENCE && !row->single ? 2 : 1;
+}
+
 /* A pair is two rows, one document each. The weight of the token loss is what its loss has. */
 static void preference_follows(ndp_config *c) {
     bool pairs = c->data.format == NDP_RECORD_PREFERENCE;

@@ -104,7 +104,7 @@ struct ndp_config {
         ndp_dtype reduce, tp_reduce; /* fp32; planned only: bf16 */
     } precision;
     struct {
-        int global_batch_size, micro_batch_size; /* samples (rows) */
+        int global_batch_size, micro_batch_size; /* samples (rows); of a micro-batch, 0: auto */
     } batch;
     struct {
         ndp_loss name; /* other than XENT: with data.format preference */
@@ -203,6 +203,8 @@ ndp_status ndp_config_check_mix(const ndp_config *c);
 NDP_API ndp_status ndp_config_entry(const ndp_config *c, const char *own, ndp_config *out, char **split);
 /* The loss of pairs that the section `loss` says; kind 0: data.format is not preference. */
 ndp_preference ndp_config_preference(const ndp_config *c);
+/* Rows that stay together in a micro-batch, and so its smallest size: 2, those of a pair; else 1. */
+int ndp_config_least_rows(const ndp_config *c);
 /* How many groups of tensors a job names: the entries of optimizer.groups, and those that other keys make. */
 int ndp_config_groups(const ndp_config *c);
 /* The key that makes group i, "adapter.lr_ratio_b"; NULL: it is entry i of optimizer.groups. */

@@ -176,7 +176,7 @@ const ndp_option ndp_options[] = {
     {IDENTITY(precision, tp_reduce, STEP), WORD(fp32, reduce_words), WHEN "parallelism.tp_size or parallelism.sp_size is above 1", HELP "type of activations and their gradients that are summed over tp and sp; bf16: for plan --cluster only"},
 
     {IDENTITY(batch, global_batch_size, JOB), INT(16, 1, 1 << 30), HELP "rows per update; accumulation is derived"},
-    {FREE(batch, micro_batch_size, JOB), INT(1, 1, 1 << 24), HELP "rows that a rank computes at once; with preference data the default is 2, a pair"},
+    {FREE(batch, micro_batch_size, JOB), INT(1, 1, 1 << 24), .open = true, HELP "rows that a rank computes at once; auto: as many as fit its memory, with plan --cluster the fastest of these; with preference data the default is 2, a pair"},
 
     {IDENTITY(loss, name, JOB), WORD(xent, loss_words), HELP "xent: of tokens; the others of preference data"},
     {IDENTITY(loss, beta, JOB), NUMBER(0.1, "(0, inf)"), WHEN "data.format is preference", HELP "scale of the rewards; of orpo: weight of the odds ratio"},

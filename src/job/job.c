@@ -130,9 +130,10 @@ ndp_status ndp_job_init(const ndp_config *c, int world, ndp_job *out) {
 /* All that follows from the configuration and what config.json says. Releases the job if it fails. */
 static ndp_status resolve(ndp_job *j, int world) {
     const ndp_config *c = j->config;
+    int rows = c->batch.micro_batch_size ? c->batch.micro_batch_size : ndp_config_least_rows(c);
     ndp_status st = resolve_layout(j, world);
     if (st == NDP_OK)
-        st = ndp_batch_resolve(&j->layout, c->batch.global_batch_size, c->batch.micro_batch_size, &j->batch);
+        st = ndp_batch_resolve(&j->layout, c->batch.global_batch_size, rows, &j->batch);
     if (st == NDP_OK) {
         ndp_job_choose_model(j);
         st = ndp_job_find_groups(j);
@@ -164,7 +165,18 @@ ndp_status ndp_job_init_like(const ndp_job *of, const ndp_config *c, int world, 
     memcpy(j.model_folder, of->model_folder, sizeof j.model_folder);
     memcpy(j.facts_path, of->facts_path, sizeof j.facts_path);
     NDP_TRY(resolve(&j, world));
+    j.model.routes |= of->model.routes;
     *out = j;
+    return NDP_OK;
+}
+
+ndp_status ndp_job_change(ndp_job *j, const ndp_config *c) {
+    ndp_job changed;
+    NDP_TRY(ndp_job_init_like(j, c, j->world, &changed));
+    changed.borrows_spec = j->borrows_spec;
+    j->borrows_spec = true;
+    ndp_job_release(j);
+    *j = changed;
     return NDP_OK;
 }
 
@@ -246,6 +258,7 @@ void ndp_job_describe(const ndp_job *j, ndp_str *out) {
         out, "batch: global batch %d samples = micro batch %d x %d data rank%s x accumulation %d; %d tokens a sample\n",
         j->batch.global_batch, j->batch.micro_batch, j->batch.data_ranks, j->batch.data_ranks == 1 ? "" : "s",
         j->batch.accumulation, j->config->data.sequence_length);
+    ndp_str_add(out, j->chosen);
 }
 
 /* What follows from the model's config.json alone. */

@@ -33,17 +33,20 @@ typedef struct ndp_job {
     ndp_model_opts model;
     struct ndp_job_groups *groups; /* NULL: there are none */
     ndp_planned planned;
+    char chosen[160]; /* a line on the micro-batch that was chosen (batch.micro_batch_size auto); "": none was */
 } ndp_job;
 
 /* Checks the configuration, reads config.json, and resolves layout and batch for `world` ranks (0: as many as the
- * configuration needs). NDP_EINVAL also if sequences are longer than the model's, unless model.allow_longer. Borrows
- * the configuration. */
+ * configuration needs). A micro-batch that is auto is the smallest (plan/micro_batch.h). NDP_EINVAL also if sequences
+ * are longer than the model's, unless model.allow_longer. Borrows the configuration. */
 NDP_API ndp_status ndp_job_init(const ndp_config *c, int world, ndp_job *out);
 /* The same of a job that is planned, and so needs no data; for a cluster, it may have values that cannot run. */
 NDP_API ndp_status ndp_job_init_planned(const ndp_config *c, int world, bool cluster, ndp_job *out);
 /* The same of a configuration that differs from that of `of`, which was checked, in sizes of the layout, micro-batch,
  * recompute and pipeline alone: reads no file. `of` stays as long. */
 NDP_API ndp_status ndp_job_init_like(const ndp_job *of, const ndp_config *c, int world, ndp_job *out);
+/* Makes `j` the job of such a configuration, which takes the place of its own. */
+ndp_status ndp_job_change(ndp_job *j, const ndp_config *c);
 void ndp_job_release(ndp_job *j);
 /* A part of ndp_job_init: finds the model's folder and its config.json. NDP_EINVAL: model.path is not a folder. */
 ndp_status ndp_job_find_model(ndp_job *j);

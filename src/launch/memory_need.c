@@ -15,11 +15,12 @@ static int64_t bytes_of_ranks(const ndp_memory_need *n, int ranks) {
 int64_t ndp_memory_of_host(const ndp_memory_need *n) { return bytes_of_ranks(n, n->ranks); }
 
 static bool explain_lack(const ndp_memory_need *n, const char *where, int ranks, const ndp_memory_limit *limit,
-                         ndp_str *out) {
+                         ndp_memory_lack *lack, ndp_str *out) {
     char all[16], one[16], besides[16], have[16];
     int64_t need = bytes_of_ranks(n, ranks);
     if (need <= limit->bytes)
         return false;
+    *lack = (ndp_memory_lack){need, limit->bytes};
     ndp_str_addf(out, "%s needs %s %s (", n->what, ndp_human_bytes((double)need, all), where);
     if (ranks > 1)
         ndp_str_addf(out, "%d ranks of ", ranks);
@@ -30,16 +31,21 @@ static bool explain_lack(const ndp_memory_need *n, const char *where, int ranks,
     return true;
 }
 
-bool ndp_memory_lacks(const ndp_memory_need *n, ndp_str *out) {
+bool ndp_memory_compare(const ndp_memory_need *n, ndp_memory_lack *lack, ndp_str *out) {
     ndp_memory_limit limit;
     ndp_memory_limit_host("", &limit);
-    if (explain_lack(n, "on this host", n->ranks, &limit, out))
+    if (explain_lack(n, "on this host", n->ranks, &limit, lack, out))
         return true;
     ndp_memory_limit_address_space(&limit);
-    if (explain_lack(n, "of address space in a process", n->mapped, &limit, out))
+    if (explain_lack(n, "of address space in a process", n->mapped, &limit, lack, out))
         return true;
     ndp_memory_limit_data(&limit);
-    return !n->shared && explain_lack(n, "of private memory in a process", n->mapped, &limit, out);
+    return !n->shared && explain_lack(n, "of private memory in a process", n->mapped, &limit, lack, out);
+}
+
+bool ndp_memory_lacks(const ndp_memory_need *n, ndp_str *out) {
+    ndp_memory_lack unused;
+    return ndp_memory_compare(n, &unused, out);
 }
 
 ndp_status ndp_memory_check(const ndp_memory_need *n, bool force, const ndp_log *log) {

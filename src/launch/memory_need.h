@@ -18,7 +18,12 @@ typedef struct ndp_memory_need {
 
 /* Bytes needed on this host, including what a rank uses beyond its programs. */
 int64_t ndp_memory_of_host(const ndp_memory_need *n);
-/* If there is not enough memory, appends the reason with all numbers and returns true. */
+/* Bytes needed, and what there is of the first limit that has fewer. */
+typedef struct ndp_memory_lack {
+    int64_t need, has;
+} ndp_memory_lack;
+/* If there is not enough memory, appends the reason with all numbers, sets *lack, and returns true. */
+NDP_API bool ndp_memory_compare(const ndp_memory_need *n, ndp_memory_lack *lack, ndp_str *out);
 bool ndp_memory_lacks(const ndp_memory_need *n, ndp_str *out);
 /* NDP_EINVAL if there is not enough memory. With `force` only a warning to `log` (NULL: none). */
 NDP_API ndp_status ndp_memory_check(const ndp_memory_need *n, bool force, const ndp_log *log);

@@ -1,6 +1,7 @@
 /* The ways in which a job is planned: as it is, on a cluster, in several layouts, or in the fastest ones (search.h). */
 #include "cluster/cluster.h"
 #include "job/job_shown.h"
+#include "plan/micro_batch.h"
 #include "plan/plan_report.h"
 
 #include <stdlib.h>
@@ -36,9 +37,13 @@ static ndp_status take_layout(const char *text, ndp_config *c) {
 
 static ndp_status plan_config(const ndp_config *c, const ndp_plan_opts *o, ndp_plan_output *out) {
     ndp_job j;
+    ndp_config own = {0}; /* with the micro-batch that is chosen */
     NDP_TRY(o->data ? ndp_job_init(c, 0, &j) : ndp_job_init_planned(c, 0, o->cluster, &j));
-    ndp_status st = ndp_plan_report_job(&j, o, out);
+    ndp_status st = ndp_plan_choose_rows(&j, o, &own);
+    if (st == NDP_OK)
+        st = ndp_plan_report_job(&j, o, out);
     ndp_job_release(&j);
+    ndp_config_release(&own);
     return st;
 }
 

@@ -19,7 +19,7 @@ static ndp_program_place place_of(const ndp_rank *r, int split_place) {
 }
 
 /* The mean of the ranks on this host, whose numbers are those of any places. */
-static ndp_status plan_host_memory(const ndp_rank *r, const ndp_program_place *at, int64_t *bytes) {
+static ndp_status plan_host_memory(const ndp_rank *r, const ndp_job *j, const ndp_program_place *at, int64_t *bytes) {
     const ndp_transport *t = r->transport;
     int n = 0, *ranks = malloc((size_t)ndp_transport_host_ranks(t) * sizeof *ranks);
     if (!ranks)
@@ -27,21 +27,22 @@ static ndp_status plan_host_memory(const ndp_rank *r, const ndp_program_place *a
     for (int other = 0; other < ndp_transport_world(t); other++)
         if (ndp_transport_host_of(t, other) == ndp_transport_host_of(t, ndp_transport_rank(t)))
             ranks[n++] = other;
-    ndp_status st = ndp_job_ranks_memory(&r->job, ranks, n, at, bytes);
+    ndp_status st = ndp_job_ranks_memory(j, ranks, n, at, bytes);
     free(ranks);
     return st;
 }
 
-/* Computes the bytes of this host's ranks from programs that are built for that and thrown away. */
-static ndp_status plan_memory(ndp_rank *r) {
+ndp_status ndp_rank_plan_memory(const ndp_rank *r, const ndp_job *j, int64_t *host, int64_t *gpu) {
     const ndp_program_place at = place_of(r, r->exec.split_place);
     ndp_engine_memory own;
     if (!r->exec.device->host_memory) {
-        NDP_TRY(ndp_job_rank_needs(&r->job, ndp_transport_rank(r->transport), &at, &own));
-        r->planned_gpu = own.device;
+        NDP_TRY(ndp_job_rank_needs(j, ndp_transport_rank(r->transport), &at, &own));
+        *gpu = own.device;
     }
-    return plan_host_memory(r, &at, &r->planned);
+    return plan_host_memory(r, j, &at, host);
 }
+
+static ndp_status plan_memory(ndp_rank *r) { return ndp_rank_plan_memory(r, &r->job, &r->planned, &r->planned_gpu); }
 
 /* Every rank checks the checkpoint that rank 0 has found. Whether it ties head and embedding is read from it, since the
  * folder that the run started from may have no weights any more. */
@@ -62,9 +63,15 @@ static ndp_status open_weights(ndp_rank *r, const ndp_rank_opts *o) {
     return NDP_OK;
 }
 
-static ndp_status open_rows(ndp_rank *r, const ndp_rank_opts *o) {
-    NDP_TRY(ndp_rank_open_data(r));
-    return ndp_feed_open(&r->feed, &r->job, &r->data, o->given);
+/* *fits: the memory was compared with the tables of rows in it. */
+static ndp_status open_rows(ndp_rank *r, const ndp_rank_opts *o, bool *fits) {
+    bool automatic = r->job.config->batch.micro_batch_size == 0;
+    NDP_TRY(ndp_agree(r->world, ndp_rank_open_data(r)));
+    NDP_TRY(ndp_rank_choose_rows(r, fits));
+    if (automatic)
+        NDP_TRY(ndp_agree(r->world, plan_memory(r)));
+    *fits = *fits && automatic;
+    return ndp_agree(r->world, ndp_feed_open(&r->feed, &r->job, &r->data, o->given));
 }
 
 /* One rank proves the programs of all. */
@@ -90,6 +97,7 @@ static ndp_status bind_to_cores(const ndp_rank *r) {
 
 static ndp_status open_all(ndp_rank *r, const ndp_rank_opts *o) {
     ndp_group all = {0, 1, ndp_transport_world(r->transport), ndp_transport_rank(r->transport)};
+    bool fits;
     NDP_TRY(ndp_comm_create(r->transport, all, "world", &r->world));
     if (ndp_transport_note(r->transport))
         ndp_warn(&r->log, "%s", ndp_transport_note(r->transport));
@@ -98,9 +106,9 @@ static ndp_status open_all(ndp_rank *r, const ndp_rank_opts *o) {
     NDP_TRY(bind_to_cores(r));
     NDP_TRY(open_weights(r, o));
     NDP_TRY(ndp_agree(r->world, plan_memory(r)));
-    NDP_TRY(ndp_agree(r->world, open_rows(r, o)));
+    NDP_TRY(open_rows(r, o, &fits));
     NDP_TRY(prove_programs(r, ndp_transport_node_ranks(r->transport)));
-    return ndp_rank_check_memory(r); /* again: the tables of rows are allocated now */
+    return fits ? NDP_OK : ndp_rank_check_memory(r); /* again: the tables of rows are allocated now */
 }
 
 /* Threads that each have a GPU cannot access each other's memory. */
@@ -146,5 +154,6 @@ void ndp_rank_close(ndp_rank *r) {
     ndp_job_data_close(&r->data);
     ndp_comm_destroy(r->world);
     ndp_job_release(&r->job);
+    ndp_config_release(&r->chosen);
     *r = (ndp_rank){0};
 }

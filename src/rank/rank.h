@@ -10,6 +10,7 @@
 
 typedef struct ndp_rank {
     ndp_job job;
+    ndp_config chosen;          /* the job's, where its micro-batch was auto; else {0} */
     const ndp_train_opts *opts; /* of a whole run, borrowed; else NULL */
     bool forward_only;          /* only evaluates */
     bool no_data;               /* its caller loads the batches */
@@ -61,6 +62,13 @@ NDP_API ndp_status ndp_rank_prove_again(const ndp_rank *r, const ndp_engine *e);
 /* rank_memory.c: NDP_EINVAL if this host has less memory than its ranks have planned. Collective, so that no rank
  * allocates while another one still measures. */
 NDP_API ndp_status ndp_rank_check_memory(const ndp_rank *r);
+/* rank.c: bytes of this host's ranks, and of this rank's GPU (0: it works on the host's memory), from programs that are
+ * built for that and thrown away. */
+ndp_status ndp_rank_plan_memory(const ndp_rank *r, const ndp_job *j, int64_t *host, int64_t *gpu);
+/* rank_memory.c: where the job's micro-batch is auto, takes the largest with which no rank has less memory than it
+ * needs, by the comparison of ndp_rank_check_memory; *fits: there is one, or the micro-batch is a number. Collective.
+ */
+ndp_status ndp_rank_choose_rows(ndp_rank *r, bool *fits);
 
 /* unsaved.c: sets r->base and r->began_with. Reads all of these weights; called on rank 0. NDP_EIO, and the errors of
  * an adapter's folder. */

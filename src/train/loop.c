@@ -19,6 +19,7 @@
 #include "train/run_folder.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -338,22 +339,42 @@ static ndp_status run_whole(ndp_training_loop *l) {
     return l->failed;
 }
 
-/* The rows of a run that began when documents were cut anywhere. */
+/* Sets a key of the run's own copy of its configuration. */
+static ndp_status keep_key(ndp_training_loop *l, const char *key, const char *value) {
+    ndp_config *kept = l->kept ? l->kept : calloc(1, sizeof *kept);
+    if (!kept)
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a configuration");
+    if (!l->kept) {
+        ndp_status st = ndp_config_copy(l->config, kept);
+        if (st != NDP_OK)
+            free(kept);
+        NDP_TRY(st);
+        l->config = l->kept = kept;
+    }
+    return ndp_config_setf(kept, "%s=%s", key, value);
+}
+
+/* The rows of a run that began when documents were cut anywhere, and the micro-batch that was chosen when it began. */
 static ndp_status keep_rows(ndp_training_loop *l, ndp_comm *world) {
-    bool cut = l->first && ndp_run_folder_cuts(l->config, l->opts);
-    NDP_TRY(ndp_share_now(world, &cut, sizeof cut, 0));
-    if (!cut)
-        return NDP_OK;
-    l->kept = calloc(1, sizeof *l->kept);
-    ndp_status st =
-        l->kept ? ndp_config_copy(l->config, l->kept) : NDP_FAIL(NDP_ENOMEM, "not enough memory for a configuration");
-    if (st == NDP_OK)
-        st = ndp_config_set(l->kept, "data.overlong=cut");
-    ndp_say(l->say, l->opts->user,
-            "resume: data.overlong stays cut, as in %s/job.yaml; --accept data.overlong changes it to auto",
-            l->config->train.output_dir);
-    l->config = l->kept ? l->kept : l->config;
-    return ndp_agree(world, st);
+    int kept[] = {0, 0}; /* whether documents are cut; the micro-batch */
+    char rows[16];
+    const char *folder = l->config->train.output_dir;
+    if (l->first) {
+        kept[0] = ndp_run_folder_cuts(l->config, l->opts);
+        kept[1] = ndp_run_folder_rows(l->config, l->opts, ndp_comm_size(world));
+    }
+    NDP_TRY(ndp_share_now(world, kept, sizeof kept, 0));
+    ndp_status st = kept[0] ? keep_key(l, "data.overlong", "cut") : NDP_OK;
+    if (kept[0])
+        ndp_say(l->say, l->opts->user,
+                "resume: data.overlong stays cut, as in %s/job.yaml; --accept data.overlong changes it to auto",
+                folder);
+    snprintf(rows, sizeof rows, "%d", kept[1]);
+    if (st == NDP_OK && kept[1])
+        st = keep_key(l, "batch.micro_batch_size", rows);
+    if (kept[1])
+        ndp_say(l->say, l->opts->user, "resume: batch.micro_batch_size stays %d, as in %s/job.yaml", kept[1], folder);
+    return kept[0] || kept[1] ? ndp_agree(world, st) : NDP_OK;
 }
 
 /* Rank 0 locks the folder and checks it, and the links are measured, before any other work. */

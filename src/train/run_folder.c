@@ -199,6 +199,27 @@ bool ndp_run_folder_cuts(const ndp_config *c, const ndp_train_opts *o) {
     return cut;
 }
 
+int ndp_run_folder_rows(const ndp_config *c, const ndp_train_opts *o, int world) {
+    char path[NDP_PATH];
+    ndp_config *then, now;
+    ndp_job j;
+    int rows = 0;
+    if (!o->resume || c->batch.micro_batch_size != 0 || ndp_config_create(&then) != NDP_OK)
+        return 0;
+    if (ndp_path_join(path, c->train.output_dir, "job.yaml") == NDP_OK && ndp_path_exists(path) &&
+        ndp_config_read(then, path) == NDP_OK && ndp_config_copy(c, &now) == NDP_OK) {
+        now.batch.micro_batch_size = then->batch.micro_batch_size;
+        if (now.batch.micro_batch_size && ndp_job_init(&now, world, &j) == NDP_OK) {
+            rows = now.batch.micro_batch_size;
+            ndp_job_release(&j);
+        }
+        ndp_config_release(&now);
+    }
+    ndp_config_destroy(then);
+    ndp_error_set(NDP_OK, "");
+    return rows;
+}
+
 ndp_status ndp_run_folder_write_job(const ndp_trainer *t) {
     char path[NDP_PATH], *yaml;
     NDP_TRY(ndp_path_join(path, t->rank.job.config->train.output_dir, "job.yaml"));

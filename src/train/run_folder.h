@@ -22,6 +22,10 @@ NDP_API ndp_status ndp_run_folder_prepare(const ndp_config *c, const ndp_train_o
  * job nor o->accept says data.overlong: its rows stay those of its checkpoints. */
 NDP_API bool ndp_run_folder_cuts(const ndp_config *c, const ndp_train_opts *o);
 
+/* The micro-batch of a resumed run where the job says auto: the number in its job.yaml. 0: the job says a number, the
+ * run has none, or on `world` ranks the job cannot have it. */
+NDP_API int ndp_run_folder_rows(const ndp_config *c, const ndp_train_opts *o, int world);
+
 /* Rank 0: writes job.yaml. After a resume, so that a refused one keeps the job.yaml of its run. */
 NDP_API ndp_status ndp_run_folder_write_job(const ndp_trainer *t);
 

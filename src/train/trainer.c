@@ -46,10 +46,12 @@ static ndp_status build_engines(ndp_trainer *t) {
 }
 
 /* Of a loop of the user's own, which may never ask for ndp_trainer_describe. */
-static void say_bubble(const ndp_trainer *t) {
+static void say_notes(const ndp_trainer *t) {
     ndp_str note = {0};
-    if (ndp_is_first(t->rank.world))
+    if (ndp_is_first(t->rank.world)) {
+        ndp_str_add(&note, t->rank.job.chosen);
         ndp_job_note_bubble(&t->rank.job, &note);
+    }
     if (note.length > 0)
         ndp_info(&t->rank.log, "%.*s", (int)note.length - 1, note.data);
     ndp_str_release(&note);
@@ -58,7 +60,7 @@ static void say_bubble(const ndp_trainer *t) {
 ndp_status ndp_trainer_create(const ndp_config *c, ndp_world *w, ndp_trainer **out) {
     NDP_NOT_NULL(c, w, out);
     NDP_TRY(ndp_trainer_open(c, w, &(ndp_rank_opts){0}, out));
-    say_bubble(*out);
+    say_notes(*out);
     return NDP_OK;
 }
 

@@ -218,6 +218,8 @@ ndp_status ndp_verify_dump_altered(const ndp_config *c, const ndp_dump_opts *o, 
     NDP_TRY(ndp_new_folder_check(o->folder));
     NDP_TRY(ndp_verify_check_threads(c));
     NDP_TRY(ndp_config_copy(c, &own));
+    if (own.batch.micro_batch_size == 0)
+        own.batch.micro_batch_size = ndp_config_least_rows(c);
     own.moe.balance = NDP_BALANCE_NONE;
     ndp_status st = write_dump(&own, o, alter, user);
     ndp_config_release(&own);

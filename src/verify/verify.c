@@ -363,6 +363,8 @@ static void override_settings(verification *v) {
     c->train.ranks = 0;
     c->train.share_gpu = true;
     c->train.own_batches = false;
+    if (c->batch.micro_batch_size == 0) /* auto: the runs share this process's memory, and any size gives the same */
+        c->batch.micro_batch_size = ndp_config_least_rows(c);
     double most_lr = ndp_updates_bounds_of(c).most_lr;
     if (c->optimizer.lr > most_lr) {
         ndp_say(v->opts->say, v->opts->user, "optimizer.lr %g is lowered to %g, up to which the bounds hold",

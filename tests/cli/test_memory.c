@@ -223,6 +223,68 @@ static void plans_that_fit_run(void **state) {
     }
 }
 
+/* ---- batch.micro_batch_size auto ---- */
+
+#define AUTO "train @/large.yaml --set batch.global_batch_size=24 --set data.sequence_length=128 "
+#define AUTO_MORE " --set batch.micro_batch_size="
+
+/* A limit between what one row needs and what all rows need. */
+static const struct {
+    limit limit;
+    int mib;
+    const char *arguments;
+} automatic[] = {
+    {GROUP, 228, AUTO "--transport=self"},
+    {GROUP, 260, AUTO "--transport=self --set train.recompute=block"},
+    {ANCESTOR, 350, AUTO "--transport=self"},
+    {GROUP, 250, AUTO "--transport=self --set precision.compute=bf16"},
+    {DATA, 240, AUTO "--transport=self"},
+    {DATA, 320, AUTO "--transport=self"},
+    {GROUP, 450, AUTO LOCAL "2 --set parallelism.dp_replicate_size=2"},
+    {GROUP, 330, AUTO LOCAL "2"},
+    {GROUP, 300, AUTO LOCAL "2 --set parallelism.tp_size=2"},
+    {GROUP, 330, AUTO LOCAL "2 --set parallelism.pp_size=2"},
+    {GROUP, 430, AUTO MPI "2"},
+    {GROUP, 460, AUTO "--transport=shm --ranks=2 --set parallelism.dp_replicate_size=2"},
+};
+
+/* The number that ends before `words`; 0: there is none. */
+static int number_before(const char *text, const char *words) {
+    const char *end = text ? strstr(text, words) : NULL, *at = end;
+    while (at && at > text && at[-1] >= '0' && at[-1] <= '9')
+        at--;
+    return at ? atoi(at) : 0;
+}
+
+static void larger_is_refused(const char *folder, int i, int rows) {
+    char *arguments = ndp_format("%s" AUTO_MORE "%d", automatic[i].arguments, rows);
+    outcome o = run(folder, automatic[i].limit, automatic[i].mib * MIB, arguments);
+    if (o.code != 2 || !strstr(o.text.data, " available ("))
+        fail_msg("%s: code %d: %s", arguments, o.code, o.text.data);
+    ndp_str_release(&o.text);
+    free(arguments);
+}
+
+static void auto_fits_and_the_next_does_not(void **state) {
+    (void)have_groups();
+    for (int i = 0; i < NDP_COUNT(automatic); i += short_or_all(2, 1)) {
+        if (!can_try(automatic[i].limit, automatic[i].arguments))
+            continue;
+        char *arguments = ndp_format("%s" AUTO_MORE "auto", automatic[i].arguments);
+        outcome o = run(*state, automatic[i].limit, automatic[i].mib * MIB, arguments);
+        const char *line = strstr(o.text.data, "micro-batch ");
+        int rows = line ? atoi(line + strlen("micro-batch ")) : 0, next = number_before(line, " would need ");
+        print_message("%5.2f s  code %d  %s %d MiB, %s: %.*s\n", o.seconds, o.code, limit_names[automatic[i].limit],
+                      automatic[i].mib, arguments, line ? (int)strcspn(line, "\n") : 0, line);
+        if (o.code != 0 || rows < 1 || next <= rows)
+            fail_msg("%s: code %d: %s", arguments, o.code, o.text.data);
+        ndp_str_release(&o.text);
+        free(arguments);
+        CHECK_OK(ndp_folder_remove(in(*state, "run")));
+        larger_is_refused(*state, i, next);
+    }
+}
+
 /* 300 MiB of files that were just read do not count as in use. */
 static void pages_of_files_make_room(void **state) {
     if (!have_groups())
@@ -286,7 +348,7 @@ int main(void) {
     find_leaks(false);
     const struct CMUnitTest tests[] = {
         JOB_TEST(too_large_plans_are_refused), JOB_TEST(plans_that_fit_run), JOB_TEST(pages_of_files_make_room),
-        JOB_TEST(a_dry_run_compares),          JOB_TEST(force_starts_it),
+        JOB_TEST(a_dry_run_compares),          JOB_TEST(force_starts_it),    JOB_TEST(auto_fits_and_the_next_does_not),
     };
     return cmocka_run_group_tests(tests, make_groups, end_groups);
 }

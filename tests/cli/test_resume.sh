@@ -83,6 +83,28 @@ code_is 0
 says out '^accepted: data\.overlong was cut, now it is auto$'
 losses | cmp -s - expected && fail 'the losses of the same rows'
 
+# The micro-batch that was chosen when a run began, which would be 2 here, stays; on a layout that cannot have it, another
+# is chosen.
+for transport in $(transports); do
+    rm -rf run
+    run train job.yaml --transport "$transport" --set train.steps=3 --set batch.micro_batch_size=1
+    code_is 0
+    run train job.yaml --transport "$transport" --resume --accept train.steps --set batch.micro_batch_size=auto
+    code_is 0
+    says out '^resume: batch\.micro_batch_size stays 1, as in run/job\.yaml$' '^resume: from step 3$' '= micro batch 1 x '
+    says run/job.yaml '^  micro_batch_size: 1$'
+done
+rm -rf run
+run train job.yaml --set train.steps=3 --set batch.micro_batch_size=auto
+code_is 0
+says out '^micro-batch 2 \(auto: all samples of a data rank fit\)$'
+says run/job.yaml '^  micro_batch_size: 2$'
+run train job.yaml --ranks 4 --set parallelism.dp_shard_size=4 --resume --accept train.steps --set batch.micro_batch_size=auto
+code_is 0
+lines out 0 'micro_batch_size stays'
+says out '^micro-batch 1 \(auto: all samples of a data rank fit\)$'
+says run/job.yaml '^  micro_batch_size: 1$'
+
 run train job.yaml --accept train.steps
 code_is 2
 says err '--accept needs --resume'

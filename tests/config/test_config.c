@@ -394,6 +394,9 @@ static const char *const refused[][2] = {
     {"train: {steps: 99999999999999999999}", "'train.steps' is '99999999999999999999'"},
     {"train: {seed: 9223372036854775808}", "'train.seed' is '9223372036854775808'"},
     {"train: {seed: -1}", "'train.seed' is '-1'"},
+    {"batch: {micro_batch_size: 0}",
+     "'batch.micro_batch_size' is '0', expected a whole number from 1 to 16777216, or auto"},
+    {"batch: {global_batch_size: auto}", "'batch.global_batch_size' is 'auto', expected a whole number from 1"},
     {"parallelism: {tp_size: 0}", "'parallelism.tp_size' is '0', expected a whole number from 1 to 1048576, or auto"},
     {"parallelism: {ep_size: auto}", "'parallelism.ep_size' is 'auto', expected a whole number from 1 to 1048576"},
     {"optimizer: {momentum: 1}", "'optimizer.momentum' is '1', expected a number in [0, 1)"},
@@ -498,6 +501,10 @@ static void assignments(void **state) {
     assert_string_equal(c->data.files.items[1], "b=c.txt");
     CHECK_OK(ndp_config_set(c, "parallelism.tp_size=auto"));
     assert_int_equal(c->parallelism.size[NDP_TP], 0);
+    CHECK_OK(ndp_config_set(c, "batch.micro_batch_size=auto"));
+    CHECK_OK(ndp_config_set(c, "data.format=preference")); /* whose default is 2 */
+    assert_int_equal(c->batch.micro_batch_size, 0);
+    CHECK_OK(ndp_config_set(c, "data.format=auto"));
     CHECK_OK(ndp_config_set(c, "model.path=x"));
     CHECK_OK(ndp_config_set(c, "model.path="));
     assert_null(c->model.path);
