@@ -12,6 +12,7 @@ const char *ndp_time_part_name(int part) { return names[part]; }
 
 typedef struct rank_time {
     double parts[NDP_TIME_PARTS], exposed[NDP_GROUPS * NDP_COLLECTIVES], flops, hardware_flops;
+    double until[NDP_UNTIL]; /* where it leaves its repeated range */
 } rank_time;
 
 typedef struct step_replay {
@@ -73,6 +74,11 @@ static void spend(void *into, int i, const ndp_instr *in, const ndp_call *c, dou
         add_wait(r, i, in, c, seconds);
 }
 
+static void leave(void *into, int i, const double until[NDP_UNTIL]) {
+    const step_replay *r = into;
+    memcpy(r->ranks[i].until, until, sizeof r->ranks[i].until);
+}
+
 /* ---- the replay ---- */
 
 static ndp_status run(step_replay *r, ndp_visits visits) {
@@ -84,6 +90,7 @@ static ndp_status run(step_replay *r, ndp_visits visits) {
                                   .beside = p->facts->beside,
                                   .spent = spend,
                                   .into = r,
+                                  .leaves = leave,
                                   .visits = visits};
     ndp_simulation s;
     memset(r->ranks, 0, (size_t)r->n * sizeof *r->ranks);
@@ -106,22 +113,33 @@ static int64_t iterations_of(const step_replay *r) {
     return fewest;
 }
 
-enum { NUMBERS = sizeof(rank_time) / sizeof(double), FIRST_FLOPS = NUMBERS - 2 };
+enum { NUMBERS = (int)(offsetof(rank_time, until) / sizeof(double)), FIRST_FLOPS = NUMBERS - 2 };
 
-/* Whether two replays with one more iteration each added the same to all numbers; then adds `more` times that to the
- * last. */
+/* Whether one more iteration adds the same to all numbers, and delays all that ranks and links do after it alike: where
+ * one still gains on another, the next iterations take other times once it has caught up. */
+static bool adds_alike(const step_replay runs[3], int i) {
+    const rank_time *x = &runs[0].ranks[i], *y = &runs[1].ranks[i], *z = &runs[2].ranks[i];
+    const double *of[] = {(const double *)x, (const double *)y, (const double *)z};
+    double all = runs[2].makespan, b = runs[2].makespan - runs[1].makespan;
+    bool same = true;
+    for (int k = 0; k < NUMBERS && same; k++)
+        same = fabs((of[2][k] - of[1][k]) - (of[1][k] - of[0][k])) <= 1e-12 * (k >= FIRST_FLOPS ? of[2][k] : all);
+    for (int k = 0; k < NDP_UNTIL && same; k++)
+        same = fabs(z->until[k] - y->until[k] - b) <= 1e-12 * all && fabs(y->until[k] - x->until[k] - b) <= 1e-12 * all;
+    return same;
+}
+
+/* Whether two replays with one more iteration each added the same; then adds `more` times that to the last. */
 static bool settled(const step_replay runs[3], double more, step_replay *out) {
     double a = runs[1].makespan - runs[0].makespan, b = runs[2].makespan - runs[1].makespan;
     bool same = fabs(a - b) <= 1e-12 * runs[2].makespan;
-    for (int i = 0; i < out->n * NUMBERS && same; i++) {
-        double x = ((double *)runs[0].ranks)[i], y = ((double *)runs[1].ranks)[i], z = ((double *)runs[2].ranks)[i];
-        bool flops = i % NUMBERS >= FIRST_FLOPS;
-        same = fabs((z - y) - (y - x)) <= 1e-12 * (flops ? z : runs[2].makespan);
-    }
-    for (int i = 0; i < out->n * NUMBERS && same; i++) {
-        double y = ((double *)runs[1].ranks)[i], z = ((double *)runs[2].ranks)[i];
-        ((double *)out->ranks)[i] = z + more * (z - y);
-    }
+    for (int i = 0; i < out->n && same; i++)
+        same = adds_alike(runs, i);
+    for (int i = 0; i < out->n && same; i++)
+        for (int k = 0; k < NUMBERS; k++) {
+            double y = ((const double *)&runs[1].ranks[i])[k], z = ((const double *)&runs[2].ranks[i])[k];
+            ((double *)&out->ranks[i])[k] = z + more * (z - y);
+        }
     out->makespan = same ? runs[2].makespan + more * b : out->makespan;
     return same;
 }
