@@ -57,12 +57,18 @@ static void bubbles_are_those_of_theory(void **state) {
 
 enum { BYTES = 1 << 20 };
 
-/* Seconds of one communication over tp, of n ranks on nodes of `devices`. */
-static double comm_seconds(const ndp_op *op, int n, int devices, double latency, double between, double rate) {
+/* Inside a node, and between nodes. */
+typedef struct wires {
+    double latency, rate, nic_latency, nic_rate;
+} wires;
+
+/* Seconds of one communication over tp, of n ranks on nodes of `devices` with a NIC for each. `peer`: of a message. */
+static double comm_seconds(const ndp_op *op, int peer, int n, int devices, const wires *w) {
     char cluster[64];
     ndp_job job = {.layout = NDP_LAYOUT_ONE, .world = n};
     ndp_operand in = {.view = {.rows = 1, .cols = BYTES / 4, .dtype = NDP_F32}};
     ndp_call c = {.kind = NDP_CALL_BEGIN, .op = op, .in = &in, .n_in = 1, .channel = NDP_GROUP_TP, .bytes = BYTES};
+    c.attr.peer = peer;
     ndp_mesh mesh;
     job.layout.size[NDP_TP] = n;
     ndp_cluster_plan p = {.job = &job, .rings = true};
@@ -71,9 +77,9 @@ static double comm_seconds(const ndp_op *op, int n, int devices, double latency,
     CHECK_OK(ndp_rank_map_fill(&p.cluster, n, &p.map));
     CHECK_OK(ndp_mesh_init(&job.layout, 0, &p.facts, &mesh));
     p.cluster.efficiency.links = p.cluster.efficiency.nics = 0.5;
-    p.cluster.links.bandwidth = p.cluster.nics.bandwidth = 2 * rate;
-    p.cluster.nics.count = 1;
-    p.cluster.links.latency = latency, p.cluster.nics.latency = between;
+    p.cluster.links.bandwidth = 2 * w->rate, p.cluster.nics.bandwidth = 2 * w->nic_rate;
+    p.cluster.nics.count = devices;
+    p.cluster.links.latency = w->latency, p.cluster.nics.latency = w->nic_latency;
     ndp_device_price price = {.links = &p, .gradient_bytes = 1, .tp_bytes = 1};
     double seconds = ndp_device_comm(&price, &mesh, &c);
     ndp_cluster_plan_release(&p);
@@ -83,22 +89,37 @@ static double comm_seconds(const ndp_op *op, int n, int devices, double latency,
 static void rings_take_latency_and_rate(void **state) {
     (void)state;
     const double a = 3e-6, b = 11e-6, rate = 1e9;
+    const wires w = {a, rate, b, rate};
     for (int n = 2; n <= 8; n++) { /* on a node; then a rank on each of n */
         double part = (n - 1) * (double)BYTES / n / rate;
-        is("all_reduce", comm_seconds(&ndp_op_all_reduce, n, 8, a, b, rate), 2 * (n - 1) * a + 2 * part, part);
-        is("reduce_scatter", comm_seconds(&ndp_op_reduce_scatter, n, 8, a, b, rate), (n - 1) * a + part, part);
-        is("all_gather", comm_seconds(&ndp_op_all_gather, n, 8, a, b, rate), (n - 1) * a + n * part, part);
-        is("reduce_scatter between", comm_seconds(&ndp_op_reduce_scatter, n, 1, a, b, rate), (n - 1) * b + part, part);
-        is("all_gather between", comm_seconds(&ndp_op_all_gather, n, 1, a, b, rate), (n - 1) * b + n * part, part);
-        is("all_reduce between", comm_seconds(&ndp_op_all_reduce, n, 1, a, b, rate), 2 * ceil(log2(n)) * b + 2 * part,
+        is("all_reduce", comm_seconds(&ndp_op_all_reduce, 0, n, 8, &w), 2 * (n - 1) * a + 2 * part, part);
+        is("reduce_scatter", comm_seconds(&ndp_op_reduce_scatter, 0, n, 8, &w), (n - 1) * a + part, part);
+        is("all_gather", comm_seconds(&ndp_op_all_gather, 0, n, 8, &w), (n - 1) * a + n * part, part);
+        is("reduce_scatter between", comm_seconds(&ndp_op_reduce_scatter, 0, n, 1, &w), (n - 1) * b + part, part);
+        is("all_gather between", comm_seconds(&ndp_op_all_gather, 0, n, 1, &w), (n - 1) * b + n * part, part);
+        is("all_reduce between", comm_seconds(&ndp_op_all_reduce, 0, n, 1, &w), 2 * ceil(log2(n)) * b + 2 * part,
            part); /* by a tree */
-        is("all_to_all", comm_seconds(&ndp_op_all_to_all, n, 8, a, b, rate), a + part, part);
-        is("shift", comm_seconds(&ndp_op_shift, n, 8, a, b, rate), a + BYTES / rate, part);
-        is("shift between", comm_seconds(&ndp_op_shift, n, 1, a, b, rate), b + BYTES / rate, part);
+        is("all_to_all", comm_seconds(&ndp_op_all_to_all, 0, n, 8, &w), a + part, part);
+        is("shift", comm_seconds(&ndp_op_shift, 0, n, 8, &w), a + BYTES / rate, part);
+        is("shift between", comm_seconds(&ndp_op_shift, 0, n, 1, &w), b + BYTES / rate, part);
     }
-    double part = 7 * (double)BYTES / 8 / rate; /* two nodes of four, whose NIC is as fast as one rank's links */
-    is("a ring over nodes", comm_seconds(&ndp_op_reduce_scatter, 8, 4, a, b, rate), 5 * a + 2 * b + part, part);
-    is("a sum over nodes", comm_seconds(&ndp_op_all_reduce, 8, 4, a, b, rate), 2 * (3 * a + b) + 2 * part, part);
+    double part = 7 * (double)BYTES / 8 / rate; /* two nodes of four */
+    is("a ring over nodes", comm_seconds(&ndp_op_reduce_scatter, 0, 8, 4, &w), 5 * a + 2 * b + part, part);
+    is("a sum over nodes", comm_seconds(&ndp_op_all_reduce, 0, 8, 4, &w), 2 * (3 * a + b) + 2 * part, part);
+}
+
+/* Of eight ranks on two nodes the last of each sends over the border: through one NIC, which is what the receiver waits
+ * for too. */
+static void messages_cost_both_sides_alike(void **state) {
+    (void)state;
+    const wires w = {2e-6, 8e9, 5e-6, 1e9};
+    const double wanted = 5e-6 + BYTES / 1e9;
+    static const struct {
+        const ndp_op *op;
+        int peer; /* of rank 0 */
+    } ways[] = {{&ndp_op_send, 1}, {&ndp_op_recv, 7}, {&ndp_op_send, 7}, {&ndp_op_recv, 1}};
+    for (int i = 0; i < NDP_COUNT(ways); i++)
+        is(ways[i].op->name, comm_seconds(ways[i].op, ways[i].peer, 8, 4, &w), wanted, wanted);
 }
 
 /* ---- random layouts on random clusters ---- */
@@ -227,18 +248,6 @@ static void check_job(priced *p, uint64_t seed, tally *n) {
     priced_programs folded = priced_build(p, NDP_FOLD_ALWAYS);
     ndp_step_time t = time_of(p, &folded);
     double fixed = p->price.facts->fixed, beside = p->price.facts->beside;
-    if (getenv("DBG")) {
-        char text[200];
-        priced_programs never = priced_build(p, NDP_FOLD_NEVER);
-        ndp_step_time a = time_of(p, &never);
-        printf("case %d %s sched %s v %d m %d repeats %lld\n", (int)seed, ndp_layout_text(&p->job.layout, text, 200), p->job.pipeline.name, p->job.pipeline.stages, p->job.batch.accumulation,
-               folded.items[0]->repeats.n ? (long long)folded.items[0]->repeats.items[0].times : 0);
-        for (int k = 0; k < NDP_TIME_PARTS; k++)
-            printf("   %s %.9g %.9g\n", ndp_time_part_name(k), t.parts[k], a.parts[k]);
-        printf("   s %.9g %.9g crit %d %d\n", t.seconds, a.seconds, t.critical_rank, a.critical_rank);
-        priced_release(&never);
-        t = time_of(p, &folded);
-    }
     check_sum(&t);
     is("all iterations", replayed(p, &folded, true, beside) + fixed, t.seconds, t.seconds);
     double shared = replayed(p, &folded, true, 0), own = replayed(p, &folded, false, 0);
@@ -284,7 +293,8 @@ static void random_steps(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(bubbles_are_those_of_theory),
-                                       cmocka_unit_test(rings_take_latency_and_rate), cmocka_unit_test(random_steps)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(bubbles_are_those_of_theory), cmocka_unit_test(rings_take_latency_and_rate),
+        cmocka_unit_test(messages_cost_both_sides_alike), cmocka_unit_test(random_steps)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
