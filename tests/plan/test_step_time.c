@@ -35,7 +35,7 @@ static void check_bubble(ndp_pipeline_kind kind, int p, int v, int m, double the
     price.gradient_bytes = price.tp_bytes = 1;
     CHECK_OK(ndp_step_time_of_programs(s.programs, p, 1, &price, &t));
     is(ndp_pipeline_table[kind].name, t.parts[NDP_TIME_BUBBLE] / t.seconds, theory, 1);
-    is("what is no bubble", t.parts[NDP_TIME_BUBBLE] + t.parts[NDP_TIME_ATTENTION], t.seconds, t.seconds);
+    is("bubble and attention", t.parts[NDP_TIME_BUBBLE] + t.parts[NDP_TIME_ATTENTION], t.seconds, t.seconds);
     ndp_device_price_release(&price);
     ndp_cluster_plan_release(&links);
     pipeline_end(&s);
