@@ -8,10 +8,10 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* Of groups of a stride and size: seconds for each byte that a rank sends. */
+/* Of groups of a stride and size: seconds for each byte that a rank sends, by level of links. */
 typedef struct ndp_group_rate {
     int stride, count;
-    double seconds;
+    double seconds[NDP_LINK_LEVELS];
 } ndp_group_rate;
 
 void ndp_search_bounds_release(ndp_search_bounds *b) {
@@ -44,7 +44,7 @@ static double list_seconds(const ndp_device_price *p, const ndp_mesh *mesh, cons
 
 typedef struct graph_cost {
     ndp_unit_cost cost, rated;
-    double held, work;
+    double again, held, work;
 } graph_cost;
 
 static ndp_status cost_of_graph(const ndp_dry_run *d, const ndp_device_price *p, const ndp_mesh *mesh,
@@ -57,7 +57,8 @@ static ndp_status cost_of_graph(const ndp_dry_run *d, const ndp_device_price *p,
     out->cost = (ndp_unit_cost){list_seconds(p, mesh, &u.lists[again ? NDP_FORWARD_DROP : NDP_FORWARD]),
                                 list_seconds(p, mesh, &u.lists[NDP_BACKWARD_INPUT]),
                                 list_seconds(p, mesh, &u.lists[NDP_BACKWARD_WEIGHT])};
-    out->cost.input_gradient += again ? list_seconds(p, mesh, &u.lists[NDP_RECOMPUTE]) : 0;
+    out->again = again ? list_seconds(p, mesh, &u.lists[NDP_RECOMPUTE]) : 0;
+    out->cost.input_gradient += out->again;
     const ndp_rates rates = NDP_RATES_INIT;
     const ndp_price rated = ndp_price_by_rates(&rates);
     out->rated = ndp_unit_price(&u, &rated, mesh, recompute);
@@ -71,8 +72,9 @@ static ndp_status cost_of_graph(const ndp_dry_run *d, const ndp_device_price *p,
 static ndp_status cost_of_units(const ndp_dry_run *d, const ndp_device_price *p, const ndp_mesh *mesh,
                                 const ndp_model *m, ndp_recompute recompute, ndp_cut_cost *out) {
     graph_cost of[NDP_MAX_GRAPHS];
-    out->units = calloc(2 * (size_t)m->n_units, sizeof *out->units);
+    out->units = calloc((size_t)m->n_units, 2 * sizeof *out->units + sizeof *out->again);
     out->rated = out->units + m->n_units;
+    out->again = (double *)(out->rated + m->n_units);
     out->n_units = m->n_units;
     if (!out->units)
         return NDP_FAIL(NDP_ENOMEM, "not enough memory for the costs of %d units", m->n_units);
@@ -82,6 +84,7 @@ static ndp_status cost_of_units(const ndp_dry_run *d, const ndp_device_price *p,
         const graph_cost *g = &of[m->units[i].graph];
         out->units[i] = g->cost;
         out->rated[i] = g->rated;
+        out->again[i] = g->again;
         out->held += g->held;
         out->work = fmax(out->work, g->work);
     }
@@ -169,15 +172,15 @@ double ndp_least_bytes(const ndp_job *j, const ndp_cut_cost *u, const ndp_plan_w
     return u->trained / pp * ((8 + state) / shards + kept) + u->held / pp * held + u->work;
 }
 
-static ndp_status seconds_a_byte(ndp_search_bounds *b, int stride, int count, double *out) {
+static ndp_status seconds_a_byte(ndp_search_bounds *b, int stride, int count, ndp_group_rate *out) {
     ndp_cluster_plan *p = b->price->links;
     ndp_group *groups;
     ndp_group_links l;
     int n;
-    *out = 0;
+    *out = (ndp_group_rate){.stride = stride, .count = count};
     for (int i = 0; i < b->n_rates; i++)
         if (b->rates[i].stride == stride && b->rates[i].count == count) {
-            *out = b->rates[i].seconds;
+            *out = b->rates[i];
             return NDP_OK;
         }
     NDP_TRY(ndp_array_reserve(&b->rates, &b->rate_capacity, b->n_rates + 1, sizeof *b->rates));
@@ -187,22 +190,26 @@ static ndp_status seconds_a_byte(ndp_search_bounds *b, int stride, int count, do
     free(groups);
     NDP_TRY(st);
     for (int i = 0; i < l.n; i++)
-        *out = fmax(*out, 1 / ndp_cluster_plan_rate(p, &l.of[i]));
-    b->rates[b->n_rates++] = (ndp_group_rate){stride, count, *out};
+        out->seconds[l.of[i].level] = 1 / ndp_cluster_plan_rate(p, &l.of[i]);
+    b->rates[b->n_rates++] = *out;
     return NDP_OK;
 }
 
-/* Of weights, which are gathered at least once, and of gradients, which are summed once. */
+/* Of weights, which are gathered at least once, and of gradients, which are summed once. A link passes one group's
+ * bytes after the other's; links of other levels pass theirs meanwhile. */
 static ndp_status least_sent(ndp_search_bounds *b, const ndp_cut_cost *u, const ndp_plan_way *c, double *seconds) {
     const int *size = c->layout.size;
     int shards = size[NDP_DP_SHARD] * size[NDP_CP] * size[NDP_SP], copies = size[NDP_DP_REPLICATE];
     double gathers = !b->price->gpu ? 0 : c->reshard ? 1.5 * c->accumulation : 1; /* 0: in memory that ranks share */
     double narrow = (double)ndp_dtype_size(b->d->job->model.compute), sums = 4 * b->price->gradient_bytes;
-    double own = u->trained / size[NDP_PP], shard, replicate;
+    double own = u->trained / size[NDP_PP], shard_bytes = own * (shards - 1) / shards * (sums + gathers * narrow),
+           copy_bytes = 2 * sums * own / shards * (copies - 1) / copies;
+    ndp_group_rate shard, replicate;
     NDP_TRY(seconds_a_byte(b, size[NDP_TP], shards, &shard));
     NDP_TRY(seconds_a_byte(b, size[NDP_TP] * shards, copies, &replicate));
-    *seconds = own * (shards - 1) / shards * (sums + gathers * narrow) * shard +
-               2 * sums * own / shards * (copies - 1) / copies * replicate;
+    *seconds = 0;
+    for (int l = 0; l < NDP_LINK_LEVELS; l++)
+        *seconds = fmax(*seconds, shard_bytes * shard.seconds[l] + copy_bytes * replicate.seconds[l]);
     return NDP_OK;
 }
 
@@ -261,7 +268,24 @@ static ndp_status grow_pipes(ndp_search_bounds *b) {
     return NDP_OK;
 }
 
-/* Replays a table whose stages have the units that a job would give them, where messages take no time. */
+/* A rank's work after the forward passes of the stages before its first. `of`: costs of stages by phase. */
+static double busiest_rank(const ndp_pipeline *p, double *const of[3]) {
+    double most = 0;
+    for (int r = 0; r < p->ranks; r++) {
+        double before = 0, work = 0;
+        bool own = false;
+        for (int s = 0; s < p->stages; s++) {
+            own |= p->rank_of[s] == r;
+            before += own ? 0 : of[0][s];
+            work += p->rank_of[s] == r ? of[0][s] + of[1][s] + of[2][s] : 0;
+        }
+        most = fmax(most, before + p->micro_batches * work);
+    }
+    return most;
+}
+
+/* Replays a table whose stages have the units that a job would give them, where messages take no time. The last unit of
+ * a stage is computed again while its gradient is on its way: that is in the work of the rank alone. */
 static ndp_status replay_table(const ndp_pipeline *p, const ndp_cut_cost *u, const ndp_model *m, double *seconds) {
     ndp_pipeline_times t;
     double *costs = calloc(3 * (size_t)p->stages, sizeof *costs);
@@ -276,10 +300,13 @@ static ndp_status replay_table(const ndp_pipeline *p, const ndp_cut_cost *u, con
             of[1][s] += u->units[i].input_gradient;
             of[2][s] += u->units[i].weight_gradient;
         }
+    double work = st == NDP_OK ? busiest_rank(p, of) : 0;
+    for (int s = 0; s < p->stages && st == NDP_OK; s++)
+        of[1][s] -= u->again[first[s + 1] - 1];
     if (st == NDP_OK)
         st = ndp_pipeline_replay(p, &(ndp_pipeline_costs){of[0], of[1], of[2], 0}, &t);
     if (st == NDP_OK) {
-        *seconds = t.makespan;
+        *seconds = fmax(t.makespan, work);
         ndp_pipeline_times_release(&t);
     }
     free(costs);

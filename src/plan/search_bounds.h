@@ -24,6 +24,7 @@ typedef struct ndp_cut_cost {
     int n_units;
     ndp_unit_cost *units;   /* kernels, and communications that nothing hides; owned */
     ndp_unit_cost *rated;   /* at the rates by which a job cuts its stages; owned, with `units` */
+    double *again;          /* of input gradients: what is computed again; with `units` */
     double seconds;         /* of all of them */
     double held;            /* bytes that a micro-batch keeps for its backward */
     double work;            /* of the unit that needs the most beside them, while it runs */
