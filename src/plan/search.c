@@ -219,7 +219,7 @@ static ndp_status open_cut(search *s, const entry *cut) {
     for (int i = 0; i < s->layouts.n; i++) {
         const ndp_layout *l = &s->layouts.items[i];
         int64_t length = j->config->data.sequence_length, parts = l->size[NDP_CP] * l->size[NDP_SP];
-        int64_t micro = cut->rows * parts / length;
+        int64_t micro = (cut->rows * parts + length - 1) / length; /* rows are rounded down */
         int ranks = l->size[NDP_DP_REPLICATE] * l->size[NDP_DP_SHARD], samples = j->batch.global_batch / ranks;
         if (l->size[NDP_TP] != cut->c.layout.size[NDP_TP] || micro < 1 || micro > samples || samples % micro != 0 ||
             rows_of(s, l, (int)micro) != cut->rows)
