@@ -29,9 +29,15 @@ static inline ndp_config *priced_config(void) {
     return c;
 }
 
-/* For p->config, whose job is legal. */
+/* For p->config, whose job is legal. Of processors, whose numbers are measured, others that stay the same. */
 static inline void priced_open(priced *p, const char *cluster) {
     CHECK_OK(ndp_cluster_plan_open(&p->job, cluster, false, 0, &p->links));
+    ndp_cluster *c = &p->links.cluster;
+    if (ndp_cluster_of_hosts(c)) {
+        c->facts.flops[NDP_RATE_FP32] = c->facts.flops[NDP_RATE_BF16] = 1e12;
+        c->facts.memory_bytes = 64e9, c->facts.memory_bandwidth = 50e9, c->facts.call_seconds = 1e-6;
+        c->efficiency = (ndp_efficiency){0.8, 0.5, 0.8, 0.8, 0.8};
+    }
     CHECK_OK(ndp_dry_run_init(&p->run, &p->job, ndp_rank_map_block(&p->links.map), 0));
     p->links.rings = !p->run.device.host_memory && !p->run.exec.staged;
     CHECK_OK(ndp_device_price_init(&p->run, &p->links, &p->price));
