@@ -203,7 +203,7 @@ static ndp_status cut_of(search *s, const entry *e, bool counted, const ndp_cut_
 static ndp_status bound_one(search *s, entry *e) {
     const ndp_cut_cost *u;
     NDP_TRY(cut_of(s, e, false, &u));
-    double bytes = ndp_least_bytes(s->of->d->job, u, &e->c);
+    double bytes = ndp_least_bytes(s->of->d, u, &e->c);
     if (bytes > s->room) {
         fell_for_memory(s, &e->c, bytes);
         return NDP_OK;

@@ -161,12 +161,15 @@ ndp_status ndp_cut_cost_of(ndp_search_bounds *b, const ndp_cut_cost *cut, const 
 
 /* ---- bounds ---- */
 
-double ndp_least_bytes(const ndp_job *j, const ndp_cut_cost *u, const ndp_plan_way *c) {
+double ndp_least_bytes(const ndp_dry_run *d, const ndp_cut_cost *u, const ndp_plan_way *c) {
+    const ndp_job *j = d->job;
     const int *size = c->layout.size;
     double pp = size[NDP_PP], shards = size[NDP_DP_SHARD] * size[NDP_CP] * size[NDP_SP];
     double state = j->config->optimizer.groups.n == 0 && ndp_job_optimizer(j).name == NDP_ADAMW ? 8 : 0;
     double narrow = (double)ndp_dtype_size(j->model.compute);
     double kept = shards > 1 && c->reshard ? 0 : narrow < 4 ? narrow : 0; /* gathered, beside their master */
+    if (d->device.host_memory)                                            /* in memory that the ranks of a node share */
+        kept /= shards;
     double held =
         (fmin(pp, c->accumulation) + 1) / 2; /* micro-batches of a mean rank: the first has most, the last one */
     return u->trained / pp * ((8 + state) / shards + kept) + u->held / pp * held + u->work;

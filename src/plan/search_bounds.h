@@ -50,7 +50,7 @@ void ndp_search_bounds_release(ndp_search_bounds *b);
 ndp_status ndp_cut_cost_of(ndp_search_bounds *b, const ndp_cut_cost *cut, const ndp_cut_cost **out);
 
 /* Bytes that the fullest rank of the candidate has at least: its part of weights, gradients, states and kept values. */
-double ndp_least_bytes(const ndp_job *j, const ndp_cut_cost *u, const ndp_plan_way *c);
+double ndp_least_bytes(const ndp_dry_run *d, const ndp_cut_cost *u, const ndp_plan_way *c);
 /* Seconds that a step takes at least: the mean work of the ranks of a pipeline and half of what its ends wait, or what
  * a rank sends for weights and gradients. NDP_ENOMEM. */
 ndp_status ndp_least_seconds(ndp_search_bounds *b, const ndp_cut_cost *u, const ndp_plan_way *c, double *out);
