@@ -74,6 +74,8 @@ ndp_send_pattern ndp_cluster_plan_pattern(const ndp_cluster_plan *p, const ndp_m
     switch (c->op->collective) {
     case NDP_SEND:
         return c->attr.peer == (g.rank + 1) % g.count ? NDP_SENDS_NEXT : NDP_SENDS_BEFORE;
+    case NDP_RECV: /* what the peer sends */
+        return g.rank == (c->attr.peer + 1) % g.count ? NDP_SENDS_NEXT : NDP_SENDS_BEFORE;
     case NDP_SHIFT:
         return NDP_SENDS_NEXT;
     case NDP_ALL_TO_ALL:
@@ -100,7 +102,8 @@ static void latencies(const ndp_group_links *l, double *inside, double *between)
 /* A ring passes all ranks one after the other; a tree, which sums may take, goes through the nodes of a group and then
  * through the ranks of each. Other algorithms send to all at once. */
 static double latency_of(const ndp_cluster_plan *p, const ndp_group_links *l, ndp_collective kind, int ranks) {
-    double inside, between, nodes = ceil((double)ranks / (l->most > 0 ? l->most : 1)), borders = nodes > 1 ? nodes : 0;
+    double inside, between, nodes = ceil((double)ranks / (l->most > 0 ? l->most : 1)),
+                            borders = nodes > 1 ? fmin(nodes, ranks - 1) : 0;
     bool one_step = kind == NDP_SHIFT || kind == NDP_SEND || kind == NDP_RECV || kind == NDP_ALL_TO_ALL;
     latencies(l, &inside, &between);
     if (!p->rings || one_step)

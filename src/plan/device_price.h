@@ -15,7 +15,6 @@ typedef struct ndp_price_facts {
     double backward;  /* the rate of attention's backward, of that of its forward */
     double call;      /* of call_seconds, what kernels that are queued ahead of time still pay */
     double beside;    /* kernels are so much slower while something moves */
-    double hop;       /* of a link's latency, what one step around a ring takes */
     double fixed;     /* seconds of a step outside its program: the host reads the loss and hands over the next batch */
     double fp8_share; /* of efficiency.matmul, what products in fp8 reach */
     double fp8_casts; /* bytes moved for each element that enters a product in fp8 */

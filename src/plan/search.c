@@ -226,7 +226,7 @@ static ndp_status cut_of(search *s, const entry *e, bool counted, const ndp_cut_
 static ndp_status bound_one(search *s, entry *e) {
     const ndp_cut_cost *u;
     NDP_TRY(cut_of(s, e, false, &u));
-    double bytes = ndp_least_bytes(s->of->d->job, u, &e->c, ndp_mean_held(u, &e->c));
+    double bytes = ndp_least_bytes(s->of->d, u, &e->c, ndp_mean_held(u, &e->c));
     if (bytes > s->room) {
         fell_for_memory(s, &e->c, bytes);
         return NDP_OK;
@@ -242,7 +242,7 @@ static ndp_status open_cut(search *s, const entry *cut) {
     for (int i = 0; i < s->layouts.n; i++) {
         const ndp_layout *l = &s->layouts.items[i];
         int64_t length = j->config->data.sequence_length, parts = l->size[NDP_CP] * l->size[NDP_SP];
-        int64_t micro = cut->rows * parts / length;
+        int64_t micro = (cut->rows * parts + length - 1) / length; /* rows are rounded down */
         int ranks = l->size[NDP_DP_REPLICATE] * l->size[NDP_DP_SHARD], samples = j->batch.global_batch / ranks;
         if (l->size[NDP_TP] != cut->c.layout.size[NDP_TP] || micro < 1 || micro > samples || samples % micro != 0 ||
             ndp_plan_way_dominated(l, (int)micro) || rows_of(s, l, (int)micro) != cut->rows)
@@ -276,7 +276,7 @@ static ndp_status take_job(search *s, const entry *e, ndp_job *j, bool *legal) {
 }
 
 static double least_of(search *s, const entry *e, const ndp_cut_cost *u, ndp_held held) {
-    return ndp_least_bytes(s->of->d->job, u, &e->c, held);
+    return ndp_least_bytes(s->of->d, u, &e->c, held);
 }
 
 static const surplus *surplus_of(const search *s, const entry *e) {

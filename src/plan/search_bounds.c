@@ -8,10 +8,10 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* Of groups of a stride and size: seconds for each byte that a rank sends. */
+/* Of groups of a stride and size: seconds for each byte that a rank sends, by level of links. */
 typedef struct ndp_group_rate {
     int stride, count;
-    double seconds;
+    double seconds[NDP_LINK_LEVELS];
 } ndp_group_rate;
 
 void ndp_search_bounds_release(ndp_search_bounds *b) {
@@ -44,7 +44,7 @@ static double list_seconds(const ndp_device_price *p, const ndp_mesh *mesh, cons
 
 typedef struct graph_cost {
     ndp_unit_cost cost, rated;
-    double held, work;
+    double again, held, work;
 } graph_cost;
 
 static ndp_status cost_of_graph(const ndp_dry_run *d, const ndp_device_price *p, const ndp_mesh *mesh,
@@ -57,7 +57,8 @@ static ndp_status cost_of_graph(const ndp_dry_run *d, const ndp_device_price *p,
     out->cost = (ndp_unit_cost){list_seconds(p, mesh, &u.lists[again ? NDP_FORWARD_DROP : NDP_FORWARD]),
                                 list_seconds(p, mesh, &u.lists[NDP_BACKWARD_INPUT]),
                                 list_seconds(p, mesh, &u.lists[NDP_BACKWARD_WEIGHT])};
-    out->cost.input_gradient += again ? list_seconds(p, mesh, &u.lists[NDP_RECOMPUTE]) : 0;
+    out->again = again ? list_seconds(p, mesh, &u.lists[NDP_RECOMPUTE]) : 0;
+    out->cost.input_gradient += out->again;
     const ndp_rates rates = NDP_RATES_INIT;
     const ndp_price rated = ndp_price_by_rates(&rates);
     out->rated = ndp_unit_price(&u, &rated, mesh, recompute);
@@ -72,9 +73,10 @@ static ndp_status cost_of_units(const ndp_dry_run *d, const ndp_device_price *p,
                                 const ndp_model *m, ndp_recompute recompute, ndp_cut_cost *out) {
     graph_cost of[NDP_MAX_GRAPHS];
     size_t n = (size_t)m->n_units;
-    out->units = calloc(1, n * (2 * sizeof *out->units + 2 * sizeof(double)));
+    out->units = calloc(1, n * (2 * sizeof *out->units + 3 * sizeof(double)));
     out->rated = out->units + n;
-    out->unit_held = (double *)(void *)(out->rated + n);
+    out->again = (double *)(void *)(out->rated + n);
+    out->unit_held = out->again + n;
     out->unit_trained = out->unit_held + n;
     out->n_units = m->n_units;
     if (!out->units)
@@ -91,6 +93,7 @@ static ndp_status cost_of_units(const ndp_dry_run *d, const ndp_device_price *p,
             if (buffer != NDP_NONE && !m->buffers[buffer].base)
                 out->unit_trained[i] += (double)m->buffers[buffer].segments.elements;
         }
+        out->again[i] = g->again;
         out->held += g->held;
         if (i > 0 && i < m->n_units - 1)
             out->inner = i == 1 ? out->unit_trained[i] : fmin(out->inner, out->unit_trained[i]);
@@ -176,25 +179,28 @@ ndp_held ndp_mean_held(const ndp_cut_cost *u, const ndp_plan_way *c) {
 
 /* Where ranks shard, a unit's gradient is whole until it is reduced, beside its gathered weights; every rank has an
  * inner unit. */
-double ndp_least_bytes(const ndp_job *j, const ndp_cut_cost *u, const ndp_plan_way *c, ndp_held held) {
+double ndp_least_bytes(const ndp_dry_run *d, const ndp_cut_cost *u, const ndp_plan_way *c, ndp_held held) {
+    const ndp_job *j = d->job;
     const int *size = c->layout.size;
     double shards = size[NDP_DP_SHARD] * size[NDP_CP] * size[NDP_SP];
     double state = j->config->optimizer.groups.n == 0 && ndp_job_optimizer(j).name == NDP_ADAMW ? 8 : 0;
     double narrow = (double)ndp_dtype_size(j->model.compute);
     double kept = shards > 1 && c->reshard ? 0 : narrow < 4 ? narrow : 0; /* gathered, beside their master */
     double whole = shards > 1 ? u->inner * (4 + (c->reshard ? narrow : 0)) : 0;
+    if (d->device.host_memory) /* in memory that the ranks of a node share */
+        kept /= shards, whole = 0;
     return held.trained * ((8 + state) / shards + kept) + held.bytes + whole + u->work;
 }
 
-static ndp_status seconds_a_byte(ndp_search_bounds *b, int stride, int count, double *out) {
+static ndp_status seconds_a_byte(ndp_search_bounds *b, int stride, int count, ndp_group_rate *out) {
     ndp_cluster_plan *p = b->price->links;
     ndp_group *groups;
     ndp_group_links l;
     int n;
-    *out = 0;
+    *out = (ndp_group_rate){.stride = stride, .count = count};
     for (int i = 0; i < b->n_rates; i++)
         if (b->rates[i].stride == stride && b->rates[i].count == count) {
-            *out = b->rates[i].seconds;
+            *out = b->rates[i];
             return NDP_OK;
         }
     NDP_TRY(ndp_array_reserve(&b->rates, &b->rate_capacity, b->n_rates + 1, sizeof *b->rates));
@@ -204,24 +210,29 @@ static ndp_status seconds_a_byte(ndp_search_bounds *b, int stride, int count, do
     free(groups);
     NDP_TRY(st);
     for (int i = 0; i < l.n; i++)
-        *out = fmax(*out, 1 / ndp_cluster_plan_rate(p, &l.of[i]));
-    b->rates[b->n_rates++] = (ndp_group_rate){stride, count, *out};
+        out->seconds[l.of[i].level] = 1 / ndp_cluster_plan_rate(p, &l.of[i]);
+    b->rates[b->n_rates++] = *out;
     return NDP_OK;
 }
 
 /* Of weights, which are gathered once, or for each forward and backward, but for the last unit's, and of gradients,
- * which are summed among the shards once or for each micro-batch, and among replicas once. */
+ * which are summed among the shards once or for each micro-batch, and among replicas once. A link passes one group's
+ * bytes after the other's; links of other levels pass theirs meanwhile. */
 static ndp_status least_sent(ndp_search_bounds *b, const ndp_cut_cost *u, const ndp_plan_way *c, double *seconds) {
     const int *size = c->layout.size;
     int shards = size[NDP_DP_SHARD] * size[NDP_CP] * size[NDP_SP], copies = size[NDP_DP_REPLICATE];
     bool once = b->d->job->config->parallelism.reduce_every == NDP_REDUCE_EVERY_UPDATE;
     double gathers = !b->price->gpu ? 0 : c->reshard ? 1.9 * c->accumulation : 1; /* 0: in memory that ranks share */
     double narrow = (double)ndp_dtype_size(b->d->job->model.compute), sums = 4 * b->price->gradient_bytes;
-    double own = u->trained / size[NDP_PP], shard, replicate;
+    double own = u->trained / size[NDP_PP],
+           shard_bytes = own * (shards - 1) / shards * (sums * (once ? 1 : c->accumulation) + gathers * narrow),
+           copy_bytes = 2 * sums * own / shards * (copies - 1) / copies;
+    ndp_group_rate shard, replicate;
     NDP_TRY(seconds_a_byte(b, size[NDP_TP], shards, &shard));
     NDP_TRY(seconds_a_byte(b, size[NDP_TP] * shards, copies, &replicate));
-    *seconds = own * (shards - 1) / shards * (sums * (once ? 1 : c->accumulation) + gathers * narrow) * shard +
-               2 * sums * own / shards * (copies - 1) / copies * replicate;
+    *seconds = 0;
+    for (int l = 0; l < NDP_LINK_LEVELS; l++)
+        *seconds = fmax(*seconds, shard_bytes * shard.seconds[l] + copy_bytes * replicate.seconds[l]);
     return NDP_OK;
 }
 
@@ -303,7 +314,24 @@ static ndp_held most_held(const ndp_pipeline *p, const ndp_cut_cost *u, const in
     return most;
 }
 
-/* Replays a table whose stages have the units that a job would give them, where messages take no time. */
+/* A rank's work after the forward passes of the stages before its first. `of`: costs of stages by phase. */
+static double busiest_rank(const ndp_pipeline *p, double *const of[3]) {
+    double most = 0;
+    for (int r = 0; r < p->ranks; r++) {
+        double before = 0, work = 0;
+        bool own = false;
+        for (int s = 0; s < p->stages; s++) {
+            own |= p->rank_of[s] == r;
+            before += own ? 0 : of[0][s];
+            work += p->rank_of[s] == r ? of[0][s] + of[1][s] + of[2][s] : 0;
+        }
+        most = fmax(most, before + p->micro_batches * work);
+    }
+    return most;
+}
+
+/* Replays a table whose stages have the units that a job would give them, where messages take no time. The last unit of
+ * a stage is computed again while its gradient is on its way: that is in the work of the rank alone. */
 static ndp_status replay_table(const ndp_pipeline *p, const ndp_cut_cost *u, const ndp_model *m, double *seconds,
                                ndp_held *held) {
     ndp_pipeline_times t;
@@ -319,10 +347,13 @@ static ndp_status replay_table(const ndp_pipeline *p, const ndp_cut_cost *u, con
             of[1][s] += u->units[i].input_gradient;
             of[2][s] += u->units[i].weight_gradient;
         }
+    double work = st == NDP_OK ? busiest_rank(p, of) : 0;
+    for (int s = 0; s < p->stages && st == NDP_OK; s++)
+        of[1][s] -= u->again[first[s + 1] - 1];
     if (st == NDP_OK)
         st = ndp_pipeline_replay(p, &(ndp_pipeline_costs){of[0], of[1], of[2], 0}, &t);
     if (st == NDP_OK) {
-        *seconds = t.makespan;
+        *seconds = fmax(t.makespan, work);
         *held = most_held(p, u, first);
         ndp_pipeline_times_release(&t);
     }

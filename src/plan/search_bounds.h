@@ -25,6 +25,7 @@ typedef struct ndp_cut_cost {
     ndp_unit_cost *units;             /* kernels, and communications that nothing hides; owned */
     ndp_unit_cost *rated;             /* at the rates by which a job cuts its stages; owned, with `units` */
     double seconds;                   /* of all of them */
+    double *again;                    /* of input gradients: what is computed again; with `units` */
     double *unit_held, *unit_trained; /* of each; owned, with `units` */
     double held;                      /* bytes that a micro-batch keeps for its backward */
     double work;                      /* of the unit that needs the most beside them, while it runs */
@@ -57,7 +58,7 @@ typedef struct ndp_held {
 /* Of the mean rank. */
 ndp_held ndp_mean_held(const ndp_cut_cost *u, const ndp_plan_way *c);
 /* Bytes that a rank has at least which keeps so much: besides its part of weights, gradients and states. */
-double ndp_least_bytes(const ndp_job *j, const ndp_cut_cost *u, const ndp_plan_way *c, ndp_held held);
+double ndp_least_bytes(const ndp_dry_run *d, const ndp_cut_cost *u, const ndp_plan_way *c, ndp_held held);
 /* Seconds that a step takes at least: the mean work of the ranks of a pipeline and half of what its ends wait, or what
  * a rank sends for weights and gradients. NDP_ENOMEM. */
 ndp_status ndp_least_seconds(ndp_search_bounds *b, const ndp_cut_cost *u, const ndp_plan_way *c, double *out);

@@ -12,15 +12,16 @@ const char *ndp_time_part_name(int part) { return names[part]; }
 
 typedef struct rank_time {
     double parts[NDP_TIME_PARTS], exposed[NDP_GROUPS * NDP_COLLECTIVES], flops, hardware_flops;
+    double until[NDP_UNTIL]; /* where it leaves its repeated range */
 } rank_time;
 
-typedef struct replay {
+typedef struct step_replay {
     const ndp_program *const *programs;
     const ndp_device_price *price;
     int n;
     rank_time *ranks; /* by program */
     double makespan;
-} replay;
+} step_replay;
 
 /* ---- what time goes to ---- */
 
@@ -37,7 +38,7 @@ static ndp_time_part part_of_group(int channel, ndp_collective kind) {
 }
 
 /* What a wait is longer than the communication takes, where it is between stages: those are not alike. */
-static void add_wait(const replay *r, int i, const ndp_instr *in, const ndp_call *c, double seconds) {
+static void add_wait(const step_replay *r, int i, const ndp_instr *in, const ndp_call *c, double seconds) {
     double *parts = r->ranks[i].parts, own = seconds;
     if (ndp_group_spans(ndp_channel_group(c->channel), NDP_PP))
         own = fmin(seconds, ndp_device_seconds(r->price, r->programs[i], in, c));
@@ -46,7 +47,7 @@ static void add_wait(const replay *r, int i, const ndp_instr *in, const ndp_call
     parts[NDP_TIME_BUBBLE] += seconds - own;
 }
 
-static void add_kernel(const replay *r, int i, const ndp_instr *in, const ndp_call *c, double seconds) {
+static void add_kernel(const step_replay *r, int i, const ndp_instr *in, const ndp_call *c, double seconds) {
     static const ndp_time_part of_kind[] = {[NDP_KERNEL_MATMUL] = NDP_TIME_MATMUL,
                                             [NDP_KERNEL_ATTENTION] = NDP_TIME_ATTENTION,
                                             [NDP_KERNEL_MEMORY] = NDP_TIME_MEMORY_BOUND};
@@ -64,7 +65,7 @@ static void add_kernel(const replay *r, int i, const ndp_instr *in, const ndp_ca
 }
 
 static void spend(void *into, int i, const ndp_instr *in, const ndp_call *c, double seconds) {
-    const replay *r = into;
+    const step_replay *r = into;
     if (!in)
         r->ranks[i].parts[NDP_TIME_BUBBLE] += seconds;
     else if (c->kind == NDP_CALL_KERNEL)
@@ -73,9 +74,14 @@ static void spend(void *into, int i, const ndp_instr *in, const ndp_call *c, dou
         add_wait(r, i, in, c, seconds);
 }
 
+static void leave(void *into, int i, const double until[NDP_UNTIL]) {
+    const step_replay *r = into;
+    memcpy(r->ranks[i].until, until, sizeof r->ranks[i].until);
+}
+
 /* ---- the replay ---- */
 
-static ndp_status run(replay *r, ndp_visits visits) {
+static ndp_status run(step_replay *r, ndp_visits visits) {
     const ndp_device_price *p = r->price;
     const ndp_step_costs costs = {.seconds = ndp_device_seconds,
                                   .user = p,
@@ -84,6 +90,7 @@ static ndp_status run(replay *r, ndp_visits visits) {
                                   .beside = p->facts->beside,
                                   .spent = spend,
                                   .into = r,
+                                  .leaves = leave,
                                   .visits = visits};
     ndp_simulation s;
     memset(r->ranks, 0, (size_t)r->n * sizeof *r->ranks);
@@ -95,7 +102,7 @@ static ndp_status run(replay *r, ndp_visits visits) {
 
 /* The fewest iterations that a program has of its one range, each of as many micro-batches as those of the others; 0:
  * they do not all have such a range. Without some of them on every rank, programs are those of a shorter step. */
-static int64_t iterations_of(const replay *r) {
+static int64_t iterations_of(const step_replay *r) {
     int64_t fewest = INT64_MAX;
     for (int i = 0; i < r->n; i++) {
         const ndp_repeats *own = &r->programs[i]->repeats, *first = &r->programs[0]->repeats;
@@ -106,30 +113,41 @@ static int64_t iterations_of(const replay *r) {
     return fewest;
 }
 
-enum { NUMBERS = sizeof(rank_time) / sizeof(double), FIRST_FLOPS = NUMBERS - 2 };
+enum { NUMBERS = (int)(offsetof(rank_time, until) / sizeof(double)), FIRST_FLOPS = NUMBERS - 2 };
 
-/* Whether two replays with one more iteration each added the same to all numbers; then adds `more` times that to the
- * last. */
-static bool settled(const replay runs[3], double more, replay *out) {
+/* Whether one more iteration adds the same to all numbers, and delays all that ranks and links do after it alike: where
+ * one still gains on another, the next iterations take other times once it has caught up. */
+static bool adds_alike(const step_replay runs[3], int i) {
+    const rank_time *x = &runs[0].ranks[i], *y = &runs[1].ranks[i], *z = &runs[2].ranks[i];
+    const double *of[] = {(const double *)x, (const double *)y, (const double *)z};
+    double all = runs[2].makespan, b = runs[2].makespan - runs[1].makespan;
+    bool same = true;
+    for (int k = 0; k < NUMBERS && same; k++)
+        same = fabs((of[2][k] - of[1][k]) - (of[1][k] - of[0][k])) <= 1e-12 * (k >= FIRST_FLOPS ? of[2][k] : all);
+    for (int k = 0; k < NDP_UNTIL && same; k++)
+        same = fabs(z->until[k] - y->until[k] - b) <= 1e-12 * all && fabs(y->until[k] - x->until[k] - b) <= 1e-12 * all;
+    return same;
+}
+
+/* Whether two replays with one more iteration each added the same; then adds `more` times that to the last. */
+static bool settled(const step_replay runs[3], double more, step_replay *out) {
     double a = runs[1].makespan - runs[0].makespan, b = runs[2].makespan - runs[1].makespan;
     bool same = fabs(a - b) <= 1e-12 * runs[2].makespan;
-    for (int i = 0; i < out->n * NUMBERS && same; i++) {
-        double x = ((double *)runs[0].ranks)[i], y = ((double *)runs[1].ranks)[i], z = ((double *)runs[2].ranks)[i];
-        bool flops = i % NUMBERS >= FIRST_FLOPS;
-        same = fabs((z - y) - (y - x)) <= 1e-12 * (flops ? z : runs[2].makespan);
-    }
-    for (int i = 0; i < out->n * NUMBERS && same; i++) {
-        double y = ((double *)runs[1].ranks)[i], z = ((double *)runs[2].ranks)[i];
-        ((double *)out->ranks)[i] = z + more * (z - y);
-    }
+    for (int i = 0; i < out->n && same; i++)
+        same = adds_alike(runs, i);
+    for (int i = 0; i < out->n && same; i++)
+        for (int k = 0; k < NUMBERS; k++) {
+            double y = ((const double *)&runs[1].ranks[i])[k], z = ((const double *)&runs[2].ranks[i])[k];
+            ((double *)&out->ranks[i])[k] = z + more * (z - y);
+        }
     out->makespan = same ? runs[2].makespan + more * b : out->makespan;
     return same;
 }
 
 /* Replays without most iterations, with more of them until they settle. *done false: they do not. */
-static ndp_status fold(replay *r, int64_t all, bool *done) {
+static ndp_status fold(step_replay *r, int64_t all, bool *done) {
     enum { RUNS = 3 };
-    replay runs[RUNS];
+    step_replay runs[RUNS];
     ndp_status st = NDP_OK;
     *done = false;
     for (int k = 0; k < RUNS; k++) {
@@ -148,7 +166,7 @@ static ndp_status fold(replay *r, int64_t all, bool *done) {
     return st;
 }
 
-static void take_comms(const replay *r, int i, ndp_step_time *out) {
+static void take_comms(const step_replay *r, int i, ndp_step_time *out) {
     const ndp_program *p = r->programs[i];
     ndp_comm_event e;
     for (ndp_comm_event_cursor c = NDP_COMM_EVENTS(NDP_FIRST_ITERATIONS(1)); ndp_program_comm_event(p, &c, &e);) {
@@ -163,7 +181,7 @@ static void take_comms(const replay *r, int i, ndp_step_time *out) {
         out->comms[k / NDP_COLLECTIVES][k % NDP_COLLECTIVES].exposed = r->ranks[i].exposed[k];
 }
 
-static void take_result(const replay *r, int alike, ndp_step_time *out) {
+static void take_result(const step_replay *r, int alike, ndp_step_time *out) {
     int critical = 0;
     for (int i = 0; i < r->n; i++) {
         const double *bubble = &r->ranks[critical].parts[NDP_TIME_BUBBLE];
@@ -181,7 +199,7 @@ static void take_result(const replay *r, int alike, ndp_step_time *out) {
 
 ndp_status ndp_step_time_of_programs(const ndp_program *const *programs, int n, int alike,
                                      const ndp_device_price *price, ndp_step_time *out) {
-    replay r = {programs, price, n, calloc((size_t)n + 1, sizeof *r.ranks), 0};
+    step_replay r = {programs, price, n, calloc((size_t)n + 1, sizeof *r.ranks), 0};
     *out = (ndp_step_time){0};
     if (!r.ranks)
         return NDP_FAIL(NDP_ENOMEM, "not enough memory to replay %d programs", n);

@@ -290,12 +290,23 @@ static bool run_call(simulation *s, int i, const ndp_call *call, double *waited)
     return true;
 }
 
+static void tell_leaves(const simulation *s, int i) {
+    const rank *r = &s->ranks[i];
+    double until[NDP_UNTIL] = {r->now, fmax(r->now, r->moves)};
+    for (int l = 0; l < NDP_BUSY_LINKS; l++)
+        until[2 + l] = fmax(r->now, r->free[l]);
+    s->costs->leaves(s->costs->into, i, until);
+}
+
 /* Takes a rank's next instruction. */
 static void next_instr(simulation *s, int i) {
     rank *r = &s->ranks[i];
     const ndp_program *p = track(s, i)->program;
+    int range = r->at.range;
     r->in = ndp_program_next(p, s->costs->visits, &r->at) ? &p->instrs[r->at.at] : NULL;
     r->call = (ndp_walk){0};
+    if (s->costs->leaves && range == 0 && r->at.range > 0)
+        tell_leaves(s, i);
     if (r->in && s->times)
         s->times[i][r->at.executed].start = r->now;
 }

@@ -21,7 +21,7 @@
 #include "graph/price.h"
 #include "step/step_parts.h"
 
-enum { NDP_BUSY_LINKS = 8 };
+enum { NDP_BUSY_LINKS = 8, NDP_UNTIL = 2 + NDP_BUSY_LINKS };
 
 /* What calls cost. `seconds` is called with a kernel, or the begin of a collective or message; `in` is the instruction
  * that it is, or in whose list it is. It returns seconds >= 0, the same for all members or sides. */
@@ -38,6 +38,9 @@ typedef struct ndp_step_costs {
      * one; then the simulation has no times and no parts. NULL: it has. */
     void (*spent)(void *into, int i, const ndp_instr *in, const ndp_call *call, double seconds);
     void *into;
+    /* Told when program i leaves its first repeated range: the time, until when something that it has begun moves, and
+     * until when each of its links is busy, none of which is before the first. May be NULL. */
+    void (*leaves)(void *into, int i, const double until[NDP_UNTIL]);
     ndp_visits visits; /* of repeated ranges; {0}: all iterations */
 } ndp_step_costs;
 

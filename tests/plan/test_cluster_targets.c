@@ -70,13 +70,15 @@ static void programs_are_those_of_the_device(void **state) {
 }
 
 /* Messages of tp 8 over two nodes: each rank sends to its neighbours alone, so that of the 4 ranks of a node one sends
- * over the border each way, on half of what it sends; MPI's sends are direct. */
+ * over the border each way, on half of what it sends; MPI's sends are direct. Of small messages the latencies of seven
+ * steps decide, so these are large. */
 static void collectives_go_around_rings(void **state) {
     (void)state;
     static const char *const devices[] = {"train.device=cuda", "train.device=cpu"};
     double seconds[2];
     for (int i = 0; i < 2; i++) {
-        ndp_config *c = JOB("parallelism.tp_size=8", "parallelism.dp_shard_size=1", devices[i]);
+        ndp_config *c = JOB("parallelism.tp_size=8", "parallelism.dp_shard_size=1", "data.sequence_length=512",
+                            "batch.micro_batch_size=64", devices[i]);
         char *text = plan(c, "2x4:h100-sxm", true);
         const char *tp = strstr(text, "\"group\": \"tp\"");
         assert_non_null(tp);
@@ -86,6 +88,49 @@ static void collectives_go_around_rings(void **state) {
     }
     if (!(seconds[0] < seconds[1]))
         fail_msg("tp over two nodes takes %g s by rings, %g s directly", seconds[0], seconds[1]);
+}
+
+/* One rank of a node sends over the border, through its one NIC of eight. */
+static void neighbours_have_their_own_nics(void **state) {
+    (void)state;
+    ndp_config *c = JOB("parallelism.cp_size=16", "parallelism.dp_shard_size=1", "data.sequence_length=512");
+    char *text = plan(c, "2x8:h100-sxm", false);
+    const char *shift = strstr(text, "  shift ");
+    assert_non_null(shift);
+    char line[256];
+    snprintf(line, sizeof line, "%.*s", (int)strcspn(shift, "\n"), shift);
+    check_says(line, "50 GB/s each", true);
+    free(text);
+    ndp_config_destroy(c);
+}
+
+/* Parts of the time add up, and tokens of a second to the batch, also of a layout that does not fit. */
+static void times_add_up(void **state) {
+    (void)state;
+    static const char *const layouts[] = {"tp=2,pp=2", "cp=2,sp=2", "dp_replicate=2,dp_shard=4", "pp=4,tp=2"};
+    ndp_config *c = JOB("parallelism.dp_shard_size=1", "train.gpu_memory=0.63");
+    ndp_plan_opts o = NDP_PLAN_OPTS_INIT;
+    o.cluster = "2x4:h100-sxm", o.json = true, o.layouts = layouts, o.n_layouts = NDP_COUNT(layouts);
+    char *text;
+    CHECK_OK(ndp_plan(c, &o, &text));
+    check_says(text, "\"fits\": false", true);
+    const char *at = strstr(text, "\"results\": [");
+    for (int i = 0; i < NDP_COUNT(layouts); i++) {
+        at = strstr(at, "\"step_seconds\": ");
+        assert_non_null(at);
+        double step = number(at, "step_seconds"), sum = 0;
+        assert_true(fabs(number(at, "tokens_per_second") * step / (64 * 128) - 1) < 1e-9);
+        at = strstr(at, "\"time\": {") + strlen("\"time\": {");
+        int parts = 0;
+        for (char *end = strchr(at, '}'); at < end; at += strcspn(at, ",}"), at += *at == ',', parts++) {
+            double part = strtod(strchr(at, ':') + 1, NULL);
+            assert_true(part >= 0);
+            sum += part;
+        }
+        assert_true(parts >= 14 && fabs(sum / step - 1) < 1e-9);
+    }
+    free(text);
+    ndp_config_destroy(c);
 }
 
 /* A GPU is planned for without its plugin, by the sizes that its kernels have. */
@@ -362,6 +407,8 @@ static void large_worlds_are_not_proven(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(programs_are_those_of_the_device),
                                        cmocka_unit_test(collectives_go_around_rings),
+                                       cmocka_unit_test(neighbours_have_their_own_nics),
+                                       cmocka_unit_test(times_add_up),
                                        cmocka_unit_test(no_plugin_is_needed),
                                        cmocka_unit_test(the_fullest_rank_is_compared),
                                        cmocka_unit_test(proposals_fit),

@@ -10,13 +10,13 @@
 
 #define LIBRARY "libnccl.so.2"
 
-typedef struct search {
+typedef struct library_search {
     void *found;
     char error[512]; /* of the last file that exists and cannot be loaded */
-} search;
+} library_search;
 
 /* `folder` ends with a slash, and may be a pattern. */
-static void try_folder(search *s, const char *folder) {
+static void try_folder(library_search *s, const char *folder) {
     char pattern[PATH_MAX + 32];
     glob_t all = {0};
     if (s->found)
@@ -31,13 +31,13 @@ static void try_folder(search *s, const char *folder) {
     globfree(&all);
 }
 
-static void try_below(search *s, const char *folder, int length, const char *below) {
+static void try_below(library_search *s, const char *folder, int length, const char *below) {
     char path[PATH_MAX];
     snprintf(path, sizeof path, "%.*s%s", length, folder, below);
     try_folder(s, path);
 }
 
-static void try_named_folders(search *s) {
+static void try_named_folders(library_search *s) {
     static const char *const below[] = {"/", "/lib64/", "/lib/"};
     const char *at = getenv("NDP_CUDA_PATH");
     while (at && *at && !s->found) {
@@ -48,7 +48,7 @@ static void try_named_folders(search *s) {
     }
 }
 
-static void try_beside_plugin(search *s) {
+static void try_beside_plugin(library_search *s) {
     Dl_info here;
     if (!dladdr((void *)(__INTPTR_TYPE__)ndp_nccl_find, &here) || !here.dli_fname || !strrchr(here.dli_fname, '/'))
         return;
@@ -58,7 +58,7 @@ static void try_beside_plugin(search *s) {
 }
 
 /* -I: no module that lies in this folder, in $PYTHONPATH or in the user's packages runs; these are only listed. */
-static void try_python_packages(search *s) {
+static void try_python_packages(library_search *s) {
     char line[PATH_MAX];
     FILE *paths = s->found ? NULL
                            : popen("python3 -I -c 'import site, sys; print(*sys.path, site.getusersitepackages(), "
@@ -74,7 +74,7 @@ static void try_python_packages(search *s) {
 }
 
 void *ndp_nccl_find(char *error, int room) {
-    search s = {.found = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD)};
+    library_search s = {.found = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD)};
     try_named_folders(&s);
     try_beside_plugin(&s);
     if (!s.found)
