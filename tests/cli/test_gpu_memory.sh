@@ -26,6 +26,13 @@ expect() {
     expect 2 'of a GPU with CUDA.s own, which has 10[0-9]' "$NDP_PROGRAM" train "$job" $sets --dry-run --set train.gpu_memory=0.1
     expect 2 'of a GPU with CUDA.s own, which has 10[0-9]' "$NDP_PROGRAM" train "$job" $sets --set train.gpu_memory=0.1
     [ ! -e "$work/run/model" ] || fail "the run was not refused"
+    expect 0 'micro-batch 4 \(auto: 8 would need 80[0-9.]+ MiB of 757.8 MiB\)' \
+        "$NDP_PROGRAM" plan "$job" $sets --set train.gpu_memory=0.74 --set batch.micro_batch_size=auto
+    expect 2 'needs 80[0-9.]+ MiB of a GPU with CUDA.s own, which has 757.8 MiB' \
+        "$NDP_PROGRAM" train "$job" $sets --set train.gpu_memory=0.74 --set batch.micro_batch_size=8
+    expect 0 'micro-batch 4 \(auto: 8 would need 80[0-9.]+ MiB of 757.8 MiB\)' \
+        "$NDP_PROGRAM" train "$job" $sets --set train.gpu_memory=0.74 --set batch.micro_batch_size=auto
+    rm -r "$work/run"
     expect 0 'a GPU of 2 ranks needs' "$NDP_PROGRAM" plan "$job" $sets --set parallelism.dp_shard_size=2 --set train.share_gpu=true
     if "$NDP_PROGRAM" plan "$job" --set data.tokenizer=bytes 2>&1 | grep -q 'a GPU'; then fail "a CPU has no GPU"; fi
 }
