@@ -66,7 +66,7 @@ typedef struct ndp_device_facts {
     double call_seconds;     /* what a call costs before it computes */
     ndp_link_facts links;    /* of a node of such devices, unless it says otherwise */
     ndp_nic_facts nics;
-    ndp_efficiency efficiency; /* of a built-in device: where a file states none; all 0: 1 */
+    ndp_efficiency efficiency; /* of a built-in device: where a file that has its numbers states none; all 0: 1 */
 } ndp_device_facts;
 
 typedef struct ndp_network_level {

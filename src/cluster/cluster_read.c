@@ -238,11 +238,11 @@ static ndp_status read_file(ndp_yaml *y, cluster_reading *r) {
         NDP_TRY(check_nodes_list(y, r));
     NDP_TRY(check_hosts(y, r));
     NDP_TRY(ndp_network_read(y, r->network.value, &r->file.c));
-    if (r->device.facts.efficiency.matmul > 0)
+    r->file.c.built_in = uses_built_in(r);
+    if (r->file.c.built_in && r->device.facts.efficiency.matmul > 0)
         r->file.c.efficiency = r->device.facts.efficiency;
     NDP_TRY(ndp_option_read_section(&r->of, "efficiency", r->efficiency.value));
     NDP_TRY(ndp_option_read_section(&r->of, "measured", r->measured.value));
-    r->file.c.built_in = uses_built_in(r);
     return allocate_nodes(y, r);
 }
 

@@ -142,7 +142,7 @@ static void add_device(const ndp_cluster *c, ndp_str *out) {
 
 void ndp_cluster_write(const ndp_cluster *c, ndp_str *out) {
     const ndp_efficiency own = c->facts.efficiency, one = {1, 1, 1, 1, 1};
-    const ndp_cluster_file file = {.c = *c}, whole = {.c.efficiency = own.matmul > 0 ? own : one};
+    const ndp_cluster_file file = {.c = *c}, whole = {.c.efficiency = c->built_in && own.matmul > 0 ? own : one};
     add_cluster(c, out);
     add_node(c, out);
     add_network(c, out);
