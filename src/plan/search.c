@@ -275,7 +275,7 @@ static ndp_status take_job(search *s, const entry *e, ndp_job *j, bool *legal) {
     return NDP_OK;
 }
 
-static double least_of(search *s, const entry *e, const ndp_cut_cost *u, ndp_held held) {
+static double least_of(search *s, const entry *e, const ndp_cut_cost *u, ndp_rank_held held) {
     return ndp_least_bytes(s->of->d, u, &e->c, held);
 }
 
@@ -293,7 +293,7 @@ static const surplus *surplus_of(const search *s, const entry *e) {
 }
 
 /* The rank of a candidate that keeps the most. */
-static ndp_status held_of(search *s, const entry *e, const ndp_cut_cost *u, double *pipeline, ndp_held *out) {
+static ndp_status held_of(search *s, const entry *e, const ndp_cut_cost *u, double *pipeline, ndp_rank_held *out) {
     *out = ndp_mean_held(u, &e->c);
     *pipeline = 0;
     return e->c.layout.size[NDP_PP] > 1 ? ndp_least_pipeline(&s->bounds, u, &e->c, pipeline, out) : NDP_OK;
@@ -301,7 +301,7 @@ static ndp_status held_of(search *s, const entry *e, const ndp_cut_cost *u, doub
 
 static ndp_status note_surplus(search *s, const entry *e, double need) {
     const ndp_cut_cost *u;
-    ndp_held held;
+    ndp_rank_held held;
     double pipeline;
     if (surplus_of(s, e))
         return NDP_OK;
@@ -317,7 +317,7 @@ static ndp_status count(search *s, entry *e) {
     double seconds, pipeline;
     NDP_TRY(cut_of(s, e, true, &u));
     NDP_TRY(ndp_least_seconds(&s->bounds, u, &e->c, &seconds));
-    ndp_held held;
+    ndp_rank_held held;
     ndp_status st = held_of(s, e, u, &pipeline, &held);
     if (st == NDP_EINVAL) {
         return breaks_a_rule(s);

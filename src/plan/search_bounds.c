@@ -172,14 +172,14 @@ ndp_status ndp_cut_cost_of(ndp_search_bounds *b, const ndp_cut_cost *cut, const 
 
 /* ---- bounds ---- */
 
-ndp_held ndp_mean_held(const ndp_cut_cost *u, const ndp_plan_way *c) {
+ndp_rank_held ndp_mean_held(const ndp_cut_cost *u, const ndp_plan_way *c) {
     double pp = c->layout.size[NDP_PP], micro_batches = (fmin(pp, c->accumulation) + 1) / 2; /* the last rank has one */
-    return (ndp_held){u->held / pp * micro_batches, u->trained / pp};
+    return (ndp_rank_held){u->held / pp * micro_batches, u->trained / pp};
 }
 
 /* Where ranks shard, a unit's gradient is whole until it is reduced, beside its gathered weights; every rank has an
  * inner unit. */
-double ndp_least_bytes(const ndp_dry_run *d, const ndp_cut_cost *u, const ndp_plan_way *c, ndp_held held) {
+double ndp_least_bytes(const ndp_dry_run *d, const ndp_cut_cost *u, const ndp_plan_way *c, ndp_rank_held held) {
     const ndp_job *j = d->job;
     const int *size = c->layout.size;
     double shards = size[NDP_DP_SHARD] * size[NDP_CP] * size[NDP_SP];
@@ -257,7 +257,7 @@ typedef struct ndp_pipe_time {
     const ndp_cut_cost *of; /* NULL: an empty slot */
     int pp, schedule, virtual_stages, micro_batches;
     double seconds; /* negative: there is no such schedule */
-    ndp_held held;
+    ndp_rank_held held;
 } ndp_pipe_time;
 
 static bool same_pipe(const ndp_pipe_time *a, const ndp_pipe_time *b) {
@@ -293,8 +293,8 @@ static ndp_status grow_pipes(ndp_search_bounds *b) {
 }
 
 /* Walks each rank's row: a forward keeps a micro-batch's values until its last gradient. */
-static ndp_held most_held(const ndp_pipeline *p, const ndp_cut_cost *u, const int *first) {
-    ndp_held most = {0};
+static ndp_rank_held most_held(const ndp_pipeline *p, const ndp_cut_cost *u, const int *first) {
+    ndp_rank_held most = {0};
     for (int r = 0; r < p->ranks; r++) {
         double now = 0, peak = 0, trained = 0;
         for (int i = 0; i < p->rows[r].n; i++) {
@@ -309,7 +309,7 @@ static ndp_held most_held(const ndp_pipeline *p, const ndp_cut_cost *u, const in
             for (int k = first[s]; k < first[s + 1] && p->rank_of[s] == r; k++)
                 trained += u->unit_trained[k];
         if (peak > most.bytes)
-            most = (ndp_held){peak, trained};
+            most = (ndp_rank_held){peak, trained};
     }
     return most;
 }
@@ -333,7 +333,7 @@ static double busiest_rank(const ndp_pipeline *p, double *const of[3]) {
 /* Replays a table whose stages have the units that a job would give them, where messages take no time. The last unit of
  * a stage is computed again while its gradient is on its way: that is in the work of the rank alone. */
 static ndp_status replay_table(const ndp_pipeline *p, const ndp_cut_cost *u, const ndp_model *m, double *seconds,
-                               ndp_held *held) {
+                               ndp_rank_held *held) {
     ndp_pipeline_times t;
     double *costs = calloc(3 * (size_t)p->stages, sizeof *costs);
     int *first = calloc((size_t)p->stages + 1, sizeof *first);
@@ -363,7 +363,7 @@ static ndp_status replay_table(const ndp_pipeline *p, const ndp_cut_cost *u, con
 }
 
 ndp_status ndp_least_pipeline(ndp_search_bounds *b, const ndp_cut_cost *u, const ndp_plan_way *c, double *seconds,
-                              ndp_held *held) {
+                              ndp_rank_held *held) {
     ndp_pipe_time key = {u, c->layout.size[NDP_PP], c->schedule, c->virtual_stages, c->accumulation, -1, {0, 0}};
     ndp_pipeline table;
     NDP_TRY(grow_pipes(b));

@@ -52,19 +52,19 @@ void ndp_search_bounds_release(ndp_search_bounds *b);
 ndp_status ndp_cut_cost_of(ndp_search_bounds *b, const ndp_cut_cost *cut, const ndp_cut_cost **out);
 
 /* What the rank of a pipeline has that keeps the most for its backward. */
-typedef struct ndp_held {
+typedef struct ndp_rank_held {
     double bytes, trained; /* kept; elements of its parameters */
-} ndp_held;
+} ndp_rank_held;
 /* Of the mean rank. */
-ndp_held ndp_mean_held(const ndp_cut_cost *u, const ndp_plan_way *c);
+ndp_rank_held ndp_mean_held(const ndp_cut_cost *u, const ndp_plan_way *c);
 /* Bytes that a rank has at least which keeps so much: besides its part of weights, gradients and states. */
-double ndp_least_bytes(const ndp_dry_run *d, const ndp_cut_cost *u, const ndp_plan_way *c, ndp_held held);
+double ndp_least_bytes(const ndp_dry_run *d, const ndp_cut_cost *u, const ndp_plan_way *c, ndp_rank_held held);
 /* Seconds that a step takes at least: the mean work of the ranks of a pipeline and half of what its ends wait, or what
  * a rank sends for weights and gradients. NDP_ENOMEM. */
 ndp_status ndp_least_seconds(ndp_search_bounds *b, const ndp_cut_cost *u, const ndp_plan_way *c, double *out);
 /* The same by the table of the candidate's schedule, less the hundredth by which its stages may differ; *held: of the
  * rank that keeps the most. NDP_EINVAL: there is no such schedule; NDP_ENOMEM. */
 ndp_status ndp_least_pipeline(ndp_search_bounds *b, const ndp_cut_cost *u, const ndp_plan_way *c, double *seconds,
-                              ndp_held *held);
+                              ndp_rank_held *held);
 
 #endif

@@ -4,7 +4,7 @@
 
 static void lower_as(const ndp_graph *g, bool selective, ndp_unit_program *p) {
     ndp_exec exec = {.device = &ndp_device_ref, .threads = 1};
-    ndp_lower_opts opts = {&exec, selective};
+    ndp_lower_opts opts = {.exec = &exec, .selective = selective};
     CHECK_OK(ndp_lower(g, &opts, p));
 }
 

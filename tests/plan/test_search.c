@@ -48,7 +48,7 @@ static void check_bounds(exhaustive *x, const ndp_plan_way *c, const ndp_priced_
                         .rows = of->config->data.sequence_length * c->micro_batch / (size[NDP_CP] * size[NDP_SP]),
                         .recompute = c->recompute};
     CHECK_OK(ndp_cut_cost_of(&x->bounds, &cut, &u));
-    ndp_held held = ndp_mean_held(u, c);
+    ndp_rank_held held = ndp_mean_held(u, c);
     below(x, c, "bytes", ndp_least_bytes(x->seek.d, u, c, held), (double)exact->need.peak);
     CHECK_OK(ndp_least_seconds(&x->bounds, u, c, &seconds));
     below(x, c, "rows", seconds, exact->time.seconds);
