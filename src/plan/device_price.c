@@ -249,3 +249,11 @@ double ndp_device_seconds(const void *user, const ndp_program *program, const nd
                                                                   : ndp_device_comm(p, &program->opts.step.mesh, call)};
     return known->seconds;
 }
+
+ndp_step_costs ndp_device_costs(const ndp_device_price *p) {
+    return (ndp_step_costs){.seconds = ndp_device_seconds,
+                            .user = p,
+                            .background = p->gpu,
+                            .links = ndp_device_links,
+                            .beside = p->facts->beside};
+}

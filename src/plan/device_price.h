@@ -67,6 +67,8 @@ double ndp_device_comm(const ndp_device_price *p, const ndp_mesh *mesh, const nd
 double ndp_device_seconds(const void *user, const ndp_program *program, const ndp_instr *in, const ndp_call *call);
 /* The links of its group; NULL: it has none. */
 const ndp_group_links *ndp_priced_links(const ndp_device_price *p, const ndp_mesh *mesh, const ndp_call *c);
+/* All of it, for ndp_simulate; `p` is borrowed. */
+ndp_step_costs ndp_device_costs(const ndp_device_price *p);
 /* How long a communication keeps each level of links busy. */
 void ndp_device_links(const void *user, const ndp_program *program, const ndp_call *call, double busy[NDP_BUSY_LINKS]);
 

@@ -3,6 +3,7 @@
 #include "job/job_shown.h"
 #include "launch/launch.h"
 #include "launch/memory_need.h"
+#include "plan/device_price.h"
 #include "plan/gpu_memory.h"
 #include "plan/layout_picture.h"
 #include "plan/plan_report.h"
@@ -315,6 +316,18 @@ static int ranks_per_node(const ndp_job *j, const ndp_plan_opts *o, const ndp_cl
     return links ? ndp_rank_map_block(&links->map) : ndp_plan_per_node(j, o);
 }
 
+/* A timeline is simulated at the prices of the cluster. */
+static ndp_status check_programs(const ndp_dry_run *d, const ndp_model *m, const ndp_plan_opts *o,
+                                 ndp_cluster_plan *links, ndp_plan_report *out) {
+    ndp_device_price price = {0};
+    if (links && o->timeline)
+        NDP_TRY(ndp_device_price_init(d, links, &price));
+    const ndp_plan_extras extras = {o->timeline, o->placements, price.known ? &price : NULL, links != NULL};
+    ndp_status st = ndp_plan_check(d, m, &extras, out);
+    ndp_device_price_release(&price);
+    return st;
+}
+
 static ndp_status plan_programs(const ndp_dry_run *d, const ndp_model *m, const ndp_plan_opts *o, const char *data,
                                 ndp_cluster_plan *links, ndp_plan_output *out) {
     const ndp_job *j = d->job;
@@ -325,7 +338,7 @@ static ndp_status plan_programs(const ndp_dry_run *d, const ndp_model *m, const 
         NDP_TRY(plan_rank(d, m, r, o, data, links, &out->report));
     if (o->layout_picture)
         NDP_TRY(ndp_layout_picture_write(d, m, o->layout_picture));
-    NDP_TRY(ndp_plan_check(d, m, &(ndp_plan_extras){o->timeline, o->placements, links != NULL}, &out->report));
+    NDP_TRY(check_programs(d, m, o, links, &out->report));
     if (!links || o->program)
         return NDP_OK;
     NDP_TRY(ndp_plan_fullest(d, m, &need));

@@ -2,6 +2,7 @@
  * that communicate are replayed against each other (step/check.c). What a job needs and takes is read from fewer
  * programs than that (ndp_stand_ins_first). */
 #include "placement/placement.h"
+#include "plan/device_price.h"
 #include "plan/plan_report.h"
 #include "plan/stand_ins.h"
 #include "step/simulate.h"
@@ -175,24 +176,28 @@ static ndp_status check(const ndp_dry_run *d, const ndp_model *m, const ndp_plan
 }
 
 /* Simulates a step of the checked programs. */
-static ndp_status simulate(const ndp_stand_ins *w, const char *path, ndp_str *out) {
+static ndp_status simulate(const ndp_stand_ins *w, const ndp_plan_extras *extras, ndp_str *out) {
     const ndp_rates rates = NDP_RATES_INIT;
-    const ndp_price price = ndp_price_by_rates(&rates);
+    const ndp_price stands = ndp_price_by_rates(&rates);
+    const ndp_device_price *price = extras->price;
+    const ndp_step_costs by_rates = {.seconds = ndp_price_seconds, .user = &stands, .background = true};
     ndp_simulation s;
     ndp_timeline line = {0};
-    ndp_status st = ndp_simulate(
-        w->programs, w->n, &(ndp_step_costs){.seconds = ndp_price_seconds, .user = &price, .background = true}, &s);
+    const ndp_step_costs costs = price ? ndp_device_costs(price) : by_rates;
+    ndp_status st = ndp_simulate(w->programs, w->n, &costs, &s);
     for (int i = 0; i < w->n && st == NDP_OK; i++)
         st = ndp_timeline_add(&line, w->programs[i], s.times[i], ndp_program_executed(w->programs[i]));
     if (st == NDP_OK)
-        st = ndp_timeline_write(&line, path);
-    if (st == NDP_OK) {
+        st = ndp_timeline_write(&line, extras->timeline);
+    if (st == NDP_OK && price)
+        ndp_str_addf(out, "\ntimeline: %s, simulated for %s\n", extras->timeline, price->links->cluster.device);
+    else if (st == NDP_OK)
         ndp_str_addf(out,
                      "\ntimeline: %s, simulated for %.3g operations and %.3g bytes of memory a second, messages of "
                      "%.3g bytes a second after %.3g s\n",
-                     path, rates.flops, rates.bytes, rates.sent, rates.latency);
+                     extras->timeline, rates.flops, rates.bytes, rates.sent, rates.latency);
+    if (st == NDP_OK)
         ndp_timeline_print(&line, out);
-    }
     ndp_timeline_release(&line);
     ndp_simulation_release(&s);
     return st;
@@ -203,7 +208,7 @@ ndp_status ndp_plan_check(const ndp_dry_run *d, const ndp_model *m, const ndp_pl
     ndp_stand_ins w = {0};
     ndp_status st = check(d, m, extras, &w, out);
     if (st == NDP_OK && extras->timeline)
-        st = simulate(&w, extras->timeline, &out->text);
+        st = simulate(&w, extras, &out->text);
     ndp_stand_ins_release(&w);
     return st;
 }

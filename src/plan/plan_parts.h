@@ -64,9 +64,10 @@ ndp_status ndp_plan_fullest(const ndp_dry_run *d, const ndp_model *m, ndp_plan_n
 
 /* What a check of a world also writes. */
 typedef struct ndp_plan_extras {
-    const char *timeline;   /* a path: a simulated step; NULL: no */
-    const char *placements; /* a unit, "all": what ranks have of its values; NULL: no */
-    bool prices;            /* a large world is not proven, and its first ranks stand for all */
+    const char *timeline;                 /* a path: a simulated step; NULL: no */
+    const char *placements;               /* a unit, "all": what ranks have of its values; NULL: no */
+    const struct ndp_device_price *price; /* of the timeline's calls; NULL: constants that stand for a machine */
+    bool prices;                          /* a large world is not proven, and its first ranks stand for all */
 } ndp_plan_extras;
 
 #endif

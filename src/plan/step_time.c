@@ -82,16 +82,8 @@ static void leave(void *into, int i, const double until[NDP_UNTIL]) {
 /* ---- the replay ---- */
 
 static ndp_status run(step_replay *r, ndp_visits visits) {
-    const ndp_device_price *p = r->price;
-    const ndp_step_costs costs = {.seconds = ndp_device_seconds,
-                                  .user = p,
-                                  .background = p->gpu,
-                                  .links = ndp_device_links,
-                                  .beside = p->facts->beside,
-                                  .spent = spend,
-                                  .into = r,
-                                  .leaves = leave,
-                                  .visits = visits};
+    ndp_step_costs costs = ndp_device_costs(r->price);
+    costs.spent = spend, costs.into = r, costs.leaves = leave, costs.visits = visits;
     ndp_simulation s;
     memset(r->ranks, 0, (size_t)r->n * sizeof *r->ranks);
     ndp_status st = ndp_simulate(r->programs, r->n, &costs, &s);

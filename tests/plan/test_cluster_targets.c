@@ -9,6 +9,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 /* 5 layers, hidden 72, 8 heads of 10, 4 kv heads, ffn 172. `more` ends with NULL. */
 static ndp_config *configure(const char *const *more) {
@@ -286,6 +287,22 @@ static void layouts_are_planned_in_turn(void **state) {
     ndp_config_destroy(c);
 }
 
+static void a_timeline_has_the_prices_of_the_cluster(void **state) {
+    (void)state;
+    char path[] = "/tmp/ndp-timeline-XXXXXX.json", *text;
+    ndp_plan_opts o = NDP_PLAN_OPTS_INIT;
+    ndp_config *c = JOB("parallelism.pp_size=2", "parallelism.dp_shard_size=2", "parallelism.tp_size=2");
+    int file = mkstemps(path, 5);
+    assert_true(file >= 0);
+    close(file);
+    o.cluster = "1x8:h100-sxm", o.timeline = path;
+    CHECK_OK(ndp_plan(c, &o, &text));
+    check_says(text, "simulated for h100-sxm", true);
+    free(text);
+    unlink(path);
+    ndp_config_destroy(c);
+}
+
 static void short_names_of_clusters(void **state) {
     (void)state;
     static const char *const wrong[][2] = {{"2x8:h100", "there is no built-in device 'h100'; did you mean 'h"},
@@ -417,6 +434,7 @@ int main(void) {
                                        cmocka_unit_test(the_first_ranks_stand_for_all),
                                        cmocka_unit_test(large_worlds_are_not_proven),
                                        cmocka_unit_test(layouts_are_planned_in_turn),
+                                       cmocka_unit_test(a_timeline_has_the_prices_of_the_cluster),
                                        cmocka_unit_test(short_names_of_clusters)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
