@@ -79,7 +79,9 @@ static void open_run(run *r, const char *folder) {
     ndp_cluster_release(&c);
     must(ndp_config_set(r->config, "train.device=cuda"), path);
     must(ndp_job_init_planned(r->config, 0, true, &r->job), path);
-    must(ndp_cluster_plan_open(&r->job, path, false, 0, &r->links), path);
+    ndp_plan_opts o = NDP_PLAN_OPTS_INIT;
+    o.cluster = path;
+    must(ndp_cluster_plan_open(&r->job, &o, &r->links), path);
     must(ndp_dry_run_init(&r->dry, &r->job, ndp_rank_map_block(&r->links.map), 0), path);
     r->links.rings = true;
     must(ndp_model_build(&r->job.spec, &r->job.model, &r->model), path);

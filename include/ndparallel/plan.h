@@ -34,9 +34,18 @@ typedef struct ndp_plan_opts {
     bool (*stop)(void *user);
     void *user;
     const char *apply; /* a path: a search writes the job there with the keys of its first result; NULL: no */
+    /* As many nodes as each of these instead of those that the cluster has, one after the other; `fewest_nodes`: 1, 2,
+     * 4
+     * ... until a search finds a layout that fits. Since 0.2.0. */
+    const int *nodes;
+    int n_nodes;
+    bool fewest_nodes;
 } ndp_plan_opts;
 #define NDP_PLAN_OPTS_INIT                                                                                             \
-    { -1, 0, false, false, NULL, NULL, NULL, NULL, false, false, NULL, false, NULL, 0, false, NULL, NULL, NULL }
+    {                                                                                                                  \
+        -1, 0, false, false, NULL, NULL, NULL, NULL, false, false, NULL, false, NULL, 0, false, NULL, NULL, NULL,      \
+            NULL, 0, false                                                                                             \
+    }
 /* What a run would do and need, for a world of any size, without starting ranks or loading weights: config.json is
  * enough. With `data` the model's weights must exist (NDP_EIO), the tokenizer and all data files are opened, and the
  * first 100 records or 1 MiB of each source are rendered and tokenized; the text then also has the run's lines about

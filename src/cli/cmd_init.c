@@ -285,6 +285,10 @@ static bool take_device(void *user, const char *answer, char why[CLI_WHY]) {
 static const char *default_precision(init_arguments *a) { return a->gpu ? "bf16" : "fp32"; }
 static bool take_precision(void *user, const char *answer, char why[CLI_WHY]) {
     init_arguments *a = user;
+    if (strcmp(answer, "fp32") != 0 && strcmp(answer, "bf16") != 0) { /* the key has more, which do not train */
+        snprintf(why, CLI_WHY, "precision.compute: '%s' is neither fp32 nor bf16", answer);
+        return false;
+    }
     cli_draft_set_text(&a->draft, "precision.compute", NULL, answer);
     return draft_passes(a, NULL, NULL, why);
 }

@@ -2,6 +2,7 @@
 #include "cli/commands.h"
 
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,6 +11,8 @@ typedef struct plan_arguments {
     ndp_plan_opts plan;
     const char *distribution;
     cli_list layouts;
+    const char *nodes;
+    int numbers[64]; /* of nodes */
     bool passes;
 } plan_arguments;
 
@@ -33,6 +36,9 @@ static const cli_option options[] = {
      "With --cluster: the fastest layouts of all its devices, of every legal layout, micro-batch, recompute and "
      "schedule",
      CLI_FLAG(plan_arguments, plan.search)},
+    {"nodes", 0, "N,...|auto",
+     "So many nodes instead of those of the cluster, one after the other; auto, with --search: the fewest that fit",
+     CLI_TEXT(plan_arguments, nodes)},
     {"apply", 0, "FILE.yaml", "With --search: write the job with the first layout's keys to another file",
      CLI_TEXT(plan_arguments, plan.apply)},
     {"distribution", 0, "HOW",
@@ -61,6 +67,25 @@ static const cli_option options[] = {
     {0},
 };
 
+/* "1,2,4" */
+static void read_nodes(plan_arguments *a, struct argp_state *state) {
+    const char *at = a->nodes;
+    if (!a->plan.cluster)
+        argp_error(state, "--nodes needs --cluster, which says what a node is");
+    a->plan.fewest_nodes = strcmp(at, "auto") == 0;
+    if (a->plan.fewest_nodes && !a->plan.search)
+        argp_error(state, "--nodes auto needs --search");
+    while (!a->plan.fewest_nodes && at) {
+        int end = 0, n = a->plan.n_nodes, *to = &a->numbers[n];
+        bool comma = sscanf(at, "%9d%n", to, &end) == 1 && at[end] == ',';
+        if (end == 0 || *to < 1 || (at[end] && !comma) || n + 1 == (int)(sizeof a->numbers / sizeof *a->numbers))
+            argp_error(state, "--nodes '%s': expected numbers such as 1,2,4, at most 63 of them, or auto", a->nodes);
+        a->plan.n_nodes++;
+        at = comma ? at + end + 1 : NULL;
+    }
+    a->plan.nodes = a->numbers;
+}
+
 static void check_arguments(void *arguments, struct argp_state *state) {
     plan_arguments *a = arguments;
     const char *how = a->distribution;
@@ -78,6 +103,8 @@ static void check_arguments(void *arguments, struct argp_state *state) {
                    "--ranks-per-node and --cluster both say how many ranks a node has: leave out one of the two");
     if (a->plan.search && (!a->plan.cluster || a->layouts.n))
         argp_error(state, "--search needs --cluster, and tries all layouts: leave out --layout");
+    if (a->nodes)
+        read_nodes(a, state);
     if (a->plan.apply && !a->plan.search)
         argp_error(state, "--apply writes what --search finds: add it");
     if (a->plan.apply && a->job.file && strcmp(a->plan.apply, a->job.file) == 0)

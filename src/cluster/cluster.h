@@ -101,6 +101,9 @@ NDP_API ndp_status ndp_cluster_parse(const char *text, size_t size, const char *
 /* What a command line names: NODESxDEVICES:DEVICE, of a built-in device ("2x8:h100-sxm"), or the path of a
  * cluster.yaml. Errors as above; of the short form in one line. */
 NDP_API ndp_status ndp_cluster_find(const char *text, ndp_cluster *out);
+/* Makes it one of so many nodes, each as its first, which have no names. NDP_EINVAL: more than NDP_MOST_NODES;
+ * NDP_ENOMEM. */
+NDP_API ndp_status ndp_cluster_resize(ndp_cluster *c, int nodes);
 /* Its devices are processors: programs work on the memory of the host. */
 bool ndp_cluster_of_hosts(const ndp_cluster *c);
 /* Appends it as YAML that reads back to the same cluster, up to the 1 MiB that a file may have. */

@@ -283,6 +283,20 @@ ndp_status ndp_cluster_find(const char *text, ndp_cluster *out) {
     return st;
 }
 
+ndp_status ndp_cluster_resize(ndp_cluster *c, int nodes) {
+    NDP_CHECK(nodes >= 1 && nodes <= NDP_MOST_NODES, "%d nodes: a cluster has 1 to %d", nodes, NDP_MOST_NODES);
+    NDP_CHECK(nodes == 1 || c->nics.count > 0, "%s has no NICs (nics), which %d nodes need", c->name, nodes);
+    int *devices = malloc((size_t)nodes * sizeof *devices);
+    if (!devices)
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for %d nodes", nodes);
+    for (int i = 0; i < nodes; i++)
+        devices[i] = c->devices_of[0];
+    free(c->devices_of);
+    ndp_strings_release(&c->hosts);
+    c->devices_of = devices, c->nodes = nodes;
+    return NDP_OK;
+}
+
 bool ndp_cluster_of_hosts(const ndp_cluster *c) { return strcmp(c->like ? c->like : c->device, "cpu") == 0; }
 
 void ndp_cluster_release(ndp_cluster *c) {

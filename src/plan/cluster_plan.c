@@ -123,9 +123,22 @@ double ndp_cluster_plan_seconds(const ndp_cluster_plan *p, const ndp_group_links
 
 /* ---- the plan ---- */
 
-ndp_status ndp_cluster_plan_open(const ndp_job *j, const char *path, bool cyclic, int rank, ndp_cluster_plan *out) {
+ndp_status ndp_cluster_plan_find(const ndp_plan_opts *o, ndp_cluster *out) {
+    ndp_cluster c;
+    NDP_TRY(ndp_cluster_find(o->cluster, &c));
+    ndp_status st = o->n_nodes ? ndp_cluster_resize(&c, o->nodes[0]) : NDP_OK;
+    if (st == NDP_OK)
+        *out = c;
+    else
+        ndp_cluster_release(&c);
+    return st;
+}
+
+ndp_status ndp_cluster_plan_open(const ndp_job *j, const ndp_plan_opts *o, ndp_cluster_plan *out) {
+    int rank = o->rank < 0 ? 0 : o->rank;
+    bool cyclic = o->cyclic;
     ndp_cluster_plan p = {.job = j, .rank = rank, .facts = {j->spec.layout.kv_heads, j->ties}};
-    NDP_TRY(ndp_cluster_find(path, &p.cluster));
+    NDP_TRY(ndp_cluster_plan_find(o, &p.cluster));
     ndp_status st =
         cyclic ? ndp_rank_map_deal(&p.cluster, j->world, &p.map) : ndp_rank_map_fill(&p.cluster, j->world, &p.map);
     if (st == NDP_OK)

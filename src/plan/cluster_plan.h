@@ -28,11 +28,11 @@ typedef struct ndp_cluster_plan {
     bool known[NDP_GROUPS][NDP_SEND_PATTERNS];
 } ndp_cluster_plan;
 
-/* Reads the cluster and puts the ranks on its nodes, one node after the other, or `cyclic`, around them. `rank`: the
- * one that is shown. The caller releases it, unless this fails. NDP_EINVAL: more ranks than devices, or an error of the
- * file. */
-NDP_API ndp_status ndp_cluster_plan_open(const ndp_job *j, const char *path, bool cyclic, int rank,
-                                         ndp_cluster_plan *out);
+/* The cluster that the options name, of the first of o->nodes if there are any. */
+ndp_status ndp_cluster_plan_find(const ndp_plan_opts *o, ndp_cluster *out);
+/* Reads it and puts the ranks on its nodes, one node after the other, or `cyclic`, around them; o->rank is the one that
+ * is shown. The caller releases it, unless this fails. NDP_EINVAL: more ranks than devices, or an error of the file. */
+NDP_API ndp_status ndp_cluster_plan_open(const ndp_job *j, const ndp_plan_opts *o, ndp_cluster_plan *out);
 /* The same cluster and map for another job of as many ranks; borrows both, and is not released. */
 ndp_cluster_plan ndp_cluster_plan_of(const ndp_cluster_plan *p, const ndp_job *j, ndp_known_links *shared);
 /* Accepts {0}. */

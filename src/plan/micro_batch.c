@@ -246,7 +246,7 @@ static ndp_status try_on_cluster(void *user, const ndp_job *j, ndp_rows_trial *o
 static ndp_status choose_on_cluster(ndp_job *j, const ndp_plan_opts *o, ndp_config *own) {
     ndp_cluster_plan links = {0};
     plan_room room = {.o = o, .links = &links};
-    NDP_TRY(ndp_cluster_plan_open(j, o->cluster, o->cyclic, 0, &links));
+    NDP_TRY(ndp_cluster_plan_open(j, o, &links));
     ndp_status st = choose(j, try_on_cluster, &room, true, own, NULL);
     ndp_cluster_plan_release(&links);
     return st;

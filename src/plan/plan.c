@@ -371,7 +371,7 @@ static ndp_status plan_job(const ndp_job *j, const ndp_plan_opts *o, const char 
     if (o->schedule)
         NDP_TRY(ndp_pipeline_write(&j->pipeline, o->schedule));
     if (o->cluster)
-        NDP_TRY(ndp_cluster_plan_open(j, o->cluster, o->cyclic, o->rank < 0 ? 0 : o->rank, &links));
+        NDP_TRY(ndp_cluster_plan_open(j, o, &links));
     ndp_status st = plan_ranks(j, o, data, o->cluster ? &links : NULL, out);
     ndp_cluster_plan_release(&links);
     return st;

@@ -1,6 +1,6 @@
 /* The ways in which a job is planned: as it is, on a cluster, in several layouts, or in the fastest ones (search.h). */
-#include "cluster/cluster.h"
 #include "job/job_shown.h"
+#include "plan/cluster_plan.h"
 #include "plan/micro_batch.h"
 #include "plan/plan_report.h"
 
@@ -15,7 +15,7 @@ static ndp_status take_cluster(const ndp_plan_opts *o, ndp_config *c) {
                                   "the two");
     if (o->as_run) /* which has its own device and ranks */
         return NDP_OK;
-    NDP_TRY(ndp_cluster_find(o->cluster, &cluster));
+    NDP_TRY(ndp_cluster_plan_find(o, &cluster));
     bool gpus = !ndp_cluster_of_hosts(&cluster) && !ndp_config_given(c, "train", "device");
     bool all = o->search || (c->train.ranks == 0 && (o->n_layouts || c->parallelism.size[NDP_DP_SHARD] == 0));
     int devices = ndp_cluster_devices(&cluster);
@@ -62,22 +62,57 @@ static ndp_status plan_way(const ndp_config *c, const ndp_plan_opts *o, const ch
     return st;
 }
 
-/* Members of the object are those of the first layout; the text has a block of each. */
-static ndp_status plan_all(const ndp_config *c, const ndp_plan_opts *o, ndp_plan_output *out) {
-    ndp_json_out first = {0};
+/* Plans one way with members of its own; those of the first that can be planned stay. */
+static ndp_status plan_one(const ndp_config *c, const ndp_plan_opts *o, const char *layout, ndp_json_out *first,
+                           ndp_plan_output *out) {
+    out->report.json = (ndp_json_out){0};
+    ndp_json_open(&out->report.json, NULL, '{');
+    ndp_status st = plan_way(c, o, layout, out);
+    if (st == NDP_OK && !first->text.data)
+        *first = out->report.json;
+    else
+        ndp_str_release(&out->report.json.text);
+    return st;
+}
+
+/* The text has a block of each layout. */
+static ndp_status plan_layouts(const ndp_config *c, const ndp_plan_opts *o, ndp_json_out *first, ndp_plan_output *out) {
     ndp_status st = NDP_OK;
     for (int i = 0; i < (o->n_layouts ? o->n_layouts : 1) && st == NDP_OK; i++) {
         const char *layout = o->n_layouts ? o->layouts[i] : NULL;
         if (o->n_layouts > 1)
             ndp_str_addf(&out->report.text, "%slayout %s\n", i ? "\n" : "", layout);
-        out->report.json = (ndp_json_out){0};
-        ndp_json_open(&out->report.json, NULL, '{');
-        st = plan_way(c, o, layout, out);
-        if (i == 0)
-            first = out->report.json;
-        else
-            ndp_str_release(&out->report.json.text);
+        st = plan_one(c, o, layout, first, out);
     }
+    return st;
+}
+
+/* A block for each number of nodes. What a search does not find for one may be there for more. */
+static ndp_status plan_nodes(const ndp_config *c, const ndp_plan_opts *o, ndp_json_out *first, ndp_plan_output *out) {
+    ndp_plan_opts one = *o;
+    ndp_status st = NDP_OK;
+    one.n_nodes = 1;
+    for (int i = 0; o->fewest_nodes ? 1 << i <= NDP_MOST_NODES : i < o->n_nodes; i++) {
+        int nodes = o->fewest_nodes ? 1 << i : o->nodes[i];
+        bool found = first->text.data != NULL;
+        one.nodes = &nodes;
+        ndp_str_addf(&out->report.text, "%s%d node%s\n", i ? "\n" : "", nodes, nodes == 1 ? "" : "s");
+        st = plan_layouts(c, &one, first, out);
+        if (st == NDP_OK && o->fewest_nodes)
+            break;
+        if (st != NDP_OK && !(st == NDP_EINVAL && o->search))
+            return st;
+        if (st != NDP_OK) {
+            ndp_str_addf(&out->report.text, "%s\n", ndp_error_message());
+            st = found || i + 1 < o->n_nodes || o->fewest_nodes ? NDP_OK : st;
+        }
+    }
+    return first->text.data ? NDP_OK : st;
+}
+
+static ndp_status plan_all(const ndp_config *c, const ndp_plan_opts *o, ndp_plan_output *out) {
+    ndp_json_out first = {0};
+    ndp_status st = (o->n_nodes || o->fewest_nodes ? plan_nodes : plan_layouts)(c, o, &first, out);
     out->report.json = first;
     return st;
 }
@@ -102,6 +137,12 @@ ndp_status ndp_plan(const ndp_config *c, const ndp_plan_opts *o, char **text) {
     NDP_CHECK(!o->json || (!o->program && !o->placements), "a program and placements are printed as text, not as JSON");
     NDP_CHECK(!o->search || (o->cluster && !o->n_layouts && !o->program && !o->data),
               "a search needs a cluster, and has no layouts, program or data of its own");
+    NDP_CHECK(!(o->n_nodes || o->fewest_nodes) || o->cluster,
+              "numbers of nodes are those of a cluster, which is not named");
+    NDP_CHECK(!o->fewest_nodes || o->search,
+              "the fewest nodes are those on which a search finds a layout: ask for one");
+    NDP_CHECK(o->n_nodes <= 1 || (!o->apply && !o->timeline && !o->schedule && !o->layout_picture),
+              "%d numbers of nodes would write the same file: give one", o->n_nodes);
     NDP_CHECK(o->n_layouts <= 1 || (!o->schedule && !o->timeline && !o->layout_picture),
               "%d layouts would write the same file: give one --layout", o->n_layouts);
     ndp_status st = plan_all(c, o, &out);

@@ -201,8 +201,11 @@ static ndp_status report(const ndp_config *c, const ndp_plan_opts *o, const ndp_
     ndp_str *text = &out->report.text;
     const ndp_job *j = s->d->job;
     const ndp_cluster *k = &s->price->links->cluster;
-    out->considered = f->considered, out->priced = f->priced;
-    out->by_memory = f->by_memory, out->by_rule = f->by_rule, out->by_bound = f->by_bound;
+    out->considered += f->considered, out->priced += f->priced;
+    out->by_memory += f->by_memory, out->by_rule += f->by_rule, out->by_bound += f->by_bound;
+    out->n = 0, out->first_seconds = 0; /* places are those among as many nodes */
+    ndp_str_release(&out->search.text);
+    out->search = (ndp_json_out){0};
     ndp_str_addf(text, "%d samples of %lld tokens a step, on %d node%s, %d %s\n\n", j->batch.global_batch,
                  (long long)j->config->data.sequence_length, k->nodes, k->nodes == 1 ? "" : "s", j->world, k->device);
     NDP_CHECK(
@@ -239,7 +242,7 @@ ndp_status ndp_plan_search(const ndp_config *c, const ndp_plan_opts *o, ndp_plan
     if (o->apply)
         NDP_TRY(ndp_output_check(o->apply));
     NDP_TRY(base_job(c, &way, &j));
-    ndp_status st = ndp_cluster_plan_open(&j, o->cluster, o->cyclic, 0, &links);
+    ndp_status st = ndp_cluster_plan_open(&j, o, &links);
     if (st == NDP_OK)
         st = ndp_dry_run_init(&d, &j, ndp_rank_map_block(&links.map), 0);
     links.rings = st == NDP_OK && !d.device.host_memory && !d.exec.staged;

@@ -31,7 +31,9 @@ static inline ndp_config *priced_config(void) {
 
 /* For p->config, whose job is legal. Of processors, whose numbers are measured, others that stay the same. */
 static inline void priced_open(priced *p, const char *cluster) {
-    CHECK_OK(ndp_cluster_plan_open(&p->job, cluster, false, 0, &p->links));
+    ndp_plan_opts o = NDP_PLAN_OPTS_INIT;
+    o.cluster = cluster;
+    CHECK_OK(ndp_cluster_plan_open(&p->job, &o, &p->links));
     ndp_cluster *c = &p->links.cluster;
     if (ndp_cluster_of_hosts(c)) {
         c->facts.flops[NDP_RATE_FP32] = c->facts.flops[NDP_RATE_BF16] = 1e12;
