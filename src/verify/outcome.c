@@ -224,8 +224,8 @@ static void compare_numbers(int steps, const double *x, const double *y, double 
 }
 
 /* In forward passes mixtures choose by themselves. A layout that gives one token of a few hundred another expert, as
- * good within rounding, changes the mean by a few times 1e-4. */
-/* At least the loss's: it is a mean of rows as that is, and few runs say little of what is one number of each. */
+ * good within rounding, changes the mean by a few times 1e-4. The bound is at least the loss's: this is a mean of rows
+ * as that is, and few runs say little of what is one number of each. */
 static double eval_bound(const ndp_outcome *o, const ndp_bounds *b) {
     double bound = fmax(b->of[NDP_MEASURE_EVAL_LOSS], b->of[NDP_MEASURE_LOSS]);
     return o->mixtures ? fmax(bound, 1e-3) : bound;
@@ -288,7 +288,7 @@ const char *ndp_difference_words(const ndp_difference *d, char *out, size_t size
  * The spread says nothing then. */
 static ndp_bounds bounds_of_bf16(void) {
     return (ndp_bounds){
-        .of = {OF_FLIPS(1e-5)}, .spreads = 2, .roundings = ndp_cpu_bf16_way() <= NDP_BF16_WIDENED ? 0.6 : 0.125};
+        .of = {OF_FLIPS(1e-5)}, .spreads = 2, .roundings = ndp_cpu_bf16_way() <= NDP_BF16_WIDENED ? 0.7 : 0.125};
 }
 
 ndp_updates_bounds ndp_updates_bounds_of(const ndp_config *c) {
@@ -354,6 +354,10 @@ int ndp_spread_runs(const ndp_bounds *b, int global_batch, int together, ndp_spr
 
 static void raise_to(double *bound, double x) { *bound = x > *bound ? x : *bound; }
 
+/* A gradient that is so far from another run's, of its size, is truly zero and made of roundings, which are independent
+ * and of like size: two such differ by at most what both are, the other one up to twice as large. */
+static const double all_rounding = 0.9, of_all_rounding = 3;
+
 /* Raises the bounds to at least `times` the distances between runs x and y. */
 static void measure_pair(ndp_bounds *b, double times, const ndp_outcome *x, const ndp_outcome *y) {
     for (int s = 0; s < x->steps; s++) {
@@ -366,8 +370,10 @@ static void measure_pair(ndp_bounds *b, double times, const ndp_outcome *x, cons
         if (k == NDP_KEPT_FIRST_GRADIENT && b->of[NDP_MEASURE_FIRST_GRADIENT] > 0)
             continue;
         double nothing = both_keep(x, y, k) ? nothing_of(x, k) : 0;
-        for (int i = 0; i < x->n && both_keep(x, y, k); i++)
-            raise_to(&b->tensors[k * x->n + i], times * distance(x, y, k, i, nothing));
+        for (int i = 0; i < x->n && both_keep(x, y, k); i++) {
+            double apart = distance(x, y, k, i, nothing);
+            raise_to(&b->tensors[k * x->n + i], apart > all_rounding ? of_all_rounding : times * apart);
+        }
     }
     ndp_flips_measure(b, times, x, y);
     if (both_keep(x, y, NDP_KEPT_WEIGHTS))
