@@ -41,6 +41,8 @@ typedef struct built_in {
 #define PCIE4 LINKS("pcie", 32e9, 3e-6, NDP_LINK_HOST)
 #define PCIE5 LINKS("pcie", 64e9, 3e-6, NDP_LINK_HOST)
 
+/* Fitted on published runs of the A100 and the H100 of SXM, and rounded (bench/bench_planner.c, docs/numbers.md); other
+ * devices of their kind have the same. Those of the MI300X and of Ada are assumed. */
 #define SHARES_A100 SHARES(0.7, 0.3, 0.6, 0.7, 0.9)
 #define SHARES_H100 SHARES(0.79, 0.25, 0.9, 0.7, 0.9)
 #define SHARES_MI300 SHARES(0.6, 0.45, 0.75, 0.75, 0.85)

@@ -17,9 +17,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* `queries`, `head`, `backward`: FlashAttention-2 (arXiv 2307.08691, figures 4 to 6), causal, A100: 512 tokens reach
- * half of what 16,384 do, heads of 64 nine tenths of heads of 128, the backward 0.85 of the forward. The others are
- * fitted with the shares of built_in.c (docs/numbers.md). */
+/* `head` and `backward` are assumed, after what is published of FlashAttention-2: heads of 64 reach nine tenths of
+ * heads of 128, the backward 0.85 of the forward. The others are fitted with the shares of built_in.c, near what is
+ * known without the runs (bench/bench_planner.c), and rounded. */
 const ndp_price_facts ndp_price_of_gpus = {.ramp = 80,
                                            .queries = 280,
                                            .head = 16,
@@ -33,7 +33,10 @@ static const ndp_price_facts of_hosts = {.queries = 0, .backward = 1, .call = 1}
 
 ndp_status ndp_device_price_init(const ndp_dry_run *d, ndp_cluster_plan *links, ndp_device_price *out) {
     const ndp_job *j = d->job;
-    bool gpu = !ndp_cluster_of_hosts(&links->cluster);
+    const ndp_cluster *c = &links->cluster;
+    bool gpu = !ndp_cluster_of_hosts(c);
+    NDP_CHECK(!j->planned.fp8 || c->facts.flops[NDP_RATE_FP8] > 0,
+              "precision.compute: fp8: %s has no products in fp8; set bf16, or state its flops.fp8", c->device);
     *out = (ndp_device_price){.links = links,
                               .facts = gpu ? &ndp_price_of_gpus : &of_hosts,
                               .gpu = gpu,
@@ -100,14 +103,16 @@ double ndp_product_share(double m, double n, double k, int processors, double ra
     return best;
 }
 
-/* The rate of products whose narrower operand is this one. */
+/* The rate of products whose narrower operand is this one: that of the other type where a device has no such unit. */
 static double rate_of(const ndp_device_price *p, const ndp_view *operand) {
     const double *flops = p->links->cluster.facts.flops;
-    return flops[operand->dtype == NDP_BF16 && flops[NDP_RATE_BF16] > 0 ? NDP_RATE_BF16 : NDP_RATE_FP32];
+    bool narrow = operand->dtype == NDP_BF16;
+    return flops[(narrow && flops[NDP_RATE_BF16] > 0) || flops[NDP_RATE_FP32] == 0 ? NDP_RATE_BF16 : NDP_RATE_FP32];
 }
 
+/* newton_schulz multiplies its one operand by itself. */
 static const ndp_view *narrower(const ndp_call *c) {
-    const ndp_view *a = &c->in[0].view, *b = &c->in[1].view;
+    const ndp_view *a = &c->in[0].view, *b = &c->in[c->n_in > 1].view;
     return ndp_dtype_size(b->dtype) < ndp_dtype_size(a->dtype) ? b : a;
 }
 
@@ -127,7 +132,8 @@ static double product_seconds(const ndp_device_price *p, const ndp_call *c, bool
     bool fp8 = p->fp8 && block;
     double m = (double)c->out[0].view.rows, n = (double)c->out[0].view.cols;
     double rate = fp8 ? p->links->cluster.facts.flops[NDP_RATE_FP8] * p->facts->fp8_share : rate_of(p, narrower(c));
-    double compute = c->flops / (rate * share_of(p, m, n, c->flops / (2 * m * n)));
+    double k = c->op->id == NDP_OP_newton_schulz ? fmin(m, n) : c->flops / (2 * m * n); /* its flops are of several */
+    double compute = c->flops / (rate * share_of(p, m, n, k));
     if (fp8)
         compute += memory_seconds(p, p->facts->fp8_casts * (elements(&c->in[0]) + elements(&c->in[1])));
     return fmax(compute, memory_seconds(p, c->bytes));

@@ -268,11 +268,7 @@ static ndp_status take_job(search *s, const entry *e, ndp_job *j, bool *legal) {
     ndp_plan_way_apply(&e->c, &s->way);
     ndp_status st = ndp_job_init_like(s->of->d->job, &s->way, s->of->d->job->world, j);
     *legal = st == NDP_OK;
-    if (st == NDP_ENOMEM || st == NDP_EBUG || st == NDP_OK)
-        return st;
-    ndp_error_set(NDP_OK, "");
-    s->out->by_rule++;
-    return NDP_OK;
+    return st == NDP_ENOMEM || st == NDP_EBUG || st == NDP_OK ? st : breaks_a_rule(s);
 }
 
 static double least_of(search *s, const entry *e, const ndp_cut_cost *u, ndp_rank_held held) {
@@ -319,9 +315,8 @@ static ndp_status count(search *s, entry *e) {
     NDP_TRY(ndp_least_seconds(&s->bounds, u, &e->c, &seconds));
     ndp_rank_held held;
     ndp_status st = held_of(s, e, u, &pipeline, &held);
-    if (st == NDP_EINVAL) {
+    if (st == NDP_EINVAL)
         return breaks_a_rule(s);
-    }
     NDP_TRY(st);
     e->bytes = 0.98 * least_of(s, e, u, held); /* stages may differ from those of the job */
     if (e->bytes > s->room) {

@@ -206,8 +206,9 @@ static ndp_status report(const ndp_config *c, const ndp_plan_opts *o, const ndp_
     out->n = 0, out->first_seconds = 0; /* places are those among as many nodes */
     ndp_str_release(&out->search.text);
     out->search = (ndp_json_out){0};
-    ndp_str_addf(text, "%d samples of %lld tokens a step, on %d node%s, %d %s\n\n", j->batch.global_batch,
-                 (long long)j->config->data.sequence_length, k->nodes, k->nodes == 1 ? "" : "s", j->world, k->device);
+    ndp_str_addf(text, "%d sample%s of %lld tokens a step, on %d node%s, %d %s\n\n", j->batch.global_batch,
+                 j->batch.global_batch == 1 ? "" : "s", (long long)j->config->data.sequence_length, k->nodes,
+                 k->nodes == 1 ? "" : "s", j->world, k->device);
     NDP_CHECK(
         f->n > 0,
         "no layout of %d %s fits: of %d considered %d need more memory, at least %.3g GiB a device, and "

@@ -248,7 +248,7 @@ static const struct {
     {GROUP, 460, AUTO "--transport=shm --ranks=2 --set parallelism.dp_replicate_size=2"},
 };
 
-/* The number that ends before `words`; 0: there is none. */
+/* Returns the number right before `words`, or 0 without one. */
 static int number_before(const char *text, const char *words) {
     const char *end = text ? strstr(text, words) : NULL, *at = end;
     while (at && at > text && at[-1] >= '0' && at[-1] <= '9')

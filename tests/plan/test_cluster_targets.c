@@ -235,6 +235,45 @@ static void some_values_are_only_planned(void **state) {
     ndp_config_destroy(c);
 }
 
+/* Families and features whose calls the other jobs lack, on devices with and without units for fp8. */
+static void every_call_has_a_price(void **state) {
+    (void)state;
+    static const char *const families[] = {"gpt2", "gemma3", "mixtral", "qwen3-moe", "olmo2", "stablelm-parallel",
+                                           "phi3"};
+    static const char *const features[] = {
+        "optimizer.name=muon", "optimizer.name=adamw8bit", "optimizer.name=lion",    "optimizer.name=sgd",
+        "adapter.type=lora",   "precision.compute=fp8",    "precision.compute=fp32", "train.recompute=selective",
+        "adapter.type=qlora",  "precision.compute=bf16"};
+    static const char *const clusters[] = {"1x2:h100-sxm", "2x1:a100-sxm-80", "1x2:mi300x"};
+    static const char *const axes[] = {"dp_shard", "tp", "pp", "dp_replicate"};
+    int n = 0;
+    for (int i = 0; i < NDP_COUNT(families) * NDP_COUNT(features); i++) {
+        const char *feature = features[i % NDP_COUNT(features)], *cluster = clusters[i % NDP_COUNT(clusters)];
+        ndp_config *c = JOB("precision.compute=bf16", "data.sequence_length=32", "parallelism.dp_shard_size=1");
+        CHECK_OK(ndp_config_setf(c, "model.config=%s/tests/golden/%s/config.json", getenv("NDP_SOURCE_DIR"),
+                                 families[i / NDP_COUNT(features)]));
+        CHECK_OK(ndp_config_setf(c, "parallelism.%s_size=2", axes[i % NDP_COUNT(axes)]));
+        CHECK_OK(ndp_config_set(c, feature));
+        ndp_plan_opts o = NDP_PLAN_OPTS_INIT;
+        char *text;
+        o.cluster = cluster, o.json = true;
+        ndp_status st = ndp_plan(c, &o, &text);
+        ndp_config_destroy(c);
+        if (strstr(feature, "fp8") && strstr(cluster, "a100"))
+            CHECK_FAILS(st, NDP_EINVAL, "a100-sxm-80 has no products in fp8");
+        else if (st != NDP_OK && st != NDP_ENOTSUP && !strstr(ndp_error_message(), "heads"))
+            fail_msg("%s, %s on %s: %s", families[i / NDP_COUNT(features)], feature, cluster, ndp_error_message());
+        n += st == NDP_OK;
+        if (st != NDP_OK)
+            continue;
+        double seconds = number(text, "step_seconds");
+        if (!(seconds > 0 && isfinite(seconds)))
+            fail_msg("%s, %s on %s takes %g s", families[i / NDP_COUNT(features)], feature, cluster, seconds);
+        free(text);
+    }
+    assert_true(n > NDP_COUNT(families) * NDP_COUNT(features) / 2);
+}
+
 /* What a selective recompute keeps is in the plan: more than the inputs of blocks, less than all. */
 static void what_is_kept_takes_memory(void **state) {
     (void)state;
@@ -430,6 +469,7 @@ int main(void) {
                                        cmocka_unit_test(the_fullest_rank_is_compared),
                                        cmocka_unit_test(proposals_fit),
                                        cmocka_unit_test(some_values_are_only_planned),
+                                       cmocka_unit_test(every_call_has_a_price),
                                        cmocka_unit_test(what_is_kept_takes_memory),
                                        cmocka_unit_test(the_first_ranks_stand_for_all),
                                        cmocka_unit_test(large_worlds_are_not_proven),

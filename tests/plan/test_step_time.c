@@ -124,7 +124,7 @@ static void messages_cost_both_sides_alike(void **state) {
 
 /* ---- random layouts on random clusters ---- */
 
-/* A legal layout of 2 to 32 ranks; false: this is none. */
+/* Draws a layout of 2 to 32 ranks. Returns false if it breaks a rule. */
 static bool random_job(uint64_t seed, priced *p) {
     static const ndp_axis axes[] = {NDP_PP, NDP_DP_REPLICATE, NDP_DP_SHARD, NDP_CP, NDP_SP, NDP_TP};
     static const char *const recompute[] = {"none", "block"};
