@@ -66,18 +66,27 @@ static void print_json_error(int code, const char *message, const char *trail) {
     ndp_str_release(&o.text);
 }
 
+/* "who: message", its first line in lines that fit the terminal. Those after it show a place in a file, and stay as
+ * they are. */
+static void print_complaint(const char *colour, const char *who, const char *message) {
+    size_t first = strcspn(message, "\n"), name = strlen(who) + 1;
+    ndp_str whole = {0}, fitting = {0};
+    ndp_str_addf(&whole, "%s: %.*s", who, (int)first, message);
+    cli_wrap(&fitting, whole.data ? whole.data : "", cli_line_width(STDERR_FILENO));
+    bool whole_fits = fitting.data && !fitting.failed;
+    fprintf(stderr, "%s%.*s%s%s%s\n", colour, (int)name, whole_fits ? fitting.data : who, *colour ? "\033[0m" : "",
+            whole_fits ? fitting.data + name : ": not enough memory for a message", message + first);
+    ndp_str_release(&whole);
+    ndp_str_release(&fitting);
+}
+
 /* A warning stays a line of text: it is no error. */
 static void complain(int code, const char *message, const char *trail) {
-    bool colours = ndp_colours(STDERR_FILENO);
     if (json_errors && code) {
         print_json_error(code, message, trail);
         return;
     }
-    fprintf(stderr, "%sndparallel:%s %s\n",
-            !colours ? ""
-            : code   ? "\033[1;31m"
-                     : "\033[1;33m",
-            colours ? "\033[0m" : "", message);
+    print_complaint(!ndp_colours(STDERR_FILENO) ? "" : code ? "\033[1;31m" : "\033[1;33m", "ndparallel", message);
     if (trail)
         fprintf(stderr, "  at %s\n", trail);
 }
@@ -90,6 +99,33 @@ int cli_error(int code, const char *fmt, ...) {
     va_end(args);
     complain(code, message, NULL);
     return code;
+}
+
+void cli_refuse_words(int argc, char **argv, const char *who, const char *message) {
+    for (int i = 1; i < argc; i++)
+        json_errors |= strcmp(argv[i], "--json") == 0;
+    if (json_errors)
+        print_json_error(argp_err_exit_status, message, NULL);
+    else
+        print_complaint("", who, message);
+}
+
+void cli_refuse(const struct argp_state *state, const char *fmt, ...) {
+    char message[4096];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(message, sizeof message, fmt, args);
+    va_end(args);
+    cli_refuse_words(state->argc, state->argv, state->name, message);
+    if (!json_errors) {
+        ndp_str see = {0};
+        snprintf(message, sizeof message, "Try `%s --help' or `%s --usage' for more information.", state->name,
+                 state->name);
+        cli_wrap(&see, message, cli_line_width(STDERR_FILENO));
+        fprintf(stderr, "%s\n", see.failed ? message : see.data);
+        ndp_str_release(&see);
+    }
+    exit(argp_err_exit_status);
 }
 
 int cli_fail(ndp_status st, bool debug) { return cli_fail_of("", st, debug); }
@@ -118,7 +154,7 @@ void cli_print_fitting(ndp_str *text) {
     ndp_str fitting = {0};
     if (text->failed)
         exit(cli_error(CLI_EXIT_FAILED, "%s", strerror(ENOMEM)));
-    cli_wrap(&fitting, text->data ? text->data : "", cli_line_width());
+    cli_wrap(&fitting, text->data ? text->data : "", cli_line_width(STDOUT_FILENO));
     fputs(fitting.data && !fitting.failed ? fitting.data : text->data ? text->data : "", stdout);
     ndp_str_release(&fitting);
     ndp_str_release(text);

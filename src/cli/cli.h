@@ -13,6 +13,10 @@ int ndp_exit_code(ndp_status st);
 /* Prints a message on stderr, "ndparallel: message", and returns `code`, the exit code; 0: a warning, after which the
  * program goes on. On a terminal the prefix is bold red, of a warning bold yellow. */
 __attribute__((format(printf, 2, 3))) int cli_error(int code, const char *fmt, ...);
+/* Prints what is wrong with a command line, as an object if --json is anywhere in it, and does not exit. */
+void cli_refuse_words(int argc, char **argv, const char *who, const char *message);
+/* Prints the same of a command's line, and where its options are explained; exits with code 2. */
+__attribute__((format(printf, 2, 3), noreturn)) void cli_refuse(const struct argp_state *state, const char *fmt, ...);
 /* From now on errors are objects, {"error": {"code": 2, "message": ...}}, with file, line, key and rank where the
  * message has them. Called while arguments are parsed. */
 void cli_errors_as_json(void);

@@ -16,7 +16,7 @@ long long cli_integer(struct argp_state *state, const char *option, const char *
     errno = 0;
     long long n = strtoll(arg, &end, 10);
     if (end == arg || *end || errno || n < low || n > high)
-        argp_error(state, "%s '%s': expected a whole number from %lld to %lld", option, arg, low, high);
+        cli_refuse(state, "%s '%s': expected a whole number from %lld to %lld", option, arg, low, high);
     return n;
 }
 
@@ -27,14 +27,14 @@ void cli_steps(struct argp_state *state, const char *option, const char *steps, 
     *first = cli_integer(state, option, begin, 1, INT_MAX);
     *last = dash ? cli_integer(state, option, dash + 1, 1, INT_MAX) : *first;
     if (*first > *last)
-        argp_error(state, "%s %s: the first step is after the last", option, steps);
+        cli_refuse(state, "%s %s: the first step is after the last", option, steps);
 }
 
 static double number(struct argp_state *state, const char *option, const char *arg, double low, double high) {
     char *end;
     double x = strtod(arg, &end);
     if (end == arg || *end || !(x >= low && x <= high))
-        argp_error(state, "%s '%s': expected a number from %g to %g", option, arg, low, high);
+        cli_refuse(state, "%s '%s': expected a number from %g to %g", option, arg, low, high);
     return x;
 }
 
@@ -144,12 +144,12 @@ static void take_file(cli_job *j, struct argp_state *state, const char *word) {
     for (int i = 0; i < j->n && !bare; i++)
         bare = strchr(j->assignments[i], '=') ? NULL : j->assignments[i];
     if (j->file && bare)
-        argp_error(state, "two job files: '%s' and '%s'; a value is joined to its key: write --set %s=%s", j->file,
+        cli_refuse(state, "two job files: '%s' and '%s'; a value is joined to its key: write --set %s=%s", j->file,
                    word, bare, word);
     else if (j->file && strchr(word, '='))
-        argp_error(state, "two job files: '%s' and '%s'; a key is given by --set: write --set %s", j->file, word, word);
+        cli_refuse(state, "two job files: '%s' and '%s'; a key is given by --set: write --set %s", j->file, word, word);
     else if (j->file)
-        argp_error(state, "two job files: '%s' and '%s'", j->file, word);
+        cli_refuse(state, "two job files: '%s' and '%s'", j->file, word);
     j->file = word;
 }
 
@@ -233,7 +233,7 @@ static error_t parse_key(int key, char *arg, struct argp_state *state) {
         c->argument(p->arguments, state, arg);
     } else if (key == ARGP_KEY_END) {
         if (job && !job->file && !job->optional)
-            argp_error(state, "no job file; give one, such as job.yaml");
+            cli_refuse(state, "no job file; give one, such as job.yaml");
         if (c->check)
             c->check(p->arguments, state);
     } else {
@@ -262,7 +262,7 @@ static char *end_help(int key, const char *text, void *input) {
 void cli_parse(const cli_command *c, int argc, char **argv, void *arguments) {
     option_parsing p = {.command = c, .arguments = arguments};
     add_options(&p);
-    if (c->takes_job)
+    if (!c->parts && !(c->flags & ARGP_IN_ORDER))
         cli_refuse_habits(c, argc, argv);
     const struct argp argp = {
         .options = p.shown, .parser = parse_key, .args_doc = c->usage, .doc = c->help, .help_filter = end_help};

@@ -29,7 +29,7 @@ static void take_word(void *arguments, struct argp_state *state, char *word) {
 
 static void need_run(const checkpoint_arguments *a, struct argp_state *state) {
     if (!a->run)
-        argp_error(state, "no run folder; give a job's train.output_dir");
+        cli_refuse(state, "no run folder; give a job's train.output_dir");
 }
 
 static int no_memory(void) { return cli_error(CLI_EXIT_FAILED, "%s", strerror(ENOMEM)); }
@@ -112,7 +112,7 @@ static void print_checkpoint(const ndp_checkpoint_entry *e, bool first) {
         ndp_str_addf(&row, " in %.2f s", e->seconds);
     ndp_str_addf(&row, "%s%s\n", e->words[0] ? ": " : "", e->words);
     if (!row.failed)
-        cli_wrap(&fitting, row.data, cli_line_width());
+        cli_wrap(&fitting, row.data, cli_line_width(STDOUT_FILENO));
     fputs(fitting.data && !fitting.failed ? fitting.data : "", stdout);
     ndp_str_release(&row);
     ndp_str_release(&fitting);
@@ -167,7 +167,7 @@ static void check_list(void *arguments, struct argp_state *state) {
     const checkpoint_arguments *a = arguments;
     need_run(a, state);
     if (a->n)
-        argp_error(state, "list takes no step ('%s')", a->steps[0]);
+        cli_refuse(state, "list takes no step ('%s')", a->steps[0]);
 }
 
 static int list_checkpoints(const checkpoint_arguments *a) { return examine_run(a, false); }
@@ -226,9 +226,9 @@ static void check_export(void *arguments, struct argp_state *state) {
     const checkpoint_arguments *a = arguments;
     need_run(a, state);
     if (a->n > 1)
-        argp_error(state, "export takes one step ('%s')", a->steps[1]);
+        cli_refuse(state, "export takes one step ('%s')", a->steps[1]);
     if (!a->output)
-        argp_error(state, "export needs -o DIR, the model folder to write");
+        cli_refuse(state, "export needs -o DIR, the model folder to write");
     if (a->n)
         cli_integer(state, "step", a->steps[0], 1, LLONG_MAX);
 }
@@ -280,7 +280,7 @@ static void check_rm(void *arguments, struct argp_state *state) {
     const checkpoint_arguments *a = arguments;
     need_run(a, state);
     if (!a->n)
-        argp_error(state, "rm takes the steps to remove");
+        cli_refuse(state, "rm takes the steps to remove");
 }
 
 static int remove_checkpoints(const checkpoint_arguments *a) {

@@ -32,12 +32,12 @@ static void take_name(void *arguments, struct argp_state *state, char *word) {
 static void check_arguments(void *arguments, struct argp_state *state) {
     const config_arguments *a = arguments;
     if (a->defaults && (a->n || a->markdown || a->json))
-        argp_error(state, "--defaults prints a job file of all keys; leave out %s",
+        cli_refuse(state, "--defaults prints a job file of all keys; leave out %s",
                    a->n          ? "the names"
                    : a->markdown ? "--markdown"
                                  : "--json");
     if (a->markdown && a->json)
-        argp_error(state, "--markdown and --json are two forms of the same table; give one of them");
+        cli_refuse(state, "--markdown and --json are two forms of the same table; give one of them");
 }
 
 static ndp_status defaults_text(char **text) {
@@ -79,16 +79,16 @@ static const cli_option import_options[] = {
 static void take_file(void *arguments, struct argp_state *state, char *word) {
     import_arguments *a = arguments;
     if (a->file)
-        argp_error(state, "two files: '%s' and '%s'", a->file, word);
+        cli_refuse(state, "two files: '%s' and '%s'", a->file, word);
     a->file = word;
 }
 
 static void check_import(void *arguments, struct argp_state *state) {
     const import_arguments *a = arguments;
     if (!a->keys && !a->file)
-        argp_error(state, "no file; give one, such as axolotl.yaml or default_config.yaml");
+        cli_refuse(state, "no file; give one, such as axolotl.yaml or default_config.yaml");
     if (a->keys && a->json)
-        argp_error(state, "--keys prints tables in Markdown; leave out --json");
+        cli_refuse(state, "--keys prints tables in Markdown; leave out --json");
 }
 
 /* Writes the job, then the notes as comments. */

@@ -51,14 +51,14 @@ static void check_source(const evaluate_arguments *a, struct argp_state *state) 
                           : e->stride          ? "--stride"
                                                : NULL;
     if (a->job.file && of_file)
-        argp_error(state,
+        cli_refuse(state,
                    "%s cannot be used with a job file, which has data.validation_files, data.text_field and "
                    "data.sequence_length",
                    of_file);
     if (!a->job.file && (a->job.n || a->hostfile))
-        argp_error(state, "%s needs a job file", a->hostfile ? "--hostfile" : "--set");
+        cli_refuse(state, "%s needs a job file", a->hostfile ? "--hostfile" : "--set");
     if (!a->job.file && (!e->model || !a->data.n))
-        argp_error(state, "give a job file, or --model DIR and --data FILE");
+        cli_refuse(state, "give a job file, or --model DIR and --data FILE");
 }
 
 /* The checkpoint's model is that of its run. */
@@ -87,9 +87,9 @@ static ndp_status assign_model_of_run(evaluate_arguments *a, struct argp_state *
 static void assign_to_job(evaluate_arguments *a, struct argp_state *state) {
     a->run = a->evaluate.model && ndp_is_run_folder(a->evaluate.model);
     if (a->evaluate.step && !a->run)
-        argp_error(state, "--step needs --model and the folder of a run");
+        cli_refuse(state, "--step needs --model and the folder of a run");
     if (a->evaluate.adapter && a->run)
-        argp_error(state, "--adapter belongs to a model folder; the checkpoint of a run has its own");
+        cli_refuse(state, "--adapter belongs to a model folder; the checkpoint of a run has its own");
     if (a->run && assign_model_of_run(a, state) != NDP_OK)
         argp_failure(state, 2, 0, "%s", ndp_error_message());
     if (a->evaluate.model && !a->run) { /* the folder replaces whatever the job starts from */

@@ -61,19 +61,19 @@ static const cli_option options[] = {
 static void check_arguments(void *arguments, struct argp_state *state) {
     const generate_arguments *a = arguments;
     if (!a->generate.model)
-        argp_error(state, "--model DIR is missing");
+        cli_refuse(state, "--model DIR is missing");
     if ((a->generate.prompt && (a->chat || a->file)) || (a->chat && a->file))
-        argp_error(state, "give one of --prompt, --chat and --file");
+        cli_refuse(state, "give one of --prompt, --chat and --file");
     if (a->json && (a->chat || a->file))
-        argp_error(state, "--json is for --prompt; --file prints JSON, and --chat is for people");
+        cli_refuse(state, "--json is for --prompt; --file prints JSON, and --chat is for people");
     if (a->file && a->ids)
-        argp_error(state, "--ids is for --prompt and --chat; --file prints texts");
+        cli_refuse(state, "--ids is for --prompt and --chat; --file prints texts");
     if (!a->chat && (a->system || a->context))
-        argp_error(state, "--system and --context are for --chat");
+        cli_refuse(state, "--system and --context are for --chat");
     if (!a->file && a->batch)
-        argp_error(state, "--batch is for --file");
+        cli_refuse(state, "--batch is for --file");
     if (a->generate.chat_template && !a->chat && !a->file)
-        argp_error(state, "--chat-template is for --chat and --file");
+        cli_refuse(state, "--chat-template is for --chat and --file");
 }
 
 /* The output of a byte-level model may contain control characters, which a terminal would execute. */

@@ -22,7 +22,7 @@ static const cli_option options[] = {
 static void take_word(void *arguments, struct argp_state *state, char *word) {
     help_arguments *a = arguments;
     if (a->n == (int)(sizeof a->words / sizeof *a->words))
-        argp_error(state, "too many words: '%s'", word);
+        cli_refuse(state, "too many words: '%s'", word);
     else
         a->words[a->n++] = word;
 }

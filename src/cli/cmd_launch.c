@@ -29,11 +29,11 @@ static void check_arguments(void *arguments, struct argp_state *state) {
     const ndp_launch_opts *o = arguments;
     const char *t = o->transport;
     if (t && strcmp(t, "auto") != 0 && strcmp(t, "shm") != 0 && strcmp(t, "mpi") != 0)
-        argp_error(state, "--transport '%s': expected auto, shm or mpi", t);
+        cli_refuse(state, "--transport '%s': expected auto, shm or mpi", t);
     if (!o->ranks)
-        argp_error(state, "no number of ranks; give -n N");
+        cli_refuse(state, "no number of ranks; give -n N");
     if (!o->argv)
-        argp_error(state, "no program; give it and its arguments after --");
+        cli_refuse(state, "no program; give it and its arguments after --");
 }
 
 static int run(const cli_command *c, int argc, char **argv) {

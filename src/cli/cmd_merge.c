@@ -28,11 +28,11 @@ static const cli_option options[] = {
 static void check_arguments(void *arguments, struct argp_state *state) {
     const merge_arguments *a = arguments;
     if (!a->merge.model)
-        argp_error(state, "--model DIR is missing");
+        cli_refuse(state, "--model DIR is missing");
     if (!a->merge.adapter)
-        argp_error(state, "--adapter DIR is missing");
+        cli_refuse(state, "--adapter DIR is missing");
     if (!a->merge.folder)
-        argp_error(state, "merge needs -o DIR, the model folder to write");
+        cli_refuse(state, "merge needs -o DIR, the model folder to write");
 }
 
 static void print_json(const ndp_merge_opts *m, int64_t changed) {

@@ -71,15 +71,15 @@ static const cli_option options[] = {
 static void read_nodes(plan_arguments *a, struct argp_state *state) {
     const char *at = a->nodes;
     if (!a->plan.cluster)
-        argp_error(state, "--nodes needs --cluster, which says what a node is");
+        cli_refuse(state, "--nodes needs --cluster, which says what a node is");
     a->plan.fewest_nodes = strcmp(at, "auto") == 0;
     if (a->plan.fewest_nodes && !a->plan.search)
-        argp_error(state, "--nodes auto needs --search");
+        cli_refuse(state, "--nodes auto needs --search");
     while (!a->plan.fewest_nodes && at) {
         int end = 0, n = a->plan.n_nodes, *to = &a->numbers[n];
         bool comma = sscanf(at, "%9d%n", to, &end) == 1 && at[end] == ',';
         if (end == 0 || *to < 1 || (at[end] && !comma) || n + 1 == (int)(sizeof a->numbers / sizeof *a->numbers))
-            argp_error(state, "--nodes '%s': expected numbers such as 1,2,4, at most 63 of them, or auto", a->nodes);
+            cli_refuse(state, "--nodes '%s': expected numbers such as 1,2,4, at most 63 of them, or auto", a->nodes);
         a->plan.n_nodes++;
         at = comma ? at + end + 1 : NULL;
     }
@@ -90,30 +90,30 @@ static void check_arguments(void *arguments, struct argp_state *state) {
     plan_arguments *a = arguments;
     const char *how = a->distribution;
     if (!a->job.file && !a->passes)
-        argp_error(state, "no job file; give one, such as job.yaml");
+        cli_refuse(state, "no job file; give one, such as job.yaml");
     if (a->passes && (a->plan.program || a->plan.placements || a->plan.json))
-        argp_error(state, "--passes is a text of its own: leave out %s",
+        cli_refuse(state, "--passes is a text of its own: leave out %s",
                    a->plan.program      ? "--program"
                    : a->plan.placements ? "--placements"
                                         : "--json");
     if (how && strcmp(how, "block") != 0 && strcmp(how, "cyclic") != 0)
-        argp_error(state, "--distribution '%s': expected block or cyclic", how);
+        cli_refuse(state, "--distribution '%s': expected block or cyclic", how);
     if (a->plan.cluster && a->plan.ranks_per_node)
-        argp_error(state,
+        cli_refuse(state,
                    "--ranks-per-node and --cluster both say how many ranks a node has: leave out one of the two");
     if (a->plan.search && (!a->plan.cluster || a->layouts.n))
-        argp_error(state, "--search needs --cluster, and tries all layouts: leave out --layout");
+        cli_refuse(state, "--search needs --cluster, and tries all layouts: leave out --layout");
     if (a->nodes)
         read_nodes(a, state);
     if (a->plan.apply && !a->plan.search)
-        argp_error(state, "--apply writes what --search finds: add it");
+        cli_refuse(state, "--apply writes what --search finds: add it");
     if (a->plan.apply && a->job.file && strcmp(a->plan.apply, a->job.file) == 0)
-        argp_error(state, "--apply %s is the job itself: name another file", a->plan.apply);
+        cli_refuse(state, "--apply %s is the job itself: name another file", a->plan.apply);
     if (how && !a->plan.cluster)
-        argp_error(state, "--distribution needs --cluster FILE, which says what nodes there are");
+        cli_refuse(state, "--distribution needs --cluster FILE, which says what nodes there are");
     a->plan.cyclic = how && strcmp(how, "cyclic") == 0;
     if (a->plan.json && (a->plan.program || a->plan.placements))
-        argp_error(state, "--json has no %s: leave out one of the two", a->plan.program ? "--program" : "--placements");
+        cli_refuse(state, "--json has no %s: leave out one of the two", a->plan.program ? "--program" : "--placements");
 }
 
 static volatile sig_atomic_t interrupted; /* by the first Ctrl-C; the second ends the program */

@@ -35,7 +35,7 @@ static void check_arguments(void *arguments, struct argp_state *state) {
     replay_arguments *a = arguments;
     const char *run = a->job.file;
     if (a->replay.first == 0)
-        argp_error(state, "which steps? Give --steps A-B");
+        cli_refuse(state, "which steps? Give --steps A-B");
     if (!ndp_is_run_folder(run))
         argp_failure(state, 2, 0, "%s is not the folder of a run: it has no checkpoints", run);
     size_t size = strlen(run) + sizeof "/job.yaml";

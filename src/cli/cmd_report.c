@@ -29,9 +29,9 @@ static void take_word(void *arguments, struct argp_state *state, char *word) {
 static void check_arguments(void *arguments, struct argp_state *state) {
     const report_arguments *a = arguments;
     if (a->n == 0)
-        argp_error(state, "no run folder; give a job's train.output_dir");
+        cli_refuse(state, "no run folder; give a job's train.output_dir");
     if (a->n > 1 && !a->output)
-        argp_error(state, "a report of several runs needs -o FILE, the page to write");
+        cli_refuse(state, "a report of several runs needs -o FILE, the page to write");
 }
 
 static int write_report(const report_arguments *a) {

@@ -15,7 +15,7 @@ static const cli_option options[] = {
 static void take_word(void *arguments, struct argp_state *state, char *word) {
     runs_arguments *a = arguments;
     if (state->arg_num > 0)
-        argp_error(state, "one folder at a time ('%s')", word);
+        cli_refuse(state, "one folder at a time ('%s')", word);
     a->folder = word;
 }
 

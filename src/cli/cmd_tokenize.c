@@ -40,16 +40,16 @@ static void check_arguments(void *arguments, struct argp_state *state) {
     tokenize_arguments *a = arguments;
     int forms = 0;
     if (!a->tokenize.tokenizer)
-        argp_error(state, "--tokenizer DIR is missing");
+        cli_refuse(state, "--tokenizer DIR is missing");
     if (!a->tokenize.file == !a->tokenize.text)
-        argp_error(state, "give either --file FILE or --text TEXT");
+        cli_refuse(state, "give either --file FILE or --text TEXT");
     for (int form = 0; form <= NDP_TOKENS_TEXT; form++)
         if (a->forms[form]) {
             a->tokenize.form = (ndp_tokens_form)form;
             forms++;
         }
     if (forms > 1)
-        argp_error(state, "--pieces, --count and --decode cannot be combined");
+        cli_refuse(state, "--pieces, --count and --decode cannot be combined");
 }
 
 /* False if stdout cannot be written any more. */

@@ -30,7 +30,7 @@ static const cli_option options[] = {
 static void check_arguments(void *arguments, struct argp_state *state) {
     const topology_arguments *a = arguments;
     if (a->keys && a->json)
-        argp_error(state, "--keys prints a text; leave out --json");
+        cli_refuse(state, "--keys prints a text; leave out --json");
 }
 
 /* On stderr, since stdout has the result. */

@@ -85,26 +85,26 @@ static bool is_placed(const train_arguments *a) { return a->placement && strcmp(
 static void check_arguments(void *arguments, struct argp_state *state) {
     const train_arguments *a = arguments;
     if (a->no_data && !a->dry)
-        argp_error(state, "--no-data needs --dry-run: a real run needs its data");
+        cli_refuse(state, "--no-data needs --dry-run: a real run needs its data");
     if (a->trace && a->dry)
-        argp_error(state, "--trace records a real step, --dry-run has none: use `plan --timeline FILE`");
+        cli_refuse(state, "--trace records a real step, --dry-run has none: use `plan --timeline FILE`");
     if (a->trace_first && !a->trace)
-        argp_error(state, "--trace-steps needs --trace FILE");
+        cli_refuse(state, "--trace-steps needs --trace FILE");
     if (a->profile && a->dry)
-        argp_error(state, "--profile times real steps, --dry-run has none");
+        cli_refuse(state, "--profile times real steps, --dry-run has none");
     const char *how = a->placement;
     if (how && strcmp(how, "given") != 0 && strcmp(how, "best") != 0)
-        argp_error(state, "--placement '%s': expected given or best", how);
+        cli_refuse(state, "--placement '%s': expected given or best", how);
     if (a->cluster && !a->dry && !is_placed(a))
-        argp_error(state, "--cluster needs --placement best or --dry-run: the run alone measures its links itself");
+        cli_refuse(state, "--cluster needs --placement best or --dry-run: the run alone measures its links itself");
     if (a->cluster && a->dry && a->per_node)
-        argp_error(state,
+        cli_refuse(state,
                    "--ranks-per-node and --cluster both say how many ranks a node has: leave out one of the two");
     if (a->json && is_placed(a) && !a->cluster && !a->dry)
-        argp_error(state,
+        cli_refuse(state,
                    "--json and --placement best: give --cluster FILE, which `ndparallel topology -o FILE` writes");
     if (a->accept.n && !a->resume)
-        argp_error(state, "--accept needs --resume: only a resumed run can differ from a checkpoint");
+        cli_refuse(state, "--accept needs --resume: only a resumed run can differ from a checkpoint");
 }
 
 /* ---- ranks ---- */

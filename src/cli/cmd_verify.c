@@ -39,9 +39,9 @@ static const cli_option options[] = {
 static void check_arguments(void *arguments, struct argp_state *state) {
     const verify_arguments *a = arguments;
     if ((a->layouts.n > 0) + !!a->against + !!a->dump > 1)
-        argp_error(state, "--layout, --against and --dump are three different checks; give one of them");
+        cli_refuse(state, "--layout, --against and --dump are three different checks; give one of them");
     if (a->layouts.n == 0 && !a->against && !a->dump)
-        argp_error(state, "no layout; give at least one, such as --layout dp_shard=4,tp=2, or --against a dump");
+        cli_refuse(state, "no layout; give at least one, such as --layout dp_shard=4,tp=2, or --against a dump");
 }
 
 /* On stderr, since stdout contains only the result. */

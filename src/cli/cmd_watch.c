@@ -37,18 +37,18 @@ static const cli_option options[] = {
 static void take_word(void *arguments, struct argp_state *state, char *word) {
     watch_arguments *a = arguments;
     if (a->run)
-        argp_error(state, "one run at a time ('%s')", word);
+        cli_refuse(state, "one run at a time ('%s')", word);
     a->run = word;
 }
 
 static void check_arguments(void *arguments, struct argp_state *state) {
     const watch_arguments *a = arguments;
     if (!a->run)
-        argp_error(state, "no run folder; give a job's train.output_dir");
+        cli_refuse(state, "no run folder; give a job's train.output_dir");
     if (a->any && !a->http)
-        argp_error(state, "--http-any without --http");
+        cli_refuse(state, "--http-any without --http");
     if (a->http && a->once)
-        argp_error(state, "--once and --http exclude each other");
+        cli_refuse(state, "--once and --http exclude each other");
 }
 
 /* ---- the screen ---- */

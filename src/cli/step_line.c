@@ -131,7 +131,7 @@ static void draw_bar(char *out, int width, double part) {
 }
 
 void cli_step_live(const cli_step *s, int width, char *out, size_t size) {
-    enum { SHORTEST_BAR = 10, LONGEST_BAR = 32 };
+    enum { SHORTEST_BAR = 12, LONGEST_BAR = 32 };
     static const char *const shown[] = {"loss", "left", "tok/s", "norm", "lr", "mfu"};
     char step[48], bar[LONGEST_BAR + 2] = "", rest[160] = "";
     /* The last column stays free: some terminals wrap once it is written. */

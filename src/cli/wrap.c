@@ -8,12 +8,12 @@
 
 enum { INDENT = 4, NARROWEST = 20 };
 
-int cli_line_width(void) {
+int cli_line_width(int fd) {
     struct winsize size;
     const char *given = getenv("COLUMNS");
-    if (!isatty(STDOUT_FILENO))
+    if (!isatty(fd))
         return 0;
-    int wide = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
+    int wide = ioctl(fd, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
     wide = wide ? wide : given ? atoi(given) : 0;
     return wide > NARROWEST ? wide - 1 : wide ? NARROWEST : 79;
 }

@@ -76,7 +76,7 @@ refused 'export needs -o DIR'
 run checkpoint export shard 2 4 -o new
 refused "export takes one step"
 run checkpoint list shard -o new
-refused "invalid option -- 'o'"
+refused "-o is not an option; \`ndparallel checkpoint list --help\` lists them"
 run generate --model shard-2 --step 2 --prompt x
 refused 'step 2 of shard-2: that is the folder of a model, not of a run'
 run evaluate job.yaml --step 2

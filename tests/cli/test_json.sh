@@ -122,7 +122,7 @@ rm -rf run
 for words in "--program" "--placements layers.0"; do
     # shellcheck disable=SC2086 # two words
     run plan job.yaml --json $words
-    refused "--json has no ${words%% *}"
+    refused_as_json 2 "--json has no ${words%% *}"
 done
 
 # ---- env, config ----
@@ -163,7 +163,7 @@ value '[k["key"] for k in o["keys"]][:2]' "['train.steps', 'checkpoint.every']"
 run config nosuchkey --json
 refused_as_json 2 "nosuchkey"
 run config --markdown --json
-refused "give one of them"
+refused_as_json 2 "give one of them"
 
 # ---- checkpoint list, checkpoint verify ----
 
@@ -316,4 +316,14 @@ printf 'train: {steps: x}\n' >wrong.yaml
 run plan wrong.yaml --json
 refused_as_json 2 "'train.steps' is 'x'"
 error '(e["file"], e["line"], e["key"])' "('wrong.yaml', 1, 'train.steps')"
+# A wrong command line too, wherever its --json is.
+for command in "plan --json" "plan --ranks x --json job.yaml" "train --nnodes 2 --json job.yaml" "verify --json -Q" "evaluate --what --json"; do
+    # shellcheck disable=SC2086 # words
+    run $command
+    refused_as_json 2 .
+done
+run train --layouts x --json job.yaml
+refused_as_json 2 "--layouts is not an option"
+run verify --layouts x --json job.yaml
+refused_as_json 2 "did you mean --layout?"
 end_of_cases

@@ -17,7 +17,7 @@ awk '/^  / { print $1 }' out | cmp -s - "$work/names" || fail "the passes of a j
 
 run plan docs/a-step/job.yaml --passes --rank=99
 refused 'there is no rank 99: the layout has ranks 0 to'
-for other in --program --json '--placements=all'; do
+for other in --program '--placements=all'; do
     run plan docs/a-step/job.yaml --passes $other
     refused "--passes is a text of its own: leave out ${other%=*}"
 done

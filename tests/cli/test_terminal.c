@@ -231,6 +231,27 @@ static void an_import_has_its_notes_once(void **state) {
     release(&r, text);
 }
 
+/* What is wrong with a command or a job is in lines that fit; the lines below it, which show the place, are those of
+ * the file. */
+static void errors_fit(void **state) {
+    const char *folder = *state;
+    char *text, *job = (char *)in(folder, "job.yaml"), *own = getenv("NDP_PROGRAM");
+    char *wrong_command[] = {own, "verify", job, NULL},
+         *wrong_layout[] = {own, "plan", job, "--set", "parallelism.tp_size=7", NULL};
+    char **lines[] = {wrong_command, wrong_layout};
+    for (int i = 0; i < 2; i++) {
+        run r = start_program(lines[i], 50);
+        assert_int_equal(finish(&r, &text), 2);
+        int n = 0;
+        for (const char *line = text; *line; line += strcspn(line, "\n"), line += *line == '\n', n++)
+            if ((int)strcspn(line, "\n") >= 50 && line[0] != ' ')
+                fail_msg("a line has %d columns of 50:\n%s", (int)strcspn(line, "\n"), text);
+        if (n < 2 || lines_like(text, "^ndparallel") != 1)
+            fail_msg("not one error in several lines:\n%s", text);
+        release(&r, text);
+    }
+}
+
 #define JOB_TEST(f) cmocka_unit_test_setup_teardown(f, make_job, tiny_teardown)
 
 int main(void) {
@@ -250,6 +271,7 @@ int main(void) {
                                        JOB_TEST(an_error_leaves_lines),
                                        JOB_TEST(an_error_leaves_lines_of_processes),
                                        JOB_TEST(an_import_has_its_notes_once),
+                                       JOB_TEST(errors_fit),
                                        JOB_TEST(a_conversation),
                                        JOB_TEST(typing_during_an_answer),
                                        JOB_TEST(ctrl_c_ends_a_conversation)};

@@ -89,7 +89,7 @@ refused 'no job file'
 run train a.yaml b.yaml
 refused "two job files: 'a.yaml' and 'b.yaml'"
 run train --nope job.yaml
-refused "unrecognized option '--nope'"
+refused "--nope is not an option; \`ndparallel train --help\` lists them"
 run train --ranks 0 job.yaml
 refused "--ranks '0': expected a whole number from 1"
 run train --ranks 2x job.yaml
@@ -142,7 +142,7 @@ refused 'rm takes the steps'
 run checkpoint verify run five
 refused "step 'five': expected a whole number"
 run checkpoint verify --force run
-refused "unrecognized option '--force'"
+refused "--force is not an option"
 run checkpoint list nowhere
 refused "'nowhere' is not a run folder"
 run train --resume-from x job.yaml
