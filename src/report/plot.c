@@ -115,12 +115,14 @@ static double at_y(const scale *s, double y) { return (s->high - y) / (s->high -
 static void add_label(ndp_str *out, const scale *s, double v, double x, double y, const char *attributes) {
     double tick = s->tick / s->unit->size, value = v / s->unit->size;
     int decimals = tick < 1 ? (int)ceil(-log10(tick) - 1e-9) : 0;
-    if (fabs(value) < tick / 2)
+    if (fabs(value) < tick / 2) {
         ndp_svg_text(out, x, y, attributes, "0");
-    else if (decimals > 4 || fabs(value) >= 1e7)
-        ndp_svg_text(out, x, y, attributes, "%.3g%s", value, s->unit->name);
-    else
+    } else if (decimals > 4 || fabs(value) >= 1e7) { /* as many digits as tell it from the next tick */
+        int digits = (int)ceil(log10(fabs(value) / tick) - 1e-9) + 1;
+        ndp_svg_text(out, x, y, attributes, "%.*g%s", digits < 3 ? 3 : digits, value, s->unit->name);
+    } else {
         ndp_svg_text(out, x, y, attributes, "%.*f%s", decimals, value, s->unit->name);
+    }
 }
 
 static void add_axes(ndp_str *out, const ndp_plot *p, const scale *x, const scale *y) {

@@ -133,6 +133,26 @@ static void many_steps_make_a_small_page(void **state) {
     ndp_str_release(&text);
 }
 
+/* Labels of an axis differ, of a curve with one small value too. */
+static void labels_differ(void **state) {
+    (void)state;
+    size_t size;
+    put("flat", "job.yaml", job);
+    const char *run = put("flat", "metrics.jsonl", "{\"step\": 1, \"loss\": 0.033512, \"tokens\": 8}\n");
+    char *page = report(&run, 1, &size), *text = strstr(page, "<text"), *end = text ? strstr(text, "</svg>") : NULL;
+    assert_non_null(end);
+    *end = '\0';
+    const char *first = strstr(text, ">0.033");
+    assert_non_null(first);
+    for (const char *label = first; label; label = strstr(label + 1, ">0.033")) {
+        size_t n = strcspn(label, "<") + 1;
+        for (const char *other = strstr(label + n, ">0.033"); other; other = strstr(other + 1, ">0.033"))
+            if (strncmp(label, other, n) == 0)
+                fail_msg("a label is there twice: %.*s", (int)n, label);
+    }
+    free(page);
+}
+
 static void what_is_missing_is_named(void **state) {
     (void)state;
     char path[128];
@@ -193,8 +213,8 @@ static void lists_have_79_columns(void **state) {
 
 #define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
 int main(void) {
-    const struct CMUnitTest tests[] = {IN_FOLDER(texts_of_runs_are_no_markup), IN_FOLDER(several_runs),
-                                       IN_FOLDER(many_steps_make_a_small_page), IN_FOLDER(what_is_missing_is_named),
-                                       IN_FOLDER(lists_have_79_columns)};
+    const struct CMUnitTest tests[] = {IN_FOLDER(texts_of_runs_are_no_markup),  IN_FOLDER(several_runs),
+                                       IN_FOLDER(many_steps_make_a_small_page), IN_FOLDER(labels_differ),
+                                       IN_FOLDER(what_is_missing_is_named),     IN_FOLDER(lists_have_79_columns)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
