@@ -117,7 +117,8 @@ static void write_trackers(ndp_training_loop *l, const ndp_metrics *m) {
 /* What cannot be written now is kept and written with a later line, so a full disk does not end the run. */
 ndp_status ndp_loop_write_line(ndp_training_loop *l, const ndp_metrics *m) {
     NDP_TRY(ndp_lock_check(l->lock));
-    write_trackers(l, m); /* first: a resumed run gives them no step that has a line */
+    const ndp_metrics line = ndp_metrics_as_line(m, l->metrics.peak_flops);
+    write_trackers(l, &line); /* first: a resumed run gives them no step that has a line */
     bool written = ndp_metrics_add(&l->metrics, m) == NDP_OK;
     if (!written && !l->unwritable)
         ndp_warn(&l->trainer->rank.log, "%s. The run goes on, and keeps its lines until they can be written",

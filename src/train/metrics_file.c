@@ -206,8 +206,7 @@ ndp_status ndp_metrics_open(ndp_metrics_file *f, const char *folder, int64_t ste
     return ndp_folder_sync(folder);
 }
 
-/* `m` as its line has it; `peak`: that of the line before. */
-static ndp_metrics as_line(const ndp_metrics *m, double peak) {
+ndp_metrics ndp_metrics_as_line(const ndp_metrics *m, double peak) {
     ndp_metrics line = *m;
     line.peak_flops = m->peak_flops == peak ? 0 : m->peak_flops;
     return line;
@@ -216,7 +215,7 @@ static ndp_metrics as_line(const ndp_metrics *m, double peak) {
 ndp_status ndp_metrics_line(const ndp_metrics *m, const ndp_metrics *before, char **line) {
     NDP_NOT_NULL(m, line);
     ndp_str out = {0};
-    ndp_metrics shown = as_line(m, before ? before->peak_flops : 0);
+    ndp_metrics shown = ndp_metrics_as_line(m, before ? before->peak_flops : 0);
     add_object(&out, &shown, add_number);
     char *text = ndp_str_detach(&out);
     if (!text)
@@ -226,7 +225,7 @@ ndp_status ndp_metrics_line(const ndp_metrics *m, const ndp_metrics *before, cha
 }
 
 ndp_status ndp_metrics_add(ndp_metrics_file *f, const ndp_metrics *m) {
-    ndp_metrics line = as_line(m, f->peak_flops);
+    ndp_metrics line = ndp_metrics_as_line(m, f->peak_flops);
     f->peak_flops = m->peak_flops;
     return ndp_appended_add(&f->file, add_line, &line);
 }

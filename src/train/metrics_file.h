@@ -18,6 +18,8 @@ typedef struct ndp_metrics_file ndp_metrics_file;
 NDP_API ndp_status ndp_metrics_open(ndp_metrics_file *f, const char *folder, int64_t step, bool evaluated);
 /* Appends a line, as ndp_appended_add. peak_flops is in the first one and where it changes. */
 NDP_API ndp_status ndp_metrics_add(ndp_metrics_file *f, const ndp_metrics *m);
+/* `m` as its line has it, without peak_flops if that is `peak`, which the lines before have. */
+ndp_metrics ndp_metrics_as_line(const ndp_metrics *m, double peak);
 void ndp_metrics_close(ndp_metrics_file *f);
 
 /* One number of a step but for the step itself. */
