@@ -19,6 +19,7 @@ typedef struct ndp_plan_output {
     ndp_json_out results;
     int n;                                                /* of them */
     double first_seconds;                                 /* a step of the first */
+    double scale;                                         /* of all times, by the anchor; 1 without one */
     int considered, priced, by_memory, by_rule, by_bound; /* candidates of a search */
     ndp_json_out search;                                  /* members that only a search has */
 } ndp_plan_output;

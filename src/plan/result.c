@@ -143,19 +143,21 @@ static void put_run(const ndp_dry_run *d, const ndp_cluster_plan *links, const n
 }
 
 /* Prices the step, and the run. */
-static ndp_status add_time(const ndp_dry_run *d, const ndp_model *m, ndp_cluster_plan *links, double save,
-                           double *first, ndp_str *out, ndp_json_out *o) {
+static ndp_status add_time(const ndp_dry_run *d, const ndp_model *m, ndp_cluster_plan *links, ndp_plan_output *to) {
     ndp_device_price price;
     ndp_step_time t;
     ndp_plan_need unused;
+    ndp_str *out = &to->report.text;
+    ndp_json_out *o = &to->results;
     NDP_TRY(ndp_device_price_init(d, links, &price));
     ndp_status st = ndp_step_time_of(d, m, &price, INFINITY, &t, &unused);
     if (st == NDP_OK) {
-        *first = *first > 0 ? *first : t.seconds;
-        ndp_json_put_bool(o, "equal_to_first", fabs(t.seconds / *first - 1) <= NDP_EQUAL_TIMES);
+        ndp_step_time_scale(&t, to->scale);
+        to->first_seconds = to->first_seconds > 0 ? to->first_seconds : t.seconds;
+        ndp_json_put_bool(o, "equal_to_first", fabs(t.seconds / to->first_seconds - 1) <= NDP_EQUAL_TIMES);
         put_time(d, &price, &t, o);
         add_time_text(d, &price, &t, out);
-        put_run(d, links, &t, save, out, o);
+        put_run(d, links, &t, to->report.save, out, o);
     }
     ndp_device_price_release(&price);
     return st;
@@ -198,7 +200,7 @@ ndp_status ndp_plan_put_result(const ndp_dry_run *d, const ndp_model *m, ndp_clu
     put_need(need, &c, results);
     ndp_str_release(&line);
     ndp_str_release(&only);
-    ndp_status st = add_time(d, m, links, out->report.save, &out->first_seconds, text, results);
+    ndp_status st = add_time(d, m, links, out);
     if (st == NDP_OK && !fits)
         st = ndp_plan_put_nearest(d, links, text, results);
     if (out->n == 1 && out->search.text.length)

@@ -230,6 +230,45 @@ ndp_status ndp_step_time_of(const ndp_dry_run *d, const ndp_model *m, const ndp_
     return st;
 }
 
+/* ---- the whole ---- */
+
+static ndp_status time_on(const ndp_dry_run *d, ndp_cluster_plan *links, ndp_step_time *out) {
+    ndp_device_price price;
+    ndp_plan_need unused;
+    ndp_model m;
+    NDP_TRY(ndp_model_build(&d->job->spec, &d->job->model, &m));
+    ndp_status st = ndp_device_price_init(d, links, &price);
+    if (st == NDP_OK) {
+        st = ndp_step_time_of(d, &m, &price, INFINITY, out, &unused);
+        ndp_device_price_release(&price);
+    }
+    ndp_model_release(&m);
+    return st;
+}
+
+ndp_status ndp_plan_step_time(const ndp_job *j, const ndp_plan_opts *o, ndp_step_time *out) {
+    ndp_cluster_plan links;
+    ndp_dry_run d;
+    NDP_TRY(ndp_cluster_plan_open(j, o, &links));
+    ndp_status st = ndp_dry_run_init(&d, j, ndp_rank_map_block(&links.map), 0);
+    if (st == NDP_OK) {
+        links.rings = !d.device.host_memory && !d.exec.staged;
+        st = time_on(&d, &links, out);
+    }
+    ndp_cluster_plan_release(&links);
+    return st;
+}
+
+void ndp_step_time_scale(ndp_step_time *t, double scale) {
+    t->seconds *= scale;
+    for (int k = 0; k < NDP_TIME_PARTS; k++)
+        t->parts[k] *= scale;
+    for (int k = 0; k < NDP_GROUPS * NDP_COLLECTIVES; k++) {
+        ndp_step_comm *c = &t->comms[k / NDP_COLLECTIVES][k % NDP_COLLECTIVES];
+        c->seconds *= scale, c->exposed *= scale;
+    }
+}
+
 int ndp_step_time_bound(const ndp_step_time *t) {
     int bound = 0;
     for (int k = 0; k < NDP_TIME_PARTS; k++)
