@@ -7,10 +7,18 @@
 #include "job/job_data.h"
 #include "plan/plan_parts.h"
 
+/* What the data say of the whole run; without data nothing. */
+typedef struct ndp_plan_rows {
+    int steps;         /* 0: not known */
+    int64_t passes;    /* that an evaluation takes (score/held_out.c); 0: not known */
+    int micro_batches; /* of a pass: as many as it is planned with, or fewer where no source has the rows */
+} ndp_plan_rows;
+
 typedef struct ndp_plan_report {
     ndp_str text;
     ndp_json_out json; /* the members of an object */
-    double save;       /* seconds of one, once it is written */
+    ndp_plan_rows rows;
+    double save; /* seconds of one, once it is written */
 } ndp_plan_report;
 
 /* Where a plan goes: both forms, and the entries of "results". */

@@ -53,6 +53,10 @@ NDP_API ndp_status ndp_plan_step_time(const ndp_job *j, const ndp_plan_opts *o, 
 NDP_API ndp_status ndp_step_time_of_programs(const ndp_program *const *programs, int n, int alike,
                                              const ndp_device_price *price, ndp_step_time *out);
 
+/* Of a forward pass over held-out rows, of so many micro-batches where the job has a pipeline: the program that a run
+ * evaluates with. */
+ndp_status ndp_plan_pass_time(const ndp_dry_run *d, const ndp_device_price *price, int micro_batches,
+                              ndp_step_time *out);
 /* Makes all of its times so many times as long. */
 void ndp_step_time_scale(ndp_step_time *t, double scale);
 /* The largest part. */

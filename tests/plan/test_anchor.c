@@ -26,6 +26,7 @@ static ndp_config *configure(const char *const *more) {
     CHECK_OK(ndp_config_create(&c));
     CHECK_OK(ndp_config_setf(c, "model.config=%s/tests/golden/odd/config.json", getenv("NDP_SOURCE_DIR")));
     CHECK_OK(ndp_config_set(c, "data.files=[none.txt]"));
+    CHECK_OK(ndp_config_set(c, "data.validation_files=[none.txt]"));
     CHECK_OK(ndp_config_set(c, "data.sequence_length=128"));
     CHECK_OK(ndp_config_set(c, "batch.global_batch_size=64"));
     CHECK_OK(ndp_config_set(c, "train.device=cuda"));
@@ -88,6 +89,7 @@ static const struct {
               {"mfu", -1},         {"hfu", -1},
               {"matmul", 1},       {"gather", 1},
               {"seconds", 1},      {"exposed_seconds", 1},
+              {"pass_seconds", 1}, {"pass_rows", 0},
               {"bound_by", 0},     {"critical_rank", 0},
               {"peak_bytes", 0}};
 
