@@ -322,9 +322,13 @@ typedef struct ndp_train_opts {
     /* Since 0.2.0. Rank 0 sets it: the run still held the lock of its folder when it ended, so that files may be
      * written there. May be NULL. */
     bool *held;
+    /* Since 0.2.0. A cluster.yaml, or NODESxDEVICES:DEVICE, as in ndp_plan_opts: after the 20th step rank 0 says how
+     * long a step takes by its plan, and how long steps 6 to 20 took (the median); with `trace` or `profile` also which
+     * part differs most. NDP_EINVAL, before the first step: the job cannot be planned on it. NULL: no. */
+    const char *cluster;
 } ndp_train_opts;
 #define NDP_TRAIN_OPTS_INIT                                                                                            \
-    { false, -1, false, NULL, NULL, NULL, NULL, NULL, NULL, 0, NULL, false, 0, 0, NULL }
+    { false, -1, false, NULL, NULL, NULL, NULL, NULL, NULL, 0, NULL, false, 0, 0, NULL, NULL }
 /* The whole run: run folder, metrics.jsonl, checkpoints, the trained model. A run that ends with an error outside a
  * step first saves the step that it has finished; the message says which step is on disk. NDP_EINVAL, before anything
  * in the folder is written: the trace cannot be written where `trace` says, or is of steps that the run does not have;

@@ -40,11 +40,14 @@ typedef struct ndp_plan_opts {
     const int *nodes;
     int n_nodes;
     bool fewest_nodes;
+    /* With `cluster`: a run folder of the same model, device and precision. All times are scaled by what its steps took
+     * to what their plan says. NULL: none. Since 0.2.0. */
+    const char *anchor;
 } ndp_plan_opts;
 #define NDP_PLAN_OPTS_INIT                                                                                             \
     {                                                                                                                  \
         -1, 0, false, false, NULL, NULL, NULL, NULL, false, false, NULL, false, NULL, 0, false, NULL, NULL, NULL,      \
-            NULL, 0, false                                                                                             \
+            NULL, 0, false, NULL                                                                                       \
     }
 /* What a run would do and need, for a world of any size, without starting ranks or loading weights: config.json is
  * enough. With `data` the model's weights must exist (NDP_EIO), the tokenizer and all data files are opened, and the

@@ -39,6 +39,10 @@ static const cli_option options[] = {
     {"nodes", 0, "N,...|auto",
      "So many nodes instead of those of the cluster, one after the other; auto, with --search: the fewest that fit",
      CLI_TEXT(plan_arguments, nodes)},
+    {"anchor", 0, "RUN",
+     "With --cluster: scale all times by a run of the same model, device and precision, its measured to its planned "
+     "step",
+     CLI_TEXT(plan_arguments, plan.anchor)},
     {"apply", 0, "FILE.yaml", "With --search: write the job with the first layout's keys to another file",
      CLI_TEXT(plan_arguments, plan.apply)},
     {"distribution", 0, "HOW",
@@ -109,6 +113,9 @@ static void check_arguments(void *arguments, struct argp_state *state) {
         cli_refuse(state, "--apply writes what --search finds: add it");
     if (a->plan.apply && a->job.file && strcmp(a->plan.apply, a->job.file) == 0)
         cli_refuse(state, "--apply %s is the job itself: name another file", a->plan.apply);
+    if (a->plan.anchor && (!a->plan.cluster || a->plan.program || a->plan.timeline))
+        cli_refuse(state, "--anchor scales the times that --cluster says: %s",
+                   a->plan.cluster ? "leave out --program and --timeline" : "add it");
     if (how && !a->plan.cluster)
         cli_refuse(state, "--distribution needs --cluster FILE, which says what nodes there are");
     a->plan.cyclic = how && strcmp(how, "cyclic") == 0;

@@ -56,7 +56,10 @@ static const cli_option options[] = {
      "fewest and fastest links",
      CLI_TEXT(train_arguments, placement), .choices = placements},
     {"cluster", 0, "FILE",
-     "A cluster.yaml with the links of these hosts, for --placement best (default: measure them) and --dry-run",
+     "A cluster.yaml of these hosts (`ndparallel topology` writes one): after 20 steps, says how long a step takes by "
+     "its "
+     "plan and how long it took; has the links for --placement best (default: measure them), and the devices for "
+     "--dry-run",
      CLI_TEXT(train_arguments, cluster)},
     {"dry-run", 0, NULL,
      "Check the job, read the beginning of its data, and show the memory that one rank needs and what it sends; no "
@@ -95,8 +98,6 @@ static void check_arguments(void *arguments, struct argp_state *state) {
     const char *how = a->placement;
     if (how && strcmp(how, "given") != 0 && strcmp(how, "best") != 0)
         cli_refuse(state, "--placement '%s': expected given or best", how);
-    if (a->cluster && !a->dry && !is_placed(a))
-        cli_refuse(state, "--cluster needs --placement best or --dry-run: the run alone measures its links itself");
     if (a->cluster && a->dry && a->per_node)
         cli_refuse(state,
                    "--ranks-per-node and --cluster both say how many ranks a node has: leave out one of the two");
@@ -142,6 +143,7 @@ static ndp_status train_rank(ndp_world *w, void *user) {
     o.trace_last = r->arguments->trace_last;
     o.profile = r->arguments->profile;
     o.held = &r->held;
+    o.cluster = is_placed(r->arguments) ? NULL : r->arguments->cluster; /* a plan has the ranks in the order of nodes */
     o.stop = r->ranks.stop;
     o.progress = cli_progress_step;
     o.say = cli_progress_say;

@@ -70,10 +70,27 @@ static bool put_checkpoint(ndp_json_out *o, const char *line) {
     return true;
 }
 
+/* "plan: 0.62 s, measured 0.66 s; communication differs most, +0.03 s": the last part may lack. */
+static bool put_plan(const cli_events *e, ndp_json_out *o, const char *line) {
+    double planned, measured, difference;
+    char part[32];
+    int n =
+        sscanf(line, "plan: %lf s, measured %lf s; %31s differs most, %lf s", &planned, &measured, part, &difference);
+    if (n != 2 && n != 4)
+        return false;
+    open_event(o, "plan");
+    ndp_json_put_int(o, "step", e->before.step);
+    ndp_json_put_number(o, "planned_seconds", planned);
+    ndp_json_put_number(o, "measured_seconds", measured);
+    ndp_json_put_text(o, "part", n == 4 ? part : NULL);
+    ndp_json_put_number(o, "part_difference", n == 4 ? difference : __builtin_nan(""));
+    return true;
+}
+
 void cli_events_say(void *events, const char *line) {
     cli_events *e = events;
     ndp_json_out o = {0};
-    if (!put_checkpoint(&o, line))
+    if (!put_checkpoint(&o, line) && !put_plan(e, &o, line))
         open_event(&o, e->begun ? "message" : "start");
     ndp_json_put_text(&o, "message", line);
     e->begun = true;

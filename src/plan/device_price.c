@@ -58,8 +58,8 @@ void ndp_device_price_release(ndp_device_price *p) {
 
 /* ---- kernels ---- */
 
-ndp_kernel_kind ndp_kernel_kind_of(const ndp_call *c) {
-    switch (c->op->id) {
+ndp_kernel_kind ndp_op_kernel_kind(int op) {
+    switch (op) {
     case NDP_OP_linear:
     case NDP_OP_linear_dx:
     case NDP_OP_linear_dw:
@@ -78,6 +78,8 @@ ndp_kernel_kind ndp_kernel_kind_of(const ndp_call *c) {
         return NDP_KERNEL_MEMORY;
     }
 }
+
+ndp_kernel_kind ndp_kernel_kind_of(const ndp_call *c) { return ndp_op_kernel_kind(c->op->id); }
 
 static bool is_head(const ndp_call *c) {
     return c->op->id == NDP_OP_xent || c->op->id == NDP_OP_xent_logits || c->op->id == NDP_OP_xent_grad;

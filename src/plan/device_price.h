@@ -46,6 +46,7 @@ void ndp_device_price_release(ndp_device_price *p);
 
 /* What a kernel is bound by. */
 typedef enum ndp_kernel_kind { NDP_KERNEL_MATMUL, NDP_KERNEL_ATTENTION, NDP_KERNEL_MEMORY } ndp_kernel_kind;
+ndp_kernel_kind ndp_op_kernel_kind(int op); /* an ndp_op_id, of no collective */
 ndp_kernel_kind ndp_kernel_kind_of(const ndp_call *c);
 
 /* The share of a device's rate that a product [m,k] x [k,n] reaches for its shape, in (0, 1]: whole tiles in whole

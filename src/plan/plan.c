@@ -25,12 +25,38 @@ static ndp_status sample_tokens(void *user, const ndp_strings *files, ndp_token_
     return ndp_dataset_sample(&o, out);
 }
 
+static int64_t in_parts(int64_t n, int64_t of) { return (n + of - 1) / of; }
+
+/* The passes of an evaluation, one source after the other, as score/held_out.c makes them. */
+static ndp_plan_rows count_rows(const ndp_job *j, const ndp_job_data *d) {
+    ndp_plan_rows r = {.steps = d->steps};
+    const bool head = j->config->data.validation_files.n ? d->held_tokens.head : d->tokens.head;
+    int64_t each = (int64_t)j->batch.micro_batch * j->batch.data_ranks, first, n,
+            most = ndp_job_refers(j) ? ndp_dataset_rows(d->dataset) : 1;
+    if (!d->held || head)
+        return r;
+    for (int i = 0; i < ndp_dataset_sources(d->held); i++) {
+        ndp_dataset_source(d->held, i, &first, &n);
+        most = n > most ? n : most;
+    }
+    int64_t needed = in_parts(most, each);
+    r.micro_batches = !j->forward.ranks                   ? 1
+                      : needed < j->forward.micro_batches ? (int)needed
+                                                          : j->forward.micro_batches;
+    for (int i = 0; i < ndp_dataset_sources(d->held); i++) {
+        ndp_dataset_source(d->held, i, &first, &n);
+        r.passes += in_parts(n, each * r.micro_batches);
+    }
+    return r;
+}
+
 /* The lines that the run would print about its data, for the head of that data. */
 static ndp_status data_text(const ndp_job *j, ndp_plan_report *out) {
     ndp_job_data d;
     NDP_TRY(ndp_job_data_open(j, &d));
     ndp_status st = ndp_job_data_rows(&d, false, sample_tokens, &d);
     if (st == NDP_OK) {
+        out->rows = count_rows(j, &d);
         ndp_job_data_describe(&d, &out->text);
         ndp_plan_put_data(&out->json, &d, out->text.data ? out->text.data : "");
         st = ndp_job_data_show(&d, &(ndp_job_shown){.records = 1, .most = 200, .first = true}, &out->text);
@@ -392,6 +418,7 @@ ndp_status ndp_plan_report_job(const ndp_job *j, const ndp_plan_opts *o, ndp_pla
             st = data_text(j, &data);
     } else
         ndp_plan_put_data(&data.json, NULL, NULL);
+    out->report.rows = data.rows;
     ndp_str_add(&out->report.json.text, data.json.text.data ? data.json.text.data : "");
     if (st == NDP_OK)
         st = plan_job(j, o, data.text.data ? data.text.data : "", out);

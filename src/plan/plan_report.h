@@ -7,10 +7,18 @@
 #include "job/job_data.h"
 #include "plan/plan_parts.h"
 
+/* What the data say of the whole run; without data nothing. */
+typedef struct ndp_plan_rows {
+    int steps;         /* 0: not known */
+    int64_t passes;    /* that an evaluation takes (score/held_out.c); 0: not known */
+    int micro_batches; /* of a pass: as many as it is planned with, or fewer where no source has the rows */
+} ndp_plan_rows;
+
 typedef struct ndp_plan_report {
     ndp_str text;
     ndp_json_out json; /* the members of an object */
-    double save;       /* seconds of one, once it is written */
+    ndp_plan_rows rows;
+    double save; /* seconds of one, once it is written */
 } ndp_plan_report;
 
 /* Where a plan goes: both forms, and the entries of "results". */
@@ -19,6 +27,7 @@ typedef struct ndp_plan_output {
     ndp_json_out results;
     int n;                                                /* of them */
     double first_seconds;                                 /* a step of the first */
+    double scale;                                         /* of all times, by the anchor; 1 without one */
     int considered, priced, by_memory, by_rule, by_bound; /* candidates of a search */
     ndp_json_out search;                                  /* members that only a search has */
 } ndp_plan_output;

@@ -1,6 +1,6 @@
 /* The ways in which a job is planned: as it is, on a cluster, in several layouts, or in the fastest ones (search.h). */
 #include "job/job_shown.h"
-#include "plan/cluster_plan.h"
+#include "plan/anchor.h"
 #include "plan/micro_batch.h"
 #include "plan/plan_report.h"
 
@@ -117,8 +117,34 @@ static ndp_status plan_all(const ndp_config *c, const ndp_plan_opts *o, ndp_plan
     return st;
 }
 
-static void put_results(ndp_plan_output *out) {
+/* ---- a measured run ---- */
+
+/* What all times are scaled by, as a line and a member of the whole. */
+static ndp_status take_anchor(const ndp_config *c, const ndp_plan_opts *o, ndp_plan_output *out, ndp_json_out *json) {
+    ndp_config way;
+    ndp_plan_anchor a;
+    NDP_TRY(ndp_config_copy(c, &way));
+    ndp_status st = take_cluster(o, &way);
+    if (st == NDP_OK)
+        st = ndp_plan_anchor_read(&way, o, &a);
+    ndp_config_release(&way);
+    NDP_TRY(st);
+    out->scale = a.measured / a.planned;
+    ndp_str_addf(&out->report.text, "anchored: %s measured %.4g s a step, planned %.4g: times are scaled by %.4g\n\n",
+                 o->anchor, a.measured, a.planned, out->scale);
+    json->more = true;
+    ndp_json_open(json, "anchor", '{');
+    ndp_json_put_text(json, "run", o->anchor);
+    ndp_json_put_number(json, "measured_seconds", a.measured);
+    ndp_json_put_number(json, "planned_seconds", a.planned);
+    ndp_json_put_number(json, "scale", out->scale);
+    ndp_json_close(json, '}');
+    return NDP_OK;
+}
+
+static void put_results(const ndp_json_out *anchor, ndp_plan_output *out) {
     ndp_json_put_int(&out->report.json, "version", 1); /* of the members of a cluster */
+    ndp_str_add(&out->report.json.text, anchor->text.data ? anchor->text.data : "");
     ndp_json_put_int(&out->report.json, "considered", out->considered ? out->considered : out->n);
     ndp_json_put_int(&out->report.json, "priced", out->considered ? out->priced : out->n);
     ndp_json_open(&out->report.json, "rejected", '{');
@@ -133,7 +159,8 @@ static void put_results(ndp_plan_output *out) {
 
 ndp_status ndp_plan(const ndp_config *c, const ndp_plan_opts *o, char **text) {
     NDP_NOT_NULL(c, o, text);
-    ndp_plan_output out = {0};
+    ndp_plan_output out = {.scale = 1};
+    ndp_json_out anchor = {0};
     NDP_CHECK(!o->json || (!o->program && !o->placements), "a program and placements are printed as text, not as JSON");
     NDP_CHECK(!o->search || (o->cluster && !o->n_layouts && !o->program && !o->data),
               "a search needs a cluster, and has no layouts, program or data of its own");
@@ -145,9 +172,14 @@ ndp_status ndp_plan(const ndp_config *c, const ndp_plan_opts *o, char **text) {
               "%d numbers of nodes would write the same file: give one", o->n_nodes);
     NDP_CHECK(o->n_layouts <= 1 || (!o->schedule && !o->timeline && !o->layout_picture),
               "%d layouts would write the same file: give one --layout", o->n_layouts);
-    ndp_status st = plan_all(c, o, &out);
+    NDP_CHECK(!o->anchor || (o->cluster && !o->program && !o->timeline),
+              "an anchor scales the times of a plan on a cluster, and neither programs nor a timeline have such times");
+    ndp_status st = o->anchor ? take_anchor(c, o, &out, &anchor) : NDP_OK;
+    if (st == NDP_OK)
+        st = plan_all(c, o, &out);
     if (st == NDP_OK && o->cluster)
-        put_results(&out);
+        put_results(&anchor, &out);
+    ndp_str_release(&anchor.text);
     ndp_json_close(&out.report.json, '}');
     char *whole = st == NDP_OK ? ndp_str_detach(o->json ? &out.report.json.text : &out.report.text) : NULL;
     ndp_plan_report_release(&out.report);

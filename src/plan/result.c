@@ -113,23 +113,69 @@ static void add_time_text(const ndp_dry_run *d, const ndp_device_price *price, c
     ndp_step_time_words(t, out);
 }
 
-/* The whole run, where its length is known without data: `saves` seconds for each. Evaluations, whose rows only data
- * say, are left out. */
-static void put_run(const ndp_dry_run *d, const ndp_cluster_plan *links, const ndp_step_time *t, double save,
+/* ---- the whole run ---- */
+
+/* What a run does besides steps. */
+typedef struct run_extras {
+    int steps, evaluations, saves; /* steps 0: not known without data */
+    double pass, evaluation;       /* seconds; NaN: there is none, and where only data say how many passes one has */
+    int64_t rows;                  /* of a pass */
+} run_extras;
+
+static ndp_status find_extras(const ndp_dry_run *d, const ndp_device_price *price, const ndp_plan_output *to,
+                              run_extras *out) {
+    const ndp_job *j = d->job;
+    const ndp_config *c = j->config;
+    const ndp_plan_rows *rows = &to->report.rows;
+    int micro_batches = rows->passes ? rows->micro_batches : j->forward.ranks ? j->forward.micro_batches : 1;
+    int steps = c->train.epochs > 0 ? rows->steps : c->train.steps, every = c->train.eval_every;
+    ndp_step_time pass;
+    *out = (run_extras){.steps = steps, .pass = NAN, .evaluation = NAN};
+    out->saves = 1 + (c->checkpoint.every ? steps / c->checkpoint.every : 0);
+    if (steps == 0 || (c->data.validation_fraction == 0 && c->data.validation_files.n == 0))
+        return NDP_OK;
+    out->evaluations = every ? (steps + every - 1) / every : 1; /* also after the last step */
+    out->rows = (int64_t)j->batch.micro_batch * j->batch.data_ranks * micro_batches;
+    NDP_TRY(ndp_plan_pass_time(d, price, micro_batches, &pass));
+    out->pass = to->scale * pass.seconds;
+    if (rows->passes)
+        out->evaluation = (double)rows->passes * out->pass;
+    return NDP_OK;
+}
+
+static void put_extras(const run_extras *e, const ndp_job *j, ndp_json_out *o) {
+    ndp_json_put_int(o, "steps", e->steps);
+    ndp_json_put_number(o, "tokens", e->steps * tokens_of(j));
+    ndp_json_put_int(o, "saves", e->saves);
+    ndp_json_put_int(o, "evaluations", e->evaluations);
+    ndp_json_put_number(o, "evaluation_seconds", e->evaluation);
+    ndp_json_put_int(o, "pass_rows", e->rows);
+    ndp_json_put_number(o, "pass_seconds", e->pass);
+}
+
+static void add_extras(const run_extras *e, ndp_str *out) {
+    bool counted = isfinite(e->evaluation);
+    ndp_str_addf(out, "%d steps", e->steps);
+    if (counted)
+        ndp_str_addf(out, ", %d evaluation%s of %.3g s", e->evaluations, e->evaluations == 1 ? "" : "s", e->evaluation);
+    ndp_str_addf(out, " and %d save%s: ", e->saves, e->saves == 1 ? "" : "s");
+}
+
+/* The whole run, where its length is known. */
+static void put_run(const ndp_dry_run *d, const ndp_cluster_plan *links, const run_extras *e, double seconds,
                     ndp_str *out, ndp_json_out *o) {
-    const ndp_config *c = d->job->config;
     const ndp_cluster *k = &links->cluster;
-    if (c->train.epochs > 0) {
+    if (e->steps == 0) {
         ndp_json_put_null(o, "run");
         return;
     }
-    int nodes = ndp_plan_nodes(&links->map),
-        saves = 1 + (c->checkpoint.every ? c->train.steps / c->checkpoint.every : 0);
-    double seconds = c->train.steps * t->seconds + saves * save, hours = seconds / 3600;
-    ndp_str_addf(out, "%d steps and %d save%s: %.3g h, %.4g tokens, %.4g device-hours", c->train.steps, saves,
-                 saves == 1 ? "" : "s", hours, c->train.steps * tokens_of(d->job), hours * d->job->world);
+    int nodes = ndp_plan_nodes(&links->map);
+    double hours = seconds / 3600;
+    add_extras(e, out);
+    ndp_str_addf(out, "%.3g h, %.4g tokens, %.4g device-hours", hours, e->steps * tokens_of(d->job),
+                 hours * d->job->world);
     ndp_json_open(o, "run", '{');
-    ndp_json_put_int(o, "steps", c->train.steps);
+    put_extras(e, d->job, o);
     ndp_json_put_number(o, "seconds", seconds);
     ndp_json_put_number(o, "device_hours", hours * d->job->world);
     ndp_json_put_number(o, "price", k->price > 0 ? hours * nodes * k->price : NAN);
@@ -140,22 +186,37 @@ static void put_run(const ndp_dry_run *d, const ndp_cluster_plan *links, const n
     if (k->power > 0)
         ndp_str_addf(out, ", %.4g kWh", hours * nodes * k->power / 1e3);
     ndp_str_add(out, "\n");
+    if (e->evaluations && !isfinite(e->evaluation))
+        ndp_str_addf(out, "not counted: %d evaluation%s, each %.3g s for every %lld held-out rows\n", e->evaluations,
+                     e->evaluations == 1 ? "" : "s", e->pass, (long long)e->rows);
+}
+
+static ndp_status add_run(const ndp_dry_run *d, const ndp_device_price *price, const ndp_step_time *t,
+                          ndp_plan_output *to) {
+    run_extras e;
+    NDP_TRY(find_extras(d, price, to, &e));
+    double evaluations = isfinite(e.evaluation) ? e.evaluations * e.evaluation : 0;
+    put_run(d, price->links, &e, e.steps * t->seconds + evaluations + e.saves * to->report.save, &to->report.text,
+            &to->results);
+    return NDP_OK;
 }
 
 /* Prices the step, and the run. */
-static ndp_status add_time(const ndp_dry_run *d, const ndp_model *m, ndp_cluster_plan *links, double save,
-                           double *first, ndp_str *out, ndp_json_out *o) {
+static ndp_status add_time(const ndp_dry_run *d, const ndp_model *m, ndp_cluster_plan *links, ndp_plan_output *to) {
     ndp_device_price price;
     ndp_step_time t;
     ndp_plan_need unused;
+    ndp_str *out = &to->report.text;
+    ndp_json_out *o = &to->results;
     NDP_TRY(ndp_device_price_init(d, links, &price));
     ndp_status st = ndp_step_time_of(d, m, &price, INFINITY, &t, &unused);
     if (st == NDP_OK) {
-        *first = *first > 0 ? *first : t.seconds;
-        ndp_json_put_bool(o, "equal_to_first", fabs(t.seconds / *first - 1) <= NDP_EQUAL_TIMES);
+        ndp_step_time_scale(&t, to->scale);
+        to->first_seconds = to->first_seconds > 0 ? to->first_seconds : t.seconds;
+        ndp_json_put_bool(o, "equal_to_first", fabs(t.seconds / to->first_seconds - 1) <= NDP_EQUAL_TIMES);
         put_time(d, &price, &t, o);
         add_time_text(d, &price, &t, out);
-        put_run(d, links, &t, save, out, o);
+        st = add_run(d, &price, &t, to);
     }
     ndp_device_price_release(&price);
     return st;
@@ -198,7 +259,7 @@ ndp_status ndp_plan_put_result(const ndp_dry_run *d, const ndp_model *m, ndp_clu
     put_need(need, &c, results);
     ndp_str_release(&line);
     ndp_str_release(&only);
-    ndp_status st = add_time(d, m, links, out->report.save, &out->first_seconds, text, results);
+    ndp_status st = add_time(d, m, links, out);
     if (st == NDP_OK && !fits)
         st = ndp_plan_put_nearest(d, links, text, results);
     if (out->n == 1 && out->search.text.length)

@@ -115,13 +115,13 @@ static ndp_status price_changed(const ndp_plan_seek *s, const ndp_found *f, cons
     return NDP_OK;
 }
 
-static ndp_status add_changes(const ndp_plan_seek *s, const ndp_found *f, ndp_str *out, ndp_json_out *o) {
+static ndp_status add_changes(const ndp_plan_seek *s, const ndp_found *f, double scale, ndp_str *out, ndp_json_out *o) {
     ndp_json_open(o, "sensitivity", '{');
     for (int i = 0; i < NDP_COUNT(changes); i++) {
         double seconds;
         int best = 0;
         NDP_TRY(price_changed(s, f, &changes[i], &seconds, &best));
-        double times = seconds / f->results[0].time.seconds;
+        double times = scale * seconds / f->results[0].time.seconds;
         ndp_json_put_number(o, changes[i].key, times);
         ndp_str_addf(out, "%s%s: ", i ? "; " : "", changes[i].what);
         if (best > 0 && !equal(&f->results[best], &f->results[0]))
@@ -218,11 +218,13 @@ static ndp_status report(const ndp_config *c, const ndp_plan_opts *o, const ndp_
         j->batch.global_batch);
     simpler_first(f);
     for (int i = 0; i < f->n; i++)
+        ndp_step_time_scale(&f->results[i].time, out->scale);
+    for (int i = 0; i < f->n; i++)
         add_row(s, &f->results[i], i + 1, i > 0 && equal(&f->results[0], &f->results[i]), text);
     ndp_str_add(text, "\n");
     add_fallen(s, f, text);
     if (!f->stopped)
-        NDP_TRY(add_changes(s, f, text, &out->search));
+        NDP_TRY(add_changes(s, f, out->scale, text, &out->search));
     if (o->apply)
         NDP_TRY(apply(c, &f->results[0].c, o->apply, text));
     for (int i = 0; i < f->n && o->json; i++)

@@ -230,6 +230,91 @@ ndp_status ndp_step_time_of(const ndp_dry_run *d, const ndp_model *m, const ndp_
     return st;
 }
 
+/* ---- an evaluation ---- */
+
+/* The scoring programs of all stages. */
+static ndp_status time_passes(const ndp_dry_run *d, const ndp_device_price *price, ndp_step_time *out) {
+    int n = d->job->layout.size[NDP_PP], alike = d->job->world / n, built = 0;
+    ndp_model *models = calloc((size_t)n, sizeof *models);
+    ndp_engine **engines = calloc((size_t)n, sizeof *engines);
+    const ndp_program **programs = calloc((size_t)n, sizeof *programs);
+    ndp_status st = models && engines && programs
+                        ? NDP_OK
+                        : NDP_FAIL(NDP_ENOMEM, "not enough memory for the programs of %d stages", n);
+    while (built < n && st == NDP_OK) {
+        st = ndp_plan_score_engine(d, built * alike, NULL, &models[built], &engines[built]);
+        if (st == NDP_OK)
+            programs[built] = ndp_engine_program(engines[built]), built++;
+    }
+    ndp_device_price_forget(price);
+    if (st == NDP_OK)
+        st = ndp_step_time_of_programs(programs, n, alike, price, out);
+    ndp_device_price_forget(price);
+    for (int i = 0; i < built; i++) {
+        ndp_engine_destroy(engines[i]);
+        ndp_model_release(&models[i]);
+    }
+    free(models);
+    free(engines);
+    free(programs);
+    return st;
+}
+
+ndp_status ndp_plan_pass_time(const ndp_dry_run *d, const ndp_device_price *price, int micro_batches,
+                              ndp_step_time *out) {
+    ndp_job j = *d->job;
+    ndp_dry_run of = *d; /* whose device stays that of `d` */
+    bool shorter = j.forward.ranks && micro_batches != j.forward.micro_batches;
+    of.job = &j;
+    if (shorter) {
+        j.forward = (ndp_pipeline){0};
+        NDP_TRY(ndp_pipeline_forward(&j.pipeline, micro_batches, &j.forward));
+    }
+    ndp_status st = time_passes(&of, price, out);
+    if (shorter)
+        ndp_pipeline_release(&j.forward);
+    return st;
+}
+
+/* ---- the whole ---- */
+
+static ndp_status time_on(const ndp_dry_run *d, ndp_cluster_plan *links, ndp_step_time *out) {
+    ndp_device_price price;
+    ndp_plan_need unused;
+    ndp_model m;
+    NDP_TRY(ndp_model_build(&d->job->spec, &d->job->model, &m));
+    ndp_status st = ndp_device_price_init(d, links, &price);
+    if (st == NDP_OK) {
+        st = ndp_step_time_of(d, &m, &price, INFINITY, out, &unused);
+        ndp_device_price_release(&price);
+    }
+    ndp_model_release(&m);
+    return st;
+}
+
+ndp_status ndp_plan_step_time(const ndp_job *j, const ndp_plan_opts *o, ndp_step_time *out) {
+    ndp_cluster_plan links;
+    ndp_dry_run d;
+    NDP_TRY(ndp_cluster_plan_open(j, o, &links));
+    ndp_status st = ndp_dry_run_init(&d, j, ndp_rank_map_block(&links.map), 0);
+    if (st == NDP_OK) {
+        links.rings = !d.device.host_memory && !d.exec.staged;
+        st = time_on(&d, &links, out);
+    }
+    ndp_cluster_plan_release(&links);
+    return st;
+}
+
+void ndp_step_time_scale(ndp_step_time *t, double scale) {
+    t->seconds *= scale;
+    for (int k = 0; k < NDP_TIME_PARTS; k++)
+        t->parts[k] *= scale;
+    for (int k = 0; k < NDP_GROUPS * NDP_COLLECTIVES; k++) {
+        ndp_step_comm *c = &t->comms[k / NDP_COLLECTIVES][k % NDP_COLLECTIVES];
+        c->seconds *= scale, c->exposed *= scale;
+    }
+}
+
 int ndp_step_time_bound(const ndp_step_time *t) {
     int bound = 0;
     for (int k = 0; k < NDP_TIME_PARTS; k++)

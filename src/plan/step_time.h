@@ -47,10 +47,18 @@ typedef struct ndp_step_time {
  * not set. NDP_ENOMEM. */
 NDP_API ndp_status ndp_step_time_of(const ndp_dry_run *d, const ndp_model *m, const ndp_device_price *price,
                                     double room, ndp_step_time *out, ndp_plan_need *need);
+/* Of a job on the cluster of the options, and on its nodes as they say. NDP_EINVAL: more ranks than devices. */
+NDP_API ndp_status ndp_plan_step_time(const ndp_job *j, const ndp_plan_opts *o, ndp_step_time *out);
 /* The same of `n` programs, each that of a rank which stands for `alike` ranks. */
 NDP_API ndp_status ndp_step_time_of_programs(const ndp_program *const *programs, int n, int alike,
                                              const ndp_device_price *price, ndp_step_time *out);
 
+/* Of a forward pass over held-out rows, of so many micro-batches where the job has a pipeline: the program that a run
+ * evaluates with. */
+ndp_status ndp_plan_pass_time(const ndp_dry_run *d, const ndp_device_price *price, int micro_batches,
+                              ndp_step_time *out);
+/* Makes all of its times so many times as long. */
+void ndp_step_time_scale(ndp_step_time *t, double scale);
 /* The largest part. */
 int ndp_step_time_bound(const ndp_step_time *t);
 /* "matmul; matmul 62% tp 20% bubble 10%": the largest part, and all of 1% or more; a line. */

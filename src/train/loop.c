@@ -145,6 +145,7 @@ static ndp_status report_step(ndp_training_loop *l, ndp_metrics *m) {
     l->own = l->own != NDP_OK ? l->own : own;
     if (l->opts->progress)
         l->opts->progress(l->opts->user, m, l->trainer->rank.data.steps);
+    ndp_loop_compare_plan(l, m);
     l->part.log += ndp_now() - begin;
     return NDP_OK;
 }
@@ -285,7 +286,7 @@ static ndp_status watch_steps(const ndp_training_loop *l) {
     ndp_engine *e = l->trainer->engine;
     if (o->trace)
         NDP_TRY(ndp_engine_record_updates(e, o->trace_first - 1, o->trace_last - 1));
-    return o->profile ? ndp_engine_profile_reset(e, true) : NDP_OK;
+    return ndp_loop_times_ops(l) ? ndp_engine_profile_reset(e, true) : NDP_OK;
 }
 
 static ndp_status begin_run(ndp_training_loop *l) {
@@ -382,7 +383,9 @@ static ndp_status prepare_folder(ndp_training_loop *l, ndp_world *w) {
     ndp_comm *world;
     ndp_group all = {0, 1, ndp_transport_world(w), ndp_transport_rank(w)};
     NDP_TRY(ndp_comm_create(w, all, "run folder", &world));
-    ndp_status st = ndp_run_folder_take(l->config, l->opts, world, &l->lock);
+    ndp_status st = ndp_agree(world, l->first ? ndp_loop_check_cluster(l, ndp_comm_size(world)) : NDP_OK);
+    if (st == NDP_OK)
+        st = ndp_run_folder_take(l->config, l->opts, world, &l->lock);
     if (st == NDP_OK)
         st = ndp_agree(world, l->first ? ndp_run_folder_prepare(l->config, l->opts) : NDP_OK);
     if (st == NDP_OK)
@@ -402,6 +405,7 @@ static ndp_status train_in_folder(ndp_training_loop *l, ndp_world *w) {
               l->trainer->rank.data.steps);
     NDP_TRY(ndp_agree(l->trainer->rank.world, ndp_loop_encode_prompts(l)));
     NDP_TRY(ndp_agree(l->trainer->rank.world, ndp_loop_open_more(l)));
+    NDP_TRY(ndp_agree(l->trainer->rank.world, l->first ? ndp_loop_plan_step(l) : NDP_OK));
     if (l->opts->resume)
         NDP_TRY(ndp_agree(l->trainer->rank.world, ndp_run_folder_shared(l->config, "")));
     ndp_status st = run_whole(l);

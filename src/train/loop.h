@@ -7,6 +7,9 @@
 #include "train/tracker.h"
 #include "train/trainer.h"
 
+/* The steps of a process that are compared with their plan, 6 to 20, and the parts of both. */
+enum { NDP_COMPARED_STEPS = 15, NDP_COMPARED_PARTS = 5 };
+
 typedef struct ndp_training_loop {
     const ndp_config *config;
     ndp_config *kept; /* config with what the run before had; NULL: it is the caller's */
@@ -41,11 +44,16 @@ typedef struct ndp_training_loop {
         int n;
         bool said; /* a step of this process has the memory */
     } more;
-    char cause[1024];     /* all ranks: what a check has found in the newest step; "": it was not checked */
-    double next_save;     /* rank 0: when checkpoint.minutes will have passed */
-    int64_t saved, tried; /* step of the newest checkpoint, and of the newest attempt; -1: none */
-    ndp_status own;       /* rank 0's failure, which the ranks have not agreed on yet */
-    ndp_status failed;    /* the failure that ends the run, and its message */
+    char cause[1024]; /* all ranks: what a check has found in the newest step; "": it was not checked */
+    struct {
+        double seconds, part[NDP_COMPARED_PARTS]; /* of a step by its plan, with opts->cluster */
+        double steps[NDP_COMPARED_STEPS], parts[NDP_COMPARED_PARTS][NDP_COMPARED_STEPS]; /* as measured */
+        double before[NDP_COMPARED_PARTS]; /* the sums of the ops of all steps before */
+    } planned;                             /* rank 0 */
+    double next_save;                      /* rank 0: when checkpoint.minutes will have passed */
+    int64_t saved, tried;                  /* step of the newest checkpoint, and of the newest attempt; -1: none */
+    ndp_status own;                        /* rank 0's failure, which the ranks have not agreed on yet */
+    ndp_status failed;                     /* the failure that ends the run, and its message */
     char why[2048];
 } ndp_training_loop;
 
@@ -74,6 +82,17 @@ bool ndp_loop_measures_layers(const ndp_training_loop *l, int64_t step);
 /* sets m->more, which lasts until the next step. Collective. */
 ndp_status ndp_loop_add_more(ndp_training_loop *l, ndp_metrics *m);
 void ndp_loop_close_more(ndp_training_loop *l);
+
+/* plan_line.c: whether opts->cluster, if there is one, has devices for so many ranks, of the kind of theirs. */
+ndp_status ndp_loop_check_cluster(const ndp_training_loop *l, int world);
+/* Rank 0, before the first step: plans it. NDP_EINVAL: it cannot be. */
+ndp_status ndp_loop_plan_step(ndp_training_loop *l);
+/* Rank 0, after the line of each step: says the plan beside what was measured, once. */
+void ndp_loop_compare_plan(ndp_training_loop *l, const ndp_metrics *m);
+/* Whether the engine times its ops. */
+static inline bool ndp_loop_times_ops(const ndp_training_loop *l) {
+    return l->opts->profile || (l->opts->cluster && l->opts->trace);
+}
 
 /* samples.c: encodes the prompts. NDP_EINVAL: one is too long, or the job has no tokenizer. The ranks agree after it.
  */

@@ -156,8 +156,6 @@ run plan --cluster cluster.yaml --distribution random job.yaml
 refused "--distribution 'random': expected block or cyclic"
 run train --placement worst job.yaml
 refused "--placement 'worst': expected given or best"
-run train --cluster cluster.yaml job.yaml
-refused '--cluster needs --placement best or --dry-run'
 run topology --hostfile nowhere.txt
 code_is 2
 says err "^ndparallel: cannot (open|read) 'nowhere.txt'"
