@@ -1,6 +1,6 @@
-/* The planner's seconds beside those of published training runs (../shared/data/planner, NDP_TEST_DATA): the error of
+/* The planner's seconds beside those of published training runs (planner/ in NDP_TEST_DATA): the error of
  * each stack, cold and with one of its runs given; the same with the fitted numbers of the price fitted again without
- * the stack, and with each effect off. Usage: bench_planner [fit] [leave-out] [off], from a checkout beside the data.
+ * the stack, and with each effect off. Usage: bench_planner [fit] [leave-out] [off], with NDP_TEST_DATA set.
  */
 #include "plan/step_time.h"
 
