@@ -26,7 +26,7 @@ ndp_status ndp_plan_put_result(const ndp_dry_run *d, const ndp_model *m, ndp_clu
                                const ndp_plan_need *need, ndp_plan_output *out);
 
 /* Tries changes of a job that does not fit, each by building the programs that would run, and appends those that do:
- * less kept for the backward, smaller micro-batches, smaller states, adapters, more nodes. */
+ * less kept for the backward, smaller micro-batches, smaller states, adapters, more nodes, shorter rows. */
 ndp_status ndp_plan_put_nearest(const ndp_dry_run *d, const ndp_cluster_plan *links, ndp_str *out, ndp_json_out *json);
 
 #endif
