@@ -27,7 +27,9 @@ typedef struct ndp_priced_way {
 typedef struct ndp_found {
     ndp_priced_way results[NDP_SHOWN]; /* that fit, the fastest first */
     int n;
-    bool stopped;                                         /* before all that may be among them were priced */
+    ndp_priced_way doubled; /* faster than all of them with twice the memory; seconds 0: none is */
+    bool stopped;           /* before all that may be among them were priced */
+    bool doubled_known;     /* that was not stopped, nor left out */
     int considered, priced, by_memory, by_rule, by_bound; /* candidates; those that fell, by what */
     ndp_plan_way least; /* of those that need more memory, the one that needs the least */
     double least_bytes;

@@ -115,6 +115,19 @@ static ndp_status price_changed(const ndp_plan_seek *s, const ndp_found *f, cons
     return NDP_OK;
 }
 
+/* Twice the memory wins what a candidate wins that it lets in; without it no time changes. */
+static void add_doubled(const ndp_found *f, ndp_str *out, ndp_json_out *o) {
+    const ndp_priced_way *more = &f->doubled, *first = &f->results[0];
+    double times = more->time.seconds > 0 ? fmin(more->time.seconds / first->time.seconds, 1) : 1;
+    ndp_json_put_number(o, "memory_x2", times);
+    ndp_str_add(out, "; 2x memory: ");
+    if (more->time.seconds > 0 && !equal(more, first))
+        describe(&more->c, out);
+    else
+        ndp_str_add(out, "same layout");
+    ndp_str_addf(out, ", %+.0f%%", 100 * (times - 1));
+}
+
 static ndp_status add_changes(const ndp_plan_seek *s, const ndp_found *f, ndp_str *out, ndp_json_out *o) {
     ndp_json_open(o, "sensitivity", '{');
     for (int i = 0; i < NDP_COUNT(changes); i++) {
@@ -130,6 +143,8 @@ static ndp_status add_changes(const ndp_plan_seek *s, const ndp_found *f, ndp_st
             ndp_str_add(out, "same layout");
         ndp_str_addf(out, ", %+.0f%%", 100 * (times - 1));
     }
+    if (f->doubled_known)
+        add_doubled(f, out, o);
     ndp_json_close(o, '}');
     ndp_str_add(out, "\n");
     return NDP_OK;

@@ -11,6 +11,7 @@ typedef struct exhaustive {
     double room;
     ndp_search_bounds bounds;
     double *seconds; /* of those that fit, ascending in the end */
+    double doubled;  /* of the fastest that fits twice the memory */
     int n, legal, by_memory;
     double closest; /* the largest bound, as a part of the time that it bounds */
 } exhaustive;
@@ -85,6 +86,9 @@ static void price_one(exhaustive *x, const ndp_plan_way *c) {
     CHECK_OK(ndp_step_time_of(&d, &m, &price, INFINITY, &r.time, &first));
     CHECK_OK(ndp_plan_fullest(&d, &m, &r.need));
     check_bounds(x, c, &r);
+    const ndp_plan_capacity has = ndp_plan_capacity_of(&d, &x->p.links.cluster);
+    if (has.bytes == 0 || r.need.peak + has.runtime <= 2 * has.bytes)
+        x->doubled = fmin(x->doubled, r.time.seconds);
     x->legal++;
     assert_true(x->n < MOST_LEGAL);
     if ((double)r.need.peak > x->room)
@@ -146,7 +150,7 @@ static int by_seconds(const void *a, const void *b) {
 }
 
 typedef struct totals {
-    int cases, legal, by_memory, priced, considered;
+    int cases, legal, by_memory, priced, considered, won;
     double closest;
 } totals;
 
@@ -188,6 +192,7 @@ static void check_search(uint64_t seed, totals *t) {
     random_seek(seed, &x);
     x.bounds = (ndp_search_bounds){.d = &x.p.run, .price = &x.p.price};
     x.seconds = calloc(MOST_LEGAL, sizeof *x.seconds);
+    x.doubled = INFINITY;
     CHECK_OK(ndp_config_copy(x.p.config, &x.way));
     each_layout(&x, (ndp_layout)NDP_LAYOUT_ONE, 0, x.p.job.world);
     qsort(x.seconds, (size_t)x.n, sizeof *x.seconds, by_seconds);
@@ -199,6 +204,10 @@ static void check_search(uint64_t seed, totals *t) {
         if (fabs(found.results[i].time.seconds - x.seconds[i]) > 1e-12 * x.seconds[i])
             fail_msg("case %llu: number %d takes %.15g s, the best %.15g", (unsigned long long)seed, i + 1,
                      found.results[i].time.seconds, x.seconds[i]);
+    double doubled = found.doubled.time.seconds > 0 ? found.doubled.time.seconds : found.n ? x.seconds[0] : INFINITY;
+    if (found.n && (!found.doubled_known || fabs(doubled - x.doubled) > 1e-12 * doubled))
+        fail_msg("case %llu: with twice the memory %.15g s, the best %.15g", (unsigned long long)seed, doubled, x.doubled);
+    t->won += found.n && found.doubled.time.seconds > 0;
     t->cases++;
     t->legal += x.legal, t->by_memory += x.by_memory, t->priced += found.priced, t->considered += found.considered;
     t->closest = fmax(t->closest, x.closest);
@@ -216,8 +225,8 @@ static void finds_what_all_candidates_have(void **state) {
     for (int i = 0; i < short_or_all(NDP_COUNT(some), ALL); i++)
         check_search(short_or_all(0, 1) ? (uint64_t)i : some[i], &t);
     print_message("  %d searches: %d considered, %d priced; of %d legal candidates %d need more memory; bounds of time "
-                  "reach %.4f\n",
-                  t.cases, t.considered, t.priced, t.legal, t.by_memory, t.closest);
+                  "reach %.4f; twice the memory is faster in %d\n",
+                  t.cases, t.considered, t.priced, t.legal, t.by_memory, t.closest, t.won);
     assert_true(t.by_memory > 0 && t.priced < t.legal);
 }
 
