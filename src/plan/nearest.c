@@ -207,6 +207,7 @@ ndp_status ndp_plan_put_nearest(const ndp_dry_run *d, const ndp_cluster_plan *li
         st = propose_length(&n, &fits);
     ndp_json_close(json, ']');
     if (st == NDP_OK && !any && !fits)
-        ndp_str_add(out, "  none: neither recomputation, rows of one, adamw8bit, adapters, more nodes nor shorter rows\n");
+        ndp_str_add(out,
+                    "  none: neither recomputation, rows of one, adamw8bit, adapters, more nodes nor shorter rows\n");
     return st;
 }

@@ -123,9 +123,8 @@ static void put_run(const ndp_dry_run *d, const ndp_cluster_plan *links, const n
         ndp_json_put_null(o, "run");
         return;
     }
-    int nodes = ndp_plan_nodes(&links->map),
-        saves = 1 + (c->checkpoint.every ? c->train.steps / c->checkpoint.every : 0);
-    double seconds = c->train.steps * t->seconds + saves * save, hours = seconds / 3600;
+    int nodes = ndp_plan_nodes(&links->map), saves = ndp_plan_saves(c);
+    double seconds = ndp_plan_run_seconds(c, t->seconds, save), hours = seconds / 3600;
     ndp_str_addf(out, "%d steps and %d save%s: %.3g h, %.4g tokens, %.4g device-hours", c->train.steps, saves,
                  saves == 1 ? "" : "s", hours, c->train.steps * tokens_of(d->job), hours * d->job->world);
     ndp_json_open(o, "run", '{');
@@ -201,7 +200,7 @@ ndp_status ndp_plan_put_result(const ndp_dry_run *d, const ndp_model *m, ndp_clu
     ndp_status st = add_time(d, m, links, out->report.save, &out->first_seconds, text, results);
     if (st == NDP_OK && !fits)
         st = ndp_plan_put_nearest(d, links, text, results);
-    if (out->n == 1 && out->search.text.length)
+    if (out->search.text.length)
         ndp_str_addf(&results->text, ", %s", out->search.text.data);
     ndp_json_close(results, '}');
     return st;

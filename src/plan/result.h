@@ -21,6 +21,15 @@ static inline bool ndp_plan_fits(const ndp_plan_capacity *c, const ndp_plan_need
 /* Nodes that have a rank, or are before one that has. */
 int ndp_plan_nodes(const ndp_rank_map *m);
 
+/* Of a run of train.steps, without evaluations, whose rows only data say: how many saves it makes, and seconds by those
+ * of a step and of a save. */
+static inline int ndp_plan_saves(const ndp_config *c) {
+    return 1 + (c->checkpoint.every ? c->train.steps / c->checkpoint.every : 0);
+}
+static inline double ndp_plan_run_seconds(const ndp_config *c, double step, double save) {
+    return c->train.steps * step + ndp_plan_saves(c) * save;
+}
+
 /* Appends a block of text and an entry to the list; where it does not fit, the nearest changes that do (nearest.c). */
 ndp_status ndp_plan_put_result(const ndp_dry_run *d, const ndp_model *m, ndp_cluster_plan *links,
                                const ndp_plan_need *need, ndp_plan_output *out);

@@ -7,6 +7,8 @@
  * for a pipeline the schedule and its virtual stages. */
 #include "plan/search.h"
 
+#include "weights/weights.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -341,6 +343,16 @@ static void keep(search *s, const ndp_priced_way *r) {
     s->worst = f->n == s->shown ? f->results[s->shown - 1].time.seconds : INFINITY;
 }
 
+static ndp_status save_of(const ndp_dry_run *d, const ndp_model *m, double *seconds) {
+    ndp_engine *engine;
+    int64_t bytes;
+    NDP_TRY(ndp_plan_engine(d, m, 0, &engine));
+    ndp_status st = ndp_checkpoint_bytes(engine, &bytes);
+    *seconds = st == NDP_OK ? ndp_plan_save_seconds(d, bytes) : 0;
+    ndp_engine_destroy(engine);
+    return st;
+}
+
 /* Builds the programs of a job and replays them. r->need: of its stages' first ranks, and if the step is below `most`,
  * of all that may need more. */
 static ndp_status price_job(const ndp_plan_seek *of, ndp_known_links *known, const ndp_job *j, double room, double most,
@@ -357,8 +369,11 @@ static ndp_status price_job(const ndp_plan_seek *of, ndp_known_links *known, con
     ndp_status st = ndp_dry_run_keep(&d, &m);
     if (st == NDP_OK)
         st = ndp_step_time_of(&d, &m, &own, room, &r->time, &r->need);
-    if (st == NDP_OK && (double)r->need.peak <= room && r->time.seconds < most)
+    bool kept = st == NDP_OK && (double)r->need.peak <= room && r->time.seconds < most;
+    if (kept)
         st = ndp_plan_fullest(&d, &m, &r->need);
+    if (kept && st == NDP_OK)
+        st = save_of(&d, &m, &r->save);
     ndp_dry_run_release(&d);
     ndp_model_release(&m);
     return st;

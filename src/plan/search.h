@@ -22,6 +22,7 @@ typedef struct ndp_priced_way {
     ndp_plan_way c;
     ndp_step_time time;
     ndp_plan_need need;
+    double save; /* seconds of one */
 } ndp_priced_way;
 
 typedef struct ndp_found {
@@ -39,6 +40,25 @@ typedef struct ndp_found {
 NDP_API ndp_status ndp_plan_find(const ndp_plan_seek *of, ndp_found *out);
 /* The step of one candidate again, on the cluster of of->price, which may have changed. */
 ndp_status ndp_plan_price_again(const ndp_plan_seek *of, const ndp_plan_way *c, ndp_step_time *out);
+/* A machine that is searched: a cluster of one size. Stays where it is. */
+typedef struct ndp_searched {
+    ndp_plan_opts o; /* of it alone */
+    int nodes;       /* that o.nodes says; 0: as many as the cluster has */
+    ndp_config way;  /* of the job from which the search starts */
+    ndp_job job;
+    ndp_dry_run d;
+    ndp_cluster_plan links;
+    ndp_device_price price;
+    ndp_plan_seek seek;
+    ndp_found found;
+} ndp_searched;
+/* Seconds of the whole run with one of the results (ndp_plan_run_seconds). */
+double ndp_searched_run(const ndp_searched *s, const ndp_priced_way *r);
+/* Appends text and JSON: the results of `n` machines as one list, the fastest first, then what is said of each.
+ * o->apply gets the first. NDP_ENOMEM, NDP_EIO. */
+ndp_status ndp_plan_report_found(ndp_searched *const *of, int n, const ndp_plan_opts *o, const char *notes,
+                                 ndp_plan_output *out);
+
 /* True where another layout does the same work and sends less: such are not tried. */
 bool ndp_plan_way_dominated(const ndp_layout *l, int micro_batch);
 /* Sets what is chosen in a configuration. */

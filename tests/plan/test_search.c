@@ -206,7 +206,8 @@ static void check_search(uint64_t seed, totals *t) {
                      found.results[i].time.seconds, x.seconds[i]);
     double doubled = found.doubled.time.seconds > 0 ? found.doubled.time.seconds : found.n ? x.seconds[0] : INFINITY;
     if (found.n && (!found.doubled_known || fabs(doubled - x.doubled) > 1e-12 * doubled))
-        fail_msg("case %llu: with twice the memory %.15g s, the best %.15g", (unsigned long long)seed, doubled, x.doubled);
+        fail_msg("case %llu: with twice the memory %.15g s, the best %.15g", (unsigned long long)seed, doubled,
+                 x.doubled);
     t->won += found.n && found.doubled.time.seconds > 0;
     t->cases++;
     t->legal += x.legal, t->by_memory += x.by_memory, t->priced += found.priced, t->considered += found.considered;
