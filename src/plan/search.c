@@ -57,7 +57,7 @@ typedef struct search {
     double room, doubled; /* bytes that a rank may have, of a device and of one with twice the memory; infinite: not
                              known */
     double worst;         /* seconds of the last one shown, once there are as many as that */
-    int shown;
+    int shown, most_priced;
     ndp_found *out;
 } search;
 
@@ -431,7 +431,7 @@ static ndp_status examine(search *s, entry *e) {
 static ndp_status examine_all(search *s, bool *stopped) {
     *stopped = false;
     while (s->n > 0 && s->heap[0].bound < s->worst) {
-        *stopped = s->of->stop && s->of->stop(s->of->user);
+        *stopped = (s->of->stop && s->of->stop(s->of->user)) || s->out->priced >= s->most_priced;
         if (*stopped)
             break;
         entry e = pop(s);
@@ -440,14 +440,17 @@ static ndp_status examine_all(search *s, bool *stopped) {
     return NDP_OK;
 }
 
-/* With twice the memory, candidates that fell may be faster than the first: they are taken up where they fell. */
+/* With twice the memory, candidates that fell may be faster than the first: they are taken up where they fell. Where
+ * more would be priced than before, and many, it is left open. */
 static ndp_status find_doubled(search *s) {
+    enum { FEW = 200 };
     ndp_found *out = s->out, more = {0};
     bool stopped = false;
     s->out = &more;
     s->n = 0;
     s->shown = 1, s->worst = out->results[0].time.seconds;
     s->room = s->doubled;
+    s->most_priced = out->priced > FEW ? out->priced : FEW;
     for (int i = 0; i < s->n_fallen; i++)
         if (s->fallen[i].bound < s->worst)
             NDP_TRY(push(s, &s->fallen[i]));
@@ -472,6 +475,7 @@ ndp_status ndp_plan_find(const ndp_plan_seek *of, ndp_found *out) {
                 .room = INFINITY,
                 .doubled = INFINITY,
                 .shown = NDP_SHOWN,
+                .most_priced = INT32_MAX,
                 .out = out};
     const ndp_plan_capacity c = ndp_plan_capacity_of(of->d, &of->price->links->cluster);
     *out = (ndp_found){0};
