@@ -34,12 +34,16 @@ typedef struct ndp_plan_opts {
     bool (*stop)(void *user);
     void *user;
     const char *apply; /* a path: a search writes the job there with the keys of its first result; NULL: no */
-    /* As many nodes as each of these instead of those that the cluster has, one after the other; `fewest_nodes`: 1, 2,
-     * 4
-     * ... until a search finds a layout that fits. Since 0.2.0. */
+    /* As many nodes as each of these instead of those that the cluster has, one after the other; `fewest_nodes`: 1, 2
+     * and so on, doubled until a search finds a layout that fits, and with which all of train.steps takes at most
+     * `within` seconds (0: any). Since 0.2.0. */
     const int *nodes;
     int n_nodes;
     bool fewest_nodes;
+    double within;
+    /* Clusters that a search tries besides `cluster`: the results of all are one list. Since 0.2.0. */
+    const char *const *other_clusters;
+    int n_other_clusters;
     /* With `cluster`: a run folder of the same model, device and precision. All times are scaled by what its steps took
      * to what their plan says. NULL: none. Since 0.2.0. */
     const char *anchor;
@@ -47,7 +51,7 @@ typedef struct ndp_plan_opts {
 #define NDP_PLAN_OPTS_INIT                                                                                             \
     {                                                                                                                  \
         -1, 0, false, false, NULL, NULL, NULL, NULL, false, false, NULL, false, NULL, 0, false, NULL, NULL, NULL,      \
-            NULL, 0, false, NULL                                                                                       \
+            NULL, 0, false, 0, NULL, 0, NULL                                                                           \
     }
 /* What a run would do and need, for a world of any size, without starting ranks or loading weights: config.json is
  * enough. With `data` the model's weights must exist (NDP_EIO), the tokenizer and all data files are opened, and the

@@ -1,17 +1,19 @@
 /* ndparallel plan: the memory, communication and program of one rank. */
 #include "cli/commands.h"
 
+#include <ctype.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 typedef struct plan_arguments {
     cli_job job;
     ndp_plan_opts plan;
     const char *distribution;
-    cli_list layouts;
-    const char *nodes;
+    cli_list layouts, clusters;
+    const char *nodes, *within;
     int numbers[64]; /* of nodes */
     bool passes;
 } plan_arguments;
@@ -27,8 +29,9 @@ static const cli_option options[] = {
      CLI_INT(plan_arguments, plan.ranks_per_node, 1, 1 << 20)},
     {"cluster", 0, "FILE|NxD:DEVICE",
      "Plan for a cluster.yaml (`ndparallel topology` writes one), or for N nodes of D built-in devices, such as "
-     "2x8:h100-sxm: for its kind of device, whether it fits, which links the bytes take, and how long",
-     CLI_TEXT(plan_arguments, plan.cluster)},
+     "2x8:h100-sxm: for its kind of device, whether it fits, which links the bytes take, and how long; several: with "
+     "--search, whose results are one list",
+     CLI_LIST(plan_arguments, clusters)},
     {"layout", 'l', "AXIS=SIZE,...",
      "A layout instead of the job's, such as tp=8,pp=4; ranks that are left go to dp_shard; may be repeated",
      CLI_LIST(plan_arguments, layouts)},
@@ -39,6 +42,8 @@ static const cli_option options[] = {
     {"nodes", 0, "N,...|auto",
      "So many nodes instead of those of the cluster, one after the other; auto, with --search: the fewest that fit",
      CLI_TEXT(plan_arguments, nodes)},
+    {"within", 0, "TIME", "With --search: the fewest nodes with which the run is done in 24h (90m, 3600s, 2d)",
+     CLI_TEXT(plan_arguments, within)},
     {"anchor", 0, "RUN",
      "With --cluster: scale all times by a run of the same model, device and precision, its measured to its planned "
      "step",
@@ -90,6 +95,52 @@ static void read_nodes(plan_arguments *a, struct argp_state *state) {
     a->plan.nodes = a->numbers;
 }
 
+/* "24h" */
+static void read_within(plan_arguments *a, struct argp_state *state) {
+    static const struct {
+        const char *name;
+        double seconds;
+    } units[] = {{"s", 1}, {"m", 60}, {"h", 3600}, {"d", 86400}};
+    char *unit;
+    double count = strtod(a->within, &unit), *to = &a->plan.within;
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+        *to = strcmp(unit, units[i].name) == 0 ? count * units[i].seconds : *to;
+    if (!isdigit((unsigned char)*a->within) || !(*to > 0 && *to <= 1e12))
+        cli_refuse(state, "--within '%s': expected a time above 0 with its unit, such as 24h, 90m, 3600s or 2d",
+                   a->within);
+    if (!a->plan.search)
+        cli_refuse(state, "--within needs --search");
+    if (a->plan.n_nodes)
+        cli_refuse(state, "--within finds how many nodes are enough: leave out --nodes %s, or write --nodes auto",
+                   a->nodes);
+    a->plan.fewest_nodes = true;
+}
+
+/* True if both are one file: paths of one may differ. */
+static bool is_same_file(const char *a, const char *b) {
+    struct stat one, other;
+    return stat(a, &one) == 0 && stat(b, &other) == 0 && one.st_dev == other.st_dev && one.st_ino == other.st_ino;
+}
+
+static void check_clusters(plan_arguments *a, struct argp_state *state) {
+    ndp_plan_opts *o = &a->plan;
+    o->cluster = a->clusters.n ? a->clusters.items[0] : NULL;
+    o->n_other_clusters = a->clusters.n > 1 ? a->clusters.n - 1 : 0;
+    o->other_clusters = a->clusters.items + (a->clusters.n > 0);
+    if (o->n_other_clusters && !o->search)
+        cli_refuse(state, "--cluster %s and %s: --search compares clusters; add it, or name one", o->cluster,
+                   o->other_clusters[0]);
+    if (o->cluster && o->ranks_per_node)
+        cli_refuse(state,
+                   "--ranks-per-node and --cluster both say how many ranks a node has: leave out one of the two");
+    if (o->search && (!o->cluster || a->layouts.n))
+        cli_refuse(state, "--search needs --cluster, and tries all layouts: leave out --layout");
+    if (a->nodes)
+        read_nodes(a, state);
+    if (a->within)
+        read_within(a, state);
+}
+
 static void check_arguments(void *arguments, struct argp_state *state) {
     plan_arguments *a = arguments;
     const char *how = a->distribution;
@@ -102,17 +153,13 @@ static void check_arguments(void *arguments, struct argp_state *state) {
                                         : "--json");
     if (how && strcmp(how, "block") != 0 && strcmp(how, "cyclic") != 0)
         cli_refuse(state, "--distribution '%s': expected block or cyclic", how);
-    if (a->plan.cluster && a->plan.ranks_per_node)
-        cli_refuse(state,
-                   "--ranks-per-node and --cluster both say how many ranks a node has: leave out one of the two");
-    if (a->plan.search && (!a->plan.cluster || a->layouts.n))
-        cli_refuse(state, "--search needs --cluster, and tries all layouts: leave out --layout");
-    if (a->nodes)
-        read_nodes(a, state);
+    check_clusters(a, state);
     if (a->plan.apply && !a->plan.search)
         cli_refuse(state, "--apply writes what --search finds: add it");
-    if (a->plan.apply && a->job.file && strcmp(a->plan.apply, a->job.file) == 0)
+    if (a->plan.apply && a->job.file && is_same_file(a->plan.apply, a->job.file))
         cli_refuse(state, "--apply %s is the job itself: name another file", a->plan.apply);
+    if (a->plan.anchor && a->plan.n_other_clusters)
+        cli_refuse(state, "--anchor is a run on one machine: give one --cluster");
     if (a->plan.anchor && (!a->plan.cluster || a->plan.program || a->plan.timeline))
         cli_refuse(state, "--anchor scales the times that --cluster says: %s",
                    a->plan.cluster ? "leave out --program and --timeline" : "add it");
@@ -156,6 +203,7 @@ static int run(const cli_command *c, int argc, char **argv) {
     bool debug = a.job.debug;
     cli_job_release(&a.job);
     free(a.layouts.items);
+    free(a.clusters.items);
     return cli_print(st, text, debug);
 }
 

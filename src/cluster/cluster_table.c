@@ -20,7 +20,7 @@ static const char *const shape_words[] = {NDP_LINK_SHAPES(SHAPE_WORD) NULL};
 #define BANDWIDTH "(0, 1e18]"
 #define SECONDS "[0, 60]"
 #define FLOPS "[0, 1e21]"
-#define MONEY "[0, 1e12]"
+#define COST "(0, 1e12]"
 
 /* clang-format off */
 #define LINK_ROWS(section, type) \
@@ -56,8 +56,8 @@ static const ndp_option rows[] = {
 
     {ROW("node", "device", ndp_cluster_file, c.device), TEXT(STATED), HELP "a built-in device, or a key of devices"},
     {ROW("node", "devices", ndp_cluster_file, devices), INT("1", 1, NDP_MOST_NODE_DEVICES), HELP "devices of a node, unless nodes is a list"},
-    {ROW("node", "price", ndp_cluster_file, c.price), NUMBER("0", MONEY), HELP "of a node per hour, in any currency; 0: not stated"},
-    {ROW("node", "power", ndp_cluster_file, c.power), NUMBER("0", MONEY), HELP "of a node, in watts; 0: not stated"},
+    {ROW("node", "price", ndp_cluster_file, c.price), NUMBER(NONE, COST), HELP "of a node per hour, in any currency; none: not stated"},
+    {ROW("node", "power", ndp_cluster_file, c.power), NUMBER(NONE, COST), HELP "of a node, in watts; none: not stated"},
     LINK_ROWS("node.links", ndp_cluster)
     NIC_ROWS("node.nics", ndp_cluster)
 
@@ -169,7 +169,8 @@ ndp_status ndp_cluster_check_name(ndp_yaml *y, struct fy_node *node, const char 
 /* "that of the device, or else 2e-6" */
 static void explain_default(const ndp_option_section *s, const ndp_option *o, ndp_str *out) {
     const char *value = o->value && *o->value ? o->value : NULL;
-    if (strcmp(o->key, "like") == 0)
+    bool cost = strcmp(o->section, "node") == 0 && o->type == NDP_OPTION_NUMBER;
+    if (strcmp(o->key, "like") == 0 || cost)
         ndp_str_add(out, "none");
     else if (s->otherwise)
         ndp_str_addf(out, "%s%s%s", s->otherwise, value ? ", or else " : "", value ? value : "");

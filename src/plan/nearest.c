@@ -1,6 +1,6 @@
 /* What to change where a job does not fit: every proposal is a job whose programs are built, and that fits. A change is
  * tried alone, then with recomputation, with micro-batches of one row, and with both; the first way that fits is
- * listed. */
+ * listed. Shorter rows are as many more, so that a step has as many tokens. */
 #include "plan/result.h"
 
 #include <stdarg.h>
@@ -159,6 +159,23 @@ static ndp_status propose_nodes(const nearest *n, bool *fits) {
     return NDP_OK;
 }
 
+/* The longest rows that fit, of a half, a quarter and so on; so many more of them that a step has as many tokens. */
+static ndp_status propose_length(const nearest *n, bool *fits) {
+    enum { SHORTEST = 16, MOST_ROWS = 1 << 30 };
+    const ndp_job *j = n->d->job;
+    int length = j->config->data.sequence_length;
+    *fits = false;
+    for (int times = 2; !*fits && length % times == 0 && length / times >= SHORTEST; times *= 2) {
+        changes c = {0};
+        if (j->batch.global_batch > MOST_ROWS / times)
+            return NDP_OK;
+        add_key(&c, "data.sequence_length=%d", length / times);
+        add_key(&c, "batch.global_batch_size=%d", j->batch.global_batch * times);
+        NDP_TRY(propose(n, &c, fits));
+    }
+    return NDP_OK;
+}
+
 ndp_status ndp_plan_put_nearest(const ndp_dry_run *d, const ndp_cluster_plan *links, ndp_str *out, ndp_json_out *json) {
     static const struct {
         const char *key;
@@ -185,8 +202,12 @@ ndp_status ndp_plan_put_nearest(const ndp_dry_run *d, const ndp_cluster_plan *li
     }
     if (st == NDP_OK)
         st = propose_nodes(&n, &fits);
+    any |= fits;
+    if (st == NDP_OK)
+        st = propose_length(&n, &fits);
     ndp_json_close(json, ']');
     if (st == NDP_OK && !any && !fits)
-        ndp_str_add(out, "  none: neither recomputation, rows of one, adamw8bit, adapters nor more nodes\n");
+        ndp_str_add(out,
+                    "  none: neither recomputation, rows of one, adamw8bit, adapters, more nodes nor shorter rows\n");
     return st;
 }

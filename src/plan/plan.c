@@ -142,16 +142,15 @@ static ndp_status compare_gpu(const ndp_dry_run *d, int64_t rank_bytes, bool as_
 /* How long a save takes, beside what mpirun leaves for it where a batch system stops a job (launch/launch.c). On one
  * node the ranks have no such limit. The rate of the disk is not known here. */
 static ndp_status save_text(const ndp_dry_run *d, const ndp_engine *engine, ndp_plan_report *report) {
-    const double rate = 1e9; /* bytes/s that it takes from a node */
     char all[16], node[16];
     int64_t bytes;
     NDP_TRY(ndp_checkpoint_bytes(engine, &bytes));
     int world = d->job->world, limit = ndp_stop_seconds();
-    double part = (double)bytes * (d->per_node < world ? d->per_node : world) / world, seconds = part / rate;
+    double seconds = ndp_plan_save_seconds(d, bytes), part = seconds * NDP_SAVE_RATE;
     ndp_json_open(&report->json, "save", '{');
     ndp_json_put_int(&report->json, "bytes", bytes);
     ndp_json_put_int(&report->json, "node_bytes", (int64_t)part);
-    ndp_json_put_number(&report->json, "assumed_rate", rate);
+    ndp_json_put_number(&report->json, "assumed_rate", NDP_SAVE_RATE);
     ndp_json_put_number(&report->json, "seconds", seconds);
     report->save = seconds;
     ndp_json_put_int(&report->json, "limit", limit);
@@ -396,6 +395,10 @@ static ndp_status plan_job(const ndp_job *j, const ndp_plan_opts *o, const char 
     NDP_TRY(check_paths(o));
     if (o->schedule)
         NDP_TRY(ndp_pipeline_write(&j->pipeline, o->schedule));
+    if (out->links) {
+        links = ndp_cluster_plan_of(out->links, j, NULL);
+        return plan_ranks(j, o, data, &links, out);
+    }
     if (o->cluster)
         NDP_TRY(ndp_cluster_plan_open(j, o, &links));
     ndp_status st = plan_ranks(j, o, data, o->cluster ? &links : NULL, out);

@@ -29,16 +29,28 @@ typedef struct ndp_plan_output {
     double first_seconds;                                 /* a step of the first */
     double scale;                                         /* of all times, by the anchor; 1 without one */
     int considered, priced, by_memory, by_rule, by_bound; /* candidates of a search */
-    ndp_json_out search;                                  /* members that only a search has */
+    ndp_json_out search;                                  /* members that only a search has, of the next result */
+    bool filled;                                          /* report.json has the members of a layout */
+    const struct ndp_cluster_plan *links; /* the cluster, which is open already; NULL: the options name it */
 } ndp_plan_output;
 void ndp_plan_report_release(ndp_plan_report *r);
 
 /* Fills all of it with one job (plan.c). */
 ndp_status ndp_plan_report_job(const ndp_job *j, const ndp_plan_opts *o, ndp_plan_output *out);
 
-/* The fastest layouts of a job on a cluster, for as many ranks as c->train.ranks says (search.h). NDP_EINVAL: none
- * fits. */
+/* Changes a job to one that the cluster of the options runs: on its kind of device, and as many ranks as it has, where
+ * nothing says otherwise. NDP_EINVAL: there is no such cluster. */
+ndp_status ndp_plan_take_cluster(const ndp_plan_opts *o, ndp_config *c);
+/* The fastest layouts of a job on the clusters of the options, in each of their sizes (search_machines.c). NDP_EINVAL:
+ * none fits. */
 ndp_status ndp_plan_search(const ndp_config *c, const ndp_plan_opts *o, ndp_plan_output *out);
+
+/* Seconds of a save of so many bytes, of all ranks, if the disk takes NDP_SAVE_RATE from each node. */
+#define NDP_SAVE_RATE 1e9
+static inline double ndp_plan_save_seconds(const ndp_dry_run *d, int64_t bytes) {
+    int world = d->job->world;
+    return (double)bytes * (d->per_node < world ? d->per_node : world) / world / NDP_SAVE_RATE;
+}
 
 /* "model", "layout", "batch" */
 void ndp_plan_put_job(ndp_json_out *o, const ndp_job *j);

@@ -1,4 +1,5 @@
-/* The ways in which a job is planned: as it is, on a cluster, in several layouts, or in the fastest ones (search.h). */
+/* The ways in which a job is planned: as it is, on a cluster, in several layouts, or in the fastest ones
+ * (search_machines.c). */
 #include "job/job_shown.h"
 #include "plan/anchor.h"
 #include "plan/micro_batch.h"
@@ -8,8 +9,7 @@
 
 /* ---- ways of a job: on a cluster, in several layouts ---- */
 
-/* The job as a cluster runs it: on its kind of device, and as many ranks as it has, where nothing says otherwise. */
-static ndp_status take_cluster(const ndp_plan_opts *o, ndp_config *c) {
+ndp_status ndp_plan_take_cluster(const ndp_plan_opts *o, ndp_config *c) {
     ndp_cluster cluster;
     NDP_CHECK(!o->ranks_per_node, "--ranks-per-node and --cluster both say how many ranks a node has: leave out one of "
                                   "the two");
@@ -53,16 +53,16 @@ static ndp_status plan_way(const ndp_config *c, const ndp_plan_opts *o, const ch
     if (!o->cluster && !layout)
         return plan_config(c, o, out);
     NDP_TRY(ndp_config_copy(c, &way));
-    ndp_status st = o->cluster ? take_cluster(o, &way) : NDP_OK;
+    ndp_status st = o->cluster ? ndp_plan_take_cluster(o, &way) : NDP_OK;
     if (st == NDP_OK && layout)
         st = take_layout(layout, &way);
     if (st == NDP_OK)
-        st = (o->search ? ndp_plan_search : plan_config)(&way, o, out);
+        st = plan_config(&way, o, out);
     ndp_config_release(&way);
     return st;
 }
 
-/* Plans one way with members of its own; those of the first that can be planned stay. */
+/* Plans one way with members of its own; those of the first stay. */
 static ndp_status plan_one(const ndp_config *c, const ndp_plan_opts *o, const char *layout, ndp_json_out *first,
                            ndp_plan_output *out) {
     out->report.json = (ndp_json_out){0};
@@ -87,32 +87,25 @@ static ndp_status plan_layouts(const ndp_config *c, const ndp_plan_opts *o, ndp_
     return st;
 }
 
-/* A block for each number of nodes. What a search does not find for one may be there for more. */
+/* A block for each number of nodes. */
 static ndp_status plan_nodes(const ndp_config *c, const ndp_plan_opts *o, ndp_json_out *first, ndp_plan_output *out) {
     ndp_plan_opts one = *o;
-    ndp_status st = NDP_OK;
     one.n_nodes = 1;
-    for (int i = 0; o->fewest_nodes ? 1 << i <= NDP_MOST_NODES : i < o->n_nodes; i++) {
-        int nodes = o->fewest_nodes ? 1 << i : o->nodes[i];
-        bool found = first->text.data != NULL;
-        one.nodes = &nodes;
-        ndp_str_addf(&out->report.text, "%s%d node%s\n", i ? "\n" : "", nodes, nodes == 1 ? "" : "s");
-        st = plan_layouts(c, &one, first, out);
-        if (st == NDP_OK && o->fewest_nodes)
-            break;
-        if (st != NDP_OK && !(st == NDP_EINVAL && o->search))
-            return st;
-        if (st != NDP_OK) {
-            ndp_str_addf(&out->report.text, "%s\n", ndp_error_message());
-            st = found || i + 1 < o->n_nodes || o->fewest_nodes ? NDP_OK : st;
-        }
+    for (int i = 0; i < o->n_nodes; i++) {
+        one.nodes = &o->nodes[i];
+        ndp_str_addf(&out->report.text, "%s%d node%s\n", i ? "\n" : "", o->nodes[i], o->nodes[i] == 1 ? "" : "s");
+        NDP_TRY(plan_layouts(c, &one, first, out));
     }
-    return first->text.data ? NDP_OK : st;
+    return NDP_OK;
 }
 
 static ndp_status plan_all(const ndp_config *c, const ndp_plan_opts *o, ndp_plan_output *out) {
     ndp_json_out first = {0};
-    ndp_status st = (o->n_nodes || o->fewest_nodes ? plan_nodes : plan_layouts)(c, o, &first, out);
+    if (o->search) {
+        ndp_json_open(&out->report.json, NULL, '{');
+        return ndp_plan_search(c, o, out);
+    }
+    ndp_status st = (o->n_nodes ? plan_nodes : plan_layouts)(c, o, &first, out);
     out->report.json = first;
     return st;
 }
@@ -124,7 +117,7 @@ static ndp_status take_anchor(const ndp_config *c, const ndp_plan_opts *o, ndp_p
     ndp_config way;
     ndp_plan_anchor a;
     NDP_TRY(ndp_config_copy(c, &way));
-    ndp_status st = take_cluster(o, &way);
+    ndp_status st = ndp_plan_take_cluster(o, &way);
     if (st == NDP_OK)
         st = ndp_plan_anchor_read(&way, o, &a);
     ndp_config_release(&way);
@@ -142,8 +135,10 @@ static ndp_status take_anchor(const ndp_config *c, const ndp_plan_opts *o, ndp_p
     return NDP_OK;
 }
 
-static void put_results(const ndp_json_out *anchor, ndp_plan_output *out) {
+static void put_results(const ndp_plan_opts *o, const ndp_json_out *anchor, ndp_plan_output *out) {
     ndp_json_put_int(&out->report.json, "version", 1); /* of the members of a cluster */
+    if (o->within > 0)
+        ndp_json_put_number(&out->report.json, "within_seconds", o->within);
     ndp_str_add(&out->report.json.text, anchor->text.data ? anchor->text.data : "");
     ndp_json_put_int(&out->report.json, "considered", out->considered ? out->considered : out->n);
     ndp_json_put_int(&out->report.json, "priced", out->considered ? out->priced : out->n);
@@ -168,17 +163,26 @@ ndp_status ndp_plan(const ndp_config *c, const ndp_plan_opts *o, char **text) {
               "numbers of nodes are those of a cluster, which is not named");
     NDP_CHECK(!o->fewest_nodes || o->search,
               "the fewest nodes are those on which a search finds a layout: ask for one");
+    NDP_CHECK(o->n_other_clusters == 0 || o->search,
+              "%d clusters are compared by a search: ask for one, or give one "
+              "cluster",
+              o->n_other_clusters + 1);
+    NDP_CHECK(o->within == 0 || (o->within > 0 && o->fewest_nodes),
+              "a run is done within some time on the fewest nodes that do it: ask for these");
+    NDP_CHECK(o->within == 0 || c->train.epochs == 0,
+              "train.epochs: how long a run of epochs takes only its data say; set train.steps");
     NDP_CHECK(o->n_nodes <= 1 || (!o->apply && !o->timeline && !o->schedule && !o->layout_picture),
               "%d numbers of nodes would write the same file: give one", o->n_nodes);
     NDP_CHECK(o->n_layouts <= 1 || (!o->schedule && !o->timeline && !o->layout_picture),
               "%d layouts would write the same file: give one --layout", o->n_layouts);
+    NDP_CHECK(!o->anchor || o->n_other_clusters == 0, "an anchor is a run on one machine: give one cluster");
     NDP_CHECK(!o->anchor || (o->cluster && !o->program && !o->timeline),
               "an anchor scales the times of a plan on a cluster, and neither programs nor a timeline have such times");
     ndp_status st = o->anchor ? take_anchor(c, o, &out, &anchor) : NDP_OK;
     if (st == NDP_OK)
         st = plan_all(c, o, &out);
     if (st == NDP_OK && o->cluster)
-        put_results(&anchor, &out);
+        put_results(o, &anchor, &out);
     ndp_str_release(&anchor.text);
     ndp_json_close(&out.report.json, '}');
     char *whole = st == NDP_OK ? ndp_str_detach(o->json ? &out.report.json.text : &out.report.text) : NULL;

@@ -131,7 +131,7 @@ static ndp_status find_extras(const ndp_dry_run *d, const ndp_device_price *pric
     int steps = c->train.epochs > 0 ? rows->steps : c->train.steps, every = c->train.eval_every;
     ndp_step_time pass;
     *out = (run_extras){.steps = steps, .pass = NAN, .evaluation = NAN};
-    out->saves = 1 + (c->checkpoint.every ? steps / c->checkpoint.every : 0);
+    out->saves = ndp_plan_saves(c, steps);
     if (steps == 0 || (c->data.validation_fraction == 0 && c->data.validation_files.n == 0))
         return NDP_OK;
     out->evaluations = every ? (steps + every - 1) / every : 1; /* also after the last step */
@@ -262,7 +262,7 @@ ndp_status ndp_plan_put_result(const ndp_dry_run *d, const ndp_model *m, ndp_clu
     ndp_status st = add_time(d, m, links, out);
     if (st == NDP_OK && !fits)
         st = ndp_plan_put_nearest(d, links, text, results);
-    if (out->n == 1 && out->search.text.length)
+    if (out->search.text.length)
         ndp_str_addf(&results->text, ", %s", out->search.text.data);
     ndp_json_close(results, '}');
     return st;

@@ -21,12 +21,17 @@ static inline bool ndp_plan_fits(const ndp_plan_capacity *c, const ndp_plan_need
 /* Nodes that have a rank, or are before one that has. */
 int ndp_plan_nodes(const ndp_rank_map *m);
 
+/* Of a run of so many steps: how many saves it makes. */
+static inline int ndp_plan_saves(const ndp_config *c, int steps) {
+    return 1 + (c->checkpoint.every ? steps / c->checkpoint.every : 0);
+}
+
 /* Appends a block of text and an entry to the list; where it does not fit, the nearest changes that do (nearest.c). */
 ndp_status ndp_plan_put_result(const ndp_dry_run *d, const ndp_model *m, ndp_cluster_plan *links,
                                const ndp_plan_need *need, ndp_plan_output *out);
 
 /* Tries changes of a job that does not fit, each by building the programs that would run, and appends those that do:
- * less kept for the backward, smaller micro-batches, smaller states, adapters, more nodes. */
+ * less kept for the backward, smaller micro-batches, smaller states, adapters, more nodes, shorter rows. */
 ndp_status ndp_plan_put_nearest(const ndp_dry_run *d, const ndp_cluster_plan *links, ndp_str *out, ndp_json_out *json);
 
 #endif

@@ -7,6 +7,8 @@
  * for a pipeline the schedule and its virtual stages. */
 #include "plan/search.h"
 
+#include "weights/weights.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,8 +51,13 @@ typedef struct search {
     entry *heap;
     int n;
     int64_t capacity;
-    double room;  /* bytes that a rank may have; infinite: not known */
-    double worst; /* seconds of the last one shown, once there are as many as that */
+    entry *fallen; /* those that twice the memory would let in, as they were when they fell */
+    int n_fallen;
+    int64_t fallen_capacity;
+    double room, doubled; /* bytes that a rank may have, of a device and of one with twice the memory; infinite: not
+                             known */
+    double worst;         /* seconds of the last one shown, once there are as many as that */
+    int shown, most_priced;
     ndp_found *out;
 } search;
 
@@ -207,9 +214,14 @@ void ndp_plan_way_apply(const ndp_plan_way *c, ndp_config *to) {
     to->pipeline.virtual_stages = c->virtual_stages;
 }
 
-static void fell_for_memory(search *s, const ndp_plan_way *c, double bytes) {
+static ndp_status fell_for_memory(search *s, const entry *e, double bytes) {
     if (s->out->by_memory++ == 0 || bytes < s->out->least_bytes)
-        s->out->least = *c, s->out->least_bytes = bytes;
+        s->out->least = e->c, s->out->least_bytes = bytes;
+    if (bytes > s->doubled || e->bound >= s->worst || s->room == s->doubled)
+        return NDP_OK;
+    NDP_TRY(ndp_array_reserve(&s->fallen, &s->fallen_capacity, s->n_fallen + 1, sizeof *s->fallen));
+    s->fallen[s->n_fallen++] = *e;
+    return NDP_OK;
 }
 
 static ndp_status cut_of(search *s, const entry *e, bool counted, const ndp_cut_cost **out) {
@@ -227,13 +239,10 @@ static ndp_status bound_one(search *s, entry *e) {
     const ndp_cut_cost *u;
     NDP_TRY(cut_of(s, e, false, &u));
     double bytes = ndp_least_bytes(s->of->d, u, &e->c, ndp_mean_held(u, &e->c));
-    if (bytes > s->room) {
-        fell_for_memory(s, &e->c, bytes);
-        return NDP_OK;
-    }
-    NDP_TRY(ndp_least_seconds(&s->bounds, u, &e->c, &e->bound));
+    if (bytes <= fmax(s->room, s->doubled))
+        NDP_TRY(ndp_least_seconds(&s->bounds, u, &e->c, &e->bound));
     e->level = BOUND;
-    return push(s, e);
+    return bytes > s->room ? fell_for_memory(s, e, bytes) : push(s, e);
 }
 
 /* All candidates of a cut. */
@@ -319,23 +328,29 @@ static ndp_status count(search *s, entry *e) {
         return breaks_a_rule(s);
     NDP_TRY(st);
     e->bytes = 0.98 * least_of(s, e, u, held); /* stages may differ from those of the job */
-    if (e->bytes > s->room) {
-        fell_for_memory(s, &e->c, e->bytes);
-        return NDP_OK;
-    }
     e->bound = fmax(e->bound, fmax(seconds, pipeline));
     e->level = COUNTED;
-    return push(s, e);
+    return e->bytes > s->room ? fell_for_memory(s, e, e->bytes) : push(s, e);
 }
 
 /* Keeps the results in the order of their times; the slowest gives way where there are as many as are shown. */
 static void keep(search *s, const ndp_priced_way *r) {
     ndp_found *f = s->out;
-    int at = f->n < NDP_SHOWN ? f->n++ : NDP_SHOWN - 1;
+    int at = f->n < s->shown ? f->n++ : s->shown - 1;
     for (; at > 0 && f->results[at - 1].time.seconds > r->time.seconds; at--)
         f->results[at] = f->results[at - 1];
     f->results[at] = *r;
-    s->worst = f->n == NDP_SHOWN ? f->results[NDP_SHOWN - 1].time.seconds : INFINITY;
+    s->worst = f->n == s->shown ? f->results[s->shown - 1].time.seconds : INFINITY;
+}
+
+static ndp_status save_of(const ndp_dry_run *d, const ndp_model *m, double *seconds) {
+    ndp_engine *engine;
+    int64_t bytes;
+    NDP_TRY(ndp_plan_engine(d, m, 0, &engine));
+    ndp_status st = ndp_checkpoint_bytes(engine, &bytes);
+    *seconds = st == NDP_OK ? ndp_plan_save_seconds(d, bytes) : 0;
+    ndp_engine_destroy(engine);
+    return st;
 }
 
 /* Builds the programs of a job and replays them. r->need: of its stages' first ranks, and if the step is below `most`,
@@ -354,8 +369,11 @@ static ndp_status price_job(const ndp_plan_seek *of, ndp_known_links *known, con
     ndp_status st = ndp_dry_run_keep(&d, &m);
     if (st == NDP_OK)
         st = ndp_step_time_of(&d, &m, &own, room, &r->time, &r->need);
-    if (st == NDP_OK && (double)r->need.peak <= room && r->time.seconds < most)
+    bool kept = st == NDP_OK && (double)r->need.peak <= room && r->time.seconds < most;
+    if (kept)
         st = ndp_plan_fullest(&d, &m, &r->need);
+    if (kept && st == NDP_OK)
+        st = save_of(&d, &m, &r->save);
     ndp_dry_run_release(&d);
     ndp_model_release(&m);
     return st;
@@ -364,10 +382,8 @@ static ndp_status price_job(const ndp_plan_seek *of, ndp_known_links *known, con
 static ndp_status price(search *s, const entry *e, const ndp_job *j) {
     ndp_priced_way r = {.c = e->c};
     const surplus *more = surplus_of(s, e);
-    if (more && e->bytes + 0.98 * more->bytes > s->room) {
-        fell_for_memory(s, &e->c, e->bytes + 0.98 * more->bytes);
-        return NDP_OK;
-    }
+    if (more && e->bytes + 0.98 * more->bytes > s->room)
+        return fell_for_memory(s, e, e->bytes + 0.98 * more->bytes);
     s->out->priced++;
     ndp_status st = price_job(s->of, &s->links, j, s->room, s->worst, &r);
     if (st != NDP_OK && st != NDP_ENOMEM && st != NDP_EBUG)
@@ -375,8 +391,8 @@ static ndp_status price(search *s, const entry *e, const ndp_job *j) {
     NDP_TRY(st);
     NDP_TRY(note_surplus(s, e, (double)r.need.peak));
     if ((double)r.need.peak > s->room)
-        fell_for_memory(s, &e->c, (double)r.need.peak);
-    else if (r.time.seconds < s->worst)
+        return fell_for_memory(s, e, (double)r.need.peak);
+    if (r.time.seconds < s->worst)
         keep(s, &r);
     return NDP_OK;
 }
@@ -412,23 +428,62 @@ static ndp_status examine(search *s, entry *e) {
 
 /* ---- the whole ---- */
 
+static ndp_status examine_all(search *s, bool *stopped) {
+    *stopped = false;
+    while (s->n > 0 && s->heap[0].bound < s->worst) {
+        *stopped = (s->of->stop && s->of->stop(s->of->user)) || s->out->priced >= s->most_priced;
+        if (*stopped)
+            break;
+        entry e = pop(s);
+        NDP_TRY(examine(s, &e));
+    }
+    return NDP_OK;
+}
+
+/* With twice the memory, candidates that fell may be faster than the first: they are taken up where they fell. Where
+ * more would be priced than before, and many, it is left open. */
+static ndp_status find_doubled(search *s) {
+    enum { FEW = 200 };
+    ndp_found *out = s->out, more = {0};
+    bool stopped = false;
+    s->out = &more;
+    s->n = 0;
+    s->shown = 1, s->worst = out->results[0].time.seconds;
+    s->room = s->doubled;
+    s->most_priced = out->priced > FEW ? out->priced : FEW;
+    for (int i = 0; i < s->n_fallen; i++)
+        if (s->fallen[i].bound < s->worst)
+            NDP_TRY(push(s, &s->fallen[i]));
+    ndp_status st = examine_all(s, &stopped);
+    s->out = out;
+    out->doubled = more.results[0];
+    out->doubled_known = !stopped;
+    return st;
+}
+
+static ndp_status find_both(search *s) {
+    NDP_TRY(list_layouts(s, (ndp_layout)NDP_LAYOUT_ONE, 0, s->of->d->job->world));
+    NDP_TRY(examine_all(s, &s->out->stopped));
+    s->out->by_bound = s->n;
+    return s->out->n && !s->out->stopped ? find_doubled(s) : NDP_OK;
+}
+
 ndp_status ndp_plan_find(const ndp_plan_seek *of, ndp_found *out) {
-    search s = {.of = of, .bounds = {.d = of->d, .price = of->price}, .worst = INFINITY, .room = INFINITY, .out = out};
+    search s = {.of = of,
+                .bounds = {.d = of->d, .price = of->price},
+                .worst = INFINITY,
+                .room = INFINITY,
+                .doubled = INFINITY,
+                .shown = NDP_SHOWN,
+                .most_priced = INT32_MAX,
+                .out = out};
     const ndp_plan_capacity c = ndp_plan_capacity_of(of->d, &of->price->links->cluster);
     *out = (ndp_found){0};
     if (c.bytes)
-        s.room = (double)(c.bytes - c.runtime);
+        s.room = (double)(c.bytes - c.runtime), s.doubled = s.room + (double)c.bytes;
     NDP_TRY(ndp_config_copy(of->d->job->config, &s.way));
     of->price->links->shared = &s.links;
-    ndp_status st = list_layouts(&s, (ndp_layout)NDP_LAYOUT_ONE, 0, of->d->job->world);
-    while (st == NDP_OK && s.n > 0 && s.heap[0].bound < s.worst) {
-        out->stopped = of->stop && of->stop(of->user);
-        if (out->stopped)
-            break;
-        entry e = pop(&s);
-        st = examine(&s, &e);
-    }
-    out->by_bound = s.n;
+    ndp_status st = find_both(&s);
     of->price->links->shared = NULL;
     ndp_search_bounds_release(&s.bounds);
     free(s.layouts.items);
@@ -436,5 +491,6 @@ ndp_status ndp_plan_find(const ndp_plan_seek *of, ndp_found *out) {
     ndp_known_links_release(&s.links);
     ndp_config_release(&s.way);
     free(s.heap);
+    free(s.fallen);
     return st;
 }

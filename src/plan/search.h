@@ -22,12 +22,15 @@ typedef struct ndp_priced_way {
     ndp_plan_way c;
     ndp_step_time time;
     ndp_plan_need need;
+    double save; /* seconds of one */
 } ndp_priced_way;
 
 typedef struct ndp_found {
     ndp_priced_way results[NDP_SHOWN]; /* that fit, the fastest first */
     int n;
-    bool stopped;                                         /* before all that may be among them were priced */
+    ndp_priced_way doubled; /* faster than all of them with twice the memory; seconds 0: none is */
+    bool stopped;           /* before all that may be among them were priced */
+    bool doubled_known;     /* that was not stopped, nor left out */
     int considered, priced, by_memory, by_rule, by_bound; /* candidates; those that fell, by what */
     ndp_plan_way least; /* of those that need more memory, the one that needs the least */
     double least_bytes;
@@ -37,6 +40,26 @@ typedef struct ndp_found {
 NDP_API ndp_status ndp_plan_find(const ndp_plan_seek *of, ndp_found *out);
 /* The step of one candidate again, on the cluster of of->price, which may have changed. */
 ndp_status ndp_plan_price_again(const ndp_plan_seek *of, const ndp_plan_way *c, ndp_step_time *out);
+/* A machine that is searched: a cluster of one size. Stays where it is. */
+typedef struct ndp_searched {
+    ndp_plan_opts o; /* of it alone */
+    int nodes;       /* that o.nodes says; 0: as many as the cluster has */
+    ndp_config way;  /* of the job from which the search starts */
+    ndp_job job;
+    ndp_dry_run d;
+    ndp_cluster_plan links;
+    ndp_device_price price;
+    ndp_plan_seek seek;
+    ndp_found found; /* times by the anchor */
+    double scale;    /* that they had; 1 without an anchor */
+} ndp_searched;
+/* Seconds of a run of train.steps with one of the results, without evaluations, whose rows only data say. */
+double ndp_searched_run(const ndp_searched *s, const ndp_priced_way *r);
+/* Appends text and JSON: the results of `n` machines as one list, the fastest first, then what is said of each.
+ * o->apply gets the first. NDP_ENOMEM, NDP_EIO. */
+ndp_status ndp_plan_report_found(ndp_searched *const *of, int n, const ndp_plan_opts *o, const char *notes,
+                                 ndp_plan_output *out);
+
 /* True where another layout does the same work and sends less: such are not tried. */
 bool ndp_plan_way_dominated(const ndp_layout *l, int micro_batch);
 /* Sets what is chosen in a configuration. */

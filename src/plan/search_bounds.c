@@ -24,6 +24,7 @@ void ndp_search_bounds_release(ndp_search_bounds *b) {
     free(b->costs);
     free(b->rates);
     free(b->pipes);
+    free(b->updates);
     *b = (ndp_search_bounds){0};
 }
 
@@ -247,8 +248,11 @@ static double pipeline_factor(const ndp_plan_way *c) {
 
 ndp_status ndp_least_seconds(ndp_search_bounds *b, const ndp_cut_cost *u, const ndp_plan_way *c, double *out) {
     double sent, pp = c->layout.size[NDP_PP];
+    ndp_update_cost update;
     NDP_TRY(least_sent(b, u, c, &sent));
-    *out = fmax(c->accumulation * u->seconds / pp * pipeline_factor(c), sent) + b->price->facts->fixed;
+    NDP_TRY(ndp_first_update(b, c, &update));
+    *out =
+        fmax(c->accumulation * u->seconds / pp * pipeline_factor(c) + update.all / pp, sent) + b->price->facts->fixed;
     return NDP_OK;
 }
 
@@ -258,6 +262,7 @@ typedef struct ndp_pipe_time {
     int pp, schedule, virtual_stages, micro_batches;
     double seconds; /* negative: there is no such schedule */
     ndp_rank_held held;
+    int inner; /* units of the rank that has the fewest, without the first and the last of the model */
 } ndp_pipe_time;
 
 static bool same_pipe(const ndp_pipe_time *a, const ndp_pipe_time *b) {
@@ -290,6 +295,19 @@ static ndp_status grow_pipes(ndp_search_bounds *b) {
     free(b->pipes);
     b->pipes = larger.pipes, b->slots = larger.slots;
     return NDP_OK;
+}
+
+/* Of the rank that has the fewest. */
+static int fewest_inner(const ndp_pipeline *p, const ndp_cut_cost *u, const int *first) {
+    int fewest = u->n_units;
+    for (int r = 0; r < p->ranks; r++) {
+        int own = 0;
+        for (int s = 0; s < p->stages; s++)
+            for (int k = first[s]; k < first[s + 1]; k++)
+                own += p->rank_of[s] == r && k > 0 && k < u->n_units - 1;
+        fewest = own < fewest ? own : fewest;
+    }
+    return fewest;
 }
 
 /* Walks each rank's row: a forward keeps a micro-batch's values until its last gradient. */
@@ -332,8 +350,7 @@ static double busiest_rank(const ndp_pipeline *p, double *const of[3]) {
 
 /* Replays a table whose stages have the units that a job would give them, where messages take no time. The last unit of
  * a stage is computed again while its gradient is on its way: that is in the work of the rank alone. */
-static ndp_status replay_table(const ndp_pipeline *p, const ndp_cut_cost *u, const ndp_model *m, double *seconds,
-                               ndp_rank_held *held) {
+static ndp_status replay_table(const ndp_pipeline *p, const ndp_cut_cost *u, const ndp_model *m, ndp_pipe_time *out) {
     ndp_pipeline_times t;
     double *costs = calloc(3 * (size_t)p->stages, sizeof *costs);
     int *first = calloc((size_t)p->stages + 1, sizeof *first);
@@ -353,8 +370,9 @@ static ndp_status replay_table(const ndp_pipeline *p, const ndp_cut_cost *u, con
     if (st == NDP_OK)
         st = ndp_pipeline_replay(p, &(ndp_pipeline_costs){of[0], of[1], of[2], 0}, &t);
     if (st == NDP_OK) {
-        *seconds = fmax(t.makespan, work);
-        *held = most_held(p, u, first);
+        out->seconds = fmax(t.makespan, work);
+        out->held = most_held(p, u, first);
+        out->inner = fewest_inner(p, u, first);
         ndp_pipeline_times_release(&t);
     }
     free(costs);
@@ -364,14 +382,16 @@ static ndp_status replay_table(const ndp_pipeline *p, const ndp_cut_cost *u, con
 
 ndp_status ndp_least_pipeline(ndp_search_bounds *b, const ndp_cut_cost *u, const ndp_plan_way *c, double *seconds,
                               ndp_rank_held *held) {
-    ndp_pipe_time key = {u, c->layout.size[NDP_PP], c->schedule, c->virtual_stages, c->accumulation, -1, {0, 0}};
+    ndp_pipe_time key = {u, c->layout.size[NDP_PP], c->schedule, c->virtual_stages, c->accumulation, -1, {0, 0}, 0};
+    ndp_update_cost update;
     ndp_pipeline table;
+    NDP_TRY(ndp_first_update(b, c, &update));
     NDP_TRY(grow_pipes(b));
     ndp_pipe_time *slot = slot_of(b, &key);
     if (!slot->of) {
         ndp_status st = ndp_pipeline_make(c->schedule, key.pp, key.virtual_stages, key.micro_batches, &table);
         if (st == NDP_OK) {
-            st = replay_table(&table, u, &b->whole, &key.seconds, &key.held);
+            st = replay_table(&table, u, &b->whole, &key);
             ndp_pipeline_release(&table);
         }
         if (st == NDP_ENOMEM || st == NDP_EBUG)
@@ -380,7 +400,7 @@ ndp_status ndp_least_pipeline(ndp_search_bounds *b, const ndp_cut_cost *u, const
         *slot = key;
         b->n_pipes++;
     }
-    *seconds = 0.99 * slot->seconds;
+    *seconds = 0.99 * slot->seconds + fmax(slot->inner - 1, 0) * update.inner;
     *held = slot->held;
     return slot->seconds >= 0 ? NDP_OK : NDP_FAIL(NDP_EINVAL, "there is no such schedule");
 }

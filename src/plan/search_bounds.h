@@ -33,6 +33,13 @@ typedef struct ndp_cut_cost {
     double inner;                     /* of them, those of the smallest unit that is neither the first nor the last */
 } ndp_cut_cost;
 
+/* Seconds in which the first owner of slices transforms whole matrices in an update (search_update.c): of all units; of
+ * the unit that takes the least, neither the first nor the last. */
+typedef struct ndp_update_cost {
+    int tp, shards;
+    double all, inner;
+} ndp_update_cost;
+
 /* What was found out for bounds: costs, rates of groups, cuts into stages, and how long schedules take. */
 typedef struct ndp_search_bounds {
     const ndp_dry_run *d; /* of a job that differs from candidates in what these say */
@@ -42,14 +49,18 @@ typedef struct ndp_search_bounds {
     struct ndp_pipe_time *pipes; /* by hash: `slots` of them, n_pipes in use */
     ndp_model whole;             /* of a micro-batch of `whole_rows`; 0: none */
     int64_t whole_rows;
-    int n, n_rates, n_pipes, slots;
-    int64_t capacity, rate_capacity;
+    ndp_update_cost *updates;
+    int n, n_rates, n_pipes, slots, n_updates;
+    int64_t capacity, rate_capacity, update_capacity;
 } ndp_search_bounds;
 void ndp_search_bounds_release(ndp_search_bounds *b);
 
 /* Finds or makes the costs of a cut, of which cp, sp, tp, rows and recompute are given. *out belongs to the
  * list. NDP_ENOMEM, NDP_EBUG. */
 ndp_status ndp_cut_cost_of(ndp_search_bounds *b, const ndp_cut_cost *cut, const ndp_cut_cost **out);
+
+/* Once some cut has costs. NDP_ENOMEM, NDP_EBUG. */
+ndp_status ndp_first_update(ndp_search_bounds *b, const ndp_plan_way *c, ndp_update_cost *out);
 
 /* What the rank of a pipeline has that keeps the most for its backward. */
 typedef struct ndp_rank_held {
@@ -59,11 +70,11 @@ typedef struct ndp_rank_held {
 ndp_rank_held ndp_mean_held(const ndp_cut_cost *u, const ndp_plan_way *c);
 /* Bytes that a rank has at least which keeps so much: besides its part of weights, gradients and states. */
 double ndp_least_bytes(const ndp_dry_run *d, const ndp_cut_cost *u, const ndp_plan_way *c, ndp_rank_held held);
-/* Seconds that a step takes at least: the mean work of the ranks of a pipeline and half of what its ends wait, or what
- * a rank sends for weights and gradients. NDP_ENOMEM. */
+/* Seconds that a step takes at least: the mean work of the ranks of a pipeline, their updates and half of what its ends
+ * wait, or what a rank sends for weights and gradients. NDP_ENOMEM. */
 ndp_status ndp_least_seconds(ndp_search_bounds *b, const ndp_cut_cost *u, const ndp_plan_way *c, double *out);
-/* The same by the table of the candidate's schedule, less the hundredth by which its stages may differ; *held: of the
- * rank that keeps the most. NDP_EINVAL: there is no such schedule; NDP_ENOMEM. */
+/* The same by the table of the candidate's schedule, less the hundredth and the unit by which its stages may differ;
+ * *held: of the rank that keeps the most. NDP_EINVAL: there is no such schedule; NDP_ENOMEM. */
 ndp_status ndp_least_pipeline(ndp_search_bounds *b, const ndp_cut_cost *u, const ndp_plan_way *c, double *seconds,
                               ndp_rank_held *held);
 

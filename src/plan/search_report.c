@@ -1,4 +1,4 @@
-/* The search as text and JSON: the fastest layouts, each planned as `plan` plans any job. */
+/* Searches as text and JSON: the fastest layouts of one machine or of several, each planned as `plan` plans any job. */
 #include "plan/plan_report.h"
 #include "plan/search.h"
 
@@ -18,14 +18,52 @@ static int axes_of(const ndp_plan_way *c) {
     return n + (c->recompute != NDP_RECOMPUTE_NONE);
 }
 
+static bool comes_before(const ndp_priced_way *fastest, const ndp_priced_way *a, const ndp_priced_way *b) {
+    bool tied = equal(fastest, a) && equal(fastest, b);
+    return tied && axes_of(&a->c) != axes_of(&b->c) ? axes_of(&a->c) < axes_of(&b->c)
+                                                    : a->time.seconds < b->time.seconds;
+}
+
+/* Those of a machine, which are sorted by time. */
 static void simpler_first(ndp_found *f) {
     const ndp_priced_way fastest = f->results[0];
-    for (int i = 1; i < f->n && equal(&fastest, &f->results[i]); i++)
-        for (int k = i; k > 0 && axes_of(&f->results[k].c) < axes_of(&f->results[k - 1].c); k--) {
-            const ndp_priced_way moved = f->results[k];
-            f->results[k] = f->results[k - 1];
-            f->results[k - 1] = moved;
+    for (int i = 1; i < f->n; i++) {
+        const ndp_priced_way moved = f->results[i];
+        int at = i;
+        for (; at > 0 && comes_before(&fastest, &moved, &f->results[at - 1]); at--)
+            f->results[at] = f->results[at - 1];
+        f->results[at] = moved;
+    }
+}
+
+/* A result of a machine, in the list of all. */
+typedef struct listed_way {
+    ndp_searched *of;
+    const ndp_priced_way *r;
+} listed_way;
+
+/* Fills `out` with the results of all machines; returns how many. */
+static int list_results(ndp_searched *const *of, int n, listed_way *out) {
+    const ndp_priced_way *fastest = &of[0]->found.results[0];
+    int total = 0;
+    for (int i = 0; i < n; i++)
+        for (int k = 0; k < of[i]->found.n; k++)
+            if (of[i]->found.results[k].time.seconds < fastest->time.seconds)
+                fastest = &of[i]->found.results[k];
+    for (int i = 0; i < n; i++)
+        for (int k = 0; k < of[i]->found.n; k++) {
+            const ndp_priced_way *r = &of[i]->found.results[k];
+            int at = total++;
+            for (; at > 0 && comes_before(fastest, r, out[at - 1].r); at--)
+                out[at] = out[at - 1];
+            out[at] = (listed_way){of[i], r};
         }
+    return total;
+}
+
+double ndp_searched_run(const ndp_searched *s, const ndp_priced_way *r) {
+    int steps = s->way.train.steps;
+    return steps * r->time.seconds + ndp_plan_saves(&s->way, steps) * r->save;
 }
 
 /* ---- text ---- */
@@ -41,13 +79,36 @@ static void describe(const ndp_plan_way *c, ndp_str *out) {
         ndp_str_addf(out, " x %d", c->virtual_stages);
 }
 
-static void add_row(const ndp_plan_seek *s, const ndp_priced_way *r, int place, bool same, ndp_str *out) {
+/* "2 nodes of 1x8-h100-sxm: " */
+static void add_machine(const ndp_searched *s, ndp_str *out) {
+    const ndp_cluster *k = &s->links.cluster;
+    ndp_str_addf(out, "%d node%s of %s: ", k->nodes, k->nodes == 1 ? "" : "s", k->name);
+}
+
+/* The whole run with a result, and what it costs. */
+static void add_run(const ndp_searched *s, const ndp_priced_way *r, ndp_str *out) {
+    const ndp_cluster *k = &s->links.cluster;
+    double hours = ndp_searched_run(s, r) / 3600;
+    int steps = s->way.train.steps, saves = ndp_plan_saves(&s->way, steps);
+    if (s->way.train.epochs > 0)
+        return;
+    ndp_str_addf(out, "    %d steps and %d save%s: %.3g h", steps, saves, saves == 1 ? "" : "s", hours);
+    if (k->price > 0)
+        ndp_str_addf(out, ", %.4g at %.4g an hour and node", hours * k->nodes * k->price, k->price);
+    ndp_str_add(out, "\n");
+}
+
+static void add_row(const listed_way *row, int place, bool same, bool several, ndp_str *out) {
     char bytes[16], has[16];
+    const ndp_plan_seek *s = &row->of->seek;
+    const ndp_priced_way *r = row->r;
     const ndp_job *j = s->d->job;
     const ndp_plan_capacity c = ndp_plan_capacity_of(s->d, &s->price->links->cluster);
     double tokens = (double)j->batch.global_batch * (double)j->config->data.sequence_length;
     double peak = ndp_step_time_peak(j, s->price) * j->world * r->time.seconds;
     ndp_str words = {0};
+    if (several)
+        add_machine(row->of, &words);
     describe(&r->c, &words);
     if (same)
         ndp_str_add(out, " =  ");
@@ -60,6 +121,8 @@ static void add_row(const ndp_plan_seek *s, const ndp_priced_way *r, int place, 
         ndp_str_addf(out, " of %s", ndp_human_bytes((double)c.bytes, has));
     ndp_str_add(out, "\n    bound by ");
     ndp_step_time_words(&r->time, out);
+    if (several || row->of->o.within > 0 || row->of->links.cluster.price > 0)
+        add_run(row->of, r, out);
     ndp_str_release(&words);
 }
 
@@ -115,6 +178,19 @@ static ndp_status price_changed(const ndp_plan_seek *s, const ndp_found *f, cons
     return NDP_OK;
 }
 
+/* Twice the memory wins what a candidate wins that it lets in; without it no time changes. */
+static void add_doubled(const ndp_found *f, ndp_str *out, ndp_json_out *o) {
+    const ndp_priced_way *more = &f->doubled, *first = &f->results[0];
+    double times = more->time.seconds > 0 ? fmin(more->time.seconds / first->time.seconds, 1) : 1;
+    ndp_json_put_number(o, "memory_x2", times);
+    ndp_str_add(out, "; 2x memory: ");
+    if (more->time.seconds > 0 && !equal(more, first))
+        describe(&more->c, out);
+    else
+        ndp_str_add(out, "same layout");
+    ndp_str_addf(out, ", %+.0f%%", 100 * (times - 1));
+}
+
 static ndp_status add_changes(const ndp_plan_seek *s, const ndp_found *f, double scale, ndp_str *out, ndp_json_out *o) {
     ndp_json_open(o, "sensitivity", '{');
     for (int i = 0; i < NDP_COUNT(changes); i++) {
@@ -130,6 +206,8 @@ static ndp_status add_changes(const ndp_plan_seek *s, const ndp_found *f, double
             ndp_str_add(out, "same layout");
         ndp_str_addf(out, ", %+.0f%%", 100 * (times - 1));
     }
+    if (f->doubled_known)
+        add_doubled(f, out, o);
     ndp_json_close(o, '}');
     ndp_str_add(out, "\n");
     return NDP_OK;
@@ -137,37 +215,25 @@ static ndp_status add_changes(const ndp_plan_seek *s, const ndp_found *f, double
 
 /* ---- the whole ---- */
 
-/* The job whose keys the search starts from: one rank stands for any layout. */
-static ndp_status base_job(const ndp_config *c, ndp_config *way, ndp_job *j) {
-    int world = c->train.ranks;
-    NDP_TRY(ndp_config_copy(c, way));
-    way->train.ranks = way->batch.micro_batch_size = 1;
-    for (int axis = 0; axis < NDP_SIZES; axis++)
-        way->parallelism.size[axis] = 1;
-    ndp_status st = ndp_job_init_planned(way, 0, true, j);
-    if (st != NDP_OK)
-        ndp_config_release(way);
-    NDP_TRY(st);
-    way->train.ranks = j->world = world;
-    j->layout.size[NDP_DP_SHARD] = world;
-    return NDP_OK;
-}
-
-/* A result as `plan` shows any layout, for JSON; the first also has all other members. */
-static ndp_status put_result(const ndp_config *c, const ndp_plan_opts *o, const ndp_priced_way *r, bool first,
-                             ndp_plan_output *out) {
+/* A result as `plan` shows any layout, for JSON; the very first also has all other members. */
+static ndp_status put_result(const listed_way *row, ndp_plan_output *out) {
+    const ndp_searched *s = row->of;
+    bool first = !out->filled;
     ndp_config way;
     ndp_job j;
     ndp_str text = out->report.text; /* theirs is not wanted */
     ndp_json_out json = out->report.json;
-    NDP_TRY(ndp_config_copy(c, &way));
-    ndp_plan_way_apply(&r->c, &way);
+    NDP_TRY(ndp_config_copy(&s->way, &way));
+    ndp_plan_way_apply(&row->r->c, &way);
     ndp_status st = ndp_job_init_planned(&way, 0, true, &j);
     if (st == NDP_OK) {
         out->report.text = (ndp_str){0};
         if (!first)
             out->report.json = (ndp_json_out){0};
-        st = ndp_plan_report_job(&j, o, out);
+        out->filled = true;
+        out->links = &s->links;
+        st = ndp_plan_report_job(&j, &s->o, out);
+        out->links = NULL;
         ndp_job_release(&j);
         ndp_str_release(&out->report.text);
         out->report.text = text;
@@ -196,68 +262,75 @@ static ndp_status apply(const ndp_config *c, const ndp_plan_way *w, const char *
     return st;
 }
 
-static ndp_status report(const ndp_config *c, const ndp_plan_opts *o, const ndp_plan_seek *s, ndp_found *f,
-                         ndp_plan_output *out) {
-    ndp_str *text = &out->report.text;
-    const ndp_job *j = s->d->job;
-    const ndp_cluster *k = &s->price->links->cluster;
-    out->considered += f->considered, out->priced += f->priced;
-    out->by_memory += f->by_memory, out->by_rule += f->by_rule, out->by_bound += f->by_bound;
-    out->n = 0, out->first_seconds = 0; /* places are those among as many nodes */
-    ndp_str_release(&out->search.text);
-    out->search = (ndp_json_out){0};
-    ndp_str_addf(text, "%d sample%s of %lld tokens a step, on %d node%s, %d %s\n\n", j->batch.global_batch,
-                 j->batch.global_batch == 1 ? "" : "s", (long long)j->config->data.sequence_length, k->nodes,
-                 k->nodes == 1 ? "" : "s", j->world, k->device);
-    NDP_CHECK(
-        f->n > 0,
-        "no layout of %d %s fits: of %d considered %d need more memory, at least %.3g GiB a device, and "
-        "%d break a rule (heads, layers, or a global batch of %d samples that the data ranks do not divide). Plan "
-        "one layout to see what would fit",
-        j->world, k->device, f->considered, f->by_memory, f->least_bytes / (1 << 30), f->by_rule,
-        j->batch.global_batch);
-    simpler_first(f);
-    for (int i = 0; i < f->n; i++)
-        ndp_step_time_scale(&f->results[i].time, out->scale);
-    for (int i = 0; i < f->n; i++)
-        add_row(s, &f->results[i], i + 1, i > 0 && equal(&f->results[0], &f->results[i]), text);
+/* The rest of what is said of a machine, and what changes of it would do. */
+static ndp_status add_rest(const ndp_searched *s, bool several, ndp_str *text, ndp_json_out *o) {
+    if (several)
+        add_machine(s, text);
+    add_fallen(&s->seek, &s->found, text);
+    if (s->found.stopped)
+        return NDP_OK;
+    if (several)
+        add_machine(s, text);
+    return add_changes(&s->seek, &s->found, s->scale, text, o);
+}
+
+static void add_header(const ndp_searched *s, bool several, ndp_str *text) {
+    const ndp_job *j = &s->job;
+    const ndp_cluster *k = &s->links.cluster;
+    ndp_str_addf(text, "%d sample%s of %lld tokens a step", j->batch.global_batch,
+                 j->batch.global_batch == 1 ? "" : "s", (long long)j->config->data.sequence_length);
+    if (!several)
+        ndp_str_addf(text, ", on %d node%s, %d %s", k->nodes, k->nodes == 1 ? "" : "s", j->world, k->device);
+    ndp_str_add(text, "\n\n");
+}
+
+/* Text of a list, and the JSON of what each machine's first result has. */
+static ndp_status add_list(ndp_searched *const *of, int n, const listed_way *rows, int n_rows, bool several,
+                           const char *notes, ndp_json_out *won, ndp_str *text) {
+    add_header(of[0], several, text);
+    for (int i = 0; i < n_rows; i++)
+        add_row(&rows[i], i + 1, i > 0 && equal(rows[0].r, rows[i].r), several, text);
     ndp_str_add(text, "\n");
-    add_fallen(s, f, text);
-    if (!f->stopped)
-        NDP_TRY(add_changes(s, f, out->scale, text, &out->search));
-    if (o->apply)
-        NDP_TRY(apply(c, &f->results[0].c, o->apply, text));
-    for (int i = 0; i < f->n && o->json; i++)
-        NDP_TRY(put_result(c, o, &f->results[i], i == 0, out));
+    for (int i = 0; i < n; i++)
+        NDP_TRY(add_rest(of[i], several, text, &won[i]));
+    ndp_str_add(text, notes);
     return NDP_OK;
 }
 
-ndp_status ndp_plan_search(const ndp_config *c, const ndp_plan_opts *o, ndp_plan_output *out) {
-    ndp_config way;
-    ndp_job j;
-    ndp_dry_run d;
-    ndp_cluster_plan links = {0};
-    ndp_device_price price = {0};
-    ndp_plan_seek s = {.d = &d, .price = &price, .only_schedule = -1, .stop = o->stop, .user = o->user};
-    ndp_found found;
-    for (int axis = 0; axis < NDP_AXES; axis++)
-        s.most[axis] = INT32_MAX;
-    if (o->apply)
-        NDP_TRY(ndp_output_check(o->apply));
-    NDP_TRY(base_job(c, &way, &j));
-    ndp_status st = ndp_cluster_plan_open(&j, o, &links);
+/* Entries of "results". The first of each machine has what a change of it would do. */
+static ndp_status put_list(ndp_searched *const *of, const listed_way *rows, int n_rows, const ndp_json_out *won,
+                           ndp_plan_output *out) {
+    out->n = 0, out->first_seconds = 0; /* places are those of a list */
+    for (int i = 0; i < n_rows; i++) {
+        int k = 0;
+        while (of[k] != rows[i].of)
+            k++;
+        if (rows[i].r == &of[k]->found.results[0])
+            out->search = won[k];
+        NDP_TRY(put_result(&rows[i], out));
+        out->search = (ndp_json_out){0};
+    }
+    return NDP_OK;
+}
+
+ndp_status ndp_plan_report_found(ndp_searched *const *of, int n, const ndp_plan_opts *o, const char *notes,
+                                 ndp_plan_output *out) {
+    listed_way *rows = calloc((size_t)n * NDP_SHOWN, sizeof *rows);
+    ndp_json_out *won = calloc((size_t)n, sizeof *won);
+    ndp_status st = rows && won ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for %d results", n * NDP_SHOWN);
+    bool several = o->n_other_clusters > 0;
+    for (int i = 0; i < n && st == NDP_OK; i++)
+        simpler_first(&of[i]->found);
+    int n_rows = st == NDP_OK ? list_results(of, n, rows) : 0;
     if (st == NDP_OK)
-        st = ndp_dry_run_init(&d, &j, ndp_rank_map_block(&links.map), 0);
-    links.rings = st == NDP_OK && !d.device.host_memory && !d.exec.staged;
-    if (st == NDP_OK)
-        st = ndp_device_price_init(&d, &links, &price);
-    if (st == NDP_OK)
-        st = ndp_plan_find(&s, &found);
-    if (st == NDP_OK)
-        st = report(&way, o, &s, &found, out);
-    ndp_device_price_release(&price);
-    ndp_cluster_plan_release(&links);
-    ndp_job_release(&j);
-    ndp_config_release(&way);
+        st = add_list(of, n, rows, n_rows, several, notes, won, &out->report.text);
+    if (st == NDP_OK && o->apply)
+        st = apply(&rows[0].of->way, &rows[0].r->c, o->apply, &out->report.text);
+    if (st == NDP_OK && o->json)
+        st = put_list(of, rows, n_rows, won, out);
+    for (int i = 0; won && i < n; i++)
+        ndp_str_release(&won[i].text);
+    free(won);
+    free(rows);
     return st;
 }

@@ -185,6 +185,7 @@ static void proposals_fit(void **state) {
     const char *at = strstr(text, "\"nearest\": [");
     int n = 0;
     assert_non_null(at);
+    check_says(at, "[\"data.sequence_length=64\", \"batch.global_batch_size=", true);
     while ((at = strstr(at, "\"set\": ["))) {
         char cluster[64], key[128];
         ndp_config *with = JOB("parallelism.dp_shard_size=1", "batch.micro_batch_size=4", limit);

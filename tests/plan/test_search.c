@@ -11,8 +11,10 @@ typedef struct exhaustive {
     double room;
     ndp_search_bounds bounds;
     double *seconds; /* of those that fit, ascending in the end */
+    double doubled;  /* of the fastest that fits twice the memory */
     int n, legal, by_memory;
     double closest; /* the largest bound, as a part of the time that it bounds */
+    double update;  /* the longest of whole matrices */
 } exhaustive;
 
 /* What a search starts from: the job with one rank, which stands for any layout of `world`. */
@@ -41,6 +43,7 @@ static void check_bounds(exhaustive *x, const ndp_plan_way *c, const ndp_priced_
     const int *size = c->layout.size;
     const ndp_job *of = x->seek.d->job;
     const ndp_cut_cost *u;
+    ndp_update_cost update;
     double seconds;
     ndp_cut_cost cut = {.cp = 1,
                         .sp = 1,
@@ -52,6 +55,11 @@ static void check_bounds(exhaustive *x, const ndp_plan_way *c, const ndp_priced_
     below(x, c, "bytes", ndp_least_bytes(x->seek.d, u, c, held), (double)exact->need.peak);
     CHECK_OK(ndp_least_seconds(&x->bounds, u, c, &seconds));
     below(x, c, "rows", seconds, exact->time.seconds);
+    CHECK_OK(ndp_first_update(&x->bounds, c, &update));
+    if (size[NDP_PP] == 1)
+        below(x, c, "the update", update.all,
+              exact->time.parts[NDP_TIME_OPTIMIZER] + exact->time.parts[NDP_TIME_LAUNCH]);
+    x->update = fmax(x->update, update.all);
     cut.cp = size[NDP_CP], cut.sp = size[NDP_SP];
     CHECK_OK(ndp_cut_cost_of(&x->bounds, &cut, &u));
     CHECK_OK(ndp_least_seconds(&x->bounds, u, c, &seconds));
@@ -85,6 +93,9 @@ static void price_one(exhaustive *x, const ndp_plan_way *c) {
     CHECK_OK(ndp_step_time_of(&d, &m, &price, INFINITY, &r.time, &first));
     CHECK_OK(ndp_plan_fullest(&d, &m, &r.need));
     check_bounds(x, c, &r);
+    const ndp_plan_capacity has = ndp_plan_capacity_of(&d, &x->p.links.cluster);
+    if (has.bytes == 0 || r.need.peak + has.runtime <= 2 * has.bytes)
+        x->doubled = fmin(x->doubled, r.time.seconds);
     x->legal++;
     assert_true(x->n < MOST_LEGAL);
     if ((double)r.need.peak > x->room)
@@ -146,7 +157,7 @@ static int by_seconds(const void *a, const void *b) {
 }
 
 typedef struct totals {
-    int cases, legal, by_memory, priced, considered;
+    int cases, legal, by_memory, priced, considered, won, updates;
     double closest;
 } totals;
 
@@ -168,6 +179,8 @@ static void random_seek(uint64_t seed, exhaustive *x) {
     if (ndp_rng_below(seed, 1, 4, 2)) /* GiB, of which the runtime's are 0.625 */
         CHECK_OK(ndp_config_setf(c, "train.gpu_memory=%.6f",
                                  0.625 + 0.0005 * pow(2, (double)ndp_rng_below(seed, 1, 5, 60) / 10)));
+    if (ndp_rng_below(seed, 1, 9, 3) == 0) /* makes whole matrices in an update */
+        CHECK_OK(ndp_config_set(c, "optimizer.name=muon"));
     open_job(x, clusters[which], world);
     x->p.links.cluster.nics.bandwidth *= pow(10, -(double)ndp_rng_below(seed, 1, 6, 30) / 10);
     x->p.links.cluster.links.bandwidth *= pow(10, -(double)ndp_rng_below(seed, 1, 7, 30) / 10);
@@ -188,6 +201,7 @@ static void check_search(uint64_t seed, totals *t) {
     random_seek(seed, &x);
     x.bounds = (ndp_search_bounds){.d = &x.p.run, .price = &x.p.price};
     x.seconds = calloc(MOST_LEGAL, sizeof *x.seconds);
+    x.doubled = INFINITY;
     CHECK_OK(ndp_config_copy(x.p.config, &x.way));
     each_layout(&x, (ndp_layout)NDP_LAYOUT_ONE, 0, x.p.job.world);
     qsort(x.seconds, (size_t)x.n, sizeof *x.seconds, by_seconds);
@@ -199,6 +213,12 @@ static void check_search(uint64_t seed, totals *t) {
         if (fabs(found.results[i].time.seconds - x.seconds[i]) > 1e-12 * x.seconds[i])
             fail_msg("case %llu: number %d takes %.15g s, the best %.15g", (unsigned long long)seed, i + 1,
                      found.results[i].time.seconds, x.seconds[i]);
+    double doubled = found.doubled.time.seconds > 0 ? found.doubled.time.seconds : found.n ? x.seconds[0] : INFINITY;
+    if (found.n && (!found.doubled_known || fabs(doubled - x.doubled) > 1e-12 * doubled))
+        fail_msg("case %llu: with twice the memory %.15g s, the best %.15g", (unsigned long long)seed, doubled,
+                 x.doubled);
+    t->updates += x.update > 0;
+    t->won += found.n && found.doubled.time.seconds > 0;
     t->cases++;
     t->legal += x.legal, t->by_memory += x.by_memory, t->priced += found.priced, t->considered += found.considered;
     t->closest = fmax(t->closest, x.closest);
@@ -211,14 +231,15 @@ static void check_search(uint64_t seed, totals *t) {
 static void finds_what_all_candidates_have(void **state) {
     (void)state;
     enum { ALL = 200 };
-    static const uint64_t some[] = {0, 44}; /* of processors; of sequences that ranks do not divide, in little memory */
+    /* of processors; of sequences that ranks do not divide, in little memory; of Muon, and with tp */
+    static const uint64_t some[] = {0, 44, 2, 15};
     totals t = {0};
     for (int i = 0; i < short_or_all(NDP_COUNT(some), ALL); i++)
         check_search(short_or_all(0, 1) ? (uint64_t)i : some[i], &t);
     print_message("  %d searches: %d considered, %d priced; of %d legal candidates %d need more memory; bounds of time "
-                  "reach %.4f\n",
-                  t.cases, t.considered, t.priced, t.legal, t.by_memory, t.closest);
-    assert_true(t.by_memory > 0 && t.priced < t.legal);
+                  "reach %.4f; twice the memory is faster in %d, %d have updates of matrices\n",
+                  t.cases, t.considered, t.priced, t.legal, t.by_memory, t.closest, t.won, t.updates);
+    assert_true(t.by_memory > 0 && t.priced < t.legal && t.won > 0 && t.updates > 0);
 }
 
 int main(void) {
