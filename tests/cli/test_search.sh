@@ -54,7 +54,7 @@ says err '^ndparallel: no layout of 2 t fits'
 
 # The fewest nodes that are done in time, the fastest where none is.
 run plan small.yaml --cluster 1x1:h100-sxm --search --json
-hours=$(awk '{match($0, /"run": \{"steps": 1000000, "seconds": [0-9.e+]*/); split(substr($0, RSTART, RLENGTH), a, ": "); print a[4] / 3600}' out)
+hours=$(grep -o '"run": {[^}]*}' out | head -n 1 | sed 's/.*, "seconds": \([0-9.e+]*\).*/\1/' | awk '{ print $1 / 3600 }')
 run plan small.yaml --cluster 1x1:h100-sxm --search --within "$(awk "BEGIN { print $hours * 1.01 }")h"
 code_is 0
 says out '^1 node$' '^    1000000 steps and 1 save: '
