@@ -2,6 +2,7 @@
  * others, which the list of misses names instead. */
 #include "measure/measure_device.h"
 
+#include "cluster/host_share.h"
 #include "measure/median.h"
 
 #include <math.h>
@@ -28,11 +29,20 @@ static ndp_status check_measures(const ndp_timings *all) {
     return NDP_OK;
 }
 
-/* Without what its calls cost before they compute, so that ndp_fit_seconds does not count that twice. */
-static double rate_of(const ndp_timing *m, double call_seconds) {
+/* What the shape of a product or of attention, whose queries see half of the rows, reaches of a large one's rate. */
+static double shape_share(const ndp_timing *m, bool host) {
+    if (!host)
+        return 1;
+    return m->kind == NDP_TIMING_PRODUCT ? ndp_host_product_share((double)m->m, (double)m->n, (double)m->k)
+                                         : ndp_host_attention_share((double)m->m / 2, (double)m->k);
+}
+
+/* Of a large shape, without what its calls cost before they compute, so that ndp_fit_seconds does not count that twice.
+ */
+static double rate_of(const ndp_timing *m, double call_seconds, bool host) {
     if (!is_compute(m))
         return m->bytes / m->seconds;
-    return m->flops / fmax(m->seconds - m->calls * call_seconds, m->seconds / 2);
+    return m->flops / fmax(m->seconds - m->calls * call_seconds, m->seconds / 2) / shape_share(m, host);
 }
 
 /* Of the shares of the best that the measurements of this kind reach. */
@@ -42,7 +52,8 @@ static double median_share(const ndp_timings *all, ndp_timing_kind kind, const n
     for (int i = 0; i < all->n; i++) {
         const ndp_timing *m = &all->of[i];
         if (m->kind == kind)
-            shares[n++] = rate_of(m, f->call_seconds) / (is_compute(m) ? f->flops[m->type] : f->memory_bandwidth);
+            shares[n++] =
+                rate_of(m, f->call_seconds, all->host) / (is_compute(m) ? f->flops[m->type] : f->memory_bandwidth);
     }
     return ndp_median(shares, n);
 }
@@ -58,15 +69,15 @@ static void set_facts(const ndp_timings *all, ndp_device_facts *f) {
         const ndp_timing *m = &all->of[i];
         double *best = is_compute(m) ? &f->flops[m->type] : &f->memory_bandwidth;
         if (m->kind != NDP_TIMING_CALL)
-            *best = fmax(*best, rate_of(m, f->call_seconds));
+            *best = fmax(*best, rate_of(m, f->call_seconds, all->host));
     }
     f->memory_bytes = all->memory_bytes;
     f->multiprocessors = all->multiprocessors;
 }
 
-double ndp_fit_seconds(const ndp_timing *m, const ndp_device_facts *f, const ndp_efficiency *e) {
+double ndp_fit_seconds(const ndp_timing *m, bool host, const ndp_device_facts *f, const ndp_efficiency *e) {
     double share = m->kind == NDP_TIMING_ATTENTION ? e->attention : e->matmul;
-    double compute = is_compute(m) ? m->flops / (f->flops[m->type] * share) : 0;
+    double compute = is_compute(m) ? m->flops / (f->flops[m->type] * share * shape_share(m, host)) : 0;
     double memory = m->kind == NDP_TIMING_CALL ? 0 : m->bytes / (f->memory_bandwidth * e->memory);
     return fmax(compute + m->calls * f->call_seconds, memory);
 }
@@ -74,7 +85,7 @@ double ndp_fit_seconds(const ndp_timing *m, const ndp_device_facts *f, const ndp
 static void add_misses(const ndp_timings *all, const ndp_device_facts *f, const ndp_efficiency *e, ndp_str *out) {
     for (int i = 0; i < all->n; i++) {
         const ndp_timing *m = &all->of[i];
-        double fit = ndp_fit_seconds(m, f, e), off = fit / m->seconds - 1;
+        double fit = ndp_fit_seconds(m, all->host, f, e), off = fit / m->seconds - 1;
         if (fabs(off) > near_enough)
             ndp_str_addf(out, "%s: measured %.4g ms, by the fit %.4g ms (%+.0f%%)\n", m->name, 1e3 * m->seconds,
                          1e3 * fit, 100 * off);

@@ -166,7 +166,8 @@ static ndp_status set_memory(device_walk *w) {
     size_t free_bytes, total;
     NDP_TRY(w->exec->device->memory(w->run.context, &free_bytes, &total));
     w->out->memory_bytes = total > 0 ? (double)free_bytes : (double)ndp_memory_available();
-    w->out->multiprocessors = w->exec->device->host_memory ? w->exec->threads : 0;
+    w->out->host = w->exec->device->host_memory;
+    w->out->multiprocessors = w->out->host ? w->exec->threads : 0;
     return NDP_OK;
 }
 

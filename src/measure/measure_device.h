@@ -32,6 +32,7 @@ typedef struct ndp_timings {
     ndp_timing of[NDP_MOST_TIMINGS];
     double memory_bytes; /* free before anything is measured: of the device, or of the host that it works on */
     int multiprocessors; /* threads of a device on the host; 0: not known */
+    bool host;           /* processors measured it: host_share.h holds */
 } ndp_timings;
 
 /* Measures a device within about `budget` seconds (NDP_MEASURE_SECONDS is enough for facts that are to be kept).
@@ -53,7 +54,8 @@ void ndp_timing_describe(const ndp_timing *m, ndp_str *out);
 
 /* ---- the fit (fit_device.c) ----
  *
- * Of each type, flops is the best rate of all products and attention; matmul and attention are the medians of the
+ * Of each type, flops is the best rate of all products and attention (on processors that which large ones would reach,
+ * by host_share.h, which then is in no share); matmul and attention are the medians of the
  * shares of it that they reach, over all types. memory_bandwidth and memory are the same of the rates of memory.
  * Rates of products and attention are those of the seconds without `call_seconds` of each call, but of at least half of
  * the seconds. `facts`: links and nics stay as they are; `e`: likewise.
@@ -63,7 +65,7 @@ NDP_API ndp_status ndp_fit_device(const ndp_timings *measures, ndp_device_facts 
                                   ndp_str *misses);
 /* By the fit: flops / (rate x efficiency) + calls x call_seconds, or bytes / (memory_bandwidth x efficiency), whichever
  * is longer. */
-double ndp_fit_seconds(const ndp_timing *m, const ndp_device_facts *facts, const ndp_efficiency *e);
+double ndp_fit_seconds(const ndp_timing *m, bool host, const ndp_device_facts *facts, const ndp_efficiency *e);
 
 /* The facts of this host's `cpu` with so many threads, measured in less than a second; links and nics stay as they
  * are. */

@@ -10,6 +10,7 @@
  * No kernel is faster than its bytes. Rates of links are those of groups whose like all send at once (link_use.c). */
 #include "plan/device_price.h"
 
+#include "cluster/host_share.h"
 #include "ops/cuda/cuda_scratch.h"
 #include "ops/xent_rows.h"
 
@@ -29,7 +30,7 @@ const ndp_price_facts ndp_price_of_gpus = {.ramp = 80,
                                            .fixed = 8e-3,
                                            .fp8_share = 0.83,
                                            .fp8_casts = 2.4};
-static const ndp_price_facts of_hosts = {.queries = 0, .backward = 1, .call = 1};
+static const ndp_price_facts of_hosts = {.backward = 1, .call = 1};
 
 ndp_status ndp_device_price_init(const ndp_dry_run *d, ndp_cluster_plan *links, ndp_device_price *out) {
     const ndp_job *j = d->job;
@@ -126,7 +127,8 @@ static double elements(const ndp_operand *o) { return (double)o->view.rows * (do
 
 static double share_of(const ndp_device_price *p, double m, double n, double k) {
     const ndp_cluster *c = &p->links->cluster;
-    return c->efficiency.matmul * ndp_product_share(m, n, k, p->gpu ? c->facts.multiprocessors : 0, p->facts->ramp);
+    return c->efficiency.matmul * (p->gpu ? ndp_product_share(m, n, k, c->facts.multiprocessors, p->facts->ramp)
+                                          : ndp_host_product_share(m, n, k));
 }
 
 /* A product makes output 0. `block`: of a unit's list, which is where products may be in fp8. */
@@ -187,7 +189,8 @@ static double attention_seconds(const ndp_device_price *p, const ndp_call *c) {
     const ndp_cluster *k = &p->links->cluster;
     const ndp_price_facts *f = p->facts;
     double seen = mean_seen(p, c), d = c->attr.head_dim;
-    double share = k->efficiency.attention * seen / (seen + f->queries) * d / (d + f->head);
+    double share = p->gpu ? seen / (seen + f->queries) * d / (d + f->head) : ndp_host_attention_share(seen, d);
+    share *= k->efficiency.attention;
     if (c->op->id == NDP_OP_attention_bwd)
         share *= f->backward;
     return fmax(ndp_priced_flops(p, c) / (rate_of(p, &c->in[1].view) * share), memory_seconds(p, c->bytes));

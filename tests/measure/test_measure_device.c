@@ -1,6 +1,7 @@
 /* Devices are measured, whatever they are; the fit of measurements made by hand is exact. What a device reaches, a test
  * cannot know. */
 #include "check.h"
+#include "cluster/host_share.h"
 #include "measure/measure_calls.h"
 #include "measure/measure_device.h"
 #include "ops/devices.h"
@@ -226,8 +227,8 @@ static void the_fit_is_exact(void **state) {
     check_near(e.matmul, 0.8);
     check_near(e.attention, (0.5 + 0.3) / 2);
     check_near(e.memory, 0.9);
-    check_near(ndp_fit_seconds(&all.of[3], &f, &e), 13.5);
-    check_near(ndp_fit_seconds(&all.of[8], &f, &e), 14.5);
+    check_near(ndp_fit_seconds(&all.of[3], false, &f, &e), 13.5);
+    check_near(ndp_fit_seconds(&all.of[8], false, &f, &e), 14.5);
     assert_string_equal(misses.data, "copy: measured 1e+04 ms, by the fit 1.111e+04 ms (+11%)\n"
                                      "copy: measured 1.25e+04 ms, by the fit 1.111e+04 ms (-11%)\n"
                                      "A: measured 1.1e+04 ms, by the fit 1.35e+04 ms (+23%)\n"
@@ -235,6 +236,36 @@ static void the_fit_is_exact(void **state) {
                                      "D: measured 1.1e+04 ms, by the fit 1.35e+04 ms (+23%)\n"
                                      "F: measured 1.2e+04 ms, by the fit 1.45e+04 ms (+21%)\n"
                                      "G: measured 1.2e+04 ms, by the fit 9500 ms (-21%)\n");
+    ndp_str_release(&misses);
+}
+
+/* On processors a device whose calls take exactly what host_share.h says has shares of 1, whatever the shapes. */
+static void the_fit_of_a_host_has_no_shapes(void **state) {
+    (void)state;
+    ndp_timings all = {.memory_bytes = 4096, .multiprocessors = 2, .host = true};
+    ndp_timing call = no_calls;
+    call.seconds = 1e-9;
+    all.of[all.n++] = call;
+    all.of[all.n++] = memory;
+    for (int64_t k = 16; k <= 256; k *= 4) {
+        ndp_timing product = timed("P", NDP_TIMING_PRODUCT, NDP_RATE_FP32, 2.0 * 64 * 32 * (double)k, 0),
+                   attention = timed("A", NDP_TIMING_ATTENTION, NDP_RATE_FP32, 1000.0 * (double)k, 0);
+        product.m = 64, product.n = 32, product.k = k;
+        attention.m = 256, attention.n = 4, attention.k = k;
+        product.calls = attention.calls = 0;
+        product.seconds = product.flops / (100 * ndp_host_product_share(64, 32, (double)k));
+        attention.seconds = attention.flops / (100 * ndp_host_attention_share(128, (double)k));
+        all.of[all.n++] = product;
+        all.of[all.n++] = attention;
+    }
+    ndp_device_facts f = {0};
+    ndp_efficiency e = {0};
+    ndp_str misses = {0};
+    CHECK_OK(ndp_fit_device(&all, &f, &e, &misses));
+    check_near(f.flops[NDP_RATE_FP32], 100);
+    check_near(e.matmul, 1);
+    check_near(e.attention, 1);
+    assert_null(misses.data);
     ndp_str_release(&misses);
 }
 
@@ -261,11 +292,11 @@ static void the_longer_of_operations_and_bytes_counts(void **state) {
     ndp_device_facts f = {.flops = {100}, .memory_bandwidth = 100, .call_seconds = 0.25};
     ndp_efficiency e = {.matmul = 0.5, .attention = 0.25, .memory = 1};
     ndp_timing m = timed("thin", NDP_TIMING_PRODUCT, NDP_RATE_FP32, 100, 1);
-    check_near(ndp_fit_seconds(&m, &f, &e), 2.25);
+    check_near(ndp_fit_seconds(&m, false, &f, &e), 2.25);
     m.bytes = 500;
-    check_near(ndp_fit_seconds(&m, &f, &e), 5);
+    check_near(ndp_fit_seconds(&m, false, &f, &e), 5);
     m.kind = NDP_TIMING_ATTENTION, m.calls = 2, m.bytes = 1;
-    check_near(ndp_fit_seconds(&m, &f, &e), 4.5);
+    check_near(ndp_fit_seconds(&m, false, &f, &e), 4.5);
 }
 
 static void what_is_no_measurement_is_refused(void **state) {
@@ -291,6 +322,7 @@ int main(void) {
         cmocka_unit_test(an_op_that_the_device_lacks_is_skipped),
         cmocka_unit_test(shapes_are_halved_down_to_the_smallest),
         cmocka_unit_test(the_fit_is_exact),
+        cmocka_unit_test(the_fit_of_a_host_has_no_shapes),
         cmocka_unit_test(a_miss_of_11_percent_is_named_and_one_of_9_is_not),
         cmocka_unit_test(the_longer_of_operations_and_bytes_counts),
         cmocka_unit_test(what_is_no_measurement_is_refused),
