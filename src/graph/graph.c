@@ -79,7 +79,8 @@ static ndp_view glued_shape(ndp_graph *g, int slot, int segment, int segments) {
         rows += vector ? 0 : ndp_segment_matrices(&s[i]) * s[i].rows;
         cols += vector ? s[i].cols : 0;
     }
-    return vector ? shape_of(1, cols, g->compute) : shape_of(rows, s->cols, g->compute);
+    ndp_dtype type = s->no_grad ? ndp_wide(g->compute) : g->compute;
+    return vector ? shape_of(1, cols, type) : shape_of(rows, s->cols, type);
 }
 
 int ndp_graph_param(ndp_graph *g, int slot, int segment, int segments) {

@@ -7,8 +7,9 @@
  * How many rows an expert gets is data: N rows are planned, and the products read where each expert's begin. Rows of
  * padding are chosen for nothing.
  *
- * A shared expert is a gated MLP that all rows go to; a sigmoid of each row says how much of its result passes. It is
- * no member of the stacks: its products are those of a dense MLP, with the same cuts and adapters. */
+ * A shared expert is a gated MLP that all rows go to; in some families a sigmoid of each row says how much of its
+ * result passes. It is no member of the stacks: its products are those of a dense MLP, with the same cuts and adapters.
+ */
 #include "model/block.h"
 
 #include "model/activations.h"
@@ -37,6 +38,10 @@ ndp_status ndp_router_losses_check(const ndp_facts *f, const ndp_model_opts *o) 
     const ndp_router_opts *r = &o->router;
     NDP_CHECK(f->experts > 0 || (r->balance != NDP_BALANCE_SEQUENCE && r->balance_coef == 0 && r->z_loss == 0),
               "the model has no mixture layers, and so no router: remove moe.balance, moe.balance_coef, moe.z_loss");
+    NDP_CHECK(!f->sigmoid || (r->balance != NDP_BALANCE_SEQUENCE && r->balance_coef == 0 && r->z_loss == 0),
+              "moe.balance, moe.balance_coef and moe.z_loss are losses of softmax routers, and those of %s are of "
+              "sigmoids: remove them",
+              f->family);
     NDP_CHECK(r->balance != NDP_BALANCE_SEQUENCE || r->balance_coef > 0 || f->balance_coef > 0,
               "moe.balance is sequence, but the model's \"router_aux_loss_coef\" is 0: set moe.balance_coef");
     return NDP_OK;
@@ -75,8 +80,12 @@ static int stack(ndp_unit_builder *b, const char *name, int x, ndp_param place, 
 /* Choices, weights and, where they are recorded, the logits as the batch keeps them. */
 static void route(ndp_unit_builder *b, const ndp_op_attr *attr, int logits, int routed[3]) {
     int samples = ndp_unit_data(b, NDP_INPUT_SAMPLES), given = ndp_unit_data(b, NDP_INPUT_CHOICES);
+    int ins[] = {logits, samples, given, ndp_unit_param(b, NDP_P_ROUTER_BIAS, 1)};
     routed[2] = ndp_unit_data(b, NDP_INPUT_ROUTER);
-    ndp_graph_op(b->g, &ndp_op_route, attr, "choices", (int[]){logits, samples, given}, given == NDP_NONE ? 2 : 3,
+    ndp_graph_op(b->g, &ndp_op_route, attr, "choices", ins,
+                 ins[3] != NDP_NONE  ? 4
+                 : given == NDP_NONE ? 2
+                                     : 3,
                  routed, routed[2] == NDP_NONE ? 2 : 3);
     write_losses(b, logits, routed[0]);
 }
@@ -84,7 +93,14 @@ static void route(ndp_unit_builder *b, const ndp_op_attr *attr, int logits, int 
 static int routed_experts(ndp_unit_builder *b, int x) {
     enum { ORDER, PLACES, OFFSETS };
     const ndp_facts *f = b->f;
-    const ndp_op_attr attr = {.choices = f->choices, .experts = f->experts, .renormalise = f->renormalise};
+    const ndp_op_attr attr = {.choices = f->choices,
+                              .experts = f->experts,
+                              .renormalise = f->renormalise,
+                              .sigmoid = f->sigmoid,
+                              .groups = f->groups,
+                              .open_groups = f->open_groups,
+                              .group_best = f->groups > 0 ? 2 : 0,
+                              .scale = f->routed_scale == 1 ? 0 : f->routed_scale};
     int routed[3] = {NDP_NONE, NDP_NONE, NDP_NONE}, where[3] = {NDP_NONE, NDP_NONE, NDP_NONE};
     route(b, &attr, logits_of(b, "router", x, NDP_P_ROUTER, f->experts), routed);
     ndp_graph_op(b->g, &ndp_op_route_order, &attr, "order", &routed[0], 1, where, 3);
@@ -99,6 +115,8 @@ static int routed_experts(ndp_unit_builder *b, int x) {
 
 static int shared_expert(ndp_unit_builder *b, int x) {
     int y = ndp_unit_gated_mlp(b, x, NDP_P_SHARED_GATE, NDP_NO_PARAM, NDP_P_SHARED_DOWN, NDP_NO_PARAM);
+    if (b->places->at[NDP_P_SHARED_PASS].segment == NDP_NONE)
+        return y;
     int ins[] = {y, logits_of(b, "shared gate", x, NDP_P_SHARED_PASS, 1)};
     return ndp_graph_op1(b->g, &ndp_op_gate_rows, NULL, "shared", ins, 2);
 }

@@ -115,7 +115,6 @@ static const struct {
     {"dots1", "a sigmoid router over groups of experts"},
     {"ernie4_5_moe", "a router that adds a bias to its scores"},
     {"exaone_moe", "a sigmoid router over groups of experts"},
-    {"glm4_moe", "a sigmoid router over groups of experts"},
     {"gpt_oss", "attention sinks and clipped experts with biases"},
     {"granitemoe", "one tensor for all experts of a layer and scaled residuals"},
     {"jamba", "Mamba layers"},
@@ -365,6 +364,7 @@ ndp_status ndp_facts_parse(struct json_object *config, const char *what, ndp_fac
         return NDP_FAIL(NDP_EFORMAT, "%s: not a JSON object", what);
     ndp_facts f = {.init_std = 0.02,
                    .embedding_scale = 1,
+                   .routed_scale = 1,
                    .n_ropes = 1,
                    .ropes[0].theta = 1e4,
                    .kinds[0] = {.mixer = &ndp_mixer_attention, .mlp = &ndp_mlp_gated}};

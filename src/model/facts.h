@@ -70,6 +70,9 @@ typedef struct ndp_facts {
     int experts, choices, expert_ffn; /* of each mixture layer; how many a row goes to; of one expert. 0: no mixtures */
     int shared_ffn;                   /* of the expert that all rows go to; 0: no shared expert */
     bool renormalise;                 /* the weights of a row's choices are divided by their sum */
+    bool sigmoid;                     /* routers weigh by sigmoids, and not by a softmax (ops/route.h) */
+    int groups, open_groups;          /* of their experts; a row chooses in open ones alone. 0: all are open */
+    double routed_scale;              /* of the weights of a row's choices */
     bool balanced;                    /* the configuration asks for a loss that balances experts */
     double balance_coef;              /* of that loss, as transformers computes it (experts.c) */
     int64_t max_positions;

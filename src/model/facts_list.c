@@ -81,6 +81,13 @@ static const fact_row mixture_facts[] = {
     FACT(balance_coef, "router_aux_loss_coef", FACT_NUMBER),
     SHAPE(shared_ffn, "shared_expert_intermediate_size", FACT_INT),
 };
+/* Of those whose routers are of sigmoids. */
+static const fact_row score_facts[] = {
+    FACT(sigmoid, "sigmoid_router", FACT_BOOL),
+    FACT(groups, "n_group", FACT_INT),
+    FACT(open_groups, "topk_group", FACT_INT),
+    FACT(routed_scale, "routed_scaling_factor", FACT_NUMBER),
+};
 static const fact_row rope_facts[] = {
     {"rope_type", offsetof(ndp_rope, scaling), FACT_WORD, false, scaling_words},
     ROPE(dim, "rope_dim", FACT_INT),
@@ -94,7 +101,7 @@ static const fact_row rope_facts[] = {
     ROPE(truncate, "rope_truncate", FACT_BOOL),
     ROPE(original_positions, "rope_original_max_position_embeddings", FACT_INT64),
 };
-_Static_assert(sizeof(ndp_facts) == 8696 && sizeof(ndp_rope) == 2128 && sizeof(ndp_layer_kind) == 24,
+_Static_assert(sizeof(ndp_facts) == 8720 && sizeof(ndp_rope) == 2128 && sizeof(ndp_layer_kind) == 24,
                "the facts of a model have changed: if a new one determines the loss curve, it needs a row above");
 
 static void write_fact(const fact_row *f, const void *of, ndp_str *out) {
@@ -187,6 +194,10 @@ void ndp_decoder_list(const ndp_facts *f, ndp_fact_visitor *visit, void *user) {
     for (int i = 0; f->experts > 0 && i < NDP_COUNT(mixture_facts) - (f->shared_ffn == 0); i++) {
         write_fact(&mixture_facts[i], f, &text);
         give(mixture_facts[i].key, mixture_facts[i].shape, &text, visit, user);
+    }
+    for (int i = 0; f->sigmoid && i < NDP_COUNT(score_facts); i++) {
+        write_fact(&score_facts[i], f, &text);
+        give(score_facts[i].key, score_facts[i].shape, &text, visit, user);
     }
     for (int i = 0; i < NDP_COUNT(rope_facts); i++) {
         for (int r = 0; r < f->n_ropes; r++) {

@@ -54,6 +54,16 @@ static const ndp_names qwen2_moe_names = {BLOCKS_OF_LLAMA,
                                           .shared_up = "mlp.shared_expert.up_proj",
                                           .shared_down = "mlp.shared_expert.down_proj",
                                           .shared_pass = "mlp.shared_expert_gate"};
+static const ndp_names glm4_moe_names = {BLOCKS_OF_LLAMA,
+                                         SEPARATE_QKV,
+                                         NORMS_BEFORE,
+                                         GATED_MLP,
+                                         NORMS_OF_QK,
+                                         EXPERTS,
+                                         .router_bias = "mlp.gate.e_score_correction_bias",
+                                         .shared_gate = "mlp.shared_experts.gate_proj",
+                                         .shared_up = "mlp.shared_experts.up_proj",
+                                         .shared_down = "mlp.shared_experts.down_proj"};
 static const ndp_names olmoe_names = {BLOCKS_OF_LLAMA, SEPARATE_QKV, NORMS_BEFORE, NORMS_OF_QK, EXPERTS};
 static const ndp_names gpt2_names = {.base = "transformer.",
                                      .tokens = "transformer.wte",
@@ -101,6 +111,13 @@ static const ndp_keys qwen2_moe_keys = {RMS_KEYS,
                                         .experts = "num_experts",
                                         .expert_ffn = "moe_intermediate_size",
                                         .shared_ffn = "shared_expert_intermediate_size"};
+static const ndp_keys glm4_moe_keys = {RMS_KEYS,
+                                       .activation = "hidden_act",
+                                       .qkv_bias = "attention_bias",
+                                       .experts = "n_routed_experts",
+                                       .expert_ffn = "moe_intermediate_size",
+                                       .shared_experts = "n_shared_experts",
+                                       .dense_layers = "first_k_dense_replace"};
 static const ndp_keys olmoe_keys = {RMS_KEYS, .activation = "hidden_act", .qkv_bias = "attention_bias",
                                     .o_bias = "attention_bias", .experts = "num_experts"};
 static const ndp_keys smollm3_keys = {RMS_KEYS,
@@ -165,6 +182,8 @@ static void mixtral_init(ndp_facts *f) {
     f->renormalise = true;
 }
 
+static void glm4_moe_init(ndp_facts *f) { f->sigmoid = f->renormalise = true; }
+
 static void starcoder2_init(ndp_facts *f) {
     f->tied = f->qkv_bias = f->o_bias = f->mlp_bias = true;
     f->kinds[0].mlp = &ndp_mlp_plain;
@@ -218,6 +237,9 @@ static const ndp_family families[] = {
      .windows = {.size = 4096, .asked = true}, .kv_heads_needed = true, MIXTURE},
     {"olmoe", "OlmoeForCausalLM", &olmoe_names, &olmoe_keys, .norm_eps = 1e-5, .qk_norm = NDP_QK_NORM_WHOLE,
      .init = olmoe_init, MIXTURE},
+    {"glm4_moe", "Glm4MoeForCausalLM", &glm4_moe_names, &glm4_moe_keys, .norm_eps = 1e-5, .init = glm4_moe_init,
+     .rotary = 0.5, .partial = true, .kv_heads_needed = true, .more = ndp_more_glm4_moe,
+     .reads = {"n_routed_experts", "num_local_experts", "use_qk_norm", "partial_rotary_factor"}},
     {"gpt2", "GPT2LMHeadModel", &gpt2_names, &gpt2_keys, LAYER_NORM, .init = gpt2_init,
      .dropout = {"attn_pdrop", "resid_pdrop", "embd_pdrop"}},
 };

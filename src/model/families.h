@@ -12,6 +12,7 @@ typedef struct ndp_names {
     const char *input_norm, *q, *k, *v, *q_norm, *k_norm, *o, *attention_norm;
     const char *mlp_norm, *gate, *up, *down, *mlp_out_norm;
     const char *router, *expert_gate_up, *expert_down; /* of experts: %d for the number, {gate,up} for two in turn */
+    const char *router_bias;                           /* the whole name: by what a router chooses besides scores */
     const char *shared_gate, *shared_up, *shared_down; /* of the expert that all rows go to; */
     const char *shared_pass;                           /* how much of what it makes passes: a row */
     const char *unread[2];                             /* tensors of blocks that hold no parameters */
@@ -23,6 +24,7 @@ typedef struct ndp_keys {
     const char *norm_eps, *activation, *window;
     const char *qkv_bias, *o_bias, *mlp_bias;
     const char *experts, *expert_ffn, *shared_ffn; /* expert_ffn NULL: `ffn` */
+    const char *shared_experts, *dense_layers;     /* shared ones as wide as others; how many layers have an MLP */
 } ndp_keys;
 
 /* Which layers of a family have its window, counted from 0; {0}: all. */

@@ -54,10 +54,14 @@ static ndp_status check_pattern(const ndp_model *m, const char *pattern) {
                     m->units[0].name, m->units[1].name, m->units[m->n_units - 2].name, m->units[m->n_units - 1].name);
 }
 
+static bool has_no_grad(const ndp_buffer *b) { return b->segments.n > 0 && b->segments.items[0].no_grad; }
+
 /* How a buffer is stored; what is packed is not trained. */
 static ndp_status choose_storage(const ndp_model *m, ndp_buffer *b) {
     bool packed = ndp_buffer_is_packed(b);
     b->storage = ndp_storage_of(&m->opts, b->trainable);
+    if (has_no_grad(b))
+        b->storage.compute = b->storage.kept = b->storage.master = ndp_wide(m->opts.compute);
     for (int i = 0; i < b->segments.n && packed; i++) {
         const ndp_segment *s = &b->segments.items[i];
         if (ndp_segment_is_stack(s))
@@ -80,7 +84,7 @@ ndp_status ndp_model_freeze(ndp_model *m) {
         for (int s = 0; s < NDP_SLOTS; s++)
             if (m->units[u].buffers[s] != NDP_NONE) {
                 ndp_buffer *b = &m->buffers[m->units[u].buffers[s]];
-                b->trainable = !b->base && !ndp_model_is_frozen(&m->opts, m->units[u].name);
+                b->trainable = !b->base && !has_no_grad(b) && !ndp_model_is_frozen(&m->opts, m->units[u].name);
             }
     for (int b = 0; b < m->n_buffers; b++) {
         trainable += m->buffers[b].trainable;

@@ -27,5 +27,5 @@ void ndp_decoder_random(const ndp_facts *f, uint64_t seed, const ndp_segment *s,
         return;
     }
     for (int64_t i = 0; i < count; i++)
-        out[i] = bias || f->norm.offset ? 0.0f : 1.0f;
+        out[i] = bias || s->no_grad || f->norm.offset ? 0.0f : 1.0f;
 }

@@ -2,6 +2,7 @@
  * change what a model computes. Source: the configuration_* and modeling_* files of transformers 5.23. */
 #include "model/block.h"
 #include "model/read.h"
+#include "ops/route.h"
 
 #include <float.h>
 #include <string.h>
@@ -10,9 +11,9 @@
 enum { MOST_EXPERTS = 1 << 16, MOST_FFN = 1 << 22, MOST_COLUMNS = 1 << 23 };
 
 /* Their number has two names, which transformers takes for one: files of qwen3_moe had num_experts, and have
- * num_local_experts since transformers 5. */
+ * num_local_experts since transformers 5. For the same, glm4_moe has n_routed_experts. */
 static ndp_status read_size(struct json_object *config, const char *what, const char *key, int64_t *out) {
-    static const char *const names[] = {"num_experts", "num_local_experts"};
+    const char *const names[] = {key[0] == 'n' && key[1] == '_' ? key : "num_experts", "num_local_experts"};
     struct json_object *first = ndp_config_member(config, names[0]), *second = ndp_config_member(config, names[1]);
     if (first && second && !json_object_equal(first, second))
         return NDP_FAIL(NDP_EFORMAT, "%s: \"%s\" is %.40s, but \"%s\" is %.40s, and both mean the same; leave out one",
@@ -29,6 +30,8 @@ static ndp_status read_training(struct json_object *config, const char *what, nd
     bool losses = false;
     if (!ndp_config_is_neutral(jitter, 0))
         return ndp_config_refuse(what, "router_jitter_noise", jitter, "");
+    if (f->sigmoid) /* transformers has no loss of these */
+        return NDP_OK;
     f->balance_coef = f->balance_coef > 0 ? f->balance_coef : 0.001;
     NDP_TRY(ndp_config_bool(config, what, "output_router_logits", &losses));
     NDP_TRY(ndp_config_not_null(config, what, "router_aux_loss_coef"));
@@ -107,12 +110,59 @@ static ndp_status set_mixtures(const char *what, ndp_facts *f, const bool *dense
 /* Which layers have experts: all, but where a family's layers may have an MLP instead. */
 static ndp_status read_layers(struct json_object *config, const char *what, ndp_facts *f) {
     bool dense[NDP_MAX_LAYERS] = {false};
-    int64_t every = 1;
-    if (f->names->up) {
+    const char *first = ndp_family_find(f->family)->keys->dense_layers;
+    int64_t every = 1, n = 1;
+    if (first) {
+        NDP_TRY(ndp_config_count(config, what, first, 0, NDP_MAX_LAYERS, &n));
+        for (int i = 0; i < n && i < f->layers; i++)
+            dense[i] = true;
+        if (n >= f->layers)
+            return NDP_FAIL(NDP_EFORMAT, "%s: no layer has experts: \"%s\" is %lld, and there are %d layers", what,
+                            first, (long long)n, f->layers);
+    } else if (f->names->up) {
         NDP_TRY(ndp_config_count(config, what, "decoder_sparse_step", 1, NDP_MAX_LAYERS, &every));
         NDP_TRY(read_dense_layers(config, what, f, dense));
     }
     return set_mixtures(what, f, dense, every);
+}
+
+/* Groups of experts, and the scale of weights. A group counts as the sum of its two best. */
+static ndp_status read_scores(struct json_object *config, const char *what, const char *experts, ndp_facts *f) {
+    int64_t groups = 1, open = 1;
+    NDP_TRY(ndp_config_count(config, what, "n_group", 1, f->experts, &groups));
+    NDP_TRY(ndp_config_count(config, what, "topk_group", 1, groups, &open));
+    NDP_TRY(ndp_config_positive(config, what, "routed_scaling_factor", &f->routed_scale));
+    if (f->experts % groups != 0 || f->experts / groups < NDP_MOST_BEST)
+        return NDP_FAIL(NDP_EFORMAT, "%s: \"%s\" %d are not \"n_group\" %lld equal groups of at least %d", what,
+                        experts, f->experts, (long long)groups, NDP_MOST_BEST);
+    if (f->choices > open * (f->experts / groups))
+        return NDP_FAIL(NDP_EFORMAT,
+                        "%s: \"num_experts_per_tok\" is %d, but \"topk_group\" %lld of %lld groups have %lld", what,
+                        f->choices, (long long)open, (long long)groups, (long long)open * (f->experts / groups));
+    if (groups > NDP_MOST_GROUPS)
+        return ndp_config_refuse(what, "n_group", ndp_config_member(config, "n_group"), "; supported: up to 64");
+    f->groups = groups > open ? (int)groups : 0, f->open_groups = groups > open ? (int)open : 0;
+    return NDP_OK;
+}
+
+/* Shared experts are one MLP, as wide as all of them. */
+static ndp_status read_shared(struct json_object *config, const char *what, const ndp_keys *k, int64_t ffn,
+                              int64_t *out) {
+    int64_t n = 1;
+    if (k->shared_ffn)
+        return ndp_config_size(config, what, k->shared_ffn, MOST_FFN, out);
+    if (!k->shared_experts)
+        return NDP_OK;
+    NDP_TRY(ndp_config_count(config, what, k->shared_experts, 1, MOST_FFN / ffn, &n));
+    *out = n * ffn;
+    return NDP_OK;
+}
+
+ndp_status ndp_more_glm4_moe(struct json_object *config, const char *what, ndp_facts *f) {
+    bool norms = false;
+    NDP_TRY(ndp_config_bool(config, what, "use_qk_norm", &norms));
+    f->qk_norm = norms ? NDP_QK_NORM_HEAD : NDP_QK_NORM_NONE;
+    return ndp_more_experts(config, what, f);
 }
 
 ndp_status ndp_more_experts(struct json_object *config, const char *what, ndp_facts *f) {
@@ -122,15 +172,16 @@ ndp_status ndp_more_experts(struct json_object *config, const char *what, ndp_fa
     NDP_TRY(ndp_config_size(config, what, "num_experts_per_tok", experts, &choices));
     if (k->expert_ffn)
         NDP_TRY(ndp_config_size(config, what, k->expert_ffn, MOST_FFN, &ffn));
-    if (k->shared_ffn)
-        NDP_TRY(ndp_config_size(config, what, k->shared_ffn, MOST_FFN, &shared));
+    NDP_TRY(read_shared(config, what, k, ffn, &shared));
     if (experts * ffn > MOST_COLUMNS)
         return NDP_FAIL(NDP_EFORMAT, "%s: %lld experts of \"%s\" %lld are more than %d columns", what,
                         (long long)experts, k->expert_ffn ? k->expert_ffn : k->ffn, (long long)ffn, MOST_COLUMNS);
-    if (!f->renormalise)
+    if (!f->renormalise || f->sigmoid)
         NDP_TRY(ndp_config_bool(config, what, "norm_topk_prob", &f->renormalise));
     NDP_TRY(read_training(config, what, f));
     f->experts = (int)experts, f->choices = (int)choices, f->expert_ffn = (int)ffn;
     f->shared_ffn = (int)shared;
+    if (f->sigmoid)
+        NDP_TRY(read_scores(config, what, k->experts, f));
     return read_layers(config, what, f);
 }

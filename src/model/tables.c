@@ -27,17 +27,19 @@ typedef enum length {
 } length;
 
 /* What it takes for a tensor to be there; from NORM_BIAS on those of biases. */
-typedef enum when { ALWAYS, SERIAL, UNTIED, NORM_BIAS, SERIAL_NORM_BIAS, QKV_BIAS, O_BIAS, MLP_BIAS } when;
+typedef enum when { ALWAYS, SERIAL, UNTIED, QK_NORM, NORM_BIAS, SERIAL_NORM_BIAS, QKV_BIAS, O_BIAS, MLP_BIAS } when;
 
 /* The buffers that a unit may have, and what follows the unit's name in theirs. The one of another unit that a tied
  * head uses is in TIED, where a layer has its STACKS: matrices of experts. ADAPTER has what is trained where the others
- * are the frozen base, KEPT the projections that are packed, whatever their rule says. */
+ * are the frozen base, KEPT the projections that are packed, whatever their rule says; a mixture, which is never
+ * packed, has the bias of its ROUTER there, which has no gradient. */
 enum {
     OWN = NDP_SLOT_OWN,
     TIED = NDP_SLOT_TIED,
     STACKS = NDP_SLOT_STACKS,
     ADAPTER = NDP_SLOT_ADAPTER,
     KEPT = NDP_SLOT_KEPT,
+    ROUTER = NDP_SLOT_ROUTER,
     SLOTS
 };
 static const char *const slot_names[SLOTS] = {
@@ -67,8 +69,8 @@ static const rule rules[] = {
     {NDP_B_Q, NDP_PART_ATTENTION, OWN, NAME(q), ONE, Q_COLUMNS, false, QKV_BIAS},
     {NDP_B_K, NDP_PART_ATTENTION, OWN, NAME(k), ONE, KV_COLUMNS, true, QKV_BIAS},
     {NDP_B_V, NDP_PART_ATTENTION, OWN, NAME(v), ONE, KV_COLUMNS, true, QKV_BIAS},
-    {NDP_P_Q_NORM, NDP_PART_ATTENTION, OWN, NAME(q_norm), ONE, Q_ALL, false, ALWAYS},
-    {NDP_P_K_NORM, NDP_PART_ATTENTION, OWN, NAME(k_norm), ONE, KV_ALL, false, ALWAYS},
+    {NDP_P_Q_NORM, NDP_PART_ATTENTION, OWN, NAME(q_norm), ONE, Q_ALL, false, QK_NORM},
+    {NDP_P_K_NORM, NDP_PART_ATTENTION, OWN, NAME(k_norm), ONE, KV_ALL, false, QK_NORM},
     {NDP_P_O, NDP_PART_ATTENTION, OWN, NAME(o), HIDDEN, Q_COLUMNS, false, ALWAYS},
     {NDP_B_O, NDP_PART_ATTENTION, OWN, NAME(o), ONE, HIDDEN, false, O_BIAS},
     {NDP_P_ATTENTION_NORM, NDP_PART_LAYER, OWN, NAME(attention_norm), ONE, HIDDEN, false, ALWAYS},
@@ -81,6 +83,7 @@ static const rule rules[] = {
     {NDP_P_DOWN, ANY_MLP, OWN, NAME(down), HIDDEN, FFN, false, ALWAYS},
     {NDP_B_DOWN, ANY_MLP, OWN, NAME(down), ONE, HIDDEN, false, MLP_BIAS},
     {NDP_P_ROUTER, NDP_PART_EXPERTS, OWN, NAME(router), EXPERTS, HIDDEN, false, ALWAYS},
+    {NDP_P_ROUTER_BIAS, NDP_PART_EXPERTS, ROUTER, NAME(router_bias), ONE, EXPERTS, false, ALWAYS},
     {NDP_P_EXPERT_GATE_UP, NDP_PART_EXPERTS, STACKS, NAME(expert_gate_up), EXPERT_FFN, HIDDEN, false, ALWAYS},
     {NDP_P_EXPERT_DOWN, NDP_PART_EXPERTS, STACKS, NAME(expert_down), HIDDEN, EXPERT_FFN, false, ALWAYS},
     {NDP_P_SHARED_GATE, NDP_PART_EXPERTS, OWN, NAME(shared_gate), SHARED_FFN, HIDDEN, false, ALWAYS},
@@ -101,6 +104,7 @@ static bool is_there(const ndp_facts *f, const rule *r) {
     const bool is[] = {[ALWAYS] = true,
                        [SERIAL] = !f->parallel,
                        [UNTIED] = !f->tied,
+                       [QK_NORM] = f->qk_norm != NDP_QK_NORM_NONE,
                        [NORM_BIAS] = f->norm.bias,
                        [SERIAL_NORM_BIAS] = f->norm.bias && !f->parallel,
                        [QKV_BIAS] = f->qkv_bias,
@@ -156,6 +160,7 @@ static ndp_segment segment_of(const ndp_facts *f, const rule *r, const char *nam
     s.coded = r->place != NDP_P_TOKENS && r->place != NDP_P_POSITIONS;
     s.transposed = f->transposed && !vector && of_layer;
     s.stack = stack_of(f, r);
+    s.no_grad = r->slot == ROUTER;
     return s;
 }
 
@@ -196,7 +201,8 @@ static ndp_status need_buffer(ndp_model *m, ndp_unit *u, int slot) {
     if (u->buffers[slot] != NDP_NONE)
         return NDP_OK;
     ndp_buffer *b = &m->buffers[m->n_buffers];
-    *b = (ndp_buffer){.name = ndp_arena_format(&m->arena, "%s%s", u->name, slot_names[slot]),
+    bool router = slot == ROUTER && m->opts.base == NDP_PACKING_NONE;
+    *b = (ndp_buffer){.name = ndp_arena_format(&m->arena, "%s%s", u->name, router ? ".router" : slot_names[slot]),
                       .base = m->opts.adapter.r > 0 && slot != ADAPTER,
                       .owners = NDP_GROUP_SHARD};
     b->segments.items = ndp_arena_alloc(&m->arena, NDP_MOST_SEGMENTS * sizeof(ndp_segment));
@@ -223,7 +229,7 @@ static ndp_status fill_unit(const ndp_facts *f, ndp_model *m, ndp_unit *u, int k
         const rule *r = &rules[i];
         bool there = is_there(f, r) && (r->parts & parts_of(f, kind));
         if (there) {
-            const char *ending = r->when >= NORM_BIAS ? ".bias" : ".weight";
+            const char *ending = r->slot == ROUTER ? "" : r->when >= NORM_BIAS ? ".bias" : ".weight";
             ndp_segment s = segment_of(f, r, ndp_arena_format(&m->arena, "%s%s%s", prefix, name_of(f, r), ending));
             bool saved = s.name && ndp_adapter_saves(&m->opts.adapter, s.name, f);
             bool packed = s.projection && m->opts.base != NDP_PACKING_NONE;

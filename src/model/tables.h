@@ -32,6 +32,7 @@ typedef enum ndp_param {
     NDP_P_DOWN,
     NDP_B_DOWN,
     NDP_P_ROUTER,
+    NDP_P_ROUTER_BIAS,
     NDP_P_EXPERT_GATE_UP,
     NDP_P_EXPERT_DOWN,
     NDP_P_SHARED_GATE,
@@ -65,7 +66,14 @@ static inline int ndp_unit_kind(const ndp_facts *f, int unit) {
 }
 
 /* The buffers that a unit may have (tables.c says what each is for). */
-enum { NDP_SLOT_OWN, NDP_SLOT_TIED, NDP_SLOT_STACKS = NDP_SLOT_TIED, NDP_SLOT_ADAPTER, NDP_SLOT_KEPT };
+enum {
+    NDP_SLOT_OWN,
+    NDP_SLOT_TIED,
+    NDP_SLOT_STACKS = NDP_SLOT_TIED,
+    NDP_SLOT_ADAPTER,
+    NDP_SLOT_KEPT,
+    NDP_SLOT_ROUTER = NDP_SLOT_KEPT
+};
 
 /* Where a parameter is: in which of the unit's buffers, and which segment of it. */
 typedef struct ndp_place {

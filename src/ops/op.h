@@ -54,7 +54,7 @@ typedef enum ndp_collective {
     X(int, rotary_dim)     /* rope: the columns of each head that turn, the first; 0: all */ \
     X(int, window)         /* attention: a query sees this many latest keys, itself included; 0: all */ \
     X(double, scale)       /* attention: on q.k; scale: on x; mean_squares: on the sum; dora_squares: on b a; pair_loss: \
-                              beta; pair_rows: on the nll; clip_factor: on the gradient */ \
+                              beta; pair_rows: on the nll; clip_factor: on the gradient; route: on weights, 0: none */ \
     X(double, cap)         /* attention: on scores, cap, xent*: on logits: c tanh(x / c); 0: none */ \
     X(double, eps)         /* norms */ \
     X(double, max_norm)    /* clip_factor: of the gradient; 0: no clipping */ \
@@ -90,6 +90,10 @@ typedef enum ndp_collective {
     X(int, choices)        /* route: experts of a row */ \
     X(int, experts)        /* route_order: of the layer */ \
     X(bool, renormalise)   /* route: a row's weights are divided by their sum */ \
+    X(bool, sigmoid)       /* route: experts count by the sigmoids of their logits, not by the softmax */ \
+    X(int, groups)         /* route, with sigmoid: of experts, equal ones; 0: one */ \
+    X(int, open_groups)    /* route: a row chooses from so many of them; */ \
+    X(int, group_best)     /* route: those with the largest sums of so many best experts */ \
     X(double, balance)     /* router_losses: the coefficient of each loss */ \
     X(double, z_loss)
 /* clang-format on */
@@ -259,11 +263,14 @@ typedef enum ndp_op_kind {
  *
  * A mixture of experts: each of T rows goes to K = attr.choices of E experts. Choice j of row t has the number t K + j;
  * there are N = T K. "Sorted" rows are one for each choice, by expert, then by number (ops/route.c, ops/take_rows.c).
- * route           (logits [T,E], samples?~ [T,1], given?~ [T,K]) -> choices~ [T,K], weights [T,K] wide, seen? [T,E]
+ * route           (logits [T,E], samples?~ [T,1], given?~ [T,K], bias? [1,E] wide)
+ *                                                              -> choices~ [T,K], weights [T,K] wide, seen? [T,E]
  *                 choices: the experts with the largest logits, the largest first, of equal ones the lower first; NaN
  *                 counts as -inf. weights: their part of softmax(logits); with attr.renormalise divided by the sum of
  *                 the K. A row of sample -1 is padding: choices -1, weights 0. Choices have no gradient. given: the
- *                 choices, if present; a row of -1 is like padding. seen: the logits
+ *                 choices, if present; a row of -1 is like padding. seen: the logits.
+ *                 With attr.sigmoid the choices are those with the largest keys, sigmoid(logit) + bias, in open groups
+ *                 (ops/route.h), and weights are sigmoids, without the bias. seen: the keys, -inf in other groups
  * route_dx        (dweights [T,K] wide, logits [T,E], choices~ [T,K], acc? [T,E]) -> dlogits [T,E]
  *                 dlogits = acc + d/dlogits; acc, or 0, where choices are -1
  * choice_counts   (choices~ [T,K], samples~ [T,1])             -> counts [B,E] fp64

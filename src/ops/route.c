@@ -1,15 +1,35 @@
 /* The router of a mixture of experts: each row chooses the experts with its largest logits, and weighs what they make
  * by their probabilities. Experts are chosen by logits, not by probabilities: the order is the same, but rounding an
- * exponential makes no ties, so every device chooses alike.
+ * exponential makes no ties, so every device chooses alike. Sigmoids with a bias have no such order: every device
+ * computes them in fp64 (route.h).
  *
  * Choices may be given instead. Weights are then those of the given experts, whose logits may be any: so exponentials
  * are taken relative to the largest logit that counts in their sum, which is the largest of all, or with renormalise of
  * the chosen. Where experts are chosen here, the two are the same. */
+#include "ops/route.h"
 #include "ops/flow.h"
 #include "ops/shape.h"
 
+/* What only keys have: a bias, groups. */
+static ndp_status check_keys(const ndp_op_call *c) {
+    const ndp_view *logits = &c->in[0], *bias = &c->in[3];
+    const ndp_op_attr *a = c->attr;
+    NDP_SHAPE_CHECK(!bias->rows || (a->sigmoid && bias->rows == 1 && bias->cols == logits->cols &&
+                                    bias->dtype == ndp_wide(logits->dtype)),
+                    "route: bias " NDP_SHAPE " for logits " NDP_SHAPE, NDP_SHAPE_ARGS(*bias), NDP_SHAPE_ARGS(*logits));
+    int64_t of = a->groups > 0 ? logits->cols / a->groups : 1;
+    NDP_SHAPE_CHECK(a->groups == 0 ||
+                        (a->sigmoid && a->groups <= NDP_MOST_GROUPS && logits->cols % a->groups == 0 &&
+                         a->open_groups > 0 && a->open_groups <= a->groups && a->group_best > 0 &&
+                         a->group_best <= NDP_MOST_BEST && a->group_best <= of && a->choices <= a->open_groups * of),
+                    "route: %d choices in %d of %d groups, by %d of each, for logits " NDP_SHAPE, a->choices,
+                    a->open_groups, a->groups, a->group_best, NDP_SHAPE_ARGS(*logits));
+    return NDP_OK;
+}
+
 static ndp_status shape(ndp_op_call *c) {
     const ndp_view *logits = &c->in[0], *samples = &c->in[1], *given = &c->in[2];
+    NDP_TRY(check_keys(c));
     NDP_SHAPE_CHECK(c->attr->choices > 0 && c->attr->choices <= logits->cols, "route: %d choices of logits " NDP_SHAPE,
                     c->attr->choices, NDP_SHAPE_ARGS(*logits));
     NDP_SHAPE_CHECK(
@@ -37,16 +57,17 @@ static ndp_status backward(ndp_bwd *b) {
 const ndp_op ndp_op_route = {
     .id = NDP_OP_route,
     .name = "route",
-    .n_in = 3,
+    .n_in = 4,
     .n_out = 3,
-    .optional_in = 1u << 1 | 1u << 2,
+    .optional_in = 1u << 1 | 1u << 2 | 1u << 3,
     .rows = NDP_ROWS_ALIKE,
     .shape = shape,
     .backward = backward,
     .flops = 12,
-    .reads = NDP_READS_choices | NDP_READS_renormalise,
+    .reads = NDP_READS_choices | NDP_READS_renormalise | NDP_READS_scale | NDP_READS_sigmoid | NDP_READS_groups |
+             NDP_READS_open_groups | NDP_READS_group_best,
     NDP_FLOWS({.in = {NDP_IS(OPERAND, 0, "tE"), NDP_IS(OPERAND, 1, "t1", .name = "what says which rows are padding"),
-                      NDP_IS(OPERAND, 2, "t.", .name = "given choices")},
+                      NDP_IS(OPERAND, 2, "t.", .name = "given choices"), NDP_IS(OPERAND, 3, "1E", .name = "the bias")},
                .out = {NDP_IS(RESULT, 0, "tK"), NDP_IS(RESULT, 1, "tK"), NDP_IS(RESULT, 2, "tE")}}),
 };
 
@@ -75,7 +96,7 @@ const ndp_op ndp_op_route_dx = {
     .rows = NDP_ROWS_ALIKE,
     .shape = dx_shape,
     .cost = dx_cost,
-    .reads = NDP_READS_renormalise,
+    .reads = NDP_READS_renormalise | NDP_READS_scale | NDP_READS_sigmoid,
     NDP_FLOWS(
         {.node = &ndp_op_route,
          .in = {NDP_IS(D_RESULT, 1, "tK"), NDP_IS(OPERAND, 0, "tE"), NDP_IS(RESULT, 0, "tK"), NDP_IS(EARLIER, 0, "..")},

@@ -13,7 +13,7 @@
 ndp_status ndp_experts_route(ndp_pass *p) {
     if (p->tp == 1)
         return ndp_pass_rowwise(p);
-    int n_in = p->node->n_in, n_out = p->node->n_out, ins[3], outs[3] = {NDP_NONE, NDP_NONE, NDP_NONE};
+    int n_in = p->node->n_in, n_out = p->node->n_out, ins[4], outs[3] = {NDP_NONE, NDP_NONE, NDP_NONE};
     ins[0] = ndp_pass_enter(p, 0);
     for (int i = 1; i < n_in; i++)
         ins[i] = ndp_pass_in(p, i);

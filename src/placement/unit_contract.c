@@ -68,7 +68,7 @@ static ndp_status write_params(ndp_unit_trial *run, int lane) {
             if (table->packing != NDP_PACKING_NONE)
                 NDP_TRY(write_packed(run, lane, slot, table, k));
             else
-                NDP_TRY(write_segment(run, lane, slot, type, s, k));
+                NDP_TRY(write_segment(run, lane, slot, s->no_grad ? ndp_wide(type) : type, s, k));
         }
     return NDP_OK;
 }

@@ -60,8 +60,10 @@ typedef struct ndp_segment {
     int64_t length;     /* elements of the buffer that it takes, of all members; of a packed matrix its bytes */
     bool glued;
     uint8_t named_by; /* the entry of optimizer.groups that names it, from 1 on; 0: none does */
-    bool projection;  /* the matrix of a linear map inside a model: an optimizer may update it as a whole */
-    bool coded;       /* of a large tensor, and no embedding: an optimizer may keep its states as codes of 8 bits */
+    bool no_grad; /* it is never trained, and is fp32 also where the rest is bf16, in files too: a router's bias. All of
+                     a buffer are so, or none */
+    bool projection; /* the matrix of a linear map inside a model: an optimizer may update it as a whole */
+    bool coded;      /* of a large tensor, and no embedding: an optimizer may keep its states as codes of 8 bits */
     /* The groups whose ranks own the same elements and sum their gradients. The owners of the buffer's slices, among
      * which the gradient is summed before, are not one of them. */
     ndp_groups sums;

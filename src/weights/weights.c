@@ -90,7 +90,8 @@ static ndp_status add_spec(ndp_tensor_list *list, const ndp_segment *s, const ch
                            ndp_dtype stored) {
     NDP_TRY(ndp_array_reserve(&list->specs, &list->capacity, list->n + 1, sizeof *list->specs));
     ndp_tensor_spec *spec = &list->specs[list->n++];
-    *spec = (ndp_tensor_spec){.name = ndp_arena_format(&list->arena, "%s%s", prefix, name), .dtype = stored};
+    *spec = (ndp_tensor_spec){.name = ndp_arena_format(&list->arena, "%s%s", prefix, name),
+                              .dtype = s->no_grad ? ndp_wide(stored) : stored};
     if (ndp_segment_is_stack(s) && ndp_segment_tensors(s) == 1)
         spec->shape[spec->ndim++] = s->stack;
     if (s->ndim == 2)

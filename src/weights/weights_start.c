@@ -38,10 +38,12 @@ static ndp_status read_model(const weight_filling *f, const ndp_segment *s, int6
 
 /* ---- what changed ---- */
 
-static ndp_status read_own(const weight_filling *f, const char *tensor, int64_t first, int64_t count, void *out) {
+static ndp_status read_own(const weight_filling *f, const ndp_segment *s, const char *tensor, int64_t first,
+                           int64_t count, void *out) {
     double rounded[BLOCK];
-    NDP_TRY(ndp_weights_read(f->own, tensor, first, count, rounded, f->rounded, true));
-    ndp_convert(rounded, f->rounded, out, f->model->opts.master, count);
+    ndp_dtype type = s->no_grad ? ndp_wide(f->rounded) : f->rounded;
+    NDP_TRY(ndp_weights_read(f->own, tensor, first, count, rounded, type, true));
+    ndp_convert(rounded, type, out, f->model->opts.master, count);
     return NDP_OK;
 }
 
@@ -102,7 +104,7 @@ static ndp_status read_element(void *user, const ndp_segment *s, int64_t first, 
     const weight_filling *f = user;
     const ndp_tensor_entry *own = find_own(f, s->name);
     if (own)
-        return read_own(f, own->spec.name, first, count, out);
+        return read_own(f, s, own->spec.name, first, count, out);
     return ndp_factor_of(s->name) == NDP_NO_FACTOR ? read_model(f, s, first, count, out)
                                                    : new_factor(f, s, first, count, out);
 }

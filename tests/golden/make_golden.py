@@ -115,6 +115,11 @@ FAMILIES |= {
                         max_window_layers=2, **EXPERTS),
     "olmoe": family("olmoe", "OlmoeForCausalLM", intermediate_size=10, num_experts=9, num_experts_per_tok=3,
                     norm_topk_prob=False, clip_qkv=None, attention_bias=False, **EXPERTS),
+    "glm4-moe": family("glm4_moe", "Glm4MoeForCausalLM", head_dim=8, partial_rotary_factor=0.5, n_routed_experts=12,
+                       num_experts_per_tok=3, n_group=3, topk_group=2, norm_topk_prob=True, routed_scaling_factor=2.5,
+                       moe_intermediate_size=10, n_shared_experts=2, first_k_dense_replace=1, use_qk_norm=True,
+                       attention_bias=True, num_nextn_predict_layers=0, rms_norm_eps=1e-5, rope_theta=1000.0,
+                       hidden_act="silu"),
 }
 MODELS |= {name: SIZES | {"config": config} for name, config in FAMILIES.items()}
 MODELS["gpt2"]["bare"] = True  # names without "transformer.", and the mask, as the files on the Hub
@@ -188,6 +193,33 @@ def router_fp64(self, x):
     return logits, values, choices
 
 
+def gap_of(values, slopes, k):
+    """How far logits have to move for the last of the k largest values to be smaller than the next one."""
+    order = values.argsort(dim=-1, descending=True)
+    sorted_values, sorted_slopes = values.gather(-1, order), slopes.gather(-1, order)
+    gaps = sorted_values[..., k - 1] - sorted_values[..., k]
+    return (2 * gaps / (sorted_slopes[..., k - 1] + sorted_slopes[..., k])).min().item()
+
+
+def score_router_fp64(self, x):
+    """Glm4MoeTopkRouter without its casts to fp32."""
+    logits = torch.nn.functional.linear(x.reshape(-1, self.hidden_dim), self.weight)
+    scores = logits.sigmoid()
+    keys, slopes = (scores + self.e_score_correction_bias).detach(), (scores * (1 - scores)).detach()
+    best = keys.unflatten(-1, (self.num_group, -1)).topk(2, dim=-1)
+    counts = best.values.sum(dim=-1)
+    moves = slopes.unflatten(-1, (self.num_group, -1)).gather(-1, best.indices).sum(dim=-1)
+    is_open = torch.zeros_like(counts).scatter(1, counts.topk(self.topk_group, dim=-1).indices, 1).bool()
+    closed = ~is_open.repeat_interleave(self.num_experts // self.num_group, dim=-1)
+    keys = keys.masked_fill(closed, -1e9)
+    choices = keys.topk(self.top_k, dim=-1).indices
+    GAPS.append(min(gap_of(keys, slopes, self.top_k), gap_of(counts, moves, self.topk_group)))
+    values = scores.gather(1, choices)
+    if self.norm_topk_prob:
+        values = values / (values.sum(dim=-1, keepdim=True) + 1e-20)
+    return logits, values * self.routed_scaling_factor, choices
+
+
 GAPS = []  # of logits, between the last choice of a row and the first expert that was not chosen
 # In fp32 the choices of all updates are those of fp64, and in bf16, which is off by 0.02, those of update 0: a row that
 # goes elsewhere has another gradient, by more than bf16 rounds.
@@ -256,6 +288,8 @@ def load(folder, dtype, length):
                 module.forward = types.MethodType(rmsnorm_fp64, module)
             if type(module).__name__.endswith("TopKRouter"):
                 module.forward = types.MethodType(router_fp64, module)
+            if hasattr(module, "e_score_correction_bias"):
+                module.forward = types.MethodType(score_router_fp64, module)
             if hasattr(module, "embed_scale"):
                 module.embed_scale = torch.tensor(config.hidden_size, dtype=torch.float64).sqrt()
     return model.train()
@@ -366,14 +400,15 @@ def write_model(folder, spec, generator):
     (folder / "config.json").write_text(json.dumps(spec["config"], indent=2, sort_keys=True) + "\n")
     model = transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.from_pretrained(folder))
     weights = {}
-    for name, p in hub_tensors(model, model.named_parameters()).items():
+    states = [(name, b) for name, b in model.named_buffers() if name.endswith("e_score_correction_bias")]
+    for name, p in hub_tensors(model, [*model.named_parameters(), *states]).items():
         noise = torch.randn(p.shape, generator=generator)
         if p.ndim == 1 and name.endswith(".weight"):  # a norm's; Gemma adds the 1 itself
             noise = 0.2 * noise + (0 if "Gemma" in type(model).__name__ else 1)
         else:
             router = name.endswith(("mlp.gate.weight", "block_sparse_moe.gate.weight"))
             noise *= 0.5 if router else 0.08 if p.ndim > 1 else 0.1
-        weights[name] = noise.to(spec["storage"])
+        weights[name] = noise if name in dict(states) else noise.to(spec["storage"])  # that is fp32, as on the Hub
     if spec.get("bare"):
         n, layers = spec["config"]["n_positions"], spec["config"]["n_layer"]
         weights = {name.removeprefix("transformer."): w for name, w in weights.items()}
@@ -428,6 +463,8 @@ def main(stories_folder, stories, names):
     generator = torch.Generator().manual_seed(20)
     before = json.loads((HERE / "manifest.json").read_text())["models"] if names else {}
     report = {}
+    made_with = {"python": platform.python_version(), "numpy": numpy.__version__, "safetensors": safetensors.__version__,
+                 "tokenizers": tokenizers.__version__, "torch": torch.__version__, "transformers": transformers.__version__}
     for name in ["stories260K", *MODELS]:
         if names and name not in names:
             report[name] = before[name]
@@ -445,11 +482,10 @@ def main(stories_folder, stories, names):
                 if not is_mixture(spec["config"]) or choices_tell(weights, ids, labels):
                     break
         report[name] = write_expected(HERE / name, weights, ids, labels, generator)
+        report[name] |= {"made_with": made_with} if names else {}  # where the others were made with something else
     kept = json.loads((HERE / "manifest.json").read_text())
     manifest = {
-        "made_with": {"python": platform.python_version(), "numpy": numpy.__version__,
-                      "safetensors": safetensors.__version__, "tokenizers": tokenizers.__version__,
-                      "torch": torch.__version__, "transformers": transformers.__version__},
+        "made_with": kept["made_with"] if names else made_with,
         "inputs": {"stories260K/model.safetensors": sha256(stories_folder / "model.safetensors"),
                    "stories260K/tokenizer.json": sha256(stories_folder / "tokenizer.json"),
                    "tinystories.jsonl": sha256(pathlib.Path(stories))},

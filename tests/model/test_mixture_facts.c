@@ -18,6 +18,9 @@ static ndp_status parse(const char *text, ndp_facts *f) { return ndp_facts_parse
                         "\"shared_expert_intermediate_size\": 36" more)
 #define OLMOE(more) FAMILY("olmoe", "\"num_experts\": 9, \"num_experts_per_tok\": 3" more)
 
+#define GLM(more)                                                                                                      \
+    FAMILY("glm4_moe", "\"n_routed_experts\": 6, \"num_experts_per_tok\": 2, \"moe_intermediate_size\": 20" more)
+
 /* The layers with a mixture, a bit each. */
 static unsigned mixtures_of(const ndp_facts *f) {
     unsigned bits = 0;
@@ -45,6 +48,26 @@ static void defaults_are_transformers(void **state) {
     assert_true(f.experts == 6 && f.choices == 3 && f.expert_ffn == 20 && f.shared_ffn == 36 && !f.renormalise);
     assert_true(f.norm_eps == 1e-6 && f.ropes[0].theta == 1e4 && f.qk_norm == NDP_QK_NORM_NONE && f.qkv_bias);
     assert_true(f.n_kinds == 1 && f.kinds[0].window == 0 && mixtures_of(&f) == 15 && !f.o_bias && !f.mlp_bias);
+    CHECK_OK(parse(GLM(""), &f));
+    assert_true(f.experts == 6 && f.choices == 2 && f.expert_ffn == 20 && f.shared_ffn == 20 && f.renormalise);
+    assert_true(f.sigmoid && f.groups == 0 && f.routed_scale == 1 && mixtures_of(&f) == 14 && f.ropes[0].dim == 4);
+    assert_true(f.norm_eps == 1e-5 && f.qk_norm == NDP_QK_NORM_NONE && !f.qkv_bias && !f.o_bias && !f.balanced);
+}
+
+static void routers_of_sigmoids_are_read(void **state) {
+    (void)state;
+    static ndp_facts f;
+    CHECK_OK(
+        parse(GLM(", \"n_group\": 3, \"topk_group\": 2, \"routed_scaling_factor\": 2.5, \"norm_topk_prob\": false, "
+                  "\"n_shared_experts\": 2, \"first_k_dense_replace\": 3, \"use_qk_norm\": true, "
+                  "\"attention_bias\": true, \"partial_rotary_factor\": 0.75, \"output_router_logits\": true"),
+              &f));
+    assert_true(f.groups == 3 && f.open_groups == 2 && f.routed_scale == 2.5 && !f.renormalise && !f.balanced);
+    assert_true(f.shared_ffn == 40 && mixtures_of(&f) == 8 && f.qk_norm == NDP_QK_NORM_HEAD && f.ropes[0].dim == 6);
+    assert_true(f.qkv_bias && !f.o_bias);
+    CHECK_OK(parse(GLM(", \"n_group\": 3, \"topk_group\": 3, \"first_k_dense_replace\": 0"), &f));
+    assert_true(f.groups == 0 && mixtures_of(&f) == 15); /* no group is left out */
+    CHECK_OK(parse(GLM(", \"num_local_experts\": 6"), &f));
 }
 
 /* A router of E rows and E experts of three matrices, beside attention and norms; or an MLP of three matrices. */
@@ -62,6 +85,10 @@ static void parameters_are_counted(void **state) {
     CHECK_OK(parse(QWEN2(", \"mlp_only_layers\": [2]"), &f));
     assert_int_equal(ndp_facts_parameters(&f),
                      ends + 4 * (attention + 64 + 2 * 16 + 2 * 64) + 3 * mixture + (int64_t)3 * 64 * 172);
+    mixture = 6 * 64 + 6 + 6 * 3 * 64 * 20 + 2 * 3 * 64 * 20; /* with a bias of the router and two shared experts */
+    CHECK_OK(parse(GLM(", \"n_shared_experts\": 2, \"use_qk_norm\": true"), &f));
+    assert_int_equal(ndp_facts_parameters(&f),
+                     ends + 4 * (attention + 2 * 8 + 2 * 64) + 3 * mixture + (int64_t)3 * 64 * 172);
 }
 
 /* The largest of all sizes. */
@@ -297,6 +324,27 @@ static const struct {
     {QWEN(", \"decoder_sparse_step\": 2, \"mlp_only_layers\": [1, 3]"), NDP_EFORMAT, "no layer has experts"},
     {QWEN(", \"decoder_sparse_step\": 0"), NDP_EFORMAT, "\"decoder_sparse_step\" is 0"},
     {QWEN(", \"decoder_sparse_step\": null"), NDP_EFORMAT, "\"decoder_sparse_step\" is null"},
+    /* routers of sigmoids */
+    {GLM(", \"n_group\": 4"), NDP_EFORMAT, "\"n_routed_experts\" 6 are not \"n_group\" 4 equal groups of at least 2"},
+    {GLM(", \"n_group\": 6"), NDP_EFORMAT, "are not \"n_group\" 6 equal groups of at least 2"},
+    {GLM(", \"n_group\": 0"), NDP_EFORMAT, "\"n_group\" is 0"},
+    {GLM(", \"n_group\": 2, \"topk_group\": 3"), NDP_EFORMAT,
+     "\"topk_group\" is 3, expected a whole number from 1 to 2"},
+    {FAMILY("glm4_moe", "\"n_routed_experts\": 6, \"num_experts_per_tok\": 4, \"moe_intermediate_size\": 20, "
+                        "\"n_group\": 3, \"topk_group\": 1"),
+     NDP_EFORMAT, "\"num_experts_per_tok\" is 4, but \"topk_group\" 1 of 3 groups have 2"},
+    {FAMILY("glm4_moe", "\"n_routed_experts\": 130, \"num_experts_per_tok\": 1, \"moe_intermediate_size\": 20, "
+                        "\"n_group\": 65"),
+     NDP_ENOTSUP, "\"n_group\": 65 is not supported; supported: up to 64"},
+    {GLM(", \"routed_scaling_factor\": 0"), NDP_EFORMAT, "\"routed_scaling_factor\" is 0, expected a positive number"},
+    {GLM(", \"n_shared_experts\": 0"), NDP_EFORMAT, "\"n_shared_experts\" is 0"},
+    {GLM(", \"first_k_dense_replace\": 4"), NDP_EFORMAT,
+     "no layer has experts: \"first_k_dense_replace\" is 4, and there are 4 layers"},
+    {GLM(", \"use_qk_norm\": null"), NDP_EFORMAT, "\"use_qk_norm\" is null"},
+    {GLM(", \"num_experts\": 6"), NDP_ENOTSUP, "\"num_experts\": 6 is not supported"},
+    {GLM(", \"num_local_experts\": 7"), NDP_EFORMAT,
+     "\"n_routed_experts\" is 6, but \"num_local_experts\" is 7, and both mean the same; leave out one"},
+    {GLM(", \"q_lora_rank\": 8"), NDP_ENOTSUP, "\"q_lora_rank\": 8 is not supported"},
     /* what is not built */
     {MIXTRAL(", \"router_jitter_noise\": 0.1"), NDP_ENOTSUP, "\"router_jitter_noise\": 0.1 is not supported"},
     {MIXTRAL(", \"router_aux_loss_coef\": -0.5"), NDP_EFORMAT, "\"router_aux_loss_coef\" is -0.5"},
@@ -324,6 +372,7 @@ static void bad_configs_are_refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(defaults_are_transformers),
+                                       cmocka_unit_test(routers_of_sigmoids_are_read),
                                        cmocka_unit_test(parameters_are_counted),
                                        cmocka_unit_test(no_number_overflows),
                                        cmocka_unit_test(keys_are_read),

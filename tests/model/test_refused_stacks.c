@@ -113,6 +113,19 @@ static void adapters_change_a_shared_expert(void **state) {
     check_names(MIXTURE("qwen2_moe", ", \"shared_expert_intermediate_size\": 12"), of, NDP_COUNT(of));
 }
 
+static void no_adapter_changes_a_bias_of_a_router(void **state) {
+    static const naming of[] = {
+        {"linear", NULL, NULL},
+        {"shared_experts.up_proj", NULL, NULL},
+        {"q_proj", "mlp.gate", "adapter.modules_to_save: mlp.gate is a router, model.layers.1.mlp.gate."}};
+    (void)state;
+    check_names("{\"model_type\": \"glm4_moe\", \"vocab_size\": 100, \"hidden_size\": 64, \"intermediate_size\": 96, "
+                "\"num_hidden_layers\": 2, \"num_attention_heads\": 4, \"num_key_value_heads\": 4, "
+                "\"max_position_embeddings\": 64, \"n_routed_experts\": 4, \"num_experts_per_tok\": 2, "
+                "\"moe_intermediate_size\": 8}",
+                of, NDP_COUNT(of));
+}
+
 static void a_packed_stack_is_refused(void **state) {
     static ndp_facts f;
     ndp_model m;
@@ -128,6 +141,7 @@ static void a_packed_stack_is_refused(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_adapter_changes_a_stack), cmocka_unit_test(no_adapter_changes_a_mixture),
-        cmocka_unit_test(adapters_change_a_shared_expert), cmocka_unit_test(a_packed_stack_is_refused)};
+        cmocka_unit_test(adapters_change_a_shared_expert), cmocka_unit_test(no_adapter_changes_a_bias_of_a_router),
+        cmocka_unit_test(a_packed_stack_is_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -35,7 +35,7 @@ static void route_kernels(void **state) {
     FOR_SIZES(t, e) for (int variant = at++ % short_or_all(5, 1); variant < 6; variant += short_or_all(5, 1)) {
         ndp_op_attr attr = {.choices = choices_of(e, variant % 3), .renormalise = variant >= 3};
         ndp_view samples = some_samples(t, 3);
-        ndp_view in[] = {variant % 2 ? tied(t, e, 1) : some(t, e, 1), samples, {0}}, out[NDP_OP_MAX_OUT] = {{0}};
+        ndp_view in[] = {variant % 2 ? tied(t, e, 1) : some(t, e, 1), samples, {0}, {0}}, out[NDP_OP_MAX_OUT] = {{0}};
         make_outputs(&ndp_op_route, &attr, in, out, 3);
         run_op(&ndp_op_route, &attr, in, out, &ndp_device_ref, 1);
         kernel_case back = {&ndp_op_route_dx,
@@ -59,6 +59,40 @@ static void route_kernels(void **state) {
         check_kernel(&without_padding);
         check_kernel(&given);
         check_kernel(&given_back);
+    }
+}
+
+/* Routers of sigmoids, with a bias and groups where experts are cut evenly: choices, keys, weights and gradients. */
+static void score_route_kernels(void **state) {
+    (void)state;
+    FOR_SIZES(t, e) for (int variant = 0; variant < 6; variant++) {
+        int groups = variant % 3 == 2 && e % 4 == 0 ? 4 : variant % 3 == 1 && e % 2 == 0 && e > 2 ? 2 : 0;
+        bool renormalise = variant >= 3;
+        ndp_op_attr attr = {.choices = groups ? 2 : choices_of(e, variant % 3),
+                            .renormalise = renormalise,
+                            .sigmoid = true,
+                            .groups = groups,
+                            .open_groups = groups ? groups - 1 : 0,
+                            .group_best = groups && e / groups > 1 ? 2
+                                          : groups                 ? 1
+                                                                   : 0,
+                            .scale = renormalise ? 2.5 : 0};
+        attr.choices = groups && attr.open_groups * (e / groups) < 2 ? 1 : attr.choices;
+        ndp_view samples = some_samples(t, 3), logits = variant % 2 ? tied(t, e, 1) : some(t, e, 1);
+        ndp_view bias = variant == 4 ? (ndp_view){0} : some(1, e, 5);
+        kernel_case forward = {&ndp_op_route, attr, .wide = 8, .asked = groups ? 3 : 0,
+                               .in = {logits, samples, {0}, bias}};
+        kernel_case given = {&ndp_op_route, attr, .asked = groups ? 3 : 0, .wide = 8,
+                             .in = {copy_as(NDP_F32, &logits), {0}, some_choices(t, e, attr.choices, variant % 2)}};
+        kernel_case back = {&ndp_op_route_dx,
+                            {.renormalise = renormalise, .sigmoid = true, .scale = attr.scale},
+                            .wide = 1,
+                            .in = {apart(t, attr.choices, 2), copy_as(NDP_F32, &logits),
+                                   some_choices(t, e, attr.choices, variant % 2),
+                                   variant % 2 ? some(t, e, 3) : (ndp_view){0}}};
+        check_kernel(&forward);
+        check_kernel(&given);
+        check_kernel(&back);
     }
 }
 

@@ -395,18 +395,25 @@ static void heads_gradient(void **state) {
 /* Gradients arrive at the weights; rows of padding have none. */
 static void route_gradient(void **state) {
     (void)state;
-    FOR_SIZES(t, e) for (int variant = 0; variant < 12; variant++) {
+    FOR_SIZES(t, e) for (int variant = 0; variant < 24; variant++) {
         int64_t few = e < 4 ? e : 4;
-        gradient_case k = {&ndp_op_route,
-                           {.choices = variant & 1 ? (int)few : 1, .renormalise = variant & 2},
-                           .in = {random_matrix(NDP_F64, t, e, 1)},
-                           .wanted = 1,
-                           .flowing = 2,
-                           .earlier = t == 3};
+        bool scores = variant >= 12, biased = scores && t % 2;
+        gradient_case k = {
+            &ndp_op_route,
+            {.choices = variant & 1 ? (int)few : 1,
+             .renormalise = variant & 2 && !(scores && (e == 1 || !(variant & 1))), /* 1 whatever the logits */
+             .sigmoid = scores,
+             .scale = biased ? 2.5 : 0},
+            .in = {random_matrix(NDP_F64, t, e, 1)},
+            .wanted = 1,
+            .flowing = 2,
+            .earlier = t == 3};
         if (variant & 4)
             k.in[1] = random_ints(t, -1, 1, 2);
         if (variant & 8)
             k.in[2] = some_choices(t, e, k.attr.choices, false);
+        if (biased)
+            k.in[3] = random_matrix(NDP_F64, 1, e, 3);
         check_gradients(&k);
     }
 }

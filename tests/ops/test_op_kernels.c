@@ -691,6 +691,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(cache_and_sum),
         cmocka_unit_test(attention_merge_kernel),
         cmocka_unit_test(route_kernels),
+        cmocka_unit_test(score_route_kernels),
         cmocka_unit_test(choice_counts_kernel),
         cmocka_unit_test(router_losses_kernel),
         cmocka_unit_test(route_order_kernel),

@@ -91,7 +91,7 @@ static void shape_rules_refuse(void **state) {
         {&ndp_op_dora_dm, {f, f, row}},
         {&ndp_op_copy, {ids}},
         {&ndp_op_unpack, {f, f, none}},
-        {&ndp_op_route, {f, none, none}},
+        {&ndp_op_route, {f, none, none, none}},
         {&ndp_op_route_dx, {f, f, ids, none}},
         {&ndp_op_choice_counts, {f, ids}},
         {&ndp_op_router_losses, {f, none, ids, f}},

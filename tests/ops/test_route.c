@@ -28,7 +28,7 @@ static void choices_by_hand(void **state) {
                         expected[][CHOICES] = {{1, 2, 3}, {0, 1, 2}, {-1, -1, -1}, {3, 0, 1}};
     for (int i = 0; i < 2 * DEVICES; i++) {
         ndp_op_attr attr = {.choices = CHOICES, .renormalise = i / DEVICES};
-        ndp_view in[] = {rows_of(NDP_F32, 4, EXPERTS, logits[0]), rows_of(NDP_I32, 4, 1, samples), {0}};
+        ndp_view in[] = {rows_of(NDP_F32, 4, EXPERTS, logits[0]), rows_of(NDP_I32, 4, 1, samples), {0}, {0}};
         ndp_view out[NDP_OP_MAX_OUT];
         run_on(device_at(i % DEVICES), &ndp_op_route, &attr, in, out);
         for (int t = 0; t < 4; t++) {
@@ -49,13 +49,52 @@ static void choices_by_hand(void **state) {
     }
 }
 
+/* Sigmoid routers: the bias chooses and does not weigh; the best two of a group, or its best, open it; what is chosen
+ * is the same on every device. Logits of 0 have a score of 1 / 2. */
+static void scores_by_hand(void **state) {
+    (void)state;
+    enum { MANY = 6 };
+    static const double logits[] = {0, 0, 0, 0, 1, 0}, bias[] = {0.3, 0.1, 0, 0.35, 0, 0};
+    static const struct {
+        int groups, open, best, first, second;
+    } cases[] = {{0, 0, 0, 3, 0}, {3, 1, 2, 0, 1}, {3, 1, 1, 3, 2}, {2, 1, 2, 3, 4}, {3, 3, 2, 3, 0}};
+    for (int i = 0; i < 2 * NDP_COUNT(cases) * DEVICES; i++) {
+        int n = i / DEVICES / 2;
+        bool sum = i / DEVICES % 2;
+        ndp_op_attr attr = {.choices = 2,
+                            .sigmoid = true,
+                            .renormalise = sum,
+                            .scale = 3,
+                            .groups = cases[n].groups,
+                            .open_groups = cases[n].open,
+                            .group_best = cases[n].best};
+        ndp_view in[] = {rows_of(NDP_F32, 1, MANY, logits), {0}, {0}, rows_of(NDP_F32, 1, MANY, bias)};
+        ndp_view out[NDP_OP_MAX_OUT];
+        run_on(device_at(i % DEVICES), &ndp_op_route, &attr, in, out);
+        int chosen[] = {cases[n].first, cases[n].second};
+        double score[2], all = 0;
+        for (int j = 0; j < 2; j++)
+            all += score[j] = 1 / (1 + exp(-logits[chosen[j]]));
+        for (int j = 0; j < 2; j++) {
+            assert_true(ndp_view_get(&out[0], 0, j) == chosen[j]);
+            assert_true(fabs(ndp_view_get(&out[1], 0, j) - 3 * score[j] / (sum ? all : 1)) < 1e-6);
+            double key = score[j] + bias[chosen[j]]; /* what was chosen by */
+            assert_true(fabs(ndp_view_get(&out[2], 0, chosen[j]) - key) < 1e-6);
+        }
+        bool closed = cases[n].groups > cases[n].open;
+        assert_true((ndp_view_get(&out[2], 0, cases[n].first < 2 ? 5 : 0) == -INFINITY) == closed);
+        free_matrices(in, 4);
+        free_matrices(out, 3);
+    }
+}
+
 /* What is not a number is chosen last, and is seen in the weights; the choices are experts, each once. */
 static void logits_that_are_no_numbers(void **state) {
     (void)state;
     enum { ROWS = 40, MANY = 37 };
     for (int i = 0; i < 4 * DEVICES; i++) {
         ndp_op_attr attr = {.choices = (int[]){1, 5, 36, MANY}[i / DEVICES], .renormalise = i / DEVICES % 2};
-        ndp_view in[3] = {random_matrix(NDP_F32, ROWS, MANY, 3)}, out[NDP_OP_MAX_OUT];
+        ndp_view in[4] = {random_matrix(NDP_F32, ROWS, MANY, 3)}, out[NDP_OP_MAX_OUT];
         for (int t = 1; t < ROWS; t++) /* row 0 is whole, the last ones have nothing else */
             for (int e = 0; e < MANY; e++)
                 if ((e * 7 + t) % MANY < t) /* e = 21 first, then 5 */
@@ -87,7 +126,7 @@ static void choices_that_are_given(void **state) {
     const double p = 1 / (1 + exp(-1)), q[] = {0, p, p * (1 - p)};
     for (int i = 0; i < 2 * DEVICES; i++) {
         ndp_op_attr attr = {.choices = 2, .renormalise = i / DEVICES};
-        ndp_view in[] = {rows_of(NDP_F32, 3, EXPERTS, logits[0]), {0}, rows_of(NDP_I32, 3, 2, given)};
+        ndp_view in[] = {rows_of(NDP_F32, 3, EXPERTS, logits[0]), {0}, rows_of(NDP_I32, 3, 2, given), {0}};
         ndp_view out[NDP_OP_MAX_OUT], dx[NDP_OP_MAX_OUT];
         run_on(device_at(i % DEVICES), &ndp_op_route, &attr, in, out);
         for (int t = 0; t < 3; t++)
@@ -229,13 +268,10 @@ static void sums_are_rounded_once(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(choices_by_hand),
-        cmocka_unit_test(choices_that_are_given),
-        cmocka_unit_test(logits_that_are_no_numbers),
-        cmocka_unit_test(padding_has_no_gradient),
-        cmocka_unit_test(orders_by_hand),
-        cmocka_unit_test(there_and_back),
-        cmocka_unit_test(sums_are_rounded_once),
+        cmocka_unit_test(choices_by_hand),         cmocka_unit_test(scores_by_hand),
+        cmocka_unit_test(choices_that_are_given),  cmocka_unit_test(logits_that_are_no_numbers),
+        cmocka_unit_test(padding_has_no_gradient), cmocka_unit_test(orders_by_hand),
+        cmocka_unit_test(there_and_back),          cmocka_unit_test(sums_are_rounded_once),
     };
     return end_of_ops(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -222,6 +222,9 @@ static const world_model world_models[] = {
     {"logits", WORLD_LOSS(NONE, true, "gemma2", 12, 4, 4, "\"head_dim\": 6, \"final_logit_softcapping\": 2.0")},
     {"dpo", WORLD_PAIRS(DPO_SIGMOID, "llama", 12, 8, 4, "\"head_dim\": 6")},
     {"orpo", WORLD_PAIRS(ORPO, "qwen3", 12, 4, 2, "\"head_dim\": 6, \"tie_word_embeddings\": true")},
+    {"mixture", WORLD_MODEL("glm4_moe", 12, 4, 2,
+                            "\"head_dim\": 8, \"n_routed_experts\": 4, \"num_experts_per_tok\": 2, \"n_group\": 2, "
+                            "\"moe_intermediate_size\": 7, \"first_k_dense_replace\": 0, \"attention_bias\": true")},
     /* Blocks of nf4 go across rows of 36 columns; tp cuts between them. More than one scale of scales. */
     {"packed",
      "{\"model_type\": \"phi3\", \"vocab_size\": 37, \"num_hidden_layers\": %d, \"hidden_size\": 36, "

@@ -28,6 +28,9 @@ static const char *const tiny_families[] = {
                       "\"moe_intermediate_size\": 7, \"mlp_only_layers\": [0], \"norm_topk_prob\": true"),
     TINY("qwen2_moe", "\"head_dim\": 6, \"num_experts\": 5, \"num_experts_per_tok\": 2, \"moe_intermediate_size\": 7, "
                       "\"shared_expert_intermediate_size\": 11, \"mlp_only_layers\": [0]"),
+    TINY("glm4_moe",
+         "\"head_dim\": 6, \"partial_rotary_factor\": 0.7, \"n_routed_experts\": 6, \"n_group\": 3, "
+         "\"topk_group\": 2, \"num_experts_per_tok\": 3, \"moe_intermediate_size\": 7, \"attention_bias\": true"),
     TINY_GPT2};
 
 #endif

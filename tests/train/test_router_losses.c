@@ -190,6 +190,9 @@ static void options(void **state) {
     } cases[] = {{"qwen3", {.z_loss = 0.1}, "no mixture layers", 0},
                  {"qwen3", {.balance = NDP_BALANCE_SEQUENCE}, "no mixture layers", 0},
                  {"qwen3", {.balance = NDP_BALANCE_NONE}, NULL, 0},
+                 {"glm4-moe", {.balance = NDP_BALANCE_SEQUENCE}, "and those of glm4_moe are of sigmoids: remove", 0},
+                 {"glm4-moe", {.z_loss = 0.1}, "are losses of softmax routers", 0},
+                 {"glm4-moe", {0}, NULL, 0},
                  {"qwen3-moe", {0}, NULL, 0},
                  {"qwen3-moe", {.balance = NDP_BALANCE_SEQUENCE}, NULL, 2},
                  {"qwen3-moe", {.z_loss = 1e-3}, NULL, 2}};

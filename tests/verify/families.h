@@ -65,6 +65,12 @@ static const family_model family_models[] = {
                         "\"sliding_window\": 9")},
     {"olmoe", MODEL("olmoe", "8", "8",
                     "\"head_dim\": 6, \"rope_theta\": 100.0, \"num_experts\": 7, \"num_experts_per_tok\": 2")},
+    {"glm4_moe",
+     MODEL("glm4_moe", "8", "4",
+           "\"head_dim\": 6, \"partial_rotary_factor\": 0.7, \"rope_theta\": 100.0, \"n_routed_experts\": 6, "
+           "\"num_experts_per_tok\": 2, \"n_group\": 3, \"topk_group\": 2, \"moe_intermediate_size\": 14, "
+           "\"n_shared_experts\": 2, \"routed_scaling_factor\": 1.5, \"use_qk_norm\": true, "
+           "\"attention_bias\": true")},
     {"gpt2", "{\"model_type\": \"gpt2\", \"vocab_size\": 263, \"n_layer\": 3, \"n_embd\": 24, \"n_head\": 6, "
              "\"n_inner\": 50, \"n_positions\": 50, \"initializer_range\": 0.2}"}};
 

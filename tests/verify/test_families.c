@@ -59,7 +59,10 @@ static const struct {
               {"olmo2_bf16", "olmo2"},
               {"gemma2_bf16", "gemma2"},
               {"gpt2_bf16", "gpt2"}},
-  mixtures[] = {{"mixtral_bf16", "mixtral"}, {"qwen3_moe_bf16", "qwen3_moe"}, {"olmoe_bf16", "olmoe"}};
+  mixtures[] = {{"mixtral_bf16", "mixtral"},
+                {"qwen3_moe_bf16", "qwen3_moe"},
+                {"olmoe_bf16", "olmoe"},
+                {"glm4_moe_bf16", "glm4_moe"}};
 
 /* With an argument: only the tests of that name (a pattern). */
 int main(int argc, char **argv) {

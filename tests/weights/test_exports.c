@@ -92,10 +92,35 @@ static void own_export(void **state) {
     check_export(name, golden_folder(name, folder, sizeof folder));
 }
 
+/* The bias of a router is fp32 where all else is bf16, and no part of what is trained. */
+static void a_bias_of_a_router_is_fp32(void **state) {
+    (void)state;
+    golden g;
+    ndp_model m;
+    ndp_tensor_list all = {0}, states = {0};
+    char folder[1024];
+    int wide = 0;
+    open_golden(&g, "glm4-moe", golden_folder("glm4-moe", folder, sizeof folder));
+    ndp_model_opts mo = {.mode = NDP_MODEL_TRAIN, .rows = 8, .positions = 8, .compute = NDP_BF16, .master = NDP_F32};
+    CHECK_OK(ndp_decoder_build(&g.facts, &mo, &m));
+    CHECK_OK(ndp_tensor_list_of(&all, &m, NDP_OWNED_MASTER, NDP_TENSORS_RUN, NDP_BF16));
+    CHECK_OK(ndp_tensor_list_of(&states, &m, NDP_OWNED_STATE0, NDP_TENSORS_RUN, NDP_F32));
+    for (int i = 0; i < all.n; i++) {
+        bool bias = strstr(all.specs[i].name, "e_score_correction_bias");
+        assert_int_equal(all.specs[i].dtype, bias ? NDP_F32 : NDP_BF16);
+        wide += bias;
+    }
+    assert_true(wide == 1 && states.n == all.n - 1);
+    ndp_tensor_list_release(&all);
+    ndp_tensor_list_release(&states);
+    ndp_model_release(&m);
+    close_golden(&g);
+}
+
 #define EXPORT(folder)                                                                                                 \
     { folder, own_export, NULL, NULL, (void *)folder }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {GOLDEN_MODELS(EXPORT)};
+    const struct CMUnitTest tests[] = {GOLDEN_MODELS(EXPORT), cmocka_unit_test(a_bias_of_a_router_is_fp32)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
