@@ -12,13 +12,14 @@
 #include <string.h>
 
 /* How far a candidate is. CUT stands for all with one size of tp, rows of a rank and recompute, which cost the same for
- * each row but for what cp and sp add; COUNTED: with that, and the table of the schedule. */
-typedef enum level { CUT, BOUND, COUNTED } level;
+ * each row but for what cp and sp add; COUNTED: with that, and the table of the schedule; REPLAYED: and what data ranks
+ * send. */
+typedef enum level { CUT, BOUND, COUNTED, REPLAYED } level;
 
 typedef struct entry {
     ndp_plan_way c;
-    int64_t rows;        /* of a rank, in a micro-batch */
-    double bound, bytes; /* seconds; what a rank needs at least */
+    int64_t rows; /* of a rank, in a micro-batch */
+    double bound; /* seconds */
     level level;
 } entry;
 
@@ -29,23 +30,12 @@ typedef struct layouts {
     int64_t capacity;
 } layouts;
 
-/* What programs of one cut, pipeline and form need beyond their bound, once one was built: those that divide them into
- * other shards and replicas need as much. */
-typedef struct surplus {
-    ndp_plan_way of;
-    int64_t rows;
-    double bytes;
-} surplus;
-
 typedef struct search {
     const ndp_plan_seek *of;
     ndp_config way; /* the job's, with what a candidate says */
     ndp_search_bounds bounds;
     ndp_known_links links;
     layouts layouts;
-    surplus *surpluses;
-    int n_surpluses;
-    int64_t surplus_capacity;
     entry *heap;
     int n;
     int64_t capacity;
@@ -199,6 +189,8 @@ static ndp_status list_layouts(search *s, ndp_layout l, int axis, int left) {
 void ndp_plan_way_apply(const ndp_plan_way *c, ndp_config *to) {
     memcpy(to->parallelism.size, c->layout.size, sizeof to->parallelism.size);
     to->parallelism.reshard_after_forward = c->reshard;
+    to->parallelism.reduce_every =
+        ndp_plan_way_reduces_once(c, to) ? NDP_REDUCE_EVERY_UPDATE : NDP_REDUCE_EVERY_MICRO_BATCH;
     to->batch.micro_batch_size = c->micro_batch;
     to->train.recompute = c->recompute;
     if (c->layout.size[NDP_PP] == 1)
@@ -271,41 +263,11 @@ static ndp_status take_job(search *s, const entry *e, ndp_job *j, bool *legal) {
     return st == NDP_ENOMEM || st == NDP_EBUG || st == NDP_OK ? st : breaks_a_rule(s);
 }
 
-static double least_of(search *s, const entry *e, const ndp_cut_cost *u, ndp_rank_held held) {
-    return ndp_least_bytes(s->of->d, u, &e->c, held);
-}
-
-static const surplus *surplus_of(const search *s, const entry *e) {
-    for (int i = s->n_surpluses; i-- > 0;) {
-        const surplus *k = &s->surpluses[i];
-        if (k->rows == e->rows && k->of.layout.size[NDP_PP] == e->c.layout.size[NDP_PP] &&
-            k->of.layout.size[NDP_TP] == e->c.layout.size[NDP_TP] && k->of.recompute == e->c.recompute &&
-            k->of.reshard == e->c.reshard && k->of.accumulation == e->c.accumulation &&
-            (k->of.layout.size[NDP_PP] == 1 ||
-             (k->of.schedule == e->c.schedule && k->of.virtual_stages == e->c.virtual_stages)))
-            return k;
-    }
-    return NULL;
-}
-
 /* The rank of a candidate that keeps the most. */
 static ndp_status held_of(search *s, const entry *e, const ndp_cut_cost *u, double *pipeline, ndp_rank_held *out) {
     *out = ndp_mean_held(u, &e->c);
     *pipeline = 0;
     return e->c.layout.size[NDP_PP] > 1 ? ndp_least_pipeline(&s->bounds, u, &e->c, pipeline, out) : NDP_OK;
-}
-
-static ndp_status note_surplus(search *s, const entry *e, double need) {
-    const ndp_cut_cost *u;
-    ndp_rank_held held;
-    double pipeline;
-    if (surplus_of(s, e))
-        return NDP_OK;
-    NDP_TRY(cut_of(s, e, true, &u));
-    NDP_TRY(held_of(s, e, u, &pipeline, &held));
-    NDP_TRY(ndp_array_reserve(&s->surpluses, &s->surplus_capacity, s->n_surpluses + 1, sizeof *s->surpluses));
-    s->surpluses[s->n_surpluses++] = (surplus){e->c, e->rows, need - least_of(s, e, u, held)};
-    return NDP_OK;
 }
 
 static ndp_status count(search *s, entry *e) {
@@ -318,9 +280,9 @@ static ndp_status count(search *s, entry *e) {
     if (st == NDP_EINVAL)
         return breaks_a_rule(s);
     NDP_TRY(st);
-    e->bytes = 0.98 * least_of(s, e, u, held); /* stages may differ from those of the job */
-    if (e->bytes > s->room) {
-        fell_for_memory(s, &e->c, e->bytes);
+    double bytes = 0.98 * ndp_least_bytes(s->of->d, u, &e->c, held); /* stages may differ from those of the job */
+    if (bytes > s->room) {
+        fell_for_memory(s, &e->c, bytes);
         return NDP_OK;
     }
     e->bound = fmax(e->bound, fmax(seconds, pipeline));
@@ -338,42 +300,65 @@ static void keep(search *s, const ndp_priced_way *r) {
     s->worst = f->n == NDP_SHOWN ? f->results[NDP_SHOWN - 1].time.seconds : INFINITY;
 }
 
-/* Builds the programs of a job and replays them. r->need: of its stages' first ranks, and if the step is below `most`,
- * of all that may need more. */
-static ndp_status price_job(const ndp_plan_seek *of, ndp_known_links *known, const ndp_job *j, double room, double most,
-                            ndp_priced_way *r) {
+/* A candidate's job on the cluster of a price, and what it is built with. */
+typedef struct pricing {
     ndp_dry_run d;
     ndp_model m;
-    ndp_device_price own = *of->price;
-    ndp_cluster_plan links = ndp_cluster_plan_of(of->price->links, j, known);
-    own.links = &links;
-    own.rows = j->model.rows;
-    ndp_device_price_forget(&own);
-    NDP_TRY(ndp_dry_run_init(&d, j, of->d->per_node, 0));
-    NDP_TRY(ndp_model_build(&j->spec, &j->model, &m));
-    ndp_status st = ndp_dry_run_keep(&d, &m);
-    if (st == NDP_OK)
-        st = ndp_step_time_of(&d, &m, &own, room, &r->time, &r->need);
-    if (st == NDP_OK && (double)r->need.peak <= room && r->time.seconds < most)
-        st = ndp_plan_fullest(&d, &m, &r->need);
-    ndp_dry_run_release(&d);
-    ndp_model_release(&m);
-    return st;
+    ndp_cluster_plan links;
+    ndp_device_price price;
+} pricing;
+
+/* `known` may be NULL. Stays where it is; release it, unless this fails. */
+static ndp_status open_pricing(const ndp_plan_seek *of, ndp_known_links *known, const ndp_job *j, pricing *p) {
+    *p = (pricing){.price = *of->price, .links = ndp_cluster_plan_of(of->price->links, j, known)};
+    p->price.links = &p->links;
+    p->price.rows = j->model.rows;
+    NDP_TRY(ndp_dry_run_init(&p->d, j, of->d->per_node, 0));
+    return ndp_model_build(&j->spec, &j->model, &p->m);
 }
 
+static void close_pricing(pricing *p) {
+    ndp_dry_run_release(&p->d);
+    ndp_model_release(&p->m);
+}
+
+/* From here on programs have planned memory, or are alone for times. */
+static ndp_status build_anew(pricing *p, bool unplaced) {
+    ndp_dry_run_release(&p->d);
+    ndp_device_price_forget(&p->price);
+    p->d.fold = unplaced ? NDP_FOLD_ALWAYS : NDP_FOLD_IF_NO_LARGER, p->d.unplaced = unplaced;
+    return ndp_dry_run_keep(&p->d, &p->m);
+}
+
+/* Programs whose memory is not planned say whether it can be in `room`, and the step below `most`, which is not asked
+ * where it is `likely`. r->need: of the rank that needs the most, or what it needs at least. */
+static ndp_status price_job(pricing *p, double room, double most, bool likely, ndp_priced_way *r) {
+    NDP_TRY(build_anew(p, true));
+    NDP_TRY(ndp_plan_fullest(&p->d, &p->m, &r->need));
+    bool near = (double)r->need.peak <= room;
+    if (near && !likely) {
+        NDP_TRY(ndp_step_time_of(&p->d, &p->m, &p->price, room, &r->time, &r->need));
+        near = r->time.seconds * (1 - 1e-9) < most;
+    }
+    if (!near)
+        return NDP_OK;
+    NDP_TRY(build_anew(p, false));
+    NDP_TRY(ndp_step_time_of(&p->d, &p->m, &p->price, room, &r->time, &r->need));
+    near = (double)r->need.peak <= room && r->time.seconds < most;
+    return near ? ndp_plan_fullest(&p->d, &p->m, &r->need) : NDP_OK;
+}
+
+/* A step is mostly within a fiftieth of its bound. */
 static ndp_status price(search *s, const entry *e, const ndp_job *j) {
     ndp_priced_way r = {.c = e->c};
-    const surplus *more = surplus_of(s, e);
-    if (more && e->bytes + 0.98 * more->bytes > s->room) {
-        fell_for_memory(s, &e->c, e->bytes + 0.98 * more->bytes);
-        return NDP_OK;
-    }
+    pricing p;
     s->out->priced++;
-    ndp_status st = price_job(s->of, &s->links, j, s->room, s->worst, &r);
+    NDP_TRY(open_pricing(s->of, &s->links, j, &p));
+    ndp_status st = price_job(&p, s->room, s->worst, e->bound * 1.02 < s->worst, &r);
+    close_pricing(&p);
     if (st != NDP_OK && st != NDP_ENOMEM && st != NDP_EBUG)
         return breaks_a_rule(s); /* such as more messages under way than a channel takes */
     NDP_TRY(st);
-    NDP_TRY(note_surplus(s, e, (double)r.need.peak));
     if ((double)r.need.peak > s->room)
         fell_for_memory(s, &e->c, (double)r.need.peak);
     else if (r.time.seconds < s->worst)
@@ -384,23 +369,55 @@ static ndp_status price(search *s, const entry *e, const ndp_job *j) {
 ndp_status ndp_plan_price_again(const ndp_plan_seek *of, const ndp_plan_way *c, ndp_step_time *out) {
     ndp_config way;
     ndp_job j;
-    ndp_priced_way r;
+    pricing p;
+    ndp_plan_need need;
     NDP_TRY(ndp_config_copy(of->d->job->config, &way));
     ndp_plan_way_apply(c, &way);
     ndp_status st = ndp_job_init_like(of->d->job, &way, of->d->job->world, &j);
     if (st == NDP_OK) {
-        st = price_job(of, NULL, &j, INFINITY, 0, &r);
-        *out = r.time;
+        st = open_pricing(of, NULL, &j, &p);
+        if (st == NDP_OK)
+            st = build_anew(&p, true);
+        if (st == NDP_OK)
+            st = ndp_step_time_of(&p.d, &p.m, &p.price, INFINITY, out, &need);
+        close_pricing(&p);
         ndp_job_release(&j);
     }
     ndp_config_release(&way);
     return st;
 }
 
+ndp_status ndp_plan_least_again(const ndp_plan_seek *of, const ndp_plan_way *c, double *seconds) {
+    search s = {.of = of, .bounds = {.d = of->d, .price = of->price}};
+    const entry e = {.c = *c, .rows = rows_of(&s, &c->layout, c->micro_batch)};
+    const ndp_cut_cost *u;
+    of->price->links->shared = &s.links;
+    ndp_status st = cut_of(&s, &e, true, &u);
+    if (st == NDP_OK)
+        st = c->layout.size[NDP_PP] > 1 ? ndp_least_step(&s.bounds, u, c, seconds)
+                                        : ndp_least_seconds(&s.bounds, u, c, seconds);
+    of->price->links->shared = NULL;
+    ndp_search_bounds_release(&s.bounds);
+    ndp_known_links_release(&s.links);
+    return st;
+}
+
+static ndp_status replay(search *s, entry *e) {
+    const ndp_cut_cost *u;
+    double seconds;
+    NDP_TRY(cut_of(s, e, true, &u));
+    NDP_TRY(ndp_least_step(&s->bounds, u, &e->c, &seconds));
+    e->bound = fmax(e->bound, seconds);
+    e->level = REPLAYED;
+    return push(s, e);
+}
+
 static ndp_status examine(search *s, entry *e) {
     ndp_job j;
     bool legal;
-    if (e->level != COUNTED)
+    if (e->level == COUNTED && e->c.layout.size[NDP_PP] > 1)
+        return replay(s, e);
+    if (e->level < COUNTED)
         return e->level == CUT ? open_cut(s, e) : count(s, e);
     NDP_TRY(take_job(s, e, &j, &legal));
     if (!legal)
@@ -432,7 +449,6 @@ ndp_status ndp_plan_find(const ndp_plan_seek *of, ndp_found *out) {
     of->price->links->shared = NULL;
     ndp_search_bounds_release(&s.bounds);
     free(s.layouts.items);
-    free(s.surpluses);
     ndp_known_links_release(&s.links);
     ndp_config_release(&s.way);
     free(s.heap);

@@ -35,8 +35,9 @@ typedef struct ndp_found {
 
 /* NDP_ENOMEM, NDP_EBUG. */
 NDP_API ndp_status ndp_plan_find(const ndp_plan_seek *of, ndp_found *out);
-/* The step of one candidate again, on the cluster of of->price, which may have changed. */
+/* The step of one candidate again, on the cluster of of->price, which may have changed; and its bound. */
 ndp_status ndp_plan_price_again(const ndp_plan_seek *of, const ndp_plan_way *c, ndp_step_time *out);
+ndp_status ndp_plan_least_again(const ndp_plan_seek *of, const ndp_plan_way *c, double *seconds);
 /* True where another layout does the same work and sends less: such are not tried. */
 bool ndp_plan_way_dominated(const ndp_layout *l, int micro_batch);
 /* Sets what is chosen in a configuration. */

@@ -14,6 +14,8 @@ typedef struct ndp_plan_way {
     bool reshard;
     ndp_pipeline_kind schedule;
 } ndp_plan_way;
+/* Whether gradients are reduced once an update, not for each micro-batch: as the job says, or the default of its pp. */
+bool ndp_plan_way_reduces_once(const ndp_plan_way *c, const ndp_config *job);
 
 /* Costs of the units of a job on one rank of cp, sp and tp, which has `rows` of a micro-batch; cp and sp 1: without
  * what they add, of as many rows. Bytes are of all units together. */
@@ -27,10 +29,13 @@ typedef struct ndp_cut_cost {
     double seconds;                   /* of all of them */
     double *again;                    /* of input gradients: what is computed again; with `units` */
     double *unit_held, *unit_trained; /* of each; owned, with `units` */
-    double held;                      /* bytes that a micro-batch keeps for its backward */
-    double work;                      /* of the unit that needs the most beside them, while it runs */
-    double trained;                   /* elements of parameters */
-    double inner;                     /* of them, those of the smallest unit that is neither the first nor the last */
+    bool *reduced;  /* of each: its gradient is complete with its weight gradient; owned, with `units` */
+    double message; /* the fewest bytes of a value between two stages */
+    double held;    /* bytes that a micro-batch keeps for its backward */
+    double work;    /* of the unit that needs the most beside them, while it runs */
+    double trained; /* elements of parameters */
+    double inner, largest, inner_all; /* of them, those of the smallest unit that is neither the first nor the last; of
+                                         the largest such; of all such */
 } ndp_cut_cost;
 
 /* What was found out for bounds: costs, rates of groups, cuts into stages, and how long schedules take. */
@@ -62,9 +67,24 @@ double ndp_least_bytes(const ndp_dry_run *d, const ndp_cut_cost *u, const ndp_pl
 /* Seconds that a step takes at least: the mean work of the ranks of a pipeline and half of what its ends wait, or what
  * a rank sends for weights and gradients. NDP_ENOMEM. */
 ndp_status ndp_least_seconds(ndp_search_bounds *b, const ndp_cut_cost *u, const ndp_plan_way *c, double *out);
-/* The same by the table of the candidate's schedule, less the hundredth by which its stages may differ; *held: of the
- * rank that keeps the most. NDP_EINVAL: there is no such schedule; NDP_ENOMEM. */
+/* The same by the table of the candidate's schedule and its messages, less the hundredth by which its stages may
+ * differ; *held: of the rank that keeps the most. NDP_EINVAL: there is no such schedule; NDP_ENOMEM. */
 ndp_status ndp_least_pipeline(ndp_search_bounds *b, const ndp_cut_cost *u, const ndp_plan_way *c, double *seconds,
                               ndp_rank_held *held);
+/* The same with gathers of weights and sums of gradients, of a pipeline that there is. NDP_ENOMEM. */
+ndp_status ndp_least_step(ndp_search_bounds *b, const ndp_cut_cost *u, const ndp_plan_way *c, double *seconds);
+
+/* What a replay of a table has besides kernels: seconds of a message, and of each unit those of a gather, of a scatter
+ * and a sum of its gradient, and how long that sum holds up the next scatter. NULL: none. */
+typedef struct ndp_replay_costs {
+    double message;
+    bool reshard; /* weights are gathered again where no run that follows soon reads them */
+    const double *gather, *scatter, *sum, *queue;
+} ndp_replay_costs;
+/* Seconds of a unit's list by itself, whose ranks all come to it at once with links that are free. */
+double ndp_list_alone(const ndp_device_price *p, const ndp_mesh *mesh, const ndp_list *list);
+/* The seconds of a table whose stages begin with the units `first` (search_replay.c). NDP_ENOMEM. */
+ndp_status ndp_replay_units(const ndp_pipeline *p, const ndp_cut_cost *u, const int *first, const ndp_replay_costs *c,
+                            double *seconds);
 
 #endif
