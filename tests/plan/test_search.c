@@ -238,7 +238,8 @@ static void check_search(uint64_t seed, totals *t) {
 static void finds_what_all_candidates_have(void **state) {
     (void)state;
     enum { ALL = 200 };
-    static const uint64_t some[] = {0, 44}; /* of processors; of sequences that ranks do not divide, in little memory */
+    /* Of processors; with sums among replicas; interleaved; of sequences that ranks do not divide, in little memory. */
+    static const uint64_t some[] = {0, 1, 16, 44};
     totals t = {0};
     for (int i = 0; i < short_or_all(NDP_COUNT(some), ALL); i++)
         check_search(short_or_all(0, 1) ? (uint64_t)i : some[i], &t);
