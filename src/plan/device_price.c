@@ -240,13 +240,15 @@ double ndp_device_comm(const ndp_device_price *p, const ndp_mesh *mesh, const nd
     return l ? ndp_cluster_plan_seconds(p->links, l, c->op->collective, ranks, ndp_priced_bytes(p, mesh, c)) : 0;
 }
 
-void ndp_device_links(const void *user, const ndp_program *program, const ndp_call *c, double busy[NDP_BUSY_LINKS]) {
+void ndp_priced_busy(const ndp_device_price *p, const ndp_mesh *mesh, const ndp_call *c, double busy[NDP_BUSY_LINKS]) {
     _Static_assert((int)NDP_BUSY_LINKS >= (int)NDP_LINK_LEVELS, "a rank has a queue for each level");
-    const ndp_device_price *p = user;
-    const ndp_mesh *mesh = &program->opts.step.mesh;
     const ndp_group_links *l = ndp_priced_links(p, mesh, c);
     for (int i = 0; l && i < l->n; i++)
         busy[l->of[i].level] = ndp_priced_bytes(p, mesh, c) / ndp_cluster_plan_rate(p->links, &l->of[i]);
+}
+
+void ndp_device_links(const void *user, const ndp_program *program, const ndp_call *c, double busy[NDP_BUSY_LINKS]) {
+    ndp_priced_busy(user, &program->opts.step.mesh, c, busy);
 }
 
 /* ---- both ---- */

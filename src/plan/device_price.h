@@ -71,6 +71,7 @@ const ndp_group_links *ndp_priced_links(const ndp_device_price *p, const ndp_mes
 /* All of it, for ndp_simulate; `p` is borrowed. */
 ndp_step_costs ndp_device_costs(const ndp_device_price *p);
 /* How long a communication keeps each level of links busy. */
+void ndp_priced_busy(const ndp_device_price *p, const ndp_mesh *mesh, const ndp_call *c, double busy[NDP_BUSY_LINKS]);
 void ndp_device_links(const void *user, const ndp_program *program, const ndp_call *call, double busy[NDP_BUSY_LINKS]);
 
 #endif

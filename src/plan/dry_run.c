@@ -9,7 +9,7 @@
 ndp_status ndp_dry_run_init(ndp_dry_run *d, const ndp_job *j, int per_node, int split_place) {
     NDP_TRY(ndp_device_find_plan(ndp_device_names[j->config->train.device], &d->device));
     d->job = j;
-    d->fold = NDP_FOLD_IF_NO_LARGER;
+    d->fold = NDP_FOLD_IF_NO_LARGER, d->unplaced = false;
     d->kept = NULL;
     d->per_node = per_node;
     d->exec = ndp_exec_of(&d->device, ndp_job_threads(j, per_node), split_place);
@@ -35,7 +35,7 @@ static ndp_status build_engine(const ndp_dry_run *d, const ndp_model *m, int ran
     NDP_TRY(ndp_job_engine(d->job, rank, &d->exec, &e));
     e.model = m;
     e.step.node_ranks = d->per_node;
-    e.step.fold = d->fold;
+    e.step.fold = d->fold, e.step.unplaced = d->unplaced;
     return ndp_engine_create(&e, out);
 }
 

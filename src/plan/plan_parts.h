@@ -15,6 +15,7 @@ typedef struct ndp_dry_run {
     /* Other than 0, of trials alone: ALWAYS is faster, and may say some parts in a thousand more memory than a run has.
      */
     ndp_folding_rule fold;
+    bool unplaced;     /* of trials of time alone: memory is the least that a plan needs (ndp_step_opts) */
     ndp_engine **kept; /* by place on pp, of its first rank, for the model `of`; NULL: none are kept */
     const ndp_model *of;
 } ndp_dry_run;

@@ -7,20 +7,19 @@
  * for a pipeline the schedule and its virtual stages. */
 #include "plan/search.h"
 
-#include "weights/weights.h"
-
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* How far a candidate is. CUT stands for all with one size of tp, rows of a rank and recompute, which cost the same for
- * each row but for what cp and sp add; COUNTED: with that, and the table of the schedule. */
-typedef enum level { CUT, BOUND, COUNTED } level;
+ * each row but for what cp and sp add; COUNTED: with that, and the table of the schedule; REPLAYED: and what data ranks
+ * send. */
+typedef enum level { CUT, BOUND, COUNTED, REPLAYED } level;
 
 typedef struct entry {
     ndp_plan_way c;
-    int64_t rows;        /* of a rank, in a micro-batch */
-    double bound, bytes; /* seconds; what a rank needs at least */
+    int64_t rows; /* of a rank, in a micro-batch */
+    double bound; /* seconds */
     level level;
 } entry;
 
@@ -31,23 +30,12 @@ typedef struct layouts {
     int64_t capacity;
 } layouts;
 
-/* What programs of one cut, pipeline and form need beyond their bound, once one was built: those that divide them into
- * other shards and replicas need as much. */
-typedef struct surplus {
-    ndp_plan_way of;
-    int64_t rows;
-    double bytes;
-} surplus;
-
 typedef struct search {
     const ndp_plan_seek *of;
     ndp_config way; /* the job's, with what a candidate says */
     ndp_search_bounds bounds;
     ndp_known_links links;
     layouts layouts;
-    surplus *surpluses;
-    int n_surpluses;
-    int64_t surplus_capacity;
     entry *heap;
     int n;
     int64_t capacity;
@@ -203,17 +191,6 @@ static ndp_status list_layouts(search *s, ndp_layout l, int axis, int left) {
 
 /* ---- one candidate ---- */
 
-void ndp_plan_way_apply(const ndp_plan_way *c, ndp_config *to) {
-    memcpy(to->parallelism.size, c->layout.size, sizeof to->parallelism.size);
-    to->parallelism.reshard_after_forward = c->reshard;
-    to->batch.micro_batch_size = c->micro_batch;
-    to->train.recompute = c->recompute;
-    if (c->layout.size[NDP_PP] == 1)
-        return;
-    to->pipeline.schedule = c->schedule;
-    to->pipeline.virtual_stages = c->virtual_stages;
-}
-
 static ndp_status fell_for_memory(search *s, const entry *e, double bytes) {
     if (s->out->by_memory++ == 0 || bytes < s->out->least_bytes)
         s->out->least = e->c, s->out->least_bytes = bytes;
@@ -225,12 +202,9 @@ static ndp_status fell_for_memory(search *s, const entry *e, double bytes) {
 }
 
 static ndp_status cut_of(search *s, const entry *e, bool counted, const ndp_cut_cost **out) {
-    const int *size = e->c.layout.size;
-    const ndp_cut_cost cut = {.cp = counted ? size[NDP_CP] : 1,
-                              .sp = counted ? size[NDP_SP] : 1,
-                              .tp = size[NDP_TP],
-                              .rows = e->rows,
-                              .recompute = e->c.recompute};
+    ndp_cut_cost cut = ndp_cut_of(s->of->d->job, &e->c);
+    if (!counted)
+        cut.cp = cut.sp = 1;
     return ndp_cut_cost_of(&s->bounds, &cut, out);
 }
 
@@ -239,7 +213,7 @@ static ndp_status bound_one(search *s, entry *e) {
     const ndp_cut_cost *u;
     NDP_TRY(cut_of(s, e, false, &u));
     double bytes = ndp_least_bytes(s->of->d, u, &e->c, ndp_mean_held(u, &e->c));
-    if (bytes <= fmax(s->room, s->doubled))
+    if (bytes <= s->doubled)
         NDP_TRY(ndp_least_seconds(&s->bounds, u, &e->c, &e->bound));
     e->level = BOUND;
     return bytes > s->room ? fell_for_memory(s, e, bytes) : push(s, e);
@@ -280,41 +254,11 @@ static ndp_status take_job(search *s, const entry *e, ndp_job *j, bool *legal) {
     return st == NDP_ENOMEM || st == NDP_EBUG || st == NDP_OK ? st : breaks_a_rule(s);
 }
 
-static double least_of(search *s, const entry *e, const ndp_cut_cost *u, ndp_rank_held held) {
-    return ndp_least_bytes(s->of->d, u, &e->c, held);
-}
-
-static const surplus *surplus_of(const search *s, const entry *e) {
-    for (int i = s->n_surpluses; i-- > 0;) {
-        const surplus *k = &s->surpluses[i];
-        if (k->rows == e->rows && k->of.layout.size[NDP_PP] == e->c.layout.size[NDP_PP] &&
-            k->of.layout.size[NDP_TP] == e->c.layout.size[NDP_TP] && k->of.recompute == e->c.recompute &&
-            k->of.reshard == e->c.reshard && k->of.accumulation == e->c.accumulation &&
-            (k->of.layout.size[NDP_PP] == 1 ||
-             (k->of.schedule == e->c.schedule && k->of.virtual_stages == e->c.virtual_stages)))
-            return k;
-    }
-    return NULL;
-}
-
 /* The rank of a candidate that keeps the most. */
 static ndp_status held_of(search *s, const entry *e, const ndp_cut_cost *u, double *pipeline, ndp_rank_held *out) {
     *out = ndp_mean_held(u, &e->c);
     *pipeline = 0;
     return e->c.layout.size[NDP_PP] > 1 ? ndp_least_pipeline(&s->bounds, u, &e->c, pipeline, out) : NDP_OK;
-}
-
-static ndp_status note_surplus(search *s, const entry *e, double need) {
-    const ndp_cut_cost *u;
-    ndp_rank_held held;
-    double pipeline;
-    if (surplus_of(s, e))
-        return NDP_OK;
-    NDP_TRY(cut_of(s, e, true, &u));
-    NDP_TRY(held_of(s, e, u, &pipeline, &held));
-    NDP_TRY(ndp_array_reserve(&s->surpluses, &s->surplus_capacity, s->n_surpluses + 1, sizeof *s->surpluses));
-    s->surpluses[s->n_surpluses++] = (surplus){e->c, e->rows, need - least_of(s, e, u, held)};
-    return NDP_OK;
 }
 
 static ndp_status count(search *s, entry *e) {
@@ -327,10 +271,10 @@ static ndp_status count(search *s, entry *e) {
     if (st == NDP_EINVAL)
         return breaks_a_rule(s);
     NDP_TRY(st);
-    e->bytes = 0.98 * least_of(s, e, u, held); /* stages may differ from those of the job */
+    double bytes = 0.98 * ndp_least_bytes(s->of->d, u, &e->c, held); /* stages may differ from those of the job */
     e->bound = fmax(e->bound, fmax(seconds, pipeline));
     e->level = COUNTED;
-    return e->bytes > s->room ? fell_for_memory(s, e, e->bytes) : push(s, e);
+    return bytes > s->room ? fell_for_memory(s, e, bytes) : push(s, e);
 }
 
 /* Keeps the results in the order of their times; the slowest gives way where there are as many as are shown. */
@@ -343,53 +287,14 @@ static void keep(search *s, const ndp_priced_way *r) {
     s->worst = f->n == s->shown ? f->results[s->shown - 1].time.seconds : INFINITY;
 }
 
-static ndp_status save_of(const ndp_dry_run *d, const ndp_model *m, double *seconds) {
-    ndp_engine *engine;
-    int64_t bytes;
-    NDP_TRY(ndp_plan_engine(d, m, 0, &engine));
-    ndp_status st = ndp_checkpoint_bytes(engine, &bytes);
-    *seconds = st == NDP_OK ? ndp_plan_save_seconds(d, bytes) : 0;
-    ndp_engine_destroy(engine);
-    return st;
-}
-
-/* Builds the programs of a job and replays them. r->need: of its stages' first ranks, and if the step is below `most`,
- * of all that may need more. */
-static ndp_status price_job(const ndp_plan_seek *of, ndp_known_links *known, const ndp_job *j, double room, double most,
-                            ndp_priced_way *r) {
-    ndp_dry_run d;
-    ndp_model m;
-    ndp_device_price own = *of->price;
-    ndp_cluster_plan links = ndp_cluster_plan_of(of->price->links, j, known);
-    own.links = &links;
-    own.rows = j->model.rows;
-    ndp_device_price_forget(&own);
-    NDP_TRY(ndp_dry_run_init(&d, j, of->d->per_node, 0));
-    NDP_TRY(ndp_model_build(&j->spec, &j->model, &m));
-    ndp_status st = ndp_dry_run_keep(&d, &m);
-    if (st == NDP_OK)
-        st = ndp_step_time_of(&d, &m, &own, room, &r->time, &r->need);
-    bool kept = st == NDP_OK && (double)r->need.peak <= room && r->time.seconds < most;
-    if (kept)
-        st = ndp_plan_fullest(&d, &m, &r->need);
-    if (kept && st == NDP_OK)
-        st = save_of(&d, &m, &r->save);
-    ndp_dry_run_release(&d);
-    ndp_model_release(&m);
-    return st;
-}
-
+/* A step is mostly within a fiftieth of its bound. */
 static ndp_status price(search *s, const entry *e, const ndp_job *j) {
     ndp_priced_way r = {.c = e->c};
-    const surplus *more = surplus_of(s, e);
-    if (more && e->bytes + 0.98 * more->bytes > s->room)
-        return fell_for_memory(s, e, e->bytes + 0.98 * more->bytes);
     s->out->priced++;
-    ndp_status st = price_job(s->of, &s->links, j, s->room, s->worst, &r);
+    ndp_status st = ndp_plan_price_way(s->of, &s->links, j, s->room, s->worst, e->bound * 1.02 < s->worst, &r);
     if (st != NDP_OK && st != NDP_ENOMEM && st != NDP_EBUG)
         return breaks_a_rule(s); /* such as more messages under way than a channel takes */
     NDP_TRY(st);
-    NDP_TRY(note_surplus(s, e, (double)r.need.peak));
     if ((double)r.need.peak > s->room)
         return fell_for_memory(s, e, (double)r.need.peak);
     if (r.time.seconds < s->worst)
@@ -397,26 +302,22 @@ static ndp_status price(search *s, const entry *e, const ndp_job *j) {
     return NDP_OK;
 }
 
-ndp_status ndp_plan_price_again(const ndp_plan_seek *of, const ndp_plan_way *c, ndp_step_time *out) {
-    ndp_config way;
-    ndp_job j;
-    ndp_priced_way r;
-    NDP_TRY(ndp_config_copy(of->d->job->config, &way));
-    ndp_plan_way_apply(c, &way);
-    ndp_status st = ndp_job_init_like(of->d->job, &way, of->d->job->world, &j);
-    if (st == NDP_OK) {
-        st = price_job(of, NULL, &j, INFINITY, 0, &r);
-        *out = r.time;
-        ndp_job_release(&j);
-    }
-    ndp_config_release(&way);
-    return st;
+static ndp_status replay(search *s, entry *e) {
+    const ndp_cut_cost *u;
+    double seconds;
+    NDP_TRY(cut_of(s, e, true, &u));
+    NDP_TRY(ndp_least_step(&s->bounds, u, &e->c, &seconds));
+    e->bound = fmax(e->bound, seconds);
+    e->level = REPLAYED;
+    return push(s, e);
 }
 
 static ndp_status examine(search *s, entry *e) {
     ndp_job j;
     bool legal;
-    if (e->level != COUNTED)
+    if (e->level == COUNTED && e->c.layout.size[NDP_PP] > 1)
+        return replay(s, e);
+    if (e->level < COUNTED)
         return e->level == CUT ? open_cut(s, e) : count(s, e);
     NDP_TRY(take_job(s, e, &j, &legal));
     if (!legal)
@@ -443,7 +344,7 @@ static ndp_status examine_all(search *s, bool *stopped) {
 /* With twice the memory, candidates that fell may be faster than the first: they are taken up where they fell. Where
  * more would be priced than before, and many, it is left open. */
 static ndp_status find_doubled(search *s) {
-    enum { FEW = 200 };
+    enum { FEW = 50 };
     ndp_found *out = s->out, more = {0};
     bool stopped = false;
     s->out = &more;
@@ -487,7 +388,6 @@ ndp_status ndp_plan_find(const ndp_plan_seek *of, ndp_found *out) {
     of->price->links->shared = NULL;
     ndp_search_bounds_release(&s.bounds);
     free(s.layouts.items);
-    free(s.surpluses);
     ndp_known_links_release(&s.links);
     ndp_config_release(&s.way);
     free(s.heap);

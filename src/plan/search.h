@@ -38,8 +38,15 @@ typedef struct ndp_found {
 
 /* NDP_ENOMEM, NDP_EBUG. */
 NDP_API ndp_status ndp_plan_find(const ndp_plan_seek *of, ndp_found *out);
-/* The step of one candidate again, on the cluster of of->price, which may have changed. */
+/* A candidate's step, of a job that has what r->c says (search_price.c). Programs whose memory is not planned say
+ * whether it can be in `room` bytes, and the step below `most` seconds, which is not asked where it is `likely`;
+ * r->need: of the rank that needs the most, or what it needs at least; r->save: of a step that is. `known` gets rates
+ * of links. What breaks a rule; NDP_ENOMEM, NDP_EBUG. */
+ndp_status ndp_plan_price_way(const ndp_plan_seek *of, ndp_known_links *known, const ndp_job *j, double room,
+                              double most, bool likely, ndp_priced_way *r);
+/* The step of one candidate again, on the cluster of of->price, which may have changed; and its bound. */
 ndp_status ndp_plan_price_again(const ndp_plan_seek *of, const ndp_plan_way *c, ndp_step_time *out);
+ndp_status ndp_plan_least_again(const ndp_plan_seek *of, const ndp_plan_way *c, double *seconds);
 /* A machine that is searched: a cluster of one size. Stays where it is. */
 typedef struct ndp_searched {
     ndp_plan_opts o; /* of it alone */

@@ -14,6 +14,8 @@ typedef struct ndp_plan_way {
     bool reshard;
     ndp_pipeline_kind schedule;
 } ndp_plan_way;
+/* Whether gradients are reduced once an update, not for each micro-batch: as the job says, or the default of its pp. */
+bool ndp_plan_way_reduces_once(const ndp_plan_way *c, const ndp_config *job);
 
 /* Costs of the units of a job on one rank of cp, sp and tp, which has `rows` of a micro-batch; cp and sp 1: without
  * what they add, of as many rows. Bytes are of all units together. */
@@ -21,16 +23,20 @@ typedef struct ndp_cut_cost {
     int cp, sp, tp;
     int64_t rows;
     ndp_recompute recompute;
+    int64_t whole_rows; /* of a micro-batch of all ranks that cut it */
     int n_units;
     ndp_unit_cost *units;             /* kernels, and communications that nothing hides; owned */
     ndp_unit_cost *rated;             /* at the rates by which a job cuts its stages; owned, with `units` */
     double seconds;                   /* of all of them */
     double *again;                    /* of input gradients: what is computed again; with `units` */
     double *unit_held, *unit_trained; /* of each; owned, with `units` */
-    double held;                      /* bytes that a micro-batch keeps for its backward */
-    double work;                      /* of the unit that needs the most beside them, while it runs */
-    double trained;                   /* elements of parameters */
-    double inner;                     /* of them, those of the smallest unit that is neither the first nor the last */
+    bool *reduced;  /* of each: its gradient is complete with its weight gradient; owned, with `units` */
+    double message; /* the fewest bytes of a value between two stages */
+    double held;    /* bytes that a micro-batch keeps for its backward */
+    double work;    /* of the unit that needs the most beside them, while it runs */
+    double trained; /* elements of parameters */
+    double inner, largest, inner_all; /* of them, those of the smallest unit that is neither the first nor the last; of
+                                         the largest such; of all such */
 } ndp_cut_cost;
 
 /* Seconds in which the first owner of slices transforms whole matrices in an update (search_update.c): of all units; of
@@ -55,6 +61,8 @@ typedef struct ndp_search_bounds {
 } ndp_search_bounds;
 void ndp_search_bounds_release(ndp_search_bounds *b);
 
+/* The cut of a candidate; with cp and sp 1 its rows stay. */
+ndp_cut_cost ndp_cut_of(const ndp_job *j, const ndp_plan_way *c);
 /* Finds or makes the costs of a cut, of which cp, sp, tp, rows and recompute are given. *out belongs to the
  * list. NDP_ENOMEM, NDP_EBUG. */
 ndp_status ndp_cut_cost_of(ndp_search_bounds *b, const ndp_cut_cost *cut, const ndp_cut_cost **out);
@@ -73,9 +81,23 @@ double ndp_least_bytes(const ndp_dry_run *d, const ndp_cut_cost *u, const ndp_pl
 /* Seconds that a step takes at least: the mean work of the ranks of a pipeline, their updates and half of what its ends
  * wait, or what a rank sends for weights and gradients. NDP_ENOMEM. */
 ndp_status ndp_least_seconds(ndp_search_bounds *b, const ndp_cut_cost *u, const ndp_plan_way *c, double *out);
-/* The same by the table of the candidate's schedule, less the hundredth and the unit by which its stages may differ;
- * *held: of the rank that keeps the most. NDP_EINVAL: there is no such schedule; NDP_ENOMEM. */
+/* The same by the table of the candidate's schedule, its messages and the updates of the rank that has the fewest
+ * units, less what its stages may differ; *held: of the rank that keeps the most. NDP_EINVAL: there is no such
+ * schedule; NDP_ENOMEM. */
 ndp_status ndp_least_pipeline(ndp_search_bounds *b, const ndp_cut_cost *u, const ndp_plan_way *c, double *seconds,
                               ndp_rank_held *held);
+/* The same with gathers of weights and sums of gradients, of a pipeline that there is. NDP_ENOMEM. */
+ndp_status ndp_least_step(ndp_search_bounds *b, const ndp_cut_cost *u, const ndp_plan_way *c, double *seconds);
+
+/* What a replay of a table has besides kernels: seconds of a message, and of each unit those of a gather, of a scatter
+ * and a sum of its gradient, and how long that sum holds up the next scatter. NULL: none. */
+typedef struct ndp_replay_costs {
+    double message;
+    bool reshard; /* weights are gathered again where no run that follows soon reads them */
+    const double *gather, *scatter, *sum, *queue;
+} ndp_replay_costs;
+/* The seconds of a table whose stages begin with the units `first` (search_replay.c). NDP_ENOMEM. */
+ndp_status ndp_replay_units(const ndp_pipeline *p, const ndp_cut_cost *u, const int *first, const ndp_replay_costs *c,
+                            double *seconds);
 
 #endif

@@ -159,7 +159,8 @@ static void apply_change(const change *k, ndp_cluster *c) {
         c->facts.flops[i] *= k->flops;
 }
 
-/* Prices the results again on the changed cluster; *best: the fastest. */
+/* Prices the results again on the changed cluster: the first, and those that may be faster by more than the planner's
+ * error. *best: the fastest of them. */
 static ndp_status price_changed(const ndp_plan_seek *s, const ndp_found *f, const change *k, double *seconds,
                                 int *best) {
     ndp_plan_seek changed = *s;
@@ -171,8 +172,12 @@ static ndp_status price_changed(const ndp_plan_seek *s, const ndp_found *f, cons
     *seconds = INFINITY;
     for (int i = 0; i < f->n; i++) {
         ndp_step_time t;
+        double least;
+        NDP_TRY(ndp_plan_least_again(&changed, &f->results[i].c, &least));
+        if (least * (1 + NDP_EQUAL_TIMES) >= *seconds)
+            continue;
         NDP_TRY(ndp_plan_price_again(&changed, &f->results[i].c, &t));
-        if (t.seconds < *seconds)
+        if (t.seconds * (1 + NDP_EQUAL_TIMES) < *seconds)
             *seconds = t.seconds, *best = i;
     }
     return NDP_OK;
@@ -200,7 +205,7 @@ static ndp_status add_changes(const ndp_plan_seek *s, const ndp_found *f, double
         double times = scale * seconds / f->results[0].time.seconds;
         ndp_json_put_number(o, changes[i].key, times);
         ndp_str_addf(out, "%s%s: ", i ? "; " : "", changes[i].what);
-        if (best > 0 && !equal(&f->results[best], &f->results[0]))
+        if (best > 0)
             describe(&f->results[best].c, out);
         else
             ndp_str_add(out, "same layout");

@@ -105,6 +105,16 @@ static int64_t iterations_of(const step_replay *r) {
     return fewest;
 }
 
+/* Instructions of all programs without so many iterations. */
+static double work_without(const step_replay *r, int64_t iterations) {
+    double n = 0;
+    for (int i = 0; i < r->n; i++) {
+        const ndp_repeat *own = &r->programs[i]->repeats.items[0];
+        n += r->programs[i]->n + (double)(own->times - 1 - iterations) * own->n;
+    }
+    return n;
+}
+
 enum { NUMBERS = (int)(offsetof(rank_time, until) / sizeof(double)), FIRST_FLOPS = NUMBERS - 2 };
 
 /* Whether one more iteration adds the same to all numbers, and delays all that ranks and links do after it alike: where
@@ -136,9 +146,11 @@ static bool settled(const step_replay runs[3], double more, step_replay *out) {
     return same;
 }
 
-/* Replays without most iterations, with more of them until they settle. *done false: they do not. */
+/* Replays without most iterations, with more of them until they settle. *done false: they do not, as long as tries are
+ * less work than all iterations. */
 static ndp_status fold(step_replay *r, int64_t all, bool *done) {
     enum { RUNS = 3 };
+    const double whole = work_without(r, 0);
     step_replay runs[RUNS];
     ndp_status st = NDP_OK;
     *done = false;
@@ -149,6 +161,8 @@ static ndp_status fold(step_replay *r, int64_t all, bool *done) {
             st = NDP_FAIL(NDP_ENOMEM, "not enough memory to replay %d programs", r->n);
     }
     for (int64_t few = 2; few + RUNS < all / 2 && st == NDP_OK && !*done; few *= 4) {
+        if (RUNS * work_without(r, all - few - 1) > whole)
+            break;
         for (int k = 0; k < RUNS && st == NDP_OK; k++)
             st = run(&runs[k], (ndp_visits){1, all - few - k});
         *done = st == NDP_OK && settled(runs, (double)(all - few - RUNS + 1), r);

@@ -270,6 +270,8 @@ static ndp_status build(const ndp_program_opts *opts, const ndp_schedule *s, int
         st = run_passes(&b);
     *done = b.folded;
     *tight = st == NDP_OK && *done && (p->bytes[NDP_REGION_ARENA] <= b.least || opts->step.fold == NDP_FOLD_ALWAYS);
+    if (*done && opts->step.unplaced && b.least < p->bytes[NDP_REGION_ARENA])
+        p->bytes[NDP_REGION_ARENA] = b.least;
     builder_release(&b);
     return st;
 }

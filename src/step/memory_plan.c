@@ -42,10 +42,11 @@ static ndp_status list_intervals(const ndp_program *p, ndp_interval **items, int
 static ndp_status place_intervals(ndp_program *p) {
     ndp_interval *items;
     int n;
-    size_t total = 0;
+    bool place = !p->opts.step.unplaced;
     NDP_TRY(list_intervals(p, &items, &n));
-    ndp_status st = ndp_intervals_place(items, n, &total);
-    for (int i = 0, k = 0; st == NDP_OK && i < p->n_blocks; i++)
+    size_t total = place ? 0 : ndp_intervals_peak(items, n);
+    ndp_status st = place ? ndp_intervals_place(items, n, &total) : NDP_OK;
+    for (int i = 0, k = 0; st == NDP_OK && i < p->n_blocks && place; i++)
         if (!p->blocks[i].persistent && p->blocks[i].life.first >= 0)
             p->blocks[i].offset = p->bytes[NDP_REGION_ARENA] + items[k++].offset;
     free(items);

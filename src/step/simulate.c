@@ -117,14 +117,23 @@ static bool all_begun(const simulation *s, int i, int begin, const operation *op
                                                        : 2);
 }
 
-/* Track k takes part in the operation that begins in an event of track i, and its links are used. */
-static bool takes_part(const simulation *s, int k, int i, int begin) {
+/* The tracks *first to *end - 1 are all that may take part in the operation that begins in an event of track i, whose
+ * links are used; of a collective, those that takes_part names. */
+static void parties(const simulation *s, int i, int begin, int *first, int *end) {
     const ndp_track *t = track(s, i);
     const ndp_comm_event *e = &t->events[begin];
+    bool message = ndp_comm_event_is_message(e), own = !message && t->members[ndp_comm_event_channel(e)] == 1;
+    *first = message && ndp_comm_event_kind(e) != NDP_SEND ? t->other[begin] : message || own ? i : 0;
+    *end = message || own ? *first + 1 : s->tracks.n;
+    if (*first == NDP_NONE)
+        *end = *first;
+}
+
+static bool takes_part(const simulation *s, int k, int i, int begin) {
+    const ndp_comm_event *e = &track(s, i)->events[begin];
     int channel = ndp_comm_event_channel(e);
-    if (!ndp_comm_event_is_message(e))
-        return track(s, k)->members[channel] && track(s, k)->first[channel] == t->first[channel];
-    return k == (ndp_comm_event_kind(e) == NDP_SEND ? i : t->other[begin]);
+    return ndp_comm_event_is_message(e) ||
+           (track(s, k)->members[channel] && track(s, k)->first[channel] == track(s, i)->first[channel]);
 }
 
 /* An operation that all have begun waits for its links, and keeps them busy. A message does not wait behind a
@@ -135,16 +144,18 @@ static void use_links(simulation *s, int i, int begin, const ndp_call *call, ope
         return;
     double busy[NDP_BUSY_LINKS] = {0}, shared = 0;
     bool message = ndp_comm_event_is_message(&track(s, i)->events[begin]);
+    int first, end;
+    parties(s, i, begin, &first, &end);
     if (s->costs->links)
         s->costs->links(s->costs->user, track(s, i)->program, call, busy);
-    for (int k = 0; k < s->tracks.n; k++)
+    for (int k = first; k < end; k++)
         for (int l = 0; l < NDP_BUSY_LINKS && takes_part(s, k, i, begin); l++) {
             double until = busy[l] > 0 ? s->ranks[k].free[l] : 0;
             shared = message ? fmax(shared, fmin(busy[l], until - op->start)) : 0;
             op->start = message ? op->start : fmax(op->start, until);
         }
     op->seconds += shared;
-    for (int k = 0; k < s->tracks.n; k++) {
+    for (int k = first; k < end; k++) {
         rank *r = &s->ranks[k];
         if (!takes_part(s, k, i, begin))
             continue;

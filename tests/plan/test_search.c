@@ -71,7 +71,25 @@ static void check_bounds(exhaustive *x, const ndp_plan_way *c, const ndp_priced_
     if (size[NDP_PP] == 1)
         return;
     below(x, c, "the table of the schedule", seconds, exact->time.seconds);
+    CHECK_OK(ndp_least_step(&x->bounds, u, c, &seconds));
+    below(x, c, "the table with what data ranks send", seconds, exact->time.seconds);
     x->closest = fmax(x->closest, seconds / exact->time.seconds);
+}
+
+/* Programs whose memory is not planned take as long, and need no more. */
+static void check_unplaced(exhaustive *x, ndp_dry_run *d, const ndp_model *m, const ndp_device_price *price,
+                           const ndp_priced_way *exact) {
+    ndp_step_time t;
+    ndp_plan_need need;
+    ndp_dry_run_release(d);
+    d->fold = NDP_FOLD_ALWAYS, d->unplaced = true;
+    ndp_device_price_forget(price);
+    CHECK_OK(ndp_dry_run_keep(d, m));
+    CHECK_OK(ndp_step_time_of(d, m, price, INFINITY, &t, &need));
+    CHECK_OK(ndp_plan_fullest(d, m, &need));
+    below(x, &exact->c, "bytes that live at once", (double)need.peak, (double)exact->need.peak);
+    if (fabs(t.seconds - exact->time.seconds) > 1e-9 * t.seconds)
+        fail_msg("without offsets the step takes %.15g s, with them %.15g", t.seconds, exact->time.seconds);
 }
 
 static void price_one(exhaustive *x, const ndp_plan_way *c) {
@@ -96,6 +114,7 @@ static void price_one(exhaustive *x, const ndp_plan_way *c) {
     const ndp_plan_capacity has = ndp_plan_capacity_of(&d, &x->p.links.cluster);
     if (has.bytes == 0 || r.need.peak + has.runtime <= 2 * has.bytes)
         x->doubled = fmin(x->doubled, r.time.seconds);
+    check_unplaced(x, &d, &m, &price, &r);
     x->legal++;
     assert_true(x->n < MOST_LEGAL);
     if ((double)r.need.peak > x->room)
@@ -184,8 +203,16 @@ static void random_seek(uint64_t seed, exhaustive *x) {
     open_job(x, clusters[which], world);
     x->p.links.cluster.nics.bandwidth *= pow(10, -(double)ndp_rng_below(seed, 1, 6, 30) / 10);
     x->p.links.cluster.links.bandwidth *= pow(10, -(double)ndp_rng_below(seed, 1, 7, 30) / 10);
+    static const int kinds[] = {-1,
+                                NDP_PIPELINE_1F1B,
+                                NDP_PIPELINE_1F1B,
+                                NDP_PIPELINE_1F1B,
+                                NDP_PIPELINE_INTERLEAVED,
+                                NDP_PIPELINE_INTERLEAVED,
+                                NDP_PIPELINE_ZERO_BUBBLE,
+                                NDP_PIPELINE_ZBV};
     x->seek = (ndp_plan_seek){
-        .d = &x->p.run, .price = &x->p.price, .only_schedule = ndp_rng_below(seed, 1, 8, 8) ? NDP_PIPELINE_1F1B : -1};
+        .d = &x->p.run, .price = &x->p.price, .only_schedule = kinds[ndp_rng_below(seed, 1, 8, NDP_COUNT(kinds))]};
     for (int axis = 0; axis < NDP_AXES; axis++)
         x->seek.most[axis] = ndp_axis_table[axis].built ? most[ndp_rng_below(seed, 2, (uint64_t)axis, 4)] : 1;
     if (x->seek.only_schedule < 0) /* many of them: few layouts */
@@ -231,8 +258,9 @@ static void check_search(uint64_t seed, totals *t) {
 static void finds_what_all_candidates_have(void **state) {
     (void)state;
     enum { ALL = 200 };
-    /* of processors; of sequences that ranks do not divide, in little memory; of Muon, and with tp */
-    static const uint64_t some[] = {0, 44, 2, 15};
+    /* Of processors; with sums among replicas; of Muon, and with tp; interleaved; of sequences that ranks do not
+     * divide, in little memory. */
+    static const uint64_t some[] = {0, 1, 2, 15, 16, 44};
     totals t = {0};
     for (int i = 0; i < short_or_all(NDP_COUNT(some), ALL); i++)
         check_search(short_or_all(0, 1) ? (uint64_t)i : some[i], &t);
@@ -242,7 +270,27 @@ static void finds_what_all_candidates_have(void **state) {
     assert_true(t.by_memory > 0 && t.priced < t.legal && t.won > 0 && t.updates > 0);
 }
 
+/* What a job leaves out follows its pipeline, in a search as in `plan`. */
+static void ways_reduce_as_their_jobs_do(void **state) {
+    (void)state;
+    for (int pp = 1; pp <= 2; pp++)
+        for (int given = 0; given < 2; given++) {
+            ndp_config *job = priced_config(), *planned = priced_config();
+            const ndp_plan_way way = {.layout.size = {[NDP_PP] = pp}, .micro_batch = 1, .virtual_stages = 1};
+            CHECK_OK(ndp_config_setf(planned, "parallelism.pp_size=%d", pp));
+            if (given) {
+                CHECK_OK(ndp_config_set(job, "parallelism.reduce_every=micro_batch"));
+                CHECK_OK(ndp_config_set(planned, "parallelism.reduce_every=micro_batch"));
+            }
+            ndp_plan_way_apply(&way, job);
+            assert_int_equal(job->parallelism.reduce_every, planned->parallelism.reduce_every);
+            ndp_config_destroy(job);
+            ndp_config_destroy(planned);
+        }
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(finds_what_all_candidates_have)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(finds_what_all_candidates_have),
+                                       cmocka_unit_test(ways_reduce_as_their_jobs_do)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

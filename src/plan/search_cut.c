@@ -1,0 +1,216 @@
+/* What the units of a job cost on one rank of a cut over cp, sp and tp (search_bounds.h). */
+#include "plan/search_bounds.h"
+
+#include "parallel/apply.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* ---- a list ---- */
+
+/* A unit's list by itself, whose ranks all come to it at once with links that are free (step/simulate.c). */
+enum { UNDER_WAY = 16 };
+typedef struct list_run {
+    double now, moves, free[NDP_BUSY_LINKS], over[NDP_CHANNELS];
+    double ends[UNDER_WAY]; /* of those that are begun, by begin and in its order */
+    int begins[UNDER_WAY], n;
+} list_run;
+
+static void run_kernel(list_run *r, double seconds, double beside) {
+    double slower = 1 + beside, moving = fmax(r->moves - r->now, 0);
+    r->now += seconds * slower <= moving ? seconds * slower : seconds + moving * (1 - 1 / slower);
+}
+
+static void begin_communication(list_run *r, const ndp_device_price *p, const ndp_mesh *mesh, const ndp_call *c,
+                                int begin) {
+    double busy[NDP_BUSY_LINKS] = {0}, start = fmax(r->now, r->over[c->channel]);
+    ndp_priced_busy(p, mesh, c, busy);
+    for (int l = 0; l < NDP_BUSY_LINKS; l++)
+        start = busy[l] > 0 ? fmax(start, r->free[l]) : start;
+    for (int l = 0; l < NDP_BUSY_LINKS; l++)
+        r->free[l] = busy[l] > 0 ? fmax(r->free[l], start) + busy[l] : r->free[l];
+    double end = start + ndp_device_comm(p, mesh, c);
+    r->over[c->channel] = end;
+    r->moves = fmax(r->moves, end);
+    if (r->n < UNDER_WAY) /* of more than that, some are not waited for */
+        r->begins[r->n] = begin, r->ends[r->n++] = end;
+}
+
+static void wait_for(list_run *r, int begin) {
+    int at = 0;
+    while (at < r->n && r->begins[at] != begin)
+        at++;
+    if (at == r->n)
+        return;
+    r->now = fmax(r->now, r->ends[at]);
+    for (r->n--; at < r->n; at++)
+        r->begins[at] = r->begins[at + 1], r->ends[at] = r->ends[at + 1];
+}
+
+static double list_alone(const ndp_device_price *p, const ndp_mesh *mesh, const ndp_list *list) {
+    list_run r = {0};
+    for (ndp_walk w = NDP_WALK_START; ndp_walk_next(&list->repeats, list->n, NDP_ALL_ITERATIONS, &w);) {
+        const ndp_call *c = &list->calls[w.at];
+        if (c->kind == NDP_CALL_KERNEL)
+            run_kernel(&r, ndp_device_kernel(p, true, c), p->facts->beside);
+        else if (c->kind == NDP_CALL_BEGIN)
+            begin_communication(&r, p, mesh, c, w.at);
+        else
+            wait_for(&r, c->partner);
+    }
+    return r.now;
+}
+
+/* ---- units of a cut ---- */
+
+typedef struct graph_cost {
+    ndp_unit_cost cost, rated;
+    double again, held, work, message;
+    bool reduced;
+} graph_cost;
+
+static ndp_status cost_of_graph(const ndp_dry_run *d, const ndp_device_price *p, const ndp_mesh *mesh,
+                                const ndp_graph *g, ndp_recompute recompute, graph_cost *out) {
+    ndp_unit_program u;
+    const ndp_lower_opts opts = {.exec = &d->exec, .selective = recompute == NDP_RECOMPUTE_SELECTIVE, .costs = true};
+    NDP_TRY(ndp_lower(g, &opts, &u));
+    bool again = recompute && ndp_recompute_pays(&u);
+    double saved = (double)(u.saved_bytes + u.saved_input_bytes);
+    out->cost = (ndp_unit_cost){list_alone(p, mesh, &u.lists[again ? NDP_FORWARD_DROP : NDP_FORWARD]),
+                                list_alone(p, mesh, &u.lists[NDP_BACKWARD_INPUT]),
+                                list_alone(p, mesh, &u.lists[NDP_BACKWARD_WEIGHT])};
+    out->again = again ? list_alone(p, mesh, &u.lists[NDP_RECOMPUTE]) : 0;
+    out->cost.input_gradient += out->again;
+    const ndp_rates rates = NDP_RATES_INIT;
+    const ndp_price rated = ndp_price_by_rates(&rates);
+    out->rated = ndp_unit_price(&u, &rated, mesh, recompute);
+    out->held = (double)u.output_bytes + (again ? (double)u.kept_bytes : saved);
+    out->work = again ? saved - (double)u.kept_bytes : 0;
+    out->message = (double)(u.grad_input_bytes < u.output_bytes ? u.grad_input_bytes : u.output_bytes);
+    out->reduced = u.lists[NDP_BACKWARD_WEIGHT].n_pgrads > 0;
+    ndp_unit_program_release(&u);
+    return NDP_OK;
+}
+
+/* Of a model that is cut. */
+static ndp_status cost_of_units(const ndp_dry_run *d, const ndp_device_price *p, const ndp_mesh *mesh,
+                                const ndp_model *m, ndp_recompute recompute, ndp_cut_cost *out) {
+    graph_cost of[NDP_MAX_GRAPHS];
+    size_t n = (size_t)m->n_units;
+    out->units = calloc(1, n * (2 * sizeof *out->units + 3 * sizeof(double) + sizeof(bool)));
+    out->rated = out->units + n;
+    out->again = (double *)(void *)(out->rated + n);
+    out->unit_held = out->again + n;
+    out->unit_trained = out->unit_held + n;
+    out->reduced = (bool *)(out->unit_trained + n);
+    out->n_units = m->n_units;
+    if (!out->units)
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the costs of %d units", m->n_units);
+    for (int g = 0; g < m->n_graphs; g++)
+        NDP_TRY(cost_of_graph(d, p, mesh, &m->graphs[g], recompute, &of[g]));
+    for (int i = 0; i < m->n_units; i++) {
+        const graph_cost *g = &of[m->units[i].graph];
+        out->units[i] = g->cost;
+        out->rated[i] = g->rated;
+        out->unit_held[i] = g->held;
+        for (int k = 0; k < NDP_SLOTS; k++) {
+            int buffer = m->units[i].buffers[k];
+            if (buffer != NDP_NONE && !m->buffers[buffer].base)
+                out->unit_trained[i] += (double)m->buffers[buffer].segments.elements;
+        }
+        out->again[i] = g->again;
+        out->held += g->held;
+        out->reduced[i] = g->reduced;
+        if (i > 0 && i < m->n_units - 1) {
+            out->inner = i == 1 ? out->unit_trained[i] : fmin(out->inner, out->unit_trained[i]);
+            out->inner_all += out->unit_trained[i];
+            out->largest = fmax(out->largest, out->unit_trained[i]);
+            out->message = i == 1 ? g->message : fmin(out->message, g->message);
+        }
+        out->work = fmax(out->work, g->work);
+    }
+    for (int i = 0; i < m->n_buffers; i++)
+        out->trained += m->buffers[i].base ? 0 : (double)m->buffers[i].segments.elements;
+    return NDP_OK;
+}
+
+/* The model of the job's micro-batch, which candidates share one after the other. */
+static ndp_status take_whole(ndp_search_bounds *b, const ndp_job *j) {
+    if (b->whole_rows == j->model.rows)
+        return NDP_OK;
+    if (b->whole_rows)
+        ndp_model_release(&b->whole);
+    b->whole_rows = 0;
+    NDP_TRY(ndp_model_build(&j->spec, &j->model, &b->whole));
+    b->whole_rows = j->model.rows;
+    return NDP_OK;
+}
+
+/* Rows of the micro-batch of a cut: where a sequence has parts, whole samples, of which the first rank has the first
+ * part; else as many as the rank, since positions are not looked at. */
+static int64_t whole_rows(const ndp_search_bounds *b, const ndp_cut_cost *u) {
+    int64_t length = b->d->job->config->data.sequence_length, parts = u->cp * u->sp;
+    return parts == 1 ? u->rows : (u->rows * parts + length - 1) / length * length;
+}
+
+static ndp_status make_cost(ndp_search_bounds *b, ndp_cut_cost *out) {
+    const ndp_stages one = {0};
+    ndp_job job = *b->d->job;
+    ndp_device_price own = *b->price;
+    ndp_engine_opts e;
+    ndp_model cut;
+    job.layout = (ndp_layout)NDP_LAYOUT_ONE;
+    job.layout.size[NDP_CP] = out->cp;
+    job.layout.size[NDP_SP] = out->sp;
+    job.layout.size[NDP_TP] = out->tp;
+    job.layout.size[NDP_DP_SHARD] = job.world / (out->cp * out->sp * out->tp);
+    job.model.rows = out->whole_rows = whole_rows(b, out);
+    ndp_cluster_plan links = ndp_cluster_plan_of(b->price->links, &job, b->price->links->shared);
+    own.links = &links, own.rows = job.model.rows;
+    NDP_TRY(ndp_job_engine(&job, 0, &b->d->exec, &e));
+    NDP_TRY(take_whole(b, &job));
+    ndp_status st = ndp_parallel_apply(&b->whole, &e.step.mesh, &e.step.parallel, &one, &cut);
+    if (st == NDP_OK) {
+        st = cost_of_units(b->d, &own, &e.step.mesh, &cut, out->recompute, out);
+        ndp_model_release(&cut);
+    }
+    for (int i = 0; i < out->n_units && st == NDP_OK; i++)
+        out->seconds += out->units[i].forward + out->units[i].input_gradient + out->units[i].weight_gradient;
+    return st;
+}
+
+ndp_cut_cost ndp_cut_of(const ndp_job *j, const ndp_plan_way *c) {
+    const int *size = c->layout.size;
+    return (ndp_cut_cost){.cp = size[NDP_CP],
+                          .sp = size[NDP_SP],
+                          .tp = size[NDP_TP],
+                          .rows = j->config->data.sequence_length * c->micro_batch / (size[NDP_CP] * size[NDP_SP]),
+                          .recompute = c->recompute};
+}
+
+static bool same_cut(const ndp_cut_cost *a, const ndp_cut_cost *b) {
+    return a->cp == b->cp && a->sp == b->sp && a->tp == b->tp && a->rows == b->rows && a->recompute == b->recompute;
+}
+
+ndp_status ndp_cut_cost_of(ndp_search_bounds *b, const ndp_cut_cost *cut, const ndp_cut_cost **out) {
+    for (int i = b->n; i-- > 0;) /* those asked for last are asked for again */
+        if (same_cut(b->costs[i], cut)) {
+            *out = b->costs[i];
+            return NDP_OK;
+        }
+    ndp_cut_cost *new = malloc(sizeof *new);
+    ndp_status st = new ? ndp_array_reserve(&b->costs, &b->capacity, b->n + 1, sizeof *b->costs)
+                        : NDP_FAIL(NDP_ENOMEM, "not enough memory for the costs of a cut");
+    if (st == NDP_OK) {
+        *new = *cut;
+        st = make_cost(b, new);
+        if (st != NDP_OK)
+            free(new->units);
+    }
+    if (st != NDP_OK) {
+        free(new);
+        return st;
+    }
+    *out = b->costs[b->n++] = new;
+    return NDP_OK;
+}
