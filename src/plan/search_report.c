@@ -85,6 +85,13 @@ static void add_machine(const ndp_searched *s, ndp_str *out) {
     ndp_str_addf(out, "%d node%s of %s: ", k->nodes, k->nodes == 1 ? "" : "s", k->name);
 }
 
+static double tokens_of(const ndp_job *j) {
+    return (double)j->batch.global_batch * (double)j->config->data.sequence_length;
+}
+
+/* Whether each row of one machine has the whole run: where it decides. */
+static bool shows_runs(const ndp_searched *s) { return s->o.within > 0 || s->links.cluster.price > 0; }
+
 /* The whole run with a result, and what it costs. */
 static void add_run(const ndp_searched *s, const ndp_priced_way *r, ndp_str *out) {
     const ndp_cluster *k = &s->links.cluster;
@@ -92,7 +99,8 @@ static void add_run(const ndp_searched *s, const ndp_priced_way *r, ndp_str *out
     int steps = s->way.train.steps, saves = ndp_plan_saves(&s->way, steps);
     if (s->way.train.epochs > 0)
         return;
-    ndp_str_addf(out, "    %d steps and %d save%s: %.3g h", steps, saves, saves == 1 ? "" : "s", hours);
+    ndp_str_addf(out, "%d steps and %d save%s: %.3g h, %.4g tokens, %.4g device-hours", steps, saves,
+                 saves == 1 ? "" : "s", hours, steps * tokens_of(&s->job), hours * s->job.world);
     if (k->price > 0)
         ndp_str_addf(out, ", %.4g at %.4g an hour and node", hours * k->nodes * k->price, k->price);
     ndp_str_add(out, "\n");
@@ -104,7 +112,7 @@ static void add_row(const listed_way *row, int place, bool same, bool several, n
     const ndp_priced_way *r = row->r;
     const ndp_job *j = s->d->job;
     const ndp_plan_capacity c = ndp_plan_capacity_of(s->d, &s->price->links->cluster);
-    double tokens = (double)j->batch.global_batch * (double)j->config->data.sequence_length;
+    double tokens = tokens_of(j);
     double peak = ndp_step_time_peak(j, s->price) * j->world * r->time.seconds;
     ndp_str words = {0};
     if (several)
@@ -121,8 +129,10 @@ static void add_row(const listed_way *row, int place, bool same, bool several, n
         ndp_str_addf(out, " of %s", ndp_human_bytes((double)c.bytes, has));
     ndp_str_add(out, "\n    bound by ");
     ndp_step_time_words(&r->time, out);
-    if (several || row->of->o.within > 0 || row->of->links.cluster.price > 0)
+    if (several || shows_runs(row->of)) {
+        ndp_str_add(out, "    ");
         add_run(row->of, r, out);
+    }
     ndp_str_release(&words);
 }
 
@@ -186,10 +196,11 @@ static ndp_status price_changed(const ndp_plan_seek *s, const ndp_found *f, cons
 /* Twice the memory wins what a candidate wins that it lets in; without it no time changes. */
 static void add_doubled(const ndp_found *f, ndp_str *out, ndp_json_out *o) {
     const ndp_priced_way *more = &f->doubled, *first = &f->results[0];
-    double times = more->time.seconds > 0 ? fmin(more->time.seconds / first->time.seconds, 1) : 1;
+    bool wins = more->time.seconds > 0 && more->time.seconds < first->time.seconds;
+    double times = wins ? more->time.seconds / first->time.seconds : 1;
     ndp_json_put_number(o, "memory_x2", times);
     ndp_str_add(out, "; 2x memory: ");
-    if (more->time.seconds > 0 && !equal(more, first))
+    if (wins)
         describe(&more->c, out);
     else
         ndp_str_add(out, "same layout");
@@ -279,14 +290,31 @@ static ndp_status add_rest(const ndp_searched *s, bool several, ndp_str *text, n
     return add_changes(&s->seek, &s->found, s->scale, text, o);
 }
 
+/* "llama, 8.03 B parameters, bf16: 64 samples of 4096 tokens a step, on 2 nodes x 8 h100-sxm (built in)" */
 static void add_header(const ndp_searched *s, bool several, ndp_str *text) {
     const ndp_job *j = &s->job;
     const ndp_cluster *k = &s->links.cluster;
-    ndp_str_addf(text, "%d sample%s of %lld tokens a step", j->batch.global_batch,
+    double parameters = (double)j->spec.parameters;
+    ndp_str_addf(text, "%s, %.3g %s parameters, %s: %d sample%s of %lld tokens a step", j->spec.type,
+                 parameters / (parameters < 1e9 ? 1e6 : 1e9), parameters < 1e9 ? "M" : "B",
+                 j->planned.fp8 ? "fp8" : ndp_dtype_name(j->model.compute), j->batch.global_batch,
                  j->batch.global_batch == 1 ? "" : "s", (long long)j->config->data.sequence_length);
-    if (!several)
-        ndp_str_addf(text, ", on %d node%s, %d %s", k->nodes, k->nodes == 1 ? "" : "s", j->world, k->device);
+    if (!several) {
+        ndp_str source = {0};
+        ndp_cluster_source(k, &source);
+        ndp_str_addf(text, ", on %d node%s x %d %s (%s)", k->nodes, k->nodes == 1 ? "" : "s", k->devices_of[0],
+                     k->device, source.data ? source.data : "");
+        ndp_str_release(&source);
+    }
     ndp_str_add(text, "\n\n");
+}
+
+/* The whole run with the first result, where no row has one, and what to do next. */
+static void add_next(const ndp_searched *s, ndp_str *text) {
+    if (!shows_runs(s))
+        add_run(s, &s->found.results[0], text);
+    if (!s->o.apply)
+        ndp_str_add(text, "write the first: --apply FILE.yaml; measure it: train it for 20 steps, then --anchor RUN\n");
 }
 
 /* Text of a list, and the JSON of what each machine's first result has. */
@@ -298,6 +326,8 @@ static ndp_status add_list(ndp_searched *const *of, int n, const listed_way *row
     ndp_str_add(text, "\n");
     for (int i = 0; i < n; i++)
         NDP_TRY(add_rest(of[i], several, text, &won[i]));
+    if (!several)
+        add_next(of[0], text);
     ndp_str_add(text, notes);
     return NDP_OK;
 }

@@ -7,7 +7,7 @@ job=examples/llama-8b/job.yaml
 
 run plan $job --cluster 1x8:h100-sxm --search --apply first.yaml
 code_is 0
-says out '^64 samples of 4096 tokens a step, on 1 node, 8 h100-sxm$' '^ 1  ' 'bound by matmul: matmul' \
+says out '^llama, 8.03 B parameters, bf16: 64 samples of 4096 tokens a step, on 1 node x 8 h100-sxm \(built in\)$' '^100 steps and 1 save: ' '^ 1  ' 'bound by matmul: matmul' \
     '^[0-9]+ considered: [0-9]+ priced' '^2x network: same layout' '^wrote first.yaml'
 first=$(sed -n '/^ 1 /{n;s/^ *\([0-9.]*\) s.step.*/\1/p}' out)
 run plan first.yaml --cluster 1x8:h100-sxm
@@ -35,7 +35,7 @@ printf 'name: tiny\nnodes: 1\nnode: {device: t, devices: 2}\ndevices:\n  t: {lik
     >tiny.yaml
 run plan small.yaml --cluster rented.yaml --cluster 1x2:h100-sxm --cluster tiny.yaml --search --apply both.yaml
 code_is 0
-says out '^8 samples of 128 tokens a step$' '^ 1  1 node of 1x2-h100-sxm: ' '^[ 1][0-9=]  1 node of rented: ' 'h, [0-9.]+ at 4 an hour and node$' \
+says out '^llama, 0.347 M parameters, fp32: 8 samples of 128 tokens a step$' '^ 1  1 node of 1x2-h100-sxm: ' '^[ 1][0-9=]  1 node of rented: ' 'h, .* device-hours, [0-9.]+ at 4 an hour and node$' \
     '^1 node of rented: [0-9]+ considered' '^1 node of 1x2-h100-sxm: 2x network: .*; 2x memory: same layout, \+0%$' \
     '^tiny.yaml: no layout of 2 t fits' '^wrote both.yaml'
 sed -n 's/^ *\([0-9.]*\) s.step.*/\1/p' out >times
