@@ -144,7 +144,7 @@ _Static_assert((int)NDP_MAX_GRAPHS >= 4 * (int)NDP_LAYER_KINDS + 2,
 
 static void number_mixtures(ndp_model *m) {
     const ndp_facts *f = ndp_decoder_facts(m);
-    m->inputs->mixtures = (ndp_mixtures){0, f->experts, f->choices};
+    m->inputs->mixtures = (ndp_mixtures){0, f->experts, f->choices, f->sigmoid, f->groups, f->open_groups};
     for (int u = 0; u < m->n_units; u++) {
         int kind = ndp_unit_kind(f, u);
         bool block = kind != NDP_KIND_EMBEDDING && kind != ndp_kind_head(f);
