@@ -11,7 +11,8 @@ typedef struct ndp_choices {
     ndp_mixtures mixtures;
     int64_t rows;         /* of an update: those of its samples, one after the other */
     int32_t *chosen;      /* [updates][mixtures][rows][choices]; a row of -1 goes nowhere */
-    float *probabilities; /* [updates][mixtures][rows][experts], softmax of the router's logits; NULL: not known */
+    float *probabilities; /* [updates][mixtures][rows][experts], softmax of the router's logits, or the keys of a router
+                             of sigmoids; NULL: not known */
 } ndp_choices;
 
 /* Room for the choices, and for probabilities if they are to be kept; zeros. NDP_ENOMEM. */

@@ -273,17 +273,48 @@ ndp_status ndp_weights_prefix(ndp_weights *w, const char *prefix) {
     return NDP_OK;
 }
 
-/* ---- access ---- */
-
-const char *ndp_weights_folder(const ndp_weights *w) { return w->folder; }
-int ndp_weights_count(const ndp_weights *w) { return (int)w->n; }
-const ndp_tensor_entry *ndp_weights_at(const ndp_weights *w, int i) { return w->tensors[i].entry; }
-
 static const named *find(const ndp_weights *w, const char *name) {
     ndp_tensor_entry wanted = {.spec.name = name};
     named key = {&wanted, NULL};
     return w->n ? bsearch(&key, w->tensors, (size_t)w->n, sizeof *w->tensors, compare_named) : NULL;
 }
+
+/* Member `i` of a stack as an entry of its own. */
+static ndp_status take_member(ndp_weights *w, const named *stack, const ndp_segment *members, int64_t i, named *out) {
+    char room[NDP_SEGMENT_NAME];
+    ndp_tensor_entry *one = ndp_arena_alloc(&w->arena, sizeof *one);
+    const char *name = ndp_arena_strdup(&w->arena, ndp_segment_tensor_name(members, i, room));
+    if (!one || !name)
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the names of %lld tensors", (long long)members->stack);
+    *one = *stack->entry;
+    one->elements /= members->stack, one->bytes /= (size_t)members->stack;
+    one->offset += (size_t)i * one->bytes;
+    one->spec.name = name, one->spec.ndim = 2;
+    one->spec.shape[0] = members->whole[0], one->spec.shape[1] = members->whole[1];
+    *out = (named){one, stack->file};
+    return NDP_OK;
+}
+
+ndp_status ndp_weights_unstack(ndp_weights *w, const char *tensor, const ndp_segment *members) {
+    const named *found = find(w, tensor);
+    const int64_t *shape = found ? found->entry->spec.shape : NULL, n = members->stack;
+    if (!found || found->entry->spec.ndim != 3 || shape[0] <= 0 || n % shape[0] != 0 ||
+        shape[1] != n / shape[0] * members->whole[0] || shape[2] != members->whole[1])
+        return NDP_OK;
+    int64_t at = found - w->tensors;
+    const named stack = *found;
+    NDP_TRY(ndp_array_reserve(&w->tensors, &w->capacity, w->n + n - 1, sizeof *w->tensors));
+    for (int64_t i = 0; i < n; i++)
+        NDP_TRY(take_member(w, &stack, members, i, i == 0 ? &w->tensors[at] : &w->tensors[w->n + i - 1]));
+    w->n += n - 1;
+    return sort_tensors(w);
+}
+
+/* ---- access ---- */
+
+const char *ndp_weights_folder(const ndp_weights *w) { return w->folder; }
+int ndp_weights_count(const ndp_weights *w) { return (int)w->n; }
+const ndp_tensor_entry *ndp_weights_at(const ndp_weights *w, int i) { return w->tensors[i].entry; }
 
 const ndp_tensor_entry *ndp_weights_find(const ndp_weights *w, const char *name) {
     const named *t = find(w, name);

@@ -9,6 +9,7 @@
 #include "checkpoint/lock.h"
 #include "checkpoint/safetensors.h"
 #include "comm/comm.h"
+#include "tensor/segments.h"
 
 /* ---- reading ---- */
 
@@ -31,6 +32,10 @@ void ndp_weights_close(ndp_weights *w);
 /* The files of a bare model omit `prefix` in all names: if no name starts with it, it is put before all names but
  * lm_head's. NDP_ENOMEM. */
 NDP_API ndp_status ndp_weights_prefix(ndp_weights *w, const char *prefix);
+
+/* Where the set has `tensor`, and it is the members of a stack, a pattern, one after the other, [n, rows of all words,
+ * columns]: takes it as a tensor for each member, as the pattern names them. Of another shape it stays. NDP_ENOMEM. */
+NDP_API ndp_status ndp_weights_unstack(ndp_weights *w, const char *tensor, const ndp_segment *members);
 
 /* As it was opened; borrowed. */
 const char *ndp_weights_folder(const ndp_weights *w);

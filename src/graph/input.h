@@ -71,6 +71,8 @@ typedef struct ndp_input {
 /* Of the units of a rank that are mixtures of experts. */
 typedef struct ndp_mixtures {
     int n, experts, choices; /* how many they are; experts of each; choices of a row */
+    bool sigmoid;            /* routers choose by keys (ops/route.h), in open groups */
+    int groups, open_groups;
 } ndp_mixtures;
 
 typedef struct ndp_inputs {

@@ -201,6 +201,11 @@ void ndp_job_notes(const ndp_job *j, ndp_str *out) {
     else if (s->dropout > 0)
         ndp_str_addf(out, "note: config.json asks for dropout in training (up to %g), which is not applied\n",
                      s->dropout);
+    if (s->carried > 0 && j->config->model.path && j->config->model.init != NDP_INIT_RANDOM)
+        ndp_str_addf(out,
+                     "note: the %s that config.json puts behind the last layer, for more tokens, %s not trained; where "
+                     "the model folder has tensors of them, exports copy these as they are\n",
+                     s->carried == 1 ? "module" : "modules", s->carried == 1 ? "is" : "are");
     ndp_job_note_bubble(j, out);
 }
 

@@ -38,6 +38,8 @@ typedef struct ndp_model_spec {
     const char *prefix;      /* what files of the bare model (without a head) leave out of all names; "": nothing */
     /* Two tensors that config.json makes one, but files may hold apart: the embedding, the head. "": it ties none. */
     char tie[2][NDP_TENSOR_NAME];
+    /* Modules behind the last layer that are not built: exports copy their tensors from the model folder, unread. */
+    int carried;
     bool own_head; /* the weights hold the head that config.json ties: it is a tensor of its own */
     /* The key that config.json lacks, where `dropout` is the family's own; NULL: config.json says it. */
     const char *dropout_lacks;
@@ -72,6 +74,9 @@ struct ndp_architecture_table {
     void (*list)(const void *facts, ndp_fact_visitor *visit, void *user);
     /* True for a tensor of files that holds no parameter of its own. NULL: there are none. */
     bool (*ignores)(const void *facts, const char *tensor);
+    /* True for a tensor of files that is ignored, and that exports have again: of ndp_model_spec.carried. NULL: there
+     * are none. */
+    bool (*carries)(const void *facts, const char *tensor);
     /* Whether the two tensors of ndp_model_spec.tie are one. NULL: it names none. */
     void (*set_tied)(void *facts, bool tied);
 };

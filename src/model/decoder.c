@@ -144,7 +144,7 @@ _Static_assert((int)NDP_MAX_GRAPHS >= 4 * (int)NDP_LAYER_KINDS + 2,
 
 static void number_mixtures(ndp_model *m) {
     const ndp_facts *f = ndp_decoder_facts(m);
-    m->inputs->mixtures = (ndp_mixtures){0, f->experts, f->choices};
+    m->inputs->mixtures = (ndp_mixtures){0, f->experts, f->choices, f->sigmoid, f->groups, f->open_groups};
     for (int u = 0; u < m->n_units; u++) {
         int kind = ndp_unit_kind(f, u);
         bool block = kind != NDP_KIND_EMBEDDING && kind != ndp_kind_head(f);
@@ -245,6 +245,7 @@ static void describe(const void *facts, ndp_model_spec *out) {
     out->parameters = ndp_facts_parameters(f);
     out->largest = widest * f->hidden;
     out->prefix = ndp_facts_prefix(f);
+    out->carried = f->further;
     if (f->tied)
         ndp_facts_tied_names(f, out->tie[0], out->tie[1]);
 }
@@ -261,6 +262,8 @@ static void list(const void *facts, ndp_fact_visitor *visit, void *user) { ndp_d
 
 static bool ignores(const void *facts, const char *tensor) { return ndp_facts_ignores(facts, tensor); }
 
+static bool carries(const void *facts, const char *tensor) { return ndp_facts_carries(facts, tensor); }
+
 static void set_tied(void *facts, bool tied) { ((ndp_facts *)facts)->tied = tied; }
 
 const ndp_architecture_table ndp_decoder = {.name = "decoder",
@@ -272,4 +275,5 @@ const ndp_architecture_table ndp_decoder = {.name = "decoder",
                                             .random = draw,
                                             .list = list,
                                             .ignores = ignores,
+                                            .carries = carries,
                                             .set_tied = set_tied};

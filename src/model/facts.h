@@ -91,6 +91,7 @@ typedef struct ndp_facts {
     ndp_rope ropes[NDP_ROPES];
     ndp_layer_kind kinds[NDP_LAYER_KINDS];
     uint8_t kind_of[NDP_MAX_LAYERS]; /* by layer */
+    int further;                     /* modules for more tokens behind the last layer, in files alone */
     int64_t bos, eos;                /* -1: none; of several eos the first */
     const char *dropout_lacks;       /* the missing key, where `dropout` is the family's own; NULL: it is said */
 } ndp_facts;
@@ -105,6 +106,8 @@ NDP_API ndp_status ndp_facts_parse_text(const char *text, const char *what, ndp_
 
 /* True for a tensor of files that holds no parameter of its own: a tied head's copy, a mask. */
 NDP_API bool ndp_facts_ignores(const ndp_facts *f, const char *tensor);
+/* Of these a tensor of a module behind the last layer (facts.further). */
+NDP_API bool ndp_facts_carries(const ndp_facts *f, const char *tensor);
 /* What files of the bare model (without a head) leave out of the names of all tensors. */
 NDP_API const char *ndp_facts_prefix(const ndp_facts *f);
 

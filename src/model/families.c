@@ -4,6 +4,7 @@
 #include "model/block.h"
 #include "model/read.h"
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- names ---- */
@@ -277,7 +278,22 @@ static const char *within_block(const ndp_facts *f, const char *tensor) {
     return dot ? dot + 1 : NULL;
 }
 
+bool ndp_facts_carries(const ndp_facts *f, const char *tensor) {
+    size_t n = strlen(f->names->layers);
+    char *end = NULL;
+    if (f->further == 0)
+        return false;
+    if (strncmp(tensor, "mtp.", 4) == 0 || strncmp(tensor, "model.mtp.", 10) == 0)
+        return true;
+    if (strncmp(tensor, f->names->layers, n) != 0 || tensor[n] != '.')
+        return false;
+    long layer = strtol(tensor + n + 1, &end, 10);
+    return *end == '.' && layer >= f->layers && layer < f->layers + f->further;
+}
+
 bool ndp_facts_ignores(const ndp_facts *f, const char *tensor) {
+    if (ndp_facts_carries(f, tensor))
+        return true;
     const char *within = within_block(f, tensor);
     for (int i = 0; within && i < NDP_COUNT(f->names->unread); i++)
         if (f->names->unread[i] && strcmp(within, f->names->unread[i]) == 0)

@@ -159,7 +159,11 @@ static ndp_status read_shared(struct json_object *config, const char *what, cons
 }
 
 ndp_status ndp_more_glm4_moe(struct json_object *config, const char *what, ndp_facts *f) {
+    static const char further[] = "num_nextn_predict_layers";
     bool norms = false;
+    int64_t n = 1;
+    NDP_TRY(ndp_config_count(config, what, further, 0, NDP_MAX_LAYERS, &n));
+    f->further = (int)n;
     NDP_TRY(ndp_config_bool(config, what, "use_qk_norm", &norms));
     f->qk_norm = norms ? NDP_QK_NORM_HEAD : NDP_QK_NORM_NONE;
     return ndp_more_experts(config, what, f);

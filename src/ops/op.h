@@ -270,7 +270,7 @@ typedef enum ndp_op_kind {
  *                 the K. A row of sample -1 is padding: choices -1, weights 0. Choices have no gradient. given: the
  *                 choices, if present; a row of -1 is like padding. seen: the logits.
  *                 With attr.sigmoid the choices are those with the largest keys, sigmoid(logit) + bias, in open groups
- *                 (ops/route.h), and weights are sigmoids, without the bias. seen: the keys, -inf in other groups
+ *                 (ops/route.h), and weights are sigmoids, without the bias. seen: the keys
  * route_dx        (dweights [T,K] wide, logits [T,E], choices~ [T,K], acc? [T,E]) -> dlogits [T,E]
  *                 dlogits = acc + d/dlogits; acc, or 0, where choices are -1
  * choice_counts   (choices~ [T,K], samples~ [T,1])             -> counts [B,E] fp64

@@ -56,18 +56,35 @@ static ndp_status gather_wait(ndp_builder *b, int buffer) {
     return NDP_OK;
 }
 
+static bool needs(const ndp_builder *b, int r, int slot) {
+    int buffer = b->m->units[b->runs[r].unit].buffers[slot];
+    return buffer != NDP_NONE && ndp_run_reads(b, r, buffer) && b->gathered[buffer] == NDP_NONE;
+}
+
+/* The slot whose gather is to be waited for next: of those under way the one that began first, as a group's operations
+ * are waited for in their order. Slots of a unit may begin apart: its backward may read some of the forward's alone.
+ * -1: the run has all that it reads. */
+static int next_slot(const ndp_builder *b, int r) {
+    const int *buffers = b->m->units[b->runs[r].unit].buffers;
+    int next = -1, first = NDP_NONE;
+    for (int s = 0; s < NDP_SLOTS; s++) {
+        int begun = needs(b, r, s) ? b->begun[buffers[s]] : NDP_NONE;
+        if (needs(b, r, s) && (next < 0 || (begun != NDP_NONE && (first == NDP_NONE || begun < first))))
+            next = s, first = begun;
+    }
+    return next;
+}
+
 /* Begins, or waits for, the gathers of the buffers that run r reads and that are not in memory. *any: there were some.
  */
 static ndp_status gather_for(ndp_builder *b, int r, bool wait, bool *any) {
     const ndp_unit *u = &b->m->units[b->runs[r].unit];
-    *any = false;
-    for (int s = 0; s < NDP_SLOTS; s++) {
-        int buffer = u->buffers[s];
-        if (buffer == NDP_NONE || !ndp_run_reads(b, r, buffer) || b->gathered[buffer] != NDP_NONE)
-            continue;
-        *any = true;
-        NDP_TRY(wait ? gather_wait(b, buffer) : gather_begin(b, buffer));
-    }
+    *any = next_slot(b, r) >= 0;
+    for (int s = 0; s < NDP_SLOTS && !wait; s++)
+        if (needs(b, r, s))
+            NDP_TRY(gather_begin(b, u->buffers[s]));
+    for (int s; wait && (s = next_slot(b, r)) >= 0;)
+        NDP_TRY(gather_wait(b, u->buffers[s]));
     return NDP_OK;
 }
 

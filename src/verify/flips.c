@@ -2,11 +2,12 @@
  *
  * The runs that are compared go where one rank's choices say, so they are alike but for rounding in every step; what
  * each would have chosen itself follows from the logits of its routers. Such a flip needs two experts whose
- * probabilities lie within rounding. A run that chose by itself would be the same to the last bit up to its first flip;
- * after that its rows go to other experts, which is no longer rounding (docs/proofs.md). */
+ * probabilities, or keys, lie within rounding; or, where a router chooses groups first, two groups that do so. A run
+ * that chose by itself would be the same to the last bit up to its first flip; after that its rows go to other experts,
+ * which is no longer rounding (docs/proofs.md). */
 #include "verify/outcome.h"
 
-#include <math.h>
+#include "ops/route.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,10 +37,31 @@ ndp_status ndp_routed_init(ndp_outcome *o, const ndp_trainer *t, bool keep) {
     return ndp_choices_init(&o->routed, o->steps, m, rows_of(t), true);
 }
 
-/* The experts with the largest logits, as the op route chooses them (ops/route.c). */
-static void choose(const double *logits, const ndp_mixtures *m, int32_t *chosen) {
+/* What the groups of a row count, by its keys; the ones that are open. */
+static uint64_t groups_of(const ndp_mixtures *m, const float *keys, double counts[NDP_MOST_GROUPS]) {
+    const ndp_op_attr a = {.groups = m->groups, .open_groups = m->open_groups, .group_best = NDP_MOST_BEST};
+    ndp_route_best of[NDP_MOST_GROUPS];
+    if (!ndp_route_closes(&a))
+        return NDP_ALL_GROUPS;
+    for (int g = 0, each = m->experts / m->groups; g < m->groups; g++) {
+        of[g] = (ndp_route_best){-INFINITY, -INFINITY};
+        for (int e = g * each; e < (g + 1) * each; e++)
+            ndp_route_best_add(&of[g], (double)keys[e]);
+        counts[g] = of[g].first + of[g].second;
+    }
+    return ndp_route_open(&a, of);
+}
+
+static bool is_open(const ndp_mixtures *m, uint64_t open, int expert) {
+    return open == NDP_ALL_GROUPS || open >> (expert / (m->experts / m->groups)) & 1;
+}
+
+/* The experts with the largest logits, or keys, as the op route chooses them (ops/route.c). */
+static void choose(const double *logits, const ndp_mixtures *m, uint64_t open, int32_t *chosen) {
     int n = 0;
     for (int e = 0; e < m->experts; e++) {
+        if (!is_open(m, open, e))
+            continue;
         int at = n < m->choices ? n++ : m->choices;
         for (; at > 0 && logits[e] > logits[chosen[at - 1]]; at--)
             if (at < m->choices)
@@ -63,8 +85,14 @@ static void keep_router(ndp_choices *c, int64_t step, int mixture, const double 
     const ndp_mixtures *m = &c->mixtures;
     int64_t first = ndp_choices_row(c, step, mixture, 0);
     for (int64_t row = 0; row < c->rows; row++) {
-        choose(logits + row * m->experts, m, c->chosen + (first + row) * m->choices);
-        softmax(logits + row * m->experts, m->experts, c->probabilities + (first + row) * m->experts);
+        const double *of_row = logits + row * m->experts;
+        float *p = c->probabilities + (first + row) * m->experts;
+        double counts[NDP_MOST_GROUPS];
+        for (int e = 0; m->sigmoid && e < m->experts; e++)
+            p[e] = (float)of_row[e];
+        if (!m->sigmoid)
+            softmax(of_row, m->experts, p);
+        choose(of_row, m, groups_of(m, p, counts), c->chosen + (first + row) * m->choices);
     }
 }
 
@@ -99,6 +127,21 @@ static bool both_record(const ndp_outcome *a, const ndp_outcome *b) {
     return a->routed.chosen && b->routed.chosen && a->routed.rows == b->routed.rows;
 }
 
+/* What separates, in row `at` of a, the groups that are open there and those that b opens instead: half of the
+ * difference, as a group counts two keys. -1: both open the same. */
+static double group_gap(const ndp_outcome *a, const ndp_outcome *b, int64_t at) {
+    const ndp_mixtures *m = &a->routed.mixtures;
+    double counts[NDP_MOST_GROUPS], others[NDP_MOST_GROUPS], most = -INFINITY, least = INFINITY;
+    uint64_t open = groups_of(m, a->routed.probabilities + at * m->experts, counts),
+             there = groups_of(m, b->routed.probabilities + at * m->experts, others);
+    for (int g = 0; open != there && g < m->groups; g++) {
+        bool mine = open >> g & 1, theirs = there >> g & 1;
+        most = mine && !theirs ? fmax(most, counts[g]) : most;
+        least = theirs && !mine ? fmin(least, counts[g]) : least;
+    }
+    return open == there ? -1 : (most - least) / 2;
+}
+
 typedef void flip_visitor(void *user, const ndp_flip *f);
 
 /* The experts that a row of `a` chooses and `b` does not, each beside one that `b` alone has: the first of the former,
@@ -109,6 +152,7 @@ static void visit_row(const ndp_outcome *a, const ndp_outcome *b, ndp_flip f, fl
     int64_t at = ndp_choices_row(c, f.step - 1, f.mixture, f.row);
     const int32_t *mine = c->chosen + at * k, *given = b->routed.chosen + at * k;
     const float *p = c->probabilities + at * c->mixtures.experts;
+    double groups = group_gap(a, b, at);
     for (int j = 0; j < k; j++) {
         if (has(given, k, mine[j]))
             continue;
@@ -116,7 +160,7 @@ static void visit_row(const ndp_outcome *a, const ndp_outcome *b, ndp_flip f, fl
             other--;
         while (has(mine, k, given[other]));
         f.chosen = mine[j], f.instead_of = given[other];
-        f.gap = (double)p[f.chosen] - (double)p[f.instead_of];
+        f.gap = groups < 0 ? (double)p[f.chosen] - (double)p[f.instead_of] : groups;
         snprintf(f.unit, sizeof f.unit, "%s", a->mixtures[f.mixture]);
         visit(user, &f);
     }

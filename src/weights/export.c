@@ -23,8 +23,36 @@ static ndp_status write_rest(const ndp_export *x, const char *folder) {
                           : ndp_export_rest(x->job, x->data, folder, ndp_export_type(&x->model->opts));
 }
 
+/* Opens the model folder if the model carries tensors of it; NULL: it does not, or the folder is gone, which a resumed
+ * run does without. */
+static ndp_status open_carried(const ndp_export *x, ndp_weights **out) {
+    const char *folder = ndp_job_weights(x->job).folder;
+    *out = NULL;
+    if (has_adapter(x) || x->job->spec.carried == 0 || !folder || !ndp_weights_exist(folder))
+        return NDP_OK;
+    NDP_TRY(ndp_weights_open(folder, out));
+    return ndp_weights_name(*out, x->model);
+}
+
+/* What the model folder has of modules that are not built. All ranks list it, and the first one writes it. */
+static ndp_status carry(const ndp_export *x, ndp_status st, ndp_tensor_list *list, ndp_weights **from) {
+    int before = list->n;
+    if (st == NDP_OK)
+        st = open_carried(x, from);
+    if (st == NDP_OK && *from)
+        st = ndp_tensor_list_carry(list, *from, x->model, ndp_is_first(x->world));
+    NDP_TRY(ndp_agree(x->world, st));
+    int64_t n = list->n - before, most[2] = {n, -n};
+    NDP_TRY(ndp_reduce_now(x->world, most, 2, NDP_I64, NDP_MAX));
+    return most[0] == -most[1] ? NDP_OK
+                               : NDP_FAIL(NDP_EFORMAT,
+                                          "the model folder of one rank has %lld tensors of modules behind the last "
+                                          "layer, and that of another %lld: give all hosts the same folder",
+                                          (long long)most[0], (long long)-most[1]);
+}
+
 /* Takes the status of the listing, which the ranks share here. */
-static ndp_status write_folder(const ndp_export *x, ndp_status st, ndp_tensor_list *list, const char *folder) {
+static ndp_status write_listed(const ndp_export *x, ndp_status st, ndp_tensor_list *list, const char *folder) {
     bool adapter = has_adapter(x);
     NDP_TRY(ndp_agree(x->world, st));
     if (ndp_is_first(x->world))
@@ -36,6 +64,16 @@ static ndp_status write_folder(const ndp_export *x, ndp_status st, ndp_tensor_li
     NDP_TRY(ndp_agree(x->world, st));
     return ndp_weights_save_stem(x->world, x->lock, folder, adapter ? "adapter_model" : "model", list->specs, list->n,
                                  list->pieces, list->n_pieces, adapter ? INT64_MAX : NDP_SHARD_BYTES);
+}
+
+static ndp_status write_folder(const ndp_export *x, ndp_status st, ndp_tensor_list *list, const char *folder) {
+    ndp_weights *from = NULL;
+    st = carry(x, st, list, &from);
+    st = write_listed(x, st, list, folder);
+    if (st == NDP_OK && from)
+        st = ndp_weights_intact(from);
+    ndp_weights_close(from);
+    return st;
 }
 
 ndp_status ndp_export_engine(const ndp_export *x, const ndp_engine *e, const char *folder) {

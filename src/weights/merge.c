@@ -35,8 +35,8 @@ static ndp_status open_base(merging *x, const char *name) {
               "'%s' is the folder of a run; give the model that the adapter was trained on: its model.path", name);
     NDP_TRY(ndp_hub_explain(NDP_HUB_MODEL, name, x->folder, ndp_folder_facts(x->folder, NULL, &x->spec)));
     NDP_TRY(ndp_hub_explain(NDP_HUB_MODEL, name, x->folder, ndp_weights_open(x->folder, &x->base)));
-    NDP_TRY(ndp_weights_prefix(x->base, x->spec.prefix));
-    return ndp_model_build(&x->spec, &opts, &x->model);
+    NDP_TRY(ndp_model_build(&x->spec, &opts, &x->model));
+    return ndp_weights_name(x->base, &x->model);
 }
 
 /* ---- what comes out ---- */
@@ -68,7 +68,7 @@ static ndp_status list_merged(merging *x) {
             NDP_TRY(ndp_tensor_list_stored(list, list->n, x->base, base, true));
         }
     }
-    return NDP_OK;
+    return ndp_tensor_list_carry(list, x->base, &x->model, true);
 }
 
 static ndp_status write_into(merging *x, const char *folder) {
@@ -107,7 +107,7 @@ static ndp_status check_trained_beside(const merging *x, const ndp_merge_opts *o
     ndp_hash128 now = {0, 0};
     ndp_str words = {0};
     if (*trained.hash)
-        NDP_TRY(ndp_weights_hash(x->base, &now));
+        NDP_TRY(ndp_weights_hash_folder(x->folder, &now)); /* with the names of its files */
     bool differs = ndp_adapter_base_differs(&trained, now, x->folder, x->adapter.path, &words);
     ndp_status st = check_accepted(o, differs);
     if (st == NDP_OK && differs && !accepts_base(o))

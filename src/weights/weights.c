@@ -3,6 +3,7 @@
 
 #include "model/tensors.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -225,6 +226,39 @@ ndp_status ndp_weights_fit(const ndp_weights *w, const ndp_model *whole, ndp_ten
         st = ndp_weights_check(w, list.specs, list.n, is_ignored, (void *)whole);
     ndp_tensor_list_release(&list);
     return st;
+}
+
+/* "layers.3.mlp.experts.gate_up_proj" of "layers.3.mlp.experts.%d.{gate_proj,up_proj}.weight". */
+static void stack_name(const ndp_segment *s, char out[NDP_SEGMENT_NAME]) {
+    const char *number = strstr(s->name, "%d."), *word = number + 3, *end = strrchr(word, '.');
+    bool pair = *word == '{';
+    snprintf(out, NDP_SEGMENT_NAME, "%.*s%.*s", (int)(number - s->name), s->name, pair ? 12 : (int)(end - word),
+             pair ? "gate_up_proj" : word);
+}
+
+ndp_status ndp_weights_name(ndp_weights *w, const ndp_model *whole) {
+    char stack[NDP_SEGMENT_NAME];
+    NDP_TRY(ndp_weights_prefix(w, ndp_model_prefix(whole)));
+    for (ndp_segment_walk s = {.model = whole}; ndp_segment_next(&s);)
+        if (ndp_segment_tensors(s.segment) > 1) {
+            stack_name(s.segment, stack);
+            NDP_TRY(ndp_weights_unstack(w, stack, s.segment));
+        }
+    return NDP_OK;
+}
+
+ndp_status ndp_tensor_list_carry(ndp_tensor_list *list, const ndp_weights *w, const ndp_model *whole, bool writes) {
+    const ndp_architecture_table *a = whole->architecture;
+    for (int i = 0; a->carries && i < ndp_weights_count(w); i++) {
+        const ndp_tensor_entry *e = ndp_weights_at(w, i);
+        if (!a->carries(whole->facts, e->spec.name))
+            continue;
+        NDP_TRY(ndp_array_reserve(&list->specs, &list->capacity, list->n + 1, sizeof *list->specs));
+        list->specs[list->n++] = e->spec;
+        if (writes)
+            NDP_TRY(ndp_tensor_list_stored(list, list->n - 1, w, e, false));
+    }
+    return NDP_OK;
 }
 
 ndp_status ndp_checkpoint_bytes(const ndp_engine *e, int64_t *bytes) {

@@ -125,7 +125,7 @@ static ndp_status fill(ndp_engine *e, const weight_filling *f) {
 
 static ndp_status open_folder(const ndp_engine *e, const char *folder, ndp_weights **out) {
     NDP_TRY(ndp_weights_open(folder, out));
-    return ndp_weights_prefix(*out, ndp_model_prefix(ndp_engine_model(e)));
+    return ndp_weights_name(*out, ndp_engine_whole(e));
 }
 
 /* With what a run or an adapter changed. */

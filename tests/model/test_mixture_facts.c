@@ -68,6 +68,12 @@ static void routers_of_sigmoids_are_read(void **state) {
     CHECK_OK(parse(GLM(", \"n_group\": 3, \"topk_group\": 3, \"first_k_dense_replace\": 0"), &f));
     assert_true(f.groups == 0 && mixtures_of(&f) == 15); /* no group is left out */
     CHECK_OK(parse(GLM(", \"num_local_experts\": 6"), &f));
+    /* modules behind the last of 4 layers, which are not built: one, unless the key says how many */
+    assert_true(f.further == 1 && ndp_facts_carries(&f, "model.layers.4.enorm.weight"));
+    assert_true(ndp_facts_ignores(&f, "mtp.norm.weight") && !ndp_facts_carries(&f, "model.layers.3.mlp.gate.weight"));
+    assert_false(ndp_facts_carries(&f, "model.layers.5.enorm.weight") || ndp_facts_ignores(&f, "model.layers.40.a"));
+    CHECK_OK(parse(GLM(", \"num_nextn_predict_layers\": 0"), &f));
+    assert_false(ndp_facts_ignores(&f, "model.layers.4.enorm.weight") || ndp_facts_ignores(&f, "mtp.norm.weight"));
 }
 
 /* A router of E rows and E experts of three matrices, beside attention and norms; or an MLP of three matrices. */

@@ -80,9 +80,8 @@ static void score_route_kernels(void **state) {
         attr.choices = groups && attr.open_groups * (e / groups) < 2 ? 1 : attr.choices;
         ndp_view samples = some_samples(t, 3), logits = variant % 2 ? tied(t, e, 1) : some(t, e, 1);
         ndp_view bias = variant == 4 ? (ndp_view){0} : some(1, e, 5);
-        kernel_case forward = {&ndp_op_route, attr, .wide = 8, .asked = groups ? 3 : 0,
-                               .in = {logits, samples, {0}, bias}};
-        kernel_case given = {&ndp_op_route, attr, .asked = groups ? 3 : 0, .wide = 8,
+        kernel_case forward = {&ndp_op_route, attr, .wide = 8, .in = {logits, samples, {0}, bias}};
+        kernel_case given = {&ndp_op_route, attr, .wide = 8,
                              .in = {copy_as(NDP_F32, &logits), {0}, some_choices(t, e, attr.choices, variant % 2)}};
         kernel_case back = {&ndp_op_route_dx,
                             {.renormalise = renormalise, .sigmoid = true, .scale = attr.scale},

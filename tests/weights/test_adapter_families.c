@@ -214,8 +214,101 @@ static void names_of_experts_may_mean_others_alone(void **state) {
     free(run);
 }
 
+/* ---- files that transformers 5 and the Hub have besides ---- */
+
+/* Experts of a layer as one stack, in place of the tensors of each. */
+static void stack_experts(tensor_set *s, const char *stack, const char *const words[], int n_words, int64_t experts) {
+    char name[320];
+    double *to = NULL;
+    for (int64_t e = 0; e < experts; e++)
+        for (int k = 0; k < n_words; k++) {
+            snprintf(name, sizeof name, "model.layers.1.mlp.experts.%d.%s.weight", (int)e, words[k]);
+            const set_tensor *one = set_find(s, name);
+            int64_t n = ndp_tensor_elements(&one->spec);
+            ndp_tensor_spec spec = {.dtype = NDP_F64, .ndim = 3};
+            spec.shape[0] = experts, spec.shape[1] = n_words * one->spec.shape[0], spec.shape[2] = one->spec.shape[1];
+            to = to ? to : set_add(s, stack, &spec)->x;
+            memcpy(to + (e * n_words + k) * n, set_find(s, name)->x, (size_t)n * sizeof *to);
+            set_remove(s, name);
+        }
+}
+
+/* The folder with experts as stacks, and tensors of a module behind its 2 layers. */
+static void restack(const char *base, int modules) {
+    static const char *const gate_up[] = {"gate_proj", "up_proj"}, *const down[] = {"down_proj"};
+    char *path = ndp_format("%s/config.json", base), *text, *at;
+    size_t size;
+    tensor_set *s = set_read(base, "model");
+    stack_experts(s, "model.layers.1.mlp.experts.gate_up_proj", gate_up, 2, 12);
+    stack_experts(s, "model.layers.1.mlp.experts.down_proj", down, 1, 12);
+    ndp_tensor_spec spec = {.dtype = NDP_BF16, .ndim = 2, .shape = {4, 6}};
+    set_add(s, "model.layers.2.eh_proj.weight", &spec)->x[5] = 0.5;
+    set_add(s, "mtp.norm.weight", &spec)->x[6] = 1.5;
+    set_write(s, base, "model");
+    set_release(s);
+    CHECK_OK(ndp_file_read(path, &text, &size));
+    at = strstr(text, "\"num_nextn_predict_layers\": ");
+    assert_non_null(at);
+    at[28] = (char)('0' + modules);
+    tiny_put(base, "config.json", text);
+    free(text);
+    free(path);
+}
+
+/* `has` of a folder is what another has, and tensors of modules as they were. */
+static void check_carried(const char *folder, const char *other) {
+    tensor_set *have = set_read(folder, "model"), *want = set_read(other, "model");
+    assert_int_equal(have->n, want->n + 2);
+    for (int i = 0; i < want->n; i++)
+        assert_memory_equal(set_find(have, want->items[i].name)->x, want->items[i].x,
+                            (size_t)ndp_tensor_elements(&want->items[i].spec) * sizeof(double));
+    const set_tensor *module = set_find(have, "model.layers.2.eh_proj.weight");
+    assert_true(module->spec.dtype == NDP_BF16 && module->x[5] == 0.5 && module->x[6] == 0);
+    assert_true(set_find(have, "mtp.norm.weight")->x[6] == 1.5);
+    set_release(have);
+    set_release(want);
+}
+
+/* Runs, exports and merges beside such a folder do what they do beside experts one by one. */
+static void stacks_are_read_and_modules_copied(void **state) {
+    (void)state;
+    static const char adapter[] = "type=lora;r=2;alpha=4;init=random";
+    char *base = make_base("glm4-moe"), *alone = ndp_format("%s/alone", place), *stacked = ndp_format("%s/run", place);
+    char *models[] = {ndp_format("%s/model", alone), ndp_format("%s/model", stacked)}, *merged[2];
+    int64_t changed;
+    double loss[2], beside[2];
+    for (int i = 0; i < 2; i++) {
+        const char *run = i ? stacked : alone;
+        char *of_adapter = ndp_format("%s/with-adapter", place);
+        CHECK_OK(ndp_folder_remove(run));
+        CHECK_OK(ndp_folder_remove(of_adapter));
+        if (i)
+            restack(base, 1);
+        loss[i] = train(configure(base, i ? "run" : "alone", ""), 2, "stacks");
+        beside[i] = train(configure(base, "with-adapter", adapter), 2, "stacks");
+        merged[i] = ndp_format("%s/merged-%d", place, i);
+        CHECK_OK(ndp_adapter_merge(base, of_adapter, merged[i], &changed));
+        free(of_adapter);
+    }
+    assert_true(loss[0] == loss[1] && beside[0] == beside[1]);
+    check_carried(models[1], models[0]);
+    check_carried(merged[1], merged[0]);
+    job_run none = {configure(base, "none", ""), 0, 0};
+    free(base);
+    base = make_base("glm4-moe");
+    restack(base, 0);
+    CHECK_FAILS(ndp_world_run(none.config, run_job, &none), NDP_EFORMAT, "model.layers.2.eh_proj.weight");
+    ndp_config_destroy(none.config);
+    for (int i = 0; i < 2; i++)
+        free(models[i]), free(merged[i]);
+    free(base);
+    free(alone);
+    free(stacked);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(every_command_reads_what_a_run_wrote),
-                                       cmocka_unit_test(names_of_experts_may_mean_others_alone)};
+                                       cmocka_unit_test(names_of_experts_may_mean_others_alone),
+                                       cmocka_unit_test(stacks_are_read_and_modules_copied)};
     return cmocka_run_group_tests(tests, make_place, drop_place);
 }

@@ -175,9 +175,8 @@ static __global__ void __launch_bounds__(ROUTE_THREADS) ndp_route_seen_kernel(ro
     int lane = threadIdx.x % NDP_WARP;
     if (t >= k.logits.rows)
         return;
-    uint64_t open = k.sigmoid ? open_groups(k, t, lane) : 0;
     for (int e = lane; e < (int)k.logits.cols; e += NDP_WARP)
-        ndp_set(seen, t, e, k.sigmoid ? (float)key_of(k, t, e, open) : ndp_get(k.logits, t, e));
+        ndp_set(seen, t, e, k.sigmoid ? (float)open_key(k, t, e) : ndp_get(k.logits, t, e));
 }
 
 static dim3 route_grid(int64_t rows, unsigned threads) {

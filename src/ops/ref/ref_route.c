@@ -101,7 +101,7 @@ static ndp_status run_route(const ndp_op_call *c) {
                        (ndp_present(given) && ndp_view_get(given, t, 0) < 0);
         uint64_t open = open_groups(c, t);
         for (int64_t e = 0; ndp_present(&c->out[2]) && e < c->in[0].cols; e++)
-            ndp_view_set(&c->out[2], t, e, c->attr->sigmoid ? key_of(c, t, e, open) : ndp_ref_in(c, 0, t, e));
+            ndp_view_set(&c->out[2], t, e, c->attr->sigmoid ? open_key(c, t, e) : ndp_ref_in(c, 0, t, e));
         for (int64_t j = 0; padding && j < choices->cols; j++) {
             ndp_view_set(choices, t, j, -1);
             ndp_view_set(&c->out[1], t, j, 0);

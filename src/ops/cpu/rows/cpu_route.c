@@ -138,11 +138,12 @@ NDP_INLINE void route_row(ndp_dtype type, const ndp_op_call *c, int64_t t, const
                     : ndp_ld(keys->logits, type, choices[0]));
 }
 
-/* The logits, or the keys, as they are. */
-NDP_INLINE void write_seen(ndp_dtype type, const ndp_op_call *c, int64_t t, const row_keys *keys) {
+/* The logits, or the keys of all groups. */
+NDP_INLINE void write_seen(ndp_dtype type, const ndp_op_call *c, int64_t t, row_keys keys) {
     void *seen = ndp_at(&c->out[2], t, 0);
+    keys.open = NDP_ALL_GROUPS;
     for (int64_t e = 0; e < c->in[0].cols; e++)
-        ndp_st(seen, type, e, keys->sigmoid ? (float)key_of(type, keys, e) : ndp_ld(keys->logits, type, e));
+        ndp_st(seen, type, e, keys.sigmoid ? (float)key_of(type, &keys, e) : ndp_ld(keys.logits, type, e));
 }
 
 /* Padding, or a row that is given to no expert. */
@@ -155,7 +156,7 @@ NDP_INLINE bool goes_nowhere(const ndp_op_call *c, int64_t t) {
 NDP_INLINE void route_or_not(ndp_dtype type, const ndp_op_call *c, int64_t t) {
     row_keys keys = keys_of(type, c, t);
     if (c->out[2].data)
-        write_seen(type, c, t, &keys);
+        write_seen(type, c, t, keys);
     if (goes_nowhere(c, t)) {
         memset(ndp_at(&c->out[0], t, 0), 0xff, (size_t)c->out[0].cols * sizeof(int32_t)); /* -1 */
         memset(ndp_at(&c->out[1], t, 0), 0, (size_t)c->out[1].cols * sizeof(float));
