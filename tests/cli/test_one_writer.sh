@@ -92,12 +92,20 @@ code_is 0
 says out "^run folder: takes over .* whose counter has stood still for 2 s; generation 2"
 nothing_left
 
+# One that is stopped within a save still writes the rest of it, into a folder that nothing commits.
+stop_between_saves() {
+    while kill -STOP "$1" && [ -n "$(find run/checkpoints -name '.step-*.tmp')" ]; do
+        kill -CONT "$1"
+        sleep 0.02
+    done
+}
+
 # A holder that is stopped and wakes up writes nothing: when the other run is over, and while it runs.
 for end in 25 1000000; do
     # shellcheck disable=SC2086
     begin $space
     holder=$(inner $pid)
-    kill -STOP "$holder"
+    stop_between_saves "$holder"
     step=$(newest)
     # shellcheck disable=SC2086
     "$NDP_PROGRAM" train $job --set train.steps=$((step + end)) --resume --restarts 1 >out 2>err </dev/null &
