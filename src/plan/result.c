@@ -118,7 +118,7 @@ static void add_time_text(const ndp_dry_run *d, const ndp_device_price *price, c
 /* What a run does besides steps. */
 typedef struct run_extras {
     int steps, evaluations, saves; /* steps 0: not known without data */
-    double pass, evaluation;       /* seconds; NaN: there is none, and where only data say how many passes one has */
+    double pass, evaluation;       /* seconds; NaN: no evaluation, or data alone say how many passes it has */
     int64_t rows;                  /* of a pass */
 } run_extras;
 
