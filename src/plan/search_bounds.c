@@ -31,9 +31,7 @@ void ndp_search_bounds_release(ndp_search_bounds *b) {
 /* ---- bounds ---- */
 
 bool ndp_plan_way_reduces_once(const ndp_plan_way *c, const ndp_config *job) {
-    return ndp_config_given(job, "parallelism", "reduce_every")
-               ? job->parallelism.reduce_every == NDP_REDUCE_EVERY_UPDATE
-               : c->layout.size[NDP_PP] > 1;
+    return ndp_config_reduce_every(job, c->layout.size[NDP_PP]) == NDP_REDUCE_EVERY_UPDATE;
 }
 
 ndp_rank_held ndp_mean_held(const ndp_cut_cost *u, const ndp_plan_way *c) {

@@ -9,8 +9,7 @@
 void ndp_plan_way_apply(const ndp_plan_way *c, ndp_config *to) {
     memcpy(to->parallelism.size, c->layout.size, sizeof to->parallelism.size);
     to->parallelism.reshard_after_forward = c->reshard;
-    to->parallelism.reduce_every =
-        ndp_plan_way_reduces_once(c, to) ? NDP_REDUCE_EVERY_UPDATE : NDP_REDUCE_EVERY_MICRO_BATCH;
+    to->parallelism.reduce_every = ndp_config_reduce_every(to, c->layout.size[NDP_PP]);
     to->batch.micro_batch_size = c->micro_batch;
     to->train.recompute = c->recompute;
     if (c->layout.size[NDP_PP] == 1)
