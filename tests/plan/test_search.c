@@ -188,7 +188,7 @@ static const int worlds[] = {8, 8, 8, 12, 16, 8};
 static void random_seek(uint64_t seed, exhaustive *x) {
     static const int batches[] = {2, 4, 8}, lengths[] = {16, 128, 512}, most[] = {1, 2, 2, 4};
     int which = (int)ndp_rng_below(seed, 1, 0, NDP_COUNT(clusters)), world = worlds[which];
-    x->p.config = priced_config();
+    x->p.config = JOB(NULL);
     ndp_config *c = x->p.config;
     CHECK_OK(ndp_config_setf(c, "batch.global_batch_size=%d", batches[ndp_rng_below(seed, 1, 1, 3)]));
     CHECK_OK(ndp_config_setf(c, "data.sequence_length=%d", lengths[ndp_rng_below(seed, 1, 2, 3)]));
@@ -275,7 +275,7 @@ static void ways_reduce_as_their_jobs_do(void **state) {
     (void)state;
     for (int pp = 1; pp <= 2; pp++)
         for (int given = 0; given < 2; given++) {
-            ndp_config *job = priced_config(), *planned = priced_config();
+            ndp_config *job = JOB(NULL), *planned = JOB(NULL);
             const ndp_plan_way way = {.layout.size = {[NDP_PP] = pp}, .micro_batch = 1, .virtual_stages = 1};
             CHECK_OK(ndp_config_setf(planned, "parallelism.pp_size=%d", pp));
             if (given) {

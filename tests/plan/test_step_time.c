@@ -130,7 +130,7 @@ static bool random_job(uint64_t seed, priced *p) {
     static const char *const recompute[] = {"none", "block"};
     static const char *const schedules[] = {"1f1b", "interleaved", "zero_bubble", "gpipe"};
     int world = 1, schedule = (int)ndp_rng_below(seed, 2, 0, 4);
-    p->config = priced_config();
+    p->config = JOB(NULL);
     for (int k = 0; k < NDP_COUNT(axes); k++) {
         int size = ndp_rng_below(seed, 1, (uint64_t)k, 2) ? 1 : 1 + (int)ndp_rng_below(seed, 1, (uint64_t)k + 8, 4);
         world *= size;
