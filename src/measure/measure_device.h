@@ -71,8 +71,8 @@ double ndp_fit_seconds(const ndp_timing *m, bool host, const ndp_device_facts *f
  * are. */
 NDP_API ndp_status ndp_measure_cpu(int threads, ndp_device_facts *facts, ndp_efficiency *e);
 
-/* Measures this host's processor where the device is `cpu` and its numbers are not known, in less than a second. Does
- * nothing for other devices. */
+/* Measures this host's processor where the device is `cpu` and its numbers are not known, in less than a second, once
+ * in a process for each number of threads. Does nothing for other devices. */
 NDP_API ndp_status ndp_cluster_complete(ndp_cluster *c);
 
 #endif

@@ -134,24 +134,11 @@ ndp_status ndp_cluster_plan_find(const ndp_plan_opts *o, ndp_cluster *out) {
     return st;
 }
 
-static void take_measured(const ndp_device_facts *m, ndp_device_facts *to) {
-    ndp_device_facts with = *m;
-    with.links = to->links, with.nics = to->nics; /* whose texts they own */
-    *to = with;
-}
-
 ndp_status ndp_cluster_plan_open(const ndp_job *j, const ndp_plan_opts *o, ndp_cluster_plan *out) {
-    return ndp_cluster_plan_open_as(j, o, NULL, out);
-}
-
-ndp_status ndp_cluster_plan_open_as(const ndp_job *j, const ndp_plan_opts *o, const ndp_device_facts *measured,
-                                    ndp_cluster_plan *out) {
     int rank = o->rank < 0 ? 0 : o->rank;
     bool cyclic = o->cyclic;
     ndp_cluster_plan p = {.job = j, .rank = rank, .facts = {j->spec.layout.kv_heads, j->ties}};
     NDP_TRY(ndp_cluster_plan_find(o, &p.cluster));
-    if (measured)
-        take_measured(measured, &p.cluster.facts);
     ndp_status st =
         cyclic ? ndp_rank_map_deal(&p.cluster, j->world, &p.map) : ndp_rank_map_fill(&p.cluster, j->world, &p.map);
     if (st == NDP_OK)

@@ -35,10 +35,6 @@ ndp_status ndp_cluster_plan_find(const ndp_plan_opts *o, ndp_cluster *out);
 NDP_API ndp_status ndp_cluster_plan_open(const ndp_job *j, const ndp_plan_opts *o, ndp_cluster_plan *out);
 /* The same cluster and map for another job of as many ranks; borrows both, and is not released. */
 ndp_cluster_plan ndp_cluster_plan_of(const ndp_cluster_plan *p, const ndp_job *j, ndp_known_links *shared);
-/* As ndp_cluster_plan_open, with numbers of the device that were measured before; NULL: they are measured if the
- * cluster has none. */
-ndp_status ndp_cluster_plan_open_as(const ndp_job *j, const ndp_plan_opts *o, const ndp_device_facts *measured,
-                                    ndp_cluster_plan *out);
 /* Accepts {0}. */
 void ndp_cluster_plan_release(ndp_cluster_plan *p);
 

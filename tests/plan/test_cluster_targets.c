@@ -38,6 +38,27 @@ static void programs_are_those_of_the_device(void **state) {
     ndp_config_destroy(c);
 }
 
+/* Rates that a cluster of processors does not state are the same in all plans of a process. */
+static void rates_are_measured_once(void **state) {
+    (void)state;
+    static const char *const layouts[] = {"dp_shard=2,tp=2", "dp_shard=2,tp=2"};
+    const int nodes[] = {2, 2};
+    ndp_config *c = JOB("parallelism.tp_size=2", "parallelism.dp_shard_size=2");
+    ndp_plan_opts o = NDP_PLAN_OPTS_INIT;
+    o.cluster = "2x2:cpu", o.json = true, o.layouts = layouts, o.n_layouts = 2, o.nodes = nodes, o.n_nodes = 2;
+    char *text = plan_of(c, &o), *own = plan(c, "2x2:cpu", true), *at = strstr(text, "\"results\": [");
+    double seconds = number(strstr(own, "\"results\": ["), "step_seconds");
+    for (int i = 0; i < 4; i++) {
+        at = strstr(at, "\"step_seconds\": ");
+        assert_true(number(at, "step_seconds") == seconds);
+        at++;
+    }
+    assert_null(strstr(at, "\"step_seconds\": "));
+    free(text);
+    free(own);
+    ndp_config_destroy(c);
+}
+
 /* Messages of tp 8 over two nodes: each rank sends to its neighbours alone, so that of the 4 ranks of a node one sends
  * over the border each way, on half of what it sends; MPI's sends are direct. Of small messages the latencies of seven
  * steps decide, so these are large. */
@@ -429,6 +450,7 @@ static void large_worlds_are_not_proven(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(programs_are_those_of_the_device),
+                                       cmocka_unit_test(rates_are_measured_once),
                                        cmocka_unit_test(collectives_go_around_rings),
                                        cmocka_unit_test(neighbours_have_their_own_nics),
                                        cmocka_unit_test(times_add_up),
