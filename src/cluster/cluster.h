@@ -67,6 +67,7 @@ typedef struct ndp_device_facts {
     ndp_link_facts links;    /* of a node of such devices, unless it says otherwise */
     ndp_nic_facts nics;
     ndp_efficiency efficiency; /* of a built-in device: where a file that has its numbers states none; all 0: 1 */
+    char *full_name;           /* what its driver, or the processor, says that it is; NULL: not stated */
 } ndp_device_facts;
 
 typedef struct ndp_network_level {

@@ -2,6 +2,7 @@
  * others, which the list of misses names instead. */
 #include "measure/measure_device.h"
 
+#include "base/cpu.h"
 #include "base/memory_limit.h"
 #include "cluster/host_share.h"
 #include "measure/median.h"
@@ -145,12 +146,16 @@ ndp_status ndp_cluster_complete(ndp_cluster *c) {
         return NDP_OK;
     int devices = 1;
     ndp_device_facts facts = {0};
+    char name[NDP_CPU_NAME];
     for (int i = 0; i < c->nodes; i++)
         devices = c->devices_of[i] > devices ? c->devices_of[i] : devices;
     pthread_mutex_lock(&cpus.lock);
     ndp_status st = find_cpu(ndp_device_threads(devices), &facts);
     pthread_mutex_unlock(&cpus.lock);
     NDP_TRY(st);
+    c->facts.full_name = c->facts.full_name ? c->facts.full_name : strdup(ndp_cpu_name(name));
+    if (!c->facts.full_name)
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the name of a device");
     memcpy(c->facts.flops, facts.flops, sizeof facts.flops);
     c->facts.memory_bandwidth = facts.memory_bandwidth, c->facts.multiprocessors = facts.multiprocessors;
     c->facts.call_seconds = facts.call_seconds, c->facts.memory_bytes = (double)ndp_memory_available();

@@ -33,6 +33,7 @@ typedef struct ndp_timings {
     double memory_bytes; /* free before anything is measured: of the device, or of the host that it works on */
     int multiprocessors; /* threads of a device on the host; 0: not known */
     bool host;           /* processors measured it: host_share.h holds */
+    char full_name[NDP_DEVICE_NAME]; /* as device/device.h has it */
 } ndp_timings;
 
 /* Measures a device within about `budget` seconds (NDP_MEASURE_SECONDS is enough for facts that are to be kept).

@@ -172,14 +172,16 @@ static ndp_status take_anchor(const ndp_config *c, const ndp_plan_opts *o, ndp_p
     ndp_config_release(&way);
     NDP_TRY(st);
     out->scale = a.measured / a.planned;
-    ndp_str_addf(&out->report.text, "anchored: %s measured %.4g s a step, planned %.4g: times are scaled by %.4g\n\n",
+    ndp_str_addf(&out->report.text, "anchored: %s measured %.4g s a step, planned %.4g: times are scaled by %.4g\n",
                  o->anchor, a.measured, a.planned, out->scale);
+    ndp_str_addf(&out->report.text, *a.note ? "note: %s\n\n" : "\n%s", a.note);
     json->more = true;
     ndp_json_open(json, "anchor", '{');
     ndp_json_put_text(json, "run", o->anchor);
     ndp_json_put_number(json, "measured_seconds", a.measured);
     ndp_json_put_number(json, "planned_seconds", a.planned);
     ndp_json_put_number(json, "scale", out->scale);
+    ndp_json_put_text(json, "note", *a.note ? a.note : NULL);
     ndp_json_close(json, '}');
     return NDP_OK;
 }

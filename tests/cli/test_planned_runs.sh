@@ -83,6 +83,7 @@ says out '^plan: [0-9.e-]+ s, measured [0-9.e-]+ s$'
 # That run as an anchor: planned by itself, a step takes what was measured.
 run plan job.yaml --cluster hosts.yaml --anchor run
 code_is 0
+says out '^note: the anchor ran on .*; whether those of the cluster are, it does not say \(full_name\)$'
 says out '^anchored: run measured [0-9.e-]+ s a step, planned [0-9.e-]+: times are scaled by [0-9.]+$'
 run plan job.yaml --cluster hosts.yaml --anchor run --json
 code_is 0
@@ -105,6 +106,12 @@ train.device_cpu,_and_the_job_cuda --cluster 1x2:h100-sxm
 measured_on_device_cpu,_and_the_cluster's_devices_are_h100-sxm --cluster 1x2:h100-sxm --device cpu
 precision.compute_fp32,_and_the_job_bf16 --cluster hosts.yaml --set precision.compute=bf16
 EOF2
+# Processors that are measured have this one's name, and the cores that `threads` says.
+run plan job.yaml --cluster 1x2:cpu --anchor run --json --set train.threads=1
+case $(nproc) in 2 | 3) says out '"note": null' ;; *) says err 'was measured with 1 cores a rank' ;; esac
+sed -i 's/"device_name":.*"/"device_name":"Z80"/' run/run.json
+run plan job.yaml --cluster 1x2:cpu --anchor run
+refused "was measured on 'Z80', and the cluster's devices, cpu, are '"
 rm run/job.yaml
 run plan job.yaml --cluster hosts.yaml --anchor run
 refused "there is no 'run/job.yaml'"

@@ -150,6 +150,54 @@ static void check_refused(const ndp_config *c, const char *cluster, const char *
     assert_null(strchr(ndp_error_message(), '\n'));
 }
 
+/* The names of devices, where the run and the cluster have one; of processors also the cores of a rank. */
+static void other_devices_are_refused(void **state) {
+    (void)state;
+    static const struct {
+        const char *device, *record, *cluster, *says; /* of the note, or refused with */
+        bool refused;
+    } cases[] = {
+        {"cuda", "{\"device_name\": \"NVIDIA H100 80GB HBM3\"}", "{device: h100-sxm}", "\"note\": null", false},
+        {"cuda", "{\"device_name\": \"NVIDIA H200\"}", "{device: h100-sxm}",
+         "was measured on 'NVIDIA H200', and the cluster's devices, h100-sxm, are 'NVIDIA H100 80GB HBM3'", true},
+        {"cuda", "{\"device_name\": \"NVIDIA H200\"}",
+         "{device: h100-sxm}\ndevices: {h100-sxm: {full_name: NVIDIA H200}}", "\"note\": null", false},
+        {"cuda", "{}", "{device: h100-sxm}", "the anchor does not say which device it ran on (device_name of run.json)",
+         false},
+        {"cuda", "{\"device_name\": \"Own 1\"}",
+         "{device: mine}\ndevices: {mine: {flops: {fp32: 1e12, bf16: 1e13}, memory_bytes: 8e10, memory_bandwidth: "
+         "1e12, "
+         "multiprocessors: 9, links: {bandwidth: 1e10}}}",
+         "the anchor ran on Own 1; whether those of the cluster are, it does not say (full_name)", false},
+#define CPU                                                                                                            \
+    "{device: cpu}\ndevices: {cpu: {flops: {fp32: 1e12}, memory_bytes: 8e10, memory_bandwidth: 1e10, "                 \
+    "multiprocessors: 3, full_name: Own 2}}"
+        {"cpu", "{\"device_name\": \"Own 1\", \"threads\": 3}", CPU, "was measured on 'Own 1', and the cluster's",
+         true},
+        {"cpu", "{\"device_name\": \"Own 2\", \"threads\": 2}", CPU,
+         "was measured with 2 cores a rank, and the cluster's ranks have 3", true},
+        {"cpu", "{\"device_name\": \"Own 2\", \"threads\": 3}", CPU, "\"note\": null", false},
+        {"cpu", "{\"device_name\": \"Own 2\"}", CPU, "\"note\": null", false},
+    };
+    for (int i = 0; i < NDP_COUNT(cases); i++) {
+        ndp_config *c = JOB("parallelism.dp_shard_size=1");
+        char *path = ndp_format("%s/cluster.yaml", folder), *yaml = ndp_format("node: %s\n", cases[i].cluster);
+        CHECK_OK(ndp_config_setf(c, "train.device=%s", cases[i].device));
+        write_run(c, 0.5, 9);
+        write_text("run.json", cases[i].record);
+        write_text("cluster.yaml", yaml);
+        if (cases[i].refused)
+            check_refused(c, path, cases[i].says);
+        else {
+            char *text = plan(c, path, folder);
+            check_says(text, cases[i].says, true);
+            free(text);
+        }
+        free(path), free(yaml);
+        ndp_config_destroy(c);
+    }
+}
+
 static void other_runs_are_refused(void **state) {
     (void)state;
     const char *h100 = "1x8:h100-sxm";
@@ -185,6 +233,7 @@ int main(void) {
         cmocka_unit_test(other_layouts_are_scaled),
         cmocka_unit_test(a_search_keeps_its_order),
         cmocka_unit_test(other_runs_are_refused),
+        cmocka_unit_test(other_devices_are_refused),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
