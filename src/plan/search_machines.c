@@ -23,11 +23,11 @@ static bool several(const tour *t) { return t->o->n_other_clusters > 0; }
 
 /* ---- one machine ---- */
 
-/* The job whose keys the search starts from: one rank stands for any layout. */
+/* The job whose keys the search starts from: one rank, which has the fewest samples, stands for any layout. */
 static ndp_status base_job(const ndp_config *c, ndp_config *way, ndp_job *j) {
     int world = c->train.ranks;
     NDP_TRY(ndp_config_copy(c, way));
-    way->train.ranks = way->batch.micro_batch_size = 1;
+    way->train.ranks = 1, way->batch.micro_batch_size = ndp_config_least_rows(c);
     for (int axis = 0; axis < NDP_SIZES; axis++)
         way->parallelism.size[axis] = 1;
     ndp_status st = ndp_job_init_planned(way, 0, true, j);

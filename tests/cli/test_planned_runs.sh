@@ -117,6 +117,44 @@ run plan job.yaml --cluster hosts.yaml --anchor run
 refused "there is no 'run/job.yaml'"
 rm -rf run
 
+# Runs of every kind anchor plans of their own job, of other layouts and of a search.
+sed 's/LlamaForCausalLM/MixtralForCausalLM/; s/"llama"/"mixtral", "num_local_experts": 4, "num_experts_per_tok": 2/' config.json >mixtral.json
+awk '{ gsub(/["\\\t]/, " ") } length($0) > 50 { printf "{\"prompt\": \"%s\", \"chosen\": \"%s\", \"rejected\": \"%s\"}\n",
+    substr($0, 1, 10), substr($0, 11, 10), substr($0, 41, 10) }' text.txt >pairs.jsonl
+pairs="data.format=preference data.files=[pairs.jsonl] data.overlong=truncate"
+while read -r sets; do
+    # shellcheck disable=SC2046,SC2086 # lists of words
+    set -- $(printf -- '--set %s ' $sets)
+    run train job.yaml "$@" --set train.steps=9
+    code_is 0
+    median=$(sed '1,5d; s/.*"step_seconds": \([^,]*\),.*/\1/' run/metrics.jsonl | sort -g | sed -n '2p;3p' | awk '{ s += $1 } END { print s / 2 }')
+    run plan job.yaml "$@" --cluster hosts.yaml --anchor run --json
+    code_is 0
+    near "$(of_result step_seconds)" "$median"
+    run plan job.yaml "$@" --set train.steps=9 --cluster hosts.yaml --anchor run --layout dp_replicate=2 --json
+    code_is 0
+    run plan job.yaml "$@" --cluster hosts.yaml --anchor run --search
+    code_is 0
+    says out '^anchored: run measured' '^ 1  '
+    rm -rf run
+done <<EOF2
+adapter.type=lora adapter.r=4
+adapter.type=qlora adapter.r=4
+loss.name=dpo $pairs
+loss.name=kto $pairs
+loss.name=dpo adapter.type=lora adapter.r=4 $pairs
+model.config=mixtral.json
+model.config=mixtral.json adapter.type=lora adapter.r=4
+EOF2
+if [ -d "${NDP_TEST_DATA-/none}/models/stories260K" ]; then
+    set -- --set model.config=null --set model.init=pretrained --set "model.path=$NDP_TEST_DATA/models/stories260K" --set data.tokenizer=null
+    run train job.yaml "$@" --set train.steps=9
+    code_is 0
+    run plan job.yaml "$@" --cluster hosts.yaml --anchor run --set adapter.type=lora --set adapter.r=4
+    code_is 0
+    rm -rf run
+fi
+
 # Wrong use of a run's cluster: nothing is written.
 for cluster in none.yaml 1x1:cpu 1x2:h100-sxm; do
     run train job.yaml --cluster $cluster
