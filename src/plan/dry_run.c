@@ -231,3 +231,24 @@ ndp_status ndp_job_memory(const ndp_job *j, int split_place, int64_t *bytes) {
     *bytes = sum;
     return NDP_OK;
 }
+
+/* How many ranks of a host have memory that a process maps: all if they are its threads, else those that it sums or
+ * gathers with, or receives messages from. */
+ndp_status ndp_job_memory_need(const ndp_job *j, int ranks, int64_t bytes, bool threads, bool running,
+                               ndp_memory_need *out) {
+    static const ndp_group_kind kinds[] = {NDP_GROUP_SHARD, NDP_GROUP_REPLICATE, NDP_GROUP_TP, NDP_GROUP_PP};
+    ndp_mesh mesh;
+    int partners = 1;
+    NDP_TRY(ndp_mesh_init(&j->layout, 0, NULL, &mesh));
+    for (int i = 0; i < NDP_COUNT(kinds); i++)
+        partners += ndp_mesh_group(&mesh, kinds[i]).count - 1;
+    *out = (ndp_memory_need){.rank = bytes,
+                             .ranks = ranks,
+                             .mapped = threads || partners > ranks ? ranks : partners,
+                             .shared = ranks > 1 && !threads,
+                             .processes = threads ? 1 : ranks,
+                             .running = running,
+                             .what = "the run",
+                             .less = ""};
+    return NDP_OK;
+}
