@@ -25,10 +25,12 @@ ndp_status ndp_layout_built(const ndp_layout *layout) {
 /* True if a full layout breaks a rule, which is then in `why` with its numbers. */
 static bool breaks_rule(const ndp_layout *l, const ndp_layout_facts *facts, char why[TEXT]) {
     int64_t tp_sp = (int64_t)l->size[NDP_TP] * l->size[NDP_SP];
-    int64_t shard = (int64_t)l->size[NDP_DP_SHARD] * l->size[NDP_CP] * l->size[NDP_SP];
-    if (shard % l->size[NDP_EP] != 0)
-        snprintf(why, TEXT, "ep %d does not divide dp_shard %d x cp %d x sp %d = %lld", l->size[NDP_EP],
-                 l->size[NDP_DP_SHARD], l->size[NDP_CP], l->size[NDP_SP], (long long)shard);
+    int64_t replica = l->size[NDP_DP_SHARD] * (int64_t)l->size[NDP_CP] * tp_sp;
+    if (replica % l->size[NDP_EP] != 0)
+        snprintf(why, TEXT, "ep %d does not divide dp_shard %d x cp %d x sp %d x tp %d = %lld", l->size[NDP_EP],
+                 l->size[NDP_DP_SHARD], l->size[NDP_CP], l->size[NDP_SP], l->size[NDP_TP], (long long)replica);
+    else if (facts && l->size[NDP_EP] > 1 && l->size[NDP_EP] > facts->experts)
+        snprintf(why, TEXT, "ep %d is more than the %d experts of a layer", l->size[NDP_EP], facts->experts);
     else if (facts && facts->heads % tp_sp != 0)
         snprintf(why, TEXT, "%d attention head%s not divisible by tp %d x sp %d = %lld", facts->heads,
                  facts->heads == 1 ? " is" : "s are", l->size[NDP_TP], l->size[NDP_SP], (long long)tp_sp);

@@ -142,10 +142,8 @@ static int64_t length_of(const ndp_facts *f, length l, ndp_dim *dim) {
     return n[l];
 }
 
-/* Members of a stack of all experts: gate and up of one expert follow each other, so that they are one matrix. */
-static int64_t stack_of(const ndp_facts *f, const rule *r) {
-    return r->slot != STACKS ? 0 : r->place == NDP_P_EXPERT_GATE_UP ? 2 * (int64_t)f->experts : f->experts;
-}
+/* Members of a stack for each expert: gate and up of one follow each other, so that they are one matrix. 0: no stack. */
+static int64_t members_of(const rule *r) { return r->slot != STACKS ? 0 : r->place == NDP_P_EXPERT_GATE_UP ? 2 : 1; }
 
 static ndp_segment segment_of(const ndp_facts *f, const rule *r, const char *name) {
     ndp_dim row_dim, col_dim;
@@ -159,7 +157,7 @@ static ndp_segment segment_of(const ndp_facts *f, const rule *r, const char *nam
     s.projection = !vector && of_layer;
     s.coded = r->place != NDP_P_TOKENS && r->place != NDP_P_POSITIONS;
     s.transposed = f->transposed && !vector && of_layer;
-    s.stack = stack_of(f, r);
+    ndp_segment_pile(&s, members_of(r) * f->experts, members_of(r));
     s.no_grad = r->slot == ROUTER;
     return s;
 }
@@ -380,7 +378,7 @@ static int64_t elements_of(const ndp_facts *f, int kind) {
     for (int i = 0; i < NDP_COUNT(rules); i++)
         if ((rules[i].parts & parts_of(f, kind)) && is_there(f, &rules[i]))
             n += length_of(f, rules[i].rows, &dim) * length_of(f, rules[i].cols, &dim) *
-                 (rules[i].slot == STACKS ? stack_of(f, &rules[i]) : 1);
+                 (rules[i].slot == STACKS ? members_of(&rules[i]) * f->experts : 1);
     return n;
 }
 

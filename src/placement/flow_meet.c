@@ -137,7 +137,7 @@ static ndp_status times_of(const ndp_rule *r, ndp_flow_times times, ndp_share *o
 static ndp_share measure(const ndp_rule *r, const indices *e) {
     int64_t choices = e->among ? e->total / r->g->inputs->rows[NDP_EXTENT_TOKENS] : 1;
     return e->among || e->letter == 't'
-               ? ndp_range_share(NDP_DIM_ROWS, r->real, e->at / choices, (e->at + e->n) / choices)
+               ? ndp_rows_share(&r->lane->batch, e->at / choices, (e->at + e->n) / choices - e->at / choices)
                : ndp_range_share(ndp_node_dim(r, e->letter - 'a'), e->total, e->at, e->at + e->n);
 }
 
@@ -185,6 +185,7 @@ static bool indices_of(const ndp_rule *r, const meeting_tiles *p, int o, int axi
 
 /* The gradient of a parameter; of a stack, these rows of the gradient of each matrix. */
 static ndp_status make_param_gradient(ndp_rule *r, int o, int value, ndp_tile t) {
+    t.at_row += r->stack.first * r->stack.rows;
     for (int64_t e = 0; e < r->stack.groups || e == 0; e++) {
         NDP_TRY(ndp_param_gradient(r, o, value, t));
         t.row += r->in[0].cols, t.at_row += r->stack.rows;

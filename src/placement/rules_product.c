@@ -56,21 +56,26 @@ ndp_status ndp_after_unpack(ndp_rule *r) {
 
 /* ---- stacks of products ---- */
 
-/* Where the groups begin: all of the node's offsets. Sums over groups of ranks are not known here. */
+/* Where the groups begin: the node's offsets of consecutive groups, which are all, or this rank's experts. */
 static ndp_status expect_offsets(ndp_rule *r) {
     ndp_stack *s = &r->stack;
     const ndp_value *v = &r->g->values[r->n->in[2]];
-    *s = (ndp_stack){.groups = v->view.rows - 1};
-    s->rows = r->g->values[r->n->in[1]].view.rows / s->groups;
-    if (r->in[2].rows != v->view.rows)
-        return ndp_refuse(r, "it has %lld groups of rows, must have %lld", (long long)r->in[2].rows - 1,
-                          (long long)s->groups);
+    const ndp_tile *first = r->in[2].n > 0 ? &r->in[2].tiles[0] : NULL;
+    *s = (ndp_stack){.groups = r->in[2].rows - 1, .whole = v->view.rows - 1};
+    s->rows = r->g->values[r->n->in[1]].view.rows / s->whole;
+    s->first = first ? first->at_row - first->row : 0;
+    if (s->groups < 1 || s->first + s->groups > s->whole)
+        return ndp_refuse(r, "it has groups %lld to %lld of %lld", (long long)s->first,
+                          (long long)(s->first + s->groups), (long long)s->whole);
     for (int i = 0; i < r->in[2].n; i++) {
-        if (r->in[2].tiles[i].at_row != r->in[2].tiles[i].row || r->in[2].tiles[i].among != r->in[2].tiles[0].among)
+        const ndp_tile *t = &r->in[2].tiles[i];
+        if (t->at_row != t->row + s->first || t->among != first->among || t->share != first->share)
             return ndp_refuse(r, "its offsets are in another order");
-        s->among = r->in[2].tiles[i].among;
+        s->among = t->among;
     }
-    return NDP_OK;
+    return s->groups == s->whole || s->among
+               ? NDP_OK
+               : ndp_refuse(r, "it has %lld groups of rows, must have %lld", (long long)s->groups, (long long)s->whole);
 }
 
 /* The group of a row depends on its place: operand k has the rows that the offsets are of or, where these are of no
@@ -100,11 +105,11 @@ static ndp_status matrix_of_stack(ndp_rule *r, int64_t e, ndp_content *out) {
     NDP_TRY(ndp_content_move(&r->in[1], e * rows, rows, 0, r->in[1].cols, 0, 0, out));
     for (int i = 0; i < out->n; i++) {
         ndp_tile *t = &out->tiles[i];
-        t->at_row -= e * s->rows;
+        t->at_row -= (s->first + e) * s->rows;
         if (t->at_row < 0 || t->at_row + t->rows > s->rows)
             return ndp_refuse(r, "rows %lld to %lld of its weights are not those of matrix %lld",
-                              (long long)(t->at_row + e * s->rows), (long long)(t->at_row + t->rows + e * s->rows),
-                              (long long)e);
+                              (long long)(t->at_row + (s->first + e) * s->rows),
+                              (long long)(t->at_row + t->rows + (s->first + e) * s->rows), (long long)(s->first + e));
     }
     ndp_content_join(out);
     return NDP_OK;

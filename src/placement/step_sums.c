@@ -9,9 +9,9 @@
 static ndp_share times_over(const ndp_step_world *w, ndp_own own, ndp_own of, ndp_own *left) {
     ndp_share times = 1;
     if (own & NDP_OWN_REPLICATE & ~of)
-        times = ndp_share_mul(times, ndp_share_of(w->lanes->size[NDP_DP_REPLICATE]));
+        times = ndp_share_mul(times, ndp_share_of(ndp_lanes_blocks(w->lanes, 0)));
     if (own & NDP_OWN_SHARD & ~of)
-        times = ndp_share_mul(times, ndp_share_of(w->lanes->size[NDP_DP_SHARD]));
+        times = ndp_share_mul(times, ndp_share_of(ndp_lanes_blocks(w->lanes, 1)));
     *left = (ndp_own)(of & ~own);
     return times;
 }

@@ -9,7 +9,7 @@
  * larger multiple (`align`), so that no block of a tensor is in two slices.
  *
  * A segment may be a stack: equal matrices one after the other, as those of a layer's experts are, which the tensor
- * axis cuts alike. Matrix i begins rows x cols x i elements after the segment's offset. As a parameter of a graph a
+ * axis cuts alike; with expert parallelism a rank has some of them, uncut. Matrix i begins rows x cols x i elements after the segment's offset. As a parameter of a graph a
  * stack is one matrix, [stack x rows, cols]; files have a tensor for each matrix, with its number in the name, or one
  * tensor [stack, rows, cols]. A packed buffer has no stacks.
  *
@@ -45,7 +45,9 @@ typedef enum ndp_dim {
 typedef struct ndp_segment {
     const char *name; /* global name, as in the model folder; a pattern has one %d, for the number of the member. Words
                        after it, {gate,up}, are taken in turn: members 2 i and 2 i + 1 have number i */
-    int64_t stack;    /* members; 0 and 1: it is no stack. All but `length` says what one of them is */
+    int64_t stack;    /* members held here. All but `length` says what one of them is */
+    int64_t stack_first, stack_whole; /* the first of them, of how many on all ranks; 0 and 1: it is no stack */
+    int64_t stack_grain;              /* members that stay together on a rank: those of an expert */
     int64_t rows, cols; /* in the buffer; a vector has one row */
     int ndim;           /* as stored in files: 1 or 2; the tensor of a whole stack has one more */
     ndp_dim dim[2];     /* of the rows, of the columns */
@@ -95,17 +97,24 @@ void ndp_segment_cut(ndp_segment *s, int axis, int64_t first, int64_t count, int
 
 /* ---- stacks ---- */
 
-static inline bool ndp_segment_is_stack(const ndp_segment *s) { return s->stack > 1; }
-/* Matrices of the segment: its members, or the one that it is. */
+/* Makes a stack of `n` such matrices of the segment, all of them here; `grain` of them stay together. */
+static inline void ndp_segment_pile(ndp_segment *s, int64_t n, int64_t grain) {
+    s->stack = s->stack_whole = n, s->stack_grain = grain;
+}
+/* Keeps part `i` of `n` of a stack's members: of G grains those from G i / n to G (i + 1) / n. */
+void ndp_segment_cut_stack(ndp_segment *s, int n, int i);
+static inline bool ndp_segment_is_stack(const ndp_segment *s) { return s->stack_whole > 1; }
+/* Matrices of the segment: its members here, or the one that it is. */
 static inline int64_t ndp_segment_matrices(const ndp_segment *s) { return ndp_segment_is_stack(s) ? s->stack : 1; }
 /* Elements that are held here, unpacked. */
 static inline int64_t ndp_segment_elements(const ndp_segment *s) { return ndp_segment_matrices(s) * s->rows * s->cols; }
 /* True if its elements are the columns of a parameter with one row. A stack of vectors is a matrix. */
 static inline bool ndp_segment_is_vector(const ndp_segment *s) { return s->ndim == 1 && !ndp_segment_is_stack(s); }
-/* Member `i` as a segment of its own that has the stack's name; an ordinary segment is its own member 0. */
+/* Member `i` of those held here as a segment of its own that has the stack's name; an ordinary segment is its own
+ * member 0. */
 ndp_segment ndp_segment_member(const ndp_segment *s, int64_t i);
 
-/* The tensors of files that the segment is, or is a part of: as many as a pattern has members, else 1; */
+/* The tensors of files that the segment is, or is a part of: as many as a pattern has members here, else 1; */
 int64_t ndp_segment_tensors(const ndp_segment *s);
 /* the elements of each, as files have it; */
 int64_t ndp_segment_tensor_elements(const ndp_segment *s);
@@ -146,7 +155,7 @@ bool ndp_segments_piece(const ndp_segments *s, int shards, int index, int *curso
  * apart: 1, or the number of columns of a transposed segment. */
 typedef struct ndp_run {
     const ndp_segment *segment;
-    int64_t member;       /* of a stack; else 0 */
+    int64_t member;       /* of those of a stack that are held here; else 0 */
     int64_t tensor_first; /* first element within the whole tensor */
     int64_t slice_first;
     int64_t count;
