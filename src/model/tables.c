@@ -142,7 +142,8 @@ static int64_t length_of(const ndp_facts *f, length l, ndp_dim *dim) {
     return n[l];
 }
 
-/* Members of a stack for each expert: gate and up of one follow each other, so that they are one matrix. 0: no stack. */
+/* Members of a stack for each expert: gate and up of one follow each other, so that they are one matrix. 0: no stack.
+ */
 static int64_t members_of(const rule *r) { return r->slot != STACKS ? 0 : r->place == NDP_P_EXPERT_GATE_UP ? 2 : 1; }
 
 static ndp_segment segment_of(const ndp_facts *f, const rule *r, const char *name) {

@@ -98,7 +98,8 @@ ndp_status ndp_experts_take(ndp_pass *p) {
         return ndp_pass_rowwise(p);
     ndp_op_attr attr = p->node->attr;
     attr.wide_grad = ndp_pass_over_tp(p).wide_grad;
-    int ins[4] = {exchanged ? of_all_ranks(p, 0) : ndp_pass_enter(p, 0), ndp_pass_in(p, 1), ndp_pass_in(p, 2), NDP_NONE};
+    int ins[4] = {exchanged ? of_all_ranks(p, 0) : ndp_pass_enter(p, 0), ndp_pass_in(p, 1), ndp_pass_in(p, 2),
+                  NDP_NONE};
     ndp_pass_out(p, 0, ndp_graph_op1(p->to, &ndp_op_take_rows, &attr, "taken", ins, 4), NDP_SPREAD_SAME);
     return p->to->status;
 }

@@ -141,12 +141,20 @@ static ndp_share measure(const ndp_rule *r, const indices *e) {
                : ndp_range_share(ndp_node_dim(r, e->letter - 'a'), e->total, e->at, e->at + e->n);
 }
 
+/* Values are of the samples of one coordinate on dp_shard: a sum over rows is complete when it has all of its own. */
+static ndp_share share_of_sum(const ndp_rule *r, const ndp_flow_matrix *m, const indices *e) {
+    const ndp_lane_real *b = &r->lane->batch;
+    ndp_share own = ndp_rows_share(b, r->lane->first_row, b->stretch), share = measure(r, e);
+    bool value = m->is == NDP_FLOW_RESULT && (e->letter == 't' || e->among);
+    return value && own != 1 ? ndp_share_mul(share, ndp_share_inverse(own)) : share;
+}
+
 static ndp_status share_of(const ndp_rule *r, const meeting_tiles *p, const ndp_flow_matrix *m, ndp_share *out) {
     NDP_TRY(times_of(r, m->times, out));
     *out = ndp_share_mul(*out, p->share);
     for (int i = 0; i < p->n && m->times != NDP_TIMES_UNSUMMED; i++)
         if (p->of[i].letter != small(m->axes[0]) && p->of[i].letter != small(m->axes[1]))
-            *out = ndp_share_mul(*out, measure(r, &p->of[i]));
+            *out = ndp_share_mul(*out, share_of_sum(r, m, &p->of[i]));
     return NDP_OK;
 }
 

@@ -119,7 +119,8 @@ static ndp_status expect_whole(const ndp_rule *r, int k, int axis) {
         if (axis == 1 && (t->col != 0 || t->at_col != 0 || t->cols != whole || here != whole))
             return ndp_refuse(r, "operand %d has columns %lld to %lld of %lld; it must have all, of one sum", k,
                               (long long)t->at_col, (long long)(t->at_col + t->cols), (long long)whole);
-        if (axis == 0 && (t->at_row != t->row + (batch ? r->lane->first_row : 0) || (batch ? here < whole : here != whole)))
+        if (axis == 0 &&
+            (t->at_row != t->row + (batch ? r->lane->first_row : 0) || (batch ? here < whole : here != whole)))
             return batch ? ndp_refuse(r, "it mixes rows, and operand %d has some of them only", k)
                          : ndp_refuse(r, "operand %d has %lld of %lld rows", k, (long long)here, (long long)whole);
     }

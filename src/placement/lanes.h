@@ -6,9 +6,9 @@
  * which a sum over all ranks of that axis removes. Each chosen pair of coordinates is checked by itself, under the
  * assumption that the others do as it does; that all pass proves the assumption.
  *
- * Ranks that exchange rows for their experts are lanes together: with ep, lanes have a block of coordinates on dp_shard,
- * the fewest that no group of ep leaves. Their micro-batches are then one, in which each coordinate has a stretch of
- * rows of its own; the mark is that of blocks. */
+ * Ranks that exchange rows for their experts are lanes together: with ep, lanes have a block of coordinates on
+ * dp_shard, the fewest that no group of ep leaves. Their micro-batches are then one, in which each coordinate has a
+ * stretch of rows of its own; the mark is that of blocks. */
 #ifndef NDP_PLACEMENT_LANES_H
 #define NDP_PLACEMENT_LANES_H
 

@@ -85,9 +85,8 @@ static ndp_status check_experts(const ndp_lanes *l, int lane, int buffer) {
     while (ndp_lane_members(l, like, NDP_GROUP_EP)->rank != ndp_lane_members(l, lane, NDP_GROUP_EP)->rank)
         like++;
     for (int k = 0; k < t->n; k++)
-        if (is_of_experts(l, &t->items[k]) &&
-            !ndp_segments_same(&t->items[k], &l->items[like].tables[buffer].items[k],
-                               NDP_SAME_RECTANGLE | NDP_SAME_SIZES))
+        if (is_of_experts(l, &t->items[k]) && !ndp_segments_same(&t->items[k], &l->items[like].tables[buffer].items[k],
+                                                                 NDP_SAME_RECTANGLE | NDP_SAME_SIZES))
             return ndp_lane_refuse(l, lane, "it has other experts of %s than %s", t->items[k].name,
                                    ndp_lane_text(l, like).s);
     return NDP_OK;

@@ -131,8 +131,7 @@ enum { D_O, Q, K, O = 4, LSE };
 /* Head i of rows of do gives those rows of dq, and a summand of dk and dv of its kv head for all keys. */
 static ndp_status attend_bwd(ndp_rule *r, const heads *h, const ndp_tile *d_o, int64_t i) {
     int64_t kv, group = h->whole_q / h->whole_kv, head = d_o->at_col / h->d,
-                rows = r->g->inputs->rows[NDP_EXTENT_QUERIES],
-            first = d_o->at_row - r->lane->first_row;
+                rows = r->g->inputs->rows[NDP_EXTENT_QUERIES], first = d_o->at_row - r->lane->first_row;
     NDP_TRY(kv_of(r, K, h, i, head, &kv));
     ndp_share keys = ndp_share_mul(d_o->share, keys_of(r, K, h, kv));
     NDP_TRY(ndp_result(r, 0, ndp_gradient_tile(r, r->n->in[0], *d_o, ndp_share_mul(keys, r->uses->of[r->of][0]))));

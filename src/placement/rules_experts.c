@@ -6,8 +6,8 @@
  * rows go back, the set is made again from `places`: what was cut, gathered, or sorted with other rows has another one.
  *
  * With ep the order is that of the rows' choices of this rank's experts. Its results are a summand, whose share is the
- * measure of these experts: so is what a row gets back of them, and the gradients of the row and of its weights. What is
- * made of the rows in between is complete. */
+ * measure of these experts: so is what a row gets back of them, and the gradients of the row and of its weights. What
+ * is made of the rows in between is complete. */
 #include "placement/rule.h"
 
 /* The set of the rows of operand k, sorted by the value `order`, whose share operand k has. */

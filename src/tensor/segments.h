@@ -9,9 +9,10 @@
  * larger multiple (`align`), so that no block of a tensor is in two slices.
  *
  * A segment may be a stack: equal matrices one after the other, as those of a layer's experts are, which the tensor
- * axis cuts alike; with expert parallelism a rank has some of them, uncut. Matrix i begins rows x cols x i elements after the segment's offset. As a parameter of a graph a
- * stack is one matrix, [stack x rows, cols]; files have a tensor for each matrix, with its number in the name, or one
- * tensor [stack, rows, cols]. A packed buffer has no stacks.
+ * axis cuts alike; with expert parallelism a rank has some of them, uncut. Matrix i begins rows x cols x i elements
+ * after the segment's offset. As a parameter of a graph a stack is one matrix, [stack x rows, cols]; files have a
+ * tensor for each matrix, with its number in the name, or one tensor [stack, rows, cols]. A packed buffer has no
+ * stacks.
  *
  * In a packed buffer (packed.h) segments are packed matrices, and the buffer's elements are bytes: offsets, lengths and
  * slices count them. Its slices have no runs, since no byte is an element of a file's tensor.
@@ -48,18 +49,18 @@ typedef struct ndp_segment {
     int64_t stack;    /* members held here. All but `length` says what one of them is */
     int64_t stack_first, stack_whole; /* the first of them, of how many on all ranks; 0 and 1: it is no stack */
     int64_t stack_grain;              /* members that stay together on a rank: those of an expert */
-    int64_t rows, cols; /* in the buffer; a vector has one row */
-    int ndim;           /* as stored in files: 1 or 2; the tensor of a whole stack has one more */
-    ndp_dim dim[2];     /* of the rows, of the columns */
-    int64_t whole[2];   /* rows and columns of the whole tensor */
-    int64_t base[2];    /* first row and column of the part that this segment is on all ranks together */
-    int64_t part[2];    /* rows and columns of that part: `whole`, unless files store several tensors fused */
-    int64_t first[2];   /* first row and column held here, within the whole */
-    int64_t grain[2];   /* rows and columns that stay together on a rank: those of a head */
-    bool transposed;    /* files store [columns, rows] */
-    int64_t most[2];    /* its rows and columns on the rank of the tensor axis that has the most of them */
-    int64_t offset;     /* in the buffer, elements */
-    int64_t length;     /* elements of the buffer that it takes, of all members; of a packed matrix its bytes */
+    int64_t rows, cols;               /* in the buffer; a vector has one row */
+    int ndim;                         /* as stored in files: 1 or 2; the tensor of a whole stack has one more */
+    ndp_dim dim[2];                   /* of the rows, of the columns */
+    int64_t whole[2];                 /* rows and columns of the whole tensor */
+    int64_t base[2];                  /* first row and column of the part that this segment is on all ranks together */
+    int64_t part[2];  /* rows and columns of that part: `whole`, unless files store several tensors fused */
+    int64_t first[2]; /* first row and column held here, within the whole */
+    int64_t grain[2]; /* rows and columns that stay together on a rank: those of a head */
+    bool transposed;  /* files store [columns, rows] */
+    int64_t most[2];  /* its rows and columns on the rank of the tensor axis that has the most of them */
+    int64_t offset;   /* in the buffer, elements */
+    int64_t length;   /* elements of the buffer that it takes, of all members; of a packed matrix its bytes */
     bool glued;
     uint8_t named_by; /* the entry of optimizer.groups that names it, from 1 on; 0: none does */
     bool no_grad; /* it is never trained, and is fp32 also where the rest is bf16, in files too: a router's bias. All of
