@@ -49,7 +49,7 @@ static char *write_model(const char *folder, const char *type, int k, const char
     char *path = ndp_format("%s/%s-%d.json", folder, type, k);
     char *text = ndp_format("{\"model_type\": \"%s\", \"vocab_size\": 263, \"hidden_size\": 24, "
                             "\"intermediate_size\": 26, \"moe_intermediate_size\": 26, \"num_hidden_layers\": %d, "
-                            "\"num_attention_heads\": 12, \"num_key_value_heads\": 12, \"head_dim\": 2, "
+                            "\"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"head_dim\": 6, "
                             "\"max_position_embeddings\": 64, \"initializer_range\": 0.1, "
                             "\"num_experts_per_tok\": %d, %s}",
                             type, LAYERS, k, keys);
@@ -88,7 +88,7 @@ static const way ways[] = {
     {.sp = 2, .tp = 2, .global = GLOBAL, .accumulation = 4, .threads = 1, .whole_rows = true},
     {.shard = 2, .cp = 2, .tp = 2, .global = GLOBAL, .accumulation = 2, .threads = 1, .recompute = true},
     {.shard = 2, .ep = 2, .global = GLOBAL, .accumulation = 1, .threads = 1},
-    {.tp = 3, .ep = 3, .global = GLOBAL, .accumulation = 2, .threads = 1},
+    {.tp = 2, .ep = 2, .global = GLOBAL, .accumulation = 2, .threads = 1},
     {.shard = 2, .cp = 2, .tp = 2, .ep = 4, .global = GLOBAL, .accumulation = 2, .threads = 1, .recompute = true},
     {.replicate = 2, .shard = 2, .sp = 2, .ep = 4, .global = GLOBAL, .accumulation = 1, .threads = 1},
     {.pp = 2, .cp = 2, .ep = 2, .global = GLOBAL, .accumulation = 4, .threads = 1, .schedule = "zero_bubble"}};
