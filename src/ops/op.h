@@ -68,7 +68,7 @@ typedef enum ndp_collective {
                               documents; choice_counts: samples; router_losses: ranks with the same rows; \
                               row_slopes: slices of the vocabulary */ \
     X(int64_t, first)      /* embedding*, xent*: the id that row 0 of the table stands for; heads_*: the first part; \
-                              add_columns, dora*: the first column; dropout: the model's column that column 0 is; \
+                              add_columns, dora*: the first column; attention: the sink of the first head; dropout: the model's column that column 0 is; \
                               unpack: the number of the first block in the whole tensor */ \
     X(int64_t, row_blocks) /* unpack: from the first block of a row to that of the next one; 0: rows are whole, and \
                               blocks continue from one to the next */ \
@@ -292,15 +292,18 @@ typedef enum ndp_op_kind {
  * give_rows_dw    (dx [T,C], y [N,C], places~ [T,K])           -> dweights [T,K] wide
  *                 the dot product of dx[t] and y[places[t,j]]; 0 where places is -1. Either may be wide
  *
- * attention       (q [T,H*D], k [S,KV*D], v [S,KV*D], q_pos~ [T,1], q_low~ [T,1], k_pos~ [S,1])
+ * attention       (q [T,H*D], k [S,KV*D], v [S,KV*D], q_pos~ [T,1], q_low~ [T,1], k_pos~ [S,1], sink? [1,X])
  *                                                              -> o [T,H*D], lse [T,H]
  *                 query t sees key s where max(q_low[t], q_pos[t] - window + 1) <= k_pos[s] <= q_pos[t]. GQA: query
  *                 head h reads kv head h / (H/KV). lse = log of the sum of exp of the scaled scores (-inf where a row
  *                 sees nothing; its o is 0). Positions are rows of the whole (unsharded) micro-batch, so batch rows
- *                 and documents are one idea.
+ *                 and documents are one idea. sink: head h has sink[attr.first + h], a score without a value, in that
+ *                 sum
  * attention_bwd   (do [T,H*D], q, k, v, o, lse, q_pos~, q_low~, k_pos~)
  *                                                              -> dq [T,H*D], dk [S,KV*D], dv [S,KV*D]
  *                 o and do may be wide when q is bf16; dk and dv are wide with attr.wide_grad
+ * attention_dsink (do [T,H*D], o [T,H*D], lse [T,H], sink [1,X]) -> dsink [1,X]
+ *                 -sum of exp(sink - lse[t]) do[t].o[t] of each head; 0 of those that are not here
  * attention_merge (o [T,H*D] wide, lse [T,H] wide, o2 [T,H*D] wide, lse2 [T,H] wide)
  *                                                              -> o in place, lse' [T,H]
  *                 two attentions over disjoint keys become one: lse' = log(exp lse + exp lse2), o = o exp(lse - lse') +
@@ -444,6 +447,7 @@ typedef enum ndp_op_kind {
     ROWS(give_rows_dw) \
     WHOLE(attention) \
     WHOLE(attention_bwd) \
+    COLUMNS(attention_dsink) \
     ROWS(attention_merge) \
     ROWS(heads_split) \
     ROWS(heads_merge) \

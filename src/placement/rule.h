@@ -126,8 +126,8 @@ ndp_rule_fn ndp_after_copy, ndp_before_gated, ndp_after_gated_bwd, ndp_before_ro
 /* rules_product.c */
 ndp_rule_fn ndp_after_unpack, ndp_before_stack;
 /* rules_attention.c */
-ndp_rule_fn ndp_after_attention, ndp_after_attention_bwd, ndp_after_attention_merge, ndp_after_heads_split,
-    ndp_after_heads_merge;
+ndp_rule_fn ndp_after_attention, ndp_after_attention_bwd, ndp_after_attention_merge, ndp_after_attention_dsink,
+    ndp_after_heads_split, ndp_after_heads_merge;
 /* rules_experts.c */
 ndp_rule_fn ndp_after_route_order, ndp_before_take_rows, ndp_after_take_rows, ndp_before_give_rows;
 /* rules_head.c */

@@ -111,6 +111,8 @@ static const cost_case cases[] = {
          .in = {F(3, 8), F(3, 8), F(5, 4), F(5, 4), F(3, 8), F(3, 2), I(3, 1), I(3, 1), I(5, 1)}, .attr = ATTENTION),
     COST(attention_bwd, 10 * 11 * 8, 4 * (3 * 24 + 20 + 20 + 6 + 3 + 3 + 5 + 24 + 20 + 20),
          .in = {F(3, 8), F(3, 8), F(5, 4), F(5, 4), F(3, 8), F(3, 2), I(3, 1), I(3, 1), I(5, 1)}, .attr = WINDOW),
+    COST(attention_dsink, 2 * 24 + 12 * 6, 4 * (24 + 24 + 6 + 2 + 2), .in = {F(3, 8), F(3, 8), F(3, 2), F(1, 2)},
+         .attr = ATTENTION),
     COST(attention_merge, 3 * 24, 4 * 3 * (24 + 6), .in = {F(3, 8), F(3, 2), F(3, 8), F(3, 2)}, .attr = ATTENTION),
     /* Copies; heads that several parts repeat are added up on the way back. */
     /* 3 x 70 values: 105 bytes of codes, 4 blocks, 2 numbers; or 210 codes and 3 numbers. */

@@ -638,13 +638,21 @@ static void split_sums_are_others(void **state) {
 static const struct {
     const ndp_op *op;
     const char *program;
-} elsewhere[] = {{&ndp_op_attention, "test_attention"},         {&ndp_op_attention_bwd, "test_attention"},
-                 {&ndp_op_count_valid, "test_step_ops"},        {&ndp_op_zero, "test_step_ops"},
-                 {&ndp_op_loss_scale, "test_step_ops"},         {&ndp_op_square_sum, "test_step_ops"},
-                 {&ndp_op_clip_factor, "test_step_ops"},        {&ndp_op_newton_schulz, "optim/test_muon"},
-                 {&ndp_op_document_sums, "test_pair_ops"},      {&ndp_op_pair_loss, "test_pair_ops"},
-                 {&ndp_op_pair_rows, "test_pair_ops"},          {&ndp_op_unpack, "test_unpack"},
-                 {&ndp_op_linear_stack, "test_linear_stack"},   {&ndp_op_linear_stack_dx, "test_linear_stack"},
+} elsewhere[] = {{&ndp_op_attention_dsink, "test_attention"},
+                 {&ndp_op_attention, "test_attention"},
+                 {&ndp_op_attention_bwd, "test_attention"},
+                 {&ndp_op_count_valid, "test_step_ops"},
+                 {&ndp_op_zero, "test_step_ops"},
+                 {&ndp_op_loss_scale, "test_step_ops"},
+                 {&ndp_op_square_sum, "test_step_ops"},
+                 {&ndp_op_clip_factor, "test_step_ops"},
+                 {&ndp_op_newton_schulz, "optim/test_muon"},
+                 {&ndp_op_document_sums, "test_pair_ops"},
+                 {&ndp_op_pair_loss, "test_pair_ops"},
+                 {&ndp_op_pair_rows, "test_pair_ops"},
+                 {&ndp_op_unpack, "test_unpack"},
+                 {&ndp_op_linear_stack, "test_linear_stack"},
+                 {&ndp_op_linear_stack_dx, "test_linear_stack"},
                  {&ndp_op_linear_stack_dw, "test_linear_stack"}};
 
 /* The last test: an op of the list without a case here, or there, fails. Those of optimizers are in optim/test_update,
