@@ -228,6 +228,8 @@ static const struct {
     [NDP_OP_rope] = {ndp_before_rope, NULL},
     [NDP_OP_route_order] = {NULL, ndp_after_route_order},
     [NDP_OP_row_slopes] = {ndp_before_row_slopes, NULL},
+    [NDP_OP_stack_bias] = {ndp_before_stack_bias, ndp_after_stack_bias},
+    [NDP_OP_stack_bias_db] = {ndp_before_stack_bias, NULL},
     [NDP_OP_swiglu] = {ndp_before_gated, NULL},
     [NDP_OP_swiglu_bwd] = {ndp_before_gated, ndp_after_gated_bwd},
     [NDP_OP_take_rows] = {ndp_before_take_rows, ndp_after_take_rows},

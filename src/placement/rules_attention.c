@@ -78,6 +78,8 @@ static ndp_status sink_of(const ndp_rule *r, int k, int64_t i, int64_t head, int
                       (long long)(r->c->attr.first + i), k);
 }
 
+static bool has_sinks(const ndp_rule *r) { return r->n->n_in > SINK && r->n->in[SINK] != NDP_NONE; }
+
 /* The measure of the sink of head i, if the call has it. */
 static ndp_status add_sink(const ndp_rule *r, int64_t i, int64_t head, ndp_share *sum) {
     int64_t rows = r->lane->program->opts.model->inputs->rows[NDP_EXTENT_KEYS], col;
@@ -91,7 +93,7 @@ static ndp_status attend(ndp_rule *r, const heads *h, const ndp_tile *q, int64_t
     int64_t kv, col;
     NDP_TRY(kv_of(r, 1, h, i, q->at_col / h->d, &kv));
     ndp_tile t = *q;
-    t.share = keys_of(r, 1, h, kv, r->n->n_in > SINK && r->n->in[SINK] != NDP_NONE);
+    t.share = keys_of(r, 1, h, kv, has_sinks(r));
     NDP_TRY(add_sink(r, i, q->at_col / h->d, &t.share));
     ndp_thing_kind kind = t.share == 1 ? NDP_THING_VALUE : NDP_THING_KEYS;
     t.what = (ndp_thing){kind, ndp_value_origin(r->g, r->n->out[0], &col)};
@@ -105,6 +107,8 @@ static ndp_status attend(ndp_rule *r, const heads *h, const ndp_tile *q, int64_t
 ndp_status ndp_after_attention(ndp_rule *r) {
     heads h;
     NDP_TRY(expect_heads(r, 0, 1, &h));
+    if (!has_sinks(r) && r->c->attr.first != 0)
+        return ndp_refuse(r, "its first head has sink %lld, and its node has none", (long long)r->c->attr.first);
     return for_heads(r, 0, &h, attend);
 }
 
@@ -183,7 +187,7 @@ ndp_status ndp_after_attention_bwd(ndp_rule *r) {
 
 /* Of (do, o, lse, sink): head i of rows of do gives a summand of the gradient of its sink. */
 static ndp_status sink_bwd(ndp_rule *r, const heads *h, const ndp_tile *d_o, int64_t i) {
-    int64_t head = d_o->at_col / h->d, col;
+    int64_t head = d_o->at_col / h->d, col = 0;
     NDP_TRY(sink_of(r, 3, i, head, &col));
     ndp_share queries = ndp_range_share(NDP_DIM_ROWS, r->real, d_o->at_row, d_o->at_row + d_o->rows);
     ndp_tile t = {.rows = 1, .col = col, .cols = 1, .at_col = head};
