@@ -93,6 +93,7 @@ typedef struct ndp_facts {
     ndp_rope ropes[NDP_ROPES];
     ndp_layer_kind kinds[NDP_LAYER_KINDS];
     uint8_t kind_of[NDP_MAX_LAYERS]; /* by layer */
+    bool mxfp4;                      /* files may have stacks so: they are read as bf16 */
     int further;                     /* modules for more tokens behind the last layer, in files alone */
     int64_t bos, eos;                /* -1: none; of several eos the first */
     const char *dropout_lacks;       /* the missing key, where `dropout` is the family's own; NULL: it is said */

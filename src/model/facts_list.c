@@ -40,9 +40,9 @@ static const char *const scaling_words[] = {[NDP_ROPE_PLAIN] = "default",
 #define ROPE(member, key, type)                                                                                        \
     { key, offsetof(ndp_rope, member), type, false, NULL }
 
-/* Not included: how files name and store tensors (names, transposed); modules that are not built (further); dropout,
- * which is never applied; bos and eos, which are a part of data.tokenizer where the data have none; own_head, which
- * `tied` reflects. Layers and RoPE tables have their own lists below. */
+/* Not included: how files name and store tensors (names, transposed); modules that are not built (further); mxfp4;
+ * dropout, which is never applied; bos and eos, which are a part of data.tokenizer where the data have none; own_head,
+ * which `tied` reflects. Layers and RoPE tables have their own lists below. */
 static const fact_row facts[] = {
     SHAPE(family, "model_type", FACT_TEXT),
     SHAPE(vocab, "vocab_size", FACT_INT64),

@@ -262,7 +262,7 @@ static const ndp_family families[] = {
      .reads = {"n_routed_experts", "num_local_experts", "use_qk_norm", "partial_rotary_factor"}},
     {"gpt_oss", "GptOssForCausalLM", &gpt_oss_names, &gpt_oss_keys, .norm_eps = 1e-5, .init = gpt_oss_init,
      .kv_heads_needed = true, .windows = {.size = 128, .listed = true, .every = 2}, .more = ndp_more_gpt_oss,
-     .reads = {"num_experts", "num_local_experts"}},
+     .reads = {"num_experts", "num_local_experts", "quantization_config"}},
     {"gpt2", "GPT2LMHeadModel", &gpt2_names, &gpt2_keys, LAYER_NORM, .init = gpt2_init,
      .dropout = {"attn_pdrop", "resid_pdrop", "embd_pdrop"}},
 };

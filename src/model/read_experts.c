@@ -190,6 +190,19 @@ ndp_status ndp_more_experts(struct json_object *config, const char *what, ndp_fa
     return read_layers(config, what, f);
 }
 
+/* Weights that are stored as MXFP4, as published ones are. */
+static ndp_status read_packing(struct json_object *config, const char *what, ndp_facts *f) {
+    struct json_object *packing = ndp_config_member(config, "quantization_config"), *method = NULL;
+    if (ndp_config_is_neutral(packing, 0))
+        return NDP_OK;
+    if (!json_object_is_type(packing, json_type_object) ||
+        !json_object_object_get_ex(packing, "quant_method", &method) || !ndp_json_text(method) ||
+        strcmp(ndp_json_text(method), "mxfp4") != 0)
+        return ndp_config_refuse(what, "quantization_config", packing, "; supported for this family: mxfp4");
+    f->mxfp4 = true;
+    return NDP_OK;
+}
+
 /* transformers' class has one gate, whatever hidden_act says, and yarn where no table is given. */
 ndp_status ndp_more_gpt_oss(struct json_object *config, const char *what, ndp_facts *f) {
     struct json_object *act = ndp_config_member(config, "hidden_act");
@@ -202,5 +215,6 @@ ndp_status ndp_more_gpt_oss(struct json_object *config, const char *what, ndp_fa
                         what);
     NDP_TRY(ndp_config_positive(config, what, "swiglu_alpha", &f->swiglu_alpha));
     NDP_TRY(ndp_config_positive(config, what, "swiglu_limit", &f->swiglu_limit));
+    NDP_TRY(read_packing(config, what, f));
     return ndp_more_experts(config, what, f);
 }

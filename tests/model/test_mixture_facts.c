@@ -383,6 +383,9 @@ static const struct {
     {OSS(", \"hidden_act\": \"gelu\""), NDP_ENOTSUP, "\"hidden_act\": \"gelu\" is not supported; supported for this"},
     {OSS(", \"swiglu_limit\": 0"), NDP_EFORMAT, "\"swiglu_limit\" is 0, expected a positive number"},
     {OSS(", \"swiglu_alpha\": -1"), NDP_EFORMAT, "\"swiglu_alpha\" is -1, expected a positive number"},
+    {OSS(", \"quantization_config\": {\"quant_method\": \"fp8\"}"), NDP_ENOTSUP,
+     "\"quantization_config\": {\"quant_method\":\"fp8\"} is not supported; supported for this family: mxfp4"},
+    {OSS(", \"quantization_config\": 4"), NDP_ENOTSUP, "\"quantization_config\": 4 is not supported"},
     {FAMILY("gpt_oss", "\"num_local_experts\": 6, \"num_experts_per_tok\": 2"), NDP_EFORMAT,
      "neither \"rope_scaling\" nor \"rope_parameters\": transformers would take those of gpt-oss-20b"},
     /* what is not built */
