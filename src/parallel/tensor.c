@@ -22,7 +22,7 @@
 /* ---- what a rank holds ---- */
 
 /* The axis of a segment's dimensions that is cut over the ranks of tp. */
-static bool is_cut(ndp_dim dim) { return dim != NDP_DIM_WHOLE && dim != NDP_DIM_IN_HEAD; }
+static bool is_cut(ndp_dim dim) { return dim != NDP_DIM_WHOLE && dim != NDP_DIM_IN_HEAD && dim != NDP_DIM_ADDED; }
 
 /* The part of rank r of tp along one axis. */
 typedef struct axis_part {
@@ -125,8 +125,9 @@ void ndp_tensor_cut(const ndp_mesh *mesh, const ndp_parallel *how, ndp_segments 
             }
         if (cut)
             continue;
-        bool in_head = seg->dim[seg->ndim == 1] == NDP_DIM_IN_HEAD;
-        ndp_held_by(seg, mesh, NDP_GROUP_TP, how->tp_sequence_parallel || in_head);
+        ndp_dim dim = seg->dim[seg->ndim == 1];
+        bool in_parts = dim == NDP_DIM_IN_HEAD || dim == NDP_DIM_ADDED;
+        ndp_held_by(seg, mesh, NDP_GROUP_TP, how->tp_sequence_parallel || in_parts);
     }
 }
 

@@ -123,6 +123,20 @@ ndp_status ndp_experts_stack(ndp_pass *p) {
     return p->to->status;
 }
 
+/* Each rank adds a part of the bias to its part of a sum, so that choices weigh both alike. */
+ndp_status ndp_experts_bias(ndp_pass *p) {
+    ndp_image *image = &p->images[p->node->out[0]], from = {.spread = NDP_SPREAD_SAME};
+    int ins[3] = {ndp_pass_in(p, 0), ndp_pass_in(p, 1), ndp_pass_in(p, 2)};
+    ndp_op_attr attr = p->node->attr;
+    if (p->tp > 1)
+        from = p->images[p->node->in[0]];
+    attr.parts = from.spread == NDP_SPREAD_PART ? p->tp : 1;
+    int y = ndp_graph_op1(p->to, &ndp_op_stack_bias, &attr, p->from->values[p->node->out[0]].name, ins, 3);
+    ndp_pass_out(p, 0, y, from.spread);
+    image->slot = from.slot, image->of = from.of, image->n = from.n;
+    return p->to->status;
+}
+
 /* What this rank's experts made of the rows of all ranks of ep: summed, each rank gets its own rows. */
 static ndp_status give_to_all_ranks(ndp_pass *p) {
     const char *name = p->from->values[p->node->out[0]].name;

@@ -168,7 +168,7 @@ static bool is_of_operand(const ndp_rule *r, char c) {
 /* The first element of a parameter that this rank has, on an axis. */
 static int64_t first_of_param(const ndp_rule *r, const ndp_value *v, int axis) {
     const ndp_segment *s = &r->lane->tables[r->buffers[v->slot]].items[v->segment];
-    return s->first[axis] - s->base[axis];
+    return s->first[axis] - s->base[axis] + (axis == 0 ? s->stack_first * s->part[0] : 0);
 }
 
 /* The indices of an axis of result o; false: only operands without elements have them. */

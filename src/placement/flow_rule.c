@@ -24,6 +24,7 @@ static const struct {
     [NDP_FLOW_EITHER] = {AN_OPERAND, NDP_THING_VALUE, false},
     [NDP_FLOW_ADDED] = {AN_OPERAND, NDP_THING_VALUE, true},
     [NDP_FLOW_BIAS] = {AN_OPERAND, NDP_THING_VALUE, true},
+    [NDP_FLOW_MAYBE] = {AN_OPERAND, NDP_THING_VALUE, true},
     [NDP_FLOW_COUNT] = {A_RESULT, NDP_THING_DATA, false},
     [NDP_FLOW_PRODUCT] = {A_RESULT, NDP_THING_PRODUCT, true},
     [NDP_FLOW_LOGITS] = {NO_VALUE, NDP_THING_LOGITS, false},
@@ -73,7 +74,7 @@ static ndp_text name_of(const char *name, int k) {
 
 /* An operand that is absent must be so in the node. */
 static ndp_status expect_present(const ndp_rule *r, int k, const ndp_flow_matrix *m, bool wanted) {
-    if (ndp_rule_has(r, k) == wanted || (m->is == NDP_FLOW_BIAS && wanted))
+    if (ndp_rule_has(r, k) == wanted || ((m->is == NDP_FLOW_BIAS || m->is == NDP_FLOW_MAYBE) && wanted))
         return NDP_OK;
     return m->is == NDP_FLOW_BIAS
                ? ndp_refuse(r, "its node has no bias")
@@ -210,6 +211,7 @@ static const struct {
     [NDP_OP_add_columns] = {ndp_before_columns, NULL},
     [NDP_OP_attention] = {NULL, ndp_after_attention},
     [NDP_OP_attention_bwd] = {NULL, ndp_after_attention_bwd},
+    [NDP_OP_attention_dsink] = {NULL, ndp_after_attention_dsink},
     [NDP_OP_attention_merge] = {NULL, ndp_after_attention_merge},
     [NDP_OP_copy] = {NULL, ndp_after_copy},
     [NDP_OP_dora] = {ndp_before_columns, NULL},
@@ -227,6 +229,8 @@ static const struct {
     [NDP_OP_rope] = {ndp_before_rope, NULL},
     [NDP_OP_route_order] = {NULL, ndp_after_route_order},
     [NDP_OP_row_slopes] = {ndp_before_row_slopes, NULL},
+    [NDP_OP_stack_bias] = {ndp_before_stack_bias, ndp_after_stack_bias},
+    [NDP_OP_stack_bias_db] = {ndp_before_stack_bias, NULL},
     [NDP_OP_swiglu] = {ndp_before_gated, NULL},
     [NDP_OP_swiglu_bwd] = {ndp_before_gated, ndp_after_gated_bwd},
     [NDP_OP_take_rows] = {ndp_before_take_rows, ndp_after_take_rows},

@@ -123,10 +123,10 @@ ndp_rule_fn ndp_add_gradients; /* result 0 is the sum of operands 0 and 1, contr
 ndp_rule_fn ndp_after_copy, ndp_before_gated, ndp_after_gated_bwd, ndp_before_rope, ndp_before_dropout,
     ndp_before_columns;
 /* rules_product.c */
-ndp_rule_fn ndp_after_unpack, ndp_before_stack;
+ndp_rule_fn ndp_after_unpack, ndp_before_stack, ndp_before_stack_bias, ndp_after_stack_bias;
 /* rules_attention.c */
-ndp_rule_fn ndp_after_attention, ndp_after_attention_bwd, ndp_after_attention_merge, ndp_after_heads_split,
-    ndp_after_heads_merge;
+ndp_rule_fn ndp_after_attention, ndp_after_attention_bwd, ndp_after_attention_merge, ndp_after_attention_dsink,
+    ndp_after_heads_split, ndp_after_heads_merge;
 /* rules_experts.c */
 ndp_rule_fn ndp_after_route_order, ndp_before_take_rows, ndp_after_take_rows, ndp_before_give_rows;
 /* rules_head.c */

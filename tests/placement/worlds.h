@@ -226,6 +226,10 @@ static const world_model world_models[] = {
     {"mixture", WORLD_MODEL("glm4_moe", 12, 4, 2,
                             "\"head_dim\": 8, \"n_routed_experts\": 4, \"num_experts_per_tok\": 2, \"n_group\": 2, "
                             "\"moe_intermediate_size\": 7, \"first_k_dense_replace\": 0, \"attention_bias\": true")},
+    {"sinks",
+     WORLD_MODEL("gpt_oss", 12, 4, 2,
+                 "\"head_dim\": 8, \"num_local_experts\": 4, \"num_experts_per_tok\": 2, \"sliding_window\": 5, "
+                 "\"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 100.0}")},
     /* Blocks of nf4 go across rows of 36 columns; tp cuts between them. More than one scale of scales. */
     {"packed",
      "{\"model_type\": \"phi3\", \"vocab_size\": 37, \"num_hidden_layers\": %d, \"hidden_size\": 36, "
