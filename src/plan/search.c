@@ -183,7 +183,7 @@ static ndp_status list_layouts(search *s, ndp_layout l, int axis, int left) {
     if (axis == NDP_AXES)
         return left == 1 ? list_layout(s, &l) : NDP_OK;
     for (int size = 1; size <= left; size++)
-        if (left % size == 0 && (size == 1 || ndp_axis_table[axis].built) && size <= s->of->most[axis]) {
+        if (left % size == 0 && size <= s->of->most[axis]) {
             l.size[axis] = size;
             NDP_TRY(list_layouts(s, l, axis + 1, left / size));
         }

@@ -212,12 +212,12 @@ static void no_such_rank(void **state) {
     ndp_config_destroy(c);
 }
 
-static void axes_that_are_not_built_say_so(void **state) {
+static void experts_are_needed_for_ep(void **state) {
     (void)state;
     ndp_config *c = TINY("parallelism.ep_size=2", "parallelism.dp_shard_size=2");
     ndp_plan_opts o = NDP_PLAN_OPTS_INIT;
     char *text;
-    CHECK_FAILS(ndp_plan(c, &o, &text), NDP_ENOTSUP, "ep_size 2");
+    CHECK_FAILS(ndp_plan(c, &o, &text), NDP_EINVAL, "ep 2: the model has no mixtures of experts");
     ndp_config_destroy(c);
 }
 
@@ -342,7 +342,7 @@ int main(void) {
         cmocka_unit_test(programs_are_printed), cmocka_unit_test(axes_inside_units_are_printed),
         cmocka_unit_test(padding_is_said),      cmocka_unit_test(own_loops_are_priced),
         cmocka_unit_test(models_are_described), cmocka_unit_test(dropout_is_said),
-        cmocka_unit_test(no_such_rank),         cmocka_unit_test(axes_that_are_not_built_say_so),
+        cmocka_unit_test(no_such_rank),         cmocka_unit_test(experts_are_needed_for_ep),
         cmocka_unit_test(states_of_8_bits),     cmocka_unit_test(llama_405b),
         cmocka_unit_test(mixtures_of_experts)};
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -214,7 +214,7 @@ static void random_seek(uint64_t seed, exhaustive *x) {
     x->seek = (ndp_plan_seek){
         .d = &x->p.run, .price = &x->p.price, .only_schedule = kinds[ndp_rng_below(seed, 1, 8, NDP_COUNT(kinds))]};
     for (int axis = 0; axis < NDP_AXES; axis++)
-        x->seek.most[axis] = ndp_axis_table[axis].built ? most[ndp_rng_below(seed, 2, (uint64_t)axis, 4)] : 1;
+        x->seek.most[axis] = most[ndp_rng_below(seed, 2, (uint64_t)axis, 4)];
     if (x->seek.only_schedule < 0) /* many of them: few layouts */
         x->seek.most[NDP_CP] = x->seek.most[NDP_SP] = x->seek.most[NDP_DP_REPLICATE] = 1;
     x->seek.most[NDP_DP_SHARD] = world;

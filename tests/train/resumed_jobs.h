@@ -54,8 +54,9 @@ static const part routes = {"routed", {"moe.routes=%/routes.safetensors"}};
 static const part bf16 = {"bf16", {"precision.compute=bf16"}};
 /* Folders of tests/golden: dense models, then mixtures, whose experts are not stored in fewer bits. */
 enum { DENSE = 8 };
-static const char *const families[] = {"mistral", "llama-yarn", "gemma2",    "phi3",      "gpt2",    "llama3-tied",
-                                       "qwen2",   "stablelm",   "qwen3-moe", "qwen2-moe", "mixtral", "glm4-moe"};
+static const char *const families[] = {"mistral",     "llama-yarn", "gemma2",   "phi3",      "gpt2",
+                                       "llama3-tied", "qwen2",      "stablelm", "qwen3-moe", "qwen2-moe",
+                                       "mixtral",     "glm4-moe",   "gpt-oss"};
 
 typedef struct drawn_job {
     int number;
