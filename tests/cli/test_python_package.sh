@@ -80,6 +80,12 @@ launches 4 numbers
 code_is 0
 lines out 1 '^numbers$'
 
+# A program that is no script of Python, and the words after it, are left as they are.
+case_of launch -- "$python"
+"$python" -m ndparallel launch -n 1 -- "$python" "$script" thin >out 2>err
+code=$?
+code_is 0
+
 # Ctrl-C on one rank ends and saves the update of all. An error on one is printed by one.
 launches 2 stops stopped
 code_is 130
