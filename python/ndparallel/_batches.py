@@ -5,7 +5,6 @@ from ._library import fail, unknown
 from ._tensors import rows_of
 
 INPUTS = ("input_ids", "labels", "attention_mask", "position_ids")
-_IGNORED = -100  # the label of what is not trained on
 
 
 def _span(at, mask):
@@ -31,7 +30,7 @@ def read_batch(batch):
             fail(f"{name} has shape {[len(rows), len(rows[0])]}, input_ids {[len(ids), len(ids[0]) if ids else 0]}")
     spans = [_span(at, mask) for at, mask in enumerate(masks or [[1] * len(row) for row in ids])]
     out = {"lengths": [end - first for first, end in spans], "ids": _cut(ids, spans, 0, 0),
-           "labels": _cut(labels, spans, 1, _IGNORED) or None, "positions": _cut(positions, spans, 0, 0) or None}
+           "labels": _cut(labels, spans, 1, -100) or None, "positions": _cut(positions, spans, 0, 0) or None}
     if positions and not masks:  # as of packed rows: a position 0 begins a document
         out["documents"] = [list(itertools.accumulate(int(p == 0) for p in row)) for row in positions]
     return out

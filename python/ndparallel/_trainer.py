@@ -8,7 +8,7 @@ from array import array
 from types import SimpleNamespace
 
 from . import _declarations as c
-from ._library import STATUS, Config, Error, check, fail, lib, unknown
+from ._library import STATUS, Config, Error, Refusing, check, fail, lib, unknown
 from ._tensors import array_of
 
 _open = []
@@ -52,7 +52,7 @@ def _read_batches(batches):
     return (c.ndp_batch * len(read))(*read)
 
 
-class Trainer:
+class Trainer(Refusing):
     """One rank, of the world that `ndparallel launch` started or the only one. `config`: a Config, or keys with values. A batch
     is a dictionary with the names of ndp_batch; `everywhere`: all ranks give it. Methods are collective; close() leaves. Without
     `create` the ranks have only met, and barrier() is all that they can do before create()."""
@@ -77,9 +77,10 @@ class Trainer:
             _open.remove(self)
             lib.ndp_trainer_destroy(self.handle)
             lib.ndp_world_leave(self.world, self.status)
+            del self.handle, self.world
 
     def __exit__(self, kind, error, trace):
-        error and self.fail(error)
+        error and self in _open and self.fail(error)
         self.close()
 
     def _out(self, function, kind, *arguments):

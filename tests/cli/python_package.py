@@ -231,7 +231,22 @@ def functions():
         refused("a batch: no 'id'; did you mean ids", lambda: t.forward_backward({"id": [[1]]}))
         refused("labels has shape", lambda: t.forward_backward({"ids": [[1, 2]], "labels": [[1]]}))
         refused("the model: no 'model.nothing", lambda: t.read("model.nothing.weight"))
+    closed(t)
     print("functions")
+
+
+def closed(t):
+    """Everything that a trainer has is refused after its end."""
+    values = {"batches": rows_of(0)[:0], "loss": print, "values": [1.0], "name": "x", "data": b"", "numbers": {}, "number": 0,
+              "error": None, "config": ndparallel.Config()}
+
+    def ask(name):
+        asked = getattr(t, name)
+        asked(*(values[p.name] for p in inspect.signature(asked).parameters.values() if p.default is p.empty))
+
+    for name in (name for name in dir(Trainer) if name[0] != "_" and name != "close"):
+        refused("the trainer is closed", lambda name=name: ask(name))
+    t.close()
 
 
 def refused(words, call):
