@@ -104,7 +104,7 @@ def sizes(headers):
 def loop(layout, calls):
     """Losses and norms of three updates, to the last bit, by the loop of Accelerate."""
     layout, calls = json.loads(layout), int(calls)
-    each = ROWS // layout.get("dp_shard_size", 1) // calls
+    each = ROWS // layout.get("dp_shard_size", 1) // layout.get("dp_replicate_size", 1) // calls
     loader = [batch_of(rows_of(u)[i:i + each]) for u in range(3) for i in range(0, ROWS, each)]
     show(train(loader, layout=layout, gradient_accumulation_steps=calls))
 
