@@ -23,7 +23,7 @@ LAYOUTS = [("llama", layout) for layout in (
     {"sp": 2}, {"tp": 2}, {"tp": 2, "dp_shard": 2}, {"cp": 2, "tp": 2}, {"sp": 2, "pp": 2}, {"tp": 2, "pp": 2},
     {"dp_replicate": 2, "dp_shard": 2, "cp": 2, "tp": 2}, {"dp_replicate": 2, "dp_shard": 2, "pp": 2, "tp": 2},
     *({"pp": 2, "schedule": name} for name in PIPELINES))]
-LAYOUTS += [("mixtral", layout) for layout in ({}, {"ep": 2, "dp_shard": 2}, {"tp": 2}, {"pp": 2})]
+LAYOUTS += [("mixtral", layout) for layout in ({}, {"dp_shard": 2}, {"tp": 2}, {"cp": 2, "pp": 2})]
 
 
 def make_rows():
@@ -135,7 +135,7 @@ def main():
             if not all(word in name for word in sys.argv[1:]):
                 continue
             axes = {f"parallelism.{axis}_size": n for axis, n in layout.items() if axis != "schedule"}
-            ranks = int(np.prod([n for axis, n in layout.items() if axis not in ("schedule", "ep")]))
+            ranks = int(np.prod([n for axis, n in layout.items() if axis != "schedule"]))
             for precision, bound in BOUNDS.items():
                 settings = {**BASE, **axes, "model.path": kinds[kind], "pipeline.schedule": layout.get("schedule", "1f1b"),
                             "precision.compute": precision, "train.device": "ref" if precision == "fp64" else "cpu"}
