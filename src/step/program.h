@@ -297,8 +297,9 @@ typedef struct ndp_comm_event {
 /* Iterates: start with NDP_COMM_EVENTS(visits); false at the end. */
 typedef struct ndp_comm_event_cursor {
     ndp_visits visits;
-    ndp_walk walk; /* the instruction */
-    ndp_walk call; /* the latest one of its list */
+    ndp_walk walk;                     /* the instruction */
+    ndp_walk call;                     /* the latest one of its list */
+    const bool (*without)[NDP_PHASES]; /* by graph: lists that are left out; NULL: none */
 } ndp_comm_event_cursor;
 #define NDP_COMM_EVENTS(iterations) ((ndp_comm_event_cursor){.visits = (iterations), .walk = NDP_WALK_START})
 bool ndp_program_comm_event(const ndp_program *p, ndp_comm_event_cursor *cursor, ndp_comm_event *out);
