@@ -15,6 +15,8 @@ typedef struct ndp_dry_run {
     /* Other than 0, of trials alone: ALWAYS is faster, and may say some parts in a thousand more memory than a run has.
      */
     ndp_folding_rule fold;
+    size_t enough;     /* of trials of memory: a rank that needs no more may say more than it does (ndp_step_opts) */
+    bool only_fullest; /* ranks that need no more than another may, too */
     bool unplaced;     /* of trials of time alone: memory is the least that a plan needs (ndp_step_opts) */
     ndp_engine **kept; /* by place on pp, of its first rank, for the model `of`; NULL: none are kept */
     const ndp_model *of;
@@ -41,6 +43,8 @@ void ndp_dry_run_release(ndp_dry_run *d);
 ndp_status ndp_plan_score_engine(const ndp_dry_run *d, int rank, const ndp_engine *trained, ndp_model *m,
                                  ndp_engine **out);
 ndp_status ndp_plan_score(const ndp_dry_run *d, int rank, const ndp_engine *trained, ndp_engine_memory *out);
+/* Whether a rank has nothing but its training program, in memory of its own. */
+bool ndp_plan_trains_alone(const ndp_dry_run *d);
 /* What the first rank of each data rank needs for train.own_generate. NDP_ENOTSUP: the model is no decoder. */
 ndp_status ndp_plan_texts(const ndp_dry_run *d, ndp_engine_memory *out);
 

@@ -168,6 +168,7 @@ typedef struct ndp_step_opts {
     bool reduce_once;      /* gradients are reduced at the end of the update, not of each micro-batch */
     ndp_folding_rule fold; /* other than 0: for comparisons */
     bool unplaced; /* of programs that are only timed: blocks get no offsets, the arena what a plan needs at least */
+    size_t enough; /* of programs that do not run: bytes of this rank for which no plan that takes less is looked for */
     const ndp_schedule *schedule; /* borrowed while the program is built; NULL: one stage, micro-batches in order */
     ndp_optimizer_opts optimizer;
 } ndp_step_opts;
