@@ -30,22 +30,26 @@ void ndp_dry_run_release(ndp_dry_run *d) {
     d->kept = NULL;
 }
 
-static ndp_status build_engine(const ndp_dry_run *d, const ndp_model *m, int rank, ndp_engine **out) {
+static ndp_status build_engine(const ndp_dry_run *d, const ndp_model *m, int rank, size_t enough, ndp_engine **out) {
     ndp_engine_opts e;
     NDP_TRY(ndp_job_engine(d->job, rank, &d->exec, &e));
     e.model = m;
     e.step.node_ranks = d->per_node;
-    e.step.fold = d->fold, e.step.unplaced = d->unplaced, e.step.enough = d->enough;
+    e.step.fold = d->fold, e.step.unplaced = d->unplaced, e.step.enough = enough;
     return ndp_engine_create(&e, out);
 }
 
 ndp_status ndp_plan_engine(const ndp_dry_run *d, const ndp_model *m, int rank, ndp_engine **out) {
+    return ndp_plan_engine_in(d, m, rank, 0, out);
+}
+
+ndp_status ndp_plan_engine_in(const ndp_dry_run *d, const ndp_model *m, int rank, size_t enough, ndp_engine **out) {
     int stage = d->job->world / d->job->layout.size[NDP_PP];
     ndp_engine **kept = d->kept && d->of == m && rank % stage == 0 ? &d->kept[rank / stage] : NULL;
     if (!kept)
-        return build_engine(d, m, rank, out);
+        return build_engine(d, m, rank, enough, out);
     if (!*kept)
-        NDP_TRY(build_engine(d, m, rank, kept));
+        NDP_TRY(build_engine(d, m, rank, enough, kept));
     *out = ndp_engine_share(*kept);
     return NDP_OK;
 }

@@ -135,9 +135,9 @@ static ndp_status take_slices(ndp_stand_ins *w, int i, const ndp_program *p) {
     return NDP_OK;
 }
 
-ndp_status ndp_stand_ins_build(const ndp_dry_run *d, const ndp_model *m, ndp_stand_ins *w, int i) {
+ndp_status ndp_stand_ins_build(const ndp_dry_run *d, const ndp_model *m, size_t enough, ndp_stand_ins *w, int i) {
     ndp_engine *e;
-    NDP_TRY(ndp_plan_engine(d, m, w->ranks[i], &e));
+    NDP_TRY(ndp_plan_engine_in(d, m, w->ranks[i], enough, &e));
     const ndp_program *p = ndp_engine_program(e);
     int same = find_same(w, i, p);
     if (same < i) {
@@ -194,7 +194,7 @@ ndp_status ndp_plan_try(const ndp_dry_run *d, const ndp_model *m, const ndp_pric
     ndp_simulation s = {0};
     ndp_status st = ndp_stand_ins_first(d, m, &w);
     for (int i = 0; i < w.n && st == NDP_OK; i++)
-        st = ndp_stand_ins_build(d, m, &w, i);
+        st = ndp_stand_ins_build(d, m, 0, &w, i);
     if (st == NDP_OK) {
         st = ndp_simulate(w.programs, w.n,
                           &(ndp_step_costs){.seconds = ndp_price_seconds, .user = price, .background = true}, &s);
@@ -208,7 +208,6 @@ ndp_status ndp_plan_try(const ndp_dry_run *d, const ndp_model *m, const ndp_pric
 
 ndp_status ndp_plan_fullest(const ndp_dry_run *d, const ndp_model *m, ndp_plan_need *out) {
     ndp_stand_ins w = {0};
-    ndp_dry_run of = *d; /* whose device stays that of `d` */
     ndp_engine_memory texts;
     bool alone = ndp_plan_trains_alone(d);
     *out = (ndp_plan_need){.peak = -1};
@@ -216,8 +215,7 @@ ndp_status ndp_plan_fullest(const ndp_dry_run *d, const ndp_model *m, ndp_plan_n
     ndp_status st = ndp_stand_ins_first(d, m, &w);
     for (int i = 0; i < w.n && st == NDP_OK; i++) {
         size_t most = d->only_fullest && out->peak > 0 ? (size_t)out->peak : 0;
-        of.enough = !alone ? 0 : most > d->enough ? most : d->enough;
-        st = ndp_stand_ins_build(&of, m, &w, i);
+        st = ndp_stand_ins_build(d, m, !alone ? 0 : most > d->enough ? most : d->enough, &w, i);
         if (st == NDP_OK && w.engines[i])
             st = ndp_plan_score(d, w.ranks[i], w.engines[i], &w.scores[i]);
         if (st == NDP_OK && w.engines[i])
