@@ -23,6 +23,7 @@ typedef struct ndp_priced_way {
     ndp_step_time time;
     ndp_plan_need need;
     double save; /* seconds of one */
+    int likely;  /* the rank that needs the most, as far as is known before memory is planned */
 } ndp_priced_way;
 
 typedef struct ndp_found {

@@ -51,27 +51,29 @@ static void close_pricing(pricing *p) {
     ndp_model_release(&p->m);
 }
 
-/* From here on programs are alone for times, or have planned memory, where no more than `enough` is as good as less. */
-static ndp_status build_anew(pricing *p, bool unplaced, double enough) {
+/* From here on programs are alone for times, or have planned memory, where no more than `enough` is as good as less,
+ * and rank `likely` may need the most. */
+static ndp_status build_anew(pricing *p, bool unplaced, double enough, int likely) {
     ndp_dry_run_release(&p->d);
     ndp_device_price_forget(&p->price);
     p->d.fold = unplaced ? NDP_FOLD_ALWAYS : NDP_FOLD_IF_NO_LARGER, p->d.unplaced = unplaced;
     p->d.enough = enough < (double)INT64_MAX ? (size_t)enough : INT64_MAX;
-    p->d.only_fullest = !unplaced;
+    p->d.only_fullest = !unplaced, p->d.likely = likely;
     return ndp_dry_run_keep(&p->d, &p->m);
 }
 
 /* Folded programs take the time of others, and no less memory than theirs in the end. */
 static ndp_status price_job(pricing *p, double room, double most, ndp_priced_way *r) {
     ndp_plan_need unused;
-    NDP_TRY(build_anew(p, true, 0));
+    NDP_TRY(build_anew(p, true, 0, NDP_NONE));
     NDP_TRY(ndp_plan_fullest(&p->d, &p->m, &r->need));
+    r->likely = r->need.rank;
     if ((double)r->need.peak > room)
         return NDP_OK;
     NDP_TRY(ndp_step_time_of(&p->d, &p->m, &p->price, INFINITY, &r->time, &unused));
     if (r->time.seconds >= most)
         return NDP_OK;
-    NDP_TRY(build_anew(p, false, room));
+    NDP_TRY(build_anew(p, false, room, r->likely));
     return ndp_plan_fullest(&p->d, &p->m, &r->need);
 }
 
@@ -107,7 +109,7 @@ static ndp_status with_pricing(const ndp_plan_seek *of, const ndp_plan_way *c, n
 
 static ndp_status time_again(pricing *p, void *out) {
     ndp_plan_need unused;
-    NDP_TRY(build_anew(p, true, 0));
+    NDP_TRY(build_anew(p, true, 0, NDP_NONE));
     return ndp_step_time_of(&p->d, &p->m, &p->price, INFINITY, out, &unused);
 }
 
@@ -117,7 +119,7 @@ ndp_status ndp_plan_price_again(const ndp_plan_seek *of, const ndp_plan_way *c, 
 
 static ndp_status find_need(pricing *p, void *user) {
     ndp_priced_way *r = user;
-    NDP_TRY(build_anew(p, false, 0));
+    NDP_TRY(build_anew(p, false, 0, r->likely));
     NDP_TRY(ndp_plan_fullest(&p->d, &p->m, &r->need));
     return save_of(&p->d, &p->m, &r->save);
 }

@@ -154,7 +154,7 @@ ndp_status ndp_stand_ins_build(const ndp_dry_run *d, const ndp_model *m, size_t 
     return NDP_OK;
 }
 
-/* Takes rank i of the list if it needs more than those before it. */
+/* Takes rank i of the list if it needs more than those that were taken, of equal ones the first rank. */
 static void take_fuller(const ndp_dry_run *d, const ndp_stand_ins *w, const ndp_engine_memory *texts, int i,
                         ndp_plan_need *out) {
     const ndp_job *j = d->job;
@@ -162,7 +162,7 @@ static void take_fuller(const ndp_dry_run *d, const ndp_stand_ins *w, const ndp_
     const ndp_engine_memory own = ndp_engine_memory_of(w->engines[i]), *score = &w->scores[i];
     int64_t device = own.device + score->device + (leads ? texts->device : 0);
     int64_t bytes = device + (host ? own.pinned + score->pinned : 0);
-    if (bytes <= out->peak)
+    if (bytes < out->peak || (bytes == out->peak && w->ranks[i] > out->rank))
         return;
     *out = (ndp_plan_need){.rank = w->ranks[i], .peak = bytes};
     ndp_program_budget(w->programs[i], &out->budget);
@@ -206,6 +206,15 @@ ndp_status ndp_plan_try(const ndp_dry_run *d, const ndp_model *m, const ndp_pric
     return st;
 }
 
+static void likely_first(const ndp_dry_run *d, const ndp_stand_ins *w) {
+    for (int i = 1; i < w->n; i++)
+        if (w->ranks[i] == d->likely) {
+            w->ranks[i] = w->ranks[0];
+            w->ranks[0] = d->likely;
+            return;
+        }
+}
+
 ndp_status ndp_plan_fullest(const ndp_dry_run *d, const ndp_model *m, ndp_plan_need *out) {
     ndp_stand_ins w = {0};
     ndp_engine_memory texts;
@@ -213,8 +222,10 @@ ndp_status ndp_plan_fullest(const ndp_dry_run *d, const ndp_model *m, ndp_plan_n
     *out = (ndp_plan_need){.peak = -1};
     NDP_TRY(ndp_plan_texts(d, &texts));
     ndp_status st = ndp_stand_ins_first(d, m, &w);
+    if (st == NDP_OK)
+        likely_first(d, &w);
     for (int i = 0; i < w.n && st == NDP_OK; i++) {
-        size_t most = d->only_fullest && out->peak > 0 ? (size_t)out->peak : 0;
+        size_t most = d->only_fullest && out->peak > 0 ? (size_t)out->peak - (w.ranks[i] < out->rank) : 0;
         st = ndp_stand_ins_build(d, m, !alone ? 0 : most > d->enough ? most : d->enough, &w, i);
         if (st == NDP_OK && w.engines[i])
             st = ndp_plan_score(d, w.ranks[i], w.engines[i], &w.scores[i]);
