@@ -9,7 +9,8 @@
 ndp_status ndp_dry_run_init(ndp_dry_run *d, const ndp_job *j, int per_node, int split_place) {
     NDP_TRY(ndp_device_find_plan(ndp_device_names[j->config->train.device], &d->device));
     d->job = j;
-    d->fold = NDP_FOLD_IF_NO_LARGER, d->unplaced = d->only_fullest = false, d->enough = 0, d->likely = NDP_NONE;
+    d->fold = NDP_FOLD_IF_NO_LARGER, d->unplaced = d->only_fullest = false, d->enough = 0, d->likely = NDP_NONE,
+    d->most = 0;
     d->kept = NULL;
     d->per_node = per_node;
     d->exec = ndp_exec_of(&d->device, ndp_job_threads(j, per_node), split_place);

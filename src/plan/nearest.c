@@ -36,9 +36,10 @@ static ndp_status fit(const nearest *n, const ndp_job *j, ndp_plan_need *need, b
     ndp_model m;
     NDP_TRY(ndp_dry_run_init(&d, j, n->d->per_node, 0));
     NDP_TRY(ndp_model_build(&j->spec, &j->model, &m));
+    const ndp_plan_capacity c = ndp_plan_capacity_of(&d, &n->links->cluster);
+    d.only_fullest = true, d.most = c.bytes - c.runtime;
     ndp_status st = ndp_plan_fullest(&d, &m, need);
     ndp_model_release(&m);
-    const ndp_plan_capacity c = ndp_plan_capacity_of(&d, &n->links->cluster);
     *fits = st == NDP_OK && ndp_plan_fits(&c, need);
     return st;
 }

@@ -18,6 +18,7 @@ typedef struct ndp_dry_run {
     size_t enough;     /* of ndp_plan_fullest: bytes of a rank that needs no more are not planned any better */
     bool only_fullest; /* nor those of a rank that is not the fullest, which rank `likely` may be */
     int likely;
+    int64_t most;      /* bytes of a rank that needs more end the search for the fullest; at most 0: none do */
     bool unplaced;     /* of trials of time alone: memory is the least that a plan needs (ndp_step_opts) */
     ndp_engine **kept; /* by place on pp, of its first rank, for the model `of`; NULL: none are kept */
     const ndp_model *of;

@@ -224,7 +224,7 @@ ndp_status ndp_plan_fullest(const ndp_dry_run *d, const ndp_model *m, ndp_plan_n
     ndp_status st = ndp_stand_ins_first(d, m, &w);
     if (st == NDP_OK)
         likely_first(d, &w);
-    for (int i = 0; i < w.n && st == NDP_OK; i++) {
+    for (int i = 0; i < w.n && st == NDP_OK && (d->most <= 0 || out->peak <= d->most); i++) {
         size_t most = d->only_fullest && out->peak > 0 ? (size_t)out->peak - (w.ranks[i] < out->rank) : 0;
         st = ndp_stand_ins_build(d, m, !alone ? 0 : most > d->enough ? most : d->enough, &w, i);
         if (st == NDP_OK && w.engines[i])
