@@ -56,14 +56,14 @@ void ndp_lone_list_release(ndp_lone_list *l) {
 }
 
 /* A begin: the operation starts when those before it on its channel are over, and its links have passed what was begun
- * before it. */
+ * before it, each of which it keeps busy from its turn there (simulate.c). */
 static double operation_end(const ndp_lone_call *c, const double busy[NDP_BUSY_LINKS], ndp_streams *t) {
-    double start = fmax(t->now, t->over[c->call->channel]);
+    double begun = fmax(t->now, t->over[c->call->channel]), start = begun;
     for (int k = 0; k < NDP_BUSY_LINKS; k++)
         start = busy[k] > 0 && t->free[k] > start ? t->free[k] : start;
     for (int k = 0; k < NDP_BUSY_LINKS; k++)
         if (busy[k] > 0)
-            t->free[k] = start + busy[k];
+            t->free[k] = fmax(t->free[k], begun) + busy[k];
     double end = t->over[c->call->channel] = start + c->seconds;
     t->moves = fmax(t->moves, end);
     return end;

@@ -176,13 +176,14 @@ static void take_up(simulation *s, int k, int i) {
     rise(s, k, at);
 }
 
-/* An operation that all have begun waits for its links, and keeps them busy. A message does not wait behind a
+/* An operation that all have begun waits for its links, and keeps them busy, each from when it is its turn there: what
+ * waits for a NIC does not keep the links of the node from what is begun after it. A message does not wait behind a
  * collective, which would stop a pipeline for each buffer that is reduced: it moves at half the rate until the link is
  * free, and what comes after the collective waits for both. */
 static void use_links(simulation *s, int i, int begin, const ndp_call *call, operation *op) {
     if (!s->costs->links && s->costs->beside == 0)
         return;
-    double busy[NDP_BUSY_LINKS] = {0}, shared = 0;
+    double busy[NDP_BUSY_LINKS] = {0}, turn[NDP_BUSY_LINKS], shared = 0;
     bool message = ndp_comm_event_is_message(&track(s, i)->events[begin]);
     int first, end;
     parties(s, i, begin, &first, &end);
@@ -191,12 +192,14 @@ static void use_links(simulation *s, int i, int begin, const ndp_call *call, ope
             take_up(s, k, i);
     if (s->costs->links)
         s->costs->links(s->costs->user, track(s, i)->program, call, busy);
-    for (int k = first; k < end; k++)
-        for (int l = 0; l < NDP_BUSY_LINKS && takes_part(s, k, i, begin); l++) {
-            double until = busy[l] > 0 ? s->ranks[k].t.free[l] : 0;
-            shared = message ? fmax(shared, fmin(busy[l], until - op->start)) : 0;
-            op->start = message ? op->start : fmax(op->start, until);
-        }
+    for (int l = 0; l < NDP_BUSY_LINKS; l++) {
+        turn[l] = op->start;
+        for (int k = first; k < end && busy[l] > 0; k++)
+            turn[l] = takes_part(s, k, i, begin) ? fmax(turn[l], s->ranks[k].t.free[l]) : turn[l];
+        shared = message ? fmax(shared, fmin(busy[l], turn[l] - op->start)) : 0;
+    }
+    for (int l = 0; l < NDP_BUSY_LINKS && !message; l++)
+        op->start = fmax(op->start, turn[l]);
     op->seconds += shared;
     for (int k = first; k < end; k++) {
         rank *r = &s->ranks[k];
@@ -205,7 +208,7 @@ static void use_links(simulation *s, int i, int begin, const ndp_call *call, ope
         r->t.moves = fmax(r->t.moves, op->start + op->seconds);
         for (int l = 0; l < NDP_BUSY_LINKS; l++)
             if (busy[l] > 0)
-                r->t.free[l] = fmax(r->t.free[l], op->start) + busy[l];
+                r->t.free[l] = turn[l] + busy[l];
     }
 }
 

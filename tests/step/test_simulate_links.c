@@ -136,6 +136,45 @@ static void two_groups_take_turns(void **state) {
     ndp_simulation_release(&s);
 }
 
+enum { NIC = 2 };
+/* Sums over the world use NICs, over tp the links of a node, over shards both. */
+static void two_links(const void *user, const ndp_program *p, const ndp_call *c, double busy[NDP_BUSY_LINKS]) {
+    (void)user, (void)p;
+    busy[NIC] = c->channel == NDP_GROUP_TP ? 0 : c->bytes;
+    busy[LINK] = c->channel == NDP_GROUP_TP ? c->bytes : c->channel == NDP_GROUP_SHARD ? c->bytes / 2 : 0;
+}
+
+/* A sum that waits 2 s for a NIC has its turn on the links of the node for 0.5 s at once: a sum over tp waits for
+ * these, and no longer. */
+static void each_link_has_its_own_queue(void **state) {
+    (void)state;
+    static written w[MOST_WRITTEN];
+    const ndp_program *programs[4];
+    ndp_step_costs costs = {.seconds = cost_of, .background = true, .links = two_links};
+    ndp_simulation s;
+    for (int early = 0; early < 2; early++) {
+        for (int r = 0; r < 4; r++) {
+            start(&w[r], two_by_two(), r);
+            begin(&w[r], NDP_GROUP_WORLD, 2);
+            kernel(&w[r], 0.05);
+            begin(&w[r], NDP_GROUP_SHARD, 1);
+            kernel(&w[r], early ? 0.25 : 0.6);
+            begin(&w[r], NDP_GROUP_TP, 0.25);
+            wait(&w[r], NDP_GROUP_TP);
+            wait(&w[r], NDP_GROUP_WORLD);
+            wait(&w[r], NDP_GROUP_SHARD);
+            programs[r] = &w[r].p;
+        }
+        for (int n = 1; n <= 4; n += 3) { /* the others are not given, or are */
+            CHECK_OK(ndp_simulate(programs, n, &costs, &s));
+            is(s.times[0][5].end, early ? 0.8 : 0.9);
+            is(s.times[0][6].end, 2);
+            is(s.times[0][7].end, 3);
+            ndp_simulation_release(&s);
+        }
+    }
+}
+
 /* Rank 2's link is free, but that of the rank with which it sums is not. */
 static void a_group_waits_for_its_busiest_member(void **state) {
     (void)state;
@@ -365,9 +404,12 @@ static void lists_at_once_take_as_long(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(two_groups_take_turns),         cmocka_unit_test(a_group_waits_for_its_busiest_member),
-        cmocka_unit_test(what_is_begun_early_is_hidden), cmocka_unit_test(messages_share_with_collectives),
-        cmocka_unit_test(shared_links_take_longer),      cmocka_unit_test(lists_at_once_take_as_long)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(two_groups_take_turns),
+                                       cmocka_unit_test(each_link_has_its_own_queue),
+                                       cmocka_unit_test(a_group_waits_for_its_busiest_member),
+                                       cmocka_unit_test(what_is_begun_early_is_hidden),
+                                       cmocka_unit_test(messages_share_with_collectives),
+                                       cmocka_unit_test(shared_links_take_longer),
+                                       cmocka_unit_test(lists_at_once_take_as_long)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
