@@ -133,7 +133,8 @@ static double arrival(const unit_replay *t, const ndp_stage_action *a, unit_run 
         return 0;
     size_t at = (size_t)from * (size_t)t->p->micro_batches + (size_t)a->micro_batch;
     double sent = (forward ? t->forward : t->gradient)[at];
-    return sent < 0 || t->p->rank_of[from] == t->p->rank_of[a->stage] ? sent : sent + t->c->message;
+    return sent < 0 || t->p->rank_of[from] == t->p->rank_of[a->stage] ? sent
+                                                                      : sent + t->c->message[forward ? from : a->stage];
 }
 
 static double seconds_of(const ndp_cut_cost *u, unit_run r) {
