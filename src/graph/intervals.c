@@ -260,7 +260,7 @@ static void plan(planning *p, size_t enough) {
                                                                 by_area, by_size_and_end, by_end};
     size_t peak = ndp_intervals_peak(p->items, p->n);
     peak = enough > peak && p->n > SMALL ? enough : peak;
-    for (int k = 0; k < NDP_COUNT(orders) && p->least > peak; k++) {
+    for (int k = 0; k < NDP_COUNT(orders) && (k == 0 || p->least > peak); k++) {
         place_sorted(p, orders[k], p->n <= SMALL ? SIZE_MAX : p->least - 1);
         if (p->n > 1 && p->n <= SMALL)
             lift_the_highest(p, peak);

@@ -85,6 +85,7 @@ static void large_sets(void **state) {
     (void)state;
     enum { LARGE = 1500 };
     static ndp_interval items[LARGE];
+    int looser = 0;
     for (uint64_t set = 0; set < 6; set++) {
         int n = 301 + (int)draw(set, 0, 0, LARGE - 300);
         size_t total;
@@ -93,9 +94,19 @@ static void large_sets(void **state) {
             int last = first + (int)draw(set, i, 3, (uint64_t)most);
             items[i] = (ndp_interval){(size_t)draw(set, i, 4, 5000), {first, last < STEPS ? last : STEPS - 1, 0, 0}, 0};
         }
-        CHECK_OK(ndp_intervals_place(items, n, 0, &total));
-        assert_true(check_set(items, n, total) < 1.06);
+        size_t least, enough;
+        CHECK_OK(ndp_intervals_place(items, n, 0, &least));
+        assert_true(check_set(items, n, least) < 1.06);
+        CHECK_OK(ndp_intervals_place(items, n, SIZE_MAX, &total)); /* the first plan is good enough */
+        check_set(items, n, total);
+        assert_true(total >= least);
+        looser += total > least;
+        enough = (least + total) / 2;
+        CHECK_OK(ndp_intervals_place(items, n, enough, &total));
+        check_set(items, n, total);
+        assert_true(total >= least && total <= enough);
     }
+    assert_true(looser > 0);
 }
 
 /* A set that differs from a known one in one number has a plan of its own. */
