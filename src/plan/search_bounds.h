@@ -93,7 +93,7 @@ ndp_status ndp_least_step(ndp_search_bounds *b, const ndp_cut_cost *u, const ndp
  * and a sum of its gradient, and how long that sum holds up the next scatter. NULL: none. */
 typedef struct ndp_replay_costs {
     const double *message; /* by stage: to or from the next one */
-    bool reshard; /* weights are gathered again where no run that follows soon reads them */
+    bool reshard;          /* weights are gathered again where no run that follows soon reads them */
     const double *gather, *scatter, *sum, *queue;
 } ndp_replay_costs;
 /* The seconds of a table whose stages begin with the units `first` (search_replay.c). NDP_ENOMEM. */
