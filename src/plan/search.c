@@ -295,11 +295,10 @@ static void keep(search *s, const ndp_priced_way *r) {
     s->worst = f->n == s->shown ? f->results[s->shown - 1].time.seconds : INFINITY;
 }
 
-/* A step is mostly within a fiftieth of its bound. */
 static ndp_status price(search *s, const entry *e, const ndp_job *j) {
     ndp_priced_way r = {.c = e->c};
     s->out->priced++;
-    ndp_status st = ndp_plan_price_way(s->of, &s->links, j, s->room, s->worst, e->bound * 1.02 < s->worst, &r);
+    ndp_status st = ndp_plan_price_way(s->of, &s->links, j, s->room, s->worst, &r);
     if (breaks_a_rule(s, st)) /* such as more messages under way than a channel takes */
         return NDP_OK;
     NDP_TRY(st);
@@ -374,6 +373,8 @@ static ndp_status find_both(search *s) {
     NDP_TRY(list_layouts(s, (ndp_layout)NDP_LAYOUT_ONE, 0, s->of->d->job->world));
     NDP_TRY(examine_all(s, &s->out->stopped));
     s->out->by_bound = s->n;
+    for (int i = 0; i < s->out->n; i++)
+        NDP_TRY(ndp_plan_need_again(s->of, &s->out->results[i]));
     return s->out->n && !s->out->stopped ? find_doubled(s) : NDP_OK;
 }
 
