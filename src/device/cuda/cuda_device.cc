@@ -297,5 +297,3 @@ ndp_status ndp_gpu_memory(ndp_device_context *c, size_t *free, size_t *total) {
     CUDA_TRY(c, "asking for free memory", cudaMemGetInfo(free, total));
     return NDP_OK;
 }
-
-void ndp_gpu_full_name(ndp_device_context *c, char text[NDP_DEVICE_NAME]) { ndp_cuda_full_name(c->gpu, text); }
