@@ -114,17 +114,6 @@ static ndp_status each_form(search *s, entry *e, visitor *visit) {
     return NDP_OK;
 }
 
-/* Cuts of samples over cp and sp are there for samples that are too long: where a micro-batch has several, half of them
- * and half the cut is the same work for twice the data ranks, and sends less. */
-bool ndp_plan_way_dominated(const ndp_layout *l, int micro_batch) {
-    int a = micro_batch, b = l->size[NDP_CP] * l->size[NDP_SP];
-    while (b) {
-        int rest = a % b;
-        a = b, b = rest;
-    }
-    return a > 1;
-}
-
 static int64_t rows_of(const search *s, const ndp_layout *l, int micro_batch) {
     return s->of->d->job->config->data.sequence_length * micro_batch / (l->size[NDP_CP] * l->size[NDP_SP]);
 }

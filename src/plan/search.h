@@ -70,8 +70,6 @@ double ndp_searched_run(const ndp_searched *s, const ndp_priced_way *r);
 ndp_status ndp_plan_report_found(ndp_searched *const *of, int n, const ndp_plan_opts *o, const char *notes,
                                  ndp_plan_output *out);
 
-/* True where another layout does the same work and sends less: such are not tried. */
-bool ndp_plan_way_dominated(const ndp_layout *l, int micro_batch);
 /* Sets what is chosen in a configuration. */
 void ndp_plan_way_apply(const ndp_plan_way *c, ndp_config *to);
 

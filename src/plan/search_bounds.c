@@ -28,11 +28,24 @@ void ndp_search_bounds_release(ndp_search_bounds *b) {
     *b = (ndp_search_bounds){0};
 }
 
-/* ---- bounds ---- */
+/* ---- ways ---- */
 
 bool ndp_plan_way_reduces_once(const ndp_plan_way *c, const ndp_config *job) {
     return ndp_config_reduce_every(job, c->layout.size[NDP_PP]) == NDP_REDUCE_EVERY_UPDATE;
 }
+
+/* Cuts of samples over cp and sp are there for samples that are too long: where a micro-batch has several, half of them
+ * and half the cut is the same work for twice the data ranks, and sends less. */
+bool ndp_plan_way_dominated(const ndp_layout *l, int micro_batch) {
+    int a = micro_batch, b = l->size[NDP_CP] * l->size[NDP_SP];
+    while (b) {
+        int rest = a % b;
+        a = b, b = rest;
+    }
+    return a > 1;
+}
+
+/* ---- bounds ---- */
 
 ndp_rank_held ndp_mean_held(const ndp_cut_cost *u, const ndp_plan_way *c) {
     double pp = c->layout.size[NDP_PP], micro_batches = (fmin(pp, c->accumulation) + 1) / 2; /* the last rank has one */

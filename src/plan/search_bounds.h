@@ -16,6 +16,8 @@ typedef struct ndp_plan_way {
 } ndp_plan_way;
 /* Whether gradients are reduced once an update, not for each micro-batch: as the job says, or the default of its pp. */
 bool ndp_plan_way_reduces_once(const ndp_plan_way *c, const ndp_config *job);
+/* True where another layout does the same work and sends less: such are not tried. */
+bool ndp_plan_way_dominated(const ndp_layout *l, int micro_batch);
 
 /* Costs of the units of a job on one rank of cp, sp and tp, which has `rows` of a micro-batch; cp and sp 1: without
  * what they add, of as many rows. Bytes are of all units together. */
