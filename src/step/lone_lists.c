@@ -56,7 +56,7 @@ void ndp_lone_list_release(ndp_lone_list *l) {
 }
 
 /* A begin: the operation starts when those before it on its channel are over, and its links have passed what was begun
- * before it, each of which it keeps busy from its turn there (simulate.c). */
+ * before it, each of which it keeps busy from its turn there (simulate_operations.c). */
 static double operation_end(const ndp_lone_call *c, const double busy[NDP_BUSY_LINKS], ndp_streams *t) {
     double begun = fmax(t->now, t->over[c->call->channel]), start = begun;
     for (int k = 0; k < NDP_BUSY_LINKS; k++)
