@@ -237,7 +237,7 @@ static void describe(const void *facts, ndp_model_spec *out) {
     memcpy(out->type, f->family, sizeof out->type);
     out->vocab = f->vocab;
     out->hidden = f->hidden;
-    out->layout = (ndp_layout_facts){f->heads, f->kv_heads, f->layers};
+    out->layout = (ndp_layout_facts){f->heads, f->kv_heads, f->layers, f->experts};
     out->positions = f->max_positions;
     out->learned_positions = f->n_ropes == 0;
     out->bos = f->bos, out->eos = f->eos;

@@ -166,11 +166,11 @@ static int64_t length_of(const ndp_facts *f, length l, ndp_dim *dim) {
     return n[l];
 }
 
-/* Members of a stack of all experts: gate and up of one expert follow each other, so that they are one matrix, which in
- * some files is one tensor for all experts. */
-static int64_t stack_of(const ndp_facts *f, const rule *r) {
+/* Members of a stack for each expert: gate and up of one follow each other, so that they are one matrix, which in some
+ * files is one tensor for all experts. 0: no stack. */
+static int64_t members_of(const rule *r) {
     bool apart = r->place == NDP_P_EXPERT_GATE_UP && r->rows == EXPERT_FFN;
-    return r->slot != STACKS ? 0 : apart ? 2 * (int64_t)f->experts : f->experts;
+    return r->slot != STACKS ? 0 : apart ? 2 : 1;
 }
 
 /* A name that nothing follows. */
@@ -195,7 +195,7 @@ static ndp_segment segment_of(const ndp_facts *f, const rule *r, const char *nam
     s.projection = !vector && of_layer;
     s.coded = r->place != NDP_P_TOKENS && r->place != NDP_P_POSITIONS;
     s.transposed = (f->transposed && !vector && of_layer) || (r->slot == STACKS && !vector && is_whole_name(f, r));
-    s.stack = stack_of(f, r);
+    ndp_segment_pile(&s, members_of(r) * f->experts, members_of(r));
     s.no_grad = r->slot == ROUTER;
     return s;
 }
@@ -416,7 +416,7 @@ static int64_t elements_of(const ndp_facts *f, int kind) {
     for (int i = 0; i < NDP_COUNT(rules); i++)
         if ((rules[i].parts & parts_of(f, kind)) && is_there(f, &rules[i]))
             n += length_of(f, rules[i].rows, &dim) * length_of(f, rules[i].cols, &dim) *
-                 (rules[i].slot == STACKS ? stack_of(f, &rules[i]) : 1);
+                 (rules[i].slot == STACKS ? members_of(&rules[i]) * f->experts : 1);
     return n;
 }
 

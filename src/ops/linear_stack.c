@@ -52,7 +52,7 @@ const ndp_op ndp_op_linear_stack = {
     .backward = backward,
     .cost = product_cost,
     .reads = NDP_READS_wide_grad,
-    NDP_FLOWS({.in = {NDP_IS(PART, 0, "rk"), NDP_IS(OPERAND, 1, "nk"), NDP_IS(OPERAND, 2, "..")},
+    NDP_FLOWS({.in = {NDP_IS(PART, 0, "rk"), NDP_IS(OPERAND, 1, "nk"), NDP_IS(PART, 2, "..")},
                .out = {NDP_IS(RESULT, 0, "rn")}}),
 };
 
@@ -78,7 +78,7 @@ const ndp_op ndp_op_linear_stack_dx = {
     .cost = product_cost,
     .reads = NDP_READS_wide_grad,
     NDP_FLOWS({.node = &ndp_op_linear_stack,
-               .in = {NDP_IS(D_RESULT, 0, "rn"), NDP_IS(OPERAND, 1, "nk"), NDP_IS(OPERAND, 2, ".."),
+               .in = {NDP_IS(D_RESULT, 0, "rn"), NDP_IS(OPERAND, 1, "nk"), NDP_IS(PART, 2, ".."),
                       NDP_IS(EARLIER, 0, "..")},
                .out = {NDP_IS(D_OPERAND, 0, "rk")}}),
 };
@@ -101,7 +101,7 @@ const ndp_op ndp_op_linear_stack_dw = {
     .shape = dw_shape,
     .cost = product_cost,
     NDP_FLOWS({.node = &ndp_op_linear_stack,
-               .in = {NDP_IS(D_RESULT, 0, "rn"), NDP_IS(OPERAND, 0, "rk"), NDP_IS(OPERAND, 2, "..")},
+               .in = {NDP_IS(D_RESULT, 0, "rn"), NDP_IS(OPERAND, 0, "rk"), NDP_IS(PART, 2, "..")},
                .out = {NDP_IS(D_OPERAND, 1, "nk")}}),
 };
 
@@ -137,7 +137,7 @@ const ndp_op ndp_op_stack_bias = {
     .flops = 1,
     .reads = NDP_READS_parts,
     NDP_FLOWS({.own = NDP_READS_parts,
-               .in = {NDP_IS(PART, 0, "rn"), NDP_IS(OPERAND, 1, "En"), NDP_IS(OPERAND, 2, "..")},
+               .in = {NDP_IS(PART, 0, "rn"), NDP_IS(OPERAND, 1, ".n"), NDP_IS(PART, 2, "..")},
                .out = {NDP_IS(RESULT, 0, "rn")}}),
 };
 
@@ -159,6 +159,6 @@ const ndp_op ndp_op_stack_bias_db = {
     .reads = NDP_READS_parts,
     NDP_FLOWS({.node = &ndp_op_stack_bias,
                .own = NDP_READS_parts,
-               .in = {NDP_IS(D_RESULT, 0, "rn"), NDP_IS(OPERAND, 2, "..")},
+               .in = {NDP_IS(D_RESULT, 0, "rn"), NDP_IS(PART, 2, "..")},
                .out = {NDP_IS(D_OPERAND, 1, "en", .times = NDP_TIMES_PARTS)}}),
 };

@@ -72,7 +72,8 @@ typedef enum ndp_collective {
     X(int64_t, first)      /* embedding*, xent*: the id that row 0 of the table stands for; heads_*: the first part; \
                               add_columns, dora*: the first column; attention: the sink of the first head; \
                               dropout: the model's column that column 0 is; \
-                              unpack: the number of the first block in the whole tensor */ \
+                              unpack: the number of the first block in the whole tensor; \
+                              route_order: the first expert */ \
     X(int64_t, row_blocks) /* unpack: from the first block of a row to that of the next one; 0: rows are whole, and \
                               blocks continue from one to the next */ \
     X(bool, wide_grad)     /* linear, linear_stack, take_rows: dx, attention: dk and dv, xent_grad: dx, give_rows: x are \
@@ -91,7 +92,7 @@ typedef enum ndp_collective {
     X(double, desirable_weight) \
     X(double, undesirable_weight) \
     X(int, choices)        /* route: experts of a row */ \
-    X(int, experts)        /* route_order: of the layer */ \
+    X(int, experts)        /* route_order: of this rank, from attr.first on */ \
     X(bool, renormalise)   /* route: a row's weights are divided by their sum */ \
     X(bool, sigmoid)       /* route: experts count by the sigmoids of their logits, not by the softmax */ \
     X(int, groups)         /* route, with sigmoid: of experts, equal ones; 0: one */ \

@@ -110,10 +110,14 @@ ndp_status ndp_tensor_check_mesh(const ndp_model *whole, const ndp_mesh *mesh) {
 }
 
 void ndp_tensor_cut(const ndp_mesh *mesh, const ndp_parallel *how, ndp_segments *s) {
-    int tp = mesh->layout.size[NDP_TP];
-    for (int i = 0; i < s->n && tp > 1; i++) {
+    int tp = mesh->layout.size[NDP_TP], ep = mesh->layout.size[NDP_EP];
+    for (int i = 0; i < s->n; i++) {
         ndp_segment *seg = &s->items[i];
         bool cut = false;
+        if (ep > 1 && ndp_segment_is_stack(seg)) /* its experts are whole on their owner */
+            ndp_segment_cut_stack(seg, ep, ndp_mesh_group(mesh, NDP_GROUP_EP).rank);
+        if (tp == 1 || (ep > 1 && ndp_segment_is_stack(seg)))
+            continue;
         for (int axis = 0; axis < 2; axis++)
             if (is_cut(seg->dim[axis])) {
                 cut_axis(seg, axis, mesh);
@@ -241,7 +245,7 @@ ndp_status ndp_tensor_unpack(ndp_pass *p) {
     ndp_image *image = &p->images[whole];
     if (image->spread == NDP_SPREAD_NONE)
         *image = (ndp_image){
-            ndp_graph_unpacked(p->to, w->slot, w->segment, w->segments), NDP_SPREAD_SAME, NDP_NONE, 0, 0, 0};
+            ndp_graph_unpacked(p->to, w->slot, w->segment, w->segments), NDP_SPREAD_SAME, NDP_NONE, 0, 0, 0, 0};
     ndp_graph_unpack(p->to, NDP_NODES_FORWARD, image->value, p->from->values[p->node->in[0]].segment - w->segment);
     return p->to->status;
 }

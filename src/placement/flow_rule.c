@@ -114,13 +114,14 @@ static ndp_status expect_whole(const ndp_rule *r, int k, int axis) {
     const ndp_flow_matrix *m = &r->flow->in[k];
     const ndp_content *c = &r->in[k];
     bool batch = m->axes[axis] == 'T';
-    int64_t whole = batch ? r->real : ndp_flow_whole(r, m, axis), here = axis ? c->cols : c->rows;
+    int64_t whole = batch ? r->lane->batch.real : ndp_flow_whole(r, m, axis), here = axis ? c->cols : c->rows;
     for (int i = 0; i < c->n; i++) {
         const ndp_tile *t = &c->tiles[i];
         if (axis == 1 && (t->col != 0 || t->at_col != 0 || t->cols != whole || here != whole))
             return ndp_refuse(r, "operand %d has columns %lld to %lld of %lld; it must have all, of one sum", k,
                               (long long)t->at_col, (long long)(t->at_col + t->cols), (long long)whole);
-        if (axis == 0 && (t->at_row != t->row || (batch ? here < whole : here != whole)))
+        if (axis == 0 &&
+            (t->at_row != t->row + (batch ? r->lane->first_row : 0) || (batch ? here < whole : here != whole)))
             return batch ? ndp_refuse(r, "it mixes rows, and operand %d has some of them only", k)
                          : ndp_refuse(r, "operand %d has %lld of %lld rows", k, (long long)here, (long long)whole);
     }

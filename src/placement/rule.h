@@ -21,10 +21,10 @@
 /* What sums over rows, keys, columns, ... are measured by. */
 enum { NDP_DIM_ROWS = 0x1000, NDP_DIM_OF_NODE = 0x2000 };
 
-/* The whole stack of a product: its matrices, and the rows of each; which set of sorted rows the offsets are of, 0:
- * rows stand as in the node's operands (rules_experts.c). */
+/* The stack of a product: its matrices here, from number `first` of `whole` on, and the rows of each; which set of
+ * sorted rows the offsets are of, 0: rows stand as in the node's operands (rules_experts.c). */
 typedef struct ndp_stack {
-    int64_t groups, rows;
+    int64_t groups, rows, first, whole;
     uint64_t among;
 } ndp_stack;
 
@@ -36,7 +36,6 @@ typedef struct ndp_rule {
     const ndp_call *c;
     const ndp_lane *lane;
     const int *buffers; /* of the unit, by slot: places in lane->tables */
-    int64_t real;       /* rows of a micro-batch without padding */
     ndp_arena *arena;
     ndp_content in[NDP_OP_MAX_IN], out[NDP_OP_MAX_OUT];
     const ndp_op_flow *flow; /* the op's row for the node */

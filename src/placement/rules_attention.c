@@ -39,7 +39,8 @@ static ndp_share keys_of(const ndp_rule *r, int k, const heads *h, int64_t kv, i
     int64_t rows = r->lane->program->opts.model->inputs->rows[NDP_EXTENT_KEYS] + more;
     for (int j = 0; j < r->in[k].n; j++)
         if (ndp_tile_cut(&r->in[k].tiles[j], 0, r->in[k].rows, kv * h->d, 1, &t))
-            sum = ndp_share_add(sum, ndp_range_share(ndp_node_dim(r, 1), rows, t.at_row, t.at_row + t.rows));
+            t.at_row -= r->lane->first_row,
+                sum = ndp_share_add(sum, ndp_range_share(ndp_node_dim(r, 1), rows, t.at_row, t.at_row + t.rows));
     return sum;
 }
 
@@ -160,11 +161,11 @@ enum { D_O, Q, K, O = 4, LSE };
 /* Head i of rows of do gives those rows of dq, and a summand of dk and dv of its kv head for all keys. */
 static ndp_status attend_bwd(ndp_rule *r, const heads *h, const ndp_tile *d_o, int64_t i) {
     int64_t kv, group = h->whole_q / h->whole_kv, head = d_o->at_col / h->d,
-                rows = r->g->inputs->rows[NDP_EXTENT_QUERIES];
+                rows = r->g->inputs->rows[NDP_EXTENT_QUERIES], first = d_o->at_row - r->lane->first_row;
     NDP_TRY(kv_of(r, K, h, i, head, &kv));
     ndp_share keys = ndp_share_mul(d_o->share, keys_of(r, K, h, kv, 0));
     NDP_TRY(ndp_result(r, 0, ndp_gradient_tile(r, r->n->in[0], *d_o, ndp_share_mul(keys, r->uses->of[r->of][0]))));
-    ndp_share queries = ndp_range_share(ndp_node_dim(r, 2), rows, d_o->at_row, d_o->at_row + d_o->rows);
+    ndp_share queries = ndp_range_share(ndp_node_dim(r, 2), rows, first, first + d_o->rows);
     queries = ndp_share_mul(queries, ndp_range_share(ndp_node_dim(r, 3), group, head % group, head % group + 1));
     queries = ndp_share_mul(queries, d_o->share);
     for (int j = 0; j < r->in[K].n; j++)
@@ -189,7 +190,7 @@ ndp_status ndp_after_attention_bwd(ndp_rule *r) {
 static ndp_status sink_bwd(ndp_rule *r, const heads *h, const ndp_tile *d_o, int64_t i) {
     int64_t head = d_o->at_col / h->d, col = 0;
     NDP_TRY(sink_of(r, 3, i, head, &col));
-    ndp_share queries = ndp_range_share(NDP_DIM_ROWS, r->real, d_o->at_row, d_o->at_row + d_o->rows);
+    ndp_share queries = ndp_rows_share(&r->lane->batch, d_o->at_row, d_o->rows);
     ndp_tile t = {.rows = 1, .col = col, .cols = 1, .at_col = head};
     t.share = ndp_share_mul(ndp_share_mul(queries, d_o->share), r->uses->of[r->of][SINK]);
     return ndp_param_gradient(r, 0, r->n->in[SINK], t);

@@ -89,11 +89,11 @@ ndp_status ndp_least_pipeline(ndp_search_bounds *b, const ndp_cut_cost *u, const
 /* The same with gathers of weights and sums of gradients, of a pipeline that there is. NDP_ENOMEM. */
 ndp_status ndp_least_step(ndp_search_bounds *b, const ndp_cut_cost *u, const ndp_plan_way *c, double *seconds);
 
-/* What a replay of a table has besides kernels: seconds of a message, and of each unit those of a gather, of a scatter
+/* What a replay of a table has besides kernels: seconds of messages, and of each unit those of a gather, of a scatter
  * and a sum of its gradient, and how long that sum holds up the next scatter. NULL: none. */
 typedef struct ndp_replay_costs {
-    double message;
-    bool reshard; /* weights are gathered again where no run that follows soon reads them */
+    const double *message; /* by stage: to or from the next one */
+    bool reshard;          /* weights are gathered again where no run that follows soon reads them */
     const double *gather, *scatter, *sum, *queue;
 } ndp_replay_costs;
 /* The seconds of a table whose stages begin with the units `first` (search_replay.c). NDP_ENOMEM. */

@@ -1,7 +1,8 @@
 /* The simulation. The rank whose time is the earliest walks its calls until another is earlier, or it blocks in a wait
  * whose end is not known yet. So operations begin in the order of time, which is the order in which links take them;
  * but for links, what has happened on a rank stays as it is, whatever others do. A blocked rank is in the list of what
- * it is blocked on, and advances again when that has happened, so the work is linear in the number of calls.
+ * it is blocked on, and advances again when that has happened, so the work is linear in the number of calls. Lists that
+ * are one rank's own matter (lone_lists.h) are run at once.
  *
  * The one exception is a send that is waited for before its receiver's wait for it: it may be copied in another wait of
  * the receiver, which ends at a time that is not known while the receiver is blocked in it. If no rank can advance, the
@@ -29,13 +30,17 @@ typedef struct rank {
     const ndp_instr *in; /* the instruction that it executes; NULL: it has executed all */
     ndp_walk call;       /* of the instruction's, the one to execute */
     int event;           /* its next event; while it is blocked, that of its wait */
-    double now;
+    ndp_streams t;
+    double due;    /* when it is ready: its time, or the end of a list that is put off */
     double copied; /* when the send in whose wait it is blocked is copied, if copy_earliest found it; else negative */
-    rank_list senders;           /* blocked in the waits for sends that this rank copies */
-    int next;                    /* in a list of ranks */
-    double moves;                /* until then, something that it has begun moves */
-    double free[NDP_BUSY_LINKS]; /* when its links have passed what was begun */
+    rank_list senders; /* blocked in the waits for sends that this rank copies */
+    int next;          /* in a list of ranks */
+    int pending;       /* operations that it has begun and others have not */
+    int place;         /* in the list alone that it runs */
+    bool put_off;
 } rank;
+
+enum { LONE_LISTS = NDP_MAX_GRAPHS * NDP_PHASES };
 
 typedef struct simulation {
     ndp_tracks tracks;
@@ -43,9 +48,9 @@ typedef struct simulation {
     ndp_instr_time **times;
     rank *ranks;
     operation **operations;
-    ndp_instr_time **events;         /* by track, by event: when it happened; NULL with `background` */
-    double (*streams)[NDP_CHANNELS]; /* by a group's first track: the end of the channel's last collective */
-    int *ready, n_ready;             /* a heap of the ranks that are not blocked, the earliest first */
+    ndp_lone_list **lone;    /* by track, by graph and phase: lists that are run at once; NULL: none are */
+    ndp_instr_time **events; /* by track, by event: when it happened; NULL with `background` */
+    int *ready, n_ready;     /* a heap of the ranks that are not blocked, the earliest first */
 } simulation;
 
 static const ndp_track *track(const simulation *s, int i) { return &s->tracks.items[i]; }
@@ -63,14 +68,22 @@ static int take(simulation *s, rank_list *list) {
 
 /* Of two ranks at one time the first one is the earlier. */
 static bool earlier(const simulation *s, int a, int b) {
-    return s->ranks[a].now < s->ranks[b].now || (s->ranks[a].now == s->ranks[b].now && a < b);
+    return s->ranks[a].due < s->ranks[b].due || (s->ranks[a].due == s->ranks[b].due && a < b);
 }
 
-static void add_ready(simulation *s, int i) {
-    int at = s->n_ready++;
+/* Sets its place in the heap, which it leaves empty at `at`, or one before. */
+static void rise(simulation *s, int i, int at) {
     for (; at > 0 && earlier(s, i, s->ready[(at - 1) / 2]); at = (at - 1) / 2)
         s->ready[at] = s->ready[(at - 1) / 2];
     s->ready[at] = i;
+}
+
+static void add_ready(simulation *s, int i) { rise(s, i, s->n_ready++); }
+
+/* Whether another rank is to advance before rank i does at a time. */
+static bool others_first(const simulation *s, int i, double when) {
+    s->ranks[i].due = when;
+    return s->n_ready > 0 && earlier(s, s->ready[0], i);
 }
 
 static int take_earliest(simulation *s) {
@@ -87,13 +100,26 @@ static int take_earliest(simulation *s) {
 
 /* Blocked ranks advance again. */
 static void wake(simulation *s, rank_list *list) {
-    while (*list)
-        add_ready(s, take(s, list));
+    while (*list) {
+        int i = take(s, list);
+        s->ranks[i].due = s->ranks[i].t.now;
+        add_ready(s, i);
+    }
 }
 
 static bool block(simulation *s, rank_list *list, int i) {
     put(s, list, i);
     return false;
+}
+
+/* The list that a rank is at, if it is run at once; else NULL. */
+static ndp_lone_list *lone_of(const simulation *s, int i) {
+    const rank *r = &s->ranks[i];
+    const ndp_program *p = track(s, i)->program;
+    if (!s->lone || !r->in || r->in->code != NDP_DO_RUN)
+        return NULL;
+    int graph = p->opts.model->units[r->in->unit].graph;
+    return track(s, i)->lone[graph][r->in->phase] ? &s->lone[i][graph * NDP_PHASES + r->in->phase] : NULL;
 }
 
 /* ---- operations ---- */
@@ -136,34 +162,65 @@ static bool takes_part(const simulation *s, int k, int i, int begin) {
            (track(s, k)->members[channel] && track(s, k)->first[channel] == track(s, i)->first[channel]);
 }
 
-/* An operation that all have begun waits for its links, and keeps them busy. A message does not wait behind a
+/* Runs what rank k does of a list that it has put off before rank i begins an operation, which changes the rest. */
+static void take_up(simulation *s, int k, int i) {
+    rank *r = &s->ranks[k];
+    int at = 0;
+    if (!r->put_off)
+        return;
+    r->place = ndp_lone_list_run(lone_of(s, k), r->place, s->ranks[i].t.now, k < i, true, &r->t);
+    r->put_off = false;
+    r->due = r->t.now;
+    while (s->ready[at] != k)
+        at++;
+    rise(s, k, at);
+}
+
+/* An operation that all have begun waits for its links, and keeps them busy, each from when it is its turn there: what
+ * waits for a NIC does not keep the links of the node from what is begun after it. A message does not wait behind a
  * collective, which would stop a pipeline for each buffer that is reduced: it moves at half the rate until the link is
  * free, and what comes after the collective waits for both. */
 static void use_links(simulation *s, int i, int begin, const ndp_call *call, operation *op) {
     if (!s->costs->links && s->costs->beside == 0)
         return;
-    double busy[NDP_BUSY_LINKS] = {0}, shared = 0;
+    double busy[NDP_BUSY_LINKS] = {0}, turn[NDP_BUSY_LINKS], shared = 0;
     bool message = ndp_comm_event_is_message(&track(s, i)->events[begin]);
     int first, end;
     parties(s, i, begin, &first, &end);
+    for (int k = first; k < end; k++)
+        if (takes_part(s, k, i, begin))
+            take_up(s, k, i);
     if (s->costs->links)
         s->costs->links(s->costs->user, track(s, i)->program, call, busy);
-    for (int k = first; k < end; k++)
-        for (int l = 0; l < NDP_BUSY_LINKS && takes_part(s, k, i, begin); l++) {
-            double until = busy[l] > 0 ? s->ranks[k].free[l] : 0;
-            shared = message ? fmax(shared, fmin(busy[l], until - op->start)) : 0;
-            op->start = message ? op->start : fmax(op->start, until);
-        }
+    for (int l = 0; l < NDP_BUSY_LINKS; l++) {
+        turn[l] = op->start;
+        for (int k = first; k < end && busy[l] > 0; k++)
+            turn[l] = takes_part(s, k, i, begin) ? fmax(turn[l], s->ranks[k].t.free[l]) : turn[l];
+        shared = message ? fmax(shared, fmin(busy[l], turn[l] - op->start)) : 0;
+    }
+    for (int l = 0; l < NDP_BUSY_LINKS && !message; l++)
+        op->start = fmax(op->start, turn[l]);
     op->seconds += shared;
     for (int k = first; k < end; k++) {
         rank *r = &s->ranks[k];
         if (!takes_part(s, k, i, begin))
             continue;
-        r->moves = fmax(r->moves, op->start + op->seconds);
+        r->t.moves = fmax(r->t.moves, op->start + op->seconds);
         for (int l = 0; l < NDP_BUSY_LINKS; l++)
             if (busy[l] > 0)
-                r->free[l] = fmax(r->free[l], op->start) + busy[l];
+                r->t.free[l] = turn[l] + busy[l];
     }
+}
+
+/* All have begun an operation: those that did so before are no longer waiting for it. */
+static void count_begun(simulation *s, int i, int begin) {
+    const ndp_track *t = track(s, i);
+    bool message = ndp_comm_event_is_message(&t->events[begin]);
+    int first = message ? t->other[begin] : 0, end = message ? first + 1 : s->tracks.n;
+    if (first == NDP_NONE || (!message && t->members[ndp_comm_event_channel(&t->events[begin])] == 1))
+        return;
+    for (int k = first; k < end; k++)
+        s->ranks[k].pending -= k != i && takes_part(s, k, i, begin);
 }
 
 static void begin_call(simulation *s, int i, const ndp_call *call) {
@@ -173,13 +230,16 @@ static void begin_call(simulation *s, int i, const ndp_call *call) {
     operation *op = operation_of(s, i, r->event);
     int channel = ndp_comm_event_channel(e);
     op->begun++;
-    op->start = fmax(op->start, r->now);
+    op->start = fmax(op->start, r->t.now);
     if (op == &s->operations[i][r->event])
         op->seconds = s->costs->seconds(s->costs->user, t->program, r->in, call);
-    if (!all_begun(s, i, r->event, op))
+    if (!all_begun(s, i, r->event, op)) {
+        r->pending++;
         return;
+    }
+    count_begun(s, i, r->event);
     if (!ndp_comm_event_is_message(e)) {
-        double *over = &s->streams[t->first[channel]][channel];
+        double *over = &s->ranks[t->first[channel]].t.over[channel];
         op->start = fmax(op->start, *over);
         use_links(s, i, r->event, call, op);
         *over = op->start + op->seconds;
@@ -234,7 +294,7 @@ static bool copy_earliest(simulation *s) {
         const operation *op = operation_of(s, i, begin);
         int k = t->other[begin];
         bool can = k != NDP_NONE && s->ranks[k].in && all_begun(s, i, begin, op);
-        double when = can ? fmax(op->start, s->ranks[k].now) : INFINITY;
+        double when = can ? fmax(op->start, s->ranks[k].t.now) : INFINITY;
         if (when < earliest)
             found = i, receiver = k, earliest = when;
     }
@@ -258,31 +318,26 @@ static bool wait_ends(simulation *s, int i, double *end) {
         return block(s, &op->blocked, i);
     double over = op->start + op->seconds;
     if (kind == NDP_RECV && !s->costs->background)
-        over = fmax(r->now, op->start) + op->seconds;
+        over = fmax(r->t.now, op->start) + op->seconds;
     if (kind == NDP_SEND && !s->costs->background && !send_ends(s, i, begin, op, &over))
         return block(s, &s->ranks[t->other[begin]].senders, i);
-    *end = fmax(r->now, over);
+    *end = fmax(r->t.now, over);
     return true;
-}
-
-/* When a kernel of that cost ends: slower while something moves. */
-static double kernel_ends(const simulation *s, const rank *r, double seconds) {
-    double slower = 1 + s->costs->beside, beside = fmax(r->moves - r->now, 0);
-    return seconds * slower <= beside ? r->now + seconds * slower : r->now + seconds + beside * (1 - 1 / slower);
 }
 
 static void tell(const simulation *s, int i, const ndp_call *call, double seconds) {
     if (s->costs->spent && seconds > 0)
-        s->costs->spent(s->costs->into, i, s->ranks[i].in, call, seconds);
+        s->costs->spent(s->costs->into, i, s->ranks[i].in, call, seconds, 1);
 }
 
 /* Runs one call; false: the rank is blocked in it. */
 static bool run_call(simulation *s, int i, const ndp_call *call, double *waited) {
     rank *r = &s->ranks[i];
-    double start = r->now, end = start;
+    double start = r->t.now, end = start;
     if (call->kind == NDP_CALL_KERNEL) {
-        r->now = kernel_ends(s, r, s->costs->seconds(s->costs->user, track(s, i)->program, r->in, call));
-        tell(s, i, call, r->now - start);
+        r->t.now = ndp_kernel_end(&r->t, s->costs->seconds(s->costs->user, track(s, i)->program, r->in, call),
+                                  s->costs->beside);
+        tell(s, i, call, r->t.now - start);
         return true;
     }
     if (call->kind == NDP_CALL_BEGIN)
@@ -292,7 +347,7 @@ static bool run_call(simulation *s, int i, const ndp_call *call, double *waited)
     if (s->events[i])
         s->events[i][r->event] = (ndp_instr_time){.start = start, .end = end};
     r->event++;
-    r->now = end;
+    r->t.now = end;
     r->copied = -1;
     *waited += end - start;
     tell(s, i, call, end - start);
@@ -303,9 +358,9 @@ static bool run_call(simulation *s, int i, const ndp_call *call, double *waited)
 
 static void tell_leaves(const simulation *s, int i) {
     const rank *r = &s->ranks[i];
-    double until[NDP_UNTIL] = {r->now, fmax(r->now, r->moves)};
+    double until[NDP_UNTIL] = {r->t.now, fmax(r->t.now, r->t.moves)};
     for (int l = 0; l < NDP_BUSY_LINKS; l++)
-        until[2 + l] = fmax(r->now, r->free[l]);
+        until[2 + l] = fmax(r->t.now, r->t.free[l]);
     s->costs->leaves(s->costs->into, i, until);
 }
 
@@ -319,27 +374,57 @@ static void next_instr(simulation *s, int i) {
     if (s->costs->leaves && range == 0 && r->at.range > 0)
         tell_leaves(s, i);
     if (r->in && s->times)
-        s->times[i][r->at.executed].start = r->now;
+        s->times[i][r->at.executed].start = r->t.now;
+}
+
+/* Runs the list alone that a rank is at. False: it is put off until no other rank is earlier than its end, since
+ * what others begin may change it. */
+static bool run_lone(simulation *s, int i, ndp_lone_list *l) {
+    rank *r = &s->ranks[i];
+    if (r->pending > 0 && !r->put_off) {
+        ndp_streams then = r->t;
+        ndp_lone_list_run(l, r->place, INFINITY, false, false, &then);
+        r->put_off = others_first(s, i, then.now);
+        if (r->put_off) {
+            add_ready(s, i);
+            return false;
+        }
+    }
+    ndp_lone_list_run(l, r->place, INFINITY, false, true, &r->t);
+    l->times++;
+    r->put_off = false;
+    r->place = 0;
+    return true;
+}
+
+/* Nothing that other ranks do before it ends changes a kernel, but for what they begin as well. */
+static bool is_alone(const simulation *s, const rank *r, const ndp_call *call) {
+    return s->lone && r->pending == 0 && call->kind == NDP_CALL_KERNEL;
 }
 
 /* Runs one rank until it blocks, or another is earlier. */
 static void advance(simulation *s, int i) {
     rank *r = &s->ranks[i];
     for (; r->in; next_instr(s, i)) {
+        ndp_lone_list *lone = lone_of(s, i);
+        if (lone && !run_lone(s, i, lone))
+            return;
+        if (lone)
+            continue;
         ndp_instr_time none = {0}, *time = s->times ? &s->times[i][r->at.executed] : &none;
         double waited = 0; /* of an instruction that is one call, its own time says it */
         int n;
         ndp_repeats repeats;
         const ndp_call *calls = ndp_instr_calls(track(s, i)->program, r->in, &n, &repeats);
         do {
-            if (s->n_ready > 0 && earlier(s, s->ready[0], i)) {
+            if (!is_alone(s, r, &calls[r->call.at]) && others_first(s, i, r->t.now)) {
                 add_ready(s, i);
                 return;
             }
             if (!run_call(s, i, &calls[r->call.at], r->in->code == NDP_DO_RUN ? &time->waited : &waited))
                 return;
         } while (ndp_walk_next(&repeats, n, NDP_ALL_ITERATIONS, &r->call));
-        time->end = r->now;
+        time->end = r->t.now;
     }
 }
 
@@ -362,6 +447,58 @@ static ndp_status run_all(simulation *s) {
 
 /* ---- all ---- */
 
+/* Where no times of instructions are wanted, and waits do not depend on what the other side does meanwhile. */
+static bool lists_at_once(const ndp_step_costs *costs) { return costs->spent && costs->background; }
+
+typedef struct lone_user {
+    const simulation *s;
+    const ndp_program *p;
+    const ndp_instr *in;
+} lone_user;
+
+static double lone_seconds(const void *user, const ndp_call *call) {
+    const lone_user *u = user;
+    return u->s->costs->seconds(u->s->costs->user, u->p, u->in, call);
+}
+
+static void lone_links(const void *user, const ndp_call *call, double busy[NDP_BUSY_LINKS]) {
+    const lone_user *u = user;
+    if (u->s->costs->links)
+        u->s->costs->links(u->s->costs->user, u->p, call, busy);
+}
+
+static ndp_status make_lone(simulation *s, int i) {
+    const ndp_program *p = track(s, i)->program;
+    s->lone[i] = calloc(LONE_LISTS, sizeof *s->lone[i]);
+    if (!s->lone[i])
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory to simulate %d programs", s->tracks.n);
+    for (int k = 0; k < p->n; k++) {
+        const ndp_instr *in = &p->instrs[k];
+        s->ranks[i].in = in;
+        ndp_lone_list *l = lone_of(s, i);
+        const lone_user u = {s, p, in};
+        if (l && !l->calls)
+            NDP_TRY(ndp_lone_list_make(ndp_program_list(p, in),
+                                       &(ndp_lone_costs){lone_seconds, lone_links, &u, s->costs->beside}, l));
+    }
+    return NDP_OK;
+}
+
+/* Reports lists that were run at once: each of their calls once, with the first instruction that runs it. */
+static void tell_lone(simulation *s, int i) {
+    const ndp_program *p = track(s, i)->program;
+    for (int k = 0; k < p->n; k++) {
+        s->ranks[i].in = &p->instrs[k];
+        ndp_lone_list *l = lone_of(s, i);
+        for (int c = 0; l && c < l->n && l->times; c++)
+            if (l->calls[c].spent > 0)
+                s->costs->spent(s->costs->into, i, &p->instrs[k], l->calls[c].call, l->calls[c].spent, l->times);
+        if (l)
+            l->times = 0;
+    }
+    s->ranks[i].in = NULL;
+}
+
 static ndp_status take_memory(simulation *s, ndp_simulation *out) {
     size_t n = (size_t)s->tracks.n + 1;
     bool times = !s->costs->spent;
@@ -372,9 +509,9 @@ static ndp_status take_memory(simulation *s, ndp_simulation *out) {
     s->ranks = calloc(n, sizeof *s->ranks);
     s->operations = calloc(n, sizeof *s->operations);
     s->events = calloc(n, sizeof *s->events);
-    s->streams = calloc(n, sizeof *s->streams);
-    bool ok =
-        (!times || (out->times && out->parts)) && s->ready && s->ranks && s->operations && s->events && s->streams;
+    s->lone = lists_at_once(s->costs) ? calloc(n, sizeof *s->lone) : NULL;
+    bool ok = (!times || (out->times && out->parts)) && s->ready && s->ranks && s->operations && s->events &&
+              (s->lone || !lists_at_once(s->costs));
     for (int i = 0; ok && i < s->tracks.n; i++) {
         const ndp_track *t = track(s, i);
         size_t events = (size_t)t->n + 1;
@@ -394,30 +531,39 @@ static void release(simulation *s) {
             free(s->operations[i]);
         if (s->events)
             free(s->events[i]);
+        for (int k = 0; s->lone && s->lone[i] && k < LONE_LISTS; k++)
+            ndp_lone_list_release(&s->lone[i][k]);
+        if (s->lone)
+            free(s->lone[i]);
     }
     free(s->ranks);
     free(s->ready);
     free(s->operations);
     free(s->events);
-    free(s->streams);
+    free(s->lone);
     ndp_tracks_release(&s->tracks);
 }
 
 ndp_status ndp_simulate(const ndp_program *const *programs, int n, const ndp_step_costs *costs, ndp_simulation *out) {
     simulation s = {.costs = costs};
     *out = (ndp_simulation){0};
-    ndp_status st = ndp_tracks_match(programs, n, costs->visits, &s.tracks);
+    ndp_status st = ndp_tracks_match(programs, n, costs->visits, lists_at_once(costs), &s.tracks);
     if (st == NDP_OK)
         st = take_memory(&s, out);
+    for (int i = 0; st == NDP_OK && s.lone && i < n; i++)
+        st = make_lone(&s, i);
     if (st == NDP_OK)
         st = run_all(&s);
     for (int i = 0; st == NDP_OK && i < n; i++)
-        out->makespan = fmax(out->makespan, s.ranks[i].now);
-    for (int i = 0; st == NDP_OK && i < n; i++)
-        tell(&s, i, NULL, out->makespan - s.ranks[i].now);
+        out->makespan = fmax(out->makespan, s.ranks[i].t.now);
+    for (int i = 0; st == NDP_OK && i < n; i++) {
+        if (s.lone)
+            tell_lone(&s, i);
+        tell(&s, i, NULL, out->makespan - s.ranks[i].t.now);
+    }
     for (int i = 0; st == NDP_OK && i < n && out->times; i++) {
         ndp_step_parts(programs[i], out->times[i], ndp_program_executed(programs[i]), out->parts[i]);
-        out->parts[i][NDP_PART_IDLE] = out->makespan - s.ranks[i].now;
+        out->parts[i][NDP_PART_IDLE] = out->makespan - s.ranks[i].t.now;
     }
     release(&s);
     return st;

@@ -94,7 +94,7 @@ static ndp_status add_spec(ndp_tensor_list *list, const ndp_segment *s, const ch
     *spec = (ndp_tensor_spec){.name = ndp_arena_format(&list->arena, "%s%s", prefix, name),
                               .dtype = s->no_grad ? ndp_wide(stored) : stored};
     if (ndp_segment_is_stack(s) && ndp_segment_tensors(s) == 1)
-        spec->shape[spec->ndim++] = s->stack;
+        spec->shape[spec->ndim++] = s->stack_whole;
     if (s->ndim == 2)
         spec->shape[spec->ndim++] = s->whole[s->transposed];
     spec->shape[spec->ndim++] = s->whole[!s->transposed];

@@ -15,7 +15,7 @@ static void build(ndp_facts *f, ndp_model *m) {
     for (int b = 0; b < m->n_buffers; b++)
         for (int i = 0; i < m->buffers[b].segments.n; i++)
             if (ndp_ends_with(m->buffers[b].segments.items[i].name, "up_proj.weight"))
-                m->buffers[b].segments.items[i].stack = 4;
+                ndp_segment_pile(&m->buffers[b].segments.items[i], 4, 1);
 }
 
 /* All projections together are those that are no stacks. */

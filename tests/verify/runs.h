@@ -93,7 +93,7 @@ typedef struct fault {
 } fault;
 
 typedef struct way {
-    int replicate, shard, cp, sp, tp; /* sizes; 0 also means 1 */
+    int replicate, shard, cp, sp, tp, ep; /* sizes; 0 also means 1 */
     int global, accumulation, threads;
     int split_place; /* of the kernels (ops/op.h) */
     ndp_recompute recompute;
@@ -109,7 +109,7 @@ typedef struct way {
 
 static inline ndp_layout layout_of(const way *w) {
     ndp_layout l = NDP_LAYOUT_ONE;
-    const int sizes[] = {w->pp, w->replicate, w->shard, w->cp, w->sp, w->tp};
+    const int sizes[] = {w->pp, w->replicate, w->shard, w->cp, w->sp, w->tp, w->ep};
     for (int i = 0; i < NDP_COUNT(sizes); i++)
         l.size[NDP_PP + i] = sizes[i] ? sizes[i] : 1;
     return l;

@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(ACROSS *DOWN)
 }
 static ndp_status run_stack_bias_db(const ndp_op_call *c) {
     const ndp_view *db = &c->out[0];
-    dim3 grid((unsigned)db->rows, (unsigned)ndp_ceil_div(db->cols, ACROSS * NDP_LANES));
+    dim3 grid((unsigned)db->rows, (unsigned)ndp_ceil_div(db->cols, (int64_t)ACROSS * NDP_LANES));
     return ndp_launch(c, ndp_stack_bias_db_kernel, grid, dim3(ACROSS, DOWN), ACROSS * DOWN * sizeof(ndp_lanes),
                       c->in[0], c->in[1], *db, 1.0f / (float)c->attr->parts, ndp_split_place(c->exec),
                       c->attr->accumulate);
