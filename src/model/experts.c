@@ -72,10 +72,15 @@ static int logits_of(ndp_unit_builder *b, const char *name, int x, ndp_param pla
     return logits;
 }
 
-static int stack(ndp_unit_builder *b, const char *name, int x, ndp_param place, ndp_param bias, int offsets) {
-    int ins[] = {x, ndp_unit_weight(b, place, 1), offsets}, added = ndp_unit_param(b, bias, 1);
-    int y = ndp_graph_op1(b->g, &ndp_op_linear_stack, NULL, name, ins, 3);
+/* `wide`, columns or 0: so that what a bias is added to, and what choices then sum, is rounded once, as on ranks that
+ * have parts of it. */
+static int stack(ndp_unit_builder *b, const char *name, int x, ndp_param place, ndp_param bias, int offsets,
+                 int64_t wide) {
+    int ins[] = {x, ndp_unit_weight(b, place, 1), offsets}, added = ndp_unit_param(b, bias, 1), y = NDP_NONE;
     const ndp_op_attr attr = {.parts = 1};
+    if (wide > 0 && added != NDP_NONE)
+        y = ndp_graph_value(b->g, name, b->g->values[x].view.rows, wide, ndp_wide(b->m->opts.compute));
+    ndp_graph_op(b->g, &ndp_op_linear_stack, NULL, name, ins, 3, &y, 1);
     return added == NDP_NONE ? y : ndp_graph_op1(b->g, &ndp_op_stack_bias, &attr, name, (int[]){y, added, offsets}, 3);
 }
 
@@ -108,12 +113,14 @@ static int routed_experts(ndp_unit_builder *b, int x) {
     ndp_graph_op(b->g, &ndp_op_route_order, &attr, "order", &routed[0], 1, where, 3);
     int rows[] = {x, where[ORDER], where[PLACES], NDP_NONE};
     int taken = ndp_graph_op1(b->g, &ndp_op_take_rows, &attr, "taken", rows, 4);
-    int gate_up = stack(b, "gate_up", taken, NDP_P_EXPERT_GATE_UP, NDP_B_EXPERT_GATE_UP, where[OFFSETS]);
+    int gate_up = stack(b, "gate_up", taken, NDP_P_EXPERT_GATE_UP, NDP_B_EXPERT_GATE_UP, where[OFFSETS], 0);
     const ndp_op_attr clip = {.scale = f->swiglu_alpha, .cap = f->swiglu_limit};
     int act = ndp_graph_op1(b->g, ndp_activations[f->activation].gated, &clip, "act", &gate_up, 1);
-    int down = stack(b, "down", act, NDP_P_EXPERT_DOWN, NDP_B_EXPERT_DOWN, where[OFFSETS]);
+    int down = stack(b, "down", act, NDP_P_EXPERT_DOWN, NDP_B_EXPERT_DOWN, where[OFFSETS], f->hidden);
     int back[] = {down, where[ORDER], where[PLACES], routed[1], NDP_NONE};
-    return ndp_graph_op1(b->g, &ndp_op_give_rows, &attr, "experts", back, 5);
+    int y = ndp_graph_value(b->g, "experts", b->m->opts.rows, f->hidden, b->m->opts.compute);
+    ndp_graph_op(b->g, &ndp_op_give_rows, &attr, "experts", back, 5, &y, 1);
+    return y;
 }
 
 static int shared_expert(ndp_unit_builder *b, int x) {

@@ -105,19 +105,21 @@ ndp_status ndp_experts_take(ndp_pass *p) {
 }
 
 ndp_status ndp_experts_stack(ndp_pass *p) {
-    if (p->tp == 1 || ep_of(p) > 1)
+    bool all = p->tp == 1 || ep_of(p) > 1; /* of an expert */
+    if (all && p->from->values[p->node->out[0]].view.dtype == p->to->compute)
         return ndp_pass_rowwise(p);
     const ndp_value *whole = &p->from->values[p->node->in[1]];
     int ins[3] = {ndp_pass_in(p, 0), ndp_pass_in(p, 1), ndp_pass_in(p, 2)}, y = NDP_NONE;
     const char *name = p->from->values[p->node->out[0]].name;
-    bool columns = ndp_pass_segment(p, ins[1])->dim[0] != NDP_DIM_WHOLE;
+    bool columns = !all && ndp_pass_segment(p, ins[1])->dim[0] != NDP_DIM_WHOLE;
+    ndp_spread part = all ? p->images[p->node->in[0]].spread : NDP_SPREAD_PART;
     ndp_op_attr attr = p->node->attr;
     attr.wide_grad = columns && ndp_pass_over_tp(p).wide_grad;
     if (!columns)
         y = ndp_graph_value(p->to, name, p->to->values[ins[0]].view.rows, p->from->values[p->node->out[0]].view.cols,
                             ndp_wide(p->to->compute));
     ndp_graph_op(p->to, &ndp_op_linear_stack, &attr, name, ins, 3, &y, 1);
-    ndp_pass_out(p, 0, y, columns ? NDP_SPREAD_COLS : NDP_SPREAD_PART);
+    ndp_pass_out(p, 0, y, columns ? NDP_SPREAD_COLS : part);
     ndp_image *image = &p->images[p->node->out[0]];
     image->slot = whole->slot, image->of = whole->segment, image->n = columns ? whole->segments : 0;
     return p->to->status;
@@ -125,11 +127,10 @@ ndp_status ndp_experts_stack(ndp_pass *p) {
 
 /* Each rank adds a part of the bias to its part of a sum, so that choices weigh both alike. */
 ndp_status ndp_experts_bias(ndp_pass *p) {
-    ndp_image *image = &p->images[p->node->out[0]], from = {.spread = NDP_SPREAD_SAME};
+    ndp_image *image = &p->images[p->node->out[0]];
     int ins[3] = {ndp_pass_in(p, 0), ndp_pass_in(p, 1), ndp_pass_in(p, 2)};
     ndp_op_attr attr = p->node->attr;
-    if (p->tp > 1)
-        from = p->images[p->node->in[0]];
+    const ndp_image from = p->images[p->node->in[0]];
     attr.parts = from.spread == NDP_SPREAD_PART ? p->tp : 1;
     int y = ndp_graph_op1(p->to, &ndp_op_stack_bias, &attr, p->from->values[p->node->out[0]].name, ins, 3);
     ndp_pass_out(p, 0, y, from.spread);
@@ -153,19 +154,21 @@ static ndp_status give_to_all_ranks(ndp_pass *p) {
 }
 
 ndp_status ndp_experts_give(ndp_pass *p) {
+    const ndp_spread spread = p->images[p->node->in[0]].spread;
     if (ep_of(p) > 1)
         return give_to_all_ranks(p);
-    if (p->tp == 1)
+    if (p->tp == 1 && p->to->values[ndp_pass_in(p, 0)].view.dtype == p->to->compute)
         return ndp_pass_rowwise(p);
-    if (p->images[p->node->in[0]].spread != NDP_SPREAD_PART)
+    if (p->tp > 1 && spread != NDP_SPREAD_PART)
         return NDP_FAIL(NDP_EBUG, "graph %s: what give_rows sums is no part of a product over the tensor axis",
                         p->from->name);
     const char *name = p->from->values[p->node->out[0]].name;
     int ins[5] = {NDP_NONE, NDP_NONE, NDP_NONE, NDP_NONE, NDP_NONE};
     for (int i = 0; i < p->node->n_in; i++)
         ins[i] = ndp_pass_in(p, i);
-    int x = ndp_graph_value(p->to, name, p->rows.tokens, p->to->values[ins[0]].view.cols, ndp_wide(p->to->compute));
+    int x = ndp_graph_value(p->to, name, p->rows.tokens, p->to->values[ins[0]].view.cols,
+                            p->tp > 1 ? ndp_wide(p->to->compute) : p->to->compute);
     ndp_graph_op(p->to, &ndp_op_give_rows, &p->node->attr, name, ins, p->node->n_in, &x, 1);
-    ndp_pass_out(p, 0, ndp_pass_leave(p, x, NDP_NONE, name), ndp_pass_stream(p));
+    ndp_pass_out(p, 0, p->tp > 1 ? ndp_pass_leave(p, x, NDP_NONE, name) : x, p->tp > 1 ? ndp_pass_stream(p) : spread);
     return p->to->status;
 }

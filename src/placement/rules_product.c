@@ -56,7 +56,7 @@ ndp_status ndp_after_unpack(ndp_rule *r) {
 
 /* ---- stacks of products ---- */
 
-/* Where the groups begin, operand k: the node's offsets of consecutive groups, which are all, or this rank's experts. */
+/* Where the groups begin, operand k: the offsets of consecutive groups, which are all, or this rank's experts. */
 static ndp_status expect_offsets(ndp_rule *r, int k) {
     ndp_stack *s = &r->stack;
     const ndp_value *v = &r->g->values[r->n->in[2]];

@@ -73,7 +73,7 @@ static const family_model family_models[] = {
            "\"attention_bias\": true")},
     {"gpt_oss", MODEL("gpt_oss", "8", "4",
                       "\"head_dim\": 6, \"num_local_experts\": 6, \"num_experts_per_tok\": 2, \"sliding_window\": 9, "
-                      "\"swiglu_limit\": 0.5, \"rope_parameters\": {\"rope_type\": \"yarn\", \"rope_theta\": 100.0, "
+                      "\"rope_parameters\": {\"rope_type\": \"yarn\", \"rope_theta\": 100.0, "
                       "\"factor\": 4.0, "
                       "\"beta_fast\": 4.0, \"truncate\": false, \"original_max_position_embeddings\": 16}")},
     {"gpt2", "{\"model_type\": \"gpt2\", \"vocab_size\": 263, \"n_layer\": 3, \"n_embd\": 24, \"n_head\": 6, "
