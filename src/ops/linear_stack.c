@@ -3,10 +3,11 @@
 #include "ops/flow.h"
 #include "ops/shape.h"
 
-/* As linear.c's: every element of in[0] meets each column of the result, of one matrix. */
+/* As linear.c's: every element of in[0] meets each column of the result, of one matrix. Where ranks have different
+ * experts, the rows that have one here are 1 of attr.parts, if experts are even. */
 static void product_cost(const ndp_op_call *c, double *flops, double *bytes) {
     (void)bytes;
-    *flops = 2 * ndp_elements(&c->in[0]) * (double)c->out[0].cols;
+    *flops = 2 * ndp_elements(&c->in[0]) * (double)c->out[0].cols / (c->attr->parts > 1 ? c->attr->parts : 1);
 }
 
 static ndp_status check_offsets(const ndp_op_call *c) {
@@ -51,8 +52,9 @@ const ndp_op ndp_op_linear_stack = {
     .shape = forward_shape,
     .backward = backward,
     .cost = product_cost,
-    .reads = NDP_READS_wide_grad,
-    NDP_FLOWS({.in = {NDP_IS(PART, 0, "rk"), NDP_IS(OPERAND, 1, "nk"), NDP_IS(PART, 2, "..")},
+    .reads = NDP_READS_wide_grad | NDP_READS_parts,
+    NDP_FLOWS({.own = NDP_READS_parts,
+               .in = {NDP_IS(PART, 0, "rk"), NDP_IS(OPERAND, 1, "nk"), NDP_IS(PART, 2, "..")},
                .out = {NDP_IS(RESULT, 0, "rn")}}),
 };
 
@@ -76,11 +78,12 @@ const ndp_op ndp_op_linear_stack_dx = {
     .rows = NDP_ROWS_MIXED,
     .shape = dx_shape,
     .cost = product_cost,
-    .reads = NDP_READS_wide_grad,
-    NDP_FLOWS({.node = &ndp_op_linear_stack,
-               .in = {NDP_IS(D_RESULT, 0, "rn"), NDP_IS(OPERAND, 1, "nk"), NDP_IS(PART, 2, ".."),
-                      NDP_IS(EARLIER, 0, "..")},
-               .out = {NDP_IS(D_OPERAND, 0, "rk")}}),
+    .reads = NDP_READS_wide_grad | NDP_READS_parts,
+    NDP_FLOWS(
+        {.node = &ndp_op_linear_stack,
+         .own = NDP_READS_parts,
+         .in = {NDP_IS(D_RESULT, 0, "rn"), NDP_IS(OPERAND, 1, "nk"), NDP_IS(PART, 2, ".."), NDP_IS(EARLIER, 0, "..")},
+         .out = {NDP_IS(D_OPERAND, 0, "rk")}}),
 };
 
 static ndp_status dw_shape(ndp_op_call *c) {
@@ -100,7 +103,9 @@ const ndp_op ndp_op_linear_stack_dw = {
     .rows = NDP_ROWS_SUMMED,
     .shape = dw_shape,
     .cost = product_cost,
+    .reads = NDP_READS_parts,
     NDP_FLOWS({.node = &ndp_op_linear_stack,
+               .own = NDP_READS_parts,
                .in = {NDP_IS(D_RESULT, 0, "rn"), NDP_IS(OPERAND, 0, "rk"), NDP_IS(PART, 2, "..")},
                .out = {NDP_IS(D_OPERAND, 1, "nk")}}),
 };

@@ -68,6 +68,7 @@ typedef enum ndp_collective {
     X(bool, values)        /* xent*: also the entropy and the best id of each row, without train */ \
     X(int, parts)          /* heads_*: cuts of the heads; xent_grad: slices of the vocabulary; document_sums: \
                               documents; choice_counts: samples; router_losses, stack_bias*: ranks with the same rows; \
+                              linear_stack*: of so many rows one has an expert here, for costs; \
                               row_slopes: slices of the vocabulary */ \
     X(int64_t, first)      /* embedding*, xent*: the id that row 0 of the table stands for; heads_*: the first part; \
                               add_columns, dora*: the first column; attention: the sink of the first head; \

@@ -106,7 +106,8 @@ ndp_status ndp_experts_take(ndp_pass *p) {
 
 ndp_status ndp_experts_stack(ndp_pass *p) {
     bool all = p->tp == 1 || ep_of(p) > 1; /* of an expert */
-    if (all && p->from->values[p->node->out[0]].view.dtype == p->to->compute)
+    bool wide = p->from->values[p->node->out[0]].view.dtype != p->to->compute;
+    if (p->tp == 1 && ep_of(p) == 1 && !wide)
         return ndp_pass_rowwise(p);
     const ndp_value *whole = &p->from->values[p->node->in[1]];
     int ins[3] = {ndp_pass_in(p, 0), ndp_pass_in(p, 1), ndp_pass_in(p, 2)}, y = NDP_NONE;
@@ -115,7 +116,8 @@ ndp_status ndp_experts_stack(ndp_pass *p) {
     ndp_spread part = all ? p->images[p->node->in[0]].spread : NDP_SPREAD_PART;
     ndp_op_attr attr = p->node->attr;
     attr.wide_grad = columns && ndp_pass_over_tp(p).wide_grad;
-    if (!columns)
+    attr.parts = ep_of(p) > 1 ? ep_of(p) : 0;
+    if (!columns && (wide || !all))
         y = ndp_graph_value(p->to, name, p->to->values[ins[0]].view.rows, p->from->values[p->node->out[0]].view.cols,
                             ndp_wide(p->to->compute));
     ndp_graph_op(p->to, &ndp_op_linear_stack, &attr, name, ins, 3, &y, 1);
