@@ -226,7 +226,7 @@ static inline ndp_config *configure(const subject *s, const way *w) {
         set(c, "optimizer.groups=%s", s->groups);
     set(c, "schedule.name=constant");
     set(c, "schedule.warmup_steps=0");
-    for (int axis = 0; axis < NDP_AXES; axis++)
+    for (int axis = 0; axis < NDP_SIZES; axis++)
         set(c, "parallelism.%s_size=%d", ndp_axis_name((ndp_axis)axis), l.size[axis]);
     set(c, "parallelism.cp_method=%s", w->all_gather ? "all_gather" : "ring");
     set(c, "parallelism.cp_zigzag=%s", w->contiguous ? "false" : "true");
