@@ -1,14 +1,14 @@
-/* Proof 3 for mixtures of experts, all of it: 60 layouts of worlds of 2 to 8 ranks and 15 of 16, 20 steps, of two
- * models. Under 0.1% of the choices may be flips, each with a gap of probabilities below 1e-5. */
+/* Proof 3 for mixtures of experts, all of it: 120 layouts of worlds of 2 to 8 ranks and 30 of 16, with every ep, 20
+ * steps, of two models. Under 0.1% of the choices may be flips, each with a gap of probabilities below 1e-5. */
 #include "verify/mixtures.h"
 
 static void check(const corpus *c, const mixture_model *m) {
     char *path;
     family f = {.s = mixture_subject(c, m, "fp32", &path)};
-    try_mixtures(&f, 2, 8, 60);
-    try_mixtures(&f, 16, 16, 15);
+    try_mixtures(&f, 2, 8, 120);
+    try_mixtures(&f, 16, 16, 30);
     print_family(&f);
-    assert_int_equal(f.passed, 75);
+    assert_int_equal(f.passed, 150);
     assert_true(f.routed > 0 && (double)f.flips < 1e-3 * (double)f.routed);
     assert_true(f.apart > 0 && f.apart < 5e-6); /* so that no flip has a larger gap than 1e-5 */
     family_release(&f);
@@ -18,9 +18,20 @@ static void check(const corpus *c, const mixture_model *m) {
 static void mixtral(void **state) { check(*state, &mixture_models[0]); }
 static void qwen3_moe(void **state) { check(*state, &mixture_models[1]); }
 
+/* bf16 makes other choices, which are counted, and its bounds are measured. */
+static void in_bf16(void **state) {
+    char *path;
+    family f = {.s = mixture_subject(*state, &mixture_models[1], "bf16", &path)};
+    try_mixtures(&f, 2, 8, 24);
+    print_family(&f);
+    assert_int_equal(f.passed, 24);
+    family_release(&f);
+    free(path);
+}
+
 /* With an argument: only the tests of that name (a pattern). */
 int main(int argc, char **argv) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(mixtral), cmocka_unit_test(qwen3_moe)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(mixtral), cmocka_unit_test(qwen3_moe), cmocka_unit_test(in_bf16)};
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, make_corpus, drop_corpus);
