@@ -242,3 +242,37 @@ ndp_status ndp_try_parts(ndp_finder *f) {
         }
     return try_kv_heads(f);
 }
+
+/* ---- routers ---- */
+
+/* Experts cut over n ranks. Gradients that a rank sums over its own experts differ by rank, so each rank is tried under
+ * one name. */
+static ndp_status try_expert_ranks(ndp_finder *f, int n, bool last) {
+    static const char of_last[] = "the last expert of each other rank";
+    char words[200];
+    snprintf(words, sizeof words, "like a step whose weights of choices get, of %d ranks, also the gradient of %s", n,
+             of_last);
+    if (last)
+        NDP_TRY(try_sums(f, &(ndp_partial_sums){.choice_ranks = n, .last_experts = true}, words));
+    snprintf(words, sizeof words, "like a step on %d ranks%s%s: the gradient of choices made by other ranks is missing",
+             n, last ? " whose weights of choices get also the gradient of " : "", last ? of_last : "");
+    for (int rank = 1; rank <= n; rank++)
+        NDP_TRY(try_sums(f, &(ndp_partial_sums){.choice_rank = rank, .choice_ranks = n, .last_experts = last}, words));
+    return NDP_OK;
+}
+
+/* These faults leave the loss as it is. */
+ndp_status ndp_try_routers(ndp_finder *f) {
+    const ndp_mixtures *m = &f->c->judge->trainer->model.inputs->mixtures;
+    if (m->n == 0 || f->open_loss || f->open_tokens)
+        return NDP_OK;
+    f->spreads = true;
+    NDP_TRY(try_sums(f, &(ndp_partial_sums){.choice_rank = 2, .choice_ranks = 1},
+                     "like a step whose routers get no gradient: they are detached"));
+    for (int last = 0; last < 2; last++)
+        for (int n = 2; n <= 2 * MOST_CUTS; n *= 2)
+            if (m->experts % n == 0)
+                NDP_TRY(try_expert_ranks(f, n, last));
+    f->spreads = false;
+    return NDP_OK;
+}
