@@ -200,9 +200,19 @@ static ndp_status multiple_of(const ndp_finder *f, int tensor, double *out) {
     return NDP_OK;
 }
 
+/* Whether a cause was found that everything after it in the backward inherits. Ranks that go on from different
+ * gradients then make sums that no rank has alone. */
+static bool has_spread(const ndp_finder *f) {
+    for (int i = 0; i < f->n_causes; i++)
+        if (f->causes[i].spreads)
+            return true;
+    return false;
+}
+
 /* Those that are multiples of ours are said with their factor. */
 static ndp_status say_none(ndp_finder *f) {
-    static const char none[] = "different: no known cause fits";
+    const char *none =
+        has_spread(f) ? "different too: no known cause of their own fits" : "different: no known cause fits";
     int cause;
     for (int i = 0; i < f->out->n; i++) {
         char words[96];

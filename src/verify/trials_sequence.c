@@ -245,19 +245,21 @@ ndp_status ndp_try_parts(ndp_finder *f) {
 
 /* ---- routers ---- */
 
-/* Experts cut over n ranks. Gradients that a rank sums over its own experts differ by rank, so each rank is tried under
- * one name. */
-static ndp_status try_expert_ranks(ndp_finder *f, int n, bool last) {
-    static const char of_last[] = "the last expert of each other rank";
-    char words[200];
-    snprintf(words, sizeof words, "like a step whose weights of choices get, of %d ranks, also the gradient of %s", n,
-             of_last);
-    if (last)
+/* Experts cut over n ranks. Later gradients of a rank's own experts differ by rank, so all have one name. others: also
+ * the gradient of an expert that the choice is not of, to which a trainer clamps the numbers of other ranks' experts.
+ */
+static ndp_status try_expert_ranks(ndp_finder *f, int n, bool others) {
+    static const char also[] = "the weights of choices also get the gradient of the last expert of each other rank";
+    static const char missing[] = "the gradient of choices made by other ranks is missing";
+    char words[240];
+    snprintf(words, sizeof words, "like experts on %d ranks: %s", n, also);
+    if (others)
         NDP_TRY(try_sums(f, &(ndp_partial_sums){.choice_ranks = n, .last_experts = true}, words));
-    snprintf(words, sizeof words, "like a step on %d ranks%s%s: the gradient of choices made by other ranks is missing",
-             n, last ? " whose weights of choices get also the gradient of " : "", last ? of_last : "");
+    snprintf(words, sizeof words, "like experts on %d ranks: %s%s%s", n, others ? also : "", others ? ", and " : "",
+             missing);
     for (int rank = 1; rank <= n; rank++)
-        NDP_TRY(try_sums(f, &(ndp_partial_sums){.choice_rank = rank, .choice_ranks = n, .last_experts = last}, words));
+        NDP_TRY(
+            try_sums(f, &(ndp_partial_sums){.choice_rank = rank, .choice_ranks = n, .last_experts = others}, words));
     return NDP_OK;
 }
 
@@ -268,11 +270,11 @@ ndp_status ndp_try_routers(ndp_finder *f) {
         return NDP_OK;
     f->spreads = true;
     NDP_TRY(try_sums(f, &(ndp_partial_sums){.choice_rank = 2, .choice_ranks = 1},
-                     "like a step whose routers get no gradient: they are detached"));
-    for (int last = 0; last < 2; last++)
-        for (int n = 2; n <= 2 * MOST_CUTS; n *= 2)
+                     "like routers that get no gradient: they are detached"));
+    for (int others = 0; others < 2; others++)
+        for (int n = 2; n <= 2 * MOST_CUTS; n++)
             if (m->experts % n == 0)
-                NDP_TRY(try_expert_ranks(f, n, last));
+                NDP_TRY(try_expert_ranks(f, n, others));
     f->spreads = false;
     return NDP_OK;
 }
