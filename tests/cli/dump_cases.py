@@ -109,9 +109,16 @@ def accelerate_cp():
 
 # ---- every family ----
 
+def eager_experts():
+    """Their products on a CPU need rows of whole 16 bytes otherwise."""
+    load = dump.load
+    dump.load = lambda *arguments: load(*arguments, experts_implementation="eager")
+
+
 for file in sorted((pathlib.Path(__file__).resolve().parents[1] / "golden").glob("*/expected.safetensors")):
     if list(file.parent.glob("model*.safetensors")):
-        RIGHT["golden-" + file.parent.name] = (one_process, str(file.parent), lambda: None)
+        change = eager_experts if "experts" in (file.parent / "config.json").read_text() else lambda: None
+        RIGHT["golden-" + file.parent.name] = (one_process, str(file.parent), change)
 
 
 # ---- mistakes ----
@@ -220,7 +227,7 @@ def divided_by_ranks_twice():
     backward = ddp.backward
 
     def divided(model, rows):
-        size = dist.get_world_size
+        size, dump.ranks = dist.get_world_size, lambda: 2
         dist.get_world_size = lambda: 1
         result = backward(model, rows)
         dist.get_world_size = size

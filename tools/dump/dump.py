@@ -111,7 +111,10 @@ def gradients_of(model):
 
 
 def weights_of(model):
-    return named_as_in_files(model, model.named_parameters())
+    """With buffers that files have, as biases of routers are."""
+    kept = model.state_dict().keys()
+    buffers = [(name, b) for name, b in model.named_buffers() if name in kept]
+    return named_as_in_files(model, [*model.named_parameters(), *buffers])
 
 
 def write(folder, file, tensors):
