@@ -2,7 +2,9 @@
  * vocabulary of 8,192, over its floor of the parameters that a token meets, beside the same ratio of two dense shapes
  * with as many layers and words: SmolLM2-135M's, and the mixture's own with an MLP of the columns of a token's 8
  * experts, whose floor is the same but for the router. 1,024 tokens a step, 2 threads. Prints them with the time of
- * every op, and quotients of the ratios. The time of cores says more than the wall's on a machine that others use.
+ * every op, and quotients of the ratios. Then the mixture on two ranks that share its experts (ep 2), over two that
+ * share parameters alone, with equally many rows for each expert. The time of cores says more than the wall's on a
+ * machine that others use.
  *
  * Usage: bench_experts [steps] [fp32|bf16|all] [threads] [optimizer] */
 #include "step.h"
@@ -41,6 +43,30 @@ static job measured(const char *name, const char *config, ndp_dtype type, int st
     return j;
 }
 
+/* Seconds of a step on two ranks; busy: in time of cores, over the same floor. */
+static job on_two_ranks(ndp_dtype type, int steps, int threads, int optimizer, int ep) {
+    job j = {.config = shapes[0].config,
+             .compute = type,
+             .samples = 1,
+             .length = 512,
+             .shard = 2,
+             .ep = ep,
+             .threads = threads > 1 ? threads / 2 : 1,
+             .steps = steps,
+             .details = true,
+             .balanced = true,
+             .optimizer = (ndp_optimizer_name)optimizer};
+    printf("%s on 2 ranks, %s\n", shapes[0].name, ep > 1 ? "ep 2" : "dp_shard 2 alone");
+    measure(&j);
+    return j;
+}
+
+static void compare_ranks(ndp_dtype type, int steps, int threads, int optimizer) {
+    job shard = on_two_ranks(type, steps, threads, optimizer, 1), ep = on_two_ranks(type, steps, threads, optimizer, 2);
+    printf("%s: a step with ep 2 over one with dp_shard 2: %.2f, in time of cores %.2f\n", ndp_dtype_name(type),
+           ep.seconds / shard.seconds, ep.busy / shard.busy);
+}
+
 int main(int argc, char **argv) {
     int steps = argc > 1 ? atoi(argv[1]) : 5, threads = argc > 3 ? atoi(argv[3]) : 2, optimizer = 0;
     const char *which = argc > 2 ? argv[2] : "all";
@@ -63,6 +89,7 @@ int main(int argc, char **argv) {
         for (int i = 1; i < NDP_COUNT(shapes); i++)
             printf("%s: %s %.2f x its floor, %s %.2f x: quotient %.2f, in time of cores %.2f\n", ndp_dtype_name(t),
                    shapes[0].name, of[0][0], shapes[i].name, of[i][0], of[0][0] / of[i][0], of[0][1] / of[i][1]);
+        compare_ranks(t, steps, threads, optimizer);
     }
     return 0;
 }

@@ -7,7 +7,6 @@ export NDP_SOURCE_DIR="${NDP_SOURCE_DIR:-${here%/*}}" NDP_PROGRAM="${NDP_PROGRAM
 . "$NDP_SOURCE_DIR/tests/launch/hosts.sh"
 . "$NDP_SOURCE_DIR/tests/cli/cases.sh"
 repeats=${NDP_REPEATS:-3}
-patience=300
 make_job
 cat >config.json <<'EOF'
 {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu", "hidden_size": 192,
@@ -25,23 +24,14 @@ EOF
 printf 'node-%d slots=2\n' 1 2 3 4 >four
 make_hosts 4
 
-median() { sort -g | awk '{ v[NR] = $1 } END { if (NR) print v[int((NR + 1) / 2)] }'; }
-number() { sed -n 's/.*"'"$1"'": *\([0-9.e-]*\).*/\1/p' "$2" | head -n 1; }
+program=$NDP_PROGRAM
+. "$here/planned.sh"
 
-# measured NAME JOB OPTION...: a row.
+# measured NAME JOB OPTION...
 measured() {
-    name=$1
-    job=$2
+    name=$1 job=$2
     shift 2
-    "$NDP_PROGRAM" plan "$job" "$@" --cluster four.yaml --json >plan.json 2>err || { echo "$name: $(head -n 1 err)"; return 0; }
-    for i in $(seq "$repeats"); do
-        rm -rf run
-        timeout $patience "$NDP_PROGRAM" train "$job" "$@" --hostfile four >out 2>err </dev/null || { echo "$name: $(tail -n 1 err)"; return 0; }
-        sed -n 's/.*"step_seconds": *\([0-9.e-]*\).*/\1/p' run/metrics.jsonl | tail -n +3 | median
-    done >medians
-    awk -v name="$name" -v planned="$(number step_seconds plan.json)" -v taken="$(median <medians)" -v least="$(sort -g medians | head -n 1)" \
-        -v most="$(sort -g medians | tail -n 1)" 'BEGIN {
-        printf "  %-34s %8.4f  %8.4f  %8.4f .. %8.4f  %+6.1f%%\n", name, planned, taken, least, most, 100 * (planned / taken - 1) }' | tee -a rows
+    planned_and_measured "$name" four.yaml "$job" four "$@" && sed 's/^/  /' row | tee -a rows
 }
 
 for rate in ${NDP_RATES:-200mbit 1gbit 4gbit}; do
@@ -51,7 +41,7 @@ for rate in ${NDP_RATES:-200mbit 1gbit 4gbit}; do
     "$NDP_PROGRAM" plan job.yaml --cluster four.yaml --search --apply first.yaml >search 2>&1 || { cat search; exit 1; }
     echo "$rate: search"
     sed -n '1,14p' search
-    printf '  %-34s %8s  %8s  %-20s  %6s\n' layout planned measured 'least .. greatest' error
+    printf '  %-44s %8s  %8s  %-20s  %6s\n' layout planned measured 'least .. greatest' error
     measured "the first of the search" first.yaml
     for sizes in "dp_shard 8" "dp_replicate 8" "dp_replicate 4 dp_shard 2" "dp_replicate 2 dp_shard 4" "dp_shard 4 tp 2" "dp_replicate 4 tp 2" "pp 2 dp_shard 4" \
         "pp 2 dp_replicate 4" "pp 4 dp_replicate 2" "pp 4 tp 2" "pp 8" "pp 2 dp_replicate 2 tp 2" "dp_replicate 4 sp 2" "dp_shard 4 cp 2"; do

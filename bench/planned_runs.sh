@@ -8,6 +8,7 @@ program=${NDP_PROGRAM:-$(dirname "$0")/../build/ndparallel}
 program=$(realpath "$program")
 repeats=${1:-5}
 pattern=${2:-.}
+. "$(dirname "$0")/planned.sh"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cp "$(dirname "$0")/../README.md" "$work/text.txt"
@@ -45,22 +46,10 @@ case_of() {
     shift 2
     echo "$name" | grep -Eq "$pattern" || return 0
     set -- $(printf -- '--set %s ' "$@")
-    "$program" plan job.yaml "$@" --cluster "of$ranks.yaml" --json >plan.json 2>err || { echo "$name: $(cat err)"; return 0; }
-    planned=$(sed -n 's/.*"step_seconds": *\([0-9.e-]*\).*/\1/p' plan.json | head -n 1)
+    planned_and_measured "$name" "of$ranks.yaml" job.yaml "" "$@" || return 0
     needs=$(sed -n 's/.*"node": *{[^}]*"bytes": *\([0-9]*\).*/\1/p' plan.json | head -n 1)
-    : >medians
-    for i in $(seq "$repeats"); do
-        rm -rf run
-        "$program" train job.yaml "$@" >out 2>err || { echo "$name: $(head -n 1 err)"; return 0; }
-        sed -n 's/.*"step_seconds": *\([0-9.e-]*\).*/\1/p' run/metrics.jsonl | tail -n +3 | sort -g |
-            awk '{ v[NR] = $1 } END { print v[int((NR + 1) / 2)] }' >>medians
-    done
-    peak=$(sed -n 's/.*"peak_memory_bytes": *\([0-9]*\).*/\1/p' run/metrics.jsonl | tail -n 1)
-    sort -g medians | awk -v name="$name" -v planned="$planned" -v needs="${needs:-0}" -v peak="${peak:-0}" -v ranks="$ranks" '
-        { v[NR] = $1 }
-        END { m = v[int((NR + 1) / 2)]
-              printf "%-44s %8.4f  %8.4f  %8.4f .. %8.4f  %+6.1f%%  %7.1f MiB%s\n", name, planned, m, v[1], v[NR],
-                  100 * (planned / m - 1), needs / 1048576, ranks == 1 ? sprintf(" %7.1f", peak / 1048576) : "" }' | tee -a rows
+    awk -v needs="${needs:-0}" -v peak="$(tail -n 1 run/metrics.jsonl | sed 's/.*"peak_memory_bytes": *\([0-9]*\).*/\1/')" -v ranks="$ranks" '{
+        printf "%s  %7.1f MiB%s\n", $0, needs / 1048576, ranks == 1 ? sprintf(" %7.1f", peak / 1048576) : "" }' row | tee -a rows
 }
 
 "$program" env | sed -n '/^processor\|^kernels/p'

@@ -70,11 +70,12 @@ static ndp_facts shape_facts(const char *config, bool even_heads) {
 typedef struct job {
     const char *config; /* the text of another config.json; NULL: SmolLM2-135M */
     ndp_dtype compute;
-    int samples, length;              /* B, T of a micro-batch */
-    int replicate, shard, cp, sp, tp; /* 0: 1 */
+    int samples, length;                  /* B, T of a micro-batch */
+    int replicate, shard, cp, sp, tp, ep; /* 0: 1 */
     int threads, steps;
     bool even_heads, details, quiet;
     bool all_gather, whole_rows; /* cp without its ring; tp without sequence parallelism */
+    bool balanced;               /* mixtures are given choices, equally many of each expert */
     /* results: medians; of rank 0: share of the step in begins and waits; of the communications' time that others'
      * work hid */
     double seconds, ratio, communicating, hidden;
@@ -99,7 +100,7 @@ static void draw(ndp_engine *e) {
     must(ndp_engine_publish(e));
 }
 
-static void fill(ndp_engine *e, const job *j, int64_t vocab, int64_t update) {
+static void fill(ndp_engine *e, const job *j, const ndp_mixtures *mixtures, int64_t vocab, int64_t update) {
     int32_t n = j->samples * j->length, *a = malloc(4 * (size_t)n * sizeof *a);
     for (int32_t t = 0; t < n; t++) {
         uint64_t x = (uint64_t)(t + update * 7919 + 13) * 2654435761u;
@@ -107,13 +108,19 @@ static void fill(ndp_engine *e, const job *j, int64_t vocab, int64_t update) {
         a[2 * n + t] = t % j->length, a[3 * n + t] = t / j->length * j->length;
     }
     ndp_micro_batch b = ndp_micro_batch_of(a, n);
+    int32_t of_all = j->balanced ? mixtures->n * n * mixtures->choices : 0,
+            *choices = malloc(((size_t)of_all + 1) * sizeof *choices);
+    for (int32_t i = 0; i < of_all; i++)
+        choices[i] = i % mixtures->experts;
+    b.choices = j->balanced ? choices : NULL;
     must(ndp_engine_load(e, 0, &b));
+    free(choices);
     free(a);
 }
 
 static ndp_layout layout_of(const job *j) {
     ndp_layout l = NDP_LAYOUT_ONE;
-    const int sizes[] = {j->replicate, j->shard, j->cp, j->sp, j->tp};
+    const int sizes[] = {j->replicate, j->shard, j->cp, j->sp, j->tp, j->ep};
     for (int i = 0; i < NDP_COUNT(sizes); i++)
         l.size[NDP_DP_REPLICATE + i] = sizes[i] ? sizes[i] : 1;
     return l;
@@ -165,7 +172,8 @@ static ndp_status body(ndp_transport *t, void *arg) {
                          .rows = (int64_t)j->samples * j->length,
                          .positions = j->length,
                          .compute = j->compute,
-                         .master = NDP_F32};
+                         .master = NDP_F32,
+                         .routes = j->balanced ? NDP_ROUTES_GIVEN : 0};
     if (rank == 0)
         j->parameters = met_parameters(&f);
     NDP_TRY(ndp_decoder_build(&f, &mo, &m));
@@ -195,7 +203,7 @@ static ndp_status body(ndp_transport *t, void *arg) {
     double seconds[MOST], ratios[MOST], busy[MOST], best_peak = 0;
     ndp_step_result r;
     for (int i = -2; i < j->steps; i++) {
-        fill(e, j, f.vocab, (i + 2) * data + ndp_mesh_group(&o.step.mesh, NDP_GROUP_DATA).rank);
+        fill(e, j, &m.inputs->mixtures, f.vocab, (i + 2) * data + ndp_mesh_group(&o.step.mesh, NDP_GROUP_DATA).rank);
         double before = bench_peak(j->compute == NDP_BF16, j->threads);
         if (i == 0)
             NDP_TRY(ndp_engine_profile_reset(e, true));

@@ -299,7 +299,8 @@ ndp_status ndp_guard_create(const ndp_device *inner, ndp_device **out) {
                              .stamp_destroy = inner->stamp_destroy,
                              .stamp = guard_stamp,
                              .between = guard_between,
-                             .memory = guard_memory};
+                             .memory = guard_memory,
+                             .full_name = ndp_host_full_name};
     *out = &g->device;
     return NDP_OK;
 }

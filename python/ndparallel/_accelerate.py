@@ -15,9 +15,8 @@ from contextlib import contextmanager, nullcontext
 from functools import partial
 from threading import current_thread, main_thread
 
-from ._batches import INPUTS, Loader, Round, longest, skip_first_batches
-from ._declarations import EINTR
-from ._library import Config, Error, Refusing, fail, lib, unknown
+from ._batches import Loader, Round, longest, skip_first_batches
+from ._library import STATUS, Config, Refusing, fail, lib, unknown
 from ._tensors import view
 from ._trainer import Trainer
 
@@ -36,8 +35,8 @@ def set_seed(seed):
     """Of random weights, and of random, numpy and torch where they are imported."""
     _seed["train.seed"] = seed
     random.seed(seed)
-    for name, seeds in (("numpy", lambda m: m.random.seed), ("torch", lambda m: m.manual_seed)):
-        name in sys.modules and seeds(sys.modules[name])(seed)
+    "numpy" in sys.modules and sys.modules["numpy"].random.seed(seed)
+    "torch" in sys.modules and sys.modules["torch"].manual_seed(seed)
 
 
 class ParallelismConfig:
@@ -120,9 +119,14 @@ _SHAPES = {"constant": lambda x: 1, "constant_with_warmup": lambda x: 1, "linear
 class Scheduler(Refusing):
     """A learning rate for each update, by the formulas of transformers. As in Accelerate an update is a step for each batch of
     the loader, one on each data rank."""
-    def __init__(self, name, optimizer, warmup, steps, options):
-        self.place, self.accelerator, self.optimizer, self.steps = "scheduler", None, optimizer, steps
-        base, rest = optimizer.param_groups[0]["lr"], max(1, (steps or 0) - warmup)
+    def __init__(self, name, optimizer, num_warmup_steps=0, num_training_steps=None, scheduler_specific_kwargs=None):
+        name, options = getattr(name, "value", name), scheduler_specific_kwargs or {}
+        unknown("get_scheduler", [name], tuple(_SHAPES))
+        isinstance(optimizer, AdamW) or fail(f"get_scheduler: a {type(optimizer).__name__}; use AdamW of this package")
+        num_training_steps or name.startswith("constant") or fail(f"get_scheduler: {name} needs num_training_steps")
+        self.place, self.accelerator, self.optimizer, self.steps = "scheduler", None, optimizer, num_training_steps
+        base, warmup = optimizer.param_groups[0]["lr"], num_warmup_steps * (name != "constant")
+        rest = max(1, (num_training_steps or 0) - warmup)
         self._lr = lambda n: base * (n / warmup if n < warmup else _SHAPES[name](min(1, (n - warmup) / rest), **options))
         self.to(0)
 
@@ -136,16 +140,9 @@ class Scheduler(Refusing):
     get_last_lr = lambda self: [self.optimizer.param_groups[0]["lr"]]
 
 
-def get_scheduler(name, optimizer, num_warmup_steps=0, num_training_steps=None, scheduler_specific_kwargs=None):
-    name = getattr(name, "value", name)
-    unknown("get_scheduler", [name], tuple(_SHAPES))
-    isinstance(optimizer, AdamW) or fail(f"get_scheduler: a {type(optimizer).__name__}; use AdamW of this package")
-    num_training_steps or name.startswith("constant") or fail(f"get_scheduler: {name} needs num_training_steps")
-    return Scheduler(name, optimizer, num_warmup_steps * (name != "constant"), num_training_steps, scheduler_specific_kwargs or {})
-
-
+get_scheduler = Scheduler
 get_constant_schedule, get_constant_schedule_with_warmup, get_linear_schedule_with_warmup, get_cosine_schedule_with_warmup = (
-    partial(get_scheduler, name) for name in ("constant", "constant_with_warmup", "linear", "cosine"))
+    partial(Scheduler, name) for name in ("constant", "constant_with_warmup", "linear", "cosine"))
 
 
 class Loss(Refusing):
@@ -169,10 +166,9 @@ class Outputs(Refusing):
     """What model(**batch) returns. With num_items_in_batch, of all data ranks, a loss is their mean of sums divided by it."""
     def __init__(self, accelerator, batch, items):
         accelerator.trainer or accelerator.start(batch)
-        unknown("model", batch, INPUTS)
         rounds = accelerator.round.window if accelerator.round and "input_ids" in batch else ()
-        self.round = next((each for each in rounds if all(value is each.shown.get(name) for name, value in batch.items())), None)
-        self.of_loader, self.round = bool(self.round), self.round or Round([batch], 0)
+        of_loader = (each for each in rounds if all(value is each.shown.get(name) for name, value in batch.items()))
+        self.round = next(of_loader, None) or Round([batch], 0)
         self.trainer, self._sum, self.items = accelerator.trainer, None, items and float(items) * accelerator.num_processes
         self.round.own()  # rows that cannot be fail here
         self._update, self.loss = self.trainer.updates, Loss(self) if batch.get("labels") is not None else None
@@ -189,14 +185,9 @@ class Outputs(Refusing):
 
     def mean(self):
         if self._sum is None:
-            rows = self._forward("logp", self.round.all() if self.of_loader else self.round.own())
+            rows = self._forward("logp", self.round.all() if self.round.window else self.round.own())
             self._sum = -math.fsum(map(math.fsum, rows))
         return self._sum / (self.items or self.round.tokens() or math.nan)
-
-
-def _numbers(value):
-    found, shape, _keep = view([float(value)] if isinstance(value, (int, float, Loss)) else value, "the value")
-    return found.tolist(), shape
 
 
 def _like(value, numbers, shape):
@@ -239,8 +230,8 @@ class Accelerator(Refusing):
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1) if current_thread() is main_thread() else ():
             if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
                 signal.signal(number, self._stop)  # a forked loader goes on at Ctrl-C, and ends as others end it
-                of_fork = signal.SIG_IGN if number == signal.SIGINT else signal.SIG_DFL
-                os.register_at_fork(after_in_child=lambda number=number, of_fork=of_fork: signal.signal(number, of_fork))
+                in_fork = signal.SIG_IGN if number == signal.SIGINT else signal.SIG_DFL
+                os.register_at_fork(after_in_child=partial(signal.signal, number, in_fork))
 
     def prepare(self, *things):
         return tuple(map(self._prepare, things)) if len(things) != 1 else self._prepare(*things)
@@ -267,8 +258,7 @@ class Accelerator(Refusing):
             "batch.micro_batch_size": shape[0], "batch.global_batch_size": shape[0] * self.data_ranks, **_seed,
             "train.steps": math.ceil((self.scheduler and self.scheduler.steps or 1 << 30) / self.data_ranks),
             **self.model.settings, **(self.optimizer.settings if self.optimizer else {}), **self.settings})
-        self._met = self._met or Trainer(config, create=False)
-        self._met.create(config)
+        self._meet(config).create(config)
         self.trainer, self.data_rank = self._met, self._met.shape().data_rank
         self._resume is None or self.load_state(*self._resume)
 
@@ -285,7 +275,7 @@ class Accelerator(Refusing):
         isinstance(loss, Loss) and loss.outputs or fail(
             f"backward: a {type(loss).__name__}; give outputs.loss, times a number, or Trainer.forward_backward_with", "ENOTSUP")
         self.optimizer or fail("backward: prepare an optimizer first")
-        loss.outputs.of_loader or self.data_ranks == 1 or fail("backward: give a batch of a prepared loader, which counts tokens")
+        loss.outputs.round.window or self.data_ranks == 1 or fail("backward: give a batch of a prepared loader, which counts tokens")
         outputs, unit = loss.outputs, self._accumulating and loss.outputs.round.window or [loss.outputs.round]
         scale = loss.scale / (1 if self._accumulating and not outputs.items else self.gradient_accumulation_steps)
         self._calls.append((outputs, scale, len(unit), outputs.items or sum(each.tokens() for each in unit)))
@@ -298,15 +288,12 @@ class Accelerator(Refusing):
         wanted = self.optimizer.param_groups[0]["lr"], self._max_norm, 0 if self._manual else self._calls[0][2]
         if wanted == self._begun:
             return False
-        try:  # a rank that was asked to stop begins none, so that none begins
-            self.trainer.begin("number", self._calls[0][3], *wanted[:2], -1 if self._stopping else wanted[2])
-        except Error as e:
-            if "-1 calls" not in e.message:
-                raise
+        if any(self.trainer.reduce([self._stopping], "max", by_data=False)):
             self.save_state()
             self.print(f"stopped after step {self.trainer.updates}, which is saved")
-            self.trainer.status = EINTR
+            self.trainer.status = STATUS.index("EINTR")
             sys.exit(130)
+        self.trainer.begin("number", self._calls[0][3], *wanted)
         self._begun = wanted
         return [self._run(*call) for call in self._calls]
 
@@ -338,10 +325,11 @@ class Accelerator(Refusing):
 
     # ---- the ranks ----
 
-    def wait_for_everyone(self):
-        if self.ranks > 1:
-            self._met = self._met or Trainer(self.settings, create=False)
-            self._met.barrier()
+    def _meet(self, config):
+        self._met = self._met or Trainer(config, create=False)
+        return self._met
+
+    wait_for_everyone = lambda self: self.ranks > 1 and self._meet(self.settings).barrier()
 
     @contextmanager
     def main_process_first(self):
@@ -357,8 +345,8 @@ class Accelerator(Refusing):
         """Numbers of all data ranks, one after the other: along the first axis of a tensor of torch, else a list."""
         if isinstance(value, tuple):
             return tuple(self.gather(each, ranks) for each in value)
-        numbers, shape = _numbers(value)
-        return _like(value, sum(self._made("gather").gather(numbers)[:ranks], []), (-1, *shape[1:]))
+        numbers, shape = view(value, "the value")
+        return _like(value, sum(self._made("gather").gather(numbers.tolist())[:ranks], []), (-1, *shape[1:]))
 
     # The same without the ranks that have no batch at the end of the loader.
     gather_for_metrics = lambda self, value: self.gather(value, self.round and len(self.round.batches))
@@ -366,8 +354,9 @@ class Accelerator(Refusing):
     def reduce(self, value, reduction="sum", scale=1.0):
         """Sums or means over data ranks of a number, an array or a tensor; a list, or a tensor of torch."""
         unknown("reduce", [reduction], ("sum", "mean"))
-        (numbers, shape), by = _numbers(value), scale / (self.data_ranks if reduction == "mean" else 1)
-        return _like(value, [by * x for x in self._made("reduce").reduce(numbers)], shape)
+        numbers, shape = view(value, "the value")
+        by = scale / (self.data_ranks if reduction == "mean" else 1)
+        return _like(value, [by * x for x in self._made("reduce").reduce(numbers.tolist())], shape)
 
     def log(self, values, step=None):
         """Numbers of your own beside the newest update's, whose step the line has, in PROJECT_DIR/metrics.jsonl; log/NAME where

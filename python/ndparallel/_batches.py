@@ -1,40 +1,38 @@
 """Batches as transformers has them become those of the library; a prepared loader deals them out to data ranks."""
 import itertools
-import math
 
 from ._library import fail, unknown
 from ._tensors import rows_of
 
 INPUTS = ("input_ids", "labels", "attention_mask", "position_ids")
-_IGNORED = -100  # the label of what is not trained on
 
 
-def _read_row(at, ids, labels, mask, positions):
-    """The tokens of a sample without padding: ids, labels, each at the token before, positions, documents."""
-    kept = [i for i, seen in enumerate(mask) if seen] if mask else range(len(ids))
+def _span(at, mask):
+    """Where the tokens of a row begin and end."""
+    kept = [i for i, seen in enumerate(mask) if seen]
     first, end = (kept[0], kept[-1] + 1) if kept else (0, 0)
     len(kept) == end - first or fail(f"attention_mask of sample {at} has zeros between ones; padding begins or ends a row")
-    documents = [0] * (end - first)
-    if positions and not mask:  # as of packed rows without a mask: a position 0 begins a document
-        documents = list(itertools.accumulate(int(p == 0) for p in positions))
-    shifted = [max(label, _IGNORED) for label in labels[first + 1:end]] + [_IGNORED] if labels and kept else []
-    return ids[first:end], shifted, positions[first:end] if positions else [], documents
+    return first, end
+
+
+def _cut(rows, spans, skip, pad):
+    """The tokens of each row without the first ones, and padding after them."""
+    return rows and [row[first + skip:end] + [pad] * (len(row) - end + first + skip) for row, (first, end) in zip(rows, spans)]
 
 
 def read_batch(batch):
     """input_ids, labels that are not shifted, attention_mask and position_ids, [samples, length], as an ndp_batch."""
-    unknown("a batch", batch, INPUTS)
-    given = [rows_of(batch[name], name) if batch.get(name) is not None else None for name in INPUTS]
-    given[0] is not None or fail("a batch needs input_ids, [samples, length]")
-    length = len(given[0][0]) if given[0] else 0
+    unknown("model", batch, INPUTS)
+    batch.get("input_ids") is not None or fail("a batch needs input_ids, [samples, length]")
+    ids, labels, masks, positions = given = [batch.get(name) is not None and rows_of(batch[name], name) for name in INPUTS]
     for name, rows in zip(INPUTS, given):
-        if rows and (len(rows), len(rows[0])) != (len(given[0]), length):
-            fail(f"{name} has shape {[len(rows), len(rows[0])]}, input_ids {[len(given[0]), length]}")
-    rows = [_read_row(i, *(rows[i] if rows else None for rows in given)) for i in range(len(given[0]))]
-    out = {"lengths": [len(row[0]) for row in rows]}
-    for part, name, pad, present in ((0, "ids", 0, True), (1, "labels", _IGNORED, given[1]), (2, "positions", 0, given[3]),
-                                     (3, "documents", -1, True)):
-        out[name] = [row[part] + [pad] * (length - len(row[part])) for row in rows] if present else None
+        if rows and [*map(len, rows)] != [*map(len, ids)]:
+            fail(f"{name} has shape {[len(rows), len(rows[0])]}, input_ids {[len(ids), len(ids[0]) if ids else 0]}")
+    spans = [_span(at, mask) for at, mask in enumerate(masks or [[1] * len(row) for row in ids])]
+    out = {"lengths": [end - first for first, end in spans], "ids": _cut(ids, spans, 0, 0),
+           "labels": _cut(labels, spans, 1, -100) or None, "positions": _cut(positions, spans, 0, 0) or None}
+    if positions and not masks:  # as of packed rows: a position 0 begins a document
+        out["documents"] = [list(itertools.accumulate(int(p == 0) for p in row)) for row in positions]
     return out
 
 
@@ -64,14 +62,13 @@ class Loader:
     def __init__(self, accelerator, batches, skipped=0):
         self.accelerator, self.batches, self.skipped = accelerator, batches, skipped
 
-    __len__ = lambda self: max(0, math.ceil(len(self.batches) / self.accelerator.data_ranks) - self.skipped)
+    __len__ = lambda self: max(0, -(-len(self.batches) // self.accelerator.data_ranks) - self.skipped)
 
     def _rounds(self):
         it = iter(self.batches)
         for batch in it:
             self.accelerator.trainer or self.accelerator.start(batch)
-            batches = [batch, *itertools.islice(it, self.accelerator.data_ranks - 1)]
-            yield Round(batches, self.accelerator.data_rank)
+            yield Round([batch, *itertools.islice(it, self.accelerator.data_ranks - 1)], self.accelerator.data_rank)
 
     def __iter__(self):
         rounds = itertools.islice(self._rounds(), self.skipped, None)

@@ -22,20 +22,14 @@ def native(name):
     return next((path for path in paths if os.path.isfile(path)), None)
 
 
-def _load():
-    path = os.environ.get("NDP_LIBRARY") or native("libndparallel.so")
-    if not path:
-        raise ImportError(f"no libndparallel.so in {HERE}: install the wheel, or set NDP_LIBRARY to its path")
-    library = ctypes.CDLL(path)
-    for name, (result, arguments) in c.FUNCTIONS.items():
-        if not hasattr(library, name):
-            raise ImportError(f"{path} lacks {name}: it is of another version than this package")
-        function = getattr(library, name)
-        function.restype, function.argtypes = result, arguments
-    return library
-
-
-lib = _load()
+_path = os.environ.get("NDP_LIBRARY") or native("libndparallel.so")
+if not _path:
+    raise ImportError(f"no libndparallel.so in {HERE}: install the wheel, or set NDP_LIBRARY to its path")
+lib = ctypes.CDLL(_path)
+for _name, (_result, _arguments) in c.FUNCTIONS.items():
+    if not hasattr(lib, _name):
+        raise ImportError(f"{_path} lacks {_name}: it is of another version than this package")
+    getattr(lib, _name).restype, getattr(lib, _name).argtypes = _result, _arguments
 
 
 def check(status):

@@ -8,12 +8,12 @@ from array import array
 from types import SimpleNamespace
 
 from . import _declarations as c
-from ._library import STATUS, Config, Error, check, fail, lib, unknown
+from ._library import STATUS, Config, Error, Refusing, check, fail, lib, unknown
 from ._tensors import array_of
 
 _open = []
 _print_error = sys.excepthook
-_ARRAYS = {"ids": "i", "labels": "i", "weights": "d", "positions": "i", "documents": "i", "lengths": "q"}
+_ARRAYS = {name: kind._type_ for name, kind in c.ndp_batch._fields_ if hasattr(kind, "contents")}
 
 
 def _view(pointer, *shape):
@@ -31,30 +31,28 @@ sys.excepthook = _failed
 atexit.register(lambda process=os.getpid(): [trainer.close() for trainer in list(_open) if os.getpid() == process])
 
 
-def _read_batch(batch, keep):
+def _read_batch(batch):
     unknown("a batch", batch, (*_ARRAYS, "everywhere"))
     batch.get("ids") is not None or fail("a batch needs ids, [samples, length]")
     out = c.ndp_batch(*c.BATCH_INIT)
     for name, kind in _ARRAYS.items():
         if batch.get(name) is not None:
-            pointer, shape, kept = array_of(batch[name], kind, name)
-            keep.append((pointer, kept))
+            numbers, shape = array_of(batch[name], kind, name)
             if name == "ids" and len(shape) == 2:
                 out.samples, out.length = shape
             shape == ((out.samples,) if name == "lengths" else (out.samples, out.length)) or fail(
                 f"{name} has shape {list(shape)}; ids are [samples, length], lengths [samples], the others as ids")
-            setattr(out, name, ctypes.cast(pointer, ctypes.POINTER(pointer._type_)))
+            setattr(out, name, numbers)
     setattr(out, "global", bool(batch.get("everywhere")))
     return out
 
 
 def _read_batches(batches):
-    keep = []  # what must live as long as the call
-    read = [_read_batch(batch, keep) for batch in ([batches] if isinstance(batches, dict) else batches)]
-    return (c.ndp_batch * max(len(read), 1))(*read), len(read), keep
+    read = [_read_batch(batch) for batch in ([batches] if isinstance(batches, dict) else batches)]
+    return (c.ndp_batch * len(read))(*read)
 
 
-class Trainer:
+class Trainer(Refusing):
     """One rank, of the world that `ndparallel launch` started or the only one. `config`: a Config, or keys with values. A batch
     is a dictionary with the names of ndp_batch; `everywhere`: all ranks give it. Methods are collective; close() leaves. Without
     `create` the ranks have only met, and barrier() is all that they can do before create()."""
@@ -79,9 +77,10 @@ class Trainer:
             _open.remove(self)
             lib.ndp_trainer_destroy(self.handle)
             lib.ndp_world_leave(self.world, self.status)
+            del self.handle, self.world
 
     def __exit__(self, kind, error, trace):
-        error and self.fail(error)
+        error and self in _open and self.fail(error)
         self.close()
 
     def _out(self, function, kind, *arguments):
@@ -116,8 +115,7 @@ class Trainer:
 
     def _call(self, function, batches, answer=None):
         """One of the functions of loop.h that compute gradients; `answer`: what it calls, None: nothing."""
-        rows, n, _keep = _read_batches(batches)
-        raised = []
+        rows, raised = _read_batches(batches), []
 
         def call(_user, *given):
             try:
@@ -127,7 +125,7 @@ class Trainer:
             return c.EINVAL if raised else c.OK
 
         try:
-            return self._out(function, c.ndp_call_info, rows, n, *((function.argtypes[3](call), None) if answer else ()))
+            return self._out(function, c.ndp_call_info, rows, len(rows), *((function.argtypes[3](call), None) if answer else ()))
         except Error as e:
             raise (raised or [e])[0]
 
@@ -148,14 +146,11 @@ class Trainer:
 
     def forward(self, batches, wanted=("logp",)):
         """Of each token what is wanted of logp, entropy and best: arrays, one batch after the other."""
-        rows, n, _keep = _read_batches(batches)
-        size, out, values = sum(row.samples * row.length for row in rows[:n]), {}, c.ndp_token_values()
-        for name in wanted:
-            kind, ctype = ("i", ctypes.c_int32) if name == "best" else ("d", ctypes.c_double)
-            out[name] = array(kind, bytes(max(size, 1) * ctypes.sizeof(ctype)))
-            setattr(values, name, ctypes.cast((ctype * len(out[name])).from_buffer(out[name]), ctypes.POINTER(ctype)))
-        check(lib.ndp_trainer_forward(self.handle, rows, n, ctypes.byref(values)))
-        return {name: found[:size] for name, found in out.items()}
+        rows, kinds = _read_batches(batches), dict(c.ndp_token_values._fields_)
+        size = sum(row.samples * row.length for row in rows)
+        out = {name: (kinds[name]._type_ * max(size, 1))() for name in wanted}
+        check(lib.ndp_trainer_forward(self.handle, rows, len(rows), ctypes.byref(c.ndp_token_values(**out))))
+        return {name: array(room._type_._type_, bytes(room))[:size] for name, room in out.items()}
 
     def tensors(self):
         """The names of the model's tensors, and how many elements each has."""
@@ -172,7 +167,7 @@ class Trainer:
 
     def write(self, name, values, which="weight"):
         """Replaces a whole tensor, or a state; every rank gives the same numbers."""
-        numbers, _shape, _keep = array_of(values, "d", name)
+        numbers, _shape = array_of(values, ctypes.c_double, name)
         self.tensors().get(name) == len(numbers) or fail(f"write: {len(numbers)} numbers for {name}: see tensors()")
         check(lib.ndp_trainer_write(self.handle, getattr(c, which.upper()), self._find(name), numbers))
 

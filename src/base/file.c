@@ -26,17 +26,17 @@ static const struct {
     size_t most;
     bool ours;
 } kinds[] = {
-    [NDP_FILE_DATA] = {"data", SIZE_MAX - 1}, /* no limit: mapped, not read */
+    [NDP_FILE_DATA] = {"data", SIZE_MAX - 1, false}, /* no limit: mapped, not read */
     [NDP_FILE_OWN] = {"a file of ours", SIZE_MAX - 1, .ours = true},
-    [NDP_FILE_ANY] = {"a file that is read whole", (size_t)1 << 30},
-    [NDP_FILE_JOB] = {"a job file", (size_t)8 << 20},
-    [NDP_FILE_CONFIG] = {"a configuration of a model or tokenizer", (size_t)16 << 20},
-    [NDP_FILE_TOKENIZER] = {"a tokenizer", (size_t)256 << 20},
-    [NDP_FILE_TEMPLATE] = {"a chat template", (size_t)1 << 20},
-    [NDP_FILE_INDEX] = {"an index of weights", (size_t)64 << 20},
+    [NDP_FILE_ANY] = {"a file that is read whole", (size_t)1 << 30, false},
+    [NDP_FILE_JOB] = {"a job file", (size_t)8 << 20, false},
+    [NDP_FILE_CONFIG] = {"a configuration of a model or tokenizer", (size_t)16 << 20, false},
+    [NDP_FILE_TOKENIZER] = {"a tokenizer", (size_t)256 << 20, false},
+    [NDP_FILE_TEMPLATE] = {"a chat template", (size_t)1 << 20, false},
+    [NDP_FILE_INDEX] = {"an index of weights", (size_t)64 << 20, false},
     [NDP_FILE_MANIFEST] = {"a manifest of a checkpoint", (size_t)256 << 20, .ours = true},
-    [NDP_FILE_HOSTS] = {"a hostfile", (size_t)1 << 20},
-    [NDP_FILE_CLUSTER] = {"a description of a cluster", (size_t)1 << 20},
+    [NDP_FILE_HOSTS] = {"a hostfile", (size_t)1 << 20, false},
+    [NDP_FILE_CLUSTER] = {"a description of a cluster", (size_t)1 << 20, false},
 };
 
 /* Of a missing file that the user named, the name is a mistake. */

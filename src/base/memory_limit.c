@@ -64,14 +64,23 @@ static const names versions[] = {
     {{"memory.max", "memory.high"}, "memory.current", {"inactive_file ", "active_file "}},
 };
 
-static void lower(ndp_memory_limit *out, int64_t limit, int64_t used, const char *folder, const char *name) {
+/* A search for the lowest limit. */
+typedef struct lowest {
+    ndp_memory_limit *out;
+    int64_t more, least; /* as ndp_memory_limit_with has them */
+} lowest;
+
+static void lower(const lowest *l, int64_t limit, int64_t used, const char *folder, const char *name) {
     char of[16], in_use[16];
+    ndp_memory_limit *out = l->out;
+    bool few = used + l->more < l->least;
+    used = few ? l->least : used + l->more;
     int64_t left = limit > used ? limit - used : 0;
     if (left >= out->bytes)
         return;
     out->bytes = left;
-    snprintf(out->what, sizeof out->what, "%s/%s of %s, %s in use", folder, name, ndp_human_bytes((double)limit, of),
-             ndp_human_bytes((double)used, in_use));
+    snprintf(out->what, sizeof out->what, "%s/%s of %s, %s%s in use", folder, name, ndp_human_bytes((double)limit, of),
+             ndp_human_bytes((double)used, in_use), few ? " counted as" : "");
 }
 
 /* The part of a group's usage that would remain if its file pages were dropped. */
@@ -86,7 +95,7 @@ static int64_t bytes_in_use(const names *v, const char *folder) {
     return used > 0 ? used : 0;
 }
 
-static void check_group(const names *v, const char *folder, ndp_memory_limit *out) {
+static void check_group(const names *v, const char *folder, const lowest *out) {
     for (int i = 0; i < NDP_COUNT(v->limits) && v->limits[i]; i++) {
         int64_t limit = number_in(folder, v->limits[i]);
         if (limit >= 0 && limit < INT64_MAX)
@@ -96,7 +105,7 @@ static void check_group(const names *v, const char *folder, ndp_memory_limit *ou
 
 /* Limits of `folder`, whose first `mount` bytes are the mount point, and of all groups above it. Stops at a group of
  * version 1 that does not include its children's usage. */
-static void check_ancestors(const names *v, const char *folder, size_t mount, ndp_memory_limit *out) {
+static void check_ancestors(const names *v, const char *folder, size_t mount, const lowest *out) {
     char *at = strdup(folder), *stat = text_in(folder, "memory.stat");
     for (char *slash; at; *slash = '\0') {
         check_group(v, at, out);
@@ -195,7 +204,7 @@ static void unescape(char *text) {
 }
 
 /* Handles one line of mountinfo; `cgroup` is the text of /proc/self/cgroup. */
-static void check_mount(const char *root, char *line, const char *cgroup, ndp_memory_limit *out) {
+static void check_mount(const char *root, char *line, const char *cgroup, const lowest *out) {
     enum { PART = 3, MOUNT = 4 };
     char *fields[6] = {NULL}, *word, *type, *options;
     for (int i = 0; i < NDP_COUNT(fields); i++)
@@ -220,7 +229,7 @@ static void check_mount(const char *root, char *line, const char *cgroup, ndp_me
     free(lines);
 }
 
-static void check_groups(const char *root, ndp_memory_limit *out) {
+static void check_groups(const char *root, const lowest *out) {
     char *cgroup = text_in(root, "proc/self/cgroup"), *mounts = text_in(root, "proc/self/mountinfo"), *rest = mounts;
     for (char *line; cgroup && (line = strsep(&rest, "\n")) != NULL;)
         check_mount(root, line, cgroup, out);
@@ -228,16 +237,18 @@ static void check_groups(const char *root, ndp_memory_limit *out) {
     free(cgroup);
 }
 
-void ndp_memory_limit_host(const char *root, ndp_memory_limit *out) {
+void ndp_memory_limit_host(const char *root, ndp_memory_limit *out) { ndp_memory_limit_with(root, 0, 0, out); }
+
+void ndp_memory_limit_with(const char *root, int64_t more, int64_t least, ndp_memory_limit *out) {
     char *meminfo = text_in(root, "proc/meminfo");
     int64_t kib = number_after(meminfo, "MemAvailable:");
     free(meminfo);
     *out = (ndp_memory_limit){INT64_MAX, "no limit is known"};
     if (kib >= 0) {
-        out->bytes = kib * 1024;
+        out->bytes = kib * 1024 > more ? kib * 1024 - more : 0;
         snprintf(out->what, sizeof out->what, "MemAvailable in /proc/meminfo");
     }
-    check_groups(root, out);
+    check_groups(root, &(lowest){out, more, least});
 }
 
 /* ---- this process ---- */
@@ -257,6 +268,13 @@ static void limit_of(int resource, const char *name, const char *key, ndp_memory
 
 void ndp_memory_limit_address_space(ndp_memory_limit *out) { limit_of(RLIMIT_AS, "RLIMIT_AS", "VmSize:", out); }
 void ndp_memory_limit_data(ndp_memory_limit *out) { limit_of(RLIMIT_DATA, "RLIMIT_DATA", "VmData:", out); }
+
+int64_t ndp_memory_own(void) {
+    char *status = text_of("/proc/self/status");
+    int64_t kib = number_after(status, "RssAnon:");
+    free(status);
+    return kib > 0 ? kib * 1024 : 0;
+}
 
 int64_t ndp_memory_available(void) {
     ndp_memory_limit host, space, data;

@@ -15,10 +15,16 @@ typedef struct ndp_memory_limit {
  * kernel drops them before it lets an allocation fail (MemAvailable excludes them as well). Groups are found through
  * /proc/self/cgroup and /proc/self/mountinfo. `root` is put before every path; "" is this machine. */
 void ndp_memory_limit_host(const char *root, ndp_memory_limit *out);
+/* The same as if `more` bytes were in use besides, and in a group at least `least`, so that what a few processes of its
+ * own have there makes no difference. */
+void ndp_memory_limit_with(const char *root, int64_t more, int64_t least, ndp_memory_limit *out);
 /* What this process can still map under RLIMIT_AS, which counts all mappings, or under RLIMIT_DATA, which counts
  * private memory. */
 void ndp_memory_limit_address_space(ndp_memory_limit *out);
 void ndp_memory_limit_data(ndp_memory_limit *out);
+
+/* Anonymous memory that this process has: what it allocated, not what it maps of files or shares. */
+int64_t ndp_memory_own(void);
 
 /* The minimum of the three. */
 int64_t ndp_memory_available(void);

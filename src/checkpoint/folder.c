@@ -6,15 +6,24 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "checkpoint/hash.h"
+#include "checkpoint/mxfp4.h"
 #include "checkpoint/safetensors_types.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 typedef struct named {
     const ndp_tensor_entry *entry;
     const ndp_safetensors *file;
+    const struct dequantised *packed; /* NULL: the entry is in the file */
 } named;
+
+/* What an entry is made of. */
+typedef struct dequantised {
+    ndp_mxfp4 numbers;
+    named blocks, scales;
+} dequantised;
 
 struct ndp_weights {
     const char *folder;
@@ -39,7 +48,7 @@ static ndp_status open_file(ndp_weights *w, const char *name, ndp_safetensors **
 
 static ndp_status add_tensor(ndp_weights *w, const ndp_safetensors *file, const ndp_tensor_entry *entry) {
     NDP_TRY(ndp_array_reserve(&w->tensors, &w->capacity, w->n + 1, sizeof *w->tensors));
-    w->tensors[w->n++] = (named){entry, file};
+    w->tensors[w->n++] = (named){entry, file, NULL};
     return NDP_OK;
 }
 
@@ -275,7 +284,7 @@ ndp_status ndp_weights_prefix(ndp_weights *w, const char *prefix) {
 
 static const named *find(const ndp_weights *w, const char *name) {
     ndp_tensor_entry wanted = {.spec.name = name};
-    named key = {&wanted, NULL};
+    named key = {&wanted, NULL, NULL};
     return w->n ? bsearch(&key, w->tensors, (size_t)w->n, sizeof *w->tensors, compare_named) : NULL;
 }
 
@@ -291,7 +300,7 @@ static ndp_status take_member(ndp_weights *w, const named *stack, const ndp_segm
     one->offset += (size_t)i * one->bytes;
     one->spec.name = name, one->spec.ndim = 2;
     one->spec.shape[0] = members->whole[0], one->spec.shape[1] = members->whole[1];
-    *out = (named){one, stack->file};
+    *out = (named){one, stack->file, NULL};
     return NDP_OK;
 }
 
@@ -310,6 +319,74 @@ ndp_status ndp_weights_unstack(ndp_weights *w, const char *tensor, const ndp_seg
     return sort_tensors(w);
 }
 
+/* Two tensors of bytes that are the numbers and scales of a stack of that shape, transposed. */
+static bool are_mxfp4(const named *blocks, const named *scales, const int64_t shape[3]) {
+    const ndp_tensor_spec *b = &blocks->entry->spec, *s = &scales->entry->spec;
+    const int64_t in = shape[1] / NDP_MXFP4_BLOCK;
+    return b->dtype == NDP_U8 && s->dtype == NDP_U8 && b->ndim == 4 && s->ndim == 3 &&
+           shape[1] % NDP_MXFP4_BLOCK == 0 && b->shape[0] == shape[0] && b->shape[1] == shape[2] && b->shape[2] == in &&
+           b->shape[3] == NDP_MXFP4_BLOCK / 2 && s->shape[0] == shape[0] && s->shape[1] == shape[2] &&
+           s->shape[2] == in;
+}
+
+/* The tensor `name` made of those. */
+static ndp_status make_dequantised(ndp_weights *w, const char *name, const int64_t shape[3], const named *blocks,
+                                   const named *scales, named *out) {
+    ndp_tensor_entry *one = ndp_arena_alloc(&w->arena, sizeof *one);
+    dequantised *packed = ndp_arena_alloc(&w->arena, sizeof *packed);
+    const char *copy = ndp_arena_strdup(&w->arena, name);
+    if (!one || !packed || !copy)
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the names of %lld tensors", (long long)w->n);
+    *packed = (dequantised){{ndp_safetensors_data(blocks->file, blocks->entry),
+                             ndp_safetensors_data(scales->file, scales->entry), shape[1], shape[2]},
+                            *blocks,
+                            *scales};
+    *one = *blocks->entry;
+    one->spec = (ndp_tensor_spec){.name = copy, .dtype = NDP_BF16, .ndim = 3, .shape = {shape[0], shape[1], shape[2]}};
+    one->type_name = "MXFP4", one->elements = shape[0] * shape[1] * shape[2];
+    *out = (named){one, blocks->file, packed};
+    return NDP_OK;
+}
+
+ndp_status ndp_weights_dequantise(ndp_weights *w, const char *tensor, const int64_t shape[3]) {
+    const char *names[] = {ndp_arena_format(&w->arena, "%s_blocks", tensor),
+                           ndp_arena_format(&w->arena, "%s_scales", tensor)};
+    if (!names[0] || !names[1])
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the names of %lld tensors", (long long)w->n);
+    const named *blocks = find(w, names[0]), *scales = find(w, names[1]);
+    if (find(w, tensor) || !blocks || !scales || !are_mxfp4(blocks, scales, shape))
+        return NDP_OK;
+    named made;
+    int64_t at = blocks - w->tensors, gone = scales - w->tensors;
+    NDP_TRY(make_dequantised(w, tensor, shape, blocks, scales, &made));
+    w->tensors[at] = made;
+    w->tensors[gone] = w->tensors[--w->n];
+    return sort_tensors(w);
+}
+
+/* At most as many as the caller's block has; all of a stack is never asked for at once. */
+static ndp_status read_dequantised(const ndp_weights *w, const named *t, int64_t first, int64_t count, void *dest,
+                                   ndp_dtype type, bool finite) {
+    enum { BLOCK = 4096 };
+    float block[BLOCK];
+    if (first < 0 || count < 0 || first > t->entry->elements - count)
+        return NDP_FAIL(NDP_EBUG, "'%s': tensor %s: elements [%lld, +%lld) requested, it has %lld", w->folder,
+                        t->entry->spec.name, (long long)first, (long long)count, (long long)t->entry->elements);
+    for (int64_t done = 0, n; done < count; done += n) {
+        n = count - done < BLOCK ? count - done : BLOCK;
+        ndp_mxfp4_read(&t->packed->numbers, first + done, n, block);
+        for (int64_t i = 0; finite && i < n; i++)
+            if (!isfinite(block[i]))
+                return NDP_FAIL(NDP_EFORMAT,
+                                "%s: tensor %s has a scale that is no number, at element %lld: the file is "
+                                "damaged; copy it again",
+                                ndp_safetensors_path(t->packed->scales.file), t->packed->scales.entry->spec.name,
+                                (long long)(first + done + i));
+        ndp_convert(block, NDP_F32, (char *)dest + (size_t)done * ndp_dtype_size(type), type, n);
+    }
+    return NDP_OK;
+}
+
 /* ---- access ---- */
 
 const char *ndp_weights_folder(const ndp_weights *w) { return w->folder; }
@@ -326,12 +403,13 @@ ndp_status ndp_weights_read(const ndp_weights *w, const char *name, int64_t firs
     const named *t = find(w, name);
     if (!t)
         return NDP_FAIL(NDP_EFORMAT, "'%s' holds no tensor %s", w->folder, name);
-    return ndp_safetensors_read(t->file, t->entry, first, count, dest, type, finite);
+    return t->packed ? read_dequantised(w, t, first, count, dest, type, finite)
+                     : ndp_safetensors_read(t->file, t->entry, first, count, dest, type, finite);
 }
 
 void ndp_weights_forget(const ndp_weights *w, const char *name, int64_t first, int64_t count) {
     const named *t = find(w, name);
-    if (t)
+    if (t && !t->packed) /* rows of codes lie everywhere: they stay */
         ndp_safetensors_forget(t->file, t->entry, first, count);
 }
 
@@ -339,9 +417,12 @@ ndp_status ndp_weights_hash(const ndp_weights *w, ndp_hash128 *out) {
     ndp_str text = {0};
     char shape[256], digits[NDP_HASH_DIGITS + 1];
     for (int i = 0; i < ndp_weights_count(w); i++) {
-        const ndp_tensor_entry *t = w->tensors[i].entry;
-        ndp_str_addf(&text, "%s %s %s %s\n", t->spec.name, t->type_name, ndp_shape_text(&t->spec, shape, sizeof shape),
-                     ndp_hash_text(ndp_safetensors_hash(w->tensors[i].file, t), digits));
+        const dequantised *packed = w->tensors[i].packed;
+        const named of[] = {packed ? packed->blocks : w->tensors[i], packed ? packed->scales : w->tensors[i]};
+        for (int k = 0; k < (packed ? 2 : 1); k++)
+            ndp_str_addf(&text, "%s %s %s %s\n", of[k].entry->spec.name, of[k].entry->type_name,
+                         ndp_shape_text(&of[k].entry->spec, shape, sizeof shape),
+                         ndp_hash_text(ndp_safetensors_hash(of[k].file, of[k].entry), digits));
     }
     ndp_status st = text.failed
                         ? NDP_FAIL(NDP_ENOMEM, "not enough memory for the hash of %d tensors", ndp_weights_count(w))

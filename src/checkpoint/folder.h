@@ -37,6 +37,10 @@ NDP_API ndp_status ndp_weights_prefix(ndp_weights *w, const char *prefix);
  * columns]: takes it as a tensor for each member, as the pattern names them. Of another shape it stays. NDP_ENOMEM. */
 NDP_API ndp_status ndp_weights_unstack(ndp_weights *w, const char *tensor, const ndp_segment *members);
 
+/* Where the set lacks `tensor`, [stack, in, out], but has it as MXFP4 (checkpoint/mxfp4.h): takes the two tensors
+ * of that as the one, in bf16. Of other shapes they stay. NDP_ENOMEM. */
+NDP_API ndp_status ndp_weights_dequantise(ndp_weights *w, const char *tensor, const int64_t shape[3]);
+
 /* As it was opened; borrowed. */
 const char *ndp_weights_folder(const ndp_weights *w);
 int ndp_weights_count(const ndp_weights *w);

@@ -363,6 +363,10 @@ ndp_status ndp_safetensors_read(const ndp_safetensors *f, const ndp_tensor_entry
     return NDP_OK;
 }
 
+const unsigned char *ndp_safetensors_data(const ndp_safetensors *f, const ndp_tensor_entry *t) {
+    return f->data + t->offset;
+}
+
 ndp_hash128 ndp_safetensors_hash(const ndp_safetensors *f, const ndp_tensor_entry *t) {
     ndp_hash128 h = ndp_hash_of(f->data + t->offset, t->bytes);
     ndp_file_forget(&f->map, (size_t)(f->data - f->map.data) + t->offset, t->bytes);

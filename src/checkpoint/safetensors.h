@@ -63,6 +63,9 @@ const ndp_tensor_entry *ndp_safetensors_find(const ndp_safetensors *f, const cha
 /* A value of __metadata__; NULL: there is none. */
 const char *ndp_safetensors_metadata(const ndp_safetensors *f, const char *key);
 
+/* The bytes of a tensor, in the mapping of the file. */
+const unsigned char *ndp_safetensors_data(const ndp_safetensors *f, const ndp_tensor_entry *t);
+
 /* Gives the memory of the pages of these elements back; reading them again takes them from the file. */
 void ndp_safetensors_forget(const ndp_safetensors *f, const ndp_tensor_entry *t, int64_t first, int64_t count);
 /* The hash of a tensor's bytes in the file, whose memory it gives back like ndp_safetensors_forget. */

@@ -3,30 +3,44 @@
 
 #include <string.h>
 
+typedef struct arguments {
+    ndp_launch_opts opts;
+    char *python;
+} arguments;
+
 static const char *transports(void) { return "auto, shm, mpi"; }
 
 static const cli_option options[] = {
-    {"ranks", 'n', "N", "Number of ranks, each one process; required", CLI_INT(ndp_launch_opts, ranks, 1, 1 << 20)},
-    {"threads", 0, "N", "Threads per rank (OMP_NUM_THREADS)", CLI_INT(ndp_launch_opts, threads, 1, 4096)},
+    {"ranks", 'n', "N", "Number of ranks, each one process; required", CLI_INT(arguments, opts.ranks, 1, 1 << 20)},
+    {"threads", 0, "N", "Threads per rank (OMP_NUM_THREADS)", CLI_INT(arguments, opts.threads, 1, 4096)},
     {"hostfile", 0, "FILE", "Start the ranks with mpirun on these hosts, one per line (node-1 slots=8)",
-     CLI_TEXT(ndp_launch_opts, hostfile)},
+     CLI_TEXT(arguments, opts.hostfile)},
     {"transport", 0, "NAME",
      "How ranks communicate (shm: processes of this host, mpi: started by mpirun; default: auto, mpi only for several "
      "hosts)",
-     CLI_TEXT(ndp_launch_opts, transport), .choices = transports},
+     CLI_TEXT(arguments, opts.transport), .choices = transports},
+    {"python", 0, "PROGRAM", "Run a program that is named *.py with this Python", CLI_TEXT(arguments, python)},
     {0},
 };
 
-/* The program; everything after it is passed on. */
-static void take_program(void *arguments, struct argp_state *state, char *word) {
-    ndp_launch_opts *o = arguments;
-    (void)word;
-    o->argv = state->argv + state->next - 1;
+static bool is_script(const char *word) {
+    size_t n = strlen(word);
+    return n > 3 && strcmp(word + n - 3, ".py") == 0;
+}
+
+/* The program; everything after it is passed on. A script has its Python in the place of the word before it, an option
+ * that was read. */
+static void take_program(void *taken, struct argp_state *state, char *word) {
+    arguments *a = taken;
+    char **program = state->argv + state->next - 1;
+    if (a->python && is_script(word))
+        *--program = a->python;
+    a->opts.argv = program;
     state->next = state->argc;
 }
 
-static void check_arguments(void *arguments, struct argp_state *state) {
-    const ndp_launch_opts *o = arguments;
+static void check_arguments(void *taken, struct argp_state *state) {
+    const ndp_launch_opts *o = &((arguments *)taken)->opts;
     const char *t = o->transport;
     if (t && strcmp(t, "auto") != 0 && strcmp(t, "shm") != 0 && strcmp(t, "mpi") != 0)
         cli_refuse(state, "--transport '%s': expected auto, shm or mpi", t);
@@ -37,10 +51,10 @@ static void check_arguments(void *arguments, struct argp_state *state) {
 }
 
 static int run(const cli_command *c, int argc, char **argv) {
-    ndp_launch_opts o = NDP_LAUNCH_OPTS_INIT;
-    o.ranks = 0;
-    cli_parse(c, argc, argv, &o);
-    return cli_launch(&o, false, false, NULL);
+    arguments a = {.opts = NDP_LAUNCH_OPTS_INIT};
+    a.opts.ranks = 0;
+    cli_parse(c, argc, argv, &a);
+    return cli_launch(&a.opts, false, false, NULL);
 }
 
 const cli_command cmd_launch = {

@@ -67,6 +67,7 @@ typedef struct ndp_device_facts {
     ndp_link_facts links;    /* of a node of such devices, unless it says otherwise */
     ndp_nic_facts nics;
     ndp_efficiency efficiency; /* of a built-in device: where a file that has its numbers states none; all 0: 1 */
+    char *full_name;           /* what its driver, or the processor, says that it is; NULL: not stated */
 } ndp_device_facts;
 
 typedef struct ndp_network_level {
@@ -192,6 +193,10 @@ typedef struct ndp_group_links {
 /* `groups`: all of the kind, which send at once, `g` among them; their ranks are of the map. NDP_ENOMEM. */
 NDP_API ndp_status ndp_cluster_links(const ndp_cluster *c, const ndp_rank_map *m, ndp_group g, const ndp_group *groups,
                                      int n, ndp_send_pattern pattern, ndp_group_links *out);
+/* The highest level whose links data cross from one rank to another; inside a node that of devices. */
+int ndp_cluster_level_between(const ndp_cluster *c, const ndp_rank_map *m, int a, int b);
+/* Of a group's links, those that a message uses which crosses this level. */
+ndp_group_links ndp_group_links_through(const ndp_group_links *l, int level);
 /* The number of links of a level, one for each unit; of level 0, one for each rank, or two for each device of a ring.
  */
 int ndp_cluster_link_count(const ndp_cluster *c, const ndp_rank_map *m, int level);

@@ -154,6 +154,7 @@ static ndp_status take_links(ndp_cluster *c) {
     NDP_TRY(ndp_device_facts_copy(&c->facts, &own));
     free(c->links.kind);
     free(c->nics.kind);
+    free(own.full_name);
     c->links = own.links;
     c->nics = own.nics;
     return NDP_OK;

@@ -66,6 +66,7 @@ static const ndp_option rows[] = {
     {ROW(NDP_SECTION_NETWORK, "oversubscription", ndp_network_level, oversubscription), NUMBER("1", "[1, 1e6]"), HELP "bandwidth of a unit's members together / that of its own uplink"},
 
     {ROW(NDP_SECTION_DEVICE, "like", ndp_device_entry, like), TEXT(STATED), HELP "another device, whose numbers it has where it states none; without it, the built-in device of its name"},
+    {ROW(NDP_SECTION_DEVICE, "full_name", ndp_device_facts, full_name), TEXT(NONE), HELP "what its driver, or the processor, says that it is: NVIDIA H100 80GB HBM3; plan --anchor takes no run of another one"},
     {ROW(NDP_SECTION_DEVICE, "memory_bytes", ndp_device_facts, memory_bytes), NUMBER(NONE, BANDWIDTH), HELP "bytes of its memory, as its driver reports them"},
     {ROW(NDP_SECTION_DEVICE, "runtime_bytes", ndp_device_facts, runtime_bytes), NUMBER("0", "[0, 1e18]"), HELP "of them, what a process takes for the device's context and libraries; measured memory leaves it out"},
     {ROW(NDP_SECTION_DEVICE, "memory_bandwidth", ndp_device_facts, memory_bandwidth), NUMBER(NONE, BANDWIDTH), HELP "bytes/s of its memory"},

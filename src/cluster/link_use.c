@@ -287,6 +287,33 @@ ndp_status ndp_cluster_links(const ndp_cluster *c, const ndp_rank_map *m, ndp_gr
     return NDP_OK;
 }
 
+int ndp_cluster_level_between(const ndp_cluster *c, const ndp_rank_map *m, int a, int b) {
+    if (m->node[a] == m->node[b])
+        return NDP_LINK_DEVICES;
+    int level = NDP_LINK_NICS;
+    for (; level + 1 < ndp_cluster_levels(c); level++) {
+        const link_load above = {.c = c, .m = m, .level = level + 1};
+        if (unit_of_node(&above, m->node[a]) == unit_of_node(&above, m->node[b]))
+            break;
+    }
+    return level;
+}
+
+ndp_group_links ndp_group_links_through(const ndp_group_links *l, int level) {
+    ndp_group_links out = {.least = l->least, .most = l->most};
+    for (int i = 0; i < l->n; i++) {
+        const ndp_link_use *u = &l->of[i];
+        bool inside = level == NDP_LINK_DEVICES, of_node = u->level == NDP_LINK_DEVICES;
+        if (inside != of_node || u->level > level)
+            continue;
+        out.slowest = out.n == 0 || u->rate < out.of[out.slowest].rate ? out.n : out.slowest;
+        out.latency = u->latency > out.latency ? u->latency : out.latency;
+        out.of[out.n++] = *u;
+    }
+    out.rate = out.n ? out.of[out.slowest].rate : 0;
+    return out;
+}
+
 int ndp_cluster_link_count(const ndp_cluster *c, const ndp_rank_map *m, int level) {
     const link_load l = {.c = c, .m = m, .level = level};
     if (level == NDP_LINK_DEVICES)

@@ -24,12 +24,17 @@ ndp_status ndp_option_follow_optimizer(ndp_config *c) {
 
 /* With a pipeline, weights are used by all micro-batches and gradients complete late, so both stay gathered by default.
  */
+ndp_reduce_every ndp_config_reduce_every(const ndp_config *c, int pp) {
+    if (ndp_config_given(c, "parallelism", "reduce_every"))
+        return c->parallelism.reduce_every;
+    return pp != 1 ? NDP_REDUCE_EVERY_UPDATE : NDP_REDUCE_EVERY_MICRO_BATCH;
+}
+
 static void parallelism_follows(ndp_config *c) {
-    bool pipeline = c->parallelism.size[NDP_PP] != 1;
+    int pp = c->parallelism.size[NDP_PP];
     if (!ndp_config_given(c, "parallelism", "reshard_after_forward"))
-        c->parallelism.reshard_after_forward = !pipeline;
-    if (!ndp_config_given(c, "parallelism", "reduce_every"))
-        c->parallelism.reduce_every = pipeline ? NDP_REDUCE_EVERY_UPDATE : NDP_REDUCE_EVERY_MICRO_BATCH;
+        c->parallelism.reshard_after_forward = pp == 1;
+    c->parallelism.reduce_every = ndp_config_reduce_every(c, pp);
 }
 
 bool ndp_config_given(const ndp_config *c, const char *section, const char *key) {

@@ -177,6 +177,8 @@ NDP_API ndp_status ndp_config_init(ndp_config *c);
 void ndp_config_release(ndp_config *c);
 /* Whether the job has the key, be it with the value of the default. */
 NDP_API bool ndp_config_given(const ndp_config *c, const char *section, const char *key);
+/* When gradients are reduced on so many pipeline ranks: as the job says, else by the default, which follows them. */
+ndp_reduce_every ndp_config_reduce_every(const ndp_config *c, int pp);
 NDP_API ndp_status ndp_config_copy(const ndp_config *from, ndp_config *to);
 
 /* Reads a job file over the defaults. Unknown key, wrong type, value out of range, duplicate key: NDP_EINVAL, with

@@ -127,7 +127,8 @@ static ndp_status refuse_loss_option(const char *key, double value, size_t flag)
     for (int i = 0; i < n; i++) {
         bool varies = strcmp(rows[i]->variant, ndp_option_find("loss", "variant")->words[0]) != 0;
         ndp_str_add_choice(&names, i, n, rows[i]->name);
-        ndp_str_addf(&names, varies ? " (variant %s)" : "", rows[i]->variant);
+        if (varies)
+            ndp_str_addf(&names, " (variant %s)", rows[i]->variant);
     }
     ndp_status st = NDP_FAIL(NDP_EINVAL, "loss.%s is %g, which only loss.name %s reads; remove it", key, value,
                              names.failed ? "" : names.data);

@@ -58,7 +58,7 @@ const ndp_synonym ndp_synonyms[] = {
      "set parallelism.cp_size (a ring) or parallelism.sp_size (Ulysses)"},
     {"pp pipeline_parallel_size pipeline_parallel_degree pipeline_model_parallel_size", "parallelism.pp_size", NULL},
     {"pipeline_parallel_schedule", "pipeline.schedule", NULL},
-    {"ep expert_parallel_degree", "parallelism.ep_size", "set parallelism.ep_size; sizes above 1 are not supported"},
+    {"ep expert_parallel_degree expert_parallel_size expert_model_parallel_size", "parallelism.ep_size", NULL},
     {"bf16", "precision.compute", "bf16: true is precision.compute: bf16"},
     {"fp16", "precision.compute", "fp16 is not supported; set precision.compute to bf16 or fp32"},
     {"fp32", "precision.compute", "fp32: true is precision.compute: fp32, the default"},

@@ -100,7 +100,7 @@ enum {
 #define HELP .help =
 /* clang-format off */
 /* The sizes of the layout: all may be auto, except ep. */
-#define AXIS(NAME, name, built, value, weight, help_text)                                                              \
+#define AXIS(NAME, name, value, weight, help_text)                                                                     \
     {"parallelism", #name "_size", offsetof(ndp_config, parallelism.size[NDP_##NAME]), NDP_KEY_FREE, JOB,              \
      NDP_OPTION_INT, value, 1, 1 << 20, .open = NDP_##NAME < NDP_AXES, HELP help_text},
 /* clang-format on */

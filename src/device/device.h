@@ -67,6 +67,8 @@ typedef struct ndp_rank_sum {
 } ndp_rank_sum;
 enum { NDP_MOST_SUMMED = 128 };
 
+enum { NDP_DEVICE_NAME = 256 };
+
 typedef struct ndp_device {
     const char *name;
     bool executes;                    /* false: programs are built and planned, never run; nothing below is called */
@@ -101,6 +103,8 @@ typedef struct ndp_device {
     ndp_status (*between)(ndp_device_context *c, const ndp_stamp *from, const ndp_stamp *to, double *seconds);
     /* Bytes of its memory that are free now, and all of it; *total 0: it works on the host's memory. */
     ndp_status (*memory)(ndp_device_context *c, size_t *free, size_t *total);
+    /* What its driver, or the processor, says that it is: "NVIDIA H100 80GB HBM3"; "" where it does not. */
+    void (*full_name)(ndp_device_context *c, char text[NDP_DEVICE_NAME]);
 
     /* For collectives on queues. `sum` is NULL where the host moves the data; collectives are staged then, unless
      * host_memory is true. */
@@ -141,7 +145,7 @@ static inline ndp_exec ndp_exec_of(const ndp_device *device, int threads, int sp
     .queue_destroy = ndp_host_queue_destroy, .copy = ndp_host_copy, .mark = ndp_host_mark, .after = ndp_host_after,    \
     .drain = ndp_host_drain, .passed = ndp_host_passed, .stamp_create = ndp_host_stamp_create,                         \
     .stamp_destroy = ndp_host_stamp_destroy, .stamp = ndp_host_stamp, .between = ndp_host_between,                     \
-    .memory = ndp_host_memory
+    .memory = ndp_host_memory, .full_name = ndp_host_full_name
 ndp_status ndp_host_open(const ndp_device *d, const ndp_device_opts *opts, ndp_device_context **out);
 void ndp_host_close(ndp_device_context *c);
 ndp_status ndp_host_memory_map(ndp_device_context *c, size_t bytes, ndp_memory_kind kind, void **out);
@@ -159,6 +163,7 @@ void ndp_host_stamp_destroy(ndp_stamp *s);
 ndp_status ndp_host_stamp(ndp_queue *q, ndp_stamp *s);
 ndp_status ndp_host_between(ndp_device_context *c, const ndp_stamp *from, const ndp_stamp *to, double *seconds);
 ndp_status ndp_host_memory(ndp_device_context *c, size_t *free, size_t *total);
+void ndp_host_full_name(ndp_device_context *c, char text[NDP_DEVICE_NAME]);
 
 /* Defined in ops/, where their kernels are. `null` plans for `cpu`. ops/devices.h has all devices, by name. */
 extern const ndp_device ndp_device_cpu, ndp_device_ref, ndp_device_null;

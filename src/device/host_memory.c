@@ -3,7 +3,9 @@
 #include "device/device.h"
 
 #include "base/clock.h"
+#include "base/cpu.h"
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -135,4 +137,10 @@ ndp_status ndp_host_memory(ndp_device_context *c, size_t *free, size_t *total) {
     (void)c;
     *free = *total = 0;
     return NDP_OK;
+}
+
+void ndp_host_full_name(ndp_device_context *c, char text[NDP_DEVICE_NAME]) {
+    char name[NDP_CPU_NAME];
+    (void)c;
+    snprintf(text, NDP_DEVICE_NAME, "%s", ndp_cpu_name(name));
 }

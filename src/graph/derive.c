@@ -33,7 +33,7 @@ static int rule_grad_out(ndp_bwd *b, int i) {
 
 static bool rule_wants(ndp_bwd *b, int i) {
     const derivation *d = (const derivation *)b;
-    int v = d->node->in[i];
+    int v = i < d->node->n_in ? d->node->in[i] : NDP_NONE;
     return v != NDP_NONE && d->g->values[v].needs_grad;
 }
 

@@ -254,12 +254,13 @@ size_t ndp_intervals_peak(const ndp_interval *items, int n) {
 /* Small sets are planned with more care, and in one cell. */
 enum { SMALL = 300 };
 
-static void plan(planning *p) {
+static void plan(planning *p, size_t enough) {
     enum { WORTH = 64 << 10 };
     static int (*const orders[])(const void *, const void *) = {by_size, by_life,         by_start,
                                                                 by_area, by_size_and_end, by_end};
     size_t peak = ndp_intervals_peak(p->items, p->n);
-    for (int k = 0; k < NDP_COUNT(orders) && p->least > peak; k++) {
+    peak = enough > peak && p->n > SMALL ? enough : peak;
+    for (int k = 0; k < NDP_COUNT(orders) && (k == 0 || p->least > peak); k++) {
         place_sorted(p, orders[k], p->n <= SMALL ? SIZE_MAX : p->least - 1);
         if (p->n > 1 && p->n <= SMALL)
             lift_the_highest(p, peak);
@@ -385,7 +386,7 @@ static void keep(const ndp_interval *items, int n, size_t total) {
     pthread_mutex_unlock(&known_plans.lock);
 }
 
-static ndp_status place(ndp_interval *items, int n, size_t *total) {
+static ndp_status place(ndp_interval *items, int n, size_t enough, size_t *total) {
     size_t room = (size_t)n + 1;
     planning p = {.items = items,
                   .n = n,
@@ -398,17 +399,17 @@ static ndp_status place(ndp_interval *items, int n, size_t *total) {
     if (!p.order || !p.kept_order || !p.kept || !p.offsets || !make_cells(&p))
         st = NDP_FAIL(NDP_ENOMEM, "not enough memory to plan %d blocks", n);
     else
-        plan(&p);
+        plan(&p, enough);
     *total = st == NDP_OK && n > 0 ? p.least : 0;
     release(&p);
     return st;
 }
 
-ndp_status ndp_intervals_place(ndp_interval *items, int n, size_t *total) {
+ndp_status ndp_intervals_place(ndp_interval *items, int n, size_t enough, size_t *total) {
     bool small = n > 1 && n <= SMALL;
     if (small && take_known(items, n, total))
         return NDP_OK;
-    NDP_TRY(place(items, n, total));
+    NDP_TRY(place(items, n, enough, total));
     if (small)
         keep(items, n, *total);
     return NDP_OK;

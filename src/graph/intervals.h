@@ -39,7 +39,8 @@ typedef struct ndp_interval {
 /* The most bytes that live at once: no plan takes less. 0 without memory to find it. */
 size_t ndp_intervals_peak(const ndp_interval *items, int n);
 
-/* Sets the offsets; *total is the memory they need. NDP_ENOMEM. */
-NDP_API ndp_status ndp_intervals_place(ndp_interval *items, int n, size_t *total);
+/* Sets the offsets; *total is the memory they need. Of many blocks, a plan that takes no more than `enough` is not made
+ * better. NDP_ENOMEM. */
+NDP_API ndp_status ndp_intervals_place(ndp_interval *items, int n, size_t enough, size_t *total);
 
 #endif

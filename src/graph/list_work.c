@@ -119,7 +119,7 @@ ndp_status ndp_list_finish(const ndp_graph *g, const ndp_exec *exec, ndp_list *l
     if (st == NDP_OK)
         st = note_calls(&w, exec, list);
     if (st == NDP_OK)
-        st = ndp_intervals_place(w.items, w.n, &list->work_bytes);
+        st = ndp_intervals_place(w.items, w.n, 0, &list->work_bytes);
     if (st == NDP_OK)
         place_calls(&w, list);
     free(w.items);

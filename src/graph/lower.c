@@ -194,18 +194,23 @@ static void note_call(const lowering *l, ndp_list *list, ndp_call *call) {
     list->flops += call->flops;
 }
 
+static bool is_waiting(const ndp_call *c) { return c->kind == NDP_CALL_BEGIN && c->partner == NDP_NONE; }
+
 /* Waits for the collectives begun up to call `last` that are still under way; of `group` alone, or of all (NULL). */
 static void wait_through(ndp_list *list, int last, const int *group) {
-    for (int i = 0; i <= last; i++) {
+    for (int i = list->oldest; i <= last && list->waiting > 0; i++) {
         ndp_call *begin = &list->calls[i];
-        if (begin->kind != NDP_CALL_BEGIN || begin->partner != NDP_NONE || (group && begin->attr.group != *group))
+        if (!is_waiting(begin) || (group && begin->attr.group != *group))
             continue;
+        list->waiting--;
         begin->partner = list->n;
         ndp_call *wait = &list->calls[list->n++];
         *wait = *begin;
         wait->kind = NDP_CALL_WAIT, wait->partner = i;
         wait->flops = wait->bytes = 0;
     }
+    while (list->waiting > 0 && !is_waiting(&list->calls[list->oldest]))
+        list->oldest++;
 }
 
 /* True when the node uses what the collective makes, or writes what it reads. */
@@ -221,9 +226,9 @@ static bool depends(const lowering *l, const ndp_node *n, const ndp_call *begin)
 }
 
 static void wait_for_operands(const lowering *l, ndp_list *list, const ndp_node *n) {
-    for (int i = list->n - 1; i >= 0; i--) {
+    for (int i = list->n - 1; i >= list->oldest && list->waiting > 0; i--) {
         const ndp_call *c = &list->calls[i];
-        if (c->kind == NDP_CALL_BEGIN && c->partner == NDP_NONE && depends(l, n, c))
+        if (is_waiting(c) && depends(l, n, c))
             wait_through(list, i, &c->attr.group);
     }
 }
@@ -235,6 +240,8 @@ static ndp_status finish_call(const lowering *l, ndp_list *list, ndp_call *c) {
         return NDP_FAIL(NDP_EBUG, "unit %s: an operand of %s is not contiguous", l->g->name, c->op->name);
     if (c->kind != NDP_CALL_KERNEL)
         c->what = l->g->values[c->in[0].value].name;
+    if (c->kind == NDP_CALL_BEGIN)
+        list->oldest = list->waiting++ ? list->oldest : (int)(c - list->calls);
     note_call(l, list, c);
     return NDP_OK;
 }

@@ -59,6 +59,7 @@ typedef struct ndp_list {
     ndp_pgrad pgrads[NDP_MAX_PGRADS];
     int n_pgrads;
     double flops;
+    int waiting, oldest; /* while it is lowered: begins without a wait, none of which is before call `oldest` */
 } ndp_list;
 
 /* True if a call of the list reads or writes memory of that base. What a list does not name need not be there. */

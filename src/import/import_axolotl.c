@@ -104,6 +104,8 @@ static const import_key keys[] = {
     {axolotl, "dp_shard_size", AXIS(DP_SHARD)},
     {axolotl, "dp_replicate_size", AXIS(DP_REPLICATE)},
     {axolotl, "expert_parallel_size", AXIS(EP)},
+    {axolotl, "expert_parallel_token_capacity", REFUSED("no token is dropped")},
+    {axolotl, "expert_parallel_*", LEFT(own_kernels)},
     {axolotl, "world_size", SIZE(read.processes)},
     {axolotl, "ring_attn_func", WORD(read.ring, rings)},
     {axolotl, "fsdp", LIST(read.fsdp)},

@@ -174,9 +174,32 @@ static void set_context_method(ndp_import *m) {
         m->job.parallelism.cp_method = m->read.rotate ? (ndp_cp_method)(m->read.rotate - 1) : NDP_CP_ALL_GATHER;
 }
 
+/* Ranks that share experts share the other parameters too. Axolotl counts them beside those of dp_shard_size, with rows
+ * of their own; Megatron, among all ranks of a stage. */
+static ndp_status join_experts(ndp_import *m, sharding *s) {
+    int64_t shard = (int64_t)or_one(m->read.size[NDP_DP_SHARD]) * m->read.size[NDP_EP];
+    if (m->read.size[NDP_EP] <= 1)
+        return NDP_OK;
+    if (!s->sharded && or_one(m->read.size[NDP_DP_SHARD]) == 1)
+        SAY(m,
+            "parallelism.ep_size %d: ranks that share experts share all parameters, so the data ranks are dp_shard\n",
+            m->read.size[NDP_EP]);
+    s->sharded = true;
+    if (!ndp_import_is_axolotl(m))
+        return NDP_OK;
+    if (shard > 1 << 20)
+        return ndp_import_fail(&m->notes, "expert_parallel_size", "dp_shard_size x expert_parallel_size is %lld ranks",
+                               (long long)shard);
+    SAY(m, "expert_parallel_size %d x dp_shard_size %d: parallelism.dp_shard_size %d\n", m->read.size[NDP_EP],
+        or_one(m->read.size[NDP_DP_SHARD]), (int)shard);
+    m->read.size[NDP_DP_SHARD] = (int)shard;
+    return NDP_OK;
+}
+
 static ndp_status finish_layout(ndp_import *m) {
     NDP_TRY(read_fsdp_words(m));
     sharding s = sharding_of(m);
+    NDP_TRY(join_experts(m, &s));
     if (ndp_import_is_deepspeed(m))
         ndp_import_deepspeed_ranks(m);
     if (ndp_import_is_axolotl(m) && m->read.zero_stage >= 0 && m->read.size[NDP_CP] > 1) {

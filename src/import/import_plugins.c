@@ -11,9 +11,11 @@ static bool ends_with(const char *text, const char *end) {
 
 /* ---- plugins ---- */
 
-/* Plugins that only affect speed are left out; any other is refused, since it may change the training. */
+/* Plugins that only affect speed, or that other keys set up, are left out; any other is refused, since it may change
+ * the training. */
 static ndp_status read_plugin(ndp_import *m, struct fy_node *item, const char *name) {
-    static const char *const faster[] = {"CutCrossEntropyPlugin", "LigerPlugin", "KernelsPlugin"};
+    static const char *const faster[] = {"CutCrossEntropyPlugin", "LigerPlugin", "KernelsPlugin",
+                                         "ExpertParallelPlugin"};
     const char *plugin = ndp_yaml_text(item);
     if (!plugin)
         return ndp_yaml_fail(m->notes.y, item, "expected the name of a plugin");

@@ -14,7 +14,7 @@ static const import_target targets[] = {
     {MEMBER(read.size[NDP_CP]), "parallelism.cp_size", "Axolotl under DeepSpeed: `parallelism.sp_size`"},
     {MEMBER(read.size[NDP_SP]), "parallelism.sp_size", NULL},
     {MEMBER(read.size[NDP_TP]), "parallelism.tp_size", NULL},
-    {MEMBER(read.size[NDP_EP]), "parallelism.ep_size", NULL},
+    {MEMBER(read.size[NDP_EP]), "parallelism.ep_size, parallelism.dp_shard_size", NULL},
     {MEMBER(read.distributed), "parallelism.dp_shard_size, parallelism.dp_replicate_size", "FSDP and DEEPSPEED shard over the data ranks, others replicate"},
     {MEMBER(read.strategy), "parallelism.dp_shard_size, parallelism.reshard_after_forward", NULL},
     {MEMBER(read.fsdp), "parallelism.dp_shard_size, parallelism.reshard_after_forward", "its first word is the strategy"},

@@ -80,7 +80,7 @@ static ndp_status resolve_layout(ndp_job *j, int world) {
         world = c->train.ranks;
     NDP_TRY(ndp_layout_resolve(&j->layout, world, &j->spec.layout));
     j->world = world;
-    return ndp_layout_built(&j->layout);
+    return NDP_OK;
 }
 
 /* Borrows the configuration. */
@@ -127,6 +127,27 @@ ndp_status ndp_job_init(const ndp_config *c, int world, ndp_job *out) {
     return ndp_job_init_planned(c, world, false, out);
 }
 
+/* What does not go with ranks that have different experts. */
+static ndp_status check_experts(const ndp_job *j) {
+    int ep = j->layout.size[NDP_EP], tp = j->layout.size[NDP_TP];
+    const ndp_optimizer_opts o = ndp_job_optimizer(j);
+    bool codes = ndp_optimizer_codes(o.name);
+    for (int i = 0; i < o.n_entries; i++)
+        codes |= ndp_optimizer_codes(o.entries[i].opts.name);
+    if (ep == 1)
+        return NDP_OK;
+    if (tp > 1 && !j->config->parallelism.tp_sequence_parallel)
+        return NDP_FAIL(NDP_ENOTSUP,
+                        "parallelism.ep_size %d and tp_size %d: each rank sends its own rows to experts, so "
+                        "parallelism.tp_sequence_parallel has to be true",
+                        ep, tp);
+    return codes ? NDP_FAIL(NDP_ENOTSUP,
+                            "parallelism.ep_size %d: states of 8 bits (optimizer adamw8bit) are not supported where "
+                            "ranks have different experts; use adamw, or set parallelism.ep_size: 1",
+                            ep)
+                 : NDP_OK;
+}
+
 /* All that follows from the configuration and what config.json says. Releases the job if it fails. */
 static ndp_status resolve(ndp_job *j, int world) {
     const ndp_config *c = j->config;
@@ -138,6 +159,8 @@ static ndp_status resolve(ndp_job *j, int world) {
         ndp_job_choose_model(j);
         st = ndp_job_find_groups(j);
     }
+    if (st == NDP_OK)
+        st = check_experts(j);
     if (st == NDP_OK)
         st = ndp_job_cut(j);
     if (st != NDP_OK)
@@ -206,6 +229,10 @@ void ndp_job_notes(const ndp_job *j, ndp_str *out) {
                      "note: the %s that config.json puts behind the last layer, for more tokens, %s not trained; where "
                      "the model folder has tensors of them, exports copy these as they are\n",
                      s->carried == 1 ? "module" : "modules", s->carried == 1 ? "is" : "are");
+    if (s->mxfp4 && j->config->model.path && j->config->model.init != NDP_INIT_RANDOM)
+        ndp_str_add(out,
+                    "note: experts that the model folder has as MXFP4 are dequantised where they are read; the run "
+                    "trains and exports them as any weights\n");
     ndp_job_note_bubble(j, out);
 }
 

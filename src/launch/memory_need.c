@@ -2,10 +2,14 @@
  * allocated: by trainers, dry runs, verify and inference. */
 #include "launch/memory_need.h"
 
+#include <malloc.h>
+
 /* What a run uses beyond the plan of its programs. RANK_BESIDES: lists, journals and file buffers of a rank. A 256th of
  * the total: page tables, and pages of files being written, without which a checkpoint cannot reach the disk. Measured
  * as the lowest control group limit under which runs succeed (docs/numbers.md). */
 enum { RANK_BESIDES = 12 << 20, KERNEL_PART = 256 };
+/* What a process has in use that has read its job and small data, with what the kernel keeps for it. */
+enum { PROCESS = 3 << 20 };
 
 static int64_t bytes_of_ranks(const ndp_memory_need *n, int ranks) {
     int64_t planned = ranks * n->rank + n->besides;
@@ -31,9 +35,16 @@ static bool explain_lack(const ndp_memory_need *n, const char *where, int ranks,
     return true;
 }
 
+/* What all of this host's ranks can have. In a group of their own the processes count as so many of the same size. */
+static void limit_of_host(const ndp_memory_need *n, ndp_memory_limit *out) {
+    malloc_trim(0); /* what programs took that were built to be counted is free again */
+    int64_t more = n->processes && !n->running ? n->processes * (int64_t)PROCESS - ndp_memory_own() : 0;
+    ndp_memory_limit_with("", more, 2 * n->processes * (int64_t)PROCESS, out);
+}
+
 bool ndp_memory_compare(const ndp_memory_need *n, ndp_memory_lack *lack, ndp_str *out) {
     ndp_memory_limit limit;
-    ndp_memory_limit_host("", &limit);
+    limit_of_host(n, &limit);
     if (explain_lack(n, "on this host", n->ranks, &limit, lack, out))
         return true;
     ndp_memory_limit_address_space(&limit);

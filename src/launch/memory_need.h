@@ -12,6 +12,8 @@ typedef struct ndp_memory_need {
     int mapped;       /* how many of them have memory that this process maps */
     bool shared;      /* the memory is shared between processes, so RLIMIT_DATA does not count it */
     int64_t besides;  /* additional bytes of this process */
+    int processes;    /* of the ranks on this host, so that a plan and the run compare alike; 0: as it is now */
+    bool running;     /* they run; else this process plans them, and ends before they begin */
     const char *what; /* needs the memory: "the run" */
     const char *less; /* how to need less: "Lower train.x, or set train.y" */
 } ndp_memory_need;

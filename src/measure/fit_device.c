@@ -2,10 +2,13 @@
  * others, which the list of misses names instead. */
 #include "measure/measure_device.h"
 
+#include "base/cpu.h"
+#include "base/memory_limit.h"
 #include "cluster/host_share.h"
 #include "measure/median.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <string.h>
 
 /* A share of the measured seconds: what is further off is a miss. */
@@ -113,13 +116,48 @@ ndp_status ndp_measure_cpu(int threads, ndp_device_facts *facts, ndp_efficiency 
     return st;
 }
 
+/* Rates by the threads of a rank, which measurements of their own would give a little otherwise to every layout of a
+ * plan. */
+static struct {
+    pthread_mutex_t lock;
+    int n;
+    struct measured_cpu {
+        int threads;
+        ndp_device_facts facts;
+    } of[16];
+} cpus = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static ndp_status find_cpu(int threads, ndp_device_facts *out) {
+    ndp_efficiency unused; /* the file's stand */
+    for (int i = 0; i < cpus.n; i++)
+        if (cpus.of[i].threads == threads) {
+            *out = cpus.of[i].facts;
+            return NDP_OK;
+        }
+    NDP_TRY(ndp_measure_cpu(threads, out, &unused));
+    if (cpus.n < NDP_COUNT(cpus.of))
+        cpus.of[cpus.n++] = (struct measured_cpu){threads, *out};
+    return NDP_OK;
+}
+
 ndp_status ndp_cluster_complete(ndp_cluster *c) {
     bool known = c->facts.memory_bandwidth > 0 && c->facts.flops[NDP_RATE_FP32] + c->facts.flops[NDP_RATE_BF16] > 0;
     if (known || !c->like || strcmp(c->like, "cpu") != 0)
         return NDP_OK;
     int devices = 1;
-    ndp_efficiency unused; /* the file's stand */
+    ndp_device_facts facts = {0};
+    char name[NDP_CPU_NAME];
     for (int i = 0; i < c->nodes; i++)
         devices = c->devices_of[i] > devices ? c->devices_of[i] : devices;
-    return ndp_measure_cpu(ndp_device_threads(devices), &c->facts, &unused);
+    pthread_mutex_lock(&cpus.lock);
+    ndp_status st = find_cpu(ndp_device_threads(devices), &facts);
+    pthread_mutex_unlock(&cpus.lock);
+    NDP_TRY(st);
+    c->facts.full_name = c->facts.full_name ? c->facts.full_name : strdup(ndp_cpu_name(name));
+    if (!c->facts.full_name)
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the name of a device");
+    memcpy(c->facts.flops, facts.flops, sizeof facts.flops);
+    c->facts.memory_bandwidth = facts.memory_bandwidth, c->facts.multiprocessors = facts.multiprocessors;
+    c->facts.call_seconds = facts.call_seconds, c->facts.memory_bytes = (double)ndp_memory_available();
+    return NDP_OK;
 }

@@ -25,7 +25,8 @@ typedef struct ndp_group_timings {
 NDP_API ndp_status ndp_group_timings_measure(ndp_transport *t, ndp_comm *world, const ndp_cluster *c,
                                              const ndp_rank_map *m, ndp_group_timings *out);
 /* Sets efficiency.links and .nics of the cluster to the medians of the shares of the rate that the two largest sizes
- * reach, at most 1; appends a line for each timing that latency + bytes / (rate x efficiency) misses by more than 10%.
+ * reach, at most 1: links that they pass more on than single messages have more bandwidth. Appends a line for each
+ * timing that latency + bytes / (rate x efficiency) misses by more than 10%.
  */
 void ndp_group_timings_fit(const ndp_group_timings *t, ndp_cluster *c, ndp_str *misses);
 

@@ -167,6 +167,7 @@ static ndp_status set_memory(device_walk *w) {
     NDP_TRY(w->exec->device->memory(w->run.context, &free_bytes, &total));
     w->out->memory_bytes = total > 0 ? (double)free_bytes : (double)ndp_memory_available();
     w->out->host = w->exec->device->host_memory;
+    w->exec->device->full_name(w->run.context, w->out->full_name);
     w->out->multiprocessors = w->out->host ? w->exec->threads : 0;
     return NDP_OK;
 }

@@ -33,6 +33,7 @@ typedef struct ndp_timings {
     double memory_bytes; /* free before anything is measured: of the device, or of the host that it works on */
     int multiprocessors; /* threads of a device on the host; 0: not known */
     bool host;           /* processors measured it: host_share.h holds */
+    char full_name[NDP_DEVICE_NAME]; /* as device/device.h has it */
 } ndp_timings;
 
 /* Measures a device within about `budget` seconds (NDP_MEASURE_SECONDS is enough for facts that are to be kept).
@@ -71,8 +72,8 @@ double ndp_fit_seconds(const ndp_timing *m, bool host, const ndp_device_facts *f
  * are. */
 NDP_API ndp_status ndp_measure_cpu(int threads, ndp_device_facts *facts, ndp_efficiency *e);
 
-/* Measures this host's processor where the device is `cpu` and its numbers are not known, in less than a second. Does
- * nothing for other devices. */
+/* Measures this host's processor where the device is `cpu` and its numbers are not known, in less than a second, once
+ * in a process for each number of threads. Does nothing for other devices. */
 NDP_API ndp_status ndp_cluster_complete(ndp_cluster *c);
 
 #endif

@@ -66,6 +66,7 @@ static ndp_status measure_rank(const ndp_topology_run *t, ndp_rank_facts *out, n
     omp_set_num_threads(exec.threads);
     const ndp_device_opts opts = {.local_rank = place, .node_ranks = ranks};
     NDP_TRY(ndp_measure_device(&exec, &opts, NDP_MEASURE_SECONDS, &timings));
+    memcpy(out->full_name, timings.full_name, sizeof out->full_name);
     return ndp_fit_device(&timings, &out->device, &out->efficiency, misses);
 }
 
@@ -181,6 +182,7 @@ static ndp_status make_cluster(ndp_topology_run *t) {
     if (!t->opts->quick) {
         facts.links = c->links;
         facts.nics = c->nics;
+        facts.full_name = *t->first.full_name ? t->first.full_name : NULL;
     }
     NDP_TRY(ndp_device_facts_copy(&facts, &c->facts));
     c->efficiency = t->first.efficiency;

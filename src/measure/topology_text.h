@@ -12,6 +12,7 @@ typedef struct ndp_rank_facts {
     int sockets, cores, gpus, nics;
     double memory_bytes;
     ndp_device_facts device; /* without texts */
+    char full_name[NDP_DEVICE_NAME];
     ndp_efficiency efficiency;
     ndp_status st; /* of the measurement */
 } ndp_rank_facts;

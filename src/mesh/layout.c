@@ -9,26 +9,17 @@
 
 enum { TEXT = 320, LAYOUT_TEXT = 160, SUGGESTIONS = 4, LIST = 2 * SUGGESTIONS * LAYOUT_TEXT };
 
-ndp_status ndp_layout_built(const ndp_layout *layout) {
-    char names[TEXT] = "";
-    for (int axis = 0; axis < NDP_SIZES; axis++) {
-        if (layout->size[axis] == 1 || ndp_axis_table[axis].built)
-            continue;
-        size_t used = strlen(names);
-        snprintf(names + used, sizeof names - used, "%s%s_size %d", used ? ", " : "", ndp_axis_name((ndp_axis)axis),
-                 layout->size[axis]);
-    }
-    return names[0] ? NDP_FAIL(NDP_ENOTSUP, "not supported: %s; set %s to 1", names, strchr(names, ',') ? "them" : "it")
-                    : NDP_OK;
-}
-
 /* True if a full layout breaks a rule, which is then in `why` with its numbers. */
 static bool breaks_rule(const ndp_layout *l, const ndp_layout_facts *facts, char why[TEXT]) {
     int64_t tp_sp = (int64_t)l->size[NDP_TP] * l->size[NDP_SP];
-    int64_t shard = (int64_t)l->size[NDP_DP_SHARD] * l->size[NDP_CP] * l->size[NDP_SP];
-    if (shard % l->size[NDP_EP] != 0)
-        snprintf(why, TEXT, "ep %d does not divide dp_shard %d x cp %d x sp %d = %lld", l->size[NDP_EP],
-                 l->size[NDP_DP_SHARD], l->size[NDP_CP], l->size[NDP_SP], (long long)shard);
+    int64_t replica = l->size[NDP_DP_SHARD] * (int64_t)l->size[NDP_CP] * tp_sp;
+    if (replica % l->size[NDP_EP] != 0)
+        snprintf(why, TEXT, "ep %d does not divide dp_shard %d x cp %d x sp %d x tp %d = %lld", l->size[NDP_EP],
+                 l->size[NDP_DP_SHARD], l->size[NDP_CP], l->size[NDP_SP], l->size[NDP_TP], (long long)replica);
+    else if (facts && l->size[NDP_EP] > 1 && facts->experts == 0)
+        snprintf(why, TEXT, "ep %d: the model has no mixtures of experts", l->size[NDP_EP]);
+    else if (facts && l->size[NDP_EP] > 1 && l->size[NDP_EP] > facts->experts)
+        snprintf(why, TEXT, "ep %d is more than the %d experts of a layer", l->size[NDP_EP], facts->experts);
     else if (facts && facts->heads % tp_sp != 0)
         snprintf(why, TEXT, "%d attention head%s not divisible by tp %d x sp %d = %lld", facts->heads,
                  facts->heads == 1 ? " is" : "s are", l->size[NDP_TP], l->size[NDP_SP], (long long)tp_sp);
@@ -119,15 +110,16 @@ static void take(layout_search *s, const ndp_layout *l) {
 
 static void try_size(layout_search *s, ndp_layout *l, int axis, int left, int changes, int size);
 
-/* All axes are set: takes the layout, or the same with a smaller ep. */
+/* All axes are set: takes the layout, or the same with another ep, less than twice as large. */
 static void try_ep(layout_search *s, ndp_layout *l, int changes) {
     int asked = s->asked->size[NDP_EP], *ep = &l->size[NDP_EP];
     if (changes == s->limit)
         take(s, l);
     if (changes + 1 != s->limit)
         return;
-    for (*ep = 1; *ep < asked && *ep <= s->world; ++*ep)
-        take(s, l);
+    for (*ep = 1; *ep < 2 * (int64_t)asked && *ep <= s->world; ++*ep)
+        if (*ep != asked)
+            take(s, l);
     *ep = asked;
 }
 
@@ -154,8 +146,7 @@ static void try_axis(layout_search *s, ndp_layout *l, int axis, int left, int ch
 
 static void try_size(layout_search *s, ndp_layout *l, int axis, int left, int changes, int size) {
     int asked = s->asked->size[axis];
-    bool suggested = ndp_axis_table[axis].built || size == 1 || asked != 1; /* no axis that is refused */
-    if (left % size != 0 || !suggested)
+    if (left % size != 0)
         return;
     l->size[axis] = size;
     try_axis(s, l, axis + 1, left / size, changes + (asked && size != asked));

@@ -4,7 +4,7 @@
 #include <stddef.h>
 #include <stdio.h>
 
-#define AXIS_ROW(NAME, name, built, initial, weight, help) [NDP_##NAME] = {#name, built, weight},
+#define AXIS_ROW(NAME, name, initial, weight, help) [NDP_##NAME] = {#name, weight},
 const ndp_axis_row ndp_axis_table[NDP_SIZES] = {NDP_AXES_LIST(AXIS_ROW)};
 
 const char *ndp_axis_name(ndp_axis axis) { return ndp_axis_table[axis].name; }

@@ -5,19 +5,19 @@
 
 #include "base/status.h"
 
-/* All sizes of a layout, listed here only: X(NAME, name, BUILT, DEFAULT, WEIGHT, "help").
+/* All sizes of a layout, listed here only: X(NAME, name, DEFAULT, WEIGHT, "help").
  * A row makes the enumerator NDP_<NAME>, the key parallelism.<name>_size with this default and help, and the name in
- * --layout. BUILT: it can be above 1 today. WEIGHT: what changing it costs a suggested layout (layout.c).
- * The axes come first, outermost to innermost. ep follows them: experts are a second view of dp_shard x cp x sp, so ep
- * multiplies nothing and a rank has no coordinate on it. */
+ * --layout. WEIGHT: what changing it costs a suggested layout (layout.c).
+ * The axes come first, outermost to innermost. ep follows them: experts are a second view of the ranks of dp_shard x cp
+ * x sp x tp, so ep multiplies nothing; a rank's place on it is its place in the group ep. */
 #define NDP_AXES_LIST(X)                                                                                               \
-    X(PP, pp, true, "1", 1.05, "pipeline stages")                                                                      \
-    X(DP_REPLICATE, dp_replicate, true, "1", 1.01, "replicas of the sharded model")                                    \
-    X(DP_SHARD, dp_shard, true, "auto", 1.0, "ranks that share the parameters of a replica")                           \
-    X(CP, cp, true, "1", 1.02, "context parallelism: ranks along the sequence")                                        \
-    X(SP, sp, true, "1", 1.03, "Ulysses sequence parallelism: ranks exchange sequence for heads")                      \
-    X(TP, tp, true, "1", 1.04, "tensor parallelism")                                                                   \
-    X(EP, ep, false, "1", 1.0, "expert parallelism, within dp_shard x cp x sp")
+    X(PP, pp, "1", 1.05, "pipeline stages")                                                                            \
+    X(DP_REPLICATE, dp_replicate, "1", 1.01, "replicas of the sharded model")                                          \
+    X(DP_SHARD, dp_shard, "auto", 1.0, "ranks that share the parameters of a replica")                                 \
+    X(CP, cp, "1", 1.02, "context parallelism: ranks along the sequence")                                              \
+    X(SP, sp, "1", 1.03, "Ulysses sequence parallelism: ranks exchange sequence for heads")                            \
+    X(TP, tp, "1", 1.04, "tensor parallelism")                                                                         \
+    X(EP, ep, "1", 1.0, "expert parallelism: ranks, within dp_shard x cp x sp x tp, that share the experts")
 
 #define NDP_AXIS_ENUMERATOR(NAME, ...) NDP_##NAME,
 typedef enum ndp_axis {
@@ -27,7 +27,6 @@ typedef enum ndp_axis {
 
 typedef struct ndp_axis_row {
     const char *name; /* "dp_replicate"; the configuration key is this with "_size" */
-    bool built;
     double weight;
 } ndp_axis_row;
 extern const ndp_axis_row ndp_axis_table[NDP_SIZES];
@@ -82,7 +81,9 @@ typedef struct ndp_mesh {
     X(KV, kv, TP, TP, INNER(kv_copies))   /* ranks that hold the same kv head */                                       \
     X(TIE, tie, PP, PP, PAIR(ties.of[0])) /* two stages that hold a tied table; a row for each pair */                 \
     X(TIE_2, tie_2, PP, PP, PAIR(ties.of[1]))                                                                          \
-    X(TIE_3, tie_3, PP, PP, PAIR(ties.of[2]))
+    X(TIE_3, tie_3, PP, PP, PAIR(ties.of[2]))                                                                          \
+    X(EP, ep, DP_SHARD, TP, INNER(layout.size[NDP_EP]))                     /* ranks that have different experts */    \
+    X(EXPERT_SHARD, expert_shard, DP_SHARD, TP, OUTER(layout.size[NDP_EP])) /* slices of the same ones */
 
 #define NDP_GROUP_ENUMERATOR(NAME, ...) NDP_GROUP_##NAME,
 typedef enum ndp_group_kind { NDP_GROUPS_LIST(NDP_GROUP_ENUMERATOR) NDP_GROUPS } ndp_group_kind;
@@ -101,19 +102,16 @@ ndp_group ndp_group_outer(ndp_group g, int n);
 ndp_group ndp_group_pair(ndp_group g, int a, int b);
 
 /* What the layout rules need to know about a model. One without attention has no heads (both 0), and they limit
- * nothing.
- */
+ * nothing; one without mixtures has no experts. */
 typedef struct ndp_layout_facts {
-    int heads, kv_heads, layers;
+    int heads, kv_heads, layers, experts;
 } ndp_layout_facts;
 
 /* Fills the one size that is 0 ("auto") so that the product is `world`. NDP_EINVAL, with the numbers, what to set and
  * the nearest legal layouts: a product that is not `world`; heads % (tp x sp) != 0; kv heads and tp x sp where neither
- * divides the other; pp > layers; ep that does not divide dp_shard x cp x sp. `facts` may be NULL (product only). */
+ * divides the other; pp > layers; ep that does not divide dp_shard x cp x sp x tp, or is more than the experts. `facts`
+ * may be NULL (product only). */
 NDP_API ndp_status ndp_layout_resolve(ndp_layout *layout, int world, const ndp_layout_facts *facts);
-
-/* NDP_ENOTSUP with the sizes above 1 that are not built. Nothing else decides this. */
-NDP_API ndp_status ndp_layout_built(const ndp_layout *layout);
 
 /* What a mesh needs to know about the model that runs on it. */
 typedef struct ndp_mesh_facts {
@@ -135,7 +133,7 @@ ndp_mesh ndp_mesh_of_replica(const ndp_mesh *mesh);
 /* The group of a pair of ranks of pp, in either order; NDP_GROUPS: the mesh has none. */
 ndp_group_kind ndp_mesh_pair(const ndp_mesh *mesh, const int pair[2]);
 
-/* "dp_replicate 2 x dp_shard 2" (axes above 1 only; "one rank" for none) into `out`; returns `out`. */
+/* "dp_replicate 2 x dp_shard 2, ep 2" (sizes above 1 only; "one rank" for none) into `out`; returns `out`. */
 char *ndp_layout_text(const ndp_layout *layout, char *out, size_t size);
 /* "tp=2,dp_shard=4", as users write it: any sizes, in any order; the others are 1. NDP_EINVAL names the nearest
  * axis. The sizes may still break a rule. */

@@ -86,13 +86,14 @@ typedef struct found_names {
     ndp_str list;             /* what there is of this kind */
 } found_names;
 
-/* What decides which experts a row goes to, or how much a shared one adds; NULL: another tensor. */
+/* What decides which experts a row goes to, or how much a shared one adds, or holds attention; NULL: another tensor. */
 static const char *decider(const ndp_facts *f, const char *tensor) {
     if (!f)
         return NULL;
     const ndp_names *n = f->names;
     return n->router && ends_with_module(tensor, n->router)             ? "a router"
            : n->shared_pass && ends_with_module(tensor, n->shared_pass) ? "the gate of a shared expert"
+           : n->sinks && ndp_ends_with(tensor, n->sinks)                ? "what attention has sinks in"
                                                                         : NULL;
 }
 

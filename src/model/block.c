@@ -110,7 +110,7 @@ enum { KEYS, VALUES }; /* rows of what attention keeps */
 static int attention(ndp_unit_builder *b, int x) {
     const ndp_facts *f = b->f;
     int qkv = ndp_unit_linear(b, "qkv", x, NDP_P_Q, 3, NDP_B_Q);
-    int ins[6], outs[2] = {NDP_NONE, NDP_NONE};
+    int ins[7], outs[2] = {NDP_NONE, NDP_NONE};
     heads_of(b, qkv, ins);
     if (b->m->opts.mode == NDP_MODEL_CACHED) {
         ins[1] = cached(b, ins[1], KEYS);
@@ -119,13 +119,14 @@ static int attention(ndp_unit_builder *b, int x) {
     ins[3] = nth_data(b, NDP_INPUT_ROWS, ROWS_OF_QUERIES);
     ins[4] = ndp_unit_data(b, NDP_INPUT_STARTS);
     ins[5] = nth_data(b, NDP_INPUT_ROWS, ROWS_OF_KEYS);
+    ins[6] = ndp_unit_param(b, NDP_P_SINKS, 1);
     ndp_op_attr attr = {.heads = f->heads,
                         .kv_heads = f->kv_heads,
                         .head_dim = f->head_dim,
                         .window = b->layer.window,
                         .scale = f->attention_scale,
                         .cap = f->attention_cap};
-    ndp_graph_op(b->g, &ndp_op_attention, &attr, "attention", ins, 6, outs, 2);
+    ndp_graph_op(b->g, &ndp_op_attention, &attr, "attention", ins, ins[6] == NDP_NONE ? 6 : 7, outs, 2);
     return ndp_unit_linear(b, "o", outs[0], NDP_P_O, 1, NDP_B_O);
 }
 

@@ -237,7 +237,7 @@ static void describe(const void *facts, ndp_model_spec *out) {
     memcpy(out->type, f->family, sizeof out->type);
     out->vocab = f->vocab;
     out->hidden = f->hidden;
-    out->layout = (ndp_layout_facts){f->heads, f->kv_heads, f->layers};
+    out->layout = (ndp_layout_facts){f->heads, f->kv_heads, f->layers, f->experts};
     out->positions = f->max_positions;
     out->learned_positions = f->n_ropes == 0;
     out->bos = f->bos, out->eos = f->eos;
@@ -246,6 +246,7 @@ static void describe(const void *facts, ndp_model_spec *out) {
     out->largest = widest * f->hidden;
     out->prefix = ndp_facts_prefix(f);
     out->carried = f->further;
+    out->mxfp4 = f->mxfp4;
     if (f->tied)
         ndp_facts_tied_names(f, out->tie[0], out->tie[1]);
 }

@@ -64,17 +64,24 @@ static void write_losses(const ndp_unit_builder *b, int logits, int choices) {
 /* ---- the mixture ---- */
 
 /* Logits of rows, by a router or a gate: they and what is made of them are wide, also in bf16. */
-static int logits_of(ndp_unit_builder *b, const char *name, int x, ndp_param place, int64_t cols) {
+static int logits_of(ndp_unit_builder *b, const char *name, int x, ndp_param place, ndp_param bias, int64_t cols) {
     ndp_dtype wide = ndp_wide(b->m->opts.compute);
     int logits = ndp_graph_value(b->g, name, b->m->opts.rows, cols, wide);
-    int ins[] = {x, ndp_unit_weight(b, place, 1), NDP_NONE};
+    int ins[] = {x, ndp_unit_weight(b, place, 1), ndp_unit_param(b, bias, 1)};
     ndp_graph_op(b->g, &ndp_op_linear, NULL, name, ins, 3, &logits, 1);
     return logits;
 }
 
-static int stack(ndp_unit_builder *b, const char *name, int x, ndp_param place, int offsets) {
-    int ins[] = {x, ndp_unit_weight(b, place, 1), offsets};
-    return ndp_graph_op1(b->g, &ndp_op_linear_stack, NULL, name, ins, 3);
+/* `wide`, columns or 0: so that what a bias is added to, and what choices then sum, is rounded once, as on ranks that
+ * have parts of it. */
+static int stack(ndp_unit_builder *b, const char *name, int x, ndp_param place, ndp_param bias, int offsets,
+                 int64_t wide) {
+    int ins[] = {x, ndp_unit_weight(b, place, 1), offsets}, added = ndp_unit_param(b, bias, 1), y = NDP_NONE;
+    const ndp_op_attr attr = {.parts = 1};
+    if (wide > 0 && added != NDP_NONE)
+        y = ndp_graph_value(b->g, name, b->g->values[x].view.rows, wide, ndp_wide(b->m->opts.compute));
+    ndp_graph_op(b->g, &ndp_op_linear_stack, NULL, name, ins, 3, &y, 1);
+    return added == NDP_NONE ? y : ndp_graph_op1(b->g, &ndp_op_stack_bias, &attr, name, (int[]){y, added, offsets}, 3);
 }
 
 /* Choices, weights and, where they are recorded, the logits as the batch keeps them. */
@@ -102,22 +109,25 @@ static int routed_experts(ndp_unit_builder *b, int x) {
                               .group_best = f->groups > 0 ? 2 : 0,
                               .scale = f->routed_scale == 1 ? 0 : f->routed_scale};
     int routed[3] = {NDP_NONE, NDP_NONE, NDP_NONE}, where[3] = {NDP_NONE, NDP_NONE, NDP_NONE};
-    route(b, &attr, logits_of(b, "router", x, NDP_P_ROUTER, f->experts), routed);
+    route(b, &attr, logits_of(b, "router", x, NDP_P_ROUTER, NDP_B_ROUTER, f->experts), routed);
     ndp_graph_op(b->g, &ndp_op_route_order, &attr, "order", &routed[0], 1, where, 3);
     int rows[] = {x, where[ORDER], where[PLACES], NDP_NONE};
     int taken = ndp_graph_op1(b->g, &ndp_op_take_rows, &attr, "taken", rows, 4);
-    int gate_up = stack(b, "gate_up", taken, NDP_P_EXPERT_GATE_UP, where[OFFSETS]);
-    int act = ndp_graph_op1(b->g, ndp_activations[f->activation].gated, NULL, "act", &gate_up, 1);
-    int down = stack(b, "down", act, NDP_P_EXPERT_DOWN, where[OFFSETS]);
+    int gate_up = stack(b, "gate_up", taken, NDP_P_EXPERT_GATE_UP, NDP_B_EXPERT_GATE_UP, where[OFFSETS], 0);
+    const ndp_op_attr clip = {.scale = f->swiglu_alpha, .cap = f->swiglu_limit};
+    int act = ndp_graph_op1(b->g, ndp_activations[f->activation].gated, &clip, "act", &gate_up, 1);
+    int down = stack(b, "down", act, NDP_P_EXPERT_DOWN, NDP_B_EXPERT_DOWN, where[OFFSETS], f->hidden);
     int back[] = {down, where[ORDER], where[PLACES], routed[1], NDP_NONE};
-    return ndp_graph_op1(b->g, &ndp_op_give_rows, &attr, "experts", back, 5);
+    int y = ndp_graph_value(b->g, "experts", b->m->opts.rows, f->hidden, b->m->opts.compute);
+    ndp_graph_op(b->g, &ndp_op_give_rows, &attr, "experts", back, 5, &y, 1);
+    return y;
 }
 
 static int shared_expert(ndp_unit_builder *b, int x) {
     int y = ndp_unit_gated_mlp(b, x, NDP_P_SHARED_GATE, NDP_NO_PARAM, NDP_P_SHARED_DOWN, NDP_NO_PARAM);
     if (b->places->at[NDP_P_SHARED_PASS].segment == NDP_NONE)
         return y;
-    int ins[] = {y, logits_of(b, "shared gate", x, NDP_P_SHARED_PASS, 1)};
+    int ins[] = {y, logits_of(b, "shared gate", x, NDP_P_SHARED_PASS, NDP_NO_PARAM, 1)};
     return ndp_graph_op1(b->g, &ndp_op_gate_rows, NULL, "shared", ins, 2);
 }
 

@@ -79,6 +79,8 @@ static ndp_status read_activation(struct json_object *config, const char *what, 
     const char *word = NULL;
     char list[200], way_out[220];
     bool gated = f->kinds[0].mlp->gated;
+    if (!key)
+        return NDP_OK;
     NDP_TRY(ndp_config_not_null(config, what, key));
     NDP_TRY(ndp_json_string(config, what, key, &word));
     if (!word || ndp_activation_find(word, gated, &f->activation))
@@ -115,7 +117,6 @@ static const struct {
     {"dots1", "a sigmoid router over groups of experts"},
     {"ernie4_5_moe", "a router that adds a bias to its scores"},
     {"exaone_moe", "a sigmoid router over groups of experts"},
-    {"gpt_oss", "attention sinks and clipped experts with biases"},
     {"granitemoe", "one tensor for all experts of a layer and scaled residuals"},
     {"jamba", "Mamba layers"},
     {"lfm2_moe", "layers of short convolutions and a sigmoid router"},

@@ -56,7 +56,7 @@ typedef struct ndp_layer_kind {
 } ndp_layer_kind;
 
 /* Rows of ndp_activations (activations.h). */
-typedef enum ndp_activation { NDP_SILU, NDP_GELU_TANH, NDP_ACTIVATIONS } ndp_activation;
+typedef enum ndp_activation { NDP_SILU, NDP_GELU_TANH, NDP_SILU_CLIPPED, NDP_ACTIVATIONS } ndp_activation;
 /* Norms of queries and keys: of each head by itself, or of all heads' columns together. */
 typedef enum ndp_qk_norm { NDP_QK_NORM_NONE, NDP_QK_NORM_HEAD, NDP_QK_NORM_WHOLE } ndp_qk_norm;
 
@@ -73,8 +73,10 @@ typedef struct ndp_facts {
     bool sigmoid;                     /* routers weigh by sigmoids, and not by a softmax (ops/route.h) */
     int groups, open_groups;          /* of their experts; a row chooses in open ones alone. 0: all are open */
     double routed_scale;              /* of the weights of a row's choices */
-    bool balanced;                    /* the configuration asks for a loss that balances experts */
-    double balance_coef;              /* of that loss, as transformers computes it (experts.c) */
+    bool router_bias;                 /* their logits have one */
+    double swiglu_alpha, swiglu_limit; /* of clipped gates (NDP_SILU_CLIPPED) */
+    bool balanced;                     /* the configuration asks for a loss that balances experts */
+    double balance_coef;               /* of that loss, as transformers computes it (experts.c) */
     int64_t max_positions;
     double norm_eps, init_std;
     bool depth_init; /* products that end in the residual stream begin smaller: init_std / sqrt(2 layers) */
@@ -91,6 +93,7 @@ typedef struct ndp_facts {
     ndp_rope ropes[NDP_ROPES];
     ndp_layer_kind kinds[NDP_LAYER_KINDS];
     uint8_t kind_of[NDP_MAX_LAYERS]; /* by layer */
+    bool mxfp4;                      /* files may have stacks so: they are read as bf16 */
     int further;                     /* modules for more tokens behind the last layer, in files alone */
     int64_t bos, eos;                /* -1: none; of several eos the first */
     const char *dropout_lacks;       /* the missing key, where `dropout` is the family's own; NULL: it is said */

@@ -65,6 +65,15 @@ static const ndp_names glm4_moe_names = {BLOCKS_OF_LLAMA,
                                          .shared_gate = "mlp.shared_experts.gate_proj",
                                          .shared_up = "mlp.shared_experts.up_proj",
                                          .shared_down = "mlp.shared_experts.down_proj"};
+static const ndp_names gpt_oss_names = {BLOCKS_OF_LLAMA,
+                                        SEPARATE_QKV,
+                                        NORMS_BEFORE,
+                                        .sinks = "self_attn.sinks",
+                                        .router = "mlp.router",
+                                        .expert_pairs = "mlp.experts.gate_up_proj",
+                                        .expert_pairs_bias = "mlp.experts.gate_up_proj_bias",
+                                        .expert_down = "mlp.experts.down_proj",
+                                        .expert_down_bias = "mlp.experts.down_proj_bias"};
 static const ndp_names olmoe_names = {BLOCKS_OF_LLAMA, SEPARATE_QKV, NORMS_BEFORE, NORMS_OF_QK, EXPERTS};
 static const ndp_names gpt2_names = {.base = "transformer.",
                                      .tokens = "transformer.wte",
@@ -119,6 +128,8 @@ static const ndp_keys glm4_moe_keys = {RMS_KEYS,
                                        .expert_ffn = "moe_intermediate_size",
                                        .shared_experts = "n_shared_experts",
                                        .dense_layers = "first_k_dense_replace"};
+static const ndp_keys gpt_oss_keys = {RMS_KEYS, .window = "sliding_window", .qkv_bias = "attention_bias",
+                                      .o_bias = "attention_bias", .experts = "num_local_experts"};
 static const ndp_keys olmoe_keys = {RMS_KEYS, .activation = "hidden_act", .qkv_bias = "attention_bias",
                                     .o_bias = "attention_bias", .experts = "num_experts"};
 static const ndp_keys smollm3_keys = {RMS_KEYS,
@@ -185,6 +196,14 @@ static void mixtral_init(ndp_facts *f) {
 
 static void glm4_moe_init(ndp_facts *f) { f->sigmoid = f->renormalise = true; }
 
+static void gpt_oss_init(ndp_facts *f) {
+    f->qkv_bias = f->o_bias = f->router_bias = f->renormalise = true;
+    f->head_dim = 64;
+    f->ropes[0].theta = 150000;
+    f->activation = NDP_SILU_CLIPPED;
+    f->swiglu_alpha = 1.702, f->swiglu_limit = 7;
+}
+
 static void starcoder2_init(ndp_facts *f) {
     f->tied = f->qkv_bias = f->o_bias = f->mlp_bias = true;
     f->kinds[0].mlp = &ndp_mlp_plain;
@@ -241,6 +260,9 @@ static const ndp_family families[] = {
     {"glm4_moe", "Glm4MoeForCausalLM", &glm4_moe_names, &glm4_moe_keys, .norm_eps = 1e-5, .init = glm4_moe_init,
      .rotary = 0.5, .partial = true, .kv_heads_needed = true, .more = ndp_more_glm4_moe,
      .reads = {"n_routed_experts", "num_local_experts", "use_qk_norm", "partial_rotary_factor"}},
+    {"gpt_oss", "GptOssForCausalLM", &gpt_oss_names, &gpt_oss_keys, .norm_eps = 1e-5, .init = gpt_oss_init,
+     .kv_heads_needed = true, .windows = {.size = 128, .listed = true, .every = 2}, .more = ndp_more_gpt_oss,
+     .reads = {"num_experts", "num_local_experts", "quantization_config"}},
     {"gpt2", "GPT2LMHeadModel", &gpt2_names, &gpt2_keys, LAYER_NORM, .init = gpt2_init,
      .dropout = {"attn_pdrop", "resid_pdrop", "embd_pdrop"}},
 };

@@ -9,9 +9,10 @@
 typedef struct ndp_names {
     const char *base; /* what files of the bare model (without a head) leave out of all names */
     const char *tokens, *positions, *layers, *final_norm, *head;
-    const char *input_norm, *q, *k, *v, *q_norm, *k_norm, *o, *attention_norm;
+    const char *input_norm, *q, *k, *v, *q_norm, *k_norm, *sinks, *o, *attention_norm;
     const char *mlp_norm, *gate, *up, *down, *mlp_out_norm;
     const char *router, *expert_gate_up, *expert_down; /* of experts: %d for the number, {gate,up} for two in turn */
+    const char *expert_pairs, *expert_pairs_bias, *expert_down_bias; /* whole names of stacks of all experts */
     const char *router_bias;                           /* the whole name: by what a router chooses besides scores */
     const char *shared_gate, *shared_up, *shared_down; /* of the expert that all rows go to; */
     const char *shared_pass;                           /* how much of what it makes passes: a row */

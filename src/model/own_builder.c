@@ -21,7 +21,7 @@ static const int64_t MOST_ELEMENTS = (int64_t)1 << 46;
 
 /* ---- errors ---- */
 
-static void keep_error(ndp_model_builder *b, const char *format, va_list args) {
+__attribute__((format(printf, 2, 0))) static void keep_error(ndp_model_builder *b, const char *format, va_list args) {
     if (b->st != NDP_OK)
         return;
     char *text = ndp_vformat(format, args);

@@ -21,8 +21,9 @@ static double matrix_std(const ndp_facts *f, const char *name) {
 void ndp_decoder_random(const ndp_facts *f, uint64_t seed, const ndp_segment *s, int64_t first, int64_t count,
                         float *out) {
     size_t n = strlen(s->name);
-    bool bias = n >= 5 && strcmp(s->name + n - 5, ".bias") == 0;
-    if (s->ndim == 2) {
+    bool bias = n >= 5 && (strcmp(s->name + n - 5, ".bias") == 0 || strcmp(s->name + n - 5, "_bias") == 0);
+    bool drawn = f->names->sinks && (ndp_ends_with(s->name, f->names->sinks) || ndp_ends_with(s->name, "router.bias"));
+    if (s->ndim == 2 || drawn) {
         ndp_rng_normal(seed, ndp_rng_stream(s->name), (uint64_t)first, count, matrix_std(f, s->name), out);
         return;
     }

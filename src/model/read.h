@@ -40,6 +40,7 @@ ndp_status ndp_layers_smollm3(struct json_object *config, const char *what, ndp_
 /* Keys of one family (ndp_family.more). */
 ndp_status ndp_more_experts(struct json_object *config, const char *what, ndp_facts *f);
 ndp_status ndp_more_glm4_moe(struct json_object *config, const char *what, ndp_facts *f);
+ndp_status ndp_more_gpt_oss(struct json_object *config, const char *what, ndp_facts *f);
 ndp_status ndp_more_gemma(struct json_object *config, const char *what, ndp_facts *f);
 ndp_status ndp_more_stablelm(struct json_object *config, const char *what, ndp_facts *f);
 

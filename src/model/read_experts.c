@@ -189,3 +189,32 @@ ndp_status ndp_more_experts(struct json_object *config, const char *what, ndp_fa
         NDP_TRY(read_scores(config, what, k->experts, f));
     return read_layers(config, what, f);
 }
+
+/* Weights that are stored as MXFP4, as published ones are. */
+static ndp_status read_packing(struct json_object *config, const char *what, ndp_facts *f) {
+    struct json_object *packing = ndp_config_member(config, "quantization_config"), *method = NULL;
+    if (ndp_config_is_neutral(packing, 0))
+        return NDP_OK;
+    if (!json_object_is_type(packing, json_type_object) ||
+        !json_object_object_get_ex(packing, "quant_method", &method) || !ndp_json_text(method) ||
+        strcmp(ndp_json_text(method), "mxfp4") != 0)
+        return ndp_config_refuse(what, "quantization_config", packing, "; supported for this family: mxfp4");
+    f->mxfp4 = true;
+    return NDP_OK;
+}
+
+/* transformers' class has one gate, whatever hidden_act says, and yarn where no table is given. */
+ndp_status ndp_more_gpt_oss(struct json_object *config, const char *what, ndp_facts *f) {
+    struct json_object *act = ndp_config_member(config, "hidden_act");
+    if (act && !(ndp_json_text(act) && strcmp(ndp_json_text(act), "silu") == 0))
+        return ndp_config_refuse(what, "hidden_act", act, "; supported for this family: silu");
+    if (!ndp_config_member(config, "rope_scaling") && !ndp_config_member(config, "rope_parameters"))
+        return NDP_FAIL(NDP_EFORMAT,
+                        "%s: neither \"rope_scaling\" nor \"rope_parameters\": transformers would take those of "
+                        "gpt-oss-20b, yarn with factor 32; give one",
+                        what);
+    NDP_TRY(ndp_config_positive(config, what, "swiglu_alpha", &f->swiglu_alpha));
+    NDP_TRY(ndp_config_positive(config, what, "swiglu_limit", &f->swiglu_limit));
+    NDP_TRY(read_packing(config, what, f));
+    return ndp_more_experts(config, what, f);
+}

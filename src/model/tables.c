@@ -15,11 +15,14 @@ typedef enum length {
     VOCAB,
     POSITIONS,
     HIDDEN,
+    ADDED, /* HIDDEN, of what each rank of the tensor axis adds a part of */
+    HEADS,
     Q_COLUMNS,
     KV_COLUMNS,
     FFN,
     EXPERTS,
     EXPERT_FFN,
+    EXPERT_PAIRS, /* gate and up in turn */
     SHARED_FFN,
     HEAD_DIM,
     Q_ALL,
@@ -27,7 +30,18 @@ typedef enum length {
 } length;
 
 /* What it takes for a tensor to be there; from NORM_BIAS on those of biases. */
-typedef enum when { ALWAYS, SERIAL, UNTIED, QK_NORM, NORM_BIAS, SERIAL_NORM_BIAS, QKV_BIAS, O_BIAS, MLP_BIAS } when;
+typedef enum when {
+    ALWAYS,
+    SERIAL,
+    UNTIED,
+    QK_NORM,
+    NORM_BIAS,
+    SERIAL_NORM_BIAS,
+    QKV_BIAS,
+    O_BIAS,
+    MLP_BIAS,
+    ROUTER_BIAS
+} when;
 
 /* The buffers that a unit may have, and what follows the unit's name in theirs. The one of another unit that a tied
  * head uses is in TIED, where a layer has its STACKS: matrices of experts. ADAPTER has what is trained where the others
@@ -71,6 +85,7 @@ static const rule rules[] = {
     {NDP_B_V, NDP_PART_ATTENTION, OWN, NAME(v), ONE, KV_COLUMNS, true, QKV_BIAS},
     {NDP_P_Q_NORM, NDP_PART_ATTENTION, OWN, NAME(q_norm), ONE, Q_ALL, false, QK_NORM},
     {NDP_P_K_NORM, NDP_PART_ATTENTION, OWN, NAME(k_norm), ONE, KV_ALL, false, QK_NORM},
+    {NDP_P_SINKS, NDP_PART_ATTENTION, OWN, NAME(sinks), ONE, HEADS, false, ALWAYS},
     {NDP_P_O, NDP_PART_ATTENTION, OWN, NAME(o), HIDDEN, Q_COLUMNS, false, ALWAYS},
     {NDP_B_O, NDP_PART_ATTENTION, OWN, NAME(o), ONE, HIDDEN, false, O_BIAS},
     {NDP_P_ATTENTION_NORM, NDP_PART_LAYER, OWN, NAME(attention_norm), ONE, HIDDEN, false, ALWAYS},
@@ -83,9 +98,13 @@ static const rule rules[] = {
     {NDP_P_DOWN, ANY_MLP, OWN, NAME(down), HIDDEN, FFN, false, ALWAYS},
     {NDP_B_DOWN, ANY_MLP, OWN, NAME(down), ONE, HIDDEN, false, MLP_BIAS},
     {NDP_P_ROUTER, NDP_PART_EXPERTS, OWN, NAME(router), EXPERTS, HIDDEN, false, ALWAYS},
+    {NDP_B_ROUTER, NDP_PART_EXPERTS, OWN, NAME(router), ONE, EXPERTS, false, ROUTER_BIAS},
     {NDP_P_ROUTER_BIAS, NDP_PART_EXPERTS, ROUTER, NAME(router_bias), ONE, EXPERTS, false, ALWAYS},
     {NDP_P_EXPERT_GATE_UP, NDP_PART_EXPERTS, STACKS, NAME(expert_gate_up), EXPERT_FFN, HIDDEN, false, ALWAYS},
+    {NDP_P_EXPERT_GATE_UP, NDP_PART_EXPERTS, STACKS, NAME(expert_pairs), EXPERT_PAIRS, HIDDEN, false, ALWAYS},
+    {NDP_B_EXPERT_GATE_UP, NDP_PART_EXPERTS, STACKS, NAME(expert_pairs_bias), ONE, EXPERT_PAIRS, false, ALWAYS},
     {NDP_P_EXPERT_DOWN, NDP_PART_EXPERTS, STACKS, NAME(expert_down), HIDDEN, EXPERT_FFN, false, ALWAYS},
+    {NDP_B_EXPERT_DOWN, NDP_PART_EXPERTS, STACKS, NAME(expert_down_bias), ONE, ADDED, false, ALWAYS},
     {NDP_P_SHARED_GATE, NDP_PART_EXPERTS, OWN, NAME(shared_gate), SHARED_FFN, HIDDEN, false, ALWAYS},
     {NDP_P_SHARED_UP, NDP_PART_EXPERTS, OWN, NAME(shared_up), SHARED_FFN, HIDDEN, true, ALWAYS},
     {NDP_P_SHARED_DOWN, NDP_PART_EXPERTS, OWN, NAME(shared_down), HIDDEN, SHARED_FFN, false, ALWAYS},
@@ -109,7 +128,8 @@ static bool is_there(const ndp_facts *f, const rule *r) {
                        [SERIAL_NORM_BIAS] = f->norm.bias && !f->parallel,
                        [QKV_BIAS] = f->qkv_bias,
                        [O_BIAS] = f->o_bias,
-                       [MLP_BIAS] = f->mlp_bias};
+                       [MLP_BIAS] = f->mlp_bias,
+                       [ROUTER_BIAS] = f->router_bias};
     return name_of(f, r) && is[r->when];
 }
 
@@ -121,15 +141,19 @@ static int64_t length_of(const ndp_facts *f, length l, ndp_dim *dim) {
         [VOCAB] = NDP_DIM_VOCAB,         [POSITIONS] = NDP_DIM_VOCAB, [Q_COLUMNS] = NDP_DIM_HEADS,
         [KV_COLUMNS] = NDP_DIM_KV_HEADS, [FFN] = NDP_DIM_FFN,         [HEAD_DIM] = NDP_DIM_IN_HEAD,
         [EXPERT_FFN] = NDP_DIM_FFN,      [SHARED_FFN] = NDP_DIM_FFN,  [KV_ALL] = NDP_DIM_KV_HEADS,
-        [Q_ALL] = NDP_DIM_HEADS};
+        [Q_ALL] = NDP_DIM_HEADS,         [HEADS] = NDP_DIM_HEADS,     [EXPERT_PAIRS] = NDP_DIM_FFN,
+        [ADDED] = NDP_DIM_ADDED};
     const int64_t n[] = {[ONE] = 1,
                          [ONE_ROW] = 1,
                          [VOCAB] = f->vocab,
                          [POSITIONS] = f->max_positions,
                          [HIDDEN] = f->hidden,
+                         [ADDED] = f->hidden,
+                         [HEADS] = f->heads,
                          [Q_COLUMNS] = q,
                          [EXPERTS] = f->experts,
                          [EXPERT_FFN] = f->expert_ffn,
+                         [EXPERT_PAIRS] = 2 * (int64_t)f->expert_ffn,
                          [SHARED_FFN] = f->shared_ffn,
                          [KV_COLUMNS] = kv,
                          [FFN] = f->ffn,
@@ -142,9 +166,22 @@ static int64_t length_of(const ndp_facts *f, length l, ndp_dim *dim) {
     return n[l];
 }
 
-/* Members of a stack of all experts: gate and up of one expert follow each other, so that they are one matrix. */
-static int64_t stack_of(const ndp_facts *f, const rule *r) {
-    return r->slot != STACKS ? 0 : r->place == NDP_P_EXPERT_GATE_UP ? 2 * (int64_t)f->experts : f->experts;
+/* Members of a stack for each expert: gate and up of one follow each other, so that they are one matrix, which in some
+ * files is one tensor for all experts. 0: no stack. */
+static int64_t members_of(const rule *r) {
+    bool apart = r->place == NDP_P_EXPERT_GATE_UP && r->rows == EXPERT_FFN;
+    return r->slot != STACKS ? 0 : apart ? 2 : 1;
+}
+
+/* A name that nothing follows. */
+static bool is_whole_name(const ndp_facts *f, const rule *r) {
+    return r->slot == ROUTER || r->place == NDP_P_SINKS || (r->slot == STACKS && !strstr(name_of(f, r), "%d"));
+}
+
+/* Rows or columns that stay together. */
+static int64_t grain_of(const ndp_facts *f, length l, ndp_dim dim) {
+    bool heads = dim == NDP_DIM_HEADS || dim == NDP_DIM_KV_HEADS;
+    return l == EXPERT_PAIRS ? 2 : heads && l != HEADS ? f->head_dim : 1;
 }
 
 static ndp_segment segment_of(const ndp_facts *f, const rule *r, const char *name) {
@@ -152,14 +189,13 @@ static ndp_segment segment_of(const ndp_facts *f, const rule *r, const char *nam
     int64_t rows = length_of(f, r->rows, &row_dim), cols = length_of(f, r->cols, &col_dim);
     bool vector = r->rows == ONE;
     ndp_segment s = ndp_segment_whole(name, vector ? 1 : 2, rows, cols, row_dim, col_dim);
-    for (int axis = 0; axis < 2; axis++)
-        s.grain[axis] = s.dim[axis] == NDP_DIM_HEADS || s.dim[axis] == NDP_DIM_KV_HEADS ? f->head_dim : 1;
+    s.grain[0] = grain_of(f, r->rows, row_dim), s.grain[1] = grain_of(f, r->cols, col_dim);
     s.glued = r->glued;
     bool of_layer = !(r->parts & (NDP_PART_EMBEDDING | NDP_PART_HEAD));
     s.projection = !vector && of_layer;
     s.coded = r->place != NDP_P_TOKENS && r->place != NDP_P_POSITIONS;
-    s.transposed = f->transposed && !vector && of_layer;
-    s.stack = stack_of(f, r);
+    s.transposed = (f->transposed && !vector && of_layer) || (r->slot == STACKS && !vector && is_whole_name(f, r));
+    ndp_segment_pile(&s, members_of(r) * f->experts, members_of(r));
     s.no_grad = r->slot == ROUTER;
     return s;
 }
@@ -229,7 +265,7 @@ static ndp_status fill_unit(const ndp_facts *f, ndp_model *m, ndp_unit *u, int k
         const rule *r = &rules[i];
         bool there = is_there(f, r) && (r->parts & parts_of(f, kind));
         if (there) {
-            const char *ending = r->slot == ROUTER ? "" : r->when >= NORM_BIAS ? ".bias" : ".weight";
+            const char *ending = is_whole_name(f, r) ? "" : r->when >= NORM_BIAS ? ".bias" : ".weight";
             ndp_segment s = segment_of(f, r, ndp_arena_format(&m->arena, "%s%s%s", prefix, name_of(f, r), ending));
             bool saved = s.name && ndp_adapter_saves(&m->opts.adapter, s.name, f);
             bool packed = s.projection && m->opts.base != NDP_PACKING_NONE;
@@ -380,7 +416,7 @@ static int64_t elements_of(const ndp_facts *f, int kind) {
     for (int i = 0; i < NDP_COUNT(rules); i++)
         if ((rules[i].parts & parts_of(f, kind)) && is_there(f, &rules[i]))
             n += length_of(f, rules[i].rows, &dim) * length_of(f, rules[i].cols, &dim) *
-                 (rules[i].slot == STACKS ? stack_of(f, &rules[i]) : 1);
+                 (rules[i].slot == STACKS ? members_of(&rules[i]) * f->experts : 1);
     return n;
 }
 

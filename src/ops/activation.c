@@ -1,5 +1,6 @@
 /* Activations: GELU (arXiv:1606.08415) in its tanh form, gelu(x) = x / 2 (1 + tanh u), u = sqrt(2 / pi) (x + 0.044715
- * x^3); and gates, a = gelu(gate) up or silu(gate) up over the two halves of gu, silu(g) = g / (1 + e^-g). */
+ * x^3); and gates, a = gelu(gate) up or silu(gate) up over the two halves of gu, silu(g) = g / (1 + e^-g). The one of
+ * gpt_oss is clipped, and has gate and up in turn, as its stacks of experts have them. */
 #include "ops/flow.h"
 #include "ops/shape.h"
 
@@ -82,3 +83,34 @@ static ndp_status gate_bwd_shape(ndp_op_call *c) {
 
 GATE(geglu, 27, 36)
 GATE(swiglu, 22, 28)
+
+/* as a gate in turn ---------------------------------------------------------------------------------------------- */
+
+static ndp_status clipped_backward(ndp_bwd *b) { return backward_by(b, &ndp_op_swiglu_clipped_bwd); }
+
+const ndp_op ndp_op_swiglu_clipped = {
+    .id = NDP_OP_swiglu_clipped,
+    .name = "swiglu_clipped",
+    .n_in = 1,
+    .n_out = 1,
+    .rows = NDP_ROWS_ALIKE,
+    .shape = gate_shape,
+    .backward = clipped_backward,
+    .flops = 26 / 2.0,
+    .reads = NDP_READS_scale | NDP_READS_cap,
+    NDP_FLOWS({.in = {NDP_IS(OPERAND, 0, "tf", .each = -2)}, .out = {NDP_IS(RESULT, 0, "tf")}}),
+};
+
+const ndp_op ndp_op_swiglu_clipped_bwd = {
+    .id = NDP_OP_swiglu_clipped_bwd,
+    .name = "swiglu_clipped_bwd",
+    .n_in = 2,
+    .n_out = 1,
+    .rows = NDP_ROWS_ALIKE,
+    .shape = gate_bwd_shape,
+    .flops = 32,
+    .reads = NDP_READS_scale | NDP_READS_cap,
+    NDP_FLOWS({.node = &ndp_op_swiglu_clipped,
+               .in = {NDP_IS(D_RESULT, 0, "tf"), NDP_IS(OPERAND, 0, "tf", .each = -2)},
+               .out = {NDP_IS(D_OPERAND, 0, "tf", .each = -2)}}),
+};

@@ -1,15 +1,18 @@
-/* attention, attention_bwd.
+/* attention, attention_bwd, attention_dsink.
  *
  * p[t,s] = exp(scale q[t].k[s] - lse[t]) over the keys that t sees; o = p v. Backward, with delta[t] = do[t].o[t]:
  * ds[t,s] = p[t,s] (do[t].v[s] - delta[t]), dq = scale ds k, dk = scale ds^T q, dv = p^T do.
  * With a cap c a score x becomes c tanh(x / c) before the softmax, and ds gains the slope of that, 1 - (score / c)^2.
- */
+ *
+ * A sink of a head is a score without a key or a value: one more term of the sum that lse is the log of. All formulas
+ * stay as they are, with that lse; its own weight is exp(sink - lse[t]), and dsink = -sum of that times delta[t]. Where
+ * keys are attended to in parts, one of them has the sink. */
 #include "ops/flow.h"
 #include "ops/shape.h"
 
 #include <math.h>
 
-enum { Q, K, V, Q_POS, Q_LOW, K_POS };
+enum { Q, K, V, Q_POS, Q_LOW, K_POS, SINK };
 enum { B_DO, B_Q, B_K, B_V, B_O, B_LSE, B_Q_POS, B_Q_LOW, B_K_POS };
 
 static ndp_status check_heads(const ndp_op_call *c, const ndp_view *q, const ndp_view *k, const ndp_view *v) {
@@ -37,8 +40,19 @@ static ndp_status check_positions(const ndp_view *pos, int64_t queries, int64_t 
     return NDP_OK;
 }
 
+/* A number for each head; those here begin at attr.first. */
+static ndp_status check_sink(const ndp_op_call *c, const ndp_view *sink, ndp_dtype type) {
+    NDP_SHAPE_CHECK(sink->rows == 1 && c->attr->first >= 0 && c->attr->first + c->attr->heads <= sink->cols &&
+                        ndp_wide(sink->dtype) == ndp_wide(type),
+                    "%s: sink " NDP_SHAPE " for %d heads from %lld on", c->op->name, NDP_SHAPE_ARGS(*sink),
+                    c->attr->heads, (long long)c->attr->first);
+    return NDP_OK;
+}
+
 static ndp_status attention_shape(ndp_op_call *c) {
     const ndp_view *q = &c->in[Q], *k = &c->in[K];
+    if (c->in[SINK].rows > 0)
+        NDP_TRY(check_sink(c, &c->in[SINK], q->dtype));
     NDP_TRY(check_heads(c, q, k, &c->in[V]));
     NDP_TRY(check_positions(&c->in[Q_POS], q->rows, k->rows));
     ndp_shape_like(&c->out[0], q);
@@ -76,9 +90,13 @@ static ndp_status attention_backward(ndp_bwd *b) {
         n += wanted[i] >= 0;
     }
     int ins[] = {d_o, b->in[Q], b->in[K], b->in[V], b->out[0], b->out[1], b->in[Q_POS], b->in[Q_LOW], b->in[K_POS]};
-    return d_o >= 0 && n > 0
-               ? b->input_grad(b, &ndp_op_attention_bwd, b->attr, ins, NDP_COUNT(ins), wanted, 3, -1, NULL)
-               : NDP_OK;
+    if (d_o < 0)
+        return NDP_OK;
+    if (n > 0)
+        NDP_TRY(b->input_grad(b, &ndp_op_attention_bwd, b->attr, ins, NDP_COUNT(ins), wanted, 3, -1, NULL));
+    int sink_ins[] = {d_o, b->out[0], b->out[1], b->in[SINK]};
+    return b->wants(b, SINK) ? b->weight_grad(b, &ndp_op_attention_dsink, b->attr, sink_ins, NDP_COUNT(sink_ins), SINK)
+                             : NDP_OK;
 }
 
 /* Pairs (query, key) of a causal mask with the queries being the last positions, inside the window: what data (document
@@ -108,16 +126,18 @@ static void attention_bwd_cost(const ndp_op_call *c, double *flops, double *byte
 const ndp_op ndp_op_attention = {
     .id = NDP_OP_attention,
     .name = "attention",
-    .n_in = 6,
+    .n_in = 7,
     .n_out = 2,
+    .optional_in = 1u << SINK,
     .rows = NDP_ROWS_MIXED,
     .shape = attention_shape,
     .backward = attention_backward,
     .cost = attention_cost,
     .reads = NDP_READS_heads | NDP_READS_kv_heads | NDP_READS_head_dim | NDP_READS_window | NDP_READS_scale |
-             NDP_READS_cap | NDP_READS_wide_grad,
-    NDP_FLOWS({.in = {NDP_IS(OPERAND, 0, "tc"), NDP_IS(OPERAND, 1, "sk"), NDP_IS(OPERAND, 2, "sk"),
-                      NDP_IS(OPERAND, 3, "t1"), NDP_IS(OPERAND, 4, "t1"), NDP_IS(OPERAND, 5, "s1")}}),
+             NDP_READS_cap | NDP_READS_wide_grad | NDP_READS_first,
+    NDP_FLOWS(
+        {.in = {NDP_IS(OPERAND, 0, "tc"), NDP_IS(OPERAND, 1, "sk"), NDP_IS(OPERAND, 2, "sk"), NDP_IS(OPERAND, 3, "t1"),
+                NDP_IS(OPERAND, 4, "t1"), NDP_IS(OPERAND, 5, "s1"), NDP_IS(MAYBE, 6, "1.", .name = "sinks")}}),
 };
 
 const ndp_op ndp_op_attention_bwd = {
@@ -134,4 +154,37 @@ const ndp_op ndp_op_attention_bwd = {
                .in = {NDP_IS(D_RESULT, 0, "tc"), NDP_IS(OPERAND, 0, "tc"), NDP_IS(OPERAND, 1, "sk"),
                       NDP_IS(OPERAND, 2, "sk"), NDP_IS(RESULT, 0, "tc"), NDP_IS(RESULT, 1, "t."),
                       NDP_IS(OPERAND, 3, "t1"), NDP_IS(OPERAND, 4, "t1"), NDP_IS(OPERAND, 5, "s1")}}),
+};
+
+/* attention_dsink ------------------------------------------------------------------------------------------------ */
+
+static ndp_status dsink_shape(ndp_op_call *c) {
+    const ndp_view *d_o = &c->in[0], *o = &c->in[1], *lse = &c->in[2], *sink = &c->in[3];
+    NDP_SHAPE_CHECK(d_o->rows == o->rows && d_o->cols == o->cols && ndp_wide(d_o->dtype) == ndp_wide(o->dtype) &&
+                        o->cols == (int64_t)c->attr->heads * c->attr->head_dim,
+                    "attention_dsink: do " NDP_SHAPE ", o " NDP_SHAPE, NDP_SHAPE_ARGS(*d_o), NDP_SHAPE_ARGS(*o));
+    NDP_SHAPE_CHECK(lse->rows == o->rows && lse->cols == c->attr->heads && lse->dtype == ndp_wide(o->dtype),
+                    "attention_dsink: lse " NDP_SHAPE, NDP_SHAPE_ARGS(*lse));
+    NDP_TRY(check_sink(c, sink, o->dtype));
+    ndp_shape_set(&c->out[0], 1, sink->cols, ndp_wide(sink->dtype));
+    return NDP_OK;
+}
+
+static void dsink_cost(const ndp_op_call *c, double *flops, double *bytes) {
+    (void)bytes;
+    *flops = 2 * ndp_elements(&c->in[0]) + 12 * ndp_elements(&c->in[2]);
+}
+
+const ndp_op ndp_op_attention_dsink = {
+    .id = NDP_OP_attention_dsink,
+    .name = "attention_dsink",
+    .n_in = 4,
+    .n_out = 1,
+    .rows = NDP_ROWS_SUMMED,
+    .shape = dsink_shape,
+    .cost = dsink_cost,
+    .reads = NDP_READS_heads | NDP_READS_head_dim | NDP_READS_first,
+    NDP_FLOWS({.node = &ndp_op_attention,
+               .in = {NDP_IS(D_RESULT, 0, "tc"), NDP_IS(RESULT, 0, "tc"), NDP_IS(RESULT, 1, "t."),
+                      NDP_IS(OPERAND, 6, "1.", .name = "sinks")}}),
 };

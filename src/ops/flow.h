@@ -34,6 +34,7 @@ typedef enum ndp_flow_kind {
     NDP_FLOW_EITHER,  /* PART and RESULT 0; or, in the backward, D_RESULT 0 and D_OPERAND 0 */
     NDP_FLOW_ADDED,   /* an operand that is added once, to a complete result 0 */
     NDP_FLOW_BIAS,    /* the same, or nothing: then result 0 is a PRODUCT */
+    NDP_FLOW_MAYBE,   /* the operand, which one of several calls has */
     NDP_FLOW_EARLIER, /* an earlier part of the gradient that result 0 is; absent: none */
     NDP_FLOW_COUNT,   /* result `of`, an input of the engine's */
     /* What only calls of one node hand to each other. */

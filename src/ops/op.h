@@ -54,8 +54,10 @@ typedef enum ndp_collective {
     X(int, rotary_dim)     /* rope: the columns of each head that turn, the first; 0: all */ \
     X(int, window)         /* attention: a query sees this many latest keys, itself included; 0: all */ \
     X(double, scale)       /* attention: on q.k; scale: on x; mean_squares: on the sum; dora_squares: on b a; pair_loss: \
-                              beta; pair_rows: on the nll; clip_factor: on the gradient; route: on weights, 0: none */ \
-    X(double, cap)         /* attention: on scores, cap, xent*: on logits: c tanh(x / c); 0: none */ \
+                              beta; pair_rows: on the nll; clip_factor: on the gradient; route: on weights, 0: none; \
+                              swiglu_clipped: on the gate in the sigmoid */ \
+    X(double, cap)         /* attention: on scores, cap, xent*: on logits: c tanh(x / c); 0: none; swiglu_clipped: \
+                              the limit */ \
     X(double, eps)         /* norms */ \
     X(double, max_norm)    /* clip_factor: of the gradient; 0: no clipping */ \
     X(double, drop)        /* dropout: the share of elements that become 0 */ \
@@ -65,11 +67,14 @@ typedef enum ndp_collective {
     X(int, unit_offset)    /* rmsnorm*, add_rmsnorm, norm_by*: weight is (1 + w) when 1 */ \
     X(bool, values)        /* xent*: also the entropy and the best id of each row, without train */ \
     X(int, parts)          /* heads_*: cuts of the heads; xent_grad: slices of the vocabulary; document_sums: \
-                              documents; choice_counts: samples; router_losses: ranks with the same rows; \
+                              documents; choice_counts: samples; router_losses, stack_bias*: ranks with the same rows; \
+                              linear_stack*: of so many rows one has an expert here, for costs; \
                               row_slopes: slices of the vocabulary */ \
     X(int64_t, first)      /* embedding*, xent*: the id that row 0 of the table stands for; heads_*: the first part; \
-                              add_columns, dora*: the first column; dropout: the model's column that column 0 is; \
-                              unpack: the number of the first block in the whole tensor */ \
+                              add_columns, dora*: the first column; attention: the sink of the first head; \
+                              dropout: the model's column that column 0 is; \
+                              unpack: the number of the first block in the whole tensor; \
+                              route_order: the first expert */ \
     X(int64_t, row_blocks) /* unpack: from the first block of a row to that of the next one; 0: rows are whole, and \
                               blocks continue from one to the next */ \
     X(bool, wide_grad)     /* linear, linear_stack, take_rows: dx, attention: dk and dv, xent_grad: dx, give_rows: x are \
@@ -88,7 +93,7 @@ typedef enum ndp_collective {
     X(double, desirable_weight) \
     X(double, undesirable_weight) \
     X(int, choices)        /* route: experts of a row */ \
-    X(int, experts)        /* route_order: of the layer */ \
+    X(int, experts)        /* route_order: of this rank, from attr.first on */ \
     X(bool, renormalise)   /* route: a row's weights are divided by their sum */ \
     X(bool, sigmoid)       /* route: experts count by the sigmoids of their logits, not by the softmax */ \
     X(int, groups)         /* route, with sigmoid: of experts, equal ones; 0: one */ \
@@ -209,6 +214,9 @@ typedef enum ndp_op_kind {
  *                 dx and acc are wide with attr.wide_grad
  * linear_stack_dw (dy [N,M], x [N,K], offsets~ [E+1,1])        -> dw [E*M,K]            dw_e (+)= dy_e^T x_e
  *                 of the rows of group e; 0, or nothing added, where it has none
+ * stack_bias      (y [N,M], b [E,M], offsets~ [E+1,1])         -> y in place            y += b_e / attr.parts
+ *                 of the rows of group e; rows of none stay
+ * stack_bias_db   (dy [N,M], offsets~ [E+1,1])                 -> db [E,M]              db_e (+)= sum / attr.parts
  * rmsnorm         (x [T,G*C], w [1,C])                         -> y [T,G*C], rstd [T,G] y = x rstd w
  *                 for each run of C columns; G is 1, or the number of heads
  * rmsnorm_dx      (dy [T,G*C], x [T,G*C], w [1,C], rstd [T,G], acc? [T,G*C]) -> dx [T,G*C]   dx = acc + d/dx
@@ -236,6 +244,9 @@ typedef enum ndp_op_kind {
  *                 then sin of R/2. attr: heads, kv_heads, head_dim, rotary_dim, inverse
  * swiglu          (gu [T,2F]: gate, then up)                   -> a [T,F]               a = silu(gate) up
  * swiglu_bwd      (da [T,F], gu [T,2F])                        -> dgu [T,2F]
+ * swiglu_clipped  (gu [T,2F]: gate and up in turn)             -> a [T,F]               a = (u + 1) g sigmoid(scale g)
+ *                 g = min(gate, c), u = up within -c and c, c = attr.cap; what is cut off has no gradient
+ * swiglu_clipped_bwd (da [T,F], gu [T,2F])                     -> dgu [T,2F]
  * geglu           (gu [T,2F]: gate, then up)                   -> a [T,F]               a = gelu(gate) up
  * geglu_bwd       (da [T,F], gu [T,2F])                        -> dgu [T,2F]
  * gate_rows       (x [T,C], gate [T,1] wide)                   -> y [T,C]               y = sigmoid(gate[t]) x[t]
@@ -292,15 +303,18 @@ typedef enum ndp_op_kind {
  * give_rows_dw    (dx [T,C], y [N,C], places~ [T,K])           -> dweights [T,K] wide
  *                 the dot product of dx[t] and y[places[t,j]]; 0 where places is -1. Either may be wide
  *
- * attention       (q [T,H*D], k [S,KV*D], v [S,KV*D], q_pos~ [T,1], q_low~ [T,1], k_pos~ [S,1])
+ * attention       (q [T,H*D], k [S,KV*D], v [S,KV*D], q_pos~ [T,1], q_low~ [T,1], k_pos~ [S,1], sink? [1,X])
  *                                                              -> o [T,H*D], lse [T,H]
  *                 query t sees key s where max(q_low[t], q_pos[t] - window + 1) <= k_pos[s] <= q_pos[t]. GQA: query
  *                 head h reads kv head h / (H/KV). lse = log of the sum of exp of the scaled scores (-inf where a row
  *                 sees nothing; its o is 0). Positions are rows of the whole (unsharded) micro-batch, so batch rows
- *                 and documents are one idea.
+ *                 and documents are one idea. sink: head h has sink[attr.first + h], a score without a value, in that
+ *                 sum
  * attention_bwd   (do [T,H*D], q, k, v, o, lse, q_pos~, q_low~, k_pos~)
  *                                                              -> dq [T,H*D], dk [S,KV*D], dv [S,KV*D]
  *                 o and do may be wide when q is bf16; dk and dv are wide with attr.wide_grad
+ * attention_dsink (do [T,H*D], o [T,H*D], lse [T,H], sink [1,X]) -> dsink [1,X]
+ *                 -sum of exp(sink - lse[t]) do[t].o[t] of each head; 0 of those that are not here
  * attention_merge (o [T,H*D] wide, lse [T,H] wide, o2 [T,H*D] wide, lse2 [T,H] wide)
  *                                                              -> o in place, lse' [T,H]
  *                 two attentions over disjoint keys become one: lse' = log(exp lse + exp lse2), o = o exp(lse - lse') +
@@ -400,6 +414,8 @@ typedef enum ndp_op_kind {
     WHOLE(linear_stack) \
     WHOLE(linear_stack_dx) \
     WHOLE(linear_stack_dw) \
+    ROWS(stack_bias) \
+    COLUMNS(stack_bias_db) \
     ROWS(rmsnorm) \
     ROWS(rmsnorm_dx) \
     COLUMNS(rmsnorm_dw) \
@@ -417,6 +433,8 @@ typedef enum ndp_op_kind {
     ROWS(rope) \
     ROWS(swiglu) \
     ROWS(swiglu_bwd) \
+    ROWS(swiglu_clipped) \
+    ROWS(swiglu_clipped_bwd) \
     ROWS(geglu) \
     ROWS(geglu_bwd) \
     ROWS(gate_rows) \
@@ -444,6 +462,7 @@ typedef enum ndp_op_kind {
     ROWS(give_rows_dw) \
     WHOLE(attention) \
     WHOLE(attention_bwd) \
+    COLUMNS(attention_dsink) \
     ROWS(attention_merge) \
     ROWS(heads_split) \
     ROWS(heads_merge) \

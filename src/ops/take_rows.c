@@ -1,5 +1,6 @@
 /* How rows get to their experts and back. Of the choices [T,K] that a router made, route_order makes a permutation, by
- * expert and, within one, by row: order and places are each other's inverse. take_rows copies a row of x for each
+ * expert and, within one, by row: order and places are each other's inverse. A rank that has some of the experts orders
+ * the choices of those alone. take_rows copies a row of x for each
  * choice into that order; give_rows sums the rows of a token's choices. As maps of rows they are each other's
  * transpose, so each is the other's backward, with the same weights; a weight's own gradient is a dot product in both.
  */
@@ -29,8 +30,9 @@ const ndp_op ndp_op_route_order = {
     .constant = true,
     .shape = order_shape,
     .flops = 4,
-    .reads = NDP_READS_experts,
-    NDP_FLOWS({.in = {NDP_IS(OPERAND, 0, "tK")},
+    .reads = NDP_READS_experts | NDP_READS_first,
+    NDP_FLOWS({.own = NDP_READS_experts,
+               .in = {NDP_IS(OPERAND, 0, "tK")},
                .out = {NDP_IS(RESULT, 0, "t1"), NDP_IS(RESULT, 1, "tK"),
                        NDP_IS(RESULT, 2, "..", .times = NDP_TIMES_UNSUMMED)}}),
 };
@@ -91,11 +93,11 @@ const ndp_op ndp_op_take_rows = {
     .backward = take_backward,
     .cost = take_cost,
     .reads = NDP_READS_wide_grad,
-    NDP_FLOWS({.in = {NDP_IS(PART, 0, "tc"), NDP_IS(OPERAND, 1, ".."), NDP_IS(OPERAND, 2, "tK"),
+    NDP_FLOWS({.in = {NDP_IS(PART, 0, "tc"), NDP_IS(PART, 1, ".."), NDP_IS(PART, 2, "tK"),
                       NDP_IS(OPERAND, 3, "tK", .name = "weights")},
                .out = {NDP_IS(RESULT, 0, "tc")}},
               {.node = &ndp_op_give_rows,
-               .in = {NDP_IS(D_RESULT, 0, "tc"), NDP_IS(OPERAND, 1, ".."), NDP_IS(OPERAND, 2, "tK"),
+               .in = {NDP_IS(D_RESULT, 0, "tc"), NDP_IS(PART, 1, ".."), NDP_IS(PART, 2, "tK"),
                       NDP_IS(OPERAND, 3, "tK", .name = "weights")},
                .out = {NDP_IS(D_OPERAND, 0, "tc")}}),
 };
@@ -133,11 +135,11 @@ const ndp_op ndp_op_give_rows = {
     .backward = give_backward,
     .cost = give_cost,
     .reads = NDP_READS_wide_grad,
-    NDP_FLOWS({.in = {NDP_IS(PART, 0, "tc"), NDP_IS(OPERAND, 1, ".."), NDP_IS(OPERAND, 2, "tK"),
+    NDP_FLOWS({.in = {NDP_IS(PART, 0, "tc"), NDP_IS(PART, 1, ".."), NDP_IS(PART, 2, "tK"),
                       NDP_IS(OPERAND, 3, "tK", .name = "weights"), NDP_IS(ADDED, 4, "tc")},
                .out = {NDP_IS(RESULT, 0, "tc")}},
               {.node = &ndp_op_take_rows,
-               .in = {NDP_IS(D_RESULT, 0, "tc"), NDP_IS(OPERAND, 1, ".."), NDP_IS(OPERAND, 2, "tK"),
+               .in = {NDP_IS(D_RESULT, 0, "tc"), NDP_IS(PART, 1, ".."), NDP_IS(PART, 2, "tK"),
                       NDP_IS(OPERAND, 3, "tK", .name = "weights"), NDP_IS(EARLIER, 0, "..")},
                .out = {NDP_IS(D_OPERAND, 0, "tc")}}),
 };
@@ -168,9 +170,9 @@ const ndp_op ndp_op_give_rows_dw = {
     .shape = dw_shape,
     .cost = dw_cost,
     NDP_FLOWS({.node = &ndp_op_give_rows,
-               .in = {NDP_IS(D_RESULT, 0, "tC"), NDP_IS(PART, 0, "tC"), NDP_IS(OPERAND, 2, "tK")},
+               .in = {NDP_IS(D_RESULT, 0, "tC"), NDP_IS(PART, 0, "tC"), NDP_IS(PART, 2, "tK")},
                .out = {NDP_IS(D_OPERAND, 3, "tK")}},
               {.node = &ndp_op_take_rows,
-               .in = {NDP_IS(PART, 0, "tC"), NDP_IS(D_RESULT, 0, "tC"), NDP_IS(OPERAND, 2, "tK")},
+               .in = {NDP_IS(PART, 0, "tC"), NDP_IS(D_RESULT, 0, "tC"), NDP_IS(PART, 2, "tK")},
                .out = {NDP_IS(D_OPERAND, 3, "tK")}}),
 };

@@ -37,9 +37,10 @@ static const struct tensor_rule {
              {&ndp_op_route, ndp_experts_route},
              {&ndp_op_choice_counts, ndp_experts_counts},
              {&ndp_op_router_losses, ndp_experts_losses},
-             {&ndp_op_route_order, ndp_pass_rowwise}, /* of this rank's rows */
+             {&ndp_op_route_order, ndp_experts_order},
              {&ndp_op_take_rows, ndp_experts_take},
              {&ndp_op_linear_stack, ndp_experts_stack},
+             {&ndp_op_stack_bias, ndp_experts_bias},
              {&ndp_op_give_rows, ndp_experts_give}};
 
 /* The first axis that cuts the rows of what this node reads; NDP_AXES: none does. */
@@ -114,6 +115,10 @@ static ndp_status pass_take_again(ndp_pass *p) { return ndp_take_again(p->to, ND
 
 static ndp_status pass_gather_tp_again(ndp_pass *p) {
     return ndp_gather_again(p->to, NDP_NODES_WEIGHT_GRAD, NDP_GROUP_TP);
+}
+
+static ndp_status pass_gather_ep_again(ndp_pass *p) {
+    return ndp_gather_again(p->to, NDP_NODES_WEIGHT_GRAD, NDP_GROUP_EP);
 }
 
 static ndp_status pass_gather_cp_again(ndp_pass *p) {
@@ -212,6 +217,8 @@ static ndp_status copy_buffer(const ndp_pass *p, const ndp_buffer *whole, ndp_bu
     ndp_group_kind tie;
     *out = *whole;
     out->name = ndp_arena_strdup(&p->local->arena, whole->name);
+    if (p->mesh->layout.size[NDP_EP] > 1 && whole->segments.n > 0 && ndp_segment_is_stack(&whole->segments.items[0]))
+        out->owners = NDP_GROUP_EXPERT_SHARD;
     NDP_TRY(ndp_parallel_segments(&whole->segments, p->mesh, &p->how, &p->local->arena, to));
     NDP_TRY(find_tie(p, (int)(whole - p->whole->buffers), &tie));
     for (int k = 0; tie != NDP_GROUPS && k < to->n; k++)

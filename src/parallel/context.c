@@ -18,9 +18,9 @@
  *   1        rank 0                   sends kv of rank 0 to rank 2, receives kv of rank 2
  *   2        rank 2
  *
- * Partial results over disjoint keys are merged by their log-sum-exp in wide storage and rounded once. In the backward
- * kv travels the same way, and its gradient (dkv) follows one turn behind, collecting each rank's part; a last shift
- * takes it home:
+ * Sinks are a part of turn 0 alone. Partial results over disjoint keys are merged by their log-sum-exp in wide storage
+ * and rounded once. In the backward kv travels the same way, and its gradient (dkv) follows one turn behind, collecting
+ * each rank's part; a last shift takes it home:
  *
  *   turn     adds to dkv of   then sends it to rank 2
  *   0        rank 1           (its own part)
@@ -35,7 +35,7 @@
 #include <string.h>
 
 /* Operands of attention and of its backward. */
-enum { Q, K, V, K_POS = 5, BWD_DO = 0, BWD_Q, BWD_K, BWD_V, BWD_K_POS = 8 };
+enum { Q, K, V, K_POS = 5, SINK, BWD_DO = 0, BWD_Q, BWD_K, BWD_V, BWD_K_POS = 8 };
 
 /* ---- sequence axis ---- */
 
@@ -89,9 +89,9 @@ ndp_status ndp_context_attention(ndp_pass *p) {
     ndp_op_attr q_cut = cut_of(p, attr.heads, attr.head_dim), kv_cut = cut_of(p, attr.kv_heads, attr.head_dim);
     bool wide = p->to->compute != ndp_wide(p->to->compute), gathers = rows->cp > 1 && !rows->ring,
          repeats = rows->sp > 1 && kv_cut.heads < kv_cut.all_parts;
-    int ins[6];
+    int ins[NDP_OP_MAX_IN], n_in = p->node->n_in;
     kv_cut.wide_grad = wide && repeats;
-    for (int i = 0; i < 6; i++)
+    for (int i = 0; i < n_in; i++)
         ins[i] = ndp_pass_in(p, i);
     for (int i = 0; i < 3 && rows->sp > 1; i++)
         ins[i] = rows_for_heads(p, ins[i], i == 0 ? q_cut : kv_cut);
@@ -101,9 +101,10 @@ ndp_status ndp_context_attention(ndp_pass *p) {
         ins[5] = ndp_graph_rows(p->to, ins[5], 0, rows->queries);
     attr.heads = heads_of_part(&q_cut);
     attr.kv_heads = heads_of_part(&kv_cut);
+    attr.first = n_in > SINK ? (int64_t)rows->sp_rank * attr.heads : 0;
     attr.wide_grad = wide && (repeats || gathers);
     int outs[2] = {NDP_NONE, NDP_NONE};
-    ndp_graph_op(p->to, &ndp_op_attention, &attr, "attention", ins, 6, outs, 2);
+    ndp_graph_op(p->to, &ndp_op_attention, &attr, "attention", ins, n_in, outs, 2);
     int o = rows->sp > 1 ? heads_for_rows(p, outs[0], q_cut) : outs[0];
     ndp_pass_out(p, 0, o, p->tp > 1 ? NDP_SPREAD_COLS : NDP_SPREAD_SAME);
     return p->to->status;
@@ -162,7 +163,7 @@ static void turn_forward(ring *r, int turn, int kv, int *o, int *lse) {
     memcpy(ins, r->node.in, sizeof ins);
     if (turn > 0)
         ins[K] = half(r, kv, 0), ins[V] = half(r, kv, 1), ins[K_POS] = keys_of_turn(r, turn);
-    append(r, &ndp_op_attention, &r->node.attr, "attention", ins, 6, outs, 2);
+    append(r, &ndp_op_attention, &r->node.attr, "attention", ins, turn == 0 ? r->node.n_in : SINK, outs, 2);
     if (turn == 0) {
         *o = outs[0], *lse = outs[1];
         return;

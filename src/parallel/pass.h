@@ -23,6 +23,7 @@ typedef struct ndp_image {
     int value; /* in the rank's graph */
     ndp_spread spread;
     int entered;     /* all its rows, for products with a piece of their columns; NDP_NONE: not needed so far */
+    int exchanged;   /* 1 + the rows of all ranks of ep; 0: not needed so far */
     int slot, of, n; /* SPREAD_COLS: its columns are the rows of these glued segments; n 0: unknown */
 } ndp_image;
 
@@ -82,10 +83,12 @@ ndp_status ndp_tensor_dora_squares(ndp_pass *p);
 ndp_status ndp_context_attention(ndp_pass *p);
 ndp_status ndp_pairs_document_sums(ndp_pass *p);
 ndp_status ndp_experts_route(ndp_pass *p);
+ndp_status ndp_experts_order(ndp_pass *p);
 ndp_status ndp_experts_counts(ndp_pass *p);
 ndp_status ndp_experts_losses(ndp_pass *p);
 ndp_status ndp_experts_take(ndp_pass *p);
 ndp_status ndp_experts_stack(ndp_pass *p);
+ndp_status ndp_experts_bias(ndp_pass *p);
 ndp_status ndp_experts_give(ndp_pass *p);
 
 /* Cuts a parameter table (a copy of the whole one) to what this rank of the tensor axis holds. */

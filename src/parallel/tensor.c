@@ -22,7 +22,7 @@
 /* ---- what a rank holds ---- */
 
 /* The axis of a segment's dimensions that is cut over the ranks of tp. */
-static bool is_cut(ndp_dim dim) { return dim != NDP_DIM_WHOLE && dim != NDP_DIM_IN_HEAD; }
+static bool is_cut(ndp_dim dim) { return dim != NDP_DIM_WHOLE && dim != NDP_DIM_IN_HEAD && dim != NDP_DIM_ADDED; }
 
 /* The part of rank r of tp along one axis. */
 typedef struct axis_part {
@@ -110,10 +110,14 @@ ndp_status ndp_tensor_check_mesh(const ndp_model *whole, const ndp_mesh *mesh) {
 }
 
 void ndp_tensor_cut(const ndp_mesh *mesh, const ndp_parallel *how, ndp_segments *s) {
-    int tp = mesh->layout.size[NDP_TP];
-    for (int i = 0; i < s->n && tp > 1; i++) {
+    int tp = mesh->layout.size[NDP_TP], ep = mesh->layout.size[NDP_EP];
+    for (int i = 0; i < s->n; i++) {
         ndp_segment *seg = &s->items[i];
         bool cut = false;
+        if (ep > 1 && ndp_segment_is_stack(seg)) /* its experts are whole on their owner */
+            ndp_segment_cut_stack(seg, ep, ndp_mesh_group(mesh, NDP_GROUP_EP).rank);
+        if (tp == 1 || (ep > 1 && ndp_segment_is_stack(seg)))
+            continue;
         for (int axis = 0; axis < 2; axis++)
             if (is_cut(seg->dim[axis])) {
                 cut_axis(seg, axis, mesh);
@@ -121,8 +125,9 @@ void ndp_tensor_cut(const ndp_mesh *mesh, const ndp_parallel *how, ndp_segments 
             }
         if (cut)
             continue;
-        bool in_head = seg->dim[seg->ndim == 1] == NDP_DIM_IN_HEAD;
-        ndp_held_by(seg, mesh, NDP_GROUP_TP, how->tp_sequence_parallel || in_head);
+        ndp_dim dim = seg->dim[seg->ndim == 1];
+        bool in_parts = dim == NDP_DIM_IN_HEAD || dim == NDP_DIM_ADDED;
+        ndp_held_by(seg, mesh, NDP_GROUP_TP, how->tp_sequence_parallel || in_parts);
     }
 }
 
@@ -240,7 +245,7 @@ ndp_status ndp_tensor_unpack(ndp_pass *p) {
     ndp_image *image = &p->images[whole];
     if (image->spread == NDP_SPREAD_NONE)
         *image = (ndp_image){
-            ndp_graph_unpacked(p->to, w->slot, w->segment, w->segments), NDP_SPREAD_SAME, NDP_NONE, 0, 0, 0};
+            ndp_graph_unpacked(p->to, w->slot, w->segment, w->segments), NDP_SPREAD_SAME, NDP_NONE, 0, 0, 0, 0};
     ndp_graph_unpack(p->to, NDP_NODES_FORWARD, image->value, p->from->values[p->node->in[0]].segment - w->segment);
     return p->to->status;
 }

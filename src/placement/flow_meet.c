@@ -137,8 +137,16 @@ static ndp_status times_of(const ndp_rule *r, ndp_flow_times times, ndp_share *o
 static ndp_share measure(const ndp_rule *r, const indices *e) {
     int64_t choices = e->among ? e->total / r->g->inputs->rows[NDP_EXTENT_TOKENS] : 1;
     return e->among || e->letter == 't'
-               ? ndp_range_share(NDP_DIM_ROWS, r->real, e->at / choices, (e->at + e->n) / choices)
+               ? ndp_rows_share(&r->lane->batch, e->at / choices, (e->at + e->n) / choices - e->at / choices)
                : ndp_range_share(ndp_node_dim(r, e->letter - 'a'), e->total, e->at, e->at + e->n);
+}
+
+/* Values are of the samples of one coordinate on dp_shard: a sum over rows is complete when it has all of its own. */
+static ndp_share share_of_sum(const ndp_rule *r, const ndp_flow_matrix *m, const indices *e) {
+    const ndp_lane_real *b = &r->lane->batch;
+    ndp_share own = ndp_rows_share(b, r->lane->first_row, b->stretch), share = measure(r, e);
+    bool value = m->is == NDP_FLOW_RESULT && (e->letter == 't' || e->among);
+    return value && own != 1 ? ndp_share_mul(share, ndp_share_inverse(own)) : share;
 }
 
 static ndp_status share_of(const ndp_rule *r, const meeting_tiles *p, const ndp_flow_matrix *m, ndp_share *out) {
@@ -146,7 +154,7 @@ static ndp_status share_of(const ndp_rule *r, const meeting_tiles *p, const ndp_
     *out = ndp_share_mul(*out, p->share);
     for (int i = 0; i < p->n && m->times != NDP_TIMES_UNSUMMED; i++)
         if (p->of[i].letter != small(m->axes[0]) && p->of[i].letter != small(m->axes[1]))
-            *out = ndp_share_mul(*out, measure(r, &p->of[i]));
+            *out = ndp_share_mul(*out, share_of_sum(r, m, &p->of[i]));
     return NDP_OK;
 }
 
@@ -160,7 +168,7 @@ static bool is_of_operand(const ndp_rule *r, char c) {
 /* The first element of a parameter that this rank has, on an axis. */
 static int64_t first_of_param(const ndp_rule *r, const ndp_value *v, int axis) {
     const ndp_segment *s = &r->lane->tables[r->buffers[v->slot]].items[v->segment];
-    return s->first[axis] - s->base[axis];
+    return s->first[axis] - s->base[axis] + (axis == 0 ? s->stack_first * s->part[0] : 0);
 }
 
 /* The indices of an axis of result o; false: only operands without elements have them. */
@@ -185,6 +193,7 @@ static bool indices_of(const ndp_rule *r, const meeting_tiles *p, int o, int axi
 
 /* The gradient of a parameter; of a stack, these rows of the gradient of each matrix. */
 static ndp_status make_param_gradient(ndp_rule *r, int o, int value, ndp_tile t) {
+    t.at_row += r->stack.first * r->stack.rows;
     for (int64_t e = 0; e < r->stack.groups || e == 0; e++) {
         NDP_TRY(ndp_param_gradient(r, o, value, t));
         t.row += r->in[0].cols, t.at_row += r->stack.rows;

@@ -24,6 +24,7 @@ static const struct {
     [NDP_FLOW_EITHER] = {AN_OPERAND, NDP_THING_VALUE, false},
     [NDP_FLOW_ADDED] = {AN_OPERAND, NDP_THING_VALUE, true},
     [NDP_FLOW_BIAS] = {AN_OPERAND, NDP_THING_VALUE, true},
+    [NDP_FLOW_MAYBE] = {AN_OPERAND, NDP_THING_VALUE, true},
     [NDP_FLOW_COUNT] = {A_RESULT, NDP_THING_DATA, false},
     [NDP_FLOW_PRODUCT] = {A_RESULT, NDP_THING_PRODUCT, true},
     [NDP_FLOW_LOGITS] = {NO_VALUE, NDP_THING_LOGITS, false},
@@ -73,7 +74,7 @@ static ndp_text name_of(const char *name, int k) {
 
 /* An operand that is absent must be so in the node. */
 static ndp_status expect_present(const ndp_rule *r, int k, const ndp_flow_matrix *m, bool wanted) {
-    if (ndp_rule_has(r, k) == wanted || (m->is == NDP_FLOW_BIAS && wanted))
+    if (ndp_rule_has(r, k) == wanted || ((m->is == NDP_FLOW_BIAS || m->is == NDP_FLOW_MAYBE) && wanted))
         return NDP_OK;
     return m->is == NDP_FLOW_BIAS
                ? ndp_refuse(r, "its node has no bias")
@@ -113,13 +114,14 @@ static ndp_status expect_whole(const ndp_rule *r, int k, int axis) {
     const ndp_flow_matrix *m = &r->flow->in[k];
     const ndp_content *c = &r->in[k];
     bool batch = m->axes[axis] == 'T';
-    int64_t whole = batch ? r->real : ndp_flow_whole(r, m, axis), here = axis ? c->cols : c->rows;
+    int64_t whole = batch ? r->lane->batch.real : ndp_flow_whole(r, m, axis), here = axis ? c->cols : c->rows;
     for (int i = 0; i < c->n; i++) {
         const ndp_tile *t = &c->tiles[i];
         if (axis == 1 && (t->col != 0 || t->at_col != 0 || t->cols != whole || here != whole))
             return ndp_refuse(r, "operand %d has columns %lld to %lld of %lld; it must have all, of one sum", k,
                               (long long)t->at_col, (long long)(t->at_col + t->cols), (long long)whole);
-        if (axis == 0 && (t->at_row != t->row || (batch ? here < whole : here != whole)))
+        if (axis == 0 &&
+            (t->at_row != t->row + (batch ? r->lane->first_row : 0) || (batch ? here < whole : here != whole)))
             return batch ? ndp_refuse(r, "it mixes rows, and operand %d has some of them only", k)
                          : ndp_refuse(r, "operand %d has %lld of %lld rows", k, (long long)here, (long long)whole);
     }
@@ -209,6 +211,7 @@ static const struct {
     [NDP_OP_add_columns] = {ndp_before_columns, NULL},
     [NDP_OP_attention] = {NULL, ndp_after_attention},
     [NDP_OP_attention_bwd] = {NULL, ndp_after_attention_bwd},
+    [NDP_OP_attention_dsink] = {NULL, ndp_after_attention_dsink},
     [NDP_OP_attention_merge] = {NULL, ndp_after_attention_merge},
     [NDP_OP_copy] = {NULL, ndp_after_copy},
     [NDP_OP_dora] = {ndp_before_columns, NULL},
@@ -226,6 +229,8 @@ static const struct {
     [NDP_OP_rope] = {ndp_before_rope, NULL},
     [NDP_OP_route_order] = {NULL, ndp_after_route_order},
     [NDP_OP_row_slopes] = {ndp_before_row_slopes, NULL},
+    [NDP_OP_stack_bias] = {ndp_before_stack_bias, ndp_after_stack_bias},
+    [NDP_OP_stack_bias_db] = {ndp_before_stack_bias, NULL},
     [NDP_OP_swiglu] = {ndp_before_gated, NULL},
     [NDP_OP_swiglu_bwd] = {ndp_before_gated, ndp_after_gated_bwd},
     [NDP_OP_take_rows] = {ndp_before_take_rows, ndp_after_take_rows},

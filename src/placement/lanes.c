@@ -1,10 +1,10 @@
-/* Lanes: one for each coordinate of pp, cp, sp and tp at one pair of data coordinates. */
+/* Lanes: one for each coordinate of pp, cp, sp and tp at one pair of data coordinates, or a block of them. */
 #include "placement/lanes.h"
 
 #include <string.h>
 
 /* The axes that lanes differ on, outermost first. */
-static const ndp_axis lane_axes[4] = {NDP_PP, NDP_CP, NDP_SP, NDP_TP};
+static const ndp_axis lane_axes[5] = {NDP_PP, NDP_DP_SHARD, NDP_CP, NDP_SP, NDP_TP};
 
 /* ---- programs of lanes ---- */
 
@@ -70,11 +70,36 @@ static ndp_mesh mesh_at(const ndp_mesh *of, const int coord[NDP_AXES]) {
     return m;
 }
 
+/* ---- rows ---- */
+
+/* Where a lane's rows are among those of all: a stretch is longer than any padding to multiples of 2 cp x sp x tp. */
+static void place_rows(const ndp_lanes *l, ndp_lane *lane) {
+    const int *size = lane->mesh.layout.size;
+    int64_t rows = lane->program->opts.whole->opts.rows,
+            padding = 2 * (int64_t)size[NDP_CP] * size[NDP_SP] * size[NDP_TP];
+    lane->batch = (ndp_lane_real){rows, rows + padding, l->data};
+    lane->first_row = (lane->mesh.coord[NDP_DP_SHARD] - l->dp[1]) * lane->batch.stretch;
+}
+
+/* Rows before `at` that are no padding. */
+static int64_t real_before(const ndp_lane_real *b, int64_t at) {
+    int64_t stretch = at / b->stretch, rest = at % b->stretch;
+    return stretch >= b->data ? b->data * b->real : stretch * b->real + (rest < b->real ? rest : b->real);
+}
+
+ndp_share ndp_rows_share(const ndp_lane_real *b, int64_t at, int64_t n) {
+    return ndp_range_share(ndp_dim_make(0, 'r'), b->data * b->real, real_before(b, at), real_before(b, at + n));
+}
+
 /* The rows that the rank loads, by the claim. */
 static ndp_status take_rows(ndp_lanes *l, ndp_lane *lane, ndp_extent extent) {
     int64_t capacity = 0, *n = &lane->n_rows[extent];
     for (int64_t i = 0; i < lane->program->opts.model->inputs->rows[extent]; i++) {
         int64_t at = l->claims->row(l->claims->user, lane->program, &lane->mesh, extent, i);
+        if (at < 0 || at >= lane->batch.stretch)
+            return NDP_FAIL(NDP_EBUG, "placement: rank %d: row %lld of its rows is row %lld of a micro-batch of %lld",
+                            lane->mesh.rank, (long long)i, (long long)at, (long long)lane->batch.real);
+        at += lane->first_row;
         ndp_row_run *last = *n > 0 ? &lane->rows[extent][*n - 1] : NULL;
         if (last && last->at + last->n == at) {
             last->n++;
@@ -107,9 +132,7 @@ static bool is_in(const ndp_group *g, int rank) {
 static ndp_status find_members(ndp_lanes *l, int lane, ndp_group_kind kind, ndp_members *m) {
     ndp_group g = ndp_mesh_group(&l->items[lane].mesh, kind);
     unsigned own = 0;
-    for (int k = 0; k < 2; k++)
-        own |= ndp_group_spans(kind, NDP_DP_REPLICATE + k) && l->size[NDP_DP_REPLICATE + k] > 1 ? 1u << k : 0;
-    *m = (ndp_members){.ranks = g.count, .rank = g.rank, .own = (ndp_own)own};
+    *m = (ndp_members){.ranks = g.count, .rank = g.rank};
     for (int i = 0; i < l->n; i++) {
         if (!is_in(&g, l->items[i].mesh.rank))
             continue;
@@ -120,24 +143,45 @@ static ndp_status find_members(ndp_lanes *l, int lane, ndp_group_kind kind, ndp_
         m->me = i == lane ? m->n : m->me;
         m->lanes[m->n++] = i;
     }
+    for (int k = 0; k < 2 && m->n < m->ranks; k++)
+        own |= ndp_group_spans(kind, NDP_DP_REPLICATE + k) && ndp_lanes_blocks(l, k) > 1 ? 1u << k : 0;
+    m->own = (ndp_own)own;
     return NDP_OK;
+}
+
+int ndp_lanes_data(const ndp_layout *layout) {
+    int inside = layout->size[NDP_CP] * layout->size[NDP_SP] * layout->size[NDP_TP], ep = layout->size[NDP_EP], n = 1;
+    while (n * inside % ep != 0)
+        n++;
+    return n;
+}
+
+/* The coordinates of lane i. */
+static void coordinates(const ndp_lanes *l, int i, int coord[NDP_AXES]) {
+    coord[NDP_DP_REPLICATE] = l->dp[0];
+    for (int k = NDP_COUNT(lane_axes) - 1; k >= 0; k--) {
+        int size = lane_axes[k] == NDP_DP_SHARD ? l->data : l->size[lane_axes[k]];
+        coord[lane_axes[k]] = i % size;
+        i /= size;
+    }
+    coord[NDP_DP_SHARD] += l->dp[1];
 }
 
 ndp_status ndp_lanes_init(const ndp_program *const *programs, int n, const int dp[2], const ndp_claims *claims,
                           ndp_lanes *out) {
     const ndp_mesh *mesh = &programs[0]->opts.step.mesh;
-    *out = (ndp_lanes){.n = 1, .dp = {dp[0], dp[1]}, .claims = claims};
+    int data = ndp_lanes_data(&mesh->layout);
+    *out = (ndp_lanes){.dp = {dp[0], dp[1] / data * data}, .data = data, .claims = claims};
     memcpy(out->size, mesh->layout.size, sizeof out->size);
-    for (int i = 0; i < 4; i++)
-        out->n *= out->size[lane_axes[i]];
-    out->stage = out->n / out->size[NDP_PP];
+    out->stage = data * out->size[NDP_CP] * out->size[NDP_SP] * out->size[NDP_TP];
+    out->n = out->size[NDP_PP] * out->stage;
     NDP_TRY(NDP_NEW(&out->arena, out->n, out->items));
     for (int i = 0; i < out->n; i++) {
-        int coord[NDP_AXES] = {[NDP_DP_REPLICATE] = dp[0], [NDP_DP_SHARD] = dp[1]};
-        for (int k = 3, rest = i; k >= 0; rest /= out->size[lane_axes[k]], k--)
-            coord[lane_axes[k]] = rest % out->size[lane_axes[k]];
+        int coord[NDP_AXES];
+        coordinates(out, i, coord);
         out->items[i].mesh = mesh_at(mesh, coord);
         NDP_TRY(find_program(out, &out->items[i], programs, n));
+        place_rows(out, &out->items[i]);
         NDP_TRY(take_all_rows(out, &out->items[i]));
     }
     NDP_TRY(NDP_NEW(&out->arena, out->n, out->members));
@@ -185,6 +229,8 @@ bool ndp_segments_same(const ndp_segment *a, const ndp_segment *b, unsigned what
         same = a->rows == b->rows && a->cols == b->cols;
     if (what & NDP_SAME_SIZES)
         same = same && a->offset == b->offset && a->stack == b->stack;
+    if (what & NDP_SAME_RECTANGLE)
+        same = same && a->stack_first == b->stack_first;
     if (what & NDP_SAME_NUMBERS)
         same = same && a->copies == b->copies && a->sums == b->sums;
     for (int k = 0; same && k < 2; k++)
@@ -192,7 +238,7 @@ bool ndp_segments_same(const ndp_segment *a, const ndp_segment *b, unsigned what
                (!(what & NDP_SAME_TENSOR) ||
                 (a->base[k] == b->base[k] && a->part[k] == b->part[k] && a->whole[k] == b->whole[k]));
     return same && (!(what & NDP_SAME_TENSOR) ||
-                    (strcmp(a->name, b->name) == 0 && a->stack == b->stack && a->ndim == b->ndim &&
+                    (strcmp(a->name, b->name) == 0 && a->stack_whole == b->stack_whole && a->ndim == b->ndim &&
                      a->named_by == b->named_by && a->transposed == b->transposed && a->projection == b->projection &&
                      a->coded == b->coded && a->glued == b->glued));
 }
@@ -209,8 +255,7 @@ ndp_share ndp_lane_rows(const ndp_lanes *l, int lane, ndp_extent extent) {
     ndp_share sum = 0;
     for (int64_t i = 0; i < of->n_rows[extent]; i++) {
         const ndp_row_run *r = &of->rows[extent][i];
-        sum = ndp_share_add(
-            sum, ndp_range_share(ndp_dim_make(0, 'r'), of->program->opts.whole->opts.rows, r->at, r->at + r->n));
+        sum = ndp_share_add(sum, ndp_rows_share(&of->batch, r->at, r->n));
     }
     return sum;
 }

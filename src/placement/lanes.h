@@ -4,7 +4,11 @@
  * all coordinates of pp, cp, sp and tp. Ranks that differ on a data axis do the same with other samples and slices, so
  * the other coordinates need no lane: a value that is of this lane's samples has a mark for each data axis (ndp_own),
  * which a sum over all ranks of that axis removes. Each chosen pair of coordinates is checked by itself, under the
- * assumption that the others do as it does; that all pass proves the assumption. */
+ * assumption that the others do as it does; that all pass proves the assumption.
+ *
+ * Ranks that exchange rows for their experts are lanes together: with ep, lanes have a block of coordinates on
+ * dp_shard, the fewest that no group of ep leaves. Their micro-batches are then one, in which each coordinate has a
+ * stretch of rows of its own; the mark is that of blocks. */
 #ifndef NDP_PLACEMENT_LANES_H
 #define NDP_PLACEMENT_LANES_H
 
@@ -20,11 +24,20 @@ typedef struct ndp_row_run {
     int64_t row, n, at;
 } ndp_row_run;
 
+/* Rows of the micro-batch of all lanes. A coordinate on dp_shard has `stretch` of them, of which the first `real` ones
+ * are no padding. */
+typedef struct ndp_lane_real {
+    int64_t real, stretch;
+    int data; /* coordinates */
+} ndp_lane_real;
+
 typedef struct ndp_lane {
     const ndp_program *program; /* its own, or that of a rank with tables of the same sizes, for which it stands in */
     bool stands_in;             /* the program's numbers that depend on the coordinate are taken from the tables */
     ndp_mesh mesh;              /* this lane's */
     const ndp_segments *tables; /* this lane's claims: by buffer of program->opts.model */
+    ndp_lane_real batch;
+    int64_t first_row; /* of its stretch */
     ndp_row_run *rows[NDP_EXTENTS];
     int64_t n_rows[NDP_EXTENTS];
 } ndp_lane;
@@ -40,14 +53,21 @@ typedef struct ndp_members {
 } ndp_members;
 
 typedef struct ndp_lanes {
-    ndp_lane *items; /* index: ((pp * CP + cp) * SP + sp) * TP + tp */
+    ndp_lane *items; /* index: (((pp * data + coordinate on dp_shard) * CP + cp) * SP + sp) * TP + tp */
     int n, stage;    /* stage: lanes of one place on pp, which follow each other */
     int size[NDP_AXES];
-    int dp[2]; /* their coordinates on dp_replicate and dp_shard */
+    int dp[2], data; /* their coordinates on dp_replicate and dp_shard, there the first of `data` */
     const ndp_claims *claims;
     ndp_members (*members)[NDP_GROUPS]; /* by lane */
     ndp_arena arena;
 } ndp_lanes;
+
+/* How many coordinates on dp_shard lanes have together; the first is a multiple of it. */
+int ndp_lanes_data(const ndp_layout *layout);
+/* How many blocks of them there are on a data axis, 0: dp_replicate, 1: dp_shard. */
+static inline int ndp_lanes_blocks(const ndp_lanes *l, int k) {
+    return k ? l->size[NDP_DP_SHARD] / l->data : l->size[NDP_DP_REPLICATE];
+}
 
 /* The lanes at `dp` of a world of which some programs are given. NDP_EBUG: a lane has no program of the sizes of its
  * tables. Release in any case. */
@@ -79,7 +99,7 @@ int ndp_whole_buffer(const ndp_model *whole, const char *name);
 /* What two segments may have in common. */
 enum {
     NDP_SAME_SIZES = 1,     /* rows and columns, place in the buffer, members of a stack */
-    NDP_SAME_RECTANGLE = 2, /* rows and columns of the tensor */
+    NDP_SAME_RECTANGLE = 2, /* rows and columns of the tensor, members of a stack */
     NDP_SAME_TENSOR = 4,
     NDP_SAME_NUMBERS = 8 /* copies of elements, and the groups over which gradients are summed */
 };
@@ -87,6 +107,8 @@ bool ndp_segments_same(const ndp_segment *a, const ndp_segment *b, unsigned what
 /* The share of rows and columns of a segment, one of its matrices, among those of its tensor's part. */
 ndp_share ndp_segment_share(const ndp_segment *s, ndp_dim_key tensor, int64_t row, int64_t rows, int64_t col,
                             int64_t cols);
+/* The share of rows [at, at + n) in those of the micro-batch of all lanes; padding counts nothing. */
+ndp_share ndp_rows_share(const ndp_lane_real *batch, int64_t at, int64_t n);
 /* The share of a micro-batch's rows that a lane has of an extent. */
 ndp_share ndp_lane_rows(const ndp_lanes *l, int lane, ndp_extent extent);
 

@@ -31,15 +31,15 @@ static ndp_status check_pair(const ndp_placement_opts *o, const int dp[2], check
     return ndp_steps_prove(&p->lanes, pairs[same].units);
 }
 
-/* The pairs of data coordinates of the programs, each once. Returns how many. */
+/* The pairs of data coordinates of the programs, of a block the first, each once. Returns how many. */
 static int find_pairs(const ndp_placement_opts *o, int (*dp)[2]) {
-    int n = 0;
+    int n = 0, data = ndp_lanes_data(&o->programs[0]->opts.step.mesh.layout);
     for (int i = 0; i < o->n; i++) {
-        const int *coord = o->programs[i]->opts.step.mesh.coord;
+        const int *coord = o->programs[i]->opts.step.mesh.coord, block = coord[NDP_DP_SHARD] / data * data;
         int k = 0;
-        while (k < n && (dp[k][0] != coord[NDP_DP_REPLICATE] || dp[k][1] != coord[NDP_DP_SHARD]))
+        while (k < n && (dp[k][0] != coord[NDP_DP_REPLICATE] || dp[k][1] != block))
             k++;
-        dp[k][0] = coord[NDP_DP_REPLICATE], dp[k][1] = coord[NDP_DP_SHARD];
+        dp[k][0] = coord[NDP_DP_REPLICATE], dp[k][1] = block;
         n = k == n ? n + 1 : n;
     }
     return n;

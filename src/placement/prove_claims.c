@@ -4,6 +4,26 @@
 
 /* ---- segment tables ---- */
 
+/* With ep, each rank of the group of lane `first` has some members of a stack, all of each; together they have all. */
+static ndp_status tile_experts(const ndp_lanes *l, int first, int buffer, int k) {
+    const ndp_members *m = ndp_lane_members(l, first, NDP_GROUP_EP);
+    ndp_share sum = 0;
+    for (int i = 0; i < m->n; i++) {
+        const ndp_segment *s = &l->items[m->lanes[i]].tables[buffer].items[k];
+        ndp_share members =
+            ndp_range_share(ndp_dim_make(0, 3), s->stack_whole, s->stack_first, s->stack_first + s->stack);
+        sum = ndp_share_add(sum, ndp_share_mul(members, ndp_segment_share(s, 0, 0, s->rows, 0, s->cols)));
+    }
+    return sum == 1 ? NDP_OK
+                    : NDP_FAIL(NDP_EBUG, "placement: the ranks of ep have %s of %s, must have each expert once",
+                               ndp_share_text(sum).s, l->items[first].tables[buffer].items[k].name);
+}
+
+/* True if the ranks of ep have some of the stack's members each, and those of tp no parts of them. */
+static bool is_of_experts(const ndp_lanes *l, const ndp_segment *s) {
+    return l->items[0].mesh.layout.size[NDP_EP] > 1 && ndp_segment_is_stack(s);
+}
+
 /* The ranks of tp have rectangles of the tensor that are all of it (`first`: the lane of tp 0); those that are the same
  * count once, and have the same blocks of codes, or their states would differ. Of a stack each rank has the same
  * rectangle of every member. */
@@ -11,6 +31,8 @@ static ndp_status tile_tensor(const ndp_lanes *l, int first, int buffer, int k) 
     bool codes = ndp_update_codes(&l->items[0].program->groups);
     const ndp_segment *s = NULL;
     ndp_share sum = 0;
+    if (is_of_experts(l, &l->items[first].tables[buffer].items[k]))
+        return tile_experts(l, first, buffer, k);
     for (int tp = 0; tp < l->size[NDP_TP]; tp++) {
         s = &l->items[first + tp].tables[buffer].items[k];
         bool known = s->rows * s->cols == 0;
@@ -43,7 +65,8 @@ static ndp_status check_table(const ndp_lanes *l, int lane, const ndp_segments *
         if (!whole || whole->n != t->n || !ndp_segments_same(a, &whole->items[k], NDP_SAME_TENSOR))
             return ndp_lane_refuse(l, lane, "segment %d of %s, %s, is another tensor than in the whole model", k, name,
                                    a->name);
-        same = same && ndp_segments_same(a, &like->items[k], NDP_SAME_RECTANGLE) && a->offset == like->items[k].offset;
+        same = same && (is_of_experts(l, a) || (ndp_segments_same(a, &like->items[k], NDP_SAME_RECTANGLE) &&
+                                                a->offset == like->items[k].offset));
         for (int i = 0; t == like && i < k; i++) {
             const ndp_segment *b = &t->items[i];
             if (a->length > 0 && b->length > 0 && a->offset < b->offset + b->length &&
@@ -55,7 +78,24 @@ static ndp_status check_table(const ndp_lanes *l, int lane, const ndp_segments *
     return same ? NDP_OK : ndp_lane_refuse(l, lane, "it has another table of %s than ranks with other rows", name);
 }
 
+/* Ranks of one place in their groups of ep have the same experts. */
+static ndp_status check_experts(const ndp_lanes *l, int lane, int buffer) {
+    const ndp_segments *t = &l->items[lane].tables[buffer];
+    int first = lane / l->stage * l->stage, like = first;
+    while (ndp_lane_members(l, like, NDP_GROUP_EP)->rank != ndp_lane_members(l, lane, NDP_GROUP_EP)->rank)
+        like++;
+    for (int k = 0; k < t->n; k++)
+        if (is_of_experts(l, &t->items[k]) && !ndp_segments_same(&t->items[k], &l->items[like].tables[buffer].items[k],
+                                                                 NDP_SAME_RECTANGLE | NDP_SAME_SIZES))
+            return ndp_lane_refuse(l, lane, "it has other experts of %s than %s", t->items[k].name,
+                                   ndp_lane_text(l, like).s);
+    return NDP_OK;
+}
+
 static ndp_status check_tables(const ndp_lanes *l) {
+    for (int i = 0; i < l->n; i++)
+        for (int b = 0; b < l->items[i].program->opts.model->n_buffers; b++)
+            NDP_TRY(check_experts(l, i, b));
     for (int i = 0; i < l->n; i++)
         for (int b = 0; b < l->items[i].program->opts.model->n_buffers; b++)
             NDP_TRY(check_table(l, i, &l->items[i / l->stage * l->stage + i % l->size[NDP_TP]].tables[b], b));

@@ -63,7 +63,7 @@ static bool passes(const ndp_node *n, int k) {
     bool both = n->op == &ndp_op_add || n->op == &ndp_op_add_rmsnorm || n->op == &ndp_op_add_columns;
     if (n->op == &ndp_op_give_rows)
         return k == 4;
-    return k == 0 ? both || n->op == &ndp_op_add_bias : k == 1 && both;
+    return k == 0 ? both || n->op == &ndp_op_add_bias || n->op == &ndp_op_stack_bias : k == 1 && both;
 }
 
 /* The share that a gradient of value `made` is of that of `value`, to which nodes pass it; 0: of nothing. *first: the

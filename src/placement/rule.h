@@ -21,10 +21,10 @@
 /* What sums over rows, keys, columns, ... are measured by. */
 enum { NDP_DIM_ROWS = 0x1000, NDP_DIM_OF_NODE = 0x2000 };
 
-/* The whole stack of a product: its matrices, and the rows of each; which set of sorted rows the offsets are of, 0:
- * rows stand as in the node's operands (rules_experts.c). */
+/* The stack of a product: its matrices here, from number `first` of `whole` on, and the rows of each; which set of
+ * sorted rows the offsets are of, 0: rows stand as in the node's operands (rules_experts.c). */
 typedef struct ndp_stack {
-    int64_t groups, rows;
+    int64_t groups, rows, first, whole;
     uint64_t among;
 } ndp_stack;
 
@@ -36,7 +36,6 @@ typedef struct ndp_rule {
     const ndp_call *c;
     const ndp_lane *lane;
     const int *buffers; /* of the unit, by slot: places in lane->tables */
-    int64_t real;       /* rows of a micro-batch without padding */
     ndp_arena *arena;
     ndp_content in[NDP_OP_MAX_IN], out[NDP_OP_MAX_OUT];
     const ndp_op_flow *flow; /* the op's row for the node */
@@ -124,10 +123,10 @@ ndp_rule_fn ndp_add_gradients; /* result 0 is the sum of operands 0 and 1, contr
 ndp_rule_fn ndp_after_copy, ndp_before_gated, ndp_after_gated_bwd, ndp_before_rope, ndp_before_dropout,
     ndp_before_columns;
 /* rules_product.c */
-ndp_rule_fn ndp_after_unpack, ndp_before_stack;
+ndp_rule_fn ndp_after_unpack, ndp_before_stack, ndp_before_stack_bias, ndp_after_stack_bias;
 /* rules_attention.c */
-ndp_rule_fn ndp_after_attention, ndp_after_attention_bwd, ndp_after_attention_merge, ndp_after_heads_split,
-    ndp_after_heads_merge;
+ndp_rule_fn ndp_after_attention, ndp_after_attention_bwd, ndp_after_attention_merge, ndp_after_attention_dsink,
+    ndp_after_heads_split, ndp_after_heads_merge;
 /* rules_experts.c */
 ndp_rule_fn ndp_after_route_order, ndp_before_take_rows, ndp_after_take_rows, ndp_before_give_rows;
 /* rules_head.c */

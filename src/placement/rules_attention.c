@@ -1,7 +1,8 @@
 /* Functions of attention over the keys of one rank or of several, and of the exchange of rows for heads.
  *
  * Attention over some of the keys is not a summand: parts are merged by their log-sum-exp, and until all keys are in it
- * nothing else may read it (NDP_THING_KEYS). Its share is the measure of the keys. */
+ * nothing else may read it (NDP_THING_KEYS). Its share is the measure of the keys. A sink counts as one key more,
+ * behind the last one: without it, or with it twice, attention is over some of the keys forever. */
 #include "placement/rule.h"
 
 /* What a call attends with: heads here, of the whole. */
@@ -30,14 +31,16 @@ static ndp_status kv_of(ndp_rule *r, int k, const heads *h, int64_t i, int64_t h
     return NDP_OK;
 }
 
-/* The measure of the keys that are here, of kv head `kv`; those of padding count, so that each part has some. */
-static ndp_share keys_of(const ndp_rule *r, int k, const heads *h, int64_t kv) {
+/* The measure of the keys that are here, of kv head `kv`, among all and `more`; those of padding count, so that each
+ * part has some. */
+static ndp_share keys_of(const ndp_rule *r, int k, const heads *h, int64_t kv, int64_t more) {
     ndp_share sum = 0;
     ndp_tile t;
-    int64_t rows = r->lane->program->opts.model->inputs->rows[NDP_EXTENT_KEYS];
+    int64_t rows = r->lane->program->opts.model->inputs->rows[NDP_EXTENT_KEYS] + more;
     for (int j = 0; j < r->in[k].n; j++)
         if (ndp_tile_cut(&r->in[k].tiles[j], 0, r->in[k].rows, kv * h->d, 1, &t))
-            sum = ndp_share_add(sum, ndp_range_share(ndp_node_dim(r, 1), rows, t.at_row, t.at_row + t.rows));
+            t.at_row -= r->lane->first_row,
+                sum = ndp_share_add(sum, ndp_range_share(ndp_node_dim(r, 1), rows, t.at_row, t.at_row + t.rows));
     return sum;
 }
 
@@ -62,11 +65,37 @@ static ndp_tile statistic_of(const heads *h, ndp_tile t) {
     return t;
 }
 
+enum { SINK = 6 };
+
+/* Operand k has the sink of head `head` of the whole where head i here has its own: *col. */
+static ndp_status sink_of(const ndp_rule *r, int k, int64_t i, int64_t head, int64_t *col) {
+    for (int j = 0; j < r->in[k].n; j++) {
+        const ndp_tile *t = &r->in[k].tiles[j];
+        *col = head - t->at_col + t->col;
+        if (*col >= t->col && *col < t->col + t->cols && (r->lane->stands_in || *col == r->c->attr.first + i))
+            return NDP_OK;
+    }
+    return ndp_refuse(r, "head %lld reads sink %lld of operand %d, which is another head's", (long long)head,
+                      (long long)(r->c->attr.first + i), k);
+}
+
+static bool has_sinks(const ndp_rule *r) { return r->n->n_in > SINK && r->n->in[SINK] != NDP_NONE; }
+
+/* The measure of the sink of head i, if the call has it. */
+static ndp_status add_sink(const ndp_rule *r, int64_t i, int64_t head, ndp_share *sum) {
+    int64_t rows = r->lane->program->opts.model->inputs->rows[NDP_EXTENT_KEYS], col;
+    if (!ndp_rule_has(r, SINK))
+        return NDP_OK;
+    *sum = ndp_share_add(*sum, ndp_range_share(ndp_node_dim(r, 1), rows + 1, rows, rows + 1));
+    return sink_of(r, SINK, i, head, &col);
+}
+
 static ndp_status attend(ndp_rule *r, const heads *h, const ndp_tile *q, int64_t i) {
     int64_t kv, col;
     NDP_TRY(kv_of(r, 1, h, i, q->at_col / h->d, &kv));
     ndp_tile t = *q;
-    t.share = keys_of(r, 1, h, kv);
+    t.share = keys_of(r, 1, h, kv, has_sinks(r));
+    NDP_TRY(add_sink(r, i, q->at_col / h->d, &t.share));
     ndp_thing_kind kind = t.share == 1 ? NDP_THING_VALUE : NDP_THING_KEYS;
     t.what = (ndp_thing){kind, ndp_value_origin(r->g, r->n->out[0], &col)};
     NDP_TRY(ndp_result(r, 0, t));
@@ -75,10 +104,12 @@ static ndp_status attend(ndp_rule *r, const heads *h, const ndp_tile *q, int64_t
     return ndp_result(r, 1, t);
 }
 
-/* Of (q, k, v, q_pos, q_low, k_pos). */
+/* Of (q, k, v, q_pos, q_low, k_pos, sink?). */
 ndp_status ndp_after_attention(ndp_rule *r) {
     heads h;
     NDP_TRY(expect_heads(r, 0, 1, &h));
+    if (!has_sinks(r) && r->c->attr.first != 0)
+        return ndp_refuse(r, "its first head has sink %lld, and its node has none", (long long)r->c->attr.first);
     return for_heads(r, 0, &h, attend);
 }
 
@@ -130,11 +161,11 @@ enum { D_O, Q, K, O = 4, LSE };
 /* Head i of rows of do gives those rows of dq, and a summand of dk and dv of its kv head for all keys. */
 static ndp_status attend_bwd(ndp_rule *r, const heads *h, const ndp_tile *d_o, int64_t i) {
     int64_t kv, group = h->whole_q / h->whole_kv, head = d_o->at_col / h->d,
-                rows = r->g->inputs->rows[NDP_EXTENT_QUERIES];
+                rows = r->g->inputs->rows[NDP_EXTENT_QUERIES], first = d_o->at_row - r->lane->first_row;
     NDP_TRY(kv_of(r, K, h, i, head, &kv));
-    ndp_share keys = ndp_share_mul(d_o->share, keys_of(r, K, h, kv));
+    ndp_share keys = ndp_share_mul(d_o->share, keys_of(r, K, h, kv, 0));
     NDP_TRY(ndp_result(r, 0, ndp_gradient_tile(r, r->n->in[0], *d_o, ndp_share_mul(keys, r->uses->of[r->of][0]))));
-    ndp_share queries = ndp_range_share(ndp_node_dim(r, 2), rows, d_o->at_row, d_o->at_row + d_o->rows);
+    ndp_share queries = ndp_range_share(ndp_node_dim(r, 2), rows, first, first + d_o->rows);
     queries = ndp_share_mul(queries, ndp_range_share(ndp_node_dim(r, 3), group, head % group, head % group + 1));
     queries = ndp_share_mul(queries, d_o->share);
     for (int j = 0; j < r->in[K].n; j++)
@@ -153,6 +184,32 @@ ndp_status ndp_after_attention_bwd(ndp_rule *r) {
     NDP_TRY(expect_heads(r, Q, K, &h));
     NDP_TRY(expect_same_keys(r, O, LSE));
     return for_heads(r, D_O, &h, attend_bwd);
+}
+
+/* Of (do, o, lse, sink): head i of rows of do gives a summand of the gradient of its sink. */
+static ndp_status sink_bwd(ndp_rule *r, const heads *h, const ndp_tile *d_o, int64_t i) {
+    int64_t head = d_o->at_col / h->d, col = 0;
+    NDP_TRY(sink_of(r, 3, i, head, &col));
+    ndp_share queries = ndp_rows_share(&r->lane->batch, d_o->at_row, d_o->rows);
+    ndp_tile t = {.rows = 1, .col = col, .cols = 1, .at_col = head};
+    t.share = ndp_share_mul(ndp_share_mul(queries, d_o->share), r->uses->of[r->of][SINK]);
+    return ndp_param_gradient(r, 0, r->n->in[SINK], t);
+}
+
+/* The sinks of heads that are not here get nothing. */
+ndp_status ndp_after_attention_dsink(ndp_rule *r) {
+    heads h = {r->n->attr.head_dim, r->in[0].cols / r->n->attr.head_dim, 0, r->n->attr.heads, 0};
+    if (h.q != r->c->attr.heads)
+        return ndp_refuse(r, "it has %d heads, its operands %lld", r->c->attr.heads, (long long)h.q);
+    NDP_TRY(expect_same_keys(r, 1, 2));
+    NDP_TRY(for_heads(r, 0, &h, sink_bwd));
+    for (int j = 0; j < r->in[3].n; j++)
+        for (int64_t k = 0; k < r->in[3].tiles[j].cols; k++) {
+            const ndp_tile *s = &r->in[3].tiles[j];
+            ndp_tile t = {.rows = 1, .col = s->col + k, .cols = 1, .at_col = s->at_col + k};
+            NDP_TRY(ndp_param_gradient(r, 0, r->n->in[SINK], t)); /* 0 more of it */
+        }
+    return NDP_OK;
 }
 
 /* ---- rows for heads ---- */

@@ -56,21 +56,26 @@ ndp_status ndp_after_unpack(ndp_rule *r) {
 
 /* ---- stacks of products ---- */
 
-/* Where the groups begin: all of the node's offsets. Sums over groups of ranks are not known here. */
-static ndp_status expect_offsets(ndp_rule *r) {
+/* Where the groups begin, operand k: the offsets of consecutive groups, which are all, or this rank's experts. */
+static ndp_status expect_offsets(ndp_rule *r, int k) {
     ndp_stack *s = &r->stack;
     const ndp_value *v = &r->g->values[r->n->in[2]];
-    *s = (ndp_stack){.groups = v->view.rows - 1};
-    s->rows = r->g->values[r->n->in[1]].view.rows / s->groups;
-    if (r->in[2].rows != v->view.rows)
-        return ndp_refuse(r, "it has %lld groups of rows, must have %lld", (long long)r->in[2].rows - 1,
-                          (long long)s->groups);
-    for (int i = 0; i < r->in[2].n; i++) {
-        if (r->in[2].tiles[i].at_row != r->in[2].tiles[i].row || r->in[2].tiles[i].among != r->in[2].tiles[0].among)
+    const ndp_tile *first = r->in[k].n > 0 ? &r->in[k].tiles[0] : NULL;
+    *s = (ndp_stack){.groups = r->in[k].rows - 1, .whole = v->view.rows - 1};
+    s->rows = r->g->values[r->n->in[1]].view.rows / s->whole;
+    s->first = first ? first->at_row - first->row : 0;
+    if (s->groups < 1 || s->first + s->groups > s->whole)
+        return ndp_refuse(r, "it has groups %lld to %lld of %lld", (long long)s->first,
+                          (long long)(s->first + s->groups), (long long)s->whole);
+    for (int i = 0; i < r->in[k].n; i++) {
+        const ndp_tile *t = &r->in[k].tiles[i];
+        if (t->at_row != t->row + s->first || t->among != first->among || t->share != first->share)
             return ndp_refuse(r, "its offsets are in another order");
-        s->among = r->in[2].tiles[i].among;
+        s->among = t->among;
     }
-    return NDP_OK;
+    return s->groups == s->whole || s->among
+               ? NDP_OK
+               : ndp_refuse(r, "it has %lld groups of rows, must have %lld", (long long)s->groups, (long long)s->whole);
 }
 
 /* The group of a row depends on its place: operand k has the rows that the offsets are of or, where these are of no
@@ -100,11 +105,11 @@ static ndp_status matrix_of_stack(ndp_rule *r, int64_t e, ndp_content *out) {
     NDP_TRY(ndp_content_move(&r->in[1], e * rows, rows, 0, r->in[1].cols, 0, 0, out));
     for (int i = 0; i < out->n; i++) {
         ndp_tile *t = &out->tiles[i];
-        t->at_row -= e * s->rows;
+        t->at_row -= (s->first + e) * s->rows;
         if (t->at_row < 0 || t->at_row + t->rows > s->rows)
             return ndp_refuse(r, "rows %lld to %lld of its weights are not those of matrix %lld",
-                              (long long)(t->at_row + e * s->rows), (long long)(t->at_row + t->rows + e * s->rows),
-                              (long long)e);
+                              (long long)(t->at_row + (s->first + e) * s->rows),
+                              (long long)(t->at_row + t->rows + (s->first + e) * s->rows), (long long)(s->first + e));
     }
     ndp_content_join(out);
     return NDP_OK;
@@ -133,7 +138,34 @@ static ndp_status expect_stack(ndp_rule *r) {
 ndp_status ndp_before_stack(ndp_rule *r) {
     const ndp_node *n = r->n;
     bool sums = r->c->op == &ndp_op_linear_stack_dw;
-    NDP_TRY(expect_offsets(r));
+    NDP_TRY(expect_offsets(r, 2));
     NDP_TRY(expect_places(r, 0, r->c->op == n->op ? n->in[0] : n->out[0]));
     return sums ? expect_places(r, 1, n->in[0]) : expect_stack(r);
+}
+
+/* Of (y, bias, offsets), or (dy, offsets): a row's group says its bias. The sum over rows of a group is not one over
+ * all: it counts what it has of the rows. */
+ndp_status ndp_before_stack_bias(ndp_rule *r) {
+    const ndp_node *n = r->n;
+    bool sums = r->c->op != n->op;
+    if (r->c->attr.parts < 1)
+        return ndp_refuse(r, "it has a bias of %d ranks", r->c->attr.parts);
+    NDP_TRY(expect_offsets(r, sums ? 1 : 2));
+    NDP_TRY(expect_places(r, 0, sums ? n->out[0] : n->in[0]));
+    for (int i = 0; !sums && i < r->in[1].n; i++)
+        if (r->in[1].rows != r->stack.groups || r->in[1].tiles[i].at_row != r->in[1].tiles[i].row + r->stack.first)
+            return ndp_refuse(r, "it adds the biases of groups from %lld on to rows of those from %lld on",
+                              (long long)r->in[1].tiles[i].at_row, (long long)r->stack.first);
+    r->stack.groups = r->stack.first = 0; /* the gradient of all groups is one tile */
+    return NDP_OK;
+}
+
+/* The product and the bias are summands of their own, and count as two indices of a dimension: only where both are
+ * complete is the sum. */
+ndp_status ndp_after_stack_bias(ndp_rule *r) {
+    ndp_share product = ndp_range_share(ndp_node_dim(r, '+'), 2, 0, 1);
+    ndp_share bias = ndp_share_mul(ndp_share_sub(1, product), ndp_share_inverse(ndp_share_of(r->c->attr.parts)));
+    for (int i = 0; i < r->out[0].n; i++)
+        r->out[0].tiles[i].share = ndp_share_add(ndp_share_mul(r->out[0].tiles[i].share, product), bias);
+    return NDP_OK;
 }

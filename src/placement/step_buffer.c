@@ -141,7 +141,8 @@ ndp_share ndp_step_measure(const ndp_segment *s, int whole, int segment, int64_t
         return measure(s, tensor, first, count);
     for (int64_t i = 0; i < n; i++) {
         int64_t low = first > i * size ? first : i * size, high = end < (i + 1) * size ? end : (i + 1) * size;
-        ndp_share member = ndp_range_share(ndp_dim_make(tensor, 3), n, i, i + 1);
+        ndp_share member =
+            ndp_range_share(ndp_dim_make(tensor, 3), s->stack_whole, s->stack_first + i, s->stack_first + i + 1);
         if (low < high)
             sum = ndp_share_add(sum, ndp_share_mul(member, measure(s, tensor, low - i * size, high - low)));
     }

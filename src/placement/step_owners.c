@@ -87,12 +87,12 @@ static ndp_status update_piece(ndp_step_lane *l, const step_update *u, const int
     const ndp_operand *w = &u->call->in[NDP_UPDATE_WEIGHT], *g = &u->call->in[NDP_UPDATE_GRAD],
                       *copy = &u->call->out[1];
     int64_t at = row[NDP_PIECE_FIRST], count = row[NDP_PIECE_COUNT], first = u->base + at;
-    int tp = ndp_step_tp(l);
-    NDP_TRY(u->follows ? needs(l, u, g, at, first, count, NDP_HELD_ORTHOGONAL, tp)
+    int part = ndp_step_cut_of(l, u->rows.number);
+    NDP_TRY(u->follows ? needs(l, u, g, at, first, count, NDP_HELD_ORTHOGONAL, part)
                        : needs(l, u, g, at, first, count, NDP_HELD_GRAD, 0));
     if (u->directs) {
         NDP_TRY(update_states(l, u, row));
-        return write_elements(l, u, &u->call->out[0], at, first, count, NDP_HELD_DIRECTION, tp);
+        return write_elements(l, u, &u->call->out[0], at, first, count, NDP_HELD_DIRECTION, part);
     }
     NDP_TRY(needs(l, u, w, at, first, count, NDP_HELD_PARAM, 0));
     NDP_TRY(update_states(l, u, row));

@@ -9,9 +9,9 @@
 static ndp_share times_over(const ndp_step_world *w, ndp_own own, ndp_own of, ndp_own *left) {
     ndp_share times = 1;
     if (own & NDP_OWN_REPLICATE & ~of)
-        times = ndp_share_mul(times, ndp_share_of(w->lanes->size[NDP_DP_REPLICATE]));
+        times = ndp_share_mul(times, ndp_share_of(ndp_lanes_blocks(w->lanes, 0)));
     if (own & NDP_OWN_SHARD & ~of)
-        times = ndp_share_mul(times, ndp_share_of(w->lanes->size[NDP_DP_SHARD]));
+        times = ndp_share_mul(times, ndp_share_of(ndp_lanes_blocks(w->lanes, 1)));
     *left = (ndp_own)(of & ~own);
     return times;
 }
@@ -255,7 +255,7 @@ static ndp_status find_slices(ndp_step_lane *l, ndp_under_way **members, bool ow
                     : (ndp_held){.kind = NDP_HELD_DIRECTION,
                                  .of = g->buffer,
                                  .type = l->instr->call.in[0].view.dtype,
-                                 .at = ndp_step_tp(l)};
+                                 .at = ndp_step_cut_of(l, l->shared->local[g->buffer])};
     g->count = (int64_t)members[0]->bytes / (int64_t)ndp_held_unit(&g->like);
     if (g->like.kind == NDP_HELD_GRAD && m->own != NDP_OWN_NONE) /* what the others have of it is not known */
         return refuse_summand(l, members[0], &g->like, "the part of a sum that a reduce_scatter left");

@@ -78,7 +78,7 @@ static ndp_status take_back(ndp_step_lane *l, const ndp_operand *in, const ndp_o
                            out->view.rows * out->view.cols, &s, &number);
     if (!own || number != from->at || !is_rectangle(in, from->start, &s) || !is_contiguous(out))
         return ndp_step_refuse(l, "takes other rows or columns of a matrix than those of its directions");
-    to.kind = NDP_HELD_ORTHOGONAL, to.at = ndp_step_tp(l), to.first = s.offset;
+    to.kind = NDP_HELD_ORTHOGONAL, to.at = ndp_step_cut_of(l, local), to.first = s.offset;
     to.made = l->walk.at;
     return ndp_memory_write(&l->memory, b, to);
 }

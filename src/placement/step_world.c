@@ -189,8 +189,8 @@ int ndp_step_trained(const ndp_model *whole, int buffer) {
 ndp_status ndp_step_world_init(const ndp_lanes *l, const ndp_units *u, ndp_visits visits, ndp_step_world *out) {
     const ndp_model *whole = l->items[0].program->opts.whole;
     *out = (ndp_step_world){.lanes = l, .units = u, .visits = visits, .whole = whole};
-    out->data = (ndp_own)((l->size[NDP_DP_REPLICATE] > 1 ? NDP_OWN_REPLICATE : 0) |
-                          (l->size[NDP_DP_SHARD] > 1 ? NDP_OWN_SHARD : 0));
+    out->data = (ndp_own)((ndp_lanes_blocks(l, 0) > 1 ? NDP_OWN_REPLICATE : 0) |
+                          (ndp_lanes_blocks(l, 1) > 1 ? NDP_OWN_SHARD : 0));
     NDP_TRY(NDP_NEW(&out->arena, l->n, out->items));
     NDP_TRY(NDP_NEW(&out->arena, l->n, out->programs));
     NDP_TRY(NDP_NEW(&out->arena, l->n, out->meeting));

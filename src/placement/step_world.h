@@ -57,8 +57,11 @@ static inline const ndp_members *ndp_step_members(const ndp_step_lane *l, ndp_gr
 static inline ndp_share ndp_step_weight(const ndp_step_world *w, int m) {
     return ndp_range_share(ndp_dim_make(0, 'm'), w->micro_batches, m, m + 1);
 }
-/* Its place on tp. */
-static inline int ndp_step_tp(const ndp_step_lane *l) { return ndp_step_members(l, NDP_GROUP_TP)->me; }
+/* Whose part of matrices it has of a buffer: its place on tp, or 0 where owners have them whole (experts with ep). */
+static inline int ndp_step_cut_of(const ndp_step_lane *l, int buffer) {
+    bool whole = l->program->opts.model->buffers[buffer].owners == NDP_GROUP_EXPERT_SHARD;
+    return whole ? 0 : ndp_step_members(l, NDP_GROUP_TP)->me;
+}
 /* The table of a buffer on the lane. */
 static inline const ndp_segments *ndp_step_table(const ndp_step_lane *l, int buffer) {
     return &l->world->lanes->items[l->lane].tables[buffer];

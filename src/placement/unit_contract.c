@@ -50,7 +50,7 @@ static ndp_status write_segment(ndp_unit_trial *run, int lane, int slot, ndp_dty
         NDP_TRY(write_param(run, lane, slot, (size_t)(s->offset + i * rows * s->cols) * ndp_dtype_size(type), type,
                             (ndp_tile){.rows = rows,
                                        .cols = s->cols,
-                                       .at_row = i * s->part[0] + s->first[0] - s->base[0],
+                                       .at_row = (s->stack_first + i) * s->part[0] + s->first[0] - s->base[0],
                                        .at_col = s->first[1] - s->base[1],
                                        .what = {NDP_THING_PARAM, ndp_thing_segment(slot, k)}}));
     return NDP_OK;
@@ -183,10 +183,11 @@ static int by_place(const void *a, const void *b) {
 /* Where rows [first, + rows) of a tensor's part, of a stack those of all members below each other, are among those of
  * the segment; negative: not all of them are there. */
 static int64_t rows_here(const ndp_segment *s, int64_t first, int64_t rows) {
-    int64_t member = s->part[0] > 0 ? first / s->part[0] : 0, row = first - member * s->part[0];
+    int64_t number = s->part[0] > 0 ? first / s->part[0] : 0, row = first - number * s->part[0],
+            member = number - s->stack_first;
     int64_t at = row - (s->first[0] - s->base[0]);
     int64_t room = s->rows == s->part[0] ? (ndp_segment_matrices(s) - member) * s->rows : s->rows;
-    bool fits = member < ndp_segment_matrices(s) && at >= 0 && at + rows <= room;
+    bool fits = member >= 0 && member < ndp_segment_matrices(s) && at >= 0 && at + rows <= room;
     return fits ? member * s->rows + at : -1;
 }
 

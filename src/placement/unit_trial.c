@@ -42,7 +42,6 @@ static ndp_status begin_rule(const phase_run *p, int lane, int index, const ndp_
                     .c = c,
                     .lane = l,
                     .buffers = l->program->opts.model->units[run->unit].buffers,
-                    .real = l->program->opts.whole->opts.rows,
                     .arena = &run->arena,
                     .index = index,
                     .where = lane_of(p, lane)->where.s};

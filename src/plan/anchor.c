@@ -3,6 +3,7 @@
 #include "plan/anchor.h"
 
 #include "base/arena.h"
+#include "measure/measure_device.h"
 #include "measure/median.h"
 #include "ops/devices.h"
 #include "report/run.h"
@@ -121,25 +122,52 @@ static ndp_status same_key(const char *run, const ndp_config *anchor, const ndp_
     return st;
 }
 
-/* The device of the run is that of the job's programs, and of the kind that the cluster has. */
-static ndp_status same_device(const char *run, const ndp_config *anchor, const ndp_config *c, const ndp_cluster *k) {
-    ndp_device d;
-    const char *name = ndp_device_names[anchor->train.device];
-    NDP_TRY(same_key(run, anchor, c, "train.device"));
-    NDP_TRY(ndp_device_find_plan(name, &d));
-    NDP_CHECK(d.host_memory == ndp_cluster_of_hosts(k),
-              "the anchor %s was measured on device %s, and the cluster's devices are %s: give a run on such devices",
-              run, name, k->device);
+/* Runs of before 0.2.0 have no name, and a cluster.yaml may state none. Cores count where all of a processor is known.
+ */
+static ndp_status same_name(const char *run, struct json_object *record, const ndp_cluster *k, ndp_plan_anchor *out) {
+    const char *name = ndp_fact_word(record, "device_name"), *own = k->facts.full_name;
+    double threads = ndp_fact_number(record, "threads");
+    int cores = k->facts.multiprocessors;
+    if (!*name)
+        snprintf(out->note, sizeof out->note,
+                 "the anchor does not say which device it ran on (device_name of run.json)");
+    else if (!own)
+        snprintf(out->note, sizeof out->note,
+                 "the anchor ran on %s; whether those of the cluster are, it does not say (full_name)", name);
+    if (!*name || !own)
+        return NDP_OK;
+    NDP_CHECK(
+        strcmp(name, own) == 0,
+        "the anchor %s was measured on '%s', and the cluster's devices, %s, are '%s': give a run on such devices, "
+        "or state their full_name in cluster.yaml",
+        run, name, k->device, own);
+    NDP_CHECK(!ndp_cluster_of_hosts(k) || !(threads > 0) || cores == 0 || threads == cores,
+              "the anchor %s was measured with %g cores a rank, and the cluster's ranks have %d: give a run with as "
+              "many (train.threads), or measure the cluster with as many ranks a node (topology)",
+              run, threads, cores);
     return NDP_OK;
 }
 
-static ndp_status same_stack(const char *run, const ndp_config *anchor, const ndp_job *j, const ndp_config *c,
-                             const ndp_cluster *k) {
+/* The device of the run is that of the job's programs, of the kind that the cluster has, and of its name. */
+static ndp_status same_device(const ndp_run_view *run, const ndp_config *anchor, const ndp_config *c,
+                              const ndp_cluster *k, ndp_plan_anchor *out) {
+    ndp_device d;
+    const char *name = ndp_device_names[anchor->train.device];
+    NDP_TRY(same_key(run->folder, anchor, c, "train.device"));
+    NDP_TRY(ndp_device_find_plan(name, &d));
+    NDP_CHECK(d.host_memory == ndp_cluster_of_hosts(k),
+              "the anchor %s was measured on device %s, and the cluster's devices are %s: give a run on such devices",
+              run->folder, name, k->device);
+    return same_name(run->folder, run->record, k, out);
+}
+
+static ndp_status same_stack(const ndp_run_view *run, const ndp_config *anchor, const ndp_job *j, const ndp_config *c,
+                             const ndp_cluster *k, ndp_plan_anchor *out) {
     static const char *const keys[] = {"precision.compute", "precision.reduce", "precision.tp_reduce", "train.matmul"};
-    NDP_TRY(same_device(run, anchor, c, k));
+    NDP_TRY(same_device(run, anchor, c, k, out));
     for (int i = 0; i < NDP_COUNT(keys); i++)
-        NDP_TRY(same_key(run, anchor, c, keys[i]));
-    return same_model(run, j, c);
+        NDP_TRY(same_key(run->folder, anchor, c, keys[i]));
+    return same_model(run->folder, j, c);
 }
 
 /* ---- what the plan of it says ---- */
@@ -178,7 +206,7 @@ static ndp_status compare(const ndp_run_view *run, anchor_steps *steps, ndp_conf
     NDP_TRY(ndp_config_read(anchor, path));
     NDP_TRY(take_record(run, anchor));
     NDP_TRY(ndp_job_init_planned(anchor, 0, true, &j));
-    ndp_status st = same_stack(o->anchor, anchor, &j, c, k);
+    ndp_status st = same_stack(run, anchor, &j, c, k, out);
     if (st == NDP_OK && steps->n < FEWEST)
         st = NDP_FAIL(NDP_EINVAL,
                       "the anchor %s has %lld measured step%s after step %d, and %d are needed: train for %d steps",
@@ -196,9 +224,12 @@ ndp_status ndp_plan_anchor_read(const ndp_config *c, const ndp_plan_opts *o, ndp
     ndp_run_view run = {0};
     ndp_config *anchor = NULL;
     ndp_cluster k = {0};
+    *out = (ndp_plan_anchor){0};
     ndp_status st = read_run(o->anchor, &steps, &run);
     if (st == NDP_OK)
         st = ndp_cluster_find(o->cluster, &k);
+    if (st == NDP_OK)
+        st = ndp_cluster_complete(&k);
     if (st == NDP_OK)
         st = ndp_config_create(&anchor);
     if (st == NDP_OK) {

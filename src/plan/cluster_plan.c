@@ -85,6 +85,20 @@ ndp_send_pattern ndp_cluster_plan_pattern(const ndp_cluster_plan *p, const ndp_m
     }
 }
 
+ndp_status ndp_cluster_plan_call_links(ndp_cluster_plan *p, const ndp_mesh *mesh, const ndp_call *c,
+                                       const ndp_group_links **out) {
+    ndp_group_kind kind = ndp_channel_group(c->channel);
+    ndp_send_pattern pattern = ndp_cluster_plan_pattern(p, mesh, c);
+    NDP_TRY(ndp_cluster_plan_links(p, kind, pattern, out));
+    if (c->op->collective != NDP_SEND && c->op->collective != NDP_RECV)
+        return NDP_OK;
+    const ndp_group g = ndp_mesh_group(mesh, kind);
+    int level = ndp_cluster_level_between(&p->cluster, &p->map, mesh->rank, g.base + c->attr.peer * g.stride);
+    p->messages[pattern][level] = ndp_group_links_through(*out, level);
+    *out = &p->messages[pattern][level];
+    return NDP_OK;
+}
+
 double ndp_cluster_plan_rate(const ndp_cluster_plan *p, const ndp_link_use *u) {
     const ndp_efficiency *e = &p->cluster.efficiency;
     return u->rate * (u->level == NDP_LINK_DEVICES ? e->links : e->nics);
@@ -134,24 +148,11 @@ ndp_status ndp_cluster_plan_find(const ndp_plan_opts *o, ndp_cluster *out) {
     return st;
 }
 
-static void take_measured(const ndp_device_facts *m, ndp_device_facts *to) {
-    ndp_device_facts with = *m;
-    with.links = to->links, with.nics = to->nics; /* whose texts they own */
-    *to = with;
-}
-
 ndp_status ndp_cluster_plan_open(const ndp_job *j, const ndp_plan_opts *o, ndp_cluster_plan *out) {
-    return ndp_cluster_plan_open_as(j, o, NULL, out);
-}
-
-ndp_status ndp_cluster_plan_open_as(const ndp_job *j, const ndp_plan_opts *o, const ndp_device_facts *measured,
-                                    ndp_cluster_plan *out) {
     int rank = o->rank < 0 ? 0 : o->rank;
     bool cyclic = o->cyclic;
     ndp_cluster_plan p = {.job = j, .rank = rank, .facts = {j->spec.layout.kv_heads, j->ties}};
     NDP_TRY(ndp_cluster_plan_find(o, &p.cluster));
-    if (measured)
-        take_measured(measured, &p.cluster.facts);
     ndp_status st =
         cyclic ? ndp_rank_map_deal(&p.cluster, j->world, &p.map) : ndp_rank_map_fill(&p.cluster, j->world, &p.map);
     if (st == NDP_OK)

@@ -26,6 +26,8 @@ typedef struct ndp_cluster_plan {
     int rank;
     ndp_group_links links[NDP_GROUPS][NDP_SEND_PATTERNS];
     bool known[NDP_GROUPS][NDP_SEND_PATTERNS];
+    /* Of messages of the kind that was asked for last, by the highest level that they cross. */
+    ndp_group_links messages[NDP_SEND_PATTERNS][NDP_LINK_LEVELS];
 } ndp_cluster_plan;
 
 /* The cluster that the options name, of the first of o->nodes if there are any. */
@@ -35,10 +37,6 @@ ndp_status ndp_cluster_plan_find(const ndp_plan_opts *o, ndp_cluster *out);
 NDP_API ndp_status ndp_cluster_plan_open(const ndp_job *j, const ndp_plan_opts *o, ndp_cluster_plan *out);
 /* The same cluster and map for another job of as many ranks; borrows both, and is not released. */
 ndp_cluster_plan ndp_cluster_plan_of(const ndp_cluster_plan *p, const ndp_job *j, ndp_known_links *shared);
-/* As ndp_cluster_plan_open, with numbers of the device that were measured before; NULL: they are measured if the
- * cluster has none. */
-ndp_status ndp_cluster_plan_open_as(const ndp_job *j, const ndp_plan_opts *o, const ndp_device_facts *measured,
-                                    ndp_cluster_plan *out);
 /* Accepts {0}. */
 void ndp_cluster_plan_release(ndp_cluster_plan *p);
 
@@ -47,6 +45,9 @@ ndp_send_pattern ndp_cluster_plan_pattern(const ndp_cluster_plan *p, const ndp_m
 /* The links of the rank's group for it. */
 NDP_API ndp_status ndp_cluster_plan_links(ndp_cluster_plan *p, ndp_group_kind kind, ndp_send_pattern pattern,
                                           const ndp_group_links **out);
+/* Those that a communication uses: of a message, what is between its two ranks. */
+ndp_status ndp_cluster_plan_call_links(ndp_cluster_plan *p, const ndp_mesh *mesh, const ndp_call *c,
+                                       const ndp_group_links **out);
 /* Bytes per second that a rank's collectives and messages reach where this link alone limits them: the share of its
  * rate that the cluster's `efficiency` states. */
 double ndp_cluster_plan_rate(const ndp_cluster_plan *p, const ndp_link_use *u);

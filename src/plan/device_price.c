@@ -230,8 +230,7 @@ const ndp_group_links *ndp_priced_links(const ndp_device_price *p, const ndp_mes
     if (ndp_mesh_group(mesh, ndp_channel_group(c->channel)).count == 1)
         return NULL;
     const ndp_group_links *l;
-    ndp_send_pattern pattern = ndp_cluster_plan_pattern(p->links, mesh, c);
-    return ndp_cluster_plan_links(p->links, ndp_channel_group(c->channel), pattern, &l) == NDP_OK ? l : NULL;
+    return ndp_cluster_plan_call_links(p->links, mesh, c, &l) == NDP_OK ? l : NULL;
 }
 
 double ndp_device_comm(const ndp_device_price *p, const ndp_mesh *mesh, const ndp_call *c) {

@@ -9,7 +9,8 @@
 ndp_status ndp_dry_run_init(ndp_dry_run *d, const ndp_job *j, int per_node, int split_place) {
     NDP_TRY(ndp_device_find_plan(ndp_device_names[j->config->train.device], &d->device));
     d->job = j;
-    d->fold = NDP_FOLD_IF_NO_LARGER, d->unplaced = false;
+    d->fold = NDP_FOLD_IF_NO_LARGER, d->unplaced = d->only_fullest = false, d->enough = 0, d->likely = NDP_NONE,
+    d->most = 0;
     d->kept = NULL;
     d->per_node = per_node;
     d->exec = ndp_exec_of(&d->device, ndp_job_threads(j, per_node), split_place);
@@ -30,22 +31,26 @@ void ndp_dry_run_release(ndp_dry_run *d) {
     d->kept = NULL;
 }
 
-static ndp_status build_engine(const ndp_dry_run *d, const ndp_model *m, int rank, ndp_engine **out) {
+static ndp_status build_engine(const ndp_dry_run *d, const ndp_model *m, int rank, size_t enough, ndp_engine **out) {
     ndp_engine_opts e;
     NDP_TRY(ndp_job_engine(d->job, rank, &d->exec, &e));
     e.model = m;
     e.step.node_ranks = d->per_node;
-    e.step.fold = d->fold, e.step.unplaced = d->unplaced;
+    e.step.fold = d->fold, e.step.unplaced = d->unplaced, e.step.enough = enough;
     return ndp_engine_create(&e, out);
 }
 
 ndp_status ndp_plan_engine(const ndp_dry_run *d, const ndp_model *m, int rank, ndp_engine **out) {
+    return ndp_plan_engine_in(d, m, rank, 0, out);
+}
+
+ndp_status ndp_plan_engine_in(const ndp_dry_run *d, const ndp_model *m, int rank, size_t enough, ndp_engine **out) {
     int stage = d->job->world / d->job->layout.size[NDP_PP];
     ndp_engine **kept = d->kept && d->of == m && rank % stage == 0 ? &d->kept[rank / stage] : NULL;
     if (!kept)
-        return build_engine(d, m, rank, out);
+        return build_engine(d, m, rank, enough, out);
     if (!*kept)
-        NDP_TRY(build_engine(d, m, rank, kept));
+        NDP_TRY(build_engine(d, m, rank, enough, kept));
     *out = ndp_engine_share(*kept);
     return NDP_OK;
 }
@@ -58,13 +63,21 @@ ndp_engine_memory ndp_engine_memory_of(const ndp_engine *e) {
     return (ndp_engine_memory){device, pinned, pinned + (p->opts.step.exec->device->host_memory ? device : 0)};
 }
 
+static bool samples(const ndp_job *j) { return j->config->train.sample_every > 0 || j->config->train.own_batches; }
+
+static bool holds_out(const ndp_job *j) {
+    return j->config->data.validation_fraction > 0 || j->config->data.validation_files.n > 0 || ndp_job_refers(j);
+}
+
+bool ndp_plan_trains_alone(const ndp_dry_run *d) {
+    return !d->device.host_memory && !samples(d->job) && !holds_out(d->job) && d->job->config->train.own_generate == 0;
+}
+
 ndp_status ndp_plan_score_engine(const ndp_dry_run *d, int rank, const ndp_engine *trained, ndp_model *m,
                                  ndp_engine **out) {
-    const ndp_config *c = d->job->config;
     ndp_engine_opts e;
     *out = NULL;
-    bool samples = trained && (c->train.sample_every > 0 || c->train.own_batches);
-    if (c->data.validation_fraction == 0 && c->data.validation_files.n == 0 && !ndp_job_refers(d->job) && !samples)
+    if (!holds_out(d->job) && !(trained && samples(d->job)))
         return NDP_OK;
     NDP_TRY(ndp_job_score(d->job, rank, &d->exec, trained, m, &e));
     e.step.node_ranks = d->per_node;
@@ -229,5 +242,26 @@ ndp_status ndp_job_memory(const ndp_job *j, int split_place, int64_t *bytes) {
     for (int r = 0; r < j->world; r++, sum += one.host)
         NDP_TRY(ndp_job_rank_needs(j, r, &at, &one));
     *bytes = sum;
+    return NDP_OK;
+}
+
+/* How many ranks of a host have memory that a process maps: all if they are its threads, else those that it sums or
+ * gathers with, or receives messages from. */
+ndp_status ndp_job_memory_need(const ndp_job *j, int ranks, int64_t bytes, bool threads, bool running,
+                               ndp_memory_need *out) {
+    static const ndp_group_kind kinds[] = {NDP_GROUP_SHARD, NDP_GROUP_REPLICATE, NDP_GROUP_TP, NDP_GROUP_PP};
+    ndp_mesh mesh;
+    int partners = 1;
+    NDP_TRY(ndp_mesh_init(&j->layout, 0, NULL, &mesh));
+    for (int i = 0; i < NDP_COUNT(kinds); i++)
+        partners += ndp_mesh_group(&mesh, kinds[i]).count - 1;
+    *out = (ndp_memory_need){.rank = bytes,
+                             .ranks = ranks,
+                             .mapped = threads || partners > ranks ? ranks : partners,
+                             .shared = ranks > 1 && !threads,
+                             .processes = threads ? 1 : ranks,
+                             .running = running,
+                             .what = "the run",
+                             .less = ""};
     return NDP_OK;
 }

@@ -4,6 +4,7 @@
 #define NDP_PLAN_JOB_MEMORY_H
 
 #include "job/job.h"
+#include "launch/memory_need.h"
 
 /* Bytes that an engine's program needs. */
 typedef struct ndp_engine_memory {
@@ -31,6 +32,11 @@ NDP_API ndp_status ndp_job_ranks_memory(const ndp_job *j, const int *ranks, int 
 NDP_API ndp_status ndp_job_node_memory(const ndp_job *j, int rank, int node_ranks, int64_t *bytes);
 /* The same for all ranks together, on one node, in all. */
 NDP_API ndp_status ndp_job_memory(const ndp_job *j, int split_place, int64_t *bytes);
+
+/* What `ranks` of a host need, `bytes` each, as processes or as threads of one. `running`: one of them asks; else a
+ * plan does, which has the same answer. */
+ndp_status ndp_job_memory_need(const ndp_job *j, int ranks, int64_t bytes, bool threads, bool running,
+                               ndp_memory_need *out);
 
 /* Proves the programs of the ranks that stand for all, for training and for held-out rows, or for those only: what
  * `plan` checks. Before a run's first step, on one of its ranks. NDP_EBUG, NDP_ENOMEM. */

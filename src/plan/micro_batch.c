@@ -1,9 +1,9 @@
 /* Chooses the micro-batch of a job that leaves it to the plan.
  *
- * Without a pipeline a larger micro-batch needs more memory, but for the last step: a rank that computes all its
- * samples at once keeps no sum of gradients between micro-batches. So that one is tried first, and the others by
- * halves. Ranks of a pipeline keep up to all micro-batches of a step, so nothing is known from one size of another:
- * they are tried from the largest down. */
+ * A larger micro-batch needs more memory, but for the last step: a rank that computes all its samples at once keeps no
+ * sum of gradients between micro-batches. So that one is tried first, and the others by halves. Ranks of a pipeline
+ * keep several micro-batches, of which as many rows or more where these are larger; what lists of more of them take is
+ * some KiB. */
 #include "plan/micro_batch.h"
 
 #include "ops/devices.h"
@@ -14,6 +14,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 typedef struct choosing {
     ndp_job *j;
@@ -82,16 +83,13 @@ static ndp_status try_one(choosing *c, int i) {
 /* *at: the largest that fits; -1: none. */
 static ndp_status find_largest(choosing *c, int *at) {
     int low = -1, high = c->n; /* `low` fits, `high` does not */
-    bool stages = c->j->pipeline.ranks > 0;
     while (high - low > 1) {
-        int i = stages || high == c->n ? high - 1 : (low + high) / 2;
+        int i = high == c->n ? high - 1 : (low + high) / 2;
         NDP_TRY(try_one(c, i));
         if (c->trials[i].fits)
             low = i;
         else
             high = i;
-        if (stages && low >= 0)
-            break;
     }
     *at = low;
     return NDP_OK;
@@ -178,7 +176,8 @@ static ndp_status compare_host(const ndp_job *j, int per_node, ndp_rows_trial *o
         most = bytes > most ? bytes : most;
     }
     ndp_str unused = {0};
-    const ndp_memory_need need = {.rank = most, .ranks = per_node, .mapped = 1, .shared = true, .what = "", .less = ""};
+    ndp_memory_need need;
+    NDP_TRY(ndp_job_memory_need(j, per_node, most, strcmp(j->config->train.transport, "local") == 0, false, &need));
     out->fits = !ndp_memory_compare(&need, &out->lack, &unused);
     ndp_str_release(&unused);
     return NDP_OK;

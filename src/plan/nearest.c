@@ -31,15 +31,23 @@ static __attribute__((format(printf, 2, 3))) void add_key(changes *c, const char
 
 /* ---- one job ---- */
 
+/* What does not fit by the least that folded programs need is not planned: listed ones may have many micro-batches. */
 static ndp_status fit(const nearest *n, const ndp_job *j, ndp_plan_need *need, bool *fits) {
     ndp_dry_run d;
     ndp_model m;
     NDP_TRY(ndp_dry_run_init(&d, j, n->d->per_node, 0));
     NDP_TRY(ndp_model_build(&j->spec, &j->model, &m));
-    ndp_status st = ndp_plan_fullest(&d, &m, need);
-    ndp_model_release(&m);
     const ndp_plan_capacity c = ndp_plan_capacity_of(&d, &n->links->cluster);
-    *fits = st == NDP_OK && ndp_plan_fits(&c, need);
+    ndp_status st = NDP_OK;
+    *fits = true;
+    d.most = c.bytes - c.runtime;
+    for (int planned = 0; planned < 2 && st == NDP_OK && *fits; planned++) {
+        d.fold = planned ? NDP_FOLD_IF_NO_LARGER : NDP_FOLD_ALWAYS;
+        d.unplaced = !planned, d.only_fullest = planned, d.likely = planned ? need->rank : NDP_NONE;
+        st = ndp_plan_fullest(&d, &m, need);
+        *fits = st == NDP_OK && ndp_plan_fits(&c, need);
+    }
+    ndp_model_release(&m);
     return st;
 }
 

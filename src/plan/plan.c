@@ -86,10 +86,12 @@ static ndp_status rows_text(const ndp_dry_run *d, const ndp_program *p, ndp_plan
 
 /* Compares a node of the run with this host, which need not be one of its hosts, and of a cluster's GPUs is none:
  * `here` false. */
-static void compare_memory(int64_t rank_bytes, int per_node, bool here, ndp_plan_report *report) {
+static ndp_status compare_memory(const ndp_job *j, int64_t rank_bytes, int per_node, bool here,
+                                 ndp_plan_report *report) {
     ndp_str *out = &report->text;
-    const ndp_memory_need need = {
-        .rank = rank_bytes, .ranks = per_node, .mapped = 1, .shared = true, .what = "the run", .less = ""};
+    ndp_memory_need need;
+    NDP_TRY(
+        ndp_job_memory_need(j, per_node, rank_bytes, strcmp(j->config->train.transport, "local") == 0, false, &need));
     char bytes[16], have[16];
     ndp_str why = {0};
     int64_t available = ndp_memory_available();
@@ -109,6 +111,7 @@ static void compare_memory(int64_t rank_bytes, int per_node, bool here, ndp_plan
     ndp_json_put_text(&report->json, "lacks", lacks ? why.data : NULL);
     ndp_json_close(&report->json, '}');
     ndp_str_release(&why);
+    return NDP_OK;
 }
 
 /* Compares a rank's need with a GPU's memory; nothing on a device that works on the host's. `as_run`: a lack is an
@@ -290,7 +293,7 @@ static ndp_status budget_text(const ndp_dry_run *d, const ndp_program *p, const 
     int64_t mean = (d->device.host_memory ? (int64_t)budget.total : 0) + (int64_t)budget.staging + score->host;
     if (d->job->pipeline.ranks || d->job->config->train.own_generate)
         NDP_TRY(ndp_job_node_memory(d->job, p->opts.step.mesh.rank, d->per_node, &mean));
-    compare_memory(mean, d->per_node, !links || d->device.host_memory, report);
+    NDP_TRY(compare_memory(d->job, mean, d->per_node, !links || d->device.host_memory, report));
     int64_t bytes = (int64_t)budget.total + score->device + texts->device;
     return links ? NDP_OK : compare_gpu(d, bytes, as_run, report); /* result.c compares with the cluster's */
 }

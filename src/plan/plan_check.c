@@ -90,7 +90,7 @@ static ndp_status check_scores(const ndp_dry_run *d, ndp_stand_ins *w, bool trai
 static ndp_status prove(const ndp_dry_run *d, const ndp_model *m, ndp_stand_ins *w, ndp_str *proof) {
     NDP_TRY(ndp_stand_ins_of_check(d, m, w));
     for (int i = 0; i < w->n; i++) {
-        NDP_TRY(ndp_stand_ins_build(d, m, w, i));
+        NDP_TRY(ndp_stand_ins_build(d, m, 0, w, i));
         if (w->engines[i])
             NDP_TRY(ndp_program_order(w->programs[i]));
     }
@@ -149,7 +149,7 @@ static ndp_status take_world(const ndp_dry_run *d, const ndp_model *m, bool pric
         return prove(d, m, w, proof);
     NDP_TRY(ndp_stand_ins_first(d, m, w));
     for (int i = 0; i < w->n && st == NDP_OK; i++)
-        st = ndp_stand_ins_build(d, m, w, i);
+        st = ndp_stand_ins_build(d, m, 0, w, i);
     if (st != NDP_OK || proof_walks(d->job, w) > most)
         return st;
     ndp_stand_ins_release(w);

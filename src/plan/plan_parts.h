@@ -15,6 +15,10 @@ typedef struct ndp_dry_run {
     /* Other than 0, of trials alone: ALWAYS is faster, and may say some parts in a thousand more memory than a run has.
      */
     ndp_folding_rule fold;
+    size_t enough;     /* of ndp_plan_fullest: bytes of a rank that needs no more are not planned any better */
+    bool only_fullest; /* nor those of a rank that is not the fullest, which rank `likely` may be */
+    int likely;
+    int64_t most;      /* bytes of a rank that needs more end the search for the fullest; at most 0: none do */
     bool unplaced;     /* of trials of time alone: memory is the least that a plan needs (ndp_step_opts) */
     ndp_engine **kept; /* by place on pp, of its first rank, for the model `of`; NULL: none are kept */
     const ndp_model *of;
@@ -31,6 +35,8 @@ static inline int ndp_plan_per_node(const ndp_job *j, const ndp_plan_opts *o) {
 
 /* Builds the program of one rank. */
 ndp_status ndp_plan_engine(const ndp_dry_run *d, const ndp_model *m, int rank, ndp_engine **out);
+/* The same; its memory is not planned any better than to need `enough` bytes. */
+ndp_status ndp_plan_engine_in(const ndp_dry_run *d, const ndp_model *m, int rank, size_t enough, ndp_engine **out);
 /* From now on ndp_plan_engine builds the programs of the first ranks of stages once, until the release, which comes
  * before that of the model. NDP_ENOMEM. */
 ndp_status ndp_dry_run_keep(ndp_dry_run *d, const ndp_model *m);
@@ -41,6 +47,8 @@ void ndp_dry_run_release(ndp_dry_run *d);
 ndp_status ndp_plan_score_engine(const ndp_dry_run *d, int rank, const ndp_engine *trained, ndp_model *m,
                                  ndp_engine **out);
 ndp_status ndp_plan_score(const ndp_dry_run *d, int rank, const ndp_engine *trained, ndp_engine_memory *out);
+/* Whether a rank has nothing but its training program, in memory of its own. */
+bool ndp_plan_trains_alone(const ndp_dry_run *d);
 /* What the first rank of each data rank needs for train.own_generate. NDP_ENOTSUP: the model is no decoder. */
 ndp_status ndp_plan_texts(const ndp_dry_run *d, ndp_engine_memory *out);
 

@@ -1,5 +1,6 @@
 /* The ways in which a job is planned: as it is, on a cluster, in several layouts, or in the fastest ones
  * (search_machines.c). */
+#include "data/corpus/files.h"
 #include "job/job_shown.h"
 #include "plan/anchor.h"
 #include "plan/micro_batch.h"
@@ -110,6 +111,54 @@ static ndp_status plan_all(const ndp_config *c, const ndp_plan_opts *o, ndp_plan
     return st;
 }
 
+/* ---- data that are not there ---- */
+
+/* NDP_EINVAL: no file has the name of the entry. */
+static ndp_status find_entry(const ndp_config *c, const char *name, const char *own) {
+    ndp_config with;
+    ndp_file_list files = {0};
+    ndp_slice slice;
+    char *split;
+    NDP_TRY(ndp_config_entry(c, own, &with, &split));
+    ndp_status st = ndp_file_list_add(&files, name, split, &slice);
+    for (int64_t i = 0; i < files.paths.n && st == NDP_OK; i++)
+        if (!ndp_path_exists(files.paths.items[i]))
+            st = NDP_FAIL(NDP_EINVAL, "there is no file '%s'", files.paths.items[i]);
+    ndp_strings_release(&files.paths);
+    ndp_config_release(&with);
+    free(split);
+    return st;
+}
+
+/* The first entry that a run would not find, in words; nothing: it finds all, or needs none. */
+static ndp_status find_missing(const ndp_config *c, ndp_str *why) {
+    const ndp_strings *files[] = {&c->data.files, &c->data.validation_files};
+    const ndp_strings *own[] = {&c->data.files_own, &c->data.validation_own};
+    ndp_status st = NDP_OK;
+    if (c->data.files.n == 0 && !c->train.own_batches)
+        ndp_str_add(why, "data.files is empty");
+    for (int k = 0; k < 2; k++)
+        for (int i = 0; i < files[k]->n && st == NDP_OK; i++)
+            st = find_entry(c, files[k]->items[i], ndp_config_own(own[k], i));
+    if (st == NDP_ENOMEM || st == NDP_EBUG)
+        return st;
+    if (st != NDP_OK)
+        ndp_str_add(why, ndp_error_message());
+    ndp_error_set(NDP_OK, "");
+    return NDP_OK;
+}
+
+/* A plan needs no data; that a run would be refused is said. */
+static ndp_status note_data(const ndp_config *c, const ndp_plan_opts *o, ndp_plan_report *out) {
+    ndp_str why = {0};
+    ndp_status st = o->data ? NDP_OK : find_missing(c, &why);
+    if (why.length && !o->program && !o->placements)
+        ndp_str_addf(&out->text, "planned without data; train refuses the job: %s\n", why.data);
+    ndp_json_put_text(&out->json, "missing_data", why.length ? why.data : NULL);
+    ndp_str_release(&why);
+    return st;
+}
+
 /* ---- a measured run ---- */
 
 /* What all times are scaled by, as a line and a member of the whole. */
@@ -123,14 +172,16 @@ static ndp_status take_anchor(const ndp_config *c, const ndp_plan_opts *o, ndp_p
     ndp_config_release(&way);
     NDP_TRY(st);
     out->scale = a.measured / a.planned;
-    ndp_str_addf(&out->report.text, "anchored: %s measured %.4g s a step, planned %.4g: times are scaled by %.4g\n\n",
+    ndp_str_addf(&out->report.text, "anchored: %s measured %.4g s a step, planned %.4g: times are scaled by %.4g\n",
                  o->anchor, a.measured, a.planned, out->scale);
+    ndp_str_addf(&out->report.text, *a.note ? "note: %s\n\n" : "\n%s", a.note);
     json->more = true;
     ndp_json_open(json, "anchor", '{');
     ndp_json_put_text(json, "run", o->anchor);
     ndp_json_put_number(json, "measured_seconds", a.measured);
     ndp_json_put_number(json, "planned_seconds", a.planned);
     ndp_json_put_number(json, "scale", out->scale);
+    ndp_json_put_text(json, "note", *a.note ? a.note : NULL);
     ndp_json_close(json, '}');
     return NDP_OK;
 }
@@ -181,6 +232,8 @@ ndp_status ndp_plan(const ndp_config *c, const ndp_plan_opts *o, char **text) {
     ndp_status st = o->anchor ? take_anchor(c, o, &out, &anchor) : NDP_OK;
     if (st == NDP_OK)
         st = plan_all(c, o, &out);
+    if (st == NDP_OK)
+        st = note_data(c, o, &out.report);
     if (st == NDP_OK && o->cluster)
         put_results(o, &anchor, &out);
     ndp_str_release(&anchor.text);

@@ -32,7 +32,7 @@ static void list_sizes(ndp_layout l, int axis, int left, layout_list *out) {
         return;
     }
     for (int size = 1; size <= left; size++)
-        if (left % size == 0 && (size == 1 || ndp_axis_table[axis].built)) {
+        if (left % size == 0) {
             l.size[axis] = size;
             list_sizes(l, axis + 1, left / size, out);
         }

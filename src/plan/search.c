@@ -114,17 +114,6 @@ static ndp_status each_form(search *s, entry *e, visitor *visit) {
     return NDP_OK;
 }
 
-/* Cuts of samples over cp and sp are there for samples that are too long: where a micro-batch has several, half of them
- * and half the cut is the same work for twice the data ranks, and sends less. */
-bool ndp_plan_way_dominated(const ndp_layout *l, int micro_batch) {
-    int a = micro_batch, b = l->size[NDP_CP] * l->size[NDP_SP];
-    while (b) {
-        int rest = a % b;
-        a = b, b = rest;
-    }
-    return a > 1;
-}
-
 static int64_t rows_of(const search *s, const ndp_layout *l, int micro_batch) {
     return s->of->d->job->config->data.sequence_length * micro_batch / (l->size[NDP_CP] * l->size[NDP_SP]);
 }
@@ -147,7 +136,8 @@ static bool in_heap(const search *s, const entry *e) {
 static ndp_status list_cuts(search *s, const ndp_layout *l) {
     const ndp_job *j = s->of->d->job;
     int samples = j->batch.global_batch / (l->size[NDP_DP_REPLICATE] * l->size[NDP_DP_SHARD]);
-    for (int micro = 1; micro <= samples; micro++) {
+    int least = ndp_config_least_rows(j->config);
+    for (int micro = least; micro <= samples; micro += least) {
         if (samples % micro != 0 || ndp_plan_way_dominated(l, micro) ||
             (int64_t)micro * j->config->data.sequence_length > INT32_MAX)
             continue;
@@ -182,7 +172,7 @@ static ndp_status list_layouts(search *s, ndp_layout l, int axis, int left) {
     if (axis == NDP_AXES)
         return left == 1 ? list_layout(s, &l) : NDP_OK;
     for (int size = 1; size <= left; size++)
-        if (left % size == 0 && (size == 1 || ndp_axis_table[axis].built) && size <= s->of->most[axis]) {
+        if (left % size == 0 && size <= s->of->most[axis]) {
             l.size[axis] = size;
             NDP_TRY(list_layouts(s, l, axis + 1, left / size));
         }
@@ -208,10 +198,22 @@ static ndp_status cut_of(search *s, const entry *e, bool counted, const ndp_cut_
     return ndp_cut_cost_of(&s->bounds, &cut, out);
 }
 
+/* Whether an error is one of a candidate, which falls: heads that tp does not divide, blocks of codes that it cuts. */
+static bool breaks_a_rule(search *s, ndp_status st) {
+    if (st == NDP_OK || st == NDP_ENOMEM || st == NDP_EBUG)
+        return false;
+    ndp_error_set(NDP_OK, "");
+    s->out->by_rule++;
+    return true;
+}
+
 /* A candidate enters the heap with its bound, unless it cannot fit. */
 static ndp_status bound_one(search *s, entry *e) {
     const ndp_cut_cost *u;
-    NDP_TRY(cut_of(s, e, false, &u));
+    ndp_status st = cut_of(s, e, false, &u);
+    if (breaks_a_rule(s, st))
+        return NDP_OK;
+    NDP_TRY(st);
     double bytes = ndp_least_bytes(s->of->d, u, &e->c, ndp_mean_held(u, &e->c));
     if (bytes <= s->doubled)
         NDP_TRY(ndp_least_seconds(&s->bounds, u, &e->c, &e->bound));
@@ -228,7 +230,8 @@ static ndp_status open_cut(search *s, const entry *cut) {
         int64_t micro = (cut->rows * parts + length - 1) / length; /* rows are rounded down */
         int ranks = l->size[NDP_DP_REPLICATE] * l->size[NDP_DP_SHARD], samples = j->batch.global_batch / ranks;
         if (l->size[NDP_TP] != cut->c.layout.size[NDP_TP] || micro < 1 || micro > samples || samples % micro != 0 ||
-            ndp_plan_way_dominated(l, (int)micro) || rows_of(s, l, (int)micro) != cut->rows)
+            micro % ndp_config_least_rows(j->config) != 0 || ndp_plan_way_dominated(l, (int)micro) ||
+            rows_of(s, l, (int)micro) != cut->rows)
             continue;
         entry e = {.c = {.layout = *l,
                          .micro_batch = (int)micro,
@@ -240,18 +243,12 @@ static ndp_status open_cut(search *s, const entry *cut) {
     return NDP_OK;
 }
 
-static ndp_status breaks_a_rule(search *s) {
-    ndp_error_set(NDP_OK, "");
-    s->out->by_rule++;
-    return NDP_OK;
-}
-
 /* A job that breaks a rule (heads, micro-batches of a schedule) falls. */
 static ndp_status take_job(search *s, const entry *e, ndp_job *j, bool *legal) {
     ndp_plan_way_apply(&e->c, &s->way);
     ndp_status st = ndp_job_init_like(s->of->d->job, &s->way, s->of->d->job->world, j);
     *legal = st == NDP_OK;
-    return st == NDP_ENOMEM || st == NDP_EBUG || st == NDP_OK ? st : breaks_a_rule(s);
+    return breaks_a_rule(s, st) ? NDP_OK : st;
 }
 
 /* The rank of a candidate that keeps the most. */
@@ -268,8 +265,8 @@ static ndp_status count(search *s, entry *e) {
     NDP_TRY(ndp_least_seconds(&s->bounds, u, &e->c, &seconds));
     ndp_rank_held held;
     ndp_status st = held_of(s, e, u, &pipeline, &held);
-    if (st == NDP_EINVAL)
-        return breaks_a_rule(s);
+    if (breaks_a_rule(s, st))
+        return NDP_OK;
     NDP_TRY(st);
     double bytes = 0.98 * ndp_least_bytes(s->of->d, u, &e->c, held); /* stages may differ from those of the job */
     e->bound = fmax(e->bound, fmax(seconds, pipeline));
@@ -287,13 +284,12 @@ static void keep(search *s, const ndp_priced_way *r) {
     s->worst = f->n == s->shown ? f->results[s->shown - 1].time.seconds : INFINITY;
 }
 
-/* A step is mostly within a fiftieth of its bound. */
 static ndp_status price(search *s, const entry *e, const ndp_job *j) {
     ndp_priced_way r = {.c = e->c};
     s->out->priced++;
-    ndp_status st = ndp_plan_price_way(s->of, &s->links, j, s->room, s->worst, e->bound * 1.02 < s->worst, &r);
-    if (st != NDP_OK && st != NDP_ENOMEM && st != NDP_EBUG)
-        return breaks_a_rule(s); /* such as more messages under way than a channel takes */
+    ndp_status st = ndp_plan_price_way(s->of, &s->links, j, s->room, s->worst, &r);
+    if (breaks_a_rule(s, st)) /* such as more messages under way than a channel takes */
+        return NDP_OK;
     NDP_TRY(st);
     if ((double)r.need.peak > s->room)
         return fell_for_memory(s, e, (double)r.need.peak);
@@ -366,6 +362,8 @@ static ndp_status find_both(search *s) {
     NDP_TRY(list_layouts(s, (ndp_layout)NDP_LAYOUT_ONE, 0, s->of->d->job->world));
     NDP_TRY(examine_all(s, &s->out->stopped));
     s->out->by_bound = s->n;
+    for (int i = 0; i < s->out->n; i++)
+        NDP_TRY(ndp_plan_need_again(s->of, &s->out->results[i]));
     return s->out->n && !s->out->stopped ? find_doubled(s) : NDP_OK;
 }
 

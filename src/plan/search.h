@@ -23,6 +23,7 @@ typedef struct ndp_priced_way {
     ndp_step_time time;
     ndp_plan_need need;
     double save; /* seconds of one */
+    int likely;  /* the rank that needs the most, as far as is known before memory is planned */
 } ndp_priced_way;
 
 typedef struct ndp_found {
@@ -39,11 +40,13 @@ typedef struct ndp_found {
 /* NDP_ENOMEM, NDP_EBUG. */
 NDP_API ndp_status ndp_plan_find(const ndp_plan_seek *of, ndp_found *out);
 /* A candidate's step, of a job that has what r->c says (search_price.c). Programs whose memory is not planned say
- * whether it can be in `room` bytes, and the step below `most` seconds, which is not asked where it is `likely`;
- * r->need: of the rank that needs the most, or what it needs at least; r->save: of a step that is. `known` gets rates
- * of links. What breaks a rule; NDP_ENOMEM, NDP_EBUG. */
+ * whether it can be in `room` bytes, and the step below `most` seconds; then that of the fullest rank is planned until
+ * it is. r->need: more than `room`, or what is at most that. `known` gets rates of links. What breaks a rule;
+ * NDP_ENOMEM, NDP_EBUG. */
 ndp_status ndp_plan_price_way(const ndp_plan_seek *of, ndp_known_links *known, const ndp_job *j, double room,
-                              double most, bool likely, ndp_priced_way *r);
+                              double most, ndp_priced_way *r);
+/* Sets r->need to what the fullest rank needs, and r->save. NDP_ENOMEM, NDP_EBUG. */
+ndp_status ndp_plan_need_again(const ndp_plan_seek *of, ndp_priced_way *r);
 /* The step of one candidate again, on the cluster of of->price, which may have changed; and its bound. */
 ndp_status ndp_plan_price_again(const ndp_plan_seek *of, const ndp_plan_way *c, ndp_step_time *out);
 ndp_status ndp_plan_least_again(const ndp_plan_seek *of, const ndp_plan_way *c, double *seconds);
@@ -67,8 +70,6 @@ double ndp_searched_run(const ndp_searched *s, const ndp_priced_way *r);
 ndp_status ndp_plan_report_found(ndp_searched *const *of, int n, const ndp_plan_opts *o, const char *notes,
                                  ndp_plan_output *out);
 
-/* True where another layout does the same work and sends less: such are not tried. */
-bool ndp_plan_way_dominated(const ndp_layout *l, int micro_batch);
 /* Sets what is chosen in a configuration. */
 void ndp_plan_way_apply(const ndp_plan_way *c, ndp_config *to);
 

@@ -28,13 +28,24 @@ void ndp_search_bounds_release(ndp_search_bounds *b) {
     *b = (ndp_search_bounds){0};
 }
 
-/* ---- bounds ---- */
+/* ---- ways ---- */
 
 bool ndp_plan_way_reduces_once(const ndp_plan_way *c, const ndp_config *job) {
-    return ndp_config_given(job, "parallelism", "reduce_every")
-               ? job->parallelism.reduce_every == NDP_REDUCE_EVERY_UPDATE
-               : c->layout.size[NDP_PP] > 1;
+    return ndp_config_reduce_every(job, c->layout.size[NDP_PP]) == NDP_REDUCE_EVERY_UPDATE;
 }
+
+/* Cuts of samples over cp and sp are there for samples that are too long: where a micro-batch has several, half of them
+ * and half the cut is the same work for twice the data ranks, and sends less. */
+bool ndp_plan_way_dominated(const ndp_layout *l, int micro_batch) {
+    int a = micro_batch, b = l->size[NDP_CP] * l->size[NDP_SP];
+    while (b) {
+        int rest = a % b;
+        a = b, b = rest;
+    }
+    return a > 1;
+}
+
+/* ---- bounds ---- */
 
 ndp_rank_held ndp_mean_held(const ndp_cut_cost *u, const ndp_plan_way *c) {
     double pp = c->layout.size[NDP_PP], micro_batches = (fmin(pp, c->accumulation) + 1) / 2; /* the last rank has one */
@@ -214,15 +225,21 @@ static ndp_rank_held most_held(const ndp_pipeline *p, const ndp_cut_cost *u, con
     return most;
 }
 
-/* Between neighbours on pp, of whichever direction is faster. */
-static ndp_status message_seconds(ndp_search_bounds *b, const ndp_cut_cost *u, int pp, double *out) {
+/* Between each stage and the next one, of whichever direction is faster. */
+static ndp_status message_seconds(ndp_search_bounds *b, const ndp_cut_cost *u, const ndp_pipeline *table, double *out) {
     ndp_cluster_plan *p = b->price->links;
     ndp_group_rate next, before;
-    int stride = p->job->world / pp;
+    int pp = table->ranks, stride = p->job->world / pp;
     NDP_TRY(rate_of_groups(b, stride, pp, NDP_SENDS_NEXT, &next));
     NDP_TRY(rate_of_groups(b, stride, pp, NDP_SENDS_BEFORE, &before));
-    *out = fmin(ndp_cluster_plan_seconds(p, &next.links, NDP_SEND, pp, u->message),
-                ndp_cluster_plan_seconds(p, &before.links, NDP_SEND, pp, u->message));
+    for (int s = 0; s + 1 < table->stages; s++) {
+        int level =
+            ndp_cluster_level_between(&p->cluster, &p->map, table->rank_of[s] * stride, table->rank_of[s + 1] * stride);
+        const ndp_group_links forth = ndp_group_links_through(&next.links, level),
+                              back = ndp_group_links_through(&before.links, level);
+        out[s] = fmin(ndp_cluster_plan_seconds(p, &forth, NDP_SEND, pp, u->message),
+                      ndp_cluster_plan_seconds(p, &back, NDP_SEND, pp, u->message));
+    }
     return NDP_OK;
 }
 
@@ -232,11 +249,13 @@ static ndp_status replay_table(ndp_search_bounds *b, const ndp_cut_cost *u, cons
     ndp_pipeline p;
     NDP_TRY(ndp_pipeline_make(c->schedule, c->layout.size[NDP_PP], c->virtual_stages, c->accumulation, &p));
     int *first = calloc((size_t)p.stages + 1, sizeof *first);
-    ndp_status st = first ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for %d stages", p.stages);
+    double *messages = calloc((size_t)p.stages + 1, sizeof *messages);
+    ndp_status st = first && messages ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for %d stages", p.stages);
     if (st == NDP_OK)
         st = ndp_stage_cut(&b->whole, u->rated, p.stages, NULL, 0, first);
     if (st == NDP_OK)
-        st = message_seconds(b, u, p.ranks, &k->message);
+        st = message_seconds(b, u, &p, messages);
+    k->message = messages;
     if (st == NDP_OK)
         st = ndp_replay_units(&p, u, first, k, seconds);
     if (st == NDP_OK)
@@ -244,6 +263,8 @@ static ndp_status replay_table(ndp_search_bounds *b, const ndp_cut_cost *u, cons
     if (st == NDP_OK && held)
         *held = most_held(&p, u, first);
     free(first);
+    free(messages);
+    k->message = NULL;
     ndp_pipeline_release(&p);
     return st;
 }
@@ -286,7 +307,7 @@ static ndp_status with_update(ndp_search_bounds *b, const ndp_cut_cost *u, const
 ndp_status ndp_least_step(ndp_search_bounds *b, const ndp_cut_cost *u, const ndp_plan_way *c, double *seconds) {
     size_t n = (size_t)u->n_units;
     double *all = calloc(4 * n, sizeof *all), *of[] = {all, all + n, all + 2 * n, all + 3 * n};
-    ndp_replay_costs k = {0, c->reshard, of[0], of[1], of[2], of[3]};
+    ndp_replay_costs k = {NULL, c->reshard, of[0], of[1], of[2], of[3]};
     int inner;
     if (!all)
         return NDP_FAIL(NDP_ENOMEM, "not enough memory for the costs of %d units", u->n_units);

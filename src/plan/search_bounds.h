@@ -16,6 +16,8 @@ typedef struct ndp_plan_way {
 } ndp_plan_way;
 /* Whether gradients are reduced once an update, not for each micro-batch: as the job says, or the default of its pp. */
 bool ndp_plan_way_reduces_once(const ndp_plan_way *c, const ndp_config *job);
+/* True where another layout does the same work and sends less: such are not tried. */
+bool ndp_plan_way_dominated(const ndp_layout *l, int micro_batch);
 
 /* Costs of the units of a job on one rank of cp, sp and tp, which has `rows` of a micro-batch; cp and sp 1: without
  * what they add, of as many rows. Bytes are of all units together. */
@@ -89,11 +91,11 @@ ndp_status ndp_least_pipeline(ndp_search_bounds *b, const ndp_cut_cost *u, const
 /* The same with gathers of weights and sums of gradients, of a pipeline that there is. NDP_ENOMEM. */
 ndp_status ndp_least_step(ndp_search_bounds *b, const ndp_cut_cost *u, const ndp_plan_way *c, double *seconds);
 
-/* What a replay of a table has besides kernels: seconds of a message, and of each unit those of a gather, of a scatter
+/* What a replay of a table has besides kernels: seconds of messages, and of each unit those of a gather, of a scatter
  * and a sum of its gradient, and how long that sum holds up the next scatter. NULL: none. */
 typedef struct ndp_replay_costs {
-    double message;
-    bool reshard; /* weights are gathered again where no run that follows soon reads them */
+    const double *message; /* by stage: to or from the next one */
+    bool reshard;          /* weights are gathered again where no run that follows soon reads them */
     const double *gather, *scatter, *sum, *queue;
 } ndp_replay_costs;
 /* The seconds of a table whose stages begin with the units `first` (search_replay.c). NDP_ENOMEM. */

@@ -8,57 +8,32 @@
 
 /* ---- a list ---- */
 
-/* A unit's list by itself, whose ranks all come to it at once with links that are free (step/simulate.c). */
-enum { UNDER_WAY = 16 };
-typedef struct list_run {
-    double now, moves, free[NDP_BUSY_LINKS], over[NDP_CHANNELS];
-    double ends[UNDER_WAY]; /* of those that are begun, by begin and in its order */
-    int begins[UNDER_WAY], n;
-} list_run;
+typedef struct list_user {
+    const ndp_device_price *p;
+    const ndp_mesh *mesh;
+} list_user;
 
-static void run_kernel(list_run *r, double seconds, double beside) {
-    double slower = 1 + beside, moving = fmax(r->moves - r->now, 0);
-    r->now += seconds * slower <= moving ? seconds * slower : seconds + moving * (1 - 1 / slower);
+static double list_seconds(const void *user, const ndp_call *c) {
+    const list_user *u = user;
+    return c->kind == NDP_CALL_KERNEL ? ndp_device_kernel(u->p, true, c) : ndp_device_comm(u->p, u->mesh, c);
 }
 
-static void begin_communication(list_run *r, const ndp_device_price *p, const ndp_mesh *mesh, const ndp_call *c,
-                                int begin) {
-    double busy[NDP_BUSY_LINKS] = {0}, start = fmax(r->now, r->over[c->channel]);
-    ndp_priced_busy(p, mesh, c, busy);
-    for (int l = 0; l < NDP_BUSY_LINKS; l++)
-        start = busy[l] > 0 ? fmax(start, r->free[l]) : start;
-    for (int l = 0; l < NDP_BUSY_LINKS; l++)
-        r->free[l] = busy[l] > 0 ? fmax(r->free[l], start) + busy[l] : r->free[l];
-    double end = start + ndp_device_comm(p, mesh, c);
-    r->over[c->channel] = end;
-    r->moves = fmax(r->moves, end);
-    if (r->n < UNDER_WAY) /* of more than that, some are not waited for */
-        r->begins[r->n] = begin, r->ends[r->n++] = end;
+static void list_links(const void *user, const ndp_call *c, double busy[NDP_BUSY_LINKS]) {
+    const list_user *u = user;
+    ndp_priced_busy(u->p, u->mesh, c, busy);
 }
 
-static void wait_for(list_run *r, int begin) {
-    int at = 0;
-    while (at < r->n && r->begins[at] != begin)
-        at++;
-    if (at == r->n)
-        return;
-    r->now = fmax(r->now, r->ends[at]);
-    for (r->n--; at < r->n; at++)
-        r->begins[at] = r->begins[at + 1], r->ends[at] = r->ends[at + 1];
-}
-
-static double list_alone(const ndp_device_price *p, const ndp_mesh *mesh, const ndp_list *list) {
-    list_run r = {0};
-    for (ndp_walk w = NDP_WALK_START; ndp_walk_next(&list->repeats, list->n, NDP_ALL_ITERATIONS, &w);) {
-        const ndp_call *c = &list->calls[w.at];
-        if (c->kind == NDP_CALL_KERNEL)
-            run_kernel(&r, ndp_device_kernel(p, true, c), p->facts->beside);
-        else if (c->kind == NDP_CALL_BEGIN)
-            begin_communication(&r, p, mesh, c, w.at);
-        else
-            wait_for(&r, c->partner);
-    }
-    return r.now;
+/* A unit's list by itself, whose ranks all come to it at once with links that are free. */
+static ndp_status list_alone(const ndp_device_price *p, const ndp_mesh *mesh, const ndp_list *list, double *seconds) {
+    const list_user u = {p, mesh};
+    ndp_streams t = {0};
+    ndp_lone_list l;
+    ndp_status st = ndp_lone_list_make(list, &(ndp_lone_costs){list_seconds, list_links, &u, p->facts->beside}, &l);
+    if (st == NDP_OK)
+        ndp_lone_list_run(&l, 0, INFINITY, false, false, &t);
+    ndp_lone_list_release(&l);
+    *seconds = t.now;
+    return st;
 }
 
 /* ---- units of a cut ---- */
@@ -76,10 +51,17 @@ static ndp_status cost_of_graph(const ndp_dry_run *d, const ndp_device_price *p,
     NDP_TRY(ndp_lower(g, &opts, &u));
     bool again = recompute && ndp_recompute_pays(&u);
     double saved = (double)(u.saved_bytes + u.saved_input_bytes);
-    out->cost = (ndp_unit_cost){list_alone(p, mesh, &u.lists[again ? NDP_FORWARD_DROP : NDP_FORWARD]),
-                                list_alone(p, mesh, &u.lists[NDP_BACKWARD_INPUT]),
-                                list_alone(p, mesh, &u.lists[NDP_BACKWARD_WEIGHT])};
-    out->again = again ? list_alone(p, mesh, &u.lists[NDP_RECOMPUTE]) : 0;
+    out->again = 0;
+    const struct {
+        int list;
+        double *seconds;
+    } lists[] = {{again ? NDP_FORWARD_DROP : NDP_FORWARD, &out->cost.forward},
+                 {NDP_BACKWARD_INPUT, &out->cost.input_gradient},
+                 {NDP_BACKWARD_WEIGHT, &out->cost.weight_gradient},
+                 {NDP_RECOMPUTE, &out->again}};
+    ndp_status st = NDP_OK;
+    for (int i = 0; i < NDP_COUNT(lists) - !again && st == NDP_OK; i++)
+        st = list_alone(p, mesh, &u.lists[lists[i].list], lists[i].seconds);
     out->cost.input_gradient += out->again;
     const ndp_rates rates = NDP_RATES_INIT;
     const ndp_price rated = ndp_price_by_rates(&rates);
@@ -89,7 +71,7 @@ static ndp_status cost_of_graph(const ndp_dry_run *d, const ndp_device_price *p,
     out->message = (double)(u.grad_input_bytes < u.output_bytes ? u.grad_input_bytes : u.output_bytes);
     out->reduced = u.lists[NDP_BACKWARD_WEIGHT].n_pgrads > 0;
     ndp_unit_program_release(&u);
-    return NDP_OK;
+    return st;
 }
 
 /* Of a model that is cut. */

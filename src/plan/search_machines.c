@@ -14,9 +14,7 @@ typedef struct tour {
     ndp_searched **list; /* of several clusters: with results, owned */
     int n, reported;
     int64_t capacity;
-    ndp_str notes, why;        /* of several clusters: what else is to be said; why the last machine has no results */
-    ndp_device_facts measured; /* of the cluster whose sizes are searched; its texts are not there */
-    bool is_measured;
+    ndp_str notes, why; /* of several clusters: what else is to be said; why the last machine has no results */
 } tour;
 
 enum { MOST_IN_TIME = 1024 }; /* nodes on which a run is looked for that is done in time */
@@ -25,11 +23,11 @@ static bool several(const tour *t) { return t->o->n_other_clusters > 0; }
 
 /* ---- one machine ---- */
 
-/* The job whose keys the search starts from: one rank stands for any layout. */
+/* The job whose keys the search starts from: one rank, which has the fewest samples, stands for any layout. */
 static ndp_status base_job(const ndp_config *c, ndp_config *way, ndp_job *j) {
     int world = c->train.ranks;
     NDP_TRY(ndp_config_copy(c, way));
-    way->train.ranks = way->batch.micro_batch_size = 1;
+    way->train.ranks = 1, way->batch.micro_batch_size = ndp_config_least_rows(c);
     for (int axis = 0; axis < NDP_SIZES; axis++)
         way->parallelism.size[axis] = 1;
     ndp_status st = ndp_job_init_planned(way, 0, true, j);
@@ -65,10 +63,8 @@ static ndp_status check_found(const ndp_searched *s) {
     return NDP_OK;
 }
 
-/* Rates that are not known are measured once for all sizes of a cluster. */
-static ndp_status open_machine(tour *t, ndp_searched *s) {
-    NDP_TRY(ndp_cluster_plan_open_as(&s->job, &s->o, t->is_measured ? &t->measured : NULL, &s->links));
-    t->measured = s->links.cluster.facts, t->is_measured = true;
+static ndp_status open_machine(ndp_searched *s) {
+    NDP_TRY(ndp_cluster_plan_open(&s->job, &s->o, &s->links));
     NDP_TRY(ndp_dry_run_init(&s->d, &s->job, ndp_rank_map_block(&s->links.map), 0));
     s->links.rings = !s->d.device.host_memory && !s->d.exec.staged;
     return ndp_device_price_init(&s->d, &s->links, &s->price);
@@ -82,7 +78,7 @@ static ndp_status search(tour *t, ndp_searched *s) {
         st = base_job(&way, &s->way, &s->job);
     ndp_config_release(&way);
     NDP_TRY(st);
-    NDP_TRY(open_machine(t, s));
+    NDP_TRY(open_machine(s));
     s->seek =
         (ndp_plan_seek){.d = &s->d, .price = &s->price, .only_schedule = -1, .stop = s->o.stop, .user = s->o.user};
     for (int axis = 0; axis < NDP_AXES; axis++)
@@ -231,7 +227,6 @@ static ndp_status search_cluster(tour *t, const char *cluster) {
     ndp_plan_opts one = *t->o;
     ndp_searched *s;
     one.cluster = cluster;
-    t->is_measured = false;
     if (t->o->fewest_nodes)
         return search_fewest(t, &one);
     for (int i = 0; i < (t->o->n_nodes ? t->o->n_nodes : 1); i++) {

@@ -9,8 +9,7 @@
 void ndp_plan_way_apply(const ndp_plan_way *c, ndp_config *to) {
     memcpy(to->parallelism.size, c->layout.size, sizeof to->parallelism.size);
     to->parallelism.reshard_after_forward = c->reshard;
-    to->parallelism.reduce_every =
-        ndp_plan_way_reduces_once(c, to) ? NDP_REDUCE_EVERY_UPDATE : NDP_REDUCE_EVERY_MICRO_BATCH;
+    to->parallelism.reduce_every = ndp_config_reduce_every(to, c->layout.size[NDP_PP]);
     to->batch.micro_batch_size = c->micro_batch;
     to->train.recompute = c->recompute;
     if (c->layout.size[NDP_PP] == 1)
@@ -51,62 +50,81 @@ static void close_pricing(pricing *p) {
     ndp_model_release(&p->m);
 }
 
-/* From here on programs have planned memory, or are alone for times. */
-static ndp_status build_anew(pricing *p, bool unplaced) {
+/* From here on programs are alone for times, or have planned memory, where no more than `enough` is as good as less,
+ * and rank `likely` may need the most. */
+static ndp_status build_anew(pricing *p, bool unplaced, double enough, int likely) {
     ndp_dry_run_release(&p->d);
     ndp_device_price_forget(&p->price);
     p->d.fold = unplaced ? NDP_FOLD_ALWAYS : NDP_FOLD_IF_NO_LARGER, p->d.unplaced = unplaced;
+    p->d.enough = enough < (double)INT64_MAX ? (size_t)enough : INT64_MAX;
+    p->d.only_fullest = !unplaced, p->d.likely = likely;
     return ndp_dry_run_keep(&p->d, &p->m);
 }
 
-static ndp_status price_job(pricing *p, double room, double most, bool likely, ndp_priced_way *r) {
-    NDP_TRY(build_anew(p, true));
+/* Folded programs take the time of others, and no less memory than theirs in the end. */
+static ndp_status price_job(pricing *p, double room, double most, ndp_priced_way *r) {
+    ndp_plan_need unused;
+    NDP_TRY(build_anew(p, true, 0, NDP_NONE));
     NDP_TRY(ndp_plan_fullest(&p->d, &p->m, &r->need));
-    bool near = (double)r->need.peak <= room;
-    if (near && !likely) {
-        NDP_TRY(ndp_step_time_of(&p->d, &p->m, &p->price, room, &r->time, &r->need));
-        near = r->time.seconds * (1 - 1e-9) < most;
-    }
-    if (!near)
+    r->likely = r->need.rank;
+    if ((double)r->need.peak > room)
         return NDP_OK;
-    NDP_TRY(build_anew(p, false));
-    NDP_TRY(ndp_step_time_of(&p->d, &p->m, &p->price, room, &r->time, &r->need));
-    near = (double)r->need.peak <= room && r->time.seconds < most;
-    if (!near)
+    NDP_TRY(ndp_step_time_of(&p->d, &p->m, &p->price, INFINITY, &r->time, &unused));
+    if (r->time.seconds >= most)
         return NDP_OK;
-    NDP_TRY(ndp_plan_fullest(&p->d, &p->m, &r->need));
-    return save_of(&p->d, &p->m, &r->save);
+    NDP_TRY(build_anew(p, false, room, r->likely));
+    return ndp_plan_fullest(&p->d, &p->m, &r->need);
 }
 
 ndp_status ndp_plan_price_way(const ndp_plan_seek *of, ndp_known_links *known, const ndp_job *j, double room,
-                              double most, bool likely, ndp_priced_way *r) {
+                              double most, ndp_priced_way *r) {
     pricing p;
     ndp_status st = open_pricing(of, known, j, &p);
     if (st == NDP_OK)
-        st = price_job(&p, room, most, likely, r);
+        st = price_job(&p, room, most, r);
     close_pricing(&p);
     return st;
 }
 
-ndp_status ndp_plan_price_again(const ndp_plan_seek *of, const ndp_plan_way *c, ndp_step_time *out) {
+/* Does something with the job of a candidate. */
+static ndp_status with_pricing(const ndp_plan_seek *of, const ndp_plan_way *c, ndp_status (*use)(pricing *, void *),
+                               void *user) {
     ndp_config way;
     ndp_job j;
     pricing p;
-    ndp_plan_need need;
     NDP_TRY(ndp_config_copy(of->d->job->config, &way));
     ndp_plan_way_apply(c, &way);
     ndp_status st = ndp_job_init_like(of->d->job, &way, of->d->job->world, &j);
     if (st == NDP_OK) {
         st = open_pricing(of, NULL, &j, &p);
         if (st == NDP_OK)
-            st = build_anew(&p, true);
-        if (st == NDP_OK)
-            st = ndp_step_time_of(&p.d, &p.m, &p.price, INFINITY, out, &need);
+            st = use(&p, user);
         close_pricing(&p);
         ndp_job_release(&j);
     }
     ndp_config_release(&way);
     return st;
+}
+
+static ndp_status time_again(pricing *p, void *out) {
+    ndp_plan_need unused;
+    NDP_TRY(build_anew(p, true, 0, NDP_NONE));
+    return ndp_step_time_of(&p->d, &p->m, &p->price, INFINITY, out, &unused);
+}
+
+ndp_status ndp_plan_price_again(const ndp_plan_seek *of, const ndp_plan_way *c, ndp_step_time *out) {
+    return with_pricing(of, c, time_again, out);
+}
+
+static ndp_status find_need(pricing *p, void *user) {
+    ndp_priced_way *r = user;
+    NDP_TRY(build_anew(p, false, 0, r->likely));
+    NDP_TRY(ndp_plan_fullest(&p->d, &p->m, &r->need));
+    return save_of(&p->d, &p->m, &r->save);
+}
+
+ndp_status ndp_plan_need_again(const ndp_plan_seek *of, ndp_priced_way *r) {
+    return with_pricing(of, &r->c, find_need, r);
 }
 
 ndp_status ndp_plan_least_again(const ndp_plan_seek *of, const ndp_plan_way *c, double *seconds) {

@@ -31,15 +31,22 @@ typedef struct replay_rank {
     unit_run at;
 } replay_rank;
 
+/* Seconds of an action of a stage with nothing between its units: before it reads what another stage sent, from then on
+ * until what it sends is there, and after that. */
+typedef struct action_time {
+    double before, until, after;
+} action_time;
+
 typedef struct unit_replay {
     const ndp_pipeline *p;
     const ndp_cut_cost *u;
     const int *first;
     const ndp_replay_costs *c;
     replay_rank *ranks;
-    double *forward, *gradient; /* [stages][micro_batches]: when it was sent; negative: not yet */
-    int *left;                  /* by stage: weight gradients to come */
-    bool *there;                /* by unit: its weights are gathered */
+    double *forward, *gradient;        /* [stages][micro_batches]: when it was sent; negative: not yet */
+    int *left;                         /* by stage: weight gradients to come */
+    bool *there;                       /* by unit: its weights are gathered */
+    action_time (*whole)[NDP_ACTIONS]; /* by stage, where there is nothing between units; else NULL */
 } unit_replay;
 
 /* ---- runs ---- */
@@ -126,7 +133,8 @@ static double arrival(const unit_replay *t, const ndp_stage_action *a, unit_run 
         return 0;
     size_t at = (size_t)from * (size_t)t->p->micro_batches + (size_t)a->micro_batch;
     double sent = (forward ? t->forward : t->gradient)[at];
-    return sent < 0 || t->p->rank_of[from] == t->p->rank_of[a->stage] ? sent : sent + t->c->message;
+    return sent < 0 || t->p->rank_of[from] == t->p->rank_of[a->stage] ? sent
+                                                                      : sent + t->c->message[forward ? from : a->stage];
 }
 
 static double seconds_of(const ndp_cut_cost *u, unit_run r) {
@@ -155,6 +163,55 @@ static void run_unit(unit_replay *t, int rank, const ndp_stage_action *a, double
     r->at = run_after(t, rank, r->at);
 }
 
+static void time_stage(unit_replay *t, int stage) {
+    const ndp_cut_cost *u = t->u;
+    int first = t->first[stage], end = t->first[stage + 1];
+    action_time *of = t->whole[stage];
+    double input = 0, weight = 0;
+    for (int i = first; i < end; i++) {
+        of[NDP_ACTION_FORWARD].until += u->units[i].forward;
+        input += u->units[i].input_gradient;
+        weight += u->units[i].weight_gradient;
+    }
+    input -= u->again[end - 1];
+    of[NDP_ACTION_INPUT_GRADIENT] = (action_time){u->again[end - 1], input, 0};
+    of[NDP_ACTION_WEIGHT_GRADIENT].until = weight;
+    double last = u->units[first].weight_gradient; /* the first unit's input gradient is sent before it */
+    of[NDP_ACTION_BACKWARD] = (action_time){u->again[end - 1], input + weight - last, last};
+}
+
+static void run_action(unit_replay *t, replay_rank *r, const ndp_stage_action *a, double arrives) {
+    const action_time *w = &t->whole[a->stage][a->action];
+    size_t at = (size_t)a->stage * (size_t)t->p->micro_batches + (size_t)a->micro_batch;
+    r->now = fmax(r->now + w->before, arrives) + w->until;
+    if (a->action == NDP_ACTION_FORWARD)
+        t->forward[at] = r->now;
+    else if (a->action != NDP_ACTION_WEIGHT_GRADIENT)
+        t->gradient[at] = r->now;
+    r->now += w->after;
+    r->at.action++;
+}
+
+/* As run_row, of whole actions. */
+static bool run_actions(unit_replay *t, int rank) {
+    const ndp_pipeline_row *row = &t->p->rows[rank];
+    replay_rank *r = &t->ranks[rank];
+    bool moved = false;
+    for (; r->at.action < row->n; moved = true) {
+        const ndp_stage_action *a = &row->actions[r->at.action];
+        bool forward = a->action == NDP_ACTION_FORWARD;
+        const unit_run reads = {r->at.action, forward ? t->first[a->stage] : t->first[a->stage + 1] - 1,
+                                forward                                   ? RUN_FORWARD
+                                : a->action == NDP_ACTION_WEIGHT_GRADIENT ? RUN_WEIGHT
+                                                                          : RUN_INPUT};
+        double arrives = arrival(t, a, reads);
+        if (arrives < 0)
+            break;
+        run_action(t, r, a, arrives);
+    }
+    return moved;
+}
+
 /* Runs a rank's row as far as it goes; true: it moved. */
 static bool run_row(unit_replay *t, int rank) {
     const ndp_pipeline_row *row = &t->p->rows[rank];
@@ -176,7 +233,7 @@ static double run_rows(unit_replay *t) {
     for (bool moved = true; moved;) {
         moved = false;
         for (int rank = 0; rank < t->p->ranks; rank++)
-            moved |= run_row(t, rank);
+            moved |= t->whole ? run_actions(t, rank) : run_row(t, rank);
     }
     for (int rank = 0; rank < t->p->ranks; rank++) {
         replay_rank *r = &t->ranks[rank];
@@ -194,7 +251,11 @@ ndp_status ndp_replay_units(const ndp_pipeline *p, const ndp_cut_cost *u, const 
     t.forward = malloc(2 * n * sizeof *t.forward);
     t.left = calloc((size_t)p->stages, sizeof *t.left);
     t.there = calloc((size_t)u->n_units, sizeof *t.there);
-    bool ok = t.ranks && t.forward && t.left && t.there;
+    bool whole = !c->gather && !c->scatter;
+    t.whole = whole ? calloc((size_t)p->stages, sizeof *t.whole) : NULL;
+    bool ok = t.ranks && t.forward && t.left && t.there && (t.whole || !whole);
+    for (int s = 0; ok && whole && s < p->stages; s++)
+        time_stage(&t, s);
     t.gradient = ok ? t.forward + n : NULL;
     for (size_t i = 0; ok && i < 2 * n; i++)
         t.forward[i] = -1;
@@ -208,5 +269,6 @@ ndp_status ndp_replay_units(const ndp_pipeline *p, const ndp_cut_cost *u, const 
     free(t.forward);
     free(t.left);
     free(t.there);
+    free(t.whole);
     return ok ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory to replay %d stages", p->stages);
 }

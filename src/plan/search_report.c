@@ -150,6 +150,8 @@ static void add_fallen(const ndp_plan_seek *s, const ndp_found *f, ndp_str *out)
         ndp_str_add(out, ")");
     }
     ndp_str_add(out, "\n");
+    if (s->d->job->spec.layout.experts > 0)
+        ndp_str_add(out, "layouts with parallelism.ep_size above 1 are not searched: ask for them by --layout\n");
 }
 
 /* ---- what would change it ---- */

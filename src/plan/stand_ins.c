@@ -135,9 +135,9 @@ static ndp_status take_slices(ndp_stand_ins *w, int i, const ndp_program *p) {
     return NDP_OK;
 }
 
-ndp_status ndp_stand_ins_build(const ndp_dry_run *d, const ndp_model *m, ndp_stand_ins *w, int i) {
+ndp_status ndp_stand_ins_build(const ndp_dry_run *d, const ndp_model *m, size_t enough, ndp_stand_ins *w, int i) {
     ndp_engine *e;
-    NDP_TRY(ndp_plan_engine(d, m, w->ranks[i], &e));
+    NDP_TRY(ndp_plan_engine_in(d, m, w->ranks[i], enough, &e));
     const ndp_program *p = ndp_engine_program(e);
     int same = find_same(w, i, p);
     if (same < i) {
@@ -154,28 +154,21 @@ ndp_status ndp_stand_ins_build(const ndp_dry_run *d, const ndp_model *m, ndp_sta
     return NDP_OK;
 }
 
-/* The rank that needs the most. */
-static ndp_status find_fullest(const ndp_dry_run *d, const ndp_stand_ins *w, ndp_plan_need *out) {
+/* Takes rank i of the list if it needs more than those that were taken, of equal ones the first rank. */
+static void take_fuller(const ndp_dry_run *d, const ndp_stand_ins *w, const ndp_engine_memory *texts, int i,
+                        ndp_plan_need *out) {
     const ndp_job *j = d->job;
-    ndp_engine_memory texts;
-    *out = (ndp_plan_need){.peak = -1};
-    NDP_TRY(ndp_plan_texts(d, &texts));
-    for (int i = 0; i < w->n; i++) {
-        if (!w->engines[i])
-            continue;
-        bool leads = ndp_mesh_leads(&w->programs[i]->opts.step.mesh), host = d->device.host_memory;
-        const ndp_engine_memory own = ndp_engine_memory_of(w->engines[i]), *score = &w->scores[i];
-        int64_t device = own.device + score->device + (leads ? texts.device : 0);
-        int64_t bytes = device + (host ? own.pinned + score->pinned : 0);
-        if (bytes <= out->peak)
-            continue;
-        *out = (ndp_plan_need){.rank = w->ranks[i], .peak = bytes};
-        ndp_program_budget(w->programs[i], &out->budget);
-        int place = w->ranks[i] / (j->world / j->layout.size[NDP_PP]);
-        while (out->stage < j->pipeline.stages && j->pipeline.rank_of[out->stage] != place)
-            out->stage++;
-    }
-    return NDP_OK;
+    bool leads = ndp_mesh_leads(&w->programs[i]->opts.step.mesh), host = d->device.host_memory;
+    const ndp_engine_memory own = ndp_engine_memory_of(w->engines[i]), *score = &w->scores[i];
+    int64_t device = own.device + score->device + (leads ? texts->device : 0);
+    int64_t bytes = device + (host ? own.pinned + score->pinned : 0);
+    if (bytes < out->peak || (bytes == out->peak && w->ranks[i] > out->rank))
+        return;
+    *out = (ndp_plan_need){.rank = w->ranks[i], .peak = bytes};
+    ndp_program_budget(w->programs[i], &out->budget);
+    int place = w->ranks[i] / (j->world / j->layout.size[NDP_PP]);
+    while (out->stage < j->pipeline.stages && j->pipeline.rank_of[out->stage] != place)
+        out->stage++;
 }
 
 /* What the simulated ranks wait, and what they need. */
@@ -201,7 +194,7 @@ ndp_status ndp_plan_try(const ndp_dry_run *d, const ndp_model *m, const ndp_pric
     ndp_simulation s = {0};
     ndp_status st = ndp_stand_ins_first(d, m, &w);
     for (int i = 0; i < w.n && st == NDP_OK; i++)
-        st = ndp_stand_ins_build(d, m, &w, i);
+        st = ndp_stand_ins_build(d, m, 0, &w, i);
     if (st == NDP_OK) {
         st = ndp_simulate(w.programs, w.n,
                           &(ndp_step_costs){.seconds = ndp_price_seconds, .user = price, .background = true}, &s);
@@ -213,16 +206,32 @@ ndp_status ndp_plan_try(const ndp_dry_run *d, const ndp_model *m, const ndp_pric
     return st;
 }
 
+static void likely_first(const ndp_dry_run *d, const ndp_stand_ins *w) {
+    for (int i = 1; i < w->n; i++)
+        if (w->ranks[i] == d->likely) {
+            w->ranks[i] = w->ranks[0];
+            w->ranks[0] = d->likely;
+            return;
+        }
+}
+
 ndp_status ndp_plan_fullest(const ndp_dry_run *d, const ndp_model *m, ndp_plan_need *out) {
     ndp_stand_ins w = {0};
+    ndp_engine_memory texts;
+    bool alone = ndp_plan_trains_alone(d);
+    *out = (ndp_plan_need){.peak = -1};
+    NDP_TRY(ndp_plan_texts(d, &texts));
     ndp_status st = ndp_stand_ins_first(d, m, &w);
-    for (int i = 0; i < w.n && st == NDP_OK; i++) {
-        st = ndp_stand_ins_build(d, m, &w, i);
+    if (st == NDP_OK)
+        likely_first(d, &w);
+    for (int i = 0; i < w.n && st == NDP_OK && (d->most <= 0 || out->peak <= d->most); i++) {
+        size_t most = d->only_fullest && out->peak > 0 ? (size_t)out->peak - (w.ranks[i] < out->rank) : 0;
+        st = ndp_stand_ins_build(d, m, !alone ? 0 : most > d->enough ? most : d->enough, &w, i);
         if (st == NDP_OK && w.engines[i])
             st = ndp_plan_score(d, w.ranks[i], w.engines[i], &w.scores[i]);
+        if (st == NDP_OK && w.engines[i])
+            take_fuller(d, &w, &texts, i, out);
     }
-    if (st == NDP_OK)
-        st = find_fullest(d, &w, out);
     ndp_stand_ins_release(&w);
     return st;
 }

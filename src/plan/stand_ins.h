@@ -25,7 +25,7 @@ ndp_status ndp_stand_ins_of_check(const ndp_dry_run *d, const ndp_model *m, ndp_
  * over tp of the gradients of norms, which the ranks have whose slices have norms. */
 ndp_status ndp_stand_ins_first(const ndp_dry_run *d, const ndp_model *m, ndp_stand_ins *w);
 /* Builds the program of rank i of the list, after those before it. */
-ndp_status ndp_stand_ins_build(const ndp_dry_run *d, const ndp_model *m, ndp_stand_ins *w, int i);
+ndp_status ndp_stand_ins_build(const ndp_dry_run *d, const ndp_model *m, size_t enough, ndp_stand_ins *w, int i);
 void ndp_stand_ins_release(ndp_stand_ins *w);
 
 #endif

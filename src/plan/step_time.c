@@ -47,29 +47,30 @@ static void add_wait(const step_replay *r, int i, const ndp_instr *in, const ndp
     parts[NDP_TIME_BUBBLE] += seconds - own;
 }
 
-static void add_kernel(const step_replay *r, int i, const ndp_instr *in, const ndp_call *c, double seconds) {
+static void add_kernel(const step_replay *r, int i, const ndp_instr *in, const ndp_call *c, double seconds,
+                       int64_t times) {
     static const ndp_time_part of_kind[] = {[NDP_KERNEL_MATMUL] = NDP_TIME_MATMUL,
                                             [NDP_KERNEL_ATTENTION] = NDP_TIME_ATTENTION,
                                             [NDP_KERNEL_MEMORY] = NDP_TIME_MEMORY_BOUND};
     rank_time *t = &r->ranks[i];
-    double launch = fmin(seconds, ndp_priced_launch(r->price));
+    double launch = fmin(seconds, (double)times * ndp_priced_launch(r->price));
     bool update = ndp_step_part_of(in) == NDP_PART_UPDATE;
     ndp_kernel_kind kind = ndp_kernel_kind_of(c);
     t->parts[NDP_TIME_LAUNCH] += launch;
     t->parts[update ? NDP_TIME_OPTIMIZER : of_kind[kind]] += seconds - launch;
     if (update || kind == NDP_KERNEL_MEMORY)
         return;
-    double flops = ndp_priced_flops(r->price, c);
+    double flops = (double)times * ndp_priced_flops(r->price, c);
     t->hardware_flops += flops;
     t->flops += ndp_step_part_of(in) == NDP_PART_RECOMPUTE ? 0 : flops;
 }
 
-static void spend(void *into, int i, const ndp_instr *in, const ndp_call *c, double seconds) {
+static void spend(void *into, int i, const ndp_instr *in, const ndp_call *c, double seconds, int64_t times) {
     const step_replay *r = into;
     if (!in)
         r->ranks[i].parts[NDP_TIME_BUBBLE] += seconds;
     else if (c->kind == NDP_CALL_KERNEL)
-        add_kernel(r, i, in, c, seconds);
+        add_kernel(r, i, in, c, seconds, times);
     else
         add_wait(r, i, in, c, seconds);
 }

@@ -59,8 +59,7 @@ static ndp_status find_use(const traffic *t, traffic_line *line) {
     double bytes = ndp_comm_event_kind(e) == NDP_RECV ? 0 : ndp_comm_event_moved(t->program, e);
     if (!t->cluster || bytes == 0)
         return NDP_OK;
-    ndp_send_pattern pattern = ndp_cluster_plan_pattern(t->cluster, &t->program->opts.step.mesh, e->call);
-    NDP_TRY(ndp_cluster_plan_links(t->cluster, ndp_comm_event_group(e), pattern, &line->links));
+    NDP_TRY(ndp_cluster_plan_call_links(t->cluster, &t->program->opts.step.mesh, e->call, &line->links));
     if (line->links->n == 0)
         line->links = NULL;
     else

@@ -7,21 +7,7 @@
 #include "plan/micro_batch.h"
 #include "rank/rank.h"
 
-#include <malloc.h>
 #include <string.h>
-
-static bool in_processes(const ndp_rank *r) { return strcmp(ndp_transport_name(r->transport), "local") != 0; }
-
-/* How many ranks of this host have memory that a process maps: all if they are its threads, else those that it sums or
- * gathers with, or receives messages from. */
-static ndp_status count_mapped(const ndp_rank *r, int ranks, int *out) {
-    ndp_mesh mesh;
-    NDP_TRY(ndp_mesh_init(&r->job.layout, 0, NULL, &mesh));
-    int partners = ndp_mesh_group(&mesh, NDP_GROUP_SHARD).count + ndp_mesh_group(&mesh, NDP_GROUP_REPLICATE).count +
-                   ndp_mesh_group(&mesh, NDP_GROUP_TP).count + ndp_mesh_group(&mesh, NDP_GROUP_PP).count - 3;
-    *out = !in_processes(r) || partners > ranks ? ranks : partners;
-    return NDP_OK;
-}
 
 static ndp_status check_gpu(const ndp_rank *r, const ndp_log *log) {
     if (r->planned_gpu == 0)
@@ -37,14 +23,10 @@ static ndp_status need_of(const ndp_rank *r, int64_t bytes, ndp_memory_need *out
         "more (parallelism.dp_shard_size) or use more hosts",
                       forward[] = "Lower batch.micro_batch_size or data.sequence_length, shard more "
                                   "(parallelism.dp_shard_size) or use more hosts";
-    int ranks = ndp_transport_host_ranks(r->transport), mapped;
-    NDP_TRY(count_mapped(r, ranks, &mapped));
-    *out = (ndp_memory_need){.rank = bytes,
-                             .ranks = ranks,
-                             .mapped = mapped,
-                             .shared = ranks > 1 && in_processes(r),
-                             .what = r->forward_only ? "the evaluation" : "the run",
-                             .less = r->forward_only ? forward : train};
+    bool threads = strcmp(ndp_transport_name(r->transport), "local") == 0;
+    NDP_TRY(ndp_job_memory_need(&r->job, ndp_transport_host_ranks(r->transport), bytes, threads, true, out));
+    out->what = r->forward_only ? "the evaluation" : "the run";
+    out->less = r->forward_only ? forward : train;
     return NDP_OK;
 }
 
@@ -74,7 +56,6 @@ static ndp_status try_rows(void *user, const ndp_job *j, ndp_rows_trial *out) {
     ndp_memory_need need;
     ndp_str unused = {0};
     NDP_TRY(ndp_agree(r->world, ndp_rank_plan_memory(r, j, &host, &gpu)));
-    malloc_trim(0); /* what the programs took is free again */
     NDP_TRY(ndp_agree(r->world, need_of(r, host, &need)));
     bool lacks = ndp_memory_compare(&need, &out->lack, &unused) || gpu_lacks(r, j, gpu, &out->lack);
     ndp_str_release(&unused);

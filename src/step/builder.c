@@ -252,6 +252,12 @@ static void builder_release(ndp_builder *b) {
     free(b->first_of);
 }
 
+static bool needs_enough(const ndp_program *p) {
+    ndp_budget budget;
+    ndp_program_budget(p, &budget);
+    return budget.total <= p->opts.step.enough;
+}
+
 /* A program of `micro_batches` micro-batches, planned. With a body, `s` has two copies of it, which are folded. *done:
  * they were, not differing. *tight: the list that was folded needs no less memory, however it is planned, nor does one
  * of more copies. */
@@ -269,7 +275,8 @@ static ndp_status build(const ndp_program_opts *opts, const ndp_schedule *s, int
     if (st == NDP_OK)
         st = run_passes(&b);
     *done = b.folded;
-    *tight = st == NDP_OK && *done && (p->bytes[NDP_REGION_ARENA] <= b.least || opts->step.fold == NDP_FOLD_ALWAYS);
+    *tight = st == NDP_OK && *done &&
+             (p->bytes[NDP_REGION_ARENA] <= b.least || opts->step.fold == NDP_FOLD_ALWAYS || needs_enough(p));
     if (*done && opts->step.unplaced && b.least < p->bytes[NDP_REGION_ARENA])
         p->bytes[NDP_REGION_ARENA] = b.least;
     builder_release(&b);

@@ -79,7 +79,7 @@ static ndp_status replay_init(const ndp_program *const *programs, int n, ndp_vis
     *r = (replay){.at = calloc((size_t)n + 1, sizeof *r->at), .begun = calloc((size_t)n + 1, sizeof *r->begun)};
     bool ok = r->at && r->begun;
     if (ok)
-        NDP_TRY(ndp_tracks_match(programs, n, visits, &r->tracks));
+        NDP_TRY(ndp_tracks_match(programs, n, visits, false, &r->tracks));
     for (int i = 0; ok && i < n; i++)
         ok = (r->begun[i] = calloc((size_t)r->tracks.items[i].n + 1, sizeof **r->begun)) != NULL;
     return ok ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory to check %d programs", n);

@@ -45,7 +45,9 @@ ndp_comm_event ndp_comm_event_at(const ndp_program *p, const ndp_walk *at, int c
 static bool next_of_list(const ndp_program *p, ndp_comm_event_cursor *c, ndp_comm_event *out) {
     bool inside = c->walk.at >= 0 && c->walk.at < p->n;
     const ndp_instr *in = inside ? &p->instrs[c->walk.at] : NULL;
-    const ndp_list *list = inside && in->code == NDP_DO_RUN ? ndp_program_list(p, in) : NULL;
+    bool out_of =
+        inside && in->code == NDP_DO_RUN && c->without && c->without[p->opts.model->units[in->unit].graph][in->phase];
+    const ndp_list *list = inside && in->code == NDP_DO_RUN && !out_of ? ndp_program_list(p, in) : NULL;
     while (list && ndp_walk_next(&list->repeats, list->n, c->visits, &c->call)) {
         const ndp_call *call = &list->calls[c->call.at];
         if (call->kind == NDP_CALL_KERNEL)

@@ -262,6 +262,10 @@ void ndp_engine_destroy(ndp_engine *e) {
     free(e);
 }
 
+void ndp_engine_device_name(const ndp_engine *e, char text[NDP_DEVICE_NAME]) {
+    e->opts.step.exec->device->full_name(e->context, text);
+}
+
 const ndp_program *ndp_engine_program(const ndp_engine *e) { return &e->program; }
 
 const ndp_model *ndp_engine_model(const ndp_engine *e) { return &e->model; }

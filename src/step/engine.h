@@ -213,6 +213,9 @@ const ndp_instr_time *ndp_engine_recorded(const ndp_engine *e, int64_t *n);
 /* Those of one of the updates of ndp_engine_record_updates. *n 0: it was not recorded. Borrowed. */
 const ndp_instr_time *ndp_engine_recorded_update(const ndp_engine *e, int64_t update, int64_t *n);
 
+/* What its device says that it is (device/device.h). */
+void ndp_engine_device_name(const ndp_engine *e, char text[NDP_DEVICE_NAME]);
+
 /* ---- inference (one rank, modes SCORE and CACHED) ---- */
 
 /* Zeroed memory of the device that lives as long as the engine. */

@@ -28,15 +28,26 @@ void ndp_engine_fill_mixtures(const ndp_engine *e, const ndp_input *in, int64_t 
     }
 }
 
-/* Copies to `rows` what a mixture has of the input, and visits each row that is no padding. */
+/* The rows of an input that this rank's routers see first: with ep its slice of them, else those of all ranks of tp,
+ * the first of which has them. */
+static void own_rows(const ndp_engine *e, const ndp_row_cut *cut, int64_t n, int64_t *first, int64_t *end) {
+    const ndp_mesh *mesh = &e->opts.step.mesh;
+    int tp = mesh->coord[NDP_TP];
+    bool sliced = mesh->layout.size[NDP_EP] > 1 && cut->slice < n;
+    *first = sliced ? tp * cut->slice : 0;
+    *end = sliced ? *first + cut->slice : tp == 0 ? n : 0;
+}
+
+/* Copies to `rows` what a mixture has of the input, and visits each row of this rank that is no padding. */
 static ndp_status visit_mixture(const ndp_engine *e, int input, int unit, int micro_batch, char *rows,
                                 ndp_row_visitor *visit, void *user) {
     const ndp_input *in = &e->model.inputs->items[input];
     ndp_row_cut cut = ndp_cut_rows(e->model.opts.rows, &e->opts.step.mesh, &e->opts.step.parallel);
     size_t row = (size_t)in->cols * ndp_dtype_size(in->type);
-    int64_t n = e->model.inputs->rows[in->extent];
+    int64_t n = e->model.inputs->rows[in->extent], first, end;
+    own_rows(e, &cut, n, &first, &end);
     NDP_TRY(ndp_engine_copy(e, rows, ndp_engine_input_at(e, input, unit, micro_batch), (size_t)n * row, true));
-    for (int64_t i = 0; i < n; i++) {
+    for (int64_t i = first; i < end; i++) {
         int64_t t = ndp_row_cut_at(&cut, in->extent, i);
         if (t < cut.real)
             visit(user, t, rows + (size_t)i * row);

@@ -39,24 +39,32 @@ static ndp_status list_intervals(const ndp_program *p, ndp_interval **items, int
     return NDP_OK;
 }
 
+/* Ranks that map a region. */
+static size_t sharers(const ndp_program *p, ndp_region r) {
+    return ndp_region_is_shared(r) ? (size_t)ndp_mesh_group(&p->opts.step.mesh, ndp_region_group(r)).count : 1;
+}
+
+/* Of the memory that a rank may have without a better plan: what is left for blocks that share memory. */
+static size_t left_of_enough(const ndp_program *p) {
+    size_t taken = 0;
+    for (int r = 0; r < NDP_REGIONS; r++)
+        taken += p->bytes[r] / sharers(p, (ndp_region)r);
+    return p->opts.step.enough > taken ? p->opts.step.enough - taken : 0;
+}
+
 static ndp_status place_intervals(ndp_program *p) {
     ndp_interval *items;
     int n;
     bool place = !p->opts.step.unplaced;
     NDP_TRY(list_intervals(p, &items, &n));
     size_t total = place ? 0 : ndp_intervals_peak(items, n);
-    ndp_status st = place ? ndp_intervals_place(items, n, &total) : NDP_OK;
+    ndp_status st = place ? ndp_intervals_place(items, n, left_of_enough(p), &total) : NDP_OK;
     for (int i = 0, k = 0; st == NDP_OK && i < p->n_blocks && place; i++)
         if (!p->blocks[i].persistent && p->blocks[i].life.first >= 0)
             p->blocks[i].offset = p->bytes[NDP_REGION_ARENA] + items[k++].offset;
     free(items);
     p->bytes[NDP_REGION_ARENA] += total;
     return st;
-}
-
-/* Ranks that map a region. */
-static size_t sharers(const ndp_program *p, ndp_region r) {
-    return ndp_region_is_shared(r) ? (size_t)ndp_mesh_group(&p->opts.step.mesh, ndp_region_group(r)).count : 1;
 }
 
 /* Bytes of a block that count for this rank: its slice of a shared buffer, none of a lent one. */

@@ -168,6 +168,7 @@ typedef struct ndp_step_opts {
     bool reduce_once;      /* gradients are reduced at the end of the update, not of each micro-batch */
     ndp_folding_rule fold; /* other than 0: for comparisons */
     bool unplaced; /* of programs that are only timed: blocks get no offsets, the arena what a plan needs at least */
+    size_t enough; /* of programs that do not run: bytes of this rank for which no plan that takes less is looked for */
     const ndp_schedule *schedule; /* borrowed while the program is built; NULL: one stage, micro-batches in order */
     ndp_optimizer_opts optimizer;
 } ndp_step_opts;
@@ -297,8 +298,9 @@ typedef struct ndp_comm_event {
 /* Iterates: start with NDP_COMM_EVENTS(visits); false at the end. */
 typedef struct ndp_comm_event_cursor {
     ndp_visits visits;
-    ndp_walk walk; /* the instruction */
-    ndp_walk call; /* the latest one of its list */
+    ndp_walk walk;                     /* the instruction */
+    ndp_walk call;                     /* the latest one of its list */
+    const bool (*without)[NDP_PHASES]; /* by graph: lists that are left out; NULL: none */
 } ndp_comm_event_cursor;
 #define NDP_COMM_EVENTS(iterations) ((ndp_comm_event_cursor){.visits = (iterations), .walk = NDP_WALK_START})
 bool ndp_program_comm_event(const ndp_program *p, ndp_comm_event_cursor *cursor, ndp_comm_event *out);

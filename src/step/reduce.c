@@ -16,8 +16,15 @@
 
 #include <string.h>
 
+static ndp_status wait_for_replicas(ndp_builder *b) {
+    int begun = b->pending_replicas;
+    b->pending_replicas = NDP_NONE;
+    return begun == NDP_NONE ? NDP_OK : ndp_emit_wait(b->p, begun);
+}
+
 static ndp_status begin_all_reduce(ndp_builder *b, int buffer) {
     const ndp_owned *o = &b->p->owned[buffer];
+    NDP_TRY(wait_for_replicas(b));
     return ndp_emit_begin(b->p,
                           &(ndp_collective_call){.op = &ndp_op_all_reduce,
                                                  .group = o->shard.over,
@@ -33,9 +40,7 @@ static ndp_status begin_all_reduce(ndp_builder *b, int buffer) {
 /* Advances the pipeline: waits for the all_reduce and the scatter under way, and begins the all_reduce of what the
  * scatter has summed. */
 static ndp_status advance_reductions(ndp_builder *b) {
-    if (b->pending_replicas != NDP_NONE)
-        NDP_TRY(ndp_emit_wait(b->p, b->pending_replicas));
-    b->pending_replicas = NDP_NONE;
+    NDP_TRY(wait_for_replicas(b));
     if (b->pending_scatter == NDP_NONE)
         return NDP_OK;
     int buffer = b->p->instrs[b->pending_scatter].buffer;

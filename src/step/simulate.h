@@ -19,9 +19,10 @@
 #define NDP_STEP_SIMULATE_H
 
 #include "graph/price.h"
+#include "step/lone_lists.h"
 #include "step/step_parts.h"
 
-enum { NDP_BUSY_LINKS = 8, NDP_UNTIL = 2 + NDP_BUSY_LINKS };
+enum { NDP_UNTIL = 2 + NDP_BUSY_LINKS };
 
 /* What calls cost. `seconds` is called with a kernel, or the begin of a collective or message; `in` is the instruction
  * that it is, or in whose list it is. It returns seconds >= 0, the same for all members or sides. */
@@ -34,9 +35,10 @@ typedef struct ndp_step_costs {
      * way. */
     void (*links)(const void *user, const ndp_program *p, const ndp_call *call, double busy[NDP_BUSY_LINKS]);
     double beside; /* kernels take (1 + beside) times their cost while an operation of their rank moves */
-    /* Told how long each kernel and wait of program i takes, and with `in` NULL how long it has ended before the last
-     * one; then the simulation has no times and no parts. NULL: it has. */
-    void (*spent)(void *into, int i, const ndp_instr *in, const ndp_call *call, double seconds);
+    /* Told how long each kernel and wait of program i takes, or so many of them together, and with `in` NULL how long
+     * it has ended before the last one; then the simulation has no times and no parts, and a call of a list costs as
+     * much in every instruction that runs it. NULL: it has. */
+    void (*spent)(void *into, int i, const ndp_instr *in, const ndp_call *call, double seconds, int64_t times);
     void *into;
     /* Told when program i leaves its first repeated range: the time, until when something that it has begun moves, and
      * until when each of its links is busy, none of which is before the first. May be NULL. */

@@ -89,7 +89,7 @@ static ndp_status place_calls(const staged_calls *s, int calls, int n, size_t fr
             places[i] = (size_t)n;
         }
     size_t total = 0;
-    ndp_status st = ndp_intervals_place(items, found, &total);
+    ndp_status st = ndp_intervals_place(items, found, 0, &total);
     for (int i = 0; i < n; i++)
         places[i] = places[i] < (size_t)n ? from + items[places[i]].offset : 0;
     free(items);

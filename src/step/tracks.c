@@ -15,12 +15,16 @@ static bool same(const ndp_comm_event *a, const ndp_comm_event *b) {
            strcmp(a->unit, b->unit) == 0;
 }
 
+static ndp_comm_event_cursor events_of(const ndp_track *t, ndp_visits visits) {
+    ndp_comm_event_cursor c = NDP_COMM_EVENTS(visits);
+    c.without = t->lone;
+    return c;
+}
+
 static ndp_status take_track(const ndp_program *p, ndp_visits visits, ndp_track *t) {
     ndp_comm_event e;
     size_t on[NDP_CHANNELS] = {0}, messages = 1;
-    t->program = p;
-    t->rank = p->opts.step.mesh.rank;
-    for (ndp_comm_event_cursor c = NDP_COMM_EVENTS(visits); ndp_program_comm_event(p, &c, &e); t->n++) {
+    for (ndp_comm_event_cursor c = events_of(t, visits); ndp_program_comm_event(p, &c, &e); t->n++) {
         on[ndp_comm_event_channel(&e)] += e.begin;
         messages += e.begin && ndp_comm_event_is_message(&e);
     }
@@ -90,7 +94,7 @@ static ndp_status list_events(const ndp_program *p, ndp_visits visits, ndp_track
     int waited[NDP_CHANNELS] = {0}, pending[NDP_CHANNELS][3] = {0}, *begun = t->total;
     NDP_TRY(take_track(p, visits, t));
     int i = 0;
-    for (ndp_comm_event_cursor c = NDP_COMM_EVENTS(visits); ndp_program_comm_event(p, &c, &e); i++) {
+    for (ndp_comm_event_cursor c = events_of(t, visits); ndp_program_comm_event(p, &c, &e); i++) {
         int k = ndp_comm_event_channel(&e);
         t->events[i] = e;
         int part = part_of(p, &c.walk);
@@ -207,12 +211,33 @@ static ndp_status compare(const ndp_tracks *ts, int i, int channel) {
     return NDP_OK;
 }
 
+/* Lists of the units that the program runs. */
+static void find_lone(ndp_track *t) {
+    const ndp_program *p = t->program;
+    for (int i = 0; i < p->opts.model->n_graphs; i++)
+        for (int phase = 0; phase < NDP_PHASES; phase++) {
+            const ndp_list *l = &p->opts.units[i].lists[phase];
+            bool lone = true;
+            for (int k = 0; k < l->n; k++)
+                lone = lone && (l->calls[k].kind == NDP_CALL_KERNEL || t->members[l->calls[k].channel] == 1);
+            t->lone[i][phase] = lone;
+        }
+}
+
 /* ---- all ---- */
 
-ndp_status ndp_tracks_match(const ndp_program *const *programs, int n, ndp_visits visits, ndp_tracks *out) {
+ndp_status ndp_tracks_match(const ndp_program *const *programs, int n, ndp_visits visits, bool without_lone,
+                            ndp_tracks *out) {
     *out = (ndp_tracks){calloc((size_t)n + 1, sizeof *out->items), n};
     if (!out->items)
         return NDP_FAIL(NDP_ENOMEM, "not enough memory to match %d programs", n);
+    for (int i = 0; i < n; i++)
+        out->items[i].program = programs[i], out->items[i].rank = programs[i]->opts.step.mesh.rank;
+    for (int i = 0; i < n; i++)
+        for (int channel = 0; channel < NDP_CHANNELS; channel++)
+            find_members(out, i, channel);
+    for (int i = 0; i < n && without_lone; i++)
+        find_lone(&out->items[i]);
     for (int i = 0; i < n; i++)
         NDP_TRY(list_events(programs[i], visits, &out->items[i]));
     for (int i = 0; i < n; i++)
@@ -220,10 +245,8 @@ ndp_status ndp_tracks_match(const ndp_program *const *programs, int n, ndp_visit
     for (int i = 0; i < n; i++)
         NDP_TRY(match_messages(out, i));
     for (int i = 0; i < n; i++)
-        for (int channel = 0; channel < NDP_CHANNELS; channel++) {
-            find_members(out, i, channel);
+        for (int channel = 0; channel < NDP_CHANNELS; channel++)
             NDP_TRY(compare(out, i, channel));
-        }
     return NDP_OK;
 }
 

@@ -32,6 +32,7 @@ typedef struct ndp_track {
     int *nth[NDP_CHANNELS];                /* the event that is the channel's k-th begin */
     /* Of the channel's group: its first track, and how many it has. */
     int first[NDP_CHANNELS], members[NDP_CHANNELS];
+    bool lone[NDP_MAX_GRAPHS][NDP_PHASES]; /* lists that are left out */
     ndp_track_message *messages;
     int n_messages;
     int *begun; /* by work of the program (ndp_instr.work): the latest begin, while events are listed */
@@ -43,9 +44,10 @@ typedef struct ndp_tracks {
 } ndp_tracks;
 
 /* Matches the programs of `n` ranks of one world, all or some; borrows them. Of repeated ranges, the iterations that
- * `visits` says. Release in any case. NDP_ENOMEM; NDP_EBUG names both sides of what differs: kind, bytes, buffer,
- * order. */
-NDP_API ndp_status ndp_tracks_match(const ndp_program *const *programs, int n, ndp_visits visits, ndp_tracks *out);
+ * `visits` says. `without_lone`: not the lists whose communications have no other member here. Release in any case.
+ * NDP_ENOMEM; NDP_EBUG names both sides of what differs: kind, bytes, buffer, order. */
+NDP_API ndp_status ndp_tracks_match(const ndp_program *const *programs, int n, ndp_visits visits, bool without_lone,
+                                    ndp_tracks *out);
 void ndp_tracks_release(ndp_tracks *t);
 
 /* NDP_EBUG: event `e` is the wait in which a rank is blocked forever. */

@@ -44,10 +44,16 @@ ndp_segment ndp_segment_member(const ndp_segment *s, int64_t i) {
     ndp_segment one = *s;
     if (!ndp_segment_is_stack(s))
         return one;
-    one.stack = 0;
+    one.stack = one.stack_first = one.stack_whole = 0;
     one.length = s->rows * s->cols;
     one.offset += i * one.length;
     return one;
+}
+
+void ndp_segment_cut_stack(ndp_segment *s, int n, int i) {
+    int64_t grains = s->stack_whole / s->stack_grain, first = grains * i / n, end = grains * (i + 1) / n;
+    s->stack_first = first * s->stack_grain;
+    s->stack = (end - first) * s->stack_grain;
 }
 
 /* Where the number stands in the name of a pattern; NULL: the name is not a pattern. */
@@ -56,7 +62,7 @@ static const char *number_in(const ndp_segment *s) { return ndp_segment_is_stack
 int64_t ndp_segment_tensors(const ndp_segment *s) { return number_in(s) ? s->stack : 1; }
 
 int64_t ndp_segment_tensor_elements(const ndp_segment *s) {
-    return s->whole[0] * s->whole[1] * (number_in(s) ? 1 : ndp_segment_matrices(s));
+    return s->whole[0] * s->whole[1] * (number_in(s) || !ndp_segment_is_stack(s) ? 1 : s->stack_whole);
 }
 
 /* The words of a pattern that members take in turn, "{gate,up}"; 1: there are none. */
@@ -84,6 +90,7 @@ const char *ndp_segment_tensor_name(const ndp_segment *s, int64_t i, char room[N
     int length;
     if (!number)
         return s->name;
+    i += s->stack_first;
     const char *word = word_of(number, i % words, &length), *rest = end ? strchr(end, '}') + 1 : "";
     int middle = (int)(end ? (size_t)(end - number) : strlen(number)) - 2;
     snprintf(room, NDP_SEGMENT_NAME, "%.*s%lld%.*s%.*s%s", (int)(number - s->name), s->name, (long long)(i / words),
@@ -100,10 +107,10 @@ bool ndp_segment_is_named(const ndp_segment *s, const char *tensor) {
         return strcmp(s->name, tensor) == 0;
     if (strncmp(tensor, s->name, before) != 0)
         return false;
-    for (const char *c = tensor + before; *c >= '0' && *c <= '9' && i < s->stack; c++)
+    for (const char *c = tensor + before; *c >= '0' && *c <= '9' && i < s->stack_whole; c++)
         i = 10 * i + (*c - '0');
-    for (int64_t k = i * words; k < (i + 1) * words && k < s->stack; k++)
-        if (strcmp(ndp_segment_tensor_name(s, k, room), tensor) == 0)
+    for (int64_t k = i * words - s->stack_first; k < (i + 1) * words - s->stack_first; k++)
+        if (k >= 0 && k < s->stack && strcmp(ndp_segment_tensor_name(s, k, room), tensor) == 0)
             return true;
     return false;
 }
@@ -232,7 +239,7 @@ static ndp_run run_of(const ndp_segment *s, int64_t begin, int64_t end, int64_t 
     r.member = member;
     r.slice_first += first - begin;
     if (!number_in(s))
-        r.tensor_first += member * s->whole[0] * s->whole[1];
+        r.tensor_first += (s->stack_first + member) * s->whole[0] * s->whole[1];
     return r;
 }
 

@@ -9,9 +9,10 @@
  * larger multiple (`align`), so that no block of a tensor is in two slices.
  *
  * A segment may be a stack: equal matrices one after the other, as those of a layer's experts are, which the tensor
- * axis cuts alike. Matrix i begins rows x cols x i elements after the segment's offset. As a parameter of a graph a
- * stack is one matrix, [stack x rows, cols]; files have a tensor for each matrix, with its number in the name, or one
- * tensor [stack, rows, cols]. A packed buffer has no stacks.
+ * axis cuts alike; with expert parallelism a rank has some of them, uncut. Matrix i begins rows x cols x i elements
+ * after the segment's offset. As a parameter of a graph a stack is one matrix, [stack x rows, cols]; files have a
+ * tensor for each matrix, with its number in the name, or one tensor [stack, rows, cols]. A packed buffer has no
+ * stacks.
  *
  * In a packed buffer (packed.h) segments are packed matrices, and the buffer's elements are bytes: offsets, lengths and
  * slices count them. Its slices have no runs, since no byte is an element of a file's tensor.
@@ -39,25 +40,28 @@ typedef enum ndp_dim {
     NDP_DIM_FFN,
     NDP_DIM_VOCAB,   /* rows of a table: tokens, positions */
     NDP_DIM_IN_HEAD, /* shared by all heads: never cut; each rank's gradient comes from its own heads */
+    NDP_DIM_ADDED,   /* added to a sum over ranks, a part on each: never cut; each rank's gradient is such a part */
     NDP_DIMS
 } ndp_dim;
 
 typedef struct ndp_segment {
     const char *name; /* global name, as in the model folder; a pattern has one %d, for the number of the member. Words
                        after it, {gate,up}, are taken in turn: members 2 i and 2 i + 1 have number i */
-    int64_t stack;    /* members; 0 and 1: it is no stack. All but `length` says what one of them is */
-    int64_t rows, cols; /* in the buffer; a vector has one row */
-    int ndim;           /* as stored in files: 1 or 2; the tensor of a whole stack has one more */
-    ndp_dim dim[2];     /* of the rows, of the columns */
-    int64_t whole[2];   /* rows and columns of the whole tensor */
-    int64_t base[2];    /* first row and column of the part that this segment is on all ranks together */
-    int64_t part[2];    /* rows and columns of that part: `whole`, unless files store several tensors fused */
-    int64_t first[2];   /* first row and column held here, within the whole */
-    int64_t grain[2];   /* rows and columns that stay together on a rank: those of a head */
-    bool transposed;    /* files store [columns, rows] */
-    int64_t most[2];    /* its rows and columns on the rank of the tensor axis that has the most of them */
-    int64_t offset;     /* in the buffer, elements */
-    int64_t length;     /* elements of the buffer that it takes, of all members; of a packed matrix its bytes */
+    int64_t stack;    /* members held here. All but `length` says what one of them is */
+    int64_t stack_first, stack_whole; /* the first of them, of how many on all ranks; 0 and 1: it is no stack */
+    int64_t stack_grain;              /* members that stay together on a rank: those of an expert */
+    int64_t rows, cols;               /* in the buffer; a vector has one row */
+    int ndim;                         /* as stored in files: 1 or 2; the tensor of a whole stack has one more */
+    ndp_dim dim[2];                   /* of the rows, of the columns */
+    int64_t whole[2];                 /* rows and columns of the whole tensor */
+    int64_t base[2];                  /* first row and column of the part that this segment is on all ranks together */
+    int64_t part[2];  /* rows and columns of that part: `whole`, unless files store several tensors fused */
+    int64_t first[2]; /* first row and column held here, within the whole */
+    int64_t grain[2]; /* rows and columns that stay together on a rank: those of a head */
+    bool transposed;  /* files store [columns, rows] */
+    int64_t most[2];  /* its rows and columns on the rank of the tensor axis that has the most of them */
+    int64_t offset;   /* in the buffer, elements */
+    int64_t length;   /* elements of the buffer that it takes, of all members; of a packed matrix its bytes */
     bool glued;
     uint8_t named_by; /* the entry of optimizer.groups that names it, from 1 on; 0: none does */
     bool no_grad; /* it is never trained, and is fp32 also where the rest is bf16, in files too: a router's bias. All of
@@ -95,17 +99,24 @@ void ndp_segment_cut(ndp_segment *s, int axis, int64_t first, int64_t count, int
 
 /* ---- stacks ---- */
 
-static inline bool ndp_segment_is_stack(const ndp_segment *s) { return s->stack > 1; }
-/* Matrices of the segment: its members, or the one that it is. */
+/* Makes a stack of `n` such matrices of the segment, all of them here; `grain` of them stay together. */
+static inline void ndp_segment_pile(ndp_segment *s, int64_t n, int64_t grain) {
+    s->stack = s->stack_whole = n, s->stack_grain = grain;
+}
+/* Keeps part `i` of `n` of a stack's members: of G grains those from G i / n to G (i + 1) / n. */
+void ndp_segment_cut_stack(ndp_segment *s, int n, int i);
+static inline bool ndp_segment_is_stack(const ndp_segment *s) { return s->stack_whole > 1; }
+/* Matrices of the segment: its members here, or the one that it is. */
 static inline int64_t ndp_segment_matrices(const ndp_segment *s) { return ndp_segment_is_stack(s) ? s->stack : 1; }
 /* Elements that are held here, unpacked. */
 static inline int64_t ndp_segment_elements(const ndp_segment *s) { return ndp_segment_matrices(s) * s->rows * s->cols; }
 /* True if its elements are the columns of a parameter with one row. A stack of vectors is a matrix. */
 static inline bool ndp_segment_is_vector(const ndp_segment *s) { return s->ndim == 1 && !ndp_segment_is_stack(s); }
-/* Member `i` as a segment of its own that has the stack's name; an ordinary segment is its own member 0. */
+/* Member `i` of those held here as a segment of its own that has the stack's name; an ordinary segment is its own
+ * member 0. */
 ndp_segment ndp_segment_member(const ndp_segment *s, int64_t i);
 
-/* The tensors of files that the segment is, or is a part of: as many as a pattern has members, else 1; */
+/* The tensors of files that the segment is, or is a part of: as many as a pattern has members here, else 1; */
 int64_t ndp_segment_tensors(const ndp_segment *s);
 /* the elements of each, as files have it; */
 int64_t ndp_segment_tensor_elements(const ndp_segment *s);
@@ -146,7 +157,7 @@ bool ndp_segments_piece(const ndp_segments *s, int shards, int index, int *curso
  * apart: 1, or the number of columns of a transposed segment. */
 typedef struct ndp_run {
     const ndp_segment *segment;
-    int64_t member;       /* of a stack; else 0 */
+    int64_t member;       /* of those of a stack that are held here; else 0 */
     int64_t tensor_first; /* first element within the whole tensor */
     int64_t slice_first;
     int64_t count;

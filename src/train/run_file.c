@@ -56,6 +56,13 @@ static ndp_status gather_hosts(const ndp_trainer *t, struct json_object **out) {
     return st;
 }
 
+/* Of rank 0. */
+static struct json_object *device_name(const ndp_trainer *t) {
+    char name[NDP_DEVICE_NAME];
+    ndp_engine_device_name(t->engine, name);
+    return json_object_new_string(name);
+}
+
 static struct json_object *layout_of(const ndp_trainer *t) {
     struct json_object *o = json_object_new_object();
     for (int a = 0; a < NDP_SIZES; a++)
@@ -100,7 +107,8 @@ static struct json_object *seconds_of(const ndp_run_part *p) {
     set_number(o, "saves", p->saves);
     set_number(o, "log", p->log);
     set_number(o, "other",
-               p->ended - p->began - start - p->compute - p->communication - p->data - p->evaluation - p->saves - p->log);
+               p->ended - p->began - start - p->compute - p->communication - p->data - p->evaluation - p->saves -
+                   p->log);
     return o;
 }
 
@@ -144,6 +152,8 @@ ndp_status ndp_run_file_open(const ndp_trainer *t, const ndp_run_part *p, ndp_ru
     json_object_array_add(parts, f->part);
     json_object_object_add(f->root, "version", json_object_new_string(ndp_build()));
     json_object_object_add(f->root, "device", json_object_new_string(t->rank.exec.device->name));
+    json_object_object_add(f->root, "device_name", device_name(t));
+    json_object_object_add(f->root, "threads", json_object_new_int(t->rank.exec.threads));
     json_object_object_add(f->root, "transport", json_object_new_string(ndp_transport_name(t->rank.transport)));
     json_object_object_add(f->root, "hosts", hosts);
     json_object_object_add(f->root, "layout", layout_of(t));

@@ -351,13 +351,11 @@ static void take_logits(void *user, int64_t row, const void *columns) {
                 mixtures->experts);
 }
 
-/* Ranks of tp have the same rows. */
 ndp_status ndp_trainer_read_router(ndp_trainer *t, int mixture, double *out) {
     int64_t n =
         t->rank.feed.shape.global * t->rank.job.config->data.sequence_length * t->model.inputs->mixtures.experts;
-    const ndp_mesh *mesh = &ndp_engine_program(t->engine)->opts.step.mesh;
     memset(out, 0, (size_t)n * sizeof *out);
-    for (int m = 0; m < t->rank.job.batch.accumulation && mesh->coord[NDP_TP] == 0; m++)
+    for (int m = 0; m < t->rank.job.batch.accumulation; m++)
         NDP_TRY(ndp_engine_mixture(t->engine, m, NDP_INPUT_ROUTER, mixture, take_logits, &(router_reading){t, m, out}));
     return ndp_reduce_now(t->rank.world, out, n, NDP_F64, NDP_SUM);
 }

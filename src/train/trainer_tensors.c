@@ -67,7 +67,7 @@ static ndp_status access_run(void *user, const ndp_owned_run *owned) {
     const ndp_trainer_part *part = a->part;
     const ndp_run *p = &owned->run;
     const ndp_segment *s = part->tensor->segment;
-    bool member = ndp_segment_tensors(s) == 1 || p->member == part->tensor->member;
+    bool member = ndp_segment_tensors(s) == 1 || p->segment->stack_first + p->member == part->tensor->member;
     int64_t first = p->tensor_first > part->first ? p->tensor_first : part->first,
             end =
                 p->tensor_first + p->count < part->first + part->n ? p->tensor_first + p->count : part->first + part->n;

@@ -142,8 +142,7 @@ static void try_axes(doctor *d) {
     if (st == NDP_OK && d->opts->job)
         st = ndp_config_setf(c, "train.device=%s", ndp_device_names[d->opts->job->train.device]);
     for (int axis = 0; axis < NDP_AXES && st == NDP_OK; axis++)
-        if (ndp_axis_table[axis].built)
-            try_axis(d, c, (ndp_axis)axis);
+        try_axis(d, c, (ndp_axis)axis);
     if (st == NDP_OK)
         st = try_transports(d, folder, c);
     if (st != NDP_OK)

@@ -27,7 +27,7 @@ ndp_dtype ndp_export_type(const ndp_model_opts *o);
 ndp_status ndp_export_rest(const ndp_job *j, const ndp_job_data *d, const char *folder, ndp_dtype type);
 /* Copies these files of another model folder, as they are. `own_head`: config.json, which may tie the head to the
  * embedding, then says that it does not. */
-ndp_status ndp_export_copy(const char *from, const char *to, bool own_head);
+ndp_status ndp_export_copy(const char *from, const char *to, bool own_head, bool dequantised);
 
 /* For an adapter: writes the tokenizer's files into its folder if conversations are other text with them than with the
  * base model's own, since their template or their tokenizer was chosen. */

@@ -31,6 +31,7 @@ static ndp_status export_config(const char *path, const char *folder, ndp_dtype 
     NDP_TRY(ndp_json_read(path, &config));
     if (type != NDP_DTYPES)
         correct_type(config, type);
+    json_object_object_del(config, "quantization_config"); /* what was stored so was dequantised */
     if (own_head)
         json_object_object_add(config, "tie_word_embeddings", json_object_new_boolean(false));
     const char *text = json_object_to_json_string_ext(config, JSON_C_TO_STRING_PRETTY | JSON_C_TO_STRING_NOSLASHESCAPE);
@@ -153,11 +154,11 @@ ndp_status ndp_export_adapter_tokenizer(const ndp_job *j, const ndp_job_data *d,
     return st;
 }
 
-ndp_status ndp_export_copy(const char *from, const char *to, bool own_head) {
+ndp_status ndp_export_copy(const char *from, const char *to, bool own_head, bool dequantised) {
     char path[NDP_PATH];
     NDP_TRY(ndp_folder_create(to));
     NDP_TRY(copy_tokenizer(from, to));
     NDP_TRY(copy_file(from, generation, to));
     NDP_TRY(ndp_path_join(path, from, "config.json"));
-    return own_head ? export_config(path, to, NDP_DTYPES, true) : copy_file(from, "config.json", to);
+    return own_head || dequantised ? export_config(path, to, NDP_DTYPES, own_head) : copy_file(from, "config.json", to);
 }

@@ -94,7 +94,7 @@ static ndp_status add_spec(ndp_tensor_list *list, const ndp_segment *s, const ch
     *spec = (ndp_tensor_spec){.name = ndp_arena_format(&list->arena, "%s%s", prefix, name),
                               .dtype = s->no_grad ? ndp_wide(stored) : stored};
     if (ndp_segment_is_stack(s) && ndp_segment_tensors(s) == 1)
-        spec->shape[spec->ndim++] = s->stack;
+        spec->shape[spec->ndim++] = s->stack_whole;
     if (s->ndim == 2)
         spec->shape[spec->ndim++] = s->whole[s->transposed];
     spec->shape[spec->ndim++] = s->whole[!s->transposed];
@@ -239,11 +239,16 @@ static void stack_name(const ndp_segment *s, char out[NDP_SEGMENT_NAME]) {
 ndp_status ndp_weights_name(ndp_weights *w, const ndp_model *whole) {
     char stack[NDP_SEGMENT_NAME];
     NDP_TRY(ndp_weights_prefix(w, ndp_model_prefix(whole)));
-    for (ndp_segment_walk s = {.model = whole}; ndp_segment_next(&s);)
-        if (ndp_segment_tensors(s.segment) > 1) {
-            stack_name(s.segment, stack);
-            NDP_TRY(ndp_weights_unstack(w, stack, s.segment));
+    for (ndp_segment_walk s = {.model = whole}; ndp_segment_next(&s);) {
+        const ndp_segment *x = s.segment;
+        const int64_t shape[] = {x->stack, x->whole[1], x->whole[0]};
+        if (ndp_segment_tensors(x) > 1) {
+            stack_name(x, stack);
+            NDP_TRY(ndp_weights_unstack(w, stack, x));
+        } else if (ndp_segment_is_stack(x) && x->transposed) {
+            NDP_TRY(ndp_weights_dequantise(w, x->name, shape));
         }
+    }
     return NDP_OK;
 }
 

@@ -57,7 +57,7 @@ plan_keys="model model.type model.layers model.hidden model.heads model.kv_heads
     model.notes
     layout layout.pp layout.dp_replicate layout.dp_shard layout.cp layout.sp layout.tp layout.ep layout.ranks layout.compute
     batch batch.global_batch batch.micro_batch batch.data_ranks batch.accumulation batch.sequence_length
-    data
+    data missing_data
     rows rows.micro_batch rows.padded rows.rank rows.queries rows.keys rows.residual
     program program.rank program.instructions program.ranks_per_node program.gathers
     memory memory.classes memory.classes.weights memory.classes.master_weights memory.classes.frozen_weights

@@ -31,7 +31,7 @@ forbids '4 kv heads and tp 6 x sp 1 = 6: neither divides the other\. .* on 6 ran
 forbids '4 kv heads and tp 2 x sp 3 = 6: neither divides the other\. .* on 6 ranks: cp 3 x tp 2; ' tp=2 sp=3
 forbids '4 kv heads and tp 3 x sp 1 = 3: neither divides the other\. .* on 12 ranks: dp_shard 3 x cp 2 x tp 2; ' tp=3 cp=2 dp_shard=2
 forbids 'pp 3 is more than the 2 layers\. The nearest legal layouts on 3 ranks: dp_shard 3; .* pp 2 \(2 ranks\)$' pp=3
-forbids 'ep 3 does not divide dp_shard 2 x cp 2 x sp 1 = 4\. .* on 4 ranks: dp_shard 2 x cp 2 with ep 2; dp_shard 2 x cp 2' dp_shard=2 cp=2 ep=3
+forbids 'ep 3 does not divide dp_shard 2 x cp 2 x sp 1 x tp 1 = 4\. .* on 4 ranks: dp_shard 2 x cp 2' dp_shard=2 cp=2 ep=3
 forbids 'dp_shard 2 x tp 2 has 4 ranks, but the run has 3; set .*\. The nearest legal layouts on 3 ranks: dp_shard 3' dp_shard=2 tp=2 --ranks 3
 forbids 'dp_shard auto x tp 4: 6 ranks are not a multiple of 4\. .* 6 ranks: dp_shard 3 x tp 2; .* tp 4 \(4 ranks\); dp_shard 2 x tp 4 \(8 ranks\)$' dp_shard=auto tp=4 --ranks 6
 forbids '12 attention heads are not divisible by tp 8 x sp 1 = 8\. .* on 8 ranks: dp_shard 2 x tp 4; ' dp_shard=1 tp=auto --ranks 8
@@ -40,14 +40,7 @@ forbids 'the sizes multiply to more than 1048576 ranks' dp_shard=1048576 cp=1048
 forbids 'cp_size' cp=0
 forbids 'global batch 4 is not a multiple of micro batch 1 x dp_replicate 1 x dp_shard 3 = 3; the nearest global batches are 3 and 6' dp_shard=3 cp=2
 
-# Legal, but not built: the same, with another exit code.
-for command in plan 'train --dry-run' 'train --transport local' 'train --transport mpi'; do
-    run $command job.yaml --set parallelism.dp_shard_size=2 --set parallelism.ep_size=2
-    code_is 1
-    says err '^ndparallel: not supported: ep_size 2'
-    lines err 1 '.'
-    [ ! -e run ] && [ ! -e cache ] || fail "it made a folder"
-done
+forbids 'ep 2: the model has no mixtures of experts' dp_shard=2 ep=2
 
 # What a refusal names works: a dry run of it.
 run plan job.yaml --set parallelism.cp_size=3 --set parallelism.tp_size=2

@@ -36,7 +36,7 @@ for transport in $(transports); do
     code_is 0
     run train job.yaml --transport "$transport" --resume-from 3 --set train.output_dir="$transport"
     code_is 0
-    says "$transport/run.json" '"first_step":1,' '"first_step":4,' '"last_step":6,' '"exit_code":0,' '"cause":"done"' '"dp_shard":2,'
+    says "$transport/run.json" '"first_step":1,' '"first_step":4,' '"last_step":6,' '"exit_code":0,' '"cause":"done"' '"dp_shard":2,' '"device_name":"..*",' '"threads":1,'
     [ "$(grep -c '"first_step"' "$transport/run.json")" = 2 ] || fail "run.json has not two parts"
     [ "$(grep -c '^ *"[^"]*",\{0,1\}$' "$transport/run.json")" -ge 2 ] || fail "no hosts"
 done

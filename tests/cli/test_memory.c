@@ -265,6 +265,43 @@ static void larger_is_refused(const char *folder, int i, int rows) {
     free(arguments);
 }
 
+/* The micro-batch that a command chooses under a limit of a group. */
+static int chosen(const char *folder, int64_t bytes, const char *command, const char *arguments) {
+    char *all = ndp_format("%s @/large.yaml --set batch.global_batch_size=24 --set data.sequence_length=128 "
+                           "--set batch.micro_batch_size=auto %s",
+                           command, arguments);
+    outcome o = run(folder, GROUP, bytes, all);
+    const char *line = strstr(o.text.data, "\nmicro-batch ");
+    int rows = line && o.code == 0 ? atoi(line + strlen("\nmicro-batch ")) : 0;
+    if (rows < 1)
+        fail_msg("%s: code %d: %s", all, o.code, o.text.data);
+    ndp_str_release(&o.text);
+    free(all);
+    return rows;
+}
+
+/* A plan and the run choose the same, however near a limit is: around the one from which on a plan takes more rows. */
+static void plans_choose_as_runs_do(void **state) {
+    static const char *const layouts[] = {"--set parallelism.dp_shard_size=1", "--set parallelism.dp_replicate_size=2",
+                                          "--set parallelism.pp_size=2"};
+    if (!have_groups())
+        return;
+    for (int i = 0; i < NDP_COUNT(layouts); i += short_or_all(2, 1)) {
+        int64_t low = 230 * MIB, high = 900 * MIB;
+        int least = chosen(*state, low, "plan", layouts[i]);
+        assert_true(chosen(*state, high, "plan", layouts[i]) > least);
+        while (high - low > MIB / 8)
+            *(chosen(*state, (low + high) / 2, "plan", layouts[i]) > least ? &high : &low) = (low + high) / 2;
+        for (int k = -1; k <= 1; k++) {
+            int64_t bytes = high + k * MIB / 4;
+            int planned = chosen(*state, bytes, "plan", layouts[i]), ran = chosen(*state, bytes, "train", layouts[i]);
+            CHECK_OK(ndp_folder_remove(in(*state, "run")));
+            if (planned != ran)
+                fail_msg("%s: under %lld bytes %d is planned and %d runs", layouts[i], (long long)bytes, planned, ran);
+        }
+    }
+}
+
 static void auto_fits_and_the_next_does_not(void **state) {
     (void)have_groups();
     for (int i = 0; i < NDP_COUNT(automatic); i += short_or_all(2, 1)) {
@@ -349,6 +386,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         JOB_TEST(too_large_plans_are_refused), JOB_TEST(plans_that_fit_run), JOB_TEST(pages_of_files_make_room),
         JOB_TEST(a_dry_run_compares),          JOB_TEST(force_starts_it),    JOB_TEST(auto_fits_and_the_next_does_not),
+        JOB_TEST(plans_choose_as_runs_do),
     };
     return cmocka_run_group_tests(tests, make_groups, end_groups);
 }

@@ -20,6 +20,27 @@ for key in data.files data.tokenizer data.validation_files model.config; do
     missing train job.yaml --transport local --set $key=nowhere.txt
     missing train job.yaml --dry-run --set $key=nowhere.txt
 done
+# A plan needs no data, and says that the run does.
+for key in 'data.files=[text.txt, nowhere.txt]' 'data.files=nowhere/*.txt' 'data.files=[{path: no/where, split: train}]' \
+    'data.validation_files=nowhere.txt'; do
+    for way in "" "--cluster 1x2:h100-sxm" "--cluster 1x2:h100-sxm --layout dp_shard=2 --layout tp=2" \
+        "--cluster 1x2:h100-sxm --search"; do
+        # shellcheck disable=SC2086 # words
+        run plan job.yaml --set "$key" $way
+        code_is 0
+        lines out 1 '^planned without data; train refuses the job: .*(nowhere|no/where)'
+        # shellcheck disable=SC2086 # words
+        run plan job.yaml --set "$key" $way --json
+        code_is 0
+        lines out 1 '"missing_data": ".*(nowhere|no/where)'
+    done
+done
+run plan job.yaml --set data.files=nowhere.txt --program
+lines out 0 'planned without'
+run plan job.yaml --cluster 1x2:h100-sxm --set 'data.files=[]'
+lines out 1 '^planned without data; .* data.files is empty'
+run plan job.yaml --cluster 1x2:h100-sxm
+lines out 0 'planned without'
 missing data job.yaml --set data.files=nowhere.jsonl
 missing data job.yaml --set data.tokenizer=nowhere
 missing data job.yaml --set data.chat_template=nowhere.jinja

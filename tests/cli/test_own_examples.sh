@@ -5,6 +5,7 @@
 command -v cc >/dev/null || { echo "skipped: no cc"; exit 77; }
 . "$(dirname "$0")/cases.sh"
 make_job
+sed -i 's/"num_hidden_layers": 2/"num_hidden_layers": 4/' config.json # for four stages
 for example in own_loop policy_gradient; do
     cc -std=c17 -Wall -Wextra -Werror -I"$NDP_SOURCE_DIR/include" -o $example "$NDP_SOURCE_DIR/examples/$example.c" \
         -L"$NDP_BUILD_DIR" -lndparallel -lm -Wl,-rpath,"$NDP_BUILD_DIR" || exit 1
@@ -35,11 +36,30 @@ same() {
     rm -rf plain own
 }
 
-same local 8 parallelism.dp_replicate_size=2 parallelism.dp_shard_size=2 parallelism.tp_size=2
-for transport in $(transports); do
-    [ "$transport" = local ] || same "$transport" 2 parallelism.dp_shard_size=1 parallelism.pp_size=2 pipeline.schedule=zero_bubble
-done
-same local 1 parallelism.dp_shard_size=1
+# Every axis, every pipeline, products.
+while read -r ranks layout <&3; do
+    keys=parallelism.$(echo "$layout" | sed 's/ / parallelism./g; s/parallelism.pipeline/pipeline/')
+    for transport in local $(transports 2>/dev/null | sed 's/local//'); do
+        # shellcheck disable=SC2086
+        same "$transport" "$ranks" parallelism.dp_shard_size=1 $keys
+    done
+done 3<<'EOF'
+1 tp_size=1
+2 dp_shard_size=2
+2 dp_replicate_size=2
+2 cp_size=2
+2 sp_size=2
+2 tp_size=2
+2 pp_size=2 pipeline.schedule=1f1b
+2 pp_size=2 pipeline.schedule=gpipe
+2 pp_size=2 pipeline.schedule=interleaved
+2 pp_size=2 pipeline.schedule=zero_bubble
+2 pp_size=2 pipeline.schedule=zbv
+2 pp_size=2 pipeline.schedule=dualpipev
+8 dp_shard_size=2 dp_replicate_size=2 tp_size=2
+16 dp_shard_size=2 dp_replicate_size=2 cp_size=2 tp_size=2
+16 dp_shard_size=2 dp_replicate_size=2 tp_size=2 pp_size=2
+EOF
 
 # Four calls of a quarter: gradients are added in another order of the losses' sums.
 run train job.yaml --set train.steps=3 --set checkpoint.every=0 --set batch.global_batch_size=8 --set batch.micro_batch_size=1 \

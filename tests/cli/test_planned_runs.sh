@@ -83,6 +83,7 @@ says out '^plan: [0-9.e-]+ s, measured [0-9.e-]+ s$'
 # That run as an anchor: planned by itself, a step takes what was measured.
 run plan job.yaml --cluster hosts.yaml --anchor run
 code_is 0
+says out '^note: the anchor ran on .*; whether those of the cluster are, it does not say \(full_name\)$'
 says out '^anchored: run measured [0-9.e-]+ s a step, planned [0-9.e-]+: times are scaled by [0-9.]+$'
 run plan job.yaml --cluster hosts.yaml --anchor run --json
 code_is 0
@@ -105,10 +106,54 @@ train.device_cpu,_and_the_job_cuda --cluster 1x2:h100-sxm
 measured_on_device_cpu,_and_the_cluster's_devices_are_h100-sxm --cluster 1x2:h100-sxm --device cpu
 precision.compute_fp32,_and_the_job_bf16 --cluster hosts.yaml --set precision.compute=bf16
 EOF2
+# Processors that are measured have this one's name, and the cores that `threads` says.
+run plan job.yaml --cluster 1x2:cpu --anchor run --json --set train.threads=1
+case $(nproc) in 2 | 3) says out '"note": null' ;; *) says err 'was measured with 1 cores a rank' ;; esac
+sed -i 's/"device_name":.*"/"device_name":"Z80"/' run/run.json
+run plan job.yaml --cluster 1x2:cpu --anchor run
+refused "was measured on 'Z80', and the cluster's devices, cpu, are '"
 rm run/job.yaml
 run plan job.yaml --cluster hosts.yaml --anchor run
 refused "there is no 'run/job.yaml'"
 rm -rf run
+
+# Runs of every kind anchor plans of their own job, of other layouts and of a search.
+sed 's/LlamaForCausalLM/MixtralForCausalLM/; s/"llama"/"mixtral", "num_local_experts": 4, "num_experts_per_tok": 2/' config.json >mixtral.json
+awk '{ gsub(/["\\\t]/, " ") } length($0) > 50 { printf "{\"prompt\": \"%s\", \"chosen\": \"%s\", \"rejected\": \"%s\"}\n",
+    substr($0, 1, 10), substr($0, 11, 10), substr($0, 41, 10) }' text.txt >pairs.jsonl
+pairs="data.format=preference data.files=[pairs.jsonl] data.overlong=truncate"
+while read -r sets; do
+    # shellcheck disable=SC2046,SC2086 # lists of words
+    set -- $(printf -- '--set %s ' $sets)
+    run train job.yaml "$@" --set train.steps=9
+    code_is 0
+    median=$(sed '1,5d; s/.*"step_seconds": \([^,]*\),.*/\1/' run/metrics.jsonl | sort -g | sed -n '2p;3p' | awk '{ s += $1 } END { print s / 2 }')
+    run plan job.yaml "$@" --cluster hosts.yaml --anchor run --json
+    code_is 0
+    near "$(of_result step_seconds)" "$median"
+    run plan job.yaml "$@" --set train.steps=9 --cluster hosts.yaml --anchor run --layout dp_replicate=2 --json
+    code_is 0
+    run plan job.yaml "$@" --cluster hosts.yaml --anchor run --search
+    code_is 0
+    says out '^anchored: run measured' '^ 1  '
+    rm -rf run
+done <<EOF2
+adapter.type=lora adapter.r=4
+adapter.type=qlora adapter.r=4
+loss.name=dpo $pairs
+loss.name=kto $pairs
+loss.name=dpo adapter.type=lora adapter.r=4 $pairs
+model.config=mixtral.json
+model.config=mixtral.json adapter.type=lora adapter.r=4
+EOF2
+if [ -d "${NDP_TEST_DATA-/none}/models/stories260K" ]; then
+    set -- --set model.config=null --set model.init=pretrained --set "model.path=$NDP_TEST_DATA/models/stories260K" --set data.tokenizer=null
+    run train job.yaml "$@" --set train.steps=9
+    code_is 0
+    run plan job.yaml "$@" --cluster hosts.yaml --anchor run --set adapter.type=lora --set adapter.r=4
+    code_is 0
+    rm -rf run
+fi
 
 # Wrong use of a run's cluster: nothing is written.
 for cluster in none.yaml 1x1:cpu 1x2:h100-sxm; do

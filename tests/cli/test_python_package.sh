@@ -63,6 +63,9 @@ bits 1 '{}' 1
 bits 2 '{"dp_shard_size": 2}' 1
 bits 2 '{"dp_shard_size": 2}' 2
 bits 2 '{"tp_size": 2}' 2
+bits 2 '{"pp_size": 2}' 1
+bits 4 '{"sp_size": 2, "dp_replicate_size": 2}' 2
+bits 16 '{"dp_replicate_size": 2, "dp_shard_size": 2, "cp_size": 2, "tp_size": 2}' 1
 
 # The example, alone and on a layout.
 script=$NDP_SOURCE_DIR/examples/accelerate_script.py
@@ -71,14 +74,23 @@ code_is 0
 grep '^step' out >losses
 lines losses 12 '^step +[0-9]+  loss [0-9.]+'
 [ -e accelerate_run/model/model.safetensors ] || fail "no model"
-launches 4 --epochs 1 --dp-shard 2 --tp 2 --accumulate 2
-code_is 0
-grep '^step' out | cmp -s - losses || fail "other losses than on one rank: $(cat losses)"
+for layout in "4 --dp-shard 2 --tp 2 --accumulate 2" "2 --cp 2" "16 --dp-replicate 2 --dp-shard 2 --cp 2 --tp 2"; do
+    # shellcheck disable=SC2086
+    launches $layout --epochs 1
+    code_is 0
+    grep '^step' out | cmp -s - losses || fail "other losses than on one rank: $(cat losses)"
+done
 
 script=$NDP_SOURCE_DIR/tests/cli/python_package.py
 launches 4 numbers
 code_is 0
 lines out 1 '^numbers$'
+
+# A program that is no script of Python, and the words after it, are left as they are.
+case_of launch -- "$python"
+"$python" -m ndparallel launch -n 1 -- "$python" "$script" thin >out 2>err
+code=$?
+code_is 0
 
 # Ctrl-C on one rank ends and saves the update of all. An error on one is printed by one.
 launches 2 stops stopped

@@ -99,6 +99,12 @@ run train job.yaml --set train.steps=3 --set batch.micro_batch_size=auto
 code_is 0
 says out '^micro-batch 2 \(auto: all samples of a data rank fit\)$'
 says run/job.yaml '^  micro_batch_size: 2$'
+for size in 1 auto; do
+    run evaluate job.yaml --model run/model --set data.validation_files=text.txt --set batch.micro_batch_size=$size
+    code_is 0
+    mv out nll.$size
+done
+cmp nll.1 nll.auto >>err || fail "an evaluation whose micro-batch is auto has another result"
 run train job.yaml --ranks 4 --set parallelism.dp_shard_size=4 --resume --accept train.steps --set batch.micro_batch_size=auto
 code_is 0
 lines out 0 'micro_batch_size stays'

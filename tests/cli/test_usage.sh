@@ -207,8 +207,7 @@ refused 'the layout dp_shard 2 has 2 ranks, but the run has 3; set parallelism.d
 run train job.yaml --set train.ranks=3 --set parallelism.dp_shard_size=1
 refused 'the layout has 1 rank, since all its sizes are 1, but the run has 3; set parallelism.dp_shard_size=3, or auto'
 run train job.yaml --set parallelism.dp_shard_size=2 --set parallelism.ep_size=2
-code_is 1
-says err 'not supported: ep_size 2'
+refused 'ep 2: the model has no mixtures of experts. The nearest legal layouts on 2 ranks: dp_shard 2'
 run train job.yaml --set data.sequence_length=65
 refused 'longer than the model'
 run train job.yaml --transport self

@@ -55,8 +55,7 @@ refused "--steps '21': expected a whole number from 1 to 20"
 run verify job.yaml --layout dp_shard=2 --transport mpi
 refused 'threads of one process'
 run verify job.yaml --layout dp_shard=2,ep=2
-code_is 1
-says err 'not supported: ep_size 2'
+refused 'ep 2: the model has no mixtures of experts'
 [ ! -s out ] || fail "something on stdout"
 
 end_of_cases

@@ -636,6 +636,9 @@ static void any_device(draws *d, ndp_cluster *c) {
     c->facts = *from;
     c->facts.links.kind = copy(from->links.kind);
     c->facts.nics.kind = copy(from->nics.kind);
+    c->facts.full_name = from->full_name ? copy(from->full_name) : NULL;
+    if (percent && chance(d, 50))
+        any_text(d, &c->facts.full_name);
     change_facts(d, percent, &c->facts);
     c->built_in = percent < 100;
     c->links = c->facts.links;

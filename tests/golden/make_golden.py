@@ -120,6 +120,12 @@ FAMILIES |= {
                        moe_intermediate_size=10, n_shared_experts=2, first_k_dense_replace=1, use_qk_norm=True,
                        attention_bias=True, num_nextn_predict_layers=0, rms_norm_eps=1e-5, rope_theta=1000.0,
                        hidden_act="silu"),
+    "gpt-oss": family("gpt_oss", "GptOssForCausalLM", head_dim=8, intermediate_size=10, num_local_experts=6,
+                      num_experts_per_tok=3, num_hidden_layers=3, sliding_window=7, rms_norm_eps=1e-5, attention_bias=True,
+                      hidden_act="silu", swiglu_alpha=1.702, swiglu_limit=0.5, output_router_logits=False,
+                      layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+                      rope_parameters={"rope_type": "yarn", "rope_theta": 1000.0, "factor": 4.0, "beta_fast": 4.0,
+                                       "beta_slow": 1.0, "truncate": False, "original_max_position_embeddings": 16}),
 }
 MODELS |= {name: SIZES | {"config": config} for name, config in FAMILIES.items()}
 MODELS["gpt2"]["bare"] = True  # names without "transformer.", and the mask, as the files on the Hub
@@ -145,7 +151,9 @@ def rope_frequencies(config, rope, length):
     if kind == "yarn":
         turns = [dim * math.log(original / (beta * 2 * math.pi)) / (2 * math.log(rope["rope_theta"]))
                  for beta in (rope["beta_fast"], rope["beta_slow"])]
-        low, high = max(math.floor(turns[0]), 0), min(math.ceil(turns[1]), dim - 1)
+        if rope.get("truncate", True):
+            turns = [math.floor(turns[0]), math.ceil(turns[1])]
+        low, high = max(turns[0], 0), min(turns[1], dim - 1)
         divided = ((steps / 2 - low) / (high - low)).clamp(0, 1)
         return divided * plain / rope["factor"] + (1 - divided) * plain, 0.1 * math.log(rope["factor"]) + 1
     assert kind == "longrope"
@@ -161,7 +169,7 @@ def check_rope(rotary, config, length):
         exact, amplitude = rope_frequencies(config, rope, length)
         x, positions = torch.zeros(1, length, 4), torch.arange(length)[None]
         cos, sin = rotary(x, positions, kind) if nested else rotary(x, positions)
-        angles = positions[..., None].double() * torch.cat((exact, exact))
+        angles = positions[..., None].double() * torch.cat((exact, exact))[: cos.shape[-1]]  # gpt_oss has each once
         for ours, theirs in ((angles.cos(), cos), (angles.sin(), sin)):
             torch.testing.assert_close((amplitude * ours).float(), theirs, rtol=1e-5, atol=1e-5)
         tables[kind] = exact, amplitude
@@ -171,7 +179,8 @@ def check_rope(rotary, config, length):
 def rotary_fp64(self, x, position_ids, layer_type=None):
     frequencies, amplitude = self.fp64_tables[layer_type]
     angles = position_ids[..., None].double() * frequencies
-    angles = torch.cat((angles, angles), dim=-1)
+    if type(self).__name__ != "GptOssRotaryEmbedding":
+        angles = torch.cat((angles, angles), dim=-1)
     return (amplitude * angles.cos()).to(x.dtype), (amplitude * angles.sin()).to(x.dtype)
 
 
@@ -184,7 +193,7 @@ def rmsnorm_fp64(self, x):
 
 def router_fp64(self, x):
     """The routers without their softmax in fp32."""
-    logits = torch.nn.functional.linear(x.reshape(-1, self.hidden_dim), self.weight)
+    logits = torch.nn.functional.linear(x.reshape(-1, self.hidden_dim), self.weight, getattr(self, "bias", None))
     values, choices = torch.topk(logits.softmax(dim=-1), self.top_k, dim=-1)
     best = logits.detach().topk(self.top_k + 1, dim=-1).values
     GAPS.append((best[:, self.top_k - 1] - best[:, self.top_k]).min().item())
@@ -247,7 +256,7 @@ def hub_tensors(model, tensors):
     for name, t in tensors:
         name = name.replace(".mlp.", ".block_sparse_moe.") if mixtral else name
         stem, _, last = name.rpartition(".experts.")
-        if not stem:
+        if not stem or model.config.model_type == "gpt_oss":
             out[name] = t
             continue
         for e, one in enumerate(t):
@@ -271,7 +280,7 @@ def load(folder, dtype, length):
     """The model in `dtype`. In fp64 nothing is left of the casts to fp32 inside transformers (norms, RoPE, Gemma's scale of
     embeddings; attention goes through SDPA, which has none, save for Gemma 2's)."""
     config = transformers.AutoConfig.from_pretrained(folder)
-    eager = config.model_type == "gemma2"
+    eager = config.model_type in ("gemma2", "gpt_oss")
     model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, **eager_experts(config),
                                                               attn_implementation="eager" if eager else "sdpa")
     modeling_gemma2.eager_attention_forward = GEMMA2_ATTENTION
@@ -317,8 +326,9 @@ def clip(parameters):
 def train(model, ids, labels):
     """Losses and norms of the updates, loss u being that of batch u before update u."""
     parameters = list(model.parameters())
-    groups = [{"params": [p for p in parameters if p.ndim >= 2], "weight_decay": WEIGHT_DECAY},
-              {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0}]
+    decays = [p.ndim >= 2 and not name.endswith("_bias") for name, p in model.named_parameters()]  # those of experts are stacks
+    groups = [{"params": [p for p, d in zip(parameters, decays) if d], "weight_decay": WEIGHT_DECAY},
+              {"params": [p for p, d in zip(parameters, decays) if not d], "weight_decay": 0.0}]
     optimizer = torch.optim.AdamW(groups, lr=LR, betas=BETAS, eps=EPS, foreach=False)
     losses, norms = [], []
     for batch, targets in zip(ids, labels):
@@ -406,7 +416,7 @@ def write_model(folder, spec, generator):
         if p.ndim == 1 and name.endswith(".weight"):  # a norm's; Gemma adds the 1 itself
             noise = 0.2 * noise + (0 if "Gemma" in type(model).__name__ else 1)
         else:
-            router = name.endswith(("mlp.gate.weight", "block_sparse_moe.gate.weight"))
+            router = name.endswith(("mlp.gate.weight", "block_sparse_moe.gate.weight", "mlp.router.weight", "sinks"))
             noise *= 0.5 if router else 0.08 if p.ndim > 1 else 0.1
         weights[name] = noise if name in dict(states) else noise.to(spec["storage"])  # that is fp32, as on the Hub
     if spec.get("bare"):

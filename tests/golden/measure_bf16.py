@@ -66,8 +66,8 @@ def measure(name, folder):
     assert abs(wanted[0][1].sum() / valid[0] / expected["loss"][0] - 1) < 1e-12
     worst, elsewhere = {"logits": 0.0, "token_nll": 0.0, "gradient": 0.0}, []
     config = transformers.AutoConfig.from_pretrained(folder)
-    capped = config.model_type == "gemma2"  # not built in SDPA
-    for attention in ["eager"] if capped else ["eager", "sdpa"]:
+    own = config.model_type in ("gemma2", "gpt_oss")  # caps and sinks are not built in SDPA
+    for attention in ["eager"] if own else ["eager", "sdpa"]:
         model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16,
                                                                   attn_implementation=attention,
                                                                   **eager_experts(config)).train()

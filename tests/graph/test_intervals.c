@@ -71,7 +71,7 @@ static void random_sets(void **state) {
         }
         if (scale > 1) /* larger than what lives when it has ended */
             items[0] = (ndp_interval){3 << 20, {0, 0, 0, 0}, 0};
-        CHECK_OK(ndp_intervals_place(items, n, &total));
+        CHECK_OK(ndp_intervals_place(items, n, 0, &total));
         double ratio = check_set(items, n, total);
         if (scale > 1 && ratio > worst)
             worst = ratio;
@@ -85,6 +85,7 @@ static void large_sets(void **state) {
     (void)state;
     enum { LARGE = 1500 };
     static ndp_interval items[LARGE];
+    int looser = 0;
     for (uint64_t set = 0; set < 6; set++) {
         int n = 301 + (int)draw(set, 0, 0, LARGE - 300);
         size_t total;
@@ -93,9 +94,19 @@ static void large_sets(void **state) {
             int last = first + (int)draw(set, i, 3, (uint64_t)most);
             items[i] = (ndp_interval){(size_t)draw(set, i, 4, 5000), {first, last < STEPS ? last : STEPS - 1, 0, 0}, 0};
         }
-        CHECK_OK(ndp_intervals_place(items, n, &total));
-        assert_true(check_set(items, n, total) < 1.06);
+        size_t least, enough;
+        CHECK_OK(ndp_intervals_place(items, n, 0, &least));
+        assert_true(check_set(items, n, least) < 1.06);
+        CHECK_OK(ndp_intervals_place(items, n, SIZE_MAX, &total)); /* the first plan is good enough */
+        check_set(items, n, total);
+        assert_true(total >= least);
+        looser += total > least;
+        enough = (least + total) / 2;
+        CHECK_OK(ndp_intervals_place(items, n, enough, &total));
+        check_set(items, n, total);
+        assert_true(total >= least && total <= enough);
     }
+    assert_true(looser > 0);
 }
 
 /* A set that differs from a known one in one number has a plan of its own. */
@@ -113,7 +124,7 @@ static void known_plans_are_of_the_same_set(void **state) {
             items[0].life.gap += number == 3 && changed ? 1 : 0;
             items[0].life.gap_n -= number == 4 && changed ? 1 : 0;
             for (int again = 0; again < 2; again++) {
-                CHECK_OK(ndp_intervals_place(items, NDP_COUNT(known), &total));
+                CHECK_OK(ndp_intervals_place(items, NDP_COUNT(known), 0, &total));
                 (void)check_set(items, NDP_COUNT(known), total);
                 assert_int_equal(total, !changed ? 192 : number == 0 ? 256 : number == 1 ? 256 : 192);
             }
@@ -129,11 +140,11 @@ static void known_sets_are_tight(void **state) {
                  stairs[] = {
                      {64, {0, 9, 0, 0}, 0}, {64, {0, 2, 0, 0}, 0}, {64, {3, 5, 0, 0}, 0}, {64, {6, 9, 0, 0}, 0}};
     size_t total;
-    CHECK_OK(ndp_intervals_place(chain, NDP_COUNT(chain), &total));
+    CHECK_OK(ndp_intervals_place(chain, NDP_COUNT(chain), 0, &total));
     assert_int_equal(total, 192);
-    CHECK_OK(ndp_intervals_place(meet, NDP_COUNT(meet), &total)); /* both live at step 1 */
+    CHECK_OK(ndp_intervals_place(meet, NDP_COUNT(meet), 0, &total)); /* both live at step 1 */
     assert_int_equal(total, 128);
-    CHECK_OK(ndp_intervals_place(stairs, NDP_COUNT(stairs), &total));
+    CHECK_OK(ndp_intervals_place(stairs, NDP_COUNT(stairs), 0, &total));
     assert_int_equal(total, 128);
 }
 
@@ -144,8 +155,8 @@ static void plans_repeat(void **state) {
     size_t total_a, total_b;
     for (int i = 0; i < MOST; i++)
         a[i] = b[i] = (ndp_interval){64 * (size_t)(i % 3), {i % 7, i % 7 + i % 2, 0, 0}, 0};
-    CHECK_OK(ndp_intervals_place(a, MOST, &total_a));
-    CHECK_OK(ndp_intervals_place(b, MOST, &total_b));
+    CHECK_OK(ndp_intervals_place(a, MOST, 0, &total_a));
+    CHECK_OK(ndp_intervals_place(b, MOST, 0, &total_b));
     assert_int_equal(total_a, total_b);
     for (int i = 0; i < MOST; i++)
         assert_int_equal(a[i].offset, b[i].offset);

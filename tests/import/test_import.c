@@ -441,6 +441,8 @@ static const char *const refused[][2] = {
     {"base_model: m\nbatch_size: 4\ngradient_accumulation_steps: 4\n", "their.yaml:2:1: 'batch_size' and 'gradient"},
     {"base_model: m\nmicro_batch_size: 16777216\ngradient_accumulation_steps: 16777216\n", "is more than 1073741824"},
     {"base_model: m\ntensor_parallel_size: 1048576\ncontext_parallel_size: 1048576\n", "more than 1048576 ranks"},
+    {"base_model: m\nexpert_parallel_size: 1048576\ndp_shard_size: 2\n",
+     "their.yaml:2:1: dp_shard_size x expert_parallel_size is 2097152 ranks"},
     {"num_processes: 8\ndistributed_type: FSDP\nparallelism_config: {parallelism_config_dp_shard_size: 2}\n",
      "their.yaml:1:1: the sizes multiply to 2 (pp 1 x dp_replicate 1 x dp_shard 2 x cp 1 x sp 1 x tp 1), but there are "
      "8 ranks"},
@@ -493,11 +495,13 @@ static const char *const refused[][2] = {
     /* no configuration of theirs */
     {"", "expected the keys of an Axolotl, LLaMA-Factory, Accelerate or DeepSpeed configuration"},
     {"[1, 2]", "their.yaml:1:1: expected the keys of an Axolotl, LLaMA-Factory, Accelerate or DeepSpeed configuration"},
-    {"colour: red\n", "their.yaml:1:1: the file has no key of an Axolotl, LLaMA-Factory, Accelerate or DeepSpeed configuration, such as"},
+    {"colour: red\n", "their.yaml:1:1: the file has no key of an Axolotl, LLaMA-Factory, Accelerate or DeepSpeed "
+                      "configuration, such as"},
     {"train: {steps: 3}\n", "no key of an Axolotl, LLaMA-Factory, Accelerate or DeepSpeed configuration"},
     {"a: 1\n---\nb: 2\n", "a second document"},
     {"# torchtitan\n[job]\ndump_folder = \"./outputs\"\n\n[parallelism]\ntensor_parallel_degree = 2\n",
-     "their.yaml: a TOML file, as torchtitan's configurations are; only files of Axolotl, LLaMA-Factory, Accelerate and DeepSpeed"},
+     "their.yaml: a TOML file, as torchtitan's configurations are; only files of Axolotl, LLaMA-Factory, Accelerate "
+     "and DeepSpeed"},
     {"base_model: m\nmax_steps: 3\nwarmup_steps: 10.5\n",
      "their.yaml:3:1: 'warmup_steps' is 10.5, expected a whole number of steps, or a share below 1"},
 };

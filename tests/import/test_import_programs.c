@@ -323,8 +323,45 @@ static void the_trainers_warmup(void **state) {
     }
 }
 
+/* Axolotl's ranks of experts are counted beside dp_shard_size, those of others among all ranks of a stage. */
+static void layouts_of_experts(void **state) {
+    (void)state;
+#define AXOLOTL "base_model: m\ndatasets: [{path: a.jsonl, type: completion}]\nmax_steps: 9\nexpert_parallel_size: "
+#define FSDP "\nfsdp_config: {fsdp_version: 2}"
+    static const struct {
+        const char *text;
+        int ranks, replicate, shard, tp, ep, global;
+        const char *said;
+    } cases[] = {
+        {AXOLOTL "4", 0, 1, 4, 1, 4, 4, "so the data ranks are dp_shard"},
+        {AXOLOTL "2\nworld_size: 8\nexpert_parallel_backend: deep_ep", 0, 4, 2, 1, 2, 8, "expert_parallel_backend"},
+        {AXOLOTL "2\ndp_shard_size: 2" FSDP, 4, 1, 4, 1, 2, 4, "expert_parallel_size 2 x dp_shard_size 2: para"},
+        {AXOLOTL "2\ndp_shard_size: 2" FSDP, 8, 2, 4, 1, 2, 8, "parallelism.dp_shard_size 4"},
+        {"parallelism_config: {dp_shard_size: 4, tp_size: 2, ep_size: 8}", 0, 1, 4, 2, 8, 4,
+         "an Accelerate configuration"},
+        {"distributed_type: MEGATRON_LM\nnum_processes: 8\nmegatron_lm_config: {megatron_lm_tp_degree: 2, "
+         "megatron_lm_expert_model_parallel_size: 4}",
+         0, 1, 4, 2, 4, 4, "parallelism.ep_size 4: ranks that share experts share all parameters"}};
+    for (int k = 0; k < NDP_COUNT(cases); k++) {
+        ndp_import_opts o = NDP_IMPORT_OPTS_INIT;
+        imported i;
+        o.ranks = cases[k].ranks;
+        CHECK_OK(import(&i, cases[k].text, &o));
+        const int *size = i.c.parallelism.size;
+        check_int(cases[k].text, "dp_replicate_size", size[NDP_DP_REPLICATE], cases[k].replicate);
+        check_int(cases[k].text, "dp_shard_size", size[NDP_DP_SHARD], cases[k].shard);
+        check_int(cases[k].text, "tp_size", size[NDP_TP], cases[k].tp);
+        check_int(cases[k].text, "ep_size", size[NDP_EP], cases[k].ep);
+        check_int(cases[k].text, "global_batch_size", i.c.batch.global_batch_size, cases[k].global);
+        if (!strstr(i.notes, cases[k].said))
+            fail_msg("%s\n%s", cases[k].text, i.notes);
+        release(&i);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(layouts_of_experts),
         cmocka_unit_test(adapters_that_are_not_asked_for),
         cmocka_unit_test(accelerate_without_distribution),
         cmocka_unit_test(deepspeed_stages),

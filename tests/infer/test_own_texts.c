@@ -25,7 +25,9 @@ static const layout_case layouts[] = {
     {{"zero-bubble", 1, 1, 1, 2}, {"parallelism.pp_size=2", "pipeline.schedule=zero_bubble"}},
     {{"product", 2, 2, 2, 1}, {"batch.micro_batch_size=2"}},
     {{"most", 2, 1, 1, 2}, {"parallelism.sp_size=2", "parallelism.pp_size=2"}},
+    {{"experts", 1, 2, 1, 2}, {"parallelism.ep_size=4"}},
 };
+enum { EXPERTS = NDP_COUNT(layouts) - 1 }; /* of the mixture alone */
 
 /* `@`: the folder. That of an adapter's base is exported first. */
 #define ADAPTER(type) "model.path=@/base/model", "adapter.type=" type
@@ -303,7 +305,8 @@ static void check_model(const char *folder, int model, int *ran) {
     texts *x = calloc(4, sizeof *x);
     for (int l = 0; l < NDP_COUNT(layouts); l++) {
         run with, without;
-        if (l > 0 && model > 0 && (l + model) % short_or_all(5, 1) != 0)
+        bool mixture = strcmp(models[model].name, "mixture") == 0;
+        if (l == EXPERTS ? !mixture : l > 0 && model > 0 && (l + model) % short_or_all(5, 1) != 0)
             continue;
         if (!run_case(folder, model, l, true, x + (l ? 2 : 0), &with))
             continue;

@@ -2,6 +2,7 @@
  * cannot know. */
 #include "check.h"
 #include "cluster/host_share.h"
+#include "measure/group_timing.h"
 #include "measure/measure_calls.h"
 #include "measure/measure_device.h"
 #include "ops/devices.h"
@@ -299,6 +300,36 @@ static void the_longer_of_operations_and_bytes_counts(void **state) {
     check_near(ndp_fit_seconds(&m, false, &f, &e), 4.5);
 }
 
+/* Four sizes, whose larger two pass `inside` or `between` bytes a second where the links have 100. */
+static ndp_cluster fit_groups(double inside, double between) {
+    ndp_cluster c = {.links.bandwidth = 100, .facts.links.bandwidth = 100, .nics.bandwidth = 100};
+    ndp_group_timings t = {.n = 2 * NDP_TIMED_SIZES};
+    ndp_str misses = {0};
+    for (int i = 0; i < t.n; i++) {
+        bool crosses = i >= NDP_TIMED_SIZES;
+        double bytes = 1000 << i % NDP_TIMED_SIZES, rate = crosses ? between : inside;
+        t.of[i] = (ndp_group_timing){"", crosses, bytes, 0.5 + bytes / rate, 0.5, 100};
+    }
+    ndp_group_timings_fit(&t, &c, &misses);
+    assert_int_equal(misses.length, 0);
+    ndp_str_release(&misses);
+    return c;
+}
+
+/* Ranks of a node work on each other's memory, which may be faster than a message; nothing is faster than a NIC. */
+static void collectives_may_pass_more_than_messages(void **state) {
+    (void)state;
+    ndp_cluster c = fit_groups(50, 80);
+    assert_true(c.links.bandwidth == 100 && c.facts.links.bandwidth == 100);
+    check_near(c.efficiency.links, 0.5);
+    check_near(c.efficiency.nics, 0.8);
+    c = fit_groups(1500, 99.9);
+    check_near(c.links.bandwidth, 1500);
+    check_near(c.facts.links.bandwidth, 1500);
+    check_near(c.efficiency.links, 1);
+    check_near(c.efficiency.nics, 0.999);
+}
+
 static void what_is_no_measurement_is_refused(void **state) {
     (void)state;
     ndp_device_facts f = {.memory_bytes = 3};
@@ -326,6 +357,7 @@ int main(void) {
         cmocka_unit_test(a_miss_of_11_percent_is_named_and_one_of_9_is_not),
         cmocka_unit_test(the_longer_of_operations_and_bytes_counts),
         cmocka_unit_test(what_is_no_measurement_is_refused),
+        cmocka_unit_test(collectives_may_pass_more_than_messages),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -236,6 +236,22 @@ static void the_tie_groups_are_pairs_of_stages(void **state) {
         }
 }
 
+/* Experts are shared by blocks of ranks, tp innermost; the owners of one expert are at one place of each block. */
+static void the_groups_of_experts_are_parts(void **state) {
+    (void)state;
+    for (int ep = 1; ep <= 24; ep++)
+        for (int rank = 0; rank < 96; rank++) {
+            const ndp_layout l = {{2, 2, 4, 1, 2, 3, ep}};
+            ndp_mesh mesh;
+            CHECK_OK(ndp_mesh_init(&l, rank, NDP_NO_MODEL, &mesh));
+            if (24 % ep != 0)
+                continue;
+            check_part(&l, rank, NDP_DP_SHARD, NDP_TP, ndp_mesh_group(&mesh, NDP_GROUP_EP), in_one_block, &ep);
+            check_part(&l, rank, NDP_DP_SHARD, NDP_TP, ndp_mesh_group(&mesh, NDP_GROUP_EXPERT_SHARD), at_one_place,
+                       &ep);
+        }
+}
+
 static void groups_span_axes(void **state) {
     (void)state;
     assert_true(ndp_group_spans(NDP_GROUP_DATA, NDP_DP_REPLICATE) && ndp_group_spans(NDP_GROUP_DATA, NDP_DP_SHARD));
@@ -270,6 +286,7 @@ int main(void) {
                                        cmocka_unit_test(the_kv_group_follows_the_model),
                                        cmocka_unit_test(parts_of_axes),
                                        cmocka_unit_test(the_tie_groups_are_pairs_of_stages),
+                                       cmocka_unit_test(the_groups_of_experts_are_parts),
                                        cmocka_unit_test(groups_span_axes),
                                        cmocka_unit_test(a_replica_is_a_mesh),
                                        cmocka_unit_test(bad_meshes),

@@ -130,7 +130,7 @@ static inline void stack_segments(ndp_model *m, int buffer, stack_stored stored,
                                    stored == STACK_PATTERN ? "%d." : "", name);
         *one = ndp_segment_whole(full, 2, rows, cols, axis == 0 ? NDP_DIM_FFN : NDP_DIM_WHOLE,
                                  axis == 1 ? NDP_DIM_FFN : NDP_DIM_WHOLE);
-        one->stack = stored == STACK_APART ? 0 : STACK_MEMBERS;
+        ndp_segment_pile(one, stored == STACK_APART ? 0 : STACK_MEMBERS, 1);
         one->projection = one->coded = true;
         one->glued = i > 0;
     }

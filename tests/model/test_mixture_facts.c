@@ -21,6 +21,11 @@ static ndp_status parse(const char *text, ndp_facts *f) { return ndp_facts_parse
 #define GLM(more)                                                                                                      \
     FAMILY("glm4_moe", "\"n_routed_experts\": 6, \"num_experts_per_tok\": 2, \"moe_intermediate_size\": 20" more)
 
+#define OSS(more)                                                                                                      \
+    FAMILY("gpt_oss",                                                                                                  \
+           "\"num_local_experts\": 6, \"num_experts_per_tok\": 2, \"rope_scaling\": {\"rope_type\": "                  \
+           "\"yarn\", \"factor\": 32.0, \"original_max_position_embeddings\": 4096, \"truncate\": false}" more)
+
 /* The layers with a mixture, a bit each. */
 static unsigned mixtures_of(const ndp_facts *f) {
     unsigned bits = 0;
@@ -52,6 +57,29 @@ static void defaults_are_transformers(void **state) {
     assert_true(f.experts == 6 && f.choices == 2 && f.expert_ffn == 20 && f.shared_ffn == 20 && f.renormalise);
     assert_true(f.sigmoid && f.groups == 0 && f.routed_scale == 1 && mixtures_of(&f) == 14 && f.ropes[0].dim == 4);
     assert_true(f.norm_eps == 1e-5 && f.qk_norm == NDP_QK_NORM_NONE && !f.qkv_bias && !f.o_bias && !f.balanced);
+}
+
+static void sinks_and_clipped_gates_are_read(void **state) {
+    (void)state;
+    static ndp_facts f;
+    CHECK_OK(parse(OSS(""), &f));
+    assert_true(f.experts == 6 && f.choices == 2 && f.expert_ffn == 172 && f.renormalise && f.router_bias);
+    assert_true(f.norm_eps == 1e-5 && f.ropes[0].theta == 150000 && f.ropes[0].scaling == NDP_ROPE_YARN);
+    assert_true(!f.ropes[0].truncate && f.head_dim == 64 && f.qkv_bias && f.o_bias && !f.mlp_bias);
+    assert_true(f.activation == NDP_SILU_CLIPPED && f.swiglu_alpha == 1.702 && f.swiglu_limit == 7);
+    assert_true(f.n_kinds == 2 && f.kinds[0].window == 128 && f.kinds[1].window == 0 && mixtures_of(&f) == 15);
+    assert_true(f.kind_of[0] == 0 && f.kind_of[1] == 1 && f.kind_of[2] == 0 && f.kind_of[3] == 1);
+    CHECK_OK(parse(OSS(", \"swiglu_alpha\": 2.0, \"swiglu_limit\": 5, \"hidden_act\": \"silu\", \"sliding_window\": 9, "
+                       "\"attention_bias\": false, \"layer_types\": [\"full_attention\", \"full_attention\", "
+                       "\"sliding_attention\", \"full_attention\"]"),
+                   &f));
+    assert_true(f.swiglu_alpha == 2 && f.swiglu_limit == 5 && !f.qkv_bias && !f.o_bias && f.kind_of[2] == 1);
+    assert_true(f.kinds[1].window == 9 && f.kinds[0].window == 0);
+    /* Of a layer: two norms, four projections and biases, sinks; a router and its bias; two stacks and biases. */
+    CHECK_OK(parse(OSS(""), &f));
+    assert_true(ndp_facts_parameters(&f) == 2 * 100 * 64 + 64 +
+                                                4 * (2 * 64 + 2 * (512 * 64) + 512 + 64 + 2 * (128 * 64 + 128) + 8 +
+                                                     6 * 64 + 6 + 6 * (344 * 64 + 344 + 64 * 172 + 64)));
 }
 
 static void routers_of_sigmoids_are_read(void **state) {
@@ -351,6 +379,15 @@ static const struct {
     {GLM(", \"num_local_experts\": 7"), NDP_EFORMAT,
      "\"n_routed_experts\" is 6, but \"num_local_experts\" is 7, and both mean the same; leave out one"},
     {GLM(", \"q_lora_rank\": 8"), NDP_ENOTSUP, "\"q_lora_rank\": 8 is not supported"},
+    /* clipped gates */
+    {OSS(", \"hidden_act\": \"gelu\""), NDP_ENOTSUP, "\"hidden_act\": \"gelu\" is not supported; supported for this"},
+    {OSS(", \"swiglu_limit\": 0"), NDP_EFORMAT, "\"swiglu_limit\" is 0, expected a positive number"},
+    {OSS(", \"swiglu_alpha\": -1"), NDP_EFORMAT, "\"swiglu_alpha\" is -1, expected a positive number"},
+    {OSS(", \"quantization_config\": {\"quant_method\": \"fp8\"}"), NDP_ENOTSUP,
+     "\"quantization_config\": {\"quant_method\":\"fp8\"} is not supported; supported for this family: mxfp4"},
+    {OSS(", \"quantization_config\": 4"), NDP_ENOTSUP, "\"quantization_config\": 4 is not supported"},
+    {FAMILY("gpt_oss", "\"num_local_experts\": 6, \"num_experts_per_tok\": 2"), NDP_EFORMAT,
+     "neither \"rope_scaling\" nor \"rope_parameters\": transformers would take those of gpt-oss-20b"},
     /* what is not built */
     {MIXTRAL(", \"router_jitter_noise\": 0.1"), NDP_ENOTSUP, "\"router_jitter_noise\": 0.1 is not supported"},
     {MIXTRAL(", \"router_aux_loss_coef\": -0.5"), NDP_EFORMAT, "\"router_aux_loss_coef\" is -0.5"},
@@ -379,6 +416,7 @@ static void bad_configs_are_refused(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(defaults_are_transformers),
                                        cmocka_unit_test(routers_of_sigmoids_are_read),
+                                       cmocka_unit_test(sinks_and_clipped_gates_are_read),
                                        cmocka_unit_test(parameters_are_counted),
                                        cmocka_unit_test(no_number_overflows),
                                        cmocka_unit_test(keys_are_read),

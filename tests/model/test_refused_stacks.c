@@ -15,7 +15,7 @@ static void build(ndp_facts *f, ndp_model *m) {
     for (int b = 0; b < m->n_buffers; b++)
         for (int i = 0; i < m->buffers[b].segments.n; i++)
             if (ndp_ends_with(m->buffers[b].segments.items[i].name, "up_proj.weight"))
-                m->buffers[b].segments.items[i].stack = 4;
+                ndp_segment_pile(&m->buffers[b].segments.items[i], 4, 1);
 }
 
 /* All projections together are those that are no stacks. */
@@ -126,6 +126,21 @@ static void no_adapter_changes_a_bias_of_a_router(void **state) {
                 of, NDP_COUNT(of));
 }
 
+static void no_adapter_changes_sinks(void **state) {
+    static const naming of[] = {
+        {"linear", NULL, NULL},
+        {"o_proj", NULL, NULL},
+        {"experts", NULL, "experts names experts (model.layers.1.mlp.experts."},
+        {"q_proj", "mlp.router", "adapter.modules_to_save: mlp.router is a router, model.layers.1.mlp.router.bias"},
+        {"q_proj", "self_attn", "self_attn is what attention has sinks in, model.layers.1.self_attn.sinks, which no"}};
+    (void)state;
+    check_names("{\"model_type\": \"gpt_oss\", \"vocab_size\": 100, \"hidden_size\": 64, \"intermediate_size\": 8, "
+                "\"num_hidden_layers\": 2, \"num_attention_heads\": 4, \"num_key_value_heads\": 4, "
+                "\"max_position_embeddings\": 64, \"num_local_experts\": 4, \"num_experts_per_tok\": 2, "
+                "\"rope_parameters\": {\"rope_type\": \"default\"}}",
+                of, NDP_COUNT(of));
+}
+
 static void a_packed_stack_is_refused(void **state) {
     static ndp_facts f;
     ndp_model m;
@@ -140,8 +155,8 @@ static void a_packed_stack_is_refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(no_adapter_changes_a_stack), cmocka_unit_test(no_adapter_changes_a_mixture),
+        cmocka_unit_test(no_adapter_changes_a_stack),      cmocka_unit_test(no_adapter_changes_a_mixture),
         cmocka_unit_test(adapters_change_a_shared_expert), cmocka_unit_test(no_adapter_changes_a_bias_of_a_router),
-        cmocka_unit_test(a_packed_stack_is_refused)};
+        cmocka_unit_test(no_adapter_changes_sinks),        cmocka_unit_test(a_packed_stack_is_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

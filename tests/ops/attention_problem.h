@@ -6,7 +6,8 @@
 
 #include "base/rng.h"
 
-typedef enum pattern { CAUSAL, DOCUMENTS, ZIGZAG, DECODE, ANYWHERE, PATTERNS } pattern;
+/* WITH_SINKS: added to one of them. */
+typedef enum pattern { CAUSAL, DOCUMENTS, ZIGZAG, DECODE, ANYWHERE, PATTERNS, WITH_SINKS = 8 } pattern;
 
 typedef struct spec {
     int64_t t, s;
@@ -16,7 +17,9 @@ typedef struct spec {
     double cap;
 } spec;
 
-enum { Q, K, V, Q_POS, Q_LOW, K_POS, O, LSE, D_O, DQ, DK, DV, TENSORS };
+static inline bool has_sinks(const spec *x) { return x->pattern >= WITH_SINKS; }
+
+enum { Q, K, V, Q_POS, Q_LOW, K_POS, SINK, O, LSE, D_O, DQ, DK, DV, DSINK, TENSORS };
 
 typedef struct problem {
     ndp_op_attr attr;
@@ -55,22 +58,19 @@ static inline void zigzag(const problem *p) {
 }
 
 static inline void set_positions(const problem *p, const spec *x) {
-    int64_t shift = x->pattern == DECODE ? (x->s - x->t) / 2 : 0,
+    int shape = (int)x->pattern % WITH_SINKS;
+    int64_t shift = shape == DECODE ? (x->s - x->t) / 2 : 0,
             low = 0; /* DECODE: the cache is longer than what is seen */
     for (int64_t s = 0; s < x->s; s++)
-        ndp_view_set(&p->v[K_POS], s, 0,
-                     x->pattern == ANYWHERE ? (double)ndp_rng_below(2, 3, (uint64_t)s, 300) : (double)s);
+        ndp_view_set(&p->v[K_POS], s, 0, shape == ANYWHERE ? (double)ndp_rng_below(2, 3, (uint64_t)s, 300) : (double)s);
     for (int64_t t = 0; t < x->t; t++) {
         if (ndp_rng_below(4, 5, (uint64_t)t, 40) == 0) /* a document begins */
             low = t;
-        int64_t pos = x->pattern == ANYWHERE ? (int64_t)ndp_rng_below(6, 7, (uint64_t)t, 320) - 10 : t + shift;
+        int64_t pos = shape == ANYWHERE ? (int64_t)ndp_rng_below(6, 7, (uint64_t)t, 320) - 10 : t + shift;
         ndp_view_set(&p->v[Q_POS], t, 0, (double)pos);
-        ndp_view_set(&p->v[Q_LOW], t, 0,
-                     x->pattern == DOCUMENTS  ? (double)low
-                     : x->pattern == ANYWHERE ? (double)(pos - 50)
-                                              : 0);
+        ndp_view_set(&p->v[Q_LOW], t, 0, shape == DOCUMENTS ? (double)low : shape == ANYWHERE ? (double)(pos - 50) : 0);
     }
-    if (x->pattern == ZIGZAG)
+    if (shape == ZIGZAG)
         zigzag(p);
 }
 
@@ -80,13 +80,16 @@ static inline problem setup(const spec *x) {
                           .head_dim = x->dim,
                           .window = x->window,
                           .scale = 1 / sqrt(x->dim),
-                          .cap = x->cap}};
-    ndp_view in[6] = {make(x->t, (int64_t)x->heads * x->dim, x->dtype),
+                          .cap = x->cap,
+                          .first = has_sinks(x) ? 2 : 0}};
+    ndp_view in[7] = {make(x->t, (int64_t)x->heads * x->dim, x->dtype),
                       make(x->s, (int64_t)x->kv_heads * x->dim, x->dtype),
                       make(x->s, (int64_t)x->kv_heads * x->dim, x->dtype),
                       make(x->t, 1, NDP_I32),
                       make(x->t, 1, NDP_I32),
                       make(x->s, 1, NDP_I32)};
+    if (has_sinks(x)) /* of more heads than are here */
+        in[6] = make(1, x->heads + 3, x->dtype);
     ndp_view out[3] = {{0}};
     memcpy(p.v, in, sizeof in);
     assert_int_equal(apply_shape(&ndp_op_attention, &p.attr, in, out), NDP_OK);
@@ -97,6 +100,12 @@ static inline problem setup(const spec *x) {
     assert_int_equal(apply_shape(&ndp_op_attention_bwd, &p.attr, in_bwd, out), NDP_OK);
     for (int i = 0; i < 3; i++)
         p.v[DQ + i] = make(out[i].rows, out[i].cols, out[i].dtype);
+    if (has_sinks(x)) {
+        ndp_view in_dsink[] = {p.v[D_O], p.v[O], p.v[LSE], p.v[SINK]};
+        assert_int_equal(apply_shape(&ndp_op_attention_dsink, &p.attr, in_dsink, out), NDP_OK);
+        p.v[DSINK] = make(out[0].rows, out[0].cols, out[0].dtype);
+        fill(&p.v[SINK], 15);
+    }
     fill(&p.v[Q], 11);
     fill(&p.v[K], 12);
     fill(&p.v[V], 13);
@@ -128,12 +137,14 @@ static inline void run(const ndp_op *op, const problem *p, const int *in, const 
 }
 
 static inline void run_forward(const problem *p, const ndp_device *device, int threads) {
-    run(&ndp_op_attention, p, (int[]){Q, K, V, Q_POS, Q_LOW, K_POS}, (int[]){O, LSE}, device, threads);
+    run(&ndp_op_attention, p, (int[]){Q, K, V, Q_POS, Q_LOW, K_POS, SINK}, (int[]){O, LSE}, device, threads);
 }
 
 static inline void run_backward(const problem *p, const ndp_device *device, int threads) {
     run(&ndp_op_attention_bwd, p, (int[]){D_O, Q, K, V, O, LSE, Q_POS, Q_LOW, K_POS}, (int[]){DQ, DK, DV}, device,
         threads);
+    if (p->v[SINK].data)
+        run(&ndp_op_attention_dsink, p, (int[]){D_O, O, LSE, SINK}, (int[]){DSINK}, device, threads);
 }
 
 static const char *const all_isa[] = {"generic", "avx512", "avx512_bf16", "amx_bf16"};

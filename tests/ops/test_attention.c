@@ -31,7 +31,8 @@ static double farthest(const ndp_view *got, const ndp_view *want, const ndp_view
 
 static void assert_near(const problem *got, const problem *want, int tensor, double limit, const problem *allowed,
                         const spec *x) {
-    static const char *const names[TENSORS] = {[O] = "o", [LSE] = "lse", [DQ] = "dq", [DK] = "dk", [DV] = "dv"};
+    static const char *const names[TENSORS] = {
+        [O] = "o", [LSE] = "lse", [DQ] = "dq", [DK] = "dk", [DV] = "dv", [DSINK] = "dsink"};
     double d = farthest(&got->v[tensor], &want->v[tensor], allowed ? &allowed->v[tensor] : NULL);
     if (!(d <= limit))
         fail_msg("%s is off by %.3g (limit %.3g): T %lld S %lld H %d KV %d D %d window %d pattern %d %s NDP_ISA %s",
@@ -66,7 +67,7 @@ static problem reference(const problem *p, const spec *x) {
     wide.dtype = NDP_F64;
     problem ref = setup(&wide);
     for (int t = 0; t < TENSORS; t++)
-        if (t <= V || t == D_O)
+        if (t <= V || t == D_O || t == SINK)
             copy(&ref.v[t], &p->v[t]);
     run_forward(&ref, &ndp_device_ref, 1);
     copy(&p->v[O], &ref.v[O]);
@@ -151,6 +152,8 @@ static void check_kernels(const spec *whole) {
             if (!on_cpu())
                 assert_near_in_norm(&got, &want, t, x);
         }
+        if (has_sinks(x)) /* a sum of fp32 in any type */
+            assert_near(&got, &want, DSINK, 3e-6, NULL, x);
         teardown(&got);
     }
     teardown(&rounded);
@@ -187,16 +190,22 @@ static void check_differences(const problem *p, int input, int gradient) {
 
 static void ref_backward_is_the_derivative(void **state) {
     (void)state;
-    static const spec cases[] = {
-        {7, 7, 4, 2, 5, 0, DOCUMENTS, NDP_F64, 0},  {13, 13, 3, 1, 3, 4, CAUSAL, NDP_F64, 0},
-        {9, 11, 2, 2, 4, 3, ZIGZAG, NDP_F64, 0},    {5, 17, 6, 2, 3, 0, DECODE, NDP_F64, 0},
-        {11, 9, 2, 1, 3, 30, ANYWHERE, NDP_F64, 0}, {9, 11, 4, 2, 3, 5, DOCUMENTS, NDP_F64, 0.7}};
+    static const spec cases[] = {{7, 7, 4, 2, 5, 0, DOCUMENTS, NDP_F64, 0},
+                                 {13, 13, 3, 1, 3, 4, CAUSAL, NDP_F64, 0},
+                                 {9, 11, 2, 2, 4, 3, ZIGZAG, NDP_F64, 0},
+                                 {5, 17, 6, 2, 3, 0, DECODE, NDP_F64, 0},
+                                 {11, 9, 2, 1, 3, 30, ANYWHERE, NDP_F64, 0},
+                                 {9, 11, 4, 2, 3, 5, DOCUMENTS, NDP_F64, 0.7},
+                                 {9, 9, 4, 2, 5, 4, WITH_SINKS + DOCUMENTS, NDP_F64, 0},
+                                 {7, 9, 2, 1, 3, 0, WITH_SINKS + ANYWHERE, NDP_F64, 0.7}};
     for (int i = 0; i < NDP_COUNT(cases); i++) {
         problem p = setup(&cases[i]);
         run_forward(&p, &ndp_device_ref, 1);
         run_backward(&p, &ndp_device_ref, 1);
         for (int k = 0; k < 3; k++)
             check_differences(&p, Q + k, DQ + k);
+        if (has_sinks(&cases[i]))
+            check_differences(&p, SINK, DSINK);
         teardown(&p);
     }
 }
@@ -263,6 +272,42 @@ static void capped_scores(void **state) {
     for (int i = 0; i < NDP_COUNT(cases); i++) {
         spec x = sized(cases[i]);
         check_kernels(&x);
+    }
+}
+
+/* Scores without a key or a value: of a decoded token, with a cap, with a window, of rows that see nothing. */
+static void sinks(void **state) {
+    (void)state;
+    static const spec cases[] = {{70, 70, 4, 2, 16, 0, WITH_SINKS + DOCUMENTS, NDP_F32, 0},
+                                 {200, 200, 8, 1, 64, 70, WITH_SINKS + CAUSAL, NDP_F32, 0.5},
+                                 {65, 131, 2, 1, 20, 0, WITH_SINKS + ZIGZAG, NDP_F32, 0},
+                                 {150, 70, 6, 3, 40, 9, WITH_SINKS + ANYWHERE, NDP_F32, 0},
+                                 {100, 100, 3, 3, 48, 9, WITH_SINKS + ANYWHERE, NDP_BF16, 0},
+                                 {200, 200, 8, 1, 64, 70, WITH_SINKS + CAUSAL, NDP_BF16, 0},
+                                 {65, 131, 2, 1, 160, 0, WITH_SINKS + ZIGZAG, NDP_BF16, 2},
+                                 {1, 200, 9, 3, 64, 0, WITH_SINKS + DECODE, NDP_BF16, 0}};
+    for (int i = 0; i < NDP_COUNT(cases); i++) {
+        spec x = sized(cases[i]);
+        check_kernels(&x);
+    }
+}
+
+/* A sink of -inf is none, bit by bit. */
+static void sinks_of_nothing(void **state) {
+    (void)state;
+    for (int i = 0; i < 2 * sets(); i++) {
+        use_set(i / 2);
+        spec x = {70, 70, 4, 2, 16, 0, WITH_SINKS + ANYWHERE, i % 2 ? NDP_BF16 : NDP_F32, 0};
+        problem p = setup(&x), none = setup(&x);
+        for (int64_t h = 0; h < p.v[SINK].cols; h++)
+            ndp_view_set(&p.v[SINK], 0, h, -INFINITY);
+        free(none.v[SINK].data);
+        none.v[SINK] = (ndp_view){0};
+        run_forward(&p, tested(), 2);
+        run_forward(&none, tested(), 2);
+        assert_true(farthest(&p.v[O], &none.v[O], NULL) == 0 && farthest(&p.v[LSE], &none.v[LSE], NULL) == 0);
+        teardown(&p);
+        teardown(&none);
     }
 }
 
@@ -448,7 +493,7 @@ static void columns_of_a_fused_projection(void **state) {
 static void split_sums_are_others(void **state) {
     (void)state;
     for (int i = 0; i < 2 * sets(); i++) {
-        spec x = small((spec){150, 150, 4, 2, 16, 0, CAUSAL, i % 2 ? NDP_F32 : NDP_BF16, 0});
+        spec x = small((spec){150, 150, 4, 2, 16, 0, WITH_SINKS + CAUSAL, i % 2 ? NDP_F32 : NDP_BF16, 0});
         use_set(i / 2);
         problem one = setup(&x), split = setup(&x);
         split.split_sums = 1 + i % NDP_SPLITS;
@@ -714,6 +759,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(kernels_equal_ref_where_shapes_differ),
         cmocka_unit_test(kernels_equal_ref_at_every_head_dimension),
         cmocka_unit_test(capped_scores),
+        cmocka_unit_test(sinks),
+        cmocka_unit_test(sinks_of_nothing),
         cmocka_unit_test(rows_that_see_nothing),
         cmocka_unit_test(keys_on_both_sides_are_not_seen),
         cmocka_unit_test(keys_that_no_query_sees_may_be_nan),

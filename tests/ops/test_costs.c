@@ -53,6 +53,8 @@ static const cost_case cases[] = {
     COST(linear_dx, 120, 4 * (15 + 20 + 12), .in = {F(3, 5), F(5, 4), NONE}),
     COST(linear_dx, 120, 4 * (15 + 20 + 12 + 12), .in = {F(3, 5), F(5, 4), F(3, 4)}),
     COST(linear_dw, 120, 4 * (15 + 12 + 20), .in = {F(3, 5), F(3, 4)}),
+    COST(stack_bias, 15, 4 * (15 + 10 + 3 + 15), .in = {F(3, 5), F(2, 5), I(3, 1)}, .attr = {.parts = 1}),
+    COST(stack_bias_db, 15, 4 * (15 + 3 + 10), .in = {F(3, 5), I(3, 1)}, .attr = {.parts = 1}),
     COST(linear_db, 15, 4 * (15 + 5), .in = {F(3, 5)}),
     /* Two matrices of 5 x 4: the operations of 3 rows with one of them, and the bytes of both. */
     COST(linear_stack, 120, 4 * (12 + 40 + 3 + 15), .in = {F(3, 4), F(10, 4), I(3, 1)}),
@@ -84,6 +86,8 @@ static const cost_case cases[] = {
     /* 12 activations: an exponential and a division are 10 each, the rest as written; tanh's polynomial 5 more. */
     COST(swiglu, 22 * 12, 4 * (24 + 12), .in = {F(3, 8)}),
     COST(swiglu_bwd, 28 * 12, 4 * (12 + 24 + 24), .in = {F(3, 4), F(3, 8)}),
+    COST(swiglu_clipped, 26 * 12, 4 * (24 + 12), .in = {F(3, 8)}),
+    COST(swiglu_clipped_bwd, 32 * 12, 4 * (12 + 24 + 24), .in = {F(3, 4), F(3, 8)}),
     COST(geglu, 27 * 12, 4 * (24 + 12), .in = {F(3, 8)}),
     COST(geglu_bwd, 36 * 12, 4 * (12 + 24 + 24), .in = {F(3, 4), F(3, 8)}),
     COST(gelu, 27 * 12, 4 * (12 + 12), .in = {F(3, 4)}),
@@ -111,6 +115,8 @@ static const cost_case cases[] = {
          .in = {F(3, 8), F(3, 8), F(5, 4), F(5, 4), F(3, 8), F(3, 2), I(3, 1), I(3, 1), I(5, 1)}, .attr = ATTENTION),
     COST(attention_bwd, 10 * 11 * 8, 4 * (3 * 24 + 20 + 20 + 6 + 3 + 3 + 5 + 24 + 20 + 20),
          .in = {F(3, 8), F(3, 8), F(5, 4), F(5, 4), F(3, 8), F(3, 2), I(3, 1), I(3, 1), I(5, 1)}, .attr = WINDOW),
+    COST(attention_dsink, 2 * 24 + 12 * 6, 4 * (24 + 24 + 6 + 2 + 2), .in = {F(3, 8), F(3, 8), F(3, 2), F(1, 2)},
+         .attr = ATTENTION),
     COST(attention_merge, 3 * 24, 4 * 3 * (24 + 6), .in = {F(3, 8), F(3, 2), F(3, 8), F(3, 2)}, .attr = ATTENTION),
     /* Copies; heads that several parts repeat are added up on the way back. */
     /* 3 x 70 values: 105 bytes of codes, 4 blocks, 2 numbers; or 210 codes and 3 numbers. */

@@ -16,6 +16,19 @@ static ndp_view some_offsets(int64_t rows, int64_t groups, int way) {
     return v;
 }
 
+/* A bias of each group, of which a rank adds a part. */
+static void check_bias(int64_t t, int64_t m, int64_t groups, int way, int parts) {
+    ndp_op_attr attr = {.parts = parts}, adding = {.parts = parts, .accumulate = parts > 1};
+    kernel_case bias = {&ndp_op_stack_bias, attr,
+                        .in = {some(t, m, 1), some(groups, m, 2), some_offsets(t, groups, way)}};
+    kernel_case wide = {&ndp_op_stack_bias, attr, .wide = 1,
+                        .in = {some(t, m, 1), some(groups, m, 2), some_offsets(t, groups, way)}};
+    kernel_case db = {&ndp_op_stack_bias_db, adding, .in = {some(t, m, 1), some_offsets(t, groups, way)}};
+    check_kernel(&bias);
+    check_kernel(&wide);
+    check_kernel(&db);
+}
+
 /* `more`: with an earlier gradient, accumulating, wide. */
 static void check_stack(int64_t t, int64_t k, int64_t m, int64_t groups, int way, int more) {
     ndp_view none = {0};
@@ -44,8 +57,10 @@ static void check_stack(int64_t t, int64_t k, int64_t m, int64_t groups, int way
 static void linear_stack_kernels(void **state) {
     (void)state;
     FOR_SIZES(t, m)
-    for (int way = 0; way < WAYS_OF_GROUPS; way++)
+    for (int way = 0; way < WAYS_OF_GROUPS; way++) {
         check_stack(t, 33, m, 1 + (t + m + way) % 5, way, (t + way) % 2);
+        check_bias(t, m, 1 + (t + m + way) % 5, way, 1 + way % 3);
+    }
 }
 
 /* More rows and columns than a tile, sums longer than a block; one group of all rows, with many that have none. */
@@ -54,6 +69,7 @@ static void linear_stack_kernels_of_many_tiles(void **state) {
     for (int way = 0; way < (small_sizes() ? 1 : WAYS_OF_GROUPS); way++)
         for (int more = 0; more < 2; more++) {
             check_stack(301, 40, 290, 3, way, more);
+            check_bias(301, 290, 3, way, 1 + 3 * more);
             check_stack(70, 601, 19, 40, way, more);
         }
 }

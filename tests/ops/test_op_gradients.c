@@ -141,6 +141,23 @@ static void linear_stack_gradient(void **state) {
     }
 }
 
+/* The same groups; rows of none have no bias. */
+static void stack_bias_gradient(void **state) {
+    (void)state;
+    FOR_SIZES(t, c) for (unsigned earlier = 0; earlier < 2; earlier++) for (int hot = 0; hot < 3; hot++) {
+        gradient_case k = {
+            &ndp_op_stack_bias,
+            {.parts = 1 + hot},
+            .in = {random_matrix(NDP_F64, t, c, 1), random_matrix(NDP_F64, 3, c, 2), matrix(NDP_I32, 4, 1)},
+            .wanted = 3,
+            .flowing = 1,
+            .earlier = earlier};
+        for (int64_t e = 1; e < 4; e++)
+            ndp_view_set(&k.in[2], e, 0, hot == 0 ? t * (e > 1) : hot == 1 ? (t + 1) / 2 : (double)(t * e / 4));
+        check_gradients(&k);
+    }
+}
+
 static void gate_rows_gradient(void **state) {
     (void)state;
     FOR_SIZES(t, c) for (unsigned wanted = 1; wanted < 4; wanted++) for (unsigned earlier = 0; earlier < 2; earlier++) {
@@ -272,11 +289,15 @@ static void activation_gradients(void **state) {
     static const struct {
         const ndp_op *op;
         int columns; /* of the operand, for one of the result */
-    } ops[] = {{&ndp_op_swiglu, 2}, {&ndp_op_geglu, 2}, {&ndp_op_gelu, 1}};
+    } ops[] = {{&ndp_op_swiglu, 2}, {&ndp_op_geglu, 2}, {&ndp_op_gelu, 1}, {&ndp_op_swiglu_clipped, 2}};
     for (int i = 0; i < NDP_COUNT(ops); i++)
         FOR_SIZES(t, c) {
-            gradient_case k = {ops[i].op, .in = {random_matrix(NDP_F64, t, ops[i].columns * c, 1)}, .wanted = 1,
-                               .flowing = 1, .earlier = t == 3};
+            gradient_case k = {ops[i].op,
+                               {.scale = 1.7, .cap = 0.6},
+                               .in = {random_matrix(NDP_F64, t, ops[i].columns * c, 1)},
+                               .wanted = 1,
+                               .flowing = 1,
+                               .earlier = t == 3};
             check_gradients(&k);
         }
 }
@@ -552,7 +573,7 @@ static void nothing_flows_nothing_made(void **state) {
                            &ndp_op_geglu,        &ndp_op_gelu,        &ndp_op_scale,       &ndp_op_mean_squares,
                            &ndp_op_norm_by,      &ndp_op_causal_conv, &ndp_op_add_columns, &ndp_op_dropout,
                            &ndp_op_dora,         &ndp_op_route,       &ndp_op_take_rows,   &ndp_op_give_rows,
-                           &ndp_op_linear_stack, &ndp_op_gate_rows};
+                           &ndp_op_linear_stack, &ndp_op_gate_rows,   &ndp_op_stack_bias,  &ndp_op_swiglu_clipped};
     for (int i = 0; i < NDP_COUNT(ops); i++) {
         ndp_op_attr attr = {0};
         /* No functions to add anything with: a rule that tried would crash. */
@@ -591,33 +612,20 @@ static void every_backward_has_run(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(embedding_gradient),
-        cmocka_unit_test(linear_gradient),
-        cmocka_unit_test(rmsnorm_gradient),
-        cmocka_unit_test(add_rmsnorm_gradient),
-        cmocka_unit_test(rope_gradient),
-        cmocka_unit_test(activation_gradients),
-        cmocka_unit_test(scale_gradient),
-        cmocka_unit_test(rmsnorm_of_heads_gradient),
-        cmocka_unit_test(layernorm_gradient),
-        cmocka_unit_test(halves_of_rmsnorm_gradient),
-        cmocka_unit_test(partial_rope_gradient),
-        cmocka_unit_test(add_gradient),
-        cmocka_unit_test(causal_conv_gradient),
-        cmocka_unit_test(xent_gradient),
-        cmocka_unit_test(add_bias_gradient),
-        cmocka_unit_test(add_columns_gradient),
-        cmocka_unit_test(dropout_gradient),
-        cmocka_unit_test(dora_gradient),
-        cmocka_unit_test(copy_gradient),
-        cmocka_unit_test(heads_gradient),
-        cmocka_unit_test(linear_stack_gradient),
-        cmocka_unit_test(gate_rows_gradient),
-        cmocka_unit_test(route_gradient),
-        cmocka_unit_test(router_losses_gradient),
-        cmocka_unit_test(take_and_give_gradients),
-        cmocka_unit_test(xent_passes_its_dx),
-        cmocka_unit_test(nothing_flows_nothing_made),
+        cmocka_unit_test(embedding_gradient),     cmocka_unit_test(linear_gradient),
+        cmocka_unit_test(rmsnorm_gradient),       cmocka_unit_test(add_rmsnorm_gradient),
+        cmocka_unit_test(rope_gradient),          cmocka_unit_test(activation_gradients),
+        cmocka_unit_test(scale_gradient),         cmocka_unit_test(rmsnorm_of_heads_gradient),
+        cmocka_unit_test(layernorm_gradient),     cmocka_unit_test(halves_of_rmsnorm_gradient),
+        cmocka_unit_test(partial_rope_gradient),  cmocka_unit_test(add_gradient),
+        cmocka_unit_test(causal_conv_gradient),   cmocka_unit_test(xent_gradient),
+        cmocka_unit_test(add_bias_gradient),      cmocka_unit_test(add_columns_gradient),
+        cmocka_unit_test(dropout_gradient),       cmocka_unit_test(dora_gradient),
+        cmocka_unit_test(copy_gradient),          cmocka_unit_test(heads_gradient),
+        cmocka_unit_test(linear_stack_gradient),  cmocka_unit_test(stack_bias_gradient),
+        cmocka_unit_test(gate_rows_gradient),     cmocka_unit_test(route_gradient),
+        cmocka_unit_test(router_losses_gradient), cmocka_unit_test(take_and_give_gradients),
+        cmocka_unit_test(xent_passes_its_dx),     cmocka_unit_test(nothing_flows_nothing_made),
         cmocka_unit_test(every_backward_has_run),
     };
     return end_of_ops(cmocka_run_group_tests(tests, NULL, NULL));

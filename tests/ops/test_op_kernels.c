@@ -280,6 +280,11 @@ static void elementwise_kernels(void **state) {
         kernel_case gate_bwd = {&ndp_op_geglu_bwd, .in = {some(t, c, 1), some(t, 2 * c, 2)}};
         kernel_case gelu = {&ndp_op_gelu, .in = {some(t, c, 1)}};
         kernel_case gelu_bwd = {&ndp_op_gelu_bwd, .in = {some(t, c, 1), some(t, c, 2)}};
+        ndp_op_attr clip = {.scale = 1.7, .cap = 0.75};
+        kernel_case clipped = {&ndp_op_swiglu_clipped, clip, .in = {some(t, 2 * c, 1)}};
+        kernel_case clipped_bwd = {&ndp_op_swiglu_clipped_bwd, clip, .in = {some(t, c, 1), some(t, 2 * c, 2)}};
+        check_kernel(&clipped);
+        check_kernel(&clipped_bwd);
         kernel_case scale = {&ndp_op_scale, {.scale = 2.3}, .in = {some(t, c, 1)}};
         kernel_case cap = {&ndp_op_cap, {.cap = 1.1}, .in = {some(t, c, 1)}};
         check_kernel(&gate);
@@ -638,13 +643,23 @@ static void split_sums_are_others(void **state) {
 static const struct {
     const ndp_op *op;
     const char *program;
-} elsewhere[] = {{&ndp_op_attention, "test_attention"},         {&ndp_op_attention_bwd, "test_attention"},
-                 {&ndp_op_count_valid, "test_step_ops"},        {&ndp_op_zero, "test_step_ops"},
-                 {&ndp_op_loss_scale, "test_step_ops"},         {&ndp_op_square_sum, "test_step_ops"},
-                 {&ndp_op_clip_factor, "test_step_ops"},        {&ndp_op_newton_schulz, "optim/test_muon"},
-                 {&ndp_op_document_sums, "test_pair_ops"},      {&ndp_op_pair_loss, "test_pair_ops"},
-                 {&ndp_op_pair_rows, "test_pair_ops"},          {&ndp_op_unpack, "test_unpack"},
-                 {&ndp_op_linear_stack, "test_linear_stack"},   {&ndp_op_linear_stack_dx, "test_linear_stack"},
+} elsewhere[] = {{&ndp_op_stack_bias, "test_linear_stack"},
+                 {&ndp_op_stack_bias_db, "test_linear_stack"},
+                 {&ndp_op_attention_dsink, "test_attention"},
+                 {&ndp_op_attention, "test_attention"},
+                 {&ndp_op_attention_bwd, "test_attention"},
+                 {&ndp_op_count_valid, "test_step_ops"},
+                 {&ndp_op_zero, "test_step_ops"},
+                 {&ndp_op_loss_scale, "test_step_ops"},
+                 {&ndp_op_square_sum, "test_step_ops"},
+                 {&ndp_op_clip_factor, "test_step_ops"},
+                 {&ndp_op_newton_schulz, "optim/test_muon"},
+                 {&ndp_op_document_sums, "test_pair_ops"},
+                 {&ndp_op_pair_loss, "test_pair_ops"},
+                 {&ndp_op_pair_rows, "test_pair_ops"},
+                 {&ndp_op_unpack, "test_unpack"},
+                 {&ndp_op_linear_stack, "test_linear_stack"},
+                 {&ndp_op_linear_stack_dx, "test_linear_stack"},
                  {&ndp_op_linear_stack_dw, "test_linear_stack"}};
 
 /* The last test: an op of the list without a case here, or there, fails. Those of optimizers are in optim/test_update,

@@ -14,6 +14,7 @@
     X(PIECE_AGAIN, "pieces: the one before again")                                                                     \
     X(SEGMENT_ROW, "tables: one row later")                                                                            \
     X(SEGMENT_COLUMN, "tables: one column later")                                                                      \
+    X(SEGMENT_MEMBERS, "tables: other experts")                                                                        \
     X(SEGMENT_COPIES, "tables, so pieces: a copy more")                                                                \
     X(SEGMENT_ENTRY, "tables, so pieces: of another entry")                                                            \
     X(SEGMENT_CODED, "tables, so pieces: its states are codes or not")                                                 \
@@ -51,11 +52,14 @@ static inline void lie_about_segment(lie *l, ndp_segment *s, ndp_segment *before
                  strcmp(before->name, s->name) != 0; /* parts of a fused tensor have its name */
     const char *name = s->name;
     if (s->rows == 0 || s->cols == 0 || (l->kind == LIE_SEGMENT_ROW && s->ndim == 1) ||
-        (l->kind == LIE_SEGMENT_NAME && !alike))
+        (l->kind == LIE_SEGMENT_NAME && !alike) ||
+        (l->kind == LIE_SEGMENT_MEMBERS && (!ndp_segment_is_stack(s) || s->stack == s->stack_whole)))
         return;
     l->told = true;
     if (l->kind == LIE_SEGMENT_NAME)
         s->name = before->name, before->name = name;
+    if (l->kind == LIE_SEGMENT_MEMBERS)
+        s->stack_first = (s->stack_first + s->stack_grain) % (s->stack_whole - s->stack + 1);
     s->copies += l->kind == LIE_SEGMENT_COPIES;
     s->named_by ^= l->kind == LIE_SEGMENT_ENTRY;
     s->coded ^= l->kind == LIE_SEGMENT_CODED;

@@ -1,4 +1,4 @@
-/* Mutations of emitted lists over 40 layouts of each of ten models: every one that the other checks accept is refused
+/* Mutations of emitted lists over 40 layouts of each model: every one that the other checks accept is refused
  * by the placement check, or changes nothing when it is run (mutants.h). A sample: test_mutations.
  *
  * Usage: long_mutations [model [layout [mutation]]], as a line of a survivor says; nothing: all. */

@@ -99,13 +99,14 @@ static ndp_content cut(layer *l, const ndp_content *a, int64_t n) {
 
 /* A call for a node; absent operands have no rows. Results are joined, as memory has them. */
 static ndp_status judge(layer *l, int node, const ndp_op *op, const ndp_content *in, ndp_content *out) {
-    static const ndp_lane lane = {0};
+    static const ndp_lane lane = {.batch = {ROWS, 2 * ROWS, 1}};
+    static const int no_buffers[NDP_SLOTS] = {NDP_NONE, NDP_NONE, NDP_NONE, NDP_NONE};
     const ndp_node *n = &l->g.nodes[NDP_NODES_FORWARD].items[node];
     ndp_op_call shapes = {.op = op, .attr = &n->attr};
     int n_in = op == n->op ? n->n_in : op->n_in, n_out = op == n->op ? n->n_out : op->n_out;
     ndp_operand ins[NDP_OP_MAX_IN] = {{0}}, outs[NDP_OP_MAX_OUT] = {{0}};
     ndp_call c = {.op = op, .attr = n->attr, .in = ins, .out = outs, .n_in = n_in, .n_out = n_out};
-    ndp_rule r = {.uses = &l->uses, .g = &l->g, .n = n, .of = node, .c = &c, .lane = &lane, .real = ROWS};
+    ndp_rule r = {.uses = &l->uses, .g = &l->g, .n = n, .of = node, .c = &c, .lane = &lane, .buffers = no_buffers};
     r.arena = &l->arena, r.where = "a rank";
     for (int k = 0; k < n_in; k++) {
         r.in[k] = ndp_content_of(&l->arena, in[k].rows, in[k].cols);

@@ -45,6 +45,7 @@ typedef struct stack_call {
 } stack_call;
 
 static stack_call call_of(stack_graph *s, const ndp_op *op, int64_t out_rows, int64_t out_cols) {
+    static const ndp_lane lane = {.batch = {N, 2 * N, 1}};
     stack_call c = {.call = {.op = op, .n_in = 3, .n_out = 1}};
     for (int k = 0; k < 4; k++)
         c.in[k].base = k < 3 ? k : NDP_NONE;
@@ -52,7 +53,7 @@ static stack_call call_of(stack_graph *s, const ndp_op *op, int64_t out_rows, in
     c.r = (ndp_rule){.uses = &s->uses,
                      .g = &s->g,
                      .n = &s->g.nodes[NDP_NODES_FORWARD].items[0],
-                     .real = N,
+                     .lane = &lane,
                      .arena = &s->arena,
                      .where = "a rank"};
     c.r.out[0] = ndp_content_of(&s->arena, out_rows, out_cols);

@@ -29,6 +29,7 @@ typedef struct world_way {
     const char *table;         /* a CSV instead of `kind` and `chunks`; NULL: none */
     ndp_preference_kind pairs; /* the loss of pairs of documents; 0: that of tokens, */
     bool row_loss;             /* which is a function of logits */
+    ndp_router_opts router;
 } world_way;
 
 typedef struct planned {
@@ -142,7 +143,7 @@ static inline void world_init(planned *w, const char *name, const ndp_facts *f, 
                               : strcmp(f->family, "phi3") == 0 ? 2
                                                                : 0,
             mo.adapter.n_targets = 1;
-    mo.row_loss = y->row_loss;
+    mo.row_loss = y->row_loss, mo.router = y->router;
     if (y->pairs)
         mo.preference = tiny_preference((int)y->pairs), mo.documents = WORLD_DOCUMENTS;
     CHECK_OK(ndp_decoder_build(f, &mo, &w->model));
@@ -200,7 +201,7 @@ typedef struct world_model {
     "{\"model_type\": \"" type "\", \"vocab_size\": 37, \"num_hidden_layers\": %d, \"hidden_size\": " #hidden ", "     \
     "\"num_attention_heads\": " #h ", \"num_key_value_heads\": " #kv ", \"intermediate_size\": 17, "                   \
     "\"max_position_embeddings\": 64, \"rope_theta\": 100.0, \"initializer_range\": 0.3, " keys "}",                   \
-        {h, kv, 0}, NDP_PACKING_NONE, NDP_PREFERENCE_##loss, logits
+        {h, kv, 0, 0}, NDP_PACKING_NONE, NDP_PREFERENCE_##loss, logits
 #define WORLD_PAIRS(loss, ...) WORLD_LOSS(loss, false, __VA_ARGS__)
 #define WORLD_MODEL(...) WORLD_LOSS(NONE, false, __VA_ARGS__)
 
@@ -215,7 +216,7 @@ static const world_model world_models[] = {
     {"gpt2",
      "{\"model_type\": \"gpt2\", \"vocab_size\": 37, \"n_layer\": %d, \"n_embd\": 24, \"n_head\": 4, \"n_inner\": 17, "
      "\"n_positions\": 20}",
-     {4, 4, 0},
+     {4, 4, 0, 0},
      NDP_PACKING_NONE,
      NDP_PREFERENCE_NONE,
      false},
@@ -225,12 +226,16 @@ static const world_model world_models[] = {
     {"mixture", WORLD_MODEL("glm4_moe", 12, 4, 2,
                             "\"head_dim\": 8, \"n_routed_experts\": 4, \"num_experts_per_tok\": 2, \"n_group\": 2, "
                             "\"moe_intermediate_size\": 7, \"first_k_dense_replace\": 0, \"attention_bias\": true")},
+    {"sinks",
+     WORLD_MODEL("gpt_oss", 12, 4, 2,
+                 "\"head_dim\": 8, \"num_local_experts\": 4, \"num_experts_per_tok\": 2, \"sliding_window\": 5, "
+                 "\"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 100.0}")},
     /* Blocks of nf4 go across rows of 36 columns; tp cuts between them. More than one scale of scales. */
     {"packed",
      "{\"model_type\": \"phi3\", \"vocab_size\": 37, \"num_hidden_layers\": %d, \"hidden_size\": 36, "
      "\"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"head_dim\": 64, \"intermediate_size\": 256, "
      "\"max_position_embeddings\": 64, \"rope_theta\": 100.0, \"initializer_range\": 0.3}",
-     {4, 2, 0},
+     {4, 2, 0, 0},
      NDP_PACKING_NF4,
      NDP_PREFERENCE_NONE,
      false}};
@@ -259,8 +264,8 @@ static inline world_way world_choices(const ndp_layout *l, uint64_t i) {
     enum { RING, ZIGZAG, ROWS, RESHARD, RECOMPUTE, GATHERED, ONCE, OPTIMIZER, KIND, CHUNKS, BATCHES };
     static const ndp_optimizer_name optimizers[] = {NDP_MUON, NDP_ADAMW, NDP_ADAMW, NDP_ADAMW8BIT};
     world_way y = {.layout = *l,
-                   .parallel = {world_draw(i, ROWS, 3) > 0, world_draw(i, RING, 3) ? NDP_CP_RING : NDP_CP_ALL_GATHER,
-                                world_draw(i, ZIGZAG, 3) > 0},
+                   .parallel = {l->size[NDP_EP] > 1 || world_draw(i, ROWS, 3) > 0,
+                                world_draw(i, RING, 3) ? NDP_CP_RING : NDP_CP_ALL_GATHER, world_draw(i, ZIGZAG, 3) > 0},
                    .reshard = world_draw(i, RESHARD, 2),
                    .recompute = world_draw(i, RECOMPUTE, 3) == 0 ? 1 + i % 2 : 0,
                    .gathered = world_draw(i, GATHERED, 3) > 0,
@@ -288,8 +293,9 @@ static inline int world_add_layouts(const ndp_layout_facts *facts, ndp_layout *l
     if (axis == NDP_AXES) {
         ndp_layout whole = *l;
         int ranks = world_size(l);
-        if (ranks > 1 && n < most && ndp_layout_resolve(&whole, ranks, facts) == NDP_OK)
-            out[n++] = whole;
+        for (int *ep = &whole.size[NDP_EP]; ranks > 1 && *ep <= (facts->experts ? facts->experts : 1); ++*ep)
+            if (n < most && ndp_layout_resolve(&whole, ranks, facts) == NDP_OK)
+                out[n++] = whole;
         return n;
     }
     static const int sizes[] = {1, 2, 3, 4, 6, 8};
@@ -308,7 +314,9 @@ static inline int world_layouts(const world_model *m, int ranks, uint64_t seed, 
     static ndp_layout all[MOST];
     ndp_layout l = NDP_LAYOUT_ONE;
     ndp_layout_facts facts = m->facts;
-    facts.layers = 64;
+    ndp_facts f;
+    world_facts(m, 1, &f);
+    facts.layers = 64, facts.experts = f.experts;
     int n = world_add_layouts(&facts, &l, 0, ranks, all, 0, MOST);
     for (int i = 0; i < n && i < count; i++) { /* the first of a shuffle */
         int k = i + (int)ndp_rng_below(31, seed, (uint64_t)i, (uint64_t)(n - i));

@@ -3,9 +3,8 @@
 #define TESTS_PLAN_PRICED_H
 
 #include "base/rng.h"
-#include "check.h"
+#include "plan/odd_job.h"
 #include "plan/step_time.h"
-#include <ndparallel/ndparallel.h>
 
 #include <math.h>
 
@@ -18,16 +17,6 @@ typedef struct priced {
     ndp_device_price price;
     ndp_model model;
 } priced;
-
-/* 5 layers, hidden 72, 8 heads of 10, 4 kv heads, ffn 172; 64 rows of 128. */
-static inline ndp_config *priced_config(void) {
-    ndp_config *c;
-    CHECK_OK(ndp_config_create(&c));
-    CHECK_OK(ndp_config_setf(c, "model.config=%s/tests/golden/odd/config.json", getenv("NDP_SOURCE_DIR")));
-    CHECK_OK(ndp_config_set(c, "data.sequence_length=128"));
-    CHECK_OK(ndp_config_set(c, "batch.global_batch_size=64"));
-    return c;
-}
 
 /* For p->config, whose job is legal. Of processors, whose numbers are measured, others that stay the same. */
 static inline void priced_open(priced *p, const char *cluster) {

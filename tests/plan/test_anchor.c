@@ -1,11 +1,9 @@
 /* plan --anchor: all times of a plan, scaled by a run of the same stack; other runs are refused. */
 #include "base/text.h"
-#include "check.h"
 #include "plan/anchor.h"
-#include <ndparallel/ndparallel.h>
+#include "plan/odd_job.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 static char folder[] = "/tmp/ndp-anchor-XXXXXX";
@@ -20,21 +18,8 @@ static int remove_folder(void **state) {
     return ndp_folder_remove(folder) == NDP_OK ? 0 : -1;
 }
 
-/* 5 layers, hidden 72, 8 heads of 10, 4 kv heads. `more` ends with NULL. */
-static ndp_config *configure(const char *const *more) {
-    ndp_config *c;
-    CHECK_OK(ndp_config_create(&c));
-    CHECK_OK(ndp_config_setf(c, "model.config=%s/tests/golden/odd/config.json", getenv("NDP_SOURCE_DIR")));
-    CHECK_OK(ndp_config_set(c, "data.files=[none.txt]"));
-    CHECK_OK(ndp_config_set(c, "data.validation_files=[none.txt]"));
-    CHECK_OK(ndp_config_set(c, "data.sequence_length=128"));
-    CHECK_OK(ndp_config_set(c, "batch.global_batch_size=64"));
-    CHECK_OK(ndp_config_set(c, "train.device=cuda"));
-    for (; *more; more++)
-        CHECK_OK(ndp_config_set(c, *more));
-    return c;
-}
-#define JOB(...) configure((const char *const[]){__VA_ARGS__, NULL})
+/* Of GPUs. */
+#define GPU_JOB(...) JOB("train.device=cuda", __VA_ARGS__)
 
 static void write_text(const char *name, const char *text) {
     char path[NDP_PATH];
@@ -58,22 +43,11 @@ static void write_run(const ndp_config *c, double seconds, int steps) {
 }
 
 static char *plan_with(const ndp_config *c, ndp_plan_opts o, const char *cluster) {
-    char *text;
     o.rank = -1, o.cluster = cluster, o.json = true;
-    CHECK_OK(ndp_plan(c, &o, &text));
-    return text;
+    return plan_of(c, &o);
 }
 static char *plan(const ndp_config *c, const char *cluster, const char *anchor) {
     return plan_with(c, (ndp_plan_opts){.anchor = anchor}, cluster);
-}
-
-static double number(const char *from, const char *key) {
-    char name[64];
-    snprintf(name, sizeof name, "\"%s\": ", key);
-    const char *at = strstr(from, name);
-    if (!at)
-        fail_msg("no %s in %s", name, from);
-    return strtod(at + strlen(name), NULL);
 }
 
 static void check_near(double x, double expected, const char *what) {
@@ -112,7 +86,7 @@ static void check_scaled(const char *result, const char *plain, double scale) {
 /* Planned on the cluster of the run itself, the step takes what was measured. */
 static void its_own_step_takes_what_was_measured(void **state) {
     (void)state;
-    ndp_config *c = JOB("parallelism.dp_shard_size=8", "precision.compute=bf16");
+    ndp_config *c = GPU_JOB("parallelism.dp_shard_size=8", "precision.compute=bf16");
     write_run(c, 0.25, 12);
     char *with = plan(c, "1x8:h100-sxm", folder), *plain = plan(c, "1x8:h100-sxm", NULL);
     assert_null(strstr(plain, "\"anchor\""));
@@ -130,10 +104,10 @@ static void its_own_step_takes_what_was_measured(void **state) {
 /* Another layout, micro-batch, length of samples and number of nodes: planned are the run's own. */
 static void other_layouts_are_scaled(void **state) {
     (void)state;
-    ndp_config *run = JOB("parallelism.dp_shard_size=auto", "precision.compute=bf16", "batch.micro_batch_size=4"),
-               *c = JOB("parallelism.tp_size=2", "parallelism.pp_size=2", "parallelism.dp_shard_size=2",
-                        "data.sequence_length=256", "precision.compute=bf16"),
-               *same = JOB("parallelism.dp_shard_size=16", "precision.compute=bf16", "batch.micro_batch_size=4");
+    ndp_config *run = GPU_JOB("parallelism.dp_shard_size=auto", "precision.compute=bf16", "batch.micro_batch_size=4"),
+               *c = GPU_JOB("parallelism.tp_size=2", "parallelism.pp_size=2", "parallelism.dp_shard_size=2",
+                            "data.sequence_length=256", "precision.compute=bf16"),
+               *same = GPU_JOB("parallelism.dp_shard_size=16", "precision.compute=bf16", "batch.micro_batch_size=4");
     write_run(run, 0.5, 9);
     write_text("run.json", "{\"device\": \"cuda\", \"layout\": {\"pp\": 1, \"dp_replicate\": 1, \"dp_shard\": 16, "
                            "\"cp\": 1, \"sp\": 1, \"tp\": 1}}");
@@ -149,7 +123,7 @@ static void other_layouts_are_scaled(void **state) {
 /* The order of a search stays, each of its results is scaled, and what another cluster would change. */
 static void a_search_keeps_its_order(void **state) {
     (void)state;
-    ndp_config *c = JOB("parallelism.dp_shard_size=8", "precision.compute=bf16");
+    ndp_config *c = GPU_JOB("parallelism.dp_shard_size=8", "precision.compute=bf16");
     write_run(c, 0.125, 9);
     char *with = plan_with(c, (ndp_plan_opts){.search = true, .anchor = folder}, "2x4:h100-sxm"),
          *plain = plan_with(c, (ndp_plan_opts){.search = true}, "2x4:h100-sxm");
@@ -176,11 +150,59 @@ static void check_refused(const ndp_config *c, const char *cluster, const char *
     assert_null(strchr(ndp_error_message(), '\n'));
 }
 
+/* The names of devices, where the run and the cluster have one; of processors also the cores of a rank. */
+static void other_devices_are_refused(void **state) {
+    (void)state;
+    static const struct {
+        const char *device, *record, *cluster, *says; /* of the note, or refused with */
+        bool refused;
+    } cases[] = {
+        {"cuda", "{\"device_name\": \"NVIDIA H100 80GB HBM3\"}", "{device: h100-sxm}", "\"note\": null", false},
+        {"cuda", "{\"device_name\": \"NVIDIA H200\"}", "{device: h100-sxm}",
+         "was measured on 'NVIDIA H200', and the cluster's devices, h100-sxm, are 'NVIDIA H100 80GB HBM3'", true},
+        {"cuda", "{\"device_name\": \"NVIDIA H200\"}",
+         "{device: h100-sxm}\ndevices: {h100-sxm: {full_name: NVIDIA H200}}", "\"note\": null", false},
+        {"cuda", "{}", "{device: h100-sxm}", "the anchor does not say which device it ran on (device_name of run.json)",
+         false},
+        {"cuda", "{\"device_name\": \"Own 1\"}",
+         "{device: mine}\ndevices: {mine: {flops: {fp32: 1e12, bf16: 1e13}, memory_bytes: 8e10, memory_bandwidth: "
+         "1e12, "
+         "multiprocessors: 9, links: {bandwidth: 1e10}}}",
+         "the anchor ran on Own 1; whether those of the cluster are, it does not say (full_name)", false},
+#define CPU                                                                                                            \
+    "{device: cpu}\ndevices: {cpu: {flops: {fp32: 1e12}, memory_bytes: 8e10, memory_bandwidth: 1e10, "                 \
+    "multiprocessors: 3, full_name: Own 2}}"
+        {"cpu", "{\"device_name\": \"Own 1\", \"threads\": 3}", CPU, "was measured on 'Own 1', and the cluster's",
+         true},
+        {"cpu", "{\"device_name\": \"Own 2\", \"threads\": 2}", CPU,
+         "was measured with 2 cores a rank, and the cluster's ranks have 3", true},
+        {"cpu", "{\"device_name\": \"Own 2\", \"threads\": 3}", CPU, "\"note\": null", false},
+        {"cpu", "{\"device_name\": \"Own 2\"}", CPU, "\"note\": null", false},
+    };
+    for (int i = 0; i < NDP_COUNT(cases); i++) {
+        ndp_config *c = JOB("parallelism.dp_shard_size=1");
+        char *path = ndp_format("%s/cluster.yaml", folder), *yaml = ndp_format("node: %s\n", cases[i].cluster);
+        CHECK_OK(ndp_config_setf(c, "train.device=%s", cases[i].device));
+        write_run(c, 0.5, 9);
+        write_text("run.json", cases[i].record);
+        write_text("cluster.yaml", yaml);
+        if (cases[i].refused)
+            check_refused(c, path, cases[i].says);
+        else {
+            char *text = plan(c, path, folder);
+            check_says(text, cases[i].says, true);
+            free(text);
+        }
+        free(path), free(yaml);
+        ndp_config_destroy(c);
+    }
+}
+
 static void other_runs_are_refused(void **state) {
     (void)state;
     const char *h100 = "1x8:h100-sxm";
     char path[NDP_PATH];
-    ndp_config *c = JOB("parallelism.dp_shard_size=8", "precision.compute=bf16");
+    ndp_config *c = GPU_JOB("parallelism.dp_shard_size=8", "precision.compute=bf16");
     write_run(c, 0.5, 7);
     check_refused(c, h100, "has 2 measured steps after step 5, and 3 are needed: train for 8 steps");
     write_run(c, 0.5, 8);
@@ -192,7 +214,7 @@ static void other_runs_are_refused(void **state) {
     CHECK_OK(ndp_config_set(c, "data.sequence_length=32"));
     check_refused(c, h100, "is a run of another model: its model_type ");
     ndp_config_destroy(c);
-    c = JOB("parallelism.dp_shard_size=8", "precision.compute=bf16", "train.device=cpu");
+    c = GPU_JOB("parallelism.dp_shard_size=8", "precision.compute=bf16", "train.device=cpu");
     check_refused(c, h100, "has train.device cuda, and the job cpu");
     write_run(c, 0.5, 8);
     check_refused(c, h100, "was measured on device cpu, and the cluster's devices are h100-sxm");
@@ -211,6 +233,7 @@ int main(void) {
         cmocka_unit_test(other_layouts_are_scaled),
         cmocka_unit_test(a_search_keeps_its_order),
         cmocka_unit_test(other_runs_are_refused),
+        cmocka_unit_test(other_devices_are_refused),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

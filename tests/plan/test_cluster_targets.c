@@ -1,50 +1,18 @@
 /* plan on a cluster: the program is that of its devices, their memory is compared, and what is proposed fits. */
 #include "base/rng.h"
 #include "base/text.h"
-#include "check.h"
 #include "ops/devices.h"
+#include "plan/odd_job.h"
 #include "plan/plan_parts.h"
 #include "step/simulate.h"
-#include <ndparallel/ndparallel.h>
 
 #include <math.h>
-#include <stdlib.h>
 #include <unistd.h>
 
-/* 5 layers, hidden 72, 8 heads of 10, 4 kv heads, ffn 172. `more` ends with NULL. */
-static ndp_config *configure(const char *const *more) {
-    ndp_config *c;
-    CHECK_OK(ndp_config_create(&c));
-    CHECK_OK(ndp_config_setf(c, "model.config=%s/tests/golden/odd/config.json", getenv("NDP_SOURCE_DIR")));
-    CHECK_OK(ndp_config_set(c, "data.sequence_length=128"));
-    CHECK_OK(ndp_config_set(c, "batch.global_batch_size=64"));
-    for (; *more; more++)
-        CHECK_OK(ndp_config_set(c, *more));
-    return c;
-}
-#define JOB(...) configure((const char *const[]){__VA_ARGS__, NULL})
-
 static char *plan(const ndp_config *c, const char *cluster, bool json) {
-    char *text;
     ndp_plan_opts o = NDP_PLAN_OPTS_INIT;
     o.cluster = cluster, o.json = json;
-    CHECK_OK(ndp_plan(c, &o, &text));
-    return text;
-}
-
-/* The number after `"key": ` at or after `from`. */
-static double number(const char *from, const char *key) {
-    char name[64];
-    snprintf(name, sizeof name, "\"%s\": ", key);
-    const char *at = strstr(from, name);
-    if (!at)
-        fail_msg("no %s in %s", name, from);
-    return strtod(at + strlen(name), NULL);
-}
-
-static void check_says(const char *text, const char *word, bool says) {
-    if (!strstr(text, word) == says)
-        fail_msg("the text %s '%s':\n%s", says ? "lacks" : "has", word, text);
+    return plan_of(c, &o);
 }
 
 static void programs_are_those_of_the_device(void **state) {
@@ -67,6 +35,27 @@ static void programs_are_those_of_the_device(void **state) {
     check_says(text, "gathers in place", true);
     check_says(text, "this host has", true);
     free(text);
+    ndp_config_destroy(c);
+}
+
+/* Rates that a cluster of processors does not state are the same in all plans of a process. */
+static void rates_are_measured_once(void **state) {
+    (void)state;
+    static const char *const layouts[] = {"dp_shard=2,tp=2", "dp_shard=2,tp=2"};
+    const int nodes[] = {2, 2};
+    ndp_config *c = JOB("parallelism.tp_size=2", "parallelism.dp_shard_size=2");
+    ndp_plan_opts o = NDP_PLAN_OPTS_INIT;
+    o.cluster = "2x2:cpu", o.json = true, o.layouts = layouts, o.n_layouts = 2, o.nodes = nodes, o.n_nodes = 2;
+    char *text = plan_of(c, &o), *own = plan(c, "2x2:cpu", true), *at = strstr(text, "\"results\": [");
+    double seconds = number(strstr(own, "\"results\": ["), "step_seconds");
+    for (int i = 0; i < 4; i++) {
+        at = strstr(at, "\"step_seconds\": ");
+        assert_true(number(at, "step_seconds") == seconds);
+        at++;
+    }
+    assert_null(strstr(at, "\"step_seconds\": "));
+    free(text);
+    free(own);
     ndp_config_destroy(c);
 }
 
@@ -112,8 +101,7 @@ static void times_add_up(void **state) {
     ndp_config *c = JOB("parallelism.dp_shard_size=1", "train.gpu_memory=0.63");
     ndp_plan_opts o = NDP_PLAN_OPTS_INIT;
     o.cluster = "2x4:h100-sxm", o.json = true, o.layouts = layouts, o.n_layouts = NDP_COUNT(layouts);
-    char *text;
-    CHECK_OK(ndp_plan(c, &o, &text));
+    char *text = plan_of(c, &o);
     check_says(text, "\"fits\": false", true);
     const char *at = strstr(text, "\"results\": [");
     for (int i = 0; i < NDP_COUNT(layouts); i++) {
@@ -144,8 +132,7 @@ static void no_plugin_is_needed(void **state) {
     assert_false(d.executes || d.host_memory);
     ndp_config *c = JOB("train.device=cuda", "parallelism.dp_shard_size=2", "train.gpu_memory=80");
     ndp_plan_opts o = NDP_PLAN_OPTS_INIT;
-    char *text;
-    CHECK_OK(ndp_plan(c, &o, &text));
+    char *text = plan_of(c, &o);
     check_says(text, "a GPU of 1 rank needs", true);
     free(text);
     ndp_config_destroy(c);
@@ -463,6 +450,7 @@ static void large_worlds_are_not_proven(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(programs_are_those_of_the_device),
+                                       cmocka_unit_test(rates_are_measured_once),
                                        cmocka_unit_test(collectives_go_around_rings),
                                        cmocka_unit_test(neighbours_have_their_own_nics),
                                        cmocka_unit_test(times_add_up),

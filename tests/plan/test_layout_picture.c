@@ -1,10 +1,8 @@
 /* The picture of a layout says what each rank holds. The expected words follow from the model, 5 layers, 8 heads of 4
  * kv heads, ffn 172, and from the definitions of the axes. */
 #include "base/text.h"
-#include "check.h"
-#include <ndparallel/ndparallel.h>
+#include "plan/odd_job.h"
 
-#include <stdlib.h>
 #include <unistd.h>
 
 /* The texts of an SVG, one a line. */
@@ -19,30 +17,23 @@ static char *texts_of(const char *svg) {
 }
 
 /* Draws the layout of a job with these assignments; returns the texts, which the caller frees. */
-static char *draw(const char *const *assignments, int n) {
-    ndp_config *c;
-    char *text, *svg, *path = ndp_format("/tmp/ndp-layout-%d.svg", (int)getpid());
+static char *draw(const char *const *assignments) {
+    char *svg, *path = ndp_format("/tmp/ndp-layout-%d.svg", (int)getpid());
     size_t size;
     ndp_plan_opts o = NDP_PLAN_OPTS_INIT;
-    CHECK_OK(ndp_config_create(&c));
-    CHECK_OK(ndp_config_setf(c, "model.config=%s/tests/golden/odd/config.json", getenv("NDP_SOURCE_DIR")));
-    CHECK_OK(ndp_config_set(c, "data.files=nowhere.txt"));
-    CHECK_OK(ndp_config_set(c, "data.sequence_length=128"));
-    for (int i = 0; i < n; i++)
-        CHECK_OK(ndp_config_set(c, assignments[i]));
+    ndp_config *c = odd_job(assignments);
     o.layout_picture = path;
-    CHECK_OK(ndp_plan(c, &o, &text));
+    free(plan_of(c, &o));
     CHECK_OK(ndp_file_read(path, &svg, &size));
     char *texts = texts_of(svg);
     assert_non_null(texts);
     unlink(path);
     free(svg);
     free(path);
-    free(text);
     ndp_config_destroy(c);
     return texts;
 }
-#define DRAW(...) draw((const char *const[]){__VA_ARGS__}, NDP_COUNT(((const char *const[]){__VA_ARGS__})))
+#define DRAW(...) draw((const char *const[]){__VA_ARGS__, NULL})
 
 static void check_has(const char *texts, const char *words) {
     if (!strstr(texts, words))
@@ -149,13 +140,10 @@ static void large_worlds_say_what_is_left_out(void **state) {
 
 static void other_files_are_refused(void **state) {
     (void)state;
-    ndp_config *c;
+    ndp_config *c = JOB(NULL);
     char *text = NULL;
     ndp_plan_opts o = NDP_PLAN_OPTS_INIT;
     o.layout_picture = "layout.png";
-    CHECK_OK(ndp_config_create(&c));
-    CHECK_OK(ndp_config_setf(c, "model.config=%s/tests/golden/odd/config.json", getenv("NDP_SOURCE_DIR")));
-    CHECK_OK(ndp_config_set(c, "data.files=nowhere.txt"));
     CHECK_FAILS(ndp_plan(c, &o, &text), NDP_EINVAL, "'layout.png' does not end in .svg");
     ndp_config_destroy(c);
 }

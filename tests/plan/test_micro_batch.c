@@ -1,24 +1,12 @@
 /* batch.micro_batch_size auto: what is chosen is what trying every micro-batch finds, on random jobs: the largest that
  * fits GPUs of a stated size, or on a cluster the fastest of those that fit. */
 #include "base/text.h"
-#include "check.h"
-#include <ndparallel/ndparallel.h>
+#include "plan/odd_job.h"
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 static int draw(unsigned *seed, int n) { return (int)((*seed = *seed * 1103515245U + 12345U) >> 16) % n; }
-
-/* The number after `"key": ` after the first `part`. */
-static double number(const char *text, const char *part, const char *key) {
-    char name[64];
-    snprintf(name, sizeof name, "\"%s\": ", key);
-    const char *from = strstr(text, part), *at = from ? strstr(from, name) : NULL;
-    if (!at)
-        fail_msg("no %s of %s in %s", key, part, text);
-    return strtod(at + strlen(name), NULL);
-}
 
 /* NULL: the job is refused. */
 static char *plan(const ndp_config *c, const char *cluster, int rank) {
@@ -64,7 +52,7 @@ static double need_of(const drawn_job *j, int rows) {
     for (int stage = 0; stage < j->pp; stage++) {
         char *text = plan(j->c, NULL, stage * j->ranks / j->pp);
         assert_non_null(text);
-        most = fmax(most, number(text, "\"gpu\": {", "bytes"));
+        most = fmax(most, number(strstr(text, "\"gpu\": {"), "bytes"));
         free(text);
     }
     return most;
@@ -97,7 +85,7 @@ static void the_largest_that_fits(void **state) {
             expected = need[rows] > 0 && need[rows] <= floor(memory) ? rows : expected;
         char *text = plan(j.c, NULL, 0);
         assert_non_null(text);
-        if (number(text, "\"batch\": {", "micro_batch") != expected)
+        if (number(strstr(text, "\"batch\": {"), "micro_batch") != expected)
             fail_msg("job %d: %d fits %.0f bytes, chosen was %s", i, expected, memory, strstr(text, "\"batch\": {"));
         smaller += expected > 1 && expected < j.samples;
         free(text);
@@ -122,7 +110,7 @@ static void the_fastest_on_a_cluster(void **state) {
         for (int rows = 1; rows <= j.samples; rows++) {
             CHECK_OK(ndp_config_setf(j.c, "batch.micro_batch_size=%d", rows));
             char *text = need[rows] > 0 ? plan(j.c, cluster, 0) : NULL;
-            double seconds = text ? number(text, "\"results\": [", "step_seconds") : INFINITY;
+            double seconds = text ? number(strstr(text, "\"results\": ["), "step_seconds") : INFINITY;
             bool fits = text && strstr(text, "\"fits\": true");
             free(text);
             largest = fits ? rows : largest;
@@ -134,7 +122,7 @@ static void the_fastest_on_a_cluster(void **state) {
         CHECK_OK(ndp_config_set(j.c, "batch.micro_batch_size=auto"));
         char *text = plan(j.c, cluster, 0);
         assert_non_null(text);
-        if (number(text, "\"results\": [", "micro_batch_size") != (expected ? expected : 1))
+        if (number(strstr(text, "\"results\": ["), "micro_batch_size") != (expected ? expected : 1))
             fail_msg("job %d: %d is the fastest, chosen was %s", i, expected, strstr(text, "\"results\": ["));
         chosen[expected == 0 ? 0 : expected == largest ? 1 : 2]++;
         free(text);

@@ -1,40 +1,15 @@
 /* Dry runs: the real program of any world size on the null device, without data, weights or ranks. */
 #include "base/text.h"
-#include "check.h"
-#include <ndparallel/ndparallel.h>
+#include "plan/odd_job.h"
 
-#include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
 
-static char *plan(ndp_config *c, const ndp_plan_opts *o) {
-    char *text;
-    CHECK_OK(ndp_plan(c, o, &text));
-    return text;
-}
-
-static ndp_config *configure(const char *const *assignments) {
-    ndp_config *c;
-    CHECK_OK(ndp_config_create(&c));
-    CHECK_OK(ndp_config_set(c, "data.files=nowhere.txt"));
-    for (; *assignments; assignments++)
-        CHECK_OK(ndp_config_set(c, *assignments));
-    return c;
-}
-
-/* 5 layers, hidden 72, 8 heads of 10, 4 kv heads, ffn 172. */
-static ndp_config *tiny(const char *const more[4]) {
-    static char config[1024];
-    snprintf(config, sizeof config, "model.config=%s/tests/golden/odd/config.json", getenv("NDP_SOURCE_DIR"));
-    return configure((const char *const[]){config, "data.sequence_length=128", "batch.global_batch_size=24", more[0],
-                                           more[1], more[2], more[3], NULL});
-}
-#define TINY(...) tiny((const char *const[4]){__VA_ARGS__})
+#define TINY(...) JOB("batch.global_batch_size=24", __VA_ARGS__)
 
 static void check_words(const char *text, const char *const *words, int n) {
     for (int i = 0; i < n; i++)
-        if (!strstr(text, words[i]))
-            fail_msg("the text lacks '%s':\n%s", words[i], text);
+        check_says(text, words[i], true);
 }
 
 static void programs_are_printed(void **state) {
@@ -42,7 +17,7 @@ static void programs_are_printed(void **state) {
     ndp_config *c = TINY("parallelism.dp_shard_size=2", "parallelism.dp_replicate_size=3");
     ndp_plan_opts o = NDP_PLAN_OPTS_INIT;
     o.program = true, o.rank = 4, o.ranks_per_node = 1;
-    char *text = plan(c, &o);
+    char *text = plan_of(c, &o);
     static const char *const words[] = {"step program of rank 4 of 6 (dp_replicate 3 x dp_shard 2)",
                                         "all_gather layers.3 over shard",
                                         "reduce_scatter layers.3 over shard (2 ranks, base 4, stride 1)",
@@ -64,7 +39,7 @@ static void axes_inside_units_are_printed(void **state) {
         TINY("parallelism.dp_shard_size=3", "parallelism.cp_size=2", "parallelism.tp_size=2", "train.recompute=block");
     ndp_plan_opts o = NDP_PLAN_OPTS_INIT;
     o.rank = 11;
-    char *text = plan(c, &o);
+    char *text = plan_of(c, &o);
     static const char *const budget[] = {
         "rows: 128 of a micro-batch; a rank has 64, attention 64 queries over 128 keys, the residual stream 32\n",
         "over 6 ranks\n", /* shard x cp */
@@ -80,7 +55,7 @@ static void axes_inside_units_are_printed(void **state) {
     check_words(text, budget, NDP_COUNT(budget));
     free(text);
     o.program = true;
-    text = plan(c, &o);
+    text = plan_of(c, &o);
     static const char *const program[] = {
         "begin shift over cp (2 ranks, base 9, stride 2)",
         "begin all_gather over tp (2 ranks, base 10, stride 1)",
@@ -98,7 +73,7 @@ static void padding_is_said(void **state) {
     ndp_config *c = TINY("parallelism.dp_shard_size=1", "parallelism.cp_size=2", "parallelism.sp_size=2",
                          "data.sequence_length=126");
     ndp_plan_opts o = NDP_PLAN_OPTS_INIT;
-    char *text = plan(c, &o);
+    char *text = plan_of(c, &o);
     static const char *const words[] = {
         "rows: 126 of a micro-batch, padded to 128; a rank has 32, attention 64 queries over "
         "128 keys, the residual stream 32",
@@ -115,7 +90,7 @@ static void own_loops_are_priced(void **state) {
     ndp_config *c =
         TINY("parallelism.dp_shard_size=1", "parallelism.pp_size=2", "train.own_batches=true", "train.own_generate=3");
     ndp_plan_opts o = NDP_PLAN_OPTS_INIT;
-    char *text = plan(c, &o);
+    char *text = plan_of(c, &o);
     static const char *const words[] = {"log-probabilities also has 6 forward passes of 4 micro-batches",
                                         "6 x    4.0 KiB  all_reduce     log-probabilities",
                                         "1 x   24.0 KiB  all_reduce     slopes",
@@ -126,17 +101,17 @@ static void own_loops_are_priced(void **state) {
     assert_null(strstr(text, "note: a call"));
     free(text);
     CHECK_OK(ndp_config_set(c, "batch.global_batch_size=1"));
-    text = plan(c, &o);
+    text = plan_of(c, &o);
     static const char *const note[] = {"note: a call has 1 micro-batch for 2 pipeline ranks, which wait 50% of it"};
     check_words(text, note, 1);
     free(text);
     CHECK_OK(ndp_config_set(c, "train.own_generate=0"));
-    text = plan(c, &o);
+    text = plan_of(c, &o);
     assert_null(strstr(text, "continue texts"));
     free(text);
     o.rank = 1; /* the second stage continues no texts */
     CHECK_OK(ndp_config_set(c, "train.own_generate=3"));
-    text = plan(c, &o);
+    text = plan_of(c, &o);
     assert_null(strstr(text, "to continue texts"));
     free(text);
     ndp_config_destroy(c);
@@ -173,7 +148,7 @@ static void models_are_described(void **state) {
         ndp_config *c = configure((const char *const[]){model, "data.sequence_length=32", cases[i].set[0],
                                                         cases[i].set[1], cases[i].set[2], NULL});
         ndp_plan_opts o = NDP_PLAN_OPTS_INIT;
-        char *text = plan(c, &o);
+        char *text = plan_of(c, &o);
         int n = 0;
         while (n < NDP_COUNT(cases[i].words) && cases[i].words[n])
             n++;
@@ -213,7 +188,7 @@ static void dropout_is_said(void **state) {
         CHECK_OK(ndp_file_write_atomic(path, cases[i].model, strlen(cases[i].model)));
         ndp_config *c = configure((const char *const[]){set, "data.sequence_length=32", NULL});
         ndp_plan_opts o = NDP_PLAN_OPTS_INIT;
-        char *text = plan(c, &o);
+        char *text = plan_of(c, &o);
         check_words(text, &cases[i].words, 1);
         free(text);
         ndp_config_destroy(c);
@@ -221,7 +196,7 @@ static void dropout_is_said(void **state) {
     unlink(path);
     ndp_config *c = TINY("parallelism.dp_shard_size=1");
     ndp_plan_opts o = NDP_PLAN_OPTS_INIT;
-    char *text = plan(c, &o);
+    char *text = plan_of(c, &o);
     assert_null(strstr(text, "note:"));
     free(text);
     ndp_config_destroy(c);
@@ -237,12 +212,12 @@ static void no_such_rank(void **state) {
     ndp_config_destroy(c);
 }
 
-static void axes_that_are_not_built_say_so(void **state) {
+static void experts_are_needed_for_ep(void **state) {
     (void)state;
     ndp_config *c = TINY("parallelism.ep_size=2", "parallelism.dp_shard_size=2");
     ndp_plan_opts o = NDP_PLAN_OPTS_INIT;
     char *text;
-    CHECK_FAILS(ndp_plan(c, &o, &text), NDP_ENOTSUP, "ep_size 2");
+    CHECK_FAILS(ndp_plan(c, &o, &text), NDP_EINVAL, "ep 2: the model has no mixtures of experts");
     ndp_config_destroy(c);
 }
 
@@ -290,7 +265,7 @@ static void check_dry_run(ndp_config *c, const char *name, const char *const *wo
     bool sanitized = sanitizer && *sanitizer;
     ndp_plan_opts o = NDP_PLAN_OPTS_INIT;
     clock_t start = clock();
-    char *text = plan(c, &o);
+    char *text = plan_of(c, &o);
     double seconds = (double)(clock() - start) / CLOCKS_PER_SEC;
     check_words(text, words, n);
     free(text);
@@ -367,7 +342,7 @@ int main(void) {
         cmocka_unit_test(programs_are_printed), cmocka_unit_test(axes_inside_units_are_printed),
         cmocka_unit_test(padding_is_said),      cmocka_unit_test(own_loops_are_priced),
         cmocka_unit_test(models_are_described), cmocka_unit_test(dropout_is_said),
-        cmocka_unit_test(no_such_rank),         cmocka_unit_test(axes_that_are_not_built_say_so),
+        cmocka_unit_test(no_such_rank),         cmocka_unit_test(experts_are_needed_for_ep),
         cmocka_unit_test(states_of_8_bits),     cmocka_unit_test(llama_405b),
         cmocka_unit_test(mixtures_of_experts)};
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,18 +1,6 @@
 /* Layouts that are proposed: all that are legal, those that fit first, and what the layout of the job says not at all.
  */
-#include "check.h"
-#include <ndparallel/ndparallel.h>
-
-/* 5 layers, 8 heads, 4 kv heads. */
-static ndp_config *make_job(void) {
-    ndp_config *c;
-    CHECK_OK(ndp_config_create(&c));
-    CHECK_OK(ndp_config_setf(c, "model.config=%s/tests/golden/odd/config.json", getenv("NDP_SOURCE_DIR")));
-    CHECK_OK(ndp_config_set(c, "data.files=nowhere.txt"));
-    CHECK_OK(ndp_config_set(c, "data.sequence_length=128"));
-    CHECK_OK(ndp_config_set(c, "batch.global_batch_size=24"));
-    return c;
-}
+#include "plan/odd_job.h"
 
 enum { MOST = 64 };
 
@@ -32,7 +20,7 @@ static const ndp_proposal *find(const ndp_proposal *p, int n, const char *layout
 
 static void four_ranks(void **state) {
     (void)state;
-    ndp_config *c = make_job();
+    ndp_config *c = JOB("batch.global_batch_size=24");
     ndp_proposal p[MOST];
     int n = propose(c, 4, (int64_t)8 << 30, p);
     assert_true(n > 6 && p[0].fits && p[0].cost == 1);
@@ -59,7 +47,7 @@ static void four_ranks(void **state) {
 /* Without memory for any all are listed with recomputation, the smallest first. */
 static void little_memory(void **state) {
     (void)state;
-    ndp_config *c = make_job();
+    ndp_config *c = JOB("batch.global_batch_size=24");
     ndp_proposal p[MOST];
     int n = propose(c, 2, 1 << 20, p);
     for (int i = 0; i < n; i++) {
@@ -73,7 +61,7 @@ static void little_memory(void **state) {
 /* 5 layers, 8 heads, a batch of 24: nothing can be cut in 7 but the sequence. */
 static void illegal_numbers(void **state) {
     (void)state;
-    ndp_config *c = make_job();
+    ndp_config *c = JOB("batch.global_batch_size=24");
     ndp_proposal p[MOST];
     int n = propose(c, 7, (int64_t)8 << 30, p);
     for (int i = 0; i < n; i++)

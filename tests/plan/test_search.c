@@ -10,8 +10,9 @@ typedef struct exhaustive {
     ndp_config way;
     double room;
     ndp_search_bounds bounds;
-    double *seconds; /* of those that fit, ascending in the end */
-    double doubled;  /* of the fastest that fits twice the memory */
+    double *seconds;         /* of those that fit, ascending in the end */
+    ndp_priced_way *fitting; /* as they were found */
+    double doubled;          /* of the fastest that fits twice the memory */
     int n, legal, by_memory;
     double closest; /* the largest bound, as a part of the time that it bounds */
     double update;  /* the longest of whole matrices */
@@ -92,6 +93,24 @@ static void check_unplaced(exhaustive *x, ndp_dry_run *d, const ndp_model *m, co
         fail_msg("without offsets the step takes %.15g s, with them %.15g", t.seconds, exact->time.seconds);
 }
 
+static bool same_way(const ndp_plan_way *a, const ndp_plan_way *b) {
+    bool same = a->micro_batch == b->micro_batch && a->recompute == b->recompute && a->reshard == b->reshard;
+    for (int axis = 0; axis < NDP_AXES; axis++)
+        same = same && a->layout.size[axis] == b->layout.size[axis];
+    return same &&
+           (a->layout.size[NDP_PP] == 1 || (a->schedule == b->schedule && a->virtual_stages == b->virtual_stages));
+}
+
+/* What the search says that a result needs is what its plan says. */
+static void check_need(const exhaustive *x, const ndp_priced_way *r) {
+    int k = 0;
+    while (k < x->n && !same_way(&x->fitting[k].c, &r->c))
+        k++;
+    assert_true(k < x->n);
+    assert_int_equal(r->need.peak, x->fitting[k].need.peak);
+    assert_int_equal(r->need.rank, x->fitting[k].need.rank);
+}
+
 static void price_one(exhaustive *x, const ndp_plan_way *c) {
     ndp_job j;
     ndp_dry_run d;
@@ -120,7 +139,7 @@ static void price_one(exhaustive *x, const ndp_plan_way *c) {
     if ((double)r.need.peak > x->room)
         x->by_memory++;
     else
-        x->seconds[x->n++] = r.time.seconds;
+        x->fitting[x->n] = r, x->seconds[x->n++] = r.time.seconds;
     ndp_dry_run_release(&d);
     ndp_model_release(&m);
     ndp_job_release(&j);
@@ -188,7 +207,7 @@ static const int worlds[] = {8, 8, 8, 12, 16, 8};
 static void random_seek(uint64_t seed, exhaustive *x) {
     static const int batches[] = {2, 4, 8}, lengths[] = {16, 128, 512}, most[] = {1, 2, 2, 4};
     int which = (int)ndp_rng_below(seed, 1, 0, NDP_COUNT(clusters)), world = worlds[which];
-    x->p.config = priced_config();
+    x->p.config = JOB(NULL);
     ndp_config *c = x->p.config;
     CHECK_OK(ndp_config_setf(c, "batch.global_batch_size=%d", batches[ndp_rng_below(seed, 1, 1, 3)]));
     CHECK_OK(ndp_config_setf(c, "data.sequence_length=%d", lengths[ndp_rng_below(seed, 1, 2, 3)]));
@@ -214,7 +233,7 @@ static void random_seek(uint64_t seed, exhaustive *x) {
     x->seek = (ndp_plan_seek){
         .d = &x->p.run, .price = &x->p.price, .only_schedule = kinds[ndp_rng_below(seed, 1, 8, NDP_COUNT(kinds))]};
     for (int axis = 0; axis < NDP_AXES; axis++)
-        x->seek.most[axis] = ndp_axis_table[axis].built ? most[ndp_rng_below(seed, 2, (uint64_t)axis, 4)] : 1;
+        x->seek.most[axis] = most[ndp_rng_below(seed, 2, (uint64_t)axis, 4)];
     if (x->seek.only_schedule < 0) /* many of them: few layouts */
         x->seek.most[NDP_CP] = x->seek.most[NDP_SP] = x->seek.most[NDP_DP_REPLICATE] = 1;
     x->seek.most[NDP_DP_SHARD] = world;
@@ -228,6 +247,7 @@ static void check_search(uint64_t seed, totals *t) {
     random_seek(seed, &x);
     x.bounds = (ndp_search_bounds){.d = &x.p.run, .price = &x.p.price};
     x.seconds = calloc(MOST_LEGAL, sizeof *x.seconds);
+    x.fitting = calloc(MOST_LEGAL, sizeof *x.fitting);
     x.doubled = INFINITY;
     CHECK_OK(ndp_config_copy(x.p.config, &x.way));
     each_layout(&x, (ndp_layout)NDP_LAYOUT_ONE, 0, x.p.job.world);
@@ -236,6 +256,8 @@ static void check_search(uint64_t seed, totals *t) {
     CHECK_OK(ndp_plan_find(&x.seek, &found));
     if (found.n != (x.n < NDP_SHOWN ? x.n : NDP_SHOWN))
         fail_msg("case %llu: %d results, of %d that fit", (unsigned long long)seed, found.n, x.n);
+    for (int i = 0; i < found.n; i++)
+        check_need(&x, &found.results[i]);
     for (int i = 0; i < found.n; i++)
         if (fabs(found.results[i].time.seconds - x.seconds[i]) > 1e-12 * x.seconds[i])
             fail_msg("case %llu: number %d takes %.15g s, the best %.15g", (unsigned long long)seed, i + 1,
@@ -252,6 +274,7 @@ static void check_search(uint64_t seed, totals *t) {
     ndp_search_bounds_release(&x.bounds);
     ndp_config_release(&x.way);
     free(x.seconds);
+    free(x.fitting);
     priced_close(&x.p);
 }
 
@@ -275,7 +298,7 @@ static void ways_reduce_as_their_jobs_do(void **state) {
     (void)state;
     for (int pp = 1; pp <= 2; pp++)
         for (int given = 0; given < 2; given++) {
-            ndp_config *job = priced_config(), *planned = priced_config();
+            ndp_config *job = JOB(NULL), *planned = JOB(NULL);
             const ndp_plan_way way = {.layout.size = {[NDP_PP] = pp}, .micro_batch = 1, .virtual_stages = 1};
             CHECK_OK(ndp_config_setf(planned, "parallelism.pp_size=%d", pp));
             if (given) {

@@ -14,6 +14,13 @@ typedef struct written {
     ndp_instr instrs[MOST_INSTRS];
 } written;
 
+/* A unit's list, which all ranks run: kernels, and sums over tp. */
+enum { LISTED = 6 };
+static ndp_call listed[LISTED];
+static ndp_unit_program unit_program = {.lists[NDP_FORWARD] = {.calls = listed, .n = LISTED}};
+static ndp_unit unit = {.graph = 0};
+static ndp_model unit_model = {.units = &unit, .n_units = 1, .n_graphs = 1};
+
 static ndp_operand operand = {.view = {.rows = 1, .cols = 1, .dtype = NDP_F32}};
 
 static double cost_of(const void *user, const ndp_program *p, const ndp_instr *in, const ndp_call *c) {
@@ -25,7 +32,7 @@ static void link_of(const void *user, const ndp_program *p, const ndp_call *c, d
 }
 
 static void start(written *w, ndp_layout l, int rank) {
-    *w = (written){.p.instrs = w->instrs};
+    *w = (written){.p = {.instrs = w->instrs, .opts = {.model = &unit_model, .units = &unit_program}}};
     CHECK_OK(ndp_mesh_init(&l, rank, &(ndp_mesh_facts){.kv_heads = 1}, &w->p.opts.step.mesh));
 }
 
@@ -49,10 +56,18 @@ static void begin(written *w, int channel, double seconds) {
     add(w, NDP_CALL_BEGIN, &ndp_op_all_reduce, channel, seconds);
 }
 static void wait(written *w, int channel) { add(w, NDP_CALL_WAIT, &ndp_op_all_reduce, channel, 0); }
-static void message(written *w, ndp_call_kind kind, bool send, double seconds) {
+static ndp_call *message(written *w, ndp_call_kind kind, bool send, double seconds) {
     ndp_call *c = add(w, kind, send ? &ndp_op_send : &ndp_op_recv, NDP_CHANNEL_FORWARD, seconds);
     c->attr.peer = send ? 1 : 0;
-    w->p.n_works = 1;
+    c->attr.tag = 1;
+    w->instrs[w->p.n - 1].work = send;
+    w->p.n_works = 2;
+    return c;
+}
+
+static void run(written *w) {
+    assert_true(w->p.n < MOST_INSTRS);
+    w->instrs[w->p.n++] = (ndp_instr){.code = NDP_DO_RUN, .what = "x", .role = NDP_NONE, .phase = NDP_FORWARD};
 }
 
 static ndp_simulation simulated(const written *w, int n, bool links, double beside) {
@@ -119,6 +134,45 @@ static void two_groups_take_turns(void **state) {
     is(s.times[0][6].end, 1.5);
     is(s.times[0][7].end, 2.5);
     ndp_simulation_release(&s);
+}
+
+enum { NIC = 2 };
+/* Sums over the world use NICs, over tp the links of a node, over shards both. */
+static void two_links(const void *user, const ndp_program *p, const ndp_call *c, double busy[NDP_BUSY_LINKS]) {
+    (void)user, (void)p;
+    busy[NIC] = c->channel == NDP_GROUP_TP ? 0 : c->bytes;
+    busy[LINK] = c->channel == NDP_GROUP_TP ? c->bytes : c->channel == NDP_GROUP_SHARD ? c->bytes / 2 : 0;
+}
+
+/* A sum that waits 2 s for a NIC has its turn on the links of the node for 0.5 s at once: a sum over tp waits for
+ * these, and no longer. */
+static void each_link_has_its_own_queue(void **state) {
+    (void)state;
+    static written w[MOST_WRITTEN];
+    const ndp_program *programs[4];
+    ndp_step_costs costs = {.seconds = cost_of, .background = true, .links = two_links};
+    ndp_simulation s;
+    for (int early = 0; early < 2; early++) {
+        for (int r = 0; r < 4; r++) {
+            start(&w[r], two_by_two(), r);
+            begin(&w[r], NDP_GROUP_WORLD, 2);
+            kernel(&w[r], 0.05);
+            begin(&w[r], NDP_GROUP_SHARD, 1);
+            kernel(&w[r], early ? 0.25 : 0.6);
+            begin(&w[r], NDP_GROUP_TP, 0.25);
+            wait(&w[r], NDP_GROUP_TP);
+            wait(&w[r], NDP_GROUP_WORLD);
+            wait(&w[r], NDP_GROUP_SHARD);
+            programs[r] = &w[r].p;
+        }
+        for (int n = 1; n <= 4; n += 3) { /* the others are not given, or are */
+            CHECK_OK(ndp_simulate(programs, n, &costs, &s));
+            is(s.times[0][5].end, early ? 0.8 : 0.9);
+            is(s.times[0][6].end, 2);
+            is(s.times[0][7].end, 3);
+            ndp_simulation_release(&s);
+        }
+    }
 }
 
 /* Rank 2's link is free, but that of the rank with which it sums is not. */
@@ -266,10 +320,96 @@ static void shared_links_take_longer(void **state) {
     assert_true(worst < 0.01);
 }
 
+/* ---- lists that are run at once ---- */
+
+/* Stages of a pipeline that send at any time, with sums over tp, of which one rank is given, and over the world. */
+static void write_stages(written *w, uint64_t seed) {
+    enum { STAGES = 3, ACTIONS = 10 };
+    ndp_layout l = NDP_LAYOUT_ONE;
+    l.size[NDP_PP] = STAGES, l.size[NDP_TP] = 2;
+    for (int r = 0; r < STAGES; r++) {
+        start(&w[r], l, 2 * r);
+        for (uint64_t i = 0; i < ACTIONS; i++) {
+            double seconds = (double)ndp_rng_below(seed, 1, i, 300) / 100;
+            bool sends = r<STAGES - 1, receives = r> 0, sums = ndp_rng_below(seed, 2, i, 3) == 0;
+            ndp_call *c = receives ? message(&w[r], NDP_CALL_BEGIN, false, seconds) : NULL;
+            if (c)
+                c->attr.peer = r - 1;
+            for (uint64_t k = ndp_rng_below(seed, 3 + (uint64_t)r, i, 3); k > 0; k--)
+                run(&w[r]);
+            kernel(&w[r], (double)ndp_rng_below(seed, 6 + (uint64_t)r, i, 50) / 100);
+            c = sends ? message(&w[r], NDP_CALL_BEGIN, true, seconds) : NULL;
+            if (c)
+                c->attr.peer = r + 1;
+            if (sums)
+                begin(&w[r], NDP_GROUP_WORLD, seconds);
+            run(&w[r]);
+            if (receives)
+                message(&w[r], NDP_CALL_WAIT, false, seconds)->attr.peer = r - 1;
+            if (sends)
+                message(&w[r], NDP_CALL_WAIT, true, seconds)->attr.peer = r + 1;
+            if (sums)
+                wait(&w[r], NDP_GROUP_WORLD);
+        }
+    }
+}
+
+static void write_list(uint64_t seed) {
+    static const ndp_call_kind kinds[LISTED] = {NDP_CALL_KERNEL, NDP_CALL_BEGIN,  NDP_CALL_KERNEL,
+                                                NDP_CALL_WAIT,   NDP_CALL_KERNEL, NDP_CALL_KERNEL};
+    static written w;
+    ndp_layout one = NDP_LAYOUT_ONE;
+    start(&w, one, 0);
+    for (uint64_t i = 0; i < LISTED; i++) {
+        double seconds = (1 + (double)ndp_rng_below(seed, 0, i, 20)) / 100;
+        bool sum = kinds[i] != NDP_CALL_KERNEL;
+        listed[i] = *add(&w, kinds[i], sum ? &ndp_op_all_reduce : &ndp_op_linear, sum ? NDP_GROUP_TP : 0, seconds);
+    }
+}
+
+static void add_spent(void *into, int i, const ndp_instr *in, const ndp_call *c, double seconds, int64_t times) {
+    double(*spent)[NDP_PARTS] = into;
+    (void)times;
+    spent[i][!in                        ? NDP_PART_IDLE
+             : c->kind == NDP_CALL_WAIT ? NDP_PART_COLLECTIVE
+             : in->code == NDP_DO_RUN   ? NDP_PART_FORWARD
+                                        : NDP_PART_UPDATE] += seconds;
+}
+
+/* The times of a step in which lists are run at once are those of one in which each call has its turn. */
+static void lists_at_once_take_as_long(void **state) {
+    (void)state;
+    static written w[MOST_WRITTEN];
+    for (uint64_t i = 0; i < 2000; i++) {
+        double spent[3][NDP_PARTS] = {{0}};
+        write_list(i);
+        write_stages(w, i);
+        ndp_simulation s = simulated(w, 3, true, 0.5), at_once;
+        const ndp_program *programs[] = {&w[0].p, &w[1].p, &w[2].p};
+        const ndp_step_costs costs = {
+            .seconds = cost_of, .background = true, .links = link_of, .beside = 0.5, .spent = add_spent, .into = spent};
+        CHECK_OK(ndp_simulate(programs, 3, &costs, &at_once));
+        is(at_once.makespan, s.makespan);
+        for (int r = 0; r < 3; r++) {
+            const double *parts = s.parts[r];
+            is(spent[r][NDP_PART_FORWARD], parts[NDP_PART_FORWARD]);
+            is(spent[r][NDP_PART_UPDATE], parts[NDP_PART_UPDATE]);
+            is(spent[r][NDP_PART_COLLECTIVE],
+               parts[NDP_PART_COLLECTIVE] + parts[NDP_PART_SEND] + parts[NDP_PART_RECEIVE]);
+            is(spent[r][NDP_PART_IDLE], parts[NDP_PART_IDLE]);
+        }
+        ndp_simulation_release(&at_once);
+        ndp_simulation_release(&s);
+    }
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(two_groups_take_turns), cmocka_unit_test(a_group_waits_for_its_busiest_member),
-        cmocka_unit_test(what_is_begun_early_is_hidden), cmocka_unit_test(messages_share_with_collectives),
-        cmocka_unit_test(shared_links_take_longer)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(two_groups_take_turns),
+                                       cmocka_unit_test(each_link_has_its_own_queue),
+                                       cmocka_unit_test(a_group_waits_for_its_busiest_member),
+                                       cmocka_unit_test(what_is_begun_early_is_hidden),
+                                       cmocka_unit_test(messages_share_with_collectives),
+                                       cmocka_unit_test(shared_links_take_longer),
+                                       cmocka_unit_test(lists_at_once_take_as_long)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

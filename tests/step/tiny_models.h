@@ -31,6 +31,8 @@ static const char *const tiny_families[] = {
     TINY("glm4_moe",
          "\"head_dim\": 6, \"partial_rotary_factor\": 0.7, \"n_routed_experts\": 6, \"n_group\": 3, "
          "\"topk_group\": 2, \"num_experts_per_tok\": 3, \"moe_intermediate_size\": 7, \"attention_bias\": true"),
+    TINY("gpt_oss", "\"head_dim\": 6, \"num_local_experts\": 5, \"num_experts_per_tok\": 2, \"sliding_window\": 3, "
+                    "\"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 100.0}"),
     TINY_GPT2};
 
 #endif

@@ -246,7 +246,7 @@ static int stack_table(const stacking *how, int r, int tp, ndp_segments *s, ndp_
         ndp_segment *one = &items[n++];
         *one = ndp_segment_whole(how->pattern ? "experts.%d.weight" : "experts.weight", how->vector ? 1 : 2,
                                  how->vector ? 1 : rows[i], STACK_COLS, NDP_DIM_WHOLE, NDP_DIM_WHOLE);
-        one->stack = MEMBERS, one->transposed = how->transposed, one->glued = i > 0;
+        ndp_segment_pile(one, MEMBERS, 1), one->transposed = how->transposed, one->glued = i > 0;
         if (!how->vector)
             ndp_segment_fuse(one, 0, i * rows[0], STACK_ROWS);
         if (how->axis < 2) {
@@ -324,7 +324,7 @@ static void a_stack_is_laid_out_as_its_members(void **state) {
             for (int i = 1; i < 3; i++)
                 for (int k = 0; k < MEMBERS; k++) {
                     apart[b.n] = one[i];
-                    apart[b.n].stack = 0;
+                    ndp_segment_pile(&apart[b.n], 0, 0);
                     apart[b.n++].glued = i > 1 || k > 0;
                 }
             apart[b.n++] = one[3];
@@ -346,7 +346,7 @@ static void tensors_of_stacks_have_names(void **state) {
     ndp_segment s = ndp_segment_whole("mlp.experts.%d.up.weight", 2, 3, 5, NDP_DIM_FFN, NDP_DIM_WHOLE);
     assert_string_equal(ndp_segment_tensor_name(&s, 0, room), s.name); /* it is no stack */
     assert_int_equal(ndp_segment_tensors(&s), 1);
-    s.stack = 128;
+    ndp_segment_pile(&s, 128, 1);
     assert_int_equal(ndp_segment_tensors(&s), 128);
     assert_int_equal(ndp_segment_tensor_elements(&s), 15);
     assert_string_equal(ndp_segment_tensor_name(&s, 0, room), "mlp.experts.0.up.weight");

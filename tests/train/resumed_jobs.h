@@ -54,8 +54,9 @@ static const part routes = {"routed", {"moe.routes=%/routes.safetensors"}};
 static const part bf16 = {"bf16", {"precision.compute=bf16"}};
 /* Folders of tests/golden: dense models, then mixtures, whose experts are not stored in fewer bits. */
 enum { DENSE = 8 };
-static const char *const families[] = {"mistral", "llama-yarn", "gemma2",    "phi3",      "gpt2",    "llama3-tied",
-                                       "qwen2",   "stablelm",   "qwen3-moe", "qwen2-moe", "mixtral", "glm4-moe"};
+static const char *const families[] = {"mistral",     "llama-yarn", "gemma2",   "phi3",      "gpt2",
+                                       "llama3-tied", "qwen2",      "stablelm", "qwen3-moe", "qwen2-moe",
+                                       "mixtral",     "glm4-moe",   "gpt-oss"};
 
 typedef struct drawn_job {
     int number;
@@ -80,6 +81,8 @@ static inline bool job_has(const drawn_job *j, const part *p) {
     return false;
 }
 
+static inline bool is_mixture(const drawn_job *j) { return strstr(j->family, "moe") || strstr(j->family, "mix"); }
+
 /* Losses, adapters and models in turn, so that the first jobs have those that steps read most for; the rest is drawn.
  */
 static inline drawn_job draw_job(const char *folder, int i, uint64_t seed) {
@@ -87,7 +90,6 @@ static inline drawn_job draw_job(const char *folder, int i, uint64_t seed) {
     uint64_t draws = 0;
     const part *loss = &losses[i % 2 ? 1 + i / 2 % 4 : 0], *adapter = &adapters[i / 2 % NDP_COUNT(adapters)];
     drawn_job j = {.number = i, .family = families[adapter < &adapters[4] ? i * 8 % NDP_COUNT(families) : i % DENSE]};
-    bool mixture = strstr(j.family, "moe") || strstr(j.family, "mix");
     snprintf(j.name, sizeof j.name, "job %d: %s", i, j.family);
     snprintf(j.files, sizeof j.files, "%s/files-%d", folder, i);
     add_part(&j, loss);
@@ -96,7 +98,7 @@ static inline drawn_job draw_job(const char *folder, int i, uint64_t seed) {
     add_part(&j, i < 4 || adapter != &adapters[0] ? &kinds_of_base[i % 8 > 5] : DRAW(kinds_of_base));
     add_part(&j, DRAW(optimizers));
     add_part(&j, DRAW(schedules));
-    if (mixture && loss == &losses[1])
+    if (is_mixture(&j) && loss == &losses[1])
         add_part(&j, &routes);
     else if (i % 5 == 4)
         add_part(&j, &bf16);

@@ -171,6 +171,7 @@ static const change changes[] = {
     {"a pipeline from a file", COSINE, .sets = {"parallelism.pp_size=2", "pipeline.schedule=file", "pipeline.file=@/pipeline.csv"}},
     {"sequence parallelism", COSINE, .sets = {"parallelism.sp_size=2"}},
     {"experts on two tensor ranks", MIXTURE, .sets = {"parallelism.tp_size=2"}},
+    {"two ranks that share experts", MIXTURE, .sets = {"parallelism.dp_shard_size=2", "parallelism.ep_size=2"}},
     {"a shared expert on two tensor ranks", SHARED, .sets = {"parallelism.tp_size=2"}},
     {"the same experts by another key", MIXTURE, .sets = {"model.config=@/same-mixture.json", "parallelism.cp_size=2"}},
     {"threads", COSINE, .sets = {"train.threads=2", "train.force_memory=true"}},
@@ -314,7 +315,7 @@ static bool is_tried(const char *key) {
 /* Every key has a role and a case, and the manifest has those that are not free. */
 static void every_key_has_a_case(void **state) {
     static const char *const one_value[] = {"precision.reduce",    "precision.tp_reduce", /* for runs */
-                                            "parallelism.ep_size", "adapter.path",
+                                            "adapter.path",
                                             "moe.routes",        /* test_resumed_curves */
                                             "train.output_dir"}; /* all that go on are copies */
     static const char *const others[] = {"model.config", "train.epochs"};

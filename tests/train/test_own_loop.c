@@ -33,6 +33,8 @@ static const layout_case layouts[] = {
     {{"reference", 1, 2, 1, 1}, true, {"train.device=ref", "precision.compute=fp64"}},
     {{"queue", 1, 2, 1, 1}, true, {"train.device=sim", "train.share_gpu=true"}},
     {{"sgd", 1, 2, 2, 1}, true, {"optimizer.name=sgd", "optimizer.momentum=0.9"}},
+    {{"experts", 1, 2, 1, 2}, true, {"parallelism.ep_size=4"}},
+    {{"staged-experts", 1, 2, 1, 1}, false, {"parallelism.pp_size=2", "parallelism.ep_size=2"}},
 };
 
 enum { UPDATES = 3, GLOBAL = 8, LENGTH = 32 };
@@ -76,6 +78,26 @@ static ndp_status read_weights(ndp_trainer *t, outcome *out) {
     for (int i = 0; ndp_trainer_tensor(t, i, &n); at += n, i++)
         NDP_TRY(ndp_trainer_read(t, NDP_WEIGHT, i, out->weights + at));
     return NDP_OK;
+}
+
+/* What is written is read again: whole tensors, also those of which other ranks have all. */
+static ndp_status write_weights(ndp_trainer *t, const outcome *o) {
+    double *values = malloc((size_t)o->n * sizeof *values), *there = values;
+    int64_t n;
+    ndp_status st = NDP_OK;
+    for (int i = 0; st == NDP_OK && ndp_trainer_tensor(t, i, &n); there += n, i++) {
+        for (int64_t k = 0; k < n; k++)
+            there[k] = 2 * o->weights[there - values + k];
+        st = ndp_trainer_write(t, NDP_WEIGHT, i, there);
+        memset(there, 0, (size_t)n * sizeof *there);
+        if (st == NDP_OK)
+            st = ndp_trainer_read(t, NDP_WEIGHT, i, there);
+    }
+    for (int64_t k = 0; k < o->n && st == NDP_OK; k++)
+        if (values[k] != 2 * o->weights[k])
+            st = NDP_FAIL(NDP_EBUG, "element %lld is %g, %g was written", (long long)k, values[k], 2 * o->weights[k]);
+    free(values);
+    return st;
 }
 
 /* The samples of call k, which has `each` of them: all, or those of this data rank. */
@@ -123,6 +145,8 @@ static ndp_status loop_rank(ndp_world *w, void *arg) {
     }
     if (st == NDP_OK)
         st = read_weights(t, &own);
+    if (st == NDP_OK && r->config->parallelism.size[NDP_EP] > 1)
+        st = write_weights(t, &own);
     ndp_trainer_destroy(t);
     if (st == NDP_OK && ndp_world_rank(w) == 0)
         *r->out = own;
@@ -133,7 +157,7 @@ static ndp_status loop_rank(ndp_world *w, void *arg) {
 
 static ndp_config *configure(const char *folder, const layout_case *l, int calls) {
     ndp_config *c = tiny_configure(folder, &l->axes, l->axes.name);
-    tiny_set(c, "model.config=%s/deep.json", folder);
+    tiny_set(c, "model.config=%s/%s.json", folder, strstr(l->axes.name, "experts") ? "mixture" : "deep");
     tiny_set(c, "train.own_batches=%s", calls ? "true" : "false");
     tiny_set(c, "batch.global_batch_size=%d", calls > 1 ? GLOBAL / calls : GLOBAL);
     for (int i = 0; i < NDP_COUNT(l->sets) && l->sets[i]; i++)
@@ -202,7 +226,7 @@ static void the_jobs_samples_give_the_runs_bits(void **state) {
     }
 }
 
-/* Four layers, for four stages. */
+/* Four layers, for four stages; and a mixture. */
 static int make(void **state) {
     int made = tiny_make(state);
     if (made == 0)
@@ -212,6 +236,13 @@ static int make(void **state) {
                  "\"num_key_value_heads\": 2, \"intermediate_size\": 64, \"max_position_embeddings\": 64, "
                  "\"rms_norm_eps\": 1e-5, \"tie_word_embeddings\": true, \"bos_token_id\": 256, "
                  "\"eos_token_id\": 257}");
+    if (made == 0)
+        tiny_put(*state, "mixture.json",
+                 "{\"model_type\": \"mixtral\", \"architectures\": [\"MixtralForCausalLM\"], \"vocab_size\": 258, "
+                 "\"hidden_size\": 32, \"num_hidden_layers\": 2, \"num_attention_heads\": 4, "
+                 "\"num_key_value_heads\": 2, \"intermediate_size\": 40, \"max_position_embeddings\": 64, "
+                 "\"rms_norm_eps\": 1e-5, \"num_local_experts\": 5, \"num_experts_per_tok\": 2, \"bos_token_id\": "
+                 "256, \"eos_token_id\": 257}");
     return made;
 }
 

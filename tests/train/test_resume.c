@@ -150,6 +150,20 @@ static void resume_experts(void **state) {
     check_family(*state, "mixtral", &pipeline, &other);
 }
 
+/* Experts shared by other ranks than before, by fewer, or by one alone. */
+static void resume_shared_experts(void **state) {
+    const way moves[][2] = {
+        {{.shard = 4, .ep = 4, .accumulation = 3}, {.shard = 2, .tp = 2, .ep = 2}},
+        {{.shard = 2, .ep = 2}, one},
+        {{.pp = 2, .shard = 2, .ep = 2, .accumulation = 3}, {.cp = 2, .tp = 2, .ep = 4, .accumulation = 4}},
+        {one, {.cp = 2, .ep = 2, .accumulation = 4}}};
+    for (int i = 0; i < NDP_COUNT(moves); i++) {
+        way before = twelve(moves[i][0]), after = twelve(moves[i][1]);
+        if (!left_out())
+            check_family(*state, i % 2 ? "mixtral" : "qwen3_moe", &before, &after);
+    }
+}
+
 /* With frozen units: the same bits, and on another layout what one rank makes. */
 static void resume_frozen(void **state) {
     static const char *const precisions[] = {"fp32", "bf16"};
@@ -387,7 +401,7 @@ static int read_metrics(const char *folder, double *loss, double *norm) {
 }
 
 static void check_same_file(const char *a, const char *b, const char *name) {
-    char *paths[] = {ndp_format("%s/model/%s", a, name), ndp_format("%s/model/%s", b, name)}, *texts[2];
+    char *paths[] = {ndp_format("%s/%s", a, name), ndp_format("%s/%s", b, name)}, *texts[2];
     size_t sizes[2];
     for (int i = 0; i < 2; i++)
         CHECK_OK(ndp_file_read(paths[i], &texts[i], &sizes[i]));
@@ -420,10 +434,56 @@ static void stopped_loop(void **state) {
     }
     assert_memory_equal(loss[0], loss[1], sizeof loss[0]);
     assert_memory_equal(norm[0], norm[1], sizeof norm[0]);
-    check_same_file(folders[0], folders[1], "model.safetensors");
-    check_same_file(folders[0], folders[1], "config.json");
+    check_same_file(folders[0], folders[1], "model/model.safetensors");
+    check_same_file(folders[0], folders[1], "model/config.json");
     free(folders[0]);
     free(folders[1]);
+}
+
+/* ---- a save of another layout ---- */
+
+static ndp_status save_again(ndp_world *w, void *arg) {
+    const part *p = arg;
+    ndp_trainer *t;
+    int64_t step;
+    char *again = ndp_format("%s-again", p->folder);
+    NDP_TRY(guarded_trainer_create(p->r.config, w, &t));
+    ndp_status st = ndp_trainer_resume(t, p->folder, &step);
+    if (st == NDP_OK)
+        st = ndp_trainer_save(t, again);
+    guarded_trainer_destroy(t);
+    free(again);
+    return st;
+}
+
+/* One rank's checkpoint, written again by ranks that share its experts, has the same bytes. */
+static void saves_know_no_ranks_of_experts(void **state) {
+    static const char *const files[] = {"step-00000003/model.safetensors", "step-00000003/optimizer.safetensors"};
+    const way ways[] = {{.shard = 4, .ep = 4},
+                        {.cp = 3, .ep = 3},
+                        {.shard = 2, .tp = 2, .ep = 2},
+                        {.sp = 2, .tp = 2, .ep = 4},
+                        {.pp = 2, .shard = 2, .ep = 2, .accumulation = 3}};
+    char *path, *folder = ndp_format("%s/saves", ((corpus *)*state)->folder), *again = ndp_format("%s-again", folder);
+    subject s = family_subject(*state, family_called("mixtral"), "fp32", &path);
+    way alone = twelve(one);
+    outcome o = {0};
+    s.steps = UPDATES;
+    do_part(&s, &alone, folder, 0, CUT, &o);
+    for (int i = 0; i < NDP_COUNT(ways); i++) {
+        way w = twelve(ways[i]);
+        ndp_config *c = configure(&s, &w);
+        part p = {.r = {.subject = &s, .way = &w, .config = c}, .folder = folder};
+        CHECK_OK(ndp_world_run(c, save_again, &p));
+        for (int k = 0; k < NDP_COUNT(files); k++)
+            check_same_file(folder, again, files[k]);
+        CHECK_OK(ndp_folder_remove(again));
+        ndp_config_destroy(c);
+    }
+    outcome_release(&o);
+    free(again);
+    free(folder);
+    free(path);
 }
 
 /* ---- the exported model ---- */
@@ -544,15 +604,26 @@ static void export_equals_one_rank(void **state) {
 }
 
 int main(int argc, char **argv) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(repeat_fp32),       cmocka_unit_test(repeat_threads),
-                                       cmocka_unit_test(repeat_every_axis), cmocka_unit_test(resume_one_rank),
-                                       cmocka_unit_test(resume_adamw),      cmocka_unit_test(resume_gpt2),
-                                       cmocka_unit_test(resume_experts),    cmocka_unit_test(resume_frozen),
-                                       cmocka_unit_test(resume_packed),     cmocka_unit_test(resume_muon),
-                                       cmocka_unit_test(resume_codes),      cmocka_unit_test(resume_tensor_context),
-                                       cmocka_unit_test(resume_elsewhere),  cmocka_unit_test(resume_other_data),
-                                       cmocka_unit_test(stopped_loop),      cmocka_unit_test(export_fp32),
-                                       cmocka_unit_test(export_tp),         cmocka_unit_test(export_equals_one_rank)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(repeat_fp32),
+                                       cmocka_unit_test(repeat_threads),
+                                       cmocka_unit_test(repeat_every_axis),
+                                       cmocka_unit_test(resume_one_rank),
+                                       cmocka_unit_test(resume_adamw),
+                                       cmocka_unit_test(resume_gpt2),
+                                       cmocka_unit_test(resume_experts),
+                                       cmocka_unit_test(resume_shared_experts),
+                                       cmocka_unit_test(saves_know_no_ranks_of_experts),
+                                       cmocka_unit_test(resume_frozen),
+                                       cmocka_unit_test(resume_packed),
+                                       cmocka_unit_test(resume_muon),
+                                       cmocka_unit_test(resume_codes),
+                                       cmocka_unit_test(resume_tensor_context),
+                                       cmocka_unit_test(resume_elsewhere),
+                                       cmocka_unit_test(resume_other_data),
+                                       cmocka_unit_test(stopped_loop),
+                                       cmocka_unit_test(export_fp32),
+                                       cmocka_unit_test(export_tp),
+                                       cmocka_unit_test(export_equals_one_rank)};
     const struct CMUnitTest more[] = {cmocka_unit_test(repeat_bf16),        cmocka_unit_test(resume_sgd),
                                       cmocka_unit_test(resume_lion),        cmocka_unit_test(resume_bf16),
                                       cmocka_unit_test(resume_tensor_data), cmocka_unit_test(export_bf16)};

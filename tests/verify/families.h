@@ -71,6 +71,11 @@ static const family_model family_models[] = {
            "\"num_experts_per_tok\": 2, \"n_group\": 3, \"topk_group\": 2, \"moe_intermediate_size\": 14, "
            "\"n_shared_experts\": 2, \"routed_scaling_factor\": 1.5, \"use_qk_norm\": true, "
            "\"attention_bias\": true")},
+    {"gpt_oss", MODEL("gpt_oss", "8", "4",
+                      "\"head_dim\": 6, \"num_local_experts\": 6, \"num_experts_per_tok\": 2, \"sliding_window\": 9, "
+                      "\"rope_parameters\": {\"rope_type\": \"yarn\", \"rope_theta\": 100.0, "
+                      "\"factor\": 4.0, "
+                      "\"beta_fast\": 4.0, \"truncate\": false, \"original_max_position_embeddings\": 16}")},
     {"gpt2", "{\"model_type\": \"gpt2\", \"vocab_size\": 263, \"n_layer\": 3, \"n_embd\": 24, \"n_head\": 6, "
              "\"n_inner\": 50, \"n_positions\": 50, \"initializer_range\": 0.2}"}};
 

@@ -199,10 +199,11 @@ static inline int add_layouts(ndp_layout *l, int axis, int left, int world, cons
                               ndp_layout *out, int n, int most) {
     if (axis == NDP_AXES) {
         ndp_layout whole = *l;
-        if (left == 1 && ndp_layout_resolve(&whole, world, facts) == NDP_OK) {
-            assert_true(n < most);
-            out[n++] = whole;
-        }
+        for (int *ep = &whole.size[NDP_EP]; left == 1 && *ep <= (facts->experts ? facts->experts : 1); ++*ep)
+            if (ndp_layout_resolve(&whole, world, facts) == NDP_OK) {
+                assert_true(n < most);
+                out[n++] = whole;
+            }
         return n;
     }
     for (int size = 1; size <= left; size++)
@@ -213,7 +214,7 @@ static inline int add_layouts(ndp_layout *l, int axis, int left, int world, cons
     return n;
 }
 
-/* Every legal product of {dp_replicate, dp_shard, cp, sp, tp} for a world; returns how many. */
+/* Every legal product of {dp_replicate, dp_shard, cp, sp, tp} for a world, with every ep; returns how many. */
 static inline int legal_layouts(const ndp_layout_facts *facts, int world, ndp_layout *out, int most) {
     ndp_layout l = NDP_LAYOUT_ONE;
     return add_layouts(&l, NDP_DP_REPLICATE, world, world, facts, out, 0, most);
@@ -237,12 +238,13 @@ static inline way way_of(const ndp_layout *l, int i, int global) {
              .cp = size[NDP_CP],
              .sp = size[NDP_SP],
              .tp = size[NDP_TP],
+             .ep = size[NDP_EP],
              .threads = 1,
              .accumulation = data > 8 ? 1 : 1 + draw(i, ACCUMULATION, 2),
              .recompute = draw(i, RECOMPUTE, 2) ? 1 + i % 2 : 0,
              .gathered = held > 0,
              .keep = held > 1,
-             .whole_rows = draw(i, ROWS, 2),
+             .whole_rows = size[NDP_EP] == 1 && draw(i, ROWS, 2),
              .all_gather = draw(i, RING, 2),
              .contiguous = draw(i, ZIGZAG, 2)};
     if (global && global % (data * w.accumulation) != 0)

@@ -6,7 +6,7 @@
 
 #include "verify/pipelines.h"
 
-enum { MIXTURE_LENGTH = 23, MOST_MIXTURE_LAYOUTS = 512 };
+enum { MIXTURE_LENGTH = 23, MOST_MIXTURE_LAYOUTS = 2048 };
 
 typedef struct mixture_model {
     const char *name, *type, *keys;

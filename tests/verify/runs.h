@@ -93,7 +93,7 @@ typedef struct fault {
 } fault;
 
 typedef struct way {
-    int replicate, shard, cp, sp, tp; /* sizes; 0 also means 1 */
+    int replicate, shard, cp, sp, tp, ep; /* sizes; 0 also means 1 */
     int global, accumulation, threads;
     int split_place; /* of the kernels (ops/op.h) */
     ndp_recompute recompute;
@@ -109,7 +109,7 @@ typedef struct way {
 
 static inline ndp_layout layout_of(const way *w) {
     ndp_layout l = NDP_LAYOUT_ONE;
-    const int sizes[] = {w->pp, w->replicate, w->shard, w->cp, w->sp, w->tp};
+    const int sizes[] = {w->pp, w->replicate, w->shard, w->cp, w->sp, w->tp, w->ep};
     for (int i = 0; i < NDP_COUNT(sizes); i++)
         l.size[NDP_PP + i] = sizes[i] ? sizes[i] : 1;
     return l;
@@ -226,7 +226,7 @@ static inline ndp_config *configure(const subject *s, const way *w) {
         set(c, "optimizer.groups=%s", s->groups);
     set(c, "schedule.name=constant");
     set(c, "schedule.warmup_steps=0");
-    for (int axis = 0; axis < NDP_AXES; axis++)
+    for (int axis = 0; axis < NDP_SIZES; axis++)
         set(c, "parallelism.%s_size=%d", ndp_axis_name((ndp_axis)axis), l.size[axis]);
     set(c, "parallelism.cp_method=%s", w->all_gather ? "all_gather" : "ring");
     set(c, "parallelism.cp_zigzag=%s", w->contiguous ? "false" : "true");

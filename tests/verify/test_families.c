@@ -62,7 +62,8 @@ static const struct {
   mixtures[] = {{"mixtral_bf16", "mixtral"},
                 {"qwen3_moe_bf16", "qwen3_moe"},
                 {"olmoe_bf16", "olmoe"},
-                {"glm4_moe_bf16", "glm4_moe"}};
+                {"glm4_moe_bf16", "glm4_moe"},
+                {"gpt_oss_bf16", "gpt_oss"}};
 
 /* With an argument: only the tests of that name (a pattern). */
 int main(int argc, char **argv) {

@@ -86,7 +86,12 @@ static const way ways[] = {
     {.pp = 2, .global = GLOBAL, .accumulation = 4, .threads = 1, .schedule = "zero_bubble"},
     {.replicate = 2, .shard = 2, .global = GLOBAL, .accumulation = 1, .threads = 1},
     {.sp = 2, .tp = 2, .global = GLOBAL, .accumulation = 4, .threads = 1, .whole_rows = true},
-    {.shard = 2, .cp = 2, .tp = 2, .global = GLOBAL, .accumulation = 2, .threads = 1, .recompute = true}};
+    {.shard = 2, .cp = 2, .tp = 2, .global = GLOBAL, .accumulation = 2, .threads = 1, .recompute = true},
+    {.shard = 2, .ep = 2, .global = GLOBAL, .accumulation = 1, .threads = 1},
+    {.tp = 2, .ep = 2, .global = GLOBAL, .accumulation = 2, .threads = 1},
+    {.shard = 2, .cp = 2, .tp = 2, .ep = 4, .global = GLOBAL, .accumulation = 2, .threads = 1, .recompute = true},
+    {.replicate = 2, .shard = 2, .sp = 2, .ep = 4, .global = GLOBAL, .accumulation = 1, .threads = 1},
+    {.pp = 2, .cp = 2, .ep = 2, .global = GLOBAL, .accumulation = 4, .threads = 1, .schedule = "zero_bubble"}};
 
 /* As near to what `ref` computes in fp64 as fp32 is on any layout. */
 static void check_near_ref(const subject *s, const outcome *exact, pattern p, int k, const ndp_bounds *bounds) {

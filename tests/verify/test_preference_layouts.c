@@ -1,6 +1,6 @@
 /* Proof 3 for the losses of preference data: on every layout the gradients, norms and losses of one rank. And that the
  * comparison sees bugs in how pairs are summed and weighted. */
-#include "verify/invariance.h"
+#include "verify/mixtures.h"
 
 #include "ops/devices.h"
 
@@ -65,6 +65,25 @@ static const char *const losses[] = {"name=dpo beta=0.5",      "name=orpo beta=0
 static void pairs_fp32(void **state) { check_losses(*state, "fp32", losses, NDP_COUNT(losses), short_or_all(7, 3)); }
 static void pairs_bf16(void **state) { check_losses(*state, "bf16", losses, 3, 3); }
 static void pairs_fp64(void **state) { check_losses(*state, "fp64", losses, 3, short_or_all(9, 5)); }
+
+/* Ranks that share experts. */
+static void pairs_of_mixtures(void **state) {
+    static const way ways[] = {
+        {.shard = 2, .ep = 2, .global = 16, .accumulation = 2, .threads = 1},
+        {.cp = 2, .tp = 2, .ep = 4, .global = 16, .accumulation = 4, .threads = 1, .recompute = true}};
+    char *data = write_preferences(((corpus *)*state)->folder), *path;
+    for (int i = 0; i < NDP_COUNT(losses); i += i < 1 ? 1 : 5) { /* dpo, orpo, kto */
+        subject mixture = mixture_subject(*state, &mixture_models[0], "fp32", &path);
+        family f = {.s = pairs_subject(*state, losses[i], "fp32", losses[i], data)};
+        f.s.path = mixture.path, f.s.moe = mixture.moe, f.s.window = 0;
+        for (int k = 0; k < NDP_COUNT(ways); k++)
+            check_way(&f, &ways[k]);
+        print_family(&f);
+        family_release(&f);
+        free(path);
+    }
+    free(data);
+}
 
 /* ---- bugs on purpose ---- */
 
@@ -176,7 +195,7 @@ static void bugs_are_seen(void **state) {
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(pairs_fp32), cmocka_unit_test(pairs_fp64),
-                                       cmocka_unit_test(bugs_are_seen)};
+                                       cmocka_unit_test(pairs_of_mixtures), cmocka_unit_test(bugs_are_seen)};
     const struct CMUnitTest more[] = {cmocka_unit_test(pairs_bf16)};
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);

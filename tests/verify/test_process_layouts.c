@@ -2,7 +2,7 @@
  * so that gradients can be compared), and some by ndparallel train and what it writes. Ranks that share memory are
  * started by shm, and some once more by mpirun; those on nodes of their own by mpirun. */
 #include "base/json.h"
-#include "verify/invariance.h"
+#include "verify/mixtures.h"
 
 /* Updates of 8 samples. `gathered`: every rank on a node of its own, so that all goes through MPI's own collectives. */
 static const way layouts[] = {
@@ -24,6 +24,13 @@ static const way layouts[] = {
     {.pp = 2, .shard = 2, .accumulation = 4, .schedule = "zbv", .gathered = true},
 };
 
+/* Of a mixture. */
+static const way expert_layouts[] = {
+    {.shard = 2, .ep = 2, .accumulation = 4},
+    {.cp = 2, .tp = 2, .ep = 4, .accumulation = 2, .recompute = true},
+    {.shard = 2, .sp = 2, .ep = 2, .accumulation = 2, .gathered = true},
+};
+
 enum {
     UPDATES = 3,
     TRAINED = 3 /* also by the program: the first of them */,
@@ -39,8 +46,8 @@ static subject small_subject(const corpus *c, const char *name) {
     return s;
 }
 
-static way small_way(int i) {
-    way w = layouts[i];
+static way small_way(const way *of) {
+    way w = *of;
     w.global = 8, w.threads = 1;
     return w;
 }
@@ -105,6 +112,7 @@ static int be_rank(const char *job) {
 static outcome read_outcome(const char *job, const outcome *like) {
     outcome o = *like;
     o.of.arena = (ndp_arena){0};
+    o.of.routed = (ndp_choices){0}; /* not written */
     char *path = ndp_format("%s.out", job);
     FILE *f = fopen(path, "rb");
     assert_non_null(f);
@@ -156,7 +164,7 @@ static void gradients(void **state) {
     if (!mpirun)
         print_message("SKIPPED in part: no mpirun, or TSan\n");
     for (int i = 0; i < NDP_COUNT(layouts); i++) {
-        way w = small_way(i);
+        way w = small_way(&layouts[i]);
         if (left_out())
             continue;
         if (!w.gathered)
@@ -165,6 +173,25 @@ static void gradients(void **state) {
             check_launched(*state, &s, &w, "mpi", &one);
     }
     outcome_release(&one);
+}
+
+/* Its choices are its own; on these batches rounding decides none. */
+static void mixtures(void **state) {
+    bool mpirun = have_mpirun();
+    char *path;
+    subject s = mixture_subject(*state, &mixture_models[1], "fp32", &path);
+    s.steps = UPDATES;
+    way alone = one_rank(8, 1, 1);
+    outcome one = train(&s, &alone);
+    for (int i = 0; i < NDP_COUNT(expert_layouts); i++) {
+        way w = small_way(&expert_layouts[i]);
+        if (!w.gathered)
+            check_launched(*state, &s, &w, "shm", &one);
+        if (mpirun)
+            check_launched(*state, &s, &w, "mpi", &one);
+    }
+    outcome_release(&one);
+    free(path);
 }
 
 /* ---- ndparallel train ---- */
@@ -202,7 +229,7 @@ static void metrics(void **state) {
     subject s = small_subject(c, "program");
     outcome one = {0};
     for (int i = -1; i < TRAINED; i++) {
-        way w = i < 0 ? one_rank(8, 1, 1) : small_way(i);
+        way w = i < 0 ? one_rank(8, 1, 1) : small_way(&layouts[i]);
         char *folder = ndp_format("%s/run%d", c->folder, i), *job = write_job(c, &s, &w, "auto", folder),
              text[WAY_TEXT], words[512];
         outcome o = {0};
@@ -222,6 +249,7 @@ int main(int argc, char **argv) {
     setenv("ASAN_OPTIONS", "detect_leaks=0", 0); /* of the ranks: MPI's own are not ours to find */
     if (argc == 3 && strcmp(argv[1], "--rank") == 0)
         return be_rank(argv[2]);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(gradients), cmocka_unit_test(metrics)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(gradients), cmocka_unit_test(mixtures),
+                                       cmocka_unit_test(metrics)};
     return cmocka_run_group_tests(tests, make_corpus, drop_corpus);
 }

@@ -219,7 +219,7 @@ static void refused_before_anything_runs(void **state) {
         {NULL, "dp_shard=7", 2, NDP_EINVAL, "layout dp_shard=7: global batch 12 is not a multiple of micro batch 1"},
         {NULL, "dp_shrad=2", 2, NDP_EINVAL, "did you mean 'dp_shard'"},
         {NULL, "tp=64", 2, NDP_EINVAL, "layout tp=64: "},
-        {NULL, "dp_shard=2,ep=2", 2, NDP_ENOTSUP, "not supported: ep_size 2"},
+        {NULL, "dp_shard=2,ep=2", 2, NDP_EINVAL, "ep 2: the model has no mixtures"},
         {NULL, "dp_shard=1048576,dp_replicate=1048576", 2, NDP_EINVAL, "4096 at most"},
         {"train.transport=mpi", "dp_shard=2", 2, NDP_EINVAL, "threads of one process"},
         {"train.seed=1", "dp_shard=2", 0, NDP_EINVAL, "1 to 20"},

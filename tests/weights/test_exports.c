@@ -54,12 +54,12 @@ static int count_equal(const golden *g, const ndp_weights *a, const ndp_weights 
     return n;
 }
 
-/* Read and written again on 2 shards x some tensor ranks: the same tensors. They stay, beside config.json, in the
- * folder NDP_EXPORTS, where tests/golden/check_exports.py shows them to transformers. */
-static void check_export(const char *name, const char *from) {
+/* Read and written again on 2 shards x some tensor ranks: the tensors of the files STEM of the folder. They stay,
+ * beside config.json, in the folder NDP_EXPORTS, where tests/golden/check_exports.py shows them to transformers. */
+static void check_export(const char *name, const char *from, const char *stem) {
     golden g;
     open_golden(&g, name, from);
-    const char *kept = getenv("NDP_EXPORTS");
+    const char *kept = strcmp(stem, "model") == 0 ? getenv("NDP_EXPORTS") : NULL;
     char folder[1024] = "/tmp/ndp_export_XXXXXX", command[2200];
     if (kept)
         snprintf(folder, sizeof folder, "%s/%s", kept, name);
@@ -74,7 +74,7 @@ static void check_export(const char *name, const char *from) {
     x.model = &m;
     CHECK_OK(ndp_local_world(2 * x.tp, export_body, &x));
     ndp_weights *before, *after;
-    CHECK_OK(ndp_weights_open(from, &before));
+    CHECK_OK(ndp_weights_open_stem(from, stem, &before));
     CHECK_OK(ndp_weights_prefix(before, ndp_facts_prefix(&g.facts)));
     CHECK_OK(ndp_weights_open(folder, &after));
     assert_int_equal(count_equal(&g, before, after), count_equal(&g, after, before));
@@ -89,7 +89,35 @@ static void check_export(const char *name, const char *from) {
 static void own_export(void **state) {
     const char *name = *state;
     char folder[1024];
-    check_export(name, golden_folder(name, folder, sizeof folder));
+    check_export(name, golden_folder(name, folder, sizeof folder), "model");
+}
+
+/* The numbers that transformers makes of MXFP4; a folder whose scale is no number is damaged. */
+static void mxfp4_is_dequantised(void **state) {
+    (void)state;
+    golden g;
+    ndp_model m;
+    ndp_weights *w;
+    char folder[1024], name[] = "model.layers.0.mlp.experts.down_proj";
+    int64_t shape[] = {3, 32, 64};
+    double x[2];
+    open_golden(&g, "mxfp4", golden_folder("mxfp4", folder, sizeof folder));
+    assert_true(g.facts.mxfp4);
+    ndp_model_opts mo = {.mode = NDP_MODEL_SCORE, .rows = 8, .positions = 8, .compute = NDP_F32, .master = NDP_F32};
+    CHECK_OK(ndp_decoder_build(&g.facts, &mo, &m));
+    CHECK_OK(ndp_weights_open(folder, &w));
+    CHECK_FAILS(ndp_weights_fit(w, &m, NDP_TENSORS_ALL), NDP_EFORMAT, "model.layers.0.mlp.experts.down_proj");
+    shape[1] = 64;
+    CHECK_OK(ndp_weights_dequantise(w, name, shape)); /* of another shape: it stays */
+    assert_null(ndp_weights_find(w, name));
+    CHECK_OK(ndp_weights_name(w, &m));
+    CHECK_OK(ndp_weights_fit(w, &m, NDP_TENSORS_ALL));
+    CHECK_FAILS(ndp_weights_read(w, name, 3 * 32 * 64 - 1, 2, x, NDP_F64, true), NDP_EBUG, "[6143, +2) requested");
+    CHECK_FAILS(ndp_weights_read(w, "no", 0, 1, x, NDP_F64, true), NDP_EFORMAT, "holds no tensor no");
+    ndp_weights_close(w);
+    ndp_model_release(&m);
+    close_golden(&g);
+    check_export("mxfp4", folder, "expected");
 }
 
 /* The bias of a router is fp32 where all else is bf16, and no part of what is trained. */
@@ -121,6 +149,7 @@ static void a_bias_of_a_router_is_fp32(void **state) {
     { folder, own_export, NULL, NULL, (void *)folder }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {GOLDEN_MODELS(EXPORT), cmocka_unit_test(a_bias_of_a_router_is_fp32)};
+    const struct CMUnitTest tests[] = {GOLDEN_MODELS(EXPORT), cmocka_unit_test(a_bias_of_a_router_is_fp32),
+                                       cmocka_unit_test(mxfp4_is_dequantised)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

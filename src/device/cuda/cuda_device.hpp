@@ -25,8 +25,11 @@ void ndp_gpu_stamp_destroy(ndp_stamp *s);
 ndp_status ndp_gpu_stamp(ndp_queue *q, ndp_stamp *s);
 ndp_status ndp_gpu_between(ndp_device_context *c, const ndp_stamp *from, const ndp_stamp *to, double *seconds);
 ndp_status ndp_gpu_memory(ndp_device_context *c, size_t *free, size_t *total);
+void ndp_gpu_full_name(ndp_device_context *c, char text[NDP_DEVICE_NAME]);
 ndp_status ndp_gpu_write_word_on(ndp_queue *q, uint32_t *word, uint32_t value);
 void *ndp_gpu_stream(ndp_queue *q);
+/* cuda_start.cc, sim_start.cc */
+void ndp_cuda_full_name(int gpu, char text[NDP_DEVICE_NAME]);
 /* ops/cuda/cuda_rank_sum.cu */
 ndp_status ndp_gpu_sum(ndp_queue *q, const ndp_rank_sum *s);
 

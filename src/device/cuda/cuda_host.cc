@@ -1,5 +1,7 @@
 /* The plugin's side of its border: errors go to the library that loaded it. */
+#include "device/cuda/cuda_device.hpp"
 #include "device/cuda/cuda_host.hpp"
+#include "device/cuda/cuda_queue.hpp"
 
 #include <cstdarg>
 #include <cstdio>
@@ -18,3 +20,5 @@ extern "C" ndp_status ndp_fail_at(const char *file, int line, ndp_status code, c
 }
 
 extern "C" void ndp_trail_add(const char *file, int line) { library->trail(file, line); }
+
+void ndp_gpu_full_name(ndp_device_context *c, char text[NDP_DEVICE_NAME]) { ndp_cuda_full_name(c->gpu, text); }

@@ -1,4 +1,5 @@
 /* What the plugin ndp_cuda.so needs of the machine: a driver that is new enough, and a GPU. */
+#include "device/cuda/cuda_device.hpp"
 #include "device/cuda/cuda_host.hpp"
 #include "device/cuda/cuda_library.hpp"
 
@@ -101,4 +102,9 @@ void ndp_cuda_describe(char *text, size_t room) {
                   p.minor, (double)p.totalGlobalMem / (1 << 30), p.multiProcessorCount,
                   p.major < 8 ? "; too old, 8.0 is needed" : "");
     }
+}
+
+void ndp_cuda_full_name(int gpu, char text[NDP_DEVICE_NAME]) {
+    cudaDeviceProp p;
+    snprintf(text, NDP_DEVICE_NAME, "%s", cudaGetDeviceProperties(&p, gpu) == cudaSuccess ? p.name : "");
 }

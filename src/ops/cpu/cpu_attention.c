@@ -54,6 +54,7 @@ static ndp_att describe(const ndp_op_call *c, const ndp_view *q, const ndp_view 
                  .group = attr->heads / attr->kv_heads,
                  .dim = attr->head_dim,
                  .window = attr->window,
+                 .first = attr->first,
                  .scale = (float)attr->scale,
                  .cap = (float)(attr->cap * M_LOG2E),
                  .keys = k->rows,
@@ -175,6 +176,7 @@ static ndp_status run_forward(const ndp_op_call *c) {
     a.v = c->in[2];
     a.q_pos = c->in[3];
     a.q_low = c->in[4];
+    a.sink = c->in[6];
     a.o = c->out[0];
     a.lse = c->out[1];
     char *scratch = c->scratch;

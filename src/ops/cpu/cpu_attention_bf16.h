@@ -181,7 +181,7 @@ static void forward_keys(const ndp_att *a, row_block *b, int kv, int64_t block, 
 static void forward_strip(const ndp_att *a, int kv, int64_t task, int64_t first, const forward_buffers *w) {
     row_block b;
     row_block_init(a, &b, kv, first, STRIP);
-    forward_stats_begin(&b);
+    forward_stats_begin(a, &b);
     load_block(a, &b, &a->q, STRIP, (bf16 *)w->rows);
     pair_columns((bf16 *)w->rows, STRIP, a->dim_pad, w->q_t);
     zero(w->o_t, STRIP * a->dim_pad);

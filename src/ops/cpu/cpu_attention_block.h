@@ -141,10 +141,13 @@ static void store_whole_row(const ndp_view *v, int64_t row, const float *x) {
 
 /* --- statistics of rows --- */
 
-static void forward_stats_begin(row_block *b) {
+/* With sinks the sum begins with them. */
+static void forward_stats_begin(const ndp_att *a, row_block *b) {
     for (int i = 0; i < ROWS; i++) {
-        b->shift[i] = -FLT_MAX; /* finite: hidden scores (-inf) less it are -inf, never NaN */
-        b->sum[i] = 0;
+        bool sunk = a->sink.data && i < b->n;
+        float sink = sunk ? (float)ndp_view_get(&a->sink, 0, a->first + b->head[i]) * (float)M_LOG2E : -FLT_MAX;
+        b->sum[i] = sunk && sink >= -FLT_MAX;
+        b->shift[i] = sink < -FLT_MAX ? -FLT_MAX : sink; /* finite: hidden scores (-inf) less it are -inf, never NaN */
     }
 }
 

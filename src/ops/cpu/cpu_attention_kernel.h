@@ -169,7 +169,7 @@ static void forward_begin(const ndp_att *a, float_block *b, float *q) {
     load_block(a, &b->rows, &a->q, q);
     transpose(q, b->rows.vecs, a->dim_pad, score_unit(a), b->q_t);
     zero(b->o, ndp_att_row_floats(a));
-    forward_stats_begin(&b->rows);
+    forward_stats_begin(a, &b->rows);
 }
 
 static void forward_keys(const ndp_att *a, float_block *b, int64_t j, const float *k, const float *v, float *s) {

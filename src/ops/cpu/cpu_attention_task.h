@@ -36,10 +36,11 @@ typedef struct ndp_att_span {
 
 typedef struct ndp_att {
     const struct ndp_att_kernels *kernels;
-    ndp_view q, k, v, o, lse, q_pos, q_low;
+    ndp_view q, k, v, o, lse, q_pos, q_low, sink;
     ndp_view d_o, dq, dk, dv; /* backward only */
     ndp_view dk_sum, dv_sum;  /* fp32: dk, dv themselves, or scratch */
     int kv_heads, group, dim, dim_pad, window, task_rows, block_keys;
+    int64_t first; /* the sink of head 0 */
     float scale;
     float cap;                  /* of scores as powers of 2; 0: none */
     int64_t rows, keys;         /* rows of a kv head = T x group; S */

@@ -92,3 +92,52 @@ static ndp_status run_geglu_bwd(const ndp_op_call *c) {
     return ndp_each8(c, &c->in[0], gate_bwd_each<true>{c->in[0], c->in[1], c->out[0]});
 }
 NDP_CUDA_KERNEL(geglu_bwd)
+
+/* x [T,2N] is gate and up in turn: eight columns of the result are sixteen of it. */
+static __device__ __forceinline__ void clipped_get(const ndp_view &x, int64_t r, int64_t c, float cap, ndp_lanes *g,
+                                                   ndp_lanes *u, bool *cut_g, bool *cut_u) {
+    for (int k = 0; k < NDP_LANES; k++) {
+        bool there = 2 * (c + k) + 1 < x.cols;
+        float gate = there ? ndp_get(x, r, 2 * (c + k)) : 0.0f, up = there ? ndp_get(x, r, 2 * (c + k) + 1) : 0.0f;
+        cut_g[k] = gate > cap, cut_u[k] = up > cap || up < -cap;
+        g->x[k] = cut_g[k] ? cap : gate, u->x[k] = up > cap ? cap : up < -cap ? -cap : up;
+    }
+}
+
+struct clipped_each {
+    ndp_view x, y;
+    float by, cap;
+    __device__ void operator()(int64_t r, int64_t c) const {
+        ndp_lanes g, u;
+        bool cut[2][NDP_LANES];
+        clipped_get(x, r, c, cap, &g, &u, cut[0], cut[1]);
+        for (int k = 0; k < NDP_LANES; k++)
+            g.x[k] *= (u.x[k] + 1.0f) * ndp_sigmoid(by * g.x[k]);
+        ndp_set8(y, r, c, g);
+    }
+};
+static ndp_status run_swiglu_clipped(const ndp_op_call *c) {
+    return ndp_each8(c, &c->out[0], clipped_each{c->in[0], c->out[0], (float)c->attr->scale, (float)c->attr->cap});
+}
+NDP_CUDA_KERNEL(swiglu_clipped)
+
+struct clipped_bwd_each {
+    ndp_view dy, x, dx;
+    float by, cap;
+    __device__ void operator()(int64_t r, int64_t c) const {
+        ndp_lanes g, u, d = ndp_get8(dy, r, c);
+        bool cut[2][NDP_LANES];
+        clipped_get(x, r, c, cap, &g, &u, cut[0], cut[1]);
+        for (int k = 0; k < NDP_LANES && c + k < dy.cols; k++) {
+            float s = ndp_sigmoid(by * g.x[k]);
+            float dg = d.x[k] * (u.x[k] + 1.0f) * s * (1.0f + by * g.x[k] * (1.0f - s));
+            ndp_set(dx, r, 2 * (c + k), cut[0][k] ? 0.0f : dg);
+            ndp_set(dx, r, 2 * (c + k) + 1, cut[1][k] ? 0.0f : d.x[k] * g.x[k] * s);
+        }
+    }
+};
+static ndp_status run_swiglu_clipped_bwd(const ndp_op_call *c) {
+    return ndp_each8(c, &c->in[0],
+                     clipped_bwd_each{c->in[0], c->in[1], c->out[0], (float)c->attr->scale, (float)c->attr->cap});
+}
+NDP_CUDA_KERNEL(swiglu_clipped_bwd)

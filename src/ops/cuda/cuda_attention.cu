@@ -4,9 +4,10 @@
  * backward   survey; delta = rows of do . o, and a do that is wide rounded to bf16 where products are of bf16;
  *            then dq, a loop over keys; dk and dv, loops over queries */
 #include "ops/cuda/cuda_attention.cuh"
+#include "ops/cuda/cuda_columns.cuh"
 #include "ops/cuda/cuda_kernels.hpp"
 
-enum { Q, K, V, Q_POS, Q_LOW, K_POS };
+enum { Q, K, V, Q_POS, Q_LOW, K_POS, SINK };
 enum { B_DO, B_Q, B_K, B_V, B_O, B_LSE, B_Q_POS, B_Q_LOW, B_K_POS };
 
 /* ---- survey ---- */
@@ -80,6 +81,7 @@ static ndp_att_call describe(const ndp_op_call *c, const ndp_view *q, const ndp_
     a.window = attr->window, a.scale = (float)attr->scale, a.cap = (float)attr->cap;
     a.n[NDP_ATT_KEYS_SIDE] = (int)k->rows, a.n[NDP_ATT_QUERIES_SIDE] = (int)ndp_att_query_rows(c, q);
     a.own_rows = ndp_att_own_rows(c, q, k), a.step_rows = ndp_att_step_rows(c, q, backward, shared);
+    a.first = (int)attr->first;
     a.down = ndp_split_place(c->exec) > 0;
     return a;
 }
@@ -117,7 +119,7 @@ static ndp_status run_attention(const ndp_op_call *c) {
     ndp_att_call a = describe(c, &c->in[Q], &c->in[K], false, c->queue->context->shared);
     ndp_att_layout l = ndp_att_lay_out(c, &c->in[Q], &c->in[K], nullptr, c->queue->context->shared);
     a.v = c->in[V], a.q_pos = c->in[Q_POS], a.q_low = c->in[Q_LOW], a.k_pos = c->in[K_POS];
-    a.o = c->out[0], a.lse = c->out[1];
+    a.sink = c->in[SINK], a.o = c->out[0], a.lse = c->out[1];
     NDP_TRY(survey(c, &a, &l));
     return a.q.dtype == NDP_F32 ? ndp_att_run_f32(c, a, NDP_ATT_O) : ndp_att_run_bf16_forward(c, a);
 }
@@ -166,3 +168,30 @@ static ndp_status run_attention_bwd(const ndp_op_call *c) {
     return run_dk_dv(c, a);
 }
 NDP_CUDA_KERNEL_WITH_SCRATCH(attention_bwd)
+
+/* ---- attention_dsink ---- */
+
+/* Of the sinks of eight heads, what row t adds. */
+struct dsink_of {
+    ndp_view d_o, o, lse, sink;
+    int first, heads, dim;
+    __device__ ndp_lanes operator()(int64_t t, int64_t, int64_t c) const {
+        ndp_lanes sum = {};
+        for (int k = 0; k < NDP_LANES; k++) {
+            int h = (int)c + k - first;
+            if (h < 0 || h >= heads)
+                continue;
+            float delta = 0;
+            for (int d = 0; d < dim; d++)
+                delta += ndp_get(d_o, t, h * dim + d) * ndp_get(o, t, h * dim + d);
+            sum.x[k] = -expf(ndp_get(sink, 0, c + k) - ndp_get(lse, t, h)) * delta;
+        }
+        return sum;
+    }
+};
+static ndp_status run_attention_dsink(const ndp_op_call *c) {
+    return ndp_columns(
+        c, c->in[0].rows,
+        dsink_of{c->in[0], c->in[1], c->in[2], c->in[3], (int)c->attr->first, c->attr->heads, c->attr->head_dim});
+}
+NDP_CUDA_KERNEL_WITH_SCRATCH(attention_dsink)

@@ -21,7 +21,7 @@ struct ndp_att_row {
 };
 
 struct ndp_att_call {
-    ndp_view q, k, v, q_pos, q_low, k_pos, o, lse, d_o, dq, dk, dv;
+    ndp_view q, k, v, q_pos, q_low, k_pos, sink, o, lse, d_o, dq, dk, dv;
     const float *delta; /* [T,H]: rows of do . o; NULL: forward */
     /* Of keys and of queries: tiles that a block owns, and tiles that it walks over. */
     const ndp_att_tile *own[2], *step[2];
@@ -29,6 +29,7 @@ struct ndp_att_call {
     int n[2];      /* keys, rows of a kv head */
     int own_rows;  /* of a tile that a block owns */
     int step_rows; /* of one that it walks over; at most as many as the kernel has room for */
+    int first;     /* the sink of head 0 */
     bool down;     /* from the last tile to the first */
     float scale, cap;
 };
@@ -80,6 +81,12 @@ static __device__ __forceinline__ ndp_att_row ndp_att_row_at(const ndp_att_call 
         row.lse = ((const float *)a.lse.data)[token * a.lse.ld + head],
         row.delta = a.delta[token * a.kv_heads * a.group + head];
     return row;
+}
+
+/* The sink of row r of the queries; -inf: there are none, or no such row. */
+static __device__ __forceinline__ float ndp_att_sink(const ndp_att_call &a, int kv, int r) {
+    bool there = a.sink.data && r < a.n[NDP_ATT_QUERIES_SIDE];
+    return there ? ndp_get(a.sink, 0, a.first + (int64_t)kv * a.group + (unsigned)r % (unsigned)a.group) : -INFINITY;
 }
 
 static __device__ __forceinline__ bool ndp_att_sees(const ndp_att_row &query, const ndp_att_row &key) {

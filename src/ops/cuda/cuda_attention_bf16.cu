@@ -127,8 +127,10 @@ template <int D> __global__ __launch_bounds__(NDP_ATT_THREADS) void ndp_att_forw
                 ndp_fragment_a(fragments[k], q + warp * 16 * LD + k * 16, LD);
         }
     NDP_UNROLL
-    for (int h = 0; h < 2; h++)
-        s.max[h] = -INFINITY, s.rows[h] = ndp_att_row_at<OWN>(a, kv, r + 8 * h);
+    for (int h = 0; h < 2; h++) {
+        s.max[h] = ndp_att_sink(a, kv, r + 8 * h) * NDP_ATT_LOG2E, s.rows[h] = ndp_att_row_at<OWN>(a, kv, r + 8 * h);
+        s.sum[h] = s.max[h] == -INFINITY || threadIdx.x % 4 != 0 ? 0.0f : 1.0f; /* four lanes have a row */
+    }
     for (int i = 0; at >= 0; i ^= 1, at = next) {
         ndp_copies_wait<0>();
         __syncthreads(); /* this tile is there, and no thread reads the other buffer */

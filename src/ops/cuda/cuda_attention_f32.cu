@@ -154,7 +154,7 @@ __global__ __launch_bounds__(MOST_ROWS) void ndp_att_f32_kernel(const ndp_att_ca
         f32_load_own<OWN>(own_y, a, OWN == NDP_ATT_QUERIES_SIDE ? a.d_o : a.v, kv, first, dim4);
     ndp_att_row own = ndp_att_row_at<OWN>(a, kv, r);
     f32_sums<COLS> s;
-    s.max = -INFINITY, s.sum = 0.0f;
+    s.max = WHAT == NDP_ATT_O ? ndp_att_sink(a, kv, r) : -INFINITY, s.sum = s.max == -INFINITY ? 0.0f : 1.0f;
     NDP_UNROLL
     for (int c = 0; c < COLS; c++)
         s.acc[c] = 0.0f;

@@ -38,6 +38,7 @@ static const ndp_device device = {.name = ndp_cuda_name,
                                   .stamp = ndp_gpu_stamp,
                                   .between = ndp_gpu_between,
                                   .memory = ndp_gpu_memory,
+                                  .full_name = ndp_gpu_full_name,
                                   .sum = ndp_gpu_sum,
                                   .write_word = ndp_gpu_write_word_on,
                                   .stream = ndp_gpu_stream};

@@ -10,12 +10,12 @@
 
 struct ordered {
     ndp_view choices, order, places, offsets;
-    int experts, k, n;
+    int first, experts, k, n;
 };
 
-/* The expert of choice i; -1: none. */
+/* The expert of choice i, from `first` on; -1: none of these. */
 static __device__ __forceinline__ int expert_of(const ordered &o, int i) {
-    int t = i / o.k, e = ((const int *)o.choices.data)[t * o.choices.ld + i - t * o.k];
+    int t = i / o.k, e = ((const int *)o.choices.data)[t * o.choices.ld + i - t * o.k] - o.first;
     return e >= 0 && e < o.experts ? e : -1;
 }
 
@@ -104,7 +104,8 @@ static __global__ void __launch_bounds__(NDP_MAX_THREADS) ndp_route_order_kernel
 /* Fewer warps where many experts' counts would not fit the memory that every GPU has. */
 static ndp_status run_route_order(const ndp_op_call *c) {
     const ndp_view *choices = &c->in[0];
-    ordered o = {*choices, c->out[0], c->out[1], c->out[2], c->attr->experts, (int)choices->cols, (int)c->out[0].rows};
+    ordered o = {*choices,         c->out[0],          c->out[1],          c->out[2], (int)c->attr->first,
+                 c->attr->experts, (int)choices->cols, (int)c->out[0].rows};
     int64_t row = (int64_t)o.experts * sizeof(int), most = (int64_t)NDP_SHARED_FREE / row - 2;
     unsigned threads = ndp_block_of(o.n, NDP_MAX_THREADS);
     if (most * NDP_WARP < (int64_t)threads)

@@ -11,8 +11,9 @@
     X(embedding_dw)                                                                                                    \
     X(linear)                                                                                                          \
     X(linear_dx)                                                                                                       \
-    X(linear_dw) X(linear_db) X(layernorm_dw) X(rmsnorm_dw) X(dora_dm) X(causal_conv_dw) X(square_sum)                 \
-        X(newton_schulz) X(xent) X(xent_logits) X(xent_grad) X(attention) X(attention_bwd)
+    X(linear_dw)                                                                                                       \
+    X(linear_db) X(layernorm_dw) X(rmsnorm_dw) X(dora_dm) X(causal_conv_dw) X(square_sum) X(newton_schulz) X(xent)     \
+        X(xent_logits) X(xent_grad) X(attention) X(attention_bwd) X(attention_dsink)
 
 /* NDP_LANES: neighbouring columns that a thread moves at once. */
 enum { NDP_WARP = 32, NDP_LANES = 8, NDP_MAX_THREADS = 1024 };
@@ -68,6 +69,7 @@ static inline size_t ndp_scratch_linear_db(const ndp_op_call *c) {
 }
 static inline size_t ndp_scratch_layernorm_dw(const ndp_op_call *c) { return ndp_scratch_linear_db(c); }
 static inline size_t ndp_scratch_causal_conv_dw(const ndp_op_call *c) { return ndp_scratch_linear_db(c); }
+static inline size_t ndp_scratch_attention_dsink(const ndp_op_call *c) { return ndp_scratch_linear_db(c); }
 static inline size_t ndp_scratch_dora_dm(const ndp_op_call *c) { return ndp_scratch_linear_db(c); }
 static inline size_t ndp_scratch_rmsnorm_dw(const ndp_op_call *c) {
     return ndp_columns_scratch(c->in[2].rows * c->in[2].cols, &c->out[0]);

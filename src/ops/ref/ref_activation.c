@@ -55,3 +55,27 @@ static double swiglu_bwd(const ndp_op_call *c, int64_t t, int64_t j) {
 }
 
 NDP_REF_EACH(swiglu_bwd)
+
+/* Of gate and up of column i, clipped; *g, *u: 0 for what is cut off, else 1. */
+static double ref_clipped(const ndp_op_call *c, int operand, int64_t t, int64_t i, double *up, double *g, double *u) {
+    double gate = ndp_ref_in(c, operand, t, 2 * i), cap = c->attr->cap;
+    *up = ndp_ref_in(c, operand, t, 2 * i + 1);
+    *g = gate <= cap, *u = fabs(*up) <= cap;
+    *up = fmin(fmax(*up, -cap), cap);
+    return fmin(gate, cap);
+}
+
+static double swiglu_clipped(const ndp_op_call *c, int64_t t, int64_t j) {
+    double up, in[2], g = ref_clipped(c, 0, t, j, &up, &in[0], &in[1]);
+    return (up + 1) * g / (1 + exp(-c->attr->scale * g));
+}
+
+NDP_REF_EACH(swiglu_clipped)
+
+static double swiglu_clipped_bwd(const ndp_op_call *c, int64_t t, int64_t j) {
+    double up, in[2], g = ref_clipped(c, 1, t, j / 2, &up, &in[0], &in[1]), by = c->attr->scale;
+    double d = ndp_ref_in(c, 0, t, j / 2), s = 1 / (1 + exp(-by * g));
+    return j % 2 ? in[1] * d * g * s : in[0] * d * (up + 1) * s * (1 + by * g * (1 - s));
+}
+
+NDP_REF_EACH(swiglu_clipped_bwd)

@@ -1,9 +1,10 @@
-/* attention, attention_bwd: plain loops, a row of one head at a time. The formulas are in ops/attention.c. */
+/* attention, attention_bwd, attention_dsink: plain loops, a row of one head at a time. The formulas are in
+ * ops/attention.c. */
 #include "ops/ref/ref_kernels.h"
 
 #include <math.h>
 
-enum { Q, K, V, Q_POS, Q_LOW, K_POS };
+enum { Q, K, V, Q_POS, Q_LOW, K_POS, SINK };
 enum { B_DO, B_Q, B_K, B_V, B_O, B_LSE, B_Q_POS, B_Q_LOW, B_K_POS };
 
 /* Two rows of head_dim. */
@@ -41,8 +42,9 @@ static double score(const ref_scores *r, int64_t t, int h, int64_t s) {
 static void attention_row(const ndp_op_call *c, const ref_scores *r, int64_t t, int h) {
     int d = c->attr->head_dim;
     int64_t v_col = (int64_t)kv_head(c->attr, h) * d;
-    double *acc = c->scratch, max = -INFINITY, sum = 0;
-    bool any = false;
+    double sink = c->in[SINK].data ? ndp_view_get(&c->in[SINK], 0, c->attr->first + h) : -INFINITY;
+    double *acc = c->scratch, max = sink, sum;
+    bool any = sink > -INFINITY;
     for (int i = 0; i < d; i++)
         acc[i] = 0;
     for (int64_t s = 0; s < r->k->rows; s++)
@@ -50,6 +52,7 @@ static void attention_row(const ndp_op_call *c, const ref_scores *r, int64_t t, 
             max = fmax(max, score(r, t, h, s));
             any = true;
         }
+    sum = any ? exp(sink - max) : 0;
     for (int64_t s = 0; s < r->k->rows; s++) {
         if (!sees(r, t, s))
             continue;
@@ -138,3 +141,15 @@ static ndp_status run_attention_bwd(const ndp_op_call *c) {
 }
 
 const ndp_kernel ndp_ref_attention_bwd = {.run = run_attention_bwd, .scratch = scratch};
+
+static double attention_dsink(const ndp_op_call *c, int64_t row, int64_t i) {
+    int64_t h = i - c->attr->first;
+    int d = c->attr->head_dim;
+    double sum = 0;
+    for (int64_t t = 0; t < c->in[0].rows && h >= 0 && h < c->attr->heads; t++)
+        sum -=
+            exp(ndp_ref_in(c, 3, row, i) - ndp_ref_in(c, 2, t, h)) * dot(&c->in[0], t, h * d, &c->in[1], t, h * d, d);
+    return sum;
+}
+
+NDP_REF_EACH(attention_dsink)

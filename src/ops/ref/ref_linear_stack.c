@@ -36,3 +36,21 @@ static ndp_status run_product(const ndp_product *p, const ndp_op_call *c) {
 PRODUCT(linear_stack)
 PRODUCT(linear_stack_dx)
 PRODUCT(linear_stack_dw)
+
+static double stack_bias(const ndp_op_call *c, int64_t t, int64_t j) {
+    int64_t e = 0, groups = c->in[1].rows;
+    while (e < groups && ndp_ref_in(c, 2, e + 1, 0) <= (double)t)
+        e++;
+    return ndp_ref_in(c, 0, t, j) + (e < groups ? ndp_ref_in(c, 1, e, j) / c->attr->parts : 0);
+}
+
+NDP_REF_EACH(stack_bias)
+
+static double stack_bias_db(const ndp_op_call *c, int64_t e, int64_t j) {
+    double sum = 0;
+    for (int64_t t = (int64_t)ndp_ref_in(c, 1, e, 0); t < (int64_t)ndp_ref_in(c, 1, e + 1, 0); t++)
+        sum += ndp_ref_in(c, 0, t, j);
+    return sum / c->attr->parts;
+}
+
+NDP_REF_EACH(stack_bias_db)

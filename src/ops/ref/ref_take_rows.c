@@ -1,10 +1,10 @@
 /* route_order, take_rows, give_rows, give_rows_dw. */
 #include "ops/ref/ref_kernels.h"
 
-/* The expert of choice n; -1: none. */
+/* The expert of choice n, from attr.first on; -1: none of these. */
 static int64_t expert_of(const ndp_op_call *c, int64_t n) {
     const ndp_view *choices = &c->in[0];
-    int64_t k = choices->cols, e = ((const int32_t *)choices->data)[n / k * choices->ld + n % k];
+    int64_t k = choices->cols, e = ((const int32_t *)choices->data)[n / k * choices->ld + n % k] - c->attr->first;
     return e >= 0 && e < c->attr->experts ? e : -1;
 }
 

@@ -1,0 +1,129 @@
+/* Bugs of sinks and of biases of experts, by name: the placement check refuses each, and the program as it is not. */
+#include "placement/mutants.h"
+
+#include <stdlib.h>
+
+/* Changes a call; false: leaves it. `before`: the attention with sinks that stands before it; `in`: its operands, of
+ * which there may be more then. */
+typedef bool edit(ndp_call *c, const ndp_call *before, ndp_operand in[NDP_OP_MAX_IN]);
+
+/* Sinks counted once a piece: another turn of the ring has them too. */
+static bool once_a_piece(ndp_call *c, const ndp_call *before, ndp_operand in[NDP_OP_MAX_IN]) {
+    if (c->op != &ndp_op_attention || c->n_in != 6 || !before)
+        return false;
+    in[6] = before->in[6], c->n_in = 7;
+    return true;
+}
+
+static bool not_at_all(ndp_call *c, const ndp_call *before, ndp_operand in[NDP_OP_MAX_IN]) {
+    (void)in;
+    bool has = c->op == &ndp_op_attention && c->n_in == 7 && !before;
+    c->n_in -= has;
+    return has;
+}
+
+/* Those of the heads of another rank of sp. */
+static bool of_other_heads(ndp_call *c, const ndp_call *before, ndp_operand in[NDP_OP_MAX_IN]) {
+    (void)before, (void)in;
+    bool has = c->op == &ndp_op_attention && c->n_in == 7;
+    c->attr.first = has ? (c->attr.first + c->attr.heads) % (2 * c->attr.heads) : c->attr.first;
+    return has;
+}
+
+/* Their gradient, of the same. */
+static bool gradient_of_other_heads(ndp_call *c, const ndp_call *before, ndp_operand in[NDP_OP_MAX_IN]) {
+    (void)before, (void)in;
+    bool has = c->op == &ndp_op_attention_dsink;
+    c->attr.first = has ? (c->attr.first + c->attr.heads) % (2 * c->attr.heads) : c->attr.first;
+    return has;
+}
+
+/* Every rank of tp adds all of the bias. */
+static bool bias_once_a_rank(ndp_call *c, const ndp_call *before, ndp_operand in[NDP_OP_MAX_IN]) {
+    (void)before, (void)in;
+    bool has = c->op == &ndp_op_stack_bias && c->attr.parts > 1;
+    c->attr.parts = has ? 1 : c->attr.parts;
+    return has;
+}
+
+static bool gradient_once_a_rank(ndp_call *c, const ndp_call *before, ndp_operand in[NDP_OP_MAX_IN]) {
+    (void)before, (void)in;
+    bool has = c->op == &ndp_op_stack_bias_db && c->attr.parts > 1;
+    c->attr.parts = has ? 1 : c->attr.parts;
+    return has;
+}
+
+/* Edits a list; `room`: of the operands of a call that changed. The call before is the latest attention with sinks. */
+static int edit_list(ndp_list *list, edit *make, ndp_operand (**room)[NDP_OP_MAX_IN]) {
+    const ndp_call *before = NULL;
+    int n = 0;
+    for (int i = 0; i < list->n; i++) {
+        ndp_call *c = &list->calls[i];
+        ndp_operand in[NDP_OP_MAX_IN];
+        if (c->kind != NDP_CALL_KERNEL)
+            continue;
+        memcpy(in, c->in, (size_t)c->n_in * sizeof *in);
+        bool sinks = c->op == &ndp_op_attention && c->n_in == 7;
+        if (make(c, before, in)) {
+            *room = calloc(1, sizeof **room);
+            memcpy(**room, in, sizeof in);
+            c->in = **room;
+            room++, n++;
+        }
+        before = sinks ? c : before;
+    }
+    return n;
+}
+
+static void check_refused(int axis, edit *make, const char *words) {
+    static ndp_operand(*rooms[1024])[NDP_OP_MAX_IN];
+    ndp_layout l = NDP_LAYOUT_ONE;
+    ndp_facts f;
+    planned w;
+    int n = 0;
+    const world_model *m = world_models;
+    while (strcmp(m->name, "sinks") != 0)
+        m++;
+    l.size[axis] = 2;
+    const world_way y = {.layout = l,
+                         .parallel = {true, NDP_CP_RING, true},
+                         .gathered = true,
+                         .compute = NDP_F64,
+                         .optimizer = NDP_ADAMW,
+                         .kind = NDP_PIPELINE_1F1B,
+                         .chunks = 1,
+                         .micro_batches = 1};
+    world_facts(m, world_layers(&y), &f);
+    world_init(&w, m->name, &f, &y, &ndp_device_ref);
+    world_plan(&w, NULL, 0);
+    CHECK_OK(check_placement(&w));
+    for (int i = 0; i < w.n; i++)
+        for (int g = 0; g < w.programs[i]->opts.model->n_graphs; g++)
+            for (int phase = 0; phase < NDP_PHASES; phase++)
+                n += edit_list((ndp_list *)&w.programs[i]->opts.units[g].lists[phase], make, &rooms[n]);
+    assert_true(n > 0);
+    CHECK_FAILS(check_placement(&w), NDP_EBUG, words);
+    for (int i = 0; i < n; i++)
+        free(rooms[i]);
+    world_release(&w);
+}
+
+static void sinks(void **state) {
+    (void)state;
+    check_refused(NDP_CP, once_a_piece, "over some of the keys");
+    check_refused(NDP_CP, not_at_all, "over some of the keys");
+    check_refused(NDP_DP_SHARD, not_at_all, "over some of the keys");
+    check_refused(NDP_SP, of_other_heads, "which is another head's");
+    check_refused(NDP_SP, gradient_of_other_heads, "which is another head's");
+}
+
+static void biases(void **state) {
+    (void)state;
+    check_refused(NDP_TP, bias_once_a_rank, "placement: ");
+    check_refused(NDP_TP, gradient_once_a_rank, "placement: ");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(sinks), cmocka_unit_test(biases)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
