@@ -47,6 +47,14 @@ static void add_distances(const ndp_against *a, ndp_str *out) {
         add_line(out, "weights", width, a->weights_off, a->weights_bound, a->weights_off > 0 ? besides : "");
 }
 
+/* The first gradient that differs in the order of the backward, as those after it inherit what is wrong; NULL: none. */
+static const char *first_in_backward(const ndp_against *a) {
+    for (int i = a->n - 1; i >= 0; i--)
+        if (!a->gradients[i].agrees)
+            return a->gradients[i].name;
+    return NULL;
+}
+
 void cli_print_against(const ndp_against *a, const char *folder) {
     int beyond = 0;
     ndp_str text = {0}, *out = &text;
@@ -60,8 +68,9 @@ void cli_print_against(const ndp_against *a, const char *folder) {
         ndp_str_addf(out, "%s agrees with our step on its %lld row%s of %lld tokens\n", folder, (long long)a->rows,
                      a->rows == 1 ? "" : "s", (long long)a->length);
     else
-        ndp_str_addf(out, "%s differs from our step on its %lld row%s of %lld tokens, in %d of %d gradients\n", folder,
-                     (long long)a->rows, a->rows == 1 ? "" : "s", (long long)a->length, beyond, a->n);
+        ndp_str_addf(out, "%s differs from our step on its %lld row%s of %lld tokens, in %d of %d gradients%s%s\n",
+                     folder, (long long)a->rows, a->rows == 1 ? "" : "s", (long long)a->length, beyond, a->n,
+                     beyond > 1 ? "; first in the backward: " : "", beyond > 1 ? first_in_backward(a) : "");
     cli_print_fitting(out);
 }
 
@@ -96,6 +105,8 @@ void cli_print_against_json(const ndp_against *a, const char *folder) {
         put_distance(&o, a->gradients[i].off, a->gradients[i].bound);
     }
     ndp_json_close(&o, '}');
+    if (first_in_backward(a))
+        ndp_json_put_text(&o, "first", first_in_backward(a));
     if (a->has_logits) {
         ndp_json_open(&o, "logits", '{');
         put_distance(&o, a->logits_off, a->logits_bound);

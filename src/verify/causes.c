@@ -62,11 +62,23 @@ static int add_names(const ndp_finder *f, int cause, ndp_str *s) {
     return n;
 }
 
+/* The first of a cause in the order of the backward, and how many come after it. Returns how many they are. */
+static int add_first(const ndp_finder *f, int cause, ndp_str *s) {
+    int n = 0, first = 0;
+    for (int i = 0; i < f->out->n; i++)
+        if (f->cause_of[i] == cause)
+            n++, first = i; /* the list is in the order of the forward */
+    ndp_str_add(s, name_of(f, first));
+    if (n > 1)
+        ndp_str_addf(s, ", and what inherits from it in %d other gradient%s,", n - 1, n == 2 ? "" : "s");
+    return n;
+}
+
 /* "all 20 gradients, the loss and the number of tokens are like rows 0 to 3 alone" */
 static char *text_of(const ndp_finder *f, int cause) {
     const ndp_cause *c = &f->causes[cause];
     ndp_str s = {0};
-    int n = add_names(f, cause, &s);
+    int n = c->spreads ? add_first(f, cause, &s) : add_names(f, cause, &s);
     if (c->loss)
         ndp_str_addf(&s, "%sthe loss", n == 0 ? "" : c->tokens ? ", " : " and ");
     if (c->tokens)
@@ -143,6 +155,7 @@ static ndp_status try_reading(ndp_finder *f, const ndp_judged *sum, const ndp_re
         if (!fits)
             continue;
         NDP_TRY(find_cause(f, words, &cause));
+        f->causes[cause].spreads = f->spreads;
         close_tensor(f, i, cause);
     }
     if (loss) {
@@ -187,9 +200,19 @@ static ndp_status multiple_of(const ndp_finder *f, int tensor, double *out) {
     return NDP_OK;
 }
 
+/* Whether a cause was found that everything after it in the backward inherits. Ranks that go on from different
+ * gradients then make sums that no rank has alone. */
+static bool has_spread(const ndp_finder *f) {
+    for (int i = 0; i < f->n_causes; i++)
+        if (f->causes[i].spreads)
+            return true;
+    return false;
+}
+
 /* Those that are multiples of ours are said with their factor. */
 static ndp_status say_none(ndp_finder *f) {
-    static const char none[] = "different: no known cause fits";
+    const char *none =
+        has_spread(f) ? "different too: no known cause of their own fits" : "different: no known cause fits";
     int cause;
     for (int i = 0; i < f->out->n; i++) {
         char words[96];

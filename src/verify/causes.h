@@ -14,7 +14,7 @@ typedef struct ndp_reading {
 /* What is said of tensors, of the loss, of the number of tokens: "like rows 0 to 3 alone". */
 typedef struct ndp_cause {
     char words[288];
-    bool loss, tokens;
+    bool loss, tokens, spreads;
 } ndp_cause;
 
 typedef struct ndp_finder {
@@ -27,6 +27,7 @@ typedef struct ndp_finder {
     bool *open;    /* by tensor: it differs, and no cause is found */
     bool open_loss, open_tokens;
     int n_open;            /* of these */
+    bool spreads;          /* trials of faults that what comes after in the backward inherits: the first is named */
     ndp_dump_rows trial;   /* the dump's rows, changed for a trial */
     ndp_judged sum, other; /* of trials */
     double tokens;         /* of all rows */

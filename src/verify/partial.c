@@ -3,6 +3,7 @@
  */
 #include "verify/partial.h"
 
+#include "base/arena.h"
 #include "ops/xent_rows.h"
 #include <math.h>
 #include <stdlib.h>
@@ -177,13 +178,144 @@ static ndp_status run_attention(const ndp_op_call *c) {
     return st;
 }
 
+/* ---- routers ---- */
+
+static ndp_other_experts *others_at(const ndp_partial *p, const void *at) {
+    for (int i = 0; i < p->n_others; i++)
+        if (p->others[i].at == at)
+            return &p->others[i];
+    return NULL;
+}
+
+static void forget(ndp_partial *p, const void *at) {
+    ndp_other_experts *o = others_at(p, at);
+    if (!o)
+        return;
+    free(o->rows.data);
+    free(o->offsets);
+    *o = p->others[--p->n_others];
+}
+
+static ndp_status make_rows(ndp_view *v, ndp_dtype type, int64_t rows, int64_t cols) {
+    *v = (ndp_view){malloc((size_t)(rows * cols) * ndp_dtype_size(type)), type, rows, cols, cols};
+    return v->data ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for %lld rows of other experts", (long long)rows);
+}
+
+/* Begins to follow what other experts make of the rows of a mixture: its rows, once for each rank. */
+static ndp_status run_take_rows(const ndp_op_call *c) {
+    ndp_partial *p = partial_of(c);
+    const ndp_view *x = &c->in[0];
+    ndp_other_experts o = {.at = c->out[0].data};
+    NDP_TRY(p->inner->kernels[c->op->id]->run(c));
+    if (!p->sums.last_experts || c->in[3].data) /* weights: the backward of give_rows */
+        return NDP_OK;
+    forget(p, o.at);
+    NDP_TRY(ndp_array_reserve(&p->others, &p->others_capacity, p->n_others + 1, sizeof *p->others));
+    NDP_TRY(make_rows(&o.rows, x->dtype, x->rows * p->sums.choice_ranks, x->cols));
+    for (int64_t t = 0; t < o.rows.rows; t++)
+        for (int64_t k = 0; k < x->cols; k++)
+            ndp_view_set(&o.rows, t, k, ndp_view_get(x, t % x->rows, k));
+    p->others[p->n_others++] = o;
+    return NDP_OK;
+}
+
+/* of: where the rows of each expert begin; `last`: where those of o->rows do, of the last expert of each rank. */
+static ndp_status read_offsets(const ndp_view *of, int ranks, ndp_other_experts *o, int32_t *last) {
+    o->experts = of->rows - 1;
+    free(o->offsets);
+    o->offsets = malloc((size_t)of->rows * sizeof *o->offsets);
+    if (!o->offsets || !last)
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the offsets of %lld experts", (long long)o->experts);
+    for (int64_t e = 0; e <= o->experts; e++) {
+        o->offsets[e] = (int32_t)ndp_view_get(of, e, 0);
+        last[e] = (int32_t)(e * ranks / o->experts * (o->rows.rows / ranks));
+    }
+    return NDP_OK;
+}
+
+/* The same op on the rows of others, which are then as far as the results of `c`. */
+static ndp_status follow(ndp_partial *p, const ndp_op_call *c, ndp_other_experts *o, int32_t *last) {
+    ndp_op_call other = *c;
+    ndp_view rows;
+    if (c->op->id == NDP_OP_linear_stack) {
+        NDP_TRY(read_offsets(&c->in[2], p->sums.choice_ranks, o, last));
+        other.in[2] = (ndp_view){last, NDP_I32, c->in[2].rows, 1, 1};
+    }
+    NDP_TRY(make_rows(&rows, c->out[0].dtype, o->rows.rows, c->out[0].cols));
+    other.in[0] = o->rows, other.out[0] = rows;
+    ndp_status st = run_unplanned(p, &other);
+    ndp_other_experts next = {c->out[0].data, rows, o->offsets, o->experts};
+    o->offsets = NULL;
+    forget(p, c->in[0].data);
+    forget(p, next.at); /* of a layer before this one */
+    p->others[p->n_others++] = next;
+    return st;
+}
+
+/* A product, or an activation, that may be of experts. */
+static ndp_status run_of_experts(const ndp_op_call *c) {
+    ndp_partial *p = partial_of(c);
+    NDP_TRY(p->inner->kernels[c->op->id]->run(c));
+    ndp_other_experts *o = p->sums.last_experts ? others_at(p, c->in[0].data) : NULL;
+    if (!o || o->rows.cols != c->in[0].cols)
+        return NDP_OK;
+    bool stack = c->op->id == NDP_OP_linear_stack;
+    int32_t *last = stack ? malloc((size_t)c->in[2].rows * sizeof *last) : NULL;
+    ndp_status st = follow(p, c, o, last);
+    free(last);
+    return st;
+}
+
+/* dx[t] . what the last expert of rank r makes of row t. */
+static double product_with(const ndp_view *dx, int64_t t, const ndp_view *rows, int r) {
+    double sum = 0;
+    for (int64_t k = 0; k < dx->cols; k++)
+        sum += ndp_view_get(dx, t, k) * ndp_view_get(rows, r * dx->rows + t, k);
+    return sum;
+}
+
+/* The gradient of the weights of choices: with that of the last expert of each rank but the choice's own. */
+static ndp_status run_weights(const ndp_op_call *c) {
+    ndp_partial *p = partial_of(c);
+    const ndp_view *dx = &c->in[0], *places = &c->in[2], *dw = &c->out[0];
+    int ranks = p->sums.choice_ranks;
+    NDP_TRY(p->inner->kernels[c->op->id]->run(c));
+    const ndp_other_experts *o = p->sums.last_experts ? others_at(p, c->in[1].data) : NULL;
+    for (int64_t t = 0; o && o->offsets && t < dx->rows; t++)
+        for (int r = 0; r < ranks; r++) {
+            double more = product_with(dx, t, &o->rows, r);
+            int32_t first = o->offsets[r * o->experts / ranks], end = o->offsets[(r + 1) * o->experts / ranks];
+            for (int64_t j = 0; j < places->cols; j++) {
+                int32_t place = (int32_t)ndp_view_get(places, t, j);
+                if (place >= 0 && (place < first || place >= end))
+                    ndp_view_set(dw, t, j, ndp_view_get(dw, t, j) + more);
+            }
+        }
+    return NDP_OK;
+}
+
+/* What arrives at the weights of other ranks' choices is zeroed in place: nothing else reads it. */
+static ndp_status run_route_dx(const ndp_op_call *c) {
+    ndp_partial *p = partial_of(c);
+    const ndp_partial_sums *s = &p->sums;
+    const ndp_view *dw = &c->in[0], *choices = &c->in[2];
+    for (int64_t t = 0; s->choice_rank && t < dw->rows; t++)
+        for (int64_t j = 0; j < dw->cols; j++)
+            if ((int64_t)ndp_view_get(choices, t, j) * s->choice_ranks / c->in[1].cols != s->choice_rank - 1)
+                ndp_view_set(dw, t, j, 0);
+    return p->inner->kernels[c->op->id]->run(c);
+}
+
 void ndp_partial_init(ndp_partial *p, const ndp_device *inner) {
     static const struct {
         ndp_op_id op;
         ndp_status (*run)(const ndp_op_call *c);
-    } sums[] = {{NDP_OP_linear_dw, run_sum},          {NDP_OP_linear_db, run_sum},    {NDP_OP_rmsnorm_dw, run_sum},
-                {NDP_OP_layernorm_dw, run_sum},       {NDP_OP_embedding_dw, run_sum}, {NDP_OP_xent, run_xent},
-                {NDP_OP_attention_bwd, run_attention}};
+    } sums[] = {
+        {NDP_OP_linear_dw, run_sum},           {NDP_OP_linear_db, run_sum},       {NDP_OP_rmsnorm_dw, run_sum},
+        {NDP_OP_layernorm_dw, run_sum},        {NDP_OP_embedding_dw, run_sum},    {NDP_OP_xent, run_xent},
+        {NDP_OP_attention_bwd, run_attention}, {NDP_OP_take_rows, run_take_rows}, {NDP_OP_linear_stack, run_of_experts},
+        {NDP_OP_swiglu, run_of_experts},       {NDP_OP_geglu, run_of_experts},    {NDP_OP_give_rows_dw, run_weights},
+        {NDP_OP_route_dx, run_route_dx}};
     *p = (ndp_partial){.device = *inner, .inner = inner};
     memcpy(p->kernels, inner->kernels, sizeof p->kernels);
     for (int i = 0; i < NDP_COUNT(sums); i++) {
@@ -196,6 +328,9 @@ void ndp_partial_init(ndp_partial *p, const ndp_device *inner) {
 }
 
 void ndp_partial_release(ndp_partial *p) {
+    while (p->n_others)
+        forget(p, p->others[0].at);
+    free(p->others);
     free(p->scratch);
     *p = (ndp_partial){0};
 }

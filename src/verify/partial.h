@@ -21,7 +21,21 @@ typedef struct ndp_partial_sums {
      * query heads that share a kv head: part `kv_part` of `kv_parts`. What comes after it in the backward is then
      * wrong, so that only the projections of that layer are of use. 0: all. */
     int attention, kv_part, kv_parts;
+    /* Of routers, if experts are cut over `choice_ranks` ranks. The weights of choices get the gradient of the experts
+     * of rank `choice_rank` alone, counted from 1; 0: of all; beyond the last: of none. With last_experts they get
+     * besides that of their own expert that of the last expert of each other rank. The backward goes on from there, so
+     * a whole step is that of a trainer with the fault. 0: all as they are. */
+    int choice_rank, choice_ranks;
+    bool last_experts;
 } ndp_partial_sums;
+
+/* What the last expert of each rank makes of all rows of a mixture: first T rows of rank 0's, then of rank 1's. */
+typedef struct ndp_other_experts {
+    const void *at;   /* where the mixture's own sorted rows lie that are as far as these */
+    ndp_view rows;    /* owned */
+    int32_t *offsets; /* of the sorted rows (ops/op.h), [experts + 1], owned; NULL before the first product */
+    int64_t experts;
+} ndp_other_experts;
 
 /* Gets the logits of a row of the batch that predicts a token, `n` of them. */
 typedef ndp_status ndp_head_visitor(void *user, int64_t row, const double *logits, int64_t n);
@@ -34,7 +48,10 @@ typedef struct ndp_partial {
     ndp_partial_sums sums;    /* of the next steps; the caller sets it between steps */
     ndp_head_visitor *logits; /* also of the next steps; NULL: none */
     void *user;
-    int attentions; /* backwards of attention since the caller set this to 0 */
+    int attentions;            /* backwards of attention since the caller set this to 0 */
+    ndp_other_experts *others; /* of steps with last_experts */
+    int n_others;
+    int64_t others_capacity;
     void *scratch;
     size_t scratch_bytes;
 } ndp_partial;

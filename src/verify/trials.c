@@ -216,9 +216,9 @@ static ndp_status try_rows(ndp_finder *f) {
 }
 
 ndp_status ndp_try_all(ndp_finder *f) {
-    static ndp_status (*const trials[])(ndp_finder *) = {try_clipping,  try_numbers,       try_divisions,
-                                                         try_decay,     ndp_try_documents, try_rows,
-                                                         ndp_try_parts, ndp_try_columns};
+    static ndp_status (*const trials[])(ndp_finder *) = {try_clipping, try_numbers,       try_divisions,
+                                                         try_decay,    ndp_try_documents, ndp_try_routers,
+                                                         try_rows,     ndp_try_parts,     ndp_try_columns};
     for (int i = 0; i < NDP_COUNT(trials) && !ndp_found_all(f); i++)
         NDP_TRY(trials[i](f));
     return NDP_OK;

@@ -24,9 +24,11 @@ int ndp_read_both(const ndp_finder *f, const ndp_judged *sum, const char *words,
 /* Tries both readings of f->sum. */
 NDP_API ndp_status ndp_try_both(ndp_finder *f, const char *words);
 
-/* trials_sequence.c: documents, cuts of the sequence, parts of a gradient that ranks of the other axes add up. */
+/* trials_sequence.c: documents, cuts of the sequence, parts of a gradient that ranks of the other axes add up, what
+ * arrives at routers. */
 NDP_API ndp_status ndp_try_documents(ndp_finder *f);
 NDP_API ndp_status ndp_try_columns(ndp_finder *f);
 NDP_API ndp_status ndp_try_parts(ndp_finder *f);
+NDP_API ndp_status ndp_try_routers(ndp_finder *f);
 
 #endif

@@ -242,3 +242,39 @@ ndp_status ndp_try_parts(ndp_finder *f) {
         }
     return try_kv_heads(f);
 }
+
+/* ---- routers ---- */
+
+/* Experts cut over n ranks. Later gradients of a rank's own experts differ by rank, so all have one name. others: also
+ * the gradient of an expert that the choice is not of, to which a trainer clamps the numbers of other ranks' experts.
+ */
+static ndp_status try_expert_ranks(ndp_finder *f, int n, bool others) {
+    static const char also[] = "the weights of choices also get the gradient of the last expert of each other rank";
+    static const char missing[] = "the gradient of choices made by other ranks is missing";
+    char words[240];
+    snprintf(words, sizeof words, "like experts on %d ranks: %s", n, also);
+    if (others)
+        NDP_TRY(try_sums(f, &(ndp_partial_sums){.choice_ranks = n, .last_experts = true}, words));
+    snprintf(words, sizeof words, "like experts on %d ranks: %s%s%s", n, others ? also : "", others ? ", and " : "",
+             missing);
+    for (int rank = 1; rank <= n; rank++)
+        NDP_TRY(
+            try_sums(f, &(ndp_partial_sums){.choice_rank = rank, .choice_ranks = n, .last_experts = others}, words));
+    return NDP_OK;
+}
+
+/* These faults leave the loss as it is. */
+ndp_status ndp_try_routers(ndp_finder *f) {
+    const ndp_mixtures *m = &f->c->judge->trainer->model.inputs->mixtures;
+    if (m->n == 0 || f->open_loss || f->open_tokens)
+        return NDP_OK;
+    f->spreads = true;
+    NDP_TRY(try_sums(f, &(ndp_partial_sums){.choice_rank = 2, .choice_ranks = 1},
+                     "like routers that get no gradient: they are detached"));
+    for (int others = 0; others < 2; others++)
+        for (int n = 2; n <= 2 * MOST_CUTS; n++)
+            if (m->experts % n == 0)
+                NDP_TRY(try_expert_ranks(f, n, others));
+    f->spreads = false;
+    return NDP_OK;
+}

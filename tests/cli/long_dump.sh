@@ -66,6 +66,14 @@ for model in $models; do
         agrees $model $script-$model
     done
 done
+trains mixture "$python" "$tools/one_process.py" mixture one-mixture
+agrees mixture one-mixture
+for experts in grouped_mm batched_mm; do
+    for axis in tp fsdp; do
+        ranks "$tools/expert_parallel.py" mixture $experts-$axis '' $experts $axis
+        agrees mixture $experts-$axis
+    done
+done
 trains theirs "$python" "$tools/one_process.py" tied theirs ours/batch.safetensors
 agrees tied theirs
 

@@ -22,6 +22,12 @@ run verify job.yaml --against dump --json
 code_is 0
 lines out 1 '^\{"dump": "dump", "agrees": true, "rows": 4, .*"causes": \[\]\}$'
 
+# Of a dump that differs, the first gradient in the order of the backward.
+mixtral=$NDP_SOURCE_DIR/tests/golden/mixtral
+run verify job.yaml --set model.path="$mixtral" --set model.config=null --set model.init=pretrained --against "$mixtral/batched_mm" --json
+code_is 1
+lines out 1 '"agrees": false.* "first": "model.layers.1.block_sparse_moe.gate.weight", "causes": \["model.layers.1.block_sparse_moe.gate'
+
 # The data and the layout of the job are those of the dump, not read.
 sed 's/text.txt/gone.txt/; s/dp_shard_size: 2/tp_size: 64/' job.yaml >other.yaml
 run verify other.yaml --against dump

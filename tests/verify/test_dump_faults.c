@@ -419,6 +419,38 @@ static ndp_status miss_kv_copies(void *user, ndp_trainer *t) {
     return NDP_OK;
 }
 
+/* ---- routers ---- */
+
+static void replace_in_units(ndp_trainer *t, const ndp_op *op, ndp_status (*run)(const ndp_op_call *call)) {
+    ndp_program *p = (ndp_program *)ndp_engine_program(t->engine);
+    for (int graph = 0; graph < p->opts.model->n_graphs; graph++)
+        replace_kernel(p, graph, NDP_BACKWARD_INPUT, op, run);
+}
+
+/* On one rank, so that everything after it inherits the gradient that a rank has. */
+static ndp_status route_dx_of_first(const ndp_op_call *c, int64_t experts) {
+    const ndp_view *dw = &c->in[0];
+    for (int64_t t = 0; t < dw->rows; t++)
+        for (int64_t j = 0; j < dw->cols; j++)
+            if (ndp_view_get(&c->in[2], t, j) >= (double)experts)
+                ndp_view_set(dw, t, j, 0);
+    return ndp_device_cpu.kernels[NDP_OP_route_dx]->run(c);
+}
+static ndp_status route_dx_of_half(const ndp_op_call *c) { return route_dx_of_first(c, c->in[1].cols / 2); }
+static ndp_status route_dx_of_none(const ndp_op_call *c) { return route_dx_of_first(c, 0); }
+
+static ndp_status miss_other_choices(void *user, ndp_trainer *t) {
+    (void)user;
+    replace_in_units(t, &ndp_op_route_dx, route_dx_of_half);
+    return NDP_OK;
+}
+
+static ndp_status detach_routers(void *user, ndp_trainer *t) {
+    (void)user;
+    replace_in_units(t, &ndp_op_route_dx, route_dx_of_none);
+    return NDP_OK;
+}
+
 typedef struct rank_fault {
     const char *name, *family;
     way way;
@@ -471,7 +503,22 @@ static const rank_fault rank_faults[] = {
      "qwen2",
      {.pp = 2, .accumulation = 8, .once = true},
      miss_tie,
-     {"model.embed_tokens.weight is like what the embedding alone gives: the sum with the head is missing", NULL}}};
+     {"model.embed_tokens.weight is like what the embedding alone gives: the sum with the head is missing", NULL}},
+    {"choices_of_one_rank",
+     "qwen3_moe",
+     {.accumulation = 8},
+     miss_other_choices,
+     {"model.layers.2.mlp.gate.weight, and what inherits from it in 47 other gradients, are like experts on 2 ranks: "
+      "the "
+      "gradient of choices made by other ranks is missing",
+      NULL}},
+    {"detached",
+     "glm4_moe",
+     {.accumulation = 8},
+     detach_routers,
+     {"model.layers.2.mlp.gate.weight, and what inherits from it in 59 other gradients, are like routers that get no "
+      "gradient: they are detached",
+      NULL}}};
 
 static void fault_between_ranks(void **state) {
     const rank_fault *f = *state;
@@ -494,14 +541,36 @@ static void fault_between_ranks(void **state) {
     free(folder);
 }
 
+/* transformers 5.17.0 computes every choice with an expert of each rank: of others with its last one, by a weight of 0,
+ * whose gradient is none (tests/golden/README.md). */
+static void clamped_experts(void **state) {
+    (void)state;
+    const way one = {.global = DUMP_ROWS, .accumulation = DUMP_ROWS, .threads = 1};
+    char *model = ndp_format("%s/tests/golden/mixtral", getenv("NDP_SOURCE_DIR"));
+    char *folder = ndp_format("%s/batched_mm", model);
+    ndp_config *c = dump_job(family_called("mixtral"), &one);
+    set(c, "model.config=null");
+    set(c, "model.path=%s", model);
+    set(c, "model.init=pretrained");
+    ndp_against a = judge_dump(c, folder);
+    check_causes(
+        &a, "clamped_experts",
+        "model.layers.1.block_sparse_moe.gate.weight, and what inherits from it in 38 other gradients, are like "
+        "experts on 2 ranks: the weights of choices also get the gradient of the last expert of each other rank");
+    ndp_against_release(&a);
+    ndp_config_destroy(c);
+    free(folder), free(model);
+}
+
 int main(int argc, char **argv) {
     enum { FAULTS = NDP_COUNT(faults), RANKS = NDP_COUNT(rank_faults) };
-    struct CMUnitTest tests[FAULTS + RANKS];
+    struct CMUnitTest tests[FAULTS + RANKS + 1];
     for (int i = 0; i < FAULTS; i++)
         tests[i] = (struct CMUnitTest){faults[i].name, fault_in_step, NULL, NULL, (void *)&faults[i]};
     for (int i = 0; i < RANKS; i++)
         tests[FAULTS + i] =
             (struct CMUnitTest){rank_faults[i].name, fault_between_ranks, NULL, NULL, (void *)&rank_faults[i]};
+    tests[FAULTS + RANKS] = (struct CMUnitTest){"clamped_experts", clamped_experts, NULL, NULL, NULL};
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, make_the_corpus, drop_the_corpus);

@@ -202,17 +202,6 @@ static void nothing_to_predict(void **state) {
 
 /* ---- bugs on purpose ---- */
 
-/* Puts another kernel into the calls of an op. */
-static void replace_kernel(ndp_program *p, int graph, ndp_phase phase, const ndp_op *op,
-                           ndp_status (*run)(const ndp_op_call *call)) {
-    ndp_kernel *bad = ndp_arena_alloc(&((ndp_model *)p->opts.model)->arena, sizeof *bad);
-    bad->run = run;
-    const ndp_list *list = &p->opts.units[graph].lists[phase];
-    for (int i = 0; i < list->n; i++)
-        if (list->calls[i].op == op)
-            list->calls[i].kernel = bad;
-}
-
 /* As `cpu` runs the op. */
 static ndp_status run_true(const ndp_op_call *c) { return ndp_device_cpu.kernels[c->op->id]->run(c); }
 

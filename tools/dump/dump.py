@@ -10,6 +10,7 @@ import safetensors.torch
 import torch
 import torch.distributed as dist
 import transformers
+from transformers.core_model_loading import revert_weight_conversion
 
 IGNORED = -100
 WRAPPERS = re.compile(r"(?<![^.])(?:module|_orig_mod|_checkpoint_wrapped_module|_fsdp_wrapped_module)\.")
@@ -97,13 +98,23 @@ def whole(tensor):
     return tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
 
 
+def named_as_in_files(model, tensors):
+    """By the names in the model's file, where a stack of experts is a tensor for each of them."""
+    model = getattr(model, "module", model)
+    tensors = {WRAPPERS.sub("", name): whole(t) for name, t in tensors}
+    return revert_weight_conversion(model, tensors) if isinstance(model, transformers.PreTrainedModel) else tensors
+
+
 def gradients_of(model):
-    """By the names in the model's file; a tied table once."""
-    return {WRAPPERS.sub("", name): whole(p.grad) for name, p in model.named_parameters() if p.grad is not None}
+    """A tied table is there once."""
+    return named_as_in_files(model, [(name, p.grad) for name, p in model.named_parameters() if p.grad is not None])
 
 
 def weights_of(model):
-    return {WRAPPERS.sub("", name): whole(p) for name, p in model.named_parameters()}
+    """With buffers that files have, as biases of routers are."""
+    kept = model.state_dict().keys()
+    buffers = [(name, b) for name, b in model.named_buffers() if name in kept]
+    return named_as_in_files(model, [*model.named_parameters(), *buffers])
 
 
 def write(folder, file, tensors):
