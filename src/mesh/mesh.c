@@ -104,8 +104,8 @@ ndp_group ndp_mesh_group(const ndp_mesh *mesh, ndp_group_kind kind) {
     switch (group_kinds[kind].part) {
     case PART_INNER:
         return ndp_group_inner(all, *n);
-    case PART_OUTER:
-        return ndp_group_outer(all, *n);
+    case PART_OUTER: /* without blocks, the rank is alone */
+        return *n > 1 ? ndp_group_outer(all, *n) : ndp_group_inner(all, 1);
     case PART_PAIR:
         return ndp_group_pair(all, n[0], n[1]);
     default:

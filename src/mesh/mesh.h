@@ -66,7 +66,7 @@ typedef struct ndp_mesh {
  * operand is a member of ndp_mesh:
  *     ALL         all ranks of the axes
  *     INNER(n)    n consecutive ones: the axes' ranks are divided into such blocks
- *     OUTER(n)    those at the same place of each block of n
+ *     OUTER(n)    those at the same place of each block of n; n 1: the rank alone
  *     PAIR(two)   ranks two[0] and two[1] of the axes; any other rank is alone */
 #define NDP_GROUPS_LIST(X)                                                                                             \
     X(WORLD, world, PP, TP, ALL)                                                                                       \

@@ -125,7 +125,7 @@ static ndp_status make_tables(ndp_builder *b, int buffer, ndp_arena *arena, dire
     ndp_mesh mesh = o->step.mesh;
     int tp = mesh.layout.size[NDP_TP];
     memset(mesh.coord, 0, sizeof mesh.coord);
-    if (tp == 1 || b->m->buffers[buffer].owners != NDP_GROUP_SHARD)
+    if (tp == 1 || b->m->buffers[buffer].owners == NDP_GROUP_EXPERT_SHARD)
         return NDP_OK;
     ndp_segments *tables = ndp_arena_alloc(arena, (size_t)tp * sizeof *tables);
     if (!tables)
@@ -157,7 +157,7 @@ ndp_status ndp_transform_matrices(ndp_builder *b, int buffer, ndp_optimizer_name
     ndp_arena arena = {0};
     NDP_TRY(gather(b, buffer, of->owners, shard->slice, &d.own));
     d.every = d.own;
-    if (of->owners == NDP_GROUP_SHARD) /* experts that ranks have whole are no parts of matrices */
+    if (of->owners != NDP_GROUP_EXPERT_SHARD) /* which have experts whole: no parts of matrices */
         NDP_TRY(gather(b, buffer, NDP_GROUP_TP, elements, &d.every));
     ndp_status st = make_tables(b, buffer, &arena, &d);
     if (st == NDP_OK)

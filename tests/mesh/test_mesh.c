@@ -247,8 +247,8 @@ static void the_groups_of_experts_are_parts(void **state) {
             if (24 % ep != 0)
                 continue;
             check_part(&l, rank, NDP_DP_SHARD, NDP_TP, ndp_mesh_group(&mesh, NDP_GROUP_EP), in_one_block, &ep);
-            check_part(&l, rank, NDP_DP_SHARD, NDP_TP, ndp_mesh_group(&mesh, NDP_GROUP_EXPERT_SHARD), at_one_place,
-                       &ep);
+            check_part(&l, rank, NDP_DP_SHARD, NDP_TP, ndp_mesh_group(&mesh, NDP_GROUP_EXPERT_SHARD),
+                       ep > 1 ? at_one_place : in_one_block, &ep);
         }
 }
 
