@@ -1,38 +1,13 @@
 /* A folder of weights for reading: one file, or the shards of an index, as one list of tensors sorted by name. Every
  * file and the index are checked completely when the folder is opened. Called by the trainer, inference and
  * checkpoints. */
-#include "checkpoint/folder.h"
-#include "base/arena.h"
+#include "checkpoint/folder_stacks.h"
+
 #include "base/json.h"
 #include "base/text.h"
 #include "checkpoint/hash.h"
-#include "checkpoint/mxfp4.h"
-#include "checkpoint/safetensors_types.h"
-
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-typedef struct named {
-    const ndp_tensor_entry *entry;
-    const ndp_safetensors *file;
-    const struct dequantised *packed; /* NULL: the entry is in the file */
-} named;
-
-/* What an entry is made of. */
-typedef struct dequantised {
-    ndp_mxfp4 numbers;
-    named blocks, scales;
-} dequantised;
-
-struct ndp_weights {
-    const char *folder;
-    ndp_safetensors **files;
-    int64_t n_files, file_capacity;
-    named *tensors; /* sorted by name */
-    int64_t n, capacity;
-    ndp_arena arena;
-};
 
 /* ---- opening ---- */
 
@@ -48,12 +23,12 @@ static ndp_status open_file(ndp_weights *w, const char *name, ndp_safetensors **
 
 static ndp_status add_tensor(ndp_weights *w, const ndp_safetensors *file, const ndp_tensor_entry *entry) {
     NDP_TRY(ndp_array_reserve(&w->tensors, &w->capacity, w->n + 1, sizeof *w->tensors));
-    w->tensors[w->n++] = (named){entry, file, NULL};
+    w->tensors[w->n++] = (ndp_named_tensor){entry, file, NULL};
     return NDP_OK;
 }
 
 static int compare_named(const void *a, const void *b) {
-    return strcmp(((const named *)a)->entry->spec.name, ((const named *)b)->entry->spec.name);
+    return strcmp(((const ndp_named_tensor *)a)->entry->spec.name, ((const ndp_named_tensor *)b)->entry->spec.name);
 }
 
 /* The shard of that name; opens it at first use. */
@@ -206,7 +181,7 @@ static ndp_status open_matching(ndp_weights *w, const char *folder, const char *
     return w->n_files ? NDP_OK : NDP_FAIL(NDP_EIO, "'%s' holds no %s.safetensors", folder, stem);
 }
 
-static ndp_status sort_tensors(ndp_weights *w) {
+ndp_status ndp_weights_sort(ndp_weights *w) {
     if (w->n)
         qsort(w->tensors, (size_t)w->n, sizeof *w->tensors, compare_named);
     for (int64_t i = 1; i < w->n; i++)
@@ -224,7 +199,7 @@ static ndp_status open_sorted(const char *folder, const char *stem, weights_open
         return NDP_FAIL(NDP_ENOMEM, "not enough memory to open %s", folder);
     ndp_status st = open(w, folder, stem);
     if (st == NDP_OK)
-        st = sort_tensors(w);
+        st = ndp_weights_sort(w);
     if (st == NDP_OK)
         *out = w;
     else
@@ -282,109 +257,10 @@ ndp_status ndp_weights_prefix(ndp_weights *w, const char *prefix) {
     return NDP_OK;
 }
 
-static const named *find(const ndp_weights *w, const char *name) {
+const ndp_named_tensor *ndp_weights_named(const ndp_weights *w, const char *name) {
     ndp_tensor_entry wanted = {.spec.name = name};
-    named key = {&wanted, NULL, NULL};
+    ndp_named_tensor key = {&wanted, NULL, NULL};
     return w->n ? bsearch(&key, w->tensors, (size_t)w->n, sizeof *w->tensors, compare_named) : NULL;
-}
-
-/* Member `i` of a stack as an entry of its own. */
-static ndp_status take_member(ndp_weights *w, const named *stack, const ndp_segment *members, int64_t i, named *out) {
-    char room[NDP_SEGMENT_NAME];
-    ndp_tensor_entry *one = ndp_arena_alloc(&w->arena, sizeof *one);
-    const char *name = ndp_arena_strdup(&w->arena, ndp_segment_tensor_name(members, i, room));
-    if (!one || !name)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the names of %lld tensors", (long long)members->stack);
-    *one = *stack->entry;
-    one->elements /= members->stack, one->bytes /= (size_t)members->stack;
-    one->offset += (size_t)i * one->bytes;
-    one->spec.name = name, one->spec.ndim = 2;
-    one->spec.shape[0] = members->whole[0], one->spec.shape[1] = members->whole[1];
-    *out = (named){one, stack->file, NULL};
-    return NDP_OK;
-}
-
-ndp_status ndp_weights_unstack(ndp_weights *w, const char *tensor, const ndp_segment *members) {
-    const named *found = find(w, tensor);
-    const int64_t *shape = found ? found->entry->spec.shape : NULL, n = members->stack;
-    if (!found || found->entry->spec.ndim != 3 || shape[0] <= 0 || n % shape[0] != 0 ||
-        shape[1] != n / shape[0] * members->whole[0] || shape[2] != members->whole[1])
-        return NDP_OK;
-    int64_t at = found - w->tensors;
-    const named stack = *found;
-    NDP_TRY(ndp_array_reserve(&w->tensors, &w->capacity, w->n + n - 1, sizeof *w->tensors));
-    for (int64_t i = 0; i < n; i++)
-        NDP_TRY(take_member(w, &stack, members, i, i == 0 ? &w->tensors[at] : &w->tensors[w->n + i - 1]));
-    w->n += n - 1;
-    return sort_tensors(w);
-}
-
-/* Two tensors of bytes that are the numbers and scales of a stack of that shape, transposed. */
-static bool are_mxfp4(const named *blocks, const named *scales, const int64_t shape[3]) {
-    const ndp_tensor_spec *b = &blocks->entry->spec, *s = &scales->entry->spec;
-    const int64_t in = shape[1] / NDP_MXFP4_BLOCK;
-    return b->dtype == NDP_U8 && s->dtype == NDP_U8 && b->ndim == 4 && s->ndim == 3 &&
-           shape[1] % NDP_MXFP4_BLOCK == 0 && b->shape[0] == shape[0] && b->shape[1] == shape[2] && b->shape[2] == in &&
-           b->shape[3] == NDP_MXFP4_BLOCK / 2 && s->shape[0] == shape[0] && s->shape[1] == shape[2] &&
-           s->shape[2] == in;
-}
-
-/* The tensor `name` made of those. */
-static ndp_status make_dequantised(ndp_weights *w, const char *name, const int64_t shape[3], const named *blocks,
-                                   const named *scales, named *out) {
-    ndp_tensor_entry *one = ndp_arena_alloc(&w->arena, sizeof *one);
-    dequantised *packed = ndp_arena_alloc(&w->arena, sizeof *packed);
-    const char *copy = ndp_arena_strdup(&w->arena, name);
-    if (!one || !packed || !copy)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the names of %lld tensors", (long long)w->n);
-    *packed = (dequantised){{ndp_safetensors_data(blocks->file, blocks->entry),
-                             ndp_safetensors_data(scales->file, scales->entry), shape[1], shape[2]},
-                            *blocks,
-                            *scales};
-    *one = *blocks->entry;
-    one->spec = (ndp_tensor_spec){.name = copy, .dtype = NDP_BF16, .ndim = 3, .shape = {shape[0], shape[1], shape[2]}};
-    one->type_name = "MXFP4", one->elements = shape[0] * shape[1] * shape[2];
-    *out = (named){one, blocks->file, packed};
-    return NDP_OK;
-}
-
-ndp_status ndp_weights_dequantise(ndp_weights *w, const char *tensor, const int64_t shape[3]) {
-    const char *names[] = {ndp_arena_format(&w->arena, "%s_blocks", tensor),
-                           ndp_arena_format(&w->arena, "%s_scales", tensor)};
-    if (!names[0] || !names[1])
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the names of %lld tensors", (long long)w->n);
-    const named *blocks = find(w, names[0]), *scales = find(w, names[1]);
-    if (find(w, tensor) || !blocks || !scales || !are_mxfp4(blocks, scales, shape))
-        return NDP_OK;
-    named made;
-    int64_t at = blocks - w->tensors, gone = scales - w->tensors;
-    NDP_TRY(make_dequantised(w, tensor, shape, blocks, scales, &made));
-    w->tensors[at] = made;
-    w->tensors[gone] = w->tensors[--w->n];
-    return sort_tensors(w);
-}
-
-/* At most as many as the caller's block has; all of a stack is never asked for at once. */
-static ndp_status read_dequantised(const ndp_weights *w, const named *t, int64_t first, int64_t count, void *dest,
-                                   ndp_dtype type, bool finite) {
-    enum { BLOCK = 4096 };
-    float block[BLOCK];
-    if (first < 0 || count < 0 || first > t->entry->elements - count)
-        return NDP_FAIL(NDP_EBUG, "'%s': tensor %s: elements [%lld, +%lld) requested, it has %lld", w->folder,
-                        t->entry->spec.name, (long long)first, (long long)count, (long long)t->entry->elements);
-    for (int64_t done = 0, n; done < count; done += n) {
-        n = count - done < BLOCK ? count - done : BLOCK;
-        ndp_mxfp4_read(&t->packed->numbers, first + done, n, block);
-        for (int64_t i = 0; finite && i < n; i++)
-            if (!isfinite(block[i]))
-                return NDP_FAIL(NDP_EFORMAT,
-                                "%s: tensor %s has a scale that is no number, at element %lld: the file is "
-                                "damaged; copy it again",
-                                ndp_safetensors_path(t->packed->scales.file), t->packed->scales.entry->spec.name,
-                                (long long)(first + done + i));
-        ndp_convert(block, NDP_F32, (char *)dest + (size_t)done * ndp_dtype_size(type), type, n);
-    }
-    return NDP_OK;
 }
 
 /* ---- access ---- */
@@ -394,21 +270,21 @@ int ndp_weights_count(const ndp_weights *w) { return (int)w->n; }
 const ndp_tensor_entry *ndp_weights_at(const ndp_weights *w, int i) { return w->tensors[i].entry; }
 
 const ndp_tensor_entry *ndp_weights_find(const ndp_weights *w, const char *name) {
-    const named *t = find(w, name);
+    const ndp_named_tensor *t = ndp_weights_named(w, name);
     return t ? t->entry : NULL;
 }
 
 ndp_status ndp_weights_read(const ndp_weights *w, const char *name, int64_t first, int64_t count, void *dest,
                             ndp_dtype type, bool finite) {
-    const named *t = find(w, name);
+    const ndp_named_tensor *t = ndp_weights_named(w, name);
     if (!t)
         return NDP_FAIL(NDP_EFORMAT, "'%s' holds no tensor %s", w->folder, name);
-    return t->packed ? read_dequantised(w, t, first, count, dest, type, finite)
+    return t->packed ? ndp_dequantised_read(w, t, first, count, dest, type, finite)
                      : ndp_safetensors_read(t->file, t->entry, first, count, dest, type, finite);
 }
 
 void ndp_weights_forget(const ndp_weights *w, const char *name, int64_t first, int64_t count) {
-    const named *t = find(w, name);
+    const ndp_named_tensor *t = ndp_weights_named(w, name);
     if (t && !t->packed) /* rows of codes lie everywhere: they stay */
         ndp_safetensors_forget(t->file, t->entry, first, count);
 }
@@ -417,8 +293,9 @@ ndp_status ndp_weights_hash(const ndp_weights *w, ndp_hash128 *out) {
     ndp_str text = {0};
     char shape[256], digits[NDP_HASH_DIGITS + 1];
     for (int i = 0; i < ndp_weights_count(w); i++) {
-        const dequantised *packed = w->tensors[i].packed;
-        const named of[] = {packed ? packed->blocks : w->tensors[i], packed ? packed->scales : w->tensors[i]};
+        const ndp_dequantised *packed = w->tensors[i].packed;
+        const ndp_named_tensor of[] = {packed ? packed->blocks : w->tensors[i],
+                                       packed ? packed->scales : w->tensors[i]};
         for (int k = 0; k < (packed ? 2 : 1); k++)
             ndp_str_addf(&text, "%s %s %s %s\n", of[k].entry->spec.name, of[k].entry->type_name,
                          ndp_shape_text(&of[k].entry->spec, shape, sizeof shape),
