@@ -362,14 +362,16 @@ static void add_in_place(void **state) {
     }
 }
 
-/* Integers are copied as they are. */
-static void copy_of_integers(void **state) {
+/* Integers, and counts in fp64, are copied as they are: all rows. */
+static void copy_of_other_types(void **state) {
     (void)state;
-    for (int d = 0; d < DEVICES; d++) {
-        ndp_op_attr attr = {.type = NDP_I32};
-        ndp_view in[NDP_OP_MAX_IN] = {random_ints(9, -1000000007, 1000000007, 1)}, out[NDP_OP_MAX_OUT] = {{0}};
+    for (int d = 0; d < 2 * DEVICES; d++) {
+        ndp_op_attr attr = {.type = d < DEVICES ? NDP_I32 : NDP_F64};
+        ndp_view in[NDP_OP_MAX_IN] = {d < DEVICES ? random_ints(9, -1000000007, 1000000007, 1)
+                                                  : random_matrix(NDP_F64, 3, 5, 1)},
+                 out[NDP_OP_MAX_OUT] = {{0}};
         make_outputs(&ndp_op_copy, &attr, in, out, 1);
-        run_op(&ndp_op_copy, &attr, in, out, device_at(d), 2);
+        run_op(&ndp_op_copy, &attr, in, out, device_at(d % DEVICES), 2);
         assert_true(same_bits(&in[0], &out[0]));
         free_matrices(in, 1);
         free_matrices(out, 1);
@@ -697,7 +699,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(xent_of_many_rows),
         cmocka_unit_test(linear_kernels_wide),
         cmocka_unit_test(add_in_place),
-        cmocka_unit_test(copy_of_integers),
+        cmocka_unit_test(copy_of_other_types),
         cmocka_unit_test(copy_and_add),
         cmocka_unit_test(heads_kernels),
         cmocka_unit_test(heads_by_hand),

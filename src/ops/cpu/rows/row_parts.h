@@ -12,12 +12,12 @@ NDP_INLINE void convert_row(ndp_dtype from, ndp_dtype to, int64_t n, const void 
 /* n elements from (row, col) of x to those of y. */
 static inline void copy_piece(const ndp_view *x, int64_t row, int64_t col, const ndp_view *y, int64_t to_row,
                               int64_t to_col, int64_t n) {
-    const void *from = ndp_at(x, row, col);
-    void *to = ndp_at(y, to_row, to_col);
+    size_t size = ndp_dtype_size(x->dtype); /* of any type, where it stays: counts are fp64 */
     if (x->dtype == y->dtype)
-        memcpy(to, from, (size_t)n * ndp_dtype_size(x->dtype));
+        memcpy((char *)y->data + (size_t)(to_row * y->ld + to_col) * size,
+               (const char *)x->data + (size_t)(row * x->ld + col) * size, (size_t)n * size);
     else
-        NDP_BY_TYPES(x->dtype, y->dtype, convert_row, n, from, to);
+        NDP_BY_TYPES(x->dtype, y->dtype, convert_row, n, ndp_at(x, row, col), ndp_at(y, to_row, to_col));
 }
 
 /* y = by x */
