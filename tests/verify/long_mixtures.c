@@ -18,21 +18,9 @@ static void check(const corpus *c, const mixture_model *m) {
 static void mixtral(void **state) { check(*state, &mixture_models[0]); }
 static void qwen3_moe(void **state) { check(*state, &mixture_models[1]); }
 
-/* bf16 makes other choices, which are counted, and its bounds are measured; with the losses that a model has. */
-static void in_bf16(void **state) {
-    char *path;
-    family f = {.s = mixture_subject(*state, &mixture_models[1], "bf16", &path)};
-    f.s.moe = NULL;
-    try_mixtures(&f, 2, 8, 24);
-    print_family(&f);
-    assert_int_equal(f.passed, 24);
-    family_release(&f);
-    free(path);
-}
-
 /* With an argument: only the tests of that name (a pattern). */
 int main(int argc, char **argv) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(mixtral), cmocka_unit_test(qwen3_moe), cmocka_unit_test(in_bf16)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(mixtral), cmocka_unit_test(qwen3_moe)};
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, make_corpus, drop_corpus);
