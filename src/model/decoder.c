@@ -233,7 +233,10 @@ static ndp_status read_facts(struct json_object *config, const char *what, void 
 static void describe(const void *facts, ndp_model_spec *out) {
     const ndp_facts *f = facts;
     int ffn = f->ffn > f->expert_ffn ? f->ffn : f->expert_ffn;
-    int64_t widest = f->vocab > 2 * ffn ? f->vocab : 2 * ffn; /* gate and up may be one tensor */
+    int64_t pairs =
+        f->names->expert_pairs ? 2 * (int64_t)f->expert_ffn * f->experts : 0; /* all experts are one tensor */
+    int64_t widest = f->vocab > 2 * ffn ? f->vocab : 2 * ffn;                 /* gate and up may be one tensor */
+    widest = widest > pairs ? widest : pairs;
     memcpy(out->type, f->family, sizeof out->type);
     out->vocab = f->vocab;
     out->hidden = f->hidden;
