@@ -60,7 +60,7 @@ void ndp_simulated_begin(simulation *s, int i, const ndp_call *call);
 bool ndp_simulated_wait_ends(simulation *s, int i, double *end);
 /* Blocked ranks advance again. */
 void ndp_simulated_wake(simulation *s, rank_list *list);
-/* With all ranks blocked or at their ends: finds the earliest copy in a wait that is not over. False: there is none. */
+/* Finds the earliest copy in a wait that is not over, once all ranks are blocked or ended. False: none is left. */
 bool ndp_simulated_copy_earliest(simulation *s);
 
 #endif

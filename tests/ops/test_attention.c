@@ -292,7 +292,7 @@ static void sinks(void **state) {
     }
 }
 
-/* A sink of -inf is none, bit by bit. */
+/* A sink of -inf changes no bit of the result. */
 static void sinks_of_nothing(void **state) {
     (void)state;
     for (int i = 0; i < 2 * sets(); i++) {

@@ -541,8 +541,8 @@ static void fault_between_ranks(void **state) {
     free(folder);
 }
 
-/* transformers 5.17.0 computes every choice with an expert of each rank: of others with its last one, by a weight of 0,
- * whose gradient is none (tests/golden/README.md). */
+/* Each rank of transformers 5.17.0 computes other ranks' choices too, with its last expert and weight 0, and adds the
+ * gradient of that weight to the router's (tests/golden/README.md). */
 static void clamped_experts(void **state) {
     (void)state;
     const way one = {.global = DUMP_ROWS, .accumulation = DUMP_ROWS, .threads = 1};
