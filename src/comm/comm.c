@@ -120,7 +120,7 @@ void ndp_comm_at(ndp_comm *c, const char *what, int instr, int call) {
 /* On a device: one more operation of the caller's queue. */
 static ndp_status queue_alone(const ndp_work *w) {
     const ndp_device *d = w->comm->transport->device;
-    size_t bytes = ndp_work_bytes(w);
+    size_t bytes = ndp_work_part(w, 0, 0);
     const ndp_rank_sum sum = {.type = w->type,
                               .accumulate = true,
                               .ranks = 1,
@@ -135,7 +135,7 @@ static ndp_status queue_alone(const ndp_work *w) {
 
 /* A group of one rank needs no transport: every operation is a local copy. */
 static ndp_status run_alone(const ndp_work *w) {
-    size_t bytes = ndp_work_bytes(w);
+    size_t bytes = ndp_work_part(w, 0, 0);
     bool moves = w->kind == NDP_WORK_ALL_GATHER || w->kind == NDP_WORK_ALL_TO_ALL || w->kind == NDP_WORK_SHIFT ||
                  w->kind == NDP_WORK_REDUCE_SCATTER;
     if (moves && w->comm->transport->device)
@@ -228,8 +228,8 @@ ndp_status ndp_comm_begin(ndp_comm *c, const ndp_comm_call *call, ndp_queue *aft
                             .peer = call->peer,
                             .tag = call->tag,
                             .accumulate = call->accumulate,
-                            .in_counts = call->in_counts,
-                            .out_counts = call->out_counts,
+                            .rows = call->rows,
+                            .back = call->back,
                             .stage = call->stage,
                             .queue = after},
                  w);

@@ -152,7 +152,8 @@ typedef struct ndp_work {
     int kind, type, reduce;
     int peer, tag; /* group rank: root, destination or source */
     bool accumulate;
-    const int64_t *in_counts, *out_counts; /* as in ndp_comm_call */
+    const int32_t *rows; /* as in ndp_comm_call */
+    bool back;
     void *stage;
     ndp_queue *queue;    /* the caller's: `after` in its begin, `before` in its wait */
     ndp_mark done;       /* the operation's end, in the queue of the communicator */
@@ -174,9 +175,11 @@ typedef struct ndp_comm_call {
     ndp_reduce reduce;
     int peer, tag;
     bool accumulate;
-    /* all_to_all with parts of different sizes: elements for and from each rank, in rank order without gaps. NULL:
-     * `count` each. Borrowed until the wait. */
-    const int64_t *in_counts, *out_counts;
+    /* all_to_all with parts of different sizes: rank p hands rows[p * ranks + q] times `count` elements to rank q, in
+     * rank order without gaps; with `back` rank q to rank p. The same numbers on all ranks, of the host's memory,
+     * borrowed until the wait. NULL: `count` each. */
+    const int32_t *rows;
+    bool back;
     void *stage; /* staged transports: memory of the host for copies of `out` and `in` (comm/staged.h) */
 } ndp_comm_call;
 

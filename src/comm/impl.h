@@ -103,4 +103,28 @@ static inline int ndp_comm_world_rank(const ndp_comm *c, int member) {
     return c->group.base + member * c->group.stride;
 }
 
+/* ---- parts of an all_to_all ---- */
+
+/* Bytes that rank `from` of the group hands to rank `to` in an all_to_all. */
+static inline size_t ndp_work_part(const ndp_work *w, int from, int to) {
+    int n = w->comm->group.count, row = w->back ? to : from, col = w->back ? from : to;
+    return ndp_work_bytes(w) * (size_t)(w->rows ? w->rows[row * n + col] : 1);
+}
+
+/* Where in what rank `from` hands over the part for rank `to` begins; all of it, with the size of the group. */
+static inline size_t ndp_work_handed(const ndp_work *w, int from, int to) {
+    size_t sum = 0;
+    for (int p = 0; p < to; p++)
+        sum += ndp_work_part(w, from, p);
+    return sum;
+}
+
+/* Where in what rank `to` gets the part of rank `from` begins; all of it, with the size of the group. */
+static inline size_t ndp_work_got(const ndp_work *w, int from, int to) {
+    size_t sum = 0;
+    for (int p = 0; p < from; p++)
+        sum += ndp_work_part(w, p, to);
+    return sum;
+}
+
 #endif

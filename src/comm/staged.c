@@ -17,24 +17,22 @@ typedef struct staged_comm {
 
 static size_t aligned(size_t n) { return (n + 63) & ~(size_t)63; }
 
-ndp_staged_place ndp_staged_place_of(ndp_work_kind kind, size_t part, int ranks, int rank) {
-    size_t all = part * (size_t)ranks;
-    bool parts_in = kind == NDP_WORK_REDUCE_SCATTER || kind == NDP_WORK_ALL_TO_ALL;
-    bool parts_out = kind == NDP_WORK_ALL_GATHER || kind == NDP_WORK_ALL_TO_ALL;
-    bool apart = parts_in || kind == NDP_WORK_SHIFT || kind == NDP_WORK_SEND;
-    ndp_staged_place p = {.handed = kind == NDP_WORK_RECV ? 0
-                                    : parts_in            ? all
-                                                          : part,
-                          .out = kind == NDP_WORK_SEND ? 0
-                                 : parts_out           ? all
-                                                       : part};
-    p.in = apart ? aligned(p.out) : kind == NDP_WORK_ALL_GATHER ? part * (size_t)rank : 0;
+ndp_staged_place ndp_staged_place_of(ndp_work_kind kind, size_t in, size_t out, int rank) {
+    bool apart = kind == NDP_WORK_REDUCE_SCATTER || kind == NDP_WORK_ALL_TO_ALL || kind == NDP_WORK_SHIFT ||
+                 kind == NDP_WORK_SEND;
+    ndp_staged_place p = {.handed = kind == NDP_WORK_RECV ? 0 : in, .out = kind == NDP_WORK_SEND ? 0 : out};
+    p.in = apart ? aligned(p.out) : kind == NDP_WORK_ALL_GATHER ? in * (size_t)rank : 0;
     p.bytes = aligned(p.out) + (apart ? p.handed : 0);
     return p;
 }
 
 static ndp_staged_place place_of(const ndp_work *w) {
-    return ndp_staged_place_of((ndp_work_kind)w->kind, ndp_work_bytes(w), w->comm->group.count, w->comm->group.rank);
+    int n = w->comm->group.count, rank = w->comm->group.rank;
+    size_t part = ndp_work_bytes(w), all = part * (size_t)n;
+    if (w->kind == NDP_WORK_ALL_TO_ALL)
+        return ndp_staged_place_of(NDP_WORK_ALL_TO_ALL, ndp_work_handed(w, rank, n), ndp_work_got(w, n, rank), rank);
+    return ndp_staged_place_of((ndp_work_kind)w->kind, w->kind == NDP_WORK_REDUCE_SCATTER ? all : part,
+                               w->kind == NDP_WORK_ALL_GATHER ? all : part, rank);
 }
 
 static ndp_status copy(const ndp_work *w, void *to, const void *from, size_t bytes) {
@@ -46,8 +44,7 @@ static ndp_status staged_begin(ndp_work *w) {
     ndp_staged_place p = place_of(w);
     char *out = w->stage, *in = out + p.in;
     int i = 0;
-    NDP_CHECK(w->stage && !w->in_counts && !w->out_counts,
-              "a staged operation on group %s without host memory, or with parts of different sizes", c->base.name);
+    NDP_CHECK(w->stage, "a staged operation on group %s without host memory", c->base.name);
     NDP_TRY(copy(w, in, w->in, p.handed));
     if (w->kind == NDP_WORK_REDUCE_SCATTER && w->accumulate)
         NDP_TRY(copy(w, out, w->out, p.out));
@@ -63,7 +60,9 @@ static ndp_status staged_begin(ndp_work *w) {
                                 .reduce = (ndp_reduce)w->reduce,
                                 .peer = w->peer,
                                 .tag = w->tag,
-                                .accumulate = w->accumulate};
+                                .accumulate = w->accumulate,
+                                .rows = w->rows,
+                                .back = w->back};
     ndp_comm_at(c->inner, c->base.what, c->base.instr, c->base.call);
     return ndp_comm_begin(c->inner, &call, NULL, &c->works[i]);
 }

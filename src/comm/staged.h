@@ -18,8 +18,8 @@ typedef struct ndp_staged_place {
     size_t handed; /* bytes of what is handed in */
     size_t bytes;  /* of the whole place */
 } ndp_staged_place;
-/* `part`: bytes of one rank's part, of `ranks`; `rank`: this one's number. */
-ndp_staged_place ndp_staged_place_of(ndp_work_kind kind, size_t part, int ranks, int rank);
+/* in, out: bytes of one rank's operand and result; `rank`: its number. */
+ndp_staged_place ndp_staged_place_of(ndp_work_kind kind, size_t in, size_t out, int rank);
 
 /* ndp_transport_staged, without waypoints. */
 ndp_status ndp_staged_transport(ndp_transport *host, const ndp_device *d, ndp_device_context *context,

@@ -76,6 +76,8 @@ ndp_status ndp_call_find_kernel(ndp_call *c, const ndp_device *device) {
 
 int64_t ndp_call_elements(const ndp_call *c) {
     const ndp_view *in = &c->in[0].view;
+    if (c->op == &ndp_op_all_to_all_rows)
+        return in->cols;
     bool parts = c->op->collective == NDP_REDUCE_SCATTER || c->op->collective == NDP_ALL_TO_ALL;
     return in->rows * in->cols / (parts ? c->attr.ranks : 1);
 }

@@ -77,7 +77,8 @@ typedef struct ndp_call_opts {
 NDP_API ndp_status ndp_call_run(const ndp_call *c, int index, const ndp_call_opts *opts);
 ndp_status ndp_call_drain(const ndp_call_opts *opts);
 
-/* Elements of one rank's part of a collective (all_gather, reduce_scatter, all_to_all), or of the buffer. */
+/* Elements of one rank's part of a collective (all_gather, reduce_scatter, all_to_all), of a row (all_to_all_rows), or
+ * of the buffer. */
 int64_t ndp_call_elements(const ndp_call *c);
 
 #endif

@@ -23,7 +23,6 @@
     X(backward, training, "nodes", "derives the gradients for the input and for the weights")                          \
     X(take_again, experts, "nodes", "takes the rows of experts again for weight gradients, to keep none")              \
     X(gather_tp_again, always, "nodes", "gathers rows over tp again for weight gradients, to keep none")               \
-    X(gather_ep_again, experts, "nodes", "gathers rows over ep again for weight gradients, to keep none")              \
     X(gather_cp_again, always, "nodes", "gathers keys and values over cp again for input gradients")                   \
     X(unpack_again, packed, "nodes", "unpacks packed matrices again in both backwards, to keep none")                  \
     X(ring, ring, "nodes", "writes attention over cp as a ring of turns")

@@ -48,6 +48,43 @@ static ndp_status scatter_backward(ndp_bwd *b) { return by(b, &ndp_op_all_gather
 static ndp_status all_to_all_backward(ndp_bwd *b) { return by(b, &ndp_op_all_to_all); }
 static ndp_status enter_backward(ndp_bwd *b) { return by(b, &ndp_op_all_reduce); }
 
+/* How many rows a rank hands over is data; the plan has room for attr.go of them and attr.come that it gets. */
+static ndp_status rows_shape(ndp_op_call *c) {
+    const ndp_view *x = &c->in[0], *rows = &c->in[1];
+    NDP_TRY(check_ranks(c));
+    NDP_SHAPE_CHECK(x->rows == c->attr->go && rows->dtype == NDP_I32 && rows->rows == c->attr->ranks &&
+                        rows->cols == c->attr->ranks,
+                    "all_to_all_rows: " NDP_SHAPE " of at most %lld rows, counts " NDP_SHAPE, NDP_SHAPE_ARGS(*x),
+                    (long long)c->attr->go, NDP_SHAPE_ARGS(*rows));
+    ndp_shape_set(&c->out[0], c->attr->come, x->cols, x->dtype);
+    return NDP_OK;
+}
+
+static void rows_cost(const ndp_op_call *c, double *flops, double *bytes) {
+    (void)flops;
+    *bytes = (double)(c->attr->mean * c->in[0].cols) * (double)ndp_dtype_size(c->in[0].dtype);
+}
+
+/* Rows go back where they came from. */
+static ndp_status rows_backward(ndp_bwd *b) {
+    ndp_op_attr back = *b->attr;
+    back.inverse = !b->attr->inverse, back.go = b->attr->come, back.come = b->attr->go;
+    return ndp_input_grad(b, &ndp_op_all_to_all_rows, &back, (int[]){b->grad_out(b, 0), b->in[1]}, 2, -1);
+}
+
+const ndp_op ndp_op_all_to_all_rows = {
+    .id = NDP_OP_all_to_all_rows,
+    .name = "all_to_all_rows",
+    .n_in = 2,
+    .n_out = 1,
+    .rows = NDP_ROWS_MIXED,
+    .shape = rows_shape,
+    .backward = rows_backward,
+    .cost = rows_cost,
+    .collective = NDP_ALL_TO_ALL,
+    .reads = NDP_READS_group | NDP_READS_ranks | NDP_READS_inverse | NDP_READS_go | NDP_READS_come | NDP_READS_mean,
+};
+
 /* The sum of parts hands its gradient to each part as it stands. */
 static ndp_status all_reduce_backward(ndp_bwd *b) { return ndp_pass_grad(b, 0); }
 

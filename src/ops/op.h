@@ -61,7 +61,7 @@ typedef enum ndp_collective {
     X(double, eps)         /* norms */ \
     X(double, max_norm)    /* clip_factor: of the gradient; 0: no clipping */ \
     X(double, drop)        /* dropout: the share of elements that become 0 */ \
-    X(bool, inverse)       /* rope: rotate back */ \
+    X(bool, inverse)       /* rope: rotate back; all_to_all_rows: rows go back */ \
     X(bool, train)         /* xent, xent_grad: also make gradients; marks: the backward starts here */ \
     X(int64_t, vocab)      /* xent*, row_*: real columns; the rest is padding */ \
     X(int, unit_offset)    /* rmsnorm*, add_rmsnorm, norm_by*: weight is (1 + w) when 1 */ \
@@ -74,7 +74,7 @@ typedef enum ndp_collective {
                               add_columns, dora*: the first column; attention: the sink of the first head; \
                               dropout: the model's column that column 0 is; \
                               unpack: the number of the first block in the whole tensor; \
-                              route_order: the first expert */ \
+                              route_order: the first expert; route_exchange: this rank's place in the group */ \
     X(int64_t, row_blocks) /* unpack: from the first block of a row to that of the next one; 0: rows are whole, and \
                               blocks continue from one to the next */ \
     X(bool, wide_grad)     /* linear, linear_stack, take_rows: dx, attention: dk and dv, xent_grad: dx, give_rows: x are \
@@ -83,7 +83,10 @@ typedef enum ndp_collective {
     X(ndp_dtype, type)     /* copy, unpack: of the output; see wide_grad */ \
     X(int, all_parts)      /* heads_*: parts of all ranks with these heads; `parts` of them from `first` on are cut here */ \
     X(int, group)          /* collectives: an ndp_group_kind */ \
-    X(int, ranks)          /* of that group */ \
+    X(int, ranks)          /* of that group; route_exchange: that have the experts */ \
+    X(int64_t, go)         /* all_to_all_rows: rows of x, the most that go, */ \
+    X(int64_t, come)       /* and rows of y, the most that come; */ \
+    X(int64_t, mean)       /* how many go on average, for costs */ \
     X(int, peer)           /* send, recv: the other rank's place in the group */ \
     X(int, tag)            /* send, recv: of the message; dropout: which one of the unit */ \
     X(int, mask)           /* count_valid: bits that a number must have to count */ \
@@ -93,7 +96,7 @@ typedef enum ndp_collective {
     X(double, desirable_weight) \
     X(double, undesirable_weight) \
     X(int, choices)        /* route: experts of a row */ \
-    X(int, experts)        /* route_order: of this rank, from attr.first on */ \
+    X(int, experts)        /* route_order: of this rank, from attr.first on; route_exchange: of all ranks */ \
     X(bool, renormalise)   /* route: a row's weights are divided by their sum */ \
     X(bool, sigmoid)       /* route: experts count by the sigmoids of their logits, not by the softmax */ \
     X(int, groups)         /* route, with sigmoid: of experts, equal ones; 0: one */ \
@@ -295,6 +298,13 @@ typedef enum ndp_op_kind {
  *                 order: the choice that each sorted row is of; -1 after the last one, choices of no expert are left
  *                 out. places: the sorted row of each choice, -1: none. offsets: where the rows of expert e begin; the
  *                 last one is how many there are. E = attr.experts
+ * route_exchange  (choices~ [P*T,K])                           -> order~ [N,1], places~ [T,J], rows [P,P] i64,
+ *                 here~ [P*T,K]
+ *                 choices of P = attr.ranks ranks, T rows each, whose experts these ranks have (ndp_expert_rank). A row
+ *                 goes once to each rank that has a choice of it. order, places: as of route_order, of this rank's rows
+ *                 by the rank that they go to; places of a row follow its choices, J = min(P, K). rows[p,q]: how many
+ *                 go from rank p to rank q. here: the choices of the rows that come, in the order of ranks and rows;
+ *                 -1: of an expert of another rank, and behind the last row
  * take_rows       (x [T,C], order~ [N,1], places~ [T,K], weights? [T,K] wide) -> y [N,C]
  *                 y[n] = x[order[n] / K], times the weight of that choice; 0 where order is -1
  * give_rows       (y [N,C], order~ [N,1], places~ [T,K], weights? [T,K] wide, acc? [T,C]) -> x [T,C]
@@ -391,6 +401,8 @@ typedef enum ndp_op_kind {
  * reduce_scatter  (x [P*R,C])                                  -> y [R,C]               this rank's rows of the sum
  * all_reduce      (x)                                          -> x in place            the sum
  * all_to_all      (x [P*R,C])                                  -> y [P*R,C]             part p, R rows, goes to rank p
+ * all_to_all_rows (x [M,C], rows [P,P] i64)                    -> y [N,C]               rows[p,q] rows of rank p go to q
+ *                 in the order of ranks, with attr.inverse rows[q,p]; what follows the last row is not defined
  * shift           (x [R,C])                                    -> y [R,C]               the previous rank's x
  * send            (x [R,C])                                    -> x as it is            a message to rank attr.peer
  * recv            (x [R,C])                                    -> x in place            one from it
@@ -457,6 +469,7 @@ typedef enum ndp_op_kind {
     WHOLE(choice_counts) \
     ROWS(router_losses_dx) \
     WHOLE(route_order) \
+    WHOLE(route_exchange) \
     ROWS(take_rows) \
     ROWS(give_rows) \
     ROWS(give_rows_dw) \
@@ -491,6 +504,7 @@ typedef enum ndp_op_kind {
     COLLECTIVE(reduce_scatter) \
     COLLECTIVE(all_reduce) \
     COLLECTIVE(all_to_all) \
+    COLLECTIVE(all_to_all_rows) \
     COLLECTIVE(shift) \
     COLLECTIVE(send) \
     COLLECTIVE(recv) \

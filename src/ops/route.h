@@ -8,6 +8,12 @@
 
 #include <math.h>
 
+/* The first expert of a rank, of `ranks` that have `experts` together; and the rank that has an expert. */
+static inline int64_t ndp_expert_first(int64_t experts, int64_t rank, int64_t ranks) { return experts * rank / ranks; }
+static inline int64_t ndp_expert_rank(int64_t experts, int64_t expert, int64_t ranks) {
+    return (ranks * (expert + 1) - 1) / experts;
+}
+
 enum { NDP_MOST_GROUPS = 64 }; /* bits of a set of them */
 enum { NDP_MOST_BEST = 2 };    /* of attr.group_best */
 #define NDP_ROUTE_LEAST 1e-20  /* is added to the sum of a row's sigmoids, which may all be 0 */

@@ -37,6 +37,38 @@ const ndp_op ndp_op_route_order = {
                        NDP_IS(RESULT, 2, "..", .times = NDP_TIMES_UNSUMMED)}}),
 };
 
+/* ---- route_exchange ---- */
+
+static ndp_status exchange_shape(ndp_op_call *c) {
+    const ndp_view *choices = &c->in[0];
+    int64_t ranks = c->attr->ranks, rows = ranks > 0 ? choices->rows / ranks : 0;
+    int64_t most = ranks < choices->cols ? ranks : choices->cols;
+    NDP_SHAPE_CHECK(choices->dtype == NDP_I32 && ranks > 0 && rows * ranks == choices->rows &&
+                        c->attr->experts >= ranks && c->attr->first >= 0 && c->attr->first < ranks &&
+                        choices->rows * choices->cols <= INT32_MAX / 2,
+                    "route_exchange: choices " NDP_SHAPE " of %d experts, place %lld of %lld ranks",
+                    NDP_SHAPE_ARGS(*choices), c->attr->experts, (long long)c->attr->first, (long long)ranks);
+    ndp_shape_set(&c->out[0], rows * most, 1, NDP_I32);
+    ndp_shape_set(&c->out[1], rows, most, NDP_I32);
+    ndp_shape_set(&c->out[2], ranks, ranks, NDP_I32);
+    ndp_shape_like(&c->out[3], choices);
+    return NDP_OK;
+}
+
+/* flops: the rank of each choice, and whether the row goes there for another one. */
+const ndp_op ndp_op_route_exchange = {
+    .id = NDP_OP_route_exchange,
+    .name = "route_exchange",
+    .n_in = 1,
+    .n_out = 4,
+    .rows = NDP_ROWS_MIXED,
+    .constant = true,
+    .shape = exchange_shape,
+    .flops = 8,
+    .reads = NDP_READS_experts | NDP_READS_first | NDP_READS_ranks,
+    NDP_FLOWS({.node = &ndp_op_route_order, .in = {NDP_IS(OPERAND, 0, "..")}}),
+};
+
 /* ---- take_rows ---- */
 
 /* The operands after the first one: a permutation of `n` choices of T rows, and weights of them. */
@@ -99,7 +131,9 @@ const ndp_op ndp_op_take_rows = {
               {.node = &ndp_op_give_rows,
                .in = {NDP_IS(D_RESULT, 0, "tc"), NDP_IS(PART, 1, ".."), NDP_IS(PART, 2, "tK"),
                       NDP_IS(OPERAND, 3, "tK", .name = "weights")},
-               .out = {NDP_IS(D_OPERAND, 0, "tc")}}),
+               .out = {NDP_IS(D_OPERAND, 0, "tc")}},
+              {.node = &ndp_op_route_order, /* on the way to another rank: any rows */
+               .in = {NDP_IS(ANY, 0, ".."), NDP_IS(ANY, 0, ".."), NDP_IS(ANY, 0, ".."), NDP_IS(NONE, 0, "..")}}),
 };
 
 /* ---- give_rows ---- */
@@ -141,7 +175,10 @@ const ndp_op ndp_op_give_rows = {
               {.node = &ndp_op_take_rows,
                .in = {NDP_IS(D_RESULT, 0, "tc"), NDP_IS(PART, 1, ".."), NDP_IS(PART, 2, "tK"),
                       NDP_IS(OPERAND, 3, "tK", .name = "weights"), NDP_IS(EARLIER, 0, "..")},
-               .out = {NDP_IS(D_OPERAND, 0, "tc")}}),
+               .out = {NDP_IS(D_OPERAND, 0, "tc")}},
+              {.node = &ndp_op_route_order, /* back from other ranks */
+               .in = {NDP_IS(ANY, 0, ".."), NDP_IS(ANY, 0, ".."), NDP_IS(ANY, 0, ".."), NDP_IS(NONE, 0, ".."),
+                      NDP_IS(ANY, 0, "..")}}),
 };
 
 /* ---- give_rows_dw ---- */

@@ -117,10 +117,6 @@ static ndp_status pass_gather_tp_again(ndp_pass *p) {
     return ndp_gather_again(p->to, NDP_NODES_WEIGHT_GRAD, NDP_GROUP_TP);
 }
 
-static ndp_status pass_gather_ep_again(ndp_pass *p) {
-    return ndp_gather_again(p->to, NDP_NODES_WEIGHT_GRAD, NDP_GROUP_EP);
-}
-
 static ndp_status pass_gather_cp_again(ndp_pass *p) {
     return ndp_gather_again(p->to, NDP_NODES_INPUT_GRAD, NDP_GROUP_CP);
 }

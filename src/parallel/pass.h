@@ -23,9 +23,14 @@ typedef struct ndp_image {
     int value; /* in the rank's graph */
     ndp_spread spread;
     int entered;     /* all its rows, for products with a piece of their columns; NDP_NONE: not needed so far */
-    int exchanged;   /* 1 + the rows of all ranks of ep; 0: not needed so far */
     int slot, of, n; /* SPREAD_COLS: its columns are the rows of these glued segments; n 0: unknown */
 } ndp_image;
+
+/* The exchange of a mixture's rows over ep: values of the rank's graph (route_exchange). */
+typedef struct ndp_exchange {
+    int of, experts; /* the node of the whole graph, and how many experts it orders by */
+    int order, places, rows, here;
+} ndp_exchange;
 
 typedef struct ndp_pass {
     const ndp_model *whole;
@@ -39,6 +44,7 @@ typedef struct ndp_pass {
     const ndp_graph *from;
     ndp_graph *to;
     ndp_image *images; /* by value of `from` */
+    ndp_exchange exchange;
     const ndp_node *node;
 } ndp_pass;
 

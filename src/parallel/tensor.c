@@ -244,8 +244,9 @@ ndp_status ndp_tensor_unpack(ndp_pass *p) {
     const ndp_value *w = &p->from->values[whole];
     ndp_image *image = &p->images[whole];
     if (image->spread == NDP_SPREAD_NONE)
-        *image = (ndp_image){
-            ndp_graph_unpacked(p->to, w->slot, w->segment, w->segments), NDP_SPREAD_SAME, NDP_NONE, 0, 0, 0, 0};
+        *image = (ndp_image){.value = ndp_graph_unpacked(p->to, w->slot, w->segment, w->segments),
+                             .spread = NDP_SPREAD_SAME,
+                             .entered = NDP_NONE};
     ndp_graph_unpack(p->to, NDP_NODES_FORWARD, image->value, p->from->values[p->node->in[0]].segment - w->segment);
     return p->to->status;
 }

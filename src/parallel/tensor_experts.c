@@ -9,13 +9,17 @@
  * The sums over a row's experts come before those over ranks, which so move T rows, not N. The gradient of the weights,
  * and so that of the logits, is a part on every rank; the gathering's conjugate sums them.
  *
- * With ep, an expert is whole on its owner, and each rank routes its own t rows, a slice of the residual stream. The
- * ranks of ep see the rows of all of them, with their choices and weights, and order those of their own experts:
+ * With ep, an expert is whole on its owner, and each rank routes its own t rows, a slice of the residual stream. All
+ * ranks of ep know each other's choices, and so how many rows go from each of them to each other one. A row goes once
+ * to a rank, with its weights, however many experts it has there; the sum of what they made comes back:
  *
- *   x [t,C], choices [t,K], weights [t,K] --all_gather--> [ep t,..] --order, take--> [ep N,C] --own experts--> [ep N,C]
- *     --weighted sums--> part [ep t,C] --reduce_scatter--> [t,C]
+ *   choices [t,K] --all_gather--> [ep t,K] --route_exchange--> which rows go where, the choices of those that come
+ *   x [t,C], weights [t,K] --take--> by rank [t J,..] --all_to_all_rows--> [ep t,..] --order, take--> [ep t K,C]
+ *     --own experts--> [ep t K,C] --weighted sums--> [ep t,C] --all_to_all_rows--> [t J,C] --sums--> [t,C]
  *
- * Gradients of rows and of weights are parts likewise, a part of a router's sum for each expert of the row. */
+ * J is the most ranks that a row goes to. There is room for all rows of all ranks; those that do not come have no
+ * choice here. */
+#include "ops/route.h"
 #include "parallel/pass.h"
 
 static int ep_of(const ndp_pass *p) { return p->mesh->layout.size[NDP_EP]; }
@@ -29,17 +33,46 @@ static int own_rows(ndp_pass *p, int value) {
     return sliced(p) && value != NDP_NONE ? ndp_graph_rows(p->to, value, p->mesh->coord[NDP_TP] * n, n) : value;
 }
 
-/* What input i is on all ranks of ep, gathered once for all its readers; its gradient is summed over them. */
-static int of_all_ranks(ndp_pass *p, int i) {
-    int x = ndp_pass_in(p, i);
-    ndp_image *image = &p->images[p->node->in[i]];
-    const ndp_value *v = &p->to->values[x];
-    ndp_op_attr attr = {.group = NDP_GROUP_EP, .ranks = ep_of(p), .type = v->view.dtype};
-    attr.wide_grad = v->view.dtype == p->to->compute && p->to->compute != ndp_wide(p->to->compute);
-    if (image->exchanged == 0)
-        image->exchanged =
-            1 + ndp_graph_op1(p->to, &ndp_op_all_gather, &attr, v->name, (int[]){ndp_pass_contiguous(p, x)}, 1);
-    return image->exchanged - 1;
+/* How many rows a rank hands over where all experts are as likely. */
+static int64_t mean_rows(const ndp_pass *p, int64_t choices) {
+    int64_t experts = p->exchange.experts, others = experts - experts / ep_of(p);
+    double none = 1; /* of a row's choices is on a rank */
+    for (int64_t i = 0; i < choices; i++)
+        none *= others > i ? (double)(others - i) / (double)(experts - i) : 0;
+    return (int64_t)((double)(p->rows.slice * ep_of(p)) * (1 - none) + 0.5);
+}
+
+static int all_to_all(const ndp_pass *p, int x, const char *name, bool back) {
+    const ndp_exchange *e = &p->exchange;
+    int64_t going = p->to->values[e->order].view.rows, coming = p->to->values[e->here].view.rows;
+    ndp_op_attr attr = {.group = NDP_GROUP_EP,
+                        .ranks = ep_of(p),
+                        .inverse = back,
+                        .go = back ? coming : going,
+                        .come = back ? going : coming,
+                        .mean = mean_rows(p, p->to->values[e->here].view.cols)};
+    return ndp_graph_op1(p->to, &ndp_op_all_to_all_rows, &attr, name, (int[]){x, e->rows}, 2);
+}
+
+/* Rows of `value`, which come of the ranks of ep; they are moved for the node that orders them. */
+static int coming(ndp_pass *p, int value) {
+    int writing = p->to->writing, ins[] = {value, p->exchange.order, p->exchange.places, NDP_NONE};
+    const char *name = p->to->values[value].name;
+    p->to->writing = p->exchange.of;
+    int y = ndp_graph_op1(p->to, &ndp_op_take_rows, NULL, name, ins, 4);
+    y = all_to_all(p, y, name, false);
+    p->to->writing = writing;
+    return y;
+}
+
+/* And back: the sum of what a row's ranks made. */
+static int going_back(ndp_pass *p, int value, const char *name) {
+    int writing = p->to->writing;
+    p->to->writing = p->exchange.of;
+    int ins[] = {all_to_all(p, value, name, true), p->exchange.order, p->exchange.places, NDP_NONE, NDP_NONE};
+    int x = ndp_graph_op1(p->to, &ndp_op_give_rows, NULL, name, ins, 5);
+    p->to->writing = writing;
+    return x;
 }
 
 ndp_status ndp_experts_route(ndp_pass *p) {
@@ -58,12 +91,25 @@ ndp_status ndp_experts_route(ndp_pass *p) {
     return p->to->status;
 }
 
+/* Which rows go where. Returns the choices of those that come. */
+static int exchange_choices(ndp_pass *p, int choices, int64_t rank) {
+    int outs[4] = {NDP_NONE, NDP_NONE, NDP_NONE, NDP_NONE};
+    ndp_op_attr over = {.group = NDP_GROUP_EP, .ranks = ep_of(p), .type = NDP_I32};
+    ndp_op_attr attr = {.experts = p->node->attr.experts, .ranks = ep_of(p), .first = rank};
+    int all = ndp_graph_op1(p->to, &ndp_op_all_gather, &over, "choices", &choices, 1);
+    ndp_graph_op(p->to, &ndp_op_route_exchange, &attr, "exchange", &all, 1, outs, 4);
+    p->exchange = (ndp_exchange){p->to->writing, attr.experts, outs[0], outs[1], outs[2], outs[3]};
+    return outs[3];
+}
+
 ndp_status ndp_experts_order(ndp_pass *p) {
     ndp_op_attr attr = p->node->attr;
-    int choices = ep_of(p) > 1 ? of_all_ranks(p, 0) : ndp_pass_in(p, 0), outs[3] = {NDP_NONE, NDP_NONE, NDP_NONE};
+    int choices = ndp_pass_in(p, 0), outs[3] = {NDP_NONE, NDP_NONE, NDP_NONE};
     int64_t all = attr.experts, rank = ndp_mesh_group(p->mesh, NDP_GROUP_EP).rank;
-    attr.first = all * rank / ep_of(p);
-    attr.experts = (int)(all * (rank + 1) / ep_of(p) - attr.first);
+    if (ep_of(p) > 1)
+        choices = exchange_choices(p, choices, rank);
+    attr.first = ndp_expert_first(all, rank, ep_of(p));
+    attr.experts = (int)(ndp_expert_first(all, rank + 1, ep_of(p)) - attr.first);
     ndp_graph_op(p->to, &ndp_op_route_order, &attr, "order", &choices, 1, outs, 3);
     for (int i = 0; i < 3; i++)
         ndp_pass_out(p, i, outs[i], NDP_SPREAD_SAME);
@@ -97,8 +143,8 @@ ndp_status ndp_experts_take(ndp_pass *p) {
     if (p->tp == 1 && !exchanged)
         return ndp_pass_rowwise(p);
     ndp_op_attr attr = p->node->attr;
-    attr.wide_grad = ndp_pass_over_tp(p).wide_grad;
-    int ins[4] = {exchanged ? of_all_ranks(p, 0) : ndp_pass_enter(p, 0), ndp_pass_in(p, 1), ndp_pass_in(p, 2),
+    attr.wide_grad = !exchanged && ndp_pass_over_tp(p).wide_grad;
+    int ins[4] = {exchanged ? coming(p, ndp_pass_in(p, 0)) : ndp_pass_enter(p, 0), ndp_pass_in(p, 1), ndp_pass_in(p, 2),
                   NDP_NONE};
     ndp_pass_out(p, 0, ndp_graph_op1(p->to, &ndp_op_take_rows, &attr, "taken", ins, 4), NDP_SPREAD_SAME);
     return p->to->status;
@@ -140,25 +186,21 @@ ndp_status ndp_experts_bias(ndp_pass *p) {
     return p->to->status;
 }
 
-/* What this rank's experts made of the rows of all ranks of ep: summed, each rank gets its own rows. */
-static ndp_status give_to_all_ranks(ndp_pass *p) {
+/* What this rank's experts made of the rows that came goes back. */
+static ndp_status give_back(ndp_pass *p) {
     const char *name = p->from->values[p->node->out[0]].name;
-    int ins[4] = {ndp_pass_in(p, 0), ndp_pass_in(p, 1), ndp_pass_in(p, 2), of_all_ranks(p, 3)};
-    ndp_op_attr over = {.group = NDP_GROUP_EP, .ranks = ep_of(p), .type = p->to->compute};
-    int x = ndp_graph_value(p->to, name, p->rows.slice * over.ranks, p->to->values[ins[0]].view.cols,
-                            ndp_wide(p->to->compute));
+    int ins[4] = {ndp_pass_in(p, 0), ndp_pass_in(p, 1), ndp_pass_in(p, 2), coming(p, ndp_pass_in(p, 3))};
+    int x = ndp_graph_value(p->to, name, p->to->values[p->exchange.here].view.rows, p->to->values[ins[0]].view.cols,
+                            p->to->compute);
     ndp_graph_op(p->to, &ndp_op_give_rows, &p->node->attr, name, ins, 4, &x, 1);
-    x = ndp_graph_op1(p->to, &ndp_op_reduce_scatter, &over, name, &x, 1);
-    if (p->to->values[x].view.dtype != p->to->compute)
-        x = ndp_graph_op1(p->to, &ndp_op_copy, &over, name, &x, 1);
-    ndp_pass_out(p, 0, x, ndp_pass_stream(p));
+    ndp_pass_out(p, 0, going_back(p, x, name), ndp_pass_stream(p));
     return p->to->status;
 }
 
 ndp_status ndp_experts_give(ndp_pass *p) {
     const ndp_spread spread = p->images[p->node->in[0]].spread;
     if (ep_of(p) > 1)
-        return give_to_all_ranks(p);
+        return give_back(p);
     if (p->tp == 1 && p->to->values[ndp_pass_in(p, 0)].view.dtype == p->to->compute)
         return ndp_pass_rowwise(p);
     if (p->tp > 1 && spread != NDP_SPREAD_PART)

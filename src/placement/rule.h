@@ -128,7 +128,10 @@ ndp_rule_fn ndp_after_unpack, ndp_before_stack, ndp_before_stack_bias, ndp_after
 ndp_rule_fn ndp_after_attention, ndp_after_attention_bwd, ndp_after_attention_merge, ndp_after_attention_dsink,
     ndp_after_heads_split, ndp_after_heads_merge;
 /* rules_experts.c */
-ndp_rule_fn ndp_after_route_order, ndp_before_take_rows, ndp_after_take_rows, ndp_before_give_rows;
+ndp_rule_fn ndp_after_route_order, ndp_after_route_exchange, ndp_before_take_rows, ndp_after_take_rows,
+    ndp_before_give_rows, ndp_after_give_rows;
+/* Of all_to_all_rows, as ndp_rule_collective. */
+ndp_status ndp_rule_exchange(ndp_rule *r, const ndp_content *const *handed, int n, int me);
 /* rules_head.c */
 ndp_rule_fn ndp_before_xent, ndp_before_row_slopes, ndp_after_zero;
 /* rules_group.c: the result of a collective on member `me` of `n`, from what all members handed in. */

@@ -7,12 +7,31 @@
  *
  * With ep the order is that of the rows' choices of this rank's experts. Its results are a summand, whose share is the
  * measure of these experts: so is what a row gets back of them, and the gradients of the row and of its weights. What
- * is made of the rows in between is complete. */
+ * is made of the rows in between is complete.
+ *
+ * On the way to experts of other ranks rows stand by rank, in sets of their own: those that a rank hands over, each as
+ * often as it can go, and those that come to it, which count as all rows of all ranks of ep. A rank's rows and what is
+ * known of them stay together in either; where they come back, the shares of all ranks are summed. */
+#include "ops/route.h"
 #include "placement/rule.h"
 
-/* The set of the rows of operand k, sorted by the value `order`, whose share operand k has. */
-static uint64_t set_of(const ndp_rule *r, int order, int k, ndp_share share) {
+/* Sets of the rows that go to other ranks. */
+typedef enum exchanged { GOING = 1, COMING, COUNTED } exchanged;
+
+/* The value of the whole graph that orders the choices of the call's node. */
+static int order_of(const ndp_rule *r) { return r->n->op == &ndp_op_route_order ? r->n->out[0] : r->n->in[1]; }
+
+/* That of a rank of the world; of what is counted alike on all ranks, -1. */
+static uint64_t exchange_set(const ndp_rule *r, exchanged what, int rank) {
+    return ndp_dim_make(ndp_dim_make(NDP_DIM_ROWS, (uint64_t)order_of(r) << 8 | what), (uint64_t)(rank + 1));
+}
+static uint64_t own_set(const ndp_rule *r, exchanged what) { return exchange_set(r, what, r->lane->mesh.rank); }
+
+/* The set of the rows of operand k, sorted by the value `order`, whose share operand k has. `among`: the set of which
+ * they are. */
+static uint64_t set_of(const ndp_rule *r, int order, int k, ndp_share share, uint64_t among) {
     ndp_dim_key set = ndp_dim_make(ndp_dim_make(NDP_DIM_ROWS, (uint64_t)order), share);
+    set = among ? ndp_dim_make(set, among) : set;
     for (int i = 0; i < r->in[k].n; i++) {
         set = ndp_dim_make(set, (uint64_t)r->in[k].tiles[i].at_row);
         set = ndp_dim_make(set, (uint64_t)r->in[k].tiles[i].rows);
@@ -47,7 +66,10 @@ ndp_status ndp_after_route_order(ndp_rule *r) {
         return ndp_refuse(r, "it orders by %d experts from %lld on; the rank has %lld from %lld on", a->experts,
                           (long long)a->first, (long long)n, (long long)first);
     ndp_share share = ndp_range_share(ndp_node_dim(r, 'e'), r->n->attr.experts, first, first + n);
-    uint64_t set = set_of(r, r->n->out[0], 0, share);
+    uint64_t among = r->in[0].n > 0 ? r->in[0].tiles[0].among : 0, set = set_of(r, r->n->out[0], 0, share, among);
+    for (int i = 0; i < r->in[0].n; i++)
+        if (r->in[0].tiles[i].among != among || (among && among != own_set(r, COMING)))
+            return ndp_refuse(r, "it orders rows that stand in some order, and not those that have come to this rank");
     for (int o = 0; o < 3; o++)
         for (int i = 0; i < r->out[o].n; i++) {
             ndp_tile *t = &r->out[o].tiles[i];
@@ -74,22 +96,167 @@ static ndp_status expect_sorted(ndp_rule *r, int k, int places, uint64_t set) {
     return NDP_OK;
 }
 
-/* Operand `places` is the node's, of the rows that it was made of. *set: those. */
-static ndp_status expect_places(ndp_rule *r, int places, uint64_t *set) {
-    *set = set_of(r, r->n->in[1], places, r->in[places].n > 0 ? r->in[places].tiles[0].share : 1);
-    for (int i = 0; i < r->in[places].n; i++) {
-        ndp_tile *t = &r->in[places].tiles[i];
+/* Operand `places` is the node's, of the rows that it was made of. *set: those; *among: the set of which they are. */
+static ndp_status expect_places(ndp_rule *r, int places, uint64_t *set, uint64_t *among) {
+    const ndp_content *c = &r->in[places];
+    ndp_share share = c->n > 0 ? c->tiles[0].share : 1;
+    *among = 0, *set = set_of(r, r->n->in[1], places, share, 0);
+    if (c->n > 0 && c->tiles[0].among != *set)
+        *among = own_set(r, COMING), *set = set_of(r, r->n->in[1], places, share, *among);
+    for (int i = 0; i < c->n; i++) {
+        ndp_tile *t = &c->tiles[i];
         if (t->among != *set)
             return ndp_refuse(r, "operand %d has places of other rows than those from %lld on", places,
                               (long long)t->at_row);
-        t->among = 0; /* its own rows stand as they are */
+        t->among = *among; /* its own rows stand as they are */
     }
     return NDP_OK;
 }
 
+/* ---- rows on the way to other ranks and back ---- */
+
+static bool is_exchanged(const ndp_rule *r) { return r->n->op == &ndp_op_route_order; }
+
+/* All of operand k, written for the node that orders, is result `value` of it, of the set. */
+static ndp_status expect_of_exchange(const ndp_rule *r, int k, int value, uint64_t set) {
+    NDP_TRY(ndp_expect_all(r, k));
+    for (int i = 0; i < r->in[k].n; i++) {
+        const ndp_tile *t = &r->in[k].tiles[i];
+        if (!ndp_thing_is(t->what, NDP_THING_VALUE, r->n->out[value]) || t->among != set)
+            return ndp_refuse(r, "operand %d is %s; it must be %s of the rows that go from this rank", k,
+                              ndp_tile_text(r, t).s, r->g->values[r->n->out[value]].name);
+    }
+    return NDP_OK;
+}
+
+/* Of (choices of the rows of all ranks). */
+ndp_status ndp_after_route_exchange(ndp_rule *r) {
+    const ndp_op_attr *a = &r->c->attr;
+    ndp_group g = ndp_mesh_group(&r->lane->mesh, NDP_GROUP_EP);
+    int64_t rows = r->in[0].rows / g.count, most = r->out[1].cols, first, n;
+    experts_of(r, &first, &n);
+    if (a->ranks != g.count || (!r->lane->stands_in && a->first != g.rank) ||
+        first != ndp_expert_first(a->experts, g.rank, g.count) ||
+        first + n != ndp_expert_first(a->experts, g.rank + 1, g.count))
+        return ndp_refuse(r, "it is of place %lld of %d ranks; this is rank %d of %d, with %lld experts from %lld on",
+                          (long long)a->first, a->ranks, g.rank, g.count, (long long)n, (long long)first);
+    for (int i = 0; i < r->in[0].n; i++) {
+        ndp_tile t = r->in[0].tiles[i], own;
+        if (t.among)
+            return ndp_refuse(r, "the rows of its choices stand in some order");
+        t.among = own_set(r, COMING);
+        NDP_TRY(ndp_result(r, 3, t));
+        if (!ndp_tile_cut(&r->in[0].tiles[i], rows * g.rank, rows, 0, 1, &own))
+            continue;
+        own.row -= rows * g.rank, own.at_col = 0;
+        own.what = ndp_value_thing(r, r->n->out[0]);
+        NDP_TRY(ndp_result(r, 0, sorted_tile(own, most, own_set(r, GOING))));
+        own.what = ndp_value_thing(r, r->n->out[1]), own.cols = most, own.among = own_set(r, GOING);
+        NDP_TRY(ndp_result(r, 1, own));
+    }
+    ndp_tile counts = {.rows = g.count, .cols = g.count, .what = ndp_value_thing(r, r->n->out[2]), .share = 1};
+    counts.among = exchange_set(r, COUNTED, -1);
+    return ndp_result(r, 2, counts);
+}
+
+/* Tile t of one row for each, and the places' rows: row by row the same. */
+static ndp_status expect_rows_of_places(const ndp_rule *r, int k, ndp_tile t) {
+    for (int i = 0; i < r->in[2].n; i++) {
+        const ndp_tile *places = &r->in[2].tiles[i];
+        ndp_tile part;
+        if (ndp_tile_cut(&t, places->row, places->rows, 0, t.col + t.cols, &part) &&
+            part.at_row - part.row != places->at_row - places->row)
+            return ndp_refuse(r, "operand %d has row %lld where the places are of row %lld", k, (long long)part.at_row,
+                              (long long)(places->at_row - places->row + part.row));
+    }
+    return NDP_OK;
+}
+
+/* Of (x, order, places): a rank's rows, each as often as it may go. */
+static ndp_status hand_over(ndp_rule *r) {
+    int64_t most = r->in[2].cols;
+    NDP_TRY(expect_of_exchange(r, 1, 0, own_set(r, GOING)));
+    NDP_TRY(expect_of_exchange(r, 2, 1, own_set(r, GOING)));
+    NDP_TRY(ndp_expect_all(r, 0));
+    for (int i = 0; i < r->in[0].n; i++) {
+        NDP_TRY(expect_rows_of_places(r, 0, r->in[0].tiles[i]));
+        if (r->in[0].tiles[i].among)
+            return ndp_refuse(r, "its rows stand in some order");
+        NDP_TRY(ndp_result(r, 0, sorted_tile(r->in[0].tiles[i], most, own_set(r, GOING))));
+    }
+    return NDP_OK;
+}
+
+/* Of (y, order, places, -, acc): what came back of them, and an earlier part of the gradient that they are. */
+static ndp_status take_back(ndp_rule *r) {
+    int64_t most = r->in[2].cols;
+    ndp_content rows = ndp_content_of(r->arena, r->out[0].rows, r->out[0].cols);
+    NDP_TRY(expect_of_exchange(r, 1, 0, own_set(r, GOING)));
+    NDP_TRY(expect_of_exchange(r, 2, 1, own_set(r, GOING)));
+    NDP_TRY(ndp_expect_all(r, 0));
+    for (int i = 0; i < r->in[0].n; i++) {
+        ndp_tile t = r->in[0].tiles[i];
+        if (t.among != own_set(r, GOING) || t.row % most || t.rows % most || t.at_row % most)
+            return ndp_refuse(r, "operand 0 has not come back by the places of operand 2");
+        t.row /= most, t.rows /= most, t.at_row /= most, t.among = 0, t.made = r->index;
+        NDP_TRY(expect_rows_of_places(r, 0, t));
+        NDP_TRY(ndp_content_add(&rows, t));
+    }
+    if (!ndp_rule_has(r, 4)) {
+        r->out[0] = rows;
+        return NDP_OK;
+    }
+    NDP_TRY(ndp_expect(r, 4, NDP_THING_GRADIENT, rows.n > 0 ? rows.tiles[0].what.id : NDP_NONE, false));
+    return ndp_sum_contents(r, &rows, &r->in[4], &r->out[0]);
+}
+
+/* Every member hands over rows of its own set. Forth: all rows of all members come. Back: this rank's rows do, of each
+ * member the share that its experts have. */
+ndp_status ndp_rule_exchange(ndp_rule *r, const ndp_content *const *handed, int n, int me) {
+    ndp_group g = ndp_mesh_group(&r->lane->mesh, ndp_channel_group(r->c->channel));
+    bool back = r->c->attr.inverse;
+    int64_t come = r->out[0].rows, most = back ? come * n / handed[me]->rows : handed[me]->rows * n / come;
+    int64_t rows = back ? handed[me]->rows / n : come / n; /* of a rank */
+    ndp_content total = {0};
+    if (!is_exchanged(r))
+        return ndp_refuse(r, "it was written for a node that orders no rows");
+    NDP_TRY(expect_of_exchange(r, 1, 2, exchange_set(r, COUNTED, -1)));
+    for (int i = 0; i < n; i++) {
+        ndp_content part = ndp_content_of(r->arena, rows * most, handed[i]->cols), next = part;
+        for (int k = 0; k < handed[i]->n; k++)
+            if (handed[i]->tiles[k].among != exchange_set(r, back ? COMING : GOING, g.base + i * g.stride))
+                return ndp_refuse(r, "member %d hands over rows that are not those that %s", i,
+                                  back ? "came to it" : "go from it");
+        for (int k = 0; k < handed[i]->n; k++) {
+            ndp_tile t = handed[i]->tiles[k];
+            if (back ? !ndp_tile_cut(&handed[i]->tiles[k], me * rows, rows, 0, handed[i]->cols, &t)
+                     : t.row % most || t.rows % most || t.at_row % most)
+                continue;
+            if (back) {
+                t.row -= me * rows;
+                t = sorted_tile(t, most, own_set(r, GOING));
+            } else {
+                t.row = t.row / most + i * rows, t.rows /= most, t.at_row /= most, t.among = own_set(r, COMING);
+            }
+            NDP_TRY(back ? ndp_content_add(&part, t) : ndp_result(r, 0, t));
+        }
+        NDP_TRY(back && i > 0 ? ndp_sum_contents(r, &total, &part, &next) : NDP_OK);
+        total = back && i > 0 ? next : part;
+    }
+    for (int k = 0; k < total.n; k++)
+        NDP_TRY(back ? ndp_result(r, 0, total.tiles[k]) : NDP_OK);
+    ndp_content_join(&r->out[0]);
+    return NDP_OK;
+}
+
+/* ---- rows of one rank's experts ---- */
+
 /* Of (x, order, places, weights). */
 ndp_status ndp_before_take_rows(ndp_rule *r) {
-    NDP_TRY(expect_places(r, 2, &r->stack.among));
+    uint64_t among;
+    if (is_exchanged(r))
+        return NDP_OK;
+    NDP_TRY(expect_places(r, 2, &r->stack.among, &among));
     NDP_TRY(expect_sorted(r, 1, 2, r->stack.among));
     for (int i = 0; i < r->in[2].n; i++) /* each row that is taken is complete */
         r->in[2].tiles[i].share = 1;
@@ -97,6 +264,8 @@ ndp_status ndp_before_take_rows(ndp_rule *r) {
 }
 
 ndp_status ndp_after_take_rows(ndp_rule *r) {
+    if (is_exchanged(r))
+        return hand_over(r);
     for (int i = 0; i < r->out[0].n; i++)
         r->out[0].tiles[i] = sorted_tile(r->out[0].tiles[i], r->in[2].cols, r->stack.among);
     return NDP_OK;
@@ -106,14 +275,18 @@ ndp_status ndp_after_take_rows(ndp_rule *r) {
 ndp_status ndp_before_give_rows(ndp_rule *r) {
     int y = r->c->op == &ndp_op_give_rows_dw;
     int64_t choices = r->in[2].cols;
-    uint64_t set;
-    NDP_TRY(expect_places(r, 2, &set));
+    uint64_t set, among;
+    if (is_exchanged(r))
+        return NDP_OK;
+    NDP_TRY(expect_places(r, 2, &set, &among));
     NDP_TRY(y ? NDP_OK : expect_sorted(r, 1, 2, set));
     NDP_TRY(expect_sorted(r, y, 2, set));
     for (int i = 0; i < r->in[y].n; i++) {
         ndp_tile *t = &r->in[y].tiles[i];
         t->row /= choices, t->rows /= choices, t->at_row /= choices;
-        t->among = 0;
+        t->among = among;
     }
     return NDP_OK;
 }
+
+ndp_status ndp_after_give_rows(ndp_rule *r) { return is_exchanged(r) ? take_back(r) : NDP_OK; }

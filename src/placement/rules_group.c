@@ -46,6 +46,8 @@ ndp_status ndp_rule_collective(ndp_rule *r, const ndp_content *const *handed, in
                               (long long)handed[i]->cols, (long long)handed[me]->rows, (long long)handed[me]->cols);
     if (!ndp_content_full(handed[me]))
         return ndp_refuse(r, "its operand is not written when it begins");
+    if (r->c->op == &ndp_op_all_to_all_rows)
+        return ndp_rule_exchange(r, handed, n, me);
     ndp_collective kind = r->c->op->collective;
     int64_t rows = handed[me]->rows, part = rows / n;
     if (kind == NDP_REDUCE_SCATTER || kind == NDP_ALL_REDUCE)

@@ -24,6 +24,7 @@ const char *ndp_channel_name(int channel) {
 
 static ndp_comm_event event_of(const ndp_call *c, const ndp_instr *in, const ndp_walk *at, int index) {
     const ndp_view *v = &c->in[0].view;
+    int64_t rows = c->op == &ndp_op_all_to_all_rows ? c->attr.mean : v->rows; /* how many go is data */
     return (ndp_comm_event){.instr = at->at,
                             .call_index = index,
                             .call = c,
@@ -31,7 +32,7 @@ static ndp_comm_event event_of(const ndp_call *c, const ndp_instr *in, const ndp
                             .micro_batch = ndp_micro_batch_at(in, at),
                             .tag = ndp_tag_at(c, at),
                             .work = index == NDP_NONE ? ndp_work_at(in, at) : NDP_NONE,
-                            .bytes = v->rows * v->cols * (int64_t)ndp_dtype_size(v->dtype),
+                            .bytes = rows * v->cols * (int64_t)ndp_dtype_size(v->dtype),
                             .unit = index == NDP_NONE ? "" : in->what};
 }
 

@@ -187,7 +187,9 @@ static ndp_status ready(ndp_engine *e) {
     e->begun = calloc(most, sizeof *e->begun);
     e->addresses = calloc((size_t)e->program.n_blocks + 1, sizeof *e->addresses);
     e->lent = calloc((size_t)e->model.n_units * NDP_MAX_INPUTS, sizeof *e->lent);
-    if (!e->works || !e->begun || !e->addresses || !e->lent)
+    size_t ep = (size_t)e->opts.step.mesh.layout.size[NDP_EP];
+    e->rows = calloc(NDP_MOST_COLLECTIVES * ep * ep, sizeof *e->rows);
+    if (!e->works || !e->begun || !e->addresses || !e->lent || !e->rows)
         return NDP_FAIL(NDP_ENOMEM, "not enough memory for the engine");
     for (int i = 0; i < e->program.n_blocks; i++)
         e->addresses[i] = ndp_engine_at(e, (ndp_address){i, 0});
@@ -258,6 +260,7 @@ void ndp_engine_destroy(ndp_engine *e) {
     free(e->works);
     free(e->addresses);
     free(e->begun);
+    free(e->rows);
     free(e->lent);
     free(e);
 }

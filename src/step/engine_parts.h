@@ -53,9 +53,11 @@ struct ndp_engine {
     /* Collectives under way. Entry i < program.n_works: work i of the program; entry n_works + k: begun by call k of
      * the unit that runs. */
     ndp_work *works;
-    double *begun;       /* when */
-    void **lent;         /* by unit, then by input */
-    ndp_walk at;         /* the instruction that runs */
+    int32_t *rows;      /* counts of rows that all_to_all_rows reads, NDP_MOST_COLLECTIVES tables, where the device's */
+    uint32_t rows_read; /* memory is not the host's */
+    double *begun;      /* when */
+    void **lent;        /* by unit, then by input */
+    ndp_walk at;        /* the instruction that runs */
     ndp_step_input step; /* of which it is a part */
     bool only_sums;      /* of the calls of the update, only what they left open: sums over replicas */
     char message[96];    /* the name of the latest message */

@@ -25,9 +25,12 @@ ndp_work_kind ndp_collective_kind(ndp_collective kind) {
     }
 }
 
+static size_t bytes_of(const ndp_view *v) { return (size_t)(v->rows * v->cols) * ndp_dtype_size(v->dtype); }
+
 static size_t place_bytes(const ndp_call *c) {
-    size_t part = (size_t)ndp_call_elements(c) * ndp_dtype_size(c->in[0].view.dtype);
-    return ndp_staged_place_of(ndp_collective_kind(c->op->collective), part, c->attr.ranks, 0).bytes;
+    return ndp_staged_place_of(ndp_collective_kind(c->op->collective), bytes_of(&c->in[0].view),
+                               bytes_of(&c->out[0].view), 0)
+        .bytes;
 }
 
 /* ---- the plan ---- */

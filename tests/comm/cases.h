@@ -233,6 +233,39 @@ static inline ndp_status check_all_to_all(ndp_comm *c, unsigned char *in, unsign
     return NDP_OK;
 }
 
+/* Rank p hands (3 p + 2 q) % 4 rows to rank q, none to itself where that is 0; or q to p. `in` and `out` have room for
+ * 2 n rows: there are never more of 4 numbers that repeat. */
+static inline ndp_status check_all_to_all_rows(ndp_comm *c, unsigned char *in, unsigned char *out, int64_t bytes,
+                                               bool back) {
+    int n = ndp_comm_size(c), rank = ndp_comm_rank(c);
+    int64_t at = 0;
+    int32_t *rows = malloc((size_t)(n * n) * sizeof *rows);
+    WANT(rows, "no memory");
+    for (int p = 0; p < n; p++)
+        for (int q = 0; q < n; q++)
+            rows[p * n + q] = (3 * (back ? q : p) + 2 * (back ? p : q)) % 4;
+    for (int q = 0; q < n; q++)
+        for (int64_t i = 0; i < (3 * rank + 2 * q) % 4 * bytes; i++)
+            in[at++] = (unsigned char)(rank * 41 + q * 7 + i % 13);
+    const ndp_comm_call call = {
+        .kind = NDP_WORK_ALL_TO_ALL, .in = in, .out = out, .count = bytes, .type = NDP_U8, .rows = rows, .back = back};
+    int64_t come = 0;
+    for (int p = 0; p < n; p++)
+        come += (3 * p + 2 * rank) % 4 * bytes;
+    guard(out + come);
+    ndp_work w;
+    NDP_TRY(ndp_comm_begin(c, &call, NULL, &w));
+    NDP_TRY(ndp_wait(&w));
+    free(rows);
+    NDP_TRY(check_guard(out + come, "all_to_all of rows"));
+    at = 0;
+    for (int p = 0; p < n; p++)
+        for (int64_t i = 0; i < (3 * p + 2 * rank) % 4 * bytes; i++, at++)
+            WANT(out[at] == (unsigned char)(p * 41 + rank * 7 + i % 13), "rows of %lld bytes from %d: byte %lld",
+                 (long long)bytes, p, (long long)i);
+    return NDP_OK;
+}
+
 static inline ndp_status check_shift(ndp_comm *c, unsigned char *in, unsigned char *out, int64_t bytes) {
     int n = ndp_comm_size(c), rank = ndp_comm_rank(c);
     for (int64_t i = 0; i < bytes; i++)
@@ -296,6 +329,8 @@ static inline ndp_status check_operations(ndp_comm *world, ndp_comm *c, memory_k
     NDP_TRY(check_broadcast(c, a.data, count, 0));
     NDP_TRY(check_broadcast(c, a.data, count, n - 1));
     NDP_TRY(check_all_to_all(c, a.data, b.data, count));
+    NDP_TRY(check_all_to_all_rows(c, a.data, b.data, count, false));
+    NDP_TRY(check_all_to_all_rows(c, a.data, b.data, count, true));
     NDP_TRY(check_shift(c, a.data, b.data, count));
     NDP_TRY(check_ring(c, a.data, b.data, count, false));
     NDP_TRY(check_ring(c, a.data, b.data, count, true));

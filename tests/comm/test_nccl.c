@@ -195,27 +195,25 @@ static ndp_status operations(world *w) {
     return ndp_barrier(w->of_nccl);
 }
 
-/* Parts of rank r for rank p have (3 r + p) % 5 elements. */
+/* Parts of rank r for rank p have (3 r + p) % 5 rows of one element. */
 static ndp_status uneven_parts(world *w) {
-    int64_t in[16], out[16], at = 0;
-    for (int p = 0; p < w->ranks; p++) {
-        in[p] = (3 * w->rank + p) % 5;
-        out[p] = (3 * p + w->rank) % 5;
-    }
+    int64_t at = 0;
+    int32_t rows[256];
+    for (int i = 0; i < w->ranks * w->ranks; i++)
+        rows[i] = (3 * (i / w->ranks) + i % w->ranks) % 5;
     ndp_comm_call c = {.kind = NDP_WORK_ALL_TO_ALL,
                        .in = w->memory,
                        .out = w->memory + ROOM,
-                       .count = 5,
+                       .count = 1,
                        .type = NDP_F32,
-                       .in_counts = in,
-                       .out_counts = out};
+                       .rows = rows};
     NDP_TRY(run(w, w->of_nccl, c, 1, false));
     const float *got = (float *)(w->pinned + ROOM);
     for (int p = 0; p < w->ranks; p++) {
         int64_t from = 0;
         for (int q = 0; q < w->rank; q++)
             from += (3 * p + q) % 5;
-        for (int64_t i = 0; i < out[p]; i++, at++) {
+        for (int64_t i = 0; i < rows[p * w->ranks + w->rank]; i++, at++) {
             float want[16];
             for (int k = 0; k < 16; k++)
                 put(want, NDP_F32, k, p);

@@ -5,7 +5,7 @@
 /* A call of `op` on [rows, 5] of fp32. */
 static ndp_call call_of(ndp_arena *arena, const ndp_op *op, int64_t rows) {
     ndp_call c;
-    const ndp_op_attr attr = {.ranks = 4, .group = NDP_GROUP_TP};
+    const ndp_op_attr attr = {.ranks = 4, .group = NDP_GROUP_TP, .mean = rows};
     ndp_operand x = {.base = 0, .value = NDP_NONE, .view = {.dtype = NDP_F32, .rows = rows, .cols = 5, .ld = 5}};
     ndp_operand y = x;
     y.view.rows = op == &ndp_op_all_gather ? 4 * rows : op == &ndp_op_reduce_scatter ? rows / 4 : rows;
@@ -20,7 +20,11 @@ static const struct {
 } cases[] = {{&ndp_op_all_gather, 3 * 160}, /* to each of the others */
              {&ndp_op_reduce_scatter, 120}, /* all but its own part */
              {&ndp_op_all_reduce, 240},     /* a reduce_scatter and an all_gather of parts */
-             {&ndp_op_all_to_all, 120},     {&ndp_op_shift, 160}, {&ndp_op_send, 160}, {&ndp_op_recv, 160}};
+             {&ndp_op_all_to_all, 120},
+             {&ndp_op_all_to_all_rows, 120},
+             {&ndp_op_shift, 160},
+             {&ndp_op_send, 160},
+             {&ndp_op_recv, 160}};
 
 static void bytes_that_move(void **state) {
     (void)state;

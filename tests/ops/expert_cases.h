@@ -148,6 +148,19 @@ static void route_order_kernel(void **state) {
     }
 }
 
+/* Fewer ranks than choices and more, as many as experts, with more rows than a block of a device counts at once. */
+static void route_exchange_kernel(void **state) {
+    (void)state;
+    int at = 0;
+    FOR_SIZES(t, e) for (int variant = at++ % short_or_all(3, 1); variant < 9; variant += short_or_all(3, 1)) {
+        int ranks = variant / 3 == 0 ? 1 : variant / 3 == 1 ? (int)(e + 2) / 3 : (int)(e < 40 ? e : 40);
+        kernel_case k = {&ndp_op_route_exchange,
+                         {.experts = (int)e, .ranks = ranks, .first = (int)t % ranks},
+                         .in = {some_choices(t * ranks, e, choices_of(e, variant % 3), variant % 2)}};
+        check_types(&k, true, false);
+    }
+}
+
 /* From operands of both types into destinations of both. */
 static void take_rows_kernels(void **state) {
     (void)state;

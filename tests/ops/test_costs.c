@@ -138,6 +138,7 @@ static const cost_case cases[] = {
                 NONE},
          .attr = {.parts = 1}),
     COST(route_order, 4 * 6, 4 * (6 + 6 + 6 + 6), .in = {I(3, 2)}, .attr = {.experts = 5}),
+    COST(route_exchange, 8 * 24, 4 * (24 + 8 + 8 + 24 + 9), .in = {I(12, 2)}, .attr = {.experts = 5, .ranks = 3}),
     COST(take_rows, 0, 4 * (24 + 24 + 6), .in = {F(3, 4), I(6, 1), I(3, 2), NONE}),
     COST(take_rows, 24, 2 * (24 + 24) + 4 * (6 + 6), .in = {H(3, 4), I(6, 1), I(3, 2), F(3, 2)}),
     COST(give_rows, 24, 4 * (24 + 6 + 12), .in = {F(6, 4), I(6, 1), I(3, 2), NONE, NONE}),
@@ -193,6 +194,9 @@ static const cost_case cases[] = {
     COST(reduce_scatter, 0, 96, .in = {F(6, 4)}, .attr = {.ranks = 2}),
     COST(all_reduce, 0, 48, .in = {F(3, 4)}, .attr = {.ranks = 2}),
     COST(all_to_all, 0, 96, .in = {F(6, 4)}, .attr = {.ranks = 2}),
+    COST(all_to_all_rows, 0, 5 * 4 * 4, /* the average */
+         .in = {F(6, 4), I(2, 2)},
+         .attr = {.ranks = 2, .go = 6, .come = 9, .mean = 5}),
     COST(shift, 0, 48, .in = {F(3, 4)}, .attr = {.ranks = 2}),
     COST(send, 0, 48, .in = {F(3, 4)}, .attr = {.ranks = 2}),
     COST(recv, 0, 48, .in = {F(3, 4)}, .attr = {.ranks = 2}),

@@ -592,6 +592,7 @@ static void nothing_flows_nothing_made(void **state) {
     assert_null(ndp_op_reduce_sum.backward);
     assert_null(ndp_op_dora_squares.backward);
     assert_null(ndp_op_route_order.backward);
+    assert_null(ndp_op_route_exchange.backward);
     assert_null(ndp_op_attention_merge.backward);
     assert_null(ndp_op_xent_logits.backward);
     assert_null(ndp_op_xent_grad.backward);

@@ -712,6 +712,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(choice_counts_kernel),
         cmocka_unit_test(router_losses_kernel),
         cmocka_unit_test(route_order_kernel),
+        cmocka_unit_test(route_exchange_kernel),
         cmocka_unit_test(take_rows_kernels),
         cmocka_unit_test(give_rows_kernels),
         cmocka_unit_test(give_rows_dw_kernels),

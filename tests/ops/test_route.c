@@ -211,6 +211,91 @@ static void orders_by_hand(void **state) {
     }
 }
 
+/* ---- route_exchange ---- */
+
+static int int_at(const ndp_view *v, int64_t row, int64_t col) { return (int)ndp_view_get(v, row, col); }
+
+/* A choice of the row is an expert of that rank: those are cut evenly, the first ones down. */
+static bool goes_to(const ndp_view *choices, int64_t row, const ndp_op_attr *a, int rank) {
+    bool any = false;
+    for (int64_t j = 0; j < choices->cols; j++) {
+        int e = int_at(choices, row, j);
+        any |= e >= a->experts * rank / a->ranks && e < a->experts * (rank + 1) / a->ranks;
+    }
+    return any;
+}
+
+/* Each row goes once to each rank that has a choice of it, by rank and then by number; order and places say the same.
+ */
+static int64_t check_going(const ndp_view *choices, const ndp_op_attr *a, const ndp_view *out) {
+    const ndp_view *order = &out[0], *places = &out[1], *rows = &out[2];
+    int64_t t = places->rows, first = a->first * t, at = 0, placed = 0;
+    for (int q = 0; q < a->ranks; q++) {
+        int64_t before = at;
+        for (int64_t r = 0; r < t; r++) {
+            if (!goes_to(choices, first + r, a, q))
+                continue;
+            int n = int_at(order, at, 0);
+            assert_int_equal(n / places->cols, r);
+            assert_int_equal(int_at(places, r, n % places->cols), at++);
+        }
+        assert_int_equal(int_at(rows, a->first, q), at - before);
+    }
+    for (int64_t i = 0; i < t * places->cols; i++)
+        placed += int_at(places, i / places->cols, i % places->cols) >= 0;
+    assert_int_equal(placed, at);
+    for (int64_t i = at; i < order->rows; i++)
+        assert_int_equal(int_at(order, i, 0), -1);
+    return at;
+}
+
+/* Those of other ranks come in their order, with the choices that are this rank's. */
+static void check_coming(const ndp_view *choices, const ndp_op_attr *a, const ndp_view *out) {
+    const ndp_view *here = &out[3];
+    int64_t at = 0;
+    for (int64_t r = 0; r < choices->rows; r++) {
+        if (!goes_to(choices, r, a, (int)a->first))
+            continue;
+        for (int64_t j = 0; j < choices->cols; j++) {
+            int e = int_at(choices, r, j);
+            bool own = e >= a->experts * a->first / a->ranks && e < a->experts * (a->first + 1) / a->ranks;
+            assert_int_equal(int_at(here, at, j), own ? e : -1);
+        }
+        at++;
+    }
+    for (; at < here->rows; at++)
+        for (int64_t j = 0; j < choices->cols; j++)
+            assert_int_equal(int_at(here, at, j), -1);
+}
+
+/* Numbers of experts that ranks divide and do not; all rows to one rank, some nowhere, and no row at all. */
+static void exchanges_by_hand(void **state) {
+    (void)state;
+    static const struct {
+        int64_t rows, experts, ranks, k, lowest, highest;
+    } cases[] = {{1, 2, 2, 1, 0, 2},    {40, 8, 4, 3, -1, 8},  {33, 5, 3, 5, -1, 5}, {70, 7, 7, 2, 0, 7},
+                 {130, 9, 4, 4, -1, 4}, {50, 16, 2, 2, 9, 10}, {20, 6, 3, 2, -1, 0}};
+    for (int i = 0; i < NDP_COUNT(cases) * DEVICES; i++) {
+        int64_t rows = cases[i / DEVICES].rows * cases[i / DEVICES].ranks, k = cases[i / DEVICES].k;
+        ndp_view choices = matrix(NDP_I32, rows, k),
+                 flat = random_ints(rows * k, cases[i / DEVICES].lowest, cases[i / DEVICES].highest, 7);
+        for (int64_t j = 0; j < rows * k; j++)
+            ndp_view_set(&choices, j / k, j % k, ndp_view_get(&flat, j, 0));
+        for (int rank = 0; rank < cases[i / DEVICES].ranks; rank++) {
+            ndp_op_attr attr = {
+                .experts = (int)cases[i / DEVICES].experts, .ranks = (int)cases[i / DEVICES].ranks, .first = rank};
+            ndp_view out[NDP_OP_MAX_OUT];
+            run_on(device_at(i % DEVICES), &ndp_op_route_exchange, &attr, &choices, out);
+            int64_t going = check_going(&choices, &attr, out);
+            assert_true(cases[i / DEVICES].lowest < 0 || going >= cases[i / DEVICES].rows);
+            check_coming(&choices, &attr, out);
+            free_matrices(out, 4);
+        }
+        free_matrices(&flat, 1);
+        free_matrices(&choices, 1);
+    }
+}
+
 /* ---- rows ---- */
 
 /* To the experts and back: a row of two choices is twice itself, or itself times the sum of its weights; in fp32 of
@@ -270,7 +355,8 @@ int main(void) {
         cmocka_unit_test(choices_by_hand),         cmocka_unit_test(scores_by_hand),
         cmocka_unit_test(choices_that_are_given),  cmocka_unit_test(logits_that_are_no_numbers),
         cmocka_unit_test(padding_has_no_gradient), cmocka_unit_test(orders_by_hand),
-        cmocka_unit_test(there_and_back),          cmocka_unit_test(sums_are_rounded_once),
+        cmocka_unit_test(exchanges_by_hand),       cmocka_unit_test(there_and_back),
+        cmocka_unit_test(sums_are_rounded_once),
     };
     return end_of_ops(cmocka_run_group_tests(tests, NULL, NULL));
 }

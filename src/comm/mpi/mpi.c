@@ -137,13 +137,8 @@ static const char *span_type(int64_t bytes, MPI_Datatype *out) {
     return check(MPI_Type_free(&giga));
 }
 
-/* The count and the type for `bytes`. */
-static const char *measure(plugin_comm *c, int64_t bytes, int *count, MPI_Datatype *type) {
-    *count = (int)bytes;
-    *type = MPI_BYTE;
-    if (bytes <= INT_MAX)
-        return NULL;
-    *count = 1;
+/* The type of `bytes` bytes, which the communicator keeps. */
+static const char *type_of(plugin_comm *c, int64_t bytes, MPI_Datatype *type) {
     for (int i = 0; i < c->n_types; i++)
         if (c->types[i].bytes == bytes) {
             *type = c->types[i].type;
@@ -157,6 +152,14 @@ static const char *measure(plugin_comm *c, int64_t bytes, int *count, MPI_Dataty
     if (!text)
         c->types[c->n_types++] = (message_type){bytes, *type};
     return text;
+}
+
+/* The count and the type for `bytes`. */
+static const char *measure(plugin_comm *c, int64_t bytes, int *count, MPI_Datatype *type) {
+    int one = bytes > INT_MAX;
+    *count = one ? 1 : (int)bytes;
+    *type = MPI_BYTE;
+    return one ? type_of(c, bytes, type) : NULL;
 }
 
 /* MPI_REQUEST_NULL, whatever its value, is stored as 0. */
@@ -194,6 +197,21 @@ static const char *plugin_all_gather(void *comm, const void *in, void *out, int6
 
 static const char *plugin_all_to_all(void *comm, const void *in, void *out, int64_t bytes, uint64_t *request) {
     START(bytes, MPI_Ialltoall(in, n, type, out, n, type, c->comm, &r));
+}
+
+static const char *plugin_all_to_all_rows(void *comm, const void *in, void *out, int64_t bytes, const int *counts,
+                                          uint64_t *request) {
+    plugin_comm *c = comm;
+    MPI_Request r = MPI_REQUEST_NULL;
+    MPI_Datatype row;
+    int n;
+    TRY(MPI_Comm_size(c->comm, &n));
+    const char *text = type_of(c, bytes, &row);
+    if (text)
+        return text;
+    TRY(MPI_Ialltoallv(in, counts, counts + 2 * n, row, out, counts + n, counts + 3 * n, row, c->comm, &r));
+    store_request(r, request);
+    return NULL;
 }
 
 static const char *plugin_broadcast(void *comm, void *buffer, int64_t bytes, int root, uint64_t *request) {
@@ -249,6 +267,7 @@ __attribute__((visibility("default"))) const ndp_mpi_api ndp_mpi_plugin = {
     .barrier = plugin_barrier,
     .all_gather = plugin_all_gather,
     .all_to_all = plugin_all_to_all,
+    .all_to_all_rows = plugin_all_to_all_rows,
     .broadcast = plugin_broadcast,
     .send = plugin_send,
     .recv = plugin_recv,

@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-#define NDP_MPI_API_VERSION 4
+#define NDP_MPI_API_VERSION 5
 #define NDP_MPI_API_SYMBOL "ndp_mpi_plugin"
 
 typedef struct ndp_mpi_world {
@@ -29,6 +29,10 @@ typedef struct ndp_mpi_api {
     /* `bytes`: of one rank's part; in == NULL: it is at its place in `out`. */
     const char *(*all_gather)(void *comm, const void *in, void *out, int64_t bytes, uint64_t *request);
     const char *(*all_to_all)(void *comm, const void *in, void *out, int64_t bytes, uint64_t *request);
+    /* counts: how many rows of `bytes` bytes go to each rank, how many come from each, and the first row of each of
+     * these parts: four numbers of each rank, borrowed until it is complete. */
+    const char *(*all_to_all_rows)(void *comm, const void *in, void *out, int64_t bytes, const int *counts,
+                                   uint64_t *request);
     const char *(*broadcast)(void *comm, void *buffer, int64_t bytes, int root, uint64_t *request);
     const char *(*send)(void *comm, const void *buffer, int64_t bytes, int to, int tag, uint64_t *request);
     const char *(*recv)(void *comm, void *buffer, int64_t bytes, int from, int tag, uint64_t *request);

@@ -12,7 +12,7 @@
 enum { PATIENCE_SECONDS = 5 };
 
 static ndp_mpi_hashes hashes_of(const ndp_record *r) {
-    int64_t words[] = {r->kind, r->type, r->reduce, r->peer, r->sequence, r->count};
+    int64_t words[] = {r->kind, r->type, r->reduce, r->peer, r->sequence, r->count, (int64_t)r->rows};
     size_t n = strnlen(r->at.what, sizeof r->at.what);
     return (ndp_mpi_hashes){.operation = XXH3_64bits(words, sizeof words),
                             .name = n ? XXH3_64bits(r->at.what, n) | 1 : 0};

@@ -51,6 +51,26 @@ static ndp_status all_gather_begin(ndp_mpi_plain *p, ndp_work *w) {
                          p->api->all_gather(p->comm, in_place ? NULL : w->in, w->out, (int64_t)part, &w->request[0]));
 }
 
+/* MPI keeps the counts until it is done, and they are ints. */
+static ndp_status all_to_all_begin(ndp_mpi_plain *p, ndp_mpi_pending *o) {
+    ndp_work *w = &o->work;
+    int n = w->comm->group.count, rank = w->comm->group.rank;
+    size_t row = ndp_work_bytes(w);
+    void *counts;
+    if (!w->rows || row == 0)
+        return ndp_mpi_check(w, p->api->all_to_all(p->comm, w->in, w->out, (int64_t)row, &w->request[0]));
+    NDP_TRY(ndp_mpi_scratch_take(o, 4 * (size_t)n * sizeof(int), &counts));
+    NDP_CHECK(ndp_work_handed(w, rank, n) / row <= INT32_MAX && ndp_work_got(w, n, rank) / row <= INT32_MAX,
+              "an all_to_all of group %s has more than 2^31 rows", w->comm->name);
+    for (int q = 0; q < n; q++) {
+        ((int *)counts)[q] = (int)(ndp_work_part(w, rank, q) / row);
+        ((int *)counts)[n + q] = (int)(ndp_work_part(w, q, rank) / row);
+        ((int *)counts)[2 * n + q] = (int)(ndp_work_handed(w, rank, q) / row);
+        ((int *)counts)[3 * n + q] = (int)(ndp_work_got(w, q, rank) / row);
+    }
+    return ndp_mpi_check(w, p->api->all_to_all_rows(p->comm, w->in, w->out, (int64_t)row, counts, &w->request[0]));
+}
+
 static ndp_status shift_begin(ndp_mpi_plain *p, ndp_work *w) {
     int n = w->comm->group.count, rank = w->comm->group.rank, next = (rank + 1) % n, before = (rank + n - 1) % n;
     NDP_TRY(ndp_mpi_check(w, p->api->recv(p->comm, w->out, w->count, before, NDP_TAG_SHIFT, &w->request[0])));
@@ -72,7 +92,7 @@ static ndp_status start(ndp_mpi_plain *p, ndp_mpi_pending *o) {
     case NDP_WORK_BROADCAST:
         return ndp_mpi_check(w, api->broadcast(p->comm, w->out, w->count, w->peer, &w->request[0]));
     case NDP_WORK_ALL_TO_ALL:
-        return ndp_mpi_check(w, api->all_to_all(p->comm, w->in, w->out, w->count, &w->request[0]));
+        return all_to_all_begin(p, o);
     case NDP_WORK_SHIFT:
         return shift_begin(p, w);
     default:

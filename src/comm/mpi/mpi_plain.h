@@ -51,6 +51,9 @@ ndp_status ndp_mpi_plain_wait(ndp_mpi_plain *p, ndp_work *w);
 /* NDP_ECOMM if MPI has said something: `text`, with the operation. */
 ndp_status ndp_mpi_check(const ndp_work *w, const char *text);
 
+/* Memory of the operation, until it is complete. NDP_ENOMEM. */
+ndp_status ndp_mpi_scratch_take(ndp_mpi_pending *o, size_t bytes, void **out);
+
 /* The two halves of reductions (mpi_reduce.c): begins to move data; sums what has come. o->gathering: a second round
  * has begun, after which the second half comes once more. NDP_ENOMEM, NDP_ECOMM. */
 ndp_status ndp_mpi_all_reduce_begin(ndp_mpi_plain *p, ndp_mpi_pending *o);

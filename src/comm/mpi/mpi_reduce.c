@@ -9,7 +9,7 @@
 /* Up to this size every rank gets all buffers whole and sums them: one message instead of two. */
 enum { WHOLE_BYTES = 4096 };
 
-static ndp_status take_scratch(ndp_mpi_pending *o, size_t bytes, char **out) {
+ndp_status ndp_mpi_scratch_take(ndp_mpi_pending *o, size_t bytes, void **out) {
     ndp_mpi_scratch *s = &o->scratch;
     if (s->bytes < bytes || !s->data) {
         free(s->data);
@@ -48,13 +48,13 @@ static void point_to_parts(ndp_mpi_plain *p, const ndp_work *w, char *received, 
 ndp_status ndp_mpi_all_reduce_begin(ndp_mpi_plain *p, ndp_mpi_pending *o) {
     ndp_work *w = &o->work;
     all_reduce_parts k = parts_of(w);
-    char *received = NULL;
-    NDP_TRY(take_scratch(o, k.all_bytes * 2, &received));
+    void *received = NULL;
+    NDP_TRY(ndp_mpi_scratch_take(o, k.all_bytes * 2, &received));
     if (k.whole)
         return ndp_mpi_check(w, p->api->all_gather(p->comm, w->in, received, (int64_t)k.part_bytes, &w->request[0]));
     char *send = w->out;
     if (k.padded) {
-        send = received + k.all_bytes;
+        send = (char *)received + k.all_bytes;
         ndp_copy_large(send, w->in, ndp_work_bytes(w));
         memset(send + ndp_work_bytes(w), 0, k.all_bytes - ndp_work_bytes(w));
     }
@@ -84,8 +84,8 @@ ndp_status ndp_mpi_all_reduce_end(ndp_mpi_plain *p, ndp_mpi_pending *o) {
 ndp_status ndp_mpi_reduce_scatter_begin(ndp_mpi_plain *p, ndp_mpi_pending *o) {
     ndp_work *w = &o->work;
     size_t part = ndp_work_bytes(w);
-    char *received = NULL;
-    NDP_TRY(take_scratch(o, part * (size_t)w->comm->group.count, &received));
+    void *received = NULL;
+    NDP_TRY(ndp_mpi_scratch_take(o, part * (size_t)w->comm->group.count, &received));
     return ndp_mpi_check(w, p->api->all_to_all(p->comm, w->in, received, (int64_t)part, &w->request[0]));
 }
 

@@ -49,11 +49,10 @@ static ndp_status add_scratch(const nccl_comm *c, const ndp_work *w) {
 /* The messages of an operation in which every rank sends to others: c->messages, *n of them. */
 static void list_messages(nccl_comm *c, const ndp_work *w, int *n) {
     int size = c->base.group.count, rank = c->base.group.rank, k = 0;
-    int64_t element = (int64_t)ndp_dtype_size((ndp_dtype)w->type), in_at = 0, out_at = 0;
+    int64_t in_at = 0, out_at = 0;
     for (int p = 0; p < size; p++) {
         bool all = w->kind == NDP_WORK_ALL_TO_ALL;
-        int64_t in = element * (all && w->in_counts ? w->in_counts[p] : w->count);
-        int64_t out = element * (all && w->out_counts ? w->out_counts[p] : w->count);
+        int64_t in = (int64_t)ndp_work_part(w, rank, p), out = (int64_t)ndp_work_part(w, p, rank);
         if (in > 0 && (all || p == (rank + 1) % size))
             c->messages[k++] = (ndp_nccl_message){.send = (const char *)w->in + in_at, .bytes = in, .peer = p};
         if (out > 0 && (all || p == (rank + size - 1) % size))
@@ -80,7 +79,7 @@ static const char *submit_message(const nccl_link *link, const ndp_work *w, void
 static const char *submit(nccl_comm *c, const nccl_link *link, const ndp_work *w, void *stream) {
     const ndp_nccl_api *api = api_of(w);
     bool scratch = w->kind == NDP_WORK_REDUCE_SCATTER && w->accumulate;
-    if (w->count == 0 && !w->in_counts)
+    if (w->count == 0)
         return NULL;
     switch ((ndp_work_kind)w->kind) {
     case NDP_WORK_ALL_REDUCE:

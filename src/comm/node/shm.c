@@ -39,20 +39,24 @@ static ndp_shm_slot *slot_of(const ndp_shm *s, int member, uint32_t sequence) {
 
 /* Bytes of this rank's `in` that peers read. */
 static size_t bytes_exposed(const ndp_work *w) {
-    size_t part = ndp_work_bytes(w), all = part * (size_t)w->comm->group.count;
+    const ndp_group *g = &w->comm->group;
+    size_t part = ndp_work_bytes(w);
     switch (w->kind) {
     case NDP_WORK_BARRIER:
         return 0;
     case NDP_WORK_REDUCE_SCATTER:
+        return part * (size_t)g->count;
     case NDP_WORK_ALL_TO_ALL:
-        return all;
+        return ndp_work_handed(w, g->rank, g->count);
     default:
         return part;
     }
 }
 
 /* The same on all ranks, since counts and types are. The host cannot read a device's data. */
-static bool is_small(const ndp_work *w) { return !ndp_lane_of(w->comm) && bytes_exposed(w) <= NDP_SHM_INLINE; }
+static bool is_small(const ndp_work *w) {
+    return !ndp_lane_of(w->comm) && !w->rows && bytes_exposed(w) <= NDP_SHM_INLINE;
+}
 
 /* Where peers find `in`: in a copy if they cannot access it. */
 static ndp_status expose(const ndp_shm *s, const void *in, size_t bytes, ndp_ref *out, void **staged) {
@@ -183,10 +187,14 @@ static ndp_status broadcast(ndp_shm *s, const ndp_work *w, bool *shared) {
 }
 
 static ndp_status all_to_all(ndp_shm *s, const ndp_work *w, bool *shared) {
-    size_t part = ndp_work_bytes(w);
-    for (int p = 0; p < s->comm->group.count; p++)
-        NDP_TRY(ndp_lane_copy(s->comm, (char *)w->out + (size_t)p * part,
-                              (char *)s->in[p] + (size_t)s->comm->group.rank * part, part));
+    int rank = s->comm->group.rank;
+    char *to = w->out;
+    for (int p = 0; p < s->comm->group.count; p++) {
+        size_t part = ndp_work_part(w, p, rank);
+        if (part > 0)
+            NDP_TRY(ndp_lane_copy(s->comm, to, (char *)s->in[p] + ndp_work_handed(w, p, rank), part));
+        to += part;
+    }
     *shared = !is_small(w);
     return NDP_OK;
 }

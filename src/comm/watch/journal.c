@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 
 enum { LOCK_TRIES = 100000 };
 
@@ -37,6 +38,11 @@ static ndp_record *slot(ndp_journal *j, uint32_t number) { return &j->records[nu
 
 ndp_record *ndp_journal_record(ndp_journal *j, const ndp_work *w) { return slot(j, w->record); }
 
+static uint64_t hash_of_rows(const ndp_work *w) {
+    size_t n = (size_t)w->comm->group.count;
+    return w->rows ? XXH3_64bits_withSeed(w->rows, n * n * sizeof *w->rows, w->back) : 0;
+}
+
 void ndp_journal_begin(ndp_journal *j, ndp_work *w) {
     const ndp_comm *c = w->comm;
     ndp_record r = {.kind = w->kind,
@@ -50,6 +56,7 @@ void ndp_journal_begin(ndp_journal *j, ndp_work *w) {
                     .tag = w->tag,
                     .sequence = ndp_work_is_message(w) ? 0 : c->operations,
                     .count = w->count,
+                    .rows = hash_of_rows(w),
                     .at = call_site_of(c),
                     .begun = ndp_now(),
                     .waypoint = w->waypoint};
@@ -264,7 +271,7 @@ bool ndp_journal_last_with(ndp_journal *j, int rank, ndp_record *out) {
 bool ndp_record_matches(const ndp_record *a, const ndp_record *b) {
     bool named = a->at.what[0] && b->at.what[0];
     return a->kind == b->kind && a->type == b->type && a->reduce == b->reduce && a->peer == b->peer &&
-           a->count == b->count && a->sequence == b->sequence &&
+           a->count == b->count && a->rows == b->rows && a->sequence == b->sequence &&
            !(named && strncmp(a->at.what, b->at.what, sizeof a->at.what) != 0);
 }
 
@@ -303,6 +310,8 @@ char *ndp_record_text(const ndp_record *r, char *out, size_t size) {
         snprintf(more, sizeof more, ", tag %d", r->tag);
     else if (r->reduce == NDP_MAX)
         snprintf(more, sizeof more, ", maximum");
+    else if (r->rows)
+        snprintf(more, sizeof more, " a row, counts %08llx", (unsigned long long)(r->rows >> 32));
     bool typed = r->type != NDP_U8;
     snprintf(out, size, "%s%s%s%s", place, ndp_work_kind_name(r->kind), name, peer_words(r, peer));
     if (r->kind == NDP_WORK_BARRIER)

@@ -27,6 +27,7 @@ typedef struct ndp_record {
     int32_t peer, tag; /* world rank: root, destination or source */
     uint32_t sequence; /* of its communicator; for a send, of those to this peer; 0: not counted */
     int64_t count;
+    uint64_t rows; /* a hash of an all_to_all's; 0: it has none */
     ndp_call_site at;
     double begun, ended; /* seconds of the node's clock; ended = 0: pending */
     double waited;       /* seconds that the rank spent in ndp_wait for it */
