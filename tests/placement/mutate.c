@@ -31,10 +31,13 @@ static bool drop(const edited *e, int i) {
     ndp_operand in[] = {c.in[0], absent}, out = c.out[0];
     const ndp_op *op = &ndp_op_copy;
     ndp_op_attr attr = {.type = out.view.dtype};
+    int64_t most = in[0].view.rows < out.view.rows ? in[0].view.rows : out.view.rows;
     if (c.op == &ndp_op_all_gather)
         out = rows_of(out, rank * in[0].view.rows, in[0].view.rows);
     if (c.op == &ndp_op_reduce_scatter)
         in[0] = rows_of(in[0], rank * out.view.rows, out.view.rows);
+    if (c.op == &ndp_op_all_to_all_rows)
+        in[0] = rows_of(in[0], 0, most), out = rows_of(out, 0, most);
     if (c.attr.accumulate)
         op = &ndp_op_add, in[1] = out;
     edited_remove(e, c.partner);

@@ -119,6 +119,8 @@ static void add_collective(const source *s, int i) {
         add_which(s, MUTATION_TWICE, i, 0, 0);
     if (c->op == &ndp_op_reduce_scatter)
         add_which(s, MUTATION_ACCUMULATE, i, 0, 0);
+    if (c->op == &ndp_op_all_to_all_rows)
+        add_which(s, MUTATION_NUMBER, i, NDP_ATTR_inverse, 0);
     if (c->op == &ndp_op_all_to_all)
         add_which(s, MUTATION_OP, i, NDP_OP_shift, 0);
     if (c->op == &ndp_op_shift && c->in[0].view.rows % c->attr.ranks == 0)

@@ -19,12 +19,14 @@ typedef struct named_bug {
 static const named_bug bugs[] = {
     {"the router is detached", MUTATION_SKIPPED, &ndp_op_route_dx, 0, NULL},
     {"the weights of choices have no gradient", MUTATION_SKIPPED, &ndp_op_give_rows_dw, 0, NULL},
-    {"the router has gradients of its own rank's experts alone", MUTATION_DROPPED, &ndp_op_reduce_scatter, NDP_GROUP_EP,
-     "choices"},
-    {"rows lack what other ranks' experts made", MUTATION_DROPPED, &ndp_op_reduce_scatter, NDP_GROUP_EP, "experts"},
-    {"rows lack the gradient by other ranks' experts", MUTATION_DROPPED, &ndp_op_reduce_scatter, NDP_GROUP_EP, "mid"},
-    {"the sum goes over other ranks", MUTATION_GROUP, &ndp_op_reduce_scatter, NDP_GROUP_EP, NULL},
-    {"rows come from other ranks", MUTATION_GROUP, &ndp_op_all_gather, NDP_GROUP_EP, NULL},
+    {"the router has gradients of its own rank's experts alone", MUTATION_DROPPED, &ndp_op_all_to_all_rows,
+     NDP_GROUP_EP, "choices"},
+    {"rows lack what other ranks' experts made", MUTATION_DROPPED, &ndp_op_all_to_all_rows, NDP_GROUP_EP, "experts"},
+    {"rows lack the gradient by other ranks' experts", MUTATION_DROPPED, &ndp_op_all_to_all_rows, NDP_GROUP_EP, "mid"},
+    {"rows go to other ranks", MUTATION_GROUP, &ndp_op_all_to_all_rows, NDP_GROUP_EP, NULL},
+    {"rows go the way back", MUTATION_NUMBER, &ndp_op_all_to_all_rows, NDP_GROUP_EP, NULL},
+    {"choices are of other ranks", MUTATION_GROUP, &ndp_op_all_gather, NDP_GROUP_EP, NULL},
+    {"rows go as those of a neighbour", MUTATION_NUMBER, &ndp_op_route_exchange, 0, NULL},
     {"rows go to a neighbour's experts", MUTATION_NUMBER, &ndp_op_route_order, 0, NULL},
     {"counts of the balance loss lack the rows of other ranks of tp", MUTATION_DROPPED, &ndp_op_all_reduce,
      NDP_GROUP_TP, "counts"},
@@ -54,7 +56,7 @@ static bool is_bug(const planned *w, const mutation *m, const named_bug *b) {
     int group = c ? c->attr.group : m->site.channel >= 0 ? (int)ndp_channel_group(m->site.channel) : 0;
     return m->kind == b->kind && op == b->op && (!b->group || group == b->group) &&
            (!b->value || strstr(value, b->value)) &&
-           (b->kind != MUTATION_NUMBER || m->which == NDP_ATTR_first || m->which == NDP_ATTR_experts);
+           (b->kind != MUTATION_NUMBER || m->which == NDP_ATTR_first || m->which == NDP_ATTR_inverse);
 }
 
 /* Whether the placement check refuses it, and how often it came up. */
