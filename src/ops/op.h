@@ -298,7 +298,7 @@ typedef enum ndp_op_kind {
  *                 order: the choice that each sorted row is of; -1 after the last one, choices of no expert are left
  *                 out. places: the sorted row of each choice, -1: none. offsets: where the rows of expert e begin; the
  *                 last one is how many there are. E = attr.experts
- * route_exchange  (choices~ [P*T,K])                           -> order~ [N,1], places~ [T,J], rows [P,P] i64,
+ * route_exchange  (choices~ [P*T,K])                           -> order~ [N,1], places~ [T,J], rows~ [P,P],
  *                 here~ [P*T,K]
  *                 choices of P = attr.ranks ranks, T rows each, whose experts these ranks have (ndp_expert_rank). A row
  *                 goes once to each rank that has a choice of it. order, places: as of route_order, of this rank's rows
@@ -401,7 +401,7 @@ typedef enum ndp_op_kind {
  * reduce_scatter  (x [P*R,C])                                  -> y [R,C]               this rank's rows of the sum
  * all_reduce      (x)                                          -> x in place            the sum
  * all_to_all      (x [P*R,C])                                  -> y [P*R,C]             part p, R rows, goes to rank p
- * all_to_all_rows (x [M,C], rows [P,P] i64)                    -> y [N,C]               rows[p,q] rows of rank p go to q
+ * all_to_all_rows (x [M,C], rows~ [P,P])                       -> y [N,C]               rows[p,q] rows of rank p go to q
  *                 in the order of ranks, with attr.inverse rows[q,p]; what follows the last row is not defined
  * shift           (x [R,C])                                    -> y [R,C]               the previous rank's x
  * send            (x [R,C])                                    -> x as it is            a message to rank attr.peer
