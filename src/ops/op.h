@@ -401,8 +401,9 @@ typedef enum ndp_op_kind {
  * reduce_scatter  (x [P*R,C])                                  -> y [R,C]               this rank's rows of the sum
  * all_reduce      (x)                                          -> x in place            the sum
  * all_to_all      (x [P*R,C])                                  -> y [P*R,C]             part p, R rows, goes to rank p
- * all_to_all_rows (x [M,C], rows~ [P,P])                       -> y [N,C]               rows[p,q] rows of rank p go to q
- *                 in the order of ranks, with attr.inverse rows[q,p]; what follows the last row is not defined
+ * all_to_all_rows (x [M,C], rows~ [P,P])                       -> y [N,C]
+ *                 rows[p,q] rows of rank p go to rank q, in the order of ranks; with attr.inverse rows[q,p]. What
+ *                 follows the last row that comes is not defined
  * shift           (x [R,C])                                    -> y [R,C]               the previous rank's x
  * send            (x [R,C])                                    -> x as it is            a message to rank attr.peer
  * recv            (x [R,C])                                    -> x in place            one from it

@@ -210,41 +210,56 @@ static ndp_status take_back(ndp_rule *r) {
     return ndp_sum_contents(r, &rows, &r->in[4], &r->out[0]);
 }
 
-/* Every member hands over rows of its own set. Forth: all rows of all members come. Back: this rank's rows do, of each
- * member the share that its experts have. */
-ndp_status ndp_rule_exchange(ndp_rule *r, const ndp_content *const *handed, int n, int me) {
+/* Member i of ep hands over rows of its own set. */
+static ndp_status expect_own_set(const ndp_rule *r, const ndp_content *handed, int i, exchanged what) {
     ndp_group g = ndp_mesh_group(&r->lane->mesh, ndp_channel_group(r->c->channel));
-    bool back = r->c->attr.inverse;
-    int64_t come = r->out[0].rows, most = back ? come * n / handed[me]->rows : handed[me]->rows * n / come;
-    int64_t rows = back ? handed[me]->rows / n : come / n; /* of a rank */
-    ndp_content total = {0};
+    for (int k = 0; k < handed->n; k++)
+        if (handed->tiles[k].among != exchange_set(r, what, g.base + i * g.stride))
+            return ndp_refuse(r, "member %d hands over rows that are not those that %s", i,
+                              what == COMING ? "came to it" : "go from it");
+    return NDP_OK;
+}
+
+/* All rows of all members come: of each `rows`. */
+static ndp_status come_forth(ndp_rule *r, const ndp_content *const *handed, int n, int64_t rows) {
+    for (int i = 0; i < n; i++) {
+        int64_t most = handed[i]->rows / rows;
+        NDP_TRY(expect_own_set(r, handed[i], i, GOING));
+        for (int k = 0; k < handed[i]->n; k++) {
+            ndp_tile t = handed[i]->tiles[k];
+            if (t.row % most || t.rows % most || t.at_row % most)
+                return ndp_refuse(r, "member %d hands over parts of what a row may be sent as", i);
+            t.row = t.row / most + i * rows, t.rows /= most, t.at_row /= most, t.among = own_set(r, COMING);
+            NDP_TRY(ndp_result(r, 0, t));
+        }
+    }
+    return NDP_OK;
+}
+
+/* This rank's rows come, from each member the share that its experts have: added up where the rank's places say. */
+static ndp_status come_back(ndp_rule *r, const ndp_content *const *handed, int n, int me) {
+    int64_t rows = handed[me]->rows / n, most = r->out[0].rows / rows;
+    for (int i = 0; i < n; i++) {
+        ndp_content part = ndp_content_of(r->arena, rows * most, handed[i]->cols), sum = part;
+        NDP_TRY(expect_own_set(r, handed[i], i, COMING));
+        for (int k = 0; k < handed[i]->n; k++) {
+            ndp_tile t;
+            if (!ndp_tile_cut(&handed[i]->tiles[k], me * rows, rows, 0, handed[i]->cols, &t))
+                continue;
+            t.row -= me * rows, t.made = r->index;
+            NDP_TRY(ndp_content_add(&part, sorted_tile(t, most, own_set(r, GOING))));
+        }
+        NDP_TRY(i > 0 ? ndp_sum_contents(r, &r->out[0], &part, &sum) : NDP_OK);
+        r->out[0] = i > 0 ? sum : part;
+    }
+    return NDP_OK;
+}
+
+ndp_status ndp_rule_exchange(ndp_rule *r, const ndp_content *const *handed, int n, int me) {
     if (!is_exchanged(r))
         return ndp_refuse(r, "it was written for a node that orders no rows");
     NDP_TRY(expect_of_exchange(r, 1, 2, exchange_set(r, COUNTED, -1)));
-    for (int i = 0; i < n; i++) {
-        ndp_content part = ndp_content_of(r->arena, rows * most, handed[i]->cols), next = part;
-        for (int k = 0; k < handed[i]->n; k++)
-            if (handed[i]->tiles[k].among != exchange_set(r, back ? COMING : GOING, g.base + i * g.stride))
-                return ndp_refuse(r, "member %d hands over rows that are not those that %s", i,
-                                  back ? "came to it" : "go from it");
-        for (int k = 0; k < handed[i]->n; k++) {
-            ndp_tile t = handed[i]->tiles[k];
-            if (back ? !ndp_tile_cut(&handed[i]->tiles[k], me * rows, rows, 0, handed[i]->cols, &t)
-                     : t.row % most || t.rows % most || t.at_row % most)
-                continue;
-            if (back) {
-                t.row -= me * rows;
-                t = sorted_tile(t, most, own_set(r, GOING));
-            } else {
-                t.row = t.row / most + i * rows, t.rows /= most, t.at_row /= most, t.among = own_set(r, COMING);
-            }
-            NDP_TRY(back ? ndp_content_add(&part, t) : ndp_result(r, 0, t));
-        }
-        NDP_TRY(back && i > 0 ? ndp_sum_contents(r, &total, &part, &next) : NDP_OK);
-        total = back && i > 0 ? next : part;
-    }
-    for (int k = 0; k < total.n; k++)
-        NDP_TRY(back ? ndp_result(r, 0, total.tiles[k]) : NDP_OK);
+    NDP_TRY(r->c->attr.inverse ? come_back(r, handed, n, me) : come_forth(r, handed, n, r->out[0].rows / n));
     ndp_content_join(&r->out[0]);
     return NDP_OK;
 }
