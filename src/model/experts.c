@@ -94,6 +94,10 @@ static void route(ndp_unit_builder *b, const ndp_op_attr *attr, int logits, int 
                  : given == NDP_NONE ? 2
                                      : 3,
                  routed, routed[2] == NDP_NONE ? 2 : 3);
+    int loads = ndp_unit_data(b, NDP_INPUT_LOADS);
+    const ndp_op_attr adds = {.accumulate = true, .experts = b->f->experts};
+    if (loads != NDP_NONE)
+        ndp_graph_op(b->g, &ndp_op_choice_loads, &adds, "loads", &routed[0], 1, &loads, 1);
     write_losses(b, logits, routed[0]);
 }
 

@@ -289,6 +289,8 @@ typedef enum ndp_op_kind {
  *                 dlogits = acc + d/dlogits; acc, or 0, where choices are -1
  * choice_counts   (choices~ [T,K], samples~ [T,1])             -> counts [B,E] fp64
  *                 how often the rows of each of B = attr.parts samples chose each of E = attr.experts
+ * choice_loads    (choices~ [T,K])                             -> loads [1,E] fp64
+ *                 loads (+)= how often all rows chose each of E = attr.experts
  * router_losses_dx (logits [T,E], counts? [B,E], samples~ [T,1], scale [1,1], acc? [T,E]) -> dlogits [T,E],
  *                 losses [T,2] fp64
  *                 with p = softmax(logits[t]), z the log of their exponentials' sum, and f[e] = E counts[b,e] / (the
@@ -467,6 +469,7 @@ typedef enum ndp_op_kind {
     ROWS(route) \
     ROWS(route_dx) \
     WHOLE(choice_counts) \
+    WHOLE(choice_loads) \
     ROWS(router_losses_dx) \
     WHOLE(route_order) \
     WHOLE(route_exchange) \

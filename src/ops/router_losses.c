@@ -1,8 +1,9 @@
-/* Losses of a router, beside that of tokens. The balance loss (DeepSeek-V3, arXiv:2412.19437, equations 17 to 20, of
- * each sequence by itself) multiplies, for each expert, how often the rows of a sample chose it with its probability in
- * each of them; counts have no gradient, so the loss is linear in probabilities, and each row has its own part of it.
- * The z-loss (ST-MoE, arXiv:2202.08906) is the square of the log of the sum of a row's exponentials. Both are means
- * over all rows of an update that are not padding: no layout, and no cut into micro-batches, changes them. */
+/* Losses of a router, beside that of tokens, and how often its experts are chosen. The balance loss (DeepSeek-V3,
+ * arXiv:2412.19437, equations 17 to 20, of each sequence by itself) multiplies, for each expert, how often the rows of
+ * a sample chose it with its probability in each of them; counts have no gradient, so the loss is linear in
+ * probabilities, and each row has its own part of it. The z-loss (ST-MoE, arXiv:2202.08906) is the square of the log of
+ * the sum of a row's exponentials. Both are means over all rows of an update that are not padding: no layout, and no
+ * cut into micro-batches, changes them. */
 #include "ops/router_losses.h"
 #include "ops/flow.h"
 #include "ops/shape.h"
@@ -34,6 +35,28 @@ const ndp_op ndp_op_choice_counts = {
     .flops = 1,
     .reads = NDP_READS_parts | NDP_READS_experts,
     NDP_FLOWS({.in = {NDP_IS(OPERAND, 0, "tK"), NDP_IS(OPERAND, 1, "t1")}, .out = {NDP_IS(RESULT, 0, "..")}}),
+};
+
+/* ---- choice_loads: a sum over all runs of the forward, which a recompute leaves as it is ---- */
+
+static ndp_status loads_shape(ndp_op_call *c) {
+    NDP_SHAPE_CHECK(c->in[0].dtype == NDP_I32 && c->attr->experts > 0,
+                    "choice_loads: choices " NDP_SHAPE " of %d experts", NDP_SHAPE_ARGS(c->in[0]), c->attr->experts);
+    ndp_shape_set(&c->out[0], 1, c->attr->experts, NDP_F64);
+    return NDP_OK;
+}
+
+const ndp_op ndp_op_choice_loads = {
+    .id = NDP_OP_choice_loads,
+    .name = "choice_loads",
+    .n_in = 1,
+    .n_out = 1,
+    .rows = NDP_ROWS_SUMMED,
+    .constant = true,
+    .shape = loads_shape,
+    .flops = 1,
+    .reads = NDP_READS_experts,
+    NDP_FLOWS({.in = {NDP_IS(OPERAND, 0, "tK")}, .out = {NDP_IS(COUNT, 0, "1.")}}),
 };
 
 /* ---- router_losses ---- */

@@ -134,6 +134,8 @@ ndp_status ndp_step_end(const ndp_step_lane *l) {
     }
     if (ndp_program_has_router_losses(p))
         NDP_TRY(ndp_step_scalar_needs(l, NDP_STEP_ROUTERS));
+    if (ndp_program_loads(p) > 0)
+        NDP_TRY(ndp_step_scalar_needs(l, NDP_STEP_LOADS));
     if (trains(p))
         NDP_TRY(ndp_step_scalar_needs(l, NDP_STEP_NORM));
     return l->n_under_way == 0 ? NDP_OK : ndp_step_refuse(l, "%d communications are not waited for", l->n_under_way);

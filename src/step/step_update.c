@@ -69,6 +69,10 @@ ndp_status ndp_emit_loss_scale(ndp_builder *b) {
         NDP_TRY(emit_pairs(p));
     if (ndp_program_has_router_losses(p))
         NDP_TRY(emit_router_scale(p));
+    if (ndp_program_loads(p) > 0) {
+        ndp_operand loads = ndp_operand_at(p->loads, 1, ndp_program_loads(p), NDP_F64);
+        NDP_TRY(ndp_emit_kernel(p, &ndp_op_zero, &none, &loads, 1, &loads, 1, "loads"));
+    }
     return ndp_emit_kernel(p, &ndp_op_zero, &none, &loss, 1, &loss, 1, "loss");
 }
 

@@ -111,6 +111,10 @@ static void choice_counts_kernel(void **state) {
                          {.parts = 3, .experts = (int)e},
                          .in = {some_choices(t, e, choices_of(e, variant % 3), variant >= 3), some_samples(t, 3)}};
         check_types(&k, true, false);
+        kernel_case loads = {&ndp_op_choice_loads,
+                             {.experts = (int)e, .accumulate = variant % 2},
+                             .in = {some_choices(t, e, choices_of(e, variant % 3), variant >= 3)}};
+        check_types(&loads, true, false);
     }
 }
 
