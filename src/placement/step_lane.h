@@ -154,6 +154,7 @@ ndp_status ndp_step_square_sum(ndp_step_lane *l);
 ndp_status ndp_step_update(ndp_step_lane *l);
 ndp_status ndp_step_copy(ndp_step_lane *l);
 ndp_status ndp_step_transform(ndp_step_lane *l);
+ndp_status ndp_step_move(ndp_step_lane *l);
 
 /* ---- step_scalars.c ---- */
 

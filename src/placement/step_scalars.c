@@ -285,6 +285,8 @@ ndp_status ndp_step_kernel(ndp_step_lane *l) {
         return ndp_step_copy(l);
     case NDP_OP_newton_schulz:
         return ndp_step_transform(l);
+    case NDP_OP_router_bias_step:
+        return ndp_step_move(l);
     default:
         return ndp_step_update(l);
     }

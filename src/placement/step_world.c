@@ -84,7 +84,7 @@ static ndp_status end_buffer(const ndp_step_lane *l, int i) {
             size_t at = weights[n].at.offset + (size_t)(t.first - low) * ndp_dtype_size(weights[n].type);
             if (weights[n].at.block != NDP_NONE)
                 NDP_TRY(ndp_step_needs(l, weights[n].at.block, at, NDP_HELD_PARAM, b, t.first, t.end - t.first,
-                                       weights[n].type, b->trainable));
+                                       weights[n].type, b->trainable || b->moves));
         }
     return NDP_OK;
 }

@@ -267,7 +267,7 @@ void *ndp_engine_input_at(const ndp_engine *e, int input, int unit, int micro_ba
     if (in->kind == NDP_INPUT_LENT)
         return e->lent[unit * NDP_MAX_INPUTS + input];
     if (in->kind == NDP_INPUT_LOADS)
-        return ndp_engine_loads_at(e, unit);
+        return ndp_engine_at(e, ndp_program_loads_of(&e->program, unit));
     char *at = ndp_engine_at(e, ndp_program_input(&e->program, input, micro_batch));
     if (ndp_input_is_of_mixtures(in->kind)) {
         int mixture = unit == NDP_NONE ? NDP_NONE : e->model.units[unit].mixture;

@@ -10,12 +10,6 @@
 /* The number that a unit of this rank has among the mixtures of the whole model. */
 static int mixture_of(const ndp_engine *e, const ndp_unit *u) { return ndp_engine_whole(e)->units[u->number].mixture; }
 
-void *ndp_engine_loads_at(const ndp_engine *e, int unit) {
-    const ndp_unit *u = &e->model.units[unit];
-    double *all = ndp_engine_at(e, e->program.loads);
-    return all + (u->mixture == NDP_NONE ? 0 : (int64_t)mixture_of(e, u) * e->model.inputs->mixtures.experts);
-}
-
 double *ndp_engine_loads(const ndp_engine *e, int64_t step) {
     return e->host.loads ? e->host.loads + step % NDP_STEPS_PENDING * ndp_program_loads(&e->program) : NULL;
 }

@@ -89,8 +89,6 @@ NDP_API ndp_status ndp_engine_copy(const ndp_engine *e, void *to, const void *fr
 /* engine_mixtures.c: writes to `to` what a micro-batch of `real` rows gives to this rank's mixtures. */
 void ndp_engine_fill_mixtures(const ndp_engine *e, const ndp_input *in, int64_t real, const ndp_micro_batch *whole,
                               int32_t *to);
-/* The device's address of the loads of a unit's mixture. */
-void *ndp_engine_loads_at(const ndp_engine *e, int unit);
 /* Where the host has the loads of a step, by its number among those submitted; NULL: there are none. */
 double *ndp_engine_loads(const ndp_engine *e, int64_t step);
 /* engine_host.c: the host's memory of an engine, and what is uploaded once. After the arena was mapped. */

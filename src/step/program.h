@@ -225,6 +225,12 @@ static inline int64_t ndp_program_loads(const ndp_program *p) {
     const ndp_mixtures *m = &p->opts.whole->inputs->mixtures;
     return ndp_inputs_find(p->opts.model->inputs, NDP_INPUT_LOADS) < 0 ? 0 : (int64_t)m->n * m->experts;
 }
+/* Those of a unit's mixture. */
+static inline ndp_address ndp_program_loads_of(const ndp_program *p, int unit) {
+    int mixture = p->opts.whole->units[p->opts.model->units[unit].number].mixture;
+    size_t row = (size_t)p->opts.whole->inputs->mixtures.experts * sizeof(double);
+    return (ndp_address){p->loads.block, p->loads.offset + (mixture == NDP_NONE ? 0 : (size_t)mixture * row)};
+}
 static inline size_t ndp_scalars_bytes(const ndp_program *p) {
     return ndp_program_has_router_losses(p) ? sizeof(ndp_all_scalars)
            : ndp_program_has_pairs(p)       ? offsetof(ndp_all_scalars, router)

@@ -1,8 +1,9 @@
 /* The loads of experts in metrics, counted here from the logits that every router leaves, for all rows of an update: on
- * layouts of worlds of up to 8 ranks over all axes and schedules, with every recompute, they are the same numbers. */
+ * layouts of worlds of up to 8 ranks over all axes and schedules, with every recompute, they are the same numbers. And
+ * biases that moe.bias_rate moves: after each update they are what the counts here say, to the last bit. */
 #include "verify/mixtures.h"
 
-enum { LOAD_STEPS = 3, MOST_EXPERTS = 16 };
+enum { LOAD_STEPS = 3, MOST_EXPERTS = 16, FROZEN_LAYER = 3 };
 
 static const mixture_model load_models[] = {
     {"loads-qwen3", "qwen3_moe",
@@ -57,7 +58,8 @@ static void count(const ndp_mixtures *m, const double *logits, int64_t rows, int
 typedef struct loaded {
     const subject *subject;
     const ndp_config *config;
-    double least, most; /* of the entropies and the loads of all layers and steps */
+    double least, most;           /* of the entropies and the loads of all layers and steps */
+    double bias[9][MOST_EXPERTS]; /* of each layer, by the rule; 0 in the beginning */
 } loaded;
 
 static double number(const ndp_metrics *m, const char *key, const char *unit) {
@@ -89,6 +91,31 @@ static ndp_status check_mixture(loaded *l, const ndp_metrics *m, const ndp_mixtu
     return NDP_OK;
 }
 
+/* Of fp32, or of fp64 on ref; those of frozen layers stay. */
+static ndp_status check_bias(loaded *l, ndp_trainer *t, int layer, const int64_t counts[MOST_EXPERTS]) {
+    const ndp_config *c = l->config;
+    int experts = t->model.inputs->mixtures.experts;
+    double rate = layer == FROZEN_LAYER && c->model.frozen.n ? 0 : c->moe.bias_rate;
+    double is[MOST_EXPERTS], *must = l->bias[layer];
+    char name[96];
+    int64_t sum = 0, elements;
+    snprintf(name, sizeof name, "model.layers.%d.mlp.gate.e_score_correction_bias", layer);
+    int tensor = ndp_trainer_find(t, name);
+    if (tensor < 0)
+        return NDP_OK;
+    ndp_trainer_tensor(t, tensor, &elements);
+    NDP_TRY(ndp_trainer_read(t, NDP_WEIGHT, tensor, is));
+    for (int e = 0; e < experts; e++)
+        sum += counts[e];
+    for (int e = 0; e < experts; e++) {
+        must[e] += rate * (counts[e] * experts < sum ? 1 : counts[e] * experts > sum ? -1 : 0);
+        must[e] = c->precision.compute == NDP_F64 ? must[e] : (float)must[e];
+        if (is[e] != must[e] || elements != experts)
+            return NDP_FAIL(NDP_EBUG, "%s of expert %d is %.17g, must be %.17g", name, e, is[e], must[e]);
+    }
+    return NDP_OK;
+}
+
 static ndp_status step(loaded *l, ndp_trainer *t, double *logits) {
     const ndp_mixtures *of = &t->model.inputs->mixtures;
     int64_t rows = t->rank.feed.shape.global * l->subject->length, counts[MOST_EXPERTS];
@@ -101,6 +128,7 @@ static ndp_status step(loaded *l, ndp_trainer *t, double *logits) {
         NDP_TRY(ndp_trainer_read_router(t, t->model.units[u].mixture, logits));
         count(of, logits, rows, counts);
         NDP_TRY(check_mixture(&of_step, &m, of, t->model.units[u].name, counts));
+        NDP_TRY(check_bias(l, t, u - 1, counts));
     }
     NDP_TRY(check_number("max_load", "all layers", m.max_load, of_step.most));
     NDP_TRY(check_number("load_entropy", "all layers", m.load_entropy, of_step.least));
@@ -127,10 +155,11 @@ static ndp_status load_body(ndp_world *w, void *arg) {
 static void check_loads(const subject *s, const way *w) {
     char text[WAY_TEXT];
     ndp_config *c = configure(s, w);
-    loaded l = {s, c, INFINITY, 0};
+    loaded l = {s, c, INFINITY, 0, {{0}}};
     if (ndp_world_run(c, load_body, &l) != NDP_OK)
         fail_msg("%s, %s: %s (%s)", s->name, way_text(w, text), ndp_error_message(), ndp_error_trail());
     assert_true(l.most > 1.1 && l.least < 0.99); /* they are not even */
+    assert_true(c->moe.bias_rate == 0 || l.bias[5][0] != 0);
     ndp_config_destroy(c);
 }
 
@@ -142,7 +171,7 @@ static void check_layouts(const corpus *c, const mixture_model *m, const char *p
     subject s = mixture_subject(c, m, precision, &path);
     s.steps = LOAD_STEPS;
     if (strcmp(m->type, "glm4_moe") == 0)
-        s.moe = NULL;
+        s.moe = "bias_rate=0.03"; /* large, so that choices change */
     ndp_layout_facts facts = facts_of(&s);
     for (int world = 1; world <= 8; world++) {
         ndp_layout l = NDP_LAYOUT_ONE;
@@ -161,8 +190,18 @@ static void softmax_routers(void **state) { check_layouts(*state, &load_models[0
 static void sigmoid_routers(void **state) { check_layouts(*state, &load_models[1], "fp32", short_or_all(29, 5)); }
 static void on_ref(void **state) { check_layouts(*state, &load_models[1], "fp64", short_or_all(97, 31)); }
 
+/* On the simulated GPU. */
+static void on_sim(void **state) {
+    char *path;
+    subject s = mixture_subject(*state, &load_models[1], "fp32", &path);
+    way w = {.shard = 2, .tp = 2, .ep = 2, .global = 4, .accumulation = 2, .threads = 1, .recompute = 2};
+    s.steps = LOAD_STEPS, s.moe = "bias_rate=0.03", s.device = "sim", s.frozen = "[layers.3]";
+    check_loads(&s, &w);
+    free(path);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(softmax_routers), cmocka_unit_test(sigmoid_routers),
-                                       cmocka_unit_test(on_ref)};
+                                       cmocka_unit_test(on_ref), cmocka_unit_test(on_sim)};
     return cmocka_run_group_tests(tests, make_corpus, drop_corpus);
 }

@@ -1,4 +1,4 @@
-/* choice_counts, choice_loads, router_losses_dx. */
+/* choice_counts, choice_loads, router_losses_dx, router_bias_step. */
 #include "ops/cuda/cuda_kernel.cuh"
 #include "ops/cuda/cuda_kernels.hpp"
 
@@ -94,3 +94,27 @@ static ndp_status run_router_losses_dx(const ndp_op_call *c) {
     return ndp_launch(c, ndp_router_losses_dx_kernel, grid, dim3(threads), 0, r);
 }
 NDP_CUDA_KERNEL(router_losses_dx)
+
+/* ---- router_bias_step: a thread for each expert ---- */
+
+static __global__ void __launch_bounds__(LOSS_THREADS)
+    ndp_router_bias_kernel(float *bias, int64_t n, int64_t first, const double *loads, int64_t experts, double rate,
+                           const double *clip) {
+    int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    double sum = 0;
+    if (i >= n || first + i >= experts || (clip && *clip != *clip))
+        return;
+    for (int64_t e = 0; e < experts; e++)
+        sum += loads[e];
+    double all = (double)experts * loads[first + i];
+    bias[i] = (float)((double)bias[i] + rate * ((sum > all) - (sum < all)));
+}
+
+static ndp_status run_router_bias_step(const ndp_op_call *c) {
+    int64_t n = c->out[0].cols;
+    unsigned threads = ndp_block_of(n, LOSS_THREADS);
+    return ndp_launch(c, ndp_router_bias_kernel, dim3((unsigned)ndp_ceil_div(n, threads)), dim3(threads), 0,
+                      (float *)c->out[0].data, n, c->attr->first, (const double *)c->in[1].data, c->in[1].cols,
+                      c->attr->scale, (const double *)c->in[2].data);
+}
+NDP_CUDA_KERNEL(router_bias_step)

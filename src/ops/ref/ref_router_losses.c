@@ -1,4 +1,4 @@
-/* choice_counts, choice_loads, router_losses_dx. */
+/* choice_counts, choice_loads, router_losses_dx, router_bias_step. */
 #include "ops/ref/ref_kernels.h"
 
 #include <math.h>
@@ -59,3 +59,19 @@ static ndp_status run_router_losses_dx(const ndp_op_call *c) {
 }
 
 const ndp_kernel ndp_ref_router_losses_dx = {.run = run_router_losses_dx};
+
+ndp_status ndp_ref_run_router_bias_step(const ndp_op_call *c) {
+    const ndp_view *bias = &c->out[0], *loads = &c->in[1];
+    double sum = 0;
+    if (ndp_present(&c->in[2]) && isnan(*(const double *)c->in[2].data))
+        return NDP_OK;
+    for (int64_t e = 0; e < loads->cols; e++)
+        sum += ndp_view_get(loads, 0, e);
+    for (int64_t i = 0; i < bias->cols && c->attr->first + i < loads->cols; i++) {
+        double all = (double)loads->cols * ndp_view_get(loads, 0, c->attr->first + i);
+        ndp_view_set(bias, 0, i, ndp_view_get(bias, 0, i) + c->attr->scale * ((sum > all) - (sum < all)));
+    }
+    return NDP_OK;
+}
+
+const ndp_kernel ndp_ref_router_bias_step = {.run = ndp_ref_run_router_bias_step};
