@@ -96,8 +96,8 @@ typedef struct ndp_update_opts {
 #define NDP_UPDATE_OPTS_INIT                                                                                           \
     { NDP_DIVIDE_TOKENS, 1, __builtin_nan(""), __builtin_nan(""), 1 }
 /* Begins an update; drops the gradients of one that was begun and not made. `o` NULL: the defaults. NDP_EINVAL: the
- * trainer is not one of own batches. NDP_ENOTSUP: several calls with moe.balance or moe.z_loss, whose losses are means
- * over one call. Collective. */
+ * trainer is not one of own batches. NDP_ENOTSUP: several calls with moe.balance, moe.z_loss or moe.bias_rate, which
+ * are of one call. Collective. */
 NDP_API ndp_status ndp_trainer_begin(ndp_trainer *t, const ndp_update_opts *o);
 
 typedef struct ndp_call_info {

@@ -236,12 +236,16 @@ typedef struct ndp_metrics {
     /* Of routers, means over layers and tokens, without their coefficients (moe.balance, moe.z_loss); not a part of
      * `loss`. balance_loss is 1 where all experts get as many tokens. 0: there is no such loss. */
     double balance_loss, z_loss;
+    /* Of mixtures, over the whole update, of the least even layer: how often its most chosen expert was chosen, divided
+     * by the mean over experts; and the entropy of the distribution of choices over experts, divided by the log of
+     * their number. Both are 1 where all experts get as many tokens. max_load 0: there are no mixtures. Since 0.2. */
+    double max_load, load_entropy;
     /* Of a step that was run again since it was not finite, or a spike (train.spike): what was found in it; valid
      * during the callback. NULL: any other step. Since 0.2. */
     const char *cause;
-    /* Numbers that not every step has, under the names that metrics.jsonl has for them; valid during the callback. In
-     * the first step of a process memory/CLASS, planned bytes; by train.layer_norms_every grad_norm/LAYER. Since 0.2.
-     */
+    /* Numbers that not every step has, under the names that metrics.jsonl has for them; valid during the callback, or
+     * until the next step. In the first step of a process memory/CLASS, planned bytes; of mixtures max_load/LAYER and
+     * load_entropy/LAYER; by train.layer_norms_every grad_norm/LAYER. Since 0.2. */
     const ndp_named_number *more;
     int n_more;
 } ndp_metrics;

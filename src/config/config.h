@@ -117,6 +117,7 @@ struct ndp_config {
         ndp_balance balance;
         double balance_coef; /* 0: what the model's configuration says */
         double z_loss;
+        double bias_rate;
         char *routes; /* NULL: routers choose */
     } moe;            /* of models with mixtures of experts */
     struct {

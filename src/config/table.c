@@ -189,6 +189,7 @@ const ndp_option ndp_options[] = {
     {IDENTITY(moe, balance, LEARN), WORD(auto, balance_words), HELP "loss that keeps the experts of a mixture evenly used. sequence: in each sample and layer (DeepSeek-V3's), so that no layout or batch changes it; auto: if the model's output_router_logits is true"},
     {IDENTITY(moe, balance_coef, LEARN), NUMBER(0, "[0, inf)"), HELP "its coefficient in each layer; 0: the model's router_aux_loss_coef x num_experts_per_tok / mixture layers"},
     {IDENTITY(moe, z_loss, LEARN), NUMBER(0, "[0, inf)"), HELP "coefficient of the square of the log of the sum of a router's exponentials, in each layer"},
+    {IDENTITY(moe, bias_rate, LEARN), NUMBER(0, "[0, inf)"), WHEN "routers have a bias that is added where they choose", HELP "loss-free balancing: after each update the bias of an expert grows by this if it got fewer tokens than the mean of its layer, and falls if it got more"},
     {CONTENTS(moe, routes, STEP), TEXT(NULL), WHEN "the model is a mixture of experts", HELP "a safetensors file with the experts that each row of an update goes to, instead of those that routers choose"},
 
     {IDENTITY(optimizer, name, STEP), WORD(adamw, optimizer_words), .foreign = optimizer_foreign, HELP "the update rule"},

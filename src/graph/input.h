@@ -45,6 +45,7 @@ typedef enum ndp_input_kind {
     NDP_INPUT_NLL_SCALE,    /* one, fp64: 1 / tokens of the update that count in the nll of preference data */
     NDP_INPUT_ROUTER_SCALE, /* one, fp64: 1 / rows of the update that are not padding */
     NDP_INPUT_ROUTER_SUMS,  /* one row, fp64: the running sums of the losses of routers, which backwards add to */
+    NDP_INPUT_LOADS,        /* one row, fp64, of each mixture its own: how often the experts are chosen; forwards add */
     NDP_INPUT_LOSS /* one row, fp64: the running sum of token losses, which units add to; of preference data, sums
                       over pairs (NDP_PAIR_SUMS) */
 } ndp_input_kind;

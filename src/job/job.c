@@ -113,7 +113,7 @@ void ndp_job_choose_model(ndp_job *j) {
                                 .samples = j->batch.micro_batch,
                                 .own_rows = c->train.own_batches,
                                 .row_loss = c->train.own_logits,
-                                .router = {c->moe.balance, c->moe.balance_coef, c->moe.z_loss},
+                                .router = {c->moe.balance, c->moe.balance_coef, c->moe.z_loss, c->moe.bias_rate},
                                 .frozen = (const char *const *)c->model.frozen.items,
                                 .n_frozen = c->model.frozen.n,
                                 .adapter = adapter_of(c),

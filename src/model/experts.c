@@ -13,6 +13,7 @@
 #include "model/block.h"
 
 #include "model/activations.h"
+#include "model/families.h"
 
 /* ---- losses of the router ---- */
 
@@ -42,6 +43,13 @@ ndp_status ndp_router_losses_check(const ndp_facts *f, const ndp_model_opts *o) 
               "moe.balance, moe.balance_coef and moe.z_loss are losses of softmax routers, and those of %s are of "
               "sigmoids: remove them",
               f->family);
+    NDP_CHECK(
+        r->bias_rate == 0 || (f->experts > 0 && f->names->router_bias),
+        "moe.bias_rate changes a bias that is added to scores where a router chooses, and a model of %s has none: "
+        "remove it",
+        f->family);
+    NDP_CHECK(r->bias_rate == 0 || o->adapter.r == 0,
+              "moe.bias_rate changes the routers of the model, and an adapter leaves them as they are: remove it");
     NDP_CHECK(r->balance != NDP_BALANCE_SEQUENCE || r->balance_coef > 0 || f->balance_coef > 0,
               "moe.balance is sequence, but the model's \"router_aux_loss_coef\" is 0: set moe.balance_coef");
     return NDP_OK;
@@ -94,6 +102,10 @@ static void route(ndp_unit_builder *b, const ndp_op_attr *attr, int logits, int 
                  : given == NDP_NONE ? 2
                                      : 3,
                  routed, routed[2] == NDP_NONE ? 2 : 3);
+    int loads = ndp_unit_data(b, NDP_INPUT_LOADS);
+    const ndp_op_attr adds = {.accumulate = true, .experts = b->f->experts};
+    if (loads != NDP_NONE)
+        ndp_graph_op(b->g, &ndp_op_choice_loads, &adds, "loads", &routed[0], 1, &loads, 1);
     write_losses(b, logits, routed[0]);
 }
 

@@ -77,6 +77,7 @@ static void add_special(ndp_model *m, const ndp_facts *f) {
         {mixtures && train && (o->routes & NDP_ROUTES_GIVEN), OF("choices", CHOICES, TOKENS, f->choices, NDP_I32)},
         {mixtures && train && (o->routes & NDP_ROUTES_RECORDED), OF("router", ROUTER, TOKENS, f->experts, wide)},
         {mixtures, OF("samples", SAMPLES, TOKENS, 1, NDP_I32)},
+        {mixtures && train, OF("loads", LOADS, ONE, f->experts, NDP_F64)},
         {judged, OF("router_scale", ROUTER_SCALE, ONE, 1, NDP_F64)},
         {judged, OF("router_sums", ROUTER_SUMS, ONE, NDP_ROUTER_LOSSES, NDP_F64)}};
     add(m->inputs, rows, NDP_COUNT(rows));

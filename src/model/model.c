@@ -84,7 +84,9 @@ ndp_status ndp_model_freeze(ndp_model *m) {
         for (int s = 0; s < NDP_SLOTS; s++)
             if (m->units[u].buffers[s] != NDP_NONE) {
                 ndp_buffer *b = &m->buffers[m->units[u].buffers[s]];
-                b->trainable = !b->base && !has_no_grad(b) && !ndp_model_is_frozen(&m->opts, m->units[u].name);
+                bool changes = !b->base && !ndp_model_is_frozen(&m->opts, m->units[u].name);
+                b->trainable = changes && !has_no_grad(b);
+                b->moves = changes && has_no_grad(b) && m->opts.router.bias_rate > 0;
             }
     for (int b = 0; b < m->n_buffers; b++) {
         trainable += m->buffers[b].trainable;

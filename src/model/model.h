@@ -80,8 +80,9 @@ typedef struct ndp_buffer {
     const char *name;
     ndp_segments segments;
     ndp_storage storage;
-    bool base;             /* of the model beside whose weights an adapter is trained: never trained */
-    bool trainable;        /* false: frozen; only gathered, and stored as it is gathered, with no other master */
+    bool base;      /* of the model beside whose weights an adapter is trained: never trained */
+    bool trainable; /* false: frozen; only gathered, and stored as it is gathered, with no other master */
+    bool moves; /* not trained, but changed after each update by the loads of experts: a router's bias (bias_rate) */
     ndp_group_kind owners; /* each of its ranks owns a slice */
 } ndp_buffer;
 

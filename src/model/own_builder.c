@@ -427,8 +427,9 @@ static ndp_status check_opts(const ndp_own_facts *f, const ndp_model_opts *o) {
     if (what)
         return NDP_FAIL(NDP_ENOTSUP, "%s: %s is not supported in an architecture of a program's own", f->type, what);
     const ndp_router_opts *r = &o->router;
-    NDP_CHECK(r->balance != NDP_BALANCE_SEQUENCE && r->balance_coef == 0 && r->z_loss == 0,
-              "the model has no mixture layers, and so no router: remove moe.balance, moe.balance_coef, moe.z_loss");
+    NDP_CHECK(r->balance != NDP_BALANCE_SEQUENCE && r->balance_coef == 0 && r->z_loss == 0 && r->bias_rate == 0,
+              "the model has no mixture layers, and so no router: remove moe.balance, moe.balance_coef, moe.z_loss, "
+              "moe.bias_rate");
     return NDP_OK;
 }
 

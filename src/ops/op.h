@@ -55,6 +55,7 @@ typedef enum ndp_collective {
     X(int, window)         /* attention: a query sees this many latest keys, itself included; 0: all */ \
     X(double, scale)       /* attention: on q.k; scale: on x; mean_squares: on the sum; dora_squares: on b a; pair_loss: \
                               beta; pair_rows: on the nll; clip_factor: on the gradient; route: on weights, 0: none; \
+                              router_bias_step: the rate; \
                               swiglu_clipped: on the gate in the sigmoid */ \
     X(double, cap)         /* attention: on scores, cap, xent*: on logits: c tanh(x / c); 0: none; swiglu_clipped: \
                               the limit */ \
@@ -74,7 +75,8 @@ typedef enum ndp_collective {
                               add_columns, dora*: the first column; attention: the sink of the first head; \
                               dropout: the model's column that column 0 is; \
                               unpack: the number of the first block in the whole tensor; \
-                              route_order: the first expert; route_exchange: this rank's place in the group */ \
+                              route_order: the first expert; route_exchange: this rank's place in the group; \
+                              router_bias_step: the expert of the first element */ \
     X(int64_t, row_blocks) /* unpack: from the first block of a row to that of the next one; 0: rows are whole, and \
                               blocks continue from one to the next */ \
     X(bool, wide_grad)     /* linear, linear_stack, take_rows: dx, attention: dk and dv, xent_grad: dx, give_rows: x are \
@@ -289,6 +291,8 @@ typedef enum ndp_op_kind {
  *                 dlogits = acc + d/dlogits; acc, or 0, where choices are -1
  * choice_counts   (choices~ [T,K], samples~ [T,1])             -> counts [B,E] fp64
  *                 how often the rows of each of B = attr.parts samples chose each of E = attr.experts
+ * choice_loads    (choices~ [T,K])                             -> loads [1,E] fp64
+ *                 loads (+)= how often all rows chose each of E = attr.experts
  * router_losses_dx (logits [T,E], counts? [B,E], samples~ [T,1], scale [1,1], acc? [T,E]) -> dlogits [T,E],
  *                 losses [T,2] fp64
  *                 with p = softmax(logits[t]), z the log of their exponentials' sum, and f[e] = E counts[b,e] / (the
@@ -393,6 +397,9 @@ typedef enum ndp_op_kind {
  *                 pieces [P,4] say where the scales of a piece begin (ops/dynamic_map.h)
  * muon_momentum   (operands as above; w is a direction u, written; state0 m) -> u, nothing
  *                 m = b m + (1 - b) g, u = b m + (1 - b) g
+ * router_bias_step (bias [1,n], loads [1,E] fp64, clip? [1,1] fp64) -> bias in place
+ *                 bias[i] += attr.scale x the sign of mean(loads) - loads[e], of expert e = attr.first + i; those from
+ *                 E on stay, and all if clip is NaN
  * newton_schulz   (x [R,C])                                    -> x in place
  *                 singular values near 1, times 0.2 sqrt(max(R, C)) (ops/newton_schulz.h)
  *
@@ -468,6 +475,7 @@ typedef enum ndp_op_kind {
     ROWS(route) \
     ROWS(route_dx) \
     WHOLE(choice_counts) \
+    WHOLE(choice_loads) \
     ROWS(router_losses_dx) \
     WHOLE(route_order) \
     WHOLE(route_exchange) \
@@ -501,6 +509,7 @@ typedef enum ndp_op_kind {
     PIECES(muon) \
     PIECES(muon_momentum) \
     WHOLE(newton_schulz) \
+    WHOLE(router_bias_step) \
     COLLECTIVE(all_gather) \
     COLLECTIVE(reduce_scatter) \
     COLLECTIVE(all_reduce) \

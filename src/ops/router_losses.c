@@ -1,8 +1,10 @@
-/* Losses of a router, beside that of tokens. The balance loss (DeepSeek-V3, arXiv:2412.19437, equations 17 to 20, of
- * each sequence by itself) multiplies, for each expert, how often the rows of a sample chose it with its probability in
- * each of them; counts have no gradient, so the loss is linear in probabilities, and each row has its own part of it.
- * The z-loss (ST-MoE, arXiv:2202.08906) is the square of the log of the sum of a row's exponentials. Both are means
- * over all rows of an update that are not padding: no layout, and no cut into micro-batches, changes them. */
+/* Losses of a router, beside that of tokens, how often its experts are chosen, and the bias
+ * that evens that out without a loss (arXiv:2408.15664). The balance loss (DeepSeek-V3,
+ * arXiv:2412.19437, equations 17 to 20, of each sequence by itself) multiplies, for each expert, how often the rows of
+ * a sample chose it with its probability in each of them; counts have no gradient, so the loss is linear in
+ * probabilities, and each row has its own part of it. The z-loss (ST-MoE, arXiv:2202.08906) is the square of the log of
+ * the sum of a row's exponentials. Both are means over all rows of an update that are not padding: no layout, and no
+ * cut into micro-batches, changes them. */
 #include "ops/router_losses.h"
 #include "ops/flow.h"
 #include "ops/shape.h"
@@ -34,6 +36,28 @@ const ndp_op ndp_op_choice_counts = {
     .flops = 1,
     .reads = NDP_READS_parts | NDP_READS_experts,
     NDP_FLOWS({.in = {NDP_IS(OPERAND, 0, "tK"), NDP_IS(OPERAND, 1, "t1")}, .out = {NDP_IS(RESULT, 0, "..")}}),
+};
+
+/* ---- choice_loads: a sum over all runs of the forward, which a recompute leaves as it is ---- */
+
+static ndp_status loads_shape(ndp_op_call *c) {
+    NDP_SHAPE_CHECK(c->in[0].dtype == NDP_I32 && c->attr->experts > 0,
+                    "choice_loads: choices " NDP_SHAPE " of %d experts", NDP_SHAPE_ARGS(c->in[0]), c->attr->experts);
+    ndp_shape_set(&c->out[0], 1, c->attr->experts, NDP_F64);
+    return NDP_OK;
+}
+
+const ndp_op ndp_op_choice_loads = {
+    .id = NDP_OP_choice_loads,
+    .name = "choice_loads",
+    .n_in = 1,
+    .n_out = 1,
+    .rows = NDP_ROWS_SUMMED,
+    .constant = true,
+    .shape = loads_shape,
+    .flops = 1,
+    .reads = NDP_READS_experts,
+    NDP_FLOWS({.in = {NDP_IS(OPERAND, 0, "tK")}, .out = {NDP_IS(COUNT, 0, "1.")}}),
 };
 
 /* ---- router_losses ---- */
@@ -100,4 +124,29 @@ const ndp_op ndp_op_router_losses_dx = {
                .in = {NDP_IS(OPERAND, 0, "tE"), NDP_IS(OPERAND, 1, "..", .name = "counts of choices"),
                       NDP_IS(OPERAND, 2, "t1"), NDP_IS(OPERAND, 3, ".."), NDP_IS(EARLIER, 0, "..")},
                .out = {NDP_IS(D_OPERAND, 0, "tE", .times = NDP_TIMES_PARTS), NDP_IS(LOSSES, 0, "t.")}}),
+};
+
+/* ---- router_bias_step: counts are whole numbers, so their sums are exact, and signs those of every layout ---- */
+
+static ndp_status bias_shape(ndp_op_call *c) {
+    const ndp_view *bias = &c->in[0], *loads = &c->in[1], *clip = &c->in[2];
+    NDP_SHAPE_CHECK(bias->rows == 1 && bias->dtype == ndp_wide(bias->dtype) && loads->rows == 1 &&
+                        loads->dtype == NDP_F64 && (clip->rows == 0 || (clip->dtype == NDP_F64 && clip->cols == 1)),
+                    "router_bias_step: a bias " NDP_SHAPE ", loads " NDP_SHAPE, NDP_SHAPE_ARGS(*bias),
+                    NDP_SHAPE_ARGS(*loads));
+    ndp_shape_like(&c->out[0], bias);
+    return NDP_OK;
+}
+
+const ndp_op ndp_op_router_bias_step = {
+    .id = NDP_OP_router_bias_step,
+    .name = "router_bias_step",
+    .n_in = 3,
+    .n_out = 1,
+    .optional_in = 1u << 2,
+    .in_place = true,
+    .rows = NDP_ROWS_MIXED,
+    .shape = bias_shape,
+    .flops = 2,
+    .reads = NDP_READS_scale | NDP_READS_first,
 };

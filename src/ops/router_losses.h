@@ -9,6 +9,7 @@ typedef struct ndp_router_opts {
     ndp_balance balance;
     double balance_coef; /* of the balance loss of each layer; 0: what the configuration says */
     double z_loss;       /* of the z-loss of each layer; 0: none */
+    double bias_rate;    /* of the bias that is added where experts are chosen, after each update; 0: it stays */
 } ndp_router_opts;
 
 /* Columns of the losses. */

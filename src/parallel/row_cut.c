@@ -19,6 +19,10 @@ ndp_row_cut ndp_cut_rows(int64_t rows, const ndp_mesh *mesh, const ndp_parallel 
     return r;
 }
 
+bool ndp_mixtures_are_sliced(const ndp_mesh *mesh, const ndp_parallel *how) {
+    return mesh->layout.size[NDP_EP] > 1 && mesh->layout.size[NDP_TP] > 1 && how->tp_sequence_parallel;
+}
+
 /* Row number i of what rank `cp_rank` holds. */
 static int64_t row_of(const ndp_row_cut *r, int cp_rank, int64_t i) {
     if (!r->zigzag)

@@ -35,6 +35,9 @@ typedef struct ndp_row_cut {
 
 ndp_row_cut ndp_cut_rows(int64_t rows, const ndp_mesh *mesh, const ndp_parallel *how);
 
+/* True if this rank's mixtures see a slice of its rows: with ep, the tensor axis cuts them too. */
+bool ndp_mixtures_are_sliced(const ndp_mesh *mesh, const ndp_parallel *how);
+
 /* The row of the micro-batch that is this rank's token, query or key number i (TOKENS, QUERIES, KEYS); rows from `real`
  * on are padding. Keys are in the order in which attention meets them: this rank's own first and then round the ring,
  * or by rank. */

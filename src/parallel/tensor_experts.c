@@ -24,8 +24,7 @@
 
 static int ep_of(const ndp_pass *p) { return p->mesh->layout.size[NDP_EP]; }
 
-/* True if this rank's mixtures see a slice of its rows. */
-static bool sliced(const ndp_pass *p) { return ep_of(p) > 1 && ndp_pass_stream(p) == NDP_SPREAD_ROWS; }
+static bool sliced(const ndp_pass *p) { return ndp_mixtures_are_sliced(p->mesh, &p->how); }
 
 /* Of an input by row, the rows that the mixtures see. */
 static int own_rows(ndp_pass *p, int value) {

@@ -36,7 +36,8 @@ static ndp_status take_buffer(const ndp_lanes *l, ndp_step_program *s, int i, nd
     *out = (ndp_step_buffer){.name = b->name,
                              .whole = ndp_whole_buffer(p->opts.whole, b->name),
                              .shard = *shard,
-                             .trainable = trains(p) && b->trainable};
+                             .trainable = trains(p) && b->trainable,
+                             .moves = trains(p) && b->moves};
     NDP_TRY(ndp_step_stretches(&p->groups, &b->segments, arena, out));
     int64_t end = ndp_step_buffer_end(out);
     if (out->whole == NDP_NONE || shard->shards != owners.count || shard->index != owners.rank ||

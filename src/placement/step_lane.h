@@ -26,7 +26,8 @@
     X(NLL_SCALE, "scale of the nll", pair.nll_scale, F64, NLL_SCALE)                                                   \
     X(ROUTED, "routed rows", router.rows, I64, TOKENS) /* the rest where routers have losses */                        \
     X(ROUTER_SCALE, "scale of the router losses", router.scale, F64, ROUTER_SCALE)                                     \
-    X(ROUTERS, "router losses", router.sums, F64, ROUTER_SUMS)
+    X(ROUTERS, "router losses", router.sums, F64, ROUTER_SUMS)                                                         \
+    X(LOADS, "loads of experts", step.loss, F64, LOADS) /* behind all others, where there are mixtures */
 
 #define NDP_STEP_SCALAR_ENUMERATOR(NAME, ...) NDP_STEP_##NAME,
 typedef enum ndp_step_scalar { NDP_STEP_SCALARS_LIST(NDP_STEP_SCALAR_ENUMERATOR) NDP_STEP_SCALARS } ndp_step_scalar;
@@ -153,6 +154,7 @@ ndp_status ndp_step_square_sum(ndp_step_lane *l);
 ndp_status ndp_step_update(ndp_step_lane *l);
 ndp_status ndp_step_copy(ndp_step_lane *l);
 ndp_status ndp_step_transform(ndp_step_lane *l);
+ndp_status ndp_step_move(ndp_step_lane *l);
 
 /* ---- step_scalars.c ---- */
 

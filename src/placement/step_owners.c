@@ -156,3 +156,54 @@ ndp_status ndp_step_update(ndp_step_lane *l) {
         NDP_TRY(update_piece(l, &u, u.rows.rows + r * l->shared->columns));
     return NDP_OK;
 }
+
+/* ---- biases of routers ---- */
+
+/* The unit with a buffer that moves, whose slice an operand is. */
+static ndp_status find_moved(const ndp_step_lane *l, const ndp_operand *o, int *unit, int *buffer) {
+    const ndp_program *p = l->program;
+    const ndp_model *m = p->opts.model;
+    for (*unit = 0; *unit < m->n_units; ++*unit)
+        for (int s = 0; s < NDP_SLOTS; s++) {
+            *buffer = m->units[*unit].buffers[s];
+            const ndp_owned *own = *buffer == NDP_NONE ? NULL : &p->owned[*buffer];
+            if (own && m->buffers[*buffer].moves && own->master.block == o->base && own->master.offset == o->offset &&
+                own->shard.slice == o->view.cols)
+                return NDP_OK;
+        }
+    return ndp_step_refuse(l, "its operand is no slice of a router's bias");
+}
+
+/* By the loads of its own mixture, which are complete. */
+static ndp_status check_move(ndp_step_lane *l, int unit, const ndp_step_buffer *b) {
+    const ndp_call *c = &l->instr->call;
+    const ndp_model *whole = l->world->whole;
+    int64_t low = b->shard.index * b->shard.slice, experts = whole->inputs->mixtures.experts;
+    ndp_address loads = ndp_program_loads_of(l->program, unit);
+    if (c->in[1].base != loads.block || c->in[1].offset != loads.offset || c->in[1].view.cols != experts)
+        return ndp_step_refuse(l, "operand 1 is not the loads of %s", l->program->opts.model->units[unit].name);
+    if (c->attr.first != (low < experts ? low : experts))
+        return ndp_step_refuse(l, "its first expert is %lld, must be %lld", (long long)c->attr.first, (long long)low);
+    if (c->attr.scale != whole->opts.router.bias_rate)
+        return ndp_step_refuse(l, "its rate is %g, must be %g", c->attr.scale, whole->opts.router.bias_rate);
+    if (c->in[2].base == NDP_NONE || ndp_step_scalar_at(l, ndp_step_bytes(&c->in[2])) != NDP_STEP_CLIP)
+        return ndp_step_refuse(l, "operand 2 is not the clipping factor");
+    return ndp_step_scalar_needs(l, NDP_STEP_LOADS);
+}
+
+ndp_status ndp_step_move(ndp_step_lane *l) {
+    const ndp_operand *o = &l->instr->call.in[0];
+    int unit = NDP_NONE, number = NDP_NONE, k = 0;
+    NDP_TRY(find_moved(l, o, &unit, &number));
+    step_update u = {.call = &l->instr->call, .rows = {.buffer = &l->shared->buffers[number], .number = number}};
+    const ndp_step_buffer *b = u.rows.buffer;
+    int64_t low = b->shard.index * b->shard.slice;
+    ndp_stretch t;
+    NDP_TRY(check_move(l, unit, b));
+    ndp_step_writes(l, number);
+    while (ndp_step_next_stretch(b, &k, low, low + b->shard.slice, &t)) {
+        NDP_TRY(needs(l, &u, o, t.first - low, t.first, t.end - t.first, NDP_HELD_PARAM, 0));
+        NDP_TRY(write_elements(l, &u, o, t.first - low, t.first, t.end - t.first, NDP_HELD_PARAM, 1));
+    }
+    return NDP_OK;
+}

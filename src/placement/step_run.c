@@ -119,7 +119,8 @@ static ndp_status read_input(const ndp_step_lane *l, int input) {
     ndp_input_kind kind = inputs->items[input].kind;
     bool batch = ndp_input_is_of_batch(kind);
     int scalar = ndp_step_scalar_of(kind);
-    if (scalar != NDP_NONE && scalar != NDP_STEP_LOSS && scalar != NDP_STEP_ROUTERS) /* which are added to */
+    bool added = scalar == NDP_STEP_LOSS || scalar == NDP_STEP_ROUTERS || scalar == NDP_STEP_LOADS;
+    if (scalar != NDP_NONE && !added)
         return ndp_step_scalar_needs(l, scalar);
     if (!batch && !ndp_input_is_table(kind))
         return NDP_OK;
@@ -131,12 +132,14 @@ static ndp_status read_input(const ndp_step_lane *l, int input) {
                : ndp_step_refuse(l, "input %s was overwritten", inputs->items[input].name);
 }
 
-/* The losses of all routers are one sum. */
+/* The losses of all routers are one sum; the loads of all mixtures count as one. */
 static ndp_status add_sum(ndp_step_lane *l, const step_run *r, ndp_sum_made made, int scalar) {
     ndp_sum sum = {{0}};
     if (made.share == 0 && !made.adds)
         return NDP_OK;
-    int64_t routers = scalar == NDP_STEP_ROUTERS ? ndp_model_router_losses(l->world->whole) : 1;
+    int64_t routers = scalar == NDP_STEP_ROUTERS ? ndp_model_router_losses(l->world->whole)
+                      : scalar == NDP_STEP_LOADS ? l->world->whole->inputs->mixtures.n
+                                                 : 1;
     if (made.adds) {
         if (!ndp_step_scalar_is_written(l, scalar))
             return ndp_step_refuse(l, "adds to the %s, which was not set to zero in this step",
@@ -220,5 +223,6 @@ ndp_status ndp_step_run(ndp_step_lane *l) {
     for (int i = 0; i < r.made->n; i++)
         NDP_TRY(contribute(l, &r, &r.made->items[i]));
     NDP_TRY(add_sum(l, &r, r.made->sums[NDP_MADE_LOSS], NDP_STEP_LOSS));
+    NDP_TRY(add_sum(l, &r, r.made->sums[NDP_MADE_LOADS], NDP_STEP_LOADS));
     return add_sum(l, &r, r.made->sums[NDP_MADE_ROUTERS], NDP_STEP_ROUTERS);
 }

@@ -23,7 +23,9 @@ int ndp_step_scalar_of(ndp_input_kind kind) {
 }
 
 ndp_address ndp_step_scalar_address(const ndp_program *p, int scalar) {
-    size_t at = scalar == NDP_STEP_LOSS ? ndp_loss_at(p) : numbers[scalar].at;
+    size_t at = scalar == NDP_STEP_LOSS    ? ndp_loss_at(p)
+                : scalar == NDP_STEP_LOADS ? p->loads.offset
+                                           : numbers[scalar].at;
     return (ndp_address){p->scalars.block, p->scalars.offset + at};
 }
 
@@ -31,14 +33,19 @@ const char *ndp_step_scalar_name(int scalar) { return numbers[scalar].name; }
 
 /* True if the program has that number. */
 static bool is_known(const ndp_step_lane *l, int scalar) {
-    return scalar < NDP_STEP_PAIRS    ? true
+    return scalar == NDP_STEP_LOADS   ? ndp_program_loads(l->program) > 0
+           : scalar < NDP_STEP_PAIRS  ? true
            : scalar < NDP_STEP_ROUTED ? ndp_program_has_pairs(l->program)
                                       : ndp_program_has_router_losses(l->program);
 }
 
-/* How many numbers: the loss of pairs is one of several sums, which are made together; so are the losses of routers. */
-static int count_of(const ndp_step_lane *l, int scalar) {
-    return scalar == NDP_STEP_LOSS ? ndp_loss_sums(l->program) : scalar == NDP_STEP_ROUTERS ? NDP_ROUTER_LOSSES : 1;
+/* How many numbers: the loss of pairs is one of several sums, which are made together; so are the losses of routers,
+ * and the loads of experts. */
+static int64_t count_of(const ndp_step_lane *l, int scalar) {
+    return scalar == NDP_STEP_LOSS      ? ndp_loss_sums(l->program)
+           : scalar == NDP_STEP_ROUTERS ? NDP_ROUTER_LOSSES
+           : scalar == NDP_STEP_LOADS   ? ndp_program_loads(l->program)
+                                        : 1;
 }
 
 static ndp_bytes bytes_of(const ndp_step_lane *l, int scalar) {
@@ -278,6 +285,8 @@ ndp_status ndp_step_kernel(ndp_step_lane *l) {
         return ndp_step_copy(l);
     case NDP_OP_newton_schulz:
         return ndp_step_transform(l);
+    case NDP_OP_router_bias_step:
+        return ndp_step_move(l);
     default:
         return ndp_step_update(l);
     }

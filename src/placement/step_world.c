@@ -84,7 +84,7 @@ static ndp_status end_buffer(const ndp_step_lane *l, int i) {
             size_t at = weights[n].at.offset + (size_t)(t.first - low) * ndp_dtype_size(weights[n].type);
             if (weights[n].at.block != NDP_NONE)
                 NDP_TRY(ndp_step_needs(l, weights[n].at.block, at, NDP_HELD_PARAM, b, t.first, t.end - t.first,
-                                       weights[n].type, b->trainable));
+                                       weights[n].type, b->trainable || b->moves));
         }
     return NDP_OK;
 }
@@ -134,6 +134,8 @@ ndp_status ndp_step_end(const ndp_step_lane *l) {
     }
     if (ndp_program_has_router_losses(p))
         NDP_TRY(ndp_step_scalar_needs(l, NDP_STEP_ROUTERS));
+    if (ndp_program_loads(p) > 0)
+        NDP_TRY(ndp_step_scalar_needs(l, NDP_STEP_LOADS));
     if (trains(p))
         NDP_TRY(ndp_step_scalar_needs(l, NDP_STEP_NORM));
     return l->n_under_way == 0 ? NDP_OK : ndp_step_refuse(l, "%d communications are not waited for", l->n_under_way);

@@ -24,7 +24,7 @@ typedef struct ndp_contribution {
 } ndp_contribution;
 
 /* The sums that lists add to, inputs of the engine. */
-typedef enum ndp_made_sum { NDP_MADE_LOSS, NDP_MADE_ROUTERS, NDP_MADE_SUMS } ndp_made_sum;
+typedef enum ndp_made_sum { NDP_MADE_LOSS, NDP_MADE_ROUTERS, NDP_MADE_LOADS, NDP_MADE_SUMS } ndp_made_sum;
 typedef struct ndp_sum_made {
     ndp_share share; /* of that of a micro-batch; 0: nothing */
     bool adds;       /* += rather than = */

@@ -142,9 +142,12 @@ static ndp_status clear_scratch(const ndp_rule *r, ndp_unit_memory *m) {
     return bytes > 0 ? ndp_tile_map_write(&m->bases[c->scratch], &x, &nothing) : NDP_OK;
 }
 
-/* Only gradients of parameters, and the loss, are added to; other results of such a call are written. */
+/* Ops that sum over rows into an input of the engine's. */
+static bool sums(const ndp_call *c) { return c->op == &ndp_op_reduce_sum || c->op == &ndp_op_choice_loads; }
+
+/* Only gradients of parameters, and sums of the engine's, are added to; other results of such a call are written. */
 static bool may_add(const ndp_call *c) {
-    bool may = c->op == &ndp_op_reduce_sum;
+    bool may = sums(c);
     for (int k = 0; k < c->n_out; k++)
         may |= c->out[k].base >= NDP_BASE_PGRAD && c->out[k].base < NDP_BASE_DATA;
     return may;
@@ -155,8 +158,11 @@ static ndp_status take_sum(const ndp_rule *r, ndp_unit_memory *m) {
     int input = r->c->out[0].base - NDP_BASE_DATA;
     const ndp_inputs *inputs = r->lane->program->opts.model->inputs;
     ndp_input_kind kind = input >= 0 && input < inputs->n ? inputs->items[input].kind : NDP_INPUT_TOKENS;
-    ndp_sum_made *s = &m->sums[kind == NDP_INPUT_ROUTER_SUMS ? NDP_MADE_ROUTERS : NDP_MADE_LOSS];
-    if (kind != NDP_INPUT_LOSS && kind != NDP_INPUT_ROUTER_SUMS)
+    bool loads = r->c->op == &ndp_op_choice_loads;
+    ndp_sum_made *s = &m->sums[loads                           ? NDP_MADE_LOADS
+                               : kind == NDP_INPUT_ROUTER_SUMS ? NDP_MADE_ROUTERS
+                                                               : NDP_MADE_LOSS];
+    if (loads ? kind != NDP_INPUT_LOADS : kind != NDP_INPUT_LOSS && kind != NDP_INPUT_ROUTER_SUMS)
         return ndp_refuse(r, "its result is no sum of the engine's");
     s->share = r->c->attr.accumulate ? ndp_share_add(s->share, r->out[0].tiles[0].share) : r->out[0].tiles[0].share;
     s->adds |= r->c->attr.accumulate;
@@ -180,7 +186,7 @@ static ndp_status end_rule(const phase_run *p, int lane, ndp_rule *r) {
         ndp_matrix x = matrix_of(&c->out[k]);
         if (base >= NDP_BASE_PGRAD && base < NDP_BASE_DATA) {
             NDP_TRY(write_gradient(r, m, k));
-        } else if (c->op == &ndp_op_reduce_sum) {
+        } else if (sums(c)) {
             NDP_TRY(take_sum(r, m));
         } else {
             NDP_TRY(ndp_tile_map_write(&m->bases[base], &x, &r->out[k]));

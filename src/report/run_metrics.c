@@ -42,7 +42,11 @@ static bool is_curve(const char *key) {
     for (int i = 0; i < NDP_COUNT(others); i++)
         if (strcmp(key, others[i]) == 0)
             return false;
-    return strlen(key) <= LONGEST_KEY && strncmp(key, "memory/", 7) != 0 && strncmp(key, "grad_norm/", 10) != 0;
+    static const char *const many[] = {"memory/", "grad_norm/", "max_load/", "load_entropy/"};
+    for (int i = 0; i < NDP_COUNT(many); i++)
+        if (strncmp(key, many[i], strlen(many[i])) == 0)
+            return false;
+    return strlen(key) <= LONGEST_KEY;
 }
 
 const ndp_curve *ndp_run_metrics_curve(const ndp_run_metrics *m, const char *key) {

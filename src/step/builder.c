@@ -161,6 +161,7 @@ static ndp_status pass_loss_scale(ndp_builder *b) { return ndp_emit_loss_scale(b
 static ndp_status pass_loss(ndp_builder *b) {
     NDP_TRY(ndp_emit_loss(b->p, NDP_GROUP_LOSS));
     NDP_TRY(ndp_emit_loss(b->p, NDP_GROUP_PP));
+    NDP_TRY(ndp_emit_loads(b->p));
     b->p->first_norm = b->p->first_update = b->p->n;
     return NDP_OK;
 }

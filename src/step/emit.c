@@ -126,7 +126,7 @@ ndp_status ndp_emit_wait(ndp_program *p, int begin) {
     return ndp_emit(p, in);
 }
 
-static ndp_status emit_sum(ndp_program *p, ndp_group_kind group, size_t field, int count, ndp_dtype type,
+static ndp_status emit_sum(ndp_program *p, ndp_group_kind group, size_t field, int64_t count, ndp_dtype type,
                            const char *what) {
     ndp_address at = {p->scalars.block, field};
     int begin;
@@ -154,4 +154,12 @@ ndp_status ndp_emit_loss(ndp_program *p, ndp_group_kind group) {
     if (!ndp_program_has_router_losses(p))
         return NDP_OK;
     return emit_sum(p, group, offsetof(ndp_all_scalars, router.sums), NDP_ROUTER_LOSSES, NDP_F64, "router_losses");
+}
+
+ndp_status ndp_emit_loads(ndp_program *p) {
+    const ndp_group_kind groups[] = {NDP_GROUP_LOSS, NDP_GROUP_PP, NDP_GROUP_TP};
+    int n = ndp_mixtures_are_sliced(&p->opts.step.mesh, &p->opts.step.parallel) ? 3 : 2;
+    for (int i = 0; i < n && ndp_program_loads(p) > 0; i++)
+        NDP_TRY(emit_sum(p, groups[i], p->loads.offset, ndp_program_loads(p), NDP_F64, "loads"));
+    return NDP_OK;
 }

@@ -128,6 +128,9 @@ typedef struct ndp_step_result {
     /* Of routers that have losses of their own, the means over layers and over all rows that are not padding, without
      * coefficients; 0: there is no such loss. */
     double balance, z_loss;
+    /* How often each expert of each mixture of the whole model was chosen, over the whole update and all ranks; lasts
+     * until the next step is submitted. NULL: there are no mixtures. */
+    const double *loads;
 } ndp_step_result;
 /* The loss of the counted pairs and tokens. */
 static inline double ndp_step_result_loss(const ndp_step_result *r, const ndp_preference *p) {

@@ -266,6 +266,8 @@ void *ndp_engine_input_at(const ndp_engine *e, int input, int unit, int micro_ba
     const ndp_input *in = &e->model.inputs->items[input];
     if (in->kind == NDP_INPUT_LENT)
         return e->lent[unit * NDP_MAX_INPUTS + input];
+    if (in->kind == NDP_INPUT_LOADS)
+        return ndp_engine_at(e, ndp_program_loads_of(&e->program, unit));
     char *at = ndp_engine_at(e, ndp_program_input(&e->program, input, micro_batch));
     if (ndp_input_is_of_mixtures(in->kind)) {
         int mixture = unit == NDP_NONE ? NDP_NONE : e->model.units[unit].mixture;
@@ -340,9 +342,13 @@ static ndp_status fill_pieces(ndp_engine *e) {
 
 static size_t batches_bytes(const ndp_engine *e) { return (size_t)e->host.n_batches * e->program.batch_stride; }
 
+static size_t loads_bytes(const ndp_engine *e) {
+    return NDP_STEPS_PENDING * (size_t)ndp_program_loads(&e->program) * sizeof(double);
+}
+
 ndp_status ndp_engine_open_host(ndp_engine *e) {
     const ndp_device *d = e->opts.step.exec->device;
-    void *steps, *constants;
+    void *steps, *constants, *loads;
     e->host.n_batches = d->host_memory ? 1 : (int64_t)NDP_STEPS_PENDING * e->opts.step.accumulation;
     NDP_TRY(d->queue_create(e->context, &e->host.results));
     NDP_TRY(d->memory_map(e->context, batches_bytes(e), NDP_MEMORY_HOST, &e->host.batches));
@@ -351,6 +357,10 @@ ndp_status ndp_engine_open_host(ndp_engine *e) {
     NDP_TRY(d->memory_map(e->context, (NDP_STEPS_PENDING + 1) * ndp_constants_bytes(&e->program), NDP_MEMORY_HOST,
                           &constants));
     e->host.constants = constants;
+    if (loads_bytes(e) > 0) {
+        NDP_TRY(d->memory_map(e->context, loads_bytes(e), NDP_MEMORY_HOST, &loads));
+        e->host.loads = loads;
+    }
     if (ndp_loss_rows_bytes(&e->program) > 0)
         NDP_TRY(d->memory_map(e->context, ndp_loss_rows_bytes(&e->program), NDP_MEMORY_HOST, &e->host.loss_rows));
     if (e->program.staging.bytes > 0)
@@ -388,6 +398,8 @@ void ndp_engine_close_host(ndp_engine *e) {
         d->queue_destroy(e->host.results);
     if (e->host.batches)
         d->memory_unmap(e->context, e->host.batches, batches_bytes(e), NDP_MEMORY_HOST);
+    if (e->host.loads)
+        d->memory_unmap(e->context, e->host.loads, loads_bytes(e), NDP_MEMORY_HOST);
     if (e->host.loss_rows)
         d->memory_unmap(e->context, e->host.loss_rows, ndp_loss_rows_bytes(&e->program), NDP_MEMORY_HOST);
     if (e->host.staging)

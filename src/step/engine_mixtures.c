@@ -1,6 +1,7 @@
 /* Inputs of which each mixture of experts has rows of its own: choices that are given to routers, and the logits that
  * they leave. The rows of this rank's mixtures follow each other, by their number in its model; the caller counts the
- * mixtures of the whole model, and the rows of a micro-batch before the axes cut it. */
+ * mixtures of the whole model, and the rows of a micro-batch before the axes cut it. And the loads of experts, which
+ * have a row for each mixture of the whole model. */
 #include "step/engine_parts.h"
 
 #include <stdlib.h>
@@ -8,6 +9,10 @@
 
 /* The number that a unit of this rank has among the mixtures of the whole model. */
 static int mixture_of(const ndp_engine *e, const ndp_unit *u) { return ndp_engine_whole(e)->units[u->number].mixture; }
+
+double *ndp_engine_loads(const ndp_engine *e, int64_t step) {
+    return e->host.loads ? e->host.loads + step % NDP_STEPS_PENDING * ndp_program_loads(&e->program) : NULL;
+}
 
 /* The rows that this rank has, of its own mixtures. Padding goes nowhere; logits are the units' to write. */
 void ndp_engine_fill_mixtures(const ndp_engine *e, const ndp_input *in, int64_t real, const ndp_micro_batch *whole,
@@ -33,7 +38,7 @@ void ndp_engine_fill_mixtures(const ndp_engine *e, const ndp_input *in, int64_t 
 static void own_rows(const ndp_engine *e, const ndp_row_cut *cut, int64_t n, int64_t *first, int64_t *end) {
     const ndp_mesh *mesh = &e->opts.step.mesh;
     int tp = mesh->coord[NDP_TP];
-    bool sliced = mesh->layout.size[NDP_EP] > 1 && cut->slice < n;
+    bool sliced = ndp_mixtures_are_sliced(mesh, &e->opts.step.parallel);
     *first = sliced ? tp * cut->slice : 0;
     *end = sliced ? *first + cut->slice : tp == 0 ? n : 0;
 }

@@ -40,6 +40,7 @@ struct ndp_engine {
         void *loss_rows;                   /* of row_slopes (loss_rows.h); NULL: not needed */
         void *staging;                     /* places of collectives (staging.h); NULL: not needed */
         ndp_pending_step *steps;           /* NDP_STEPS_PENDING of them, in the host's memory */
+        double *loads;                     /* of as many steps; there too */
         double *constants; /* of the updates of as many steps, and of one that is submitted apart; there too */
         int64_t submitted, taken;
         ndp_queue *results; /* waits for the end of one step, not of those after it */
@@ -88,6 +89,8 @@ NDP_API ndp_status ndp_engine_copy(const ndp_engine *e, void *to, const void *fr
 /* engine_mixtures.c: writes to `to` what a micro-batch of `real` rows gives to this rank's mixtures. */
 void ndp_engine_fill_mixtures(const ndp_engine *e, const ndp_input *in, int64_t real, const ndp_micro_batch *whole,
                               int32_t *to);
+/* Where the host has the loads of a step, by its number among those submitted; NULL: there are none. */
+double *ndp_engine_loads(const ndp_engine *e, int64_t step);
 /* engine_host.c: the host's memory of an engine, and what is uploaded once. After the arena was mapped. */
 NDP_API ndp_status ndp_engine_open_host(ndp_engine *e);
 void ndp_engine_close_host(ndp_engine *e);

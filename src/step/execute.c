@@ -270,6 +270,10 @@ static ndp_status submit_end(ndp_engine *e) {
     ndp_pending_step *step = &e->host.steps[e->host.submitted % NDP_STEPS_PENDING];
     NDP_TRY(
         ndp_engine_copy(e, &step->result, ndp_engine_at(e, e->program.scalars), ndp_scalars_bytes(&e->program), false));
+    double *loads = ndp_engine_loads(e, e->host.submitted);
+    if (loads)
+        NDP_TRY(ndp_engine_copy(e, loads, ndp_engine_at(e, e->program.loads),
+                                (size_t)ndp_program_loads(&e->program) * sizeof *loads, false));
     if (e->queues)
         NDP_TRY(ndp_transport_at(e->queues, e->queue,
                                  &(ndp_queue_place){.doing = "end", .what = "of the step", .instr = -1, .call = -1}));
@@ -370,7 +374,8 @@ static void take_router_losses(const ndp_engine *e, const ndp_router_scalars *s,
 ndp_status ndp_engine_result(ndp_engine *e, ndp_step_result *out) {
     if (e->host.taken == e->host.submitted)
         return NDP_FAIL(NDP_EBUG, "no step is pending");
-    const ndp_pending_step *step = &e->host.steps[e->host.taken++ % NDP_STEPS_PENDING];
+    const ndp_pending_step *step = &e->host.steps[e->host.taken % NDP_STEPS_PENDING];
+    const double *loads = ndp_engine_loads(e, e->host.taken++);
     const ndp_scalars *s = &step->result.step;
     NDP_TRY(ndp_engine_explain(e, e->opts.step.exec->device->after(e->host.results, &step->end)));
     NDP_TRY(ndp_engine_drain(e, e->host.results));
@@ -378,7 +383,8 @@ ndp_status ndp_engine_result(ndp_engine *e, ndp_step_result *out) {
         e->host.copied = step->loaded;
     if (e->op_times.device && e->host.taken == e->host.submitted)
         NDP_TRY(ndp_op_times_read(&e->op_times));
-    *out = (ndp_step_result){.loss = s->loss * s->scale, .grad_norm = s->norm, .tokens = s->valid, .sum = s->loss};
+    *out = (ndp_step_result){
+        .loss = s->loss * s->scale, .grad_norm = s->norm, .tokens = s->valid, .sum = s->loss, .loads = loads};
     if (ndp_program_has_pairs(&e->program))
         take_pairs(e, &step->result.pair, out);
     if (ndp_program_has_router_losses(&e->program))

@@ -130,6 +130,8 @@ ndp_address ndp_program_input(const ndp_program *p, int input, int micro_batch) 
         return (ndp_address){p->scalars.block, offsetof(ndp_all_scalars, router.scale)};
     case NDP_INPUT_ROUTER_SUMS:
         return (ndp_address){p->scalars.block, offsetof(ndp_all_scalars, router.sums)};
+    case NDP_INPUT_LOADS:
+        return p->loads;
     case NDP_INPUT_LOSS:
         return (ndp_address){p->scalars.block, ndp_loss_at(p)};
     default:
@@ -141,11 +143,12 @@ size_t ndp_table_bytes(const ndp_program *p, int buffer) {
     return (size_t)(p->owned[buffer].n_pieces * ndp_piece_columns(&p->groups)) * sizeof(int64_t);
 }
 
-/* One block has the scalars, the constants of the update, and the tables of pieces. */
+/* One block has the scalars, the loads, the constants of the update, and the tables of pieces. */
 static ndp_status own_numbers(ndp_program *p) {
     const ndp_model *m = p->opts.model;
     bool train = m->opts.mode == NDP_MODEL_TRAIN;
-    size_t bytes = ndp_scalars_bytes(p), constants = bytes;
+    size_t loads = ndp_scalars_bytes(p), constants = loads + (size_t)ndp_program_loads(p) * sizeof(double),
+           bytes = constants;
     bytes += train ? ndp_constants_bytes(p) : 0;
     for (int i = 0; train && i < m->n_buffers; i++) {
         ndp_owned *o = &p->owned[i];
@@ -158,6 +161,7 @@ static ndp_status own_numbers(ndp_program *p) {
         bytes += ndp_table_bytes(p, i);
     }
     NDP_TRY(ndp_block_keep(p, NDP_MEM_DATA, NDP_REGION_ARENA, bytes, &p->scalars));
+    p->loads = (ndp_address){p->scalars.block, loads};
     p->constants = (ndp_address){p->scalars.block, constants};
     for (int i = 0; i < m->n_buffers; i++)
         p->owned[i].pieces.block = p->owned[i].n_pieces > 0 ? p->scalars.block : NDP_NONE;

@@ -204,9 +204,10 @@ typedef struct ndp_program {
     int64_t block_capacity;
     ndp_owned *owned;                              /* by buffer */
     ndp_address scalars, batch, tables, constants; /* constants: of the step's update (ops/update.h) */
-    ndp_update_groups groups;                      /* of the update; in the arena */
-    size_t batch_stride;                           /* bytes of a micro-batch's inputs */
-    size_t input_at[NDP_MAX_INPUTS];               /* bytes from the start of `batch`, or of `tables` */
+    ndp_address loads;               /* of the mixtures of the whole model, a row each: ndp_program_loads() numbers */
+    ndp_update_groups groups;        /* of the update; in the arena */
+    size_t batch_stride;             /* bytes of a micro-batch's inputs */
+    size_t input_at[NDP_MAX_INPUTS]; /* bytes from the start of `batch`, or of `tables` */
     size_t bytes[NDP_REGIONS];
     int peak; /* the instruction at which blocks take the most bytes */
     ndp_staging staging;
@@ -218,6 +219,17 @@ static inline bool ndp_program_has_pairs(const ndp_program *p) { return p->opts.
 /* True if routers have losses of their own. */
 static inline bool ndp_program_has_router_losses(const ndp_program *p) {
     return ndp_inputs_find(p->opts.model->inputs, NDP_INPUT_ROUTER_SUMS) >= 0;
+}
+/* How many numbers say how often each expert of each mixture of the whole model is chosen; 0: they are not counted. */
+static inline int64_t ndp_program_loads(const ndp_program *p) {
+    const ndp_mixtures *m = &p->opts.whole->inputs->mixtures;
+    return ndp_inputs_find(p->opts.model->inputs, NDP_INPUT_LOADS) < 0 ? 0 : (int64_t)m->n * m->experts;
+}
+/* Those of a unit's mixture. */
+static inline ndp_address ndp_program_loads_of(const ndp_program *p, int unit) {
+    int mixture = p->opts.whole->units[p->opts.model->units[unit].number].mixture;
+    size_t row = (size_t)p->opts.whole->inputs->mixtures.experts * sizeof(double);
+    return (ndp_address){p->loads.block, p->loads.offset + (mixture == NDP_NONE ? 0 : (size_t)mixture * row)};
 }
 static inline size_t ndp_scalars_bytes(const ndp_program *p) {
     return ndp_program_has_router_losses(p) ? sizeof(ndp_all_scalars)

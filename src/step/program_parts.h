@@ -122,6 +122,9 @@ ndp_status ndp_emit_scalar(ndp_program *p, ndp_group_kind group, size_t field, n
 /* The same for the sums of the loss. */
 ndp_status ndp_emit_loss(ndp_program *p, ndp_group_kind group);
 
+/* The loads of experts over all ranks that have other rows, or other mixtures. */
+ndp_status ndp_emit_loads(ndp_program *p);
+
 /* ---- own.c ---- */
 
 /* Allocates what this rank keeps: its part of every buffer, the batch, tables, scalars. */

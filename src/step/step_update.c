@@ -69,6 +69,10 @@ ndp_status ndp_emit_loss_scale(ndp_builder *b) {
         NDP_TRY(emit_pairs(p));
     if (ndp_program_has_router_losses(p))
         NDP_TRY(emit_router_scale(p));
+    if (ndp_program_loads(p) > 0) {
+        ndp_operand loads = ndp_operand_at(p->loads, 1, ndp_program_loads(p), NDP_F64);
+        NDP_TRY(ndp_emit_kernel(p, &ndp_op_zero, &none, &loads, 1, &loads, 1, "loads"));
+    }
     return ndp_emit_kernel(p, &ndp_op_zero, &none, &loss, 1, &loss, 1, "loss");
 }
 
@@ -204,6 +208,28 @@ static ndp_status emit_buffer(ndp_builder *b, int i) {
     return NDP_OK;
 }
 
+/* Biases of routers, by the loads of the whole update, which are known before the norm. Each owner moves its slice. */
+static ndp_status emit_bias(ndp_builder *b, int unit, int i) {
+    ndp_program *p = b->p;
+    const ndp_owned *o = &p->owned[i];
+    int64_t experts = p->opts.whole->inputs->mixtures.experts, first = o->shard.index * o->shard.slice;
+    const ndp_op_attr attr = {.scale = b->m->opts.router.bias_rate, .first = first < experts ? first : experts};
+    ndp_operand bias = slice_of(o, o->master, b->m->buffers[i].storage.master);
+    ndp_operand in[] = {bias, ndp_operand_at(ndp_program_loads_of(p, unit), 1, experts, NDP_F64),
+                        SCALAR(clip, NDP_F64)};
+    return ndp_emit_kernel(p, &ndp_op_router_bias_step, &attr, in, 3, &bias, 1, b->m->buffers[i].name);
+}
+
+static ndp_status emit_biases(ndp_builder *b) {
+    for (int u = 0; u < b->m->n_units; u++)
+        for (int s = 0; s < NDP_SLOTS; s++) {
+            int i = b->m->units[u].buffers[s];
+            if (i != NDP_NONE && b->m->buffers[i].moves)
+                NDP_TRY(emit_bias(b, u, i));
+        }
+    return NDP_OK;
+}
+
 ndp_status ndp_emit_update(ndp_builder *b) {
     b->p->first_norm = b->p->n;
     NDP_TRY(ndp_reduce_copies(b));
@@ -212,5 +238,5 @@ ndp_status ndp_emit_update(ndp_builder *b) {
     for (int i = 0; i < b->m->n_buffers; i++)
         if (b->m->buffers[i].trainable)
             NDP_TRY(emit_buffer(b, i));
-    return NDP_OK;
+    return emit_biases(b);
 }

@@ -53,11 +53,15 @@ static const struct {
                    {"nll_loss", offsetof(ndp_pair_metrics, nll), true},
                    {"kl", offsetof(ndp_pair_metrics, kl), true}};
 
-/* Losses of routers, where there are any; exact. */
+/* Of routers: losses, where there are any, and loads; exact. with: what is 0 where there is no such number. */
+#define WITH(key, other)                                                                                               \
+    { #key, offsetof(ndp_metrics, key), offsetof(ndp_metrics, other) }
 static const struct {
     const char *key;
-    size_t at;
-} router_fields[] = {{"balance_loss", offsetof(ndp_metrics, balance_loss)}, {"z_loss", offsetof(ndp_metrics, z_loss)}};
+    size_t at, with;
+} router_fields[] = {WITH(balance_loss, balance_loss), WITH(z_loss, z_loss), WITH(max_load, max_load),
+                     WITH(load_entropy, max_load)};
+#undef WITH
 
 static double number_at(const void *base, size_t at) {
     return *(const double *)(const void *)((const char *)base + at);
@@ -95,9 +99,8 @@ void ndp_metrics_each(const ndp_metrics *m, ndp_metric_visit *each, void *user) 
     }
     each_pair(&m->pair, false, each, user);
     for (int i = 0; i < NDP_COUNT(router_fields); i++) {
-        double x = number_at(m, router_fields[i].at);
-        if (x != 0)
-            each(user, &(ndp_metric){router_fields[i].key, false, false, .x = x});
+        if (number_at(m, router_fields[i].with) != 0)
+            each(user, &(ndp_metric){router_fields[i].key, false, false, .x = number_at(m, router_fields[i].at)});
     }
     for (int i = 0; i < m->n_more; i++)
         each(user, &(ndp_metric){m->more[i].name, .x = m->more[i].value});

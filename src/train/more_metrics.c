@@ -1,5 +1,5 @@
-/* Numbers that not every step has: the planned memory by its classes, in the first line of a process, and the norm of
- * each layer's gradient (train.layer_norms_every). */
+/* Numbers that not every step has: the planned memory by its classes, in the first line of a process, the loads of
+ * mixtures, and the norm of each layer's gradient (train.layer_norms_every). */
 #include "checkpoint/agree.h"
 #include "train/loop.h"
 #include "weights/weights.h"
@@ -79,14 +79,20 @@ bool ndp_loop_measures_layers(const ndp_training_loop *l, int64_t step) {
 
 /* ---- a step ---- */
 
+/* The numbers of a step are a stretch of l->more.all: memory, loads, norms. */
 ndp_status ndp_loop_open_more(ndp_training_loop *l) {
     const ndp_model *m = &l->trainer->model;
-    int n = NDP_MEM_CLASSES + m->n_units;
+    int norms = NDP_MEM_CLASSES + l->trainer->n_loads, n = norms + m->n_units;
     l->more.all = calloc((size_t)n, sizeof *l->more.all);
     for (int i = 0; i < n && l->more.all; i++) {
-        const char *name =
-            i < NDP_MEM_CLASSES ? ndp_memory_class_name((ndp_memory_class)i) : m->units[i - NDP_MEM_CLASSES].name;
-        l->more.all[i].name = ndp_format("%s/%s", i < NDP_MEM_CLASSES ? "memory" : "grad_norm", name);
+        const char *name = i < NDP_MEM_CLASSES ? ndp_memory_class_name((ndp_memory_class)i)
+                           : i >= norms        ? m->units[i - norms].name
+                                               : l->trainer->loads[i - NDP_MEM_CLASSES].name;
+        l->more.all[i].name = ndp_format("%s%s",
+                                         i < NDP_MEM_CLASSES ? "memory/"
+                                         : i >= norms        ? "grad_norm/"
+                                                             : "",
+                                         name);
         if (!l->more.all[i].name)
             return NDP_FAIL(NDP_ENOMEM, "not enough memory for names of numbers");
         for (char *at = (char *)(uintptr_t)l->more.all[i].name; (at = strchr(at, ' '));)
@@ -102,10 +108,13 @@ ndp_status ndp_loop_open_more(ndp_training_loop *l) {
 
 ndp_status ndp_loop_add_more(ndp_training_loop *l, ndp_metrics *m) {
     bool layers = ndp_loop_measures_layers(l, m->step) && isfinite(m->grad_norm), first = !l->more.said;
+    int loads = l->trainer->n_loads;
+    for (int i = 0; i < loads; i++)
+        l->more.all[NDP_MEM_CLASSES + i].value = l->trainer->loads[i].value;
     m->more = l->more.all + (first ? 0 : NDP_MEM_CLASSES);
-    m->n_more = (first ? NDP_MEM_CLASSES : 0) + (layers ? l->trainer->model.n_units : 0);
+    m->n_more = (first ? NDP_MEM_CLASSES : 0) + loads + (layers ? l->trainer->model.n_units : 0);
     l->more.said = true;
-    return layers ? measure_norms(l, l->more.all + NDP_MEM_CLASSES) : NDP_OK;
+    return layers ? measure_norms(l, l->more.all + NDP_MEM_CLASSES + loads) : NDP_OK;
 }
 
 void ndp_loop_close_more(ndp_training_loop *l) {

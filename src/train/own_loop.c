@@ -84,6 +84,9 @@ static ndp_status check_opts(const ndp_trainer *t, const ndp_update_opts *o) {
         return NDP_FAIL(NDP_ENOTSUP, "updates of several calls are not supported with moe.balance or moe.z_loss, whose "
                                      "losses are means over one call: make one call, or set moe.balance: none and "
                                      "moe.z_loss: 0");
+    if (o->calls != 1 && t->rank.job.config->moe.bias_rate > 0)
+        return NDP_FAIL(NDP_ENOTSUP, "updates of several calls are not supported with moe.bias_rate, which counts the "
+                                     "choices of experts in one call: make one call, or set moe.bias_rate: 0");
     return NDP_OK;
 }
 

@@ -42,6 +42,7 @@ static ndp_status list_tensors(ndp_trainer *t) {
 static ndp_status build_engines(ndp_trainer *t) {
     NDP_TRY(build_engine(t));
     NDP_TRY(list_tensors(t));
+    NDP_TRY(ndp_trainer_open_loads(t));
     return ndp_score_build(&t->score, &t->rank, t->engine);
 }
 
@@ -93,6 +94,7 @@ void ndp_trainer_destroy(ndp_trainer *t) {
     ndp_peak_destroy(t->peak.own);
     ndp_trainer_close_lines(t);
     free(t->state.data);
+    free(t->loads);
     json_object_put(t->accepted);
     ndp_rank_close(&t->rank);
     free(t);
@@ -252,6 +254,8 @@ ndp_status ndp_trainer_result(ndp_trainer *t, ndp_metrics *out) {
     take_seconds(t, out);
     take_progress(t, r.tokens, out);
     t->newest = *out;
+    ndp_trainer_take_loads(t, r.loads, out);
+    t->newest.max_load = out->max_load, t->newest.load_entropy = out->load_entropy;
     return NDP_OK;
 }
 

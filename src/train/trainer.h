@@ -35,7 +35,9 @@ struct ndp_trainer {
         ndp_hash128 hash; /* of all micro-batches of the first step of this process, before the axes cut them */
         bool agreed;      /* the ranks that compute the same samples have the same */
     } inputs;
-    ndp_pair_metrics held; /* of the last evaluation */
+    ndp_pair_metrics held;   /* of the last evaluation */
+    ndp_named_number *loads; /* n_loads of them: of each mixture, of the newest step whose result was taken (loads.c) */
+    int n_loads;
     struct {
         bool begun, closed, normed; /* closed: the last call was made, which has the norm */
         ndp_update_opts opts;
@@ -83,6 +85,11 @@ NDP_API ndp_status ndp_trainer_submit(ndp_trainer *t);
  * counts back to `step`, the one before it. *whole: the weights are those after `step`; false if a later step was
  * applied to them. Collective. */
 NDP_API ndp_status ndp_trainer_count_back(ndp_trainer *t, int64_t step, bool *whole);
+
+/* loads.c: names the numbers of t->loads; sets them, and what `out` has of them, from those of a step
+ * (ndp_step_result). */
+ndp_status ndp_trainer_open_loads(ndp_trainer *t);
+void ndp_trainer_take_loads(ndp_trainer *t, const double *loads, ndp_metrics *out);
 
 /* With late_update: the update of the newest step, whose result was taken. Collective. */
 NDP_API ndp_status ndp_trainer_late_update(ndp_trainer *t);

@@ -148,6 +148,9 @@ ndp_status ndp_dump_check_job(const ndp_config *c) {
                         "a dump has no choices of experts, and the job takes its own from %s: leave "
                         "moe.routes out",
                         c->moe.routes);
+    if (c->moe.bias_rate > 0)
+        return NDP_FAIL(NDP_ENOTSUP, "a dump has updates by gradients, and the job changes biases of routers without: "
+                                     "set moe.bias_rate: 0");
     if (c->moe.balance == NDP_BALANCE_SEQUENCE || c->moe.z_loss > 0)
         return NDP_FAIL(NDP_ENOTSUP,
                         "a dump has the loss of tokens, and the job adds losses of routers: set moe.balance: "

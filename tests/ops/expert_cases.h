@@ -111,6 +111,33 @@ static void choice_counts_kernel(void **state) {
                          {.parts = 3, .experts = (int)e},
                          .in = {some_choices(t, e, choices_of(e, variant % 3), variant >= 3), some_samples(t, 3)}};
         check_types(&k, true, false);
+        kernel_case loads = {&ndp_op_choice_loads,
+                             {.experts = (int)e, .accumulate = variant % 2},
+                             .in = {some_choices(t, e, choices_of(e, variant % 3), variant >= 3)}};
+        check_types(&loads, true, false);
+    }
+}
+
+/* Slices before the last expert, at it, and behind; a step that is not applied changes nothing. */
+static void router_bias_kernel(void **state) {
+    (void)state;
+    FOR_SIZES(n, e) for (int variant = 0; variant < 6; variant++) {
+        ndp_view samples = some_samples(17, 3), clip = matrix(NDP_F64, 1, 1);
+        ndp_view counts = counts_of(some_choices(17, e, choices_of(e, 1), false), &samples, e);
+        counts.rows = 1;
+        ndp_view_set(&clip, 0, 0, variant == 5 ? NAN : 0.5);
+        kernel_case k = {&ndp_op_router_bias_step,
+                         {.scale = 0.125,
+                          .first = variant % 3 == 0   ? 0
+                                   : variant % 3 == 1 ? e / 2
+                                                      : e},
+                         .wide = 1,
+                         .exact = 6,
+                         .in = {some(1, n, 1), counts, variant == 4 ? (ndp_view){0} : clip}};
+        check_kernel(&k);
+        if (variant == 4)
+            free_matrices(&clip, 1);
+        free_matrices(&samples, 1);
     }
 }
 

@@ -130,6 +130,8 @@ static const cost_case cases[] = {
     COST(route_dx, 13 * 15, 4 * (6 + 15 + 6 + 15), .in = {F(3, 2), F(3, 5), I(3, 2), NONE}),
     COST(route_dx, 13 * 15, 4 * (6 + 15 + 6 + 15 + 15), .in = {F(3, 2), F(3, 5), I(3, 2), F(3, 5)}),
     COST(choice_counts, 6, 4 * (6 + 3) + 8 * 10, .in = {I(3, 2), I(3, 1)}, .attr = {.parts = 2, .experts = 5}),
+    COST(choice_loads, 6, 4 * 6 + 8 * 5, .in = {I(3, 2)}, .attr = {.experts = 5}),
+    COST(router_bias_step, 10, 4 * (5 + 5) + 8 * (5 + 1), .in = {F(1, 5), D(1, 5), D(1, 1)}, .attr = {.scale = 1}),
     COST(router_losses_dx, 26 * 15, 4 * (15 + 3 + 15) + 8 * (10 + 1 + 6),
          .in = {F(3, 5),
                 {.rows = 2, .cols = 5, .ld = 5, .dtype = NDP_F64},

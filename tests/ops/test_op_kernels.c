@@ -710,6 +710,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(route_kernels),
         cmocka_unit_test(score_route_kernels),
         cmocka_unit_test(choice_counts_kernel),
+        cmocka_unit_test(router_bias_kernel),
         cmocka_unit_test(router_losses_kernel),
         cmocka_unit_test(route_order_kernel),
         cmocka_unit_test(route_exchange_kernel),

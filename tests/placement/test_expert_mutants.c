@@ -7,6 +7,13 @@ static const char *const mixture = "{\"model_type\": \"qwen3_moe\", \"vocab_size
                                    "\"num_experts_per_tok\": 2, \"moe_intermediate_size\": 7, "
                                    "\"intermediate_size\": 17, \"decoder_sparse_step\": 1}";
 
+/* With a bias that moves. */
+static const char *const scored = "{\"model_type\": \"glm4_moe\", \"vocab_size\": 37, \"num_hidden_layers\": 2, "
+                                  "\"hidden_size\": 12, \"num_attention_heads\": 4, \"num_key_value_heads\": 4, "
+                                  "\"head_dim\": 6, \"partial_rotary_factor\": 0.7, \"max_position_embeddings\": 64, "
+                                  "\"n_routed_experts\": 5, \"num_experts_per_tok\": 2, \"moe_intermediate_size\": 7, "
+                                  "\"intermediate_size\": 17, \"first_k_dense_replace\": 0}";
+
 /* A bug is a mutation of a call of `op` over `group` whose result is named so; several calls may be it. */
 typedef struct named_bug {
     const char *bug;
@@ -32,6 +39,13 @@ static const named_bug bugs[] = {
      NDP_GROUP_TP, "counts"},
     {"counts of the balance loss lack the rows of other ranks of cp", MUTATION_DROPPED, &ndp_op_all_reduce,
      NDP_GROUP_CP, "counts"},
+    {"loads lack the rows of other ranks of tp", MUTATION_DROPPED, &ndp_op_all_reduce, NDP_GROUP_TP, "loads"},
+    {"loads lack the rows of other ranks of cp and dp", MUTATION_DROPPED, &ndp_op_all_reduce, NDP_GROUP_LOSS, "loads"},
+    {"loads are those of all steps so far", MUTATION_SKIPPED, &ndp_op_zero, 0, "loads"},
+    {"loads lack a layer", MUTATION_SKIPPED, &ndp_op_choice_loads, 0, NULL},
+    {"a router's bias stays", MUTATION_SKIPPED, &ndp_op_router_bias_step, 0, NULL},
+    {"a router's bias moves twice", MUTATION_TWICE, &ndp_op_router_bias_step, 0, NULL},
+    {"a router's bias moves by something else", MUTATION_OPERAND, &ndp_op_router_bias_step, 0, NULL},
     {"experts are reduced over the ranks of other experts", MUTATION_GROUP, &ndp_op_reduce_scatter,
      NDP_GROUP_EXPERT_SHARD, NULL},
     {"experts are not reduced", MUTATION_DROPPED, &ndp_op_reduce_scatter, NDP_GROUP_EXPERT_SHARD, NULL},
@@ -79,6 +93,24 @@ static int try_bug(const planned *w, const mutations *all, const named_bug *b) {
     return tried;
 }
 
+static void try_bugs(const ndp_layout *layout, const char *config, const ndp_router_opts *router, int *tried) {
+    world_way y = world_choices(layout, 5);
+    mutations all = {0};
+    planned w;
+    ndp_facts f;
+    y.optimizer = NDP_ADAMW, y.reduce_once = false;
+    y.router = *router;
+    CHECK_OK(ndp_facts_parse_text(config, "mixture", &f));
+    world_init(&w, "mixture", &f, &y, &ndp_device_ref);
+    world_plan(&w, NULL, 0);
+    CHECK_OK(check_placement(&w));
+    list_mutations(&w, &all);
+    for (int b = 0; b < NDP_COUNT(bugs); b++)
+        tried[b] += try_bug(&w, &all, &bugs[b]);
+    free(all.items);
+    world_release(&w);
+}
+
 /* cp cuts rows, tp slices them, and ranks of ep differ on dp_shard, cp and tp. */
 static void bugs_with_names_are_refused(void **state) {
     static const ndp_layout layouts[] = {
@@ -86,21 +118,8 @@ static void bugs_with_names_are_refused(void **state) {
     int tried[NDP_COUNT(bugs)] = {0};
     (void)state;
     for (int i = 0; i < NDP_COUNT(layouts); i++) {
-        world_way y = world_choices(&layouts[i], 5);
-        mutations all = {0};
-        planned w;
-        ndp_facts f;
-        y.optimizer = NDP_ADAMW, y.reduce_once = false;
-        y.router = (ndp_router_opts){NDP_BALANCE_SEQUENCE, 0.1, 0.01};
-        CHECK_OK(ndp_facts_parse_text(mixture, "mixture", &f));
-        world_init(&w, "mixture", &f, &y, &ndp_device_ref);
-        world_plan(&w, NULL, 0);
-        CHECK_OK(check_placement(&w));
-        list_mutations(&w, &all);
-        for (int b = 0; b < NDP_COUNT(bugs); b++)
-            tried[b] += try_bug(&w, &all, &bugs[b]);
-        free(all.items);
-        world_release(&w);
+        try_bugs(&layouts[i], mixture, &(ndp_router_opts){NDP_BALANCE_SEQUENCE, 0.1, 0.01, 0}, tried);
+        try_bugs(&layouts[i], scored, &(ndp_router_opts){.bias_rate = 1e-3}, tried);
     }
     for (int b = 0; b < NDP_COUNT(bugs); b++)
         if (tried[b] == 0)

@@ -51,8 +51,11 @@ static inline void write_mixtures(const char *folder) {
         write_variant(folder, variants[i].name, mixture_text, variants[i].old, variants[i].new);
 }
 
-/* One with a shared expert, and another size of it. */
+/* One with a shared expert, and another size of it; and one whose routers have a bias. */
 static inline void write_shared_experts(const char *folder) {
+    write_variant(folder, "scored.json", model_text, "\"model_type\": \"mistral\"",
+                  "\"model_type\": \"glm4_moe\", \"n_routed_experts\": 5, \"num_experts_per_tok\": 2, "
+                  "\"moe_intermediate_size\": 12");
     write_variant(folder, "shared.json", mixture_text, "\"model_type\": \"qwen3_moe\"",
                   "\"model_type\": \"qwen2_moe\", \"shared_expert_intermediate_size\": 8");
     write_variant(folder, "shared-ffn.json", mixture_text, "\"model_type\": \"qwen3_moe\"",
@@ -185,8 +188,9 @@ static const struct base {
     {"lora", {"adapter.type=lora"}},
     {"qlora", {"adapter.type=qlora"}},
     {"mixture", {"model.config=@/mixture.json"}},
-    {"shared", {"model.config=@/shared.json"}}};
-enum { COSINE, CONSTANT, SGD, LION, MUON, CODED, INVERSE_SQRT, PREFERENCE, REFERRED, LORA, QLORA, MIXTURE, SHARED };
+    {"shared", {"model.config=@/shared.json"}},
+    {"scored", {"model.config=@/scored.json"}}};
+enum { COSINE, CONSTANT, SGD, LION, MUON, CODED, INVERSE_SQRT, PREFERENCE, REFERRED, LORA, QLORA, MIXTURE, SHARED, SCORED };
 
 /* key=value with '@' for the folder. */
 static inline void set(ndp_config *c, const char *folder, const char *assignment) {

@@ -118,11 +118,11 @@ static void check_resume(const corpus *c, const char *name, const char *precisio
     outcome_release(&cut);
 }
 
-/* A family cut and resumed: the same bits on the same layout, on another within the bounds of proof 3. */
-static void check_family(const corpus *c, const char *name, const way *before, const way *after) {
+/* A family cut and resumed: the same bits on the same layout, on another within the bounds of proof 3. `moe`: keys. */
+static void check_mixture(const corpus *c, const char *name, const char *moe, const way *before, const way *after) {
     char *path, text[2][WAY_TEXT];
     subject s = family_subject(c, family_called(name), "fp32", &path);
-    s.steps = UPDATES;
+    s.steps = UPDATES, s.moe = moe;
     outcome whole = train(&s, before), cut = train_in_two(c, &s, before, before), moved;
     assert_true(same_bits(&cut, &whole));
     moved = train_in_two(c, &s, before, after);
@@ -136,6 +136,16 @@ static void check_family(const corpus *c, const char *name, const way *before, c
     outcome_release(&cut);
     outcome_release(&moved);
     free(path);
+}
+
+static void check_family(const corpus *c, const char *name, const way *before, const way *after) {
+    check_mixture(c, name, NULL, before, after);
+}
+
+/* Biases of routers that move are a state. */
+static void resume_biases(void **state) {
+    way shared = twelve((way){.shard = 4, .ep = 2, .accumulation = 3}), other = twelve(tensor_context);
+    check_mixture(*state, "glm4_moe", "bias_rate=0.05", &shared, &other);
 }
 
 /* Fused and transposed tensors in checkpoints: other runs of elements on another layout. */
@@ -604,26 +614,18 @@ static void export_equals_one_rank(void **state) {
 }
 
 int main(int argc, char **argv) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(repeat_fp32),
-                                       cmocka_unit_test(repeat_threads),
-                                       cmocka_unit_test(repeat_every_axis),
-                                       cmocka_unit_test(resume_one_rank),
-                                       cmocka_unit_test(resume_adamw),
-                                       cmocka_unit_test(resume_gpt2),
-                                       cmocka_unit_test(resume_experts),
-                                       cmocka_unit_test(resume_shared_experts),
-                                       cmocka_unit_test(saves_know_no_ranks_of_experts),
-                                       cmocka_unit_test(resume_frozen),
-                                       cmocka_unit_test(resume_packed),
-                                       cmocka_unit_test(resume_muon),
-                                       cmocka_unit_test(resume_codes),
-                                       cmocka_unit_test(resume_tensor_context),
-                                       cmocka_unit_test(resume_elsewhere),
-                                       cmocka_unit_test(resume_other_data),
-                                       cmocka_unit_test(stopped_loop),
-                                       cmocka_unit_test(export_fp32),
-                                       cmocka_unit_test(export_tp),
-                                       cmocka_unit_test(export_equals_one_rank)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(repeat_fp32),           cmocka_unit_test(repeat_threads),
+        cmocka_unit_test(repeat_every_axis),     cmocka_unit_test(resume_one_rank),
+        cmocka_unit_test(resume_adamw),          cmocka_unit_test(resume_gpt2),
+        cmocka_unit_test(resume_experts),        cmocka_unit_test(resume_biases),
+        cmocka_unit_test(resume_shared_experts), cmocka_unit_test(saves_know_no_ranks_of_experts),
+        cmocka_unit_test(resume_frozen),         cmocka_unit_test(resume_packed),
+        cmocka_unit_test(resume_muon),           cmocka_unit_test(resume_codes),
+        cmocka_unit_test(resume_tensor_context), cmocka_unit_test(resume_elsewhere),
+        cmocka_unit_test(resume_other_data),     cmocka_unit_test(stopped_loop),
+        cmocka_unit_test(export_fp32),           cmocka_unit_test(export_tp),
+        cmocka_unit_test(export_equals_one_rank)};
     const struct CMUnitTest more[] = {cmocka_unit_test(repeat_bf16),        cmocka_unit_test(resume_sgd),
                                       cmocka_unit_test(resume_lion),        cmocka_unit_test(resume_bf16),
                                       cmocka_unit_test(resume_tensor_data), cmocka_unit_test(export_bf16)};

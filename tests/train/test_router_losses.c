@@ -106,7 +106,7 @@ static ndp_status run(const golden *g, const job *with) {
     ndp_model m;
     int world = 1;
     mo.rows = g->length * j.together, mo.samples = j.together;
-    mo.router = (ndp_router_opts){NDP_BALANCE_SEQUENCE, coefficients[0], coefficients[1]};
+    mo.router = (ndp_router_opts){NDP_BALANCE_SEQUENCE, coefficients[0], coefficients[1], 0};
     CHECK_OK(ndp_decoder_build(&g->facts, &mo, &m));
     j.model = &m;
     j.bound = j.type == NDP_F64 ? 2e-7 : 2e-5;
@@ -193,6 +193,9 @@ static void options(void **state) {
                  {"glm4-moe", {.balance = NDP_BALANCE_SEQUENCE}, "and those of glm4_moe are of sigmoids: remove", 0},
                  {"glm4-moe", {.z_loss = 0.1}, "are losses of softmax routers", 0},
                  {"glm4-moe", {0}, NULL, 0},
+                 {"glm4-moe", {.bias_rate = 1e-3}, NULL, 0},
+                 {"qwen3-moe", {.bias_rate = 1e-3}, "a model of qwen3_moe has none: remove it", 0},
+                 {"qwen3", {.bias_rate = 1e-3}, "moe.bias_rate changes a bias", 0},
                  {"qwen3-moe", {0}, NULL, 0},
                  {"qwen3-moe", {.balance = NDP_BALANCE_SEQUENCE}, NULL, 2},
                  {"qwen3-moe", {.z_loss = 1e-3}, NULL, 2}};

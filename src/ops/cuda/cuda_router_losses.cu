@@ -1,4 +1,4 @@
-/* choice_counts, router_losses_dx. */
+/* choice_counts, choice_loads, router_losses_dx, router_bias_step. */
 #include "ops/cuda/cuda_kernel.cuh"
 #include "ops/cuda/cuda_kernels.hpp"
 
@@ -6,10 +6,10 @@
 
 enum { LOSS_THREADS = 256 };
 
-/* ---- choice_counts: a warp for each expert of each sample ---- */
+/* ---- choice_counts, choice_loads: a warp for each expert of each sample; samples absent: all are of one ---- */
 
 static __global__ void __launch_bounds__(LOSS_THREADS)
-    ndp_choice_counts_kernel(ndp_view choices, ndp_view samples, ndp_view counts) {
+    ndp_choice_counts_kernel(ndp_view choices, ndp_view samples, bool adds, ndp_view counts) {
     int64_t at = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / NDP_WARP;
     int64_t sample = at / counts.cols, expert = at % counts.cols, k = choices.cols;
     int lane = threadIdx.x % NDP_WARP;
@@ -17,19 +17,24 @@ static __global__ void __launch_bounds__(LOSS_THREADS)
         return;
     float n = 0; /* of one lane: far below 2^24 */
     for (int64_t i = lane; i < choices.rows * k; i += NDP_WARP)
-        n += ndp_int(samples, i / k) == sample && ((const int *)choices.data)[i / k * choices.ld + i % k] == expert;
+        n += (!samples.data || ndp_int(samples, i / k) == sample) &&
+             ((const int *)choices.data)[i / k * choices.ld + i % k] == expert;
     n = ndp_warp_sum(n);
+    double *count = (double *)counts.data + sample * counts.ld + expert;
     if (lane == 0)
-        ((double *)counts.data)[sample * counts.ld + expert] = (double)n;
+        *count = (double)n + (adds ? *count : 0);
 }
 
 static ndp_status run_choice_counts(const ndp_op_call *c) {
     int64_t lanes = c->out[0].rows * c->out[0].cols * NDP_WARP;
     unsigned threads = ndp_block_of(lanes, LOSS_THREADS);
     return ndp_launch(c, ndp_choice_counts_kernel, dim3((unsigned)ndp_ceil_div(lanes, threads)), dim3(threads), 0,
-                      c->in[0], c->in[1], c->out[0]);
+                      c->in[0], c->in[1], c->attr->accumulate, c->out[0]);
 }
 NDP_CUDA_KERNEL(choice_counts)
+
+static ndp_status run_choice_loads(const ndp_op_call *c) { return run_choice_counts(c); }
+NDP_CUDA_KERNEL(choice_loads)
 
 /* ---- router_losses_dx: a warp for each row ---- */
 
@@ -89,3 +94,27 @@ static ndp_status run_router_losses_dx(const ndp_op_call *c) {
     return ndp_launch(c, ndp_router_losses_dx_kernel, grid, dim3(threads), 0, r);
 }
 NDP_CUDA_KERNEL(router_losses_dx)
+
+/* ---- router_bias_step: a thread for each expert ---- */
+
+static __global__ void __launch_bounds__(LOSS_THREADS)
+    ndp_router_bias_kernel(float *bias, int64_t n, int64_t first, const double *loads, int64_t experts, double rate,
+                           const double *clip) {
+    int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    double sum = 0;
+    if (i >= n || first + i >= experts || (clip && *clip != *clip))
+        return;
+    for (int64_t e = 0; e < experts; e++)
+        sum += loads[e];
+    double all = (double)experts * loads[first + i];
+    bias[i] = (float)((double)bias[i] + rate * ((sum > all) - (sum < all)));
+}
+
+static ndp_status run_router_bias_step(const ndp_op_call *c) {
+    int64_t n = c->out[0].cols;
+    unsigned threads = ndp_block_of(n, LOSS_THREADS);
+    return ndp_launch(c, ndp_router_bias_kernel, dim3((unsigned)ndp_ceil_div(n, threads)), dim3(threads), 0,
+                      (float *)c->out[0].data, n, c->attr->first, (const double *)c->in[1].data, c->in[1].cols,
+                      c->attr->scale, (const double *)c->in[2].data);
+}
+NDP_CUDA_KERNEL(router_bias_step)

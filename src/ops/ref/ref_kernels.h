@@ -35,6 +35,7 @@ ndp_status ndp_ref_run_count_valid(const ndp_op_call *c);
 ndp_status ndp_ref_run_route_order(const ndp_op_call *c);
 ndp_status ndp_ref_run_route_exchange(const ndp_op_call *c);
 ndp_status ndp_ref_run_choice_counts(const ndp_op_call *c);
+ndp_status ndp_ref_run_router_bias_step(const ndp_op_call *c);
 ndp_status ndp_ref_run_document_sums(const ndp_op_call *c);
 ndp_status ndp_ref_run_pair_loss(const ndp_op_call *c);
 ndp_status ndp_ref_run_pair_rows(const ndp_op_call *c);
