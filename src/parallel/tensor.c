@@ -275,3 +275,15 @@ ndp_status ndp_tensor_rmsnorm(ndp_pass *p) {
     ndp_pass_out(p, 0, outs[0], NDP_SPREAD_COLS);
     return p->to->status;
 }
+
+/* The key that heads share is made on this rank's rows, or by all ranks alike; its gradient is the sum of all heads'.
+ */
+ndp_status ndp_tensor_latent_keys(ndp_pass *p) {
+    ndp_op_attr attr = ndp_local_attr(p->mesh, p->node->attr);
+    int ins[] = {ndp_pass_in(p, 0), ndp_pass_enter(p, 1)}, outs[2] = {NDP_NONE, NDP_NONE};
+    attr.wide_grad = p->tp > 1 && ndp_pass_over_tp(p).wide_grad;
+    ndp_graph_op(p->to, p->node->op, &attr, p->from->values[p->node->out[0]].name, ins, 2, outs, 2);
+    for (int i = 0; i < 2; i++)
+        ndp_pass_out(p, i, outs[i], p->tp > 1 ? NDP_SPREAD_COLS : NDP_SPREAD_SAME);
+    return p->to->status;
+}

@@ -9,6 +9,9 @@
 /* WITH_SINKS: added to one of them. */
 typedef enum pattern { CAUSAL, DOCUMENTS, ZIGZAG, DECODE, ANYWHERE, PATTERNS, WITH_SINKS = 8 } pattern;
 
+/* `dim` of a spec: of q and k, and VALUES times that of v where it is another. */
+enum { VALUES = 1 << 16 };
+
 typedef struct spec {
     int64_t t, s;
     int heads, kv_heads, dim, window;
@@ -17,6 +20,8 @@ typedef struct spec {
     double cap;
 } spec;
 
+static inline int q_dim(const spec *x) { return x->dim % VALUES; }
+static inline int v_dim(const spec *x) { return x->dim < VALUES ? x->dim : x->dim / VALUES; }
 static inline bool has_sinks(const spec *x) { return x->pattern >= WITH_SINKS; }
 
 enum { Q, K, V, Q_POS, Q_LOW, K_POS, SINK, O, LSE, D_O, DQ, DK, DV, DSINK, TENSORS };
@@ -77,14 +82,15 @@ static inline void set_positions(const problem *p, const spec *x) {
 static inline problem setup(const spec *x) {
     problem p = {.attr = {.heads = x->heads,
                           .kv_heads = x->kv_heads,
-                          .head_dim = x->dim,
+                          .head_dim = q_dim(x),
+                          .v_dim = x->dim / VALUES,
                           .window = x->window,
-                          .scale = 1 / sqrt(x->dim),
+                          .scale = 1 / sqrt(q_dim(x)),
                           .cap = x->cap,
                           .first = has_sinks(x) ? 2 : 0}};
-    ndp_view in[7] = {make(x->t, (int64_t)x->heads * x->dim, x->dtype),
-                      make(x->s, (int64_t)x->kv_heads * x->dim, x->dtype),
-                      make(x->s, (int64_t)x->kv_heads * x->dim, x->dtype),
+    ndp_view in[7] = {make(x->t, (int64_t)x->heads * q_dim(x), x->dtype),
+                      make(x->s, (int64_t)x->kv_heads * q_dim(x), x->dtype),
+                      make(x->s, (int64_t)x->kv_heads * v_dim(x), x->dtype),
                       make(x->t, 1, NDP_I32),
                       make(x->t, 1, NDP_I32),
                       make(x->s, 1, NDP_I32)};
