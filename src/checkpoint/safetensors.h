@@ -25,6 +25,8 @@ typedef struct ndp_tensor_spec {
     ndp_dtype dtype; /* as stored; NDP_DTYPES: a type that cannot be converted (fp8, bool, ...) */
     int ndim;
     int64_t shape[NDP_TENSOR_DIMS];
+    const char
+        *as; /* the type's name in files, of elements as large as dtype's that are moved as they are; NULL: dtype's */
 } ndp_tensor_spec;
 
 /* Elements of a tensor; -1: an extent is negative, or the product of its shape exceeds int64_t. */

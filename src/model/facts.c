@@ -111,8 +111,7 @@ static const struct {
 static const struct {
     const char *type, *with;
 } others[] = {
-    {"deepseek_v2", "a router over groups of experts and latent attention"},
-    {"deepseek_v3", "a sigmoid router over groups of experts and latent attention"},
+    {"deepseek_v32", "attention to keys that an index chooses"},
     {"dbrx", "one matrix for all experts of a layer"},
     {"dots1", "a sigmoid router over groups of experts"},
     {"ernie4_5_moe", "a router that adds a bias to its scores"},
@@ -255,7 +254,7 @@ static ndp_status read_shape(struct json_object *config, const char *what, const
     f->heads = (int)heads;
     f->kv_heads = (int)kv_heads;
     f->ffn = (int)ffn;
-    return read_head_dim(config, what, k, f);
+    return family->shape ? family->shape(config, what, f) : read_head_dim(config, what, k, f);
 }
 
 /* A window of the family's key: missing: the default; null: none; 0: NDP_SEES_NOTHING. */

@@ -218,6 +218,15 @@ ndp_status ndp_after_attention_dsink(ndp_rule *r) {
 
 /* ---- rows for heads ---- */
 
+/* Of v or o, or their gradients, and not of q or k. */
+static bool is_of_values(const ndp_rule *r) {
+    const int of[] = {r->n->in[2], r->n->out[0]};
+    bool is = false;
+    for (int i = 0; i < NDP_COUNT(of); i++)
+        is |= ndp_is(r, 0, NDP_THING_VALUE, of[i]) || ndp_is(r, 0, NDP_THING_GRADIENT, of[i]);
+    return is;
+}
+
 /* How heads_split and heads_merge cut: part p of these has run (first + p) / repeats of `width` columns. */
 typedef struct cut {
     int64_t width, repeats, first, parts, runs;
@@ -226,6 +235,9 @@ typedef struct cut {
 static ndp_status cut_of(const ndp_rule *r, cut *out) {
     const ndp_op_attr *a = &r->c->attr;
     int64_t all = a->all_parts ? a->all_parts : a->parts;
+    int dim = is_of_values(r) ? ndp_v_dim(&r->n->attr) : r->n->attr.head_dim;
+    if (a->head_dim != dim)
+        return ndp_refuse(r, "its head_dim is %d, must be %d", a->head_dim, dim);
     if (a->heads < 1)
         return ndp_refuse(r, "it cuts %d heads", a->heads);
     out->repeats = a->heads < all ? all / a->heads : 1;
