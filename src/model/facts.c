@@ -137,7 +137,7 @@ static const char *what_else(const char *type) {
 
 /* Why a model_type is not among the supported ones. */
 static ndp_status refuse_family(struct json_object *config, const char *what, const char *type) {
-    char list[200], why[300] = "not supported";
+    char list[400], why[300] = "not supported";
     const char *own = ". An architecture that a program has added (ndp_config_add_architecture) is known to that "
                       "program alone";
     for (int i = 0; i < NDP_COUNT(kinds); i++) {

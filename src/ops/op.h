@@ -81,9 +81,9 @@ typedef enum ndp_collective {
                               route_order: the first expert; route_exchange: this rank's place in the group */ \
     X(int64_t, row_blocks) /* unpack: from the first block of a row to that of the next one; 0: rows are whole, and \
                               blocks continue from one to the next */ \
-    X(bool, wide_grad)     /* linear, linear_stack, take_rows: dx, attention: dk and dv, latent_keys: dshared, xent_grad: \
-                              dx, give_rows: x are stored wide (ndp_wide); collectives, heads_*: the gradient arrives wide, and its sum is \
-                              stored as `type` */ \
+    X(bool, wide_grad)     /* linear, linear_stack, take_rows, xent_grad: dx, attention: dk and dv, give_rows: x, \
+                              latent_keys: dshared are stored wide (ndp_wide); collectives, heads_*: the gradient \
+                              arrives wide, and its sum is stored as `type` */ \
     X(ndp_dtype, type)     /* copy, unpack: of the output; see wide_grad */ \
     X(int, all_parts)      /* heads_*: parts of all ranks with these heads; `parts` of them from `first` on are cut here */ \
     X(int, group)          /* collectives: an ndp_group_kind */ \
