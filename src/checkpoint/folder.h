@@ -41,6 +41,13 @@ NDP_API ndp_status ndp_weights_unstack(ndp_weights *w, const char *tensor, const
  * of that as the one, in bf16. Of other shapes they stay. NDP_ENOMEM. */
 NDP_API ndp_status ndp_weights_dequantise(ndp_weights *w, const char *tensor, const int64_t shape[3]);
 
+/* True for a tensor that a model may ignore, such as a tied lm_head.weight. */
+typedef bool ndp_weights_ignore(const char *name, void *arg);
+
+/* Takes matrices of fp8 that have scales beside them (checkpoint/fp8.h) as ones of bf16. Tensors of fp8 that
+ * `stays` names can be read as bytes, and are written as what they are. NDP_ENOMEM. */
+NDP_API ndp_status ndp_weights_widen(ndp_weights *w, ndp_weights_ignore *stays, void *arg);
+
 /* As it was opened; borrowed. */
 const char *ndp_weights_folder(const ndp_weights *w);
 int ndp_weights_count(const ndp_weights *w);
@@ -62,9 +69,6 @@ void ndp_weights_forget(const ndp_weights *w, const char *name, int64_t first, i
 /* NDP_EIO names a file that lost bytes since the set was opened (see ndp_safetensors_check). Call it after reading,
  * before use. */
 NDP_API ndp_status ndp_weights_intact(const ndp_weights *w);
-
-/* True for a tensor that a model may ignore, such as a tied lm_head.weight. */
-typedef bool ndp_weights_ignore(const char *name, void *arg);
 
 /* Appends to `out` in what a set differs from the tensors `expected` (names and shapes; any float type is fine), with
  * up to 5 names each: missing tensors, those with another shape or an unreadable type, and unexpected ones; nothing if

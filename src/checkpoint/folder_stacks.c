@@ -1,8 +1,12 @@
 /* The stacks of experts in a set of weights: a tensor of files that holds the members of a stack becomes one for each,
- * and two of MXFP4 become the one that they hold, which folder.c reads. Called by what loads a model (weights/). */
+ * and two of MXFP4, or of fp8, become the one that they hold, which folder.c reads. Called by what loads a model
+ * (weights/). */
 #include "checkpoint/folder_stacks.h"
 
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 /* Member `i` of a stack as an entry of its own. */
 static ndp_status take_member(ndp_weights *w, const ndp_named_tensor *stack, const ndp_segment *members, int64_t i,
@@ -55,10 +59,10 @@ static ndp_status make_dequantised(ndp_weights *w, const char *name, const int64
     const char *copy = ndp_arena_strdup(&w->arena, name);
     if (!one || !packed || !copy)
         return NDP_FAIL(NDP_ENOMEM, "not enough memory for the names of %lld tensors", (long long)w->n);
-    *packed = (ndp_dequantised){{ndp_safetensors_data(blocks->file, blocks->entry),
-                                 ndp_safetensors_data(scales->file, scales->entry), shape[1], shape[2]},
-                                *blocks,
-                                *scales};
+    *packed = (ndp_dequantised){.numbers = {ndp_safetensors_data(blocks->file, blocks->entry),
+                                            ndp_safetensors_data(scales->file, scales->entry), shape[1], shape[2]},
+                                .blocks = *blocks,
+                                .scales = *scales};
     *one = *blocks->entry;
     one->spec = (ndp_tensor_spec){.name = copy, .dtype = NDP_BF16, .ndim = 3, .shape = {shape[0], shape[1], shape[2]}};
     one->type_name = "MXFP4", one->elements = shape[0] * shape[1] * shape[2];
@@ -82,6 +86,72 @@ ndp_status ndp_weights_dequantise(ndp_weights *w, const char *tensor, const int6
     return ndp_weights_sort(w);
 }
 
+/* ---- fp8 ---- */
+
+static const char fp8[] = "F8_E4M3";
+
+/* A tensor of fp8 that is moved as it is. */
+static ndp_status as_bytes(ndp_weights *w, ndp_named_tensor *t) {
+    ndp_tensor_entry *one = ndp_arena_alloc(&w->arena, sizeof *one);
+    if (!one)
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the names of %lld tensors", (long long)w->n);
+    *one = *t->entry;
+    one->spec.dtype = NDP_U8, one->spec.as = fp8;
+    t->entry = one;
+    return NDP_OK;
+}
+
+/* The scales of a matrix of fp8; NULL: it has none. */
+static const ndp_named_tensor *scales_of(ndp_weights *w, const ndp_named_tensor *t) {
+    const ndp_tensor_spec *m = &t->entry->spec;
+    char name[NDP_SEGMENT_NAME];
+    if (m->ndim != 2 || snprintf(name, sizeof name, "%s_scale_inv", m->name) >= (int)sizeof name)
+        return NULL;
+    const ndp_named_tensor *scales = ndp_weights_named(w, name);
+    const ndp_tensor_spec *s = scales ? &scales->entry->spec : NULL;
+    return s && s->dtype == NDP_F32 && s->ndim == 2 && s->shape[0] == ndp_fp8_blocks(m->shape[0]) &&
+                   s->shape[1] == ndp_fp8_blocks(m->shape[1])
+               ? scales
+               : NULL;
+}
+
+static ndp_status widen(ndp_weights *w, ndp_named_tensor *t, const ndp_named_tensor *scales) {
+    ndp_tensor_entry *one = ndp_arena_alloc(&w->arena, sizeof *one);
+    ndp_dequantised *packed = ndp_arena_alloc(&w->arena, sizeof *packed);
+    if (!one || !packed)
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the names of %lld tensors", (long long)w->n);
+    *packed = (ndp_dequantised){.matrix = {ndp_safetensors_data(t->file, t->entry),
+                                           ndp_safetensors_data(scales->file, scales->entry), t->entry->spec.shape[0],
+                                           t->entry->spec.shape[1]},
+                                .blocks = *t,
+                                .scales = *scales};
+    *one = *t->entry;
+    one->spec.dtype = NDP_BF16;
+    *t = (ndp_named_tensor){one, t->file, packed};
+    return NDP_OK;
+}
+
+ndp_status ndp_weights_widen(ndp_weights *w, ndp_weights_ignore *stays, void *arg) {
+    bool *gone = calloc((size_t)w->n + 1, sizeof *gone);
+    ndp_status st = gone ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for %lld tensors", (long long)w->n);
+    for (int64_t i = 0; st == NDP_OK && i < w->n; i++) {
+        ndp_named_tensor *t = &w->tensors[i];
+        bool is_fp8 = strcmp(t->entry->type_name, fp8) == 0, kept = is_fp8 && stays(t->entry->spec.name, arg);
+        const ndp_named_tensor *scales = is_fp8 && !kept ? scales_of(w, t) : NULL;
+        if (kept)
+            st = as_bytes(w, t);
+        else if (scales)
+            st = widen(w, t, scales), gone[scales - w->tensors] = true;
+    }
+    int64_t kept = 0;
+    for (int64_t i = 0; st == NDP_OK && i < w->n; i++)
+        if (!gone[i])
+            w->tensors[kept++] = w->tensors[i];
+    w->n = st == NDP_OK ? kept : w->n;
+    free(gone);
+    return st;
+}
+
 ndp_status ndp_dequantised_read(const ndp_weights *w, const ndp_named_tensor *t, int64_t first, int64_t count,
                                 void *dest, ndp_dtype type, bool finite) {
     enum { BLOCK = 4096 };
@@ -91,7 +161,10 @@ ndp_status ndp_dequantised_read(const ndp_weights *w, const ndp_named_tensor *t,
                         t->entry->spec.name, (long long)first, (long long)count, (long long)t->entry->elements);
     for (int64_t done = 0, n; done < count; done += n) {
         n = count - done < BLOCK ? count - done : BLOCK;
-        ndp_mxfp4_read(&t->packed->numbers, first + done, n, block);
+        if (t->packed->matrix.rows > 0)
+            ndp_fp8_read(&t->packed->matrix, first + done, n, block);
+        else
+            ndp_mxfp4_read(&t->packed->numbers, first + done, n, block);
         for (int64_t i = 0; finite && i < n; i++)
             if (!isfinite(block[i]))
                 return NDP_FAIL(NDP_EFORMAT,

@@ -5,6 +5,7 @@
 
 #include "base/arena.h"
 #include "checkpoint/folder.h"
+#include "checkpoint/fp8.h"
 #include "checkpoint/mxfp4.h"
 
 typedef struct ndp_named_tensor {
@@ -16,6 +17,7 @@ typedef struct ndp_named_tensor {
 /* What an entry is made of. */
 typedef struct ndp_dequantised {
     ndp_mxfp4 numbers;
+    ndp_fp8 matrix; /* rows > 0: of this, not of numbers */
     ndp_named_tensor blocks, scales;
 } ndp_dequantised;
 

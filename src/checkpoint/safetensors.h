@@ -25,6 +25,7 @@ typedef struct ndp_tensor_spec {
     ndp_dtype dtype; /* as stored; NDP_DTYPES: a type that cannot be converted (fp8, bool, ...) */
     int ndim;
     int64_t shape[NDP_TENSOR_DIMS];
+    const char *as; /* in files the name of another type, whose elements, as large, are moved as they are; or NULL */
 } ndp_tensor_spec;
 
 /* Elements of a tensor; -1: an extent is negative, or the product of its shape exceeds int64_t. */

@@ -65,7 +65,7 @@ static ndp_status spec_bytes(const ndp_tensor_spec *t, int64_t *bytes) {
 static void add_member(ndp_str *s, const ndp_tensor_spec *t, int64_t begin, int64_t end) {
     ndp_str_add(s, ",");
     ndp_json_quote(s, t->name);
-    ndp_str_addf(s, ":{\"dtype\":\"%s\",\"shape\":[", ndp_safetensors_types[t->dtype].name);
+    ndp_str_addf(s, ":{\"dtype\":\"%s\",\"shape\":[", t->as ? t->as : ndp_safetensors_types[t->dtype].name);
     for (int d = 0; d < t->ndim; d++)
         ndp_str_addf(s, "%s%lld", d ? "," : "", (long long)t->shape[d]);
     ndp_str_addf(s, "],\"data_offsets\":[%lld,%lld]}", (long long)begin, (long long)end);

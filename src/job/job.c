@@ -229,10 +229,10 @@ void ndp_job_notes(const ndp_job *j, ndp_str *out) {
                      "note: the %s that config.json puts behind the last layer, for more tokens, %s not trained; where "
                      "the model folder has tensors of them, exports copy these as they are\n",
                      s->carried == 1 ? "module" : "modules", s->carried == 1 ? "is" : "are");
-    if (s->mxfp4 && j->config->model.path && j->config->model.init != NDP_INIT_RANDOM)
-        ndp_str_add(out,
-                    "note: experts that the model folder has as MXFP4 are dequantised where they are read; the run "
-                    "trains and exports them as any weights\n");
+    if (s->packed && j->config->model.path && j->config->model.init != NDP_INIT_RANDOM)
+        ndp_str_addf(out,
+                     "note: %s are dequantised where they are read; the run trains and exports them as any weights\n",
+                     s->packed);
     ndp_job_note_bubble(j, out);
 }
 

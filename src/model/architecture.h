@@ -40,7 +40,8 @@ typedef struct ndp_model_spec {
     char tie[2][NDP_TENSOR_NAME];
     /* Modules behind the last layer that are not built: exports copy their tensors from the model folder, unread. */
     int carried;
-    bool mxfp4;    /* config.json says that the folder's weights are MXFP4, which are dequantised where they are read */
+    const char
+        *packed;   /* what config.json says is packed in the folder, and is dequantised where it is read; or NULL */
     bool own_head; /* the weights hold the head that config.json ties: it is a tensor of its own */
     /* The key that config.json lacks, where `dropout` is the family's own; NULL: config.json says it. */
     const char *dropout_lacks;

@@ -78,8 +78,12 @@ static int rope(ndp_unit_builder *b, int x, int heads, int kv_heads) {
     if (b->layer.rope == NDP_NO_ROPE)
         return x;
     int table = nth_data(b, NDP_INPUT_TABLE, b->layer.rope), position = ndp_unit_data(b, NDP_INPUT_POSITIONS);
-    ndp_op_attr attr = {
-        .heads = heads, .kv_heads = kv_heads, .head_dim = b->f->head_dim, .rotary_dim = b->f->ropes[b->layer.rope].dim};
+    ndp_op_attr attr = {.heads = heads,
+                        .kv_heads = kv_heads,
+                        .head_dim = b->f->head_dim,
+                        .rotary_dim = b->f->ropes[b->layer.rope].dim,
+                        .skipped = b->f->nope_dim,
+                        .neighbours = b->f->neighbours};
     return ndp_graph_op1(b->g, &ndp_op_rope, &attr, "qkv", (int[]){x, position, table}, 3);
 }
 
@@ -107,11 +111,10 @@ static void heads_of(ndp_unit_builder *b, int qkv, int out[3]) {
 
 enum { KEYS, VALUES }; /* rows of what attention keeps */
 
-static int attention(ndp_unit_builder *b, int x) {
+/* What q, k and v give, through the product with o. */
+static int attend(ndp_unit_builder *b, const int qkv[3]) {
     const ndp_facts *f = b->f;
-    int qkv = ndp_unit_linear(b, "qkv", x, NDP_P_Q, 3, NDP_B_Q);
-    int ins[7], outs[2] = {NDP_NONE, NDP_NONE};
-    heads_of(b, qkv, ins);
+    int ins[7] = {qkv[0], qkv[1], qkv[2]}, outs[2] = {NDP_NONE, NDP_NONE};
     if (b->m->opts.mode == NDP_MODEL_CACHED) {
         ins[1] = cached(b, ins[1], KEYS);
         ins[2] = cached(b, ins[2], VALUES);
@@ -123,6 +126,7 @@ static int attention(ndp_unit_builder *b, int x) {
     ndp_op_attr attr = {.heads = f->heads,
                         .kv_heads = f->kv_heads,
                         .head_dim = f->head_dim,
+                        .v_dim = f->v_dim,
                         .window = b->layer.window,
                         .scale = f->attention_scale,
                         .cap = f->attention_cap};
@@ -130,10 +134,58 @@ static int attention(ndp_unit_builder *b, int x) {
     return ndp_unit_linear(b, "o", outs[0], NDP_P_O, 1, NDP_B_O);
 }
 
-static int64_t kv_columns(const ndp_facts *f) { return (int64_t)f->kv_heads * f->head_dim; }
+static int attention(ndp_unit_builder *b, int x) {
+    int qkv[3];
+    heads_of(b, ndp_unit_linear(b, "qkv", x, NDP_P_Q, 3, NDP_B_Q), qkv);
+    return attend(b, qkv);
+}
+
+static int64_t key_columns(const ndp_facts *f) { return (int64_t)f->kv_heads * f->head_dim; }
+
+static int64_t value_columns(const ndp_facts *f) {
+    return (int64_t)f->kv_heads * (f->v_dim > 0 ? f->v_dim : f->head_dim);
+}
 
 const ndp_mixer ndp_mixer_attention = {
-    NDP_PART_ATTENTION, attention, {[KEYS] = {"k_cache", kv_columns}, [VALUES] = {"v_cache", kv_columns}}};
+    NDP_PART_ATTENTION, attention, {[KEYS] = {"k_cache", key_columns}, [VALUES] = {"v_cache", value_columns}}};
+
+/* ---- latent attention (arXiv:2405.04434) ----
+ *
+ *   x [T,C] -> q_a [T,Rq], normed -> q_b [T,H(N+R)]                or one product, without q_a
+ *   x [T,C] -> kv_a [T,Rkv + R]: Rkv columns, normed -> kv_b [T,H(N+E)], by heads: N of a key, E of a value
+ *   the R columns behind are the end of every head's key; RoPE turns these and the last R of each head of q */
+
+/* Its norms have an epsilon of their own, in all families. */
+static int latent_norm(ndp_unit_builder *b, ndp_param place, int x) {
+    int outs[2] = {NDP_NONE, NDP_NONE};
+    ndp_graph_op(b->g, &ndp_op_rmsnorm, &(ndp_op_attr){.eps = 1e-6}, "norm", (int[]){x, ndp_unit_param(b, place, 1)}, 2,
+                 outs, 2);
+    return outs[0];
+}
+
+static int latent_queries(ndp_unit_builder *b, int x) {
+    if (b->f->q_rank == 0)
+        return ndp_unit_linear(b, "q", x, NDP_P_DIRECT_Q, 1, NDP_NO_PARAM);
+    x = latent_norm(b, NDP_P_Q_A_NORM, ndp_unit_linear(b, "q_a", x, NDP_P_Q_A, 1, NDP_B_Q_A));
+    return ndp_unit_linear(b, "q", x, NDP_P_Q_B, 1, NDP_NO_PARAM);
+}
+
+static int latent_attention(ndp_unit_builder *b, int x) {
+    const ndp_facts *f = b->f;
+    const ndp_op_attr attr = {
+        .heads = f->heads, .head_dim = f->head_dim, .rotary_dim = f->head_dim - f->nope_dim, .v_dim = f->v_dim};
+    int kv_a = ndp_unit_linear(b, "kv_a", x, NDP_P_KV_A, 1, NDP_B_KV_A);
+    int own = latent_norm(b, NDP_P_KV_A_NORM, ndp_graph_columns(b->g, kv_a, 0, f->kv_rank));
+    int ins[] = {ndp_unit_linear(b, "kv", own, NDP_P_KV_B, 1, NDP_NO_PARAM),
+                 ndp_graph_columns(b->g, kv_a, f->kv_rank, attr.rotary_dim)},
+        kv[2] = {NDP_NONE, NDP_NONE};
+    ndp_graph_op(b->g, &ndp_op_latent_keys, &attr, "keys", ins, 2, kv, 2);
+    int q = rope(b, latent_queries(b, x), f->heads, 0), k = rope(b, kv[0], 0, f->heads);
+    return attend(b, (int[]){q, k, kv[1]});
+}
+
+const ndp_mixer ndp_mixer_latent = {
+    NDP_PART_LATENT, latent_attention, {[KEYS] = {"k_cache", key_columns}, [VALUES] = {"v_cache", value_columns}}};
 
 /* ---- MLPs ---- */
 

@@ -29,7 +29,7 @@ struct ndp_mlp {
     bool gated; /* a product of its own decides how much of each column passes */
     int (*write)(ndp_unit_builder *b, int x);
 };
-extern const ndp_mixer ndp_mixer_attention;
+extern const ndp_mixer ndp_mixer_attention, ndp_mixer_latent;
 extern const ndp_mlp ndp_mlp_gated, ndp_mlp_plain, ndp_mlp_experts;
 
 /* Returns the value of the first input of a kind, or NDP_NONE if the model has none. */

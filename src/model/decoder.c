@@ -249,7 +249,7 @@ static void describe(const void *facts, ndp_model_spec *out) {
     out->largest = widest * f->hidden;
     out->prefix = ndp_facts_prefix(f);
     out->carried = f->further;
-    out->mxfp4 = f->mxfp4;
+    out->packed = f->packed;
     if (f->tied)
         ndp_facts_tied_names(f, out->tie[0], out->tie[1]);
 }

@@ -118,7 +118,9 @@ static int routed_experts(ndp_unit_builder *b, int x) {
                               .sigmoid = f->sigmoid,
                               .groups = f->groups,
                               .open_groups = f->open_groups,
-                              .group_best = f->groups > 0 ? 2 : 0,
+                              .group_best = f->groups == 0 ? 0
+                                            : f->sigmoid   ? 2
+                                                           : 1,
                               .scale = f->routed_scale == 1 ? 0 : f->routed_scale};
     int routed[3] = {NDP_NONE, NDP_NONE, NDP_NONE}, where[3] = {NDP_NONE, NDP_NONE, NDP_NONE};
     route(b, &attr, logits_of(b, "router", x, NDP_P_ROUTER, NDP_B_ROUTER, f->experts), routed);

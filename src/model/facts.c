@@ -111,8 +111,7 @@ static const struct {
 static const struct {
     const char *type, *with;
 } others[] = {
-    {"deepseek_v2", "a router over groups of experts and latent attention"},
-    {"deepseek_v3", "a sigmoid router over groups of experts and latent attention"},
+    {"deepseek_v32", "attention to keys that an index chooses"},
     {"dbrx", "one matrix for all experts of a layer"},
     {"dots1", "a sigmoid router over groups of experts"},
     {"ernie4_5_moe", "a router that adds a bias to its scores"},
@@ -138,7 +137,7 @@ static const char *what_else(const char *type) {
 
 /* Why a model_type is not among the supported ones. */
 static ndp_status refuse_family(struct json_object *config, const char *what, const char *type) {
-    char list[200], why[300] = "not supported";
+    char list[400], why[300] = "not supported";
     const char *own = ". An architecture that a program has added (ndp_config_add_architecture) is known to that "
                       "program alone";
     for (int i = 0; i < NDP_COUNT(kinds); i++) {
@@ -255,7 +254,7 @@ static ndp_status read_shape(struct json_object *config, const char *what, const
     f->heads = (int)heads;
     f->kv_heads = (int)kv_heads;
     f->ffn = (int)ffn;
-    return read_head_dim(config, what, k, f);
+    return family->shape ? family->shape(config, what, f) : read_head_dim(config, what, k, f);
 }
 
 /* A window of the family's key: missing: the default; null: none; 0: NDP_SEES_NOTHING. */

@@ -71,9 +71,13 @@ typedef struct ndp_facts {
     int shared_ffn;                   /* of the expert that all rows go to; 0: no shared expert */
     bool renormalise;                 /* the weights of a row's choices are divided by their sum */
     bool sigmoid;                     /* routers weigh by sigmoids, and not by a softmax (ops/route.h) */
+    int dense_layers;                 /* layers before the first mixture, where the configuration does not say */
     int groups, open_groups;          /* of their experts; a row chooses in open ones alone. 0: all are open */
     double routed_scale;              /* of the weights of a row's choices */
     bool router_bias;                 /* their logits have one */
+    int q_rank, kv_rank;              /* of latent attention: columns that queries, and keys, come from. 0: none */
+    int nope_dim, v_dim; /* of a head: its first columns, which know no positions; columns of values, 0: head_dim */
+    bool neighbours;     /* RoPE turns neighbouring columns together */
     double swiglu_alpha, swiglu_limit; /* of clipped gates (NDP_SILU_CLIPPED) */
     bool balanced;                     /* the configuration asks for a loss that balances experts */
     double balance_coef;               /* of that loss, as transformers computes it (experts.c) */
@@ -93,7 +97,7 @@ typedef struct ndp_facts {
     ndp_rope ropes[NDP_ROPES];
     ndp_layer_kind kinds[NDP_LAYER_KINDS];
     uint8_t kind_of[NDP_MAX_LAYERS]; /* by layer */
-    bool mxfp4;                      /* files may have stacks so: they are read as bf16 */
+    const char *packed;              /* weights that files may have packed, and are dequantised, in words; NULL: none */
     int further;                     /* modules for more tokens behind the last layer, in files alone */
     int64_t bos, eos;                /* -1: none; of several eos the first */
     const char *dropout_lacks;       /* the missing key, where `dropout` is the family's own; NULL: it is said */

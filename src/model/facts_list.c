@@ -40,7 +40,7 @@ static const char *const scaling_words[] = {[NDP_ROPE_PLAIN] = "default",
 #define ROPE(member, key, type)                                                                                        \
     { key, offsetof(ndp_rope, member), type, false, NULL }
 
-/* Not included: how files name and store tensors (names, transposed); modules that are not built (further); mxfp4;
+/* Not included: how files name and store tensors (names, transposed); modules that are not built (further); packed;
  * dropout, which is never applied; bos and eos, which are a part of data.tokenizer where the data have none; own_head,
  * which `tied` reflects. Layers and RoPE tables have their own lists below. */
 static const fact_row facts[] = {
@@ -81,12 +81,18 @@ static const fact_row mixture_facts[] = {
     FACT(balance_coef, "router_aux_loss_coef", FACT_NUMBER),
     SHAPE(shared_ffn, "shared_expert_intermediate_size", FACT_INT),
 };
-/* Of those whose routers are of sigmoids. */
+/* Of those whose routers are of sigmoids, or with latent attention. */
 static const fact_row score_facts[] = {
     FACT(sigmoid, "sigmoid_router", FACT_BOOL),
     FACT(groups, "n_group", FACT_INT),
     FACT(open_groups, "topk_group", FACT_INT),
     FACT(routed_scale, "routed_scaling_factor", FACT_NUMBER),
+};
+/* Of those with latent attention. */
+static const fact_row latent_facts[] = {
+    SHAPE(q_rank, "q_lora_rank", FACT_INT),         SHAPE(kv_rank, "kv_lora_rank", FACT_INT),
+    SHAPE(nope_dim, "qk_nope_head_dim", FACT_INT),  SHAPE(v_dim, "v_head_dim", FACT_INT),
+    FACT(neighbours, "rope_interleave", FACT_BOOL),
 };
 /* Of those with clipped gates. */
 static const fact_row clipped_facts[] = {
@@ -107,7 +113,7 @@ static const fact_row rope_facts[] = {
     ROPE(truncate, "rope_truncate", FACT_BOOL),
     ROPE(original_positions, "rope_original_max_position_embeddings", FACT_INT64),
 };
-_Static_assert(sizeof(ndp_facts) == 8752 && sizeof(ndp_rope) == 2128 && sizeof(ndp_layer_kind) == 24,
+_Static_assert(sizeof(ndp_facts) == 8776 && sizeof(ndp_rope) == 2128 && sizeof(ndp_layer_kind) == 24,
                "the facts of a model have changed: if a new one determines the loss curve, it needs a row above");
 
 static void write_fact(const fact_row *f, const void *of, ndp_str *out) {
@@ -201,9 +207,13 @@ void ndp_decoder_list(const ndp_facts *f, ndp_fact_visitor *visit, void *user) {
         write_fact(&mixture_facts[i], f, &text);
         give(mixture_facts[i].key, mixture_facts[i].shape, &text, visit, user);
     }
-    for (int i = 0; f->sigmoid && i < NDP_COUNT(score_facts); i++) {
+    for (int i = 0; (f->sigmoid || f->kv_rank > 0) && i < NDP_COUNT(score_facts); i++) {
         write_fact(&score_facts[i], f, &text);
         give(score_facts[i].key, score_facts[i].shape, &text, visit, user);
+    }
+    for (int i = 0; f->kv_rank > 0 && i < NDP_COUNT(latent_facts); i++) {
+        write_fact(&latent_facts[i], f, &text);
+        give(latent_facts[i].key, latent_facts[i].shape, &text, visit, user);
     }
     for (int i = 0; f->activation == NDP_SILU_CLIPPED && i < NDP_COUNT(clipped_facts); i++) {
         write_fact(&clipped_facts[i], f, &text);

@@ -65,6 +65,14 @@ static const ndp_names glm4_moe_names = {BLOCKS_OF_LLAMA,
                                          .shared_gate = "mlp.shared_experts.gate_proj",
                                          .shared_up = "mlp.shared_experts.up_proj",
                                          .shared_down = "mlp.shared_experts.down_proj"};
+#define LATENT_NAMES                                                                                                   \
+    BLOCKS_OF_LLAMA, NORMS_BEFORE, GATED_MLP, EXPERTS,                                                                 \
+        .q = "self_attn.q_proj", .q_a = "self_attn.q_a_proj", .q_a_norm = "self_attn.q_a_layernorm",                   \
+        .q_b = "self_attn.q_b_proj", .kv_a = "self_attn.kv_a_proj_with_mqa", .kv_a_norm = "self_attn.kv_a_layernorm",  \
+        .kv_b = "self_attn.kv_b_proj", .shared_gate = "mlp.shared_experts.gate_proj",                                  \
+        .shared_up = "mlp.shared_experts.up_proj", .shared_down = "mlp.shared_experts.down_proj"
+static const ndp_names deepseek_v2_names = {LATENT_NAMES};
+static const ndp_names deepseek_names = {LATENT_NAMES, .router_bias = "mlp.gate.e_score_correction_bias"};
 static const ndp_names gpt_oss_names = {BLOCKS_OF_LLAMA,
                                         SEPARATE_QKV,
                                         NORMS_BEFORE,
@@ -128,6 +136,12 @@ static const ndp_keys glm4_moe_keys = {RMS_KEYS,
                                        .expert_ffn = "moe_intermediate_size",
                                        .shared_experts = "n_shared_experts",
                                        .dense_layers = "first_k_dense_replace"};
+#define DEEPSEEK_KEYS                                                                                                  \
+    KEYS_OF_LLAMA, .norm_eps = "rms_norm_eps", .activation = "hidden_act", .qkv_bias = "attention_bias",               \
+                   .o_bias = "attention_bias", .experts = "n_routed_experts", .expert_ffn = "moe_intermediate_size",   \
+                   .shared_experts = "n_shared_experts", .dense_layers = "first_k_dense_replace"
+static const ndp_keys deepseek_keys = {DEEPSEEK_KEYS};
+static const ndp_keys glm4_moe_lite_keys = {DEEPSEEK_KEYS, .layer_mlps = "mlp_layer_types"};
 static const ndp_keys gpt_oss_keys = {RMS_KEYS, .window = "sliding_window", .qkv_bias = "attention_bias",
                                       .o_bias = "attention_bias", .experts = "num_local_experts"};
 static const ndp_keys olmoe_keys = {RMS_KEYS, .activation = "hidden_act", .qkv_bias = "attention_bias",
@@ -194,7 +208,31 @@ static void mixtral_init(ndp_facts *f) {
     f->renormalise = true;
 }
 
-static void glm4_moe_init(ndp_facts *f) { f->sigmoid = f->renormalise = true; }
+static void glm4_moe_init(ndp_facts *f) {
+    f->sigmoid = f->renormalise = true;
+    f->dense_layers = 1;
+}
+
+/* Of DeepSeek-V2, whose routers are of a softmax. */
+static void deepseek_v2_init(ndp_facts *f) {
+    f->kinds[0].mixer = &ndp_mixer_latent;
+    f->neighbours = true;
+    f->q_rank = 1536, f->kv_rank = 512;
+    f->nope_dim = 128, f->head_dim = 128 + 64, f->v_dim = 128;
+}
+
+static void deepseek_v3_init(ndp_facts *f) {
+    deepseek_v2_init(f);
+    f->sigmoid = f->renormalise = true;
+    f->groups = 8, f->open_groups = 4, f->routed_scale = 2.5, f->dense_layers = 3;
+}
+
+static void glm4_moe_lite_init(ndp_facts *f) {
+    deepseek_v3_init(f);
+    f->q_rank = 768;
+    f->nope_dim = 192, f->head_dim = 192 + 64, f->v_dim = 256;
+    f->groups = f->open_groups = 1, f->routed_scale = 1.8, f->dense_layers = 1;
+}
 
 static void gpt_oss_init(ndp_facts *f) {
     f->qkv_bias = f->o_bias = f->router_bias = f->renormalise = true;
@@ -225,6 +263,9 @@ static void gpt2_init(ndp_facts *f) {
 #define QWEN .windows = {QWEN_WINDOWS, .from_key = "max_window_layers", .from = 28}, .kv_heads_needed = true
 #define LAYER_NORM .norm = &ndp_norm_layer, .norm_eps = 1e-5
 #define GEMMA .norm = &ndp_norm_rms_offset, .kv_heads_needed = true, .more = ndp_more_gemma
+#define LATENT                                                                                                         \
+    .shape = ndp_shape_latent, .reads = {"n_routed_experts", "num_experts",  "num_local_experts",                      \
+                                         "q_lora_rank",      "kv_lora_rank", "quantization_config"}
 #define MIXTURE .more = ndp_more_experts, .reads = {"num_experts", "num_local_experts"}
 
 static const ndp_family families[] = {
@@ -260,6 +301,14 @@ static const ndp_family families[] = {
     {"glm4_moe", "Glm4MoeForCausalLM", &glm4_moe_names, &glm4_moe_keys, .norm_eps = 1e-5, .init = glm4_moe_init,
      .rotary = 0.5, .partial = true, .kv_heads_needed = true, .more = ndp_more_glm4_moe,
      .reads = {"n_routed_experts", "num_local_experts", "use_qk_norm", "partial_rotary_factor"}},
+    {"deepseek_v2", "DeepseekV2ForCausalLM", &deepseek_v2_names, &deepseek_keys, .init = deepseek_v2_init, LATENT,
+     .more = ndp_more_deepseek_v2},
+    {"deepseek_v3", "DeepseekV3ForCausalLM", &deepseek_names, &deepseek_keys, .init = deepseek_v3_init, LATENT,
+     .more = ndp_more_deepseek_v3},
+    {"kimi_k2", "DeepseekV3ForCausalLM", &deepseek_names, &deepseek_keys, .init = deepseek_v3_init, LATENT,
+     .more = ndp_more_deepseek_v3},
+    {"glm4_moe_lite", "Glm4MoeLiteForCausalLM", &deepseek_names, &glm4_moe_lite_keys, .norm_eps = 1e-5,
+     .init = glm4_moe_lite_init, LATENT, .more = ndp_more_deepseek_v3},
     {"gpt_oss", "GptOssForCausalLM", &gpt_oss_names, &gpt_oss_keys, .norm_eps = 1e-5, .init = gpt_oss_init,
      .kv_heads_needed = true, .windows = {.size = 128, .listed = true, .every = 2}, .more = ndp_more_gpt_oss,
      .reads = {"num_experts", "num_local_experts", "quantization_config"}},

@@ -10,6 +10,7 @@ typedef struct ndp_names {
     const char *base; /* what files of the bare model (without a head) leave out of all names */
     const char *tokens, *positions, *layers, *final_norm, *head;
     const char *input_norm, *q, *k, *v, *q_norm, *k_norm, *sinks, *o, *attention_norm;
+    const char *q_a, *q_a_norm, *q_b, *kv_a, *kv_a_norm, *kv_b; /* of latent attention */
     const char *mlp_norm, *gate, *up, *down, *mlp_out_norm;
     const char *router, *expert_gate_up, *expert_down; /* of experts: %d for the number, {gate,up} for two in turn */
     const char *expert_pairs, *expert_pairs_bias, *expert_down_bias; /* whole names of stacks of all experts */
@@ -26,6 +27,7 @@ typedef struct ndp_keys {
     const char *qkv_bias, *o_bias, *mlp_bias;
     const char *experts, *expert_ffn, *shared_ffn; /* expert_ffn NULL: `ffn` */
     const char *shared_experts, *dense_layers;     /* shared ones as wide as others; how many layers have an MLP */
+    const char *layer_mlps;                        /* of each layer: "dense" or "sparse" */
 } ndp_keys;
 
 /* Which layers of a family have its window, counted from 0; {0}: all. */
@@ -52,13 +54,15 @@ typedef struct ndp_family {
     double rotary;              /* the part of a head that turns, unless the configuration says; 0: all */
     bool partial;               /* reads partial_rotary_factor */
     bool kv_heads_needed;       /* when missing, they are not as many as the heads */
+    /* Sizes of heads, after all others were read. NULL: head_dim, or hidden / heads. */
+    ndp_status (*shape)(struct json_object *config, const char *what, ndp_facts *f);
     /* Fills kinds and kind_of; ropes are read already, f->kinds[0] has the key `window` or its default, and the mixer
      * and MLP of all layers. NULL: by `windows`. */
     ndp_status (*layers)(struct json_object *config, const char *what, ndp_facts *f);
     /* Reads the keys that only this family has. NULL: none. */
     ndp_status (*more)(struct json_object *config, const char *what, ndp_facts *f);
     const char *dropout[4]; /* keys that are the family's own dropout where they are missing */
-    const char *reads[4];   /* keys that would be refused from others, besides those of `windows` */
+    const char *reads[6];   /* keys that would be refused from others, besides those of `windows` */
 } ndp_family;
 
 /* True for a key that would be refused from another family. */

@@ -40,6 +40,14 @@ ndp_status ndp_layers_smollm3(struct json_object *config, const char *what, ndp_
 /* Keys of one family (ndp_family.more). */
 ndp_status ndp_more_experts(struct json_object *config, const char *what, ndp_facts *f);
 ndp_status ndp_more_glm4_moe(struct json_object *config, const char *what, ndp_facts *f);
+ndp_status ndp_shape_latent(struct json_object *config, const char *what, ndp_facts *f);
+ndp_status ndp_more_deepseek_v2(struct json_object *config, const char *what, ndp_facts *f);
+ndp_status ndp_more_deepseek_v3(struct json_object *config, const char *what, ndp_facts *f);
+/* `packed`: words for f->packed. NDP_ENOTSUP: quantization_config has another method than `word`. */
+ndp_status ndp_config_packing(struct json_object *config, const char *what, const char *word, const char *packed,
+                              ndp_facts *f);
+/* How many modules for more tokens there are behind the last layer. */
+ndp_status ndp_config_further(struct json_object *config, const char *what, ndp_facts *f);
 ndp_status ndp_more_gpt_oss(struct json_object *config, const char *what, ndp_facts *f);
 ndp_status ndp_more_gemma(struct json_object *config, const char *what, ndp_facts *f);
 ndp_status ndp_more_stablelm(struct json_object *config, const char *what, ndp_facts *f);

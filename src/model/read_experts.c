@@ -5,6 +5,7 @@
 #include "ops/route.h"
 
 #include <float.h>
+#include <stdio.h>
 #include <string.h>
 
 /* MOST_COLUMNS: of all experts of a layer. A model's parameters stay below 2^57 (facts.c). */
@@ -30,7 +31,7 @@ static ndp_status read_training(struct json_object *config, const char *what, nd
     bool losses = false;
     if (!ndp_config_is_neutral(jitter, 0))
         return ndp_config_refuse(what, "router_jitter_noise", jitter, "");
-    if (f->sigmoid) /* transformers has no loss of these */
+    if (f->sigmoid || f->kv_rank > 0) /* transformers has no loss of these */
         return NDP_OK;
     f->balance_coef = f->balance_coef > 0 ? f->balance_coef : 0.001;
     NDP_TRY(ndp_config_bool(config, what, "output_router_logits", &losses));
@@ -107,12 +108,32 @@ static ndp_status set_mixtures(const char *what, ndp_facts *f, const bool *dense
                     "%s: no layer has experts: \"mlp_only_layers\" and \"decoder_sparse_step\" exclude all", what);
 }
 
+/* Marks the layers that the list calls dense. */
+static ndp_status read_layer_mlps(struct json_object *config, const char *what, const char *key, const ndp_facts *f,
+                                  bool *dense) {
+    struct json_object *list = ndp_config_member(config, key);
+    int sparse = 0;
+    if (!json_object_is_type(list, json_type_array) || json_object_array_length(list) != (size_t)f->layers)
+        return NDP_FAIL(NDP_EFORMAT, "%s: \"%s\" is not a list of %d words, one a layer", what, key, f->layers);
+    for (int i = 0; i < f->layers; i++) {
+        const char *word = ndp_json_text(json_object_array_get_idx(list, (size_t)i));
+        dense[i] = word && strcmp(word, "dense") == 0;
+        if (!dense[i] && !(word && strcmp(word, "sparse") == 0))
+            return ndp_config_refuse(what, key, list, "; supported: dense, sparse");
+        sparse += !dense[i];
+    }
+    return sparse > 0 ? NDP_OK : NDP_FAIL(NDP_EFORMAT, "%s: no layer has experts: \"%s\" calls all dense", what, key);
+}
+
 /* Which layers have experts: all, but where a family's layers may have an MLP instead. */
 static ndp_status read_layers(struct json_object *config, const char *what, ndp_facts *f) {
     bool dense[NDP_MAX_LAYERS] = {false};
-    const char *first = ndp_family_find(f->family)->keys->dense_layers;
-    int64_t every = 1, n = 1;
-    if (first) {
+    const ndp_keys *k = ndp_family_find(f->family)->keys;
+    const char *first = k->dense_layers;
+    int64_t every = 1, n = f->dense_layers;
+    if (k->layer_mlps && ndp_config_member(config, k->layer_mlps)) {
+        NDP_TRY(read_layer_mlps(config, what, k->layer_mlps, f, dense));
+    } else if (first) {
         NDP_TRY(ndp_config_count(config, what, first, 0, NDP_MAX_LAYERS, &n));
         for (int i = 0; i < n && i < f->layers; i++)
             dense[i] = true;
@@ -126,15 +147,20 @@ static ndp_status read_layers(struct json_object *config, const char *what, ndp_
     return set_mixtures(what, f, dense, every);
 }
 
-/* Groups of experts, and the scale of weights. A group counts as the sum of its two best. */
+/* Groups of experts, and the scale of weights. A group counts as the sum of its two best, or as its best one. Null: one
+ * group. */
 static ndp_status read_scores(struct json_object *config, const char *what, const char *experts, ndp_facts *f) {
-    int64_t groups = 1, open = 1;
-    NDP_TRY(ndp_config_count(config, what, "n_group", 1, f->experts, &groups));
-    NDP_TRY(ndp_config_count(config, what, "topk_group", 1, groups, &open));
+    int64_t groups = f->groups > 0 ? f->groups : 1, open = f->open_groups > 0 ? f->open_groups : 1;
+    int least = f->sigmoid ? 2 : 1;
+    bool none = f->kv_rank > 0 && !f->sigmoid && !ndp_config_member(config, "n_group");
+    if (!none) {
+        NDP_TRY(ndp_config_count(config, what, "n_group", 1, f->experts, &groups));
+        NDP_TRY(ndp_config_count(config, what, "topk_group", 1, groups, &open));
+    }
     NDP_TRY(ndp_config_positive(config, what, "routed_scaling_factor", &f->routed_scale));
-    if (f->experts % groups != 0 || f->experts / groups < NDP_MOST_BEST)
+    if (f->experts % groups != 0 || f->experts / groups < least)
         return NDP_FAIL(NDP_EFORMAT, "%s: \"%s\" %d are not \"n_group\" %lld equal groups of at least %d", what,
-                        experts, f->experts, (long long)groups, NDP_MOST_BEST);
+                        experts, f->experts, (long long)groups, least);
     if (f->choices > open * (f->experts / groups))
         return NDP_FAIL(NDP_EFORMAT,
                         "%s: \"num_experts_per_tok\" is %d, but \"topk_group\" %lld of %lld groups have %lld", what,
@@ -158,12 +184,18 @@ static ndp_status read_shared(struct json_object *config, const char *what, cons
     return NDP_OK;
 }
 
-ndp_status ndp_more_glm4_moe(struct json_object *config, const char *what, ndp_facts *f) {
-    static const char further[] = "num_nextn_predict_layers";
-    bool norms = false;
+ndp_status ndp_config_further(struct json_object *config, const char *what, ndp_facts *f) {
+    static const char *const keys[] = {"num_mtp_layers", "num_nextn_predict_layers"}; /* one, under two names */
     int64_t n = 1;
-    NDP_TRY(ndp_config_count(config, what, further, 0, NDP_MAX_LAYERS, &n));
+    for (int i = 0; i < NDP_COUNT(keys); i++)
+        NDP_TRY(ndp_config_count(config, what, keys[i], 0, NDP_MAX_LAYERS, &n));
     f->further = (int)n;
+    return NDP_OK;
+}
+
+ndp_status ndp_more_glm4_moe(struct json_object *config, const char *what, ndp_facts *f) {
+    bool norms = false;
+    NDP_TRY(ndp_config_further(config, what, f));
     NDP_TRY(ndp_config_bool(config, what, "use_qk_norm", &norms));
     f->qk_norm = norms ? NDP_QK_NORM_HEAD : NDP_QK_NORM_NONE;
     return ndp_more_experts(config, what, f);
@@ -185,21 +217,25 @@ ndp_status ndp_more_experts(struct json_object *config, const char *what, ndp_fa
     NDP_TRY(read_training(config, what, f));
     f->experts = (int)experts, f->choices = (int)choices, f->expert_ffn = (int)ffn;
     f->shared_ffn = (int)shared;
-    if (f->sigmoid)
+    if (f->sigmoid || f->kv_rank > 0)
         NDP_TRY(read_scores(config, what, k->experts, f));
     return read_layers(config, what, f);
 }
 
-/* Weights that are stored as MXFP4, as published ones are. */
-static ndp_status read_packing(struct json_object *config, const char *what, ndp_facts *f) {
+/* Weights that are stored packed, as published ones are, by the one method that the family reads. */
+ndp_status ndp_config_packing(struct json_object *config, const char *what, const char *word, const char *packed,
+                              ndp_facts *f) {
     struct json_object *packing = ndp_config_member(config, "quantization_config"), *method = NULL;
     if (ndp_config_is_neutral(packing, 0))
         return NDP_OK;
     if (!json_object_is_type(packing, json_type_object) ||
         !json_object_object_get_ex(packing, "quant_method", &method) || !ndp_json_text(method) ||
-        strcmp(ndp_json_text(method), "mxfp4") != 0)
-        return ndp_config_refuse(what, "quantization_config", packing, "; supported for this family: mxfp4");
-    f->mxfp4 = true;
+        strcmp(ndp_json_text(method), word) != 0) {
+        char way_out[60];
+        snprintf(way_out, sizeof way_out, "; supported for this family: %s", word);
+        return ndp_config_refuse(what, "quantization_config", packing, way_out);
+    }
+    f->packed = packed;
     return NDP_OK;
 }
 
@@ -215,6 +251,6 @@ ndp_status ndp_more_gpt_oss(struct json_object *config, const char *what, ndp_fa
                         what);
     NDP_TRY(ndp_config_positive(config, what, "swiglu_alpha", &f->swiglu_alpha));
     NDP_TRY(ndp_config_positive(config, what, "swiglu_limit", &f->swiglu_limit));
-    NDP_TRY(read_packing(config, what, f));
+    NDP_TRY(ndp_config_packing(config, what, "mxfp4", "experts that the model folder has as MXFP4", f));
     return ndp_more_experts(config, what, f);
 }

@@ -163,10 +163,11 @@ static ndp_status read_dim(const rope_config *c, ndp_rope *r) {
     NDP_TRY(ndp_config_positive(c->rope, c->what, key, &part));
     if (part > 1)
         return NDP_FAIL(NDP_EFORMAT, "%s: \"%s\" is %g, expected at most 1", c->what, key, part);
-    r->dim = (int)(c->f->head_dim * part);
+    int dim = c->f->head_dim - c->f->nope_dim;
+    r->dim = (int)(dim * part);
     if (r->dim % 2 != 0 || r->dim == 0)
         return NDP_FAIL(NDP_EFORMAT, "%s: RoPE turns pairs, and %d columns of a head_dim of %d is odd", c->what, r->dim,
-                        c->f->head_dim);
+                        dim);
     return NDP_OK;
 }
 

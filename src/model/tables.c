@@ -7,7 +7,9 @@
 #include <stddef.h>
 #include <string.h>
 
-_Static_assert((int)NDP_PARAMS <= (int)NDP_MOST_SEGMENTS, "a buffer may have a segment for each place");
+/* A layer has one mixer: the places of attention, or those of latent attention. */
+_Static_assert(NDP_PARAMS - (NDP_P_SINKS + 1 - NDP_P_Q) <= (int)NDP_MOST_SEGMENTS,
+               "a segment for each place of a unit");
 
 typedef enum length {
     ONE,
@@ -26,7 +28,12 @@ typedef enum length {
     SHARED_FFN,
     HEAD_DIM,
     Q_ALL,
-    KV_ALL
+    KV_ALL,
+    O_COLUMNS, /* of values */
+    Q_RANK,
+    KV_RANK,
+    KV_SHARED, /* and what heads share of keys */
+    KV_HEADS   /* keys less that, and values, head by head */
 } length;
 
 /* What it takes for a tensor to be there; from NORM_BIAS on those of biases. */
@@ -35,12 +42,15 @@ typedef enum when {
     SERIAL,
     UNTIED,
     QK_NORM,
+    Q_DIRECT,
+    Q_RANKED,
     NORM_BIAS,
     SERIAL_NORM_BIAS,
     QKV_BIAS,
     O_BIAS,
     MLP_BIAS,
-    ROUTER_BIAS
+    ROUTER_BIAS,
+    Q_RANKED_BIAS
 } when;
 
 /* The buffers that a unit may have, and what follows the unit's name in theirs. The one of another unit that a tied
@@ -70,6 +80,7 @@ typedef struct rule {
 } rule;
 
 #define NAME(member) offsetof(ndp_names, member)
+#define ANY_MIXER (NDP_PART_ATTENTION | NDP_PART_LATENT)
 #define ANY_MLP (NDP_PART_GATED_MLP | NDP_PART_PLAIN_MLP)
 /* Vectors have one row; a group of glued ones stands together. */
 static const rule rules[] = {
@@ -86,8 +97,17 @@ static const rule rules[] = {
     {NDP_P_Q_NORM, NDP_PART_ATTENTION, OWN, NAME(q_norm), ONE, Q_ALL, false, QK_NORM},
     {NDP_P_K_NORM, NDP_PART_ATTENTION, OWN, NAME(k_norm), ONE, KV_ALL, false, QK_NORM},
     {NDP_P_SINKS, NDP_PART_ATTENTION, OWN, NAME(sinks), ONE, HEADS, false, ALWAYS},
-    {NDP_P_O, NDP_PART_ATTENTION, OWN, NAME(o), HIDDEN, Q_COLUMNS, false, ALWAYS},
-    {NDP_B_O, NDP_PART_ATTENTION, OWN, NAME(o), ONE, HIDDEN, false, O_BIAS},
+    {NDP_P_DIRECT_Q, NDP_PART_LATENT, OWN, NAME(q), Q_COLUMNS, HIDDEN, false, Q_DIRECT},
+    {NDP_P_Q_A, NDP_PART_LATENT, OWN, NAME(q_a), Q_RANK, HIDDEN, false, Q_RANKED},
+    {NDP_B_Q_A, NDP_PART_LATENT, OWN, NAME(q_a), ONE, Q_RANK, false, Q_RANKED_BIAS},
+    {NDP_P_Q_A_NORM, NDP_PART_LATENT, OWN, NAME(q_a_norm), ONE, Q_RANK, false, Q_RANKED},
+    {NDP_P_Q_B, NDP_PART_LATENT, OWN, NAME(q_b), Q_COLUMNS, Q_RANK, false, Q_RANKED},
+    {NDP_P_KV_A, NDP_PART_LATENT, OWN, NAME(kv_a), KV_SHARED, HIDDEN, false, ALWAYS},
+    {NDP_B_KV_A, NDP_PART_LATENT, OWN, NAME(kv_a), ONE, KV_SHARED, false, QKV_BIAS},
+    {NDP_P_KV_A_NORM, NDP_PART_LATENT, OWN, NAME(kv_a_norm), ONE, KV_RANK, false, ALWAYS},
+    {NDP_P_KV_B, NDP_PART_LATENT, OWN, NAME(kv_b), KV_HEADS, KV_RANK, false, ALWAYS},
+    {NDP_P_O, ANY_MIXER, OWN, NAME(o), HIDDEN, O_COLUMNS, false, ALWAYS},
+    {NDP_B_O, ANY_MIXER, OWN, NAME(o), ONE, HIDDEN, false, O_BIAS},
     {NDP_P_ATTENTION_NORM, NDP_PART_LAYER, OWN, NAME(attention_norm), ONE, HIDDEN, false, ALWAYS},
     {NDP_P_MLP_NORM, NDP_PART_LAYER, OWN, NAME(mlp_norm), ONE, HIDDEN, false, SERIAL},
     {NDP_B_MLP_NORM, NDP_PART_LAYER, OWN, NAME(mlp_norm), ONE, HIDDEN, false, SERIAL_NORM_BIAS},
@@ -124,6 +144,9 @@ static bool is_there(const ndp_facts *f, const rule *r) {
                        [SERIAL] = !f->parallel,
                        [UNTIED] = !f->tied,
                        [QK_NORM] = f->qk_norm != NDP_QK_NORM_NONE,
+                       [Q_DIRECT] = f->q_rank == 0,
+                       [Q_RANKED] = f->q_rank > 0,
+                       [Q_RANKED_BIAS] = f->q_rank > 0 && f->qkv_bias,
                        [NORM_BIAS] = f->norm.bias,
                        [SERIAL_NORM_BIAS] = f->norm.bias && !f->parallel,
                        [QKV_BIAS] = f->qkv_bias,
@@ -131,6 +154,15 @@ static bool is_there(const ndp_facts *f, const rule *r) {
                        [MLP_BIAS] = f->mlp_bias,
                        [ROUTER_BIAS] = f->router_bias};
     return name_of(f, r) && is[r->when];
+}
+
+/* Rows or columns that stay together. */
+static int64_t grain_of(const ndp_facts *f, length l, ndp_dim dim) {
+    bool heads = dim == NDP_DIM_HEADS || dim == NDP_DIM_KV_HEADS;
+    int64_t value = f->v_dim > 0 ? f->v_dim : f->head_dim, head = l == KV_HEADS    ? f->nope_dim + value
+                                                                  : l == O_COLUMNS ? value
+                                                                                   : f->head_dim;
+    return l == EXPERT_PAIRS ? 2 : heads && l != HEADS ? head : 1;
 }
 
 /* Lengths, and what they count: dimensions that the tensor axis may cut. */
@@ -142,7 +174,7 @@ static int64_t length_of(const ndp_facts *f, length l, ndp_dim *dim) {
         [KV_COLUMNS] = NDP_DIM_KV_HEADS, [FFN] = NDP_DIM_FFN,         [HEAD_DIM] = NDP_DIM_IN_HEAD,
         [EXPERT_FFN] = NDP_DIM_FFN,      [SHARED_FFN] = NDP_DIM_FFN,  [KV_ALL] = NDP_DIM_KV_HEADS,
         [Q_ALL] = NDP_DIM_HEADS,         [HEADS] = NDP_DIM_HEADS,     [EXPERT_PAIRS] = NDP_DIM_FFN,
-        [ADDED] = NDP_DIM_ADDED};
+        [ADDED] = NDP_DIM_ADDED,         [O_COLUMNS] = NDP_DIM_HEADS, [KV_HEADS] = NDP_DIM_KV_HEADS};
     const int64_t n[] = {[ONE] = 1,
                          [ONE_ROW] = 1,
                          [VOCAB] = f->vocab,
@@ -159,6 +191,11 @@ static int64_t length_of(const ndp_facts *f, length l, ndp_dim *dim) {
                          [FFN] = f->ffn,
                          [HEAD_DIM] = f->head_dim,
                          [Q_ALL] = q,
+                         [O_COLUMNS] = f->heads * grain_of(f, O_COLUMNS, NDP_DIM_HEADS),
+                         [Q_RANK] = f->q_rank,
+                         [KV_RANK] = f->kv_rank,
+                         [KV_SHARED] = f->kv_rank + f->head_dim - f->nope_dim,
+                         [KV_HEADS] = f->heads * grain_of(f, KV_HEADS, NDP_DIM_HEADS),
                          [KV_ALL] = kv};
     if ((l == Q_ALL || l == KV_ALL) && !whole)
         l = HEAD_DIM;
@@ -176,12 +213,6 @@ static int64_t members_of(const rule *r) {
 /* A name that nothing follows. */
 static bool is_whole_name(const ndp_facts *f, const rule *r) {
     return r->slot == ROUTER || r->place == NDP_P_SINKS || (r->slot == STACKS && !strstr(name_of(f, r), "%d"));
-}
-
-/* Rows or columns that stay together. */
-static int64_t grain_of(const ndp_facts *f, length l, ndp_dim dim) {
-    bool heads = dim == NDP_DIM_HEADS || dim == NDP_DIM_KV_HEADS;
-    return l == EXPERT_PAIRS ? 2 : heads && l != HEADS ? f->head_dim : 1;
 }
 
 static ndp_segment segment_of(const ndp_facts *f, const rule *r, const char *name) {

@@ -21,6 +21,15 @@ typedef enum ndp_param {
     NDP_P_Q_NORM,
     NDP_P_K_NORM,
     NDP_P_SINKS,
+    NDP_P_DIRECT_Q, /* of latent attention, from here on: all of queries, or as two matrices with a norm between */
+    NDP_P_Q_A,
+    NDP_B_Q_A,
+    NDP_P_Q_A_NORM,
+    NDP_P_Q_B,
+    NDP_P_KV_A,
+    NDP_B_KV_A,
+    NDP_P_KV_A_NORM,
+    NDP_P_KV_B,
     NDP_P_O,
     NDP_B_O,
     NDP_P_ATTENTION_NORM,
@@ -58,7 +67,8 @@ typedef enum ndp_table_part {
     NDP_PART_ATTENTION = 1 << 3,
     NDP_PART_GATED_MLP = 1 << 4,
     NDP_PART_PLAIN_MLP = 1 << 5,
-    NDP_PART_EXPERTS = 1 << 6
+    NDP_PART_EXPERTS = 1 << 6,
+    NDP_PART_LATENT = 1 << 7
 } ndp_table_part;
 
 /* Kinds of units: the embedding, the kinds of layers, the head. */

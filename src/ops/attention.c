@@ -17,14 +17,17 @@ enum { B_DO, B_Q, B_K, B_V, B_O, B_LSE, B_Q_POS, B_Q_LOW, B_K_POS };
 
 static ndp_status check_heads(const ndp_op_call *c, const ndp_view *q, const ndp_view *k, const ndp_view *v) {
     const ndp_op_attr *a = c->attr;
-    NDP_SHAPE_CHECK(a->heads > 0 && a->kv_heads > 0 && a->head_dim > 0 && a->heads % a->kv_heads == 0 && a->window >= 0,
-                    "attention: heads %d, kv_heads %d, head_dim %d, window %d", a->heads, a->kv_heads, a->head_dim,
-                    a->window);
+    NDP_SHAPE_CHECK(a->heads > 0 && a->kv_heads > 0 && a->head_dim > 0 && a->v_dim >= 0 &&
+                        a->heads % a->kv_heads == 0 && a->window >= 0,
+                    "attention: heads %d, kv_heads %d, head_dim %d, v_dim %d, window %d", a->heads, a->kv_heads,
+                    a->head_dim, a->v_dim, a->window);
     NDP_SHAPE_CHECK(q->cols == (int64_t)a->heads * a->head_dim && k->cols == (int64_t)a->kv_heads * a->head_dim &&
                         q->dtype == k->dtype,
                     "attention: q " NDP_SHAPE " and k " NDP_SHAPE " with %d and %d heads of %d", NDP_SHAPE_ARGS(*q),
                     NDP_SHAPE_ARGS(*k), a->heads, a->kv_heads, a->head_dim);
-    NDP_SHAPE_SAME(c, *k, *v);
+    NDP_SHAPE_CHECK(v->rows == k->rows && v->cols == (int64_t)a->kv_heads * ndp_v_dim(a) && v->dtype == k->dtype,
+                    "attention: v " NDP_SHAPE " for k " NDP_SHAPE ", with %d heads of %d", NDP_SHAPE_ARGS(*v),
+                    NDP_SHAPE_ARGS(*k), a->kv_heads, ndp_v_dim(a));
     return NDP_OK;
 }
 
@@ -55,16 +58,17 @@ static ndp_status attention_shape(ndp_op_call *c) {
         NDP_TRY(check_sink(c, &c->in[SINK], q->dtype));
     NDP_TRY(check_heads(c, q, k, &c->in[V]));
     NDP_TRY(check_positions(&c->in[Q_POS], q->rows, k->rows));
-    ndp_shape_like(&c->out[0], q);
+    ndp_shape_set(&c->out[0], q->rows, (int64_t)c->attr->heads * ndp_v_dim(c->attr), q->dtype);
     ndp_shape_set(&c->out[1], q->rows, c->attr->heads, ndp_wide(q->dtype));
     return NDP_OK;
 }
 
-/* Of q's shape, and of its type or wide: o and its gradient. */
-static ndp_status check_like_q(const char *name, const ndp_view *v, const ndp_view *q) {
-    NDP_SHAPE_CHECK(v->rows == q->rows && v->cols == q->cols &&
+/* A row for each of q's, of its type or wide: o and its gradient. */
+static ndp_status check_result(const char *name, const ndp_op_attr *a, const ndp_view *v, const ndp_view *q) {
+    NDP_SHAPE_CHECK(v->rows == q->rows && v->cols == (int64_t)a->heads * ndp_v_dim(a) &&
                         (v->dtype == q->dtype || v->dtype == ndp_wide(q->dtype)),
-                    "attention_bwd: %s " NDP_SHAPE " against " NDP_SHAPE, name, NDP_SHAPE_ARGS(*v), NDP_SHAPE_ARGS(*q));
+                    "attention_bwd: %s " NDP_SHAPE " for q " NDP_SHAPE " and %d heads of %d", name, NDP_SHAPE_ARGS(*v),
+                    NDP_SHAPE_ARGS(*q), a->heads, ndp_v_dim(a));
     return NDP_OK;
 }
 
@@ -72,8 +76,8 @@ static ndp_status attention_bwd_shape(ndp_op_call *c) {
     const ndp_view *q = &c->in[B_Q], *k = &c->in[B_K], *lse = &c->in[B_LSE];
     NDP_TRY(check_heads(c, q, k, &c->in[B_V]));
     NDP_TRY(check_positions(&c->in[B_Q_POS], q->rows, k->rows));
-    NDP_TRY(check_like_q("do", &c->in[B_DO], q));
-    NDP_TRY(check_like_q("o", &c->in[B_O], q));
+    NDP_TRY(check_result("do", c->attr, &c->in[B_DO], q));
+    NDP_TRY(check_result("o", c->attr, &c->in[B_O], q));
     NDP_SHAPE_CHECK(lse->rows == q->rows && lse->cols == c->attr->heads && lse->dtype == ndp_wide(q->dtype),
                     "attention_bwd: lse " NDP_SHAPE " for q " NDP_SHAPE, NDP_SHAPE_ARGS(*lse), NDP_SHAPE_ARGS(*q));
     for (int i = 0; i < 3; i++)
@@ -109,18 +113,19 @@ static double causal_pairs(int64_t n_q, int64_t n_k, int window) {
     return a * (a + 1) / 2 - b * (b + 1) / 2 + w * (fmax(hi, w) - fmax(lo, w));
 }
 
-/* `per`: operations for a pair and a column of a head. */
-static double count_by(const ndp_op_call *c, const ndp_view *q, const ndp_view *k, double per) {
-    return per * causal_pairs(q->rows, k->rows, c->attr->window) * c->attr->heads * c->attr->head_dim;
+/* `of_q`, `of_v`: operations for a pair and a column of a head of q, or of v. */
+static double count_by(const ndp_op_call *c, const ndp_view *q, const ndp_view *k, double of_q, double of_v) {
+    return causal_pairs(q->rows, k->rows, c->attr->window) * c->attr->heads *
+           (of_q * c->attr->head_dim + of_v * ndp_v_dim(c->attr));
 }
 
 static void attention_cost(const ndp_op_call *c, double *flops, double *bytes) {
     (void)bytes;
-    *flops = count_by(c, &c->in[Q], &c->in[K], 4);
+    *flops = count_by(c, &c->in[Q], &c->in[K], 2, 2);
 }
 static void attention_bwd_cost(const ndp_op_call *c, double *flops, double *bytes) {
     (void)bytes;
-    *flops = count_by(c, &c->in[B_Q], &c->in[B_K], 10);
+    *flops = count_by(c, &c->in[B_Q], &c->in[B_K], 6, 4);
 }
 
 const ndp_op ndp_op_attention = {
@@ -133,11 +138,11 @@ const ndp_op ndp_op_attention = {
     .shape = attention_shape,
     .backward = attention_backward,
     .cost = attention_cost,
-    .reads = NDP_READS_heads | NDP_READS_kv_heads | NDP_READS_head_dim | NDP_READS_window | NDP_READS_scale |
-             NDP_READS_cap | NDP_READS_wide_grad | NDP_READS_first,
-    NDP_FLOWS(
-        {.in = {NDP_IS(OPERAND, 0, "tc"), NDP_IS(OPERAND, 1, "sk"), NDP_IS(OPERAND, 2, "sk"), NDP_IS(OPERAND, 3, "t1"),
-                NDP_IS(OPERAND, 4, "t1"), NDP_IS(OPERAND, 5, "s1"), NDP_IS(MAYBE, 6, "1.", .name = "sinks")}}),
+    .reads = NDP_READS_heads | NDP_READS_kv_heads | NDP_READS_head_dim | NDP_READS_v_dim | NDP_READS_window |
+             NDP_READS_scale | NDP_READS_cap | NDP_READS_wide_grad | NDP_READS_first,
+    NDP_FLOWS({.in = {NDP_IS(OPERAND, 0, "tc"), NDP_IS(OPERAND, 1, "sk", .each = NDP_EACH_KV_HEAD),
+                      NDP_IS(OPERAND, 2, "sk", .each = NDP_EACH_KV_HEAD), NDP_IS(OPERAND, 3, "t1"),
+                      NDP_IS(OPERAND, 4, "t1"), NDP_IS(OPERAND, 5, "s1"), NDP_IS(MAYBE, 6, "1.", .name = "sinks")}}),
 };
 
 const ndp_op ndp_op_attention_bwd = {
@@ -148,12 +153,14 @@ const ndp_op ndp_op_attention_bwd = {
     .rows = NDP_ROWS_MIXED,
     .shape = attention_bwd_shape,
     .cost = attention_bwd_cost,
-    .reads = NDP_READS_heads | NDP_READS_kv_heads | NDP_READS_head_dim | NDP_READS_window | NDP_READS_scale |
-             NDP_READS_cap | NDP_READS_wide_grad,
-    NDP_FLOWS({.node = &ndp_op_attention,
-               .in = {NDP_IS(D_RESULT, 0, "tc"), NDP_IS(OPERAND, 0, "tc"), NDP_IS(OPERAND, 1, "sk"),
-                      NDP_IS(OPERAND, 2, "sk"), NDP_IS(RESULT, 0, "tc"), NDP_IS(RESULT, 1, "t."),
-                      NDP_IS(OPERAND, 3, "t1"), NDP_IS(OPERAND, 4, "t1"), NDP_IS(OPERAND, 5, "s1")}}),
+    .reads = NDP_READS_heads | NDP_READS_kv_heads | NDP_READS_head_dim | NDP_READS_v_dim | NDP_READS_window |
+             NDP_READS_scale | NDP_READS_cap | NDP_READS_wide_grad,
+    NDP_FLOWS(
+        {.node = &ndp_op_attention,
+         .in = {NDP_IS(D_RESULT, 0, "th", .each = NDP_EACH_HEAD), NDP_IS(OPERAND, 0, "th", .each = NDP_EACH_HEAD),
+                NDP_IS(OPERAND, 1, "sk", .each = NDP_EACH_KV_HEAD), NDP_IS(OPERAND, 2, "sk", .each = NDP_EACH_KV_HEAD),
+                NDP_IS(RESULT, 0, "th", .each = NDP_EACH_HEAD), NDP_IS(RESULT, 1, "t."), NDP_IS(OPERAND, 3, "t1"),
+                NDP_IS(OPERAND, 4, "t1"), NDP_IS(OPERAND, 5, "s1")}}),
 };
 
 /* attention_dsink ------------------------------------------------------------------------------------------------ */
@@ -161,7 +168,7 @@ const ndp_op ndp_op_attention_bwd = {
 static ndp_status dsink_shape(ndp_op_call *c) {
     const ndp_view *d_o = &c->in[0], *o = &c->in[1], *lse = &c->in[2], *sink = &c->in[3];
     NDP_SHAPE_CHECK(d_o->rows == o->rows && d_o->cols == o->cols && ndp_wide(d_o->dtype) == ndp_wide(o->dtype) &&
-                        o->cols == (int64_t)c->attr->heads * c->attr->head_dim,
+                        o->cols == (int64_t)c->attr->heads * ndp_v_dim(c->attr),
                     "attention_dsink: do " NDP_SHAPE ", o " NDP_SHAPE, NDP_SHAPE_ARGS(*d_o), NDP_SHAPE_ARGS(*o));
     NDP_SHAPE_CHECK(lse->rows == o->rows && lse->cols == c->attr->heads && lse->dtype == ndp_wide(o->dtype),
                     "attention_dsink: lse " NDP_SHAPE, NDP_SHAPE_ARGS(*lse));
@@ -183,7 +190,7 @@ const ndp_op ndp_op_attention_dsink = {
     .rows = NDP_ROWS_SUMMED,
     .shape = dsink_shape,
     .cost = dsink_cost,
-    .reads = NDP_READS_heads | NDP_READS_head_dim | NDP_READS_first,
+    .reads = NDP_READS_heads | NDP_READS_head_dim | NDP_READS_v_dim | NDP_READS_first,
     NDP_FLOWS({.node = &ndp_op_attention,
                .in = {NDP_IS(D_RESULT, 0, "tc"), NDP_IS(RESULT, 0, "tc"), NDP_IS(RESULT, 1, "t."),
                       NDP_IS(OPERAND, 6, "1.", .name = "sinks")}}),

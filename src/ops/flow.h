@@ -57,11 +57,14 @@ typedef enum ndp_flow_times {
     NDP_TIMES_PARTS     /* 1 / attr.parts */
 } ndp_flow_times;
 
+/* An index is a head of the node, or a kv head, where heads of its operands differ in columns (attr.v_dim). */
+enum { NDP_EACH_HEAD = INT32_MIN, NDP_EACH_KV_HEAD };
+
 typedef struct ndp_flow_matrix {
     ndp_flow_kind is;
     int of;
     char axes[3];
-    int each; /* columns of an index: k > 0: as many as operand k of the node has; k < 0: -k; 0: one */
+    int each; /* columns of an index: k > 0: as many as operand k of the node has; k < 0: -k, or EACH_; 0: one */
     ndp_flow_times times;
     const char *name; /* in messages; NULL: its number */
 } ndp_flow_matrix;

@@ -59,7 +59,7 @@ const ndp_op ndp_op_heads_split = {
     .backward = split_backward,
     .reads = NDP_READS_heads | NDP_READS_head_dim | NDP_READS_parts | NDP_READS_all_parts | NDP_READS_first |
              NDP_READS_wide_grad | NDP_READS_type,
-    NDP_FLOWS({.node = &ndp_op_attention}),
+    NDP_FLOWS({.node = &ndp_op_attention, .own = NDP_READS_head_dim}),
 };
 
 const ndp_op ndp_op_heads_merge = {
@@ -73,5 +73,5 @@ const ndp_op ndp_op_heads_merge = {
     .cost = merge_cost,
     .reads = NDP_READS_heads | NDP_READS_head_dim | NDP_READS_parts | NDP_READS_all_parts | NDP_READS_first |
              NDP_READS_wide_grad | NDP_READS_type,
-    NDP_FLOWS({.node = &ndp_op_attention}),
+    NDP_FLOWS({.node = &ndp_op_attention, .own = NDP_READS_head_dim}),
 };

@@ -51,7 +51,11 @@ typedef enum ndp_collective {
     X(int, heads) \
     X(int, kv_heads) \
     X(int, head_dim) \
-    X(int, rotary_dim)     /* rope: the columns of each head that turn, the first; 0: all */ \
+    X(int, v_dim)          /* attention: of a head's values and results; 0: head_dim */ \
+    X(int, rotary_dim)     /* rope: the columns of each head that turn, behind `skipped`; 0: all. latent_keys: those \
+                              that all heads share, the last */ \
+    X(int, skipped)        /* rope: the first columns of each head, which do not turn */ \
+    X(bool, neighbours)    /* rope: neighbouring columns turn together, not those half of them apart */ \
     X(int, window)         /* attention: a query sees this many latest keys, itself included; 0: all */ \
     X(double, scale)       /* attention: on q.k; scale: on x; mean_squares: on the sum; dora_squares: on b a; pair_loss: \
                               beta; pair_rows: on the nll; clip_factor: on the gradient; route: on weights, 0: none; \
@@ -79,9 +83,9 @@ typedef enum ndp_collective {
                               router_bias_step: the expert of the first element */ \
     X(int64_t, row_blocks) /* unpack: from the first block of a row to that of the next one; 0: rows are whole, and \
                               blocks continue from one to the next */ \
-    X(bool, wide_grad)     /* linear, linear_stack, take_rows: dx, attention: dk and dv, xent_grad: dx, give_rows: x are \
-                              stored wide (ndp_wide); collectives, heads_*: the gradient arrives wide, and its sum is \
-                              stored as `type` */ \
+    X(bool, wide_grad)     /* linear, linear_stack, take_rows, xent_grad: dx, attention: dk and dv, give_rows: x, \
+                              latent_keys: dshared are stored wide (ndp_wide); collectives, heads_*: the gradient \
+                              arrives wide, and its sum is stored as `type` */ \
     X(ndp_dtype, type)     /* copy, unpack: of the output; see wide_grad */ \
     X(int, all_parts)      /* heads_*: parts of all ranks with these heads; `parts` of them from `first` on are cut here */ \
     X(int, group)          /* collectives: an ndp_group_kind */ \
@@ -122,6 +126,9 @@ enum { NDP_OP_ATTRS(NDP_ATTR_PLACE) };
 enum { NDP_OP_ATTRS(NDP_ATTR_BIT) };
 #undef NDP_ATTR_PLACE
 #undef NDP_ATTR_BIT
+
+/* Columns of a head's values, and of what attention makes of it. */
+static inline int ndp_v_dim(const ndp_op_attr *a) { return a->v_dim ? a->v_dim : a->head_dim; }
 
 /* One call of an op. While a program is lowered the views have no data: they are the shapes. */
 typedef struct ndp_op_call {
@@ -245,8 +252,13 @@ typedef enum ndp_op_kind {
  * layernorm_dx    (dy [T,C], x [T,C], w [1,C], stats [T,2], acc? [T,C]) -> dx [T,C]     dx = acc + d/dx
  * layernorm_dw    (dy [T,C], x [T,C], stats [T,2])             -> dw [1,C]
  * rope            (x [T,>=(heads+kv_heads)*D], pos~ [T,1], table [P,R]) -> x in place
- *                 turns the first R = rotary_dim columns of each head, rotate-half. Table row p: cos of R/2 angles,
- *                 then sin of R/2. attr: heads, kv_heads, head_dim, rotary_dim, inverse
+ *                 turns R = rotary_dim columns of each head, behind attr.skipped: i with R/2 + i (rotate-half), or with
+ *                 attr.neighbours 2 i with 2 i + 1. Table row p: cos of R/2 angles, then sin of R/2
+ * latent_keys     (kv [T,H*(D-R+E)], shared [T,R])             -> k [T,H*D], v [T,H*E]
+ *                 a head of k is the first D - R columns of that of kv, then shared; one of v the last E.
+ *                 D = attr.head_dim, R = attr.rotary_dim, E = attr.v_dim
+ * latent_keys_bwd (dk [T,H*D], dv [T,H*E])                     -> dkv [T,H*(D-R+E)], dshared [T,R]
+ *                 dshared is a sum over heads, wide with attr.wide_grad
  * swiglu          (gu [T,2F]: gate, then up)                   -> a [T,F]               a = silu(gate) up
  * swiglu_bwd      (da [T,F], gu [T,2F])                        -> dgu [T,2F]
  * swiglu_clipped  (gu [T,2F]: gate and up in turn)             -> a [T,F]               a = (u + 1) g sigmoid(scale g)
@@ -317,17 +329,18 @@ typedef enum ndp_op_kind {
  * give_rows_dw    (dx [T,C], y [N,C], places~ [T,K])           -> dweights [T,K] wide
  *                 the dot product of dx[t] and y[places[t,j]]; 0 where places is -1. Either may be wide
  *
- * attention       (q [T,H*D], k [S,KV*D], v [S,KV*D], q_pos~ [T,1], q_low~ [T,1], k_pos~ [S,1], sink? [1,X])
- *                                                              -> o [T,H*D], lse [T,H]
+ * attention       (q [T,H*D], k [S,KV*D], v [S,KV*E], q_pos~ [T,1], q_low~ [T,1], k_pos~ [S,1], sink? [1,X])
+ *                                                              -> o [T,H*E], lse [T,H]
+ *                 E = attr.v_dim, or D without.
  *                 query t sees key s where max(q_low[t], q_pos[t] - window + 1) <= k_pos[s] <= q_pos[t]. GQA: query
  *                 head h reads kv head h / (H/KV). lse = log of the sum of exp of the scaled scores (-inf where a row
  *                 sees nothing; its o is 0). Positions are rows of the whole (unsharded) micro-batch, so batch rows
  *                 and documents are one idea. sink: head h has sink[attr.first + h], a score without a value, in that
  *                 sum
- * attention_bwd   (do [T,H*D], q, k, v, o, lse, q_pos~, q_low~, k_pos~)
- *                                                              -> dq [T,H*D], dk [S,KV*D], dv [S,KV*D]
+ * attention_bwd   (do [T,H*E], q, k, v, o, lse, q_pos~, q_low~, k_pos~)
+ *                                                              -> dq [T,H*D], dk [S,KV*D], dv [S,KV*E]
  *                 o and do may be wide when q is bf16; dk and dv are wide with attr.wide_grad
- * attention_dsink (do [T,H*D], o [T,H*D], lse [T,H], sink [1,X]) -> dsink [1,X]
+ * attention_dsink (do [T,H*E], o [T,H*E], lse [T,H], sink [1,X]) -> dsink [1,X]
  *                 -sum of exp(sink - lse[t]) do[t].o[t] of each head; 0 of those that are not here
  * attention_merge (o [T,H*D] wide, lse [T,H] wide, o2 [T,H*D] wide, lse2 [T,H] wide)
  *                                                              -> o in place, lse' [T,H]
@@ -451,6 +464,8 @@ typedef enum ndp_op_kind {
     ROWS(dora) \
     COLUMNS(dora_dm) \
     ROWS(rope) \
+    ROWS(latent_keys) \
+    ROWS(latent_keys_bwd) \
     ROWS(swiglu) \
     ROWS(swiglu_bwd) \
     ROWS(swiglu_clipped) \

@@ -13,9 +13,9 @@ static ndp_status shape(ndp_op_call *c) {
     const ndp_op_attr *a = c->attr;
     const ndp_view *x = &c->in[0], *pos = &c->in[1], *table = &c->in[2];
     int dim = rotary_dim(a);
-    NDP_SHAPE_CHECK(dim % 2 == 0 && dim <= a->head_dim && x->cols >= turned_heads(a) * a->head_dim,
-                    "rope: %d + %d heads of %d columns in x " NDP_SHAPE, a->heads, a->kv_heads, a->head_dim,
-                    NDP_SHAPE_ARGS(*x));
+    NDP_SHAPE_CHECK(
+        dim % 2 == 0 && a->skipped >= 0 && a->skipped + dim <= a->head_dim && x->cols >= turned_heads(a) * a->head_dim,
+        "rope: %d + %d heads of %d columns in x " NDP_SHAPE, a->heads, a->kv_heads, a->head_dim, NDP_SHAPE_ARGS(*x));
     NDP_SHAPE_CHECK(pos->dtype == NDP_I32 && pos->rows == x->rows, "rope: positions " NDP_SHAPE " for x " NDP_SHAPE,
                     NDP_SHAPE_ARGS(*pos), NDP_SHAPE_ARGS(*x));
     NDP_SHAPE_CHECK(table->cols == dim && table->dtype == ndp_wide(x->dtype),
@@ -46,7 +46,8 @@ const ndp_op ndp_op_rope = {
     .shape = shape,
     .backward = backward,
     .cost = cost,
-    .reads = NDP_READS_heads | NDP_READS_kv_heads | NDP_READS_head_dim | NDP_READS_rotary_dim | NDP_READS_inverse,
+    .reads = NDP_READS_heads | NDP_READS_kv_heads | NDP_READS_head_dim | NDP_READS_rotary_dim | NDP_READS_inverse |
+             NDP_READS_skipped | NDP_READS_neighbours,
     NDP_FLOWS({.in = {NDP_IS(EITHER, 0, "tc"), NDP_IS(OPERAND, 1, "t1"), NDP_IS(OPERAND, 2, "..")},
                .out = {NDP_IS(EITHER, 0, "tc")}}),
 };

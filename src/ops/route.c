@@ -10,7 +10,7 @@
 #include "ops/flow.h"
 #include "ops/shape.h"
 
-/* What only keys have: a bias, groups. */
+/* What sigmoids alone have: a bias, groups by a sum. Groups of a softmax are open by their best logit. */
 static ndp_status check_keys(const ndp_op_call *c) {
     const ndp_view *logits = &c->in[0], *bias = &c->in[3];
     const ndp_op_attr *a = c->attr;
@@ -19,7 +19,7 @@ static ndp_status check_keys(const ndp_op_call *c) {
                     "route: bias " NDP_SHAPE " for logits " NDP_SHAPE, NDP_SHAPE_ARGS(*bias), NDP_SHAPE_ARGS(*logits));
     int64_t of = a->groups > 0 ? logits->cols / a->groups : 1;
     NDP_SHAPE_CHECK(a->groups == 0 ||
-                        (a->sigmoid && a->groups <= NDP_MOST_GROUPS && logits->cols % a->groups == 0 &&
+                        ((a->sigmoid || a->group_best == 1) && a->groups <= NDP_MOST_GROUPS && logits->cols % a->groups == 0 &&
                          a->open_groups > 0 && a->open_groups <= a->groups && a->group_best > 0 &&
                          a->group_best <= NDP_MOST_BEST && a->group_best <= of && a->choices <= a->open_groups * of),
                     "route: %d choices in %d of %d groups, by %d of each, for logits " NDP_SHAPE, a->choices,

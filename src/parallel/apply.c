@@ -26,6 +26,7 @@ static const struct tensor_rule {
              {&ndp_op_xent, ndp_tensor_xent},
              {&ndp_op_row_loss, ndp_tensor_row_loss},
              {&ndp_op_rmsnorm, ndp_tensor_rmsnorm},
+             {&ndp_op_latent_keys, ndp_tensor_latent_keys},
              {&ndp_op_add_columns, ndp_tensor_add_columns},
              {&ndp_op_dropout, ndp_tensor_dropout},
              {&ndp_op_dora, ndp_tensor_dora},

@@ -87,14 +87,16 @@ ndp_status ndp_context_attention(ndp_pass *p) {
     const ndp_row_cut *rows = &p->rows;
     ndp_op_attr attr = p->node->attr;
     ndp_op_attr q_cut = cut_of(p, attr.heads, attr.head_dim), kv_cut = cut_of(p, attr.kv_heads, attr.head_dim);
+    ndp_op_attr cuts[] = {q_cut, kv_cut, kv_cut}, o_cut = q_cut;
+    cuts[V].head_dim = o_cut.head_dim = ndp_v_dim(&attr);
     bool wide = p->to->compute != ndp_wide(p->to->compute), gathers = rows->cp > 1 && !rows->ring,
          repeats = rows->sp > 1 && kv_cut.heads < kv_cut.all_parts;
     int ins[NDP_OP_MAX_IN], n_in = p->node->n_in;
-    kv_cut.wide_grad = wide && repeats;
+    cuts[K].wide_grad = cuts[V].wide_grad = wide && repeats;
     for (int i = 0; i < n_in; i++)
         ins[i] = ndp_pass_in(p, i);
     for (int i = 0; i < 3 && rows->sp > 1; i++)
-        ins[i] = rows_for_heads(p, ins[i], i == 0 ? q_cut : kv_cut);
+        ins[i] = rows_for_heads(p, ins[i], cuts[i]);
     for (int i = 1; i < 3 && gathers; i++)
         ins[i] = gather_rows(p, ins[i], wide && !repeats);
     if (rows->ring) /* this rank's own keys; ndp_context_ring adds the other turns */
@@ -105,7 +107,7 @@ ndp_status ndp_context_attention(ndp_pass *p) {
     attr.wide_grad = wide && (repeats || gathers);
     int outs[2] = {NDP_NONE, NDP_NONE};
     ndp_graph_op(p->to, &ndp_op_attention, &attr, "attention", ins, n_in, outs, 2);
-    int o = rows->sp > 1 ? heads_for_rows(p, outs[0], q_cut) : outs[0];
+    int o = rows->sp > 1 ? heads_for_rows(p, outs[0], o_cut) : outs[0];
     ndp_pass_out(p, 0, o, p->tp > 1 ? NDP_SPREAD_COLS : NDP_SPREAD_SAME);
     return p->to->status;
 }
@@ -118,7 +120,7 @@ typedef struct ring {
     ndp_node_list list;
     ndp_node node; /* the attention, or its backward, of one turn */
     ndp_dtype type, wide;
-    int64_t kv_cols;
+    int64_t k_cols, v_cols, o_cols;
     int k_pos; /* data of all turns */
 } ring;
 
@@ -131,7 +133,9 @@ static int value(ring *r, const char *name, int64_t cols, ndp_dtype type) {
     return ndp_graph_value(r->g, name, r->rows->queries, cols, type);
 }
 
-static int half(ring *r, int kv, int which) { return ndp_graph_columns(r->g, kv, which * r->kv_cols, r->kv_cols); }
+/* Keys or values of what travels, or their gradients. */
+static int keys_of(ring *r, int kv) { return ndp_graph_columns(r->g, kv, 0, r->k_cols); }
+static int values_of(ring *r, int kv) { return ndp_graph_columns(r->g, kv, r->k_cols, r->v_cols); }
 
 static void copy(ring *r, int from, int to) {
     ndp_op_attr attr = {.type = r->g->values[to].view.dtype};
@@ -140,9 +144,9 @@ static void copy(ring *r, int from, int to) {
 
 /* Keys and values side by side: what travels. */
 static int pack(ring *r, int k, int v) {
-    int kv = value(r, "kv", 2 * r->kv_cols, r->type);
-    copy(r, k, half(r, kv, 0));
-    copy(r, v, half(r, kv, 1));
+    int kv = value(r, "kv", r->k_cols + r->v_cols, r->type);
+    copy(r, k, keys_of(r, kv));
+    copy(r, v, values_of(r, kv));
     return kv;
 }
 
@@ -159,10 +163,10 @@ static int keys_of_turn(ring *r, int turn) {
 
 /* Attention over the keys of one turn. `o` in wide storage: partial results are merged before they are rounded. */
 static void turn_forward(ring *r, int turn, int kv, int *o, int *lse) {
-    int ins[NDP_OP_MAX_IN], outs[2] = {value(r, "o", r->g->values[r->node.in[Q]].view.cols, r->wide), NDP_NONE};
+    int ins[NDP_OP_MAX_IN], outs[2] = {value(r, "o", r->o_cols, r->wide), NDP_NONE};
     memcpy(ins, r->node.in, sizeof ins);
     if (turn > 0)
-        ins[K] = half(r, kv, 0), ins[V] = half(r, kv, 1), ins[K_POS] = keys_of_turn(r, turn);
+        ins[K] = keys_of(r, kv), ins[V] = values_of(r, kv), ins[K_POS] = keys_of_turn(r, turn);
     append(r, &ndp_op_attention, &r->node.attr, "attention", ins, turn == 0 ? r->node.n_in : SINK, outs, 2);
     if (turn == 0) {
         *o = outs[0], *lse = outs[1];
@@ -187,11 +191,11 @@ static void ring_forward(ring *r) {
 static void turn_backward(ring *r, int turn, int kv, int *dq, int *dkv) {
     int ins[NDP_OP_MAX_IN];
     *dq = value(r, "dq", r->g->values[r->node.in[BWD_Q]].view.cols, r->wide);
-    *dkv = value(r, "dkv", 2 * r->kv_cols, r->wide);
-    int outs[3] = {*dq, half(r, *dkv, 0), half(r, *dkv, 1)};
+    *dkv = value(r, "dkv", r->k_cols + r->v_cols, r->wide);
+    int outs[3] = {*dq, keys_of(r, *dkv), values_of(r, *dkv)};
     memcpy(ins, r->node.in, sizeof ins);
     if (turn > 0)
-        ins[BWD_K] = half(r, kv, 0), ins[BWD_V] = half(r, kv, 1), ins[BWD_K_POS] = keys_of_turn(r, turn);
+        ins[BWD_K] = keys_of(r, kv), ins[BWD_V] = values_of(r, kv), ins[BWD_K_POS] = keys_of_turn(r, turn);
     append(r, &ndp_op_attention_bwd, &r->node.attr, "attention", ins, 9, outs, 3);
 }
 
@@ -213,8 +217,8 @@ static void ring_backward(ring *r) {
         kv = next;
     }
     dkv = shift(r, "dkv", dkv);
-    copy(r, half(r, dkv, 0), r->node.out[1]);
-    copy(r, half(r, dkv, 1), r->node.out[2]);
+    copy(r, keys_of(r, dkv), r->node.out[1]);
+    copy(r, values_of(r, dkv), r->node.out[2]);
 }
 
 static ndp_status rewrite_list(ring *r) {
@@ -229,8 +233,10 @@ static ndp_status rewrite_list(ring *r) {
                    r->node.n_out);
             continue;
         }
-        int k = r->node.in[forward ? K : BWD_K], k_pos = r->node.in[forward ? K_POS : BWD_K_POS];
-        r->kv_cols = r->g->values[k].view.cols;
+        int k = r->node.in[forward ? K : BWD_K], v = r->node.in[forward ? V : BWD_V];
+        int k_pos = r->node.in[forward ? K_POS : BWD_K_POS];
+        r->k_cols = r->g->values[k].view.cols, r->v_cols = r->g->values[v].view.cols;
+        r->o_cols = (int64_t)r->node.attr.heads * ndp_v_dim(&r->node.attr);
         r->k_pos = r->g->values[k_pos].parent;
         if (forward)
             ring_forward(r);

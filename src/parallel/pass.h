@@ -77,6 +77,7 @@ const ndp_segment *ndp_pass_segment(const ndp_pass *p, int param);
 /* For ops whose rows are alike. */
 ndp_status ndp_pass_rowwise(ndp_pass *p);
 ndp_status ndp_tensor_rmsnorm(ndp_pass *p);
+ndp_status ndp_tensor_latent_keys(ndp_pass *p);
 ndp_status ndp_tensor_embedding(ndp_pass *p);
 ndp_status ndp_tensor_linear(ndp_pass *p);
 ndp_status ndp_tensor_unpack(ndp_pass *p);

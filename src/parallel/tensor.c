@@ -140,8 +140,17 @@ ndp_op_attr ndp_pass_over_tp(const ndp_pass *p) {
                          .wide_grad = p->to->compute != ndp_wide(p->to->compute)};
 }
 
-/* All rows of a value, gathered once for all its readers. Its gradient is the sum over the ranks, which is as wide as a
- * value that is wide itself. */
+/* All rows of x, of which this rank has some (`rows`) or all. The gradient is the sum over the ranks, which is as wide
+ * as a value that is wide itself. */
+static int enter_rows(ndp_pass *p, int x, bool rows, const char *name) {
+    ndp_op_attr attr = ndp_pass_over_tp(p);
+    bool wide = p->to->values[x].view.dtype != p->to->compute;
+    attr.type = p->to->values[x].view.dtype;
+    attr.wide_grad &= !wide;
+    return ndp_graph_op1(p->to, rows ? &ndp_op_all_gather : &ndp_op_enter, &attr, name, &x, 1);
+}
+
+/* All rows of a value, gathered once for all its readers. */
 static int enter_value(ndp_pass *p, int value) {
     int x = ndp_pass_value(p, value);
     ndp_image *image = &p->images[value];
@@ -152,11 +161,7 @@ static int enter_value(ndp_pass *p, int value) {
         int whole = enter_value(p, v->parent);
         image->entered = ndp_graph_columns(p->to, whole, v->col - p->from->values[v->parent].col, v->view.cols);
     } else {
-        ndp_op_attr attr = ndp_pass_over_tp(p);
-        bool rows = image->spread == NDP_SPREAD_ROWS, wide = p->to->values[x].view.dtype != p->to->compute;
-        attr.type = p->to->values[x].view.dtype;
-        attr.wide_grad &= !wide;
-        image->entered = ndp_graph_op1(p->to, rows ? &ndp_op_all_gather : &ndp_op_enter, &attr, v->name, &x, 1);
+        image->entered = enter_rows(p, x, image->spread == NDP_SPREAD_ROWS, v->name);
     }
     return image->entered;
 }
@@ -273,5 +278,20 @@ ndp_status ndp_tensor_rmsnorm(ndp_pass *p) {
     m = ndp_graph_op1(p->to, &ndp_op_enter, &over, "mean squares", &m, 1);
     ndp_graph_op(p->to, &ndp_op_norm_by, &attr, name, (int[]){x, ndp_pass_in(p, 1), m}, 3, outs, 2);
     ndp_pass_out(p, 0, outs[0], NDP_SPREAD_COLS);
+    return p->to->status;
+}
+
+/* The key that heads share is made on this rank's rows, or by all ranks alike; its gradient is the sum of all heads'.
+ */
+ndp_status ndp_tensor_latent_keys(ndp_pass *p) {
+    ndp_op_attr attr = ndp_local_attr(p->mesh, p->node->attr);
+    int ins[] = {ndp_pass_in(p, 0), ndp_pass_in(p, 1)}, outs[2] = {NDP_NONE, NDP_NONE};
+    if (p->tp > 1)
+        ins[1] = enter_rows(p, ndp_pass_contiguous(p, ins[1]), p->images[p->node->in[1]].spread == NDP_SPREAD_ROWS,
+                            "shared key");
+    attr.wide_grad = p->tp > 1 && ndp_pass_over_tp(p).wide_grad;
+    ndp_graph_op(p->to, p->node->op, &attr, p->from->values[p->node->out[0]].name, ins, 2, outs, 2);
+    for (int i = 0; i < 2; i++)
+        ndp_pass_out(p, i, outs[i], p->tp > 1 ? NDP_SPREAD_COLS : NDP_SPREAD_SAME);
     return p->to->status;
 }

@@ -42,6 +42,12 @@ int ndp_flow_value(const ndp_rule *r, const ndp_flow_matrix *m) {
 }
 
 int64_t ndp_flow_unit(const ndp_rule *r, const ndp_flow_matrix *m, int axis) {
+    const ndp_op_attr *a = &r->n->attr;
+    int value = ndp_flow_value(r, m);
+    if (axis == 1 && (m->each == NDP_EACH_HEAD || m->each == NDP_EACH_KV_HEAD))
+        return a->v_dim == 0 || value == NDP_NONE
+                   ? 1
+                   : r->g->values[value].view.cols / (m->each == NDP_EACH_HEAD ? a->heads : a->kv_heads);
     return axis == 0 || m->each == 0 ? 1 : m->each < 0 ? -m->each : r->g->values[r->n->in[m->each]].view.cols;
 }
 

@@ -7,12 +7,13 @@
 
 /* What a call attends with: heads here, of the whole. */
 typedef struct heads {
-    int64_t d, q, kv, whole_q, whole_kv; /* head dim; heads and kv heads here, and of the node */
+    int64_t d, v, q, kv, whole_q, whole_kv; /* columns of a head of q, and of v; heads and kv heads here, of the node */
 } heads;
 
 static ndp_status expect_heads(const ndp_rule *r, int q, int k, heads *h) {
     const ndp_op_attr *a = &r->n->attr;
-    *h = (heads){a->head_dim, r->in[q].cols / a->head_dim, r->in[k].cols / a->head_dim, a->heads, a->kv_heads};
+    *h = (heads){a->head_dim, ndp_v_dim(a), r->in[q].cols / a->head_dim, r->in[k].cols / a->head_dim,
+                 a->heads,    a->kv_heads};
     if (h->q != r->c->attr.heads || h->kv != r->c->attr.kv_heads || h->kv < 1 || h->q % h->kv != 0)
         return ndp_refuse(r, "it has %d heads and %d kv heads, its operands %lld and %lld", r->c->attr.heads,
                           r->c->attr.kv_heads, (long long)h->q, (long long)h->kv);
@@ -44,24 +45,24 @@ static ndp_share keys_of(const ndp_rule *r, int k, const heads *h, int64_t kv, i
     return sum;
 }
 
-/* Calls `each` for each run of rows and head of operand q (its tile has the head's columns). */
-static ndp_status for_heads(ndp_rule *r, int q, const heads *h,
+/* Calls `each` for each run of rows and head of operand q (its tile has the head's d columns). */
+static ndp_status for_heads(ndp_rule *r, int q, const heads *h, int64_t d,
                             ndp_status (*each)(ndp_rule *r, const heads *h, const ndp_tile *t, int64_t i)) {
     ndp_tile t;
     for (int j = 0; j < r->in[q].n; j++)
         for (int64_t i = 0; i < h->q; i++) {
-            if (!ndp_tile_cut(&r->in[q].tiles[j], 0, r->in[q].rows, i * h->d, h->d, &t))
+            if (!ndp_tile_cut(&r->in[q].tiles[j], 0, r->in[q].rows, i * d, d, &t))
                 continue;
-            if (t.cols != h->d || t.at_col % h->d != 0)
+            if (t.cols != d || t.at_col % d != 0)
                 return ndp_refuse(r, "operand %d has a part of a head, columns from %lld on", q, (long long)t.at_col);
             NDP_TRY(each(r, h, &t, i));
         }
     return NDP_OK;
 }
 
-/* Columns of a head become one of its statistic. */
-static ndp_tile statistic_of(const heads *h, ndp_tile t) {
-    t.col /= h->d, t.at_col /= h->d, t.cols /= h->d;
+/* The columns of a head, `from` of them, as `to`: those of another operand, or the one of its statistic. */
+static ndp_tile in_columns(ndp_tile t, int64_t from, int64_t to) {
+    t.col = t.col / from * to, t.at_col = t.at_col / from * to, t.cols = t.cols / from * to;
     return t;
 }
 
@@ -93,13 +94,13 @@ static ndp_status add_sink(const ndp_rule *r, int64_t i, int64_t head, ndp_share
 static ndp_status attend(ndp_rule *r, const heads *h, const ndp_tile *q, int64_t i) {
     int64_t kv, col;
     NDP_TRY(kv_of(r, 1, h, i, q->at_col / h->d, &kv));
-    ndp_tile t = *q;
+    ndp_tile t = in_columns(*q, h->d, h->v);
     t.share = keys_of(r, 1, h, kv, has_sinks(r));
     NDP_TRY(add_sink(r, i, q->at_col / h->d, &t.share));
     ndp_thing_kind kind = t.share == 1 ? NDP_THING_VALUE : NDP_THING_KEYS;
     t.what = (ndp_thing){kind, ndp_value_origin(r->g, r->n->out[0], &col)};
     NDP_TRY(ndp_result(r, 0, t));
-    t = statistic_of(h, t);
+    t = in_columns(t, h->v, 1);
     t.what = (ndp_thing){kind, ndp_value_origin(r->g, r->n->out[1], &col)};
     return ndp_result(r, 1, t);
 }
@@ -110,7 +111,7 @@ ndp_status ndp_after_attention(ndp_rule *r) {
     NDP_TRY(expect_heads(r, 0, 1, &h));
     if (!has_sinks(r) && r->c->attr.first != 0)
         return ndp_refuse(r, "its first head has sink %lld, and its node has none", (long long)r->c->attr.first);
-    return for_heads(r, 0, &h, attend);
+    return for_heads(r, 0, &h, h.d, attend);
 }
 
 /* Attention parts, operands a and b, over disjoint keys. */
@@ -132,7 +133,7 @@ static ndp_status merge(ndp_rule *r, int a, int b, int value, int o) {
 
 /* Statistics, operand s, are over the same keys as attention, operand o. */
 static ndp_status expect_same_keys(ndp_rule *r, int o, int s) {
-    int64_t d = r->n->attr.head_dim;
+    int64_t d = ndp_v_dim(&r->n->attr);
     ndp_tile part;
     for (int i = 0; i < r->in[o].n; i++) {
         ndp_tile t = r->in[o].tiles[i];
@@ -160,18 +161,20 @@ enum { D_O, Q, K, O = 4, LSE };
 
 /* Head i of rows of do gives those rows of dq, and a summand of dk and dv of its kv head for all keys. */
 static ndp_status attend_bwd(ndp_rule *r, const heads *h, const ndp_tile *d_o, int64_t i) {
-    int64_t kv, group = h->whole_q / h->whole_kv, head = d_o->at_col / h->d,
+    int64_t kv, group = h->whole_q / h->whole_kv, head = d_o->at_col / h->v, d[] = {h->d, h->d, h->v},
                 rows = r->g->inputs->rows[NDP_EXTENT_QUERIES], first = d_o->at_row - r->lane->first_row;
     NDP_TRY(kv_of(r, K, h, i, head, &kv));
     ndp_share keys = ndp_share_mul(d_o->share, keys_of(r, K, h, kv, 0));
-    NDP_TRY(ndp_result(r, 0, ndp_gradient_tile(r, r->n->in[0], *d_o, ndp_share_mul(keys, r->uses->of[r->of][0]))));
+    ndp_tile dq = in_columns(*d_o, h->v, h->d);
+    NDP_TRY(ndp_result(r, 0, ndp_gradient_tile(r, r->n->in[0], dq, ndp_share_mul(keys, r->uses->of[r->of][0]))));
     ndp_share queries = ndp_range_share(ndp_node_dim(r, 2), rows, first, first + d_o->rows);
     queries = ndp_share_mul(queries, ndp_range_share(ndp_node_dim(r, 3), group, head % group, head % group + 1));
     queries = ndp_share_mul(queries, d_o->share);
-    for (int j = 0; j < r->in[K].n; j++)
-        for (int o = 1; o < 3; o++) {
+    for (int o = 1; o < 3; o++)
+        for (int j = 0; j < r->in[Q + o].n; j++) {
             ndp_tile t;
-            if (!ndp_rule_wants(r, o) || !ndp_tile_cut(&r->in[K].tiles[j], 0, r->in[K].rows, kv * h->d, h->d, &t))
+            if (!ndp_rule_wants(r, o) ||
+                !ndp_tile_cut(&r->in[Q + o].tiles[j], 0, r->in[Q + o].rows, kv * d[o], d[o], &t))
                 continue;
             ndp_share share = ndp_share_mul(queries, r->uses->of[r->of][o]);
             NDP_TRY(ndp_result_add(r, o, ndp_gradient_tile(r, r->n->in[o], t, share)));
@@ -183,12 +186,12 @@ ndp_status ndp_after_attention_bwd(ndp_rule *r) {
     heads h;
     NDP_TRY(expect_heads(r, Q, K, &h));
     NDP_TRY(expect_same_keys(r, O, LSE));
-    return for_heads(r, D_O, &h, attend_bwd);
+    return for_heads(r, D_O, &h, h.v, attend_bwd);
 }
 
 /* Of (do, o, lse, sink): head i of rows of do gives a summand of the gradient of its sink. */
 static ndp_status sink_bwd(ndp_rule *r, const heads *h, const ndp_tile *d_o, int64_t i) {
-    int64_t head = d_o->at_col / h->d, col = 0;
+    int64_t head = d_o->at_col / h->v, col = 0;
     NDP_TRY(sink_of(r, 3, i, head, &col));
     ndp_share queries = ndp_rows_share(&r->lane->batch, d_o->at_row, d_o->rows);
     ndp_tile t = {.rows = 1, .col = col, .cols = 1, .at_col = head};
@@ -198,11 +201,12 @@ static ndp_status sink_bwd(ndp_rule *r, const heads *h, const ndp_tile *d_o, int
 
 /* The sinks of heads that are not here get nothing. */
 ndp_status ndp_after_attention_dsink(ndp_rule *r) {
-    heads h = {r->n->attr.head_dim, r->in[0].cols / r->n->attr.head_dim, 0, r->n->attr.heads, 0};
+    int64_t d = ndp_v_dim(&r->n->attr);
+    heads h = {r->n->attr.head_dim, d, r->in[0].cols / d, 0, r->n->attr.heads, 0};
     if (h.q != r->c->attr.heads)
         return ndp_refuse(r, "it has %d heads, its operands %lld", r->c->attr.heads, (long long)h.q);
     NDP_TRY(expect_same_keys(r, 1, 2));
-    NDP_TRY(for_heads(r, 0, &h, sink_bwd));
+    NDP_TRY(for_heads(r, 0, &h, d, sink_bwd));
     for (int j = 0; j < r->in[3].n; j++)
         for (int64_t k = 0; k < r->in[3].tiles[j].cols; k++) {
             const ndp_tile *s = &r->in[3].tiles[j];
@@ -214,6 +218,15 @@ ndp_status ndp_after_attention_dsink(ndp_rule *r) {
 
 /* ---- rows for heads ---- */
 
+/* Of v or o, or their gradients, and not of q or k. */
+static bool is_of_values(const ndp_rule *r) {
+    const int of[] = {r->n->in[2], r->n->out[0]};
+    bool is = false;
+    for (int i = 0; i < NDP_COUNT(of); i++)
+        is |= ndp_is(r, 0, NDP_THING_VALUE, of[i]) || ndp_is(r, 0, NDP_THING_GRADIENT, of[i]);
+    return is;
+}
+
 /* How heads_split and heads_merge cut: part p of these has run (first + p) / repeats of `width` columns. */
 typedef struct cut {
     int64_t width, repeats, first, parts, runs;
@@ -222,6 +235,9 @@ typedef struct cut {
 static ndp_status cut_of(const ndp_rule *r, cut *out) {
     const ndp_op_attr *a = &r->c->attr;
     int64_t all = a->all_parts ? a->all_parts : a->parts;
+    int dim = is_of_values(r) ? ndp_v_dim(&r->n->attr) : r->n->attr.head_dim;
+    if (a->head_dim != dim)
+        return ndp_refuse(r, "its head_dim is %d, must be %d", a->head_dim, dim);
     if (a->heads < 1)
         return ndp_refuse(r, "it cuts %d heads", a->heads);
     out->repeats = a->heads < all ? all / a->heads : 1;

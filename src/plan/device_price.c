@@ -182,7 +182,8 @@ double ndp_priced_flops(const ndp_device_price *p, const ndp_call *c) {
     bool backward = c->op->id == NDP_OP_attention_bwd; /* whose first operand is the gradient */
     const ndp_view *q = &c->in[backward].view, *k = &c->in[1 + backward].view;
     double part = fmin(1, (double)k->rows / (double)p->rows); /* of the keys: a ring has some of them at a time */
-    return (backward ? 10 : 4) * (double)q->rows * mean_seen(p, c) * part * c->attr.heads * c->attr.head_dim;
+    double columns = (backward ? 6 : 2) * (double)c->attr.head_dim + (backward ? 4 : 2) * (double)ndp_v_dim(&c->attr);
+    return columns * (double)q->rows * mean_seen(p, c) * part * c->attr.heads;
 }
 
 static double attention_seconds(const ndp_device_price *p, const ndp_call *c) {

@@ -37,9 +37,12 @@ ndp_status ndp_routed_init(ndp_outcome *o, const ndp_trainer *t, bool keep) {
     return ndp_choices_init(&o->routed, o->steps, m, rows_of(t), true);
 }
 
+/* How many of its keys a group counts. */
+static int counted_of(const ndp_mixtures *m) { return m->sigmoid ? NDP_MOST_BEST : 1; }
+
 /* What the groups of a row count, by its keys; the ones that are open. */
 static uint64_t groups_of(const ndp_mixtures *m, const float *keys, double counts[NDP_MOST_GROUPS]) {
-    const ndp_op_attr a = {.groups = m->groups, .open_groups = m->open_groups, .group_best = NDP_MOST_BEST};
+    const ndp_op_attr a = {.groups = m->groups, .open_groups = m->open_groups, .group_best = counted_of(m)};
     ndp_route_best of[NDP_MOST_GROUPS];
     if (!ndp_route_closes(&a))
         return NDP_ALL_GROUPS;
@@ -47,7 +50,7 @@ static uint64_t groups_of(const ndp_mixtures *m, const float *keys, double count
         of[g] = (ndp_route_best){-INFINITY, -INFINITY};
         for (int e = g * each; e < (g + 1) * each; e++)
             ndp_route_best_add(&of[g], (double)keys[e]);
-        counts[g] = of[g].first + of[g].second;
+        counts[g] = of[g].first + (a.group_best > 1 ? of[g].second : 0);
     }
     return ndp_route_open(&a, of);
 }
@@ -127,8 +130,8 @@ static bool both_record(const ndp_outcome *a, const ndp_outcome *b) {
     return a->routed.chosen && b->routed.chosen && a->routed.rows == b->routed.rows;
 }
 
-/* What separates, in row `at` of a, the groups that are open there and those that b opens instead: half of the
- * difference, as a group counts two keys. -1: both open the same. */
+/* What separates, in row `at` of a, the groups that are open there and those that b opens instead: the difference for
+ * each key that a group counts. -1: both open the same. */
 static double group_gap(const ndp_outcome *a, const ndp_outcome *b, int64_t at) {
     const ndp_mixtures *m = &a->routed.mixtures;
     double counts[NDP_MOST_GROUPS], others[NDP_MOST_GROUPS], most = -INFINITY, least = INFINITY;
@@ -139,7 +142,7 @@ static double group_gap(const ndp_outcome *a, const ndp_outcome *b, int64_t at) 
         most = mine && !theirs ? fmax(most, counts[g]) : most;
         least = theirs && !mine ? fmin(least, counts[g]) : least;
     }
-    return open == there ? -1 : (most - least) / 2;
+    return open == there ? -1 : (most - least) / counted_of(m);
 }
 
 typedef void flip_visitor(void *user, const ndp_flip *f);

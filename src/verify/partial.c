@@ -145,10 +145,10 @@ static ndp_status run_xent(const ndp_op_call *c) {
  */
 static void keep_heads(const ndp_view *v, const ndp_op_attr *attr, int part, int parts) {
     size_t size = ndp_dtype_size(v->dtype);
-    int group = attr->heads / attr->kv_heads;
+    int group = attr->heads / attr->kv_heads, d = ndp_v_dim(attr);
     for (int h = 0; h < attr->heads; h++)
         for (int64_t t = 0; t < v->rows && h % group * parts / group != part; t++)
-            memset((char *)v->data + (size_t)(t * v->ld + h * attr->head_dim) * size, 0, (size_t)attr->head_dim * size);
+            memset((char *)v->data + (size_t)(t * v->ld + h * d) * size, 0, (size_t)d * size);
 }
 
 /* Everything first; then keys and values again, with zeros as the gradient of the other heads' results, which makes

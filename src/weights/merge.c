@@ -73,7 +73,7 @@ static ndp_status list_merged(merging *x) {
 
 static ndp_status write_into(merging *x, const char *folder) {
     NDP_TRY(list_merged(x));
-    NDP_TRY(ndp_export_copy(x->folder, folder, x->spec.own_head || x->match.own_head, x->spec.mxfp4));
+    NDP_TRY(ndp_export_copy(x->folder, folder, x->spec.own_head || x->match.own_head, x->spec.packed != NULL));
     NDP_TRY(ndp_export_template_of(x->adapter.path, x->folder, folder));
     NDP_TRY(ndp_weights_save(NULL, NULL, folder, x->list.specs, x->list.n, x->list.pieces, x->list.n_pieces,
                              NDP_SHARD_BYTES));

@@ -236,9 +236,16 @@ static void stack_name(const ndp_segment *s, char out[NDP_SEGMENT_NAME]) {
              pair ? "gate_up_proj" : word);
 }
 
+/* Exports copy these as they are. */
+static bool is_carried(const char *name, void *whole) {
+    const ndp_model *m = whole;
+    return m->architecture->carries && m->architecture->carries(m->facts, name);
+}
+
 ndp_status ndp_weights_name(ndp_weights *w, const ndp_model *whole) {
     char stack[NDP_SEGMENT_NAME];
     NDP_TRY(ndp_weights_prefix(w, ndp_model_prefix(whole)));
+    NDP_TRY(ndp_weights_widen(w, is_carried, (void *)whole));
     for (ndp_segment_walk s = {.model = whole}; ndp_segment_next(&s);) {
         const ndp_segment *x = s.segment;
         const int64_t shape[] = {x->stack, x->whole[1], x->whole[0]};

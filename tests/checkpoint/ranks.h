@@ -7,12 +7,12 @@
 #include "checkpoint/files.h"
 
 static const ndp_tensor_spec tensors[] = {
-    {"model.embed_tokens.weight", NDP_F32, 2, {37, 8}},
-    {"model.layers.0.mlp.up_proj.weight", NDP_F32, 2, {24, 8}},
-    {"model.norm.weight", NDP_F32, 1, {8}},
-    {"lm_head.weight", NDP_BF16, 2, {37, 8}},
-    {"optimizer.m.model.norm.weight", NDP_F32, 1, {8}},
-    {"optimizer.v.model.embed_tokens.weight", NDP_F32, 2, {37, 8}},
+    {"model.embed_tokens.weight", NDP_F32, 2, {37, 8}, NULL},
+    {"model.layers.0.mlp.up_proj.weight", NDP_F32, 2, {24, 8}, NULL},
+    {"model.norm.weight", NDP_F32, 1, {8}, NULL},
+    {"lm_head.weight", NDP_BF16, 2, {37, 8}, NULL},
+    {"optimizer.m.model.norm.weight", NDP_F32, 1, {8}, NULL},
+    {"optimizer.v.model.embed_tokens.weight", NDP_F32, 2, {37, 8}, NULL},
 };
 enum { TENSORS = NDP_COUNT(tensors), WEIGHTS = 4, MOST = 37 * 8 };
 

@@ -116,7 +116,7 @@ static void the_caller_s_numbers_return(void **state) {
     assert_null(ndp_checkpoint_find(c, "optimizer.m.none"));
     ndp_tensor_spec more[TENSORS + 1];
     memcpy(more, tensors, sizeof tensors);
-    more[TENSORS] = (ndp_tensor_spec){"optimizer.m.none", NDP_F32, 1, {1}};
+    more[TENSORS] = (ndp_tensor_spec){"optimizer.m.none", NDP_F32, 1, {1}, NULL};
     CHECK_FAILS(ndp_checkpoint_check(c, more, TENSORS + 1), NDP_EFORMAT, "1 missing: optimizer.m.none");
     CHECK_FAILS(ndp_checkpoint_check(c, tensors, TENSORS - 1), NDP_EFORMAT,
                 "1 that the model does not have: optimizer.v");

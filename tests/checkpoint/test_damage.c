@@ -6,7 +6,7 @@ static void damages_by_a_seed(void **state) { run_trials(*state, 160); }
 /* A tensor of three chunks: the message says which bytes. */
 static void a_flip_in_every_chunk(void **state) {
     enum { ELEMENTS = 2500000 };
-    const ndp_tensor_spec spec = {"model.large.weight", NDP_F32, 1, {ELEMENTS}};
+    const ndp_tensor_spec spec = {"model.large.weight", NDP_F32, 1, {ELEMENTS}, NULL};
     const ndp_checkpoint_info info = {.step = 1};
     float *x = calloc(ELEMENTS, sizeof *x);
     char path[512];

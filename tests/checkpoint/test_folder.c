@@ -119,11 +119,12 @@ static void check_reports_everything(void **state) {
         "\"e1\":{\"dtype\":\"F8_E4M3\",\"shape\":[4],\"data_offsets\":[4,8]},"
         "\"lm_head.weight\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[8,12]},"
         "\"l.0.rotary_emb.inv_freq\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[12,16]}}";
-    const ndp_tensor_spec good[] = {{"e0", NDP_BF16, 1, {1}}};
-    const ndp_tensor_spec bad[] = {{"e0", NDP_F32, 2, {1, 1}}, {"e1", NDP_F32, 1, {4}}, {"m1", NDP_F32, 1, {1}},
-                                   {"m2", NDP_F32, 1, {1}},    {"m3", NDP_F32, 1, {1}}, {"m4", NDP_F32, 1, {1}},
-                                   {"m5", NDP_F32, 1, {1}},    {"m6", NDP_F32, 1, {1}}};
-    const ndp_tensor_spec all[] = {{"e0", NDP_F32, 1, {1}}, {"lm_head.weight", NDP_F32, 1, {1}}};
+    const ndp_tensor_spec good[] = {{"e0", NDP_BF16, 1, {1}, NULL}};
+    const ndp_tensor_spec bad[] = {{"e0", NDP_F32, 2, {1, 1}, NULL}, {"e1", NDP_F32, 1, {4}, NULL},
+                                   {"m1", NDP_F32, 1, {1}, NULL},    {"m2", NDP_F32, 1, {1}, NULL},
+                                   {"m3", NDP_F32, 1, {1}, NULL},    {"m4", NDP_F32, 1, {1}, NULL},
+                                   {"m5", NDP_F32, 1, {1}, NULL},    {"m6", NDP_F32, 1, {1}, NULL}};
+    const ndp_tensor_spec all[] = {{"e0", NDP_F32, 1, {1}, NULL}, {"lm_head.weight", NDP_F32, 1, {1}, NULL}};
     ndp_weights *w = NULL;
     put_image(*state, "model.safetensors", header, 16);
     CHECK_OK(ndp_weights_open(*state, &w));
@@ -137,7 +138,7 @@ static void check_reports_everything(void **state) {
     ndp_weights_close(w);
     put_image(*state, "model.safetensors", SHARD_B, 4);
     CHECK_OK(ndp_weights_open(*state, &w));
-    CHECK_OK(ndp_weights_check(w, &(ndp_tensor_spec){"b", NDP_BF16, 1, {1}}, 1, NULL, NULL));
+    CHECK_OK(ndp_weights_check(w, &(ndp_tensor_spec){"b", NDP_BF16, 1, {1}, NULL}, 1, NULL, NULL));
     ndp_weights_close(w);
 }
 

@@ -8,9 +8,12 @@
 
 /* The first two have several chunks, the last but one is cut by columns of 2 bytes. */
 static const ndp_tensor_spec tensors[] = {
-    {"model.embed.weight", NDP_F32, 2, {1531, 1024}}, {"model.down.weight", NDP_F32, 2, {1024, 1229}},
-    {"model.norm.weight", NDP_F32, 1, {1023}},        {"model.empty.weight", NDP_F32, 2, {0, 4}},
-    {"lm_head.weight", NDP_BF16, 2, {63, 129}},       {"optimizer.m.model.up.weight", NDP_F32, 2, {129, 257}},
+    {"model.embed.weight", NDP_F32, 2, {1531, 1024}, NULL},
+    {"model.down.weight", NDP_F32, 2, {1024, 1229}, NULL},
+    {"model.norm.weight", NDP_F32, 1, {1023}, NULL},
+    {"model.empty.weight", NDP_F32, 2, {0, 4}, NULL},
+    {"lm_head.weight", NDP_BF16, 2, {63, 129}, NULL},
+    {"optimizer.m.model.up.weight", NDP_F32, 2, {129, 257}, NULL},
 };
 enum { TENSORS = NDP_COUNT(tensors) };
 
@@ -211,7 +214,7 @@ static void few_writes(void **state) {
 /* Two ranks that give the same elements while others are given by none are an error, although the counts are right. */
 static ndp_status overlapping_body(ndp_transport *t, void *arg) {
     enum { HALF = 1 << 20 };
-    const ndp_tensor_spec spec = {"w", NDP_F32, 1, {2 * HALF}};
+    const ndp_tensor_spec spec = {"w", NDP_F32, 1, {2 * HALF}, NULL};
     const ndp_checkpoint_info info = {.step = 1};
     ndp_comm *world = NULL;
     NDP_TRY(ndp_comm_create(t, (ndp_group){0, 1, 2, ndp_transport_rank(t)}, "world", &world));

@@ -136,10 +136,10 @@ static void every_cut_is_noticed(void **state) {
 enum { ELEMENTS = 100003 }; /* more than one block of conversion */
 
 static const ndp_tensor_spec specs[] = {
-    {"model.norm", NDP_F32, 1, {5}},         {"half", NDP_F16, 2, {3, 4}},
-    {"empty", NDP_F32, 2, {0, 7}},           {"scalar", NDP_F64, 0, {0}},
-    {"brain", NDP_BF16, 1, {ELEMENTS}},      {"ids", NDP_I32, 1, {3}},
-    {"quote\"\\\n\xc3\xa9", NDP_U8, 1, {3}}, {"long", NDP_I64, 1, {2}},
+    {"model.norm", NDP_F32, 1, {5}, NULL},         {"half", NDP_F16, 2, {3, 4}, NULL},
+    {"empty", NDP_F32, 2, {0, 7}, NULL},           {"scalar", NDP_F64, 0, {0}, NULL},
+    {"brain", NDP_BF16, 1, {ELEMENTS}, NULL},      {"ids", NDP_I32, 1, {3}, NULL},
+    {"quote\"\\\n\xc3\xa9", NDP_U8, 1, {3}, NULL}, {"long", NDP_I64, 1, {2}, NULL},
 };
 
 static void fill(float *x, int64_t n) {
@@ -240,7 +240,7 @@ static void non_finite_elements_are_named(void **state) {
     const float bad[] = {NAN, -NAN, INFINITY, -INFINITY};
     char path[512], words[64];
     for (int k = 0; k < 16; k++) {
-        ndp_tensor_spec spec = {"w", types[k & 3], 1, {100}};
+        ndp_tensor_spec spec = {"w", types[k & 3], 1, {100}, NULL};
         float x[100], y[100];
         fill(x, 100);
         x[40 + k] = bad[k >> 2];
@@ -262,7 +262,7 @@ static void non_finite_elements_are_named(void **state) {
 /* ---- writers ---- */
 
 static void ranks_share_one_file(void **state) {
-    const ndp_tensor_spec two[] = {{"a", NDP_BF16, 2, {10, 7}}, {"b", NDP_F32, 1, {40}}};
+    const ndp_tensor_spec two[] = {{"a", NDP_BF16, 2, {10, 7}, NULL}, {"b", NDP_F32, 1, {40}, NULL}};
     enum { RANKS = 5 };
     ndp_safetensors_writer *w[RANKS];
     char path[512];
@@ -295,9 +295,10 @@ static void ranks_share_one_file(void **state) {
 }
 
 static void refused_lists_and_writes(void **state) {
-    const ndp_tensor_spec twice[] = {{"a", NDP_F32, 1, {1}}, {"b", NDP_F32, 1, {1}}, {"a", NDP_F32, 1, {1}}};
-    const ndp_tensor_spec huge = {"huge", NDP_F32, 2, {(int64_t)1 << 40, (int64_t)1 << 40}};
-    const ndp_tensor_spec metadata = {"__metadata__", NDP_F32, 1, {1}}, one = {"one", NDP_F32, 1, {4}};
+    const ndp_tensor_spec twice[] = {
+        {"a", NDP_F32, 1, {1}, NULL}, {"b", NDP_F32, 1, {1}, NULL}, {"a", NDP_F32, 1, {1}, NULL}};
+    const ndp_tensor_spec huge = {"huge", NDP_F32, 2, {(int64_t)1 << 40, (int64_t)1 << 40}, NULL};
+    const ndp_tensor_spec metadata = {"__metadata__", NDP_F32, 1, {1}, NULL}, one = {"one", NDP_F32, 1, {4}, NULL};
     int64_t size;
     char path[512];
     float x[4] = {0};
@@ -317,7 +318,7 @@ static void refused_lists_and_writes(void **state) {
 
 /* A limit on the size of files stands for a full disk: the failure comes at once, and leaves nothing. */
 static void no_room(void **state) {
-    const ndp_tensor_spec big = {"big", NDP_F32, 1, {1 << 20}};
+    const ndp_tensor_spec big = {"big", NDP_F32, 1, {1 << 20}, NULL};
     struct rlimit old, small = {.rlim_cur = 1 << 16};
     char path[512];
     ndp_safetensors_writer *w = NULL;
@@ -333,7 +334,7 @@ static void no_room(void **state) {
 }
 
 static void every_failed_write_is_told(void **state) {
-    const ndp_tensor_spec spec = {"w", NDP_BF16, 1, {ELEMENTS * 3}};
+    const ndp_tensor_spec spec = {"w", NDP_BF16, 1, {ELEMENTS * 3}, NULL};
     float *x = calloc((size_t)spec.shape[0], sizeof *x);
     char path[512];
     int64_t n = 1;

@@ -20,6 +20,7 @@ import safetensors.torch
 import tokenizers
 import torch
 import transformers
+from transformers.models.deepseek_v2 import modeling_deepseek_v2
 from transformers.models.gemma2 import modeling_gemma2
 
 HERE = pathlib.Path(__file__).parent
@@ -103,6 +104,9 @@ FAMILIES = {
 }
 # Mixtures: layers with and without one, weights that are renormalised or not.
 EXPERTS = dict(rms_norm_eps=1e-6, rope_theta=1000.0, hidden_act="silu", output_router_logits=False)
+# Latent attention: values narrower than keys, or wider; scores are scaled with the angles.
+LATENT = dict(num_key_value_heads=4, kv_lora_rank=12, qk_rope_head_dim=4, rms_norm_eps=1e-6, hidden_act="silu")
+MSCALED = {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16, "beta_fast": 4.0, "beta_slow": 1.0}
 FAMILIES |= {
     "mixtral": family("mixtral", "MixtralForCausalLM", intermediate_size=20, num_local_experts=8, num_experts_per_tok=2,
                       sliding_window=None, **EXPERTS),
@@ -120,6 +124,22 @@ FAMILIES |= {
                        moe_intermediate_size=10, n_shared_experts=2, first_k_dense_replace=1, use_qk_norm=True,
                        attention_bias=True, num_nextn_predict_layers=0, rms_norm_eps=1e-5, rope_theta=1000.0,
                        hidden_act="silu"),
+    "deepseek-v2": family("deepseek_v2", "DeepseekV2ForCausalLM", q_lora_rank=None, qk_nope_head_dim=6, v_head_dim=5,
+                          n_routed_experts=12, num_experts_per_tok=3, n_group=3, topk_group=2, moe_intermediate_size=10,
+                          topk_method="group_limited_greedy", norm_topk_prob=False, routed_scaling_factor=1.7,
+                          n_shared_experts=2, first_k_dense_replace=1, attention_bias=False, scoring_func="softmax",
+                          rope_theta=1000.0, rope_scaling=MSCALED | {"mscale": 0.707, "mscale_all_dim": 0.707}, **LATENT),
+    "deepseek-v3": family("deepseek_v3", "DeepseekV3ForCausalLM", q_lora_rank=11, qk_nope_head_dim=6, v_head_dim=5,
+                          n_routed_experts=12, num_experts_per_tok=3, n_group=3, topk_group=2, moe_intermediate_size=10,
+                          norm_topk_prob=True, routed_scaling_factor=2.5, n_shared_experts=1, first_k_dense_replace=1,
+                          attention_bias=True, scoring_func="sigmoid", topk_method="noaux_tc", num_nextn_predict_layers=0,
+                          rope_theta=1000.0, rope_scaling=MSCALED | {"mscale": 1.0, "mscale_all_dim": 0.9}, **LATENT),
+    "glm4-moe-lite": family("glm4_moe_lite", "Glm4MoeLiteForCausalLM", q_lora_rank=11, qk_nope_head_dim=4, v_head_dim=8,
+                            num_hidden_layers=3, n_routed_experts=6, num_experts_per_tok=2, moe_intermediate_size=10,
+                            n_shared_experts=1, n_group=1, topk_group=1, norm_topk_prob=True, routed_scaling_factor=1.8,
+                            mlp_layer_types=["dense", "sparse", "dense"], rope_interleave=False,
+                            attention_bias=False, num_nextn_predict_layers=0, **(LATENT | {"rms_norm_eps": 1e-5}),
+                            rope_parameters={"rope_type": "default", "rope_theta": 1000.0}),
     "gpt-oss": family("gpt_oss", "GptOssForCausalLM", head_dim=8, intermediate_size=10, num_local_experts=6,
                       num_experts_per_tok=3, num_hidden_layers=3, sliding_window=7, rms_norm_eps=1e-5, attention_bias=True,
                       hidden_act="silu", swiglu_alpha=1.702, swiglu_limit=0.5, output_router_logits=False,
@@ -155,7 +175,8 @@ def rope_frequencies(config, rope, length):
             turns = [math.floor(turns[0]), math.ceil(turns[1])]
         low, high = max(turns[0], 0), min(turns[1], dim - 1)
         divided = ((steps / 2 - low) / (high - low)).clamp(0, 1)
-        return divided * plain / rope["factor"] + (1 - divided) * plain, 0.1 * math.log(rope["factor"]) + 1
+        own, others = (0.1 * rope.get(key, 1) * math.log(rope["factor"]) + 1 for key in ("mscale", "mscale_all_dim"))
+        return divided * plain / rope["factor"] + (1 - divided) * plain, own / others if "mscale" in rope else own
     assert kind == "longrope"
     factors = torch.tensor(rope["long_factor" if length > original else "short_factor"], dtype=torch.float64)
     return plain / factors, math.sqrt(1 + math.log(config.max_position_embeddings / original) / math.log(original))
@@ -168,7 +189,8 @@ def check_rope(rotary, config, length):
     for kind, rope in config.rope_parameters.items() if nested else [(None, config.rope_parameters)]:
         exact, amplitude = rope_frequencies(config, rope, length)
         x, positions = torch.zeros(1, length, 4), torch.arange(length)[None]
-        cos, sin = rotary(x, positions, kind) if nested else rotary(x, positions)
+        table = rotary(x, positions, kind) if nested else rotary(x, positions)
+        cos, sin = (table.real, table.imag) if torch.is_tensor(table) else table
         angles = positions[..., None].double() * torch.cat((exact, exact))[: cos.shape[-1]]  # gpt_oss has each once
         for ours, theirs in ((angles.cos(), cos), (angles.sin(), sin)):
             torch.testing.assert_close((amplitude * ours).float(), theirs, rtol=1e-5, atol=1e-5)
@@ -179,9 +201,19 @@ def check_rope(rotary, config, length):
 def rotary_fp64(self, x, position_ids, layer_type=None):
     frequencies, amplitude = self.fp64_tables[layer_type]
     angles = position_ids[..., None].double() * frequencies
+    if type(self).__name__ == "DeepseekV2RotaryEmbedding":
+        return torch.polar(torch.full_like(angles, amplitude), angles)
     if type(self).__name__ != "GptOssRotaryEmbedding":
         angles = torch.cat((angles, angles), dim=-1)
     return (amplitude * angles.cos()).to(x.dtype), (amplitude * angles.sin()).to(x.dtype)
+
+
+def rotate(q, k, table):
+    """deepseek_v2's apply_rotary_emb, in fp64 without its casts to fp32."""
+    if q.dtype != torch.float64:
+        return DEEPSEEK_V2_ROTATION(q, k, table)
+    turn = lambda x: torch.view_as_real(torch.view_as_complex(x.unflatten(-1, (-1, 2))) * table.unsqueeze(1)).flatten(3)
+    return turn(q.contiguous()), turn(k.contiguous())
 
 
 def rmsnorm_fp64(self, x):
@@ -210,8 +242,20 @@ def gap_of(values, slopes, k):
     return (2 * gaps / (sorted_slopes[..., k - 1] + sorted_slopes[..., k])).min().item()
 
 
+def limited_router_fp64(self, x):
+    """DeepseekV2TopkRouter without its casts to fp32; by logits, whose order is that of a softmax."""
+    logits = torch.nn.functional.linear(x.reshape(-1, self.hidden_dim), self.weight)
+    keys = logits.detach()
+    best = keys.unflatten(-1, (self.num_group, -1)).max(dim=-1).values
+    is_open = torch.zeros_like(best).scatter(1, best.topk(self.topk_group, dim=-1).indices, 1).bool()
+    keys = keys.masked_fill(~is_open.repeat_interleave(self.num_experts // self.num_group, dim=-1), -1e9)
+    choices = keys.topk(self.top_k, dim=-1).indices
+    GAPS.append(min(gap_of(x, torch.ones_like(x), k) for x, k in ((keys, self.top_k), (best, self.topk_group))))
+    return logits, logits.softmax(dim=-1).gather(1, choices) * self.routed_scaling_factor, choices
+
+
 def score_router_fp64(self, x):
-    """Glm4MoeTopkRouter without its casts to fp32."""
+    """The routers of sigmoids without their casts to fp32."""
     logits = torch.nn.functional.linear(x.reshape(-1, self.hidden_dim), self.weight)
     scores = logits.sigmoid()
     keys, slopes = (scores + self.e_score_correction_bias).detach(), (scores * (1 - scores)).detach()
@@ -222,7 +266,9 @@ def score_router_fp64(self, x):
     closed = ~is_open.repeat_interleave(self.num_experts // self.num_group, dim=-1)
     keys = keys.masked_fill(closed, -1e9)
     choices = keys.topk(self.top_k, dim=-1).indices
-    GAPS.append(min(gap_of(keys, slopes, self.top_k), gap_of(counts, moves, self.topk_group)))
+    GAPS.append(gap_of(keys, slopes, self.top_k))
+    if self.topk_group < self.num_group:
+        GAPS.append(gap_of(counts, moves, self.topk_group))
     values = scores.gather(1, choices)
     if self.norm_topk_prob:
         values = values / (values.sum(dim=-1, keepdim=True) + 1e-20)
@@ -284,6 +330,7 @@ def load(folder, dtype, length):
     model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, **eager_experts(config),
                                                               attn_implementation="eager" if eager else "sdpa")
     modeling_gemma2.eager_attention_forward = GEMMA2_ATTENTION
+    modeling_deepseek_v2.apply_rotary_emb = rotate
     if dtype == torch.float64:
         modeling_gemma2.eager_attention_forward = softcap_attention
         rotary = getattr(model.base_model, "rotary_emb", None)
@@ -297,6 +344,8 @@ def load(folder, dtype, length):
                 module.forward = types.MethodType(rmsnorm_fp64, module)
             if type(module).__name__.endswith("TopKRouter"):
                 module.forward = types.MethodType(router_fp64, module)
+            if type(module).__name__ == "DeepseekV2TopkRouter":
+                module.forward = types.MethodType(limited_router_fp64, module)
             if hasattr(module, "e_score_correction_bias"):
                 module.forward = types.MethodType(score_router_fp64, module)
             if hasattr(module, "embed_scale"):
@@ -305,6 +354,7 @@ def load(folder, dtype, length):
 
 
 GEMMA2_ATTENTION = modeling_gemma2.eager_attention_forward
+DEEPSEEK_V2_ROTATION = modeling_deepseek_v2.apply_rotary_emb
 
 
 def loss_of(model, ids, labels):

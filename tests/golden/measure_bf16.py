@@ -31,7 +31,7 @@ def watch_choices(model):
     """A list that gets the experts of every row, in order of their numbers."""
     seen = []
     for module in model.modules():
-        if type(module).__name__.endswith("TopKRouter"):
+        if type(module).__name__.lower().endswith("topkrouter"):
             module.register_forward_hook(lambda module, ins, outs: seen.append(outs[2].sort(dim=-1).values))
     return seen
 

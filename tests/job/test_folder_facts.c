@@ -72,7 +72,8 @@ static void put_pair(const char *folder, const pair *p, int64_t shard_bytes) {
         int64_t rows = t ? p->head_rows : VOCAB;
         if (!(t ? p->head : p->tokens))
             continue;
-        specs[n] = (ndp_tensor_spec){t ? p->head : p->tokens, t ? p->head_type : p->tokens_type, 2, {rows, HIDDEN}};
+        specs[n] =
+            (ndp_tensor_spec){t ? p->head : p->tokens, t ? p->head_type : p->tokens_type, 2, {rows, HIDDEN}, NULL};
         pieces[n] = (ndp_file_piece){n, 0, rows * HIDDEN, values[t], NDP_F64, 1, NULL, 0};
         n++;
     }
@@ -214,7 +215,8 @@ static void bad_folders(void **state) {
     CHECK_FAILS(ndp_folder_facts(*state, NULL, &f), NDP_EFORMAT,
                 "lm_head.weight is [701, 8] and model.embed_tokens.weight is [700, 8], but config.json ties them");
     int32_t whole[ELEMENTS] = {0};
-    ndp_tensor_spec specs[] = {{equal.tokens, NDP_I32, 2, {VOCAB, HIDDEN}}, {equal.head, NDP_I32, 2, {VOCAB, HIDDEN}}};
+    ndp_tensor_spec specs[] = {{equal.tokens, NDP_I32, 2, {VOCAB, HIDDEN}, NULL},
+                               {equal.head, NDP_I32, 2, {VOCAB, HIDDEN}, NULL}};
     ndp_file_piece pieces[] = {{0, 0, ELEMENTS, whole, NDP_I32, 1, NULL, 0},
                                {1, 0, ELEMENTS, whole, NDP_I32, 1, NULL, 0}};
     CHECK_OK(ndp_weights_save(NULL, NULL, *state, specs, 2, pieces, 2, NDP_SHARD_BYTES));

@@ -26,6 +26,12 @@ static ndp_status parse(const char *text, ndp_facts *f) { return ndp_facts_parse
            "\"num_local_experts\": 6, \"num_experts_per_tok\": 2, \"rope_scaling\": {\"rope_type\": "                  \
            "\"yarn\", \"factor\": 32.0, \"original_max_position_embeddings\": 4096, \"truncate\": false}" more)
 
+/* Latent attention: keys for each head. */
+#define LATENT(type, more)                                                                                             \
+    "{\"model_type\": \"" type "\", \"vocab_size\": 100, \"hidden_size\": 64, \"intermediate_size\": 172, "            \
+    "\"num_hidden_layers\": 4, \"num_attention_heads\": 8, \"max_position_embeddings\": 512, "                         \
+    "\"n_routed_experts\": 16, \"num_experts_per_tok\": 2, \"moe_intermediate_size\": 20" more "}"
+
 /* The layers with a mixture, a bit each. */
 static unsigned mixtures_of(const ndp_facts *f) {
     unsigned bits = 0;
@@ -388,6 +394,28 @@ static const struct {
     {OSS(", \"quantization_config\": 4"), NDP_ENOTSUP, "\"quantization_config\": 4 is not supported"},
     {FAMILY("gpt_oss", "\"num_local_experts\": 6, \"num_experts_per_tok\": 2"), NDP_EFORMAT,
      "neither \"rope_scaling\" nor \"rope_parameters\": transformers would take those of gpt-oss-20b"},
+    /* latent attention */
+    {LATENT("deepseek_v3", ", \"num_key_value_heads\": 2"), NDP_EFORMAT,
+     "\"num_key_value_heads\" is 2, and latent attention has keys for each of 8 heads"},
+    {LATENT("deepseek_v3", ", \"kv_lora_rank\": 0"), NDP_EFORMAT, "\"kv_lora_rank\" is 0"},
+    {LATENT("deepseek_v3", ", \"v_head_dim\": 70000"), NDP_EFORMAT, "\"v_head_dim\" is 70000"},
+    {LATENT("deepseek_v3", ", \"qk_rope_head_dim\": 3"), NDP_EFORMAT, "3 columns of a head_dim of 3 is odd"},
+    {LATENT("deepseek_v3", ", \"scoring_func\": \"softmax\""), NDP_ENOTSUP,
+     "\"scoring_func\": \"softmax\" is not supported; supported for this family: sigmoid"},
+    {LATENT("deepseek_v3", ", \"topk_method\": \"greedy\""), NDP_ENOTSUP, "supported for this family: noaux_tc"},
+    {LATENT("deepseek_v3", ", \"moe_layer_freq\": 2"), NDP_ENOTSUP, "\"moe_layer_freq\": 2 is not supported"},
+    {LATENT("deepseek_v2", ", \"topk_method\": \"noaux_tc\""), NDP_ENOTSUP, "greedy, group_limited_greedy"},
+    {LATENT("deepseek_v2", ", \"norm_topk_prob\": true"), NDP_ENOTSUP, "\"norm_topk_prob\": true is not supported"},
+    {LATENT("deepseek_v2", ", \"mlp_bias\": true"), NDP_ENOTSUP, "\"mlp_bias\": true is not supported"},
+    {LATENT("glm4_moe_lite", ", \"mlp_layer_types\": [\"sparse\"]"), NDP_EFORMAT, "is not a list of 4 words"},
+    {LATENT("glm4_moe_lite", ", \"mlp_layer_types\": [\"dense\", \"dense\", \"dense\", \"dense\"]"), NDP_EFORMAT,
+     "no layer has experts: \"mlp_layer_types\" calls all dense"},
+    {LATENT("glm4_moe_lite", ", \"mlp_layer_types\": [\"dense\", \"moe\", \"dense\", \"dense\"]"), NDP_ENOTSUP,
+     "supported: dense, sparse"},
+    {LATENT("deepseek_v3", ", \"quantization_config\": {\"quant_method\": \"mxfp4\"}"), NDP_ENOTSUP,
+     "supported for this family: fp8"},
+    {LATENT("deepseek_v3", ", \"quantization_config\": {\"quant_method\": \"fp8\", \"weight_block_size\": [64, 128]}"),
+     NDP_ENOTSUP, "\"weight_block_size\": [64,128] is not supported; supported: [128, 128]"},
     /* what is not built */
     {MIXTRAL(", \"router_jitter_noise\": 0.1"), NDP_ENOTSUP, "\"router_jitter_noise\": 0.1 is not supported"},
     {MIXTRAL(", \"router_aux_loss_coef\": -0.5"), NDP_EFORMAT, "\"router_aux_loss_coef\" is -0.5"},
@@ -399,6 +427,44 @@ static const struct {
     {MIXTRAL(", \"hidden_act\": \"relu\""), NDP_ENOTSUP, "\"hidden_act\": \"relu\" is not supported"},
     {MIXTRAL(", \"quantization_config\": {\"bits\": 4}"), NDP_ENOTSUP, "quantization_config"},
 };
+
+/* Defaults are those of transformers' classes; null is no compression of queries; yarn scales the scores too. */
+static void latent_attention_is_read(void **state) {
+    (void)state;
+    static ndp_facts f;
+    CHECK_OK(parse(LATENT("deepseek_v3", ""), &f));
+    assert_true(f.q_rank == 1536 && f.kv_rank == 512 && f.nope_dim == 128 && f.head_dim == 192 && f.v_dim == 128);
+    assert_true(f.sigmoid && f.renormalise && f.groups == 8 && f.open_groups == 4 && f.routed_scale == 2.5);
+    assert_true(f.neighbours && f.ropes[0].dim == 64 && f.further == 1 && f.kv_heads == 8);
+    assert_int_equal(mixtures_of(&f), 8);
+    assert_true(f.attention_scale == 1 / sqrt(192));
+    CHECK_OK(parse(LATENT("kimi_k2", ", \"q_lora_rank\": null, \"n_group\": 1, \"topk_group\": 1, \"rope_scaling\": "
+                                     "{\"type\": \"yarn\", \"factor\": 40, \"mscale\": 1.0, \"mscale_all_dim\": 1.0, "
+                                     "\"original_max_position_embeddings\": 4096}, \"rope_interleave\": false, "
+                                     "\"num_mtp_layers\": 0"),
+                   &f));
+    double by = 0.1 * log(40) + 1;
+    assert_true(f.q_rank == 0 && f.groups == 0 && !f.neighbours && f.further == 0);
+    assert_true(fabs(f.attention_scale * sqrt(192) - by * by) < 1e-12 && f.ropes[0].amplitude == 1);
+    CHECK_OK(parse(LATENT("deepseek_v2", ", \"topk_method\": \"group_limited_greedy\", \"n_group\": 4, "
+                                         "\"topk_group\": 2, \"routed_scaling_factor\": 16.0"),
+                   &f));
+    assert_true(!f.sigmoid && !f.renormalise && f.groups == 4 && f.open_groups == 2 && f.routed_scale == 16);
+    assert_true(mixtures_of(&f) == 15 && f.balance_coef == 0 && f.neighbours && f.further == 0);
+    CHECK_OK(parse(LATENT("deepseek_v2", ", \"n_group\": 4, \"topk_group\": 2"), &f));
+    assert_int_equal(f.groups, 0); /* greedy */
+    CHECK_OK(parse(LATENT("deepseek_v2", ", \"n_group\": null, \"topk_group\": null"), &f));
+    CHECK_OK(parse(LATENT("glm4_moe_lite", ""), &f));
+    assert_true(f.q_rank == 768 && f.nope_dim == 192 && f.head_dim == 256 && f.v_dim == 256 && f.groups == 0);
+    assert_true(mixtures_of(&f) == 14 && f.norm_eps == 1e-5);
+    CHECK_OK(
+        parse(LATENT("glm4_moe_lite", ", \"mlp_layer_types\": [\"sparse\", \"dense\", \"dense\", \"sparse\"]"), &f));
+    assert_int_equal(mixtures_of(&f), 9);
+    CHECK_OK(parse(LATENT("deepseek_v3", ", \"quantization_config\": {\"quant_method\": \"fp8\", "
+                                         "\"weight_block_size\": [128, 128]}"),
+                   &f));
+    assert_non_null(f.packed);
+}
 
 static void bad_configs_are_refused(void **state) {
     (void)state;
@@ -417,6 +483,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(defaults_are_transformers),
                                        cmocka_unit_test(routers_of_sigmoids_are_read),
                                        cmocka_unit_test(sinks_and_clipped_gates_are_read),
+                                       cmocka_unit_test(latent_attention_is_read),
                                        cmocka_unit_test(parameters_are_counted),
                                        cmocka_unit_test(no_number_overflows),
                                        cmocka_unit_test(keys_are_read),

@@ -9,6 +9,9 @@
 /* WITH_SINKS: added to one of them. */
 typedef enum pattern { CAUSAL, DOCUMENTS, ZIGZAG, DECODE, ANYWHERE, PATTERNS, WITH_SINKS = 8 } pattern;
 
+/* `dim` of a spec: of q and k, and VALUES times that of v where it is another. */
+enum { VALUES = 1 << 16 };
+
 typedef struct spec {
     int64_t t, s;
     int heads, kv_heads, dim, window;
@@ -17,6 +20,8 @@ typedef struct spec {
     double cap;
 } spec;
 
+static inline int q_dim(const spec *x) { return x->dim % VALUES; }
+static inline int v_dim(const spec *x) { return x->dim < VALUES ? x->dim : x->dim / VALUES; }
 static inline bool has_sinks(const spec *x) { return x->pattern >= WITH_SINKS; }
 
 enum { Q, K, V, Q_POS, Q_LOW, K_POS, SINK, O, LSE, D_O, DQ, DK, DV, DSINK, TENSORS };
@@ -77,14 +82,15 @@ static inline void set_positions(const problem *p, const spec *x) {
 static inline problem setup(const spec *x) {
     problem p = {.attr = {.heads = x->heads,
                           .kv_heads = x->kv_heads,
-                          .head_dim = x->dim,
+                          .head_dim = q_dim(x),
+                          .v_dim = x->dim / VALUES,
                           .window = x->window,
-                          .scale = 1 / sqrt(x->dim),
+                          .scale = 1 / sqrt(q_dim(x)),
                           .cap = x->cap,
                           .first = has_sinks(x) ? 2 : 0}};
-    ndp_view in[7] = {make(x->t, (int64_t)x->heads * x->dim, x->dtype),
-                      make(x->s, (int64_t)x->kv_heads * x->dim, x->dtype),
-                      make(x->s, (int64_t)x->kv_heads * x->dim, x->dtype),
+    ndp_view in[7] = {make(x->t, (int64_t)x->heads * q_dim(x), x->dtype),
+                      make(x->s, (int64_t)x->kv_heads * q_dim(x), x->dtype),
+                      make(x->s, (int64_t)x->kv_heads * v_dim(x), x->dtype),
                       make(x->t, 1, NDP_I32),
                       make(x->t, 1, NDP_I32),
                       make(x->s, 1, NDP_I32)};
@@ -145,6 +151,36 @@ static inline void run_backward(const problem *p, const ndp_device *device, int 
         threads);
     if (p->v[SINK].data)
         run(&ndp_op_attention_dsink, p, (int[]){D_O, O, LSE, SINK}, (int[]){DSINK}, device, threads);
+}
+
+static inline void add_to(const ndp_view *v, int64_t row, int64_t col, double x) {
+    ndp_view_set(v, row, col, ndp_view_get(v, row, col) + x);
+}
+
+/* Adds what one pair that sees each other contributes to `sum`, as absolute values times `unit`. */
+static inline void add_absolute(const problem *p, int64_t t, int h, int64_t s, double unit, const problem *sum) {
+    const ndp_view *v = p->v;
+    int d = p->attr.head_dim, e = ndp_v_dim(&p->attr), kv = h / (p->attr.heads / p->attr.kv_heads);
+    int col = h * d, kv_col = kv * d, v_col = kv * e;
+    double score = 0, dp = 0, delta = 0;
+    for (int i = 0; i < d; i++)
+        score += p->attr.scale * ndp_view_get(&v[Q], t, col + i) * ndp_view_get(&v[K], s, kv_col + i);
+    for (int i = 0; i < e; i++) {
+        dp += ndp_view_get(&v[D_O], t, h * e + i) * ndp_view_get(&v[V], s, v_col + i);
+        delta += ndp_view_get(&v[D_O], t, h * e + i) * ndp_view_get(&v[O], t, h * e + i);
+    }
+    double cap = p->attr.cap, slope = cap > 0 ? 1 - pow(tanh(score / cap), 2) : 1;
+    score = cap > 0 ? cap * tanh(score / cap) : score;
+    double weight = unit * exp(score - ndp_view_get(&v[LSE], t, h));
+    double ds = p->attr.scale * weight * slope * fabs(dp - delta);
+    for (int i = 0; i < e; i++) {
+        add_to(&sum->v[O], t, h * e + i, weight * fabs(ndp_view_get(&v[V], s, v_col + i)));
+        add_to(&sum->v[DV], s, v_col + i, weight * fabs(ndp_view_get(&v[D_O], t, h * e + i)));
+    }
+    for (int i = 0; i < d; i++) {
+        add_to(&sum->v[DQ], t, col + i, ds * fabs(ndp_view_get(&v[K], s, kv_col + i)));
+        add_to(&sum->v[DK], s, kv_col + i, ds * fabs(ndp_view_get(&v[Q], t, col + i)));
+    }
 }
 
 static const char *const all_isa[] = {"generic", "avx512", "avx512_bf16", "amx_bf16"};

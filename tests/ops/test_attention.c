@@ -35,9 +35,10 @@ static void assert_near(const problem *got, const problem *want, int tensor, dou
         [O] = "o", [LSE] = "lse", [DQ] = "dq", [DK] = "dk", [DV] = "dv", [DSINK] = "dsink"};
     double d = farthest(&got->v[tensor], &want->v[tensor], allowed ? &allowed->v[tensor] : NULL);
     if (!(d <= limit))
-        fail_msg("%s is off by %.3g (limit %.3g): T %lld S %lld H %d KV %d D %d window %d pattern %d %s NDP_ISA %s",
-                 names[tensor], d, limit, (long long)x->t, (long long)x->s, x->heads, x->kv_heads, x->dim, x->window,
-                 (int)x->pattern, ndp_dtype_name(x->dtype), getenv("NDP_ISA"));
+        fail_msg(
+            "%s is off by %.3g (limit %.3g): T %lld S %lld H %d KV %d D %d V %d window %d pattern %d %s NDP_ISA %s",
+            names[tensor], d, limit, (long long)x->t, (long long)x->s, x->heads, x->kv_heads, q_dim(x), v_dim(x),
+            x->window, (int)x->pattern, ndp_dtype_name(x->dtype), getenv("NDP_ISA"));
     for (int64_t r = 0; r < got->v[tensor].rows; r++)
         for (int64_t c = got->v[tensor].cols; c < got->v[tensor].ld; c++)
             assert_true(ndp_view_get(&got->v[tensor], r, c) == GUARD_VALUE);
@@ -55,10 +56,10 @@ static void assert_near_in_norm(const problem *got, const problem *want, int ten
         }
     double d = sqrt(diff / fmax(norm, (double)(w->rows * w->cols) / 16));
     if (!(d <= limit))
-        fail_msg(
-            "tensor %d is off by %.3g of its norm (limit %.3g): T %lld S %lld H %d KV %d D %d window %d pattern %d %s",
-            tensor, d, limit, (long long)x->t, (long long)x->s, x->heads, x->kv_heads, x->dim, x->window,
-            (int)x->pattern, ndp_dtype_name(x->dtype));
+        fail_msg("tensor %d is off by %.3g of its norm (limit %.3g): T %lld S %lld H %d KV %d D %d V %d window %d "
+                 "pattern %d %s",
+                 tensor, d, limit, (long long)x->t, (long long)x->s, x->heads, x->kv_heads, q_dim(x), v_dim(x),
+                 x->window, (int)x->pattern, ndp_dtype_name(x->dtype));
 }
 
 /* The reference in fp64 on the operands of `p`, whose o and lse become the reference's, rounded. */
@@ -76,32 +77,6 @@ static problem reference(const problem *p, const spec *x) {
     run_backward(&ref, &ndp_device_ref, 1);
     run_forward(&ref, &ndp_device_ref, 1);
     return ref;
-}
-
-static void add_to(const ndp_view *v, int64_t row, int64_t col, double x) {
-    ndp_view_set(v, row, col, ndp_view_get(v, row, col) + x);
-}
-
-/* Adds what one pair that sees each other contributes to `sum`, as absolute values times `unit`. */
-static void add_absolute(const problem *p, int64_t t, int h, int64_t s, double unit, const problem *sum) {
-    const ndp_view *v = p->v;
-    int d = p->attr.head_dim, col = h * d, kv_col = h / (p->attr.heads / p->attr.kv_heads) * d;
-    double score = 0, dp = 0, delta = 0;
-    for (int i = 0; i < d; i++) {
-        score += p->attr.scale * ndp_view_get(&v[Q], t, col + i) * ndp_view_get(&v[K], s, kv_col + i);
-        dp += ndp_view_get(&v[D_O], t, col + i) * ndp_view_get(&v[V], s, kv_col + i);
-        delta += ndp_view_get(&v[D_O], t, col + i) * ndp_view_get(&v[O], t, col + i);
-    }
-    double cap = p->attr.cap, slope = cap > 0 ? 1 - pow(tanh(score / cap), 2) : 1;
-    score = cap > 0 ? cap * tanh(score / cap) : score;
-    double weight = unit * exp(score - ndp_view_get(&v[LSE], t, h));
-    double ds = p->attr.scale * weight * slope * fabs(dp - delta);
-    for (int i = 0; i < d; i++) {
-        add_to(&sum->v[O], t, col + i, weight * fabs(ndp_view_get(&v[V], s, kv_col + i)));
-        add_to(&sum->v[DQ], t, col + i, ds * fabs(ndp_view_get(&v[K], s, kv_col + i)));
-        add_to(&sum->v[DK], s, kv_col + i, ds * fabs(ndp_view_get(&v[Q], t, col + i)));
-        add_to(&sum->v[DV], s, kv_col + i, weight * fabs(ndp_view_get(&v[D_O], t, col + i)));
-    }
 }
 
 /* What each element of o, dq, dk, dv may be off by when every weight and every gradient of a score is rounded to bf16,
@@ -197,7 +172,9 @@ static void ref_backward_is_the_derivative(void **state) {
                                  {11, 9, 2, 1, 3, 30, ANYWHERE, NDP_F64, 0},
                                  {9, 11, 4, 2, 3, 5, DOCUMENTS, NDP_F64, 0.7},
                                  {9, 9, 4, 2, 5, 4, WITH_SINKS + DOCUMENTS, NDP_F64, 0},
-                                 {7, 9, 2, 1, 3, 0, WITH_SINKS + ANYWHERE, NDP_F64, 0.7}};
+                                 {7, 9, 2, 1, 3, 0, WITH_SINKS + ANYWHERE, NDP_F64, 0.7},
+                                 {7, 9, 4, 2, 5 + 3 * VALUES, 4, WITH_SINKS + DOCUMENTS, NDP_F64, 0.7},
+                                 {9, 11, 2, 2, 3 + 7 * VALUES, 0, ANYWHERE, NDP_F64, 0}};
     for (int i = 0; i < NDP_COUNT(cases); i++) {
         problem p = setup(&cases[i]);
         run_forward(&p, &ndp_device_ref, 1);
@@ -257,6 +234,25 @@ static void kernels_equal_ref_at_every_head_dimension(void **state) {
         spec x = {on_cpu() ? 71 : 37,         83, heads[d % 3][0], heads[d % 3][1], dims[d], i % 4 * 9, ANYWHERE,
                   i % 2 ? NDP_F32 : NDP_BF16, 0};
         x.pattern = (pattern)(d % PATTERNS);
+        check_kernels(&x);
+    }
+}
+
+/* Values with fewer columns than keys, and with more: 192 and 128 are DeepSeek-V3's. */
+static void kernels_equal_ref_where_values_are_of_another_width(void **state) {
+    (void)state;
+    static const int dims[][2] = {{192, 128}, {24, 16}, {12, 8}, {20, 33}, {16, 24}, {80, 130}, {1, 5}, {256, 200}};
+    for (int i = 0; i < 2 * NDP_COUNT(dims); i++) {
+        int d = i / 2;
+        spec x = {on_cpu() ? 131 : 37,
+                  83 + 50 * (d % 2),
+                  4,
+                  4 >> d % 3,
+                  dims[d][0] + VALUES * dims[d][1],
+                  i % 4 * 9,
+                  (pattern)(d % PATTERNS + (d % 4 == 3 ? WITH_SINKS : 0)),
+                  i % 2 ? NDP_F32 : NDP_BF16,
+                  d % 3 == 1 ? 2 : 0};
         check_kernels(&x);
     }
 }
@@ -769,6 +765,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(order_of_warps_changes_no_bit),
         cmocka_unit_test(wide_heads),
         cmocka_unit_test(columns_of_a_fused_projection),
+        cmocka_unit_test(kernels_equal_ref_where_values_are_of_another_width),
         cmocka_unit_test(split_sums_are_others),
         cmocka_unit_test(outputs_may_be_absent),
         cmocka_unit_test(wide_with_bf16),

@@ -38,6 +38,10 @@ typedef struct cost_case {
     { F(1, 6), F(1, 6), NONE, D(1, 8), D(1, 1), __VA_ARGS__ }
 #define ATTENTION                                                                                                      \
     { .heads = 2, .kv_heads = 1, .head_dim = 4 }
+#define NARROW_VALUES                                                                                                  \
+    { .heads = 2, .kv_heads = 1, .head_dim = 4, .v_dim = 2 }
+#define LATENT                                                                                                         \
+    { .heads = 2, .head_dim = 4, .rotary_dim = 1, .v_dim = 2 }
 #define WINDOW                                                                                                         \
     { .heads = 2, .kv_heads = 1, .head_dim = 4, .window = 4 }
 
@@ -83,6 +87,8 @@ static const cost_case cases[] = {
     COST(rope, 72, 192, .in = {F(3, 10), I(3, 1), F(9, 4)}, .attr = {.heads = 1, .kv_heads = 1, .head_dim = 4}),
     COST(rope, 36, 96, .in = {F(3, 10), I(3, 1), F(9, 2)},
          .attr = {.heads = 1, .kv_heads = 1, .head_dim = 4, .rotary_dim = 2}),
+    COST(latent_keys, 0, 4 * (30 + 3 + 24 + 12), .in = {F(3, 10), F(3, 1)}, .attr = LATENT),
+    COST(latent_keys_bwd, 24, 4 * (24 + 12 + 30 + 3), .in = {F(3, 8), F(3, 4)}, .attr = LATENT),
     /* 12 activations: an exponential and a division are 10 each, the rest as written; tanh's polynomial 5 more. */
     COST(swiglu, 22 * 12, 4 * (24 + 12), .in = {F(3, 8)}),
     COST(swiglu_bwd, 28 * 12, 4 * (12 + 24 + 24), .in = {F(3, 4), F(3, 8)}),
@@ -111,6 +117,11 @@ static const cost_case cases[] = {
          .in = {F(3, 8), F(5, 4), F(5, 4), I(3, 1), I(3, 1), I(5, 1)}, .attr = ATTENTION),
     COST(attention, 4 * 11 * 8, 4 * (24 + 20 + 20 + 3 + 3 + 5 + 24 + 6),
          .in = {F(3, 8), F(5, 4), F(5, 4), I(3, 1), I(3, 1), I(5, 1)}, .attr = WINDOW),
+    COST(attention, 2 * 12 * 8 + 2 * 12 * 4, 4 * (24 + 20 + 10 + 3 + 3 + 5 + 12 + 6),
+         .in = {F(3, 8), F(5, 4), F(5, 2), I(3, 1), I(3, 1), I(5, 1)}, .attr = NARROW_VALUES),
+    COST(attention_bwd, 6 * 12 * 8 + 4 * 12 * 4, 4 * (12 + 24 + 20 + 10 + 12 + 6 + 3 + 3 + 5 + 24 + 20 + 10),
+         .in = {F(3, 4), F(3, 8), F(5, 4), F(5, 2), F(3, 4), F(3, 2), I(3, 1), I(3, 1), I(5, 1)},
+         .attr = NARROW_VALUES),
     COST(attention_bwd, 10 * 12 * 8, 4 * (3 * 24 + 20 + 20 + 6 + 3 + 3 + 5 + 24 + 20 + 20),
          .in = {F(3, 8), F(3, 8), F(5, 4), F(5, 4), F(3, 8), F(3, 2), I(3, 1), I(3, 1), I(5, 1)}, .attr = ATTENTION),
     COST(attention_bwd, 10 * 11 * 8, 4 * (3 * 24 + 20 + 20 + 6 + 3 + 3 + 5 + 24 + 20 + 20),

@@ -265,13 +265,13 @@ static void rope_gradient(void **state) {
     }
 }
 
-/* Of ten columns of a head the first six turn, by a table that scales too: the backward is the transpose. */
+/* Of ten columns of a head six turn, the first or others, by a table that scales too: the backward is the transpose. */
 static void partial_rope_gradient(void **state) {
     (void)state;
-    FOR_SIZES(t, extra) {
+    FOR_SIZES(t, extra) for (int last = 0; last < 2; last++) {
         gradient_case k = {
             &ndp_op_rope,
-            {.heads = 2, .kv_heads = 1, .head_dim = 10, .rotary_dim = 6},
+            {.heads = 2, .kv_heads = 1, .head_dim = 10, .rotary_dim = 6, .skipped = 4 * last, .neighbours = last},
             .in = {random_matrix(NDP_F64, t, 30 + extra, 1), random_ints(t, 0, 11, 2), matrix(NDP_F64, 11, 6)},
             .wanted = 1,
             .flowing = 1};
@@ -280,6 +280,19 @@ static void partial_rope_gradient(void **state) {
                 ndp_view_set(&k.in[2], p, i, 1.3 * cos(p * 0.7 * (i + 1)));
                 ndp_view_set(&k.in[2], p, 3 + i, 1.3 * sin(p * 0.7 * (i + 1)));
             }
+        check_gradients(&k);
+    }
+}
+
+static void latent_keys_gradient(void **state) {
+    (void)state;
+    FOR_SIZES(t, e) for (unsigned wanted = 1; wanted < 4; wanted++) {
+        gradient_case k = {&ndp_op_latent_keys,
+                           {.heads = 3, .head_dim = 7, .rotary_dim = 4, .v_dim = (int)e},
+                           .in = {random_matrix(NDP_F64, t, 3 * (3 + e), 1), random_matrix(NDP_F64, t, 4, 2)},
+                           .wanted = wanted,
+                           .flowing = 3,
+                           .earlier = wanted & 1};
         check_gradients(&k);
     }
 }
@@ -567,13 +580,13 @@ static void xent_passes_its_dx(void **state) {
 /* The rules must not make gradients that are not wanted, nor act where none arrives. */
 static void nothing_flows_nothing_made(void **state) {
     (void)state;
-    const ndp_op *ops[] = {&ndp_op_embedding,    &ndp_op_linear,      &ndp_op_rmsnorm,     &ndp_op_add_rmsnorm,
-                           &ndp_op_rope,         &ndp_op_swiglu,      &ndp_op_add,         &ndp_op_add_bias,
-                           &ndp_op_copy,         &ndp_op_heads_split, &ndp_op_heads_merge, &ndp_op_layernorm,
-                           &ndp_op_geglu,        &ndp_op_gelu,        &ndp_op_scale,       &ndp_op_mean_squares,
-                           &ndp_op_norm_by,      &ndp_op_causal_conv, &ndp_op_add_columns, &ndp_op_dropout,
-                           &ndp_op_dora,         &ndp_op_route,       &ndp_op_take_rows,   &ndp_op_give_rows,
-                           &ndp_op_linear_stack, &ndp_op_gate_rows,   &ndp_op_stack_bias,  &ndp_op_swiglu_clipped};
+    const ndp_op *ops[] = {
+        &ndp_op_embedding,    &ndp_op_linear,       &ndp_op_rmsnorm,    &ndp_op_add_rmsnorm,   &ndp_op_rope,
+        &ndp_op_latent_keys,  &ndp_op_swiglu,       &ndp_op_add,        &ndp_op_add_bias,      &ndp_op_copy,
+        &ndp_op_heads_split,  &ndp_op_heads_merge,  &ndp_op_layernorm,  &ndp_op_geglu,         &ndp_op_gelu,
+        &ndp_op_scale,        &ndp_op_mean_squares, &ndp_op_norm_by,    &ndp_op_causal_conv,   &ndp_op_add_columns,
+        &ndp_op_dropout,      &ndp_op_dora,         &ndp_op_route,      &ndp_op_take_rows,     &ndp_op_give_rows,
+        &ndp_op_linear_stack, &ndp_op_gate_rows,    &ndp_op_stack_bias, &ndp_op_swiglu_clipped};
     for (int i = 0; i < NDP_COUNT(ops); i++) {
         ndp_op_attr attr = {0};
         /* No functions to add anything with: a rule that tried would crash. */
@@ -613,20 +626,35 @@ static void every_backward_has_run(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(embedding_gradient),     cmocka_unit_test(linear_gradient),
-        cmocka_unit_test(rmsnorm_gradient),       cmocka_unit_test(add_rmsnorm_gradient),
-        cmocka_unit_test(rope_gradient),          cmocka_unit_test(activation_gradients),
-        cmocka_unit_test(scale_gradient),         cmocka_unit_test(rmsnorm_of_heads_gradient),
-        cmocka_unit_test(layernorm_gradient),     cmocka_unit_test(halves_of_rmsnorm_gradient),
-        cmocka_unit_test(partial_rope_gradient),  cmocka_unit_test(add_gradient),
-        cmocka_unit_test(causal_conv_gradient),   cmocka_unit_test(xent_gradient),
-        cmocka_unit_test(add_bias_gradient),      cmocka_unit_test(add_columns_gradient),
-        cmocka_unit_test(dropout_gradient),       cmocka_unit_test(dora_gradient),
-        cmocka_unit_test(copy_gradient),          cmocka_unit_test(heads_gradient),
-        cmocka_unit_test(linear_stack_gradient),  cmocka_unit_test(stack_bias_gradient),
-        cmocka_unit_test(gate_rows_gradient),     cmocka_unit_test(route_gradient),
-        cmocka_unit_test(router_losses_gradient), cmocka_unit_test(take_and_give_gradients),
-        cmocka_unit_test(xent_passes_its_dx),     cmocka_unit_test(nothing_flows_nothing_made),
+        cmocka_unit_test(embedding_gradient),
+        cmocka_unit_test(linear_gradient),
+        cmocka_unit_test(rmsnorm_gradient),
+        cmocka_unit_test(add_rmsnorm_gradient),
+        cmocka_unit_test(rope_gradient),
+        cmocka_unit_test(activation_gradients),
+        cmocka_unit_test(scale_gradient),
+        cmocka_unit_test(rmsnorm_of_heads_gradient),
+        cmocka_unit_test(layernorm_gradient),
+        cmocka_unit_test(halves_of_rmsnorm_gradient),
+        cmocka_unit_test(partial_rope_gradient),
+        cmocka_unit_test(latent_keys_gradient),
+        cmocka_unit_test(add_gradient),
+        cmocka_unit_test(causal_conv_gradient),
+        cmocka_unit_test(xent_gradient),
+        cmocka_unit_test(add_bias_gradient),
+        cmocka_unit_test(add_columns_gradient),
+        cmocka_unit_test(dropout_gradient),
+        cmocka_unit_test(dora_gradient),
+        cmocka_unit_test(copy_gradient),
+        cmocka_unit_test(heads_gradient),
+        cmocka_unit_test(linear_stack_gradient),
+        cmocka_unit_test(stack_bias_gradient),
+        cmocka_unit_test(gate_rows_gradient),
+        cmocka_unit_test(route_gradient),
+        cmocka_unit_test(router_losses_gradient),
+        cmocka_unit_test(take_and_give_gradients),
+        cmocka_unit_test(xent_passes_its_dx),
+        cmocka_unit_test(nothing_flows_nothing_made),
         cmocka_unit_test(every_backward_has_run),
     };
     return end_of_ops(cmocka_run_group_tests(tests, NULL, NULL));

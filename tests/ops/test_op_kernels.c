@@ -268,6 +268,24 @@ static void rope_kernels(void **state) {
             .wide = 4,
             .in = {some(t, 3 * (2 * half + 3) + extra, 1), random_ints(t, 0, 40, 2), some(40, 2 * half, 3)}};
         check_kernel(&part);
+        part.attr.skipped = 2, part.attr.neighbours = true;
+        part.in[0] = some(t, 3 * (2 * half + 3) + extra, 1), part.in[1] = random_ints(t, 0, 40, 2);
+        part.in[2] = some(40, 2 * half, 3);
+        check_kernel(&part);
+    }
+}
+
+static void latent_keys_kernels(void **state) {
+    (void)state;
+    FOR_SIZES(t, e) for (int variant = 0; variant < 4; variant++) {
+        int heads = 1 + variant, own = (int[]){128, 5, 0, 16}[variant], shared = (int[]){64, 3, 8, 2}[variant],
+            d = own + shared;
+        ndp_op_attr attr = {
+            .heads = heads, .head_dim = d, .rotary_dim = shared, .v_dim = (int)e, .wide_grad = variant & 1};
+        kernel_case keys = {&ndp_op_latent_keys, attr, .in = {some(t, heads * (own + e), 1), some(t, shared, 2)}};
+        kernel_case bwd = {&ndp_op_latent_keys_bwd, attr, .in = {some(t, heads * d, 1), some(t, heads * e, 2)}};
+        check_kernel(&keys);
+        check_kernel(&bwd);
     }
 }
 
@@ -690,6 +708,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(kernels_of_wide_rows),
         cmocka_unit_test(sums_of_many_rows),
         cmocka_unit_test(rope_kernels),
+        cmocka_unit_test(latent_keys_kernels),
         cmocka_unit_test(elementwise_kernels),
         cmocka_unit_test(dora_kernels),
         cmocka_unit_test(add_columns_kernel),

@@ -40,13 +40,13 @@ static void devices_by_name(void **state) {
     assert_null(found);
 }
 
-/* Shapes that do not fit are refused before anything runs. */
-static void expect_refusal(const ndp_op *op, const ndp_op_attr *attr, const ndp_view *in) {
+static void check_refused(const ndp_op *op, const ndp_op_attr *attr, const ndp_view *in) {
     ndp_view out[NDP_OP_MAX_OUT] = {{0}};
     assert_int_equal(apply_shape(op, attr, in, out), NDP_EBUG);
     assert_non_null(strstr(ndp_error_message(), "["));
 }
 
+/* Shapes that do not fit are refused before anything runs. */
 static void shape_rules_refuse(void **state) {
     (void)state;
     ndp_op_attr attr = {.heads = 2, .head_dim = 4, .parts = 2, .vocab = 10};
@@ -76,6 +76,8 @@ static void shape_rules_refuse(void **state) {
         {&ndp_op_rmsnorm_dw, {f, h, f}},
         {&ndp_op_add_rmsnorm, {f, h, row}},
         {&ndp_op_rope, {f, ids, f}},
+        {&ndp_op_latent_keys, {f, f}},
+        {&ndp_op_latent_keys_bwd, {f, f}},
         {&ndp_op_mean_squares_dx, {row, f, none}},
         {&ndp_op_norm_by, {f, f, row}},
         {&ndp_op_norm_by_dx, {f, f, row, f}},
@@ -124,7 +126,7 @@ static void shape_rules_refuse(void **state) {
         {&ndp_op_pair_rows, {ids, f}},
     };
     for (int i = 0; i < NDP_COUNT(bad); i++)
-        expect_refusal(bad[i].op, &attr, bad[i].in);
+        check_refused(bad[i].op, &attr, bad[i].in);
 }
 
 int main(void) {

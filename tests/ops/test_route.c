@@ -87,6 +87,28 @@ static void scores_by_hand(void **state) {
     }
 }
 
+/* Groups of a softmax are open by their best expert; weights are parts of the softmax over all, times the scale. */
+static void groups_of_a_softmax(void **state) {
+    (void)state;
+    enum { MANY = 6 };
+    static const double logits[] = {2, 2.2, 3, -1, -2, 2.5};
+    static const int chosen[] = {2, 5, 3}; /* 0 and 1 are closed, 4 is smaller */
+    ndp_op_attr attr = {.choices = 3, .scale = 3, .groups = 3, .open_groups = 2, .group_best = 1};
+    double all = 0;
+    for (int e = 0; e < MANY; e++)
+        all += exp(logits[e]);
+    for (int i = 0; i < DEVICES; i++) {
+        ndp_view in[] = {rows_of(NDP_F32, 1, MANY, logits), {0}, {0}, {0}}, out[NDP_OP_MAX_OUT];
+        run_on(device_at(i), &ndp_op_route, &attr, in, out);
+        for (int j = 0; j < 3; j++) {
+            assert_true(ndp_view_get(&out[0], 0, j) == chosen[j]);
+            assert_true(fabs(ndp_view_get(&out[1], 0, j) - 3 * exp(logits[chosen[j]]) / all) < 1e-6);
+        }
+        free_matrices(in, 4);
+        free_matrices(out, 3);
+    }
+}
+
 /* What is not a number is chosen last, and is seen in the weights; the choices are experts, each once. */
 static void logits_that_are_no_numbers(void **state) {
     (void)state;
@@ -352,10 +374,15 @@ static void sums_are_rounded_once(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(choices_by_hand),         cmocka_unit_test(scores_by_hand),
-        cmocka_unit_test(choices_that_are_given),  cmocka_unit_test(logits_that_are_no_numbers),
-        cmocka_unit_test(padding_has_no_gradient), cmocka_unit_test(orders_by_hand),
-        cmocka_unit_test(exchanges_by_hand),       cmocka_unit_test(there_and_back),
+        cmocka_unit_test(choices_by_hand),
+        cmocka_unit_test(scores_by_hand),
+        cmocka_unit_test(groups_of_a_softmax),
+        cmocka_unit_test(choices_that_are_given),
+        cmocka_unit_test(logits_that_are_no_numbers),
+        cmocka_unit_test(padding_has_no_gradient),
+        cmocka_unit_test(orders_by_hand),
+        cmocka_unit_test(exchanges_by_hand),
+        cmocka_unit_test(there_and_back),
         cmocka_unit_test(sums_are_rounded_once),
     };
     return end_of_ops(cmocka_run_group_tests(tests, NULL, NULL));

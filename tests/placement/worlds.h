@@ -226,6 +226,12 @@ static const world_model world_models[] = {
     {"mixture", WORLD_MODEL("glm4_moe", 12, 4, 2,
                             "\"head_dim\": 8, \"n_routed_experts\": 4, \"num_experts_per_tok\": 2, \"n_group\": 2, "
                             "\"moe_intermediate_size\": 7, \"first_k_dense_replace\": 0, \"attention_bias\": true")},
+    {"latent",
+     WORLD_MODEL(
+         "deepseek_v3", 12, 4, 4,
+         "\"q_lora_rank\": 6, \"kv_lora_rank\": 10, \"qk_nope_head_dim\": 3, \"qk_rope_head_dim\": 2, "
+         "\"v_head_dim\": 4, \"n_routed_experts\": 4, \"num_experts_per_tok\": 2, \"n_group\": 1, \"topk_group\": 1, "
+         "\"moe_intermediate_size\": 7, \"first_k_dense_replace\": 0, \"attention_bias\": true")},
     {"sinks",
      WORLD_MODEL("gpt_oss", 12, 4, 2,
                  "\"head_dim\": 8, \"num_local_experts\": 4, \"num_experts_per_tok\": 2, \"sliding_window\": 5, "

@@ -10,10 +10,11 @@
 #include <string.h>
 
 /* config.json of a tiny model of another family. */
-#define TINY(type, keys)                                                                                               \
+#define TINY_OF(type, kv_heads, keys)                                                                                  \
     ("{\"model_type\": \"" type "\", \"vocab_size\": 37, \"num_hidden_layers\": 2, \"hidden_size\": 12, "              \
-     "\"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"intermediate_size\": 17, "                             \
+     "\"num_attention_heads\": 4, \"num_key_value_heads\": " kv_heads ", \"intermediate_size\": 17, "                  \
      "\"max_position_embeddings\": 64, \"rope_theta\": 100.0, " keys "}")
+#define TINY(type, keys) TINY_OF(type, "2", keys)
 
 #define TINY_GPT2                                                                                                      \
     ("{\"model_type\": \"gpt2\", \"vocab_size\": 37, \"n_layer\": 2, \"n_embd\": 12, \"n_head\": 4, \"n_inner\": 17, " \

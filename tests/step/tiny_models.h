@@ -31,6 +31,10 @@ static const char *const tiny_families[] = {
     TINY("glm4_moe",
          "\"head_dim\": 6, \"partial_rotary_factor\": 0.7, \"n_routed_experts\": 6, \"n_group\": 3, "
          "\"topk_group\": 2, \"num_experts_per_tok\": 3, \"moe_intermediate_size\": 7, \"attention_bias\": true"),
+    TINY_OF("deepseek_v3", "4",
+            "\"q_lora_rank\": 7, \"kv_lora_rank\": 9, \"qk_nope_head_dim\": 3, \"qk_rope_head_dim\": 2, "
+            "\"v_head_dim\": 4, \"attention_bias\": true, \"n_routed_experts\": 6, \"n_group\": 3, \"topk_group\": 2, "
+            "\"num_experts_per_tok\": 3, \"moe_intermediate_size\": 7, \"first_k_dense_replace\": 1"),
     TINY("gpt_oss", "\"head_dim\": 6, \"num_local_experts\": 5, \"num_experts_per_tok\": 2, \"sliding_window\": 3, "
                     "\"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 100.0}"),
     TINY_GPT2};

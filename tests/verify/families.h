@@ -76,6 +76,19 @@ static const family_model family_models[] = {
                       "\"rope_parameters\": {\"rope_type\": \"yarn\", \"rope_theta\": 100.0, "
                       "\"factor\": 4.0, "
                       "\"beta_fast\": 4.0, \"truncate\": false, \"original_max_position_embeddings\": 16}")},
+    {"deepseek_v2", MODEL("deepseek_v2", "8", "8",
+                          "\"q_lora_rank\": null, \"kv_lora_rank\": 14, \"qk_nope_head_dim\": 4, "
+                          "\"qk_rope_head_dim\": 2, \"v_head_dim\": 7, \"rope_theta\": 100.0, "
+                          "\"n_routed_experts\": 6, \"num_experts_per_tok\": 2, \"n_group\": 3, \"topk_group\": 2, "
+                          "\"topk_method\": \"group_limited_greedy\", \"moe_intermediate_size\": 14, "
+                          "\"n_shared_experts\": 2, \"routed_scaling_factor\": 1.5")},
+    {"deepseek_v3",
+     MODEL("deepseek_v3", "8", "8",
+           "\"q_lora_rank\": 10, \"kv_lora_rank\": 14, \"qk_nope_head_dim\": 5, \"qk_rope_head_dim\": 4, "
+           "\"v_head_dim\": 6, \"attention_bias\": true, \"n_routed_experts\": 6, \"num_experts_per_tok\": 2, "
+           "\"n_group\": 3, \"topk_group\": 2, \"moe_intermediate_size\": 14, \"first_k_dense_replace\": 1, "
+           "\"rope_parameters\": {\"rope_type\": \"yarn\", \"rope_theta\": 100.0, \"factor\": 4.0, \"mscale\": 1.0, "
+           "\"mscale_all_dim\": 0.8, \"original_max_position_embeddings\": 16}")},
     {"gpt2", "{\"model_type\": \"gpt2\", \"vocab_size\": 263, \"n_layer\": 3, \"n_embd\": 24, \"n_head\": 6, "
              "\"n_inner\": 50, \"n_positions\": 50, \"initializer_range\": 0.2}"}};
 

@@ -187,7 +187,7 @@ static void add_logits(const char *folder, const int64_t shape[3], const double 
     assert_true(n < MOST);
     for (int i = 0; i < n; i++)
         specs[i] = ndp_safetensors_at(f, i)->spec;
-    specs[n] = (ndp_tensor_spec){"logits", NDP_F32, 3, {shape[0], shape[1], shape[2]}};
+    specs[n] = (ndp_tensor_spec){"logits", NDP_F32, 3, {shape[0], shape[1], shape[2]}, NULL};
     CHECK_OK(ndp_safetensors_create(new, specs, n + 1, &w));
     for (int i = 0; i < n; i++) {
         const ndp_tensor_entry *t = ndp_safetensors_at(f, i);

@@ -59,11 +59,10 @@ static const struct {
               {"olmo2_bf16", "olmo2"},
               {"gemma2_bf16", "gemma2"},
               {"gpt2_bf16", "gpt2"}},
-  mixtures[] = {{"mixtral_bf16", "mixtral"},
-                {"qwen3_moe_bf16", "qwen3_moe"},
-                {"olmoe_bf16", "olmoe"},
-                {"glm4_moe_bf16", "glm4_moe"},
-                {"gpt_oss_bf16", "gpt_oss"}};
+  mixtures[] = {
+      {"mixtral_bf16", "mixtral"},        {"qwen3_moe_bf16", "qwen3_moe"}, {"olmoe_bf16", "olmoe"},
+      {"glm4_moe_bf16", "glm4_moe"},      {"gpt_oss_bf16", "gpt_oss"},     {"deepseek_v2_bf16", "deepseek_v2"},
+      {"deepseek_v3_bf16", "deepseek_v3"}};
 
 /* With an argument: only the tests of that name (a pattern). */
 int main(int argc, char **argv) {

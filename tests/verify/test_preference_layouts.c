@@ -57,9 +57,12 @@ static void check_losses(const corpus *c, const char *precision, const char *con
     free(data);
 }
 
-static const char *const losses[] = {"name=dpo beta=0.5",      "name=orpo beta=0.5",
-                                     "name=simpo beta=2",      "name=dpo variant=ipo sft_weight=0.5",
-                                     "name=dpo variant=hinge", "name=dpo variant=robust label_smoothing=0.1",
+static const char *const losses[] = {"name=dpo beta=0.5",
+                                     "name=orpo beta=0.5",
+                                     "name=simpo beta=2",
+                                     "name=dpo variant=ipo sft_weight=0.5",
+                                     "name=dpo variant=hinge",
+                                     "name=dpo variant=robust label_smoothing=0.1",
                                      "name=kto beta=0.5 desirable_weight=0.7"};
 
 static void pairs_fp32(void **state) { check_losses(*state, "fp32", losses, NDP_COUNT(losses), short_or_all(7, 3)); }

@@ -102,7 +102,7 @@ static void mxfp4_is_dequantised(void **state) {
     int64_t shape[] = {3, 32, 64};
     double x[2];
     open_golden(&g, "mxfp4", golden_folder("mxfp4", folder, sizeof folder));
-    assert_true(g.facts.mxfp4);
+    assert_non_null(strstr(g.facts.packed, "MXFP4"));
     ndp_model_opts mo = {.mode = NDP_MODEL_SCORE, .rows = 8, .positions = 8, .compute = NDP_F32, .master = NDP_F32};
     CHECK_OK(ndp_decoder_build(&g.facts, &mo, &m));
     CHECK_OK(ndp_weights_open(folder, &w));
@@ -118,6 +118,55 @@ static void mxfp4_is_dequantised(void **state) {
     ndp_model_release(&m);
     close_golden(&g);
     check_export("mxfp4", folder, "expected");
+}
+
+/* Tensors of a module behind the last layer are written as the folder has them. */
+static void check_copied(const ndp_weights *w, const ndp_model *m) {
+    enum { BYTES = 136 * 272 };
+    static const char name[] = "model.layers.1.eh_proj.weight";
+    static uint8_t before[BYTES], after[BYTES];
+    char folder[] = "/tmp/ndp_copied_XXXXXX", command[100];
+    ndp_tensor_list list = {0};
+    ndp_weights *copy;
+    assert_non_null(mkdtemp(folder));
+    CHECK_OK(ndp_tensor_list_carry(&list, w, m, true));
+    assert_int_equal(list.n, 3);
+    CHECK_OK(ndp_weights_save(NULL, NULL, folder, list.specs, list.n, list.pieces, list.n_pieces, NDP_SHARD_BYTES));
+    CHECK_OK(ndp_weights_open(folder, &copy));
+    assert_string_equal(ndp_weights_find(copy, name)->type_name, "F8_E4M3");
+    assert_int_equal(ndp_weights_find(copy, "model.layers.1.eh_proj.weight_scale_inv")->spec.dtype, NDP_F32);
+    CHECK_OK(ndp_weights_name(copy, m));
+    CHECK_OK(ndp_weights_read(w, name, 0, BYTES, before, NDP_U8, false));
+    CHECK_OK(ndp_weights_read(copy, name, 0, BYTES, after, NDP_U8, false));
+    assert_memory_equal(before, after, BYTES);
+    ndp_weights_close(copy);
+    ndp_tensor_list_release(&list);
+    snprintf(command, sizeof command, "rm -r '%s'", folder);
+    assert_int_equal(system(command), 0);
+}
+
+/* Matrices of fp8 are read as their numbers times the scales of their blocks; those of a module behind the last layer
+ * stay. */
+static void fp8_is_dequantised(void **state) {
+    (void)state;
+    golden g;
+    ndp_model m;
+    ndp_weights *w;
+    char folder[1024];
+    open_golden(&g, "fp8", golden_folder("fp8", folder, sizeof folder));
+    assert_non_null(strstr(g.facts.packed, "fp8"));
+    ndp_model_opts mo = {.mode = NDP_MODEL_SCORE, .rows = 8, .positions = 8, .compute = NDP_F32, .master = NDP_F32};
+    CHECK_OK(ndp_decoder_build(&g.facts, &mo, &m));
+    CHECK_OK(ndp_weights_open(folder, &w));
+    CHECK_FAILS(ndp_weights_fit(w, &m, NDP_TENSORS_ALL), NDP_EFORMAT, "is F8_E4M3, which is not read as a weight");
+    CHECK_OK(ndp_weights_name(w, &m));
+    CHECK_OK(ndp_weights_fit(w, &m, NDP_TENSORS_ALL));
+    assert_null(ndp_weights_find(w, "model.layers.0.self_attn.q_proj.weight_scale_inv"));
+    check_copied(w, &m);
+    ndp_weights_close(w);
+    ndp_model_release(&m);
+    close_golden(&g);
+    check_export("fp8", folder, "expected");
 }
 
 /* The bias of a router is fp32 where all else is bf16, and no part of what is trained. */
@@ -150,6 +199,6 @@ static void a_bias_of_a_router_is_fp32(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {GOLDEN_MODELS(EXPORT), cmocka_unit_test(a_bias_of_a_router_is_fp32),
-                                       cmocka_unit_test(mxfp4_is_dequantised)};
+                                       cmocka_unit_test(fp8_is_dequantised), cmocka_unit_test(mxfp4_is_dequantised)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

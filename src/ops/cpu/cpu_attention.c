@@ -47,12 +47,16 @@ static const ndp_att_kernels *choose(ndp_dtype dtype, float scale) {
     return ndp_cpu_has_avx512() ? &ndp_att_avx512 : &ndp_att_generic;
 }
 
+static ndp_att_cols columns(const ndp_att *a, int n) {
+    int unit = a->kernels->dim_unit;
+    return (ndp_att_cols){n, (n + unit - 1) / unit * unit};
+}
+
 static ndp_att describe(const ndp_op_call *c, const ndp_view *q, const ndp_view *k) {
     const ndp_op_attr *attr = c->attr;
     int place = ndp_split_place(c->exec);
     ndp_att a = {.kv_heads = attr->kv_heads,
                  .group = attr->heads / attr->kv_heads,
-                 .dim = attr->head_dim,
                  .window = attr->window,
                  .first = attr->first,
                  .scale = (float)attr->scale,
@@ -60,7 +64,8 @@ static ndp_att describe(const ndp_op_call *c, const ndp_view *q, const ndp_view 
                  .keys = k->rows,
                  .block_keys = place ? NDP_ATT_FEW_KEYS * place : NDP_ATT_KEYS};
     a.kernels = choose(q->dtype, a.scale);
-    a.dim_pad = (a.dim + a.kernels->dim_unit - 1) / a.kernels->dim_unit * a.kernels->dim_unit;
+    a.of_q = columns(&a, attr->head_dim), a.of_v = columns(&a, ndp_v_dim(attr));
+    a.dim_pad = a.of_q.pad > a.of_v.pad ? a.of_q.pad : a.of_v.pad;
     a.rows = q->rows * a.group;
     int64_t blocks = a.rows * a.kv_heads / (NDP_ATT_ROWS * MIN_TASKS);
     blocks = blocks < 1 ? 1 : blocks > NDP_ATT_TASK_BLOCKS ? NDP_ATT_TASK_BLOCKS : blocks;

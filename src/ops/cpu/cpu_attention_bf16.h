@@ -23,30 +23,31 @@
 /* As take, n numbers of bf16. */
 static bf16 *take_bf16(void **work, int64_t n) { return (bf16 *)take(work, n / 2); }
 
-/* A row of `dim` numbers, filled up with zeros. */
-static void load_bf16(const ndp_att *a, const ndp_view *v, int64_t row, int64_t col, bf16 *out) {
+/* A row of a head, filled up with zeros. */
+static void load_bf16(const ndp_att *a, const ndp_view *v, int n, int64_t row, int64_t col, bf16 *out) {
     const bf16 *from = (const bf16 *)v->data + row * v->ld + col;
     for (int i = 0; i < a->dim_pad; i += DEPTH) {
-        __mmask32 there = a->dim - i >= DEPTH ? UINT32_MAX : (1u << (a->dim - i)) - 1;
+        __mmask32 there = n - i >= DEPTH ? UINT32_MAX : n > i ? (1u << (n - i)) - 1 : 0;
         _mm512_storeu_si512(out + i, _mm512_maskz_loadu_epi16(there, from + i));
     }
 }
 
 /* The block's rows of a [T, H dim] tensor as [rows][D], filled up with zeros. */
-static void load_block(const ndp_att *a, const row_block *b, const ndp_view *v, int64_t rows, bf16 *out) {
+static void load_block(const ndp_att *a, const row_block *b, const ndp_view *v, ndp_att_cols of, int64_t rows,
+                       bf16 *out) {
     for (int64_t i = 0; i < b->n; i++)
-        load_bf16(a, v, b->token[i], b->head[i] * a->dim, out + i * a->dim_pad);
+        load_bf16(a, v, of.n, b->token[i], b->head[i] * of.n, out + i * a->dim_pad);
     memset(out + b->n * a->dim_pad, 0, (size_t)((rows - b->n) * a->dim_pad) * sizeof *out);
 }
 
 /* Keys or values of a block as [KEYS][D]; those that no row sees are 0, whatever they are: a weight of 0 does not hide
  * NaN. */
-static void load_keys(const ndp_att *a, const ndp_view *v, int kv, int64_t block, bf16 *out) {
+static void load_keys(const ndp_att *a, const ndp_view *v, ndp_att_cols of, int kv, int64_t block, bf16 *out) {
     int64_t first = ndp_att_key_first(a, block), n = ndp_att_key_count(a, block);
     for (int64_t i = 0; i < KEYS; i++, out += a->dim_pad) {
         bool seen = i < n && a->k_pos[first + i] >= a->any.low_min && a->k_pos[first + i] <= a->any.pos_max;
         if (seen)
-            load_bf16(a, v, first + i, (int64_t)kv * a->dim, out);
+            load_bf16(a, v, of.n, first + i, (int64_t)kv * of.n, out);
         else
             memset(out, 0, (size_t)a->dim_pad * sizeof *out);
     }
@@ -74,14 +75,14 @@ static key_range seen_depths(const ndp_att *a, const row_block *b, int64_t block
 }
 
 /* s [keys][STRIP] = rows of x (keys) times y, a strip's paired columns. */
-static void strip_product(const ndp_att *a, key_range r, const bf16 *x, const bf16 *y, float *s) {
-    product(r.to - r.from, STRIP, a->dim_pad, (operand){x + r.from * a->dim_pad, a->dim_pad}, (operand){y, 2 * STRIP},
-            s, STRIP, false);
+static void strip_product(const ndp_att *a, key_range r, ndp_att_cols of, const bf16 *x, const bf16 *y, float *s) {
+    product(r.to - r.from, STRIP, of.pad, (operand){x + r.from * a->dim_pad, a->dim_pad}, (operand){y, 2 * STRIP}, s,
+            STRIP, false);
 }
 
 /* The scores of packed keys k, not scaled yet. */
 static void scores(const ndp_att *a, key_range r, const bf16 *k, const bf16 *q_t, float *s) {
-    strip_product(a, r, k, q_t, s);
+    strip_product(a, r, a->of_q, k, q_t, s);
     if (a->cap > 0)
         cap_scores(r.to - r.from, STRIP, STRIP, a->cap, score_unit(a), s);
 }
@@ -97,15 +98,15 @@ static void hide_strip(const ndp_att *a, const row_block *b, key_range r, int64_
 }
 
 /* out_t [D][STRIP] += x [D][KEYS] times the paired weights of the keys. */
-static void weighted_keys(const ndp_att *a, key_range r, const bf16 *x, const bf16 *weights, float *out_t) {
-    product(a->dim_pad, STRIP, r.to - r.from, (operand){x + r.from, KEYS}, (operand){weights, 2 * STRIP}, out_t, STRIP,
+static void weighted_keys(key_range r, ndp_att_cols of, const bf16 *x, const bf16 *weights, float *out_t) {
+    product(of.pad, STRIP, r.to - r.from, (operand){x + r.from, KEYS}, (operand){weights, 2 * STRIP}, out_t, STRIP,
             true);
 }
 
 /* out [keys][D] (+)= weights [keys][ROWS] times x, paired rows. */
-static void weighted_rows(const ndp_att *a, const row_block *b, key_range r, const bf16 *weights, const bf16 *x,
-                          float *out, bool add) {
-    product(r.to - r.from, a->dim_pad, strips(b) * STRIP, (operand){weights, ROWS}, (operand){x, 2 * a->dim_pad},
+static void weighted_rows(const ndp_att *a, const row_block *b, key_range r, ndp_att_cols of, const bf16 *weights,
+                          const bf16 *x, float *out, bool add) {
+    product(r.to - r.from, of.pad, strips(b) * STRIP, (operand){weights, ROWS}, (operand){x, 2 * a->dim_pad},
             out + r.from * a->dim_pad, a->dim_pad, add);
 }
 
@@ -125,7 +126,7 @@ static vf follow_maximum(const ndp_att *a, row_block *b, int64_t row, const floa
     vf shift = (vf)_mm512_mask_mov_ps((__m512)old, grown, (__m512)top), by = vec_exp2(old - shift);
     vec_store(b->shift + row, shift);
     vec_store(b->sum + row, vec_load(b->sum + row) * by);
-    for (int64_t i = 0; i < a->dim_pad; i++)
+    for (int64_t i = 0; i < a->of_v.pad; i++)
         vec_store(o_t + i * STRIP, vec_load(o_t + i * STRIP) * by);
     return shift;
 }
@@ -150,9 +151,9 @@ enum { FORWARD_K, FORWARD_V_T, FORWARD_PACKED };
 
 static void forward_pack(const ndp_att *a, int kv, int64_t block) {
     bf16 *k = packed(a, kv, block, FORWARD_K), *v_t = packed(a, kv, block, FORWARD_V_T);
-    load_keys(a, &a->v, kv, block, k);
+    load_keys(a, &a->v, a->of_v, kv, block, k);
     transpose_keys(k, a->dim_pad, v_t);
-    load_keys(a, &a->k, kv, block, k);
+    load_keys(a, &a->k, a->of_q, kv, block, k);
 }
 
 static size_t forward_packed_bytes(const ndp_att *a) {
@@ -175,14 +176,14 @@ static void forward_keys(const ndp_att *a, row_block *b, int kv, int64_t block, 
     if (!r.all)
         hide_strip(a, b, r, block, 0, w->s);
     online_softmax(a, b, 0, w->s, r.to - r.from, w->p, w->o_t);
-    weighted_keys(a, r, packed(a, kv, block, FORWARD_V_T), w->p, w->o_t);
+    weighted_keys(r, a->of_v, packed(a, kv, block, FORWARD_V_T), w->p, w->o_t);
 }
 
 static void forward_strip(const ndp_att *a, int kv, int64_t task, int64_t first, const forward_buffers *w) {
     row_block b;
     row_block_init(a, &b, kv, first, STRIP);
     forward_stats_begin(a, &b);
-    load_block(a, &b, &a->q, STRIP, (bf16 *)w->rows);
+    load_block(a, &b, &a->q, a->of_q, STRIP, (bf16 *)w->rows);
     pair_columns((bf16 *)w->rows, STRIP, a->dim_pad, w->q_t);
     zero(w->o_t, STRIP * a->dim_pad);
     for (int64_t j = 0; j < a->key_blocks; j++)
@@ -216,8 +217,8 @@ enum { BACKWARD_K, BACKWARD_V, BACKWARD_K_T, BACKWARD_PACKED };
 
 static void backward_pack(const ndp_att *a, int kv, int64_t block) {
     bf16 *k = packed(a, kv, block, BACKWARD_K);
-    load_keys(a, &a->k, kv, block, k);
-    load_keys(a, &a->v, kv, block, packed(a, kv, block, BACKWARD_V));
+    load_keys(a, &a->k, a->of_q, kv, block, k);
+    load_keys(a, &a->v, a->of_v, kv, block, packed(a, kv, block, BACKWARD_V));
     transpose_keys(k, a->dim_pad, packed(a, kv, block, BACKWARD_K_T));
 }
 
@@ -242,10 +243,10 @@ typedef struct backward_buffers {
 
 static void backward_begin(const ndp_att *a, pair_block *b, float *work) {
     bf16 *rows = (bf16 *)work;
-    load_block(a, &b->rows, &a->q, ROWS, rows);
+    load_block(a, &b->rows, &a->q, a->of_q, ROWS, rows);
     pair_columns(rows, ROWS, a->dim_pad, b->q_t);
     pair_rows(rows, a->dim_pad, b->q);
-    load_block(a, &b->rows, &a->d_o, ROWS, rows);
+    load_block(a, &b->rows, &a->d_o, a->of_v, ROWS, rows);
     pair_columns(rows, ROWS, a->dim_pad, b->d_o_t);
     pair_rows(rows, a->dim_pad, b->d_o);
     zero(b->dq_t, ndp_att_row_floats(a));
@@ -297,11 +298,11 @@ static void backward_strip(const ndp_att *a, pair_block *b, int64_t row, int kv,
         scores(a, few, packed(a, kv, j, BACKWARD_K), b->q_t + at, w->s);
         if (!r.all)
             hide_strip(a, &b->rows, few, j, row, w->s);
-        strip_product(a, few, packed(a, kv, j, BACKWARD_V), b->d_o_t + at, w->dp);
+        strip_product(a, few, a->of_v, packed(a, kv, j, BACKWARD_V), b->d_o_t + at, w->dp);
         softmax_backward(a, &b->rows, row, k - r.from, w);
     }
     if (a->dq.data)
-        weighted_keys(a, r, packed(a, kv, j, BACKWARD_K_T), w->ds_pairs, b->dq_t + at);
+        weighted_keys(r, a->of_q, packed(a, kv, j, BACKWARD_K_T), w->ds_pairs, b->dq_t + at);
 }
 
 static void clear_sums(const ndp_att *a, const backward_buffers *w) {
@@ -319,9 +320,9 @@ static bool backward_block(const ndp_att *a, pair_block *b, int kv, int64_t j, b
     if (!begun && (r.from > 0 || r.to < KEYS))
         clear_sums(a, w);
     if (a->dv.data)
-        weighted_rows(a, &b->rows, r, w->p, b->d_o, w->dv, begun);
+        weighted_rows(a, &b->rows, r, a->of_v, w->p, b->d_o, w->dv, begun);
     if (a->dk.data)
-        weighted_rows(a, &b->rows, r, w->ds, b->q, w->dk, begun);
+        weighted_rows(a, &b->rows, r, a->of_q, w->ds, b->q, w->dk, begun);
     return true;
 }
 

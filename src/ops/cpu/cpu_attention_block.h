@@ -154,7 +154,7 @@ static void forward_stats_begin(const ndp_att *a, row_block *b) {
 /* Writes row i of the output, x [D] over the sum, and its lse. */
 static void store_output(const ndp_att *a, const row_block *b, int64_t i, const float *x) {
     bool none = b->sum[i] == 0;
-    store_row(&a->o, b->token[i], b->head[i] * a->dim, x, none ? 0 : 1 / b->sum[i], a->dim);
+    store_row(&a->o, b->token[i], b->head[i] * a->of_v.n, x, none ? 0 : 1 / b->sum[i], a->of_v.n);
     if (a->lse.data)
         ndp_view_set(&a->lse, b->token[i], b->head[i],
                      none ? -INFINITY : (double)((b->shift[i] + log2f(b->sum[i])) * (float)M_LN2));
@@ -162,16 +162,16 @@ static void store_output(const ndp_att *a, const row_block *b, int64_t i, const 
 
 /* Row i of dq, x [D] times the scale. */
 static void store_dq(const ndp_att *a, const row_block *b, int64_t i, const float *x) {
-    store_row(&a->dq, b->token[i], b->head[i] * a->dim, x, a->scale, a->dim);
+    store_row(&a->dq, b->token[i], b->head[i] * a->of_q.n, x, a->scale, a->of_q.n);
 }
 
 static float delta(const ndp_att *a, const row_block *b, int64_t i, float *work) {
-    int64_t col = b->head[i] * a->dim;
-    float *o = work, *d_o = work + a->dim_pad;
-    load_row(&a->o, b->token[i], col, o, a->dim, a->dim_pad);
-    load_row(&a->d_o, b->token[i], col, d_o, a->dim, a->dim_pad);
+    int64_t col = b->head[i] * a->of_v.n;
+    float *o = work, *d_o = work + a->of_v.pad;
+    load_row(&a->o, b->token[i], col, o, a->of_v.n, a->of_v.pad);
+    load_row(&a->d_o, b->token[i], col, d_o, a->of_v.n, a->of_v.pad);
     vf sum = vec_set(0);
-    for (int64_t c = 0; c < a->dim_pad; c += LANES)
+    for (int64_t c = 0; c < a->of_v.pad; c += LANES)
         sum += vec_load(o + c) * vec_load(d_o + c);
     return vec_sum(sum);
 }
@@ -202,11 +202,12 @@ static void wait_turn(const ndp_att *a, int64_t task, int64_t block, const int *
             sched_yield();
 }
 
-static void add_rows(const ndp_att *a, const ndp_view *sum, int kv, int64_t block, const float *x, float by) {
+static void add_rows(const ndp_att *a, const ndp_view *sum, int n_cols, int kv, int64_t block, const float *x,
+                     float by) {
     int64_t first = ndp_att_key_first(a, block), n = ndp_att_key_count(a, block);
     for (int64_t i = 0; i < n; i++) {
-        float *to = (float *)sum->data + (first + i) * sum->ld + (int64_t)kv * a->dim;
-        for (int c = 0; c < a->dim; c++)
+        float *to = (float *)sum->data + (first + i) * sum->ld + (int64_t)kv * n_cols;
+        for (int c = 0; c < n_cols; c++)
             to[c] += by * x[i * a->dim_pad + c];
     }
 }
@@ -216,9 +217,9 @@ static void add_in_turn(const ndp_att *a, int kv, int64_t task, int64_t block, c
     int *done = a->done + kv * a->key_blocks + block;
     wait_turn(a, task, block, done);
     if (a->dk.data)
-        add_rows(a, &a->dk_sum, kv, block, dk, a->scale);
+        add_rows(a, &a->dk_sum, a->of_q.n, kv, block, dk, a->scale);
     if (a->dv.data)
-        add_rows(a, &a->dv_sum, kv, block, dv, 1);
+        add_rows(a, &a->dv_sum, a->of_v.n, kv, block, dv, 1);
     __atomic_store_n(done, (int)task + 1, __ATOMIC_RELEASE);
 }
 

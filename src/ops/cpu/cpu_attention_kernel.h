@@ -78,21 +78,21 @@ static void block_product(int64_t rows, int64_t vecs, int64_t depth, factor a, c
 /* --- packing --- */
 
 /* Keys or values of a block as [KEYS][D], the rest of the buffer zero. */
-static void load_keys(const ndp_att *a, const ndp_view *v, int kv, int64_t block, float *out) {
+static void load_keys(const ndp_att *a, const ndp_view *v, ndp_att_cols of, int kv, int64_t block, float *out) {
     int64_t first = ndp_att_key_first(a, block), n = ndp_att_key_count(a, block);
     for (int64_t i = 0; i < n; i++)
-        load_row(v, first + i, (int64_t)kv * a->dim, out + i * a->dim_pad, a->dim, a->dim_pad);
+        load_row(v, first + i, (int64_t)kv * of.n, out + i * a->dim_pad, of.n, of.pad);
     zero(out + n * a->dim_pad, (KEYS + NDP_ATT_TILE - n) * a->dim_pad);
 }
 
 /* [ROWS][D] -> [D][ROWS] times `by`, for as many rows as fill `vecs` vectors. */
-static void transpose(const float *x, int64_t vecs, int64_t d, float by, float *out) {
+static void transpose(const float *x, int64_t ld, int64_t vecs, int64_t d, float by, float *out) {
     for (int64_t i = 0; i < vecs * LANES; i += LANES)
         for (int64_t j = 0; j < d; j += LANES) {
             vf r[LANES];
 #pragma GCC unroll 16
             for (int k = 0; k < LANES; k++)
-                r[k] = vec_load(x + (i + k) * d + j) * by;
+                r[k] = vec_load(x + (i + k) * ld + j) * by;
             vec_transpose(r);
 #pragma GCC unroll 16
             for (int k = 0; k < LANES; k++)
@@ -110,32 +110,33 @@ typedef struct float_block {
 } float_block;
 
 /* The block's rows of a [T, H dim] tensor as [ROWS][D]; rows that fill up a vector are 0. */
-static void load_block(const ndp_att *a, const row_block *b, const ndp_view *v, float *out) {
+static void load_block(const ndp_att *a, const row_block *b, const ndp_view *v, ndp_att_cols of, float *out) {
     for (int64_t i = 0; i < b->n; i++)
-        load_row(v, b->token[i], b->head[i] * a->dim, out + i * a->dim_pad, a->dim, a->dim_pad);
+        load_row(v, b->token[i], b->head[i] * of.n, out + i * a->dim_pad, of.n, of.pad);
     zero(out + b->n * a->dim_pad, (b->vecs * LANES - b->n) * a->dim_pad);
 }
 
 /* s [keys][ROWS] = rows of x (keys) times y [D][ROWS]. */
-static void scores(const ndp_att *a, const row_block *b, key_range r, const float *x, const float *y, float *s) {
+static void scores(const ndp_att *a, const row_block *b, key_range r, ndp_att_cols of, const float *x, const float *y,
+                   float *s) {
     factor keys = {x + r.from * a->dim_pad, a->dim_pad, 1};
-    block_product(r.to - r.from, b->vecs, a->dim, keys, y, ROWS, s, ROWS, false);
+    block_product(r.to - r.from, b->vecs, of.n, keys, y, ROWS, s, ROWS, false);
 }
 
 /* out [ROWS][D] += s^T times rows of x (keys). */
-static void weighted_keys(const ndp_att *a, const row_block *b, key_range r, const float *s, const float *x,
-                          float *out) {
+static void weighted_keys(const ndp_att *a, const row_block *b, key_range r, ndp_att_cols of, const float *s,
+                          const float *x, float *out) {
     factor weights = {s, 1, ROWS};
-    block_product(b->n, a->dim_pad / LANES, r.to - r.from, weights, x + r.from * a->dim_pad, a->dim_pad, out,
-                  a->dim_pad, true);
+    block_product(b->n, of.pad / LANES, r.to - r.from, weights, x + r.from * a->dim_pad, a->dim_pad, out, a->dim_pad,
+                  true);
 }
 
 /* out [keys][D] += s times rows of x. */
-static void weighted_rows(const ndp_att *a, const row_block *b, key_range r, const float *s, const float *x,
-                          float *out) {
+static void weighted_rows(const ndp_att *a, const row_block *b, key_range r, ndp_att_cols of, const float *s,
+                          const float *x, float *out) {
     factor weights = {s, ROWS, 1};
-    block_product(r.to - r.from, a->dim_pad / LANES, b->n, weights, x, a->dim_pad, out + r.from * a->dim_pad,
-                  a->dim_pad, true);
+    block_product(r.to - r.from, of.pad / LANES, b->n, weights, x, a->dim_pad, out + r.from * a->dim_pad, a->dim_pad,
+                  true);
 }
 
 /* --- forward --- */
@@ -156,18 +157,17 @@ static void online_softmax(const ndp_att *a, float_block *b, int64_t keys, float
         vec_store(rows->shift + j, max);
         vec_store(rows->sum + j, vec_load(rows->sum + j) * by + sum);
     }
-    const int64_t d = a->dim_pad;
     for (int64_t i = 0; i < rows->n; i++) {
         if (rescale[i] == 1.0f)
             continue;
-        for (float *o = b->o + i * d, *end = o + d; o < end; o += LANES)
+        for (float *o = b->o + i * a->dim_pad, *end = o + a->of_v.pad; o < end; o += LANES)
             vec_store(o, vec_load(o) * rescale[i]);
     }
 }
 
 static void forward_begin(const ndp_att *a, float_block *b, float *q) {
-    load_block(a, &b->rows, &a->q, q);
-    transpose(q, b->rows.vecs, a->dim_pad, score_unit(a), b->q_t);
+    load_block(a, &b->rows, &a->q, a->of_q, q);
+    transpose(q, a->dim_pad, b->rows.vecs, a->of_q.pad, score_unit(a), b->q_t);
     zero(b->o, ndp_att_row_floats(a));
     forward_stats_begin(a, &b->rows);
 }
@@ -176,13 +176,13 @@ static void forward_keys(const ndp_att *a, float_block *b, int64_t j, const floa
     key_range r = seen_keys(a, &b->rows, j);
     if (r.from == r.to)
         return;
-    scores(a, &b->rows, r, k, b->q_t, s);
+    scores(a, &b->rows, r, a->of_q, k, b->q_t, s);
     if (a->cap > 0)
         cap_scores(r.to - r.from, b->rows.vecs * LANES, ROWS, a->cap, 1, s);
     if (!r.all)
         hide(&b->rows, r, 0, b->rows.vecs * LANES, s, ROWS);
     online_softmax(a, b, r.to - r.from, s);
-    weighted_keys(a, &b->rows, r, s, v, b->o);
+    weighted_keys(a, &b->rows, r, a->of_v, s, v, b->o);
 }
 
 static void forward(const ndp_att *a, int kv, int64_t task, void *work) {
@@ -199,8 +199,8 @@ static void forward(const ndp_att *a, int kv, int64_t task, void *work) {
     for (int64_t j = 0; j < a->key_blocks; j++) {
         if (!ndp_att_touches(a->sight[task], a->spans[j]))
             continue;
-        load_keys(a, &a->k, kv, j, k);
-        load_keys(a, &a->v, kv, j, v);
+        load_keys(a, &a->k, a->of_q, kv, j, k);
+        load_keys(a, &a->v, a->of_v, kv, j, v);
         for (int i = 0; i < n; i++)
             forward_keys(a, &blocks[i], j, k, v, s);
     }
@@ -212,10 +212,10 @@ static void forward(const ndp_att *a, int kv, int64_t task, void *work) {
 /* --- backward --- */
 
 static void backward_begin(const ndp_att *a, float_block *b, float *work) {
-    load_block(a, &b->rows, &a->q, b->q);
-    load_block(a, &b->rows, &a->d_o, b->d_o);
-    transpose(b->q, b->rows.vecs, a->dim_pad, score_unit(a), b->q_t);
-    transpose(b->d_o, b->rows.vecs, a->dim_pad, 1, b->d_o_t);
+    load_block(a, &b->rows, &a->q, a->of_q, b->q);
+    load_block(a, &b->rows, &a->d_o, a->of_v, b->d_o);
+    transpose(b->q, a->dim_pad, b->rows.vecs, a->of_q.pad, score_unit(a), b->q_t);
+    transpose(b->d_o, a->dim_pad, b->rows.vecs, a->of_v.pad, 1, b->d_o_t);
     zero(b->dq, ndp_att_row_floats(a));
     backward_stats_begin(a, &b->rows, work);
 }
@@ -254,25 +254,25 @@ static void backward_block(const ndp_att *a, float_block *b, int64_t j, const ke
     key_range r = seen_keys(a, rows, j);
     if (r.from == r.to)
         return;
-    scores(a, rows, r, w->k, b->q_t, w->s);
+    scores(a, rows, r, a->of_q, w->k, b->q_t, w->s);
     if (a->cap > 0)
         cap_scores(r.to - r.from, rows->vecs * LANES, ROWS, a->cap, 1, w->s);
     if (!r.all)
         hide(rows, r, 0, rows->vecs * LANES, w->s, ROWS);
-    scores(a, rows, r, w->v, b->d_o_t, w->dp);
+    scores(a, rows, r, a->of_v, w->v, b->d_o_t, w->dp);
     softmax_backward(a, rows, r.to - r.from, w->s, w->dp);
     if (a->dv.data)
-        weighted_rows(a, rows, r, w->s, b->d_o, w->dv);
+        weighted_rows(a, rows, r, a->of_v, w->s, b->d_o, w->dv);
     if (a->dk.data)
-        weighted_rows(a, rows, r, w->dp, b->q, w->dk);
+        weighted_rows(a, rows, r, a->of_q, w->dp, b->q, w->dk);
     if (a->dq.data)
-        weighted_keys(a, rows, r, w->dp, w->k, b->dq);
+        weighted_keys(a, rows, r, a->of_q, w->dp, w->k, b->dq);
 }
 
 static void backward_keys(const ndp_att *a, float_block *blocks, int n, int kv, int64_t task, int64_t j,
                           const key_buffers *w) {
-    load_keys(a, &a->k, kv, j, w->k);
-    load_keys(a, &a->v, kv, j, w->v);
+    load_keys(a, &a->k, a->of_q, kv, j, w->k);
+    load_keys(a, &a->v, a->of_v, kv, j, w->v);
     zero(w->dk, ndp_att_key_floats(a));
     zero(w->dv, ndp_att_key_floats(a));
     for (int i = 0; i < n; i++)

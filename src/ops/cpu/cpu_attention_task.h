@@ -34,12 +34,19 @@ typedef struct ndp_att_span {
     int32_t min, max; /* key positions of a block */
 } ndp_att_span;
 
+/* Columns of a head, and rounded up for the kernels; the rest of a row in a buffer is not used. */
+typedef struct ndp_att_cols {
+    int n, pad;
+} ndp_att_cols;
+
 typedef struct ndp_att {
     const struct ndp_att_kernels *kernels;
     ndp_view q, k, v, o, lse, q_pos, q_low, sink;
     ndp_view d_o, dq, dk, dv; /* backward only */
     ndp_view dk_sum, dv_sum;  /* fp32: dk, dv themselves, or scratch */
-    int kv_heads, group, dim, dim_pad, window, task_rows, block_keys;
+    ndp_att_cols of_q, of_v;  /* of q, k and their gradients; of v, o and theirs */
+    int dim_pad;              /* of rows in buffers: the larger of both */
+    int kv_heads, group, window, task_rows, block_keys;
     int64_t first; /* the sink of head 0 */
     float scale;
     float cap;                  /* of scores as powers of 2; 0: none */

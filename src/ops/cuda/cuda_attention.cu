@@ -77,7 +77,8 @@ static ndp_att_call describe(const ndp_op_call *c, const ndp_view *q, const ndp_
     const ndp_op_attr *attr = c->attr;
     ndp_att_call a = {};
     a.q = *q, a.k = *k;
-    a.kv_heads = attr->kv_heads, a.group = attr->heads / attr->kv_heads, a.dim = attr->head_dim;
+    a.kv_heads = attr->kv_heads, a.group = attr->heads / attr->kv_heads;
+    a.dim = attr->head_dim, a.v_dim = ndp_v_dim(attr);
     a.window = attr->window, a.scale = (float)attr->scale, a.cap = (float)attr->cap;
     a.n[NDP_ATT_KEYS_SIDE] = (int)k->rows, a.n[NDP_ATT_QUERIES_SIDE] = (int)ndp_att_query_rows(c, q);
     a.own_rows = ndp_att_own_rows(c, q, k), a.step_rows = ndp_att_step_rows(c, q, backward, shared);
@@ -108,9 +109,9 @@ static ndp_status check_sizes(const ndp_op_call *c, const ndp_view *q, const ndp
                         "%s on %s: %lld rows and %lld keys for each of %d kv heads; most are %lld and 65535",
                         c->op->name, c->exec->device->name, (long long)rows, (long long)k->rows, c->attr->kv_heads,
                         (long long)most);
-    if (q->dtype == NDP_BF16 && !ndp_att_padded(c->attr->head_dim))
+    if (q->dtype == NDP_BF16 && !ndp_att_padded(ndp_att_dim(c)))
         return NDP_FAIL(NDP_ENOTSUP, "%s on %s: head_dim %d in bf16; it can be 256 at most, or compute in fp32",
-                        c->op->name, c->exec->device->name, c->attr->head_dim);
+                        c->op->name, c->exec->device->name, ndp_att_dim(c));
     return NDP_OK;
 }
 
@@ -138,7 +139,7 @@ static ndp_status run_delta(const ndp_op_call *c, ndp_att_call *a, const ndp_att
     int64_t threads = d_o->rows * c->attr->heads * DELTA_LANES;
     unsigned block = ndp_block_of(threads, 256);
     return ndp_launch(c, ndp_att_delta_kernel, dim3((unsigned)ndp_ceil_div(threads, block)), dim3(block), 0, *d_o,
-                      c->in[B_O], delta, rounded, c->attr->heads, c->attr->head_dim);
+                      c->in[B_O], delta, rounded, c->attr->heads, a->v_dim);
 }
 
 static ndp_status run_gradient(const ndp_op_call *c, const ndp_att_call &a, ndp_att_result what) {
@@ -148,7 +149,7 @@ static ndp_status run_gradient(const ndp_op_call *c, const ndp_att_call &a, ndp_
 /* One kernel makes both where it has registers for them. */
 static ndp_status run_dk_dv(const ndp_op_call *c, const ndp_att_call &a) {
     bool dk = ndp_present(&a.dk), dv = ndp_present(&a.dv);
-    if (a.q.dtype == NDP_BF16 && a.dim <= NDP_ATT_BOTH)
+    if (a.q.dtype == NDP_BF16 && ndp_att_dim(c) <= NDP_ATT_BOTH)
         return dk || dv ? run_gradient(c, a, NDP_ATT_DK_DV) : NDP_OK;
     if (dk)
         NDP_TRY(run_gradient(c, a, NDP_ATT_DK));
@@ -192,6 +193,6 @@ struct dsink_of {
 static ndp_status run_attention_dsink(const ndp_op_call *c) {
     return ndp_columns(
         c, c->in[0].rows,
-        dsink_of{c->in[0], c->in[1], c->in[2], c->in[3], (int)c->attr->first, c->attr->heads, c->attr->head_dim});
+        dsink_of{c->in[0], c->in[1], c->in[2], c->in[3], (int)c->attr->first, c->attr->heads, ndp_v_dim(c->attr)});
 }
 NDP_CUDA_KERNEL_WITH_SCRATCH(attention_dsink)

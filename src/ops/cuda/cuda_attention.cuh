@@ -25,12 +25,13 @@ struct ndp_att_call {
     const float *delta; /* [T,H]: rows of do . o; NULL: forward */
     /* Of keys and of queries: tiles that a block owns, and tiles that it walks over. */
     const ndp_att_tile *own[2], *step[2];
-    int kv_heads, group, dim, window;
-    int n[2];      /* keys, rows of a kv head */
-    int own_rows;  /* of a tile that a block owns */
-    int step_rows; /* of one that it walks over; at most as many as the kernel has room for */
-    int first;     /* the sink of head 0 */
-    bool down;     /* from the last tile to the first */
+    int kv_heads, group, window;
+    int dim, v_dim; /* of a head of q, k; of v, o */
+    int n[2];       /* keys, rows of a kv head */
+    int own_rows;   /* of a tile that a block owns */
+    int step_rows;  /* of one that it walks over; at most as many as the kernel has room for */
+    int first;      /* the sink of head 0 */
+    bool down;      /* from the last tile to the first */
     float scale, cap;
 };
 
@@ -49,13 +50,13 @@ ndp_status ndp_att_run_bf16_forward(const ndp_op_call *c, const ndp_att_call &a)
 ndp_status ndp_att_run_bf16_backward(const ndp_op_call *c, const ndp_att_call &a, ndp_att_result what);
 /* ---- rows ---- */
 
-/* Where row r of a side begins in an operand of it: an element's number. */
+/* Where row r of a side begins in an operand of it, heads of `dim` columns: an element's number. */
 template <ndp_att_side SIDE>
-static __device__ __forceinline__ int64_t ndp_att_at(const ndp_att_call &a, const ndp_view &v, int kv, int r) {
+static __device__ __forceinline__ int64_t ndp_att_at(const ndp_att_call &a, const ndp_view &v, int dim, int kv, int r) {
     if (SIDE == NDP_ATT_KEYS_SIDE || a.group == 1)
-        return r * v.ld + (int64_t)kv * a.dim;
+        return r * v.ld + (int64_t)kv * dim;
     unsigned token = (unsigned)r / (unsigned)a.group, head = (unsigned)r % (unsigned)a.group;
-    return token * v.ld + ((int64_t)kv * a.group + head) * a.dim;
+    return token * v.ld + ((int64_t)kv * a.group + head) * dim;
 }
 
 static __device__ __forceinline__ int ndp_att_low(const ndp_att_call &a, int64_t token, int pos) {

@@ -97,7 +97,7 @@ static __device__ __forceinline__ void forward_store(const ndp_att_call &a, forw
                 sum == 0.0f ? -INFINITY : (s->max[h] + log2f(sum)) * 0.6931471805599453f;
         }
     }
-    ndp_att_store<D / 8, NDP_ATT_QUERIES_SIDE>(a, a.o, kv, r, s->o, by);
+    ndp_att_store<D / 8, NDP_ATT_QUERIES_SIDE>(a, a.o, a.v_dim, kv, r, s->o, by);
 }
 
 template <int D> __global__ __launch_bounds__(NDP_ATT_THREADS) void ndp_att_forward_kernel(const ndp_att_call a) {
@@ -111,7 +111,7 @@ template <int D> __global__ __launch_bounds__(NDP_ATT_THREADS) void ndp_att_forw
         r = first + warp * 16 + (int)(threadIdx.x % 32) / 4;
     bool busy = first + warp * 16 < a.n[OWN];
     ndp_att_walk<OWN> walk(a, tile);
-    ndp_att_load<D, NDP_ATT_OWN, OWN>(q, a, a.q, {a.k_pos, walk.own, false}, kv, first, a.n[OWN]);
+    ndp_att_load<D, NDP_ATT_OWN, OWN>(q, a, a.q, a.dim, {a.k_pos, walk.own, false}, kv, first, a.n[OWN]);
     ndp_copies_commit();
     int at = walk.next(), next;
     if (at >= 0)
@@ -152,7 +152,7 @@ template <int D> static ndp_status forward_launch(const ndp_op_call *c, const nd
 }
 
 ndp_status ndp_att_run_bf16_forward(const ndp_op_call *c, const ndp_att_call &a) {
-    switch (ndp_att_padded(a.dim)) {
+    switch (ndp_att_padded(ndp_att_dim(c))) {
     case 32:
         return forward_launch<32>(c, a);
     case 64:

@@ -22,19 +22,19 @@ static __device__ __forceinline__ bool ndp_att_aligned(const ndp_view &v, int di
  * are there at once, others after ndp_copies_wait. */
 template <int D, int ROWS, ndp_att_side SIDE>
 static __device__ __forceinline__ void ndp_att_load(__nv_bfloat16 *to, const ndp_att_call &a, const ndp_view &v,
-                                                    const ndp_att_filter &filter, int kv, int first, int end) {
+                                                    int dim, const ndp_att_filter &filter, int kv, int first, int end) {
     const __nv_bfloat16 *data = (const __nv_bfloat16 *)v.data;
-    bool aligned = ndp_att_aligned(v, a.dim);
+    bool aligned = ndp_att_aligned(v, dim);
     for (int i = (int)threadIdx.x; i < ROWS * (D / 8); i += NDP_ATT_THREADS) {
         int r = i / (D / 8), d = i % (D / 8) * 8;
-        bool there = first + r < end && d < a.dim && filter.keeps(first + r);
-        const __nv_bfloat16 *from = there ? data + ndp_att_at<SIDE>(a, v, kv, first + r) + d : data;
+        bool there = first + r < end && d < dim && filter.keeps(first + r);
+        const __nv_bfloat16 *from = there ? data + ndp_att_at<SIDE>(a, v, dim, kv, first + r) + d : data;
         __nv_bfloat16 *into = to + r * (D + NDP_ATT_PAD) + d;
         if (aligned)
             ndp_copy16(into, from, there ? 16 : 0);
         else
             for (int k = 0; k < 8; k++)
-                into[k] = there && d + k < a.dim ? from[k] : __float2bfloat16_rn(0.0f);
+                into[k] = there && d + k < dim ? from[k] : __float2bfloat16_rn(0.0f);
     }
 }
 
@@ -67,8 +67,8 @@ static __device__ __forceinline__ void ndp_att_fetch(ndp_att_room<D, ROWS> *room
     constexpr ndp_att_side SIDE = OWN == NDP_ATT_QUERIES_SIDE ? NDP_ATT_KEYS_SIDE : NDP_ATT_QUERIES_SIDE;
     int first = tile * a.step_rows, end = min(first + a.step_rows, a.n[SIDE]);
     ndp_att_filter filter = ndp_att_filter_of(a, walk, tile);
-    ndp_att_load<D, ROWS, SIDE>(room->x, a, SIDE == NDP_ATT_KEYS_SIDE ? a.k : a.q, filter, kv, first, end);
-    ndp_att_load<D, ROWS, SIDE>(room->y, a, SIDE == NDP_ATT_KEYS_SIDE ? a.v : a.d_o, filter, kv, first, end);
+    ndp_att_load<D, ROWS, SIDE>(room->x, a, SIDE == NDP_ATT_KEYS_SIDE ? a.k : a.q, a.dim, filter, kv, first, end);
+    ndp_att_load<D, ROWS, SIDE>(room->y, a, SIDE == NDP_ATT_KEYS_SIDE ? a.v : a.d_o, a.v_dim, filter, kv, first, end);
     ndp_att_load_rows<D, ROWS, SIDE>(room, a, kv, first, end);
     ndp_copies_commit();
 }
@@ -81,20 +81,20 @@ static __device__ __forceinline__ bool ndp_att_whole(const ndp_att_call &a, cons
 
 /* Stores x [16 x 8N] times `by`, a row's factor: rows r and r + 8 of a side at columns 2 (lane % 4) + 8 j. */
 template <int N, ndp_att_side SIDE>
-static __device__ __forceinline__ void ndp_att_store(const ndp_att_call &a, const ndp_view &v, int kv, int r,
+static __device__ __forceinline__ void ndp_att_store(const ndp_att_call &a, const ndp_view &v, int dim, int kv, int r,
                                                      const float (&x)[N][4], const float (&by)[2]) {
     int column = (int)(threadIdx.x % 4) * 2;
     NDP_UNROLL
     for (int h = 0; h < 2; h++) {
         if (r + 8 * h >= a.n[SIDE])
             continue;
-        int64_t at = ndp_att_at<SIDE>(a, v, kv, r + 8 * h);
-        bool pairs = v.ld % 2 == 0 && a.dim % 2 == 0 && ((uintptr_t)v.data & 7) == 0;
+        int64_t at = ndp_att_at<SIDE>(a, v, dim, kv, r + 8 * h);
+        bool pairs = v.ld % 2 == 0 && dim % 2 == 0 && ((uintptr_t)v.data & 7) == 0;
         NDP_UNROLL
         for (int j = 0; j < N; j++) {
             int d = column + 8 * j;
             float u = x[j][2 * h] * by[h], w = x[j][2 * h + 1] * by[h];
-            if (d >= a.dim)
+            if (d >= dim)
                 continue;
             if (v.dtype == NDP_F32) {
                 float *to = (float *)v.data + at + d;
@@ -102,7 +102,7 @@ static __device__ __forceinline__ void ndp_att_store(const ndp_att_call &a, cons
                     *(float2 *)to = make_float2(u, w);
                 else {
                     to[0] = u;
-                    if (d + 1 < a.dim)
+                    if (d + 1 < dim)
                         to[1] = w;
                 }
             } else {
@@ -111,7 +111,7 @@ static __device__ __forceinline__ void ndp_att_store(const ndp_att_call &a, cons
                     *(unsigned *)to = ndp_bf16_pair(u, w);
                 else {
                     to[0] = __float2bfloat16_rn(u);
-                    if (d + 1 < a.dim)
+                    if (d + 1 < dim)
                         to[1] = __float2bfloat16_rn(w);
                 }
             }

@@ -78,8 +78,9 @@ __global__ __launch_bounds__(NDP_ATT_THREADS) void ndp_att_backward_kernel(const
     bool busy = first + warp * 16 < a.n[OWN];
     ndp_att_walk<OWN> walk(a, tile);
     ndp_att_filter all = {a.k_pos, walk.own, false};
-    ndp_att_load<D, NDP_ATT_OWN, OWN>(x, a, OWN == NDP_ATT_QUERIES_SIDE ? a.q : a.k, all, kv, first, a.n[OWN]);
-    ndp_att_load<D, NDP_ATT_OWN, OWN>(y, a, OWN == NDP_ATT_QUERIES_SIDE ? a.d_o : a.v, all, kv, first, a.n[OWN]);
+    ndp_att_load<D, NDP_ATT_OWN, OWN>(x, a, OWN == NDP_ATT_QUERIES_SIDE ? a.q : a.k, a.dim, all, kv, first, a.n[OWN]);
+    ndp_att_load<D, NDP_ATT_OWN, OWN>(y, a, OWN == NDP_ATT_QUERIES_SIDE ? a.d_o : a.v, a.v_dim, all, kv, first,
+                                      a.n[OWN]);
     backward_state<D, WHAT> s = {};
     NDP_UNROLL
     for (int h = 0; h < 2; h++) {
@@ -101,10 +102,10 @@ __global__ __launch_bounds__(NDP_ATT_THREADS) void ndp_att_backward_kernel(const
     float by_x[2] = {a.scale, a.scale}, by_y[2] = {1.0f, 1.0f};
     if constexpr (backward_makes_x(WHAT))
         if (busy && (WHAT == NDP_ATT_DQ || a.dk.data))
-            ndp_att_store<D / 8, OWN>(a, WHAT == NDP_ATT_DQ ? a.dq : a.dk, kv, r, s.dx, by_x);
+            ndp_att_store<D / 8, OWN>(a, WHAT == NDP_ATT_DQ ? a.dq : a.dk, a.dim, kv, r, s.dx, by_x);
     if constexpr (backward_makes_y(WHAT))
         if (busy && a.dv.data)
-            ndp_att_store<D / 8, OWN>(a, a.dv, kv, r, s.dy, by_y);
+            ndp_att_store<D / 8, OWN>(a, a.dv, a.v_dim, kv, r, s.dy, by_y);
 }
 
 template <int D, ndp_att_result WHAT, int STEP>
@@ -118,7 +119,7 @@ static ndp_status backward_launch_step(const ndp_op_call *c, const ndp_att_call 
 
 template <int D, ndp_att_result WHAT> static ndp_status backward_launch(const ndp_op_call *c, const ndp_att_call &a) {
     if constexpr (D > NDP_ATT_LONG)
-        if (ndp_att_bf16_step(a.dim, true, c->queue->context->shared) == NDP_ATT_SHORT_STEP)
+        if (ndp_att_bf16_step(ndp_att_dim(c), true, c->queue->context->shared) == NDP_ATT_SHORT_STEP)
             return backward_launch_step<D, WHAT, NDP_ATT_SHORT_STEP>(c, a);
     return backward_launch_step<D, WHAT, backward_step(D)>(c, a);
 }
@@ -133,7 +134,7 @@ template <int D> static ndp_status backward_dim(const ndp_op_call *c, const ndp_
 }
 
 ndp_status ndp_att_run_bf16_backward(const ndp_op_call *c, const ndp_att_call &a, ndp_att_result what) {
-    switch (ndp_att_padded(a.dim)) {
+    switch (ndp_att_padded(ndp_att_dim(c))) {
     case 32:
         return backward_dim<32>(c, a, what);
     case 64:

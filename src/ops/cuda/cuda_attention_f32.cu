@@ -16,16 +16,18 @@ struct f32_tile {
 };
 
 template <ndp_att_side SIDE>
-static __device__ __forceinline__ float f32_element(const ndp_att_call &a, const ndp_view &v, int kv, int r, int d) {
-    return r < a.n[SIDE] && d < a.dim ? ((const float *)v.data)[ndp_att_at<SIDE>(a, v, kv, r) + d] : 0.0f;
+static __device__ __forceinline__ float f32_element(const ndp_att_call &a, const ndp_view &v, int dim, int kv, int r,
+                                                    int d) {
+    return r < a.n[SIDE] && d < dim ? ((const float *)v.data)[ndp_att_at<SIDE>(a, v, dim, kv, r) + d] : 0.0f;
 }
 
 /* to [dim4, threads]: the rows of the block's tile. */
 template <ndp_att_side OWN>
-static __device__ void f32_load_own(float *to, const ndp_att_call &a, const ndp_view &v, int kv, int first, int dim4) {
+static __device__ void f32_load_own(float *to, const ndp_att_call &a, const ndp_view &v, int dim, int kv, int first,
+                                    int dim4) {
     int rows = (int)blockDim.x;
     for (int i = (int)threadIdx.x; i < rows * dim4; i += rows)
-        to[i % dim4 * rows + i / dim4] = f32_element<OWN>(a, v, kv, first + i / dim4, i % dim4);
+        to[i % dim4 * rows + i / dim4] = f32_element<OWN>(a, v, dim, kv, first + i / dim4, i % dim4);
 }
 
 template <ndp_att_side SIDE>
@@ -36,8 +38,8 @@ static __device__ void f32_load_step(const f32_tile &to, const ndp_att_call &a, 
     for (int i = (int)threadIdx.x; i < STEP * to.padded; i += (int)blockDim.x) {
         int r = first + i / to.padded, d = i % to.padded;
         bool there = r < end && filter.keeps(r);
-        to.x[i] = there ? f32_element<SIDE>(a, x, kv, r, d) : 0.0f;
-        to.y[i] = there ? f32_element<SIDE>(a, y, kv, r, d) : 0.0f;
+        to.x[i] = there ? f32_element<SIDE>(a, x, a.dim, kv, r, d) : 0.0f;
+        to.y[i] = there ? f32_element<SIDE>(a, y, a.v_dim, kv, r, d) : 0.0f;
     }
     for (int i = (int)threadIdx.x; i < STEP; i += (int)blockDim.x)
         to.rows[i] = ndp_att_row_at<SIDE>(a, kv, first + i < end ? first + i : a.n[SIDE]);
@@ -132,7 +134,8 @@ static __device__ __forceinline__ void f32_store_row(const ndp_att_call &a, cons
     constexpr ndp_att_side OWN = WHAT == NDP_ATT_O || WHAT == NDP_ATT_DQ ? NDP_ATT_QUERIES_SIDE : NDP_ATT_KEYS_SIDE;
     const ndp_view &out = WHAT == NDP_ATT_O ? a.o : WHAT == NDP_ATT_DQ ? a.dq : WHAT == NDP_ATT_DK ? a.dk : a.dv;
     float by = WHAT == NDP_ATT_O ? (s.sum == 0.0f ? 0.0f : 1.0f / s.sum) : WHAT == NDP_ATT_DV ? 1.0f : a.scale;
-    f32_store(out, ndp_att_at<OWN>(a, out, kv, r), first, a.dim, s.acc, by);
+    int dim = WHAT == NDP_ATT_O || WHAT == NDP_ATT_DV ? a.v_dim : a.dim;
+    f32_store(out, ndp_att_at<OWN>(a, out, dim, kv, r), first, dim, s.acc, by);
     if (WHAT == NDP_ATT_O && first == 0 && a.lse.data) {
         int64_t token = r / a.group, head = (int64_t)kv * a.group + r % a.group;
         ((float *)a.lse.data)[token * a.lse.ld + head] = s.sum == 0.0f ? -INFINITY : s.max + logf(s.sum);
@@ -144,14 +147,15 @@ __global__ __launch_bounds__(MOST_ROWS) void ndp_att_f32_kernel(const ndp_att_ca
     constexpr ndp_att_side OWN = WHAT == NDP_ATT_O || WHAT == NDP_ATT_DQ ? NDP_ATT_QUERIES_SIDE : NDP_ATT_KEYS_SIDE;
     constexpr ndp_att_side OTHER = OWN == NDP_ATT_QUERIES_SIDE ? NDP_ATT_KEYS_SIDE : NDP_ATT_QUERIES_SIDE;
     constexpr bool DS = WHAT == NDP_ATT_DQ || WHAT == NDP_ATT_DK; /* its weights are ds and its operand the first */
-    int kv = (int)blockIdx.y, tile = (int)blockIdx.x, first_col = (int)blockIdx.z * COLS, dim4 = (a.dim + 3) / 4 * 4;
+    int kv = (int)blockIdx.y, tile = (int)blockIdx.x, first_col = (int)blockIdx.z * COLS,
+        dim4 = (max(a.dim, a.v_dim) + 3) / 4 * 4;
     int first = tile * a.own_rows, r = first + (int)threadIdx.x;
     float *own_x = (float *)ndp_shared_bytes, *own_y = own_x + dim4 * (int)blockDim.x;
     f32_tile t = {DS ? own_y + dim4 * (int)blockDim.x : own_y, nullptr, nullptr, padded};
     t.y = t.x + STEP * padded, t.rows = (ndp_att_row *)(t.y + STEP * padded);
-    f32_load_own<OWN>(own_x, a, OWN == NDP_ATT_QUERIES_SIDE ? a.q : a.k, kv, first, dim4);
+    f32_load_own<OWN>(own_x, a, OWN == NDP_ATT_QUERIES_SIDE ? a.q : a.k, a.dim, kv, first, dim4);
     if (DS)
-        f32_load_own<OWN>(own_y, a, OWN == NDP_ATT_QUERIES_SIDE ? a.d_o : a.v, kv, first, dim4);
+        f32_load_own<OWN>(own_y, a, OWN == NDP_ATT_QUERIES_SIDE ? a.d_o : a.v, a.v_dim, kv, first, dim4);
     ndp_att_row own = ndp_att_row_at<OWN>(a, kv, r);
     f32_sums<COLS> s;
     s.max = WHAT == NDP_ATT_O ? ndp_att_sink(a, kv, r) : -INFINITY, s.sum = s.max == -INFINITY ? 0.0f : 1.0f;
@@ -190,9 +194,8 @@ static const f32_entry entries[][NDP_ATT_DV + 1] = {COLUMNS(32), COLUMNS(64), CO
 
 ndp_status ndp_att_run_f32(const ndp_op_call *c, const ndp_att_call &a, ndp_att_result what) {
     ndp_att_side own = what == NDP_ATT_O || what == NDP_ATT_DQ ? NDP_ATT_QUERIES_SIDE : NDP_ATT_KEYS_SIDE;
-    int parts = (a.dim + MOST_COLS - 1) / MOST_COLS, unit = ((a.dim + parts - 1) / parts + 31) / 32;
-    int padded = unit * 32 * parts, dim4 = (a.dim + 3) / 4 * 4,
-        owned = what == NDP_ATT_DQ || what == NDP_ATT_DK ? 2 : 1;
+    int dim = ndp_att_dim(c), parts = (dim + MOST_COLS - 1) / MOST_COLS, unit = ((dim + parts - 1) / parts + 31) / 32;
+    int padded = unit * 32 * parts, dim4 = (dim + 3) / 4 * 4, owned = what == NDP_ATT_DQ || what == NDP_ATT_DK ? 2 : 1;
     size_t floats = (size_t)owned * (size_t)(dim4 * a.own_rows) + 2 * (size_t)(STEP * padded);
     dim3 grid((unsigned)ndp_ceil_div(a.n[own], a.own_rows), (unsigned)a.kv_heads, (unsigned)parts);
     return ndp_launch(c, entries[unit - 1][what], grid, dim3((unsigned)a.own_rows),

@@ -9,10 +9,24 @@ enum { ROPE_HEADS = 4 };
 struct rope_each {
     ndp_view x, pos, table;
     int64_t groups, half;
-    int heads, head_dim;
+    int heads, head_dim, skipped;
+    bool pairs;
     float sign;
+    /* The same where a and b are neighbours: each pair is read and written by one thread. */
+    __device__ void turn_pairs(int64_t t, int64_t at, int64_t c, const ndp_lanes &cosine, const ndp_lanes &sine) const {
+        for (int k = 0; k < NDP_LANES && c + k < half; k++) {
+            int64_t i = at + 2 * (c + k);
+            float a = ndp_get(x, t, i), b = ndp_get(x, t, i + 1), s = sign * sine.x[k];
+            ndp_set(x, t, i, a * cosine.x[k] - b * s);
+            ndp_set(x, t, i + 1, b * cosine.x[k] + a * s);
+        }
+    }
     __device__ void turn(int64_t t, int head, int64_t c, const ndp_lanes &cosine, const ndp_lanes &sine) const {
-        int64_t at = (int64_t)head * head_dim;
+        int64_t at = (int64_t)head * head_dim + skipped;
+        if (pairs) {
+            turn_pairs(t, at, c, cosine, sine);
+            return;
+        }
         ndp_view first = ndp_cut(x, at, half), second = ndp_cut(x, at + half, half);
         ndp_raw p = ndp_load8(first, t, c), q = ndp_load8(second, t, c);
         ndp_lanes a = ndp_widen(x.dtype, p), b = ndp_widen(x.dtype, q), u, v;
@@ -36,8 +50,8 @@ static ndp_status run_rope(const ndp_op_call *c) {
     const ndp_view *x = &c->in[0], *table = &c->in[2];
     int heads = c->attr->heads + c->attr->kv_heads;
     int64_t groups = ndp_ceil_div(heads, ROPE_HEADS), half = table->cols / 2;
-    return ndp_each8(
-        c, x->rows * groups, half,
-        rope_each{*x, c->in[1], *table, groups, half, heads, c->attr->head_dim, c->attr->inverse ? -1.0f : 1.0f});
+    return ndp_each8(c, x->rows * groups, half,
+                     rope_each{*x, c->in[1], *table, groups, half, heads, c->attr->head_dim, c->attr->skipped,
+                               c->attr->neighbours, c->attr->inverse ? -1.0f : 1.0f});
 }
 NDP_CUDA_KERNEL(rope)

@@ -12,8 +12,10 @@
     X(linear)                                                                                                          \
     X(linear_dx)                                                                                                       \
     X(linear_dw)                                                                                                       \
-    X(linear_db) X(layernorm_dw) X(rmsnorm_dw) X(dora_dm) X(causal_conv_dw) X(square_sum) X(newton_schulz) X(xent)     \
-        X(xent_logits) X(xent_grad) X(attention) X(attention_bwd) X(attention_dsink)
+    X(linear_db)                                                                                                       \
+    X(layernorm_dw)                                                                                                    \
+    X(rmsnorm_dw) X(dora_dm) X(causal_conv_dw) X(square_sum) X(newton_schulz) X(xent) X(xent_logits) X(xent_grad)      \
+        X(attention) X(attention_bwd) X(attention_dsink)
 
 /* NDP_LANES: neighbouring columns that a thread moves at once. */
 enum { NDP_WARP = 32, NDP_LANES = 8, NDP_MAX_THREADS = 1024 };
@@ -159,6 +161,11 @@ static inline int ndp_att_padded(int dim) {
                         : 0;
 }
 
+/* Columns that kernels have room for in a head: of q and k, or of v and o where these have more. */
+static inline int ndp_att_dim(const ndp_op_call *c) {
+    int v = ndp_v_dim(c->attr);
+    return c->attr->head_dim > v ? c->attr->head_dim : v;
+}
 static inline int64_t ndp_att_query_rows(const ndp_op_call *c, const ndp_view *q) {
     return q->rows * (c->attr->heads / c->attr->kv_heads);
 }
@@ -167,7 +174,7 @@ static inline int ndp_att_own_rows(const ndp_op_call *c, const ndp_view *q, cons
     int64_t rows = ndp_att_query_rows(c, q), most = rows > k->rows ? rows : k->rows;
     if (q->dtype != NDP_F32)
         return NDP_ATT_OWN;
-    return c->attr->head_dim > NDP_ATT_F32_COLS || most <= 32 ? 32 : NDP_ATT_F32_ROWS;
+    return ndp_att_dim(c) > NDP_ATT_F32_COLS || most <= 32 ? 32 : NDP_ATT_F32_ROWS;
 }
 
 /* At most; on a GPU whose blocks can have `shared` bytes of shared memory. */
@@ -180,7 +187,7 @@ static inline int ndp_att_bf16_step(int dim, bool backward, size_t shared) {
 
 static inline int ndp_att_step_rows(const ndp_op_call *c, const ndp_view *q, bool backward, size_t shared) {
     int place = ndp_split_place(c->exec), step;
-    step = q->dtype == NDP_F32 ? (int)NDP_ATT_F32_STEP : ndp_att_bf16_step(c->attr->head_dim, backward, shared);
+    step = q->dtype == NDP_F32 ? (int)NDP_ATT_F32_STEP : ndp_att_bf16_step(ndp_att_dim(c), backward, shared);
     if (place)
         step = step * place / (NDP_SPLITS + 1) > 1 ? step * place / (NDP_SPLITS + 1) : 1;
     return step;
@@ -214,7 +221,7 @@ static inline ndp_att_layout ndp_att_lay_out(const ndp_op_call *c, const ndp_vie
     }
     if (d_o) {
         l.delta = ndp_att_part(&l.bytes, q->rows * c->attr->heads, sizeof(float));
-        l.d_o = ndp_att_part(&l.bytes, ndp_att_rounds(q, d_o) ? q->rows * q->cols : 0, 2); /* bf16 */
+        l.d_o = ndp_att_part(&l.bytes, ndp_att_rounds(q, d_o) ? d_o->rows * d_o->cols : 0, 2); /* bf16 */
     }
     return l;
 }

@@ -7,8 +7,10 @@
 enum { Q, K, V, Q_POS, Q_LOW, K_POS, SINK };
 enum { B_DO, B_Q, B_K, B_V, B_O, B_LSE, B_Q_POS, B_Q_LOW, B_K_POS };
 
-/* Two rows of head_dim. */
-static size_t scratch(const ndp_op_call *c) { return 2 * sizeof(double) * (size_t)c->attr->head_dim; }
+/* A row of keys and one of values. */
+static size_t scratch(const ndp_op_call *c) {
+    return sizeof(double) * (size_t)(c->attr->head_dim + ndp_v_dim(c->attr));
+}
 
 /* The operands that decide which key a query sees, and its score. */
 typedef struct ref_scores {
@@ -40,7 +42,7 @@ static double score(const ref_scores *r, int64_t t, int h, int64_t s) {
 }
 
 static void attention_row(const ndp_op_call *c, const ref_scores *r, int64_t t, int h) {
-    int d = c->attr->head_dim;
+    int d = ndp_v_dim(c->attr);
     int64_t v_col = (int64_t)kv_head(c->attr, h) * d;
     double sink = c->in[SINK].data ? ndp_view_get(&c->in[SINK], 0, c->attr->first + h) : -INFINITY;
     double *acc = c->scratch, max = sink, sum;
@@ -79,7 +81,7 @@ const ndp_kernel ndp_ref_attention = {.run = run_attention, .scratch = scratch};
 
 /* p and ds of one pair that sees each other. */
 static void pair(const ndp_op_call *c, const ref_scores *r, int64_t t, int h, int64_t s, double *p, double *ds) {
-    int d = c->attr->head_dim;
+    int d = ndp_v_dim(c->attr);
     int64_t col = (int64_t)h * d, kv_col = (int64_t)kv_head(c->attr, h) * d;
     double delta = dot(&c->in[B_DO], t, col, &c->in[B_O], t, col, d), x = score(r, t, h, s);
     *p = exp(x - ndp_view_get(&c->in[B_LSE], t, h));
@@ -105,26 +107,24 @@ static void row_dq(const ndp_op_call *c, const ref_scores *r, int64_t t, int h) 
 }
 
 static void key_dk_dv(const ndp_op_call *c, const ref_scores *r, int64_t s, int kv) {
-    int d = c->attr->head_dim, group = c->attr->heads / c->attr->kv_heads;
+    int d = c->attr->head_dim, e = ndp_v_dim(c->attr), group = c->attr->heads / c->attr->kv_heads;
     double *dk = c->scratch, *dv = dk + d, p, ds;
-    for (int i = 0; i < d; i++)
-        dk[i] = dv[i] = 0;
+    for (int i = 0; i < d + e; i++)
+        dk[i] = 0;
     for (int h = kv * group; h < (kv + 1) * group; h++)
         for (int64_t t = 0; t < r->q->rows; t++) {
             if (!sees(r, t, s))
                 continue;
             pair(c, r, t, h, s, &p, &ds);
-            for (int i = 0; i < d; i++) {
+            for (int i = 0; i < d; i++)
                 dk[i] += ds * ndp_view_get(r->q, t, (int64_t)h * d + i);
-                dv[i] += p * ndp_view_get(&c->in[B_DO], t, (int64_t)h * d + i);
-            }
+            for (int i = 0; i < e; i++)
+                dv[i] += p * ndp_view_get(&c->in[B_DO], t, (int64_t)h * e + i);
         }
-    for (int i = 0; i < d; i++) {
-        if (c->out[1].data)
-            ndp_view_set(&c->out[1], s, (int64_t)kv * d + i, c->attr->scale * dk[i]);
-        if (c->out[2].data)
-            ndp_view_set(&c->out[2], s, (int64_t)kv * d + i, dv[i]);
-    }
+    for (int i = 0; i < d && c->out[1].data; i++)
+        ndp_view_set(&c->out[1], s, (int64_t)kv * d + i, c->attr->scale * dk[i]);
+    for (int i = 0; i < e && c->out[2].data; i++)
+        ndp_view_set(&c->out[2], s, (int64_t)kv * e + i, dv[i]);
 }
 
 static ndp_status run_attention_bwd(const ndp_op_call *c) {
@@ -144,7 +144,7 @@ const ndp_kernel ndp_ref_attention_bwd = {.run = run_attention_bwd, .scratch = s
 
 static double attention_dsink(const ndp_op_call *c, int64_t row, int64_t i) {
     int64_t h = i - c->attr->first;
-    int d = c->attr->head_dim;
+    int d = ndp_v_dim(c->attr);
     double sum = 0;
     for (int64_t t = 0; t < c->in[0].rows && h >= 0 && h < c->attr->heads; t++)
         sum -=

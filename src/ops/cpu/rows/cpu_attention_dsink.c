@@ -7,7 +7,7 @@
 /* Of the sink of head h, which is `sink`: the rows are added some at a time. */
 static float dsink_of(const ndp_op_call *c, int64_t h, float sink) {
     const ndp_view *d_o = &c->in[0], *o = &c->in[1];
-    int64_t d = c->attr->head_dim;
+    int64_t d = ndp_v_dim(c->attr);
     float total = 0;
     for (int64_t t0 = 0, some = rows_at_once(c); t0 < d_o->rows; t0 += some) {
         float part = 0;

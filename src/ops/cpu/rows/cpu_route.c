@@ -18,7 +18,7 @@ typedef struct row_keys {
 /* What expert e is chosen by. */
 NDP_INLINE double key_of(ndp_dtype type, const row_keys *k, int64_t e) {
     double x = (double)ndp_ld(k->logits, type, e);
-    if (k->sigmoid && k->open != NDP_ALL_GROUPS && !(k->open >> (e / k->each) & 1))
+    if (k->open != NDP_ALL_GROUPS && !(k->open >> (e / k->each) & 1))
         return -INFINITY;
     if (k->sigmoid)
         x = ndp_route_score(x) + (k->bias ? (double)k->bias[e] : 0);
