@@ -27,9 +27,16 @@ typedef struct ndp_adapter {
 void ndp_factor_random(const ndp_adapter *a, uint64_t seed, const ndp_segment *s, int64_t first, int64_t count,
                        float *out);
 
+/* The parameter that a stack of experts is in transformers from 5 on: "model.layers.0.mlp.experts.gate_up_proj". */
+void ndp_stack_parameter(const ndp_segment *s, char out[NDP_SEGMENT_NAME]);
+
+/* True if a stack of experts has factors: a target that says "experts" is the end of the name of its parameter, or a
+ * pattern of it. Others, "linear" among them, leave experts out. */
+bool ndp_adapter_targets_stack(const ndp_adapter *a, const ndp_segment *s);
+
 struct ndp_model;
 /* Appends what has factors in a model that is built with an adapter: its targets, with the last words of the names of
- * all projections for "linear"; and of a mixture, that its experts have none. */
+ * all projections for "linear"; and of a mixture, whether its experts have none. */
 void ndp_adapter_describe(const struct ndp_model *m, ndp_str *out);
 
 #endif

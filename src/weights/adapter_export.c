@@ -10,7 +10,7 @@
 
 /* Which modules are listed: those with factors, or those that are trained whole. */
 static bool is_listed(const ndp_segment_walk *w, bool factors) {
-    return !w->model->buffers[w->buffer].base &&
+    return !w->model->buffers[w->buffer].base && !ndp_segment_is_stack(w->segment) &&
            ndp_factor_of(w->segment->name) == (factors ? NDP_FACTOR_A : NDP_NO_FACTOR);
 }
 
@@ -49,11 +49,23 @@ static bool is_like_expert(const ndp_model *m, const char *module) {
     return false;
 }
 
-static bool is_covered(const ndp_strings *list, const char *module) {
+static bool is_covered(const ndp_strings *list, const char *name) {
     for (int i = 0; i < list->n; i++)
-        if (ndp_ends_with(module, list->items[i]))
+        if (ndp_ends_with(name, list->items[i]))
             return true;
     return false;
+}
+
+/* Of a stack of experts with factors, the end of its parameter's name behind the number of the layer. */
+static ndp_status add_stack(const ndp_model *m, const ndp_segment *s, ndp_adapter_config *a) {
+    char parameter[NDP_SEGMENT_NAME];
+    ndp_stack_parameter(s, parameter);
+    const char *end = parameter + strlen(parameter);
+    for (int words = 0; end > parameter && words < 3; words += *end == '.')
+        end--;
+    bool listed = !ndp_segment_is_stack(s) || !ndp_adapter_targets_stack(&m->opts.adapter, s);
+    return listed || is_covered(&a->parameters, parameter) ? NDP_OK
+                                                           : ndp_strings_add(&a->parameters, end + (*end == '.'));
 }
 
 /* Adds the shortest end of a module's name that means no other module: "q_proj", "mlp.c_proj", "model.norm". Nothing if
@@ -61,12 +73,16 @@ static bool is_covered(const ndp_strings *list, const char *module) {
 static ndp_status add_module(const ndp_model *m, const char *module, bool factors, ndp_adapter_config *a) {
     const char *end = module + strlen(module);
     ndp_strings *list = factors ? &a->targets : &a->save;
-    if (is_covered(list, module) || is_covered(&a->parameters, module))
+    char weight[NDP_MODULE_NAME + sizeof ".weight"];
+    snprintf(weight, sizeof weight, "%s.weight", module);
+    if (is_covered(list, module) || is_covered(&a->parameters, weight))
         return NDP_OK;
     for (bool exact = false; !exact && end > module; exact = is_exact(m, end + (*end == '.'), factors))
         for (end--; end > module && *end != '.'; end--)
             continue;
-    return ndp_strings_add(factors && is_like_expert(m, module) ? &a->parameters : list, end + (*end == '.'));
+    end += *end == '.';
+    return factors && is_like_expert(m, module) ? ndp_strings_add(&a->parameters, weight + (end - module))
+                                                : ndp_strings_add(list, end);
 }
 
 static ndp_status list_modules(const ndp_model *m, bool factors, ndp_adapter_config *a) {
@@ -75,6 +91,8 @@ static ndp_status list_modules(const ndp_model *m, bool factors, ndp_adapter_con
         ndp_module_of(w.segment->name, module);
         if (is_listed(&w, factors))
             NDP_TRY(add_module(m, module, factors, a));
+        if (factors)
+            NDP_TRY(add_stack(m, w.segment, a));
     }
     return NDP_OK;
 }
@@ -97,11 +115,11 @@ ndp_status ndp_export_tied(const ndp_job *j, const ndp_model *m, ndp_tensor_list
 
 /* ---- the folder ---- */
 
-/* Whether files hold the projections transposed. */
+/* Whether files hold the modules' projections transposed. */
 static bool is_transposed(const ndp_model *m) {
     bool is = false;
     for (ndp_segment_walk w = {.model = m}; ndp_segment_next(&w);)
-        is |= w.segment->transposed;
+        is |= w.segment->transposed && !ndp_segment_is_stack(w.segment);
     return is;
 }
 

@@ -66,8 +66,10 @@ ndp_status ndp_adapter_folder_modules(const ndp_adapter_folder *a, ndp_strings *
         const char *name = ndp_weights_at(a->weights, i)->spec.name;
         ndp_factor part = ndp_factor_of(name);
         ndp_strings *list = part == NDP_FACTOR_A ? targets : save;
-        char module[NDP_MODULE_NAME];
+        char module[NDP_MODULE_NAME], stack[NDP_MODULE_NAME];
         ndp_module_of(name, module);
+        if (part == NDP_FACTOR_A && ndp_adapter_config_stack(&a->config, module, stack))
+            memcpy(module, stack, sizeof module);
         bool listed = list->n > 0 && strcmp(list->items[list->n - 1], module) == 0;
         if (ndp_adapter_inner(name) && (part == NDP_FACTOR_A || part == NDP_NO_FACTOR) && !listed)
             NDP_TRY(ndp_strings_add(list, module));

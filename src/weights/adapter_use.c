@@ -10,13 +10,15 @@
 
 static const char *word(bool x) { return x ? "true" : "false"; }
 
-/* Beside a model there are factors of projections, and a tied pair is one table. */
+/* Beside a model there are factors of projections, of experts those of all, and a tied pair is one table. */
 static ndp_status check_kinds(const ndp_adapter_folder *a, const ndp_adapter_match *match) {
     static const char remedy[] = "ndparallel merge makes one model of both";
-    for (int i = 0; i < match->n; i++)
-        if (match->tensors[i].parts[NDP_FACTOR_A] && !match->tensors[i].projection)
+    for (int i = 0; i < match->n; i++) {
+        const ndp_adapted_tensor *t = &match->tensors[i];
+        if (t->parts[NDP_FACTOR_A] && !t->stacked && (t->expert || !t->projection))
             return NDP_FAIL(NDP_ENOTSUP, "'%s' has factors of %s, which are not supported beside a model; %s", a->path,
-                            match->tensors[i].name, remedy);
+                            t->name, remedy);
+    }
     return match->own_head ? NDP_FAIL(NDP_ENOTSUP,
                                       "'%s' saves one of the embedding and the head, which the model ties, without the "
                                       "other: they are two tables then, which is not supported beside a model; %s",
