@@ -73,11 +73,23 @@ static bool is_stack_target(const ndp_segment *s, const char *target) {
            (end || fnmatch(target, parameter, 0) == 0);
 }
 
-bool ndp_adapter_targets_stack(const ndp_adapter *a, const ndp_segment *s) {
-    bool is = false;
+/* Whether a target names member i of a stack. */
+static bool is_member_target(const ndp_segment *s, int64_t i, const char *target) {
+    char room[NDP_SEGMENT_NAME];
+    return strstr(target, "experts") && is_target(ndp_segment_tensor_name(s, i, room), target);
+}
+
+ndp_stack_factors ndp_adapter_of_stack(const ndp_adapter *a, const ndp_segment *s) {
+    bool all = ndp_segment_tensors(s) > 1 && !ndp_adapter_inner(s->name);
     for (int i = 0; i < a->n_targets; i++)
-        is |= is_stack_target(s, a->targets[i]);
-    return is;
+        if (is_stack_target(s, a->targets[i]))
+            return NDP_STACK_FACTORS_JOINT;
+    for (int64_t k = 0; k < s->stack && all; k++) {
+        all = false;
+        for (int i = 0; i < a->n_targets && !all; i++)
+            all = is_member_target(s, k, a->targets[i]);
+    }
+    return all ? NDP_STACK_FACTORS_SINGLE : NDP_STACK_FACTORS_NONE;
 }
 
 /* A tied head has no tensor of its own. */
@@ -157,7 +169,10 @@ static found_names find_name(const ndp_model *m, const ndp_facts *f, const char 
         bool is = is_named(s, f, name, projections), stack = ndp_segment_is_stack(s);
         if (stack || decider(f, s->name)) {
             r.fixed = is ? s : r.fixed;
-            r.found |= stack && projections && is_stack_target(s, name);
+            r.found |=
+                stack && projections &&
+                (is_stack_target(s, name) || (is && strstr(name, "experts") &&
+                                              ndp_adapter_of_stack(&m->opts.adapter, s) != NDP_STACK_FACTORS_NONE));
             if (stack && projections && s->ndim == 2)
                 add_module(&r.list, s);
             continue;
@@ -175,7 +190,8 @@ static ndp_status refuse_fixed(const ndp_facts *f, const char *key, const char *
     char room[NDP_SEGMENT_NAME];
     if (ndp_segment_is_stack(s))
         return NDP_FAIL(NDP_ENOTSUP,
-                        "%s: %.100s names single experts (%s, ...), which have factors together, or none; use %s: [%s]",
+                        "%s: %.100s names some experts, or one of their gate and up (%s, ...), of which all have "
+                        "factors or none; use %s: [%s]",
                         key, name, ndp_segment_tensor_name(s, 0, room), key, r->list.data ? r->list.data : "");
     return NDP_FAIL(NDP_ENOTSUP, "%s: %.100s is %s, %s, which no adapter changes", key, name, decider(f, s->name),
                     s->name);
@@ -207,16 +223,38 @@ static ndp_status check_names(const ndp_model *m, const ndp_facts *f, const char
     return NDP_OK;
 }
 
-/* As PEFT: no form but the plain one, and dropout, which is of what A reads, would be one of weights. */
+/* As PEFT: no form but the plain one, and no dropout, which is of what A reads, where PEFT adds to weights. It makes
+ * one pair of those of single experts, for gate and up only where down has one. */
+static ndp_status check_stack(const ndp_adapter *a, const ndp_segment *s, ndp_stack_factors how,
+                              ndp_stack_factors before) {
+    char parameter[NDP_SEGMENT_NAME];
+    ndp_stack_parameter(s, parameter);
+    if (how != NDP_STACK_FACTORS_NONE && (a->form != NDP_LORA || a->dropout > 0))
+        return NDP_FAIL(NDP_ENOTSUP,
+                        "adapter.targets names experts (%s), whose factors have neither adapter.dora nor "
+                        "adapter.dropout: set %s, or leave experts out",
+                        parameter, a->form != NDP_LORA ? "adapter.dora: false" : "adapter.dropout: 0");
+    bool single = how == NDP_STACK_FACTORS_SINGLE;
+    return (before == NDP_STACK_FACTORS_SINGLE && !single) || (before == NDP_STACK_FACTORS_JOINT && single)
+               ? NDP_FAIL(NDP_ENOTSUP,
+                          "adapter.targets names the matrices of single experts for one of gate and up, and down (%s), "
+                          "which PEFT does not load: name both (*.experts.*.*), or stacks (experts.gate_up_proj)",
+                          parameter)
+               : NDP_OK;
+}
+
+/* In each layer that of gate and up comes first. */
 static ndp_status check_stacks(const ndp_model *m) {
-    const ndp_adapter *a = &m->opts.adapter;
-    for (ndp_segment_walk w = {.model = m}; ndp_segment_next(&w);)
-        if (ndp_segment_is_stack(w.segment) && ndp_adapter_targets_stack(a, w.segment) &&
-            (a->form != NDP_LORA || a->dropout > 0))
-            return NDP_FAIL(NDP_ENOTSUP,
-                            "adapter.targets names experts (%s), whose factors have neither adapter.dora nor "
-                            "adapter.dropout: set %s, or leave experts out",
-                            w.segment->name, a->form != NDP_LORA ? "adapter.dora: false" : "adapter.dropout: 0");
+    ndp_stack_factors before = NDP_STACK_FACTORS_NONE;
+    bool second = false;
+    for (ndp_segment_walk w = {.model = m}; ndp_segment_next(&w);) {
+        const ndp_segment *s = w.segment;
+        if (!ndp_segment_is_stack(s) || s->ndim != 2 || ndp_adapter_inner(s->name))
+            continue;
+        ndp_stack_factors how = ndp_adapter_of_stack(&m->opts.adapter, s);
+        NDP_TRY(check_stack(&m->opts.adapter, s, how, second ? before : NDP_STACK_FACTORS_NONE));
+        before = how, second = !second;
+    }
     return NDP_OK;
 }
 

@@ -57,15 +57,33 @@ static bool is_covered(const ndp_strings *list, const char *name) {
 }
 
 /* Of a stack of experts with factors, the end of its parameter's name behind the number of the layer. */
-static ndp_status add_stack(const ndp_model *m, const ndp_segment *s, ndp_adapter_config *a) {
+static ndp_status add_stack(const ndp_segment *s, ndp_adapter_config *a) {
     char parameter[NDP_SEGMENT_NAME];
     ndp_stack_parameter(s, parameter);
     const char *end = parameter + strlen(parameter);
     for (int words = 0; end > parameter && words < 3; words += *end == '.')
         end--;
-    bool listed = !ndp_segment_is_stack(s) || !ndp_adapter_targets_stack(&m->opts.adapter, s);
-    return listed || is_covered(&a->parameters, parameter) ? NDP_OK
-                                                           : ndp_strings_add(&a->parameters, end + (*end == '.'));
+    return is_covered(&a->parameters, parameter) ? NDP_OK : ndp_strings_add(&a->parameters, end + (*end == '.'));
+}
+
+/* The modules of single experts, "experts.3.up_proj": other modules may end as they do. */
+static ndp_status add_single(const ndp_segment *s, ndp_adapter_config *a) {
+    char module[NDP_MODULE_NAME], room[NDP_SEGMENT_NAME];
+    for (int64_t i = 0; i < s->stack; i++) {
+        ndp_module_of(ndp_segment_tensor_name(s, i, room), module);
+        const char *end = strstr(module, "experts.");
+        if (end && !is_covered(&a->targets, module))
+            NDP_TRY(ndp_strings_add(&a->targets, end));
+    }
+    return NDP_OK;
+}
+
+static ndp_status add_experts(const ndp_model *m, const ndp_segment *s, ndp_adapter_config *a) {
+    ndp_stack_factors how =
+        ndp_segment_is_stack(s) ? ndp_adapter_of_stack(&m->opts.adapter, s) : NDP_STACK_FACTORS_NONE;
+    return how == NDP_STACK_FACTORS_JOINT    ? add_stack(s, a)
+           : how == NDP_STACK_FACTORS_SINGLE ? add_single(s, a)
+                                             : NDP_OK;
 }
 
 /* Adds the shortest end of a module's name that means no other module: "q_proj", "mlp.c_proj", "model.norm". Nothing if
@@ -92,9 +110,16 @@ static ndp_status list_modules(const ndp_model *m, bool factors, ndp_adapter_con
         if (is_listed(&w, factors))
             NDP_TRY(add_module(m, module, factors, a));
         if (factors)
-            NDP_TRY(add_stack(m, w.segment, a));
+            NDP_TRY(add_experts(m, w.segment, a));
     }
     return NDP_OK;
+}
+
+static bool has_single(const ndp_adapter_config *a) {
+    bool has = false;
+    for (int i = 0; i < a->targets.n; i++)
+        has |= strncmp(a->targets.items[i], "experts.", strlen("experts.")) == 0;
+    return has;
 }
 
 /* Whether the table of a tied pair is trained. */
@@ -135,6 +160,10 @@ ndp_status ndp_export_adapter_rest(const ndp_job *j, const ndp_job_data *d, cons
     ndp_status st = list_modules(m, true, &a);
     if (st == NDP_OK)
         st = list_modules(m, false, &a);
+    if (st == NDP_OK && has_single(&a)) { /* in PEFT gate and up become one pair of twice the rank */
+        a.alpha = ndp_adapter_config_scale(&a) * a.r;
+        a.rslora = false;
+    }
     if (a.parameters.n > 0)
         a.dropout = 0; /* PEFT loads no other beside them; it is of training alone */
     a.tied = saves_tied(j, m);

@@ -22,16 +22,17 @@ static void build(ndp_facts *f, ndp_model *m) {
 static void no_adapter_changes_a_stack(void **state) {
     static const struct {
         const char *target, *save, *words; /* NULL: allowed */
-    } of[] = {
-        {"linear", NULL, NULL},
-        {"q_proj", NULL, NULL},
-        {"*_proj", NULL, NULL},
-        {"up_proj", NULL,
-         "adapter.targets: up_proj names single experts (model.layers.1.mlp.up_proj.weight, ...), which have factors "
-         "together, or none; use adapter.targets: [q_proj, k_proj, v_proj, o_proj, gate_proj, "},
-        {"model.layers.0.mlp.up*", NULL,
-         "model.layers.0.mlp.up* names single experts (model.layers.0.mlp.up_proj.weight, ...)"},
-        {"q_proj", "up_proj", "adapter.modules_to_save: up_proj names single experts"}};
+    } of[] = {{"linear", NULL, NULL},
+              {"q_proj", NULL, NULL},
+              {"*_proj", NULL, NULL},
+              {"up_proj", NULL,
+               "adapter.targets: up_proj names some experts, or one of their gate and up "
+               "(model.layers.1.mlp.up_proj.weight, ...), of which all have "
+               "factors or none; use adapter.targets: [q_proj, k_proj, v_proj, o_proj, gate_proj, "},
+              {"model.layers.0.mlp.up*", NULL,
+               "model.layers.0.mlp.up* names some experts, or one of their gate and up "
+               "(model.layers.0.mlp.up_proj.weight, ...)"},
+              {"q_proj", "up_proj", "adapter.modules_to_save: up_proj names some experts, or one of"}};
     static ndp_facts f;
     ndp_model m;
     (void)state;
@@ -87,17 +88,19 @@ static void no_adapter_changes_a_mixture(void **state) {
         {"gate", NULL, "adapter.targets: gate is a router, model.layers.1.mlp.gate.weight, which no adapter"},
         {"w1", NULL, "there is no projection 'w1' in a qwen3_moe; there are q_proj, k_proj, v_proj, o_proj, gate_"},
         {"mlp.experts.3.up_proj", NULL,
-         "adapter.targets: mlp.experts.3.up_proj names single experts "
+         "adapter.targets: mlp.experts.3.up_proj names some experts, or one of their gate and up "
          "(model.layers.1.mlp.experts.0.gate_proj.weight, ...)"},
-        {"*.experts.*.up_proj", NULL, "*.experts.*.up_proj names single experts"},
+        {"*.experts.*.up_proj", NULL, "*.experts.*.up_proj names some experts, or one of"},
         {"experts.up_proj", NULL, "there is no projection 'experts.up_proj' in a qwen3_moe; there are q_proj, k_proj"},
         {"*experts*", NULL, NULL},
+        {"*.experts.*.*", NULL, NULL},
+        {"*.experts.*.down_proj", NULL, NULL},
         {"experts.gate_up_proj", NULL, NULL},
         {"model.layers.1.mlp.experts.down_proj", NULL, NULL},
         {"q_proj", "gate", "adapter.modules_to_save: gate is a router, model.layers.1.mlp.gate.weight"},
         {"q_proj", "experts.0.down_proj",
-         "adapter.modules_to_save: experts.0.down_proj names single experts "
-         "(model.layers.1.mlp.experts.0.down_proj.weight, ...), which have factors together, or none; use "
+         "adapter.modules_to_save: experts.0.down_proj names some experts, or one of their gate and up "
+         "(model.layers.1.mlp.experts.0.down_proj.weight, ...), of which all have factors or none; use "
          "adapter.modules_to_save: ["}};
     (void)state;
     check_names(MIXTURE("qwen3_moe", ", \"mlp_only_layers\": [0]"), of, NDP_COUNT(of));
@@ -135,7 +138,7 @@ static void no_adapter_changes_sinks(void **state) {
     static const naming of[] = {
         {"linear", NULL, NULL},
         {"o_proj", NULL, NULL},
-        {"experts", NULL, "experts names single experts (model.layers.1.mlp.experts."},
+        {"experts", NULL, "experts names some experts, or one of their gate and up (model.layers.1.mlp.experts."},
         {"mlp.experts.gate_up_proj", NULL, NULL},
         {"experts.gate_up_proj_bias", NULL,
          "there is no projection 'experts.gate_up_proj_bias' in a gpt_oss; there are"},
@@ -161,7 +164,14 @@ static void experts_have_neither_dora_nor_dropout(void **state) {
     CHECK_FAILS(ndp_decoder_build(&f, &o, &m), NDP_ENOTSUP, "names experts (model.layers.0.mlp.experts.");
     o.adapter.form = NDP_LORA, o.adapter.dropout = 0.1;
     CHECK_FAILS(ndp_decoder_build(&f, &o, &m), NDP_ENOTSUP, "set adapter.dropout: 0, or leave experts out");
-    o.adapter.dropout = 0, o.base = NDP_PACKING_NF4;
+    static const char *const mixed[] = {"*.experts.*.down_proj", "experts.gate_up_proj"}, *const half[] = {
+                                                                                              "*.experts.*.gate_proj",
+                                                                                              "*.experts.*.up_proj"};
+    o.adapter.dropout = 0, o.adapter.n_targets = 2, o.adapter.targets = mixed;
+    CHECK_FAILS(ndp_decoder_build(&f, &o, &m), NDP_ENOTSUP, "which PEFT does not load: name both (*.experts.*.*)");
+    o.adapter.targets = half;
+    CHECK_FAILS(ndp_decoder_build(&f, &o, &m), NDP_ENOTSUP, "single experts for one of gate and up, and down");
+    o.adapter.targets = &target, o.adapter.n_targets = 1, o.base = NDP_PACKING_NF4;
     CHECK_FAILS(ndp_decoder_build(&f, &o, &m), NDP_ENOTSUP, "which cannot be stored as nf4: leave the base as it is");
 }
 

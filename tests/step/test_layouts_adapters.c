@@ -4,6 +4,7 @@
 #include "step/tiny_models.h"
 
 static const char *const all[] = {"linear"}, *const experts[] = {"experts.gate_up_proj", "experts.down_proj", "q_proj"},
+                         *const modules[] = {"*.experts.*.*", "q_proj"},
                          *const some[] = {"q_proj", "v_proj", "down_proj", "c_attn", "qkv_proj"},
                          *const saved[] = {"lm_head", "wte", "embed_tokens", "norm", "ln_1", "input_layernorm"};
 
@@ -14,7 +15,7 @@ static const bounds factors = {2e-5, 1e-5, 1e-3, 2e-6, 3e-5};
 /* An adapter with those of the names that the family has. */
 typedef struct variant {
     ndp_adapter adapter;
-    bool some, saves, tied, experts;
+    bool some, saves, tied, experts, single; /* experts: factors of stacks, or of all single experts */
     ndp_packing base;
 } variant;
 
@@ -25,6 +26,7 @@ static const variant variants[] = {
     {.adapter = {.r = 1, .scale = 0.5, .form = NDP_DORA, .dropout = 0.2}, .some = true, .saves = true},
     {.adapter = {.r = 5, .scale = 0.2, .dropout = 0.1}, .saves = true, .tied = true},
     {.adapter = {.r = 3, .scale = 0.5}, .experts = true},
+    {.adapter = {.r = 2, .scale = 0.5}, .experts = true, .single = true},
     {.adapter = {.r = 3, .scale = 0.2, .dropout = 0.2}, .base = NDP_PACKING_INT8},
     {.adapter = {.r = 3, .scale = 0.2}, .base = NDP_PACKING_NF4},
     {.adapter = {.r = 3, .scale = 0.4, .form = NDP_DORA}, .base = NDP_PACKING_INT8}};
@@ -82,7 +84,7 @@ static void check_adapter(const ndp_facts *facts, const variant *v, ndp_dtype co
     const char *targets[NDP_COUNT(some)], *save[NDP_COUNT(saved)];
     ndp_facts f = *facts;
     bool fused = strcmp(f.family, "phi3") == 0 || strcmp(f.family, "gpt2") == 0;
-    if (v->experts && f.experts == 0)
+    if (v->experts && (f.experts == 0 || (v->single && strcmp(f.family, "gpt_oss") == 0)))
         return;
     if (v->base == NDP_PACKING_NF4 && fused)
         return; /* parts of these tensors begin within a block of 64 elements: refused */
@@ -95,8 +97,9 @@ static void check_adapter(const ndp_facts *facts, const variant *v, ndp_dtype co
     ndp_model m;
     o.adapter = v->adapter;
     o.base = v->base;
-    o.adapter.targets = v->some ? targets : v->experts ? experts : all;
+    o.adapter.targets = v->some ? targets : v->single ? modules : v->experts ? experts : all;
     o.adapter.n_targets = v->some      ? keep_known(&f, some, NDP_COUNT(some), true, targets)
+                          : v->single  ? NDP_COUNT(modules)
                           : v->experts ? NDP_COUNT(experts)
                                        : 1;
     o.adapter.save = save;
