@@ -144,8 +144,12 @@ static inline void world_init(planned *w, const char *name, const ndp_facts *f, 
                               : strcmp(f->family, "phi3") == 0 ? 2
                                                                : 0,
             mo.adapter.n_targets = 1;
-    if (y->adapter == 1 && f->experts > 0)
-        mo.adapter.n_targets = 3;
+    static const char *const single[] = {"linear", "*.experts.*.*"}; /* files of gpt_oss have stacks alone */
+    bool modules = y->micro_batches % 2 && strcmp(f->family, "gpt_oss") != 0;
+    if (y->adapter == 1 && f->experts > 0) {
+        mo.adapter.n_targets = modules ? 2 : 3;
+        mo.adapter.targets = modules ? single : mo.adapter.targets;
+    }
     mo.row_loss = y->row_loss, mo.router = y->router;
     if (y->pairs)
         mo.preference = tiny_preference((int)y->pairs), mo.documents = WORLD_DOCUMENTS;
