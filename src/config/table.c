@@ -120,7 +120,7 @@ const ndp_option ndp_options[] = {
     {IDENTITY(adapter, rslora, RUN), BOOL(false), WHEN "adapter.type is lora or qlora", HELP "scale by alpha / sqrt(r)"},
     {IDENTITY(adapter, dropout, LEARN), NUMBER(0, "[0, 1)"), WHEN "adapter.type is lora or qlora", HELP "share of the elements of a factor's input that are 0 in training"},
     {IDENTITY(adapter, lr_ratio_b, STEP), NUMBER(1, "(0, inf)"), WHEN "adapter.type is lora or qlora", HELP "LoRA+: the learning rate of the second factor, and of vectors that are trained, is optimizer.lr times this"},
-    {IDENTITY(adapter, targets, RUN), NDP_OPTION_LIST, "[linear]", WHEN "adapter.type is lora or qlora", HELP "projections with factors: their names (q_proj), patterns of tensor names, or linear: all"},
+    {IDENTITY(adapter, targets, RUN), NDP_OPTION_LIST, "[linear]", WHEN "adapter.type is lora or qlora", HELP "projections with factors: their names (q_proj), patterns of tensor names, or linear: all but experts, which experts.gate_up_proj and experts.down_proj name"},
     {IDENTITY(adapter, dora, RUN), BOOL(false), WHEN "adapter.type is lora or qlora", HELP "also train the length of each row of the sum (DoRA)"},
     {IDENTITY(adapter, modules_to_save, RUN), NDP_OPTION_LIST, "[]", WHEN "adapter.type is lora or qlora", HELP "modules that are trained whole beside the factors: embed_tokens, lm_head, norms"},
     {IDENTITY(adapter, base, RUN), WORD(nf4, base_words), .meanings = base_forms, WHEN "adapter.type is qlora", HELP "how the frozen projections are stored: nf4 (4 bits, blocks of 64), int8 (rows)"},

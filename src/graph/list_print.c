@@ -5,9 +5,9 @@
 #include <string.h>
 
 const char *ndp_base_name(int base) {
-    static const char *const names[NDP_BASE_DATA] = {"x",      "y",       "dy",    "dx",     "saved",  "saved_in",
-                                                     "kept",   "between", "work",  "param0", "param1", "param2",
-                                                     "param3", "grad0",   "grad1", "grad2",  "grad3"};
+    static const char *const names[NDP_BASE_DATA] = {
+        "x",      "y",      "dy",     "dx",     "saved", "saved_in", "kept",  "between", "work", "param0",
+        "param1", "param2", "param3", "param4", "grad0", "grad1",    "grad2", "grad3",   "grad4"};
     return base == NDP_NONE ? "-" : base >= NDP_BASE_DATA ? "data" : names[base];
 }
 

@@ -48,6 +48,7 @@ static ndp_status run(ndp_import *m, const char *text, size_t size, const char *
 static void release(ndp_import *m) {
     ndp_strings_release(&m->read.fsdp);
     ndp_strings_release(&m->read.targets);
+    ndp_strings_release(&m->read.parameters);
     ndp_strings_release(&m->read.reporters);
     ndp_strings_release(&m->read.lr_groups);
     ndp_strings_release(&m->read.group_modules);

@@ -1,6 +1,8 @@
 /* Adapters of Axolotl and LLaMA-Factory: LoRA and QLoRA by PEFT and bitsandbytes. */
 #include "import/import_parts.h"
 
+#include "base/text.h"
+#include <stdlib.h>
 #include <string.h>
 
 /* A module that is no projection, or a regular expression. */
@@ -16,6 +18,17 @@ static ndp_status check_target(ndp_import *m, const char *target) {
                : NDP_OK;
 }
 
+/* A parameter by its end: a module's weight, or a stack of experts, which our targets name by that word. */
+static ndp_status add_parameter(ndp_strings *targets, const char *parameter) {
+    static const char weight[] = ".weight";
+    size_t n = strlen(parameter), k = strlen(weight);
+    bool module = n > k && strcmp(parameter + n - k, weight) == 0, stack = strstr(parameter, "experts");
+    char *name = ndp_format("%s%.*s", module || stack ? "" : "experts.", (int)(module ? n - k : n), parameter);
+    ndp_status st = name ? ndp_strings_add(targets, name) : NDP_FAIL(NDP_ENOMEM, "not enough memory for a target");
+    free(name);
+    return st;
+}
+
 static ndp_status finish_targets(ndp_import *m) {
     ndp_strings *targets = &m->job.adapter.targets;
     if (ndp_import_is_set(&m->notes, "adapter.targets"))
@@ -27,6 +40,8 @@ static ndp_status finish_targets(ndp_import *m) {
         NDP_TRY(check_target(m, m->read.targets.items[i]));
         NDP_TRY(ndp_strings_add(targets, m->read.targets.items[i]));
     }
+    for (int i = 0; i < m->read.parameters.n; i++)
+        NDP_TRY(add_parameter(targets, m->read.parameters.items[i]));
     if (targets->n == 0) /* PEFT has a list for each family; Axolotl's examples name theirs */
         return ndp_import_fail(
             &m->notes, "adapter",

@@ -36,8 +36,13 @@ static const import_word attentions[] = {{"eager sdp sdpa flash* flex* xformers*
                                          {0}};
 static const import_word excesses[] = {
     {"drop", EXCESS_DROP, 0}, {"truncate", EXCESS_TRUNCATE, 0}, {"raise", EXCESS_RAISE, 0}, {0}};
-static const import_word preferences[] = {{"dpo", PAIRS_DPO, 0},     {"ipo", PAIRS_IPO, 0}, {"orpo", PAIRS_ORPO, 0},
-                                          {"simpo", PAIRS_SIMPO, 0}, {"kto", PAIRS_KTO, 0}, {"*", 0, no_rewards}, {0}};
+static const import_word preferences[] = {{"dpo", PAIRS_DPO, 0},
+                                          {"ipo", PAIRS_IPO, 0},
+                                          {"orpo", PAIRS_ORPO, 0},
+                                          {"simpo", PAIRS_SIMPO, 0},
+                                          {"kto", PAIRS_KTO, 0},
+                                          {"*", 0, no_rewards},
+                                          {0}};
 /* Keys whose only accepted value is what ndparallel does anyway. */
 static const import_word thought_key[] = {{"reasoning_content thinking reasoning", 0, 0}, {"*", 0, thoughts}, {0}};
 static const import_word turn_ends[] = {
@@ -80,6 +85,7 @@ static const import_key keys[] = {
     {axolotl, "lora_alpha", NUMBER(job.adapter.alpha, "(0, inf)")},
     {axolotl, "lora_dropout", NUMBER(job.adapter.dropout, "[0, 1)")},
     {axolotl, "lora_target_modules", LIST(read.targets), SETTLED_BY("adapter.targets")},
+    {axolotl, "lora_target_parameters", LIST(read.parameters), SETTLED_BY("adapter.targets")},
     {axolotl, "lora_target_linear", WORD(read.target_linear, truth)},
     {axolotl, "lora_modules_to_save", LIST(job.adapter.modules_to_save)},
     {axolotl, "peft_use_dora", WORD(read.dora, truth)},
@@ -90,7 +96,7 @@ static const import_key keys[] = {
     {axolotl, "relora relora_*", REFUSED(no_relora)},
     {axolotl, "loraplus_lr_ratio", NUMBER(job.adapter.lr_ratio_b, "(0, inf)")},
     {axolotl, "loraplus_lr_embedding", LEFT(no_embedding_factors)},
-    {axolotl, "peft peft_* lora_target_parameters lora_exclude_modules", REFUSED(all_layers), SETTLED_BY("adapter.targets")},
+    {axolotl, "peft peft_* lora_exclude_modules", REFUSED(all_layers), SETTLED_BY("adapter.targets")},
     {axolotl, "lora_fan_in_fan_out", LEFT("how files hold matrices follows from the model")},
     {axolotl, "lora_qkv_kernel lora_o_kernel lora_mlp_kernel lora_embedding_kernel lora_on_cpu qlora_*", LEFT(own_kernels)},
     {axolotl, "peft_autocast_adapter_dtype", LEFT("factors are in fp32; computation uses precision.compute")},

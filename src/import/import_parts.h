@@ -110,13 +110,13 @@ struct import_values {
     int packing, multipack_attention, train_on_inputs, excess, curriculum, shuffle_merged;
     double val_set_size;
     int adapter, four_bits, eight_bits, target_linear, dora, rslora; /* adapter: an ndp_adapter_type */
-    ndp_strings targets;
+    ndp_strings targets, parameters;                   /* modules; and parameters, which stacks of experts are */
     double embedding_lr, embedding_lr_scale, group_lr; /* 0: the rate of all */
     ndp_strings lr_groups, group_modules;
-    int pairs;                                              /* the key rl: PAIRS_... */
+    int pairs;                                                                      /* the key rl: PAIRS_... */
     double beta, trl_beta, odds_weight, nll_weight, margin, desirable, undesirable; /* of preferences; -1 */
-    int ignored;                                            /* a word that changes nothing */
-    int stage, bits, neat_packing;                          /* LLaMA-Factory's; stage: STAGE_... */
+    int ignored;                                                                    /* a word that changes nothing */
+    int stage, bits, neat_packing; /* LLaMA-Factory's; stage: STAGE_... */
 };
 
 /* The data set that is being read. */

@@ -72,6 +72,7 @@ static const import_target targets[] = {
     {MEMBER(read.four_bits), "adapter.type, adapter.base", "qlora, nf4"},
     {MEMBER(read.eight_bits), "adapter.type, adapter.base", "qlora, int8"},
     {MEMBER(read.targets), "adapter.targets", NULL},
+    {MEMBER(read.parameters), "adapter.targets", NULL},
     {MEMBER(read.target_linear), "adapter.targets", "linear"},
     {MEMBER(read.bits), "adapter.type, adapter.base", "`4`: qlora, nf4; `8`: qlora, int8"},
     {MEMBER(read.stage), "data.format, data.packing", "`pt`: texts, packed"},

@@ -5,7 +5,9 @@
  *   with lengths its columns *= m / |W + scale B A|; then the bias
  *
  * A fused tensor of the files (phi3's qkv_proj) has one pair of factors, as in PEFT; B is in as many segments as the
- * tensor. The bias comes last, since lengths scale what has none. */
+ * tensor. The bias comes last, since lengths scale what has none.
+ *
+ * Beside experts the same by rows of each: A and B are stacks, and x stands by expert. */
 #include "model/block.h"
 
 #include <string.h>
@@ -91,4 +93,25 @@ int ndp_unit_adapters(ndp_unit_builder *b, const char *name, int x, int y, ndp_p
     }
     int w = ndp_unit_param(b, bias, n);
     return w == NDP_NONE ? y : ndp_graph_op1(b->g, &ndp_op_add_bias, NULL, name, (int[]){y, w}, 2);
+}
+
+int ndp_unit_stack_adapter(ndp_unit_builder *b, const char *name, int x, int y, ndp_param place, int offsets) {
+    ndp_place A = at(b, (int)place, NDP_FACTOR_A), B = at(b, (int)place, NDP_FACTOR_B);
+    const ndp_view to = b->g->values[y].view;
+    ndp_op_attr attr = {.scale = b->m->opts.adapter.scale};
+    if (A.segment == NDP_NONE)
+        return y;
+    int h = ndp_graph_op1(b->g, &ndp_op_linear_stack, NULL, "inner",
+                          (int[]){x, ndp_graph_param(b->g, A.slot, A.segment, 1), offsets}, 3);
+    h = ndp_graph_op1(b->g, &ndp_op_scale, &attr, "inner", &h, 1);
+    int r = b->m->opts.adapter.r, parts = (int)(b->g->values[h].view.cols / r); /* gate and up apart, or one */
+    for (int i = 0; i < parts; i++) {
+        int part = parts == 1 ? h : ndp_graph_columns(b->g, h, (int64_t)i * r, r);
+        int ins[] = {part, ndp_graph_param(b->g, B.slot, B.segment + i, 1), offsets};
+        int z = ndp_graph_value(b->g, "outer", to.rows, to.cols / parts, to.dtype);
+        attr = (ndp_op_attr){.first = to.cols / parts * i};
+        ndp_graph_op(b->g, &ndp_op_linear_stack, NULL, "outer", ins, 3, &z, 1);
+        y = ndp_graph_op1(b->g, &ndp_op_add_columns, &attr, name, (int[]){y, z}, 2);
+    }
+    return y;
 }

@@ -27,9 +27,22 @@ typedef struct ndp_adapter {
 void ndp_factor_random(const ndp_adapter *a, uint64_t seed, const ndp_segment *s, int64_t first, int64_t count,
                        float *out);
 
+/* The parameter that a stack of experts is in transformers from 5 on: "model.layers.0.mlp.experts.gate_up_proj". */
+void ndp_stack_parameter(const ndp_segment *s, char out[NDP_SEGMENT_NAME]);
+
+/* How the experts of a stack have factors, by targets that say "experts"; others, "linear" among them, leave experts
+ * out. */
+typedef enum ndp_stack_factors {
+    NDP_STACK_FACTORS_NONE,
+    NDP_STACK_FACTORS_JOINT, /* a target is the end of the name of its parameter, or a pattern of it: gate and up of an
+                                expert share a pair, and files have one tensor for all experts */
+    NDP_STACK_FACTORS_SINGLE /* targets name all its matrices: each has a pair, with tensors of its own */
+} ndp_stack_factors;
+ndp_stack_factors ndp_adapter_of_stack(const ndp_adapter *a, const ndp_segment *s);
+
 struct ndp_model;
 /* Appends what has factors in a model that is built with an adapter: its targets, with the last words of the names of
- * all projections for "linear"; and of a mixture, that its experts have none. */
+ * all projections for "linear"; and of a mixture, whether its experts have none. */
 void ndp_adapter_describe(const struct ndp_model *m, ndp_str *out);
 
 #endif

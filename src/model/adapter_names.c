@@ -6,6 +6,7 @@
 #include "model/tensors.h"
 #include <fnmatch.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 void ndp_factor_random(const ndp_adapter *a, uint64_t seed, const ndp_segment *s, int64_t first, int64_t count,
@@ -51,6 +52,46 @@ bool ndp_adapter_targets(const ndp_adapter *a, const char *tensor) {
     return is;
 }
 
+/* The matrices of single experts are no modules, and are named as what holds all of them. */
+void ndp_stack_parameter(const ndp_segment *s, char out[NDP_SEGMENT_NAME]) {
+    const char *number = strstr(s->name, ".%d.");
+    int stem = number ? (int)(number - s->name) : 0;
+    for (int words = 0; stem > 0 && words < 2; words += s->name[stem] == '.')
+        stem--; /* of the module's name, block_sparse_moe.experts of mixtral */
+    snprintf(out, NDP_SEGMENT_NAME, number ? "%.*s.mlp.experts.%s" : "%.*s%s", stem, s->name,
+             !number            ? s->name
+             : number[4] == '{' ? "gate_up_proj"
+                                : "down_proj");
+}
+
+static bool is_stack_target(const ndp_segment *s, const char *target) {
+    char parameter[NDP_SEGMENT_NAME];
+    ndp_stack_parameter(s, parameter);
+    size_t n = strlen(parameter), k = strlen(target);
+    bool end = k <= n && strcmp(parameter + n - k, target) == 0 && (k == n || parameter[n - k - 1] == '.');
+    return s->ndim == 2 && !ndp_adapter_inner(s->name) && strstr(target, "experts") &&
+           (end || fnmatch(target, parameter, 0) == 0);
+}
+
+/* Whether a target names member i of a stack. */
+static bool is_member_target(const ndp_segment *s, int64_t i, const char *target) {
+    char room[NDP_SEGMENT_NAME];
+    return strstr(target, "experts") && is_target(ndp_segment_tensor_name(s, i, room), target);
+}
+
+ndp_stack_factors ndp_adapter_of_stack(const ndp_adapter *a, const ndp_segment *s) {
+    bool all = ndp_segment_tensors(s) > 1 && !ndp_adapter_inner(s->name);
+    for (int i = 0; i < a->n_targets; i++)
+        if (is_stack_target(s, a->targets[i]))
+            return NDP_STACK_FACTORS_JOINT;
+    for (int64_t k = 0; k < s->stack && all; k++) {
+        all = false;
+        for (int i = 0; i < a->n_targets && !all; i++)
+            all = is_member_target(s, k, a->targets[i]);
+    }
+    return all ? NDP_STACK_FACTORS_SINGLE : NDP_STACK_FACTORS_NONE;
+}
+
 /* A tied head has no tensor of its own. */
 bool ndp_module_is_named(const char *tensor, const char *name, const ndp_facts *f) {
     bool tokens = f && ends_with_module(tensor, f->names->tokens) && module_length(tensor) == strlen(f->names->tokens);
@@ -66,11 +107,8 @@ bool ndp_adapter_saves(const ndp_adapter *a, const char *tensor, const ndp_facts
 
 /* ---- names that match nothing ---- */
 
-/* Appends the last word of the name of a tensor's module, once. */
-static void add_word(ndp_str *list, const char *tensor) {
-    char module[NDP_MODULE_NAME];
-    ndp_module_of(tensor, module);
-    const char *dot = strrchr(module, '.'), *word = dot ? dot + 1 : module;
+/* Appends a word, once. */
+static void add_word(ndp_str *list, const char *word) {
     const char *at = list->data ? strstr(list->data, word) : NULL;
     while (at && ((at > list->data && at[-1] != ' ') || (at[strlen(word)] != ',' && at[strlen(word)] != '\0')))
         at = strstr(at + 1, word);
@@ -78,8 +116,21 @@ static void add_word(ndp_str *list, const char *tensor) {
         ndp_str_addf(list, "%s%s", list->length ? ", " : "", word);
 }
 
-/* What a name of one kind finds: `projections` may be targets, else the others may be saved. Stacks, routers and gates
- * of shared experts are neither. */
+/* The last word of the name of a tensor's module; of a stack's parameter two. */
+static void add_module(ndp_str *list, const ndp_segment *s) {
+    char module[NDP_SEGMENT_NAME];
+    if (ndp_segment_is_stack(s))
+        ndp_stack_parameter(s, module);
+    else
+        ndp_module_of(s->name, module);
+    char *dot = strrchr(module, '.'), *word = dot ? dot : module;
+    while (ndp_segment_is_stack(s) && word > module && (word == dot || *word != '.'))
+        word--;
+    add_word(list, word + (*word == '.'));
+}
+
+/* What a name of one kind finds: `projections` and stacks may be targets, else the others may be saved. Routers, gates
+ * of shared experts and single experts are neither. */
 typedef struct found_names {
     bool found, other;        /* of this kind, of the other */
     const ndp_segment *fixed; /* of those; NULL: none has the name */
@@ -115,15 +166,21 @@ static found_names find_name(const ndp_model *m, const ndp_facts *f, const char 
         const ndp_segment *s = w.segment;
         if (ndp_adapter_inner(s->name))
             continue;
-        bool is = is_named(s, f, name, projections);
-        if (ndp_segment_is_stack(s) || decider(f, s->name)) {
+        bool is = is_named(s, f, name, projections), stack = ndp_segment_is_stack(s);
+        if (stack || decider(f, s->name)) {
             r.fixed = is ? s : r.fixed;
+            r.found |=
+                stack && projections &&
+                (is_stack_target(s, name) || (is && strstr(name, "experts") &&
+                                              ndp_adapter_of_stack(&m->opts.adapter, s) != NDP_STACK_FACTORS_NONE));
+            if (stack && projections && s->ndim == 2)
+                add_module(&r.list, s);
             continue;
         }
         r.found |= is && s->projection == projections;
         r.other |= is && s->projection != projections;
         if (s->projection == projections)
-            add_word(&r.list, s->name);
+            add_module(&r.list, s);
     }
     return r;
 }
@@ -132,8 +189,10 @@ static ndp_status refuse_fixed(const ndp_facts *f, const char *key, const char *
     const ndp_segment *s = r->fixed;
     char room[NDP_SEGMENT_NAME];
     if (ndp_segment_is_stack(s))
-        return NDP_FAIL(NDP_ENOTSUP, "%s: %.100s names experts (%s, ...), which take no adapters; use %s: [%s]", key,
-                        name, ndp_segment_tensor_name(s, 0, room), key, r->list.data ? r->list.data : "");
+        return NDP_FAIL(NDP_ENOTSUP,
+                        "%s: %.100s names some experts, or one of their gate and up (%s, ...), of which all have "
+                        "factors or none; use %s: [%s]",
+                        key, name, ndp_segment_tensor_name(s, 0, room), key, r->list.data ? r->list.data : "");
     return NDP_FAIL(NDP_ENOTSUP, "%s: %.100s is %s, %s, which no adapter changes", key, name, decider(f, s->name),
                     s->name);
 }
@@ -164,10 +223,46 @@ static ndp_status check_names(const ndp_model *m, const ndp_facts *f, const char
     return NDP_OK;
 }
 
+/* As PEFT: no form but the plain one, and no dropout, which is of what A reads, where PEFT adds to weights. It makes
+ * one pair of those of single experts, for gate and up only where down has one. */
+static ndp_status check_stack(const ndp_adapter *a, const ndp_segment *s, ndp_stack_factors how,
+                              ndp_stack_factors before) {
+    char parameter[NDP_SEGMENT_NAME];
+    ndp_stack_parameter(s, parameter);
+    if (how != NDP_STACK_FACTORS_NONE && (a->form != NDP_LORA || a->dropout > 0))
+        return NDP_FAIL(NDP_ENOTSUP,
+                        "adapter.targets names experts (%s), whose factors have neither adapter.dora nor "
+                        "adapter.dropout: set %s, or leave experts out",
+                        parameter, a->form != NDP_LORA ? "adapter.dora: false" : "adapter.dropout: 0");
+    bool single = how == NDP_STACK_FACTORS_SINGLE;
+    return (before == NDP_STACK_FACTORS_SINGLE && !single) || (before == NDP_STACK_FACTORS_JOINT && single)
+               ? NDP_FAIL(NDP_ENOTSUP,
+                          "adapter.targets names the matrices of single experts for one of gate and up, and down (%s), "
+                          "which PEFT does not load: name both (*.experts.*.*), or stacks (experts.gate_up_proj)",
+                          parameter)
+               : NDP_OK;
+}
+
+/* In each layer that of gate and up comes first. */
+static ndp_status check_stacks(const ndp_model *m) {
+    ndp_stack_factors before = NDP_STACK_FACTORS_NONE;
+    bool second = false;
+    for (ndp_segment_walk w = {.model = m}; ndp_segment_next(&w);) {
+        const ndp_segment *s = w.segment;
+        if (!ndp_segment_is_stack(s) || s->ndim != 2 || ndp_adapter_inner(s->name))
+            continue;
+        ndp_stack_factors how = ndp_adapter_of_stack(&m->opts.adapter, s);
+        NDP_TRY(check_stack(&m->opts.adapter, s, how, second ? before : NDP_STACK_FACTORS_NONE));
+        before = how, second = !second;
+    }
+    return NDP_OK;
+}
+
 ndp_status ndp_adapter_check(const ndp_model *m, const ndp_facts *f) {
     const ndp_adapter *a = &m->opts.adapter;
     if (a->r == 0)
         return NDP_OK;
+    NDP_TRY(check_stacks(m));
     NDP_TRY(check_names(m, f, "adapter.targets", a->targets, a->n_targets, true));
     NDP_TRY(check_names(m, f, "adapter.modules_to_save", a->save, a->n_save, false));
     NDP_CHECK(a->n_targets + a->n_save > 0,
@@ -180,14 +275,15 @@ ndp_status ndp_adapter_check(const ndp_model *m, const ndp_facts *f) {
 void ndp_adapter_describe(const ndp_model *m, ndp_str *out) {
     const ndp_adapter *a = &m->opts.adapter;
     ndp_str words = {0};
-    bool experts = false;
+    bool experts = false, trained = false;
     for (ndp_segment_walk w = {.model = m}; ndp_segment_next(&w);) {
-        experts |= ndp_segment_is_stack(w.segment);
-        if (ndp_factor_of(w.segment->name) == NDP_FACTOR_A)
-            add_word(&words, w.segment->name);
+        bool stack = ndp_segment_is_stack(w.segment), factor = ndp_factor_of(w.segment->name) == NDP_FACTOR_A;
+        experts |= stack, trained |= stack && factor;
+        if (factor && !stack)
+            add_module(&words, w.segment);
     }
     for (int i = 0; i < a->n_targets; i++)
         ndp_str_addf(out, "%s%s", i ? ", " : "", is_linear(a->targets[i]) && words.data ? words.data : a->targets[i]);
-    ndp_str_add(out, experts ? "; experts have none" : "");
+    ndp_str_add(out, experts && !trained ? "; experts have none" : "");
     ndp_str_release(&words);
 }

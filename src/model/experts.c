@@ -80,15 +80,16 @@ static int logits_of(ndp_unit_builder *b, const char *name, int x, ndp_param pla
     return logits;
 }
 
-/* `wide`, columns or 0: so that what a bias is added to, and what choices then sum, is rounded once, as on ranks that
- * have parts of it. */
+/* `wide`, columns or 0: so that what a bias or factors are added to, and what choices then sum, is rounded once, as on
+ * ranks that have parts of it. */
 static int stack(ndp_unit_builder *b, const char *name, int x, ndp_param place, ndp_param bias, int offsets,
                  int64_t wide) {
     int ins[] = {x, ndp_unit_weight(b, place, 1), offsets}, added = ndp_unit_param(b, bias, 1), y = NDP_NONE;
     const ndp_op_attr attr = {.parts = 1};
-    if (wide > 0 && added != NDP_NONE)
+    if (wide > 0 && (added != NDP_NONE || ndp_unit_has_adapter(b, place, 1)))
         y = ndp_graph_value(b->g, name, b->g->values[x].view.rows, wide, ndp_wide(b->m->opts.compute));
     ndp_graph_op(b->g, &ndp_op_linear_stack, NULL, name, ins, 3, &y, 1);
+    y = ndp_unit_stack_adapter(b, name, x, y, place, offsets);
     return added == NDP_NONE ? y : ndp_graph_op1(b->g, &ndp_op_stack_bias, &attr, name, (int[]){y, added, offsets}, 3);
 }
 

@@ -56,7 +56,7 @@ typedef enum when {
 /* The buffers that a unit may have, and what follows the unit's name in theirs. The one of another unit that a tied
  * head uses is in TIED, where a layer has its STACKS: matrices of experts. ADAPTER has what is trained where the others
  * are the frozen base, KEPT the projections that are packed, whatever their rule says; a mixture, which is never
- * packed, has the bias of its ROUTER there, which has no gradient. */
+ * packed, has the bias of its ROUTER there, which has no gradient. EXPERT_ADAPTER has factors of STACKS. */
 enum {
     OWN = NDP_SLOT_OWN,
     TIED = NDP_SLOT_TIED,
@@ -64,10 +64,11 @@ enum {
     ADAPTER = NDP_SLOT_ADAPTER,
     KEPT = NDP_SLOT_KEPT,
     ROUTER = NDP_SLOT_ROUTER,
+    EXPERT_ADAPTER = NDP_SLOT_EXPERT_ADAPTER,
     SLOTS
 };
 static const char *const slot_names[SLOTS] = {
-    [OWN] = "", [STACKS] = ".experts", [ADAPTER] = ".adapter", [KEPT] = ".kept"};
+    [OWN] = "", [STACKS] = ".experts", [ADAPTER] = ".adapter", [KEPT] = ".kept", [EXPERT_ADAPTER] = ".experts.adapter"};
 
 typedef struct rule {
     ndp_param place;
@@ -270,7 +271,7 @@ static ndp_status need_buffer(ndp_model *m, ndp_unit *u, int slot) {
     ndp_buffer *b = &m->buffers[m->n_buffers];
     bool router = slot == ROUTER && m->opts.base == NDP_PACKING_NONE;
     *b = (ndp_buffer){.name = ndp_arena_format(&m->arena, "%s%s", u->name, router ? ".router" : slot_names[slot]),
-                      .base = m->opts.adapter.r > 0 && slot != ADAPTER,
+                      .base = m->opts.adapter.r > 0 && slot != ADAPTER && slot != EXPERT_ADAPTER,
                       .owners = NDP_GROUP_SHARD};
     b->segments.items = ndp_arena_alloc(&m->arena, NDP_MOST_SEGMENTS * sizeof(ndp_segment));
     b->segments.packing = slot == KEPT ? m->opts.base : NDP_PACKING_NONE;
@@ -310,7 +311,7 @@ static ndp_status fill_unit(const ndp_facts *f, ndp_model *m, ndp_unit *u, int k
 
 /* ---- factors of adapters ---- */
 
-/* Matrices of layers have factors, but for stacks of experts and for what decides where a row goes. */
+/* Matrices of layers have factors, but for what decides where a row goes. Those of stacks come last. */
 static bool takes_factors(const rule *r) {
     return !(r->parts & (NDP_PART_EMBEDDING | NDP_PART_HEAD)) && r->slot != STACKS && r->rows != ONE &&
            r->rows != ONE_ROW && r->rows != EXPERTS;
@@ -324,7 +325,7 @@ static ndp_status add_adapter(ndp_model *m, ndp_unit *u, ndp_param_places *place
         if (takes_factors(&rules[i]))
             NDP_TRY(ndp_unit_factors(m, u, rules[i].place, n, places));
     }
-    return NDP_OK;
+    return ndp_unit_expert_factors(m, u, places);
 }
 
 /* Layers of one kind share a graph, so they have factors at the same places. */

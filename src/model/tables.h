@@ -86,7 +86,8 @@ enum {
     NDP_SLOT_STACKS = NDP_SLOT_TIED,
     NDP_SLOT_ADAPTER,
     NDP_SLOT_KEPT,
-    NDP_SLOT_ROUTER = NDP_SLOT_KEPT
+    NDP_SLOT_ROUTER = NDP_SLOT_KEPT,
+    NDP_SLOT_EXPERT_ADAPTER
 };
 
 /* Where a parameter is: in which of the unit's buffers, and which segment of it. */
@@ -112,6 +113,8 @@ void ndp_places_clear(ndp_param_places *places);
 ndp_status ndp_unit_append(ndp_model *m, ndp_unit *u, int slot, const ndp_segment *s, ndp_place *at);
 /* appends the factors that opts.adapter asks for beside `n` glued projections from `place` on; */
 ndp_status ndp_unit_factors(ndp_model *m, ndp_unit *u, ndp_param place, int n, ndp_param_places *of);
+/* and those beside its experts, in a buffer of their own, which has the owners that experts have. */
+ndp_status ndp_unit_expert_factors(ndp_model *m, ndp_unit *u, ndp_param_places *of);
 
 /* Makes the buffers and units of a decoder, and finds the places of its parameters. NDP_ENOMEM. */
 ndp_status ndp_tables_make(const ndp_facts *f, ndp_model *m, ndp_unit_places *out);

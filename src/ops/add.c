@@ -86,5 +86,5 @@ const ndp_op ndp_op_add_columns = {
     .backward = columns_backward,
     .cost = columns_cost,
     .reads = NDP_READS_first,
-    NDP_FLOWS({.in = {NDP_IS(OPERAND, 0, "tc"), NDP_IS(OPERAND, 1, "t.")}, .out = {NDP_IS(RESULT, 0, "tc")}}),
+    NDP_FLOWS({.in = {NDP_IS(PART, 0, "tc"), NDP_IS(PART, 1, "t.")}, .out = {NDP_IS(RESULT, 0, "tc")}}),
 };

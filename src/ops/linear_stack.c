@@ -106,7 +106,7 @@ const ndp_op ndp_op_linear_stack_dw = {
     .reads = NDP_READS_parts,
     NDP_FLOWS({.node = &ndp_op_linear_stack,
                .own = NDP_READS_parts,
-               .in = {NDP_IS(D_RESULT, 0, "rn"), NDP_IS(OPERAND, 0, "rk"), NDP_IS(PART, 2, "..")},
+               .in = {NDP_IS(D_RESULT, 0, "rn"), NDP_IS(PART, 0, "rk"), NDP_IS(PART, 2, "..")},
                .out = {NDP_IS(D_OPERAND, 1, "nk")}}),
 };
 

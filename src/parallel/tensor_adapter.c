@@ -15,8 +15,8 @@ static int64_t column_here(ndp_pass *p, int value, int64_t first) {
         return first;
     for (int i = 0; i < image->n && whole < first; i++) {
         const ndp_segment *s = &p->to->slots[image->slot]->items[image->of + i];
-        whole += ndp_segment_matrices(s) * s->part[0];
-        here += ndp_segment_matrices(s) * s->rows;
+        for (int64_t member = 0; member < ndp_segment_matrices(s) && whole < first; member++)
+            whole += s->part[0], here += s->rows; /* columns of a stack are the rows of an expert's members */
     }
     if (whole != first)
         p->to->status = NDP_FAIL(NDP_EBUG, "graph %s: no projection of %s begins at column %lld", p->from->name,

@@ -18,7 +18,11 @@
  *     --own experts--> [ep t K,C] --weighted sums--> [ep t,C] --all_to_all_rows--> [t J,C] --sums--> [t,C]
  *
  * J is the most ranks that a row goes to. There is room for all rows of all ranks; those that do not come have no
- * choice here. */
+ * choice here.
+ *
+ * Factors of an adapter are stacks too, on the owners of their experts. Where tp cuts the ffn, B of gate and up and A
+ * of down are cut with it. The other two are whole, and what they read, or its gradient, is a part of a sum, so that
+ * their own gradients are parts. */
 #include "ops/route.h"
 #include "parallel/pass.h"
 
@@ -157,12 +161,15 @@ ndp_status ndp_experts_stack(ndp_pass *p) {
     const ndp_value *whole = &p->from->values[p->node->in[1]];
     int ins[3] = {ndp_pass_in(p, 0), ndp_pass_in(p, 1), ndp_pass_in(p, 2)}, y = NDP_NONE;
     const char *name = p->from->values[p->node->out[0]].name;
-    bool columns = !all && ndp_pass_segment(p, ins[1])->dim[0] != NDP_DIM_WHOLE;
-    ndp_spread part = all ? p->images[p->node->in[0]].spread : NDP_SPREAD_PART;
+    const ndp_segment *s = ndp_pass_segment(p, ins[1]);
+    ndp_factor factor = ndp_factor_of(s->name);
+    bool columns = !all && s->dim[0] == NDP_DIM_FFN, sums = !all && s->dim[1] == NDP_DIM_FFN;
+    ndp_spread part = sums ? NDP_SPREAD_PART : p->images[p->node->in[0]].spread;
     ndp_op_attr attr = p->node->attr;
-    attr.wide_grad = columns && ndp_pass_over_tp(p).wide_grad;
+    bool first = factor == NDP_FACTOR_A ? !sums : columns && factor == NDP_NO_FACTOR; /* it reads the rows of x */
+    attr.wide_grad = !all && first && ndp_pass_over_tp(p).wide_grad;
     attr.parts = ep_of(p) > 1 ? ep_of(p) : 0;
-    if (!columns && (wide || !all))
+    if (wide || (part == NDP_SPREAD_PART && factor != NDP_FACTOR_A))
         y = ndp_graph_value(p->to, name, p->to->values[ins[0]].view.rows, p->from->values[p->node->out[0]].view.cols,
                             ndp_wide(p->to->compute));
     ndp_graph_op(p->to, &ndp_op_linear_stack, &attr, name, ins, 3, &y, 1);

@@ -145,6 +145,25 @@ static ndp_status expect_beside(ndp_rule *r, int k, bool rows) {
     return NDP_OK;
 }
 
+/* What is added is a summand of its own, as a bias of experts is (rules_product.c): only where both are complete is the
+ * sum. A part is of all columns. */
+static ndp_status add_shares(ndp_rule *r, int64_t n) {
+    ndp_share first = ndp_range_share(ndp_node_dim(r, '+'), 2, 0, 1), second = ndp_share_sub(1, first);
+    ndp_share z = r->in[1].n > 0 ? r->in[1].tiles[0].share : 1;
+    for (int i = 0; i < r->in[1].n; i++) {
+        if (r->in[1].tiles[i].share != z || (z != 1 && n != r->in[0].cols))
+            return ndp_refuse(r, "it adds %s to some columns", ndp_tile_text(r, &r->in[1].tiles[i]).s);
+        r->in[1].tiles[i].share = 1;
+    }
+    for (int i = 0; i < r->in[0].n; i++) {
+        ndp_share *y = &r->in[0].tiles[i].share;
+        if (n != r->in[0].cols && *y != 1)
+            return ndp_refuse(r, "it adds columns to %s", ndp_tile_text(r, &r->in[0].tiles[i]).s);
+        *y = ndp_share_add(ndp_share_mul(*y, first), ndp_share_mul(z, second));
+    }
+    return NDP_OK;
+}
+
 /* add_columns (y, z), dora (u, m, squares), dora_dm (dy, u, squares): the columns from attr.first on are those of the
  * other operands. Of the two of dora_dm nothing else is left. */
 ndp_status ndp_before_columns(ndp_rule *r) {
@@ -152,6 +171,7 @@ ndp_status ndp_before_columns(ndp_rule *r) {
     int64_t n = sums ? r->c->out[0].view.cols : r->in[1].cols, first = r->c->attr.first;
     NDP_TRY(expect_columns(r, n, r->g->values[r->n->in[1]].view.cols));
     NDP_TRY(sums ? NDP_OK : expect_beside(r, 1, false));
+    NDP_TRY(r->c->op == &ndp_op_add_columns ? add_shares(r, n) : NDP_OK);
     NDP_TRY(r->c->n_in > 2 ? expect_beside(r, 2, true) : NDP_OK);
     for (int k = 0; k < 2 && sums; k++) {
         NDP_TRY(take_columns(r, k, first, n));

@@ -230,6 +230,29 @@ static ndp_run run_of_columns(const ndp_segment *s, int64_t begin, int64_t end, 
     }
 }
 
+/* How many of the elements [0, end) of a stack are among the first n of their group of `size`. */
+static int64_t count_before(int64_t end, int64_t size, int64_t n) { return end / size * n + smaller(end % size, n); }
+
+/* The same for NDP_STACK_INNER: in files, an element of a group is followed by that of the next group. */
+static ndp_run run_of_inner(const ndp_segment *s, int64_t begin, int64_t end, int64_t skip) {
+    int64_t matrix = s->rows * s->cols, size = s->stack_grain * matrix, low = 0, high = size;
+    while (high - low > 1) { /* the element of a group that is next */
+        int64_t middle = (low + high) / 2;
+        bool done = count_before(end, size, middle) - count_before(begin, size, middle) <= skip;
+        *(done ? &low : &high) = middle;
+    }
+    int64_t given = count_before(end, size, low) - count_before(begin, size, low);
+    int64_t group = (begin - low + size - 1) / size + skip - given, last = (end - low + size - 1) / size;
+    int64_t row = low / matrix * s->whole[0] + s->first[0] + low % matrix / s->cols, col = s->first[1] + low % s->cols;
+    return (ndp_run){.segment = s,
+                     .member = group * s->stack_grain + low / matrix,
+                     .tensor_first = (row * s->whole[1] + col) * (s->stack_whole / s->stack_grain) +
+                                     s->stack_first / s->stack_grain + group,
+                     .slice_first = group * size + low - begin,
+                     .count = last - group,
+                     .stride = size};
+}
+
 /* Elements [begin, end) of a segment, after `skip` of them. The members before that of the next element are done. */
 static ndp_run run_of(const ndp_segment *s, int64_t begin, int64_t end, int64_t skip) {
     int64_t size = s->rows * s->cols, member = (begin + skip) / size, first = larger(begin, member * size);
@@ -252,7 +275,7 @@ bool ndp_segments_run(const ndp_segments *s, int shards, int index, int64_t *cur
         if (*cursor >= before + p.count)
             continue;
         int64_t begin = low + p.slice_first - p.segment->offset, end = begin + p.count, skip = *cursor - before;
-        *out = run_of(p.segment, begin, end, skip);
+        *out = (p.segment->form == NDP_STACK_INNER ? run_of_inner : run_of)(p.segment, begin, end, skip);
         out->slice_first += p.slice_first;
         *cursor += out->count;
         return true;

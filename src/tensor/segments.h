@@ -11,8 +11,8 @@
  * A segment may be a stack: equal matrices one after the other, as those of a layer's experts are, which the tensor
  * axis cuts alike; with expert parallelism a rank has some of them, uncut. Matrix i begins rows x cols x i elements
  * after the segment's offset. As a parameter of a graph a stack is one matrix, [stack x rows, cols]; files have a
- * tensor for each matrix, with its number in the name, or one tensor [stack, rows, cols]. A packed buffer has no
- * stacks.
+ * tensor for each matrix, with its number in the name, or one tensor [stack, rows, cols], or what ndp_stack_form says.
+ * A packed buffer has no stacks.
  *
  * In a packed buffer (packed.h) segments are packed matrices, and the buffer's elements are bytes: offsets, lengths and
  * slices count them. Its slices have no runs, since no byte is an element of a file's tensor.
@@ -44,12 +44,21 @@ typedef enum ndp_dim {
     NDP_DIMS
 } ndp_dim;
 
+/* How one tensor of files holds a stack of G groups (stack_grain matrices each, one below the other), as PEFT has the
+ * factors of experts. */
+typedef enum ndp_stack_form {
+    NDP_STACK_APART, /* [stack, rows, cols] */
+    NDP_STACK_BELOW, /* a matrix: the same elements as [stack x rows, cols] */
+    NDP_STACK_INNER  /* a matrix [stack_grain x rows, cols x G]: the number of the group is its innermost index */
+} ndp_stack_form;
+
 typedef struct ndp_segment {
     const char *name; /* global name, as in the model folder; a pattern has one %d, for the number of the member. Words
                        after it, {gate,up}, are taken in turn: members 2 i and 2 i + 1 have number i */
     int64_t stack;    /* members held here. All but `length` says what one of them is */
     int64_t stack_first, stack_whole; /* the first of them, of how many on all ranks; 0 and 1: it is no stack */
     int64_t stack_grain;              /* members that stay together on a rank: those of an expert */
+    ndp_stack_form form;              /* of its tensor in files, where that is one */
     int64_t rows, cols;               /* in the buffer; a vector has one row */
     int ndim;                         /* as stored in files: 1 or 2; the tensor of a whole stack has one more */
     ndp_dim dim[2];                   /* of the rows, of the columns */
@@ -154,7 +163,8 @@ typedef struct ndp_piece {
 bool ndp_segments_piece(const ndp_segments *s, int shards, int index, int *cursor, ndp_piece *out);
 
 /* Elements of one member that are contiguous in the whole tensor as stored in files; in a slice they are `stride`
- * apart: 1, or the number of columns of a transposed segment. */
+ * apart: 1, or the number of columns of a transposed segment. Of NDP_STACK_INNER they are one of each of some members,
+ * of which `member` is the first. */
 typedef struct ndp_run {
     const ndp_segment *segment;
     int64_t member;       /* of those of a stack that are held here; else 0 */

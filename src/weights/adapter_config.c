@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "base/json_write.h"
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -189,21 +190,6 @@ static ndp_status read_list(struct json_object *value, const char *what, const c
     return NDP_OK;
 }
 
-/* The modules of "MODULE.weight": those names have the same meaning as in target_modules. */
-static ndp_status read_parameters(struct json_object *value, const char *what, ndp_strings *out) {
-    NDP_TRY(read_list(value, what, "target_parameters", out));
-    for (int i = 0; i < out->n; i++) {
-        char *end = strrchr(out->items[i], '.');
-        if (!end || end == out->items[i] || strcmp(end, ".weight") != 0)
-            return NDP_FAIL(NDP_ENOTSUP,
-                            "%s: \"target_parameters\": \"%.80s\" is not supported: factors belong to the weights of "
-                            "modules (MODULE.weight), and stacked experts have none",
-                            what, out->items[i]);
-        *end = '\0';
-    }
-    return NDP_OK;
-}
-
 static ndp_status copy_text(const char *text, char **out) {
     *out = strdup(text);
     return *out ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for a text of %zu bytes", strlen(text));
@@ -219,7 +205,7 @@ static ndp_status read_names(struct json_object *o, const char *what, ndp_adapte
         NDP_TRY(copy_text(pattern, &c->pattern));
     else
         NDP_TRY(read_list(targets, what, "target_modules", &c->targets));
-    NDP_TRY(read_parameters(json_object_object_get(o, "target_parameters"), what, &c->parameters));
+    NDP_TRY(read_list(json_object_object_get(o, "target_parameters"), what, "target_parameters", &c->parameters));
     return read_list(json_object_object_get(o, "modules_to_save"), what, "modules_to_save", &c->save);
 }
 
@@ -270,14 +256,10 @@ void ndp_adapter_config_release(ndp_adapter_config *c) {
 
 /* ---- writing ---- */
 
-/* Of names, each with the same ending. */
-static struct json_object *list_of(const ndp_strings *names, const char *ending) {
+static struct json_object *list_of(const ndp_strings *names) {
     struct json_object *list = json_object_new_array();
-    for (int i = 0; list && i < names->n; i++) {
-        char *name = ndp_format("%s%s", names->items[i], ending);
-        json_object_array_add(list, name ? json_object_new_string(name) : NULL);
-        free(name);
-    }
+    for (int i = 0; list && i < names->n; i++)
+        json_object_array_add(list, json_object_new_string(names->items[i]));
     return list;
 }
 
@@ -303,15 +285,14 @@ static struct json_object *object_of(const ndp_adapter_config *c) {
     json_object_object_add(o, "init_lora_weights", json_object_new_boolean(true));
     json_object_object_add(o, "lora_alpha", number_of(c->alpha));
     json_object_object_add(o, "lora_dropout", number_of(c->dropout));
-    json_object_object_add(o, "modules_to_save", c->save.n ? list_of(&c->save, "") : NULL);
+    json_object_object_add(o, "modules_to_save", c->save.n ? list_of(&c->save) : NULL);
     json_object_object_add(o, "peft_type", json_object_new_string("LORA"));
     json_object_object_add(o, "r", json_object_new_int(c->r));
     json_object_object_add(o, "rank_pattern", json_object_new_object());
     json_object_object_add(o, "revision", NULL);
-    json_object_object_add(o, "target_modules",
-                           c->pattern ? json_object_new_string(c->pattern) : list_of(&c->targets, ""));
+    json_object_object_add(o, "target_modules", c->pattern ? json_object_new_string(c->pattern) : list_of(&c->targets));
     if (c->parameters.n) /* newer too */
-        json_object_object_add(o, "target_parameters", list_of(&c->parameters, ".weight"));
+        json_object_object_add(o, "target_parameters", list_of(&c->parameters));
     json_object_object_add(o, "task_type", json_object_new_string("CAUSAL_LM"));
     for (int form = 0; form < NDP_ADAPTER_FORMS; form++)
         if (ndp_form_rules[form].key)
@@ -352,8 +333,26 @@ static bool names_module(const ndp_strings *names, const char *module) {
     return false;
 }
 
+bool ndp_adapter_config_has_parameter(const ndp_adapter_config *c, const char *parameter) {
+    return names_module(&c->parameters, parameter);
+}
+
 bool ndp_adapter_config_targets(const ndp_adapter_config *c, const char *module) {
-    return names_module(&c->targets, module) || names_module(&c->parameters, module);
+    char weight[NDP_MODULE_NAME + sizeof ".weight"];
+    snprintf(weight, sizeof weight, "%s.weight", module);
+    return names_module(&c->targets, module) || ndp_adapter_config_has_parameter(c, weight);
+}
+
+bool ndp_adapter_config_stack(const ndp_adapter_config *c, const char *module, char stack[NDP_MODULE_NAME]) {
+    static const char inner[] = ".base_layer", down[] = ".down_proj", gate_up[] = ".gate_up_proj";
+    size_t n = strlen(module), k = strlen(inner);
+    bool is_inner = n > k && strcmp(module + n - k, inner) == 0;
+    snprintf(stack, NDP_MODULE_NAME, "%.*s%s", (int)(is_inner ? n - k : n), module, down);
+    bool outer = ndp_adapter_config_has_parameter(c, stack);
+    if (outer && !is_inner)
+        return true;
+    snprintf(stack, NDP_MODULE_NAME, "%.*s%s", (int)(is_inner ? n - k : n), module, gate_up);
+    return is_inner == outer && ndp_adapter_config_has_parameter(c, stack);
 }
 
 bool ndp_adapter_config_saves(const ndp_adapter_config *c, const char *module) {

@@ -25,8 +25,10 @@ typedef struct ndp_adapter_config {
      * whole name, or "all-linear". Neither: it is not said. */
     ndp_strings targets;
     char *pattern;
-    ndp_strings parameters; /* target_parameters, less ".weight": modules that are named by their matrices */
-    ndp_strings save;       /* modules_to_save: ends of the names of modules that are saved whole */
+    /* target_parameters: names of parameters, whole or the last parts of them: MODULE.weight, or of a stack of experts
+     * MODULE.gate_up_proj (ndp_stack_parameter). */
+    ndp_strings parameters;
+    ndp_strings save; /* modules_to_save: ends of the names of modules that are saved whole */
 } ndp_adapter_config;
 
 /* Reads FOLDER/adapter_config.json. NDP_ENOTSUP names the key and its value; NDP_EFORMAT; NDP_EIO. */
@@ -45,9 +47,15 @@ NDP_API ndp_status ndp_adapter_config_write(const ndp_adapter_config *c, const c
 static inline double ndp_adapter_config_scale(const ndp_adapter_config *c) {
     return ndp_adapter_scale(c->alpha, c->r, c->rslora);
 }
-/* Whether a module of the model ("model.layers.0.self_attn.q_proj") is named by `targets` or
+/* Whether a module of the model ("model.layers.0.self_attn.q_proj") is named by `targets`, or its weight by
  * `parameters`; false for a pattern. */
 bool ndp_adapter_config_targets(const ndp_adapter_config *c, const char *module);
+/* Whether a parameter is named by `parameters`. */
+bool ndp_adapter_config_has_parameter(const ndp_adapter_config *c, const char *parameter);
+/* The stack of experts beside which the factors of a module are, as `parameters` names it. PEFT wraps the module of all
+ * stacks once for each that has some: MODULE has those of down_proj, or of gate_up_proj where down_proj has none, else
+ * MODULE.base_layer has these. False: it is another module. */
+bool ndp_adapter_config_stack(const ndp_adapter_config *c, const char *module, char stack[NDP_MODULE_NAME]);
 /* Whether it is named by `save`. As in PEFT, a name is any end of a module's name: "norm" is that of every norm. */
 bool ndp_adapter_config_saves(const ndp_adapter_config *c, const char *module);
 

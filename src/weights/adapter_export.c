@@ -10,7 +10,7 @@
 
 /* Which modules are listed: those with factors, or those that are trained whole. */
 static bool is_listed(const ndp_segment_walk *w, bool factors) {
-    return !w->model->buffers[w->buffer].base &&
+    return !w->model->buffers[w->buffer].base && !ndp_segment_is_stack(w->segment) &&
            ndp_factor_of(w->segment->name) == (factors ? NDP_FACTOR_A : NDP_NO_FACTOR);
 }
 
@@ -49,11 +49,41 @@ static bool is_like_expert(const ndp_model *m, const char *module) {
     return false;
 }
 
-static bool is_covered(const ndp_strings *list, const char *module) {
+static bool is_covered(const ndp_strings *list, const char *name) {
     for (int i = 0; i < list->n; i++)
-        if (ndp_ends_with(module, list->items[i]))
+        if (ndp_ends_with(name, list->items[i]))
             return true;
     return false;
+}
+
+/* Of a stack of experts with factors, the end of its parameter's name behind the number of the layer. */
+static ndp_status add_stack(const ndp_segment *s, ndp_adapter_config *a) {
+    char parameter[NDP_SEGMENT_NAME];
+    ndp_stack_parameter(s, parameter);
+    const char *end = parameter + strlen(parameter);
+    for (int words = 0; end > parameter && words < 3; words += *end == '.')
+        end--;
+    return is_covered(&a->parameters, parameter) ? NDP_OK : ndp_strings_add(&a->parameters, end + (*end == '.'));
+}
+
+/* The modules of single experts, "experts.3.up_proj": other modules may end as they do. */
+static ndp_status add_single(const ndp_segment *s, ndp_adapter_config *a) {
+    char module[NDP_MODULE_NAME], room[NDP_SEGMENT_NAME];
+    for (int64_t i = 0; i < s->stack; i++) {
+        ndp_module_of(ndp_segment_tensor_name(s, i, room), module);
+        const char *end = strstr(module, "experts.");
+        if (end && !is_covered(&a->targets, module))
+            NDP_TRY(ndp_strings_add(&a->targets, end));
+    }
+    return NDP_OK;
+}
+
+static ndp_status add_experts(const ndp_model *m, const ndp_segment *s, ndp_adapter_config *a) {
+    ndp_stack_factors how =
+        ndp_segment_is_stack(s) ? ndp_adapter_of_stack(&m->opts.adapter, s) : NDP_STACK_FACTORS_NONE;
+    return how == NDP_STACK_FACTORS_JOINT    ? add_stack(s, a)
+           : how == NDP_STACK_FACTORS_SINGLE ? add_single(s, a)
+                                             : NDP_OK;
 }
 
 /* Adds the shortest end of a module's name that means no other module: "q_proj", "mlp.c_proj", "model.norm". Nothing if
@@ -61,12 +91,16 @@ static bool is_covered(const ndp_strings *list, const char *module) {
 static ndp_status add_module(const ndp_model *m, const char *module, bool factors, ndp_adapter_config *a) {
     const char *end = module + strlen(module);
     ndp_strings *list = factors ? &a->targets : &a->save;
-    if (is_covered(list, module) || is_covered(&a->parameters, module))
+    char weight[NDP_MODULE_NAME + sizeof ".weight"];
+    snprintf(weight, sizeof weight, "%s.weight", module);
+    if (is_covered(list, module) || is_covered(&a->parameters, weight))
         return NDP_OK;
     for (bool exact = false; !exact && end > module; exact = is_exact(m, end + (*end == '.'), factors))
         for (end--; end > module && *end != '.'; end--)
             continue;
-    return ndp_strings_add(factors && is_like_expert(m, module) ? &a->parameters : list, end + (*end == '.'));
+    end += *end == '.';
+    return factors && is_like_expert(m, module) ? ndp_strings_add(&a->parameters, weight + (end - module))
+                                                : ndp_strings_add(list, end);
 }
 
 static ndp_status list_modules(const ndp_model *m, bool factors, ndp_adapter_config *a) {
@@ -75,8 +109,17 @@ static ndp_status list_modules(const ndp_model *m, bool factors, ndp_adapter_con
         ndp_module_of(w.segment->name, module);
         if (is_listed(&w, factors))
             NDP_TRY(add_module(m, module, factors, a));
+        if (factors)
+            NDP_TRY(add_experts(m, w.segment, a));
     }
     return NDP_OK;
+}
+
+static bool has_single(const ndp_adapter_config *a) {
+    bool has = false;
+    for (int i = 0; i < a->targets.n; i++)
+        has |= strncmp(a->targets.items[i], "experts.", strlen("experts.")) == 0;
+    return has;
 }
 
 /* Whether the table of a tied pair is trained. */
@@ -97,11 +140,11 @@ ndp_status ndp_export_tied(const ndp_job *j, const ndp_model *m, ndp_tensor_list
 
 /* ---- the folder ---- */
 
-/* Whether files hold the projections transposed. */
+/* Whether files hold the modules' projections transposed. */
 static bool is_transposed(const ndp_model *m) {
     bool is = false;
     for (ndp_segment_walk w = {.model = m}; ndp_segment_next(&w);)
-        is |= w.segment->transposed;
+        is |= w.segment->transposed && !ndp_segment_is_stack(w.segment);
     return is;
 }
 
@@ -117,6 +160,10 @@ ndp_status ndp_export_adapter_rest(const ndp_job *j, const ndp_job_data *d, cons
     ndp_status st = list_modules(m, true, &a);
     if (st == NDP_OK)
         st = list_modules(m, false, &a);
+    if (st == NDP_OK && has_single(&a)) { /* in PEFT gate and up become one pair of twice the rank */
+        a.alpha = ndp_adapter_config_scale(&a) * a.r;
+        a.rslora = false;
+    }
     if (a.parameters.n > 0)
         a.dropout = 0; /* PEFT loads no other beside them; it is of training alone */
     a.tied = saves_tied(j, m);

@@ -60,15 +60,35 @@ void ndp_adapter_folder_close(ndp_adapter_folder *a) {
     *a = (ndp_adapter_folder){0};
 }
 
-/* Tensors of one module are neighbours in the set. */
+/* Of a matrix of a single expert, a pattern for those of all: "*.experts.*.up_proj". */
+static void name_experts(char module[NDP_MODULE_NAME]) {
+    static const char all[] = "*.experts.*";
+    const char *number = strstr(module, ".experts."), *word = number ? strchr(number + strlen(".experts."), '.') : NULL;
+    if (word && number[strlen(".experts.")] >= '0' && number[strlen(".experts.")] <= '9') {
+        size_t rest = strlen(word) + 1;
+        memmove(module + sizeof all - 1, word, rest);
+        memcpy(module, all, sizeof all - 1);
+    }
+}
+
+static bool has_name(const ndp_strings *list, const char *name) {
+    for (int i = list->n; i-- > 0;)
+        if (strcmp(list->items[i], name) == 0)
+            return true;
+    return false;
+}
+
 ndp_status ndp_adapter_folder_modules(const ndp_adapter_folder *a, ndp_strings *targets, ndp_strings *save) {
     for (int i = 0; i < ndp_weights_count(a->weights); i++) {
         const char *name = ndp_weights_at(a->weights, i)->spec.name;
         ndp_factor part = ndp_factor_of(name);
         ndp_strings *list = part == NDP_FACTOR_A ? targets : save;
-        char module[NDP_MODULE_NAME];
+        char module[NDP_MODULE_NAME], stack[NDP_MODULE_NAME];
         ndp_module_of(name, module);
-        bool listed = list->n > 0 && strcmp(list->items[list->n - 1], module) == 0;
+        if (part == NDP_FACTOR_A && ndp_adapter_config_stack(&a->config, module, stack))
+            memcpy(module, stack, sizeof module);
+        name_experts(module);
+        bool listed = has_name(list, module);
         if (ndp_adapter_inner(name) && (part == NDP_FACTOR_A || part == NDP_NO_FACTOR) && !listed)
             NDP_TRY(ndp_strings_add(list, module));
     }

@@ -19,8 +19,9 @@ typedef struct matching_adapter {
 
 /* ---- the model's tensors ---- */
 
-/* A tensor of a whole stack is no matrix, and has no factors. */
-static ndp_adapted_tensor tensor_of(const ndp_model *m, const ndp_model_tensor *t, const char *name) {
+/* A tensor of a whole stack is no matrix, and has no factors of its own. */
+static ndp_adapted_tensor tensor_of(const ndp_model *m, const ndp_model_tensor *t, const char *name,
+                                    const char *parameter) {
     const ndp_unit *first = &m->units[0]; /* its matrices are tables */
     char room[NDP_SEGMENT_NAME];
     const ndp_segment s = ndp_segment_of_tensor(t->segment, t->member, room);
@@ -34,7 +35,11 @@ static ndp_adapted_tensor tensor_of(const ndp_model *m, const ndp_model_tensor *
                                 .transposed = s.transposed,
                                 .projection = s.projection && !stack,
                                 .linear = s.ndim == 2 && !table && !stack,
-                                .expert = ndp_segment_is_stack(t->segment)};
+                                .expert = ndp_segment_is_stack(t->segment),
+                                .stack = parameter,
+                                .members = t->segment->stack_whole,
+                                .group = t->segment->stack_grain,
+                                .member = t->member};
 }
 
 static int compare_tensors(const void *a, const void *b) {
@@ -60,13 +65,21 @@ static ndp_status list_tensors(matching_adapter *x, const ndp_model *m) {
     match->by_name = ndp_arena_alloc(&match->arena, most * sizeof *match->by_name);
     if (!match->tensors || !match->by_name)
         return NDP_FAIL(NDP_ENOMEM, "not enough memory for a list of %zu tensors", most);
+    char room[NDP_SEGMENT_NAME];
+    const char *parameter = NULL;
     for (ndp_tensor_walk w = {.segments.model = m}; ndp_tensor_next(&w);) {
         if (ndp_factor_of(w.tensor.name) != NDP_NO_FACTOR)
             continue;
         const char *name = ndp_tensor_keep_name(&w, &match->arena);
         if (!name)
             return NDP_FAIL(NDP_ENOMEM, "not enough memory for the names of %zu tensors", most);
-        match->tensors[match->n] = tensor_of(m, &w.tensor, name);
+        if (ndp_segment_is_stack(w.tensor.segment) && w.tensor.member == 0) {
+            ndp_stack_parameter(w.tensor.segment, room);
+            parameter = ndp_arena_strdup(&match->arena, room);
+        } else if (!ndp_segment_is_stack(w.tensor.segment)) {
+            parameter = NULL;
+        }
+        match->tensors[match->n] = tensor_of(m, &w.tensor, name, parameter);
         match->by_name[match->n] = &match->tensors[match->n];
         match->n_by_name = ++match->n;
     }
@@ -116,6 +129,14 @@ static ndp_tensor_spec spec_of(const matching_adapter *x, const ndp_adapted_tens
     return (ndp_tensor_spec){.ndim = ndim, .shape = {shape[ndim == 1], ndim == 1 ? 0 : shape[1]}};
 }
 
+static ndp_status check_entry(const matching_adapter *x, const ndp_tensor_entry *e, const ndp_tensor_spec *expected) {
+    if (!ndp_tensor_same_shape(&e->spec, expected))
+        return fail_shape(x, e, expected);
+    return ndp_dtype_is_float(e->spec.dtype) ? NDP_OK
+                                             : NDP_FAIL(NDP_EINVAL, "%s: %s is %s, which is not read as a weight",
+                                                        x->file, e->spec.name, e->type_name);
+}
+
 static ndp_status check_part(const matching_adapter *x, const ndp_adapted_tensor *t, ndp_factor part,
                              const ndp_tensor_entry *e) {
     const ndp_tensor_spec expected = spec_of(x, t, part);
@@ -126,17 +147,30 @@ static ndp_status check_part(const matching_adapter *x, const ndp_adapted_tensor
         return NDP_FAIL(NDP_ENOTSUP,
                         "%s: %s: %s is not the matrix of a linear map, and factors of it are not supported", x->file,
                         e->spec.name, t->name);
-    if (!ndp_tensor_same_shape(&e->spec, &expected))
-        return fail_shape(x, e, &expected);
-    if (!ndp_dtype_is_float(e->spec.dtype))
-        return NDP_FAIL(NDP_EINVAL, "%s: %s is %s, which is not read as a weight", x->file, e->spec.name, e->type_name);
-    return NDP_OK;
+    return check_entry(x, e, &expected);
+}
+
+/* A factor of all experts: A [experts x r, inputs], B [outputs, r x experts], the number of the expert innermost. */
+static ndp_status place_stacked(matching_adapter *x, const ndp_tensor_entry *e, ndp_factor part, const char *stack) {
+    bool found = false, checked = false;
+    for (int i = 0; i < x->match->n; i++) {
+        ndp_adapted_tensor *t = &x->match->tensors[i];
+        if (!t->stack || strcmp(t->stack, stack) != 0)
+            continue;
+        int64_t experts = t->members / t->group, all = experts * x->a->config.r;
+        const ndp_tensor_spec b = {.ndim = 2, .shape = {t->group * t->rows, all}},
+                              a = {.ndim = 2, .shape = {all, t->cols}};
+        NDP_TRY(checked ? NDP_OK : check_entry(x, e, part == NDP_FACTOR_A ? &a : &b));
+        t->parts[part] = e;
+        t->stacked = found = checked = true;
+    }
+    return found ? NDP_OK : fail_unknown(x, e->spec.name, stack);
 }
 
 static ndp_status place(matching_adapter *x, const ndp_tensor_entry *e) {
     const char *name = e->spec.name, *wanted = ndp_adapter_inner(name);
     ndp_factor part = ndp_factor_of(name);
-    char module[NDP_MODULE_NAME];
+    char module[NDP_MODULE_NAME], stack[NDP_MODULE_NAME];
     if (!wanted)
         return NDP_FAIL(NDP_EINVAL,
                         "%s: the name of the tensor %s does not begin with base_model.model., as those of "
@@ -146,6 +180,8 @@ static ndp_status place(matching_adapter *x, const ndp_tensor_entry *e) {
         return NDP_FAIL(NDP_ENOTSUP, "%s: %s: factors of embeddings are not supported; modules_to_save has them whole",
                         x->file, name);
     ndp_module_of(name, module);
+    if ((part == NDP_FACTOR_A || part == NDP_FACTOR_B) && ndp_adapter_config_stack(&x->a->config, module, stack))
+        return place_stacked(x, e, part, stack);
     if (part != NDP_NO_FACTOR && !(wanted = ndp_arena_format(&x->match->arena, "%s.weight", module)))
         return NDP_FAIL(NDP_ENOMEM, "not enough memory for the names of an adapter");
     ndp_adapted_tensor *t = find_tensor(x, wanted);
@@ -163,6 +199,8 @@ static ndp_status place(matching_adapter *x, const ndp_tensor_entry *e) {
 static bool is_named(const matching_adapter *x, const ndp_adapted_tensor *t, const char *module) {
     const ndp_adapter_config *c = &x->a->config;
     bool all = c->pattern && strcmp(c->pattern, "all-linear") == 0;
+    if (t->stack && t->ndim == 2 && ndp_adapter_config_has_parameter(c, t->stack))
+        return true;
     return (x->experts || !t->expert) &&
            ((all && t->projection) || (t->linear && ndp_adapter_config_targets(c, module)));
 }
@@ -185,6 +223,26 @@ static ndp_status check_factor(const matching_adapter *x, int factor, bool there
     return asked ? NDP_FAIL(NDP_EINVAL, "%s: the %.*s of %s is missing: %s%s", x->file, length, name, module,
                             key ? key : why, key ? " is true" : "")
                  : NDP_FAIL(NDP_EINVAL, "%s: %s has a %.*s, but %s is false", x->file, module, length, name, key);
+}
+
+/* Each of target_parameters names a matrix of the model, or a stack of them. */
+static ndp_status check_parameters(const matching_adapter *x) {
+    const ndp_strings *names = &x->a->config.parameters;
+    for (int i = 0; i < names->n; i++) {
+        const ndp_adapter_config one = {.parameters = {.items = &names->items[i], .n = 1}};
+        bool found = false;
+        for (int k = 0; k < x->match->n && !found; k++) {
+            const ndp_adapted_tensor *t = &x->match->tensors[k];
+            found = (t->linear && ndp_adapter_config_has_parameter(&one, t->name)) ||
+                    (t->stack && t->ndim == 2 && ndp_adapter_config_has_parameter(&one, t->stack));
+        }
+        if (!found)
+            return NDP_FAIL(NDP_ENOTSUP,
+                            "%s: \"target_parameters\" has \"%.80s\", which names neither the weight of a projection "
+                            "nor a stack of experts (experts.gate_up_proj, experts.down_proj) of the model",
+                            x->file, names->items[i]);
+    }
+    return NDP_OK;
 }
 
 static ndp_status check_complete(const matching_adapter *x, const ndp_adapted_tensor *t) {
@@ -255,6 +313,7 @@ static ndp_status make(matching_adapter *x, const ndp_model *m) {
     if (!x->file)
         return NDP_FAIL(NDP_ENOMEM, "not enough memory for the names of an adapter");
     NDP_TRY(list_tensors(x, m));
+    NDP_TRY(check_parameters(x));
     for (int i = 0; i < ndp_weights_count(w); i++)
         NDP_TRY(place(x, ndp_weights_at(w, i)));
     for (int i = 0; i < x->match->n; i++)

@@ -9,11 +9,16 @@
 typedef struct ndp_adapted_tensor {
     const char *name;
     int ndim;
-    int64_t rows, cols;                               /* of a matrix: outputs, inputs; of a vector: 1, its length */
-    bool transposed;                                  /* files hold [inputs, outputs] */
-    bool projection;                                  /* of a block */
-    bool linear;                                      /* a projection, or a head that is not tied */
-    bool expert;                                      /* one of a stack of matrices */
+    int64_t rows, cols; /* of a matrix: outputs, inputs; of a vector: 1, its length */
+    bool transposed;    /* files hold [inputs, outputs] */
+    bool projection;    /* of a block */
+    bool linear;        /* a projection, or a head that is not tied */
+    bool expert;        /* one of a stack of matrices */
+    /* Of a stack: the name of its parameter (ndp_stack_parameter), NULL: none; its matrices, those of one expert, and
+     * which of them the tensor is, 0 if it is all of them. */
+    const char *stack;
+    int64_t members, group, member;
+    bool stacked; /* its factors are those of all experts, as PEFT has them for a parameter */
     const ndp_tensor_entry *parts[NDP_ADAPTER_PARTS]; /* factors, and the tensor whole; NULL: absent */
 } ndp_adapted_tensor;
 

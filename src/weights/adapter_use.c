@@ -10,13 +10,15 @@
 
 static const char *word(bool x) { return x ? "true" : "false"; }
 
-/* Beside a model there are factors of projections, and a tied pair is one table. */
+/* Beside a model there are factors of projections, of experts those of all, and a tied pair is one table. */
 static ndp_status check_kinds(const ndp_adapter_folder *a, const ndp_adapter_match *match) {
     static const char remedy[] = "ndparallel merge makes one model of both";
-    for (int i = 0; i < match->n; i++)
-        if (match->tensors[i].parts[NDP_FACTOR_A] && !match->tensors[i].projection)
+    for (int i = 0; i < match->n; i++) {
+        const ndp_adapted_tensor *t = &match->tensors[i];
+        if (t->parts[NDP_FACTOR_A] && !t->stacked && !t->projection)
             return NDP_FAIL(NDP_ENOTSUP, "'%s' has factors of %s, which are not supported beside a model; %s", a->path,
-                            match->tensors[i].name, remedy);
+                            t->name, remedy);
+    }
     return match->own_head ? NDP_FAIL(NDP_ENOTSUP,
                                       "'%s' saves one of the embedding and the head, which the model ties, without the "
                                       "other: they are two tables then, which is not supported beside a model; %s",
@@ -142,27 +144,26 @@ static ndp_status check_options(const ndp_adapter_folder *a, const ndp_adapter *
 }
 
 /* What the adapter has of the tensor that the run trains; NULL: nothing. */
-static const ndp_tensor_entry *entry_of(const ndp_adapter_folder *a, const ndp_adapter_match *match,
-                                        const ndp_segment *s) {
-    if (ndp_factor_of(s->name) != NDP_NO_FACTOR)
-        return ndp_weights_find(a->weights, s->name);
-    const ndp_adapted_tensor *t = ndp_adapter_match_find(match, s->name);
+static const ndp_tensor_entry *entry_of(const ndp_adapter_folder *a, const ndp_adapter_match *match, const char *name) {
+    if (ndp_factor_of(name) != NDP_NO_FACTOR)
+        return ndp_weights_find(a->weights, name);
+    const ndp_adapted_tensor *t = ndp_adapter_match_find(match, name);
     return t ? t->parts[NDP_NO_FACTOR] : NULL;
 }
 
 static ndp_status check_has_all(const ndp_adapter_folder *a, const ndp_adapter_match *match, const ndp_model *m) {
-    for (ndp_segment_walk w = {.model = m}; ndp_segment_next(&w);)
-        if (!m->buffers[w.buffer].base && !entry_of(a, match, w.segment))
+    for (ndp_tensor_walk w = {.segments.model = m}; ndp_tensor_next(&w);)
+        if (!m->buffers[w.tensor.buffer].base && !entry_of(a, match, w.tensor.name))
             return NDP_FAIL(NDP_EINVAL, "the adapter in '%s' has no %s, which adapter.%s asks for", a->path,
-                            w.segment->name,
-                            ndp_factor_of(w.segment->name) != NDP_NO_FACTOR ? "targets" : "modules_to_save");
+                            w.tensor.name,
+                            ndp_factor_of(w.tensor.name) != NDP_NO_FACTOR ? "targets" : "modules_to_save");
     return NDP_OK;
 }
 
 /* Whether the model trains a tensor. */
 static bool is_trained(const ndp_model *m, const char *tensor) {
     for (ndp_segment_walk w = {.model = m}; ndp_segment_next(&w);)
-        if (!m->buffers[w.buffer].base && strcmp(w.segment->name, tensor) == 0)
+        if (!m->buffers[w.buffer].base && ndp_segment_is_named(w.segment, tensor))
             return true;
     return false;
 }

@@ -1,6 +1,7 @@
 /* The elements of a merged tensor, as they are written: a range at a time, in fp64, rounded once.
  *
  *   W' = W + scale B A          as files hold W: [outputs, inputs], or [inputs, outputs] with the factors transposed
+ *                               of a stack of experts, matrix by matrix
  *   DoRA:  (m / |W'|) W'        |W'|: the norm of the weights of one output, from a pass over the tensor before
  *
  * In memory are the factors of one tensor and a block of elements; pages of the files are given back once they are
@@ -34,21 +35,39 @@ static ndp_status no_memory(const ndp_merged_tensor *t) {
     return NDP_FAIL(NDP_ENOMEM, "not enough memory to merge %s", t->base->spec.name);
 }
 
+/* Where the factor of one matrix is in its tensor: rows of `step` x cols elements from `first` on, of which it has
+ * every `step`-th, from number `at` on. */
+typedef struct factor_place {
+    int64_t first, rows, cols, step, at;
+} factor_place;
+
+/* `member`: the matrix of a stack, whose experts share a tensor (ndp_adapted_tensor.stacked). */
+static factor_place place_of(const ndp_adapted_tensor *t, ndp_factor part, int64_t member) {
+    const ndp_tensor_spec *s = &t->parts[part]->spec;
+    int64_t rows = s->shape[0], cols = s->ndim == 2 ? s->shape[1] : 1;
+    int64_t experts = t->stacked ? t->members / t->group : 1, expert = t->stacked ? member / t->group : 0;
+    if (!t->stacked)
+        return (factor_place){0, rows, cols, 1, 0};
+    if (part == NDP_FACTOR_A)
+        return (factor_place){expert * rows / experts * cols, rows / experts, cols, 1, 0};
+    return (factor_place){member % t->group * t->rows * cols, t->rows, cols / experts, experts, expert};
+}
+
 /* A factor [rows,cols], or its transpose, times `scale`. */
-static ndp_status read_factor(const ndp_merged_tensor *t, ndp_factor part, bool transpose, double scale, double **out) {
+static ndp_status read_factor(const ndp_merged_tensor *t, ndp_factor part, int64_t member, bool transpose, double scale,
+                              double **out) {
     const ndp_tensor_entry *e = t->tensor->parts[part];
-    int64_t rows = e->spec.shape[0], cols = e->spec.ndim == 2 ? e->spec.shape[1] : 1;
-    double *x = malloc((size_t)e->elements * sizeof *x + 1), *y = x;
-    if (!x)
-        return no_memory(t);
-    ndp_status st = ndp_weights_read(t->merge->adapter, e->spec.name, 0, e->elements, x, NDP_F64, true);
-    if (st == NDP_OK && transpose && !(y = malloc((size_t)e->elements * sizeof *y + 1)))
-        st = no_memory(t);
-    for (int64_t i = 0; i < rows && st == NDP_OK; i++)
-        for (int64_t k = 0; k < cols; k++)
-            y[transpose ? k * rows + i : i * cols + k] = scale * x[i * cols + k];
-    if (y != x || st != NDP_OK)
-        free(x);
+    const factor_place p = place_of(t->tensor, part, member);
+    int64_t n = p.rows * p.cols;
+    double *x = malloc((size_t)(n * p.step) * sizeof *x + 1), *y = malloc((size_t)n * sizeof *y + 1);
+    ndp_status st = x && y ? ndp_weights_read(t->merge->adapter, e->spec.name, p.first, n * p.step, x, NDP_F64, true)
+                           : no_memory(t);
+    for (int64_t i = 0; i < p.rows && st == NDP_OK; i++)
+        for (int64_t k = 0; k < p.cols; k++)
+            y[transpose ? k * p.rows + i : i * p.cols + k] = scale * x[(i * p.cols + k) * p.step + p.at];
+    free(x);
+    if (st != NDP_OK)
+        free(y);
     if (st == NDP_OK)
         *out = y;
     return st;
@@ -87,7 +106,7 @@ static ndp_status read_values(const ndp_merged_tensor *t, int64_t first, int64_t
         return NDP_OK;
 #pragma omp parallel for if (n * m->r > BLOCK)
     for (int64_t at = 0; at < n; at += PART)
-        add_product(m, first + at, n - at < PART ? n - at : PART, x + at);
+        add_product(m, first - m->first + at, n - at < PART ? n - at : PART, x + at);
     return NDP_OK;
 }
 
@@ -104,14 +123,15 @@ static ndp_status find_gain(ndp_merged_tensor *t, ndp_factor lengths) {
             squares[output_of(t, first + i)] += m->block[i] * m->block[i];
     }
     if (st == NDP_OK)
-        st = read_factor(t, lengths, false, 1, &m->gain);
+        st = read_factor(t, lengths, 0, false, 1, &m->gain);
     for (int64_t i = 0; i < outputs && st == NDP_OK; i++)
         m->gain[i] /= sqrt(squares[i]);
     free(squares);
     return st;
 }
 
-static ndp_status load_factors(ndp_merged_tensor *t) {
+/* Those of the matrix that has element `first`. */
+static ndp_status load_factors(ndp_merged_tensor *t, int64_t first) {
     ndp_merge *m = t->merge;
     const ndp_adapted_tensor *of = t->tensor;
     bool swap = of->transposed;
@@ -121,11 +141,12 @@ static ndp_status load_factors(ndp_merged_tensor *t) {
         return no_memory(t);
     m->rows = swap ? of->cols : of->rows;
     m->cols = swap ? of->rows : of->cols;
+    int64_t inner = of->stacked ? first / (of->rows * of->cols) : 0, member = of->member + inner;
+    m->first = inner * of->rows * of->cols;
     if (of->parts[NDP_FACTOR_A]) {
-        const ndp_tensor_entry *a = of->parts[NDP_FACTOR_A];
-        m->r = a->spec.shape[0];
-        NDP_TRY(read_factor(t, left, swap, m->scale, &m->left));
-        NDP_TRY(read_factor(t, right, swap, 1, &m->right));
+        m->r = place_of(of, NDP_FACTOR_A, member).rows;
+        NDP_TRY(read_factor(t, left, member, swap, m->scale, &m->left));
+        NDP_TRY(read_factor(t, right, member, swap, 1, &m->right));
     }
     ndp_factor lengths = ndp_form_rules[m->form].lengths;
     if (lengths != NDP_NO_FACTOR && of->parts[lengths])
@@ -197,10 +218,14 @@ static ndp_status read_merged(void *user, int64_t first, int64_t n, int64_t stri
     ndp_merged_tensor *t = user;
     if (stride != 1)
         return NDP_FAIL(NDP_EBUG, "a merged tensor is read with a stride of %lld", (long long)stride);
-    if (t->merge->loaded != t)
-        NDP_TRY(load_factors(t));
-    for (int64_t done = 0, count; done < n; done += count) {
+    const ndp_merge *m = t->merge;
+    for (int64_t done = 0, count, at = first; done < n; done += count, at += count) {
+        bool other = t->tensor->stacked && (at < m->first || at >= m->first + m->rows * m->cols);
+        if (m->loaded != t || other)
+            NDP_TRY(load_factors(t, at));
+        int64_t end = t->tensor->stacked ? m->first + m->rows * m->cols - at : n;
         count = n - done < BLOCK ? n - done : BLOCK;
+        count = count < end ? count : end;
         NDP_TRY(read_block(t, first + done, count, (char *)out + (size_t)done * ndp_dtype_size(t->base->spec.dtype)));
     }
     return NDP_OK;

@@ -10,7 +10,8 @@ typedef struct ndp_merge {
     ndp_adapter_form form;
     double scale;
     struct ndp_merged_tensor *loaded; /* whose factors are in memory; NULL: none */
-    int64_t rows, cols, r;            /* of that tensor, as its file has it; columns of `left` */
+    int64_t first, rows, cols, r;     /* of that tensor, or the matrix of a stack from element `first` on, as its file
+                                         has it; columns of `left` */
     double *left, *right;             /* [rows,r], [r,cols]: their product, scale included, is what is added */
     double *gain;                     /* of each output, with lengths: what W' is multiplied by; NULL: nothing */
     double *block;

@@ -93,11 +93,13 @@ static ndp_status add_spec(ndp_tensor_list *list, const ndp_segment *s, const ch
     ndp_tensor_spec *spec = &list->specs[list->n++];
     *spec = (ndp_tensor_spec){.name = ndp_arena_format(&list->arena, "%s%s", prefix, name),
                               .dtype = s->no_grad ? ndp_wide(stored) : stored};
-    if (ndp_segment_is_stack(s) && ndp_segment_tensors(s) == 1)
+    int64_t below = s->form == NDP_STACK_BELOW ? s->stack_whole : s->form == NDP_STACK_INNER ? s->stack_grain : 1;
+    int64_t beside = s->form == NDP_STACK_INNER ? s->stack_whole / s->stack_grain : 1;
+    if (ndp_segment_is_stack(s) && ndp_segment_tensors(s) == 1 && s->form == NDP_STACK_APART)
         spec->shape[spec->ndim++] = s->stack_whole;
     if (s->ndim == 2)
-        spec->shape[spec->ndim++] = s->whole[s->transposed];
-    spec->shape[spec->ndim++] = s->whole[!s->transposed];
+        spec->shape[spec->ndim++] = below * s->whole[s->transposed];
+    spec->shape[spec->ndim++] = beside * s->whole[!s->transposed];
     return spec->name ? NDP_OK : no_memory();
 }
 

@@ -33,7 +33,7 @@ static void check(const ndp_adapter_config *c) {
         if (!*c->targets.items[i] || !ndp_adapter_config_targets(c, c->targets.items[i]))
             abort();
     for (int i = 0; i < c->parameters.n; i++)
-        if (!*c->parameters.items[i] || !ndp_adapter_config_targets(c, c->parameters.items[i]))
+        if (!*c->parameters.items[i] || !ndp_adapter_config_has_parameter(c, c->parameters.items[i]))
             abort();
     for (int i = 0; i < c->save.n; i++)
         if (!*c->save.items[i] || !ndp_adapter_config_saves(c, c->save.items[i]))

@@ -33,10 +33,24 @@ ALL = {"llama-yarn": ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_p
        "phi3": ["qkv_proj", "o_proj", "gate_up_proj", "down_proj"],
        "gpt2": ["c_attn", "c_fc", "c_proj"]}
 SOME = {"llama-yarn": ["q_proj", "v_proj", "up_proj"], "phi3": ["qkv_proj", "down_proj"], "gpt2": ["c_attn", "mlp.c_proj"]}
+# Of experts, by target_parameters: beside both stacks, or one. Others of the same adapter are modules.
+STACKS = {"qwen3-moe-experts": ("qwen3-moe", dict(r=3, lora_alpha=6, target_modules=["q_proj", "o_proj"], target_parameters=[
+              "mlp.experts.gate_up_proj", "mlp.experts.down_proj"])),
+          "gpt-oss-experts": ("gpt-oss", dict(r=2, lora_alpha=5, target_modules=[], target_parameters=[
+              "experts.gate_up_proj", "experts.down_proj"])),
+          "mixtral-experts": ("mixtral", dict(r=2, lora_alpha=2, use_rslora=True, target_modules=["v_proj"], target_parameters=[
+              "mlp.experts.gate_up_proj"]))}
 # Modules of a tied model that are saved whole.
 SAVED = {"qwen2-tied": dict(modules_to_save=["embed_tokens"], ensure_weight_tying=True),
          "qwen2-embedding": dict(modules_to_save=["embed_tokens", "model.norm"]),
          "qwen2-head": dict(modules_to_save=["lm_head"])}
+# After merging, some matrices by the names that files have: of stacks those of one expert, where files have no stack.
+MERGED_EXPERTS = {"qwen3-moe": {"layers.0.mlp.experts.gate_up_proj": ["layers.0.mlp.experts.4.gate_proj.weight",
+                                                                     "layers.0.mlp.experts.4.up_proj.weight"]},
+                  "mixtral": {"layers.0.mlp.experts.gate_up_proj": ["layers.0.block_sparse_moe.experts.4.w1.weight",
+                                                                    "layers.0.block_sparse_moe.experts.4.w3.weight"]},
+                  "gpt-oss": {"layers.0.mlp.experts.gate_up_proj": ["layers.0.mlp.experts.gate_up_proj"],
+                              "layers.0.mlp.experts.down_proj": ["layers.0.mlp.experts.down_proj"]}}
 MERGED = ("layers.0.self_attn.q_proj", "layers.0.self_attn.qkv_proj", "layers.0.mlp.down_proj", "h.0.attn.c_attn",
           "h.0.mlp.c_proj")
 EVERY = 31  # element of a sample
@@ -84,7 +98,7 @@ def save(model, folder, base):
     safetensors.torch.save_file(weights, file, metadata={"format": "pt"})
     path = folder / "adapter_config.json"
     config = json.loads(path.read_text()) | {"base_model_name_or_path": base}
-    for key in ("target_modules", "modules_to_save"):
+    for key in ("target_modules", "target_parameters", "modules_to_save"):
         config[key] = config[key] and sorted(config[key])
     path.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
 
@@ -125,14 +139,28 @@ def load_adapter(folder, base, dtype, length):
     return peft.PeftModel.from_pretrained(model, folder, is_trainable=True, autocast_adapter_dtype=False)
 
 
-def write_variant(family, kind, report):
+def merged_tensors(merged, family):
+    """By the names of the model's files."""
+    names = MERGED_EXPERTS.get(family)
+    for n, p in merged.named_parameters():
+        p = p.detach().float().contiguous()
+        if not names and n.endswith(".weight") and n.removesuffix(".weight").endswith(MERGED):
+            yield f"merged.{n}", p
+        files = (names or {}).get(n.removeprefix("model."), [])
+        parts = [p] if len(files) == 1 and files[0] in n else p[4].chunk(len(files)) if files else []
+        yield from ((f"merged.model.{file}", part.contiguous()) for file, part in zip(files, parts))
+
+
+def kind_config(family, kind):
+    return KINDS[kind] | {"target_modules": (SOME if kind == "rslora" else ALL)[family], "fan_in_fan_out": family == "gpt2"}
+
+
+def write_variant(name, family, config, report):
     """One kind of adapter for one of the models of this folder."""
-    base, name = HERE / family, f"{family}-{kind}"
+    base = HERE / family
     data = safetensors.torch.load_file(base / "expected.safetensors")
     ids, labels, rows = data["input_ids"], data["labels"], data["logits_rows"]
     length = ids.shape[-1]
-    targets = (SOME if kind == "rslora" else ALL)[family]
-    config = KINDS[kind] | {"target_modules": targets, "fan_in_fan_out": family == "gpt2"}
     torch.manual_seed(zlib.crc32(name.encode()))
     model = adapted(base, torch.float64, length, config)
     spread(model, torch.Generator().manual_seed(zlib.crc32(name.encode())))
@@ -147,8 +175,7 @@ def write_variant(family, kind, report):
     tensors |= {"losses": doubles(losses), "grad_norms": doubles(norms)}
     merged = load_adapter(OUT / name, base, torch.float64, length).merge_and_unload()
     off = (rows_of(make_golden.loss_of(merged, ids[0], labels[0])[1], rows) - tensors["logits"]).abs().max().item()
-    tensors |= {f"merged.{n}": p.detach().float().contiguous() for n, p in merged.named_parameters()
-                if n.endswith(".weight") and n.removesuffix(".weight").endswith(MERGED)}
+    tensors |= dict(merged_tensors(merged, family))
     safetensors.torch.save_file(tensors, OUT / name / "expected.safetensors")
     losses32, _ = train(load_adapter(OUT / name, base, torch.float32, length), ids, labels)
     report[name] = {"first_loss": losses[0], "last_loss": losses[-1], "merged_logits_off_by": off,
@@ -209,7 +236,10 @@ def main(stories_folder, stories, names):
     for family in ALL:
         for kind in KINDS:
             if wanted(f"{family}-{kind}"):
-                write_variant(family, kind, report)
+                write_variant(f"{family}-{kind}", family, kind_config(family, kind), report)
+    for name, (family, config) in STACKS.items():
+        if wanted(name):
+            write_variant(name, family, config, report)
     for name in SAVED:
         if wanted(name):
             write_saved(name, report)
@@ -223,7 +253,8 @@ def main(stories_folder, stories, names):
                    "tinystories.jsonl": make_golden.sha256(pathlib.Path(stories))},
         "updates": UPDATES,
         "adapters": dict(sorted(report.items())),
-        "merged_logits_off_by": before.get("merged_logits_off_by", {}),  # check_peft.py
+        "merged_logits_off_by": before.get("merged_logits_off_by", {}),  # check_peft.py, both
+        "trained_loss_off_by": before.get("trained_loss_off_by", {}),
         "files": {str(p.relative_to(OUT)): make_golden.sha256(p) for p in sorted(OUT.glob("*/*"))},
     }
     path.write_text(json.dumps(manifest, indent=2) + "\n")

@@ -114,6 +114,7 @@ static const sample axolotl_samples[] = {
     {"lora_dropout", "0.5", "adapter: lora\nlora_target_linear: true\n"},
     {"lora_target_modules", "[q_proj]", "adapter: lora\nlora_target_linear: true\n"},
     {"lora_target_linear", "true", "adapter: lora\nlora_target_modules: [q_proj]\n"},
+    {"lora_target_parameters", "[experts.down_proj]", "adapter: lora\nlora_target_linear: true\n"},
     {"lora_modules_to_save", "[lm_head]", "adapter: lora\nlora_target_linear: true\n"},
     {"lora_model_dir", "folder", "adapter: lora\nlora_target_linear: true\n"},
     {"peft_use_dora", "true", "adapter: lora\nlora_target_linear: true\n"},

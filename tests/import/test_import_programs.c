@@ -24,6 +24,21 @@ static void adapters_that_are_not_asked_for(void **state) {
     }
 }
 
+/* Stacks of experts are targets by their parameters; the weights of modules are modules. */
+static void parameters_are_targets(void **state) {
+    (void)state;
+    imported i;
+    CHECK_OK(import(&i,
+                    "base_model: m\ndatasets: [{path: a.jsonl, type: completion}]\nadapter: lora\n"
+                    "lora_target_modules: [q_proj]\n"
+                    "lora_target_parameters: [mlp.experts.gate_up_proj, down_proj, mlp.up_proj.weight]\n",
+                    NULL));
+    CHECK_KEYS(&i, {"adapter.targets", "[\"q_proj\", \"mlp.experts.gate_up_proj\", \"experts.down_proj\", "
+                                       "\"mlp.up_proj\"]"});
+    check_round_trip(&i);
+    release(&i);
+}
+
 /* ---- Accelerate ---- */
 
 /* `accelerate launch` starts one process, whatever num_processes says. */
@@ -363,6 +378,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(layouts_of_experts),
         cmocka_unit_test(adapters_that_are_not_asked_for),
+        cmocka_unit_test(parameters_are_targets),
         cmocka_unit_test(accelerate_without_distribution),
         cmocka_unit_test(deepspeed_stages),
         cmocka_unit_test(deepspeed_batches),

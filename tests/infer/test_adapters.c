@@ -166,8 +166,9 @@ static void a_job_takes_the_options_of_a_folder(void **state) {
 }
 
 static const variant variants[] = {
-    {"llama-yarn", "lora"}, {"llama-yarn", "rslora"}, {"llama-yarn", "dora"}, {"phi3", "lora"}, {"phi3", "rslora"},
-    {"phi3", "dora"},       {"gpt2", "lora"},         {"gpt2", "rslora"},     {"gpt2", "dora"}, {"qwen2", "tied"}};
+    {"llama-yarn", "lora"},   {"llama-yarn", "rslora"}, {"llama-yarn", "dora"}, {"phi3", "lora"}, {"phi3", "rslora"},
+    {"phi3", "dora"},         {"gpt2", "lora"},         {"gpt2", "rslora"},     {"gpt2", "dora"}, {"qwen2", "tied"},
+    {"qwen3-moe", "experts"}, {"mixtral", "experts"},   {"gpt-oss", "experts"}};
 
 #define VARIANT(i)                                                                                                     \
     { variants[i].base, gives_what_the_merged_model_gives, NULL, NULL, (void *)&variants[i] }
@@ -184,6 +185,9 @@ int main(void) {
         VARIANT(7),
         VARIANT(8),
         VARIANT(9),
+        VARIANT(10),
+        VARIANT(11),
+        VARIANT(12),
         cmocka_unit_test(what_does_not_fit_is_refused),
         cmocka_unit_test(a_job_takes_the_options_of_a_folder),
     };

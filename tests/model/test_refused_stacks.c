@@ -22,16 +22,17 @@ static void build(ndp_facts *f, ndp_model *m) {
 static void no_adapter_changes_a_stack(void **state) {
     static const struct {
         const char *target, *save, *words; /* NULL: allowed */
-    } of[] = {
-        {"linear", NULL, NULL},
-        {"q_proj", NULL, NULL},
-        {"*_proj", NULL, NULL},
-        {"up_proj", NULL,
-         "adapter.targets: up_proj names experts (model.layers.1.mlp.up_proj.weight, ...), which take no adapters; use "
-         "adapter.targets: [q_proj, k_proj, v_proj, o_proj, gate_proj, down_proj]"},
-        {"model.layers.0.mlp.up*", NULL,
-         "model.layers.0.mlp.up* names experts (model.layers.0.mlp.up_proj.weight, ...)"},
-        {"q_proj", "up_proj", "adapter.modules_to_save: up_proj names experts"}};
+    } of[] = {{"linear", NULL, NULL},
+              {"q_proj", NULL, NULL},
+              {"*_proj", NULL, NULL},
+              {"up_proj", NULL,
+               "adapter.targets: up_proj names some experts, or one of their gate and up "
+               "(model.layers.1.mlp.up_proj.weight, ...), of which all have "
+               "factors or none; use adapter.targets: [q_proj, k_proj, v_proj, o_proj, gate_proj, "},
+              {"model.layers.0.mlp.up*", NULL,
+               "model.layers.0.mlp.up* names some experts, or one of their gate and up "
+               "(model.layers.0.mlp.up_proj.weight, ...)"},
+              {"q_proj", "up_proj", "adapter.modules_to_save: up_proj names some experts, or one of"}};
     static ndp_facts f;
     ndp_model m;
     (void)state;
@@ -63,7 +64,8 @@ static void check_names(const char *config, const naming *of, int n) {
         m.opts.adapter = (ndp_adapter){
             .r = 4, .targets = &of[i].target, .n_targets = 1, .save = &of[i].save, .n_save = of[i].save != NULL};
         if (of[i].words)
-            CHECK_FAILS(ndp_adapter_check(&m, &f), of[i].target[0] == 'w' ? NDP_EINVAL : NDP_ENOTSUP, of[i].words);
+            CHECK_FAILS(ndp_adapter_check(&m, &f), strstr(of[i].words, "there is no") ? NDP_EINVAL : NDP_ENOTSUP,
+                        of[i].words);
         else
             CHECK_OK(ndp_adapter_check(&m, &f));
     }
@@ -86,14 +88,20 @@ static void no_adapter_changes_a_mixture(void **state) {
         {"gate", NULL, "adapter.targets: gate is a router, model.layers.1.mlp.gate.weight, which no adapter"},
         {"w1", NULL, "there is no projection 'w1' in a qwen3_moe; there are q_proj, k_proj, v_proj, o_proj, gate_"},
         {"mlp.experts.3.up_proj", NULL,
-         "adapter.targets: mlp.experts.3.up_proj names experts "
+         "adapter.targets: mlp.experts.3.up_proj names some experts, or one of their gate and up "
          "(model.layers.1.mlp.experts.0.gate_proj.weight, ...)"},
-        {"*experts*", NULL, "adapter.targets: *experts* names experts"},
+        {"*.experts.*.up_proj", NULL, "*.experts.*.up_proj names some experts, or one of"},
+        {"experts.up_proj", NULL, "there is no projection 'experts.up_proj' in a qwen3_moe; there are q_proj, k_proj"},
+        {"*experts*", NULL, NULL},
+        {"*.experts.*.*", NULL, NULL},
+        {"*.experts.*.down_proj", NULL, NULL},
+        {"experts.gate_up_proj", NULL, NULL},
+        {"model.layers.1.mlp.experts.down_proj", NULL, NULL},
         {"q_proj", "gate", "adapter.modules_to_save: gate is a router, model.layers.1.mlp.gate.weight"},
         {"q_proj", "experts.0.down_proj",
-         "adapter.modules_to_save: experts.0.down_proj names experts (model.layers.1.mlp.experts.0.down_proj.weight, "
-         "...), "
-         "which take no adapters; use adapter.modules_to_save: ["}};
+         "adapter.modules_to_save: experts.0.down_proj names some experts, or one of their gate and up "
+         "(model.layers.1.mlp.experts.0.down_proj.weight, ...), of which all have factors or none; use "
+         "adapter.modules_to_save: ["}};
     (void)state;
     check_names(MIXTURE("qwen3_moe", ", \"mlp_only_layers\": [0]"), of, NDP_COUNT(of));
 }
@@ -130,7 +138,10 @@ static void no_adapter_changes_sinks(void **state) {
     static const naming of[] = {
         {"linear", NULL, NULL},
         {"o_proj", NULL, NULL},
-        {"experts", NULL, "experts names experts (model.layers.1.mlp.experts."},
+        {"experts", NULL, "experts names some experts, or one of their gate and up (model.layers.1.mlp.experts."},
+        {"mlp.experts.gate_up_proj", NULL, NULL},
+        {"experts.gate_up_proj_bias", NULL,
+         "there is no projection 'experts.gate_up_proj_bias' in a gpt_oss; there are"},
         {"q_proj", "mlp.router", "adapter.modules_to_save: mlp.router is a router, model.layers.1.mlp.router.bias"},
         {"q_proj", "self_attn", "self_attn is what attention has sinks in, model.layers.1.self_attn.sinks, which no"}};
     (void)state;
@@ -139,6 +150,29 @@ static void no_adapter_changes_sinks(void **state) {
                 "\"max_position_embeddings\": 64, \"num_local_experts\": 4, \"num_experts_per_tok\": 2, "
                 "\"rope_parameters\": {\"rope_type\": \"default\"}}",
                 of, NDP_COUNT(of));
+}
+
+/* As PEFT refuses them. */
+static void experts_have_neither_dora_nor_dropout(void **state) {
+    static const char *const target = "experts.gate_up_proj";
+    static ndp_facts f;
+    ndp_model_opts o = {.mode = NDP_MODEL_TRAIN, .rows = 8, .positions = 8, .compute = NDP_F32, .master = NDP_F32};
+    ndp_model m;
+    (void)state;
+    CHECK_OK(ndp_facts_parse_text(MIXTURE("qwen3_moe", ""), "config.json", &f));
+    o.adapter = (ndp_adapter){.r = 2, .scale = 1, .targets = &target, .n_targets = 1, .form = NDP_DORA};
+    CHECK_FAILS(ndp_decoder_build(&f, &o, &m), NDP_ENOTSUP, "names experts (model.layers.0.mlp.experts.");
+    o.adapter.form = NDP_LORA, o.adapter.dropout = 0.1;
+    CHECK_FAILS(ndp_decoder_build(&f, &o, &m), NDP_ENOTSUP, "set adapter.dropout: 0, or leave experts out");
+    static const char *const mixed[] = {"*.experts.*.down_proj", "experts.gate_up_proj"}, *const half[] = {
+                                                                                              "*.experts.*.gate_proj",
+                                                                                              "*.experts.*.up_proj"};
+    o.adapter.dropout = 0, o.adapter.n_targets = 2, o.adapter.targets = mixed;
+    CHECK_FAILS(ndp_decoder_build(&f, &o, &m), NDP_ENOTSUP, "which PEFT does not load: name both (*.experts.*.*)");
+    o.adapter.targets = half;
+    CHECK_FAILS(ndp_decoder_build(&f, &o, &m), NDP_ENOTSUP, "single experts for one of gate and up, and down");
+    o.adapter.targets = &target, o.adapter.n_targets = 1, o.base = NDP_PACKING_NF4;
+    CHECK_FAILS(ndp_decoder_build(&f, &o, &m), NDP_ENOTSUP, "which cannot be stored as nf4: leave the base as it is");
 }
 
 static void a_packed_stack_is_refused(void **state) {
@@ -157,6 +191,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_adapter_changes_a_stack),      cmocka_unit_test(no_adapter_changes_a_mixture),
         cmocka_unit_test(adapters_change_a_shared_expert), cmocka_unit_test(no_adapter_changes_a_bias_of_a_router),
-        cmocka_unit_test(no_adapter_changes_sinks),        cmocka_unit_test(a_packed_stack_is_refused)};
+        cmocka_unit_test(no_adapter_changes_sinks),        cmocka_unit_test(experts_have_neither_dora_nor_dropout),
+        cmocka_unit_test(a_packed_stack_is_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -111,11 +111,12 @@ static inline void world_take(planned *w, const char *name, const world_way *y, 
         world_cut(w);
 }
 
-/* Adapters of worlds, by number: beside all projections; beside some, with dropout; DoRA, and a head trained whole. */
+/* Adapters of worlds, by number: beside all projections and experts; beside some, with dropout; DoRA, and a head that
+ * is trained whole. */
 enum { WORLD_ADAPTERS = 4 };
 static inline ndp_adapter world_adapter(int number) {
-    static const char *const all[] = {"linear"}, *const some[] = {"*.[qvo]_proj", "*.c_attn", "*.qkv_proj"},
-                             *const head[] = {"lm_head"};
+    static const char *const all[] = {"linear", "experts.gate_up_proj", "experts.down_proj"},
+                             *const some[] = {"*.[qvo]_proj", "*.c_attn", "*.qkv_proj"}, *const head[] = {"lm_head"};
     const ndp_adapter adapters[WORLD_ADAPTERS] = {
         {.r = 0},
         {.r = 3, .scale = 0.5, .targets = all, .n_targets = 1},
@@ -143,6 +144,12 @@ static inline void world_init(planned *w, const char *name, const ndp_facts *f, 
                               : strcmp(f->family, "phi3") == 0 ? 2
                                                                : 0,
             mo.adapter.n_targets = 1;
+    static const char *const single[] = {"linear", "*.experts.*.*"}; /* files of gpt_oss have stacks alone */
+    bool modules = y->micro_batches % 2 && strcmp(f->family, "gpt_oss") != 0;
+    if (y->adapter == 1 && f->experts > 0) {
+        mo.adapter.n_targets = modules ? 2 : 3;
+        mo.adapter.targets = modules ? single : mo.adapter.targets;
+    }
     mo.row_loss = y->row_loss, mo.router = y->router;
     if (y->pairs)
         mo.preference = tiny_preference((int)y->pairs), mo.documents = WORLD_DOCUMENTS;

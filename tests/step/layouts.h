@@ -18,6 +18,7 @@ typedef struct result {
 /* How a world runs. */
 typedef struct way {
     int size[5]; /* dp_replicate, dp_shard, cp, sp, tp */
+    int ep;      /* 0: 1 */
     int samples; /* 0: SAMPLES */
     bool reshard, gathered, unclipped, staged;
     ndp_recompute recompute;
@@ -59,7 +60,8 @@ static inline void collect(const job *j, ndp_engine *e, ndp_owned_kind kind, dou
             double *values = malloc((size_t)p.count * sizeof *values);
             CHECK_OK(ndp_engine_read(e, kind, i, p.slice_first, p.count, p.stride, values));
             const ndp_segment *tensor = &all->items[first]; /* members of a pattern follow each other */
-            int64_t in_stack = ndp_segment_tensors(tensor) > 1 ? p.member * ndp_segment_tensor_elements(tensor) : 0;
+            int64_t member = p.segment->stack_first + p.member;
+            int64_t in_stack = ndp_segment_tensors(tensor) > 1 ? member * ndp_segment_tensor_elements(tensor) : 0;
             ndp_convert(values, ndp_engine_type(e, kind, i), whole + base + tensor->offset + in_stack + p.tensor_first,
                         NDP_F64, p.count);
             free(values);
@@ -71,6 +73,7 @@ static inline void collect(const job *j, ndp_engine *e, ndp_owned_kind kind, dou
 static inline ndp_layout layout_of(const way *w) {
     ndp_layout l = NDP_LAYOUT_ONE;
     memcpy(l.size + NDP_DP_REPLICATE, w->size, sizeof w->size);
+    l.size[NDP_EP] = w->ep > 0 ? w->ep : 1;
     return l;
 }
 

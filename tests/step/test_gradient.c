@@ -11,9 +11,19 @@ typedef struct setup {
     ndp_exec exec;
 } setup;
 
-static void begin(setup *s, bool tied, ndp_recompute recompute, int accumulation) {
-    ndp_facts f = tiny_facts(tied);
+/* A dense model, tied or not; or a mixture with factors beside its experts. */
+typedef enum kind { UNTIED, TIED, FACTORS_OF_EXPERTS } kind;
+
+static void begin(setup *s, kind of, ndp_recompute recompute, int accumulation) {
+    static const char *const targets[] = {"experts.gate_up_proj", "experts.down_proj", "q_proj"};
+    ndp_facts f = tiny_facts(of == TIED);
     ndp_model_opts mo = tiny_opts(NDP_F64, 13);
+    if (of == FACTORS_OF_EXPERTS) {
+        CHECK_OK(ndp_facts_parse_text(TINY("qwen3_moe", "\"head_dim\": 6, \"num_experts\": 3, "
+                                                        "\"num_experts_per_tok\": 2, \"moe_intermediate_size\": 7"),
+                                      "tiny", &f));
+        mo.adapter = (ndp_adapter){.r = 2, .scale = 0.5, .targets = targets, .n_targets = NDP_COUNT(targets)};
+    }
     if (ndp_decoder_build(&f, &mo, &s->model) != NDP_OK)
         fail_msg("%s (%s)", ndp_error_message(), ndp_error_trail());
     assert_int_equal(ndp_transport_self(&s->transport), NDP_OK);
@@ -49,19 +59,21 @@ static double loss(setup *s) {
     return r.loss;
 }
 
-static void check_model(bool tied, ndp_recompute recompute, int accumulation) {
+static void check_model(kind of, ndp_recompute recompute, int accumulation) {
     setup s;
-    begin(&s, tied, recompute, accumulation);
+    begin(&s, of, recompute, accumulation);
     loss(&s);
     for (int b = 0; b < s.model.n_buffers; b++) {
         const ndp_segments *segments = &s.model.buffers[b].segments;
         int64_t slice = ndp_engine_shard(s.engine, b)->slice;
+        if (!s.model.buffers[b].trainable)
+            continue;
         double *w = malloc((size_t)slice * sizeof *w), *g = malloc((size_t)slice * sizeof *g);
         CHECK_OK(ndp_engine_read(s.engine, NDP_OWNED_MASTER, b, 0, slice, 1, w));
         CHECK_OK(ndp_engine_read(s.engine, NDP_OWNED_GRAD, b, 0, slice, 1, g));
         for (int i = 0; i < segments->n; i++) {
             const ndp_segment *seg = &segments->items[i];
-            int64_t n = seg->rows * seg->cols;
+            int64_t n = ndp_segment_elements(seg);
             double want = 0, h = 1e-5, slope = 0;
             double *direction = malloc((size_t)n * sizeof *direction), *keep = malloc((size_t)n * sizeof *keep);
             for (int64_t k = 0; k < n; k++) {
@@ -89,10 +101,11 @@ static void check_model(bool tied, ndp_recompute recompute, int accumulation) {
     end(&s);
 }
 
-static void tied_model(void **state) { (void)state, check_model(true, NDP_RECOMPUTE_NONE, 1); }
-static void untied_model_with_biases(void **state) { (void)state, check_model(false, NDP_RECOMPUTE_NONE, 1); }
-static void accumulated_and_recomputed(void **state) { (void)state, check_model(true, NDP_RECOMPUTE_BLOCK, 3); }
-static void recomputed_of_what_is_kept(void **state) { (void)state, check_model(false, NDP_RECOMPUTE_SELECTIVE, 2); }
+static void tied_model(void **state) { (void)state, check_model(TIED, NDP_RECOMPUTE_NONE, 1); }
+static void untied_model_with_biases(void **state) { (void)state, check_model(UNTIED, NDP_RECOMPUTE_NONE, 1); }
+static void accumulated_and_recomputed(void **state) { (void)state, check_model(TIED, NDP_RECOMPUTE_BLOCK, 3); }
+static void recomputed_of_what_is_kept(void **state) { (void)state, check_model(UNTIED, NDP_RECOMPUTE_SELECTIVE, 2); }
+static void factors_of_experts(void **state) { (void)state, check_model(FACTORS_OF_EXPERTS, NDP_RECOMPUTE_BLOCK, 2); }
 
 /* What is kept is what would be made again. */
 static void the_same_bits(void **state) {
@@ -101,7 +114,7 @@ static void the_same_bits(void **state) {
     int64_t n = 0;
     for (int way = 0; way < 3; way++) {
         setup s;
-        begin(&s, false, (ndp_recompute)way, 2);
+        begin(&s, UNTIED, (ndp_recompute)way, 2);
         loss(&s);
         n = 0;
         for (int b = 0; b < s.model.n_buffers; b++) {
@@ -119,8 +132,11 @@ static void the_same_bits(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(tied_model), cmocka_unit_test(untied_model_with_biases),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(tied_model),
+                                       cmocka_unit_test(untied_model_with_biases),
                                        cmocka_unit_test(accumulated_and_recomputed),
-                                       cmocka_unit_test(recomputed_of_what_is_kept), cmocka_unit_test(the_same_bits)};
+                                       cmocka_unit_test(recomputed_of_what_is_kept),
+                                       cmocka_unit_test(factors_of_experts),
+                                       cmocka_unit_test(the_same_bits)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

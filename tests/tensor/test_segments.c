@@ -340,6 +340,47 @@ static void a_stack_is_laid_out_as_its_members(void **state) {
         }
 }
 
+/* Of NDP_STACK_INNER each element is in one run, with its place in a matrix [2 x 5, 7 x 4]; 2 x 4 members, cut over tp,
+ * or over ep by groups of two. */
+static void check_inner_runs(int tp, int ep, int axis, int shards) {
+    enum { ROWS = STACK_ROWS, COLS = STACK_COLS, PAIR = 2, WHOLE = PAIR * STACK_ALL };
+    int seen[WHOLE] = {0};
+    for (int r = 0; r < tp * ep; r++) {
+        ndp_segment s = ndp_segment_whole("factor", 2, ROWS, COLS, NDP_DIM_WHOLE, NDP_DIM_WHOLE);
+        ndp_segment_pile(&s, PAIR * MEMBERS, PAIR), s.form = NDP_STACK_INNER;
+        ndp_segment_cut_stack(&s, ep, r / tp);
+        int64_t all = s.part[axis], first = all * (r % tp) / tp;
+        ndp_segment_cut(&s, axis, first, all * (r % tp + 1) / tp - first, (all + tp - 1) / tp);
+        ndp_segments table = {.items = &s, .n = 1};
+        ndp_segments_layout(&table);
+        int64_t slice = ndp_segments_slice(&table, shards);
+        for (int index = 0; index < shards; index++) {
+            ndp_run run;
+            for (int64_t at = 0; ndp_segments_run(&table, shards, index, &at, &run);)
+                for (int64_t k = 0; k < run.count; k++) {
+                    int64_t local = index * slice + run.slice_first + k * run.stride, in = local % (s.rows * s.cols);
+                    int64_t member = s.stack_first + local / (s.rows * s.cols);
+                    int64_t row = member % PAIR * ROWS + s.first[0] + in / s.cols, col = s.first[1] + in % s.cols;
+                    assert_in_range(local, 0, s.length - 1);
+                    assert_in_range(run.slice_first + k * run.stride, 0, slice - 1);
+                    assert_int_equal((row * COLS + col) * MEMBERS + member / PAIR, run.tensor_first + k);
+                    assert_int_equal(run.member, (local - k * run.stride) / (s.rows * s.cols));
+                    seen[run.tensor_first + k]++;
+                }
+        }
+    }
+    for (int i = 0; i < WHOLE; i++)
+        assert_int_equal(seen[i], 1);
+}
+
+static void runs_of_inner_stacks_make_their_tensor(void **state) {
+    (void)state;
+    for (int tp = 1; tp <= 3; tp++)
+        for (int ep = 1; ep <= 3; ep++)
+            for (int shards = 1; shards <= 5; shards++)
+                check_inner_runs(tp, ep, 0, shards), check_inner_runs(tp, ep, 1, shards);
+}
+
 static void tensors_of_stacks_have_names(void **state) {
     char room[NDP_SEGMENT_NAME];
     (void)state;
@@ -381,10 +422,14 @@ static void tensors_of_stacks_have_names(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pieces_cover_every_tensor_once),       cmocka_unit_test(example_by_hand),
-        cmocka_unit_test(runs_of_all_ranks_make_whole_tensors), cmocka_unit_test(parts_of_a_fused_tensor_make_it_whole),
-        cmocka_unit_test(large_tensors_do_not_overflow),        cmocka_unit_test(runs_of_stacks_make_their_tensors),
-        cmocka_unit_test(a_stack_is_laid_out_as_its_members),   cmocka_unit_test(tensors_of_stacks_have_names)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(pieces_cover_every_tensor_once),
+                                       cmocka_unit_test(example_by_hand),
+                                       cmocka_unit_test(runs_of_all_ranks_make_whole_tensors),
+                                       cmocka_unit_test(parts_of_a_fused_tensor_make_it_whole),
+                                       cmocka_unit_test(large_tensors_do_not_overflow),
+                                       cmocka_unit_test(runs_of_stacks_make_their_tensors),
+                                       cmocka_unit_test(runs_of_inner_stacks_make_their_tensor),
+                                       cmocka_unit_test(a_stack_is_laid_out_as_its_members),
+                                       cmocka_unit_test(tensors_of_stacks_have_names)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

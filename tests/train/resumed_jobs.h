@@ -27,6 +27,10 @@ static const part adapters[] = {{"whole", {0}},
                                 {"nf4", {"adapter.type=qlora", "adapter.r=4"}},
                                 {"int8", {"adapter.type=qlora", "adapter.base=int8", "adapter.init=random"}}};
 static const part drawn_adapter = {"drawn", {"adapter.type=lora", "adapter.r=4", "adapter.init=random"}};
+static const part experts_adapter = {/* of a mixture, in place of lora */
+                                     "experts",
+                                     {"adapter.type=lora", "adapter.r=2", "adapter.init=random",
+                                      "adapter.targets=[linear, experts.gate_up_proj, experts.down_proj]"}};
 static const part optimizers[] = {{"adamw", {"optimizer.lr=1e-2"}},
                                   {"sgd", {"optimizer.name=sgd", "optimizer.lr=0.5", "optimizer.momentum=0.9"}},
                                   {"lion", {"optimizer.name=lion", "optimizer.lr=1e-3"}},
@@ -94,7 +98,7 @@ static inline drawn_job draw_job(const char *folder, int i, uint64_t seed) {
     snprintf(j.files, sizeof j.files, "%s/files-%d", folder, i);
     add_part(&j, loss);
     add_part(&j, loss == &losses[1] ? DRAW(data) : &pairs);
-    add_part(&j, adapter);
+    add_part(&j, adapter == &adapters[2] && is_mixture(&j) ? &experts_adapter : adapter);
     add_part(&j, i < 4 || adapter != &adapters[0] ? &kinds_of_base[i % 8 > 5] : DRAW(kinds_of_base));
     add_part(&j, DRAW(optimizers));
     add_part(&j, DRAW(schedules));

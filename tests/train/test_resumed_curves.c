@@ -467,6 +467,18 @@ static void generated_changes(void **state) {
     assert_int_equal(wrong, 0);
 }
 
+/* Job 29, of a mixture: other ranks share its experts and their factors. */
+static void factors_of_experts(void **state) {
+    drawn_run d;
+    begin_job(&d, *state, 29, 7);
+    assert_non_null(strstr(d.job.name, "experts"));
+    check_change(&d, &(change){.what = "nothing"}, 0);
+    check_experts(&d);
+    end_job(&d);
+    assert_int_equal(d.wrong, 0);
+    assert_int_equal(d.near, 3);
+}
+
 /* ---- faults ---- */
 
 /* With a key left out of the identity the generated cases above must fail. */
@@ -517,7 +529,7 @@ static int make_empty(void **state) {
 }
 
 int main(int argc, char **argv) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(generated_changes),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(generated_changes), cmocka_unit_test(factors_of_experts),
                                        cmocka_unit_test(a_key_that_is_left_out_is_found)};
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);

@@ -21,6 +21,7 @@ typedef struct peft_run {
     const char *prefix;  /* of names in `expected` */
     ndp_packing packing; /* of the base's projections */
     bool pp;             /* in two stages of a pipeline */
+    int ep;              /* ranks that share experts; 0: one */
     int64_t updates;
     double *losses, *norms;
     const ndp_model *model;
@@ -38,6 +39,8 @@ typedef struct peft_run {
 static inline void peft_open(peft_run *r, const golden *base, const char *adapter) {
     *r = (peft_run){.base = base, .adapter = adapter};
     CHECK_OK(ndp_adapter_config_read(adapter, &r->config));
+    for (int i = 0; i < r->config.parameters.n; i++)
+        CHECK_OK(ndp_strings_add(&r->config.targets, r->config.parameters.items[i]));
 }
 
 static inline ndp_adapter peft_adapter(const peft_run *r) {
@@ -160,6 +163,7 @@ static inline ndp_status peft_try(peft_run *r, ndp_dtype type, const ndp_device 
     ndp_model m;
     peft_run ranks[16] = {{0}};
     r->layout = (ndp_layout)NDP_LAYOUT_ONE;
+    r->layout.size[NDP_EP] = r->ep ? r->ep : 1;
     r->world = r->layout.size[NDP_PP] = r->pp ? 2 : 1;
     mo.adapter = peft_adapter(r);
     mo.base = r->packing;

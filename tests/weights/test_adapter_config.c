@@ -35,7 +35,7 @@ static void check_whole(const ndp_adapter_config *c) {
     assert_string_equal(c->targets.items[0], "q_proj");
     assert_string_equal(c->targets.items[1], "mlp.down_proj");
     assert_int_equal(c->parameters.n, 1);
-    assert_string_equal(c->parameters.items[0], "mlp.up_proj");
+    assert_string_equal(c->parameters.items[0], "mlp.up_proj.weight");
     assert_int_equal(c->save.n, 2);
     assert_string_equal(c->save.items[1], "lm_head");
     assert_true(ndp_adapter_config_scale(c) == 8);
@@ -101,6 +101,32 @@ static void names_of_modules(void **state) {
     ndp_adapter_config_release(&c);
 }
 
+/* The module of all stacks is wrapped once for each that has factors, and down_proj's are outside. */
+static void names_of_stacks(void **state) {
+    static const char module[] = "model.layers.0.mlp.experts", inner[] = "model.layers.0.mlp.experts.base_layer";
+    static const struct {
+        const char *parameters, *of_module, *of_inner; /* the stacks; NULL: none */
+    } cases[] = {{"\"mlp.experts.gate_up_proj\", \"mlp.experts.down_proj\"", "down_proj", "gate_up_proj"},
+                 {"\"down_proj\"", "down_proj", NULL},
+                 {"\"experts.gate_up_proj\"", "gate_up_proj", NULL},
+                 {"\"experts.0.gate_up_proj\", \"w\"", NULL, NULL},
+                 {"\"mlp.down_proj.weight\"", NULL, NULL}};
+    (void)state;
+    for (int i = 0; i < NDP_COUNT(cases); i++) {
+        char text[200], stack[NDP_MODULE_NAME];
+        ndp_adapter_config c;
+        snprintf(text, sizeof text, "{\"peft_type\": \"LORA\", \"target_parameters\": [%s]}", cases[i].parameters);
+        CHECK_OK(parse(text, &c));
+        assert_true(ndp_adapter_config_stack(&c, module, stack) == (cases[i].of_module != NULL));
+        if (cases[i].of_module)
+            assert_string_equal(strrchr(stack, '.') + 1, cases[i].of_module);
+        assert_true(ndp_adapter_config_stack(&c, inner, stack) == (cases[i].of_inner != NULL));
+        if (cases[i].of_inner)
+            assert_string_equal(stack, "model.layers.0.mlp.experts.gate_up_proj");
+        ndp_adapter_config_release(&c);
+    }
+}
+
 #define WITH(more) "{\"peft_type\": \"LORA\", " more "}"
 
 static void what_changes_numbers_is_refused(void **state) {
@@ -116,10 +142,6 @@ static void what_changes_numbers_is_refused(void **state) {
         {WITH("\"layers_to_transform\": 0"), "\"layers_to_transform\": 0 is not supported"},
         {WITH("\"layer_replication\": [[0, 2]]"), "\"layer_replication\": [[0,2]] is not supported"},
         {WITH("\"exclude_modules\": \"lm_head\""), "\"exclude_modules\": \"lm_head\" is not supported"},
-        {WITH("\"target_parameters\": [\"w\"]"), "file: \"target_parameters\": \"w\" is not supported: factors"},
-        {WITH("\"target_parameters\": [\"a.weight\", \"experts.gate_up_proj\"]"),
-         "\"target_parameters\": \"experts.gate_up_proj\" is not supported: factors belong to the weights of modules "
-         "(MODULE.weight), and stacked experts have none"},
         {WITH("\"trainable_token_indices\": [7]"), "\"trainable_token_indices\": [7] is not supported"},
         {WITH("\"use_qalora\": true"), "\"use_qalora\": true is not supported"},
         {WITH("\"megatron_config\": {\"a\": 1}"), "\"megatron_config\": {\"a\":1} is not supported"},
@@ -204,6 +226,7 @@ int main(void) {
         cmocka_unit_test(what_peft_writes_is_read),
         cmocka_unit_test(what_is_written_is_read_again),
         cmocka_unit_test(names_of_modules),
+        cmocka_unit_test(names_of_stacks),
         cmocka_unit_test(what_changes_numbers_is_refused),
         cmocka_unit_test(what_asks_for_nothing_is_accepted),
         cmocka_unit_test(bad_values),

@@ -168,7 +168,7 @@ static void check_names(const char *name, const char *base) {
             fail_msg("%s: %s is %s, but has %s", name, module, named ? "named" : "not named", has ? "factors" : "none");
         targets += named;
         word = strrchr(module, '.') + 1;
-        for (int k = 0; strstr(module, ".experts.") && k < a.config.targets.n; k++)
+        for (int k = 0; !named && strstr(module, ".experts.") && k < a.config.targets.n; k++)
             if (ndp_ends_with(a.config.targets.items[k], word))
                 fail_msg("%s: the target %s has the last word of %s", name, a.config.targets.items[k], module);
         free(module);
@@ -196,6 +196,11 @@ static void every_command_reads_what_a_run_wrote(void **state) {
     check_family("qwen2-moe", "type=lora;r=2;init=random;dora=true;dropout=0.1");
     check_family("qwen2-moe", "type=lora;r=2;init=random;targets=[shared_expert.up_proj, '*.1.mlp.up_proj']");
     check_family("qwen3-moe", "type=lora;r=2;init=random;targets=['*.mlp.*'];modules_to_save=[norm]");
+    /* Of experts: of their stacks, and of the matrices of each. */
+    check_family("qwen2-moe", "type=lora;r=2;init=random;targets=[linear, experts.gate_up_proj, experts.down_proj]");
+    check_family("glm4-moe", "type=lora;r=2;init=random;targets=['*.experts.*', q_proj]");
+    check_family("qwen2-moe", "type=lora;r=2;init=random;targets=[linear, '*.experts.*.*']");
+    check_family("mixtral", "type=lora;r=2;rslora=true;init=random;targets=[v_proj, '*.experts.*.*']");
 }
 
 /* Names that are those of experts too, as PEFT beside transformers 5 may write them: experts are no modules there. */

@@ -215,9 +215,18 @@ static void saves_as_peft(void **state) {
 #define LLAMA "llama-yarn", "model."
 #define PHI3 "phi3", "model."
 #define GPT2 "gpt2", "transformer."
-static const variant variants[] = {{LLAMA, "lora", 14}, {LLAMA, "rslora", 6}, {LLAMA, "dora", 14},
-                                   {PHI3, "lora", 8},   {PHI3, "rslora", 4},  {PHI3, "dora", 8},
-                                   {GPT2, "lora", 8},   {GPT2, "rslora", 4},  {GPT2, "dora", 8}};
+static const variant variants[] = {{LLAMA, "lora", 14},
+                                   {LLAMA, "rslora", 6},
+                                   {LLAMA, "dora", 14},
+                                   {PHI3, "lora", 8},
+                                   {PHI3, "rslora", 4},
+                                   {PHI3, "dora", 8},
+                                   {GPT2, "lora", 8},
+                                   {GPT2, "rslora", 4},
+                                   {GPT2, "dora", 8},
+                                   {"qwen3-moe", "model.", "experts", 42},
+                                   {"mixtral", "model.", "experts", 34},
+                                   {"gpt-oss", "model.", "experts", 6}};
 /* Of three layers; a final norm is saved beside the embedding. */
 static const variant saved[] = {
     {"qwen2", "model.", "tied", 4}, {"qwen2", "model.", "embedding", 5}, {"qwen2", "model.", "head", 4}};
@@ -480,6 +489,9 @@ int main(void) {
         AS_PEFT(merges_as_peft, variants[6]),
         AS_PEFT(merges_as_peft, variants[7]),
         AS_PEFT(merges_as_peft, variants[8]),
+        AS_PEFT(merges_as_peft, variants[9]),
+        AS_PEFT(merges_as_peft, variants[10]),
+        AS_PEFT(merges_as_peft, variants[11]),
         AS_PEFT(saves_as_peft, saved[0]),
         AS_PEFT(saves_as_peft, saved[1]),
         AS_PEFT(saves_as_peft, saved[2]),

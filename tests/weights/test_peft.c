@@ -72,6 +72,9 @@ static void trains_as_peft(void **state) {
     peft_check(&r, NDP_F64, ref, &fp64, (const int[]){1, 1, 1, 1, 1});
     peft_check(&r, NDP_F32, cpu, &fp32, (const int[]){1, 1, 1, 1, 1});
     peft_check(&r, NDP_F64, &ndp_device_ref, &fp64, (const int[]){1, 2, 1, 1, v->tp});
+    r.ep = 2;
+    if (r.config.parameters.n > 0)
+        peft_check(&r, NDP_F64, &ndp_device_ref, &fp64, (const int[]){1, 2, 1, 1, v->tp});
     close_variant(&g, &r);
     unguard(ref);
     unguard(cpu);
@@ -163,9 +166,10 @@ static void what_the_job_says_otherwise_is_refused(void **state) {
     }
 }
 
-static const variant variants[] = {{"llama-yarn", "lora", 2}, {"llama-yarn", "rslora", 2}, {"llama-yarn", "dora", 2},
-                                   {"phi3", "lora", 2},       {"phi3", "rslora", 2},       {"phi3", "dora", 2},
-                                   {"gpt2", "lora", 3},       {"gpt2", "rslora", 3},       {"gpt2", "dora", 3}};
+static const variant variants[] = {{"llama-yarn", "lora", 2},   {"llama-yarn", "rslora", 2}, {"llama-yarn", "dora", 2},
+                                   {"phi3", "lora", 2},         {"phi3", "rslora", 2},       {"phi3", "dora", 2},
+                                   {"gpt2", "lora", 3},         {"gpt2", "rslora", 3},       {"gpt2", "dora", 3},
+                                   {"qwen3-moe", "experts", 2}, {"gpt-oss", "experts", 2},   {"mixtral", "experts", 2}};
 
 #define VARIANT(i)                                                                                                     \
     { variants[i].base, trains_as_peft, NULL, NULL, (void *)&variants[i] }
@@ -180,6 +184,9 @@ int main(void) {
                                        VARIANT(6),
                                        VARIANT(7),
                                        VARIANT(8),
+                                       VARIANT(9),
+                                       VARIANT(10),
+                                       VARIANT(11),
                                        cmocka_unit_test(loads_what_is_saved),
                                        cmocka_unit_test(what_the_job_says_otherwise_is_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
