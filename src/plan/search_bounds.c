@@ -286,17 +286,22 @@ static ndp_status replay_table(ndp_search_bounds *b, const ndp_cut_cost *u, cons
     return st;
 }
 
-/* Of each unit, in k's arrays, which have room for it. */
-static ndp_status cost_of_data(ndp_search_bounds *b, const ndp_cut_cost *u, const int *size, double *of[4]) {
+/* Of each unit, in four arrays; of its experts over ep, or of all else. Returns the sum of all in *sum. */
+static ndp_status cost_of_data(ndp_search_bounds *b, const ndp_cut_cost *u, const int *size, bool experts,
+                               double *const of[4], double *sum) {
     ndp_cluster_plan *p = b->price->links;
-    double shards = size[NDP_DP_SHARD] * size[NDP_CP] * size[NDP_SP], copies = size[NDP_DP_REPLICATE];
+    double shards = experts ? expert_shards(size) : size[NDP_DP_SHARD] * size[NDP_CP] * size[NDP_SP],
+           copies = size[NDP_DP_REPLICATE];
+    const double *elements = experts ? u->unit_experts : u->unit_trained;
     double narrow = (double)ndp_dtype_size(b->d->job->model.compute), sums = 4 * b->price->gradient_bytes;
     ndp_group_rate shard, replicate;
     NDP_TRY(rates_of_data(b, size, &shard, &replicate));
+    if (experts)
+        NDP_TRY(rate_of_groups(b, size[NDP_EP], (int)shards, shard.pattern, &shard));
     for (int i = 0; i < u->n_units; i++) {
-        double whole = u->unit_trained[i] * (shards - 1) / shards;
-        double slices = 2 * sums * u->unit_trained[i] / shards * (copies - 1) / copies;
-        bool any = u->unit_trained[i] > 0;
+        double whole = elements[i] * (shards - 1) / shards;
+        double slices = 2 * sums * elements[i] / shards * (copies - 1) / copies;
+        bool any = elements[i] > 0;
         of[0][i] = any && b->price->gpu
                        ? ndp_cluster_plan_seconds(p, &shard.links, NDP_ALL_GATHER, (int)shards, narrow * whole)
                        : 0;
@@ -305,6 +310,7 @@ static ndp_status cost_of_data(ndp_search_bounds *b, const ndp_cut_cost *u, cons
         for (int l = 0; l < NDP_LINK_LEVELS; l++)
             if (shard.seconds[l] > 0)
                 of[3][i] = fmax(of[3][i], slices * replicate.seconds[l]);
+        *sum += of[0][i] + of[1][i] + of[2][i];
     }
     return NDP_OK;
 }
@@ -323,12 +329,17 @@ static ndp_status with_update(ndp_search_bounds *b, const ndp_cut_cost *u, const
 
 ndp_status ndp_least_step(ndp_search_bounds *b, const ndp_cut_cost *u, const ndp_plan_way *c, double *seconds) {
     size_t n = (size_t)u->n_units;
-    double *all = calloc(4 * n, sizeof *all), *of[] = {all, all + n, all + 2 * n, all + 3 * n};
-    ndp_replay_costs k = {NULL, c->reshard, of[0], of[1], of[2], of[3]};
+    double *all = calloc(8 * n, sizeof *all), *of[8], sum[2] = {0};
     int inner;
     if (!all)
         return NDP_FAIL(NDP_ENOMEM, "not enough memory for the costs of %d units", u->n_units);
-    ndp_status st = cost_of_data(b, u, c->layout.size, of);
+    for (int i = 0; i < 8; i++)
+        of[i] = all + (size_t)i * n;
+    ndp_status st = cost_of_data(b, u, c->layout.size, false, of, &sum[0]);
+    if (st == NDP_OK && u->experts > 0)
+        st = cost_of_data(b, u, c->layout.size, true, of + 4, &sum[1]);
+    double *const *more = sum[1] > sum[0] ? of + 4 : of; /* those with less are left out */
+    ndp_replay_costs k = {NULL, c->reshard, more[0], more[1], more[2], more[3]};
     if (st == NDP_OK)
         st = replay_table(b, u, c, &k, seconds, &inner, NULL);
     free(all);
