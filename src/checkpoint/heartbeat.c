@@ -39,13 +39,21 @@ static void *beat(void *arg) {
     return NULL;
 }
 
-/* Leaves signals to the other threads. */
+/* Leaves signals to the other threads. A stack of the usual 8 MiB would count as memory in use where RLIMIT_AS or
+ * RLIMIT_DATA is compared with a plan, whose process has no such thread. */
 static int start(ndp_heartbeat *b) {
+    enum { STACK = 128 << 10 };
     sigset_t all, before;
+    pthread_attr_t attr;
+    int error = pthread_attr_init(&attr);
+    if (error)
+        return error;
+    pthread_attr_setstacksize(&attr, STACK);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    int error = pthread_create(&b->thread, NULL, beat, b);
+    error = pthread_create(&b->thread, &attr, beat, b);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attr);
     return error;
 }
 

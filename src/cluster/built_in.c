@@ -44,11 +44,16 @@ typedef struct built_in {
 #define PCIE5 LINKS("pcie", 64e9, 3e-6, NDP_LINK_HOST)
 
 /* Fitted on published runs of the A100 and the H100 of SXM, and rounded (bench/bench_planner.c, docs/numbers.md); other
- * devices of their kind have the same. Those of the MI300X and of Ada are assumed. */
-#define SHARES_A100 SHARES(0.7, 0.3, 0.6, 0.7, 0.9)
-#define SHARES_H100 SHARES(0.79, 0.25, 0.9, 0.7, 0.9)
-#define SHARES_MI300 SHARES(0.6, 0.45, 0.75, 0.75, 0.85)
+ * devices of their kind have the same. No such run has fused attention on the A100: its share is between those of
+ * FlashAttention and FlashAttention-2 there (arXiv 2307.08691, section 4.1). Of the MI300X, products are what AMD
+ * measures at most in bf16 (rocm.blogs.amd.com, Measuring Max-Achievable FLOPs); its other shares, and those of Ada,
+ * are assumed. The L40S has the RTX 4090's chip, twice its rate with sums in FP32, and 350 W for the 4090's 450, which
+ * no long product keeps at that rate. */
+#define SHARES_A100 SHARES(0.75, 0.42, 0.8, 0.92, 0.85)
+#define SHARES_H100 SHARES(0.755, 0.25, 0.84, 0.92, 0.85)
+#define SHARES_MI300 SHARES(0.55, 0.35, 0.75, 0.75, 0.85)
 #define SHARES_ADA SHARES(0.9, 0.6, 0.9, 0.8, 0.85)
+#define SHARES_L40S SHARES(0.7, 0.45, 0.9, 0.8, 0.85)
 
 static const built_in devices[] = {
     /* NVIDIA A100 data sheet (2021): FP32 19.5, BF16 312 TFLOPS (624 with sparsity), no FP8; 40 GB at 1,555 GB/s;
@@ -98,7 +103,7 @@ static const built_in devices[] = {
      * 18,176 CUDA cores of 128 per SM. NICs, assumed: two of 200 Gb/s, one per CPU socket. */
     {"l40s",
      {FLOPS(91.6e12, 362.05e12, 733e12), 47.7e9, RUNTIME, 864e9, 142, 4e-6, PCIE4, NICS(2, 25e9, 5e-6, "ethernet"),
-      SHARES_ADA, "NVIDIA L40S"}},
+      SHARES_L40S, "NVIDIA L40S"}},
     /* NVIDIA Ada white paper, table of the RTX 4090: FP32 82.6 TFLOPS; tensor cores with sums in FP32, dense: BF16
      * 165.2, FP8 330.3; 24 GB at 1,008 GB/s; 128 SMs; PCIe Gen4. No reference system: a NIC of 10 Gb/s, as workstations
      * have. */

@@ -10,6 +10,9 @@
 enum { RANK_BESIDES = 12 << 20, KERNEL_PART = 256 };
 /* What a process has in use that has read its job and small data, with what the kernel keeps for it. */
 enum { PROCESS = 3 << 20 };
+/* What a process has mapped when its ranks compare, and the one that plans has not: for each rank that is a thread its
+ * stack, and address space that malloc takes for it; for ranks that are processes, what they share (node_memory.h). */
+enum { STACK = 8 << 20, HEAP_OF_THREAD = 64 << 20, SHARED = 8 << 20 };
 
 static int64_t bytes_of_ranks(const ndp_memory_need *n, int ranks) {
     int64_t planned = ranks * n->rank + n->besides;
@@ -42,15 +45,24 @@ static void limit_of_host(const ndp_memory_need *n, ndp_memory_limit *out) {
     ndp_memory_limit_with("", more, 2 * n->processes * (int64_t)PROCESS, out);
 }
 
+static void leave_for_ranks(const ndp_memory_need *n, bool space, ndp_memory_limit *limit) {
+    bool alone = n->running || n->ranks == 1 || !n->processes || limit->bytes == INT64_MAX;
+    int64_t thread = STACK + PROCESS + (space ? HEAP_OF_THREAD : 0);
+    int64_t bytes = alone ? 0 : !n->shared ? n->ranks * thread : space ? SHARED : 0;
+    limit->bytes = limit->bytes > bytes ? limit->bytes - bytes : 0;
+}
+
 bool ndp_memory_compare(const ndp_memory_need *n, ndp_memory_lack *lack, ndp_str *out) {
     ndp_memory_limit limit;
     limit_of_host(n, &limit);
     if (explain_lack(n, "on this host", n->ranks, &limit, lack, out))
         return true;
     ndp_memory_limit_address_space(&limit);
+    leave_for_ranks(n, true, &limit);
     if (explain_lack(n, "of address space in a process", n->mapped, &limit, lack, out))
         return true;
     ndp_memory_limit_data(&limit);
+    leave_for_ranks(n, false, &limit);
     return !n->shared && explain_lack(n, "of private memory in a process", n->mapped, &limit, lack, out);
 }
 

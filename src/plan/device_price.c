@@ -21,15 +21,15 @@
 /* `head` and `backward` are assumed, after what is published of FlashAttention-2: heads of 64 reach nine tenths of
  * heads of 128, the backward 0.85 of the forward. The others are fitted with the shares of built_in.c, near what is
  * known without the runs (bench/bench_planner.c), and rounded. */
-const ndp_price_facts ndp_price_of_gpus = {.ramp = 80,
-                                           .queries = 280,
+const ndp_price_facts ndp_price_of_gpus = {.ramp = 97,
+                                           .queries = 240,
                                            .head = 16,
                                            .backward = 0.85,
                                            .call = 1,
-                                           .beside = 0.14,
-                                           .fixed = 8e-3,
-                                           .fp8_share = 0.83,
-                                           .fp8_casts = 2.4};
+                                           .beside = 0.1,
+                                           .fixed = 5e-3,
+                                           .fp8_share = 0.87,
+                                           .fp8_casts = 2.8};
 static const ndp_price_facts of_hosts = {.backward = 1, .call = 1};
 
 ndp_status ndp_device_price_init(const ndp_dry_run *d, ndp_cluster_plan *links, ndp_device_price *out) {

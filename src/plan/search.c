@@ -3,17 +3,17 @@
  * programs are built and its step simulated, as plan does for any layout. When the next bound is above the time of the
  * last result that is shown, no other candidate can be among them.
  *
- * The job's global batch stays; what is chosen is the layout, the micro-batch, recompute, reshard_after_forward, and
- * for a pipeline the schedule and its virtual stages. */
+ * The job's global batch stays; what is chosen is the layout (with ep where there are mixtures), the micro-batch,
+ * recompute, reshard_after_forward, and for a pipeline the schedule and its virtual stages. */
 #include "plan/search.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* How far a candidate is. CUT stands for all with one size of tp, rows of a rank and recompute, which cost the same for
- * each row but for what cp and sp add; COUNTED: with that, and the table of the schedule; REPLAYED: and what data ranks
- * send. */
+/* How far a candidate is. CUT stands for all with one size of tp and ep, rows of a rank and recompute, which cost the
+ * same for each row but for what cp and sp add; COUNTED: with that, and the table of the schedule; REPLAYED: and what
+ * data ranks send. */
 typedef enum level { CUT, BOUND, COUNTED, REPLAYED } level;
 
 typedef struct entry {
@@ -124,9 +124,14 @@ static ndp_status count_one(search *s, entry *e) {
     return NDP_OK;
 }
 
+/* Whether the parts of one rank's tensors are as large. */
+static bool same_parts(const ndp_layout *a, const ndp_layout *b) {
+    return a->size[NDP_TP] == b->size[NDP_TP] && a->size[NDP_EP] == b->size[NDP_EP];
+}
+
 static bool in_heap(const search *s, const entry *e) {
     for (int i = 0; i < s->n; i++)
-        if (s->heap[i].rows == e->rows && s->heap[i].c.layout.size[NDP_TP] == e->c.layout.size[NDP_TP] &&
+        if (s->heap[i].rows == e->rows && same_parts(&s->heap[i].c.layout, &e->c.layout) &&
             s->heap[i].c.recompute == e->c.recompute)
             return true;
     return false;
@@ -168,9 +173,21 @@ static ndp_status list_layout(search *s, const ndp_layout *l) {
     return list_cuts(s, l);
 }
 
+/* With every ep that divides a replica, as far as there are experts. */
+static ndp_status list_experts(search *s, ndp_layout l) {
+    int replica = l.size[NDP_DP_SHARD] * l.size[NDP_CP] * l.size[NDP_SP] * l.size[NDP_TP];
+    int experts = s->of->d->job->spec.layout.experts, most = s->of->most[NDP_EP];
+    for (int ep = 1; ep == 1 || (ep <= experts && ep <= most && ep <= replica); ep++)
+        if (replica % ep == 0) {
+            l.size[NDP_EP] = ep;
+            NDP_TRY(list_layout(s, &l));
+        }
+    return NDP_OK;
+}
+
 static ndp_status list_layouts(search *s, ndp_layout l, int axis, int left) {
     if (axis == NDP_AXES)
-        return left == 1 ? list_layout(s, &l) : NDP_OK;
+        return left == 1 ? list_experts(s, l) : NDP_OK;
     for (int size = 1; size <= left; size++)
         if (left % size == 0 && size <= s->of->most[axis]) {
             l.size[axis] = size;
@@ -229,7 +246,7 @@ static ndp_status open_cut(search *s, const entry *cut) {
         int64_t length = j->config->data.sequence_length, parts = l->size[NDP_CP] * l->size[NDP_SP];
         int64_t micro = (cut->rows * parts + length - 1) / length; /* rows are rounded down */
         int ranks = l->size[NDP_DP_REPLICATE] * l->size[NDP_DP_SHARD], samples = j->batch.global_batch / ranks;
-        if (l->size[NDP_TP] != cut->c.layout.size[NDP_TP] || micro < 1 || micro > samples || samples % micro != 0 ||
+        if (!same_parts(l, &cut->c.layout) || micro < 1 || micro > samples || samples % micro != 0 ||
             micro % ndp_config_least_rows(j->config) != 0 || ndp_plan_way_dominated(l, (int)micro) ||
             rows_of(s, l, (int)micro) != cut->rows)
             continue;

@@ -12,7 +12,7 @@ enum { NDP_SHOWN = 5 };
 typedef struct ndp_plan_seek {
     const ndp_dry_run *d;          /* of the job as it is, whose batch, world and keys stay but for what is chosen */
     const ndp_device_price *price; /* of that job */
-    int most[NDP_AXES];            /* sizes of axes */
+    int most[NDP_SIZES];           /* sizes of axes */
     int only_schedule;             /* an ndp_pipeline_kind; -1: all */
     bool (*stop)(void *user);      /* true: end with what is found; may be NULL */
     void *user;

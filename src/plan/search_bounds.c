@@ -49,7 +49,12 @@ bool ndp_plan_way_dominated(const ndp_layout *l, int micro_batch) {
 
 ndp_rank_held ndp_mean_held(const ndp_cut_cost *u, const ndp_plan_way *c) {
     double pp = c->layout.size[NDP_PP], micro_batches = (fmin(pp, c->accumulation) + 1) / 2; /* the last rank has one */
-    return (ndp_rank_held){u->held / pp * micro_batches, u->trained / pp};
+    return (ndp_rank_held){u->held / pp * micro_batches, u->trained / pp, u->experts / pp};
+}
+
+/* Ranks that have slices of the same experts. */
+static double expert_shards(const int *size) {
+    return (double)(size[NDP_DP_SHARD] * size[NDP_CP] * size[NDP_SP] * size[NDP_TP] / size[NDP_EP]);
 }
 
 /* Where ranks shard, a unit's gradient is whole until it is reduced, beside its gathered weights; every rank has an
@@ -63,9 +68,13 @@ double ndp_least_bytes(const ndp_dry_run *d, const ndp_cut_cost *u, const ndp_pl
     double kept = shards > 1 && c->reshard ? 0 : narrow < 4 ? narrow : 0; /* gathered, beside their master */
     bool once = c->accumulation > 1 && ndp_plan_way_reduces_once(c, j->config);
     double whole = shards > 1 ? 4 * (once ? held.trained : u->inner) + u->inner * (c->reshard ? narrow : 0) : 0;
+    double of_experts = expert_shards(size), kept_experts = of_experts > 1 && c->reshard ? 0 : narrow < 4 ? narrow : 0;
+    if (of_experts > 1 && once)
+        whole += 4 * held.experts;
     if (d->device.host_memory) /* in memory that the ranks of a node share */
-        kept /= shards, whole = 0;
-    return held.trained * ((8 + state) / shards + kept) + held.bytes + whole + u->work;
+        kept /= shards, kept_experts /= of_experts, whole = 0;
+    return held.trained * ((8 + state) / shards + kept) + held.experts * ((8 + state) / of_experts + kept_experts) +
+           held.bytes + whole + u->work;
 }
 
 static ndp_status rate_of_groups(ndp_search_bounds *b, int stride, int count, ndp_send_pattern pattern,
@@ -99,9 +108,9 @@ static ndp_status rates_of_data(ndp_search_bounds *b, const int *size, ndp_group
     return rate_of_groups(b, size[NDP_TP] * shards, size[NDP_DP_REPLICATE], pattern, copies);
 }
 
-/* Elements that a pipeline's ranks gather in a step, together. Weights that stay are gathered once; others for each
- * forward and each backward, but not the embedding's for its backward, nor where a run that reads them again follows:
- * in a pipeline this may be so of the first and the last unit of each stage. */
+/* Elements that a pipeline's ranks gather in a step, together, without experts over ep. Weights that stay are gathered
+ * once; others for each forward and each backward, but not the embedding's for its backward, nor where a run that reads
+ * them again follows: in a pipeline this may be so of the first and the last unit of each stage. */
 static double gathered(const ndp_cut_cost *u, const ndp_plan_way *c) {
     double inner = u->inner_all, pp = c->layout.size[NDP_PP];
     if (!c->reshard)
@@ -124,9 +133,17 @@ static ndp_status least_sent(ndp_search_bounds *b, const ndp_cut_cost *u, const 
            copy_bytes = 2 * sums * own / shards * (copies - 1) / copies;
     ndp_group_rate shard, replicate;
     NDP_TRY(rates_of_data(b, size, &shard, &replicate));
+    ndp_group_rate experts = {0};
+    double expert_bytes = 0, parts = expert_shards(size);
+    if (u->experts > 0 && parts > 1) { /* their gradients, and their weights once */
+        NDP_TRY(rate_of_groups(b, size[NDP_EP], (int)parts, shard.pattern, &experts));
+        expert_bytes = (parts - 1) / parts * u->experts / size[NDP_PP] *
+                       (sums * (once ? 1 : c->accumulation) + (b->price->gpu ? narrow : 0));
+    }
     *seconds = 0;
     for (int l = 0; l < NDP_LINK_LEVELS; l++)
-        *seconds = fmax(*seconds, shard_bytes * shard.seconds[l] + copy_bytes * replicate.seconds[l]);
+        *seconds = fmax(*seconds, shard_bytes * shard.seconds[l] + copy_bytes * replicate.seconds[l] +
+                                      expert_bytes * experts.seconds[l]);
     return NDP_OK;
 }
 
@@ -207,7 +224,7 @@ static int fewest_inner(const ndp_pipeline *p, const ndp_cut_cost *u, const int 
 static ndp_rank_held most_held(const ndp_pipeline *p, const ndp_cut_cost *u, const int *first) {
     ndp_rank_held most = {0};
     for (int r = 0; r < p->ranks; r++) {
-        double now = 0, peak = 0, trained = 0;
+        double now = 0, peak = 0, trained = 0, experts = 0;
         for (int i = 0; i < p->rows[r].n; i++) {
             const ndp_stage_action *a = &p->rows[r].actions[i];
             double bytes = 0;
@@ -218,9 +235,9 @@ static ndp_rank_held most_held(const ndp_pipeline *p, const ndp_cut_cost *u, con
         }
         for (int s = 0; s < p->stages; s++)
             for (int k = first[s]; k < first[s + 1] && p->rank_of[s] == r; k++)
-                trained += u->unit_trained[k];
+                trained += u->unit_trained[k], experts += u->unit_experts[k];
         if (peak > most.bytes)
-            most = (ndp_rank_held){peak, trained};
+            most = (ndp_rank_held){peak, trained, experts};
     }
     return most;
 }
@@ -269,17 +286,22 @@ static ndp_status replay_table(ndp_search_bounds *b, const ndp_cut_cost *u, cons
     return st;
 }
 
-/* Of each unit, in k's arrays, which have room for it. */
-static ndp_status cost_of_data(ndp_search_bounds *b, const ndp_cut_cost *u, const int *size, double *of[4]) {
+/* Of each unit, in four arrays; of its experts over ep, or of all else. Returns the sum of all in *sum. */
+static ndp_status cost_of_data(ndp_search_bounds *b, const ndp_cut_cost *u, const int *size, bool experts,
+                               double *const of[4], double *sum) {
     ndp_cluster_plan *p = b->price->links;
-    double shards = size[NDP_DP_SHARD] * size[NDP_CP] * size[NDP_SP], copies = size[NDP_DP_REPLICATE];
+    double shards = experts ? expert_shards(size) : size[NDP_DP_SHARD] * size[NDP_CP] * size[NDP_SP],
+           copies = size[NDP_DP_REPLICATE];
+    const double *elements = experts ? u->unit_experts : u->unit_trained;
     double narrow = (double)ndp_dtype_size(b->d->job->model.compute), sums = 4 * b->price->gradient_bytes;
     ndp_group_rate shard, replicate;
     NDP_TRY(rates_of_data(b, size, &shard, &replicate));
+    if (experts)
+        NDP_TRY(rate_of_groups(b, size[NDP_EP], (int)shards, shard.pattern, &shard));
     for (int i = 0; i < u->n_units; i++) {
-        double whole = u->unit_trained[i] * (shards - 1) / shards;
-        double slices = 2 * sums * u->unit_trained[i] / shards * (copies - 1) / copies;
-        bool any = u->unit_trained[i] > 0;
+        double whole = elements[i] * (shards - 1) / shards;
+        double slices = 2 * sums * elements[i] / shards * (copies - 1) / copies;
+        bool any = elements[i] > 0;
         of[0][i] = any && b->price->gpu
                        ? ndp_cluster_plan_seconds(p, &shard.links, NDP_ALL_GATHER, (int)shards, narrow * whole)
                        : 0;
@@ -288,6 +310,7 @@ static ndp_status cost_of_data(ndp_search_bounds *b, const ndp_cut_cost *u, cons
         for (int l = 0; l < NDP_LINK_LEVELS; l++)
             if (shard.seconds[l] > 0)
                 of[3][i] = fmax(of[3][i], slices * replicate.seconds[l]);
+        *sum += of[0][i] + of[1][i] + of[2][i];
     }
     return NDP_OK;
 }
@@ -306,12 +329,17 @@ static ndp_status with_update(ndp_search_bounds *b, const ndp_cut_cost *u, const
 
 ndp_status ndp_least_step(ndp_search_bounds *b, const ndp_cut_cost *u, const ndp_plan_way *c, double *seconds) {
     size_t n = (size_t)u->n_units;
-    double *all = calloc(4 * n, sizeof *all), *of[] = {all, all + n, all + 2 * n, all + 3 * n};
-    ndp_replay_costs k = {NULL, c->reshard, of[0], of[1], of[2], of[3]};
+    double *all = calloc(8 * n, sizeof *all), *of[8], sum[2] = {0};
     int inner;
     if (!all)
         return NDP_FAIL(NDP_ENOMEM, "not enough memory for the costs of %d units", u->n_units);
-    ndp_status st = cost_of_data(b, u, c->layout.size, of);
+    for (int i = 0; i < 8; i++)
+        of[i] = all + (size_t)i * n;
+    ndp_status st = cost_of_data(b, u, c->layout.size, false, of, &sum[0]);
+    if (st == NDP_OK && u->experts > 0)
+        st = cost_of_data(b, u, c->layout.size, true, of + 4, &sum[1]);
+    double *const *more = sum[1] > sum[0] ? of + 4 : of; /* those with less are left out */
+    ndp_replay_costs k = {NULL, c->reshard, more[0], more[1], more[2], more[3]};
     if (st == NDP_OK)
         st = replay_table(b, u, c, &k, seconds, &inner, NULL);
     free(all);
@@ -320,7 +348,7 @@ ndp_status ndp_least_step(ndp_search_bounds *b, const ndp_cut_cost *u, const ndp
 
 ndp_status ndp_least_pipeline(ndp_search_bounds *b, const ndp_cut_cost *u, const ndp_plan_way *c, double *seconds,
                               ndp_rank_held *held) {
-    ndp_pipe_time key = {u, c->layout.size[NDP_PP], c->schedule, c->virtual_stages, c->accumulation, -1, {0, 0}, 0};
+    ndp_pipe_time key = {u, c->layout.size[NDP_PP], c->schedule, c->virtual_stages, c->accumulation, -1, {0, 0, 0}, 0};
     ndp_replay_costs messages = {0};
     NDP_TRY(grow_pipes(b));
     ndp_pipe_time *slot = slot_of(b, &key);

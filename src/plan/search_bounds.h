@@ -19,24 +19,25 @@ bool ndp_plan_way_reduces_once(const ndp_plan_way *c, const ndp_config *job);
 /* True where another layout does the same work and sends less: such are not tried. */
 bool ndp_plan_way_dominated(const ndp_layout *l, int micro_batch);
 
-/* Costs of the units of a job on one rank of cp, sp and tp, which has `rows` of a micro-batch; cp and sp 1: without
- * what they add, of as many rows. Bytes are of all units together. */
+/* Costs of the units of a job on one rank of cp, sp, tp and ep, which has `rows` of a micro-batch; cp and sp 1: without
+ * what they add, of as many rows. Bytes are of all units together. Elements are those that shards slice; of experts
+ * that ep divides, whose owners are others, apart. */
 typedef struct ndp_cut_cost {
-    int cp, sp, tp;
+    int cp, sp, tp, ep;
     int64_t rows;
     ndp_recompute recompute;
     int64_t whole_rows; /* of a micro-batch of all ranks that cut it */
     int n_units;
-    ndp_unit_cost *units;             /* kernels, and communications that nothing hides; owned */
-    ndp_unit_cost *rated;             /* at the rates by which a job cuts its stages; owned, with `units` */
-    double seconds;                   /* of all of them */
-    double *again;                    /* of input gradients: what is computed again; with `units` */
-    double *unit_held, *unit_trained; /* of each; owned, with `units` */
-    bool *reduced;  /* of each: its gradient is complete with its weight gradient; owned, with `units` */
-    double message; /* the fewest bytes of a value between two stages */
-    double held;    /* bytes that a micro-batch keeps for its backward */
-    double work;    /* of the unit that needs the most beside them, while it runs */
-    double trained; /* elements of parameters */
+    ndp_unit_cost *units; /* kernels, and communications that nothing hides; owned */
+    ndp_unit_cost *rated; /* at the rates by which a job cuts its stages; owned, with `units` */
+    double seconds;       /* of all of them */
+    double *again;        /* of input gradients: what is computed again; with `units` */
+    double *unit_held, *unit_trained, *unit_experts; /* of each; owned, with `units` */
+    bool *reduced;           /* of each: its gradient is complete with its weight gradient; owned, with `units` */
+    double message;          /* the fewest bytes of a value between two stages */
+    double held;             /* bytes that a micro-batch keeps for its backward */
+    double work;             /* of the unit that needs the most beside them, while it runs */
+    double trained, experts; /* elements of parameters */
     double inner, largest, inner_all; /* of them, those of the smallest unit that is neither the first nor the last; of
                                          the largest such; of all such */
 } ndp_cut_cost;
@@ -74,7 +75,7 @@ ndp_status ndp_first_update(ndp_search_bounds *b, const ndp_plan_way *c, ndp_upd
 
 /* What the rank of a pipeline has that keeps the most for its backward. */
 typedef struct ndp_rank_held {
-    double bytes, trained; /* kept; elements of its parameters */
+    double bytes, trained, experts; /* kept; elements of its parameters */
 } ndp_rank_held;
 /* Of the mean rank. */
 ndp_rank_held ndp_mean_held(const ndp_cut_cost *u, const ndp_plan_way *c);

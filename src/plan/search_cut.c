@@ -74,17 +74,20 @@ static ndp_status cost_of_graph(const ndp_dry_run *d, const ndp_device_price *p,
     return st;
 }
 
+static bool is_experts(const ndp_buffer *b) { return b->owners == NDP_GROUP_EXPERT_SHARD; }
+
 /* Of a model that is cut. */
 static ndp_status cost_of_units(const ndp_dry_run *d, const ndp_device_price *p, const ndp_mesh *mesh,
                                 const ndp_model *m, ndp_recompute recompute, ndp_cut_cost *out) {
     graph_cost of[NDP_MAX_GRAPHS];
     size_t n = (size_t)m->n_units;
-    out->units = calloc(1, n * (2 * sizeof *out->units + 3 * sizeof(double) + sizeof(bool)));
+    out->units = calloc(1, n * (2 * sizeof *out->units + 4 * sizeof(double) + sizeof(bool)));
     out->rated = out->units + n;
     out->again = (double *)(void *)(out->rated + n);
     out->unit_held = out->again + n;
     out->unit_trained = out->unit_held + n;
-    out->reduced = (bool *)(out->unit_trained + n);
+    out->unit_experts = out->unit_trained + n;
+    out->reduced = (bool *)(out->unit_experts + n);
     out->n_units = m->n_units;
     if (!out->units)
         return NDP_FAIL(NDP_ENOMEM, "not enough memory for the costs of %d units", m->n_units);
@@ -98,7 +101,8 @@ static ndp_status cost_of_units(const ndp_dry_run *d, const ndp_device_price *p,
         for (int k = 0; k < NDP_SLOTS; k++) {
             int buffer = m->units[i].buffers[k];
             if (buffer != NDP_NONE && !m->buffers[buffer].base)
-                out->unit_trained[i] += (double)m->buffers[buffer].segments.elements;
+                *(is_experts(&m->buffers[buffer]) ? &out->unit_experts[i] : &out->unit_trained[i]) +=
+                    (double)m->buffers[buffer].segments.elements;
         }
         out->again[i] = g->again;
         out->held += g->held;
@@ -112,7 +116,8 @@ static ndp_status cost_of_units(const ndp_dry_run *d, const ndp_device_price *p,
         out->work = fmax(out->work, g->work);
     }
     for (int i = 0; i < m->n_buffers; i++)
-        out->trained += m->buffers[i].base ? 0 : (double)m->buffers[i].segments.elements;
+        *(is_experts(&m->buffers[i]) ? &out->experts : &out->trained) +=
+            m->buffers[i].base ? 0 : (double)m->buffers[i].segments.elements;
     return NDP_OK;
 }
 
@@ -145,6 +150,7 @@ static ndp_status make_cost(ndp_search_bounds *b, ndp_cut_cost *out) {
     job.layout.size[NDP_CP] = out->cp;
     job.layout.size[NDP_SP] = out->sp;
     job.layout.size[NDP_TP] = out->tp;
+    job.layout.size[NDP_EP] = out->ep;
     job.layout.size[NDP_DP_SHARD] = job.world / (out->cp * out->sp * out->tp);
     job.model.rows = out->whole_rows = whole_rows(b, out);
     ndp_cluster_plan links = ndp_cluster_plan_of(b->price->links, &job, b->price->links->shared);
@@ -166,12 +172,14 @@ ndp_cut_cost ndp_cut_of(const ndp_job *j, const ndp_plan_way *c) {
     return (ndp_cut_cost){.cp = size[NDP_CP],
                           .sp = size[NDP_SP],
                           .tp = size[NDP_TP],
+                          .ep = size[NDP_EP],
                           .rows = j->config->data.sequence_length * c->micro_batch / (size[NDP_CP] * size[NDP_SP]),
                           .recompute = c->recompute};
 }
 
 static bool same_cut(const ndp_cut_cost *a, const ndp_cut_cost *b) {
-    return a->cp == b->cp && a->sp == b->sp && a->tp == b->tp && a->rows == b->rows && a->recompute == b->recompute;
+    return a->cp == b->cp && a->sp == b->sp && a->tp == b->tp && a->ep == b->ep && a->rows == b->rows &&
+           a->recompute == b->recompute;
 }
 
 ndp_status ndp_cut_cost_of(ndp_search_bounds *b, const ndp_cut_cost *cut, const ndp_cut_cost **out) {

@@ -81,7 +81,7 @@ static ndp_status search(tour *t, ndp_searched *s) {
     NDP_TRY(open_machine(s));
     s->seek =
         (ndp_plan_seek){.d = &s->d, .price = &s->price, .only_schedule = -1, .stop = s->o.stop, .user = s->o.user};
-    for (int axis = 0; axis < NDP_AXES; axis++)
+    for (int axis = 0; axis < NDP_SIZES; axis++)
         s->seek.most[axis] = INT32_MAX;
     NDP_TRY(ndp_plan_find(&s->seek, &s->found));
     s->scale = t->out->scale;

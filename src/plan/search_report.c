@@ -13,7 +13,7 @@ static bool equal(const ndp_priced_way *first, const ndp_priced_way *r) {
 
 static int axes_of(const ndp_plan_way *c) {
     int n = 0;
-    for (int axis = 0; axis < NDP_AXES; axis++)
+    for (int axis = 0; axis < NDP_SIZES; axis++)
         n += c->layout.size[axis] > 1;
     return n + (c->recompute != NDP_RECOMPUTE_NONE);
 }
@@ -150,8 +150,6 @@ static void add_fallen(const ndp_plan_seek *s, const ndp_found *f, ndp_str *out)
         ndp_str_add(out, ")");
     }
     ndp_str_add(out, "\n");
-    if (s->d->job->spec.layout.experts > 0)
-        ndp_str_add(out, "layouts with parallelism.ep_size above 1 are not searched: ask for them by --layout\n");
 }
 
 /* ---- what would change it ---- */

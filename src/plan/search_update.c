@@ -1,6 +1,6 @@
 /* What an update takes that makes whole matrices (Muon), of the first owner of each slice: the calls that
- * step/projections.c emits for it, priced without its program. Other optimizers pass memory once: no bound counts them.
- */
+ * step/projections.c emits for it, priced without its program. Other optimizers pass memory once, and experts over ep
+ * have other owners: no bound counts them. */
 #include "plan/search_bounds.h"
 
 #include "optim/groups.h"
@@ -84,6 +84,8 @@ ndp_status ndp_first_update(ndp_search_bounds *b, const ndp_plan_way *c, ndp_upd
     const int *size = c->layout.size;
     ndp_arena arena = {0};
     *out = (ndp_update_cost){.tp = size[NDP_TP], .shards = size[NDP_DP_SHARD] * size[NDP_CP] * size[NDP_SP]};
+    if (size[NDP_EP] > 1)
+        return NDP_OK;
     for (int i = 0; i < b->n_updates; i++)
         if (b->updates[i].tp == out->tp && b->updates[i].shards == out->shards) {
             *out = b->updates[i];

@@ -30,14 +30,16 @@ static ndp_status same_sizes(const ndp_dry_run *d, const ndp_model *m, int a, in
     return NDP_OK;
 }
 
-/* The coordinates on tp that stand for all: the first, `last`: the last, and each with parts of other sizes. */
+/* The coordinates on tp that stand for all: the first, `last`: the last, and each with parts of other sizes; to check
+ * rows that meet others' over ep, all, since those of each come from other places. */
 static ndp_status choose_tp(const ndp_dry_run *d, const ndp_model *m, bool last, int *of, int *n) {
     int tp = d->job->layout.size[NDP_TP];
+    bool all = last && d->job->layout.size[NDP_EP] > 1;
     of[0] = 0, of[1] = tp - 1;
     *n = tp > 1 && last ? 2 : 1;
     for (int c = 1; c < tp - last; c++) {
         bool found = false;
-        for (int k = 0; k < *n && !found; k++)
+        for (int k = 0; k < *n && !found && !all; k++)
             NDP_TRY(same_sizes(d, m, of[k], c, &found));
         if (!found)
             of[(*n)++] = c;

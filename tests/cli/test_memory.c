@@ -265,12 +265,12 @@ static void larger_is_refused(const char *folder, int i, int rows) {
     free(arguments);
 }
 
-/* The micro-batch that a command chooses under a limit of a group. */
-static int chosen(const char *folder, int64_t bytes, const char *command, const char *arguments) {
+/* The micro-batch that a command chooses under a limit. */
+static int chosen(const char *folder, limit l, int64_t bytes, const char *command, const char *arguments) {
     char *all = ndp_format("%s @/large.yaml --set batch.global_batch_size=24 --set data.sequence_length=128 "
                            "--set batch.micro_batch_size=auto %s",
                            command, arguments);
-    outcome o = run(folder, GROUP, bytes, all);
+    outcome o = run(folder, l, bytes, all);
     const char *line = strstr(o.text.data, "\nmicro-batch ");
     int rows = line && o.code == 0 ? atoi(line + strlen("\nmicro-batch ")) : 0;
     if (rows < 1)
@@ -280,25 +280,39 @@ static int chosen(const char *folder, int64_t bytes, const char *command, const 
     return rows;
 }
 
-/* A plan and the run choose the same, however near a limit is: around the one from which on a plan takes more rows. */
+/* A plan and the run choose the same, however near a limit is: around the one from which on a plan takes more rows. A
+ * process that trains has some pages more mapped than one that plans: `near` is how near limits of a process are. */
 static void plans_choose_as_runs_do(void **state) {
-    static const char *const layouts[] = {"--set parallelism.dp_shard_size=1", "--set parallelism.dp_replicate_size=2",
-                                          "--set parallelism.pp_size=2"};
-    if (!have_groups())
-        return;
-    for (int i = 0; i < NDP_COUNT(layouts); i += short_or_all(2, 1)) {
-        int64_t low = 230 * MIB, high = 900 * MIB;
-        int least = chosen(*state, low, "plan", layouts[i]);
-        assert_true(chosen(*state, high, "plan", layouts[i]) > least);
+    static const struct {
+        limit limit;
+        int64_t near;
+        const char *layout, *transport; /* of the run; a plan's is a key */
+    } cases[] = {{GROUP, MIB / 4, "--set parallelism.dp_shard_size=1", ""},
+                 {GROUP, MIB / 4, "--set parallelism.dp_replicate_size=2", ""},
+                 {SPACE, MIB, "--set parallelism.dp_shard_size=1", " --transport=self"},
+                 {DATA, MIB, "--set parallelism.dp_shard_size=1", " --transport=self"},
+                 {SPACE, MIB, "--set parallelism.dp_replicate_size=2", " --transport=shm --ranks=2"},
+                 {GROUP, MIB / 4, "--set parallelism.pp_size=2", ""}};
+    for (int i = 0; i < NDP_COUNT(cases); i += short_or_all(2, 1)) {
+        limit l = cases[i].limit;
+        if (l == GROUP && !have_groups())
+            continue;
+        int64_t low = 340 * MIB, high = 1200 * MIB;
+        int least = chosen(*state, l, low, "plan", cases[i].layout);
+        assert_true(chosen(*state, l, high, "plan", cases[i].layout) > least);
         while (high - low > MIB / 8)
-            *(chosen(*state, (low + high) / 2, "plan", layouts[i]) > least ? &high : &low) = (low + high) / 2;
-        for (int k = -1; k <= 1; k++) {
-            int64_t bytes = high + k * MIB / 4;
-            int planned = chosen(*state, bytes, "plan", layouts[i]), ran = chosen(*state, bytes, "train", layouts[i]);
+            *(chosen(*state, l, (low + high) / 2, "plan", cases[i].layout) > least ? &high : &low) = (low + high) / 2;
+        char *run = ndp_format("%s%s", cases[i].layout, cases[i].transport);
+        for (int k = -1; k <= 1; k += l == GROUP ? 1 : 2) {
+            int64_t bytes = high + k * cases[i].near;
+            int planned = chosen(*state, l, bytes, "plan", cases[i].layout),
+                ran = chosen(*state, l, bytes, "train", run);
             CHECK_OK(ndp_folder_remove(in(*state, "run")));
             if (planned != ran)
-                fail_msg("%s: under %lld bytes %d is planned and %d runs", layouts[i], (long long)bytes, planned, ran);
+                fail_msg("%s of %lld bytes, %s: %d is planned and %d runs", limit_names[l], (long long)bytes, run,
+                         planned, ran);
         }
+        free(run);
     }
 }
 

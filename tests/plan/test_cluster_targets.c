@@ -223,6 +223,20 @@ static void some_values_are_only_planned(void **state) {
     ndp_config_destroy(c);
 }
 
+/* Of a world whose ranks are not all checked: rows of each rank of tp go to experts elsewhere. */
+static void experts_over_many_ranks_are_proven(void **state) {
+    (void)state;
+    ndp_config *c = JOB("precision.compute=bf16", "parallelism.dp_shard_size=32", "parallelism.tp_size=4",
+                        "parallelism.ep_size=8", "data.sequence_length=32");
+    CHECK_OK(ndp_config_setf(c, "model.config=%s/tests/golden/mixtral/config.json", getenv("NDP_SOURCE_DIR")));
+    ndp_plan_opts o = NDP_PLAN_OPTS_INIT;
+    o.cluster = "16x8:h100-sxm";
+    char *text = plan_of(c, &o);
+    check_says(text, "dp_shard 32 x tp 4 with ep 8", true);
+    free(text);
+    ndp_config_destroy(c);
+}
+
 /* Families and features whose calls the other jobs lack, on devices with and without units for fp8. */
 static void every_call_has_a_price(void **state) {
     (void)state;
@@ -458,6 +472,7 @@ int main(void) {
                                        cmocka_unit_test(the_fullest_rank_is_compared),
                                        cmocka_unit_test(proposals_fit),
                                        cmocka_unit_test(some_values_are_only_planned),
+                                       cmocka_unit_test(experts_over_many_ranks_are_proven),
                                        cmocka_unit_test(every_call_has_a_price),
                                        cmocka_unit_test(what_is_kept_takes_memory),
                                        cmocka_unit_test(the_first_ranks_stand_for_all),

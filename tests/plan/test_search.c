@@ -49,6 +49,7 @@ static void check_bounds(exhaustive *x, const ndp_plan_way *c, const ndp_priced_
     ndp_cut_cost cut = {.cp = 1,
                         .sp = 1,
                         .tp = size[NDP_TP],
+                        .ep = size[NDP_EP],
                         .rows = of->config->data.sequence_length * c->micro_batch / (size[NDP_CP] * size[NDP_SP]),
                         .recompute = c->recompute};
     CHECK_OK(ndp_cut_cost_of(&x->bounds, &cut, &u));
@@ -95,7 +96,7 @@ static void check_unplaced(exhaustive *x, ndp_dry_run *d, const ndp_model *m, co
 
 static bool same_way(const ndp_plan_way *a, const ndp_plan_way *b) {
     bool same = a->micro_batch == b->micro_batch && a->recompute == b->recompute && a->reshard == b->reshard;
-    for (int axis = 0; axis < NDP_AXES; axis++)
+    for (int axis = 0; axis < NDP_SIZES; axis++)
         same = same && a->layout.size[axis] == b->layout.size[axis];
     return same &&
            (a->layout.size[NDP_PP] == 1 || (a->schedule == b->schedule && a->virtual_stages == b->virtual_stages));
@@ -178,8 +179,12 @@ static void each_way(exhaustive *x, const ndp_layout *l) {
 
 static void each_layout(exhaustive *x, ndp_layout l, int axis, int left) {
     if (axis == NDP_AXES) {
-        if (left == 1)
-            each_way(x, &l);
+        int replica = l.size[NDP_DP_SHARD] * l.size[NDP_CP] * l.size[NDP_SP] * l.size[NDP_TP];
+        for (int ep = 1; left == 1 && ep <= x->seek.most[NDP_EP]; ep++) {
+            l.size[NDP_EP] = ep;
+            if (replica % ep == 0)
+                each_way(x, &l);
+        }
         return;
     }
     for (int size = 1; size <= left && size <= x->seek.most[axis]; size++)
@@ -195,7 +200,7 @@ static int by_seconds(const void *a, const void *b) {
 }
 
 typedef struct totals {
-    int cases, legal, by_memory, priced, considered, won, updates;
+    int cases, legal, by_memory, priced, considered, won, updates, experts;
     double closest;
 } totals;
 
@@ -203,12 +208,17 @@ static const char *const clusters[] = {"1x8:h100-sxm", "2x4:a100-sxm-80", "8x1:m
                                        "3x4:h100-sxm", "2x8:h100-sxm",    "2x4:cpu"};
 static const int worlds[] = {8, 8, 8, 12, 16, 8};
 
+enum { DENSE = 200, MIXTURES = 40 }; /* cases of a model with and without experts */
+
 /* A case: a cluster, a batch, a length, a precision, limits of memory and of axes. */
 static void random_seek(uint64_t seed, exhaustive *x) {
     static const int batches[] = {2, 4, 8}, lengths[] = {16, 128, 512}, most[] = {1, 2, 2, 4};
     int which = (int)ndp_rng_below(seed, 1, 0, NDP_COUNT(clusters)), world = worlds[which];
     x->p.config = JOB(NULL);
     ndp_config *c = x->p.config;
+    CHECK_OK(ndp_config_set(c, "model.allow_longer=true"));
+    if (seed >= DENSE)
+        CHECK_OK(ndp_config_setf(c, "model.config=%s/tests/golden/mixtral/config.json", getenv("NDP_SOURCE_DIR")));
     CHECK_OK(ndp_config_setf(c, "batch.global_batch_size=%d", batches[ndp_rng_below(seed, 1, 1, 3)]));
     CHECK_OK(ndp_config_setf(c, "data.sequence_length=%d", lengths[ndp_rng_below(seed, 1, 2, 3)]));
     CHECK_OK(ndp_config_setf(c, "precision.compute=%s", ndp_rng_below(seed, 1, 3, 3) ? "bf16" : "fp32"));
@@ -232,6 +242,7 @@ static void random_seek(uint64_t seed, exhaustive *x) {
                                 NDP_PIPELINE_ZBV};
     x->seek = (ndp_plan_seek){
         .d = &x->p.run, .price = &x->p.price, .only_schedule = kinds[ndp_rng_below(seed, 1, 8, NDP_COUNT(kinds))]};
+    x->seek.most[NDP_EP] = seed >= DENSE ? 4 : 1;
     for (int axis = 0; axis < NDP_AXES; axis++)
         x->seek.most[axis] = most[ndp_rng_below(seed, 2, (uint64_t)axis, 4)];
     if (x->seek.only_schedule < 0) /* many of them: few layouts */
@@ -268,6 +279,8 @@ static void check_search(uint64_t seed, totals *t) {
                  x.doubled);
     t->updates += x.update > 0;
     t->won += found.n && found.doubled.time.seconds > 0;
+    for (int i = 0; i < found.n; i++)
+        t->experts += found.results[i].c.layout.size[NDP_EP] > 1;
     t->cases++;
     t->legal += x.legal, t->by_memory += x.by_memory, t->priced += found.priced, t->considered += found.considered;
     t->closest = fmax(t->closest, x.closest);
@@ -280,16 +293,15 @@ static void check_search(uint64_t seed, totals *t) {
 
 static void finds_what_all_candidates_have(void **state) {
     (void)state;
-    enum { ALL = 200 };
     /* Of processors; with sums among replicas; of Muon, and with tp; interleaved; of sequences that ranks do not
-     * divide, in little memory. */
-    static const uint64_t some[] = {0, 1, 2, 15, 16, 44};
+     * divide, in little memory; of mixtures. */
+    static const uint64_t some[] = {0, 1, 2, 15, 16, 44, 201, 202};
     totals t = {0};
-    for (int i = 0; i < short_or_all(NDP_COUNT(some), ALL); i++)
+    for (int i = 0; i < short_or_all(NDP_COUNT(some), DENSE + MIXTURES); i++)
         check_search(short_or_all(0, 1) ? (uint64_t)i : some[i], &t);
     print_message("  %d searches: %d considered, %d priced; of %d legal candidates %d need more memory; bounds of time "
-                  "reach %.4f; twice the memory is faster in %d, %d have updates of matrices\n",
-                  t.cases, t.considered, t.priced, t.legal, t.by_memory, t.closest, t.won, t.updates);
+                  "reach %.4f; twice the memory is faster in %d, %d have updates of matrices; %d results have ep\n",
+                  t.cases, t.considered, t.priced, t.legal, t.by_memory, t.closest, t.won, t.updates, t.experts);
     assert_true(t.by_memory > 0 && t.priced < t.legal && t.won > 0 && t.updates > 0);
 }
 
