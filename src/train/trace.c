@@ -68,3 +68,12 @@ ndp_status ndp_trainer_trace(ndp_trainer *t, const char *path, int64_t first, in
     ndp_timeline_release(&line);
     return st;
 }
+
+ndp_status ndp_trace_check(const ndp_train_opts *o) {
+    NDP_TRY(ndp_timeline_check_path(o->trace));
+    bool last = o->trace_first == 0 && o->trace_last == 0;
+    NDP_CHECK(last || (o->trace_first >= 1 && o->trace_first <= o->trace_last),
+              "steps %lld to %lld cannot be traced: give the first and the last, counted from 1",
+              (long long)o->trace_first, (long long)o->trace_last);
+    return NDP_OK;
+}
