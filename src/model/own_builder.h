@@ -28,9 +28,6 @@ struct ndp_model_builder {
     ndp_status st;                  /* of the first error */
 };
 
-/* Keeps the first error: NDP_EINVAL, with the name of the architecture and of the unit. */
-__attribute__((format(printf, 2, 3))) void ndp_own_fail(ndp_model_builder *b, const char *format, ...);
-
 /* The unit that is written; NULL, and an error: there is none, or the last one has ended. */
 ndp_unit *ndp_own_unit(ndp_model_builder *b, const char *what);
 /* The value of the graph behind a number, which is used now; NDP_NONE, and an error, if it is none. */
