@@ -55,8 +55,7 @@ ndp_status ndp_python_start(const ndp_python_program *program, const char *const
     ndp_python *p = calloc(1, sizeof *p);
     ndp_argv argv = {0};
     int ends[2] = {-1, -1}, cause = 0;
-    if (!p)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory to start %s", program->what);
+    NDP_CHECK_MEMORY(p, "to start %s", program->what);
     *p = (ndp_python){program, 0, -1, memfd_create("stderr", MFD_CLOEXEC)};
     if (p->errors < 0 || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends))
         cause = errno;
@@ -130,8 +129,7 @@ ndp_status ndp_python_ask(ndp_python *p, const char *request, size_t n, int seco
         ndp_str_add_bytes(answer, part, now);
         length -= now;
     }
-    return answer->failed ? NDP_FAIL(NDP_ENOMEM, "not enough memory for what %s has written", p->program->what)
-                          : NDP_OK;
+    return NDP_MEMORY(!answer->failed, "for what %s has written", p->program->what);
 }
 
 /* ---- the end ---- */

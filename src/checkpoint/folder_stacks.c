@@ -10,8 +10,7 @@ static ndp_status take_member(ndp_weights *w, const ndp_named_tensor *stack, con
     char room[NDP_SEGMENT_NAME];
     ndp_tensor_entry *one = ndp_arena_alloc(&w->arena, sizeof *one);
     const char *name = ndp_arena_strdup(&w->arena, ndp_segment_tensor_name(members, i, room));
-    if (!one || !name)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the names of %lld tensors", (long long)members->stack);
+    NDP_CHECK_MEMORY(one && name, "for the names of %lld tensors", (long long)members->stack);
     *one = *stack->entry;
     one->elements /= members->stack, one->bytes /= (size_t)members->stack;
     one->offset += (size_t)i * one->bytes;
@@ -53,8 +52,7 @@ static ndp_status make_dequantised(ndp_weights *w, const char *name, const int64
     ndp_tensor_entry *one = ndp_arena_alloc(&w->arena, sizeof *one);
     ndp_dequantised *packed = ndp_arena_alloc(&w->arena, sizeof *packed);
     const char *copy = ndp_arena_strdup(&w->arena, name);
-    if (!one || !packed || !copy)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the names of %lld tensors", (long long)w->n);
+    NDP_CHECK_MEMORY(one && packed && copy, "for the names of %lld tensors", (long long)w->n);
     *packed = (ndp_dequantised){{ndp_safetensors_data(blocks->file, blocks->entry),
                                  ndp_safetensors_data(scales->file, scales->entry), shape[1], shape[2]},
                                 *blocks,
@@ -69,8 +67,7 @@ static ndp_status make_dequantised(ndp_weights *w, const char *name, const int64
 ndp_status ndp_weights_dequantise(ndp_weights *w, const char *tensor, const int64_t shape[3]) {
     const char *names[] = {ndp_arena_format(&w->arena, "%s_blocks", tensor),
                            ndp_arena_format(&w->arena, "%s_scales", tensor)};
-    if (!names[0] || !names[1])
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the names of %lld tensors", (long long)w->n);
+    NDP_CHECK_MEMORY(names[0] && names[1], "for the names of %lld tensors", (long long)w->n);
     const ndp_named_tensor *blocks = ndp_weights_named(w, names[0]), *scales = ndp_weights_named(w, names[1]);
     if (ndp_weights_named(w, tensor) || !blocks || !scales || !are_mxfp4(blocks, scales, shape))
         return NDP_OK;

@@ -10,8 +10,7 @@
 
 ndp_status ndp_plain_comm_create(ndp_transport *t, ndp_group group, const char *name, ndp_comm **out) {
     ndp_comm *c = calloc(1, sizeof *c);
-    if (!c)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the communicator of group %s", name);
+    NDP_CHECK_MEMORY(c, "for the communicator of group %s", name);
     ndp_comm_init(c, t, group, name);
     *out = c;
     return NDP_OK;
@@ -38,8 +37,7 @@ void ndp_plain_memory_unmap(ndp_transport *t, void *data, size_t bytes) {
 
 ndp_status ndp_plain_window_register(ndp_comm *c, void *data, size_t bytes, ndp_window **out) {
     ndp_window *w = calloc(1, sizeof *w);
-    if (!w)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a window's handle");
+    NDP_CHECK_MEMORY(w, "for a window's handle");
     *w = (ndp_window){.transport = c->transport, .data = data, .bytes = bytes};
     *out = w;
     return NDP_OK;
@@ -68,8 +66,7 @@ static void plain_destroy(ndp_transport *t) { free(t); }
 
 static ndp_status new_transport(ndp_transport of, ndp_transport **out) {
     ndp_transport *t = malloc(sizeof *t);
-    if (!t)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the %s transport", of.ops->name);
+    NDP_CHECK_MEMORY(t, "for the %s transport", of.ops->name);
     *t = of;
     *out = t;
     return NDP_OK;

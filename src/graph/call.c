@@ -5,8 +5,7 @@
 
 static ndp_status copy_operands(ndp_arena *arena, const ndp_operand *from, int n, ndp_operand **out) {
     *out = ndp_arena_alloc(arena, (size_t)(n > 0 ? n : 1) * sizeof **out);
-    if (!*out)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the operands of a call");
+    NDP_CHECK_MEMORY(*out, "for the operands of a call");
     if (n > 0)
         memcpy(*out, from, (size_t)n * sizeof **out);
     return NDP_OK;

@@ -125,7 +125,7 @@ ndp_status ndp_import_dataset_split(ndp_import *m, struct fy_node *value, const 
 /* Adds a name of a role in the records, unless it has one already. */
 static ndp_status name_role(ndp_import *m, const char *source, const char *role) {
     char *item = ndp_format("%s: %s", source, role);
-    ndp_status st = item ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for the configuration");
+    ndp_status st = NDP_MEMORY(item, "for the configuration");
     bool known = false;
     for (int i = 0; item && i < m->job.data.roles.n; i++)
         known |= strcmp(m->job.data.roles.items[i], item) == 0;
@@ -185,8 +185,7 @@ ndp_status ndp_import_roles_to_train(ndp_import *m, struct fy_node *value, const
 static ndp_status add_chat(ndp_import *m, const char *template, const char *name, struct fy_node *node) {
     const char *kept = ndp_arena_strdup(&m->notes.arena, name),
                *chosen = template ? ndp_arena_strdup(&m->notes.arena, template) : NULL;
-    if (!kept || (template && !chosen))
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the configuration");
+    NDP_CHECK_MEMORY(kept && (!template || chosen), "for the configuration");
     NDP_TRY(ndp_array_reserve(&m->sets.chats, &m->sets.chat_capacity, m->sets.chat_count + 1, sizeof *m->sets.chats));
     m->sets.chats[m->sets.chat_count++] = (import_chat){kept, node, chosen};
     return NDP_OK;

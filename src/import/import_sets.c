@@ -8,7 +8,7 @@
 /* Gives a data set a value of its own for a key of `data`. */
 static ndp_status add_own(ndp_import *m, const char *key, const char *value) {
     ndp_str_addf(&m->set.own, ", %s: %s", key, value);
-    return m->set.own.failed ? NDP_FAIL(NDP_ENOMEM, "not enough memory for the configuration") : NDP_OK;
+    return NDP_MEMORY(!m->set.own.failed, "for the configuration");
 }
 
 static ndp_status add_own_text(ndp_import *m, const char *key, const char *value) {

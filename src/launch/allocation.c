@@ -60,7 +60,7 @@ static ndp_status expand(const node_pattern *p, const char *before, ndp_span res
     const char *open = memchr(rest.data, '[', rest.n);
     size_t n = open ? (size_t)(open - rest.data) : rest.n;
     char *name = ndp_format("%s%.*s", before, (int)n, rest.data);
-    ndp_status st = name ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for the names of nodes");
+    ndp_status st = NDP_MEMORY(name, "for the names of nodes");
     if (st == NDP_OK && p->out->n >= NDP_MOST_HOSTS)
         st = NDP_FAIL(NDP_EINVAL, "SLURM_JOB_NODELIST has more than %d nodes", NDP_MOST_HOSTS);
     if (st == NDP_OK && !open)

@@ -292,7 +292,7 @@ ndp_status ndp_hosts_ask(const char *hostfile, const char *command, int seconds,
     ndp_host_list list;
     NDP_TRY(ndp_hosts_read(hostfile, &list));
     ndp_host_answer *answers = calloc((size_t)list.n + 1, sizeof *answers);
-    ndp_status st = answers ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for a list of hosts");
+    ndp_status st = NDP_MEMORY(answers, "for a list of hosts");
     int got = 0;
     for (int first = 0; first < list.n && st == NDP_OK; first += AT_ONCE) {
         int here = list.n - first < AT_ONCE ? list.n - first : AT_ONCE;

@@ -220,8 +220,7 @@ static ndp_status begin_inputs(ndp_model_builder *b) {
     ndp_model *m = b->m;
     const ndp_model_opts *o = &m->opts;
     m->inputs = ndp_arena_alloc(&m->arena, sizeof *m->inputs);
-    if (!m->inputs)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the inputs of the model");
+    NDP_CHECK_MEMORY(m->inputs, "for the inputs of the model");
     *m->inputs = (ndp_inputs){.rows = {[NDP_EXTENT_ONE] = 1,
                                        [NDP_EXTENT_TOKENS] = o->rows,
                                        [NDP_EXTENT_QUERIES] = o->rows,
@@ -398,8 +397,7 @@ static ndp_status settle(ndp_model_builder *b) {
     size_t units = (size_t)m->n_units * sizeof *m->units, buffers = (size_t)m->n_buffers * sizeof *m->buffers;
     ndp_unit *u = ndp_arena_alloc(&m->arena, units);
     ndp_buffer *of = ndp_arena_alloc(&m->arena, buffers);
-    if (!u || !of)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the tables of %d units", m->n_units);
+    NDP_CHECK_MEMORY(u && of, "for the tables of %d units", m->n_units);
     memcpy(u, m->units, units);
     memcpy(of, m->buffers, buffers);
     free(m->units);

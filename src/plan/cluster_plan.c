@@ -234,8 +234,7 @@ static void add_level(const ndp_cluster_plan *p, int level, const double *loads,
 
 static ndp_status add_levels(const ndp_cluster_plan *p, const ndp_flows *flows, ndp_str *out, ndp_json_out *json) {
     double *loads = calloc(ndp_flows_most_links(&p->cluster, p->map.world), sizeof *loads);
-    if (!loads)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the links of %d ranks", p->map.world);
+    NDP_CHECK_MEMORY(loads, "for the links of %d ranks", p->map.world);
     ndp_status st = NDP_OK;
     for (int level = 0; level < ndp_cluster_levels(&p->cluster) && st == NDP_OK; level++) {
         st = ndp_flows_load(flows, &p->cluster, &p->map, level, loads);
@@ -249,7 +248,7 @@ static ndp_status add_levels(const ndp_cluster_plan *p, const ndp_flows *flows, 
 ndp_status ndp_cluster_plan_flows(const ndp_cluster_plan *p, const ndp_dry_run *d, const ndp_model *m, ndp_flows *out) {
     int n = p->job->layout.size[NDP_PP], per_stage = p->job->world / n;
     ndp_stage_sends *stages = calloc((size_t)n, sizeof *stages);
-    ndp_status st = stages ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for %d stages", n);
+    ndp_status st = NDP_MEMORY(stages, "for %d stages", n);
     for (int i = 0; i < n && st == NDP_OK; i++)
         st = read_stage(p, d, m, i * per_stage, &stages[i]);
     if (st == NDP_OK)

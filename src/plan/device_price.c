@@ -47,7 +47,7 @@ ndp_status ndp_device_price_init(const ndp_dry_run *d, ndp_cluster_plan *links, 
                               .gradient_bytes = j->planned.reduce_bf16 ? 0.5 : 1,
                               .tp_bytes = j->planned.tp_reduce_bf16 ? 0.5 : 1,
                               .known = calloc(NDP_KNOWN_PRICES, sizeof *out->known)};
-    return out->known ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for prices");
+    return NDP_MEMORY(out->known, "for prices");
 }
 
 void ndp_device_price_forget(const ndp_device_price *p) { memset(p->known, 0, NDP_KNOWN_PRICES * sizeof *p->known); }

@@ -245,5 +245,5 @@ ndp_status ndp_plan(const ndp_config *c, const ndp_plan_opts *o, char **text) {
     if (st != NDP_OK)
         return st;
     *text = whole;
-    return whole ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for a text");
+    return NDP_MEMORY(whole, "for a text");
 }

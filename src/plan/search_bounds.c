@@ -180,8 +180,7 @@ static ndp_status grow_pipes(ndp_search_bounds *b) {
         return NDP_OK;
     larger.slots = b->slots ? 4 * b->slots : 1024;
     larger.pipes = calloc((size_t)larger.slots, sizeof *larger.pipes);
-    if (!larger.pipes)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the schedules of a search");
+    NDP_CHECK_MEMORY(larger.pipes, "for the schedules of a search");
     for (int i = 0; i < b->slots; i++)
         if (b->pipes[i].of)
             *slot_of(&larger, &b->pipes[i]) = b->pipes[i];
@@ -250,7 +249,7 @@ static ndp_status replay_table(ndp_search_bounds *b, const ndp_cut_cost *u, cons
     NDP_TRY(ndp_pipeline_make(c->schedule, c->layout.size[NDP_PP], c->virtual_stages, c->accumulation, &p));
     int *first = calloc((size_t)p.stages + 1, sizeof *first);
     double *messages = calloc((size_t)p.stages + 1, sizeof *messages);
-    ndp_status st = first && messages ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for %d stages", p.stages);
+    ndp_status st = NDP_MEMORY(first && messages, "for %d stages", p.stages);
     if (st == NDP_OK)
         st = ndp_stage_cut(&b->whole, u->rated, p.stages, NULL, 0, first);
     if (st == NDP_OK)
@@ -309,8 +308,7 @@ ndp_status ndp_least_step(ndp_search_bounds *b, const ndp_cut_cost *u, const ndp
     double *all = calloc(4 * n, sizeof *all), *of[] = {all, all + n, all + 2 * n, all + 3 * n};
     ndp_replay_costs k = {NULL, c->reshard, of[0], of[1], of[2], of[3]};
     int inner;
-    if (!all)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the costs of %d units", u->n_units);
+    NDP_CHECK_MEMORY(all, "for the costs of %d units", u->n_units);
     ndp_status st = cost_of_data(b, u, c->layout.size, of);
     if (st == NDP_OK)
         st = replay_table(b, u, c, &k, seconds, &inner, NULL);

@@ -172,8 +172,7 @@ static void say_lines(const ndp_training_loop *l, char *text) {
 
 static ndp_status say_peak(const ndp_training_loop *l) {
     char *line = ndp_trainer_describe_peak(l->trainer);
-    if (!line)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a line");
+    NDP_CHECK_MEMORY(line, "for a line");
     say_lines(l, line);
     return NDP_OK;
 }

@@ -19,7 +19,7 @@ ndp_status ndp_run_folder_file(const ndp_config *c, const char *name, char **pat
     NDP_NOT_NULL(c, name, path);
     NDP_TRY(ndp_folder_create(c->train.output_dir));
     *path = ndp_format("%s/%s", c->train.output_dir, name);
-    return *path ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for a path");
+    return NDP_MEMORY(*path, "for a path");
 }
 
 ndp_status ndp_run_folder_check(const ndp_config *c) {
@@ -226,8 +226,7 @@ static kept_rows read_kept(const ndp_config *c, const ndp_train_opts *o, int wor
 
 static ndp_status keep_rows(const ndp_config *c, kept_rows rows, ndp_config **out) {
     ndp_config *copy = calloc(1, sizeof *copy);
-    if (!copy)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a configuration");
+    NDP_CHECK_MEMORY(copy, "for a configuration");
     ndp_status st = ndp_config_copy(c, copy);
     if (st == NDP_OK && rows.cut)
         st = ndp_config_setf(copy, "data.overlong=cut");

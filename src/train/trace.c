@@ -26,7 +26,7 @@ static ndp_status write_all(const ndp_trainer *t, const ndp_timeline *line, cons
                  steps);
     ndp_timeline_print(line, &s);
     *text = ndp_str_detach(&s);
-    return *text ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for a text");
+    return NDP_MEMORY(*text, "for a text");
 }
 
 /* The recorded ones of the steps *first to *last, or the last of them alone. Sets both to those that there are. */

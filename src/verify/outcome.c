@@ -63,8 +63,7 @@ static ndp_status read_tensors(ndp_outcome *o, ndp_trainer *t, ndp_kept kept) {
     for (int i = 0; i < o->n; i++)
         most = o->first[i + 1] - o->first[i] > most ? o->first[i + 1] - o->first[i] : most;
     double *whole = malloc((size_t)most * sizeof *whole);
-    if (!whole)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a tensor of %lld elements", (long long)most);
+    NDP_CHECK_MEMORY(whole, "for a tensor of %lld elements", (long long)most);
     ndp_status st = NDP_OK;
     for (int i = 0; i < o->n && st == NDP_OK; i++) {
         st = ndp_trainer_read(t, kept == NDP_KEPT_WEIGHTS ? NDP_WEIGHT : NDP_GRADIENT, i, whole);
@@ -380,8 +379,7 @@ ndp_status ndp_bounds_measure(ndp_bounds *b, const ndp_outcome *runs, int n) {
     for (int i = 1; i < n; i++)
         NDP_TRY(check_alike(&runs[i], &runs[0]));
     b->tensors = calloc((size_t)(NDP_KEPT_WEIGHTS * runs[0].n), sizeof *b->tensors);
-    if (!b->tensors)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the bounds of %d tensors", runs[0].n);
+    NDP_CHECK_MEMORY(b->tensors, "for the bounds of %d tensors", runs[0].n);
     for (int i = 0; i < NDP_KEPT_WEIGHTS * runs[0].n; i++)
         b->tensors[i] = b->of[measure_of[i / runs[0].n]];
     bool fp32 = b->roundings > 0; /* the last run is in fp32 */
