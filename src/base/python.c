@@ -82,7 +82,8 @@ ndp_status ndp_python_start(const ndp_python_program *program, const char *const
 
 static ndp_status fail_ended(const ndp_python *p) { return NDP_FAIL(NDP_EIO, "%s has ended", p->program->what); }
 
-ndp_status ndp_python_send(ndp_python *p, const void *data, size_t n) {
+/* Sends bytes, all of them. NDP_EIO: the program has ended; ndp_python_end says why. */
+static ndp_status send_all(ndp_python *p, const void *data, size_t n) {
     for (const char *from = data; n;) {
         ssize_t sent = send(p->socket, from, n, MSG_NOSIGNAL);
         if (sent < 0 && errno != EINTR)
@@ -119,8 +120,8 @@ static ndp_status receive_all(ndp_python *p, void *out, size_t n, int seconds) {
 
 ndp_status ndp_python_ask(ndp_python *p, const char *request, size_t n, int seconds, ndp_str *answer) {
     uint64_t length = n;
-    NDP_TRY(ndp_python_send(p, &length, sizeof length));
-    NDP_TRY(ndp_python_send(p, request, n));
+    NDP_TRY(send_all(p, &length, sizeof length));
+    NDP_TRY(send_all(p, request, n));
     NDP_TRY(receive_all(p, &length, sizeof length, seconds));
     answer->length = 0;
     for (char part[1 << 16]; length;) {

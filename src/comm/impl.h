@@ -87,8 +87,6 @@ void ndp_comm_init(ndp_comm *c, ndp_transport *t, ndp_group group, const char *n
 ndp_transport ndp_transport_beside(ndp_transport *host, const ndp_transport_ops *ops, const ndp_device *d,
                                    ndp_device_context *context);
 /* The table's functions without peers (`self`, `null`) and, for memory, where a rank shares none with others. */
-ndp_status ndp_plain_comm_create(ndp_transport *t, ndp_group group, const char *name, ndp_comm **out);
-void ndp_plain_comm_destroy(ndp_comm *c);
 ndp_status ndp_plain_memory_map(ndp_transport *t, size_t bytes, void **out);
 void ndp_plain_memory_unmap(ndp_transport *t, void *data, size_t bytes);
 ndp_status ndp_plain_window_register(ndp_comm *c, void *data, size_t bytes, ndp_window **out);

@@ -8,7 +8,7 @@
 
 #include <stdlib.h>
 
-ndp_status ndp_plain_comm_create(ndp_transport *t, ndp_group group, const char *name, ndp_comm **out) {
+static ndp_status plain_comm_create(ndp_transport *t, ndp_group group, const char *name, ndp_comm **out) {
     ndp_comm *c = calloc(1, sizeof *c);
     NDP_CHECK_MEMORY(c, "for the communicator of group %s", name);
     ndp_comm_init(c, t, group, name);
@@ -16,7 +16,7 @@ ndp_status ndp_plain_comm_create(ndp_transport *t, ndp_group group, const char *
     return NDP_OK;
 }
 
-void ndp_plain_comm_destroy(ndp_comm *c) { free(c); }
+static void plain_comm_destroy(ndp_comm *c) { free(c); }
 
 ndp_status ndp_plain_memory_map(ndp_transport *t, size_t bytes, void **out) {
     void *data;
@@ -73,7 +73,7 @@ static ndp_status new_transport(ndp_transport of, ndp_transport **out) {
 }
 
 #define PLAIN                                                                                                          \
-    .comm_create = ndp_plain_comm_create, .comm_destroy = ndp_plain_comm_destroy, .memory_map = ndp_plain_memory_map,  \
+    .comm_create = plain_comm_create, .comm_destroy = plain_comm_destroy, .memory_map = ndp_plain_memory_map,          \
     .memory_unmap = ndp_plain_memory_unmap, .window_register = ndp_plain_window_register,                              \
     .window_share = ndp_plain_window_share, .window_destroy = ndp_plain_window_destroy, .destroy = plain_destroy
 

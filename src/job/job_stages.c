@@ -72,7 +72,9 @@ ndp_status ndp_job_cut(ndp_job *j) {
     return st;
 }
 
-ndp_status ndp_job_bubble(const ndp_job *j, double *share) {
+/* The mean share of a step that the ranks of the pipeline wait for each other, where each action takes as long; 0
+ * without one. NDP_ENOMEM. */
+static ndp_status bubble_of(const ndp_job *j, double *share) {
     const ndp_pipeline *p = &j->pipeline;
     ndp_pipeline_times t;
     double *ones = malloc((size_t)(p->stages + 1) * sizeof *ones);
@@ -92,8 +94,7 @@ ndp_status ndp_job_bubble(const ndp_job *j, double *share) {
 
 void ndp_job_note_bubble(const ndp_job *j, ndp_str *out) {
     double share;
-    if (j->config->train.own_batches && j->batch.accumulation < j->pipeline.ranks &&
-        ndp_job_bubble(j, &share) == NDP_OK)
+    if (j->config->train.own_batches && j->batch.accumulation < j->pipeline.ranks && bubble_of(j, &share) == NDP_OK)
         ndp_str_addf(out,
                      "note: a call has %d micro-batch%s for %d pipeline ranks, which wait %.0f%% of it (%s); each call "
                      "flushes the pipeline: raise batch.global_batch_size, or lower batch.micro_batch_size, to %d "

@@ -61,15 +61,17 @@ static ndp_status find_links(ndp_cluster_plan *p, ndp_group_kind kind, ndp_send_
     return st;
 }
 
-ndp_status ndp_cluster_plan_links(ndp_cluster_plan *p, ndp_group_kind kind, ndp_send_pattern pattern,
-                                  const ndp_group_links **out) {
+/* The links of the rank's group for it. */
+static ndp_status links_of(ndp_cluster_plan *p, ndp_group_kind kind, ndp_send_pattern pattern,
+                           const ndp_group_links **out) {
     if (!p->known[kind][pattern])
         NDP_TRY(find_links(p, kind, pattern));
     *out = &p->links[kind][pattern];
     return NDP_OK;
 }
 
-ndp_send_pattern ndp_cluster_plan_pattern(const ndp_cluster_plan *p, const ndp_mesh *mesh, const ndp_call *c) {
+/* To whom a communication of a rank sends. */
+static ndp_send_pattern pattern_of(const ndp_cluster_plan *p, const ndp_mesh *mesh, const ndp_call *c) {
     ndp_group g = ndp_mesh_group(mesh, ndp_channel_group(c->channel));
     switch (c->op->collective) {
     case NDP_SEND:
@@ -88,8 +90,8 @@ ndp_send_pattern ndp_cluster_plan_pattern(const ndp_cluster_plan *p, const ndp_m
 ndp_status ndp_cluster_plan_call_links(ndp_cluster_plan *p, const ndp_mesh *mesh, const ndp_call *c,
                                        const ndp_group_links **out) {
     ndp_group_kind kind = ndp_channel_group(c->channel);
-    ndp_send_pattern pattern = ndp_cluster_plan_pattern(p, mesh, c);
-    NDP_TRY(ndp_cluster_plan_links(p, kind, pattern, out));
+    ndp_send_pattern pattern = pattern_of(p, mesh, c);
+    NDP_TRY(links_of(p, kind, pattern, out));
     if (c->op->collective != NDP_SEND && c->op->collective != NDP_RECV)
         return NDP_OK;
     const ndp_group g = ndp_mesh_group(mesh, kind);
@@ -188,7 +190,7 @@ static ndp_status read_stage(const ndp_cluster_plan *p, const ndp_dry_run *d, co
     const ndp_program *program = ndp_engine_program(engine);
     for (ndp_comm_event_cursor c = NDP_COMM_EVENTS(NDP_FIRST_ITERATIONS(1)); ndp_program_comm_event(program, &c, &e);)
         if (e.begin && ndp_comm_event_kind(&e) != NDP_RECV)
-            out->bytes[ndp_comm_event_group(&e)][ndp_cluster_plan_pattern(p, &program->opts.step.mesh, e.call)] +=
+            out->bytes[ndp_comm_event_group(&e)][pattern_of(p, &program->opts.step.mesh, e.call)] +=
                 (double)ndp_repeats_times(&program->repeats, e.instr) * ndp_comm_event_moved(program, &e);
     ndp_engine_destroy(engine);
     return NDP_OK;

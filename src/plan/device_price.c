@@ -87,7 +87,7 @@ static bool is_head(const ndp_call *c) {
 }
 
 /* Tiles of cuBLAS, and what each reaches of the largest's rate. Sums are split over processors that have no tile. */
-double ndp_product_share(double m, double n, double k, int processors, double ramp) {
+static double product_share(double m, double n, double k, int processors, double ramp) {
     static const struct {
         double m, n, rate;
     } tiles[] = {{256, 128, 1}, {128, 256, 1}, {128, 128, 0.95}, {128, 64, 0.8}, {64, 128, 0.8}, {64, 64, 0.6}};
@@ -127,7 +127,7 @@ static double elements(const ndp_operand *o) { return (double)o->view.rows * (do
 
 static double share_of(const ndp_device_price *p, double m, double n, double k) {
     const ndp_cluster *c = &p->links->cluster;
-    return c->efficiency.matmul * (p->gpu ? ndp_product_share(m, n, k, c->facts.multiprocessors, p->facts->ramp)
+    return c->efficiency.matmul * (p->gpu ? product_share(m, n, k, c->facts.multiprocessors, p->facts->ramp)
                                           : ndp_host_product_share(m, n, k));
 }
 

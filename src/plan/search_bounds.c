@@ -30,7 +30,8 @@ void ndp_search_bounds_release(ndp_search_bounds *b) {
 
 /* ---- ways ---- */
 
-bool ndp_plan_way_reduces_once(const ndp_plan_way *c, const ndp_config *job) {
+/* Whether gradients are reduced once an update, not for each micro-batch: as the job says, or the default of its pp. */
+static bool reduces_once(const ndp_plan_way *c, const ndp_config *job) {
     return ndp_config_reduce_every(job, c->layout.size[NDP_PP]) == NDP_REDUCE_EVERY_UPDATE;
 }
 
@@ -61,7 +62,7 @@ double ndp_least_bytes(const ndp_dry_run *d, const ndp_cut_cost *u, const ndp_pl
     double state = j->config->optimizer.groups.n == 0 && ndp_job_optimizer(j).name == NDP_ADAMW ? 8 : 0;
     double narrow = (double)ndp_dtype_size(j->model.compute);
     double kept = shards > 1 && c->reshard ? 0 : narrow < 4 ? narrow : 0; /* gathered, beside their master */
-    bool once = c->accumulation > 1 && ndp_plan_way_reduces_once(c, j->config);
+    bool once = c->accumulation > 1 && reduces_once(c, j->config);
     double whole = shards > 1 ? 4 * (once ? held.trained : u->inner) + u->inner * (c->reshard ? narrow : 0) : 0;
     if (d->device.host_memory) /* in memory that the ranks of a node share */
         kept /= shards, whole = 0;
@@ -116,7 +117,7 @@ static double gathered(const ndp_cut_cost *u, const ndp_plan_way *c) {
 static ndp_status least_sent(ndp_search_bounds *b, const ndp_cut_cost *u, const ndp_plan_way *c, double *seconds) {
     const int *size = c->layout.size;
     int shards = size[NDP_DP_SHARD] * size[NDP_CP] * size[NDP_SP], copies = size[NDP_DP_REPLICATE];
-    bool once = size[NDP_PP] > 1 || ndp_plan_way_reduces_once(c, b->d->job->config);
+    bool once = size[NDP_PP] > 1 || reduces_once(c, b->d->job->config);
     double weights = b->price->gpu ? gathered(u, c) / size[NDP_PP] : 0; /* 0: in memory that ranks share */
     double narrow = (double)ndp_dtype_size(b->d->job->model.compute), sums = 4 * b->price->gradient_bytes;
     double own = u->trained / size[NDP_PP],
