@@ -2,7 +2,6 @@
  * elements into a file that one of them created at its full size. Called by shards.c (sizes), shards_write.c (create)
  * and exchange.c (join, write). */
 #include "base/fault.h"
-#include "base/json.h"
 #include "base/json_write.h"
 #include "base/text.h"
 #include "checkpoint/safetensors.h"

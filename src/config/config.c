@@ -2,7 +2,6 @@
  * copy, which replaces the configuration only if all of it was accepted. */
 #include "config/config.h"
 
-#include "base/hub.h"
 #include "config/foreign.h"
 #include "config/names.h"
 #include <stdarg.h>

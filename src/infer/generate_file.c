@@ -3,7 +3,6 @@
 #include "infer/slots.h"
 
 #include "base/clock.h"
-#include "base/json.h"
 #include "base/json_write.h"
 #include "base/memory_limit.h"
 #include <math.h>

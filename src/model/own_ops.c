@@ -3,7 +3,6 @@
 #include "model/own_builder.h"
 
 #include "model/activations.h"
-#include "model/tensors.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

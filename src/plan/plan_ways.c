@@ -1,7 +1,6 @@
 /* The ways in which a job is planned: as it is, on a cluster, in several layouts, or in the fastest ones
  * (search_machines.c). */
 #include "data/corpus/files.h"
-#include "job/job_shown.h"
 #include "plan/anchor.h"
 #include "plan/micro_batch.h"
 #include "plan/plan_report.h"

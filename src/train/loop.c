@@ -14,12 +14,10 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "checkpoint/agree.h"
-#include "step/timeline.h"
 #include "train/links.h"
 #include "train/run_folder.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -4,7 +4,6 @@
 #include "base/text.h"
 #include "checkpoint/agree.h"
 #include "train/metrics_file.h"
-#include "train/run_folder.h"
 #include "train/trainer.h"
 
 #include <math.h>

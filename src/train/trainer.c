@@ -6,9 +6,7 @@
 #include "base/json.h"
 #include "checkpoint/agree.h"
 #include "plan/job_memory.h"
-#include "weights/packed_weights.h"
 #include <math.h>
-#include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

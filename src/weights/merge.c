@@ -7,7 +7,6 @@
 #include "weights/adapter_base.h"
 #include "weights/export.h"
 #include "weights/merged_tensor.h"
-#include "weights/run_model.h"
 #include "weights/weights.h"
 
 #include <stdlib.h>
